@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * ummap-driver.h - for authors of drivers: the code that moves bytes between memory and a store.
+ *
+ * A driver is one struct ummap_driver. The library opens a handle per mapping target and calls it from
+ * many threads; see ummap-driver(3) for the lifecycle. Rules for every call:
+ *
+ *  - It returns 0, or a negative errno (submit and reap: a count, or a negative errno).
+ *  - Transfers are whole: the driver itself retries short transfers and EINTR. Bytes past the end of the
+ *    store read as zeros. `write` means accepted, `flush` means durable.
+ *  - It never calls the library, never throws, and never touches memory of a mapping other than the buffer
+ *    that it was given. A handle with UMMAP_CAP_FAULTSAFE also calls nothing that is not async-signal-safe.
+ *  - The library never interrupts a call with thread cancellation.
+ */
+#ifndef UMMAP_DRIVER_H
+#define UMMAP_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define UMMAP_DRIVER_ABI 1
+
+/* ummap_geom.caps: what a handle can do. */
+#define UMMAP_CAP_WRITE 1u     /* write works */
+#define UMMAP_CAP_GROW 2u      /* writing past the end makes the store longer */
+#define UMMAP_CAP_PARALLEL 4u  /* calls may run at once on one handle; else the library takes turns */
+#define UMMAP_CAP_FAULTSAFE 8u /* read, write and flush may run inside a signal handler */
+#define UMMAP_CAP_ASYNC 16u    /* submit and reap are there and better than read and write */
+#define UMMAP_CAP_DIRECT 32u   /* bypasses the page cache where it can */
+
+/* oflags of open and open_fd. */
+#define UMMAP_O_WRITE 1   /* the mapping is writable */
+#define UMMAP_O_CREATE 2  /* create the store if it is missing */
+
+struct ummap_driver;
+
+/* One key of a URI, without the "scheme." prefix that keys of a filter carry. */
+struct ummap_key {
+	const char *name;
+	const char *value;
+};
+
+/* A parsed URI: "fault+posix:/d/a?fault.nth=7&direct=never" is fault over posix. Valid during open only. */
+struct ummap_uri {
+	const char *scheme;
+	const char *path;                      /* what stands between ':' and '?', percent-decoded */
+	const struct ummap_key *keys;          /* this driver's own keys; each is in its `keys` list */
+	unsigned nkeys;
+	const struct ummap_driver *next;       /* for a filter: the driver that it has to open ... */
+	const struct ummap_uri *next_uri;      /* ... and with what. NULL for a driver that is no filter */
+};
+
+/* What a handle is like; open fills it. */
+struct ummap_geom {
+	uint64_t size;     /* bytes of the store now */
+	uint32_t align;    /* power of two: transfers aligned to it (offset, length, memory) are fast; 1: any */
+	uint32_t optimal;  /* bytes of a good transfer, 0: unknown */
+	uint32_t caps;     /* UMMAP_CAP_* */
+	char why[160];     /* on failure: a sentence for a person, or "" */
+};
+
+enum { UMMAP_IO_READ = 0, UMMAP_IO_WRITE = 1 };
+
+/* One request. */
+struct ummap_io {
+	uint8_t op;      /* UMMAP_IO_READ or UMMAP_IO_WRITE */
+	uint8_t flags;   /* 0 */
+	void *buf;
+	size_t len;      /* bytes */
+	uint64_t off;    /* in the store */
+	int res;         /* out: 0 or a negative errno */
+	void *owner;     /* the library's */
+};
+
+struct ummap_driver {
+	size_t struct_size;  /* sizeof(struct ummap_driver): fields are only ever appended */
+	uint32_t abi;        /* UMMAP_DRIVER_ABI */
+	const char *scheme;  /* "posix": lower-case letters, digits, '-' */
+	const char *keys;    /* URI keys that it takes, separated by blanks; NULL: none */
+	const char *help;    /* one line */
+
+	/* Opens what uri names. Required, as is close. */
+	int (*open)(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom);
+	/* The same for a descriptor, which the caller keeps. NULL: not for descriptors. */
+	int (*open_fd)(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom);
+	/* Ends a handle; writes nothing. Also called in a forked child, for handles of its parent. */
+	int (*close)(void *h);
+	int (*read)(void *h, void *buf, size_t len, uint64_t off);             /* required */
+	int (*write)(void *h, const void *buf, size_t len, uint64_t off);      /* NULL: read-only */
+	int (*flush)(void *h, uint64_t off, uint64_t len);                     /* NULL: durable already */
+	int (*resize)(void *h, uint64_t size);                                 /* NULL: cannot */
+
+	/* Asynchronous transfers (UMMAP_CAP_ASYNC). submit: takes up to n, returns how many; 0: full, reap first.
+	 * reap: waits for at least min, returns up to max that are done. Buffers belong to the driver between. */
+	int (*submit)(void *h, struct ummap_io **io, unsigned n);
+	int (*reap)(void *h, struct ummap_io **done, unsigned max, unsigned min);
+	/* The memory that transfers will use, for drivers that register it. */
+	int (*buffers)(void *h, void *base, size_t len);
+
+	/* In place: puts the store's own pages at addr, no segments, no faults (persistent memory). */
+	int (*map)(void *h, void *addr, size_t len, uint64_t off, int prot);
+	int (*persist)(void *h, void *addr, size_t len);
+
+	/* Neighbouring pieces in one request. NULL: the library calls read or write for each. */
+	int (*readv)(void *h, const struct iovec *iov, int n, uint64_t off);
+	int (*writev)(void *h, const struct iovec *iov, int n, uint64_t off);
+	/* Bytes of the store now, where that can change while it is open. NULL: as opened, or as written. */
+	int (*size)(void *h, uint64_t *size);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

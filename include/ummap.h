@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * ummap.h - memory-mapped I/O that a program controls itself.
+ *
+ * A mapping is a range of addresses backed by a range of a store (a file, a block device, ...). It is
+ * moved between memory and the store in segments, on plain loads and stores; at most the process's
+ * budget of bytes is held in memory at a time. See ummap(7).
+ *
+ * All calls return 0, or -1 with errno set (umerrormsg() has the sentence), unless said otherwise. All
+ * may be called by any thread, and a mapping may be used by any number of threads at once.
+ */
+#ifndef UMMAP_H
+#define UMMAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define UMMAP_VERSION_MAJOR 0
+#define UMMAP_VERSION_MINOR 1
+#define UMMAP_VERSION_PATCH 0
+
+/* Which resident segment goes first (thesis, Section 6.2). */
+enum {
+	UMMAP_PTYPE_FIFO = 0,   /* the one that came first */
+	UMMAP_PTYPE_LIFO = 1,   /* the one that came last */
+	UMMAP_PTYPE_PLRU = 2,   /* the one whose last fault is longest ago */
+	UMMAP_PTYPE_PRND = 3,   /* any one */
+	UMMAP_PTYPE_WIRO_F = 4, /* unchanged ones first, each kind first-in first-out */
+	UMMAP_PTYPE_WIRO_L = 5  /* unchanged ones first, each kind last-in first-out */
+};
+
+/*
+ * Maps bytes [offset, offset + size) of the file or block device fd, which is duplicated and may be closed
+ * at once. seg_size: a power of two of at least the page, 0 for the default. prot: PROT_READ, or
+ * PROT_READ | PROT_WRITE. flush_interval: seconds until a change is written by itself, negative for never.
+ * read_file 0: what this mapping has not written reads as zeros. ptype: UMMAP_PTYPE_*. *addr: the base.
+ * Errors: EINVAL, EBADF, EACCES, ENODEV, EOVERFLOW, ENOMEM. (Thesis, Section 6.1.2.)
+ */
+int ummap(size_t size, size_t seg_size, int prot, int fd, off_t offset,
+	  int flush_interval, int read_file, int ptype, void **addr);
+
+/*
+ * Writes all that changed in the mapping at addr since the last sync and makes it durable; with evict != 0
+ * then lets go of its memory. Errors: EINVAL (no mapping starts at addr), or the store's error: this call's,
+ * or one of an earlier write in the background, reported once. (Thesis, Section 6.1.2.)
+ */
+int umsync(void *addr, int evict);
+
+#define UMMAP_SYNC 1   /* umremap: first sync to the old target */
+#define UMMAP_SWITCH 2 /* umremap: show the new target's contents instead of carrying the old ones over */
+
+/*
+ * Points a mapping at another file, offset and/or size (0, -1 and -1: as before). Contents are carried and
+ * count as changed; the next umsync completes the new target. sync: UMMAP_SYNC | UMMAP_SWITCH, or 0.
+ * *new_addr: in, NULL or the old address; out, the base, which moves only if growing in place fails.
+ * Errors: as ummap; EBUSY (pinned). The mapping stays as it was after a failure. (Thesis, Section 6.1.2.)
+ */
+int umremap(void *old_addr, size_t size, int fd, off_t offset, int sync, void **new_addr);
+
+/*
+ * Ends a mapping. sync != 0: makes all changes durable first; if that fails, -1 and the mapping stands.
+ * sync 0: drops what was not written yet. Errors: EINVAL, or the store's. (Thesis, Section 6.1.2.)
+ */
+int umunmap(void *addr, int sync);
+
+/* ---- Additions to the thesis's four calls. ---- */
+
+#define UMMAP_CREATE 1u /* ummap_attr.flags: create the store if it is not there */
+
+/* How ummap_open maps; start from UMMAP_ATTR_INIT. */
+struct ummap_attr {
+	size_t struct_size;   /* sizeof(struct ummap_attr) */
+	size_t seg_size;      /* bytes, as for ummap; 0: the default */
+	int flush_interval;   /* seconds, as for ummap; negative: never */
+	int read_file;        /* as for ummap */
+	int ptype;            /* UMMAP_PTYPE_*, used where policy is NULL */
+	unsigned flags;       /* UMMAP_CREATE */
+	const char *policy;   /* a policy by name, "fifo" or "prnd:seed=7"; NULL: ptype */
+	size_t budget;        /* bytes that this mapping may hold, inside the process's; 0: no bound of its own */
+};
+
+#define UMMAP_ATTR_INIT { sizeof(struct ummap_attr), 0, -1, 1, UMMAP_PTYPE_FIFO, 0, NULL, 0 }
+
+/*
+ * As ummap, for any driver: "posix:/data/a", "posix:/data/a?direct=never". attr NULL: the defaults.
+ * Errors: as ummap; EINVAL (URI, attributes), ENOENT and whatever opening the store gives.
+ */
+int ummap_open(const char *uri, size_t size, off_t offset, int prot,
+	       const struct ummap_attr *attr, void **addr);
+
+#define UMMAP_ASYNC 1   /* start, do not wait */
+#define UMMAP_EVICT 2   /* then let go of the memory */
+#define UMMAP_NOFLUSH 4 /* written, not made durable */
+
+/*
+ * umsync for the segments that [addr, addr + len) touches; addr may be any byte of a mapping. flags: the
+ * three above. Errors: as umsync; ENOMEM (the range leaves the mapping).
+ */
+int umsync_range(void *addr, size_t len, int flags);
+
+enum {
+	UMMAP_ADV_NORMAL = 0,     /* read ahead where runs are found */
+	UMMAP_ADV_RANDOM = 1,     /* no read-ahead */
+	UMMAP_ADV_SEQUENTIAL = 2, /* read ahead from the first fault, drop what lies behind */
+	UMMAP_ADV_WILLNEED = 3,   /* load the range in the background */
+	UMMAP_ADV_DONTNEED = 4    /* write the range's changes, then let go of its memory */
+};
+
+/*
+ * Says how [addr, addr + len) will be used. NORMAL, RANDOM and SEQUENTIAL hold for the whole mapping from
+ * then on; WILLNEED and DONTNEED act on the range's segments. Errors: EINVAL, ENOMEM as umsync_range.
+ */
+int umadvise(void *addr, size_t len, int advice);
+
+/*
+ * Brings [addr, addr + len) in and keeps it there while a system call, MPI or a device works on it;
+ * prot PROT_READ | PROT_WRITE: writable, and counted as changed until unpinned. Pins nest.
+ * Errors: EINVAL, EACCES (read-only mapping), ENOMEM (outside, or more than the budget), EAGAIN (too many
+ * pins on one segment), or the store's.
+ */
+int umpin(void *addr, size_t len, int prot);
+int umunpin(void *addr, size_t len);
+
+/* Counters since the mapping began (umstat(addr)) or the process did (umstat(NULL)). */
+struct umstat {
+	uint64_t struct_size;     /* in: sizeof(struct umstat) */
+	uint64_t read_faults;     /* loads of absent segments */
+	uint64_t write_faults;    /* stores to absent segments */
+	uint64_t upgrade_faults;  /* first stores to present, unchanged segments */
+	uint64_t spurious_faults; /* another thread was faster */
+	uint64_t standby_hits;    /* faults served from the standby list, without I/O */
+	uint64_t ahead_hits;      /* faults served by read-ahead */
+	uint64_t ahead_waste;     /* segments read ahead and let go unused */
+	uint64_t ahead_loads;     /* segments read ahead */
+	uint64_t evictions;       /* segments taken out of the view */
+	uint64_t read_bytes;      /* from storage */
+	uint64_t read_requests;
+	uint64_t write_bytes;     /* to storage */
+	uint64_t write_requests;
+	uint64_t flushes;
+	uint64_t read_errors;
+	uint64_t write_errors;    /* writes and flushes that failed */
+	uint64_t resident_bytes;  /* now in the view */
+	uint64_t standby_bytes;   /* now on standby, read ahead included */
+	uint64_t dirty_bytes;     /* now changed and not written */
+	uint64_t pinned_bytes;    /* now pinned */
+	uint64_t budget_bytes;    /* what may be held: this mapping's own, or the process's */
+	uint64_t held_bytes;      /* process only: memory of all frames, free ones included */
+	uint64_t over_budget_peak;/* process only: the most by which held_bytes was over the budget */
+	uint64_t mappings;        /* process only: mappings that exist now */
+};
+
+/* Fills *st for the mapping that holds addr, or for the process. Errors: EINVAL. */
+int umstat(const void *addr, struct umstat *st);
+
+/*
+ * fn is told of each load that storage failed: the address touched and the errno, on the faulting thread,
+ * inside its SIGSEGV handler, just before it gets SIGBUS. NULL: nobody is told. Returns 0.
+ */
+int umonerror(void (*fn)(void *addr, int error));
+
+/* The sentence behind the last -1 that a call here gave this thread; never NULL. */
+const char *umerrormsg(void);
+
+/*
+ * For a SIGSEGV handler of the application's own that wants to chain: returns 1 if the fault was the
+ * library's and is served (return from the handler then), 0 if not. The arguments are those of an SA_SIGINFO handler.
+ */
+int umfault(int sig, void *info, void *context);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
