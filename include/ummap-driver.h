@@ -62,6 +62,7 @@ struct ummap_geom {
 	uint32_t optimal;  /* bytes of a good transfer, 0: unknown */
 	uint32_t caps;     /* UMMAP_CAP_* */
 	char why[160];     /* on failure: a sentence for a person, or "" */
+	uint64_t id[2];    /* the same for all handles of one store (device and inode, say); id[0] 0: unknown */
 };
 
 enum { UMMAP_IO_READ = 0, UMMAP_IO_WRITE = 1 };

@@ -19,6 +19,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 #define UMMAP_VERSION_MAJOR 0
 #define UMMAP_VERSION_MINOR 1
@@ -173,6 +174,7 @@ const char *umerrormsg(void);
  */
 int umfault(int sig, void *info, void *context);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Finds sequential runs of faults, reads ahead of them and drops what lies behind. */
+#ifndef AHEAD_H
+#define AHEAD_H
+
+#include "set.h"
+
+/* Segment i is about to be brought in: reads ahead if that continues a run. */
+void ahead_fault(struct set *set, size_t i, size_t window);
+/* Segment i was brought in: in a mapping that is read sequentially, what lies behind may go. */
+void ahead_behind(struct set *set, size_t i);
+/* Loads [first, last) in the background, as far as there is room. */
+void ahead_want(struct set *set, size_t first, size_t last);
+
+#endif

@@ -1,0 +1,560 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The public calls: check the arguments, call a room, turn -errno into errno. While a call works, signals are
+ * blocked and the thread cannot be cancelled, because it may hold locks of segments. See ummap(7).
+ */
+#include "ahead.h"
+#include "chain.h"
+#include "config.h"
+#include "core.h"
+#include "engine.h"
+#include "evict.h"
+#include "log.h"
+#include "map.h"
+#include "plugin.h"
+#include "remap.h"
+#include "seg.h"
+#include "worker.h"
+#include "writeback.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* What a new mapping is to be; from ummap or ummap_open. */
+struct plan {
+	const char *uri;      /* of the store; with fd, of the driver */
+	int fd;               /* -1: by uri */
+	size_t size;
+	off_t offset;
+	int prot;
+	struct ummap_attr attr;
+};
+
+static void enter(struct guard *g)
+{
+	guard_enter(g);
+	fail_clear();
+	chain_keep();
+}
+
+/* 0, or -1 with errno and at least some sentence. */
+static int leave(struct guard *g, int err)
+{
+	if (err && !*fail_message())
+		fail(-err, "%s", strerror(-err));
+	guard_leave(g);
+	if (!err)
+		return 0;
+	errno = -err;
+	return -1;
+}
+
+/* ---- ummap ---- */
+
+static int check_plan(struct plan *p, void **addr)
+{
+	struct ummap_attr *a = &p->attr;
+
+	if (!addr)
+		return fail(EINVAL, "addr is NULL: there is no place for the base address");
+	if (p->size == 0)
+		return fail(EINVAL, "the size is 0");
+	if (a->seg_size == 0)
+		a->seg_size = config.seg_size;
+	if (a->seg_size < sys_page() || (a->seg_size & (a->seg_size - 1)))
+		return fail(EINVAL, "the segment size is %zu: it must be a power of two of at least %zu",
+			    a->seg_size, sys_page());
+	if (p->prot != PROT_READ && p->prot != (PROT_READ | PROT_WRITE))
+		return fail(EINVAL, "prot is %d: it must be PROT_READ or PROT_READ | PROT_WRITE", p->prot);
+	if (p->offset < 0)
+		return fail(EINVAL, "the offset is %lld: it must not be negative", (long long)p->offset);
+	if (p->size > (size_t)INT64_MAX - a->seg_size || p->size > (size_t)(INT64_MAX - p->offset))
+		return fail(EOVERFLOW, "offset %lld + size %zu is more than a file can have",
+			    (long long)p->offset, p->size);
+	if (!a->policy && !plugin_ptype(a->ptype))
+		return fail(EINVAL, "there is no policy %d: it must be one of UMMAP_PTYPE_*", a->ptype);
+	if (a->flags & ~UMMAP_CREATE)
+		return fail(EINVAL, "flags has bits that mean nothing: %#x", a->flags & ~UMMAP_CREATE);
+	return 0;
+}
+
+/* "prnd:seed=7": the policy's name, and what it may take from behind the colon. */
+static int make_policy(struct set *set, const struct ummap_attr *a)
+{
+	const char *name = a->policy ? a->policy : plugin_ptype(a->ptype);
+	size_t len = strcspn(name, ":");
+	const struct ummap_policy *policy = plugin_policy(name, len);
+	void *p;
+	int err;
+
+	if (!policy)
+		return -EINVAL;
+	err = policy->create(name[len] ? name + len + 1 : "", &p);
+	if (err)
+		return fail(-err, "policy \"%s\" cannot be made: %s", name, strerror(-err));
+	cache_join(&set->member, policy, p, set->seg_size);
+	return 0;
+}
+
+static void drop_policy(struct set *set)
+{
+	cache_leave(&set->member);
+	set->member.policy->destroy(set->member.p);
+}
+
+static int open_target(const struct plan *p, struct target *t)
+{
+	int oflags = (p->prot & PROT_WRITE ? UMMAP_O_WRITE : 0) |
+		     (p->attr.flags & UMMAP_CREATE ? UMMAP_O_CREATE : 0);
+
+	t->offset = (uint64_t)p->offset;
+	t->read = p->attr.read_file;
+	if (p->fd >= 0)
+		return io_open_fd(p->uri, p->fd, oflags, config.direct, &t->store);
+	return io_open(p->uri, oflags, config.direct, &t->store);
+}
+
+/* Everything of a mapping but its place in the table; undoes itself. */
+static int build(struct map *map, const struct plan *p)
+{
+	struct set *set = &map->set;
+	int err = open_target(p, &set->targets[0]);
+
+	if (err)
+		return err;
+	map->flush_interval = p->attr.flush_interval == 0 ? 1 : p->attr.flush_interval;
+	map->read_file = p->attr.read_file;
+	set->size = p->size;
+	set->seg_size = p->attr.seg_size;
+	set->writable = p->prot & PROT_WRITE;
+	set->bulk = config.bulk_sync;
+	set->budget = p->attr.budget;
+	set->stored = remap_stored(set->targets[0].store, set->targets[0].offset, set->size);
+	err = set_create(set);
+	if (!err) {
+		set->view = engine_attach(set->size, set->seg_size);
+		err = set->view ? make_policy(set, &p->attr) :
+				  fail(ENOMEM, "there is no address space for %zu bytes", set->size);
+		if (err) {
+			if (set->view)
+				engine_detach(set->view, set->size);
+			set_destroy(set);
+		}
+	}
+	if (err)
+		io_close(set->targets[0].store);
+	return err;
+}
+
+/* Gives back all that a mapping has; it is not in the table (any more), and nobody uses it. */
+static void demolish(struct map *map)
+{
+	struct set *set = &map->set;
+
+	seg_forget(set, 0);
+	/* A fault on another mapping may have found one of our segments, and posted a job for it. */
+	set_quiesce(set);
+	drop_policy(set);
+	engine_detach(set->view, set->size);
+	set_destroy(set);
+	map_close_old(map);
+	io_close(set->targets[set->current].store);
+	set->targets[set->current].store = NULL;
+}
+
+static int make_mapping(struct plan *p, void **addr)
+{
+	struct map *map;
+	int err = core_start();
+
+	if (!err)
+		err = check_plan(p, addr);
+	if (err)
+		return err;
+	if (!p->uri)
+		p->uri = config.driver;
+	map = map_alloc();
+	if (!map)
+		return fail(ENOMEM, "no memory for a mapping");
+	err = build(map, p);
+	if (!err) {
+		err = map_insert(map);
+		if (err)
+			demolish(map);
+	}
+	if (err) {
+		map_free(map);
+		return err;
+	}
+	core_note_mapping(&map->set);
+	*addr = map->set.view;
+	return 0;
+}
+
+int ummap(size_t size, size_t seg_size, int prot, int fd, off_t offset,
+	  int flush_interval, int read_file, int ptype, void **addr)
+{
+	struct plan p = { .fd = fd, .size = size, .offset = offset, .prot = prot, .attr = UMMAP_ATTR_INIT };
+	struct guard g;
+	int err;
+
+	p.attr.seg_size = seg_size;
+	p.attr.flush_interval = flush_interval;
+	p.attr.read_file = read_file;
+	p.attr.ptype = ptype;
+	enter(&g);
+	err = fd < 0 ? fail(EBADF, "%d is no descriptor", fd) : make_mapping(&p, addr);
+	return leave(&g, err);
+}
+
+int ummap_open(const char *uri, size_t size, off_t offset, int prot,
+	       const struct ummap_attr *attr, void **addr)
+{
+	struct plan p = { .uri = uri, .fd = -1, .size = size, .offset = offset, .prot = prot,
+			  .attr = UMMAP_ATTR_INIT };
+	struct guard g;
+	int err = 0;
+
+	enter(&g);
+	if (!uri)
+		err = fail(EINVAL, "the URI is NULL");
+	else if (attr && (attr->struct_size < sizeof(size_t) || attr->struct_size > 4096))
+		err = fail(EINVAL, "attr->struct_size is %zu: start from UMMAP_ATTR_INIT", attr->struct_size);
+	/* A program built against another release: fields that it does not know keep their defaults. */
+	if (!err && attr)
+		memcpy(&p.attr, attr, min_size(attr->struct_size, sizeof(p.attr)));
+	if (!err)
+		err = make_mapping(&p, addr);
+	return leave(&g, err);
+}
+
+/* ---- umunmap, umremap ---- */
+
+static int no_mapping(const void *addr)
+{
+	return fail(EINVAL, "no mapping begins at %p", addr);
+}
+
+int umunmap(void *addr, int sync)
+{
+	struct guard g;
+	struct map *map;
+	int err = 0;
+
+	enter(&g);
+	map = map_get_alone(addr);
+	if (!map)
+		return leave(&g, no_mapping(addr));
+	if (sync)
+		err = map_sync(map);
+	if (err) {
+		fail(-err, "the mapping stands, because its changes cannot be made durable: %s", strerror(-err));
+	} else {
+		map_remove(map);
+		demolish(map);
+		core_stat_ending(map);
+	}
+	set_thaw(&map->set);
+	set_put(&map->set);
+	if (!err)
+		map_free(map);
+	return leave(&g, err);
+}
+
+static int check_remap(const struct map *map, const struct remap *want, int fd, int sync)
+{
+	const struct set *set = &map->set;
+
+	if (sync & ~(UMMAP_SYNC | UMMAP_SWITCH))
+		return fail(EINVAL, "sync is %d: it must be made of UMMAP_SYNC and UMMAP_SWITCH", sync);
+	if (want->size > (size_t)INT64_MAX - set->seg_size || want->size > (size_t)(INT64_MAX - want->offset))
+		return fail(EOVERFLOW, "offset %llu + size %zu is more than a file can have",
+			    (unsigned long long)want->offset, want->size);
+	if ((fd >= 0 || want->moved) && !set->writable && !want->switch_over)
+		return fail(EACCES, "a read-only mapping cannot carry its contents to a new target: "
+			    "use UMMAP_SWITCH");
+	return 0;
+}
+
+static int remap(struct map *map, size_t size, int fd, off_t offset, int sync)
+{
+	struct set *set = &map->set;
+	const struct target *now = &set->targets[set->current];
+	struct remap want = { .store = now->store, .offset = offset == -1 ? now->offset : (uint64_t)offset,
+			      .size = size ? size : set->size, .switch_over = sync & UMMAP_SWITCH,
+			      .sync = sync & UMMAP_SYNC };
+	int err;
+
+	want.moved = fd >= 0 || want.offset != now->offset;
+	err = check_remap(map, &want, fd, sync);
+	if (!err && fd >= 0)
+		err = io_open_fd(config.driver, fd, set->writable ? UMMAP_O_WRITE : 0, config.direct, &want.store);
+	else if (!err)
+		io_hold(want.store);
+	if (err)
+		return err;
+	if (want.sync) {
+		err = map_sync(map);
+		if (err)
+			fail(-err, "the old target cannot be synced: %s", strerror(-err));
+	}
+	if (!err)
+		err = remap_apply(map, &want);
+	io_close(want.store);
+	return err;
+}
+
+int umremap(void *old_addr, size_t size, int fd, off_t offset, int sync, void **new_addr)
+{
+	struct guard g;
+	struct map *map;
+	int err;
+
+	enter(&g);
+	if (!new_addr || (*new_addr && *new_addr != old_addr))
+		return leave(&g, fail(EINVAL, "*new_addr must be NULL or the old address"));
+	if (offset < -1)
+		return leave(&g, fail(EINVAL, "the offset is %lld: it must not be negative", (long long)offset));
+	if (fd < -1)
+		return leave(&g, fail(EBADF, "%d is no descriptor", fd));
+	map = map_get_alone(old_addr);
+	if (!map)
+		return leave(&g, no_mapping(old_addr));
+	err = remap(map, size, fd, offset, sync);
+	if (!err)
+		*new_addr = map->set.view;
+	set_thaw(&map->set);
+	set_put(&map->set);
+	return leave(&g, err);
+}
+
+/* ---- Ranges ---- */
+
+/* The segments that [addr, addr + len) touches, and the use of their mapping. */
+struct range {
+	struct map *map;
+	size_t first, last;
+};
+
+static int find_range(const void *addr, size_t len, struct range *r)
+{
+	struct set *set;
+	size_t at;
+
+	r->map = map_get(addr);
+	if (!r->map)
+		return fail(EINVAL, "no mapping holds %p", addr);
+	set = &r->map->set;
+	at = (size_t)((const char *)addr - set->view);
+	if (len == 0 || at >= set->size || len > set->size - at) {
+		set_put(set);
+		return fail(len ? ENOMEM : EINVAL, len ? "the range leaves its mapping" : "the length is 0");
+	}
+	r->first = at >> set->shift;
+	r->last = ((at + len - 1) >> set->shift) + 1;
+	return 0;
+}
+
+int umsync(void *addr, int evict)
+{
+	struct guard g;
+	struct map *map;
+	int err;
+
+	enter(&g);
+	map = map_get(addr);
+	if (!map || map->set.view != addr) {
+		if (map)
+			set_put(&map->set);
+		return leave(&g, no_mapping(addr));
+	}
+	err = map_sync(map);
+	if (!err && evict)
+		seg_evict(&map->set, 0, map->set.segs);
+	set_put(&map->set);
+	return leave(&g, err);
+}
+
+/* A job's flags stand above the number of its last segment. */
+#define JOB_FLAGS_SHIFT 56
+
+static int sync_range(struct set *set, size_t first, size_t last, int flags)
+{
+	int err = writeback_range(set, first, last, UINT64_MAX);
+
+	if (!err && !(flags & UMMAP_NOFLUSH))
+		err = writeback_flush(set);
+	if (!err && (flags & UMMAP_EVICT))
+		seg_evict(set, first, last);
+	return err;
+}
+
+static void sync_job(void *arg, uint64_t first, uint64_t last)
+{
+	struct set *set = arg;
+	int flags = (int)(last >> JOB_FLAGS_SHIFT), none = 0;
+	int err = sync_range(set, first, last & ((1ull << JOB_FLAGS_SHIFT) - 1), flags);
+
+	if (err)
+		atomic_compare_exchange_strong(&set->error, &none, err);
+	set_put(set);
+}
+
+int umsync_range(void *addr, size_t len, int flags)
+{
+	struct guard g;
+	struct range r;
+	struct set *set;
+	int err;
+
+	enter(&g);
+	if (flags & ~(UMMAP_ASYNC | UMMAP_EVICT | UMMAP_NOFLUSH))
+		return leave(&g, fail(EINVAL, "flags is %d: it must be made of UMMAP_ASYNC, UMMAP_EVICT and "
+				      "UMMAP_NOFLUSH", flags));
+	err = find_range(addr, len, &r);
+	if (err)
+		return leave(&g, err);
+	set = &r.map->set;
+	if ((flags & UMMAP_ASYNC) &&
+	    worker_post(sync_job, set, r.first, r.last | (uint64_t)flags << JOB_FLAGS_SHIFT))
+		return leave(&g, 0);
+	/* Asynchronous, but too much is waiting already: now, then. */
+	err = sync_range(set, r.first, r.last, flags);
+	if (!err)
+		err = writeback_take_error(set);
+	set_put(set);
+	return leave(&g, err);
+}
+
+int umadvise(void *addr, size_t len, int advice)
+{
+	struct guard g;
+	struct range r;
+	struct set *set;
+	int err;
+
+	enter(&g);
+	err = find_range(addr, len, &r);
+	if (err)
+		return leave(&g, err);
+	set = &r.map->set;
+	switch (advice) {
+	case UMMAP_ADV_NORMAL:
+	case UMMAP_ADV_RANDOM:
+	case UMMAP_ADV_SEQUENTIAL:
+		set->advice = advice;
+		break;
+	case UMMAP_ADV_WILLNEED:
+		ahead_want(set, r.first, r.last);
+		break;
+	case UMMAP_ADV_DONTNEED:
+		err = sync_range(set, r.first, r.last, UMMAP_NOFLUSH | UMMAP_EVICT);
+		break;
+	default:
+		err = fail(EINVAL, "there is no advice %d: it must be one of UMMAP_ADV_*", advice);
+	}
+	set_put(set);
+	return leave(&g, err);
+}
+
+static int check_pin(const struct range *r, int prot)
+{
+	const struct set *set = &r->map->set;
+	size_t most = set->budget ? set->budget : core_budget(set);
+
+	if (prot != PROT_READ && prot != (PROT_READ | PROT_WRITE))
+		return fail(EINVAL, "prot is %d: it must be PROT_READ or PROT_READ | PROT_WRITE", prot);
+	if ((prot & PROT_WRITE) && !set->writable)
+		return fail(EACCES, "the mapping is read-only");
+	if (((r->last - r->first) << set->shift) > most)
+		return fail(ENOMEM, "the range has %zu bytes in segments of %zu, but only %zu may be in memory",
+			    (r->last - r->first) << set->shift, set->seg_size, most);
+	return 0;
+}
+
+int umpin(void *addr, size_t len, int prot)
+{
+	struct guard g;
+	struct range r;
+	int err;
+
+	enter(&g);
+	err = find_range(addr, len, &r);
+	if (err)
+		return leave(&g, err);
+	err = check_pin(&r, prot);
+	for (size_t i = r.first; i < r.last && !err; i++) {
+		err = seg_pin(&r.map->set, i, prot & PROT_WRITE);
+		if (err == -EAGAIN)
+			fail(EAGAIN, "a segment has %d pins, which is the most", SEG_PINS_MAX);
+		while (err && i-- > r.first)
+			seg_unpin(&r.map->set, i);
+	}
+	set_put(&r.map->set);
+	return leave(&g, err);
+}
+
+int umunpin(void *addr, size_t len)
+{
+	struct guard g;
+	struct range r;
+	int err;
+
+	enter(&g);
+	err = find_range(addr, len, &r);
+	if (err)
+		return leave(&g, err);
+	for (size_t i = r.first; i < r.last && !err; i++) {
+		if (!seg_pins(set_seg(&r.map->set, i)))
+			err = fail(EINVAL, "part of the range is not pinned");
+	}
+	for (size_t i = r.first; i < r.last && !err; i++)
+		seg_unpin(&r.map->set, i);
+	set_put(&r.map->set);
+	return leave(&g, err);
+}
+
+/* ---- The rest ---- */
+
+int umstat(const void *addr, struct umstat *st)
+{
+	struct umstat full;
+	struct guard g;
+	struct map *map;
+	uint64_t size;
+
+	enter(&g);
+	if (!st || st->struct_size < sizeof(size) || st->struct_size > 4096)
+		return leave(&g, fail(EINVAL, "st->struct_size must be sizeof(struct umstat)"));
+	memset(&full, 0, sizeof(full));
+	if (addr) {
+		map = map_get(addr);
+		if (!map)
+			return leave(&g, fail(EINVAL, "no mapping holds %p", addr));
+		core_stat_map(map, &full);
+		set_put(&map->set);
+	} else {
+		core_stat_process(&full);
+	}
+	size = st->struct_size;
+	memcpy(st, &full, min_size(size, sizeof(full)));
+	st->struct_size = size;
+	return leave(&g, 0);
+}
+
+int umonerror(void (*fn)(void *addr, int error))
+{
+	core_onerror(fn);
+	return 0;
+}
+
+const char *umerrormsg(void)
+{
+	return fail_message();
+}
+
+int umfault(int sig, void *info, void *context)
+{
+	return sig == SIGSEGV && info && context && chain_serve(info, context);
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Bytes of frames that this process may hold. */
+#ifndef BUDGET_H
+#define BUDGET_H
+
+#include <stddef.h>
+
+/* limit: bytes, or 0 for `share` of the memory that the process may use (cgroups included). */
+void budget_start(size_t limit, double share);
+size_t budget_bytes(void);
+
+/* The memory that the process may use: RAM, or its cgroup's limit (v1, v2) where that is smaller. */
+size_t budget_memory(void);
+
+#endif

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Owns the disposition of SIGSEGV. The library's own sigaction and signal keep the application's handler in
+ * `theirs` and report it as if it were installed; a fault that is not ours reaches it with its flags and
+ * mask. A failed load becomes a SIGBUS that is pending when the handler returns to the instruction.
+ * One lock, around `theirs`, with all signals blocked.
+ */
+#include "chain.h"
+
+#include "log.h"
+#include "sys.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+/* glibc's own name, which our sigaction does not hide. */
+extern int __sigaction(int sig, const struct sigaction *act, struct sigaction *old);
+int sigaction(int sig, const struct sigaction *act, struct sigaction *old) __attribute__((visibility("default")));
+
+static enum chain_answer (*answer)(const struct chain_fault *fault);
+static struct sigaction theirs;
+static _Atomic uint32_t lock;
+static _Atomic bool started;
+
+static void on_fault(int sig, siginfo_t *info, void *context);
+
+static bool is_write(const ucontext_t *context)
+{
+#if defined(__x86_64__)
+	return context->uc_mcontext.gregs[REG_ERR] & 2;
+#elif defined(__aarch64__)
+	/* The kernel appends tagged records; the one with the syndrome has the write bit at 6. */
+	const uint8_t *p = context->uc_mcontext.__reserved;
+	struct { uint32_t magic, size; uint64_t esr; } record;
+
+	for (size_t at = 0; at + sizeof(record) <= sizeof(context->uc_mcontext.__reserved);) {
+		memcpy(&record, p + at, sizeof(record));
+		if (record.magic == 0x45535201)
+			return record.esr & (1 << 6);
+		if (record.magic == 0 || record.size == 0)
+			break;
+		at += record.size;
+	}
+	return false;
+#else
+#error "the write bit of a fault is known for x86-64 and AArch64 only"
+#endif
+}
+
+/* Sends this thread a signal with a kernel's siginfo: allowed to oneself. */
+static void send_self(int sig, siginfo_t *info)
+{
+	syscall(SYS_rt_tgsigqueueinfo, getpid(), (pid_t)syscall(SYS_gettid), sig, info);
+}
+
+/* A synchronous signal that is blocked or ignored kills: so the kernel does it, so do we. */
+static void raise_bus(void *addr, ucontext_t *context)
+{
+	struct sigaction act;
+	siginfo_t info;
+	sigset_t bus;
+
+	memset(&info, 0, sizeof(info));
+	info.si_signo = SIGBUS;
+	info.si_code = BUS_ADRERR;
+	info.si_addr = addr;
+	__sigaction(SIGBUS, NULL, &act);
+	if (sigismember(&context->uc_sigmask, SIGBUS) || act.sa_handler == SIG_IGN) {
+		memset(&act, 0, sizeof(act));
+		act.sa_handler = SIG_DFL;
+		__sigaction(SIGBUS, &act, NULL);
+		sigdelset(&context->uc_sigmask, SIGBUS);
+	}
+	/* Blocked until the handler has returned: the signal must meet the instruction, not us. */
+	sigemptyset(&bus);
+	sigaddset(&bus, SIGBUS);
+	pthread_sigmask(SIG_BLOCK, &bus, NULL);
+	send_self(SIGBUS, &info);
+}
+
+bool chain_serve(siginfo_t *info, void *context)
+{
+	struct chain_fault fault = { info->si_addr, is_write(context) };
+
+	/* Sent by kill(2) or the like, or before we began: nobody touched anything. */
+	if (info->si_code <= 0 || !started)
+		return false;
+	switch (answer(&fault)) {
+	case CHAIN_SERVED:
+		return true;
+	case CHAIN_FAILED:
+		raise_bus(info->si_addr, context);
+		return true;
+	case CHAIN_FOREIGN:
+		break;
+	}
+	return false;
+}
+
+/* The default action has to happen at the instruction, as if we had never been there. */
+static void die_by_default(siginfo_t *info)
+{
+	struct sigaction act;
+
+	memset(&act, 0, sizeof(act));
+	act.sa_handler = SIG_DFL;
+	__sigaction(SIGSEGV, &act, NULL);
+	started = false;
+	if (info->si_code <= 0)
+		send_self(SIGSEGV, info);
+}
+
+static void pass_on(int sig, siginfo_t *info, ucontext_t *context)
+{
+	struct sigaction act;
+	sigset_t mask;
+
+	futex_lock(&lock);
+	act = theirs;
+	if ((act.sa_flags & SA_RESETHAND) && act.sa_handler != SIG_IGN)
+		theirs.sa_handler = SIG_DFL;
+	futex_unlock(&lock);
+	if (act.sa_handler == SIG_IGN && info->si_code <= 0)
+		return;
+	if (act.sa_handler == SIG_DFL || act.sa_handler == SIG_IGN) {
+		die_by_default(info);
+		return;
+	}
+	mask = context->uc_sigmask;
+	for (int i = 1; i < NSIG; i++) {
+		if (sigismember(&act.sa_mask, i) == 1)
+			sigaddset(&mask, i);
+	}
+	if (!(act.sa_flags & SA_NODEFER))
+		sigaddset(&mask, sig);
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	if (act.sa_flags & SA_SIGINFO)
+		act.sa_sigaction(sig, info, context);
+	else
+		act.sa_handler(sig);
+}
+
+static void on_fault(int sig, siginfo_t *info, void *context)
+{
+	int saved = errno, cancel;
+	bool served;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	served = chain_serve(info, context);
+	errno = saved;
+	pthread_setcancelstate(cancel, NULL);
+	if (!served)
+		pass_on(sig, info, context);
+	errno = saved;
+}
+
+/* Under the lock. */
+static int install(void)
+{
+	static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT };
+	struct sigaction act;
+
+	memset(&act, 0, sizeof(act));
+	act.sa_sigaction = on_fault;
+	/* NODEFER: a driver may itself touch memory of another mapping. */
+	act.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART | SA_NODEFER;
+	sigfillset(&act.sa_mask);
+	/* These come from a thread's own instructions; blocked, they would kill it. */
+	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
+		sigdelset(&act.sa_mask, own[i]);
+	return __sigaction(SIGSEGV, &act, NULL) < 0 ? -errno : 0;
+}
+
+static bool is_ours(const struct sigaction *act)
+{
+	return (act->sa_flags & SA_SIGINFO) && act->sa_sigaction == on_fault;
+}
+
+int chain_start(enum chain_answer (*ours)(const struct chain_fault *fault))
+{
+	int err;
+
+	answer = ours;
+	if (__sigaction(SIGSEGV, NULL, &theirs) < 0)
+		return fail(errno, "the handler of SIGSEGV cannot be read");
+	err = install();
+	if (err)
+		return fail(-err, "no handler of SIGSEGV can be installed");
+	started = true;
+	return 0;
+}
+
+void chain_keep(void)
+{
+	static _Atomic bool told;
+	struct sigaction act;
+
+	if (!started || __sigaction(SIGSEGV, NULL, &act) < 0 || is_ours(&act))
+		return;
+	futex_lock(&lock);
+	theirs = act;
+	install();
+	futex_unlock(&lock);
+	if (!atomic_exchange(&told, true))
+		log_line(LOG_WARN, "chain", "somebody replaced the SIGSEGV handler behind sigaction(3); ours is "
+			 "in front again, theirs gets what is not ours");
+}
+
+void chain_forget(void)
+{
+	lock = 0;
+}
+
+int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
+{
+	struct sigaction before;
+	struct guard g;
+
+	if (sig != SIGSEGV || !started)
+		return __sigaction(sig, act, old);
+	guard_enter(&g);
+	chain_keep();
+	futex_lock(&lock);
+	before = theirs;
+	if (act)
+		theirs = *act;
+	futex_unlock(&lock);
+	if (old)
+		*old = before;
+	guard_leave(&g);
+	return 0;
+}
+
+/* BSD semantics, as glibc's: the handler stays, and system calls go on. */
+__attribute__((visibility("default"))) __sighandler_t signal(int sig, __sighandler_t handler)
+{
+	struct sigaction act, old;
+
+	memset(&act, 0, sizeof(act));
+	act.sa_handler = handler;
+	act.sa_flags = SA_RESTART;
+	if (handler == SIG_ERR) {
+		errno = EINVAL;
+		return SIG_ERR;
+	}
+	return sigaction(sig, &act, &old) < 0 ? SIG_ERR : old.sa_handler;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The process's SIGSEGV: ours in front, the application's behind it for all that is not ours. */
+#ifndef CHAIN_H
+#define CHAIN_H
+
+#include <signal.h>
+#include <stdbool.h>
+
+/* What a fault was. */
+struct chain_fault {
+	void *addr;
+	bool write;
+};
+
+enum chain_answer { CHAIN_SERVED, CHAIN_FOREIGN, CHAIN_FAILED };
+
+/* Puts ours in front; ours answers for each fault. Returns 0 or -errno with a sentence. */
+int chain_start(enum chain_answer (*ours)(const struct chain_fault *fault));
+/* Puts ours in front again if somebody has gone around sigaction and signal. */
+void chain_keep(void);
+/* In a forked child: nobody else holds a lock. */
+void chain_forget(void);
+/* For handlers that chain by themselves: true if the fault was ours. */
+bool chain_serve(siginfo_t *info, void *context);
+
+#endif

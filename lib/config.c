@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Reads the environment. A bad value is refused with a sentence that names the variable, what it was and
+ * what it may be; it is never ignored. Runs under core's start lock.
+ */
+#include "config.h"
+
+#include "log.h"
+#include "sys.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_SEG_SIZE ((size_t)2 << 20)
+#define DEFAULT_READAHEAD ((size_t)16 << 20)
+#define DEFAULT_FACTOR 0.8
+
+struct config config;
+
+int config_size(const char *text, size_t *size)
+{
+	static const char units[] = "KMGT";
+	unsigned long long n;
+	const char *unit;
+	unsigned shift = 0;
+	char *end;
+
+	if (!isdigit((unsigned char)*text))
+		return -EINVAL;
+	errno = 0;
+	n = strtoull(text, &end, 10);
+	if (errno)
+		return -EINVAL;
+	if (*end) {
+		unit = strchr(units, toupper((unsigned char)*end));
+		if (!unit || end[1])
+			return -EINVAL;
+		shift = 10 * (unsigned)(unit - units + 1);
+	}
+	if (n > SIZE_MAX >> shift)
+		return -EINVAL;
+	*size = (size_t)n << shift;
+	return 0;
+}
+
+static int load_limit(void)
+{
+	const char *text = getenv("UMMAP_MEM_LIMIT");
+	size_t len = text ? strlen(text) : 0;
+	char *end;
+
+	config.mem_limit = 0;
+	if (!text)
+		return 0;
+	if (len && text[len - 1] == '%') {
+		double percent = strtod(text, &end);
+
+		if (isdigit((unsigned char)*text) && end == text + len - 1 && percent > 0 && percent <= 100) {
+			config.mem_share = percent / 100;
+			return 0;
+		}
+	} else if (config_size(text, &config.mem_limit) == 0 && config.mem_limit > 0) {
+		return 0;
+	}
+	return fail(EINVAL, "UMMAP_MEM_LIMIT is \"%s\": it must be bytes (536870912, 512M, 8G) or 1%% to 100%%",
+		    text);
+}
+
+static int load_factor(void)
+{
+	const char *text = getenv("UMMAP_MEM_FACTOR");
+	char *end;
+
+	config.mem_share = DEFAULT_FACTOR;
+	if (!text)
+		return 0;
+	config.mem_share = strtod(text, &end);
+	if ((!isdigit((unsigned char)*text) && *text != '.') || *end ||
+	    !(config.mem_share > 0 && config.mem_share <= 1))
+		return fail(EINVAL, "UMMAP_MEM_FACTOR is \"%s\": it must be above 0 and at most 1", text);
+	return 0;
+}
+
+static int load_bulk_sync(void)
+{
+	const char *text = getenv("UMMAP_BULK_SYNC");
+
+	config.bulk_sync = true;
+	if (!text || strcmp(text, "true") == 0)
+		return 0;
+	config.bulk_sync = false;
+	if (strcmp(text, "false") == 0)
+		return 0;
+	return fail(EINVAL, "UMMAP_BULK_SYNC is \"%s\": it must be true or false", text);
+}
+
+static int load_seg_size(void)
+{
+	const char *text = getenv("UMMAP_SEG_SIZE");
+	size_t n = DEFAULT_SEG_SIZE;
+
+	if (text && (config_size(text, &n) < 0 || n < sys_page() || (n & (n - 1))))
+		return fail(EINVAL, "UMMAP_SEG_SIZE is \"%s\": it must be a power of two of at least %zu",
+			    text, sys_page());
+	config.seg_size = n;
+	return 0;
+}
+
+static int load_readahead(void)
+{
+	const char *text = getenv("UMMAP_READAHEAD");
+
+	config.readahead = DEFAULT_READAHEAD;
+	if (text && config_size(text, &config.readahead) < 0)
+		return fail(EINVAL, "UMMAP_READAHEAD is \"%s\": it must be bytes (16M), or 0 for none", text);
+	return 0;
+}
+
+static int load_direct(void)
+{
+	const char *text = getenv("UMMAP_DIRECT");
+
+	config.direct = text ? text : "auto";
+	if (strcmp(config.direct, "auto") && strcmp(config.direct, "always") && strcmp(config.direct, "never"))
+		return fail(EINVAL, "UMMAP_DIRECT is \"%s\": it must be auto, always or never", text);
+	return 0;
+}
+
+static int load_names(void)
+{
+	const char *text = getenv("UMMAP_LOG");
+
+	if (text && log_configure(text) < 0)
+		return fail(EINVAL, "UMMAP_LOG is \"%s\": it must be error, warn, info or debug, with "
+			    "room:level pairs after commas if wanted", text);
+	config.driver = getenv("UMMAP_DRIVER");
+	if (!config.driver)
+		config.driver = "posix";
+	config.stats = getenv("UMMAP_STATS");
+	if (config.stats && !*config.stats)
+		return fail(EINVAL, "UMMAP_STATS is empty: it must be 1, or a path for JSON");
+	return 0;
+}
+
+int config_load(void)
+{
+	int (*const loads[])(void) = { load_names, load_factor, load_limit, load_bulk_sync, load_seg_size,
+				       load_readahead, load_direct };
+
+	for (unsigned i = 0; i < sizeof(loads) / sizeof(*loads); i++) {
+		int err = loads[i]();
+
+		if (err)
+			return err;
+	}
+	return 0;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The environment, read once at the first mapping. */
+#ifndef CONFIG_H
+#define CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct config {
+	size_t mem_limit;      /* bytes; 0: use mem_share */
+	double mem_share;      /* of the memory that the process may use */
+	bool bulk_sync;        /* neighbours leave together */
+	size_t seg_size;       /* default segment */
+	const char *driver;    /* for descriptors: a URI without a path */
+	const char *direct;    /* "auto", "always" or "never" */
+	size_t readahead;      /* bytes of the window; 0: off */
+	const char *stats;     /* NULL, "1" or a path */
+};
+
+extern struct config config;
+
+/* Returns 0, or -EINVAL with a sentence that names the variable. */
+int config_load(void);
+
+/* Bytes from "4096", "64K", "512M", "8G", "1T". Returns 0 or -EINVAL. */
+int config_size(const char *text, size_t *size);
+
+#endif

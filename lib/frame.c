@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Frames of one size live in arenas of address space; a frame keeps its address for life. Memory comes in
+ * blocks of a huge page (or of a frame, where that is larger), so that a frame is contiguous for devices and
+ * cheap to move. A frame is fresh (never had memory), free (has memory), raw (gave its memory back) or taken.
+ * One leaf lock, never held while memory is populated or released. Allocates nothing but address space.
+ */
+#include "frame.h"
+
+#include "log.h"
+#include "sys.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#define ARENAS_MAX 65536
+#define ARENA_FRAMES_MAX 65536
+#define ARENA_FRAMES_MIN 16
+#define ARENA_BYTES ((size_t)1 << 30)
+#define SIZES 64
+/* With fewer huge pages than this in the budget, a whole one at a time would be too coarse. */
+#define COARSE_MIN 16
+
+struct arena {
+	char *base;
+	size_t len;          /* of a frame */
+	uint32_t frames;
+	uint32_t fresh;      /* frames from here on never had memory */
+	uint32_t *next;      /* links of the free and raw lists, by frame */
+};
+
+struct size_class {
+	uint32_t free, raw;  /* heads of lists, FRAME_NONE at the end */
+	uint32_t arena;      /* the arena that has fresh frames, FRAME_NONE before the first */
+};
+
+static struct arena arenas[ARENAS_MAX];
+static uint32_t arena_count;
+static struct size_class classes[SIZES];
+static _Atomic uint32_t lock;
+static _Atomic size_t held, peak;
+static _Atomic uint32_t used;
+static _Atomic uint32_t used_max;
+
+static unsigned class_of(size_t len)
+{
+	return (unsigned)__builtin_ctzl(len);
+}
+
+static struct arena *arena_of(uint32_t frame)
+{
+	return &arenas[frame >> 16];
+}
+
+static uint32_t *link_of(uint32_t frame)
+{
+	return &arena_of(frame)->next[frame & 0xffff];
+}
+
+char *frame_home(uint32_t frame)
+{
+	const struct arena *a = arena_of(frame);
+
+	return a->base + (size_t)(frame & 0xffff) * a->len;
+}
+
+size_t frame_held(void)
+{
+	return atomic_load_explicit(&held, memory_order_relaxed);
+}
+
+size_t frame_peak(void)
+{
+	return atomic_load_explicit(&peak, memory_order_relaxed);
+}
+
+uint32_t frame_used(void)
+{
+	return atomic_load_explicit(&used, memory_order_relaxed);
+}
+
+uint32_t frame_most(void)
+{
+	return used_max;
+}
+
+void frame_restrict(uint32_t most)
+{
+	if (most < used_max)
+		used_max = most;
+}
+
+void frame_start(uint32_t most)
+{
+	used_max = most;
+	for (unsigned i = 0; i < SIZES; i++)
+		classes[i] = (struct size_class){ FRAME_NONE, FRAME_NONE, FRAME_NONE };
+}
+
+void frame_forget(void)
+{
+	/* The homes were kept out of the child, but the links are ordinary lazy memory. */
+	for (uint32_t i = 0; i < arena_count; i++)
+		munmap(arenas[i].next, arenas[i].frames * sizeof(uint32_t));
+	memset(arenas, 0, arena_count * sizeof(*arenas));
+	arena_count = 0;
+	lock = 0;
+	held = peak = 0;
+	used = 0;
+	frame_start(used_max);
+}
+
+static uint32_t pop(uint32_t *list)
+{
+	uint32_t frame = *list;
+
+	if (frame != FRAME_NONE)
+		*list = *link_of(frame);
+	return frame;
+}
+
+static void push(uint32_t *list, uint32_t frame)
+{
+	*link_of(frame) = *list;
+	*list = frame;
+}
+
+static size_t block_len(size_t len)
+{
+	return max_size(len, HUGE_PAGE);
+}
+
+/* Makes an arena for frames of len bytes. Under the lock: rare, and only address space. */
+static bool add_arena(struct size_class *c, size_t len)
+{
+	struct arena *a = &arenas[arena_count];
+	size_t n = ARENA_BYTES / len;
+
+	if (arena_count == ARENAS_MAX)
+		return false;
+	n = max_size(min_size(n, ARENA_FRAMES_MAX), ARENA_FRAMES_MIN);
+	a->base = sys_reserve(n * len, HUGE_PAGE);
+	if (!a->base)
+		return false;
+	a->next = sys_lazy(n * sizeof(uint32_t));
+	if (!a->next || mprotect(a->base, n * len, PROT_READ | PROT_WRITE) < 0 ||
+	    madvise(a->base, n * len, MADV_DONTFORK) < 0) {
+		munmap(a->base, n * len);
+		if (a->next)
+			munmap(a->next, n * sizeof(uint32_t));
+		return false;
+	}
+	a->len = len;
+	a->frames = (uint32_t)n;
+	a->fresh = 0;
+	c->arena = arena_count++;
+	return true;
+}
+
+/* Gives [p, p + len) memory, on huge pages if `huge`, and keeps the system from regrouping it later: pages
+ * that were given back would return unasked. */
+static bool populate(char *p, size_t len, bool huge)
+{
+	/* A frame that was lost left its home with the rights it went away with. */
+	mprotect(p, len, PROT_READ | PROT_WRITE);
+	if (huge)
+		madvise(p, len, MADV_HUGEPAGE);
+	if (madvise(p, len, MADV_POPULATE_WRITE) < 0) {
+		if (errno != EINVAL) {
+			madvise(p, len, MADV_DONTNEED);
+			return false;
+		}
+		for (size_t i = 0; i < len; i += sys_page())
+			((volatile char *)p)[i] = 0;
+	}
+	madvise(p, len, MADV_NOHUGEPAGE);
+	return true;
+}
+
+/* Under the lock: charges memory for frames that have none, and says how many of them, from which on. */
+static uint32_t claim(struct size_class *c, size_t len, size_t limit, uint32_t *count)
+{
+	size_t block = block_len(len);
+	struct arena *a;
+	uint32_t frame;
+
+	*count = 1;
+	if (held + len > limit)
+		return FRAME_NONE;
+	frame = pop(&c->raw);
+	if (frame == FRAME_NONE) {
+		if ((c->arena == FRAME_NONE || arenas[c->arena].fresh == arenas[c->arena].frames) &&
+		    !add_arena(c, len))
+			return FRAME_NONE;
+		a = &arenas[c->arena];
+		frame = c->arena << 16 | a->fresh;
+		if (limit >= COARSE_MIN * block && held + block <= limit && a->fresh % (block / len) == 0)
+			*count = (uint32_t)(block / len);
+		a->fresh += *count;
+	}
+	held += len * *count;
+	if (held > peak)
+		peak = held;
+	return frame;
+}
+
+uint32_t frame_take(size_t len, size_t limit)
+{
+	struct size_class *c = &classes[class_of(len)];
+	uint32_t frame, count;
+	bool ok;
+
+	futex_lock(&lock);
+	if (used >= used_max) {
+		futex_unlock(&lock);
+		return FRAME_NONE;
+	}
+	used++;
+	frame = pop(&c->free);
+	if (frame != FRAME_NONE) {
+		futex_unlock(&lock);
+		return frame;
+	}
+	frame = claim(c, len, limit, &count);
+	if (frame == FRAME_NONE)
+		used--;
+	futex_unlock(&lock);
+	if (frame == FRAME_NONE)
+		return FRAME_NONE;
+
+	ok = populate(frame_home(frame), len * count, len * count >= HUGE_PAGE);
+	futex_lock(&lock);
+	if (!ok) {
+		used--;
+		held -= len * count;
+	}
+	/* The list is last in, first out: the lowest address should come first. */
+	for (uint32_t i = count; i-- > (ok ? 1 : 0);)
+		push(ok ? &c->free : &c->raw, frame + i);
+	futex_unlock(&lock);
+	return ok ? frame : FRAME_NONE;
+}
+
+void frame_give(uint32_t frame)
+{
+	futex_lock(&lock);
+	push(&classes[class_of(arena_of(frame)->len)].free, frame);
+	used--;
+	futex_unlock(&lock);
+}
+
+/* The frame has no memory any more. */
+static void become_raw(uint32_t frame)
+{
+	size_t len = arena_of(frame)->len;
+
+	futex_lock(&lock);
+	push(&classes[class_of(len)].raw, frame);
+	held -= len;
+	futex_unlock(&lock);
+}
+
+static void drop_memory(uint32_t frame)
+{
+	madvise(frame_home(frame), arena_of(frame)->len, MADV_DONTNEED);
+	become_raw(frame);
+}
+
+void frame_release(uint32_t frame)
+{
+	drop_memory(frame);
+	used--;
+}
+
+void frame_lost(uint32_t frame)
+{
+	become_raw(frame);
+	used--;
+}
+
+bool frame_shrink(size_t except_len)
+{
+	for (unsigned i = 0; i < SIZES; i++) {
+		uint32_t frame;
+
+		if ((size_t)1 << i == except_len || classes[i].free == FRAME_NONE)
+			continue;
+		futex_lock(&lock);
+		frame = pop(&classes[i].free);
+		futex_unlock(&lock);
+		if (frame != FRAME_NONE) {
+			drop_memory(frame);
+			return true;
+		}
+	}
+	return false;
+}

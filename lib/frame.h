@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The pool: frames of real memory, on huge pages where they can be. */
+#ifndef FRAME_H
+#define FRAME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FRAME_NONE UINT32_MAX
+
+/* At most `most` frames may be taken at a time. */
+void frame_start(uint32_t most);
+/* In a forked child: the pool's memory is not there. */
+void frame_forget(void);
+
+/*
+ * Takes a frame of len bytes (a power of two), with the rights to read and write; its contents are anything.
+ * New memory is charged only up to `limit` bytes in all. FRAME_NONE: there is none within the limit.
+ */
+uint32_t frame_take(size_t len, size_t limit);
+/* Gives a frame back; it must be at home, readable and writable. Its memory stays in the pool. */
+void frame_give(uint32_t frame);
+/* The same, and its memory goes back to the system. */
+void frame_release(uint32_t frame);
+/* The same for a frame whose memory is gone, because it was discarded away from home. */
+void frame_lost(uint32_t frame);
+/* Lets the system have the memory of free frames, other than those of len bytes. true: some was freed. */
+bool frame_shrink(size_t except_len);
+
+char *frame_home(uint32_t frame);
+/* Bytes of memory that the pool holds, free frames included. */
+size_t frame_held(void);
+/* The most that it ever held. */
+size_t frame_peak(void);
+/* The number of frames that are taken. */
+uint32_t frame_used(void);
+uint32_t frame_most(void);
+/* Lowers how many may be taken; never raises it. */
+void frame_restrict(uint32_t most);
+
+#endif

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The only caller of drivers. Takes turns where a driver cannot work in parallel, keeps drivers that are not
+ * fault-safe off the faulting thread, makes one vectored request of neighbours, and runs asynchronous
+ * drivers by submit and reap; a synchronous driver is the case where submitting is already doing.
+ * Locks: `turn` of a store, held across one call of a driver that has no PARALLEL, or across submit + reap.
+ */
+#include "io.h"
+
+#include "log.h"
+#include "plugin.h"
+#include "sys.h"
+#include "uri.h"
+#include "worker.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PIECES_MAX 64 /* of one vectored request */
+
+struct store {
+	struct ummap_driver driver;  /* a copy, so that fields an older driver lacks are NULL */
+	void *handle;
+	struct ummap_geom geom;
+	_Atomic uint32_t turn;
+	_Atomic unsigned owners;
+};
+
+/* One call of a driver, packed so that a worker can make it. */
+struct call {
+	struct store *store;
+	enum { CALL_ONE, CALL_VECTOR, CALL_ASYNC, CALL_FLUSH } kind;
+	struct ummap_io *io;
+	unsigned n;
+	int err;
+};
+
+static int check_driver(const struct ummap_driver *d)
+{
+	if (d->abi != UMMAP_DRIVER_ABI)
+		return fail(EINVAL, "driver \"%s\" was built for ABI %u, this library has %d", d->scheme, d->abi,
+			    UMMAP_DRIVER_ABI);
+	if (!d->open || !d->close || !d->read)
+		return fail(EINVAL, "driver \"%s\" lacks the required call %s", d->scheme,
+			    !d->open ? "open" : !d->close ? "close" : "read");
+	return 0;
+}
+
+/* A word of `list`, which blanks separate. */
+static bool has_word(const char *list, const char *word)
+{
+	size_t len = strlen(word);
+
+	while (list && *list) {
+		size_t n = strcspn(list, " ");
+
+		if (n == len && memcmp(list, word, len) == 0)
+			return true;
+		list += n + strspn(list + n, " ");
+	}
+	return false;
+}
+
+/* Finds the driver of each layer and hands each filter the next one. */
+static int resolve(struct uri *u, const char *direct, const struct ummap_driver **outer)
+{
+	const struct ummap_driver *next = NULL;
+
+	for (unsigned i = u->layers; i-- > 0;) {
+		struct ummap_uri *layer = &u->layer[i];
+		const struct ummap_driver *d = plugin_driver(layer->scheme);
+		int err = d ? check_driver(d) : -EINVAL;
+
+		if (!err && has_word(d->keys, "direct"))
+			err = uri_default(u, i, "direct", direct);
+		if (err)
+			return err;
+		for (unsigned k = 0; k < layer->nkeys; k++) {
+			if (!has_word(d->keys, layer->keys[k].name))
+				return fail(EINVAL, "driver \"%s\" has no key \"%s\"; it has: %s", d->scheme,
+					    layer->keys[k].name, d->keys ? d->keys : "none");
+		}
+		layer->next = next;
+		layer->next_uri = next ? layer + 1 : NULL;
+		next = d;
+	}
+	*outer = next;
+	return 0;
+}
+
+static int open_handle(struct store *s, const struct uri *u, int fd, int oflags)
+{
+	const struct ummap_uri *uri = &u->layer[0];
+	int err;
+
+	if (fd >= 0) {
+		if (!s->driver.open_fd)
+			return fail(EINVAL, "driver \"%s\" does not take descriptors", uri->scheme);
+		err = s->driver.open_fd(uri, fd, oflags, &s->handle, &s->geom);
+	} else {
+		if (!*uri->path)
+			return fail(EINVAL, "the URI names no path: it must be %s:path", uri->scheme);
+		err = s->driver.open(uri, oflags, &s->handle, &s->geom);
+	}
+	if (!err)
+		return 0;
+	if (s->geom.why[0])
+		return fail(-err, "%s", s->geom.why);
+	return fail(-err, "%s cannot open %s: %s", uri->scheme, fd >= 0 ? "the descriptor" : uri->path,
+		    strerror(-err));
+}
+
+static int open_store(const char *text, int fd, int oflags, const char *direct, struct store **store)
+{
+	const struct ummap_driver *d = NULL;
+	struct uri u;
+	struct store *s;
+	int err = uri_parse(text, &u);
+
+	if (err)
+		return err;
+	s = calloc(1, sizeof(*s));
+	err = s ? resolve(&u, direct, &d) : fail(ENOMEM, "no memory for a store");
+	if (!err) {
+		memcpy(&s->driver, d, min_size(d->struct_size, sizeof(s->driver)));
+		err = open_handle(s, &u, fd, oflags);
+	}
+	uri_free(&u);
+	if (!err && (oflags & UMMAP_O_WRITE) && (!s->driver.write || !(s->geom.caps & UMMAP_CAP_WRITE))) {
+		s->driver.close(s->handle);
+		err = fail(EACCES, "driver \"%s\" cannot write this store", d->scheme);
+	}
+	if (err) {
+		free(s);
+		return err;
+	}
+	s->owners = 1;
+	*store = s;
+	return 0;
+}
+
+int io_open(const char *uri, int oflags, const char *direct, struct store **store)
+{
+	return open_store(uri, -1, oflags, direct, store);
+}
+
+int io_open_fd(const char *uri, int fd, int oflags, const char *direct, struct store **store)
+{
+	return open_store(uri, fd, oflags, direct, store);
+}
+
+struct store *io_hold(struct store *store)
+{
+	store->owners++;
+	return store;
+}
+
+void io_close(struct store *store)
+{
+	int err;
+
+	if (--store->owners > 0)
+		return;
+	err = store->driver.close(store->handle);
+	if (err)
+		log_line(LOG_WARN, "io", "closing a %s store: %s", store->driver.scheme, strerror(-err));
+	free(store);
+}
+
+const struct ummap_geom *io_geom(const struct store *store)
+{
+	return &store->geom;
+}
+
+bool io_same(const struct store *a, const struct store *b)
+{
+	return a == b || (a->geom.id[0] && a->geom.id[0] == b->geom.id[0] && a->geom.id[1] == b->geom.id[1]);
+}
+
+uint64_t io_size(struct store *store)
+{
+	uint64_t size;
+
+	if (!store->driver.size || store->driver.size(store->handle, &size) < 0)
+		return store->geom.size;
+	return size;
+}
+
+static int run_one(struct store *s, struct ummap_io *io)
+{
+	if (io->op == UMMAP_IO_READ)
+		io->res = s->driver.read(s->handle, io->buf, io->len, io->off);
+	else
+		io->res = s->driver.write(s->handle, io->buf, io->len, io->off);
+	return io->res;
+}
+
+static int run_vector(struct store *s, struct ummap_io *io, unsigned n)
+{
+	struct iovec iov[PIECES_MAX];
+	int res;
+
+	for (unsigned i = 0; i < n; i++)
+		iov[i] = (struct iovec){ io[i].buf, io[i].len };
+	if (io->op == UMMAP_IO_READ)
+		res = s->driver.readv(s->handle, iov, (int)n, io->off);
+	else
+		res = s->driver.writev(s->handle, iov, (int)n, io->off);
+	for (unsigned i = 0; i < n; i++)
+		io[i].res = res;
+	return res;
+}
+
+/* The turn is ours, so that every request reaped here is one of these. */
+static int run_async(struct store *s, struct ummap_io *io, unsigned n)
+{
+	struct ummap_io *list[PIECES_MAX], *done[PIECES_MAX];
+	unsigned sent = 0, reaped = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		list[i] = &io[i];
+	while (reaped < n) {
+		int got = sent < n ? s->driver.submit(s->handle, list + sent, n - sent) : 0;
+
+		if (got < 0) {
+			/* Those never sent fail; those on their way must still be waited for. */
+			for (unsigned i = sent; i < n; i++)
+				io[i].res = got;
+			n = sent;
+			continue;
+		}
+		sent += (unsigned)got;
+		got = s->driver.reap(s->handle, done, PIECES_MAX, sent > reaped);
+		if (got < 0)
+			return got;
+		reaped += (unsigned)got;
+	}
+	return 0;
+}
+
+static void make_call(void *arg)
+{
+	struct call *c = arg;
+	struct store *s = c->store;
+	bool alone = !(s->geom.caps & UMMAP_CAP_PARALLEL) || c->kind == CALL_ASYNC;
+
+	if (alone)
+		futex_lock(&s->turn);
+	switch (c->kind) {
+	case CALL_ONE:
+		c->err = run_one(s, c->io);
+		break;
+	case CALL_VECTOR:
+		c->err = run_vector(s, c->io, c->n);
+		break;
+	case CALL_ASYNC:
+		c->err = run_async(s, c->io, c->n);
+		break;
+	case CALL_FLUSH:
+		c->err = s->driver.flush(s->handle, 0, UINT64_MAX);
+		break;
+	}
+	if (alone)
+		futex_unlock(&s->turn);
+}
+
+static int call_driver(struct call *c)
+{
+	if (c->store->geom.caps & UMMAP_CAP_FAULTSAFE)
+		make_call(c);
+	else
+		worker_call(make_call, c);
+	return c->err;
+}
+
+/* How many requests from io on touch one another. */
+static unsigned run_length(const struct ummap_io *io, unsigned n)
+{
+	unsigned k = 1;
+
+	while (k < n && k < PIECES_MAX && io[k].off == io[k - 1].off + io[k - 1].len)
+		k++;
+	return k;
+}
+
+static void account(struct io_count *count, const struct ummap_io *io, unsigned n)
+{
+	bool reading = io->op == UMMAP_IO_READ;
+	uint64_t bytes = 0;
+	unsigned errors = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		bytes += io[i].res == 0 ? io[i].len : 0;
+		errors += io[i].res != 0;
+	}
+	atomic_fetch_add_explicit(reading ? &count->read_bytes : &count->write_bytes, bytes,
+				  memory_order_relaxed);
+	atomic_fetch_add_explicit(reading ? &count->read_requests : &count->write_requests, 1,
+				  memory_order_relaxed);
+	if (errors)
+		atomic_fetch_add_explicit(reading ? &count->read_errors : &count->write_errors, errors,
+					  memory_order_relaxed);
+}
+
+int io_run(struct store *s, struct ummap_io *io, unsigned n, bool together, struct io_count *count)
+{
+	bool async = (s->geom.caps & UMMAP_CAP_ASYNC) && s->driver.submit && s->driver.reap;
+	bool vector = together && (io->op == UMMAP_IO_READ ? !!s->driver.readv : !!s->driver.writev);
+	int err = 0;
+
+	for (unsigned i = 0, k; i < n; i += k) {
+		struct call c = { .store = s, .io = io + i, .kind = CALL_ONE };
+
+		k = 1;
+		if (async) {
+			k = n - i < PIECES_MAX ? n - i : PIECES_MAX;
+			c.kind = CALL_ASYNC;
+		} else if (vector) {
+			k = run_length(io + i, n - i);
+			c.kind = k > 1 ? CALL_VECTOR : CALL_ONE;
+		}
+		c.n = k;
+		if (call_driver(&c) < 0) {
+			for (unsigned j = i; j < i + k; j++)
+				io[j].res = io[j].res ? io[j].res : c.err;
+		}
+		for (unsigned j = i; j < i + k && !err; j++)
+			err = io[j].res;
+		account(count, io + i, k);
+	}
+	return err;
+}
+
+int io_flush(struct store *s, struct io_count *count)
+{
+	struct call c = { .store = s, .kind = CALL_FLUSH };
+	int err;
+
+	if (!s->driver.flush)
+		return 0;
+	err = call_driver(&c);
+	atomic_fetch_add_explicit(&count->flushes, 1, memory_order_relaxed);
+	if (err)
+		atomic_fetch_add_explicit(&count->write_errors, 1, memory_order_relaxed);
+	return err;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Stores: opened driver handles, and the only way to read, write and flush them. */
+#ifndef IO_H
+#define IO_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <ummap-driver.h>
+
+struct store;
+
+/* What requests have cost; the caller sums it up. */
+struct io_count {
+	_Atomic uint64_t read_bytes, read_requests, write_bytes, write_requests, flushes;
+	_Atomic uint64_t read_errors, write_errors;
+};
+
+/* Both return 0, or -errno with a sentence. direct: the default of the driver's key of that name. */
+int io_open(const char *uri, int oflags, const char *direct, struct store **store);
+int io_open_fd(const char *uri, int fd, int oflags, const char *direct, struct store **store);
+/* One more owner of a store; each closes it once. */
+struct store *io_hold(struct store *store);
+void io_close(struct store *store);
+
+const struct ummap_geom *io_geom(const struct store *store);
+/* Whether two handles are known to be of one store. */
+bool io_same(const struct store *a, const struct store *b);
+/* Bytes of the store now. */
+uint64_t io_size(struct store *store);
+
+/*
+ * Runs n requests, sorted by offset and all of one op, and waits for all of them; those that touch leave
+ * together if `together`. Each has its result in res; returns 0 or the first error. Thread- and fault-safe.
+ */
+int io_run(struct store *store, struct ummap_io *io, unsigned n, bool together, struct io_count *count);
+int io_flush(struct store *store, struct io_count *count);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A ring of nodes with a sentinel. The caller locks. */
+#ifndef LIST_H
+#define LIST_H
+
+#include <stdbool.h>
+#include <ummap-policy.h>
+
+static inline void list_init(struct ummap_node *head)
+{
+	head->prev = head->next = head;
+}
+
+static inline bool list_empty(const struct ummap_node *head)
+{
+	return head->next == head;
+}
+
+/* Puts node right before `at`: before the sentinel is the ring's end. */
+static inline void list_insert(struct ummap_node *at, struct ummap_node *node)
+{
+	node->prev = at->prev;
+	node->next = at;
+	at->prev->next = node;
+	at->prev = node;
+}
+
+static inline void list_remove(struct ummap_node *node)
+{
+	node->prev->next = node->next;
+	node->next->prev = node->prev;
+	node->prev = node->next = NULL;
+}
+
+#endif

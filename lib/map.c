@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A sorted table of address ranges. Writers change it in place under a lock, between two counts of a sequence
+ * number; readers never wait for the lock, they look again if the number moved. Structures and outgrown
+ * tables are kept for ever, because a reader may still look at them.
+ */
+#include "map.h"
+
+#include "log.h"
+#include "seg.h"
+#include "writeback.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+struct entry {
+	_Atomic uintptr_t base, end;
+	struct map *_Atomic map;
+};
+
+static struct entry *_Atomic table;
+static _Atomic size_t count;
+static size_t capacity;
+static _Atomic uint32_t sequence;   /* odd while the table changes */
+static _Atomic uint32_t lock;
+static struct map *free_maps;
+
+struct map *map_alloc(void)
+{
+	struct map *map;
+
+	futex_lock(&lock);
+	map = free_maps;
+	if (map)
+		free_maps = map->next_free;
+	futex_unlock(&lock);
+	if (!map)
+		return calloc(1, sizeof(*map));
+	/* `users` may be touched by a late look-up, and is 0 but for that. */
+	memset(&map->set.view, 0, sizeof(*map) - offsetof(struct map, set.view));
+	return map;
+}
+
+void map_free(struct map *map)
+{
+	futex_lock(&lock);
+	map->next_free = free_maps;
+	free_maps = map;
+	futex_unlock(&lock);
+}
+
+static void copy_entry(struct entry *to, const struct entry *from)
+{
+	to->base = from->base;
+	to->end = from->end;
+	to->map = from->map;
+}
+
+/* Under the lock. The old table stays for readers. */
+static int grow(void)
+{
+	size_t more = capacity ? capacity * 2 : 256;
+	struct entry *bigger = sys_lazy(more * sizeof(*bigger));
+
+	if (!bigger)
+		return fail(ENOMEM, "no memory for a table of %zu mappings", more);
+	for (size_t i = 0; i < count; i++)
+		copy_entry(&bigger[i], &table[i]);
+	table = bigger;
+	capacity = more;
+	return 0;
+}
+
+/* Under the lock, with the number odd. */
+static void put_in(struct map *map)
+{
+	uintptr_t base = (uintptr_t)map->set.view;
+	struct entry *t = table;
+	size_t i;
+
+	for (i = count; i > 0 && t[i - 1].base > base; i--)
+		copy_entry(&t[i], &t[i - 1]);
+	t[i].base = base;
+	t[i].end = base + round_up(map->set.size, sys_page());
+	t[i].map = map;
+	count++;
+}
+
+static void take_out(struct map *map)
+{
+	struct entry *t = table;
+	size_t i = 0;
+
+	while (t[i].map != map)
+		i++;
+	for (count--; i < count; i++)
+		copy_entry(&t[i], &t[i + 1]);
+}
+
+int map_insert(struct map *map)
+{
+	int err = 0;
+
+	futex_lock(&lock);
+	sequence++;
+	if (count == capacity)
+		err = grow();
+	if (!err)
+		put_in(map);
+	sequence++;
+	futex_unlock(&lock);
+	return err;
+}
+
+void map_remove(struct map *map)
+{
+	futex_lock(&lock);
+	sequence++;
+	take_out(map);
+	sequence++;
+	futex_unlock(&lock);
+}
+
+void map_move(struct map *map)
+{
+	futex_lock(&lock);
+	sequence++;
+	take_out(map);
+	put_in(map);
+	sequence++;
+	futex_unlock(&lock);
+}
+
+static struct map *search(uintptr_t addr)
+{
+	struct entry *t = table;
+	size_t low = 0, high = count;
+
+	while (low < high) {
+		size_t mid = (low + high) / 2;
+
+		if (t[mid].end <= addr)
+			low = mid + 1;
+		else if (t[mid].base > addr)
+			high = mid;
+		else
+			return t[mid].map;
+	}
+	return NULL;
+}
+
+struct map *map_get(const void *addr)
+{
+	for (;;) {
+		uint32_t before = sequence;
+		struct map *map;
+		bool got;
+
+		if (before & 1) {
+			sched_yield();
+			continue;
+		}
+		map = search((uintptr_t)addr);
+		got = map && set_get(&map->set);
+		if (sequence == before && (got || !map))
+			return map;
+		if (got)
+			set_put(&map->set);
+		else if (map)
+			set_wait(&map->set);
+	}
+}
+
+struct map *map_get_alone(const void *base)
+{
+	for (;;) {
+		struct map *map = map_get(base);
+
+		if (!map)
+			return NULL;
+		if (map->set.view == base && set_freeze(&map->set))
+			return map;
+		set_put(&map->set);
+		if (map->set.view != base)
+			return NULL;
+		set_wait(&map->set);
+	}
+}
+
+struct map *map_get_nth(size_t n)
+{
+	for (;;) {
+		struct map *map = NULL;
+		bool got = false;
+
+		futex_lock(&lock);
+		if (n < count) {
+			map = table[n].map;
+			got = set_get(&map->set);
+		}
+		futex_unlock(&lock);
+		if (!map || got)
+			return map;
+		set_wait(&map->set);
+	}
+}
+
+size_t map_count(void)
+{
+	return count;
+}
+
+void map_fork_prepare(void)
+{
+	futex_lock(&lock);
+}
+
+void map_fork_parent(void)
+{
+	futex_unlock(&lock);
+}
+
+void map_fork_child(void (*fn)(struct map *map))
+{
+	for (size_t i = 0; i < count; i++)
+		fn(table[i].map);
+	count = 0;
+	lock = 0;
+}
+
+void map_close_old(struct map *map)
+{
+	struct set *set = &map->set;
+
+	for (unsigned i = 0; i < SEG_TARGETS; i++) {
+		if (i != set->current && set->targets[i].store) {
+			io_close(set->targets[i].store);
+			set->targets[i].store = NULL;
+		}
+	}
+	set->carrying = false;
+}
+
+int map_sync(struct map *map)
+{
+	struct set *set = &map->set;
+	int err = 0, earlier;
+
+	futex_lock(&map->sync_lock);
+	if (set->carrying)
+		err = seg_complete(set, false);
+	if (!err)
+		err = writeback_range(set, 0, set->segs, UINT64_MAX);
+	if (!err)
+		err = writeback_flush(set);
+	if (!err && set->carrying)
+		map_close_old(map);
+	futex_unlock(&map->sync_lock);
+	earlier = writeback_take_error(set);
+	return err ? err : earlier;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The mappings of the process, and which of them holds an address. */
+#ifndef MAP_H
+#define MAP_H
+
+#include "set.h"
+
+struct map {
+	struct set set;
+	bool read_file;                /* as the mapping was made */
+	int flush_interval;            /* seconds; negative: never */
+	_Atomic uint32_t sync_lock;    /* one sync at a time completes targets */
+	struct map *next_free;
+};
+
+/* A zeroed structure that is never freed, so that a late look-up finds something; NULL: no memory. */
+struct map *map_alloc(void);
+void map_free(struct map *map);
+
+/* Makes a mapping known, and forgets it. Returns 0 or -errno. */
+int map_insert(struct map *map);
+void map_remove(struct map *map);
+/* Its view stands elsewhere or has another size now; nobody misses it meanwhile. */
+void map_move(struct map *map);
+
+/* The mapping that holds addr, with a use of it taken (set_put gives it back); waits while it is frozen.
+ * NULL: none. Lock-free, for the fault path. */
+struct map *map_get(const void *addr);
+/* The mapping that begins at base, as its only user (set_thaw and set_put give it back). NULL: none. */
+struct map *map_get_alone(const void *base);
+/* The n-th mapping by address, with a use; NULL: there are fewer. */
+struct map *map_get_nth(size_t n);
+size_t map_count(void);
+
+/* Around fork: the table stays whole. In the child, hands each mapping to fn and then knows none. */
+void map_fork_prepare(void);
+void map_fork_parent(void);
+void map_fork_child(void (*fn)(struct map *map));
+
+/* Writes all changes, carried ones included, and makes them durable. 0 or -errno. */
+int map_sync(struct map *map);
+/* Closes the stores of targets other than the current one. */
+void map_close_old(struct map *map);
+
+#endif

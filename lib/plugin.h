@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The drivers and policies that there are. */
+#ifndef PLUGIN_H
+#define PLUGIN_H
+
+#include <ummap-driver.h>
+#include <ummap-policy.h>
+
+/* NULL with a sentence that lists what there is. */
+const struct ummap_driver *plugin_driver(const char *scheme);
+const struct ummap_policy *plugin_policy(const char *name, size_t len);
+/* The policy of an UMMAP_PTYPE_*; NULL if there is none. */
+const char *plugin_ptype(int ptype);
+
+#endif

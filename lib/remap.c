@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * umremap. Carrying is only a change of where changes go: each header says which target holds its segment,
+ * and those of an older one count as changed. Nobody else uses the mapping meanwhile.
+ */
+#include "remap.h"
+
+#include "engine.h"
+#include "log.h"
+#include "seg.h"
+#include "writeback.h"
+
+#include <string.h>
+
+uint64_t remap_stored(struct store *store, uint64_t offset, size_t size)
+{
+	uint64_t have = io_size(store);
+
+	have = have > offset ? have - offset : 0;
+	return have < size ? have : size;
+}
+
+/* ---- The size. ---- */
+
+static int shrink(struct map *map, size_t size, bool sync)
+{
+	struct set *set = &map->set;
+	size_t keep = ((size - 1) >> set->shift) + 1;
+	size_t from = round_up(size, sys_page()), end = round_up(set->size, sys_page());
+	int err = 0;
+
+	if (sync)
+		err = writeback_range(set, keep - 1, set->segs, UINT64_MAX);
+	/* The last segment that stays goes home: it comes back with fewer pages. */
+	if (!err)
+		err = seg_retract(set, keep - 1, keep);
+	if (err)
+		return fail(-err, "the end of the mapping cannot be let go: %s", strerror(-err));
+	seg_forget(set, keep);
+	engine_detach(set->view + from, end - from);
+	set->stored = min_size(set->stored, size);
+	set_resize(set, size);
+	map_move(map);
+	return 0;
+}
+
+/* Room in the view for `size` bytes: where it stands, or else somewhere else. */
+static int enlarge_view(struct set *set, size_t size, char **view)
+{
+	int err;
+
+	*view = set->view;
+	if (engine_extend(set->view, set->size, size - set->size))
+		return 0;
+	*view = engine_attach(size, set->seg_size);
+	if (!*view)
+		return fail(ENOMEM, "there is no address space for %zu bytes", size);
+	err = seg_retract(set, 0, set->segs);
+	if (!err)
+		return 0;
+	engine_detach(*view, size);
+	return fail(-err, "the mapping cannot move: %s", strerror(-err));
+}
+
+static int grow(struct map *map, size_t size)
+{
+	struct set *set = &map->set;
+	const struct target *t = &set->targets[set->current];
+	size_t old = set->size, old_segs = set->segs, end = round_up(old, sys_page());
+	char *view;
+	int err;
+
+	/* A short last segment gains bytes: it goes home, and they are filled in there. */
+	err = seg_retract(set, old_segs - 1, old_segs);
+	if (!err)
+		err = seg_lengthen(set, min_size(size, old_segs << set->shift));
+	if (err)
+		return fail(-err, "the end of the mapping cannot be read: %s", strerror(-err));
+	err = enlarge_view(set, size, &view);
+	if (err)
+		return err;
+	err = set_resize(set, size);
+	if (err) {
+		if (view == set->view)
+			engine_detach(view + end, round_up(size, sys_page()) - end);
+		else
+			engine_detach(view, size);
+		return err;
+	}
+	if (view != set->view)
+		engine_detach(set->view, old);
+	set->view = view;
+	for (size_t i = old_segs; set->current && i < set->segs; i++)
+		seg_set_target(set_seg(set, i), set->current);
+	set->stored = max_size(set->stored, remap_stored(t->store, t->offset, size));
+	map_move(map);
+	return 0;
+}
+
+/* ---- The target. ---- */
+
+static unsigned free_target(const struct set *set)
+{
+	unsigned i = 0;
+
+	while (i < SEG_TARGETS && set->targets[i].store)
+		i++;
+	return i;
+}
+
+/* Whether the new place of the mapping overlaps the old one, so that writing one destroys the other. */
+static bool overlaps(const struct set *set, struct store *store, uint64_t offset)
+{
+	for (unsigned i = 0; i < SEG_TARGETS; i++) {
+		const struct target *t = &set->targets[i];
+
+		if (t->store && io_same(t->store, store) && offset < t->offset + set->size &&
+		    t->offset < offset + set->size)
+			return true;
+	}
+	return false;
+}
+
+static int carry(struct map *map, struct store *store, uint64_t offset)
+{
+	struct set *set = &map->set;
+	bool overlap = overlaps(set, store, offset), up = offset > set->targets[set->current].offset;
+	unsigned before = set->current, i;
+	int err = 0;
+
+	/* Too many unfinished carries, or one that must not be left for later: finish first. */
+	if (overlap || free_target(set) == SEG_TARGETS)
+		err = map_sync(map);
+	if (err)
+		return fail(-err, "the old target has to be complete first: %s", strerror(-err));
+	i = free_target(set);
+	set->targets[i] = (struct target){ io_hold(store), offset, map->read_file };
+	set->current = i;
+	set->carrying = true;
+	if (!overlap)
+		return 0;
+	/* As memmove does: from the end whose bytes would be overwritten first. */
+	err = seg_complete(set, up);
+	if (err) {
+		/* What has moved counts as changed for the old target now, and nothing is lost. */
+		set->current = before;
+		return fail(-err, "the contents cannot be moved: %s", strerror(-err));
+	}
+	map_close_old(map);
+	return 0;
+}
+
+static void switch_over(struct map *map, struct store *store, uint64_t offset)
+{
+	struct set *set = &map->set;
+
+	seg_forget(set, 0);
+	set_reset(set);
+	io_hold(store);
+	map_close_old(map);
+	io_close(set->targets[set->current].store);
+	set->targets[set->current].store = NULL;
+	set->targets[0] = (struct target){ store, offset, true };
+	set->current = 0;
+	set->stored = remap_stored(store, offset, set->size);
+	set->error = 0;
+	set->unflushed = false;
+}
+
+int remap_apply(struct map *map, const struct remap *want)
+{
+	struct set *set = &map->set;
+	size_t old = set->size;
+	int err = 0;
+
+	if (set->pinned && (want->switch_over || want->size != old))
+		return fail(EBUSY, "part of the mapping is pinned; umunpin it first");
+	/* What shrinks is written to the old target, what grows is read from the new one. */
+	if (want->size < old)
+		err = shrink(map, want->size, want->sync);
+	if (!err && want->switch_over)
+		switch_over(map, want->store, want->offset);
+	else if (!err && want->moved)
+		err = carry(map, want->store, want->offset);
+	if (!err && want->size > old)
+		err = grow(map, want->size);
+	return err;
+}

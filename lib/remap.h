@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Changes a mapping's target and size. */
+#ifndef REMAP_H
+#define REMAP_H
+
+#include "map.h"
+
+struct remap {
+	struct store *store;   /* the new target, or the old one */
+	uint64_t offset;
+	bool moved;            /* store or offset differ from before */
+	size_t size;
+	bool switch_over;      /* show the new contents, instead of carrying the old ones */
+	bool sync;             /* what shrinking drops is written first */
+};
+
+/* The caller is the mapping's only user. Returns 0, or -errno with a sentence; then all is as it was. */
+int remap_apply(struct map *map, const struct remap *want);
+/* Bytes of the mapping that its current target holds. */
+uint64_t remap_stored(struct store *store, uint64_t offset, size_t size);
+
+#endif

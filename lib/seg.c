@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Moves segments between their states. The orders that must hold:
+ *  - a frame is filled and gets its rights at home, and is published last: nobody sees it half filled;
+ *  - a place in the view loses its rights before its frame leaves: no store is lost;
+ *  - a dirty frame is given away only after it was written.
+ * A segment's lock is held from the first look to the last change, I/O included. While one is held another
+ * is only trylocked. Nothing here allocates or logs on the way of a fault.
+ */
+#include "seg.h"
+
+#include "engine.h"
+#include "evict.h"
+#include "writeback.h"
+
+#include <string.h>
+
+#define BATCH_MAX 32
+
+#ifdef NDEBUG
+static void check(const struct set *set, size_t i, const struct seg *s)
+{
+	(void)set;
+	(void)i;
+	(void)s;
+}
+#else
+#include <assert.h>
+/* At every unlock: rights and lists follow the state. */
+static void check(const struct set *set, size_t i, const struct seg *s)
+{
+	uint64_t h = seg_head(s);
+
+	assert(seg_has(s, SEG_VALID) || !(h & (SEG_STANDBY | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD)));
+	assert(!(h & SEG_WRITABLE) || ((h & SEG_DIRTY) && !(h & SEG_STANDBY) && set->writable));
+	assert(!(h & SEG_AHEAD) || ((h & SEG_STANDBY) && !(h & SEG_DIRTY)));
+	assert(!seg_pins(s) || !(h & SEG_STANDBY));
+	assert(!(h & SEG_VALID) || s->node.next);
+	assert(i < set->segs || set->segs == 0);
+}
+#endif
+
+static void unlock(struct set *set, size_t i, struct seg *s)
+{
+	check(set, i, s);
+	seg_unlock(s);
+}
+
+/* The request that fills the frame of an absent segment; false: it is zeros, and filled with them now. */
+static bool load_request(struct set *set, size_t i, struct seg *s, char *home, struct ummap_io *io)
+{
+	const struct target *t = &set->targets[seg_target(s)];
+	size_t len = set_len(set, i);
+
+	memset(home + len, 0, set_view_len(set, i) - len);
+	if (!set_reads(set, s)) {
+		memset(home, 0, len);
+		return false;
+	}
+	*io = (struct ummap_io){ .op = UMMAP_IO_READ, .buf = home, .len = len,
+				 .off = t->offset + ((uint64_t)i << set->shift), .owner = s };
+	return true;
+}
+
+static int load(struct set *set, size_t i, struct seg *s, char *home)
+{
+	struct ummap_io io;
+
+	if (!load_request(set, i, s, home, &io))
+		return 0;
+	return io_run(set->targets[seg_target(s)].store, &io, 1, false, &set->stat.io);
+}
+
+static int publish(struct set *set, size_t i, uint32_t frame, bool writable)
+{
+	int err;
+
+	do
+		err = engine_publish(set_view(set, i), frame_home(frame), set_view_len(set, i), writable);
+	while (err == -ENOMEM && evict_shed(set));
+	return err;
+}
+
+static void mark_dirty(struct set *set, size_t i, struct seg *s)
+{
+	if (!seg_has(s, SEG_DIRTY))
+		seg_set_time(s, sys_now());
+	seg_change(s, 0, SEG_DIRTY | SEG_WRITABLE);
+	set_mark(set->dirty, i);
+}
+
+/* Present in the view, but perhaps without the right that was wanted. */
+static int upgrade(struct set *set, size_t i, struct seg *s, bool write)
+{
+	bool was_dirty = seg_has(s, SEG_DIRTY);
+	int err;
+
+	if (!write || seg_has(s, SEG_WRITABLE)) {
+		add(set->stat.spurious_faults, 1);
+		return 0;
+	}
+	err = engine_protect(set_view(set, i), set_view_len(set, i), true);
+	if (err)
+		return err;
+	if (!was_dirty)
+		cache_touch(&set->member, s, UMMAP_EV_DIRTIED);
+	mark_dirty(set, i, s);
+	add(set->stat.upgrade_faults, 1);
+	return 0;
+}
+
+static int come_back(struct set *set, size_t i, struct seg *s, bool write)
+{
+	bool ahead = seg_has(s, SEG_AHEAD), writable = write || seg_has(s, SEG_DIRTY);
+	int err;
+
+	cache_remove(&set->member, s);
+	err = publish(set, i, s->frame, writable);
+	if (err) {
+		cache_stand(&set->member, s, seg_has(s, SEG_DIRTY) ? STANDBY_DIRTY : ahead ? STANDBY_AHEAD :
+			    STANDBY_CLEAN);
+		return err;
+	}
+	seg_change(s, SEG_STANDBY | SEG_AHEAD, 0);
+	if (writable)
+		mark_dirty(set, i, s);
+	cache_insert(&set->member, s, write ? UMMAP_EV_WRITE : UMMAP_EV_READ);
+	if (!ahead)
+		cache_touch(&set->member, s, UMMAP_EV_RETURN);
+	add(*(ahead ? &set->stat.ahead_hits : &set->stat.standby_hits), 1);
+	return 0;
+}
+
+static int bring_in(struct set *set, size_t i, struct seg *s, bool write)
+{
+	uint32_t frame = evict_take_frame(set, false);
+	int err;
+
+	if (frame == FRAME_NONE)
+		return -ENOMEM;
+	err = load(set, i, s, frame_home(frame));
+	if (!err)
+		err = publish(set, i, frame, write);
+	if (err) {
+		evict_return_frame(set, frame);
+		return err;
+	}
+	s->frame = frame;
+	seg_change(s, 0, SEG_VALID);
+	set_mark(set->touched, i);
+	if (write)
+		mark_dirty(set, i, s);
+	cache_insert(&set->member, s, write ? UMMAP_EV_WRITE : UMMAP_EV_READ);
+	add(*(write ? &set->stat.write_faults : &set->stat.read_faults), 1);
+	return 0;
+}
+
+static int bring_locked(struct set *set, size_t i, struct seg *s, bool write)
+{
+	if (!seg_has(s, SEG_VALID))
+		return bring_in(set, i, s, write);
+	if (seg_has(s, SEG_STANDBY))
+		return come_back(set, i, s, write);
+	return upgrade(set, i, s, write);
+}
+
+int seg_fault(struct set *set, size_t i, bool write)
+{
+	struct seg *s = set_seg(set, i);
+	int err;
+
+	seg_lock(s);
+	err = bring_locked(set, i, s, write);
+	unlock(set, i, s);
+	return err;
+}
+
+int seg_pin(struct set *set, size_t i, bool write)
+{
+	struct seg *s = set_seg(set, i);
+	int err = 0;
+
+	seg_lock(s);
+	if (seg_pins(s) == SEG_PINS_MAX)
+		err = -EAGAIN;
+	else if (!seg_has(s, SEG_VALID) || seg_has(s, SEG_STANDBY) || (write && !seg_has(s, SEG_WRITABLE)))
+		err = bring_locked(set, i, s, write);
+	if (!err) {
+		if (seg_pins(s) == 0)
+			set->pinned += set->seg_size;
+		seg_set_pins(s, seg_pins(s) + 1);
+		seg_change(s, 0, write ? SEG_DEVICE : 0);
+	}
+	unlock(set, i, s);
+	return err;
+}
+
+void seg_unpin(struct set *set, size_t i)
+{
+	struct seg *s = set_seg(set, i);
+
+	seg_lock(s);
+	if (seg_pins(s) > 0) {
+		seg_set_pins(s, seg_pins(s) - 1);
+		if (seg_pins(s) == 0) {
+			seg_change(s, SEG_DEVICE, 0);
+			set->pinned -= set->seg_size;
+		}
+	}
+	unlock(set, i, s);
+}
+
+/* Locks absent neighbours from i on and finds frames for them; returns how many. */
+static unsigned prepare_batch(struct set *set, size_t i, size_t last, struct ummap_io *io, bool *full)
+{
+	unsigned n = 0;
+
+	for (; i + n < last && n < BATCH_MAX && (n == 0 || ((size_t)n << set->shift) < HUGE_PAGE); n++) {
+		struct seg *s = set_seg(set, i + n);
+
+		if (seg_has(s, SEG_VALID) || !set_reads(set, s) || !seg_trylock(s))
+			break;
+		if (seg_has(s, SEG_VALID) || (n && seg_target(s) != seg_target(set_seg(set, i)))) {
+			unlock(set, i + n, s);
+			break;
+		}
+		s->frame = evict_take_frame(set, true);
+		if (s->frame == FRAME_NONE) {
+			*full = true;
+			unlock(set, i + n, s);
+			break;
+		}
+		load_request(set, i + n, s, frame_home(s->frame), &io[n]);
+	}
+	return n;
+}
+
+bool seg_prefetch(struct set *set, size_t first, size_t last)
+{
+	struct ummap_io io[BATCH_MAX];
+	bool full = false;
+
+	for (size_t i = first; i < last && !full && !set->frozen;) {
+		unsigned n = prepare_batch(set, i, last, io, &full);
+
+		if (n)
+			io_run(set->targets[seg_target(io->owner)].store, io, n, true, &set->stat.io);
+		for (unsigned k = 0; k < n; k++) {
+			struct seg *s = io[k].owner;
+
+			if (io[k].res == 0) {
+				seg_change(s, 0, SEG_VALID | SEG_STANDBY | SEG_AHEAD);
+				set_mark(set->touched, i + k);
+				cache_stand(&set->member, s, STANDBY_AHEAD);
+				add(set->stat.ahead_loads, 1);
+			} else {
+				/* Whoever needs it will meet the error himself. */
+				evict_return_frame(set, s->frame);
+			}
+			unlock(set, i + k, s);
+		}
+		i += n ? n : 1;
+	}
+	return !full;
+}
+
+/* Calls fn on each valid segment of [first, last), locked. */
+static int for_valid(struct set *set, size_t first, size_t last,
+		     int (*fn)(struct set *, size_t, struct seg *))
+{
+	int err = 0;
+
+	for (size_t i = set_next(set, set->touched, first); i < last && !err;
+	     i = set_next(set, set->touched, i + 1)) {
+		struct seg *s = set_seg(set, i);
+
+		if (!seg_has(s, SEG_VALID) && atomic_load_explicit(&s->lock, memory_order_relaxed) == 0)
+			continue;
+		seg_lock(s);
+		if (seg_has(s, SEG_VALID))
+			err = fn(set, i, s);
+		unlock(set, i, s);
+	}
+	return err;
+}
+
+static int evict_one(struct set *set, size_t i, struct seg *s)
+{
+	if (seg_has(s, SEG_DIRTY) || seg_pins(s))
+		return 0;
+	cache_remove(&set->member, s);
+	if (!seg_has(s, SEG_STANDBY)) {
+		if (engine_retract(set_view(set, i), frame_home(s->frame), set_view_len(set, i), false) < 0) {
+			cache_insert(&set->member, s, UMMAP_EV_READ);
+			return 0;
+		}
+		add(set->stat.evictions, 1);
+	}
+	frame_release(evict_let_go(set, s));
+	return 0;
+}
+
+void seg_evict(struct set *set, size_t first, size_t last)
+{
+	for_valid(set, first, last, evict_one);
+}
+
+void seg_behind(struct set *set, size_t i)
+{
+	struct seg *s = set_seg(set, i);
+
+	if (!seg_has(s, SEG_VALID) || seg_has(s, SEG_STANDBY) || seg_has(s, SEG_DIRTY) || seg_pins(s) ||
+	    !seg_trylock(s))
+		return;
+	if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_STANDBY) && !seg_has(s, SEG_DIRTY) && !seg_pins(s)) {
+		cache_remove(&set->member, s);
+		evict_to_standby(set, i, s);
+	}
+	unlock(set, i, s);
+}
+
+/* Brings an absent segment as far as standby. */
+static int bring_to_standby(struct set *set, size_t i, struct seg *s)
+{
+	uint32_t frame = evict_take_frame(set, false);
+	int err;
+
+	if (frame == FRAME_NONE)
+		return -ENOMEM;
+	err = load(set, i, s, frame_home(frame));
+	if (err) {
+		evict_return_frame(set, frame);
+		return err;
+	}
+	s->frame = frame;
+	seg_change(s, 0, SEG_VALID | SEG_STANDBY);
+	set_mark(set->touched, i);
+	cache_stand(&set->member, s, STANDBY_FIRST);
+	return 0;
+}
+
+int seg_complete(struct set *set, bool descending)
+{
+	int err = 0;
+
+	for (size_t n = 0; n < set->segs && !err; n++) {
+		size_t i = descending ? set->segs - 1 - n : n;
+		struct seg *s = set_seg(set, i);
+
+		if (seg_target(s) == set->current)
+			continue;
+		seg_lock(s);
+		if (seg_target(s) != set->current && !seg_has(s, SEG_VALID))
+			err = bring_to_standby(set, i, s);
+		if (!err && seg_target(s) != set->current)
+			err = writeback_locked(set, i, descending ? i + 1 : set->segs);
+		unlock(set, i, s);
+	}
+	return err;
+}
+
+int seg_lengthen(struct set *set, size_t size)
+{
+	const struct target *t = &set->targets[set->current];
+	size_t i = set->segs - 1, len = set_len(set, i), more = size - set->size;
+	struct seg *s = set_seg(set, i);
+	struct ummap_io io;
+	int err = 0;
+
+	seg_lock(s);
+	/* Absent, and of the current target: it will be loaded as long as it is then. */
+	if (!seg_has(s, SEG_VALID) && seg_target(s) != set->current)
+		err = bring_to_standby(set, i, s);
+	if (!err && seg_has(s, SEG_VALID) && more) {
+		io = (struct ummap_io){ .op = UMMAP_IO_READ, .buf = frame_home(s->frame) + len, .len = more,
+					.off = t->offset + set->size };
+		memset(io.buf, 0, more);
+		if (t->read)
+			err = io_run(t->store, &io, 1, false, &set->stat.io);
+	}
+	unlock(set, i, s);
+	return err;
+}
+
+static int forget_one(struct set *set, size_t i, struct seg *s)
+{
+	cache_remove(&set->member, s);
+	if (seg_has(s, SEG_STANDBY)) {
+		frame_release(evict_let_go(set, s));
+	} else {
+		engine_discard(set_view(set, i), set_view_len(set, i));
+		frame_lost(evict_let_go(set, s));
+	}
+	return 0;
+}
+
+void seg_forget(struct set *set, size_t first)
+{
+	for_valid(set, first, set->segs, forget_one);
+}
+
+static int retract_one(struct set *set, size_t i, struct seg *s)
+{
+	if (seg_has(s, SEG_STANDBY))
+		return 0;
+	cache_remove(&set->member, s);
+	return evict_to_standby(set, i, s);
+}
+
+int seg_retract(struct set *set, size_t first, size_t last)
+{
+	return for_valid(set, first, last, retract_one);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The states of a segment, and the one conductor of cache, frames, I/O and engine. */
+#ifndef SEG_H
+#define SEG_H
+
+#include "set.h"
+
+/* All return 0 or -errno, unless said otherwise; i is a segment of the set, whom the caller uses. */
+
+/* A load or store of segment i. */
+int seg_fault(struct set *set, size_t i, bool write);
+/* Brings i in and keeps it; and lets it go again. */
+int seg_pin(struct set *set, size_t i, bool write);
+void seg_unpin(struct set *set, size_t i);
+/* Loads absent segments of [first, last) to standby, without evicting what is in use; false: no room. */
+bool seg_prefetch(struct set *set, size_t first, size_t last);
+/* Lets the unchanged, unpinned segments of [first, last) go, and gives their memory back. */
+void seg_evict(struct set *set, size_t first, size_t last);
+/* Moves i to standby, as the next to be let go, if it is unchanged and nobody uses it just now. */
+void seg_behind(struct set *set, size_t i);
+/* Writes all that still belongs to an older target to the current one, from the first or the last on. */
+int seg_complete(struct set *set, bool descending);
+/* The last segment is going to end at `size`: what it holds already gains the bytes that follow. */
+int seg_lengthen(struct set *set, size_t size);
+/* Forgets every segment from `first` on, changes included. The view stays, and faults. */
+void seg_forget(struct set *set, size_t first);
+/* The frames of [first, last) go home, so that the view can change there. */
+int seg_retract(struct set *set, size_t first, size_t last);
+
+#endif

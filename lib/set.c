@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The geometry of a mapping. Headers and marks lie in lazily touched memory, so that a set costs nothing
+ * until it is used. Takes no lock: the fields here change only while nobody else uses the set, and marks are
+ * atomic.
+ */
+#include "set.h"
+
+#include "log.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#define GROUP ((size_t)1 << MARK_SHIFT)
+/* Bytes; one cache line. */
+#define END_SLACK 64
+
+static size_t count_segs(const struct set *set, size_t size)
+{
+	return (size >> set->shift) + ((size & (set->seg_size - 1)) != 0);
+}
+
+static size_t marks_bytes(size_t segs)
+{
+	size_t groups = (segs + GROUP - 1) / GROUP;
+
+	return round_up((groups + 63) / 64 * sizeof(uint64_t), sys_page());
+}
+
+static int add_extent(struct set *set, size_t first, size_t count)
+{
+	struct extent *e = &set->extents[set->extents_used];
+
+	if (set->extents_used == EXTENTS_MAX)
+		return fail(ENOMEM, "the mapping was grown too often");
+	e->segs = sys_lazy(count * sizeof(struct seg));
+	if (!e->segs)
+		return fail(ENOMEM, "no address space for the headers of %zu segments", count);
+	madvise(e->segs, count * sizeof(struct seg), MADV_DONTFORK);
+	e->first = first;
+	e->count = count;
+	set->extents_used++;
+	return 0;
+}
+
+static void drop_marks(struct set *set)
+{
+	if (set->touched)
+		munmap(set->touched, set->marks_len);
+	if (set->dirty)
+		munmap(set->dirty, set->marks_len);
+}
+
+static int make_marks(struct set *set, size_t segs)
+{
+	size_t len = marks_bytes(segs);
+	_Atomic uint64_t *touched = sys_lazy(len), *dirty = sys_lazy(len);
+
+	if (!touched || !dirty) {
+		if (touched)
+			munmap(touched, len);
+		if (dirty)
+			munmap(dirty, len);
+		return fail(ENOMEM, "no address space for the marks of %zu segments", segs);
+	}
+	if (set->touched) {
+		memcpy(touched, set->touched, min_size(len, set->marks_len));
+		memcpy(dirty, set->dirty, min_size(len, set->marks_len));
+	}
+	drop_marks(set);
+	set->touched = touched;
+	set->dirty = dirty;
+	set->marks_len = len;
+	return 0;
+}
+
+int set_create(struct set *set)
+{
+	int err;
+
+	set->shift = (unsigned)__builtin_ctzl(set->seg_size);
+	set->segs = count_segs(set, set->size);
+	err = add_extent(set, 0, set->segs);
+	if (!err)
+		err = make_marks(set, set->segs);
+	if (err)
+		set_destroy(set);
+	return err;
+}
+
+void set_destroy(struct set *set)
+{
+	drop_marks(set);
+	for (unsigned i = 0; i < set->extents_used; i++)
+		munmap(set->extents[i].segs, set->extents[i].count * sizeof(struct seg));
+	set->extents_used = 0;
+	set->touched = set->dirty = NULL;
+}
+
+int set_resize(struct set *set, size_t size)
+{
+	const struct extent *last = &set->extents[set->extents_used - 1];
+	size_t segs = count_segs(set, size), room = last->first + last->count;
+	int err;
+
+	if (marks_bytes(segs) > set->marks_len) {
+		err = make_marks(set, segs);
+		if (err)
+			return err;
+	}
+	/* At least as many again, so that few arrays serve a mapping that grows and grows. */
+	if (segs > room) {
+		err = add_extent(set, room, max_size(segs - room, room));
+		if (err)
+			return err;
+	}
+	set->size = size;
+	set->segs = segs;
+	return 0;
+}
+
+bool set_get(struct set *set)
+{
+	set->users++;
+	if (!set->frozen)
+		return true;
+	set_put(set);
+	return false;
+}
+
+void set_put(struct set *set)
+{
+	/* Whoever froze it counts down with us; the set itself may be gone after the last one left. */
+	if (atomic_fetch_sub(&set->users, 1) == 1 || set->frozen)
+		sys_wake(&set->users, INT32_MAX);
+}
+
+bool set_freeze(struct set *set)
+{
+	uint32_t thawed = 0;
+
+	if (!atomic_compare_exchange_strong(&set->frozen, &thawed, 1))
+		return false;
+	set_quiesce(set);
+	return true;
+}
+
+void set_quiesce(struct set *set)
+{
+	uint32_t users;
+
+	while ((users = set->users) > 1)
+		sys_wait(&set->users, users, 100);
+}
+
+void set_thaw(struct set *set)
+{
+	set->frozen = 0;
+	sys_wake(&set->frozen, INT32_MAX);
+}
+
+void set_wait(struct set *set)
+{
+	sys_wait(&set->frozen, 1, 100);
+}
+
+void set_reset(struct set *set)
+{
+	/* Lazy memory that is given back reads as zeros again. */
+	for (unsigned i = 0; i < set->extents_used; i++)
+		madvise(set->extents[i].segs, set->extents[i].count * sizeof(struct seg), MADV_DONTNEED);
+	madvise(set->touched, set->marks_len, MADV_DONTNEED);
+	madvise(set->dirty, set->marks_len, MADV_DONTNEED);
+}
+
+struct seg *set_seg(const struct set *set, size_t i)
+{
+	const struct extent *e = set->extents;
+
+	while (i - e->first >= e->count)
+		e++;
+	return &e->segs[i - e->first];
+}
+
+size_t set_index(const struct set *set, const struct seg *s)
+{
+	const struct extent *e = set->extents;
+
+	while (s < e->segs || s >= e->segs + e->count)
+		e++;
+	return e->first + (size_t)(s - e->segs);
+}
+
+size_t set_len(const struct set *set, size_t i)
+{
+	return min_size(set->seg_size, set->size - (i << set->shift));
+}
+
+size_t set_view_len(const struct set *set, size_t i)
+{
+	return round_up(set_len(set, i), sys_page());
+}
+
+bool set_reads(const struct set *set, const struct seg *s)
+{
+	return seg_has(s, SEG_STORED) || set->targets[seg_target(s)].read;
+}
+
+bool set_must_write(const struct set *set, const struct seg *s)
+{
+	return seg_has(s, SEG_DIRTY) || seg_target(s) != set->current;
+}
+
+/* Bytes up to the last one that is not zero. */
+static size_t trimmed(const char *buf, size_t len)
+{
+	while (len >= 64 && !memcmp(buf + len - 64, (const char[64]){ 0 }, 64))
+		len -= 64;
+	while (len > 0 && buf[len - 1] == 0)
+		len--;
+	return len;
+}
+
+size_t set_write_len(struct set *set, size_t i, const char *buf)
+{
+	const struct target *t = &set->targets[set->current];
+	size_t len = set_len(set, i), keep = 0;
+	uint64_t begin = (uint64_t)i << set->shift, size;
+
+	if (begin + len <= set->stored)
+		return len;
+	/* Somebody else may have made the store longer meanwhile: then its bytes count as there. */
+	size = io_size(t->store);
+	size = size > t->offset ? size - t->offset : 0;
+	size = size > set->stored ? size : set->stored;
+	if (begin + len <= size)
+		return len;
+	if (size > begin)
+		keep = size - begin;
+	keep = max_size(keep, trimmed(buf, len));
+	/* Which zeros were stored cannot be seen. Where only a few are missing to the mapping's end, they were:
+	 * numbers end in zeros. */
+	if (keep && begin + keep + END_SLACK > set->size)
+		keep = len;
+	return keep;
+}
+
+void set_mark(_Atomic uint64_t *marks, size_t i)
+{
+	size_t group = i >> MARK_SHIFT;
+	uint64_t bit = 1ull << (group & 63);
+
+	/* The change to the head must be seen before the mark is looked at: whoever takes the mark off looks
+	 * at the heads next. */
+	atomic_thread_fence(memory_order_seq_cst);
+	/* A look first: most of the time the mark is there, and the line is shared. */
+	if (!(atomic_load_explicit(&marks[group / 64], memory_order_relaxed) & bit))
+		atomic_fetch_or(&marks[group / 64], bit);
+}
+
+size_t set_next(const struct set *set, const _Atomic uint64_t *marks, size_t i)
+{
+	size_t group = i >> MARK_SHIFT, groups = (set->segs + GROUP - 1) >> MARK_SHIFT;
+
+	while (group < groups) {
+		uint64_t word = marks[group / 64] >> (group & 63);
+
+		if (word) {
+			group += (size_t)__builtin_ctzll(word);
+			i = max_size(i, group << MARK_SHIFT);
+			return min_size(i, set->segs);
+		}
+		group = (group | 63) + 1;
+	}
+	return set->segs;
+}
+
+void set_unmark(_Atomic uint64_t *marks, size_t i)
+{
+	size_t group = i >> MARK_SHIFT;
+
+	atomic_fetch_and(&marks[group / 64], ~(1ull << (group & 63)));
+	atomic_thread_fence(memory_order_seq_cst);
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The segments of a mapping: where each stands in the view and in storage, and which were ever touched. */
+#ifndef SET_H
+#define SET_H
+
+#include "cache.h"
+#include "frame.h"
+#include "io.h"
+#include "segment.h"
+
+/* What the contents of a segment may be in. */
+struct target {
+	struct store *store;     /* NULL: unused */
+	uint64_t offset;         /* where the mapping begins in it */
+	bool read;               /* false: what was never written reads as zeros */
+};
+
+#define EXTENTS_MAX 40
+
+/* Headers never move, because lists link them: a mapping that grows gets another array. */
+struct extent {
+	struct seg *segs;
+	size_t first, count;
+};
+
+/* Counters of umstat. */
+struct set_stat {
+	_Atomic uint64_t read_faults, write_faults, upgrade_faults, spurious_faults;
+	_Atomic uint64_t standby_hits, ahead_hits, ahead_waste, ahead_loads, evictions;
+	struct io_count io;
+};
+
+#define add(counter, n) atomic_fetch_add_explicit(&(counter), (n), memory_order_relaxed)
+
+#define STREAMS 8
+
+/* A run of faults that follow one another (ahead.c). */
+struct stream {
+	size_t next;             /* the segment that would continue it */
+	size_t until;            /* read ahead as far as this */
+	size_t window;           /* segments */
+	uint64_t used;           /* when it was last continued */
+};
+
+struct set {
+	_Atomic uint32_t users;  /* threads and jobs that work on it; survives the set */
+	char *view;
+	size_t size;             /* bytes of the mapping */
+	size_t seg_size;
+	unsigned shift;          /* log2 of seg_size */
+	size_t segs;             /* number of segments */
+	bool writable;
+	bool bulk;               /* neighbours are written together */
+	struct extent extents[EXTENTS_MAX];
+	unsigned extents_used;
+	_Atomic uint64_t *touched; /* a bit for each group of segments of which one was ever valid */
+	_Atomic uint64_t *dirty;   /* ... of which one may be changed */
+	size_t marks_len;
+	struct target targets[SEG_TARGETS];
+	unsigned current;        /* the target that changes go to; segments of another count as changed */
+	bool carrying;           /* some segments may be of another target */
+	_Atomic uint64_t stored; /* bytes of the mapping that are in the store: what lies behind may be trimmed */
+	struct member member;
+	size_t budget;           /* of its own; 0: none */
+	_Atomic size_t bytes;    /* of its frames */
+	_Atomic size_t pinned;   /* bytes */
+	_Atomic int error;       /* of a write in the background, not told yet */
+	_Atomic bool unflushed;  /* something was written since the last flush */
+	_Atomic uint32_t frozen; /* newcomers wait */
+	_Atomic uint32_t cleaners; /* jobs that write its dirty standby segments */
+	int advice;
+	_Atomic uint32_t stream_lock;
+	struct stream streams[STREAMS];
+	uint64_t stream_clock;
+	struct set_stat stat;
+};
+
+#define MARK_SHIFT 6 /* 64 segments a bit */
+
+/* Sets up headers and marks for a set whose view, size and seg_size are given. 0 or -errno. */
+int set_create(struct set *set);
+void set_destroy(struct set *set);
+/* Makes room for more segments (or fewer); lists stay whole. Nobody else may use the set. */
+int set_resize(struct set *set, size_t size);
+
+/* While somebody uses a set it is neither changed nor ended. false: it is frozen, nothing was taken. */
+bool set_get(struct set *set);
+void set_put(struct set *set);
+/* The caller, who uses the set, becomes its only user: newcomers wait until it is thawed. false: somebody
+ * else is about to; the caller must give up its use. */
+bool set_freeze(struct set *set);
+void set_thaw(struct set *set);
+/* For who froze it: waits until it is the only user once more. */
+void set_quiesce(struct set *set);
+/* Waits until a frozen set is thawed (or just a while). */
+void set_wait(struct set *set);
+
+/* Every segment is as if never touched; none is valid. */
+void set_reset(struct set *set);
+
+struct seg *set_seg(const struct set *set, size_t i);
+size_t set_index(const struct set *set, const struct seg *s);
+
+static inline struct set *set_of(struct member *m)
+{
+	return container_of(m, struct set, member);
+}
+
+static inline char *set_view(const struct set *set, size_t i)
+{
+	return set->view + (i << set->shift);
+}
+
+/* Bytes of segment i that belong to the mapping, and bytes of it that stand in the view (whole pages). */
+size_t set_len(const struct set *set, size_t i);
+size_t set_view_len(const struct set *set, size_t i);
+
+/* Whether segment s, absent, has its contents in storage; else they are zeros. */
+bool set_reads(const struct set *set, const struct seg *s);
+/* Whether s has to be written before its target is complete. */
+bool set_must_write(const struct set *set, const struct seg *s);
+/* How many bytes of segment i, which stands in buf, have to be written: never past what the application
+ * wrote where that makes the store longer. */
+size_t set_write_len(struct set *set, size_t i, const char *buf);
+
+/* Marks, so that walks over a large mapping only visit what was used. */
+void set_mark(_Atomic uint64_t *marks, size_t i);
+/* The first segment from i on whose group is marked; set->segs if none. */
+size_t set_next(const struct set *set, const _Atomic uint64_t *marks, size_t i);
+/* Takes the mark off the group that begins at i. */
+void set_unmark(_Atomic uint64_t *marks, size_t i);
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The system calls that several rooms share. Takes no lock; safe in a signal handler. */
+#include "sys.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A lock is held for a microsecond or for the length of an I/O: spin for the first kind only. */
+#define SPINS 100
+
+size_t sys_page(void)
+{
+	static _Atomic size_t page;
+	size_t n = atomic_load_explicit(&page, memory_order_relaxed);
+
+	if (n == 0) {
+		n = (size_t)sysconf(_SC_PAGESIZE);
+		atomic_store_explicit(&page, n, memory_order_relaxed);
+	}
+	return n;
+}
+
+uint64_t sys_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+void *sys_reserve(size_t len, size_t align)
+{
+	size_t extra = align > sys_page() ? align : 0;
+	char *p, *start;
+
+	if (len + extra < len)
+		return NULL;
+	p = mmap(NULL, len + extra, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p == MAP_FAILED)
+		return NULL;
+	if (!extra)
+		return p;
+	start = (char *)round_up((size_t)p, align);
+	if (start > p)
+		munmap(p, (size_t)(start - p));
+	if (p + extra > start)
+		munmap(start + round_up(len, sys_page()), (size_t)(p + extra - start));
+	return start;
+}
+
+void *sys_lazy(size_t len)
+{
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+		       -1, 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	madvise(p, len, MADV_NOHUGEPAGE);
+	return p;
+}
+
+void sys_wait(_Atomic uint32_t *word, uint32_t value, int ms)
+{
+	struct timespec t = { ms / 1000, (long)(ms % 1000) * 1000000 };
+
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ms < 0 ? NULL : &t, NULL, 0);
+}
+
+void sys_wake(_Atomic uint32_t *word, int n)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
+
+void futex_lock_slow(_Atomic uint32_t *word)
+{
+	for (int i = 0; i < SPINS; i++) {
+		if (atomic_load_explicit(word, memory_order_relaxed) == 0 && futex_trylock(word))
+			return;
+	}
+	while (atomic_exchange_explicit(word, 2, memory_order_acquire) != 0)
+		sys_wait(word, 2, -1);
+}
+
+void guard_enter(struct guard *g)
+{
+	sigset_t all;
+
+	g->err = errno;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &g->cancel);
+	sigfillset(&all);
+	/* These come from the thread's own instructions; blocked, they would kill it. */
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGBUS);
+	sigdelset(&all, SIGFPE);
+	sigdelset(&all, SIGILL);
+	sigdelset(&all, SIGTRAP);
+	sigdelset(&all, SIGABRT);
+	pthread_sigmask(SIG_BLOCK, &all, &g->mask);
+}
+
+void guard_leave(struct guard *g)
+{
+	pthread_sigmask(SIG_SETMASK, &g->mask, NULL);
+	errno = g->err;
+	pthread_setcancelstate(g->cancel, NULL);
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the rooms need of the system: pages, clocks, futex locks, and a guard against signals. */
+#ifndef SYS_H
+#define SYS_H
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+#define container_of(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
+
+static inline size_t round_up(size_t n, size_t to)
+{
+	return (n + to - 1) & ~(to - 1);
+}
+
+static inline size_t min_size(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline size_t max_size(size_t a, size_t b)
+{
+	return a > b ? a : b;
+}
+
+size_t sys_page(void);
+/* Milliseconds since some fixed moment; never goes back. */
+uint64_t sys_now(void);
+
+/* Address space without memory or rights, aligned to align (a power of two). NULL: none left. */
+void *sys_reserve(size_t len, size_t align);
+/* Anonymous memory that costs nothing until it is touched and is not there in a forked child; or NULL. */
+void *sys_lazy(size_t len);
+
+/* Waits while *word == value, for at most ms milliseconds (negative: for ever). May wake for no reason. */
+void sys_wait(_Atomic uint32_t *word, uint32_t value, int ms);
+void sys_wake(_Atomic uint32_t *word, int n);
+
+/*
+ * A lock that may be taken in a signal handler: 0 free, 1 taken, 2 taken and somebody waits. Taking and
+ * leaving it make no system call unless two threads meet.
+ */
+static inline bool futex_trylock(_Atomic uint32_t *word)
+{
+	uint32_t free = 0;
+
+	return atomic_compare_exchange_strong_explicit(word, &free, 1, memory_order_acquire,
+						       memory_order_relaxed);
+}
+
+void futex_lock_slow(_Atomic uint32_t *word);
+
+static inline void futex_lock(_Atomic uint32_t *word)
+{
+	if (!futex_trylock(word))
+		futex_lock_slow(word);
+}
+
+static inline void futex_unlock(_Atomic uint32_t *word)
+{
+	if (atomic_exchange_explicit(word, 0, memory_order_release) == 2)
+		sys_wake(word, 1);
+}
+
+/*
+ * While a thread holds locks of ours, no signal handler of the application may run on it (it could fault
+ * on a segment that the same thread has locked) and it may not be cancelled.
+ */
+struct guard {
+	sigset_t mask;
+	int cancel;
+	int err;
+};
+
+void guard_enter(struct guard *g);
+/* Also gives errno its value of before. */
+void guard_leave(struct guard *g);
+
+#endif

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* "fault+posix:/d/a?fault.nth=7&direct=never": schemes from the outermost filter to the driver, a path, keys. */
+#ifndef URI_H
+#define URI_H
+
+#include <ummap-driver.h>
+
+#define URI_LAYERS 4
+#define URI_KEYS 16
+
+struct uri {
+	char *text;                                       /* what all the pointers below point into */
+	unsigned layers;
+	struct ummap_uri layer[URI_LAYERS];               /* outermost first; next is not filled in */
+	struct ummap_key keys[URI_LAYERS][URI_KEYS];
+};
+
+/* Returns 0, or -EINVAL or -ENOMEM with a sentence. A URI without ':' is a scheme only. */
+int uri_parse(const char *text, struct uri *u);
+void uri_free(struct uri *u);
+/* Gives a layer one more key, unless it has it already; both strings must outlive the URI. */
+int uri_default(struct uri *u, unsigned layer, const char *name, const char *value);
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Threads that do what must not hold up a fault: read-ahead, write-behind, calls that are not fault-safe. */
+#ifndef WORKER_H
+#define WORKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef void worker_fn(void *arg, uint64_t a, uint64_t b);
+
+/* Starts n threads; returns 0 or -errno. */
+int worker_start(unsigned n);
+/* Queues fn(arg, a, b). May be called in a signal handler. false: the queue is full, nothing happened. */
+bool worker_post(worker_fn *fn, void *arg, uint64_t a, uint64_t b);
+/* Calls fn(arg) on a worker and waits until it is done. A worker calls it itself. */
+void worker_call(void (*fn)(void *arg), void *arg);
+/* In a forked child: there are no threads and no jobs any more. */
+void worker_forget(void);
+
+#endif

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * dirty -> clean. A segment is made read-only first and written then, under its lock: a store that happens
+ * during the write waits and makes it dirty again, so it is in that write or in the next one. Neighbours
+ * are locked by trylock only, and leave together. Never evicts, never loads.
+ */
+#include "writeback.h"
+
+#include "engine.h"
+#include "log.h"
+#include "worker.h"
+
+#include <string.h>
+
+#define RUN_MAX 64
+#define RUN_BYTES ((size_t)16 << 20)
+/* Jobs that clean one mapping at the same time. */
+#define CLEANERS_MAX 2
+/* After a write has failed, the segment is left alone for so long, unless somebody asks. */
+#define RETRY_MS 1000
+
+static _Atomic uint32_t under_way;
+static _Atomic uint32_t ended;
+
+/* Neighbouring segments, all locked, that leave together. */
+struct run {
+	struct set *set;
+	size_t first;
+	unsigned n;
+	struct ummap_io io[RUN_MAX];
+	unsigned requests;
+};
+
+static bool belongs(const struct set *set, const struct seg *s, bool standby_only)
+{
+	return seg_has(s, SEG_VALID) && set_must_write(set, s) &&
+	       (!standby_only || seg_has(s, SEG_STANDBY | SEG_DIRTY));
+}
+
+/* Adds the neighbours of run->first, which is locked. */
+static void gather(struct run *run, size_t last, bool standby_only)
+{
+	const struct set *set = run->set;
+	size_t most = set->bulk ? max_size(RUN_BYTES >> set->shift, 1) : 1;
+
+	most = min_size(min_size(most, RUN_MAX), last - run->first);
+	for (run->n = 1; run->n < most; run->n++) {
+		struct seg *s = set_seg(set, run->first + run->n);
+
+		if (!belongs(set, s, standby_only) || !seg_trylock(s))
+			break;
+		if (!belongs(set, s, standby_only)) {
+			seg_unlock(s);
+			break;
+		}
+	}
+}
+
+static bool loses_rights(const struct seg *s)
+{
+	return seg_has(s, SEG_WRITABLE) && !seg_has(s, SEG_DEVICE);
+}
+
+/* Takes the right to store from all of the run: one call for each stretch in the view. */
+static int make_readonly(struct run *run)
+{
+	struct set *set = run->set;
+
+	for (size_t i = run->first, end = i + run->n, k; i < end; i = k + 1) {
+		for (k = i; k < end && loses_rights(set_seg(set, k)); k++)
+			;
+		if (k > i) {
+			size_t len = (size_t)(set_view(set, k - 1) - set_view(set, i)) + set_view_len(set, k - 1);
+			int err = engine_protect(set_view(set, i), len, false);
+
+			if (err)
+				return err;
+		}
+		for (; i < k; i++)
+			seg_change(set_seg(set, i), SEG_WRITABLE, 0);
+	}
+	return 0;
+}
+
+/* Requests for all that has bytes to write; io.owner is the segment. */
+static void prepare(struct run *run)
+{
+	struct set *set = run->set;
+	const struct target *t = &set->targets[set->current];
+
+	run->requests = 0;
+	for (size_t i = run->first; i < run->first + run->n; i++) {
+		struct seg *s = set_seg(set, i);
+		char *buf = seg_has(s, SEG_STANDBY) ? frame_home(s->frame) : set_view(set, i);
+		size_t len = set_write_len(set, i, buf);
+
+		if (len)
+			run->io[run->requests++] = (struct ummap_io){
+				.op = UMMAP_IO_WRITE, .buf = buf, .len = len,
+				.off = t->offset + ((uint64_t)i << set->shift), .owner = s };
+	}
+}
+
+static void extend_stored(struct set *set, uint64_t end)
+{
+	uint64_t stored = set->stored;
+
+	while (end > stored && !atomic_compare_exchange_weak(&set->stored, &stored, end))
+		;
+}
+
+/* The segment is in storage now. */
+static void become_clean(struct set *set, struct seg *s)
+{
+	uint64_t dirty = seg_head(s) & SEG_DIRTY;
+
+	seg_set_target(s, set->current);
+	seg_change(s, 0, SEG_STORED);
+	/* A device may store at any moment, without a fault: it stays changed until it is unpinned. */
+	if (!dirty || seg_has(s, SEG_DEVICE))
+		return;
+	if (seg_has(s, SEG_STANDBY)) {
+		cache_remove(&set->member, s);
+		seg_change(s, SEG_DIRTY, 0);
+		cache_stand(&set->member, s, STANDBY_CLEAN);
+	} else {
+		cache_touch(&set->member, s, UMMAP_EV_CLEANED);
+		seg_change(s, SEG_DIRTY, 0);
+	}
+}
+
+static int settle(struct run *run, int err)
+{
+	struct set *set = run->set;
+	unsigned request = 0;
+
+	for (size_t i = run->first; i < run->first + run->n; i++) {
+		struct seg *s = set_seg(set, i);
+		const struct ummap_io *io = NULL;
+
+		if (request < run->requests && run->io[request].owner == s)
+			io = &run->io[request++];
+		if (err == 0 && io && io->res == 0)
+			extend_stored(set, ((uint64_t)i << set->shift) + io->len);
+		if (err == 0 && (!io || io->res == 0))
+			become_clean(set, s);
+	}
+	for (unsigned i = 0; i < run->requests && !err; i++)
+		err = run->io[i].res;
+	set->member.retry = err ? sys_now() + RETRY_MS : 0;
+	return err;
+}
+
+/* Writes the run and unlocks all of it, but the first if `keep`: the set may end when none is locked. */
+static int write_run(struct run *run, bool keep)
+{
+	struct set *set = run->set;
+	int err;
+
+	under_way++;
+	err = make_readonly(run);
+	if (!err) {
+		prepare(run);
+		set->unflushed = true;
+		if (run->requests)
+			io_run(set->targets[set->current].store, run->io, run->requests, set->bulk, &set->stat.io);
+	}
+	err = settle(run, err);
+	for (unsigned i = run->n; i-- > (keep ? 1 : 0);)
+		seg_unlock(set_seg(set, run->first + i));
+	under_way--;
+	ended++;
+	sys_wake(&ended, INT32_MAX);
+	return err;
+}
+
+int writeback_locked(struct set *set, size_t i, size_t last)
+{
+	struct run run = { .set = set, .first = i };
+
+	gather(&run, last, false);
+	return write_run(&run, true);
+}
+
+/* Writes from i on; returns how many segments it went past, or -errno. *later: one was left for later. */
+static long write_from(struct set *set, size_t i, size_t last, uint64_t before, bool *later)
+{
+	struct run run = { .set = set, .first = i };
+	struct seg *s = set_seg(set, i);
+	int err;
+
+	if (!seg_has(s, SEG_VALID) || !set_must_write(set, s))
+		return 1;
+	if (seg_has(s, SEG_DIRTY) && seg_time(s) >= before) {
+		*later = true;
+		return 1;
+	}
+	seg_lock(s);
+	if (!seg_has(s, SEG_VALID) || !set_must_write(set, s)) {
+		seg_unlock(s);
+		return 1;
+	}
+	gather(&run, last, false);
+	for (unsigned k = 0; k < run.n; k++)
+		*later |= seg_has(set_seg(set, i + k), SEG_DEVICE);
+	err = write_run(&run, false);
+	return err ? err : (long)run.n;
+}
+
+int writeback_range(struct set *set, size_t first, size_t last, uint64_t before)
+{
+	for (size_t i = set_next(set, set->dirty, first); i < last; i = set_next(set, set->dirty, i)) {
+		size_t group = i & ~(((size_t)1 << MARK_SHIFT) - 1);
+		size_t end = min_size(group + ((size_t)1 << MARK_SHIFT), set->segs);
+		/* A group that is only partly asked for keeps its mark. */
+		bool later = group < first || end > last;
+		long n = 1;
+
+		end = min_size(end, last);
+		if (!later)
+			set_unmark(set->dirty, group);
+		while (i < end && n > 0) {
+			n = write_from(set, i, last, before, &later);
+			if (n > 0)
+				i += (size_t)n;
+		}
+		if (later || n < 0)
+			set_mark(set->dirty, group);
+		if (n < 0)
+			return (int)n;
+		if (i < end)
+			i = end;
+	}
+	return 0;
+}
+
+int writeback_flush(struct set *set)
+{
+	int err;
+
+	if (!atomic_exchange(&set->unflushed, false))
+		return 0;
+	err = io_flush(set->targets[set->current].store, &set->stat.io);
+	if (err)
+		set->unflushed = true;
+	return err;
+}
+
+bool writeback_standby(struct set *one)
+{
+	struct run run;
+	struct member *m;
+	struct seg *s = cache_unwritten(one ? &one->member : NULL, sys_now(), &m);
+	struct set *set;
+	size_t i;
+	int err;
+
+	if (!s)
+		return false;
+	set = set_of(m);
+	i = set_index(set, s);
+	run = (struct run){ .set = set, .first = i };
+	gather(&run, set->segs, true);
+	/* The first stays locked while the error is kept: the set may end after that. */
+	err = write_run(&run, true);
+	if (err) {
+		int none = 0;
+
+		atomic_compare_exchange_strong(&set->error, &none, err);
+	}
+	seg_unlock(s);
+	return err == 0;
+}
+
+bool writeback_wait(void)
+{
+	uint32_t seen = ended;
+
+	if (under_way == 0)
+		return false;
+	sys_wait(&ended, seen, 100);
+	return true;
+}
+
+void writeback_forget(void)
+{
+	under_way = 0;
+}
+
+int writeback_take_error(struct set *set)
+{
+	return atomic_exchange(&set->error, 0);
+}
+
+static void clean_job(void *arg, uint64_t a, uint64_t b)
+{
+	struct set *set = arg;
+
+	(void)a;
+	(void)b;
+	while (!set->frozen && writeback_standby(set))
+		;
+	set->cleaners--;
+	set_put(set);
+}
+
+void writeback_behind(struct set *set)
+{
+	if (set->cleaners >= CLEANERS_MAX)
+		return;
+	set->users++;
+	set->cleaners++;
+	if (!worker_post(clean_job, set, 0, 0)) {
+		set->cleaners--;
+		set_put(set);
+	}
+}
