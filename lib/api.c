@@ -248,9 +248,7 @@ int umunmap(void *addr, int sync)
 		return leave(&g, no_mapping(addr));
 	if (sync)
 		err = map_sync(map);
-	if (err) {
-		fail(-err, "the mapping stands, because its changes cannot be made durable: %s", strerror(-err));
-	} else {
+	if (!err) {
 		map_remove(map);
 		demolish(map);
 		core_stat_ending(map);
@@ -282,8 +280,7 @@ static int remap(struct map *map, size_t size, int fd, off_t offset, int sync)
 	struct set *set = &map->set;
 	const struct target *now = &set->targets[set->current];
 	struct remap want = { .store = now->store, .offset = offset == -1 ? now->offset : (uint64_t)offset,
-			      .size = size ? size : set->size, .switch_over = sync & UMMAP_SWITCH,
-			      .sync = sync & UMMAP_SYNC };
+			      .size = size ? size : set->size, .switch_over = sync & UMMAP_SWITCH };
 	int err;
 
 	want.moved = fd >= 0 || want.offset != now->offset;
@@ -294,11 +291,8 @@ static int remap(struct map *map, size_t size, int fd, off_t offset, int sync)
 		io_hold(want.store);
 	if (err)
 		return err;
-	if (want.sync) {
+	if (sync & UMMAP_SYNC)
 		err = map_sync(map);
-		if (err)
-			fail(-err, "the old target cannot be synced: %s", strerror(-err));
-	}
 	if (!err)
 		err = remap_apply(map, &want);
 	io_close(want.store);
@@ -423,6 +417,8 @@ int umsync_range(void *addr, size_t len, int flags)
 	err = sync_range(set, r.first, r.last, flags);
 	if (!err)
 		err = writeback_take_error(set);
+	if (err)
+		map_explain(err);
 	set_put(set);
 	return leave(&g, err);
 }
@@ -450,6 +446,8 @@ int umadvise(void *addr, size_t len, int advice)
 		break;
 	case UMMAP_ADV_DONTNEED:
 		err = sync_range(set, r.first, r.last, UMMAP_NOFLUSH | UMMAP_EVICT);
+		if (err)
+			map_explain(err);
 		break;
 	default:
 		err = fail(EINVAL, "there is no advice %d: it must be one of UMMAP_ADV_*", advice);
@@ -462,14 +460,18 @@ static int check_pin(const struct range *r, int prot)
 {
 	const struct set *set = &r->map->set;
 	size_t most = set->budget ? set->budget : core_budget(set);
+	size_t more = 0, already = set->budget ? set->pinned : seg_pinned();
+
+	for (size_t i = r->first; i < r->last && more <= most; i++)
+		more += seg_pins(set_seg(set, i)) ? 0 : set->seg_size;
 
 	if (prot != PROT_READ && prot != (PROT_READ | PROT_WRITE))
 		return fail(EINVAL, "prot is %d: it must be PROT_READ or PROT_READ | PROT_WRITE", prot);
 	if ((prot & PROT_WRITE) && !set->writable)
 		return fail(EACCES, "the mapping is read-only");
-	if (((r->last - r->first) << set->shift) > most)
-		return fail(ENOMEM, "the range has %zu bytes in segments of %zu, but only %zu may be in memory",
-			    (r->last - r->first) << set->shift, set->seg_size, most);
+	if (more > most || already > most - more)
+		return fail(ENOMEM, "the range's segments have at least %zu bytes more to pin, but %zu of the %zu that "
+			    "may be in memory are pinned already", more, already, most);
 	return 0;
 }
 
@@ -488,6 +490,8 @@ int umpin(void *addr, size_t len, int prot)
 		err = seg_pin(&r.map->set, i, prot & PROT_WRITE);
 		if (err == -EAGAIN)
 			fail(EAGAIN, "a segment has %d pins, which is the most", SEG_PINS_MAX);
+		else if (err)
+			fail(-err, "the range cannot be brought into memory: %s", strerror(-err));
 		while (err && i-- > r.first)
 			seg_unpin(&r.map->set, i);
 	}

@@ -151,7 +151,7 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	served = chain_serve(info, context);
 	errno = saved;
-	pthread_setcancelstate(cancel, NULL);
+	cancel_restore(cancel);
 	if (!served)
 		pass_on(sig, info, context);
 	errno = saved;
@@ -160,17 +160,14 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 /* Under the lock. */
 static int install(void)
 {
-	static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT };
+	uint64_t mask = guard_mask();
 	struct sigaction act;
 
 	memset(&act, 0, sizeof(act));
 	act.sa_sigaction = on_fault;
 	/* NODEFER: a driver may itself touch memory of another mapping. */
 	act.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART | SA_NODEFER;
-	sigfillset(&act.sa_mask);
-	/* These come from a thread's own instructions; blocked, they would kill it. */
-	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
-		sigdelset(&act.sa_mask, own[i]);
+	memcpy(&act.sa_mask, &mask, sizeof(mask));
 	return __sigaction(SIGSEGV, &act, NULL) < 0 ? -errno : 0;
 }
 

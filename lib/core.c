@@ -13,12 +13,14 @@
 #include "log.h"
 #include "map.h"
 #include "seg.h"
+#include "stats.h"
 #include "worker.h"
 #include "writeback.h"
 #include "writer.h"
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define WORKERS 4
@@ -120,10 +122,26 @@ static void fork_child(void)
 	starting = 0;
 }
 
+/* Nothing is written to stores at exit, and nothing is waited for. */
+static void at_exit(void)
+{
+	struct umstat st;
+
+	if (!config.stats)
+		return;
+	core_stat_process(&st);
+	stats_print(config.stats, &st);
+}
+
 static int start_process(void)
 {
+	char why[200];
 	int err = config_load();
 
+	if (!err && io_check(config.driver, config.direct) < 0) {
+		snprintf(why, sizeof(why), "%s", fail_message());
+		err = fail(EINVAL, "UMMAP_DRIVER is \"%s\": %s", config.driver, why);
+	}
 	if (err)
 		return err;
 	budget_start(config.mem_limit, config.mem_share);
@@ -134,6 +152,8 @@ static int start_process(void)
 	err = pthread_atfork(map_fork_prepare, map_fork_parent, fork_child);
 	if (err)
 		return fail(err, "no hook for fork can be set");
+	if (config.stats)
+		atexit(at_exit);
 	started = true;
 	return 0;
 }

@@ -71,6 +71,9 @@ static int resolve(struct uri *u, const char *direct, const struct ummap_driver 
 		const struct ummap_driver *d = plugin_driver(layer->scheme);
 		int err = d ? check_driver(d) : -EINVAL;
 
+		if (!err && !d->filter != !next)
+			err = fail(EINVAL, next ? "driver \"%s\" is no filter: nothing can follow it" :
+				   "driver \"%s\" is a filter: it needs +driver behind it", d->scheme);
 		if (!err && has_word(d->keys, "direct"))
 			err = uri_default(u, i, "direct", direct);
 		if (err)
@@ -137,6 +140,19 @@ static int open_store(const char *text, int fd, int oflags, const char *direct, 
 	s->owners = 1;
 	*store = s;
 	return 0;
+}
+
+int io_check(const char *text, const char *direct)
+{
+	const struct ummap_driver *d;
+	struct uri u;
+	int err = uri_parse(text, &u);
+
+	if (err)
+		return err;
+	err = resolve(&u, direct, &d);
+	uri_free(&u);
+	return err;
 }
 
 int io_open(const char *uri, int oflags, const char *direct, struct store **store)

@@ -15,6 +15,8 @@ struct io_count {
 	_Atomic uint64_t read_errors, write_errors;
 };
 
+/* Whether a URI names drivers and keys that there are: 0, or -EINVAL with a sentence. */
+int io_check(const char *uri, const char *direct);
 /* Both return 0, or -errno with a sentence. direct: the default of the driver's key of that name. */
 int io_open(const char *uri, int oflags, const char *direct, struct store **store);
 int io_open_fd(const char *uri, int fd, int oflags, const char *direct, struct store **store);

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define ROOMS_MAX 16
@@ -91,9 +92,8 @@ void log_line(enum log_level level, const char *room, const char *format, ...)
 	if (body > (int)sizeof(line) - head - 2)
 		body = (int)sizeof(line) - head - 2;
 	line[head + body] = '\n';
-	if (write(STDERR_FILENO, line, (size_t)(head + body + 1)) < 0) {
-		/* There is nobody left to tell. */
-	}
+	/* Not write(2), at which a thread could be cancelled. */
+	syscall(SYS_write, STDERR_FILENO, line, (size_t)(head + body + 1));
 	errno = saved;
 }
 

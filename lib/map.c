@@ -243,6 +243,12 @@ void map_close_old(struct map *map)
 	set->carrying = false;
 }
 
+void map_explain(int err)
+{
+	fail(-err, "changes could not be written to storage: %s; they are kept in memory%s", strerror(-err),
+	     err == -ENOSPC || err == -EDQUOT ? ", so make space and sync again" : ", so sync again");
+}
+
 int map_sync(struct map *map)
 {
 	struct set *set = &map->set;
@@ -259,5 +265,8 @@ int map_sync(struct map *map)
 		map_close_old(map);
 	futex_unlock(&map->sync_lock);
 	earlier = writeback_take_error(set);
-	return err ? err : earlier;
+	err = err ? err : earlier;
+	if (err)
+		map_explain(err);
+	return err;
 }

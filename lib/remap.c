@@ -20,81 +20,85 @@ uint64_t remap_stored(struct store *store, uint64_t offset, size_t size)
 	return have < size ? have : size;
 }
 
-/* ---- The size. ---- */
+/* ---- The size: what can fail comes first and can be undone, the rest cannot fail. ---- */
 
-static int shrink(struct map *map, size_t size, bool sync)
+/* What a mapping needs to grow. */
+struct growth {
+	char *view;            /* where it will stand */
+	size_t old;
+	size_t old_segs;
+};
+
+static void undo_growth(struct set *set, const struct growth *g, size_t size)
+{
+	size_t end = round_up(g->old, sys_page());
+
+	set_resize(set, g->old);
+	if (g->view == set->view)
+		engine_detach(set->view + end, round_up(size, sys_page()) - end);
+	else
+		engine_detach(g->view, size);
+}
+
+/* Room in the view for `size` bytes: where it stands, or else somewhere else. */
+static int reserve_view(struct set *set, size_t size, char **view)
+{
+	*view = set->view;
+	if (engine_extend(set->view, set->size, size - set->size))
+		return 0;
+	*view = engine_attach(size, set->seg_size);
+	return *view ? 0 : fail(ENOMEM, "there is no address space for %zu bytes", size);
+}
+
+/* A short last segment gains bytes of the target that the mapping is going to have; it goes home, and they
+ * are filled in there. */
+static int prepare_growth(struct set *set, const struct remap *want, struct growth *g)
+{
+	size_t last = set->segs - 1;
+	int err = seg_lengthen(set, min_size(want->size, set->segs << set->shift), want->store, want->offset);
+
+	if (err)
+		return fail(-err, "the end of the mapping cannot be read: %s", strerror(-err));
+	g->old = set->size;
+	g->old_segs = set->segs;
+	err = reserve_view(set, want->size, &g->view);
+	if (err)
+		return err;
+	err = seg_retract(set, g->view == set->view ? last : 0, set->segs);
+	if (err)
+		fail(-err, "the mapping cannot move: %s", strerror(-err));
+	else
+		err = set_resize(set, want->size);
+	if (err)
+		undo_growth(set, g, want->size);
+	return err;
+}
+
+static void grow(struct map *map, const struct growth *g)
+{
+	struct set *set = &map->set;
+	const struct target *t = &set->targets[set->current];
+
+	if (g->view != set->view)
+		engine_detach(set->view, g->old);
+	set->view = g->view;
+	for (size_t i = g->old_segs; set->current && i < set->segs; i++)
+		seg_set_target(set_seg(set, i), set->current);
+	set->stored = max_size(set->stored, remap_stored(t->store, t->offset, set->size));
+	map_move(map);
+}
+
+static void shrink(struct map *map, size_t size)
 {
 	struct set *set = &map->set;
 	size_t keep = ((size - 1) >> set->shift) + 1;
 	size_t from = round_up(size, sys_page()), end = round_up(set->size, sys_page());
-	int err = 0;
 
-	if (sync)
-		err = writeback_range(set, keep - 1, set->segs, UINT64_MAX);
-	/* The last segment that stays goes home: it comes back with fewer pages. */
-	if (!err)
-		err = seg_retract(set, keep - 1, keep);
-	if (err)
-		return fail(-err, "the end of the mapping cannot be let go: %s", strerror(-err));
 	seg_forget(set, keep);
 	engine_detach(set->view + from, end - from);
 	set->stored = min_size(set->stored, size);
 	set_resize(set, size);
 	map_move(map);
-	return 0;
-}
-
-/* Room in the view for `size` bytes: where it stands, or else somewhere else. */
-static int enlarge_view(struct set *set, size_t size, char **view)
-{
-	int err;
-
-	*view = set->view;
-	if (engine_extend(set->view, set->size, size - set->size))
-		return 0;
-	*view = engine_attach(size, set->seg_size);
-	if (!*view)
-		return fail(ENOMEM, "there is no address space for %zu bytes", size);
-	err = seg_retract(set, 0, set->segs);
-	if (!err)
-		return 0;
-	engine_detach(*view, size);
-	return fail(-err, "the mapping cannot move: %s", strerror(-err));
-}
-
-static int grow(struct map *map, size_t size)
-{
-	struct set *set = &map->set;
-	const struct target *t = &set->targets[set->current];
-	size_t old = set->size, old_segs = set->segs, end = round_up(old, sys_page());
-	char *view;
-	int err;
-
-	/* A short last segment gains bytes: it goes home, and they are filled in there. */
-	err = seg_retract(set, old_segs - 1, old_segs);
-	if (!err)
-		err = seg_lengthen(set, min_size(size, old_segs << set->shift));
-	if (err)
-		return fail(-err, "the end of the mapping cannot be read: %s", strerror(-err));
-	err = enlarge_view(set, size, &view);
-	if (err)
-		return err;
-	err = set_resize(set, size);
-	if (err) {
-		if (view == set->view)
-			engine_detach(view + end, round_up(size, sys_page()) - end);
-		else
-			engine_detach(view, size);
-		return err;
-	}
-	if (view != set->view)
-		engine_detach(set->view, old);
-	set->view = view;
-	for (size_t i = old_segs; set->current && i < set->segs; i++)
-		seg_set_target(set_seg(set, i), set->current);
-	set->stored = max_size(set->stored, remap_stored(t->store, t->offset, size));
-	map_move(map);
-	return 0;
 }
 
 /* ---- The target. ---- */
@@ -170,19 +174,27 @@ static void switch_over(struct map *map, struct store *store, uint64_t offset)
 int remap_apply(struct map *map, const struct remap *want)
 {
 	struct set *set = &map->set;
-	size_t old = set->size;
+	bool growing = want->size > set->size, shrinking = want->size < set->size;
+	struct growth g;
 	int err = 0;
 
-	if (set->pinned && (want->switch_over || want->size != old))
+	if (set->pinned)
 		return fail(EBUSY, "part of the mapping is pinned; umunpin it first");
-	/* What shrinks is written to the old target, what grows is read from the new one. */
-	if (want->size < old)
-		err = shrink(map, want->size, want->sync);
-	if (!err && want->switch_over)
+	if (growing)
+		err = prepare_growth(set, want, &g);
+	else if (shrinking)
+		/* The last segment that stays goes home: it comes back with fewer pages. */
+		err = seg_retract(set, (want->size - 1) >> set->shift, ((want->size - 1) >> set->shift) + 1);
+	if (!err && want->switch_over) {
 		switch_over(map, want->store, want->offset);
-	else if (!err && want->moved)
+	} else if (!err && want->moved) {
 		err = carry(map, want->store, want->offset);
-	if (!err && want->size > old)
-		err = grow(map, want->size);
+		if (err && growing)
+			undo_growth(set, &g, want->size);
+	}
+	if (!err && growing)
+		grow(map, &g);
+	else if (!err && shrinking)
+		shrink(map, want->size);
 	return err;
 }

@@ -11,7 +11,6 @@ struct remap {
 	bool moved;            /* store or offset differ from before */
 	size_t size;
 	bool switch_over;      /* show the new contents, instead of carrying the old ones */
-	bool sync;             /* what shrinking drops is written first */
 };
 
 /* The caller is the mapping's only user. Returns 0, or -errno with a sentence; then all is as it was. */

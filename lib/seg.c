@@ -17,6 +17,8 @@
 
 #define BATCH_MAX 32
 
+static _Atomic size_t pinned;
+
 #ifdef NDEBUG
 static void check(const struct set *set, size_t i, const struct seg *s)
 {
@@ -128,6 +130,7 @@ static int come_back(struct set *set, size_t i, struct seg *s, bool write)
 	if (!ahead)
 		cache_touch(&set->member, s, UMMAP_EV_RETURN);
 	add(*(ahead ? &set->stat.ahead_hits : &set->stat.standby_hits), 1);
+	add(*(write ? &set->stat.write_faults : &set->stat.read_faults), 1);
 	return 0;
 }
 
@@ -175,6 +178,22 @@ int seg_fault(struct set *set, size_t i, bool write)
 	return err;
 }
 
+static void count_pin(struct set *set, bool more)
+{
+	if (more) {
+		set->pinned += set->seg_size;
+		pinned += set->seg_size;
+	} else {
+		set->pinned -= set->seg_size;
+		pinned -= set->seg_size;
+	}
+}
+
+size_t seg_pinned(void)
+{
+	return pinned;
+}
+
 int seg_pin(struct set *set, size_t i, bool write)
 {
 	struct seg *s = set_seg(set, i);
@@ -187,7 +206,7 @@ int seg_pin(struct set *set, size_t i, bool write)
 		err = bring_locked(set, i, s, write);
 	if (!err) {
 		if (seg_pins(s) == 0)
-			set->pinned += set->seg_size;
+			count_pin(set, true);
 		seg_set_pins(s, seg_pins(s) + 1);
 		seg_change(s, 0, write ? SEG_DEVICE : 0);
 	}
@@ -204,7 +223,7 @@ void seg_unpin(struct set *set, size_t i)
 		seg_set_pins(s, seg_pins(s) - 1);
 		if (seg_pins(s) == 0) {
 			seg_change(s, SEG_DEVICE, 0);
-			set->pinned -= set->seg_size;
+			count_pin(set, false);
 		}
 	}
 	unlock(set, i, s);
@@ -359,24 +378,33 @@ int seg_complete(struct set *set, bool descending)
 	return err;
 }
 
-int seg_lengthen(struct set *set, size_t size)
+static int retract_one(struct set *set, size_t i, struct seg *s)
 {
-	const struct target *t = &set->targets[set->current];
+	if (seg_has(s, SEG_STANDBY))
+		return 0;
+	cache_remove(&set->member, s);
+	return evict_to_standby(set, i, s);
+}
+
+int seg_lengthen(struct set *set, size_t size, struct store *store, uint64_t offset)
+{
 	size_t i = set->segs - 1, len = set_len(set, i), more = size - set->size;
 	struct seg *s = set_seg(set, i);
-	struct ummap_io io;
+	struct ummap_io io = { .op = UMMAP_IO_READ, .len = more, .off = offset + set->size };
 	int err = 0;
 
+	if (!more)
+		return 0;
 	seg_lock(s);
-	/* Absent, and of the current target: it will be loaded as long as it is then. */
-	if (!seg_has(s, SEG_VALID) && seg_target(s) != set->current)
+	if (!seg_has(s, SEG_VALID))
 		err = bring_to_standby(set, i, s);
-	if (!err && seg_has(s, SEG_VALID) && more) {
-		io = (struct ummap_io){ .op = UMMAP_IO_READ, .buf = frame_home(s->frame) + len, .len = more,
-					.off = t->offset + set->size };
+	else if (!seg_has(s, SEG_STANDBY))
+		err = retract_one(set, i, s);
+	if (!err) {
+		io.buf = frame_home(s->frame) + len;
 		memset(io.buf, 0, more);
-		if (t->read)
-			err = io_run(t->store, &io, 1, false, &set->stat.io);
+		if (set->targets[set->current].read)
+			err = io_run(store, &io, 1, false, &set->stat.io);
 	}
 	unlock(set, i, s);
 	return err;
@@ -384,6 +412,10 @@ int seg_lengthen(struct set *set, size_t size)
 
 static int forget_one(struct set *set, size_t i, struct seg *s)
 {
+	if (seg_pins(s))
+		count_pin(set, false);
+	seg_set_pins(s, 0);
+	seg_change(s, SEG_DEVICE, 0);
 	cache_remove(&set->member, s);
 	if (seg_has(s, SEG_STANDBY)) {
 		frame_release(evict_let_go(set, s));
@@ -397,14 +429,6 @@ static int forget_one(struct set *set, size_t i, struct seg *s)
 void seg_forget(struct set *set, size_t first)
 {
 	for_valid(set, first, set->segs, forget_one);
-}
-
-static int retract_one(struct set *set, size_t i, struct seg *s)
-{
-	if (seg_has(s, SEG_STANDBY))
-		return 0;
-	cache_remove(&set->member, s);
-	return evict_to_standby(set, i, s);
 }
 
 int seg_retract(struct set *set, size_t first, size_t last)

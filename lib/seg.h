@@ -20,8 +20,11 @@ void seg_evict(struct set *set, size_t first, size_t last);
 void seg_behind(struct set *set, size_t i);
 /* Writes all that still belongs to an older target to the current one, from the first or the last on. */
 int seg_complete(struct set *set, bool descending);
-/* The last segment is going to end at `size`: what it holds already gains the bytes that follow. */
-int seg_lengthen(struct set *set, size_t size);
+/* The last segment is going to end at `size`: it comes to standby at least, with the bytes of the mapping
+ * that follow, from a store that has the mapping at `offset`. */
+int seg_lengthen(struct set *set, size_t size, struct store *store, uint64_t offset);
+/* Bytes that are pinned, in all mappings. */
+size_t seg_pinned(void);
 /* Forgets every segment from `first` on, changes included. The view stays, and faults. */
 void seg_forget(struct set *set, size_t first);
 /* The frames of [first, last) go home, so that the view can change there. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Prints the counters; one table says which there are. Runs at exit, when no lock of ours is held here. */
+/* Prints the counters; one table says which there are. */
 #include "stats.h"
 
-#include "config.h"
-#include "core.h"
 #include "log.h"
-#include "sys.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,24 +25,22 @@ static const struct {
 	FIELD(over_budget_peak), FIELD(mappings),
 };
 
-void stats_print(const char *where)
+void stats_print(const char *where, const struct umstat *st)
 {
 	bool person = strcmp(where, "1") == 0;
 	size_t n = sizeof(fields) / sizeof(*fields);
-	struct umstat st;
 	FILE *f = person ? stderr : fopen(where, "we");
 
 	if (!f) {
 		log_line(LOG_ERROR, "stats", "UMMAP_STATS: %s cannot be written: %s", where, strerror(errno));
 		return;
 	}
-	core_stat_process(&st);
 	if (!person)
 		fprintf(f, "{\n");
 	for (size_t i = 0; i < n; i++) {
 		uint64_t value;
 
-		memcpy(&value, (char *)&st + fields[i].offset, sizeof(value));
+		memcpy(&value, (const char *)st + fields[i].offset, sizeof(value));
 		if (person)
 			fprintf(f, "ummap: %-16s %" PRIu64 "\n", fields[i].name, value);
 		else
@@ -52,11 +50,4 @@ void stats_print(const char *where)
 		fprintf(f, "}\n");
 		fclose(f);
 	}
-}
-
-/* At exit nothing is written to stores and nothing is waited for. */
-static void __attribute__((destructor)) at_exit(void)
-{
-	if (config.stats)
-		stats_print(config.stats);
 }

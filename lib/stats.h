@@ -3,7 +3,9 @@
 #ifndef STATS_H
 #define STATS_H
 
-/* Writes the process's counters: "1": to stderr, for people; a path: there, as JSON. */
-void stats_print(const char *where);
+#include <ummap.h>
+
+/* where "1": to stderr, for people; a path: there, as JSON. */
+void stats_print(const char *where, const struct umstat *st);
 
 #endif

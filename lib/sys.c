@@ -11,6 +11,8 @@
 
 /* A lock is held for a microsecond or for the length of an I/O: spin for the first kind only. */
 #define SPINS 100
+/* glibc's second own signal: setuid and its like wait for every thread to answer it. */
+#define SIGSETXID 33
 
 size_t sys_page(void)
 {
@@ -85,26 +87,41 @@ void futex_lock_slow(_Atomic uint32_t *word)
 		sys_wait(word, 2, -1);
 }
 
+void cancel_restore(int state)
+{
+	int type, unused;
+
+	/* glibc ends a thread of asynchronous type right in setcancelstate, and forgets PTHREAD_CANCELED
+	 * there; in setcanceltype it does not. */
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
+	pthread_setcancelstate(state, &unused);
+	if (type == PTHREAD_CANCEL_ASYNCHRONOUS)
+		pthread_setcanceltype(type, &unused);
+}
+
+uint64_t guard_mask(void)
+{
+	static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSETXID };
+	uint64_t mask = ~0ull;
+
+	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
+		mask &= ~(1ull << (own[i] - 1));
+	return mask;
+}
+
 void guard_enter(struct guard *g)
 {
-	sigset_t all;
+	uint64_t mask = guard_mask();
 
 	g->err = errno;
+	/* The library call would leave glibc's own signals open. */
+	syscall(SYS_rt_sigprocmask, SIG_BLOCK, &mask, &g->mask, sizeof(mask));
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &g->cancel);
-	sigfillset(&all);
-	/* These come from the thread's own instructions; blocked, they would kill it. */
-	sigdelset(&all, SIGSEGV);
-	sigdelset(&all, SIGBUS);
-	sigdelset(&all, SIGFPE);
-	sigdelset(&all, SIGILL);
-	sigdelset(&all, SIGTRAP);
-	sigdelset(&all, SIGABRT);
-	pthread_sigmask(SIG_BLOCK, &all, &g->mask);
 }
 
 void guard_leave(struct guard *g)
 {
-	pthread_sigmask(SIG_SETMASK, &g->mask, NULL);
+	cancel_restore(g->cancel);
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &g->mask, NULL, sizeof(g->mask));
 	errno = g->err;
-	pthread_setcancelstate(g->cancel, NULL);
 }

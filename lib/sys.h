@@ -73,11 +73,16 @@ static inline void futex_unlock(_Atomic uint32_t *word)
  * on a segment that the same thread has locked) and it may not be cancelled.
  */
 struct guard {
-	sigset_t mask;
+	uint64_t mask;  /* as the kernel has it */
 	int cancel;
 	int err;
 };
 
+/* Makes the thread cancellable again, if `state` says so; it may end here. */
+void cancel_restore(int state);
+/* All signals but those that a thread's own instructions raise, and glibc's own one that cancels threads:
+ * with that one open, asynchronous cancellation can strike where it is disabled. As the kernel has it. */
+uint64_t guard_mask(void);
 void guard_enter(struct guard *g);
 /* Also gives errno its value of before. */
 void guard_leave(struct guard *g);

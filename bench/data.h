@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What stands in the files of the benchmarks, so that no method can skip work unseen: word i of a file is
+ * salt + i * STRIDE. No common compressor can shorten it, it is written at the speed of memory, and the sum
+ * of any run of words is known without reading it. Also: making such a file, and a cold page cache.
+ */
+#ifndef BENCH_DATA_H
+#define BENCH_DATA_H
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common.h"
+
+#define STRIDE 0x9E3779B97F4A7C15ull
+#define FILE_SALT 0x1F83D9ABFB41BD6Bull
+
+/* Fills buf with what belongs at byte `off` of a file; both are multiples of 32. */
+static inline void fill_words(void *buf, size_t len, uint64_t off, uint64_t salt)
+{
+	uint64_t *w = buf, v = salt + off / 8 * STRIDE;
+	size_t i;
+
+	for (i = 0; i < len / 8; i += 4, v += 4 * STRIDE) {
+		w[i] = v;
+		w[i + 1] = v + STRIDE;
+		w[i + 2] = v + 2 * STRIDE;
+		w[i + 3] = v + 3 * STRIDE;
+	}
+}
+
+static inline uint64_t sum_words(const void *buf, size_t len)
+{
+	const uint64_t *w = buf;
+	uint64_t a = 0, b = 0, c = 0, d = 0;
+	size_t i;
+
+	for (i = 0; i < len / 8; i += 4) {
+		a += w[i];
+		b += w[i + 1];
+		c += w[i + 2];
+		d += w[i + 3];
+	}
+	return a + b + c + d;
+}
+
+/* What sum_words gives for the len bytes at off. */
+static inline uint64_t expected_sum(size_t len, uint64_t off, uint64_t salt)
+{
+	uint64_t n = len / 8, first = off / 8;
+
+	return n * salt + n / 2 * (2 * first + n - 1) * STRIDE;
+}
+
+static inline void read_whole(int fd, void *buf, size_t len, uint64_t off)
+{
+	ssize_t got;
+
+	while (len && (got = pread(fd, buf, len, (off_t)off)) > 0) {
+		buf = (char *)buf + got;
+		len -= (size_t)got;
+		off += (uint64_t)got;
+	}
+	if (len)
+		die("read at %llu: %s", (unsigned long long)off, got ? strerror(errno) : "end of file");
+}
+
+static inline void write_whole(int fd, const void *buf, size_t len, uint64_t off)
+{
+	ssize_t put;
+
+	while (len && (put = pwrite(fd, buf, len, (off_t)off)) > 0) {
+		buf = (const char *)buf + put;
+		len -= (size_t)put;
+		off += (uint64_t)put;
+	}
+	if (len)
+		die("write at %llu: %s", (unsigned long long)off, strerror(errno));
+}
+
+static inline int open_file(const char *path, int flags)
+{
+	int fd = open(path, flags | O_CLOEXEC, 0644);
+
+	if (fd < 0)
+		die("%s: %s", path, strerror(errno));
+	return fd;
+}
+
+/* Ends the program if the file does not begin as one that fill_words wrote: it is somebody else's. */
+static inline void check_file(int fd, const char *path, size_t size)
+{
+	uint64_t head[512] = { 0 };
+	size_t i;
+
+	if (size >= sizeof(head))
+		read_whole(fd, head, sizeof(head), 0);
+	for (i = 1; i < 512; i++)
+		if (head[i] - head[i - 1] != STRIDE)
+			die("%s is no file of this benchmark; it is left as it is", path);
+}
+
+/* Makes sure that path holds at least size bytes of the rule, which takes long only the first time. */
+static inline void make_file(const char *path, size_t size)
+{
+	int fd = open_file(path, O_RDWR | O_CREAT);
+	struct stat st;
+	char *buf;
+	size_t off, len;
+
+	if (fstat(fd, &st))
+		die("%s: %s", path, strerror(errno));
+	if (st.st_size)
+		check_file(fd, path, (size_t)st.st_size);
+	if ((size_t)st.st_size < size) {
+		fprintf(stderr, "filling %s\n", path);
+		buf = malloc(MIB);
+		for (off = 0; off < size; off += len) {
+			len = size - off < MIB ? size - off : MIB;
+			fill_words(buf, len, off, FILE_SALT);
+			write_whole(fd, buf, len, off);
+		}
+		free(buf);
+	}
+	if (fsync(fd))
+		die("%s: %s", path, strerror(errno));
+	close(fd);
+}
+
+/* Pages of the file that the page cache holds, by mincore. */
+static inline size_t resident_pages(int fd, size_t size)
+{
+	size_t pages = (size + 4 * KIB - 1) / (4 * KIB), i, n = 0;
+	unsigned char *in = calloc(pages, 1);
+	void *p = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+
+	if (p == MAP_FAILED || mincore(p, size, in))
+		die("mincore: %s", strerror(errno));
+	for (i = 0; i < pages; i++)
+		n += in[i] & 1;
+	munmap(p, size);
+	free(in);
+	return n;
+}
+
+/* The same by cachestat(2), where the kernel has it. */
+static inline size_t cached_pages(int fd, size_t size)
+{
+	enum { CACHESTAT = 451 };
+	struct { uint64_t off, len; } range = { 0, size };
+	struct { uint64_t cache, dirty, writeback, evicted, recently_evicted; } stat;
+
+	if (syscall(CACHESTAT, fd, &range, &stat, 0))
+		return resident_pages(fd, size);
+	return stat.cache;
+}
+
+/* Empties the page cache of the file; true if nothing of it is left there. */
+static inline bool drop_cache(int fd, size_t size)
+{
+	if (fsync(fd) || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED))
+		die("emptying the page cache: %s", strerror(errno));
+	return cached_pages(fd, size) == 0;
+}
+
+#endif

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * fault - how long one load or store takes that faults, by kind of fault, beside what it cannot do without
+ * (raw.h). Nothing is assumed about what the library does on a fault: its own counters, read before and
+ * after each, tell which kind it was and whether something had to leave the view for it.
+ */
+#include <getopt.h>
+#include <limits.h>
+#include <sys/wait.h>
+
+#include "raw.h"
+#include "ummap.h"
+
+enum kind { ZERO_READ, ZERO_WRITE, FILE_READ, FILE_WRITE, UPGRADE_WRITE, STANDBY_READ, AHEAD_READ, KINDS };
+
+static const char *const kind_names[KINDS] = {
+	"zero-read", "zero-write", "file-read", "file-write", "upgrade", "standby", "ahead",
+};
+
+/* Of which parts a fault of each kind consists. One with eviction has RETRACT, too; one that takes a frame
+ * that had no memory yet has POPULATE, and then no ZERO. */
+static const unsigned kind_parts[KINDS] = {
+	[ZERO_READ] = 1u << SEGV | 1u << ZERO | 1u << PUBLISH_READ,
+	[ZERO_WRITE] = 1u << SEGV | 1u << ZERO | 1u << PUBLISH_WRITE,
+	[FILE_READ] = 1u << SEGV | 1u << COPY | 1u << PUBLISH_READ,
+	[FILE_WRITE] = 1u << SEGV | 1u << COPY | 1u << PUBLISH_WRITE,
+	[UPGRADE_WRITE] = 1u << SEGV | 1u << UPGRADE,
+	[STANDBY_READ] = 1u << SEGV | 1u << PUBLISH_READ,
+	[AHEAD_READ] = 1u << SEGV | 1u << PUBLISH_READ,
+};
+
+/* Frames that are used at most: each takes up to three of the kernel's areas while it is in the view. */
+enum { MAX_SEGS = 16, MAX_FRAMES = 16384 };
+/* No segment's place is touched more often in a series. */
+enum { TOUCHES = 8 };
+
+struct bucket {
+	size_t n;
+	uint64_t *ns;
+};
+
+/* The segments of one size, and what was found about them. */
+struct series {
+	size_t seg, n;                    /* n of them fill the budget */
+	uint64_t seed;
+	uint32_t *order;                  /* 2 n places */
+	struct figure parts[PARTS];
+	struct bucket found[KINDS][2];    /* without and with eviction */
+};
+
+/* A mapping of the data file, or of the scratch file without reading it. */
+struct target {
+	struct series *series;
+	char *base;
+	bool zero;
+};
+
+static const char help[] =
+"usage: fault [OPTION ...]\n"
+"Times single faults on a warm file and on zero fill; CSV on stdout.\n"
+"  --dir DIR        for two files of twice the budget, removed afterwards (/dev/shm)\n"
+"  --budget BUDGET  of memory (256M); at most 16384 segments of it are used\n"
+"  --segs LIST      4K,64K,256K,2M\n"
+"  --reps N         each of them gives rows of its own (5)\n"
+"  --help\n";
+
+static char data_path[PATH_MAX], scratch_path[PATH_MAX];
+
+static struct target open_target(struct series *s, bool zero)
+{
+	struct target t = { .series = s, .zero = zero };
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[PATH_MAX + 16];
+	void *addr = NULL;
+
+	snprintf(uri, sizeof(uri), "posix:%s", zero ? scratch_path : data_path);
+	attr.seg_size = s->seg;
+	attr.read_file = !zero;
+	if (ummap_open(uri, 2 * s->n * s->seg, 0, PROT_READ | PROT_WRITE, &attr, &addr))
+		die("ummap_open %s: %s", uri, umerrormsg());
+	t.base = addr;
+	if (umadvise(addr, 2 * s->n * s->seg, UMMAP_ADV_RANDOM))
+		die("umadvise: %s", umerrormsg());
+	return t;
+}
+
+static void close_target(struct target *t)
+{
+	if (umunmap(t->base, 0))
+		die("umunmap: %s", umerrormsg());
+}
+
+static struct umstat counters(const struct target *t)
+{
+	struct umstat st = { .struct_size = sizeof(st) };
+
+	if (umstat(t->base, &st))
+		die("umstat: %s", umerrormsg());
+	return st;
+}
+
+/* Which kind of fault lies between the two, KINDS for none. */
+static enum kind classify(const struct target *t, const struct umstat *a, const struct umstat *b)
+{
+	if (b->ahead_hits > a->ahead_hits)
+		return AHEAD_READ;
+	if (b->standby_hits > a->standby_hits)
+		return STANDBY_READ;
+	if (b->upgrade_faults > a->upgrade_faults)
+		return UPGRADE_WRITE;
+	if (b->write_faults > a->write_faults)
+		return t->zero ? ZERO_WRITE : FILE_WRITE;
+	if (b->read_faults > a->read_faults)
+		return t->zero ? ZERO_READ : FILE_READ;
+	return KINDS;
+}
+
+/* One load or store in the i-th segment of the order, timed. Stores change nothing in the data file. */
+static void touch(struct target *t, size_t i, bool store)
+{
+	struct series *s = t->series;
+	size_t off = s->order[i] * s->seg;
+	uint64_t start, ns, content = FILE_SALT + off / 8 * STRIDE, value = content;
+	volatile uint64_t *word = (volatile uint64_t *)(t->base + off);
+	struct umstat before = counters(t), after;
+	struct bucket *b;
+	enum kind kind;
+
+	start = now_ns();
+	if (store)
+		*word = content;
+	else
+		value = *word;
+	ns = now_ns() - start;
+	after = counters(t);
+	kind = classify(t, &before, &after);
+	if (value != (t->zero && !store ? 0 : content))
+		die("wrong data at %zu", off);
+	if (kind == KINDS)
+		return;
+	b = &s->found[kind][after.evictions > before.evictions];
+	b->ns[b->n++] = ns;
+}
+
+static void touch_all(struct target *t, size_t from, size_t to, bool store)
+{
+	size_t i;
+
+	for (i = from; i < to; i++)
+		touch(t, i, store);
+}
+
+/* Up to the budget and on to twice of it: faults without, then with eviction. */
+static void absent(struct series *s, bool zero, bool store)
+{
+	struct target t = open_target(s, zero);
+
+	touch_all(&t, 0, 2 * s->n, store);
+	close_target(&t);
+}
+
+static void zero_reads(struct series *s)
+{
+	absent(s, true, false);
+}
+
+static void zero_writes(struct series *s)
+{
+	absent(s, true, true);
+}
+
+static void file_reads(struct series *s)
+{
+	absent(s, false, false);
+}
+
+static void file_writes(struct series *s)
+{
+	absent(s, false, true);
+}
+
+/* Loads half of what the budget holds, then stores to it. */
+static void upgrades(struct series *s)
+{
+	struct target t = open_target(s, false);
+
+	touch_all(&t, 0, s->n / 2, false);
+	touch_all(&t, 0, s->n / 2, true);
+	close_target(&t);
+}
+
+static void advise(struct target *t, size_t from, size_t to, int advice)
+{
+	struct series *s = t->series;
+	size_t i;
+
+	for (i = from; i < to; i++)
+		if (umadvise(t->base + s->order[i] * s->seg, s->seg, advice))
+			die("umadvise: %s", umerrormsg());
+}
+
+/*
+ * Goes back over a file that does not fit, newest first: what left last is met on standby. Giving up
+ * `room` of the newest before makes place for as many to come back without eviction.
+ */
+static void returning(struct series *s, size_t room)
+{
+	struct target t = open_target(s, false);
+	size_t i;
+
+	touch_all(&t, 0, 2 * s->n, false);
+	advise(&t, 2 * s->n - room, 2 * s->n, UMMAP_ADV_DONTNEED);
+	for (i = 2 * s->n - room; i-- > 0;)
+		touch(&t, i, false);
+	close_target(&t);
+}
+
+static void standby(struct series *s)
+{
+	returning(s, 0);
+}
+
+static void standby_with_room(struct series *s)
+{
+	returning(s, s->n / 4);
+}
+
+/* What was loaded in the background is there without being in the view. */
+static void ahead(struct series *s)
+{
+	struct target t = open_target(s, false);
+	size_t some = s->n / 8;
+	uint64_t start = now_ns();
+
+	advise(&t, 0, some, UMMAP_ADV_WILLNEED);
+	while (counters(&t).standby_bytes < some * s->seg && now_ns() - start < 1000000000)
+		usleep(1000);
+	touch_all(&t, 0, some, false);
+	close_target(&t);
+}
+
+static void print_row(const struct series *s, const char *kind, unsigned evict, struct figure f, uint64_t raw)
+{
+	printf("%s,%zu,%u,%zu,%llu,%llu,%llu,%.3f\n", kind, s->seg, evict, f.n, (unsigned long long)f.median,
+	       (unsigned long long)f.p99, (unsigned long long)raw, (double)f.median / (double)raw);
+}
+
+/* What a fault cannot do without. */
+static uint64_t raw_cost(const struct series *s, enum kind kind, bool evict)
+{
+	bool fresh = !evict && s->parts[POPULATE].n && kind <= FILE_WRITE;
+	unsigned parts = kind_parts[kind], part;
+	uint64_t ns = 0;
+
+	if (fresh)
+		parts = (parts & ~(1u << ZERO)) | 1u << POPULATE;
+	if (evict)
+		parts |= 1u << RETRACT;
+	for (part = 0; part < PARTS; part++)
+		if (parts >> part & 1)
+			ns += s->parts[part].median;
+	return ns;
+}
+
+static void print_series(const struct series *s)
+{
+	uint64_t cost = clock_cost();
+	unsigned part, kind, evict;
+
+	for (part = 0; part < PARTS; part++)
+		if (s->parts[part].n)
+			print_row(s, part_names[part], part == RETRACT, s->parts[part], s->parts[part].median);
+	for (kind = 0; kind < KINDS; kind++)
+		for (evict = 0; evict < 2; evict++) {
+			const struct bucket *b = &s->found[kind][evict];
+
+			if (b->n)
+				print_row(s, kind_names[kind], evict, summarise(b->ns, b->n, cost),
+					  raw_cost(s, kind, evict));
+		}
+	fflush(stdout);
+}
+
+/* Memory that the children fill in for us. */
+static void *shared_memory(size_t len)
+{
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	must(p != MAP_FAILED, "mmap");
+	return p;
+}
+
+/* In a process of its own, as the library reads its budget once, and has no frames yet then. */
+static void start(void (*phase)(struct series *), struct series *s)
+{
+	pid_t pid = fork();
+	char limit[32];
+	int status;
+
+	must(pid >= 0, "fork");
+	if (!pid) {
+		snprintf(limit, sizeof(limit), "%zu", s->n * s->seg);
+		setenv("UMMAP_MEM_LIMIT", limit, 1);
+		phase(s);
+		_exit(0);
+	}
+	must(waitpid(pid, &status, 0) == pid, "wait");
+	if (status)
+		die("a process for segments of %zu failed (status %d)", s->seg, status);
+}
+
+static void raw_phase(struct series *s)
+{
+	int fd = open_file(data_path, O_RDONLY);
+
+	raw_measure(s->parts, s->seg, s->n, fd, s->seed);
+}
+
+/* One repetition for one size of segment. */
+static void run_series(size_t seg, size_t budget, uint64_t seed)
+{
+	static void (*const phases[])(struct series *) = {
+		raw_phase, zero_reads, zero_writes, file_reads, file_writes, upgrades, standby,
+		standby_with_room, ahead,
+	};
+	struct series *s = shared_memory(sizeof(*s));
+	size_t room, i;
+	unsigned kind, evict;
+
+	s->seg = seg;
+	s->n = budget / seg < MAX_FRAMES ? budget / seg : MAX_FRAMES;
+	s->seed = seed;
+	s->order = calloc(2 * s->n, sizeof(*s->order));
+	for (i = 0; i < 2 * s->n; i++)
+		s->order[i] = (uint32_t)i;
+	shuffle(s->order, 2 * s->n, seed);
+	room = TOUCHES * 2 * s->n * sizeof(uint64_t);
+	for (kind = 0; kind < KINDS; kind++)
+		for (evict = 0; evict < 2; evict++)
+			s->found[kind][evict].ns = shared_memory(room);
+	for (i = 0; i < sizeof(phases) / sizeof(phases[0]); i++)
+		start(phases[i], s);
+	print_series(s);
+	for (kind = 0; kind < KINDS; kind++)
+		for (evict = 0; evict < 2; evict++)
+			munmap(s->found[kind][evict].ns, room);
+	free(s->order);
+	munmap(s, sizeof(*s));
+}
+
+static void remove_files(void)
+{
+	unlink(data_path);
+	unlink(scratch_path);
+}
+
+static void interrupted(int sig)
+{
+	(void)sig;
+	remove_files();
+	_exit(1);
+}
+
+static void prepare(const char *dir, size_t size)
+{
+	int fd;
+
+	snprintf(data_path, sizeof(data_path), "%s/ummap-fault-%d.data", dir, (int)getpid());
+	snprintf(scratch_path, sizeof(scratch_path), "%s/ummap-fault-%d.out", dir, (int)getpid());
+	fd = open_file(scratch_path, O_RDWR | O_CREAT);
+	atexit(remove_files);
+	signal(SIGINT, interrupted);
+	signal(SIGTERM, interrupted);
+	if (ftruncate(fd, (off_t)size))
+		die("%s: %s", scratch_path, strerror(errno));
+	close(fd);
+	make_file(data_path, size);
+}
+
+struct options {
+	size_t segs[MAX_SEGS], budget;
+	unsigned nsegs, reps;
+	const char *dir;
+};
+
+static void parse_options(struct options *o, int argc, char **argv)
+{
+	static const struct option known[] = {
+		{ "dir", 1, 0, 'd' }, { "budget", 1, 0, 'b' }, { "segs", 1, 0, 's' },
+		{ "reps", 1, 0, 'r' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+	};
+	unsigned i;
+	int c;
+
+	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1) {
+		switch (c) {
+		case 'd': o->dir = optarg; break;
+		case 'b': o->budget = parse_size("budget", optarg); break;
+		case 's': o->nsegs = parse_sizes("segs", optarg, o->segs, MAX_SEGS); break;
+		case 'r': o->reps = parse_count("reps", optarg, 1000); break;
+		case 'h': fputs(help, stdout); exit(0);
+		default: die("see --help");
+		}
+	}
+	if (optind < argc)
+		die("'%s' is no option; see --help", argv[optind]);
+	for (i = 0; i < o->nsegs; i++)
+		if (o->segs[i] < 4 * KIB || o->segs[i] & (o->segs[i] - 1) || o->budget < 8 * o->segs[i])
+			die("--segs: %zu is no power of two from 4K to an eighth of the budget", o->segs[i]);
+}
+
+int main(int argc, char **argv)
+{
+	struct options o = {
+		.segs = { 4 * KIB, 64 * KIB, 256 * KIB, 2 * MIB }, .nsegs = 4,
+		.budget = 256 * MIB, .reps = 5, .dir = "/dev/shm",
+	};
+	unsigned rep, i;
+
+	parse_options(&o, argc, argv);
+	prepare(o.dir, 2 * o.budget);
+	puts("kind,seg_bytes,evict,n,median_ns,p99_ns,raw_ns,ratio");
+	fflush(stdout);
+	for (rep = 1; rep <= o.reps; rep++)
+		for (i = 0; i < o.nsegs; i++)
+			run_series(o.segs[i], o.budget, rep * MAX_SEGS + i);
+	return 0;
+}

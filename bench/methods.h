@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The ways of going over a file segment by segment that bench/passes compares:
+ *
+ *   ummap    the library, its budget set by UMMAP_MEM_LIMIT
+ *   floor    pread and pwrite with O_DIRECT between the file and huge pages, one request at a time
+ *   mmap     the kernel's mmap, in a memory cgroup of the same budget
+ *   inplace  how the reference implementation does it: on SIGSEGV mprotect, pread into place, MADV_DONTNEED
+ */
+#ifndef BENCH_METHODS_H
+#define BENCH_METHODS_H
+
+#include <pthread.h>
+#include <signal.h>
+
+#include "data.h"
+#include "ummap.h"
+
+/* One pass, as the command line asked for it. */
+struct pass {
+	const struct method *method;
+	const char *path;
+	const char *driver; /* scheme and keys of a URI for ummap; NULL: by descriptor */
+	size_t size, seg, budget;
+	unsigned threads, rep;
+	bool random, write;
+	unsigned cap_s;     /* mmap at random stops after this many seconds */
+	uint64_t salt;      /* of what a write pass writes */
+	int fd;             /* buffered */
+	int direct;         /* O_DIRECT */
+	char *view;         /* of the methods that map */
+};
+
+/* One thread's share of it. */
+struct worker {
+	struct pass *pass;
+	pthread_t thread;
+	uint32_t *order;    /* segments in the order of their turns */
+	size_t segments;
+	size_t done;        /* of them, touched */
+	uint64_t deadline;  /* 0: none */
+	char *buffers;      /* floor: a few segments of memory */
+	size_t *ring;       /* inplace: offsets of what is resident, oldest at `oldest` */
+	size_t ring_size, oldest, resident;
+};
+
+struct method {
+	const char *name;
+	void (*begin)(struct pass *);                 /* before the clock starts; may be NULL */
+	void (*begin_worker)(struct worker *);        /* the same, for each thread; may be NULL */
+	char *(*enter)(struct worker *, size_t off);  /* where the segment is to be read or filled */
+	void (*leave)(struct worker *, size_t off, const char *at); /* it has been; may be NULL */
+	void (*finish_worker)(struct worker *);       /* write: the clock is running; may be NULL */
+	void (*finish)(struct pass *);                /* write: makes it durable, the clock is running */
+};
+
+static inline char *view_enter(struct worker *w, size_t off)
+{
+	return w->pass->view + off;
+}
+
+static inline void sync_file(struct pass *p)
+{
+	if (fdatasync(p->fd))
+		die("%s: %s", p->path, strerror(errno));
+}
+
+/* ---- ummap ---- */
+
+static inline void ummap_open_uri(struct pass *p, int prot)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	size_t scheme = strcspn(p->driver, "?");
+	char *uri;
+	void *addr = NULL;
+
+	attr.seg_size = p->seg;
+	attr.read_file = !p->write;
+	if (asprintf(&uri, "%.*s:%s%s", (int)scheme, p->driver, p->path, p->driver + scheme) < 0)
+		die("no memory");
+	if (ummap_open(uri, p->size, 0, prot, &attr, &addr))
+		die("ummap_open %s: %s", uri, umerrormsg());
+	free(uri);
+	p->view = addr;
+}
+
+static inline void ummap_begin(struct pass *p)
+{
+	int prot = p->write ? PROT_READ | PROT_WRITE : PROT_READ;
+	void *addr = NULL;
+
+	if (p->driver) {
+		ummap_open_uri(p, prot);
+	} else {
+		if (ummap(p->size, p->seg, prot, p->fd, 0, -1, !p->write, UMMAP_PTYPE_FIFO, &addr))
+			die("ummap: %s", umerrormsg());
+		p->view = addr;
+	}
+	if (p->random && umadvise(p->view, p->size, UMMAP_ADV_RANDOM))
+		die("umadvise: %s", umerrormsg());
+}
+
+static inline void ummap_finish(struct pass *p)
+{
+	if (umsync(p->view, 0))
+		die("umsync: %s", umerrormsg());
+}
+
+/* ---- floor ---- */
+
+enum { FLOOR_BUFFERS = 4 };
+
+static inline void floor_begin_worker(struct worker *w)
+{
+	w->buffers = huge_memory(FLOOR_BUFFERS * w->pass->seg);
+}
+
+static inline char *floor_enter(struct worker *w, size_t off)
+{
+	char *buf = w->buffers + w->done % FLOOR_BUFFERS * w->pass->seg;
+
+	if (!w->pass->write)
+		read_whole(w->pass->direct, buf, w->pass->seg, off);
+	return buf;
+}
+
+static inline void floor_leave(struct worker *w, size_t off, const char *at)
+{
+	if (w->pass->write)
+		write_whole(w->pass->direct, at, w->pass->seg, off);
+}
+
+/* ---- mmap ---- */
+
+static inline void mmap_begin(struct pass *p)
+{
+	p->view = mmap(NULL, p->size, p->write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, p->fd, 0);
+	if (p->view == MAP_FAILED)
+		die("mmap: %s", strerror(errno));
+	if (madvise(p->view, p->size, p->random ? MADV_RANDOM : MADV_SEQUENTIAL))
+		die("madvise: %s", strerror(errno));
+}
+
+static inline void mmap_begin_worker(struct worker *w)
+{
+	if (w->pass->random)
+		w->deadline = now_ns() + w->pass->cap_s * 1000000000ull;
+}
+
+static inline void mmap_finish(struct pass *p)
+{
+	if (msync(p->view, p->size, MS_SYNC))
+		die("msync: %s", strerror(errno));
+	sync_file(p);
+}
+
+/* ---- inplace ---- */
+
+static struct pass *inplace_pass;
+static __thread struct worker *inplace_worker;
+
+static inline void inplace_protect(struct pass *p, size_t off, int prot)
+{
+	if (mprotect(p->view + off, p->seg, prot))
+		die("mprotect: %s", strerror(errno));
+}
+
+static inline void inplace_write_back(struct pass *p, size_t off)
+{
+	inplace_protect(p, off, PROT_READ);
+	write_whole(p->direct, p->view + off, p->seg, off);
+}
+
+static inline void inplace_evict(struct worker *w)
+{
+	struct pass *p = w->pass;
+	size_t off = w->ring[w->oldest];
+
+	if (p->write)
+		inplace_write_back(p, off);
+	if (madvise(p->view + off, p->seg, MADV_DONTNEED))
+		die("madvise: %s", strerror(errno));
+	inplace_protect(p, off, PROT_NONE);
+	w->oldest = (w->oldest + 1) % w->ring_size;
+	w->resident--;
+}
+
+static void inplace_fault(int sig, siginfo_t *info, void *context)
+{
+	struct worker *w = inplace_worker;
+	struct pass *p = inplace_pass;
+	size_t off = (size_t)((char *)info->si_addr - p->view);
+
+	(void)context;
+	if (!w || off >= p->size) {
+		signal(sig, SIG_DFL);
+		return;
+	}
+	off -= off % p->seg;
+	if (w->resident == w->ring_size)
+		inplace_evict(w);
+	inplace_protect(p, off, PROT_READ | PROT_WRITE);
+	if (!p->write) {
+		read_whole(p->direct, p->view + off, p->seg, off);
+		inplace_protect(p, off, PROT_READ);
+	}
+	w->ring[(w->oldest + w->resident++) % w->ring_size] = off;
+}
+
+static inline void inplace_begin(struct pass *p)
+{
+	struct sigaction action = { .sa_sigaction = inplace_fault, .sa_flags = SA_SIGINFO | SA_RESTART };
+
+	p->view = mmap(NULL, p->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p->view == MAP_FAILED)
+		die("mmap: %s", strerror(errno));
+	inplace_pass = p;
+	sigaction(SIGSEGV, &action, NULL);
+}
+
+/* Each thread has its own list and share of the budget, so the handler needs no lock. */
+static inline void inplace_begin_worker(struct worker *w)
+{
+	w->ring_size = w->pass->budget / w->pass->seg / w->pass->threads;
+	w->ring = calloc(w->ring_size, sizeof(*w->ring));
+}
+
+static inline char *inplace_enter(struct worker *w, size_t off)
+{
+	inplace_worker = w;
+	return w->pass->view + off;
+}
+
+static inline void inplace_finish_worker(struct worker *w)
+{
+	size_t i;
+
+	for (i = 0; i < w->resident; i++)
+		inplace_write_back(w->pass, w->ring[(w->oldest + i) % w->ring_size]);
+}
+
+static const struct method methods[] = {
+	{ "ummap", ummap_begin, NULL, view_enter, NULL, NULL, ummap_finish },
+	{ "floor", NULL, floor_begin_worker, floor_enter, floor_leave, NULL, sync_file },
+	{ "mmap", mmap_begin, mmap_begin_worker, view_enter, NULL, NULL, mmap_finish },
+	{ "inplace", inplace_begin, inplace_begin_worker, inplace_enter, NULL, inplace_finish_worker, sync_file },
+};
+
+enum { METHODS = sizeof(methods) / sizeof(methods[0]) };
+
+#endif

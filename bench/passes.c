@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * passes - goes over a file larger than the budget, in order or at random, reading or writing every word of
+ * it, with the library and with what it is measured against (methods.h). Each pass runs in a process of its
+ * own, with a cold page cache; everything read is checked, everything written is read back and checked.
+ */
+#include <getopt.h>
+#include <libgen.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "memcg.h"
+#include "methods.h"
+
+enum { MAX_SEGS = 16, MAX_THREADS = 64, MAX_THREAD_COUNTS = 8 };
+
+struct options {
+	char file[PATH_MAX];
+	size_t size, budget;
+	size_t segs[MAX_SEGS];
+	size_t threads[MAX_THREAD_COUNTS];
+	unsigned nsegs, nthreads, reps, cap_s;
+	const char *methods, *patterns, *ops, *driver;
+	const char *one;    /* internal: the pass to do, in a process of its own */
+	char **argv;
+};
+
+static const char help[] =
+"usage: passes [OPTION ...]\n"
+"Reads and writes a file of SIZE segment by segment within BUDGET of memory; CSV on stdout.\n"
+"  --dir DIR          where the files are kept for the next time (./cache)\n"
+"  --file FILE        the file to read; FILE.out is written (DIR/passes.data)\n"
+"  --size SIZE        2G\n"
+"  --budget BUDGET    512M\n"
+"  --segs LIST        64K,256K,1M,2M,16M\n"
+"  --threads LIST     1,2\n"
+"  --methods LIST     ummap,floor,mmap,inplace\n"
+"  --patterns LIST    seq,rand\n"
+"  --ops LIST         read,write\n"
+"  --reps N           times that every method takes its turn (5)\n"
+"  --mmap-cap SECONDS when mmap at random stops, as it would take minutes; counts what it touched (15)\n"
+"  --driver URI       ummap by URI instead of descriptor: a scheme, and keys if any: 'posix?direct=never'\n"
+"  --help\n";
+
+static struct memcg group;
+static volatile sig_atomic_t stopped;
+
+/* ---- One pass, in the child. ---- */
+
+/* In order: a contiguous part of the file for each thread. At random: the same parts, shuffled. */
+static void plan(struct worker *w, struct pass *p, unsigned index)
+{
+	size_t i;
+
+	w->pass = p;
+	w->segments = p->size / p->seg / p->threads;
+	w->order = calloc(w->segments, sizeof(*w->order));
+	for (i = 0; i < w->segments; i++)
+		w->order[i] = (uint32_t)(index * w->segments + i);
+	if (p->random)
+		shuffle(w->order, w->segments, p->rep * MAX_THREADS + index);
+	if (p->method->begin_worker)
+		p->method->begin_worker(w);
+}
+
+static void *work(void *arg)
+{
+	struct worker *w = arg;
+	struct pass *p = w->pass;
+	const struct method *m = p->method;
+
+	for (; w->done < w->segments && (!w->deadline || now_ns() < w->deadline); w->done++) {
+		size_t off = w->order[w->done] * p->seg;
+		char *at = m->enter(w, off);
+
+		if (p->write)
+			fill_words(at, p->seg, off, p->salt);
+		else if (sum_words(at, p->seg) != expected_sum(p->seg, off, FILE_SALT))
+			die("%s read wrong data at %zu (if the file is damaged, remove it)", m->name, off);
+		if (m->leave)
+			m->leave(w, off, at);
+	}
+	if (p->write && m->finish_worker)
+		m->finish_worker(w);
+	return NULL;
+}
+
+/* Reads back from the device what the pass has written. */
+static void verify(struct worker *workers, struct pass *p)
+{
+	char *buf = huge_memory(p->seg);
+	unsigned t;
+	size_t i, off;
+
+	for (t = 0; t < p->threads; t++)
+		for (i = 0; i < workers[t].done; i++) {
+			off = workers[t].order[i] * p->seg;
+			read_whole(p->direct, buf, p->seg, off);
+			if (sum_words(buf, p->seg) != expected_sum(p->seg, off, p->salt))
+				die("%s wrote wrong data at %zu", p->method->name, off);
+		}
+}
+
+static double cpu_us(const struct rusage *u)
+{
+	return (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) * 1e6 +
+	       (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec);
+}
+
+static void report(const struct pass *p, double mib, double seconds, double cpu, long maxrss, bool cold)
+{
+	printf("%u,%s,%s,%s,%zu,%u,%.1f,%.2f,%ld,%d\n", p->rep, p->method->name,
+	       p->random ? "rand" : "seq", p->write ? "write" : "read", p->seg, p->threads,
+	       mib / seconds, cpu / mib, maxrss, cold);
+}
+
+static void run_pass(struct pass *p)
+{
+	struct worker workers[MAX_THREADS] = { 0 };
+	struct rusage before, after;
+	uint64_t start, end;
+	size_t done = 0;
+	bool cold;
+	unsigned t;
+
+	p->fd = open_file(p->path, p->write ? O_RDWR : O_RDONLY);
+	p->direct = open_file(p->path, (p->write ? O_RDWR : O_RDONLY) | O_DIRECT);
+	p->salt = now_ns();
+	if (p->method->begin)
+		p->method->begin(p);
+	for (t = 0; t < p->threads; t++)
+		plan(&workers[t], p, t);
+	cold = drop_cache(p->fd, p->size);
+	getrusage(RUSAGE_SELF, &before);
+	start = now_ns();
+	for (t = 0; t < p->threads; t++)
+		if (pthread_create(&workers[t].thread, NULL, work, &workers[t]))
+			die("no thread");
+	for (t = 0; t < p->threads; t++) {
+		pthread_join(workers[t].thread, NULL);
+		done += workers[t].done;
+	}
+	if (p->write)
+		p->method->finish(p);
+	end = now_ns();
+	getrusage(RUSAGE_SELF, &after);
+	if (p->write)
+		verify(workers, p);
+	report(p, (double)done * (double)p->seg / (double)MIB, (double)(end - start) * 1e-9,
+	       cpu_us(&after) - cpu_us(&before), after.ru_maxrss, cold);
+}
+
+static const struct method *find_method(const char *name)
+{
+	unsigned i;
+
+	for (i = 0; i < METHODS; i++)
+		if (!strcmp(methods[i].name, name))
+			return &methods[i];
+	die("--methods: no method '%s'", name);
+}
+
+static int child(const struct options *o)
+{
+	struct pass p = { .size = o->size, .budget = o->budget, .driver = o->driver, .cap_s = o->cap_s };
+	char method[16], pattern[8], op[8], path[PATH_MAX + 8];
+
+	if (sscanf(o->one, "%15[^,],%7[^,],%7[^,],%zu,%u,%u", method, pattern, op, &p.seg, &p.threads,
+		   &p.rep) != 6)
+		die("--one is internal");
+	p.method = find_method(method);
+	p.random = !strcmp(pattern, "rand");
+	p.write = !strcmp(op, "write");
+	snprintf(path, sizeof(path), "%s%s", o->file, p.write ? ".out" : "");
+	p.path = path;
+	run_pass(&p);
+	return 0;
+}
+
+/* ---- All passes, in the parent. ---- */
+
+static bool in_list(const char *list, const char *name)
+{
+	size_t len = strlen(name);
+	const char *at = list;
+
+	while ((at = strstr(at, name)) && ((at > list && at[-1] != ',') || (at[len] && at[len] != ',')))
+		at++;
+	return at;
+}
+
+/* Becomes this program again, to do one pass. */
+__attribute__((noreturn)) static void start_pass(const struct options *o, const char *one, bool grouped)
+{
+	size_t n = 0;
+	char **argv, bytes[32];
+
+	while (o->argv[n])
+		n++;
+	argv = calloc(n + 3, sizeof(*argv));
+	argv[0] = o->argv[0];
+	argv[1] = "--one";
+	argv[2] = (char *)one;
+	memcpy(argv + 3, o->argv + 1, (n - 1) * sizeof(*argv));
+	snprintf(bytes, sizeof(bytes), "%zu", o->budget);
+	setenv("UMMAP_MEM_LIMIT", bytes, 1);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (grouped && !memcg_join(&group))
+		die("%s: %s", group.dir, strerror(errno));
+	execv("/proc/self/exe", argv);
+	die("exec: %s", strerror(errno));
+}
+
+static void run_child(const struct options *o, const char *one, bool grouped)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid < 0)
+		die("fork: %s", strerror(errno));
+	if (!pid)
+		start_pass(o, one, grouped);
+	while (waitpid(pid, &status, 0) < 0)
+		if (stopped)
+			kill(pid, SIGKILL);
+	if (status && !stopped)
+		die("the pass %s failed (%s %d)", one, WIFSIGNALED(status) ? "signal" : "exit status",
+		    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+	if (stopped)
+		exit(1);
+}
+
+/* Every method has its turn; which of them is first changes from one repetition to the next. */
+static void take_turns(const struct options *o, unsigned rep, const char *pattern, const char *op,
+		       size_t seg, size_t threads)
+{
+	char one[128];
+	unsigned i;
+
+	if (!in_list(o->ops, op) || !in_list(o->patterns, pattern))
+		return;
+	for (i = 0; i < METHODS; i++) {
+		const char *name = methods[(i + rep) % METHODS].name;
+		bool grouped = !strcmp(name, "mmap");
+
+		if (!in_list(o->methods, name) || (grouped && !group.dir[0]))
+			continue;
+		snprintf(one, sizeof(one), "%s,%s,%s,%zu,%zu,%u", name, pattern, op, seg, threads, rep);
+		run_child(o, one, grouped);
+	}
+}
+
+static void stop(int sig)
+{
+	stopped = sig;
+}
+
+static void remove_group(void)
+{
+	memcg_remove(&group);
+}
+
+static void prepare(const struct options *o)
+{
+	struct sigaction action = { .sa_handler = stop };
+	char out[PATH_MAX + 8];
+
+	make_file(o->file, o->size);
+	if (in_list(o->ops, "write")) {
+		snprintf(out, sizeof(out), "%s.out", o->file);
+		make_file(out, o->size);
+	}
+	if (in_list(o->methods, "mmap") && !memcg_create(&group, o->budget))
+		fprintf(stderr, "passes: mmap is left out: %s\n", group.why);
+	atexit(remove_group);
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+}
+
+static int parent(const struct options *o)
+{
+	static const char *const patterns[] = { "seq", "rand" }, *const ops[] = { "read", "write" };
+	unsigned rep, t, op, pattern, s;
+
+	prepare(o);
+	puts("rep,method,pattern,op,seg_bytes,threads,mib_per_s,cpu_us_per_mib,maxrss_kib,cold");
+	fflush(stdout);
+	for (rep = 1; rep <= o->reps; rep++)
+		for (t = 0; t < o->nthreads; t++)
+			for (op = 0; op < 2; op++)
+				for (pattern = 0; pattern < 2; pattern++)
+					for (s = 0; s < o->nsegs; s++)
+						take_turns(o, rep, patterns[pattern], ops[op], o->segs[s],
+							   o->threads[t]);
+	return 0;
+}
+
+/* ---- The command line. ---- */
+
+static void check_list(const char *option, const char *list, const char *known)
+{
+	char *copy = strdup(list), *rest = copy, *item;
+
+	while ((item = strsep(&rest, ",")))
+		if (!in_list(known, item) || !*item)
+			die("--%s: '%s' is none of %s", option, item, known);
+	free(copy);
+}
+
+static void check_options(struct options *o)
+{
+	unsigned s, t;
+
+	check_list("methods", o->methods, "ummap,floor,mmap,inplace");
+	check_list("patterns", o->patterns, "seq,rand");
+	check_list("ops", o->ops, "read,write");
+	for (t = 0; t < o->nthreads; t++) {
+		if (o->threads[t] > MAX_THREADS)
+			die("--threads: at most %d", MAX_THREADS);
+		for (s = 0; s < o->nsegs; s++) {
+			if (o->segs[s] < 4 * KIB || o->segs[s] & (o->segs[s] - 1))
+				die("--segs: %zu is no power of two of at least 4K", o->segs[s]);
+			if (o->size % (o->segs[s] * o->threads[t]))
+				die("--size must be a multiple of threads x segment (%zu x %zu)",
+				    o->threads[t], o->segs[s]);
+			if (o->budget < 2 * o->segs[s] * o->threads[t])
+				die("--budget must hold two segments of %zu for each thread", o->segs[s]);
+		}
+	}
+}
+
+static void parse_options(struct options *o, int argc, char **argv)
+{
+	static const struct option known[] = {
+		{ "dir", 1, 0, 'd' }, { "file", 1, 0, 'f' }, { "size", 1, 0, 's' },
+		{ "budget", 1, 0, 'b' }, { "segs", 1, 0, 'g' }, { "threads", 1, 0, 't' },
+		{ "methods", 1, 0, 'm' }, { "patterns", 1, 0, 'p' }, { "ops", 1, 0, 'o' },
+		{ "reps", 1, 0, 'r' }, { "mmap-cap", 1, 0, 'c' }, { "driver", 1, 0, 'u' },
+		{ "one", 1, 0, '1' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+	};
+	const char *dir = "./cache";
+	int c;
+
+	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1) {
+		switch (c) {
+		case 'd': dir = optarg; break;
+		case 'f': snprintf(o->file, sizeof(o->file), "%s", optarg); break;
+		case 's': o->size = parse_size("size", optarg); break;
+		case 'b': o->budget = parse_size("budget", optarg); break;
+		case 'g': o->nsegs = parse_sizes("segs", optarg, o->segs, MAX_SEGS); break;
+		case 't': o->nthreads = parse_sizes("threads", optarg, o->threads, MAX_THREAD_COUNTS); break;
+		case 'm': o->methods = optarg; break;
+		case 'p': o->patterns = optarg; break;
+		case 'o': o->ops = optarg; break;
+		case 'r': o->reps = parse_count("reps", optarg, 1000); break;
+		case 'c': o->cap_s = parse_count("mmap-cap", optarg, 86400); break;
+		case 'u': o->driver = optarg; break;
+		case '1': o->one = optarg; break;
+		case 'h': fputs(help, stdout); exit(0);
+		default: die("see --help");
+		}
+	}
+	if (optind < argc)
+		die("'%s' is no option; see --help", argv[optind]);
+	if (!o->file[0]) {
+		if (mkdir(dir, 0755) && errno != EEXIST)
+			die("%s: %s", dir, strerror(errno));
+		snprintf(o->file, sizeof(o->file), "%s/passes.data", dir);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct options o = {
+		.size = 2 * GIB, .budget = 512 * MIB, .reps = 5, .cap_s = 15,
+		.segs = { 64 * KIB, 256 * KIB, MIB, 2 * MIB, 16 * MIB }, .nsegs = 5,
+		.threads = { 1, 2 }, .nthreads = 2,
+		.methods = "ummap,floor,mmap,inplace", .patterns = "seq,rand", .ops = "read,write",
+		.argv = argv,
+	};
+
+	parse_options(&o, argc, argv);
+	check_options(&o);
+	return o.one ? child(&o) : parent(&o);
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a page fault of the library cannot do without, each part timed by itself on memory like the library's:
+ * frames on huge pages, moved to scattered places of a view and back. For bench/fault.
+ */
+#ifndef BENCH_RAW_H
+#define BENCH_RAW_H
+
+#include <signal.h>
+#include <ucontext.h>
+
+#include "data.h"
+
+enum part {
+	SEGV,          /* from the load to a SIGSEGV handler that does nothing, and on */
+	POPULATE,      /* of a frame of at least a huge page: memory for it, zeroed by the kernel */
+	ZERO,          /* memset of the frame */
+	COPY,          /* pread of the frame from the warm file */
+	PUBLISH_READ,  /* mprotect to read-only at home, mremap into the view */
+	PUBLISH_WRITE, /* mremap into the view */
+	UPGRADE,       /* mprotect to writable in the view */
+	RETRACT,       /* mprotect to none, mremap home, mmap over the hole, mprotect to writable */
+	PARTS
+};
+
+static const char *const part_names[PARTS] = {
+	"raw-segv", "raw-populate", "raw-zero", "raw-copy", "raw-publish-read", "raw-publish-write",
+	"raw-upgrade", "raw-retract",
+};
+
+struct raw {
+	size_t seg, n;
+	uint32_t *order;          /* which place of the view frame i goes to */
+	char *pool, *view;
+	int fd;
+	uint64_t *samples[PARTS]; /* n of each */
+};
+
+static inline void must(bool done, const char *what)
+{
+	if (!done)
+		die("%s: %s", what, strerror(errno));
+}
+
+/* Loads a word by an instruction whose length step_over knows. */
+static inline void load_word(void *p)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("movq (%%rax), %%rax" : "+a"(p) : : "memory"); /* 48 8b 00 */
+#elif defined(__aarch64__)
+	__asm__ volatile("ldr %0, [%0]" : "+r"(p) : : "memory");
+#else
+#error "load_word and step_over are missing for this architecture"
+#endif
+}
+
+static void step_over(int sig, siginfo_t *info, void *context)
+{
+	ucontext_t *u = context;
+
+	(void)sig;
+	(void)info;
+#if defined(__x86_64__)
+	u->uc_mcontext.gregs[REG_RIP] += 3;
+#elif defined(__aarch64__)
+	u->uc_mcontext.pc += 4;
+#endif
+}
+
+static inline void raw_segv(struct raw *r)
+{
+	struct sigaction action = { .sa_sigaction = step_over, .sa_flags = SA_SIGINFO }, before;
+	uint64_t start;
+	size_t i;
+
+	sigaction(SIGSEGV, &action, &before);
+	for (i = 0; i < r->n; i++) {
+		start = now_ns();
+		load_word(r->view + r->order[i] * r->seg);
+		r->samples[SEGV][i] = now_ns() - start;
+	}
+	sigaction(SIGSEGV, &before, NULL);
+}
+
+static inline void raw_populate(struct raw *r)
+{
+	uint64_t start;
+	size_t i;
+
+	must(!madvise(r->pool, r->n * r->seg, MADV_DONTNEED), "madvise");
+	for (i = 0; i < r->n; i++) {
+		start = now_ns();
+		must(!madvise(r->pool + i * r->seg, r->seg, MADV_POPULATE_WRITE), "madvise");
+		r->samples[POPULATE][i] = now_ns() - start;
+	}
+}
+
+static inline void raw_fill(struct raw *r)
+{
+	uint64_t start;
+	size_t i;
+
+	for (i = 0; i < r->n; i++) {
+		char *home = r->pool + i * r->seg;
+
+		start = now_ns();
+		memset(home, 0, r->seg);
+		/* The compiler must not take the fill for useless. */
+		__asm__ volatile("" : : "r"(home) : "memory");
+		r->samples[ZERO][i] = now_ns() - start;
+	}
+	for (i = 0; i < r->n; i++) {
+		char *home = r->pool + i * r->seg;
+
+		start = now_ns();
+		read_whole(r->fd, home, r->seg, r->order[i] * r->seg);
+		r->samples[COPY][i] = now_ns() - start;
+	}
+}
+
+static inline void move(char *from, char *to, size_t len)
+{
+	must(mremap(from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) != MAP_FAILED, "mremap");
+}
+
+static inline void raw_publish(struct raw *r, enum part part)
+{
+	uint64_t start;
+	size_t i;
+
+	for (i = 0; i < r->n; i++) {
+		char *home = r->pool + i * r->seg, *place = r->view + r->order[i] * r->seg;
+
+		start = now_ns();
+		if (part == PUBLISH_READ)
+			must(!mprotect(home, r->seg, PROT_READ), "mprotect");
+		move(home, place, r->seg);
+		r->samples[part][i] = now_ns() - start;
+		load_word(place);
+	}
+}
+
+static inline void raw_upgrade(struct raw *r)
+{
+	uint64_t start;
+	size_t i;
+
+	for (i = 0; i < r->n; i++) {
+		char *place = r->view + r->order[i] * r->seg;
+
+		start = now_ns();
+		must(!mprotect(place, r->seg, PROT_READ | PROT_WRITE), "mprotect");
+		r->samples[UPGRADE][i] = now_ns() - start;
+		*(volatile char *)place = 1;
+	}
+}
+
+static inline void *reserve(void *at, size_t len)
+{
+	void *p = mmap(at, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0), -1, 0);
+
+	must(p != MAP_FAILED, "mmap");
+	return p;
+}
+
+static inline void raw_retract(struct raw *r)
+{
+	uint64_t start;
+	size_t i;
+
+	for (i = 0; i < r->n; i++) {
+		char *home = r->pool + i * r->seg, *place = r->view + r->order[i] * r->seg;
+
+		start = now_ns();
+		must(!mprotect(place, r->seg, PROT_NONE), "mprotect");
+		move(place, home, r->seg);
+		reserve(place, r->seg);
+		must(!mprotect(home, r->seg, PROT_READ | PROT_WRITE), "mprotect");
+		r->samples[RETRACT][i] = now_ns() - start;
+	}
+}
+
+/* What each part costs for n segments of seg bytes; fd: a file of at least n * seg bytes. A part that does not
+ * come up for segments of that size has no samples. */
+static inline void raw_measure(struct figure parts[PARTS], size_t seg, size_t n, int fd, uint64_t seed)
+{
+	struct raw r = { .seg = seg, .n = n, .fd = fd };
+	size_t i;
+
+	r.pool = huge_memory(n * seg);
+	r.view = reserve(NULL, n * seg + HUGE_PAGE);
+	/* Where the view starts on a huge page, whole page-table entries of 2 MiB can move. */
+	r.view = (char *)(((uintptr_t)r.view + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
+	r.order = calloc(n, sizeof(*r.order));
+	for (i = 0; i < n; i++)
+		r.order[i] = (uint32_t)i;
+	shuffle(r.order, n, seed);
+	for (i = 0; i < PARTS; i++)
+		r.samples[i] = calloc(n, sizeof(uint64_t));
+	raw_segv(&r);
+	if (seg >= HUGE_PAGE)
+		raw_populate(&r);
+	raw_fill(&r);
+	raw_publish(&r, PUBLISH_READ);
+	raw_upgrade(&r);
+	raw_retract(&r);
+	raw_publish(&r, PUBLISH_WRITE);
+	raw_retract(&r);
+	for (i = 0; i < PARTS; i++) {
+		parts[i] = summarise(r.samples[i], i != POPULATE || seg >= HUGE_PAGE ? n : 0, clock_cost());
+		free(r.samples[i]);
+	}
+	free(r.order);
+	munmap(r.pool, n * seg);
+	munmap(r.view, n * seg);
+}
+
+#endif

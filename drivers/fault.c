@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * fault - a filter that makes chosen calls of the next driver fail, come late, or stop halfway;
+ * for tests.
+ *
+ * The nth call (counted from 1) of the kinds that `op` names fails with `errno`, and so do the
+ * calls behind it until `times` have failed. With `short`, a transfer that is to fail first moves
+ * that many bytes. A vectored call counts as one. Each handle counts for itself; `count` names a
+ * file in which the counts can be read at any moment.
+ *
+ * Takes no lock, and calls nothing that a fault-safe driver may not call.
+ */
+#include "ummap-driver.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+extern const struct ummap_driver ummap_driver_fault;
+
+enum { OP_READ = 1, OP_WRITE = 2, OP_FLUSH = 4, OP_ANY = OP_READ | OP_WRITE | OP_FLUSH };
+
+struct fault {
+	struct ummap_driver next;  /* a copy: calls that an older driver does not know are NULL */
+	void *h;                   /* next's */
+	unsigned ops;              /* OP_*: what to count */
+	uint64_t nth;              /* the first call to fail */
+	uint64_t times;            /* how many fail; UINT64_MAX: all from there on */
+	int err;                   /* with what, positive */
+	bool halfway;              /* move short_len bytes before failing */
+	uint64_t short_len;
+	uint64_t delay;            /* microseconds before every counted call */
+	int count_fd;              /* -1: none */
+	_Atomic uint64_t seen, fired;
+	_Atomic uint64_t size;     /* for a next driver that cannot say: as opened, or as written */
+};
+
+static const struct { const char *name; int err; } errors[] = {
+	{ "EACCES", EACCES },     { "EAGAIN", EAGAIN },       { "EBADF", EBADF },
+	{ "EBUSY", EBUSY },       { "EDQUOT", EDQUOT },       { "EFBIG", EFBIG },
+	{ "EINTR", EINTR },       { "EINVAL", EINVAL },       { "EIO", EIO },
+	{ "ENODEV", ENODEV },     { "ENOENT", ENOENT },       { "ENOMEM", ENOMEM },
+	{ "ENOSPC", ENOSPC },     { "ENOTCONN", ENOTCONN },   { "ENXIO", ENXIO },
+	{ "EPERM", EPERM },       { "EREMOTEIO", EREMOTEIO }, { "EROFS", EROFS },
+	{ "ESTALE", ESTALE },     { "ETIMEDOUT", ETIMEDOUT },
+};
+
+#define ERRNO_MAX 4095 /* the kernel has none above */
+
+/* --- what happens at a call --- */
+
+static char *put_number(char *out, uint64_t value)
+{
+	char digits[20];
+	int n = 0;
+
+	do {
+		digits[n++] = (char)('0' + value % 10);
+		value /= 10;
+	} while (value > 0);
+	while (n > 0)
+		*out++ = digits[--n];
+	return out;
+}
+
+static char *put_text(char *out, const char *text)
+{
+	while (*text)
+		*out++ = *text++;
+	return out;
+}
+
+/*
+ * Calls may overtake each other between counting and writing. Whoever finds the counts changed
+ * after writing writes again, so that the last one to write leaves the last counts.
+ */
+static void publish(struct fault *f)
+{
+	char line[64], *end;
+	uint64_t seen, fired;
+
+	if (f->count_fd < 0)
+		return;
+	do {
+		seen = f->seen;
+		fired = f->fired;
+		end = put_text(line, "seen ");
+		end = put_number(end, seen);
+		end = put_text(end, " fired ");
+		end = put_number(end, fired);
+		*end++ = '\n';
+		syscall(SYS_pwrite64, f->count_fd, line, (size_t)(end - line), 0L);
+	} while (seen != f->seen || fired != f->fired);
+}
+
+static void wait_us(uint64_t us)
+{
+	struct timespec left = { (time_t)(us / 1000000), (long)(us % 1000000) * 1000 };
+
+	while (syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &left, &left) < 0 && errno == EINTR)
+		;
+}
+
+/* Counts this call; is it to fail? */
+static bool fires(struct fault *f, unsigned op)
+{
+	uint64_t number;
+	bool fire;
+
+	if (!(f->ops & op))
+		return false;
+	if (f->delay)
+		wait_us(f->delay);
+	number = ++f->seen;
+	fire = number >= f->nth && number - f->nth < f->times;
+	if (fire)
+		f->fired++;
+	publish(f);
+	return fire;
+}
+
+/* One piece after another, no more than `limit` bytes in all. */
+static int each_piece(struct fault *f, unsigned op, const struct iovec *iov, int n, uint64_t off,
+		      uint64_t limit)
+{
+	int err = 0;
+
+	for (int i = 0; i < n && limit > 0 && !err; i++) {
+		size_t len = iov[i].iov_len < limit ? iov[i].iov_len : limit;
+
+		if (op == OP_READ)
+			err = f->next.read(f->h, iov[i].iov_base, len, off);
+		else
+			err = f->next.write(f->h, iov[i].iov_base, len, off);
+		off += len;
+		limit -= len;
+	}
+	return err;
+}
+
+static void written_to(struct fault *f, uint64_t end)
+{
+	uint64_t size = f->size;
+
+	while (size < end && !atomic_compare_exchange_weak(&f->size, &size, end))
+		;
+}
+
+static int transfer(struct fault *f, unsigned op, const struct iovec *iov, int n, uint64_t off)
+{
+	int (*vectored)(void *, const struct iovec *, int, uint64_t) =
+		op == OP_READ ? f->next.readv : f->next.writev;
+	int err;
+
+	if (fires(f, op)) {
+		if (f->halfway)
+			each_piece(f, op, iov, n, off, f->short_len);
+		return -f->err;
+	}
+	if (vectored && n > 1)
+		err = vectored(f->h, iov, n, off);
+	else
+		err = each_piece(f, op, iov, n, off, UINT64_MAX);
+	if (!err && op == OP_WRITE) {
+		for (int i = 0; i < n; i++)
+			off += iov[i].iov_len;
+		written_to(f, off);
+	}
+	return err;
+}
+
+static int fault_readv(void *h, const struct iovec *iov, int n, uint64_t off)
+{
+	return transfer(h, OP_READ, iov, n, off);
+}
+
+static int fault_writev(void *h, const struct iovec *iov, int n, uint64_t off)
+{
+	return transfer(h, OP_WRITE, iov, n, off);
+}
+
+static int fault_read(void *h, void *buf, size_t len, uint64_t off)
+{
+	struct iovec iov = { buf, len };
+
+	return transfer(h, OP_READ, &iov, 1, off);
+}
+
+static int fault_write(void *h, const void *buf, size_t len, uint64_t off)
+{
+	struct iovec iov = { (void *)(uintptr_t)buf, len };
+
+	return transfer(h, OP_WRITE, &iov, 1, off);
+}
+
+static int fault_flush(void *h, uint64_t off, uint64_t len)
+{
+	struct fault *f = h;
+
+	if (fires(f, OP_FLUSH))
+		return -f->err;
+	return f->next.flush ? f->next.flush(f->h, off, len) : 0;
+}
+
+static int fault_resize(void *h, uint64_t size)
+{
+	struct fault *f = h;
+	int err = f->next.resize ? f->next.resize(f->h, size) : -EOPNOTSUPP;
+
+	if (!err)
+		f->size = size;
+	return err;
+}
+
+static int fault_size(void *h, uint64_t *size)
+{
+	struct fault *f = h;
+
+	if (f->next.size)
+		return f->next.size(f->h, size);
+	*size = f->size;
+	return 0;
+}
+
+static int fault_buffers(void *h, void *base, size_t len)
+{
+	struct fault *f = h;
+
+	return f->next.buffers ? f->next.buffers(f->h, base, len) : 0;
+}
+
+static void release(struct fault *f)
+{
+	if (f->count_fd >= 0)
+		syscall(SYS_close, f->count_fd);
+	free(f);
+}
+
+static int fault_close(void *h)
+{
+	struct fault *f = h;
+	int err = f->next.close(f->h);
+
+	release(f);
+	return err;
+}
+
+/* --- opening --- */
+
+__attribute__((format(printf, 2, 3)))
+static int refuse(struct ummap_geom *geom, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(geom->why, sizeof(geom->why), format, args);
+	va_end(args);
+	return -EINVAL;
+}
+
+static bool number(const char *text, uint64_t min, uint64_t max, uint64_t *value)
+{
+	char *end;
+
+	if (*text < '0' || *text > '9')
+		return false;
+	errno = 0;
+	*value = strtoull(text, &end, 10);
+	return !*end && !errno && *value >= min && *value <= max;
+}
+
+static bool parse_op(const char *text, unsigned *ops)
+{
+	static const struct { const char *name; unsigned ops; } names[] = {
+		{ "read", OP_READ }, { "write", OP_WRITE }, { "flush", OP_FLUSH }, { "any", OP_ANY },
+	};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		if (strcmp(text, names[i].name) == 0) {
+			*ops = names[i].ops;
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool parse_times(const char *text, uint64_t *times)
+{
+	if (strcmp(text, "always") != 0)
+		return number(text, 1, UINT64_MAX, times);
+	*times = UINT64_MAX;
+	return true;
+}
+
+static bool parse_errno(const char *text, int *err)
+{
+	uint64_t value;
+
+	for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++) {
+		if (strcmp(text, errors[i].name) == 0) {
+			*err = errors[i].err;
+			return true;
+		}
+	}
+	if (!number(text, 1, ERRNO_MAX, &value))
+		return false;
+	*err = (int)value;
+	return true;
+}
+
+static int open_count(struct fault *f, const char *path, struct ummap_geom *geom)
+{
+	f->count_fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (f->count_fd < 0)
+		return refuse(geom, "fault.count: cannot write %s: %s", path, strerror(errno));
+	return 0;
+}
+
+static int parse_key(struct fault *f, const char *key, const char *value, struct ummap_geom *geom)
+{
+	const char *allowed;
+	bool ok;
+
+	if (strcmp(key, "count") == 0)
+		return open_count(f, value, geom);
+	if (strcmp(key, "nth") == 0) {
+		ok = number(value, 1, UINT64_MAX, &f->nth);
+		allowed = "a number from 1";
+	} else if (strcmp(key, "op") == 0) {
+		ok = parse_op(value, &f->ops);
+		allowed = "read, write, flush or any";
+	} else if (strcmp(key, "errno") == 0) {
+		ok = parse_errno(value, &f->err);
+		allowed = "a name such as EIO, ENOSPC, EDQUOT or EROFS, or a number up to 4095";
+	} else if (strcmp(key, "times") == 0) {
+		ok = parse_times(value, &f->times);
+		allowed = "a number from 1, or always";
+	} else if (strcmp(key, "short") == 0) {
+		ok = f->halfway = number(value, 0, UINT64_MAX, &f->short_len);
+		allowed = "a number of bytes";
+	} else {
+		ok = number(value, 0, UINT64_MAX, &f->delay);
+		allowed = "a number of microseconds";
+	}
+	return ok ? 0 : refuse(geom, "fault.%s must be %s, not \"%.40s\"", key, allowed, value);
+}
+
+static int make(const struct ummap_uri *uri, struct fault **made, struct ummap_geom *geom)
+{
+	size_t known = sizeof(struct ummap_driver);
+	struct fault *f;
+	int err = 0;
+
+	if (!uri->next)
+		return refuse(geom, "fault is a filter: it must be fault+driver:path");
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return -ENOMEM;
+	if (uri->next->struct_size < known)
+		known = uri->next->struct_size;
+	memcpy(&f->next, uri->next, known);
+	f->ops = OP_ANY;
+	f->nth = f->times = 1;
+	f->err = EIO;
+	f->count_fd = -1;
+	for (unsigned i = 0; i < uri->nkeys && !err; i++)
+		err = parse_key(f, uri->keys[i].name, uri->keys[i].value, geom);
+	if (err) {
+		release(f);
+		return err;
+	}
+	publish(f);
+	*made = f;
+	return 0;
+}
+
+static int open_next(struct fault *f, const struct ummap_uri *uri, int fd, int oflags,
+		     struct ummap_geom *geom)
+{
+	if (fd < 0)
+		return f->next.open(uri, oflags, &f->h, geom);
+	if (!f->next.open_fd)
+		return refuse(geom, "driver \"%s\" does not take descriptors", f->next.scheme);
+	return f->next.open_fd(uri, fd, oflags, &f->h, geom);
+}
+
+/* fd: -1 for what uri names. */
+static int open_either(const struct ummap_uri *uri, int fd, int oflags, void **h,
+		       struct ummap_geom *geom)
+{
+	struct fault *f = NULL;
+	int err = make(uri, &f, geom);
+
+	if (err)
+		return err;
+	err = open_next(f, uri->next_uri, fd, oflags, geom);
+	if (err) {
+		release(f);
+		return err;
+	}
+	f->size = geom->size;
+	geom->caps &= ~UMMAP_CAP_ASYNC;
+	/* Our table has a write even where there is nothing behind it. */
+	if (!f->next.write)
+		geom->caps &= ~(UMMAP_CAP_WRITE | UMMAP_CAP_GROW);
+	*h = f;
+	return 0;
+}
+
+static int fault_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+{
+	return open_either(uri, -1, oflags, h, geom);
+}
+
+static int fault_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
+			 struct ummap_geom *geom)
+{
+	return open_either(uri, fd, oflags, h, geom);
+}
+
+const struct ummap_driver ummap_driver_fault = {
+	.struct_size = sizeof(struct ummap_driver),
+	.abi = UMMAP_DRIVER_ABI,
+	.scheme = "fault",
+	.filter = 1,
+	.keys = "nth op errno times short delay count",
+	.help = "a filter for tests: makes the nth read, write or flush fail",
+	.open = fault_open,
+	.open_fd = fault_open_fd,
+	.close = fault_close,
+	.read = fault_read,
+	.write = fault_write,
+	.flush = fault_flush,
+	.resize = fault_resize,
+	.buffers = fault_buffers,
+	.readv = fault_readv,
+	.writev = fault_writev,
+	.size = fault_size,
+};

@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * common.h - what the tests of the public calls share: checks, temporary files, patterns of bytes that
+ * tell where they belong, what /proc says, child processes, loads and stores that survive a SIGBUS.
+ */
+#ifndef TESTS_COMMON_H
+#define TESTS_COMMON_H
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <linux/loop.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ummap.h"
+
+#define KIB ((size_t)1024)
+#define MIB (1024 * KIB)
+#define GIB (1024 * MIB)
+#define READ_WRITE (PROT_READ | PROT_WRITE)
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1  /* bounds on memory and time do not hold */
+/* Many tests die of a SIGSEGV or fork with threads on purpose: the sanitizers must let them. */
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__asan_default_options(void)
+{
+	return "handle_segv=0:handle_sigbus=0:allow_user_segv_handler=1";
+}
+const char *__tsan_default_options(void)
+{
+	return "handle_segv=0:handle_sigbus=0:die_after_fork=0";
+}
+#else
+#define SANITIZED 0
+#endif
+
+/* ---- Checks: a failed one ends the process, with the place and the reason on stderr. ---- */
+
+/* check(condition) or check(condition, "format", ...) */
+#define check(cond, ...) check_at(!!(cond), #cond, __FILE__, __LINE__, " " __VA_ARGS__)
+/* call returns -1 with errno, and leaves a sentence */
+#define check_fails(call, error) check_fails_at((call), (error), #call, __FILE__, __LINE__)
+
+__attribute__((format(printf, 5, 6)))
+static inline void check_at(bool ok, const char *what, const char *file, int line, const char *format, ...)
+{
+	int error = errno;
+	va_list args;
+
+	if (ok)
+		return;
+	flockfile(stderr);
+	fprintf(stderr, "%s:%d: [%d] failed: %s:", file, line, (int)getpid(), what);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fprintf(stderr, "\n    errno %d (%s); the library's last sentence here: %s\n",
+		error, strerror(error), umerrormsg());
+	funlockfile(stderr);
+	exit(1);
+}
+
+/* A useful sentence has several words, and says more than errno does. */
+static inline void check_sentence(int error, const char *what, const char *file, int line)
+{
+	const char *text = umerrormsg();
+
+	check_at(text && strlen(text) >= 10 && strchr(text, ' ') && strcmp(text, strerror(error)) != 0,
+		 what, file, line, " no useful sentence: \"%s\"", text ? text : "(null)");
+}
+
+static inline void check_fails_at(int result, int error, const char *what, const char *file, int line)
+{
+	int got = errno;
+
+	check_at(result == -1, what, file, line, " returned %d, expected %s", result, strerror(error));
+	errno = got;
+	check_at(got == error, what, file, line, " failed, but not with %s", strerror(error));
+	check_sentence(error, what, file, line);
+}
+
+/* ---- Temporary files: in $TMPDIR or /var/tmp, which is seldom in memory; gone when the process ends. ---- */
+
+static char temp_dir_name[256];
+static pid_t temp_dir_owner;
+
+static inline int temp_remove_entry(const char *path, const struct stat *st, int type, struct FTW *walk)
+{
+	(void)st, (void)type, (void)walk;
+	return remove(path);
+}
+
+static inline void temp_remove(void)
+{
+	if (temp_dir_owner == getpid())
+		nftw(temp_dir_name, temp_remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static inline const char *temp_dir(void)
+{
+	const char *parent = getenv("TMPDIR");
+
+	if (temp_dir_owner)
+		return temp_dir_name;
+	snprintf(temp_dir_name, sizeof(temp_dir_name), "%s/ummap-test-XXXXXX", parent ? parent : "/var/tmp");
+	check(mkdtemp(temp_dir_name), "%s", temp_dir_name);
+	temp_dir_owner = getpid();
+	check(atexit(temp_remove) == 0);
+	return temp_dir_name;
+}
+
+/* An open file of size bytes that has no name any more: nothing to clean up, however the test ends. */
+static inline int temp_file(uint64_t size)
+{
+	const char *parent = getenv("TMPDIR");
+	char path[256];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/ummap-test-XXXXXX", parent ? parent : "/var/tmp");
+	fd = mkostemp(path, O_CLOEXEC);
+	check(fd >= 0, "%s", path);
+	check(unlink(path) == 0);
+	check(ftruncate(fd, size) == 0, "%" PRIu64, size);
+	return fd;
+}
+
+/* A file with a name, which goes into path. */
+static inline int temp_named(const char *name, uint64_t size, char path[static 320])
+{
+	int fd;
+
+	snprintf(path, 320, "%s/%s", temp_dir(), name);
+	fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	check(fd >= 0, "%s", path);
+	check(ftruncate(fd, size) == 0);
+	return fd;
+}
+
+/*
+ * A loop device over file, or -1 if this process may not have one. It goes away with its last descriptor
+ * (and the file's own may be closed).
+ */
+static inline int loop_attach(int file)
+{
+	struct loop_config config = { .fd = file, .info = { .lo_flags = LO_FLAGS_AUTOCLEAR } };
+	int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+	int device = -1;
+
+	for (int tries = 0; control >= 0 && device < 0 && tries < 10; tries++) {
+		char path[64];
+
+		snprintf(path, sizeof(path), "/dev/loop%d", ioctl(control, LOOP_CTL_GET_FREE));
+		device = open(path, O_RDWR | O_CLOEXEC);
+		if (device >= 0 && ioctl(device, LOOP_CONFIGURE, &config) != 0) {
+			close(device);  /* another process was faster */
+			device = -1;
+		}
+	}
+	if (control >= 0)
+		close(control);
+	return device;
+}
+
+/* ---- Bytes that tell where they belong; none of them is 0. ---- */
+
+static inline uint64_t mix(uint64_t x)
+{
+	x = (x ^ x >> 31) * 0x9e3779b97f4a7c15u;
+	x = (x ^ x >> 29) * 0xc2b2ae3d27d4eb4fu;
+	return x ^ x >> 32;
+}
+
+static inline uint64_t next_random(uint64_t *state)
+{
+	return mix(*state += 0x9e3779b97f4a7c15u);
+}
+
+static inline uint8_t pattern(uint64_t off, uint64_t seed)
+{
+	return (uint8_t)(mix(off / 8 + (seed << 48)) >> off % 8 * 8) | 1;
+}
+
+static inline void fill(void *buf, size_t len, uint64_t off, uint64_t seed)
+{
+	uint8_t *bytes = buf;
+
+	for (size_t i = 0; i < len; i++)
+		bytes[i] = pattern(off + i, seed);
+}
+
+#define check_bytes(buf, len, off, seed) check_bytes_at((buf), (len), (off), (seed), __FILE__, __LINE__)
+#define check_zeros(buf, len) check_zeros_at((buf), (len), __FILE__, __LINE__)
+
+static inline void check_bytes_at(const void *buf, size_t len, uint64_t off, uint64_t seed,
+				  const char *file, int line)
+{
+	const uint8_t *bytes = buf;
+
+	for (size_t i = 0; i < len; i++)
+		if (bytes[i] != pattern(off + i, seed))
+			check_at(false, "bytes as written", file, line, " byte %zu of %zu is %#x, not %#x",
+				 i, len, bytes[i], pattern(off + i, seed));
+}
+
+static inline void check_zeros_at(const void *buf, size_t len, const char *file, int line)
+{
+	const uint8_t *bytes = buf;
+
+	for (size_t i = 0; i < len; i++)
+		if (bytes[i] != 0)
+			check_at(false, "zeros", file, line, " byte %zu of %zu is %#x", i, len, bytes[i]);
+}
+
+/* The same for [from, from + len) of a file; byte i of it holds pattern(off + i). */
+static inline void file_fill(int fd, uint64_t from, size_t len, uint64_t off, uint64_t seed)
+{
+	void *buf = malloc(len);
+
+	fill(buf, len, off, seed);
+	check(pwrite(fd, buf, len, from) == (ssize_t)len);
+	free(buf);
+}
+
+#define check_file(fd, from, len, off, seed) check_file_at(fd, from, len, off, seed, __FILE__, __LINE__)
+#define check_file_zeros(fd, from, len) check_file_zeros_at(fd, from, len, __FILE__, __LINE__)
+
+static inline void *file_read(int fd, uint64_t from, size_t len, const char *file, int line)
+{
+	void *buf = malloc(len ? len : 1);
+	ssize_t got = pread(fd, buf, len, from);
+
+	check_at(got == (ssize_t)len, "the file is long enough", file, line, " read %zd of %zu", got, len);
+	return buf;
+}
+
+static inline void check_file_at(int fd, uint64_t from, size_t len, uint64_t off, uint64_t seed,
+				 const char *file, int line)
+{
+	void *buf = file_read(fd, from, len, file, line);
+
+	check_bytes_at(buf, len, off, seed, file, line);
+	free(buf);
+}
+
+static inline void check_file_zeros_at(int fd, uint64_t from, size_t len, const char *file, int line)
+{
+	void *buf = file_read(fd, from, len, file, line);
+
+	check_zeros_at(buf, len, file, line);
+	free(buf);
+}
+
+static inline uint64_t file_size(int fd)
+{
+	struct stat st;
+
+	check(fstat(fd, &st) == 0);
+	return st.st_size;
+}
+
+/* ---- What the process is like, from /proc and the clock. ---- */
+
+static inline double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+static inline void pause_ms(unsigned ms)
+{
+	struct timespec t = { ms / 1000, ms % 1000 * 1000000L };
+
+	while (nanosleep(&t, &t) != 0)
+		;
+}
+
+static inline int count_fds(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	struct dirent *entry;
+	int n = 0;
+
+	check(dir);
+	while ((entry = readdir(dir)))
+		n += entry->d_name[0] != '.';
+	closedir(dir);
+	return n - 1;  /* its own */
+}
+
+/* Lines of /proc/self/maps, read without malloc, which could add one. */
+static inline int count_maps(void)
+{
+	char buf[4096];
+	ssize_t got;
+	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), n = 0;
+
+	check(fd >= 0);
+	while ((got = read(fd, buf, sizeof(buf))) > 0)
+		for (ssize_t i = 0; i < got; i++)
+			n += buf[i] == '\n';
+	close(fd);
+	return n;
+}
+
+/* A number of KiB from /proc/self/status ("VmRSS", "VmHWM"), in bytes. */
+static inline size_t status_bytes(const char *key)
+{
+	FILE *f = fopen("/proc/self/status", "re");
+	char line[256];
+	size_t kib = 0;
+
+	check(f);
+	while (fgets(line, sizeof(line), f))
+		if (strncmp(line, key, strlen(key)) == 0 && line[strlen(key)] == ':')
+			kib = strtoull(line + strlen(key) + 1, NULL, 10);
+	fclose(f);
+	return kib * KIB;
+}
+
+/* Lets VmHWM start again from VmRSS. */
+static inline void reset_peak(void)
+{
+	int fd = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
+
+	check(fd >= 0 && write(fd, "5", 1) == 1);
+	close(fd);
+}
+
+/* ---- Child processes. ---- */
+
+#define CHILD_SECONDS 100  /* what hangs longer is killed */
+
+static inline pid_t start_child(void (*body)(void *), void *arg)
+{
+	pid_t pid;
+
+	temp_dir();  /* this process's to remove, however the child ends */
+	fflush(NULL);
+	pid = fork();
+	check(pid >= 0);
+	if (pid == 0) {
+		setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });  /* some die on purpose */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);  /* not an alarm: a thread that hangs may have it blocked */
+		body(arg);
+		fflush(NULL);
+		_exit(0);
+	}
+	return pid;
+}
+
+static inline int wait_child(pid_t pid)
+{
+	double end = now() + CHILD_SECONDS;
+	int status;
+	pid_t got;
+
+	while ((got = waitpid(pid, &status, WNOHANG)) == 0) {
+		if (now() > end && kill(pid, SIGKILL) == 0)
+			fprintf(stderr, "child %d hangs: killed\n", (int)pid);
+		pause_ms(now() > end ? 100 : 1);
+	}
+	check(got == pid);
+	return status;
+}
+
+/* Runs body in a child; its wait status. */
+static inline int run_child(void (*body)(void *), void *arg)
+{
+	return wait_child(start_child(body, arg));
+}
+
+#define check_exits(status, code) check_exits_at((status), (code), __FILE__, __LINE__)
+#define check_killed(status, sig) check_killed_at((status), (sig), __FILE__, __LINE__)
+
+static inline void check_exits_at(int status, int code, const char *file, int line)
+{
+	check_at(WIFEXITED(status) && WEXITSTATUS(status) == code, "the child exits", file, line,
+		 " wait status %#x, not exit(%d)", status, code);
+}
+
+static inline void check_killed_at(int status, int sig, const char *file, int line)
+{
+	check_at(WIFSIGNALED(status) && WTERMSIG(status) == sig, "the child is killed", file, line,
+		 " wait status %#x, not signal %d", status, sig);
+}
+
+static inline void set_env(const char *name, const char *value)
+{
+	check(setenv(name, value, 1) == 0);
+}
+
+/* The budget of a process that has not mapped anything yet. */
+static inline void set_budget(size_t bytes)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%zu", bytes);
+	set_env("UMMAP_MEM_LIMIT", text);
+}
+
+/* ---- Mappings. ---- */
+
+static inline uint8_t *map_file(int fd, size_t size, size_t seg_size, int prot, off_t offset)
+{
+	void *addr = NULL;
+
+	check(ummap(size, seg_size, prot, fd, offset, -1, 1, UMMAP_PTYPE_FIFO, &addr) == 0);
+	check(addr && (uintptr_t)addr % sysconf(_SC_PAGESIZE) == 0, "%p", addr);
+	return addr;
+}
+
+static inline struct umstat stat_of(const void *addr)
+{
+	struct umstat st = { .struct_size = sizeof(st) };
+
+	check(umstat(addr, &st) == 0);
+	return st;
+}
+
+/* ---- Loads and stores that storage may fail. ---- */
+
+static __thread sigjmp_buf bus_jump;
+static __thread siginfo_t bus_info;  /* the last one */
+
+static inline void on_sigbus(int sig, siginfo_t *info, void *context)
+{
+	(void)sig, (void)context;
+	bus_info = *info;
+	siglongjmp(bus_jump, 1);
+}
+
+static inline void catch_sigbus(void)
+{
+	struct sigaction action = { .sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO };
+
+	check(sigaction(SIGBUS, &action, NULL) == 0);
+}
+
+/* false: SIGBUS */
+static inline bool try_load(const volatile void *p, uint64_t *value)
+{
+	if (sigsetjmp(bus_jump, 1) != 0)
+		return false;
+	*value = *(const volatile uint64_t *)p;
+	return true;
+}
+
+static inline bool try_store(volatile void *p, uint64_t value)
+{
+	if (sigsetjmp(bus_jump, 1) != 0)
+		return false;
+	*(volatile uint64_t *)p = value;
+	return true;
+}
+
+#endif

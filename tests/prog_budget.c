@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * prog_budget - what a process holds: its peak stays within the budget plus a frame for each thread, whatever
+ * the mappings and their segments; the mapping that is not used gives first; a mapping's own budget holds.
+ */
+#include "common.h"
+
+#define BUDGET (32 * MIB)
+#define SLACK (6 * MIB)  /* the program, headers, tables, stacks */
+#define MAPPINGS 3
+#define SIZE (96 * MIB)
+
+static const size_t seg_sizes[MAPPINGS] = { 4 * KIB, 64 * KIB, 2 * MIB };
+static const int visits[MAPPINGS] = { 1000, 60, 6 };  /* in a turn: some MiB each */
+
+struct user {
+	uint8_t *maps[MAPPINGS];
+	uint64_t random;
+	bool store;
+};
+
+/* Visits all mappings in turn, some random places in each. */
+static void *visit(void *arg)
+{
+	struct user *u = arg;
+
+	for (int turn = 0; turn < 30; turn++) {
+		uint8_t *m = u->maps[turn % MAPPINGS];
+
+		for (int i = 0; i < visits[turn % MAPPINGS]; i++) {
+			uint64_t at = next_random(&u->random) % SIZE;
+
+			if (u->store && i % 4 == 0)
+				__atomic_store_n(m + at, 1, __ATOMIC_RELAXED);
+			else
+				check(__atomic_load_n(m + at, __ATOMIC_RELAXED) <= 1);
+		}
+	}
+	return NULL;
+}
+
+struct load {
+	int threads;
+	bool store;
+};
+
+/* Says how long each took, because they are the slow ones. */
+static void in_child(void (*body)(void *), void *arg, const char *name)
+{
+	double start = now();
+
+	check_exits(run_child(body, arg), 0);
+	printf("%s: %.1f s\n", name, now() - start);
+}
+
+static void several_mappings(void *arg)
+{
+	const struct load *l = arg;
+	struct user users[8];
+	pthread_t threads[8];
+	uint8_t *maps[MAPPINGS];
+	size_t rss, peak, limit = BUDGET + l->threads * 2 * MIB + SLACK;
+	struct umstat st;
+
+	set_budget(BUDGET);
+	check(umunmap(map_file(temp_file(MIB), MIB, 0, READ_WRITE, 0), 0) == 0);
+	rss = status_bytes("VmRSS");
+	reset_peak();
+	for (int i = 0; i < MAPPINGS; i++)
+		maps[i] = map_file(temp_file(SIZE), SIZE, seg_sizes[i], READ_WRITE, 0);
+	for (int t = 0; t < l->threads; t++) {
+		memcpy(users[t].maps, maps, sizeof(maps));
+		users[t].random = t, users[t].store = l->store;
+		check(pthread_create(&threads[t], NULL, visit, &users[t]) == 0);
+	}
+	for (int t = 0; t < l->threads; t++)
+		check(pthread_join(threads[t], NULL) == 0);
+	peak = status_bytes("VmHWM") - rss;
+	st = stat_of(NULL);
+	printf("%d threads %s: peak %zu KiB, limit %zu, over the budget by %" PRIu64 ", held %" PRIu64 "\n",
+	       l->threads, l->store ? "store" : "load", peak / KIB, limit / KIB, st.over_budget_peak / KIB,
+	       st.held_bytes / KIB);
+	check(SANITIZED || peak <= limit, "%zu of %zu KiB", peak / KIB, limit / KIB);
+	check(st.budget_bytes <= BUDGET && st.mappings == MAPPINGS);
+	check(st.over_budget_peak <= (uint64_t)l->threads * 2 * MIB, "%" PRIu64, st.over_budget_peak);
+	check(st.resident_bytes + st.standby_bytes <= st.held_bytes);
+	for (int i = 0; i < MAPPINGS; i++)
+		check(umunmap(maps[i], l->store) == 0);
+	check(stat_of(NULL).resident_bytes == 0 && stat_of(NULL).standby_bytes == 0);
+}
+
+static void use_all(const uint8_t *m, size_t from, size_t to)
+{
+	for (size_t at = from; at < to; at += 4 * KIB)
+		check(*(const volatile uint8_t *)(m + at) == 0);
+}
+
+/* What was used once makes room for what is used now; and gets its turn back. */
+static void colder_gives_first(void *unused)
+{
+	uint8_t *maps[2];
+	uint64_t before, after;
+
+	(void)unused;
+	set_budget(BUDGET);
+	for (int i = 0; i < 2; i++)
+		maps[i] = map_file(temp_file(SIZE), SIZE, i ? 128 * KIB : 256 * KIB, READ_WRITE, 0);
+	for (int turn = 0; turn < 4; turn++) {
+		uint8_t *hot = maps[turn % 2], *cold = maps[(turn + 1) % 2];
+
+		use_all(hot, 0, SIZE);
+		before = stat_of(hot).resident_bytes;
+		check(before >= stat_of(NULL).budget_bytes / 2, "%" PRIu64, before);
+		use_all(cold, 0, SIZE);
+		use_all(cold, 0, SIZE);
+		after = stat_of(hot).resident_bytes;
+		check(after <= before / 4, "%" PRIu64 " before, %" PRIu64 " after", before, after);
+	}
+	for (int i = 0; i < 2; i++)
+		check(umunmap(maps[i], 0) == 0);
+}
+
+static void own_budget(void *unused)
+{
+	const size_t seg = 256 * KIB, own = 4 * MIB;
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char path[320], uri[512];
+	size_t rss;
+	void *addr;
+
+	(void)unused;
+	set_budget(BUDGET);
+	close(temp_named("own", SIZE, path));
+	snprintf(uri, sizeof(uri), "posix:%s", path);
+	check(umunmap(map_file(temp_file(MIB), MIB, 0, READ_WRITE, 0), 0) == 0);
+	rss = status_bytes("VmRSS");
+	reset_peak();
+	attr.seg_size = seg;
+	attr.budget = own;
+	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0);
+	check(stat_of(addr).budget_bytes == own, "%" PRIu64, stat_of(addr).budget_bytes);
+	for (size_t at = 0; at < SIZE; at += seg) {
+		struct umstat st;
+
+		use_all(addr, at, at + seg);
+		if (at % (4 * seg) == 0)
+			*((uint8_t *)addr + at) = 0;
+		st = stat_of(addr);
+		check(st.resident_bytes <= own + seg, "%" PRIu64, st.resident_bytes);
+		check(st.resident_bytes + st.standby_bytes <= own + 2 * seg, "%" PRIu64 " + %" PRIu64,
+		      st.resident_bytes, st.standby_bytes);
+	}
+	check(SANITIZED || status_bytes("VmHWM") - rss <= own + 2 * seg + SLACK, "%zu KiB",
+	      (status_bytes("VmHWM") - rss) / KIB);
+	check(umunmap(addr, 1) == 0);
+}
+
+int main(void)
+{
+	struct load loads[] = { { 1, false }, { 1, true }, { 4, false }, { 4, true } };
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	for (int i = 0; i < 4; i++)
+		in_child(several_mappings, &loads[i], "several mappings");
+	in_child(colder_gives_first, NULL, "colder gives first");
+	in_child(own_budget, NULL, "a budget of its own");
+	return 0;
+}
