@@ -35,7 +35,7 @@ LINK_SO = -L$B -lummap -Wl,-rpath,$(abspath $B)
 
 all: lib $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A $B/ummap.pc
-tests: lib $(SUITES) $(PROGS)
+tests: lib $(SUITES) $(PROGS) $B/examples/wordcount
 
 $B/lib/%.o $B/drivers/%.o $B/policies/%.o: override CFLAGS += -fPIC
 $B/%.o: %.c

@@ -162,7 +162,8 @@ static inline char *huge_memory(size_t len)
 	if (p == MAP_FAILED)
 		die("no memory for %zu bytes", len);
 	p = (char *)(((uintptr_t)p + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
-	madvise(p, len, MADV_HUGEPAGE);
+	/* To the end of the last huge page: a part of one would be small pages. */
+	madvise(p, (len + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1), MADV_HUGEPAGE);
 	memset(p, 0x5a, len);
 	return p;
 }

@@ -2,7 +2,9 @@
 /*
  * The ways of going over a file segment by segment that bench/passes compares:
  *
- *   ummap    the library, its budget set by UMMAP_MEM_LIMIT
+ *   ummap    the library, its budget set by UMMAP_MEM_LIMIT and full of another mapping's segments, so that
+ *            each segment has to make room, in memory that was touched before as the floor's was
+ *   fresh    the same with an empty budget: the system clears memory while the clock is running
  *   floor    pread and pwrite with O_DIRECT between the file and huge pages, one request at a time
  *   mmap     the kernel's mmap, in a memory cgroup of the same budget
  *   inplace  how the reference implementation does it: on SIGSEGV mprotect, pread into place, MADV_DONTNEED
@@ -84,7 +86,36 @@ static inline void ummap_open_uri(struct pass *p, int prot)
 	p->view = addr;
 }
 
-static inline void ummap_begin(struct pass *p)
+/* A sparse file that has no name any more. */
+static inline int sparse_file(const char *beside, size_t size)
+{
+	char *name;
+	int fd;
+
+	if (asprintf(&name, "%s.XXXXXX", beside) < 0)
+		die("no memory");
+	fd = mkstemp(name);
+	if (fd < 0 || unlink(name) || ftruncate(fd, (off_t)size))
+		die("%s: %s", name, strerror(errno));
+	free(name);
+	return fd;
+}
+
+static inline void fill_budget(struct pass *p)
+{
+	int fd = sparse_file(p->path, p->budget);
+	void *addr;
+	char *other;
+
+	if (ummap(p->budget, p->seg, PROT_READ, fd, 0, -1, 0, UMMAP_PTYPE_FIFO, &addr))
+		die("ummap: %s", umerrormsg());
+	other = addr;
+	for (size_t i = 0; i < p->budget; i += p->seg)
+		*(volatile char *)(other + i);
+	close(fd);
+}
+
+static inline void fresh_begin(struct pass *p)
 {
 	int prot = p->write ? PROT_READ | PROT_WRITE : PROT_READ;
 	void *addr = NULL;
@@ -98,6 +129,12 @@ static inline void ummap_begin(struct pass *p)
 	}
 	if (p->random && umadvise(p->view, p->size, UMMAP_ADV_RANDOM))
 		die("umadvise: %s", umerrormsg());
+}
+
+static inline void ummap_begin(struct pass *p)
+{
+	fill_budget(p);
+	fresh_begin(p);
 }
 
 static inline void ummap_finish(struct pass *p)
@@ -241,6 +278,7 @@ static inline void inplace_finish_worker(struct worker *w)
 
 static const struct method methods[] = {
 	{ "ummap", ummap_begin, NULL, view_enter, NULL, NULL, ummap_finish },
+	{ "fresh", fresh_begin, NULL, view_enter, NULL, NULL, ummap_finish },
 	{ "floor", NULL, floor_begin_worker, floor_enter, floor_leave, NULL, sync_file },
 	{ "mmap", mmap_begin, mmap_begin_worker, view_enter, NULL, NULL, mmap_finish },
 	{ "inplace", inplace_begin, inplace_begin_worker, inplace_enter, NULL, inplace_finish_worker, sync_file },

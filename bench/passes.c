@@ -35,7 +35,7 @@ static const char help[] =
 "  --budget BUDGET    512M\n"
 "  --segs LIST        64K,256K,1M,2M,16M\n"
 "  --threads LIST     1,2\n"
-"  --methods LIST     ummap,floor,mmap,inplace\n"
+"  --methods LIST     ummap,fresh,floor,mmap,inplace\n"
 "  --patterns LIST    seq,rand\n"
 "  --ops LIST         read,write\n"
 "  --reps N           times that every method takes its turn (5)\n"
@@ -312,7 +312,7 @@ static void check_options(struct options *o)
 {
 	unsigned s, t;
 
-	check_list("methods", o->methods, "ummap,floor,mmap,inplace");
+	check_list("methods", o->methods, "ummap,fresh,floor,mmap,inplace");
 	check_list("patterns", o->patterns, "seq,rand");
 	check_list("ops", o->ops, "read,write");
 	for (t = 0; t < o->nthreads; t++) {
@@ -376,7 +376,7 @@ int main(int argc, char **argv)
 		.size = 2 * GIB, .budget = 512 * MIB, .reps = 5, .cap_s = 15,
 		.segs = { 64 * KIB, 256 * KIB, MIB, 2 * MIB, 16 * MIB }, .nsegs = 5,
 		.threads = { 1, 2 }, .nthreads = 2,
-		.methods = "ummap,floor,mmap,inplace", .patterns = "seq,rand", .ops = "read,write",
+		.methods = "ummap,fresh,floor,mmap,inplace", .patterns = "seq,rand", .ops = "read,write",
 		.argv = argv,
 	};
 

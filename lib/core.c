@@ -115,6 +115,7 @@ static void fork_child(void)
 	frame_forget();
 	worker_forget();
 	writeback_forget();
+	evict_forget();
 	chain_forget();
 	memset(&ended, 0, sizeof(ended));
 	config.stats = NULL;

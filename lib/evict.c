@@ -8,19 +8,24 @@
 
 #include "budget.h"
 #include "engine.h"
+#include "worker.h"
 #include "writeback.h"
 
 #include <sched.h>
 #include <ummap.h>
 
-/* Parts of the budget: kept on standby as a second chance; changed ones that may wait to be written there;
- * and how many of these make it worth waking a worker. */
+/* Parts of the budget: kept on standby, as a supply for faults and a second chance for what a policy
+ * misjudged; when to fill it up again; changed ones that may wait to be written there; and how many of these
+ * make it worth waking a worker. */
 #define STANDBY_PART 8
+#define STANDBY_LOW_PART 16
 #define UNWRITTEN_PART 4
 #define BEHIND_PART 32
 #define BEHIND_MOST ((size_t)4 << 20)
 /* How often a thread tries again when every frame is in somebody's hands. */
 #define PATIENCE 10000
+
+static _Atomic bool supplying;
 
 size_t evict_limit(const struct set *set)
 {
@@ -123,16 +128,44 @@ static bool reclaim(struct set *wanted, bool only, size_t limit, bool ahead, uin
 	return true;
 }
 
+static size_t on_standby(void)
+{
+	return cache_clean_bytes() + cache_unwritten_bytes();
+}
+
+/* Filling the supply takes several system calls a segment: a worker makes them while faults wait for I/O. */
+static void supply_job(void *arg, uint64_t a, uint64_t b)
+{
+	struct set *set = arg;
+	size_t limit = evict_limit(set);
+
+	(void)a;
+	(void)b;
+	while (!set->frozen && on_standby() < limit / STANDBY_PART && retire(set, false, false))
+		;
+	supplying = false;
+	set_put(set);
+}
+
+static void call_supply(struct set *set, size_t limit)
+{
+	if (on_standby() >= limit / STANDBY_LOW_PART || atomic_exchange(&supplying, true))
+		return;
+	set->users++;
+	if (!worker_post(supply_job, set, 0, 0)) {
+		supplying = false;
+		set_put(set);
+	}
+}
+
 /* One step towards a frame; false: nothing could be done. */
 static bool make_room(struct set *set, bool only, size_t limit, bool ahead, uint32_t *frame)
 {
 	bool backlog = cache_unwritten_bytes() >= limit / UNWRITTEN_PART;
-	bool moved = false;
 
-	/* What leaves goes through standby, which is kept filled: the second chance of what a policy misjudged. */
-	if (cache_clean_bytes() + cache_unwritten_bytes() < limit / STANDBY_PART)
-		moved = retire(set, only, false);
-	if (reclaim(set, only, limit, false, frame) || moved)
+	if (!only)
+		call_supply(set, limit);
+	if (reclaim(set, only, limit, false, frame))
 		return true;
 	if ((!backlog && retire(set, only, false)) || retire(set, only, true))
 		return true;
@@ -183,4 +216,9 @@ void evict_return_frame(struct set *set, uint32_t frame)
 {
 	set->bytes -= set->seg_size;
 	frame_give(frame);
+}
+
+void evict_forget(void)
+{
+	supplying = false;
 }

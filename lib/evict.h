@@ -24,5 +24,7 @@ uint32_t evict_let_go(struct set *set, struct seg *s);
 int evict_to_standby(struct set *set, size_t i, struct seg *s);
 /* The system has no mapping left to move a frame with: drops an unchanged segment where it stands. */
 bool evict_shed(struct set *wanted);
+/* In a forked child: no job runs. */
+void evict_forget(void);
 
 #endif

@@ -130,8 +130,9 @@ bool set_get(struct set *set)
 
 void set_put(struct set *set)
 {
-	/* Whoever froze it counts down with us; the set itself may be gone after the last one left. */
-	if (atomic_fetch_sub(&set->users, 1) == 1 || set->frozen)
+	/* The structure outlives the set: whoever froze it may have ended it since. */
+	set->users--;
+	if (set->frozen)
 		sys_wake(&set->users, INT32_MAX);
 }
 
