@@ -27,11 +27,13 @@ struct arena {
 	uint32_t frames;
 	uint32_t fresh;      /* frames from here on never had memory */
 	uint32_t *next;      /* links of the free and raw lists, by frame */
+	uint32_t older;      /* the arena before it of the same size */
 };
 
 struct size_class {
 	uint32_t free, raw;  /* heads of lists, FRAME_NONE at the end */
 	uint32_t arena;      /* the arena that has fresh frames, FRAME_NONE before the first */
+	uint32_t with_memory; /* frames that are free or taken */
 };
 
 static struct arena arenas[ARENAS_MAX];
@@ -94,7 +96,7 @@ void frame_start(uint32_t most)
 {
 	used_max = most;
 	for (unsigned i = 0; i < SIZES; i++)
-		classes[i] = (struct size_class){ FRAME_NONE, FRAME_NONE, FRAME_NONE };
+		classes[i] = (struct size_class){ FRAME_NONE, FRAME_NONE, FRAME_NONE, 0 };
 }
 
 void frame_forget(void)
@@ -153,6 +155,7 @@ static bool add_arena(struct size_class *c, size_t len)
 	a->len = len;
 	a->frames = (uint32_t)n;
 	a->fresh = 0;
+	a->older = c->arena;
 	c->arena = arena_count++;
 	return true;
 }
@@ -177,27 +180,68 @@ static bool populate(char *p, size_t len, bool huge)
 	return true;
 }
 
+/* Under the lock: no frame of this size has memory, so all arenas can start again, and on huge pages: that
+ * needs the small pages' tables gone, which only a new mapping is sure to do. */
+static void restart(struct size_class *c)
+{
+	for (uint32_t i = c->arena; i != FRAME_NONE; i = arenas[i].older) {
+		struct arena *a = &arenas[i];
+		size_t len = (size_t)a->fresh * a->len;
+
+		if (len && mmap(a->base, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
+				MAP_FIXED, -1, 0) == MAP_FAILED)
+			return;
+		if (len)
+			madvise(a->base, len, MADV_DONTFORK);
+		a->fresh = 0;
+	}
+	c->raw = FRAME_NONE;
+}
+
+/* Under the lock: an arena that has fresh frames, or FRAME_NONE. */
+static uint32_t fresh_arena(const struct size_class *c)
+{
+	uint32_t i = c->arena;
+
+	while (i != FRAME_NONE && arenas[i].fresh == arenas[i].frames)
+		i = arenas[i].older;
+	return i;
+}
+
+/* Under the lock: frames that never had memory, a block of them where that is within the limit. */
+static uint32_t claim_fresh(uint32_t i, size_t len, size_t limit, uint32_t *count)
+{
+	size_t block = block_len(len);
+	uint32_t frame;
+
+	frame = i << 16 | arenas[i].fresh;
+	*count = 1;
+	if (limit >= COARSE_MIN * block && held + block <= limit && arenas[i].fresh % (block / len) == 0)
+		*count = (uint32_t)(block / len);
+	arenas[i].fresh += *count;
+	return frame;
+}
+
 /* Under the lock: charges memory for frames that have none, and says how many of them, from which on. */
 static uint32_t claim(struct size_class *c, size_t len, size_t limit, uint32_t *count)
 {
-	size_t block = block_len(len);
-	struct arena *a;
-	uint32_t frame;
+	uint32_t frame = FRAME_NONE, arena;
 
 	*count = 1;
 	if (held + len > limit)
 		return FRAME_NONE;
-	frame = pop(&c->raw);
+	if (c->with_memory == 0 && c->raw != FRAME_NONE)
+		restart(c);
+	/* A whole block is better than a frame that has given its memory back: it is a huge page. */
+	arena = fresh_arena(c);
+	if (arena == FRAME_NONE || held + block_len(len) > limit)
+		frame = pop(&c->raw);
 	if (frame == FRAME_NONE) {
-		if ((c->arena == FRAME_NONE || arenas[c->arena].fresh == arenas[c->arena].frames) &&
-		    !add_arena(c, len))
+		if (arena == FRAME_NONE && !add_arena(c, len))
 			return FRAME_NONE;
-		a = &arenas[c->arena];
-		frame = c->arena << 16 | a->fresh;
-		if (limit >= COARSE_MIN * block && held + block <= limit && a->fresh % (block / len) == 0)
-			*count = (uint32_t)(block / len);
-		a->fresh += *count;
+		frame = claim_fresh(fresh_arena(c), len, limit, count);
 	}
+	c->with_memory += *count;
 	held += len * *count;
 	if (held > peak)
 		peak = held;
@@ -233,6 +277,7 @@ uint32_t frame_take(size_t len, size_t limit)
 	if (!ok) {
 		used--;
 		held -= len * count;
+		c->with_memory -= count;
 	}
 	/* The list is last in, first out: the lowest address should come first. */
 	for (uint32_t i = count; i-- > (ok ? 1 : 0);)
@@ -253,9 +298,11 @@ void frame_give(uint32_t frame)
 static void become_raw(uint32_t frame)
 {
 	size_t len = arena_of(frame)->len;
+	struct size_class *c = &classes[class_of(len)];
 
 	futex_lock(&lock);
-	push(&classes[class_of(len)].raw, frame);
+	push(&c->raw, frame);
+	c->with_memory--;
 	held -= len;
 	futex_unlock(&lock);
 }

@@ -32,29 +32,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "sanitizers.h"
 #include "ummap.h"
 
 #define KIB ((size_t)1024)
 #define MIB (1024 * KIB)
 #define GIB (1024 * MIB)
 #define READ_WRITE (PROT_READ | PROT_WRITE)
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1  /* bounds on memory and time do not hold */
-/* Many tests die of a SIGSEGV or fork with threads on purpose: the sanitizers must let them. */
-__attribute__((visibility("default"))) const char *__asan_default_options(void);
-__attribute__((visibility("default"))) const char *__tsan_default_options(void);
-const char *__asan_default_options(void)
-{
-	return "handle_segv=0:handle_sigbus=0:allow_user_segv_handler=1";
-}
-const char *__tsan_default_options(void)
-{
-	return "handle_segv=0:handle_sigbus=0:die_after_fork=0";
-}
-#else
-#define SANITIZED 0
-#endif
 
 /* ---- Checks: a failed one ends the process, with the place and the reason on stderr. ---- */
 
@@ -460,12 +444,17 @@ static inline void catch_sigbus(void)
 	check(sigaction(SIGBUS, &action, NULL) == 0);
 }
 
+/* Any address will do: a failed load is told of the very byte. */
+struct unaligned {
+	uint64_t value;
+} __attribute__((packed));
+
 /* false: SIGBUS */
 static inline bool try_load(const volatile void *p, uint64_t *value)
 {
 	if (sigsetjmp(bus_jump, 1) != 0)
 		return false;
-	*value = *(const volatile uint64_t *)p;
+	*value = ((const volatile struct unaligned *)p)->value;
 	return true;
 }
 
@@ -473,7 +462,7 @@ static inline bool try_store(volatile void *p, uint64_t value)
 {
 	if (sigsetjmp(bus_jump, 1) != 0)
 		return false;
-	*(volatile uint64_t *)p = value;
+	((volatile struct unaligned *)p)->value = value;
 	return true;
 }
 

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * sanitizers.h - for programs that die of a SIGSEGV or fork with threads on purpose: the sanitizers, where
+ * they are compiled in, must let them.
+ */
+#ifndef TESTS_SANITIZERS_H
+#define TESTS_SANITIZERS_H
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1  /* bounds on memory and time do not hold */
+
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+
+const char *__asan_default_options(void)
+{
+	return "handle_segv=0:handle_sigbus=0:allow_user_segv_handler=1:use_sigaltstack=0:detect_leaks=0";
+}
+
+const char *__tsan_default_options(void)
+{
+	return "handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0:die_after_fork=0";
+}
+#else
+#define SANITIZED 0
+#endif
+
+#endif
