@@ -31,13 +31,15 @@ SUITES = $(patsubst tests/%.c,$B/tests/%,$(wildcard tests/test_*.c))
 PROGS = $(patsubst tests/%.c,$B/tests/%,$(wildcard tests/prog_*.c))
 BENCHES = $(patsubst bench/%.c,$B/bench/%,$(wildcard bench/*.c))
 EXAMPLES = $(patsubst examples/%.c,$B/examples/%,$(wildcard examples/*.c))
-LINK_SO = -L$B -lummap -Wl,-rpath,$(abspath $B)
+LINK_SO = -L$B -Wl,--as-needed -lummap -Wl,--no-as-needed -Wl,-rpath,$(abspath $B)
 
 all: lib $(EXAMPLES) $(BENCHES)
-lib: $(SO) $A $B/ummap.pc
+lib: $(SO) $A
 tests: lib $(SUITES) $(PROGS) $B/examples/wordcount
 
-$B/lib/%.o $B/drivers/%.o $B/policies/%.o: override CFLAGS += -fPIC
+# Under the sanitizers the library also checks itself.
+NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
+$B/lib/%.o $B/drivers/%.o $B/policies/%.o: override CFLAGS += -fPIC $(NDEBUG)
 $B/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
@@ -51,10 +53,6 @@ $(SO): $(LIB_OBJ) lib/libummap.map
 $A: $(LIB_OBJ)
 	rm -f $@
 	$(AR) rcs $@ $^
-
-$B/ummap.pc: libummap.pc.in Makefile
-	@mkdir -p $(@D)
-	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' $< > $@
 
 $B/tests/test_%: tests/test_%.c $A
 	@mkdir -p $(@D)
@@ -83,14 +81,15 @@ check-man: lib
 	tests/check-man $B
 
 check-install: lib
-	tests/check-install
+	tests/check-install $B
 
 # The whole suite again under the sanitizers, each in a build folder of its own.
 check-asan:
 	$(MAKE) B=build/asan SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer' tests
 	tests/run build/asan
+# Criterion does not run under TSan: the programs do.
 check-tsan:
-	$(MAKE) B=build/tsan SANITIZE='-fsanitize=thread' tests
+	$(MAKE) B=build/tsan SANITIZE='-fsanitize=thread' SUITES= tests
 	tests/run build/tsan
 check-mutants:
 	tests/check-mutants
@@ -112,7 +111,8 @@ install: lib
 	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libummap.so
 	install -m 644 $A $(DESTDIR)$(LIBDIR)
-	install -m 644 $B/ummap.pc $(DESTDIR)$(LIBDIR)/pkgconfig
+	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
+		ummap.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap.pc
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
 	install -m 644 $(wildcard man/*.7) $(DESTDIR)$(MANDIR)/man7

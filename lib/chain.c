@@ -18,7 +18,8 @@
 
 /* glibc's own name, which our sigaction does not hide. */
 extern int __sigaction(int sig, const struct sigaction *act, struct sigaction *old);
-int sigaction(int sig, const struct sigaction *act, struct sigaction *old) __attribute__((visibility("default")));
+/* Sanitizers call these while they start, before their own state exists. */
+#define PUBLIC __attribute__((visibility("default"), no_sanitize("thread")))
 
 static enum chain_answer (*answer)(const struct chain_fault *fault);
 static struct sigaction theirs;
@@ -211,7 +212,7 @@ void chain_forget(void)
 	lock = 0;
 }
 
-int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
+PUBLIC int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 {
 	struct sigaction before;
 	struct guard g;
@@ -232,7 +233,7 @@ int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 }
 
 /* BSD semantics, as glibc's: the handler stays, and system calls go on. */
-__attribute__((visibility("default"))) __sighandler_t signal(int sig, __sighandler_t handler)
+PUBLIC __sighandler_t signal(int sig, __sighandler_t handler)
 {
 	struct sigaction act, old;
 

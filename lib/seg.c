@@ -37,7 +37,6 @@ static void check(const struct set *set, size_t i, const struct seg *s)
 	assert(!(h & SEG_WRITABLE) || ((h & SEG_DIRTY) && !(h & SEG_STANDBY) && set->writable));
 	assert(!(h & SEG_AHEAD) || ((h & SEG_STANDBY) && !(h & SEG_DIRTY)));
 	assert(!seg_pins(s) || !(h & SEG_STANDBY));
-	assert(!(h & SEG_VALID) || s->node.next);
 	assert(i < set->segs || set->segs == 0);
 }
 #endif

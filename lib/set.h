@@ -68,7 +68,7 @@ struct set {
 	_Atomic bool unflushed;  /* something was written since the last flush */
 	_Atomic uint32_t frozen; /* newcomers wait */
 	_Atomic uint32_t cleaners; /* jobs that write its dirty standby segments */
-	int advice;
+	_Atomic int advice;
 	_Atomic uint32_t stream_lock;
 	struct stream streams[STREAMS];
 	uint64_t stream_clock;

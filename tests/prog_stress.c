@@ -99,9 +99,11 @@ static void *work_on_records(void *arg)
 		for (unsigned i = 0; i < steps && turn < turns; i++, turn++) {
 			uint64_t index = turn * WORKERS + w->number;
 
+			errno = EXFULL;
 			check_record(r, (uint64_t *)(r->base + index * WORDS * 8), index, "in memory");
 			if (dice & 16)
 				store_record(r, index, dice & 32);
+			check(errno == EXFULL, "a fault leaves errno alone");
 			w->work++;
 		}
 	}

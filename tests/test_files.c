@@ -124,6 +124,62 @@ Test(umsync_range, works_on_the_segments_it_touches)
 	close(fd);
 }
 
+/* Somebody else writes the same bytes, slowly: who syncs then waits until they are there. */
+Test(umsync_range, waits_for_a_write_under_way)
+{
+	char path[320], uri[512];
+	int fd = temp_named("slow", SEG, path);
+	void *addr;
+
+	snprintf(uri, sizeof(uri), "fault+posix:%s?fault.op=write&fault.nth=100&fault.delay=400000", path);
+	check(ummap_open(uri, SEG, 0, READ_WRITE, NULL, &addr) == 0);
+	fill(addr, SEG, 0, NEW);
+	check(umsync_range(addr, SEG, UMMAP_ASYNC | UMMAP_NOFLUSH) == 0);
+	pause_ms(100);
+	check(umsync_range(addr, SEG, UMMAP_NOFLUSH) == 0);
+	check_file(fd, 0, SEG, 0, NEW);
+	fill(addr, SEG, 0, OLD);
+	check(umsync_range(addr, SEG, UMMAP_ASYNC | UMMAP_NOFLUSH) == 0);
+	check(umunmap(addr, 0) == 0);  /* and so does who unmaps */
+	check_file(fd, 0, SEG, 0, OLD);
+	close(fd);
+}
+
+static atomic_bool stop;
+
+static void *sync_all_the_time(void *m)
+{
+	while (!atomic_load(&stop))
+		check(umsync_range(m, 4096 * 4 * KIB, UMMAP_NOFLUSH) == 0);
+	return NULL;
+}
+
+/* ... whoever writes them, and whenever that began. */
+Test(umsync_range, keeps_its_promise_while_others_sync)
+{
+	const size_t segs = 4096, seg = 4 * KIB;
+	int fd = temp_file(segs * seg);
+	uint8_t *m = map_file(fd, segs * seg, seg, READ_WRITE, 0);
+	uint64_t random = 1, found;
+	pthread_t others[2];
+
+	for (int i = 0; i < 2; i++)
+		check(pthread_create(&others[i], NULL, sync_all_the_time, m) == 0);
+	for (uint64_t i = 1; i <= 1000; i++) {
+		size_t at = next_random(&random) % segs * seg;
+
+		*(volatile uint64_t *)(m + at) = i;
+		check(umsync_range(m + at, 8, UMMAP_NOFLUSH) == 0);
+		check(pread(fd, &found, 8, at) == 8);
+		check(found == i, "%" PRIu64 " instead of %" PRIu64, found, i);
+	}
+	atomic_store(&stop, true);
+	for (int i = 0; i < 2; i++)
+		check(pthread_join(others[i], NULL) == 0);
+	check(umunmap(m, 0) == 0);
+	close(fd);
+}
+
 /* ---- Files that grow, and files that end inside the mapping. ---- */
 
 static void grow(void *mode)
@@ -209,6 +265,25 @@ Test(read_file, zero_starts_with_zeros)
 	check_file_zeros(fd, 5 * SEG, 20);
 	check_file_zeros(fd, 5 * SEG + 30, SEG - 30);
 	check_file(fd, 6 * SEG, 2 * SEG, 6 * SEG, OLD);
+	close(fd);
+}
+
+/* Memory that has held other segments before. */
+Test(read_file, zero_starts_with_zeros_in_used_memory)
+{
+	const size_t segs = 64, size = segs * SEG - 100;
+	int fd = temp_file(0);
+	void *addr;
+	uint8_t *m;
+
+	set_budget(8 * SEG);
+	check(ummap(size, SEG, READ_WRITE, fd, 0, -1, 0, UMMAP_PTYPE_FIFO, &addr) == 0);
+	m = addr;
+	for (size_t i = 0; i < segs; i += 2) {
+		fill(m + i * SEG, SEG, i * SEG, NEW);
+		check_zeros(m + (i + 1) * SEG, SEG);  /* of the last one, to the end of its page */
+	}
+	check(umunmap(m, 0) == 0);
 	close(fd);
 }
 
