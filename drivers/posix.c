@@ -400,6 +400,9 @@ static int make_handle(int fd, enum when direct, int oflags, void **h, struct um
 		return err;
 	}
 	geom->align = f->direct_fd >= 0 ? (uint32_t)f->grain : 1;
+	/* A device may have several names in the file system: its number is what counts. */
+	geom->id[0] = f->block ? (uint64_t)st.st_rdev + 1 : (uint64_t)st.st_ino;
+	geom->id[1] = f->block ? UINT64_MAX : (uint64_t)st.st_dev;
 	geom->optimal = st.st_blksize > OPTIMAL_MIN ? (uint32_t)st.st_blksize : OPTIMAL_MIN;
 	geom->caps = UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE;
 	if (f->direct_fd >= 0)

@@ -21,6 +21,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
+/* Frames come in arenas of at least 16, which have to fit the address space. */
+#define SEG_SIZE_MAX ((size_t)1 << 38)
+
 /* What a new mapping is to be; from ummap or ummap_open. */
 struct plan {
 	const char *uri;      /* of the store; with fd, of the driver */
@@ -69,9 +72,16 @@ static int check_plan(struct plan *p, void **addr)
 		return fail(EINVAL, "prot is %d: it must be PROT_READ or PROT_READ | PROT_WRITE", p->prot);
 	if (p->offset < 0)
 		return fail(EINVAL, "the offset is %lld: it must not be negative", (long long)p->offset);
-	if (p->size > (size_t)INT64_MAX - a->seg_size || p->size > (size_t)(INT64_MAX - p->offset))
+	if (p->size > (size_t)INT64_MAX || a->seg_size > (size_t)INT64_MAX ||
+	    p->size > (size_t)INT64_MAX - a->seg_size || p->size > (size_t)(INT64_MAX - p->offset))
 		return fail(EOVERFLOW, "offset %lld + size %zu is more than a file can have",
 			    (long long)p->offset, p->size);
+	/* A segment larger than the mapping would only waste memory. */
+	while (a->seg_size / 2 >= p->size && a->seg_size > sys_page())
+		a->seg_size /= 2;
+	if (a->seg_size > SEG_SIZE_MAX)
+		return fail(ENOMEM, "segments of %zu bytes cannot be held in memory: at most %zu", a->seg_size,
+			    SEG_SIZE_MAX);
 	if (!a->policy && !plugin_ptype(a->ptype))
 		return fail(EINVAL, "there is no policy %d: it must be one of UMMAP_PTYPE_*", a->ptype);
 	if (a->flags & ~UMMAP_CREATE)
@@ -375,8 +385,10 @@ int umsync(void *addr, int evict)
 
 static int sync_range(struct set *set, size_t first, size_t last, int flags)
 {
-	int err = writeback_range(set, first, last, UINT64_MAX);
+	int err = set->carrying ? seg_complete(set, first, last, false) : 0;
 
+	if (!err)
+		err = writeback_range(set, first, last, UINT64_MAX);
 	if (!err && !(flags & UMMAP_NOFLUSH))
 		err = writeback_flush(set);
 	if (!err && (flags & UMMAP_EVICT))

@@ -90,6 +90,13 @@ void cache_leave(struct member *m)
 	futex_unlock(&lock);
 }
 
+void cache_hide(struct member *m, bool hidden)
+{
+	futex_lock(&lock);
+	m->hidden = hidden;
+	futex_unlock(&lock);
+}
+
 void cache_forget(void)
 {
 	members = NULL;
@@ -210,7 +217,7 @@ static struct seg *lock_first(struct ummap_node *list)
 /* Everything on the clean list is clean, whether that matters or not. */
 static struct seg *take_clean(struct member *m, bool clean __attribute__((unused)))
 {
-	struct seg *s = m->standby ? lock_first(&m->clean) : NULL;
+	struct seg *s = m->standby && !m->hidden ? lock_first(&m->clean) : NULL;
 
 	if (s)
 		remove_standby(m, s);
@@ -227,7 +234,7 @@ static struct seg *take_victim(struct member *m, bool clean)
 {
 	struct ummap_node *n = NULL;
 
-	if (m->resident == 0 || (clean && m->changed >= m->resident))
+	if (m->hidden || m->resident == 0 || (clean && m->changed >= m->resident))
 		return NULL;
 	while ((n = m->policy->pick(m->p, n))) {
 		struct seg *s = seg_of(n);
@@ -320,7 +327,7 @@ struct seg *cache_reclaim_ahead(struct member **from)
 	futex_lock(&lock);
 	m = members;
 	do {
-		if (m->prefetched)
+		if (m->prefetched && !m->hidden)
 			s = lock_first(&m->ahead);
 		if (s) {
 			remove_standby(m, s);
@@ -342,7 +349,7 @@ struct seg *cache_unwritten(struct member *one, uint64_t now, struct member **fr
 	futex_lock(&lock);
 	m = one ? one : members;
 	do {
-		if (m->unwritten && now >= m->retry)
+		if (m->unwritten && !m->hidden && now >= m->retry)
 			s = lock_first(&m->dirty);
 		*from = m;
 		m = m->next;

@@ -16,6 +16,7 @@ struct member {
 	size_t standby, unwritten;    /* segments on the clean and on the dirty list */
 	size_t prefetched;            /* segments on the ahead list */
 	uint64_t mean;                /* about when its resident segments came, in faults of the process */
+	bool hidden;                  /* gives nothing just now */
 	_Atomic uint64_t retry;       /* no write of a dirty one before this time: the last one failed */
 	struct member *next, *prev;   /* the ring of members */
 };
@@ -30,6 +31,8 @@ enum standby {
 
 void cache_join(struct member *m, const struct ummap_policy *policy, void *p, size_t len);
 void cache_leave(struct member *m);
+/* A hidden member's segments are not picked, for any purpose. */
+void cache_hide(struct member *m, bool hidden);
 /* In a forked child: nobody is a member. */
 void cache_forget(void);
 

@@ -28,26 +28,32 @@ static _Atomic bool started;
 
 static void on_fault(int sig, siginfo_t *info, void *context);
 
-static bool is_write(const ucontext_t *context)
+/* What the CPU was doing: a jump into a mapping is nothing that we can serve. */
+enum access { LOAD, STORE, FETCH };
+
+static enum access access_of(const ucontext_t *context)
 {
 #if defined(__x86_64__)
-	return context->uc_mcontext.gregs[REG_ERR] & 2;
+	uint64_t error = (uint64_t)context->uc_mcontext.gregs[REG_ERR];
+
+	return error & 16 ? FETCH : error & 2 ? STORE : LOAD;
 #elif defined(__aarch64__)
-	/* The kernel appends tagged records; the one with the syndrome has the write bit at 6. */
+	/* The kernel appends tagged records; the one with the syndrome has the class of the exception from bit 26
+	 * on, and for a data abort the write bit at 6. */
 	const uint8_t *p = context->uc_mcontext.__reserved;
 	struct { uint32_t magic, size; uint64_t esr; } record;
 
 	for (size_t at = 0; at + sizeof(record) <= sizeof(context->uc_mcontext.__reserved);) {
 		memcpy(&record, p + at, sizeof(record));
 		if (record.magic == 0x45535201)
-			return record.esr & (1 << 6);
+			return (record.esr >> 26 & 0x3e) == 0x20 ? FETCH : record.esr & (1 << 6) ? STORE : LOAD;
 		if (record.magic == 0 || record.size == 0)
 			break;
 		at += record.size;
 	}
-	return false;
+	return LOAD;
 #else
-#error "the write bit of a fault is known for x86-64 and AArch64 only"
+#error "the kind of a fault is known for x86-64 and AArch64 only"
 #endif
 }
 
@@ -84,10 +90,11 @@ static void raise_bus(void *addr, ucontext_t *context)
 
 bool chain_serve(siginfo_t *info, void *context)
 {
-	struct chain_fault fault = { info->si_addr, is_write(context) };
+	enum access access = access_of(context);
+	struct chain_fault fault = { info->si_addr, access == STORE };
 
 	/* Sent by kill(2) or the like, or before we began: nobody touched anything. */
-	if (info->si_code <= 0 || !started)
+	if (info->si_code <= 0 || !started || access == FETCH)
 		return false;
 	switch (answer(&fault)) {
 	case CHAIN_SERVED:

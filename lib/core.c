@@ -99,13 +99,12 @@ static uint32_t most_frames(void)
 	return (uint32_t)min_size(limit, UINT32_MAX);
 }
 
-/* The child has none of the memory; what it has of descriptors is closed. */
+/* The child has none of the memory, and where that stood there may be something else by now; what it has of
+ * descriptors is closed. */
 static void forget_map(struct map *map)
 {
 	map_close_old(map);
 	io_close(map->set.targets[map->set.current].store);
-	engine_detach(map->set.view, map->set.size);
-	set_destroy(&map->set);
 }
 
 static void fork_child(void)
@@ -116,6 +115,7 @@ static void fork_child(void)
 	worker_forget();
 	writeback_forget();
 	evict_forget();
+	seg_fork();
 	chain_forget();
 	memset(&ended, 0, sizeof(ended));
 	config.stats = NULL;

@@ -42,25 +42,53 @@ uint32_t evict_let_go(struct set *set, struct seg *s)
 	return s->frame;
 }
 
-/* There is no mapping left to move a frame with: drops an unchanged one where it stands. */
+static void put_back(struct set *set, struct seg *s)
+{
+	cache_insert(&set->member, s, seg_has(s, SEG_DIRTY) ? UMMAP_EV_WRITE : UMMAP_EV_READ);
+}
+
+/* A changed one is written where it stands first. */
+static bool discard(struct set *set, size_t i, struct seg *s)
+{
+	bool clean = !seg_has(s, SEG_DIRTY);
+
+	/* Back in its list meanwhile, because writing it is heard of there. */
+	if (!clean) {
+		put_back(set, s);
+		clean = writeback_locked(set, i, i + 1) == 0 && !seg_has(s, SEG_DIRTY);
+		if (clean)
+			cache_remove(&set->member, s);
+	}
+	if (!clean)
+		return false;
+	if (engine_discard(set_view(set, i), set_view_len(set, i)) < 0) {
+		put_back(set, s);
+		return false;
+	}
+	frame_release(evict_let_go(set, s));
+	add(set->stat.evictions, 1);
+	return true;
+}
+
+/* There is no mapping left to move a frame with: drops a segment where it stands. */
 bool evict_shed(struct set *wanted)
 {
 	struct member *m;
 	struct seg *s = cache_victim(&wanted->member, false, true, &m);
 	struct set *set;
-	size_t i;
+	bool done;
 
+	if (!s)
+		s = cache_victim(&wanted->member, false, false, &m);
 	if (!s)
 		return false;
 	set = set_of(m);
-	i = set_index(set, s);
-	engine_discard(set_view(set, i), set_view_len(set, i));
-	frame_lost(evict_let_go(set, s));
-	add(set->stat.evictions, 1);
+	done = discard(set, set_index(set, s), s);
 	seg_unlock(s);
 	/* Keep clear of where it happened. */
-	frame_restrict(frame_used() - frame_used() / 16);
-	return true;
+	if (done)
+		frame_restrict(frame_used() - frame_used() / 16);
+	return done;
 }
 
 static void stand(struct set *set, struct seg *s)
@@ -81,7 +109,7 @@ int evict_to_standby(struct set *set, size_t i, struct seg *s)
 				 seg_has(s, SEG_WRITABLE));
 
 	if (err)
-		cache_insert(&set->member, s, seg_has(s, SEG_DIRTY) ? UMMAP_EV_WRITE : UMMAP_EV_READ);
+		put_back(set, s);
 	else
 		stand(set, s);
 	return err;
@@ -115,13 +143,16 @@ static bool reclaim(struct set *wanted, bool only, size_t limit, bool ahead, uin
 	struct seg *s = ahead ? cache_reclaim_ahead(&m) : cache_reclaim(&wanted->member, only, &m);
 	struct set *set;
 	uint32_t got;
+	bool fits;
 
 	if (!s)
 		return false;
 	set = set_of(m);
 	got = evict_let_go(set, s);
+	/* Once it is unlocked, the other mapping may end at any moment. */
+	fits = set->seg_size == wanted->seg_size;
 	seg_unlock(s);
-	if (set->seg_size == wanted->seg_size && frame_held() <= limit)
+	if (fits && frame_held() <= limit)
 		*frame = got;
 	else
 		frame_release(got);
@@ -183,11 +214,12 @@ static bool make_room(struct set *set, bool only, size_t limit, bool ahead, uint
 uint32_t evict_take_frame(struct set *set, bool ahead)
 {
 	size_t limit = evict_limit(set);
-	bool only = set->budget && set->bytes >= EVICT_FRAMES_MIN * set->seg_size &&
-		    set->bytes + set->seg_size > set->budget;
 	uint32_t frame = FRAME_NONE;
 
 	for (unsigned tries = 0; tries < PATIENCE; tries++) {
+		bool only = set->budget && set->bytes >= EVICT_FRAMES_MIN * set->seg_size &&
+			    set->bytes + set->seg_size > set->budget;
+
 		if (!only)
 			frame = frame_take(set->seg_size, limit);
 		if (frame != FRAME_NONE)

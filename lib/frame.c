@@ -20,6 +20,8 @@
 #define SIZES 64
 /* With fewer huge pages than this in the budget, a whole one at a time would be too coarse. */
 #define COARSE_MIN 16
+/* So much address space of one size may lie idle before it is used again on small pages. */
+#define RAW_BYTES ((size_t)256 << 20)
 
 struct arena {
 	char *base;
@@ -34,6 +36,7 @@ struct size_class {
 	uint32_t free, raw;  /* heads of lists, FRAME_NONE at the end */
 	uint32_t arena;      /* the arena that has fresh frames, FRAME_NONE before the first */
 	uint32_t with_memory; /* frames that are free or taken */
+	uint32_t raws;       /* length of the raw list */
 };
 
 static struct arena arenas[ARENAS_MAX];
@@ -96,7 +99,7 @@ void frame_start(uint32_t most)
 {
 	used_max = most;
 	for (unsigned i = 0; i < SIZES; i++)
-		classes[i] = (struct size_class){ FRAME_NONE, FRAME_NONE, FRAME_NONE, 0 };
+		classes[i] = (struct size_class){ FRAME_NONE, FRAME_NONE, FRAME_NONE, 0, 0 };
 }
 
 void frame_forget(void)
@@ -184,18 +187,19 @@ static bool populate(char *p, size_t len, bool huge)
  * needs the small pages' tables gone, which only a new mapping is sure to do. */
 static void restart(struct size_class *c)
 {
+	c->raw = FRAME_NONE;
+	c->raws = 0;
 	for (uint32_t i = c->arena; i != FRAME_NONE; i = arenas[i].older) {
 		struct arena *a = &arenas[i];
 		size_t len = (size_t)a->fresh * a->len;
 
 		if (len && mmap(a->base, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
 				MAP_FIXED, -1, 0) == MAP_FAILED)
-			return;
+			continue; /* its frames stay unused */
 		if (len)
 			madvise(a->base, len, MADV_DONTFORK);
 		a->fresh = 0;
 	}
-	c->raw = FRAME_NONE;
 }
 
 /* Under the lock: an arena that has fresh frames, or FRAME_NONE. */
@@ -232,10 +236,13 @@ static uint32_t claim(struct size_class *c, size_t len, size_t limit, uint32_t *
 		return FRAME_NONE;
 	if (c->with_memory == 0 && c->raw != FRAME_NONE)
 		restart(c);
-	/* A whole block is better than a frame that has given its memory back: it is a huge page. */
+	/* A whole block is better than a frame that has given its memory back: it is a huge page. But address space
+	 * and page tables are not for nothing. */
 	arena = fresh_arena(c);
-	if (arena == FRAME_NONE || held + block_len(len) > limit)
+	if (c->raws && (arena == FRAME_NONE || held + block_len(len) > limit || c->raws * len >= RAW_BYTES)) {
 		frame = pop(&c->raw);
+		c->raws--;
+	}
 	if (frame == FRAME_NONE) {
 		if (arena == FRAME_NONE && !add_arena(c, len))
 			return FRAME_NONE;
@@ -282,6 +289,7 @@ uint32_t frame_take(size_t len, size_t limit)
 	/* The list is last in, first out: the lowest address should come first. */
 	for (uint32_t i = count; i-- > (ok ? 1 : 0);)
 		push(ok ? &c->free : &c->raw, frame + i);
+	c->raws += ok ? 0 : count;
 	futex_unlock(&lock);
 	return ok ? frame : FRAME_NONE;
 }
@@ -294,7 +302,6 @@ void frame_give(uint32_t frame)
 	futex_unlock(&lock);
 }
 
-/* The frame has no memory any more. */
 static void become_raw(uint32_t frame)
 {
 	size_t len = arena_of(frame)->len;
@@ -302,11 +309,13 @@ static void become_raw(uint32_t frame)
 
 	futex_lock(&lock);
 	push(&c->raw, frame);
+	c->raws++;
 	c->with_memory--;
 	held -= len;
 	futex_unlock(&lock);
 }
 
+/* Whatever of its memory is at home: for a short segment, the part that never was in the view. */
 static void drop_memory(uint32_t frame)
 {
 	madvise(frame_home(frame), arena_of(frame)->len, MADV_DONTNEED);
@@ -319,18 +328,12 @@ void frame_release(uint32_t frame)
 	used--;
 }
 
-void frame_lost(uint32_t frame)
-{
-	become_raw(frame);
-	used--;
-}
-
 bool frame_shrink(size_t except_len)
 {
 	for (unsigned i = 0; i < SIZES; i++) {
 		uint32_t frame;
 
-		if ((size_t)1 << i == except_len || classes[i].free == FRAME_NONE)
+		if ((size_t)1 << i == except_len)
 			continue;
 		futex_lock(&lock);
 		frame = pop(&classes[i].free);

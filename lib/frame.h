@@ -21,10 +21,8 @@ void frame_forget(void);
 uint32_t frame_take(size_t len, size_t limit);
 /* Gives a frame back; it must be at home, readable and writable. Its memory stays in the pool. */
 void frame_give(uint32_t frame);
-/* The same, and its memory goes back to the system. */
+/* The same, and its memory goes back to the system; it need not be at home, if it was discarded elsewhere. */
 void frame_release(uint32_t frame);
-/* The same for a frame whose memory is gone, because it was discarded away from home. */
-void frame_lost(uint32_t frame);
 /* Lets the system have the memory of free frames, other than those of len bytes. true: some was freed. */
 bool frame_shrink(size_t except_len);
 

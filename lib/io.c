@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECES_MAX 64 /* of one vectored request */
+#define PIECES_MAX 32 /* of one vectored request */
 
 struct store {
 	struct ummap_driver driver;  /* a copy, so that fields an older driver lacks are NULL */

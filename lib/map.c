@@ -135,8 +135,9 @@ void map_move(struct map *map)
 
 static struct map *search(uintptr_t addr)
 {
-	struct entry *t = table;
+	/* In this order: the table only ever grows, and must have room for what is counted. */
 	size_t low = 0, high = count;
+	struct entry *t = table;
 
 	while (low < high) {
 		size_t mid = (low + high) / 2;
@@ -256,7 +257,7 @@ int map_sync(struct map *map)
 
 	futex_lock(&map->sync_lock);
 	if (set->carrying)
-		err = seg_complete(set, false);
+		err = seg_complete(set, 0, set->segs, false);
 	if (!err)
 		err = writeback_range(set, 0, set->segs, UINT64_MAX);
 	if (!err)

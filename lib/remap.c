@@ -55,10 +55,8 @@ static int reserve_view(struct set *set, size_t size, char **view)
 static int prepare_growth(struct set *set, const struct remap *want, struct growth *g)
 {
 	size_t last = set->segs - 1;
-	int err = seg_lengthen(set, min_size(want->size, set->segs << set->shift), want->store, want->offset);
+	int err;
 
-	if (err)
-		return fail(-err, "the end of the mapping cannot be read: %s", strerror(-err));
 	g->old = set->size;
 	g->old_segs = set->segs;
 	err = reserve_view(set, want->size, &g->view);
@@ -67,7 +65,12 @@ static int prepare_growth(struct set *set, const struct remap *want, struct grow
 	err = seg_retract(set, g->view == set->view ? last : 0, set->segs);
 	if (err)
 		fail(-err, "the mapping cannot move: %s", strerror(-err));
-	else
+	if (!err) {
+		err = seg_lengthen(set, min_size(want->size, set->segs << set->shift), want->store, want->offset);
+		if (err)
+			fail(-err, "the end of the mapping cannot be read: %s", strerror(-err));
+	}
+	if (!err)
 		err = set_resize(set, want->size);
 	if (err)
 		undo_growth(set, g, want->size);
@@ -95,6 +98,7 @@ static void shrink(struct map *map, size_t size)
 	size_t from = round_up(size, sys_page()), end = round_up(set->size, sys_page());
 
 	seg_forget(set, keep);
+	seg_clear(set, keep);
 	engine_detach(set->view + from, end - from);
 	set->stored = min_size(set->stored, size);
 	set_resize(set, size);
@@ -125,33 +129,42 @@ static bool overlaps(const struct set *set, struct store *store, uint64_t offset
 	return false;
 }
 
-static int carry(struct map *map, struct store *store, uint64_t offset)
+/* From now on changes go to the new target. */
+static unsigned retarget(struct set *set, const struct map *map, struct store *store, uint64_t offset)
 {
-	struct set *set = &map->set;
-	bool overlap = overlaps(set, store, offset), up = offset > set->targets[set->current].offset;
-	unsigned before = set->current, i;
-	int err = 0;
+	unsigned i = free_target(set);
 
-	/* Too many unfinished carries, or one that must not be left for later: finish first. */
-	if (overlap || free_target(set) == SEG_TARGETS)
-		err = map_sync(map);
-	if (err)
-		return fail(-err, "the old target has to be complete first: %s", strerror(-err));
-	i = free_target(set);
 	set->targets[i] = (struct target){ io_hold(store), offset, map->read_file };
 	set->current = i;
 	set->carrying = true;
-	if (!overlap)
+	return i;
+}
+
+/* The new place overlaps the old one: contents move at once, as memmove moves them, from the end whose bytes
+ * would be overwritten first. All was synced before. */
+static int carry_over(struct map *map, struct store *store, uint64_t offset)
+{
+	struct set *set = &map->set;
+	bool up = offset > set->targets[set->current].offset;
+	unsigned before = set->current;
+	int err;
+
+	seg_hide(set);
+	retarget(set, map, store, offset);
+	seg_show(set);
+	err = seg_complete(set, 0, set->segs, up);
+	if (!err) {
+		map_close_old(map);
 		return 0;
-	/* As memmove does: from the end whose bytes would be overwritten first. */
-	err = seg_complete(set, up);
-	if (err) {
-		/* What has moved counts as changed for the old target now, and nothing is lost. */
-		set->current = before;
-		return fail(-err, "the contents cannot be moved: %s", strerror(-err));
 	}
-	map_close_old(map);
-	return 0;
+	/* Back again, and from the other end. */
+	set->current = before;
+	if (seg_complete(set, 0, set->segs, !up) == 0)
+		map_close_old(map);
+	else
+		log_line(LOG_ERROR, "remap", "storage failed while contents moved, and while they moved back: the file "
+			 "holds part of them at the old and part at the new place");
+	return fail(-err, "the contents cannot be moved: %s", strerror(-err));
 }
 
 static void switch_over(struct map *map, struct store *store, uint64_t offset)
@@ -171,30 +184,50 @@ static void switch_over(struct map *map, struct store *store, uint64_t offset)
 	set->unflushed = false;
 }
 
-int remap_apply(struct map *map, const struct remap *want)
+/* All that changes the set, while faults on other mappings keep off its segments. */
+static int change(struct map *map, const struct remap *want, bool retargeting)
 {
 	struct set *set = &map->set;
 	bool growing = want->size > set->size, shrinking = want->size < set->size;
-	struct growth g;
+	struct growth g = { 0 };
 	int err = 0;
 
-	if (set->pinned)
-		return fail(EBUSY, "part of the mapping is pinned; umunpin it first");
 	if (growing)
 		err = prepare_growth(set, want, &g);
 	else if (shrinking)
 		/* The last segment that stays goes home: it comes back with fewer pages. */
 		err = seg_retract(set, (want->size - 1) >> set->shift, ((want->size - 1) >> set->shift) + 1);
-	if (!err && want->switch_over) {
+	if (err)
+		return err;
+	if (want->switch_over)
 		switch_over(map, want->store, want->offset);
-	} else if (!err && want->moved) {
-		err = carry(map, want->store, want->offset);
-		if (err && growing)
-			undo_growth(set, &g, want->size);
-	}
-	if (!err && growing)
+	else if (retargeting)
+		retarget(set, map, want->store, want->offset);
+	if (growing)
 		grow(map, &g);
-	else if (!err && shrinking)
+	else if (shrinking)
 		shrink(map, want->size);
+	return 0;
+}
+
+int remap_apply(struct map *map, const struct remap *want)
+{
+	struct set *set = &map->set;
+	bool carrying = want->moved && !want->switch_over;
+	bool overlap = carrying && overlaps(set, want->store, want->offset);
+	int err = 0;
+
+	if (set->pinned)
+		return fail(EBUSY, "part of the mapping is pinned; umunpin it first");
+	/* A carry that must not be left for later, or one too many of those that were: finish first. */
+	if (overlap || (carrying && free_target(set) == SEG_TARGETS))
+		err = map_sync(map);
+	if (!err && overlap)
+		err = carry_over(map, want->store, want->offset);
+	if (err)
+		return err;
+	seg_hide(set);
+	err = change(map, want, carrying && !overlap);
+	seg_show(set);
 	return err;
 }

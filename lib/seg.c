@@ -72,6 +72,7 @@ static int load(struct set *set, size_t i, struct seg *s, char *home)
 	return io_run(set->targets[seg_target(s)].store, &io, 1, false, &set->stat.io);
 }
 
+/* Calls an engine's function again as long as it lacks a mapping and one can be had. */
 static int publish(struct set *set, size_t i, uint32_t frame, bool writable)
 {
 	int err;
@@ -82,54 +83,86 @@ static int publish(struct set *set, size_t i, uint32_t frame, bool writable)
 	return err;
 }
 
+static int protect(struct set *set, size_t i, bool writable)
+{
+	int err;
+
+	do
+		err = engine_protect(set_view(set, i), set_view_len(set, i), writable);
+	while (err == -ENOMEM && evict_shed(set));
+	return err;
+}
+
+/* Before it can be stored to: from the first store on, a sync of any thread has to find it. */
 static void mark_dirty(struct set *set, size_t i, struct seg *s)
 {
 	if (!seg_has(s, SEG_DIRTY))
 		seg_set_time(s, sys_now());
-	seg_change(s, 0, SEG_DIRTY | SEG_WRITABLE);
+	seg_change(s, 0, SEG_DIRTY);
 	set_mark(set->dirty, i);
 }
 
 /* Present in the view, but perhaps without the right that was wanted. */
 static int upgrade(struct set *set, size_t i, struct seg *s, bool write)
 {
-	bool was_dirty = seg_has(s, SEG_DIRTY);
+	bool was_dirty = seg_has(s, SEG_DIRTY), spurious = !write || seg_has(s, SEG_WRITABLE);
 	int err;
 
-	if (!write || seg_has(s, SEG_WRITABLE)) {
+	if (!spurious)
+		mark_dirty(set, i, s);
+	/* Also where nothing should be missing: a call that failed half-way may have left less. */
+	err = protect(set, i, seg_has(s, SEG_WRITABLE) || !spurious);
+	if (spurious) {
 		add(set->stat.spurious_faults, 1);
-		return 0;
-	}
-	err = engine_protect(set_view(set, i), set_view_len(set, i), true);
-	if (err)
 		return err;
+	}
+	if (err) {
+		if (!was_dirty)
+			seg_change(s, SEG_DIRTY, 0);
+		return err;
+	}
+	seg_change(s, 0, SEG_WRITABLE);
 	if (!was_dirty)
 		cache_touch(&set->member, s, UMMAP_EV_DIRTIED);
-	mark_dirty(set, i, s);
 	add(set->stat.upgrade_faults, 1);
+	return 0;
+}
+
+/* The segment, whose frame is at home and which is in no list, appears in the view. */
+static int appear(struct set *set, size_t i, struct seg *s, bool write)
+{
+	bool was_dirty = seg_has(s, SEG_DIRTY), writable = write || was_dirty;
+	int err;
+
+	if (write)
+		mark_dirty(set, i, s);
+	err = publish(set, i, s->frame, writable);
+	if (err) {
+		if (!was_dirty)
+			seg_change(s, SEG_DIRTY, 0);
+		return err;
+	}
+	seg_change(s, SEG_STANDBY | SEG_AHEAD, writable ? SEG_WRITABLE : 0);
+	cache_insert(&set->member, s, writable ? UMMAP_EV_WRITE : UMMAP_EV_READ);
+	add(*(write ? &set->stat.write_faults : &set->stat.read_faults), 1);
 	return 0;
 }
 
 static int come_back(struct set *set, size_t i, struct seg *s, bool write)
 {
-	bool ahead = seg_has(s, SEG_AHEAD), writable = write || seg_has(s, SEG_DIRTY);
+	bool ahead = seg_has(s, SEG_AHEAD);
 	int err;
 
 	cache_remove(&set->member, s);
-	err = publish(set, i, s->frame, writable);
+	err = appear(set, i, s, write);
 	if (err) {
 		cache_stand(&set->member, s, seg_has(s, SEG_DIRTY) ? STANDBY_DIRTY : ahead ? STANDBY_AHEAD :
 			    STANDBY_CLEAN);
 		return err;
 	}
-	seg_change(s, SEG_STANDBY | SEG_AHEAD, 0);
-	if (writable)
-		mark_dirty(set, i, s);
-	cache_insert(&set->member, s, write ? UMMAP_EV_WRITE : UMMAP_EV_READ);
 	if (!ahead)
 		cache_touch(&set->member, s, UMMAP_EV_RETURN);
 	add(*(ahead ? &set->stat.ahead_hits : &set->stat.standby_hits), 1);
-	add(*(write ? &set->stat.write_faults : &set->stat.read_faults), 1);
 	return 0;
 }
 
@@ -141,20 +174,17 @@ static int bring_in(struct set *set, size_t i, struct seg *s, bool write)
 	if (frame == FRAME_NONE)
 		return -ENOMEM;
 	err = load(set, i, s, frame_home(frame));
-	if (!err)
-		err = publish(set, i, frame, write);
-	if (err) {
-		evict_return_frame(set, frame);
-		return err;
+	if (!err) {
+		s->frame = frame;
+		seg_change(s, 0, SEG_VALID);
+		set_mark(set->touched, i);
+		err = appear(set, i, s, write);
 	}
-	s->frame = frame;
-	seg_change(s, 0, SEG_VALID);
-	set_mark(set->touched, i);
-	if (write)
-		mark_dirty(set, i, s);
-	cache_insert(&set->member, s, write ? UMMAP_EV_WRITE : UMMAP_EV_READ);
-	add(*(write ? &set->stat.write_faults : &set->stat.read_faults), 1);
-	return 0;
+	if (err) {
+		seg_change(s, SEG_VALID, 0);
+		evict_return_frame(set, frame);
+	}
+	return err;
 }
 
 static int bring_locked(struct set *set, size_t i, struct seg *s, bool write)
@@ -357,12 +387,12 @@ static int bring_to_standby(struct set *set, size_t i, struct seg *s)
 	return 0;
 }
 
-int seg_complete(struct set *set, bool descending)
+int seg_complete(struct set *set, size_t first, size_t last, bool descending)
 {
 	int err = 0;
 
-	for (size_t n = 0; n < set->segs && !err; n++) {
-		size_t i = descending ? set->segs - 1 - n : n;
+	for (size_t n = first; n < last && !err; n++) {
+		size_t i = descending ? last - 1 - (n - first) : n;
 		struct seg *s = set_seg(set, i);
 
 		if (seg_target(s) == set->current)
@@ -371,7 +401,7 @@ int seg_complete(struct set *set, bool descending)
 		if (seg_target(s) != set->current && !seg_has(s, SEG_VALID))
 			err = bring_to_standby(set, i, s);
 		if (!err && seg_target(s) != set->current)
-			err = writeback_locked(set, i, descending ? i + 1 : set->segs);
+			err = writeback_locked(set, i, descending ? i + 1 : last);
 		unlock(set, i, s);
 	}
 	return err;
@@ -405,8 +435,48 @@ int seg_lengthen(struct set *set, size_t size, struct store *store, uint64_t off
 		if (set->targets[set->current].read)
 			err = io_run(store, &io, 1, false, &set->stat.io);
 	}
+	/* It is now what no store holds as a whole. */
+	if (!err && set->writable) {
+		cache_remove(&set->member, s);
+		seg_change(s, SEG_AHEAD, 0);
+		mark_dirty(set, i, s);
+		cache_stand(&set->member, s, STANDBY_DIRTY);
+	}
 	unlock(set, i, s);
 	return err;
+}
+
+static int pass_by(struct set *set, size_t i, struct seg *s)
+{
+	(void)set;
+	(void)i;
+	(void)s;
+	return 0;
+}
+
+void seg_hide(struct set *set)
+{
+	cache_hide(&set->member, true);
+	/* Whoever found one of its segments before that, and works on it, holds its lock. */
+	for_valid(set, 0, set->segs, pass_by);
+}
+
+void seg_show(struct set *set)
+{
+	cache_hide(&set->member, false);
+}
+
+void seg_clear(struct set *set, size_t first)
+{
+	for (size_t i = first; i < set->segs; i++) {
+		if (seg_head(set_seg(set, i)))
+			atomic_store_explicit(&set_seg(set, i)->head, 0, memory_order_relaxed);
+	}
+}
+
+void seg_fork(void)
+{
+	pinned = 0;
 }
 
 static int forget_one(struct set *set, size_t i, struct seg *s)
@@ -420,7 +490,7 @@ static int forget_one(struct set *set, size_t i, struct seg *s)
 		frame_release(evict_let_go(set, s));
 	} else {
 		engine_discard(set_view(set, i), set_view_len(set, i));
-		frame_lost(evict_let_go(set, s));
+		frame_release(evict_let_go(set, s));
 	}
 	return 0;
 }

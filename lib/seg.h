@@ -18,8 +18,15 @@ bool seg_prefetch(struct set *set, size_t first, size_t last);
 void seg_evict(struct set *set, size_t first, size_t last);
 /* Moves i to standby, as the next to be let go, if it is unchanged and nobody uses it just now. */
 void seg_behind(struct set *set, size_t i);
-/* Writes all that still belongs to an older target to the current one, from the first or the last on. */
-int seg_complete(struct set *set, bool descending);
+/* Writes what of [first, last) still belongs to an older target to the current one, from either end on. */
+int seg_complete(struct set *set, size_t first, size_t last, bool descending);
+/* The only user of a set keeps faults on other mappings away from its segments, too; and lets them again. */
+void seg_hide(struct set *set);
+void seg_show(struct set *set);
+/* Segments from `first` on, none of which is valid, are as if never touched. */
+void seg_clear(struct set *set, size_t first);
+/* In a forked child: nothing is pinned. */
+void seg_fork(void);
 /* The last segment is going to end at `size`: it comes to standby at least, with the bytes of the mapping
  * that follow, from a store that has the mapping at `offset`. */
 int seg_lengthen(struct set *set, size_t size, struct store *store, uint64_t offset);

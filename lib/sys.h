@@ -35,7 +35,7 @@ uint64_t sys_now(void);
 
 /* Address space without memory or rights, aligned to align (a power of two). NULL: none left. */
 void *sys_reserve(size_t len, size_t align);
-/* Anonymous memory that costs nothing until it is touched and is not there in a forked child; or NULL. */
+/* Anonymous memory that costs nothing until it is touched; or NULL. */
 void *sys_lazy(size_t len);
 
 /* Waits while *word == value, for at most ms milliseconds (negative: for ever). May wake for no reason. */

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-#define RUN_MAX 64
+#define RUN_MAX 32 /* it stands on the stack of a signal handler */
 #define RUN_BYTES ((size_t)16 << 20)
 /* Jobs that clean one mapping at the same time. */
 #define CLEANERS_MAX 2
@@ -119,6 +119,8 @@ static void become_clean(struct set *set, struct seg *s)
 	/* A device may store at any moment, without a fault: it stays changed until it is unpinned. */
 	if (!dirty || seg_has(s, SEG_DEVICE))
 		return;
+	/* The time of a clean segment says which flush makes it durable. */
+	seg_set_time(s, set->generation);
 	if (seg_has(s, SEG_STANDBY)) {
 		cache_remove(&set->member, s);
 		seg_change(s, SEG_DIRTY, 0);
@@ -161,9 +163,10 @@ static int write_run(struct run *run, bool keep)
 	err = make_readonly(run);
 	if (!err) {
 		prepare(run);
-		set->unflushed = true;
 		if (run->requests)
 			io_run(set->targets[set->current].store, run->io, run->requests, set->bulk, &set->stat.io);
+		/* Only now: a flush that ran meanwhile did not cover it. */
+		set->unflushed = true;
 	}
 	err = settle(run, err);
 	for (unsigned i = run->n; i-- > (keep ? 1 : 0);)
@@ -207,42 +210,87 @@ static long write_from(struct set *set, size_t i, size_t last, uint64_t before, 
 	return err ? err : (long)run.n;
 }
 
+/* One group of segments between two marks. *err: the first error. */
+static void write_group(struct set *set, size_t i, size_t end, size_t last, uint64_t before, bool *later, int *err)
+{
+	while (i < end) {
+		long n = write_from(set, i, last, before, later);
+
+		if (n < 0) {
+			/* What lies behind may still be written. */
+			*later = true;
+			*err = *err ? *err : (int)n;
+			n = 1;
+		}
+		i += (size_t)n;
+	}
+}
+
 int writeback_range(struct set *set, size_t first, size_t last, uint64_t before)
 {
+	int err = 0;
+
+	/* While a scan has taken a mark off, another must not believe that there is nothing to write. */
+	futex_lock(&set->scan_lock);
 	for (size_t i = set_next(set, set->dirty, first); i < last; i = set_next(set, set->dirty, i)) {
 		size_t group = i & ~(((size_t)1 << MARK_SHIFT) - 1);
 		size_t end = min_size(group + ((size_t)1 << MARK_SHIFT), set->segs);
 		/* A group that is only partly asked for keeps its mark. */
 		bool later = group < first || end > last;
-		long n = 1;
 
 		end = min_size(end, last);
 		if (!later)
 			set_unmark(set->dirty, group);
-		while (i < end && n > 0) {
-			n = write_from(set, i, last, before, &later);
-			if (n > 0)
-				i += (size_t)n;
-		}
-		if (later || n < 0)
+		write_group(set, i, end, last, before, &later, &err);
+		if (later)
 			set_mark(set->dirty, group);
-		if (n < 0)
-			return (int)n;
-		if (i < end)
-			i = end;
+		/* A run may have gone on into the next group; that one's mark still wants a look at all of it. */
+		i = end;
 	}
-	return 0;
+	futex_unlock(&set->scan_lock);
+	return err;
+}
+
+/* A flush failed, and nobody can tell what it lost: all that was written since the last good one, and is still
+ * in memory, counts as changed again. */
+static void doubt(struct set *set, uint64_t generation)
+{
+	for (size_t i = set_next(set, set->touched, 0); i < set->segs; i = set_next(set, set->touched, i + 1)) {
+		struct seg *s = set_seg(set, i);
+
+		seg_lock(s);
+		if (seg_has(s, SEG_VALID | SEG_STORED) && !seg_has(s, SEG_DIRTY) && !seg_has(s, SEG_AHEAD) &&
+		    seg_time(s) == (generation & SEG_TIME_MASK)) {
+			if (seg_has(s, SEG_STANDBY))
+				cache_remove(&set->member, s);
+			seg_change(s, 0, SEG_DIRTY);
+			seg_set_time(s, sys_now());
+			set_mark(set->dirty, i);
+			if (seg_has(s, SEG_STANDBY))
+				cache_stand(&set->member, s, STANDBY_DIRTY);
+			else
+				cache_touch(&set->member, s, UMMAP_EV_DIRTIED);
+		}
+		seg_unlock(s);
+	}
 }
 
 int writeback_flush(struct set *set)
 {
-	int err;
+	uint64_t generation;
+	int err = 0;
 
-	if (!atomic_exchange(&set->unflushed, false))
-		return 0;
-	err = io_flush(set->targets[set->current].store, &set->stat.io);
-	if (err)
-		set->unflushed = true;
+	/* Whoever comes second waits for the flush that the first has begun. */
+	futex_lock(&set->flush_lock);
+	if (atomic_exchange(&set->unflushed, false)) {
+		generation = set->generation++;
+		err = io_flush(set->targets[set->current].store, &set->stat.io);
+		if (err) {
+			set->unflushed = true;
+			doubt(set, generation);
+		}
+	}
+	futex_unlock(&set->flush_lock);
 	return err;
 }
 

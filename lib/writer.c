@@ -15,6 +15,8 @@
 #include <string.h>
 
 #define PERIOD_MS 1000
+/* Requests for one mapping in one round, so that all get their turn. */
+#define STRAGGLERS 64
 
 static void keep_error(struct set *set, int err)
 {
@@ -52,7 +54,7 @@ static void *run(void *unused)
 		sys_wait(&never, 0, PERIOD_MS);
 		chain_keep();
 		for (size_t n = 0; (map = map_get_nth(n)); n++) {
-			while (writeback_standby(&map->set))
+			for (int i = 0; i < STRAGGLERS && writeback_standby(&map->set); i++)
 				;
 			flush_old(map);
 			set_put(&map->set);
