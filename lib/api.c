@@ -387,10 +387,10 @@ static int sync_range(struct set *set, size_t first, size_t last, int flags)
 {
 	int err = set->carrying ? seg_complete(set, first, last, false) : 0;
 
-	if (!err)
+	if (!err && (flags & UMMAP_NOFLUSH))
 		err = writeback_range(set, first, last, UINT64_MAX);
-	if (!err && !(flags & UMMAP_NOFLUSH))
-		err = writeback_flush(set);
+	else if (!err)
+		err = writeback_sync(set, first, last);
 	if (!err && (flags & UMMAP_EVICT))
 		seg_evict(set, first, last);
 	return err;

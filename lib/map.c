@@ -259,9 +259,7 @@ int map_sync(struct map *map)
 	if (set->carrying)
 		err = seg_complete(set, 0, set->segs, false);
 	if (!err)
-		err = writeback_range(set, 0, set->segs, UINT64_MAX);
-	if (!err)
-		err = writeback_flush(set);
+		err = writeback_sync(set, 0, set->segs);
 	if (!err && set->carrying)
 		map_close_old(map);
 	futex_unlock(&map->sync_lock);

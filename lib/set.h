@@ -67,6 +67,7 @@ struct set {
 	_Atomic int error;       /* of a write in the background, not told yet */
 	_Atomic bool unflushed;  /* something was written since the last flush */
 	_Atomic uint64_t generation; /* counts flushes */
+	_Atomic uint64_t failed_flushes;
 	_Atomic uint32_t scan_lock, flush_lock; /* one scan of the marks, one flush at a time */
 	_Atomic uint32_t frozen; /* newcomers wait */
 	_Atomic uint32_t cleaners; /* jobs that write its dirty standby segments */

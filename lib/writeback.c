@@ -288,6 +288,7 @@ int writeback_flush(struct set *set)
 		if (err) {
 			set->unflushed = true;
 			doubt(set, generation);
+			set->failed_flushes++;
 		}
 	}
 	futex_unlock(&set->flush_lock);
@@ -338,6 +339,22 @@ void writeback_forget(void)
 int writeback_take_error(struct set *set)
 {
 	return atomic_exchange(&set->error, 0);
+}
+
+int writeback_sync(struct set *set, size_t first, size_t last)
+{
+	uint64_t failed;
+	int err;
+
+	/* Somebody else's flush may fail between our write and our flush, and the next one succeed for nothing:
+	 * what it brought into doubt has to be written again. */
+	do {
+		failed = set->failed_flushes;
+		err = writeback_range(set, first, last, UINT64_MAX);
+		if (!err)
+			err = writeback_flush(set);
+	} while (!err && failed != set->failed_flushes);
+	return err;
 }
 
 static void clean_job(void *arg, uint64_t a, uint64_t b)

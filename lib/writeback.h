@@ -11,6 +11,8 @@
 int writeback_range(struct set *set, size_t first, size_t last, uint64_t before);
 /* Writes segment i, which is valid and locked by the caller, and its unlocked neighbours as far as `last`. */
 int writeback_locked(struct set *set, size_t i, size_t last);
+/* Writes all changed segments of [first, last) and makes them durable. */
+int writeback_sync(struct set *set, size_t first, size_t last);
 /* Makes durable what was written. */
 int writeback_flush(struct set *set);
 

@@ -103,7 +103,8 @@ static void handler_from_before(void *unused)
 	touch_mapped();
 	touch_foreign();
 	check(sigismember(&last_mask, SIGUSR1) && sigismember(&last_mask, SIGSEGV));
-	check(!sigismember(&last_mask, SIGUSR2));
+	/* TSan installs handlers with every signal blocked. */
+	check(SANITIZED || !sigismember(&last_mask, SIGUSR2));
 	touch_mapped();
 	check_reported(on_segv, 0);
 }
