@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The public calls: check the arguments, call a room, turn -errno into errno. While a call works, signals are
+ * The public calls on whole mappings: check the arguments, call a room, turn -errno into errno. While a call works, signals are
  * blocked and the thread cannot be cancelled, because it may hold locks of segments. See ummap(7).
  */
-#include "ahead.h"
+#include "api.h"
+
 #include "chain.h"
 #include "config.h"
 #include "core.h"
 #include "engine.h"
-#include "evict.h"
 #include "log.h"
 #include "map.h"
 #include "plugin.h"
 #include "remap.h"
 #include "seg.h"
-#include "worker.h"
-#include "writeback.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -34,15 +32,14 @@ struct plan {
 	struct ummap_attr attr;
 };
 
-static void enter(struct guard *g)
+void api_enter(struct guard *g)
 {
 	guard_enter(g);
 	fail_clear();
 	chain_keep();
 }
 
-/* 0, or -1 with errno and at least some sentence. */
-static int leave(struct guard *g, int err)
+int api_leave(struct guard *g, int err)
 {
 	if (err && !*fail_message())
 		fail(-err, "%s", strerror(-err));
@@ -51,6 +48,11 @@ static int leave(struct guard *g, int err)
 		return 0;
 	errno = -err;
 	return -1;
+}
+
+int api_no_mapping(const void *addr)
+{
+	return fail(EINVAL, "no mapping begins at %p", addr);
 }
 
 /* ---- ummap ---- */
@@ -213,9 +215,9 @@ int ummap(size_t size, size_t seg_size, int prot, int fd, off_t offset,
 	p.attr.flush_interval = flush_interval;
 	p.attr.read_file = read_file;
 	p.attr.ptype = ptype;
-	enter(&g);
+	api_enter(&g);
 	err = fd < 0 ? fail(EBADF, "%d is no descriptor", fd) : make_mapping(&p, addr);
-	return leave(&g, err);
+	return api_leave(&g, err);
 }
 
 int ummap_open(const char *uri, size_t size, off_t offset, int prot,
@@ -226,7 +228,7 @@ int ummap_open(const char *uri, size_t size, off_t offset, int prot,
 	struct guard g;
 	int err = 0;
 
-	enter(&g);
+	api_enter(&g);
 	if (!uri)
 		err = fail(EINVAL, "the URI is NULL");
 	else if (attr && (attr->struct_size < sizeof(size_t) || attr->struct_size > 4096))
@@ -236,15 +238,10 @@ int ummap_open(const char *uri, size_t size, off_t offset, int prot,
 		memcpy(&p.attr, attr, min_size(attr->struct_size, sizeof(p.attr)));
 	if (!err)
 		err = make_mapping(&p, addr);
-	return leave(&g, err);
+	return api_leave(&g, err);
 }
 
 /* ---- umunmap, umremap ---- */
-
-static int no_mapping(const void *addr)
-{
-	return fail(EINVAL, "no mapping begins at %p", addr);
-}
 
 int umunmap(void *addr, int sync)
 {
@@ -252,10 +249,10 @@ int umunmap(void *addr, int sync)
 	struct map *map;
 	int err = 0;
 
-	enter(&g);
+	api_enter(&g);
 	map = map_get_alone(addr);
 	if (!map)
-		return leave(&g, no_mapping(addr));
+		return api_leave(&g, api_no_mapping(addr));
 	if (sync)
 		err = map_sync(map);
 	if (!err) {
@@ -267,7 +264,7 @@ int umunmap(void *addr, int sync)
 	set_put(&map->set);
 	if (!err)
 		map_free(map);
-	return leave(&g, err);
+	return api_leave(&g, err);
 }
 
 static int check_remap(const struct map *map, const struct remap *want, int fd, int sync)
@@ -315,220 +312,22 @@ int umremap(void *old_addr, size_t size, int fd, off_t offset, int sync, void **
 	struct map *map;
 	int err;
 
-	enter(&g);
+	api_enter(&g);
 	if (!new_addr || (*new_addr && *new_addr != old_addr))
-		return leave(&g, fail(EINVAL, "*new_addr must be NULL or the old address"));
+		return api_leave(&g, fail(EINVAL, "*new_addr must be NULL or the old address"));
 	if (offset < -1)
-		return leave(&g, fail(EINVAL, "the offset is %lld: it must not be negative", (long long)offset));
+		return api_leave(&g, fail(EINVAL, "the offset is %lld: it must not be negative", (long long)offset));
 	if (fd < -1)
-		return leave(&g, fail(EBADF, "%d is no descriptor", fd));
+		return api_leave(&g, fail(EBADF, "%d is no descriptor", fd));
 	map = map_get_alone(old_addr);
 	if (!map)
-		return leave(&g, no_mapping(old_addr));
+		return api_leave(&g, api_no_mapping(old_addr));
 	err = remap(map, size, fd, offset, sync);
 	if (!err)
 		*new_addr = map->set.view;
 	set_thaw(&map->set);
 	set_put(&map->set);
-	return leave(&g, err);
-}
-
-/* ---- Ranges ---- */
-
-/* The segments that [addr, addr + len) touches, and the use of their mapping. */
-struct range {
-	struct map *map;
-	size_t first, last;
-};
-
-static int find_range(const void *addr, size_t len, struct range *r)
-{
-	struct set *set;
-	size_t at;
-
-	r->map = map_get(addr);
-	if (!r->map)
-		return fail(EINVAL, "no mapping holds %p", addr);
-	set = &r->map->set;
-	at = (size_t)((const char *)addr - set->view);
-	if (len == 0 || at >= set->size || len > set->size - at) {
-		set_put(set);
-		return fail(len ? ENOMEM : EINVAL, len ? "the range leaves its mapping" : "the length is 0");
-	}
-	r->first = at >> set->shift;
-	r->last = ((at + len - 1) >> set->shift) + 1;
-	return 0;
-}
-
-int umsync(void *addr, int evict)
-{
-	struct guard g;
-	struct map *map;
-	int err;
-
-	enter(&g);
-	map = map_get(addr);
-	if (!map || map->set.view != addr) {
-		if (map)
-			set_put(&map->set);
-		return leave(&g, no_mapping(addr));
-	}
-	err = map_sync(map);
-	if (!err && evict)
-		seg_evict(&map->set, 0, map->set.segs);
-	set_put(&map->set);
-	return leave(&g, err);
-}
-
-/* A job's flags stand above the number of its last segment. */
-#define JOB_FLAGS_SHIFT 56
-
-static int sync_range(struct set *set, size_t first, size_t last, int flags)
-{
-	int err = set->carrying ? seg_complete(set, first, last, false) : 0;
-
-	if (!err && (flags & UMMAP_NOFLUSH))
-		err = writeback_range(set, first, last, UINT64_MAX);
-	else if (!err)
-		err = writeback_sync(set, first, last);
-	if (!err && (flags & UMMAP_EVICT))
-		seg_evict(set, first, last);
-	return err;
-}
-
-static void sync_job(void *arg, uint64_t first, uint64_t last)
-{
-	struct set *set = arg;
-	int flags = (int)(last >> JOB_FLAGS_SHIFT), none = 0;
-	int err = sync_range(set, first, last & ((1ull << JOB_FLAGS_SHIFT) - 1), flags);
-
-	if (err)
-		atomic_compare_exchange_strong(&set->error, &none, err);
-	set_put(set);
-}
-
-int umsync_range(void *addr, size_t len, int flags)
-{
-	struct guard g;
-	struct range r;
-	struct set *set;
-	int err;
-
-	enter(&g);
-	if (flags & ~(UMMAP_ASYNC | UMMAP_EVICT | UMMAP_NOFLUSH))
-		return leave(&g, fail(EINVAL, "flags is %d: it must be made of UMMAP_ASYNC, UMMAP_EVICT and "
-				      "UMMAP_NOFLUSH", flags));
-	err = find_range(addr, len, &r);
-	if (err)
-		return leave(&g, err);
-	set = &r.map->set;
-	if ((flags & UMMAP_ASYNC) &&
-	    worker_post(sync_job, set, r.first, r.last | (uint64_t)flags << JOB_FLAGS_SHIFT))
-		return leave(&g, 0);
-	/* Asynchronous, but too much is waiting already: now, then. */
-	err = sync_range(set, r.first, r.last, flags);
-	if (!err)
-		err = writeback_take_error(set);
-	if (err)
-		map_explain(err);
-	set_put(set);
-	return leave(&g, err);
-}
-
-int umadvise(void *addr, size_t len, int advice)
-{
-	struct guard g;
-	struct range r;
-	struct set *set;
-	int err;
-
-	enter(&g);
-	err = find_range(addr, len, &r);
-	if (err)
-		return leave(&g, err);
-	set = &r.map->set;
-	switch (advice) {
-	case UMMAP_ADV_NORMAL:
-	case UMMAP_ADV_RANDOM:
-	case UMMAP_ADV_SEQUENTIAL:
-		set->advice = advice;
-		break;
-	case UMMAP_ADV_WILLNEED:
-		ahead_want(set, r.first, r.last);
-		break;
-	case UMMAP_ADV_DONTNEED:
-		err = sync_range(set, r.first, r.last, UMMAP_NOFLUSH | UMMAP_EVICT);
-		if (err)
-			map_explain(err);
-		break;
-	default:
-		err = fail(EINVAL, "there is no advice %d: it must be one of UMMAP_ADV_*", advice);
-	}
-	set_put(set);
-	return leave(&g, err);
-}
-
-static int check_pin(const struct range *r, int prot)
-{
-	const struct set *set = &r->map->set;
-	size_t most = set->budget ? set->budget : core_budget(set);
-	size_t more = 0, already = set->budget ? set->pinned : seg_pinned();
-
-	for (size_t i = r->first; i < r->last && more <= most; i++)
-		more += seg_pins(set_seg(set, i)) ? 0 : set->seg_size;
-
-	if (prot != PROT_READ && prot != (PROT_READ | PROT_WRITE))
-		return fail(EINVAL, "prot is %d: it must be PROT_READ or PROT_READ | PROT_WRITE", prot);
-	if ((prot & PROT_WRITE) && !set->writable)
-		return fail(EACCES, "the mapping is read-only");
-	if (more > most || already > most - more)
-		return fail(ENOMEM, "the range's segments have at least %zu bytes more to pin, but %zu of the %zu that "
-			    "may be in memory are pinned already", more, already, most);
-	return 0;
-}
-
-int umpin(void *addr, size_t len, int prot)
-{
-	struct guard g;
-	struct range r;
-	int err;
-
-	enter(&g);
-	err = find_range(addr, len, &r);
-	if (err)
-		return leave(&g, err);
-	err = check_pin(&r, prot);
-	for (size_t i = r.first; i < r.last && !err; i++) {
-		err = seg_pin(&r.map->set, i, prot & PROT_WRITE);
-		if (err == -EAGAIN)
-			fail(EAGAIN, "a segment has %d pins, which is the most", SEG_PINS_MAX);
-		else if (err)
-			fail(-err, "the range cannot be brought into memory: %s", strerror(-err));
-		while (err && i-- > r.first)
-			seg_unpin(&r.map->set, i);
-	}
-	set_put(&r.map->set);
-	return leave(&g, err);
-}
-
-int umunpin(void *addr, size_t len)
-{
-	struct guard g;
-	struct range r;
-	int err;
-
-	enter(&g);
-	err = find_range(addr, len, &r);
-	if (err)
-		return leave(&g, err);
-	for (size_t i = r.first; i < r.last && !err; i++) {
-		if (!seg_pins(set_seg(&r.map->set, i)))
-			err = fail(EINVAL, "part of the range is not pinned");
-	}
-	for (size_t i = r.first; i < r.last && !err; i++)
-		seg_unpin(&r.map->set, i);
-	set_put(&r.map->set);
-	return leave(&g, err);
+	return api_leave(&g, err);
 }
 
 /* ---- The rest ---- */
@@ -540,14 +339,14 @@ int umstat(const void *addr, struct umstat *st)
 	struct map *map;
 	uint64_t size;
 
-	enter(&g);
+	api_enter(&g);
 	if (!st || st->struct_size < sizeof(size) || st->struct_size > 4096)
-		return leave(&g, fail(EINVAL, "st->struct_size must be sizeof(struct umstat)"));
+		return api_leave(&g, fail(EINVAL, "st->struct_size must be sizeof(struct umstat)"));
 	memset(&full, 0, sizeof(full));
 	if (addr) {
 		map = map_get(addr);
 		if (!map)
-			return leave(&g, fail(EINVAL, "no mapping holds %p", addr));
+			return api_leave(&g, fail(EINVAL, "no mapping holds %p", addr));
 		core_stat_map(map, &full);
 		set_put(&map->set);
 	} else {
@@ -556,7 +355,7 @@ int umstat(const void *addr, struct umstat *st)
 	size = st->struct_size;
 	memcpy(st, &full, min_size(size, sizeof(full)));
 	st->struct_size = size;
-	return leave(&g, 0);
+	return api_leave(&g, 0);
 }
 
 int umonerror(void (*fn)(void *addr, int error))

@@ -98,7 +98,7 @@ static void shrink(struct map *map, size_t size)
 	size_t from = round_up(size, sys_page()), end = round_up(set->size, sys_page());
 
 	seg_forget(set, keep);
-	seg_clear(set, keep);
+	set_reset(set, keep);
 	engine_detach(set->view + from, end - from);
 	set->stored = min_size(set->stored, size);
 	set_resize(set, size);
@@ -172,7 +172,7 @@ static void switch_over(struct map *map, struct store *store, uint64_t offset)
 	struct set *set = &map->set;
 
 	seg_forget(set, 0);
-	set_reset(set);
+	set_reset(set, 0);
 	io_hold(store);
 	map_close_old(map);
 	io_close(set->targets[set->current].store);

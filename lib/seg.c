@@ -466,14 +466,6 @@ void seg_show(struct set *set)
 	cache_hide(&set->member, false);
 }
 
-void seg_clear(struct set *set, size_t first)
-{
-	for (size_t i = first; i < set->segs; i++) {
-		if (seg_head(set_seg(set, i)))
-			atomic_store_explicit(&set_seg(set, i)->head, 0, memory_order_relaxed);
-	}
-}
-
 void seg_fork(void)
 {
 	pinned = 0;

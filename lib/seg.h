@@ -23,8 +23,6 @@ int seg_complete(struct set *set, size_t first, size_t last, bool descending);
 /* The only user of a set keeps faults on other mappings away from its segments, too; and lets them again. */
 void seg_hide(struct set *set);
 void seg_show(struct set *set);
-/* Segments from `first` on, none of which is valid, are as if never touched. */
-void seg_clear(struct set *set, size_t first);
 /* In a forked child: nothing is pinned. */
 void seg_fork(void);
 /* The last segment is going to end at `size`: it comes to standby at least, with the bytes of the mapping

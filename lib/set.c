@@ -165,13 +165,15 @@ void set_wait(struct set *set)
 	sys_wait(&set->frozen, 1, 100);
 }
 
-void set_reset(struct set *set)
+void set_reset(struct set *set, size_t first)
 {
-	/* Lazy memory that is given back reads as zeros again. */
-	for (unsigned i = 0; i < set->extents_used; i++)
-		madvise(set->extents[i].segs, set->extents[i].count * sizeof(struct seg), MADV_DONTNEED);
-	madvise(set->touched, set->marks_len, MADV_DONTNEED);
-	madvise(set->dirty, set->marks_len, MADV_DONTNEED);
+	for (size_t i = first; i < set->segs; i++) {
+		struct seg *s = set_seg(set, i);
+
+		/* A look first: memory that was never written need not be now. */
+		if (seg_head(s))
+			atomic_store_explicit(&s->head, 0, memory_order_relaxed);
+	}
 }
 
 struct seg *set_seg(const struct set *set, size_t i)

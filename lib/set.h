@@ -98,8 +98,8 @@ void set_quiesce(struct set *set);
 /* Waits until a frozen set is thawed (or just a while). */
 void set_wait(struct set *set);
 
-/* Every segment is as if never touched; none is valid. */
-void set_reset(struct set *set);
+/* Segments from `first` on, none of which is valid, are as if never touched. */
+void set_reset(struct set *set, size_t first);
 
 struct seg *set_seg(const struct set *set, size_t i);
 size_t set_index(const struct set *set, const struct seg *s);
