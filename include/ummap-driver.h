@@ -85,9 +85,9 @@ struct ummap_driver {
 	const char *keys;    /* URI keys that it takes, separated by blanks; NULL: none */
 	const char *help;    /* one line */
 
-	/* Opens what uri names. Required, as is close. */
+	/* Opens what uri names. Required, as is close. geom is zeroed on entry. */
 	int (*open)(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom);
-	/* The same for a descriptor, which the caller keeps. NULL: not for descriptors. */
+	/* The same for a descriptor, which the caller keeps; uri has no path. NULL: not for descriptors. */
 	int (*open_fd)(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom);
 	/* Ends a handle; writes nothing. Also called in a forked child, for handles of its parent. */
 	int (*close)(void *h);

@@ -59,7 +59,8 @@ int umsync(void *addr, int evict);
  * Points a mapping at another file, offset and/or size (0, -1 and -1: as before). Contents are carried and
  * count as changed; the next umsync completes the new target. sync: UMMAP_SYNC | UMMAP_SWITCH, or 0.
  * *new_addr: in, NULL or the old address; out, the base, which moves only if growing in place fails.
- * Errors: as ummap; EBUSY (pinned). The mapping stays as it was after a failure. (Thesis, Section 6.1.2.)
+ * Errors: as ummap; EBUSY (a part is pinned); EACCES (a read-only mapping cannot carry). The mapping stays as it
+ * was after a failure. (Thesis, Section 6.1.2.)
  */
 int umremap(void *old_addr, size_t size, int fd, off_t offset, int sync, void **new_addr);
 
@@ -120,7 +121,8 @@ int umadvise(void *addr, size_t len, int advice);
 
 /*
  * Brings [addr, addr + len) in and keeps it there while a system call, MPI or a device works on it;
- * prot PROT_READ | PROT_WRITE: writable, and counted as changed until unpinned. Pins nest.
+ * prot PROT_READ | PROT_WRITE: writable, and counted as changed until unpinned. Pins nest, and count against
+ * the budget in sum.
  * Errors: EINVAL, EACCES (read-only mapping), ENOMEM (outside, or more than the budget), EAGAIN (too many
  * pins on one segment), or the store's.
  */
@@ -134,8 +136,8 @@ struct umstat {
 	uint64_t write_faults;    /* stores to absent segments */
 	uint64_t upgrade_faults;  /* first stores to present, unchanged segments */
 	uint64_t spurious_faults; /* another thread was faster */
-	uint64_t standby_hits;    /* faults served from the standby list, without I/O */
-	uint64_t ahead_hits;      /* faults served by read-ahead */
+	uint64_t standby_hits;    /* of the first two: served from the standby list, without I/O */
+	uint64_t ahead_hits;      /* of the first two: served by read-ahead */
 	uint64_t ahead_waste;     /* segments read ahead and let go unused */
 	uint64_t ahead_loads;     /* segments read ahead */
 	uint64_t evictions;       /* segments taken out of the view */
@@ -165,7 +167,7 @@ int umstat(const void *addr, struct umstat *st);
  */
 int umonerror(void (*fn)(void *addr, int error));
 
-/* The sentence behind the last -1 that a call here gave this thread; never NULL. */
+/* The sentence behind the -1 that this thread's last call here gave; "" after a success, never NULL. */
 const char *umerrormsg(void);
 
 /*
