@@ -87,9 +87,9 @@ check-install: lib
 check-asan:
 	$(MAKE) B=build/asan SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer' tests
 	tests/run build/asan
-# Under TSan run the programs but three: Criterion does not start there, TSan's dlopen does not find the library
-# by the caller's path, and some thousands of forked runs of prog_faults take it an hour.
-TSAN_PROGS = $(filter-out prog_dlopen prog_faults,$(notdir $(PROGS)))
+# Under TSan run the programs but one: Criterion does not start there, and some thousands of forked runs of
+# prog_faults take it an hour.
+TSAN_PROGS = $(filter-out prog_faults,$(notdir $(PROGS)))
 check-tsan:
 	$(MAKE) B=build/tsan SANITIZE='-fsanitize=thread' SUITES= tests
 	tests/run build/tsan $(TSAN_PROGS)
