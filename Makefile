@@ -64,7 +64,7 @@ $B/tests/prog_%: tests/prog_%.c $(SO)
 
 $B/bench/%: bench/%.c $(SO)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO) -lm
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO) -lm -luring
 
 $B/examples/%: examples/%.c $(SO)
 	@mkdir -p $(@D)
