@@ -135,8 +135,6 @@ static int load_names(void)
 		return fail(EINVAL, "UMMAP_LOG is \"%s\": it must be error, warn, info or debug, with "
 			    "room:level pairs after commas if wanted", text);
 	config.driver = getenv("UMMAP_DRIVER");
-	if (!config.driver)
-		config.driver = "posix";
 	config.stats = getenv("UMMAP_STATS");
 	if (config.stats && !*config.stats)
 		return fail(EINVAL, "UMMAP_STATS is empty: it must be 1, or a path for JSON");

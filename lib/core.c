@@ -139,7 +139,7 @@ static int start_process(void)
 	char why[200];
 	int err = config_load();
 
-	if (!err && io_check(config.driver, config.direct) < 0) {
+	if (!err && config.driver && io_check(config.driver, config.direct) < 0) {
 		snprintf(why, sizeof(why), "%s", fail_message());
 		err = fail(EINVAL, "UMMAP_DRIVER is \"%s\": %s", config.driver, why);
 	}

@@ -200,6 +200,15 @@ static void call_supply(struct set *set, size_t limit)
 	}
 }
 
+/* For a thread that waits for I/O anyway: replaces what it took from the supply. */
+void evict_resupply(struct set *set)
+{
+	size_t limit = evict_limit(set);
+
+	if (on_standby() < limit / STANDBY_PART && !frame_spare(set->seg_size, limit))
+		retire(set, false, false);
+}
+
 /* One step towards a frame; false: nothing could be done. */
 static bool make_room(struct set *set, bool only, size_t limit, bool ahead, uint32_t *frame)
 {

@@ -338,6 +338,16 @@ void frame_give(uint32_t frame)
 	futex_unlock(&lock);
 }
 
+bool frame_spare(size_t len, size_t limit)
+{
+	bool spare;
+
+	futex_lock(&lock);
+	spare = used < used_max && (classes[class_of(len)].free != FRAME_NONE || held + len <= limit);
+	futex_unlock(&lock);
+	return spare;
+}
+
 static void become_raw(uint32_t frame)
 {
 	size_t len = arena_of(frame)->len;

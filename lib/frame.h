@@ -23,6 +23,8 @@ uint32_t frame_take(size_t len, size_t limit);
 void frame_give(uint32_t frame);
 /* The same, and its memory goes back to the system; it need not be at home, if it was discarded elsewhere. */
 void frame_release(uint32_t frame);
+/* Whether frame_take would find one just now. */
+bool frame_spare(size_t len, size_t limit);
 /* Lets the system have the memory of free frames, other than those of len bytes. true: some was freed. */
 bool frame_shrink(size_t except_len);
 

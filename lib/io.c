@@ -164,7 +164,20 @@ int io_open(const char *uri, int oflags, const char *direct, struct store **stor
 
 int io_open_fd(const char *uri, int fd, int oflags, const char *direct, struct store **store)
 {
-	return open_store(uri, fd, oflags, direct, store);
+	static _Atomic bool told;
+	int err;
+
+	if (uri)
+		return open_store(uri, fd, oflags, direct, store);
+	if (!plugin_has_driver("uring"))
+		return open_store("posix", fd, oflags, direct, store);
+	err = open_store("uring", fd, oflags, direct, store);
+	if (err != -EOPNOTSUPP)
+		return err;
+	if (!atomic_exchange(&told, true))
+		log_line(LOG_INFO, "io", "%s; the driver is posix", fail_message());
+	fail_clear();
+	return open_store("posix", fd, oflags, direct, store);
 }
 
 struct store *io_hold(struct store *store)

@@ -19,6 +19,7 @@ struct io_count {
 int io_check(const char *uri, const char *direct);
 /* Both return 0, or -errno with a sentence. direct: the default of the driver's key of that name. */
 int io_open(const char *uri, int oflags, const char *direct, struct store **store);
+/* uri NULL: the best driver for files that works here. */
 int io_open_fd(const char *uri, int fd, int oflags, const char *direct, struct store **store);
 /* One more owner of a store; each closes it once. */
 struct store *io_hold(struct store *store);

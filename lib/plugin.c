@@ -41,6 +41,15 @@ const struct ummap_driver *plugin_driver(const char *scheme)
 	return NULL;
 }
 
+bool plugin_has_driver(const char *scheme)
+{
+	for (size_t i = 0; i < COUNT(drivers); i++) {
+		if (strcmp(drivers[i]->scheme, scheme) == 0)
+			return true;
+	}
+	return false;
+}
+
 const struct ummap_policy *plugin_policy(const char *name, size_t name_len)
 {
 	char known[128] = "";
