@@ -7,6 +7,8 @@ PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 MANDIR ?= $(PREFIX)/share/man
+DOCDIR ?= $(PREFIX)/share/doc/libummap
+PLUGINDIR = $(LIBDIR)/ummap
 B ?= build
 CFLAGS ?= -O2 -g
 CC ?= gcc
@@ -19,7 +21,8 @@ override CFLAGS += $(SANITIZE)
 override LDFLAGS += $(SANITIZE) -pthread
 
 HEADERS = $(wildcard include/*.h)
-LIB_SRC = $(wildcard lib/*.c drivers/*.c policies/*.c)
+# The skeletons are for authors: no part of the library.
+LIB_SRC = $(filter-out %/skeleton.c,$(wildcard lib/*.c drivers/*.c policies/*.c))
 LIB_OBJ = $(LIB_SRC:%.c=$B/%.o)
 SONAME = libummap.so.$(SOMAJOR)
 SO = $B/libummap.so.$(VERSION)
@@ -29,13 +32,16 @@ A = $B/libummap.a
 # tests/prog_*.c: programs of their own, linked with the shared library: exit 0 pass, 77 skip, else fail.
 SUITES = $(patsubst tests/%.c,$B/tests/%,$(wildcard tests/test_*.c))
 PROGS = $(patsubst tests/%.c,$B/tests/%,$(wildcard tests/prog_*.c))
+# Drivers and policies as files, for the suites: the skeletons, and those of tests/plugins.
+PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard tests/plugins/*.c)) \
+	$B/tests/plugins/ummap-driver-skeleton.so $B/tests/plugins/ummap-policy-skeleton.so
 BENCHES = $(patsubst bench/%.c,$B/bench/%,$(wildcard bench/*.c))
 EXAMPLES = $(patsubst examples/%.c,$B/examples/%,$(wildcard examples/*.c))
 LINK_SO = -L$B -Wl,--as-needed -lummap -Wl,--no-as-needed -Wl,-rpath,$(abspath $B)
 
 all: lib $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
-tests: lib $(SUITES) $(PROGS) $B/examples/wordcount
+tests: lib $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -43,6 +49,14 @@ $B/lib/%.o $B/drivers/%.o $B/policies/%.o: override CFLAGS += -fPIC $(NDEBUG)
 $B/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+# Where drivers and policies are installed is compiled in: another folder makes another library.
+$B/plugindir: FORCE
+	@mkdir -p $(@D)
+	@echo '$(PLUGINDIR)' | cmp -s - $@ || echo '$(PLUGINDIR)' > $@
+$B/lib/load.o: $B/plugindir
+$B/lib/load.o: override CPPFLAGS += -DUMMAP_PLUGIN_DIR='"$(PLUGINDIR)"'
+FORCE:
 
 $(SO): $(LIB_OBJ) lib/libummap.map
 	$(CC) -shared $(LDFLAGS) -Wl,-soname,$(SONAME) -Wl,--version-script=lib/libummap.map \
@@ -62,6 +76,17 @@ $B/tests/prog_%: tests/prog_%.c $(SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
 
+$B/tests/plugins/ummap-%.so: tests/plugins/%.c
+	$(MAKE_PLUGIN)
+$B/tests/plugins/ummap-driver-skeleton.so: drivers/skeleton.c
+	$(MAKE_PLUGIN)
+$B/tests/plugins/ummap-policy-skeleton.so: policies/skeleton.c
+	$(MAKE_PLUGIN)
+define MAKE_PLUGIN
+@mkdir -p $(@D)
+$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $(@:.so=.d) -fPIC -shared $(LDFLAGS) -o $@ $<
+endef
+
 $B/bench/%: bench/%.c $(SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO) -lm
@@ -71,7 +96,7 @@ $B/examples/%: examples/%.c $(SO)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
 
 # What CI and README call: everything that must hold.
-check: all tests check-layers check-man check-install
+check: all tests check-layers check-man check-install check-plugins
 	tests/run $B
 
 check-layers:
@@ -82,6 +107,9 @@ check-man: lib
 
 check-install: lib
 	tests/check-install $B
+
+check-plugins: lib
+	tests/check-plugins $B
 
 # The whole suite again under the sanitizers, each in a build folder of its own.
 check-asan:
@@ -108,7 +136,8 @@ demo: deps
 
 install: lib
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR) \
-		$(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7
+		$(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7 $(DESTDIR)$(PLUGINDIR) \
+		$(DESTDIR)$(DOCDIR)/drivers $(DESTDIR)$(DOCDIR)/policies
 	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)
 	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libummap.so
@@ -118,6 +147,8 @@ install: lib
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
 	install -m 644 $(wildcard man/*.7) $(DESTDIR)$(MANDIR)/man7
+	install -m 644 drivers/skeleton.c $(DESTDIR)$(DOCDIR)/drivers
+	install -m 644 policies/skeleton.c $(DESTDIR)$(DOCDIR)/policies
 
 dist:
 	git archive --format=tar.gz --prefix=libummap-$(VERSION)/ -o libummap-$(VERSION).tar.gz HEAD
@@ -125,6 +156,6 @@ dist:
 clean:
 	rm -rf build
 
--include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
-.PHONY: all lib tests check check-layers check-man check-install check-asan check-tsan check-mutants \
+-include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
+.PHONY: all lib tests check check-layers check-man check-install check-plugins check-asan check-tsan check-mutants \
 	deps bench demo install dist clean

@@ -117,6 +117,11 @@ struct ummap_driver {
 	uint32_t filter;
 };
 
+/* What the file ummap-driver-SCHEME.so of a driver exports. */
+#pragma GCC visibility push(default)
+extern const struct ummap_driver ummap_driver;
+#pragma GCC visibility pop
+
 #ifdef __cplusplus
 }
 #endif

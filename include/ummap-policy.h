@@ -53,6 +53,11 @@ struct ummap_policy {
 	struct ummap_node *(*pick)(void *p, struct ummap_node *after);
 };
 
+/* What the file ummap-policy-NAME.so of a policy exports. */
+#pragma GCC visibility push(default)
+extern const struct ummap_policy ummap_policy;
+#pragma GCC visibility pop
+
 #ifdef __cplusplus
 }
 #endif

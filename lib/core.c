@@ -10,10 +10,12 @@
 #include "config.h"
 #include "engine.h"
 #include "evict.h"
+#include "load.h"
 #include "log.h"
 #include "map.h"
 #include "seg.h"
 #include "stats.h"
+#include "vars.h"
 #include "worker.h"
 #include "writeback.h"
 #include "writer.h"
@@ -112,6 +114,8 @@ static void fork_child(void)
 	map_fork_child(forget_map);
 	cache_forget();
 	frame_forget();
+	load_forget();
+	vars_forget();
 	worker_forget();
 	writeback_forget();
 	evict_forget();
@@ -136,7 +140,7 @@ static void at_exit(void)
 
 static int start_process(void)
 {
-	char why[200];
+	char why[400];
 	int err = config_load();
 
 	if (!err && io_check(config.driver, config.direct) < 0) {
