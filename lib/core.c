@@ -15,7 +15,6 @@
 #include "map.h"
 #include "seg.h"
 #include "stats.h"
-#include "vars.h"
 #include "worker.h"
 #include "writeback.h"
 #include "writer.h"
@@ -115,7 +114,6 @@ static void fork_child(void)
 	cache_forget();
 	frame_forget();
 	load_forget();
-	vars_forget();
 	worker_forget();
 	writeback_forget();
 	evict_forget();

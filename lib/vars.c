@@ -8,6 +8,7 @@
 #include "log.h"
 #include "sys.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,9 +28,24 @@ static struct var *vars;   /* each store leaves it whole, for a forked child */
 static size_t count;
 static _Atomic uint32_t lock;
 
-void vars_forget(void)
+/* In a forked child, where nobody else is at them. */
+static void forget(void)
 {
 	lock = 0;
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, forget);
+}
+
+/* Variables may be set before anything else of the library runs. */
+static void lock_vars(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch_forks);
+	futex_lock(&lock);
 }
 
 /* Launchers tell each process its number in one of these. */
@@ -99,7 +115,7 @@ int vars_get(const char *name, size_t len, char value[static VARS_VALUE_MAX + 1]
 
 	if (builtin)
 		return builtin->put(value);
-	futex_lock(&lock);
+	lock_vars();
 	var = *find(name, len);
 	if (var)
 		n = sprintf(value, "%s", var->value);
@@ -171,7 +187,7 @@ int vars_set(const char *name, const char *value)
 		if (!var)
 			return fail(ENOMEM, "no memory for the variable {%s}", name);
 	}
-	futex_lock(&lock);
+	lock_vars();
 	old = take_out(name);
 	room = !var || put_in(var);
 	futex_unlock(&lock);

@@ -14,7 +14,5 @@ size_t vars_name_len(const char *s);
 int vars_get(const char *name, size_t len, char value[static VARS_VALUE_MAX + 1]);
 /* Sets a variable of the program's; value NULL: takes it away. 0, -EINVAL or -ENOMEM with a sentence. */
 int vars_set(const char *name, const char *value);
-/* In a forked child: nobody else is at them. */
-void vars_forget(void);
 
 #endif

@@ -308,3 +308,33 @@ Test(plugin, works_in_children)
 	check_exits(run_child(work_in_child, data), 0);
 	work_through("flip+skeleton", data, "skeleton");
 }
+
+static atomic_bool stop;
+
+static void *keep_looking(void *unused)
+{
+	while (!stop)
+		check(plugin_driver("skeleton"));
+	return unused;
+}
+
+static void look_in_child(void *unused)
+{
+	(void)unused;
+	check(plugin_driver("skeleton") && plugin_driver("flip"));
+}
+
+Test(plugin, children_of_busy_processes_work)
+{
+	pthread_t thread;
+	char data[320];
+
+	use_path(built());
+	close(temp_named("data", 0, data));
+	check(umunmap(open_uri("posix", data, "", NULL), 0) == 0);
+	check(pthread_create(&thread, NULL, keep_looking, NULL) == 0);
+	for (int i = 0; i < 200; i++)
+		check_exits(run_child(look_in_child, NULL), 0);
+	stop = true;
+	check(pthread_join(thread, NULL) == 0);
+}

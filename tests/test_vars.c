@@ -250,6 +250,14 @@ static void *change(void *value)
 	return NULL;
 }
 
+/* In a child that was forked while others were at it; nothing was mapped yet. */
+static void set_and_use(void *unused)
+{
+	(void)unused;
+	check(ummap_setvar("mine", "1") == 0);
+	check_path("posix:{mine}", "1");
+}
+
 Test(vars, are_for_threads)
 {
 	char a[2000], b[1000];
@@ -261,6 +269,8 @@ Test(vars, are_for_threads)
 	check(ummap_setvar("shared", a) == 0);
 	check(pthread_create(&first, NULL, change, a) == 0);
 	check(pthread_create(&second, NULL, change, b) == 0);
+	for (int i = 0; i < 200; i++)
+		check_exits(run_child(set_and_use, NULL), 0);
 	for (int i = 0; i < 20000; i++) {
 		struct uri u;
 
