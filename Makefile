@@ -9,6 +9,8 @@ INCLUDEDIR ?= $(PREFIX)/include
 MANDIR ?= $(PREFIX)/share/man
 DOCDIR ?= $(PREFIX)/share/doc/libummap
 PLUGINDIR = $(LIBDIR)/ummap
+# What is no part of the library: the skeletons are for authors.
+ABSENT = drivers/skeleton.c policies/skeleton.c
 B ?= build
 CFLAGS ?= -O2 -g
 CC ?= gcc
@@ -21,8 +23,7 @@ override CFLAGS += $(SANITIZE)
 override LDFLAGS += $(SANITIZE) -pthread
 
 HEADERS = $(wildcard include/*.h)
-# The skeletons are for authors: no part of the library.
-LIB_SRC = $(filter-out %/skeleton.c,$(wildcard lib/*.c drivers/*.c policies/*.c))
+LIB_SRC = $(filter-out $(ABSENT),$(wildcard lib/*.c drivers/*.c policies/*.c))
 LIB_OBJ = $(LIB_SRC:%.c=$B/%.o)
 SONAME = libummap.so.$(SOMAJOR)
 SO = $B/libummap.so.$(VERSION)
