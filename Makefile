@@ -7,6 +7,10 @@ PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 MANDIR ?= $(PREFIX)/share/man
+DOCDIR ?= $(PREFIX)/share/doc/libummap
+PLUGINDIR = $(LIBDIR)/ummap
+# What is no part of the library: the skeletons are for authors.
+ABSENT = drivers/skeleton.c policies/skeleton.c
 B ?= build
 CFLAGS ?= -O2 -g
 CC ?= gcc
@@ -38,13 +42,16 @@ A = $B/libummap.a
 # tests/prog_*.c: programs of their own, linked with the shared library: exit 0 pass, 77 skip, else fail.
 SUITES = $(patsubst tests/%.c,$B/tests/%,$(wildcard tests/test_*.c))
 PROGS = $(patsubst tests/%.c,$B/tests/%,$(wildcard tests/prog_*.c))
+# Drivers and policies as files, for the suites: the skeletons, and those of tests/plugins.
+PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard tests/plugins/*.c)) \
+	$B/tests/plugins/ummap-driver-skeleton.so $B/tests/plugins/ummap-policy-skeleton.so
 BENCHES = $(patsubst bench/%.c,$B/bench/%,$(wildcard bench/*.c))
 EXAMPLES = $(patsubst examples/%.c,$B/examples/%,$(wildcard examples/*.c))
 LINK_SO = -L$B -Wl,--as-needed -lummap -Wl,--no-as-needed -Wl,-rpath,$(abspath $B)
 
 all: lib $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
-tests: lib $(SUITES) $(PROGS) $B/examples/wordcount
+tests: lib $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -52,6 +59,14 @@ $B/lib/%.o $B/drivers/%.o $B/policies/%.o: override CFLAGS += -fPIC $(NDEBUG)
 $B/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+# Where drivers and policies are installed is compiled in: another folder makes another library.
+$B/plugindir: FORCE
+	@mkdir -p $(@D)
+	@echo '$(PLUGINDIR)' | cmp -s - $@ || echo '$(PLUGINDIR)' > $@
+$B/lib/load.o: $B/plugindir
+$B/lib/load.o: override CPPFLAGS += -DUMMAP_PLUGIN_DIR='"$(PLUGINDIR)"'
+FORCE:
 
 $(SO): $(LIB_OBJ) lib/libummap.map
 	$(CC) -shared $(LDFLAGS) -Wl,-soname,$(SONAME) -Wl,--version-script=lib/libummap.map \
@@ -71,6 +86,17 @@ $B/tests/prog_%: tests/prog_%.c $(SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
 
+$B/tests/plugins/ummap-%.so: tests/plugins/%.c
+	$(MAKE_PLUGIN)
+$B/tests/plugins/ummap-driver-skeleton.so: drivers/skeleton.c
+	$(MAKE_PLUGIN)
+$B/tests/plugins/ummap-policy-skeleton.so: policies/skeleton.c
+	$(MAKE_PLUGIN)
+define MAKE_PLUGIN
+@mkdir -p $(@D)
+$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $(@:.so=.d) -fPIC -shared $(LDFLAGS) -o $@ $<
+endef
+
 $B/bench/%: bench/%.c $(SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO) -lm -luring
@@ -80,7 +106,7 @@ $B/examples/%: examples/%.c $(SO)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
 
 # What CI and README call: everything that must hold.
-check: all tests check-layers check-man check-install
+check: all tests check-layers check-man check-install check-plugins
 	tests/run $B
 
 check-layers:
@@ -91,6 +117,9 @@ check-man: lib
 
 check-install: lib
 	tests/check-install $B
+
+check-plugins: lib
+	tests/check-plugins $B
 
 # The whole suite again under the sanitizers, each in a build folder of its own.
 check-asan:
@@ -117,7 +146,8 @@ demo: deps
 
 install: lib
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR) \
-		$(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7
+		$(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7 $(DESTDIR)$(PLUGINDIR) \
+		$(DESTDIR)$(DOCDIR)/drivers $(DESTDIR)$(DOCDIR)/policies
 	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)
 	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libummap.so
@@ -127,6 +157,8 @@ install: lib
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
 	install -m 644 $(wildcard man/*.7) $(DESTDIR)$(MANDIR)/man7
+	install -m 644 drivers/skeleton.c $(DESTDIR)$(DOCDIR)/drivers
+	install -m 644 policies/skeleton.c $(DESTDIR)$(DOCDIR)/policies
 
 dist:
 	git archive --format=tar.gz --prefix=libummap-$(VERSION)/ -o libummap-$(VERSION).tar.gz HEAD
@@ -134,6 +166,6 @@ dist:
 clean:
 	rm -rf build
 
--include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
-.PHONY: all lib tests check check-layers check-man check-install check-asan check-tsan check-mutants \
+-include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
+.PHONY: all lib tests check check-layers check-man check-install check-plugins check-asan check-tsan check-mutants \
 	deps bench demo install dist clean

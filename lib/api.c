@@ -14,6 +14,7 @@
 #include "plugin.h"
 #include "remap.h"
 #include "seg.h"
+#include "vars.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -239,6 +240,14 @@ int ummap_open(const char *uri, size_t size, off_t offset, int prot,
 	if (!err)
 		err = make_mapping(&p, addr);
 	return api_leave(&g, err);
+}
+
+int ummap_setvar(const char *name, const char *value)
+{
+	struct guard g;
+
+	api_enter(&g);
+	return api_leave(&g, vars_set(name, value));
 }
 
 /* ---- umunmap, umremap ---- */

@@ -10,6 +10,7 @@
 #include "config.h"
 #include "engine.h"
 #include "evict.h"
+#include "load.h"
 #include "log.h"
 #include "map.h"
 #include "seg.h"
@@ -112,6 +113,7 @@ static void fork_child(void)
 	map_fork_child(forget_map);
 	cache_forget();
 	frame_forget();
+	load_forget();
 	worker_forget();
 	writeback_forget();
 	evict_forget();
@@ -136,7 +138,7 @@ static void at_exit(void)
 
 static int start_process(void)
 {
-	char why[200];
+	char why[400];
 	int err = config_load();
 
 	if (!err && config.driver && io_check(config.driver, config.direct) < 0) {

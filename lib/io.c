@@ -37,17 +37,6 @@ struct call {
 	int err;
 };
 
-static int check_driver(const struct ummap_driver *d)
-{
-	if (d->abi != UMMAP_DRIVER_ABI)
-		return fail(EINVAL, "driver \"%s\" was built for ABI %u, this library has %d", d->scheme, d->abi,
-			    UMMAP_DRIVER_ABI);
-	if (!d->open || !d->close || !d->read)
-		return fail(EINVAL, "driver \"%s\" lacks the required call %s", d->scheme,
-			    !d->open ? "open" : !d->close ? "close" : "read");
-	return 0;
-}
-
 /* A word of `list`, which blanks separate. */
 static bool has_word(const char *list, const char *word)
 {
@@ -71,7 +60,7 @@ static int resolve(struct uri *u, const char *direct, const struct ummap_driver 
 	for (unsigned i = u->layers; i-- > 0;) {
 		struct ummap_uri *layer = &u->layer[i];
 		const struct ummap_driver *d = plugin_driver(layer->scheme);
-		int err = d ? check_driver(d) : -EINVAL;
+		int err = d ? 0 : -EINVAL;
 
 		if (!err && !d->filter != !next)
 			err = fail(EINVAL, next ? "driver \"%s\" is no filter: nothing can follow it" :
