@@ -108,7 +108,7 @@ Test(tool, rate_is_over_the_time_in_use)
 	check(tool(out, "-s %s", csv) == 0, "%s", out);
 	check(strstr(out, "7 lines lost: No space left on device"), "%s", out);
 	check(strstr(out, "no request: lines: 1"), "%s", out);
-	check(strstr(out, "read              4       1           3145728   1000000.0   1000000.0        1.2"), "%s", out);
+	check(strstr(out, "read              4       1       3145728  1000000.0  1000000.0       1.2"), "%s", out);
 }
 
 static void check_picture(const char *path, const char *magic)
