@@ -98,7 +98,7 @@ static void write_out(struct trace *t)
 	if (t->used == 0)
 		return;
 	if (syscall(SYS_fallocate, t->fd, FALLOC_FL_KEEP_SIZE, t->written, t->used + LAST_LINE) < 0 &&
-	    (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
+	    (errno == ENOSPC || errno == EDQUOT)) {
 		t->why = errno;
 		return;
 	}

@@ -260,28 +260,28 @@ struct writer {
 	uint64_t first;
 };
 
-/* Every fourth piece, so that each chunk is first written by several at once. */
+#define APART (64 * KIB)
+#define PIECES 16384
+
+/* Every fourth place, so that the threads are always side by side in parts that were never written. */
 static void *write_pieces(void *arg)
 {
 	struct writer *w = arg;
-	uint8_t buf[KIB];
+	uint8_t byte;
 
-	for (uint64_t off = w->first * KIB; off < 16 * MIB; off += THREADS * KIB) {
-		fill(buf, KIB, off, 3);
-		check(mem->write(w->h, buf, KIB, off) == 0);
-		memset(buf, 0, KIB);
-		check(mem->read(w->h, buf, KIB, off) == 0);
-		check_bytes(buf, KIB, off, 3);
+	for (uint64_t i = w->first; i < PIECES; i += THREADS) {
+		byte = pattern(i, 3);
+		check(mem->write(w->h, &byte, 1, i * APART) == 0);
 	}
 	return NULL;
 }
 
-Test(mem, threads_in_the_same_chunks)
+Test(mem, threads_side_by_side)
 {
 	pthread_t threads[THREADS];
 	struct writer writers[THREADS];
-	uint8_t *all = malloc(16 * MIB);
-	void *h = handle("16M", NULL);
+	void *h = handle("1G", NULL);
+	uint8_t bytes[2];
 
 	for (int i = 0; i < THREADS; i++) {
 		writers[i] = (struct writer){ h, i };
@@ -289,10 +289,11 @@ Test(mem, threads_in_the_same_chunks)
 	}
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
-	check(mem->read(h, all, 16 * MIB, 0) == 0);
-	check_bytes(all, 16 * MIB, 0, 3);
+	for (uint64_t i = 0; i < PIECES; i++) {
+		check(mem->read(h, bytes, 2, i * APART) == 0);
+		check(bytes[0] == pattern(i, 3) && bytes[1] == 0, "byte %" PRIu64, i);
+	}
 	mem->close(h);
-	free(all);
 }
 
 static void *open_and_close(void *name)
@@ -346,6 +347,25 @@ Test(mem, a_child_has_stores_of_its_own)
 	check_exits(run_child(be_a_child, NULL), 0);
 	check_bytes(m, SIZE, 0, 1);
 	check(umunmap(m, 1) == 0);
+}
+
+/* Something else may stand where the parent's store was. */
+static void map_and_close(void *h)
+{
+	uint8_t *m = mmap(NULL, GIB, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	check(m != MAP_FAILED);
+	m[0] = m[GIB - 1] = 7;
+	mem->close(h);
+	check(m[0] == 7 && m[GIB - 1] == 7);
+}
+
+Test(mem, a_child_unmaps_nothing)
+{
+	void *h = handle("1G", NULL);
+
+	check_exits(run_child(map_and_close, h), 0);
+	mem->close(h);
 }
 
 static atomic_bool enough;
