@@ -4,6 +4,7 @@
 VERSION = 0.1.0
 SOMAJOR = 0
 PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 MANDIR ?= $(PREFIX)/share/man
@@ -146,8 +147,8 @@ demo: deps
 
 install: lib
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR) \
-		$(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7 $(DESTDIR)$(PLUGINDIR) \
-		$(DESTDIR)$(DOCDIR)/drivers $(DESTDIR)$(DOCDIR)/policies
+		$(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7 \
+		$(DESTDIR)$(PLUGINDIR) $(DESTDIR)$(DOCDIR)/drivers $(DESTDIR)$(DOCDIR)/policies
 	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)
 	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libummap.so
@@ -155,6 +156,8 @@ install: lib
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
 		-e 's|@LIBS@|$(LIBS)|' ummap.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap.pc
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
+	install -m 755 tools/ummap-trace $(DESTDIR)$(BINDIR)
+	install -m 644 $(wildcard man/*.1) $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
 	install -m 644 $(wildcard man/*.7) $(DESTDIR)$(MANDIR)/man7
 	install -m 644 drivers/skeleton.c $(DESTDIR)$(DOCDIR)/drivers
