@@ -19,7 +19,11 @@ override CFLAGS += $(SANITIZE)
 override LDFLAGS += $(SANITIZE) -pthread
 
 HEADERS = $(wildcard include/*.h)
-LIB_SRC = $(wildcard lib/*.c drivers/*.c policies/*.c)
+# Drivers whose library is missing give way to a file that says so.
+PMEM := $(shell pkg-config --exists libpmem2 2> /dev/null && echo libpmem2)
+ABSENT = $(if $(PMEM),drivers/pmem_absent.c,drivers/pmem.c)
+LIB_SRC = $(filter-out $(ABSENT),$(wildcard lib/*.c drivers/*.c policies/*.c))
+LIBS += $(if $(PMEM),$(shell pkg-config --libs $(PMEM)))
 LIB_OBJ = $(LIB_SRC:%.c=$B/%.o)
 SONAME = libummap.so.$(SOMAJOR)
 SO = $B/libummap.so.$(VERSION)
@@ -56,7 +60,7 @@ $A: $(LIB_OBJ)
 
 $B/tests/test_%: tests/test_%.c $A
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Ilib $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $A -lcriterion
+	$(CC) $(CPPFLAGS) -Ilib $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $A $(LIBS) -lcriterion
 
 $B/tests/prog_%: tests/prog_%.c $(SO)
 	@mkdir -p $(@D)
@@ -113,7 +117,7 @@ install: lib
 	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libummap.so
 	install -m 644 $A $(DESTDIR)$(LIBDIR)
-	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
+	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|; s|@LIBS@|$(strip $(LIBS))|' \
 		ummap.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap.pc
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3

@@ -135,6 +135,7 @@ static int load_names(void)
 		return fail(EINVAL, "UMMAP_LOG is \"%s\": it must be error, warn, info or debug, with "
 			    "room:level pairs after commas if wanted", text);
 	config.driver = getenv("UMMAP_DRIVER");
+	config.driver_chosen = config.driver;
 	if (!config.driver)
 		config.driver = "posix";
 	config.stats = getenv("UMMAP_STATS");

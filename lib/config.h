@@ -12,6 +12,7 @@ struct config {
 	bool bulk_sync;        /* neighbours leave together */
 	size_t seg_size;       /* default segment */
 	const char *driver;    /* for descriptors: a URI without a path */
+	bool driver_chosen;    /* by the user */
 	const char *direct;    /* "auto", "always" or "never" */
 	size_t readahead;      /* bytes of the window; 0: off */
 	const char *stats;     /* NULL, "1" or a path */
