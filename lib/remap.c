@@ -242,19 +242,6 @@ static int apply(struct map *map, const struct remap *want)
 
 /* ---- In place. ---- */
 
-/* What was carried makes the store as long as the mapping, even if it ends in zeros. */
-static int reach_end(struct set *set)
-{
-	const struct target *t = &set->targets[set->current];
-	struct ummap_io io = { .op = UMMAP_IO_WRITE, .buf = (char[1]){ 0 }, .len = 1,
-			       .off = t->offset + set->size - 1 };
-
-	if (io_size(t->store) > io.off)
-		return 0;
-	set->unflushed = true;
-	return io_run(t->store, &io, 1, false, &set->stat.io);
-}
-
 /* All is in the store: segments and targets are as in a new mapping. */
 static void start_again(struct set *set)
 {
@@ -270,18 +257,15 @@ static void start_again(struct set *set)
 }
 
 /* Puts a mapping that was in place there again, if its store allows it: only one that has all of it can be the
- * view. What fails is told by the next sync, of a mapping of segments. */
-static void go_back(struct map *map, bool carried)
+ * view. Where that cannot be had now, segments hold the rest until the next sync tries again. */
+static void go_back(struct map *map)
 {
 	struct set *set = &map->set;
-	int err = carried ? reach_end(set) : 0;
+	int earlier = writeback_take_error(set), err = map_sync(map);
 
-	if (!err)
-		err = map_sync(map);
-	if (err) {
-		set->error = err;
+	set->error = earlier;
+	if (err)
 		return;
-	}
 	start_again(set);
 	if (inplace_enter(set) < 0)
 		log_line(LOG_WARN, "remap", "%s; it goes on with segments", fail_message());
@@ -297,7 +281,7 @@ static int apply_in_place(struct map *map, const struct remap *want)
 		return err;
 	err = apply(map, want);
 	if (io_maps(set->targets[set->current].store))
-		go_back(map, !err && want->moved && !want->switch_over);
+		go_back(map);
 	return err;
 }
 

@@ -68,7 +68,7 @@ Test(remap, carry_to_an_overlapping_place)
 	for_each_kind(carry_over);
 }
 
-/* The new target cannot be in place: an offset inside a page, and a full device. */
+/* The new target cannot be in place: it begins inside a page. */
 static void carry_away(void *arg)
 {
 	void *base = NULL;
@@ -148,6 +148,72 @@ Test(remap, carry_that_fails)
 	for_each_kind(carry_fails);
 }
 
+static void limit_files(rlim_t bytes)
+{
+	check(setrlimit(RLIMIT_FSIZE, &(struct rlimit){ bytes, RLIM_INFINITY }) == 0);
+}
+
+/* Storage takes no more when half has been carried: the rest stays in memory, and a later sync completes it. */
+static void carry_half(void *arg)
+{
+	void *base = NULL;
+	uint8_t *m;
+	int from, to;
+
+	settle(arg);
+	signal(SIGXFSZ, SIG_IGN);
+	from = file_of(SIZE, OLD);
+	to = temp_file(0);
+	m = map_file(from, SIZE, SEG, READ_WRITE, 0);
+	limit_files(SIZE / 2);
+	check(umremap(m, 0, to, 0, 0, &base) == 0);
+	check_fails(umsync(m, 0), EFBIG);
+	check_bytes(m, SIZE, 0, OLD);
+	fill(m, SEG, 0, NEW);
+	limit_files(RLIM_INFINITY);
+	check(umsync(m, 0) == 0);
+	check_file(to, 0, SEG, 0, NEW);
+	check_file(to, SEG, SIZE - SEG, SEG, OLD);
+	check_file(from, 0, SIZE, 0, OLD);
+	check(umunmap(m, 1) == 0);
+}
+
+Test(remap, carry_that_storage_stops_halfway)
+{
+	for_each_kind(carry_half);
+}
+
+/* An error of the background thread is told once, whatever happened in between. */
+static void carry_keeps_errors(void *arg)
+{
+	const struct kind *kind = arg;
+	void *addr, *base = NULL;
+	uint8_t *m;
+	int from, to;
+
+	settle(kind);
+	if (!kind->in_place)
+		return;
+	from = file_of(SIZE, OLD);
+	to = temp_file(0);
+	check(ummap(SIZE, SEG, READ_WRITE, from, 0, 1, 1, UMMAP_PTYPE_FIFO, &addr) == 0);
+	m = addr;
+	check(ftruncate(from, SEG) == 0);
+	for (int tries = 0; stat_of(m).write_errors == 0 && tries < 10000; tries++)
+		pause_ms(1);
+	check(ftruncate(from, SIZE) == 0);
+	check(umremap(m, 0, to, 0, 0, &base) == 0);
+	check_in_place(m, 9, to, 9, true);
+	check_fails(umsync(m, 0), EIO);
+	check(umsync(m, 0) == 0);
+	check(umunmap(m, 0) == 0);
+}
+
+Test(remap, carry_keeps_errors)
+{
+	for_each_kind(carry_keeps_errors);
+}
+
 static void switch_over(void *arg)
 {
 	const struct kind *kind = arg;
@@ -190,6 +256,8 @@ static void resize(void *arg)
 	m = base;
 	check(m[SIZE / 4] == 0);
 	check_bytes(m + odd, SIZE - odd, odd, OLD);
+	if (kind->in_place)
+		check_no_faults(m);
 	check_in_place(m, SIZE - 1, fd, SIZE - 1, kind->in_place);
 	check(umremap(m, SEG + 1, -1, -1, 0, &base) == 0 && base == m);
 	check_bytes(m, SEG + 1, 0, OLD);
