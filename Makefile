@@ -19,10 +19,10 @@ override CFLAGS += $(SANITIZE)
 override LDFLAGS += $(SANITIZE) -pthread
 
 HEADERS = $(wildcard include/*.h)
-# Drivers whose library is missing give way to a file that says so.
+# A driver whose library is missing gives way to a file that says so. `make PMEM=` builds as if it were.
 PMEM := $(shell pkg-config --exists libpmem2 2> /dev/null && echo libpmem2)
-ABSENT = $(if $(PMEM),drivers/pmem_absent.c,drivers/pmem.c)
-LIB_SRC = $(filter-out $(ABSENT),$(wildcard lib/*.c drivers/*.c policies/*.c))
+LEFT_OUT = $(if $(PMEM),%/absent_pmem.c %/test_absent_pmem.c,drivers/pmem.c tests/test_pmem%.c)
+LIB_SRC = $(filter-out $(LEFT_OUT),$(wildcard lib/*.c drivers/*.c policies/*.c))
 LIBS += $(if $(PMEM),$(shell pkg-config --libs $(PMEM)))
 LIB_OBJ = $(LIB_SRC:%.c=$B/%.o)
 SONAME = libummap.so.$(SOMAJOR)
@@ -31,7 +31,7 @@ A = $B/libummap.a
 
 # tests/test_*.c: Criterion suites, linked with the archive so that rooms can be tested by themselves.
 # tests/prog_*.c: programs of their own, linked with the shared library: exit 0 pass, 77 skip, else fail.
-SUITES = $(patsubst tests/%.c,$B/tests/%,$(wildcard tests/test_*.c))
+SUITES = $(patsubst tests/%.c,$B/tests/%,$(filter-out $(LEFT_OUT),$(wildcard tests/test_*.c)))
 PROGS = $(patsubst tests/%.c,$B/tests/%,$(wildcard tests/prog_*.c))
 BENCHES = $(patsubst bench/%.c,$B/bench/%,$(wildcard bench/*.c))
 EXAMPLES = $(patsubst examples/%.c,$B/examples/%,$(wildcard examples/*.c))
