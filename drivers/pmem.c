@@ -176,7 +176,7 @@ static int explain(struct ummap_geom *geom, int err)
 		    err == PMEM2_E_INVALID_FILE_TYPE ? ENODEV :
 		    err == PMEM2_E_NO_ACCESS ? EACCES : err > PMEM2_E_UNKNOWN ? -err : EIO;
 
-	return refuse(geom, known, "libpmem2 does not take the store: %s", pmem2_errormsg());
+	return refuse(geom, known, "libpmem2: %s", pmem2_errormsg());
 }
 
 /* Maps a little of the store, for what libpmem2 finds out by that. */

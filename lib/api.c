@@ -213,7 +213,8 @@ static int make_mapping(struct plan *p, void **addr)
 		map_free(map);
 		return err;
 	}
-	core_note_mapping(&map->set);
+	if (!map->set.in_place)
+		core_note_mapping(&map->set);
 	*addr = map->set.view;
 	return 0;
 }
