@@ -10,6 +10,7 @@
 #include "config.h"
 #include "engine.h"
 #include "evict.h"
+#include "inplace.h"
 #include "load.h"
 #include "log.h"
 #include "map.h"
@@ -55,6 +56,11 @@ static enum chain_answer serve(const struct chain_fault *fault)
 	if (fault->write && !set->writable) {
 		set_put(set);
 		return CHAIN_FOREIGN;
+	}
+	if (set->in_place) {
+		err = inplace_fault(set, fault->addr);
+		set_put(set);
+		return err ? CHAIN_FOREIGN : CHAIN_SERVED;
 	}
 	i = (size_t)((char *)fault->addr - set->view) >> set->shift;
 	ahead_fault(set, i, config.readahead);

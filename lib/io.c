@@ -158,8 +158,6 @@ int io_open_fd(const char *uri, int fd, int oflags, const char *direct, struct s
 
 	if (uri)
 		return open_store(uri, fd, oflags, direct, store);
-	if (!plugin_has_driver("uring"))
-		return open_store("posix", fd, oflags, direct, store);
 	err = open_store("uring", fd, oflags, direct, store);
 	if (err != -EOPNOTSUPP)
 		return err;
@@ -388,6 +386,34 @@ int io_flush(struct store *s, struct io_count *count)
 	if (!s->driver.flush)
 		return 0;
 	err = call_driver(&c);
+	atomic_fetch_add_explicit(&count->flushes, 1, memory_order_relaxed);
+	if (err)
+		atomic_fetch_add_explicit(&count->write_errors, 1, memory_order_relaxed);
+	return err;
+}
+
+bool io_maps(const struct store *s)
+{
+	return s->driver.map;
+}
+
+int io_map(struct store *s, void *addr, size_t len, uint64_t off, int prot)
+{
+	return s->driver.map ? s->driver.map(s->handle, addr, len, off, prot) : -ENOTSUP;
+}
+
+int io_persist(struct store *s, void *addr, size_t len, struct io_count *count)
+{
+	bool alone = !(s->geom.caps & UMMAP_CAP_PARALLEL);
+	int err;
+
+	if (!s->driver.persist)
+		return io_flush(s, count);
+	if (alone)
+		futex_lock(&s->turn);
+	err = s->driver.persist(s->handle, addr, len);
+	if (alone)
+		futex_unlock(&s->turn);
 	atomic_fetch_add_explicit(&count->flushes, 1, memory_order_relaxed);
 	if (err)
 		atomic_fetch_add_explicit(&count->write_errors, 1, memory_order_relaxed);

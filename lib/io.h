@@ -43,4 +43,11 @@ int io_run_while(struct store *store, struct ummap_io *io, unsigned n, bool toge
 bool io_async(const struct store *store);
 int io_flush(struct store *store, struct io_count *count);
 
+/* Whether the driver can put pages in place at all. */
+bool io_maps(const struct store *store);
+/* Puts the store's own pages at addr; -ENOTSUP: not these. By a thread that has no other call on the store. */
+int io_map(struct store *store, void *addr, size_t len, uint64_t off, int prot);
+/* Makes durable what was stored into pages that are in place. */
+int io_persist(struct store *store, void *addr, size_t len, struct io_count *count);
+
 #endif
