@@ -149,8 +149,10 @@ int umadvise(void *addr, size_t len, int advice)
 static int check_pin(const struct range *r, int prot)
 {
 	const struct set *set = &r->map->set;
-	size_t most = set->budget ? set->budget : core_budget(set);
-	size_t more = 0, already = set->budget ? set->pinned : seg_pinned();
+	const struct share *share = set_share(set);
+	bool own = share->most < core_budget(set);
+	size_t most = own ? share->most : core_budget(set);
+	size_t more = 0, already = own ? share->pinned : seg_pinned();
 
 	for (size_t i = r->first; i < r->last && more <= most; i++)
 		more += seg_pins(set_seg(set, i)) ? 0 : set->seg_size;

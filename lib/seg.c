@@ -163,6 +163,8 @@ static int come_back(struct set *set, size_t i, struct seg *s, bool write)
 	if (!ahead)
 		cache_touch(&set->member, s, UMMAP_EV_RETURN);
 	add(*(ahead ? &set->stat.ahead_hits : &set->stat.standby_hits), 1);
+	if (ahead)
+		evict_expect(set);
 	return 0;
 }
 
@@ -211,9 +213,11 @@ static void count_pin(struct set *set, bool more)
 {
 	if (more) {
 		set->pinned += set->seg_size;
+		set_share(set)->pinned += set->seg_size;
 		pinned += set->seg_size;
 	} else {
 		set->pinned -= set->seg_size;
+		set_share(set)->pinned -= set->seg_size;
 		pinned -= set->seg_size;
 	}
 }
