@@ -360,7 +360,7 @@ Test(group, who_has_no_budget_gets_on)
 	touch(theirs, 0, SEGS);
 	/* One instruction, two segments. */
 	for (size_t i = 0; i + 1 < SEGS; i++)
-		check(*(const volatile uint16_t *)(mine + (i + 1) * SEG - 1) == 0);
+		check(((const volatile struct unaligned *)(mine + (i + 1) * SEG - 1))->value == 0);
 	check(held(theirs) >= 2 * MIB - 10 * SEG && held(theirs) + held(mine) <= 2 * MIB, "%zu", held(theirs));
 	check(umunmap(theirs, 0) == 0 && umunmap(mine, 0) == 0);
 }
