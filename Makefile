@@ -18,8 +18,17 @@ SANITIZE ?=
 override CFLAGS += $(SANITIZE)
 override LDFLAGS += $(SANITIZE) -pthread
 
+# Drivers that stand on a library are left out where it is not.
+HAVE = $(shell pkg-config --exists $(1) 2> /dev/null && echo 1)
+ifneq ($(call HAVE,liburing),)
+override CPPFLAGS += -DHAVE_LIBURING
+LIBS += $(shell pkg-config --libs liburing)
+else
+ABSENT += drivers/uring.c
+endif
+
 HEADERS = $(wildcard include/*.h)
-LIB_SRC = $(wildcard lib/*.c drivers/*.c policies/*.c)
+LIB_SRC = $(filter-out $(ABSENT),$(wildcard lib/*.c drivers/*.c policies/*.c))
 LIB_OBJ = $(LIB_SRC:%.c=$B/%.o)
 SONAME = libummap.so.$(SOMAJOR)
 SO = $B/libummap.so.$(VERSION)
@@ -56,7 +65,7 @@ $A: $(LIB_OBJ)
 
 $B/tests/test_%: tests/test_%.c $A
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Ilib $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $A -lcriterion
+	$(CC) $(CPPFLAGS) -Ilib $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $A $(LIBS) -lcriterion
 
 $B/tests/prog_%: tests/prog_%.c $(SO)
 	@mkdir -p $(@D)
@@ -64,7 +73,7 @@ $B/tests/prog_%: tests/prog_%.c $(SO)
 
 $B/bench/%: bench/%.c $(SO)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO) -lm
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO) -lm -luring
 
 $B/examples/%: examples/%.c $(SO)
 	@mkdir -p $(@D)
@@ -114,7 +123,7 @@ install: lib
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libummap.so
 	install -m 644 $A $(DESTDIR)$(LIBDIR)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
-		ummap.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap.pc
+		-e 's|@LIBS@|$(LIBS)|' ummap.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap.pc
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
 	install -m 644 $(wildcard man/*.7) $(DESTDIR)$(MANDIR)/man7

@@ -8,12 +8,15 @@
 #include <stdio.h>
 #include <string.h>
 
-extern const struct ummap_driver ummap_driver_posix, ummap_driver_fault;
+extern const struct ummap_driver ummap_driver_posix, ummap_driver_uring, ummap_driver_fault;
 extern const struct ummap_policy ummap_policy_fifo, ummap_policy_lifo, ummap_policy_plru,
 	ummap_policy_prnd, ummap_policy_wiro_f, ummap_policy_wiro_l;
 
 static const struct ummap_driver *const drivers[] = {
 	&ummap_driver_posix, &ummap_driver_fault,
+#ifdef HAVE_LIBURING
+	&ummap_driver_uring,
+#endif
 };
 
 /* In the order of UMMAP_PTYPE_*. */

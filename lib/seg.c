@@ -47,6 +47,16 @@ static void unlock(struct set *set, size_t i, struct seg *s)
 	seg_unlock(s);
 }
 
+static int make_writable(struct set *set, uint32_t frame)
+{
+	int err;
+
+	do
+		err = frame_make_writable(frame);
+	while (err == -ENOMEM && evict_shed(set));
+	return err;
+}
+
 /* The request that fills the frame of an absent segment; false: it is zeros, and filled with them now. */
 static bool load_request(struct set *set, size_t i, struct seg *s, char *home, struct ummap_io *io)
 {
@@ -63,12 +73,13 @@ static bool load_request(struct set *set, size_t i, struct seg *s, char *home, s
 	return true;
 }
 
-static int load(struct set *set, size_t i, struct seg *s, char *home)
+static int load(struct set *set, size_t i, struct seg *s, uint32_t frame)
 {
 	struct ummap_io io;
+	int err = make_writable(set, frame);
 
-	if (!load_request(set, i, s, home, &io))
-		return 0;
+	if (err || !load_request(set, i, s, frame_home(frame), &io))
+		return err;
 	return io_run(set->targets[seg_target(s)].store, &io, 1, false, &set->stat.io);
 }
 
@@ -78,8 +89,11 @@ static int publish(struct set *set, size_t i, uint32_t frame, bool writable)
 	int err;
 
 	do
-		err = engine_publish(set_view(set, i), frame_home(frame), set_view_len(set, i), writable);
+		err = engine_publish(set_view(set, i), frame_home(frame), set_view_len(set, i),
+				     frame_writable(frame), writable);
 	while (err == -ENOMEM && evict_shed(set));
+	if (!err)
+		frame_set_writable(frame, writable);
 	return err;
 }
 
@@ -175,7 +189,7 @@ static int bring_in(struct set *set, size_t i, struct seg *s, bool write)
 
 	if (frame == FRAME_NONE)
 		return -ENOMEM;
-	err = load(set, i, s, frame_home(frame));
+	err = load(set, i, s, frame);
 	if (!err) {
 		s->frame = frame;
 		seg_change(s, 0, SEG_VALID);
@@ -274,7 +288,9 @@ static unsigned prepare_batch(struct set *set, size_t i, size_t last, struct umm
 			break;
 		}
 		s->frame = evict_take_frame(set, true);
-		if (s->frame == FRAME_NONE) {
+		if (s->frame == FRAME_NONE || frame_make_writable(s->frame) < 0) {
+			if (s->frame != FRAME_NONE)
+				evict_return_frame(set, s->frame);
 			*full = true;
 			unlock(set, i + n, s);
 			break;
@@ -338,12 +354,9 @@ static int evict_one(struct set *set, size_t i, struct seg *s)
 	if (seg_has(s, SEG_DIRTY) || seg_pins(s))
 		return 0;
 	cache_remove(&set->member, s);
-	if (!seg_has(s, SEG_STANDBY)) {
-		if (engine_retract(set_view(set, i), frame_home(s->frame), set_view_len(set, i), false) < 0) {
-			cache_insert(&set->member, s, UMMAP_EV_READ);
-			return 0;
-		}
-		add(set->stat.evictions, 1);
+	if (!seg_has(s, SEG_STANDBY) && evict_home(set, i, s) < 0) {
+		cache_insert(&set->member, s, UMMAP_EV_READ);
+		return 0;
 	}
 	frame_release(evict_let_go(set, s));
 	return 0;
@@ -376,7 +389,7 @@ static int bring_to_standby(struct set *set, size_t i, struct seg *s)
 
 	if (frame == FRAME_NONE)
 		return -ENOMEM;
-	err = load(set, i, s, frame_home(frame));
+	err = load(set, i, s, frame);
 	if (err) {
 		evict_return_frame(set, frame);
 		return err;
@@ -430,6 +443,8 @@ int seg_lengthen(struct set *set, size_t size, struct store *store, uint64_t off
 		err = bring_to_standby(set, i, s);
 	else if (!seg_has(s, SEG_STANDBY))
 		err = retract_one(set, i, s);
+	if (!err)
+		err = make_writable(set, s->frame);
 	if (!err) {
 		io.buf = frame_home(s->frame) + len;
 		memset(io.buf, 0, more);
