@@ -71,8 +71,6 @@ struct cache_bytes cache_count(const struct member *m)
 /* What counts something is 0 already: so it was when another group ended here, and late looks see no other. */
 void cache_open(struct group *g, const struct ummap_policy *policy, void *p, size_t budget, size_t len)
 {
-	if (budget)
-		share_open(&g->own);
 	futex_lock(&lock);
 	g->share = budget ? &g->own : share_common();
 	g->budget = budget;
@@ -83,9 +81,12 @@ void cache_open(struct group *g, const struct ummap_policy *policy, void *p, siz
 	list_init(&g->clean);
 	list_init(&g->ahead);
 	list_init(&g->members);
+	list_init(&g->own.groups);
 	list_insert(&g->share->groups, &g->link);
 	g->share->group_count++;
 	futex_unlock(&lock);
+	if (budget)
+		share_open(&g->own);
 }
 
 void cache_close(struct group *g)

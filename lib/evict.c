@@ -2,8 +2,8 @@
 /*
  * Finds frames: free ones, ones of segments on standby, ones of segments that go there now; out of the share
  * that has to give. A place in the view loses its rights before its frame leaves, so that no store is lost; a
- * dirty frame is given away only after it was written. Reading ahead retires nothing. Segments are trylocked
- * only: the caller holds one already.
+ * dirty frame is given away only after it was written. Only faults ask for what is in use. Segments are
+ * trylocked only: the caller holds one already.
  */
 #include "evict.h"
 
@@ -199,9 +199,15 @@ static bool reclaim(struct asker *a, struct share *giver, bool unused)
 	return true;
 }
 
+static bool has_backlog(const struct share *share)
+{
+	return share->unwritten >= share->bytes / UNWRITTEN_PART;
+}
+
+/* What waits to be written becomes a supply of clean frames; more of it would not come sooner. */
 static bool has_supply(const struct share *share, size_t part)
 {
-	return share->clean + share->unwritten >= share->bytes / part;
+	return share->clean >= share->bytes / part || has_backlog(share);
 }
 
 /* Filling the supply takes several system calls a segment: a worker makes them while faults wait for I/O. */
@@ -248,14 +254,12 @@ void evict_expect(struct set *set)
 /* One step towards a frame, out of one share; false: it has nothing to give. */
 static bool make_room(struct asker *a, struct share *giver)
 {
-	bool backlog = giver->unwritten >= giver->bytes / UNWRITTEN_PART;
-
 	if (reclaim(a, giver, false))
 		return true;
-	/* What is in use stays, and nobody waits for writes. */
+	/* What is in use stays, unless a fault has asked for more on standby anyway. Nobody waits for writes. */
 	if (a->ahead)
-		return false;
-	if ((!backlog && retire(a->set, giver, false)) || retire(a->set, giver, true))
+		return giver->supplying && !has_supply(giver, STANDBY_PART) && retire(a->set, giver, false);
+	if ((!has_backlog(giver) && retire(a->set, giver, false)) || retire(a->set, giver, true))
 		return true;
 	/* Nothing clean is left. */
 	return writeback_share(giver) || reclaim(a, giver, true) || (giver->unwritten && writeback_wait()) ||

@@ -29,7 +29,6 @@ struct share *share_common(void)
 
 void share_open(struct share *share)
 {
-	list_init(&share->groups);
 	futex_lock(&lock);
 	list_insert(&shares, &share->link);
 	futex_unlock(&lock);
