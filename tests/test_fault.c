@@ -224,7 +224,7 @@ Test(fault, geometry_and_sizes)
 	cr_expect_eq(fault->resize(h, 99), 0);
 	cr_expect(probe.size == 99 && fault->size(h, &size) == 0 && size == 99);
 	cr_expect(fault->buffers(h, &geom, 1) == 0 && probe.pool == &geom);
-	cr_expect(!fault->submit && !fault->reap && !fault->map && !fault->persist);
+	cr_expect(!fault->map && !fault->persist);
 	fault->close(h);
 }
 
