@@ -17,6 +17,7 @@
 #include <string.h>
 
 #define PIECES_MAX 32 /* of one vectored request */
+#define CALL_THREADS 4 /* for drivers that must not run in a signal handler */
 
 struct store {
 	struct ummap_driver driver;  /* a copy, so that fields an older driver lacks are NULL */
@@ -123,6 +124,11 @@ static int open_store(const char *text, int fd, int oflags, const char *direct, 
 	if (!err && (oflags & UMMAP_O_WRITE) && (!s->driver.write || !(s->geom.caps & UMMAP_CAP_WRITE))) {
 		s->driver.close(s->handle);
 		err = fail(EACCES, "driver \"%s\" cannot write this store", d->scheme);
+	}
+	if (!err && !(s->geom.caps & UMMAP_CAP_FAULTSAFE)) {
+		err = worker_start_calls(CALL_THREADS);
+		if (err)
+			s->driver.close(s->handle);
 	}
 	if (err) {
 		free(s);
