@@ -111,11 +111,16 @@ struct ummap_driver {
 	int (*readv)(void *h, const struct iovec *iov, int n, uint64_t off);
 	int (*writev)(void *h, const struct iovec *iov, int n, uint64_t off);
 	/* Bytes of the store now, where that can change while it is open; called at any time, also beside a
-	 * transfer. NULL: as opened, or as written. */
+	 * transfer and inside a signal handler. NULL: as opened, or as written. */
 	int (*size)(void *h, uint64_t *size);
 	/* 1: a filter: it opens uri->next, and cannot do without. */
 	uint32_t filter;
 };
+
+/* What the file ummap-driver-SCHEME.so of a driver exports. */
+#pragma GCC visibility push(default)
+extern const struct ummap_driver ummap_driver;
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

@@ -15,6 +15,7 @@
 #include "plugin.h"
 #include "remap.h"
 #include "seg.h"
+#include "vars.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -181,7 +182,7 @@ static const char *driver_for(int fd)
 {
 	const struct ummap_driver *pmem;
 
-	if (config.driver_chosen || !inplace_suits(fd))
+	if (config.driver || !inplace_suits(fd))
 		return config.driver;
 	pmem = plugin_driver("pmem");
 	return pmem && pmem->map ? pmem->scheme : config.driver;
@@ -254,6 +255,14 @@ int ummap_open(const char *uri, size_t size, off_t offset, int prot,
 	if (!err)
 		err = make_mapping(&p, addr);
 	return api_leave(&g, err);
+}
+
+int ummap_setvar(const char *name, const char *value)
+{
+	struct guard g;
+
+	api_enter(&g);
+	return api_leave(&g, vars_set(name, value));
 }
 
 /* ---- umunmap, umremap ---- */

@@ -11,6 +11,7 @@
 #include "engine.h"
 #include "evict.h"
 #include "inplace.h"
+#include "load.h"
 #include "log.h"
 #include "map.h"
 #include "seg.h"
@@ -118,6 +119,7 @@ static void fork_child(void)
 	map_fork_child(forget_map);
 	cache_forget();
 	frame_forget();
+	load_forget();
 	worker_forget();
 	writeback_forget();
 	evict_forget();
@@ -142,10 +144,10 @@ static void at_exit(void)
 
 static int start_process(void)
 {
-	char why[200];
+	char why[400];
 	int err = config_load();
 
-	if (!err && io_check(config.driver, config.direct) < 0) {
+	if (!err && config.driver && io_check(config.driver, config.direct) < 0) {
 		snprintf(why, sizeof(why), "%s", fail_message());
 		err = fail(EINVAL, "UMMAP_DRIVER is \"%s\": %s", config.driver, why);
 	}

@@ -36,8 +36,10 @@ struct set_stat {
 
 /* A run of faults that follow one another (ahead.c). */
 struct stream {
-	size_t next;             /* the segment that would continue it */
-	size_t until;            /* read ahead as far as this */
+	size_t last;             /* where it stands */
+	long stride;             /* segments from one fault to the next; 0: only one was seen */
+	size_t until;            /* read ahead as far as this one */
+	unsigned seen;           /* faults, as far as they matter */
 	size_t window;           /* segments */
 	uint64_t used;           /* when it was last continued */
 };
