@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_pmem.c - the driver pmem: what is in the mapping and in the file, the calls other than umremap, and stores that
- * cannot be had.
+ * test_pmem.c - the driver pmem: what is in the mapping and in the file, the calls other than umremap, and
+ * stores that cannot be had.
  */
 #include <criterion/criterion.h>
 
