@@ -10,8 +10,6 @@ INCLUDEDIR ?= $(PREFIX)/include
 MANDIR ?= $(PREFIX)/share/man
 DOCDIR ?= $(PREFIX)/share/doc/libummap
 PLUGINDIR = $(LIBDIR)/ummap
-# What is no part of the library: the skeletons are for authors.
-ABSENT = drivers/skeleton.c policies/skeleton.c
 B ?= build
 CFLAGS ?= -O2 -g
 CC ?= gcc
@@ -23,21 +21,14 @@ SANITIZE ?=
 override CFLAGS += $(SANITIZE)
 override LDFLAGS += $(SANITIZE) -pthread
 
-# Drivers that stand on a library are left out where it is not.
-HAVE = $(shell pkg-config --exists $(1) 2> /dev/null && echo 1)
-ifneq ($(call HAVE,liburing),)
-override CPPFLAGS += -DHAVE_LIBURING
-LIBS += $(shell pkg-config --libs liburing)
-else
-ABSENT += drivers/uring.c
-endif
-
 HEADERS = $(wildcard include/*.h)
-# The place of pmem.c is then taken by a file that says so. `make PMEM=` builds as if libpmem2 were missing.
+# The skeletons are for authors. A driver whose library is missing gives way to a file that says so. `make PMEM= URING=` builds as if both were.
 PMEM := $(shell pkg-config --exists libpmem2 2> /dev/null && echo libpmem2)
-LIBS += $(if $(PMEM),$(shell pkg-config --libs $(PMEM)))
-ABSENT += $(if $(PMEM),%/absent_pmem.c %/test_absent_pmem.c,drivers/pmem.c tests/test_pmem%.c)
-LIB_SRC = $(filter-out $(ABSENT),$(wildcard lib/*.c drivers/*.c policies/*.c))
+URING := $(shell pkg-config --exists liburing 2> /dev/null && echo liburing)
+LEFT_OUT = %/skeleton.c $(if $(PMEM),%/absent_pmem.c %/test_absent_pmem.c,drivers/pmem.c tests/test_pmem%.c) \
+	$(if $(URING),%/absent_uring.c,drivers/uring.c tests/test_uring.c)
+LIB_SRC = $(filter-out $(LEFT_OUT),$(wildcard lib/*.c drivers/*.c policies/*.c))
+LIBS += $(if $(PMEM)$(URING),$(shell pkg-config --libs $(PMEM) $(URING)))
 LIB_OBJ = $(LIB_SRC:%.c=$B/%.o)
 SONAME = libummap.so.$(SOMAJOR)
 SO = $B/libummap.so.$(VERSION)
@@ -45,7 +36,7 @@ A = $B/libummap.a
 
 # tests/test_*.c: Criterion suites, linked with the archive so that rooms can be tested by themselves.
 # tests/prog_*.c: programs of their own, linked with the shared library: exit 0 pass, 77 skip, else fail.
-SUITES = $(patsubst tests/%.c,$B/tests/%,$(filter-out $(ABSENT),$(wildcard tests/test_*.c)))
+SUITES = $(patsubst tests/%.c,$B/tests/%,$(filter-out $(LEFT_OUT),$(wildcard tests/test_*.c)))
 PROGS = $(patsubst tests/%.c,$B/tests/%,$(wildcard tests/prog_*.c))
 # Drivers and policies as files, for the suites: the skeletons, and those of tests/plugins.
 PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard tests/plugins/*.c)) \

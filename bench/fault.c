@@ -25,7 +25,7 @@ static const unsigned kind_parts[KINDS] = {
 	[FILE_READ] = 1u << SEGV | 1u << COPY | 1u << PUBLISH_READ,
 	[FILE_WRITE] = 1u << SEGV | 1u << COPY | 1u << PUBLISH_WRITE,
 	[UPGRADE_WRITE] = 1u << SEGV | 1u << UPGRADE,
-	[STANDBY_READ] = 1u << SEGV | 1u << PUBLISH_READ,
+	[STANDBY_READ] = 1u << SEGV | 1u << PUBLISH_WRITE, /* it has its rights already */
 	[AHEAD_READ] = 1u << SEGV | 1u << PUBLISH_READ,
 };
 

@@ -19,7 +19,7 @@ enum part {
 	PUBLISH_READ,  /* mprotect to read-only at home, mremap into the view */
 	PUBLISH_WRITE, /* mremap into the view */
 	UPGRADE,       /* mprotect to writable in the view */
-	RETRACT,       /* mprotect to none, mremap home, mmap over the hole, mprotect to writable */
+	RETRACT,       /* mremap home, mmap over the hole */
 	PARTS
 };
 
@@ -163,6 +163,12 @@ static inline void *reserve(void *at, size_t len)
 	return p;
 }
 
+static inline void raw_take_back(char *place, char *home, size_t len)
+{
+	must(mremap(place, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, home) != MAP_FAILED, "mremap");
+	reserve(place, len);
+}
+
 static inline void raw_retract(struct raw *r)
 {
 	uint64_t start;
@@ -172,10 +178,7 @@ static inline void raw_retract(struct raw *r)
 		char *home = r->pool + i * r->seg, *place = r->view + r->order[i] * r->seg;
 
 		start = now_ns();
-		must(!mprotect(place, r->seg, PROT_NONE), "mprotect");
-		move(place, home, r->seg);
-		reserve(place, r->seg);
-		must(!mprotect(home, r->seg, PROT_READ | PROT_WRITE), "mprotect");
+		raw_take_back(place, home, r->seg);
 		r->samples[RETRACT][i] = now_ns() - start;
 	}
 }

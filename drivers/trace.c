@@ -2,10 +2,9 @@
 /*
  * trace - a filter that writes a line of CSV for each request to the next driver, when it is done.
  *
- * Each handle makes a file of its own: what was there before is never overwritten. Lines gather in a block
- * of memory, which goes to the file when it is full, after a flush, and at close. No request fails or waits
- * because the disk is full: lines that find no room are counted and lost, and room for a last line which
- * says so is set aside in time.
+ * Each handle makes a file of its own and overwrites none. Lines gather in a block of memory, which goes to the
+ * file when it is full, after a flush, and at close. No request fails because the disk is full: lines that
+ * find no room are counted and lost, and room for a last line which says so is set aside in time.
  *
  * The lock is held for putting a line into the block, and for writing that out. It is a futex, and nothing is
  * called that a fault-safe driver may not call, because requests run in signal handlers.
@@ -53,7 +52,6 @@ struct trace {
 	pid_t pid;                 /* the process that has opened it */
 	atomic_bool busy[IN_FLIGHT];
 	struct request requests[IN_FLIGHT];
-
 	_Atomic uint32_t lock;     /* of all below; 0 free, 1 taken, 2 taken and somebody may wait */
 	int fd;
 	bool made;                 /* the file is ours alone */
@@ -95,8 +93,6 @@ static void write_out(struct trace *t)
 {
 	size_t done = 0;
 
-	if (t->used == 0)
-		return;
 	if (syscall(SYS_fallocate, t->fd, FALLOC_FL_KEEP_SIZE, t->written, t->used + LAST_LINE) < 0 &&
 	    (errno == ENOSPC || errno == EDQUOT)) {
 		t->why = errno;
@@ -265,11 +261,12 @@ static int trace_resize(void *h, uint64_t size)
 {
 	struct trace *t = h;
 	struct request r = begin("resize", 0, size);
-	int err = t->next.resize ? t->next.resize(t->h, size) : -EOPNOTSUPP;
 
-	if (!err)
+	if (!t->next.resize)
+		return -EOPNOTSUPP;
+	if (finish(t, &r, t->next.resize(t->h, size)) == 0)
 		t->size = size;
-	return finish(t, &r, err);
+	return r.io.res;
 }
 
 static int trace_size(void *h, uint64_t *size)
@@ -289,8 +286,10 @@ static int trace_map(void *h, void *addr, size_t len, uint64_t off, int prot)
 	struct trace *t = h;
 	struct request r = begin("map", off, len);
 
+	if (!t->next.map)
+		return -EOPNOTSUPP;
 	t->shift = off - (uintptr_t)addr;
-	return finish(t, &r, t->next.map ? t->next.map(t->h, addr, len, off, prot) : -EOPNOTSUPP);
+	return finish(t, &r, t->next.map(t->h, addr, len, off, prot));
 }
 
 static int trace_persist(void *h, void *addr, size_t len)
@@ -298,7 +297,9 @@ static int trace_persist(void *h, void *addr, size_t len)
 	struct trace *t = h;
 	struct request r = begin("persist", (uintptr_t)addr + t->shift, len);
 
-	return finish(t, &r, t->next.persist ? t->next.persist(t->h, addr, len) : -EOPNOTSUPP);
+	if (!t->next.persist)
+		return trace_flush(h, r.io.off, len);
+	return finish(t, &r, t->next.persist(t->h, addr, len));
 }
 
 static int trace_buffers(void *h, void *base, size_t len)
@@ -394,8 +395,7 @@ static void begin_trace(struct trace *t, struct ummap_geom *geom)
 	t->size = geom->size;
 	t->pid = getpid();
 	t->opened = clock_ns();
-	t->used = strlen(HEADER);
-	memcpy(t->block, HEADER, t->used);
+	t->used = (size_t)(stpcpy(t->block, HEADER) - t->block);
 	write_out(t);
 }
 

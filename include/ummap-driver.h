@@ -96,8 +96,9 @@ struct ummap_driver {
 	int (*flush)(void *h, uint64_t off, uint64_t len);                     /* NULL: durable already */
 	int (*resize)(void *h, uint64_t size);                                 /* NULL: cannot */
 
-	/* Asynchronous transfers (UMMAP_CAP_ASYNC). submit: takes up to n, returns how many; 0: full, reap first.
-	 * reap: waits for at least min, returns up to max that are done. Buffers belong to the driver between. */
+	/* Asynchronous transfers (UMMAP_CAP_ASYNC). submit: starts up to n, returns how many; 0: full, reap first.
+	 * reap: waits for at least min, returns up to max that are done. Buffers belong to the driver between. A
+	 * thread reaps what it has submitted itself, and all of it; with PARALLEL several may do so at once. */
 	int (*submit)(void *h, struct ummap_io **io, unsigned n);
 	int (*reap)(void *h, struct ummap_io **done, unsigned max, unsigned min);
 	/* The memory that transfers will use, for drivers that register it. */

@@ -2,10 +2,10 @@
 /*
  * ummap-policy.h - for authors of policies: the code that proposes which resident segment goes first.
  *
- * A mapping has a policy object of its own. All calls but create and destroy run under one lock of the
- * library: no I/O, no allocation, no blocking. A policy sees faults, never hits: what it lets go by mistake
- * comes back from the standby list cheaply. It sees nodes only, and may keep them in lists by their two
- * links. See ummap-policy(3).
+ * A mapping, or a group of them, has a policy object of its own. All calls but create and destroy run under
+ * one lock of the library: no I/O, no allocation, no blocking. A policy sees faults, never hits: what it lets
+ * go by mistake comes back from the standby list cheaply. It sees nodes only, and may keep them in lists by
+ * their two links. See ummap-policy(3).
  */
 #ifndef UMMAP_POLICY_H
 #define UMMAP_POLICY_H

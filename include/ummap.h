@@ -84,9 +84,12 @@ struct ummap_attr {
 	unsigned flags;       /* UMMAP_CREATE */
 	const char *policy;   /* a policy by name, "fifo" or "prnd:seed=7"; NULL: ptype */
 	size_t budget;        /* bytes that this mapping may hold, inside the process's; 0: no bound of its own */
+	const char *group;    /* mappings that share policy and budget, by a name of at most 31 letters, digits,
+				 '-', '_', '.'; NULL: none. The first one makes the group with its policy and
+				 budget; others name none (UMMAP_PTYPE_FIFO), or the same */
 };
 
-#define UMMAP_ATTR_INIT { sizeof(struct ummap_attr), 0, -1, 1, UMMAP_PTYPE_FIFO, 0, NULL, 0 }
+#define UMMAP_ATTR_INIT { sizeof(struct ummap_attr), 0, -1, 1, UMMAP_PTYPE_FIFO, 0, NULL, 0, NULL }
 
 /*
  * As ummap, for any driver: "posix:/data/a", "posix:/data/a.{rank}?direct=never". attr NULL: the defaults.
@@ -159,7 +162,7 @@ struct umstat {
 	uint64_t standby_bytes;   /* now on standby, read ahead included */
 	uint64_t dirty_bytes;     /* now changed and not written */
 	uint64_t pinned_bytes;    /* now pinned */
-	uint64_t budget_bytes;    /* what may be held: this mapping's own, or the process's */
+	uint64_t budget_bytes;    /* what may be held: this mapping's own or its group's, or the process's */
 	uint64_t held_bytes;      /* process only: memory of all frames, free ones included */
 	uint64_t over_budget_peak;/* process only: the most by which held_bytes was over the budget */
 	uint64_t mappings;        /* process only: mappings that exist now */

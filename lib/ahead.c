@@ -17,7 +17,7 @@
 /* A run begins with so many segments, and one job loads about so many bytes. */
 #define WINDOW_MIN 2
 #define JOB_BYTES ((size_t)1 << 20)
-/* Part of the budget that a window may take. */
+/* Part of the budget, its group's or the process's, that a window may take. */
 #define WINDOW_PART 8
 /* Two faults that are farther apart than this many segments are not taken for the begin of a run. */
 #define STRIDE_MAX 256
@@ -121,8 +121,8 @@ static void advance(struct stream *r, size_t most, long *from, long *to)
 
 void ahead_fault(struct set *set, size_t i, size_t window)
 {
-	size_t most = min_size(max_size(window >> set->shift, WINDOW_MIN),
-			       (budget_bytes() / WINDOW_PART) >> set->shift);
+	size_t budget = min_size(budget_bytes(), set_share(set)->most);
+	size_t most = min_size(max_size(window >> set->shift, WINDOW_MIN), (budget / WINDOW_PART) >> set->shift);
 	long from = 0, to = 0, stride = 0, room;
 	struct stream *r;
 

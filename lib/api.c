@@ -9,6 +9,7 @@
 #include "config.h"
 #include "core.h"
 #include "engine.h"
+#include "group.h"
 #include "inplace.h"
 #include "log.h"
 #include "map.h"
@@ -93,30 +94,6 @@ static int check_plan(struct plan *p, void **addr)
 	return 0;
 }
 
-/* "prnd:seed=7": the policy's name, and what it may take from behind the colon. */
-static int make_policy(struct set *set, const struct ummap_attr *a)
-{
-	const char *name = a->policy ? a->policy : plugin_ptype(a->ptype);
-	size_t len = strcspn(name, ":");
-	const struct ummap_policy *policy = plugin_policy(name, len);
-	void *p;
-	int err;
-
-	if (!policy)
-		return -EINVAL;
-	err = policy->create(name[len] ? name + len + 1 : "", &p);
-	if (err)
-		return fail(-err, "policy \"%s\" cannot be made: %s", name, strerror(-err));
-	cache_join(&set->member, policy, p, set->seg_size);
-	return 0;
-}
-
-static void drop_policy(struct set *set)
-{
-	cache_leave(&set->member);
-	set->member.policy->destroy(set->member.p);
-}
-
 static int open_target(const struct plan *p, struct target *t)
 {
 	int oflags = (p->prot & PROT_WRITE ? UMMAP_O_WRITE : 0) |
@@ -143,12 +120,11 @@ static int build(struct map *map, const struct plan *p)
 	set->seg_size = p->attr.seg_size;
 	set->writable = p->prot & PROT_WRITE;
 	set->bulk = config.bulk_sync;
-	set->budget = p->attr.budget;
 	set->stored = remap_stored(set->targets[0].store, set->targets[0].offset, set->size);
 	err = set_create(set);
 	if (!err) {
 		set->view = engine_attach(set->size, set->seg_size);
-		err = set->view ? make_policy(set, &p->attr) :
+		err = set->view ? group_join(&set->member, &p->attr, set->seg_size) :
 				  fail(ENOMEM, "there is no address space for %zu bytes", set->size);
 		if (err) {
 			if (set->view)
@@ -169,7 +145,7 @@ static void demolish(struct map *map)
 	seg_forget(set, 0);
 	/* A fault on another mapping may have found one of our segments, and posted a job for it. */
 	set_quiesce(set);
-	drop_policy(set);
+	group_leave(&set->member);
 	engine_detach(set->view, set->size);
 	set_destroy(set);
 	map_close_old(map);

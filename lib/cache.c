@@ -1,44 +1,57 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Decides who goes next: within a mapping its policy does, between mappings the one whose resident segments
- * came longest ago gives first. Knows no frames, no storage, no view. One leaf lock around lists and
+ * Decides who goes next: within a group its policy does, between groups of a share the one whose resident
+ * segments came longest ago gives first. Knows no frames, no storage, no view. One leaf lock around lists and
  * policies; segments are only ever trylocked under it.
  */
 #include "cache.h"
 
-/* How many mappings are compared for one victim. */
+#include "owner.h"
+
+#include <assert.h>
+
+/* How many groups are compared for one victim. */
 #define SAMPLE 16
 /* An instruction may touch several segments at once; those that just came must not make room for each other. */
 #define RECENT 8
-/* Another mapping's frame is of the wrong size: take it only if it is this many times as cold. */
+/* Another group's frame is of the wrong size: take it only if it is this many times as cold. */
 #define WRONG_SIZE 2
 
-static struct member *members;        /* the ring; the pointer goes round */
-static size_t member_count;
 static _Atomic uint32_t lock;
 static uint64_t inserts;               /* the clock: faults that brought a segment in */
-static struct seg *recent[RECENT];
+static struct newcomer {
+	const struct seg *seg;
+	const struct share *share;
+} recent[RECENT];
 static size_t resident_count;
-static _Atomic size_t clean_bytes, unwritten_bytes, ahead_bytes;
+
+/* What is looked for. */
+struct search {
+	struct share *share;             /* here */
+	const struct member *wanted;     /* for this mapping */
+	bool clean;                      /* unchanged ones only */
+	struct seg *(*take)(const struct search *, struct group *, struct member **from);
+};
 
 static struct seg *seg_of(struct ummap_node *node)
 {
 	return container_of(node, struct seg, node);
 }
 
-size_t cache_clean_bytes(void)
+static struct group *group_of(struct ummap_node *link)
 {
-	return atomic_load_explicit(&clean_bytes, memory_order_relaxed);
+	return container_of(link, struct group, link);
 }
 
-size_t cache_unwritten_bytes(void)
+static struct member *member_of(struct ummap_node *link)
 {
-	return atomic_load_explicit(&unwritten_bytes, memory_order_relaxed);
+	return container_of(link, struct member, link);
 }
 
-size_t cache_ahead_bytes(void)
+/* Under the lock: whose of the group's mappings s is. */
+static struct member *owner(struct group *g, const struct seg *s)
 {
-	return atomic_load_explicit(&ahead_bytes, memory_order_relaxed);
+	return g->member_count == 1 ? member_of(g->members.next) : owner_of(s);
 }
 
 struct cache_bytes cache_count(const struct member *m)
@@ -53,109 +66,176 @@ struct cache_bytes cache_count(const struct member *m)
 	return b;
 }
 
-void cache_join(struct member *m, const struct ummap_policy *policy, void *p, size_t len)
+/* ---- Groups and members ---- */
+
+/* What counts something is 0 already: so it was when another group ended here, and late looks see no other. */
+void cache_open(struct group *g, const struct ummap_policy *policy, void *p, size_t budget, size_t len)
 {
-	m->policy = policy;
-	m->p = p;
-	m->len = len;
-	list_init(&m->clean);
-	list_init(&m->dirty);
-	list_init(&m->ahead);
 	futex_lock(&lock);
-	m->mean = inserts;
-	member_count++;
-	if (members) {
-		m->next = members;
-		m->prev = members->prev;
-		m->prev->next = m;
-		m->next->prev = m;
-	} else {
-		m->next = m->prev = members = m;
-	}
+	g->share = budget ? &g->own : share_common();
+	g->budget = budget;
+	g->policy = policy;
+	g->p = p;
+	g->len = len;
+	g->mean = inserts;
+	list_init(&g->clean);
+	list_init(&g->ahead);
+	list_init(&g->members);
+	list_init(&g->own.groups);
+	list_insert(&g->share->groups, &g->link);
+	g->share->group_count++;
+	futex_unlock(&lock);
+	if (budget)
+		share_open(&g->own);
+}
+
+void cache_close(struct group *g)
+{
+	futex_lock(&lock);
+	assert(!g->member_count && !g->hidden && !g->resident && !g->changed && !g->own.bytes && !g->own.pinned);
+	list_remove(&g->link);
+	g->share->group_count--;
+	futex_unlock(&lock);
+	if (g->budget)
+		share_close(&g->own);
+}
+
+/* Under the lock: each mapping of the group has to get on. */
+static void set_most(struct group *g)
+{
+	size_t most = g->budget;
+
+	for (struct ummap_node *n = g->members.next; n != &g->members; n = n->next)
+		most = max_size(most, FRAMES_MIN * member_of(n)->len);
+	g->own.most = most;
+}
+
+void cache_join(struct member *m, struct group *g, size_t len)
+{
+	futex_lock(&lock);
+	m->group = g;
+	m->len = len;
+	list_init(&m->dirty);
+	list_insert(&g->members, &m->link);
+	g->member_count++;
+	set_most(g);
 	futex_unlock(&lock);
 }
 
 void cache_leave(struct member *m)
 {
 	futex_lock(&lock);
-	member_count--;
-	if (m->next == m) {
-		members = NULL;
-	} else {
-		m->next->prev = m->prev;
-		m->prev->next = m->next;
-		if (members == m)
-			members = m->next;
-	}
+	list_remove(&m->link);
+	m->group->member_count--;
+	set_most(m->group);
+	futex_unlock(&lock);
+}
+
+bool cache_own(struct member *m, const struct seg *segs, size_t n)
+{
+	bool ok;
+
+	futex_lock(&lock);
+	ok = owner_add(segs, n * sizeof(*segs), m);
+	futex_unlock(&lock);
+	return ok;
+}
+
+void cache_disown(struct member *m)
+{
+	futex_lock(&lock);
+	owner_drop(m);
 	futex_unlock(&lock);
 }
 
 void cache_hide(struct member *m, bool hidden)
 {
 	futex_lock(&lock);
+	m->group->hidden += hidden;
+	m->group->hidden -= m->hidden;
 	m->hidden = hidden;
 	futex_unlock(&lock);
 }
 
 void cache_forget(void)
 {
-	members = NULL;
-	member_count = 0;
 	lock = 0;
+	share_forget();
+	owner_forget();
 	resident_count = 0;
-	clean_bytes = unwritten_bytes = ahead_bytes = 0;
 	for (unsigned i = 0; i < RECENT; i++)
-		recent[i] = NULL;
+		recent[i].seg = NULL;
 }
+
+/* ---- Segments come and go ---- */
 
 void cache_insert(struct member *m, struct seg *s, enum ummap_event why)
 {
+	struct group *g = m->group;
+
 	futex_lock(&lock);
-	m->policy->insert(m->p, &s->node, why);
+	g->policy->insert(g->p, &s->node, why);
 	m->resident++;
+	g->resident++;
+	g->share->resident++;
 	resident_count++;
-	if (seg_has(s, SEG_DIRTY))
+	if (seg_has(s, SEG_DIRTY)) {
 		m->changed++;
-	recent[inserts++ % RECENT] = s;
-	m->mean += (inserts - m->mean) / m->resident;
+		g->changed++;
+	}
+	recent[inserts++ % RECENT] = (struct newcomer){ s, g->share };
+	g->mean += (inserts - g->mean) / g->resident;
 	futex_unlock(&lock);
 }
 
 void cache_touch(struct member *m, struct seg *s, enum ummap_event why)
 {
+	struct group *g = m->group;
+
 	futex_lock(&lock);
-	if (why == UMMAP_EV_DIRTIED)
+	if (why == UMMAP_EV_DIRTIED) {
 		m->changed++;
-	else if (why == UMMAP_EV_CLEANED)
+		g->changed++;
+	} else if (why == UMMAP_EV_CLEANED) {
 		m->changed--;
-	if (m->policy->touch)
-		m->policy->touch(m->p, &s->node, why);
+		g->changed--;
+	}
+	if (g->policy->touch)
+		g->policy->touch(g->p, &s->node, why);
 	futex_unlock(&lock);
 }
 
 /* Under the lock. */
 static void remove_resident(struct member *m, struct seg *s)
 {
-	m->policy->remove(m->p, &s->node);
+	struct group *g = m->group;
+
+	g->policy->remove(g->p, &s->node);
 	m->resident--;
+	g->resident--;
+	g->share->resident--;
 	resident_count--;
-	if (seg_has(s, SEG_DIRTY))
+	if (seg_has(s, SEG_DIRTY)) {
 		m->changed--;
+		g->changed--;
+	}
 }
 
 /* Under the lock. */
 static void remove_standby(struct member *m, struct seg *s)
 {
+	struct share *share = m->group->share;
+
 	list_remove(&s->node);
 	if (seg_has(s, SEG_AHEAD)) {
 		m->prefetched--;
-		ahead_bytes -= m->len;
+		share->ahead -= m->len;
 	} else if (seg_has(s, SEG_DIRTY)) {
 		m->unwritten--;
-		unwritten_bytes -= m->len;
+		share->unwritten -= m->len;
 	} else {
 		m->standby--;
-		clean_bytes -= m->len;
+		share->clean -= m->len;
 	}
 }
 
@@ -171,78 +251,100 @@ void cache_remove(struct member *m, struct seg *s)
 
 void cache_stand(struct member *m, struct seg *s, enum standby how)
 {
+	struct group *g = m->group;
+
 	futex_lock(&lock);
 	switch (how) {
 	case STANDBY_CLEAN:
 	case STANDBY_FIRST:
-		list_insert(how == STANDBY_CLEAN ? &m->clean : m->clean.next, &s->node);
+		list_insert(how == STANDBY_CLEAN ? &g->clean : g->clean.next, &s->node);
 		m->standby++;
-		clean_bytes += m->len;
+		g->share->clean += m->len;
 		break;
 	case STANDBY_DIRTY:
 		list_insert(&m->dirty, &s->node);
 		m->unwritten++;
-		unwritten_bytes += m->len;
+		g->share->unwritten += m->len;
 		break;
 	case STANDBY_AHEAD:
-		list_insert(&m->ahead, &s->node);
+		list_insert(&g->ahead, &s->node);
 		m->prefetched++;
-		ahead_bytes += m->len;
+		g->share->ahead += m->len;
 		break;
 	}
 	futex_unlock(&lock);
 }
 
-static bool is_recent(const struct seg *s)
-{
-	uint64_t n = resident_count > RECENT ? RECENT : resident_count ? resident_count - 1 : 0;
+/* ---- Who goes next ---- */
 
-	for (uint64_t i = 1; i <= n && i <= inserts; i++) {
-		if (recent[(inserts - i) % RECENT] == s)
+/* A share that makes room for itself always has something that may go. */
+static bool is_recent(const struct search *search, const struct seg *s)
+{
+	bool own = search->wanted->group->share == search->share;
+	size_t there = own ? search->share->resident : resident_count;
+
+	for (uint64_t i = 1; i <= RECENT && i <= inserts && there > 1; i++) {
+		const struct newcomer *r = &recent[(inserts - i) % RECENT];
+
+		if (own && r->share != search->share)
+			continue;
+		if (r->seg == s)
 			return true;
+		there--;
 	}
 	return false;
 }
 
-/* The first of a standby list that nobody has locked. */
-static struct seg *lock_first(struct ummap_node *list)
+/* The first of a group's standby list that nobody has locked. */
+static struct seg *lock_first(struct group *g, struct ummap_node *list, struct member **from)
 {
+	if (g->hidden == g->member_count)
+		return NULL;
 	for (struct ummap_node *n = list->next; n != list; n = n->next) {
-		if (seg_trylock(seg_of(n)))
-			return seg_of(n);
+		struct seg *s = seg_of(n);
+		struct member *m = owner(g, s);
+
+		if (!m->hidden && seg_trylock(s)) {
+			remove_standby(m, s);
+			*from = m;
+			return s;
+		}
 	}
 	return NULL;
 }
 
-/* Everything on the clean list is clean, whether that matters or not. */
-static struct seg *take_clean(struct member *m, bool clean __attribute__((unused)))
+static struct seg *take_clean(const struct search *search, struct group *g, struct member **from)
 {
-	struct seg *s = m->standby && !m->hidden ? lock_first(&m->clean) : NULL;
+	(void)search;
+	return lock_first(g, &g->clean, from);
+}
 
-	if (s)
-		remove_standby(m, s);
-	return s;
+static struct seg *take_ahead(const struct search *search, struct group *g, struct member **from)
+{
+	(void)search;
+	return lock_first(g, &g->ahead, from);
 }
 
 /* A first look without the segment's lock saves taking it; the look that counts is the one under it. */
-static bool may_go(const struct seg *s, bool clean)
+static bool may_go(const struct search *search, const struct seg *s)
 {
-	return !seg_pins(s) && !is_recent(s) && !(clean && seg_has(s, SEG_DIRTY));
+	return !seg_pins(s) && !is_recent(search, s) && !(search->clean && seg_has(s, SEG_DIRTY));
 }
 
-static struct seg *take_victim(struct member *m, bool clean)
+static struct seg *take_victim(const struct search *search, struct group *g, struct member **from)
 {
 	struct ummap_node *n = NULL;
 
-	if (m->hidden || m->resident == 0 || (clean && m->changed >= m->resident))
+	if (g->hidden == g->member_count || g->resident == 0 || (search->clean && g->changed >= g->resident))
 		return NULL;
-	while ((n = m->policy->pick(m->p, n))) {
+	while ((n = g->policy->pick(g->p, n))) {
 		struct seg *s = seg_of(n);
 
-		if (!may_go(s, clean) || !seg_trylock(s))
+		if (!may_go(search, s) || owner(g, s)->hidden || !seg_trylock(s))
 			continue;
-		if (may_go(s, clean)) {
-			remove_resident(m, s);
+		if (may_go(search, s)) {
+			*from = owner(g, s);
+			remove_resident(*from, s);
 			return s;
 		}
 		seg_unlock(s);
@@ -251,109 +353,112 @@ static struct seg *take_victim(struct member *m, bool clean)
 }
 
 /* How long ago its segments came; a frame of another size is worth less to `wanted`. */
-static uint64_t coldness(const struct member *m, const struct member *wanted)
+static uint64_t coldness(const struct group *g, const struct member *wanted)
 {
-	uint64_t age = inserts - m->mean + 1;
+	uint64_t age = inserts - g->mean + 1;
 
-	return m->len == wanted->len ? age * WRONG_SIZE : age;
+	return g->len == wanted->len ? age * WRONG_SIZE : age;
 }
 
-/* Under the lock: tries members from the coldest on until one gives. */
-static struct seg *take_coldest(const struct member *wanted, bool clean,
-				struct seg *(*take)(struct member *, bool), struct member **from)
+/* Under the lock: tries groups from the coldest on until one gives. */
+static struct seg *take_coldest(const struct search *search, struct member **from)
 {
-	struct member *sample[SAMPLE], *m = members;
+	struct ummap_node *ring = &search->share->groups, *at = ring->next;
+	struct group *sample[SAMPLE];
 	unsigned n = 0;
 
-	do {
-		sample[n++] = m;
-		m = m->next;
-	} while (m != members && n < SAMPLE);
-	members = m;
+	for (; at != ring && n < SAMPLE; at = at->next)
+		sample[n++] = group_of(at);
+	if (at != ring) {
+		list_remove(ring);
+		list_insert(at, ring);
+	}
 	while (n > 0) {
 		unsigned best = 0;
 		struct seg *s;
 
 		for (unsigned i = 1; i < n; i++) {
-			if (coldness(sample[i], wanted) > coldness(sample[best], wanted))
+			if (coldness(sample[i], search->wanted) > coldness(sample[best], search->wanted))
 				best = i;
 		}
-		s = take(sample[best], clean);
-		if (s) {
-			*from = sample[best];
+		s = search->take(search, sample[best], from);
+		if (s)
 			return s;
-		}
 		sample[best] = sample[--n];
 	}
 	return NULL;
 }
 
 /* One sample may hold nothing where another does: go on until the ring has gone round. */
-static struct seg *take_any(struct member *wanted, bool only, bool clean,
-			    struct seg *(*take)(struct member *, bool), struct member **from)
+static struct seg *take_any(const struct search *search, struct member **from)
 {
 	struct seg *s = NULL;
 
 	futex_lock(&lock);
-	if (only) {
-		s = take(wanted, clean);
-		*from = wanted;
+	for (size_t seen = 0; !s && seen < search->share->group_count; seen += SAMPLE)
+		s = take_coldest(search, from);
+	futex_unlock(&lock);
+	return s;
+}
+
+struct seg *cache_reclaim(struct share *share, const struct member *wanted, struct member **from)
+{
+	struct search search = { .share = share, .wanted = wanted, .take = take_clean };
+
+	return share->clean ? take_any(&search, from) : NULL;
+}
+
+struct seg *cache_victim(struct share *share, const struct member *wanted, bool clean, struct member **from)
+{
+	struct search search = { .share = share, .wanted = wanted, .clean = clean, .take = take_victim };
+
+	return take_any(&search, from);
+}
+
+struct seg *cache_reclaim_ahead(struct share *share, const struct member *wanted, struct member **from)
+{
+	struct search search = { .share = share, .wanted = wanted, .take = take_ahead };
+
+	return share->ahead ? take_any(&search, from) : NULL;
+}
+
+/* Under the lock. */
+static struct seg *lock_unwritten(struct member *m, uint64_t now)
+{
+	if (m->hidden || now < m->retry)
+		return NULL;
+	for (struct ummap_node *n = m->dirty.next; n != &m->dirty; n = n->next) {
+		if (seg_trylock(seg_of(n)))
+			return seg_of(n);
 	}
-	for (size_t seen = 0; !only && !s && seen < member_count; seen += SAMPLE)
-		s = take_coldest(wanted, clean, take, from);
+	return NULL;
+}
+
+struct seg *cache_unwritten(struct member *m, uint64_t now)
+{
+	struct seg *s;
+
+	futex_lock(&lock);
+	s = lock_unwritten(m, now);
 	futex_unlock(&lock);
 	return s;
 }
 
-struct seg *cache_reclaim(struct member *wanted, bool only, struct member **from)
-{
-	if (cache_clean_bytes() == 0)
-		return NULL;
-	return take_any(wanted, only, false, take_clean, from);
-}
-
-struct seg *cache_victim(struct member *wanted, bool only, bool clean, struct member **from)
-{
-	return take_any(wanted, only, clean, take_victim, from);
-}
-
-struct seg *cache_reclaim_ahead(struct member **from)
+struct seg *cache_unwritten_any(struct share *share, uint64_t now, struct member **from)
 {
 	struct seg *s = NULL;
-	struct member *m;
 
-	if (cache_ahead_bytes() == 0)
+	if (!share->unwritten)
 		return NULL;
 	futex_lock(&lock);
-	m = members;
-	do {
-		if (m->prefetched && !m->hidden)
-			s = lock_first(&m->ahead);
-		if (s) {
-			remove_standby(m, s);
-			*from = m;
+	for (struct ummap_node *g = share->groups.next; !s && g != &share->groups; g = g->next) {
+		struct ummap_node *members = &group_of(g)->members;
+
+		for (struct ummap_node *m = members->next; !s && m != members; m = m->next) {
+			*from = member_of(m);
+			s = lock_unwritten(*from, now);
 		}
-		m = m->next;
-	} while (!s && m != members);
-	futex_unlock(&lock);
-	return s;
-}
-
-struct seg *cache_unwritten(struct member *one, uint64_t now, struct member **from)
-{
-	struct seg *s = NULL;
-	struct member *m;
-
-	if (cache_unwritten_bytes() == 0)
-		return NULL;
-	futex_lock(&lock);
-	m = one ? one : members;
-	do {
-		if (m->unwritten && !m->hidden && now >= m->retry)
-			s = lock_first(&m->dirty);
-		*from = m;
-		m = m->next;
-	} while (!s && !one && m != members);
+	}
 	futex_unlock(&lock);
 	return s;
 }

@@ -5,20 +5,36 @@
 
 #include "list.h"
 #include "segment.h"
+#include "share.h"
+
+/* An instruction may touch this many segments at once; with fewer frames it would never get on. */
+#define FRAMES_MIN 4
+
+/* Mappings under one policy: those of a named group, or one that stands alone. */
+struct group {
+	struct share *share;          /* its own, or the common one */
+	struct share own;
+	size_t budget;                /* as it was asked for; 0: none */
+	const struct ummap_policy *policy;
+	void *p;                      /* the policy's object */
+	size_t len;                   /* of most of its frames */
+	struct ummap_node clean, ahead; /* standby lists, oldest first */
+	size_t resident, changed;     /* segments in the view, and how many of them are changed */
+	uint64_t mean;                /* about when its resident segments came, in faults of the process */
+	struct ummap_node members;
+	size_t member_count, hidden;  /* mappings, and how many of them give nothing just now */
+	struct ummap_node link;       /* in its share */
+};
 
 /* The cache's part of a mapping. All fields are the cache's once it has joined. */
 struct member {
-	const struct ummap_policy *policy;
-	void *p;                      /* the policy's object */
+	struct group *group;
 	size_t len;                   /* of a frame */
-	struct ummap_node clean, dirty, ahead; /* standby lists, oldest first */
-	size_t resident, changed;     /* segments in the view, and how many of them are changed */
-	size_t standby, unwritten;    /* segments on the clean and on the dirty list */
-	size_t prefetched;            /* segments on the ahead list */
-	uint64_t mean;                /* about when its resident segments came, in faults of the process */
+	struct ummap_node dirty;      /* what waits to be written, oldest first */
+	size_t resident, changed, standby, unwritten, prefetched; /* segments, as in group and share */
 	bool hidden;                  /* gives nothing just now */
 	_Atomic uint64_t retry;       /* no write of a dirty one before this time: the last one failed */
-	struct member *next, *prev;   /* the ring of members */
+	struct ummap_node link;       /* in its group */
 };
 
 /* Where a segment stands when it is on standby. */
@@ -29,8 +45,14 @@ enum standby {
 	STANDBY_AHEAD
 };
 
-void cache_join(struct member *m, const struct ummap_policy *policy, void *p, size_t len);
+/* A group without members begins and ends. Its memory stays a group's for ever: a late look is harmless. */
+void cache_open(struct group *g, const struct ummap_policy *policy, void *p, size_t budget, size_t len);
+void cache_close(struct group *g);
+void cache_join(struct member *m, struct group *g, size_t len);
 void cache_leave(struct member *m);
+/* The n headers from segs on are m's, until it disowns all that it has. false: no memory. */
+bool cache_own(struct member *m, const struct seg *segs, size_t n);
+void cache_disown(struct member *m);
 /* A hidden member's segments are not picked, for any purpose. */
 void cache_hide(struct member *m, bool hidden);
 /* In a forked child: nobody is a member. */
@@ -46,25 +68,22 @@ void cache_remove(struct member *m, struct seg *s);
 void cache_stand(struct member *m, struct seg *s, enum standby how);
 
 /*
- * The segment to let go: locked, and removed from where it was. `wanted` is the mapping that needs room,
- * `only`: from nobody else. *from: whose it is. NULL: there is none now.
+ * The segment of a share to let go: locked, and removed from where it was. `wanted` is the mapping that needs
+ * room. *from: whose it is. NULL: there is none now.
  */
-struct seg *cache_reclaim(struct member *wanted, bool only, struct member **from);
+struct seg *cache_reclaim(struct share *share, const struct member *wanted, struct member **from);
 /* A resident one, for standby; with clean, an unchanged one only. */
-struct seg *cache_victim(struct member *wanted, bool only, bool clean, struct member **from);
-/* A segment of m that was read ahead and is not asked for yet: let go before it was used. */
-struct seg *cache_reclaim_ahead(struct member **from);
-/* The oldest dirty one on standby; it stays in its list. Of m, or of any mapping if m is NULL. */
-struct seg *cache_unwritten(struct member *m, uint64_t now, struct member **from);
+struct seg *cache_victim(struct share *share, const struct member *wanted, bool clean, struct member **from);
+/* One that was read ahead and is not asked for yet: let go before it was used. */
+struct seg *cache_reclaim_ahead(struct share *share, const struct member *wanted, struct member **from);
+/* The oldest dirty one on standby, locked; it stays in its list. Of m, or of any mapping of a share. */
+struct seg *cache_unwritten(struct member *m, uint64_t now);
+struct seg *cache_unwritten_any(struct share *share, uint64_t now, struct member **from);
 /* Bytes of a mapping that are in the view, on standby (of any kind), and changed. */
 struct cache_bytes {
 	size_t resident, standby, dirty;
 };
 
 struct cache_bytes cache_count(const struct member *m);
-/* Bytes on the standby lists of all: clean ones, and ones that wait to be written. */
-size_t cache_clean_bytes(void);
-size_t cache_unwritten_bytes(void);
-size_t cache_ahead_bytes(void);
 
 #endif

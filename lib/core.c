@@ -10,6 +10,7 @@
 #include "config.h"
 #include "engine.h"
 #include "evict.h"
+#include "group.h"
 #include "inplace.h"
 #include "load.h"
 #include "log.h"
@@ -117,12 +118,12 @@ static void forget_map(struct map *map)
 static void fork_child(void)
 {
 	map_fork_child(forget_map);
+	group_forget();
 	cache_forget();
 	frame_forget();
 	load_forget();
 	worker_forget();
 	writeback_forget();
-	evict_forget();
 	seg_fork();
 	chain_forget();
 	memset(&ended, 0, sizeof(ended));
@@ -198,13 +199,14 @@ void core_note_mapping(const struct set *set)
 
 	if (evict_limit(set) > budget_bytes() && !atomic_exchange(&told_small, true))
 		log_line(LOG_WARN, "core", "a budget of %zu bytes is less than %d segments of %zu; %zu are used",
-			 budget_bytes(), EVICT_FRAMES_MIN, set->seg_size, evict_limit(set));
+			 budget_bytes(), FRAMES_MIN, set->seg_size, evict_limit(set));
 	if (most < budget_bytes() && most < set->size && !atomic_exchange(&told_places, true))
 		log_line(LOG_WARN, "core", "vm.max_map_count bounds segments of %zu bytes to %zu MiB in memory; "
 			 "larger segments, or a larger vm.max_map_count, have more", set->seg_size, most >> 20);
 }
 
-void core_stat_map(const struct map *map, struct umstat *st)
+/* Adds what one mapping counts. */
+static void count(const struct map *map, struct umstat *st)
 {
 	const struct set *set = &map->set;
 	const struct set_stat *s = &set->stat;
@@ -230,13 +232,20 @@ void core_stat_map(const struct map *map, struct umstat *st)
 	st->standby_bytes += b.standby;
 	st->dirty_bytes += b.dirty;
 	st->pinned_bytes += set->pinned;
-	st->budget_bytes = set->budget ? set->budget : budget_bytes();
+}
+
+void core_stat_map(const struct map *map, struct umstat *st)
+{
+	size_t budget = map->set.member.group->budget;
+
+	count(map, st);
+	st->budget_bytes = budget ? budget : budget_bytes();
 }
 
 void core_stat_ending(const struct map *map)
 {
 	futex_lock(&starting);
-	core_stat_map(map, &ended);
+	count(map, &ended);
 	ended.resident_bytes = ended.standby_bytes = ended.dirty_bytes = ended.pinned_bytes = 0;
 	futex_unlock(&starting);
 }
@@ -250,7 +259,7 @@ void core_stat_process(struct umstat *st)
 	*st = ended;
 	futex_unlock(&starting);
 	for (size_t n = 0; (map = map_get_nth(n)); n++) {
-		core_stat_map(map, st);
+		count(map, st);
 		set_put(&map->set);
 		st->mappings++;
 	}

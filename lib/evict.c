@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Finds frames: free ones, ones of segments on standby, ones of segments that go there now. A place in the
- * view loses its rights before its frame leaves, so that no store is lost; a dirty frame is given away only
- * after it was written. Segments are trylocked only: the caller holds one already.
+ * Finds frames: free ones, ones of segments on standby, ones of segments that go there now; out of the share
+ * that has to give. A place in the view loses its rights before its frame leaves, so that no store is lost; a
+ * dirty frame is given away only after it was written. Only faults ask for what is in use. Segments are
+ * trylocked only: the caller holds one already.
  */
 #include "evict.h"
 
@@ -14,7 +15,7 @@
 #include <sched.h>
 #include <ummap.h>
 
-/* Parts of the budget: kept on standby, as a supply for faults and a second chance for what a policy
+/* Parts of what a share holds: kept on standby, as a supply for faults and a second chance for what a policy
  * misjudged; when to fill it up again; changed ones that may wait to be written there; and how many of these
  * make it worth waking a worker. */
 #define STANDBY_PART 8
@@ -25,21 +26,34 @@
 /* How often a thread tries again when every frame is in somebody's hands. */
 #define PATIENCE 10000
 
-static _Atomic bool supplying;
+/* Who needs a frame, and how far it has come. */
+struct asker {
+	struct set *set;
+	size_t limit;    /* of the process */
+	bool ahead;      /* it only reads ahead */
+	bool charged;    /* its share has promised it the frame's bytes */
+	uint32_t frame;
+};
 
 size_t evict_limit(const struct set *set)
 {
-	return max_size(budget_bytes(), EVICT_FRAMES_MIN * set->seg_size);
+	return max_size(budget_bytes(), FRAMES_MIN * set->seg_size);
 }
 
-/* A segment that is in no list gives up its frame, whose contents are in storage or not wanted. */
-uint32_t evict_let_go(struct set *set, struct seg *s)
+/* A segment that is in no list gives up its frame, whose contents are in storage or not wanted. The frame stays
+ * charged. */
+static uint32_t let_go(struct set *set, struct seg *s)
 {
 	if (seg_has(s, SEG_AHEAD))
 		add(set->stat.ahead_waste, 1);
 	seg_change(s, SEG_VALID | SEG_STANDBY | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD, 0);
-	set->bytes -= set->seg_size;
 	return s->frame;
+}
+
+uint32_t evict_let_go(struct set *set, struct seg *s)
+{
+	set_share(set)->bytes -= set->seg_size;
+	return let_go(set, s);
 }
 
 static void put_back(struct set *set, struct seg *s)
@@ -70,16 +84,27 @@ static bool discard(struct set *set, size_t i, struct seg *s)
 	return true;
 }
 
+/* Out of any share: those without a budget come first. */
+static struct seg *any_victim(const struct set *wanted, bool clean, struct member **from)
+{
+	struct share *share;
+	struct seg *s = NULL;
+
+	for (size_t n = 0; !s && (share = share_nth(n)); n++)
+		s = cache_victim(share, &wanted->member, clean, from);
+	return s;
+}
+
 /* There is no mapping left to move a frame with: drops a segment where it stands. */
 bool evict_shed(struct set *wanted)
 {
 	struct member *m;
-	struct seg *s = cache_victim(&wanted->member, false, true, &m);
+	struct seg *s = any_victim(wanted, true, &m);
 	struct set *set;
 	bool done;
 
 	if (!s)
-		s = cache_victim(&wanted->member, false, false, &m);
+		s = any_victim(wanted, false, &m);
 	if (!s)
 		return false;
 	set = set_of(m);
@@ -127,10 +152,10 @@ int evict_to_standby(struct set *set, size_t i, struct seg *s)
 }
 
 /* Sends a resident segment to standby, so that its frame can be had. */
-static bool retire(struct set *wanted, bool only, bool clean)
+static bool retire(struct set *wanted, struct share *giver, bool clean)
 {
 	struct member *m;
-	struct seg *s = cache_victim(&wanted->member, only, clean, &m);
+	struct seg *s = cache_victim(giver, &wanted->member, clean, &m);
 	struct set *set;
 	size_t i;
 	int err;
@@ -141,136 +166,166 @@ static bool retire(struct set *wanted, bool only, bool clean)
 	i = set_index(set, s);
 	err = evict_to_standby(set, i, s);
 	if (!err && seg_has(s, SEG_DIRTY) &&
-	    cache_unwritten_bytes() >= min_size(evict_limit(set) / BEHIND_PART, BEHIND_MOST))
+	    giver->unwritten >= min_size(giver->bytes / BEHIND_PART, BEHIND_MOST))
 		writeback_behind(set);
 	seg_unlock(s);
 	return err ? evict_shed(wanted) : true;
 }
 
-/* Takes the frame of a segment that is on standby and clean. FRAME_NONE: try again, something has moved. */
-static bool reclaim(struct set *wanted, bool only, size_t limit, bool ahead, uint32_t *frame)
+/* Takes the frame of a segment that is on standby and clean; true without one: try again, something has moved. */
+static bool reclaim(struct asker *a, struct share *giver, bool unused)
 {
+	const struct member *wanted = &a->set->member;
 	struct member *m;
-	struct seg *s = ahead ? cache_reclaim_ahead(&m) : cache_reclaim(&wanted->member, only, &m);
-	struct set *set;
+	struct seg *s = unused ? cache_reclaim_ahead(giver, wanted, &m) : cache_reclaim(giver, wanted, &m);
 	uint32_t got;
 	bool fits;
 
 	if (!s)
 		return false;
-	set = set_of(m);
-	got = evict_let_go(set, s);
+	got = let_go(set_of(m), s);
+	fits = m->len == wanted->len && frame_held() <= a->limit &&
+	       (a->charged || giver->bytes <= giver->most);
+	/* Within a share that is full the charge passes on with the frame, so that nobody comes between. */
+	if (!fits || a->charged)
+		giver->bytes -= m->len;
 	/* Once it is unlocked, the other mapping may end at any moment. */
-	fits = set->seg_size == wanted->seg_size;
 	seg_unlock(s);
-	if (fits && frame_held() <= limit)
-		*frame = got;
+	a->charged |= fits;
+	if (fits)
+		a->frame = got;
 	else
 		frame_release(got);
 	return true;
 }
 
-static size_t on_standby(void)
+static bool has_backlog(const struct share *share)
 {
-	return cache_clean_bytes() + cache_unwritten_bytes();
+	return share->unwritten >= share->bytes / UNWRITTEN_PART;
+}
+
+/* What waits to be written becomes a supply of clean frames; more of it would not come sooner. */
+static bool has_supply(const struct share *share, size_t part)
+{
+	return share->clean >= share->bytes / part || has_backlog(share);
 }
 
 /* Filling the supply takes several system calls a segment: a worker makes them while faults wait for I/O. */
-static void supply_job(void *arg, uint64_t a, uint64_t b)
+static void supply_job(void *arg, uint64_t giver_address, uint64_t none)
 {
 	struct set *set = arg;
-	size_t limit = evict_limit(set);
+	struct share *giver = (struct share *)(uintptr_t)giver_address;
 
-	(void)a;
-	(void)b;
-	while (!set->frozen && on_standby() < limit / STANDBY_PART && retire(set, false, false))
+	(void)none;
+	while (!set->frozen && !has_supply(giver, STANDBY_PART) && retire(set, giver, false))
 		;
-	supplying = false;
+	giver->supplying = false;
 	set_put(set);
 }
 
-static void call_supply(struct set *set, size_t limit)
+static void call_supply(struct set *set, struct share *giver)
 {
-	if (on_standby() >= limit / STANDBY_LOW_PART || atomic_exchange(&supplying, true))
+	if (has_supply(giver, STANDBY_LOW_PART) || atomic_exchange(&giver->supplying, true))
 		return;
 	set->users++;
-	if (!worker_post(supply_job, set, 0, 0)) {
-		supplying = false;
+	if (!worker_post(supply_job, set, (uintptr_t)giver, 0)) {
+		giver->supplying = false;
 		set_put(set);
 	}
 }
 
-/* For a thread that waits for I/O anyway: replaces what it took from the supply. */
+/* Who makes room for the set; its share has room (of the process's), or it has not. */
+static struct share *giver_for(const struct set *set, bool room)
+{
+	struct share *mine = set_share(set);
+
+	return room ? share_giver(mine, evict_limit(set), FRAMES_MIN * set->seg_size) : mine;
+}
+
+void evict_expect(struct set *set)
+{
+	struct share *mine = set_share(set);
+	bool room = mine->bytes + set->seg_size <= mine->most;
+
+	if (!room || frame_held() + set->seg_size > evict_limit(set))
+		call_supply(set, giver_for(set, room));
+}
+
 void evict_resupply(struct set *set)
 {
-	size_t limit = evict_limit(set);
+	struct share *mine = set_share(set), *giver;
+	bool room = mine->bytes + set->seg_size <= mine->most;
 
-	if (on_standby() < limit / STANDBY_PART && !frame_spare(set->seg_size, limit))
-		retire(set, false, false);
+	if (room && frame_spare(set->seg_size, evict_limit(set)))
+		return;
+	giver = giver_for(set, room);
+	if (!has_supply(giver, STANDBY_PART))
+		retire(set, giver, false);
 }
 
-/* One step towards a frame; false: nothing could be done. */
-static bool make_room(struct set *set, bool only, size_t limit, bool ahead, uint32_t *frame)
+/* One step towards a frame, out of one share; false: it has nothing to give. */
+static bool make_room(struct asker *a, struct share *giver)
 {
-	bool backlog = cache_unwritten_bytes() >= limit / UNWRITTEN_PART;
-
-	if (!only)
-		call_supply(set, limit);
-	if (reclaim(set, only, limit, false, frame))
+	if (reclaim(a, giver, false))
 		return true;
-	if ((!backlog && retire(set, only, false)) || retire(set, only, true))
+	/* What is in use stays, unless a fault has asked for more on standby anyway. Nobody waits for writes. */
+	if (a->ahead)
+		return giver->supplying && !has_supply(giver, STANDBY_PART) && retire(a->set, giver, false);
+	if ((!has_backlog(giver) && retire(a->set, giver, false)) || retire(a->set, giver, true))
 		return true;
-	/* Nothing clean is left. Read-ahead does not wait for writes. */
-	if (ahead)
-		return false;
-	return writeback_standby(only ? set : NULL) || reclaim(set, only, limit, true, frame) ||
-	       writeback_wait() || retire(set, only, false);
+	/* Nothing clean is left. */
+	return writeback_share(giver) || reclaim(a, giver, true) || (giver->unwritten && writeback_wait()) ||
+	       retire(a->set, giver, false);
 }
 
-/*
- * A frame for the set, within the budget as long as something clean can be let go, over it rather than
- * blocking or losing data. FRAME_NONE: for read-ahead, no room; else no memory at all.
- */
+static bool find_room(struct asker *a)
+{
+	struct share *giver = giver_for(a->set, a->charged), *other;
+
+	/* Faults keep up the supply, and reading ahead lives on it. */
+	if (!a->ahead)
+		call_supply(a->set, giver);
+	if (make_room(a, giver))
+		return true;
+	if (a->ahead)
+		return false;
+	/* The budget of the process comes before what a share is due; but nobody gives for who is over his own. */
+	for (size_t n = 0; a->charged && (other = share_nth(n)); n++) {
+		if (other != giver && make_room(a, other))
+			return true;
+	}
+	return writeback_wait();
+}
+
 uint32_t evict_take_frame(struct set *set, bool ahead)
 {
-	size_t limit = evict_limit(set);
-	uint32_t frame = FRAME_NONE;
+	struct asker a = { .set = set, .limit = evict_limit(set), .ahead = ahead, .frame = FRAME_NONE };
+	unsigned tries = 0;
 
-	for (unsigned tries = 0; tries < PATIENCE; tries++) {
-		bool only = set->budget && set->bytes >= EVICT_FRAMES_MIN * set->seg_size &&
-			    set->bytes + set->seg_size > set->budget;
-
-		if (!only)
-			frame = frame_take(set->seg_size, limit);
-		if (frame != FRAME_NONE)
-			break;
-		if (!only && frame_shrink(set->seg_size))
+	while (a.frame == FRAME_NONE && tries++ < PATIENCE) {
+		a.charged = a.charged || share_charge(set_share(set), set->seg_size);
+		if (a.charged)
+			a.frame = frame_take(set->seg_size, a.limit);
+		if (a.frame != FRAME_NONE || (a.charged && frame_shrink(set->seg_size)) || find_room(&a))
 			continue;
-		if (make_room(set, only, limit, ahead, &frame)) {
-			if (frame != FRAME_NONE)
-				break;
-			continue;
-		}
 		if (ahead)
-			return FRAME_NONE;
-		/* Nobody has anything to give just now: over the budget, or once more. */
-		frame = frame_take(set->seg_size, SIZE_MAX);
-		if (frame != FRAME_NONE)
 			break;
-		sched_yield();
+		/* Nobody has anything to give just now: over its share's budget, over the process's, or once more. */
+		if (a.charged)
+			a.frame = frame_take(set->seg_size, SIZE_MAX);
+		else
+			set_share(set)->bytes += set->seg_size;
+		if (a.charged && a.frame == FRAME_NONE)
+			sched_yield();
+		a.charged = true;
 	}
-	if (frame != FRAME_NONE)
-		set->bytes += set->seg_size;
-	return frame;
+	if (a.charged && a.frame == FRAME_NONE)
+		set_share(set)->bytes -= set->seg_size;
+	return a.frame;
 }
 
 void evict_return_frame(struct set *set, uint32_t frame)
 {
-	set->bytes -= set->seg_size;
+	set_share(set)->bytes -= set->seg_size;
 	frame_give(frame);
-}
-
-void evict_forget(void)
-{
-	supplying = false;
 }

@@ -5,15 +5,13 @@
 
 #include "set.h"
 
-/* An instruction may touch this many segments at once; with fewer frames it would never get on. */
-#define EVICT_FRAMES_MIN 4
-
 /* The process's budget, or what a mapping needs at least. */
 size_t evict_limit(const struct set *set);
 
 /*
- * A frame for the set: within the budget as long as something can be let go, over it rather than block or
- * lose data. FRAME_NONE: for read-ahead, no room without touching what is in use; else, no memory at all.
+ * A frame for the set: within the budgets as long as something can be let go, over them rather than block or
+ * lose data. FRAME_NONE: for read-ahead, there is neither a free frame nor a clean one on standby; else, no
+ * memory at all.
  */
 uint32_t evict_take_frame(struct set *set, bool ahead);
 void evict_return_frame(struct set *set, uint32_t frame);
@@ -28,7 +26,7 @@ int evict_home(struct set *set, size_t i, struct seg *s);
 int evict_to_standby(struct set *set, size_t i, struct seg *s);
 /* The system has no mapping left to move a frame with: drops an unchanged segment where it stands. */
 bool evict_shed(struct set *wanted);
-/* In a forked child: no job runs. */
-void evict_forget(void);
+/* A fault has used what was read ahead for the set: some of what follows will need a clean frame on standby. */
+void evict_expect(struct set *set);
 
 #endif

@@ -158,8 +158,6 @@ int io_open_fd(const char *uri, int fd, int oflags, const char *direct, struct s
 
 	if (uri)
 		return open_store(uri, fd, oflags, direct, store);
-	if (!plugin_has_driver("uring"))
-		return open_store("posix", fd, oflags, direct, store);
 	err = open_store("uring", fd, oflags, direct, store);
 	if (err != -EOPNOTSUPP)
 		return err;

@@ -13,17 +13,14 @@
 #include <stdio.h>
 #include <string.h>
 
-extern const struct ummap_driver ummap_driver_posix, ummap_driver_uring, ummap_driver_fault, ummap_driver_mem,
-	ummap_driver_null, ummap_driver_pmem, ummap_driver_trace;
+extern const struct ummap_driver ummap_driver_posix, ummap_driver_uring, ummap_driver_pmem, ummap_driver_mem,
+	ummap_driver_null, ummap_driver_fault, ummap_driver_trace;
 extern const struct ummap_policy ummap_policy_fifo, ummap_policy_lifo, ummap_policy_plru,
 	ummap_policy_prnd, ummap_policy_wiro_f, ummap_policy_wiro_l;
 
 static const struct ummap_driver *const drivers[] = {
-	&ummap_driver_posix, &ummap_driver_fault, &ummap_driver_mem, &ummap_driver_null, &ummap_driver_pmem,
-	&ummap_driver_trace,
-#ifdef HAVE_LIBURING
-	&ummap_driver_uring,
-#endif
+	&ummap_driver_posix, &ummap_driver_uring, &ummap_driver_pmem, &ummap_driver_mem, &ummap_driver_null,
+	&ummap_driver_fault, &ummap_driver_trace,
 };
 
 /* In the order of UMMAP_PTYPE_*. */
@@ -65,15 +62,6 @@ const struct ummap_driver *plugin_driver(const char *scheme)
 	if (load_driver(scheme, config.driver_path, &driver) == 0 && !driver)
 		fail_missing("driver", scheme, known);
 	return driver;
-}
-
-bool plugin_has_driver(const char *scheme)
-{
-	for (size_t i = 0; i < COUNT(drivers); i++) {
-		if (strcmp(drivers[i]->scheme, scheme) == 0)
-			return true;
-	}
-	return false;
 }
 
 const struct ummap_policy *plugin_policy(const char *text, size_t name_len)

@@ -3,7 +3,6 @@
 #ifndef PLUGIN_H
 #define PLUGIN_H
 
-#include <stdbool.h>
 #include <ummap-driver.h>
 #include <ummap-policy.h>
 
@@ -11,8 +10,6 @@
  * URI; a policy may be "name:arguments", and len is that of the name. */
 const struct ummap_driver *plugin_driver(const char *scheme);
 const struct ummap_policy *plugin_policy(const char *text, size_t len);
-/* Whether a driver was built in. */
-bool plugin_has_driver(const char *scheme);
 /* The policy of an UMMAP_PTYPE_*; NULL if there is none. */
 const char *plugin_ptype(int ptype);
 

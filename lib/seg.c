@@ -142,6 +142,8 @@ static int come_back(struct set *set, size_t i, struct seg *s, bool write)
 	if (!ahead)
 		cache_touch(&set->member, s, UMMAP_EV_RETURN);
 	add(*(ahead ? &set->stat.ahead_hits : &set->stat.standby_hits), 1);
+	if (ahead)
+		evict_expect(set);
 	return 0;
 }
 
@@ -188,13 +190,12 @@ int seg_fault(struct set *set, size_t i, bool write)
 
 static void count_pin(struct set *set, bool more)
 {
-	if (more) {
-		set->pinned += set->seg_size;
-		pinned += set->seg_size;
-	} else {
-		set->pinned -= set->seg_size;
-		pinned -= set->seg_size;
-	}
+	/* Unsigned numbers wrap: this adds or takes away. */
+	size_t change = more ? set->seg_size : -set->seg_size;
+
+	set->pinned += change;
+	set_share(set)->pinned += change;
+	pinned += change;
 }
 
 size_t seg_pinned(void)

@@ -36,6 +36,10 @@ static int add_extent(struct set *set, size_t first, size_t count)
 	e->segs = sys_lazy(count * sizeof(struct seg));
 	if (!e->segs)
 		return fail(ENOMEM, "no address space for the headers of %zu segments", count);
+	if (!cache_own(&set->member, e->segs, count)) {
+		munmap(e->segs, count * sizeof(struct seg));
+		return fail(ENOMEM, "no memory to remember a mapping");
+	}
 	madvise(e->segs, count * sizeof(struct seg), MADV_DONTFORK);
 	e->first = first;
 	e->count = count;
@@ -91,6 +95,7 @@ int set_create(struct set *set)
 void set_destroy(struct set *set)
 {
 	drop_marks(set);
+	cache_disown(&set->member);
 	for (unsigned i = 0; i < set->extents_used; i++)
 		munmap(set->extents[i].segs, set->extents[i].count * sizeof(struct seg));
 	set->extents_used = 0;

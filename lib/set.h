@@ -65,8 +65,6 @@ struct set {
 	_Atomic uint64_t persisted; /* ms: when all that is in place was last made durable */
 	_Atomic uint64_t stored; /* bytes of the mapping that are in the store: what lies behind may be trimmed */
 	struct member member;
-	size_t budget;           /* of its own; 0: none */
-	_Atomic size_t bytes;    /* of its frames */
 	_Atomic size_t pinned;   /* bytes */
 	_Atomic int error;       /* of a write in the background, not told yet */
 	_Atomic bool unflushed;  /* something was written since the last flush */
@@ -111,6 +109,12 @@ size_t set_index(const struct set *set, const struct seg *s);
 static inline struct set *set_of(struct member *m)
 {
 	return container_of(m, struct set, member);
+}
+
+/* What its frames are charged to. */
+static inline struct share *set_share(const struct set *set)
+{
+	return set->member.group->share;
 }
 
 static inline char *set_view(const struct set *set, size_t i)

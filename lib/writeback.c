@@ -298,20 +298,12 @@ int writeback_flush(struct set *set)
 	return err;
 }
 
-bool writeback_standby(struct set *one)
+/* Writes a segment that is on standby, and locked, with neighbours. */
+static bool write_standby(struct set *set, struct seg *s)
 {
-	struct run run;
-	struct member *m;
-	struct seg *s = cache_unwritten(one ? &one->member : NULL, sys_now(), &m);
-	struct set *set;
-	size_t i;
+	struct run run = { .set = set, .first = set_index(set, s) };
 	int err;
 
-	if (!s)
-		return false;
-	set = set_of(m);
-	i = set_index(set, s);
-	run = (struct run){ .set = set, .first = i };
 	gather(&run, set->segs, true);
 	/* The first stays locked while the error is kept: the set may end after that. */
 	err = write_run(&run, true);
@@ -322,6 +314,21 @@ bool writeback_standby(struct set *one)
 	}
 	seg_unlock(s);
 	return err == 0;
+}
+
+bool writeback_standby(struct set *set)
+{
+	struct seg *s = cache_unwritten(&set->member, sys_now());
+
+	return s && write_standby(set, s);
+}
+
+bool writeback_share(struct share *share)
+{
+	struct member *m;
+	struct seg *s = cache_unwritten_any(share, sys_now(), &m);
+
+	return s && write_standby(set_of(m), s);
 }
 
 bool writeback_wait(void)

@@ -16,9 +16,10 @@ int writeback_sync(struct set *set, size_t first, size_t last);
 /* Makes durable what was written. */
 int writeback_flush(struct set *set);
 
-/* Writes the dirty segment that is on standby longest, of one mapping or (NULL) of any, with neighbours.
+/* Writes the dirty segment that is on standby longest, of one mapping or of any of a share, with neighbours.
  * false: there is none, or it cannot be written now. */
 bool writeback_standby(struct set *set);
+bool writeback_share(struct share *share);
 /* Waits until a write that is under way has ended. false: none is. */
 bool writeback_wait(void);
 /* In a forked child: none is under way. */

@@ -300,6 +300,7 @@ static void leaves_nothing(void *arg)
 	for (int i = 0; i < ROUNDS; i++) {
 		uint8_t *m = map_file(fds[0], SIZE, SEG, READ_WRITE, 0);
 
+		base = NULL;
 		m[i]++;
 		base = NULL;
 		check(umremap(m, 0, fds[1], 0, 0, &base) == 0);

@@ -90,11 +90,12 @@ Test(calls, that_are_missing)
 	check(filter->size(h, &size) == 0 && size == 310);
 	check(filter->flush(h, 0, 1) == 0);
 	check(filter->resize(h, 1) == -EOPNOTSUPP && filter->map(h, text, 1, 0, PROT_READ) == -EOPNOTSUPP);
-	check(filter->persist(h, text, 1) == -EOPNOTSUPP && filter->buffers(h, text, 1) == 0);
+	check(filter->persist(h, text, 1) == 0 && filter->buffers(h, text, 1) == 0);
 	filter->close(h);
 	read_trace(in_dir("t.csv"));
 	check_line(0, "write", 246, 10, 0);
-	check_line(trace.n - 2, "map", 0, 1, -EOPNOTSUPP);
+	/* Calls that never came to the driver have no lines. */
+	check(trace.n == 6 && count_lines("map", -EOPNOTSUPP) == 0 && count_lines("resize", -EOPNOTSUPP) == 0);
 
 	check(open_over(&bare, 5, &h, &geom) == -EINVAL);
 	check(strstr(geom.why, "\"bare\" does not take descriptors"), "%s", geom.why);
