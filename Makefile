@@ -4,6 +4,7 @@
 VERSION = 0.1.0
 SOMAJOR = 0
 PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 MANDIR ?= $(PREFIX)/share/man
@@ -33,9 +34,15 @@ BENCHES = $(patsubst bench/%.c,$B/bench/%,$(wildcard bench/*.c))
 EXAMPLES = $(patsubst examples/%.c,$B/examples/%,$(wildcard examples/*.c))
 LINK_SO = -L$B -Wl,--as-needed -lummap -Wl,--no-as-needed -Wl,-rpath,$(abspath $B)
 
-all: lib $(EXAMPLES) $(BENCHES)
+# driver-conform has the library inside: it needs nothing beside it but the driver that it checks. The sanitizers
+# have a malloc of their own.
+CONFORM = $B/driver-conform
+CONFORM_SRC = $(filter-out $(if $(SANITIZE),%/watch_malloc.c,%/watch_nothing.c),$(wildcard tools/driver-conform/*.c))
+CONFORM_OBJ = $(CONFORM_SRC:%.c=$B/%.o)
+
+all: lib $(CONFORM) $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
-tests: lib $(SUITES) $(PROGS) $B/examples/wordcount
+tests: lib $(SUITES) $(PROGS) $B/tests/driver-conform $B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -53,6 +60,13 @@ $(SO): $(LIB_OBJ) lib/libummap.map
 $A: $(LIB_OBJ)
 	rm -f $@
 	$(AR) rcs $@ $^
+
+$(CONFORM): $(CONFORM_OBJ) $A
+	$(CC) $(LDFLAGS) -o $@ $(CONFORM_OBJ) $A $(LIBS)
+
+# The same with the driver of tests/broken built in.
+$B/tests/driver-conform: $(CONFORM_OBJ) $B/tests/broken/driver.o $B/tests/broken/built_in.o $A
+	$(CC) $(LDFLAGS) -Wl,--wrap=plugin_driver -o $@ $^ $(LIBS)
 
 $B/tests/test_%: tests/test_%.c $A
 	@mkdir -p $(@D)
@@ -80,7 +94,7 @@ check-layers:
 check-man: lib
 	tests/check-man $B
 
-check-install: lib
+check-install: lib $(CONFORM)
 	tests/check-install $B
 
 # The whole suite again under the sanitizers, each in a build folder of its own.
@@ -108,14 +122,16 @@ demo: deps
 
 install: lib
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR) \
-		$(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7
+		$(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7
 	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)
 	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libummap.so
 	install -m 644 $A $(DESTDIR)$(LIBDIR)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
 		ummap.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap.pc
+	install -m 755 $(CONFORM) $(DESTDIR)$(BINDIR)
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
+	install -m 644 $(wildcard man/*.1) $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
 	install -m 644 $(wildcard man/*.7) $(DESTDIR)$(MANDIR)/man7
 
@@ -125,6 +141,6 @@ dist:
 clean:
 	rm -rf build
 
--include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
+-include $(LIB_OBJ:.o=.d) $(CONFORM_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
 .PHONY: all lib tests check check-layers check-man check-install check-asan check-tsan check-mutants \
 	deps bench demo install dist clean
