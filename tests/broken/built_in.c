@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Puts the driver "broken" into the table of a driver-conform that is linked for the tests (ld --wrap). */
+#include "../sanitizers.h"
+
 #include <string.h>
 #include <ummap-driver.h>
 

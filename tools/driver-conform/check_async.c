@@ -6,11 +6,8 @@
 #include "checks.h"
 #include "conform.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #define REQUESTS 256
 #define FLOOD 20000       /* more than any driver holds */

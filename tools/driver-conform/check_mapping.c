@@ -3,7 +3,6 @@
 #include "checks.h"
 #include "conform.h"
 
-#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <ummap.h>

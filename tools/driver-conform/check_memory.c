@@ -3,8 +3,6 @@
 #include "checks.h"
 #include "conform.h"
 
-#include <errno.h>
-#include <string.h>
 #include <sys/mman.h>
 
 /* With or without success of `buffers`, transfers work in and outside of the memory that it was told of. */
