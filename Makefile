@@ -121,7 +121,7 @@ demo: deps
 	$(MAKE) all
 	examples/demo $B
 
-install: lib
+install: lib $(CONFORM)
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR) \
 		$(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7
 	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)

@@ -31,7 +31,8 @@ static int open_handle(const char *uri, int oflags, struct ummap_driver *driver,
 	return 0;
 }
 
-int ummap_driver_open(const char *uri, int oflags, struct ummap_driver *driver, void **h, struct ummap_geom *geom)
+int ummap_driver_open(const char *uri, int oflags, struct ummap_driver *driver, void **h,
+		      struct ummap_geom *geom)
 {
 	struct guard g;
 	int err;

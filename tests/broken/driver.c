@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * broken - a filter that breaks one promise of a driver, which `how` names: what driver-conform has to find. With
- * how=none it keeps them all, and does asynchronous requests by a thread. A driver as its author would write it: it sees
- * ummap-driver.h only. tests/conform-broken says which check is to find what.
+ * broken - a filter that breaks one promise of a driver, which `how` names: what driver-conform has to find.
+ * With how=none it keeps them all, and does asynchronous requests by a thread. A driver as its author would
+ * write it: it sees ummap-driver.h only. tests/conform-broken says which check is to find what.
  */
 #include "ummap-driver.h"
 
@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define DEPTH 8        /* requests that fit */
@@ -20,14 +21,14 @@
 extern const struct ummap_driver ummap_driver;
 
 enum bug {
-	NONE, SHORT, GARBAGE_END, CRASH, MALLOC, VECTOR, ODD, RMW, GROW_PAGE, SIZE, CUT, FLUSH_PART, STALE, EMPTIES, READ_ONLY,
-	LEAK, IDS, ALIGN, ERRNO, KEYS, FORK, LOSE, TWICE, BLOCKS, FULL, LATE, BUGS
+	NONE, SHORT, GARBAGE_END, CRASH, MALLOC, VECTOR, ODD, RMW, GROW_PAGE, SIZE, CUT, FLUSH_PART, STALE,
+	EMPTIES, READ_ONLY, LEAK, IDS, ALIGN, ERRNO, KEYS, FORK, FORK_ASYNC, LOSE, TWICE, BLOCKS, FULL, LATE, BUGS
 };
 
 static const char *const names[BUGS] = {
-	"none", "short", "garbage-end", "crash", "malloc", "vector", "odd", "rmw", "grow-page", "size", "cut", "flush-part",
-	"stale", "empties", "read-only", "leak", "ids", "align", "errno", "keys", "fork", "lose", "twice", "blocks", "full",
-	"late",
+	"none", "short", "garbage-end", "crash", "malloc", "vector", "odd", "rmw", "grow-page", "size", "cut",
+	"flush-part", "stale", "empties", "read-only", "leak", "ids", "align", "errno", "keys", "fork",
+	"fork-async", "lose", "twice", "blocks", "full", "late",
 };
 
 struct broken {
@@ -38,6 +39,7 @@ struct broken {
 	bool writable;
 	pid_t pid;                   /* of the process that has the thread */
 	char *page;                  /* the first block, kept too long */
+	bool *closed;                /* shared with forked children */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -159,7 +161,7 @@ static void finish(struct broken *b, struct ummap_io *io)
 {
 	b->total++;
 	b->running--;
-	if (b->bug == LOSE && b->total % 50 == 0)
+	if ((b->bug == LOSE && b->total % 50 == 0) || *b->closed)
 		return;
 	b->done[b->done_n++] = io;
 	if (b->bug == TWICE && b->total % 50 == 0)
@@ -279,6 +281,7 @@ static int broken_open(const struct ummap_uri *uri, int oflags, void **h, struct
 	b->size = geom->size;
 	b->writable = oflags & UMMAP_O_WRITE;
 	b->pid = getpid();
+	b->closed = mmap(NULL, BLOCK, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	break_geometry(b, geom);
 	pthread_mutex_init(&b->lock, NULL);
 	pthread_cond_init(&b->changed, NULL);
@@ -308,9 +311,12 @@ static int broken_close(void *h)
 		end_thread(b);
 	else if (b->bug == FORK)
 		b->next.write(b->h, "gone", 4, 0);
+	else
+		*b->closed = b->bug == FORK_ASYNC;
 	if (b->bug == LEAK || b->bug == LATE)
 		return 0;
 	err = b->next.close(b->h);
+	munmap(b->closed, BLOCK);
 	free(b->page);
 	free(b);
 	return err;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Checks of submit and reap. The requests of a check stand in one array, so that one which comes back can be told from
- * one that was never sent, or has come back before.
+ * Checks of submit and reap. The requests of a check stand in one array, so that one which comes back can
+ * be told from one that was never sent, or has come back before.
  */
 #include "checks.h"
 #include "conform.h"
 
+#include <errno.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define REQUESTS 256
 #define FLOOD 20000       /* more than any driver holds */
@@ -36,7 +38,8 @@ static void batch_init(struct batch *b, struct handle *h, unsigned n)
 
 static void request(struct batch *b, unsigned i, int op, void *buf, size_t len, uint64_t off)
 {
-	b->io[i] = (struct ummap_io){ .op = (uint8_t)op, .buf = buf, .len = len, .off = off, .res = 1, .owner = &b->io[i] };
+	b->io[i] = (struct ummap_io){ .op = (uint8_t)op, .buf = buf, .len = len, .off = off, .res = 1,
+				      .owner = &b->io[i] };
 }
 
 /* Offers up to max requests; returns how many were taken. */
@@ -106,6 +109,8 @@ static void run(struct batch *b)
 			doing("reap with a minimum of 0");
 			reap(b, 1 + (unsigned)random_below(DONE_MAX), 0);
 		}
+		doing("size, with %u requests in flight", b->sent - b->reaped);
+		handle_size(b->h);
 	}
 	reap_rest(b);
 }
@@ -252,6 +257,35 @@ void check_async_end(void)
 	expect(memcmp(buf, back, 1001) == 0, "an asynchronous read across the end gives other bytes before it than read");
 	if (handle_can(&h, UMMAP_CAP_GROW) && !options.swallows)
 		grow_once(&h, 333, 7777);
+	handle_close(&h);
+}
+
+/* A child that was forked with requests in flight closes the handle; they come back to the parent all the same. */
+void check_async_fork(void)
+{
+	unsigned char *bufs = memory(REQUESTS * KIB);
+	struct handle h;
+	struct batch b;
+	pid_t child;
+
+	handle_fill(&h);
+	need_async(&h);
+	batch_init(&b, &h, REQUESTS);
+	for (unsigned i = 0; i < REQUESTS; i++)
+		request(&b, i, UMMAP_IO_READ, bufs + i * KIB, KIB, random_below(facts->size - KIB));
+	submit(&b, REQUESTS);
+	doing("close, in a child that was forked with %u requests in flight", b.sent);
+	child = fork();
+	expect(child >= 0, "fork: %s", strerror(errno));
+	if (child == 0) {
+		alarm(20);
+		handle_close(&h);
+		_exit(0);
+	}
+	wait_for(child);
+	run(&b);
+	for (unsigned i = 0; i < REQUESTS; i++)
+		shadow_compare(b.io[i].buf, KIB, b.io[i].off, "an asynchronous read by the parent of a forked child");
 	handle_close(&h);
 }
 

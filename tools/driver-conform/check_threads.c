@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define THREADS 8
@@ -150,7 +149,6 @@ void check_fork(void)
 {
 	struct handle h;
 	unsigned char buf[5000];
-	int status;
 	pid_t child;
 
 	handle_fill(&h);
@@ -160,11 +158,7 @@ void check_fork(void)
 	expect(child >= 0, "fork: %s", strerror(errno));
 	if (child == 0)
 		use_child(&h);
-	expect(waitpid(child, &status, 0) == child, "waitpid: %s", strerror(errno));
-	expect(WIFEXITED(status), "%s: the child died of signal %d (%s)", verdict->doing, WTERMSIG(status),
-	       strsignal(WTERMSIG(status)));
-	if (atomic_load(&verdict->outcome) != OUTCOME_NONE)
-		_exit(0);
+	wait_for(child);
 	shadow_compare_all(&h, "by the parent, after a forked child closed the handle");
 	if (facts->writable) {
 		random_fill(buf, sizeof(buf));

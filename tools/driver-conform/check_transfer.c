@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Checks of reading and writing: offset, length and memory at every alignment that matters to somebody (words, sectors,
- * pages), in one piece and in many. Bytes around the memory of a read, and around what is written, must not change.
+ * Checks of reading and writing: offset, length and memory at every alignment that matters to somebody
+ * (words, sectors, pages), in one piece and in many. Bytes around the memory of a read, and around what is
+ * written, must not change.
  */
 #include "checks.h"
 #include "conform.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * conform.h - what the checks share. Each check runs in a process of its own, on a store made for it, and ends at the
- * first thing that is wrong. It never trusts the driver: what it expects comes from the shadow, a copy in memory.
+ * conform.h - what the checks share. Each check runs in a process of its own, on a store made for it, and
+ * ends at the first thing that is wrong. It never trusts the driver: what it expects comes from the shadow, a
+ * copy in memory.
  */
 #ifndef CONFORM_H
 #define CONFORM_H
@@ -73,6 +74,8 @@ void expect(bool ok, const char *format, ...) __attribute__((format(printf, 2, 3
 _Noreturn void skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* What comes next: told if the check does not survive it. */
 void doing(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Waits for a process that this check has made; ends the check if the process died, or has ended it. */
+void wait_for(pid_t child);
 /* "EIO (Input/output error)" of a negative errno; in a buffer of the thread. */
 const char *error_name(int err);
 
@@ -82,7 +85,7 @@ struct handle {
 	struct ummap_driver driver;
 	void *h;
 	struct ummap_geom geom;
-	pthread_mutex_t turn;   /* for a driver that cannot work in parallel: the checker takes turns, as the library does */
+	pthread_mutex_t turn;   /* without PARALLEL the checker takes turns, as the library does */
 };
 
 /* 0, or -errno with umerrormsg(). */

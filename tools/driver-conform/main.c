@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * driver-conform - the same checks for every driver; see driver-conform(1). This process makes and removes the store,
- * and runs each check in a process of its own, so that a driver which crashes or hangs fails one check only. It never
- * calls the driver itself.
+ * driver-conform - the same checks for every driver; see driver-conform(1). This process makes and removes
+ * the store, and runs each check in a process of its own, so that a driver which crashes or hangs fails one
+ * check only. It never calls the driver itself.
  */
 #include "conform.h"
 

@@ -5,9 +5,11 @@
  */
 #include "conform.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 struct verdict *verdict;
@@ -51,6 +53,17 @@ void doing(const char *format, ...)
 	va_start(args, format);
 	vsnprintf(verdict->doing, sizeof(verdict->doing), format, args);
 	va_end(args);
+}
+
+void wait_for(pid_t child)
+{
+	int status;
+
+	expect(waitpid(child, &status, 0) == child, "waitpid: %s", strerror(errno));
+	expect(WIFEXITED(status), "%s: the child died of signal %d (%s)", verdict->doing, WTERMSIG(status),
+	       strsignal(WTERMSIG(status)));
+	if (atomic_load(&verdict->outcome) == OUTCOME_FAILED)
+		_exit(0);
 }
 
 const char *error_name(int err)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * malloc and its relatives for the whole program, plug-ins included: glibc's own, but they tell when a driver uses them
- * where it may not. Not for builds with sanitizers, which have theirs: watch_nothing.c stands in there.
+ * malloc and its relatives for the whole program, plug-ins included: glibc's own, but they tell when a
+ * driver uses them where it may not. Not for builds with sanitizers, which have theirs: watch_nothing.c stands
+ * in there.
  */
 #include "watch_malloc.h"
 
