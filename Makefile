@@ -8,6 +8,8 @@ BINDIR ?= $(PREFIX)/bin
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 MANDIR ?= $(PREFIX)/share/man
+DOCDIR ?= $(PREFIX)/share/doc/libummap
+PLUGINDIR = $(LIBDIR)/ummap
 B ?= build
 CFLAGS ?= -O2 -g
 CC ?= gcc
@@ -20,7 +22,13 @@ override CFLAGS += $(SANITIZE)
 override LDFLAGS += $(SANITIZE) -pthread
 
 HEADERS = $(wildcard include/*.h)
-LIB_SRC = $(wildcard lib/*.c drivers/*.c policies/*.c)
+# The skeletons are for authors. A driver whose library is missing gives way to a file that says so. `make PMEM= URING=` builds as if both were.
+PMEM := $(shell pkg-config --exists libpmem2 2> /dev/null && echo libpmem2)
+URING := $(shell pkg-config --exists liburing 2> /dev/null && echo liburing)
+LEFT_OUT = %/skeleton.c $(if $(PMEM),%/absent_pmem.c %/test_absent_pmem.c,drivers/pmem.c tests/test_pmem%.c) \
+	$(if $(URING),%/absent_uring.c,drivers/uring.c tests/test_uring.c)
+LIB_SRC = $(filter-out $(LEFT_OUT),$(wildcard lib/*.c drivers/*.c policies/*.c))
+LIBS += $(if $(PMEM)$(URING),$(shell pkg-config --libs $(PMEM) $(URING)))
 LIB_OBJ = $(LIB_SRC:%.c=$B/%.o)
 SONAME = libummap.so.$(SOMAJOR)
 SO = $B/libummap.so.$(VERSION)
@@ -28,8 +36,11 @@ A = $B/libummap.a
 
 # tests/test_*.c: Criterion suites, linked with the archive so that rooms can be tested by themselves.
 # tests/prog_*.c: programs of their own, linked with the shared library: exit 0 pass, 77 skip, else fail.
-SUITES = $(patsubst tests/%.c,$B/tests/%,$(wildcard tests/test_*.c))
+SUITES = $(patsubst tests/%.c,$B/tests/%,$(filter-out $(LEFT_OUT),$(wildcard tests/test_*.c)))
 PROGS = $(patsubst tests/%.c,$B/tests/%,$(wildcard tests/prog_*.c))
+# Drivers and policies as files, for the suites: the skeletons, and those of tests/plugins.
+PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard tests/plugins/*.c)) \
+	$B/tests/plugins/ummap-driver-skeleton.so $B/tests/plugins/ummap-policy-skeleton.so
 BENCHES = $(patsubst bench/%.c,$B/bench/%,$(wildcard bench/*.c))
 EXAMPLES = $(patsubst examples/%.c,$B/examples/%,$(wildcard examples/*.c))
 LINK_SO = -L$B -Wl,--as-needed -lummap -Wl,--no-as-needed -Wl,-rpath,$(abspath $B)
@@ -42,8 +53,7 @@ CONFORM_OBJ = $(CONFORM_SRC:%.c=$B/%.o)
 
 all: lib $(CONFORM) $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
-tests: lib $(SUITES) $(PROGS) $B/examples/wordcount
-tests: $B/tests/driver-conform
+tests: lib $(CONFORM) $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -51,6 +61,14 @@ $B/lib/%.o $B/drivers/%.o $B/policies/%.o: override CFLAGS += -fPIC $(NDEBUG)
 $B/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+# Where drivers and policies are installed is compiled in: another folder makes another library.
+$B/plugindir: FORCE
+	@mkdir -p $(@D)
+	@echo '$(PLUGINDIR)' | cmp -s - $@ || echo '$(PLUGINDIR)' > $@
+$B/lib/load.o: $B/plugindir
+$B/lib/load.o: override CPPFLAGS += -DUMMAP_PLUGIN_DIR='"$(PLUGINDIR)"'
+FORCE:
 
 $(SO): $(LIB_OBJ) lib/libummap.map
 	$(CC) -shared $(LDFLAGS) -Wl,-soname,$(SONAME) -Wl,--version-script=lib/libummap.map \
@@ -65,28 +83,35 @@ $A: $(LIB_OBJ)
 $(CONFORM): $(CONFORM_OBJ) $A
 	$(CC) $(LDFLAGS) -o $@ $(CONFORM_OBJ) $A $(LIBS)
 
-# The same with the driver of tests/broken built in.
-$B/tests/driver-conform: $(CONFORM_OBJ) $B/tests/broken/driver.o $B/tests/broken/built_in.o $A
-	$(CC) $(LDFLAGS) -Wl,--wrap=plugin_driver -o $@ $^ $(LIBS)
-
 $B/tests/test_%: tests/test_%.c $A
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Ilib $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $A -lcriterion
+	$(CC) $(CPPFLAGS) -Ilib $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $A $(LIBS) -lcriterion
 
 $B/tests/prog_%: tests/prog_%.c $(SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
 
+$B/tests/plugins/ummap-%.so: tests/plugins/%.c
+	$(MAKE_PLUGIN)
+$B/tests/plugins/ummap-driver-skeleton.so: drivers/skeleton.c
+	$(MAKE_PLUGIN)
+$B/tests/plugins/ummap-policy-skeleton.so: policies/skeleton.c
+	$(MAKE_PLUGIN)
+define MAKE_PLUGIN
+@mkdir -p $(@D)
+$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $(@:.so=.d) -fPIC -shared $(LDFLAGS) -o $@ $<
+endef
+
 $B/bench/%: bench/%.c $(SO)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO) -lm
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO) -lm -luring
 
 $B/examples/%: examples/%.c $(SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
 
 # What CI and README call: everything that must hold.
-check: all tests check-layers check-man check-install
+check: all tests check-layers check-man check-install check-plugins
 	tests/run $B
 
 check-layers:
@@ -97,6 +122,9 @@ check-man: lib
 
 check-install: lib $(CONFORM)
 	tests/check-install $B
+
+check-plugins: lib
+	tests/check-plugins $B
 
 # The whole suite again under the sanitizers, each in a build folder of its own.
 check-asan:
@@ -123,18 +151,21 @@ demo: deps
 
 install: lib $(CONFORM)
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR) \
-		$(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7
+		$(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7 \
+		$(DESTDIR)$(PLUGINDIR) $(DESTDIR)$(DOCDIR)/drivers $(DESTDIR)$(DOCDIR)/policies
 	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)
 	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libummap.so
 	install -m 644 $A $(DESTDIR)$(LIBDIR)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
-		ummap.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap.pc
-	install -m 755 $(CONFORM) $(DESTDIR)$(BINDIR)
+		-e 's|@LIBS@|$(strip $(LIBS))|' ummap.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap.pc
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
+	install -m 755 $(CONFORM) tools/ummap-trace $(DESTDIR)$(BINDIR)
 	install -m 644 $(wildcard man/*.1) $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
 	install -m 644 $(wildcard man/*.7) $(DESTDIR)$(MANDIR)/man7
+	install -m 644 drivers/skeleton.c $(DESTDIR)$(DOCDIR)/drivers
+	install -m 644 policies/skeleton.c $(DESTDIR)$(DOCDIR)/policies
 
 dist:
 	git archive --format=tar.gz --prefix=libummap-$(VERSION)/ -o libummap-$(VERSION).tar.gz HEAD
@@ -142,7 +173,7 @@ dist:
 clean:
 	rm -rf build
 
--include $(CONFORM_OBJ:.o=.d) $B/tests/broken/driver.d $B/tests/broken/built_in.d
--include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
-.PHONY: all lib tests check check-layers check-man check-install check-asan check-tsan check-mutants \
+-include $(CONFORM_OBJ:.o=.d)
+-include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
+.PHONY: all lib tests check check-layers check-man check-install check-plugins check-asan check-tsan check-mutants \
 	deps bench demo install dist clean

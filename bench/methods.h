@@ -6,6 +6,7 @@
  *            each segment has to make room, in memory that was touched before as the floor's was
  *   fresh    the same with an empty budget: the system clears memory while the clock is running
  *   floor    pread and pwrite with O_DIRECT between the file and huge pages, one request at a time
+ *   deepN    the same with N requests in flight, by io_uring, ahead of the turns (deep.h)
  *   mmap     the kernel's mmap, in a memory cgroup of the same budget
  *   inplace  how the reference implementation does it: on SIGSEGV mprotect, pread into place, MADV_DONTNEED
  */
@@ -15,7 +16,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include "data.h"
+#include "deep.h"
 #include "ummap.h"
 
 /* One pass, as the command line asked for it. */
@@ -26,6 +27,8 @@ struct pass {
 	size_t size, seg, budget;
 	unsigned threads, rep;
 	bool random, write;
+	bool modify;        /* read and written */
+	size_t step;        /* every so manyth segment has its turn */
 	unsigned cap_s;     /* mmap at random stops after this many seconds */
 	uint64_t salt;      /* of what a write pass writes */
 	int fd;             /* buffered */
@@ -42,6 +45,7 @@ struct worker {
 	size_t done;        /* of them, touched */
 	uint64_t deadline;  /* 0: none */
 	char *buffers;      /* floor: a few segments of memory */
+	struct deep *deep;  /* deep: the ring */
 	size_t *ring;       /* inplace: offsets of what is resident, oldest at `oldest` */
 	size_t ring_size, oldest, resident;
 };
@@ -54,7 +58,14 @@ struct method {
 	void (*leave)(struct worker *, size_t off, const char *at); /* it has been; may be NULL */
 	void (*finish_worker)(struct worker *);       /* write: the clock is running; may be NULL */
 	void (*finish)(struct pass *);                /* write: makes it durable, the clock is running */
+	unsigned depth;                               /* of the deep floor */
 };
+
+/* Whether the file's contents are wanted. */
+static inline bool reads(const struct pass *p)
+{
+	return !p->write || p->modify;
+}
 
 static inline char *view_enter(struct worker *w, size_t off)
 {
@@ -77,7 +88,7 @@ static inline void ummap_open_uri(struct pass *p, int prot)
 	void *addr = NULL;
 
 	attr.seg_size = p->seg;
-	attr.read_file = !p->write;
+	attr.read_file = reads(p);
 	if (asprintf(&uri, "%.*s:%s%s", (int)scheme, p->driver, p->path, p->driver + scheme) < 0)
 		die("no memory");
 	if (ummap_open(uri, p->size, 0, prot, &attr, &addr))
@@ -123,7 +134,7 @@ static inline void fresh_begin(struct pass *p)
 	if (p->driver) {
 		ummap_open_uri(p, prot);
 	} else {
-		if (ummap(p->size, p->seg, prot, p->fd, 0, -1, !p->write, UMMAP_PTYPE_FIFO, &addr))
+		if (ummap(p->size, p->seg, prot, p->fd, 0, -1, reads(p), UMMAP_PTYPE_FIFO, &addr))
 			die("ummap: %s", umerrormsg());
 		p->view = addr;
 	}
@@ -156,7 +167,7 @@ static inline char *floor_enter(struct worker *w, size_t off)
 {
 	char *buf = w->buffers + w->done % FLOOR_BUFFERS * w->pass->seg;
 
-	if (!w->pass->write)
+	if (reads(w->pass))
 		read_whole(w->pass->direct, buf, w->pass->seg, off);
 	return buf;
 }
@@ -167,6 +178,34 @@ static inline void floor_leave(struct worker *w, size_t off, const char *at)
 		write_whole(w->pass->direct, at, w->pass->seg, off);
 }
 
+/* ---- deep ---- */
+
+static inline void deep_begin_worker(struct worker *w)
+{
+	w->deep = deep_create(w->pass->direct, w->pass->seg, w->pass->method->depth);
+}
+
+static inline char *deep_enter_segment(struct worker *w, size_t off)
+{
+	(void)off;
+	return deep_enter(w->deep, w->order, w->done, w->segments, reads(w->pass));
+}
+
+static inline void deep_leave_segment(struct worker *w, size_t off, const char *at)
+{
+	(void)off;
+	(void)at;
+	deep_leave(w->deep, w->order, w->done, w->pass->write);
+}
+
+static inline void deep_finish_worker(struct worker *w)
+{
+	deep_finish(w->deep);
+}
+
+#define DEEP(n) { "deep" #n, NULL, deep_begin_worker, deep_enter_segment, deep_leave_segment, \
+		  deep_finish_worker, sync_file, n }
+
 /* ---- mmap ---- */
 
 static inline void mmap_begin(struct pass *p)
@@ -174,13 +213,13 @@ static inline void mmap_begin(struct pass *p)
 	p->view = mmap(NULL, p->size, p->write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, p->fd, 0);
 	if (p->view == MAP_FAILED)
 		die("mmap: %s", strerror(errno));
-	if (madvise(p->view, p->size, p->random ? MADV_RANDOM : MADV_SEQUENTIAL))
+	if (p->step == 1 && madvise(p->view, p->size, p->random ? MADV_RANDOM : MADV_SEQUENTIAL))
 		die("madvise: %s", strerror(errno));
 }
 
 static inline void mmap_begin_worker(struct worker *w)
 {
-	if (w->pass->random)
+	if (w->pass->random || w->pass->step > 1)
 		w->deadline = now_ns() + w->pass->cap_s * 1000000000ull;
 }
 
@@ -237,10 +276,10 @@ static void inplace_fault(int sig, siginfo_t *info, void *context)
 	if (w->resident == w->ring_size)
 		inplace_evict(w);
 	inplace_protect(p, off, PROT_READ | PROT_WRITE);
-	if (!p->write) {
+	if (reads(p))
 		read_whole(p->direct, p->view + off, p->seg, off);
+	if (!p->write)
 		inplace_protect(p, off, PROT_READ);
-	}
 	w->ring[(w->oldest + w->resident++) % w->ring_size] = off;
 }
 
@@ -277,11 +316,12 @@ static inline void inplace_finish_worker(struct worker *w)
 }
 
 static const struct method methods[] = {
-	{ "ummap", ummap_begin, NULL, view_enter, NULL, NULL, ummap_finish },
-	{ "fresh", fresh_begin, NULL, view_enter, NULL, NULL, ummap_finish },
-	{ "floor", NULL, floor_begin_worker, floor_enter, floor_leave, NULL, sync_file },
-	{ "mmap", mmap_begin, mmap_begin_worker, view_enter, NULL, NULL, mmap_finish },
-	{ "inplace", inplace_begin, inplace_begin_worker, inplace_enter, NULL, inplace_finish_worker, sync_file },
+	{ "ummap", ummap_begin, NULL, view_enter, NULL, NULL, ummap_finish, 0 },
+	{ "fresh", fresh_begin, NULL, view_enter, NULL, NULL, ummap_finish, 0 },
+	{ "floor", NULL, floor_begin_worker, floor_enter, floor_leave, NULL, sync_file, 0 },
+	DEEP(1), DEEP(2), DEEP(4), DEEP(8), DEEP(16), DEEP(32),
+	{ "mmap", mmap_begin, mmap_begin_worker, view_enter, NULL, NULL, mmap_finish, 0 },
+	{ "inplace", inplace_begin, inplace_begin_worker, inplace_enter, NULL, inplace_finish_worker, sync_file, 0 },
 };
 
 enum { METHODS = sizeof(methods) / sizeof(methods[0]) };

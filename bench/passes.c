@@ -13,7 +13,7 @@
 #include "memcg.h"
 #include "methods.h"
 
-enum { MAX_SEGS = 16, MAX_THREADS = 64, MAX_THREAD_COUNTS = 8 };
+enum { STEP = 4, MAX_SEGS = 16, MAX_THREADS = 64, MAX_THREAD_COUNTS = 8 };
 
 struct options {
 	char file[PATH_MAX];
@@ -21,7 +21,7 @@ struct options {
 	size_t segs[MAX_SEGS];
 	size_t threads[MAX_THREAD_COUNTS];
 	unsigned nsegs, nthreads, reps, cap_s;
-	const char *methods, *patterns, *ops, *driver;
+	const char *methods, *patterns, *ops, *drivers;
 	const char *one;    /* internal: the pass to do, in a process of its own */
 	char **argv;
 };
@@ -35,12 +35,13 @@ static const char help[] =
 "  --budget BUDGET    512M\n"
 "  --segs LIST        64K,256K,1M,2M,16M\n"
 "  --threads LIST     1,2\n"
-"  --methods LIST     ummap,fresh,floor,mmap,inplace\n"
-"  --patterns LIST    seq,rand\n"
-"  --ops LIST         read,write\n"
+"  --methods LIST     ummap,fresh,floor,mmap,inplace,deep\n"
+"  --patterns LIST    seq,rand (stride: every 4th segment)\n"
+"  --ops LIST         read,write (modify: read and written)\n"
 "  --reps N           times that every method takes its turn (5)\n"
 "  --mmap-cap SECONDS when mmap at random stops, as it would take minutes; counts what it touched (15)\n"
-"  --driver URI       ummap by URI instead of descriptor: a scheme, and keys if any: 'posix?direct=never'\n"
+"  --drivers LIST     ummap by URI instead of descriptor, once for each: schemes, and keys if any:\n"
+"                     'posix?direct=never,uring'\n"
 "  --help\n";
 
 static struct memcg group;
@@ -48,20 +49,30 @@ static volatile sig_atomic_t stopped;
 
 /* ---- One pass, in the child. ---- */
 
-/* In order: a contiguous part of the file for each thread. At random: the same parts, shuffled. */
+/* In order: a contiguous part of the file for each thread, or every 4th segment of it. At random: the same
+ * parts, shuffled. */
 static void plan(struct worker *w, struct pass *p, unsigned index)
 {
 	size_t i;
 
 	w->pass = p;
-	w->segments = p->size / p->seg / p->threads;
+	w->segments = p->size / p->seg / p->threads / p->step;
 	w->order = calloc(w->segments, sizeof(*w->order));
 	for (i = 0; i < w->segments; i++)
-		w->order[i] = (uint32_t)(index * w->segments + i);
+		w->order[i] = (uint32_t)((index * w->segments + i) * p->step);
 	if (p->random)
 		shuffle(w->order, w->segments, p->rep * MAX_THREADS + index);
 	if (p->method->begin_worker)
 		p->method->begin_worker(w);
+}
+
+/* Files that are written hold what one pass or another has left in each segment. */
+static void check_segment(const struct pass *p, const char *at, size_t off)
+{
+	uint64_t salt = p->modify ? *(const uint64_t *)at - off / 8 * STRIDE : FILE_SALT;
+
+	if (sum_words(at, p->seg) != expected_sum(p->seg, off, salt))
+		die("%s read wrong data at %zu (if the file is damaged, remove it)", p->method->name, off);
 }
 
 static void *work(void *arg)
@@ -74,10 +85,10 @@ static void *work(void *arg)
 		size_t off = w->order[w->done] * p->seg;
 		char *at = m->enter(w, off);
 
+		if (reads(p))
+			check_segment(p, at, off);
 		if (p->write)
 			fill_words(at, p->seg, off, p->salt);
-		else if (sum_words(at, p->seg) != expected_sum(p->seg, off, FILE_SALT))
-			die("%s read wrong data at %zu (if the file is damaged, remove it)", m->name, off);
 		if (m->leave)
 			m->leave(w, off, at);
 	}
@@ -110,9 +121,10 @@ static double cpu_us(const struct rusage *u)
 
 static void report(const struct pass *p, double mib, double seconds, double cpu, long maxrss, bool cold)
 {
-	printf("%u,%s,%s,%s,%zu,%u,%.1f,%.2f,%ld,%d\n", p->rep, p->method->name,
-	       p->random ? "rand" : "seq", p->write ? "write" : "read", p->seg, p->threads,
-	       mib / seconds, cpu / mib, maxrss, cold);
+	printf("%u,%s,%s,%s,%zu,%u,%.1f,%.2f,%ld,%d,%s\n", p->rep, p->method->name,
+	       p->random ? "rand" : p->step > 1 ? "stride" : "seq",
+	       p->modify ? "modify" : p->write ? "write" : "read", p->seg, p->threads,
+	       mib / seconds, cpu / mib, maxrss, cold, p->driver ? p->driver : "-");
 }
 
 static void run_pass(struct pass *p)
@@ -163,15 +175,18 @@ static const struct method *find_method(const char *name)
 
 static int child(const struct options *o)
 {
-	struct pass p = { .size = o->size, .budget = o->budget, .driver = o->driver, .cap_s = o->cap_s };
-	char method[16], pattern[8], op[8], path[PATH_MAX + 8];
+	struct pass p = { .size = o->size, .budget = o->budget, .cap_s = o->cap_s };
+	char method[16], pattern[8], op[8], driver[128], path[PATH_MAX + 8];
 
-	if (sscanf(o->one, "%15[^,],%7[^,],%7[^,],%zu,%u,%u", method, pattern, op, &p.seg, &p.threads,
-		   &p.rep) != 6)
+	if (sscanf(o->one, "%15[^,],%7[^,],%7[^,],%zu,%u,%u,%127s", method, pattern, op, &p.seg, &p.threads,
+		   &p.rep, driver) != 7)
 		die("--one is internal");
 	p.method = find_method(method);
+	p.driver = strcmp(driver, "-") ? driver : NULL;
 	p.random = !strcmp(pattern, "rand");
-	p.write = !strcmp(op, "write");
+	p.step = strcmp(pattern, "stride") ? 1 : STEP;
+	p.modify = !strcmp(op, "modify");
+	p.write = p.modify || !strcmp(op, "write");
 	snprintf(path, sizeof(path), "%s%s", o->file, p.write ? ".out" : "");
 	p.path = path;
 	run_pass(&p);
@@ -231,23 +246,35 @@ static void run_child(const struct options *o, const char *one, bool grouped)
 		exit(1);
 }
 
+/* One method's turn; the library has one with each driver. */
+static void take_turn(const struct options *o, const char *method, const char *what)
+{
+	bool ours = !strcmp(method, "ummap") || !strcmp(method, "fresh"), grouped = !strcmp(method, "mmap");
+	char *copy = strdup(ours ? o->drivers : "-"), *rest = copy, *driver, one[256];
+
+	while ((driver = strsep(&rest, ","))) {
+		snprintf(one, sizeof(one), "%s,%s,%s", method, what, driver);
+		run_child(o, one, grouped);
+	}
+	free(copy);
+}
+
 /* Every method has its turn; which of them is first changes from one repetition to the next. */
 static void take_turns(const struct options *o, unsigned rep, const char *pattern, const char *op,
 		       size_t seg, size_t threads)
 {
-	char one[128];
+	char what[128];
 	unsigned i;
 
 	if (!in_list(o->ops, op) || !in_list(o->patterns, pattern))
 		return;
 	for (i = 0; i < METHODS; i++) {
-		const char *name = methods[(i + rep) % METHODS].name;
-		bool grouped = !strcmp(name, "mmap");
+		const struct method *m = &methods[(i + rep) % METHODS];
 
-		if (!in_list(o->methods, name) || (grouped && !group.dir[0]))
+		if (!in_list(o->methods, m->depth ? "deep" : m->name) || (!strcmp(m->name, "mmap") && !group.dir[0]))
 			continue;
-		snprintf(one, sizeof(one), "%s,%s,%s,%zu,%zu,%u", name, pattern, op, seg, threads, rep);
-		run_child(o, one, grouped);
+		snprintf(what, sizeof(what), "%s,%s,%zu,%zu,%u", pattern, op, seg, threads, rep);
+		take_turn(o, m->name, what);
 	}
 }
 
@@ -267,7 +294,7 @@ static void prepare(const struct options *o)
 	char out[PATH_MAX + 8];
 
 	make_file(o->file, o->size);
-	if (in_list(o->ops, "write")) {
+	if (in_list(o->ops, "write") || in_list(o->ops, "modify")) {
 		snprintf(out, sizeof(out), "%s.out", o->file);
 		make_file(out, o->size);
 	}
@@ -280,16 +307,17 @@ static void prepare(const struct options *o)
 
 static int parent(const struct options *o)
 {
-	static const char *const patterns[] = { "seq", "rand" }, *const ops[] = { "read", "write" };
+	static const char *const patterns[] = { "seq", "rand", "stride" };
+	static const char *const ops[] = { "read", "write", "modify" };
 	unsigned rep, t, op, pattern, s;
 
 	prepare(o);
-	puts("rep,method,pattern,op,seg_bytes,threads,mib_per_s,cpu_us_per_mib,maxrss_kib,cold");
+	puts("rep,method,pattern,op,seg_bytes,threads,mib_per_s,cpu_us_per_mib,maxrss_kib,cold,driver");
 	fflush(stdout);
 	for (rep = 1; rep <= o->reps; rep++)
 		for (t = 0; t < o->nthreads; t++)
-			for (op = 0; op < 2; op++)
-				for (pattern = 0; pattern < 2; pattern++)
+			for (op = 0; op < 3; op++)
+				for (pattern = 0; pattern < 3; pattern++)
 					for (s = 0; s < o->nsegs; s++)
 						take_turns(o, rep, patterns[pattern], ops[op], o->segs[s],
 							   o->threads[t]);
@@ -312,17 +340,17 @@ static void check_options(struct options *o)
 {
 	unsigned s, t;
 
-	check_list("methods", o->methods, "ummap,fresh,floor,mmap,inplace");
-	check_list("patterns", o->patterns, "seq,rand");
-	check_list("ops", o->ops, "read,write");
+	check_list("methods", o->methods, "ummap,fresh,floor,mmap,inplace,deep");
+	check_list("patterns", o->patterns, "seq,rand,stride");
+	check_list("ops", o->ops, "read,write,modify");
 	for (t = 0; t < o->nthreads; t++) {
 		if (o->threads[t] > MAX_THREADS)
 			die("--threads: at most %d", MAX_THREADS);
 		for (s = 0; s < o->nsegs; s++) {
 			if (o->segs[s] < 4 * KIB || o->segs[s] & (o->segs[s] - 1))
 				die("--segs: %zu is no power of two of at least 4K", o->segs[s]);
-			if (o->size % (o->segs[s] * o->threads[t]))
-				die("--size must be a multiple of threads x segment (%zu x %zu)",
+			if (o->size % (o->segs[s] * o->threads[t] * STEP))
+				die("--size must be a multiple of %d x threads x segment (%zu x %zu)", STEP,
 				    o->threads[t], o->segs[s]);
 			if (o->budget < 2 * o->segs[s] * o->threads[t])
 				die("--budget must hold two segments of %zu for each thread", o->segs[s]);
@@ -336,7 +364,7 @@ static void parse_options(struct options *o, int argc, char **argv)
 		{ "dir", 1, 0, 'd' }, { "file", 1, 0, 'f' }, { "size", 1, 0, 's' },
 		{ "budget", 1, 0, 'b' }, { "segs", 1, 0, 'g' }, { "threads", 1, 0, 't' },
 		{ "methods", 1, 0, 'm' }, { "patterns", 1, 0, 'p' }, { "ops", 1, 0, 'o' },
-		{ "reps", 1, 0, 'r' }, { "mmap-cap", 1, 0, 'c' }, { "driver", 1, 0, 'u' },
+		{ "reps", 1, 0, 'r' }, { "mmap-cap", 1, 0, 'c' }, { "drivers", 1, 0, 'u' },
 		{ "one", 1, 0, '1' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
 	const char *dir = "./cache";
@@ -355,7 +383,7 @@ static void parse_options(struct options *o, int argc, char **argv)
 		case 'o': o->ops = optarg; break;
 		case 'r': o->reps = parse_count("reps", optarg, 1000); break;
 		case 'c': o->cap_s = parse_count("mmap-cap", optarg, 86400); break;
-		case 'u': o->driver = optarg; break;
+		case 'u': o->drivers = optarg; break;
 		case '1': o->one = optarg; break;
 		case 'h': fputs(help, stdout); exit(0);
 		default: die("see --help");
@@ -376,7 +404,7 @@ int main(int argc, char **argv)
 		.size = 2 * GIB, .budget = 512 * MIB, .reps = 5, .cap_s = 15,
 		.segs = { 64 * KIB, 256 * KIB, MIB, 2 * MIB, 16 * MIB }, .nsegs = 5,
 		.threads = { 1, 2 }, .nthreads = 2,
-		.methods = "ummap,fresh,floor,mmap,inplace", .patterns = "seq,rand", .ops = "read,write",
+		.methods = "ummap,fresh,floor,mmap,inplace,deep", .drivers = "-", .patterns = "seq,rand", .ops = "read,write",
 		.argv = argv,
 	};
 

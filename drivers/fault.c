@@ -6,7 +6,8 @@
  * The nth call (counted from 1) of the kinds that `op` names fails with `errno`, and so do the
  * calls behind it until `times` have failed. With `short`, a transfer that is to fail first moves
  * that many bytes. A vectored call counts as one. Each handle counts for itself; `count` names a
- * file in which the counts can be read at any moment.
+ * file in which the counts can be read at any moment. It offers no map: a store in place has no
+ * transfers that could fail.
  *
  * Takes no lock, and calls nothing that a fault-safe driver may not call.
  */

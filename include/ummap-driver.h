@@ -97,7 +97,8 @@ struct ummap_driver {
 	int (*resize)(void *h, uint64_t size);                                 /* NULL: cannot */
 
 	/* Asynchronous transfers (UMMAP_CAP_ASYNC). submit: takes up to n, returns how many; 0: full, reap first.
-	 * reap: waits for at least min, returns up to max that are done. Buffers belong to the driver between. */
+	 * reap: waits for at least min, returns up to max that are done, of those that this thread has submitted.
+	 * Buffers belong to the driver between. */
 	int (*submit)(void *h, struct ummap_io **io, unsigned n);
 	int (*reap)(void *h, struct ummap_io **done, unsigned max, unsigned min);
 	/* The memory that transfers will use, for drivers that register it. */
@@ -111,11 +112,15 @@ struct ummap_driver {
 	int (*readv)(void *h, const struct iovec *iov, int n, uint64_t off);
 	int (*writev)(void *h, const struct iovec *iov, int n, uint64_t off);
 	/* Bytes of the store now, where that can change while it is open; called at any time, also beside a
-	 * transfer. NULL: as opened, or as written. */
+	 * transfer and inside a signal handler. NULL: as opened, or as written. */
 	int (*size)(void *h, uint64_t *size);
 	/* 1: a filter: it opens uri->next, and cannot do without. */
 	uint32_t filter;
 };
+
+/* What the file ummap-driver-SCHEME.so of a driver exports. */
+#pragma GCC visibility push(default)
+extern const struct ummap_driver ummap_driver;
 
 /*
  * For programs that test a driver by itself; drivers do not call it. Opens what a URI names as the library
@@ -123,7 +128,6 @@ struct ummap_driver {
  * outermost driver's table, with NULL for calls that it lacks; *h, which ends by driver->close(*h); *geom.
  * Returns 0, or -1 with errno set (umerrormsg() of ummap.h has the sentence).
  */
-#pragma GCC visibility push(default)
 int ummap_driver_open(const char *uri, int oflags, struct ummap_driver *driver, void **h,
 		      struct ummap_geom *geom);
 #pragma GCC visibility pop

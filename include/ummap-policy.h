@@ -2,10 +2,10 @@
 /*
  * ummap-policy.h - for authors of policies: the code that proposes which resident segment goes first.
  *
- * A mapping has a policy object of its own. All calls run under one lock of the library: no I/O, no
- * allocation after create, no blocking. A policy sees faults, never hits: what it lets go by mistake comes
- * back from the standby list cheaply. It sees nodes only, and may keep them in lists by their two links.
- * See ummap-policy(3).
+ * A mapping has a policy object of its own. All calls but create and destroy run under one lock of the
+ * library: no I/O, no allocation, no blocking. A policy sees faults, never hits: what it lets go by mistake
+ * comes back from the standby list cheaply. It sees nodes only, and may keep them in lists by their two
+ * links. See ummap-policy(3).
  */
 #ifndef UMMAP_POLICY_H
 #define UMMAP_POLICY_H
@@ -52,6 +52,11 @@ struct ummap_policy {
 	 * that would make a walk from NULL to the end miss a node. */
 	struct ummap_node *(*pick)(void *p, struct ummap_node *after);
 };
+
+/* What the file ummap-policy-NAME.so of a policy exports. */
+#pragma GCC visibility push(default)
+extern const struct ummap_policy ummap_policy;
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

@@ -89,11 +89,18 @@ struct ummap_attr {
 #define UMMAP_ATTR_INIT { sizeof(struct ummap_attr), 0, -1, 1, UMMAP_PTYPE_FIFO, 0, NULL, 0 }
 
 /*
- * As ummap, for any driver: "posix:/data/a", "posix:/data/a?direct=never". attr NULL: the defaults.
+ * As ummap, for any driver: "posix:/data/a", "posix:/data/a.{rank}?direct=never". attr NULL: the defaults.
  * Errors: as ummap; EINVAL (URI, attributes), ENOENT and whatever opening the store gives.
  */
 int ummap_open(const char *uri, size_t size, off_t offset, int prot,
 	       const struct ummap_attr *attr, void **addr);
+
+/*
+ * Gives the variable {name} of URIs a value, which is copied; value NULL: takes it away. {rank}, {pid} and
+ * {host} are there by themselves and cannot be set. A name is letters, digits and '_'.
+ * Errors: EINVAL (name, or a value of more than 4095 bytes), ENOMEM.
+ */
+int ummap_setvar(const char *name, const char *value);
 
 #define UMMAP_ASYNC 1   /* start, do not wait */
 #define UMMAP_EVICT 2   /* then let go of the memory */

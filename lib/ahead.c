@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Read-ahead puts segments on standby, where a fault finds them: it needs no state of its own but the runs
- * that it follows. Several runs of a mapping are followed at a time. Decides how far; never evicts what is
- * in use. One lock a mapping, only ever trylocked: whoever comes second goes without.
+ * that it follows: faults at equal distances, forward or backward. Several runs of a mapping are followed at a
+ * time. Decides how far; never evicts what is in use. One lock a mapping, only ever trylocked: whoever comes
+ * second goes without.
  */
 #include "ahead.h"
 
@@ -10,6 +11,7 @@
 #include "seg.h"
 #include "worker.h"
 
+#include <stdlib.h>
 #include <ummap.h>
 
 /* A run begins with so many segments, and one job loads about so many bytes. */
@@ -17,23 +19,29 @@
 #define JOB_BYTES ((size_t)1 << 20)
 /* Part of the budget that a window may take. */
 #define WINDOW_PART 8
+/* Two faults that are farther apart than this many segments are not taken for the begin of a run. */
+#define STRIDE_MAX 256
+/* Faults in a row that make a run: neighbours soon, for others it takes one more. */
+#define SEEN_NEXT 2
+#define SEEN_STRIDE 3
 
-static void load_job(void *arg, uint64_t first, uint64_t last)
+static void load_job(void *arg, uint64_t first, uint64_t how)
 {
 	struct set *set = arg;
 
-	seg_prefetch(set, first, last);
+	seg_prefetch(set, first, how >> 32, (size_t)(uint32_t)how);
 	set_put(set);
 }
 
-/* The caller uses the set; so does each job. */
-static void post(struct set *set, size_t first, size_t last)
+/* Loads `count` segments from first on, every `step`th. The caller uses the set; so does each job. */
+static void post(struct set *set, size_t first, size_t count, size_t step)
 {
-	size_t step = max_size(JOB_BYTES >> set->shift, 1);
+	size_t most = max_size(JOB_BYTES >> set->shift, 1);
 
-	for (size_t i = first; i < last; i += step) {
+	for (size_t n; count > 0; first += n * step, count -= n) {
+		n = min_size(count, most);
 		set->users++;
-		if (!worker_post(load_job, set, i, min_size(i + step, last))) {
+		if (!worker_post(load_job, set, first, (uint64_t)n << 32 | step)) {
 			set_put(set);
 			return;
 		}
@@ -42,48 +50,104 @@ static void post(struct set *set, size_t first, size_t last)
 
 void ahead_want(struct set *set, size_t first, size_t last)
 {
-	post(set, first, min_size(last, set->segs));
+	last = min_size(last, set->segs);
+	if (first < last)
+		post(set, first, last - first, 1);
 }
 
+/* How many steps a run has been read ahead from its last fault on. */
+static long lead(const struct stream *r)
+{
+	return r->stride ? ((long)r->until - (long)r->last) / r->stride : 0;
+}
+
+static bool goes_on(const struct stream *r, size_t i)
+{
+	long d = (long)i - (long)r->last, steps;
+
+	if (!r->used || !r->stride || d % r->stride != 0)
+		return false;
+	steps = d / r->stride;
+	return steps >= 1 && (steps == 1 || steps <= lead(r));
+}
+
+/* The run that a fault continues, else the nearest that it may be the second of, else a new one. NULL: it is where
+ * a run stands already. */
 static struct stream *find(struct set *set, size_t i)
 {
-	struct stream *oldest = set->streams;
+	struct stream *oldest = set->streams, *near = NULL;
+	long best = STRIDE_MAX + 1;
 
 	for (struct stream *r = set->streams; r < set->streams + STREAMS; r++) {
-		if (r->used && i >= r->next && i <= max_size(r->next, r->until))
+		long d = labs((long)i - (long)r->last);
+
+		if (r->used && d == 0)
+			return NULL;
+		if (goes_on(r, i))
 			return r;
+		if (r->seen == 1 && d < best) {
+			best = d;
+			near = r;
+		}
 		if (r->used < oldest->used)
 			oldest = r;
 	}
-	*oldest = (struct stream){ .next = i };
+	if (near) {
+		near->stride = (long)i - (long)near->last;
+		near->until = near->last;
+		return near;
+	}
+	*oldest = (struct stream){ .last = i, .until = i, .stride = set->advice == UMMAP_ADV_SEQUENTIAL };
 	return oldest;
+}
+
+static bool is_run(const struct set *set, const struct stream *r)
+{
+	if (r->stride == 1 && set->advice == UMMAP_ADV_SEQUENTIAL)
+		return true;
+	return r->seen >= (r->stride == 1 ? SEEN_NEXT : SEEN_STRIDE);
+}
+
+/* Makes the window larger and says which steps from the last fault on are to be loaded now: (*from, *to]. */
+static void advance(struct stream *r, size_t most, long *from, long *to)
+{
+	*from = lead(r) > 0 ? lead(r) : 0;
+	r->window = r->window ? min_size(r->window * 2, most) : min_size(WINDOW_MIN, most);
+	*to = (long)r->window;
+	/* Half a window is still on its way: no hurry. */
+	if (*from > *to / 2)
+		*to = *from;
 }
 
 void ahead_fault(struct set *set, size_t i, size_t window)
 {
 	size_t most = min_size(max_size(window >> set->shift, WINDOW_MIN),
 			       (budget_bytes() / WINDOW_PART) >> set->shift);
-	size_t from = 0, to = 0;
+	long from = 0, to = 0, stride = 0, room;
 	struct stream *r;
 
 	if (window == 0 || most == 0 || set->advice == UMMAP_ADV_RANDOM || !futex_trylock(&set->stream_lock))
 		return;
 	r = find(set, i);
-	if (r->used || set->advice == UMMAP_ADV_SEQUENTIAL) {
-		r->window = r->window ? min_size(r->window * 2, most) : min_size(WINDOW_MIN, most);
-		r->until = max_size(r->until, i + 1);
-		/* Half a window is still on its way: no hurry. */
-		if (r->until - (i + 1) <= r->window / 2) {
-			from = r->until;
-			to = min_size(i + 1 + r->window, set->segs);
-			r->until = max_size(to, from);
+	if (r) {
+		r->last = i;
+		r->seen += r->seen < SEEN_STRIDE;
+		r->used = ++set->stream_clock;
+		stride = r->stride;
+		if (stride && is_run(set, r)) {
+			advance(r, most, &from, &to);
+			/* As far as there are segments. */
+			room = stride > 0 ? ((long)set->segs - 1 - (long)i) / stride : (long)i / -stride;
+			to = to < room ? to : room;
+			if (to > from)
+				r->until = (size_t)((long)i + to * stride);
 		}
 	}
-	r->next = i + 1;
-	r->used = ++set->stream_clock;
 	futex_unlock(&set->stream_lock);
-	if (from < to)
-		post(set, from, to);
+	if (to > from && stride > 0)
+		post(set, (size_t)((long)i + (from + 1) * stride), (size_t)(to - from), (size_t)stride);
+	else if (to > from)
+		post(set, (size_t)((long)i + to * stride), (size_t)(to - from), (size_t)-stride);
 }
 
 void ahead_behind(struct set *set, size_t i)

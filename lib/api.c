@@ -9,11 +9,13 @@
 #include "config.h"
 #include "core.h"
 #include "engine.h"
+#include "inplace.h"
 #include "log.h"
 #include "map.h"
 #include "plugin.h"
 #include "remap.h"
 #include "seg.h"
+#include "vars.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -175,6 +177,17 @@ static void demolish(struct map *map)
 	set->targets[set->current].store = NULL;
 }
 
+/* For a descriptor, where nobody has said which. */
+static const char *driver_for(int fd)
+{
+	const struct ummap_driver *pmem;
+
+	if (config.driver || !inplace_suits(fd))
+		return config.driver;
+	pmem = plugin_driver("pmem");
+	return pmem && pmem->map ? pmem->scheme : config.driver;
+}
+
 static int make_mapping(struct plan *p, void **addr)
 {
 	struct map *map;
@@ -185,13 +198,15 @@ static int make_mapping(struct plan *p, void **addr)
 	if (err)
 		return err;
 	if (!p->uri)
-		p->uri = config.driver;
+		p->uri = driver_for(p->fd);
 	map = map_alloc();
 	if (!map)
 		return fail(ENOMEM, "no memory for a mapping");
 	err = build(map, p);
 	if (!err) {
-		err = map_insert(map);
+		err = inplace_enter(&map->set);
+		if (!err)
+			err = map_insert(map);
 		if (err)
 			demolish(map);
 	}
@@ -199,7 +214,8 @@ static int make_mapping(struct plan *p, void **addr)
 		map_free(map);
 		return err;
 	}
-	core_note_mapping(&map->set);
+	if (!map->set.in_place)
+		core_note_mapping(&map->set);
 	*addr = map->set.view;
 	return 0;
 }
@@ -239,6 +255,14 @@ int ummap_open(const char *uri, size_t size, off_t offset, int prot,
 	if (!err)
 		err = make_mapping(&p, addr);
 	return api_leave(&g, err);
+}
+
+int ummap_setvar(const char *name, const char *value)
+{
+	struct guard g;
+
+	api_enter(&g);
+	return api_leave(&g, vars_set(name, value));
 }
 
 /* ---- umunmap, umremap ---- */
@@ -293,7 +317,7 @@ static int remap(struct map *map, size_t size, int fd, off_t offset, int sync)
 	want.moved = fd >= 0 || want.offset != now->offset;
 	err = check_remap(map, &want, fd, sync);
 	if (!err && fd >= 0)
-		err = io_open_fd(config.driver, fd, set->writable ? UMMAP_O_WRITE : 0, config.direct, &want.store);
+		err = io_open_fd(driver_for(fd), fd, set->writable ? UMMAP_O_WRITE : 0, config.direct, &want.store);
 	else if (!err)
 		io_hold(want.store);
 	if (err)

@@ -4,6 +4,7 @@
 
 #include "ahead.h"
 #include "core.h"
+#include "inplace.h"
 #include "log.h"
 #include "map.h"
 #include "seg.h"
@@ -16,6 +17,7 @@
 /* The segments that [addr, addr + len) touches, and the use of their mapping. */
 struct range {
 	struct map *map;
+	size_t at, len;
 	size_t first, last;
 };
 
@@ -33,6 +35,8 @@ static int find_range(const void *addr, size_t len, struct range *r)
 		set_put(set);
 		return fail(len ? ENOMEM : EINVAL, len ? "the range leaves its mapping" : "the length is 0");
 	}
+	r->at = at;
+	r->len = len;
 	r->first = at >> set->shift;
 	r->last = ((at + len - 1) >> set->shift) + 1;
 	return 0;
@@ -61,25 +65,34 @@ int umsync(void *addr, int evict)
 /* A job's flags stand above the number of its last segment. */
 #define JOB_FLAGS_SHIFT 56
 
-static int sync_range(struct set *set, size_t first, size_t last, int flags)
+static int sync_range(const struct range *r, int flags)
 {
-	int err = set->carrying ? seg_complete(set, first, last, false) : 0;
+	struct set *set = &r->map->set;
+	int err;
 
+	/* To the byte: a program that knows what it has stored need not pay for a segment. */
+	if (set->in_place)
+		return flags & UMMAP_NOFLUSH ? 0 : inplace_sync(set, r->at, r->len);
+	err = set->carrying ? seg_complete(set, r->first, r->last, false) : 0;
 	if (!err && (flags & UMMAP_NOFLUSH))
-		err = writeback_range(set, first, last, UINT64_MAX);
+		err = writeback_range(set, r->first, r->last, UINT64_MAX);
 	else if (!err)
-		err = writeback_sync(set, first, last);
+		err = writeback_sync(set, r->first, r->last);
 	if (!err && (flags & UMMAP_EVICT))
-		seg_evict(set, first, last);
+		seg_evict(set, r->first, r->last);
 	return err;
 }
 
 static void sync_job(void *arg, uint64_t first, uint64_t last)
 {
 	struct set *set = arg;
-	int flags = (int)(last >> JOB_FLAGS_SHIFT), none = 0;
-	int err = sync_range(set, first, last & ((1ull << JOB_FLAGS_SHIFT) - 1), flags);
+	struct range r = { .map = container_of(set, struct map, set), .first = first,
+			   .last = last & ((1ull << JOB_FLAGS_SHIFT) - 1) };
+	int err, none = 0;
 
+	r.at = r.first << set->shift;
+	r.len = min_size(r.last << set->shift, set->size) - r.at;
+	err = sync_range(&r, (int)(last >> JOB_FLAGS_SHIFT));
 	if (err)
 		atomic_compare_exchange_strong(&set->error, &none, err);
 	set_put(set);
@@ -104,7 +117,7 @@ int umsync_range(void *addr, size_t len, int flags)
 	    worker_post(sync_job, set, r.first, r.last | (uint64_t)flags << JOB_FLAGS_SHIFT))
 		return api_leave(&g, 0);
 	/* Asynchronous, but too much is waiting already: now, then. */
-	err = sync_range(set, r.first, r.last, flags);
+	err = sync_range(&r, flags);
 	if (!err)
 		err = writeback_take_error(set);
 	if (err)
@@ -132,10 +145,11 @@ int umadvise(void *addr, size_t len, int advice)
 		set->advice = advice;
 		break;
 	case UMMAP_ADV_WILLNEED:
-		ahead_want(set, r.first, r.last);
+		if (!set->in_place)
+			ahead_want(set, r.first, r.last);
 		break;
 	case UMMAP_ADV_DONTNEED:
-		err = sync_range(set, r.first, r.last, UMMAP_NOFLUSH | UMMAP_EVICT);
+		err = sync_range(&r, UMMAP_NOFLUSH | UMMAP_EVICT);
 		if (err)
 			map_explain(err);
 		break;
@@ -149,7 +163,8 @@ int umadvise(void *addr, size_t len, int advice)
 static int check_pin(const struct range *r, int prot)
 {
 	const struct set *set = &r->map->set;
-	size_t most = set->budget ? set->budget : core_budget(set);
+	/* In place there is no memory to be had. */
+	size_t most = set->in_place ? SIZE_MAX : set->budget ? set->budget : core_budget(set);
 	size_t more = 0, already = set->budget ? set->pinned : seg_pinned();
 
 	for (size_t i = r->first; i < r->last && more <= most; i++)
@@ -165,27 +180,37 @@ static int check_pin(const struct range *r, int prot)
 	return 0;
 }
 
+static void unpin(struct set *set, size_t i)
+{
+	if (set->in_place)
+		inplace_unpin(set, i);
+	else
+		seg_unpin(set, i);
+}
+
 int umpin(void *addr, size_t len, int prot)
 {
 	struct guard g;
 	struct range r;
+	struct set *set;
 	int err;
 
 	api_enter(&g);
 	err = find_range(addr, len, &r);
 	if (err)
 		return api_leave(&g, err);
+	set = &r.map->set;
 	err = check_pin(&r, prot);
 	for (size_t i = r.first; i < r.last && !err; i++) {
-		err = seg_pin(&r.map->set, i, prot & PROT_WRITE);
+		err = set->in_place ? inplace_pin(set, i) : seg_pin(set, i, prot & PROT_WRITE);
 		if (err == -EAGAIN)
 			fail(EAGAIN, "a segment has %d pins, which is the most", SEG_PINS_MAX);
 		else if (err)
 			fail(-err, "the range cannot be brought into memory: %s", strerror(-err));
 		while (err && i-- > r.first)
-			seg_unpin(&r.map->set, i);
+			unpin(set, i);
 	}
-	set_put(&r.map->set);
+	set_put(set);
 	return api_leave(&g, err);
 }
 
@@ -204,7 +229,7 @@ int umunpin(void *addr, size_t len)
 			err = fail(EINVAL, "part of the range is not pinned");
 	}
 	for (size_t i = r.first; i < r.last && !err; i++)
-		seg_unpin(&r.map->set, i);
+		unpin(&r.map->set, i);
 	set_put(&r.map->set);
 	return api_leave(&g, err);
 }

@@ -9,8 +9,11 @@
 #include "sys.h"
 
 #include <ctype.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define DEFAULT_SEG_SIZE ((size_t)2 << 20)
 #define DEFAULT_READAHEAD ((size_t)16 << 20)
@@ -127,6 +130,38 @@ static int load_direct(void)
 	return 0;
 }
 
+static int check_folder(const char *text, size_t len)
+{
+	char folder[PATH_MAX];
+	struct stat st;
+
+	if (len == 0)
+		return fail(EINVAL, "UMMAP_DRIVER_PATH has an empty part: it must be folders with colons between them");
+	if (*text != '/')
+		return fail(EINVAL, "UMMAP_DRIVER_PATH has \"%.*s\": its folders must begin with /", (int)len, text);
+	snprintf(folder, sizeof(folder), "%.*s", (int)len, text);
+	if (stat(folder, &st) < 0)
+		return fail(EINVAL, "UMMAP_DRIVER_PATH has \"%s\": %s", folder, strerror(errno));
+	if (!S_ISDIR(st.st_mode))
+		return fail(EINVAL, "UMMAP_DRIVER_PATH has \"%s\", which is no folder", folder);
+	return 0;
+}
+
+static int load_driver_path(void)
+{
+	const char *part = secure_getenv("UMMAP_DRIVER_PATH");
+	int err = 0;
+
+	config.driver_path = part;
+	while (part && !err) {
+		size_t len = strcspn(part, ":");
+
+		err = check_folder(part, len);
+		part = part[len] ? part + len + 1 : NULL;
+	}
+	return err;
+}
+
 static int load_names(void)
 {
 	const char *text = getenv("UMMAP_LOG");
@@ -135,8 +170,6 @@ static int load_names(void)
 		return fail(EINVAL, "UMMAP_LOG is \"%s\": it must be error, warn, info or debug, with "
 			    "room:level pairs after commas if wanted", text);
 	config.driver = getenv("UMMAP_DRIVER");
-	if (!config.driver)
-		config.driver = "posix";
 	config.stats = getenv("UMMAP_STATS");
 	if (config.stats && !*config.stats)
 		return fail(EINVAL, "UMMAP_STATS is empty: it must be 1, or a path for JSON");
@@ -146,7 +179,7 @@ static int load_names(void)
 int config_load(void)
 {
 	int (*const loads[])(void) = { load_names, load_factor, load_limit, load_bulk_sync, load_seg_size,
-				       load_readahead, load_direct };
+				       load_readahead, load_direct, load_driver_path };
 
 	for (unsigned i = 0; i < sizeof(loads) / sizeof(*loads); i++) {
 		int err = loads[i]();

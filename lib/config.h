@@ -11,7 +11,8 @@ struct config {
 	double mem_share;      /* of the memory that the process may use */
 	bool bulk_sync;        /* neighbours leave together */
 	size_t seg_size;       /* default segment */
-	const char *driver;    /* for descriptors: a URI without a path */
+	const char *driver;    /* for descriptors: a URI without a path; NULL: the best there is */
+	const char *driver_path; /* folders of loadable drivers and policies, with colons between them; or NULL */
 	const char *direct;    /* "auto", "always" or "never" */
 	size_t readahead;      /* bytes of the window; 0: off */
 	const char *stats;     /* NULL, "1" or a path */

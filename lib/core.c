@@ -10,6 +10,8 @@
 #include "config.h"
 #include "engine.h"
 #include "evict.h"
+#include "inplace.h"
+#include "load.h"
 #include "log.h"
 #include "map.h"
 #include "seg.h"
@@ -54,6 +56,11 @@ static enum chain_answer serve(const struct chain_fault *fault)
 	if (fault->write && !set->writable) {
 		set_put(set);
 		return CHAIN_FOREIGN;
+	}
+	if (set->in_place) {
+		err = inplace_fault(set, fault->addr);
+		set_put(set);
+		return err ? CHAIN_FOREIGN : CHAIN_SERVED;
 	}
 	i = (size_t)((char *)fault->addr - set->view) >> set->shift;
 	ahead_fault(set, i, config.readahead);
@@ -112,6 +119,7 @@ static void fork_child(void)
 	map_fork_child(forget_map);
 	cache_forget();
 	frame_forget();
+	load_forget();
 	worker_forget();
 	writeback_forget();
 	evict_forget();
@@ -136,10 +144,10 @@ static void at_exit(void)
 
 static int start_process(void)
 {
-	char why[200];
+	char why[400];
 	int err = config_load();
 
-	if (!err && io_check(config.driver, config.direct) < 0) {
+	if (!err && config.driver && io_check(config.driver, config.direct) < 0) {
 		snprintf(why, sizeof(why), "%s", fail_message());
 		err = fail(EINVAL, "UMMAP_DRIVER is \"%s\": %s", config.driver, why);
 	}

@@ -18,13 +18,13 @@ bool engine_extend(char *view, size_t len, size_t more);
 void engine_detach(char *view, size_t len);
 
 /*
- * The frame at home, readable and writable, appears in the view, whole and with its final rights at once.
- * All of these return 0, or -errno and have changed nothing.
+ * The frame at home, which may be stored to there or not (`was_writable`), appears in the view, whole and with
+ * its final rights at once. All of these return 0, or -errno and have changed nothing.
  */
-int engine_publish(char *view, char *home, size_t len, bool writable);
+int engine_publish(char *view, char *home, size_t len, bool was_writable, bool writable);
 /* What stands in the view may be stored to, or no longer. */
 int engine_protect(char *view, size_t len, bool writable);
-/* The frame goes home; the view's place faults. `writable`: what its rights were. */
+/* The frame goes home, and keeps its rights (`writable`); the view's place faults. */
 int engine_retract(char *view, char *home, size_t len, bool writable);
 /* The view's place faults and what stood there is lost: the way out when no mapping may be added. */
 int engine_discard(char *view, size_t len);

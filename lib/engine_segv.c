@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Frames move by mremap: one system call, atomic for every other thread, no copy. The order of the calls is
- * what keeps stores from being lost: a frame gets its final rights at home, before it can be seen; and a
- * place in the view loses its rights before its frame leaves it. Takes no lock; callers hold the segment's.
+ * what keeps stores from being lost: a frame gets its final rights at home, before it can be seen; and its
+ * place in the view is never one that could be stored to without it. Takes no lock; callers hold the segment's.
+ *
+ * Every change of rights interrupts the other processors that run this process, so the fewer calls the better.
+ * Where a frame leaves, nothing is mapped for a moment: a fault there is ours all the same. But another thread's
+ * mmap could get that place. So views stand apart, in a part of the address space where the system puts
+ * nothing by itself. A view that finds no room there has its place barred first, at the price of one more call.
  */
 #include "engine.h"
 
@@ -14,7 +19,7 @@
 #include <unistd.h>
 
 #define PLACE (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
-#define MOVE (MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP)
+#define MOVE (MREMAP_MAYMOVE | MREMAP_FIXED)
 
 /* Not mmap(3): a race detector that watches it takes this for a write to what the application sees there. */
 static bool place(char *view, size_t len)
@@ -34,7 +39,10 @@ int engine_start(enum chain_answer (*fn)(const struct chain_fault *fault))
 
 char *engine_attach(size_t len, size_t seg_size)
 {
-	return sys_reserve(round_up(len, sys_page()), max_size(HUGE_PAGE, min_size(seg_size, 512 * HUGE_PAGE)));
+	size_t pages = round_up(len, sys_page()), align = max_size(HUGE_PAGE, min_size(seg_size, 512 * HUGE_PAGE));
+	char *view = sys_reserve_apart(pages, align);
+
+	return view ? view : sys_reserve(pages, align);
 }
 
 bool engine_extend(char *view, size_t len, size_t more)
@@ -53,15 +61,15 @@ void engine_detach(char *view, size_t len)
 		munmap(view, round_up(len, sys_page()));
 }
 
-int engine_publish(char *view, char *home, size_t len, bool writable)
+int engine_publish(char *view, char *home, size_t len, bool was_writable, bool writable)
 {
-	if (!writable && mprotect(home, len, PROT_READ) < 0)
+	if (writable != was_writable && mprotect(home, len, rights(writable)) < 0)
 		return -errno;
-	if (mremap(home, len, len, MOVE, view) == MAP_FAILED) {
+	if (mremap(home, len, len, MOVE | MREMAP_DONTUNMAP, view) == MAP_FAILED) {
 		int err = -errno;
 
-		if (!writable)
-			mprotect(home, len, PROT_READ | PROT_WRITE);
+		if (writable != was_writable)
+			mprotect(home, len, rights(was_writable));
 		return err;
 	}
 	return 0;
@@ -72,19 +80,32 @@ int engine_protect(char *view, size_t len, bool writable)
 	return mprotect(view, len, rights(writable)) < 0 ? -errno : 0;
 }
 
-int engine_retract(char *view, char *home, size_t len, bool writable)
+static int retract_barred(char *view, char *home, size_t len, bool writable)
 {
 	if (mprotect(view, len, PROT_NONE) < 0)
 		return -errno;
-	if (mremap(view, len, len, MOVE, home) == MAP_FAILED) {
+	if (mremap(view, len, len, MOVE | MREMAP_DONTUNMAP, home) == MAP_FAILED) {
 		int err = -errno;
 
 		mprotect(view, len, rights(writable));
 		return err;
 	}
-	/* A fresh mapping merges with the empty places around it; what mremap left behind never would. */
+	mprotect(home, len, rights(writable));
+	return 0;
+}
+
+int engine_retract(char *view, char *home, size_t len, bool writable)
+{
+	if (!sys_is_apart(view)) {
+		int err = retract_barred(view, home, len, writable);
+
+		if (err)
+			return err;
+	} else if (mremap(view, len, len, MOVE, home) == MAP_FAILED) {
+		return -errno;
+	}
+	/* A fresh mapping merges with the empty places around it; what mremap may leave behind never would. */
 	place(view, len);
-	mprotect(home, len, PROT_READ | PROT_WRITE);
 	return 0;
 }
 

@@ -99,14 +99,25 @@ static void stand(struct set *set, struct seg *s)
 	else
 		cache_stand(&set->member, s,
 			    set->advice == UMMAP_ADV_SEQUENTIAL ? STANDBY_FIRST : STANDBY_CLEAN);
+}
+
+/* The frame of a resident segment that is in no list goes home. */
+int evict_home(struct set *set, size_t i, struct seg *s)
+{
+	bool writable = seg_has(s, SEG_WRITABLE);
+	int err = engine_retract(set_view(set, i), frame_home(s->frame), set_view_len(set, i), writable);
+
+	if (err)
+		return err;
+	frame_set_writable(s->frame, writable);
 	add(set->stat.evictions, 1);
+	return 0;
 }
 
 /* Resident, locked and in no list -> standby. On failure it is put back. */
 int evict_to_standby(struct set *set, size_t i, struct seg *s)
 {
-	int err = engine_retract(set_view(set, i), frame_home(s->frame), set_view_len(set, i),
-				 seg_has(s, SEG_WRITABLE));
+	int err = evict_home(set, i, s);
 
 	if (err)
 		put_back(set, s);
@@ -187,6 +198,15 @@ static void call_supply(struct set *set, size_t limit)
 		supplying = false;
 		set_put(set);
 	}
+}
+
+/* For a thread that waits for I/O anyway: replaces what it took from the supply. */
+void evict_resupply(struct set *set)
+{
+	size_t limit = evict_limit(set);
+
+	if (on_standby() < limit / STANDBY_PART && !frame_spare(set->seg_size, limit))
+		retire(set, false, false);
 }
 
 /* One step towards a frame; false: nothing could be done. */

@@ -29,6 +29,7 @@ struct arena {
 	uint32_t frames;
 	uint32_t fresh;      /* frames from here on never had memory */
 	uint32_t *next;      /* links of the free and raw lists, by frame */
+	bool *sealed;        /* may only be read at home, by frame; the taker's, lazy memory behind `next` */
 	uint32_t older;      /* the arena before it of the same size */
 };
 
@@ -69,6 +70,32 @@ char *frame_home(uint32_t frame)
 	return a->base + (size_t)(frame & 0xffff) * a->len;
 }
 
+static bool *seal_of(uint32_t frame)
+{
+	return &arena_of(frame)->sealed[frame & 0xffff];
+}
+
+bool frame_writable(uint32_t frame)
+{
+	return !*seal_of(frame);
+}
+
+void frame_set_writable(uint32_t frame, bool writable)
+{
+	if (*seal_of(frame) == writable)
+		*seal_of(frame) = !writable;
+}
+
+int frame_make_writable(uint32_t frame)
+{
+	if (frame_writable(frame))
+		return 0;
+	if (mprotect(frame_home(frame), arena_of(frame)->len, PROT_READ | PROT_WRITE) < 0)
+		return -errno;
+	*seal_of(frame) = false;
+	return 0;
+}
+
 size_t frame_held(void)
 {
 	return atomic_load_explicit(&held, memory_order_relaxed);
@@ -102,11 +129,16 @@ void frame_start(uint32_t most)
 		classes[i] = (struct size_class){ FRAME_NONE, FRAME_NONE, FRAME_NONE, 0, 0 };
 }
 
+static size_t tables_len(size_t frames)
+{
+	return frames * (sizeof(uint32_t) + sizeof(bool));
+}
+
 void frame_forget(void)
 {
 	/* The homes were kept out of the child, but the links are ordinary lazy memory. */
 	for (uint32_t i = 0; i < arena_count; i++)
-		munmap(arenas[i].next, arenas[i].frames * sizeof(uint32_t));
+		munmap(arenas[i].next, tables_len(arenas[i].frames));
 	memset(arenas, 0, arena_count * sizeof(*arenas));
 	arena_count = 0;
 	lock = 0;
@@ -147,14 +179,15 @@ static bool add_arena(struct size_class *c, size_t len)
 	a->base = sys_reserve(n * len, HUGE_PAGE);
 	if (!a->base)
 		return false;
-	a->next = sys_lazy(n * sizeof(uint32_t));
+	a->next = sys_lazy(tables_len(n));
 	if (!a->next || mprotect(a->base, n * len, PROT_READ | PROT_WRITE) < 0 ||
 	    madvise(a->base, n * len, MADV_DONTFORK) < 0) {
 		munmap(a->base, n * len);
 		if (a->next)
-			munmap(a->next, n * sizeof(uint32_t));
+			munmap(a->next, tables_len(n));
 		return false;
 	}
+	a->sealed = (bool *)(a->next + n);
 	a->len = len;
 	a->frames = (uint32_t)n;
 	a->fresh = 0;
@@ -198,6 +231,7 @@ static void restart(struct size_class *c)
 			continue; /* its frames stay unused */
 		if (len)
 			madvise(a->base, len, MADV_DONTFORK);
+		memset(a->sealed, 0, a->fresh);
 		a->fresh = 0;
 	}
 }
@@ -280,6 +314,8 @@ uint32_t frame_take(size_t len, size_t limit)
 		return FRAME_NONE;
 
 	ok = populate(frame_home(frame), len * count, len * count >= HUGE_PAGE);
+	for (uint32_t i = 0; i < count; i++)
+		frame_set_writable(frame + i, true);
 	futex_lock(&lock);
 	if (!ok) {
 		used--;
@@ -302,6 +338,16 @@ void frame_give(uint32_t frame)
 	futex_unlock(&lock);
 }
 
+bool frame_spare(size_t len, size_t limit)
+{
+	bool spare;
+
+	futex_lock(&lock);
+	spare = used < used_max && (classes[class_of(len)].free != FRAME_NONE || held + len <= limit);
+	futex_unlock(&lock);
+	return spare;
+}
+
 static void become_raw(uint32_t frame)
 {
 	size_t len = arena_of(frame)->len;
@@ -319,6 +365,8 @@ static void become_raw(uint32_t frame)
 static void drop_memory(uint32_t frame)
 {
 	madvise(frame_home(frame), arena_of(frame)->len, MADV_DONTNEED);
+	/* So that its place merges with those beside it. */
+	frame_make_writable(frame);
 	become_raw(frame);
 }
 

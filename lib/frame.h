@@ -15,18 +15,24 @@ void frame_start(uint32_t most);
 void frame_forget(void);
 
 /*
- * Takes a frame of len bytes (a power of two), with the rights to read and write; its contents are anything.
+ * Takes a frame of len bytes (a power of two); its contents are anything, and so is whether it may be written.
  * New memory is charged only up to `limit` bytes in all. FRAME_NONE: there is none within the limit.
  */
 uint32_t frame_take(size_t len, size_t limit);
-/* Gives a frame back; it must be at home, readable and writable. Its memory stays in the pool. */
+/* Gives a frame back; it must be at home. Its memory stays in the pool. */
 void frame_give(uint32_t frame);
 /* The same, and its memory goes back to the system; it need not be at home, if it was discarded elsewhere. */
 void frame_release(uint32_t frame);
+/* Whether frame_take would find one just now. */
+bool frame_spare(size_t len, size_t limit);
 /* Lets the system have the memory of free frames, other than those of len bytes. true: some was freed. */
 bool frame_shrink(size_t except_len);
 
 char *frame_home(uint32_t frame);
+/* Whether a frame that its caller has taken may be written at home; makes it so (0 or -errno); notes it. */
+bool frame_writable(uint32_t frame);
+int frame_make_writable(uint32_t frame);
+void frame_set_writable(uint32_t frame, bool writable);
 /* Bytes of memory that the pool holds, free frames included. */
 size_t frame_held(void);
 /* The most that it ever held. */

@@ -3,7 +3,7 @@
  * The only caller of drivers. Takes turns where a driver cannot work in parallel, keeps drivers that are not
  * fault-safe off the faulting thread, makes one vectored request of neighbours, and runs asynchronous
  * drivers by submit and reap; a synchronous driver is the case where submitting is already doing.
- * Locks: `turn` of a store, held across one call of a driver that has no PARALLEL, or across submit + reap.
+ * Locks: `turn` of a store, held across one call of a driver that has no PARALLEL, or from submit to reap.
  */
 #include "io.h"
 
@@ -32,19 +32,10 @@ struct call {
 	enum { CALL_ONE, CALL_VECTOR, CALL_ASYNC, CALL_FLUSH } kind;
 	struct ummap_io *io;
 	unsigned n;
+	void (*meanwhile)(void *arg); /* NULL, or to be called once with arg */
+	void *arg;
 	int err;
 };
-
-static int check_driver(const struct ummap_driver *d)
-{
-	if (d->abi != UMMAP_DRIVER_ABI)
-		return fail(EINVAL, "driver \"%s\" was built for ABI %u, this library has %d", d->scheme, d->abi,
-			    UMMAP_DRIVER_ABI);
-	if (!d->open || !d->close || !d->read)
-		return fail(EINVAL, "driver \"%s\" lacks the required call %s", d->scheme,
-			    !d->open ? "open" : !d->close ? "close" : "read");
-	return 0;
-}
 
 /* A word of `list`, which blanks separate. */
 static bool has_word(const char *list, const char *word)
@@ -69,7 +60,7 @@ static int resolve(struct uri *u, const char *direct, const struct ummap_driver 
 	for (unsigned i = u->layers; i-- > 0;) {
 		struct ummap_uri *layer = &u->layer[i];
 		const struct ummap_driver *d = plugin_driver(layer->scheme);
-		int err = d ? check_driver(d) : -EINVAL;
+		int err = d ? 0 : -EINVAL;
 
 		if (!err && !d->filter != !next)
 			err = fail(EINVAL, next ? "driver \"%s\" is no filter: nothing can follow it" :
@@ -162,7 +153,18 @@ int io_open(const char *uri, int oflags, const char *direct, struct store **stor
 
 int io_open_fd(const char *uri, int fd, int oflags, const char *direct, struct store **store)
 {
-	return open_store(uri, fd, oflags, direct, store);
+	static _Atomic bool told;
+	int err;
+
+	if (uri)
+		return open_store(uri, fd, oflags, direct, store);
+	err = open_store("uring", fd, oflags, direct, store);
+	if (err != -EOPNOTSUPP)
+		return err;
+	if (!atomic_exchange(&told, true))
+		log_line(LOG_INFO, "io", "%s; the driver is posix", fail_message());
+	fail_clear();
+	return open_store("posix", fd, oflags, direct, store);
 }
 
 struct store *io_hold(struct store *store)
@@ -234,26 +236,43 @@ static int run_vector(struct store *s, struct ummap_io *io, unsigned n)
 	return res;
 }
 
-/* The turn is ours, so that every request reaped here is one of these. */
-static int run_async(struct store *s, struct ummap_io *io, unsigned n)
+static void do_meanwhile(struct call *c)
 {
+	if (c->meanwhile)
+		c->meanwhile(c->arg);
+	c->meanwhile = NULL;
+}
+
+/* What this thread reaps, it has submitted: every request reaped here is one of these. */
+static int run_async(struct call *c)
+{
+	struct store *s = c->store;
 	struct ummap_io *list[PIECES_MAX], *done[PIECES_MAX];
-	unsigned sent = 0, reaped = 0;
+	unsigned n = c->n, sent = 0, reaped = 0;
 
 	for (unsigned i = 0; i < n; i++)
-		list[i] = &io[i];
+		list[i] = &c->io[i];
 	while (reaped < n) {
 		int got = sent < n ? s->driver.submit(s->handle, list + sent, n - sent) : 0;
 
 		if (got < 0) {
 			/* Those never sent fail; those on their way must still be waited for. */
 			for (unsigned i = sent; i < n; i++)
-				io[i].res = got;
+				c->io[i].res = got;
 			n = sent;
 			continue;
 		}
 		sent += (unsigned)got;
-		got = s->driver.reap(s->handle, done, PIECES_MAX, sent > reaped);
+		if (sent == reaped) {
+			/* The driver takes no more, and has none of ours: this one goes by itself. */
+			run_one(s, list[sent]);
+			sent++;
+			reaped++;
+			continue;
+		}
+		do_meanwhile(c);
+		/* Nobody looks at one before all are there. */
+		got = s->driver.reap(s->handle, done, PIECES_MAX, sent - reaped);
 		if (got < 0)
 			return got;
 		reaped += (unsigned)got;
@@ -265,7 +284,7 @@ static void make_call(void *arg)
 {
 	struct call *c = arg;
 	struct store *s = c->store;
-	bool alone = !(s->geom.caps & UMMAP_CAP_PARALLEL) || c->kind == CALL_ASYNC;
+	bool alone = !(s->geom.caps & UMMAP_CAP_PARALLEL);
 
 	if (alone)
 		futex_lock(&s->turn);
@@ -277,7 +296,7 @@ static void make_call(void *arg)
 		c->err = run_vector(s, c->io, c->n);
 		break;
 	case CALL_ASYNC:
-		c->err = run_async(s, c->io, c->n);
+		c->err = run_async(c);
 		break;
 	case CALL_FLUSH:
 		c->err = s->driver.flush(s->handle, 0, UINT64_MAX);
@@ -325,14 +344,25 @@ static void account(struct io_count *count, const struct ummap_io *io, unsigned 
 					  memory_order_relaxed);
 }
 
+bool io_async(const struct store *s)
+{
+	return (s->geom.caps & UMMAP_CAP_ASYNC) && s->driver.submit && s->driver.reap;
+}
+
 int io_run(struct store *s, struct ummap_io *io, unsigned n, bool together, struct io_count *count)
 {
-	bool async = (s->geom.caps & UMMAP_CAP_ASYNC) && s->driver.submit && s->driver.reap;
+	return io_run_while(s, io, n, together, count, NULL, NULL);
+}
+
+int io_run_while(struct store *s, struct ummap_io *io, unsigned n, bool together, struct io_count *count,
+		 void (*meanwhile)(void *arg), void *arg)
+{
+	bool async = io_async(s);
 	bool vector = together && (io->op == UMMAP_IO_READ ? !!s->driver.readv : !!s->driver.writev);
 	int err = 0;
 
 	for (unsigned i = 0, k; i < n; i += k) {
-		struct call c = { .store = s, .io = io + i, .kind = CALL_ONE };
+		struct call c = { .store = s, .io = io + i, .kind = CALL_ONE, .meanwhile = meanwhile, .arg = arg };
 
 		k = 1;
 		if (async) {
@@ -343,6 +373,7 @@ int io_run(struct store *s, struct ummap_io *io, unsigned n, bool together, stru
 			c.kind = k > 1 ? CALL_VECTOR : CALL_ONE;
 		}
 		c.n = k;
+		meanwhile = NULL;
 		if (call_driver(&c) < 0) {
 			for (unsigned j = i; j < i + k; j++)
 				io[j].res = io[j].res ? io[j].res : c.err;
@@ -362,6 +393,34 @@ int io_flush(struct store *s, struct io_count *count)
 	if (!s->driver.flush)
 		return 0;
 	err = call_driver(&c);
+	atomic_fetch_add_explicit(&count->flushes, 1, memory_order_relaxed);
+	if (err)
+		atomic_fetch_add_explicit(&count->write_errors, 1, memory_order_relaxed);
+	return err;
+}
+
+bool io_maps(const struct store *s)
+{
+	return s->driver.map;
+}
+
+int io_map(struct store *s, void *addr, size_t len, uint64_t off, int prot)
+{
+	return s->driver.map ? s->driver.map(s->handle, addr, len, off, prot) : -ENOTSUP;
+}
+
+int io_persist(struct store *s, void *addr, size_t len, struct io_count *count)
+{
+	bool alone = !(s->geom.caps & UMMAP_CAP_PARALLEL);
+	int err;
+
+	if (!s->driver.persist)
+		return io_flush(s, count);
+	if (alone)
+		futex_lock(&s->turn);
+	err = s->driver.persist(s->handle, addr, len);
+	if (alone)
+		futex_unlock(&s->turn);
 	atomic_fetch_add_explicit(&count->flushes, 1, memory_order_relaxed);
 	if (err)
 		atomic_fetch_add_explicit(&count->write_errors, 1, memory_order_relaxed);

@@ -19,6 +19,7 @@ struct io_count {
 int io_check(const char *uri, const char *direct);
 /* Both return 0, or -errno with a sentence. direct: the default of the driver's key of that name. */
 int io_open(const char *uri, int oflags, const char *direct, struct store **store);
+/* uri NULL: the best driver for files that works here. */
 int io_open_fd(const char *uri, int fd, int oflags, const char *direct, struct store **store);
 /* One more owner of a store; each closes it once. */
 struct store *io_hold(struct store *store);
@@ -38,6 +39,18 @@ uint64_t io_size(struct store *store);
  * together if `together`. Each has its result in res; returns 0 or the first error. Thread- and fault-safe.
  */
 int io_run(struct store *store, struct ummap_io *io, unsigned n, bool together, struct io_count *count);
+/* The same; where the driver is asynchronous, `meanwhile` is called once while the requests are on their way. */
+int io_run_while(struct store *store, struct ummap_io *io, unsigned n, bool together, struct io_count *count,
+		 void (*meanwhile)(void *arg), void *arg);
+/* Whether the driver is asynchronous. */
+bool io_async(const struct store *store);
 int io_flush(struct store *store, struct io_count *count);
+
+/* Whether the driver can put pages in place at all. */
+bool io_maps(const struct store *store);
+/* Puts the store's own pages at addr; -ENOTSUP: not these. By a thread that has no other call on the store. */
+int io_map(struct store *store, void *addr, size_t len, uint64_t off, int prot);
+/* Makes durable what was stored into pages that are in place. */
+int io_persist(struct store *store, void *addr, size_t len, struct io_count *count);
 
 #endif

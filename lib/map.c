@@ -6,6 +6,7 @@
  */
 #include "map.h"
 
+#include "inplace.h"
 #include "log.h"
 #include "seg.h"
 #include "writeback.h"
@@ -246,14 +247,16 @@ void map_close_old(struct map *map)
 
 void map_explain(int err)
 {
+	if (*fail_message())
+		return;
 	fail(-err, "changes could not be written to storage: %s; they are kept in memory%s", strerror(-err),
 	     err == -ENOSPC || err == -EDQUOT ? ", so make space and sync again" : ", so sync again");
 }
 
-int map_sync(struct map *map)
+static int sync_segments(struct map *map)
 {
 	struct set *set = &map->set;
-	int err = 0, earlier;
+	int err = 0;
 
 	futex_lock(&map->sync_lock);
 	if (set->carrying)
@@ -263,6 +266,15 @@ int map_sync(struct map *map)
 	if (!err && set->carrying)
 		map_close_old(map);
 	futex_unlock(&map->sync_lock);
+	return err;
+}
+
+int map_sync(struct map *map)
+{
+	struct set *set = &map->set;
+	int err, earlier;
+
+	err = set->in_place ? inplace_sync(set, 0, set->size) : sync_segments(map);
 	earlier = writeback_take_error(set);
 	err = err ? err : earlier;
 	if (err)

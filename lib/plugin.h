@@ -6,9 +6,10 @@
 #include <ummap-driver.h>
 #include <ummap-policy.h>
 
-/* NULL with a sentence that lists what there is. */
+/* NULL with a sentence: what there is, or what is wrong with the file that has it. A scheme is of a parsed
+ * URI; a policy may be "name:arguments", and len is that of the name. */
 const struct ummap_driver *plugin_driver(const char *scheme);
-const struct ummap_policy *plugin_policy(const char *name, size_t len);
+const struct ummap_policy *plugin_policy(const char *text, size_t len);
 /* The policy of an UMMAP_PTYPE_*; NULL if there is none. */
 const char *plugin_ptype(int ptype);
 

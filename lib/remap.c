@@ -6,6 +6,7 @@
 #include "remap.h"
 
 #include "engine.h"
+#include "inplace.h"
 #include "log.h"
 #include "seg.h"
 #include "writeback.h"
@@ -50,6 +51,15 @@ static int reserve_view(struct set *set, size_t size, char **view)
 	return *view ? 0 : fail(ENOMEM, "there is no address space for %zu bytes", size);
 }
 
+/* Whether the last segment is going to be read, at whatever length it then has. */
+static bool is_as_stored(const struct set *set, const struct remap *want)
+{
+	const struct seg *s = set_seg(set, set->segs - 1);
+
+	return !want->moved && !seg_has(s, SEG_VALID) && seg_target(s) == set->current &&
+	       set->targets[set->current].read;
+}
+
 /* A short last segment gains bytes of the target that the mapping is going to have; it goes home, and they
  * are filled in there. */
 static int prepare_growth(struct set *set, const struct remap *want, struct growth *g)
@@ -65,7 +75,7 @@ static int prepare_growth(struct set *set, const struct remap *want, struct grow
 	err = seg_retract(set, g->view == set->view ? last : 0, set->segs);
 	if (err)
 		fail(-err, "the mapping cannot move: %s", strerror(-err));
-	if (!err) {
+	if (!err && !is_as_stored(set, want)) {
 		err = seg_lengthen(set, min_size(want->size, set->segs << set->shift), want->store, want->offset);
 		if (err)
 			fail(-err, "the end of the mapping cannot be read: %s", strerror(-err));
@@ -210,15 +220,13 @@ static int change(struct map *map, const struct remap *want, bool retargeting)
 	return 0;
 }
 
-int remap_apply(struct map *map, const struct remap *want)
+static int apply(struct map *map, const struct remap *want)
 {
 	struct set *set = &map->set;
 	bool carrying = want->moved && !want->switch_over;
 	bool overlap = carrying && overlaps(set, want->store, want->offset);
 	int err = 0;
 
-	if (set->pinned)
-		return fail(EBUSY, "part of the mapping is pinned; umunpin it first");
 	/* A carry that must not be left for later, or one too many of those that were: finish first. */
 	if (overlap || (carrying && free_target(set) == SEG_TARGETS))
 		err = map_sync(map);
@@ -230,4 +238,56 @@ int remap_apply(struct map *map, const struct remap *want)
 	err = change(map, want, carrying && !overlap);
 	seg_show(set);
 	return err;
+}
+
+/* ---- In place. ---- */
+
+/* All is in the store: segments and targets are as in a new mapping. */
+static void start_again(struct set *set)
+{
+	struct target now = set->targets[set->current];
+
+	seg_hide(set);
+	seg_forget(set, 0);
+	set_reset(set, 0);
+	seg_show(set);
+	set->targets[set->current].store = NULL;
+	set->targets[0] = now;
+	set->current = 0;
+}
+
+/* Puts a mapping that was in place there again, if its store allows it: only one that has all of it can be the
+ * view. Where that cannot be had now, segments hold the rest until the next sync tries again. */
+static void go_back(struct map *map)
+{
+	struct set *set = &map->set;
+	int earlier = writeback_take_error(set), err = map_sync(map);
+
+	set->error = earlier;
+	if (err)
+		return;
+	start_again(set);
+	if (inplace_enter(set) < 0)
+		log_line(LOG_WARN, "remap", "%s; it goes on with segments", fail_message());
+}
+
+/* A mapping in place changes as one of segments does, all of which are absent. */
+static int apply_in_place(struct map *map, const struct remap *want)
+{
+	struct set *set = &map->set;
+	int err = inplace_leave(set);
+
+	if (err)
+		return err;
+	err = apply(map, want);
+	if (io_maps(set->targets[set->current].store))
+		go_back(map);
+	return err;
+}
+
+int remap_apply(struct map *map, const struct remap *want)
+{
+	if (map->set.pinned)
+		return fail(EBUSY, "part of the mapping is pinned; umunpin it first");
+	return map->set.in_place ? apply_in_place(map, want) : apply(map, want);
 }

@@ -11,6 +11,7 @@
 
 #include "engine.h"
 #include "evict.h"
+#include "fill.h"
 #include "writeback.h"
 
 #include <string.h>
@@ -47,39 +48,17 @@ static void unlock(struct set *set, size_t i, struct seg *s)
 	seg_unlock(s);
 }
 
-/* The request that fills the frame of an absent segment; false: it is zeros, and filled with them now. */
-static bool load_request(struct set *set, size_t i, struct seg *s, char *home, struct ummap_io *io)
-{
-	const struct target *t = &set->targets[seg_target(s)];
-	size_t len = set_len(set, i);
-
-	memset(home + len, 0, set_view_len(set, i) - len);
-	if (!set_reads(set, s)) {
-		memset(home, 0, len);
-		return false;
-	}
-	*io = (struct ummap_io){ .op = UMMAP_IO_READ, .buf = home, .len = len,
-				 .off = t->offset + ((uint64_t)i << set->shift), .owner = s };
-	return true;
-}
-
-static int load(struct set *set, size_t i, struct seg *s, char *home)
-{
-	struct ummap_io io;
-
-	if (!load_request(set, i, s, home, &io))
-		return 0;
-	return io_run(set->targets[seg_target(s)].store, &io, 1, false, &set->stat.io);
-}
-
 /* Calls an engine's function again as long as it lacks a mapping and one can be had. */
 static int publish(struct set *set, size_t i, uint32_t frame, bool writable)
 {
 	int err;
 
 	do
-		err = engine_publish(set_view(set, i), frame_home(frame), set_view_len(set, i), writable);
+		err = engine_publish(set_view(set, i), frame_home(frame), set_view_len(set, i),
+				     frame_writable(frame), writable);
 	while (err == -ENOMEM && evict_shed(set));
+	if (!err)
+		frame_set_writable(frame, writable);
 	return err;
 }
 
@@ -173,7 +152,7 @@ static int bring_in(struct set *set, size_t i, struct seg *s, bool write)
 
 	if (frame == FRAME_NONE)
 		return -ENOMEM;
-	err = load(set, i, s, frame_home(frame));
+	err = fill(set, i, s, frame);
 	if (!err) {
 		s->frame = frame;
 		seg_change(s, 0, SEG_VALID);
@@ -258,56 +237,62 @@ void seg_unpin(struct set *set, size_t i)
 	unlock(set, i, s);
 }
 
-/* Locks absent neighbours from i on and finds frames for them; returns how many. */
-static unsigned prepare_batch(struct set *set, size_t i, size_t last, struct ummap_io *io, bool *full)
+/* Locks absent segments and finds frames for them: `count` at most, from i on, every `step`th. Returns how many. */
+static unsigned prepare_batch(struct set *set, size_t i, size_t count, size_t step, struct ummap_io *io, bool *full)
 {
+	size_t most = min_size(min_size(count, BATCH_MAX), max_size(HUGE_PAGE >> set->shift, 1));
 	unsigned n = 0;
 
-	for (; i + n < last && n < BATCH_MAX && (n == 0 || ((size_t)n << set->shift) < HUGE_PAGE); n++) {
-		struct seg *s = set_seg(set, i + n);
+	for (; n < most; n++, i += step) {
+		struct seg *s = set_seg(set, i);
 
 		if (seg_has(s, SEG_VALID) || !set_reads(set, s) || !seg_trylock(s))
 			break;
-		if (seg_has(s, SEG_VALID) || (n && seg_target(s) != seg_target(set_seg(set, i)))) {
-			unlock(set, i + n, s);
+		if (seg_has(s, SEG_VALID) || (n && seg_target(s) != seg_target(io[0].owner))) {
+			unlock(set, i, s);
 			break;
 		}
 		s->frame = evict_take_frame(set, true);
-		if (s->frame == FRAME_NONE) {
+		if (s->frame == FRAME_NONE || frame_make_writable(s->frame) < 0) {
+			if (s->frame != FRAME_NONE)
+				evict_return_frame(set, s->frame);
 			*full = true;
-			unlock(set, i + n, s);
+			unlock(set, i, s);
 			break;
 		}
-		load_request(set, i + n, s, frame_home(s->frame), &io[n]);
+		fill_request(set, i, s, s->frame, &io[n]);
 	}
 	return n;
 }
 
-bool seg_prefetch(struct set *set, size_t first, size_t last)
+/* Loaded, or not: whoever needs one that failed will meet the error himself. */
+static void stand_by(struct set *set, size_t i, struct seg *s, int res)
+{
+	if (res == 0) {
+		seg_change(s, 0, SEG_VALID | SEG_STANDBY | SEG_AHEAD);
+		set_mark(set->touched, i);
+		cache_stand(&set->member, s, STANDBY_AHEAD);
+		add(set->stat.ahead_loads, 1);
+	} else {
+		evict_return_frame(set, s->frame);
+	}
+	unlock(set, i, s);
+}
+
+bool seg_prefetch(struct set *set, size_t first, size_t count, size_t step)
 {
 	struct ummap_io io[BATCH_MAX];
 	bool full = false;
 
-	for (size_t i = first; i < last && !full && !set->frozen;) {
-		unsigned n = prepare_batch(set, i, last, io, &full);
+	while (count > 0 && !full && !set->frozen) {
+		unsigned n = prepare_batch(set, first, count, step, io, &full), skip = n ? n : 1;
 
 		if (n)
 			io_run(set->targets[seg_target(io->owner)].store, io, n, true, &set->stat.io);
-		for (unsigned k = 0; k < n; k++) {
-			struct seg *s = io[k].owner;
-
-			if (io[k].res == 0) {
-				seg_change(s, 0, SEG_VALID | SEG_STANDBY | SEG_AHEAD);
-				set_mark(set->touched, i + k);
-				cache_stand(&set->member, s, STANDBY_AHEAD);
-				add(set->stat.ahead_loads, 1);
-			} else {
-				/* Whoever needs it will meet the error himself. */
-				evict_return_frame(set, s->frame);
-			}
-			unlock(set, i + k, s);
-		}
-		i += n ? n : 1;
+		for (unsigned k = 0; k < n; k++)
+			stand_by(set, first + k * step, io[k].owner, io[k].res);
+		first += skip * step;
+		count -= skip;
 	}
 	return !full;
 }
@@ -337,12 +322,9 @@ static int evict_one(struct set *set, size_t i, struct seg *s)
 	if (seg_has(s, SEG_DIRTY) || seg_pins(s))
 		return 0;
 	cache_remove(&set->member, s);
-	if (!seg_has(s, SEG_STANDBY)) {
-		if (engine_retract(set_view(set, i), frame_home(s->frame), set_view_len(set, i), false) < 0) {
-			cache_insert(&set->member, s, UMMAP_EV_READ);
-			return 0;
-		}
-		add(set->stat.evictions, 1);
+	if (!seg_has(s, SEG_STANDBY) && evict_home(set, i, s) < 0) {
+		cache_insert(&set->member, s, UMMAP_EV_READ);
+		return 0;
 	}
 	frame_release(evict_let_go(set, s));
 	return 0;
@@ -375,7 +357,7 @@ static int bring_to_standby(struct set *set, size_t i, struct seg *s)
 
 	if (frame == FRAME_NONE)
 		return -ENOMEM;
-	err = load(set, i, s, frame_home(frame));
+	err = fill(set, i, s, frame);
 	if (err) {
 		evict_return_frame(set, frame);
 		return err;
@@ -429,6 +411,8 @@ int seg_lengthen(struct set *set, size_t size, struct store *store, uint64_t off
 		err = bring_to_standby(set, i, s);
 	else if (!seg_has(s, SEG_STANDBY))
 		err = retract_one(set, i, s);
+	if (!err)
+		err = fill_make_writable(set, s->frame);
 	if (!err) {
 		io.buf = frame_home(s->frame) + len;
 		memset(io.buf, 0, more);

@@ -36,8 +36,10 @@ struct set_stat {
 
 /* A run of faults that follow one another (ahead.c). */
 struct stream {
-	size_t next;             /* the segment that would continue it */
-	size_t until;            /* read ahead as far as this */
+	size_t last;             /* where it stands */
+	long stride;             /* segments from one fault to the next; 0: only one was seen */
+	size_t until;            /* read ahead as far as this one */
+	unsigned seen;           /* faults, as far as they matter */
 	size_t window;           /* segments */
 	uint64_t used;           /* when it was last continued */
 };
@@ -59,6 +61,8 @@ struct set {
 	struct target targets[SEG_TARGETS];
 	unsigned current;        /* the target that changes go to; segments of another count as changed */
 	bool carrying;           /* some segments may be of another target */
+	bool in_place;           /* the view is the store: no segment is ever valid (inplace.c) */
+	_Atomic uint64_t persisted; /* ms: when all that is in place was last made durable */
 	_Atomic uint64_t stored; /* bytes of the mapping that are in the store: what lies behind may be trimmed */
 	struct member member;
 	size_t budget;           /* of its own; 0: none */

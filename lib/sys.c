@@ -54,6 +54,56 @@ void *sys_reserve(size_t len, size_t align)
 	return start;
 }
 
+/* Between what allocators ask for by address and where programs are loaded; both ends are far from what the
+ * kernel picks, from the top down or, for programs that want that, from a third of all addresses up. */
+#define APART ((uintptr_t)32 << 40)
+#define APART_END ((uintptr_t)40 << 40)
+#define APART_TRIES 64
+
+/* These sanitizers know only certain addresses. */
+extern void __tsan_init(void) __attribute__((weak));
+extern void __msan_init(void) __attribute__((weak));
+
+static void *reserve_at(uintptr_t at, size_t len)
+{
+	void *p = mmap((void *)at, len, PROT_NONE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+
+	/* A kernel that does not know the flag takes the address for a wish. */
+	if (p != MAP_FAILED && p != (void *)at) {
+		munmap(p, len);
+		errno = ENOMEM;
+		return NULL;
+	}
+	return p == MAP_FAILED ? NULL : p;
+}
+
+void *sys_reserve_apart(size_t len, size_t align)
+{
+	static _Atomic uintptr_t next = APART;
+	size_t step = 2 * round_up(len, align);  /* so that it can grow where it stands */
+
+	if (__tsan_init || __msan_init || len > APART_END - APART || step < len)
+		return NULL;
+	for (int i = 0; i < APART_TRIES; i++) {
+		uintptr_t at = round_up(next, align);
+		void *p;
+
+		if (at > APART_END - len)
+			at = round_up(APART, align);
+		next = at + min_size(step, APART_END - at);
+		p = reserve_at(at, len);
+		if (p || errno != EEXIST)
+			return p;
+	}
+	return NULL;
+}
+
+bool sys_is_apart(const void *p)
+{
+	return (uintptr_t)p >= APART && (uintptr_t)p < APART_END;
+}
+
 void *sys_lazy(size_t len)
 {
 	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,

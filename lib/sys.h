@@ -35,6 +35,9 @@ uint64_t sys_now(void);
 
 /* Address space without memory or rights, aligned to align (a power of two). NULL: none left. */
 void *sys_reserve(size_t len, size_t align);
+/* The same where the system puts nothing that does not ask for that very place; NULL: no room there. */
+void *sys_reserve_apart(size_t len, size_t align);
+bool sys_is_apart(const void *p);
 /* Anonymous memory that costs nothing until it is touched; or NULL. */
 void *sys_lazy(size_t len);
 

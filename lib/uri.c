@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Parses URIs. Knows no drivers; takes no lock. */
+/*
+ * Parses URIs. What is split is the text as it was given: the bytes that a '%' or a variable stands for never
+ * change the structure. Knows no drivers; takes no lock.
+ */
 #include "uri.h"
 
 #include "log.h"
+#include "vars.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -16,22 +20,78 @@ static int hex(char c)
 	return isxdigit((unsigned char)c) ? tolower((unsigned char)c) - 'a' + 10 : -1;
 }
 
-/* In place. A '%' must be followed by two hex digits, and must not make a NUL. */
-static int decode(char *s)
+/* One character of s, which "%41" is too; returns what follows it. NULL with a sentence: two hex digits must
+ * follow a '%', and not make a NUL. */
+static const char *decode_char(const char *s, char *c)
 {
-	char *out = s;
-
-	while (*s) {
-		if (*s != '%') {
-			*out++ = *s++;
-			continue;
-		}
-		if (hex(s[1]) < 0 || hex(s[2]) < 0 || (s[1] == '0' && s[2] == '0'))
-			return fail(EINVAL, "a %% in a URI must be followed by two hex digits (%%25 is a %%)");
-		*out++ = (char)(hex(s[1]) * 16 + hex(s[2]));
-		s += 3;
+	if (*s != '%') {
+		*c = *s;
+		return s + 1;
 	}
+	if (hex(s[1]) < 0 || hex(s[2]) < 0 || (s[1] == '0' && s[2] == '0')) {
+		fail(EINVAL, "a %% in a URI must be followed by two hex digits (%%25 is a %%)");
+		return NULL;
+	}
+	*c = (char)(hex(s[1]) * 16 + hex(s[2]));
+	return s + 3;
+}
+
+/* In place. */
+static int decode(char *text)
+{
+	const char *s = text;
+	char *out = text;
+
+	while (s && *s)
+		s = decode_char(s, out++);
 	*out = '\0';
+	return s ? 0 : -EINVAL;
+}
+
+/* The value of the variable at s, a "{name}", to *out; returns what follows it, or NULL with a sentence. */
+static const char *put_variable(const char *s, char **out)
+{
+	const char *name = s + 1;
+	size_t len = vars_name_len(name);
+	int n;
+
+	if (len == 0 || name[len] != '}') {
+		fail(EINVAL, "\"%.40s\" in a URI must be a variable, such as {rank}, of letters, digits and '_' (%%7B is a {)",
+		     s);
+		return NULL;
+	}
+	n = vars_get(name, len, *out);
+	if (n < 0)
+		return NULL;
+	*out += n;
+	return name + len + 1;
+}
+
+/* With variables replaced, whose values are taken as they are. *s becomes what stands in u->room. */
+static int expand(struct uri *u, const char **text)
+{
+	const char *s = *text;
+
+	*text = u->room_end;
+	while (s && *s)
+		s = *s == '{' ? put_variable(s, &u->room_end) : decode_char(s, u->room_end++);
+	*u->room_end++ = '\0';
+	return s ? 0 : -EINVAL;
+}
+
+/* Room for all that will be expanded: each variable makes the text longer by less than its value. */
+static int make_room(struct uri *u)
+{
+	size_t variables = 0;
+
+	for (const char *s = u->text; (s = strchr(s, '{')); s++)
+		variables++;
+	if (variables > URI_VARIABLES)
+		return fail(EINVAL, "a URI may have at most %d variables (%%7B is a {)", URI_VARIABLES);
+	u->room = malloc(strlen(u->text) + 1 + variables * (VARS_VALUE_MAX + 1));
+	if (!u->room)
+		return fail(ENOMEM, "no memory for a URI");
+	u->room_end = u->room;
 	return 0;
 }
 
@@ -70,13 +130,15 @@ static int add_key(struct uri *u, unsigned layer, const char *name, const char *
 /* A key "scheme.name" is that filter's; any other is the driver's, which comes last. */
 static int parse_key(struct uri *u, char *item)
 {
-	char *value = strchr(item, '='), *dot;
+	char *equals = strchr(item, '='), *dot;
+	const char *value;
 	unsigned layer = u->layers - 1;
 
-	if (!value || value == item)
+	if (!equals || equals == item)
 		return fail(EINVAL, "\"%s\" in a URI must be key=value", item);
-	*value++ = '\0';
-	if (decode(item) < 0 || decode(value) < 0)
+	*equals = '\0';
+	value = equals + 1;
+	if (decode(item) < 0 || expand(u, &value) < 0)
 		return -EINVAL;
 	dot = strchr(item, '.');
 	if (dot) {
@@ -93,18 +155,20 @@ static int parse_key(struct uri *u, char *item)
 
 static int parse(struct uri *u)
 {
-	char *path = strchr(u->text, ':'), *query = NULL, *next;
+	char *colon = strchr(u->text, ':'), *query = NULL, *next;
+	const char *path = NULL;
 	int err;
 
-	if (path) {
-		*path++ = '\0';
-		query = strchr(path, '?');
+	if (colon) {
+		*colon = '\0';
+		path = colon + 1;
+		query = strchr(colon + 1, '?');
 		if (query)
 			*query++ = '\0';
 	}
 	err = parse_schemes(u, u->text);
 	if (!err && path)
-		err = decode(path);
+		err = expand(u, &path);
 	if (err)
 		return err;
 	for (unsigned i = 0; path && i < u->layers; i++)
@@ -126,7 +190,9 @@ int uri_parse(const char *text, struct uri *u)
 	u->text = strdup(text);
 	if (!u->text)
 		return fail(ENOMEM, "no memory for a URI");
-	err = parse(u);
+	err = make_room(u);
+	if (!err)
+		err = parse(u);
 	if (err)
 		uri_free(u);
 	return err;
@@ -144,5 +210,6 @@ int uri_default(struct uri *u, unsigned layer, const char *name, const char *val
 void uri_free(struct uri *u)
 {
 	free(u->text);
-	u->text = NULL;
+	free(u->room);
+	u->text = u->room = NULL;
 }

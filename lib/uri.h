@@ -7,15 +7,18 @@
 
 #define URI_LAYERS 4
 #define URI_KEYS 16
+#define URI_VARIABLES 32
 
 struct uri {
-	char *text;                                       /* what all the pointers below point into */
+	char *text;                                       /* the URI, cut at its separators: schemes, names of keys */
+	char *room, *room_end;                            /* path and values: what they stand for */
 	unsigned layers;
 	struct ummap_uri layer[URI_LAYERS];               /* outermost first; next is not filled in */
 	struct ummap_key keys[URI_LAYERS][URI_KEYS];
 };
 
-/* Returns 0, or -EINVAL or -ENOMEM with a sentence. A URI without ':' is a scheme only. */
+/* Returns 0, or -EINVAL or -ENOMEM with a sentence. A URI without ':' is a scheme only; {name} in the path or
+ * in a value is a variable (vars.h). */
 int uri_parse(const char *text, struct uri *u);
 void uri_free(struct uri *u);
 /* Gives a layer one more key, unless it has it already; both strings must outlive the URI. */

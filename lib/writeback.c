@@ -73,8 +73,11 @@ static int make_readonly(struct run *run)
 			size_t len = (size_t)(set_view(set, k - 1) - set_view(set, i)) + set_view_len(set, k - 1);
 			int err = engine_protect(set_view(set, i), len, false);
 
-			if (err)
+			if (err) {
+				/* It may have got half-way. */
+				engine_protect(set_view(set, i), len, true);
 				return err;
+			}
 		}
 		for (; i < k; i++)
 			seg_change(set_seg(set, i), SEG_WRITABLE, 0);

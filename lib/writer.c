@@ -7,6 +7,7 @@
 #include "writer.h"
 
 #include "chain.h"
+#include "inplace.h"
 #include "log.h"
 #include "map.h"
 #include "writeback.h"
@@ -38,6 +39,10 @@ static void flush_old(struct map *map)
 
 	if (map->flush_interval < 0 || now < interval)
 		return;
+	if (set->in_place) {
+		keep_error(set, inplace_sync_old(set, interval));
+		return;
+	}
 	err = writeback_range(set, 0, set->segs, now - interval + 1);
 	if (!err)
 		err = writeback_flush(set);

@@ -23,12 +23,20 @@ static pthread_t busy;
 static atomic_int served;
 static atomic_bool enough;
 
-static void serve(int sig)
+static void read_async(size_t off)
+{
+	struct ummap_io io = { .op = UMMAP_IO_READ, .buf = buf, .len = LEN, .off = off }, *one = &io;
+	int n = subject.driver.submit(subject.h, &one, 1);
+
+	expect(n == 1, "submit of one request in a signal handler: %s", error_name(n));
+	n = subject.driver.reap(subject.h, &one, 1, 1);
+	expect(n == 1 && one == &io && io.res == 0, "reap in a signal handler: %s", error_name(n == 1 ? io.res : n));
+}
+
+static void transfer(void)
 {
 	size_t off = random_below(facts->size - LEN);
 
-	(void)sig;
-	watch_begin();
 	if (facts->writable && served % 3 == 1) {
 		memcpy(buf, shadow + off, LEN);
 		buf[0]++;
@@ -37,9 +45,21 @@ static void serve(int sig)
 	} else if (facts->writable && served % 30 == 2) {
 		handle_flush(&subject);
 	} else {
-		handle_read(&subject, buf, LEN, off);
+		if (served % 3 == 0 && handle_can(&subject, UMMAP_CAP_ASYNC))
+			read_async(off);
+		else
+			handle_read(&subject, buf, LEN, off);
 		shadow_compare(buf, LEN, off, "in a signal handler");
 	}
+}
+
+static void serve(int sig)
+{
+	(void)sig;
+	watch_begin();
+	handle_size(&subject);
+	if (handle_can(&subject, UMMAP_CAP_FAULTSAFE))
+		transfer();
 	watch_end();
 	served++;
 }
@@ -68,12 +88,12 @@ void check_signal(void)
 	pthread_t sender;
 
 	handle_fill(&subject);
-	if (!handle_can(&subject, UMMAP_CAP_FAULTSAFE))
-		skip("UMMAP_CAP_FAULTSAFE is not set");
+	if (!handle_can(&subject, UMMAP_CAP_FAULTSAFE) && !subject.driver.size)
+		skip("UMMAP_CAP_FAULTSAFE is not set, and size is NULL");
 	buf = memory(LEN);
 	busy = pthread_self();
 	sigaction(SIGUSR1, &action, NULL);
-	doing("read, write and flush in a signal handler that interrupts malloc and stdio");
+	doing("calls in a signal handler that interrupts malloc and stdio");
 	expect(null && pthread_create(&sender, NULL, send_signals, NULL) == 0, "pthread_create failed");
 	for (size_t i = 0; !enough; i++) {
 		free(kept[i % COUNT(kept)]);

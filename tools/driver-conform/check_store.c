@@ -276,8 +276,7 @@ void check_new_process(void)
 	expect(write(fd, shadow, facts->size) == (ssize_t)facts->size, "no memory for a copy of the store");
 	handle_flush(&h);
 	doing("a new process reading the store after flush");
-	child = fork();
-	expect(child >= 0, "fork: %s", strerror(errno));
+	child = fork_child();
 	if (child == 0) {
 		pass_on(fd, contents, sizeof(contents));
 		pass_on(verdict_fd, judgement, sizeof(judgement));

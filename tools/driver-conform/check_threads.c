@@ -133,7 +133,6 @@ static void use_child(struct handle *inherited)
 	struct handle own;
 	int err;
 
-	alarm(20);
 	doing("close, in a forked child, of its parent's handle");
 	err = inherited->driver.close(inherited->h);
 	expect(err == 0, "%s: %s", verdict->doing, error_name(err));
@@ -154,8 +153,7 @@ void check_fork(void)
 	handle_fill(&h);
 	if (facts->writable)
 		handle_flush(&h);
-	child = fork();
-	expect(child >= 0, "fork: %s", strerror(errno));
+	child = fork_child();
 	if (child == 0)
 		use_child(&h);
 	wait_for(child);

@@ -41,6 +41,7 @@ void check_async(void);
 void check_async_full(void);
 void check_async_poll(void);
 void check_async_end(void);
+void check_async_threads(void);
 void check_async_fork(void);
 void check_async_close(void);
 /* check_memory.c */

@@ -74,6 +74,8 @@ void expect(bool ok, const char *format, ...) __attribute__((format(printf, 2, 3
 _Noreturn void skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* What comes next: told if the check does not survive it. */
 void doing(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* fork; the child ends when this process does. */
+pid_t fork_child(void);
 /* Waits for a process that this check has made; ends the check if the process died, or has ended it. */
 void wait_for(pid_t child);
 /* "EIO (Input/output error)" of a negative errno; in a buffer of the thread. */

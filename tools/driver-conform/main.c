@@ -260,6 +260,37 @@ static void look_again(void)
 
 /* ---- Running ---- */
 
+/* false: it did not end in time, and was killed. A timer of its own would not do: the library blocks signals. */
+static bool wait_in_time(pid_t child, int *status)
+{
+	time_t deadline = time(NULL) + seconds;
+	const struct timespec pause = { 0, 5000000 };
+
+	while (waitpid(child, status, WNOHANG) == 0) {
+		if (time(NULL) > deadline) {
+			kill(child, SIGKILL);
+			waitpid(child, status, 0);
+			return false;
+		}
+		nanosleep(&pause, NULL);
+	}
+	return true;
+}
+
+static void fail_at(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static void fail_at(const char *format, ...)
+{
+	size_t len, size = sizeof(verdict->sentence);
+	va_list args;
+
+	va_start(args, format);
+	len = (size_t)vsnprintf(verdict->sentence, size, format, args);
+	va_end(args);
+	snprintf(verdict->sentence + len, size - len, " at: %s", verdict->doing);
+	verdict->outcome = OUTCOME_FAILED;
+}
+
 /* Runs fn in a process of its own, and says in the verdict how it ended. */
 static void run_apart(void (*fn)(void))
 {
@@ -267,30 +298,18 @@ static void run_apart(void (*fn)(void))
 	pid_t child;
 
 	memset(verdict, 0, sizeof(*verdict));
-	fflush(stdout);
-	child = fork();
-	if (child < 0)
-		stop("fork: %s", strerror(errno));
+	child = fork_child();
 	if (child == 0) {
-		alarm(seconds);
 		fn();
 		atomic_compare_exchange_strong(&verdict->outcome, &none, OUTCOME_OK);
 		_exit(0);
 	}
-	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-		;
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-		return;
-	verdict->outcome = OUTCOME_FAILED;
-	if (WIFEXITED(status))
-		snprintf(verdict->sentence, sizeof(verdict->sentence), "exited with status %d at: %s",
-			 WEXITSTATUS(status), verdict->doing);
-	else if (WTERMSIG(status) == SIGALRM)
-		snprintf(verdict->sentence, sizeof(verdict->sentence), "did not end within %u seconds at: %s",
-			 seconds, verdict->doing);
-	else
-		snprintf(verdict->sentence, sizeof(verdict->sentence), "died of signal %d (%s) at: %s",
-			 WTERMSIG(status), strsignal(WTERMSIG(status)), verdict->doing);
+	if (!wait_in_time(child, &status))
+		fail_at("did not end within %u seconds", seconds);
+	else if (WIFSIGNALED(status))
+		fail_at("died of signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else if (WEXITSTATUS(status) != 0)
+		fail_at("exited with status %d", WEXITSTATUS(status));
 }
 
 static void look_at_store(void)
@@ -348,7 +367,6 @@ int main(int argc, char **argv)
 {
 	/* Started by the check "new-process": --verify CONTENTS-FD VERDICT-FD SIZE URI */
 	if (argc == 6 && strcmp(argv[1], "--verify") == 0) {
-		alarm(seconds);
 		share_verdict(atoi(argv[3]));
 		options.uri = argv[5];
 		return verify_main(atoi(argv[2]), strtoull(argv[4], NULL, 10));

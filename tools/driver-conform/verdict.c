@@ -6,9 +6,11 @@
 #include "conform.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,6 +55,18 @@ void doing(const char *format, ...)
 	va_start(args, format);
 	vsnprintf(verdict->doing, sizeof(verdict->doing), format, args);
 	va_end(args);
+}
+
+pid_t fork_child(void)
+{
+	pid_t child;
+
+	fflush(stdout);
+	child = fork();
+	expect(child >= 0, "fork: %s", strerror(errno));
+	if (child == 0)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	return child;
 }
 
 void wait_for(pid_t child)

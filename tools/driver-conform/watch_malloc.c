@@ -34,7 +34,7 @@ static void note(const char *name)
 	if (!watching)
 		return;
 	watching = false;
-	expect(false, "a call with UMMAP_CAP_FAULTSAFE uses %s, which a signal handler may have interrupted", name);
+	expect(false, "a call that has to be fault-safe uses %s, which a signal handler may have interrupted", name);
 }
 
 __attribute__((visibility("default"))) void *malloc(size_t size)

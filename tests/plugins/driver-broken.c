@@ -18,17 +18,22 @@
 #define DEPTH 8        /* requests that fit */
 #define BLOCK 4096
 
-extern const struct ummap_driver ummap_driver;
-
 enum bug {
 	NONE, SHORT, GARBAGE_END, CRASH, MALLOC, VECTOR, ODD, RMW, GROW_PAGE, SIZE, CUT, FLUSH_PART, STALE,
-	EMPTIES, READ_ONLY, LEAK, IDS, ALIGN, ERRNO, KEYS, FORK, FORK_ASYNC, LOSE, TWICE, BLOCKS, FULL, LATE, BUGS
+	EMPTIES, READ_ONLY, LEAK, IDS, ALIGN, ERRNO, KEYS, FORK, FORK_ASYNC, LOSE, TWICE, MIXED,
+	BLOCKS, FULL, LATE, BUGS
 };
 
 static const char *const names[BUGS] = {
 	"none", "short", "garbage-end", "crash", "malloc", "vector", "odd", "rmw", "grow-page", "size", "cut",
 	"flush-part", "stale", "empties", "read-only", "leak", "ids", "align", "errno", "keys", "fork",
-	"fork-async", "lose", "twice", "blocks", "full", "late",
+	"fork-async", "lose", "twice", "mixed", "blocks", "full", "late",
+};
+
+/* A request, and the thread that has submitted it and will reap it. */
+struct entry {
+	struct ummap_io *io;
+	pthread_t by;
 };
 
 struct broken {
@@ -43,7 +48,7 @@ struct broken {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	struct ummap_io *waiting[DEPTH], *done[DEPTH + 1];
+	struct entry waiting[DEPTH], done[DEPTH + 1];
 	unsigned waiting_n, done_n, running, total;
 	bool ending;
 };
@@ -157,15 +162,15 @@ static int broken_size(void *h, uint64_t *size)
 
 /* ---- Asynchronous requests: a thread does them in their order ---- */
 
-static void finish(struct broken *b, struct ummap_io *io)
+static void finish(struct broken *b, struct entry e)
 {
 	b->total++;
 	b->running--;
 	if ((b->bug == LOSE && b->total % 50 == 0) || *b->closed)
 		return;
-	b->done[b->done_n++] = io;
+	b->done[b->done_n++] = e;
 	if (b->bug == TWICE && b->total % 50 == 0)
-		b->done[b->done_n++] = io;
+		b->done[b->done_n++] = e;
 	pthread_cond_broadcast(&b->changed);
 }
 
@@ -175,7 +180,8 @@ static void *serve(void *arg)
 
 	pthread_mutex_lock(&b->lock);
 	while (!b->ending || (b->bug == LATE && b->waiting_n > 0)) {
-		struct ummap_io *io = b->waiting[0];
+		struct entry e = b->waiting[0];
+		struct ummap_io *io = e.io;
 
 		if (b->waiting_n == 0) {
 			pthread_cond_wait(&b->changed, &b->lock);
@@ -190,7 +196,7 @@ static void *serve(void *arg)
 		else
 			io->res = broken_write(b, io->buf, io->len, io->off);
 		pthread_mutex_lock(&b->lock);
-		finish(b, io);
+		finish(b, e);
 	}
 	pthread_mutex_unlock(&b->lock);
 	return NULL;
@@ -203,12 +209,27 @@ static int broken_submit(void *h, struct ummap_io **io, unsigned n)
 
 	pthread_mutex_lock(&b->lock);
 	while (taken < n && b->running + b->done_n < DEPTH) {
-		b->waiting[b->waiting_n++] = io[taken++];
+		b->waiting[b->waiting_n++] = (struct entry){ io[taken++], pthread_self() };
 		b->running++;
 	}
 	pthread_cond_broadcast(&b->changed);
 	pthread_mutex_unlock(&b->lock);
 	return taken == 0 && b->bug == FULL ? -EAGAIN : (int)taken;
+}
+
+/* Takes up to max of what this thread has submitted. */
+static unsigned take(struct broken *b, struct ummap_io **done, unsigned max)
+{
+	unsigned n = 0, left = 0;
+
+	for (unsigned i = 0; i < b->done_n; i++) {
+		if (n < max && (b->bug == MIXED || pthread_equal(b->done[i].by, pthread_self())))
+			done[n++] = b->done[i].io;
+		else
+			b->done[left++] = b->done[i];
+	}
+	b->done_n = left;
+	return n;
 }
 
 static int broken_reap(void *h, struct ummap_io **done, unsigned max, unsigned min)
@@ -219,11 +240,11 @@ static int broken_reap(void *h, struct ummap_io **done, unsigned max, unsigned m
 	if (b->bug == BLOCKS && min == 0)
 		min = 1;
 	pthread_mutex_lock(&b->lock);
-	while (b->done_n < min)
+	n = take(b, done, max);
+	while (n < min) {
 		pthread_cond_wait(&b->changed, &b->lock);
-	n = b->done_n < max ? b->done_n : max;
-	memcpy(done, b->done, n * sizeof(*done));
-	memmove(b->done, b->done + n, (b->done_n -= n) * sizeof(*done));
+		n += take(b, done + n, max - n);
+	}
 	pthread_mutex_unlock(&b->lock);
 	return (int)n;
 }
@@ -253,7 +274,11 @@ static int parse(struct broken *b, const struct ummap_uri *uri, struct ummap_geo
 
 static void break_geometry(struct broken *b, struct ummap_geom *geom)
 {
-	geom->caps |= UMMAP_CAP_ASYNC;
+	/* The thread and its lock are nothing for a signal handler. */
+	if (b->bug == MALLOC)
+		geom->caps |= UMMAP_CAP_FAULTSAFE;
+	else
+		geom->caps = (geom->caps & ~UMMAP_CAP_FAULTSAFE) | UMMAP_CAP_ASYNC;
 	if (b->bug == ALIGN)
 		geom->align = 3;
 	if (b->bug == IDS)

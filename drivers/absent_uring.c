@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Stands in for uring.c in a library that was built without liburing: says so, and opens nothing. */
+#include "ummap-driver.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+extern const struct ummap_driver ummap_driver_uring;
+
+static int absent_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+{
+	(void)uri;
+	(void)oflags;
+	(void)h;
+	snprintf(geom->why, sizeof(geom->why), "this library was built without liburing, so it has no driver "
+		 "\"uring\": install liburing-dev and build it again");
+	return -EOPNOTSUPP;
+}
+
+static int absent_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
+{
+	(void)fd;
+	return absent_open(uri, oflags, h, geom);
+}
+
+/* Never called, but a table without them is refused with another sentence. */
+static int absent_close(void *h)
+{
+	(void)h;
+	return 0;
+}
+
+static int absent_read(void *h, void *buf, size_t len, uint64_t off)
+{
+	(void)h;
+	(void)buf;
+	(void)len;
+	(void)off;
+	return -ENODEV;
+}
+
+const struct ummap_driver ummap_driver_uring = {
+	.struct_size = sizeof(struct ummap_driver),
+	.abi = UMMAP_DRIVER_ABI,
+	.scheme = "uring",
+	.keys = "direct depth",
+	.help = "files by io_uring: not built in",
+	.open = absent_open,
+	.open_fd = absent_open_fd,
+	.close = absent_close,
+	.read = absent_read,
+};

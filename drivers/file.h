@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the drivers of files share: a handle is a struct file, and the calls are those of ummap-driver.h. None of
+ * them takes a lock or allocates but open and close.
+ */
+#ifndef DRIVERS_FILE_H
+#define DRIVERS_FILE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <ummap-driver.h>
+
+enum when { AUTO, ALWAYS, NEVER };
+
+struct file {
+	int fd;                /* through the page cache */
+	int direct_fd;         /* the same file with O_DIRECT; negative: it takes none */
+	enum when direct;      /* what the user asked for */
+	size_t page;           /* of the page cache */
+	size_t grain;          /* a direct transfer is of whole grains: pages, or more ... */
+	size_t mem_align;      /* ... and its memory is aligned to this */
+	bool block;            /* a block device */
+	atomic_bool refused;   /* a direct transfer was refused: this file does not mean its O_DIRECT */
+	atomic_bool blind;     /* there is no asking what the page cache holds */
+	int slot;              /* uring: where the rings have it registered; negative: nowhere */
+	int depth;             /* uring: requests of one thread at a time */
+};
+
+
+/* They take the key `direct`, which is the only one that they look at. */
+int file_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom);
+int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom);
+int file_close(void *h);
+int file_read(void *h, void *buf, size_t len, uint64_t off);
+int file_write(void *h, const void *buf, size_t len, uint64_t off);
+int file_readv(void *h, const struct iovec *iov, int n, uint64_t off);
+int file_writev(void *h, const struct iovec *iov, int n, uint64_t off);
+int file_flush(void *h, uint64_t off, uint64_t len);
+int file_resize(void *h, uint64_t size);
+int file_size(void *h, uint64_t *size);
+
+/* Whether the whole of a transfer would go past the page cache. */
+bool file_goes_direct(struct file *f, const void *buf, size_t len, uint64_t off, bool write);
+
+#endif

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * mem - anonymous memory as a store.
+ *
+ * A store is one lazy mapping of its whole size: memory is taken only where something was written. A bit
+ * for each chunk says where that is, so that reading the rest is filling in zeros, and touches no memory
+ * of the store. Handles that name a store share it; its last handle ends it.
+ *
+ * Transfers only copy: they take no lock and call nothing. Opening and closing take the lock of the list.
+ * A forked child has none of its parent's stores, and must never unmap the places where they stood.
+ */
+#include "ummap-driver.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+extern const struct ummap_driver ummap_driver_mem;
+
+#define CHUNK ((uint64_t)64 << 10)
+
+struct store {
+	struct store *next;          /* in the list of all */
+	char *name;                  /* NULL: private to its one handle */
+	pid_t pid;                   /* the process that has the memory */
+	unsigned handles;
+	uint64_t size;
+	char *bytes;
+	_Atomic uint64_t *written;   /* a bit for each chunk */
+};
+
+static struct store *stores;
+/* The process of which a thread is at the list; 0: none. What a child inherits here is no lock. */
+static _Atomic pid_t list_owner;
+
+static void lock_list(pid_t me)
+{
+	pid_t owner = 0;
+
+	while (!atomic_compare_exchange_weak(&list_owner, &owner, me)) {
+		if (owner == me) {
+			sched_yield();
+			owner = 0;
+		}
+	}
+}
+
+static void unlock_list(void)
+{
+	list_owner = 0;
+}
+
+/* --- transfers --- */
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static bool has_chunk(const struct store *s, uint64_t chunk)
+{
+	return atomic_load_explicit(&s->written[chunk / 64], memory_order_acquire) >> chunk % 64 & 1;
+}
+
+/* After the bytes have been copied: who sees the bit sees them. */
+static void mark_chunks(struct store *s, uint64_t off, size_t len)
+{
+	for (uint64_t chunk = off / CHUNK; len > 0 && chunk <= (off + len - 1) / CHUNK; chunk++) {
+		if (!has_chunk(s, chunk))
+			atomic_fetch_or_explicit(&s->written[chunk / 64], (uint64_t)1 << chunk % 64,
+						 memory_order_release);
+	}
+}
+
+static int mem_read(void *h, void *buf, size_t len, uint64_t off)
+{
+	const struct store *s = h;
+	uint64_t inside = off < s->size ? min_u64(len, s->size - off) : 0;
+	char *to = buf;
+
+	memset(to + inside, 0, len - inside);
+	while (inside > 0) {
+		uint64_t piece = min_u64(inside, CHUNK - off % CHUNK);
+
+		if (has_chunk(s, off / CHUNK))
+			memcpy(to, s->bytes + off, piece);
+		else
+			memset(to, 0, piece);
+		to += piece;
+		off += piece;
+		inside -= piece;
+	}
+	return 0;
+}
+
+static int mem_write(void *h, const void *buf, size_t len, uint64_t off)
+{
+	struct store *s = h;
+
+	if (off > s->size || len > s->size - off)
+		return -ENOSPC;
+	memcpy(s->bytes + off, buf, len);
+	mark_chunks(s, off, len);
+	return 0;
+}
+
+static int mem_readv(void *h, const struct iovec *iov, int n, uint64_t off)
+{
+	for (int i = 0; i < n; off += iov[i++].iov_len)
+		mem_read(h, iov[i].iov_base, iov[i].iov_len, off);
+	return 0;
+}
+
+static int mem_writev(void *h, const struct iovec *iov, int n, uint64_t off)
+{
+	int err = 0;
+
+	for (int i = 0; i < n && !err; off += iov[i++].iov_len)
+		err = mem_write(h, iov[i].iov_base, iov[i].iov_len, off);
+	return err;
+}
+
+/* --- opening and closing --- */
+
+__attribute__((format(printf, 3, 4)))
+static int refuse(struct ummap_geom *geom, int err, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(geom->why, sizeof(geom->why), format, args);
+	va_end(args);
+	return -err;
+}
+
+static bool parse_size(const char *text, uint64_t *size)
+{
+	static const char units[] = "KMGT";
+	const char *unit = NULL;
+	unsigned shift = 0;
+	char *end;
+
+	errno = 0;
+	*size = strtoull(text, &end, 10);
+	if (*end) {
+		unit = strchr(units, toupper((unsigned char)*end));
+		shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
+	}
+	if (!isdigit((unsigned char)*text) || errno || (*end && (!unit || end[1])) ||
+	    *size == 0 || *size > (uint64_t)INT64_MAX >> shift)
+		return false;
+	*size <<= shift;
+	return true;
+}
+
+static void free_store(struct store *s, pid_t me)
+{
+	if (s->bytes && s->pid == me)
+		munmap(s->bytes, s->size);
+	free((void *)s->written);
+	free(s->name);
+	free(s);
+}
+
+static int make_store(const char *name, uint64_t size, pid_t me, struct store **made,
+		      struct ummap_geom *geom)
+{
+	struct store *s = calloc(1, sizeof(*s));
+	void *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+			   -1, 0);
+
+	if (s) {
+		s->pid = me;
+		s->size = size;
+		s->bytes = bytes == MAP_FAILED ? NULL : bytes;
+		s->name = name ? strdup(name) : NULL;
+		s->written = calloc(size / CHUNK / 64 + 1, sizeof(*s->written));
+	}
+	if (s && s->bytes && s->written && (!name || s->name)) {
+		madvise(bytes, size, MADV_DONTFORK);
+		*made = s;
+		return 0;
+	}
+	if (s)
+		free_store(s, me);
+	else if (bytes != MAP_FAILED)
+		munmap(bytes, size);
+	return refuse(geom, ENOMEM, "there is no address space or memory for a store of %llu bytes",
+		      (unsigned long long)size);
+}
+
+static struct store *find_store(const char *name, pid_t me)
+{
+	struct store *s = stores;
+
+	while (s && !(s->name && s->pid == me && strcmp(s->name, name) == 0))
+		s = s->next;
+	return s;
+}
+
+/* One more handle of the store of that name, which is made if need be. The list is ours. */
+static int attach(const char *name, uint64_t size, pid_t me, struct store **store,
+		  struct ummap_geom *geom)
+{
+	struct store *s = name ? find_store(name, me) : NULL;
+	int err;
+
+	if (s && s->size != size)
+		return refuse(geom, EINVAL, "the store \"%.40s\" has %llu bytes: open it with that size, not %llu",
+			      name, (unsigned long long)s->size, (unsigned long long)size);
+	if (!s) {
+		err = make_store(name, size, me, &s, geom);
+		if (err)
+			return err;
+		s->next = stores;
+		stores = s;
+	}
+	s->handles++;
+	*store = s;
+	return 0;
+}
+
+static int mem_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+{
+	const char *name = uri->nkeys ? uri->keys[0].value : NULL; /* there is no other key */
+	struct store *s = NULL;
+	pid_t me = getpid();
+	uint64_t size;
+	int err;
+
+	if (!parse_size(uri->path, &size))
+		return refuse(geom, EINVAL, "the size must be a number of bytes from 1, or of K, M, G or T "
+			      "(mem:64M), not \"%.40s\"", uri->path);
+	if (name && !*name)
+		return refuse(geom, EINVAL, "name must not be empty: leave it out for a store of one's own");
+	lock_list(me);
+	err = attach(name, size, me, &s, geom);
+	unlock_list();
+	if (err)
+		return err;
+	geom->size = size;
+	geom->align = 1;
+	geom->caps = UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE | (oflags & UMMAP_O_WRITE ? UMMAP_CAP_WRITE : 0);
+	/* No device has a number like an address. */
+	geom->id[0] = (uintptr_t)s;
+	geom->id[1] = (uintptr_t)&ummap_driver_mem;
+	*h = s;
+	return 0;
+}
+
+static int mem_close(void *h)
+{
+	struct store *s = h, **link = &stores;
+	pid_t me = getpid();
+	bool last;
+
+	lock_list(me);
+	last = --s->handles == 0;
+	if (last) {
+		while (*link != s)
+			link = &(*link)->next;
+		*link = s->next;
+	}
+	unlock_list();
+	if (last)
+		free_store(s, me);
+	return 0;
+}
+
+const struct ummap_driver ummap_driver_mem = {
+	.struct_size = sizeof(struct ummap_driver),
+	.abi = UMMAP_DRIVER_ABI,
+	.scheme = "mem",
+	.keys = "name",
+	.help = "mem:SIZE?name=NAME  memory of this process, lost with its last handle",
+	.open = mem_open,
+	.close = mem_close,
+	.read = mem_read,
+	.write = mem_write,
+	.readv = mem_readv,
+	.writev = mem_writev,
+};

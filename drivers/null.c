@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * null - a store that keeps nothing: reads give zeros, or nothing at all, and writes go nowhere. What is
+ * measured over it is the library. Takes no lock.
+ */
+#include "ummap-driver.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern const struct ummap_driver ummap_driver_null;
+
+struct null {
+	uint64_t size;
+	bool fill;     /* reads give zeros; else the memory stays as it is */
+};
+
+static int null_read(void *h, void *buf, size_t len, uint64_t off)
+{
+	const struct null *n = h;
+
+	(void)off;
+	if (n->fill)
+		memset(buf, 0, len);
+	return 0;
+}
+
+static int null_write(void *h, const void *buf, size_t len, uint64_t off)
+{
+	const struct null *n = h;
+
+	(void)buf;
+	return off > n->size || len > n->size - off ? -ENOSPC : 0;
+}
+
+static int null_readv(void *h, const struct iovec *iov, int n, uint64_t off)
+{
+	for (int i = 0; i < n; i++)
+		null_read(h, iov[i].iov_base, iov[i].iov_len, off);
+	return 0;
+}
+
+static int null_writev(void *h, const struct iovec *iov, int n, uint64_t off)
+{
+	size_t len = 0;
+
+	for (int i = 0; i < n; i++)
+		len += iov[i].iov_len;
+	return null_write(h, NULL, len, off);
+}
+
+__attribute__((format(printf, 2, 3)))
+static int refuse(struct ummap_geom *geom, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(geom->why, sizeof(geom->why), format, args);
+	va_end(args);
+	return -EINVAL;
+}
+
+static bool parse_size(const char *text, uint64_t *size)
+{
+	static const char units[] = "KMGT";
+	const char *unit = NULL;
+	unsigned shift = 0;
+	char *end;
+
+	errno = 0;
+	*size = strtoull(text, &end, 10);
+	if (*end) {
+		unit = strchr(units, toupper((unsigned char)*end));
+		shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
+	}
+	if (!isdigit((unsigned char)*text) || errno || (*end && (!unit || end[1])) ||
+	    *size == 0 || *size > (uint64_t)INT64_MAX >> shift)
+		return false;
+	*size <<= shift;
+	return true;
+}
+
+static int null_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+{
+	const char *fill = uri->nkeys ? uri->keys[0].value : "yes"; /* there is no other key */
+	struct null *n;
+	uint64_t size;
+
+	if (!parse_size(uri->path, &size))
+		return refuse(geom, "the size must be a number of bytes from 1, or of K, M, G or T (null:1T), "
+			      "not \"%.40s\"", uri->path);
+	if (strcmp(fill, "yes") != 0 && strcmp(fill, "no") != 0)
+		return refuse(geom, "fill must be yes or no, not \"%.40s\"", fill);
+	n = malloc(sizeof(*n));
+	if (!n)
+		return -ENOMEM;
+	n->size = size;
+	n->fill = strcmp(fill, "yes") == 0;
+	geom->size = size;
+	geom->align = 1;
+	geom->caps = UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE | (oflags & UMMAP_O_WRITE ? UMMAP_CAP_WRITE : 0);
+	*h = n;
+	return 0;
+}
+
+static int null_close(void *h)
+{
+	free(h);
+	return 0;
+}
+
+const struct ummap_driver ummap_driver_null = {
+	.struct_size = sizeof(struct ummap_driver),
+	.abi = UMMAP_DRIVER_ABI,
+	.scheme = "null",
+	.keys = "fill",
+	.help = "null:SIZE?fill=yes|no  zeros in, nothing out",
+	.open = null_open,
+	.close = null_close,
+	.read = null_read,
+	.write = null_write,
+	.readv = null_readv,
+	.writev = null_writev,
+};

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Read-ahead: which runs of faults are found, and that other access is left alone. */
+#include "common.h"
+
+#include <criterion/criterion.h>
+#include <pthread.h>
+
+#define SEG ((size_t)64 * KIB)
+#define SEGS ((size_t)1024)
+
+static uint8_t *map_cold(int advice)
+{
+	int fd = temp_file(0);
+	uint8_t block[KIB];
+	uint8_t *m;
+
+	for (size_t i = 0; i < SEGS; i++) {
+		memset(block, (int)(i % 251), sizeof(block));
+		cr_assert_eq(pwrite(fd, block, sizeof(block), (off_t)(i * SEG)), (ssize_t)sizeof(block));
+	}
+	cr_assert_eq(ftruncate(fd, SEGS * SEG), 0);
+	set_budget(32 * MIB);
+	m = map_file(fd, SEGS * SEG, SEG, PROT_READ, 0);
+	cr_assert_eq(umadvise(m, SEGS * SEG, advice), 0);
+	return m;
+}
+
+static void load(const uint8_t *m, size_t i)
+{
+	cr_assert_eq(((const volatile uint8_t *)m)[i * SEG + 100], i % 251, "segment %zu", i);
+}
+
+/* Of n loads, from first on, how many read-ahead has served. */
+static uint64_t hits(uint8_t *m, size_t first, long stride, size_t n)
+{
+	uint64_t before = stat_of(m).ahead_hits;
+
+	for (size_t k = 0; k < n; k++)
+		load(m, (size_t)((long)first + (long)k * stride));
+	return stat_of(m).ahead_hits - before;
+}
+
+/* Loads that fault meets while it is on its way count as hits, too: it waits for the same segment. */
+Test(ahead, runs)
+{
+	static const struct {
+		size_t first;
+		long stride;
+	} runs[] = { { 0, 1 }, { SEGS - 1, -1 }, { 0, 4 }, { SEGS - 1, -4 }, { 3, 7 }, { SEGS - 10, -9 }, { 0, 100 } };
+
+	for (size_t k = 0; k < sizeof(runs) / sizeof(*runs); k++) {
+		long stride = runs[k].stride;
+		size_t n = (SEGS - 20) / (size_t)labs(stride);
+		uint8_t *m = map_cold(UMMAP_ADV_NORMAL);
+		uint64_t found = hits(m, runs[k].first, stride, n);
+
+		cr_expect_geq(found, n * 3 / 4 - 2, "stride %ld: %lu of %zu", stride, (unsigned long)found, n);
+		cr_expect_leq(stat_of(m).ahead_loads, n + 64, "stride %ld: nothing between", stride);
+		cr_assert_eq(umunmap(m, 0), 0);
+	}
+}
+
+Test(ahead, several_at_a_time)
+{
+	uint8_t *m = map_cold(UMMAP_ADV_NORMAL);
+	struct umstat st;
+
+	for (size_t k = 0; k < 100; k++) {
+		load(m, k);
+		load(m, 500 - 2 * k);
+		load(m, 520 + 4 * k);
+	}
+	st = stat_of(m);
+	cr_expect_geq(st.ahead_hits, 200, "%lu", (unsigned long)st.ahead_hits);
+	cr_assert_eq(umunmap(m, 0), 0);
+}
+
+Test(ahead, closes_at_a_jump)
+{
+	uint8_t *m = map_cold(UMMAP_ADV_NORMAL);
+	uint64_t loads;
+
+	hits(m, 0, 1, 200);
+	usleep(100000);
+	loads = stat_of(m).ahead_loads;
+	cr_expect_geq(loads, 198);
+	/* No two of these distances are equal. */
+	for (size_t k = 0, i = 990; k < 30; k++, i -= 3 + k)
+		load(m, i);
+	usleep(100000);
+	cr_expect_eq(stat_of(m).ahead_loads, loads);
+	cr_assert_eq(umunmap(m, 0), 0);
+}
+
+Test(ahead, random_and_off)
+{
+	uint8_t *m = map_cold(UMMAP_ADV_RANDOM);
+
+	cr_expect_eq(hits(m, 0, 1, 500), 0);
+	cr_expect_eq(stat_of(m).ahead_loads, 0);
+	cr_assert_eq(umunmap(m, 0), 0);
+}
+
+/* Rows of a matrix, read by a thread each. */
+static void *read_rows(void *at)
+{
+	volatile uint8_t *row = at;
+
+	for (size_t i = 0; i < SEGS / 4; i++)
+		(void)row[i * SEG];
+	return NULL;
+}
+
+Test(ahead, a_run_for_each_thread)
+{
+	uint8_t *m = map_cold(UMMAP_ADV_NORMAL);
+	pthread_t thread[4];
+	uint64_t found;
+
+	for (size_t t = 0; t < 4; t++)
+		cr_assert_eq(pthread_create(&thread[t], NULL, read_rows, m + t * SEGS / 4 * SEG), 0);
+	for (size_t t = 0; t < 4; t++)
+		pthread_join(thread[t], NULL);
+	found = stat_of(m).ahead_hits;
+	cr_expect_geq(found, SEGS / 2, "%lu", (unsigned long)found);
+	cr_assert_eq(umunmap(m, 0), 0);
+}
+
+/* The first store to a segment that was loaded a moment ago is another fault at the same place. */
+Test(ahead, stores_after_loads)
+{
+	int fd = temp_file(SEGS * SEG);
+	uint64_t found;
+	uint8_t *m;
+
+	set_budget(32 * MIB);
+	m = map_file(fd, SEGS * SEG, SEG, READ_WRITE, 0);
+	for (size_t i = 0; i < SEGS; i++)
+		m[i * SEG + 5] += 1;
+	found = stat_of(m).ahead_hits;
+	cr_expect_geq(found, SEGS / 2, "%lu", (unsigned long)found);
+	cr_assert_eq(umunmap(m, 1), 0);
+}
