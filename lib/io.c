@@ -191,6 +191,13 @@ void io_close(struct store *store)
 	free(store);
 }
 
+void io_part(struct store *store, struct ummap_driver *driver, void **handle)
+{
+	*driver = store->driver;
+	*handle = store->handle;
+	free(store);
+}
+
 const struct ummap_geom *io_geom(const struct store *store)
 {
 	return &store->geom;
