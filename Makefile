@@ -83,6 +83,7 @@ $A: $(LIB_OBJ)
 $(CONFORM): $(CONFORM_OBJ) $A
 	$(CC) $(LDFLAGS) -o $@ $(CONFORM_OBJ) $A $(LIBS)
 
+$B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
 $B/tests/test_%: tests/test_%.c $A
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Ilib $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $A $(LIBS) -lcriterion
