@@ -43,7 +43,8 @@ struct handle {
 	bool writable;
 };
 
-static struct store *stores;
+static struct store *stores;         /* of the process `lister`; a fork may copy them half changed */
+static pid_t lister;
 /* The process of which a thread is at the list; 0: none. What a child inherits here is no lock. */
 static _Atomic pid_t list_owner;
 
@@ -57,6 +58,9 @@ static void lock_list(pid_t me)
 			owner = 0;
 		}
 	}
+	if (lister != me)
+		stores = NULL;
+	lister = me;
 }
 
 static void unlock_list(void)
@@ -170,9 +174,9 @@ static bool parse_size(const char *text, uint64_t *size)
 	return true;
 }
 
-static void free_store(struct store *s, pid_t me)
+static void free_store(struct store *s)
 {
-	if (s->bytes && s->pid == me)
+	if (s->bytes)
 		munmap(s->bytes, s->size);
 	free((void *)s->written);
 	free(s->name);
@@ -199,18 +203,18 @@ static int make_store(const char *name, uint64_t size, pid_t me, struct store **
 		return 0;
 	}
 	if (s)
-		free_store(s, me);
+		free_store(s);
 	else if (bytes != MAP_FAILED)
 		munmap(bytes, size);
 	return refuse(geom, ENOMEM, "there is no address space or memory for a store of %llu bytes",
 		      (unsigned long long)size);
 }
 
-static struct store *find_store(const char *name, pid_t me)
+static struct store *find_store(const char *name)
 {
 	struct store *s = stores;
 
-	while (s && !(s->name && s->pid == me && strcmp(s->name, name) == 0))
+	while (s && !(s->name && strcmp(s->name, name) == 0))
 		s = s->next;
 	return s;
 }
@@ -219,7 +223,7 @@ static struct store *find_store(const char *name, pid_t me)
 static int attach(const char *name, uint64_t size, pid_t me, struct store **store,
 		  struct ummap_geom *geom)
 {
-	struct store *s = name ? find_store(name, me) : NULL;
+	struct store *s = name ? find_store(name) : NULL;
 	int err;
 
 	if (s && s->size != size)
@@ -277,6 +281,9 @@ static int mem_close(void *h)
 	pid_t me = getpid();
 	bool last;
 
+	free(h);
+	if (s->pid != me)
+		return 0;
 	lock_list(me);
 	last = --s->handles == 0;
 	if (last) {
@@ -286,8 +293,7 @@ static int mem_close(void *h)
 	}
 	unlock_list();
 	if (last)
-		free_store(s, me);
-	free(h);
+		free_store(s);
 	return 0;
 }
 
