@@ -45,9 +45,15 @@ BENCHES = $(patsubst bench/%.c,$B/bench/%,$(wildcard bench/*.c))
 EXAMPLES = $(patsubst examples/%.c,$B/examples/%,$(wildcard examples/*.c))
 LINK_SO = -L$B -Wl,--as-needed -lummap -Wl,--no-as-needed -Wl,-rpath,$(abspath $B)
 
-all: lib $(EXAMPLES) $(BENCHES)
+# driver-conform has the library inside: it needs nothing beside it but the driver that it checks. The sanitizers
+# have a malloc of their own.
+CONFORM = $B/driver-conform
+CONFORM_SRC = $(filter-out $(if $(SANITIZE),%/watch_malloc.c,%/watch_nothing.c),$(wildcard tools/driver-conform/*.c))
+CONFORM_OBJ = $(CONFORM_SRC:%.c=$B/%.o)
+
+all: lib $(CONFORM) $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
-tests: lib $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
+tests: lib $(CONFORM) $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -74,6 +80,10 @@ $A: $(LIB_OBJ)
 	rm -f $@
 	$(AR) rcs $@ $^
 
+$(CONFORM): $(CONFORM_OBJ) $A
+	$(CC) $(LDFLAGS) -o $@ $(CONFORM_OBJ) $A $(LIBS)
+
+$B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
 $B/tests/test_%: tests/test_%.c $A
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Ilib $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $A $(LIBS) -lcriterion
@@ -111,7 +121,7 @@ check-layers:
 check-man: lib
 	tests/check-man $B
 
-check-install: lib
+check-install: lib $(CONFORM)
 	tests/check-install $B
 
 check-plugins: lib
@@ -140,7 +150,7 @@ demo: deps
 	$(MAKE) all
 	examples/demo $B
 
-install: lib
+install: lib $(CONFORM)
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR) \
 		$(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7 \
 		$(DESTDIR)$(PLUGINDIR) $(DESTDIR)$(DOCDIR)/drivers $(DESTDIR)$(DOCDIR)/policies
@@ -151,7 +161,7 @@ install: lib
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
 		-e 's|@LIBS@|$(strip $(LIBS))|' ummap.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap.pc
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
-	install -m 755 tools/ummap-trace $(DESTDIR)$(BINDIR)
+	install -m 755 $(CONFORM) tools/ummap-trace $(DESTDIR)$(BINDIR)
 	install -m 644 $(wildcard man/*.1) $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
 	install -m 644 $(wildcard man/*.7) $(DESTDIR)$(MANDIR)/man7
@@ -164,6 +174,7 @@ dist:
 clean:
 	rm -rf build
 
+-include $(CONFORM_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
 .PHONY: all lib tests check check-layers check-man check-install check-plugins check-asan check-tsan check-mutants \
 	deps bench demo install dist clean

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pmem - loads and stores in place: a[i] = b[i] + s * c[i] on three arrays inside one file on tmpfs, mapped with the
- * driver pmem, on which byte granularity is forced, and with mmap(2), in turn. Both see the same pages.
+ * pmem - loads and stores in place: a[i] = b[i] + s * c[i] on three arrays inside one file on tmpfs, mapped with
+ * the driver pmem, on which byte granularity is forced, and with mmap(2), in turn. Both see the same pages.
  */
 #include <getopt.h>
 #include <limits.h>

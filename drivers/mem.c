@@ -38,7 +38,13 @@ struct store {
 	_Atomic uint64_t *written;   /* a bit for each chunk */
 };
 
-static struct store *stores;
+struct handle {
+	struct store *store;
+	bool writable;
+};
+
+static struct store *stores;         /* of the process `lister`; a fork may copy them half changed */
+static pid_t lister;
 /* The process of which a thread is at the list; 0: none. What a child inherits here is no lock. */
 static _Atomic pid_t list_owner;
 
@@ -52,6 +58,9 @@ static void lock_list(pid_t me)
 			owner = 0;
 		}
 	}
+	if (lister != me)
+		stores = NULL;
+	lister = me;
 }
 
 static void unlock_list(void)
@@ -83,7 +92,7 @@ static void mark_chunks(struct store *s, uint64_t off, size_t len)
 
 static int mem_read(void *h, void *buf, size_t len, uint64_t off)
 {
-	const struct store *s = h;
+	const struct store *s = ((struct handle *)h)->store;
 	uint64_t inside = off < s->size ? min_u64(len, s->size - off) : 0;
 	char *to = buf;
 
@@ -104,8 +113,11 @@ static int mem_read(void *h, void *buf, size_t len, uint64_t off)
 
 static int mem_write(void *h, const void *buf, size_t len, uint64_t off)
 {
-	struct store *s = h;
+	const struct handle *handle = h;
+	struct store *s = handle->store;
 
+	if (!handle->writable)
+		return -EBADF;
 	if (off > s->size || len > s->size - off)
 		return -ENOSPC;
 	memcpy(s->bytes + off, buf, len);
@@ -162,9 +174,9 @@ static bool parse_size(const char *text, uint64_t *size)
 	return true;
 }
 
-static void free_store(struct store *s, pid_t me)
+static void free_store(struct store *s)
 {
-	if (s->bytes && s->pid == me)
+	if (s->bytes)
 		munmap(s->bytes, s->size);
 	free((void *)s->written);
 	free(s->name);
@@ -191,18 +203,18 @@ static int make_store(const char *name, uint64_t size, pid_t me, struct store **
 		return 0;
 	}
 	if (s)
-		free_store(s, me);
+		free_store(s);
 	else if (bytes != MAP_FAILED)
 		munmap(bytes, size);
 	return refuse(geom, ENOMEM, "there is no address space or memory for a store of %llu bytes",
 		      (unsigned long long)size);
 }
 
-static struct store *find_store(const char *name, pid_t me)
+static struct store *find_store(const char *name)
 {
 	struct store *s = stores;
 
-	while (s && !(s->name && s->pid == me && strcmp(s->name, name) == 0))
+	while (s && !(s->name && strcmp(s->name, name) == 0))
 		s = s->next;
 	return s;
 }
@@ -211,7 +223,7 @@ static struct store *find_store(const char *name, pid_t me)
 static int attach(const char *name, uint64_t size, pid_t me, struct store **store,
 		  struct ummap_geom *geom)
 {
-	struct store *s = name ? find_store(name, me) : NULL;
+	struct store *s = name ? find_store(name) : NULL;
 	int err;
 
 	if (s && s->size != size)
@@ -232,7 +244,7 @@ static int attach(const char *name, uint64_t size, pid_t me, struct store **stor
 static int mem_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
 	const char *name = uri->nkeys ? uri->keys[0].value : NULL; /* there is no other key */
-	struct store *s = NULL;
+	struct handle *handle;
 	pid_t me = getpid();
 	uint64_t size;
 	int err;
@@ -242,27 +254,36 @@ static int mem_open(const struct ummap_uri *uri, int oflags, void **h, struct um
 			      "(mem:64M), not \"%.40s\"", uri->path);
 	if (name && !*name)
 		return refuse(geom, EINVAL, "name must not be empty: leave it out for a store of one's own");
+	handle = malloc(sizeof(*handle));
+	if (!handle)
+		return -ENOMEM;
+	handle->writable = oflags & UMMAP_O_WRITE;
 	lock_list(me);
-	err = attach(name, size, me, &s, geom);
+	err = attach(name, size, me, &handle->store, geom);
 	unlock_list();
-	if (err)
+	if (err) {
+		free(handle);
 		return err;
+	}
 	geom->size = size;
 	geom->align = 1;
 	geom->caps = UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE | (oflags & UMMAP_O_WRITE ? UMMAP_CAP_WRITE : 0);
 	/* No device has a number like an address. */
-	geom->id[0] = (uintptr_t)s;
+	geom->id[0] = (uintptr_t)handle->store;
 	geom->id[1] = (uintptr_t)&ummap_driver_mem;
-	*h = s;
+	*h = handle;
 	return 0;
 }
 
 static int mem_close(void *h)
 {
-	struct store *s = h, **link = &stores;
+	struct store *s = ((struct handle *)h)->store, **link = &stores;
 	pid_t me = getpid();
 	bool last;
 
+	free(h);
+	if (s->pid != me)
+		return 0;
 	lock_list(me);
 	last = --s->handles == 0;
 	if (last) {
@@ -272,7 +293,7 @@ static int mem_close(void *h)
 	}
 	unlock_list();
 	if (last)
-		free_store(s, me);
+		free_store(s);
 	return 0;
 }
 

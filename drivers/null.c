@@ -17,6 +17,7 @@ extern const struct ummap_driver ummap_driver_null;
 
 struct null {
 	uint64_t size;
+	bool writable;
 	bool fill;     /* reads give zeros; else the memory stays as it is */
 };
 
@@ -35,6 +36,8 @@ static int null_write(void *h, const void *buf, size_t len, uint64_t off)
 	const struct null *n = h;
 
 	(void)buf;
+	if (!n->writable)
+		return -EBADF;
 	return off > n->size || len > n->size - off ? -ENOSPC : 0;
 }
 
@@ -100,6 +103,7 @@ static int null_open(const struct ummap_uri *uri, int oflags, void **h, struct u
 	if (!n)
 		return -ENOMEM;
 	n->size = size;
+	n->writable = oflags & UMMAP_O_WRITE;
 	n->fill = strcmp(fill, "yes") == 0;
 	geom->size = size;
 	geom->align = 1;

@@ -3,12 +3,12 @@
  * pmem - files on persistent memory (DAX) and device DAX, through libpmem2.
  *
  * libpmem2 says which granularity the store has (PMEM2_FORCE_GRANULARITY overrides it) and how stores are made
- * durable. Finer than a page, the store's pages are put in place by `map`, and `persist` is libpmem2's. Everything
- * that goes through segments is pread(2), pwrite(2) and fdatasync(2) where the store is a file: these copy the
- * same way on DAX, see a file that grows, and give an error, not SIGBUS, where it was cut. A device has no
+ * durable. Finer than a page, the store's pages are put in place by `map`, and `persist` is libpmem2's. What goes
+ * through segments is pread(2), pwrite(2) and fdatasync(2) where the store is a file: these copy the same way on
+ * DAX, see a file that grows, and do not raise SIGBUS where it was cut. A device has no
  * such calls: it is mapped as a whole, and written with libpmem2's memcpy, which leaves it durable.
  *
- * libpmem2 allocates and takes locks in open and map only, and no object of its is kept: a forked child closes
+ * libpmem2 allocates and takes locks in open and map only, and no object of it is kept: a forked child closes
  * handles, and must not meet a lock that another thread of its parent held.
  */
 #include "ummap-driver.h"
@@ -27,8 +27,8 @@
 #include <unistd.h>
 
 #define CALL_MAX ((size_t)1 << 30)  /* bytes of one system call; Linux cuts at 2 GiB less a page */
-/* Flushing lines costs the length of the range, changed or not. The kernel knows which pages were stored to, and
- * is asked for more than this. */
+/* Flushing lines costs the length of the range, changed or not. The kernel knows which pages were stored to,
+ * and is asked for more than this. */
 #define LINES_MOST ((size_t)16 << 20)
 
 extern const struct ummap_driver ummap_driver_pmem;

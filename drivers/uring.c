@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <liburing.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,26 +43,33 @@ struct ring {
 static struct ring rings[RINGS];
 static unsigned ring_count;
 static _Atomic pid_t ring_owner;             /* a forked child has to make rings of its own */
-static _Atomic pid_t opening;                /* the lock of what follows: the process that holds it */
+static _Atomic bool opening;                 /* the lock of what follows */
 static bool file_used[FILES];
 static _Thread_local struct ring *mine __attribute__((tls_model("initial-exec")));
 
-/* A child may be forked while another thread holds it: what another process holds is free. */
-static void lock(void)
+static void take_lock(void)
 {
-	pid_t self = getpid(), held = 0;
-
-	while (!atomic_compare_exchange_weak(&opening, &held, self)) {
-		if (held == self) {
-			sched_yield();
-			held = 0;
-		}
-	}
+	while (atomic_exchange(&opening, true))
+		sched_yield();
 }
 
 static void unlock(void)
 {
-	atomic_store(&opening, 0);
+	atomic_store(&opening, false);
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(take_lock, unlock, unlock);
+}
+
+/* Held while a child is forked: it has to find the rings whole, to leave them to its parent. */
+static void lock(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch_forks);
+	take_lock();
 }
 
 /* ---- Rings ---- */

@@ -121,6 +121,15 @@ struct ummap_driver {
 /* What the file ummap-driver-SCHEME.so of a driver exports. */
 #pragma GCC visibility push(default)
 extern const struct ummap_driver ummap_driver;
+
+/*
+ * For programs that test a driver by itself; drivers do not call it. Opens what a URI names as the library
+ * does, filters and all, and hands out what came of it. In: driver->struct_size. Out: *driver, a copy of the
+ * outermost driver's table, with NULL for calls that it lacks; *h, which ends by driver->close(*h); *geom.
+ * Returns 0, or -1 with errno set (umerrormsg() of ummap.h has the sentence).
+ */
+int ummap_driver_open(const char *uri, int oflags, struct ummap_driver *driver, void **h,
+		      struct ummap_geom *geom);
 #pragma GCC visibility pop
 
 #ifdef __cplusplus

@@ -23,6 +23,7 @@ extern int __sigaction(int sig, const struct sigaction *act, struct sigaction *o
 
 static enum chain_answer (*answer)(const struct chain_fault *fault);
 static struct sigaction theirs;
+static _Thread_local struct sigaction at_fork __attribute__((tls_model("initial-exec")));
 static _Atomic uint32_t lock;
 static _Atomic bool started;
 
@@ -214,8 +215,17 @@ void chain_keep(void)
 			 "in front again, theirs gets what is not ours");
 }
 
-void chain_forget(void)
+/* fork(2) copies memory while other threads go on: what is being changed, a child would find half changed. */
+void chain_fork_prepare(void)
 {
+	futex_lock(&lock);
+	at_fork = theirs;
+	futex_unlock(&lock);
+}
+
+void chain_fork_child(void)
+{
+	theirs = at_fork;
 	lock = 0;
 }
 

@@ -18,8 +18,9 @@ enum chain_answer { CHAIN_SERVED, CHAIN_FOREIGN, CHAIN_FAILED };
 int chain_start(enum chain_answer (*ours)(const struct chain_fault *fault));
 /* Puts ours in front again if somebody has gone around sigaction and signal. */
 void chain_keep(void);
-/* In a forked child: nobody else holds a lock. */
-void chain_forget(void);
+/* Before a fork, in the thread that forks; and in the child, where nobody else holds a lock. */
+void chain_fork_prepare(void);
+void chain_fork_child(void);
 /* For handlers that chain by themselves: true if the fault was ours. */
 bool chain_serve(siginfo_t *info, void *context);
 

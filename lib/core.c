@@ -111,8 +111,16 @@ static uint32_t most_frames(void)
  * descriptors is closed. */
 static void forget_map(struct map *map)
 {
-	map_close_old(map);
-	io_close(map->set.targets[map->set.current].store);
+	for (unsigned i = 0; i < SEG_TARGETS; i++) {
+		if (map->set.targets[i].store)
+			io_close(map->set.targets[i].store);
+	}
+}
+
+static void fork_prepare(void)
+{
+	map_fork_prepare();
+	chain_fork_prepare();
 }
 
 static void fork_child(void)
@@ -125,7 +133,7 @@ static void fork_child(void)
 	worker_forget();
 	writeback_forget();
 	seg_fork();
-	chain_forget();
+	chain_fork_child();
 	memset(&ended, 0, sizeof(ended));
 	config.stats = NULL;
 	threads_started = false;
@@ -159,7 +167,7 @@ static int start_process(void)
 	err = engine_start(serve);
 	if (err)
 		return err;
-	err = pthread_atfork(map_fork_prepare, map_fork_parent, fork_child);
+	err = pthread_atfork(fork_prepare, map_fork_parent, fork_child);
 	if (err)
 		return fail(err, "no hook for fork can be set");
 	if (config.stats)

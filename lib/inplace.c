@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Mappings in place: the driver has put the store's own pages into the view, and loads and stores reach it without
- * the library. There is nothing to load, to evict or to know: no segment is ever valid, what has changed is
- * unknown, and the headers only count pins. Never touches what stands in the view itself. Takes the locks of
+ * Mappings in place: the driver has put the store's own pages into the view, and loads and stores reach it
+ * without the library. There is nothing to load, to evict or to know: no segment is ever valid, what has changed
+ * is unknown, and the headers only count pins. Never touches what stands in the view itself. Takes the locks of
  * segments, to count; entering and leaving is for the only user of a set.
  */
 #include "inplace.h"
@@ -42,8 +42,8 @@ bool inplace_suits(int fd)
 	return is_device_dax(fd);
 }
 
-/* What the store need not have cannot be in place: zeros instead of its contents, parts of pages, bytes behind its
- * end, which appear only when they are written. */
+/* What the store need not have cannot be in place: zeros instead of its contents, parts of pages, bytes behind
+ * its end, which appear only when they are written. */
 static bool fits(const struct set *set)
 {
 	const struct target *t = &set->targets[set->current];

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #define PIECES_MAX 32 /* of one vectored request */
+#define CALL_THREADS 4 /* for drivers that must not run in a signal handler */
 
 struct store {
 	struct ummap_driver driver;  /* a copy, so that fields an older driver lacks are NULL */
@@ -124,6 +125,11 @@ static int open_store(const char *text, int fd, int oflags, const char *direct, 
 		s->driver.close(s->handle);
 		err = fail(EACCES, "driver \"%s\" cannot write this store", d->scheme);
 	}
+	if (!err && !(s->geom.caps & UMMAP_CAP_FAULTSAFE)) {
+		err = worker_start_calls(CALL_THREADS);
+		if (err)
+			s->driver.close(s->handle);
+	}
 	if (err) {
 		free(s);
 		return err;
@@ -182,6 +188,13 @@ void io_close(struct store *store)
 	err = store->driver.close(store->handle);
 	if (err)
 		log_line(LOG_WARN, "io", "closing a %s store: %s", store->driver.scheme, strerror(-err));
+	free(store);
+}
+
+void io_part(struct store *store, struct ummap_driver *driver, void **handle)
+{
+	*driver = store->driver;
+	*handle = store->handle;
 	free(store);
 }
 

@@ -24,6 +24,9 @@ int io_open_fd(const char *uri, int fd, int oflags, const char *direct, struct s
 /* One more owner of a store; each closes it once. */
 struct store *io_hold(struct store *store);
 void io_close(struct store *store);
+/* Ends a store that has one owner and has not been used, but not its handle: that goes to the caller, with a
+ * copy of the table. */
+void io_part(struct store *store, struct ummap_driver *driver, void **handle);
 
 const struct ummap_geom *io_geom(const struct store *store);
 /* Whether two handles are known to be of one store. */

@@ -69,11 +69,13 @@ struct loaded {
 	} table;
 };
 
-static struct loaded *all;   /* grows at its head, by one store: a forked child finds it whole */
+static struct loaded *all;
 static _Atomic uint32_t loading;
 
+/* A fork may have copied the list in the middle of a change; files that are in memory load again at once. */
 void load_forget(void)
 {
+	all = NULL;
 	loading = 0;
 }
 

@@ -16,7 +16,7 @@ extern const char load_folder[];
  */
 int load_driver(const char *name, const char *path, const struct ummap_driver **driver);
 int load_policy(const char *name, const char *path, const struct ummap_policy **policy);
-/* In a forked child: nobody else is loading. */
+/* In a forked child: nobody else is loading, and nothing is loaded. */
 void load_forget(void);
 
 #endif

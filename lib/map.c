@@ -237,10 +237,13 @@ void map_close_old(struct map *map)
 	struct set *set = &map->set;
 
 	for (unsigned i = 0; i < SEG_TARGETS; i++) {
-		if (i != set->current && set->targets[i].store) {
-			io_close(set->targets[i].store);
-			set->targets[i].store = NULL;
-		}
+		struct store *store = set->targets[i].store;
+
+		if (i == set->current || !store)
+			continue;
+		/* In this order: a child that is forked now would close it again. */
+		set->targets[i].store = NULL;
+		io_close(store);
 	}
 	set->carrying = false;
 }

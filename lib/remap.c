@@ -180,15 +180,17 @@ static int carry_over(struct map *map, struct store *store, uint64_t offset)
 static void switch_over(struct map *map, struct store *store, uint64_t offset)
 {
 	struct set *set = &map->set;
+	struct store *before;
 
 	seg_forget(set, 0);
 	set_reset(set, 0);
 	io_hold(store);
 	map_close_old(map);
-	io_close(set->targets[set->current].store);
+	before = set->targets[set->current].store;
 	set->targets[set->current].store = NULL;
 	set->targets[0] = (struct target){ store, offset, true };
 	set->current = 0;
+	io_close(before);
 	set->stored = remap_stored(store, offset, set->size);
 	set->error = 0;
 	set->unflushed = false;

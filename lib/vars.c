@@ -24,19 +24,29 @@ struct var {
 	char name[];
 };
 
-static struct var *vars;   /* each store leaves it whole, for a forked child */
+static struct var *vars;
 static size_t count;
 static _Atomic uint32_t lock;
 
-/* In a forked child, where nobody else is at them. */
-static void forget(void)
+/* fork(2) copies one page after the other while other threads go on: a child would find the list in pieces. */
+static void before_fork(void)
+{
+	futex_lock(&lock);
+}
+
+static void in_parent(void)
+{
+	futex_unlock(&lock);
+}
+
+static void in_child(void)
 {
 	lock = 0;
 }
 
 static void watch_forks(void)
 {
-	pthread_atfork(NULL, NULL, forget);
+	pthread_atfork(before_fork, in_parent, in_child);
 }
 
 /* Variables may be set before anything else of the library runs. */

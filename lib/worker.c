@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A bounded queue of jobs and a few threads. Its lock is a leaf, held for a copy only; jobs run without it.
- * The threads block every signal, are detached, and live as long as the process.
+ * Two bounded queues and a few threads for each: jobs, which may wait for segments, and calls of drivers that must
+ * not run in a signal handler, which wait for nothing of ours. A fault holds its segment while it waits for its
+ * call; were calls behind jobs in one queue, jobs that wait for that segment could hold them up for ever.
+ * The lock of a queue is a leaf, held for a copy only. The threads block every signal, are detached, and live as
+ * long as the process.
  */
 #include "worker.h"
 
@@ -19,48 +22,53 @@ struct job {
 	uint64_t a, b;
 };
 
-static struct job queue[QUEUE];
-static unsigned head, tail;          /* jobs [head, tail) wait */
-static _Atomic uint32_t lock;
-static _Atomic uint32_t posted;      /* counts posts; idle threads wait on it */
-static _Atomic uint32_t idle;
-static unsigned threads;
+struct pool {
+	struct job queue[QUEUE];
+	unsigned head, tail;      /* jobs [head, tail) wait */
+	_Atomic uint32_t lock;
+	_Atomic uint32_t posted;  /* counts posts; idle threads wait on it */
+	_Atomic uint32_t idle;
+	unsigned threads;
+};
+
+static struct pool jobs, calls;
+static _Atomic uint32_t starting;
 static _Thread_local bool working __attribute__((tls_model("initial-exec")));
 
-static bool take(struct job *job)
+static bool take(struct pool *p, struct job *job)
 {
 	bool got = false;
 
-	futex_lock(&lock);
-	if (head != tail) {
-		*job = queue[head++ % QUEUE];
+	futex_lock(&p->lock);
+	if (p->head != p->tail) {
+		*job = p->queue[p->head++ % QUEUE];
 		got = true;
 	}
-	futex_unlock(&lock);
+	futex_unlock(&p->lock);
 	return got;
 }
 
-static void *run(void *unused)
+static void *run(void *pool)
 {
+	struct pool *p = pool;
 	struct job job;
 
-	(void)unused;
 	working = true;
 	for (;;) {
-		uint32_t seen = posted;
+		uint32_t seen = p->posted;
 
-		if (take(&job)) {
+		if (take(p, &job)) {
 			job.fn(job.arg, job.a, job.b);
 			continue;
 		}
-		idle++;
-		sys_wait(&posted, seen, -1);
-		idle--;
+		p->idle++;
+		sys_wait(&p->posted, seen, -1);
+		p->idle--;
 	}
 	return NULL;
 }
 
-int worker_start(unsigned n)
+static int start(struct pool *p, unsigned n)
 {
 	struct guard g;
 	pthread_attr_t attr;
@@ -70,33 +78,53 @@ int worker_start(unsigned n)
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	guard_enter(&g);
-	while (threads < n && !err) {
-		err = pthread_create(&thread, &attr, run, NULL);
+	while (p->threads < n && !err) {
+		err = pthread_create(&thread, &attr, run, p);
 		if (!err)
-			threads++;
+			p->threads++;
 	}
 	guard_leave(&g);
 	pthread_attr_destroy(&attr);
-	if (err && threads == 0)
+	if (err && p->threads == 0)
 		return fail(err, "no thread can be started for background I/O: %s", strerror(err));
 	return 0;
 }
 
-bool worker_post(worker_fn *fn, void *arg, uint64_t a, uint64_t b)
+int worker_start(unsigned n)
+{
+	return start(&jobs, n);
+}
+
+int worker_start_calls(unsigned n)
+{
+	int err;
+
+	futex_lock(&starting);
+	err = start(&calls, n);
+	futex_unlock(&starting);
+	return err;
+}
+
+static bool post(struct pool *p, worker_fn *fn, void *arg, uint64_t a, uint64_t b)
 {
 	bool room;
 
-	futex_lock(&lock);
-	room = tail - head < QUEUE;
+	futex_lock(&p->lock);
+	room = p->tail - p->head < QUEUE;
 	if (room)
-		queue[tail++ % QUEUE] = (struct job){ fn, arg, a, b };
-	futex_unlock(&lock);
+		p->queue[p->tail++ % QUEUE] = (struct job){ fn, arg, a, b };
+	futex_unlock(&p->lock);
 	if (room) {
-		posted++;
-		if (idle)
-			sys_wake(&posted, 1);
+		p->posted++;
+		if (p->idle)
+			sys_wake(&p->posted, 1);
 	}
 	return room;
+}
+
+bool worker_post(worker_fn *fn, void *arg, uint64_t a, uint64_t b)
+{
+	return post(&jobs, fn, arg, a, b);
 }
 
 struct call {
@@ -124,16 +152,23 @@ void worker_call(void (*fn)(void *arg), void *arg)
 		fn(arg);
 		return;
 	}
-	while (!worker_post(serve_call, &call, 0, 0))
+	while (!post(&calls, serve_call, &call, 0, 0))
 		sys_wait(&call.done, 0, 1);
 	while (!call.done)
 		sys_wait(&call.done, 0, -1);
 }
 
+static void forget(struct pool *p)
+{
+	p->head = p->tail = 0;
+	p->lock = 0;
+	p->idle = 0;
+	p->threads = 0;
+}
+
 void worker_forget(void)
 {
-	head = tail = 0;
-	lock = 0;
-	idle = 0;
-	threads = 0;
+	forget(&jobs);
+	forget(&calls);
+	starting = 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pmem.h - what the tests of the driver pmem share: each granularity forced upon it, on tmpfs and on a disk. The finer
- * two are in place, pages go through segments. Each case runs in a process of its own, because libpmem2 and the
- * library read the environment.
+ * pmem.h - what the tests of the driver pmem share: each granularity forced upon it, on tmpfs and on a disk.
+ * The finer two are in place, pages go through segments. Each case runs in a process of its own, because
+ * libpmem2 and the library read the environment.
  */
 #ifndef TESTS_PMEM_H
 #define TESTS_PMEM_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_pmem.c - the driver pmem: what is in the mapping and in the file, the calls other than umremap, and stores that
- * cannot be had.
+ * test_pmem.c - the driver pmem: what is in the mapping and in the file, the calls other than umremap, and
+ * stores that cannot be had.
  */
 #include <criterion/criterion.h>
 
@@ -87,6 +87,37 @@ static void large(void *arg)
 Test(pmem, large)
 {
 	for_each_kind(large);
+}
+
+static void traced(void *arg)
+{
+	const struct kind *kind = arg;
+	char path[320], uri[400], line[256];
+	bool persisted = false;
+	uint8_t *m;
+	FILE *f;
+	int fd;
+
+	settle(kind);
+	fd = file_of(SIZE, OLD);
+	snprintf(path, sizeof(path), "%s/trace-%s", temp_dir(), kind->granularity);
+	check(unlink(path) == 0 || errno == ENOENT);
+	snprintf(uri, sizeof(uri), "trace+pmem:/proc/self/fd/%d?trace.file=%s", fd, path);
+	m = map_uri(uri, SIZE, READ_WRITE, 0);
+	check_bytes(m, SIZE, 0, OLD);
+	check_in_place(m, 7, fd, 7, kind->in_place);
+	check(umunmap(m, 1) == 0);
+	f = fopen(path, "re");
+	check(f, "%s", path);
+	while (fgets(line, sizeof(line), f))
+		persisted |= strstr(line, ",persist,0,") != NULL;
+	check(persisted == kind->in_place);
+	fclose(f);
+}
+
+Test(pmem, under_a_filter_that_passes_it_on)
+{
+	for_each_kind(traced);
 }
 
 /* ---- The other calls. ---- */
@@ -257,7 +288,7 @@ Test(calls, read_only)
 
 static void leaves_nothing(void *arg)
 {
-	void *base = NULL;
+	void *base;
 	int fds[2], before, maps;
 
 	settle(arg);
@@ -271,6 +302,7 @@ static void leaves_nothing(void *arg)
 
 		base = NULL;
 		m[i]++;
+		base = NULL;
 		check(umremap(m, 0, fds[1], 0, 0, &base) == 0);
 		check(umunmap(m, i % 2) == 0);
 	}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The public call that hands out a driver's handle by itself, for programs that test drivers. */
+#include "api.h"
+
+#include "config.h"
+#include "core.h"
+#include "io.h"
+#include "log.h"
+
+#include <string.h>
+
+#define TABLE_MAX 4096 /* a larger one is a mistake, not a later release */
+
+static int open_handle(const char *uri, int oflags, struct ummap_driver *driver, void **h,
+		       struct ummap_geom *geom)
+{
+	size_t size = driver->struct_size;
+	struct ummap_driver table;
+	struct store *store;
+	int err = core_start();
+
+	if (!err)
+		err = io_open(uri, oflags, config.direct, &store);
+	if (err)
+		return err;
+	*geom = *io_geom(store);
+	io_part(store, &table, h);
+	memset(driver, 0, size);
+	memcpy(driver, &table, min_size(size, sizeof(table)));
+	driver->struct_size = size;
+	return 0;
+}
+
+int ummap_driver_open(const char *uri, int oflags, struct ummap_driver *driver, void **h,
+		      struct ummap_geom *geom)
+{
+	struct guard g;
+	int err;
+
+	api_enter(&g);
+	if (!uri || !driver || !h || !geom)
+		err = fail(EINVAL, "the URI, or a place for the result, is NULL");
+	else if (driver->struct_size < offsetof(struct ummap_driver, open) || driver->struct_size > TABLE_MAX)
+		err = fail(EINVAL, "driver->struct_size is %zu: it must be sizeof(struct ummap_driver)",
+			   driver->struct_size);
+	else if (oflags & ~(UMMAP_O_WRITE | UMMAP_O_CREATE))
+		err = fail(EINVAL, "oflags is %#x: it must be made of UMMAP_O_WRITE and UMMAP_O_CREATE", oflags);
+	else
+		err = open_handle(uri, oflags, driver, h, geom);
+	return api_leave(&g, err);
+}

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * driver-conform - the same checks for every driver; see driver-conform(1). This process makes and removes
+ * the store, and runs each check in a process of its own, so that a driver which crashes or hangs fails one
+ * check only. It never calls the driver itself.
+ */
+#include "conform.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <ummap.h>
+#include <unistd.h>
+
+#define SIZE_DEFAULT (1024 * KIB)
+#define SIZE_MIN (64 * KIB)
+#define SIZE_MAX_ASKED (64 * KIB * KIB * KIB)
+#define SECONDS_DEFAULT 60
+
+enum { EXIT_ALL_OK, EXIT_SOME_FAILED, EXIT_CANNOT };
+
+static const char *only;
+static unsigned seconds = SECONDS_DEFAULT; /* that a check may take */
+static const char *const beside[] = { ".other", ".missing" }; /* stores that checks make */
+
+static _Noreturn void stop(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static void stop(const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	fputs("driver-conform: ", stderr);
+	vfprintf(stderr, format, args);
+	fputc('\n', stderr);
+	va_end(args);
+	exit(EXIT_CANNOT);
+}
+
+/* ---- What the user wants ---- */
+
+static void print_help(void)
+{
+	puts("driver-conform [OPTION...] URI   checks whether a driver of libummap keeps its promises\n"
+	     "\n"
+	     "  --size BYTES   of the store to use (1M; K, M and G are understood)\n"
+	     "  --only NAME    run one check\n"
+	     "  --seed N       repeat a run: the seed that it printed\n"
+	     "  --keep         leave the store behind\n"
+	     "  --overwrite    the store may be there already; what it holds is lost\n"
+	     "  --forgets      what was written is gone when the handle is closed (memory)\n"
+	     "  --swallows     what was written is gone at once, and reads give zeros\n"
+	     "  --free KEYS    keys that take any text, with commas between them\n"
+	     "  --seconds N    that each check may take (60)\n"
+	     "  --list         show the checks\n"
+	     "\n"
+	     "Exit status: 0 all checks are fine, 1 some failed, 2 they could not be made.");
+}
+
+static void print_list(void)
+{
+	for (size_t i = 0; i < check_count; i++)
+		printf("%-15s %s\n", checks[i].name, checks[i].asks);
+}
+
+static size_t parse_size(const char *text)
+{
+	static const char units[] = "KMG";
+	char *end;
+	size_t size = strtoull(text, &end, 10);
+	const char *unit = *end ? strchr(units, *end) : NULL;
+	unsigned shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
+
+	end += unit != NULL;
+	if (*text < '0' || *text > '9' || *end || size > (SIZE_MAX_ASKED >> shift) || size << shift < SIZE_MIN)
+		stop("--size %s: it must be bytes, from 64K to 64G", text);
+	return size << shift;
+}
+
+static uint64_t parse_number(const char *option, const char *text, uint64_t min, uint64_t max)
+{
+	char *end;
+	uint64_t n = strtoull(text, &end, 10);
+
+	if (*text < '0' || *text > '9' || *end || n < min || n > max)
+		stop("%s %s: it must be a number of at least %ju", option, text, (uintmax_t)min);
+	return n;
+}
+
+static void choose_check(const char *name)
+{
+	for (size_t i = 0; i < check_count; i++) {
+		if (strcmp(checks[i].name, name) == 0) {
+			only = name;
+			return;
+		}
+	}
+	stop("there is no check \"%s\"; --list shows them", name);
+}
+
+static void parse_options(int argc, char **argv)
+{
+	enum { SIZE, ONLY, SEED, KEEP, OVERWRITE, FORGETS, SWALLOWS, FREE, SECONDS, LIST, HELP };
+	static const struct option names[] = {
+		{ "size", required_argument, NULL, SIZE },      { "only", required_argument, NULL, ONLY },
+		{ "seed", required_argument, NULL, SEED },      { "keep", no_argument, NULL, KEEP },
+		{ "overwrite", no_argument, NULL, OVERWRITE },  { "forgets", no_argument, NULL, FORGETS },
+		{ "swallows", no_argument, NULL, SWALLOWS },    { "free", required_argument, NULL, FREE },
+		{ "seconds", required_argument, NULL, SECONDS }, { "list", no_argument, NULL, LIST },
+		{ "help", no_argument, NULL, HELP },
+		{ NULL, 0, NULL, 0 },
+	};
+	int option;
+
+	options.size = SIZE_DEFAULT;
+	options.seed = (uint64_t)time(NULL);
+	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
+		switch (option) {
+		case SIZE: options.size = parse_size(optarg); break;
+		case ONLY: choose_check(optarg); break;
+		case SEED: options.seed = parse_number("--seed", optarg, 0, UINT64_MAX); break;
+		case KEEP: options.keep = true; break;
+		case OVERWRITE: options.overwrite = true; break;
+		case FORGETS: options.forgets = true; break;
+		case SWALLOWS: options.swallows = true; break;
+		case FREE: options.free_keys = optarg; break;
+		case SECONDS: seconds = (unsigned)parse_number("--seconds", optarg, 1, 86400); break;
+		case LIST: print_list(); exit(EXIT_ALL_OK);
+		case HELP: print_help(); exit(EXIT_ALL_OK);
+		default: exit(EXIT_CANNOT);
+		}
+	}
+	if (optind != argc - 1)
+		stop("one URI is wanted, such as posix:/tmp/store; --help says more");
+	options.uri = argv[optind];
+}
+
+/* ---- The store ---- */
+
+static bool is_there(const char *suffix)
+{
+	char path[URI_MAX + 16];
+
+	snprintf(path, sizeof(path), "%s%s", facts->path, suffix);
+	return access(path, F_OK) == 0;
+}
+
+static void read_path(void)
+{
+	const char *path = strchr(options.uri, ':');
+	size_t len = path ? strcspn(path + 1, "?") : 0;
+
+	if (len == 0 || strlen(options.uri) >= URI_MAX / 2)
+		stop("%s names no store: it must be driver:path", options.uri);
+	if (memchr(path, '%', len) || memchr(path, '{', len))
+		stop("%s: choose a path without %% and {}", options.uri);
+	memcpy(facts->path, path + 1, len);
+	if (!options.overwrite && is_there(""))
+		stop("%s is there already: choose another, or --overwrite and lose what it holds", facts->path);
+	for (size_t i = 0; i < COUNT(beside); i++) {
+		if (is_there(beside[i]))
+			stop("%s%s is there already, and in the way of a check", facts->path, beside[i]);
+	}
+}
+
+static void remove_file(const char *suffix)
+{
+	char path[URI_MAX + 16];
+
+	snprintf(path, sizeof(path), "%s%s", facts->path, suffix);
+	if (unlink(path) < 0 && errno != ENOENT)
+		stop("%s cannot be removed: %s", path, strerror(errno));
+}
+
+/* For a driver that makes no stores: zeros. */
+static void make_file(void)
+{
+	int fd = open(facts->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+
+	if (fd < 0 || ftruncate(fd, (off_t)options.size) < 0)
+		stop("%s cannot be made: %s", facts->path, strerror(errno));
+	close(fd);
+}
+
+/* Whether the path looks like one of a file: it has a folder, which is there. */
+static bool may_be_file(void)
+{
+	char folder[URI_MAX];
+	const char *slash = strrchr(facts->path, '/');
+
+	snprintf(folder, sizeof(folder), "%.*s/", slash ? (int)(slash - facts->path) : 0, facts->path);
+	return slash && access(folder, W_OK) == 0;
+}
+
+static void remove_store(void)
+{
+	for (size_t i = 0; i < COUNT(beside) && facts->file; i++)
+		remove_file(beside[i]);
+	if (facts->file && !options.overwrite && !options.keep)
+		remove_file("");
+}
+
+/* Each check starts with a store of its own, where the checker can make one. */
+static void renew_store(void)
+{
+	if (!facts->file || options.overwrite)
+		return;
+	remove_file("");
+	if (!facts->creates)
+		make_file();
+}
+
+/* ---- Opening for the first time, in a process as if it were a check ---- */
+
+/* Opens with these flags, and keeps what it found. */
+static bool look(int oflags)
+{
+	struct handle h;
+	struct stat st;
+	uint64_t size;
+	bool grows;
+
+	if (handle_try(options.uri, oflags, &h) < 0)
+		return false;
+	facts->file = stat(facts->path, &st) == 0 && S_ISREG(st.st_mode);
+	facts->creates = oflags & UMMAP_O_CREATE;
+	facts->writable = oflags & UMMAP_O_WRITE;
+	size = handle_size(&h);
+	grows = facts->writable && (handle_can(&h, UMMAP_CAP_GROW) ||
+				    (h.driver.resize && h.driver.resize(h.h, options.size) == 0));
+	facts->size = grows || size > options.size ? options.size : (size_t)size;
+	handle_close(&h);
+	return facts->size >= SIZE_MIN;
+}
+
+static void look_first(void)
+{
+	if (look(UMMAP_O_WRITE | UMMAP_O_CREATE))
+		return;
+	/* It makes none, or only empty ones that stay so: then a file of the checker's, or what is there. */
+	facts->creates = false;
+}
+
+static void look_again(void)
+{
+	if (look(UMMAP_O_WRITE) || look(0))
+		return;
+	expect(!*umerrormsg(), "%s", umerrormsg());
+	expect(false, "the store has only %zu bytes; the checks need %zu", facts->size, SIZE_MIN);
+}
+
+/* ---- Running ---- */
+
+/* false: it did not end in time, and was killed. A timer of its own would not do: the library blocks signals. */
+static bool wait_in_time(pid_t child, int *status)
+{
+	time_t deadline = time(NULL) + seconds;
+	const struct timespec pause = { 0, 5000000 };
+
+	while (waitpid(child, status, WNOHANG) == 0) {
+		if (time(NULL) > deadline) {
+			kill(child, SIGKILL);
+			waitpid(child, status, 0);
+			return false;
+		}
+		nanosleep(&pause, NULL);
+	}
+	return true;
+}
+
+static void fail_at(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static void fail_at(const char *format, ...)
+{
+	size_t len, size = sizeof(verdict->sentence);
+	va_list args;
+
+	va_start(args, format);
+	len = (size_t)vsnprintf(verdict->sentence, size, format, args);
+	va_end(args);
+	snprintf(verdict->sentence + len, size - len, " at: %s", verdict->doing);
+	verdict->outcome = OUTCOME_FAILED;
+}
+
+/* Runs fn in a process of its own, and says in the verdict how it ended. */
+static void run_apart(void (*fn)(void))
+{
+	int status, none = OUTCOME_NONE;
+	pid_t child;
+
+	memset(verdict, 0, sizeof(*verdict));
+	child = fork_child();
+	if (child == 0) {
+		fn();
+		atomic_compare_exchange_strong(&verdict->outcome, &none, OUTCOME_OK);
+		_exit(0);
+	}
+	if (!wait_in_time(child, &status))
+		fail_at("did not end within %u seconds", seconds);
+	else if (WIFSIGNALED(status))
+		fail_at("died of signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else if (WEXITSTATUS(status) != 0)
+		fail_at("exited with status %d", WEXITSTATUS(status));
+}
+
+static void look_at_store(void)
+{
+	bool ours = !options.overwrite && may_be_file();
+
+	run_apart(look_first);
+	if (verdict->outcome == OUTCOME_OK && facts->creates)
+		return;
+	if (ours) {
+		remove_file("");
+		make_file();
+	}
+	run_apart(look_again);
+	if (verdict->outcome == OUTCOME_OK)
+		return;
+	if (ours)
+		remove_file("");
+	stop("%s: %s", options.uri, verdict->sentence);
+}
+
+static unsigned run_checks(void)
+{
+	unsigned counts[OUTCOME_SKIPPED + 1] = { 0 };
+
+	for (size_t i = 0; i < check_count; i++) {
+		if (only && strcmp(checks[i].name, only) != 0)
+			continue;
+		renew_store();
+		run_apart(checks[i].run);
+		counts[verdict->outcome]++;
+		if (verdict->outcome == OUTCOME_OK)
+			printf("ok %s\n", checks[i].name);
+		else
+			printf("%s %s: %s\n", verdict->outcome == OUTCOME_FAILED ? "FAILED" : "skipped", checks[i].name,
+			       verdict->sentence);
+		remove_store();
+	}
+	printf("%s: %u ok, %u failed, %u skipped (seed %ju)\n", options.uri, counts[OUTCOME_OK], counts[OUTCOME_FAILED],
+	       counts[OUTCOME_SKIPPED], (uintmax_t)options.seed);
+	return counts[OUTCOME_FAILED];
+}
+
+static void share_verdict(int fd)
+{
+	verdict_fd = fd;
+	if (fd < 0 || ftruncate(fd, sizeof(*verdict)) < 0)
+		stop("no shared memory: %s", strerror(errno));
+	verdict = mmap(NULL, sizeof(*verdict), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (verdict == MAP_FAILED)
+		stop("no shared memory: %s", strerror(errno));
+}
+
+int main(int argc, char **argv)
+{
+	/* Started by the check "new-process": --verify CONTENTS-FD VERDICT-FD SIZE URI */
+	if (argc == 6 && strcmp(argv[1], "--verify") == 0) {
+		share_verdict(atoi(argv[3]));
+		options.uri = argv[5];
+		return verify_main(atoi(argv[2]), strtoull(argv[4], NULL, 10));
+	}
+	parse_options(argc, argv);
+	share_verdict(memfd_create("verdict", MFD_CLOEXEC));
+	facts = mmap(NULL, sizeof(*facts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (facts == MAP_FAILED)
+		stop("no shared memory: %s", strerror(errno));
+	read_path();
+	look_at_store();
+	return run_checks() > 0 ? EXIT_SOME_FAILED : EXIT_ALL_OK;
+}
