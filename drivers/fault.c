@@ -108,6 +108,14 @@ bool fault_fires(struct fault *f, unsigned op)
 	return fire;
 }
 
+void fault_written(struct fault *f, uint64_t end)
+{
+	uint64_t size = f->size;
+
+	while (size < end && !atomic_compare_exchange_weak(&f->size, &size, end))
+		;
+}
+
 int fault_move(struct fault *f, unsigned op, const struct iovec *iov, int n, uint64_t off,
 	       uint64_t limit)
 {
@@ -122,16 +130,10 @@ int fault_move(struct fault *f, unsigned op, const struct iovec *iov, int n, uin
 			err = f->next.write(f->h, iov[i].iov_base, len, off);
 		off += len;
 		limit -= len;
+		if (!err && op == OP_WRITE)
+			fault_written(f, off);
 	}
 	return err;
-}
-
-void fault_written(struct fault *f, uint64_t end)
-{
-	uint64_t size = f->size;
-
-	while (size < end && !atomic_compare_exchange_weak(&f->size, &size, end))
-		;
 }
 
 static int transfer(struct fault *f, unsigned op, const struct iovec *iov, int n, uint64_t off)
@@ -145,10 +147,9 @@ static int transfer(struct fault *f, unsigned op, const struct iovec *iov, int n
 			fault_move(f, op, iov, n, off, f->short_len);
 		return -f->err;
 	}
-	if (vectored && n > 1)
-		err = vectored(f->h, iov, n, off);
-	else
-		err = fault_move(f, op, iov, n, off, UINT64_MAX);
+	if (!vectored || n < 2)
+		return fault_move(f, op, iov, n, off, UINT64_MAX);
+	err = vectored(f->h, iov, n, off);
 	if (!err && op == OP_WRITE) {
 		for (int i = 0; i < n; i++)
 			off += iov[i].iov_len;

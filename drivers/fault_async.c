@@ -28,12 +28,6 @@ static struct held *take_place(struct fault *f, int thread)
 	return NULL;
 }
 
-static void finished(struct fault *f, const struct ummap_io *io)
-{
-	if (io->op == UMMAP_IO_WRITE && io->res == 0)
-		fault_written(f, io->off + io->len);
-}
-
 /* Counts a request; false: it is on its way in the next driver, else it is done. */
 static bool done_here(struct fault *f, struct ummap_io *io)
 {
@@ -51,7 +45,6 @@ static bool done_here(struct fault *f, struct ummap_io *io)
 	if (taken > 0)
 		return false;
 	io->res = taken < 0 ? taken : fault_move(f, op, &iov, 1, io->off, UINT64_MAX);
-	finished(f, io);
 	return true;
 }
 
@@ -99,7 +92,9 @@ int fault_reap(void *h, struct ummap_io **done, unsigned max, unsigned min)
 	/* Those held are not lost by it: the error comes again. */
 	if (got < 0)
 		return n > 0 ? (int)n : got;
-	for (int i = 0; i < got; i++)
-		finished(f, done[n + (unsigned)i]);
+	for (unsigned i = n; i < n + (unsigned)got; i++) {
+		if (done[i]->op == UMMAP_IO_WRITE && done[i]->res == 0)
+			fault_written(f, done[i]->off + done[i]->len);
+	}
 	return (int)n + got;
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 extern const struct ummap_driver ummap_driver_fault;
 static const struct ummap_driver *const fault = &ummap_driver_fault;
@@ -142,6 +143,29 @@ Test(fault_async, one_of_them_fails)
 	cr_assert_eq(fault->submit(h, list, 2), 2);
 	reap_all(h, 2);
 	cr_expect(fault->size(h, &size) == 0 && size == SIZE + LEN, "%zu", (size_t)size);
+	fault->close(h);
+	/* Also where a write came half of its way. */
+	h = open_over("short", "3", "1");
+	cr_assert_eq(fault->submit(h, list, 2), 2);
+	reap_all(h, 2);
+	cr_expect(fault->size(h, &size) == 0 && size == SIZE + LEN + 3, "%zu", (size_t)size);
+	fault->close(h);
+}
+
+/* Each request waits, before it is on its way or fails. */
+Test(fault_async, delay)
+{
+	void *h = open_over("delay", "20000", "1");
+	struct ummap_io *list[MANY];
+	struct timespec begin, end;
+
+	prepare(list, 3);
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	cr_assert_eq(fault->submit(h, list, 3), 3);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	cr_expect_geq((end.tv_sec - begin.tv_sec) * 1000000000 + end.tv_nsec - begin.tv_nsec, 60000000);
+	reap_all(h, 3);
+	cr_expect(requests[0].res == 0 && requests[1].res == -EIO && requests[2].res == 0);
 	fault->close(h);
 }
 
