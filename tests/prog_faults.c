@@ -327,7 +327,7 @@ static unsigned run_some(struct job *job, unsigned step)
  * anywhere. */
 static void count_up(struct job *job, uint64_t *random)
 {
-	unsigned step = strcmp(job->op, "flush") == 0 ? 1 : (job->times == 1 ? 1 : 7) * (random ? 5 : 1);
+	unsigned step = strcmp(job->op, "flush") == 0 ? 1 : (job->times == 1 ? 1 : 7) * (random ? 10 : 1);
 	unsigned first = random ? 1 + next_random(random) % step : 1, some, runs = 0;
 	double begin = now();
 
