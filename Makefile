@@ -41,9 +41,18 @@ PROGS = $(patsubst tests/%.c,$B/tests/%,$(wildcard tests/prog_*.c))
 # Drivers and policies as files, for the suites: the skeletons, and those of tests/plugins.
 PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard tests/plugins/*.c)) \
 	$B/tests/plugins/ummap-driver-skeleton.so $B/tests/plugins/ummap-policy-skeleton.so
-BENCHES = $(patsubst bench/%.c,$B/bench/%,$(wildcard bench/*.c))
+BENCHES = $(patsubst bench/%.c,$B/bench/%,$(wildcard bench/*.c)) $(FIELD)
 EXAMPLES = $(patsubst examples/%.c,$B/examples/%,$(wildcard examples/*.c))
 LINK_SO = -L$B -Wl,--as-needed -lummap -Wl,--no-as-needed -Wl,-rpath,$(abspath $B)
+
+# The benchmarks of the field: a program is the file of its name in bench/field, and the rooms there that it takes.
+# Those with MPI are built where there is an mpicc.
+MPICC ?= $(shell command -v mpicc 2> /dev/null)
+FIELD_MPI =
+FIELD = $(addprefix $B/bench/,mstream $(if $(MPICC),$(FIELD_MPI)))
+FIELD_OBJ = $(patsubst %.c,$B/%.o,$(filter-out $(FIELD_MPI_SRC),$(wildcard bench/field/*.c)))
+FIELD_MPI_SRC = $(addprefix bench/field/,$(FIELD_MPI:=.c))
+FIELD_MPI_OBJ = $(FIELD_MPI_SRC:%.c=$B/%.o)
 
 # driver-conform has the library inside: it needs nothing beside it but the driver that it checks. The sanitizers
 # have a malloc of their own.
@@ -106,6 +115,9 @@ endef
 $B/bench/%: bench/%.c $(SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO) -lm -luring
+
+$B/bench/mstream: $(addprefix $B/bench/field/,mstream.o alloc.o report.o absent_mpi.o) $(SO)
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_SO) -lm
 
 $B/examples/%: examples/%.c $(SO)
 	@mkdir -p $(@D)
@@ -174,7 +186,7 @@ dist:
 clean:
 	rm -rf build
 
--include $(CONFORM_OBJ:.o=.d)
+-include $(CONFORM_OBJ:.o=.d) $(FIELD_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
 .PHONY: all lib tests check check-layers check-man check-install check-plugins check-asan check-tsan check-mutants \
 	deps bench demo install dist clean
