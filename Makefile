@@ -45,14 +45,15 @@ BENCHES = $(patsubst bench/%.c,$B/bench/%,$(wildcard bench/*.c)) $(FIELD)
 EXAMPLES = $(patsubst examples/%.c,$B/examples/%,$(wildcard examples/*.c))
 LINK_SO = -L$B -Wl,--as-needed -lummap -Wl,--no-as-needed -Wl,-rpath,$(abspath $B)
 
-# The benchmarks of the field: a program is the file of its name in bench/field, and the rooms there that it takes.
-# Those with MPI are built where there is an mpicc.
+# The benchmarks of the field: each is its room in bench/field and those that all share. Where there is no mpicc, those
+# with MPI are left out.
 MPICC ?= $(shell command -v mpicc 2> /dev/null)
-FIELD_MPI =
+FIELD_MPI = ior
 FIELD = $(addprefix $B/bench/,mstream $(if $(MPICC),$(FIELD_MPI)))
-FIELD_OBJ = $(patsubst %.c,$B/%.o,$(filter-out $(FIELD_MPI_SRC),$(wildcard bench/field/*.c)))
-FIELD_MPI_SRC = $(addprefix bench/field/,$(FIELD_MPI:=.c))
-FIELD_MPI_OBJ = $(FIELD_MPI_SRC:%.c=$B/%.o)
+FIELD_ROOMS = $(addprefix $B/bench/field/,alloc.o report.o)
+FIELD_MPI_ROOMS = $(addprefix $B/bench/field/,job.o alloc_mpi.o)
+FIELD_MPI_OBJ = $(FIELD_MPI:%=$B/bench/field/%.o) $(FIELD_MPI_ROOMS) $B/bench/field/ior_api.o
+WITH_MPI = OMPI_CC="$(CC)" MPICH_CC="$(CC)" $(MPICC)
 
 # driver-conform has the library inside: it needs nothing beside it but the driver that it checks. The sanitizers
 # have a malloc of their own.
@@ -116,15 +117,21 @@ $B/bench/%: bench/%.c $(SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO) -lm -luring
 
-$B/bench/mstream: $(addprefix $B/bench/field/,mstream.o alloc.o report.o absent_mpi.o) $(SO)
+$(FIELD_MPI_OBJ): $B/%.o: %.c
+	@mkdir -p $(@D)
+	$(WITH_MPI) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+$B/bench/mstream: $B/bench/field/mstream.o $(FIELD_ROOMS) $B/bench/field/absent_mpi.o $(SO)
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_SO) -lm
+$B/bench/ior: $B/bench/field/ior_api.o
+$(FIELD_MPI:%=$B/bench/%): $B/bench/%: $B/bench/field/%.o $(FIELD_ROOMS) $(FIELD_MPI_ROOMS) $(SO)
+	$(WITH_MPI) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_SO) -lm
 
 $B/examples/%: examples/%.c $(SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
 
 # What CI and README call: everything that must hold.
-check: all tests check-layers check-man check-install check-plugins
+check: all tests check-layers check-man check-install check-plugins check-bench
 	tests/run $B
 
 check-layers:
@@ -138,6 +145,9 @@ check-install: lib $(CONFORM)
 
 check-plugins: lib
 	tests/check-plugins $B
+
+check-bench: $(FIELD)
+	tests/check-bench $B
 
 # The whole suite again under the sanitizers, each in a build folder of its own.
 check-asan:
@@ -186,7 +196,7 @@ dist:
 clean:
 	rm -rf build
 
--include $(CONFORM_OBJ:.o=.d) $(FIELD_OBJ:.o=.d)
+-include $(CONFORM_OBJ:.o=.d) $(wildcard $B/bench/field/*.d)
 -include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
-.PHONY: all lib tests check check-layers check-man check-install check-plugins check-asan check-tsan check-mutants \
+.PHONY: all lib tests check check-layers check-man check-install check-plugins check-bench check-asan check-tsan check-mutants \
 	deps bench demo install dist clean

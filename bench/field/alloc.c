@@ -24,24 +24,13 @@ static void plain_open(struct memory *m)
 	m->window = p;
 }
 
-static void plain_nothing(struct memory *m)
-{
-	(void)m;
-}
-
-static void plain_advise(struct memory *m, bool random)
-{
-	(void)m;
-	(void)random;
-}
-
 static void plain_close(struct memory *m)
 {
 	munmap(m->window, (m->size + 2 * HUGE_PAGE - 1) & ~(HUGE_PAGE - 1));
 }
 
 static const struct alloc_kind plain = {
-	"memory", false, false, plain_open, plain_nothing, plain_nothing, plain_advise, plain_close,
+	"memory", false, false, plain_open, NULL, NULL, NULL, plain_close,
 };
 
 /* ---- The library. ---- */
@@ -228,17 +217,19 @@ struct memory *memory_scratch(const struct alloc *a, const char *dir, size_t siz
 
 void memory_sync(struct memory *m)
 {
-	m->alloc->kind->sync(m);
+	if (m->alloc->kind->sync)
+		m->alloc->kind->sync(m);
 }
 
 void memory_chill(struct memory *m)
 {
-	m->alloc->kind->chill(m);
+	if (m->alloc->kind->chill)
+		m->alloc->kind->chill(m);
 }
 
 void memory_advise(struct memory *m, bool random)
 {
-	if (m->alloc->advise)
+	if (m->alloc->advise && m->alloc->kind->advise)
 		m->alloc->kind->advise(m, random);
 }
 

@@ -10,7 +10,7 @@
 
 struct memory;
 
-/* One way of having memory. Each call ends the program where it fails. */
+/* One way of having memory. Each call ends the program where it fails; those but open and close may be NULL. */
 struct alloc_kind {
 	const char *name;
 	bool stored;                      /* there is a file under it */

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the programs with MPI share: beginning and ending, memory limits for all ranks, times and sums over them. */
+#ifndef FIELD_JOB_H
+#define FIELD_JOB_H
+
+#include <mpi.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "alloc.h"
+
+struct job {
+	int rank, ranks;
+};
+
+extern struct job job;
+
+/* Begins MPI and holds the ranks to --budget: the library, or all together by a memory cgroup, if `paged`. */
+void job_begin(const struct alloc *a, bool paged);
+/* Ends both. Only for success: a rank that ends the program without this ends the others too. */
+void job_end(void);
+
+/* What no rank may disagree on: the greatest of all. */
+double job_max(double value);
+double job_sum(double value);
+uint64_t job_total(uint64_t value);
+/* All ranks begin here together. Returns the time. */
+uint64_t job_start(void);
+/* The time that the slowest rank took since then, in seconds, for all. */
+double job_seconds(uint64_t start);
+/* The file of this rank: "PREFIX.RANK". */
+const char *job_path(const char *prefix, int rank);
+
+#endif
