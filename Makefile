@@ -48,11 +48,11 @@ LINK_SO = -L$B -Wl,--as-needed -lummap -Wl,--no-as-needed -Wl,-rpath,$(abspath $
 # The benchmarks of the field: each is its room in bench/field and those that all share. Where there is no mpicc, those
 # with MPI are left out.
 MPICC ?= $(shell command -v mpicc 2> /dev/null)
-FIELD_MPI = ior
+FIELD_MPI = ior prk-stencil prk-transpose haccio dht
 FIELD = $(addprefix $B/bench/,mstream $(if $(MPICC),$(FIELD_MPI)))
 FIELD_ROOMS = $(addprefix $B/bench/field/,alloc.o report.o)
 FIELD_MPI_ROOMS = $(addprefix $B/bench/field/,job.o alloc_mpi.o)
-FIELD_MPI_OBJ = $(FIELD_MPI:%=$B/bench/field/%.o) $(FIELD_MPI_ROOMS) $B/bench/field/ior_api.o
+FIELD_MPI_OBJ = $(FIELD_MPI:%=$B/bench/field/%.o) $(FIELD_MPI_ROOMS) $(addprefix $B/bench/field/,api.o prk.o)
 WITH_MPI = OMPI_CC="$(CC)" MPICH_CC="$(CC)" $(MPICC)
 
 # driver-conform has the library inside: it needs nothing beside it but the driver that it checks. The sanitizers
@@ -117,12 +117,15 @@ $B/bench/%: bench/%.c $(SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO) -lm -luring
 
+# Loops over arrays are what they measure.
+$B/bench/field/%.o: override CFLAGS += -O3
 $(FIELD_MPI_OBJ): $B/%.o: %.c
 	@mkdir -p $(@D)
 	$(WITH_MPI) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 $B/bench/mstream: $B/bench/field/mstream.o $(FIELD_ROOMS) $B/bench/field/absent_mpi.o $(SO)
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_SO) -lm
-$B/bench/ior: $B/bench/field/ior_api.o
+$B/bench/ior $B/bench/haccio: $B/bench/field/api.o
+$B/bench/prk-stencil $B/bench/prk-transpose: $B/bench/field/prk.o
 $(FIELD_MPI:%=$B/bench/%): $B/bench/%: $B/bench/field/%.o $(FIELD_ROOMS) $(FIELD_MPI_ROOMS) $(SO)
 	$(WITH_MPI) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_SO) -lm
 
@@ -146,7 +149,7 @@ check-install: lib $(CONFORM)
 check-plugins: lib
 	tests/check-plugins $B
 
-check-bench: $(FIELD)
+check-bench: $(FIELD) $(PLUGINS)
 	tests/check-bench $B
 
 # The whole suite again under the sanitizers, each in a build folder of its own.

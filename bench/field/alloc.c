@@ -21,12 +21,12 @@ static void plain_open(struct memory *m)
 		die("no memory for %zu bytes", m->size);
 	m->base = (char *)(((uintptr_t)p + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
 	madvise(m->base, len - (size_t)(m->base - p), MADV_HUGEPAGE);
-	m->window = p;
+	m->own = p;
 }
 
 static void plain_close(struct memory *m)
 {
-	munmap(m->window, (m->size + 2 * HUGE_PAGE - 1) & ~(HUGE_PAGE - 1));
+	munmap(m->own, (m->size + 2 * HUGE_PAGE - 1) & ~(HUGE_PAGE - 1));
 }
 
 static const struct alloc_kind plain = {

@@ -39,7 +39,7 @@ struct memory {
 	int fd;                           /* the file under it; -1: none */
 	bool write;                       /* may be stored to */
 	bool fresh;                       /* starts as zeros: what the file has is not wanted */
-	void *window;                     /* kinds of MPI: theirs */
+	void *own;                        /* the kind's */
 };
 
 enum { ALLOC_KIND = 0x1000, ALLOC_SEG, ALLOC_BUDGET, ALLOC_POLICY, ALLOC_DRIVER, ALLOC_ADVISE };

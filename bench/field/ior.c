@@ -5,7 +5,7 @@
  * after the other; with -F, of one rank. Times are of open, transfers and close of the slowest rank; bandwidth is of
  * all bytes over all of that.
  */
-#include "ior.h"
+#include "api.h"
 
 #include <getopt.h>
 #include <math.h>
@@ -15,6 +15,21 @@
 #include "report.h"
 
 #define STAMP_EVERY (4 * KIB)
+
+/* The command line; IOR's letters. */
+struct ior {
+	struct access io;                 /* -a -z -F */
+	const char *file;                 /* -o */
+	const char *json;
+	size_t block, transfer;           /* -b -t */
+	unsigned segments, reps;          /* -s -i */
+	unsigned deadline;                /* -D, seconds; 0: none */
+	bool reorder, fsync;              /* -C -e */
+	bool write, read;                 /* -w -r */
+	bool check_write, check_read;     /* -W -R */
+	bool keep, cold;                  /* -k */
+	char *buf, *pattern;              /* a transfer each */
+};
 
 enum phase { PHASE_WRITE, PHASE_READ, PHASES };
 
@@ -82,7 +97,7 @@ static uint64_t place(const struct ior *t, int rank, size_t i)
 {
 	size_t per_block = t->block / t->transfer, segment = i / per_block;
 
-	if (!t->per_process)
+	if (!t->io.per_process)
 		segment = segment * (size_t)job.ranks + (size_t)rank;
 	return segment * t->block + i % per_block * t->transfer;
 }
@@ -90,11 +105,11 @@ static uint64_t place(const struct ior *t, int rank, size_t i)
 /* Offsets for `rank`, in its order. At random all ranks shuffle alike, and each takes its part. */
 static uint64_t *plan(const struct ior *t, int rank, uint64_t seed)
 {
-	size_t n = count_transfers(t), all = t->file_size / t->transfer, first, i;
+	size_t n = count_transfers(t), all = t->io.file_size / t->transfer, first, i;
 	uint64_t *offsets = calloc(n, sizeof(*offsets));
 	uint32_t *order;
 
-	if (!t->random) {
+	if (!t->io.random) {
 		for (i = 0; i < n; i++)
 			offsets[i] = place(t, rank, i);
 		return offsets;
@@ -102,8 +117,8 @@ static uint64_t *plan(const struct ior *t, int rank, uint64_t seed)
 	order = calloc(all, sizeof(*order));
 	for (i = 0; i < all; i++)
 		order[i] = (uint32_t)i;
-	shuffle(order, all, seed + (t->per_process ? (uint64_t)rank : 0));
-	first = t->per_process ? 0 : (size_t)rank * n;
+	shuffle(order, all, seed + (t->io.per_process ? (uint64_t)rank : 0));
+	first = t->io.per_process ? 0 : (size_t)rank * n;
 	for (i = 0; i < n; i++)
 		offsets[i] = order[first + i] * t->transfer;
 	free(order);
@@ -112,37 +127,26 @@ static uint64_t *plan(const struct ior *t, int rank, uint64_t seed)
 
 static const char *file_of(const struct ior *t, int rank)
 {
-	return t->per_process ? job_path(t->file, rank) : t->file;
+	return t->io.per_process ? job_path(t->file, rank) : t->file;
 }
 
 /* The one who makes, cools and removes a file. */
 static bool in_charge(const struct ior *t)
 {
-	return t->api->filed && (t->per_process || !job.rank);
+	return t->io.api->filed && (t->io.per_process || !job.rank);
 }
 
 static void create_files(const struct ior *t)
 {
-	int fd;
-
-	if (in_charge(t)) {
-		fd = open_file(file_of(t, job.rank), O_RDWR | O_CREAT | O_TRUNC);
-		if (t->api->kind && ftruncate(fd, (off_t)t->file_size))
-			die("%s: %s", t->file, strerror(errno));
-		close(fd);
-	}
+	if (in_charge(t))
+		access_create(&t->io, file_of(t, job.rank));
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
 static void cool_files(const struct ior *t)
 {
-	if (t->cold && in_charge(t)) {
-		int fd = open_file(file_of(t, job.rank), O_RDONLY);
-
-		if (!drop_cache(fd, t->file_size))
-			fprintf(stderr, "ior: the page cache still has parts of %s\n", t->file);
-		close(fd);
-	}
+	if (t->cold && in_charge(t))
+		access_cool(&t->io, file_of(t, job.rank));
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
@@ -156,29 +160,29 @@ static void remove_files(const struct ior *t)
 /* ---- Phases ---- */
 
 /* How many transfers were done before the deadline. */
-static size_t write_all(const struct ior *t, struct ior_file *f, const uint64_t *offsets, size_t n, uint64_t end)
+static size_t write_all(const struct ior *t, struct file *f, const uint64_t *offsets, size_t n, uint64_t end)
 {
 	size_t i;
 
 	for (i = 0; i < n && (!end || now_ns() < end); i++) {
-		stamp(t->pattern, t->transfer, offsets[i], t->per_process ? job.rank : 0);
-		t->api->write(f, t->pattern, t->transfer, offsets[i]);
+		stamp(t->pattern, t->transfer, offsets[i], t->io.per_process ? job.rank : 0);
+		t->io.api->write(f, t->pattern, t->transfer, offsets[i]);
 	}
 	if (t->fsync)
-		t->api->sync(f);
+		t->io.api->sync(f);
 	return i;
 }
 
-static size_t read_all(const struct ior *t, struct ior_file *f, const uint64_t *offsets, size_t n, uint64_t end,
+static size_t read_all(const struct ior *t, struct file *f, const uint64_t *offsets, size_t n, uint64_t end,
 		       int owner, bool check)
 {
 	size_t i;
 
 	for (i = 0; i < n && (!end || now_ns() < end); i++) {
-		t->api->read(f, t->buf, t->transfer, offsets[i]);
+		t->io.api->read(f, t->buf, t->transfer, offsets[i]);
 		if (!check)
 			continue;
-		stamp(t->pattern, t->transfer, offsets[i], t->per_process ? owner : 0);
+		stamp(t->pattern, t->transfer, offsets[i], t->io.per_process ? owner : 0);
 		if (memcmp(t->buf, t->pattern, t->transfer))
 			die("%s: wrong data in the transfer at %llu", file_of(t, owner), (unsigned long long)offsets[i]);
 	}
@@ -194,17 +198,17 @@ static uint64_t ends_at(unsigned seconds)
 static struct result write_phase(const struct ior *t, uint64_t seed, size_t *written)
 {
 	uint64_t *offsets = plan(t, job.rank, seed), start = job_start(), at;
-	struct ior_file f = { .fd = -1 };
+	struct file f = { .fd = -1 };
 	struct result r;
 
 	create_files(t);
-	t->api->open(&f, t, file_of(t, job.rank), true);
+	t->io.api->open(&f, &t->io, file_of(t, job.rank), true);
 	r.open_s = job_seconds(start);
 	at = job_start();
 	*written = write_all(t, &f, offsets, count_transfers(t), ends_at(t->deadline));
 	r.xfer_s = job_seconds(at);
 	at = job_start();
-	t->api->close(&f);
+	t->io.api->close(&f);
 	r.close_s = job_seconds(at);
 	r.total_s = job_seconds(start);
 	r.transfers = job_total(*written);
@@ -217,16 +221,16 @@ static struct result write_phase(const struct ior *t, uint64_t seed, size_t *wri
 static struct result read_phase(const struct ior *t, uint64_t seed, int owner, size_t n, bool check, unsigned seconds)
 {
 	uint64_t *offsets = plan(t, owner, seed), start = job_start(), at;
-	struct ior_file f = { .fd = -1 };
+	struct file f = { .fd = -1 };
 	struct result r;
 
-	t->api->open(&f, t, file_of(t, owner), false);
+	t->io.api->open(&f, &t->io, file_of(t, owner), false);
 	r.open_s = job_seconds(start);
 	at = job_start();
 	n = read_all(t, &f, offsets, n, ends_at(seconds), owner, check);
 	r.xfer_s = job_seconds(at);
 	at = job_start();
-	t->api->close(&f);
+	t->io.api->close(&f);
 	r.close_s = job_seconds(at);
 	r.total_s = job_seconds(start);
 	r.transfers = job_total(n);
@@ -251,17 +255,17 @@ static void print_head(const struct ior *t)
 {
 	if (job.rank)
 		return;
-	printf("api                 : %s\n", t->api->name);
+	printf("api                 : %s\n", t->io.api->name);
 	printf("test filename       : %s\n", t->file);
-	printf("access              : %s\n", t->per_process ? "file-per-process" : "single-shared-file");
-	printf("ordering in a file  : %s\n", t->random ? "random" : t->block == t->transfer ? "strided" : "sequential");
+	printf("access              : %s\n", t->io.per_process ? "file-per-process" : "single-shared-file");
+	printf("ordering in a file  : %s\n", t->io.random ? "random" : t->block == t->transfer ? "strided" : "sequential");
 	printf("ordering inter file : %s\n", t->reorder ? "constant task offset, 1" : "no tasks offsets");
 	printf("tasks               : %d\n", job.ranks);
 	printf("repetitions         : %u\n", t->reps);
 	printf("xfersize            : %zu bytes\n", t->transfer);
 	printf("blocksize           : %zu bytes\n", t->block);
 	printf("aggregate filesize  : %.2f MiB\n\n",
-	       (double)t->file_size * (t->per_process ? job.ranks : 1) / (double)MIB);
+	       (double)t->io.file_size * (t->io.per_process ? job.ranks : 1) / (double)MIB);
 	printf("%-6s %10s %10s %10s %11s %10s %9s %9s %9s %9s %5s\n", "access", "bw(MiB/s)", "IOPS", "Latency(s)",
 	       "block(KiB)", "xfer(KiB)", "open(s)", "wr/rd(s)", "close(s)", "total(s)", "iter");
 }
@@ -301,19 +305,19 @@ static void report(const struct ior *t, enum phase phase, const struct summary *
 {
 	struct report r = report_begin(t->json, "ior");
 
-	report_text(&r, "api", t->api->name);
+	report_text(&r, "api", t->io.api->name);
 	report_text(&r, "phase", phase_names[phase]);
 	report_number(&r, "tasks", job.ranks);
 	report_number(&r, "block", (double)t->block);
 	report_number(&r, "transfer", (double)t->transfer);
 	report_number(&r, "segments", t->segments);
-	report_number(&r, "random", t->random);
-	report_number(&r, "file_per_process", t->per_process);
+	report_number(&r, "random", t->io.random);
+	report_number(&r, "file_per_process", t->io.per_process);
 	report_number(&r, "fsync", t->fsync);
-	report_number(&r, "odirect", t->direct);
+	report_number(&r, "odirect", t->io.direct);
 	report_number(&r, "cold", t->cold);
-	report_number(&r, "seg", (double)t->alloc.seg);
-	report_number(&r, "budget", (double)t->alloc.budget);
+	report_number(&r, "seg", (double)t->io.alloc.seg);
+	report_number(&r, "budget", (double)t->io.alloc.budget);
 	report_number(&r, "repetitions", t->reps);
 	report_number(&r, "max_mib_s", s->max);
 	report_number(&r, "min_mib_s", s->min);
@@ -337,7 +341,7 @@ static void print_summary(const struct ior *t, const struct results *all)
 			continue;
 		s = sum_up(all->of[p], all->n);
 		printf("%-9s %9.2f %9.2f %9.2f %9.2f %9.5f %6d %4d %6d %5u %10zu %10zu %4u\n", phase_names[p], s.max, s.min,
-		       s.mean, s.deviation, s.seconds, job.ranks, t->per_process, t->random, t->segments, t->block,
+		       s.mean, s.deviation, s.seconds, job.ranks, t->io.per_process, t->io.random, t->segments, t->block,
 		       t->transfer, t->reps);
 		report(t, (enum phase)p, &s);
 	}
@@ -395,20 +399,6 @@ static void run(const struct ior *t)
 
 /* ---- The command line ---- */
 
-/* Two ranks that had parts of one segment in memory would overwrite each other's. */
-static void check_segments(struct ior *t)
-{
-	size_t unit = t->random ? t->transfer : t->block;
-
-	if (!t->alloc.seg && t->transfer >= 4 * KIB && !(t->transfer & (t->transfer - 1)))
-		t->alloc.seg = t->transfer;
-	if (!t->alloc.seg)
-		die("--seg: say which segment; -t is no power of two of at least 4k");
-	if (!t->per_process && unit % t->alloc.seg)
-		die("--seg: segments of %zu would be shared by ranks, whose parts are of %zu bytes; take smaller ones, or -F",
-		    t->alloc.seg, unit);
-}
-
 static void check_options(struct ior *t)
 {
 	if (t->transfer % 32 || t->transfer > INT32_MAX)
@@ -418,21 +408,13 @@ static void check_options(struct ior *t)
 	if (!(t->write | t->read | t->check_write | t->check_read))
 		t->write = t->read = true;
 	t->read |= t->check_read;
-	if (t->api->kind)
-		t->alloc.kind = alloc_find(t->api->kind);
-	if (t->api->kind && !strcmp(t->api->kind, "ummap"))
-		check_segments(t);
-	if (t->api->kind && !strcmp(t->api->kind, "memory") && (!t->per_process || t->reorder || !t->write))
+	if (!t->io.alloc.seg && t->transfer >= 4 * KIB && !(t->transfer & (t->transfer - 1)))
+		t->io.alloc.seg = t->transfer;
+	access_check_segments(&t->io, t->io.random ? t->transfer : t->block);
+	if (access_is(&t->io, "memory") && (!t->io.per_process || t->reorder || !t->write))
 		die("-a MEMORY: has no file; it needs -F and -w, and cannot have -C");
-	if (t->direct && strcmp(t->api->name, "POSIX"))
+	if (t->io.direct && strcmp(t->io.api->name, "POSIX"))
 		die("--odirect: is for POSIX");
-}
-
-static void set_api(struct ior *t, const char *name)
-{
-	t->api = ior_find(name);
-	if (!t->api)
-		die("-a: there is no '%s': it must be one of POSIX, MPIIO, UMMAP, MMAP, MEMORY", name);
 }
 
 static void parse_options(struct ior *t, int argc, char **argv)
@@ -445,14 +427,14 @@ static void parse_options(struct ior *t, int argc, char **argv)
 
 	while ((c = getopt_long(argc, argv, "a:b:t:s:i:o:zFCewrWRkD:h", known, NULL)) != -1) {
 		switch (c) {
-		case 'a': set_api(t, optarg); break;
+		case 'a': access_choose(&t->io, optarg); break;
 		case 'b': t->block = parse_size("b", optarg); break;
 		case 't': t->transfer = parse_size("t", optarg); break;
 		case 's': t->segments = parse_count("s", optarg, 1 << 20); break;
 		case 'i': t->reps = parse_count("i", optarg, 10000); break;
 		case 'o': t->file = optarg; break;
-		case 'z': t->random = true; break;
-		case 'F': t->per_process = true; break;
+		case 'z': t->io.random = true; break;
+		case 'F': t->io.per_process = true; break;
 		case 'C': t->reorder = true; break;
 		case 'e': t->fsync = true; break;
 		case 'w': t->write = true; break;
@@ -462,11 +444,11 @@ static void parse_options(struct ior *t, int argc, char **argv)
 		case 'k': t->keep = true; break;
 		case 'D': t->deadline = parse_count("D", optarg, 86400); break;
 		case 'c': t->cold = true; break;
-		case 'd': t->direct = true; break;
+		case 'd': t->io.direct = true; break;
 		case 'j': t->json = optarg; break;
 		case 'h': fputs(help, stdout); exit(0);
 		default:
-			if (!alloc_option(&t->alloc, c, optarg))
+			if (!alloc_option(&t->io.alloc, c, optarg))
 				die("see --help");
 		}
 	}
@@ -478,12 +460,13 @@ static void parse_options(struct ior *t, int argc, char **argv)
 int main(int argc, char **argv)
 {
 	struct ior t = {
-		.api = ior_find("POSIX"), .file = "testFile", .block = MIB, .transfer = 256 * KIB, .segments = 1, .reps = 1,
+		.file = "testFile", .block = MIB, .transfer = 256 * KIB, .segments = 1, .reps = 1,
 	};
 
+	access_choose(&t.io, "POSIX");
 	parse_options(&t, argc, argv);
-	job_begin(&t.alloc, t.api->paged && !t.direct);
-	t.file_size = t.block * t.segments * (t.per_process ? 1 : (size_t)job.ranks);
+	job_begin(&t.io.alloc, t.io.api->paged && !t.io.direct);
+	t.io.file_size = t.block * t.segments * (t.io.per_process ? 1 : (size_t)job.ranks);
 	make_buffers(&t);
 	run(&t);
 	job_end();

@@ -21,7 +21,13 @@ void job_begin(const struct alloc *a, bool paged);
 /* Ends both. Only for success: a rank that ends the program without this ends the others too. */
 void job_end(void);
 
-/* What no rank may disagree on: the greatest of all. */
+/* Before job_begin: transports that also reach windows which fault in user space, where the user has not chosen. */
+void job_reach_windows(void);
+/* A window over memory of any kind, all of it, in bytes; it ends before the memory. */
+MPI_Win job_window(struct memory *m);
+void job_window_free(struct memory *m, MPI_Win win);
+
+/* Of all ranks, for all: the greatest, the sum. */
 double job_max(double value);
 double job_sum(double value);
 uint64_t job_total(uint64_t value);
