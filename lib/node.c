@@ -191,6 +191,7 @@ static void leave(void)
 		return;
 	if (mine->owner == me)
 		release();
+	bury();
 	/* One who comes right now will notice, and make another. */
 	if (is_empty() && is_there())
 		unlink(path);

@@ -113,13 +113,15 @@ int table_create(const char *path)
 	return err == -EEXIST ? err : fail(-err, "%s cannot be made: %s", path, strerror(-err));
 }
 
-/* When a process began, in the kernel's ticks; 0: that cannot be told. */
-static uint32_t start_of(pid_t pid)
+/* When a process began, in the kernel's ticks, and whether it has ended but is not waited for yet; 0: that cannot be
+ * told. */
+static uint32_t start_of(pid_t pid, bool *ended)
 {
 	char path[32], text[512], *at;
 	ssize_t len;
 	int fd;
 
+	*ended = false;
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
@@ -127,8 +129,11 @@ static uint32_t start_of(pid_t pid)
 	len = read(fd, text, sizeof(text) - 1);
 	close(fd);
 	text[len > 0 ? len : 0] = '\0';
-	/* The program's name, in brackets, may hold anything; the 22nd field is the 20th behind it. */
+	/* The program's name, in brackets, may hold anything. The state is the 3rd field, the start the 22nd. */
 	at = strrchr(text, ')');
+	if (!at)
+		return 0;
+	*ended = strncmp(at, ") Z", 3) == 0 || strncmp(at, ") X", 3) == 0;
 	for (int field = 2; at && field < 22; field++)
 		at = strchr(at + 1, ' ');
 	return at ? (uint32_t)strtoull(at, NULL, 10) : 0;
@@ -136,20 +141,23 @@ static uint32_t start_of(pid_t pid)
 
 uint64_t table_owner(pid_t pid)
 {
-	return (uint64_t)start_of(pid) << 32 | (uint32_t)pid;
+	bool ended;
+
+	return (uint64_t)start_of(pid, &ended) << 32 | (uint32_t)pid;
 }
 
 bool table_alive(uint64_t owner, uint32_t tid)
 {
 	pid_t pid = table_pid(owner);
 	uint32_t start = (uint32_t)(owner >> 32), now;
+	bool ended;
 
 	if (pid <= 0 || (int32_t)tid < 0)
 		return false;
-	/* The thread tells more than the process: a zombie has none, and neither has what was put in its place by
-	 * execve(2). */
+	/* The thread tells more than the process: what was put in its place by execve(2) does not have it. */
 	if ((tid ? (int)syscall(SYS_tgkill, pid, (pid_t)tid, 0) : kill(pid, 0)) < 0 && errno == ESRCH)
 		return false;
-	now = start_of(pid);
-	return !start || !now || now == start;
+	now = start_of(pid, &ended);
+	/* A first thread that has ended is no sign where another one lives. */
+	return (tid || !ended) && (!now || now == start);
 }
