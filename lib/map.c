@@ -67,8 +67,10 @@ void map_name(struct map *map, const char *uri, int fd)
 		uri = path;
 	}
 	len = (ssize_t)strlen(uri);
-	snprintf(map->name, sizeof(map->name), "%s",
-		 uri + (len < TABLE_NAME_LEN ? 0 : len - TABLE_NAME_LEN + 1));
+	if (len < TABLE_NAME_LEN)
+		memcpy(map->name, uri, (size_t)len + 1);
+	else
+		snprintf(map->name, sizeof(map->name), "...%s", uri + len - (TABLE_NAME_LEN - 4));
 }
 
 static void copy_entry(struct entry *to, const struct entry *from)
