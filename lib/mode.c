@@ -38,6 +38,7 @@ static int signal_number;
 static _Atomic uint32_t wake;    /* counts what should be looked at */
 static uint32_t woken;           /* ... as far as it has been */
 static _Atomic bool asked;       /* SIGEVICT came */
+static bool yields;
 
 static size_t minus(size_t a, size_t b)
 {
@@ -155,10 +156,10 @@ static size_t settle(struct node_view *view, size_t held)
 }
 
 /* In dynamic mode: sees to it that the thread hears of faults that want more. */
-static unsigned watch(const struct node_view *view, size_t held, bool grown)
+static unsigned watch(size_t held, bool grown)
 {
 	bool tight = held + mode.step / 2 >= mode.budget;
-	bool may_grow = mode.dynamic && view->live > 1 && mode.budget < mode.limit;
+	bool may_grow = yields && mode.budget < mode.limit;
 
 	mode_mark = may_grow && !tight ? mode.budget - mode.step / 2 : SIZE_MAX;
 	if (!may_grow || !tight)
@@ -180,8 +181,9 @@ static unsigned adjust(size_t held)
 	}
 	node_look(&view);
 	mode.share = mode.limit / view.live;
+	yields = mode.dynamic && view.live > 1;
 	lacking = settle(&view, held) > 0;
-	ms = watch(&view, held, mode.budget > before);
+	ms = watch(held, mode.budget > before);
 	return lacking ? LACK_MS : ms;
 }
 
@@ -189,6 +191,11 @@ unsigned mode_adjust(size_t held)
 {
 	woken = wake;
 	return node_keep() ? adjust(held) : IDLE_MS;
+}
+
+bool mode_yields(void)
+{
+	return yields;
 }
 
 void mode_attend(void)

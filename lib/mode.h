@@ -34,6 +34,8 @@ size_t mode_due(void);
 void mode_attend(void);
 unsigned mode_adjust(size_t held);
 void mode_wait(unsigned ms);
+/* Whether others may use what this process does not. */
+bool mode_yields(void);
 
 /* Above this, faults ask for more. */
 extern _Atomic size_t mode_mark;

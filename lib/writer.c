@@ -67,6 +67,8 @@ static void make_round(void)
 		flush_old(map);
 		set_put(&map->set);
 	}
+	while (mode_yields() && frame_shrink(0))
+		;
 	stats_publish();
 }
 
