@@ -224,7 +224,8 @@ static void be_alone(void)
 	log_line(LOG_WARN, "mode", "this process knows of no others: %s", fail_message());
 	fail_clear();
 	budget_set(mode.limit);
-	mode.budget = due = mode.limit;
+	mode.budget = mode.limit;
+	due = mode.limit;
 }
 
 int mode_start(void)

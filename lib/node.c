@@ -88,6 +88,16 @@ static int make_page(const struct table_slot *slot)
 	return err;
 }
 
+/* What another one has left there, or this one leaves. */
+static void clear(void)
+{
+	mine->tid = 0;
+	mine->limit = 0;
+	mine->budget = 0;
+	mine->held = 0;
+	mine->lacks = 0;
+}
+
 static int claim(void)
 {
 	for (unsigned i = 0; i < TABLE_SLOTS && !mine; i++) {
@@ -99,8 +109,8 @@ static int claim(void)
 	}
 	if (!mine)
 		return fail(EAGAIN, "%d processes use %s already; set UMMAP_GROUP", TABLE_SLOTS, path);
+	clear();
 	mine->tid = attending;
-	mine->budget = mine->held = mine->lacks = 0;
 	mine->signal = (uint32_t)self.signal;
 	mine->dynamic = self.dynamic;
 	mine->limit = self.limit;
@@ -111,7 +121,7 @@ static void release(void)
 {
 	uint64_t owner = me;
 
-	mine->budget = mine->held = mine->lacks = mine->limit = mine->tid = 0;
+	clear();
 	atomic_compare_exchange_strong(&mine->owner, &owner, 0);
 }
 
@@ -224,7 +234,8 @@ bool node_keep(void)
 	err = left ? -ESRCH : keep();
 	futex_unlock(&lock);
 	if (err && !left && !told)
-		log_line(err == -ENOTSUP ? LOG_INFO : LOG_ERROR, "node", "this process goes on without the others: %s", fail_message());
+		log_line(err == -ENOTSUP ? LOG_INFO : LOG_ERROR, "node", "this process goes on without the others: %s",
+			 fail_message());
 	if (!err && told)
 		log_line(LOG_WARN, "node", "%s is in order again", path);
 	told = err;
