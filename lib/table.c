@@ -19,7 +19,7 @@
 #define FOLDER "/dev/shm"
 
 _Static_assert(sizeof(struct table_slot) == 64, "one cache line for each process");
-_Static_assert(sizeof(struct table_page) == 8192, "whole pages, so that unused ones cost nothing");
+_Static_assert(sizeof(struct table_page) == 8192, "whole pages");
 
 static const struct table_head head = {
 	TABLE_MAGIC, TABLE_VERSION, TABLE_SLOTS, sizeof(struct table_slot), sizeof(struct table_page),

@@ -46,12 +46,13 @@ struct table_page {
 	uint64_t updated;          /* when, as sys_now says */
 	struct umstat st;          /* of the process */
 	struct table_map map[TABLE_MAPS];
-} __attribute__((aligned(4096)));
+	uint64_t unused[25];       /* to whole pages, so that those of nobody cost nothing */
+};
 
 struct table {
 	struct table_head head;
 	struct table_slot slot[TABLE_SLOTS];
-	struct table_page page[TABLE_SLOTS];
+	struct table_page page[TABLE_SLOTS] __attribute__((aligned(4096)));
 };
 
 /* Where the table of this user's processes is; group NULL: of those that name none. */
