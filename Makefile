@@ -142,8 +142,8 @@ check-plugins: lib
 check-asan:
 	$(MAKE) B=build/asan SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer' tests
 	tests/run build/asan
-# Under TSan run the programs but one: Criterion does not start there, and some thousands of forked runs of
-# prog_faults take it an hour.
+# Under TSan run the programs but one: Criterion does not start there, and the hundreds of forked runs of
+# prog_faults take it minutes.
 TSAN_PROGS = $(filter-out prog_faults,$(notdir $(PROGS)))
 check-tsan:
 	$(MAKE) B=build/tsan SANITIZE='-fsanitize=thread' SUITES= tests

@@ -35,7 +35,7 @@ static const char help[] =
 "  --budget BUDGET    512M\n"
 "  --segs LIST        64K,256K,1M,2M,16M\n"
 "  --threads LIST     1,2\n"
-"  --methods LIST     ummap,fresh,floor,mmap,inplace,deep\n"
+"  --methods LIST     ummap,fresh,floor,mmap,inplace,deep (or one of it: deep1 to deep32)\n"
 "  --patterns LIST    seq,rand (stride: every 4th segment)\n"
 "  --ops LIST         read,write (modify: read and written)\n"
 "  --reps N           times that every method takes its turn (5)\n"
@@ -271,7 +271,9 @@ static void take_turns(const struct options *o, unsigned rep, const char *patter
 	for (i = 0; i < METHODS; i++) {
 		const struct method *m = &methods[(i + rep) % METHODS];
 
-		if (!in_list(o->methods, m->depth ? "deep" : m->name) || (!strcmp(m->name, "mmap") && !group.dir[0]))
+		if (!in_list(o->methods, m->name) && !(m->depth && in_list(o->methods, "deep")))
+			continue;
+		if (!strcmp(m->name, "mmap") && !group.dir[0])
 			continue;
 		snprintf(what, sizeof(what), "%s,%s,%zu,%zu,%u", pattern, op, seg, threads, rep);
 		take_turn(o, m->name, what);
@@ -340,7 +342,8 @@ static void check_options(struct options *o)
 {
 	unsigned s, t;
 
-	check_list("methods", o->methods, "ummap,fresh,floor,mmap,inplace,deep");
+	check_list("methods", o->methods,
+		   "ummap,fresh,floor,mmap,inplace,deep,deep1,deep2,deep4,deep8,deep16,deep32");
 	check_list("patterns", o->patterns, "seq,rand,stride");
 	check_list("ops", o->ops, "read,write,modify");
 	for (t = 0; t < o->nthreads; t++) {

@@ -428,6 +428,32 @@ static inline uint8_t *map_file(int fd, size_t size, size_t seg_size, int prot, 
 	return addr;
 }
 
+static inline void open_by_driver(void *scheme)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char path[320], uri[400];
+	void *addr;
+
+	close(temp_named("driver", KIB, path));
+	snprintf(uri, sizeof(uri), "%s:%s", (const char *)scheme, path);
+	if (ummap_open(uri, KIB, 0, PROT_READ, &attr, &addr) == 0)
+		_exit(0);
+	check(errno == EOPNOTSUPP, "%s", uri);
+	printf("without %s: %s\n", (const char *)scheme, umerrormsg());
+	fflush(stdout);
+	_exit(1);
+}
+
+/* Whether a driver of files is built in, and works here. Asked in a child: this process has not begun yet. */
+static inline bool has_driver(const char *scheme)
+{
+	int status = run_child(open_by_driver, (void *)(uintptr_t)scheme);
+
+	check_at(WIFEXITED(status) && WEXITSTATUS(status) <= 1, "the driver says what it is", __FILE__, __LINE__,
+		 " %s: wait status %#x", scheme, status);
+	return WEXITSTATUS(status) == 0;
+}
+
 static inline struct umstat stat_of(const void *addr)
 {
 	struct umstat st = { .struct_size = sizeof(st) };
