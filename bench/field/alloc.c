@@ -170,20 +170,23 @@ bool alloc_option(struct alloc *a, int option, const char *value)
 	case ALLOC_BUDGET: a->budget = parse_size("budget", value); break;
 	case ALLOC_POLICY: a->ptype = find_policy(value); break;
 	case ALLOC_DRIVER: setenv("UMMAP_DRIVER", value, 1); break;
+	case ALLOC_MODE: setenv("UMMAP_MEMCONFIG", value, 1); break;
 	case ALLOC_ADVISE: a->advise = true; break;
 	default: return false;
 	}
 	return true;
 }
 
-void alloc_limit(const struct alloc *a)
+void alloc_limit(const struct alloc *a, unsigned processes, pid_t leader)
 {
-	char bytes[32];
+	char text[32];
 
+	snprintf(text, sizeof(text), "bench-%d", (int)leader);
+	setenv("UMMAP_GROUP", text, 0);
 	if (!a->budget)
 		return;
-	snprintf(bytes, sizeof(bytes), "%zu", a->budget);
-	setenv("UMMAP_MEM_LIMIT", bytes, 1);
+	snprintf(text, sizeof(text), "%zu", a->budget * processes);
+	setenv("UMMAP_MEM_LIMIT", text, 1);
 }
 
 /* ---- Memory. ---- */

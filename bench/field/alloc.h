@@ -42,11 +42,11 @@ struct memory {
 	void *own;                        /* the kind's */
 };
 
-enum { ALLOC_KIND = 0x1000, ALLOC_SEG, ALLOC_BUDGET, ALLOC_POLICY, ALLOC_DRIVER, ALLOC_ADVISE };
+enum { ALLOC_KIND = 0x1000, ALLOC_SEG, ALLOC_BUDGET, ALLOC_POLICY, ALLOC_DRIVER, ALLOC_MODE, ALLOC_ADVISE };
 
 #define ALLOC_KNOBS \
 	{ "seg", 1, 0, ALLOC_SEG }, { "budget", 1, 0, ALLOC_BUDGET }, { "policy", 1, 0, ALLOC_POLICY }, \
-	{ "driver", 1, 0, ALLOC_DRIVER }, { "advise", 0, 0, ALLOC_ADVISE }
+	{ "driver", 1, 0, ALLOC_DRIVER }, { "mode", 1, 0, ALLOC_MODE }, { "advise", 0, 0, ALLOC_ADVISE }
 #define ALLOC_OPTIONS { "alloc", 1, 0, ALLOC_KIND }, ALLOC_KNOBS
 
 #define ALLOC_KNOBS_HELP \
@@ -54,6 +54,7 @@ enum { ALLOC_KIND = 0x1000, ALLOC_SEG, ALLOC_BUDGET, ALLOC_POLICY, ALLOC_DRIVER,
 "  --seg SIZE       of the library: segment (as UMMAP_SEG_SIZE)\n" \
 "  --policy NAME    of the library: fifo, lifo, plru, prnd, wiro_f or wiro_l (fifo)\n" \
 "  --driver URI     of the library: as UMMAP_DRIVER, 'posix' or 'uring:?depth=64'\n" \
+"  --mode MODE      of the library: static or dynamic, as UMMAP_MEMCONFIG (static)\n" \
 "  --advise         tell the library by umadvise, or the kernel by madvise, where access is random\n"
 
 /* Takes an option of the list above; false if it is none of them. */
@@ -62,8 +63,9 @@ bool alloc_option(struct alloc *a, int option, const char *value);
 const struct alloc_kind *alloc_find(const char *name);
 /* The names of all kinds, for a help text. */
 const char *alloc_names(void);
-/* The library's budget for this process; before its first mapping. */
-void alloc_limit(const struct alloc *a);
+/* Before the first mapping: the library's limit for so many processes here, which share it under the name of `leader`, one
+ * of them, and with nobody else. */
+void alloc_limit(const struct alloc *a, unsigned processes, pid_t leader);
 
 /* Memory over a file, which stays open; fd -1 where the kind is not stored. */
 struct memory *memory_open(const struct alloc *a, int fd, size_t size, bool write, bool fresh);

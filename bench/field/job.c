@@ -11,14 +11,8 @@ struct job job = { 0, 1 };
 
 static struct memcg group;
 
-static void share_group(size_t bytes)
+static void share_group(size_t bytes, int here)
 {
-	MPI_Comm node;
-	int here;
-
-	MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
-	MPI_Comm_size(node, &here);
-	MPI_Comm_free(&node);
 	if (here != job.ranks)
 		die("--budget: a memory cgroup cannot hold ranks of several machines; run them on one");
 	if (!job.rank && !memcg_create(&group, bytes))
@@ -45,12 +39,19 @@ void job_reach_windows(void)
 
 void job_begin(const struct alloc *a, bool paged)
 {
-	alloc_limit(a);
+	int here, leader = (int)getpid();
+	MPI_Comm node;
+
 	MPI_Init(NULL, NULL);
 	MPI_Comm_rank(MPI_COMM_WORLD, &job.rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &job.ranks);
+	MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+	MPI_Comm_size(node, &here);
+	MPI_Bcast(&leader, 1, MPI_INT, 0, node);
+	MPI_Comm_free(&node);
+	alloc_limit(a, (unsigned)here, leader);
 	if (a->budget && paged)
-		share_group(a->budget * (size_t)job.ranks);
+		share_group(a->budget * (size_t)job.ranks, here);
 }
 
 void job_end(void)

@@ -331,7 +331,7 @@ static void leave_group(void)
 
 static void limit(const struct options *o)
 {
-	alloc_limit(&o->alloc);
+	alloc_limit(&o->alloc, 1, getpid());
 	if (!o->alloc.budget || !o->alloc.kind->paged)
 		return;
 	if (!memcg_create(&group, o->alloc.budget))
