@@ -46,10 +46,11 @@ EXAMPLES = $(patsubst examples/%.c,$B/examples/%,$(wildcard examples/*.c))
 LINK_SO = -L$B -Wl,--as-needed -lummap -Wl,--no-as-needed -Wl,-rpath,$(abspath $B)
 
 # The benchmarks of the field: each is its room in bench/field and those that all share. Where there is no mpicc, those
-# with MPI are left out.
+# with MPI are left out, and slowfs where there is no libfuse.
 MPICC ?= $(shell command -v mpicc 2> /dev/null)
 FIELD_MPI = ior prk-stencil prk-transpose haccio dht
-FIELD = $(addprefix $B/bench/,mstream $(if $(MPICC),$(FIELD_MPI)))
+FUSE := $(shell pkg-config --exists fuse3 2> /dev/null && echo fuse3)
+FIELD = $(addprefix $B/bench/,mstream $(if $(MPICC),$(FIELD_MPI)) $(if $(FUSE),slowfs))
 FIELD_ROOMS = $(addprefix $B/bench/field/,alloc.o report.o)
 FIELD_MPI_ROOMS = $(addprefix $B/bench/field/,job.o alloc_mpi.o)
 FIELD_MPI_OBJ = $(FIELD_MPI:%=$B/bench/field/%.o) $(FIELD_MPI_ROOMS) $(addprefix $B/bench/field/,api.o prk.o)
@@ -135,6 +136,10 @@ $(FIELD_MPI_OBJ): $B/%.o: %.c
 	$(WITH_MPI) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 $B/bench/mstream: $B/bench/field/mstream.o $(FIELD_ROOMS) $B/bench/field/absent_mpi.o $(SO)
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_SO) -lm
+$B/bench/slowfs: bench/field/slowfs.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(shell pkg-config --cflags $(FUSE)) -MMD -MP -MF $B/bench/field/slowfs.d \
+		$(LDFLAGS) -o $@ $< $(shell pkg-config --libs $(FUSE))
 $B/bench/ior $B/bench/haccio: $B/bench/field/api.o
 $B/bench/prk-stencil $B/bench/prk-transpose: $B/bench/field/prk.o
 $(FIELD_MPI:%=$B/bench/%): $B/bench/%: $B/bench/field/%.o $(FIELD_ROOMS) $(FIELD_MPI_ROOMS) $(SO)
