@@ -315,7 +315,9 @@ int main(int argc, char **argv)
 
 	parse_options(&o, argc, argv);
 	job_reach_windows();
-	job_begin(&o.alloc, o.alloc.kind->paged);
+	job_begin(&o.alloc);
+	if (o.alloc.kind->paged)
+		job_limit(&o.alloc);
 	run(&o);
 	job_end();
 	return 0;

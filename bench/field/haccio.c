@@ -199,11 +199,10 @@ static void print(const struct options *o, double written_s, double read_s)
 
 static void allocate(const struct options *o, char **data)
 {
-	for (unsigned v = 0; v < VARIABLES; v++) {
-		data[v] = calloc(o->particles + 1, variables[v].size);
-		if (!data[v])
-			die("no memory for %llu particles", (unsigned long long)o->particles);
-	}
+	for (unsigned v = 0; v < VARIABLES; v++)
+		data[v] = huge_memory((o->particles + 1) * variables[v].size);
+	if (o->io.api->paged)
+		job_limit(&o->io.alloc);
 }
 
 static double restart_and_check(const struct options *o, char **data)
@@ -235,8 +234,6 @@ static void run(const struct options *o)
 	if (!o->keep && in_charge(o) && unlink(file_of(o)))
 		fprintf(stderr, "haccio: %s: %s\n", file_of(o), strerror(errno));
 	print(o, written_s, read_s);
-	for (unsigned v = 0; v < VARIABLES; v++)
-		free(data[v]);
 }
 
 static void share_out(struct options *o)
@@ -288,7 +285,7 @@ int main(int argc, char **argv)
 
 	access_choose(&o.io, "POSIX");
 	parse_options(&o, argc, argv);
-	job_begin(&o.io.alloc, o.io.api->paged);
+	job_begin(&o.io.alloc);
 	share_out(&o);
 	run(&o);
 	job_end();

@@ -465,9 +465,11 @@ int main(int argc, char **argv)
 
 	access_choose(&t.io, "POSIX");
 	parse_options(&t, argc, argv);
-	job_begin(&t.io.alloc, t.io.api->paged && !t.io.direct);
+	job_begin(&t.io.alloc);
 	t.io.file_size = t.block * t.segments * (t.io.per_process ? 1 : (size_t)job.ranks);
 	make_buffers(&t);
+	if (t.io.api->paged && !t.io.direct)
+		job_limit(&t.io.alloc);
 	run(&t);
 	job_end();
 	return 0;

@@ -9,9 +9,10 @@
 
 struct job job = { 0, 1 };
 
+static int here; /* ranks on this machine */
 static struct memcg group;
 
-static void share_group(size_t bytes, int here)
+static void share_group(size_t bytes)
 {
 	if (here != job.ranks)
 		die("--budget: a memory cgroup cannot hold ranks of several machines; run them on one");
@@ -37,9 +38,9 @@ void job_reach_windows(void)
 	setenv("UCX_HANDLE_ERRORS", "none", 0);
 }
 
-void job_begin(const struct alloc *a, bool paged)
+void job_begin(const struct alloc *a)
 {
-	int here, leader = (int)getpid();
+	int leader = (int)getpid();
 	MPI_Comm node;
 
 	MPI_Init(NULL, NULL);
@@ -50,8 +51,12 @@ void job_begin(const struct alloc *a, bool paged)
 	MPI_Bcast(&leader, 1, MPI_INT, 0, node);
 	MPI_Comm_free(&node);
 	alloc_limit(a, (unsigned)here, leader);
-	if (a->budget && paged)
-		share_group(a->budget * (size_t)job.ranks, here);
+}
+
+void job_limit(const struct alloc *a)
+{
+	if (a->budget)
+		share_group(a->budget * (size_t)job.ranks);
 }
 
 void job_end(void)

@@ -109,19 +109,17 @@ int main(int argc, char **argv)
 	p.tile = k.tile;
 	if (p.block * p.block > INT32_MAX)
 		die("ORDER: blocks of %zu are too large for a message; take more ranks", p.block);
+	p.sent = (double *)huge_memory(p.block * p.block * sizeof(double));
+	p.got = (double *)huge_memory(p.block * p.block * sizeof(double));
 	prk_arrays(&k, p.order * p.block * sizeof(double), p.order * p.block * sizeof(double));
 	p.a = (double *)k.array[0]->base;
 	p.b = (double *)k.array[1]->base;
-	p.sent = calloc(p.block * p.block, sizeof(double));
-	p.got = calloc(p.block * p.block, sizeof(double));
 	start_values(&p);
 	for (unsigned i = 0; i <= k.iterations; i++) {
 		iterate(&p);
 		prk_iterated(&k, i);
 	}
 	check(&p, k.iterations);
-	free(p.sent);
-	free(p.got);
 	/* Each element is read once and written once. */
 	prk_end(&k, 2.0 * sizeof(double) * (double)p.order * (double)p.order, "MB/s");
 }

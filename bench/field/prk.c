@@ -41,11 +41,13 @@ void prk_begin(struct prk *k, int argc, char **argv, const char *help)
 	k->dir = ".";
 	k->tile = 32;
 	parse_options(k, argc, argv, help);
-	job_begin(&k->alloc, k->alloc.kind->paged);
+	job_begin(&k->alloc);
 }
 
 void prk_arrays(struct prk *k, size_t first, size_t second)
 {
+	if (k->alloc.kind->paged)
+		job_limit(&k->alloc);
 	k->array[0] = memory_scratch(&k->alloc, k->dir, first);
 	k->array[1] = memory_scratch(&k->alloc, k->dir, second);
 }

@@ -20,7 +20,7 @@ struct prk {
 
 /* Takes the command line and begins MPI. */
 void prk_begin(struct prk *k, int argc, char **argv, const char *help);
-/* The two arrays, of so many bytes. */
+/* The two arrays, of so many bytes; other memory has been touched before, if it is not to count against the budget. */
 void prk_arrays(struct prk *k, size_t first, size_t second);
 /* The clock starts after the first of iterations + 1: call it at the end of each, from 0 on. */
 void prk_iterated(struct prk *k, unsigned iteration);
