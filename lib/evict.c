@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Finds frames: free ones, ones of segments on standby, ones of segments that go there now; out of the share
- * that has to give. A place in the view loses its rights before its frame leaves, so that no store is lost; a
- * dirty frame is given away only after it was written. Only faults ask for what is in use. Segments are
- * trylocked only: the caller holds one already.
+ * that has to give. A dirty frame is given away only after it was written. Only faults ask for what is in use.
+ * Segments are trylocked only: the caller holds one already.
  */
 #include "evict.h"
 
 #include "budget.h"
 #include "engine.h"
+#include "standby.h"
 #include "worker.h"
 #include "writeback.h"
 
 #include <sched.h>
-#include <ummap.h>
 
 /* Parts of what a share holds: kept on standby, as a supply for faults and a second chance for what a policy
  * misjudged; when to fill it up again; changed ones that may wait to be written there; and how many of these
@@ -56,11 +55,6 @@ uint32_t evict_let_go(struct set *set, struct seg *s)
 	return let_go(set, s);
 }
 
-static void put_back(struct set *set, struct seg *s)
-{
-	cache_insert(&set->member, s, seg_has(s, SEG_DIRTY) ? UMMAP_EV_WRITE : UMMAP_EV_READ);
-}
-
 /* A changed one is written where it stands first. */
 static bool discard(struct set *set, size_t i, struct seg *s)
 {
@@ -68,7 +62,7 @@ static bool discard(struct set *set, size_t i, struct seg *s)
 
 	/* Back in its list meanwhile, because writing it is heard of there. */
 	if (!clean) {
-		put_back(set, s);
+		standby_put_back(set, s);
 		clean = writeback_locked(set, i, i + 1) == 0 && !seg_has(s, SEG_DIRTY);
 		if (clean)
 			cache_remove(&set->member, s);
@@ -76,7 +70,7 @@ static bool discard(struct set *set, size_t i, struct seg *s)
 	if (!clean)
 		return false;
 	if (engine_discard(set_view(set, i), set_view_len(set, i)) < 0) {
-		put_back(set, s);
+		standby_put_back(set, s);
 		return false;
 	}
 	frame_release(evict_let_go(set, s));
@@ -116,41 +110,6 @@ bool evict_shed(struct set *wanted)
 	return done;
 }
 
-static void stand(struct set *set, struct seg *s)
-{
-	seg_change(s, SEG_WRITABLE, SEG_STANDBY);
-	if (seg_has(s, SEG_DIRTY))
-		cache_stand(&set->member, s, STANDBY_DIRTY);
-	else
-		cache_stand(&set->member, s,
-			    set->advice == UMMAP_ADV_SEQUENTIAL ? STANDBY_FIRST : STANDBY_CLEAN);
-}
-
-/* The frame of a resident segment that is in no list goes home. */
-int evict_home(struct set *set, size_t i, struct seg *s)
-{
-	bool writable = seg_has(s, SEG_WRITABLE);
-	int err = engine_retract(set_view(set, i), frame_home(s->frame), set_view_len(set, i), writable);
-
-	if (err)
-		return err;
-	frame_set_writable(s->frame, writable);
-	add(set->stat.evictions, 1);
-	return 0;
-}
-
-/* Resident, locked and in no list -> standby. On failure it is put back. */
-int evict_to_standby(struct set *set, size_t i, struct seg *s)
-{
-	int err = evict_home(set, i, s);
-
-	if (err)
-		put_back(set, s);
-	else
-		stand(set, s);
-	return err;
-}
-
 /* Sends a resident segment to standby, so that its frame can be had. */
 static bool retire(struct set *wanted, struct share *giver, bool clean)
 {
@@ -164,7 +123,7 @@ static bool retire(struct set *wanted, struct share *giver, bool clean)
 		return false;
 	set = set_of(m);
 	i = set_index(set, s);
-	err = evict_to_standby(set, i, s);
+	err = standby_enter(set, i, s);
 	if (!err && seg_has(s, SEG_DIRTY) &&
 	    giver->unwritten >= min_size(giver->bytes / BEHIND_PART, BEHIND_MOST))
 		writeback_behind(set);

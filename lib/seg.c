@@ -12,6 +12,7 @@
 #include "engine.h"
 #include "evict.h"
 #include "fill.h"
+#include "standby.h"
 #include "writeback.h"
 
 #include <string.h>
@@ -323,7 +324,7 @@ static int evict_one(struct set *set, size_t i, struct seg *s)
 	if (seg_has(s, SEG_DIRTY) || seg_pins(s))
 		return 0;
 	cache_remove(&set->member, s);
-	if (!seg_has(s, SEG_STANDBY) && evict_home(set, i, s) < 0) {
+	if (!seg_has(s, SEG_STANDBY) && standby_retract(set, i, s) < 0) {
 		cache_insert(&set->member, s, UMMAP_EV_READ);
 		return 0;
 	}
@@ -345,7 +346,7 @@ void seg_behind(struct set *set, size_t i)
 		return;
 	if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_STANDBY) && !seg_has(s, SEG_DIRTY) && !seg_pins(s)) {
 		cache_remove(&set->member, s);
-		evict_to_standby(set, i, s);
+		standby_enter(set, i, s);
 	}
 	unlock(set, i, s);
 }
@@ -395,7 +396,7 @@ static int retract_one(struct set *set, size_t i, struct seg *s)
 	if (seg_has(s, SEG_STANDBY))
 		return 0;
 	cache_remove(&set->member, s);
-	return evict_to_standby(set, i, s);
+	return standby_enter(set, i, s);
 }
 
 int seg_lengthen(struct set *set, size_t size, struct store *store, uint64_t offset)
