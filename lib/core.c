@@ -43,6 +43,33 @@ void core_onerror(void (*fn)(void *addr, int error))
 	on_error = fn;
 }
 
+static int bring(struct set *set, size_t i, bool write)
+{
+	ahead_fault(set, i, config.readahead);
+	ahead_behind(set, i);
+	return seg_fault(set, i, write);
+}
+
+/* An access by whomever, who waits. Where there is no mapping (any more), the engine sends them on. */
+static void serve_event(const struct chain_fault *fault)
+{
+	struct map *map = map_try(fault->addr);
+	struct set *set;
+	size_t i;
+	int err;
+
+	if (!map)
+		return;
+	set = &map->set;
+	i = (size_t)((char *)fault->addr - set->view) >> set->shift;
+	/* A debugger may store where the program may not: to a copy of its own. */
+	err = bring(set, i, fault->write && set->writable);
+	if (err)
+		seg_refuse(set, i, err);
+	set_put(set);
+}
+
+/* A SIGSEGV of this thread's own. */
 static enum chain_answer serve(const struct chain_fault *fault)
 {
 	struct map *map = map_get(fault->addr);
@@ -64,10 +91,9 @@ static enum chain_answer serve(const struct chain_fault *fault)
 		return err ? CHAIN_FOREIGN : CHAIN_SERVED;
 	}
 	i = (size_t)((char *)fault->addr - set->view) >> set->shift;
-	ahead_fault(set, i, config.readahead);
-	err = seg_fault(set, i, fault->write);
+	err = set->engine == ENGINE_SEGV ? 0 : seg_refused(set, i);
 	if (!err)
-		ahead_behind(set, i);
+		err = bring(set, i, fault->write);
 	set_put(set);
 	if (!err)
 		return CHAIN_SERVED;
@@ -130,6 +156,7 @@ static void fork_child(void)
 	cache_forget();
 	frame_forget();
 	load_forget();
+	engine_forget();
 	worker_forget();
 	writeback_forget();
 	seg_fork();
@@ -164,7 +191,7 @@ static int start_process(void)
 		return err;
 	budget_start(config.mem_limit, config.mem_share);
 	frame_start(most_frames());
-	err = engine_start(serve);
+	err = engine_start(serve, serve_event);
 	if (err)
 		return err;
 	err = pthread_atfork(fork_prepare, map_fork_parent, fork_child);
@@ -195,6 +222,44 @@ int core_start(void)
 	return err;
 }
 
+static int try_uffd(bool kernel)
+{
+	static _Atomic bool told;
+	int err = engine_start_uffd(config.fault_threads);
+
+	if (err || engine_sees_kernel())
+		return err;
+	if (kernel)
+		return fail(EPERM, "UMMAP_KERNEL cannot be had: userfaultfd sees accesses by the kernel only for root, with "
+			    "CAP_SYS_PTRACE, vm.unprivileged_userfaultfd=1 or access to /dev/userfaultfd");
+	if (!atomic_exchange(&told, true))
+		log_line(LOG_WARN, "core", "userfaultfd may not see accesses by the kernel: system calls on what is absent "
+			 "get EFAULT, as with segv (root, CAP_SYS_PTRACE, vm.unprivileged_userfaultfd=1 or access "
+			 "to /dev/userfaultfd would change that)");
+	return 0;
+}
+
+int core_engine(int wanted, bool kernel, bool small, bool writable, enum engine *engine)
+{
+	int which = wanted == UMMAP_ENGINE_DEFAULT ? config.engine : wanted, err;
+
+	*engine = ENGINE_SEGV;
+	if (which == UMMAP_ENGINE_SEGV && kernel)
+		return fail(EINVAL, "UMMAP_KERNEL needs userfaultfd, but %s segv", wanted == which ?
+			    "attr->engine says" : "UMMAP_ENGINE is");
+	if (which == UMMAP_ENGINE_SEGV || (which == UMMAP_ENGINE_AUTO && !kernel && !small))
+		return 0;
+	err = try_uffd(kernel);
+	if (err && which == UMMAP_ENGINE_AUTO && !kernel) {
+		log_line(LOG_INFO, "core", "%s; the engine is segv", fail_message());
+		fail_clear();
+		return 0;
+	}
+	if (!err)
+		*engine = writable ? ENGINE_UFFD : ENGINE_UFFD_READ;
+	return err;
+}
+
 size_t core_budget(const struct set *set)
 {
 	return evict_limit(set);
@@ -208,7 +273,7 @@ void core_note_mapping(const struct set *set)
 	if (evict_limit(set) > budget_bytes() && !atomic_exchange(&told_small, true))
 		log_line(LOG_WARN, "core", "a budget of %zu bytes is less than %d segments of %zu; %zu are used",
 			 budget_bytes(), FRAMES_MIN, set->seg_size, evict_limit(set));
-	if (most < budget_bytes() && most < set->size && !atomic_exchange(&told_places, true))
+	if (set->engine == ENGINE_SEGV && most < budget_bytes() && most < set->size && !atomic_exchange(&told_places, true))
 		log_line(LOG_WARN, "core", "vm.max_map_count bounds segments of %zu bytes to %zu MiB in memory; "
 			 "larger segments, or a larger vm.max_map_count, have more", set->seg_size, most >> 20);
 }

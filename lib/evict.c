@@ -55,6 +55,21 @@ uint32_t evict_let_go(struct set *set, struct seg *s)
 	return let_go(set, s);
 }
 
+/* Out of the view without one mapping more; where that takes none, what the kernel works on stays. */
+static int leave_view(struct set *set, size_t i, struct seg *s)
+{
+	int err;
+
+	if (seg_has(s, SEG_STANDBY))
+		return 0; /* writing it has sent it there */
+	if (set->engine != ENGINE_SEGV)
+		return standby_retract(set, i, s);
+	err = engine_discard(set->engine, set_view(set, i), set_view_len(set, i));
+	if (!err)
+		add(set->stat.evictions, 1);
+	return err;
+}
+
 /* A changed one is written where it stands first. */
 static bool discard(struct set *set, size_t i, struct seg *s)
 {
@@ -69,12 +84,11 @@ static bool discard(struct set *set, size_t i, struct seg *s)
 	}
 	if (!clean)
 		return false;
-	if (engine_discard(set_view(set, i), set_view_len(set, i)) < 0) {
+	if (leave_view(set, i, s) < 0) {
 		standby_put_back(set, s);
 		return false;
 	}
 	frame_release(evict_let_go(set, s));
-	add(set->stat.evictions, 1);
 	return true;
 }
 
@@ -95,17 +109,18 @@ bool evict_shed(struct set *wanted)
 	struct member *m;
 	struct seg *s = any_victim(wanted, true, &m);
 	struct set *set;
-	bool done;
+	bool done, mapped;
 
 	if (!s)
 		s = any_victim(wanted, false, &m);
 	if (!s)
 		return false;
 	set = set_of(m);
+	mapped = set_frames(set) == FRAME_MAPPED;
 	done = discard(set, set_index(set, s), s);
 	seg_unlock(s);
 	/* Keep clear of where it happened. */
-	if (done)
+	if (done && mapped)
 		frame_restrict(frame_used() - frame_used() / 16);
 	return done;
 }
@@ -128,7 +143,12 @@ static bool retire(struct set *wanted, struct share *giver, bool clean)
 	    giver->unwritten >= min_size(giver->bytes / BEHIND_PART, BEHIND_MOST))
 		writeback_behind(set);
 	seg_unlock(s);
-	return err ? evict_shed(wanted) : true;
+	return err == -ENOMEM ? evict_shed(wanted) : !err;
+}
+
+static bool is_of_use(const struct set *from, const struct set *wanted)
+{
+	return from->seg_size == wanted->seg_size && set_frames(from) == set_frames(wanted);
 }
 
 /* Takes the frame of a segment that is on standby and clean; true without one: try again, something has moved. */
@@ -143,7 +163,7 @@ static bool reclaim(struct asker *a, struct share *giver, bool unused)
 	if (!s)
 		return false;
 	got = let_go(set_of(m), s);
-	fits = m->len == wanted->len && frame_held() <= a->limit &&
+	fits = is_of_use(set_of(m), a->set) && frame_held() <= a->limit &&
 	       (a->charged || giver->bytes <= giver->most);
 	/* Within a share that is full the charge passes on with the frame, so that nobody comes between. */
 	if (!fits || a->charged)
@@ -215,7 +235,7 @@ void evict_resupply(struct set *set)
 	struct share *mine = set_share(set), *giver;
 	bool room = mine->bytes + set->seg_size <= mine->most;
 
-	if (room && frame_spare(set->seg_size, evict_limit(set)))
+	if (room && frame_spare(set_frames(set), set->seg_size, evict_limit(set)))
 		return;
 	giver = giver_for(set, room);
 	if (!has_supply(giver, STANDBY_PART))
@@ -233,6 +253,7 @@ static bool make_room(struct asker *a, struct share *giver)
 	if ((!has_backlog(giver) && retire(a->set, giver, false)) || retire(a->set, giver, true))
 		return true;
 	/* Nothing clean is left. */
+	engine_relieve();
 	return writeback_share(giver) || reclaim(a, giver, true) || (giver->unwritten && writeback_wait()) ||
 	       retire(a->set, giver, false);
 }
@@ -264,14 +285,14 @@ uint32_t evict_take_frame(struct set *set, bool ahead)
 	while (a.frame == FRAME_NONE && tries++ < PATIENCE) {
 		a.charged = a.charged || share_charge(set_share(set), set->seg_size);
 		if (a.charged)
-			a.frame = frame_take(set->seg_size, a.limit);
-		if (a.frame != FRAME_NONE || (a.charged && frame_shrink(set->seg_size)) || find_room(&a))
+			a.frame = frame_take(set_frames(set), set->seg_size, a.limit);
+		if (a.frame != FRAME_NONE || (a.charged && frame_shrink(set_frames(set), set->seg_size)) || find_room(&a))
 			continue;
 		if (ahead)
 			break;
 		/* Nobody has anything to give just now: over its share's budget, over the process's, or once more. */
 		if (a.charged)
-			a.frame = frame_take(set->seg_size, SIZE_MAX);
+			a.frame = frame_take(set_frames(set), set->seg_size, SIZE_MAX);
 		else
 			set_share(set)->bytes += set->seg_size;
 		if (a.charged && a.frame == FRAME_NONE)

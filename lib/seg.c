@@ -9,6 +9,7 @@
  */
 #include "seg.h"
 
+#include "appear.h"
 #include "engine.h"
 #include "evict.h"
 #include "fill.h"
@@ -49,85 +50,6 @@ static void unlock(struct set *set, size_t i, struct seg *s)
 	seg_unlock(s);
 }
 
-/* Calls an engine's function again as long as it lacks a mapping and one can be had. */
-static int publish(struct set *set, size_t i, uint32_t frame, bool writable)
-{
-	int err;
-
-	do
-		err = engine_publish(set_view(set, i), frame_home(frame), set_view_len(set, i),
-				     frame_writable(frame), writable);
-	while (err == -ENOMEM && evict_shed(set));
-	if (!err)
-		frame_set_writable(frame, writable);
-	return err;
-}
-
-static int protect(struct set *set, size_t i, bool writable)
-{
-	int err;
-
-	do
-		err = engine_protect(set_view(set, i), set_view_len(set, i), writable);
-	while (err == -ENOMEM && evict_shed(set));
-	return err;
-}
-
-/* Before it can be stored to: from the first store on, a sync of any thread has to find it. */
-static void mark_dirty(struct set *set, size_t i, struct seg *s)
-{
-	if (!seg_has(s, SEG_DIRTY))
-		seg_set_time(s, sys_now());
-	seg_change(s, 0, SEG_DIRTY);
-	set_mark(set->dirty, i);
-}
-
-/* Present in the view, but perhaps without the right that was wanted. */
-static int upgrade(struct set *set, size_t i, struct seg *s, bool write)
-{
-	bool was_dirty = seg_has(s, SEG_DIRTY), spurious = !write || seg_has(s, SEG_WRITABLE);
-	int err;
-
-	if (!spurious)
-		mark_dirty(set, i, s);
-	/* Also where nothing should be missing: a call that failed half-way may have left less. */
-	err = protect(set, i, seg_has(s, SEG_WRITABLE) || !spurious);
-	if (spurious) {
-		add(set->stat.spurious_faults, 1);
-		return err;
-	}
-	if (err) {
-		if (!was_dirty)
-			seg_change(s, SEG_DIRTY, 0);
-		return err;
-	}
-	seg_change(s, 0, SEG_WRITABLE);
-	if (!was_dirty)
-		cache_touch(&set->member, s, UMMAP_EV_DIRTIED);
-	add(set->stat.upgrade_faults, 1);
-	return 0;
-}
-
-/* The segment, whose frame is at home and which is in no list, appears in the view. */
-static int appear(struct set *set, size_t i, struct seg *s, bool write)
-{
-	bool was_dirty = seg_has(s, SEG_DIRTY), writable = write || was_dirty;
-	int err;
-
-	if (write)
-		mark_dirty(set, i, s);
-	err = publish(set, i, s->frame, writable);
-	if (err) {
-		if (!was_dirty)
-			seg_change(s, SEG_DIRTY, 0);
-		return err;
-	}
-	seg_change(s, SEG_STANDBY | SEG_AHEAD, writable ? SEG_WRITABLE : 0);
-	cache_insert(&set->member, s, writable ? UMMAP_EV_WRITE : UMMAP_EV_READ);
-	add(*(write ? &set->stat.write_faults : &set->stat.read_faults), 1);
-	return 0;
-}
-
 static int come_back(struct set *set, size_t i, struct seg *s, bool write)
 {
 	bool ahead = seg_has(s, SEG_AHEAD);
@@ -135,17 +57,12 @@ static int come_back(struct set *set, size_t i, struct seg *s, bool write)
 
 	cache_remove(&set->member, s);
 	err = appear(set, i, s, write);
-	if (err) {
+	if (err)
 		cache_stand(&set->member, s, seg_has(s, SEG_DIRTY) ? STANDBY_DIRTY : ahead ? STANDBY_AHEAD :
 			    STANDBY_CLEAN);
-		return err;
-	}
-	if (!ahead)
-		cache_touch(&set->member, s, UMMAP_EV_RETURN);
-	add(*(ahead ? &set->stat.ahead_hits : &set->stat.standby_hits), 1);
-	if (ahead)
+	else if (ahead)
 		evict_expect(set);
-	return 0;
+	return err;
 }
 
 static int bring_in(struct set *set, size_t i, struct seg *s, bool write)
@@ -175,7 +92,7 @@ static int bring_locked(struct set *set, size_t i, struct seg *s, bool write)
 		return bring_in(set, i, s, write);
 	if (seg_has(s, SEG_STANDBY))
 		return come_back(set, i, s, write);
-	return upgrade(set, i, s, write);
+	return appear_upgrade(set, i, s, write);
 }
 
 int seg_fault(struct set *set, size_t i, bool write)
@@ -183,10 +100,53 @@ int seg_fault(struct set *set, size_t i, bool write)
 	struct seg *s = set_seg(set, i);
 	int err;
 
-	seg_lock(s);
+	if (!seg_trylock(s)) {
+		engine_relieve();
+		seg_lock(s);
+	}
 	err = bring_locked(set, i, s, write);
 	unlock(set, i, s);
 	return err;
+}
+
+void seg_refuse(struct set *set, size_t i, int err)
+{
+	struct seg *s = set_seg(set, i);
+
+	seg_lock(s);
+	if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_STANDBY)) {
+		/* Somebody was luckier. */
+		engine_wake(set->engine, set_view(set, i), set_view_len(set, i));
+	} else {
+		set->load_error = err;
+		seg_change(s, 0, SEG_BARRED);
+		set_mark(set->touched, i);
+		set->barred = true;
+		engine_bar(set_view(set, i), set_view_len(set, i));
+	}
+	unlock(set, i, s);
+}
+
+int seg_refused(struct set *set, size_t i)
+{
+	struct seg *s = set_seg(set, i);
+	int err = 0;
+
+	seg_lock(s);
+	if (seg_has(s, SEG_BARRED) && !seg_has(s, SEG_VALID) && appear_unbar(set, i, s) == 0)
+		err = set->load_error;
+	unlock(set, i, s);
+	return err;
+}
+
+void seg_forgive(struct set *set)
+{
+	if (!atomic_exchange(&set->barred, false))
+		return;
+	for (size_t i = set_next(set, set->touched, 0); i < set->segs; i = set_next(set, set->touched, i + 1)) {
+		if (seg_has(set_seg(set, i), SEG_BARRED))
+			seg_refused(set, i);
+	}
 }
 
 static void count_pin(struct set *set, bool more)
@@ -425,7 +385,7 @@ int seg_lengthen(struct set *set, size_t size, struct store *store, uint64_t off
 	if (!err && set->writable) {
 		cache_remove(&set->member, s);
 		seg_change(s, SEG_AHEAD, 0);
-		mark_dirty(set, i, s);
+		set_mark_dirty(set, i, s);
 		cache_stand(&set->member, s, STANDBY_DIRTY);
 	}
 	unlock(set, i, s);
@@ -467,7 +427,7 @@ static int forget_one(struct set *set, size_t i, struct seg *s)
 	if (seg_has(s, SEG_STANDBY)) {
 		frame_release(evict_let_go(set, s));
 	} else {
-		engine_discard(set_view(set, i), set_view_len(set, i));
+		engine_discard(set->engine, set_view(set, i), set_view_len(set, i));
 		frame_release(evict_let_go(set, s));
 	}
 	return 0;
@@ -475,6 +435,7 @@ static int forget_one(struct set *set, size_t i, struct seg *s)
 
 void seg_forget(struct set *set, size_t first)
 {
+	seg_forgive(set);
 	for_valid(set, first, set->segs, forget_one);
 }
 

@@ -9,6 +9,12 @@
 
 /* A load or store of segment i. */
 int seg_fault(struct set *set, size_t i, bool write);
+/* For userfaultfd: seg_fault has failed (err) for somebody who cannot be told but by a signal; all who try get one.
+ * The one who does takes the error: 0, or -errno once, and then the next one tries again. */
+void seg_refuse(struct set *set, size_t i, int err);
+int seg_refused(struct set *set, size_t i);
+/* For those who get none: whoever tries from now on tries again. */
+void seg_forgive(struct set *set);
 /* Brings i in and keeps it; and lets it go again. */
 int seg_pin(struct set *set, size_t i, bool write);
 void seg_unpin(struct set *set, size_t i);

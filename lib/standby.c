@@ -12,7 +12,8 @@
 int standby_retract(struct set *set, size_t i, struct seg *s)
 {
 	bool writable = seg_has(s, SEG_WRITABLE);
-	int err = engine_retract(set_view(set, i), frame_home(s->frame), set_view_len(set, i), writable);
+	int err = engine_retract(set->engine, set_view(set, i), frame_home(s->frame), set_view_len(set, i),
+				 writable);
 
 	if (err)
 		return err;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Once a second: writes what has been changed for longer than its mapping's flush interval and makes it
- * durable, cleans dirty standby segments that no job took, and sees to the handler. Errors stay with the
- * mapping. Holds nothing between mappings.
+ * durable, cleans dirty standby segments that no job took, lets places be tried again where loads have failed, and
+ * sees to the handler. Errors stay with the mapping. Holds nothing between mappings.
  */
 #include "writer.h"
 
@@ -10,6 +10,7 @@
 #include "inplace.h"
 #include "log.h"
 #include "map.h"
+#include "seg.h"
 #include "writeback.h"
 
 #include <pthread.h>
@@ -62,6 +63,7 @@ static void *run(void *unused)
 			for (int i = 0; i < STRAGGLERS && writeback_standby(&map->set); i++)
 				;
 			flush_old(map);
+			seg_forgive(&map->set);
 			set_put(&map->set);
 		}
 	}
