@@ -9,8 +9,15 @@
 
 #include "engine.h"
 #include "evict.h"
+#include "refuse.h"
 
-/* Calls an engine's function again as long as it lacks a mapping and one can be had. */
+/* Whether an engine that lacked a mapping has one now. Where places take none, memory itself is short, and whoever may
+ * wait for more of it tries again (seg_fault). */
+static bool found_mapping(struct set *set, int err)
+{
+	return err == -ENOMEM && set->engine == ENGINE_SEGV && evict_shed(set);
+}
+
 static int publish(struct set *set, size_t i, uint32_t frame, bool writable)
 {
 	int err;
@@ -18,7 +25,7 @@ static int publish(struct set *set, size_t i, uint32_t frame, bool writable)
 	do
 		err = engine_publish(set->engine, set_view(set, i), frame_home(frame), set_view_len(set, i),
 				     frame_writable(frame), writable);
-	while (err == -ENOMEM && evict_shed(set));
+	while (found_mapping(set, err));
 	if (!err)
 		frame_set_writable(frame, writable);
 	return err;
@@ -30,7 +37,7 @@ static int protect(struct set *set, size_t i, bool writable)
 
 	do
 		err = engine_protect(set->engine, set_view(set, i), set_view_len(set, i), writable);
-	while (err == -ENOMEM && evict_shed(set));
+	while (found_mapping(set, err));
 	return err;
 }
 
@@ -66,15 +73,6 @@ int appear_upgrade(struct set *set, size_t i, struct seg *s, bool write)
 	return err;
 }
 
-int appear_unbar(struct set *set, size_t i, struct seg *s)
-{
-	int err = engine_unbar(set->engine, set_view(set, i), set_view_len(set, i));
-
-	if (!err)
-		seg_change(s, SEG_BARRED, 0);
-	return err;
-}
-
 /* The segment, which was in no list, is resident from now on. */
 static void arrive(struct set *set, struct seg *s, bool write)
 {
@@ -93,7 +91,7 @@ static void arrive(struct set *set, struct seg *s, bool write)
 /* Its frame is at home, and it is in no list: it appears in the view. */
 int appear(struct set *set, size_t i, struct seg *s, bool write)
 {
-	int err = seg_has(s, SEG_BARRED) ? appear_unbar(set, i, s) : 0;
+	int err = seg_has(s, SEG_BARRED) ? refuse_lift(set, i, s) : 0;
 	uint64_t before = seg_head(s);
 
 	if (err)

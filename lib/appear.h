@@ -11,7 +11,5 @@
 int appear(struct set *set, size_t i, struct seg *s, bool write);
 /* It is resident, but somebody could not load or store (`write`). */
 int appear_upgrade(struct set *set, size_t i, struct seg *s, bool write);
-/* Its place can be accessed again, and faults as others do. */
-int appear_unbar(struct set *set, size_t i, struct seg *s);
 
 #endif

@@ -15,7 +15,9 @@
 #include "load.h"
 #include "log.h"
 #include "map.h"
+#include "refuse.h"
 #include "seg.h"
+#include "server.h"
 #include "stats.h"
 #include "worker.h"
 #include "writeback.h"
@@ -43,33 +45,6 @@ void core_onerror(void (*fn)(void *addr, int error))
 	on_error = fn;
 }
 
-static int bring(struct set *set, size_t i, bool write)
-{
-	ahead_fault(set, i, config.readahead);
-	ahead_behind(set, i);
-	return seg_fault(set, i, write);
-}
-
-/* An access by whomever, who waits. Where there is no mapping (any more), the engine sends them on. */
-static void serve_event(const struct chain_fault *fault)
-{
-	struct map *map = map_try(fault->addr);
-	struct set *set;
-	size_t i;
-	int err;
-
-	if (!map)
-		return;
-	set = &map->set;
-	i = (size_t)((char *)fault->addr - set->view) >> set->shift;
-	/* A debugger may store where the program may not: to a copy of its own. */
-	err = bring(set, i, fault->write && set->writable);
-	if (err)
-		seg_refuse(set, i, err);
-	set_put(set);
-}
-
-/* A SIGSEGV of this thread's own. */
 static enum chain_answer serve(const struct chain_fault *fault)
 {
 	struct map *map = map_get(fault->addr);
@@ -91,9 +66,12 @@ static enum chain_answer serve(const struct chain_fault *fault)
 		return err ? CHAIN_FOREIGN : CHAIN_SERVED;
 	}
 	i = (size_t)((char *)fault->addr - set->view) >> set->shift;
-	err = set->engine == ENGINE_SEGV ? 0 : seg_refused(set, i);
-	if (!err)
-		err = bring(set, i, fault->write);
+	err = refuse_taken(set, i);
+	if (!err) {
+		ahead_fault(set, i, config.readahead);
+		ahead_behind(set, i);
+		err = seg_fault(set, i, fault->write);
+	}
 	set_put(set);
 	if (!err)
 		return CHAIN_SERVED;
@@ -191,7 +169,7 @@ static int start_process(void)
 		return err;
 	budget_start(config.mem_limit, config.mem_share);
 	frame_start(most_frames());
-	err = engine_start(serve, serve_event);
+	err = engine_start(serve);
 	if (err)
 		return err;
 	err = pthread_atfork(fork_prepare, map_fork_parent, fork_child);
@@ -225,7 +203,7 @@ int core_start(void)
 static int try_uffd(bool kernel)
 {
 	static _Atomic bool told;
-	int err = engine_start_uffd(config.fault_threads);
+	int err = engine_start_uffd(config.fault_threads, server_run);
 
 	if (err || engine_sees_kernel())
 		return err;

@@ -7,10 +7,8 @@
 
 #include <sys/mman.h>
 
-int engine_start(enum chain_answer (*fault)(const struct chain_fault *),
-		 void (*event)(const struct chain_fault *))
+int engine_start(enum chain_answer (*fault)(const struct chain_fault *))
 {
-	engine_uffd_start(event);
 	return chain_start(fault);
 }
 

@@ -15,12 +15,14 @@ enum engine {
 	ENGINE_UFFD_READ  /* the same, for a mapping that is only loaded from */
 };
 
-/* SIGSEGVs in views are handed to `fault` from then on, and other accesses (also of the kernel's) to `event`, on threads
- * of the engine's. Returns 0 or -errno with a sentence. */
-int engine_start(enum chain_answer (*fault)(const struct chain_fault *),
-		 void (*event)(const struct chain_fault *));
-/* `threads` serve what comes by userfaultfd, if there are none yet. Returns 0 or -errno with a sentence. */
-int engine_start_uffd(unsigned threads);
+/* SIGSEGVs in views are handed to `fault` from then on. Returns 0 or -errno with a sentence. */
+int engine_start(enum chain_answer (*fault)(const struct chain_fault *));
+/* `threads` that run `serve` are there for what comes by userfaultfd, unless there are some. Returns 0 or -errno with a
+ * sentence. */
+int engine_start_uffd(unsigned threads, void *(*serve)(void *));
+/* For these threads, the next access that cannot go on; waits for it if `wait`. false: there is none just now, or another
+ * thread sees to it. */
+bool engine_next(struct chain_fault *fault, bool wait);
 /* Whether they are told of accesses by the kernel and other processes, too. */
 bool engine_sees_kernel(void);
 /* In a forked child: there are none. */
@@ -63,7 +65,6 @@ int engine_segv_protect(char *view, size_t len, bool writable);
 int engine_segv_retract(char *view, char *home, size_t len, bool writable);
 int engine_segv_discard(char *view, size_t len);
 
-void engine_uffd_start(void (*event)(const struct chain_fault *));
 /* Reserved addresses become a view. 0 or -errno. */
 int engine_uffd_adopt(enum engine e, char *view, size_t len);
 int engine_uffd_publish(char *view, char *home, size_t len, bool writable);

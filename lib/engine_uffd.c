@@ -23,7 +23,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static void (*serve)(const struct chain_fault *);
 static _Atomic bool started;
 static _Atomic uint32_t starting; /* a lock */
 static _Atomic uint32_t turn;     /* a lock: who has it waits for the next access */
@@ -39,28 +38,18 @@ void engine_relieve(void)
 	futex_unlock(&turn);
 }
 
-static void *run(void *unused)
+bool engine_next(struct chain_fault *fault, bool wait)
 {
-	struct chain_fault fault;
-
-	(void)unused;
-	for (;;) {
-		if (!my_turn)
-			futex_lock(&turn);
-		my_turn = true;
-		if (uffd_next(&fault.addr, &fault.write))
-			serve(&fault);
-	}
-	return NULL;
-}
-
-void engine_uffd_start(void (*event)(const struct chain_fault *))
-{
-	serve = event;
+	if (!my_turn && wait)
+		futex_lock(&turn);
+	else if (!my_turn && !futex_trylock(&turn))
+		return false;
+	my_turn = true;
+	return uffd_next(&fault->addr, &fault->write, wait);
 }
 
 /* Under the lock, with signals blocked: the threads will never see one. */
-static int start_threads(unsigned n)
+static int start_threads(unsigned n, void *(*serve)(void *))
 {
 	pthread_attr_t attr;
 	pthread_t thread;
@@ -70,14 +59,14 @@ static int start_threads(unsigned n)
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	while (running < n && !err) {
-		err = pthread_create(&thread, &attr, run, NULL);
+		err = pthread_create(&thread, &attr, serve, NULL);
 		running += !err;
 	}
 	pthread_attr_destroy(&attr);
 	return running ? 0 : fail(err, "no thread can be started to serve accesses: %s", strerror(err));
 }
 
-int engine_start_uffd(unsigned threads)
+int engine_start_uffd(unsigned threads, void *(*serve)(void *))
 {
 	struct guard g;
 	int err = 0;
@@ -89,7 +78,7 @@ int engine_start_uffd(unsigned threads)
 	if (!started) {
 		err = uffd_open();
 		if (!err)
-			err = start_threads(threads);
+			err = start_threads(threads, serve);
 		started = !err;
 	}
 	futex_unlock(&starting);

@@ -125,8 +125,8 @@ bool evict_shed(struct set *wanted)
 	return done;
 }
 
-/* Sends a resident segment to standby, so that its frame can be had. */
-static bool retire(struct set *wanted, struct share *giver, bool clean)
+/* Sends a resident segment to standby, so that its frame can be had: 1, or -errno; 0: there is none. */
+static int send_off(struct set *wanted, struct share *giver, bool clean)
 {
 	struct member *m;
 	struct seg *s = cache_victim(giver, &wanted->member, clean, &m);
@@ -135,7 +135,7 @@ static bool retire(struct set *wanted, struct share *giver, bool clean)
 	int err;
 
 	if (!s)
-		return false;
+		return 0;
 	set = set_of(m);
 	i = set_index(set, s);
 	err = standby_enter(set, i, s);
@@ -143,7 +143,15 @@ static bool retire(struct set *wanted, struct share *giver, bool clean)
 	    giver->unwritten >= min_size(giver->bytes / BEHIND_PART, BEHIND_MOST))
 		writeback_behind(set);
 	seg_unlock(s);
-	return err == -ENOMEM ? evict_shed(wanted) : !err;
+	return err ? err : 1;
+}
+
+/* The same, whatever it takes. */
+static bool retire(struct set *wanted, struct share *giver, bool clean)
+{
+	int done = send_off(wanted, giver, clean);
+
+	return done == -ENOMEM ? evict_shed(wanted) : done > 0;
 }
 
 static bool is_of_use(const struct set *from, const struct set *wanted)
@@ -239,7 +247,7 @@ void evict_resupply(struct set *set)
 		return;
 	giver = giver_for(set, room);
 	if (!has_supply(giver, STANDBY_PART))
-		retire(set, giver, false);
+		send_off(set, giver, false);
 }
 
 /* One step towards a frame, out of one share; false: it has nothing to give. */
@@ -249,7 +257,7 @@ static bool make_room(struct asker *a, struct share *giver)
 		return true;
 	/* What is in use stays, unless a fault has asked for more on standby anyway. Nobody waits for writes. */
 	if (a->ahead)
-		return giver->supplying && !has_supply(giver, STANDBY_PART) && retire(a->set, giver, false);
+		return giver->supplying && !has_supply(giver, STANDBY_PART) && send_off(a->set, giver, false) > 0;
 	if ((!has_backlog(giver) && retire(a->set, giver, false)) || retire(a->set, giver, true))
 		return true;
 	/* Nothing clean is left. */

@@ -18,7 +18,7 @@ void evict_return_frame(struct set *set, uint32_t frame);
 
 /* A locked segment that is in no list gives up its frame. */
 uint32_t evict_let_go(struct set *set, struct seg *s);
-/* Sends a segment to standby, if there are few; its caller may hold the lock of another one. */
+/* Sends a segment to standby, if there are few, without I/O; its caller may hold the locks of others. */
 void evict_resupply(struct set *set);
 /* The system has no mapping left to move a frame with: drops an unchanged segment where it stands. */
 bool evict_shed(struct set *wanted);

@@ -39,7 +39,7 @@ struct arena {
 };
 
 struct size_class {
-	uint32_t free, raw;  /* heads of lists, FRAME_NONE at the end */
+	_Atomic uint32_t free, raw; /* heads of lists, FRAME_NONE at the end */
 	uint32_t arena;      /* the arena that has fresh frames, FRAME_NONE before the first */
 	uint32_t with_memory; /* frames that are free or taken */
 	uint32_t raws;       /* length of the raw list */
@@ -166,7 +166,7 @@ void frame_forget(void)
 	frame_start(used_max);
 }
 
-static uint32_t pop(uint32_t *list)
+static uint32_t pop(_Atomic uint32_t *list)
 {
 	uint32_t frame = *list;
 
@@ -175,7 +175,7 @@ static uint32_t pop(uint32_t *list)
 	return frame;
 }
 
-static void push(uint32_t *list, uint32_t frame)
+static void push(_Atomic uint32_t *list, uint32_t frame)
 {
 	*link_of(frame) = *list;
 	*list = frame;
@@ -416,7 +416,8 @@ bool frame_shrink(enum frame_kind except, size_t except_len)
 	for (unsigned i = 0; i < CLASSES; i++) {
 		uint32_t frame;
 
-		if (&classes[i] == class_of(except, except_len))
+		/* A look first: most have none. */
+		if (&classes[i] == class_of(except, except_len) || classes[i].free == FRAME_NONE)
 			continue;
 		futex_lock(&lock);
 		frame = pop(&classes[i].free);

@@ -13,6 +13,7 @@
 #include "engine.h"
 #include "evict.h"
 #include "fill.h"
+#include "refuse.h"
 #include "standby.h"
 #include "writeback.h"
 
@@ -65,14 +66,9 @@ static int come_back(struct set *set, size_t i, struct seg *s, bool write)
 	return err;
 }
 
-static int bring_in(struct set *set, size_t i, struct seg *s, bool write)
+/* The frame has been filled (err: or not), and the segment appears. */
+static int install(struct set *set, size_t i, struct seg *s, uint32_t frame, bool write, int err)
 {
-	uint32_t frame = evict_take_frame(set, false);
-	int err;
-
-	if (frame == FRAME_NONE)
-		return -ENOMEM;
-	err = fill(set, i, s, frame);
 	if (!err) {
 		s->frame = frame;
 		seg_change(s, 0, SEG_VALID);
@@ -84,6 +80,15 @@ static int bring_in(struct set *set, size_t i, struct seg *s, bool write)
 		evict_return_frame(set, frame);
 	}
 	return err;
+}
+
+static int bring_in(struct set *set, size_t i, struct seg *s, bool write)
+{
+	uint32_t frame = evict_take_frame(set, false);
+
+	if (frame == FRAME_NONE)
+		return -ENOMEM;
+	return install(set, i, s, frame, write, fill(set, i, s, frame));
 }
 
 static int bring_locked(struct set *set, size_t i, struct seg *s, bool write)
@@ -104,49 +109,46 @@ int seg_fault(struct set *set, size_t i, bool write)
 		engine_relieve();
 		seg_lock(s);
 	}
-	err = bring_locked(set, i, s, write);
+	do
+		err = bring_locked(set, i, s, write);
+	while (err == -ENOMEM && set->engine != ENGINE_SEGV && evict_shed(set));
 	unlock(set, i, s);
 	return err;
 }
 
-void seg_refuse(struct set *set, size_t i, int err)
+int seg_begin(struct set *set, size_t i, bool write, struct seg_load *l)
 {
 	struct seg *s = set_seg(set, i);
+	uint32_t frame;
+	int err;
 
-	seg_lock(s);
-	if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_STANDBY)) {
-		/* Somebody was luckier. */
-		engine_wake(set->engine, set_view(set, i), set_view_len(set, i));
-	} else {
-		set->load_error = err;
-		seg_change(s, 0, SEG_BARRED);
-		set_mark(set->touched, i);
-		set->barred = true;
-		engine_bar(set_view(set, i), set_view_len(set, i));
-	}
-	unlock(set, i, s);
-}
-
-int seg_refused(struct set *set, size_t i)
-{
-	struct seg *s = set_seg(set, i);
-	int err = 0;
-
-	seg_lock(s);
-	if (seg_has(s, SEG_BARRED) && !seg_has(s, SEG_VALID) && appear_unbar(set, i, s) == 0)
-		err = set->load_error;
-	unlock(set, i, s);
+	if (!seg_trylock(s))
+		return -EAGAIN;
+	*l = (struct seg_load){ .set = set, .i = i, .write = write };
+	frame = seg_has(s, SEG_VALID) ? FRAME_NONE : evict_take_frame(set, true);
+	if (seg_has(s, SEG_VALID))
+		err = bring_locked(set, i, s, write);
+	else if (frame == FRAME_NONE)
+		err = -EAGAIN;
+	else if (fill_request(set, i, s, frame, &l->io))
+		err = 1;
+	else
+		err = install(set, i, s, frame, write, 0);
+	l->frame = frame;
+	if (err != 1)
+		unlock(set, i, s);
 	return err;
 }
 
-void seg_forgive(struct set *set)
+int seg_end(struct seg_load *l)
 {
-	if (!atomic_exchange(&set->barred, false))
-		return;
-	for (size_t i = set_next(set, set->touched, 0); i < set->segs; i = set_next(set, set->touched, i + 1)) {
-		if (seg_has(set_seg(set, i), SEG_BARRED))
-			seg_refused(set, i);
-	}
+	struct seg *s = l->io.owner;
+	int err;
+
+	io_count(&l->set->stat.io, &l->io, 1);
+	err = install(l->set, l->i, s, l->frame, l->write, l->io.res);
+	unlock(l->set, l->i, s);
+	return err;
 }
 
 static void count_pin(struct set *set, bool more)
@@ -435,7 +437,7 @@ static int forget_one(struct set *set, size_t i, struct seg *s)
 
 void seg_forget(struct set *set, size_t first)
 {
-	seg_forgive(set);
+	refuse_forgive(set);
 	for_valid(set, first, set->segs, forget_one);
 }
 

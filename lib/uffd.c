@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
+#include <poll.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -50,7 +51,7 @@ static int open_device(void)
 
 	if (device < 0)
 		return -1;
-	fd = ioctl(device, USERFAULTFD_IOC_NEW, O_CLOEXEC);
+	fd = ioctl(device, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
 	close(device);
 	return fd;
 }
@@ -58,7 +59,7 @@ static int open_device(void)
 /* *kernel: with accesses by the kernel. Returns a descriptor or -errno. */
 static int open_one(bool *kernel)
 {
-	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
 
 	*kernel = true;
 	if (fd < 0 && errno == ENOSYS)
@@ -67,7 +68,7 @@ static int open_one(bool *kernel)
 		fd = open_device();
 	if (fd < 0) {
 		*kernel = false;
-		fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+		fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
 	}
 	if (fd < 0)
 		return fail(errno, "userfaultfd cannot be used here: %s; it needs root, CAP_SYS_PTRACE, "
@@ -125,13 +126,22 @@ void uffd_forget(void)
 	descriptor = -1;
 }
 
-bool uffd_next(void **addr, bool *write)
+/* Not read(2) and poll(2), at which a thread could be cancelled. */
+static bool read_one(struct uffd_msg *msg)
 {
+	return syscall(SYS_read, descriptor, msg, sizeof(*msg)) == sizeof(*msg) && msg->event == UFFD_EVENT_PAGEFAULT;
+}
+
+bool uffd_next(void **addr, bool *write, bool wait)
+{
+	struct pollfd one = { .fd = descriptor, .events = POLLIN };
 	struct uffd_msg msg;
 
-	/* Not read(2), which could be a place to be cancelled. */
-	if (syscall(SYS_read, descriptor, &msg, sizeof(msg)) != sizeof(msg) || msg.event != UFFD_EVENT_PAGEFAULT)
-		return false;
+	while (!read_one(&msg)) {
+		if (!wait)
+			return false;
+		syscall(SYS_ppoll, &one, 1, NULL, NULL, 0);
+	}
 	*addr = (void *)(uintptr_t)msg.arg.pagefault.address;
 	*write = msg.arg.pagefault.flags & (UFFD_PAGEFAULT_FLAG_WRITE | UFFD_PAGEFAULT_FLAG_WP);
 	return true;

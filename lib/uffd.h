@@ -15,8 +15,8 @@ bool uffd_sees_kernel(void);
 /* Whether pages can move without a copy; only then does the kernel say which of them it works on. */
 bool uffd_moves(void);
 
-/* Waits for the next access to registered memory that cannot go on. false: none, look again. */
-bool uffd_next(void **addr, bool *write);
+/* The next access to registered memory that cannot go on; waits for it if `wait`. false: none just now. */
+bool uffd_next(void **addr, bool *write, bool wait);
 
 /*
  * Private anonymous memory, whole pages, whose pages can be copied, moved to and protected from then on; accesses to

@@ -10,7 +10,7 @@
 #include "inplace.h"
 #include "log.h"
 #include "map.h"
-#include "seg.h"
+#include "refuse.h"
 #include "writeback.h"
 
 #include <pthread.h>
@@ -63,7 +63,7 @@ static void *run(void *unused)
 			for (int i = 0; i < STRAGGLERS && writeback_standby(&map->set); i++)
 				;
 			flush_old(map);
-			seg_forgive(&map->set);
+			refuse_forgive(&map->set);
 			set_put(&map->set);
 		}
 	}
