@@ -162,6 +162,7 @@ static void without_rights(void *unused)
 
 	(void)unused;
 	become_nobody();
+	attr.engine = UMMAP_ENGINE_AUTO;
 	attr.flags = UMMAP_KERNEL;
 	check_fails(open_mem(&attr, &m), EPERM);
 	check(strstr(umerrormsg(), "CAP_SYS_PTRACE"), "%s", umerrormsg());

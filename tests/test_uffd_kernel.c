@@ -35,6 +35,7 @@ static uint8_t *map_kernel(size_t seg, int prot)
 	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", data_fd);
 	attr.seg_size = seg;
 	attr.flags = UMMAP_KERNEL;
+	attr.engine = UMMAP_ENGINE_UFFD;
 	if (ummap_open(uri, SIZE, 0, prot, &attr, &addr) == 0)
 		return addr;
 	check(errno == EPERM || errno == ENOSYS || errno == EOPNOTSUPP);
