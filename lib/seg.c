@@ -271,7 +271,7 @@ static int for_valid(struct set *set, size_t first, size_t last,
 	     i = set_next(set, set->touched, i + 1)) {
 		struct seg *s = set_seg(set, i);
 
-		if (!seg_has(s, SEG_VALID) && atomic_load_explicit(&s->lock, memory_order_relaxed) == 0)
+		if (!seg_has(s, SEG_VALID) && atomic_load_explicit(&s->lock, memory_order_acquire) == 0)
 			continue;
 		seg_lock(s);
 		if (seg_has(s, SEG_VALID))
