@@ -506,6 +506,31 @@ Test(uffd, unmapping_wakes_who_waits)
 	      "wait status %#x", status);
 }
 
+static void *touch_meanwhile(void *m)
+{
+	pause_ms(100);
+	check(((volatile uint8_t *)m)[8 * SEG] == 0);
+	return NULL;
+}
+
+/* Who meets a mapping that is being changed waits until it has been. */
+Test(uffd, waits_while_the_mapping_changes)
+{
+	struct ummap_attr attr = init;
+	void *addr, *moved = NULL;
+	pthread_t thread;
+
+	attr.engine = UMMAP_ENGINE_UFFD;
+	attr.seg_size = SEG;
+	check(ummap_open("fault+mem:1M?fault.op=write&fault.nth=9999&fault.delay=300000", MIB, 0, READ_WRITE, &attr,
+			 &addr) == 0);
+	*(volatile uint8_t *)addr = 1;
+	check(pthread_create(&thread, NULL, touch_meanwhile, addr) == 0);
+	check(umremap(addr, MIB / 2, -1, -1, UMMAP_SYNC, &moved) == 0 && moved == addr);
+	check(pthread_join(thread, NULL) == 0);
+	check(umunmap(addr, 0) == 0);
+}
+
 /* Few mappings of the kernel's, however many segments. */
 Test(uffd, segments_take_no_mappings)
 {
