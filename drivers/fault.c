@@ -5,19 +5,17 @@
  *
  * The nth call (counted from 1) of the kinds that `op` names fails with `errno`, and so do the
  * calls behind it until `times` have failed. With `short`, a transfer that is to fail first moves
- * that many bytes. A vectored call counts as one. Each handle counts for itself; `count` names a
- * file in which the counts can be read at any moment. It offers no map: a store in place has no
- * transfers that could fail.
+ * that many bytes. A vectored call counts as one, and so does each request of an asynchronous driver
+ * (fault_async.c). Each handle counts for itself; `count` names a file in which the counts can be read
+ * at any moment. It offers no map: a store in place has no transfers that could fail.
  *
  * Takes no lock, and calls nothing that a fault-safe driver may not call.
  */
-#include "ummap-driver.h"
+#include "fault.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,23 +24,6 @@
 #include <unistd.h>
 
 extern const struct ummap_driver ummap_driver_fault;
-
-enum { OP_READ = 1, OP_WRITE = 2, OP_FLUSH = 4, OP_ANY = OP_READ | OP_WRITE | OP_FLUSH };
-
-struct fault {
-	struct ummap_driver next;  /* a copy: calls that an older driver does not know are NULL */
-	void *h;                   /* next's */
-	unsigned ops;              /* OP_*: what to count */
-	uint64_t nth;              /* the first call to fail */
-	uint64_t times;            /* how many fail; UINT64_MAX: all from there on */
-	int err;                   /* with what, positive */
-	bool halfway;              /* move short_len bytes before failing */
-	uint64_t short_len;
-	uint64_t delay;            /* microseconds before every counted call */
-	int count_fd;              /* -1: none */
-	_Atomic uint64_t seen, fired;
-	_Atomic uint64_t size;     /* for a next driver that cannot say: as opened, or as written */
-};
 
 static const struct { const char *name; int err; } errors[] = {
 	{ "EACCES", EACCES },     { "EAGAIN", EAGAIN },       { "EBADF", EBADF },
@@ -110,8 +91,7 @@ static void wait_us(uint64_t us)
 		;
 }
 
-/* Counts this call; is it to fail? */
-static bool fires(struct fault *f, unsigned op)
+bool fault_fires(struct fault *f, unsigned op)
 {
 	uint64_t number;
 	bool fire;
@@ -128,9 +108,16 @@ static bool fires(struct fault *f, unsigned op)
 	return fire;
 }
 
-/* One piece after another, no more than `limit` bytes in all. */
-static int each_piece(struct fault *f, unsigned op, const struct iovec *iov, int n, uint64_t off,
-		      uint64_t limit)
+void fault_written(struct fault *f, uint64_t end)
+{
+	uint64_t size = f->size;
+
+	while (size < end && !atomic_compare_exchange_weak(&f->size, &size, end))
+		;
+}
+
+int fault_move(struct fault *f, unsigned op, const struct iovec *iov, int n, uint64_t off,
+	       uint64_t limit)
 {
 	int err = 0;
 
@@ -143,16 +130,10 @@ static int each_piece(struct fault *f, unsigned op, const struct iovec *iov, int
 			err = f->next.write(f->h, iov[i].iov_base, len, off);
 		off += len;
 		limit -= len;
+		if (!err && op == OP_WRITE)
+			fault_written(f, off);
 	}
 	return err;
-}
-
-static void written_to(struct fault *f, uint64_t end)
-{
-	uint64_t size = f->size;
-
-	while (size < end && !atomic_compare_exchange_weak(&f->size, &size, end))
-		;
 }
 
 static int transfer(struct fault *f, unsigned op, const struct iovec *iov, int n, uint64_t off)
@@ -161,19 +142,18 @@ static int transfer(struct fault *f, unsigned op, const struct iovec *iov, int n
 		op == OP_READ ? f->next.readv : f->next.writev;
 	int err;
 
-	if (fires(f, op)) {
+	if (fault_fires(f, op)) {
 		if (f->halfway)
-			each_piece(f, op, iov, n, off, f->short_len);
+			fault_move(f, op, iov, n, off, f->short_len);
 		return -f->err;
 	}
-	if (vectored && n > 1)
-		err = vectored(f->h, iov, n, off);
-	else
-		err = each_piece(f, op, iov, n, off, UINT64_MAX);
+	if (!vectored || n < 2)
+		return fault_move(f, op, iov, n, off, UINT64_MAX);
+	err = vectored(f->h, iov, n, off);
 	if (!err && op == OP_WRITE) {
 		for (int i = 0; i < n; i++)
 			off += iov[i].iov_len;
-		written_to(f, off);
+		fault_written(f, off);
 	}
 	return err;
 }
@@ -206,7 +186,7 @@ static int fault_flush(void *h, uint64_t off, uint64_t len)
 {
 	struct fault *f = h;
 
-	if (fires(f, OP_FLUSH))
+	if (fault_fires(f, OP_FLUSH))
 		return -f->err;
 	return f->next.flush ? f->next.flush(f->h, off, len) : 0;
 }
@@ -408,8 +388,9 @@ static int open_either(const struct ummap_uri *uri, int fd, int oflags, void **h
 		return err;
 	}
 	f->size = geom->size;
-	geom->caps &= ~UMMAP_CAP_ASYNC;
-	/* Our table has a write even where there is nothing behind it. */
+	/* Our table has these calls even where there is nothing behind them. */
+	if (!f->next.submit || !f->next.reap)
+		geom->caps &= ~UMMAP_CAP_ASYNC;
 	if (!f->next.write)
 		geom->caps &= ~(UMMAP_CAP_WRITE | UMMAP_CAP_GROW);
 	*h = f;
@@ -441,6 +422,8 @@ const struct ummap_driver ummap_driver_fault = {
 	.write = fault_write,
 	.flush = fault_flush,
 	.resize = fault_resize,
+	.submit = fault_submit,
+	.reap = fault_reap,
 	.buffers = fault_buffers,
 	.readv = fault_readv,
 	.writev = fault_writev,

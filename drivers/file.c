@@ -182,7 +182,8 @@ static int transfer(struct file *f, long call, const struct iovec *iov, int n, u
 		}
 		if (done < 0)
 			return (int)done;
-		if (done == 0 && call == SYS_pwritev)
+		/* Files end somewhere, and zeros follow. A device that ends earlier than it did has lost bytes. */
+		if (done == 0 && (call == SYS_pwritev || c.off < f->had))
 			return -EIO;
 		if (done == 0)
 			zero_rest(&c);
@@ -390,6 +391,7 @@ static int make_handle(int fd, enum when direct, int oflags, void **h, struct um
 		file_close(f);
 		return err;
 	}
+	f->had = f->block ? geom->size : 0;
 	geom->align = f->direct_fd >= 0 ? (uint32_t)f->grain : 1;
 	/* A device may have several names in the file system: its number is what counts. */
 	geom->id[0] = f->block ? (uint64_t)st.st_rdev + 1 : (uint64_t)st.st_ino;

@@ -19,13 +19,13 @@ struct file {
 	size_t page;           /* of the page cache */
 	size_t grain;          /* a direct transfer is of whole grains: pages, or more ... */
 	size_t mem_align;      /* ... and its memory is aligned to this */
-	bool block;            /* a block device */
+	bool block;            /* a block device ... */
+	uint64_t had;          /* ... of so many bytes when it was opened; a file: 0 */
 	atomic_bool refused;   /* a direct transfer was refused: this file does not mean its O_DIRECT */
 	atomic_bool blind;     /* there is no asking what the page cache holds */
 	int slot;              /* uring: where the rings have it registered; negative: nowhere */
 	int depth;             /* uring: requests of one thread at a time */
 };
-
 
 /* They take the key `direct`, which is the only one that they look at. */
 int file_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom);

@@ -413,11 +413,13 @@ void frame_release(uint32_t frame)
 
 bool frame_shrink(enum frame_kind except, size_t except_len)
 {
+	const struct size_class *spared = except_len ? class_of(except, except_len) : NULL;
+
 	for (unsigned i = 0; i < CLASSES; i++) {
 		uint32_t frame;
 
 		/* A look first: most have none. */
-		if (&classes[i] == class_of(except, except_len) || classes[i].free == FRAME_NONE)
+		if (&classes[i] == spared || classes[i].free == FRAME_NONE)
 			continue;
 		futex_lock(&lock);
 		frame = pop(&classes[i].free);

@@ -32,7 +32,7 @@ void frame_give(uint32_t frame);
 void frame_release(uint32_t frame);
 /* Whether frame_take would find one just now. */
 bool frame_spare(enum frame_kind kind, size_t len, size_t limit);
-/* Lets the system have the memory of free frames other than these. true: some was freed. */
+/* Lets the system have the memory of free frames other than these (of any, if except_len is 0). true: some was freed. */
 bool frame_shrink(enum frame_kind except, size_t except_len);
 
 char *frame_home(uint32_t frame);

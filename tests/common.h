@@ -397,13 +397,24 @@ static inline void set_env(const char *name, const char *value)
 	check(setenv(name, value, 1) == 0);
 }
 
-/* The budget of a process that has not mapped anything yet. */
+/* This process shares memory with no other. tests/run removes what those that are killed leave behind. */
+static inline void set_group(void)
+{
+	const char *prefix = getenv("UMMAP_TEST_GROUP");
+	char text[64];
+
+	snprintf(text, sizeof(text), "%s.%d", prefix ? prefix : "test", (int)getpid());
+	set_env("UMMAP_GROUP", text);
+}
+
+/* The budget of a process that has not mapped anything yet: all of it is its own. */
 static inline void set_budget(size_t bytes)
 {
 	char text[32];
 
 	snprintf(text, sizeof(text), "%zu", bytes);
 	set_env("UMMAP_MEM_LIMIT", text);
+	set_group();
 }
 
 /* ---- Mappings. ---- */
@@ -415,6 +426,32 @@ static inline uint8_t *map_file(int fd, size_t size, size_t seg_size, int prot, 
 	check(ummap(size, seg_size, prot, fd, offset, -1, 1, UMMAP_PTYPE_FIFO, &addr) == 0);
 	check(addr && (uintptr_t)addr % sysconf(_SC_PAGESIZE) == 0, "%p", addr);
 	return addr;
+}
+
+static inline void open_by_driver(void *scheme)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char path[320], uri[400];
+	void *addr;
+
+	close(temp_named("driver", KIB, path));
+	snprintf(uri, sizeof(uri), "%s:%s", (const char *)scheme, path);
+	if (ummap_open(uri, KIB, 0, PROT_READ, &attr, &addr) == 0)
+		_exit(0);
+	check(errno == EOPNOTSUPP, "%s", uri);
+	printf("without %s: %s\n", (const char *)scheme, umerrormsg());
+	fflush(stdout);
+	_exit(1);
+}
+
+/* Whether a driver of files is built in, and works here. Asked in a child: this process has not begun yet. */
+static inline bool has_driver(const char *scheme)
+{
+	int status = run_child(open_by_driver, (void *)(uintptr_t)scheme);
+
+	check_at(WIFEXITED(status) && WEXITSTATUS(status) <= 1, "the driver says what it is", __FILE__, __LINE__,
+		 " %s: wait status %#x", scheme, status);
+	return WEXITSTATUS(status) == 0;
 }
 
 static inline struct umstat stat_of(const void *addr)

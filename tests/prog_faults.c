@@ -2,28 +2,38 @@
 /*
  * prog_faults - storage that fails: every read, write and flush of a workload in turn, until there is none
  * left to fail. A failed load is a SIGBUS, and works when tried again; a failed write-back is reported once;
- * no byte is lost. Once, some times and always; in the mapping's first file and in the one it is carried to.
+ * no byte is lost, and no frame. Once, some times and always, at once or halfway; in the mapping's first file and
+ * in the one it is carried to; through a driver that is called and through one that is submitted to.
  *
- *	prog_faults [read|write|flush TIMES(0: always) source|target NTH]
+ * The whole matrix takes minutes, so the suite runs a sample of it.
+ *
+ *	prog_faults [all | seed SEED | OP TIMES source|target NTH [posix|uring [SHORT [ahead]]]]
+ *
+ * OP is read, write or flush; TIMES 0 is always.
  */
 #include "common.h"
 
 #define SEG (16 * KIB)
 #define SEGS ((size_t)32)
 #define SIZE (SEGS * SEG)
-#define BUDGET (SIZE / 4)
 #define STRIDE (2 * KIB)  /* between the words that the workload uses; the bytes between them stay */
 #define SLOTS (SIZE / STRIDE)
 #define OLD 1
 #define NOTHING_FIRED 10  /* exit status */
+#define LANES 4           /* runs at a time: they wait for storage most of the time */
 
 struct job {
 	const char *op;
 	unsigned times;         /* how many calls fail; 0: all from the nth on */
 	bool in_target;         /* it is the second file that fails */
 	unsigned nth;
+	const char *driver;
+	size_t halfway;         /* bytes that a failing call moves first */
+	bool ahead;             /* segments in order, and read ahead: what fails there is told to nobody */
+	unsigned lane;          /* has its own files */
 	/* of the child: */
 	uint8_t *base;
+	size_t budget;
 	int source, target;     /* descriptors that do not fail */
 	uint64_t shadow[SLOTS]; /* version of each word that was stored */
 	unsigned buses, errors; /* failures that were reported */
@@ -79,12 +89,12 @@ static void load(struct job *j, size_t slot)
 	}
 }
 
-/* Each segment once, far from in order. */
+/* Each segment once, in order or far from it. */
 static void each_slot(struct job *j, void (*act)(struct job *, size_t), size_t segs)
 {
 	for (size_t i = 0; i < segs; i++)
 		for (size_t k = 0; k < SEG / STRIDE; k++)
-			act(j, (i * 13 + 5) % SEGS * (SEG / STRIDE) + k);
+			act(j, (j->ahead ? i : (i * 13 + 5) % SEGS) * (SEG / STRIDE) + k);
 }
 
 /* ---- Calls, tried until they succeed; false: the fault stays. ---- */
@@ -122,29 +132,41 @@ static bool insist(struct job *j, int (*call)(struct job *))
 
 /* ---- The workload ---- */
 
+/* The two files; the first is as it was before the workload. */
+static void make_files(struct job *j)
+{
+	char name[2][32];
+
+	snprintf(name[0], sizeof(name[0]), "source%u", j->lane);
+	snprintf(name[1], sizeof(name[1]), "count%u", j->lane);
+	j->source = temp_named(name[0], 0, j->source_path);
+	file_fill(j->source, 0, SIZE, 0, OLD);
+	for (size_t slot = 0; slot < SLOTS; slot++)
+		check(pwrite(j->source, &(uint64_t){ word(slot, 0) }, 8, slot * STRIDE) == 8);
+	j->target = temp_file(0);
+	close(temp_named(name[1], 0, j->count_path));
+}
+
 static void start(struct job *j)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	char fault[512], times[16] = "always", uri[1024];
 	void *base;
 
-	set_budget(BUDGET);
-	set_env("UMMAP_READAHEAD", "0");
-	j->source = temp_named("source", 0, j->source_path);
-	file_fill(j->source, 0, SIZE, 0, OLD);
-	for (size_t slot = 0; slot < SLOTS; slot++)
-		check(pwrite(j->source, &(uint64_t){ word(slot, 0) }, 8, slot * STRIDE) == 8);
-	j->target = temp_file(0);
-	close(temp_named("count", 0, j->count_path));
+	j->budget = j->ahead ? SIZE / 2 : SIZE / 4;
+	set_budget(j->budget);
+	set_env("UMMAP_READAHEAD", j->ahead ? "1M" : "0");
+	make_files(j);
+	if (strcmp(j->driver, "uring") == 0)
+		set_env("UMMAP_DIRECT", "always");  /* what the page cache holds would not be submitted */
 	if (j->times)
 		snprintf(times, sizeof(times), "%u", j->times);
-	snprintf(fault, sizeof(fault), "?fault.op=%s&fault.nth=%u&fault.times=%s&fault.errno=EIO&fault.count=%s",
-		 j->op, j->nth, times, j->count_path);
-	if (j->in_target) {
-		snprintf(uri, sizeof(uri), "fault+posix:%s", fault);
-		set_env("UMMAP_DRIVER", uri);  /* for the descriptor that it is carried to */
-	}
-	snprintf(uri, sizeof(uri), "%s:%s%s", j->in_target ? "posix" : "fault+posix", j->source_path,
+	snprintf(fault, sizeof(fault), "?fault.op=%s&fault.nth=%u&fault.times=%s&fault.errno=EIO&fault.short=%zu"
+		 "&fault.count=%s", j->op, j->nth, times, j->halfway, j->count_path);
+	/* for the descriptor that it is carried to */
+	snprintf(uri, sizeof(uri), j->in_target ? "fault+%s:%s" : "%s:", j->driver, fault);
+	set_env("UMMAP_DRIVER", uri);
+	snprintf(uri, sizeof(uri), "%s%s:%s%s", j->in_target ? "" : "fault+", j->driver, j->source_path,
 		 j->in_target ? "" : fault);
 	attr.seg_size = SEG;
 	attr.ptype = j->nth % 6;
@@ -200,6 +222,39 @@ static void give_up(struct job *j)
 	check(umunmap(j->base, 0) == 0);
 }
 
+/* Nothing is left of a mapping that is gone, and another one can have every frame of the budget. */
+static void check_frames(const struct job *j)
+{
+	struct umstat st = stat_of(NULL);
+	uint64_t value;
+	void *base;
+
+	check(st.mappings == 0);
+	check(st.resident_bytes + st.standby_bytes + st.dirty_bytes + st.pinned_bytes == 0, "%" PRIu64 " in the view, %"
+	      PRIu64 " on standby, %" PRIu64 " changed, %" PRIu64 " pinned", st.resident_bytes, st.standby_bytes,
+	      st.dirty_bytes, st.pinned_bytes);
+	check(st.held_bytes <= j->budget, "%" PRIu64, st.held_bytes);
+	check(ummap_open("null:1G", j->budget, 0, PROT_READ,
+			 &(struct ummap_attr){ .struct_size = sizeof(struct ummap_attr), .seg_size = SEG }, &base) == 0);
+	check(umadvise(base, j->budget, UMMAP_ADV_RANDOM) == 0);
+	for (size_t at = 0; at < j->budget; at += SEG)
+		check(try_load((uint8_t *)base + at, &value) && value == 0);
+	st = stat_of(base);
+	check(st.resident_bytes + st.standby_bytes == j->budget, "%" PRIu64 " in the view, %" PRIu64 " on standby",
+	      st.resident_bytes, st.standby_bytes);
+	check(umunmap(base, 0) == 0);
+}
+
+/* What failed was reported, and nothing else was; but who only reads ahead has nobody to tell. */
+static void check_reports(const struct job *j)
+{
+	unsigned reports = j->buses + j->errors;
+	bool may_be_silent = j->ahead && strcmp(j->op, "read") == 0;
+
+	check(reports >= 1 || may_be_silent);
+	check(reports <= 1 || j->times != 1, "%u SIGBUS, %u errors", j->buses, j->errors);
+}
+
 static void workload(void *arg)
 {
 	struct job *j = arg;
@@ -225,6 +280,7 @@ static void workload(void *arg)
 		check_complete(j, j->target);
 	else
 		give_up(j);
+	check_frames(j);
 	check_credible(j, j->source);
 	if (fired(j) == 0) {
 		check(j->buses == 0 && j->errors == 0 && complete);
@@ -234,53 +290,110 @@ static void workload(void *arg)
 	check(complete || j->in_target || strcmp(j->op, "read") == 0);
 	if (j->times)
 		check(fired(j) >= 1 && fired(j) <= j->times && complete);
-	if (j->times == 1)
-		check(j->buses + j->errors == 1, "%u SIGBUS, %u errors", j->buses, j->errors);
-	else
-		check(j->buses + j->errors >= 1);
+	check_reports(j);
 }
 
 /* ---- Counting up ---- */
 
-static unsigned run_one(const char *op, unsigned times, bool in_target, unsigned nth)
+/* Whether anything failed in it, as it was to. */
+static bool has_fired(const struct job *job, int status)
 {
-	static struct job job;
-	int status;
-
-	job = (struct job){ .op = op, .times = times, .in_target = in_target, .nth = nth };
-	status = run_child(workload, &job);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == NOTHING_FIRED)
-		return 0;
+		return false;
 	check(WIFEXITED(status) && WEXITSTATUS(status) == 0,
-	      "status %#x; to see it again: prog_faults %s %u %s %u", status, op, times,
-	      in_target ? "target" : "source", nth);
-	return 1;
+	      "status %#x; to see it again: prog_faults %s %u %s %u %s %zu %s", status, job->op, job->times,
+	      job->in_target ? "target" : "source", job->nth, job->driver, job->halfway, job->ahead ? "ahead" : "");
+	return true;
 }
 
-static void count_up(const char *op, unsigned times, bool in_target)
+/* The next few; in how many of them something failed. */
+static unsigned run_some(struct job *job, unsigned step)
 {
-	/* once: each of them; else, and with so many more failures in each run, some of them */
-	unsigned step = times == 1 || strcmp(op, "flush") == 0 ? 1 : 7, nth = 1;
+	struct job lanes[LANES];
+	pid_t child[LANES];
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < LANES; i++, job->nth += step) {
+		lanes[i] = *job;
+		lanes[i].lane = i;
+		child[i] = start_child(workload, &lanes[i]);
+	}
+	for (unsigned i = 0; i < LANES; i++)
+		n += has_fired(&lanes[i], wait_child(child[i]));
+	return n;
+}
+
+/* Calls of one kind fail: each of them once; with so many more failures in each run, some of them. A sample begins
+ * anywhere. */
+static void count_up(struct job *job, uint64_t *random)
+{
+	unsigned step = strcmp(job->op, "flush") == 0 ? 1 : (job->times == 1 ? 1 : 7) * (random ? 10 : 1);
+	unsigned first = random ? 1 + next_random(random) % step : 1, some, runs = 0;
 	double begin = now();
 
-	while (run_one(op, times, in_target, nth))
-		nth += step;
-	printf("%s, %u times, %s: %u calls, %.1f s\n", op, times, in_target ? "target" : "source", nth - 1,
-	       now() - begin);
-	check(nth > 1, "something is there to fail");
+	job->nth = first;
+	do
+		runs += some = run_some(job, step);
+	while (some > 0);
+	printf("%s%s: %s of %s, %u times after %zu bytes: every %u. from %u on, %u runs, %.1f s\n", job->driver,
+	       job->ahead ? ", ahead" : "", job->op, job->in_target ? "target" : "source", job->times, job->halfway, step,
+	       first, runs, now() - begin);
+	check(runs > 0 || first > 1, "something is there to fail");
+}
+
+static void count_up_each(struct job *job, uint64_t *random)
+{
+	static const char *const ops[] = { "read", "write", "flush" };
+	static const struct { unsigned times; size_t halfway; bool ahead; } ways[] = {
+		{ 1, 0, false }, { 1, SEG / 2 + 24, false }, { 3, 0, false }, { 0, 0, false }, { 0, 24, false },
+		{ 1, 0, true }, { 3, 24, true },
+	};
+
+	for (int op = 0; op < 3; op++) {
+		for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
+			job->op = ops[op];
+			job->times = ways[i].times;
+			job->halfway = ways[i].halfway;
+			job->ahead = ways[i].ahead;
+			/* a flush moves nothing */
+			if (job->halfway == 0 || op < 2)
+				count_up(job, random);
+		}
+	}
+}
+
+/* random NULL: all of it */
+static void run_matrix(uint64_t *random)
+{
+	static const char *const drivers[] = { "posix", "uring" };
+	struct job job = { 0 };
+
+	for (int d = 0; d < 2; d++) {
+		job.driver = drivers[d];
+		for (int target = 0; target <= 1 && (d == 0 || has_driver(job.driver)); target++) {
+			job.in_target = target;
+			count_up_each(&job, random);
+		}
+	}
 }
 
 int main(int argc, char **argv)
 {
-	static const char *const ops[] = { "read", "write", "flush" };
-	static const unsigned times[] = { 1, 3, 0 };
+	uint64_t seed = argc == 3 ? strtoull(argv[2], NULL, 0) : (uint64_t)time(NULL);
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (argc == 5)
-		return !run_one(argv[1], atoi(argv[2]), strcmp(argv[3], "target") == 0, atoi(argv[4]));
-	for (int target = 0; target <= 1; target++)
-		for (int op = 0; op < 3; op++)
-			for (int i = 0; i < 3; i++)
-				count_up(ops[op], times[i], target);
+	if (argc >= 5) {
+		struct job job = { .op = argv[1], .times = atoi(argv[2]), .in_target = strcmp(argv[3], "target") == 0,
+				   .nth = atoi(argv[4]), .driver = argc > 5 ? argv[5] : "posix",
+				   .halfway = argc > 6 ? atoi(argv[6]) : 0, .ahead = argc > 7 };
+
+		return !has_fired(&job, run_child(workload, &job));
+	}
+	if (argc < 2 || strcmp(argv[1], "seed") == 0) {
+		printf("a sample by seed %" PRIu64 "\n", seed);
+		run_matrix(&seed);
+	} else {
+		run_matrix(NULL);
+	}
 	return 0;
 }

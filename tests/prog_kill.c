@@ -1,19 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_kill - kill -9 in the middle: what was synced is in the file. A child stores version after version
- * into every word of a mapping larger than its budget, and says by a pipe which version umsync made durable.
+ * prog_kill - kill -9 at any moment: what was synced is in the file. A child stores version after version into
+ * every word of a mapping larger than its budget, and says by a pipe which version umsync made durable. The
+ * next one goes on from what it finds. Drivers take turns; persistent memory is a file in memory, which
+ * outlives a process as well.
  *
- *	prog_kill [SEED]
+ *	prog_kill [ROUNDS [SEED]]
  */
 #include "common.h"
 
 #define SEG (16 * KIB)
 #define SIZE (64 * SEG)
 #define BUDGET (SIZE / 8)
-#define ROUNDS 20
+#define ROUNDS 90
+
+/* A file, and how it is reached. It is the same in all rounds. */
+struct store {
+	const char *driver, *dir;
+	int fd;
+	uint64_t newest;  /* version that any of its words has */
+	unsigned rounds, in_flight;
+};
 
 struct round {
-	int fd;           /* the file, the same in all rounds */
+	const struct store *store;
 	int said;         /* the child's end of the pipe */
 	uint64_t version; /* of the first pass */
 	bool shuffled;    /* segments out of order */
@@ -21,77 +31,127 @@ struct round {
 };
 
 /* A word says where it belongs and how old it is; no store of it can be half done. */
+#define VERSION (((uint64_t)1 << 40) - 1)
+
 static uint64_t word(size_t index, uint64_t version)
 {
 	return index << 40 | version;
 }
 
+static uint64_t *map_store(const struct round *r)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[64];
+	void *addr;
+
+	attr.seg_size = SEG;
+	attr.flush_interval = r->interval;
+	attr.ptype = UMMAP_PTYPE_WIRO_F;
+	snprintf(uri, sizeof(uri), "%s:/proc/self/fd/%d", r->store->driver, r->store->fd);
+	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0, "%s", uri);
+	return addr;
+}
+
 static void store_and_sync(void *arg)
 {
 	struct round *r = arg;
-	void *addr;
 	uint64_t *words;
 
 	set_budget(BUDGET);
-	check(ummap(SIZE, SEG, READ_WRITE, r->fd, 0, r->interval, 1, UMMAP_PTYPE_WIRO_F, &addr) == 0);
-	words = addr;
+	set_env("PMEM2_FORCE_GRANULARITY", "cache_line");
+	words = map_store(r);
+	for (size_t i = 0; i < SIZE / 8; i++)
+		check(words[i] >> 40 == i && (words[i] & VERSION) < r->version, "word %zu is %#" PRIx64, i, words[i]);
 	for (;; r->version++) {
 		for (size_t i = 0; i < SIZE / 8; i++) {
 			size_t at = r->shuffled ? i ^ (r->version * 8191 & (SIZE / 8 - 1)) : i;
 
 			words[at] = word(at, r->version);
 		}
-		check(umsync(addr, r->version % 3 == 0) == 0);
+		check(umsync(words, r->version % 3 == 0) == 0);
 		check(write(r->said, &r->version, sizeof(r->version)) == sizeof(r->version));
 	}
 }
 
 /* Every word is its own, not older than what was durable, and not from the future. */
-static uint64_t check_words(int fd, uint64_t durable, uint64_t seed)
+static uint64_t check_words(const struct store *store, uint64_t durable)
 {
-	uint64_t *words = file_read(fd, 0, SIZE, __FILE__, __LINE__), newest = durable;
+	uint64_t *words = file_read(store->fd, 0, SIZE, __FILE__, __LINE__), newest = durable;
 
 	for (size_t i = 0; i < SIZE / 8; i++) {
-		uint64_t version = words[i] & (((uint64_t)1 << 40) - 1);
+		uint64_t version = words[i] & VERSION;
 
 		if (words[i] != word(i, version) || version < durable || version > durable + 1)
-			check(false, "seed %" PRIu64 ": word %zu is %#" PRIx64 ", version %" PRIu64
-			      " was durable", seed, i, words[i], durable);
+			check(false, "%s: word %zu is %#" PRIx64 ", version %" PRIu64 " was durable", store->driver, i,
+			      words[i], durable);
 		newest = version > newest ? version : newest;
 	}
 	free(words);
 	return newest;
 }
 
+/* The last version that the child says is durable. It is not killed before it has one. */
+static uint64_t kill_in_the_middle(struct round *r, unsigned ms)
+{
+	uint64_t durable = 0, said;
+	int pipes[2];
+	pid_t child;
+
+	check(pipe2(pipes, O_CLOEXEC) == 0);
+	r->said = pipes[1];
+	child = start_child(store_and_sync, r);
+	close(pipes[1]);
+	check(read(pipes[0], &durable, sizeof(durable)) == sizeof(durable), "the first sync");
+	pause_ms(ms);
+	check(kill(child, SIGKILL) == 0);
+	check_killed(wait_child(child), SIGKILL);
+	while (read(pipes[0], &said, sizeof(said)) == sizeof(said))
+		durable = said;
+	close(pipes[0]);
+	return durable;
+}
+
+static void run_round(struct store *s, uint64_t *random)
+{
+	unsigned i = s->rounds++;
+	struct round r = { .store = s, .version = s->newest + 1, .shuffled = i % 2, .interval = i % 4 / 2 - 1 };
+	uint64_t durable = kill_in_the_middle(&r, next_random(random) % 60);
+
+	s->newest = check_words(s, durable);
+	s->in_flight += s->newest > durable;
+}
+
+static void make_file(struct store *s)
+{
+	uint64_t *words = malloc(SIZE);
+
+	if (s->dir)
+		set_env("TMPDIR", s->dir);
+	s->fd = temp_file(0);
+	for (size_t i = 0; i < SIZE / 8; i++)
+		words[i] = word(i, 0);
+	check(pwrite(s->fd, words, SIZE, 0) == (ssize_t)SIZE);
+	free(words);
+}
+
 int main(int argc, char **argv)
 {
-	uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL), random = seed;
-	uint64_t newest = 0, in_flight = 0;
-	int fd = temp_file(SIZE);
+	struct store stores[] = { { .driver = "posix" }, { .driver = "uring" }, { .driver = "pmem", .dir = "/dev/shm" } };
+	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : ROUNDS, used = 0;
+	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : (uint64_t)time(NULL);
 
 	printf("seed %" PRIu64 "\n", seed);
-	for (int i = 0; i < ROUNDS; i++) {
-		struct round r = { .fd = fd, .version = newest + 1, .shuffled = i % 2, .interval = i % 4 / 2 - 1 };
-		uint64_t durable = 0, said;
-		int status, pipes[2];
-		pid_t child;
-
-		check(pipe2(pipes, O_CLOEXEC) == 0);
-		r.said = pipes[1];
-		child = start_child(store_and_sync, &r);
-		close(pipes[1]);
-		check(read(pipes[0], &durable, sizeof(durable)) == sizeof(durable), "the first sync");
-		pause_ms(next_random(&random) % 60);
-		check(kill(child, SIGKILL) == 0);
-		status = wait_child(child);
-		check_killed(status, SIGKILL);
-		while (read(pipes[0], &said, sizeof(said)) == sizeof(said))
-			durable = said;
-		close(pipes[0]);
-		newest = check_words(fd, durable, seed);
-		in_flight += newest > durable;
+	fflush(stdout);
+	for (size_t i = 0; i < sizeof(stores) / sizeof(*stores); i++) {
+		if (has_driver(stores[i].driver)) {
+			make_file(&stores[i]);
+			stores[used++] = stores[i];
+		}
 	}
-	printf("%d rounds, the last version is %" PRIu64 "; %" PRIu64 " killed in the middle of writing\n",
-	       ROUNDS, newest, in_flight);
+	for (unsigned i = 0; i < rounds; i++)
+		run_round(&stores[i % used], &seed);
+	for (struct store *s = stores; s < stores + used; s++)
+		printf("%s: %u rounds, the last version is %" PRIu64 "; %u killed in the middle of writing\n", s->driver,
+		       s->rounds, s->newest, s->in_flight);
 	return 0;
 }
