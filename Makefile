@@ -51,7 +51,7 @@ CONFORM = $B/driver-conform
 CONFORM_SRC = $(filter-out $(if $(SANITIZE),%/watch_malloc.c,%/watch_nothing.c),$(wildcard tools/driver-conform/*.c))
 CONFORM_OBJ = $(CONFORM_SRC:%.c=$B/%.o)
 
-all: lib $(CONFORM) $(EXAMPLES) $(BENCHES)
+all: lib mpi $(CONFORM) $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
 tests: lib $(CONFORM) $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
 
@@ -110,6 +110,8 @@ $B/bench/%: bench/%.c $(SO)
 $B/examples/%: examples/%.c $(SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
+
+include clients/mpi/rules.mk
 
 # What CI and README call: everything that must hold.
 check: all tests check-layers check-man check-install check-plugins
