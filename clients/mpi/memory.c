@@ -55,11 +55,10 @@ int MPI_Free_mem(void *base)
 	return MPI_SUCCESS;
 }
 
-/* A window that MPI has made; the record goes with it. */
-static int note_window(MPI_Win *win, int flavor, const void *base, MPI_Aint size)
+int window_note(MPI_Win win, int flavor, const void *base, MPI_Aint size)
 {
 	struct window *w = window_new(flavor);
-	int code = w ? window_remember(*win, w) : MPI_ERR_NO_MEM;
+	int code = w ? window_remember(win, w) : MPI_ERR_NO_MEM;
 
 	if (code == MPI_SUCCESS)
 		code = window_add_range(w, base, (size_t)size);
@@ -70,7 +69,7 @@ int create(void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm com
 {
 	int code = window_create(base, size, unit, info, comm, win);
 
-	return code == MPI_SUCCESS ? note_window(win, MPI_WIN_FLAVOR_CREATE, base, size) : code;
+	return code == MPI_SUCCESS ? window_note(*win, MPI_WIN_FLAVOR_CREATE, base, size) : code;
 }
 
 int MPI_Win_create(void *base, MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, MPI_Win *win)
@@ -82,7 +81,7 @@ int MPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *win)
 {
 	int code = PMPI_Win_create_dynamic(info, comm, win);
 
-	return code == MPI_SUCCESS ? note_window(win, MPI_WIN_FLAVOR_DYNAMIC, NULL, 0) : code;
+	return code == MPI_SUCCESS ? window_note(*win, MPI_WIN_FLAVOR_DYNAMIC, NULL, 0) : code;
 }
 
 int MPI_Win_attach(MPI_Win win, void *base, MPI_Aint size)

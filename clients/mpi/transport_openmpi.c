@@ -2,8 +2,8 @@
 /*
  * OpenMPI 4.1. Its first choice for windows, osc/rdma, has the kernel copy between processes (CMA): where that gets
  * EFAULT it tries for ever. It also finds no way to windows of a single process. osc/pt2pt does neither, but does not
- * do THREAD_MULTIPLE; there, osc/rdma with vader's own copies. Between machines every transport writes from windows
- * by system calls.
+ * do THREAD_MULTIPLE; there, osc/ucx. btl/vader tries CMA as well and falls back to its own copies, not without a line
+ * on stderr each time. Between machines every transport writes from windows by system calls.
  */
 #include "engine.h"
 
@@ -12,16 +12,15 @@
 #include <string.h>
 
 #define OSC "OMPI_MCA_osc"
+#define RANKS "OMPI_COMM_WORLD_SIZE"
 #define COPY "OMPI_MCA_btl_vader_single_copy_mechanism"
 
 void transport_prepare(int threads)
 {
 	/* UCX would take SIGSEGV away. */
 	engine_default("UCX_HANDLE_ERRORS", "none");
-	if (threads == MPI_THREAD_MULTIPLE)
-		engine_default(COPY, "emulated");
-	else
-		engine_default(OSC, "^rdma,ucx");
+	engine_default(OSC, threads == MPI_THREAD_MULTIPLE ? "^rdma" : "^rdma,ucx");
+	engine_default(COPY, "none");
 }
 
 /* Whether a list of components, "a,b" or "^a,b", leaves name in. */
@@ -43,7 +42,7 @@ static bool selects(const char *list, const char *name)
 /* mpirun says how many there are, and how many of them are here. */
 static bool on_one_machine(void)
 {
-	const char *all = getenv("OMPI_COMM_WORLD_SIZE"), *here = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+	const char *all = getenv(RANKS), *here = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
 
 	return !all || !here || strcmp(all, here) == 0;
 }

@@ -35,6 +35,9 @@ void window_sync(struct window *w, struct trouble *t);
 int window_add_range(struct window *w, const void *base, size_t size);
 void window_remove_range(struct window *w, const void *base);
 
+/* Knows from now on a window that MPI has made from memory that was there. Returns an MPI code. */
+int window_note(MPI_Win win, int flavor, const void *base, MPI_Aint size);
+
 /* A communicator of the same ranks, for the layer alone. */
 int window_own_comm(MPI_Comm comm, MPI_Comm *own);
 
