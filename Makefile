@@ -51,9 +51,15 @@ CONFORM = $B/driver-conform
 CONFORM_SRC = $(filter-out $(if $(SANITIZE),%/watch_malloc.c,%/watch_nothing.c),$(wildcard tools/driver-conform/*.c))
 CONFORM_OBJ = $(CONFORM_SRC:%.c=$B/%.o)
 
-all: lib mpi $(CONFORM) $(EXAMPLES) $(BENCHES)
+# umtop reads the same table as the library. Without ncurses it has no screen.
+NCURSES := $(shell pkg-config --exists ncurses 2> /dev/null && echo ncurses)
+UMTOP = $B/umtop
+UMTOP_SRC = $(filter-out $(if $(NCURSES),%/no_screen.c,%/screen.c),$(wildcard tools/umtop/*.c))
+UMTOP_OBJ = $(UMTOP_SRC:%.c=$B/%.o)
+
+all: lib mpi $(CONFORM) $(UMTOP) $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
-tests: lib $(CONFORM) $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
+tests: lib $(CONFORM) $(UMTOP) $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -83,11 +89,16 @@ $A: $(LIB_OBJ)
 $(CONFORM): $(CONFORM_OBJ) $A
 	$(CC) $(LDFLAGS) -o $@ $(CONFORM_OBJ) $A $(LIBS)
 
+$B/tools/umtop/%.o: override CPPFLAGS += -Ilib
+$(UMTOP): $(UMTOP_OBJ) $A
+	$(CC) $(LDFLAGS) -o $@ $(UMTOP_OBJ) $A $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm
+
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
 $B/tests/test_%: tests/test_%.c $A
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Ilib $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $A $(LIBS) -lcriterion
 
+$B/tests/prog_umtop: | $(UMTOP)
 $B/tests/prog_%: tests/prog_%.c $(SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
@@ -123,7 +134,7 @@ check-layers:
 check-man: lib
 	tests/check-man $B
 
-check-install: lib $(CONFORM)
+check-install: lib $(CONFORM) $(UMTOP)
 	tests/check-install $B
 
 check-plugins: lib
@@ -152,7 +163,7 @@ demo: deps
 	$(MAKE) all
 	examples/demo $B
 
-install: lib $(CONFORM)
+install: lib $(CONFORM) $(UMTOP)
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR) \
 		$(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7 \
 		$(DESTDIR)$(PLUGINDIR) $(DESTDIR)$(DOCDIR)/drivers $(DESTDIR)$(DOCDIR)/policies
@@ -163,7 +174,7 @@ install: lib $(CONFORM)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
 		-e 's|@LIBS@|$(strip $(LIBS))|' ummap.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap.pc
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
-	install -m 755 $(CONFORM) tools/ummap-trace $(DESTDIR)$(BINDIR)
+	install -m 755 $(CONFORM) $(UMTOP) tools/ummap-trace $(DESTDIR)$(BINDIR)
 	install -m 644 $(wildcard man/*.1) $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
 	install -m 644 $(wildcard man/*.7) $(DESTDIR)$(MANDIR)/man7
@@ -176,7 +187,7 @@ dist:
 clean:
 	rm -rf build
 
--include $(CONFORM_OBJ:.o=.d)
+-include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
 .PHONY: all lib tests check check-layers check-man check-install check-plugins check-asan check-tsan check-mutants \
 	deps bench demo install dist clean

@@ -16,6 +16,7 @@
 #include "plugin.h"
 #include "remap.h"
 #include "seg.h"
+#include "stats.h"
 #include "vars.h"
 
 #include <stdio.h>
@@ -178,6 +179,7 @@ static int make_mapping(struct plan *p, void **addr)
 	map = map_alloc();
 	if (!map)
 		return fail(ENOMEM, "no memory for a mapping");
+	map_name(map, p->uri, p->fd);
 	err = build(map, p);
 	if (!err) {
 		err = inplace_enter(&map->set);
@@ -258,7 +260,7 @@ int umunmap(void *addr, int sync)
 	if (!err) {
 		map_remove(map);
 		demolish(map);
-		core_stat_ending(map);
+		stats_ending(map);
 	}
 	set_thaw(&map->set);
 	set_put(&map->set);
@@ -323,8 +325,11 @@ int umremap(void *old_addr, size_t size, int fd, off_t offset, int sync, void **
 	if (!map)
 		return api_leave(&g, api_no_mapping(old_addr));
 	err = remap(map, size, fd, offset, sync);
-	if (!err)
+	if (!err) {
 		*new_addr = map->set.view;
+		if (fd >= 0)
+			map_name(map, NULL, fd);
+	}
 	set_thaw(&map->set);
 	set_put(&map->set);
 	return api_leave(&g, err);
@@ -347,10 +352,10 @@ int umstat(const void *addr, struct umstat *st)
 		map = map_get(addr);
 		if (!map)
 			return api_leave(&g, fail(EINVAL, "no mapping holds %p", addr));
-		core_stat_map(map, &full);
+		stats_map(map, &full);
 		set_put(&map->set);
 	} else {
-		core_stat_process(&full);
+		stats_process(&full);
 	}
 	size = st->struct_size;
 	memcpy(st, &full, min_size(size, sizeof(full)));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How much memory this process may hold in frames. Reads RAM and cgroup limits once, at the start; takes
- * no lock. A process may stand in a v1 memory controller and a v2 hierarchy: every level's limit counts.
+ * How much memory there is for frames, and how much of it this process may hold; mode.c says how they relate. Reads
+ * RAM and cgroup limits once, at the start; takes no lock. A process may stand in a v1 memory controller and a v2
+ * hierarchy: every level's limit counts.
  */
 #include "budget.h"
 
@@ -13,24 +14,25 @@
 #include <string.h>
 #include <unistd.h>
 
-static _Atomic size_t budget;
+static size_t limit;
+static _Atomic size_t budget, peak;
 
 /* A limit file holds a number, or "max". */
 static size_t read_limit(const char *dir, const char *name)
 {
 	char path[PATH_MAX], text[64];
-	size_t limit = SIZE_MAX;
+	size_t bytes = SIZE_MAX;
 	FILE *f;
 
 	if (snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int)sizeof(path))
-		return limit;
+		return bytes;
 	f = fopen(path, "re");
 	if (!f)
-		return limit;
+		return bytes;
 	if (fgets(text, sizeof(text), f) && strncmp(text, "max", 3) != 0)
-		limit = strtoull(text, NULL, 10);
+		bytes = strtoull(text, NULL, 10);
 	fclose(f);
-	return limit;
+	return bytes;
 }
 
 /* The smallest limit from the process's own group up to the mount point. */
@@ -87,12 +89,29 @@ size_t budget_memory(void)
 	return min_size(ram, cgroup_limit());
 }
 
-void budget_start(size_t limit, double share)
+void budget_start(size_t bytes, double share)
 {
-	budget = limit ? limit : (size_t)((double)budget_memory() * share);
+	limit = bytes ? bytes : (size_t)((double)budget_memory() * share);
+}
+
+size_t budget_limit(void)
+{
+	return limit;
 }
 
 size_t budget_bytes(void)
 {
 	return atomic_load_explicit(&budget, memory_order_relaxed);
+}
+
+size_t budget_peak(void)
+{
+	return atomic_load_explicit(&peak, memory_order_relaxed);
+}
+
+void budget_set(size_t bytes)
+{
+	atomic_store_explicit(&budget, bytes, memory_order_relaxed);
+	if (bytes > budget_peak())
+		atomic_store_explicit(&peak, bytes, memory_order_relaxed);
 }

@@ -5,9 +5,15 @@
 
 #include <stddef.h>
 
-/* limit: bytes, or 0 for `share` of the memory that the process may use (cgroups included). */
+/* limit: bytes for all processes of the node together, or 0 for `share` of the memory that the process may use
+ * (cgroups included). */
 void budget_start(size_t limit, double share);
+size_t budget_limit(void);
+
+/* What this process may hold now, and the most that it ever could. */
 size_t budget_bytes(void);
+size_t budget_peak(void);
+void budget_set(size_t bytes);
 
 /* The memory that the process may use: RAM, or its cgroup's limit (v1, v2) where that is smaller. */
 size_t budget_memory(void);

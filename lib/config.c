@@ -47,6 +47,13 @@ int config_size(const char *text, size_t *size)
 	return 0;
 }
 
+bool config_is_name(const char *text)
+{
+	size_t len = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.");
+
+	return len > 0 && len <= CONFIG_NAME_MAX && !text[len];
+}
+
 static int load_limit(void)
 {
 	const char *text = getenv("UMMAP_MEM_LIMIT");
@@ -82,6 +89,42 @@ static int load_factor(void)
 	if ((!isdigit((unsigned char)*text) && *text != '.') || *end ||
 	    !(config.mem_share > 0 && config.mem_share <= 1))
 		return fail(EINVAL, "UMMAP_MEM_FACTOR is \"%s\": it must be above 0 and at most 1", text);
+	return 0;
+}
+
+static int load_mode(void)
+{
+	const char *text = getenv("UMMAP_MEMCONFIG");
+
+	config.dynamic = text && strcmp(text, "dynamic") == 0;
+	if (!text || config.dynamic || strcmp(text, "static") == 0)
+		return 0;
+	return fail(EINVAL, "UMMAP_MEMCONFIG is \"%s\": it must be static or dynamic", text);
+}
+
+static int load_group(void)
+{
+	config.group = getenv("UMMAP_GROUP");
+	if (!config.group || config_is_name(config.group))
+		return 0;
+	return fail(EINVAL, "UMMAP_GROUP is \"%.64s\": it must be 1 to %d letters, digits, '-', '_' or '.'",
+		    config.group, CONFIG_NAME_MAX);
+}
+
+static int load_sigevict(void)
+{
+	const char *text = getenv("UMMAP_SIGEVICT");
+	char *end;
+	long n;
+
+	config.sigevict = 0;
+	if (!text)
+		return 0;
+	n = strtol(text, &end, 10);
+	if (!isdigit((unsigned char)*text) || *end || n < SIGRTMIN || n > SIGRTMAX)
+		return fail(EINVAL, "UMMAP_SIGEVICT is \"%s\": it must be a real-time signal, %d to %d", text,
+			    SIGRTMIN, SIGRTMAX);
+	config.sigevict = (int)n;
 	return 0;
 }
 
@@ -178,8 +221,8 @@ static int load_names(void)
 
 int config_load(void)
 {
-	int (*const loads[])(void) = { load_names, load_factor, load_limit, load_bulk_sync, load_seg_size,
-				       load_readahead, load_direct, load_driver_path };
+	int (*const loads[])(void) = { load_names, load_factor, load_limit, load_mode, load_group, load_sigevict,
+				       load_bulk_sync, load_seg_size, load_readahead, load_direct, load_driver_path };
 
 	for (unsigned i = 0; i < sizeof(loads) / sizeof(*loads); i++) {
 		int err = loads[i]();

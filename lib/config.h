@@ -9,6 +9,9 @@
 struct config {
 	size_t mem_limit;      /* bytes; 0: use mem_share */
 	double mem_share;      /* of the memory that the process may use */
+	bool dynamic;          /* the share of the node's memory may be exceeded while there is room */
+	const char *group;     /* of processes that share it; NULL: those of the user that name none */
+	int sigevict;          /* the signal that asks to let go of memory; 0: any that is free */
 	bool bulk_sync;        /* neighbours leave together */
 	size_t seg_size;       /* default segment */
 	const char *driver;    /* for descriptors: a URI without a path; NULL: the best there is */
@@ -25,5 +28,9 @@ int config_load(void);
 
 /* Bytes from "4096", "64K", "512M", "8G", "1T". Returns 0 or -EINVAL. */
 int config_size(const char *text, size_t *size);
+
+/* Whether it can be the name of a group: letters, digits, '-', '_' and '.', and not too many. */
+#define CONFIG_NAME_MAX 31
+bool config_is_name(const char *text);
 
 #endif

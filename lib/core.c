@@ -9,12 +9,12 @@
 #include "budget.h"
 #include "config.h"
 #include "engine.h"
-#include "evict.h"
 #include "group.h"
 #include "inplace.h"
 #include "load.h"
 #include "log.h"
 #include "map.h"
+#include "mode.h"
 #include "seg.h"
 #include "stats.h"
 #include "worker.h"
@@ -36,7 +36,6 @@ static _Atomic uint32_t starting;
 static _Atomic bool started;         /* handler, pool, fork hooks */
 static _Atomic bool threads_started; /* not so in a forked child */
 static void (*_Atomic on_error)(void *addr, int error);
-static struct umstat ended;          /* counters of mappings that are no more; under `starting` */
 
 void core_onerror(void (*fn)(void *addr, int error))
 {
@@ -121,6 +120,13 @@ static void fork_prepare(void)
 {
 	map_fork_prepare();
 	chain_fork_prepare();
+	node_fork_prepare();
+}
+
+static void fork_parent(void)
+{
+	node_fork_parent();
+	map_fork_parent();
 }
 
 static void fork_child(void)
@@ -134,7 +140,8 @@ static void fork_child(void)
 	writeback_forget();
 	seg_fork();
 	chain_fork_child();
-	memset(&ended, 0, sizeof(ended));
+	stats_forget();
+	mode_forget();
 	config.stats = NULL;
 	threads_started = false;
 	starting = 0;
@@ -145,10 +152,11 @@ static void at_exit(void)
 {
 	struct umstat st;
 
-	if (!config.stats)
-		return;
-	core_stat_process(&st);
-	stats_print(config.stats, &st);
+	if (config.stats) {
+		stats_process(&st);
+		stats_print(config.stats, &st);
+	}
+	mode_leave();
 }
 
 static int start_process(void)
@@ -167,11 +175,10 @@ static int start_process(void)
 	err = engine_start(serve);
 	if (err)
 		return err;
-	err = pthread_atfork(fork_prepare, map_fork_parent, fork_child);
+	err = pthread_atfork(fork_prepare, fork_parent, fork_child);
 	if (err)
 		return fail(err, "no hook for fork can be set");
-	if (config.stats)
-		atexit(at_exit);
+	atexit(at_exit);
 	started = true;
 	return 0;
 }
@@ -186,7 +193,9 @@ int core_start(void)
 	if (!started)
 		err = start_process();
 	if (!err && !threads_started) {
-		err = worker_start(WORKERS);
+		err = mode_start();
+		if (!err)
+			err = worker_start(WORKERS);
 		if (!err)
 			err = writer_start();
 		threads_started = !err;
@@ -197,7 +206,7 @@ int core_start(void)
 
 size_t core_budget(const struct set *set)
 {
-	return evict_limit(set);
+	return max_size(mode_due(), FRAMES_MIN * set->seg_size);
 }
 
 void core_note_mapping(const struct set *set)
@@ -205,73 +214,10 @@ void core_note_mapping(const struct set *set)
 	static _Atomic bool told_small, told_places;
 	size_t most = (size_t)frame_most() * set->seg_size;
 
-	if (evict_limit(set) > budget_bytes() && !atomic_exchange(&told_small, true))
+	if (core_budget(set) > mode_due() && !atomic_exchange(&told_small, true))
 		log_line(LOG_WARN, "core", "a budget of %zu bytes is less than %d segments of %zu; %zu are used",
-			 budget_bytes(), FRAMES_MIN, set->seg_size, evict_limit(set));
-	if (most < budget_bytes() && most < set->size && !atomic_exchange(&told_places, true))
+			 mode_due(), FRAMES_MIN, set->seg_size, core_budget(set));
+	if (most < mode_due() && most < set->size && !atomic_exchange(&told_places, true))
 		log_line(LOG_WARN, "core", "vm.max_map_count bounds segments of %zu bytes to %zu MiB in memory; "
 			 "larger segments, or a larger vm.max_map_count, have more", set->seg_size, most >> 20);
-}
-
-/* Adds what one mapping counts. */
-static void count(const struct map *map, struct umstat *st)
-{
-	const struct set *set = &map->set;
-	const struct set_stat *s = &set->stat;
-	struct cache_bytes b = cache_count(&set->member);
-
-	st->read_faults += s->read_faults;
-	st->write_faults += s->write_faults;
-	st->upgrade_faults += s->upgrade_faults;
-	st->spurious_faults += s->spurious_faults;
-	st->standby_hits += s->standby_hits;
-	st->ahead_hits += s->ahead_hits;
-	st->ahead_waste += s->ahead_waste;
-	st->ahead_loads += s->ahead_loads;
-	st->evictions += s->evictions;
-	st->read_bytes += s->io.read_bytes;
-	st->read_requests += s->io.read_requests;
-	st->write_bytes += s->io.write_bytes;
-	st->write_requests += s->io.write_requests;
-	st->flushes += s->io.flushes;
-	st->read_errors += s->io.read_errors;
-	st->write_errors += s->io.write_errors;
-	st->resident_bytes += b.resident;
-	st->standby_bytes += b.standby;
-	st->dirty_bytes += b.dirty;
-	st->pinned_bytes += set->pinned;
-}
-
-void core_stat_map(const struct map *map, struct umstat *st)
-{
-	size_t budget = map->set.member.group->budget;
-
-	count(map, st);
-	st->budget_bytes = budget ? budget : budget_bytes();
-}
-
-void core_stat_ending(const struct map *map)
-{
-	futex_lock(&starting);
-	count(map, &ended);
-	ended.resident_bytes = ended.standby_bytes = ended.dirty_bytes = ended.pinned_bytes = 0;
-	futex_unlock(&starting);
-}
-
-void core_stat_process(struct umstat *st)
-{
-	struct map *map;
-	size_t peak = frame_peak();
-
-	futex_lock(&starting);
-	*st = ended;
-	futex_unlock(&starting);
-	for (size_t n = 0; (map = map_get_nth(n)); n++) {
-		count(map, st);
-		set_put(&map->set);
-		st->mappings++;
-	}
-	st->budget_bytes = budget_bytes();
-	st->held_bytes = frame_held();
-	st->over_budget_peak = peak > budget_bytes() ? peak - budget_bytes() : 0;
 }

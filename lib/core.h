@@ -3,7 +3,7 @@
 #ifndef CORE_H
 #define CORE_H
 
-#include <stdatomic.h>
+#include <stddef.h>
 #include <ummap.h>
 
 /* Before the first mapping, and after a fork: reads the environment, installs handler and threads.
@@ -11,15 +11,10 @@
 int core_start(void);
 /* The application's handler of failed loads. */
 void core_onerror(void (*fn)(void *addr, int error));
-struct map;
 struct set;
 /* A mapping was made: says in the log, once each, where its budget will be another than asked for. */
 void core_note_mapping(const struct set *set);
-/* Bytes that the mapping may hold: the process's budget, or the least that one can work with. */
+/* Bytes that the mapping can count on: what is the process's due, or the least that one can work with. */
 size_t core_budget(const struct set *set);
-/* Adds the counters of a mapping to *st; or to those of the process, because it ends. */
-void core_stat_map(const struct map *map, struct umstat *st);
-void core_stat_ending(const struct map *map);
-void core_stat_process(struct umstat *st);
 
 #endif

@@ -9,9 +9,11 @@
 
 #include "budget.h"
 #include "engine.h"
+#include "mode.h"
 #include "worker.h"
 #include "writeback.h"
 
+#include <limits.h>
 #include <sched.h>
 #include <ummap.h>
 
@@ -25,6 +27,8 @@
 #define BEHIND_MOST ((size_t)4 << 20)
 /* How often a thread tries again when every frame is in somebody's hands. */
 #define PATIENCE 10000
+/* Over the budget, a fault lets go of so many frames before it keeps one: the background thread does the rest. */
+#define HELP 2
 
 /* Who needs a frame, and how far it has come. */
 struct asker {
@@ -32,6 +36,7 @@ struct asker {
 	size_t limit;    /* of the process */
 	bool ahead;      /* it only reads ahead */
 	bool charged;    /* its share has promised it the frame's bytes */
+	unsigned help;   /* frames that it still has to let go of, over the budget, before it may have one */
 	uint32_t frame;
 };
 
@@ -184,7 +189,7 @@ static bool reclaim(struct asker *a, struct share *giver, bool unused)
 	if (!s)
 		return false;
 	got = let_go(set_of(m), s);
-	fits = m->len == wanted->len && frame_held() <= a->limit &&
+	fits = m->len == wanted->len && (frame_held() <= a->limit || !a->help) &&
 	       (a->charged || giver->bytes <= giver->most);
 	/* Within a share that is full the charge passes on with the frame, so that nobody comes between. */
 	if (!fits || a->charged)
@@ -192,10 +197,12 @@ static bool reclaim(struct asker *a, struct share *giver, bool unused)
 	/* Once it is unlocked, the other mapping may end at any moment. */
 	seg_unlock(s);
 	a->charged |= fits;
-	if (fits)
+	if (fits) {
 		a->frame = got;
-	else
+	} else {
 		frame_release(got);
+		a->help -= a->help > 0;
+	}
 	return true;
 }
 
@@ -299,8 +306,11 @@ static bool find_room(struct asker *a)
 
 uint32_t evict_take_frame(struct set *set, bool ahead)
 {
-	struct asker a = { .set = set, .limit = evict_limit(set), .ahead = ahead, .frame = FRAME_NONE };
+	struct asker a = { .set = set, .limit = evict_limit(set), .ahead = ahead, .help = HELP,
+			   .frame = FRAME_NONE };
 	unsigned tries = 0;
+
+	mode_expect(frame_held() + set->seg_size);
 
 	while (a.frame == FRAME_NONE && tries++ < PATIENCE) {
 		a.charged = a.charged || share_charge(set_share(set), set->seg_size);
@@ -322,6 +332,18 @@ uint32_t evict_take_frame(struct set *set, bool ahead)
 	if (a.charged && a.frame == FRAME_NONE)
 		set_share(set)->bytes -= set->seg_size;
 	return a.frame;
+}
+
+bool evict_shrink(struct set *set, size_t limit, unsigned frames)
+{
+	/* No frame is within a limit of 0: all are let go. */
+	struct asker a = { .set = set, .charged = true, .help = UINT_MAX, .frame = FRAME_NONE };
+
+	for (; frames > 0 && frame_held() > limit; frames--) {
+		if (!frame_shrink(0) && !find_room(&a))
+			return false;
+	}
+	return true;
 }
 
 void evict_return_frame(struct set *set, uint32_t frame)

@@ -15,6 +15,9 @@ size_t evict_limit(const struct set *set);
  */
 uint32_t evict_take_frame(struct set *set, bool ahead);
 void evict_return_frame(struct set *set, uint32_t frame);
+/* Lets go of up to so many frames while the process holds more than limit bytes; whoever uses the set is not in the
+ * way. false: there is none to let go just now. */
+bool evict_shrink(struct set *set, size_t limit, unsigned frames);
 
 /* A locked segment that is in no list gives up its frame. */
 uint32_t evict_let_go(struct set *set, struct seg *s);

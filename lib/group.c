@@ -6,18 +6,16 @@
  */
 #include "group.h"
 
+#include "config.h"
 #include "log.h"
 #include "plugin.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define NAME_MAX_LEN 31
-#define NAME_CHARS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_."
-
 struct named {
 	struct group group;
-	char name[NAME_MAX_LEN + 1];  /* "": of one mapping that named none */
+	char name[CONFIG_NAME_MAX + 1]; /* "": of one mapping that named none */
 	char *spec;                   /* the policy, as it was asked for */
 	struct named *next;
 };
@@ -32,11 +30,9 @@ static struct named *named_of(struct group *g)
 
 static int check_name(const char *name)
 {
-	size_t len = strlen(name);
-
-	if (len == 0 || len > NAME_MAX_LEN || strspn(name, NAME_CHARS) < len)
+	if (!config_is_name(name))
 		return fail(EINVAL, "\"%.64s\" cannot be the name of a group: it must be 1 to %d letters, digits, "
-			    "'-', '_' or '.'", name, NAME_MAX_LEN);
+			    "'-', '_' or '.'", name, CONFIG_NAME_MAX);
 	return 0;
 }
 

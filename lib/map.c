@@ -11,10 +11,13 @@
 #include "seg.h"
 #include "writeback.h"
 
+#include <limits.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 struct entry {
 	_Atomic uintptr_t base, end;
@@ -50,6 +53,24 @@ void map_free(struct map *map)
 	map->next_free = free_maps;
 	free_maps = map;
 	futex_unlock(&lock);
+}
+
+void map_name(struct map *map, const char *uri, int fd)
+{
+	char path[PATH_MAX], self[32];
+	ssize_t len;
+
+	if (fd >= 0) {
+		snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+		len = readlink(self, path, sizeof(path) - 1);
+		path[len > 0 ? len : 0] = '\0';
+		uri = path;
+	}
+	len = (ssize_t)strlen(uri);
+	if (len < TABLE_NAME_LEN)
+		memcpy(map->name, uri, (size_t)len + 1);
+	else
+		snprintf(map->name, sizeof(map->name), "...%s", uri + len - (TABLE_NAME_LEN - 4));
 }
 
 static void copy_entry(struct entry *to, const struct entry *from)

@@ -4,11 +4,13 @@
 #define MAP_H
 
 #include "set.h"
+#include "table.h"
 
 struct map {
 	struct set set;
 	bool read_file;                /* as the mapping was made */
 	int flush_interval;            /* seconds; negative: never */
+	char name[TABLE_NAME_LEN];     /* of the store, for people: its end, if it is long */
 	_Atomic uint32_t sync_lock;    /* one sync at a time completes targets */
 	struct map *next_free;
 };
@@ -17,6 +19,8 @@ struct map {
 struct map *map_alloc(void);
 void map_free(struct map *map);
 
+/* Its name is a URI, or what the descriptor was opened by. */
+void map_name(struct map *map, const char *uri, int fd);
 /* Makes a mapping known, and forgets it. Returns 0 or -errno. */
 int map_insert(struct map *map);
 void map_remove(struct map *map);

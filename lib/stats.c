@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Prints the counters; one table says which there are. */
+/*
+ * Adds up the counters: of mappings that are, and of those that were; prints them (one table says which there are), and
+ * puts them where others can read them. One leaf lock, around what has ended.
+ */
 #include "stats.h"
 
+#include "budget.h"
 #include "log.h"
+#include "map.h"
+#include "node.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+
+static struct umstat ended;   /* counters of mappings that are no more */
+static _Atomic uint32_t lock;
 
 #define FIELD(name) { #name, offsetof(struct umstat, name) }
 
@@ -50,4 +56,116 @@ void stats_print(const char *where, const struct umstat *st)
 		fprintf(f, "}\n");
 		fclose(f);
 	}
+}
+
+/* Adds what one mapping counts. */
+static void count(const struct map *map, struct umstat *st)
+{
+	const struct set *set = &map->set;
+	const struct set_stat *s = &set->stat;
+	struct cache_bytes b = cache_count(&set->member);
+
+	st->read_faults += s->read_faults;
+	st->write_faults += s->write_faults;
+	st->upgrade_faults += s->upgrade_faults;
+	st->spurious_faults += s->spurious_faults;
+	st->standby_hits += s->standby_hits;
+	st->ahead_hits += s->ahead_hits;
+	st->ahead_waste += s->ahead_waste;
+	st->ahead_loads += s->ahead_loads;
+	st->evictions += s->evictions;
+	st->read_bytes += s->io.read_bytes;
+	st->read_requests += s->io.read_requests;
+	st->write_bytes += s->io.write_bytes;
+	st->write_requests += s->io.write_requests;
+	st->flushes += s->io.flushes;
+	st->read_errors += s->io.read_errors;
+	st->write_errors += s->io.write_errors;
+	st->resident_bytes += b.resident;
+	st->standby_bytes += b.standby;
+	st->dirty_bytes += b.dirty;
+	st->pinned_bytes += set->pinned;
+}
+
+void stats_map(const struct map *map, struct umstat *st)
+{
+	size_t budget = map->set.member.group->budget;
+
+	count(map, st);
+	st->budget_bytes = budget ? budget : budget_bytes();
+}
+
+void stats_ending(const struct map *map)
+{
+	futex_lock(&lock);
+	count(map, &ended);
+	ended.resident_bytes = ended.standby_bytes = ended.dirty_bytes = ended.pinned_bytes = 0;
+	futex_unlock(&lock);
+}
+
+/* All that is not counted by mappings that are. */
+static void begin(struct umstat *st)
+{
+	size_t peak = frame_peak();
+
+	futex_lock(&lock);
+	*st = ended;
+	futex_unlock(&lock);
+	st->budget_bytes = budget_bytes();
+	st->held_bytes = frame_held();
+	st->over_budget_peak = peak > budget_peak() ? peak - budget_peak() : 0;
+}
+
+void stats_process(struct umstat *st)
+{
+	struct map *map;
+
+	begin(st);
+	for (size_t n = 0; (map = map_get_nth(n)); n++) {
+		count(map, st);
+		set_put(&map->set);
+		st->mappings++;
+	}
+}
+
+void stats_forget(void)
+{
+	lock = 0;
+	memset(&ended, 0, sizeof(ended));
+}
+
+static void describe(const struct map *map, struct table_map *row)
+{
+	const struct set *set = &map->set;
+
+	memset(row, 0, sizeof(*row));
+	row->base = (uintptr_t)set->view;
+	row->size = set->size;
+	row->seg_size = set->seg_size;
+	memcpy(row->name, map->name, sizeof(row->name));
+	stats_map(map, &row->st);
+}
+
+void stats_publish(void)
+{
+	struct table_page *page = node_page();
+	struct umstat st;
+	struct map *map;
+	uint32_t n = 0;
+
+	if (!page)
+		return;
+	atomic_store(&page->sequence, page->sequence | 1);
+	begin(&st);
+	for (; (map = map_get_nth(n)); n++) {
+		if (n < TABLE_MAPS)
+			describe(map, &page->map[n]);
+		count(map, &st);
+		set_put(&map->set);
+	}
+	st.mappings = n;
+	page->st = st;
+	page->count = n;
+	page->updated = sys_now();
+	atomic_store(&page->sequence, page->sequence + 1);
 }

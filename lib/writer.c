@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Once a second: writes what has been changed for longer than its mapping's flush interval and makes it
- * durable, cleans dirty standby segments that no job took, and sees to the handler. Errors stay with the
- * mapping. Holds nothing between mappings.
+ * durable, cleans dirty standby segments that no job took, sees to the handler, and publishes the counters. Whenever
+ * the budget has shrunk: lets go of what is beyond it. Errors stay with the mapping. Holds nothing between mappings.
  */
 #include "writer.h"
 
+#include "budget.h"
 #include "chain.h"
+#include "evict.h"
 #include "inplace.h"
 #include "log.h"
 #include "map.h"
+#include "mode.h"
+#include "stats.h"
 #include "writeback.h"
 
 #include <pthread.h>
@@ -18,6 +22,9 @@
 #define PERIOD_MS 1000
 /* Requests for one mapping in one round, so that all get their turn. */
 #define STRAGGLERS 64
+/* Frames of one mapping that go before the others on the node hear of it, and how long to wait when none can. */
+#define SLICE 16
+#define STUCK_MS 20
 
 static void keep_error(struct set *set, int err)
 {
@@ -49,21 +56,70 @@ static void flush_old(struct map *map)
 	keep_error(set, err);
 }
 
-static void *run(void *unused)
+static void make_round(void)
 {
-	_Atomic uint32_t never = 0;
 	struct map *map;
 
+	chain_keep();
+	for (size_t n = 0; (map = map_get_nth(n)); n++) {
+		for (int i = 0; i < STRAGGLERS && writeback_standby(&map->set); i++)
+			;
+		flush_old(map);
+		set_put(&map->set);
+	}
+	while (mode_yields() && frame_shrink(0))
+		;
+	stats_publish();
+}
+
+/* The most that a fault would be content with. */
+static size_t bound(void)
+{
+	size_t most = budget_bytes();
+	struct map *map;
+
+	for (size_t n = 0; (map = map_get_nth(n)); n++) {
+		most = max_size(most, evict_limit(&map->set));
+		set_put(&map->set);
+	}
+	return most;
+}
+
+/* Lets go of a part of what is beyond the budget; in how many ms to go on. */
+static int shrink(int idle)
+{
+	size_t held = frame_held(), most;
+	struct map *map;
+
+	if (held <= budget_bytes())
+		return idle;
+	most = bound();
+	while (frame_held() > most && frame_shrink(0))
+		;
+	for (size_t n = 0; (map = map_get_nth(n)); n++) {
+		evict_shrink(&map->set, most, SLICE);
+		set_put(&map->set);
+	}
+	if (frame_held() <= most)
+		return idle;
+	return frame_held() < held ? 0 : min_size(idle, STUCK_MS);
+}
+
+static void *run(void *unused)
+{
+	uint64_t next_round = 0, now;
+
 	(void)unused;
+	mode_attend();
 	for (;;) {
-		sys_wait(&never, 0, PERIOD_MS);
-		chain_keep();
-		for (size_t n = 0; (map = map_get_nth(n)); n++) {
-			for (int i = 0; i < STRAGGLERS && writeback_standby(&map->set); i++)
-				;
-			flush_old(map);
-			set_put(&map->set);
+		int wait = shrink(mode_adjust(frame_held()));
+
+		now = sys_now();
+		if (now >= next_round) {
+			make_round();
+			next_round = now + PERIOD_MS;
 		}
+		mode_wait(min_size(wait, next_round - now));
 	}
 	return NULL;
 }

@@ -397,13 +397,24 @@ static inline void set_env(const char *name, const char *value)
 	check(setenv(name, value, 1) == 0);
 }
 
-/* The budget of a process that has not mapped anything yet. */
+/* This process shares memory with no other. tests/run removes what those that are killed leave behind. */
+static inline void set_group(void)
+{
+	const char *prefix = getenv("UMMAP_TEST_GROUP");
+	char text[64];
+
+	snprintf(text, sizeof(text), "%s.%d", prefix ? prefix : "test", (int)getpid());
+	set_env("UMMAP_GROUP", text);
+}
+
+/* The budget of a process that has not mapped anything yet: all of it is its own. */
 static inline void set_budget(size_t bytes)
 {
 	char text[32];
 
 	snprintf(text, sizeof(text), "%zu", bytes);
 	set_env("UMMAP_MEM_LIMIT", text);
+	set_group();
 }
 
 /* ---- Mappings. ---- */

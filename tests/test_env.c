@@ -24,6 +24,7 @@ static void is_taken(void *arg)
 	m = map_file(temp_file(4 * SEG), 4 * SEG, 0, READ_WRITE, 0);
 	m[1] = 1;
 	check(umunmap(m, 1) == 0, "%s=%s", s->name, s->value);
+	exit(0);  /* and leaves nothing behind under the names of groups */
 }
 
 static void is_refused(void *arg)
@@ -63,6 +64,9 @@ Test(env, good_values_are_taken)
 {
 	take_all("UMMAP_MEM_LIMIT", VALUES("512M", "8G", "50%", "100%", "536870912"));
 	take_all("UMMAP_MEM_FACTOR", VALUES("0.5", "1", "0.8"));
+	take_all("UMMAP_MEMCONFIG", VALUES("static", "dynamic"));
+	take_all("UMMAP_GROUP", VALUES("a", "test_env.7-A", "abcdefghijklmnopqrstuvwxyz01234"));
+	take_all("UMMAP_SIGEVICT", VALUES("40", "64"));
 	take_all("UMMAP_BULK_SYNC", VALUES("true", "false"));
 	take_all("UMMAP_SEG_SIZE", VALUES("64K", "2M", "65536"));
 	take_all("UMMAP_DRIVER", VALUES("posix", "fault+posix:?fault.nth=1000000"));
@@ -77,6 +81,9 @@ Test(env, bad_values_are_refused)
 	refuse_all("UMMAP_MEM_LIMIT", VALUES("abc", "0", "-1", "512X", "512MM", "0%", "101%", "%", "1 G",
 					     "99999999999999999999G", "20000000T"));
 	refuse_all("UMMAP_MEM_FACTOR", VALUES("0", "1.5", "-1", "abc", "nan", "0.5x"));
+	refuse_all("UMMAP_MEMCONFIG", VALUES("", "Static", "dynamic "));
+	refuse_all("UMMAP_GROUP", VALUES("", "a b", "../a", "a/b", "abcdefghijklmnopqrstuvwxyz012345"));
+	refuse_all("UMMAP_SIGEVICT", VALUES("", "0", "10", "33", "65", "-40", "40x", "SIGUSR1"));
 	refuse_all("UMMAP_BULK_SYNC", VALUES("maybe", "truely"));
 	refuse_all("UMMAP_SEG_SIZE", VALUES("abc", "3000", "1000", "2K", "-64K", "64Kb"));
 	refuse_all("UMMAP_DRIVER", VALUES("nonsense", "fault+nonsense", "posix:?nonsense=1", "fault"));

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Resident memory of each process over time, on top of each other, one mode beside the other; variables: medians (the
+# rows of one repetition), picture.
+set terminal pngcairo size 1500,700 font ",11"
+set output picture
+set datafile separator ","
+stats medians every ::1 using 3 nooutput
+last = STATS_max / 1000
+stats medians every ::1 using 6 nooutput
+most = STATS_max
+set multiplot layout 1,3 title "Resident memory of the processes on a node"
+modes = "static dynamic free"
+set xrange [0:last]
+set yrange [0:1.1 * most]
+set xlabel "seconds"
+set ylabel "MiB"
+set grid front
+set key outside bottom center horizontal maxrows 3 samplen 1
+# What processes 1 to n hold together.
+upto(n, mode) = strcol(2) eq mode ? sum [i = 1:n] column(6 + i) : NaN
+seconds(mode) = strcol(2) eq mode ? column(3) / 1000 : NaN
+do for [mode in modes] {
+	set title mode eq "free" ? "without a limit" : mode . " mode"
+	plot for [p = 8:1:-1] medians every ::1 using (seconds(mode)):(upto(p, mode)) \
+		with filledcurves y1=0 lc p title sprintf("process %d", p), \
+		medians every ::1 using (seconds(mode)):(mode eq "free" ? NaN : column(5)) \
+		with lines lc rgb "black" dt 2 lw 2 title "limit"
+}
+unset multiplot

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The slot of this process in the node's table. A slot is taken by writing its owner into it at one stroke, and
+ * is free again as soon as anybody sees that its owner is dead: nothing that a process can die with keeps others
+ * waiting. What is read in the table is input: numbers are bounded, and nobody is signalled who was not seen alive.
+ * Where the name no longer leads to the table (the last one has left, or somebody has removed it), its processes
+ * join the next one. One lock, of this process only, while descriptors are open.
+ */
+#include "node.h"
+
+#include "log.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* How often one tries again whose table was removed while it joined. */
+#define TRIES 100
+
+static struct table *table;          /* NULL: not joined */
+static struct table_slot *mine;
+static uint64_t me;                  /* as the slot's owner */
+static struct stat file;             /* of the table */
+static char path[TABLE_PATH_LEN];
+static struct node_self self;
+static _Atomic uint32_t attending;   /* thread that is to be signalled */
+static _Atomic bool left;            /* for good: the process ends */
+static _Atomic uint32_t lock;
+
+static size_t plus(size_t a, size_t b)
+{
+	return a > SIZE_MAX - b ? SIZE_MAX : a + b;
+}
+
+/* ---- Coming and going ---- */
+
+/* The name may lead elsewhere by now, and what was cut short must not be touched. */
+static bool is_there(void)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && st.st_ino == file.st_ino && st.st_dev == file.st_dev &&
+	       st.st_size == file.st_size;
+}
+
+static void detach(void)
+{
+	munmap(table, sizeof(*table));
+	table = NULL;
+	mine = NULL;
+}
+
+static int attach(void)
+{
+	int fd = table_open(path), err = 0;
+
+	if (fd == -ENOENT)
+		fd = table_create(path);
+	if (fd < 0)
+		return fd == -EEXIST ? -EAGAIN : fd;
+	fstat(fd, &file);
+	table = mmap(NULL, sizeof(*table), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (table == MAP_FAILED) {
+		table = NULL;
+		err = fail(errno, "%s cannot be mapped: %s", path, strerror(errno));
+	} else {
+		madvise(table, sizeof(*table), MADV_DONTFORK);
+	}
+	close(fd);
+	return err;
+}
+
+/* Memory for the counters, now that somebody will write there. */
+static int make_page(const struct table_slot *slot)
+{
+	off_t at = (off_t)offsetof(struct table, page) + (slot - table->slot) * (off_t)sizeof(struct table_page);
+	int fd = table_open(path), err = 0;
+
+	if (fd < 0)
+		return fd == -ENOENT ? -EAGAIN : fd;
+	if (fallocate(fd, 0, at, sizeof(struct table_page)) < 0)
+		err = fail(errno, "there is no memory in %s: %s", path, strerror(errno));
+	close(fd);
+	return err;
+}
+
+/* What another one has left there, or this one leaves. */
+static void clear(void)
+{
+	mine->tid = 0;
+	mine->limit = 0;
+	mine->budget = 0;
+	mine->held = 0;
+	mine->lacks = 0;
+}
+
+static int claim(void)
+{
+	for (unsigned i = 0; i < TABLE_SLOTS && !mine; i++) {
+		struct table_slot *s = &table->slot[i];
+		uint64_t owner = 0;
+
+		if (atomic_compare_exchange_strong(&s->owner, &owner, me))
+			mine = s;
+	}
+	if (!mine)
+		return fail(EAGAIN, "%d processes use %s already; set UMMAP_GROUP", TABLE_SLOTS, path);
+	clear();
+	mine->tid = attending;
+	mine->signal = (uint32_t)self.signal;
+	mine->dynamic = self.dynamic;
+	mine->limit = self.limit;
+	return 0;
+}
+
+static void release(void)
+{
+	uint64_t owner = me;
+
+	clear();
+	atomic_compare_exchange_strong(&mine->owner, &owner, 0);
+}
+
+static void bury(void)
+{
+	for (unsigned i = 0; i < TABLE_SLOTS; i++) {
+		struct table_slot *s = &table->slot[i];
+		uint64_t owner = s->owner;
+
+		/* This process in another slot is the program that this one has replaced. */
+		if (owner && s != mine && (owner == me || !table_alive(owner, s->tid)))
+			atomic_compare_exchange_strong(&s->owner, &owner, 0);
+	}
+}
+
+static int enter(void)
+{
+	int err = attach();
+
+	if (err)
+		return err;
+	bury();
+	err = claim();
+	if (!err)
+		err = make_page(mine);
+	/* Only now is it sure that whoever goes last sees this one. */
+	if (!err && is_there())
+		return 0;
+	if (mine)
+		release();
+	detach();
+	return err ? err : -EAGAIN;
+}
+
+/* Under the lock. */
+static int join(void)
+{
+	int err = -EAGAIN;
+
+	me = table_owner(getpid());
+	for (int i = 0; i < TRIES && err == -EAGAIN; i++) {
+		fail_clear();
+		err = enter();
+		/* That the table is full has its sentence. */
+		if (err == -EAGAIN && *fail_message())
+			break;
+	}
+	return err;
+}
+
+int node_join(const char *group, const struct node_self *as)
+{
+	int err;
+
+	futex_lock(&lock);
+	self = *as;
+	table_path(group, path);
+	left = false;
+	err = join();
+	futex_unlock(&lock);
+	return err;
+}
+
+static bool is_empty(void)
+{
+	for (unsigned i = 0; i < TABLE_SLOTS; i++) {
+		if (table->slot[i].owner)
+			return false;
+	}
+	return true;
+}
+
+/* Under the lock. */
+static void leave(void)
+{
+	if (!table || !is_there())
+		return;
+	if (mine->owner == me)
+		release();
+	bury();
+	/* One who comes right now will notice, and make another. */
+	if (is_empty() && is_there())
+		unlink(path);
+}
+
+void node_leave(void)
+{
+	futex_lock(&lock);
+	left = true;
+	leave();
+	futex_unlock(&lock);
+}
+
+/* Under the lock. */
+static int keep(void)
+{
+	if (table && is_there() && mine->owner == me)
+		return 0;
+	if (table)
+		detach();
+	return join();
+}
+
+bool node_keep(void)
+{
+	static bool told;
+	int err;
+
+	futex_lock(&lock);
+	err = left ? -ESRCH : keep();
+	futex_unlock(&lock);
+	if (err && !left && !told)
+		log_line(err == -ENOTSUP ? LOG_INFO : LOG_ERROR, "node", "this process goes on without the others: %s",
+			 fail_message());
+	if (!err && told)
+		log_line(LOG_WARN, "node", "%s is in order again", path);
+	told = err;
+	return !err;
+}
+
+void node_attend(void)
+{
+	attending = (uint32_t)syscall(SYS_gettid);
+	if (table && is_there())
+		mine->tid = attending;
+}
+
+/* ---- What the processes tell each other ---- */
+
+void node_publish(size_t budget, size_t held, size_t lacks)
+{
+	mine->budget = budget;
+	mine->held = held;
+	mine->lacks = lacks;
+}
+
+void node_look(struct node_view *view)
+{
+	*view = (struct node_view){ .live = 1, .limit = self.limit };
+	for (unsigned i = 0; i < TABLE_SLOTS; i++) {
+		const struct table_slot *s = &table->slot[i];
+		size_t budget, held;
+
+		if (s == mine || !s->owner)
+			continue;
+		budget = s->budget;
+		held = s->held;
+		view->live++;
+		view->limit = max_size(view->limit, s->limit);
+		view->others = plus(view->others, max_size(budget, held));
+		view->pending = plus(view->pending, held > budget ? held - budget : 0);
+		view->waiting |= s->lacks > 0;
+	}
+}
+
+void node_bury(void)
+{
+	futex_lock(&lock);
+	bury();
+	futex_unlock(&lock);
+}
+
+/* The signal goes to a thread of the library's: what the program does is not interrupted, and a program that has
+ * taken its place is not hit. */
+static void ask(const struct table_slot *s)
+{
+	uint64_t owner = s->owner;
+	uint32_t tid = s->tid;
+	int sig = (int)s->signal;
+
+	if (tid && sig >= SIGRTMIN && sig <= SIGRTMAX && table_alive(owner, tid))
+		syscall(SYS_tgkill, table_pid(owner), (pid_t)tid, sig);
+}
+
+void node_ask(unsigned live)
+{
+	futex_lock(&lock);
+	for (unsigned i = 0; i < TABLE_SLOTS; i++) {
+		const struct table_slot *s = &table->slot[i];
+
+		if (s != mine && s->owner && s->budget > s->limit / live)
+			ask(s);
+	}
+	futex_unlock(&lock);
+}
+
+struct table_page *node_page(void)
+{
+	return table && !left ? &table->page[mine - table->slot] : NULL;
+}
+
+/* ---- fork ---- */
+
+void node_fork_prepare(void)
+{
+	futex_lock(&lock);
+}
+
+void node_fork_parent(void)
+{
+	futex_unlock(&lock);
+}
+
+void node_forget(void)
+{
+	table = NULL;
+	mine = NULL;
+	attending = 0;
+	lock = 0;
+}

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * prog_node - the table behind the memory modes: processes that are killed, that fork, exec and change their user, and
+ * a table that is damaged, cut short, removed, of another version or somebody else's, before and while it is used.
+ *
+ *	prog_node [SEED]
+ */
+#include "node.h"
+
+#define NOBODY 65534
+#define HEAD 64        /* bytes of the table that say what it is */
+#define SLOTS_END (HEAD + 64 * 1024)
+
+static uint64_t seed = 1;
+
+static bool try_map(int fd, uint8_t **m)
+{
+	void *addr;
+
+	if (ummap(NODE_SIZE, NODE_SEG, READ_WRITE, fd, 0, -1, 1, 0, &addr) != 0)
+		return false;
+	*m = addr;
+	return true;
+}
+
+static uint8_t *map_some(void)
+{
+	return map_file(temp_file(NODE_SIZE), NODE_SIZE, NODE_SEG, READ_WRITE, 0);
+}
+
+/* ---- Who comes and goes ---- */
+
+static void map_and_wait(void *by_fork)
+{
+	map_some()[0] = 1;
+	if (by_fork && fork() < 0)
+		exit(1);
+	for (;;)
+		pause();
+}
+
+/* Killed at any moment, also while they come; the last ones are not even waited for. */
+static void killed_in_droves(void *unused)
+{
+	struct node_child *a;
+	uint64_t random = seed;
+	pid_t pids[40];
+
+	(void)unused;
+	node_begin();
+	a = node_start(false);
+	node_until(a->budget == NODE_LIMIT);
+	for (int turn = 0; turn < 5; turn++) {
+		for (int i = 0; i < 40; i++)
+			pids[i] = start_child(map_and_wait, NULL);
+		pause_ms(next_random(&random) % 40);
+		for (int i = 0; i < 40; i++)
+			check(kill(pids[i], SIGKILL) == 0);
+		for (int i = 0; i < 40 && turn < 4; i++)
+			check_killed(wait_child(pids[i]), SIGKILL);
+	}
+	/* Forty zombies are nobody. */
+	node_until(a->budget == NODE_LIMIT);
+	node_end(a);
+	for (int i = 0; i < 40; i++)
+		check_killed(wait_child(pids[i]), SIGKILL);
+}
+
+static void all_at_once(void *unused)
+{
+	char path[128];
+
+	(void)unused;
+	node_begin();
+	for (int i = 0; i < 24; i++)
+		node_start(i % 2);
+	for (unsigned i = 0; i < node_count; i++)
+		node_until(i % 2 || node_children[i].budget == NODE_LIMIT / 24);
+	for (unsigned i = 0; i < node_count; i++)
+		node_children[i].order = NODE_END;
+	for (unsigned i = 0; i < node_count; i++)
+		check_exits(wait_child(node_children[i].pid), 0);
+	check(!node_table(path), "%s is left", path);
+}
+
+/* A child counts from its own first mapping on. */
+static void forked(void *unused)
+{
+	struct node_child *child;
+	uint8_t *m;
+
+	(void)unused;
+	node_begin();
+	m = map_some();
+	m[0] = 1;
+	check(stat_of(NULL).budget_bytes == NODE_LIMIT);
+	child = node_start(false);
+	node_until(child->budget == NODE_LIMIT / 2 && stat_of(NULL).budget_bytes == NODE_LIMIT / 2);
+	node_use(child, NODE_SIZE);
+	node_await_round(child);
+	check(child->held <= NODE_LIMIT / 2 + NODE_SLACK);
+	node_end(child);
+	node_until(stat_of(NULL).budget_bytes == NODE_LIMIT);
+	/* One that maps nothing does not count, and takes nothing with it when it ends. */
+	check_exits(system("true"), 0);
+	check(m[0] == 1 && umunmap(m, 0) == 0);
+}
+
+static void become_sleep(void *child)
+{
+	struct node_child *c = child;
+	uint8_t *m = map_some();
+
+	c->use = NODE_SIZE;
+	c->order = NODE_USE;
+	node_go_round(c, m, true);
+	node_report(c);
+	execlp("sleep", "sleep", "1000", (char *)NULL);
+}
+
+/* Another program stands where it was: it has no share, and is not asked for it by a signal that would kill it. */
+static void replaced(void *unused)
+{
+	struct node_child *a, *b;
+
+	(void)unused;
+	node_begin();
+	a = node_start_with(become_sleep, false);
+	node_until(a->held >= NODE_LIMIT - NODE_SLACK);
+	b = node_start(false);
+	node_use(b, NODE_SIZE);
+	node_until(b->budget == NODE_LIMIT);
+	node_await_round(b);
+	check(waitpid(a->pid, NULL, WNOHANG) == 0, "it was killed");
+	node_kill(a);
+	node_end(b);
+}
+
+/* ---- Tables that are not to be trusted, found at the beginning ---- */
+
+static void end_table(void *unused)
+{
+	(void)unused;
+	check(umunmap(map_some(), 0) == 0);
+	_exit(0);  /* without leaving: the table stays */
+}
+
+/* An empty table of the right kind, which nobody uses. */
+static int make_table(char path[static 128])
+{
+	int fd;
+
+	check_exits(run_child(end_table, NULL), 0);
+	check(node_table(path));
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	check(fd >= 0);
+	return fd;
+}
+
+struct refusal {
+	int error;
+	const char *says, *path;
+};
+
+static void be_refused(void *arg)
+{
+	const struct refusal *r = arg;
+	int fd = temp_file(NODE_SIZE), fds = count_fds();
+	void *addr;
+
+	check_fails(ummap(NODE_SIZE, NODE_SEG, READ_WRITE, fd, 0, -1, 1, 0, &addr), r->error);
+	check(strstr(umerrormsg(), r->says) && strstr(umerrormsg(), r->path), "%s", umerrormsg());
+	check(strstr(umerrormsg(), "UMMAP_GROUP"), "it says what to do: %s", umerrormsg());
+	check(count_fds() == fds);
+}
+
+static void refused(const char *path, int error, const char *says)
+{
+	struct refusal r = { error, says, path };
+
+	check_exits(run_child(be_refused, &r), 0);
+}
+
+static void bad_heads(void *unused)
+{
+	uint8_t head[HEAD], bad;
+	char path[128];
+	int fd;
+
+	(void)unused;
+	node_begin();
+	fd = make_table(path);
+	check(pread(fd, head, HEAD, 0) == HEAD);
+	for (int i = 0; i < HEAD; i++) {
+		bad = head[i] ^ 0x41;
+		check(pwrite(fd, &bad, 1, i) == 1);
+		refused(path, EINVAL, i < 8 ? "damaged" : "version");
+		check(pwrite(fd, &head[i], 1, i) == 1);
+	}
+	end_table(NULL);
+}
+
+static void bad_files(void *unused)
+{
+	char path[128];
+	off_t size;
+	int fd;
+
+	(void)unused;
+	node_begin();
+	fd = make_table(path);
+	size = (off_t)file_size(fd);
+	for (off_t wrong = 0; wrong <= 2 * size; wrong = wrong ? wrong * 4 : 1) {
+		check(wrong == size || ftruncate(fd, wrong) == 0);
+		if (wrong != size)
+			refused(path, EINVAL, "bytes");
+	}
+	check(ftruncate(fd, size) == 0);
+	for (int rights = 0; rights < 01000; rights += 0111) {
+		check(fchmod(fd, rights) == 0);
+		if (geteuid() == 0 || (rights & 0600) == 0600)
+			refused(path, EACCES, "rights");
+	}
+	check(fchmod(fd, 0600) == 0);
+	if (geteuid() == 0) {
+		check(fchown(fd, NOBODY, 0) == 0);
+		refused(path, EACCES, "belongs");
+	}
+	check(unlink(path) == 0);
+	check(symlink("/dev/null", path) == 0);
+	refused(path, EACCES, "opened");
+	check(unlink(path) == 0 && mkdir(path, 0600) == 0);
+	refused(path, EISDIR, "opened");
+	check(rmdir(path) == 0 && mkfifo(path, 0600) == 0);
+	refused(path, EINVAL, "regular");
+	check(unlink(path) == 0);
+	end_table(NULL);
+}
+
+/* ---- Tables that change under their users ---- */
+
+static void scribble(int fd, off_t from, off_t to, uint64_t *random)
+{
+	for (int i = 0; i < 64; i++) {
+		uint64_t value = next_random(random);
+		size_t len = value % 3 ? 8 : 1;
+
+		value = value % 5 ? value >> value % 64 : ~0ull;
+		check(pwrite(fd, &value, len, from + next_random(random) % (to - from - 8)) == (ssize_t)len);
+	}
+}
+
+static void start_amid_rubbish(void *arg)
+{
+	uint8_t *m;
+
+	set_env("UMMAP_MEMCONFIG", arg ? "dynamic" : "static");
+	if (!try_map(temp_file(NODE_SIZE), &m))
+		check(errno == EAGAIN, "only a table that is full");
+	else
+		for (size_t at = 0; at < NODE_SIZE; at += NODE_SEG)
+			m[at] = 1;
+}
+
+/* Slots full of rubbish; a process must start and work all the same. */
+static void rubbish_in_slots(void *unused)
+{
+	uint64_t random = seed;
+	char path[128];
+	int fd;
+
+	(void)unused;
+	node_begin();
+	fd = make_table(path);
+	for (int i = 0; i < 20; i++) {
+		for (int k = 0; k < (i < 10 ? 1 : 100); k++)
+			scribble(fd, HEAD, SLOTS_END, &random);
+		check_exits(run_child(start_amid_rubbish, i % 2 ? "" : NULL), 0);
+	}
+	check(unlink(path) == 0);
+}
+
+/* Two processes at work, while somebody writes rubbish into the table; afterwards they are in order again. */
+static void rubbish_in_use(void *whole)
+{
+	struct node_child *c[2];
+	uint64_t random = seed + 17;
+	char path[128];
+	int fd;
+
+	node_begin();
+	if (whole)
+		set_env("UMMAP_LOG", "error");
+	for (int i = 0; i < 2; i++) {
+		c[i] = node_start(i);
+		node_use(c[i], NODE_LIMIT);
+		node_await_round(c[i]);
+	}
+	check(node_table(path));
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	check(fd >= 0);
+	for (int i = 0; i < 400; i++) {
+		/* The first slots are those in use. */
+		scribble(fd, HEAD, i % 2 ? SLOTS_END : HEAD + 4 * 64, &random);
+		scribble(fd, SLOTS_END, SLOTS_END + 40000, &random);
+		pause_ms(2);
+		for (int k = 0; k < 2; k++)
+			check(c[k]->budget <= NODE_LIMIT, "%" PRIu64, c[k]->budget);
+	}
+	check(unlink(path) == 0);
+	node_until(c[0]->budget == NODE_LIMIT / 2);
+	for (int i = 0; i < 2; i++) {
+		node_check(c[i]);
+		node_end(c[i]);
+	}
+}
+
+static void removed_in_use(void *cut)
+{
+	struct node_child *a, *b, *c;
+	char path[128];
+
+	node_begin();
+	a = node_start(false);
+	b = node_start(false);
+	node_until(a->budget == NODE_LIMIT / 2 && b->budget == NODE_LIMIT / 2);
+	node_use(a, NODE_SIZE);
+	check(node_table(path));
+	if (cut) {
+		check(truncate(path, 0) == 0);
+		pause_ms(1500);
+		check(a->rounds + 1 > 0 && waitpid(a->pid, NULL, WNOHANG) == 0, "it lives");
+	}
+	check(unlink(path) == 0);
+	/* They meet again, and a third one comes. */
+	node_until(node_table(path));
+	c = node_start(false);
+	node_until(a->budget == NODE_LIMIT / 3 && b->budget == NODE_LIMIT / 3 && c->budget == NODE_LIMIT / 3);
+	node_end(c);
+	node_kill(b);
+	node_until(a->budget == NODE_LIMIT);
+	node_check(a);
+	node_end(a);
+	check(!node_table(path), "%s is left", path);
+}
+
+/* ---- Users ---- */
+
+static void be_nobody(void *child)
+{
+	check(setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
+	node_body(child);
+}
+
+/* The group has the same name, and they know nothing of each other. */
+static void two_users(void *unused)
+{
+	struct node_child *a, *b;
+	char path[128];
+
+	(void)unused;
+	node_begin();
+	a = node_start(false);
+	b = node_start_with(be_nobody, true);
+	node_use(a, NODE_SIZE);
+	node_use(b, NODE_SIZE);
+	node_until(a->held >= NODE_LIMIT - NODE_SLACK && b->held >= NODE_LIMIT - NODE_SLACK);
+	check(a->budget == NODE_LIMIT && b->budget == NODE_LIMIT);
+	check(node_table(path));
+	node_check(b);
+	node_end(b);
+	node_end(a);
+}
+
+/* What another user has put where one's own table should be. */
+static void squat(void *path)
+{
+	int fd;
+
+	check(setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
+	fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0666);
+	check(fd >= 0 && fchmod(fd, 0666) == 0);
+}
+
+static void squatted(void *unused)
+{
+	char path[128];
+
+	(void)unused;
+	node_begin();
+	close(make_table(path));
+	check(unlink(path) == 0);
+	check_exits(run_child(squat, path), 0);
+	refused(path, EACCES, "");
+	check(unlink(path) == 0);
+}
+
+static void in_child(void (*test)(void *), void *arg, const char *name)
+{
+	double start = now();
+
+	check_exits(run_child(test, arg), 0);
+	printf("%s: %.1f s\n", name, now() - start);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1)
+		seed = strtoull(argv[1], NULL, 10);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	in_child(killed_in_droves, NULL, "killed in droves");
+	in_child(all_at_once, NULL, "all at once");
+	in_child(forked, NULL, "forked");
+	in_child(replaced, NULL, "replaced");
+	in_child(bad_heads, NULL, "bad heads");
+	in_child(bad_files, NULL, "bad files");
+	in_child(rubbish_in_slots, NULL, "rubbish in slots");
+	in_child(rubbish_in_use, NULL, "rubbish in use");
+	in_child(removed_in_use, NULL, "removed in use");
+	in_child(removed_in_use, "", "cut short in use");
+	if (geteuid() == 0) {
+		in_child(two_users, NULL, "two users");
+		in_child(squatted, NULL, "squatted");
+	}
+	return 0;
+}

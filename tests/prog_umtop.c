@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * prog_umtop - umtop against what the processes say of themselves: text and JSON, order and choice, rates, long and odd
+ * names, tables that are missing or damaged, rubbish in pages, and the screen, on a terminal of script(1).
+ *
+ *	prog_umtop [SEED]
+ */
+#include "node.h"
+
+#define ROOM (1 << 20)
+
+static char text[ROOM];
+static char program[4096];
+
+/* What umtop says, with its exit status. */
+static int run(const char *options)
+{
+	char command[8192];
+	size_t len;
+	FILE *f;
+	int status;
+
+	snprintf(command, sizeof(command), "%s %s 2>&1", program, options);
+	f = popen(command, "re");
+	check(f);
+	len = fread(text, 1, ROOM - 1, f);
+	text[len] = '\0';
+	status = pclose(f);
+	check(WIFEXITED(status), "%s: status %#x", command, status);
+	return WEXITSTATUS(status);
+}
+
+/* ---- JSON: a value's end, or NULL if it is none. ---- */
+
+static const char *skip(const char *p)
+{
+	return p + strspn(p, " \n");
+}
+
+static const char *json_string(const char *p)
+{
+	if (*p++ != '"')
+		return NULL;
+	for (; *p != '"'; p++) {
+		if ((unsigned char)*p < ' ' || (unsigned char)*p > '~' || (*p == '\\' && !strchr("\"\\", *++p)))
+			return NULL;
+	}
+	return p + 1;
+}
+
+static const char *json_value(const char *p);
+
+static const char *json_list(const char *p, char end)
+{
+	for (p = skip(p + 1); p && *p != end;) {
+		if (end == '}') {
+			p = json_string(p);
+			if (!p || *(p = skip(p)) != ':')
+				return NULL;
+			p++;
+		}
+		p = json_value(skip(p));
+		if (p && *(p = skip(p)) == ',' && *(p = skip(p + 1)) == end)
+			return NULL;
+	}
+	return p ? p + 1 : NULL;
+}
+
+static const char *json_value(const char *p)
+{
+	char *end;
+
+	if (*p == '{' || *p == '[')
+		return json_list(p, *p == '{' ? '}' : ']');
+	if (*p == '"')
+		return json_string(p);
+	if (strncmp(p, "null", 4) == 0)
+		return p + 4;
+	if (*p != '-' && (*p < '0' || *p > '9'))
+		return NULL;
+	strtod(p, &end);
+	return end;
+}
+
+static void check_json(void)
+{
+	const char *p = text;
+
+	do {
+		p = *p == '{' ? json_value(p) : NULL;
+		check(p, "no JSON: %s", text);
+	} while (*(p = skip(p)));
+}
+
+/* The part of the text that is about a process. */
+static const char *process(const struct node_child *c)
+{
+	char pid[32];
+	const char *p;
+
+	snprintf(pid, sizeof(pid), "\"pid\": %d,", (int)c->pid);
+	p = strstr(text, pid);
+	check(p, "no %s in %s", pid, text);
+	while (strncmp(p, "{\"name\"", 7) != 0)
+		p--;
+	return p;
+}
+
+static double number(const char *p, const char *key)
+{
+	char quoted[64];
+
+	snprintf(quoted, sizeof(quoted), "\"%s\": ", key);
+	p = strstr(p, quoted);
+	check(p, "no %s", quoted);
+	p += strlen(quoted);
+	return strncmp(p, "null", 4) == 0 ? -1 : strtod(p, NULL);
+}
+
+static unsigned count(const char *what)
+{
+	unsigned n = 0;
+
+	for (const char *p = text; (p = strstr(p, what)); p++)
+		n++;
+	return n;
+}
+
+static void look_until(const struct node_child *c, const char *key, double least, double most)
+{
+	double end = now() + NODE_SECONDS, got;
+
+	do {
+		check(run("--once --json") == 0, "%s", text);
+		got = number(process(c), key);
+	} while ((got < least || got > most) && now() < end);
+	check(got >= least && got <= most, "%s: %g, not %g to %g", key, got, least, most);
+}
+
+/* ---- Processes at work ---- */
+
+static void says_what_they_are(struct node_child *a, struct node_child *b)
+{
+	const char *p;
+
+	look_until(a, "held", NODE_LIMIT / 4, NODE_LIMIT / 4 + NODE_SLACK);
+	look_until(a, "resident", NODE_LIMIT / 4, NODE_LIMIT / 4);
+	look_until(a, "dirty", NODE_LIMIT / 4, NODE_LIMIT / 4);
+	check_json();
+	check(count("\"pid\"") == 2);
+	p = process(a);
+	check(strncmp(p, "{\"name\": \"prog_umtop\"", 21) == 0 && strstr(p, "\"mode\": \"static\""));
+	check(number(p, "limit") == NODE_LIMIT && number(p, "share") == NODE_LIMIT / 2);
+	check(number(p, "budget") == NODE_LIMIT / 2 && number(p, "mappings") == 1 && number(p, "over") == 0);
+	p = strstr(p, "\"maps\"");
+	check(p && number(p, "size") == NODE_SIZE && number(p, "seg_size") == NODE_SEG);
+	check(number(p, "resident") == NODE_LIMIT / 4 && strstr(p, "ummap-test-"));
+	p = process(b);
+	check(strstr(p, "\"mode\": \"dynamic\""));
+	check(number(p, "held") == (double)b->held || b->order != NODE_REST);
+	/* At rest, nothing moves. */
+	look_until(a, "faults_per_s", 0, 0);
+	look_until(a, "read_mib_per_s", 0, 0);
+}
+
+static void says_what_they_do(struct node_child *a)
+{
+	node_use(a, NODE_SIZE);
+	node_await_round(a);
+	look_until(a, "faults_per_s", 1, 1e9);
+	look_until(a, "read_mib_per_s", 0.1, 1e6);
+	look_until(a, "write_mib_per_s", 0.1, 1e6);
+	check(number(process(a), "ahead_hits") <= 1 && number(process(a), "standby_hits") <= 1);
+	a->order = NODE_REST;
+}
+
+/* Where a child's line begins in a text for people; NULL: it has none. */
+static const char *line(const struct node_child *c)
+{
+	char pid[32];
+
+	snprintf(pid, sizeof(pid), "%7d ", (int)c->pid);
+	return strstr(text, pid);
+}
+
+static void in_order(struct node_child *a, struct node_child *b)
+{
+	char options[64];
+
+	check(run("--once --sort pid") == 0 && line(a) && line(a) < line(b), "%s", text);
+	check(run("--once --sort pid --reverse") == 0 && line(b) && line(a) > line(b), "%s", text);
+	check(run("-1 -s held") == 0 && line(a) && line(a) < line(b), "%s", text);
+	check(count("\n") == 4 && count("MODE") == 1 && count(" in 256K") == 0, "%s", text);
+	check(run("-1m") == 0 && count("\n") == 6 && count(" in 256K") == 2, "%s", text);
+	snprintf(options, sizeof(options), "-1 --filter %d", (int)b->pid);
+	check(run(options) == 0 && !line(a) && line(b), "%s", text);
+	check(run("-1 --filter no-such-thing") == 0 && !line(a) && !line(b));
+	check(run("--json --count 2 --delay 0.1 --filter umtop") == 0);
+	check_json();
+	check(count("\"pid\"") == 4 && count("\"table\"") == 2);
+	/* As into a pipe: without end, until nobody reads any more. */
+	check(run("--delay 0.1 | head -n 12") == 0 && count("MODE") >= 2, "%s", text);
+}
+
+static void at_work(void)
+{
+	struct node_child *a, *b;
+
+	node_begin();
+	set_env("UMMAP_READAHEAD", "0");
+	b = node_start(true);
+	a = node_start(false);
+	node_use(a, NODE_LIMIT / 4);
+	node_await_round(a);
+	a->order = NODE_REST;
+	node_use(b, NODE_SEG);
+	node_await_round(b);
+	b->order = NODE_REST;
+	says_what_they_are(a, b);
+	says_what_they_do(a);
+	if (a->pid > b->pid)
+		in_order(a, b);
+	node_kill(b);
+	node_until(run("-1") == 0 && line(a) && !line(b));
+	node_end(a);
+	check(run("-1") == 0 && strstr(text, "0 processes"), "%s", text);
+}
+
+/* ---- Names ---- */
+
+static void map_odd_names(void *child)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char path[320], uri[512];
+	void *addr;
+
+	prctl(PR_SET_NAME, "q\"\\\n\033[2J");
+	close(temp_named("with \"quotes\" and \\ and \001 and \303\244", MIB, path));
+	snprintf(uri, sizeof(uri), "posix:%s", path);
+	for (int i = 0; i < 40; i++)
+		check(ummap_open(uri, MIB, 0, PROT_READ, &attr, &addr) == 0);
+	node_work(child);
+}
+
+static void odd_names(void)
+{
+	struct node_child *c;
+
+	node_begin();
+	c = node_start_with(map_odd_names, false);
+	look_until(c, "mappings", 41, 41);
+	check_json();
+	check(strstr(text, "q\\\"\\\\?"), "%s", text);
+	check(count("quotes\\\" and \\\\ and ? and ??") >= 26, "%s", text);
+	check(run("-1m") == 0 && strstr(text, "14 more mappings") && !strchr(text, '\033'), "%s", text);
+	node_end(c);
+}
+
+/* ---- What is not to be trusted ---- */
+
+static void damaged(uint64_t seed)
+{
+	struct node_child *a;
+	uint64_t random = seed;
+	char path[128];
+	int fd;
+
+	node_begin();
+	a = node_start(true);
+	node_use(a, NODE_SEG);
+	node_await_round(a);
+	check(node_table(path));
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	check(fd >= 0);
+	for (int i = 0; i < 12; i++) {
+		/* Into slots and pages, not into the head. */
+		for (int k = 0; k < 300; k++) {
+			uint64_t value = next_random(&random) >> next_random(&random) % 64;
+			uint64_t at = 64 + next_random(&random) % (i % 2 ? 512 : 90000);
+
+			check(pwrite(fd, &value, 8, at) == 8);
+		}
+		check(run(i % 3 ? "-1jm -d 0.1" : "-1m") == 0, "%s", text);
+		if (i % 3)
+			check_json();
+	}
+	check(pwrite(fd, "x", 1, 0) == 1);
+	check(run("--once") == 1 && strstr(text, "damaged") && strstr(text, path), "%s", text);
+	check(ftruncate(fd, 100) == 0);
+	check(run("--once --json") == 1 && strstr(text, "bytes"), "%s", text);
+	check(unlink(path) == 0);
+	node_kill(a);
+	close(fd);
+}
+
+static void wrong_use(void)
+{
+	check(run("--sort nothing") == 2 && strstr(text, "--sort"));
+	check(run("--delay 0") == 2 && strstr(text, "--delay"));
+	check(run("--count x") == 2 && strstr(text, "--count"));
+	check(run("--group a/b") == 2 && strstr(text, "--group"));
+	check(run("anything") == 2 && run("--nonsense") == 2);
+	check(run("--help") == 0 && strstr(text, "--once"));
+	check(run("--once --group there.is.none") == 0 && strstr(text, "0 processes"), "%s", text);
+}
+
+/* ---- The screen ---- */
+
+/* Each key at least once; what is drawn goes to a terminal that keeps it. */
+static void screen(void)
+{
+	struct node_child *a;
+	char command[8192];
+	size_t len;
+	FILE *f;
+
+	node_begin();
+	a = node_start(false);
+	node_until(a->budget == NODE_LIMIT);
+	snprintf(command, sizeof(command), "(for key in h h m r '<' '>' + - z /umtop '\n' /xyz '\n'; do sleep 0.1; "
+		 "printf '%%s' \"$key\"; done; sleep 0.3; printf q) | TERM=xterm script -qec %s /dev/null", program);
+	f = popen(command, "re");
+	check(f);
+	len = fread(text, 1, ROOM - 1, f);
+	for (size_t i = 0; i < len; i++)
+		text[i] = text[i] ? text[i] : ' ';
+	text[len] = '\0';
+	check(pclose(f) == 0, "%s", text);
+	check(strstr(text, "prog_umtop") && strstr(text, "1 process") && strstr(text, "sort by the column"), "%s", text);
+	check(strstr(text, "smallest first") && strstr(text, "only: _"));
+	node_end(a);
+}
+
+int main(int argc, char **argv)
+{
+	ssize_t len = readlink("/proc/self/exe", program, sizeof(program) - 64);
+
+	check(len > 0);
+	program[len] = '\0';
+	*strrchr(program, '/') = '\0';
+	strcpy(strrchr(program, '/'), "/umtop");
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	at_work();
+	odd_names();
+	damaged(argc > 1 ? strtoull(argv[1], NULL, 10) : 1);
+	wrong_use();
+	run("--once");
+	screen();
+	return 0;
+}

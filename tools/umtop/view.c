@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Reads the table by read(2), never in place: processes go on writing it, and somebody may cut it short. What it says is
+ * copied first and checked then: names are made printable, numbers are only ever shown.
+ */
+#include "view.h"
+
+#include "log.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* How often to read what is being written just now. */
+#define TRIES 100
+#define MIB 1048576.0
+
+const struct column_info columns[COLUMNS] = {
+	[PID] = { "PID", "pid", NUMBER },
+	[SHARE] = { "SHARE", "share", BYTES },
+	[BUDGET] = { "BUDGET", "budget", BYTES },
+	[HELD] = { "HELD", "held", BYTES },
+	[OVER] = { "OVER", "over", BYTES },
+	[RESIDENT] = { "RES", "resident", BYTES },
+	[STANDBY] = { "STBY", "standby", BYTES },
+	[DIRTY] = { "DIRTY", "dirty", BYTES },
+	[FAULTS] = { "FAULT/S", "faults_per_s", PER_SECOND },
+	[READS] = { "RD M/S", "read_mib_per_s", MIB_PER_SECOND },
+	[WRITES] = { "WR M/S", "write_mib_per_s", MIB_PER_SECOND },
+	[STANDBY_HITS] = { "STBY%", "standby_hits", PART },
+	[AHEAD_HITS] = { "AHEAD%", "ahead_hits", PART },
+};
+
+enum column column_of(const char *key)
+{
+	enum column c = PID;
+
+	while (c < COLUMNS && strcmp(columns[c].key, key) != 0)
+		c++;
+	return c;
+}
+
+/* ---- Reading ---- */
+
+static bool read_at(int fd, void *buf, size_t len, uint64_t at)
+{
+	return pread(fd, buf, len, (off_t)at) == (ssize_t)len;
+}
+
+/* A page as it stood at one moment, if it stands still for so long. */
+static bool read_page(int fd, unsigned slot, struct table_page *page)
+{
+	uint64_t at = offsetof(struct table, page) + slot * sizeof(*page);
+	uint32_t after;
+
+	for (int i = 0; i < TRIES; i++) {
+		if (!read_at(fd, page, sizeof(*page), at) || !read_at(fd, &after, sizeof(after), at))
+			return false;
+		if (page->sequence == after && !(after & 1))
+			return true;
+		sched_yield();
+	}
+	return false;
+}
+
+static void copy_name(char to[TABLE_NAME_LEN], const char *from)
+{
+	size_t i = 0;
+
+	for (; i < TABLE_NAME_LEN - 1 && from[i]; i++)
+		to[i] = isprint((unsigned char)from[i]) ? from[i] : '?';
+	to[i] = '\0';
+}
+
+static void read_name(pid_t pid, char name[TABLE_NAME_LEN])
+{
+	char path[32], text[TABLE_NAME_LEN];
+	size_t len = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+	f = fopen(path, "re");
+	if (f) {
+		len = fread(text, 1, sizeof(text) - 1, f);
+		fclose(f);
+	}
+	/* A line, whose name may itself have more of them. */
+	text[len > 0 ? len - 1 : 0] = '\0';
+	copy_name(name, text);
+}
+
+/* ---- Numbers ---- */
+
+static double change(uint64_t now, uint64_t before)
+{
+	return now > before ? (double)(now - before) : 0;
+}
+
+static double part(double hits, double of)
+{
+	return of > 0 ? fmin(hits / of, 1) : NAN;
+}
+
+/* seconds 0: nothing is known of what was before. */
+static void fill_row(struct row *row, const struct umstat *st, const struct umstat *before, double seconds)
+{
+	double *v = row->value, misses, faults;
+
+	for (enum column c = PID; c < COLUMNS; c++)
+		v[c] = NAN;
+	v[BUDGET] = (double)st->budget_bytes;
+	v[RESIDENT] = (double)st->resident_bytes;
+	v[STANDBY] = (double)st->standby_bytes;
+	v[DIRTY] = (double)st->dirty_bytes;
+	if (!(seconds > 0))
+		return;
+	misses = change(st->read_faults, before->read_faults) + change(st->write_faults, before->write_faults);
+	faults = misses + change(st->upgrade_faults, before->upgrade_faults);
+	v[FAULTS] = faults / seconds;
+	v[READS] = change(st->read_bytes, before->read_bytes) / MIB / seconds;
+	v[WRITES] = change(st->write_bytes, before->write_bytes) / MIB / seconds;
+	v[STANDBY_HITS] = part(change(st->standby_hits, before->standby_hits), misses);
+	v[AHEAD_HITS] = part(change(st->ahead_hits, before->ahead_hits), misses);
+}
+
+static const struct table_map *find_map(const struct table_page *page, uint64_t base)
+{
+	for (unsigned i = 0; i < page->count && i < TABLE_MAPS; i++) {
+		if (page->map[i].base == base)
+			return &page->map[i];
+	}
+	return NULL;
+}
+
+static void fill_maps(struct process *p, double seconds)
+{
+	p->mappings = p->page.count;
+	p->shown = p->mappings < TABLE_MAPS ? p->mappings : TABLE_MAPS;
+	for (unsigned i = 0; i < p->shown; i++) {
+		const struct table_map *map = &p->page.map[i], *before = find_map(&p->before, map->base);
+
+		fill_row(&p->map[i], &map->st, before ? &before->st : NULL, before ? seconds : 0);
+		copy_name(p->map[i].name, map->name);
+		p->map[i].base = map->base;
+		p->map[i].size = map->size;
+		p->map[i].seg_size = map->seg_size;
+	}
+}
+
+static void fill_process(struct process *p, const struct table_slot *slot, unsigned live)
+{
+	double seconds = p->before.updated ? change(p->page.updated, p->before.updated) / 1000 : 0;
+
+	p->dynamic = slot->dynamic;
+	p->limit = slot->limit;
+	p->lacks = slot->lacks;
+	fill_row(&p->self, &p->page.st, &p->before.st, seconds);
+	fill_maps(p, seconds);
+	read_name(table_pid(p->owner), p->self.name);
+	p->self.value[PID] = table_pid(p->owner);
+	p->self.value[SHARE] = (double)(slot->limit / live);
+	p->self.value[BUDGET] = (double)slot->budget;
+	p->self.value[HELD] = (double)slot->held;
+	p->self.value[OVER] = change(slot->held, slot->budget);
+}
+
+/* ---- The view ---- */
+
+static struct process *find_process(struct process *all, unsigned count, uint64_t owner)
+{
+	for (unsigned i = 0; i < count; i++) {
+		if (all[i].owner == owner)
+			return &all[i];
+	}
+	return NULL;
+}
+
+/* What was seen of it before, if it was; and what is new. */
+static void take_process(struct process *p, struct process *old, int fd, unsigned slot)
+{
+	struct table_page page;
+
+	if (old)
+		*p = *old;
+	if (!read_page(fd, slot, &page) || page.updated == p->page.updated)
+		return;
+	p->before = p->page;
+	p->page = page;
+}
+
+static int take_slots(struct view *view, int fd, const struct table_slot *slots)
+{
+	unsigned live = 0, n = 0;
+	struct process *all;
+
+	for (unsigned i = 0; i < TABLE_SLOTS; i++)
+		live += slots[i].owner && table_alive(slots[i].owner, slots[i].tid);
+	all = calloc(live ? live : 1, sizeof(*all));
+	if (!all)
+		return fail(ENOMEM, "no memory for %u processes", live);
+	view->held = view->limit = 0;
+	for (unsigned i = 0; i < TABLE_SLOTS && n < live; i++) {
+		struct process *p = &all[n];
+
+		if (!slots[i].owner || !table_alive(slots[i].owner, slots[i].tid))
+			continue;
+		p->owner = slots[i].owner;
+		take_process(p, find_process(view->process, view->count, p->owner), fd, i);
+		fill_process(p, &slots[i], live);
+		view->held += p->self.value[HELD];
+		view->limit = fmax(view->limit, (double)p->limit);
+		n++;
+	}
+	free(view->process);
+	view->process = all;
+	view->count = n;
+	return 0;
+}
+
+int view_take(struct view *view)
+{
+	struct table_slot *slots = calloc(TABLE_SLOTS, sizeof(*slots));
+	int fd = table_open(view->path), err = 0;
+
+	if (!slots)
+		err = fail(ENOMEM, "no memory for a table");
+	else if (fd == -ENOENT)
+		err = take_slots(view, -1, slots);
+	else if (fd < 0)
+		err = fd;
+	else if (read_at(fd, slots, TABLE_SLOTS * sizeof(*slots), offsetof(struct table, slot)))
+		err = take_slots(view, fd, slots);
+	else
+		err = fail(EIO, "%s cannot be read", view->path);
+	if (fd >= 0)
+		close(fd);
+	free(slots);
+	return err;
+}
+
+bool view_is_fresh(const struct view *view)
+{
+	for (unsigned i = 0; i < view->count; i++) {
+		if (!view->process[i].before.updated)
+			return false;
+	}
+	return true;
+}
+
+/* ---- Order and choice ---- */
+
+static enum column sort_by;
+static bool sort_up;
+
+static int compare_rows(const struct row *a, const struct row *b)
+{
+	double x = a->value[sort_by], y = b->value[sort_by];
+
+	/* What there is no number for comes last, either way. */
+	if (isnan(x) || isnan(y))
+		return isnan(x) - isnan(y);
+	return sort_up ? (x > y) - (x < y) : (x < y) - (x > y);
+}
+
+static int compare_maps(const void *a, const void *b)
+{
+	return compare_rows(a, b);
+}
+
+static int compare_processes(const void *a, const void *b)
+{
+	const struct process *p = a, *q = b;
+	int order = compare_rows(&p->self, &q->self);
+
+	return order ? order : (p->owner > q->owner) - (p->owner < q->owner);
+}
+
+void view_sort(struct view *view, enum column by, bool ascending)
+{
+	sort_by = by;
+	sort_up = ascending;
+	qsort(view->process, view->count, sizeof(*view->process), compare_processes);
+	for (unsigned i = 0; i < view->count; i++)
+		qsort(view->process[i].map, view->process[i].shown, sizeof(struct row), compare_maps);
+}
+
+bool view_matches(const struct process *p, const char *text)
+{
+	char pid[16];
+	bool found;
+
+	snprintf(pid, sizeof(pid), "%d", (int)table_pid(p->owner));
+	found = !*text || strcmp(pid, text) == 0 || strstr(p->self.name, text);
+	for (unsigned i = 0; i < p->shown && !found; i++)
+		found = strstr(p->map[i].name, text);
+	return found;
+}
