@@ -59,7 +59,7 @@ UMTOP_OBJ = $(UMTOP_SRC:%.c=$B/%.o)
 
 all: lib mpi $(CONFORM) $(UMTOP) $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
-tests: lib $(CONFORM) $(UMTOP) $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
+tests: lib mpi-tests $(CONFORM) $(UMTOP) $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)

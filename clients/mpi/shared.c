@@ -6,6 +6,7 @@
 #include "shared.h"
 
 #include "area.h"
+#include "engine.h"
 #include "window.h"
 
 #include <errno.h>
@@ -153,10 +154,12 @@ static void finish(struct shared *s, const struct place *mine, int fd, bool apar
 		make_room(fd, s->hints.offset + len, t);
 	if (t->class == MPI_SUCCESS)
 		map_file(s, fd, len, t);
-	trouble_agree(comm, t);
 	s->size = s->places[rank].size;
 	if (s->base)
 		s->base += s->places[rank].at;
+	if (s->size)
+		transport_check_base(s->base, t);
+	trouble_agree(comm, t);
 	if (t->class == MPI_SUCCESS && s->hints.unlink)
 		s->path = realpath(s->hints.filename, NULL);
 }

@@ -6,6 +6,7 @@
  */
 #include "engine.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,4 +22,14 @@ void transport_prepare(int threads)
 void transport_check(enum hints_engine engine, struct trouble *t)
 {
 	(void)engine, (void)t;
+}
+
+/* MPICH takes UCX's word for where memory begins, which is a multiple of this, and puts to there. */
+#define ALIGN 16
+
+void transport_check_base(const void *base, struct trouble *t)
+{
+	if ((uintptr_t)base % ALIGN)
+		trouble_set(t, MPI_ERR_SIZE, "MPICH 4 cannot reach a part of a shared window that does not begin at a multiple of %d "
+			    "bytes: make sizes such multiples, or set alloc_shared_noncontig", ALIGN);
 }
