@@ -4,7 +4,7 @@
 MPIS ?= $(foreach m,openmpi mpich,$(if $(shell command -v mpicc.$m),$m))
 
 # What differs between them.
-MPI_LEFT_OUT_openmpi = %/mpi4.c %/transport_mpich.c
+MPI_LEFT_OUT_openmpi = %/mpi4.c %/transport_mpich.c %/fortran_mpich.c
 MPI_LEFT_OUT_mpich = %/mpi3.c %/transport_openmpi.c %/fortran_openmpi.c
 MPI_SRC = $(filter-out $(MPI_LEFT_OUT_$1),$(wildcard clients/mpi/*.c))
 MPI_OBJ = $(patsubst clients/mpi/%.c,$B/clients/$1/%.o,$(call MPI_SRC,$1))
@@ -39,7 +39,8 @@ $B/tests/mpi/$1/%: tests/mpi/%.c $(call MPI_LIB,$1)
 
 $B/tests/mpi/$1/%: tests/mpi/%.f90 $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
-	mpifort.$1 -O1 -g -Wall $$(LDFLAGS) -J$$(@D) -o $$@ $$< -L$B -lummap-mpi-$1 -lummap -Wl,-rpath,$(abspath $B)
+	mpifort.$1 -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -J$$(@D) -o $$@ $$< -L$B -Wl,--no-as-needed \
+		-lummap-mpi-$1 -lummap -Wl,-rpath,$(abspath $B)
 
 -include $(patsubst %.o,%.d,$(call MPI_OBJ,$1)) $(addsuffix .d,$(call MPI_TESTS,$1))
 endef
