@@ -26,7 +26,7 @@ HEADERS = $(wildcard include/*.h)
 PMEM := $(shell pkg-config --exists libpmem2 2> /dev/null && echo libpmem2)
 URING := $(shell pkg-config --exists liburing 2> /dev/null && echo liburing)
 LEFT_OUT = %/skeleton.c $(if $(PMEM),%/absent_pmem.c %/test_absent_pmem.c,drivers/pmem.c tests/test_pmem%.c) \
-	$(if $(URING),%/absent_uring.c,drivers/uring.c tests/test_uring.c)
+	$(if $(URING),%/absent_uring.c,drivers/uring.c tests/test_uring.c tests/test_uffd_uring.c)
 LIB_SRC = $(filter-out $(LEFT_OUT),$(wildcard lib/*.c drivers/*.c policies/*.c))
 LIBS += $(if $(PMEM)$(URING),$(shell pkg-config --libs $(PMEM) $(URING)))
 LIB_OBJ = $(LIB_SRC:%.c=$B/%.o)

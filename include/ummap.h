@@ -73,6 +73,15 @@ int umunmap(void *addr, int sync);
 /* ---- Additions to the thesis's four calls. ---- */
 
 #define UMMAP_CREATE 1u /* ummap_attr.flags: create the store if it is not there */
+#define UMMAP_KERNEL 2u /* ... system calls and other processes may touch what is absent (see ummap(7)) */
+
+/* How accesses to absent segments are noticed: ummap_attr.engine. */
+enum {
+	UMMAP_ENGINE_DEFAULT = 0, /* as UMMAP_ENGINE says */
+	UMMAP_ENGINE_AUTO = 1,    /* uffd for small segments and for UMMAP_KERNEL, else segv */
+	UMMAP_ENGINE_SEGV = 2,    /* by SIGSEGV: accesses of the process's own instructions only */
+	UMMAP_ENGINE_UFFD = 3     /* by userfaultfd(2): also those of the kernel and of other processes */
+};
 
 /* How ummap_open maps; start from UMMAP_ATTR_INIT. */
 struct ummap_attr {
@@ -81,19 +90,22 @@ struct ummap_attr {
 	int flush_interval;   /* seconds, as for ummap; negative: never */
 	int read_file;        /* as for ummap */
 	int ptype;            /* UMMAP_PTYPE_*, used where policy is NULL */
-	unsigned flags;       /* UMMAP_CREATE */
+	unsigned flags;       /* UMMAP_CREATE, UMMAP_KERNEL */
 	const char *policy;   /* a policy by name, "fifo" or "prnd:seed=7"; NULL: ptype */
 	size_t budget;        /* bytes that this mapping may hold, inside the process's; 0: no bound of its own */
 	const char *group;    /* mappings that share policy and budget, by a name of at most 31 letters, digits,
 				 '-', '_', '.'; NULL: none. The first one makes the group with its policy and
 				 budget; others name none (UMMAP_PTYPE_FIFO), or the same */
+	int engine;           /* UMMAP_ENGINE_* */
 };
 
-#define UMMAP_ATTR_INIT { sizeof(struct ummap_attr), 0, -1, 1, UMMAP_PTYPE_FIFO, 0, NULL, 0, NULL }
+#define UMMAP_ATTR_INIT { sizeof(struct ummap_attr), 0, -1, 1, UMMAP_PTYPE_FIFO, 0, NULL, 0, NULL, \
+			  UMMAP_ENGINE_DEFAULT }
 
 /*
  * As ummap, for any driver: "posix:/data/a", "posix:/data/a.{rank}?direct=never". attr NULL: the defaults.
- * Errors: as ummap; EINVAL (URI, attributes), ENOENT and whatever opening the store gives.
+ * Errors: as ummap; EINVAL (URI, attributes), ENOENT and whatever opening the store gives; EPERM, ENOSYS, EOPNOTSUPP
+ * (the engine cannot be used, or not for UMMAP_KERNEL).
  */
 int ummap_open(const char *uri, size_t size, off_t offset, int prot,
 	       const struct ummap_attr *attr, void **addr);

@@ -23,6 +23,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+/* Segments up to this size cost less by userfaultfd than by SIGSEGV. */
+#define SMALL_SEG ((size_t)16 << 10)
 /* Frames come in arenas of at least 16, which have to fit the address space. */
 #define SEG_SIZE_MAX ((size_t)1 << 38)
 
@@ -34,6 +36,8 @@ struct plan {
 	off_t offset;
 	int prot;
 	struct ummap_attr attr;
+	bool small;           /* it was asked for segments that are */
+	enum engine engine;
 };
 
 void api_enter(struct guard *g)
@@ -82,6 +86,7 @@ static int check_plan(struct plan *p, void **addr)
 	    p->size > (size_t)INT64_MAX - a->seg_size || p->size > (size_t)(INT64_MAX - p->offset))
 		return fail(EOVERFLOW, "offset %lld + size %zu is more than a file can have",
 			    (long long)p->offset, p->size);
+	p->small = a->seg_size <= SMALL_SEG;
 	/* A segment larger than the mapping would only waste memory. */
 	while (a->seg_size / 2 >= p->size && a->seg_size > sys_page())
 		a->seg_size /= 2;
@@ -90,8 +95,10 @@ static int check_plan(struct plan *p, void **addr)
 			    SEG_SIZE_MAX);
 	if (!a->policy && !plugin_ptype(a->ptype))
 		return fail(EINVAL, "there is no policy %d: it must be one of UMMAP_PTYPE_*", a->ptype);
-	if (a->flags & ~UMMAP_CREATE)
-		return fail(EINVAL, "flags has bits that mean nothing: %#x", a->flags & ~UMMAP_CREATE);
+	if (a->flags & ~(UMMAP_CREATE | UMMAP_KERNEL))
+		return fail(EINVAL, "flags has bits that mean nothing: %#x", a->flags & ~(UMMAP_CREATE | UMMAP_KERNEL));
+	if (a->engine < UMMAP_ENGINE_DEFAULT || a->engine > UMMAP_ENGINE_UFFD)
+		return fail(EINVAL, "there is no engine %d: it must be one of UMMAP_ENGINE_*", a->engine);
 	return 0;
 }
 
@@ -121,15 +128,16 @@ static int build(struct map *map, const struct plan *p)
 	set->seg_size = p->attr.seg_size;
 	set->writable = p->prot & PROT_WRITE;
 	set->bulk = config.bulk_sync;
+	set->engine = p->engine;
 	set->stored = remap_stored(set->targets[0].store, set->targets[0].offset, set->size);
 	err = set_create(set);
 	if (!err) {
-		set->view = engine_attach(set->size, set->seg_size);
+		set->view = engine_attach(set->engine, set->size, set->seg_size);
 		err = set->view ? group_join(&set->member, &p->attr, set->seg_size) :
 				  fail(ENOMEM, "there is no address space for %zu bytes", set->size);
 		if (err) {
 			if (set->view)
-				engine_detach(set->view, set->size);
+				engine_detach(set->engine, set->view, set->size);
 			set_destroy(set);
 		}
 	}
@@ -147,7 +155,7 @@ static void demolish(struct map *map)
 	/* A fault on another mapping may have found one of our segments, and posted a job for it. */
 	set_quiesce(set);
 	group_leave(&set->member);
-	engine_detach(set->view, set->size);
+	engine_detach(set->engine, set->view, set->size);
 	set_destroy(set);
 	map_close_old(map);
 	io_close(set->targets[set->current].store);
@@ -172,6 +180,8 @@ static int make_mapping(struct plan *p, void **addr)
 
 	if (!err)
 		err = check_plan(p, addr);
+	if (!err)
+		err = core_engine(p->attr.engine, p->attr.flags & UMMAP_KERNEL, p->small, p->prot & PROT_WRITE, &p->engine);
 	if (err)
 		return err;
 	if (!p->uri)

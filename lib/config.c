@@ -14,10 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <ummap.h>
 
 #define DEFAULT_SEG_SIZE ((size_t)2 << 20)
 #define DEFAULT_READAHEAD ((size_t)16 << 20)
 #define DEFAULT_FACTOR 0.8
+/* Each waits for storage by itself: so many requests of theirs are on their way at a time. */
+#define DEFAULT_FAULT_THREADS 8
+#define FAULT_THREADS_MAX 64
 
 struct config config;
 
@@ -163,6 +167,33 @@ static int load_readahead(void)
 	return 0;
 }
 
+static int load_engine(void)
+{
+	static const char *const names[] = { [UMMAP_ENGINE_AUTO] = "auto", [UMMAP_ENGINE_SEGV] = "segv",
+					     [UMMAP_ENGINE_UFFD] = "uffd" };
+	const char *text = getenv("UMMAP_ENGINE");
+
+	for (int i = UMMAP_ENGINE_AUTO; i <= UMMAP_ENGINE_UFFD; i++) {
+		if (!text || strcmp(text, names[i]) == 0) {
+			config.engine = i;
+			return 0;
+		}
+	}
+	return fail(EINVAL, "UMMAP_ENGINE is \"%s\": it must be auto, segv or uffd", text);
+}
+
+static int load_fault_threads(void)
+{
+	const char *text = getenv("UMMAP_FAULT_THREADS");
+	size_t n = DEFAULT_FAULT_THREADS;
+
+	if (text && (config_size(text, &n) < 0 || n < 1 || n > FAULT_THREADS_MAX))
+		return fail(EINVAL, "UMMAP_FAULT_THREADS is \"%s\": it must be a number from 1 to %d", text,
+			    FAULT_THREADS_MAX);
+	config.fault_threads = (unsigned)n;
+	return 0;
+}
+
 static int load_direct(void)
 {
 	const char *text = getenv("UMMAP_DIRECT");
@@ -222,7 +253,8 @@ static int load_names(void)
 int config_load(void)
 {
 	int (*const loads[])(void) = { load_names, load_factor, load_limit, load_mode, load_group, load_sigevict,
-				       load_bulk_sync, load_seg_size, load_readahead, load_direct, load_driver_path };
+				       load_bulk_sync, load_seg_size, load_readahead, load_direct, load_driver_path,
+				       load_engine, load_fault_threads };
 
 	for (unsigned i = 0; i < sizeof(loads) / sizeof(*loads); i++) {
 		int err = loads[i]();

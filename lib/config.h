@@ -17,6 +17,8 @@ struct config {
 	const char *driver;    /* for descriptors: a URI without a path; NULL: the best there is */
 	const char *driver_path; /* folders of loadable drivers and policies, with colons between them; or NULL */
 	const char *direct;    /* "auto", "always" or "never" */
+	int engine;            /* UMMAP_ENGINE_* */
+	unsigned fault_threads; /* serve accesses that come by userfaultfd */
 	size_t readahead;      /* bytes of the window; 0: off */
 	const char *stats;     /* NULL, "1" or a path */
 };

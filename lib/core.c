@@ -15,7 +15,9 @@
 #include "log.h"
 #include "map.h"
 #include "mode.h"
+#include "refuse.h"
 #include "seg.h"
+#include "server.h"
 #include "stats.h"
 #include "worker.h"
 #include "writeback.h"
@@ -63,10 +65,12 @@ static enum chain_answer serve(const struct chain_fault *fault)
 		return err ? CHAIN_FOREIGN : CHAIN_SERVED;
 	}
 	i = (size_t)((char *)fault->addr - set->view) >> set->shift;
-	ahead_fault(set, i, config.readahead);
-	err = seg_fault(set, i, fault->write);
-	if (!err)
+	err = refuse_taken(set, i);
+	if (!err) {
+		ahead_fault(set, i, config.readahead);
 		ahead_behind(set, i);
+		err = seg_fault(set, i, fault->write);
+	}
 	set_put(set);
 	if (!err)
 		return CHAIN_SERVED;
@@ -136,6 +140,7 @@ static void fork_child(void)
 	cache_forget();
 	frame_forget();
 	load_forget();
+	engine_forget();
 	worker_forget();
 	writeback_forget();
 	seg_fork();
@@ -204,6 +209,44 @@ int core_start(void)
 	return err;
 }
 
+static int try_uffd(bool kernel)
+{
+	static _Atomic bool told;
+	int err = engine_start_uffd(config.fault_threads, server_run);
+
+	if (err || engine_sees_kernel())
+		return err;
+	if (kernel)
+		return fail(EPERM, "UMMAP_KERNEL cannot be had: userfaultfd sees accesses by the kernel only for root, with "
+			    "CAP_SYS_PTRACE, vm.unprivileged_userfaultfd=1 or access to /dev/userfaultfd");
+	if (!atomic_exchange(&told, true))
+		log_line(LOG_WARN, "core", "userfaultfd may not see accesses by the kernel: system calls on what is absent "
+			 "get EFAULT, as with segv (root, CAP_SYS_PTRACE, vm.unprivileged_userfaultfd=1 or access "
+			 "to /dev/userfaultfd would change that)");
+	return 0;
+}
+
+int core_engine(int wanted, bool kernel, bool small, bool writable, enum engine *engine)
+{
+	int which = wanted == UMMAP_ENGINE_DEFAULT ? config.engine : wanted, err;
+
+	*engine = ENGINE_SEGV;
+	if (which == UMMAP_ENGINE_SEGV && kernel)
+		return fail(EINVAL, "UMMAP_KERNEL needs userfaultfd, but %s segv", wanted == which ?
+			    "attr->engine says" : "UMMAP_ENGINE is");
+	if (which == UMMAP_ENGINE_SEGV || (which == UMMAP_ENGINE_AUTO && !kernel && !small))
+		return 0;
+	err = try_uffd(kernel);
+	if (err && which == UMMAP_ENGINE_AUTO && !kernel) {
+		log_line(LOG_INFO, "core", "%s; the engine is segv", fail_message());
+		fail_clear();
+		return 0;
+	}
+	if (!err)
+		*engine = writable ? ENGINE_UFFD : ENGINE_UFFD_READ;
+	return err;
+}
+
 size_t core_budget(const struct set *set)
 {
 	return max_size(mode_due(), FRAMES_MIN * set->seg_size);
@@ -217,7 +260,7 @@ void core_note_mapping(const struct set *set)
 	if (core_budget(set) > mode_due() && !atomic_exchange(&told_small, true))
 		log_line(LOG_WARN, "core", "a budget of %zu bytes is less than %d segments of %zu; %zu are used",
 			 mode_due(), FRAMES_MIN, set->seg_size, core_budget(set));
-	if (most < mode_due() && most < set->size && !atomic_exchange(&told_places, true))
+	if (set->engine == ENGINE_SEGV && most < mode_due() && most < set->size && !atomic_exchange(&told_places, true))
 		log_line(LOG_WARN, "core", "vm.max_map_count bounds segments of %zu bytes to %zu MiB in memory; "
 			 "larger segments, or a larger vm.max_map_count, have more", set->seg_size, most >> 20);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rights on the view: what the application can load and store, and how frames get there and back. */
+/* Rights on the view: what can be loaded and stored there, and how frames get there and back. */
 #ifndef ENGINE_H
 #define ENGINE_H
 
@@ -8,25 +8,68 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Faults on views are handed to fn from then on. Returns 0 or -errno with a sentence. */
-int engine_start(enum chain_answer (*fn)(const struct chain_fault *fault));
+/* By what a mapping learns of accesses to what is absent. */
+enum engine {
+	ENGINE_SEGV,      /* SIGSEGV and mremap */
+	ENGINE_UFFD,      /* userfaultfd */
+	ENGINE_UFFD_READ  /* the same, for a mapping that is only loaded from */
+};
+
+/* SIGSEGVs in views are handed to `fault` from then on. Returns 0 or -errno with a sentence. */
+int engine_start(enum chain_answer (*fault)(const struct chain_fault *));
+/* `threads` that run `serve` are there for what comes by userfaultfd, unless there are some. Returns 0 or -errno with a
+ * sentence. */
+int engine_start_uffd(unsigned threads, void *(*serve)(void *));
+/* For these threads, the next access that cannot go on; waits for it if `wait`. false: there is none just now, or another
+ * thread sees to it. */
+bool engine_next(struct chain_fault *fault, bool wait);
+/* Whether they are told of accesses by the kernel and other processes, too. */
+bool engine_sees_kernel(void);
+/* In a forked child: there are none. */
+void engine_forget(void);
+/* Before a thread of these may wait for long, so that another one is there for the next access. For any thread. */
+void engine_relieve(void);
 
 /* Address space in which every access faults; NULL: none left. */
-char *engine_attach(size_t len, size_t seg_size);
+char *engine_attach(enum engine e, size_t len, size_t seg_size);
 /* More of it right behind a view. false: something else is there. */
-bool engine_extend(char *view, size_t len, size_t more);
-void engine_detach(char *view, size_t len);
+bool engine_extend(enum engine e, char *view, size_t len, size_t more);
+/* A view in which something else was mapped is one in which every access faults again. 0 or -errno. */
+int engine_reset(enum engine e, char *view, size_t len);
+/* Whoever waits for something there faults at an address that is nobody's. */
+void engine_detach(enum engine e, char *view, size_t len);
+/* Whoever waits for an access to the view tries it again. */
+void engine_wake(enum engine e, char *view, size_t len);
 
 /*
  * The frame at home, which may be stored to there or not (`was_writable`), appears in the view, whole and with
  * its final rights at once. All of these return 0, or -errno and have changed nothing.
  */
-int engine_publish(char *view, char *home, size_t len, bool was_writable, bool writable);
+int engine_publish(enum engine e, char *view, char *home, size_t len, bool was_writable, bool writable);
 /* What stands in the view may be stored to, or no longer. */
-int engine_protect(char *view, size_t len, bool writable);
-/* The frame goes home, and keeps its rights (`writable`); the view's place faults. */
-int engine_retract(char *view, char *home, size_t len, bool writable);
+int engine_protect(enum engine e, char *view, size_t len, bool writable);
+/* The frame goes home, and keeps its rights (`writable`); the view's place faults. -EBUSY: the kernel works on it, and
+ * may store to it at any moment. */
+int engine_retract(enum engine e, char *view, char *home, size_t len, bool writable);
 /* The view's place faults and what stood there is lost: the way out when no mapping may be added. */
-int engine_discard(char *view, size_t len);
+int engine_discard(enum engine e, char *view, size_t len);
+
+/* For userfaultfd: every access to the absent place raises SIGSEGV, or gets EFAULT; and no longer. */
+int engine_bar(char *view, size_t len);
+int engine_unbar(enum engine e, char *view, size_t len);
+
+/* ---- The two ways of doing so, for engine.c. ---- */
+
+int engine_segv_publish(char *view, char *home, size_t len, bool was_writable, bool writable);
+int engine_segv_protect(char *view, size_t len, bool writable);
+int engine_segv_retract(char *view, char *home, size_t len, bool writable);
+int engine_segv_discard(char *view, size_t len);
+
+/* Reserved addresses become a view. 0 or -errno. */
+int engine_uffd_adopt(enum engine e, char *view, size_t len);
+int engine_uffd_publish(char *view, char *home, size_t len, bool writable);
+int engine_uffd_protect(char *view, size_t len, bool writable);
+int engine_uffd_retract(enum engine e, char *view, char *home, size_t len, bool writable);
+int engine_uffd_discard(char *view, size_t len);
 
 #endif

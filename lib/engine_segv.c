@@ -11,7 +11,6 @@
  */
 #include "engine.h"
 
-#include "log.h"
 #include "sys.h"
 
 #include <sys/mman.h>
@@ -37,36 +36,7 @@ static int rights(bool writable)
 	return writable ? PROT_READ | PROT_WRITE : PROT_READ;
 }
 
-int engine_start(enum chain_answer (*fn)(const struct chain_fault *fault))
-{
-	return chain_start(fn);
-}
-
-char *engine_attach(size_t len, size_t seg_size)
-{
-	size_t pages = round_up(len, sys_page()), align = max_size(HUGE_PAGE, min_size(seg_size, 512 * HUGE_PAGE));
-	char *view = sys_reserve_apart(pages, align);
-
-	return view ? view : sys_reserve(pages, align);
-}
-
-bool engine_extend(char *view, size_t len, size_t more)
-{
-	char *end = view + round_up(len, sys_page());
-	char *want = view + round_up(len + more, sys_page());
-
-	if (want == end)
-		return true;
-	return mmap(end, (size_t)(want - end), PROT_NONE, PLACE | MAP_FIXED_NOREPLACE, -1, 0) == end;
-}
-
-void engine_detach(char *view, size_t len)
-{
-	if (len)
-		munmap(view, round_up(len, sys_page()));
-}
-
-int engine_publish(char *view, char *home, size_t len, bool was_writable, bool writable)
+int engine_segv_publish(char *view, char *home, size_t len, bool was_writable, bool writable)
 {
 	if (writable != was_writable && mprotect(home, len, rights(writable)) < 0)
 		return -errno;
@@ -80,7 +50,7 @@ int engine_publish(char *view, char *home, size_t len, bool was_writable, bool w
 	return 0;
 }
 
-int engine_protect(char *view, size_t len, bool writable)
+int engine_segv_protect(char *view, size_t len, bool writable)
 {
 	return mprotect(view, len, rights(writable)) < 0 ? -errno : 0;
 }
@@ -99,7 +69,7 @@ static int retract_barred(char *view, char *home, size_t len, bool writable)
 	return 0;
 }
 
-int engine_retract(char *view, char *home, size_t len, bool writable)
+int engine_segv_retract(char *view, char *home, size_t len, bool writable)
 {
 	if (!sys_is_apart(view)) {
 		int err = retract_barred(view, home, len, writable);
@@ -114,7 +84,7 @@ int engine_retract(char *view, char *home, size_t len, bool writable)
 	return 0;
 }
 
-int engine_discard(char *view, size_t len)
+int engine_segv_discard(char *view, size_t len)
 {
 	return place(view, len) ? 0 : -errno;
 }

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Finds frames: free ones, ones of segments on standby, ones of segments that go there now; out of the share
- * that has to give. A place in the view loses its rights before its frame leaves, so that no store is lost; a
- * dirty frame is given away only after it was written. Only faults ask for what is in use. Segments are
- * trylocked only: the caller holds one already.
+ * that has to give. A dirty frame is given away only after it was written. Only faults ask for what is in use.
+ * Segments are trylocked only: the caller holds one already.
  */
 #include "evict.h"
 
 #include "budget.h"
 #include "engine.h"
 #include "mode.h"
+#include "standby.h"
 #include "worker.h"
 #include "writeback.h"
 
 #include <limits.h>
 #include <sched.h>
-#include <ummap.h>
 
 /* Parts of what a share holds: kept on standby, as a supply for faults and a second chance for what a policy
  * misjudged; when to fill it up again; changed ones that may wait to be written there; and how many of these
@@ -61,9 +60,19 @@ uint32_t evict_let_go(struct set *set, struct seg *s)
 	return let_go(set, s);
 }
 
-static void put_back(struct set *set, struct seg *s)
+/* Out of the view without one mapping more; where that takes none, what the kernel works on stays. */
+static int leave_view(struct set *set, size_t i, struct seg *s)
 {
-	cache_insert(&set->member, s, seg_has(s, SEG_DIRTY) ? UMMAP_EV_WRITE : UMMAP_EV_READ);
+	int err;
+
+	if (seg_has(s, SEG_STANDBY))
+		return 0; /* writing it has sent it there */
+	if (set->engine != ENGINE_SEGV)
+		return standby_retract(set, i, s);
+	err = engine_discard(set->engine, set_view(set, i), set_view_len(set, i));
+	if (!err)
+		add(set->stat.evictions, 1);
+	return err;
 }
 
 /* A changed one is written where it stands first. */
@@ -73,19 +82,18 @@ static bool discard(struct set *set, size_t i, struct seg *s)
 
 	/* Back in its list meanwhile, because writing it is heard of there. */
 	if (!clean) {
-		put_back(set, s);
+		standby_put_back(set, s);
 		clean = writeback_locked(set, i, i + 1) == 0 && !seg_has(s, SEG_DIRTY);
 		if (clean)
 			cache_remove(&set->member, s);
 	}
 	if (!clean)
 		return false;
-	if (engine_discard(set_view(set, i), set_view_len(set, i)) < 0) {
-		put_back(set, s);
+	if (leave_view(set, i, s) < 0) {
+		standby_put_back(set, s);
 		return false;
 	}
 	frame_release(evict_let_go(set, s));
-	add(set->stat.evictions, 1);
 	return true;
 }
 
@@ -106,58 +114,24 @@ bool evict_shed(struct set *wanted)
 	struct member *m;
 	struct seg *s = any_victim(wanted, true, &m);
 	struct set *set;
-	bool done;
+	bool done, mapped;
 
 	if (!s)
 		s = any_victim(wanted, false, &m);
 	if (!s)
 		return false;
 	set = set_of(m);
+	mapped = set_frames(set) == FRAME_MAPPED;
 	done = discard(set, set_index(set, s), s);
 	seg_unlock(s);
 	/* Keep clear of where it happened. */
-	if (done)
+	if (done && mapped)
 		frame_restrict(frame_used() - frame_used() / 16);
 	return done;
 }
 
-static void stand(struct set *set, struct seg *s)
-{
-	seg_change(s, SEG_WRITABLE, SEG_STANDBY);
-	if (seg_has(s, SEG_DIRTY))
-		cache_stand(&set->member, s, STANDBY_DIRTY);
-	else
-		cache_stand(&set->member, s,
-			    set->advice == UMMAP_ADV_SEQUENTIAL ? STANDBY_FIRST : STANDBY_CLEAN);
-}
-
-/* The frame of a resident segment that is in no list goes home. */
-int evict_home(struct set *set, size_t i, struct seg *s)
-{
-	bool writable = seg_has(s, SEG_WRITABLE);
-	int err = engine_retract(set_view(set, i), frame_home(s->frame), set_view_len(set, i), writable);
-
-	if (err)
-		return err;
-	frame_set_writable(s->frame, writable);
-	add(set->stat.evictions, 1);
-	return 0;
-}
-
-/* Resident, locked and in no list -> standby. On failure it is put back. */
-int evict_to_standby(struct set *set, size_t i, struct seg *s)
-{
-	int err = evict_home(set, i, s);
-
-	if (err)
-		put_back(set, s);
-	else
-		stand(set, s);
-	return err;
-}
-
-/* Sends a resident segment to standby, so that its frame can be had. */
-static bool retire(struct set *wanted, struct share *giver, bool clean)
+/* Sends a resident segment to standby, so that its frame can be had: 1, or -errno; 0: there is none. */
+static int send_off(struct set *wanted, struct share *giver, bool clean)
 {
 	struct member *m;
 	struct seg *s = cache_victim(giver, &wanted->member, clean, &m);
@@ -166,15 +140,28 @@ static bool retire(struct set *wanted, struct share *giver, bool clean)
 	int err;
 
 	if (!s)
-		return false;
+		return 0;
 	set = set_of(m);
 	i = set_index(set, s);
-	err = evict_to_standby(set, i, s);
+	err = standby_enter(set, i, s);
 	if (!err && seg_has(s, SEG_DIRTY) &&
 	    giver->unwritten >= min_size(giver->bytes / BEHIND_PART, BEHIND_MOST))
 		writeback_behind(set);
 	seg_unlock(s);
-	return err ? evict_shed(wanted) : true;
+	return err ? err : 1;
+}
+
+/* The same, whatever it takes. */
+static bool retire(struct set *wanted, struct share *giver, bool clean)
+{
+	int done = send_off(wanted, giver, clean);
+
+	return done == -ENOMEM ? evict_shed(wanted) : done > 0;
+}
+
+static bool is_of_use(const struct set *from, const struct set *wanted)
+{
+	return from->seg_size == wanted->seg_size && set_frames(from) == set_frames(wanted);
 }
 
 /* Takes the frame of a segment that is on standby and clean; true without one: try again, something has moved. */
@@ -189,7 +176,7 @@ static bool reclaim(struct asker *a, struct share *giver, bool unused)
 	if (!s)
 		return false;
 	got = let_go(set_of(m), s);
-	fits = m->len == wanted->len && (frame_held() <= a->limit || !a->help) &&
+	fits = is_of_use(set_of(m), a->set) && (frame_held() <= a->limit || !a->help) &&
 	       (a->charged || giver->bytes <= giver->most);
 	/* Within a share that is full the charge passes on with the frame, so that nobody comes between. */
 	if (!fits || a->charged)
@@ -263,11 +250,11 @@ void evict_resupply(struct set *set)
 	struct share *mine = set_share(set), *giver;
 	bool room = mine->bytes + set->seg_size <= mine->most;
 
-	if (room && frame_spare(set->seg_size, evict_limit(set)))
+	if (room && frame_spare(set_frames(set), set->seg_size, evict_limit(set)))
 		return;
 	giver = giver_for(set, room);
 	if (!has_supply(giver, STANDBY_PART))
-		retire(set, giver, false);
+		send_off(set, giver, false);
 }
 
 /* One step towards a frame, out of one share; false: it has nothing to give. */
@@ -277,10 +264,11 @@ static bool make_room(struct asker *a, struct share *giver)
 		return true;
 	/* What is in use stays, unless a fault has asked for more on standby anyway. Nobody waits for writes. */
 	if (a->ahead)
-		return giver->supplying && !has_supply(giver, STANDBY_PART) && retire(a->set, giver, false);
+		return giver->supplying && !has_supply(giver, STANDBY_PART) && send_off(a->set, giver, false) > 0;
 	if ((!has_backlog(giver) && retire(a->set, giver, false)) || retire(a->set, giver, true))
 		return true;
 	/* Nothing clean is left. */
+	engine_relieve();
 	return writeback_share(giver) || reclaim(a, giver, true) || (giver->unwritten && writeback_wait()) ||
 	       retire(a->set, giver, false);
 }
@@ -315,14 +303,14 @@ uint32_t evict_take_frame(struct set *set, bool ahead)
 	while (a.frame == FRAME_NONE && tries++ < PATIENCE) {
 		a.charged = a.charged || share_charge(set_share(set), set->seg_size);
 		if (a.charged)
-			a.frame = frame_take(set->seg_size, a.limit);
-		if (a.frame != FRAME_NONE || (a.charged && frame_shrink(set->seg_size)) || find_room(&a))
+			a.frame = frame_take(set_frames(set), set->seg_size, a.limit);
+		if (a.frame != FRAME_NONE || (a.charged && frame_shrink(set_frames(set), set->seg_size)) || find_room(&a))
 			continue;
 		if (ahead)
 			break;
 		/* Nobody has anything to give just now: over its share's budget, over the process's, or once more. */
 		if (a.charged)
-			a.frame = frame_take(set->seg_size, SIZE_MAX);
+			a.frame = frame_take(set_frames(set), set->seg_size, SIZE_MAX);
 		else
 			set_share(set)->bytes += set->seg_size;
 		if (a.charged && a.frame == FRAME_NONE)
@@ -340,7 +328,7 @@ bool evict_shrink(struct set *set, size_t limit, unsigned frames)
 	struct asker a = { .set = set, .charged = true, .help = UINT_MAX, .frame = FRAME_NONE };
 
 	for (; frames > 0 && frame_held() > limit; frames--) {
-		if (!frame_shrink(0) && !find_room(&a))
+		if (!frame_shrink(FRAME_MAPPED, 0) && !find_room(&a))
 			return false;
 	}
 	return true;

@@ -37,15 +37,20 @@ bool fill_request(struct set *set, size_t i, struct seg *s, uint32_t frame, stru
 
 static void resupply(void *set)
 {
+	engine_relieve();
 	evict_resupply(set);
 }
 
 int fill(struct set *set, size_t i, struct seg *s, uint32_t frame)
 {
 	struct ummap_io io;
+	struct store *store;
 	int err = fill_make_writable(set, frame);
 
 	if (err || !fill_request(set, i, s, frame, &io))
 		return err;
-	return io_run_while(set->targets[seg_target(s)].store, &io, 1, false, &set->stat.io, resupply, set);
+	store = set->targets[seg_target(s)].store;
+	if (!io_async(store))
+		engine_relieve();
+	return io_run_while(store, &io, 1, false, &set->stat.io, resupply, set);
 }

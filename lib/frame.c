@@ -2,13 +2,14 @@
 /*
  * Frames of one size live in arenas of address space; a frame keeps its address for life. Memory comes in
  * blocks of a huge page (or of a frame, where that is larger), so that a frame is contiguous for devices and
- * cheap to move. A frame is fresh (never had memory), free (has memory), raw (gave its memory back) or taken.
+ * cheap to move; but a frame that moves page by page gains nothing from that, and would break them up. A frame is fresh (never had memory), free (has memory), raw (gave its memory back) or taken.
  * One leaf lock, never held while memory is populated or released. Allocates nothing but address space.
  */
 #include "frame.h"
 
 #include "log.h"
 #include "sys.h"
+#include "uffd.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -18,14 +19,18 @@
 #define ARENA_FRAMES_MIN 16
 #define ARENA_BYTES ((size_t)1 << 30)
 #define SIZES 64
+#define CLASSES (FRAME_KINDS * SIZES)
 /* With fewer huge pages than this in the budget, a whole one at a time would be too coarse. */
 #define COARSE_MIN 16
+/* Small pages come so many bytes at a time: a fault waits for all of them. */
+#define PAGED_BLOCK ((size_t)64 << 10)
 /* So much address space of one size may lie idle before it is used again on small pages. */
 #define RAW_BYTES ((size_t)256 << 20)
 
 struct arena {
 	char *base;
 	size_t len;          /* of a frame */
+	enum frame_kind kind;
 	uint32_t frames;
 	uint32_t fresh;      /* frames from here on never had memory */
 	uint32_t *next;      /* links of the free and raw lists, by frame */
@@ -34,7 +39,7 @@ struct arena {
 };
 
 struct size_class {
-	uint32_t free, raw;  /* heads of lists, FRAME_NONE at the end */
+	_Atomic uint32_t free, raw; /* heads of lists, FRAME_NONE at the end */
 	uint32_t arena;      /* the arena that has fresh frames, FRAME_NONE before the first */
 	uint32_t with_memory; /* frames that are free or taken */
 	uint32_t raws;       /* length of the raw list */
@@ -42,20 +47,31 @@ struct size_class {
 
 static struct arena arenas[ARENAS_MAX];
 static uint32_t arena_count;
-static struct size_class classes[SIZES];
+static struct size_class classes[CLASSES];
 static _Atomic uint32_t lock;
 static _Atomic size_t held, peak;
 static _Atomic uint32_t used;
 static _Atomic uint32_t used_max;
 
-static unsigned class_of(size_t len)
+static struct size_class *class_of(enum frame_kind kind, size_t len)
 {
-	return (unsigned)__builtin_ctzl(len);
+	return &classes[kind * SIZES + __builtin_ctzl(len)];
 }
 
 static struct arena *arena_of(uint32_t frame)
 {
 	return &arenas[frame >> 16];
+}
+
+static struct size_class *own_class(uint32_t frame)
+{
+	return class_of(arena_of(frame)->kind, arena_of(frame)->len);
+}
+
+static void count_taken(enum frame_kind kind, int more)
+{
+	/* Unsigned numbers wrap. */
+	used += kind == FRAME_MAPPED ? (uint32_t)more : 0;
 }
 
 static uint32_t *link_of(uint32_t frame)
@@ -82,6 +98,9 @@ bool frame_writable(uint32_t frame)
 
 void frame_set_writable(uint32_t frame, bool writable)
 {
+	/* Its rights stay behind with its home. */
+	if (arena_of(frame)->kind == FRAME_PAGED)
+		return;
 	if (*seal_of(frame) == writable)
 		*seal_of(frame) = !writable;
 }
@@ -125,7 +144,7 @@ void frame_restrict(uint32_t most)
 void frame_start(uint32_t most)
 {
 	used_max = most;
-	for (unsigned i = 0; i < SIZES; i++)
+	for (unsigned i = 0; i < CLASSES; i++)
 		classes[i] = (struct size_class){ FRAME_NONE, FRAME_NONE, FRAME_NONE, 0, 0 };
 }
 
@@ -147,7 +166,7 @@ void frame_forget(void)
 	frame_start(used_max);
 }
 
-static uint32_t pop(uint32_t *list)
+static uint32_t pop(_Atomic uint32_t *list)
 {
 	uint32_t frame = *list;
 
@@ -156,19 +175,30 @@ static uint32_t pop(uint32_t *list)
 	return frame;
 }
 
-static void push(uint32_t *list, uint32_t frame)
+static void push(_Atomic uint32_t *list, uint32_t frame)
 {
 	*link_of(frame) = *list;
 	*list = frame;
 }
 
-static size_t block_len(size_t len)
+static size_t block_len(enum frame_kind kind, size_t len)
 {
-	return max_size(len, HUGE_PAGE);
+	return max_size(len, kind == FRAME_MAPPED ? HUGE_PAGE : PAGED_BLOCK);
+}
+
+/* What the kernel has to know of an arena's memory. */
+static bool prepare_arena(const struct arena *a, size_t len)
+{
+	if (mprotect(a->base, len, PROT_READ | PROT_WRITE) < 0 || madvise(a->base, len, MADV_DONTFORK) < 0)
+		return false;
+	if (a->kind == FRAME_MAPPED)
+		return true;
+	madvise(a->base, len, MADV_NOHUGEPAGE);
+	return uffd_register(a->base, len, false) == 0;
 }
 
 /* Makes an arena for frames of len bytes. Under the lock: rare, and only address space. */
-static bool add_arena(struct size_class *c, size_t len)
+static bool add_arena(struct size_class *c, enum frame_kind kind, size_t len)
 {
 	struct arena *a = &arenas[arena_count];
 	size_t n = ARENA_BYTES / len;
@@ -179,9 +209,9 @@ static bool add_arena(struct size_class *c, size_t len)
 	a->base = sys_reserve(n * len, HUGE_PAGE);
 	if (!a->base)
 		return false;
+	a->kind = kind;
 	a->next = sys_lazy(tables_len(n));
-	if (!a->next || mprotect(a->base, n * len, PROT_READ | PROT_WRITE) < 0 ||
-	    madvise(a->base, n * len, MADV_DONTFORK) < 0) {
+	if (!a->next || !prepare_arena(a, n * len)) {
 		munmap(a->base, n * len);
 		if (a->next)
 			munmap(a->next, tables_len(n));
@@ -196,13 +226,16 @@ static bool add_arena(struct size_class *c, size_t len)
 	return true;
 }
 
-/* Gives [p, p + len) memory, on huge pages if `huge`, and keeps the system from regrouping it later: pages
+/* Gives [p, p + len) memory, on huge pages if they fit and suit, and keeps the system from regrouping it later: pages
  * that were given back would return unasked. */
-static bool populate(char *p, size_t len, bool huge)
+static bool populate(enum frame_kind kind, char *p, size_t len)
 {
+	bool mapped = kind == FRAME_MAPPED;
+
 	/* A frame that was lost left its home with the rights it went away with. */
-	mprotect(p, len, PROT_READ | PROT_WRITE);
-	if (huge)
+	if (mapped)
+		mprotect(p, len, PROT_READ | PROT_WRITE);
+	if (mapped && len >= HUGE_PAGE)
 		madvise(p, len, MADV_HUGEPAGE);
 	if (madvise(p, len, MADV_POPULATE_WRITE) < 0) {
 		if (errno != EINVAL) {
@@ -212,7 +245,8 @@ static bool populate(char *p, size_t len, bool huge)
 		for (size_t i = 0; i < len; i += sys_page())
 			((volatile char *)p)[i] = 0;
 	}
-	madvise(p, len, MADV_NOHUGEPAGE);
+	if (mapped)
+		madvise(p, len, MADV_NOHUGEPAGE);
 	return true;
 }
 
@@ -249,7 +283,7 @@ static uint32_t fresh_arena(const struct size_class *c)
 /* Under the lock: frames that never had memory, a block of them where that is within the limit. */
 static uint32_t claim_fresh(uint32_t i, size_t len, size_t limit, uint32_t *count)
 {
-	size_t block = block_len(len);
+	size_t block = block_len(arenas[i].kind, len);
 	uint32_t frame;
 
 	frame = i << 16 | arenas[i].fresh;
@@ -261,24 +295,24 @@ static uint32_t claim_fresh(uint32_t i, size_t len, size_t limit, uint32_t *coun
 }
 
 /* Under the lock: charges memory for frames that have none, and says how many of them, from which on. */
-static uint32_t claim(struct size_class *c, size_t len, size_t limit, uint32_t *count)
+static uint32_t claim(struct size_class *c, enum frame_kind kind, size_t len, size_t limit, uint32_t *count)
 {
 	uint32_t frame = FRAME_NONE, arena;
 
 	*count = 1;
 	if (held + len > limit)
 		return FRAME_NONE;
-	if (c->with_memory == 0 && c->raw != FRAME_NONE)
+	if (kind == FRAME_MAPPED && c->with_memory == 0 && c->raw != FRAME_NONE)
 		restart(c);
 	/* A whole block is better than a frame that has given its memory back: it is a huge page. But address space
 	 * and page tables are not for nothing. */
 	arena = fresh_arena(c);
-	if (c->raws && (arena == FRAME_NONE || held + block_len(len) > limit || c->raws * len >= RAW_BYTES)) {
+	if (c->raws && (arena == FRAME_NONE || held + block_len(kind, len) > limit || c->raws * len >= RAW_BYTES)) {
 		frame = pop(&c->raw);
 		c->raws--;
 	}
 	if (frame == FRAME_NONE) {
-		if (arena == FRAME_NONE && !add_arena(c, len))
+		if (arena == FRAME_NONE && !add_arena(c, kind, len))
 			return FRAME_NONE;
 		frame = claim_fresh(fresh_arena(c), len, limit, count);
 	}
@@ -289,36 +323,36 @@ static uint32_t claim(struct size_class *c, size_t len, size_t limit, uint32_t *
 	return frame;
 }
 
-uint32_t frame_take(size_t len, size_t limit)
+uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit)
 {
-	struct size_class *c = &classes[class_of(len)];
+	struct size_class *c = class_of(kind, len);
 	uint32_t frame, count;
 	bool ok;
 
 	futex_lock(&lock);
-	if (used >= used_max) {
+	if (kind == FRAME_MAPPED && used >= used_max) {
 		futex_unlock(&lock);
 		return FRAME_NONE;
 	}
-	used++;
+	count_taken(kind, 1);
 	frame = pop(&c->free);
 	if (frame != FRAME_NONE) {
 		futex_unlock(&lock);
 		return frame;
 	}
-	frame = claim(c, len, limit, &count);
+	frame = claim(c, kind, len, limit, &count);
 	if (frame == FRAME_NONE)
-		used--;
+		count_taken(kind, -1);
 	futex_unlock(&lock);
 	if (frame == FRAME_NONE)
 		return FRAME_NONE;
 
-	ok = populate(frame_home(frame), len * count, len * count >= HUGE_PAGE);
+	ok = populate(kind, frame_home(frame), len * count);
 	for (uint32_t i = 0; i < count; i++)
 		frame_set_writable(frame + i, true);
 	futex_lock(&lock);
 	if (!ok) {
-		used--;
+		count_taken(kind, -1);
 		held -= len * count;
 		c->with_memory -= count;
 	}
@@ -333,17 +367,18 @@ uint32_t frame_take(size_t len, size_t limit)
 void frame_give(uint32_t frame)
 {
 	futex_lock(&lock);
-	push(&classes[class_of(arena_of(frame)->len)].free, frame);
-	used--;
+	push(&own_class(frame)->free, frame);
+	count_taken(arena_of(frame)->kind, -1);
 	futex_unlock(&lock);
 }
 
-bool frame_spare(size_t len, size_t limit)
+bool frame_spare(enum frame_kind kind, size_t len, size_t limit)
 {
 	bool spare;
 
 	futex_lock(&lock);
-	spare = used < used_max && (classes[class_of(len)].free != FRAME_NONE || held + len <= limit);
+	spare = (kind != FRAME_MAPPED || used < used_max) &&
+		(class_of(kind, len)->free != FRAME_NONE || held + len <= limit);
 	futex_unlock(&lock);
 	return spare;
 }
@@ -351,7 +386,7 @@ bool frame_spare(size_t len, size_t limit)
 static void become_raw(uint32_t frame)
 {
 	size_t len = arena_of(frame)->len;
-	struct size_class *c = &classes[class_of(len)];
+	struct size_class *c = own_class(frame);
 
 	futex_lock(&lock);
 	push(&c->raw, frame);
@@ -373,15 +408,18 @@ static void drop_memory(uint32_t frame)
 void frame_release(uint32_t frame)
 {
 	drop_memory(frame);
-	used--;
+	count_taken(arena_of(frame)->kind, -1);
 }
 
-bool frame_shrink(size_t except_len)
+bool frame_shrink(enum frame_kind except, size_t except_len)
 {
-	for (unsigned i = 0; i < SIZES; i++) {
+	const struct size_class *spared = except_len ? class_of(except, except_len) : NULL;
+
+	for (unsigned i = 0; i < CLASSES; i++) {
 		uint32_t frame;
 
-		if ((size_t)1 << i == except_len)
+		/* A look first: most have none. */
+		if (&classes[i] == spared || classes[i].free == FRAME_NONE)
 			continue;
 		futex_lock(&lock);
 		frame = pop(&classes[i].free);

@@ -9,7 +9,14 @@
 
 #define FRAME_NONE UINT32_MAX
 
-/* At most `most` frames may be taken at a time. */
+/* How a frame gets into a view. */
+enum frame_kind {
+	FRAME_MAPPED,  /* by a mapping of its own: it is on huge pages, and there are at most so many */
+	FRAME_PAGED,   /* page by page: it is on small pages, and may always be written at home */
+	FRAME_KINDS
+};
+
+/* At most `most` frames that are mapped may be taken at a time. */
 void frame_start(uint32_t most);
 /* In a forked child: the pool's memory is not there. */
 void frame_forget(void);
@@ -18,15 +25,15 @@ void frame_forget(void);
  * Takes a frame of len bytes (a power of two); its contents are anything, and so is whether it may be written.
  * New memory is charged only up to `limit` bytes in all. FRAME_NONE: there is none within the limit.
  */
-uint32_t frame_take(size_t len, size_t limit);
+uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit);
 /* Gives a frame back; it must be at home. Its memory stays in the pool. */
 void frame_give(uint32_t frame);
 /* The same, and its memory goes back to the system; it need not be at home, if it was discarded elsewhere. */
 void frame_release(uint32_t frame);
 /* Whether frame_take would find one just now. */
-bool frame_spare(size_t len, size_t limit);
-/* Lets the system have the memory of free frames, other than those of len bytes. true: some was freed. */
-bool frame_shrink(size_t except_len);
+bool frame_spare(enum frame_kind kind, size_t len, size_t limit);
+/* Lets the system have the memory of free frames other than these (of any, if except_len is 0). true: some was freed. */
+bool frame_shrink(enum frame_kind except, size_t except_len);
 
 char *frame_home(uint32_t frame);
 /* Whether a frame that its caller has taken may be written at home; makes it so (0 or -errno); notes it. */
@@ -37,7 +44,7 @@ void frame_set_writable(uint32_t frame, bool writable);
 size_t frame_held(void);
 /* The most that it ever held. */
 size_t frame_peak(void);
-/* The number of frames that are taken. */
+/* The number of mapped frames that are taken. */
 uint32_t frame_used(void);
 uint32_t frame_most(void);
 /* Lowers how many may be taken; never raises it. */

@@ -65,7 +65,7 @@ int inplace_enter(struct set *set)
 	if (!err && madvise(set->view, len, MADV_DONTFORK) < 0)
 		err = -errno;
 	if (err) {
-		engine_discard(set->view, len);
+		engine_reset(set->engine, set->view, len);
 		return fail(-err, "the store cannot be put in place: %s", strerror(-err));
 	}
 	set->in_place = true;
@@ -78,14 +78,14 @@ int inplace_leave(struct set *set)
 {
 	size_t len = round_up(set->size, sys_page());
 	/* No store may come between: later syncs do not know of it. */
-	int err = engine_protect(set->view, len, false);
+	int err = engine_protect(ENGINE_SEGV, set->view, len, false);
 
 	if (!err)
 		err = inplace_sync(set, 0, set->size);
 	if (!err)
-		err = engine_discard(set->view, len);
+		err = engine_reset(set->engine, set->view, len);
 	if (err) {
-		engine_protect(set->view, len, set->writable);
+		engine_protect(ENGINE_SEGV, set->view, len, set->writable);
 		return fail(-err, "the mapping cannot be changed: %s", strerror(-err));
 	}
 	set->in_place = false;
@@ -116,7 +116,7 @@ int inplace_fault(struct set *set, void *addr)
 	size_t page = (size_t)((char *)addr - set->view) & ~(sys_page() - 1);
 
 	/* While the mapping was changed, it had fewer rights or was one of segments. */
-	return engine_protect(set->view + page, sys_page(), set->writable);
+	return engine_protect(ENGINE_SEGV, set->view + page, sys_page(), set->writable);
 }
 
 int inplace_pin(struct set *set, size_t i)

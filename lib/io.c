@@ -331,7 +331,7 @@ static unsigned run_length(const struct ummap_io *io, unsigned n)
 	return k;
 }
 
-static void account(struct io_count *count, const struct ummap_io *io, unsigned n)
+void io_count(struct io_count *count, const struct ummap_io *io, unsigned n)
 {
 	bool reading = io->op == UMMAP_IO_READ;
 	uint64_t bytes = 0;
@@ -353,6 +353,23 @@ static void account(struct io_count *count, const struct ummap_io *io, unsigned 
 bool io_async(const struct store *s)
 {
 	return (s->geom.caps & UMMAP_CAP_ASYNC) && s->driver.submit && s->driver.reap;
+}
+
+bool io_overlaps(const struct store *s)
+{
+	return io_async(s) && (s->geom.caps & UMMAP_CAP_FAULTSAFE) && (s->geom.caps & UMMAP_CAP_PARALLEL);
+}
+
+unsigned io_begin(struct store *s, struct ummap_io **io, unsigned n)
+{
+	int sent = s->driver.submit(s->handle, io, n);
+
+	return sent > 0 ? (unsigned)sent : 0;
+}
+
+int io_end(struct store *s, struct ummap_io **done, unsigned max)
+{
+	return s->driver.reap(s->handle, done, max, 1);
 }
 
 int io_run(struct store *s, struct ummap_io *io, unsigned n, bool together, struct io_count *count)
@@ -386,7 +403,7 @@ int io_run_while(struct store *s, struct ummap_io *io, unsigned n, bool together
 		}
 		for (unsigned j = i; j < i + k && !err; j++)
 			err = io[j].res;
-		account(count, io + i, k);
+		io_count(count, io + i, k);
 	}
 	return err;
 }

@@ -44,6 +44,16 @@ int io_run_while(struct store *store, struct ummap_io *io, unsigned n, bool toge
 		 void (*meanwhile)(void *arg), void *arg);
 /* Whether the driver is asynchronous. */
 bool io_async(const struct store *store);
+/*
+ * For a thread that has several requests on their way: whether it can, of this store; starts those of the first n that
+ * the driver takes now, and says how many; waits for at least one of those that the thread has started, and says how
+ * many are done, or -errno: nobody can say what became of them. It starts nothing else, of any store, before all of
+ * them are done. The caller counts them.
+ */
+bool io_overlaps(const struct store *store);
+unsigned io_begin(struct store *store, struct ummap_io **io, unsigned n);
+int io_end(struct store *store, struct ummap_io **done, unsigned max);
+void io_count(struct io_count *count, const struct ummap_io *io, unsigned n);
 int io_flush(struct store *store, struct io_count *count);
 
 /* Whether the driver can put pages in place at all. */

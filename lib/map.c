@@ -174,26 +174,42 @@ static struct map *search(uintptr_t addr)
 	return NULL;
 }
 
-struct map *map_get(const void *addr)
+/* The mapping that holds addr; *got: with a use of it. NULL: none. */
+static struct map *look_up(const void *addr, bool *got)
 {
 	for (;;) {
 		uint32_t before = sequence;
 		struct map *map;
-		bool got;
 
 		if (before & 1) {
 			sched_yield();
 			continue;
 		}
 		map = search((uintptr_t)addr);
-		got = map && set_get(&map->set);
-		if (sequence == before && (got || !map))
+		*got = map && set_get(&map->set);
+		if (sequence == before)
 			return map;
-		if (got)
+		if (*got)
 			set_put(&map->set);
-		else if (map)
-			set_wait(&map->set);
 	}
+}
+
+struct map *map_get(const void *addr)
+{
+	struct map *map;
+	bool got;
+
+	while ((map = look_up(addr, &got)) && !got)
+		set_wait(&map->set);
+	return map;
+}
+
+struct map *map_try(const void *addr)
+{
+	bool got;
+	struct map *map = look_up(addr, &got);
+
+	return got ? map : NULL;
 }
 
 struct map *map_get_alone(const void *base)

@@ -30,6 +30,8 @@ void map_move(struct map *map);
 /* The mapping that holds addr, with a use of it taken (set_put gives it back); waits while it is frozen.
  * NULL: none. Lock-free, for the fault path. */
 struct map *map_get(const void *addr);
+/* The same without waiting; NULL also while it is frozen: when it is thawed, accesses to it are tried again. */
+struct map *map_try(const void *addr);
 /* The mapping that begins at base, as its only user (set_thaw and set_put give it back). NULL: none. */
 struct map *map_get_alone(const void *base);
 /* The n-th mapping by address, with a use; NULL: there are fewer. */

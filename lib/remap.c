@@ -36,18 +36,18 @@ static void undo_growth(struct set *set, const struct growth *g, size_t size)
 
 	set_resize(set, g->old);
 	if (g->view == set->view)
-		engine_detach(set->view + end, round_up(size, sys_page()) - end);
+		engine_detach(set->engine, set->view + end, round_up(size, sys_page()) - end);
 	else
-		engine_detach(g->view, size);
+		engine_detach(set->engine, g->view, size);
 }
 
 /* Room in the view for `size` bytes: where it stands, or else somewhere else. */
 static int reserve_view(struct set *set, size_t size, char **view)
 {
 	*view = set->view;
-	if (engine_extend(set->view, set->size, size - set->size))
+	if (engine_extend(set->engine, set->view, set->size, size - set->size))
 		return 0;
-	*view = engine_attach(size, set->seg_size);
+	*view = engine_attach(set->engine, size, set->seg_size);
 	return *view ? 0 : fail(ENOMEM, "there is no address space for %zu bytes", size);
 }
 
@@ -93,7 +93,7 @@ static void grow(struct map *map, const struct growth *g)
 	const struct target *t = &set->targets[set->current];
 
 	if (g->view != set->view)
-		engine_detach(set->view, g->old);
+		engine_detach(set->engine, set->view, g->old);
 	set->view = g->view;
 	for (size_t i = g->old_segs; set->current && i < set->segs; i++)
 		seg_set_target(set_seg(set, i), set->current);
@@ -109,7 +109,7 @@ static void shrink(struct map *map, size_t size)
 
 	seg_forget(set, keep);
 	set_reset(set, keep);
-	engine_detach(set->view + from, end - from);
+	engine_detach(set->engine, set->view + from, end - from);
 	set->stored = min_size(set->stored, size);
 	set_resize(set, size);
 	map_move(map);

@@ -9,9 +9,12 @@
  */
 #include "seg.h"
 
+#include "appear.h"
 #include "engine.h"
 #include "evict.h"
 #include "fill.h"
+#include "refuse.h"
+#include "standby.h"
 #include "writeback.h"
 
 #include <string.h>
@@ -48,85 +51,6 @@ static void unlock(struct set *set, size_t i, struct seg *s)
 	seg_unlock(s);
 }
 
-/* Calls an engine's function again as long as it lacks a mapping and one can be had. */
-static int publish(struct set *set, size_t i, uint32_t frame, bool writable)
-{
-	int err;
-
-	do
-		err = engine_publish(set_view(set, i), frame_home(frame), set_view_len(set, i),
-				     frame_writable(frame), writable);
-	while (err == -ENOMEM && evict_shed(set));
-	if (!err)
-		frame_set_writable(frame, writable);
-	return err;
-}
-
-static int protect(struct set *set, size_t i, bool writable)
-{
-	int err;
-
-	do
-		err = engine_protect(set_view(set, i), set_view_len(set, i), writable);
-	while (err == -ENOMEM && evict_shed(set));
-	return err;
-}
-
-/* Before it can be stored to: from the first store on, a sync of any thread has to find it. */
-static void mark_dirty(struct set *set, size_t i, struct seg *s)
-{
-	if (!seg_has(s, SEG_DIRTY))
-		seg_set_time(s, sys_now());
-	seg_change(s, 0, SEG_DIRTY);
-	set_mark(set->dirty, i);
-}
-
-/* Present in the view, but perhaps without the right that was wanted. */
-static int upgrade(struct set *set, size_t i, struct seg *s, bool write)
-{
-	bool was_dirty = seg_has(s, SEG_DIRTY), spurious = !write || seg_has(s, SEG_WRITABLE);
-	int err;
-
-	if (!spurious)
-		mark_dirty(set, i, s);
-	/* Also where nothing should be missing: a call that failed half-way may have left less. */
-	err = protect(set, i, seg_has(s, SEG_WRITABLE) || !spurious);
-	if (spurious) {
-		add(set->stat.spurious_faults, 1);
-		return err;
-	}
-	if (err) {
-		if (!was_dirty)
-			seg_change(s, SEG_DIRTY, 0);
-		return err;
-	}
-	seg_change(s, 0, SEG_WRITABLE);
-	if (!was_dirty)
-		cache_touch(&set->member, s, UMMAP_EV_DIRTIED);
-	add(set->stat.upgrade_faults, 1);
-	return 0;
-}
-
-/* The segment, whose frame is at home and which is in no list, appears in the view. */
-static int appear(struct set *set, size_t i, struct seg *s, bool write)
-{
-	bool was_dirty = seg_has(s, SEG_DIRTY), writable = write || was_dirty;
-	int err;
-
-	if (write)
-		mark_dirty(set, i, s);
-	err = publish(set, i, s->frame, writable);
-	if (err) {
-		if (!was_dirty)
-			seg_change(s, SEG_DIRTY, 0);
-		return err;
-	}
-	seg_change(s, SEG_STANDBY | SEG_AHEAD, writable ? SEG_WRITABLE : 0);
-	cache_insert(&set->member, s, writable ? UMMAP_EV_WRITE : UMMAP_EV_READ);
-	add(*(write ? &set->stat.write_faults : &set->stat.read_faults), 1);
-	return 0;
-}
-
 static int come_back(struct set *set, size_t i, struct seg *s, bool write)
 {
 	bool ahead = seg_has(s, SEG_AHEAD);
@@ -134,27 +58,17 @@ static int come_back(struct set *set, size_t i, struct seg *s, bool write)
 
 	cache_remove(&set->member, s);
 	err = appear(set, i, s, write);
-	if (err) {
+	if (err)
 		cache_stand(&set->member, s, seg_has(s, SEG_DIRTY) ? STANDBY_DIRTY : ahead ? STANDBY_AHEAD :
 			    STANDBY_CLEAN);
-		return err;
-	}
-	if (!ahead)
-		cache_touch(&set->member, s, UMMAP_EV_RETURN);
-	add(*(ahead ? &set->stat.ahead_hits : &set->stat.standby_hits), 1);
-	if (ahead)
+	else if (ahead)
 		evict_expect(set);
-	return 0;
+	return err;
 }
 
-static int bring_in(struct set *set, size_t i, struct seg *s, bool write)
+/* The frame has been filled (err: or not), and the segment appears. */
+static int install(struct set *set, size_t i, struct seg *s, uint32_t frame, bool write, int err)
 {
-	uint32_t frame = evict_take_frame(set, false);
-	int err;
-
-	if (frame == FRAME_NONE)
-		return -ENOMEM;
-	err = fill(set, i, s, frame);
 	if (!err) {
 		s->frame = frame;
 		seg_change(s, 0, SEG_VALID);
@@ -168,13 +82,22 @@ static int bring_in(struct set *set, size_t i, struct seg *s, bool write)
 	return err;
 }
 
+static int bring_in(struct set *set, size_t i, struct seg *s, bool write)
+{
+	uint32_t frame = evict_take_frame(set, false);
+
+	if (frame == FRAME_NONE)
+		return -ENOMEM;
+	return install(set, i, s, frame, write, fill(set, i, s, frame));
+}
+
 static int bring_locked(struct set *set, size_t i, struct seg *s, bool write)
 {
 	if (!seg_has(s, SEG_VALID))
 		return bring_in(set, i, s, write);
 	if (seg_has(s, SEG_STANDBY))
 		return come_back(set, i, s, write);
-	return upgrade(set, i, s, write);
+	return appear_upgrade(set, i, s, write);
 }
 
 int seg_fault(struct set *set, size_t i, bool write)
@@ -182,9 +105,49 @@ int seg_fault(struct set *set, size_t i, bool write)
 	struct seg *s = set_seg(set, i);
 	int err;
 
-	seg_lock(s);
-	err = bring_locked(set, i, s, write);
+	if (!seg_trylock(s)) {
+		engine_relieve();
+		seg_lock(s);
+	}
+	do
+		err = bring_locked(set, i, s, write);
+	while (err == -ENOMEM && set->engine != ENGINE_SEGV && evict_shed(set));
 	unlock(set, i, s);
+	return err;
+}
+
+int seg_begin(struct set *set, size_t i, bool write, struct seg_load *l)
+{
+	struct seg *s = set_seg(set, i);
+	uint32_t frame;
+	int err;
+
+	if (!seg_trylock(s))
+		return -EAGAIN;
+	*l = (struct seg_load){ .set = set, .i = i, .write = write };
+	frame = seg_has(s, SEG_VALID) ? FRAME_NONE : evict_take_frame(set, true);
+	if (seg_has(s, SEG_VALID))
+		err = bring_locked(set, i, s, write);
+	else if (frame == FRAME_NONE)
+		err = -EAGAIN;
+	else if (fill_request(set, i, s, frame, &l->io))
+		err = 1;
+	else
+		err = install(set, i, s, frame, write, 0);
+	l->frame = frame;
+	if (err != 1)
+		unlock(set, i, s);
+	return err;
+}
+
+int seg_end(struct seg_load *l)
+{
+	struct seg *s = l->io.owner;
+	int err;
+
+	io_count(&l->set->stat.io, &l->io, 1);
+	err = install(l->set, l->i, s, l->frame, l->write, l->io.res);
+	unlock(l->set, l->i, s);
 	return err;
 }
 
@@ -308,7 +271,7 @@ static int for_valid(struct set *set, size_t first, size_t last,
 	     i = set_next(set, set->touched, i + 1)) {
 		struct seg *s = set_seg(set, i);
 
-		if (!seg_has(s, SEG_VALID) && atomic_load_explicit(&s->lock, memory_order_relaxed) == 0)
+		if (!seg_has(s, SEG_VALID) && atomic_load_explicit(&s->lock, memory_order_acquire) == 0)
 			continue;
 		seg_lock(s);
 		if (seg_has(s, SEG_VALID))
@@ -323,7 +286,7 @@ static int evict_one(struct set *set, size_t i, struct seg *s)
 	if (seg_has(s, SEG_DIRTY) || seg_pins(s))
 		return 0;
 	cache_remove(&set->member, s);
-	if (!seg_has(s, SEG_STANDBY) && evict_home(set, i, s) < 0) {
+	if (!seg_has(s, SEG_STANDBY) && standby_retract(set, i, s) < 0) {
 		cache_insert(&set->member, s, UMMAP_EV_READ);
 		return 0;
 	}
@@ -345,7 +308,7 @@ void seg_behind(struct set *set, size_t i)
 		return;
 	if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_STANDBY) && !seg_has(s, SEG_DIRTY) && !seg_pins(s)) {
 		cache_remove(&set->member, s);
-		evict_to_standby(set, i, s);
+		standby_enter(set, i, s);
 	}
 	unlock(set, i, s);
 }
@@ -395,7 +358,7 @@ static int retract_one(struct set *set, size_t i, struct seg *s)
 	if (seg_has(s, SEG_STANDBY))
 		return 0;
 	cache_remove(&set->member, s);
-	return evict_to_standby(set, i, s);
+	return standby_enter(set, i, s);
 }
 
 int seg_lengthen(struct set *set, size_t size, struct store *store, uint64_t offset)
@@ -424,7 +387,7 @@ int seg_lengthen(struct set *set, size_t size, struct store *store, uint64_t off
 	if (!err && set->writable) {
 		cache_remove(&set->member, s);
 		seg_change(s, SEG_AHEAD, 0);
-		mark_dirty(set, i, s);
+		set_mark_dirty(set, i, s);
 		cache_stand(&set->member, s, STANDBY_DIRTY);
 	}
 	unlock(set, i, s);
@@ -466,7 +429,7 @@ static int forget_one(struct set *set, size_t i, struct seg *s)
 	if (seg_has(s, SEG_STANDBY)) {
 		frame_release(evict_let_go(set, s));
 	} else {
-		engine_discard(set_view(set, i), set_view_len(set, i));
+		engine_discard(set->engine, set_view(set, i), set_view_len(set, i));
 		frame_release(evict_let_go(set, s));
 	}
 	return 0;
@@ -474,6 +437,7 @@ static int forget_one(struct set *set, size_t i, struct seg *s)
 
 void seg_forget(struct set *set, size_t first)
 {
+	refuse_forgive(set);
 	for_valid(set, first, set->segs, forget_one);
 }
 

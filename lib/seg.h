@@ -9,6 +9,19 @@
 
 /* A load or store of segment i. */
 int seg_fault(struct set *set, size_t i, bool write);
+/* The same for threads that wait for several loads at a time. */
+struct seg_load {
+	struct set *set;
+	size_t i;
+	bool write;
+	uint32_t frame;
+	struct ummap_io io;      /* its owner is the segment */
+};
+
+/* 1: l->io is to be run, and seg_end follows; the segment is locked meanwhile. -errno: seg_fault has to do it, and may
+ * wait for others, write, or fail for good. */
+int seg_begin(struct set *set, size_t i, bool write, struct seg_load *l);
+int seg_end(struct seg_load *l);
 /* Brings i in and keeps it; and lets it go again. */
 int seg_pin(struct set *set, size_t i, bool write);
 void seg_unpin(struct set *set, size_t i);

@@ -26,6 +26,7 @@ _Static_assert(sizeof(struct seg) == 32, "the thesis's segment structure");
 #define SEG_STORED 0x10ull   /* was written to storage: read it from there, even if read_file is 0 */
 #define SEG_AHEAD 0x20ull    /* on standby because it was read ahead, not asked for yet */
 #define SEG_DEVICE 0x40ull   /* pinned for writing: may change without a fault */
+#define SEG_BARRED 0x80ull   /* its place in the view cannot be accessed, since loading it has failed */
 
 #define SEG_TARGET_SHIFT 8   /* which target of the mapping holds its contents, 4 bits */
 #define SEG_TARGETS 16

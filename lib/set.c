@@ -163,6 +163,7 @@ void set_thaw(struct set *set)
 {
 	set->frozen = 0;
 	sys_wake(&set->frozen, INT32_MAX);
+	engine_wake(set->engine, set->view, set->size);
 }
 
 void set_wait(struct set *set)
@@ -217,6 +218,14 @@ bool set_reads(const struct set *set, const struct seg *s)
 bool set_must_write(const struct set *set, const struct seg *s)
 {
 	return seg_has(s, SEG_DIRTY) || seg_target(s) != set->current;
+}
+
+void set_mark_dirty(struct set *set, size_t i, struct seg *s)
+{
+	if (!seg_has(s, SEG_DIRTY))
+		seg_set_time(s, sys_now());
+	seg_change(s, 0, SEG_DIRTY);
+	set_mark(set->dirty, i);
 }
 
 /* Bytes up to the last one that is not zero. */

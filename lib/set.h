@@ -4,6 +4,7 @@
 #define SET_H
 
 #include "cache.h"
+#include "engine.h"
 #include "frame.h"
 #include "io.h"
 #include "segment.h"
@@ -47,6 +48,7 @@ struct stream {
 struct set {
 	_Atomic uint32_t users;  /* threads and jobs that work on it; survives the set */
 	char *view;
+	enum engine engine;      /* how accesses to what is absent are noticed */
 	size_t size;             /* bytes of the mapping */
 	size_t seg_size;
 	unsigned shift;          /* log2 of seg_size */
@@ -62,6 +64,8 @@ struct set {
 	unsigned current;        /* the target that changes go to; segments of another count as changed */
 	bool carrying;           /* some segments may be of another target */
 	bool in_place;           /* the view is the store: no segment is ever valid (inplace.c) */
+	_Atomic bool barred;     /* places are (SEG_BARRED), since it was last looked */
+	_Atomic int load_error;  /* ... for this reason, the last one of them */
 	_Atomic uint64_t persisted; /* ms: when all that is in place was last made durable */
 	_Atomic uint64_t stored; /* bytes of the mapping that are in the store: what lies behind may be trimmed */
 	struct member member;
@@ -117,6 +121,11 @@ static inline struct share *set_share(const struct set *set)
 	return set->member.group->share;
 }
 
+static inline enum frame_kind set_frames(const struct set *set)
+{
+	return set->engine == ENGINE_SEGV ? FRAME_MAPPED : FRAME_PAGED;
+}
+
 static inline char *set_view(const struct set *set, size_t i)
 {
 	return set->view + (i << set->shift);
@@ -128,6 +137,9 @@ size_t set_view_len(const struct set *set, size_t i);
 
 /* Whether segment s, absent, has its contents in storage; else they are zeros. */
 bool set_reads(const struct set *set, const struct seg *s);
+/* Segment i, which the caller has locked, counts as changed: before it can be stored to, because from the first store
+ * on a sync of any thread has to find it. */
+void set_mark_dirty(struct set *set, size_t i, struct seg *s);
 /* Whether s has to be written before its target is complete. */
 bool set_must_write(const struct set *set, const struct seg *s);
 /* How many bytes of segment i, which stands in buf, have to be written: never past what the application

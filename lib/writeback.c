@@ -7,7 +7,7 @@
 #include "writeback.h"
 
 #include "engine.h"
-#include "log.h"
+#include "standby.h"
 #include "worker.h"
 
 #include <string.h>
@@ -27,6 +27,7 @@ struct run {
 	struct set *set;
 	size_t first;
 	unsigned n;
+	uint32_t busy;             /* by segment: may change meanwhile without a fault, and so stays changed */
 	struct ummap_io io[RUN_MAX];
 	unsigned requests;
 };
@@ -56,9 +57,34 @@ static void gather(struct run *run, size_t last, bool standby_only)
 	}
 }
 
-static bool loses_rights(const struct seg *s)
+/* A page that the kernel works on can be stored to whatever rights it has. Where it goes home it is no such page,
+ * and where accesses by the kernel wait for it to come back, it can. */
+static bool stays_busy(struct set *set, size_t i, struct seg *s)
 {
-	return seg_has(s, SEG_WRITABLE) && !seg_has(s, SEG_DEVICE);
+	if (seg_has(s, SEG_DEVICE))
+		return true;
+	if (set->engine == ENGINE_SEGV || !seg_has(s, SEG_WRITABLE) || seg_pins(s))
+		return false;
+	cache_remove(&set->member, s);
+	return standby_enter(set, i, s) < 0;
+}
+
+static void find_busy(struct run *run)
+{
+	for (unsigned k = 0; k < run->n; k++) {
+		if (stays_busy(run->set, run->first + k, set_seg(run->set, run->first + k)))
+			run->busy |= 1u << k;
+	}
+}
+
+static bool is_busy(const struct run *run, size_t i)
+{
+	return run->busy >> (i - run->first) & 1;
+}
+
+static bool loses_rights(const struct run *run, size_t i)
+{
+	return seg_has(set_seg(run->set, i), SEG_WRITABLE) && !is_busy(run, i);
 }
 
 /* Takes the right to store from all of the run: one call for each stretch in the view. */
@@ -67,15 +93,15 @@ static int make_readonly(struct run *run)
 	struct set *set = run->set;
 
 	for (size_t i = run->first, end = i + run->n, k; i < end; i = k + 1) {
-		for (k = i; k < end && loses_rights(set_seg(set, k)); k++)
+		for (k = i; k < end && loses_rights(run, k); k++)
 			;
 		if (k > i) {
 			size_t len = (size_t)(set_view(set, k - 1) - set_view(set, i)) + set_view_len(set, k - 1);
-			int err = engine_protect(set_view(set, i), len, false);
+			int err = engine_protect(set->engine, set_view(set, i), len, false);
 
 			if (err) {
 				/* It may have got half-way. */
-				engine_protect(set_view(set, i), len, true);
+				engine_protect(set->engine, set_view(set, i), len, true);
 				return err;
 			}
 		}
@@ -113,14 +139,14 @@ static void extend_stored(struct set *set, uint64_t end)
 }
 
 /* The segment is in storage now. */
-static void become_clean(struct set *set, struct seg *s)
+static void become_clean(struct set *set, struct seg *s, bool busy)
 {
 	uint64_t dirty = seg_head(s) & SEG_DIRTY;
 
 	seg_set_target(s, set->current);
 	seg_change(s, 0, SEG_STORED);
-	/* A device may store at any moment, without a fault: it stays changed until it is unpinned. */
-	if (!dirty || seg_has(s, SEG_DEVICE))
+	/* Who may store at any moment, without a fault: it stays changed until that is over. */
+	if (!dirty || busy)
 		return;
 	/* The time of a clean segment says which flush makes it durable. */
 	seg_set_time(s, set->generation);
@@ -148,7 +174,7 @@ static int settle(struct run *run, int err)
 		if (err == 0 && io && io->res == 0)
 			extend_stored(set, ((uint64_t)i << set->shift) + io->len);
 		if (err == 0 && (!io || io->res == 0))
-			become_clean(set, s);
+			become_clean(set, s, is_busy(run, i));
 	}
 	for (unsigned i = 0; i < run->requests && !err; i++)
 		err = run->io[i].res;
@@ -163,6 +189,7 @@ static int write_run(struct run *run, bool keep)
 	int err;
 
 	under_way++;
+	find_busy(run);
 	err = make_readonly(run);
 	if (!err) {
 		prepare(run);
@@ -207,9 +234,8 @@ static long write_from(struct set *set, size_t i, size_t last, uint64_t before, 
 		return 1;
 	}
 	gather(&run, last, false);
-	for (unsigned k = 0; k < run.n; k++)
-		*later |= seg_has(set_seg(set, i + k), SEG_DEVICE);
 	err = write_run(&run, false);
+	*later |= run.busy != 0;
 	return err ? err : (long)run.n;
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Once a second: writes what has been changed for longer than its mapping's flush interval and makes it
- * durable, cleans dirty standby segments that no job took, sees to the handler, and publishes the counters. Whenever
- * the budget has shrunk: lets go of what is beyond it. Errors stay with the mapping. Holds nothing between mappings.
+ * durable, cleans dirty standby segments that no job took, lets places be tried again where loads have failed, sees
+ * to the handler, and publishes the counters. Whenever the budget has shrunk: lets go of what is beyond it. Errors
+ * stay with the mapping. Holds nothing between mappings.
  */
 #include "writer.h"
 
@@ -13,6 +14,7 @@
 #include "log.h"
 #include "map.h"
 #include "mode.h"
+#include "refuse.h"
 #include "stats.h"
 #include "writeback.h"
 
@@ -65,9 +67,10 @@ static void make_round(void)
 		for (int i = 0; i < STRAGGLERS && writeback_standby(&map->set); i++)
 			;
 		flush_old(map);
+		refuse_forgive(&map->set);
 		set_put(&map->set);
 	}
-	while (mode_yields() && frame_shrink(0))
+	while (mode_yields() && frame_shrink(FRAME_MAPPED, 0))
 		;
 	stats_publish();
 }
@@ -94,7 +97,7 @@ static int shrink(int idle)
 	if (held <= budget_bytes())
 		return idle;
 	most = bound();
-	while (frame_held() > most && frame_shrink(0))
+	while (frame_held() > most && frame_shrink(FRAME_MAPPED, 0))
 		;
 	for (size_t n = 0; (map = map_get_nth(n)); n++) {
 		evict_shrink(&map->set, most, SLICE);

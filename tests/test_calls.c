@@ -267,7 +267,9 @@ Test(umstat, counts_what_happens)
 	check(st.dirty_bytes == 2 * SEG, "%" PRIu64, st.dirty_bytes);
 	check(umsync(m, 0) == 0);
 	st = stat_of(m);
-	check(st.dirty_bytes == 0 && st.write_bytes == 2 * SEG && st.resident_bytes == 2 * SEG);
+	check(st.dirty_bytes == 0 && st.write_bytes == 2 * SEG);
+	/* Where it stands afterwards is the engine's affair. */
+	check(st.resident_bytes + st.standby_bytes == 2 * SEG);
 	check(st.write_requests >= 1 && st.flushes >= 1);
 	check(stat_of(NULL).mappings == 1 && stat_of(NULL).write_bytes >= 2 * SEG);
 	check(umsync(m, 1) == 0);

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Home -> view. The orders that must hold:
+ *  - a frame gets its rights at home, and is published last: nobody sees it half filled, or before it is listed;
+ *  - a segment is marked as changed before it can be stored to: a sync of any thread finds it.
+ * Takes no lock; the caller holds the segment's.
+ */
+#include "appear.h"
+
+#include "engine.h"
+#include "evict.h"
+#include "refuse.h"
+
+/* Whether an engine that lacked a mapping has one now. Where places take none, memory itself is short, and whoever may
+ * wait for more of it tries again (seg_fault). */
+static bool found_mapping(struct set *set, int err)
+{
+	return err == -ENOMEM && set->engine == ENGINE_SEGV && evict_shed(set);
+}
+
+static int publish(struct set *set, size_t i, uint32_t frame, bool writable)
+{
+	int err;
+
+	do
+		err = engine_publish(set->engine, set_view(set, i), frame_home(frame), set_view_len(set, i),
+				     frame_writable(frame), writable);
+	while (found_mapping(set, err));
+	if (!err)
+		frame_set_writable(frame, writable);
+	return err;
+}
+
+static int protect(struct set *set, size_t i, bool writable)
+{
+	int err;
+
+	do
+		err = engine_protect(set->engine, set_view(set, i), set_view_len(set, i), writable);
+	while (found_mapping(set, err));
+	return err;
+}
+
+/* What has to be undone is undone by this: only the holder of the lock changes it. */
+static void set_head(struct seg *s, uint64_t head)
+{
+	atomic_store_explicit(&s->head, head, memory_order_relaxed);
+}
+
+/* Present in the view, but perhaps without the right that was wanted. Whoever gets it may look at the counters at
+ * once, so they come first. */
+int appear_upgrade(struct set *set, size_t i, struct seg *s, bool write)
+{
+	uint64_t before = seg_head(s);
+	int err;
+
+	if (!write || seg_has(s, SEG_WRITABLE)) {
+		add(set->stat.spurious_faults, 1);
+		/* Nothing should be missing, but a call that failed half-way may have left less. */
+		return protect(set, i, seg_has(s, SEG_WRITABLE));
+	}
+	set_mark_dirty(set, i, s);
+	seg_change(s, 0, SEG_WRITABLE);
+	if (!(before & SEG_DIRTY))
+		cache_touch(&set->member, s, UMMAP_EV_DIRTIED);
+	add(set->stat.upgrade_faults, 1);
+	err = protect(set, i, true);
+	if (!err)
+		return 0;
+	if (!(before & SEG_DIRTY))
+		cache_touch(&set->member, s, UMMAP_EV_CLEANED);
+	set_head(s, before);
+	return err;
+}
+
+/* The segment, which was in no list, is resident from now on. */
+static void arrive(struct set *set, struct seg *s, bool write)
+{
+	bool ahead = seg_has(s, SEG_AHEAD), standby = seg_has(s, SEG_STANDBY);
+	bool writable = seg_has(s, SEG_DIRTY);
+
+	seg_change(s, SEG_STANDBY | SEG_AHEAD, writable ? SEG_WRITABLE : 0);
+	cache_insert(&set->member, s, writable ? UMMAP_EV_WRITE : UMMAP_EV_READ);
+	if (standby && !ahead)
+		cache_touch(&set->member, s, UMMAP_EV_RETURN);
+	add(*(write ? &set->stat.write_faults : &set->stat.read_faults), 1);
+	if (standby)
+		add(*(ahead ? &set->stat.ahead_hits : &set->stat.standby_hits), 1);
+}
+
+/* Its frame is at home, and it is in no list: it appears in the view. */
+int appear(struct set *set, size_t i, struct seg *s, bool write)
+{
+	int err = seg_has(s, SEG_BARRED) ? refuse_lift(set, i, s) : 0;
+	uint64_t before = seg_head(s);
+
+	if (err)
+		return err;
+	if (write)
+		set_mark_dirty(set, i, s);
+	arrive(set, s, write);
+	err = publish(set, i, s->frame, seg_has(s, SEG_WRITABLE));
+	if (err) {
+		cache_remove(&set->member, s);
+		set_head(s, before);
+	}
+	return err;
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How a segment appears in the view, and with which rights. */
+#ifndef APPEAR_H
+#define APPEAR_H
+
+#include "set.h"
+
+/* All of these are for a segment that the caller has locked; they return 0, or -errno and have changed nothing. */
+
+/* Its frame is at home, filled, and it is in no list: it becomes resident, and can be stored to if `write`. */
+int appear(struct set *set, size_t i, struct seg *s, bool write);
+/* It is resident, but somebody could not load or store (`write`). */
+int appear_upgrade(struct set *set, size_t i, struct seg *s, bool write);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Who waits for an access by userfaultfd cannot be given an error. So the place of the segment loses all its rights: a
+ * thread that tries again gets SIGSEGV, which is ours to turn into SIGBUS, and a system call EFAULT. One thread takes
+ * the error; a system call leaves it, and so it is forgiven after a while. Takes the locks of segments.
+ */
+#include "refuse.h"
+
+void refuse(struct set *set, size_t i, int err)
+{
+	struct seg *s = set_seg(set, i);
+
+	seg_lock(s);
+	if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_STANDBY)) {
+		/* Somebody was luckier. */
+		engine_wake(set->engine, set_view(set, i), set_view_len(set, i));
+	} else {
+		set->load_error = err;
+		seg_change(s, 0, SEG_BARRED);
+		set_mark(set->touched, i);
+		set->barred = true;
+		engine_bar(set_view(set, i), set_view_len(set, i));
+	}
+	seg_unlock(s);
+}
+
+int refuse_lift(struct set *set, size_t i, struct seg *s)
+{
+	int err = engine_unbar(set->engine, set_view(set, i), set_view_len(set, i));
+
+	if (!err)
+		seg_change(s, SEG_BARRED, 0);
+	return err;
+}
+
+int refuse_taken(struct set *set, size_t i)
+{
+	struct seg *s = set_seg(set, i);
+	int err = 0;
+
+	if (set->engine == ENGINE_SEGV)
+		return 0;
+	seg_lock(s);
+	/* One that came to standby meanwhile needs no error. */
+	if (seg_has(s, SEG_BARRED) && !seg_has(s, SEG_VALID) && refuse_lift(set, i, s) == 0)
+		err = set->load_error;
+	seg_unlock(s);
+	return err;
+}
+
+void refuse_forgive(struct set *set)
+{
+	if (!atomic_exchange(&set->barred, false))
+		return;
+	for (size_t i = set_next(set, set->touched, 0); i < set->segs; i = set_next(set, set->touched, i + 1)) {
+		if (seg_has(set_seg(set, i), SEG_BARRED))
+			refuse_taken(set, i);
+	}
+}

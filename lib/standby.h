@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The way of a segment out of the view: its frame goes home, and it stands by. */
+#ifndef STANDBY_H
+#define STANDBY_H
+
+#include "set.h"
+
+/* All of these are for a resident segment that the caller has locked and that is in no list. */
+
+/* Its frame goes home. Returns 0 or -errno, and then nothing has changed. */
+int standby_retract(struct set *set, size_t i, struct seg *s);
+/* It goes to standby. Returns 0, or -errno and has put it back. */
+int standby_enter(struct set *set, size_t i, struct seg *s);
+/* It is resident again, in the policy's list, as one that just came. */
+void standby_put_back(struct set *set, struct seg *s);
+
+#endif

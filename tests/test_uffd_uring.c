@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* io_uring on mappings by userfaultfd: requests on absent ranges, and buffers that are registered, which keep pages
+ * for as long as they are. */
+#include <criterion/criterion.h>
+#include <liburing.h>
+
+#include "common.h"
+
+#define SEG (4 * KIB)
+#define SIZE (2 * MIB)
+#define BUDGET (64 * SEG)
+#define LEN (32 * SEG)
+#define OLD 1
+#define NEW 2
+#define LATER 3
+
+static int data_fd, other_fd;
+static struct io_uring ring;
+
+static uint8_t *start(void)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[64];
+	void *addr = NULL;
+
+	set_budget(BUDGET);
+	data_fd = temp_file(0);
+	other_fd = temp_file(LEN);
+	file_fill(data_fd, 0, SIZE, 0, OLD);
+	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", data_fd);
+	attr.seg_size = SEG;
+	attr.flags = UMMAP_KERNEL;
+	attr.engine = UMMAP_ENGINE_UFFD;
+	if (io_uring_queue_init(8, &ring, 0) < 0)
+		cr_skip_test("io_uring is forbidden here");
+	if (ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0)
+		return addr;
+	check(errno == EPERM || errno == ENOSYS || errno == EOPNOTSUPP);
+	cr_skip_test("userfaultfd may not see accesses by the kernel here");
+	return NULL;
+}
+
+/* One request, and its result. */
+static int run(void (*prepare)(struct io_uring_sqe *, uint8_t *), uint8_t *at)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+	struct io_uring_cqe *cqe;
+	int res;
+
+	prepare(sqe, at);
+	check(io_uring_submit(&ring) == 1);
+	check(io_uring_wait_cqe(&ring, &cqe) == 0);
+	res = cqe->res;
+	io_uring_cqe_seen(&ring, cqe);
+	return res;
+}
+
+static void read_to(struct io_uring_sqe *sqe, uint8_t *at)
+{
+	io_uring_prep_read(sqe, other_fd, at, LEN, 0);
+}
+
+static void write_from(struct io_uring_sqe *sqe, uint8_t *at)
+{
+	io_uring_prep_write(sqe, other_fd, at, LEN, 0);
+}
+
+/* By a thread of the kernel's. */
+static void read_elsewhere(struct io_uring_sqe *sqe, uint8_t *at)
+{
+	read_to(sqe, at);
+	sqe->flags |= IOSQE_ASYNC;
+}
+
+static void read_fixed(struct io_uring_sqe *sqe, uint8_t *at)
+{
+	io_uring_prep_read_fixed(sqe, other_fd, at, LEN, 0, 0);
+}
+
+static void take_through(uint8_t *m, size_t from)
+{
+	for (size_t at = from; at < SIZE; at += SEG)
+		(void)*(volatile uint8_t *)(m + at);
+}
+
+Test(uffd_uring, requests_on_absent_ranges)
+{
+	uint8_t *m = start();
+
+	for (size_t at = 0; at + 3 * LEN <= SIZE; at += 3 * LEN) {
+		check(umsync(m, 1) == 0);
+		check(run(write_from, m + at) == LEN);
+		check_file(other_fd, 0, LEN, at, OLD);
+		file_fill(other_fd, 0, LEN, at, NEW);
+		check(umsync(m, 1) == 0);
+		check(run(read_to, m + at) == LEN);
+		check(umsync(m, 1) == 0);
+		check(run(read_elsewhere, m + at + LEN) == LEN);
+		check_bytes(m + at, LEN, at, NEW);
+		check_bytes(m + at + LEN, LEN, at, NEW);
+	}
+	check(umunmap(m, 1) == 0);
+	check_file(data_fd, 0, LEN, 0, NEW);
+	io_uring_queue_exit(&ring);
+}
+
+/* What is registered the kernel may store to at any time, without a fault: no sync and no pressure loses it. */
+Test(uffd_uring, registered_buffers)
+{
+	uint8_t *m = start();
+	struct iovec iov = { m, LEN };
+
+	check(io_uring_register_buffers(&ring, &iov, 1) == 0);
+	for (uint64_t seed = NEW; seed <= LATER; seed++) {
+		take_through(m, LEN);
+		check(umsync(m, 1) == 0);
+		file_fill(other_fd, 0, LEN, 0, seed);
+		check(run(read_fixed, m) == LEN);
+		take_through(m, LEN);
+		check_bytes(m, LEN, 0, seed);
+		check(umsync(m, 0) == 0);
+		check_file(data_fd, 0, LEN, 0, seed);
+	}
+	file_fill(other_fd, 0, LEN, 0, OLD);
+	check(run(read_fixed, m) == LEN);
+	check(io_uring_unregister_buffers(&ring) == 0);
+	take_through(m, LEN);
+	check(umunmap(m, 1) == 0);
+	check_file(data_fd, 0, SIZE, 0, OLD);
+	io_uring_queue_exit(&ring);
+}
