@@ -235,10 +235,10 @@ static void map_storage(struct area *area, size_t budget, struct trouble *t)
 	attr.policy = *h->policy ? h->policy : NULL;
 	attr.flags = file ? 0 : UMMAP_CREATE;
 	attr.budget = budget;
-	engine_choose(h, &attr, t);
-	if (t->class == MPI_SUCCESS && map_path(area, file ? path : h->filename, &attr, &base) < 0)
+	engine_choose(h, &attr);
+	if (map_path(area, file ? path : h->filename, &attr, &base) < 0)
 		trouble_errno(t, errno, "%s: %s", h->filename, umerrormsg());
-	else if (t->class == MPI_SUCCESS)
+	else
 		area->base = base;
 	if (fd >= 0)
 		close(fd);

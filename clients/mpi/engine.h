@@ -7,10 +7,13 @@
 #include "trouble.h"
 
 #include <mpi.h>
+#include <stdbool.h>
 #include <ummap.h>
 
 /* Makes h->engine what will be in use, and attr say so. */
-void engine_choose(struct hints *h, struct ummap_attr *attr, struct trouble *t);
+void engine_choose(struct hints *h, struct ummap_attr *attr);
+/* Whether that will most likely be userfaultfd. */
+bool engine_expects_uffd(void);
 
 /* Sets a variable of the environment that the user has left open. */
 void engine_default(const char *name, const char *value);

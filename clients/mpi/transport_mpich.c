@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * MPICH 4, over UCX. It reaches windows by its own copies, whichever transport UCX takes. But where memory of a window is
- * sent or received as a message, a large one would have the kernel copy between processes (CMA), and the program
- * end at EFAULT: so UCX is kept to shared memory, where that is enough.
+ * sent or received as a message, a large one has the kernel copy between processes (CMA), and the program ends at
+ * EFAULT: so with the engine segv UCX is kept to shared memory, where that is enough.
  */
 #include "engine.h"
 
@@ -15,7 +15,7 @@ void transport_prepare(int threads)
 	const char *all = getenv("PMI_SIZE"), *here = getenv("MPI_LOCALNRANKS");
 
 	(void)threads;
-	if (!all || (here && strcmp(all, here) == 0))
+	if (!engine_expects_uffd() && (!all || (here && strcmp(all, here) == 0)))
 		engine_default("UCX_TLS", "posix,self");
 }
 

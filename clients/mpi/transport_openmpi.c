@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * OpenMPI 4.1. Its first choice for windows, osc/rdma, has the kernel copy between processes (CMA): where that gets
- * EFAULT it tries for ever. It also finds no way to windows of a single process. osc/pt2pt does neither, but does not
- * do THREAD_MULTIPLE; there, osc/ucx. btl/vader tries CMA as well and falls back to its own copies, not without a line
- * on stderr each time. Between machines every transport writes from windows by system calls.
+ * OpenMPI 4.1. Its first choice for windows, osc/rdma, has the kernel copy between processes (CMA): where that gets EFAULT
+ * it tries for ever. With any engine and with plain memory, it finds no way to windows of a single process, and its
+ * operations are not atomic. osc/pt2pt has none of this, but does not do THREAD_MULTIPLE; there, osc/ucx. btl/vader tries
+ * CMA as well and falls back to its own copies, not without a line on stderr each time. Between machines every transport
+ * writes from windows by system calls.
  */
 #include "engine.h"
 
@@ -17,10 +18,12 @@
 
 void transport_prepare(int threads)
 {
+	engine_default(OSC, threads == MPI_THREAD_MULTIPLE ? "^rdma" : "^rdma,ucx");
+	if (engine_expects_uffd())
+		return;
+	engine_default(COPY, "none");
 	/* UCX would take SIGSEGV away. */
 	engine_default("UCX_HANDLE_ERRORS", "none");
-	engine_default(OSC, threads == MPI_THREAD_MULTIPLE ? "^rdma" : "^rdma,ucx");
-	engine_default(COPY, "none");
 }
 
 /* Whether a list of components, "a,b" or "^a,b", leaves name in. */
