@@ -18,7 +18,7 @@ program fortran
 	call mpi_init(ierr)
 	call mpi_comm_rank(mpi_comm_world, rank, ierr)
 	call mpi_comm_size(mpi_comm_world, ranks, ierr)
-	call get_command_argument(1, folder)
+	call get_environment_variable('UMMAP_TEST_FOLDER', folder)
 	bytes = 4 * n
 	do pass = 1, 2
 		call make_info

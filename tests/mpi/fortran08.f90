@@ -17,7 +17,7 @@ program fortran08
 	call mpi_init_thread(mpi_thread_funneled, provided)
 	call mpi_comm_rank(mpi_comm_world, rank)
 	call mpi_comm_size(mpi_comm_world, ranks)
-	call get_command_argument(1, folder)
+	call get_environment_variable('UMMAP_TEST_FOLDER', folder)
 	bytes = 4 * n
 	call mpi_info_create(info)
 	call mpi_info_set(info, 'alloc_type', 'storage')

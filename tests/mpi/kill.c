@@ -91,7 +91,7 @@ int main(int argc, char **argv)
 	set_budget(BUDGET);
 	check(argc == 3, "kill.sh runs this");
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
-	snprintf(folder, sizeof(folder), "%s", argv[1]);
+	snprintf(folder, sizeof(folder), "%s", argv[1]);  /* kept for the next job */
 	fd = open_acknowledged();
 	base = map_part(&win);
 	newest = check_part(base, fd);

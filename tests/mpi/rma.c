@@ -11,7 +11,7 @@
 #define BUDGET (SIZE / 8)
 #define WORDS (SIZE / 8)
 #define MOST (16 * KIB) /* words of one operation */
-#define ROUNDS 32 /* of all ranks together */
+#define ROUNDS 24 /* of all ranks together */
 #define OPERATIONS 12
 #ifdef OPEN_MPI
 #define PLAIN_FETCHES true  /* OpenMPI 4.1 breaks MPI_Get_accumulate of derived datatypes, in memory too */

@@ -24,12 +24,13 @@ static int before(void)
 	return (rank + ranks - 1) % ranks;
 }
 
-/* Puts a pattern of this rank's into the next rank's window, from byte `at` of it on. */
+/* Puts a pattern of this rank's into the next rank's window, when all have looked at theirs. */
 static void put_next(MPI_Win win, MPI_Aint displacement, size_t len, uint64_t seed)
 {
 	uint8_t *bytes = malloc(len);
 
 	fill(bytes, len, 0, seed + (uint64_t)rank * 100);
+	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Win_lock(MPI_LOCK_SHARED, next(), 0, win);
 	MPI_Put(bytes, (int)len, MPI_BYTE, next(), displacement, (int)len, MPI_BYTE, win);
 	MPI_Win_unlock(next(), win);
