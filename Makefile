@@ -68,9 +68,9 @@ UMTOP = $B/umtop
 UMTOP_SRC = $(filter-out $(if $(NCURSES),%/no_screen.c,%/screen.c),$(wildcard tools/umtop/*.c))
 UMTOP_OBJ = $(UMTOP_SRC:%.c=$B/%.o)
 
-all: lib $(CONFORM) $(UMTOP) $(EXAMPLES) $(BENCHES)
+all: lib mpi $(CONFORM) $(UMTOP) $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
-tests: lib $(CONFORM) $(UMTOP) $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
+tests: lib mpi-tests $(CONFORM) $(UMTOP) $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -148,6 +148,8 @@ $(FIELD_MPI:%=$B/bench/%): $B/bench/%: $B/bench/field/%.o $(FIELD_ROOMS) $(FIELD
 $B/examples/%: examples/%.c $(SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
+
+include clients/mpi/rules.mk
 
 # What CI and README call: everything that must hold.
 check: all tests check-layers check-man check-install check-plugins check-bench
