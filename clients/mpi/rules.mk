@@ -55,4 +55,10 @@ $(foreach m,$(MPIS),$(eval $(call MPI_RULES,$m)))
 
 mpi: $(MPI_LIBS) $(foreach m,$(MPIS),$(call MPI_EXAMPLES,$m))
 mpi-tests: mpi $(foreach m,$(MPIS),$(call MPI_TESTS,$m))
-.PHONY: mpi mpi-tests
+
+install: $(MPIS:%=install-mpi-%)
+$(MPIS:%=install-mpi-%): install-mpi-%: $B/libummap-mpi-%.so.$(VERSION)
+	install -D -m 755 $< $(DESTDIR)$(LIBDIR)/$(<F)
+	ln -sf $(<F) $(DESTDIR)$(LIBDIR)/libummap-mpi-$*.so.$(SOMAJOR)
+	ln -sf libummap-mpi-$*.so.$(SOMAJOR) $(DESTDIR)$(LIBDIR)/libummap-mpi-$*.so
+.PHONY: mpi mpi-tests $(MPIS:%=install-mpi-%)

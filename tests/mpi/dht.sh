@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # The example kills itself, goes on, is done, and finds all of it once more: `tests/mpi/dht.sh LAUNCH MPI RANKS PROGRAM`, in
-# UMMAP_TEST_FOLDER. Its windows are four times as large as the memory for them.
-table=${UMMAP_TEST_FOLDER:?}/table.%r out=$UMMAP_TEST_FOLDER/out keys=2500
-export UMMAP_MEM_LIMIT=$((keys * 32 / 4 * $3)) UMMAP_GROUP=dht.$$
+# UMMAP_TEST_FOLDER. Its windows are twice as large as the memory for them.
+table=${UMMAP_TEST_FOLDER:?}/table.%r out=$UMMAP_TEST_FOLDER/out keys=1500
+export UMMAP_MEM_LIMIT=$((keys * 32 / 2 * $3)) UMMAP_GROUP=dht.$$
 
 expect() { # what the run has to say, arguments of the program
 	local text=$1
