@@ -29,6 +29,9 @@ static const unsigned kind_parts[KINDS] = {
 	[AHEAD_READ] = 1u << SEGV | 1u << PUBLISH_READ,
 };
 
+static const char *const engines[] = { "segv", "uffd" };
+enum { ENGINES = 2, UFFD = 1 };
+
 /* Frames that are used at most: each takes up to three of the kernel's areas while it is in the view. */
 enum { MAX_SEGS = 16, MAX_FRAMES = 16384 };
 /* No segment's place is touched more often in a series. */
@@ -42,6 +45,7 @@ struct bucket {
 /* The segments of one size, and what was found about them. */
 struct series {
 	size_t seg, n;                    /* n of them fill the budget */
+	unsigned engine;
 	uint64_t seed;
 	uint32_t *order;                  /* 2 n places */
 	struct figure parts[PARTS];
@@ -62,6 +66,7 @@ static const char help[] =
 "  --budget BUDGET  of memory (256M); at most 16384 segments of it are used\n"
 "  --segs LIST      4K,64K,256K,2M\n"
 "  --reps N         each of them gives rows of its own (5)\n"
+"  --engines LIST   segv,uffd\n"
 "  --help\n";
 
 static char data_path[PATH_MAX], scratch_path[PATH_MAX];
@@ -241,8 +246,8 @@ static void ahead(struct series *s)
 
 static void print_row(const struct series *s, const char *kind, unsigned evict, struct figure f, uint64_t raw)
 {
-	printf("%s,%zu,%u,%zu,%llu,%llu,%llu,%.3f\n", kind, s->seg, evict, f.n, (unsigned long long)f.median,
-	       (unsigned long long)f.p99, (unsigned long long)raw, (double)f.median / (double)raw);
+	printf("%s,%zu,%u,%zu,%llu,%llu,%llu,%.3f,%s\n", kind, s->seg, evict, f.n, (unsigned long long)f.median,
+	       (unsigned long long)f.p99, (unsigned long long)raw, (double)f.median / (double)raw, engines[s->engine]);
 }
 
 /* What a fault cannot do without. */
@@ -252,6 +257,9 @@ static uint64_t raw_cost(const struct series *s, enum kind kind, bool evict)
 	unsigned parts = kind_parts[kind], part;
 	uint64_t ns = 0;
 
+	/* What stands by has its rights at home; there are none at home that pages would take along. */
+	if (s->engine == UFFD && kind == STANDBY_READ)
+		parts = 1u << SEGV | 1u << PUBLISH_READ;
 	if (fresh)
 		parts = (parts & ~(1u << ZERO)) | 1u << POPULATE;
 	if (evict)
@@ -301,6 +309,7 @@ static void start(void (*phase)(struct series *), struct series *s)
 	if (!pid) {
 		snprintf(limit, sizeof(limit), "%zu", s->n * s->seg);
 		setenv("UMMAP_MEM_LIMIT", limit, 1);
+		setenv("UMMAP_ENGINE", engines[s->engine], 1);
 		phase(s);
 		_exit(0);
 	}
@@ -313,11 +322,11 @@ static void raw_phase(struct series *s)
 {
 	int fd = open_file(data_path, O_RDONLY);
 
-	raw_measure(s->parts, s->seg, s->n, fd, s->seed);
+	raw_measure(s->parts, s->seg, s->n, fd, s->seed, s->engine == UFFD);
 }
 
-/* One repetition for one size of segment. */
-static void run_series(size_t seg, size_t budget, uint64_t seed)
+/* One repetition for one engine and size of segment. */
+static void run_series(unsigned engine, size_t seg, size_t budget, uint64_t seed)
 {
 	static void (*const phases[])(struct series *) = {
 		raw_phase, zero_reads, zero_writes, file_reads, file_writes, upgrades, standby,
@@ -327,6 +336,7 @@ static void run_series(size_t seg, size_t budget, uint64_t seed)
 	size_t room, i;
 	unsigned kind, evict;
 
+	s->engine = engine;
 	s->seg = seg;
 	s->n = budget / seg < MAX_FRAMES ? budget / seg : MAX_FRAMES;
 	s->seed = seed;
@@ -380,14 +390,14 @@ static void prepare(const char *dir, size_t size)
 struct options {
 	size_t segs[MAX_SEGS], budget;
 	unsigned nsegs, reps;
-	const char *dir;
+	const char *dir, *engines;
 };
 
 static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
 		{ "dir", 1, 0, 'd' }, { "budget", 1, 0, 'b' }, { "segs", 1, 0, 's' },
-		{ "reps", 1, 0, 'r' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		{ "reps", 1, 0, 'r' }, { "engines", 1, 0, 'e' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
 	unsigned i;
 	int c;
@@ -398,6 +408,7 @@ static void parse_options(struct options *o, int argc, char **argv)
 		case 'b': o->budget = parse_size("budget", optarg); break;
 		case 's': o->nsegs = parse_sizes("segs", optarg, o->segs, MAX_SEGS); break;
 		case 'r': o->reps = parse_count("reps", optarg, 1000); break;
+		case 'e': o->engines = optarg; break;
 		case 'h': fputs(help, stdout); exit(0);
 		default: die("see --help");
 		}
@@ -413,16 +424,18 @@ int main(int argc, char **argv)
 {
 	struct options o = {
 		.segs = { 4 * KIB, 64 * KIB, 256 * KIB, 2 * MIB }, .nsegs = 4,
-		.budget = 256 * MIB, .reps = 5, .dir = "/dev/shm",
+		.budget = 256 * MIB, .reps = 5, .dir = "/dev/shm", .engines = "segv,uffd",
 	};
-	unsigned rep, i;
+	unsigned rep, i, e;
 
 	parse_options(&o, argc, argv);
 	prepare(o.dir, 2 * o.budget);
-	puts("kind,seg_bytes,evict,n,median_ns,p99_ns,raw_ns,ratio");
+	puts("kind,seg_bytes,evict,n,median_ns,p99_ns,raw_ns,ratio,engine");
 	fflush(stdout);
 	for (rep = 1; rep <= o.reps; rep++)
 		for (i = 0; i < o.nsegs; i++)
-			run_series(o.segs[i], o.budget, rep * MAX_SEGS + i);
+			for (e = 0; e < ENGINES; e++)
+				if (strstr(o.engines, engines[e]))
+					run_series(e, o.segs[i], o.budget, rep * MAX_SEGS + i);
 	return 0;
 }

@@ -24,6 +24,7 @@ struct pass {
 	const struct method *method;
 	const char *path;
 	const char *driver; /* scheme and keys of a URI for ummap; NULL: by descriptor */
+	const char *engine; /* of ummap, as in UMMAP_ENGINE */
 	size_t size, seg, budget;
 	unsigned threads, rep;
 	bool random, write;

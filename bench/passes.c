@@ -21,7 +21,7 @@ struct options {
 	size_t segs[MAX_SEGS];
 	size_t threads[MAX_THREAD_COUNTS];
 	unsigned nsegs, nthreads, reps, cap_s;
-	const char *methods, *patterns, *ops, *drivers;
+	const char *methods, *patterns, *ops, *drivers, *engines;
 	const char *one;    /* internal: the pass to do, in a process of its own */
 	char **argv;
 };
@@ -42,6 +42,7 @@ static const char help[] =
 "  --mmap-cap SECONDS when mmap at random stops, as it would take minutes; counts what it touched (15)\n"
 "  --drivers LIST     ummap by URI instead of descriptor, once for each: schemes, and keys if any:\n"
 "                     'posix?direct=never,uring'\n"
+"  --engines LIST     ummap with each of them: segv,uffd (segv)\n"
 "  --help\n";
 
 static struct memcg group;
@@ -121,10 +122,10 @@ static double cpu_us(const struct rusage *u)
 
 static void report(const struct pass *p, double mib, double seconds, double cpu, long maxrss, bool cold)
 {
-	printf("%u,%s,%s,%s,%zu,%u,%.1f,%.2f,%ld,%d,%s\n", p->rep, p->method->name,
+	printf("%u,%s,%s,%s,%zu,%u,%.1f,%.2f,%ld,%d,%s,%s\n", p->rep, p->method->name,
 	       p->random ? "rand" : p->step > 1 ? "stride" : "seq",
 	       p->modify ? "modify" : p->write ? "write" : "read", p->seg, p->threads,
-	       mib / seconds, cpu / mib, maxrss, cold, p->driver ? p->driver : "-");
+	       mib / seconds, cpu / mib, maxrss, cold, p->driver ? p->driver : "-", p->engine);
 }
 
 static void run_pass(struct pass *p)
@@ -176,11 +177,13 @@ static const struct method *find_method(const char *name)
 static int child(const struct options *o)
 {
 	struct pass p = { .size = o->size, .budget = o->budget, .cap_s = o->cap_s };
-	char method[16], pattern[8], op[8], driver[128], path[PATH_MAX + 8];
+	char method[16], pattern[8], op[8], driver[128], engine[8], path[PATH_MAX + 8];
 
-	if (sscanf(o->one, "%15[^,],%7[^,],%7[^,],%zu,%u,%u,%127s", method, pattern, op, &p.seg, &p.threads,
-		   &p.rep, driver) != 7)
+	if (sscanf(o->one, "%15[^,],%7[^,],%7[^,],%zu,%u,%u,%127[^,],%7s", method, pattern, op, &p.seg, &p.threads,
+		   &p.rep, driver, engine) != 8)
 		die("--one is internal");
+	setenv("UMMAP_ENGINE", engine, 1);
+	p.engine = engine;
 	p.method = find_method(method);
 	p.driver = strcmp(driver, "-") ? driver : NULL;
 	p.random = !strcmp(pattern, "rand");
@@ -246,16 +249,26 @@ static void run_child(const struct options *o, const char *one, bool grouped)
 		exit(1);
 }
 
-/* One method's turn; the library has one with each driver. */
-static void take_turn(const struct options *o, const char *method, const char *what)
+static void take_turn_with(const struct options *o, const char *method, const char *what, const char *driver)
 {
 	bool ours = !strcmp(method, "ummap") || !strcmp(method, "fresh"), grouped = !strcmp(method, "mmap");
-	char *copy = strdup(ours ? o->drivers : "-"), *rest = copy, *driver, one[256];
+	char *copy = strdup(ours ? o->engines : "-"), *rest = copy, *engine, one[256];
 
-	while ((driver = strsep(&rest, ","))) {
-		snprintf(one, sizeof(one), "%s,%s,%s", method, what, driver);
+	while ((engine = strsep(&rest, ","))) {
+		snprintf(one, sizeof(one), "%s,%s,%s,%s", method, what, driver, engine);
 		run_child(o, one, grouped);
 	}
+	free(copy);
+}
+
+/* One method's turn; the library has one with each driver and engine. */
+static void take_turn(const struct options *o, const char *method, const char *what)
+{
+	bool ours = !strcmp(method, "ummap") || !strcmp(method, "fresh");
+	char *copy = strdup(ours ? o->drivers : "-"), *rest = copy, *driver;
+
+	while ((driver = strsep(&rest, ",")))
+		take_turn_with(o, method, what, driver);
 	free(copy);
 }
 
@@ -314,7 +327,7 @@ static int parent(const struct options *o)
 	unsigned rep, t, op, pattern, s;
 
 	prepare(o);
-	puts("rep,method,pattern,op,seg_bytes,threads,mib_per_s,cpu_us_per_mib,maxrss_kib,cold,driver");
+	puts("rep,method,pattern,op,seg_bytes,threads,mib_per_s,cpu_us_per_mib,maxrss_kib,cold,driver,engine");
 	fflush(stdout);
 	for (rep = 1; rep <= o->reps; rep++)
 		for (t = 0; t < o->nthreads; t++)
@@ -346,6 +359,7 @@ static void check_options(struct options *o)
 		   "ummap,fresh,floor,mmap,inplace,deep,deep1,deep2,deep4,deep8,deep16,deep32");
 	check_list("patterns", o->patterns, "seq,rand,stride");
 	check_list("ops", o->ops, "read,write,modify");
+	check_list("engines", o->engines, "segv,uffd");
 	for (t = 0; t < o->nthreads; t++) {
 		if (o->threads[t] > MAX_THREADS)
 			die("--threads: at most %d", MAX_THREADS);
@@ -368,7 +382,7 @@ static void parse_options(struct options *o, int argc, char **argv)
 		{ "budget", 1, 0, 'b' }, { "segs", 1, 0, 'g' }, { "threads", 1, 0, 't' },
 		{ "methods", 1, 0, 'm' }, { "patterns", 1, 0, 'p' }, { "ops", 1, 0, 'o' },
 		{ "reps", 1, 0, 'r' }, { "mmap-cap", 1, 0, 'c' }, { "drivers", 1, 0, 'u' },
-		{ "one", 1, 0, '1' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		{ "engines", 1, 0, 'e' }, { "one", 1, 0, '1' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
 	const char *dir = "./cache";
 	int c;
@@ -387,6 +401,7 @@ static void parse_options(struct options *o, int argc, char **argv)
 		case 'r': o->reps = parse_count("reps", optarg, 1000); break;
 		case 'c': o->cap_s = parse_count("mmap-cap", optarg, 86400); break;
 		case 'u': o->drivers = optarg; break;
+		case 'e': o->engines = optarg; break;
 		case '1': o->one = optarg; break;
 		case 'h': fputs(help, stdout); exit(0);
 		default: die("see --help");
@@ -407,7 +422,7 @@ int main(int argc, char **argv)
 		.size = 2 * GIB, .budget = 512 * MIB, .reps = 5, .cap_s = 15,
 		.segs = { 64 * KIB, 256 * KIB, MIB, 2 * MIB, 16 * MIB }, .nsegs = 5,
 		.threads = { 1, 2 }, .nthreads = 2,
-		.methods = "ummap,fresh,floor,mmap,inplace,deep", .drivers = "-", .patterns = "seq,rand", .ops = "read,write",
+		.methods = "ummap,fresh,floor,mmap,inplace,deep", .drivers = "-", .engines = "segv", .patterns = "seq,rand", .ops = "read,write",
 		.argv = argv,
 	};
 

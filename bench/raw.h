@@ -1,25 +1,42 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a page fault of the library cannot do without, each part timed by itself on memory like the library's:
- * frames on huge pages, moved to scattered places of a view and back. For bench/fault.
+ * What a page fault of the library cannot do without, each part timed by itself on memory like the library's: frames on
+ * huge pages, moved to scattered places of a view and back; or on small ones, whose pages are copied and moved by
+ * userfaultfd. For bench/fault.
  */
 #ifndef BENCH_RAW_H
 #define BENCH_RAW_H
 
+#include <linux/userfaultfd.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include "data.h"
 
+#ifndef UFFDIO_MOVE /* of Linux 6.8 */
+#define UFFD_FEATURE_MOVE (1 << 16)
+struct uffdio_move {
+	__u64 dst, src, len, mode;
+	__s64 move;
+};
+#define UFFDIO_MOVE _IOWR(UFFDIO, 0x05, struct uffdio_move)
+#endif
+
+/* In brackets: what userfaultfd has in its place. */
 enum part {
-	SEGV,          /* from the load to a SIGSEGV handler that does nothing, and on */
+	SEGV,          /* from the load to a SIGSEGV handler that does nothing, and on (to a thread, and on) */
 	POPULATE,      /* of a frame of at least a huge page: memory for it, zeroed by the kernel */
 	ZERO,          /* memset of the frame */
 	COPY,          /* pread of the frame from the warm file */
-	PUBLISH_READ,  /* mprotect to read-only at home, mremap into the view */
-	PUBLISH_WRITE, /* mremap into the view */
-	UPGRADE,       /* mprotect to writable in the view */
-	RETRACT,       /* mremap home, mmap over the hole */
+	PUBLISH_READ,  /* mprotect to read-only at home, mremap into the view (UFFDIO_COPY) */
+	PUBLISH_WRITE, /* mremap into the view (UFFDIO_MOVE) */
+	UPGRADE,       /* mprotect to writable in the view (UFFDIO_WRITEPROTECT) */
+	RETRACT,       /* mremap home, mmap over the hole (UFFDIO_MOVE) */
 	PARTS
 };
 
@@ -28,11 +45,14 @@ static const char *const part_names[PARTS] = {
 	"raw-upgrade", "raw-retract",
 };
 
+enum { PAUSE_NS = 5000 };
+
 struct raw {
 	size_t seg, n;
 	uint32_t *order;          /* which place of the view frame i goes to */
 	char *pool, *view;
 	int fd;
+	int uffd;                 /* -1: by SIGSEGV */
 	uint64_t *samples[PARTS]; /* n of each */
 };
 
@@ -66,6 +86,92 @@ static void step_over(int sig, siginfo_t *info, void *context)
 	u->uc_mcontext.pc += 4;
 #endif
 }
+
+static inline void *reserve(void *at, size_t len)
+{
+	void *p = mmap(at, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0), -1, 0);
+
+	must(p != MAP_FAILED, "mmap");
+	return p;
+}
+
+/* ---- userfaultfd ---- */
+
+static inline void raw_copy(struct raw *r, char *to, char *from)
+{
+	struct uffdio_copy c = { .dst = (uintptr_t)to, .src = (uintptr_t)from, .len = r->seg,
+				 .mode = UFFDIO_COPY_MODE_WP };
+
+	must(!ioctl(r->uffd, UFFDIO_COPY, &c), "UFFDIO_COPY");
+}
+
+static inline void raw_move(struct raw *r, char *to, char *from)
+{
+	struct uffdio_move m = { .dst = (uintptr_t)to, .src = (uintptr_t)from, .len = r->seg };
+
+	must(!ioctl(r->uffd, UFFDIO_MOVE, &m), "UFFDIO_MOVE (Linux 6.8 has it)");
+}
+
+static inline void raw_unprotect(struct raw *r, char *at, size_t len)
+{
+	struct uffdio_writeprotect w = { .range = { (uintptr_t)at, len } };
+
+	must(!ioctl(r->uffd, UFFDIO_WRITEPROTECT, &w), "UFFDIO_WRITEPROTECT");
+}
+
+static inline void raw_register(struct raw *r, char *at, size_t len, uint64_t mode)
+{
+	struct uffdio_register g = { .range = { (uintptr_t)at, len }, .mode = mode };
+
+	must(!madvise(at, len, MADV_NOHUGEPAGE) && !mprotect(at, len, PROT_READ | PROT_WRITE), "mprotect");
+	must(!ioctl(r->uffd, UFFDIO_REGISTER, &g), "UFFDIO_REGISTER");
+}
+
+static inline void raw_open(struct raw *r)
+{
+	struct uffdio_api api = { .api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_MOVE };
+
+	r->uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+	must(r->uffd >= 0 && !ioctl(r->uffd, UFFDIO_API, &api), "userfaultfd");
+	raw_register(r, r->view, r->n * r->seg, UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP);
+	raw_register(r, r->pool, r->n * r->seg, UFFDIO_REGISTER_MODE_WP);
+	memset(r->pool, 0x5a, r->n * r->seg);
+}
+
+/* Lets each access go on with one call that does next to nothing. */
+static inline void *raw_serve(void *arg)
+{
+	struct raw *r = arg;
+	struct uffd_msg msg;
+
+	while (read(r->uffd, &msg, sizeof(msg)) == sizeof(msg))
+		raw_unprotect(r, (char *)(uintptr_t)(msg.arg.pagefault.address & ~(4 * KIB - 1)), 4 * KIB);
+	return NULL;
+}
+
+static inline void raw_event(struct raw *r)
+{
+	pthread_t thread;
+	uint64_t start;
+	size_t i;
+
+	for (i = 0; i < r->n; i++)
+		raw_copy(r, r->view + r->order[i] * r->seg, r->pool + i * r->seg);
+	must(!pthread_create(&thread, NULL, raw_serve, r), "pthread_create");
+	for (i = 0; i < r->n; i++) {
+		/* The thread falls asleep, as it does between the faults of a program. */
+		for (start = now_ns(); now_ns() - start < PAUSE_NS;)
+			;
+		start = now_ns();
+		*(volatile char *)(r->view + r->order[i] * r->seg) = 1;
+		r->samples[SEGV][i] = now_ns() - start;
+	}
+	pthread_cancel(thread);
+	pthread_join(thread, NULL);
+	must(!madvise(r->view, r->n * r->seg, MADV_DONTNEED), "madvise");
+}
+
+/* ---- Both ---- */
 
 static inline void raw_segv(struct raw *r)
 {
@@ -132,12 +238,19 @@ static inline void raw_publish(struct raw *r, enum part part)
 		char *home = r->pool + i * r->seg, *place = r->view + r->order[i] * r->seg;
 
 		start = now_ns();
-		if (part == PUBLISH_READ)
-			must(!mprotect(home, r->seg, PROT_READ), "mprotect");
-		move(home, place, r->seg);
+		if (r->uffd >= 0) {
+			part == PUBLISH_READ ? raw_copy(r, place, home) : raw_move(r, place, home);
+		} else {
+			if (part == PUBLISH_READ)
+				must(!mprotect(home, r->seg, PROT_READ), "mprotect");
+			move(home, place, r->seg);
+		}
 		r->samples[part][i] = now_ns() - start;
 		load_word(place);
 	}
+	/* What was copied is still at home, too. */
+	if (r->uffd >= 0 && part == PUBLISH_READ)
+		must(!madvise(r->pool, r->n * r->seg, MADV_DONTNEED), "madvise");
 }
 
 static inline void raw_upgrade(struct raw *r)
@@ -149,18 +262,13 @@ static inline void raw_upgrade(struct raw *r)
 		char *place = r->view + r->order[i] * r->seg;
 
 		start = now_ns();
-		must(!mprotect(place, r->seg, PROT_READ | PROT_WRITE), "mprotect");
+		if (r->uffd >= 0)
+			raw_unprotect(r, place, r->seg);
+		else
+			must(!mprotect(place, r->seg, PROT_READ | PROT_WRITE), "mprotect");
 		r->samples[UPGRADE][i] = now_ns() - start;
 		*(volatile char *)place = 1;
 	}
-}
-
-static inline void *reserve(void *at, size_t len)
-{
-	void *p = mmap(at, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0), -1, 0);
-
-	must(p != MAP_FAILED, "mmap");
-	return p;
 }
 
 static inline void raw_take_back(char *place, char *home, size_t len)
@@ -178,16 +286,20 @@ static inline void raw_retract(struct raw *r)
 		char *home = r->pool + i * r->seg, *place = r->view + r->order[i] * r->seg;
 
 		start = now_ns();
-		raw_take_back(place, home, r->seg);
+		if (r->uffd >= 0)
+			raw_move(r, home, place);
+		else
+			raw_take_back(place, home, r->seg);
 		r->samples[RETRACT][i] = now_ns() - start;
 	}
 }
 
 /* What each part costs for n segments of seg bytes; fd: a file of at least n * seg bytes. A part that does not
  * come up for segments of that size has no samples. */
-static inline void raw_measure(struct figure parts[PARTS], size_t seg, size_t n, int fd, uint64_t seed)
+static inline void raw_measure(struct figure parts[PARTS], size_t seg, size_t n, int fd, uint64_t seed, bool uffd)
 {
-	struct raw r = { .seg = seg, .n = n, .fd = fd };
+	struct raw r = { .seg = seg, .n = n, .fd = fd, .uffd = -1 };
+	bool populates = seg >= HUGE_PAGE && !uffd;
 	size_t i;
 
 	r.pool = huge_memory(n * seg);
@@ -200,8 +312,13 @@ static inline void raw_measure(struct figure parts[PARTS], size_t seg, size_t n,
 	shuffle(r.order, n, seed);
 	for (i = 0; i < PARTS; i++)
 		r.samples[i] = calloc(n, sizeof(uint64_t));
-	raw_segv(&r);
-	if (seg >= HUGE_PAGE)
+	if (uffd) {
+		raw_open(&r);
+		raw_event(&r);
+	} else {
+		raw_segv(&r);
+	}
+	if (populates)
 		raw_populate(&r);
 	raw_fill(&r);
 	raw_publish(&r, PUBLISH_READ);
@@ -210,10 +327,12 @@ static inline void raw_measure(struct figure parts[PARTS], size_t seg, size_t n,
 	raw_publish(&r, PUBLISH_WRITE);
 	raw_retract(&r);
 	for (i = 0; i < PARTS; i++) {
-		parts[i] = summarise(r.samples[i], i != POPULATE || seg >= HUGE_PAGE ? n : 0, clock_cost());
+		parts[i] = summarise(r.samples[i], i != POPULATE || populates ? n : 0, clock_cost());
 		free(r.samples[i]);
 	}
 	free(r.order);
+	if (uffd)
+		close(r.uffd);
 	munmap(r.pool, n * seg);
 	munmap(r.view, n * seg);
 }
