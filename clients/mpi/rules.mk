@@ -19,6 +19,8 @@ MPICC_mpich = MPICH_CC='$(CC)' mpicc.mpich
 MPI_TESTS = $(patsubst tests/mpi/%.c,$B/tests/mpi/$1/%,$(wildcard tests/mpi/*.c)) \
 	$(if $(shell command -v mpifort.$1 && command -v gfortran),$(patsubst tests/mpi/%.f90,$B/tests/mpi/$1/%,$(wildcard tests/mpi/*.f90)))
 
+MPI_EXAMPLES = $(patsubst examples/mpi/%.c,$B/examples/mpi/$1/%,$(wildcard examples/mpi/*.c))
+
 # $1: an MPI. The calls that take the place of MPI's are exported by the map, which needs them visible first.
 define MPI_RULES
 $B/clients/$1/%.o: clients/mpi/%.c
@@ -37,15 +39,26 @@ $B/tests/mpi/$1/%: tests/mpi/%.c $(call MPI_LIB,$1)
 	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B -lummap-mpi-$1 -lummap \
 		-Wl,-rpath,$(abspath $B)
 
+$B/examples/mpi/$1/%: examples/mpi/%.c $(call MPI_LIB,$1)
+	@mkdir -p $$(@D)
+	$(MPICC_$1) $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B -Wl,--no-as-needed -lummap-mpi-$1 \
+		-Wl,-rpath,$(abspath $B)
+
 $B/tests/mpi/$1/%: tests/mpi/%.f90 $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
 	mpifort.$1 -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -J$$(@D) -o $$@ $$< -L$B -Wl,--no-as-needed \
 		-lummap-mpi-$1 -lummap -Wl,-rpath,$(abspath $B)
 
--include $(patsubst %.o,%.d,$(call MPI_OBJ,$1)) $(addsuffix .d,$(call MPI_TESTS,$1))
+-include $(patsubst %.o,%.d,$(call MPI_OBJ,$1)) $(addsuffix .d,$(call MPI_TESTS,$1) $(call MPI_EXAMPLES,$1))
 endef
 $(foreach m,$(MPIS),$(eval $(call MPI_RULES,$m)))
 
-mpi: $(MPI_LIBS)
-mpi-tests: $(foreach m,$(MPIS),$(call MPI_TESTS,$m))
-.PHONY: mpi mpi-tests
+mpi: $(MPI_LIBS) $(foreach m,$(MPIS),$(call MPI_EXAMPLES,$m))
+mpi-tests: mpi $(foreach m,$(MPIS),$(call MPI_TESTS,$m))
+
+install: $(MPIS:%=install-mpi-%)
+$(MPIS:%=install-mpi-%): install-mpi-%: $B/libummap-mpi-%.so.$(VERSION)
+	install -D -m 755 $< $(DESTDIR)$(LIBDIR)/$(<F)
+	ln -sf $(<F) $(DESTDIR)$(LIBDIR)/libummap-mpi-$*.so.$(SOMAJOR)
+	ln -sf libummap-mpi-$*.so.$(SOMAJOR) $(DESTDIR)$(LIBDIR)/libummap-mpi-$*.so
+.PHONY: mpi mpi-tests $(MPIS:%=install-mpi-%)

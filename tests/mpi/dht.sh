@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The example kills itself, goes on, is done, and finds all of it once more: `tests/mpi/dht.sh LAUNCH MPI RANKS PROGRAM`, in
+# UMMAP_TEST_FOLDER. Its windows are twice as large as the memory for them.
+table=${UMMAP_TEST_FOLDER:?}/table.%r out=$UMMAP_TEST_FOLDER/out keys=1500
+export UMMAP_MEM_LIMIT=$((keys * 32 / 2 * $3)) UMMAP_GROUP=dht.$$
+
+expect() { # what the run has to say, arguments of the program
+	local text=$1
+	shift
+	"${launch[@]}" "$table" "$keys" "$@" > "$out" 2>&1
+	grep -q "$text" "$out" && return
+	cat "$out"
+	echo "dht.sh: expected \"$text\""
+	exit 1
+}
+
+launch=("$@")
+expect "going on after 0 of $keys" 1
+expect "going on after 1024 of" 1
+expect " keys are in, 0 are wrong"
+expect "going on after $keys of"
+grep -q " keys are in, 0 are wrong" "$out"
