@@ -153,13 +153,13 @@ static int find_policy(const char *name)
 {
 	static const char *const names[] = {
 		[UMMAP_PTYPE_FIFO] = "fifo", [UMMAP_PTYPE_LIFO] = "lifo", [UMMAP_PTYPE_PLRU] = "plru",
-		[UMMAP_PTYPE_PRND] = "prnd", [UMMAP_PTYPE_WIRO_F] = "wiro_f", [UMMAP_PTYPE_WIRO_L] = "wiro_l",
+		[UMMAP_PTYPE_PRND] = "prnd", [UMMAP_PTYPE_WIRO_F] = "wiro-f", [UMMAP_PTYPE_WIRO_L] = "wiro-l",
 	};
 
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (!strcmp(names[i], name))
 			return (int)i;
-	die("--policy: '%s' is none of fifo, lifo, plru, prnd, wiro_f, wiro_l", name);
+	die("--policy: '%s' is none of fifo, lifo, plru, prnd, wiro-f, wiro-l", name);
 }
 
 bool alloc_option(struct alloc *a, int option, const char *value)
@@ -168,7 +168,8 @@ bool alloc_option(struct alloc *a, int option, const char *value)
 	case ALLOC_KIND: a->kind = alloc_find(value); break;
 	case ALLOC_SEG: a->seg = parse_size("seg", value); break;
 	case ALLOC_BUDGET: a->budget = parse_size("budget", value); break;
-	case ALLOC_POLICY: a->ptype = find_policy(value); break;
+	case ALLOC_POLICY: a->ptype = find_policy(value), a->policy = value; break;
+	case ALLOC_FACTOR: a->factor = value; break;
 	case ALLOC_DRIVER: setenv("UMMAP_DRIVER", value, 1); break;
 	case ALLOC_ENGINE: setenv("UMMAP_ENGINE", value, 1); break;
 	case ALLOC_MODE: setenv("UMMAP_MEMCONFIG", value, 1); break;
@@ -192,13 +193,18 @@ void alloc_limit(const struct alloc *a, unsigned processes, pid_t leader)
 
 /* ---- Memory. ---- */
 
+static struct memory *open_as(struct memory wanted)
+{
+	struct memory *m = malloc(sizeof(*m));
+
+	*m = wanted;
+	m->alloc->kind->open(m);
+	return m;
+}
+
 struct memory *memory_open(const struct alloc *a, int fd, size_t size, bool write, bool fresh)
 {
-	struct memory *m = calloc(1, sizeof(*m));
-
-	*m = (struct memory){ .alloc = a, .size = size, .fd = fd, .write = write, .fresh = fresh };
-	a->kind->open(m);
-	return m;
+	return open_as((struct memory){ .alloc = a, .size = size, .fd = fd, .write = write, .fresh = fresh });
 }
 
 /* A file without a name, so that nothing is left behind. */
@@ -216,7 +222,9 @@ static int scratch_file(const char *dir, size_t size)
 
 struct memory *memory_scratch(const struct alloc *a, const char *dir, size_t size)
 {
-	return memory_open(a, a->kind->stored ? scratch_file(dir, size) : -1, size, true, true);
+	int fd = a->kind->stored ? scratch_file(dir, size) : -1;
+
+	return open_as((struct memory){ .alloc = a, .size = size, .fd = fd, .write = true, .fresh = true, .dir = dir });
 }
 
 void memory_sync(struct memory *m)

@@ -13,7 +13,7 @@ struct memory;
 /* One way of having memory. Each call ends the program where it fails; those but open and close may be NULL. */
 struct alloc_kind {
 	const char *name;
-	bool stored;                      /* there is a file under it */
+	bool stored;                      /* there is a file of ours under it */
 	bool paged;                       /* the kernel has it in its page cache */
 	void (*open)(struct memory *);
 	void (*sync)(struct memory *);    /* makes changes durable */
@@ -28,6 +28,8 @@ struct alloc {
 	size_t seg;                       /* of the library; 0: its default */
 	size_t budget;                    /* bytes for each process; 0: no limit of ours */
 	int ptype;                        /* UMMAP_PTYPE_* */
+	const char *policy;               /* its name; NULL: the default */
+	const char *factor;               /* of mpi-storage-window: the part in memory; NULL: none */
 	bool advise;                      /* tell the library, or the kernel, what is random */
 };
 
@@ -39,11 +41,13 @@ struct memory {
 	int fd;                           /* the file under it; -1: none */
 	bool write;                       /* may be stored to */
 	bool fresh;                       /* starts as zeros: what the file has is not wanted */
+	const char *dir;                  /* of scratch files; NULL: this is none */
 	void *own;                        /* the kind's */
 };
 
 enum {
 	ALLOC_KIND = 0x1000, ALLOC_SEG, ALLOC_BUDGET, ALLOC_POLICY, ALLOC_DRIVER, ALLOC_ENGINE, ALLOC_MODE, ALLOC_ADVISE,
+	ALLOC_FACTOR,
 };
 
 #define ALLOC_KNOBS \
@@ -53,10 +57,15 @@ enum {
 /* For programs that call memory_advise. */
 #define ALLOC_ADVICE { "advise", 0, 0, ALLOC_ADVISE }
 
+/* For programs whose memory may be that of windows. */
+#define ALLOC_PART { "factor", 1, 0, ALLOC_FACTOR }
+#define ALLOC_PART_HELP \
+"  --factor F       of mpi-storage-window: the part that is in memory, from 0 to 1, or auto (0)\n"
+
 #define ALLOC_KNOBS_HELP \
 "  --budget SIZE    memory for each process: the library's limit, or a memory cgroup for who uses the page cache\n" \
 "  --seg SIZE       of the library: segment (as UMMAP_SEG_SIZE)\n" \
-"  --policy NAME    of the library: fifo, lifo, plru, prnd, wiro_f or wiro_l (fifo)\n" \
+"  --policy NAME    of the library: fifo, lifo, plru, prnd, wiro-f or wiro-l (fifo)\n" \
 "  --driver URI     of the library: as UMMAP_DRIVER, 'posix' or 'uring:?depth=64'\n" \
 "  --engine NAME    of the library: auto, segv or uffd, as UMMAP_ENGINE (auto)\n" \
 "  --mode MODE      of the library: static or dynamic, as UMMAP_MEMCONFIG (static)\n"

@@ -26,7 +26,7 @@ void job_end(void);
 
 /* Before job_begin: transports that also reach windows which fault in user space, where the user has not chosen. */
 void job_reach_windows(void);
-/* A window over memory of any kind, all of it, in bytes; it ends before the memory. */
+/* A window over memory of any kind, all of it, in bytes, open for everybody; it ends before the memory. */
 MPI_Win job_window(struct memory *m);
 void job_window_free(struct memory *m, MPI_Win win);
 

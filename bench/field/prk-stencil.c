@@ -22,7 +22,7 @@ static const char help[] =
 "  --dir DIR        for scratch files without names, two for each rank (.)\n"
 "  --sync N         both grids are made durable after every N iterations\n"
 "  --json FILE      add a line to FILE\n"
-ALLOC_KNOBS_HELP
+ALLOC_KNOBS_HELP ALLOC_PART_HELP
 "  --help\n";
 
 /* The part of this rank: columns [x0, x0 + w) and rows [y0, y0 + h). `in` has a frame of RADIUS around it. */
@@ -105,6 +105,7 @@ static void exchange(struct part *p)
 	const int peers[4] = { p->left, p->right, p->up, p->down };
 	const int lens[4] = { (int)p->h * RADIUS, (int)p->h * RADIUS, (int)p->w * RADIUS, (int)p->w * RADIUS };
 	MPI_Request requests[8];
+	MPI_Status statuses[8];
 
 	columns(p, p->buf[SEND_LEFT], 0, true);
 	columns(p, p->buf[SEND_RIGHT], p->w - RADIUS, true);
@@ -115,7 +116,7 @@ static void exchange(struct part *p)
 		MPI_Irecv(p->buf[GOT_LEFT + i], lens[i], MPI_DOUBLE, peers[i], i, MPI_COMM_WORLD, &requests[i]);
 		MPI_Isend(p->buf[i], lens[i], MPI_DOUBLE, peers[i], i ^ 1, MPI_COMM_WORLD, &requests[4 + i]);
 	}
-	MPI_Waitall(8, requests, MPI_STATUSES_IGNORE);
+	MPI_Waitall(8, requests, statuses);
 	if (p->left != MPI_PROC_NULL)
 		columns(p, p->buf[GOT_LEFT], -RADIUS, false);
 	if (p->right != MPI_PROC_NULL)

@@ -17,7 +17,7 @@ static const char help[] =
 "  --sync N         both matrices are made durable after every N iterations\n"
 "  --tile N         rows and columns of a tile (32)\n"
 "  --json FILE      add a line to FILE\n"
-ALLOC_KNOBS_HELP
+ALLOC_KNOBS_HELP ALLOC_PART_HELP
 "  --help\n";
 
 /* Columns [first, first + block) of both, one after the other. */

@@ -12,7 +12,7 @@ static uint64_t started;
 static void parse_options(struct prk *k, int argc, char **argv, const char *help)
 {
 	static const struct option known[] = {
-		ALLOC_OPTIONS, { "dir", 1, 0, 'd' }, { "sync", 1, 0, 's' }, { "tile", 1, 0, 't' },
+		ALLOC_OPTIONS, ALLOC_PART, { "dir", 1, 0, 'd' }, { "sync", 1, 0, 's' }, { "tile", 1, 0, 't' },
 		{ "json", 1, 0, 'j' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
 	int c;

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# The benchmarks of the field: each is its room in bench/field and those that all share. Without an MPI those that need
+# one are left out, and slowfs without libfuse. With two, FIELD_MPI=mpich takes the other one.
+
+FIELD_MPI ?= $(firstword $(MPIS))
+FIELD_FUSE := $(shell pkg-config --exists fuse3 2> /dev/null && echo fuse3)
+FIELD_RANKS = $(if $(FIELD_MPI),ior prk-stencil prk-transpose haccio dht)
+FIELD = $(addprefix $B/bench/,mstream $(FIELD_RANKS) $(if $(FIELD_FUSE),slowfs))
+FIELD_ROOMS = $(addprefix $B/bench/field/,alloc.o report.o)
+FIELD_MPI_ROOMS = $(addprefix $B/bench/field/,job.o alloc_mpi.o)
+FIELD_MPI_OBJ = $(FIELD_RANKS:%=$B/bench/field/%.o) $(FIELD_MPI_ROOMS) $(addprefix $B/bench/field/,api.o prk.o)
+
+all: $(FIELD)
+
+# Loops over arrays are what they measure.
+$B/bench/field/%.o: override CFLAGS += -O3
+
+$B/bench/mstream: $B/bench/field/mstream.o $(FIELD_ROOMS) $B/bench/field/absent_mpi.o $(SO)
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_SO) -lm
+
+$B/bench/slowfs: bench/field/slowfs.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(shell pkg-config --cflags $(FIELD_FUSE)) -MMD -MP -MF $B/bench/field/slowfs.d \
+		$(LDFLAGS) -o $@ $< $(shell pkg-config --libs $(FIELD_FUSE))
+
+# Which MPI they are for; another one makes them again.
+$B/bench/mpi: FORCE
+	@mkdir -p $(@D)
+	@echo '$(FIELD_MPI)' | cmp -s - $@ || echo '$(FIELD_MPI)' > $@
+
+$(FIELD_MPI_OBJ): $B/%.o: %.c $B/bench/mpi
+	@mkdir -p $(@D)
+	$(MPICC_$(FIELD_MPI)) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$B/bench/ior $B/bench/haccio: $B/bench/field/api.o
+$B/bench/prk-stencil $B/bench/prk-transpose: $B/bench/field/prk.o
+$(FIELD_RANKS:%=$B/bench/%): $B/bench/%: $B/bench/field/%.o $(FIELD_ROOMS) $(FIELD_MPI_ROOMS) $(call MPI_LIB,$(FIELD_MPI))
+	$(MPICC_$(FIELD_MPI)) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$B -lummap-mpi-$(FIELD_MPI) $(LINK_SO) -lm
+
+check-bench: $(FIELD) $(PLUGINS)
+	tests/check-bench $B
+.PHONY: check-bench
+
+-include $(wildcard $B/bench/field/*.d)
