@@ -41,9 +41,20 @@ PROGS = $(patsubst tests/%.c,$B/tests/%,$(wildcard tests/prog_*.c))
 # Drivers and policies as files, for the suites: the skeletons, and those of tests/plugins.
 PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard tests/plugins/*.c)) \
 	$B/tests/plugins/ummap-driver-skeleton.so $B/tests/plugins/ummap-policy-skeleton.so
-BENCHES = $(patsubst bench/%.c,$B/bench/%,$(wildcard bench/*.c))
+BENCHES = $(patsubst bench/%.c,$B/bench/%,$(wildcard bench/*.c)) $(FIELD)
 EXAMPLES = $(patsubst examples/%.c,$B/examples/%,$(wildcard examples/*.c))
 LINK_SO = -L$B -Wl,--as-needed -lummap -Wl,--no-as-needed -Wl,-rpath,$(abspath $B)
+
+# The benchmarks of the field: each is its room in bench/field and those that all share. Where there is no mpicc, those
+# with MPI are left out, and slowfs where there is no libfuse.
+MPICC ?= $(shell command -v mpicc 2> /dev/null)
+FIELD_MPI = ior prk-stencil prk-transpose haccio dht
+FUSE := $(shell pkg-config --exists fuse3 2> /dev/null && echo fuse3)
+FIELD = $(addprefix $B/bench/,mstream $(if $(MPICC),$(FIELD_MPI)) $(if $(FUSE),slowfs))
+FIELD_ROOMS = $(addprefix $B/bench/field/,alloc.o report.o)
+FIELD_MPI_ROOMS = $(addprefix $B/bench/field/,job.o alloc_mpi.o)
+FIELD_MPI_OBJ = $(FIELD_MPI:%=$B/bench/field/%.o) $(FIELD_MPI_ROOMS) $(addprefix $B/bench/field/,api.o prk.o)
+WITH_MPI = OMPI_CC="$(CC)" MPICH_CC="$(CC)" $(MPICC)
 
 # driver-conform has the library inside: it needs nothing beside it but the driver that it checks. The sanitizers
 # have a malloc of their own.
@@ -57,9 +68,9 @@ UMTOP = $B/umtop
 UMTOP_SRC = $(filter-out $(if $(NCURSES),%/no_screen.c,%/screen.c),$(wildcard tools/umtop/*.c))
 UMTOP_OBJ = $(UMTOP_SRC:%.c=$B/%.o)
 
-all: lib $(CONFORM) $(UMTOP) $(EXAMPLES) $(BENCHES)
+all: lib mpi $(CONFORM) $(UMTOP) $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
-tests: lib $(CONFORM) $(UMTOP) $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
+tests: lib mpi-tests $(CONFORM) $(UMTOP) $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -118,12 +129,30 @@ $B/bench/%: bench/%.c $(SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO) -lm -luring
 
+# Loops over arrays are what they measure.
+$B/bench/field/%.o: override CFLAGS += -O3
+$(FIELD_MPI_OBJ): $B/%.o: %.c
+	@mkdir -p $(@D)
+	$(WITH_MPI) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+$B/bench/mstream: $B/bench/field/mstream.o $(FIELD_ROOMS) $B/bench/field/absent_mpi.o $(SO)
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_SO) -lm
+$B/bench/slowfs: bench/field/slowfs.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(shell pkg-config --cflags $(FUSE)) -MMD -MP -MF $B/bench/field/slowfs.d \
+		$(LDFLAGS) -o $@ $< $(shell pkg-config --libs $(FUSE))
+$B/bench/ior $B/bench/haccio: $B/bench/field/api.o
+$B/bench/prk-stencil $B/bench/prk-transpose: $B/bench/field/prk.o
+$(FIELD_MPI:%=$B/bench/%): $B/bench/%: $B/bench/field/%.o $(FIELD_ROOMS) $(FIELD_MPI_ROOMS) $(SO)
+	$(WITH_MPI) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_SO) -lm
+
 $B/examples/%: examples/%.c $(SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
 
+include clients/mpi/rules.mk
+
 # What CI and README call: everything that must hold.
-check: all tests check-layers check-man check-install check-plugins
+check: all tests check-layers check-man check-install check-plugins check-bench
 	tests/run $B
 
 check-layers:
@@ -137,6 +166,9 @@ check-install: lib $(CONFORM) $(UMTOP)
 
 check-plugins: lib
 	tests/check-plugins $B
+
+check-bench: $(FIELD) $(PLUGINS)
+	tests/check-bench $B
 
 # The whole suite again under the sanitizers, each in a build folder of its own.
 check-asan:
@@ -185,7 +217,7 @@ dist:
 clean:
 	rm -rf build
 
--include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d)
+-include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(wildcard $B/bench/field/*.d)
 -include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
-.PHONY: all lib tests check check-layers check-man check-install check-plugins check-asan check-tsan check-mutants \
+.PHONY: all lib tests check check-layers check-man check-install check-plugins check-bench check-asan check-tsan check-mutants \
 	deps bench demo install dist clean

@@ -38,10 +38,10 @@ static inline uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* "64K", "2M", "3G" or plain bytes; greater than 0. */
+/* "64K", "2M", "3G", "1T", in small letters too, or plain bytes; greater than 0. */
 static inline size_t parse_size(const char *option, const char *text)
 {
-	static const char units[] = "KMG";
+	static const char units[] = "KMGTkmgt";
 	char *end;
 	unsigned long long value;
 	const char *unit;
@@ -51,11 +51,11 @@ static inline size_t parse_size(const char *option, const char *text)
 	value = strtoull(text, &end, 10);
 	unit = *end ? strchr(units, *end) : NULL;
 	if (unit) {
-		shift = 10 * (unsigned)(unit - units + 1);
+		shift = 10 * (unsigned)((unit - units) % 4 + 1);
 		end++;
 	}
 	if (errno || *end || text[0] < '0' || text[0] > '9' || !value || value > SIZE_MAX >> shift)
-		die("--%s: '%s' is no size (bytes, or with K, M or G)", option, text);
+		die("--%s: '%s' is no size (bytes, or with K, M, G or T)", option, text);
 	return (size_t)value << shift;
 }
 

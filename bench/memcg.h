@@ -129,6 +129,16 @@ static inline bool memcg_join(const struct memcg *g)
 	return memcg_write(g->dir, "cgroup.procs", "0");
 }
 
+/* Moves it out again, to the group above: what it has touched inside stays charged there. */
+static inline bool memcg_leave(const struct memcg *g)
+{
+	char above[sizeof(g->dir)];
+
+	snprintf(above, sizeof(above), "%s", g->dir);
+	*strrchr(above, '/') = '\0';
+	return memcg_write(above, "cgroup.procs", "0");
+}
+
 static inline void memcg_remove(struct memcg *g)
 {
 	if (g->dir[0] && rmdir(g->dir))

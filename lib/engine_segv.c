@@ -18,12 +18,17 @@
 #include <unistd.h>
 
 #define PLACE (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
-#define MOVE (MREMAP_MAYMOVE | MREMAP_FIXED)
 
 /* Not mmap(3): a race detector that watches it takes this for a write to what the application sees there. */
 static bool place(char *view, size_t len)
 {
 	return syscall(SYS_mmap, view, len, PROT_NONE, PLACE | MAP_FIXED, -1, 0) != -1;
+}
+
+/* Not mremap(3): a library that watches it by one of its own (UCX does, within MPI) may not pass on where to. */
+static bool move(char *from, char *to, size_t len, int flags)
+{
+	return syscall(SYS_mremap, from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED | flags, to) != -1;
 }
 
 static int rights(bool writable)
@@ -35,7 +40,7 @@ int engine_segv_publish(char *view, char *home, size_t len, bool was_writable, b
 {
 	if (writable != was_writable && mprotect(home, len, rights(writable)) < 0)
 		return -errno;
-	if (mremap(home, len, len, MOVE | MREMAP_DONTUNMAP, view) == MAP_FAILED) {
+	if (!move(home, view, len, MREMAP_DONTUNMAP)) {
 		int err = -errno;
 
 		if (writable != was_writable)
@@ -54,7 +59,7 @@ static int retract_barred(char *view, char *home, size_t len, bool writable)
 {
 	if (mprotect(view, len, PROT_NONE) < 0)
 		return -errno;
-	if (mremap(view, len, len, MOVE | MREMAP_DONTUNMAP, home) == MAP_FAILED) {
+	if (!move(view, home, len, MREMAP_DONTUNMAP)) {
 		int err = -errno;
 
 		mprotect(view, len, rights(writable));
@@ -71,7 +76,7 @@ int engine_segv_retract(char *view, char *home, size_t len, bool writable)
 
 		if (err)
 			return err;
-	} else if (mremap(view, len, len, MOVE, home) == MAP_FAILED) {
+	} else if (!move(view, home, len, 0)) {
 		return -errno;
 	}
 	/* A fresh mapping merges with the empty places around it; what mremap may leave behind never would. */

@@ -2,72 +2,12 @@
 /*
  * prog_enospc - a real file system that is full: umsync says ENOSPC, everything stays readable in memory,
  * and once there is space the same umsync succeeds. Needs root, for a loop mount.
- *
- * The mount is detached as soon as its root is open, and everything else is reached from there: however the
- * process ends, the kernel takes mount, loop device and image away with it.
  */
-#include <sys/mount.h>
-#include <sys/statvfs.h>
-
-#include "common.h"
+#include "small_fs.h"
 
 #define SEG (64 * KIB)
-#define IMAGE (24 * MIB)
 #define NEW 2
 #define LATER 3
-
-/* The root of a new small ext4 that has no place in the tree; -1: not here. */
-static int small_file_system(void)
-{
-	char image[320], dir[320], command[1024];
-	int file = temp_named("image", IMAGE, image), device, root;
-
-	snprintf(command, sizeof(command), "mkfs.ext4 -q -F -m 0 '%s'", image);
-	if (geteuid() != 0 || system(command) != 0 || (device = loop_attach(file)) < 0)
-		return -1;
-	snprintf(command, sizeof(command), "/proc/self/fd/%d", device);
-	snprintf(dir, sizeof(dir), "%s/mount", temp_dir());
-	check(mkdir(dir, 0700) == 0);
-	check(mount(command, dir, "ext4", 0, NULL) == 0);
-	root = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	check(umount2(dir, MNT_DETACH) == 0);
-	check(root >= 0);
-	close(device);
-	close(file);
-	return root;
-}
-
-static int create(int root, const char *name)
-{
-	int fd = openat(root, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-
-	check(fd >= 0, "%s", name);
-	return fd;
-}
-
-static size_t space(int root)
-{
-	struct statvfs st;
-
-	check(fstatvfs(root, &st) == 0);
-	return (size_t)st.f_bavail * st.f_frsize;
-}
-
-/* Takes space, and gives it back. */
-static void fill_up(int root, size_t bytes)
-{
-	int fd = create(root, "filler");
-
-	check(fallocate(fd, 0, 0, bytes) == 0);
-	check(fsync(fd) == 0);
-	close(fd);
-}
-
-static void make_space(int root)
-{
-	check(unlinkat(root, "filler", 0) == 0);
-	check(syncfs(root) == 0);
-}
 
 struct job {
 	int root;

@@ -59,6 +59,28 @@ static void mask_is_untouched(void *unused)
 	check(sigismember(&seen, SIGUSR1) && !sigismember(&seen, SIGUSR2) && !sigismember(&seen, SIGSEGV));
 }
 
+/* ---- Functions of libc's that others have replaced ---- */
+
+static volatile sig_atomic_t replaced_calls;
+
+/* As a library does that watches mappings, and knows of four arguments only. */
+__attribute__((visibility("default"))) void *mremap(void *old, size_t old_len, size_t len, int flags, ...)
+{
+	replaced_calls++;
+	return (void *)syscall(SYS_mremap, old, old_len, len, flags, NULL);
+}
+
+static void goes_without_mremap(void *unused)
+{
+	uint8_t *m = map_old();
+
+	(void)unused;
+	check_bytes(m, SIZE, 0, OLD);
+	check(umsync(m, 1) == 0);
+	check_bytes(m, SIZE, 0, OLD);
+	check(replaced_calls == 0);
+}
+
 /* ---- Cancellation ---- */
 
 struct busy {
@@ -247,6 +269,7 @@ int main(void)
 	set_budget(BUDGET);
 	check_exits(run_child(errno_is_untouched, NULL), 0);
 	check_exits(run_child(mask_is_untouched, NULL), 0);
+	check_exits(run_child(goes_without_mremap, NULL), 0);
 	check_exits(run_child(cancel_often, &deferred), 0);
 	check_exits(run_child(cancel_often, &asynchronous), 0);
 	check_exits(run_child(told_then_sigbus, NULL), 0);

@@ -285,14 +285,16 @@ static void break_geometry(struct broken *b, struct ummap_geom *geom)
 		geom->id[1] = (uintptr_t)b;
 }
 
-static int broken_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+/* fd: -1 for what uri names. */
+static int open_either(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
 {
 	struct broken *b = calloc(1, sizeof(*b));
 	int err = parse(b, uri, geom);
 
 	b->next = *uri->next;
 	if (!err)
-		err = b->next.open(uri->next_uri, oflags, &b->h, geom);
+		err = fd < 0 ? b->next.open(uri->next_uri, oflags, &b->h, geom) :
+			       b->next.open_fd(uri->next_uri, fd, oflags, &b->h, geom);
 	if (err) {
 		if (b->bug == ERRNO && err == -ENOENT)
 			err = -EIO;
@@ -313,6 +315,16 @@ static int broken_open(const struct ummap_uri *uri, int oflags, void **h, struct
 	pthread_create(&b->thread, NULL, serve, b);
 	*h = b;
 	return 0;
+}
+
+static int broken_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+{
+	return open_either(uri, -1, oflags, h, geom);
+}
+
+static int broken_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
+{
+	return open_either(uri, fd, oflags, h, geom);
 }
 
 static void end_thread(struct broken *b)
@@ -355,6 +367,7 @@ const struct ummap_driver ummap_driver = {
 	.keys = "how level",
 	.help = "a filter for tests of driver-conform: breaks the promise that `how` names",
 	.open = broken_open,
+	.open_fd = broken_open_fd,
 	.close = broken_close,
 	.read = broken_read,
 	.write = broken_write,

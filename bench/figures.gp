@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Bars with errors, a graph for each part of a figure; variables: dir, which has part-1 to part-N with a header row and
+# median, least and greatest of each series in the columns, and their names in titles; parts, picture, title.
+columns = parts > 3 ? 3 : parts
+rows = (parts + columns - 1) / columns
+set terminal pngcairo size 560 * columns, 60 + 380 * rows font ",10"
+set output picture
+set multiplot layout rows, columns title title
+set style data histograms
+set style histogram errorbars gap 1 linewidth 1
+set style fill solid 0.7
+set grid ytics
+set logscale y
+set key outside bottom center horizontal maxrows 2 samplen 1
+set xtics rotate by -20
+names = "memory ummap mmap posix posix-direct mpiio mpi-window mmap-single mmap-advised"
+colour(name) = word("#7f7f7f #d62728 #2ca02c #1f77b4 #17becf #9467bd #bcbd22 #98df8a #8c564b", \
+	sum [n = 1:words(names)] (word(names, n) eq name ? n : 0))
+do for [p = 1:parts] {
+	file = sprintf("%s/part-%d", dir, p)
+	stats file using 2 skip 1 nooutput
+	set title system(sprintf("sed -n %dp '%s/titles'", p, dir))
+	head = system(sprintf("head -n 1 '%s'", file))
+	plot for [i = 2:STATS_columns - 2:3] file using i:i + 1:i + 2:xtic(1) title word(head, i) lc rgb colour(word(head, i))
+}
+unset multiplot

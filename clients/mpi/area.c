@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * An area is one mapping of the whole window, and memory of the kernel's that is put over the part of its addresses
+ * which is to be memory: nothing there ever faults, so the mapping neither loads nor writes it. Byte i of the window
+ * is byte offset + i of the file, however large the part in memory is: a later run may take another factor. Knows MPI's
+ * words for errors, but makes no calls. Lock: around the list.
+ */
+#include "area.h"
+
+#include "engine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <ummap.h>
+#include <unistd.h>
+
+/* What UMMAP_SEG_SIZE leaves open. */
+#define SEGSIZE ((uint64_t)2 << 20)
+/* A window that is part memory has so many segments, for the border between the parts falls on one. */
+#define COMBINED_SEGMENTS 64
+/* With the factor "auto", what does not fit leaves this part of the budget to the segments of the rest. */
+#define AUTO_PART 4
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct area *areas;
+
+/* ---- Claims ---- */
+
+/* Differs between machines, and is the same in all processes of one. */
+static uint64_t machine_id(void)
+{
+	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+	unsigned a = 0, b = 0, c = 0;
+
+	if (f) {
+		if (fscanf(f, "%8x-%4x-%4x", &a, &b, &c) != 3)
+			a = b = c = 0;
+		fclose(f);
+	}
+	return (uint64_t)a << 32 | (uint64_t)b << 16 | c;
+}
+
+void claim_file(struct claim *claim, int fd, uint64_t from, size_t size)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || size == 0)
+		return;
+	claim->machine = machine_id();
+	claim->dev = S_ISBLK(st.st_mode) ? st.st_rdev : st.st_dev;
+	claim->ino = S_ISBLK(st.st_mode) ? 0 : st.st_ino;
+	claim->from = from;
+	claim->to = from + size;
+}
+
+bool claim_overlaps(const struct claim *a, const struct claim *b)
+{
+	return a->machine == b->machine && a->dev == b->dev && a->ino == b->ino && a->from < b->to && b->from < a->to;
+}
+
+/* ---- Sizes ---- */
+
+static size_t page(void)
+{
+	return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static uint64_t default_segsize(const struct area *area)
+{
+	const char *env = getenv("UMMAP_SEG_SIZE");
+	uint64_t size = SEGSIZE;
+
+	/* A bad one is for the mapping to refuse. */
+	if (env && *env && !hints_bytes(env, &size))
+		return 0;
+	if (area->hints.factor != 0) {
+		while (size > page() && size > area->size / COMBINED_SEGMENTS)
+			size /= 2;
+	}
+	return size;
+}
+
+/* What the process may still hold, areas' memory taken off. 0 with trouble: not even one mapping can be made. */
+static size_t free_budget(struct trouble *t)
+{
+	struct umstat st = { .struct_size = sizeof(st) };
+	size_t taken = 0;
+	void *probe;
+
+	/* The budget is known from the first mapping on. */
+	if (ummap_open("null:4096", page(), 0, PROT_READ, NULL, &probe) < 0 || umunmap(probe, 0) < 0 ||
+	    umstat(NULL, &st) < 0) {
+		trouble_errno(t, errno, "%s", umerrormsg());
+		return 0;
+	}
+	pthread_mutex_lock(&lock);
+	for (const struct area *a = areas; a; a = a->next)
+		taken += a->size - a->stored_len;
+	pthread_mutex_unlock(&lock);
+	return st.budget_bytes > taken ? st.budget_bytes - taken : 0;
+}
+
+/* Bytes that are to be memory, in whole segments unless it is all; with "auto", *rest is what the others may hold. */
+static size_t memory_size(const struct area *area, size_t *rest, struct trouble *t)
+{
+	const struct hints *h = &area->hints;
+	size_t memory = (size_t)(h->factor * (double)area->size), budget;
+
+	*rest = 0;
+	if (h->type != TYPE_STORAGE)
+		return area->size;
+	if (h->factor == FACTOR_AUTO) {
+		budget = free_budget(t);
+		*rest = budget / AUTO_PART;
+		memory = budget < area->size ? budget - *rest : area->size;
+	}
+	if (memory >= area->size || h->segsize == 0)
+		return memory >= area->size ? area->size : 0;
+	/* The border is one of segments, from where the window begins. */
+	if (h->storage_first) {
+		size_t stored = (area->size - memory + h->segsize - 1) & ~(h->segsize - 1);
+
+		return stored < area->size ? area->size - stored : 0;
+	}
+	return memory & ~(h->segsize - 1);
+}
+
+/* ---- The file ---- */
+
+static bool is_file_driver(const char *driver)
+{
+	static const char *const names[] = { "posix", "uring", "pmem" };
+	size_t len = strcspn(driver, ":");
+
+	for (size_t i = len; i > 0; i--) {
+		if (driver[i - 1] == '+') {
+			len -= i;
+			driver += i;
+			break;
+		}
+	}
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		if (strlen(names[i]) == len && strncmp(driver, names[i], len) == 0)
+			return true;
+	}
+	return len == 0;
+}
+
+static int open_file(struct area *area, struct trouble *t)
+{
+	const struct hints *h = &area->hints;
+	int flags = h->nameless ? O_TMPFILE : O_CREAT;
+	int fd = open(h->filename, flags | O_RDWR | O_CLOEXEC, h->perm);
+
+	if (fd < 0) {
+		trouble_errno(t, errno, "%s cannot be opened for reading and writing: %s", h->filename, strerror(errno));
+		return -1;
+	}
+	claim_file(&area->claim, fd, h->offset, area->size);
+	if (h->unlink && !h->nameless && area->claim.ino)
+		area->path = realpath(h->filename, NULL);
+	return fd;
+}
+
+/* "scheme:?keys" and a path make "scheme:path?keys"; what has a meaning in URIs is encoded. */
+static void make_uri(char *uri, size_t room, const char *driver, const char *path)
+{
+	const char *keys = strchr(driver, ':');
+	size_t schemes = keys ? (size_t)(keys - driver) : strlen(driver);
+	int len = snprintf(uri, room, "%.*s:", (int)schemes, driver);
+
+	for (; *path && (size_t)len + 4 < room; path++)
+		len += snprintf(uri + len, room - (size_t)len, strchr("%{?", *path) ? "%%%02X" : "%c", *path);
+	snprintf(uri + len, room - (size_t)len, "%s", keys ? keys + 1 : "");
+}
+
+static int map_uri(const struct area *area, const char *driver, const char *path, const struct ummap_attr *attr,
+		   void **base)
+{
+	char uri[4 * HINT_TEXT];
+
+	make_uri(uri, sizeof(uri), driver, path);
+	return ummap_open(uri, area->size, (off_t)area->hints.offset, PROT_READ | PROT_WRITE, attr, base);
+}
+
+/* By the driver that was asked for, else as ummap(3) chooses among those of files. */
+static int map_path(struct area *area, const char *path, const struct ummap_attr *attr, void **base)
+{
+	struct hints *h = &area->hints;
+	const char *env = getenv("UMMAP_DRIVER");
+
+	if (!*h->driver && env)
+		snprintf(h->driver, sizeof(h->driver), "%s", env);
+	if (*h->driver)
+		return map_uri(area, h->driver, path, attr, base);
+	strcpy(h->driver, "uring");
+	if (map_uri(area, h->driver, path, attr, base) == 0)
+		return 0;
+	if (errno != EOPNOTSUPP)
+		return -1;
+	strcpy(h->driver, "posix");
+	return map_uri(area, h->driver, path, attr, base);
+}
+
+static void advise(const struct area *area)
+{
+	const char *style = area->hints.access_style;
+	bool random = strstr(style, "random"), forward = strstr(style, "sequential") && !strstr(style, "reverse_sequential");
+
+	if (random != forward)
+		umadvise(area->stored, area->stored_len, random ? UMMAP_ADV_RANDOM : UMMAP_ADV_SEQUENTIAL);
+}
+
+static void map_storage(struct area *area, size_t budget, struct trouble *t)
+{
+	struct hints *h = &area->hints;
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	bool file = is_file_driver(h->driver);
+	char path[32];
+	void *base;
+	int fd = -1;
+
+	if (file && (fd = open_file(area, t)) < 0)
+		return;
+	/* The very file that was opened, whatever its name leads to by now. */
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	attr.seg_size = h->segsize;
+	attr.flush_interval = h->syncfreq;
+	attr.policy = *h->policy ? h->policy : NULL;
+	attr.flags = file ? 0 : UMMAP_CREATE;
+	attr.budget = budget;
+	engine_choose(h, &attr);
+	if (map_path(area, file ? path : h->filename, &attr, &base) < 0)
+		trouble_errno(t, errno, "%s: %s", h->filename, umerrormsg());
+	else
+		area->base = base;
+	if (fd >= 0)
+		close(fd);
+}
+
+/* ---- Areas ---- */
+
+static void *put_memory(char *at, size_t size, struct trouble *t)
+{
+	void *p = mmap(at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0), -1, 0);
+
+	if (p != MAP_FAILED)
+		return p;
+	trouble_errno(t, errno, "there is no memory for %zu bytes of a window", size);
+	return NULL;
+}
+
+static void build(struct area *area, struct trouble *t)
+{
+	struct hints *h = &area->hints;
+	size_t memory, rest;
+
+	if (!h->segsize)
+		h->segsize = default_segsize(area);
+	/* As ummap(3) does. */
+	while (h->segsize / 2 >= area->size && h->segsize > page())
+		h->segsize /= 2;
+	memory = memory_size(area, &rest, t);
+	if (t->class != MPI_SUCCESS)
+		return;
+	area->stored_len = area->size - memory;
+	h->factor = (double)memory / (double)area->size;
+	if (!area->stored_len) {
+		area->base = put_memory(NULL, area->size, t);
+		return;
+	}
+	map_storage(area, memory ? rest : 0, t);
+	if (!area->base)
+		return;
+	area->stored = h->storage_first ? area->base : area->base + memory;
+	if (memory)
+		put_memory(h->storage_first ? area->base + area->stored_len : area->base, memory, t);
+	advise(area);
+}
+
+/* One file may have several areas of a process, but no byte of it two: each would write its own. */
+static void enter(struct area *area, struct trouble *t)
+{
+	pthread_mutex_lock(&lock);
+	for (const struct area *a = areas; a; a = a->next) {
+		if (claim_overlaps(&a->claim, &area->claim))
+			trouble_set(t, MPI_ERR_INFO_VALUE, "%s: bytes %llu to %llu of it are in another window already: "
+				    "take another storage_alloc_offset or file", area->hints.filename,
+				    (unsigned long long)area->claim.from, (unsigned long long)area->claim.to - 1);
+	}
+	area->next = areas;
+	areas = area;
+	pthread_mutex_unlock(&lock);
+}
+
+static void leave(struct area *area)
+{
+	struct area **at = &areas;
+
+	pthread_mutex_lock(&lock);
+	while (*at && *at != area)
+		at = &(*at)->next;
+	if (*at)
+		*at = area->next;
+	pthread_mutex_unlock(&lock);
+}
+
+struct area *area_open(size_t size, const struct hints *hints, struct trouble *t)
+{
+	struct area *area = calloc(1, sizeof(*area));
+
+	if (!area) {
+		trouble_errno(t, ENOMEM, "there is no memory for a window");
+		return NULL;
+	}
+	area->size = size;
+	area->hints = *hints;
+	if (size)
+		build(area, t);
+	enter(area, t);
+	if (t->class == MPI_SUCCESS)
+		return area;
+	area_abandon(area);
+	return NULL;
+}
+
+void area_sync(const struct area *area, const void *addr, size_t len, struct trouble *t)
+{
+	const char *from = addr, *to = from + len, *stored_end = area->stored + area->stored_len;
+
+	from = from < area->stored ? area->stored : from;
+	to = to > stored_end ? stored_end : to;
+	if (area->stored_len && from < to && umsync_range((void *)(uintptr_t)from, (size_t)(to - from), 0) < 0)
+		trouble_errno(t, errno, "%s: %s", area->hints.filename, umerrormsg());
+}
+
+void area_close(struct area *area)
+{
+	leave(area);
+	if (area->base && area->stored_len)
+		umunmap(area->base, 0);
+	else if (area->base)
+		munmap(area->base, area->size);
+	if (area->path)
+		unlink(area->path);
+	free(area->path);
+	free(area);
+}
+
+void area_abandon(struct area *area)
+{
+	free(area->path);
+	area->path = NULL;
+	area_close(area);
+}
+
+struct area *area_find(const void *addr)
+{
+	struct area *found = NULL;
+
+	pthread_mutex_lock(&lock);
+	for (struct area *a = areas; a && !found; a = a->next) {
+		if ((const char *)addr >= a->base && (const char *)addr < a->base + a->size)
+			found = a;
+	}
+	pthread_mutex_unlock(&lock);
+	return found;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* An area: memory that hints have placed, in storage or partly so, and where it is found by its address. */
+#ifndef AREA_H
+#define AREA_H
+
+#include "hints.h"
+#include "trouble.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes [from, to) of a file on a machine: no two areas may have the same. to 0: nothing that others could have. */
+struct claim {
+	uint64_t machine, dev, ino, from, to;
+};
+
+struct area {
+	struct area *next;
+	char *base;            /* NULL: no bytes */
+	size_t size;
+	char *stored;          /* the part that is in storage */
+	size_t stored_len;     /* 0: all of it is memory */
+	char *path;            /* to unlink in the end; NULL: nothing */
+	struct claim claim;
+	struct hints hints;    /* in use: what was left to us is filled in */
+};
+
+/* NULL with trouble, and nothing left behind. */
+struct area *area_open(size_t size, const struct hints *hints, struct trouble *t);
+/* Makes what is in storage of [addr, addr + len) durable. */
+void area_sync(const struct area *area, const void *addr, size_t len, struct trouble *t);
+/* What is not durable yet is dropped. */
+void area_close(struct area *area);
+/* The same for one that nobody has used: its file stays, whatever the hints say. */
+void area_abandon(struct area *area);
+
+/* The area that holds addr; NULL: none. */
+struct area *area_find(const void *addr);
+
+/* Whether two areas have bytes in common. */
+bool claim_overlaps(const struct claim *a, const struct claim *b);
+/* Bytes [from, from + size) of an open file. */
+void claim_file(struct claim *claim, int fd, uint64_t from, size_t size);
+
+#endif

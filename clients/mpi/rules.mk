@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# MPI storage windows: a library for each MPI that is there. MPIS= builds none.
+
+MPIS ?= $(foreach m,openmpi mpich,$(if $(shell command -v mpicc.$m),$m))
+
+# What differs between them.
+MPI_LEFT_OUT_openmpi = %/mpi4.c %/transport_mpich.c %/fortran_mpich.c
+MPI_LEFT_OUT_mpich = %/mpi3.c %/transport_openmpi.c %/fortran_openmpi.c
+MPI_SRC = $(filter-out $(MPI_LEFT_OUT_$1),$(wildcard clients/mpi/*.c))
+MPI_OBJ = $(patsubst clients/mpi/%.c,$B/clients/$1/%.o,$(call MPI_SRC,$1))
+MPI_LIB = $B/libummap-mpi-$1.so.$(VERSION)
+MPI_LIBS = $(foreach m,$(MPIS),$(call MPI_LIB,$m))
+
+# The wrappers call our compiler.
+MPICC_openmpi = OMPI_CC='$(CC)' mpicc.openmpi
+MPICC_mpich = MPICH_CC='$(CC)' mpicc.mpich
+
+# Tests in Fortran where its compiler is.
+MPI_TESTS = $(patsubst tests/mpi/%.c,$B/tests/mpi/$1/%,$(wildcard tests/mpi/*.c)) \
+	$(if $(shell command -v mpifort.$1 && command -v gfortran),$(patsubst tests/mpi/%.f90,$B/tests/mpi/$1/%,$(wildcard tests/mpi/*.f90)))
+
+# $1: an MPI. The calls that take the place of MPI's are exported by the map, which needs them visible first.
+define MPI_RULES
+$B/clients/$1/%.o: clients/mpi/%.c
+	@mkdir -p $$(@D)
+	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -fPIC -fvisibility=default -MMD -MP -c -o $$@ $$<
+
+$(call MPI_LIB,$1): $(call MPI_OBJ,$1) clients/mpi/libummap-mpi.map $$(SO)
+	$(MPICC_$1) -shared $$(LDFLAGS) -Wl,-soname,libummap-mpi-$1.so.$$(SOMAJOR) \
+		-Wl,--version-script=clients/mpi/libummap-mpi.map -Wl,-z,defs -o $$@ $(call MPI_OBJ,$1) -L$B -lummap \
+		-Wl,-rpath,'$$$$ORIGIN'
+	ln -sf $$(notdir $$@) $B/libummap-mpi-$1.so.$$(SOMAJOR)
+	ln -sf libummap-mpi-$1.so.$$(SOMAJOR) $B/libummap-mpi-$1.so
+
+$B/tests/mpi/$1/%: tests/mpi/%.c $(call MPI_LIB,$1)
+	@mkdir -p $$(@D)
+	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B -lummap-mpi-$1 -lummap \
+		-Wl,-rpath,$(abspath $B)
+
+$B/tests/mpi/$1/%: tests/mpi/%.f90 $(call MPI_LIB,$1)
+	@mkdir -p $$(@D)
+	mpifort.$1 -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -J$$(@D) -o $$@ $$< -L$B -Wl,--no-as-needed \
+		-lummap-mpi-$1 -lummap -Wl,-rpath,$(abspath $B)
+
+-include $(patsubst %.o,%.d,$(call MPI_OBJ,$1)) $(addsuffix .d,$(call MPI_TESTS,$1))
+endef
+$(foreach m,$(MPIS),$(eval $(call MPI_RULES,$m)))
+
+mpi: $(MPI_LIBS)
+mpi-tests: $(foreach m,$(MPIS),$(call MPI_TESTS,$m))
+.PHONY: mpi mpi-tests

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * MPI_Win_allocate_shared: the ranks of a machine load and store in each other's parts, which is for the kernel's
+ * mmap of one file. All ranks map all of it. Room in the file is taken at once: where a disk is full, a store would kill.
+ */
+#include "shared.h"
+
+#include "area.h"
+#include "engine.h"
+#include "window.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static uint64_t page(void)
+{
+	return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* ---- The file ---- */
+
+/* What a file of the kernel's mmap cannot be. */
+static void check_hints(const struct hints *h, MPI_Aint size, struct trouble *t)
+{
+	if (size < 0)
+		trouble_set(t, MPI_ERR_SIZE, "the size of the window is %ld: it must not be negative", (long)size);
+	if (h->type != TYPE_STORAGE)
+		trouble_set(t, MPI_ERR_INFO_VALUE, "alloc_type is not \"storage\", as it is at other ranks: a shared window "
+			    "is in memory or in storage as a whole");
+	if (h->factor != 0 || *h->driver || *h->policy || h->segsize || h->engine != HINT_AUTO ||
+	    h->syncfreq != SYNC_NEVER)
+		trouble_set(t, MPI_ERR_INFO_VALUE, "storage_alloc_factor, _driver, _policy, _segsize, _engine and _syncfreq have no "
+			    "meaning for a shared window, which the kernel maps: leave them out");
+}
+
+static int open_file(const struct hints *h, struct trouble *t)
+{
+	int fd;
+
+	if (t->class != MPI_SUCCESS)
+		return -1;
+	fd = open(h->filename, O_CREAT | O_RDWR | O_CLOEXEC, h->perm);
+	if (fd < 0)
+		trouble_errno(t, errno, "%s cannot be opened for reading and writing: %s", h->filename, strerror(errno));
+	return fd;
+}
+
+/* All ranks have opened the very same file, and take the same bytes of it. */
+static void check_same(int fd, const struct hints *h, MPI_Comm comm, struct trouble *t)
+{
+	struct claim mine = { 0 }, first;
+
+	claim_file(&mine, fd, h->offset, 1);
+	first = mine;
+	PMPI_Bcast(&first, sizeof(first), MPI_BYTE, 0, comm);
+	if (memcmp(&first, &mine, sizeof(mine)) != 0)
+		trouble_set(t, MPI_ERR_INFO_VALUE, "%.80s is another file, offset or machine than that of rank 0: a shared window "
+			    "is in one file on one machine", h->filename);
+}
+
+static void make_room(int fd, uint64_t end, struct trouble *t)
+{
+	struct stat st;
+	int err;
+
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return;
+	err = posix_fallocate(fd, 0, (off_t)end);
+	if (err == EOPNOTSUPP && (uint64_t)st.st_size < end)
+		err = ftruncate(fd, (off_t)end) < 0 ? errno : 0;
+	if (err)
+		trouble_errno(t, err, "there is no room for %llu bytes of the window in its file: %s",
+			      (unsigned long long)end, strerror(err));
+}
+
+/* ---- Places ---- */
+
+/* Where each part is; returns where the last one ends. */
+static uint64_t lay_out(struct shared *s, bool apart)
+{
+	uint64_t at = 0;
+
+	for (int i = 0; i < s->ranks; i++) {
+		s->places[i].at = at;
+		at += s->places[i].size;
+		if (apart)
+			at = (at + page() - 1) & ~(page() - 1);
+	}
+	return at;
+}
+
+static void map_file(struct shared *s, int fd, uint64_t len, struct trouble *t)
+{
+	uint64_t head = s->hints.offset % page();
+	void *p;
+
+	if (len == 0)
+		return;
+	p = mmap(NULL, head + len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(s->hints.offset - head));
+	if (p == MAP_FAILED) {
+		trouble_errno(t, errno, "%s cannot be mapped: %s", s->hints.filename, strerror(errno));
+		return;
+	}
+	s->map = p;
+	s->map_len = head + len;
+	s->base = s->map + head;
+}
+
+static struct shared *new_shared(const struct hints *h, MPI_Comm comm, struct trouble *t)
+{
+	struct shared *s = calloc(1, sizeof(*s));
+
+	if (s) {
+		PMPI_Comm_size(comm, &s->ranks);
+		s->hints = *h;
+		s->hints.engine = HINT_KERNEL;
+		s->places = calloc((size_t)s->ranks, sizeof(*s->places));
+	}
+	if (!s || !s->places)
+		trouble_errno(t, ENOMEM, "there is no memory for a window");
+	return s;
+}
+
+/* All that can fail before the ranks know each other's sizes; then all of them go on or none. */
+static int begin(struct shared *s, MPI_Aint size, const struct hints *h, MPI_Comm comm, struct trouble *t)
+{
+	int fd;
+
+	check_hints(h, size, t);
+	fd = s ? open_file(h, t) : -1;
+	trouble_agree(comm, t);
+	if (t->class == MPI_SUCCESS) {
+		check_same(fd, h, comm, t);
+		trouble_agree(comm, t);
+	}
+	return fd;
+}
+
+static void finish(struct shared *s, const struct place *mine, int fd, bool apart, MPI_Comm comm, struct trouble *t)
+{
+	uint64_t len;
+	int rank;
+
+	PMPI_Comm_rank(comm, &rank);
+	PMPI_Allgather(mine, sizeof(*mine), MPI_BYTE, s->places, sizeof(*mine), MPI_BYTE, comm);
+	len = lay_out(s, apart);
+	if (rank == 0)
+		make_room(fd, s->hints.offset + len, t);
+	if (t->class == MPI_SUCCESS)
+		map_file(s, fd, len, t);
+	s->size = s->places[rank].size;
+	if (s->base)
+		s->base += s->places[rank].at;
+	if (s->size)
+		transport_check_base(s->base, t);
+	trouble_agree(comm, t);
+	if (t->class == MPI_SUCCESS && s->hints.unlink)
+		s->path = realpath(s->hints.filename, NULL);
+}
+
+struct shared *shared_open(MPI_Aint size, MPI_Aint unit, const struct hints *h, bool apart, MPI_Comm comm,
+			   struct trouble *t)
+{
+	struct place mine = { .size = (uint64_t)size, .unit = (uint64_t)unit };
+	struct shared *s = new_shared(h, comm, t);
+	int fd = begin(s, size, h, comm, t);
+
+	if (t->class == MPI_SUCCESS)
+		finish(s, &mine, fd, apart, comm, t);
+	if (fd >= 0)
+		close(fd);
+	if (t->class == MPI_SUCCESS)
+		return s;
+	if (s)
+		shared_close(s);
+	return NULL;
+}
+
+/* msync wants whole pages; at the borders it writes bytes of the neighbours too, which does no harm. */
+void shared_sync(const struct shared *s, struct trouble *t)
+{
+	size_t from = (size_t)(s->base - s->map) & ~(page() - 1), to = (size_t)(s->base - s->map) + s->size;
+
+	if (s->size && msync(s->map + from, to - from, MS_SYNC) < 0)
+		trouble_errno(t, errno, "%s cannot be written: %s", s->hints.filename, strerror(errno));
+}
+
+void shared_close(struct shared *s)
+{
+	if (s->map)
+		munmap(s->map, s->map_len);
+	if (s->path)
+		unlink(s->path);
+	free(s->path);
+	free(s->places);
+	free(s);
+}
+
+/* ---- The calls ---- */
+
+static bool is_apart(MPI_Info info)
+{
+	char value[HINT_TEXT] = "";
+	int found = 0;
+
+	if (info != MPI_INFO_NULL)
+		PMPI_Info_get(info, "alloc_shared_noncontig", MPI_MAX_INFO_VAL, value, &found);
+	return found && strcmp(value, "true") == 0;
+}
+
+static int make_window(struct shared *s, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *win)
+{
+	struct window *w = window_new(MPI_WIN_FLAVOR_SHARED);
+	int code = w ? window_own_comm(comm, &w->comm) : MPI_ERR_NO_MEM;
+
+	if (code == MPI_SUCCESS)
+		code = window_create(s->base, size, unit, info, comm, win);
+	if (code != MPI_SUCCESS) {
+		if (w)
+			window_forget(w);
+		return code;
+	}
+	w->shared = s;
+	return window_remember(*win, w);
+}
+
+int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
+{
+	struct trouble t = { 0 };
+	struct shared *s = NULL;
+	struct hints h;
+	bool storage = hints_agree(&h, info, comm, false, &t);
+	int code;
+
+	if (storage && t.class == MPI_SUCCESS)
+		s = shared_open(size, unit, &h, is_apart(info), comm, &t);
+	if (t.class != MPI_SUCCESS)
+		return trouble_tell_comm(comm, &t);
+	if (!storage)
+		return window_allocate_shared(size, unit, info, comm, base, win);
+	code = make_window(s, size, unit, info, comm, win);
+	if (code == MPI_SUCCESS)
+		*(void **)base = s->base;
+	return code;
+}
+
+int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
+{
+	return allocate_shared(size, unit, info, comm, base, win);
+}
+
+/* The part of a rank; MPI_PROC_NULL: of the first that has any. */
+static const struct place *find_place(const struct shared *s, int rank)
+{
+	if (rank != MPI_PROC_NULL)
+		return rank >= 0 && rank < s->ranks ? &s->places[rank] : NULL;
+	for (rank = 0; rank + 1 < s->ranks && s->places[rank].size == 0; rank++)
+		;
+	return &s->places[rank];
+}
+
+bool shared_query(MPI_Win win, int rank, MPI_Aint *size, MPI_Aint *unit, void *base)
+{
+	struct window *w = window_of(win);
+	const struct place *p = w && w->shared ? find_place(w->shared, rank) : NULL;
+
+	if (!p)
+		return false;
+	*size = (MPI_Aint)p->size;
+	*unit = (MPI_Aint)p->unit;
+	*(void **)base = w->shared->map ? w->shared->map + w->shared->hints.offset % page() + p->at : NULL;
+	return true;
+}
+
+int MPI_Win_shared_query(MPI_Win win, int rank, MPI_Aint *size, int *unit, void *base)
+{
+	MPI_Aint wide;
+
+	if (!shared_query(win, rank, size, &wide, base))
+		return PMPI_Win_shared_query(win, rank, size, unit, base);
+	*unit = (int)wide;
+	return MPI_SUCCESS;
+}

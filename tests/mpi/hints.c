@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * hints - good ones take effect and MPI_Win_get_info has them; bad ones are errors of MPI_ERR_INFO_VALUE on all ranks
+ * alike, also where one rank only has them, with a sentence, and leave nothing behind; unknown ones are nothing.
+ */
+#include "common.h"
+
+#define SIZE (256 * KIB)
+
+static int allocate(MPI_Info info, void *base, MPI_Win *win)
+{
+	int code = MPI_Win_allocate(SIZE, 1, info, MPI_COMM_WORLD, base, win);
+
+	MPI_Info_free(&info);
+	return code;
+}
+
+/* ---- Bad ones ---- */
+
+static const struct bad {
+	const char *name, *value;
+	int class;
+	const char *words;
+} bad[] = {
+	{ "alloc_type", "strage", MPI_ERR_INFO_VALUE, "it must be \"memory\" or \"storage\"" },
+	{ "storage_alloc_filename", "part%d", MPI_ERR_INFO_VALUE, "%r" },
+	{ "storage_alloc_filename", "/nowhere/part%r", MPI_ERR_NO_SUCH_FILE, "/nowhere/part" },
+	{ "storage_alloc_offset", "-1", MPI_ERR_INFO_VALUE, "storage_alloc_offset is \"-1\"" },
+	{ "storage_alloc_offset", "1X", MPI_ERR_INFO_VALUE, "a number of bytes" },
+	{ "storage_alloc_offset", "99999999999999999999", MPI_ERR_INFO_VALUE, "a number of bytes" },
+	{ "storage_alloc_factor", "1.5", MPI_ERR_INFO_VALUE, "a number from 0 to 1" },
+	{ "storage_alloc_factor", "-0.1", MPI_ERR_INFO_VALUE, "a number from 0 to 1" },
+	{ "storage_alloc_factor", "half", MPI_ERR_INFO_VALUE, "a number from 0 to 1" },
+	{ "storage_alloc_factor", "nan", MPI_ERR_INFO_VALUE, "a number from 0 to 1" },
+	{ "storage_alloc_order", "last", MPI_ERR_INFO_VALUE, "\"storage_first\"" },
+	{ "storage_alloc_unlink", "yes", MPI_ERR_INFO_VALUE, "\"true\" or \"false\"" },
+	{ "storage_alloc_discard", "1", MPI_ERR_INFO_VALUE, "\"true\" or \"false\"" },
+	{ "storage_alloc_segsize", "5000", MPI_ERR_INFO_VALUE, "a power of two" },
+	{ "storage_alloc_segsize", "1K", MPI_ERR_INFO_VALUE, "a power of two" },
+	{ "storage_alloc_syncfreq", "0", MPI_ERR_INFO_VALUE, "\"never\"" },
+	{ "storage_alloc_syncfreq", "1.5", MPI_ERR_INFO_VALUE, "\"never\"" },
+	{ "storage_alloc_policy", "best", MPI_ERR_INFO_VALUE, "there is no policy \"best\"" },
+	{ "storage_alloc_driver", "tape", MPI_ERR_INFO_VALUE, "there is no driver \"tape\"" },
+	{ "storage_alloc_driver", "posix:?depth=1", MPI_ERR_INFO_VALUE, "depth" },
+	{ "storage_alloc_engine", "steam", MPI_ERR_INFO_VALUE, "\"segv\"" },
+	{ "storage_alloc_engine", "kernel", MPI_ERR_INFO_VALUE, "\"segv\"" },
+	{ "access_style", "random,often", MPI_ERR_INFO_VALUE, "reverse_sequential" },
+	{ "access_style", "random,", MPI_ERR_INFO_VALUE, "reverse_sequential" },
+	{ "file_perm", "0999", MPI_ERR_INFO_VALUE, "octal" },
+	{ "striping_factor", "0", MPI_ERR_INFO_VALUE, "at least 1" },
+	{ "striping_unit", "wide", MPI_ERR_INFO_VALUE, "at least 1" },
+};
+
+/* At all ranks, or at the last one only; the others learn of it. */
+static void refuse(const struct bad *b, int from)
+{
+	int fds = count_fds(), maps = count_maps();
+	MPI_Info info = storage_hints("refused.%r", NULL);
+	void *base = &base;
+	MPI_Win win;
+
+	if (rank >= from)
+		MPI_Info_set(info, b->name, b->value);
+	check_error(allocate(info, &base, &win), b->class, b->words);
+	check(base == &base);
+	check(count_fds() == fds && count_maps() <= maps + 1, "%s=%s: %d of %d descriptors, %d of %d mappings", b->name,
+	      b->value, count_fds(), fds, count_maps(), maps);
+}
+
+static void no_name(void)
+{
+	MPI_Info info;
+	void *base;
+	MPI_Win win;
+
+	MPI_Info_create(&info);
+	MPI_Info_set(info, "alloc_type", "storage");
+	check_error(allocate(info, &base, &win), MPI_ERR_INFO_VALUE, "storage_alloc_filename");
+}
+
+static void same_bytes(void)
+{
+	void *base, *other;
+	MPI_Win win, more;
+
+	check_error(allocate(storage_hints("same", NULL), &base, &win), MPI_ERR_INFO_VALUE, "same");
+	check_error(allocate(storage_hints("same", "storage_alloc_offset", rank ? "262143" : "0", NULL), &base, &win),
+		    MPI_ERR_INFO_VALUE, "storage_alloc_offset");
+	check(allocate(storage_hints("same", "storage_alloc_offset", rank ? "262144" : "0", NULL), &base, &win) == MPI_SUCCESS);
+	/* nor with another window of this process */
+	check_error(allocate(storage_hints("same", "storage_alloc_offset", rank ? "1M" : "100000", NULL), &other, &more),
+		    MPI_ERR_INFO_VALUE, "another window");
+	MPI_Win_free(&win);
+}
+
+static int handled;
+
+static void handler(MPI_Comm *comm, int *code, ...)
+{
+	check(*comm == MPI_COMM_WORLD && *code == MPI_ERR_INFO_VALUE);
+	handled++;
+}
+
+static void through_the_handler(void)
+{
+	MPI_Errhandler h;
+	void *base;
+	MPI_Win win;
+
+	MPI_Comm_create_errhandler(handler, &h);
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, h);
+	check(allocate(storage_hints("x", "alloc_type", rank ? "storage" : "none", NULL), &base, &win) == MPI_ERR_INFO_VALUE);
+	check(handled == 1);
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	MPI_Errhandler_free(&h);
+}
+
+/* ---- Good ones ---- */
+
+static void all_are_in_use(void)
+{
+	MPI_Info info = storage_hints("good.%r", "storage_alloc_offset", "4K", "storage_alloc_factor", "0.25",
+				      "storage_alloc_order", "storage_first", "storage_alloc_unlink", "true",
+				      "storage_alloc_discard", "true", "storage_alloc_segsize", "16K",
+				      "storage_alloc_syncfreq", "30", "storage_alloc_policy", "plru",
+				      "storage_alloc_driver", "posix:?direct=never", "storage_alloc_engine", "auto",
+				      "access_style", "read_mostly,random", "file_perm", "0640", "striping_factor", "4",
+				      "storage_alloc_colour", "blue", NULL);
+	char name[32], path[400];
+	struct stat st;
+	void *base;
+	MPI_Win win;
+
+	check(allocate(info, &base, &win) == MPI_SUCCESS);
+	snprintf(name, sizeof(name), "good.%d", rank);
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	check_hint(win, "alloc_type", "storage");
+	check_hint(win, "storage_alloc_filename", path);
+	check_hint(win, "storage_alloc_offset", "4096");
+	check_hint(win, "storage_alloc_factor", "0.25");
+	check_hint(win, "storage_alloc_order", "storage_first");
+	check_hint(win, "storage_alloc_unlink", "true");
+	check_hint(win, "storage_alloc_discard", "true");
+	check_hint(win, "storage_alloc_segsize", "16384");
+	check_hint(win, "storage_alloc_syncfreq", "30");
+	check_hint(win, "storage_alloc_policy", "plru");
+	check_hint(win, "storage_alloc_driver", "posix:?direct=never");
+	check_hint(win, "access_style", "read_mostly,random");
+	check_hint(win, "file_perm", "0640");
+	check(strcmp(hint_in_use(win, "storage_alloc_engine"), "auto") != 0, "the engine has been chosen");
+	check(stat(path, &st) == 0 && (st.st_mode & 0777) == 0640, "%o", st.st_mode);
+	MPI_Win_free(&win);
+	check(!is_there(name));
+}
+
+static void defaults(void)
+{
+	void *base;
+	MPI_Win win;
+
+	check(allocate(storage_hints("default.%r", NULL), &base, &win) == MPI_SUCCESS);
+	check_hint(win, "storage_alloc_offset", "0");
+	check_hint(win, "storage_alloc_factor", "0");
+	check_hint(win, "storage_alloc_order", "memory_first");
+	check_hint(win, "storage_alloc_unlink", "false");
+	check_hint(win, "storage_alloc_discard", "false");
+	check_hint(win, "storage_alloc_segsize", "262144");
+	check_hint(win, "storage_alloc_syncfreq", "never");
+	MPI_Win_free(&win);
+}
+
+/* A rank or all of them in memory. */
+static void memory(void)
+{
+	void *base;
+	MPI_Win win;
+
+	check(allocate(storage_hints("memory.%r", "alloc_type", "memory", "storage_alloc_factor", "nonsense", NULL), &base,
+		       &win) == MPI_SUCCESS);
+	MPI_Win_free(&win);
+	check(allocate(storage_hints("memory.%r", "alloc_type", rank ? "memory" : "storage", NULL), &base, &win) == MPI_SUCCESS);
+	check_hint(win, "alloc_type", rank ? "memory" : "storage");
+	memset(base, rank + 1, SIZE);
+	MPI_Win_free(&win);
+	check(is_there("memory.0") && !is_there("memory.1"));
+}
+
+int main(int argc, char **argv)
+{
+	set_budget(8 * MIB);
+	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
+	check(ranks > 1);
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	defaults();
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		refuse(&bad[i], 0);
+		refuse(&bad[i], ranks - 1);
+	}
+	no_name();
+	same_bytes();
+	through_the_handler();
+	all_are_in_use();
+	memory();
+	MPI_Finalize();
+	return 0;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * small_fs.h - a small file system, to fill up. Its mount is detached as soon as its root is open, and everything else
+ * is reached from there: however the process ends, the kernel takes mount, loop device and image away with it.
+ */
+#ifndef TESTS_SMALL_FS_H
+#define TESTS_SMALL_FS_H
+
+#include <sys/mount.h>
+#include <sys/statvfs.h>
+
+#include "common.h"
+
+#define IMAGE (24 * MIB)
+
+/* The root of a new small ext4 that has no place in the tree; -1: not here. */
+static inline int small_file_system(void)
+{
+	char image[320], dir[320], command[1024];
+	int file = temp_named("image", IMAGE, image), device, root;
+
+	snprintf(command, sizeof(command), "mkfs.ext4 -q -F -m 0 '%s'", image);
+	if (geteuid() != 0 || system(command) != 0 || (device = loop_attach(file)) < 0)
+		return -1;
+	snprintf(command, sizeof(command), "/proc/self/fd/%d", device);
+	snprintf(dir, sizeof(dir), "%s/mount", temp_dir());
+	check(mkdir(dir, 0700) == 0);
+	check(mount(command, dir, "ext4", 0, NULL) == 0);
+	root = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	check(umount2(dir, MNT_DETACH) == 0);
+	check(root >= 0);
+	close(device);
+	close(file);
+	return root;
+}
+
+static inline int create(int root, const char *name)
+{
+	int fd = openat(root, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+	check(fd >= 0, "%s", name);
+	return fd;
+}
+
+static inline size_t space(int root)
+{
+	struct statvfs st;
+
+	check(fstatvfs(root, &st) == 0);
+	return (size_t)st.f_bavail * st.f_frsize;
+}
+
+/* Takes space, and gives it back. */
+static inline void fill_up(int root, size_t bytes)
+{
+	int fd = create(root, "filler");
+
+	check(fallocate(fd, 0, 0, bytes) == 0);
+	check(fsync(fd) == 0);
+	close(fd);
+}
+
+static inline void make_space(int root)
+{
+	check(unlinkat(root, "filler", 0) == 0);
+	check(syncfs(root) == 0);
+}
+
+#endif
