@@ -170,6 +170,7 @@ bool alloc_option(struct alloc *a, int option, const char *value)
 	case ALLOC_BUDGET: a->budget = parse_size("budget", value); break;
 	case ALLOC_POLICY: a->ptype = find_policy(value); break;
 	case ALLOC_DRIVER: setenv("UMMAP_DRIVER", value, 1); break;
+	case ALLOC_ENGINE: setenv("UMMAP_ENGINE", value, 1); break;
 	case ALLOC_MODE: setenv("UMMAP_MEMCONFIG", value, 1); break;
 	case ALLOC_ADVISE: a->advise = true; break;
 	default: return false;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory for the benchmarks of the field, of the kind that --alloc names, and the library's knobs on their command lines. */
+/* Memory for the benchmarks of the field, of the kind that --alloc names, and the library's knobs as options. */
 #ifndef FIELD_ALLOC_H
 #define FIELD_ALLOC_H
 
@@ -42,19 +42,25 @@ struct memory {
 	void *own;                        /* the kind's */
 };
 
-enum { ALLOC_KIND = 0x1000, ALLOC_SEG, ALLOC_BUDGET, ALLOC_POLICY, ALLOC_DRIVER, ALLOC_MODE, ALLOC_ADVISE };
+enum {
+	ALLOC_KIND = 0x1000, ALLOC_SEG, ALLOC_BUDGET, ALLOC_POLICY, ALLOC_DRIVER, ALLOC_ENGINE, ALLOC_MODE, ALLOC_ADVISE,
+};
 
 #define ALLOC_KNOBS \
 	{ "seg", 1, 0, ALLOC_SEG }, { "budget", 1, 0, ALLOC_BUDGET }, { "policy", 1, 0, ALLOC_POLICY }, \
-	{ "driver", 1, 0, ALLOC_DRIVER }, { "mode", 1, 0, ALLOC_MODE }, { "advise", 0, 0, ALLOC_ADVISE }
+	{ "driver", 1, 0, ALLOC_DRIVER }, { "engine", 1, 0, ALLOC_ENGINE }, { "mode", 1, 0, ALLOC_MODE }
 #define ALLOC_OPTIONS { "alloc", 1, 0, ALLOC_KIND }, ALLOC_KNOBS
+/* For programs that call memory_advise. */
+#define ALLOC_ADVICE { "advise", 0, 0, ALLOC_ADVISE }
 
 #define ALLOC_KNOBS_HELP \
-"  --budget SIZE    memory for each process: the library's limit, or a memory cgroup for those who use the page cache\n" \
+"  --budget SIZE    memory for each process: the library's limit, or a memory cgroup for who uses the page cache\n" \
 "  --seg SIZE       of the library: segment (as UMMAP_SEG_SIZE)\n" \
 "  --policy NAME    of the library: fifo, lifo, plru, prnd, wiro_f or wiro_l (fifo)\n" \
 "  --driver URI     of the library: as UMMAP_DRIVER, 'posix' or 'uring:?depth=64'\n" \
-"  --mode MODE      of the library: static or dynamic, as UMMAP_MEMCONFIG (static)\n" \
+"  --engine NAME    of the library: auto, segv or uffd, as UMMAP_ENGINE (auto)\n" \
+"  --mode MODE      of the library: static or dynamic, as UMMAP_MEMCONFIG (static)\n"
+#define ALLOC_ADVICE_HELP \
 "  --advise         tell the library by umadvise, or the kernel by madvise, where access is random\n"
 
 /* Takes an option of the list above; false if it is none of them. */
@@ -63,8 +69,8 @@ bool alloc_option(struct alloc *a, int option, const char *value);
 const struct alloc_kind *alloc_find(const char *name);
 /* The names of all kinds, for a help text. */
 const char *alloc_names(void);
-/* Before the first mapping: the library's limit for so many processes here, which share it under the name of `leader`, one
- * of them, and with nobody else. */
+/* Before the first mapping: the library's limit for so many processes here, which share it under the name of
+ * `leader`, one of them, and with nobody else. */
 void alloc_limit(const struct alloc *a, unsigned processes, pid_t leader);
 
 /* Memory over a file, which stays open; fd -1 where the kind is not stored. */

@@ -48,7 +48,7 @@ static const char help[] =
 "  --fill PERCENT   of all slots: how many keys are inserted (80)\n"
 "  --lookups N      of each rank, for keys of any rank, afterwards (1000)\n"
 "  --json FILE      add a line to FILE\n"
-ALLOC_KNOBS_HELP
+ALLOC_KNOBS_HELP ALLOC_ADVICE_HELP
 "  --help\n";
 
 /* ---- Keys ---- */
@@ -151,6 +151,7 @@ static void open_table(struct table *t, const struct options *o)
 	t->heap = o->heap;
 	t->memory = memory_scratch(&o->alloc, o->dir, size);
 	t->volume = (const struct volume *)t->memory->base;
+	memory_advise(t->memory, true);
 	t->win = job_window(t->memory);
 	MPI_Win_lock_all(0, t->win);
 }
@@ -282,8 +283,8 @@ static void run(const struct options *o)
 static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
-		ALLOC_OPTIONS, { "dir", 1, 0, 'd' }, { "slots", 1, 0, 's' }, { "heap", 1, 0, 'p' }, { "fill", 1, 0, 'f' },
-		{ "lookups", 1, 0, 'l' }, { "json", 1, 0, 'j' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		ALLOC_OPTIONS, ALLOC_ADVICE, { "dir", 1, 0, 'd' }, { "slots", 1, 0, 's' }, { "heap", 1, 0, 'p' },
+		{ "fill", 1, 0, 'f' }, { "lookups", 1, 0, 'l' }, { "json", 1, 0, 'j' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
 	int c;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ior - IOR's tests, with its letters: ranks write and read blocks of a shared file, or of a file each, in transfers, in
- * order, strided (-b as -t, -s many) or at random. A file has SEGMENTS parts, each with a block of every rank, one
+ * ior - IOR's tests, with its letters: ranks write and read blocks of a shared file, or of a file each, in transfers,
+ * in order, strided (-b as -t, -s many) or at random. A file has SEGMENTS parts, each with a block of every rank, one
  * after the other; with -F, of one rank. Times are of open, transfers and close of the slowest rank; bandwidth is of
  * all bytes over all of that.
  */
@@ -66,8 +66,8 @@ static const char help[] =
 "  --cold           the page cache has nothing of the files when reading begins\n"
 "  --odirect        POSIX with O_DIRECT\n"
 "  --json FILE      add a line for each phase to FILE\n"
-ALLOC_KNOBS_HELP
-"                   with UMMAP, --seg is the transfer where nothing else is said\n"
+ALLOC_KNOBS_HELP ALLOC_ADVICE_HELP
+"                   where nothing else is said, --seg is the transfer\n"
 "  --help\n";
 
 /* ---- What is written ---- */
@@ -420,7 +420,7 @@ static void check_options(struct ior *t)
 static void parse_options(struct ior *t, int argc, char **argv)
 {
 	static const struct option known[] = {
-		ALLOC_KNOBS, { "cold", 0, 0, 'c' }, { "odirect", 0, 0, 'd' }, { "json", 1, 0, 'j' },
+		ALLOC_KNOBS, ALLOC_ADVICE, { "cold", 0, 0, 'c' }, { "odirect", 0, 0, 'd' }, { "json", 1, 0, 'j' },
 		{ "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
 	int c;

@@ -18,8 +18,8 @@ extern struct job job;
 
 /* Begins MPI and holds the library to --budget. */
 void job_begin(const struct alloc *a);
-/* Holds all ranks together to it, by a memory cgroup: what they touch for the first time from here on counts, and so does
- * the page cache. Touch buffers before, for the library does not count them either. */
+/* Holds all ranks together to it, by a memory cgroup: what they touch for the first time from here on counts, and so
+ * does the page cache. Touch buffers before, for the library does not count them either. */
 void job_limit(const struct alloc *a);
 /* Ends both. Only for success: a rank that ends the program without this ends the others too. */
 void job_end(void);

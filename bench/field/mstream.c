@@ -58,7 +58,7 @@ static const char help[] =
 "  --kernels LIST   copy,scale,add,triad and seq,rand,mixed, each with -write and -read (all)\n"
 "  --reps N         repetitions; the table has their best, as STREAM's (5)\n"
 "  --json FILE      add a line for each kernel to FILE\n"
-ALLOC_KNOBS_HELP
+ALLOC_KNOBS_HELP ALLOC_ADVICE_HELP
 "  --help\n";
 
 static struct memcg group;
@@ -361,7 +361,7 @@ static void check_options(struct options *o)
 static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
-		ALLOC_OPTIONS, { "dir", 1, 0, 'd' }, { "size", 1, 0, 's' }, { "transfer", 1, 0, 't' },
+		ALLOC_OPTIONS, ALLOC_ADVICE, { "dir", 1, 0, 'd' }, { "size", 1, 0, 's' }, { "transfer", 1, 0, 't' },
 		{ "kernels", 1, 0, 'k' }, { "reps", 1, 0, 'r' }, { "json", 1, 0, 'j' }, { "help", 0, 0, 'h' },
 		{ 0, 0, 0, 0 },
 	};

@@ -42,8 +42,8 @@ static void start_values(struct part *p)
 }
 
 /*
- * Rows [from_row, from_row + block) of A, transposed, go to the columns of `to`, which are `to_stride` doubles apart, or
- * are added there. They then grow by 1.
+ * Rows [from_row, from_row + block) of A, transposed, go to the columns of `to`, which are `to_stride` doubles apart,
+ * or are added there. They then grow by 1.
  */
 static void transpose(struct part *p, size_t from_row, double *to, size_t to_stride, bool add)
 {

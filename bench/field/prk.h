@@ -24,7 +24,7 @@ void prk_begin(struct prk *k, int argc, char **argv, const char *help);
 void prk_arrays(struct prk *k, size_t first, size_t second);
 /* The clock starts after the first of iterations + 1: call it at the end of each, from 0 on. */
 void prk_iterated(struct prk *k, unsigned iteration);
-/* Says that the result was right, and the rate, `work` being that of one iteration in `unit`; ends MPI. Never returns. */
+/* Says that the result was right, and the rate, `work` being that of one iteration in `unit`; ends MPI and program. */
 _Noreturn void prk_end(struct prk *k, double work, const char *unit);
 
 #endif
