@@ -185,7 +185,7 @@ int umstat(const void *addr, struct umstat *st);
 
 /*
  * fn is told of each load that storage failed: the address touched and the errno, on the faulting thread,
- * inside its SIGSEGV handler, just before it gets SIGBUS. NULL: nobody is told. Returns 0.
+ * inside its SIGSEGV handler, just before it gets SIGBUS; not of those for system calls. NULL: nobody. Returns 0.
  */
 int umonerror(void (*fn)(void *addr, int error));
 
