@@ -130,6 +130,13 @@ extern const struct ummap_driver ummap_driver;
  */
 int ummap_driver_open(const char *uri, int oflags, struct ummap_driver *driver, void **h,
 		      struct ummap_geom *geom);
+
+/*
+ * For programs and libraries that have a driver in themselves, not in a file of its own: URIs may name its scheme from
+ * now on, in this process. *driver is copied. Returns 0, or -1 with errno set: EINVAL (the table, the scheme), EEXIST
+ * (there is a driver of that scheme), ENOMEM.
+ */
+int ummap_driver_register(const struct ummap_driver *driver);
 #pragma GCC visibility pop
 
 #ifdef __cplusplus

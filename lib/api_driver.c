@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The public call that hands out a driver's handle by itself, for programs that test drivers. */
+/* The public calls about drivers: one of the program's own, and a handle by itself for programs that test drivers. */
 #include "api.h"
 
 #include "config.h"
 #include "core.h"
 #include "io.h"
 #include "log.h"
+#include "plugin.h"
 
 #include <string.h>
 
@@ -47,5 +48,18 @@ int ummap_driver_open(const char *uri, int oflags, struct ummap_driver *driver, 
 		err = fail(EINVAL, "oflags is %#x: it must be made of UMMAP_O_WRITE and UMMAP_O_CREATE", oflags);
 	else
 		err = open_handle(uri, oflags, driver, h, geom);
+	return api_leave(&g, err);
+}
+
+int ummap_driver_register(const struct ummap_driver *driver)
+{
+	struct guard g;
+	int err;
+
+	api_enter(&g);
+	if (!driver)
+		err = fail(EINVAL, "the driver is NULL");
+	else
+		err = plugin_add_driver(driver);
 	return api_leave(&g, err);
 }

@@ -2,7 +2,7 @@
 /*
  * Loads drivers and policies from files, once each and for good: their code may be on the way of a fault.
  * The first file of the right name counts, and a bad one is refused, never passed over. Knows no built-in
- * ones. Lock: `loading`, held across dlopen(3), so that a file's constructors must not call the library.
+ * ones. Beside them, drivers that the program itself has. Lock: `loading`, held across dlopen(3), so that a file's constructors must not call the library.
  */
 #include "load.h"
 
@@ -150,13 +150,11 @@ static int check_table(const struct loaded *l, const char *name, const char *fil
 	return 0;
 }
 
-static struct loaded *load_file(const struct kind *kind, const char *name, const char *file)
+/* A copy of a table, which stands in `file`; NULL with a sentence. */
+static struct loaded *take_table(const struct kind *kind, const struct head *table, const char *name, const char *file)
 {
-	const struct head *table = open_file(kind, file);
 	struct loaded *l;
 
-	if (!table)
-		return NULL;
 	if (table->struct_size < sizeof(*table) || table->struct_size > TABLE_MAX) {
 		fail(EINVAL, "%s has a struct_size of %zu: it must be sizeof(struct %s)", file, table->struct_size,
 		     kind->symbol);
@@ -178,22 +176,58 @@ static struct loaded *load_file(const struct kind *kind, const char *name, const
 	return l;
 }
 
+static struct loaded *find_loaded(const struct kind *kind, const char *name)
+{
+	struct loaded *l = all;
+
+	while (l && (l->kind != kind || strcmp(l->table.head.name, name)))
+		l = l->next;
+	return l;
+}
+
+static void keep(struct loaded *l)
+{
+	l->next = all;
+	all = l;
+}
+
 static int look_up(const struct kind *kind, const char *name, const char *path, struct loaded **found)
 {
+	const struct head *table;
 	char file[PATH_MAX];
 
-	for (*found = all; *found; *found = (*found)->next) {
-		if ((*found)->kind == kind && strcmp((*found)->table.head.name, name) == 0)
-			return 0;
-	}
-	if (!find_file(kind, name, path, file))
+	*found = find_loaded(kind, name);
+	if (*found || !find_file(kind, name, path, file))
 		return 0;
-	*found = load_file(kind, name, file);
+	table = open_file(kind, file);
+	*found = table ? take_table(kind, table, name, file) : NULL;
 	if (!*found)
 		return -EINVAL;
-	(*found)->next = all;
-	all = *found;
+	keep(*found);
 	return 0;
+}
+
+static int add_driver(const struct ummap_driver *driver)
+{
+	struct loaded *l;
+
+	if (find_loaded(&driver_kind, driver->scheme))
+		return fail(EEXIST, "there is a driver \"%s\" already", driver->scheme);
+	l = take_table(&driver_kind, (const struct head *)driver, driver->scheme, "the program's own");
+	if (!l)
+		return -EINVAL;
+	keep(l);
+	return 0;
+}
+
+int load_add_driver(const struct ummap_driver *driver)
+{
+	int err;
+
+	futex_lock(&loading);
+	err = add_driver(driver);
+	futex_unlock(&loading);
+	return err;
 }
 
 int load_driver(const char *name, const char *path, const struct ummap_driver **driver)

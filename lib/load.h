@@ -16,6 +16,9 @@ extern const char load_folder[];
  */
 int load_driver(const char *name, const char *path, const struct ummap_driver **driver);
 int load_policy(const char *name, const char *path, const struct ummap_policy **policy);
+/* Adds a driver that stands in the program; its scheme is one that could be. Returns 0, or -EINVAL or -EEXIST with a
+ * sentence. */
+int load_add_driver(const struct ummap_driver *driver);
 /* In a forked child: nobody else is loading, and nothing is loaded. */
 void load_forget(void);
 

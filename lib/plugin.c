@@ -64,6 +64,20 @@ const struct ummap_driver *plugin_driver(const char *scheme)
 	return driver;
 }
 
+int plugin_add_driver(const struct ummap_driver *driver)
+{
+	const char *scheme = driver->scheme;
+
+	if (!scheme || !*scheme || scheme[strspn(scheme, NAME_CHARS)])
+		return fail(EINVAL, "\"%s\" is no driver's name: it must be lower-case letters, digits and '-'",
+			    scheme ? scheme : "");
+	for (size_t i = 0; i < COUNT(drivers); i++) {
+		if (strcmp(drivers[i]->scheme, scheme) == 0)
+			return fail(EEXIST, "the driver \"%s\" is built in", scheme);
+	}
+	return load_add_driver(driver);
+}
+
 const struct ummap_policy *plugin_policy(const char *text, size_t name_len)
 {
 	const struct ummap_policy *policy;

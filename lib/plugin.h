@@ -10,6 +10,8 @@
  * URI; a policy may be "name:arguments", and len is that of the name. */
 const struct ummap_driver *plugin_driver(const char *scheme);
 const struct ummap_policy *plugin_policy(const char *text, size_t len);
+/* One more driver, of the program's own. Returns 0, or -EINVAL or -EEXIST with a sentence. */
+int plugin_add_driver(const struct ummap_driver *driver);
 /* The policy of an UMMAP_PTYPE_*; NULL if there is none. */
 const char *plugin_ptype(int ptype);
 

@@ -114,6 +114,41 @@ Test(plugin, driver_moves_data)
 	check_fails(try_open("skeleton:/", NULL), ENODEV);
 }
 
+/* What stands in the program itself: it works as others do, and what is wrong with a table is said. */
+Test(plugin, programs_have_drivers)
+{
+	extern const struct ummap_driver ummap_driver_posix;
+	struct ummap_driver own = ummap_driver_posix;
+	char path[320];
+	int fd;
+
+	use_path(built());
+	own.scheme = "own";
+	own.read = NULL;
+	check_refused(ummap_driver_register(&own), WORDS("lacks the required call read"));
+	own.read = ummap_driver_posix.read;
+	own.abi++;
+	check_refused(ummap_driver_register(&own), WORDS("version"));
+	own.abi--;
+	own.struct_size = 1;
+	check_refused(ummap_driver_register(&own), WORDS("struct_size"));
+	own.struct_size = sizeof(own);
+	own.scheme = "Own";
+	check_refused(ummap_driver_register(&own), WORDS("\"Own\" is no driver's name"));
+	check_refused(ummap_driver_register(NULL), WORDS("NULL"));
+	own.scheme = "uring";
+	check_fails(ummap_driver_register(&own), EEXIST);
+	own.scheme = "own";
+	check_refused(try_open("own:/x", NULL), WORDS("there is no driver \"own\""));
+	check(ummap_driver_register(&own) == 0, "%s", umerrormsg());
+	check_fails(ummap_driver_register(&own), EEXIST);
+	memset(&own, 0, sizeof(own)); /* it was copied */
+	fd = temp_named("data", 0, path);
+	work_through("own", path, NULL);
+	check_file(fd, 0, SIZE, 0, 1);
+	close(fd);
+}
+
 Test(plugin, driver_takes_descriptors)
 {
 	int fd = temp_file(SIZE), append;
