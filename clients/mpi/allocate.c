@@ -3,6 +3,7 @@
  * MPI_Win_allocate, and what is done with such a window until MPI_Win_free. If one rank wants storage, all make a window
  * from memory of their own; if one fails, all fail alike, with nothing left behind.
  */
+#include "collective.h"
 #include "engine.h"
 #include "shared.h"
 #include "window.h"
@@ -83,6 +84,8 @@ static struct window *open_window(MPI_Aint size, struct hints *h, MPI_Comm comm,
 
 	if (h->type == TYPE_NONE)
 		h->type = TYPE_MEMORY;
+	if (w)
+		w->fencesync = h->fencesync;
 	if (!w)
 		trouble_errno(t, ENOMEM, "there is no memory for a window");
 	else if (size < 0)
@@ -174,9 +177,7 @@ static int write_all(struct window *w, struct trouble *t)
 
 	/* From here on nobody else comes in. */
 	PMPI_Barrier(w->comm);
-	if (h && !h->discard)
-		window_sync(w, t);
-	trouble_agree(w->comm, t);
+	collective_sync_window(w, !h || h->discard, t);
 	return t->class;
 }
 

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <ummap.h>
+#include <ummap-mpi.h>
 #include <unistd.h>
 
 /* What UMMAP_SEG_SIZE leaves open. */
@@ -152,6 +152,21 @@ static bool is_file_driver(const char *driver)
 	return len == 0;
 }
 
+/* Of the driver mpiio, if the file is one of this machine's by the same name. Stripes have bytes in common with none of their
+ * own kind. */
+static void know_file(struct area *area)
+{
+	const struct hints *h = &area->hints;
+	int fd = open(h->filename, O_RDONLY | O_CLOEXEC);
+
+	if (fd >= 0 && !h->stripe)
+		claim_file(&area->claim, fd, h->offset, area->size);
+	if (fd >= 0 && h->unlink)
+		area->path = realpath(h->filename, NULL);
+	if (fd >= 0)
+		close(fd);
+}
+
 static int open_file(struct area *area, struct trouble *t)
 {
 	const struct hints *h = &area->hints;
@@ -180,13 +195,33 @@ static void make_uri(char *uri, size_t room, const char *driver, const char *pat
 	snprintf(uri + len, room - (size_t)len, "%s", keys ? keys + 1 : "");
 }
 
+/* What the driver mpiio is to know beside the path. */
+static void add_share(char *uri, size_t room, const struct hints *h)
+{
+	size_t len = strlen(uri);
+	const char *mark = strchr(uri, '?') ? "&" : "?";
+
+	if (h->stripe) {
+		len += (size_t)snprintf(uri + len, room - len, "%sstripe=%llu&rank=%d&ranks=%d&offset=%llu", mark,
+					(unsigned long long)h->stripe, h->rank, h->ranks, (unsigned long long)h->offset);
+		mark = "&";
+	}
+	if (*h->passed)
+		len += (size_t)snprintf(uri + len, room - len, "%shints=", mark);
+	for (const char *s = h->passed; *s; s++)
+		len += (size_t)snprintf(uri + len, room - len, strchr("%{&", *s) ? "%%%02X" : "%c", *s);
+}
+
 static int map_uri(const struct area *area, const char *driver, const char *path, const struct ummap_attr *attr,
 		   void **base)
 {
-	char uri[4 * HINT_TEXT];
+	const struct hints *h = &area->hints;
+	char uri[20 * HINT_TEXT];
 
 	make_uri(uri, sizeof(uri), driver, path);
-	return ummap_open(uri, area->size, (off_t)area->hints.offset, PROT_READ | PROT_WRITE, attr, base);
+	if (hints_by_mpiio(h))
+		add_share(uri, sizeof(uri), h);
+	return ummpi_open(uri, area->size, h->stripe ? 0 : (off_t)h->offset, PROT_READ | PROT_WRITE, attr, base);
 }
 
 /* By the driver that was asked for, else as ummap(3) chooses among those of files. */
@@ -240,6 +275,8 @@ static void map_storage(struct area *area, size_t budget, struct trouble *t)
 		trouble_errno(t, errno, "%s: %s", h->filename, umerrormsg());
 	else
 		area->base = base;
+	if (fd < 0 && area->base && hints_by_mpiio(h))
+		know_file(area);
 	if (fd >= 0)
 		close(fd);
 }

@@ -68,6 +68,18 @@ static bool take_segment(void *field, const char *value)
 	return take_bytes(bytes, value) && *bytes >= (uint64_t)sysconf(_SC_PAGESIZE) && !(*bytes & (*bytes - 1));
 }
 
+static bool take_stripe(void *field, const char *value)
+{
+	uint64_t *stripe = field;
+
+	return take_bytes(field, value) && *stripe > 0;
+}
+
+static bool put_stripe(const void *field, char *value)
+{
+	return put_bytes(field, value) && *(const uint64_t *)field > 0;
+}
+
 static bool take_text(void *field, const char *value)
 {
 	snprintf(field, HINT_TEXT, "%s", value);
@@ -252,6 +264,7 @@ static bool take_style(void *field, const char *value)
 
 static const struct kind text = { take_text, put_text }, count = { take_count, put_text },
 	flag = { take_flag, put_flag }, bytes = { take_bytes, put_bytes }, segment = { take_segment, put_bytes },
+	stripe = { take_stripe, put_stripe },
 	type = { take_type, put_type }, order = { take_order, put_order }, engine = { take_engine, put_engine },
 	factor = { take_factor, put_factor }, seconds = { take_seconds, put_seconds }, perm = { take_perm, put_perm },
 	style = { take_style, put_text };
@@ -275,6 +288,8 @@ static const struct hint {
 	{ "storage_alloc_syncfreq", &seconds, FIELD(syncfreq), "a number of seconds from 1 on, or \"never\"" },
 	{ "storage_alloc_policy", &text, FIELD(policy), "the name of a policy" },
 	{ "storage_alloc_driver", &text, FIELD(driver), "a driver, such as \"posix\" or \"uring:?depth=64\"" },
+	{ "storage_alloc_stripe", &stripe, FIELD(stripe), "a number of bytes of at least 1, such as 65536 or 1M" },
+	{ "storage_alloc_fencesync", &flag, FIELD(fencesync), "\"true\" or \"false\"" },
 	{ "storage_alloc_engine", &engine, FIELD(engine), "\"auto\", \"segv\" or \"uffd\"" },
 	{ "access_style", &style, FIELD(access_style), "a list of read_once, write_once, read_mostly, write_mostly, "
 	  "sequential, reverse_sequential and random" },
@@ -295,6 +310,50 @@ static void read_hint(const struct hint *hint, struct hints *h, MPI_Info info, s
 	if (found && !hint->kind->take((char *)h + hint->field, value))
 		trouble_set(t, MPI_ERR_INFO_VALUE, "%s is \"%.60s\": it must be %s", hint->name, value, hint->want);
 }
+
+/* ---- Those that MPI-IO is to have ---- */
+
+static bool is_for_mpiio(const char *name)
+{
+	static const char *const begins[] = { "access_style", "cb_", "chunked", "collective_buffering", "direct_",
+					      "file_perm", "ind_", "io_node_list", "nb_proc", "num_io_nodes", "romio_",
+					      "striping_" };
+
+	for (size_t i = 0; i < sizeof(begins) / sizeof(*begins); i++) {
+		if (strncmp(name, begins[i], strlen(begins[i])) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* One with a ; in it cannot be passed on, and no file needs it. */
+static void pass_on(struct hints *h, MPI_Info info)
+{
+	char name[MPI_MAX_INFO_KEY + 1], value[HINT_TEXT];
+	int n = 0, found, len = 0;
+
+	if (info != MPI_INFO_NULL)
+		PMPI_Info_get_nkeys(info, &n);
+	for (int i = 0; i < n; i++) {
+		PMPI_Info_get_nthkey(info, i, name);
+		if (!is_for_mpiio(name))
+			continue;
+		PMPI_Info_get(info, name, MPI_MAX_INFO_VAL, value, &found);
+		if (found && !strchr(value, ';') &&
+		    (size_t)len + strlen(name) + strlen(value) + 2 < sizeof(h->passed))
+			len += sprintf(h->passed + len, "%s%s=%s", len ? ";" : "", name, value);
+	}
+}
+
+bool hints_by_mpiio(const struct hints *h)
+{
+	static const char name[] = "mpiio";
+	size_t len = strcspn(h->driver, ":"), n = strlen(name);
+
+	return len >= n && strncmp(h->driver + len - n, name, n) == 0 && (len == n || h->driver[len - n - 1] == '+');
+}
+
+/* ---- All of them ---- */
 
 /* %r is the rank, %% a %. */
 static void expand_name(struct hints *h, int rank, struct trouble *t)
@@ -320,13 +379,15 @@ static void expand_name(struct hints *h, int rank, struct trouble *t)
 	memcpy(h->filename, name, sizeof(name));
 }
 
-void hints_read(struct hints *h, MPI_Info info, int rank, bool all, struct trouble *t)
+void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct trouble *t)
 {
 	const char *folder = all ? getenv("UMMAP_MPI_ALL") : NULL;
 
 	memset(h, 0, sizeof(*h));
 	h->perm = PERM;
 	h->syncfreq = SYNC_NEVER;
+	PMPI_Comm_rank(comm, &h->rank);
+	PMPI_Comm_size(comm, &h->ranks);
 	read_hint(&table[0], h, info, t);
 	if (h->type == TYPE_NONE && t->class == MPI_SUCCESS && folder && *folder) {
 		h->type = TYPE_STORAGE;
@@ -335,24 +396,48 @@ void hints_read(struct hints *h, MPI_Info info, int rank, bool all, struct troub
 	for (size_t i = 1; i < TABLE_SIZE && h->type == TYPE_STORAGE; i++)
 		read_hint(&table[i], h, info, t);
 	if (!h->nameless)
-		expand_name(h, rank, t);
+		expand_name(h, h->rank, t);
 	else if ((size_t)snprintf(h->filename, sizeof(h->filename), "%s", folder) >= sizeof(h->filename))
 		trouble_set(t, MPI_ERR_INFO_VALUE, "UMMAP_MPI_ALL is too long: it must be the name of a folder");
 	if (h->type == TYPE_STORAGE && !*h->filename)
 		trouble_set(t, MPI_ERR_INFO_VALUE, "alloc_type is \"storage\", but storage_alloc_filename, the name of a "
 			    "file, is missing");
+	if (hints_by_mpiio(h))
+		pass_on(h, info);
+	else if (h->stripe)
+		trouble_set(t, MPI_ERR_INFO_VALUE, "storage_alloc_stripe needs storage_alloc_driver to be \"mpiio\"");
+}
+
+/* Stripes of different sizes would have bytes in common. */
+static void agree_on_stripes(const struct hints *h, MPI_Comm comm, struct trouble *t)
+{
+	int64_t most[4] = { INT64_MIN, INT64_MIN, INT64_MIN, INT64_MIN };
+
+	if (h->type == TYPE_STORAGE && hints_by_mpiio(h)) {
+		most[0] = (int64_t)h->stripe;
+		most[1] = -most[0];
+		most[2] = h->stripe ? (int64_t)h->offset : INT64_MIN;
+		most[3] = h->stripe ? -most[2] : INT64_MIN;
+	}
+	PMPI_Allreduce(MPI_IN_PLACE, most, 4, MPI_INT64_T, MPI_MAX, comm);
+	if ((most[0] > INT64_MIN && most[0] != -most[1]) || (most[2] > INT64_MIN && most[2] != -most[3]))
+		trouble_set(t, MPI_ERR_INFO_VALUE, "storage_alloc_stripe, and with it storage_alloc_offset, must be the same at "
+			    "all ranks");
 }
 
 bool hints_agree(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct trouble *t)
 {
-	int rank, wanted;
+	int wanted[2];
 
-	PMPI_Comm_rank(comm, &rank);
-	hints_read(h, info, rank, all, t);
+	hints_read(h, info, comm, all, t);
 	trouble_agree(comm, t);
-	wanted = h->type == TYPE_STORAGE;
-	PMPI_Allreduce(MPI_IN_PLACE, &wanted, 1, MPI_INT, MPI_LOR, comm);
-	return wanted;
+	wanted[0] = h->type == TYPE_STORAGE;
+	wanted[1] = h->fencesync;
+	PMPI_Allreduce(MPI_IN_PLACE, wanted, 2, MPI_INT, MPI_LOR, comm);
+	h->fencesync = wanted[1];
+	if (wanted[0] && t->class == MPI_SUCCESS)
+		agree_on_stripes(h, comm, t);
+	return wanted[0];
 }
 
 void hints_write(const struct hints *h, MPI_Info info)
@@ -364,5 +449,13 @@ void hints_write(const struct hints *h, MPI_Info info)
 			continue;
 		value[MPI_MAX_INFO_VAL - 1] = '\0';
 		PMPI_Info_set(info, table[i].name, value);
+	}
+	for (const char *s = h->passed; *s; s += strcspn(s, ";"), s += *s == ';') {
+		size_t name = strcspn(s, "="), len = strcspn(s, ";");
+		char key[MPI_MAX_INFO_KEY + 1];
+
+		snprintf(key, sizeof(key), "%.*s", (int)name, s);
+		snprintf(value, sizeof(value), "%.*s", (int)(len - name - 1), s + name + 1);
+		PMPI_Info_set(info, key, value);
 	}
 }

@@ -25,24 +25,31 @@ struct hints {
 	char policy[HINT_TEXT];        /* empty: the default */
 	char access_style[HINT_TEXT];
 	char striping_factor[HINT_TEXT], striping_unit[HINT_TEXT];
+	char passed[4 * HINT_TEXT];    /* with the driver mpiio: what MPI-IO is to have, "name=value;..." */
 	uint64_t offset;               /* of the window's first byte in the file */
 	uint64_t segsize;              /* 0: the default */
+	uint64_t stripe;               /* of the file, by the driver mpiio; 0: none */
+	int rank, ranks;               /* whose stripes */
 	double factor;                 /* of the window that is in memory; FACTOR_AUTO */
 	int syncfreq;                  /* seconds, SYNC_NEVER */
 	mode_t perm;                   /* of a file that is created */
 	bool storage_first, unlink, discard;
+	bool fencesync;                /* MPI_Win_fence makes durable */
 	bool nameless;                 /* filename is a folder: a file that goes with the process */
 };
 
-/* Takes what info has for rank (where `all`, UMMAP_MPI_ALL too). Unknown hints are ignored, and so are all others where
+/* Takes what info has for a rank of comm (where `all`, UMMAP_MPI_ALL too). Unknown hints are ignored, and so are all others where
  * alloc_type is not "storage". */
-void hints_read(struct hints *h, MPI_Info info, int rank, bool all, struct trouble *t);
+void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct trouble *t);
 
 /* Collective, in the place of hints_read: all have the trouble of one. Returns whether any rank wants storage. */
 bool hints_agree(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct trouble *t);
 
 /* Adds those in use to info. */
 void hints_write(const struct hints *h, MPI_Info info);
+
+/* Whether the driver is mpiio, behind filters or not. */
+bool hints_by_mpiio(const struct hints *h);
 
 /* 65536, 64K, 8G ...; false: neither. */
 bool hints_bytes(const char *text, uint64_t *bytes);

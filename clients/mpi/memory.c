@@ -21,10 +21,8 @@ int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *base)
 	struct trouble t = { 0 };
 	struct area *area = NULL;
 	struct hints h;
-	int rank;
 
-	PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-	hints_read(&h, info, rank, true, &t);
+	hints_read(&h, info, MPI_COMM_WORLD, true, &t);
 	if (t.class == MPI_SUCCESS && (h.type != TYPE_STORAGE || size <= 0))
 		return PMPI_Alloc_mem(size, info, base);
 	if (t.class == MPI_SUCCESS)

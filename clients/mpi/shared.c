@@ -227,6 +227,7 @@ static int make_window(struct shared *s, MPI_Aint size, MPI_Aint unit, MPI_Info 
 		return code;
 	}
 	w->shared = s;
+	w->fencesync = s->hints.fencesync;
 	return window_remember(*win, w);
 }
 

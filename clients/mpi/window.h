@@ -14,6 +14,7 @@ struct shared;
 
 struct window {
 	int flavor;            /* what MPI_WIN_CREATE_FLAVOR is to say */
+	bool fencesync;        /* MPI_Win_fence makes it durable, at all ranks */
 	MPI_Comm comm;         /* ours, for MPI_Win_free; MPI_COMM_NULL where that has nothing to agree on */
 	struct area *area;     /* made with the window; NULL: none */
 	struct shared *shared; /* the same for MPI_Win_allocate_shared */

@@ -3,34 +3,11 @@
  * full - a disk that is full: MPI_Win_sync and MPI_Win_free are errors of class MPI_ERR_NO_SPACE, at all ranks alike where
  * the call is collective; the data is still in the window; and once there is room the same calls succeed.
  */
-#include "../small_fs.h"
-
-#include "common.h"
+#include "small_fs.h"
 
 #define SEG (64 * KIB)
 #define NEW 2
 #define ROOM (4 * MIB)  /* for two thirds of what is written */
-
-/* Where the ranks find the first one's file system. */
-static void mount_small(int *root, char *path)
-{
-	int there = 0;
-
-	if (rank == 0) {
-		*root = small_file_system();
-		there = *root >= 0;
-		snprintf(path, 64, "/proc/%d/fd/%d", (int)getpid(), *root);
-	}
-	MPI_Bcast(&there, 1, MPI_INT, 0, MPI_COMM_WORLD);
-	MPI_Bcast(path, 64, MPI_CHAR, 0, MPI_COMM_WORLD);
-	if (there)
-		return;
-	if (rank == 0)
-		printf("needs root, mkfs.ext4 and a loop device\n");
-	fflush(stdout);
-	MPI_Finalize();
-	exit(77);
-}
 
 static uint8_t *allocate(const char *path, size_t size, MPI_Win *win)
 {

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * mpiio - the driver of that name: windows in stripes and in parts of one file hold what windows in memory got, and so does
+ * the file, byte for byte, after syncs of all ranks together, at fences and in the end; with some ranks that have nothing to
+ * write, and while other threads load, store and put; and the driver by itself, against memory.
+ */
+#include "common.h"
+
+#include <ummap-driver.h>
+#include <ummap-mpi.h>
+
+#define SIZE (MIB + 12345)
+#define APART (4 * MIB)   /* from part to part */
+#define BASE (100 * KIB)  /* where the first one begins */
+
+static const struct kind {
+	const char *name, *stripe, *segsize;
+	size_t bytes;      /* of the stripe */
+} kinds[] = {
+	{ "stripes", "64K", "64K", 64 * KIB },
+	{ "small", "4000", "16K", 4000 },
+	{ "long", "4M", "64K", 4 * MIB },
+	{ "parts", NULL, "16K", 0 },
+};
+
+#define KINDS (sizeof(kinds) / sizeof(*kinds))
+
+/* A window in storage and one in memory that get the same. */
+struct both {
+	const struct kind *kind;
+	size_t size;
+	uint8_t *base, *mirror;
+	MPI_Win win, memory;
+};
+
+static uint64_t place(const struct kind *k, size_t i)
+{
+	if (!k->bytes)
+		return BASE + APART * (size_t)rank + i;
+	return BASE + (i / k->bytes * (size_t)ranks + (size_t)rank) * k->bytes + i % k->bytes;
+}
+
+static MPI_Info hints(const struct kind *k, bool fence)
+{
+	MPI_Info info = storage_hints(k->name, "storage_alloc_driver", "mpiio", "storage_alloc_segsize", k->segsize,
+				      "cb_buffer_size", "1048576", "storage_alloc_fencesync", fence ? "true" : "false", NULL);
+	char offset[32];
+
+	snprintf(offset, sizeof(offset), "%zu", BASE + (k->bytes ? 0 : APART * (size_t)rank));
+	MPI_Info_set(info, "storage_alloc_offset", offset);
+	if (k->stripe)
+		MPI_Info_set(info, "storage_alloc_stripe", k->stripe);
+	return info;
+}
+
+static void open_storage(struct both *b, bool fence)
+{
+	MPI_Info info = hints(b->kind, fence);
+
+	check(MPI_Win_allocate((MPI_Aint)b->size, 1, info, MPI_COMM_WORLD, &b->base, &b->win) == MPI_SUCCESS);
+	MPI_Info_free(&info);
+}
+
+/* Made by the program, because MPICH's own may begin where it cannot reach them. */
+static void open_memory(struct both *b)
+{
+	b->mirror = calloc(1, b->size);
+	check(MPI_Win_create(b->mirror, (MPI_Aint)b->size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &b->memory) == MPI_SUCCESS);
+}
+
+static void close_both(struct both *b)
+{
+	check(MPI_Win_free(&b->win) == MPI_SUCCESS);
+	check(MPI_Win_free(&b->memory) == MPI_SUCCESS);
+	free(b->mirror);
+}
+
+static void check_file_of(const struct both *b)
+{
+	int fd = open_part(b->kind->name);
+	uint8_t *got = calloc(1, b->size);
+
+	check(fd >= 0);
+	for (size_t i = 0, len; i < b->size; i += len) {
+		len = b->kind->bytes ? b->kind->bytes - i % b->kind->bytes : b->size;
+		len = len < b->size - i ? len : b->size - i;
+		check(pread(fd, got + i, len, (off_t)place(b->kind, i)) >= 0);
+	}
+	for (size_t i = 0; i < b->size; i++)
+		check(got[i] == b->mirror[i], "%s: byte %zu is %d, not %d", b->kind->name, i, got[i], b->mirror[i]);
+	free(got);
+	close(fd);
+}
+
+static void check_window(const struct both *b)
+{
+	for (size_t i = 0; i < b->size; i++)
+		check(b->base[i] == b->mirror[i], "%s: byte %zu is %d, not %d", b->kind->name, i, b->base[i], b->mirror[i]);
+}
+
+/* `pieces` puts of this rank to each rank, into bytes that are its own there. */
+static void put_pieces(struct both *b, int pieces, uint64_t *random)
+{
+	static uint8_t bytes[20000];
+	size_t share = SIZE / (size_t)ranks;
+
+	for (int i = 0; i < pieces * ranks; i++) {
+		size_t len = 1 + next_random(random) % sizeof(bytes), at = next_random(random) % (share - len);
+		MPI_Aint to = (MPI_Aint)(share * (size_t)rank + at);
+
+		fill(bytes, len, at, *random);
+		MPI_Put(bytes, (int)len, MPI_BYTE, i % ranks, to, (int)len, MPI_BYTE, b->win);
+		MPI_Put(bytes, (int)len, MPI_BYTE, i % ranks, to, (int)len, MPI_BYTE, b->memory);
+		MPI_Win_fence(0, b->win);
+		MPI_Win_fence(0, b->memory);
+	}
+}
+
+static void sync_and_check(struct both *b)
+{
+	check(ummpi_sync_all(MPI_COMM_WORLD, b->base) == MPI_SUCCESS);
+	MPI_Barrier(MPI_COMM_WORLD);
+	check_file_of(b);
+	check(stat_of(b->base).dirty_bytes == 0, "%" PRIu64, stat_of(b->base).dirty_bytes);
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Stores of the rank itself to the segments that chance and `density` name. */
+static void store_some(struct both *b, uint64_t *random, unsigned density)
+{
+	for (size_t at = 0; at < b->size; at += 4096) {
+		size_t len = 1 + next_random(random) % 4096;
+
+		len = len < b->size - at ? len : b->size - at;
+		if (next_random(random) % 100 >= density)
+			continue;
+		fill(b->base + at, len, at, *random);
+		memcpy(b->mirror + at, b->base + at, len);
+	}
+}
+
+static void work_through(const struct kind *k, uint64_t random)
+{
+	struct both b = { .kind = k, .size = SIZE + (size_t)rank * 70000 };
+
+	open_memory(&b);
+	open_storage(&b, false);
+	MPI_Win_fence(0, b.win);
+	MPI_Win_fence(0, b.memory);
+	put_pieces(&b, 6, &random);
+	check_window(&b);
+	sync_and_check(&b);
+	store_some(&b, &random, 100);
+	sync_and_check(&b);
+	store_some(&b, &random, 3);
+	sync_and_check(&b);
+	for (int idle = 0; idle < ranks; idle++) {
+		store_some(&b, &random, rank == idle ? 0 : 30);
+		sync_and_check(&b);
+		store_some(&b, &random, rank == idle ? 30 : 0);
+		sync_and_check(&b);
+	}
+	sync_and_check(&b);
+	check_window(&b);
+	store_some(&b, &random, 50);
+	check(MPI_Win_free(&b.win) == MPI_SUCCESS);
+	check_file_of(&b);
+	open_storage(&b, true);
+	check_window(&b);
+	MPI_Barrier(MPI_COMM_WORLD);
+	/* at fences, from now on */
+	store_some(&b, &random, 50);
+	check(MPI_Win_fence(0, b.win) == MPI_SUCCESS);
+	MPI_Barrier(MPI_COMM_WORLD);
+	check_file_of(&b);
+	check_hint(b.win, "cb_buffer_size", "1048576");
+	check_hint(b.win, "storage_alloc_fencesync", "true");
+	MPI_Barrier(MPI_COMM_WORLD);
+	close_both(&b);
+}
+
+/* ---- Threads ---- */
+
+struct busy {
+	pthread_t thread;
+	struct both b;
+	uint64_t random;
+	_Atomic bool done;
+};
+
+/* Loads and stores, and puts to the next rank's last bytes, which it does not store to itself. */
+static void *be_busy(void *arg)
+{
+	struct busy *t = arg;
+	size_t own = t->b.size / 2, half = SIZE / 2;
+	uint8_t bytes[5000];
+
+	for (int i = 0; i < 400; i++) {
+		size_t len = 1 + next_random(&t->random) % sizeof(bytes), at = next_random(&t->random) % (own - len);
+
+		check(memcmp(t->b.base + at, t->b.mirror + at, len) == 0);
+		fill(t->b.base + at, len, at, t->random);
+		memcpy(t->b.mirror + at, t->b.base + at, len);
+		if (i % 8)
+			continue;
+		at = half + 70000 * (size_t)ranks / 2 + at % (half / 2);
+		fill(bytes, len, at, t->random);
+		MPI_Put(bytes, (int)len, MPI_BYTE, (rank + 1) % ranks, (MPI_Aint)at, (int)len, MPI_BYTE, t->b.win);
+		MPI_Put(bytes, (int)len, MPI_BYTE, (rank + 1) % ranks, (MPI_Aint)at, (int)len, MPI_BYTE, t->b.memory);
+		MPI_Win_flush((rank + 1) % ranks, t->b.win);
+		MPI_Win_flush((rank + 1) % ranks, t->b.memory);
+	}
+	t->done = true;
+	return NULL;
+}
+
+static void with_threads(const struct kind *k)
+{
+	struct busy t = { .b = { .kind = k, .size = SIZE + 70000 * (size_t)ranks }, .random = 77 + (uint64_t)rank };
+	int rounds = 0, more = true;
+
+	open_memory(&t.b);
+	unlink(k->name);
+	open_storage(&t.b, false);
+	memset(t.b.base, 0, t.b.size);
+	MPI_Barrier(MPI_COMM_WORLD);
+	MPI_Win_lock_all(0, t.b.win);
+	MPI_Win_lock_all(0, t.b.memory);
+	check(pthread_create(&t.thread, NULL, be_busy, &t) == 0);
+	for (; more; rounds++) {
+		check(ummpi_sync_all(MPI_COMM_WORLD, t.b.base) == MPI_SUCCESS);
+		if (rounds % 5 == 0)
+			check(umsync(t.b.base, 1) == 0);
+		more = !t.done;
+		MPI_Allreduce(MPI_IN_PLACE, &more, 1, MPI_INT, MPI_LOR, MPI_COMM_WORLD);
+	}
+	pthread_join(t.thread, NULL);
+	MPI_Win_unlock_all(t.b.win);
+	MPI_Win_unlock_all(t.b.memory);
+	MPI_Barrier(MPI_COMM_WORLD);
+	check_window(&t.b);
+	sync_and_check(&t.b);
+	close_both(&t.b);
+}
+
+/* ---- The driver by itself ---- */
+
+static void driver_alone(const char *file, const char *keys)
+{
+	static uint8_t shadow[200000], bytes[50000];
+	struct ummap_driver d = { .struct_size = sizeof(d) };
+	uint64_t random = 5 + (uint64_t)rank;
+	struct ummap_geom geom;
+	char uri[600];
+	void *h;
+
+	memset(shadow, 0, sizeof(shadow));
+	snprintf(uri, sizeof(uri), "mpiio:%s/%s?%s&rank=%d&ranks=%d", folder, file, keys, rank, ranks);
+	check(ummap_driver_open(uri, UMMAP_O_WRITE | UMMAP_O_CREATE, &d, &h, &geom) == 0, "%s", uri);
+	MPI_Barrier(MPI_COMM_WORLD);
+	for (int i = 0; i < 300; i++) {
+		size_t len = next_random(&random) % sizeof(bytes), at = next_random(&random) % (sizeof(shadow) - len);
+		struct iovec iov[2] = { { bytes, len / 3 }, { bytes + len / 3, len - len / 3 } };
+
+		if (i % 2) {
+			check((i % 4 == 1 ? d.read(h, bytes, len, at) : d.readv(h, iov, 2, at)) == 0);
+			check(memcmp(bytes, shadow + at, len) == 0, "at %zu", at);
+		} else {
+			fill(bytes, len, at, random);
+			memcpy(shadow + at, bytes, len);
+			check((i % 4 ? d.write(h, bytes, len, at) : d.writev(h, iov, 2, at)) == 0);
+		}
+	}
+	check(d.flush(h, 0, UINT64_MAX) == 0 && d.close(h) == 0);
+	check(ummap_driver_open(uri, 0, &d, &h, &geom) == 0, "%s", uri);
+	check(geom.size < sizeof(shadow) + 64 * KIB && !(geom.caps & UMMAP_CAP_WRITE), "%" PRIu64, geom.size);
+	check(d.read(h, bytes, 50000, 160000) == 0 && memcmp(bytes, shadow + 160000, 40000) == 0);
+	for (size_t i = 40000; i < sizeof(bytes); i++)
+		check(bytes[i] == 0, "byte %zu", i);
+	check(d.write(h, bytes, 1, 0) < 0);
+	check(d.close(h) == 0);
+	MPI_Barrier(MPI_COMM_WORLD);
+	check_fails(ummap_driver_open("mpiio:/nowhere/at/all", 0, &d, &h, &geom), ENOENT);
+}
+
+static void bad_keys(void)
+{
+	static const char *const bad[][2] = {
+		{ "mpiio:/tmp/x?stripe=0", "stripe must be greater than 0" },
+		{ "mpiio:/tmp/x?stripe=wide", "stripe is \"wide\"" },
+		{ "mpiio:/tmp/x?stripe=4K&rank=2&ranks=2", "rank less than ranks" },
+		{ "mpiio:/tmp/x?rank=0&ranks=2", "without stripe" },
+		{ "mpiio:/tmp/x?offset=-1", "offset is \"-1\"" },
+		{ "mpiio:/tmp/x?depth=3", "no key \"depth\"" },
+	};
+	void *addr;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		check_fails(ummpi_open(bad[i][0], SIZE, 0, READ_WRITE, NULL, &addr), EINVAL);
+		check(strstr(umerrormsg(), bad[i][1]), "%s", bad[i][0]);
+	}
+}
+
+/* ---- Other mappings ---- */
+
+static uint8_t *map_share(const char *keys)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[600];
+	void *addr;
+
+	attr.seg_size = 64 * KIB;
+	attr.flags = UMMAP_CREATE;
+	snprintf(uri, sizeof(uri), "mpiio:%s/mapped?rank=%d&ranks=%d&stripe=%s", folder, rank, ranks, keys);
+	check(ummpi_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0, "%s", uri);
+	return addr;
+}
+
+static void check_share(size_t stripe, uint64_t seed)
+{
+	int fd = open_part("mapped");
+
+	for (size_t i = 0; i < SIZE; i += stripe) {
+		size_t len = SIZE - i < stripe ? SIZE - i : stripe;
+
+		check_file(fd, (i / stripe * (size_t)ranks + (size_t)rank) * stripe, len, i, seed);
+	}
+	close(fd);
+}
+
+/* Mappings of the program's own: of a rank that has one and others; and what is no storage of this driver at all. */
+static void other_mappings(void)
+{
+	uint8_t *m = map_share("16K&hints=cb_nodes=1;romio_cb_write=enable"), *none = NULL, *file;
+	int fd = temp_file(SIZE);
+
+	fill(m, SIZE, 0, 40 + (uint64_t)rank);
+	check(ummpi_sync_all(MPI_COMM_WORLD, m) == MPI_SUCCESS);
+	check_share(16 * KIB, 40 + (uint64_t)rank);
+	MPI_Barrier(MPI_COMM_WORLD);
+	fill(m, SIZE, 0, 50 + (uint64_t)rank);
+	check(ummpi_sync_all(MPI_COMM_WORLD, rank ? m : none) == MPI_SUCCESS);
+	check_share(16 * KIB, rank ? 50 + (uint64_t)rank : 40);
+	check(umsync(m, 0) == 0);
+	check_share(16 * KIB, 50 + (uint64_t)rank);
+	MPI_Barrier(MPI_COMM_WORLD);
+	file = map_file(fd, SIZE, 64 * KIB, READ_WRITE, 0);
+	fill(file, SIZE, 0, 9);
+	fill(m, SIZE, 0, 60 + (uint64_t)rank);
+	check(ummpi_sync_all(MPI_COMM_WORLD, rank ? m : file) == MPI_SUCCESS);
+	if (rank)
+		check_share(16 * KIB, 60 + (uint64_t)rank);
+	else
+		check_file(fd, 0, SIZE, 0, 9);
+	check_error(ummpi_sync_all(MPI_COMM_WORLD, rank == ranks - 1 ? (void *)(uintptr_t)4096 : m), MPI_ERR_INFO_VALUE,
+		    "no mapping");
+	check(umunmap(m, 1) == 0 && umunmap(file, 0) == 0);
+	close(fd);
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Storage fails one write of one rank, when it is evicted or taken into the stage: all learn of it, and nothing is lost. */
+static void one_fails(void)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[600];
+	void *addr;
+
+	attr.seg_size = 64 * KIB;
+	attr.flags = UMMAP_CREATE;
+	snprintf(uri, sizeof(uri), "fault+mpiio:%s/failing?rank=%d&ranks=%d&stripe=64K%s", folder, rank, ranks,
+		 rank == ranks - 1 ? "&fault.op=write&fault.nth=1&fault.errno=EIO" : "&fault.nth=1000000000");
+	check(ummpi_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0, "%s", uri);
+	fill(addr, SIZE, 0, 70 + (uint64_t)rank);
+	check_error(ummpi_sync_all(MPI_COMM_WORLD, addr), MPI_ERR_IO, "failing");
+	check_bytes(addr, SIZE, 0, 70 + (uint64_t)rank);
+	check(ummpi_sync_all(MPI_COMM_WORLD, addr) == MPI_SUCCESS);
+	check(umunmap(addr, 0) == 0);
+	snprintf(uri, sizeof(uri), "mpiio:%s/failing?rank=%d&ranks=%d&stripe=64K", folder, rank, ranks);
+	check(ummpi_open(uri, SIZE, 0, PROT_READ, &attr, &addr) == 0);
+	check_bytes(addr, SIZE, 0, 70 + (uint64_t)rank);
+	check(umunmap(addr, 0) == 0);
+}
+
+int main(int argc, char **argv)
+{
+	set_budget(2 * MIB);
+	start_mpi(&argc, &argv, MPI_THREAD_MULTIPLE);
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	bad_keys();
+	driver_alone("alone", "stripe=1000");
+	driver_alone("another", "stripe=64K&offset=777");
+	for (size_t i = 0; i < KINDS; i++)
+		work_through(&kinds[i], 100 + 11 * i + (uint64_t)rank);
+	with_threads(&kinds[0]);
+	with_threads(&kinds[1]);
+	other_mappings();
+	one_fails();
+	MPI_Finalize();
+	return 0;
+}
