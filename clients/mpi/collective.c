@@ -344,10 +344,10 @@ static void set_failed(struct mpiio *m, int err)
  * false if it went wrong, which all ranks know then. */
 static bool sync_together(MPI_Comm comm, struct mpiio *m, int from, char *base, size_t len, struct trouble *t)
 {
-	bool held = m && mpiio_hold(m), good = true;
+	bool held = mpiio_hold(), good = true;
 	char *name;
 
-	if (all_agree(comm, held || !m) && (name = share_name(comm, m, from))) {
+	if (all_agree(comm, held) && (name = share_name(comm, m, from))) {
 		good = write_together(comm, name, m, base, len, t);
 		free(name);
 	}
@@ -356,7 +356,7 @@ static bool sync_together(MPI_Comm comm, struct mpiio *m, int from, char *base, 
 	if (!good && m)
 		set_failed(m, -EIO);
 	if (held)
-		mpiio_release(m);
+		mpiio_release();
 	return good;
 }
 

@@ -3,9 +3,10 @@
  * Every handle has the file open for itself, so that transfers need no other rank. They run on threads of libummap, never
  * on the one that faulted, which may stand in the middle of MPI: so MPI has to be one for several threads.
  *
- * MPI-IO may write together with what it was given what lies between, as it was a moment ago (ROMIO does). So while ranks
- * write together, nothing else goes into the file: it is held, and other writes wait in the stage, where reads find them.
- * Only flush waits for the end of that, which is near: all ranks are in it.
+ * While ranks write together, MPI-IO is held: nobody else calls it. One reason is that it may write with what it was given
+ * what lies between, as it was a moment ago. The other is that ROMIO has a lock around all of such a call, in which MPI also
+ * serves puts of other ranks, and these fault: so reads take a plain descriptor then, and writes wait in the stage, where
+ * reads find them. Only flush waits for the end, which is near: all ranks are in there.
  */
 #include "mpiio.h"
 
@@ -13,6 +14,7 @@
 #include "transfer.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,13 +22,78 @@
 #include <ummap-mpi.h>
 #include <unistd.h>
 
-/* libummap makes calls of drivers by four threads: flushes that wait must leave some. */
-#define HOLDS_MAX 2
+/* Of the four threads by which libummap calls drivers: the others must go on. */
+#define WAITING_MAX 2
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* around the next two */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* around these, never across a call of MPI */
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct mpiio *handles;
-static unsigned holds;
+static bool held;
+static unsigned users;    /* calls of MPI-IO that are under way, which wait for nobody */
+static unsigned waiting;  /* for the end of the hold */
 static _Thread_local struct mpiio *opened; /* by this thread, last */
+
+/* ---- Who calls MPI-IO ---- */
+
+static bool enter(void)
+{
+	bool mine;
+
+	pthread_mutex_lock(&lock);
+	mine = !held;
+	users += mine;
+	pthread_mutex_unlock(&lock);
+	return mine;
+}
+
+static int enter_in_time(void)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&lock);
+	if (held && waiting == WAITING_MAX) {
+		err = -EBUSY;
+	} else {
+		waiting++;
+		while (held)
+			pthread_cond_wait(&changed, &lock);
+		waiting--;
+		users++;
+	}
+	pthread_mutex_unlock(&lock);
+	return err;
+}
+
+static void leave(void)
+{
+	pthread_mutex_lock(&lock);
+	users--;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+}
+
+bool mpiio_hold(void)
+{
+	bool mine;
+
+	pthread_mutex_lock(&lock);
+	mine = !held;
+	for (const struct mpiio *m = handles; m; m = m->next)
+		mine = mine && m->fd >= 0;
+	held = held || mine;
+	while (mine && users > 0)
+		pthread_cond_wait(&changed, &lock);
+	pthread_mutex_unlock(&lock);
+	return mine;
+}
+
+void mpiio_release(void)
+{
+	pthread_mutex_lock(&lock);
+	held = false;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+}
 
 /* ---- Opening ---- */
 
@@ -134,11 +201,12 @@ static int open_file(struct mpiio *m, int oflags, struct ummap_geom *geom)
 }
 
 /* Where the file system knows the file by the same name. Shares are stores of their own. */
-static void identify(const struct mpiio *m, struct ummap_geom *geom)
+static void identify(struct mpiio *m, struct ummap_geom *geom)
 {
 	struct stat st;
 
-	if (stat(m->path, &st) < 0)
+	m->fd = open(m->path, O_RDONLY | O_CLOEXEC);
+	if (m->fd < 0 || fstat(m->fd, &st) < 0)
 		return;
 	geom->id[0] = st.st_ino;
 	geom->id[1] = st.st_dev ^ m->layout.offset << 16 ^ m->layout.stripe << 32 ^ (uint64_t)m->layout.rank << 44;
@@ -148,7 +216,8 @@ static void free_handle(struct mpiio *m)
 {
 	stage_end(&m->stage);
 	pthread_mutex_destroy(&m->lock);
-	pthread_cond_destroy(&m->changed);
+	if (m->fd >= 0)
+		close(m->fd);
 	free(m->path);
 	free(m->hints);
 	free(m);
@@ -163,8 +232,8 @@ static struct mpiio *new_handle(const struct ummap_uri *uri)
 		return NULL;
 	stage_begin(&m->stage);
 	pthread_mutex_init(&m->lock, NULL);
-	pthread_cond_init(&m->changed, NULL);
 	m->pid = getpid();
+	m->fd = -1;
 	m->file = MPI_FILE_NULL;
 	m->path = strdup(uri->path);
 	m->hints = strdup(hints ? hints : "");
@@ -238,6 +307,28 @@ static void overlay(const struct mpiio *m, const struct iovec *iov, int n, uint6
 		stage_overlay(&m->stage, iov[i].iov_base, iov[i].iov_len, off);
 }
 
+static int read_plain(const struct mpiio *m, const struct iovec *iov, int n, uint64_t off)
+{
+	for (int i = 0; i < n; i++) {
+		uint64_t row;
+
+		for (size_t done = 0; done < iov[i].iov_len; ) {
+			uint64_t at = layout_place(&m->layout, off, &row);
+			size_t len = iov[i].iov_len - done < row ? iov[i].iov_len - done : row;
+			ssize_t got = pread(m->fd, (char *)iov[i].iov_base + done, len, (off_t)at);
+
+			if (got < 0 && errno != EINTR)
+				return -errno;
+			if (got == 0)
+				memset((char *)iov[i].iov_base + done, 0, len);
+			len = got > 0 ? (size_t)got : got == 0 ? len : 0;
+			done += len;
+			off += len;
+		}
+	}
+	return 0;
+}
+
 /* What has gone from the stage to the file meanwhile was in neither. */
 static int mpiio_readv(void *h, const struct iovec *iov, int n, uint64_t off)
 {
@@ -250,7 +341,12 @@ static int mpiio_readv(void *h, const struct iovec *iov, int n, uint64_t off)
 		pthread_mutex_lock(&m->lock);
 		drops = m->stage.drops;
 		pthread_mutex_unlock(&m->lock);
-		err = transfer(m->file, &m->layout, iov, n, off, false);
+		if (enter()) {
+			err = transfer(m->file, &m->layout, iov, n, off, false);
+			leave();
+		} else {
+			err = m->fd >= 0 ? read_plain(m, iov, n, off) : -EBUSY;
+		}
 		pthread_mutex_lock(&m->lock);
 		overlay(m, iov, n, off);
 		again = drops != m->stage.drops;
@@ -275,30 +371,52 @@ static int put_all(struct mpiio *m, const struct iovec *iov, int n, uint64_t off
 	return 0;
 }
 
-static void writer_leaves(struct mpiio *m)
+/* Writes a piece of the stage, if there is one that can be. Called by who has entered. *more: there was. */
+static int unstage(struct mpiio *m, bool *more)
 {
+	struct piece *p = NULL;
+	int err = 0;
+
 	pthread_mutex_lock(&m->lock);
-	m->writers--;
-	pthread_cond_broadcast(&m->changed);
+	*more = stage_fly(&m->stage, &p, 1) == 1;
 	pthread_mutex_unlock(&m->lock);
+	if (!*more)
+		return 0;
+	err = transfer(m->file, &m->layout, &(struct iovec){ p->data, p->len }, 1, p->off, true);
+	m->unsynced = true;
+	pthread_mutex_lock(&m->lock);
+	stage_land(&m->stage, &p, 1, !err);
+	pthread_mutex_unlock(&m->lock);
+	return err;
+}
+
+/* Past the stage, and takes along what was left there. */
+static int write_through(struct mpiio *m, const struct iovec *iov, int n, uint64_t off)
+{
+	bool more;
+	int err = transfer(m->file, &m->layout, iov, n, off, true);
+
+	m->unsynced = true;
+	/* If it fails it stays there, for flush to tell. */
+	unstage(m, &more);
+	return err;
 }
 
 static int mpiio_writev(void *h, const struct iovec *iov, int n, uint64_t off)
 {
 	struct mpiio *m = h;
-	int err;
+	bool entered = enter(), pass;
+	int err = 0;
 
 	pthread_mutex_lock(&m->lock);
-	if (m->held || !stage_pass(&m->stage, total(iov, n), off)) {
+	pass = entered && stage_pass(&m->stage, total(iov, n), off);
+	if (!pass)
 		err = put_all(m, iov, n, off);
-		pthread_mutex_unlock(&m->lock);
-		return err;
-	}
-	m->writers++;
 	pthread_mutex_unlock(&m->lock);
-	err = transfer(m->file, &m->layout, iov, n, off, true);
-	m->unsynced = true;
-	writer_leaves(m);
+	if (pass)
+		err = write_through(m, iov, n, off);
+	if (entered)
+		leave();
 	return err;
 }
 
@@ -309,36 +427,15 @@ static int mpiio_write(void *h, const void *buf, size_t len, uint64_t off)
 	return mpiio_writev(h, &iov, 1, off);
 }
 
-/* Writes a piece that is staged, if there is one and it can be. *more: there was. */
-static int unstage(struct mpiio *m, bool *more)
-{
-	struct piece *p = NULL;
-	int err = 0;
-
-	pthread_mutex_lock(&m->lock);
-	while (m->held)
-		pthread_cond_wait(&m->changed, &m->lock);
-	*more = stage_fly(&m->stage, &p, 1) == 1;
-	m->writers += *more;
-	pthread_mutex_unlock(&m->lock);
-	if (!*more)
-		return 0;
-	err = transfer(m->file, &m->layout, &(struct iovec){ p->data, p->len }, 1, p->off, true);
-	m->unsynced = true;
-	pthread_mutex_lock(&m->lock);
-	stage_land(&m->stage, &p, 1, !err);
-	pthread_mutex_unlock(&m->lock);
-	writer_leaves(m);
-	return err;
-}
-
 static int mpiio_flush(void *h, uint64_t off, uint64_t len)
 {
 	struct mpiio *m = h;
 	bool more = true;
-	int err = 0, failed;
+	int err = enter_in_time(), failed;
 
 	(void)off, (void)len;
+	if (err)
+		return err;
 	while (!err && more)
 		err = unstage(m, &more);
 	pthread_mutex_lock(&m->lock);
@@ -351,6 +448,7 @@ static int mpiio_flush(void *h, uint64_t off, uint64_t len)
 		if (err)
 			m->unsynced = true;
 	}
+	leave();
 	return err ? err : failed;
 }
 
@@ -377,51 +475,6 @@ struct mpiio *mpiio_find(const void *addr)
 	}
 	pthread_mutex_unlock(&lock);
 	return m;
-}
-
-static bool count_hold(void)
-{
-	bool room;
-
-	pthread_mutex_lock(&lock);
-	room = holds < HOLDS_MAX;
-	holds += room;
-	pthread_mutex_unlock(&lock);
-	return room;
-}
-
-static void uncount_hold(void)
-{
-	pthread_mutex_lock(&lock);
-	holds--;
-	pthread_mutex_unlock(&lock);
-}
-
-/* Writes that are under way wait for nobody. */
-bool mpiio_hold(struct mpiio *m)
-{
-	bool mine;
-
-	if (!count_hold())
-		return false;
-	pthread_mutex_lock(&m->lock);
-	mine = !m->held;
-	m->held = true;
-	while (mine && m->writers > 0)
-		pthread_cond_wait(&m->changed, &m->lock);
-	pthread_mutex_unlock(&m->lock);
-	if (!mine)
-		uncount_hold();
-	return mine;
-}
-
-void mpiio_release(struct mpiio *m)
-{
-	pthread_mutex_lock(&m->lock);
-	m->held = false;
-	pthread_cond_broadcast(&m->changed);
-	pthread_mutex_unlock(&m->lock);
-	uncount_hold();
 }
 
 /* ---- The table ---- */

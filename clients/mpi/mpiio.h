@@ -21,11 +21,9 @@ struct mpiio {
 	pid_t pid;                /* of the process that has opened it */
 	const char *base;         /* what ummpi_open has mapped; NULL: not by that */
 	size_t size;
+	int fd;                   /* the same file without MPI; -1: it is not one of this machine's */
 	_Atomic bool unsynced;    /* something was written to `file` since it was last synced */
 	pthread_mutex_t lock;     /* around what follows, never across a call of MPI */
-	pthread_cond_t changed;   /* held, writers */
-	bool held;                /* all writes go to the stage, and nothing else into the file */
-	unsigned writers;         /* writes past the stage that are under way */
 	int failed;               /* of a collective write or sync, for the next flush to tell */
 	struct stage stage;
 };
@@ -33,10 +31,10 @@ struct mpiio {
 /* The handle behind the memory at addr, if ummpi_open has mapped it; NULL: none. */
 struct mpiio *mpiio_find(const void *addr);
 
-/* From when this returns true until the release, the file gets no byte from here but by the caller. false: too many are
- * held, or this one is. */
-bool mpiio_hold(struct mpiio *m);
-void mpiio_release(struct mpiio *m);
+/* From when this returns true until the release, only the caller uses MPI-IO: reads go round it, writes to the stages. false:
+ * somebody does so already, or a handle has no other way to read. */
+bool mpiio_hold(void);
+void mpiio_release(void);
 
 /* MPI_Info for hints as in the URI. Returns an MPI code. */
 int mpiio_info(const char *hints, MPI_Info *info);
