@@ -8,6 +8,7 @@
  */
 #include "collective.h"
 
+#include "hold.h"
 #include "mpiio.h"
 #include "shared.h"
 #include "transfer.h"
@@ -356,7 +357,7 @@ static bool sync_together(MPI_Comm comm, struct mpiio *m, int from, char *base, 
 	if (!good && m)
 		set_failed(m, -EIO);
 	if (held)
-		mpiio_release();
+		hold_end();
 	return good;
 }
 

@@ -11,6 +11,7 @@
 #include "mpiio.h"
 
 #include "hints.h"
+#include "hold.h"
 #include "transfer.h"
 
 #include <errno.h>
@@ -22,78 +23,9 @@
 #include <ummap-mpi.h>
 #include <unistd.h>
 
-/* Of the four threads by which libummap calls drivers: the others must go on. */
-#define WAITING_MAX 2
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* around these, never across a call of MPI */
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* around the list */
 static struct mpiio *handles;
-static bool held;
-static unsigned users;    /* calls of MPI-IO that are under way, which wait for nobody */
-static unsigned waiting;  /* for the end of the hold */
 static _Thread_local struct mpiio *opened; /* by this thread, last */
-
-/* ---- Who calls MPI-IO ---- */
-
-static bool enter(void)
-{
-	bool mine;
-
-	pthread_mutex_lock(&lock);
-	mine = !held;
-	users += mine;
-	pthread_mutex_unlock(&lock);
-	return mine;
-}
-
-static int enter_in_time(void)
-{
-	int err = 0;
-
-	pthread_mutex_lock(&lock);
-	if (held && waiting == WAITING_MAX) {
-		err = -EBUSY;
-	} else {
-		waiting++;
-		while (held)
-			pthread_cond_wait(&changed, &lock);
-		waiting--;
-		users++;
-	}
-	pthread_mutex_unlock(&lock);
-	return err;
-}
-
-static void leave(void)
-{
-	pthread_mutex_lock(&lock);
-	users--;
-	pthread_cond_broadcast(&changed);
-	pthread_mutex_unlock(&lock);
-}
-
-bool mpiio_hold(void)
-{
-	bool mine;
-
-	pthread_mutex_lock(&lock);
-	mine = !held;
-	for (const struct mpiio *m = handles; m; m = m->next)
-		mine = mine && m->fd >= 0;
-	held = held || mine;
-	while (mine && users > 0)
-		pthread_cond_wait(&changed, &lock);
-	pthread_mutex_unlock(&lock);
-	return mine;
-}
-
-void mpiio_release(void)
-{
-	pthread_mutex_lock(&lock);
-	held = false;
-	pthread_cond_broadcast(&changed);
-	pthread_mutex_unlock(&lock);
-}
 
 /* ---- Opening ---- */
 
@@ -341,9 +273,9 @@ static int mpiio_readv(void *h, const struct iovec *iov, int n, uint64_t off)
 		pthread_mutex_lock(&m->lock);
 		drops = m->stage.drops;
 		pthread_mutex_unlock(&m->lock);
-		if (enter()) {
+		if (hold_enter()) {
 			err = transfer(m->file, &m->layout, iov, n, off, false);
-			leave();
+			hold_leave();
 		} else {
 			err = m->fd >= 0 ? read_plain(m, iov, n, off) : -EBUSY;
 		}
@@ -405,7 +337,7 @@ static int write_through(struct mpiio *m, const struct iovec *iov, int n, uint64
 static int mpiio_writev(void *h, const struct iovec *iov, int n, uint64_t off)
 {
 	struct mpiio *m = h;
-	bool entered = enter(), pass;
+	bool entered = hold_enter(), pass;
 	int err = 0;
 
 	pthread_mutex_lock(&m->lock);
@@ -416,7 +348,7 @@ static int mpiio_writev(void *h, const struct iovec *iov, int n, uint64_t off)
 	if (pass)
 		err = write_through(m, iov, n, off);
 	if (entered)
-		leave();
+		hold_leave();
 	return err;
 }
 
@@ -431,7 +363,7 @@ static int mpiio_flush(void *h, uint64_t off, uint64_t len)
 {
 	struct mpiio *m = h;
 	bool more = true;
-	int err = enter_in_time(), failed;
+	int err = hold_wait(), failed;
 
 	(void)off, (void)len;
 	if (err)
@@ -448,7 +380,7 @@ static int mpiio_flush(void *h, uint64_t off, uint64_t len)
 		if (err)
 			m->unsynced = true;
 	}
-	leave();
+	hold_leave();
 	return err ? err : failed;
 }
 
@@ -475,6 +407,18 @@ struct mpiio *mpiio_find(const void *addr)
 	}
 	pthread_mutex_unlock(&lock);
 	return m;
+}
+
+/* One without a descriptor could not be read. */
+bool mpiio_hold(void)
+{
+	bool mine = true;
+
+	pthread_mutex_lock(&lock);
+	for (const struct mpiio *m = handles; m; m = m->next)
+		mine = mine && m->fd >= 0;
+	pthread_mutex_unlock(&lock);
+	return mine && hold_begin();
 }
 
 /* ---- The table ---- */

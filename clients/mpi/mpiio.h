@@ -31,10 +31,8 @@ struct mpiio {
 /* The handle behind the memory at addr, if ummpi_open has mapped it; NULL: none. */
 struct mpiio *mpiio_find(const void *addr);
 
-/* From when this returns true until the release, only the caller uses MPI-IO: reads go round it, writes to the stages. false:
- * somebody does so already, or a handle has no other way to read. */
+/* hold_begin, if all handles can do without MPI-IO that long. */
 bool mpiio_hold(void);
-void mpiio_release(void);
 
 /* MPI_Info for hints as in the URI. Returns an MPI code. */
 int mpiio_info(const char *hints, MPI_Info *info);
