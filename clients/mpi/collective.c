@@ -8,6 +8,7 @@
  */
 #include "collective.h"
 
+#include "engine.h"
 #include "hold.h"
 #include "mpiio.h"
 #include "shared.h"
@@ -21,14 +22,17 @@
 
 /* What a rank adds to a round, more or less. */
 #define ROUND ((size_t)16 << 20)
+/* And when it is enough for one, with what was staged before: MPI counts in ints. */
+#define ENOUGH ((size_t)256 << 20)
 
 /* One collective write under way. */
 struct round {
 	struct piece **piece;
 	size_t pieces;
-	int *len;                   /* the same, where they are in a row in the file */
-	MPI_Aint *from, *to;        /* in memory, in the file */
-	int rows;
+	char *data;                 /* all of theirs, one behind the other */
+	int *len;                   /* the same, as rows of the file */
+	MPI_Aint *to;
+	int rows, bytes;
 };
 
 /* What all ranks have to have alike to write together; each number in both directions, for the greatest is agreed on. */
@@ -76,7 +80,7 @@ static void free_round(struct round *r)
 {
 	free(r->piece);
 	free(r->len);
-	free(r->from);
+	free(r->data);
 	free(r->to);
 }
 
@@ -102,7 +106,8 @@ static void lay_rows(struct round *r, const struct layout *l)
 			uint64_t to = layout_place(l, p->off + done, &row);
 
 			row = row < p->len - done ? row : p->len - done;
-			PMPI_Get_address(p->data + done, &r->from[r->rows]);
+			memcpy(r->data + r->bytes, p->data + done, row);
+			r->bytes += (int)row;
 			r->to[r->rows] = (MPI_Aint)to;
 			r->len[r->rows] = (int)row;
 		}
@@ -112,20 +117,22 @@ static void lay_rows(struct round *r, const struct layout *l)
 /* What is staged now. Without memory for that it stays there. */
 static void take_off(struct mpiio *m, struct round *r)
 {
-	size_t rows, most = 0;
+	size_t rows, bytes = 0, most = 0;
 
 	*r = (struct round){ 0 };
 	pthread_mutex_lock(&m->lock);
 	for (const struct piece *p = m->stage.first; p; p = p->next)
 		most++;
 	r->piece = malloc((most + 1) * sizeof(*r->piece));
-	r->pieces = r->piece ? stage_fly(&m->stage, r->piece, most) : 0;
+	r->pieces = r->piece ? stage_fly(&m->stage, r->piece, most, ENOUGH) : 0;
 	pthread_mutex_unlock(&m->lock);
+	for (size_t i = 0; i < r->pieces; i++)
+		bytes += r->piece[i]->len;
 	rows = count_rows(r, &m->layout) + 1;
+	r->data = malloc(bytes + 1);
 	r->len = malloc(rows * sizeof(*r->len));
-	r->from = malloc(rows * sizeof(*r->from));
 	r->to = malloc(rows * sizeof(*r->to));
-	if (r->len && r->from && r->to)
+	if (r->data && r->len && r->to)
 		lay_rows(r, &m->layout);
 }
 
@@ -164,38 +171,45 @@ static int make_long(MPI_Comm comm, MPI_File file, struct mpiio *m, const struct
 /* Collective. A rank that has nothing, or cannot say what, writes nothing. Returns 0 or a negative errno. */
 static int write_round(MPI_File file, const struct round *r)
 {
-	MPI_Datatype memory = MPI_BYTE, place = MPI_BYTE;
-	MPI_Aint from = r->rows > 0 ? r->from[0] : 0, to = r->rows > 0 ? r->to[0] : 0;
-	int64_t bytes = 0;
-	int code, got = 0;
+	MPI_Aint to = r->rows > 0 ? r->to[0] : 0;
+	MPI_Datatype place = MPI_BYTE;
 	MPI_Status status;
+	int code, got = 0;
 
 	/* From the first on: of a type that is in one row, ROMIO does not look where it begins. */
-	for (int i = 0; i < r->rows; i++) {
-		bytes += r->len[i];
-		r->from[i] = MPI_Aint_diff(r->from[i], from);
+	for (int i = 0; i < r->rows; i++)
 		r->to[i] -= to;
-	}
 	if (r->rows > 0) {
-		PMPI_Type_create_hindexed(r->rows, r->len, r->from, MPI_BYTE, &memory);
 		PMPI_Type_create_hindexed(r->rows, r->len, r->to, MPI_BYTE, &place);
-		PMPI_Type_commit(&memory);
 		PMPI_Type_commit(&place);
 	}
 	errno = 0;
 	code = PMPI_File_set_view(file, to, MPI_BYTE, place, "native", MPI_INFO_NULL);
 	if (code == MPI_SUCCESS)
-		code = PMPI_File_write_at_all(file, 0, r->rows > 0 ? (char *)r->piece[0]->data : NULL, r->rows > 0, memory,
-					      &status);
+		code = PMPI_File_write_at_all(file, 0, r->data, r->bytes, MPI_BYTE, &status);
 	if (code == MPI_SUCCESS)
-		PMPI_Get_elements(&status, MPI_BYTE, &got);
-	if (r->rows > 0) {
-		PMPI_Type_free(&memory);
+		PMPI_Get_count(&status, MPI_BYTE, &got);
+	for (int i = 0; i < r->rows; i++)
+		r->to[i] += to;
+	if (r->rows > 0)
 		PMPI_Type_free(&place);
-	}
 	if (code != MPI_SUCCESS)
 		return transfer_errno(code);
-	return r->rows > 0 && got != bytes ? -EIO : 0;
+	return got != r->bytes ? -EIO : 0;
+}
+
+/* Where MPI may not know that: reads it again, when all have written. */
+static bool has_arrived(MPI_Comm comm, const struct mpiio *m, const struct round *r)
+{
+	const char *data = r->data;
+	bool there = true;
+
+	if (!transport_cuts_writes())
+		return true;
+	PMPI_Barrier(comm);
+	for (int i = 0; i < r->rows && there; data += r->len[i++])
+		there = transfer_arrived(m->fd, data, (size_t)r->len[i], (uint64_t)r->to[i]);
+	return there;
 }
 
 static void no_round(struct trouble *t, const char *path, int err)
@@ -218,12 +232,11 @@ static bool write_rounds(MPI_Comm comm, MPI_File file, struct mpiio *m, const ch
 			take_off(m, &r);
 		}
 		err = make_long(comm, file, m, &r);
-		if (!err)
-			err = write_round(file, &r);
-		else
-			write_round(file, &(struct round){ 0 });
+		err = err ? (write_round(file, &(struct round){ 0 }), err) : write_round(file, &r);
 		if (err || (r.pieces && !r.rows))
 			no_round(t, path, err ? err : -ENOMEM);
+		if (!has_arrived(comm, m, &r))
+			no_round(t, path, -EIO);
 		state[0] = t->class == MPI_SUCCESS;
 		state[1] = at >= end;
 		PMPI_Allreduce(MPI_IN_PLACE, state, 2, MPI_INT, MPI_LAND, comm);

@@ -23,6 +23,8 @@
 #include <ummap-mpi.h>
 #include <unistd.h>
 
+#define PIECE_MAX ((size_t)64 << 20)
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* around the list */
 static struct mpiio *handles;
 static _Thread_local struct mpiio *opened; /* by this thread, last */
@@ -294,11 +296,15 @@ static int mpiio_read(void *h, void *buf, size_t len, uint64_t off)
 	return mpiio_readv(h, &iov, 1, off);
 }
 
+/* In pieces that go into a round. */
 static int put_all(struct mpiio *m, const struct iovec *iov, int n, uint64_t off)
 {
-	for (int i = 0; i < n; off += iov[i++].iov_len) {
-		if (!stage_put(&m->stage, iov[i].iov_base, iov[i].iov_len, off))
-			return -ENOMEM;
+	for (int i = 0; i < n; i++) {
+		for (size_t done = 0, len; done < iov[i].iov_len; done += len, off += len) {
+			len = iov[i].iov_len - done < PIECE_MAX ? iov[i].iov_len - done : PIECE_MAX;
+			if (!stage_put(&m->stage, (char *)iov[i].iov_base + done, len, off))
+				return -ENOMEM;
+		}
 	}
 	return 0;
 }
@@ -310,7 +316,7 @@ static int unstage(struct mpiio *m, bool *more)
 	int err = 0;
 
 	pthread_mutex_lock(&m->lock);
-	*more = stage_fly(&m->stage, &p, 1) == 1;
+	*more = stage_fly(&m->stage, &p, 1, SIZE_MAX) == 1;
 	pthread_mutex_unlock(&m->lock);
 	if (!*more)
 		return 0;

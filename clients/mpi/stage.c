@@ -104,18 +104,19 @@ static bool has_elder(const struct stage *s, const struct piece *p)
 	return false;
 }
 
-size_t stage_fly(struct stage *s, struct piece **list, size_t max)
+size_t stage_fly(struct stage *s, struct piece **list, size_t max, size_t enough)
 {
 	uint64_t end = 0;
-	size_t n = 0;
+	size_t n = 0, bytes = 0;
 
-	for (struct piece *p = s->first; p && n < max; p = p->next) {
+	for (struct piece *p = s->first; p && n < max && bytes < enough; p = p->next) {
 		if (p->flying || (p->off < end && has_elder(s, p)))
 			continue;
 		if (p->off + p->len > end)
 			end = p->off + p->len;
 		p->flying = true;
 		s->bytes -= p->len;
+		bytes += p->len;
 		list[n++] = p;
 	}
 	qsort(list, n, sizeof(*list), by_offset);

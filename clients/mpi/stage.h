@@ -30,8 +30,9 @@ bool stage_pass(struct stage *s, size_t len, uint64_t off);
 /* Puts what is newer than the file over [off, off + len), which was read from there. */
 void stage_overlay(const struct stage *s, char *buf, size_t len, uint64_t off);
 
-/* Lets up to max pieces fly that have no bytes in common, in the order of their offsets; returns how many. */
-size_t stage_fly(struct stage *s, struct piece **list, size_t max);
+/* Lets up to max pieces fly that have no bytes in common, in the order of their offsets, and no more when they have
+ * `enough` bytes; returns how many. */
+size_t stage_fly(struct stage *s, struct piece **list, size_t max, size_t enough);
 /* They have landed: in the file, or not. */
 void stage_land(struct stage *s, struct piece **list, size_t n, bool written);
 void stage_end(struct stage *s);

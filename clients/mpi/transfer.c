@@ -3,7 +3,9 @@
 #include "transfer.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PIECES_MAX 64
 
@@ -51,44 +53,36 @@ struct run {
 	uint64_t at;
 };
 
-static int run_type(const struct run *r, MPI_Datatype *type)
+static int write_bytes(MPI_File file, const void *buf, size_t len, uint64_t at)
 {
-	MPI_Aint at[PIECES_MAX];
-	int len[PIECES_MAX], code;
+	MPI_Status status;
+	int code, moved;
 
-	for (int i = 0; i < r->parts; i++) {
-		PMPI_Get_address(r->part[i].iov_base, &at[i]);
-		len[i] = (int)r->part[i].iov_len;
-	}
-	code = PMPI_Type_create_hindexed(r->parts, len, at, MPI_BYTE, type);
-	return code == MPI_SUCCESS ? PMPI_Type_commit(type) : code;
+	errno = 0;
+	code = PMPI_File_write_at(file, (MPI_Offset)at, buf, (int)len, MPI_BYTE, &status);
+	if (code != MPI_SUCCESS)
+		return transfer_errno(code);
+	PMPI_Get_count(&status, MPI_BYTE, &moved);
+	return (size_t)moved == len ? 0 : -EIO;
 }
 
+/* One large request, for which the parts are brought together: a type of MPI's for memory that is in no order is more than
+ * older ROMIOs can do. Without memory for that, part by part. */
 static int write_run(MPI_File file, const struct run *r)
 {
-	int code = MPI_SUCCESS, moved = 0, count = 1;
-	void *buf = MPI_BOTTOM;
-	MPI_Datatype type;
-	MPI_Status status;
+	char *all = r->parts > 1 ? malloc(r->len) : NULL;
+	uint64_t at = r->at;
+	size_t len = 0;
+	int err = 0;
 
-	if (r->parts > 1) {
-		code = run_type(r, &type);
-	} else {
-		type = MPI_BYTE;
-		buf = r->part[0].iov_base;
-		count = (int)r->len;
-	}
-	if (code != MPI_SUCCESS)
-		return -ENOMEM;
-	errno = 0;
-	code = PMPI_File_write_at(file, (MPI_Offset)r->at, buf, count, type, &status);
-	if (code != MPI_SUCCESS)
-		moved = transfer_errno(code);
-	else
-		PMPI_Get_elements(&status, MPI_BYTE, &moved);
-	if (r->parts > 1)
-		PMPI_Type_free(&type);
-	return moved < 0 ? moved : (size_t)moved == r->len ? 0 : -EIO;
+	for (int i = 0; i < r->parts && all; len += r->part[i++].iov_len)
+		memcpy(all + len, r->part[i].iov_base, r->part[i].iov_len);
+	if (all)
+		err = write_bytes(file, all, len, at);
+	for (int i = 0; i < r->parts && !all && !err; at += r->part[i++].iov_len)
+		err = write_bytes(file, r->part[i].iov_base, r->part[i].iov_len, at);
+	free(all);
+	return err;
 }
 
 /* One part after the other, because ROMIO says of a read into several that it was whole, even at the end of the file.
@@ -153,4 +147,22 @@ int transfer(MPI_File file, const struct layout *l, const struct iovec *iov, int
 		}
 	}
 	return err || !r.parts ? err : move_run(file, &r, writing);
+}
+
+bool transfer_arrived(int fd, const char *buf, size_t len, uint64_t at)
+{
+	char there[16384];
+
+	while (len > 0) {
+		ssize_t got = pread(fd, there, len < sizeof(there) ? len : sizeof(there), (off_t)at);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0 || memcmp(there, buf, (size_t)got) != 0)
+			return false;
+		buf += got;
+		at += (size_t)got;
+		len -= (size_t)got;
+	}
+	return true;
 }

@@ -33,3 +33,8 @@ void transport_check_base(const void *base, struct trouble *t)
 		trouble_set(t, MPI_ERR_SIZE, "MPICH 4 cannot reach a part of a shared window that does not begin at a multiple of %d "
 			    "bytes: make sizes such multiples, or set alloc_shared_noncontig", ALIGN);
 }
+
+bool transport_cuts_writes(void)
+{
+	return false;
+}

@@ -76,3 +76,9 @@ void transport_check_base(const void *base, struct trouble *t)
 {
 	(void)base, (void)t;
 }
+
+/* OMPIO does, on a disk that is full; ROMIO, which is there as well, does not. */
+bool transport_cuts_writes(void)
+{
+	return selects(getenv("OMPI_MCA_io"), "ompio");
+}

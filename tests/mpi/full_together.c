@@ -12,6 +12,18 @@
 #define NEW 2
 #define ROOM (4 * MIB)  /* for two thirds of what is written */
 
+/* OpenMPI's own MPI-IO does not say why. */
+static int full_class(void)
+{
+#ifdef OPEN_MPI
+	const char *io = getenv("OMPI_MCA_io");
+
+	return io && strstr(io, "romio") ? MPI_ERR_NO_SPACE : MPI_ERR_IO;
+#else
+	return MPI_ERR_NO_SPACE;
+#endif
+}
+
 static uint8_t *allocate(const char *path, size_t size, MPI_Win *win)
 {
 	MPI_Info info = storage_hints("unused", "storage_alloc_segsize", "64K", "storage_alloc_stripe", "64K",
@@ -58,11 +70,11 @@ int main(int argc, char **argv)
 	base = allocate(path, size, &win);
 	MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
 	fill(base, size, 0, OLD + 10 * (uint64_t)rank);
-	check_error(ummpi_sync_all(MPI_COMM_WORLD, base), MPI_ERR_NO_SPACE, "parts");
+	check_error(ummpi_sync_all(MPI_COMM_WORLD, base), full_class(), "parts");
 	check_bytes(base, size, 0, OLD + 10 * (uint64_t)rank);
-	check_error(ummpi_sync_all(MPI_COMM_WORLD, base), MPI_ERR_NO_SPACE, "rank");
+	check_error(ummpi_sync_all(MPI_COMM_WORLD, base), full_class(), "rank");
 	fill(base, size, 0, NEW + 10 * (uint64_t)rank);
-	check_error(MPI_Win_free(&win), MPI_ERR_NO_SPACE, "parts");
+	check_error(MPI_Win_free(&win), full_class(), "parts");
 	check(win != MPI_WIN_NULL);
 	check_bytes(base, size, 0, NEW + 10 * (uint64_t)rank);
 	MPI_Barrier(MPI_COMM_WORLD);
