@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #define PIECES_MAX 64
+#define COMPARE_MAX ((size_t)1 << 20)
 
 int transfer_errno(int code)
 {
@@ -151,18 +152,20 @@ int transfer(MPI_File file, const struct layout *l, const struct iovec *iov, int
 
 bool transfer_arrived(int fd, const char *buf, size_t len, uint64_t at)
 {
-	char there[16384];
+	size_t most = len < COMPARE_MAX ? len : COMPARE_MAX;
+	char *there = malloc(most);
+	ssize_t got = 1;
 
-	while (len > 0) {
-		ssize_t got = pread(fd, there, len < sizeof(there) ? len : sizeof(there), (off_t)at);
-
+	while (there && len > 0 && got > 0) {
+		got = pread(fd, there, len < most ? len : most, (off_t)at);
+		if (got > 0 && memcmp(there, buf, (size_t)got) != 0)
+			break;
+		buf += got > 0 ? got : 0;
+		at += got > 0 ? (size_t)got : 0;
+		len -= got > 0 ? (size_t)got : 0;
 		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0 || memcmp(there, buf, (size_t)got) != 0)
-			return false;
-		buf += got;
-		at += (size_t)got;
-		len -= (size_t)got;
+			got = 1;
 	}
-	return true;
+	free(there);
+	return len == 0;
 }
