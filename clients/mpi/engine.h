@@ -23,8 +23,8 @@ void engine_default(const char *name, const char *value);
 void transport_prepare(int threads);
 /* Whether those in use can. */
 void transport_check(enum hints_engine engine, struct trouble *t);
-/* Whether MPI-IO may say of a collective write that it was whole when it was cut short. */
-bool transport_cuts_writes(void);
+/* Whether a collective write of MPI-IO's ends at all ranks, and says so, when storage fails it at one. */
+bool transport_writes_together(void);
 /* Whether they reach a window that begins there. */
 void transport_check_base(const void *base, struct trouble *t);
 

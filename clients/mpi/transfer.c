@@ -5,10 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define PIECES_MAX 64
-#define COMPARE_MAX ((size_t)1 << 20)
 
 int transfer_errno(int code)
 {
@@ -148,24 +146,4 @@ int transfer(MPI_File file, const struct layout *l, const struct iovec *iov, int
 		}
 	}
 	return err || !r.parts ? err : move_run(file, &r, writing);
-}
-
-bool transfer_arrived(int fd, const char *buf, size_t len, uint64_t at)
-{
-	size_t most = len < COMPARE_MAX ? len : COMPARE_MAX;
-	char *there = malloc(most);
-	ssize_t got = 1;
-
-	while (there && len > 0 && got > 0) {
-		got = pread(fd, there, len < most ? len : most, (off_t)at);
-		if (got > 0 && memcmp(there, buf, (size_t)got) != 0)
-			break;
-		buf += got > 0 ? got : 0;
-		at += got > 0 ? (size_t)got : 0;
-		len -= got > 0 ? (size_t)got : 0;
-		if (got < 0 && errno == EINTR)
-			got = 1;
-	}
-	free(there);
-	return len == 0;
 }

@@ -16,9 +16,6 @@
 /* Memory in n pieces, from off on in the share. Returns 0 or a negative errno; what lies behind the end reads as zeros. */
 int transfer(MPI_File file, const struct layout *l, const struct iovec *iov, int n, uint64_t off, bool writing);
 
-/* Whether the file has these bytes. */
-bool transfer_arrived(int fd, const char *buf, size_t len, uint64_t at);
-
 /* 0 or a negative errno, for what MPI-IO returns on the thread that has just called it. */
 int transfer_errno(int code);
 /* Whether MPI can be called. */

@@ -34,7 +34,7 @@ void transport_check_base(const void *base, struct trouble *t)
 			    "bytes: make sizes such multiples, or set alloc_shared_noncontig", ALIGN);
 }
 
-bool transport_cuts_writes(void)
+bool transport_writes_together(void)
 {
-	return false;
+	return true;
 }

@@ -77,8 +77,9 @@ void transport_check_base(const void *base, struct trouble *t)
 	(void)base, (void)t;
 }
 
-/* OMPIO does, on a disk that is full; ROMIO, which is there as well, does not. */
-bool transport_cuts_writes(void)
+/* OMPIO leaves the other ranks waiting for ever, and takes a write that was cut short for a whole one. ROMIO, which is
+ * there as well, does neither. */
+bool transport_writes_together(void)
 {
-	return selects(getenv("OMPI_MCA_io"), "ompio");
+	return !selects(getenv("OMPI_MCA_io"), "ompio");
 }
