@@ -22,6 +22,8 @@
 
 /* What a rank adds to a round, more or less. */
 #define ROUND ((size_t)16 << 20)
+/* If MPI does not say what its buffers are. */
+#define BUFFER (1 << 20)
 /* And when it is enough for one, with what was staged before: MPI counts in ints. */
 #define ENOUGH ((size_t)256 << 20)
 
@@ -33,6 +35,7 @@ struct round {
 	int *len;                   /* the same, as rows of the file */
 	MPI_Aint *to;
 	int rows, bytes;
+	int next, done;             /* those that have been written: rows, bytes */
 };
 
 /* What all ranks have to have alike to write together; each number in both directions, for the greatest is agreed on. */
@@ -168,34 +171,88 @@ static int make_long(MPI_Comm comm, MPI_File file, struct mpiio *m, const struct
 	return err;
 }
 
-/* Collective. A rank that has nothing, or cannot say what, writes nothing. Returns 0 or a negative errno. */
-static int write_round(MPI_File file, const struct round *r)
+/* Collective: len and to are of rows, whose bytes are at data. Returns 0 or a negative errno. */
+static int write_rows(MPI_File file, const char *data, const int *len, MPI_Aint *to, int rows)
 {
-	MPI_Aint to = r->rows > 0 ? r->to[0] : 0;
+	MPI_Aint from = rows > 0 ? to[0] : 0;
 	MPI_Datatype place = MPI_BYTE;
 	MPI_Status status;
-	int code, got = 0;
+	int code, bytes = 0, got = 0;
 
 	/* From the first on: of a type that is in one row, ROMIO does not look where it begins. */
-	for (int i = 0; i < r->rows; i++)
-		r->to[i] -= to;
-	if (r->rows > 0) {
-		PMPI_Type_create_hindexed(r->rows, r->len, r->to, MPI_BYTE, &place);
+	for (int i = 0; i < rows; i++) {
+		bytes += len[i];
+		to[i] -= from;
+	}
+	if (rows > 0) {
+		PMPI_Type_create_hindexed(rows, len, to, MPI_BYTE, &place);
 		PMPI_Type_commit(&place);
 	}
 	errno = 0;
-	code = PMPI_File_set_view(file, to, MPI_BYTE, place, "native", MPI_INFO_NULL);
+	code = PMPI_File_set_view(file, from, MPI_BYTE, place, "native", MPI_INFO_NULL);
 	if (code == MPI_SUCCESS)
-		code = PMPI_File_write_at_all(file, 0, r->data, r->bytes, MPI_BYTE, &status);
+		code = PMPI_File_write_at_all(file, 0, data, bytes, MPI_BYTE, &status);
 	if (code == MPI_SUCCESS)
 		PMPI_Get_count(&status, MPI_BYTE, &got);
-	for (int i = 0; i < r->rows; i++)
-		r->to[i] += to;
-	if (r->rows > 0)
+	for (int i = 0; i < rows; i++)
+		to[i] += from;
+	if (rows > 0)
 		PMPI_Type_free(&place);
 	if (code != MPI_SUCCESS)
 		return transfer_errno(code);
-	return got != r->bytes ? -EIO : 0;
+	return got != bytes ? -EIO : 0;
+}
+
+/* What lies before `end` of the rows that are left. */
+static int write_until(MPI_File file, struct round *r, MPI_Aint end)
+{
+	int first = r->next, last = first, bytes = 0, cut = 0, err;
+
+	while (last < r->rows && r->to[last] < end)
+		bytes += r->len[last++];
+	if (last > first && r->to[last - 1] + r->len[last - 1] > end)
+		cut = (int)(r->to[last - 1] + r->len[last - 1] - end);
+	if (cut)
+		r->len[last - 1] -= cut;
+	err = write_rows(file, r->data + r->done, r->len + first, r->to + first, last - first);
+	r->done += bytes - cut;
+	r->next = last;
+	if (cut) {
+		r->next--;
+		r->to[last - 1] = end;
+		r->len[last - 1] = cut;
+	}
+	return err;
+}
+
+/* Collective. A rank that has nothing, or cannot say what, writes nothing. No call is for more of the file than one buffer
+ * of the rank that writes it: of several, ROMIO gives up at the first that fails, and the other ranks wait for the next.
+ * Returns 0 or a negative errno: that of err, or of this rank's writes. */
+static int write_round(MPI_Comm comm, MPI_File file, int64_t buffer, struct round *r, int err)
+{
+	for (;;) {
+		int64_t least[2] = { r->next < r->rows ? r->to[r->next] : INT64_MAX, !err };
+
+		PMPI_Allreduce(MPI_IN_PLACE, least, 2, MPI_INT64_T, MPI_MIN, comm);
+		if (!least[1] || least[0] == INT64_MAX)
+			return err;
+		err = write_until(file, r, (MPI_Aint)(least[0] + buffer));
+	}
+}
+
+/* Of the ranks that write for the others. */
+static int64_t buffer_size(MPI_File file)
+{
+	char value[MPI_MAX_INFO_VAL + 1] = "";
+	uint64_t size = 0;
+	MPI_Info used;
+	int found = 0;
+
+	if (PMPI_File_get_info(file, &used) == MPI_SUCCESS) {
+		PMPI_Info_get(used, "cb_buffer_size", MPI_MAX_INFO_VAL, value, &found);
+		PMPI_Info_free(&used);
+	}
+	return found && hints_bytes(value, &size) && size > 0 ? (int64_t)size : BUFFER;
 }
 
 static void no_round(struct trouble *t, const char *path, int err)
@@ -207,6 +264,7 @@ static void no_round(struct trouble *t, const char *path, int err)
 static bool write_rounds(MPI_Comm comm, MPI_File file, struct mpiio *m, const char *path, char *at, const char *end,
 			 struct trouble *t)
 {
+	int64_t buffer = buffer_size(file);
 	int state[2] = { true, false }; /* all is well, all are at their end */
 
 	while (state[0] && !state[1]) {
@@ -217,8 +275,7 @@ static bool write_rounds(MPI_Comm comm, MPI_File file, struct mpiio *m, const ch
 			fill_stage(m, &at, end, t);
 			take_off(m, &r);
 		}
-		err = make_long(comm, file, m, &r);
-		err = err ? (write_round(file, &(struct round){ 0 }), err) : write_round(file, &r);
+		err = write_round(comm, file, buffer, &r, make_long(comm, file, m, &r));
 		if (err || (r.pieces && !r.rows))
 			no_round(t, path, err ? err : -ENOMEM);
 		state[0] = t->class == MPI_SUCCESS;
