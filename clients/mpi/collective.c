@@ -12,7 +12,7 @@
 #include "hold.h"
 #include "mpiio.h"
 #include "shared.h"
-#include "transfer.h"
+#include "shareio.h"
 #include "window.h"
 
 #include <errno.h>
@@ -153,7 +153,7 @@ static int make_long(MPI_Comm comm, MPI_File file, struct mpiio *m, const struct
 {
 	MPI_Offset size = 0, end = r->rows > 0 ? r->to[r->rows - 1] + r->len[r->rows - 1] : 0;
 	int64_t most[2];
-	int err = transfer_errno(PMPI_File_get_size(file, &size));
+	int err = shareio_errno(PMPI_File_get_size(file, &size));
 
 	most[0] = size;
 	most[1] = end;
@@ -163,7 +163,7 @@ static int make_long(MPI_Comm comm, MPI_File file, struct mpiio *m, const struct
 	if (end == most[1]) {
 		const struct piece *last = r->piece[r->pieces - 1];
 
-		err = transfer(m->file, &m->layout, &(struct iovec){ (char *)last->data + last->len - 1, 1 }, 1,
+		err = shareio(m->file, &m->layout, &(struct iovec){ (char *)last->data + last->len - 1, 1 }, 1,
 			       last->off + last->len - 1, true);
 		m->unsynced = true;
 	}
@@ -199,7 +199,7 @@ static int write_rows(MPI_File file, const char *data, const int *len, MPI_Aint 
 	if (rows > 0)
 		PMPI_Type_free(&place);
 	if (code != MPI_SUCCESS)
-		return transfer_errno(code);
+		return shareio_errno(code);
 	/* Of nothing, not every ROMIO says how much it was. */
 	return rows > 0 && got != bytes ? -EIO : 0;
 }
@@ -363,7 +363,7 @@ static int open_together(MPI_Comm comm, const char *name, MPI_File *file)
 	code = PMPI_File_open(comm, name, MPI_MODE_RDWR, info, file);
 	if (info != MPI_INFO_NULL)
 		PMPI_Info_free(&info);
-	return transfer_errno(code);
+	return shareio_errno(code);
 }
 
 /* Returns whether all is in the file and durable. */
@@ -378,7 +378,7 @@ static bool write_together(MPI_Comm comm, const char *name, struct mpiio *m, cha
 	good = all_agree(comm, !err) && write_rounds(comm, file, m, name, base, base + len, t);
 	if (good) {
 		errno = 0;
-		err = transfer_errno(PMPI_File_sync(file));
+		err = shareio_errno(PMPI_File_sync(file));
 		if (err)
 			no_round(t, name, err);
 		good = all_agree(comm, !err);

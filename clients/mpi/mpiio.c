@@ -12,7 +12,7 @@
 
 #include "hints.h"
 #include "hold.h"
-#include "transfer.h"
+#include "shareio.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -77,7 +77,7 @@ static int read_layout(const struct ummap_uri *uri, struct layout *l, struct umm
 	int err = read_number(uri, "offset", INT64_MAX, &l->offset, geom);
 
 	if (!err)
-		err = read_number(uri, "stripe", TRANSFER_MAX, &l->stripe, geom);
+		err = read_number(uri, "stripe", SHAREIO_MAX, &l->stripe, geom);
 	if (!err)
 		err = read_number(uri, "rank", INT32_MAX, &rank, geom);
 	if (!err)
@@ -96,7 +96,7 @@ static int check_mpi(struct ummap_geom *geom)
 {
 	int level = MPI_THREAD_SINGLE;
 
-	if (!transfer_runs()) {
+	if (!shareio_runs()) {
 		snprintf(geom->why, sizeof(geom->why), "the driver mpiio works between MPI_Init_thread and MPI_Finalize only");
 		return -EINVAL;
 	}
@@ -131,7 +131,7 @@ static int open_file(struct mpiio *m, int oflags, struct ummap_geom *geom)
 	geom->caps = UMMAP_CAP_PARALLEL;
 	if (oflags & UMMAP_O_WRITE)
 		geom->caps |= UMMAP_CAP_WRITE | UMMAP_CAP_GROW;
-	return transfer_errno(code);
+	return shareio_errno(code);
 }
 
 /* Where the file system knows the file by the same name. Shares are stores of their own. */
@@ -218,8 +218,8 @@ static int mpiio_close(void *h)
 		at = &(*at)->next;
 	*at = m->next;
 	pthread_mutex_unlock(&lock);
-	if (transfer_runs())
-		err = transfer_errno(PMPI_File_close(&m->file));
+	if (shareio_runs())
+		err = shareio_errno(PMPI_File_close(&m->file));
 	free_handle(m);
 	return err;
 }
@@ -276,7 +276,7 @@ static int mpiio_readv(void *h, const struct iovec *iov, int n, uint64_t off)
 		drops = m->stage.drops;
 		pthread_mutex_unlock(&m->lock);
 		if (hold_enter()) {
-			err = transfer(m->file, &m->layout, iov, n, off, false);
+			err = shareio(m->file, &m->layout, iov, n, off, false);
 			hold_leave();
 		} else {
 			err = m->fd >= 0 ? read_plain(m, iov, n, off) : -EBUSY;
@@ -320,7 +320,7 @@ static int unstage(struct mpiio *m, bool *more)
 	pthread_mutex_unlock(&m->lock);
 	if (!*more)
 		return 0;
-	err = transfer(m->file, &m->layout, &(struct iovec){ p->data, p->len }, 1, p->off, true);
+	err = shareio(m->file, &m->layout, &(struct iovec){ p->data, p->len }, 1, p->off, true);
 	m->unsynced = true;
 	pthread_mutex_lock(&m->lock);
 	stage_land(&m->stage, &p, 1, !err);
@@ -332,7 +332,7 @@ static int unstage(struct mpiio *m, bool *more)
 static int write_through(struct mpiio *m, const struct iovec *iov, int n, uint64_t off)
 {
 	bool more;
-	int err = transfer(m->file, &m->layout, iov, n, off, true);
+	int err = shareio(m->file, &m->layout, iov, n, off, true);
 
 	m->unsynced = true;
 	/* If it fails it stays there, for flush to tell. */
@@ -382,7 +382,7 @@ static int mpiio_flush(void *h, uint64_t off, uint64_t len)
 	pthread_mutex_unlock(&m->lock);
 	if (!err && atomic_exchange(&m->unsynced, false)) {
 		errno = 0;
-		err = transfer_runs() ? transfer_errno(PMPI_File_sync(m->file)) : -EIO;
+		err = shareio_runs() ? shareio_errno(PMPI_File_sync(m->file)) : -EIO;
 		if (err)
 			m->unsynced = true;
 	}
@@ -397,7 +397,7 @@ static int mpiio_resize(void *h, uint64_t size)
 	/* A file of stripes has one length for all. */
 	if (m->layout.stripe)
 		return -EOPNOTSUPP;
-	return transfer_errno(PMPI_File_set_size(m->file, (MPI_Offset)(m->layout.offset + size)));
+	return shareio_errno(PMPI_File_set_size(m->file, (MPI_Offset)(m->layout.offset + size)));
 }
 
 /* ---- For collective syncs ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* From a share to calls of MPI-IO, each for bytes that are in a row in the file, and from its words for errors to errno. */
-#include "transfer.h"
+#include "shareio.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #define PIECES_MAX 64
 
-int transfer_errno(int code)
+int shareio_errno(int code)
 {
 	int error = errno, class = MPI_ERR_OTHER;
 
@@ -35,7 +35,7 @@ int transfer_errno(int code)
 	return error == ENOSPC || error == EDQUOT || error == EFBIG || error == EACCES || error == EISDIR ? -error : -EIO;
 }
 
-bool transfer_runs(void)
+bool shareio_runs(void)
 {
 	int begun = 0, over = 1;
 
@@ -60,7 +60,7 @@ static int write_bytes(MPI_File file, const void *buf, size_t len, uint64_t at)
 	errno = 0;
 	code = PMPI_File_write_at(file, (MPI_Offset)at, buf, (int)len, MPI_BYTE, &status);
 	if (code != MPI_SUCCESS)
-		return transfer_errno(code);
+		return shareio_errno(code);
 	PMPI_Get_count(&status, MPI_BYTE, &moved);
 	return (size_t)moved == len ? 0 : -EIO;
 }
@@ -98,7 +98,7 @@ static int read_part(MPI_File file, const struct iovec *part, uint64_t at)
 		code = PMPI_File_read_at(file, (MPI_Offset)(at + done), (char *)part->iov_base + done,
 					 (int)(part->iov_len - done), MPI_BYTE, &status);
 		if (code != MPI_SUCCESS)
-			return transfer_errno(code);
+			return shareio_errno(code);
 		PMPI_Get_elements(&status, MPI_BYTE, &moved);
 		done += (size_t)moved;
 		if (moved > 0)
@@ -107,7 +107,7 @@ static int read_part(MPI_File file, const struct iovec *part, uint64_t at)
 			return -EIO;
 		code = PMPI_File_get_size(file, &size);
 		if (code != MPI_SUCCESS)
-			return transfer_errno(code);
+			return shareio_errno(code);
 		if (at + done >= (uint64_t)size)
 			break;
 	}
@@ -127,18 +127,18 @@ static int move_run(MPI_File file, const struct run *r, bool writing)
 	return err;
 }
 
-int transfer(MPI_File file, const struct layout *l, const struct iovec *iov, int n, uint64_t off, bool writing)
+int shareio(MPI_File file, const struct layout *l, const struct iovec *iov, int n, uint64_t off, bool writing)
 {
 	struct run r = { .parts = 0 };
 	uint64_t row = 0;
-	int err = transfer_runs() ? 0 : -EIO;
+	int err = shareio_runs() ? 0 : -EIO;
 
 	for (int i = 0; i < n && !err; i++) {
 		for (size_t done = 0, len; done < iov[i].iov_len && !err; done += len, off += len, row -= len) {
 			if (r.parts == PIECES_MAX || row == 0) {
 				err = r.parts ? move_run(file, &r, writing) : 0;
 				r = (struct run){ .at = layout_place(l, off, &row) };
-				row = row < TRANSFER_MAX ? row : TRANSFER_MAX;
+				row = row < SHAREIO_MAX ? row : SHAREIO_MAX;
 			}
 			len = iov[i].iov_len - done < row ? iov[i].iov_len - done : row;
 			r.part[r.parts++] = (struct iovec){ (char *)iov[i].iov_base + done, len };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Reads and writes of a share by MPI-IO. */
-#ifndef TRANSFER_H
-#define TRANSFER_H
+#ifndef SHAREIO_H
+#define SHAREIO_H
 
 #include "layout.h"
 
@@ -11,14 +11,14 @@
 #include <sys/uio.h>
 
 /* Of one call: MPI counts in ints. */
-#define TRANSFER_MAX ((size_t)1 << 30)
+#define SHAREIO_MAX ((size_t)1 << 30)
 
 /* Memory in n pieces, from off on in the share. Returns 0 or a negative errno; what lies behind the end reads as zeros. */
-int transfer(MPI_File file, const struct layout *l, const struct iovec *iov, int n, uint64_t off, bool writing);
+int shareio(MPI_File file, const struct layout *l, const struct iovec *iov, int n, uint64_t off, bool writing);
 
 /* 0 or a negative errno, for what MPI-IO returns on the thread that has just called it. */
-int transfer_errno(int code);
+int shareio_errno(int code);
 /* Whether MPI can be called. */
-bool transfer_runs(void);
+bool shareio_runs(void);
 
 #endif
