@@ -142,13 +142,13 @@ int seg_begin(struct set *set, size_t i, bool write, struct seg_load *l)
 
 int seg_end(struct seg_load *l)
 {
-	struct seg *s = l->io.owner;
-	int err;
-
 	io_count(&l->set->stat.io, &l->io, 1);
-	err = install(l->set, l->i, s, l->frame, l->write, l->io.res);
-	unlock(l->set, l->i, s);
-	return err;
+	return install(l->set, l->i, l->io.owner, l->frame, l->write, l->io.res);
+}
+
+void seg_leave(struct seg_load *l)
+{
+	unlock(l->set, l->i, l->io.owner);
 }
 
 static void count_pin(struct set *set, bool more)

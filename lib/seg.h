@@ -18,10 +18,11 @@ struct seg_load {
 	struct ummap_io io;      /* its owner is the segment */
 };
 
-/* 1: l->io is to be run, and seg_end follows; the segment is locked meanwhile. -errno: seg_fault has to do it, and may
- * wait for others, write, or fail for good. */
+/* 1: l->io is to be run, and then seg_end and seg_leave follow; the segment is locked until then. -errno: seg_fault has
+ * to do it, and may wait for others, write, or fail for good. */
 int seg_begin(struct set *set, size_t i, bool write, struct seg_load *l);
 int seg_end(struct seg_load *l);
+void seg_leave(struct seg_load *l);
 /* Brings i in and keeps it; and lets it go again. */
 int seg_pin(struct set *set, size_t i, bool write);
 void seg_unpin(struct set *set, size_t i);
