@@ -6,6 +6,7 @@
 #include "alloc.h"
 
 #include "../data.h"
+#include "../policy.h"
 #include "ummap.h"
 
 #include <limits.h>
@@ -149,26 +150,13 @@ const struct alloc_kind *alloc_find(const char *name)
 	return kind;
 }
 
-static int find_policy(const char *name)
-{
-	static const char *const names[] = {
-		[UMMAP_PTYPE_FIFO] = "fifo", [UMMAP_PTYPE_LIFO] = "lifo", [UMMAP_PTYPE_PLRU] = "plru",
-		[UMMAP_PTYPE_PRND] = "prnd", [UMMAP_PTYPE_WIRO_F] = "wiro-f", [UMMAP_PTYPE_WIRO_L] = "wiro-l",
-	};
-
-	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (!strcmp(names[i], name))
-			return (int)i;
-	die("--policy: '%s' is none of fifo, lifo, plru, prnd, wiro-f, wiro-l", name);
-}
-
 bool alloc_option(struct alloc *a, int option, const char *value)
 {
 	switch (option) {
 	case ALLOC_KIND: a->kind = alloc_find(value); break;
 	case ALLOC_SEG: a->seg = parse_size("seg", value); break;
 	case ALLOC_BUDGET: a->budget = parse_size("budget", value); break;
-	case ALLOC_POLICY: a->ptype = find_policy(value), a->policy = value; break;
+	case ALLOC_POLICY: a->ptype = parse_policy(value), a->policy = value; break;
 	case ALLOC_FACTOR: a->factor = value; break;
 	case ALLOC_DRIVER: setenv("UMMAP_DRIVER", value, 1); break;
 	case ALLOC_ENGINE: setenv("UMMAP_ENGINE", value, 1); break;
