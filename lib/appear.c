@@ -69,7 +69,7 @@ int appear_upgrade(struct set *set, size_t i, struct seg *s, bool write)
 		return 0;
 	if (!(before & SEG_DIRTY))
 		cache_touch(&set->member, s, UMMAP_EV_CLEANED);
-	set_head(s, before);
+	set_head(s, before | SEG_EXPOSED); /* some of its pages may be */
 	return err;
 }
 
