@@ -116,7 +116,7 @@ endef
 
 $B/bench/%: bench/%.c $(SO)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO) -lm -luring
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $(filter %.c %.o,$^) $(LINK_SO) -lm -luring
 
 $B/examples/%: examples/%.c $(SO)
 	@mkdir -p $(@D)

@@ -308,7 +308,10 @@ void seg_behind(struct set *set, size_t i)
 		return;
 	if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_STANDBY) && !seg_has(s, SEG_DIRTY) && !seg_pins(s)) {
 		cache_remove(&set->member, s);
-		standby_enter(set, i, s);
+		if (standby_retract(set, i, s) < 0)
+			standby_put_back(set, s);
+		else
+			frame_give(evict_let_go(set, s)); /* to whoever comes next, while caches have it */
 	}
 	unlock(set, i, s);
 }

@@ -31,7 +31,7 @@ void seg_unpin(struct set *set, size_t i);
 bool seg_prefetch(struct set *set, size_t first, size_t count, size_t step);
 /* Lets the unchanged, unpinned segments of [first, last) go, and gives their memory back. */
 void seg_evict(struct set *set, size_t first, size_t last);
-/* Moves i to standby, as the next to be let go, if it is unchanged and nobody uses it just now. */
+/* Lets go of i, if it is unchanged and nobody uses it just now; its frame is the next to be taken. */
 void seg_behind(struct set *set, size_t i);
 /* Writes what of [first, last) still belongs to an older target to the current one, from either end on. */
 int seg_complete(struct set *set, size_t first, size_t last, bool descending);

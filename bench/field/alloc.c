@@ -61,7 +61,7 @@ static void library_chill(struct memory *m)
 
 static void library_advise(struct memory *m, bool random)
 {
-	if (umadvise(m->base, m->size, random ? UMMAP_ADV_RANDOM : UMMAP_ADV_NORMAL))
+	if (umadvise(m->base, m->size, random ? UMMAP_ADV_RANDOM : UMMAP_ADV_SEQUENTIAL))
 		die("umadvise: %s", umerrormsg());
 }
 
@@ -101,7 +101,7 @@ static void kernel_chill(struct memory *m)
 
 static void kernel_advise(struct memory *m, bool random)
 {
-	if (madvise(m->base, m->size, random ? MADV_RANDOM : MADV_NORMAL))
+	if (madvise(m->base, m->size, random ? MADV_RANDOM : MADV_SEQUENTIAL))
 		die("madvise: %s", strerror(errno));
 }
 

@@ -70,7 +70,7 @@ enum {
 "  --engine NAME    of the library: auto, segv or uffd, as UMMAP_ENGINE (auto)\n" \
 "  --mode MODE      of the library: static or dynamic, as UMMAP_MEMCONFIG (static)\n"
 #define ALLOC_ADVICE_HELP \
-"  --advise         tell the library by umadvise, or the kernel by madvise, where access is random\n"
+"  --advise         tell the library by umadvise, or the kernel by madvise, whether access is random or sequential\n"
 
 /* Takes an option of the list above; false if it is none of them. */
 bool alloc_option(struct alloc *a, int option, const char *value);
