@@ -101,7 +101,6 @@ Test(ahead, random_and_off)
 	cr_assert_eq(umunmap(m, 0), 0);
 }
 
-/* Rows of a matrix, read by a thread each. */
 /* One scan takes a few frames, however much memory there is, and what it has left is read again. */
 Test(ahead, lets_go_of_what_lies_behind)
 {
@@ -122,6 +121,7 @@ Test(ahead, lets_go_of_what_lies_behind)
 	cr_assert_eq(umunmap(m, 0), 0);
 }
 
+/* Rows of a matrix, read by a thread each. */
 static void *read_rows(void *at)
 {
 	volatile uint8_t *row = at;
