@@ -303,7 +303,7 @@ static void check_paging(const void *base)
 static void close_both(struct both *w)
 {
 	size_t from = SIZE - w->place->stored;
-	char name[32];
+	char name[32], path[400];
 	int64_t *words;
 	int fd;
 
@@ -320,6 +320,9 @@ static void close_both(struct both *w)
 	free(words);
 	MPI_Win_free(&w->memory);
 	free(w->in_memory);
+	/* The next one begins with nothing. */
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	check(unlink(path) == 0);
 }
 
 int main(int argc, char **argv)
