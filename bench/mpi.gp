@@ -9,15 +9,16 @@ set xlabel "bytes"
 set ylabel "us"
 set key left top samplen 2
 set grid
-pick(op, window, engine, local) = strcol(6) eq op && strcol(3) eq window && strcol(4) eq engine && strcol(5) eq local ? \
-	column(8) : NaN
+# Rows of one kind of window, so that lines join them.
+rows(op, window, engine, local) = sprintf("< awk -F, '$6 == \"%s\" && $3 == \"%s\" && $4 == \"%s\" && $5 == \"%s\"' %s", \
+	op, window, engine, local, medians)
 do for [op in "put get"] {
 	set title op
-	plot medians every ::1 using 7:(pick(op, "create", "-", "-")) with linespoints title "memory, MPI\\_Win\\_create", \
-		medians every ::1 using 7:(pick(op, "allocate", "-", "-")) with linespoints title "memory, MPI\\_Win\\_allocate", \
-		medians every ::1 using 7:(pick(op, "storage", "uffd", "false")) with linespoints title "storage, uffd", \
-		medians every ::1 using 7:(pick(op, "storage", "segv", "false")) with linespoints title "storage, segv", \
-		medians every ::1 using 7:(pick(op, "storage", "kernel", "false")) with linespoints title "storage, kernel, by MPI", \
-		medians every ::1 using 7:(pick(op, "storage", "kernel", "true")) with linespoints title "storage, kernel"
+	plot rows(op, "create", "-", "-") using 7:8 with linespoints title "memory, MPI\\_Win\\_create", \
+		rows(op, "allocate", "-", "-") using 7:8 with linespoints title "memory, MPI\\_Win\\_allocate", \
+		rows(op, "storage", "uffd", "false") using 7:8 with linespoints title "storage, uffd", \
+		rows(op, "storage", "segv", "false") using 7:8 with linespoints title "storage, segv", \
+		rows(op, "storage", "kernel", "false") using 7:8 with linespoints title "storage, kernel, by MPI", \
+		rows(op, "storage", "kernel", "true") using 7:8 with linespoints title "storage, kernel"
 }
 unset multiplot
