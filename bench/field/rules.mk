@@ -4,7 +4,7 @@
 
 FIELD_MPI ?= $(firstword $(MPIS))
 FIELD_FUSE := $(shell pkg-config --exists fuse3 2> /dev/null && echo fuse3)
-FIELD_RANKS = $(if $(FIELD_MPI),ior prk-stencil prk-transpose haccio dht)
+FIELD_RANKS = $(if $(FIELD_MPI),ior prk-stencil prk-transpose haccio dht mpi-rma)
 FIELD = $(addprefix $B/bench/,mstream $(FIELD_RANKS) $(if $(FIELD_FUSE),slowfs))
 FIELD_ROOMS = $(addprefix $B/bench/field/,alloc.o report.o)
 FIELD_MPI_ROOMS = $(addprefix $B/bench/field/,job.o alloc_mpi.o)

@@ -31,6 +31,7 @@ struct hints {
 	int syncfreq;                  /* seconds, SYNC_NEVER */
 	mode_t perm;                   /* of a file that is created */
 	bool storage_first, unlink, discard;
+	bool local;                    /* ranks of one machine reach each other's parts without MPI */
 	bool nameless;                 /* filename is a folder: a file that goes with the process */
 };
 
