@@ -159,7 +159,11 @@ bool alloc_option(struct alloc *a, int option, const char *value)
 	case ALLOC_POLICY: a->ptype = parse_policy(value), a->policy = value; break;
 	case ALLOC_FACTOR: a->factor = value; break;
 	case ALLOC_DRIVER: setenv("UMMAP_DRIVER", value, 1); break;
-	case ALLOC_ENGINE: setenv("UMMAP_ENGINE", value, 1); break;
+	case ALLOC_ENGINE:
+		a->engine = value;
+		if (strcmp(value, "kernel"))
+			setenv("UMMAP_ENGINE", value, 1);
+		break;
 	case ALLOC_MODE: setenv("UMMAP_MEMCONFIG", value, 1); break;
 	case ALLOC_ADVISE: a->advise = true; break;
 	default: return false;
