@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <sys/wait.h>
 
+#include "field/report.h"
 #include "raw.h"
 #include "ummap.h"
 
@@ -64,22 +65,32 @@ static const char help[] =
 "Times single faults on a warm file and on zero fill; CSV on stdout.\n"
 "  --dir DIR        for two files of twice the budget, removed afterwards (/dev/shm)\n"
 "  --budget BUDGET  of memory (256M); at most 16384 segments of it are used\n"
-"  --segs LIST      4K,64K,256K,2M\n"
+"  --seg LIST       4K,64K,256K,2M\n"
 "  --reps N         each of them gives rows of its own (5)\n"
-"  --engines LIST   segv,uffd\n"
+"  --policy NAME    of the library (fifo)\n"
+"  --driver URI     of the library: as UMMAP_DRIVER, 'posix' or 'uring:?depth=64' (posix)\n"
+"  --engine LIST    segv,uffd\n"
+"  --mode MODE      of the library: static or dynamic, as UMMAP_MEMCONFIG (static)\n"
+"  --json FILE      add a line for each row to FILE\n"
 "  --help\n";
 
 static char data_path[PATH_MAX], scratch_path[PATH_MAX];
+/* As the command line has them. */
+static const char *driver = "posix", *policy = "fifo", *json;
 
 static struct target open_target(struct series *s, bool zero)
 {
 	struct target t = { .series = s, .zero = zero };
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
-	char uri[PATH_MAX + 16];
+	char uri[2 * PATH_MAX];
+	int scheme = (int)strcspn(driver, ":");
 	void *addr = NULL;
 
-	snprintf(uri, sizeof(uri), "posix:%s", zero ? scratch_path : data_path);
+	/* Keys of the driver come behind the path. */
+	snprintf(uri, sizeof(uri), "%.*s:%s%s", scheme, driver, zero ? scratch_path : data_path,
+		 driver[scheme] ? driver + scheme + 1 : "");
 	attr.seg_size = s->seg;
+	attr.policy = policy;
 	attr.read_file = !zero;
 	if (ummap_open(uri, 2 * s->n * s->seg, 0, PROT_READ | PROT_WRITE, &attr, &addr))
 		die("ummap_open %s: %s", uri, umerrormsg());
@@ -246,8 +257,21 @@ static void ahead(struct series *s)
 
 static void print_row(const struct series *s, const char *kind, unsigned evict, struct figure f, uint64_t raw)
 {
+	struct report r = report_begin(json, "fault");
+
 	printf("%s,%zu,%u,%zu,%llu,%llu,%llu,%.3f,%s\n", kind, s->seg, evict, f.n, (unsigned long long)f.median,
 	       (unsigned long long)f.p99, (unsigned long long)raw, (double)f.median / (double)raw, engines[s->engine]);
+	report_text(&r, "kind", kind);
+	report_text(&r, "engine", engines[s->engine]);
+	report_text(&r, "driver", driver);
+	report_text(&r, "policy", policy);
+	report_number(&r, "seg", (double)s->seg);
+	report_number(&r, "evict", evict);
+	report_number(&r, "n", (double)f.n);
+	report_number(&r, "median_ns", (double)f.median);
+	report_number(&r, "p99_ns", (double)f.p99);
+	report_number(&r, "raw_ns", (double)raw);
+	report_end(&r);
 }
 
 /* What a fault cannot do without. */
@@ -396,8 +420,9 @@ struct options {
 static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
-		{ "dir", 1, 0, 'd' }, { "budget", 1, 0, 'b' }, { "segs", 1, 0, 's' },
-		{ "reps", 1, 0, 'r' }, { "engines", 1, 0, 'e' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		{ "dir", 1, 0, 'd' }, { "budget", 1, 0, 'b' }, { "seg", 1, 0, 's' }, { "reps", 1, 0, 'r' },
+		{ "policy", 1, 0, 'p' }, { "driver", 1, 0, 'D' }, { "engine", 1, 0, 'e' }, { "mode", 1, 0, 'm' },
+		{ "json", 1, 0, 'j' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
 	unsigned i;
 	int c;
@@ -406,9 +431,13 @@ static void parse_options(struct options *o, int argc, char **argv)
 		switch (c) {
 		case 'd': o->dir = optarg; break;
 		case 'b': o->budget = parse_size("budget", optarg); break;
-		case 's': o->nsegs = parse_sizes("segs", optarg, o->segs, MAX_SEGS); break;
+		case 's': o->nsegs = parse_sizes("seg", optarg, o->segs, MAX_SEGS); break;
 		case 'r': o->reps = parse_count("reps", optarg, 1000); break;
+		case 'p': policy = optarg; break;
+		case 'D': driver = optarg; break;
 		case 'e': o->engines = optarg; break;
+		case 'm': setenv("UMMAP_MEMCONFIG", optarg, 1); break;
+		case 'j': json = optarg; break;
 		case 'h': fputs(help, stdout); exit(0);
 		default: die("see --help");
 		}
@@ -417,7 +446,7 @@ static void parse_options(struct options *o, int argc, char **argv)
 		die("'%s' is no option; see --help", argv[optind]);
 	for (i = 0; i < o->nsegs; i++)
 		if (o->segs[i] < 4 * KIB || o->segs[i] & (o->segs[i] - 1) || o->budget < 8 * o->segs[i])
-			die("--segs: %zu is no power of two from 4K to an eighth of the budget", o->segs[i]);
+			die("--seg: %zu is no power of two from 4K to an eighth of the budget", o->segs[i]);
 }
 
 int main(int argc, char **argv)

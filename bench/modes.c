@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 
 #include "data.h"
-#include "ummap.h"
+#include "policy.h"
 
 #define PROCESSES_MAX 64
 #define SCALAR 0.41421356237309503 /* with it, repeated kernels neither grow nor vanish */
@@ -29,6 +29,7 @@ static const char help[] =
 "  --delay MS       from the beginning of one to that of the next (1000)\n"
 "  --iters N        of the four kernels (5)\n"
 "  --seg SEG        segment of the mappings (2M)\n"
+"  --policy NAME    fifo, lifo, plru, prnd, wiro-f or wiro-l (wiro-l: each goes over all it has again and again)\n"
 "  --seed N         for how much each needs (1)\n"
 "  --modes LIST     of static, dynamic and free (all)\n"
 "  --rows MS        from row to row (100)\n"
@@ -39,6 +40,7 @@ struct options {
 	const char *dir, *modes;
 	size_t limit, seg;
 	unsigned processes, delay, iters, seed, rows, reps;
+	int ptype;
 };
 
 /* In memory that all see. */
@@ -169,7 +171,7 @@ static void run_process(unsigned i, const char *mode, const struct options *o)
 	setenv("UMMAP_MEMCONFIG", is_free ? "static" : mode, 1);
 	set_number("UMMAP_MEM_LIMIT", is_free ? o->limit * o->processes : o->limit);
 	if (ummap(shared->need[i], o->seg, PROT_READ | PROT_WRITE, scratch_file(o->dir, shared->need[i]), 0, -1, 0,
-		  UMMAP_PTYPE_FIFO, &addr))
+		  o->ptype, &addr))
 		die("ummap: %s", umerrormsg());
 	shared->ready++;
 	await(&shared->go);
@@ -310,7 +312,7 @@ static void parse_options(struct options *o, int argc, char **argv)
 	static const struct option known[] = {
 		{ "dir", 1, 0, 'd' }, { "limit", 1, 0, 'l' }, { "processes", 1, 0, 'p' }, { "delay", 1, 0, 'y' },
 		{ "iters", 1, 0, 'i' }, { "seg", 1, 0, 'g' }, { "seed", 1, 0, 's' }, { "modes", 1, 0, 'm' },
-		{ "rows", 1, 0, 'w' }, { "reps", 1, 0, 'r' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		{ "policy", 1, 0, 'o' }, { "rows", 1, 0, 'w' }, { "reps", 1, 0, 'r' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
 	int c;
 
@@ -322,6 +324,7 @@ static void parse_options(struct options *o, int argc, char **argv)
 		case 'y': o->delay = parse_count("delay", optarg, 1000000); break;
 		case 'i': o->iters = parse_count("iters", optarg, 100000); break;
 		case 'g': o->seg = parse_size("seg", optarg); break;
+		case 'o': o->ptype = parse_policy(optarg); break;
 		case 's': o->seed = parse_count("seed", optarg, 1000000); break;
 		case 'm': o->modes = optarg; break;
 		case 'w': o->rows = parse_count("rows", optarg, 100000); break;
@@ -353,7 +356,8 @@ static void share_out(const struct options *o)
 int main(int argc, char **argv)
 {
 	struct options o = { .dir = "./cache", .modes = "static,dynamic,free", .limit = 2 * GIB, .seg = 2 * MIB,
-			     .processes = 8, .delay = 1000, .iters = 5, .seed = 1, .rows = 100, .reps = 1 };
+			     .processes = 8, .delay = 1000, .iters = 5, .seed = 1, .rows = 100, .reps = 1,
+			     .ptype = UMMAP_PTYPE_WIRO_L };
 	char group[32], *list, *mode;
 	unsigned rep, i;
 

@@ -60,7 +60,7 @@ int appear_upgrade(struct set *set, size_t i, struct seg *s, bool write)
 		return protect(set, i, seg_has(s, SEG_WRITABLE));
 	}
 	set_mark_dirty(set, i, s);
-	seg_change(s, 0, SEG_WRITABLE);
+	seg_change(s, 0, SEG_WRITABLE | SEG_EXPOSED);
 	if (!(before & SEG_DIRTY))
 		cache_touch(&set->member, s, UMMAP_EV_DIRTIED);
 	add(set->stat.upgrade_faults, 1);
@@ -69,7 +69,7 @@ int appear_upgrade(struct set *set, size_t i, struct seg *s, bool write)
 		return 0;
 	if (!(before & SEG_DIRTY))
 		cache_touch(&set->member, s, UMMAP_EV_CLEANED);
-	set_head(s, before);
+	set_head(s, before | SEG_EXPOSED); /* some of its pages may be */
 	return err;
 }
 
@@ -79,7 +79,7 @@ static void arrive(struct set *set, struct seg *s, bool write)
 	bool ahead = seg_has(s, SEG_AHEAD), standby = seg_has(s, SEG_STANDBY);
 	bool writable = seg_has(s, SEG_DIRTY);
 
-	seg_change(s, SEG_STANDBY | SEG_AHEAD, writable ? SEG_WRITABLE : 0);
+	seg_change(s, SEG_STANDBY | SEG_AHEAD | SEG_EXPOSED, writable ? SEG_WRITABLE | SEG_EXPOSED : 0);
 	cache_insert(&set->member, s, writable ? UMMAP_EV_WRITE : UMMAP_EV_READ);
 	if (standby && !ahead)
 		cache_touch(&set->member, s, UMMAP_EV_RETURN);

@@ -76,11 +76,11 @@ int engine_protect(enum engine e, char *view, size_t len, bool writable)
 	return e == ENGINE_SEGV ? engine_segv_protect(view, len, writable) : engine_uffd_protect(view, len, writable);
 }
 
-int engine_retract(enum engine e, char *view, char *home, size_t len, bool writable)
+int engine_retract(enum engine e, char *view, char *home, size_t len, bool writable, bool exposed)
 {
 	if (e == ENGINE_SEGV)
 		return engine_segv_retract(view, home, len, writable);
-	return engine_uffd_retract(e, view, home, len, writable);
+	return engine_uffd_retract(e, view, home, len, writable, exposed);
 }
 
 int engine_discard(enum engine e, char *view, size_t len)

@@ -48,9 +48,15 @@ void engine_wake(enum engine e, char *view, size_t len);
 int engine_publish(enum engine e, char *view, char *home, size_t len, bool was_writable, bool writable);
 /* What stands in the view may be stored to, or no longer. */
 int engine_protect(enum engine e, char *view, size_t len, bool writable);
-/* The frame goes home, and keeps its rights (`writable`); the view's place faults. -EBUSY: the kernel works on it, and
- * may store to it at any moment. */
-int engine_retract(enum engine e, char *view, char *home, size_t len, bool writable);
+/* The frame goes home, and keeps its rights (`writable`); the view's place faults. `exposed`: it could be stored to at
+ * some time since it was published. -EBUSY: the kernel works on it, and may store to it at any moment. */
+int engine_retract(enum engine e, char *view, char *home, size_t len, bool writable, bool exposed);
+/*
+ * Between these two the calling thread's frames, as they are published and go home, may leave copies behind that are
+ * given back together in the end. Until then their segments stay locked. Not nested.
+ */
+void engine_gather(void);
+void engine_settle(void);
 /* The view's place faults and what stood there is lost: the way out when no mapping may be added. */
 int engine_discard(enum engine e, char *view, size_t len);
 
@@ -69,7 +75,7 @@ int engine_segv_discard(char *view, size_t len);
 int engine_uffd_adopt(enum engine e, char *view, size_t len);
 int engine_uffd_publish(char *view, char *home, size_t len, bool writable);
 int engine_uffd_protect(char *view, size_t len, bool writable);
-int engine_uffd_retract(enum engine e, char *view, char *home, size_t len, bool writable);
+int engine_uffd_retract(enum engine e, char *view, char *home, size_t len, bool writable, bool exposed);
 int engine_uffd_discard(char *view, size_t len);
 
 #endif

@@ -27,6 +27,8 @@ static _Atomic bool started;
 static _Atomic uint32_t starting; /* a lock */
 static _Atomic uint32_t turn;     /* a lock: who has it waits for the next access */
 static _Thread_local bool my_turn __attribute__((tls_model("initial-exec")));
+static _Thread_local bool gathers __attribute__((tls_model("initial-exec")));
+static _Thread_local struct uffd_drops drops __attribute__((tls_model("initial-exec")));
 
 /* ---- Threads ---- */
 
@@ -125,6 +127,26 @@ static void drop(char *at, size_t len)
 		madvise(at, len, MADV_DONTNEED);
 }
 
+void engine_gather(void)
+{
+	gathers = true;
+}
+
+void engine_settle(void)
+{
+	uffd_drop_all(&drops);
+	gathers = false;
+}
+
+/* The copy that a frame leaves behind. */
+static void leave(char *at, size_t len)
+{
+	if (gathers)
+		uffd_drop_later(&drops, at, len);
+	else
+		drop(at, len);
+}
+
 int engine_bar(char *view, size_t len)
 {
 	int err = mprotect(view, len, PROT_NONE) < 0 ? -errno : 0;
@@ -145,7 +167,10 @@ static int publish_protected(char *view, char *home, size_t len)
 	size_t done;
 	int err = uffd_copy(view, home, len, true, &done);
 
-	drop(err ? view : home, err ? done : len);
+	if (err)
+		drop(view, done);
+	else
+		leave(home, len);
 	return err;
 }
 
@@ -181,15 +206,19 @@ static int retract_copying(char *view, char *home, size_t len)
 	size_t copied;
 	int err = uffd_copy(home, view, len, false, &copied);
 
-	drop(err ? home : view, err ? copied : len);
+	if (err)
+		drop(home, copied);
+	else
+		leave(view, len);
 	return err;
 }
 
-int engine_uffd_retract(enum engine e, char *view, char *home, size_t len, bool writable)
+/* What was never exposed nobody can be storing to: copies can leave many views together, moves one at a time. */
+int engine_uffd_retract(enum engine e, char *view, char *home, size_t len, bool writable, bool exposed)
 {
 	int err;
 
-	if (e == ENGINE_UFFD && uffd_moves())
+	if (e == ENGINE_UFFD && uffd_moves() && exposed)
 		return retract_moving(view, home, len, writable);
 	err = writable ? uffd_protect(view, len, true) : 0;
 	if (!err)
@@ -211,7 +240,7 @@ static int publish_writable(char *view, char *home, size_t len)
 		err = uffd_copy(view + moved, home + moved, len - moved, false, &copied);
 	drop(home + moved, copied);
 	if (err && moved + copied)
-		engine_uffd_retract(ENGINE_UFFD, view, home, moved + copied, true);
+		engine_uffd_retract(ENGINE_UFFD, view, home, moved + copied, true, true);
 	return err;
 }
 

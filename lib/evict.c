@@ -28,6 +28,8 @@
 #define PATIENCE 10000
 /* Over the budget, a fault lets go of so many frames before it keeps one: the background thread does the rest. */
 #define HELP 2
+/* Segments that go to standby together hold their locks meanwhile. */
+#define TOGETHER 8
 
 /* Who needs a frame, and how far it has come. */
 struct asker {
@@ -130,25 +132,34 @@ bool evict_shed(struct set *wanted)
 	return done;
 }
 
-/* Sends a resident segment to standby, so that its frame can be had: 1, or -errno; 0: there is none. */
-static int send_off(struct set *wanted, struct share *giver, bool clean)
+/* A resident segment, still locked (*gone), is on standby: 1, or -errno; 0 without one: there is none. */
+static int send_one(struct set *wanted, struct share *giver, bool clean, struct seg **gone)
 {
 	struct member *m;
 	struct seg *s = cache_victim(giver, &wanted->member, clean, &m);
 	struct set *set;
-	size_t i;
 	int err;
 
+	*gone = s;
 	if (!s)
 		return 0;
 	set = set_of(m);
-	i = set_index(set, s);
-	err = standby_enter(set, i, s);
+	err = standby_enter(set, set_index(set, s), s);
 	if (!err && seg_has(s, SEG_DIRTY) &&
 	    giver->unwritten >= min_size(giver->bytes / BEHIND_PART, BEHIND_MOST))
 		writeback_behind(set);
-	seg_unlock(s);
 	return err ? err : 1;
+}
+
+/* Sends a resident segment to standby, so that its frame can be had: 1, or -errno; 0: there is none. */
+static int send_off(struct set *wanted, struct share *giver, bool clean)
+{
+	struct seg *gone;
+	int done = send_one(wanted, giver, clean, &gone);
+
+	if (gone)
+		seg_unlock(gone);
+	return done;
 }
 
 /* The same, whatever it takes. */
@@ -204,6 +215,26 @@ static bool has_supply(const struct share *share, size_t part)
 	return share->clean >= share->bytes / part || has_backlog(share);
 }
 
+/* Up to n of them, unless there is supply enough; together where that saves something. Returns what the last one gave,
+ * 1 if none was needed. */
+static int send_some(struct set *wanted, struct share *giver, unsigned n)
+{
+	size_t most = wanted->engine == ENGINE_SEGV ? 1 : min_size(n, TOGETHER);
+	struct seg *gone[TOGETHER];
+	unsigned k = 0;
+	int done = 1;
+
+	engine_gather();
+	while (done > 0 && k < most && !has_supply(giver, STANDBY_PART)) {
+		done = send_one(wanted, giver, false, &gone[k]);
+		k += gone[k] != NULL;
+	}
+	engine_settle();
+	while (k > 0)
+		seg_unlock(gone[--k]);
+	return done;
+}
+
 /* Filling the supply takes several system calls a segment: a worker makes them while faults wait for I/O. */
 static void supply_job(void *arg, uint64_t giver_address, uint64_t none)
 {
@@ -211,8 +242,12 @@ static void supply_job(void *arg, uint64_t giver_address, uint64_t none)
 	struct share *giver = (struct share *)(uintptr_t)giver_address;
 
 	(void)none;
-	while (!set->frozen && !has_supply(giver, STANDBY_PART) && retire(set, giver, false))
-		;
+	while (!set->frozen && !has_supply(giver, STANDBY_PART)) {
+		int done = send_some(set, giver, TOGETHER);
+
+		if (done <= 0 && !(done == -ENOMEM && evict_shed(set)))
+			break;
+	}
 	giver->supplying = false;
 	set_put(set);
 }
@@ -245,7 +280,7 @@ void evict_expect(struct set *set)
 		call_supply(set, giver_for(set, room));
 }
 
-void evict_resupply(struct set *set)
+void evict_resupply(struct set *set, unsigned n)
 {
 	struct share *mine = set_share(set), *giver;
 	bool room = mine->bytes + set->seg_size <= mine->most;
@@ -253,8 +288,7 @@ void evict_resupply(struct set *set)
 	if (room && frame_spare(set_frames(set), set->seg_size, evict_limit(set)))
 		return;
 	giver = giver_for(set, room);
-	if (!has_supply(giver, STANDBY_PART))
-		send_off(set, giver, false);
+	send_some(set, giver, n);
 }
 
 /* One step towards a frame, out of one share; false: it has nothing to give. */

@@ -21,8 +21,8 @@ bool evict_shrink(struct set *set, size_t limit, unsigned frames);
 
 /* A locked segment that is in no list gives up its frame. */
 uint32_t evict_let_go(struct set *set, struct seg *s);
-/* Sends a segment to standby, if there are few, without I/O; its caller may hold the locks of others. */
-void evict_resupply(struct set *set);
+/* Sends up to n segments to standby, if there are few, without I/O; its caller may hold the locks of others. */
+void evict_resupply(struct set *set, unsigned n);
 /* The system has no mapping left to move a frame with: drops an unchanged segment where it stands. */
 bool evict_shed(struct set *wanted);
 /* A fault has used what was read ahead for the set: some of what follows will need a clean frame on standby. */

@@ -38,7 +38,7 @@ bool fill_request(struct set *set, size_t i, struct seg *s, uint32_t frame, stru
 static void resupply(void *set)
 {
 	engine_relieve();
-	evict_resupply(set);
+	evict_resupply(set, 1);
 }
 
 int fill(struct set *set, size_t i, struct seg *s, uint32_t frame)

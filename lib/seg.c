@@ -142,13 +142,13 @@ int seg_begin(struct set *set, size_t i, bool write, struct seg_load *l)
 
 int seg_end(struct seg_load *l)
 {
-	struct seg *s = l->io.owner;
-	int err;
-
 	io_count(&l->set->stat.io, &l->io, 1);
-	err = install(l->set, l->i, s, l->frame, l->write, l->io.res);
-	unlock(l->set, l->i, s);
-	return err;
+	return install(l->set, l->i, l->io.owner, l->frame, l->write, l->io.res);
+}
+
+void seg_leave(struct seg_load *l)
+{
+	unlock(l->set, l->i, l->io.owner);
 }
 
 static void count_pin(struct set *set, bool more)
@@ -308,7 +308,10 @@ void seg_behind(struct set *set, size_t i)
 		return;
 	if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_STANDBY) && !seg_has(s, SEG_DIRTY) && !seg_pins(s)) {
 		cache_remove(&set->member, s);
-		standby_enter(set, i, s);
+		if (standby_retract(set, i, s) < 0)
+			standby_put_back(set, s);
+		else
+			frame_give(evict_let_go(set, s)); /* to whoever comes next, while caches have it */
 	}
 	unlock(set, i, s);
 }

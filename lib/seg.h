@@ -18,10 +18,11 @@ struct seg_load {
 	struct ummap_io io;      /* its owner is the segment */
 };
 
-/* 1: l->io is to be run, and seg_end follows; the segment is locked meanwhile. -errno: seg_fault has to do it, and may
- * wait for others, write, or fail for good. */
+/* 1: l->io is to be run, and then seg_end and seg_leave follow; the segment is locked until then. -errno: seg_fault has
+ * to do it, and may wait for others, write, or fail for good. */
 int seg_begin(struct set *set, size_t i, bool write, struct seg_load *l);
 int seg_end(struct seg_load *l);
+void seg_leave(struct seg_load *l);
 /* Brings i in and keeps it; and lets it go again. */
 int seg_pin(struct set *set, size_t i, bool write);
 void seg_unpin(struct set *set, size_t i);
@@ -30,7 +31,7 @@ void seg_unpin(struct set *set, size_t i);
 bool seg_prefetch(struct set *set, size_t first, size_t count, size_t step);
 /* Lets the unchanged, unpinned segments of [first, last) go, and gives their memory back. */
 void seg_evict(struct set *set, size_t first, size_t last);
-/* Moves i to standby, as the next to be let go, if it is unchanged and nobody uses it just now. */
+/* Lets go of i, if it is unchanged and nobody uses it just now; its frame is the next to be taken. */
 void seg_behind(struct set *set, size_t i);
 /* Writes what of [first, last) still belongs to an older target to the current one, from either end on. */
 int seg_complete(struct set *set, size_t first, size_t last, bool descending);

@@ -27,11 +27,11 @@ struct server {
 	struct store *store;          /* of all of them */
 };
 
-static void finish(struct server *v, struct seg_load *l)
+static void leave(struct server *v, struct seg_load *l, int err)
 {
 	struct set *set = l->set;
-	int err = seg_end(l);
 
+	seg_leave(l);
 	if (err)
 		refuse(set, l->i, err);
 	set_put(set);
@@ -39,14 +39,29 @@ static void finish(struct server *v, struct seg_load *l)
 	v->n--;
 }
 
+/* Loads that are done appear together. */
+static void finish(struct server *v, struct ummap_io **done, unsigned n)
+{
+	int err[MOST];
+
+	engine_gather();
+	for (unsigned k = 0; k < n; k++)
+		err[k] = seg_end(container_of(done[k], struct seg_load, io));
+	engine_settle();
+	for (unsigned k = 0; k < n; k++)
+		leave(v, container_of(done[k], struct seg_load, io), err[k]);
+}
+
 /* The driver has failed as a whole. */
 static void fail_all(struct server *v, int err)
 {
 	for (struct seg_load *l = v->loads; l < v->loads + MOST; l++) {
+		struct ummap_io *io = &l->io;
+
 		if (!l->set)
 			continue;
-		l->io.res = err;
-		finish(v, l);
+		io->res = err;
+		finish(v, &io, 1);
 	}
 	v->unsent = 0;
 }
@@ -58,8 +73,8 @@ static void await(struct server *v)
 
 	if (n < 0)
 		fail_all(v, n);
-	for (int k = 0; k < n; k++)
-		finish(v, container_of(done[k], struct seg_load, io));
+	else
+		finish(v, done, (unsigned)n);
 }
 
 /* What the driver does not take it takes later; if it takes nothing at all, it gets them one by one. */
@@ -72,14 +87,14 @@ static void send_all(struct server *v)
 		v->next[k] = v->next[sent + k];
 	v->unsent = left;
 	/* While they are on their way, others take the places of the frames that they took. */
-	for (unsigned k = 0; k < sent; k++)
-		evict_resupply(set);
+	if (sent)
+		evict_resupply(set, sent);
 	if (v->n == left) {
-		struct seg_load *l = container_of(v->next[--v->unsent], struct seg_load, io);
+		struct ummap_io *io = v->next[--v->unsent];
 		struct io_count unused = { 0 };
 
-		io_run(v->store, &l->io, 1, false, &unused);
-		finish(v, l);
+		io_run(v->store, io, 1, false, &unused);
+		finish(v, &io, 1);
 	}
 }
 

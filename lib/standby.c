@@ -13,7 +13,7 @@ int standby_retract(struct set *set, size_t i, struct seg *s)
 {
 	bool writable = seg_has(s, SEG_WRITABLE);
 	int err = engine_retract(set->engine, set_view(set, i), frame_home(s->frame), set_view_len(set, i),
-				 writable);
+				 writable, seg_has(s, SEG_EXPOSED));
 
 	if (err)
 		return err;

@@ -14,6 +14,7 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -33,6 +34,7 @@ struct uffdio_move {
 #endif
 
 static _Atomic int descriptor = -1;
+static int myself = -1; /* a pidfd; none: places are dropped one by one */
 static bool sees_kernel, moves;
 
 bool uffd_sees_kernel(void)
@@ -115,6 +117,7 @@ int uffd_open(void)
 		return err;
 	}
 	moves = features & UFFD_FEATURE_MOVE;
+	myself = (int)syscall(SYS_pidfd_open, getpid(), 0);
 	descriptor = fd;
 	return 0;
 }
@@ -123,7 +126,9 @@ void uffd_forget(void)
 {
 	if (descriptor >= 0)
 		close(descriptor);
-	descriptor = -1;
+	if (myself >= 0)
+		close(myself);
+	descriptor = myself = -1;
 }
 
 /* Not read(2) and poll(2), at which a thread could be cancelled. */
@@ -222,4 +227,25 @@ void uffd_wake(void *p, size_t len)
 
 	if (descriptor >= 0)
 		ioctl(descriptor, UFFDIO_WAKE, &r);
+}
+
+void uffd_drop_later(struct uffd_drops *drops, void *p, size_t len)
+{
+	if (drops->n == UFFD_DROPS)
+		uffd_drop_all(drops);
+	drops->places[drops->n++] = (struct iovec){ p, len };
+}
+
+/* Linux 6.13 takes this advice of a process for itself, and 6.16 takes it for all places at once. */
+void uffd_drop_all(struct uffd_drops *drops)
+{
+	size_t len = 0;
+
+	for (unsigned k = 0; k < drops->n; k++)
+		len += drops->places[k].iov_len;
+	if (drops->n < 2 || syscall(SYS_process_madvise, myself, drops->places, drops->n, MADV_DONTNEED, 0) != (long)len) {
+		for (unsigned k = 0; k < drops->n; k++)
+			madvise(drops->places[k].iov_base, drops->places[k].iov_len, MADV_DONTNEED);
+	}
+	drops->n = 0;
 }

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/uio.h>
 
 /* Opens the descriptor unless it is open. 0, or -errno with a sentence. */
 int uffd_open(void);
@@ -33,6 +34,17 @@ int uffd_register(void *p, size_t len, bool absent);
 int uffd_copy(void *to, const void *from, size_t len, bool protect, size_t *done);
 /* Moves pages to where they are absent, and where they can be stored to then. -EBUSY: somebody has pinned one. */
 int uffd_move(void *to, void *from, size_t len, size_t *done);
+/* Places that are to become absent together: each time that the kernel takes a page away it interrupts the processors,
+ * which takes longer than all the rest. */
+#define UFFD_DROPS 16
+struct uffd_drops {
+	struct iovec places[UFFD_DROPS];
+	unsigned n;
+};
+
+/* Notes one; when there is no room for more, all of them become absent first. */
+void uffd_drop_later(struct uffd_drops *drops, void *p, size_t len);
+void uffd_drop_all(struct uffd_drops *drops);
 /* Protects pages, or lets them be stored to. */
 int uffd_protect(void *p, size_t len, bool protect);
 /* Whoever waits for an access to these tries it again. */

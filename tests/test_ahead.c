@@ -101,6 +101,26 @@ Test(ahead, random_and_off)
 	cr_assert_eq(umunmap(m, 0), 0);
 }
 
+/* One scan takes a few frames, however much memory there is, and what it has left is read again. */
+Test(ahead, lets_go_of_what_lies_behind)
+{
+	uint8_t *m;
+	struct umstat st;
+
+	setenv("UMMAP_READAHEAD", "0", 1);
+	m = map_cold(UMMAP_ADV_SEQUENTIAL);
+	for (size_t k = 0; k < 100; k++)
+		load(m, k);
+	st = stat_of(m);
+	cr_expect_leq(st.resident_bytes, 2 * SEG, "%lu", (unsigned long)st.resident_bytes);
+	cr_expect_eq(st.standby_bytes, 0, "%lu", (unsigned long)st.standby_bytes);
+	cr_expect_leq(stat_of(NULL).held_bytes, 2 * MIB);
+	for (size_t k = 0; k < 100; k++)
+		load(m, k);
+	cr_expect_geq(stat_of(m).read_bytes, st.read_bytes + 98 * SEG);
+	cr_assert_eq(umunmap(m, 0), 0);
+}
+
 /* Rows of a matrix, read by a thread each. */
 static void *read_rows(void *at)
 {

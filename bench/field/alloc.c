@@ -6,6 +6,7 @@
 #include "alloc.h"
 
 #include "../data.h"
+#include "../policy.h"
 #include "ummap.h"
 
 #include <limits.h>
@@ -60,7 +61,7 @@ static void library_chill(struct memory *m)
 
 static void library_advise(struct memory *m, bool random)
 {
-	if (umadvise(m->base, m->size, random ? UMMAP_ADV_RANDOM : UMMAP_ADV_NORMAL))
+	if (umadvise(m->base, m->size, random ? UMMAP_ADV_RANDOM : UMMAP_ADV_SEQUENTIAL))
 		die("umadvise: %s", umerrormsg());
 }
 
@@ -100,7 +101,7 @@ static void kernel_chill(struct memory *m)
 
 static void kernel_advise(struct memory *m, bool random)
 {
-	if (madvise(m->base, m->size, random ? MADV_RANDOM : MADV_NORMAL))
+	if (madvise(m->base, m->size, random ? MADV_RANDOM : MADV_SEQUENTIAL))
 		die("madvise: %s", strerror(errno));
 }
 
@@ -149,29 +150,20 @@ const struct alloc_kind *alloc_find(const char *name)
 	return kind;
 }
 
-static int find_policy(const char *name)
-{
-	static const char *const names[] = {
-		[UMMAP_PTYPE_FIFO] = "fifo", [UMMAP_PTYPE_LIFO] = "lifo", [UMMAP_PTYPE_PLRU] = "plru",
-		[UMMAP_PTYPE_PRND] = "prnd", [UMMAP_PTYPE_WIRO_F] = "wiro-f", [UMMAP_PTYPE_WIRO_L] = "wiro-l",
-	};
-
-	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (!strcmp(names[i], name))
-			return (int)i;
-	die("--policy: '%s' is none of fifo, lifo, plru, prnd, wiro-f, wiro-l", name);
-}
-
 bool alloc_option(struct alloc *a, int option, const char *value)
 {
 	switch (option) {
 	case ALLOC_KIND: a->kind = alloc_find(value); break;
 	case ALLOC_SEG: a->seg = parse_size("seg", value); break;
 	case ALLOC_BUDGET: a->budget = parse_size("budget", value); break;
-	case ALLOC_POLICY: a->ptype = find_policy(value), a->policy = value; break;
+	case ALLOC_POLICY: a->ptype = parse_policy(value), a->policy = value; break;
 	case ALLOC_FACTOR: a->factor = value; break;
 	case ALLOC_DRIVER: setenv("UMMAP_DRIVER", value, 1); break;
-	case ALLOC_ENGINE: setenv("UMMAP_ENGINE", value, 1); break;
+	case ALLOC_ENGINE:
+		a->engine = value;
+		if (strcmp(value, "kernel"))
+			setenv("UMMAP_ENGINE", value, 1);
+		break;
 	case ALLOC_MODE: setenv("UMMAP_MEMCONFIG", value, 1); break;
 	case ALLOC_ADVISE: a->advise = true; break;
 	default: return false;

@@ -29,6 +29,7 @@ struct alloc {
 	size_t budget;                    /* bytes for each process; 0: no limit of ours */
 	int ptype;                        /* UMMAP_PTYPE_* */
 	const char *policy;               /* its name; NULL: the default */
+	const char *engine;               /* NULL: the default */
 	const char *factor;               /* of mpi-storage-window: the part in memory; NULL: none */
 	bool advise;                      /* tell the library, or the kernel, what is random */
 };
@@ -67,10 +68,10 @@ enum {
 "  --seg SIZE       of the library: segment (as UMMAP_SEG_SIZE)\n" \
 "  --policy NAME    of the library: fifo, lifo, plru, prnd, wiro-f or wiro-l (fifo)\n" \
 "  --driver URI     of the library: as UMMAP_DRIVER, 'posix' or 'uring:?depth=64'\n" \
-"  --engine NAME    of the library: auto, segv or uffd, as UMMAP_ENGINE (auto)\n" \
+"  --engine NAME    of the library: auto, segv or uffd, as UMMAP_ENGINE (auto); of mpi-storage-window: or kernel\n" \
 "  --mode MODE      of the library: static or dynamic, as UMMAP_MEMCONFIG (static)\n"
 #define ALLOC_ADVICE_HELP \
-"  --advise         tell the library by umadvise, or the kernel by madvise, where access is random\n"
+"  --advise         tell the library by umadvise, or the kernel by madvise, whether access is random or sequential\n"
 
 /* Takes an option of the list above; false if it is none of them. */
 bool alloc_option(struct alloc *a, int option, const char *value);

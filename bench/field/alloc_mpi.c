@@ -52,6 +52,8 @@ static void add_hints(const struct memory *m, MPI_Info info)
 		MPI_Info_set(info, "storage_alloc_policy", m->alloc->policy);
 	if (m->alloc->factor)
 		MPI_Info_set(info, "storage_alloc_factor", m->alloc->factor);
+	if (m->alloc->engine)
+		MPI_Info_set(info, "storage_alloc_engine", m->alloc->engine);
 }
 
 /* An MPI that does not know of storage ignores the hints. */

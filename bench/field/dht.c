@@ -28,6 +28,7 @@ struct options {
 	const char *dir, *json;
 	uint64_t slots, heap;             /* of a volume */
 	unsigned fill;                    /* percent of the slots, to be inserted */
+	unsigned keys;                    /* ... or so many; 0: none were named */
 	unsigned lookups;
 };
 
@@ -46,6 +47,7 @@ static const char help[] =
 "  --slots N        of each rank; 16 bytes each (1000000)\n"
 "  --heap N         places of each rank for what finds its slot taken; 16 bytes each (half the slots)\n"
 "  --fill PERCENT   of all slots: how many keys are inserted (80)\n"
+"  --keys N         the same as a number, of each rank\n"
 "  --lookups N      of each rank, for keys of any rank, afterwards (1000)\n"
 "  --json FILE      add a line to FILE\n"
 ALLOC_KNOBS_HELP ALLOC_ADVICE_HELP ALLOC_PART_HELP
@@ -258,7 +260,7 @@ static void print(const struct options *o, const struct table *t, uint64_t mine,
 
 static void run(const struct options *o)
 {
-	uint64_t mine = o->slots * o->fill / 100, start, i;
+	uint64_t mine = o->keys ? o->keys : o->slots * o->fill / 100, start, i;
 	double insert_s, sync_s, lookup_s;
 	struct table t;
 
@@ -282,7 +284,8 @@ static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
 		ALLOC_OPTIONS, ALLOC_ADVICE, ALLOC_PART, { "dir", 1, 0, 'd' }, { "slots", 1, 0, 's' }, { "heap", 1, 0, 'p' },
-		{ "fill", 1, 0, 'f' }, { "lookups", 1, 0, 'l' }, { "json", 1, 0, 'j' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		{ "fill", 1, 0, 'f' }, { "keys", 1, 0, 'k' }, { "lookups", 1, 0, 'l' },
+		{ "json", 1, 0, 'j' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
 	int c;
 
@@ -292,6 +295,7 @@ static void parse_options(struct options *o, int argc, char **argv)
 		case 's': o->slots = parse_count("slots", optarg, UINT32_MAX); break;
 		case 'p': o->heap = parse_count("heap", optarg, UINT32_MAX); break;
 		case 'f': o->fill = parse_count("fill", optarg, 200); break;
+		case 'k': o->keys = parse_count("keys", optarg, UINT32_MAX); break;
 		case 'l': o->lookups = parse_count("lookups", optarg, UINT32_MAX); break;
 		case 'j': o->json = optarg; break;
 		case 'h': printf(help, alloc_names()); exit(0);

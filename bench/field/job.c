@@ -59,6 +59,14 @@ void job_limit(const struct alloc *a)
 		share_group(a->budget * (size_t)job.ranks);
 }
 
+void job_warm(const struct alloc *a, size_t bytes)
+{
+	size_t most = group.dir[0] ? a->budget / 2 : a->budget;
+
+	warm_memory(most && most < bytes ? most : bytes);
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
 void job_end(void)
 {
 	if (group.dir[0])

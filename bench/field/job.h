@@ -21,6 +21,8 @@ void job_begin(const struct alloc *a);
 /* Holds all ranks together to it, by a memory cgroup: what they touch for the first time from here on counts, and so
  * does the page cache. Touch buffers before, for the library does not count them either. */
 void job_limit(const struct alloc *a);
+/* Before a time is taken: has the machine provide what a rank will touch, `bytes` or as much as --budget allows. */
+void job_warm(const struct alloc *a, size_t bytes);
 /* Ends both. Only for success: a rank that ends the program without this ends the others too. */
 void job_end(void);
 

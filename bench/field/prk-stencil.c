@@ -47,9 +47,10 @@ static void split(struct part *p, long n)
 {
 	int px, py, x, y;
 
-	for (py = (int)sqrt(job.ranks); job.ranks % py; py--)
+	/* Rows are whole where they can be: the edges of columns are spread over all of the memory. */
+	for (px = (int)sqrt(job.ranks); job.ranks % px; px--)
 		;
-	px = job.ranks / py;
+	py = job.ranks / px;
 	x = job.rank % px;
 	y = job.rank / px;
 	p->n = n;
@@ -81,9 +82,11 @@ static void start_values(struct part *p)
 		}
 }
 
-/* Copies RADIUS columns from x on, or to there. */
-static void columns(const struct part *p, double *buf, long x, bool out)
+/* Copies RADIUS columns from x on, or to there, if there is a peer to have them. */
+static void columns(const struct part *p, double *buf, long x, bool out, int peer)
 {
+	if (peer == MPI_PROC_NULL)
+		return;
 	for (long y = 0; y < p->h; y++, buf += RADIUS) {
 		double *at = row(p, y) + x;
 
@@ -91,8 +94,10 @@ static void columns(const struct part *p, double *buf, long x, bool out)
 	}
 }
 
-static void rows(const struct part *p, double *buf, long y, bool out)
+static void rows(const struct part *p, double *buf, long y, bool out, int peer)
 {
+	if (peer == MPI_PROC_NULL)
+		return;
 	for (long i = 0; i < RADIUS; i++, buf += p->w) {
 		double *at = row(p, y + i);
 
@@ -107,24 +112,20 @@ static void exchange(struct part *p)
 	MPI_Request requests[8];
 	MPI_Status statuses[8];
 
-	columns(p, p->buf[SEND_LEFT], 0, true);
-	columns(p, p->buf[SEND_RIGHT], p->w - RADIUS, true);
-	rows(p, p->buf[SEND_UP], 0, true);
-	rows(p, p->buf[SEND_DOWN], p->h - RADIUS, true);
+	columns(p, p->buf[SEND_LEFT], 0, true, p->left);
+	columns(p, p->buf[SEND_RIGHT], p->w - RADIUS, true, p->right);
+	rows(p, p->buf[SEND_UP], 0, true, p->up);
+	rows(p, p->buf[SEND_DOWN], p->h - RADIUS, true, p->down);
 	/* What goes left arrives from the right: the tag is the side that it comes in by. */
 	for (int i = 0; i < 4; i++) {
 		MPI_Irecv(p->buf[GOT_LEFT + i], lens[i], MPI_DOUBLE, peers[i], i, MPI_COMM_WORLD, &requests[i]);
 		MPI_Isend(p->buf[i], lens[i], MPI_DOUBLE, peers[i], i ^ 1, MPI_COMM_WORLD, &requests[4 + i]);
 	}
 	MPI_Waitall(8, requests, statuses);
-	if (p->left != MPI_PROC_NULL)
-		columns(p, p->buf[GOT_LEFT], -RADIUS, false);
-	if (p->right != MPI_PROC_NULL)
-		columns(p, p->buf[GOT_RIGHT], p->w, false);
-	if (p->up != MPI_PROC_NULL)
-		rows(p, p->buf[GOT_UP], -RADIUS, false);
-	if (p->down != MPI_PROC_NULL)
-		rows(p, p->buf[GOT_DOWN], p->h, false);
+	columns(p, p->buf[GOT_LEFT], -RADIUS, false, p->left);
+	columns(p, p->buf[GOT_RIGHT], p->w, false, p->right);
+	rows(p, p->buf[GOT_UP], -RADIUS, false, p->up);
+	rows(p, p->buf[GOT_DOWN], p->h, false, p->down);
 }
 
 static long clamp(long value, long least, long most)

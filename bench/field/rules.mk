@@ -4,7 +4,7 @@
 
 FIELD_MPI ?= $(firstword $(MPIS))
 FIELD_FUSE := $(shell pkg-config --exists fuse3 2> /dev/null && echo fuse3)
-FIELD_RANKS = $(if $(FIELD_MPI),ior prk-stencil prk-transpose haccio dht mpi-sync)
+FIELD_RANKS = $(if $(FIELD_MPI),ior prk-stencil prk-transpose haccio dht mpi-rma mpi-sync)
 FIELD = $(addprefix $B/bench/,mstream $(FIELD_RANKS) $(if $(FIELD_FUSE),slowfs))
 FIELD_ROOMS = $(addprefix $B/bench/field/,alloc.o report.o)
 FIELD_MPI_ROOMS = $(addprefix $B/bench/field/,job.o alloc_mpi.o)
@@ -23,6 +23,8 @@ $B/bench/slowfs: bench/field/slowfs.c
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(shell pkg-config --cflags $(FIELD_FUSE)) -MMD -MP -MF $B/bench/field/slowfs.d \
 		$(LDFLAGS) -o $@ $< $(shell pkg-config --libs $(FIELD_FUSE))
 
+$B/bench/fault: $B/bench/field/report.o
+
 # Which MPI they are for; another one makes them again.
 $B/bench/mpi: FORCE
 	@mkdir -p $(@D)
@@ -37,7 +39,7 @@ $B/bench/prk-stencil $B/bench/prk-transpose: $B/bench/field/prk.o
 $(FIELD_RANKS:%=$B/bench/%): $B/bench/%: $B/bench/field/%.o $(FIELD_ROOMS) $(FIELD_MPI_ROOMS) $(call MPI_LIB,$(FIELD_MPI))
 	$(MPICC_$(FIELD_MPI)) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$B -lummap-mpi-$(FIELD_MPI) $(LINK_SO) -lm
 
-check-bench: $(FIELD) $(PLUGINS)
+check-bench: $(FIELD) $B/bench/fault $(PLUGINS)
 	tests/check-bench $B
 .PHONY: check-bench
 

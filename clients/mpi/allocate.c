@@ -5,6 +5,7 @@
  */
 #include "collective.h"
 #include "engine.h"
+#include "local.h"
 #include "shared.h"
 #include "window.h"
 
@@ -112,7 +113,7 @@ static int make_window(struct window *w, MPI_Aint size, MPI_Aint unit, MPI_Info 
 		code = window_remember(*win, w);
 	else
 		window_abandon(w);
-	return code;
+	return code == MPI_SUCCESS ? local_open(w, unit) : code;
 }
 
 static int allocate_storage(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, struct window *w, void *base,
@@ -189,6 +190,8 @@ int MPI_Win_free(MPI_Win *win)
 
 	if (w && w->comm != MPI_COMM_NULL && write_all(w, &t) != MPI_SUCCESS)
 		return trouble_tell_win(*win, &t);
+	/* From then on the handle may be another window's. */
+	window_unlearn(*win);
 	code = PMPI_Win_free(win);
 	if (code == MPI_SUCCESS && w)
 		window_forget(w);

@@ -8,6 +8,7 @@
 #include "area.h"
 
 #include "engine.h"
+#include "kernel.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -283,14 +284,50 @@ static void map_storage(struct area *area, size_t budget, struct trouble *t)
 
 /* ---- Areas ---- */
 
-static void *put_memory(char *at, size_t size, struct trouble *t)
+/* That others can map it as well; -1: they cannot. */
+static int memory_object(size_t size)
 {
-	void *p = mmap(at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0), -1, 0);
+	int fd = memfd_create("window", MFD_CLOEXEC);
 
+	if (fd >= 0 && ftruncate(fd, (off_t)size) == 0)
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
+/* From byte `from` of the area on; at NULL: anywhere. */
+static char *put_memory(struct area *area, char *at, size_t from, size_t size, struct trouble *t)
+{
+	int fd = area->hints.local ? memory_object(size) : -1, fixed = at ? MAP_FIXED : 0;
+	void *p = mmap(at, size, PROT_READ | PROT_WRITE, fd >= 0 ? MAP_SHARED | fixed : MAP_PRIVATE | MAP_ANONYMOUS | fixed,
+		       fd, 0);
+
+	area->object = (struct object){ .fd = fd, .from = from, .len = size };
 	if (p != MAP_FAILED)
 		return p;
 	trouble_errno(t, errno, "there is no memory for %zu bytes of a window", size);
 	return NULL;
+}
+
+/* Its descriptor is kept for the others. */
+static void build_kernel(struct area *area, struct trouble *t)
+{
+	const struct hints *h = &area->hints;
+	int fd;
+
+	kernel_check(h, t);
+	fd = t->class == MPI_SUCCESS ? open_file(area, t) : -1;
+	if (fd < 0)
+		return;
+	kernel_make_room(fd, h->offset + area->size, t);
+	if (t->class == MPI_SUCCESS)
+		area->base = area->stored = kernel_map(fd, h, area->size, t);
+	area->kernel = area->base;
+	if (area->kernel)
+		transport_check_base(area->base, t);
+	area->stored_len = area->size;
+	area->object = (struct object){ .fd = fd, .at = h->offset, .len = area->size };
 }
 
 static void build(struct area *area, struct trouble *t)
@@ -309,15 +346,17 @@ static void build(struct area *area, struct trouble *t)
 	area->stored_len = area->size - memory;
 	h->factor = (double)memory / (double)area->size;
 	if (!area->stored_len) {
-		area->base = put_memory(NULL, area->size, t);
+		area->base = put_memory(area, NULL, 0, area->size, t);
 		return;
 	}
 	map_storage(area, memory ? rest : 0, t);
 	if (!area->base)
 		return;
 	area->stored = h->storage_first ? area->base : area->base + memory;
-	if (memory)
-		put_memory(h->storage_first ? area->base + area->stored_len : area->base, memory, t);
+	if (memory && h->storage_first)
+		put_memory(area, area->base + area->stored_len, area->stored_len, memory, t);
+	else if (memory)
+		put_memory(area, area->base, 0, memory, t);
 	advise(area);
 }
 
@@ -358,7 +397,10 @@ struct area *area_open(size_t size, const struct hints *hints, struct trouble *t
 	}
 	area->size = size;
 	area->hints = *hints;
-	if (size)
+	area->object.fd = -1;
+	if (size && hints->type == TYPE_STORAGE && hints->engine == HINT_KERNEL)
+		build_kernel(area, t);
+	else if (size)
 		build(area, t);
 	enter(area, t);
 	if (t->class == MPI_SUCCESS)
@@ -373,14 +415,26 @@ void area_sync(const struct area *area, const void *addr, size_t len, struct tro
 
 	from = from < area->stored ? area->stored : from;
 	to = to > stored_end ? stored_end : to;
-	if (area->stored_len && from < to && umsync_range((void *)(uintptr_t)from, (size_t)(to - from), 0) < 0)
+	if (area->kernel && from < to)
+		kernel_sync((char *)(uintptr_t)from, (size_t)(to - from), &area->hints, t);
+	else if (area->stored_len && from < to && umsync_range((void *)(uintptr_t)from, (size_t)(to - from), 0) < 0)
 		trouble_errno(t, errno, "%s: %s", area->hints.filename, umerrormsg());
+}
+
+void area_close_object(struct area *area)
+{
+	if (area->object.fd >= 0)
+		close(area->object.fd);
+	area->object.fd = -1;
 }
 
 void area_close(struct area *area)
 {
 	leave(area);
-	if (area->base && area->stored_len)
+	area_close_object(area);
+	if (area->kernel)
+		kernel_unmap(area->base, area->size, &area->hints);
+	else if (area->base && area->stored_len)
 		umunmap(area->base, 0);
 	else if (area->base)
 		munmap(area->base, area->size);

@@ -15,6 +15,13 @@ struct claim {
 	uint64_t machine, dev, ino, from, to;
 };
 
+/* What other processes can map, too: bytes [from, from + len) of an area, which are those from `at` on behind fd. */
+struct object {
+	int fd;                /* -1: nothing, or closed */
+	uint64_t at;
+	size_t from, len;
+};
+
 struct area {
 	struct area *next;
 	char *base;            /* NULL: no bytes */
@@ -23,6 +30,8 @@ struct area {
 	size_t stored_len;     /* 0: all of it is memory */
 	char *path;            /* to unlink in the end; NULL: nothing */
 	struct claim claim;
+	struct object object;
+	bool kernel;           /* storage is the kernel's mapping of its file */
 	struct hints hints;    /* in use: what was left to us is filled in */
 };
 
@@ -30,7 +39,9 @@ struct area {
 struct area *area_open(size_t size, const struct hints *hints, struct trouble *t);
 /* Makes what is in storage of [addr, addr + len) durable. */
 void area_sync(const struct area *area, const void *addr, size_t len, struct trouble *t);
-/* What is not durable yet is dropped. */
+/* Nobody else is going to map it any more. */
+void area_close_object(struct area *area);
+/* What is not durable yet is dropped; what the kernel has mapped is not. */
 void area_close(struct area *area);
 /* The same for one that nobody has used: its file stays, whatever the hints say. */
 void area_abandon(struct area *area);

@@ -16,5 +16,7 @@ struct window;
 void collective_sync(MPI_Comm comm, char *base, size_t len, bool skip, struct trouble *t);
 /* The same for the parts of a window. */
 void collective_sync_window(struct window *w, bool skip, struct trouble *t);
+/* Behind a fence, for windows that want it then. Returns an MPI code. */
+int collective_fence(MPI_Win win);
 
 #endif

@@ -171,7 +171,7 @@ static const char *const engines[] = { "auto", "segv", "uffd", "kernel", NULL };
 static bool take_engine(void *field, const char *value)
 {
 	int engine;
-	bool known = take_choice(engines, &engine, value) && engine != HINT_KERNEL;
+	bool known = take_choice(engines, &engine, value);
 
 	*(enum hints_engine *)field = known ? (enum hints_engine)engine : HINT_AUTO;
 	return known;
@@ -290,7 +290,8 @@ static const struct hint {
 	{ "storage_alloc_driver", &text, FIELD(driver), "a driver, such as \"posix\" or \"uring:?depth=64\"" },
 	{ "storage_alloc_stripe", &stripe, FIELD(stripe), "a number of bytes of at least 1, such as 65536 or 1M" },
 	{ "storage_alloc_fencesync", &flag, FIELD(fencesync), "\"true\" or \"false\"" },
-	{ "storage_alloc_engine", &engine, FIELD(engine), "\"auto\", \"segv\" or \"uffd\"" },
+	{ "storage_alloc_engine", &engine, FIELD(engine), "\"auto\", \"segv\", \"uffd\" or \"kernel\"" },
+	{ "storage_alloc_local", &flag, FIELD(local), "\"true\" or \"false\"" },
 	{ "access_style", &style, FIELD(access_style), "a list of read_once, write_once, read_mostly, write_mostly, "
 	  "sequential, reverse_sequential and random" },
 	{ "file_perm", &perm, FIELD(perm), "an octal number up to 0777" },
@@ -381,13 +382,14 @@ static void expand_name(struct hints *h, int rank, struct trouble *t)
 
 void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct trouble *t)
 {
-	const char *folder = all ? getenv("UMMAP_MPI_ALL") : NULL;
+	const char *folder = all ? getenv("UMMAP_MPI_ALL") : NULL, *local = getenv("UMMAP_MPI_LOCAL");
 
 	memset(h, 0, sizeof(*h));
 	h->perm = PERM;
 	h->syncfreq = SYNC_NEVER;
 	PMPI_Comm_rank(comm, &h->rank);
 	PMPI_Comm_size(comm, &h->ranks);
+	h->local = !local || strcmp(local, "false") != 0;
 	read_hint(&table[0], h, info, t);
 	if (h->type == TYPE_NONE && t->class == MPI_SUCCESS && folder && *folder) {
 		h->type = TYPE_STORAGE;

@@ -30,6 +30,7 @@ int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *base)
 	if (area)
 		transport_check(area->hints.engine, &t);
 	if (t.class == MPI_SUCCESS) {
+		area_close_object(area);
 		*(void **)base = area->base;
 		return MPI_SUCCESS;
 	}

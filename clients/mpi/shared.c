@@ -7,6 +7,8 @@
 
 #include "area.h"
 #include "engine.h"
+#include "kernel.h"
+#include "local.h"
 #include "window.h"
 
 #include <errno.h>
@@ -33,10 +35,10 @@ static void check_hints(const struct hints *h, MPI_Aint size, struct trouble *t)
 	if (h->type != TYPE_STORAGE)
 		trouble_set(t, MPI_ERR_INFO_VALUE, "alloc_type is not \"storage\", as it is at other ranks: a shared window "
 			    "is in memory or in storage as a whole");
-	if (h->factor != 0 || *h->driver || *h->policy || h->segsize || h->engine != HINT_AUTO ||
-	    h->syncfreq != SYNC_NEVER)
-		trouble_set(t, MPI_ERR_INFO_VALUE, "storage_alloc_factor, _driver, _policy, _segsize, _engine and _syncfreq have no "
-			    "meaning for a shared window, which the kernel maps: leave them out");
+	if (h->engine != HINT_AUTO && h->engine != HINT_KERNEL)
+		trouble_set(t, MPI_ERR_INFO_VALUE, "storage_alloc_engine must be \"kernel\", if anything, for a shared window: the "
+			    "kernel maps it");
+	kernel_check(h, t);
 }
 
 static int open_file(const struct hints *h, struct trouble *t)
@@ -64,21 +66,6 @@ static void check_same(int fd, const struct hints *h, MPI_Comm comm, struct trou
 			    "is in one file on one machine", h->filename);
 }
 
-static void make_room(int fd, uint64_t end, struct trouble *t)
-{
-	struct stat st;
-	int err;
-
-	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-		return;
-	err = posix_fallocate(fd, 0, (off_t)end);
-	if (err == EOPNOTSUPP && (uint64_t)st.st_size < end)
-		err = ftruncate(fd, (off_t)end) < 0 ? errno : 0;
-	if (err)
-		trouble_errno(t, err, "there is no room for %llu bytes of the window in its file: %s",
-			      (unsigned long long)end, strerror(err));
-}
-
 /* ---- Places ---- */
 
 /* Where each part is; returns where the last one ends. */
@@ -93,23 +80,6 @@ static uint64_t lay_out(struct shared *s, bool apart)
 			at = (at + page() - 1) & ~(page() - 1);
 	}
 	return at;
-}
-
-static void map_file(struct shared *s, int fd, uint64_t len, struct trouble *t)
-{
-	uint64_t head = s->hints.offset % page();
-	void *p;
-
-	if (len == 0)
-		return;
-	p = mmap(NULL, head + len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(s->hints.offset - head));
-	if (p == MAP_FAILED) {
-		trouble_errno(t, errno, "%s cannot be mapped: %s", s->hints.filename, strerror(errno));
-		return;
-	}
-	s->map = p;
-	s->map_len = head + len;
-	s->base = s->map + head;
 }
 
 static struct shared *new_shared(const struct hints *h, MPI_Comm comm, struct trouble *t)
@@ -151,12 +121,12 @@ static void finish(struct shared *s, const struct place *mine, int fd, bool apar
 	PMPI_Allgather(mine, sizeof(*mine), MPI_BYTE, s->places, sizeof(*mine), MPI_BYTE, comm);
 	len = lay_out(s, apart);
 	if (rank == 0)
-		make_room(fd, s->hints.offset + len, t);
-	if (t->class == MPI_SUCCESS)
-		map_file(s, fd, len, t);
+		kernel_make_room(fd, s->hints.offset + len, t);
+	if (t->class == MPI_SUCCESS && len)
+		s->first = kernel_map(fd, &s->hints, len, t);
 	s->size = s->places[rank].size;
-	if (s->base)
-		s->base += s->places[rank].at;
+	s->len = len;
+	s->base = s->first ? s->first + s->places[rank].at : NULL;
 	if (s->size)
 		transport_check_base(s->base, t);
 	trouble_agree(comm, t);
@@ -182,19 +152,15 @@ struct shared *shared_open(MPI_Aint size, MPI_Aint unit, const struct hints *h, 
 	return NULL;
 }
 
-/* msync wants whole pages; at the borders it writes bytes of the neighbours too, which does no harm. */
 void shared_sync(const struct shared *s, struct trouble *t)
 {
-	size_t from = (size_t)(s->base - s->map) & ~(page() - 1), to = (size_t)(s->base - s->map) + s->size;
-
-	if (s->size && msync(s->map + from, to - from, MS_SYNC) < 0)
-		trouble_errno(t, errno, "%s cannot be written: %s", s->hints.filename, strerror(errno));
+	kernel_sync(s->base, s->size, &s->hints, t);
 }
 
 void shared_close(struct shared *s)
 {
-	if (s->map)
-		munmap(s->map, s->map_len);
+	if (s->first)
+		kernel_unmap(s->first, s->len, &s->hints);
 	if (s->path)
 		unlink(s->path);
 	free(s->path);
@@ -228,7 +194,8 @@ static int make_window(struct shared *s, MPI_Aint size, MPI_Aint unit, MPI_Info 
 	}
 	w->shared = s;
 	w->fencesync = s->hints.fencesync;
-	return window_remember(*win, w);
+	code = local_open_shared(w);
+	return code == MPI_SUCCESS ? window_remember(*win, w) : code;
 }
 
 int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
@@ -275,7 +242,7 @@ bool shared_query(MPI_Win win, int rank, MPI_Aint *size, MPI_Aint *unit, void *b
 		return false;
 	*size = (MPI_Aint)p->size;
 	*unit = (MPI_Aint)p->unit;
-	*(void **)base = w->shared->map ? w->shared->map + w->shared->hints.offset % page() + p->at : NULL;
+	*(void **)base = w->shared->first ? w->shared->first + p->at : NULL;
 	return true;
 }
 

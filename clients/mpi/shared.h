@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 struct shared {
-	char *map;             /* of all parts */
-	size_t map_len;
+	char *first;           /* where the first part begins; NULL: no bytes */
+	size_t len;            /* of all parts */
 	char *base;            /* of this rank's part */
 	size_t size;
 	char *path;            /* to unlink in the end; NULL: nothing */

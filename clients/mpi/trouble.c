@@ -138,6 +138,17 @@ int trouble_tell_win(MPI_Win win, const struct trouble *t)
 	return t->class;
 }
 
+int trouble_tell_file(MPI_File file, const struct trouble *t)
+{
+	MPI_Errhandler handler;
+
+	last = *t;
+	if (PMPI_File_get_errhandler(file, &handler) == MPI_SUCCESS && ends_program(handler))
+		say(t);
+	PMPI_File_call_errhandler(file, t->class);
+	return t->class;
+}
+
 int MPI_Error_string(int code, char *string, int *len)
 {
 	if (last.class == MPI_SUCCESS || code != last.class)

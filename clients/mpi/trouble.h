@@ -26,5 +26,6 @@ void trouble_share(MPI_Comm comm, int from, struct trouble *t);
  * has the sentence until this thread's next trouble. */
 int trouble_tell_comm(MPI_Comm comm, const struct trouble *t);
 int trouble_tell_win(MPI_Win win, const struct trouble *t);
+int trouble_tell_file(MPI_File file, const struct trouble *t);
 
 #endif

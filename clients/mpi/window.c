@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Windows are known by an attribute of theirs. Lock: around the lists of ranges, for MPI_Win_attach may come from
- * several threads.
+ * Windows are known by an attribute of theirs, and those that were asked for last by a table, for every operation asks:
+ * also which are none of ours. Lock: around the lists of ranges, for MPI_Win_attach may come from several threads, and
+ * around changes of the table.
  */
+#include "local.h"
 #include "shared.h"
 #include "window.h"
 
@@ -22,19 +24,69 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int keyval = MPI_KEYVAL_INVALID;
 
+#define PLACES 64
+
+/* The key is 0 while the rest changes. */
+static struct recent {
+	_Atomic uintptr_t key;
+	struct window *_Atomic w;
+} recent[PLACES];
+
 static void make_keyval(void)
 {
 	PMPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, MPI_WIN_NULL_DELETE_FN, &keyval, NULL);
 }
 
-struct window *window_of(MPI_Win win)
+static struct recent *place_of(MPI_Win win)
+{
+	return &recent[((uintptr_t)win * 0x9E3779B97F4A7C15ull) >> 58];
+}
+
+static void learn(MPI_Win win, struct window *w)
+{
+	struct recent *r = place_of(win);
+
+	pthread_mutex_lock(&lock);
+	atomic_store(&r->key, 0);
+	atomic_store(&r->w, w);
+	atomic_store(&r->key, (uintptr_t)win);
+	pthread_mutex_unlock(&lock);
+}
+
+void window_unlearn(MPI_Win win)
+{
+	struct recent *r = place_of(win);
+
+	pthread_mutex_lock(&lock);
+	if (r->key == (uintptr_t)win)
+		atomic_store(&r->key, 0);
+	pthread_mutex_unlock(&lock);
+}
+
+static struct window *look_up(MPI_Win win)
 {
 	void *w;
-	int found = 0;
+	int found = 0, code = PMPI_Win_get_attr(win, keyval, &w, &found);
 
-	if (win == MPI_WIN_NULL || keyval == MPI_KEYVAL_INVALID)
+	if (code != MPI_SUCCESS)
 		return NULL;
-	return PMPI_Win_get_attr(win, keyval, &w, &found) == MPI_SUCCESS && found ? w : NULL;
+	learn(win, found ? w : NULL);
+	return found ? w : NULL;
+}
+
+struct window *window_of(MPI_Win win)
+{
+	const struct recent *r = place_of(win);
+	struct window *w;
+	uintptr_t key = atomic_load_explicit(&r->key, memory_order_acquire);
+
+	if (key == (uintptr_t)win) {
+		w = atomic_load_explicit(&r->w, memory_order_acquire);
+		/* Nobody has put another one there meanwhile. */
+		if (atomic_load_explicit(&r->key, memory_order_relaxed) == key)
+			return w;
+	}
+	return win == MPI_WIN_NULL || keyval == MPI_KEYVAL_INVALID ? NULL : look_up(win);
 }
 
 struct window *window_new(int flavor)
@@ -53,7 +105,9 @@ int window_remember(MPI_Win win, struct window *w)
 	int code;
 
 	pthread_once(&once, make_keyval);
+	w->win = win;
 	code = PMPI_Win_set_attr(win, keyval, w);
+	window_unlearn(win);
 	if (code != MPI_SUCCESS)
 		window_forget(w);
 	return code;
@@ -65,6 +119,8 @@ void window_forget(struct window *w)
 		next = r->next;
 		free(r);
 	}
+	if (w->local)
+		local_close(w->local);
 	if (w->area)
 		area_close(w->area);
 	if (w->shared)

@@ -9,20 +9,25 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct local;
 struct range;
 struct shared;
 
 struct window {
+	MPI_Win win;
 	int flavor;            /* what MPI_WIN_CREATE_FLAVOR is to say */
 	bool fencesync;        /* MPI_Win_fence makes it durable, at all ranks */
 	MPI_Comm comm;         /* ours, for MPI_Win_free; MPI_COMM_NULL where that has nothing to agree on */
 	struct area *area;     /* made with the window; NULL: none */
 	struct shared *shared; /* the same for MPI_Win_allocate_shared */
 	struct range *ranges;  /* memory that was there before: created from, or attached */
+	struct local *local;   /* parts that are reached without MPI; NULL: none */
 };
 
 /* NULL: a window that is none of ours. */
 struct window *window_of(MPI_Win win);
+/* Before a handle goes. */
+void window_unlearn(MPI_Win win);
 /* Frees w if it cannot be remembered. Returns an MPI code. */
 int window_remember(MPI_Win win, struct window *w);
 struct window *window_new(int flavor);

@@ -47,7 +47,7 @@ static const struct bad {
 	{ "storage_alloc_stripe", "0", MPI_ERR_INFO_VALUE, "at least 1" },
 	{ "storage_alloc_fencesync", "often", MPI_ERR_INFO_VALUE, "\"true\" or \"false\"" },
 	{ "storage_alloc_engine", "steam", MPI_ERR_INFO_VALUE, "\"segv\"" },
-	{ "storage_alloc_engine", "kernel", MPI_ERR_INFO_VALUE, "\"segv\"" },
+	{ "storage_alloc_local", "yes", MPI_ERR_INFO_VALUE, "\"true\" or \"false\"" },
 	{ "access_style", "random,often", MPI_ERR_INFO_VALUE, "reverse_sequential" },
 	{ "access_style", "random,", MPI_ERR_INFO_VALUE, "reverse_sequential" },
 	{ "file_perm", "0999", MPI_ERR_INFO_VALUE, "octal" },

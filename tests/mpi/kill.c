@@ -2,7 +2,8 @@
 /*
  * kill - a job that dies at any moment leaves what MPI_Win_sync has acknowledged, and the next one goes on from there:
  * `kill FOLDER MILLISECONDS` puts version after version into every word of the next rank's window, larger than the
- * memory for it, until the last rank kills itself; `kill FOLDER check` looks at what is there. kill.sh runs it.
+ * memory for it, until the last rank kills itself; `kill FOLDER check` looks at what is there. kill.sh runs it. With
+ * KILL_KERNEL the kernel maps the windows, and ranks reach them without MPI.
  */
 #include "common.h"
 
@@ -14,7 +15,9 @@ static uint64_t words[WORDS];
 
 static uint64_t *map_part(MPI_Win *win)
 {
-	MPI_Info info = storage_hints("part.%r", "storage_alloc_segsize", "16K", "storage_alloc_policy", "wiro-f", NULL);
+	bool kernel = getenv("KILL_KERNEL");
+	MPI_Info info = kernel ? storage_hints("part.%r", "storage_alloc_engine", "kernel", NULL) :
+		storage_hints("part.%r", "storage_alloc_segsize", "16K", "storage_alloc_policy", "wiro-f", NULL);
 	uint64_t *base;
 
 	check(MPI_Win_allocate(sizeof(words), 8, info, MPI_COMM_WORLD, &base, win) == MPI_SUCCESS);

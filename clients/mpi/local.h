@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Parts of a window that this process can load from and store to itself, its own and those of ranks on its machine. */
+#ifndef LOCAL_H
+#define LOCAL_H
+
+#include <mpi.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct local;
+struct shared;
+struct window;
+
+/* Collective over w->comm, once its memory is there: ranks open to each other what they have. Where that is nothing, or is
+ * not wanted, w->local stays NULL. Returns an MPI code, the same at all. */
+int local_open(struct window *w, MPI_Aint unit);
+/* The same for a window whose memory all have mapped. Not collective. */
+int local_open_shared(struct window *w);
+void local_close(struct local *l);
+
+/* ---- Epochs of access, as the calls that begin and end them tell (epoch.c). ---- */
+
+enum access {
+	ACCESS_NONE,   /* no lock */
+	ACCESS_ASKED,  /* MPI has been asked for a lock, and may not have it yet */
+	ACCESS_OPEN    /* it has it */
+};
+
+struct local {
+	int ranks;
+	_Atomic bool fenced;   /* in an epoch of fences which all ranks have begun */
+	struct peer *peers;
+};
+
+struct peer {
+	char *at;                 /* where bytes [from, to) of its part are mapped here */
+	uint64_t from, to;
+	int64_t unit;             /* bytes of a displacement */
+	void *map;                /* ours to unmap; NULL: somebody else's */
+	size_t map_len;
+	_Atomic int access;       /* enum access */
+	_Atomic bool pending;     /* MPI has operations on it that may not be complete */
+	_Atomic bool flushing;    /* ... and is completing them now */
+};
+
+/* Where `bytes` from displacement `disp` of a rank's part are; NULL: only MPI can tell. `fences`: those epochs count. */
+char *local_reach(struct window *w, int rank, MPI_Aint disp, uint64_t bytes, bool fences);
+/* MPI has got an operation on a rank's part. */
+void local_note(struct window *w, int rank);
+/* For calls that do without MPI: every so often, MPI gets its turn to serve others. */
+void local_progress(const struct window *w);
+
+/* Bytes of `count` items of type, one behind the other without gaps; 0: none, or only MPI can tell (types.c). */
+uint64_t type_bytes(MPI_Datatype type, int64_t count);
+
+#endif
