@@ -419,21 +419,24 @@ static bool sync_together(MPI_Comm comm, struct mpiio *m, int from, char *base, 
 /* What was not written together, or has changed since; and libummap learns what is durable. */
 static void sync_alone(char *base, size_t len, const char *name, struct trouble *t)
 {
-	if ((len ? umsync_range(base, len, 0) : umsync(base, 0)) < 0)
+	const struct area *area = area_find(base);
+
+	if (area)
+		area_sync(area, base, len, t);
+	else if ((len ? umsync_range(base, len, 0) : umsync(base, 0)) < 0)
 		trouble_errno(t, errno, "%s%s%s", name, *name ? ": " : "", umerrormsg());
 }
 
 void collective_sync(MPI_Comm comm, char *base, size_t len, bool skip, struct trouble *t)
 {
 	struct mpiio *m = base && !skip ? mpiio_find(base) : NULL;
-	const struct area *area = base && !skip ? area_find(base) : NULL;
 	bool good = true;
 	int from;
 
 	if (goes_together(comm, m, base && !m, &from))
 		good = sync_together(comm, m, from, base, len ? len : m ? m->size : 0, t);
 	if (base && !skip)
-		sync_alone(base, len, m ? m->path : area ? area->hints.filename : "", t);
+		sync_alone(base, len, m ? m->path : "", t);
 	if (m)
 		set_failed(m, 0);
 	if (good)
