@@ -26,6 +26,9 @@
 #define BEHIND_MOST ((size_t)4 << 20)
 /* How often a thread tries again when every frame is in somebody's hands. */
 #define PATIENCE 10000
+/* ... and before it goes over the budget of a share: so often, and then so many milliseconds. */
+#define YIELDS 100
+#define NAPS 5
 /* Over the budget, a fault lets go of so many frames before it keeps one: the background thread does the rest. */
 #define HELP 2
 /* Segments that go to standby together hold their locks meanwhile. */
@@ -326,11 +329,27 @@ static bool find_room(struct asker *a)
 	return writeback_wait();
 }
 
+/* What a share could give is in somebody's hands just now, mostly not for long. false: it has been long enough, or
+ * all of it is pinned. */
+static bool wait_for_hands(const struct set *set, unsigned waits)
+{
+	const struct share *share = set_share(set);
+	_Atomic uint32_t nobody = 0;
+
+	if (waits >= YIELDS + NAPS || share->pinned + set->seg_size > share->most)
+		return false;
+	if (waits < YIELDS)
+		sched_yield();
+	else
+		sys_wait(&nobody, 0, 1);
+	return true;
+}
+
 uint32_t evict_take_frame(struct set *set, bool ahead)
 {
 	struct asker a = { .set = set, .limit = evict_limit(set), .ahead = ahead, .help = HELP,
 			   .frame = FRAME_NONE };
-	unsigned tries = 0;
+	unsigned tries = 0, waits = 0;
 
 	mode_expect(frame_held() + set->seg_size);
 
@@ -342,6 +361,8 @@ uint32_t evict_take_frame(struct set *set, bool ahead)
 			continue;
 		if (ahead)
 			break;
+		if (!a.charged && wait_for_hands(set, waits++))
+			continue;
 		/* Nobody has anything to give just now: over its share's budget, over the process's, or once more. */
 		if (a.charged)
 			a.frame = frame_take(set_frames(set), set->seg_size, SIZE_MAX);
