@@ -162,15 +162,16 @@ int engine_unbar(enum engine e, char *view, size_t len)
 
 /* ---- Frames ---- */
 
-static int publish_protected(char *view, char *home, size_t len)
+/* All of it or nothing, where nothing can be stored meanwhile. */
+static int copy_over(char *to, char *from, size_t len, bool protect)
 {
 	size_t done;
-	int err = uffd_copy(view, home, len, true, &done);
+	int err = uffd_copy(to, from, len, protect, &done);
 
 	if (err)
-		drop(view, done);
+		drop(to, done);
 	else
-		leave(home, len);
+		leave(from, len);
 	return err;
 }
 
@@ -200,19 +201,6 @@ static int retract_moving(char *view, char *home, size_t len, bool writable)
 	return err ? undo_retract(view, home, moved, writable, err) : 0;
 }
 
-/* Where nothing can be stored meanwhile. */
-static int retract_copying(char *view, char *home, size_t len)
-{
-	size_t copied;
-	int err = uffd_copy(home, view, len, false, &copied);
-
-	if (err)
-		drop(home, copied);
-	else
-		leave(view, len);
-	return err;
-}
-
 /* What was never exposed nobody can be storing to: copies can leave many views together, moves one at a time. */
 int engine_uffd_retract(enum engine e, char *view, char *home, size_t len, bool writable, bool exposed)
 {
@@ -222,7 +210,7 @@ int engine_uffd_retract(enum engine e, char *view, char *home, size_t len, bool 
 		return retract_moving(view, home, len, writable);
 	err = writable ? uffd_protect(view, len, true) : 0;
 	if (!err)
-		err = retract_copying(view, home, len);
+		err = copy_over(home, view, len, false);
 	if (err && writable)
 		uffd_protect(view, len, false);
 	return err;
@@ -246,5 +234,5 @@ static int publish_writable(char *view, char *home, size_t len)
 
 int engine_uffd_publish(char *view, char *home, size_t len, bool writable)
 {
-	return writable ? publish_writable(view, home, len) : publish_protected(view, home, len);
+	return writable ? publish_writable(view, home, len) : copy_over(view, home, len, true);
 }

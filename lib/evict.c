@@ -165,12 +165,15 @@ static int send_off(struct set *wanted, struct share *giver, bool clean)
 	return done;
 }
 
-/* The same, whatever it takes. */
+/* What came of it, whatever it takes. */
+static bool has_moved(struct set *wanted, int done)
+{
+	return done == -ENOMEM ? evict_shed(wanted) : done > 0;
+}
+
 static bool retire(struct set *wanted, struct share *giver, bool clean)
 {
-	int done = send_off(wanted, giver, clean);
-
-	return done == -ENOMEM ? evict_shed(wanted) : done > 0;
+	return has_moved(wanted, send_off(wanted, giver, clean));
 }
 
 static bool is_of_use(const struct set *from, const struct set *wanted)
@@ -245,12 +248,8 @@ static void supply_job(void *arg, uint64_t giver_address, uint64_t none)
 	struct share *giver = (struct share *)(uintptr_t)giver_address;
 
 	(void)none;
-	while (!set->frozen && !has_supply(giver, STANDBY_PART)) {
-		int done = send_some(set, giver, TOGETHER);
-
-		if (done <= 0 && !(done == -ENOMEM && evict_shed(set)))
-			break;
-	}
+	while (!set->frozen && !has_supply(giver, STANDBY_PART) && has_moved(set, send_some(set, giver, TOGETHER)))
+		;
 	giver->supplying = false;
 	set_put(set);
 }

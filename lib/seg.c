@@ -287,7 +287,7 @@ static int evict_one(struct set *set, size_t i, struct seg *s)
 		return 0;
 	cache_remove(&set->member, s);
 	if (!seg_has(s, SEG_STANDBY) && standby_retract(set, i, s) < 0) {
-		cache_insert(&set->member, s, UMMAP_EV_READ);
+		standby_put_back(set, s);
 		return 0;
 	}
 	frame_release(evict_let_go(set, s));
