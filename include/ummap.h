@@ -74,6 +74,7 @@ int umunmap(void *addr, int sync);
 
 #define UMMAP_CREATE 1u /* ummap_attr.flags: create the store if it is not there */
 #define UMMAP_KERNEL 2u /* ... system calls and other processes may touch what is absent (see ummap(7)) */
+#define UMMAP_SHARED 4u /* ... other processes of the machine may reach what is in memory (umoffer); engine segv only */
 
 /* How accesses to absent segments are noticed: ummap_attr.engine. */
 enum {
@@ -90,7 +91,7 @@ struct ummap_attr {
 	int flush_interval;   /* seconds, as for ummap; negative: never */
 	int read_file;        /* as for ummap */
 	int ptype;            /* UMMAP_PTYPE_*, used where policy is NULL */
-	unsigned flags;       /* UMMAP_CREATE, UMMAP_KERNEL */
+	unsigned flags;       /* UMMAP_CREATE, UMMAP_KERNEL, UMMAP_SHARED */
 	const char *policy;   /* a policy by name, "fifo" or "prnd:seed=7"; NULL: ptype */
 	size_t budget;        /* bytes that this mapping may hold, inside the process's; 0: no bound of its own */
 	const char *group;    /* mappings that share policy and budget, by a name of at most 31 letters, digits,
@@ -105,7 +106,7 @@ struct ummap_attr {
 /*
  * As ummap, for any driver: "posix:/data/a", "posix:/data/a.{rank}?direct=never". attr NULL: the defaults.
  * Errors: as ummap; EINVAL (URI, attributes), ENOENT and whatever opening the store gives; EPERM, ENOSYS, EOPNOTSUPP
- * (the engine cannot be used, or not for UMMAP_KERNEL).
+ * (the engine cannot be used, or not for UMMAP_KERNEL or UMMAP_SHARED).
  */
 int ummap_open(const char *uri, size_t size, off_t offset, int prot,
 	       const struct ummap_attr *attr, void **addr);
@@ -188,6 +189,38 @@ int umstat(const void *addr, struct umstat *st);
  * inside its SIGSEGV handler, just before it gets SIGBUS; not of those for system calls. NULL: nobody. Returns 0.
  */
 int umonerror(void (*fn)(void *addr, int error));
+
+/* What another process of this machine needs to reach a mapping: plain bytes, to be sent by any means. */
+struct umoffer {
+	uint64_t word[8];
+};
+
+/*
+ * Fills an offer of the mapping that begins at addr, which was opened with UMMAP_SHARED. It holds until the mapping ends,
+ * for processes that may open this one's descriptors by way of /proc. Errors: EINVAL, EOPNOTSUPP (not UMMAP_SHARED).
+ */
+int umoffer(void *addr, struct umoffer *offer);
+
+/* A mapping of another process, or of one's own, and what of it is in memory. */
+struct umpeer;
+
+/*
+ * Opens what was offered. The peer is this process's own: in a forked child nothing is there. Errors: EINVAL (no offer),
+ * EXDEV (of another machine or container), ESRCH (that process has ended), ESTALE (the mapping has), EACCES, EPERM (it does
+ * not let this one), EAGAIN (1023 processes have it open), ENOMEM.
+ */
+int umpeer_open(const struct umoffer *offer, struct umpeer **peer);
+
+/*
+ * Copies from [offset, offset + len) of the mapping, or to it, and returns how many bytes, from the front: short, perhaps
+ * 0, where a segment is not in memory just now, or is being loaded, written or moved; put also where it has no changes that
+ * its owner is going to write. Neither waits for storage or for the owner; no errors. See umoffer(3).
+ */
+size_t umpeer_get(struct umpeer *peer, void *buf, size_t len, uint64_t offset);
+size_t umpeer_put(struct umpeer *peer, const void *buf, size_t len, uint64_t offset);
+
+/* No thread uses the peer any more. NULL: nothing happens. */
+void umpeer_close(struct umpeer *peer);
 
 /* The sentence behind the -1 that this thread's last call here gave; "" after a success, never NULL. */
 const char *umerrormsg(void);

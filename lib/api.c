@@ -27,6 +27,7 @@
 #define SMALL_SEG ((size_t)16 << 10)
 /* Frames come in arenas of at least 16, which have to fit the address space. */
 #define SEG_SIZE_MAX ((size_t)1 << 38)
+#define FLAGS (UMMAP_CREATE | UMMAP_KERNEL | UMMAP_SHARED)
 
 /* What a new mapping is to be; from ummap or ummap_open. */
 struct plan {
@@ -95,8 +96,11 @@ static int check_plan(struct plan *p, void **addr)
 			    SEG_SIZE_MAX);
 	if (!a->policy && !plugin_ptype(a->ptype))
 		return fail(EINVAL, "there is no policy %d: it must be one of UMMAP_PTYPE_*", a->ptype);
-	if (a->flags & ~(UMMAP_CREATE | UMMAP_KERNEL))
-		return fail(EINVAL, "flags has bits that mean nothing: %#x", a->flags & ~(UMMAP_CREATE | UMMAP_KERNEL));
+	if (a->flags & ~FLAGS)
+		return fail(EINVAL, "flags has bits that mean nothing: %#x", a->flags & ~FLAGS);
+	if (a->flags & UMMAP_SHARED && a->seg_size > FRAME_SHARED_MAX)
+		return fail(EINVAL, "segments of %zu bytes cannot be reached by others: at most %zu", a->seg_size,
+			    FRAME_SHARED_MAX);
 	if (a->engine < UMMAP_ENGINE_DEFAULT || a->engine > UMMAP_ENGINE_UFFD)
 		return fail(EINVAL, "there is no engine %d: it must be one of UMMAP_ENGINE_*", a->engine);
 	return 0;
@@ -129,6 +133,7 @@ static int build(struct map *map, const struct plan *p)
 	set->writable = p->prot & PROT_WRITE;
 	set->bulk = config.bulk_sync;
 	set->engine = p->engine;
+	set->shared = p->attr.flags & UMMAP_SHARED;
 	set->stored = remap_stored(set->targets[0].store, set->targets[0].offset, set->size);
 	err = set_create(set);
 	if (!err) {
@@ -181,7 +186,7 @@ static int make_mapping(struct plan *p, void **addr)
 	if (!err)
 		err = check_plan(p, addr);
 	if (!err)
-		err = core_engine(p->attr.engine, p->attr.flags & UMMAP_KERNEL, p->small, p->prot & PROT_WRITE, &p->engine);
+		err = core_engine(p->attr.engine, p->attr.flags, p->small, p->prot & PROT_WRITE, &p->engine);
 	if (err)
 		return err;
 	if (!p->uri)
@@ -193,6 +198,9 @@ static int make_mapping(struct plan *p, void **addr)
 	err = build(map, p);
 	if (!err) {
 		err = inplace_enter(&map->set);
+		if (!err && map->set.in_place && map->set.shared)
+			err = fail(EOPNOTSUPP, "UMMAP_SHARED is for segments, but the store is mapped in place: others can "
+				   "map it themselves");
 		if (!err)
 			err = map_insert(map);
 		if (err)

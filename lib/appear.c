@@ -42,8 +42,9 @@ static int protect(struct set *set, size_t i, bool writable)
 }
 
 /* What has to be undone is undone by this: only the holder of the lock changes it. */
-static void set_head(struct seg *s, uint64_t head)
+static void set_head(const struct set *set, struct seg *s, uint64_t head)
 {
+	set_await(set, s);
 	atomic_store_explicit(&s->head, head, memory_order_relaxed);
 }
 
@@ -69,7 +70,7 @@ int appear_upgrade(struct set *set, size_t i, struct seg *s, bool write)
 		return 0;
 	if (!(before & SEG_DIRTY))
 		cache_touch(&set->member, s, UMMAP_EV_CLEANED);
-	set_head(s, before | SEG_EXPOSED); /* some of its pages may be */
+	set_head(set, s, before | SEG_EXPOSED); /* some of its pages may be */
 	return err;
 }
 
@@ -102,7 +103,7 @@ int appear(struct set *set, size_t i, struct seg *s, bool write)
 	err = publish(set, i, s->frame, seg_has(s, SEG_WRITABLE));
 	if (err) {
 		cache_remove(&set->member, s);
-		set_head(s, before);
+		set_head(set, s, before);
 	}
 	return err;
 }

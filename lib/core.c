@@ -15,6 +15,7 @@
 #include "log.h"
 #include "map.h"
 #include "mode.h"
+#include "object.h"
 #include "refuse.h"
 #include "seg.h"
 #include "server.h"
@@ -114,6 +115,7 @@ static uint32_t most_frames(void)
  * descriptors is closed. */
 static void forget_map(struct map *map)
 {
+	reach_forget(&map->set.reach);
 	for (unsigned i = 0; i < SEG_TARGETS; i++) {
 		if (map->set.targets[i].store)
 			io_close(map->set.targets[i].store);
@@ -226,11 +228,21 @@ static int try_uffd(bool kernel)
 	return 0;
 }
 
-int core_engine(int wanted, bool kernel, bool small, bool writable, enum engine *engine)
+/* With userfaultfd a page that the kernel works on could not stay in memory that others see. */
+static int refuse_shared(const char *why)
+{
+	return fail(EOPNOTSUPP, "UMMAP_SHARED needs the engine segv, but %s", why);
+}
+
+int core_engine(int wanted, unsigned flags, bool small, bool writable, enum engine *engine)
 {
 	int which = wanted == UMMAP_ENGINE_DEFAULT ? config.engine : wanted, err;
+	bool kernel = flags & UMMAP_KERNEL;
 
 	*engine = ENGINE_SEGV;
+	if (flags & UMMAP_SHARED)
+		return kernel || which == UMMAP_ENGINE_UFFD ? refuse_shared(kernel ? "UMMAP_KERNEL is set" :
+			wanted == which ? "attr->engine says uffd" : "UMMAP_ENGINE is uffd") : object_open();
 	if (which == UMMAP_ENGINE_SEGV && kernel)
 		return fail(EINVAL, "UMMAP_KERNEL needs userfaultfd, but %s segv", wanted == which ?
 			    "attr->engine says" : "UMMAP_ENGINE is");

@@ -55,6 +55,7 @@ static uint32_t let_go(struct set *set, struct seg *s)
 {
 	if (seg_has(s, SEG_AHEAD))
 		add(set->stat.ahead_waste, 1);
+	set_await(set, s);
 	seg_change(s, SEG_VALID | SEG_STANDBY | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD, 0);
 	return s->frame;
 }
@@ -126,7 +127,7 @@ bool evict_shed(struct set *wanted)
 	if (!s)
 		return false;
 	set = set_of(m);
-	mapped = set_frames(set) == FRAME_MAPPED;
+	mapped = set_frames(set) != FRAME_PAGED;
 	done = discard(set, set_index(set, s), s);
 	seg_unlock(s);
 	/* Keep clear of where it happened. */

@@ -8,13 +8,13 @@
 #include "frame.h"
 
 #include "log.h"
+#include "object.h"
 #include "sys.h"
 #include "uffd.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
-#define ARENAS_MAX 65536
 #define ARENA_FRAMES_MAX 65536
 #define ARENA_FRAMES_MIN 16
 #define ARENA_BYTES ((size_t)1 << 30)
@@ -45,7 +45,7 @@ struct size_class {
 	uint32_t raws;       /* length of the raw list */
 };
 
-static struct arena arenas[ARENAS_MAX];
+static struct arena arenas[OBJECT_SPANS];
 static uint32_t arena_count;
 static struct size_class classes[CLASSES];
 static _Atomic uint32_t lock;
@@ -68,10 +68,16 @@ static struct size_class *own_class(uint32_t frame)
 	return class_of(arena_of(frame)->kind, arena_of(frame)->len);
 }
 
+/* It moves as a whole, by a mapping of its own. */
+static bool is_mapped(enum frame_kind kind)
+{
+	return kind != FRAME_PAGED;
+}
+
 static void count_taken(enum frame_kind kind, int more)
 {
 	/* Unsigned numbers wrap. */
-	used += kind == FRAME_MAPPED ? (uint32_t)more : 0;
+	used += is_mapped(kind) ? (uint32_t)more : 0;
 }
 
 static uint32_t *link_of(uint32_t frame)
@@ -99,7 +105,7 @@ bool frame_writable(uint32_t frame)
 void frame_set_writable(uint32_t frame, bool writable)
 {
 	/* Its rights stay behind with its home. */
-	if (arena_of(frame)->kind == FRAME_PAGED)
+	if (!is_mapped(arena_of(frame)->kind))
 		return;
 	if (*seal_of(frame) == writable)
 		*seal_of(frame) = !writable;
@@ -159,6 +165,7 @@ void frame_forget(void)
 	for (uint32_t i = 0; i < arena_count; i++)
 		munmap(arenas[i].next, tables_len(arenas[i].frames));
 	memset(arenas, 0, arena_count * sizeof(*arenas));
+	object_forget();
 	arena_count = 0;
 	lock = 0;
 	held = peak = 0;
@@ -183,29 +190,55 @@ static void push(_Atomic uint32_t *list, uint32_t frame)
 
 static size_t block_len(enum frame_kind kind, size_t len)
 {
-	return max_size(len, kind == FRAME_MAPPED ? HUGE_PAGE : PAGED_BLOCK);
+	return max_size(len, is_mapped(kind) ? HUGE_PAGE : PAGED_BLOCK);
+}
+
+/* [frame, frame + len) has no memory any more, whoever has it mapped. */
+static void drop_pages(uint32_t frame, size_t len)
+{
+	const struct arena *a = arena_of(frame);
+	char *home = frame_home(frame);
+
+	if (a->kind == FRAME_SHARED)
+		object_drop(frame >> 16, (size_t)(home - a->base), len);
+	else
+		madvise(home, len, MADV_DONTNEED);
+}
+
+/* The first len bytes of an arena, which were reserved or something that is not needed any more. */
+static bool map_arena(const struct arena *a, size_t len)
+{
+	bool ok = a->kind == FRAME_SHARED ? object_map((uint32_t)(a - arenas), a->base, len) :
+		  mmap(a->base, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+		       0) != MAP_FAILED;
+
+	return ok && madvise(a->base, len, MADV_DONTFORK) == 0;
 }
 
 /* What the kernel has to know of an arena's memory. */
 static bool prepare_arena(const struct arena *a, size_t len)
 {
-	if (mprotect(a->base, len, PROT_READ | PROT_WRITE) < 0 || madvise(a->base, len, MADV_DONTFORK) < 0)
+	if (!map_arena(a, len))
 		return false;
-	if (a->kind == FRAME_MAPPED)
+	if (is_mapped(a->kind))
 		return true;
 	madvise(a->base, len, MADV_NOHUGEPAGE);
 	return uffd_register(a->base, len, false) == 0;
+}
+
+size_t frame_arena(size_t len)
+{
+	return max_size(min_size(ARENA_BYTES / len, ARENA_FRAMES_MAX), ARENA_FRAMES_MIN);
 }
 
 /* Makes an arena for frames of len bytes. Under the lock: rare, and only address space. */
 static bool add_arena(struct size_class *c, enum frame_kind kind, size_t len)
 {
 	struct arena *a = &arenas[arena_count];
-	size_t n = ARENA_BYTES / len;
+	size_t n = frame_arena(len);
 
-	if (arena_count == ARENAS_MAX)
+	if (arena_count == OBJECT_SPANS)
 		return false;
-	n = max_size(min_size(n, ARENA_FRAMES_MAX), ARENA_FRAMES_MIN);
 	a->base = sys_reserve(n * len, HUGE_PAGE);
 	if (!a->base)
 		return false;
@@ -226,11 +259,12 @@ static bool add_arena(struct size_class *c, enum frame_kind kind, size_t len)
 	return true;
 }
 
-/* Gives [p, p + len) memory, on huge pages if they fit and suit, and keeps the system from regrouping it later: pages
+/* Gives [frame, frame + len) memory, on huge pages if they fit and suit, and keeps the system from regrouping it later: pages
  * that were given back would return unasked. */
-static bool populate(enum frame_kind kind, char *p, size_t len)
+static bool populate(uint32_t frame, size_t len)
 {
-	bool mapped = kind == FRAME_MAPPED;
+	bool mapped = is_mapped(arena_of(frame)->kind);
+	char *p = frame_home(frame);
 
 	/* A frame that was lost left its home with the rights it went away with. */
 	if (mapped)
@@ -239,7 +273,7 @@ static bool populate(enum frame_kind kind, char *p, size_t len)
 		madvise(p, len, MADV_HUGEPAGE);
 	if (madvise(p, len, MADV_POPULATE_WRITE) < 0) {
 		if (errno != EINVAL) {
-			madvise(p, len, MADV_DONTNEED);
+			drop_pages(frame, len);
 			return false;
 		}
 		for (size_t i = 0; i < len; i += sys_page())
@@ -260,11 +294,8 @@ static void restart(struct size_class *c)
 		struct arena *a = &arenas[i];
 		size_t len = (size_t)a->fresh * a->len;
 
-		if (len && mmap(a->base, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
-				MAP_FIXED, -1, 0) == MAP_FAILED)
+		if (len && !map_arena(a, len))
 			continue; /* its frames stay unused */
-		if (len)
-			madvise(a->base, len, MADV_DONTFORK);
 		memset(a->sealed, 0, a->fresh);
 		a->fresh = 0;
 	}
@@ -302,7 +333,7 @@ static uint32_t claim(struct size_class *c, enum frame_kind kind, size_t len, si
 	*count = 1;
 	if (held + len > limit)
 		return FRAME_NONE;
-	if (kind == FRAME_MAPPED && c->with_memory == 0 && c->raw != FRAME_NONE)
+	if (is_mapped(kind) && c->with_memory == 0 && c->raw != FRAME_NONE)
 		restart(c);
 	/* A whole block is better than a frame that has given its memory back: it is a huge page. But address space
 	 * and page tables are not for nothing. */
@@ -330,7 +361,7 @@ uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit)
 	bool ok;
 
 	futex_lock(&lock);
-	if (kind == FRAME_MAPPED && used >= used_max) {
+	if (is_mapped(kind) && used >= used_max) {
 		futex_unlock(&lock);
 		return FRAME_NONE;
 	}
@@ -347,7 +378,7 @@ uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit)
 	if (frame == FRAME_NONE)
 		return FRAME_NONE;
 
-	ok = populate(kind, frame_home(frame), len * count);
+	ok = populate(frame, len * count);
 	for (uint32_t i = 0; i < count; i++)
 		frame_set_writable(frame + i, true);
 	futex_lock(&lock);
@@ -377,7 +408,7 @@ bool frame_spare(enum frame_kind kind, size_t len, size_t limit)
 	bool spare;
 
 	futex_lock(&lock);
-	spare = (kind != FRAME_MAPPED || used < used_max) &&
+	spare = (!is_mapped(kind) || used < used_max) &&
 		(class_of(kind, len)->free != FRAME_NONE || held + len <= limit);
 	futex_unlock(&lock);
 	return spare;
@@ -399,7 +430,7 @@ static void become_raw(uint32_t frame)
 /* Whatever of its memory is at home: for a short segment, the part that never was in the view. */
 static void drop_memory(uint32_t frame)
 {
-	madvise(frame_home(frame), arena_of(frame)->len, MADV_DONTNEED);
+	drop_pages(frame, arena_of(frame)->len);
 	/* So that its place merges with those beside it. */
 	frame_make_writable(frame);
 	become_raw(frame);

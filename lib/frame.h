@@ -13,8 +13,14 @@
 enum frame_kind {
 	FRAME_MAPPED,  /* by a mapping of its own: it is on huge pages, and there are at most so many */
 	FRAME_PAGED,   /* page by page: it is on small pages, and may always be written at home */
+	FRAME_SHARED,  /* as FRAME_MAPPED, of memory that other processes can map, too */
 	FRAME_KINDS
 };
+
+/* Frames of len bytes follow one another in arenas of so many: frame f is number f & 0xffff of arena f >> 16. */
+size_t frame_arena(size_t len);
+/* The longest that can be shared. */
+#define FRAME_SHARED_MAX ((size_t)1 << 32)
 
 /* At most `most` frames that are mapped may be taken at a time. */
 void frame_start(uint32_t most);
@@ -44,7 +50,7 @@ void frame_set_writable(uint32_t frame, bool writable);
 size_t frame_held(void);
 /* The most that it ever held. */
 size_t frame_peak(void);
-/* The number of mapped frames that are taken. */
+/* The number of mapped (and shared) frames that are taken. */
 uint32_t frame_used(void);
 uint32_t frame_most(void);
 /* Lowers how many may be taken; never raises it. */

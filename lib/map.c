@@ -212,6 +212,18 @@ struct map *map_try(const void *addr)
 	return got ? map : NULL;
 }
 
+bool map_holds(const void *addr)
+{
+	for (;;) {
+		uint32_t before = sequence;
+		bool held = !(before & 1) && search((uintptr_t)addr);
+
+		if (!(before & 1) && sequence == before)
+			return held;
+		sched_yield();
+	}
+}
+
 struct map *map_get_alone(const void *base)
 {
 	for (;;) {

@@ -76,6 +76,7 @@ static int install(struct set *set, size_t i, struct seg *s, uint32_t frame, boo
 		err = appear(set, i, s, write);
 	}
 	if (err) {
+		set_await(set, s);
 		seg_change(s, SEG_VALID, 0);
 		evict_return_frame(set, frame);
 	}

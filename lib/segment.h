@@ -47,7 +47,8 @@ static inline bool seg_has(const struct seg *s, uint64_t bits)
 
 static inline void seg_change(struct seg *s, uint64_t clear, uint64_t set)
 {
-	atomic_store_explicit(&s->head, (seg_head(s) & ~clear) | set, memory_order_relaxed);
+	/* Another process that sees a bit sees what it says of the frame. */
+	atomic_store_explicit(&s->head, (seg_head(s) & ~clear) | set, memory_order_release);
 }
 
 static inline unsigned seg_target(const struct seg *s)

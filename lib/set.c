@@ -27,23 +27,47 @@ static size_t marks_bytes(size_t segs)
 	return round_up((groups + 63) / 64 * sizeof(uint64_t), sys_page());
 }
 
+/* Others see those that a shared mapping begins with. */
+static int make_headers(struct set *set, struct extent *e)
+{
+	if (set->shared && e->first == 0) {
+		int err = reach_open(&set->reach, set->size, set->seg_size, e->count);
+
+		e->segs = set->reach.segs;
+		return err;
+	}
+	e->segs = sys_lazy(e->count * sizeof(struct seg));
+	if (!e->segs)
+		return fail(ENOMEM, "no address space for the headers of %zu segments", e->count);
+	madvise(e->segs, e->count * sizeof(struct seg), MADV_DONTFORK);
+	return 0;
+}
+
+static void drop_headers(struct set *set, unsigned i)
+{
+	if (set->shared && i == 0)
+		reach_close(&set->reach);
+	else
+		munmap(set->extents[i].segs, set->extents[i].count * sizeof(struct seg));
+}
+
 static int add_extent(struct set *set, size_t first, size_t count)
 {
 	struct extent *e = &set->extents[set->extents_used];
+	int err;
 
-	if (set->extents_used == EXTENTS_MAX)
-		return fail(ENOMEM, "the mapping was grown too often");
-	e->segs = sys_lazy(count * sizeof(struct seg));
-	if (!e->segs)
-		return fail(ENOMEM, "no address space for the headers of %zu segments", count);
-	if (!cache_own(&set->member, e->segs, count)) {
-		munmap(e->segs, count * sizeof(struct seg));
-		return fail(ENOMEM, "no memory to remember a mapping");
-	}
-	madvise(e->segs, count * sizeof(struct seg), MADV_DONTFORK);
 	e->first = first;
 	e->count = count;
+	if (set->extents_used == EXTENTS_MAX)
+		return fail(ENOMEM, "the mapping was grown too often");
+	err = make_headers(set, e);
+	if (err)
+		return err;
 	set->extents_used++;
+	if (!cache_own(&set->member, e->segs, count)) {
+		drop_headers(set, --set->extents_used);
+		return fail(ENOMEM, "no memory to remember a mapping");
+	}
 	return 0;
 }
 
@@ -97,7 +121,7 @@ void set_destroy(struct set *set)
 	drop_marks(set);
 	cache_disown(&set->member);
 	for (unsigned i = 0; i < set->extents_used; i++)
-		munmap(set->extents[i].segs, set->extents[i].count * sizeof(struct seg));
+		drop_headers(set, i);
 	set->extents_used = 0;
 	set->touched = set->dirty = NULL;
 }
@@ -121,6 +145,7 @@ int set_resize(struct set *set, size_t size)
 	}
 	set->size = size;
 	set->segs = segs;
+	reach_resize(&set->reach, size);
 	return 0;
 }
 

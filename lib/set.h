@@ -7,6 +7,7 @@
 #include "engine.h"
 #include "frame.h"
 #include "io.h"
+#include "reach.h"
 #include "segment.h"
 
 /* What the contents of a segment may be in. */
@@ -55,6 +56,8 @@ struct set {
 	size_t segs;             /* number of segments */
 	bool writable;
 	bool bulk;               /* neighbours are written together */
+	bool shared;             /* other processes may reach its segments */
+	struct reach reach;      /* ... by this */
 	struct extent extents[EXTENTS_MAX];
 	unsigned extents_used;
 	_Atomic uint64_t *touched; /* a bit for each group of segments of which one was ever valid */
@@ -123,7 +126,7 @@ static inline struct share *set_share(const struct set *set)
 
 static inline enum frame_kind set_frames(const struct set *set)
 {
-	return set->engine == ENGINE_SEGV ? FRAME_MAPPED : FRAME_PAGED;
+	return set->shared ? FRAME_SHARED : set->engine == ENGINE_SEGV ? FRAME_MAPPED : FRAME_PAGED;
 }
 
 static inline char *set_view(const struct set *set, size_t i)
@@ -134,6 +137,12 @@ static inline char *set_view(const struct set *set, size_t i)
 /* Bytes of segment i that belong to the mapping, and bytes of it that stand in the view (whole pages). */
 size_t set_len(const struct set *set, size_t i);
 size_t set_view_len(const struct set *set, size_t i);
+
+/* Before VALID or DIRTY is taken from a segment that the caller has locked: waits until no other process is in it. */
+static inline void set_await(const struct set *set, const struct seg *s)
+{
+	reach_await(&set->reach, s);
+}
 
 /* Whether segment s, absent, has its contents in storage; else they are zeros. */
 bool set_reads(const struct set *set, const struct seg *s);

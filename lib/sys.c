@@ -2,9 +2,11 @@
 /* The system calls that several rooms share. Takes no lock; safe in a signal handler. */
 #include "sys.h"
 
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -113,6 +115,25 @@ void *sys_lazy(size_t len)
 		return NULL;
 	madvise(p, len, MADV_NOHUGEPAGE);
 	return p;
+}
+
+int sys_object(const char *name, uint64_t size)
+{
+	struct rlimit most;
+	int fd, err = 0;
+
+	/* To ask for more would be a SIGXFSZ. */
+	if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY && most.rlim_cur < size)
+		return -EFBIG;
+	fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return -errno;
+	/* Whoever maps it can trust that it stays. */
+	if (ftruncate(fd, (off_t)size) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+		err = -errno;
+	if (err)
+		close(fd);
+	return err ? err : fd;
 }
 
 void sys_wait(_Atomic uint32_t *word, uint32_t value, int ms)

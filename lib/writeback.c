@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * dirty -> clean. A segment is made read-only first and written then, under its lock: a store that happens
- * during the write waits and makes it dirty again, so it is in that write or in the next one. Neighbours
+ * during the write waits and makes it dirty again, so it is in that write or in the next one. Stores of other
+ * processes (peer.c) are waited for, and refused until it is dirty again. Neighbours
  * are locked by trylock only, and leave together. Never evicts, never loads.
  */
 #include "writeback.h"
@@ -111,6 +112,13 @@ static int make_readonly(struct run *run)
 	return 0;
 }
 
+/* What other processes store is in this write, or finds the segment clean. */
+static void await_visitors(const struct run *run)
+{
+	for (unsigned k = 0; k < run->n; k++)
+		set_await(run->set, set_seg(run->set, run->first + k));
+}
+
 /* Requests for all that has bytes to write; io.owner is the segment. */
 static void prepare(struct run *run)
 {
@@ -192,6 +200,7 @@ static int write_run(struct run *run, bool keep)
 	find_busy(run);
 	err = make_readonly(run);
 	if (!err) {
+		await_visitors(run);
 		prepare(run);
 		if (run->requests)
 			io_run(set->targets[set->current].store, run->io, run->requests, set->bulk, &set->stat.io);

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * test_reach.c - umoffer and umpeer_*: who may reach a mapping, what is refused, and what a get or a put gives for
+ * segments in each of their states. prog_reach does all of it at once.
+ */
+#include <criterion/criterion.h>
+
+#include "common.h"
+
+#define SEG (64 * KIB)
+#define SEGS ((size_t)16)
+#define SIZE (SEGS * SEG - 100)  /* the last one is short */
+#define BUDGET (SEGS * SEG)
+#define OLD 1
+#define NEW 2
+#define LATER 3
+
+static uint8_t *open_shared(int *fd, size_t size, int prot, size_t budget)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char path[320], uri[400];
+	void *addr;
+
+	set_env("UMMAP_ENGINE", "segv");
+	set_budget(budget);
+	*fd = temp_named("store", 0, path);
+	file_fill(*fd, 0, size, 0, OLD);
+	snprintf(uri, sizeof(uri), "posix:%s", path);
+	attr.seg_size = SEG;
+	attr.flags = UMMAP_SHARED;
+	check(ummap_open(uri, size, 0, prot, &attr, &addr) == 0);
+	check(umadvise(addr, 1, UMMAP_ADV_RANDOM) == 0);
+	return addr;
+}
+
+static struct umpeer *open_peer(void *m)
+{
+	struct umoffer offer;
+	struct umpeer *peer;
+
+	check(umoffer(m, &offer) == 0);
+	check(umpeer_open(&offer, &peer) == 0);
+	return peer;
+}
+
+static void load(const uint8_t *m, size_t at)
+{
+	(void)*(const volatile uint8_t *)(m + at);
+}
+
+static void store(uint8_t *m, size_t at)
+{
+	*(volatile uint8_t *)(m + at) = pattern(at, OLD);
+}
+
+/* All that a get gives is right; says how much it was. */
+static size_t check_get(struct umpeer *peer, size_t len, uint64_t at, uint64_t seed)
+{
+	uint8_t *buf = calloc(1, len);
+	size_t got = umpeer_get(peer, buf, len, at);
+
+	check(got <= len);
+	check_bytes(buf, got, at, seed);
+	check_zeros(buf + got, len - got);
+	free(buf);
+	return got;
+}
+
+static size_t do_put(struct umpeer *peer, size_t len, uint64_t at, uint64_t seed)
+{
+	uint8_t *buf = malloc(len);
+	size_t put;
+
+	fill(buf, len, at, seed);
+	put = umpeer_put(peer, buf, len, at);
+	free(buf);
+	return put;
+}
+
+/* ---- Refusals ---- */
+
+static void try_open(unsigned flags, int engine, int error)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *addr;
+
+	attr.flags = flags;
+	attr.engine = engine;
+	check_fails(ummap_open("mem:64K", 64 * KIB, 0, READ_WRITE, &attr, &addr), error);
+}
+
+Test(reach, is_refused_where_it_cannot_be)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *addr;
+
+	set_env("UMMAP_ENGINE", "auto");
+	set_group();
+	try_open(UMMAP_SHARED | UMMAP_KERNEL, UMMAP_ENGINE_DEFAULT, EOPNOTSUPP);
+	try_open(UMMAP_SHARED, UMMAP_ENGINE_UFFD, EOPNOTSUPP);
+	/* Small segments, for which uffd would be taken. */
+	attr.flags = UMMAP_SHARED;
+	attr.seg_size = 4 * KIB;
+	check(ummap_open("mem:64K", 64 * KIB, 0, READ_WRITE, &attr, &addr) == 0);
+	umpeer_close(open_peer(addr));
+	check(umunmap(addr, 0) == 0);
+	attr.seg_size = 8 * GIB;
+	check_fails(ummap_open("null:64G", 64 * GIB, 0, PROT_READ, &attr, &addr), EINVAL);
+}
+
+Test(reach, is_refused_by_the_environment)
+{
+	set_env("UMMAP_ENGINE", "uffd");
+	set_group();
+	try_open(UMMAP_SHARED, UMMAP_ENGINE_DEFAULT, EOPNOTSUPP);
+}
+
+Test(reach, offers_only_what_is_shared)
+{
+	struct umoffer offer;
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET), *other;
+
+	other = map_file(fd, SIZE, SEG, PROT_READ, 0);
+	check_fails(umoffer(other, &offer), EOPNOTSUPP);
+	check_fails(umoffer(m + 1, &offer), EINVAL);
+	check_fails(umoffer(m, NULL), EINVAL);
+	check_fails(umoffer(&fd, &offer), EINVAL);
+	check(umoffer(m, &offer) == 0);
+}
+
+/* Word 0: magic and process; 1: descriptors; 2: machine; 3: namespace; 5, 6: objects. */
+Test(reach, refuses_bad_offers)
+{
+	static const struct { int word; uint64_t change; int error; } bad[] = {
+		{ 0, 1, EINVAL }, { 2, 1, EXDEV }, { 3, 1, EXDEV }, { 5, 1, ESTALE }, { 6, 1, ESTALE },
+		{ 1, 1ull << 20, ESTALE }, { 1, 1ull << 52, ESTALE },
+	};
+	struct umoffer good, o;
+	struct umpeer *peer;
+	int fd, before;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+
+	check(umoffer(m, &good) == 0);
+	before = count_fds();
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		o = good;
+		o.word[bad[i].word] ^= bad[i].change;
+		check_fails(umpeer_open(&o, &peer), bad[i].error);
+	}
+	/* Descriptors that are there, but something else. */
+	o = good;
+	o.word[1] = (uint64_t)fd << 32 | (uint32_t)fd;
+	check_fails(umpeer_open(&o, &peer), ESTALE);
+	check_fails(umpeer_open(NULL, &peer), EINVAL);
+	check_fails(umpeer_open(&good, NULL), EINVAL);
+	check(umunmap(m, 0) == 0);
+	check_fails(umpeer_open(&good, &peer), ESTALE);
+	check(count_fds() <= before, "%d, before %d", count_fds(), before);
+}
+
+static struct umoffer *common;
+
+static void offer_and_die(void *unused)
+{
+	int fd;
+
+	(void)unused;
+	check(umoffer(open_shared(&fd, SIZE, READ_WRITE, BUDGET), common) == 0);
+}
+
+Test(reach, refuses_who_is_dead)
+{
+	struct umpeer *peer;
+
+	common = mmap(NULL, sizeof(*common), READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	check_exits(run_child(offer_and_die, NULL), 0);
+	check_fails(umpeer_open(common, &peer), ESRCH);
+}
+
+static void become_nobody(void *offer)
+{
+	struct umpeer *peer;
+
+	check(setgid(65534) == 0 && setuid(65534) == 0);
+	check_fails(umpeer_open(offer, &peer), EACCES);
+}
+
+Test(reach, refuses_other_users)
+{
+	struct umoffer offer;
+	int fd;
+
+	if (getuid() != 0)
+		cr_skip_test("only root can be somebody else");
+	check(umoffer(open_shared(&fd, SIZE, READ_WRITE, BUDGET), &offer) == 0);
+	check_exits(run_child(become_nobody, &offer), 0);
+}
+
+/* ---- States ---- */
+
+Test(reach, gets_what_is_in_memory)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+	struct umpeer *peer = open_peer(m);
+
+	check(check_get(peer, SIZE, 0, OLD) == 0);
+	check(stat_of(m).resident_bytes == 0, "a get brings nothing in");
+	load(m, 0);
+	load(m, SEG);
+	load(m, 3 * SEG);
+	check(check_get(peer, SIZE, 0, OLD) == 2 * SEG);
+	check(check_get(peer, 8, SEG - 4, OLD) == 8);
+	check(check_get(peer, 8, 2 * SEG - 4, OLD) == 4);
+	check(check_get(peer, 8, 2 * SEG, OLD) == 0);
+	check(check_get(peer, 5000, 3 * SEG + 77, OLD) == 5000);
+	umpeer_close(peer);
+	check(umunmap(m, 0) == 0);
+}
+
+Test(reach, ends_where_the_mapping_ends)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+	struct umpeer *peer = open_peer(m);
+
+	fill(m, SIZE, 0, NEW);
+	check(check_get(peer, SEG, SIZE - 10, NEW) == 10);
+	check(do_put(peer, SEG, SIZE - 10, LATER) == 10);
+	check(check_get(peer, 1, SIZE, NEW) == 0 && do_put(peer, 1, SIZE, NEW) == 0);
+	check(check_get(peer, 1, UINT64_MAX, NEW) == 0 && do_put(peer, 1, UINT64_MAX - 7, NEW) == 0);
+	check(check_get(peer, SIZE - 10, 0, NEW) == SIZE - 10);
+	check(umunmap(m, 1) == 0);
+	check_file(fd, SIZE - 10, 10, SIZE - 10, LATER);
+	check(file_size(fd) == SIZE);
+	umpeer_close(peer);
+}
+
+Test(reach, puts_only_where_it_will_be_written)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+	struct umpeer *peer = open_peer(m);
+
+	check(do_put(peer, 100, 0, NEW) == 0);
+	load(m, 0);
+	check(do_put(peer, 100, 0, NEW) == 0);
+	store(m, SEG - 1);
+	check(do_put(peer, SEG + 100, 0, NEW) == SEG);
+	check_bytes(m, SEG, 0, NEW);
+	check(umsync(m, 0) == 0);
+	check_file(fd, 0, SEG, 0, NEW);
+	check_file(fd, SEG, SIZE - SEG, SEG, OLD);
+	/* Clean again, though it can still be had. */
+	check(do_put(peer, 100, 0, LATER) == 0);
+	check(check_get(peer, SEG, 0, NEW) == SEG);
+	check(umsync(m, 1) == 0);
+	check(check_get(peer, SEG, 0, NEW) == 0);
+	check(umunmap(m, 1) == 0);
+	check_file(fd, 0, SEG, 0, NEW);
+	umpeer_close(peer);
+}
+
+Test(reach, never_puts_into_what_is_read_only)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, PROT_READ, BUDGET);
+	struct umpeer *peer = open_peer(m);
+
+	for (size_t at = 0; at < SIZE; at += SEG)
+		load(m, at);
+	check(check_get(peer, SIZE, 0, OLD) == SIZE);
+	check(do_put(peer, SIZE, 0, NEW) == 0);
+	check(umunmap(m, 1) == 0);
+	umpeer_close(peer);
+}
+
+Test(reach, gets_what_was_read_ahead)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+	struct umpeer *peer = open_peer(m);
+
+	check(umadvise(m + SEG, 3 * SEG, UMMAP_ADV_WILLNEED) == 0);
+	while (check_get(peer, 3 * SEG, SEG, OLD) < 3 * SEG)
+		pause_ms(1);
+	check(stat_of(m).resident_bytes == 0 && stat_of(m).standby_bytes == 3 * SEG);
+	check(do_put(peer, 3 * SEG, SEG, NEW) == 0);
+	check(umunmap(m, 1) == 0);
+	umpeer_close(peer);
+}
+
+/* Segments that have left the view are there until somebody takes their frames, changes included. */
+Test(reach, keeps_what_was_put_through_eviction)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET / 2);
+	struct umpeer *peer = open_peer(m);
+	uint64_t changed = 0;
+
+	for (int round = 0; round < 20; round++) {
+		for (size_t i = 0; i < SEGS; i++) {
+			size_t at = i * SEG, len = i == SEGS - 1 ? SIZE - at : SEG;
+
+			/* Whoever makes room may have its lock for a moment. */
+			do
+				load(m, at);
+			while (check_get(peer, len, at, changed & 1ull << i ? NEW : OLD) < len);
+			if ((i + (size_t)round) % 3)
+				continue;
+			fill(m + at, len, at, OLD);
+			if (do_put(peer, len, at, NEW) == len)
+				changed |= 1ull << i;
+			else
+				changed &= ~(1ull << i);
+			/* Others, as far as they are there. */
+			for (size_t k = 0; k < SEGS - 1; k++)
+				check_get(peer, SEG, k * SEG, changed & 1ull << k ? NEW : OLD);
+		}
+	}
+	check(stat_of(m).evictions > 0);
+	check(umunmap(m, 1) == 0);
+	for (size_t i = 0; i < SEGS; i++)
+		check_file(fd, i * SEG, i == SEGS - 1 ? SIZE - i * SEG : SEG, i * SEG, changed & 1ull << i ? NEW : OLD);
+	umpeer_close(peer);
+}
+
+Test(reach, comes_short_when_the_mapping_ends)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+	struct umpeer *peer = open_peer(m);
+
+	fill(m, SIZE, 0, NEW);
+	check(check_get(peer, SIZE, 0, NEW) == SIZE);
+	check(umunmap(m, 0) == 0);
+	check(check_get(peer, SIZE, 0, NEW) == 0 && do_put(peer, SIZE, 0, NEW) == 0);
+	umpeer_close(peer);
+	umpeer_close(NULL);
+}
