@@ -5,6 +5,8 @@
  * Transfers that may end later than they begin are done at once where nobody else takes part; where others do, pins last
  * until the call that ends them. Buffers in other memory pass by.
  */
+#include "fileio.h"
+
 #include "area.h"
 
 #include <errno.h>
@@ -39,6 +41,11 @@ static struct pin reach(const void *buf, int count, MPI_Datatype type)
 	if (to > area->stored + area->stored_len)
 		to = area->stored + area->stored_len;
 	return from < to ? (struct pin){ (void *)(uintptr_t)from, (size_t)(to - from) } : (struct pin){ 0 };
+}
+
+bool fileio_holds(const void *buf, int count, MPI_Datatype type)
+{
+	return reach(buf, count, type).len > 0;
 }
 
 /* MPI_SUCCESS, or what the call is to return. `prot`: what the transfer does with the buffer. */
@@ -204,6 +211,11 @@ static void unkeep(const MPI_File *file, int n, const MPI_Request *requests)
 	pthread_mutex_unlock(&lock);
 }
 
+void fileio_split_ended(MPI_File file)
+{
+	unkeep(&file, 0, NULL);
+}
+
 /* NULL without a failure: there is nothing to keep. */
 static struct kept *keep(MPI_File file, const void *buf, int count, MPI_Datatype type, int prot, int *failed)
 {
@@ -247,7 +259,7 @@ static void keep_until(struct kept *k, MPI_Request request)
 	{                                                                                                      \
 		int code = PMPI_File_##name##_end(file, buf, status);                                          \
                                                                                                                \
-		unkeep(&file, 0, NULL);                                                                        \
+		fileio_split_ended(file);                                                                      \
 		return code;                                                                                   \
 	}
 
