@@ -272,6 +272,9 @@ static void map_storage(struct area *area, size_t budget, struct trouble *t)
 	attr.flags = file ? 0 : UMMAP_CREATE;
 	attr.budget = budget;
 	engine_choose(h, &attr);
+	/* Only with this engine can others reach what is paged. */
+	area->shared = h->local && h->ranks > 1 && h->engine == HINT_SEGV;
+	attr.flags |= area->shared ? UMMAP_SHARED : 0;
 	if (map_path(area, file ? path : h->filename, &attr, &base) < 0)
 		trouble_errno(t, errno, "%s: %s", h->filename, umerrormsg());
 	else

@@ -32,6 +32,7 @@ struct area {
 	struct claim claim;
 	struct object object;
 	bool kernel;           /* storage is the kernel's mapping of its file */
+	bool shared;           /* what the library pages can be offered to other processes */
 	struct hints hints;    /* in use: what was left to us is filled in */
 };
 

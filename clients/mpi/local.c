@@ -3,8 +3,9 @@
  * Ranks of one machine reach each other's parts by loads and stores, without MPI, in so far as the memory can be mapped
  * twice: what the kernel has mapped from a file (the engine `kernel`, and shared windows), and the part of a window
  * that is in memory, which is a memory object for that. Its owner offers a descriptor; the others open it by way of
- * /proc, look whether it is what was offered, and map it. What the library pages cannot be offered: frames are
- * private memory that comes and goes. The own part is reached in any case, where it stands.
+ * /proc, look whether it is what was offered, and map it. What the library pages with the engine segv is reached
+ * segment by segment (umoffer(3)): what is in memory can be read, and what is changed already can be changed again.
+ * The own part is reached in any case, where it stands.
  *
  * MPI keeps the windows, the locks, and all that is not a plain copy, and sees the same memory. So a copy here has
  * to be one that MPI could have made at that moment:
@@ -25,6 +26,8 @@
 #include "shared.h"
 #include "window.h"
 
+#include <ummap.h>
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +45,8 @@ struct offer {
 	uint64_t from;           /* where in its part they begin */
 	int64_t unit;
 	int pid, fd;
+	bool pages;              /* there is something that the library pages, too: */
+	struct umoffer paged;
 };
 
 /* ---- Mappings ---- */
@@ -90,6 +95,7 @@ static void map_offer(struct peer *p, const struct offer *o)
 
 static void make_offer(struct offer *o, const struct area *area)
 {
+	o->pages = area->shared && umoffer(area->base, &o->paged) == 0;
 	if (area->object.fd < 0)
 		return;
 	o->pid = (int)getpid();
@@ -125,10 +131,14 @@ static void take_offers(struct local *l, const struct area *area, int rank, cons
 {
 	for (int i = 0; i < l->ranks; i++) {
 		l->peers[i].unit = offers[i].unit;
-		if (i == rank)
+		if (i == rank) {
 			reach_self(&l->peers[i], area->base, area->size);
-		else
-			map_offer(&l->peers[i], &offers[i]);
+			continue;
+		}
+		map_offer(&l->peers[i], &offers[i]);
+		/* Whom it does not reach, for whatever reason, MPI does. */
+		if (offers[i].pages && umpeer_open(&offers[i].paged, &l->peers[i].paged) < 0)
+			l->peers[i].paged = NULL;
 	}
 }
 
@@ -180,6 +190,8 @@ void local_close(struct local *l)
 	for (int i = 0; i < l->ranks; i++) {
 		if (l->peers[i].map)
 			munmap(l->peers[i].map, l->peers[i].map_len);
+		if (l->peers[i].paged)
+			umpeer_close(l->peers[i].paged);
 	}
 	free(l->peers);
 	free(l);
@@ -207,18 +219,52 @@ static bool may_copy(struct window *w, int rank, bool fences)
 	}
 }
 
-char *local_reach(struct window *w, int rank, MPI_Aint disp, uint64_t bytes, bool fences)
+/* The rank, and where in its part the stretch begins; NULL: only MPI can tell. */
+static struct peer *find_peer(const struct window *w, const struct stretch *s, uint64_t *at)
 {
-	const struct peer *p;
-	int64_t at;
+	struct peer *p;
+	int64_t begin;
 
-	if (bytes == 0 || rank < 0 || rank >= w->local->ranks)
+	if (s->bytes == 0 || s->rank < 0 || s->rank >= w->local->ranks)
 		return NULL;
-	p = &w->local->peers[rank];
-	if (disp < 0 || __builtin_mul_overflow((int64_t)disp, p->unit, &at) || (uint64_t)at < p->from ||
-	    (uint64_t)at >= p->to || bytes > p->to - (uint64_t)at || !may_copy(w, rank, fences))
+	p = &w->local->peers[s->rank];
+	if (s->disp < 0 || __builtin_mul_overflow((int64_t)s->disp, p->unit, &begin))
 		return NULL;
-	return p->at + ((uint64_t)at - p->from);
+	*at = (uint64_t)begin;
+	return p;
+}
+
+static bool is_mapped(const struct peer *p, uint64_t at, uint64_t bytes)
+{
+	return at >= p->from && at < p->to && bytes <= p->to - at;
+}
+
+bool local_put(struct window *w, const struct stretch *s, const void *from)
+{
+	uint64_t at;
+	struct peer *p = find_peer(w, s, &at);
+	bool mapped = p && is_mapped(p, at, s->bytes);
+
+	if (!p || (!mapped && !p->paged) || !may_copy(w, s->rank, s->fences))
+		return false;
+	if (!mapped)
+		return umpeer_put(p->paged, from, s->bytes, at) == s->bytes;
+	memmove(p->at + (at - p->from), from, s->bytes);
+	return true;
+}
+
+bool local_get(struct window *w, const struct stretch *s, void *to)
+{
+	uint64_t at;
+	struct peer *p = find_peer(w, s, &at);
+	bool mapped = p && is_mapped(p, at, s->bytes);
+
+	if (!p || (!mapped && !p->paged) || !may_copy(w, s->rank, s->fences))
+		return false;
+	if (!mapped)
+		return umpeer_get(p->paged, to, s->bytes, at) == s->bytes;
+	memmove(to, p->at + (at - p->from), s->bytes);
+	return true;
 }
 
 void local_note(struct window *w, int rank)

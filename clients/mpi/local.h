@@ -11,6 +11,7 @@
 
 struct local;
 struct shared;
+struct umpeer;
 struct window;
 
 /* Collective over w->comm, once its memory is there: ranks open to each other what they have. Where that is nothing, or is
@@ -37,6 +38,7 @@ struct local {
 struct peer {
 	char *at;                 /* where bytes [from, to) of its part are mapped here */
 	uint64_t from, to;
+	struct umpeer *paged;     /* by what the others are reached, as far as they are in memory; NULL: they are not */
 	int64_t unit;             /* bytes of a displacement */
 	void *map;                /* ours to unmap; NULL: somebody else's */
 	size_t map_len;
@@ -45,8 +47,17 @@ struct peer {
 	_Atomic bool flushing;    /* ... and is completing them now */
 };
 
-/* Where `bytes` from displacement `disp` of a rank's part are; NULL: only MPI can tell. `fences`: those epochs count. */
-char *local_reach(struct window *w, int rank, MPI_Aint disp, uint64_t bytes, bool fences);
+/* A stretch of a rank's part. */
+struct stretch {
+	int rank;
+	MPI_Aint disp;
+	uint64_t bytes;
+	bool fences;              /* epochs of fences count */
+};
+
+/* Copies it there, or from there. false: only MPI can. */
+bool local_put(struct window *w, const struct stretch *s, const void *from);
+bool local_get(struct window *w, const struct stretch *s, void *to);
 /* MPI has got an operation on a rank's part. */
 void local_note(struct window *w, int rank);
 /* For calls that do without MPI: every so often, MPI gets its turn to serve others. */

@@ -25,6 +25,8 @@ int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *base)
 	hints_read(&h, info, MPI_COMM_WORLD, true, &t);
 	if (t.class == MPI_SUCCESS && (h.type != TYPE_STORAGE || size <= 0))
 		return PMPI_Alloc_mem(size, info, base);
+	/* Which window it will be in, if any, nobody knows. */
+	h.local = false;
 	if (t.class == MPI_SUCCESS)
 		area = area_open((size_t)size, &h, &t);
 	if (area)

@@ -54,37 +54,33 @@ static uint64_t bytes_of(const struct transfer *t)
 	return bytes == type_bytes(t->target_type, t->target_count) ? bytes : 0;
 }
 
-static char *reach(const struct transfer *t, MPI_Win win, MPI_Request *request, uint64_t *bytes)
+static struct stretch stretch_of(const struct transfer *t, const MPI_Request *request)
 {
-	struct window *w = window_of(win);
-	char *at;
-
-	if (!w || !w->local)
-		return NULL;
-	*bytes = bytes_of(t);
 	/* Requests are for epochs of locks. */
-	at = local_reach(w, t->rank, t->disp, *bytes, !request);
-	return at && (!request || make_request(w, request)) ? at : NULL;
+	return (struct stretch){ .rank = t->rank, .disp = t->disp, .bytes = bytes_of(t), .fences = !request };
 }
 
+/* What was copied and gets no request, MPI copies again. */
 bool transfer_put(const struct transfer *t, MPI_Win win, MPI_Request *request)
 {
-	uint64_t bytes;
-	char *at = reach(t, win, request, &bytes);
+	struct window *w = window_of(win);
+	struct stretch s;
 
-	if (at)
-		memmove(at, t->from, bytes);
-	return at;
+	if (!w || !w->local)
+		return false;
+	s = stretch_of(t, request);
+	return local_put(w, &s, t->from) && (!request || make_request(w, request));
 }
 
 bool transfer_get(const struct transfer *t, MPI_Win win, MPI_Request *request)
 {
-	uint64_t bytes;
-	char *at = reach(t, win, request, &bytes);
+	struct window *w = window_of(win);
+	struct stretch s;
 
-	if (at)
-		memmove(t->to, at, bytes);
-	return at;
+	if (!w || !w->local)
+		return false;
+	s = stretch_of(t, request);
+	return local_get(w, &s, t->to) && (!request || make_request(w, request));
 }
 
 int transfer_noted(int code, int rank, MPI_Win win)
