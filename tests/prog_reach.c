@@ -19,8 +19,8 @@ enum { OWNERS = 2, PEERS = 3, THREADS = 2, WRITERS = OWNERS + PEERS * THREADS };
 
 #define BLOCK ((size_t)2048)     /* words of one writer */
 #define GET_MOST ((size_t)16384) /* words */
-#define OPS 3000                 /* of each peer's thread */
-#define KILLS 60
+#define OPS 1000                 /* of each peer's thread */
+#define KILLS 40
 
 /* What a peer's thread asks the owner to store: its words [first, first + n). */
 struct request {
