@@ -10,7 +10,7 @@
 #define SEG (64 * KIB)
 #define SEGS ((size_t)16)
 #define SIZE (SEGS * SEG - 100)  /* the last one is short */
-#define BUDGET (SEGS * SEG)
+#define BUDGET (4 * SEGS * SEG)  /* nothing has to go */
 #define OLD 1
 #define NEW 2
 #define LATER 3
@@ -310,7 +310,7 @@ Test(reach, gets_what_was_read_ahead)
 Test(reach, keeps_what_was_put_through_eviction)
 {
 	int fd;
-	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET / 2);
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, SEGS / 2 * SEG);
 	struct umpeer *peer = open_peer(m);
 	uint64_t changed = 0;
 
@@ -360,7 +360,7 @@ Test(reach, comes_short_when_the_mapping_ends)
 Test(reach, follows_the_size)
 {
 	int fd;
-	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, 4 * BUDGET);
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
 	struct umpeer *peer = open_peer(m);
 	void *base = NULL;
 
@@ -384,7 +384,7 @@ Test(reach, follows_the_size)
 Test(reach, carries_what_was_put)
 {
 	int fd, other = temp_file(0);
-	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, 4 * BUDGET);
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
 	struct umpeer *peer = open_peer(m);
 	void *base = NULL;
 
