@@ -208,9 +208,9 @@ static void drop_pages(uint32_t frame, size_t len)
 /* The first len bytes of an arena, which were reserved or something that is not needed any more. */
 static bool map_arena(const struct arena *a, size_t len)
 {
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
 	bool ok = a->kind == FRAME_SHARED ? object_map((uint32_t)(a - arenas), a->base, len) :
-		  mmap(a->base, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
-		       0) != MAP_FAILED;
+		  mmap(a->base, len, PROT_READ | PROT_WRITE, flags, -1, 0) != MAP_FAILED;
 
 	return ok && madvise(a->base, len, MADV_DONTFORK) == 0;
 }
@@ -259,8 +259,8 @@ static bool add_arena(struct size_class *c, enum frame_kind kind, size_t len)
 	return true;
 }
 
-/* Gives [frame, frame + len) memory, on huge pages if they fit and suit, and keeps the system from regrouping it later: pages
- * that were given back would return unasked. */
+/* Gives [frame, frame + len) memory, on huge pages if they fit and suit, and keeps the system from regrouping it
+ * later: pages that were given back would return unasked. */
 static bool populate(uint32_t frame, size_t len)
 {
 	bool mapped = is_mapped(arena_of(frame)->kind);
