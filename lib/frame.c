@@ -18,6 +18,9 @@
 #define ARENA_FRAMES_MAX 65536
 #define ARENA_FRAMES_MIN 16
 #define ARENA_BYTES ((size_t)1 << 30)
+#ifndef MADV_COLLAPSE /* of Linux 6.1 */
+#define MADV_COLLAPSE 25
+#endif
 #define SIZES 64
 #define CLASSES (FRAME_KINDS * SIZES)
 /* With fewer huge pages than this in the budget, a whole one at a time would be too coarse. */
@@ -279,6 +282,9 @@ static bool populate(uint32_t frame, size_t len)
 		for (size_t i = 0; i < len; i += sys_page())
 			((volatile char *)p)[i] = 0;
 	}
+	/* Shared memory has huge pages by itself only where the system was told to. */
+	if (arena_of(frame)->kind == FRAME_SHARED && len >= HUGE_PAGE)
+		madvise(p, len, MADV_COLLAPSE);
 	if (mapped)
 		madvise(p, len, MADV_NOHUGEPAGE);
 	return true;
