@@ -196,8 +196,8 @@ struct umoffer {
 };
 
 /*
- * Fills an offer of the mapping that begins at addr, which was opened with UMMAP_SHARED. It holds until the mapping ends,
- * for processes that may open this one's descriptors by way of /proc. Errors: EINVAL, EOPNOTSUPP (not UMMAP_SHARED).
+ * Fills an offer of the mapping that begins at addr, which was opened with UMMAP_SHARED. It holds until the mapping
+ * ends. Errors: EINVAL, EOPNOTSUPP (not UMMAP_SHARED).
  */
 int umoffer(void *addr, struct umoffer *offer);
 
@@ -205,16 +205,16 @@ int umoffer(void *addr, struct umoffer *offer);
 struct umpeer;
 
 /*
- * Opens what was offered. The peer is this process's own: in a forked child nothing is there. Errors: EINVAL (no offer),
- * EXDEV (of another machine or container), ESRCH (that process has ended), ESTALE (the mapping has), EACCES, EPERM (it does
- * not let this one), EAGAIN (1023 processes have it open), ENOMEM.
+ * Opens what was offered. The peer is this process's own: in a forked child nothing is there. Errors: EINVAL (no
+ * offer), EXDEV (of another machine or container), ESRCH (the owner has ended), ESTALE (the mapping has), EACCES,
+ * EPERM (the owner's memory may not be opened), EAGAIN (1023 peers of it are open), ENOMEM.
  */
 int umpeer_open(const struct umoffer *offer, struct umpeer **peer);
 
 /*
- * Copies from [offset, offset + len) of the mapping, or to it, and returns how many bytes, from the front: short, perhaps
- * 0, where a segment is not in memory just now, or is being loaded, written or moved; put also where it has no changes that
- * its owner is going to write. Neither waits for storage or for the owner; no errors. See umoffer(3).
+ * Copies bytes [offset, offset + len) of the mapping, or to them, and returns how many, from the front: fewer, perhaps
+ * 0, where a segment is not in memory just now, or is being loaded, written or moved; and for put, where the owner
+ * has no changes of it left to write. Neither waits for storage, or makes the owner do anything. No errors.
  */
 size_t umpeer_get(struct umpeer *peer, void *buf, size_t len, uint64_t offset);
 size_t umpeer_put(struct umpeer *peer, const void *buf, size_t len, uint64_t offset);

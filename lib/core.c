@@ -228,10 +228,16 @@ static int try_uffd(bool kernel)
 	return 0;
 }
 
-/* With userfaultfd a page that the kernel works on could not stay in memory that others see. */
-static int refuse_shared(const char *why)
+/* With userfaultfd a page of shared memory that the kernel works on would lose what is stored to it, and nothing
+ * could tell. */
+static int share(int wanted, int which, bool kernel)
 {
-	return fail(EOPNOTSUPP, "UMMAP_SHARED needs the engine segv, but %s", why);
+	if (kernel)
+		return fail(EOPNOTSUPP, "UMMAP_SHARED and UMMAP_KERNEL cannot be had together");
+	if (which == UMMAP_ENGINE_UFFD)
+		return fail(EOPNOTSUPP, "UMMAP_SHARED needs the engine segv, but %s uffd",
+			    wanted == which ? "attr->engine says" : "UMMAP_ENGINE is");
+	return object_open();
 }
 
 int core_engine(int wanted, unsigned flags, bool small, bool writable, enum engine *engine)
@@ -241,8 +247,7 @@ int core_engine(int wanted, unsigned flags, bool small, bool writable, enum engi
 
 	*engine = ENGINE_SEGV;
 	if (flags & UMMAP_SHARED)
-		return kernel || which == UMMAP_ENGINE_UFFD ? refuse_shared(kernel ? "UMMAP_KERNEL is set" :
-			wanted == which ? "attr->engine says uffd" : "UMMAP_ENGINE is uffd") : object_open();
+		return share(wanted, which, kernel);
 	if (which == UMMAP_ENGINE_SEGV && kernel)
 		return fail(EINVAL, "UMMAP_KERNEL needs userfaultfd, but %s segv", wanted == which ?
 			    "attr->engine says" : "UMMAP_ENGINE is");

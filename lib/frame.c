@@ -18,6 +18,9 @@
 #define ARENA_FRAMES_MAX 65536
 #define ARENA_FRAMES_MIN 16
 #define ARENA_BYTES ((size_t)1 << 30)
+#ifndef MADV_COLLAPSE /* of Linux 6.1 */
+#define MADV_COLLAPSE 25
+#endif
 #define SIZES 64
 #define CLASSES (FRAME_KINDS * SIZES)
 /* With fewer huge pages than this in the budget, a whole one at a time would be too coarse. */
@@ -208,9 +211,9 @@ static void drop_pages(uint32_t frame, size_t len)
 /* The first len bytes of an arena, which were reserved or something that is not needed any more. */
 static bool map_arena(const struct arena *a, size_t len)
 {
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
 	bool ok = a->kind == FRAME_SHARED ? object_map((uint32_t)(a - arenas), a->base, len) :
-		  mmap(a->base, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
-		       0) != MAP_FAILED;
+		  mmap(a->base, len, PROT_READ | PROT_WRITE, flags, -1, 0) != MAP_FAILED;
 
 	return ok && madvise(a->base, len, MADV_DONTFORK) == 0;
 }
@@ -259,8 +262,8 @@ static bool add_arena(struct size_class *c, enum frame_kind kind, size_t len)
 	return true;
 }
 
-/* Gives [frame, frame + len) memory, on huge pages if they fit and suit, and keeps the system from regrouping it later: pages
- * that were given back would return unasked. */
+/* Gives [frame, frame + len) memory, on huge pages if they fit and suit, and keeps the system from regrouping it
+ * later: pages that were given back would return unasked. */
 static bool populate(uint32_t frame, size_t len)
 {
 	bool mapped = is_mapped(arena_of(frame)->kind);
@@ -279,6 +282,9 @@ static bool populate(uint32_t frame, size_t len)
 		for (size_t i = 0; i < len; i += sys_page())
 			((volatile char *)p)[i] = 0;
 	}
+	/* Shared memory has huge pages by itself only where the system was told to. */
+	if (arena_of(frame)->kind == FRAME_SHARED && len >= HUGE_PAGE)
+		madvise(p, len, MADV_COLLAPSE);
 	if (mapped)
 		madvise(p, len, MADV_NOHUGEPAGE);
 	return true;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Address space of a file costs nothing, so each arena has a part of it by its number alone, and other processes know
- * from a frame's number where it is. The object is made by a call and stays; faults only map it. One lock, for the making.
+ * Address space of a file costs nothing, so each arena has a part of it by its number alone, and other processes
+ * know from a frame's number where it is. The object is made by a call and stays; faults only map it. One lock,
+ * for the making.
  */
 #include "object.h"
 
@@ -39,7 +40,7 @@ static int make(void)
 			    strerror(-fd));
 	if (!moves(fd)) {
 		close(fd);
-		return fail(EOPNOTSUPP, "UMMAP_SHARED needs Linux 5.13 or later, which moves mappings of shared memory");
+		return fail(EOPNOTSUPP, "UMMAP_SHARED needs a kernel that moves mappings of shared memory: Linux 5.13");
 	}
 	object = fd;
 	return 0;

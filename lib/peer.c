@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A visitor of another process's mapping. It holds that process up while it is in a segment, and so it does nothing there
- * but to copy: no lock, no wait, no page that is not there. It can be refused at any moment, and then has copied less. What
- * stands in the other's memory is input: numbers are bounded, and what is mapped cannot become shorter.
- * A forked child has no peers, lest their locks outlive the parent. Lock: `lock`, for opening and closing.
+ * A visitor of another process's mapping. It holds that process up while it is in a segment, and so it does
+ * nothing there but to copy: no lock, no wait, no page that is not there. It can be refused at any moment, and
+ * then has copied less. What stands in the other's memory is input: numbers are bounded, and what is mapped cannot
+ * become shorter. A forked child has no peers, lest their locks outlive the parent. Lock: `lock`, for opening and
+ * closing.
  */
 #include "peer.h"
 
@@ -59,7 +60,8 @@ static int open_failed(const struct reach_offer *o)
 		return fail(err, "process %d does not let this one open its memory: both must be of one user, and "
 			    "neither set-user-ID nor kept from ptrace(2)", o->pid);
 	if (err == ENOENT)
-		return fail(ESTALE, "the mapping that was offered has ended, or /proc does not show process %d", o->pid);
+		return fail(ESTALE, "the mapping that was offered has ended, or /proc does not show process %d",
+			    o->pid);
 	return fail(err, "the memory of process %d cannot be opened: %s", o->pid, strerror(err));
 }
 
@@ -100,13 +102,14 @@ static bool is_sound(const struct reach_head *h, size_t len)
 
 static int map_control(struct umpeer *p)
 {
+	void *all = MAP_FAILED;
 	struct stat st;
-	void *all;
 
 	if (fstat(p->control, &st) < 0)
 		return -errno;
 	p->head_len = (size_t)st.st_size;
-	all = p->head_len > reach_segs_at() ? mmap(NULL, p->head_len, PROT_READ, MAP_SHARED, p->control, 0) : MAP_FAILED;
+	if (p->head_len > reach_segs_at())
+		all = mmap(NULL, p->head_len, PROT_READ, MAP_SHARED, p->control, 0);
 	if (all == MAP_FAILED)
 		return fail(ENOMEM, "the segments that were offered cannot be mapped");
 	p->head = all;
@@ -317,9 +320,9 @@ static inline _Atomic uint64_t *enter(struct umpeer *p, size_t i)
 	return NULL;
 }
 
-/* Where the segment is, for one whose slot says so; NULL: it cannot be visited. The lock is looked for twice: before, because
- * what a holder has done since is seen then; and after, because a holder may undo what it has just done, and waits
- * for the slot before that. */
+/* Where the segment is, for one whose slot says so; NULL: it cannot be visited. The lock is looked for twice:
+ * before, because what a holder has done since is seen then; and after, because a holder may undo what it has just
+ * done, and waits for the slot before that. */
 static inline char *look(struct umpeer *p, const struct seg *s, uint64_t wanted)
 {
 	uint64_t head;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The owner's side of what others reach. They may die at any moment, by whatever means, and then leave what stands in
- * their slots: the kernel has dropped their lock, which says so. What they write is never followed: it only is, or is not,
- * the number of a segment. Lock: `burying`, a leaf, for whoever looks after the dead.
+ * The owner's side of what others reach. They may die at any moment, by whatever means, and then leave what stands
+ * in their slots: the kernel has dropped their lock, which says so. What they write is never followed: it only is,
+ * or is not, the number of a segment. Lock: `burying`, a leaf, for whoever looks after the dead.
  */
 #include "reach.h"
 

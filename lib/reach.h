@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What other processes of the machine see of a mapping, and the wait for those that are in one of its segments. A visitor
- * takes no lock: it writes into a slot of its process where it goes, and then looks whether it may. Whoever has a segment's
- * lock, and is going to take VALID or DIRTY from it, waits until it is in no slot any more; who comes later sees the lock.
+ * What other processes of the machine see of a mapping, and the wait for those that are in one of its segments. A
+ * visitor takes no lock: it writes into a slot of its process where it goes, and then looks whether it may.
+ * Whoever has a segment's lock, and is going to take VALID or DIRTY from it, waits until it is in no slot any
+ * more; who comes later sees the lock.
  */
 #ifndef REACH_H
 #define REACH_H
@@ -17,8 +18,8 @@
 #define REACH_SLOTS 8        /* one cache line */
 
 /*
- * A memory object of the mapping's own: its parts follow one another, each from a page on. Others may write the second one
- * only. Who has line k holds a lock on byte k of the object (F_OFD_SETLK), which ends with him.
+ * A memory object of the mapping's own: its parts follow one another, each from a page on. Others may write the
+ * second one only. Who has line k holds a lock on byte k of the object (F_OFD_SETLK), which ends with him.
  */
 struct reach_head {
 	uint64_t magic;

@@ -41,7 +41,8 @@ bool sys_is_apart(const void *p);
 /* Anonymous memory that costs nothing until it is touched; or NULL. */
 void *sys_lazy(size_t len);
 
-/* Memory of so many bytes, without any yet, that other processes can map: a descriptor, or -errno. It never gets shorter. */
+/* A file of so many bytes, which has no name and no memory yet, for other processes to map: a descriptor, or -errno.
+ * It never gets shorter. */
 int sys_object(const char *name, uint64_t size);
 
 /* Waits while *word == value, for at most ms milliseconds (negative: for ever). May wake for no reason. */

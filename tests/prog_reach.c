@@ -5,11 +5,11 @@
  *
  *	prog_reach [SEED [SEG_SIZE]]
  *
- * Each word says where it belongs and which version it is. Blocks of words belong to one writer each, a thread of the owner or
- * of a peer, who notes the highest version that he may have written before he writes, and the lowest that must be seen
- * after that. So every get can be checked: whatever it gives lies between what was noted before and after it; and in the
- * end the file. In the second half peers are killed all the time, in the middle of what they do; last, the mapping ends
- * while they get.
+ * Each word says where it belongs and which version it is. Blocks of words belong to one writer each, a thread of
+ * the owner or of a peer, who notes the highest version that he may have written before he writes, and the lowest
+ * that must be seen after that. So every get can be checked: whatever it gives lies between what was noted before
+ * and after it; and in the end the file. In the second half peers are killed all the time, in the middle of what
+ * they do; last, the mapping ends while they get.
  */
 #include <sched.h>
 
@@ -19,8 +19,8 @@ enum { OWNERS = 2, PEERS = 3, THREADS = 2, WRITERS = OWNERS + PEERS * THREADS };
 
 #define BLOCK ((size_t)2048)     /* words of one writer */
 #define GET_MOST ((size_t)16384) /* words */
-#define OPS 3000                 /* of each peer's thread */
-#define KILLS 60
+#define OPS 1000                 /* of each peer's thread */
+#define KILLS 40
 
 /* What a peer's thread asks the owner to store: its words [first, first + n). */
 struct request {

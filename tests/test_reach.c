@@ -10,7 +10,7 @@
 #define SEG (64 * KIB)
 #define SEGS ((size_t)16)
 #define SIZE (SEGS * SEG - 100)  /* the last one is short */
-#define BUDGET (SEGS * SEG)
+#define BUDGET (4 * SEGS * SEG)  /* nothing has to go */
 #define OLD 1
 #define NEW 2
 #define LATER 3
@@ -18,12 +18,13 @@
 static uint8_t *open_shared(int *fd, size_t size, int prot, size_t budget)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
-	char path[320], uri[400];
+	char name[32], path[320], uri[400];
 	void *addr;
 
+	snprintf(name, sizeof(name), "store%d", (int)getpid());
 	set_env("UMMAP_ENGINE", "segv");
 	set_budget(budget);
-	*fd = temp_named("store", 0, path);
+	*fd = temp_named(name, 0, path);
 	file_fill(*fd, 0, size, 0, OLD);
 	snprintf(uri, sizeof(uri), "posix:%s", path);
 	attr.seg_size = SEG;
@@ -159,23 +160,37 @@ Test(reach, refuses_bad_offers)
 	check(count_fds() <= before, "%d, before %d", count_fds(), before);
 }
 
-static struct umoffer *common;
+/* What this process and its children see. */
+struct common {
+	struct umoffer offer;
+	_Atomic bool offered, inside, go_on;
+	_Atomic size_t copied;
+	uint8_t bytes[2 * SEG];
+};
+
+static struct common *common;
+
+static void share_common(void)
+{
+	common = mmap(NULL, sizeof(*common), READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	check(common != MAP_FAILED);
+}
 
 static void offer_and_die(void *unused)
 {
 	int fd;
 
 	(void)unused;
-	check(umoffer(open_shared(&fd, SIZE, READ_WRITE, BUDGET), common) == 0);
+	check(umoffer(open_shared(&fd, SIZE, READ_WRITE, BUDGET), &common->offer) == 0);
 }
 
 Test(reach, refuses_who_is_dead)
 {
 	struct umpeer *peer;
 
-	common = mmap(NULL, sizeof(*common), READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	share_common();
 	check_exits(run_child(offer_and_die, NULL), 0);
-	check_fails(umpeer_open(common, &peer), ESRCH);
+	check_fails(umpeer_open(&common->offer, &peer), ESRCH);
 }
 
 static void become_nobody(void *offer)
@@ -295,7 +310,7 @@ Test(reach, gets_what_was_read_ahead)
 Test(reach, keeps_what_was_put_through_eviction)
 {
 	int fd;
-	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET / 2);
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, SEGS / 2 * SEG);
 	struct umpeer *peer = open_peer(m);
 	uint64_t changed = 0;
 
@@ -338,4 +353,234 @@ Test(reach, comes_short_when_the_mapping_ends)
 	check(check_get(peer, SIZE, 0, NEW) == 0 && do_put(peer, SIZE, 0, NEW) == 0);
 	umpeer_close(peer);
 	umpeer_close(NULL);
+}
+
+/* ---- The size ---- */
+
+Test(reach, follows_the_size)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+	struct umpeer *peer = open_peer(m);
+	void *base = NULL;
+
+	fill(m, SIZE, 0, NEW);
+	check(umremap(m, SIZE + SEG, -1, -1, 0, &base) == 0);
+	m = base;
+	fill(m, SIZE + SEG, 0, NEW);
+	/* The last segment is whole now; what came behind it is not reached. */
+	check(check_get(peer, SIZE + SEG, 0, NEW) == SEGS * SEG);
+	check(do_put(peer, SEG, SEGS * SEG - 100, LATER) == 100);
+	check(do_put(peer, 1, SEGS * SEG, LATER) == 0);
+	base = NULL;
+	check(umremap(m, SEG + 10, -1, -1, 0, &base) == 0);
+	m = base;
+	load(m, SEG);
+	check(check_get(peer, SIZE, 0, NEW) == SEG + 10);
+	check(umunmap(m, 1) == 0);
+	umpeer_close(peer);
+}
+
+Test(reach, carries_what_was_put)
+{
+	int fd, other = temp_file(0);
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+	struct umpeer *peer = open_peer(m);
+	void *base = NULL;
+
+	fill(m, SIZE, 0, OLD);
+	check(do_put(peer, SIZE, 0, NEW) == SIZE);
+	check(umremap(m, 0, other, 0, 0, &base) == 0);
+	check(do_put(peer, SEG, SEG, LATER) == SEG);
+	check(umunmap(base, 1) == 0);
+	check_file(other, 0, SEG, 0, NEW);
+	check_file(other, SEG, SEG, SEG, LATER);
+	check_file(other, 2 * SEG, SIZE - 2 * SEG, 2 * SEG, NEW);
+	umpeer_close(peer);
+}
+
+/* ---- Fork ---- */
+
+static void have_no_peer(void *peer)
+{
+	uint8_t byte;
+
+	check(umpeer_get(peer, &byte, 1, 0) == 0 && umpeer_put(peer, &byte, 1, 0) == 0);
+	umpeer_close(peer);
+}
+
+static void be_no_owner(void *m)
+{
+	struct umoffer offer;
+	struct umpeer *peer;
+	int fd;
+
+	check_fails(umoffer(m, &offer), EINVAL);
+	/* Its own are another matter. */
+	m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+	peer = open_peer(m);
+	load(m, SEG);
+	check(check_get(peer, SEG, SEG, OLD) == SEG);
+	umpeer_close(peer);
+	check(umunmap(m, 1) == 0);
+}
+
+Test(reach, is_not_inherited)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+	struct umpeer *peer = open_peer(m);
+
+	fill(m, SIZE, 0, NEW);
+	check_exits(run_child(have_no_peer, peer), 0);
+	check_exits(run_child(be_no_owner, m), 0);
+	check(check_get(peer, SIZE, 0, NEW) == SIZE && do_put(peer, SIZE, 0, LATER) == SIZE);
+	check(umunmap(m, 1) == 0);
+	check_file(fd, 0, SIZE, 0, LATER);
+	umpeer_close(peer);
+}
+
+/* ---- Buffers that are mapped themselves, and absent: to bring them in, what is copied from may have to go. ---- */
+
+Test(reach, copies_within_one_mapping)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, 4 * SEG);
+	struct umpeer *peer = open_peer(m);
+	uint64_t random = 1;
+	size_t got = 0, put = 0;
+
+	for (int i = 0; i < 2000; i++) {
+		size_t len = 1 + next_random(&random) % (SEG / 2);
+		size_t from = next_random(&random) % (SIZE - len), to = next_random(&random) % (SIZE - len);
+
+		load(m, from);
+		if (i % 2) {
+			got += umpeer_get(peer, m + to, len, from);
+		} else {
+			store(m, to);
+			put += umpeer_put(peer, m + from, len, to);
+		}
+	}
+	check(got > 0 && put > 0);
+	check(umunmap(m, 0) == 0);
+	umpeer_close(peer);
+}
+
+/* ---- A visitor that is held up: the second page of its buffer waits for this process. ---- */
+
+#define HELD (8 * KIB)
+
+static uint8_t *trap;
+static bool putting;
+
+static void wait_here(int sig, siginfo_t *info, void *context)
+{
+	(void)sig, (void)info, (void)context;
+	common->inside = true;
+	while (!common->go_on)
+		pause_ms(1);
+	mprotect(trap, HELD, READ_WRITE);
+}
+
+static void visit(void *unused)
+{
+	struct sigaction action = { .sa_sigaction = wait_here, .sa_flags = SA_SIGINFO };
+	struct umpeer *peer;
+
+	(void)unused;
+	while (!common->offered)
+		pause_ms(1);
+	check(umpeer_open(&common->offer, &peer) == 0);
+	trap = mmap(NULL, HELD, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	fill(trap, HELD, 0, LATER);
+	check(sigaction(SIGSEGV, &action, NULL) == 0);
+	check(mprotect(trap + 4 * KIB, 4 * KIB, PROT_NONE) == 0);
+	common->copied = putting ? umpeer_put(peer, trap, HELD, 0) : umpeer_get(peer, trap, HELD, 0);
+	memcpy(common->bytes, trap, HELD);
+	umpeer_close(peer);
+}
+
+static _Atomic bool ended;
+
+static void *sync_and_evict(void *m)
+{
+	check(umsync(m, 1) == 0);
+	ended = true;
+	return NULL;
+}
+
+/* Without a write, which would wait, too. */
+static void *end_mapping(void *m)
+{
+	check(umunmap(m, 0) == 0);
+	ended = true;
+	return NULL;
+}
+
+/* The visitor is in segment 0, which is changed, while `work` begins. */
+static pid_t hold(bool put, uint8_t **m, int *fd, pthread_t *thread, void *(*work)(void *))
+{
+	pid_t pid;
+
+	share_common();
+	putting = put;
+	pid = start_child(visit, NULL);
+	*m = open_shared(fd, SIZE, READ_WRITE, BUDGET);
+	fill(*m, SEG, 0, NEW);
+	check(umoffer(*m, &common->offer) == 0);
+	common->offered = true;
+	while (!common->inside)
+		pause_ms(1);
+	check(pthread_create(thread, NULL, work, *m) == 0);
+	return pid;
+}
+
+/* It does not end while it is held up. */
+static void let_go(pid_t pid, pthread_t thread)
+{
+	pause_ms(200);
+	check(!ended, "nobody waits for who is in a segment");
+	common->go_on = true;
+	check_exits(wait_child(pid), 0);
+	check(pthread_join(thread, NULL) == 0);
+	check(common->copied == HELD);
+}
+
+Test(reach_held, mapping_does_not_end)
+{
+	pthread_t thread;
+	uint8_t *m;
+	int fd;
+	pid_t pid = hold(false, &m, &fd, &thread, end_mapping);
+
+	let_go(pid, thread);
+	check_bytes(common->bytes, HELD, 0, NEW);
+}
+
+Test(reach_held, put_is_written)
+{
+	pthread_t thread;
+	uint8_t *m;
+	int fd;
+	pid_t pid = hold(true, &m, &fd, &thread, sync_and_evict);
+
+	let_go(pid, thread);
+	check_file(fd, 0, HELD, 0, LATER);
+	check_file(fd, HELD, SEG - HELD, HELD, NEW);
+	check(umunmap(m, 1) == 0);
+}
+
+Test(reach_held, dead_are_not_waited_for)
+{
+	pthread_t thread;
+	uint8_t *m;
+	int fd;
+	pid_t pid = hold(true, &m, &fd, &thread, sync_and_evict);
+
+	check(kill(pid, SIGKILL) == 0);
+	check_killed(wait_child(pid), SIGKILL);
+	check(pthread_join(thread, NULL) == 0);
+	check_file(fd, HELD, SEG - HELD, HELD, NEW);
+	check(umunmap(m, 1) == 0);
 }

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * reach - what it costs that processes reach each other: copies from and to what another process's mapping has in
+ * memory, beside memcpy, and a turn of segments in a mapping that others can reach, beside one that they cannot.
+ * In turn.
+ */
+#include <getopt.h>
+#include <sys/wait.h>
+
+#include "raw.h"
+#include "ummap.h"
+
+static const char help[] =
+"usage: reach [OPTION ...]\n"
+"Copies from and to a mapping of another process, and goes through one that has no store; CSV on stdout.\n"
+"  --size SIZE      16G\n"
+"  --budget BUDGET  256M\n"
+"  --seg SIZE       2M\n"
+"  --reps N         pairs (5)\n"
+"  --help\n";
+
+struct options {
+	size_t size, budget, seg;
+	unsigned reps;
+};
+
+static const size_t lengths[] = { 8, 4 * KIB, MIB };
+
+static char *map_null(const struct options *o, size_t size, unsigned flags)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[64];
+	void *addr;
+
+	attr.seg_size = o->seg;
+	attr.flags = flags;
+	attr.engine = UMMAP_ENGINE_SEGV;
+	snprintf(uri, sizeof(uri), "null:%zu?fill=no", size);
+	if (ummap_open(uri, size, 0, PROT_READ | PROT_WRITE, &attr, &addr))
+		die("ummap_open: %s", umerrormsg());
+	return addr;
+}
+
+/* ---- Turns ---- */
+
+/* Nanoseconds for a segment: a byte of each page. */
+static double turn(const struct options *o, unsigned flags)
+{
+	char *m = map_null(o, o->size, flags);
+	uint64_t start;
+
+	for (size_t i = 0; i < 2 * o->budget; i += 4 * KIB)
+		*(const volatile char *)(m + i);
+	start = now_ns();
+	for (size_t i = 0; i < o->size; i += 4 * KIB)
+		*(const volatile char *)(m + i);
+	start = now_ns() - start;
+	if (umunmap(m, 0))
+		die("umunmap: %s", umerrormsg());
+	return (double)start / (double)(o->size / o->seg);
+}
+
+/* ---- Copies ---- */
+
+/* Another process has `budget / 4` bytes in memory, changed, until it is told to end. */
+static pid_t start_owner(const struct options *o, int from, int to)
+{
+	pid_t pid = fork();
+	struct umoffer offer;
+	char *m, byte;
+
+	if (pid)
+		return pid;
+	m = map_null(o, o->budget / 4, UMMAP_SHARED);
+	memset(m, 1, o->budget / 4);
+	if (umoffer(m, &offer))
+		die("umoffer: %s", umerrormsg());
+	must(write(to, &offer, sizeof(offer)) == sizeof(offer), "write");
+	must(read(from, &byte, 1) >= 0, "read");
+	_exit(0);
+}
+
+enum op { GET, PUT, MEMCPY };
+
+static void copy(struct umpeer *peer, enum op op, char *buf, char *plain, size_t len, uint64_t at)
+{
+	size_t done = len;
+
+	if (op == GET)
+		done = umpeer_get(peer, buf, len, at);
+	else if (op == PUT)
+		done = umpeer_put(peer, buf, len, at);
+	else
+		memcpy(buf, plain + at, len);
+	if (done != len)
+		die("%zu of %zu bytes were reached", done, len);
+	__asm__ volatile("" : : "r"(buf) : "memory");
+}
+
+/* Nanoseconds for a copy of len bytes, at random places of `size`; short ones stay within what caches hold. */
+static double time_copies(struct umpeer *peer, enum op op, char *plain, size_t size, size_t len)
+{
+	size_t n = (len < 64 ? 256 * MIB : 2 * GIB) / (len + 56), places = (len < MIB ? 256 * KIB : size) / len;
+	char *buf = huge_memory(MIB);
+	uint64_t random = 1, start;
+
+	memset(buf, 1, MIB);
+	for (size_t i = 0; i < places; i++)
+		copy(peer, op, buf, plain, len, i * len);
+	start = now_ns();
+	for (size_t i = 0; i < n; i++) {
+		random = random * 6364136223846793005u + 1442695040888963407u;
+		copy(peer, op, buf, plain, len, (random >> 33) % places * len);
+	}
+	start = now_ns() - start;
+	munmap(buf, MIB);
+	return (double)start / (double)n;
+}
+
+static void compare_copies(const struct options *o)
+{
+	static const char *const names[] = { "get", "put", "memcpy" };
+	size_t size = o->budget / 4;
+	char *plain = huge_memory(size);
+	int there[2], back[2];
+	struct umoffer offer;
+	struct umpeer *peer;
+	pid_t owner;
+
+	must(pipe(there) == 0 && pipe(back) == 0, "pipe");
+	owner = start_owner(o, there[0], back[1]);
+	must(read(back[0], &offer, sizeof(offer)) == sizeof(offer), "read");
+	if (umpeer_open(&offer, &peer))
+		die("umpeer_open: %s", umerrormsg());
+	memset(plain, 1, size);
+	for (unsigned rep = 0; rep < o->reps; rep++)
+		for (unsigned i = 0; i < sizeof(lengths) / sizeof(*lengths); i++)
+			for (enum op op = GET; op <= MEMCPY; op++)
+				printf("%u,%s,%zu,%.1f\n", rep, names[op], lengths[i],
+				       time_copies(peer, op, plain, size, lengths[i]));
+	umpeer_close(peer);
+	must(write(there[1], "", 1) == 1, "write");
+	waitpid(owner, NULL, 0);
+	munmap(plain, size);
+}
+
+static void parse(struct options *o, int argc, char **argv)
+{
+	static const struct option known[] = {
+		{ "size", 1, 0, 's' }, { "budget", 1, 0, 'b' }, { "seg", 1, 0, 'g' },
+		{ "reps", 1, 0, 'r' }, { "help", 0, 0, 'h' },   { 0, 0, 0, 0 },
+	};
+	int c;
+
+	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1) {
+		switch (c) {
+		case 's': o->size = parse_size("size", optarg); break;
+		case 'b': o->budget = parse_size("budget", optarg); break;
+		case 'g': o->seg = parse_size("seg", optarg); break;
+		case 'r': o->reps = parse_count("reps", optarg, 1000); break;
+		case 'h': fputs(help, stdout); exit(0);
+		default: die("see --help");
+		}
+	}
+	if (optind < argc)
+		die("'%s' is no option; see --help", argv[optind]);
+	if (o->seg < 4 * KIB || o->seg & (o->seg - 1) || o->size % o->seg)
+		die("--seg must be a power of two of at least 4K, and --size a multiple of it");
+	if (o->budget < 16 * o->seg || o->budget % (4 * MIB) || o->size < 4 * o->budget)
+		die("--budget must be a multiple of 4M, of 16 segments at least, and a quarter of --size at most");
+}
+
+int main(int argc, char **argv)
+{
+	struct options o = { .size = 16 * GIB, .budget = 256 * MIB, .seg = 2 * MIB, .reps = 5 };
+	char text[32];
+
+	parse(&o, argc, argv);
+	snprintf(text, sizeof(text), "%zu", o.budget);
+	setenv("UMMAP_MEM_LIMIT", text, 1);
+	snprintf(text, sizeof(text), "reach.%d", (int)getpid());
+	setenv("UMMAP_GROUP", text, 1);
+	printf("rep,what,bytes,ns\n");
+	compare_copies(&o);
+	for (unsigned rep = 0; rep < o.reps; rep++) {
+		printf("%u,private turn,%zu,%.0f\n", rep, o.seg, turn(&o, 0));
+		printf("%u,shared turn,%zu,%.0f\n", rep, o.seg, turn(&o, UMMAP_SHARED));
+	}
+	return 0;
+}
