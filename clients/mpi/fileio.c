@@ -12,17 +12,15 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <ummap.h>
 
-/* What is pinned; len 0: nothing. */
-struct pin {
-	void *addr;
-	size_t len;
-};
+/* The calls themselves. */
+#define COUNT int
+#define CALL(name) MPI_File_##name
+#define PCALL(name) PMPI_File_##name
+#include "fileio_calls.h"
 
-/* The bytes of a buffer, holes of its type included, as far as they are stored and out of the kernel's reach. */
-static struct pin reach(const void *buf, int count, MPI_Datatype type)
+struct pin fileio_reach(const void *buf, MPI_Count count, MPI_Datatype type)
 {
 	MPI_Aint lb, len, unused, extent;
 	const struct area *area;
@@ -43,17 +41,11 @@ static struct pin reach(const void *buf, int count, MPI_Datatype type)
 	return from < to ? (struct pin){ (void *)(uintptr_t)from, (size_t)(to - from) } : (struct pin){ 0 };
 }
 
-bool fileio_holds(const void *buf, int count, MPI_Datatype type)
-{
-	return reach(buf, count, type).len > 0;
-}
-
-/* MPI_SUCCESS, or what the call is to return. `prot`: what the transfer does with the buffer. */
-static int pin(MPI_File file, const void *buf, int count, MPI_Datatype type, int prot, struct pin *p)
+int fileio_pin(MPI_File file, const void *buf, MPI_Count count, MPI_Datatype type, int prot, struct pin *p)
 {
 	struct trouble t = { 0 };
 
-	*p = reach(buf, count, type);
+	*p = fileio_reach(buf, count, type);
 	if (!p->len || umpin(p->addr, p->len, prot) == 0)
 		return MPI_SUCCESS;
 	trouble_errno(&t, errno, "a buffer in storage cannot be held in memory for a transfer: %s; smaller transfers, more "
@@ -62,47 +54,13 @@ static int pin(MPI_File file, const void *buf, int count, MPI_Datatype type, int
 	return trouble_tell_file(file, &t);
 }
 
-static void unpin(const struct pin *p)
+void fileio_unpin(const struct pin *p)
 {
 	if (p->len)
 		umunpin(p->addr, p->len);
 }
 
-/* ---- Transfers that end where they begin ---- */
-
-#define INTO (PROT_READ | PROT_WRITE)
-#define FROM PROT_READ
-
-/* A call of MPI's: what is done with the buffer, and the arguments before it. Who could not pin transfers nothing, but
- * takes part, for others may wait for him. */
-#define BLOCKING(name, constant, prot, params, ...)                                                            \
-	int MPI_File_##name(params, constant void *buf, int count, MPI_Datatype type, MPI_Status *status)      \
-	{                                                                                                      \
-		struct pin p;                                                                                  \
-		int failed = pin(file, buf, count, type, prot, &p);                                            \
-		int code = PMPI_File_##name(__VA_ARGS__, buf, failed ? 0 : count, type, status);               \
-                                                                                                               \
-		unpin(&p);                                                                                     \
-		return failed ? failed : code;                                                                 \
-	}
-
-#define HERE MPI_File file
-#define AT MPI_File file, MPI_Offset at
-
-BLOCKING(read, , INTO, HERE, file)
-BLOCKING(read_all, , INTO, HERE, file)
-BLOCKING(read_shared, , INTO, HERE, file)
-BLOCKING(read_ordered, , INTO, HERE, file)
-BLOCKING(write, const, FROM, HERE, file)
-BLOCKING(write_all, const, FROM, HERE, file)
-BLOCKING(write_shared, const, FROM, HERE, file)
-BLOCKING(write_ordered, const, FROM, HERE, file)
-BLOCKING(read_at, , INTO, AT, file, at)
-BLOCKING(read_at_all, , INTO, AT, file, at)
-BLOCKING(write_at, const, FROM, AT, file, at)
-BLOCKING(write_at_all, const, FROM, AT, file, at)
-
-/* ---- Those of one rank alone that may end later: they have ended when they return ---- */
+/* ---- Requests of what has ended ---- */
 
 /* The status of what has been done, for whoever completes the request. */
 static int query(void *done, MPI_Status *status)
@@ -124,42 +82,15 @@ static int cancel(void *done, int complete)
 	return MPI_SUCCESS;
 }
 
-static int complete(MPI_Status *done, MPI_Request *request)
+int fileio_complete(MPI_Status *done, MPI_Request *request)
 {
 	int code = PMPI_Grequest_start(query, release, cancel, done, request);
 
 	return code == MPI_SUCCESS ? PMPI_Grequest_complete(*request) : code;
 }
 
-#define AT_ONCE(name, blocking, constant, params, ...)                                                         \
-	int MPI_File_##name(params, constant void *buf, int count, MPI_Datatype type, MPI_Request *request)    \
-	{                                                                                                      \
-		struct pin p = reach(buf, count, type);                                                        \
-		MPI_Status *done;                                                                              \
-		int code;                                                                                      \
-                                                                                                               \
-		if (!p.len)                                                                                    \
-			return PMPI_File_##name(__VA_ARGS__, buf, count, type, request);                       \
-		done = calloc(1, sizeof(*done));                                                               \
-		if (!done)                                                                                     \
-			return MPI_ERR_NO_MEM;                                                                 \
-		code = MPI_File_##blocking(__VA_ARGS__, buf, count, type, done);                               \
-		if (code == MPI_SUCCESS)                                                                       \
-			return complete(done, request);                                                        \
-		free(done);                                                                                    \
-		return code;                                                                                   \
-	}
+/* ---- Pins that last ---- */
 
-AT_ONCE(iread, read, , HERE, file)
-AT_ONCE(iread_shared, read_shared, , HERE, file)
-AT_ONCE(iwrite, write, const, HERE, file)
-AT_ONCE(iwrite_shared, write_shared, const, HERE, file)
-AT_ONCE(iread_at, read_at, , AT, file, at)
-AT_ONCE(iwrite_at, write_at, const, AT, file, at)
-
-/* ---- Those of all ranks that may end later ---- */
-
-/* A pin that lasts. */
 struct kept {
 	struct kept *next;
 	struct pin pin;
@@ -171,10 +102,10 @@ struct kept {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct kept *_Atomic all;
 
-static void drop(struct kept *k)
+void fileio_drop(struct kept *k)
 {
 	if (k)
-		unpin(&k->pin);
+		fileio_unpin(&k->pin);
 	free(k);
 }
 
@@ -201,7 +132,7 @@ static void unkeep(const MPI_File *file, int n, const MPI_Request *requests)
 	for (k = all; k; k = next) {
 		next = k->next;
 		if (is_over(k, file, n, requests)) {
-			drop(k);
+			fileio_drop(k);
 			continue;
 		}
 		k->next = left;
@@ -216,12 +147,11 @@ void fileio_split_ended(MPI_File file)
 	unkeep(&file, 0, NULL);
 }
 
-/* NULL without a failure: there is nothing to keep. */
-static struct kept *keep(MPI_File file, const void *buf, int count, MPI_Datatype type, int prot, int *failed)
+struct kept *fileio_keep(MPI_File file, const void *buf, MPI_Count count, MPI_Datatype type, int prot, int *failed)
 {
 	struct kept *k = calloc(1, sizeof(*k));
 
-	*failed = k ? pin(file, buf, count, type, prot, &k->pin) : MPI_ERR_NO_MEM;
+	*failed = k ? fileio_pin(file, buf, count, type, prot, &k->pin) : MPI_ERR_NO_MEM;
 	if (*failed || !k->pin.len) {
 		free(k);
 		return NULL;
@@ -230,8 +160,7 @@ static struct kept *keep(MPI_File file, const void *buf, int count, MPI_Datatype
 	return k;
 }
 
-/* It has begun: request, or MPI_REQUEST_NULL. */
-static void keep_until(struct kept *k, MPI_Request request)
+void fileio_keep_until(struct kept *k, MPI_Request request)
 {
 	if (!k)
 		return;
@@ -242,52 +171,21 @@ static void keep_until(struct kept *k, MPI_Request request)
 	pthread_mutex_unlock(&lock);
 }
 
-#define SPLIT(name, constant, prot, params, ...)                                                               \
-	int MPI_File_##name##_begin(params, constant void *buf, int count, MPI_Datatype type)                  \
-	{                                                                                                      \
-		int failed;                                                                                    \
-		struct kept *k = keep(file, buf, count, type, prot, &failed);                                  \
-		int code = PMPI_File_##name##_begin(__VA_ARGS__, buf, failed ? 0 : count, type);               \
-                                                                                                               \
-		if (code != MPI_SUCCESS)                                                                       \
-			drop(k);                                                                               \
-		else                                                                                           \
-			keep_until(k, MPI_REQUEST_NULL);                                                       \
-		return failed ? failed : code;                                                                 \
-	}                                                                                                      \
-	int MPI_File_##name##_end(MPI_File file, constant void *buf, MPI_Status *status)                       \
-	{                                                                                                      \
-		int code = PMPI_File_##name##_end(file, buf, status);                                          \
-                                                                                                               \
-		fileio_split_ended(file);                                                                      \
-		return code;                                                                                   \
+#define END(name, constant)                                                                    \
+	int MPI_File_##name##_end(MPI_File file, constant void *buf, MPI_Status *status)       \
+	{                                                                                      \
+		int code = PMPI_File_##name##_end(file, buf, status);                          \
+                                                                                               \
+		fileio_split_ended(file);                                                      \
+		return code;                                                                   \
 	}
 
-SPLIT(read_all, , INTO, HERE, file)
-SPLIT(read_ordered, , INTO, HERE, file)
-SPLIT(write_all, const, FROM, HERE, file)
-SPLIT(write_ordered, const, FROM, HERE, file)
-SPLIT(read_at_all, , INTO, AT, file, at)
-SPLIT(write_at_all, const, FROM, AT, file, at)
-
-#define LATER(name, constant, prot, params, ...)                                                               \
-	int MPI_File_##name(params, constant void *buf, int count, MPI_Datatype type, MPI_Request *request)    \
-	{                                                                                                      \
-		int failed;                                                                                    \
-		struct kept *k = keep(file, buf, count, type, prot, &failed);                                  \
-		int code = PMPI_File_##name(__VA_ARGS__, buf, failed ? 0 : count, type, request);              \
-                                                                                                               \
-		if (code != MPI_SUCCESS)                                                                       \
-			drop(k);                                                                               \
-		else                                                                                           \
-			keep_until(k, *request);                                                               \
-		return failed ? failed : code;                                                                 \
-	}
-
-LATER(iread_all, , INTO, HERE, file)
-LATER(iwrite_all, const, FROM, HERE, file)
-LATER(iread_at_all, , INTO, AT, file, at)
-LATER(iwrite_at_all, const, FROM, AT, file, at)
+END(read_all, )
+END(read_ordered, )
+END(write_all, const)
+END(write_ordered, const)
+END(read_at_all, )
+END(write_at_all, const)
 
 /* Whoever has these requests is going to wait for them, or to look. */
 static void before(int n, const MPI_Request *requests)

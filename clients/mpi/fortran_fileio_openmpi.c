@@ -7,6 +7,7 @@
 #include "fileio.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* mpi_x_ is ompi_x_f, and MPI's own comes next, looked for once. Fortran has called, so its library is there. */
@@ -27,7 +28,7 @@ static uintptr_t find(_Atomic uintptr_t *next, const char *name)
 
 static bool holds(const void *buf, const MPI_Fint *count, const MPI_Fint *type)
 {
-	return fileio_holds(buf, *count, MPI_Type_f2c(*type));
+	return fileio_reach(buf, *count, MPI_Type_f2c(*type)).len > 0;
 }
 
 static void put_status(int code, const MPI_Status *from, MPI_Fint *to)

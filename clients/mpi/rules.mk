@@ -4,7 +4,7 @@
 MPIS ?= $(foreach m,openmpi mpich,$(if $(shell command -v mpicc.$m),$m))
 
 # What differs between them.
-MPI_LEFT_OUT_openmpi = %/mpi4.c %/transfer4.c %/transport_mpich.c %/fortran_mpich.c %/fortran_rma_mpich.c
+MPI_LEFT_OUT_openmpi = %/mpi4.c %/transfer4.c %/fileio4.c %/transport_mpich.c %/fortran_mpich.c %/fortran_rma_mpich.c
 MPI_LEFT_OUT_mpich = %/mpi3.c %/transport_openmpi.c %/fortran_openmpi.c %/fortran_rma_openmpi.c \
 	%/fortran_fileio_openmpi.c
 MPI_SRC = $(filter-out $(MPI_LEFT_OUT_$1),$(wildcard clients/mpi/*.c))

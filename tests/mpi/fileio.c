@@ -173,6 +173,25 @@ static void shared_pointer(void)
 	check_into(p);
 }
 
+/* One of each kind: they are made alike. */
+static void large_counts(void)
+{
+#if MPI_VERSION >= 4
+	MPI_Request request;
+	MPI_Status status;
+	unsigned char *p;
+
+	WRITE(MPI_File_write_at_c(file, place(), p, BLOCK, MPI_BYTE, &status)); check_count(&status); check_written(place());
+	READ(MPI_File_read_at_c(file, place(), p, BLOCK, MPI_BYTE, &status)); check_count(&status); check_into(p);
+	WRITE(MPI_File_iwrite_at_c(file, place(), p, BLOCK, MPI_BYTE, &request)); WAIT; check_count(&status); check_written(place());
+	READ(MPI_File_iread_at_all_c(file, place(), p, BLOCK, MPI_BYTE, &request)); WAIT; check_into(p);
+	WRITE(MPI_File_write_at_all_begin_c(file, place(), p, BLOCK, MPI_BYTE));
+	check(MPI_File_write_at_all_end(file, p, &status) == MPI_SUCCESS); check_written(place());
+	SEEK; READ(MPI_File_read_all_begin_c(file, p, BLOCK, MPI_BYTE));
+	check(MPI_File_read_all_end(file, p, &status) == MPI_SUCCESS); check_into(p);
+#endif
+}
+
 /* Every second byte of a range, by a type with holes: the others stay as they were. */
 static void with_holes(void)
 {
@@ -235,6 +254,7 @@ int main(int argc, char **argv)
 	explicit_offsets();
 	own_pointers();
 	shared_pointer();
+	large_counts();
 	with_holes();
 	larger_than_memory();
 	check(MPI_File_close(&file) == MPI_SUCCESS);
