@@ -331,8 +331,7 @@ static inline char *look(struct umpeer *p, const struct seg *s, uint64_t wanted)
 	if (atomic_load(&s->lock))
 		return NULL;
 	head = atomic_load_explicit(&s->head, memory_order_acquire);
-	frame = __atomic_load_n(&s->frame, __ATOMIC_RELAXED);
-	atomic_thread_fence(memory_order_acquire);
+	frame = __atomic_load_n(&s->frame, __ATOMIC_ACQUIRE);
 	if ((head & wanted) != wanted || is_locked(s))
 		return NULL;
 	return find_frame(p, frame);
