@@ -67,8 +67,8 @@ static void refuse(const struct bad *b, int from)
 		MPI_Info_set(info, b->name, b->value);
 	check_error(allocate(info, &base, &win), b->class, b->words);
 	check(base == &base);
-	check(count_fds() == fds && (SANITIZED || count_maps() <= maps + 1), "%s=%s: %d of %d descriptors, %d of %d mappings", b->name,
-	      b->value, count_fds(), fds, count_maps(), maps);
+	check(count_fds() == fds && (SANITIZED || count_maps() <= maps + 1),
+	      "%s=%s: %d of %d descriptors, %d of %d mappings", b->name, b->value, count_fds(), fds, count_maps(), maps);
 }
 
 static void no_name(void)
