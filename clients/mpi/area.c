@@ -244,6 +244,17 @@ static int map_path(struct area *area, const char *path, const struct ummap_attr
 	return map_uri(area, h->driver, path, attr, base);
 }
 
+/* So that others can reach what is paged: only with this engine, and not where the store is mapped in place. */
+static bool map_shared(struct area *area, const char *path, const struct ummap_attr *attr, void **base)
+{
+	const struct hints *h = &area->hints;
+	struct ummap_attr shared = *attr;
+
+	shared.flags |= UMMAP_SHARED;
+	area->shared = h->local && h->ranks > 1 && h->engine == HINT_SEGV && map_path(area, path, &shared, base) == 0;
+	return area->shared;
+}
+
 static void advise(const struct area *area)
 {
 	const char *style = area->hints.access_style;
@@ -272,10 +283,8 @@ static void map_storage(struct area *area, size_t budget, struct trouble *t)
 	attr.flags = file ? 0 : UMMAP_CREATE;
 	attr.budget = budget;
 	engine_choose(h, &attr);
-	/* Only with this engine can others reach what is paged. */
-	area->shared = h->local && h->ranks > 1 && h->engine == HINT_SEGV;
-	attr.flags |= area->shared ? UMMAP_SHARED : 0;
-	if (map_path(area, file ? path : h->filename, &attr, &base) < 0)
+	if (!map_shared(area, file ? path : h->filename, &attr, &base) &&
+	    map_path(area, file ? path : h->filename, &attr, &base) < 0)
 		trouble_errno(t, errno, "%s: %s", h->filename, umerrormsg());
 	else
 		area->base = base;
