@@ -337,6 +337,15 @@ static inline char *look(struct umpeer *p, const struct seg *s, uint64_t wanted)
 	return find_frame(p, frame);
 }
 
+/* Words whole: they are what most transfers are of. */
+static inline void copy(void *to, const void *from, size_t len)
+{
+	if (len == sizeof(uint64_t))
+		memcpy(to, from, sizeof(uint64_t));
+	else
+		memcpy(to, from, len);
+}
+
 /* Copies within one segment; 0: it cannot be visited just now. */
 static inline size_t visit(struct umpeer *p, void *to, const void *from, size_t len, uint64_t offset, uint64_t wanted)
 {
@@ -355,7 +364,7 @@ static inline size_t visit(struct umpeer *p, void *to, const void *from, size_t 
 	len = min_size(min_size(len, p->seg_size - at), COPY_MOST);
 	frame = look(p, s, wanted);
 	if (frame)
-		memcpy(to ? to : frame + at, from ? from : frame + at, len);
+		copy(to ? to : frame + at, from ? from : frame + at, len);
 	atomic_store_explicit(slot, 0, memory_order_release);
 	return frame ? len : 0;
 }
