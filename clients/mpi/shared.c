@@ -82,6 +82,12 @@ static uint64_t lay_out(struct shared *s, bool apart)
 	return at;
 }
 
+/* NULL: it has no bytes. */
+static char *part_of(const struct shared *s, const struct place *p)
+{
+	return p->size && s->first ? s->first + p->at : NULL;
+}
+
 static struct shared *new_shared(const struct hints *h, MPI_Comm comm, struct trouble *t)
 {
 	struct shared *s = calloc(1, sizeof(*s));
@@ -120,13 +126,13 @@ static void finish(struct shared *s, const struct place *mine, int fd, bool apar
 	PMPI_Comm_rank(comm, &rank);
 	PMPI_Allgather(mine, sizeof(*mine), MPI_BYTE, s->places, sizeof(*mine), MPI_BYTE, comm);
 	len = lay_out(s, apart);
-	if (rank == 0)
+	if (rank == 0 && len)
 		kernel_make_room(fd, s->hints.offset + len, t);
 	if (t->class == MPI_SUCCESS && len)
 		s->first = kernel_map(fd, &s->hints, len, t);
 	s->size = s->places[rank].size;
 	s->len = len;
-	s->base = s->first ? s->first + s->places[rank].at : NULL;
+	s->base = part_of(s, &s->places[rank]);
 	if (s->size)
 		transport_check_base(s->base, t);
 	trouble_agree(comm, t);
@@ -242,7 +248,7 @@ bool shared_query(MPI_Win win, int rank, MPI_Aint *size, MPI_Aint *unit, void *b
 		return false;
 	*size = (MPI_Aint)p->size;
 	*unit = (MPI_Aint)p->unit;
-	*(void **)base = w->shared->first ? w->shared->first + p->at : NULL;
+	*(void **)base = part_of(w->shared, p);
 	return true;
 }
 

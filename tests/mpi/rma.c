@@ -234,12 +234,27 @@ static const struct epoch {
 	{ post, .kinds = KINDS_WITHOUT_REQUESTS, .next = true },
 };
 
+/* OpenMPI's osc/ucx fetches wrong words by MPI_Get_accumulate at times, from memory too. */
+static bool is_left_out(const struct kind *kind)
+{
+	const char *osc = getenv("OMPI_MCA_osc");
+
+	return osc && strcmp(osc, "ucx") == 0 && (kind->run == get_accumulate || kind->run == rget_accumulate);
+}
+
+static const struct kind *choose_kind(uint64_t n)
+{
+	const struct kind *kind = &kinds[dice(n)];
+
+	return is_left_out(kind) ? choose_kind(n) : kind;
+}
+
 static void run_epochs(const struct epoch *e, const struct both *w)
 {
 	for (int i = 0; i < OPERATIONS; i++) {
 		struct operation o;
 
-		prepare(&o, &kinds[dice(e->kinds)], e->next ? (rank + 1) % ranks : (int)dice((uint64_t)ranks));
+		prepare(&o, choose_kind(e->kinds), e->next ? (rank + 1) % ranks : (int)dice((uint64_t)ranks));
 		e->run(&o, w->stored, got_stored);
 		e->run(&o, w->memory, got_memory);
 		finish(&o);

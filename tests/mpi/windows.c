@@ -333,6 +333,26 @@ static void shared(const char *apart)
 	check(MPI_Win_free(&win) == MPI_SUCCESS);
 }
 
+/* Ranks may have no bytes, one or all of them. */
+static void shared_nothing(int with)
+{
+	MPI_Info info = storage_hints("shared-nothing", NULL);
+	MPI_Aint size, mine = rank == with ? PART : 0;
+	uint8_t *base, *other;
+	MPI_Win win;
+	int unit;
+
+	check(MPI_Win_allocate_shared(mine, 1, info, MPI_COMM_WORLD, &base, &win) == MPI_SUCCESS);
+	check(!base == !mine);
+	for (int r = 0; r < ranks; r++) {
+		check(MPI_Win_shared_query(win, r, &size, &unit, &other) == MPI_SUCCESS);
+		check(r == with ? size == PART && other : size == 0 && !other);
+	}
+	check(MPI_Win_sync(win) == MPI_SUCCESS);
+	check(MPI_Win_free(&win) == MPI_SUCCESS);
+	MPI_Info_free(&info);
+}
+
 static void shared_is_refused(void)
 {
 	MPI_Info many = storage_hints("shared.%r", NULL), half = storage_hints("shared", "storage_alloc_factor", "0.5", NULL);
@@ -399,6 +419,8 @@ int main(int argc, char **argv)
 	dynamic();
 	shared("false");
 	shared("true");
+	shared_nothing(1);
+	shared_nothing(-1);
 	shared_is_refused();
 	all_in_storage();
 	MPI_Finalize();
