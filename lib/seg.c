@@ -422,25 +422,34 @@ void seg_fork(void)
 	pinned = 0;
 }
 
+static int discard_one(struct set *set, size_t i, struct seg *s)
+{
+	(void)s;
+	return engine_discard(set->engine, set_view(set, i), set_view_len(set, i));
+}
+
+/* Its place in the view is empty. */
 static int forget_one(struct set *set, size_t i, struct seg *s)
 {
+	(void)i;
 	if (seg_pins(s))
 		count_pin(set, false);
 	seg_set_pins(s, 0);
 	seg_change(s, SEG_DEVICE, 0);
 	cache_remove(&set->member, s);
-	if (seg_has(s, SEG_STANDBY)) {
-		frame_release(evict_let_go(set, s));
-	} else {
-		engine_discard(set->engine, set_view(set, i), set_view_len(set, i));
-		frame_release(evict_let_go(set, s));
-	}
+	frame_release(evict_let_go(set, s));
 	return 0;
 }
 
 void seg_forget(struct set *set, size_t first)
 {
+	size_t from = min_size(first << set->shift, set->size);
+
 	refuse_forgive(set);
+	/* In one call, for as many mappings as there are; if that fails, perhaps one by one. */
+	if (first < set->segs &&
+	    engine_discard(set->engine, set->view + from, round_up(set->size, sys_page()) - from) < 0)
+		for_valid(set, first, set->segs, discard_one);
 	for_valid(set, first, set->segs, forget_one);
 }
 

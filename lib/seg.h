@@ -45,7 +45,7 @@ void seg_fork(void);
 int seg_lengthen(struct set *set, size_t size, struct store *store, uint64_t offset);
 /* Bytes that are pinned, in all mappings. */
 size_t seg_pinned(void);
-/* Forgets every segment from `first` on, changes included. The view stays, and faults. */
+/* Forgets every segment of a hidden set from `first` on, changes included. The view stays, and faults. */
 void seg_forget(struct set *set, size_t first);
 /* The frames of [first, last) go home, so that the view can change there. */
 int seg_retract(struct set *set, size_t first, size_t last);
