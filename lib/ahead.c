@@ -8,6 +8,7 @@
 #include "ahead.h"
 
 #include "budget.h"
+#include "prefetch.h"
 #include "seg.h"
 #include "worker.h"
 
@@ -16,7 +17,7 @@
 
 /* A run begins with so many segments, and one job loads about so many bytes. */
 #define WINDOW_MIN 2
-#define JOB_BYTES ((size_t)1 << 20)
+#define JOB_BYTES ((size_t)2 << 20)
 /* Part of the budget, its group's or the process's, that a window may take. */
 #define WINDOW_PART 8
 /* Two faults that are farther apart than this many segments are not taken for the begin of a run. */
@@ -25,18 +26,23 @@
 #define SEEN_NEXT 2
 #define SEEN_STRIDE 3
 
+static size_t job_segs(const struct set *set)
+{
+	return max_size(JOB_BYTES >> set->shift, 1);
+}
+
 static void load_job(void *arg, uint64_t first, uint64_t how)
 {
 	struct set *set = arg;
 
-	seg_prefetch(set, first, how >> 32, (size_t)(uint32_t)how);
+	prefetch(set, first, how >> 32, (size_t)(uint32_t)how);
 	set_put(set);
 }
 
 /* Loads `count` segments from first on, every `step`th. The caller uses the set; so does each job. */
 static void post(struct set *set, size_t first, size_t count, size_t step)
 {
-	size_t most = max_size(JOB_BYTES >> set->shift, 1);
+	size_t most = job_segs(set);
 
 	for (size_t n; count > 0; first += n * step, count -= n) {
 		n = min_size(count, most);

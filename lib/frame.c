@@ -105,13 +105,20 @@ void frame_set_writable(uint32_t frame, bool writable)
 		*seal_of(frame) = !writable;
 }
 
-int frame_make_writable(uint32_t frame)
+bool frame_follows(uint32_t first, uint32_t second)
 {
-	if (frame_writable(frame))
+	return second == first + 1 && arena_of(first) == arena_of(second);
+}
+
+int frame_make_writable(uint32_t frame, unsigned n)
+{
+	bool *sealed = seal_of(frame);
+
+	if (!memchr(sealed, true, n))
 		return 0;
-	if (mprotect(frame_home(frame), arena_of(frame)->len, PROT_READ | PROT_WRITE) < 0)
+	if (mprotect(frame_home(frame), n * arena_of(frame)->len, PROT_READ | PROT_WRITE) < 0)
 		return -errno;
-	*seal_of(frame) = false;
+	memset(sealed, false, n);
 	return 0;
 }
 
@@ -401,7 +408,7 @@ static void drop_memory(uint32_t frame)
 {
 	madvise(frame_home(frame), arena_of(frame)->len, MADV_DONTNEED);
 	/* So that its place merges with those beside it. */
-	frame_make_writable(frame);
+	frame_make_writable(frame, 1);
 	become_raw(frame);
 }
 

@@ -36,9 +36,12 @@ bool frame_spare(enum frame_kind kind, size_t len, size_t limit);
 bool frame_shrink(enum frame_kind except, size_t except_len);
 
 char *frame_home(uint32_t frame);
-/* Whether a frame that its caller has taken may be written at home; makes it so (0 or -errno); notes it. */
+/* Whether the second of two frames stands right behind the first at home. */
+bool frame_follows(uint32_t first, uint32_t second);
+/* Whether a frame that its caller has taken may be written at home; makes n that follow one another so (0 or -errno);
+ * notes it. */
 bool frame_writable(uint32_t frame);
-int frame_make_writable(uint32_t frame);
+int frame_make_writable(uint32_t frame, unsigned n);
 void frame_set_writable(uint32_t frame, bool writable);
 /* Bytes of memory that the pool holds, free frames included. */
 size_t frame_held(void);

@@ -26,9 +26,6 @@ void seg_leave(struct seg_load *l);
 /* Brings i in and keeps it; and lets it go again. */
 int seg_pin(struct set *set, size_t i, bool write);
 void seg_unpin(struct set *set, size_t i);
-/* Loads the absent ones of `count` segments from first on, every `step`th, to standby, as far as there is room
- * without evicting; false: there was none for all. */
-bool seg_prefetch(struct set *set, size_t first, size_t count, size_t step);
 /* Lets the unchanged, unpinned segments of [first, last) go, and gives their memory back. */
 void seg_evict(struct set *set, size_t first, size_t last);
 /* Lets go of i, if it is unchanged and nobody uses it just now; its frame is the next to be taken. */
