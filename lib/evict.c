@@ -396,15 +396,30 @@ uint32_t evict_take_frame(struct set *set, bool ahead)
 	return a.frame;
 }
 
+/* The next fault finds a frame that is free, and may be written. */
+static void keep_ready(struct set *set, struct share *giver)
+{
+	struct asker a = { .set = set, .limit = evict_limit(set), .charged = true, .frame = FRAME_NONE };
+
+	if (frame_spare(set_frames(set), set->seg_size, 0) || !reclaim(&a, giver, false) || a.frame == FRAME_NONE)
+		return;
+	frame_make_writable(a.frame, 1);
+	frame_give(a.frame);
+}
+
 void evict_resupply(struct set *set, unsigned n)
 {
 	struct share *mine = set_share(set), *giver;
 	bool room = mine->bytes + set->seg_size <= mine->most;
 
-	if (room && frame_spare(set_frames(set), set->seg_size, evict_limit(set)))
+	if (room && frame_spare(set_frames(set), set->seg_size, evict_limit(set))) {
+		frame_stock(set_frames(set), set->seg_size, evict_limit(set));
 		return;
+	}
 	giver = giver_for(set, room);
 	send_some(set, giver, n);
+	if (set->engine == ENGINE_SEGV)
+		keep_ready(set, giver);
 }
 
 bool evict_shrink(struct set *set, size_t limit, unsigned frames)

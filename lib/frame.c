@@ -390,6 +390,18 @@ bool frame_spare(enum frame_kind kind, size_t len, size_t limit)
 	return spare;
 }
 
+void frame_stock(enum frame_kind kind, size_t len, size_t limit)
+{
+	uint32_t frame;
+
+	/* A look first: mostly there is one. */
+	if (class_of(kind, len)->free != FRAME_NONE)
+		return;
+	frame = frame_take(kind, len, limit);
+	if (frame != FRAME_NONE)
+		frame_give(frame);
+}
+
 static void become_raw(uint32_t frame)
 {
 	size_t len = arena_of(frame)->len;
