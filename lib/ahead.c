@@ -114,14 +114,15 @@ static bool is_run(const struct set *set, const struct stream *r)
 	return r->seen >= (r->stride == 1 ? SEEN_NEXT : SEEN_STRIDE);
 }
 
-/* Makes the window larger and says which steps from the last fault on are to be loaded now: (*from, *to]. */
-static void advance(struct stream *r, size_t most, long *from, long *to)
+/* Makes the window larger and says which steps from the last fault on are to be loaded now: (*from, *to]. `job` of them
+ * are worth it. */
+static void advance(struct stream *r, size_t most, size_t job, long *from, long *to)
 {
 	*from = lead(r) > 0 ? lead(r) : 0;
 	r->window = r->window ? min_size(r->window * 2, most) : min_size(WINDOW_MIN, most);
 	*to = (long)r->window;
-	/* Half a window is still on its way: no hurry. */
-	if (*from > *to / 2)
+	/* So that the store always has something to do, but not for little. */
+	if (*to - *from < (long)min_size(job, r->window / 2))
 		*to = *from;
 }
 
@@ -141,7 +142,7 @@ void ahead_fault(struct set *set, size_t i, size_t window)
 		r->used = ++set->stream_clock;
 		stride = r->stride;
 		if (stride && is_run(set, r)) {
-			advance(r, most, &from, &to);
+			advance(r, most, job_segs(set), &from, &to);
 			/* As far as there are segments. */
 			room = stride > 0 ? ((long)set->segs - 1 - (long)i) / stride : (long)i / -stride;
 			to = to < room ? to : room;
