@@ -28,7 +28,7 @@ struct ummap_node {
 enum ummap_event {
 	UMMAP_EV_READ,    /* insert: a load of an absent segment */
 	UMMAP_EV_WRITE,   /* insert: a store to an absent segment, which is changed now */
-	UMMAP_EV_AHEAD,   /* insert: read ahead and put in place unasked (now it waits on standby: not sent) */
+	UMMAP_EV_AHEAD,   /* insert: read ahead, and put in place unasked beside one that was asked for */
 	UMMAP_EV_DIRTIED, /* touch: the first store to a present, unchanged segment */
 	UMMAP_EV_CLEANED, /* touch: its changes have been written */
 	UMMAP_EV_RETURN   /* touch, right after insert: it came back from the standby list */

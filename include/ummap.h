@@ -155,12 +155,12 @@ int umunpin(void *addr, size_t len);
 /* Counters since the mapping began (umstat(addr)) or the process did (umstat(NULL)). */
 struct umstat {
 	uint64_t struct_size;     /* in: sizeof(struct umstat) */
-	uint64_t read_faults;     /* loads of absent segments */
+	uint64_t read_faults;     /* loads of absent segments, with those that came in beside them (ahead_hits) */
 	uint64_t write_faults;    /* stores to absent segments */
 	uint64_t upgrade_faults;  /* first stores to present, unchanged segments */
 	uint64_t spurious_faults; /* another thread was faster */
 	uint64_t standby_hits;    /* of the first two: served from the standby list, without I/O */
-	uint64_t ahead_hits;      /* of the first two: served by read-ahead */
+	uint64_t ahead_hits;      /* of the first two: served by read-ahead, which may bring in several at a time */
 	uint64_t ahead_waste;     /* segments read ahead and let go unused */
 	uint64_t ahead_loads;     /* segments read ahead */
 	uint64_t evictions;       /* segments taken out of the view */

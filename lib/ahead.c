@@ -8,6 +8,7 @@
 #include "ahead.h"
 
 #include "budget.h"
+#include "prefetch.h"
 #include "seg.h"
 #include "worker.h"
 
@@ -16,7 +17,7 @@
 
 /* A run begins with so many segments, and one job loads about so many bytes. */
 #define WINDOW_MIN 2
-#define JOB_BYTES ((size_t)1 << 20)
+#define JOB_BYTES ((size_t)2 << 20)
 /* Part of the budget, its group's or the process's, that a window may take. */
 #define WINDOW_PART 8
 /* Two faults that are farther apart than this many segments are not taken for the begin of a run. */
@@ -25,18 +26,23 @@
 #define SEEN_NEXT 2
 #define SEEN_STRIDE 3
 
+static size_t job_segs(const struct set *set)
+{
+	return max_size(JOB_BYTES >> set->shift, 1);
+}
+
 static void load_job(void *arg, uint64_t first, uint64_t how)
 {
 	struct set *set = arg;
 
-	seg_prefetch(set, first, how >> 32, (size_t)(uint32_t)how);
+	prefetch(set, first, how >> 32, (size_t)(uint32_t)how);
 	set_put(set);
 }
 
 /* Loads `count` segments from first on, every `step`th. The caller uses the set; so does each job. */
 static void post(struct set *set, size_t first, size_t count, size_t step)
 {
-	size_t most = max_size(JOB_BYTES >> set->shift, 1);
+	size_t most = job_segs(set);
 
 	for (size_t n; count > 0; first += n * step, count -= n) {
 		n = min_size(count, most);
@@ -108,14 +114,15 @@ static bool is_run(const struct set *set, const struct stream *r)
 	return r->seen >= (r->stride == 1 ? SEEN_NEXT : SEEN_STRIDE);
 }
 
-/* Makes the window larger and says which steps from the last fault on are to be loaded now: (*from, *to]. */
-static void advance(struct stream *r, size_t most, long *from, long *to)
+/* Makes the window larger and says which steps from the last fault on are to be loaded now: (*from, *to]. `job` of them
+ * are worth it. */
+static void advance(struct stream *r, size_t most, size_t job, long *from, long *to)
 {
 	*from = lead(r) > 0 ? lead(r) : 0;
 	r->window = r->window ? min_size(r->window * 2, most) : min_size(WINDOW_MIN, most);
 	*to = (long)r->window;
-	/* Half a window is still on its way: no hurry. */
-	if (*from > *to / 2)
+	/* So that the store always has something to do, but not for little. */
+	if (*to - *from < (long)min_size(job, r->window / 2))
 		*to = *from;
 }
 
@@ -135,7 +142,7 @@ void ahead_fault(struct set *set, size_t i, size_t window)
 		r->used = ++set->stream_clock;
 		stride = r->stride;
 		if (stride && is_run(set, r)) {
-			advance(r, most, &from, &to);
+			advance(r, most, job_segs(set), &from, &to);
 			/* As far as there are segments. */
 			room = stride > 0 ? ((long)set->segs - 1 - (long)i) / stride : (long)i / -stride;
 			to = to < room ? to : room;

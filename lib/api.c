@@ -156,7 +156,9 @@ static void demolish(struct map *map)
 {
 	struct set *set = &map->set;
 
+	seg_hide(set);
 	seg_forget(set, 0);
+	seg_show(set);
 	/* A fault on another mapping may have found one of our segments, and posted a job for it. */
 	set_quiesce(set);
 	group_leave(&set->member);

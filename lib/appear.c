@@ -75,13 +75,13 @@ int appear_upgrade(struct set *set, size_t i, struct seg *s, bool write)
 }
 
 /* The segment, which was in no list, is resident from now on. */
-static void arrive(struct set *set, struct seg *s, bool write)
+static void arrive(struct set *set, struct seg *s, bool write, enum ummap_event why)
 {
 	bool ahead = seg_has(s, SEG_AHEAD), standby = seg_has(s, SEG_STANDBY);
 	bool writable = seg_has(s, SEG_DIRTY);
 
 	seg_change(s, SEG_STANDBY | SEG_AHEAD | SEG_EXPOSED, writable ? SEG_WRITABLE | SEG_EXPOSED : 0);
-	cache_insert(&set->member, s, writable ? UMMAP_EV_WRITE : UMMAP_EV_READ);
+	cache_insert(&set->member, s, why);
 	if (standby && !ahead)
 		cache_touch(&set->member, s, UMMAP_EV_RETURN);
 	add(*(write ? &set->stat.write_faults : &set->stat.read_faults), 1);
@@ -99,11 +99,33 @@ int appear(struct set *set, size_t i, struct seg *s, bool write)
 		return err;
 	if (write)
 		set_mark_dirty(set, i, s);
-	arrive(set, s, write);
+	arrive(set, s, write, seg_has(s, SEG_DIRTY) ? UMMAP_EV_WRITE : UMMAP_EV_READ);
 	err = publish(set, i, s->frame, seg_has(s, SEG_WRITABLE));
 	if (err) {
 		cache_remove(&set->member, s);
 		set_head(set, s, before);
+	}
+	return err;
+}
+
+int appear_together(struct set *set, size_t i, struct seg **list, unsigned n)
+{
+	uint32_t first = list[0]->frame;
+	uint64_t before[APPEAR_MOST];
+	int err;
+
+	for (unsigned k = 0; k < n; k++) {
+		before[k] = seg_head(list[k]);
+		arrive(set, list[k], false, k ? UMMAP_EV_AHEAD : UMMAP_EV_READ);
+	}
+	err = engine_publish(set->engine, set_view(set, i), frame_home(first), n << set->shift, frame_writable(first), false);
+	for (unsigned k = 0; k < n; k++) {
+		if (!err) {
+			frame_set_writable(list[k]->frame, false);
+		} else {
+			cache_remove(&set->member, list[k]);
+			set_head(list[k], before[k]);
+		}
 	}
 	return err;
 }

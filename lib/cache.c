@@ -12,7 +12,7 @@
 
 /* How many groups are compared for one victim. */
 #define SAMPLE 16
-/* An instruction may touch several segments at once; those that just came must not make room for each other. */
+/* An instruction may touch several segments at once; those that it just asked for must not make room for each other. */
 #define RECENT 8
 /* Another group's frame is of the wrong size: take it only if it is this many times as cold. */
 #define WRONG_SIZE 2
@@ -183,7 +183,8 @@ void cache_insert(struct member *m, struct seg *s, enum ummap_event why)
 		m->changed++;
 		g->changed++;
 	}
-	recent[inserts++ % RECENT] = (struct newcomer){ s, g->share };
+	if (why != UMMAP_EV_AHEAD)
+		recent[inserts++ % RECENT] = (struct newcomer){ s, g->share };
 	g->mean += (inserts - g->mean) / g->resident;
 	futex_unlock(&lock);
 }
@@ -249,11 +250,11 @@ void cache_remove(struct member *m, struct seg *s)
 	futex_unlock(&lock);
 }
 
-void cache_stand(struct member *m, struct seg *s, enum standby how)
+/* Under the lock. */
+static void stand(struct member *m, struct seg *s, enum standby how)
 {
 	struct group *g = m->group;
 
-	futex_lock(&lock);
 	switch (how) {
 	case STANDBY_CLEAN:
 	case STANDBY_FIRST:
@@ -272,6 +273,18 @@ void cache_stand(struct member *m, struct seg *s, enum standby how)
 		g->share->ahead += m->len;
 		break;
 	}
+}
+
+void cache_stand(struct member *m, struct seg *s, enum standby how)
+{
+	cache_stand_all(m, &s, 1, how);
+}
+
+void cache_stand_all(struct member *m, struct seg **list, unsigned n, enum standby how)
+{
+	futex_lock(&lock);
+	for (unsigned k = 0; k < n; k++)
+		stand(m, list[k], how);
 	futex_unlock(&lock);
 }
 
@@ -389,14 +402,22 @@ static struct seg *take_coldest(const struct search *search, struct member **fro
 	return NULL;
 }
 
-/* One sample may hold nothing where another does: go on until the ring has gone round. */
-static struct seg *take_any(const struct search *search, struct member **from)
+/* Under the lock. One sample may hold nothing where another does: go on until the ring has gone round. */
+static struct seg *take_next(const struct search *search, struct member **from)
 {
 	struct seg *s = NULL;
 
-	futex_lock(&lock);
 	for (size_t seen = 0; !s && seen < search->share->group_count; seen += SAMPLE)
 		s = take_coldest(search, from);
+	return s;
+}
+
+static struct seg *take_any(const struct search *search, struct member **from)
+{
+	struct seg *s;
+
+	futex_lock(&lock);
+	s = take_next(search, from);
 	futex_unlock(&lock);
 	return s;
 }
@@ -413,6 +434,20 @@ struct seg *cache_victim(struct share *share, const struct member *wanted, bool 
 	struct search search = { .share = share, .wanted = wanted, .clean = clean, .take = take_victim };
 
 	return take_any(&search, from);
+}
+
+unsigned cache_victims(struct share *share, const struct member *wanted, size_t bytes, struct seg **list,
+		       struct member **from, unsigned n)
+{
+	struct search search = { .share = share, .wanted = wanted, .take = take_victim };
+	size_t got = 0;
+	unsigned k = 0;
+
+	futex_lock(&lock);
+	while (k < n && got < bytes && (list[k] = take_next(&search, &from[k])))
+		got += from[k++]->len;
+	futex_unlock(&lock);
+	return k;
 }
 
 struct seg *cache_reclaim_ahead(struct share *share, const struct member *wanted, struct member **from)

@@ -64,8 +64,9 @@ void cache_insert(struct member *m, struct seg *s, enum ummap_event why);
 void cache_touch(struct member *m, struct seg *s, enum ummap_event why);
 /* A resident or standby segment stops being so. */
 void cache_remove(struct member *m, struct seg *s);
-/* A segment that was removed goes to standby. */
+/* A segment that was removed goes to standby; and several in a row, with no other between them. */
 void cache_stand(struct member *m, struct seg *s, enum standby how);
+void cache_stand_all(struct member *m, struct seg **list, unsigned n, enum standby how);
 
 /*
  * The segment of a share to let go: locked, and removed from where it was. `wanted` is the mapping that needs
@@ -74,6 +75,9 @@ void cache_stand(struct member *m, struct seg *s, enum standby how);
 struct seg *cache_reclaim(struct share *share, const struct member *wanted, struct member **from);
 /* A resident one, for standby; with clean, an unchanged one only. */
 struct seg *cache_victim(struct share *share, const struct member *wanted, bool clean, struct member **from);
+/* As many as have so many bytes together, n at most, as they are to go one after the other; says how many. */
+unsigned cache_victims(struct share *share, const struct member *wanted, size_t bytes, struct seg **list,
+		       struct member **from, unsigned n);
 /* One that was read ahead and is not asked for yet: let go before it was used. */
 struct seg *cache_reclaim_ahead(struct share *share, const struct member *wanted, struct member **from);
 /* The oldest dirty one on standby, locked; it stays in its list. Of m, or of any mapping of a share. */

@@ -136,21 +136,12 @@ bool evict_shed(struct set *wanted)
 	return done;
 }
 
-/* A resident segment, still locked (*gone), is on standby: 1, or -errno; 0 without one: there is none. */
-static int send_one(struct set *wanted, struct share *giver, bool clean, struct seg **gone)
+/* A segment that leaves the view, which is locked and in no list, stands by: 1, or -errno. */
+static int send_one(struct set *set, struct seg *s, struct share *giver)
 {
-	struct member *m;
-	struct seg *s = cache_victim(giver, &wanted->member, clean, &m);
-	struct set *set;
-	int err;
+	int err = standby_enter(set, set_index(set, s), s);
 
-	*gone = s;
-	if (!s)
-		return 0;
-	set = set_of(m);
-	err = standby_enter(set, set_index(set, s), s);
-	if (!err && seg_has(s, SEG_DIRTY) &&
-	    giver->unwritten >= min_size(giver->bytes / BEHIND_PART, BEHIND_MOST))
+	if (!err && seg_has(s, SEG_DIRTY) && giver->unwritten >= min_size(giver->bytes / BEHIND_PART, BEHIND_MOST))
 		writeback_behind(set);
 	return err ? err : 1;
 }
@@ -158,11 +149,14 @@ static int send_one(struct set *wanted, struct share *giver, bool clean, struct 
 /* Sends a resident segment to standby, so that its frame can be had: 1, or -errno; 0: there is none. */
 static int send_off(struct set *wanted, struct share *giver, bool clean)
 {
-	struct seg *gone;
-	int done = send_one(wanted, giver, clean, &gone);
+	struct member *m;
+	struct seg *s = cache_victim(giver, &wanted->member, clean, &m);
+	int done;
 
-	if (gone)
-		seg_unlock(gone);
+	if (!s)
+		return 0;
+	done = send_one(set_of(m), s, giver);
+	seg_unlock(s);
 	return done;
 }
 
@@ -222,23 +216,59 @@ static bool has_supply(const struct share *share, size_t part)
 	return share->clean >= share->bytes / part || has_backlog(share);
 }
 
-/* Up to n of them, unless there is supply enough; together where that saves something. Returns what the last one gave,
- * 1 if none was needed. */
+/* Bytes that the supply lacks. */
+static size_t lacking(const struct share *share)
+{
+	size_t wanted = share->bytes / STANDBY_PART, clean = share->clean;
+
+	return clean >= wanted || has_backlog(share) ? 0 : wanted - clean;
+}
+
+/* Whether the second of two segments of a set can leave by the same call. */
+static bool goes_along(const struct set *set, const struct seg *a, const struct seg *b)
+{
+	return set->engine == ENGINE_SEGV && set_index(set, a) + 1 == set_index(set, b) && !seg_has(a, SEG_EXPOSED) &&
+	       !seg_has(b, SEG_EXPOSED) && frame_follows(a->frame, b->frame);
+}
+
+/* What they gave; all of them have been tried. */
+static int send_all(struct seg **list, struct member **from, unsigned n, struct share *giver)
+{
+	int done = n > 0;
+
+	for (unsigned i = 0, k; i < n; i += k) {
+		struct set *set = set_of(from[i]);
+
+		for (k = 1; i + k < n && from[i + k] == from[i] && goes_along(set, list[i + k - 1], list[i + k]); k++)
+			;
+		if (k > 1 && standby_enter_together(set, set_index(set, list[i]), list + i, k) == 0)
+			continue;
+		for (unsigned j = i; j < i + k; j++) {
+			int one = send_one(set, list[j], giver);
+
+			done = one < 0 ? one : done;
+		}
+	}
+	return done;
+}
+
+/* Up to n of them, unless there is supply enough; together where that saves something. Returns what they gave, 0: there
+ * are none, 1: or none was needed. */
 static int send_some(struct set *wanted, struct share *giver, unsigned n)
 {
-	size_t most = wanted->engine == ENGINE_SEGV ? 1 : min_size(n, TOGETHER);
-	struct seg *gone[TOGETHER];
-	unsigned k = 0;
-	int done = 1;
+	struct member *from[TOGETHER];
+	struct seg *list[TOGETHER];
+	size_t bytes = lacking(giver);
+	int done;
 
+	if (bytes == 0)
+		return 1;
+	n = cache_victims(giver, &wanted->member, bytes, list, from, n < TOGETHER ? n : TOGETHER);
 	engine_gather();
-	while (done > 0 && k < most && !has_supply(giver, STANDBY_PART)) {
-		done = send_one(wanted, giver, false, &gone[k]);
-		k += gone[k] != NULL;
-	}
+	done = send_all(list, from, n, giver);
 	engine_settle();
-	while (k > 0)
-		seg_unlock(gone[--k]);
+	while (n > 0)
+		seg_unlock(list[--n]);
 	return done;
 }
 
@@ -283,17 +313,6 @@ void evict_expect(struct set *set)
 		call_supply(set, giver_for(set, room));
 }
 
-void evict_resupply(struct set *set, unsigned n)
-{
-	struct share *mine = set_share(set), *giver;
-	bool room = mine->bytes + set->seg_size <= mine->most;
-
-	if (room && frame_spare(set_frames(set), set->seg_size, evict_limit(set)))
-		return;
-	giver = giver_for(set, room);
-	send_some(set, giver, n);
-}
-
 /* One step towards a frame, out of one share; false: it has nothing to give. */
 static bool make_room(struct asker *a, struct share *giver)
 {
@@ -301,7 +320,8 @@ static bool make_room(struct asker *a, struct share *giver)
 		return true;
 	/* What is in use stays, unless a fault has asked for more on standby anyway. Nobody waits for writes. */
 	if (a->ahead)
-		return giver->supplying && !has_supply(giver, STANDBY_PART) && send_off(a->set, giver, false) > 0;
+		return giver->supplying && !has_supply(giver, STANDBY_PART) &&
+		       send_some(a->set, giver, a->set->engine == ENGINE_SEGV ? TOGETHER : 1) > 0;
 	if ((!has_backlog(giver) && retire(a->set, giver, false)) || retire(a->set, giver, true))
 		return true;
 	/* Nothing clean is left. */
@@ -375,6 +395,32 @@ uint32_t evict_take_frame(struct set *set, bool ahead)
 	if (a.charged && a.frame == FRAME_NONE)
 		set_share(set)->bytes -= set->seg_size;
 	return a.frame;
+}
+
+/* The next fault finds a frame that is free, and may be written. */
+static void keep_ready(struct set *set, struct share *giver)
+{
+	struct asker a = { .set = set, .limit = evict_limit(set), .charged = true, .frame = FRAME_NONE };
+
+	if (frame_spare(set_frames(set), set->seg_size, 0) || !reclaim(&a, giver, false) || a.frame == FRAME_NONE)
+		return;
+	frame_make_writable(a.frame, 1);
+	frame_give(a.frame);
+}
+
+void evict_resupply(struct set *set, unsigned n)
+{
+	struct share *mine = set_share(set), *giver;
+	bool room = mine->bytes + set->seg_size <= mine->most;
+
+	if (room && frame_spare(set_frames(set), set->seg_size, evict_limit(set))) {
+		frame_stock(set_frames(set), set->seg_size, evict_limit(set));
+		return;
+	}
+	giver = giver_for(set, room);
+	send_some(set, giver, n);
+	if (set->engine == ENGINE_SEGV)
+		keep_ready(set, giver);
 }
 
 bool evict_shrink(struct set *set, size_t limit, unsigned frames)

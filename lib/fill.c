@@ -14,7 +14,7 @@ int fill_make_writable(struct set *set, uint32_t frame)
 	int err;
 
 	do
-		err = frame_make_writable(frame);
+		err = frame_make_writable(frame, 1);
 	while (err == -ENOMEM && evict_shed(set));
 	return err;
 }

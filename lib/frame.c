@@ -114,13 +114,20 @@ void frame_set_writable(uint32_t frame, bool writable)
 		*seal_of(frame) = !writable;
 }
 
-int frame_make_writable(uint32_t frame)
+bool frame_follows(uint32_t first, uint32_t second)
 {
-	if (frame_writable(frame))
+	return second == first + 1 && arena_of(first) == arena_of(second);
+}
+
+int frame_make_writable(uint32_t frame, unsigned n)
+{
+	bool *sealed = seal_of(frame);
+
+	if (!memchr(sealed, true, n))
 		return 0;
-	if (mprotect(frame_home(frame), arena_of(frame)->len, PROT_READ | PROT_WRITE) < 0)
+	if (mprotect(frame_home(frame), n * arena_of(frame)->len, PROT_READ | PROT_WRITE) < 0)
 		return -errno;
-	*seal_of(frame) = false;
+	memset(sealed, false, n);
 	return 0;
 }
 
@@ -420,6 +427,18 @@ bool frame_spare(enum frame_kind kind, size_t len, size_t limit)
 	return spare;
 }
 
+void frame_stock(enum frame_kind kind, size_t len, size_t limit)
+{
+	uint32_t frame;
+
+	/* A look first: mostly there is one. */
+	if (class_of(kind, len)->free != FRAME_NONE)
+		return;
+	frame = frame_take(kind, len, limit);
+	if (frame != FRAME_NONE)
+		frame_give(frame);
+}
+
 static void become_raw(uint32_t frame)
 {
 	size_t len = arena_of(frame)->len;
@@ -438,7 +457,7 @@ static void drop_memory(uint32_t frame)
 {
 	drop_pages(frame, arena_of(frame)->len);
 	/* So that its place merges with those beside it. */
-	frame_make_writable(frame);
+	frame_make_writable(frame, 1);
 	become_raw(frame);
 }
 

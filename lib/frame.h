@@ -38,13 +38,18 @@ void frame_give(uint32_t frame);
 void frame_release(uint32_t frame);
 /* Whether frame_take would find one just now. */
 bool frame_spare(enum frame_kind kind, size_t len, size_t limit);
+/* Sees to it that frame_take finds one that has memory, where the limit allows that. */
+void frame_stock(enum frame_kind kind, size_t len, size_t limit);
 /* Lets the system have the memory of free frames other than these (of any, if except_len is 0). true: some was freed. */
 bool frame_shrink(enum frame_kind except, size_t except_len);
 
 char *frame_home(uint32_t frame);
-/* Whether a frame that its caller has taken may be written at home; makes it so (0 or -errno); notes it. */
+/* Whether the second of two frames stands right behind the first at home. */
+bool frame_follows(uint32_t first, uint32_t second);
+/* Whether a frame that its caller has taken may be written at home; makes n that follow one another so (0 or -errno);
+ * notes it. */
 bool frame_writable(uint32_t frame);
-int frame_make_writable(uint32_t frame);
+int frame_make_writable(uint32_t frame, unsigned n);
 void frame_set_writable(uint32_t frame, bool writable);
 /* Bytes of memory that the pool holds, free frames included. */
 size_t frame_held(void);

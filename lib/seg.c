@@ -19,8 +19,6 @@
 
 #include <string.h>
 
-#define BATCH_MAX 32
-
 static _Atomic size_t pinned;
 
 #ifdef NDEBUG
@@ -51,11 +49,64 @@ static void unlock(struct set *set, size_t i, struct seg *s)
 	seg_unlock(s);
 }
 
+static bool waits_ahead(const struct seg *s)
+{
+	return seg_has(s, SEG_VALID | SEG_STANDBY | SEG_AHEAD) && !seg_has(s, SEG_BARRED);
+}
+
+/* Locks those behind segment i that were read ahead as it was and are of one piece with it at home, too; says how many
+ * there are with it. */
+static unsigned lock_piece(struct set *set, size_t i, struct seg **list)
+{
+	size_t most = min_size(min_size(APPEAR_MOST, HUGE_PAGE >> set->shift), (set->size >> set->shift) - i);
+	unsigned n = 1;
+
+	for (; n < most; n++) {
+		struct seg *s = set_seg(set, i + n), *before = list[n - 1];
+
+		if (!waits_ahead(s) || !seg_trylock(s))
+			break;
+		if (!waits_ahead(s) || !frame_follows(before->frame, s->frame) ||
+		    frame_writable(before->frame) != frame_writable(s->frame)) {
+			unlock(set, i + n, s);
+			break;
+		}
+		list[n] = s;
+	}
+	return n;
+}
+
+/* A load of a segment that was read ahead brings in what was read with it: that is what comes next. Where pages are
+ * copied there is nothing to be saved. false: it has to come by itself. */
+static bool come_together(struct set *set, size_t i, struct seg *s)
+{
+	struct seg *list[APPEAR_MOST] = { s };
+	bool whole = i < set->size >> set->shift, done = false;
+	unsigned n = set->engine == ENGINE_SEGV && whole && waits_ahead(s) ? lock_piece(set, i, list) : 1;
+
+	if (n > 1) {
+		for (unsigned k = 0; k < n; k++)
+			cache_remove(&set->member, list[k]);
+		done = appear_together(set, i, list, n) == 0;
+		for (unsigned k = 0; k < n && !done; k++)
+			cache_stand(&set->member, list[k], STANDBY_AHEAD);
+	}
+	while (n > 1) {
+		n--;
+		unlock(set, i + n, list[n]);
+	}
+	return done;
+}
+
 static int come_back(struct set *set, size_t i, struct seg *s, bool write)
 {
 	bool ahead = seg_has(s, SEG_AHEAD);
 	int err;
 
+	if (ahead && !write && come_together(set, i, s)) {
+		evict_expect(set);
+		return 0;
+	}
 	cache_remove(&set->member, s);
 	err = appear(set, i, s, write);
 	if (err)
@@ -200,66 +251,6 @@ void seg_unpin(struct set *set, size_t i)
 		}
 	}
 	unlock(set, i, s);
-}
-
-/* Locks absent segments and finds frames for them: `count` at most, from i on, every `step`th. Returns how many. */
-static unsigned prepare_batch(struct set *set, size_t i, size_t count, size_t step, struct ummap_io *io, bool *full)
-{
-	size_t most = min_size(min_size(count, BATCH_MAX), max_size(HUGE_PAGE >> set->shift, 1));
-	unsigned n = 0;
-
-	for (; n < most; n++, i += step) {
-		struct seg *s = set_seg(set, i);
-
-		if (seg_has(s, SEG_VALID) || !set_reads(set, s) || !seg_trylock(s))
-			break;
-		if (seg_has(s, SEG_VALID) || (n && seg_target(s) != seg_target(io[0].owner))) {
-			unlock(set, i, s);
-			break;
-		}
-		s->frame = evict_take_frame(set, true);
-		if (s->frame == FRAME_NONE || frame_make_writable(s->frame) < 0) {
-			if (s->frame != FRAME_NONE)
-				evict_return_frame(set, s->frame);
-			*full = true;
-			unlock(set, i, s);
-			break;
-		}
-		fill_request(set, i, s, s->frame, &io[n]);
-	}
-	return n;
-}
-
-/* Loaded, or not: whoever needs one that failed will meet the error himself. */
-static void stand_by(struct set *set, size_t i, struct seg *s, int res)
-{
-	if (res == 0) {
-		seg_change(s, 0, SEG_VALID | SEG_STANDBY | SEG_AHEAD);
-		set_mark(set->touched, i);
-		cache_stand(&set->member, s, STANDBY_AHEAD);
-		add(set->stat.ahead_loads, 1);
-	} else {
-		evict_return_frame(set, s->frame);
-	}
-	unlock(set, i, s);
-}
-
-bool seg_prefetch(struct set *set, size_t first, size_t count, size_t step)
-{
-	struct ummap_io io[BATCH_MAX];
-	bool full = false;
-
-	while (count > 0 && !full && !set->frozen) {
-		unsigned n = prepare_batch(set, first, count, step, io, &full), skip = n ? n : 1;
-
-		if (n)
-			io_run(set->targets[seg_target(io->owner)].store, io, n, true, &set->stat.io);
-		for (unsigned k = 0; k < n; k++)
-			stand_by(set, first + k * step, io[k].owner, io[k].res);
-		first += skip * step;
-		count -= skip;
-	}
-	return !full;
 }
 
 /* Calls fn on each valid segment of [first, last), locked. */
@@ -423,25 +414,34 @@ void seg_fork(void)
 	pinned = 0;
 }
 
+static int discard_one(struct set *set, size_t i, struct seg *s)
+{
+	(void)s;
+	return engine_discard(set->engine, set_view(set, i), set_view_len(set, i));
+}
+
+/* Its place in the view is empty. */
 static int forget_one(struct set *set, size_t i, struct seg *s)
 {
+	(void)i;
 	if (seg_pins(s))
 		count_pin(set, false);
 	seg_set_pins(s, 0);
 	seg_change(s, SEG_DEVICE, 0);
 	cache_remove(&set->member, s);
-	if (seg_has(s, SEG_STANDBY)) {
-		frame_release(evict_let_go(set, s));
-	} else {
-		engine_discard(set->engine, set_view(set, i), set_view_len(set, i));
-		frame_release(evict_let_go(set, s));
-	}
+	frame_release(evict_let_go(set, s));
 	return 0;
 }
 
 void seg_forget(struct set *set, size_t first)
 {
+	size_t from = min_size(first << set->shift, set->size);
+
 	refuse_forgive(set);
+	/* In one call, for as many mappings as there are; if that fails, perhaps one by one. */
+	if (first < set->segs &&
+	    engine_discard(set->engine, set->view + from, round_up(set->size, sys_page()) - from) < 0)
+		for_valid(set, first, set->segs, discard_one);
 	for_valid(set, first, set->segs, forget_one);
 }
 

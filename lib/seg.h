@@ -26,9 +26,6 @@ void seg_leave(struct seg_load *l);
 /* Brings i in and keeps it; and lets it go again. */
 int seg_pin(struct set *set, size_t i, bool write);
 void seg_unpin(struct set *set, size_t i);
-/* Loads the absent ones of `count` segments from first on, every `step`th, to standby, as far as there is room
- * without evicting; false: there was none for all. */
-bool seg_prefetch(struct set *set, size_t first, size_t count, size_t step);
 /* Lets the unchanged, unpinned segments of [first, last) go, and gives their memory back. */
 void seg_evict(struct set *set, size_t first, size_t last);
 /* Lets go of i, if it is unchanged and nobody uses it just now; its frame is the next to be taken. */
@@ -45,7 +42,7 @@ void seg_fork(void);
 int seg_lengthen(struct set *set, size_t size, struct store *store, uint64_t offset);
 /* Bytes that are pinned, in all mappings. */
 size_t seg_pinned(void);
-/* Forgets every segment from `first` on, changes included. The view stays, and faults. */
+/* Forgets every segment of a hidden set from `first` on, changes included. The view stays, and faults. */
 void seg_forget(struct set *set, size_t first);
 /* The frames of [first, last) go home, so that the view can change there. */
 int seg_retract(struct set *set, size_t first, size_t last);

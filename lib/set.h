@@ -82,6 +82,7 @@ struct set {
 	_Atomic uint32_t cleaners; /* jobs that write its dirty standby segments */
 	_Atomic int advice;
 	_Atomic uint32_t stream_lock;
+	_Atomic uint32_t take_lock; /* who reads ahead takes frames */
 	struct stream streams[STREAMS];
 	uint64_t stream_clock;
 	struct set_stat stat;

@@ -22,25 +22,39 @@ int standby_retract(struct set *set, size_t i, struct seg *s)
 	return 0;
 }
 
-static void stand(struct set *set, struct seg *s)
+/* For those that are not changed. */
+static enum standby place(const struct set *set)
 {
-	seg_change(s, SEG_WRITABLE, SEG_STANDBY);
-	if (seg_has(s, SEG_DIRTY))
-		cache_stand(&set->member, s, STANDBY_DIRTY);
-	else
-		cache_stand(&set->member, s,
-			    set->advice == UMMAP_ADV_SEQUENTIAL ? STANDBY_FIRST : STANDBY_CLEAN);
+	return set->advice == UMMAP_ADV_SEQUENTIAL ? STANDBY_FIRST : STANDBY_CLEAN;
 }
 
 int standby_enter(struct set *set, size_t i, struct seg *s)
 {
 	int err = standby_retract(set, i, s);
 
-	if (err)
+	if (err) {
 		standby_put_back(set, s);
-	else
-		stand(set, s);
-	return err;
+		return err;
+	}
+	seg_change(s, SEG_WRITABLE, SEG_STANDBY);
+	cache_stand(&set->member, s, seg_has(s, SEG_DIRTY) ? STANDBY_DIRTY : place(set));
+	return 0;
+}
+
+int standby_enter_together(struct set *set, size_t i, struct seg **list, unsigned n)
+{
+	size_t len = ((size_t)(n - 1) << set->shift) + set_view_len(set, i + n - 1);
+	int err = engine_retract(set->engine, set_view(set, i), frame_home(list[0]->frame), len, false, false);
+
+	if (err)
+		return err;
+	for (unsigned k = 0; k < n; k++) {
+		frame_set_writable(list[k]->frame, false);
+		seg_change(list[k], 0, SEG_STANDBY);
+	}
+	cache_stand_all(&set->member, list, n, place(set));
+	add(set->stat.evictions, n);
+	return 0;
 }
 
 void standby_put_back(struct set *set, struct seg *s)

@@ -11,6 +11,9 @@
 int standby_retract(struct set *set, size_t i, struct seg *s);
 /* It goes to standby. Returns 0, or -errno and has put it back. */
 int standby_enter(struct set *set, size_t i, struct seg *s);
+/* The same for n neighbours whose frames follow one another, none of which can be stored to or could be; on failure
+ * nothing has changed. */
+int standby_enter_together(struct set *set, size_t i, struct seg **list, unsigned n);
 /* It is resident again, in the policy's list, as one that just came. */
 void standby_put_back(struct set *set, struct seg *s);
 

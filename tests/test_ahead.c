@@ -161,3 +161,48 @@ Test(ahead, stores_after_loads)
 	cr_expect_geq(found, SEGS / 2, "%lu", (unsigned long)found);
 	cr_assert_eq(umunmap(m, 1), 0);
 }
+
+/* A load brings in what was read with its segment, where no page has to be copied for it. */
+Test(ahead, brings_in_several)
+{
+	const char *engine = getenv("UMMAP_ENGINE");
+	uint8_t *m = map_cold(UMMAP_ADV_NORMAL);
+	uint64_t most = 0;
+
+	for (size_t i = 0; i < 400; i++) {
+		uint64_t before = stat_of(m).resident_bytes;
+
+		load(m, i);
+		if (stat_of(m).resident_bytes > before + most)
+			most = stat_of(m).resident_bytes - before;
+	}
+	if (engine && strcmp(engine, "uffd") == 0)
+		cr_expect_eq(most, SEG);
+	else
+		cr_expect_geq(most, 2 * SEG, "%lu", (unsigned long)most);
+	cr_assert_eq(umunmap(m, 0), 0);
+}
+
+static void *load_any(void *m)
+{
+	uint64_t seed = 7;
+
+	for (size_t k = 0; k < 4 * SEGS; k++)
+		load(m, next_random(&seed) % SEGS);
+	return NULL;
+}
+
+/* Frames that others have taken between are not taken for those that follow. */
+Test(ahead, contents_among_others)
+{
+	uint8_t *m = map_cold(UMMAP_ADV_NORMAL);
+	pthread_t thread;
+
+	cr_assert_eq(pthread_create(&thread, NULL, load_any, m), 0);
+	for (size_t pass = 0; pass < 4; pass++) {
+		for (size_t i = 0; i < SEGS; i++)
+			load(m, i);
+	}
+	pthread_join(thread, NULL);
+	cr_assert_eq(umunmap(m, 0), 0);
+}
