@@ -124,7 +124,7 @@ int appear_together(struct set *set, size_t i, struct seg **list, unsigned n)
 			frame_set_writable(list[k]->frame, false);
 		} else {
 			cache_remove(&set->member, list[k]);
-			set_head(list[k], before[k]);
+			set_head(set, list[k], before[k]);
 		}
 	}
 	return err;
