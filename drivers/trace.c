@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -88,11 +89,23 @@ static uint64_t clock_ns(void)
 
 /* --- from the block to the file --- */
 
+/* Whether the process may make a file so long. */
+static bool may_grow_to(uint64_t size)
+{
+	struct rlimit most;
+
+	return getrlimit(RLIMIT_FSIZE, &most) < 0 || most.rlim_cur == RLIM_INFINITY || size <= most.rlim_cur;
+}
+
 /* All of the block or none; never without room for the last line behind it. The lock is ours. */
 static void write_out(struct trace *t)
 {
 	size_t done = 0;
 
+	if (!may_grow_to(t->written + t->used + LAST_LINE)) {
+		t->why = EFBIG;
+		return;
+	}
 	if (syscall(SYS_fallocate, t->fd, FALLOC_FL_KEEP_SIZE, t->written, t->used + LAST_LINE) < 0 &&
 	    (errno == ENOSPC || errno == EDQUOT)) {
 		t->why = errno;
