@@ -197,10 +197,18 @@ static bool may_direct(const struct file *f)
 	return f->direct_fd >= 0 && !atomic_load_explicit(&f->refused, memory_order_relaxed);
 }
 
-bool file_goes_direct(struct file *f, const void *buf, size_t len, uint64_t off, bool write)
+enum file_way file_way(struct file *f, const void *buf, size_t len, uint64_t off, bool write)
 {
-	return may_direct(f) && len && len <= CALL_MAX && len % f->grain == 0 && lead(f, buf, len, off) == 0 &&
-	       (write || f->direct != AUTO || !cached(f, off, len));
+	if (!may_direct(f) || !len || len > CALL_MAX || len % f->grain || lead(f, buf, len, off))
+		return FILE_CUT;
+	return !write && f->direct == AUTO && cached(f, off, len) ? FILE_CACHED : FILE_DIRECT;
+}
+
+int file_read_cached(struct file *f, void *buf, size_t len, uint64_t off)
+{
+	struct iovec iov = { buf, len };
+
+	return transfer(f, SYS_preadv, &iov, 1, off, false);
 }
 
 int file_readv(void *h, const struct iovec *iov, int n, uint64_t off)

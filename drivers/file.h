@@ -39,7 +39,15 @@ int file_flush(void *h, uint64_t off, uint64_t len);
 int file_resize(void *h, uint64_t size);
 int file_size(void *h, uint64_t *size);
 
-/* Whether the whole of a transfer would go past the page cache. */
-bool file_goes_direct(struct file *f, const void *buf, size_t len, uint64_t off, bool write);
+enum file_way {
+	FILE_DIRECT,           /* the whole of it past the page cache */
+	FILE_CACHED,           /* out of the page cache, which has it */
+	FILE_CUT               /* perhaps in pieces: by file_read or file_write */
+};
+
+/* How a transfer would go. */
+enum file_way file_way(struct file *f, const void *buf, size_t len, uint64_t off, bool write);
+/* Reads through the page cache. */
+int file_read_cached(struct file *f, void *buf, size_t len, uint64_t off);
 
 #endif

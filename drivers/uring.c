@@ -221,12 +221,15 @@ static int uring_submit(void *h, struct ummap_io **io, unsigned n)
 	mine = r;
 	before = r->flying;
 	for (i = 0; i < n && r->flying + r->quick < (unsigned)f->depth; i++) {
-		if (file_goes_direct(f, io[i]->buf, io[i]->len, io[i]->off, io[i]->op == UMMAP_IO_WRITE)) {
+		enum file_way way = file_way(f, io[i]->buf, io[i]->len, io[i]->off, io[i]->op == UMMAP_IO_WRITE);
+
+		if (way == FILE_DIRECT) {
 			prepare(r, f, io[i]);
-		} else {
-			io[i]->res = do_quickly(f, io[i], 0);
-			r->done[r->quick++] = io[i];
+			continue;
 		}
+		io[i]->res = way == FILE_CACHED ? file_read_cached(f, io[i]->buf, io[i]->len, io[i]->off) :
+			     do_quickly(f, io[i], 0);
+		r->done[r->quick++] = io[i];
 	}
 	if (r->flying > before)
 		io_uring_submit(&r->uring);
