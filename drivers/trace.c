@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -92,7 +93,12 @@ static uint64_t clock_ns(void)
 static void write_out(struct trace *t)
 {
 	size_t done = 0;
+	struct rlimit most;
 
+	if (getrlimit(RLIMIT_FSIZE, &most) == 0 && t->written + t->used + LAST_LINE > most.rlim_cur) {
+		t->why = EFBIG;
+		return;
+	}
 	if (syscall(SYS_fallocate, t->fd, FALLOC_FL_KEEP_SIZE, t->written, t->used + LAST_LINE) < 0 &&
 	    (errno == ENOSPC || errno == EDQUOT)) {
 		t->why = errno;
@@ -121,10 +127,8 @@ static int say_lost(struct trace *t)
 
 	for (size_t i = 0; i < t->used; i++)
 		t->lost += t->block[i] == '\n';
-	if (t->written == 0)
-		t->lost--; /* the header */
-	len = snprintf(text, sizeof(text), "# %llu lines lost: %s\n", (unsigned long long)t->lost,
-		       strerror(t->why));
+	t->lost -= t->written == 0; /* the header */
+	len = snprintf(text, sizeof(text), "# %llu lines lost: %s\n", (unsigned long long)t->lost, strerror(t->why));
 	if (write(t->fd, text, (size_t)len) == len)
 		t->written += (size_t)len;
 	if (t->made && ftruncate(t->fd, (off_t)t->written) < 0)
@@ -233,16 +237,12 @@ static int trace_writev(void *h, const struct iovec *iov, int n, uint64_t off)
 
 static int trace_read(void *h, void *buf, size_t len, uint64_t off)
 {
-	struct iovec iov = { buf, len };
-
-	return transfer(h, UMMAP_IO_READ, &iov, 1, off);
+	return transfer(h, UMMAP_IO_READ, &(struct iovec){ buf, len }, 1, off);
 }
 
 static int trace_write(void *h, const void *buf, size_t len, uint64_t off)
 {
-	struct iovec iov = { (void *)(uintptr_t)buf, len };
-
-	return transfer(h, UMMAP_IO_WRITE, &iov, 1, off);
+	return transfer(h, UMMAP_IO_WRITE, &(struct iovec){ (void *)(uintptr_t)buf, len }, 1, off);
 }
 
 static int trace_flush(void *h, uint64_t off, uint64_t len)

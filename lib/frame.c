@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Frames of one size live in arenas of address space; a frame keeps its address for life. Memory comes in
- * blocks of a huge page (or of a frame, where that is larger), so that a frame is contiguous for devices and
- * cheap to move; but a frame that moves page by page gains nothing from that, and would break them up. A frame is fresh (never had memory), free (has memory), raw (gave its memory back) or taken.
+ * Frames of one size live in arenas of address space; a frame keeps its address for life. Memory comes in blocks of a
+ * huge page (or of a frame, where that is larger), so that a frame is contiguous for devices and cheap to move; but a
+ * frame that moves page by page gains nothing from that, and would break them up. A frame is fresh (never had memory),
+ * free (has memory), raw (gave its memory back) or taken.
  * One leaf lock, never held while memory is populated or released. Allocates nothing but address space.
  */
 #include "frame.h"

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -98,9 +99,15 @@ static int fill(int fd)
 
 int table_create(const char *path)
 {
-	int fd = open(FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), err;
+	struct rlimit most;
 	char self[64];
+	int fd, err;
 
+	/* To ask for more would be a SIGXFSZ. */
+	if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < sizeof(struct table))
+		return fail(ENOTSUP, "this process may make no file of %zu bytes in " FOLDER " (RLIMIT_FSIZE, ulimit -f)",
+			    sizeof(struct table));
+	fd = open(FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return fail(ENOTSUP, "no file can be made in " FOLDER ": %s", strerror(errno));
 	err = fill(fd);

@@ -231,21 +231,20 @@ void uffd_wake(void *p, size_t len)
 
 void uffd_drop_later(struct uffd_drops *drops, void *p, size_t len)
 {
-	if (drops->n == UFFD_DROPS)
-		uffd_drop_all(drops);
 	drops->places[drops->n++] = (struct iovec){ p, len };
+	drops->len += len;
+	if (drops->n == UFFD_DROPS || drops->len >= UFFD_DROP_BYTES)
+		uffd_drop_all(drops);
 }
 
 /* Linux 6.13 takes this advice of a process for itself, and 6.16 takes it for all places at once. */
 void uffd_drop_all(struct uffd_drops *drops)
 {
-	size_t len = 0;
-
-	for (unsigned k = 0; k < drops->n; k++)
-		len += drops->places[k].iov_len;
-	if (drops->n < 2 || syscall(SYS_process_madvise, myself, drops->places, drops->n, MADV_DONTNEED, 0) != (long)len) {
+	if (drops->n < 2 ||
+	    syscall(SYS_process_madvise, myself, drops->places, drops->n, MADV_DONTNEED, 0) != (long)drops->len) {
 		for (unsigned k = 0; k < drops->n; k++)
 			madvise(drops->places[k].iov_base, drops->places[k].iov_len, MADV_DONTNEED);
 	}
 	drops->n = 0;
+	drops->len = 0;
 }

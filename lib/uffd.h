@@ -35,14 +35,16 @@ int uffd_copy(void *to, const void *from, size_t len, bool protect, size_t *done
 /* Moves pages to where they are absent, and where they can be stored to then. -EBUSY: somebody has pinned one. */
 int uffd_move(void *to, void *from, size_t len, size_t *done);
 /* Places that are to become absent together: each time that the kernel takes a page away it interrupts the processors,
- * which takes longer than all the rest. */
+ * which takes longer than all the rest of a small place. Until then they are memory that no budget counts. */
 #define UFFD_DROPS 16
+#define UFFD_DROP_BYTES ((size_t)512 << 10)
 struct uffd_drops {
 	struct iovec places[UFFD_DROPS];
 	unsigned n;
+	size_t len; /* of all places */
 };
 
-/* Notes one; when there is no room for more, all of them become absent first. */
+/* Notes one; when there is no room for more, or they are too much memory, all of them become absent. */
 void uffd_drop_later(struct uffd_drops *drops, void *p, size_t len);
 void uffd_drop_all(struct uffd_drops *drops);
 /* Protects pages, or lets them be stored to. */
