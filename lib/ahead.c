@@ -18,6 +18,9 @@
 /* A run begins with so many segments, and one job loads about so many bytes. */
 #define WINDOW_MIN 2
 #define JOB_BYTES ((size_t)2 << 20)
+/* How far behind a fault segments are let go of in a sequential scan. */
+#define BEHIND_FIRST 2
+#define BEHIND_LAST 4
 /* Part of the budget, its group's or the process's, that a window may take. */
 #define WINDOW_PART 8
 /* Two faults that are farther apart than this many segments are not taken for the begin of a run. */
@@ -157,8 +160,11 @@ void ahead_fault(struct set *set, size_t i, size_t window)
 		post(set, (size_t)((long)i + to * stride), (size_t)(to - from), (size_t)-stride);
 }
 
+/* Some more than the last one, which somebody else may just have held. */
 void ahead_behind(struct set *set, size_t i)
 {
-	if (set->advice == UMMAP_ADV_SEQUENTIAL && i >= 2)
-		seg_behind(set, i - 2);
+	if (set->advice != UMMAP_ADV_SEQUENTIAL)
+		return;
+	for (size_t k = BEHIND_FIRST; k <= BEHIND_LAST && k <= i; k++)
+		seg_behind(set, i - k);
 }

