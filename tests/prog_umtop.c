@@ -92,17 +92,24 @@ static void check_json(void)
 	} while (*(p = skip(p)));
 }
 
-/* The part of the text that is about a process. */
-static const char *process(const struct node_child *c)
+/* The part of the text that is about a process; NULL: it has not come yet. */
+static const char *find_process(const struct node_child *c)
 {
 	char pid[32];
 	const char *p;
 
 	snprintf(pid, sizeof(pid), "\"pid\": %d,", (int)c->pid);
 	p = strstr(text, pid);
-	check(p, "no %s in %s", pid, text);
-	while (strncmp(p, "{\"name\"", 7) != 0)
+	while (p && strncmp(p, "{\"name\"", 7) != 0)
 		p--;
+	return p;
+}
+
+static const char *process(const struct node_child *c)
+{
+	const char *p = find_process(c);
+
+	check(p, "no process %d in %s", (int)c->pid, text);
 	return p;
 }
 
@@ -130,6 +137,9 @@ static void look_until(const struct node_child *c, const char *key, double least
 {
 	double end = now() + NODE_SECONDS, got;
 
+	do {
+		check(run("--once --json") == 0, "%s", text);
+	} while (!find_process(c) && now() < end);
 	do {
 		check(run("--once --json") == 0, "%s", text);
 		got = number(process(c), key);
