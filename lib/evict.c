@@ -31,6 +31,8 @@
 #define NAPS 5
 /* Over the budget, a fault lets go of so many frames before it keeps one: the background thread does the rest. */
 #define HELP 2
+/* So many on standby are enough to make the frame of one ready before it is needed. */
+#define MANY 8
 /* Segments that go to standby together hold their locks meanwhile. */
 #define TOGETHER 8
 
@@ -397,12 +399,14 @@ uint32_t evict_take_frame(struct set *set, bool ahead)
 	return a.frame;
 }
 
-/* The next fault finds a frame that is free, and may be written. */
+/* The next fault finds a frame that is free, and may be written. What it held loses its second chance: one of many. */
 static void keep_ready(struct set *set, struct share *giver)
 {
 	struct asker a = { .set = set, .limit = evict_limit(set), .charged = true, .frame = FRAME_NONE };
 
-	if (frame_spare(set_frames(set), set->seg_size, 0) || !reclaim(&a, giver, false) || a.frame == FRAME_NONE)
+	if (giver->clean < MANY * set->seg_size || frame_spare(set_frames(set), set->seg_size, 0))
+		return;
+	if (!reclaim(&a, giver, false) || a.frame == FRAME_NONE)
 		return;
 	frame_make_writable(a.frame, 1);
 	frame_give(a.frame);
