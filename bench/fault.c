@@ -1,57 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * fault - how long one load or store takes that faults, by kind of fault, beside what it cannot do without
- * (raw.h). Nothing is assumed about what the library does on a fault: its own counters, read before and
+ * (series.h). Nothing is assumed about what the library does on a fault: its own counters, read before and
  * after each, tell which kind it was and whether something had to leave the view for it.
  */
 #include <getopt.h>
-#include <limits.h>
 #include <sys/wait.h>
 
 #include "field/report.h"
-#include "raw.h"
+#include "kernel_faults.h"
 #include "ummap.h"
-
-enum kind { ZERO_READ, ZERO_WRITE, FILE_READ, FILE_WRITE, UPGRADE_WRITE, STANDBY_READ, AHEAD_READ, KINDS };
-
-static const char *const kind_names[KINDS] = {
-	"zero-read", "zero-write", "file-read", "file-write", "upgrade", "standby", "ahead",
-};
-
-/* Of which parts a fault of each kind consists. One with eviction has RETRACT, too; one that takes a frame
- * that had no memory yet has POPULATE, and then no ZERO. */
-static const unsigned kind_parts[KINDS] = {
-	[ZERO_READ] = 1u << SEGV | 1u << ZERO | 1u << PUBLISH_READ,
-	[ZERO_WRITE] = 1u << SEGV | 1u << ZERO | 1u << PUBLISH_WRITE,
-	[FILE_READ] = 1u << SEGV | 1u << COPY | 1u << PUBLISH_READ,
-	[FILE_WRITE] = 1u << SEGV | 1u << COPY | 1u << PUBLISH_WRITE,
-	[UPGRADE_WRITE] = 1u << SEGV | 1u << UPGRADE,
-	[STANDBY_READ] = 1u << SEGV | 1u << PUBLISH_WRITE, /* it has its rights already */
-	[AHEAD_READ] = 1u << SEGV | 1u << PUBLISH_READ,
-};
-
-static const char *const engines[] = { "segv", "uffd" };
-enum { ENGINES = 2, UFFD = 1 };
 
 /* Frames that are used at most: each takes up to three of the kernel's areas while it is in the view. */
 enum { MAX_SEGS = 16, MAX_FRAMES = 16384 };
 /* No segment's place is touched more often in a series. */
 enum { TOUCHES = 8 };
-
-struct bucket {
-	size_t n;
-	uint64_t *ns;
-};
-
-/* The segments of one size, and what was found about them. */
-struct series {
-	size_t seg, n;                    /* n of them fill the budget */
-	unsigned engine;
-	uint64_t seed;
-	uint32_t *order;                  /* 2 n places */
-	struct figure parts[PARTS];
-	struct bucket found[KINDS][2];    /* without and with eviction */
-};
 
 /* A mapping of the data file, or of the scratch file without reading it. */
 struct target {
@@ -63,6 +26,7 @@ struct target {
 static const char help[] =
 "usage: fault [OPTION ...]\n"
 "Times single faults on a warm file and on zero fill; CSV on stdout.\n"
+"  --alloc LIST     ummap, mmap (of the same files), memory (ummap)\n"
 "  --dir DIR        for two files of twice the budget, removed afterwards (/dev/shm)\n"
 "  --budget BUDGET  of memory (256M); at most 16384 segments of it are used\n"
 "  --seg LIST       4K,64K,256K,2M\n"
@@ -74,7 +38,6 @@ static const char help[] =
 "  --json FILE      add a line for each row to FILE\n"
 "  --help\n";
 
-static char data_path[PATH_MAX], scratch_path[PATH_MAX];
 /* As the command line has them. */
 static const char *driver = "posix", *policy = "fifo", *json;
 
@@ -260,9 +223,9 @@ static void print_row(const struct series *s, const char *kind, unsigned evict, 
 	struct report r = report_begin(json, "fault");
 
 	printf("%s,%zu,%u,%zu,%llu,%llu,%llu,%.3f,%s\n", kind, s->seg, evict, f.n, (unsigned long long)f.median,
-	       (unsigned long long)f.p99, (unsigned long long)raw, (double)f.median / (double)raw, engines[s->engine]);
+	       (unsigned long long)f.p99, (unsigned long long)raw, (double)f.median / (double)raw, servers[s->server]);
 	report_text(&r, "kind", kind);
-	report_text(&r, "engine", engines[s->engine]);
+	report_text(&r, "engine", servers[s->server]);
 	report_text(&r, "driver", driver);
 	report_text(&r, "policy", policy);
 	report_number(&r, "seg", (double)s->seg);
@@ -274,24 +237,10 @@ static void print_row(const struct series *s, const char *kind, unsigned evict, 
 	report_end(&r);
 }
 
-/* What a fault cannot do without. */
-static uint64_t raw_cost(const struct series *s, enum kind kind, bool evict)
+/* The kernel's stand by themselves. */
+static uint64_t raw_cost(const struct series *s, enum kind kind, bool evict, uint64_t median)
 {
-	bool fresh = !evict && s->parts[POPULATE].n && kind <= FILE_WRITE;
-	unsigned parts = kind_parts[kind], part;
-	uint64_t ns = 0;
-
-	/* What stands by has its rights at home; there are none at home that pages would take along. */
-	if (s->engine == UFFD && kind == STANDBY_READ)
-		parts = 1u << SEGV | 1u << PUBLISH_READ;
-	if (fresh)
-		parts = (parts & ~(1u << ZERO)) | 1u << POPULATE;
-	if (evict)
-		parts |= 1u << RETRACT;
-	for (part = 0; part < PARTS; part++)
-		if (parts >> part & 1)
-			ns += s->parts[part].median;
-	return ns;
+	return s->server >= MMAP ? median : kind_cost(s->parts, kind, evict, s->server == UFFD_ENGINE);
 }
 
 static void print_series(const struct series *s)
@@ -305,10 +254,12 @@ static void print_series(const struct series *s)
 	for (kind = 0; kind < KINDS; kind++)
 		for (evict = 0; evict < 2; evict++) {
 			const struct bucket *b = &s->found[kind][evict];
+			struct figure f;
 
-			if (b->n)
-				print_row(s, kind_names[kind], evict, summarise(b->ns, b->n, cost),
-					  raw_cost(s, kind, evict));
+			if (!b->n)
+				continue;
+			f = summarise(b->ns, b->n, cost);
+			print_row(s, kind_names[kind], evict, f, raw_cost(s, kind, evict, f.median));
 		}
 	fflush(stdout);
 }
@@ -333,7 +284,8 @@ static void start(void (*phase)(struct series *), struct series *s)
 	if (!pid) {
 		snprintf(limit, sizeof(limit), "%zu", s->n * s->seg);
 		setenv("UMMAP_MEM_LIMIT", limit, 1);
-		setenv("UMMAP_ENGINE", engines[s->engine], 1);
+		if (s->server < MMAP)
+			setenv("UMMAP_ENGINE", servers[s->server], 1);
 		phase(s);
 		_exit(0);
 	}
@@ -346,21 +298,24 @@ static void raw_phase(struct series *s)
 {
 	int fd = open_file(data_path, O_RDONLY);
 
-	raw_measure(s->parts, s->seg, s->n, fd, s->seed, s->engine == UFFD);
+	raw_measure(s->parts, s->seg, s->n, fd, s->seed, s->server == UFFD_ENGINE);
 }
 
-/* One repetition for one engine and size of segment. */
-static void run_series(unsigned engine, size_t seg, size_t budget, uint64_t seed)
+/* One repetition for one server and size of segment. */
+static void run_series(enum server server, size_t seg, size_t budget, uint64_t seed)
 {
-	static void (*const phases[])(struct series *) = {
+	static void (*const ours[])(struct series *) = {
 		raw_phase, zero_reads, zero_writes, file_reads, file_writes, upgrades, standby,
-		standby_with_room, ahead,
+		standby_with_room, ahead, NULL,
 	};
+	static void (*const of_mmap[])(struct series *) = { kernel_zero, kernel_file, NULL };
+	static void (*const of_memory[])(struct series *) = { kernel_zero, NULL };
+	void (*const *phase)(struct series *) = server == MMAP ? of_mmap : server == MEMORY ? of_memory : ours;
 	struct series *s = shared_memory(sizeof(*s));
 	size_t room, i;
 	unsigned kind, evict;
 
-	s->engine = engine;
+	s->server = server;
 	s->seg = seg;
 	s->n = budget / seg < MAX_FRAMES ? budget / seg : MAX_FRAMES;
 	s->seed = seed;
@@ -372,8 +327,8 @@ static void run_series(unsigned engine, size_t seg, size_t budget, uint64_t seed
 	for (kind = 0; kind < KINDS; kind++)
 		for (evict = 0; evict < 2; evict++)
 			s->found[kind][evict].ns = shared_memory(room);
-	for (i = 0; i < sizeof(phases) / sizeof(phases[0]); i++)
-		start(phases[i], s);
+	for (; *phase; phase++)
+		start(*phase, s);
 	print_series(s);
 	for (kind = 0; kind < KINDS; kind++)
 		for (evict = 0; evict < 2; evict++)
@@ -414,28 +369,57 @@ static void prepare(const char *dir, size_t size)
 struct options {
 	size_t segs[MAX_SEGS], budget;
 	unsigned nsegs, reps;
-	const char *dir, *engines;
+	bool used[SERVERS];
+	const char *dir;
 };
+
+/* The list has some of n names. */
+static void choose(bool *used, const char *option, char *list, const char *const *names, unsigned n)
+{
+	for (char *name = strtok(list, ","); name; name = strtok(NULL, ",")) {
+		unsigned i = 0;
+
+		while (i < n && strcmp(names[i], name) != 0)
+			i++;
+		if (i == n)
+			die("--%s: there is no '%s'; see --help", option, name);
+		used[i] = true;
+	}
+}
+
+static void choose_servers(struct options *o, char *alloc, char *engine)
+{
+	static const char *const allocs[] = { "ummap", "mmap", "memory" };
+	bool kinds[3] = { false };
+
+	choose(kinds, "alloc", alloc, allocs, 3);
+	if (kinds[0])
+		choose(o->used, "engine", engine, servers, MMAP);
+	o->used[MMAP] = kinds[1];
+	o->used[MEMORY] = kinds[2];
+}
 
 static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
-		{ "dir", 1, 0, 'd' }, { "budget", 1, 0, 'b' }, { "seg", 1, 0, 's' }, { "reps", 1, 0, 'r' },
+		{ "alloc", 1, 0, 'a' }, { "dir", 1, 0, 'd' }, { "budget", 1, 0, 'b' }, { "seg", 1, 0, 's' }, { "reps", 1, 0, 'r' },
 		{ "policy", 1, 0, 'p' }, { "driver", 1, 0, 'D' }, { "engine", 1, 0, 'e' }, { "mode", 1, 0, 'm' },
 		{ "json", 1, 0, 'j' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
+	char default_alloc[] = "ummap", default_engine[] = "segv,uffd", *alloc = default_alloc, *engine = default_engine;
 	unsigned i;
 	int c;
 
 	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1) {
 		switch (c) {
+		case 'a': alloc = optarg; break;
 		case 'd': o->dir = optarg; break;
 		case 'b': o->budget = parse_size("budget", optarg); break;
 		case 's': o->nsegs = parse_sizes("seg", optarg, o->segs, MAX_SEGS); break;
 		case 'r': o->reps = parse_count("reps", optarg, 1000); break;
 		case 'p': policy = optarg; break;
 		case 'D': driver = optarg; break;
-		case 'e': o->engines = optarg; break;
+		case 'e': engine = optarg; break;
 		case 'm': setenv("UMMAP_MEMCONFIG", optarg, 1); break;
 		case 'j': json = optarg; break;
 		case 'h': fputs(help, stdout); exit(0);
@@ -444,6 +428,7 @@ static void parse_options(struct options *o, int argc, char **argv)
 	}
 	if (optind < argc)
 		die("'%s' is no option; see --help", argv[optind]);
+	choose_servers(o, alloc, engine);
 	for (i = 0; i < o->nsegs; i++)
 		if (o->segs[i] < 4 * KIB || o->segs[i] & (o->segs[i] - 1) || o->budget < 8 * o->segs[i])
 			die("--seg: %zu is no power of two from 4K to an eighth of the budget", o->segs[i]);
@@ -453,9 +438,9 @@ int main(int argc, char **argv)
 {
 	struct options o = {
 		.segs = { 4 * KIB, 64 * KIB, 256 * KIB, 2 * MIB }, .nsegs = 4,
-		.budget = 256 * MIB, .reps = 5, .dir = "/dev/shm", .engines = "segv,uffd",
+		.budget = 256 * MIB, .reps = 5, .dir = "/dev/shm",
 	};
-	unsigned rep, i, e;
+	unsigned rep, i, k;
 
 	parse_options(&o, argc, argv);
 	prepare(o.dir, 2 * o.budget);
@@ -463,8 +448,8 @@ int main(int argc, char **argv)
 	fflush(stdout);
 	for (rep = 1; rep <= o.reps; rep++)
 		for (i = 0; i < o.nsegs; i++)
-			for (e = 0; e < ENGINES; e++)
-				if (strstr(o.engines, engines[e]))
-					run_series(e, o.segs[i], o.budget, rep * MAX_SEGS + i);
+			for (k = 0; k < SERVERS; k++)
+				if (o.used[k])
+					run_series(k, o.segs[i], o.budget, rep * MAX_SEGS + i);
 	return 0;
 }
