@@ -139,11 +139,8 @@ static void look_until(const struct node_child *c, const char *key, double least
 
 	do {
 		check(run("--once --json") == 0, "%s", text);
-	} while (!find_process(c) && now() < end);
-	do {
-		check(run("--once --json") == 0, "%s", text);
-		got = number(process(c), key);
-	} while ((got < least || got > most) && now() < end);
+	} while ((!find_process(c) || (got = number(process(c), key)) < least || got > most) && now() < end);
+	got = number(process(c), key);
 	check(got >= least && got <= most, "%s: %g, not %g to %g", key, got, least, most);
 }
 

@@ -239,13 +239,22 @@ static bool is_mapped(const struct peer *p, uint64_t at, uint64_t bytes)
 	return at >= p->from && at < p->to && bytes <= p->to - at;
 }
 
+/* Where a stretch can be copied without MPI: in what is mapped here, or in the rank's segments. NULL: nowhere. */
+static struct peer *find_copy(struct window *w, const struct stretch *s, uint64_t *at, bool *mapped)
+{
+	struct peer *p = find_peer(w, s, at);
+
+	*mapped = p && is_mapped(p, *at, s->bytes);
+	return p && (*mapped || p->paged) && may_copy(w, s->rank, s->fences) ? p : NULL;
+}
+
 bool local_put(struct window *w, const struct stretch *s, const void *from)
 {
 	uint64_t at;
-	struct peer *p = find_peer(w, s, &at);
-	bool mapped = p && is_mapped(p, at, s->bytes);
+	bool mapped;
+	struct peer *p = find_copy(w, s, &at, &mapped);
 
-	if (!p || (!mapped && !p->paged) || !may_copy(w, s->rank, s->fences))
+	if (!p)
 		return false;
 	if (!mapped)
 		return umpeer_put(p->paged, from, s->bytes, at) == s->bytes;
@@ -256,10 +265,10 @@ bool local_put(struct window *w, const struct stretch *s, const void *from)
 bool local_get(struct window *w, const struct stretch *s, void *to)
 {
 	uint64_t at;
-	struct peer *p = find_peer(w, s, &at);
-	bool mapped = p && is_mapped(p, at, s->bytes);
+	bool mapped;
+	struct peer *p = find_copy(w, s, &at, &mapped);
 
-	if (!p || (!mapped && !p->paged) || !may_copy(w, s->rank, s->fences))
+	if (!p)
 		return false;
 	if (!mapped)
 		return umpeer_get(p->paged, to, s->bytes, at) == s->bytes;
