@@ -4,9 +4,9 @@
  * read from front to back by one thread. Beside it, in turn, what the kernel takes for that: the signal, the
  * touches, and the system calls that move as many frames into a view and back.
  */
-#include <getopt.h>
 
 #include "raw.h"
+#include "turns.h"
 #include "ummap.h"
 
 static const char help[] =
@@ -17,11 +17,6 @@ static const char help[] =
 "  --seg SIZE       2M\n"
 "  --reps N         pairs (5)\n"
 "  --help\n";
-
-struct options {
-	size_t size, budget, seg;
-	unsigned reps;
-};
 
 static void touch(const char *at, size_t len)
 {
@@ -86,28 +81,8 @@ static double on_kernel(const struct options *o)
 	return rate(o, start);
 }
 
-static void parse_options(struct options *o, int argc, char **argv)
+static void check_budget(const struct options *o)
 {
-	static const struct option known[] = {
-		{ "size", 1, 0, 's' }, { "budget", 1, 0, 'b' }, { "seg", 1, 0, 'g' },
-		{ "reps", 1, 0, 'r' }, { "help", 0, 0, 'h' },   { 0, 0, 0, 0 },
-	};
-	int c;
-
-	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1) {
-		switch (c) {
-		case 's': o->size = parse_size("size", optarg); break;
-		case 'b': o->budget = parse_size("budget", optarg); break;
-		case 'g': o->seg = parse_size("seg", optarg); break;
-		case 'r': o->reps = parse_count("reps", optarg, 1000); break;
-		case 'h': fputs(help, stdout); exit(0);
-		default: die("see --help");
-		}
-	}
-	if (optind < argc)
-		die("'%s' is no option; see --help", argv[optind]);
-	if (o->seg < 4 * KIB || o->seg & (o->seg - 1) || o->size % o->seg)
-		die("--seg must be a power of two of at least 4K, and --size a multiple of it");
 	if (o->budget < 8 * o->seg || o->budget % o->seg || o->size < 4 * o->budget)
 		die("--budget must be a multiple of --seg, of 8 at least, and a quarter of --size at most");
 }
@@ -118,7 +93,8 @@ int main(int argc, char **argv)
 	struct options o = { .size = 16 * GIB, .budget = 256 * MIB, .seg = 2 * MIB, .reps = 5 };
 	char bytes[32];
 
-	parse_options(&o, argc, argv);
+	parse_options(&o, argc, argv, help);
+	check_budget(&o);
 	snprintf(bytes, sizeof(bytes), "%zu", o.budget);
 	setenv("UMMAP_MEM_LIMIT", bytes, 1);
 	puts("rep,uri,ummap_gib_per_s,raw_gib_per_s,ratio");

@@ -4,10 +4,10 @@
  * memory, beside memcpy, and a turn of segments in a mapping that others can reach, beside one that they cannot.
  * In turn.
  */
-#include <getopt.h>
 #include <sys/wait.h>
 
 #include "raw.h"
+#include "turns.h"
 #include "ummap.h"
 
 static const char help[] =
@@ -18,11 +18,6 @@ static const char help[] =
 "  --seg SIZE       2M\n"
 "  --reps N         pairs (5)\n"
 "  --help\n";
-
-struct options {
-	size_t size, budget, seg;
-	unsigned reps;
-};
 
 static const size_t lengths[] = { 8, 4 * KIB, MIB };
 
@@ -144,28 +139,8 @@ static void compare_copies(const struct options *o)
 	munmap(plain, size);
 }
 
-static void parse(struct options *o, int argc, char **argv)
+static void check_budget(const struct options *o)
 {
-	static const struct option known[] = {
-		{ "size", 1, 0, 's' }, { "budget", 1, 0, 'b' }, { "seg", 1, 0, 'g' },
-		{ "reps", 1, 0, 'r' }, { "help", 0, 0, 'h' },   { 0, 0, 0, 0 },
-	};
-	int c;
-
-	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1) {
-		switch (c) {
-		case 's': o->size = parse_size("size", optarg); break;
-		case 'b': o->budget = parse_size("budget", optarg); break;
-		case 'g': o->seg = parse_size("seg", optarg); break;
-		case 'r': o->reps = parse_count("reps", optarg, 1000); break;
-		case 'h': fputs(help, stdout); exit(0);
-		default: die("see --help");
-		}
-	}
-	if (optind < argc)
-		die("'%s' is no option; see --help", argv[optind]);
-	if (o->seg < 4 * KIB || o->seg & (o->seg - 1) || o->size % o->seg)
-		die("--seg must be a power of two of at least 4K, and --size a multiple of it");
 	if (o->budget < 16 * o->seg || o->budget % (4 * MIB) || o->size < 4 * o->budget)
 		die("--budget must be a multiple of 4M, of 16 segments at least, and a quarter of --size at most");
 }
@@ -175,7 +150,8 @@ int main(int argc, char **argv)
 	struct options o = { .size = 16 * GIB, .budget = 256 * MIB, .seg = 2 * MIB, .reps = 5 };
 	char text[32];
 
-	parse(&o, argc, argv);
+	parse_options(&o, argc, argv, help);
+	check_budget(&o);
 	snprintf(text, sizeof(text), "%zu", o.budget);
 	setenv("UMMAP_MEM_LIMIT", text, 1);
 	snprintf(text, sizeof(text), "reach.%d", (int)getpid());
