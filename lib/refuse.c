@@ -2,7 +2,8 @@
 /*
  * Who waits for an access by userfaultfd cannot be given an error. So the place of the segment loses all its rights: a
  * thread that tries again gets SIGSEGV, which is ours to turn into SIGBUS, and a system call EFAULT. One thread takes
- * the error; a system call leaves it, and so it is forgiven after a while. Takes the locks of segments.
+ * the error; a system call leaves it, and so it is forgiven after a while: in the second round after it, since the
+ * first may be now, before the thread has had its turn. Takes the locks of segments.
  */
 #include "refuse.h"
 
@@ -16,7 +17,7 @@ void refuse(struct set *set, size_t i, int err)
 		engine_wake(set->engine, set_view(set, i), set_view_len(set, i));
 	} else {
 		set->load_error = err;
-		seg_change(s, 0, SEG_BARRED);
+		seg_change(s, SEG_FORGIVING, SEG_BARRED);
 		set_mark(set->touched, i);
 		set->barred = true;
 		engine_bar(set_view(set, i), set_view_len(set, i));
@@ -29,7 +30,7 @@ int refuse_lift(struct set *set, size_t i, struct seg *s)
 	int err = engine_unbar(set->engine, set_view(set, i), set_view_len(set, i));
 
 	if (!err)
-		seg_change(s, SEG_BARRED, 0);
+		seg_change(s, SEG_BARRED | SEG_FORGIVING, 0);
 	return err;
 }
 
@@ -48,12 +49,31 @@ int refuse_taken(struct set *set, size_t i)
 	return err;
 }
 
-void refuse_forgive(struct set *set)
+/* In this round, or in the next one. */
+static void forgive(struct set *set, size_t i, struct seg *s)
+{
+	if (seg_has(s, SEG_FORGIVING)) {
+		refuse_taken(set, i);
+		return;
+	}
+	seg_lock(s);
+	if (seg_has(s, SEG_BARRED)) {
+		seg_change(s, 0, SEG_FORGIVING);
+		set->barred = true;
+	}
+	seg_unlock(s);
+}
+
+void refuse_forgive(struct set *set, bool now)
 {
 	if (!atomic_exchange(&set->barred, false))
 		return;
 	for (size_t i = set_next(set, set->touched, 0); i < set->segs; i = set_next(set, set->touched, i + 1)) {
-		if (seg_has(set_seg(set, i), SEG_BARRED))
+		struct seg *s = set_seg(set, i);
+
+		if (seg_has(s, SEG_BARRED) && now)
 			refuse_taken(set, i);
+		else if (seg_has(s, SEG_BARRED))
+			forgive(set, i, s);
 	}
 }

@@ -437,7 +437,7 @@ void seg_forget(struct set *set, size_t first)
 {
 	size_t from = min_size(first << set->shift, set->size);
 
-	refuse_forgive(set);
+	refuse_forgive(set, true);
 	/* In one call, for as many mappings as there are; if that fails, perhaps one by one. */
 	if (first < set->segs &&
 	    engine_discard(set->engine, set->view + from, round_up(set->size, sys_page()) - from) < 0)

@@ -67,7 +67,7 @@ static void make_round(void)
 		for (int i = 0; i < STRAGGLERS && writeback_standby(&map->set); i++)
 			;
 		flush_old(map);
-		refuse_forgive(&map->set);
+		refuse_forgive(&map->set, false);
 		set_put(&map->set);
 	}
 	while (mode_yields() && frame_shrink(FRAME_MAPPED, 0))

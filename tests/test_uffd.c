@@ -10,6 +10,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <linux/userfaultfd.h>
+#include <sched.h>
 #include <spawn.h>
 #include <stddef.h>
 
@@ -306,6 +307,45 @@ Test(uffd, threads_on_failed_loads)
 	check(umunmap(m, 0) == 0);
 	m = map_failing("fault.nth=999999");
 	check(try_load(m, &value));
+	check(umunmap(m, 0) == 0);
+}
+
+static atomic_bool busy;
+
+static void *keep_busy(void *unused)
+{
+	while (busy)
+		;
+	return unused;
+}
+
+/* On this processor from now on, with all threads that it starts. */
+static void stay_here(void)
+{
+	cpu_set_t here;
+
+	CPU_ZERO(&here);
+	CPU_SET(sched_getcpu(), &here);
+	check(sched_setaffinity(0, sizeof(here), &here) == 0);
+}
+
+/* The error waits for who made the access, though others have the processor for a while. */
+Test(uffd, failed_loads_wait_for_slow_threads)
+{
+	uint8_t *m = map_failing("fault.times=100");
+	pthread_t other;
+	uint64_t value;
+
+	catch_sigbus();
+	stay_here();
+	busy = true;
+	check(pthread_create(&other, NULL, keep_busy, NULL) == 0);
+	check(sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){ 0 }) == 0);
+	for (int i = 0; i < 100; i++)
+		check(!try_load(m, &value), "%d", i);
+	check(try_load(m, &value));
+	busy = false;
+	check(pthread_join(other, NULL) == 0);
 	check(umunmap(m, 0) == 0);
 }
 
