@@ -6,6 +6,7 @@
 #ifndef DRIVERS_FILE_H
 #define DRIVERS_FILE_H
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <ummap-driver.h>
@@ -26,6 +27,12 @@ struct file {
 	int slot;              /* uring: where the rings have it registered; negative: nowhere */
 	int depth;             /* uring: requests of one thread at a time */
 };
+
+/* What a system call gave, as the calls of drivers say it. */
+static inline long answer(long res)
+{
+	return res < 0 ? -errno : res;
+}
 
 /* They take the key `direct`, which is the only one that they look at. */
 int file_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom);

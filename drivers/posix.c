@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* posix - regular files and block devices, by one system call after another (file.c). */
+/* posix - regular files and block devices, by one system call after another (file.c, file_open.c). */
 #include "file.h"
 
 extern const struct ummap_driver ummap_driver_posix;
