@@ -17,6 +17,7 @@
 #include <linux/fs.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -71,24 +72,43 @@ int file_size(void *h, uint64_t *size)
 	return 0;
 }
 
-/* Does the page cache hold all that the file has of this range? */
-static bool cached(struct file *f, uint64_t off, size_t len)
+/* How many of the pages in this range the page cache holds. */
+static uint64_t count_cached(struct file *f, uint64_t off, size_t len)
 {
 	struct cache_range range = { off, len };
 	struct cache_counts counts;
-	uint64_t size, first = off / f->page, end = (off + len + f->page - 1) / f->page;
 
 	if (atomic_load_explicit(&f->blind, memory_order_relaxed))
-		return false;
-	if (syscall(SYS_cachestat, f->fd, &range, &counts, 0) < 0) {
-		atomic_store_explicit(&f->blind, true, memory_order_relaxed);
-		return false;
-	}
-	if (counts.cached == 0 || counts.cached == end - first)
-		return counts.cached > 0;
+		return 0;
+	if (syscall(SYS_cachestat, f->fd, &range, &counts, 0) == 0)
+		return counts.cached;
+	atomic_store_explicit(&f->blind, true, memory_order_relaxed);
+	return 0;
+}
+
+/* Does the page cache hold all that the file has of this range? */
+static bool cached(struct file *f, uint64_t off, size_t len)
+{
+	uint64_t size, first = off / f->page, end = (off + len + f->page - 1) / f->page;
+	uint64_t count = count_cached(f, off, len);
+
+	if (count == 0 || count == end - first)
+		return count > 0;
 	if (file_size(f, &size) < 0 || size <= off || size >= off + len)
 		return false;
-	return counts.cached == (size + f->page - 1) / f->page - first;
+	return count == (size + f->page - 1) / f->page - first;
+}
+
+/* Every one of the pages: one behind the end of the file could not be touched. */
+int file_lend(void *h, void *addr, size_t len, uint64_t off)
+{
+	struct file *f = h;
+
+	if (off % f->page || len % f->page || len == 0 || count_cached(f, off, len) != len / f->page)
+		return 0;
+	if (addr && syscall(SYS_mmap, addr, len, PROT_READ, MAP_SHARED | MAP_FIXED, f->fd, off) == -1)
+		return -errno;
+	return 1;
 }
 
 /* Goes on by `bytes`, and over empty pieces. */

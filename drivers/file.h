@@ -34,7 +34,7 @@ static inline long answer(long res)
 	return res < 0 ? -errno : res;
 }
 
-/* They take the key `direct`, which is the only one that they look at. */
+/* They take the keys `direct` and `cached`, and look at no other. */
 int file_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom);
 int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom);
 int file_close(void *h);
@@ -45,6 +45,7 @@ int file_writev(void *h, const struct iovec *iov, int n, uint64_t off);
 int file_flush(void *h, uint64_t off, uint64_t len);
 int file_resize(void *h, uint64_t size);
 int file_size(void *h, uint64_t *size);
+int file_lend(void *h, void *addr, size_t len, uint64_t off);
 
 enum file_way {
 	FILE_DIRECT,           /* the whole of it past the page cache */

@@ -43,24 +43,42 @@ static int refuse(struct ummap_geom *geom, int err, const char *format, ...)
 	return -err;
 }
 
-static int parse_keys(const struct ummap_uri *uri, enum when *direct, struct ummap_geom *geom)
+/* What the keys say. */
+struct keys {
+	enum when direct;
+	bool lends;
+};
+
+/* The number of a key's value among `names`; or -EINVAL. */
+static int parse_key(const struct ummap_key *key, const char *const *names, int n, struct ummap_geom *geom)
 {
-	static const char *const names[] = { [AUTO] = "auto", [ALWAYS] = "always", [NEVER] = "never" };
-
-	*direct = AUTO;
-	for (unsigned i = 0; i < uri->nkeys; i++) {
-		unsigned k = 0;
-
-		if (strcmp(uri->keys[i].name, "direct") != 0)
-			continue;
-		while (k <= NEVER && strcmp(uri->keys[i].value, names[k]) != 0)
-			k++;
-		if (k > NEVER)
-			return refuse(geom, EINVAL, "direct must be auto, always or never, not \"%s\"",
-				      uri->keys[i].value);
-		*direct = k;
+	for (int k = 0; k < n; k++) {
+		if (strcmp(key->value, names[k]) == 0)
+			return k;
 	}
-	return 0;
+	return refuse(geom, EINVAL, "%s must be %s%s%s or %s, not \"%s\"", key->name, names[0], n > 2 ? ", " : "",
+		      n > 2 ? names[1] : "", names[n - 1], key->value);
+}
+
+static int parse_keys(const struct ummap_uri *uri, struct keys *keys, struct ummap_geom *geom)
+{
+	static const char *const direct[] = { [AUTO] = "auto", [ALWAYS] = "always", [NEVER] = "never" };
+	static const char *const cached[] = { "copy", "map" };
+	int value = 0;
+
+	*keys = (struct keys){ .direct = AUTO };
+	for (unsigned i = 0; i < uri->nkeys && value >= 0; i++) {
+		const struct ummap_key *key = &uri->keys[i];
+
+		if (strcmp(key->name, "direct") == 0) {
+			value = parse_key(key, direct, 3, geom);
+			keys->direct = value;
+		} else if (strcmp(key->name, "cached") == 0) {
+			value = parse_key(key, cached, 2, geom);
+			keys->lends = value;
+		}
+	}
+	return value < 0 ? value : 0;
 }
 
 static int check_kind(mode_t mode, struct ummap_geom *geom)
@@ -121,7 +139,7 @@ static void open_direct(struct file *f, int access)
 }
 
 /* Takes over fd, also when it fails. */
-static int make_handle(int fd, enum when direct, int oflags, void **h, struct ummap_geom *geom)
+static int make_handle(int fd, struct keys keys, int oflags, void **h, struct ummap_geom *geom)
 {
 	struct file *f = calloc(1, sizeof(*f));
 	struct stat st;
@@ -135,7 +153,7 @@ static int make_handle(int fd, enum when direct, int oflags, void **h, struct um
 	}
 	f->fd = fd;
 	f->block = S_ISBLK(st.st_mode);
-	f->direct = direct;
+	f->direct = keys.direct;
 	f->slot = -1;
 	open_direct(f, oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY);
 	err = file_size(f, &geom->size);
@@ -152,6 +170,8 @@ static int make_handle(int fd, enum when direct, int oflags, void **h, struct um
 	geom->caps = UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE;
 	if (f->direct_fd >= 0)
 		geom->caps |= UMMAP_CAP_DIRECT;
+	if (keys.lends)
+		geom->caps |= UMMAP_CAP_LEND;
 	if (oflags & UMMAP_O_WRITE)
 		geom->caps |= UMMAP_CAP_WRITE | (f->block ? 0 : UMMAP_CAP_GROW);
 	*h = f;
@@ -161,9 +181,9 @@ static int make_handle(int fd, enum when direct, int oflags, void **h, struct um
 int file_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
 	int flags = oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY;
-	enum when direct;
+	struct keys keys;
 	struct stat st;
-	int fd, err = parse_keys(uri, &direct, geom);
+	int fd, err = parse_keys(uri, &keys, geom);
 
 	/* Opening a pipe would wait, and opening some devices does something. */
 	if (!err && stat(uri->path, &st) == 0)
@@ -173,7 +193,7 @@ int file_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_ge
 	if (oflags & UMMAP_O_CREATE)
 		flags |= O_CREAT;
 	fd = (int)answer(open(uri->path, flags | O_CLOEXEC, 0666));
-	return fd < 0 ? fd : make_handle(fd, direct, oflags, h, geom);
+	return fd < 0 ? fd : make_handle(fd, keys, oflags, h, geom);
 }
 
 static int check_fd(int fd, int oflags, int *flags, struct ummap_geom *geom)
@@ -198,8 +218,8 @@ static int check_fd(int fd, int oflags, int *flags, struct ummap_geom *geom)
 int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
 			 struct ummap_geom *geom)
 {
-	enum when direct;
-	int flags, own, err = parse_keys(uri, &direct, geom);
+	struct keys keys;
+	int flags, own, err = parse_keys(uri, &keys, geom);
 
 	if (!err)
 		err = check_fd(fd, oflags, &flags, geom);
@@ -207,12 +227,13 @@ int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
 		return err;
 	own = reopen(fd, oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY);
 	if (own >= 0)
-		return make_handle(own, direct, oflags, h, geom);
+		return make_handle(own, keys, oflags, h, geom);
 	/* No /proc, or not our file any more: share the caller's, if its flags do no harm. */
 	if (flags & O_DIRECT || (flags & O_APPEND && oflags & UMMAP_O_WRITE))
 		return refuse(geom, EINVAL, "the descriptor has %s, and opening it again without failed: %s",
 			      flags & O_DIRECT ? "O_DIRECT" : "O_APPEND", strerror(-own));
 	own = (int)answer(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-	return own < 0 ? own : make_handle(own, NEVER, oflags, h, geom);
+	keys.direct = NEVER;
+	return own < 0 ? own : make_handle(own, keys, oflags, h, geom);
 }
 

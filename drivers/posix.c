@@ -8,8 +8,8 @@ const struct ummap_driver ummap_driver_posix = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "posix",
-	.keys = "direct",
-	.help = "a file or block device, past the page cache where it can (direct=auto|always|never)",
+	.keys = "direct cached",
+	.help = "a file or block device, past the page cache where it can (direct=auto|always|never, cached=copy|map)",
 	.open = file_open,
 	.open_fd = file_open_fd,
 	.close = file_close,
@@ -20,4 +20,5 @@ const struct ummap_driver ummap_driver_posix = {
 	.readv = file_readv,
 	.writev = file_writev,
 	.size = file_size,
+	.lend = file_lend,
 };

@@ -377,8 +377,8 @@ const struct ummap_driver ummap_driver_uring = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "uring",
-	.keys = "direct depth",
-	.help = "a file or block device by io_uring (direct=auto|always|never, depth=1 to 64)",
+	.keys = "direct cached depth",
+	.help = "a file or block device by io_uring (direct=auto|always|never, cached=copy|map, depth=1 to 64)",
 	.open = uring_open,
 	.open_fd = uring_open_fd,
 	.close = uring_close,
@@ -391,4 +391,5 @@ const struct ummap_driver ummap_driver_uring = {
 	.readv = file_readv,
 	.writev = file_writev,
 	.size = file_size,
+	.lend = file_lend,
 };

@@ -179,6 +179,7 @@ struct umstat {
 	uint64_t held_bytes;      /* process only: memory of all frames, free ones included */
 	uint64_t over_budget_peak;/* process only: the most by which held_bytes was over the budget */
 	uint64_t mappings;        /* process only: mappings that exist now */
+	uint64_t lent_bytes;      /* now in the view as the kernel's own pages; no part of the budget (UMMAP_CACHED) */
 };
 
 /* Fills *st for the mapping that holds addr, or for the process. Errors: EINVAL. */

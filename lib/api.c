@@ -114,8 +114,8 @@ static int open_target(const struct plan *p, struct target *t)
 	t->offset = (uint64_t)p->offset;
 	t->read = p->attr.read_file;
 	if (p->fd >= 0)
-		return io_open_fd(p->uri, p->fd, oflags, config.direct, &t->store);
-	return io_open(p->uri, oflags, config.direct, &t->store);
+		return io_open_fd(p->uri, p->fd, oflags, &t->store);
+	return io_open(p->uri, oflags, &t->store);
 }
 
 /* Everything of a mapping but its place in the table; undoes itself. */
@@ -315,7 +315,7 @@ static int remap(struct map *map, size_t size, int fd, off_t offset, int sync)
 	want.moved = fd >= 0 || want.offset != now->offset;
 	err = check_remap(map, &want, fd, sync);
 	if (!err && fd >= 0)
-		err = io_open_fd(driver_for(fd), fd, set->writable ? UMMAP_O_WRITE : 0, config.direct, &want.store);
+		err = io_open_fd(driver_for(fd), fd, set->writable ? UMMAP_O_WRITE : 0, &want.store);
 	else if (!err)
 		io_hold(want.store);
 	if (err)

@@ -21,7 +21,7 @@ static int open_handle(const char *uri, int oflags, struct ummap_driver *driver,
 	int err = core_start();
 
 	if (!err)
-		err = io_open(uri, oflags, config.direct, &store);
+		err = io_open(uri, oflags, &store);
 	if (err)
 		return err;
 	*geom = *io_geom(store);

@@ -80,7 +80,7 @@ static void arrive(struct set *set, struct seg *s, bool write, enum ummap_event 
 	bool ahead = seg_has(s, SEG_AHEAD), standby = seg_has(s, SEG_STANDBY);
 	bool writable = seg_has(s, SEG_DIRTY);
 
-	seg_change(s, SEG_STANDBY | SEG_AHEAD | SEG_EXPOSED, writable ? SEG_WRITABLE | SEG_EXPOSED : 0);
+	seg_change(s, SEG_STANDBY | SEG_AHEAD | SEG_EXPOSED | SEG_LENT, writable ? SEG_WRITABLE | SEG_EXPOSED : 0);
 	cache_insert(&set->member, s, why);
 	if (standby && !ahead)
 		cache_touch(&set->member, s, UMMAP_EV_RETURN);
@@ -104,6 +104,8 @@ int appear(struct set *set, size_t i, struct seg *s, bool write)
 	if (err) {
 		cache_remove(&set->member, s);
 		set_head(set, s, before);
+	} else if (before & SEG_LENT) {
+		set->lent--;
 	}
 	return err;
 }

@@ -23,7 +23,7 @@
 #define DEFAULT_FAULT_THREADS 8
 #define FAULT_THREADS_MAX 64
 
-struct config config;
+struct config config = { .direct = "auto", .cached = "copy" };
 
 int config_size(const char *text, size_t *size)
 {
@@ -204,6 +204,16 @@ static int load_direct(void)
 	return 0;
 }
 
+static int load_cached(void)
+{
+	const char *text = getenv("UMMAP_CACHED");
+
+	config.cached = text ? text : "copy";
+	if (strcmp(config.cached, "copy") && strcmp(config.cached, "map"))
+		return fail(EINVAL, "UMMAP_CACHED is \"%s\": it must be copy or map", text);
+	return 0;
+}
+
 static int check_folder(const char *text, size_t len)
 {
 	char folder[PATH_MAX];
@@ -253,7 +263,7 @@ static int load_names(void)
 int config_load(void)
 {
 	int (*const loads[])(void) = { load_names, load_factor, load_limit, load_mode, load_group, load_sigevict,
-				       load_bulk_sync, load_seg_size, load_readahead, load_direct, load_driver_path,
+				       load_bulk_sync, load_seg_size, load_readahead, load_direct, load_cached, load_driver_path,
 				       load_engine, load_fault_threads };
 
 	for (unsigned i = 0; i < sizeof(loads) / sizeof(*loads); i++) {

@@ -11,6 +11,7 @@
 #include "engine.h"
 #include "group.h"
 #include "inplace.h"
+#include "lend.h"
 #include "load.h"
 #include "log.h"
 #include "map.h"
@@ -66,6 +67,10 @@ static enum chain_answer serve(const struct chain_fault *fault)
 		return err ? CHAIN_FOREIGN : CHAIN_SERVED;
 	}
 	i = (size_t)((char *)fault->addr - set->view) >> set->shift;
+	if (!fault->write && lend(set, i)) {
+		set_put(set);
+		return CHAIN_SERVED;
+	}
 	err = refuse_taken(set, i);
 	if (!err) {
 		ahead_fault(set, i, config.readahead);
@@ -171,7 +176,7 @@ static int start_process(void)
 	char why[400];
 	int err = config_load();
 
-	if (!err && config.driver && io_check(config.driver, config.direct) < 0) {
+	if (!err && config.driver && io_check(config.driver) < 0) {
 		snprintf(why, sizeof(why), "%s", fail_message());
 		err = fail(EINVAL, "UMMAP_DRIVER is \"%s\": %s", config.driver, why);
 	}

@@ -7,6 +7,7 @@
  */
 #include "io.h"
 
+#include "config.h"
 #include "log.h"
 #include "plugin.h"
 #include "sys.h"
@@ -54,7 +55,7 @@ static bool has_word(const char *list, const char *word)
 }
 
 /* Finds the driver of each layer and hands each filter the next one. */
-static int resolve(struct uri *u, const char *direct, const struct ummap_driver **outer)
+static int resolve(struct uri *u, const struct ummap_driver **outer)
 {
 	const struct ummap_driver *next = NULL;
 
@@ -67,7 +68,9 @@ static int resolve(struct uri *u, const char *direct, const struct ummap_driver 
 			err = fail(EINVAL, next ? "driver \"%s\" is no filter: nothing can follow it" :
 				   "driver \"%s\" is a filter: it needs +driver behind it", d->scheme);
 		if (!err && has_word(d->keys, "direct"))
-			err = uri_default(u, i, "direct", direct);
+			err = uri_default(u, i, "direct", config.direct);
+		if (!err && has_word(d->keys, "cached"))
+			err = uri_default(u, i, "cached", config.cached);
 		if (err)
 			return err;
 		for (unsigned k = 0; k < layer->nkeys; k++) {
@@ -105,7 +108,7 @@ static int open_handle(struct store *s, const struct uri *u, int fd, int oflags)
 		    strerror(-err));
 }
 
-static int open_store(const char *text, int fd, int oflags, const char *direct, struct store **store)
+static int open_store(const char *text, int fd, int oflags, struct store **store)
 {
 	const struct ummap_driver *d = NULL;
 	struct uri u;
@@ -115,7 +118,7 @@ static int open_store(const char *text, int fd, int oflags, const char *direct, 
 	if (err)
 		return err;
 	s = calloc(1, sizeof(*s));
-	err = s ? resolve(&u, direct, &d) : fail(ENOMEM, "no memory for a store");
+	err = s ? resolve(&u, &d) : fail(ENOMEM, "no memory for a store");
 	if (!err) {
 		memcpy(&s->driver, d, min_size(d->struct_size, sizeof(s->driver)));
 		err = open_handle(s, &u, fd, oflags);
@@ -139,7 +142,7 @@ static int open_store(const char *text, int fd, int oflags, const char *direct, 
 	return 0;
 }
 
-int io_check(const char *text, const char *direct)
+int io_check(const char *text)
 {
 	const struct ummap_driver *d;
 	struct uri u;
@@ -147,30 +150,30 @@ int io_check(const char *text, const char *direct)
 
 	if (err)
 		return err;
-	err = resolve(&u, direct, &d);
+	err = resolve(&u, &d);
 	uri_free(&u);
 	return err;
 }
 
-int io_open(const char *uri, int oflags, const char *direct, struct store **store)
+int io_open(const char *uri, int oflags, struct store **store)
 {
-	return open_store(uri, -1, oflags, direct, store);
+	return open_store(uri, -1, oflags, store);
 }
 
-int io_open_fd(const char *uri, int fd, int oflags, const char *direct, struct store **store)
+int io_open_fd(const char *uri, int fd, int oflags, struct store **store)
 {
 	static _Atomic bool told;
 	int err;
 
 	if (uri)
-		return open_store(uri, fd, oflags, direct, store);
-	err = open_store("uring", fd, oflags, direct, store);
+		return open_store(uri, fd, oflags, store);
+	err = open_store("uring", fd, oflags, store);
 	if (err != -EOPNOTSUPP)
 		return err;
 	if (!atomic_exchange(&told, true))
 		log_line(LOG_INFO, "io", "%s; the driver is posix", fail_message());
 	fail_clear();
-	return open_store("posix", fd, oflags, direct, store);
+	return open_store("posix", fd, oflags, store);
 }
 
 struct store *io_hold(struct store *store)
@@ -430,6 +433,18 @@ bool io_maps(const struct store *s)
 int io_map(struct store *s, void *addr, size_t len, uint64_t off, int prot)
 {
 	return s->driver.map ? s->driver.map(s->handle, addr, len, off, prot) : -ENOTSUP;
+}
+
+bool io_lends(const struct store *s)
+{
+	const unsigned needed = UMMAP_CAP_LEND | UMMAP_CAP_FAULTSAFE | UMMAP_CAP_PARALLEL;
+
+	return s->driver.lend && (s->geom.caps & needed) == needed;
+}
+
+int io_lend(struct store *s, void *addr, size_t len, uint64_t off)
+{
+	return s->driver.lend(s->handle, addr, len, off);
 }
 
 int io_persist(struct store *s, void *addr, size_t len, struct io_count *count)

@@ -16,11 +16,11 @@ struct io_count {
 };
 
 /* Whether a URI names drivers and keys that there are: 0, or -EINVAL with a sentence. */
-int io_check(const char *uri, const char *direct);
-/* Both return 0, or -errno with a sentence. direct: the default of the driver's key of that name. */
-int io_open(const char *uri, int oflags, const char *direct, struct store **store);
+int io_check(const char *uri);
+/* Both return 0, or -errno with a sentence. The environment has the defaults of some keys. */
+int io_open(const char *uri, int oflags, struct store **store);
 /* uri NULL: the best driver for files that works here. */
-int io_open_fd(const char *uri, int fd, int oflags, const char *direct, struct store **store);
+int io_open_fd(const char *uri, int fd, int oflags, struct store **store);
 /* One more owner of a store; each closes it once. */
 struct store *io_hold(struct store *store);
 void io_close(struct store *store);
@@ -60,6 +60,9 @@ int io_flush(struct store *store, struct io_count *count);
 bool io_maps(const struct store *store);
 /* Puts the store's own pages at addr; -ENOTSUP: not these. By a thread that has no other call on the store. */
 int io_map(struct store *store, void *addr, size_t len, uint64_t off, int prot);
+/* Whether the driver lends pages that the kernel has in memory; and has it do so, as the driver's call says. */
+bool io_lends(const struct store *store);
+int io_lend(struct store *store, void *addr, size_t len, uint64_t off);
 /* Makes durable what was stored into pages that are in place. */
 int io_persist(struct store *store, void *addr, size_t len, struct io_count *count);
 

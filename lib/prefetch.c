@@ -11,6 +11,11 @@
 
 #define BATCH_MAX 32
 
+static bool is_wanted(const struct set *set, const struct seg *s)
+{
+	return !seg_has(s, SEG_VALID) && !seg_has(s, SEG_LENT) && set_reads(set, s);
+}
+
 /* Locks absent segments that are read from one target: `count` at most, from i on, every `step`th. Returns how many. */
 static unsigned lock_absent(struct set *set, size_t i, size_t count, size_t step, struct seg **list)
 {
@@ -20,9 +25,9 @@ static unsigned lock_absent(struct set *set, size_t i, size_t count, size_t step
 	for (; n < most; n++, i += step) {
 		struct seg *s = set_seg(set, i);
 
-		if (seg_has(s, SEG_VALID) || !set_reads(set, s) || !seg_trylock(s))
+		if (!is_wanted(set, s) || !seg_trylock(s))
 			break;
-		if (seg_has(s, SEG_VALID) || (n && seg_target(s) != seg_target(list[0]))) {
+		if (!is_wanted(set, s) || (n && seg_target(s) != seg_target(list[0]))) {
 			seg_unlock(s);
 			break;
 		}

@@ -7,6 +7,7 @@
 
 #include "engine.h"
 #include "inplace.h"
+#include "lend.h"
 #include "log.h"
 #include "seg.h"
 #include "writeback.h"
@@ -227,8 +228,10 @@ static int apply(struct map *map, const struct remap *want)
 	struct set *set = &map->set;
 	bool carrying = want->moved && !want->switch_over;
 	bool overlap = carrying && overlaps(set, want->store, want->offset);
-	int err = 0;
+	int err = lend_recall(set, 0, set->segs);
 
+	if (err)
+		return fail(-err, "what is lent cannot be taken back: %s", strerror(-err));
 	/* A carry that must not be left for later, or one too many of those that were: finish first. */
 	if (overlap || (carrying && free_target(set) == SEG_TARGETS))
 		err = map_sync(map);

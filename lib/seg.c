@@ -13,6 +13,7 @@
 #include "engine.h"
 #include "evict.h"
 #include "fill.h"
+#include "lend.h"
 #include "refuse.h"
 #include "standby.h"
 #include "writeback.h"
@@ -39,6 +40,7 @@ static void check(const struct set *set, size_t i, const struct seg *s)
 	assert(!(h & SEG_WRITABLE) || ((h & SEG_DIRTY) && !(h & SEG_STANDBY) && set->writable));
 	assert(!(h & SEG_AHEAD) || ((h & SEG_STANDBY) && !(h & SEG_DIRTY)));
 	assert(!seg_pins(s) || !(h & SEG_STANDBY));
+	assert(!(h & SEG_LENT) || !(h & SEG_VALID));
 	assert(i < set->segs || set->segs == 0);
 }
 #endif
@@ -289,6 +291,7 @@ static int evict_one(struct set *set, size_t i, struct seg *s)
 void seg_evict(struct set *set, size_t first, size_t last)
 {
 	for_valid(set, first, last, evict_one);
+	lend_recall(set, first, last);
 }
 
 void seg_behind(struct set *set, size_t i)
@@ -440,8 +443,10 @@ void seg_forget(struct set *set, size_t first)
 	refuse_forgive(set, true);
 	/* In one call, for as many mappings as there are; if that fails, perhaps one by one. */
 	if (first < set->segs &&
-	    engine_discard(set->engine, set->view + from, round_up(set->size, sys_page()) - from) < 0)
+	    engine_discard(set->engine, set->view + from, round_up(set->size, sys_page()) - from) < 0) {
+		lend_recall(set, first, set->segs);
 		for_valid(set, first, set->segs, discard_one);
+	}
 	for_valid(set, first, set->segs, forget_one);
 }
 

@@ -32,7 +32,8 @@ _Static_assert(sizeof(struct seg) == 32, "the thesis's segment structure");
 #define SEG_TARGETS 16
 #define SEG_PINS_SHIFT 12    /* pins, 12 bits */
 #define SEG_PINS_MAX 4095
-#define SEG_TIME_SHIFT 24    /* when it was first changed, ms, 38 bits */
+#define SEG_TIME_SHIFT 24    /* when it was first changed, ms, 37 bits */
+#define SEG_LENT (1ull << 61)      /* absent, but its place in the view shows pages of the kernel's, to be loaded from */
 #define SEG_FORGIVING (1ull << 62) /* barred, and has been since the round before: not for longer than to the next */
 #define SEG_EXPOSED (1ull << 63) /* in the view, and could be stored to at some time since it came there */
 
@@ -72,7 +73,7 @@ static inline void seg_set_pins(struct seg *s, unsigned pins)
 	seg_change(s, (uint64_t)SEG_PINS_MAX << SEG_PINS_SHIFT, (uint64_t)pins << SEG_PINS_SHIFT);
 }
 
-#define SEG_TIME_MASK ((1ull << 38) - 1)
+#define SEG_TIME_MASK ((1ull << 37) - 1)
 
 static inline uint64_t seg_time(const struct seg *s)
 {

@@ -67,6 +67,9 @@ struct set {
 	unsigned current;        /* the target that changes go to; segments of another count as changed */
 	bool carrying;           /* some segments may be of another target */
 	bool in_place;           /* the view is the store: no segment is ever valid (inplace.c) */
+	_Atomic size_t lent;     /* segments (SEG_LENT) */
+	_Atomic unsigned stretches; /* ... were lent in so many pieces, since none was */
+	size_t next_look;        /* the background thread looks after those from this one on */
 	_Atomic bool barred;     /* places are (SEG_BARRED), since it was last looked */
 	_Atomic int load_error;  /* ... for this reason, the last one of them */
 	_Atomic uint64_t persisted; /* ms: when all that is in place was last made durable */

@@ -28,7 +28,7 @@ static const struct {
 	FIELD(read_bytes), FIELD(read_requests), FIELD(write_bytes), FIELD(write_requests), FIELD(flushes),
 	FIELD(read_errors), FIELD(write_errors), FIELD(resident_bytes), FIELD(standby_bytes),
 	FIELD(dirty_bytes), FIELD(pinned_bytes), FIELD(budget_bytes), FIELD(held_bytes),
-	FIELD(over_budget_peak), FIELD(mappings),
+	FIELD(over_budget_peak), FIELD(mappings), FIELD(lent_bytes),
 };
 
 void stats_print(const char *where, const struct umstat *st)
@@ -85,6 +85,7 @@ static void count(const struct map *map, struct umstat *st)
 	st->standby_bytes += b.standby;
 	st->dirty_bytes += b.dirty;
 	st->pinned_bytes += set->pinned;
+	st->lent_bytes += set->lent << set->shift;
 }
 
 void stats_map(const struct map *map, struct umstat *st)
@@ -99,7 +100,7 @@ void stats_ending(const struct map *map)
 {
 	futex_lock(&lock);
 	count(map, &ended);
-	ended.resident_bytes = ended.standby_bytes = ended.dirty_bytes = ended.pinned_bytes = 0;
+	ended.resident_bytes = ended.standby_bytes = ended.dirty_bytes = ended.pinned_bytes = ended.lent_bytes = 0;
 	futex_unlock(&lock);
 }
 

@@ -2,7 +2,7 @@
 /*
  * Once a second: writes what has been changed for longer than its mapping's flush interval and makes it
  * durable, cleans dirty standby segments that no job took, lets places be tried again where loads have failed, sees
- * to the handler, and publishes the counters. Whenever the budget has shrunk: lets go of what is beyond it. Errors
+ * to the handler and to what is lent, and publishes the counters. Whenever the budget has shrunk: lets go of what is beyond it. Errors
  * stay with the mapping. Holds nothing between mappings.
  */
 #include "writer.h"
@@ -11,6 +11,7 @@
 #include "chain.h"
 #include "evict.h"
 #include "inplace.h"
+#include "lend.h"
 #include "log.h"
 #include "map.h"
 #include "mode.h"
@@ -68,6 +69,7 @@ static void make_round(void)
 			;
 		flush_old(map);
 		refuse_forgive(&map->set, false);
+		lend_look(&map->set);
 		set_put(&map->set);
 	}
 	while (mode_yields() && frame_shrink(FRAME_MAPPED, 0))

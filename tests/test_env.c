@@ -71,6 +71,7 @@ Test(env, good_values_are_taken)
 	take_all("UMMAP_SEG_SIZE", VALUES("64K", "2M", "65536"));
 	take_all("UMMAP_DRIVER", VALUES("posix", "fault+posix:?fault.nth=1000000"));
 	take_all("UMMAP_DIRECT", VALUES("auto", "always", "never"));
+	take_all("UMMAP_CACHED", VALUES("copy", "map"));
 	take_all("UMMAP_READAHEAD", VALUES("0", "4M", "1048576"));
 	take_all("UMMAP_DRIVER_PATH", VALUES("/tmp", "/usr/lib:/tmp", "/"));
 	take_all("UMMAP_LOG", VALUES("error", "warn", "info", "debug", "seg:debug,io:info", "warn,seg:debug"));
@@ -88,6 +89,7 @@ Test(env, bad_values_are_refused)
 	refuse_all("UMMAP_SEG_SIZE", VALUES("abc", "3000", "1000", "2K", "-64K", "64Kb"));
 	refuse_all("UMMAP_DRIVER", VALUES("nonsense", "fault+nonsense", "posix:?nonsense=1", "fault"));
 	refuse_all("UMMAP_DIRECT", VALUES("sometimes", "1"));
+	refuse_all("UMMAP_CACHED", VALUES("", "maps", "1"));
 	refuse_all("UMMAP_READAHEAD", VALUES("abc", "-1", "1X"));
 	refuse_all("UMMAP_DRIVER_PATH", VALUES("", ":", "/tmp:", ":/tmp", "/tmp::/usr", ".", "/tmp:..", "/tmp:tests",
 					       "/nowhere/at/all", "/tmp:/nowhere", "/dev/null"));

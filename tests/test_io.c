@@ -127,7 +127,7 @@ static struct store *open_model(uint32_t caps)
 	struct store *store;
 
 	driver.caps = caps;
-	cr_assert_eq(io_open("model:x", UMMAP_O_WRITE, "auto", &store), 0);
+	cr_assert_eq(io_open("model:x", UMMAP_O_WRITE, &store), 0);
 	return store;
 }
 

@@ -21,13 +21,14 @@
 enum bug {
 	NONE, SHORT, GARBAGE_END, CRASH, MALLOC, VECTOR, ODD, RMW, GROW_PAGE, SIZE, CUT, FLUSH_PART, STALE,
 	EMPTIES, READ_ONLY, LEAK, IDS, ALIGN, ERRNO, KEYS, FORK, FORK_ASYNC, LOSE, TWICE, MIXED,
-	BLOCKS, FULL, LATE, BUGS
+	BLOCKS, FULL, LATE, LEND_NEXT, LEND_PART, LEND_COPY, BUGS
 };
 
 static const char *const names[BUGS] = {
 	"none", "short", "garbage-end", "crash", "malloc", "vector", "odd", "rmw", "grow-page", "size", "cut",
 	"flush-part", "stale", "empties", "read-only", "leak", "ids", "align", "errno", "keys", "fork",
 	"fork-async", "lose", "twice", "mixed", "blocks", "full", "late",
+	"lend-next", "lend-part", "lend-copy",
 };
 
 /* A request, and the thread that has submitted it and will reap it. */
@@ -249,6 +250,20 @@ static int broken_reap(void *h, struct ummap_io **done, unsigned max, unsigned m
 	return (int)n;
 }
 
+static int broken_lend(void *h, void *addr, size_t len, uint64_t off)
+{
+	struct broken *b = h;
+	int got = b->next.lend(b->h, addr, len, b->bug == LEND_NEXT ? off + BLOCK : off);
+
+	if (addr && b->bug == LEND_PART && got == 0)
+		b->next.read(b->h, addr, len, off);
+	if (addr && b->bug == LEND_COPY && got == 1) {
+		mmap(addr, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+		b->next.read(b->h, addr, len, off);
+	}
+	return got;
+}
+
 /* ---- Opening and closing ---- */
 
 static int parse(struct broken *b, const struct ummap_uri *uri, struct ummap_geom *geom)
@@ -279,6 +294,8 @@ static void break_geometry(struct broken *b, struct ummap_geom *geom)
 		geom->caps |= UMMAP_CAP_FAULTSAFE;
 	else
 		geom->caps = (geom->caps & ~UMMAP_CAP_FAULTSAFE) | UMMAP_CAP_ASYNC;
+	if (b->next.lend)
+		geom->caps |= UMMAP_CAP_LEND;
 	if (b->bug == ALIGN)
 		geom->align = 3;
 	if (b->bug == IDS)
@@ -377,4 +394,5 @@ const struct ummap_driver ummap_driver = {
 	.reap = broken_reap,
 	.readv = broken_readv,
 	.size = broken_size,
+	.lend = broken_lend,
 };

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Checks of memory that a driver registers, and of a store's own pages in place. */
+/* Checks of memory that a driver registers, and of a store's own pages in place, or lent. */
 #include "checks.h"
 #include "conform.h"
 
+#include <string.h>
 #include <sys/mman.h>
 
 /* With or without success of `buffers`, transfers work in and outside of the memory that it was told of. */
@@ -82,4 +83,53 @@ void check_map(void)
 	shadow_compare_all(&h, "after stores to the pages that map has put in place");
 	munmap(at, len);
 	handle_close(&h);
+}
+
+#define NOTHING 0xa5 /* what stands where nothing was lent */
+
+/* Has pages of the store lent at a place of the checker's, all of whose bytes are NOTHING; what came of it. */
+static int lend_store(struct handle *h, unsigned char *at, size_t len, uint64_t off)
+{
+	int got;
+
+	expect(mmap(at, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at,
+	       "there is no memory for %zu bytes", len);
+	memset(at, NOTHING, len);
+	doing("lend of %zu bytes at %ju", len, (uintmax_t)off);
+	got = h->driver.lend(h->h, at, len, off);
+	expect(got <= 1, "lend gives %d: it must give 1, 0 or a negative errno", got);
+	for (size_t i = 0; got < 1 && i < len; i++)
+		expect(at[i] == NOTHING, "%s has changed memory, but gives %d", verdict->doing, got);
+	return got;
+}
+
+/* What is lent is the store's, also when that changes; whatever is not leaves the place as it was. */
+void check_lend(void)
+{
+	struct handle h;
+	size_t pages = facts->size / PAGE, lent = 0;
+	unsigned char *at = memory(pages * PAGE);
+
+	handle_fill(&h);
+	if (!h.driver.lend || !handle_can(&h, UMMAP_CAP_LEND))
+		skip(h.driver.lend ? "UMMAP_CAP_LEND is not set" : "lend is NULL");
+	for (int i = 0; i < 40; i++) {
+		size_t first = random_below(pages), n = 1 + random_below(pages - first), off = first * PAGE, len = n * PAGE;
+		size_t at_byte = off + random_below(len);
+		unsigned char byte = (unsigned char)random_number();
+
+		if (lend_store(&h, at, len, off) < 1)
+			continue;
+		lent++;
+		shadow_compare(at, len, off, "what lend has put in place");
+		if (!facts->writable)
+			continue;
+		handle_write(&h, &byte, 1, at_byte);
+		shadow_write(at_byte, &byte, 1);
+		shadow_compare(at, len, off, "what was lent, after a write to it");
+	}
+	expect(lend_store(&h, at, PAGE, (pages + 1) * PAGE) < 1, "lend has pages from behind the end of the store");
+	handle_close(&h);
+	if (!lent)
+		skip("nothing was in memory when it was to be lent");
 }

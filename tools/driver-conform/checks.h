@@ -47,6 +47,7 @@ void check_async_close(void);
 /* check_memory.c */
 void check_buffers(void);
 void check_map(void);
+void check_lend(void);
 /* check_mapping.c */
 void check_mapping(void);
 void check_mapping_offset(void);
