@@ -11,12 +11,12 @@
 #include <sys/mman.h>
 
 /* Faults cost more than pages that come along. Segments that are lent together begin at a multiple of their number. */
-#define TOGETHER_BYTES ((size_t)4 << 20)
+#define TOGETHER_BYTES ((size_t)16 << 20)
 #define TOGETHER_MOST 64
 /* Each piece may be a mapping of the kernel's, of which there are not many. */
 #define STRETCHES_MAX 2048
 /* How many pieces are looked at in one round. */
-#define LOOKS 256
+#define LOOKS 64
 
 struct run {
 	size_t first, last; /* segments [first, last) are locked */
@@ -112,15 +112,18 @@ static void note(struct set *set, const struct run *r)
 /* Segment i, locked, and perhaps others with it. One that is lent already was so by a thread that was faster. */
 static bool lend_locked(struct set *set, size_t i)
 {
-	struct run r = { i, i + 1 };
+	struct run one = { i, i + 1 }, r = one;
 	bool done;
 
+	/* Asked first, so that what is not in memory costs little. */
+	if (!show(set, &one, NULL))
+		return false;
 	if (!seg_has(set_seg(set, i), SEG_LENT))
 		r = lock_neighbours(set, i);
-	done = show(set, &r, set_view(set, r.first));
-	if (!done && r.last - r.first > 1) {
+	done = r.last - r.first > 1 && show(set, &r, set_view(set, r.first));
+	if (!done) {
 		unlock_others(set, &r, i);
-		done = show(set, &r, set_view(set, i));
+		done = show(set, &one, set_view(set, i));
 	}
 	if (done)
 		note(set, &r);
