@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Regular files and block devices: what their drivers share, opening and closing. Allocates; the transfers are in file.c. */
+/*
+ * Regular files and block devices: what their drivers share, opening and closing. Allocates; the transfers are in
+ * file.c.
+ */
 #include "file.h"
 
 #include <errno.h>

@@ -20,8 +20,8 @@ int engine_start(enum chain_answer (*fault)(const struct chain_fault *));
 /* `threads` that run `serve` are there for what comes by userfaultfd, unless there are some. Returns 0 or -errno with a
  * sentence. */
 int engine_start_uffd(unsigned threads, void *(*serve)(void *));
-/* For these threads, the next access that cannot go on; waits for it if `wait`. false: there is none just now, or another
- * thread sees to it. */
+/* For these threads, the next access that cannot go on; waits for it if `wait`. false: there is none just now, or
+ * another thread sees to it. */
 bool engine_next(struct chain_fault *fault, bool wait);
 /* Whether they are told of accesses by the kernel and other processes, too. */
 bool engine_sees_kernel(void);

@@ -40,7 +40,8 @@ void frame_release(uint32_t frame);
 bool frame_spare(enum frame_kind kind, size_t len, size_t limit);
 /* Sees to it that frame_take finds one that has memory, where the limit allows that. */
 void frame_stock(enum frame_kind kind, size_t len, size_t limit);
-/* Lets the system have the memory of free frames other than these (of any, if except_len is 0). true: some was freed. */
+/* Lets the system have the memory of free frames other than these (of any, if except_len is 0). true: some was
+ * freed. */
 bool frame_shrink(enum frame_kind except, size_t except_len);
 
 char *frame_home(uint32_t frame);

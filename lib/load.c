@@ -2,7 +2,8 @@
 /*
  * Loads drivers and policies from files, once each and for good: their code may be on the way of a fault.
  * The first file of the right name counts, and a bad one is refused, never passed over. Knows no built-in
- * ones. Beside them, drivers that the program itself has. Lock: `loading`, held across dlopen(3), so that a file's constructors must not call the library.
+ * ones. Beside them, drivers that the program itself has. Lock: `loading`, held across dlopen(3), so that a file's
+ * constructors must not call the library.
  */
 #include "load.h"
 

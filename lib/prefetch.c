@@ -6,10 +6,9 @@
  */
 #include "prefetch.h"
 
+#include "appear.h"
 #include "evict.h"
 #include "fill.h"
-
-#define BATCH_MAX 32
 
 static bool is_wanted(const struct set *set, const struct seg *s)
 {
@@ -19,7 +18,7 @@ static bool is_wanted(const struct set *set, const struct seg *s)
 /* Locks absent segments that are read from one target: `count` at most, from i on, every `step`th. Returns how many. */
 static unsigned lock_absent(struct set *set, size_t i, size_t count, size_t step, struct seg **list)
 {
-	size_t most = min_size(min_size(count, BATCH_MAX), max_size(HUGE_PAGE >> set->shift, 1));
+	size_t most = min_size(min_size(count, APPEAR_MOST), max_size(HUGE_PAGE >> set->shift, 1));
 	unsigned n = 0;
 
 	for (; n < most; n++, i += step) {
@@ -75,8 +74,8 @@ static unsigned take_frames(struct set *set, uint32_t *frames, unsigned n, bool 
 /* Requests for absent segments, which are locked then. Returns how many. */
 static unsigned prepare_batch(struct set *set, size_t i, size_t count, size_t step, struct ummap_io *io, bool *full)
 {
-	struct seg *list[BATCH_MAX];
-	uint32_t frames[BATCH_MAX];
+	struct seg *list[APPEAR_MOST];
+	uint32_t frames[APPEAR_MOST];
 	unsigned locked = lock_absent(set, i, count, step, list), n = take_frames(set, frames, locked, full);
 
 	for (unsigned k = locked; k-- > n;)
@@ -104,7 +103,7 @@ static void stand_by(struct set *set, size_t i, struct seg *s, int res)
 
 bool prefetch(struct set *set, size_t first, size_t count, size_t step)
 {
-	struct ummap_io io[BATCH_MAX];
+	struct ummap_io io[APPEAR_MOST];
 	bool full = false;
 
 	while (count > 0 && !full && !set->frozen) {
