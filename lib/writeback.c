@@ -2,8 +2,9 @@
 /*
  * dirty -> clean. A segment is made read-only first and written then, under its lock: a store that happens
  * during the write waits and makes it dirty again, so it is in that write or in the next one. Stores of other
- * processes (peer.c) are waited for, and refused until it is dirty again. Neighbours
- * are locked by trylock only, and leave together. Never evicts, never loads.
+ * processes (peer.c) are waited for, and refused until it is dirty again. Others leave together with it: neighbours, and
+ * where the store takes several requests at a time, others not far away; they are locked by trylock only. Never evicts,
+ * never loads.
  */
 #include "writeback.h"
 
@@ -15,6 +16,8 @@
 
 #define RUN_MAX 32 /* it stands on the stack of a signal handler */
 #define RUN_BYTES ((size_t)16 << 20)
+/* From the first to the last of it there are less than so many segments. */
+#define RUN_SPAN 128
 /* Jobs that clean one mapping at the same time. */
 #define CLEANERS_MAX 2
 /* After a write has failed, the segment is left alone for so long, unless somebody asks. */
@@ -23,12 +26,12 @@
 static _Atomic uint32_t under_way;
 static _Atomic uint32_t ended;
 
-/* Neighbouring segments, all locked, that leave together. */
+/* Segments in ascending order, all locked, that leave together. */
 struct run {
 	struct set *set;
-	size_t first;
+	size_t at[RUN_MAX];
 	unsigned n;
-	uint32_t busy;             /* by segment: may change meanwhile without a fault, and so stays changed */
+	uint32_t busy;             /* by place in `at`: may change meanwhile without a fault, and so stays changed */
 	struct ummap_io io[RUN_MAX];
 	unsigned requests;
 };
@@ -39,23 +42,38 @@ static bool belongs(const struct set *set, const struct seg *s, bool standby_onl
 	       (!standby_only || seg_has(s, SEG_STANDBY | SEG_DIRTY));
 }
 
-/* Adds the neighbours of run->first, which is locked. */
-static void gather(struct run *run, size_t last, bool standby_only)
+/* Which others come along. */
+enum kind { NEIGHBOURS, STANDBY_NEIGHBOURS, ANY_NEAR };
+
+/* Begins with segment i, which is locked, and adds others before `last`. */
+static void gather(struct run *run, size_t i, size_t last, enum kind kind)
 {
 	const struct set *set = run->set;
-	size_t most = set->bulk ? max_size(RUN_BYTES >> set->shift, 1) : 1;
+	size_t most = set->bulk ? max_size(RUN_BYTES >> set->shift, 1) : 1, end = min_size(i + RUN_SPAN, last);
+	bool gaps = kind == ANY_NEAR && io_async(set->targets[set->current].store);
+	bool standby_only = kind == STANDBY_NEIGHBOURS;
 
-	most = min_size(min_size(most, RUN_MAX), last - run->first);
-	for (run->n = 1; run->n < most; run->n++) {
-		struct seg *s = set_seg(set, run->first + run->n);
+	most = min_size(most, RUN_MAX);
+	run->n = 0;
+	run->at[run->n++] = i++;
+	for (; run->n < most && i < end; i++) {
+		struct seg *s = set_seg(set, i);
 
+		if (!belongs(set, s, standby_only) && gaps)
+			continue;
 		if (!belongs(set, s, standby_only) || !seg_trylock(s))
 			break;
 		if (!belongs(set, s, standby_only)) {
 			seg_unlock(s);
 			break;
 		}
+		run->at[run->n++] = i;
 	}
+}
+
+static struct seg *seg_of(const struct run *run, unsigned k)
+{
+	return set_seg(run->set, run->at[k]);
 }
 
 /* A page that the kernel works on can be stored to whatever rights it has. Where it goes home it is no such page,
@@ -73,19 +91,29 @@ static bool stays_busy(struct set *set, size_t i, struct seg *s)
 static void find_busy(struct run *run)
 {
 	for (unsigned k = 0; k < run->n; k++) {
-		if (stays_busy(run->set, run->first + k, set_seg(run->set, run->first + k)))
+		if (stays_busy(run->set, run->at[k], seg_of(run, k)))
 			run->busy |= 1u << k;
 	}
 }
 
-static bool is_busy(const struct run *run, size_t i)
+static bool is_busy(const struct run *run, unsigned k)
 {
-	return run->busy >> (i - run->first) & 1;
+	return run->busy >> k & 1;
 }
 
-static bool loses_rights(const struct run *run, size_t i)
+static bool loses_rights(const struct run *run, unsigned k)
 {
-	return seg_has(set_seg(run->set, i), SEG_WRITABLE) && !is_busy(run, i);
+	return seg_has(seg_of(run, k), SEG_WRITABLE) && !is_busy(run, k);
+}
+
+/* How many from the k-th on stand side by side in the view and lose their rights. */
+static unsigned stretch(const struct run *run, unsigned k)
+{
+	unsigned n = 0;
+
+	while (k + n < run->n && loses_rights(run, k + n) && run->at[k + n] == run->at[k] + n)
+		n++;
+	return n;
 }
 
 /* Takes the right to store from all of the run: one call for each stretch in the view. */
@@ -93,21 +121,24 @@ static int make_readonly(struct run *run)
 {
 	struct set *set = run->set;
 
-	for (size_t i = run->first, end = i + run->n, k; i < end; i = k + 1) {
-		for (k = i; k < end && loses_rights(run, k); k++)
-			;
-		if (k > i) {
-			size_t len = (size_t)(set_view(set, k - 1) - set_view(set, i)) + set_view_len(set, k - 1);
-			int err = engine_protect(set->engine, set_view(set, i), len, false);
+	for (unsigned k = 0, n; k < run->n; k += n ? n : 1) {
+		char *view = set_view(set, run->at[k]);
+		size_t last, len;
+		int err;
 
-			if (err) {
-				/* It may have got half-way. */
-				engine_protect(set->engine, set_view(set, i), len, true);
-				return err;
-			}
+		n = stretch(run, k);
+		if (!n)
+			continue;
+		last = run->at[k + n - 1];
+		len = (size_t)(set_view(set, last) - view) + set_view_len(set, last);
+		err = engine_protect(set->engine, view, len, false);
+		if (err) {
+			/* It may have got half-way. */
+			engine_protect(set->engine, view, len, true);
+			return err;
 		}
-		for (; i < k; i++)
-			seg_change(set_seg(set, i), SEG_WRITABLE, 0);
+		for (unsigned j = k; j < k + n; j++)
+			seg_change(seg_of(run, j), SEG_WRITABLE, 0);
 	}
 	return 0;
 }
@@ -116,7 +147,7 @@ static int make_readonly(struct run *run)
 static void await_visitors(const struct run *run)
 {
 	for (unsigned k = 0; k < run->n; k++)
-		set_await(run->set, set_seg(run->set, run->first + k));
+		set_await(run->set, seg_of(run, k));
 }
 
 /* Requests for all that has bytes to write; io.owner is the segment. */
@@ -126,8 +157,9 @@ static void prepare(struct run *run)
 	const struct target *t = &set->targets[set->current];
 
 	run->requests = 0;
-	for (size_t i = run->first; i < run->first + run->n; i++) {
-		struct seg *s = set_seg(set, i);
+	for (unsigned k = 0; k < run->n; k++) {
+		struct seg *s = seg_of(run, k);
+		size_t i = run->at[k];
 		char *buf = seg_has(s, SEG_STANDBY) ? frame_home(s->frame) : set_view(set, i);
 		size_t len = set_write_len(set, i, buf);
 
@@ -173,16 +205,16 @@ static int settle(struct run *run, int err)
 	struct set *set = run->set;
 	unsigned request = 0;
 
-	for (size_t i = run->first; i < run->first + run->n; i++) {
-		struct seg *s = set_seg(set, i);
+	for (unsigned k = 0; k < run->n; k++) {
+		struct seg *s = seg_of(run, k);
 		const struct ummap_io *io = NULL;
 
 		if (request < run->requests && run->io[request].owner == s)
 			io = &run->io[request++];
 		if (err == 0 && io && io->res == 0)
-			extend_stored(set, ((uint64_t)i << set->shift) + io->len);
+			extend_stored(set, ((uint64_t)run->at[k] << set->shift) + io->len);
 		if (err == 0 && (!io || io->res == 0))
-			become_clean(set, s, is_busy(run, i));
+			become_clean(set, s, is_busy(run, k));
 	}
 	for (unsigned i = 0; i < run->requests && !err; i++)
 		err = run->io[i].res;
@@ -209,7 +241,7 @@ static int write_run(struct run *run, bool keep)
 	}
 	err = settle(run, err);
 	for (unsigned i = run->n; i-- > (keep ? 1 : 0);)
-		seg_unlock(set_seg(set, run->first + i));
+		seg_unlock(seg_of(run, i));
 	under_way--;
 	ended++;
 	sys_wake(&ended, INT32_MAX);
@@ -218,16 +250,17 @@ static int write_run(struct run *run, bool keep)
 
 int writeback_locked(struct set *set, size_t i, size_t last)
 {
-	struct run run = { .set = set, .first = i };
+	struct run run = { .set = set };
 
-	gather(&run, last, false);
+	/* In order, without gaps: contents may be moving within their file. */
+	gather(&run, i, last, NEIGHBOURS);
 	return write_run(&run, true);
 }
 
 /* Writes from i on; returns how many segments it went past, or -errno. *later: one was left for later. */
 static long write_from(struct set *set, size_t i, size_t last, uint64_t before, bool *later)
 {
-	struct run run = { .set = set, .first = i };
+	struct run run = { .set = set };
 	struct seg *s = set_seg(set, i);
 	int err;
 
@@ -242,10 +275,10 @@ static long write_from(struct set *set, size_t i, size_t last, uint64_t before, 
 		seg_unlock(s);
 		return 1;
 	}
-	gather(&run, last, false);
+	gather(&run, i, last, ANY_NEAR);
 	err = write_run(&run, false);
 	*later |= run.busy != 0;
-	return err ? err : (long)run.n;
+	return err ? err : (long)(run.at[run.n - 1] + 1 - i);
 }
 
 /* One group of segments between two marks. *err: the first error. */
@@ -336,10 +369,10 @@ int writeback_flush(struct set *set)
 /* Writes a segment that is on standby, and locked, with neighbours. */
 static bool write_standby(struct set *set, struct seg *s)
 {
-	struct run run = { .set = set, .first = set_index(set, s) };
+	struct run run = { .set = set };
 	int err;
 
-	gather(&run, set->segs, true);
+	gather(&run, set_index(set, s), set->segs, STANDBY_NEIGHBOURS);
 	/* The first stays locked while the error is kept: the set may end after that. */
 	err = write_run(&run, true);
 	if (err) {

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * test_sync.c - which writes of a sync are on their way together, and what becomes of the others when one fails: over a
+ * driver of the program's own, which does nothing before it is asked what is done.
+ */
+#include <criterion/criterion.h>
+#include <ummap-driver.h>
+
+#include "common.h"
+
+#define SEG (16 * KIB)
+#define SEGS ((size_t)256)
+#define SIZE (SEGS * SEG)
+#define DEPTH 64
+
+static uint8_t store[SIZE];
+static struct ummap_io *waiting[DEPTH];
+static unsigned n_waiting, most_waiting;
+static uint64_t fails_at = UINT64_MAX; /* a write at this offset */
+
+static int lazy_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+{
+	(void)uri, (void)oflags;
+	*h = store;
+	geom->size = SIZE;
+	geom->align = 1;
+	geom->caps = UMMAP_CAP_WRITE | UMMAP_CAP_FAULTSAFE | UMMAP_CAP_ASYNC;
+	return 0;
+}
+
+static int lazy_close(void *h)
+{
+	(void)h;
+	return 0;
+}
+
+static int lazy_read(void *h, void *buf, size_t len, uint64_t off)
+{
+	memcpy(buf, (uint8_t *)h + off, len);
+	return 0;
+}
+
+static int lazy_write(void *h, const void *buf, size_t len, uint64_t off)
+{
+	if (off == fails_at)
+		return -EIO;
+	memcpy((uint8_t *)h + off, buf, len);
+	return 0;
+}
+
+static int lazy_submit(void *h, struct ummap_io **io, unsigned n)
+{
+	unsigned taken = 0;
+
+	(void)h;
+	while (taken < n && n_waiting < DEPTH)
+		waiting[n_waiting++] = io[taken++];
+	most_waiting = n_waiting > most_waiting ? n_waiting : most_waiting;
+	return (int)taken;
+}
+
+static int lazy_reap(void *h, struct ummap_io **done, unsigned max, unsigned min)
+{
+	unsigned n = 0;
+
+	(void)min;
+	while (n_waiting > 0 && n < max) {
+		struct ummap_io *io = waiting[--n_waiting];
+
+		io->res = io->op == UMMAP_IO_READ ? lazy_read(h, io->buf, io->len, io->off) :
+						    lazy_write(h, io->buf, io->len, io->off);
+		done[n++] = io;
+	}
+	return (int)n;
+}
+
+static const struct ummap_driver lazy = {
+	.struct_size = sizeof(lazy), .abi = UMMAP_DRIVER_ABI, .scheme = "lazy", .help = "memory, when it is asked for",
+	.open = lazy_open, .close = lazy_close, .read = lazy_read, .write = lazy_write, .submit = lazy_submit,
+	.reap = lazy_reap,
+};
+
+/* A mapping in which every `step`th segment is changed; nothing was on its way yet. */
+static uint8_t *changed(size_t step)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *m;
+
+	set_budget(2 * SIZE);
+	check(ummap_driver_register(&lazy) == 0);
+	attr.seg_size = SEG;
+	attr.engine = UMMAP_ENGINE_SEGV;
+	check(ummap_open("lazy:x", SIZE, 0, READ_WRITE, &attr, &m) == 0);
+	check(umadvise(m, SIZE, UMMAP_ADV_RANDOM) == 0);
+	for (size_t i = 0; i < SEGS; i += step)
+		fill((uint8_t *)m + i * SEG, SEG, i * SEG, 7);
+	most_waiting = 0;
+	return m;
+}
+
+static void check_store(size_t step, size_t but)
+{
+	for (size_t i = 0; i < SEGS; i++) {
+		if (i % step == 0 && i != but)
+			check_bytes(store + i * SEG, SEG, i * SEG, 7);
+		else
+			check_zeros(store + i * SEG, SEG);
+	}
+}
+
+Test(sync, keeps_the_store_busy)
+{
+	uint8_t *m = changed(3);
+
+	check(umsync(m, 0) == 0);
+	check(most_waiting >= 32, "%u", most_waiting);
+	check_store(3, SEGS);
+	check(stat_of(m).dirty_bytes == 0);
+	check(umunmap(m, 0) == 0);
+}
+
+Test(sync, one_by_one_where_asked_to)
+{
+	uint8_t *m;
+
+	set_env("UMMAP_BULK_SYNC", "false");
+	m = changed(3);
+	check(umsync(m, 0) == 0);
+	check(most_waiting == 1, "%u", most_waiting);
+	check_store(3, SEGS);
+	check(umunmap(m, 0) == 0);
+}
+
+/* No further than was asked for, and what was not changed is not written. */
+Test(sync, of_a_range)
+{
+	uint8_t *m = changed(2);
+
+	check(umsync_range(m + 10 * SEG, 5 * SEG, 0) == 0);
+	check(stat_of(m).dirty_bytes == SIZE / 2 - 3 * SEG && stat_of(m).write_bytes == 3 * SEG);
+	check_bytes(store + 14 * SEG, SEG, 14 * SEG, 7);
+	check_zeros(store + 8 * SEG, SEG);
+	check_zeros(store + 16 * SEG, SEG);
+	check(umunmap(m, 0) == 0);
+}
+
+/* The one that failed stays changed; those beside it do not wait for it. */
+Test(sync, of_which_one_fails)
+{
+	uint8_t *m = changed(3);
+
+	fails_at = 30 * SEG;
+	check_fails(umsync(m, 0), EIO);
+	check_store(3, 30);
+	check(stat_of(m).dirty_bytes == SEG, "%" PRIu64, stat_of(m).dirty_bytes);
+	fails_at = UINT64_MAX;
+	check(umsync(m, 0) == 0);
+	check_store(3, SEGS);
+	check(stat_of(m).dirty_bytes == 0 && stat_of(m).write_errors >= 1);
+	check(umunmap(m, 0) == 0);
+}
+
+/* What is stored meanwhile is in this sync or in the next one. */
+static void *store_on(void *m)
+{
+	for (int n = 0; n < 200000; n++)
+		((volatile uint8_t *)m)[(size_t)n % SEGS * SEG] = (uint8_t)n;
+	return NULL;
+}
+
+Test(sync, beside_stores)
+{
+	uint8_t *m = changed(1);
+	pthread_t other;
+
+	check(pthread_create(&other, NULL, store_on, m) == 0);
+	for (int n = 0; n < 50; n++)
+		check(umsync(m, 0) == 0);
+	check(pthread_join(other, NULL) == 0);
+	check(umsync(m, 0) == 0);
+	check(stat_of(m).dirty_bytes == 0);
+	check(memcmp(m, store, SIZE) == 0);
+	check(umunmap(m, 0) == 0);
+}
