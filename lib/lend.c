@@ -33,25 +33,20 @@ static bool may_be_lent(const struct set *set, const struct seg *s)
 	return !seg_has(s, SEG_VALID) && seg_target(s) == set->current && set_reads(set, s);
 }
 
-static bool is_lent(const struct set *set, const struct seg *s)
+/* Whether it is lent, or could be and is not. */
+static bool is_like(const struct set *set, const struct seg *s, bool lent)
 {
-	(void)set;
-	return seg_has(s, SEG_LENT);
-}
-
-static bool is_not_lent_but_may_be(const struct set *set, const struct seg *s)
-{
-	return may_be_lent(set, s) && !is_lent(set, s);
+	return seg_has(s, SEG_LENT) == lent && (lent || may_be_lent(set, s));
 }
 
 /* Locks segment i if it is like that and nobody has it. */
-static bool lock_if(struct set *set, size_t i, bool (*like)(const struct set *, const struct seg *))
+static bool lock_if(struct set *set, size_t i, bool lent)
 {
 	struct seg *s = set_seg(set, i);
 
-	if (!like(set, s) || !seg_trylock(s))
+	if (!is_like(set, s, lent) || !seg_trylock(s))
 		return false;
-	if (like(set, s))
+	if (is_like(set, s, lent))
 		return true;
 	seg_unlock(s);
 	return false;
@@ -63,9 +58,9 @@ static struct run lock_neighbours(struct set *set, size_t i)
 	size_t n = together(set), begin = i / n * n, end = min_size(begin + n, set->size >> set->shift);
 	struct run r = { i, i + 1 };
 
-	while (r.last < end && lock_if(set, r.last, is_not_lent_but_may_be))
+	while (r.last < end && lock_if(set, r.last, false))
 		r.last++;
-	while (r.first > begin && lock_if(set, r.first - 1, is_not_lent_but_may_be))
+	while (r.first > begin && lock_if(set, r.first - 1, false))
 		r.first--;
 	return r;
 }
@@ -159,8 +154,8 @@ static int recall_run(struct set *set, size_t i, size_t last)
 	int err = 0;
 
 	seg_lock(set_seg(set, i));
-	if (is_lent(set, set_seg(set, i))) {
-		while (r.last < end && lock_if(set, r.last, is_lent))
+	if (seg_has(set_seg(set, i), SEG_LENT)) {
+		while (r.last < end && lock_if(set, r.last, true))
 			r.last++;
 		err = engine_discard(set->engine, set_view(set, i), (r.last - i) << set->shift);
 		for (size_t k = i; k < r.last && !err; k++) {

@@ -201,8 +201,8 @@ void set_reset(struct set *set, size_t first)
 	for (size_t i = first; i < set->segs; i++) {
 		struct seg *s = set_seg(set, i);
 
-		/* A look first: memory that was never written need not be now. */
 		set->lent -= seg_has(s, SEG_LENT);
+		/* A look first: memory that was never written need not be now. */
 		if (seg_head(s))
 			atomic_store_explicit(&s->head, 0, memory_order_relaxed);
 	}

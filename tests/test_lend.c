@@ -168,23 +168,8 @@ Test(lend, not_what_the_cache_lacks)
 	check(umunmap(m, 0) == 0);
 }
 
-/* Who sees to all requests would miss some. */
-Test(lend, not_past_a_filter)
-{
-	char path[320], uri[400];
-	void *m;
-
-	start();
-	file_fill(temp_named("file", 0, path), 0, SIZE, 0, OLD);
-	snprintf(uri, sizeof(uri), "fault+posix:%s?fault.op=read&fault.nth=999999", path);
-	check(ummap_open(uri, SIZE, 0, READ_WRITE, &init, &m) == 0);
-	check_bytes(m, SIZE, 0, OLD);
-	check(lent(m) == 0);
-	check(umunmap(m, 0) == 0);
-}
-
-/* Its views are for userfaultfd to watch. */
-Test(lend, not_with_uffd)
+/* A file that is cached, opened by a URI with its path in it. */
+static void not_lent(const char *uri_of_path, int engine)
 {
 	struct ummap_attr attr = init;
 	char path[320], uri[400];
@@ -192,12 +177,24 @@ Test(lend, not_with_uffd)
 
 	start();
 	file_fill(temp_named("file", 0, path), 0, SIZE, 0, OLD);
-	snprintf(uri, sizeof(uri), "posix:%s", path);
-	attr.engine = UMMAP_ENGINE_UFFD;
+	snprintf(uri, sizeof(uri), uri_of_path, path);
+	attr.engine = engine;
 	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &m) == 0);
 	check_bytes(m, SIZE, 0, OLD);
 	check(lent(m) == 0);
 	check(umunmap(m, 0) == 0);
+}
+
+/* Who sees to all requests would miss some. */
+Test(lend, not_past_a_filter)
+{
+	not_lent("fault+posix:%s?fault.op=read&fault.nth=999999", UMMAP_ENGINE_DEFAULT);
+}
+
+/* Its views are for userfaultfd to watch. */
+Test(lend, not_with_uffd)
+{
+	not_lent("posix:%s", UMMAP_ENGINE_UFFD);
 }
 
 /* Each mapping may have it its own way. */
