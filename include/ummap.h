@@ -98,10 +98,12 @@ struct ummap_attr {
 				 '-', '_', '.'; NULL: none. The first one makes the group with its policy and
 				 budget; others name none (UMMAP_PTYPE_FIFO), or the same */
 	int engine;           /* UMMAP_ENGINE_* */
+	size_t before, after; /* bytes of addresses right before the mapping and right behind its last page, multiples of
+				 the page's size, that the caller maps what it likes to (MAP_FIXED), and unmaps */
 };
 
 #define UMMAP_ATTR_INIT { sizeof(struct ummap_attr), 0, -1, 1, UMMAP_PTYPE_FIFO, 0, NULL, 0, NULL, \
-			  UMMAP_ENGINE_DEFAULT }
+			  UMMAP_ENGINE_DEFAULT, 0, 0 }
 
 /*
  * As ummap, for any driver: "posix:/data/a", "posix:/data/a.{rank}?direct=never". attr NULL: the defaults.

@@ -25,6 +25,8 @@
 
 /* Segments up to this size cost less by userfaultfd than by SIGSEGV. */
 #define SMALL_SEG ((size_t)16 << 10)
+/* More room beside a mapping than there are addresses. */
+#define BESIDE_MAX ((size_t)1 << 60)
 /* Frames come in arenas of at least 16, which have to fit the address space. */
 #define SEG_SIZE_MAX ((size_t)1 << 38)
 #define FLAGS (UMMAP_CREATE | UMMAP_KERNEL | UMMAP_SHARED)
@@ -101,6 +103,12 @@ static int check_plan(struct plan *p, void **addr)
 	if (a->flags & UMMAP_SHARED && a->seg_size > FRAME_SHARED_MAX)
 		return fail(EINVAL, "segments of %zu bytes cannot be reached by others: at most %zu", a->seg_size,
 			    FRAME_SHARED_MAX);
+	if (a->before % sys_page() || a->after % sys_page())
+		return fail(EINVAL, "there are to be %zu bytes before and %zu after the mapping: they must be multiples of %zu",
+			    a->before, a->after, sys_page());
+	if (a->before > BESIDE_MAX || a->after > BESIDE_MAX)
+		return fail(ENOMEM, "there is no address space for %zu bytes before and %zu after the mapping", a->before,
+			    a->after);
 	if (a->engine < UMMAP_ENGINE_DEFAULT || a->engine > UMMAP_ENGINE_UFFD)
 		return fail(EINVAL, "there is no engine %d: it must be one of UMMAP_ENGINE_*", a->engine);
 	return 0;
@@ -137,7 +145,7 @@ static int build(struct map *map, const struct plan *p)
 	set->stored = remap_stored(set->targets[0].store, set->targets[0].offset, set->size);
 	err = set_create(set);
 	if (!err) {
-		set->view = engine_attach(set->engine, set->size, set->seg_size);
+		set->view = engine_attach(set->engine, set->size, set->seg_size, p->attr.before, p->attr.after);
 		err = set->view ? group_join(&set->member, &p->attr, set->seg_size) :
 				  fail(ENOMEM, "there is no address space for %zu bytes", set->size);
 		if (err) {
@@ -167,6 +175,15 @@ static void demolish(struct map *map)
 	map_close_old(map);
 	io_close(set->targets[set->current].store);
 	set->targets[set->current].store = NULL;
+}
+
+/* What is beside a mapping is the caller's, but nobody hears of it if the mapping does not come about. */
+static void drop_beside(const struct map *map, const struct ummap_attr *attr)
+{
+	if (map->set.view && attr->before)
+		munmap(map->set.view - attr->before, attr->before);
+	if (map->set.view && attr->after)
+		munmap(map->set.view + round_up(map->set.size, sys_page()), attr->after);
 }
 
 /* For a descriptor, where nobody has said which. */
@@ -209,6 +226,7 @@ static int make_mapping(struct plan *p, void **addr)
 			demolish(map);
 	}
 	if (err) {
+		drop_beside(map, &p->attr);
 		map_free(map);
 		return err;
 	}

@@ -12,17 +12,24 @@ int engine_start(enum chain_answer (*fault)(const struct chain_fault *))
 	return chain_start(fault);
 }
 
-char *engine_attach(enum engine e, size_t len, size_t seg_size)
+char *engine_attach(enum engine e, size_t len, size_t seg_size, size_t before, size_t after)
 {
 	size_t pages = round_up(len, sys_page()), align = max_size(HUGE_PAGE, min_size(seg_size, 512 * HUGE_PAGE));
-	char *view = sys_reserve_apart(pages, align);
+	size_t lead = round_up(before, align), all = lead + pages + after;
+	char *start = sys_reserve_apart(all, align), *view;
 
-	if (!view)
-		view = sys_reserve(pages, align);
-	if (view && e != ENGINE_SEGV && engine_uffd_adopt(e, view, pages) < 0) {
-		munmap(view, pages);
+	if (!start)
+		start = sys_reserve(all, align);
+	if (!start)
+		return NULL;
+	view = start + lead;
+	if (e != ENGINE_SEGV && engine_uffd_adopt(e, view, pages) < 0) {
+		munmap(start, all);
 		return NULL;
 	}
+	/* The view is aligned; what stands before it need not be. */
+	if (lead > before)
+		munmap(start, lead - before);
 	return view;
 }
 

@@ -30,8 +30,8 @@ void engine_forget(void);
 /* Before a thread of these may wait for long, so that another one is there for the next access. For any thread. */
 void engine_relieve(void);
 
-/* Address space in which every access faults; NULL: none left. */
-char *engine_attach(enum engine e, size_t len, size_t seg_size);
+/* Address space in which every access faults, with whole pages before and after it that are nobody's; NULL: none left. */
+char *engine_attach(enum engine e, size_t len, size_t seg_size, size_t before, size_t after);
 /* More of it right behind a view. false: something else is there. */
 bool engine_extend(enum engine e, char *view, size_t len, size_t more);
 /* A view in which something else was mapped is one in which every access faults again. 0 or -errno. */

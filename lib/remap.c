@@ -48,7 +48,7 @@ static int reserve_view(struct set *set, size_t size, char **view)
 	*view = set->view;
 	if (engine_extend(set->engine, set->view, set->size, size - set->size))
 		return 0;
-	*view = engine_attach(set->engine, size, set->seg_size);
+	*view = engine_attach(set->engine, size, set->seg_size, 0, 0);
 	return *view ? 0 : fail(ENOMEM, "there is no address space for %zu bytes", size);
 }
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * An area is one mapping of the whole window, and memory of the kernel's that is put over the part of its addresses
- * which is to be memory: nothing there ever faults, so the mapping neither loads nor writes it. Byte i of the window
- * is byte offset + i of the file, however large the part in memory is: a later run may take another factor. Knows MPI's
- * words for errors, but makes no calls. Lock: around the list.
+ * An area is a mapping of what is in storage, and memory of the kernel's right before or right behind it for what is to
+ * be memory. Byte i of the window is byte offset + i of the file, however large the part in memory is: a later run may
+ * take another factor. Knows MPI's words for errors, but makes no calls. Lock: around the list.
  */
 #include "area.h"
 
@@ -31,45 +30,22 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct area *areas;
 
-/* ---- Claims ---- */
-
-/* Differs between machines, and is the same in all processes of one. */
-static uint64_t machine_id(void)
-{
-	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-	unsigned a = 0, b = 0, c = 0;
-
-	if (f) {
-		if (fscanf(f, "%8x-%4x-%4x", &a, &b, &c) != 3)
-			a = b = c = 0;
-		fclose(f);
-	}
-	return (uint64_t)a << 32 | (uint64_t)b << 16 | c;
-}
-
-void claim_file(struct claim *claim, int fd, uint64_t from, size_t size)
-{
-	struct stat st;
-
-	if (fstat(fd, &st) < 0 || size == 0)
-		return;
-	claim->machine = machine_id();
-	claim->dev = S_ISBLK(st.st_mode) ? st.st_rdev : st.st_dev;
-	claim->ino = S_ISBLK(st.st_mode) ? 0 : st.st_ino;
-	claim->from = from;
-	claim->to = from + size;
-}
-
-bool claim_overlaps(const struct claim *a, const struct claim *b)
-{
-	return a->machine == b->machine && a->dev == b->dev && a->ino == b->ino && a->from < b->to && b->from < a->to;
-}
-
 /* ---- Sizes ---- */
 
 static size_t page(void)
 {
 	return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static size_t whole_pages(size_t len)
+{
+	return (len + page() - 1) & ~(page() - 1);
+}
+
+/* What is memory behind the part in storage. */
+static size_t memory_behind(const struct area *area)
+{
+	return area->size - area->stored_from - area->stored_len;
 }
 
 static uint64_t default_segsize(const struct area *area)
@@ -217,12 +193,13 @@ static int map_uri(const struct area *area, const char *driver, const char *path
 		   void **base)
 {
 	const struct hints *h = &area->hints;
+	off_t offset = (off_t)((h->stripe ? 0 : h->offset) + area->stored_from);
 	char uri[20 * HINT_TEXT];
 
 	make_uri(uri, sizeof(uri), driver, path);
 	if (hints_by_mpiio(h))
 		add_share(uri, sizeof(uri), h);
-	return ummpi_open(uri, area->size, h->stripe ? 0 : (off_t)h->offset, PROT_READ | PROT_WRITE, attr, base);
+	return ummpi_open(uri, area->stored_len, offset, PROT_READ | PROT_WRITE, attr, base);
 }
 
 /* By the driver that was asked for, else as ummap(3) chooses among those of files. */
@@ -264,6 +241,7 @@ static void advise(const struct area *area)
 		umadvise(area->stored, area->stored_len, random ? UMMAP_ADV_RANDOM : UMMAP_ADV_SEQUENTIAL);
 }
 
+/* With addresses for the part in memory beside it, as many as it takes. */
 static void map_storage(struct area *area, size_t budget, struct trouble *t)
 {
 	struct hints *h = &area->hints;
@@ -282,13 +260,15 @@ static void map_storage(struct area *area, size_t budget, struct trouble *t)
 	attr.policy = *h->policy ? h->policy : NULL;
 	attr.flags = file ? 0 : UMMAP_CREATE;
 	attr.budget = budget;
+	attr.before = area->stored_from;
+	attr.after = whole_pages(memory_behind(area));
 	engine_choose(h, &attr);
 	if (!map_shared(area, file ? path : h->filename, &attr, &base) &&
 	    map_path(area, file ? path : h->filename, &attr, &base) < 0)
 		trouble_errno(t, errno, "%s: %s", h->filename, umerrormsg());
 	else
-		area->base = base;
-	if (fd < 0 && area->base && hints_by_mpiio(h))
+		area->stored = base;
+	if (fd < 0 && area->stored && hints_by_mpiio(h))
 		know_file(area);
 	if (fd >= 0)
 		close(fd);
@@ -342,6 +322,13 @@ static void build_kernel(struct area *area, struct trouble *t)
 	area->object = (struct object){ .fd = fd, .at = h->offset, .len = area->size };
 }
 
+/* As ummap(3) does. */
+static void fit_segsize(struct hints *h, size_t size)
+{
+	while (h->segsize / 2 >= size && h->segsize > page())
+		h->segsize /= 2;
+}
+
 static void build(struct area *area, struct trouble *t)
 {
 	struct hints *h = &area->hints;
@@ -349,9 +336,7 @@ static void build(struct area *area, struct trouble *t)
 
 	if (!h->segsize)
 		h->segsize = default_segsize(area);
-	/* As ummap(3) does. */
-	while (h->segsize / 2 >= area->size && h->segsize > page())
-		h->segsize /= 2;
+	fit_segsize(h, area->size);
 	memory = memory_size(area, &rest, t);
 	if (t->class != MPI_SUCCESS)
 		return;
@@ -361,14 +346,16 @@ static void build(struct area *area, struct trouble *t)
 		area->base = put_memory(area, NULL, 0, area->size, t);
 		return;
 	}
+	area->stored_from = h->storage_first ? 0 : memory;
+	fit_segsize(h, area->stored_len);
 	map_storage(area, memory ? rest : 0, t);
-	if (!area->base)
+	if (!area->stored)
 		return;
-	area->stored = h->storage_first ? area->base : area->base + memory;
-	if (memory && h->storage_first)
-		put_memory(area, area->base + area->stored_len, area->stored_len, memory, t);
-	else if (memory)
+	area->base = area->stored - area->stored_from;
+	if (area->stored_from)
 		put_memory(area, area->base, 0, memory, t);
+	else if (memory)
+		put_memory(area, area->stored + area->stored_len, area->stored_len, memory, t);
 	advise(area);
 }
 
@@ -440,16 +427,27 @@ void area_close_object(struct area *area)
 	area->object.fd = -1;
 }
 
+static void unmap(const struct area *area)
+{
+	if (!area->stored_len) {
+		munmap(area->base, area->size);
+		return;
+	}
+	umunmap(area->stored, 0);
+	if (area->stored_from)
+		munmap(area->base, area->stored_from);
+	if (memory_behind(area))
+		munmap(area->stored + area->stored_len, memory_behind(area));
+}
+
 void area_close(struct area *area)
 {
 	leave(area);
 	area_close_object(area);
 	if (area->kernel)
 		kernel_unmap(area->base, area->size, &area->hints);
-	else if (area->base && area->stored_len)
-		umunmap(area->base, 0);
 	else if (area->base)
-		munmap(area->base, area->size);
+		unmap(area);
 	if (area->path)
 		unlink(area->path);
 	free(area->path);

@@ -3,17 +3,13 @@
 #ifndef AREA_H
 #define AREA_H
 
+#include "claim.h"
 #include "hints.h"
 #include "trouble.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* Bytes [from, to) of a file on a machine: no two areas may have the same. to 0: nothing that others could have. */
-struct claim {
-	uint64_t machine, dev, ino, from, to;
-};
 
 /* What other processes can map, too: bytes [from, from + len) of an area, which are those from `at` on behind fd. */
 struct object {
@@ -26,8 +22,9 @@ struct area {
 	struct area *next;
 	char *base;            /* NULL: no bytes */
 	size_t size;
-	char *stored;          /* the part that is in storage */
-	size_t stored_len;     /* 0: all of it is memory */
+	char *stored;          /* the part that is in storage; what is before or behind it is memory */
+	size_t stored_from;    /* where in the area it begins */
+	size_t stored_len;     /* 0: all is memory */
 	char *path;            /* to unlink in the end; NULL: nothing */
 	struct claim claim;
 	struct object object;
@@ -49,10 +46,5 @@ void area_abandon(struct area *area);
 
 /* The area that holds addr; NULL: none. */
 struct area *area_find(const void *addr);
-
-/* Whether two areas have bytes in common. */
-bool claim_overlaps(const struct claim *a, const struct claim *b);
-/* Bytes [from, from + size) of an open file. */
-void claim_file(struct claim *claim, int fd, uint64_t from, size_t size);
 
 #endif

@@ -47,6 +47,7 @@ struct offer {
 	int pid, fd;
 	bool pages;              /* there is something that the library pages, too: */
 	struct umoffer paged;
+	uint64_t paged_from;     /* where in its part that begins */
 };
 
 /* ---- Mappings ---- */
@@ -95,7 +96,8 @@ static void map_offer(struct peer *p, const struct offer *o)
 
 static void make_offer(struct offer *o, const struct area *area)
 {
-	o->pages = area->shared && umoffer(area->base, &o->paged) == 0;
+	o->pages = area->shared && umoffer(area->stored, &o->paged) == 0;
+	o->paged_from = area->stored_from;
 	if (area->object.fd < 0)
 		return;
 	o->pid = (int)getpid();
@@ -139,6 +141,7 @@ static void take_offers(struct local *l, const struct area *area, int rank, cons
 		/* Whom it does not reach, for whatever reason, MPI does. */
 		if (offers[i].pages && umpeer_open(&offers[i].paged, &l->peers[i].paged) < 0)
 			l->peers[i].paged = NULL;
+		l->peers[i].paged_from = offers[i].paged_from;
 	}
 }
 
@@ -239,13 +242,18 @@ static bool is_mapped(const struct peer *p, uint64_t at, uint64_t bytes)
 	return at >= p->from && at < p->to && bytes <= p->to - at;
 }
 
+static bool is_paged(const struct peer *p, uint64_t at)
+{
+	return p->paged && at >= p->paged_from;
+}
+
 /* Where a stretch can be copied without MPI: in what is mapped here, or in the rank's segments. NULL: nowhere. */
 static struct peer *find_copy(struct window *w, const struct stretch *s, uint64_t *at, bool *mapped)
 {
 	struct peer *p = find_peer(w, s, at);
 
 	*mapped = p && is_mapped(p, *at, s->bytes);
-	return p && (*mapped || p->paged) && may_copy(w, s->rank, s->fences) ? p : NULL;
+	return p && (*mapped || is_paged(p, *at)) && may_copy(w, s->rank, s->fences) ? p : NULL;
 }
 
 bool local_put(struct window *w, const struct stretch *s, const void *from)
@@ -257,7 +265,7 @@ bool local_put(struct window *w, const struct stretch *s, const void *from)
 	if (!p)
 		return false;
 	if (!mapped)
-		return umpeer_put(p->paged, from, s->bytes, at) == s->bytes;
+		return umpeer_put(p->paged, from, s->bytes, at - p->paged_from) == s->bytes;
 	memmove(p->at + (at - p->from), from, s->bytes);
 	return true;
 }
@@ -271,7 +279,7 @@ bool local_get(struct window *w, const struct stretch *s, void *to)
 	if (!p)
 		return false;
 	if (!mapped)
-		return umpeer_get(p->paged, to, s->bytes, at) == s->bytes;
+		return umpeer_get(p->paged, to, s->bytes, at - p->paged_from) == s->bytes;
 	memmove(to, p->at + (at - p->from), s->bytes);
 	return true;
 }

@@ -38,7 +38,8 @@ struct local {
 struct peer {
 	char *at;                 /* where bytes [from, to) of its part are mapped here */
 	uint64_t from, to;
-	struct umpeer *paged;     /* by what the others are reached, as far as they are in memory; NULL: they are not */
+	struct umpeer *paged;     /* by what those from paged_from on are reached, if they are in memory; NULL: they are not */
+	uint64_t paged_from;
 	int64_t unit;             /* bytes of a displacement */
 	void *map;                /* ours to unmap; NULL: somebody else's */
 	size_t map_len;

@@ -66,6 +66,22 @@ static void without_target(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* A word is found where it is, whatever the window begins with. */
+static void in_place(void)
+{
+	base[WORDS / 2] = rank + 50;
+	base[WORDS / 4 * 3] = rank + 60;
+	MPI_Barrier(MPI_COMM_WORLD);
+	MPI_Win_lock_all(MPI_MODE_NOCHECK, win);
+	check(get(next(), WORDS / 2) == next() + 50 && get(next(), WORDS / 4 * 3) == next() + 60);
+	put(next(), WORDS / 2, rank);
+	check(get(next(), WORDS / 2) == rank);
+	MPI_Win_unlock_all(win);
+	MPI_Barrier(MPI_COMM_WORLD);
+	check(base[WORDS / 2] == (rank + ranks - 1) % ranks && base[WORDS / 4 * 3] == rank + 60);
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
 /* A word of rank 0 that all add to, which only a lock makes right. */
 static void exclusive(void)
 {
@@ -110,6 +126,12 @@ static void with_atomics(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* No two words of a window, and none of two turns, have the same. */
+static int64_t word(int of, int round, size_t i)
+{
+	return ((int64_t)i * 64 + of) * 64 + round + 1;
+}
+
 /* Owner and neighbours take turns with the same bytes; what one turn has done the next one finds, over the border
  * between kinds of memory too. */
 static void fences(int begin, int end)
@@ -118,19 +140,20 @@ static void fences(int begin, int end)
 
 	for (int round = 0; round < ROUNDS; round++) {
 		for (size_t i = 0; i < WORDS; i++) {
-			base[i] = rank * 1000 + round;
+			base[i] = word(rank, round, i);
 			block[i] = -base[i];
 		}
 		MPI_Win_fence(begin, win);
 		MPI_Get(got, WORDS, MPI_INT64_T, next(), 0, WORDS, MPI_INT64_T, win);
 		MPI_Win_fence(0, win);
 		for (size_t i = 0; i < WORDS; i++)
-			check(got[i] == next() * 1000 + round, "round %d, word %zu: %" PRId64, round, i, got[i]);
+			check(got[i] == word(next(), round, i), "round %d, word %zu: %" PRId64, round, i, got[i]);
 		for (size_t i = 0; i < WORDS; i += WORDS / 4)
 			MPI_Put(block + i, WORDS / 4, MPI_INT64_T, next(), (MPI_Aint)i, WORDS / 4, MPI_INT64_T, win);
 		MPI_Win_fence(end, win);
 		for (size_t i = 0; i < WORDS; i++)
-			check(base[i] == -((rank + ranks - 1) % ranks * 1000 + round), "round %d, word %zu", round, i);
+			check(base[i] == -word((rank + ranks - 1) % ranks, round, i), "round %d, word %zu: %" PRId64, round, i,
+			      base[i]);
 		if (end)
 			MPI_Barrier(MPI_COMM_WORLD);
 	}
@@ -217,6 +240,7 @@ static void everything(MPI_Info info, bool reached)
 	open_window(info);
 	if (reached)
 		without_target();
+	in_place();
 	exclusive();
 	with_atomics();
 	fences(0, 0);
@@ -238,6 +262,7 @@ int main(int argc, char **argv)
 	everything(storage_hints("kernel.%r", "storage_alloc_engine", "kernel", NULL), true);
 	everything(storage_hints("odd.%r", "storage_alloc_engine", "kernel", "storage_alloc_offset", "4112", NULL), true);
 	everything(storage_hints("part.%r", "storage_alloc_factor", "0.5", NULL), true);
+	everything(storage_hints("quarter.%r", "storage_alloc_factor", "0.25", NULL), true);
 	everything(storage_hints("last.%r", "storage_alloc_factor", "0.5", "storage_alloc_order", "storage_first", NULL),
 		   paged);
 	everything(storage_hints("paged.%r", NULL), paged);

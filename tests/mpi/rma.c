@@ -263,6 +263,16 @@ static void run_epochs(const struct epoch *e, const struct both *w)
 
 /* ---- What the owner does between epochs ---- */
 
+/* What is in storage of [from, to). */
+static void let_go(const struct both *w, size_t from, size_t to)
+{
+	size_t stored = SIZE - w->place->stored;
+
+	from = from < stored ? stored : from;
+	if (w->place->paged && from < to)
+		check(umadvise((char *)w->in_storage + from, to - from, UMMAP_ADV_DONTNEED) == 0);
+}
+
 static void change_states(const struct both *w)
 {
 	size_t at = dice(SIZE - 64 * KIB), len = 1 + dice(64 * KIB);
@@ -274,7 +284,7 @@ static void change_states(const struct both *w)
 		check(MPI_Win_sync(w->stored) == MPI_SUCCESS);
 		break;
 	case 1: /* some absent */
-		check(!w->place->paged || umadvise(base + at, len, UMMAP_ADV_DONTNEED) == 0);
+		let_go(w, at, at + len);
 		break;
 	case 2: /* some present */
 		for (size_t i = 0; i < len; i += KIB)
@@ -324,7 +334,7 @@ static void close_both(struct both *w)
 	int fd;
 
 	if (w->place->paged)
-		check_paging(w->in_storage);
+		check_paging((char *)w->in_storage + from);
 	check(MPI_Win_free(&w->stored) == MPI_SUCCESS);
 	snprintf(name, sizeof(name), "window.%d", rank);
 	fd = open_part(name);

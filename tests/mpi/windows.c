@@ -199,6 +199,28 @@ static void combined(const char *factor, const char *order, size_t stored, size_
 }
 
 /* All that fits in the budget; and as much as that leaves. */
+/* What is read ahead of an owner who goes up and down ends where the storage does, so that the memory beside it, which
+ * nothing has touched but the owner, keeps what it has. */
+static void beside(const char *order, size_t stored)
+{
+	MPI_Info info = storage_hints("beside.%r", "storage_alloc_factor", "0.5", "storage_alloc_order", order,
+				      "storage_alloc_segsize", "16K", "storage_alloc_unlink", "true", NULL);
+	size_t memory = SIZE / 2 - stored;
+	MPI_Win win;
+	uint8_t *base = allocate(SIZE, info, &win);
+
+	memset(base + memory, rank + 1, SIZE / 2);
+	for (int turn = 0; turn < 4; turn++) {
+		check(umadvise(base + stored, SIZE / 2, UMMAP_ADV_DONTNEED) == 0);
+		for (size_t i = 0; i < SIZE / 2; i += KIB)
+			check(((volatile uint8_t *)base)[turn % 2 ? SIZE / 2 - 1 - i + stored : stored + i] == 0);
+		usleep(20000);   /* what is on its way arrives */
+		for (size_t i = 0; i < SIZE / 2; i++)
+			check(base[memory + i] == rank + 1, "turn %d, byte %zu is %d", turn, memory + i, base[memory + i]);
+	}
+	MPI_Win_free(&win);
+}
+
 static void automatic(size_t budget)
 {
 	MPI_Win win;
@@ -413,6 +435,8 @@ int main(int argc, char **argv)
 	combined("0.5", "storage_first", 0, SIZE / 2);
 	combined("0.3", "memory_first", 4 * SEG, SIZE - 4 * SEG);
 	combined("0.3", "storage_first", 0, SIZE - 4 * SEG);
+	beside("memory_first", SIZE / 2);
+	beside("storage_first", 0);
 	automatic(BUDGET);
 	created();
 	mapped_by_the_program();

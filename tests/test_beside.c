@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * test_beside.c - addresses before and behind a mapping that are the caller's: nothing of the mapping's ever touches
+ * them, they outlive it, and without a mapping there are none.
+ */
+#include <criterion/criterion.h>
+
+#include "common.h"
+
+#define SEG (64 * KIB)
+#define SIZE (16 * SEG - 1000)    /* ends within a page */
+#define BEFORE (5 * 4096)
+#define AFTER (40 * SEG)
+
+static uint8_t *open_between(int fd, size_t before, size_t after)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[64];
+	void *addr;
+
+	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", fd);
+	attr.seg_size = SEG;
+	attr.before = before;
+	attr.after = after;
+	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
+	return addr;
+}
+
+static uint8_t *behind(uint8_t *m)
+{
+	return m + (SIZE + 4095) / 4096 * 4096;
+}
+
+/* Something of the caller's, which the addresses are for. Nobody else gets them. */
+static void furnish(uint8_t *at, size_t len, int with)
+{
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+
+	check(mmap(at, len, READ_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED && errno == EEXIST);
+	check(mmap(at + len - 4096, 4096, READ_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED && errno == EEXIST);
+	check(mmap(at, len, READ_WRITE, flags | MAP_FIXED, -1, 0) == at);
+	memset(at, with, len);
+}
+
+static bool holds(const uint8_t *at, size_t len, int with)
+{
+	for (size_t i = 0; i < len; i++) {
+		if (at[i] != with)
+			return false;
+	}
+	return true;
+}
+
+/* In order, so that all is read ahead that may be, up and down. */
+static void walk(volatile uint8_t *m, uint8_t add)
+{
+	for (size_t i = 0; i < SIZE; i += 512)
+		m[i] = (uint8_t)(m[i] + add);
+	for (size_t i = SIZE; i > 512; i -= 512)
+		m[i - 1] = (uint8_t)(m[i - 1] + add);
+}
+
+static void check_neighbours(const uint8_t *before, const uint8_t *after)
+{
+	check(holds(before, BEFORE, 0xbe), "what is before the mapping has changed");
+	check(holds(after, AFTER, 0xaf), "what is behind the mapping has changed");
+}
+
+Test(beside, belongs_to_the_caller)
+{
+	int fd;
+	uint8_t *m, *after;
+
+	/* Less than the mapping: segments come and go. */
+	set_budget(6 * SEG);
+	fd = temp_file(16 * SEG);
+	m = open_between(fd, BEFORE, AFTER);
+	after = behind(m);
+	furnish(m - BEFORE, BEFORE, 0xbe);
+	furnish(after, AFTER, 0xaf);
+	for (int turn = 0; turn < 5; turn++) {
+		walk(m, 1);
+		check_neighbours(m - BEFORE, after);
+	}
+	check(umsync(m, 1) == 0);
+	check_neighbours(m - BEFORE, after);
+	check(umunmap(m, 0) == 0);
+	check_neighbours(m - BEFORE, after);
+	check(munmap(m - BEFORE, BEFORE) == 0 && munmap(after, AFTER) == 0);
+	close(fd);
+}
+
+/* A mapping that grows does not take what is behind it, but moves. */
+Test(beside, stays_when_the_mapping_moves)
+{
+	int fd = temp_file(16 * SEG);
+	uint8_t *m = open_between(fd, BEFORE, AFTER), *after = behind(m);
+	void *moved = NULL;
+
+	furnish(m - BEFORE, BEFORE, 0xbe);
+	furnish(after, AFTER, 0xaf);
+	m[0] = 7;
+	check(umremap(m, 32 * SEG, -1, -1, 0, &moved) == 0, "%s", umerrormsg());
+	check(moved != m && *(uint8_t *)moved == 7);
+	walk(moved, 1);
+	check_neighbours(m - BEFORE, after);
+	check(umunmap(moved, 0) == 0);
+	check_neighbours(m - BEFORE, after);
+	check(munmap(m - BEFORE, BEFORE) == 0 && munmap(after, AFTER) == 0);
+	close(fd);
+}
+
+Test(beside, goes_with_a_mapping_that_fails)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	int fd = temp_file(4 * SEG);
+	void *first, *addr;
+	char uri[64];
+
+	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", fd);
+	attr.seg_size = SEG;
+	attr.group = "beside";
+	check(ummap_open(uri, SEG, 0, READ_WRITE, &attr, &first) == 0);
+	/* The group is seen to last. All of these together are more than there are addresses. */
+	attr.policy = "prnd";
+	attr.before = attr.after = (size_t)1 << 40;
+	for (int i = 0; i < 200; i++)
+		check_fails(ummap_open(uri, SEG, 0, READ_WRITE, &attr, &addr), EINVAL);
+	attr.policy = NULL;
+	check(ummap_open(uri, SEG, 0, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
+	furnish((uint8_t *)addr - 4096, 4096, 1);
+	furnish((uint8_t *)addr + SEG + attr.after - 4096, 4096, 1);
+	check(umunmap(addr, 0) == 0 && umunmap(first, 0) == 0);
+	check(munmap((uint8_t *)addr - attr.before, attr.before) == 0);
+	check(munmap((uint8_t *)addr + SEG, attr.after) == 0);
+	close(fd);
+}
+
+static void refuse(size_t before, size_t after, int error)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *addr;
+
+	attr.before = before;
+	attr.after = after;
+	check_fails(ummap_open("null:1M", SEG, 0, PROT_READ, &attr, &addr), error);
+}
+
+Test(beside, comes_in_pages_and_within_reason)
+{
+	refuse(1, 0, EINVAL);
+	refuse(4096, 100, EINVAL);
+	refuse((size_t)1 << 62, 0, ENOMEM);
+	refuse(0, (size_t)-4096, ENOMEM);
+	refuse((size_t)1 << 60, (size_t)1 << 60, ENOMEM);
+	check(stat_of(NULL).mappings == 0);
+}
