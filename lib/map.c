@@ -30,6 +30,8 @@ static size_t capacity;
 static _Atomic uint32_t sequence;   /* odd while the table changes */
 static _Atomic uint32_t lock;
 static struct map *free_maps;
+/* No mapping has ever been outside of these. */
+static _Atomic uintptr_t lowest = UINTPTR_MAX, highest;
 
 struct map *map_alloc(void)
 {
@@ -108,6 +110,8 @@ static void put_in(struct map *map)
 	t[i].end = base + round_up(map->set.size, sys_page());
 	t[i].map = map;
 	count++;
+	lowest = t[i].base < lowest ? t[i].base : lowest;
+	highest = t[i].end > highest ? t[i].end : highest;
 }
 
 static void take_out(struct map *map)
@@ -214,6 +218,9 @@ struct map *map_try(const void *addr)
 
 bool map_holds(const void *addr)
 {
+	/* The memory of most callers. */
+	if ((uintptr_t)addr < lowest || (uintptr_t)addr >= highest)
+		return false;
 	for (;;) {
 		uint32_t before = sequence;
 		bool held = !(before & 1) && search((uintptr_t)addr);

@@ -213,7 +213,7 @@ static bool become_open(struct window *w, int rank)
 	return true;
 }
 
-static bool may_copy(struct window *w, int rank, bool fences)
+static inline bool may_copy(struct window *w, int rank, bool fences)
 {
 	switch (atomic_load_explicit(&w->local->peers[rank].access, memory_order_acquire)) {
 	case ACCESS_OPEN: return true;
@@ -223,7 +223,7 @@ static bool may_copy(struct window *w, int rank, bool fences)
 }
 
 /* The rank, and where in its part the stretch begins; NULL: only MPI can tell. */
-static struct peer *find_peer(const struct window *w, const struct stretch *s, uint64_t *at)
+static inline struct peer *find_peer(const struct window *w, const struct stretch *s, uint64_t *at)
 {
 	struct peer *p;
 	int64_t begin;
@@ -237,18 +237,18 @@ static struct peer *find_peer(const struct window *w, const struct stretch *s, u
 	return p;
 }
 
-static bool is_mapped(const struct peer *p, uint64_t at, uint64_t bytes)
+static inline bool is_mapped(const struct peer *p, uint64_t at, uint64_t bytes)
 {
 	return at >= p->from && at < p->to && bytes <= p->to - at;
 }
 
-static bool is_paged(const struct peer *p, uint64_t at)
+static inline bool is_paged(const struct peer *p, uint64_t at)
 {
 	return p->paged && at >= p->paged_from;
 }
 
 /* Where a stretch can be copied without MPI: in what is mapped here, or in the rank's segments. NULL: nowhere. */
-static struct peer *find_copy(struct window *w, const struct stretch *s, uint64_t *at, bool *mapped)
+static inline struct peer *find_copy(struct window *w, const struct stretch *s, uint64_t *at, bool *mapped)
 {
 	struct peer *p = find_peer(w, s, at);
 
@@ -292,7 +292,8 @@ void local_note(struct window *w, int rank)
 
 void local_progress(const struct window *w)
 {
-	static _Thread_local unsigned calls;
+	/* Without a call to find it. */
+	static _Thread_local unsigned calls __attribute__((tls_model("initial-exec")));
 	int found;
 
 	if (++calls % TURN == 0)

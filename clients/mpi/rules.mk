@@ -26,7 +26,7 @@ MPI_EXAMPLES = $(patsubst examples/mpi/%.c,$B/examples/mpi/$1/%,$(wildcard examp
 define MPI_RULES
 $B/clients/$1/%.o: clients/mpi/%.c
 	@mkdir -p $$(@D)
-	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -fPIC -fvisibility=default -MMD -MP -c -o $$@ $$<
+	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -fPIC -fvisibility=default -fno-semantic-interposition -MMD -MP -c -o $$@ $$<
 
 $(call MPI_LIB,$1): $(call MPI_OBJ,$1) clients/mpi/libummap-mpi.map $$(SO)
 	$(MPICC_$1) -shared $$(LDFLAGS) -Wl,-soname,libummap-mpi-$1.so.$$(SOMAJOR) \

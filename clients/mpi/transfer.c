@@ -45,7 +45,7 @@ static bool make_request(const struct window *w, MPI_Request *request)
 }
 
 /* Bytes that both sides have alike; 0: only MPI can tell. */
-static uint64_t bytes_of(const struct transfer *t)
+static inline uint64_t bytes_of(const struct transfer *t)
 {
 	uint64_t bytes = type_bytes(t->type, t->count);
 
@@ -54,7 +54,7 @@ static uint64_t bytes_of(const struct transfer *t)
 	return bytes == type_bytes(t->target_type, t->target_count) ? bytes : 0;
 }
 
-static struct stretch stretch_of(const struct transfer *t, const MPI_Request *request)
+static inline struct stretch stretch_of(const struct transfer *t, const MPI_Request *request)
 {
 	/* Requests are for epochs of locks. */
 	return (struct stretch){ .rank = t->rank, .disp = t->disp, .bytes = bytes_of(t), .fences = !request };

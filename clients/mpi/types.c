@@ -82,7 +82,9 @@ static uint64_t item_bytes(MPI_Datatype type, int depth)
 
 uint64_t type_bytes(MPI_Datatype type, int64_t count)
 {
-	uint64_t bytes;
+	const struct entry *e = entry_of(key_of(type));
+	bool known = atomic_load_explicit(&e->key, memory_order_acquire) == key_of(type);
+	uint64_t item = known ? e->bytes : item_bytes(type, 0), bytes;
 
-	return count > 0 && !__builtin_mul_overflow(item_bytes(type, 0), (uint64_t)count, &bytes) ? bytes : 0;
+	return count > 0 && !__builtin_mul_overflow(item, (uint64_t)count, &bytes) ? bytes : 0;
 }

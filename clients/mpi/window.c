@@ -24,27 +24,16 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int keyval = MPI_KEYVAL_INVALID;
 
-#define PLACES 64
-
-/* The key is 0 while the rest changes. */
-static struct recent {
-	_Atomic uintptr_t key;
-	struct window *_Atomic w;
-} recent[PLACES];
+struct recent window_recent[WINDOW_PLACES];
 
 static void make_keyval(void)
 {
 	PMPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, MPI_WIN_NULL_DELETE_FN, &keyval, NULL);
 }
 
-static struct recent *place_of(MPI_Win win)
-{
-	return &recent[((uintptr_t)win * 0x9E3779B97F4A7C15ull) >> 58];
-}
-
 static void learn(MPI_Win win, struct window *w)
 {
-	struct recent *r = place_of(win);
+	struct recent *r = window_place(win);
 
 	pthread_mutex_lock(&lock);
 	atomic_store(&r->key, 0);
@@ -55,7 +44,7 @@ static void learn(MPI_Win win, struct window *w)
 
 void window_unlearn(MPI_Win win)
 {
-	struct recent *r = place_of(win);
+	struct recent *r = window_place(win);
 
 	pthread_mutex_lock(&lock);
 	if (r->key == (uintptr_t)win)
@@ -63,30 +52,17 @@ void window_unlearn(MPI_Win win)
 	pthread_mutex_unlock(&lock);
 }
 
-static struct window *look_up(MPI_Win win)
+struct window *window_look_up(MPI_Win win)
 {
 	void *w;
-	int found = 0, code = PMPI_Win_get_attr(win, keyval, &w, &found);
+	int found = 0;
 
-	if (code != MPI_SUCCESS)
+	if (win == MPI_WIN_NULL || keyval == MPI_KEYVAL_INVALID)
+		return NULL;
+	if (PMPI_Win_get_attr(win, keyval, &w, &found) != MPI_SUCCESS)
 		return NULL;
 	learn(win, found ? w : NULL);
 	return found ? w : NULL;
-}
-
-struct window *window_of(MPI_Win win)
-{
-	const struct recent *r = place_of(win);
-	struct window *w;
-	uintptr_t key = atomic_load_explicit(&r->key, memory_order_acquire);
-
-	if (key == (uintptr_t)win) {
-		w = atomic_load_explicit(&r->w, memory_order_acquire);
-		/* Nobody has put another one there meanwhile. */
-		if (atomic_load_explicit(&r->key, memory_order_relaxed) == key)
-			return w;
-	}
-	return win == MPI_WIN_NULL || keyval == MPI_KEYVAL_INVALID ? NULL : look_up(win);
 }
 
 struct window *window_new(int flavor)

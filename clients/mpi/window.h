@@ -6,8 +6,10 @@
 #include "area.h"
 
 #include <mpi.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct local;
 struct range;
@@ -24,8 +26,38 @@ struct window {
 	struct local *local;   /* parts that are reached without MPI; NULL: none */
 };
 
-/* NULL: a window that is none of ours. */
-struct window *window_of(MPI_Win win);
+/* One of those that were asked for last. The key is 0 while the rest changes. */
+struct recent {
+	_Atomic uintptr_t key;
+	struct window *_Atomic w;
+};
+
+#define WINDOW_PLACES 64
+extern struct recent window_recent[WINDOW_PLACES] __attribute__((visibility("hidden")));
+
+static inline struct recent *window_place(MPI_Win win)
+{
+	return &window_recent[((uintptr_t)win * 0x9E3779B97F4A7C15ull) >> 58];
+}
+
+/* For those that it has not. */
+struct window *window_look_up(MPI_Win win);
+
+/* NULL: a window that is none of ours. Every operation asks. */
+static inline struct window *window_of(MPI_Win win)
+{
+	const struct recent *r = window_place(win);
+	uintptr_t key = atomic_load_explicit(&r->key, memory_order_acquire);
+
+	if (key && key == (uintptr_t)win) {
+		struct window *w = atomic_load_explicit(&r->w, memory_order_acquire);
+
+		/* Nobody has put another one there meanwhile. */
+		if (atomic_load_explicit(&r->key, memory_order_relaxed) == key)
+			return w;
+	}
+	return window_look_up(win);
+}
 /* Before a handle goes. */
 void window_unlearn(MPI_Win win);
 /* Frees w if it cannot be remembered. Returns an MPI code. */
