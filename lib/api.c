@@ -147,7 +147,8 @@ static int build(struct map *map, const struct plan *p)
 	if (!err) {
 		set->view = engine_attach(set->engine, set->size, set->seg_size, p->attr.before, p->attr.after);
 		err = set->view ? group_join(&set->member, &p->attr, set->seg_size) :
-				  fail(ENOMEM, "there is no address space for %zu bytes", set->size);
+				  fail(ENOMEM, "there is no address space for %zu bytes",
+				       p->attr.before + set->size + p->attr.after);
 		if (err) {
 			if (set->view)
 				engine_detach(set->engine, set->view, set->size);
@@ -252,6 +253,17 @@ int ummap(size_t size, size_t seg_size, int prot, int fd, off_t offset,
 	return api_leave(&g, err);
 }
 
+/* Whether there is something behind all fields that are known here. */
+static bool wants_more(const struct ummap_attr *attr)
+{
+	const char *bytes = (const char *)attr;
+	size_t i = sizeof(*attr);
+
+	while (i < attr->struct_size && !bytes[i])
+		i++;
+	return i < attr->struct_size;
+}
+
 int ummap_open(const char *uri, size_t size, off_t offset, int prot,
 	       const struct ummap_attr *attr, void **addr)
 {
@@ -265,7 +277,9 @@ int ummap_open(const char *uri, size_t size, off_t offset, int prot,
 		err = fail(EINVAL, "the URI is NULL");
 	else if (attr && (attr->struct_size < sizeof(size_t) || attr->struct_size > 4096))
 		err = fail(EINVAL, "attr->struct_size is %zu: start from UMMAP_ATTR_INIT", attr->struct_size);
-	/* A program built against another release: fields that it does not know keep their defaults. */
+	else if (attr && wants_more(attr))
+		err = fail(EINVAL, "attr has fields of a later release, which this one does not know: leave them 0");
+	/* A program built against an earlier release: fields that it does not know keep their defaults. */
 	if (!err && attr)
 		memcpy(&p.attr, attr, min_size(attr->struct_size, sizeof(p.attr)));
 	if (!err)

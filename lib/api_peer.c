@@ -90,10 +90,10 @@ static size_t put_by_piece(struct umpeer *peer, const char *buf, size_t len, uin
 
 size_t umpeer_get(struct umpeer *peer, void *buf, size_t len, uint64_t offset)
 {
-	return map_holds(buf) ? get_by_piece(peer, buf, len, offset) : peer_get(peer, buf, len, offset);
+	return map_meets(buf, len) ? get_by_piece(peer, buf, len, offset) : peer_get(peer, buf, len, offset);
 }
 
 size_t umpeer_put(struct umpeer *peer, const void *buf, size_t len, uint64_t offset)
 {
-	return map_holds(buf) ? put_by_piece(peer, buf, len, offset) : peer_put(peer, buf, len, offset);
+	return map_meets(buf, len) ? put_by_piece(peer, buf, len, offset) : peer_put(peer, buf, len, offset);
 }

@@ -159,10 +159,11 @@ void map_move(struct map *map)
 	futex_unlock(&lock);
 }
 
-static struct map *search(uintptr_t addr)
+/* The first mapping that ends behind addr, and where it begins in *base; NULL: none. */
+static struct map *search(uintptr_t addr, uintptr_t *base)
 {
 	/* In this order: the table only ever grows, and must have room for what is counted. */
-	size_t low = 0, high = count;
+	size_t low = 0, end = count, high = end;
 	struct entry *t = table;
 
 	while (low < high) {
@@ -170,12 +171,13 @@ static struct map *search(uintptr_t addr)
 
 		if (t[mid].end <= addr)
 			low = mid + 1;
-		else if (t[mid].base > addr)
-			high = mid;
 		else
-			return t[mid].map;
+			high = mid;
 	}
-	return NULL;
+	if (low == end)
+		return NULL;
+	*base = t[low].base;
+	return t[low].map;
 }
 
 /* The mapping that holds addr; *got: with a use of it. NULL: none. */
@@ -184,12 +186,15 @@ static struct map *look_up(const void *addr, bool *got)
 	for (;;) {
 		uint32_t before = sequence;
 		struct map *map;
+		uintptr_t base;
 
 		if (before & 1) {
 			sched_yield();
 			continue;
 		}
-		map = search((uintptr_t)addr);
+		map = search((uintptr_t)addr, &base);
+		if (map && base > (uintptr_t)addr)
+			map = NULL;
 		*got = map && set_get(&map->set);
 		if (sequence == before)
 			return map;
@@ -216,17 +221,19 @@ struct map *map_try(const void *addr)
 	return got ? map : NULL;
 }
 
-bool map_holds(const void *addr)
+bool map_meets(const void *addr, size_t len)
 {
+	uintptr_t from = (uintptr_t)addr, low = lowest, base;
+
 	/* The memory of most callers. */
-	if ((uintptr_t)addr < lowest || (uintptr_t)addr >= highest)
+	if (from >= highest || (from < low && len <= low - from))
 		return false;
 	for (;;) {
 		uint32_t before = sequence;
-		bool held = !(before & 1) && search((uintptr_t)addr);
+		bool met = !(before & 1) && search(from, &base) && (base <= from || base - from < len);
 
 		if (!(before & 1) && sequence == before)
-			return held;
+			return met;
 		sched_yield();
 	}
 }

@@ -32,8 +32,8 @@ void map_move(struct map *map);
 struct map *map_get(const void *addr);
 /* The same without waiting; NULL also while it is frozen: when it is thawed, accesses to it are tried again. */
 struct map *map_try(const void *addr);
-/* Whether there is one. */
-bool map_holds(const void *addr);
+/* Whether there is one in [addr, addr + len). */
+bool map_meets(const void *addr, size_t len);
 /* The mapping that begins at base, as its only user (set_thaw and set_put give it back). NULL: none. */
 struct map *map_get_alone(const void *base);
 /* The n-th mapping by address, with a use; NULL: there are fewer. */

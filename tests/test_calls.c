@@ -344,6 +344,17 @@ Test(ummap_open, refuses_bad_attributes)
 	check(stat_of(NULL).mappings == 0);
 }
 
+/* What a later release may have is taken where it says nothing, and refused where it does. */
+Test(ummap_open, refuses_attributes_of_later_releases)
+{
+	struct { struct ummap_attr attr; long more; } later = { UMMAP_ATTR_INIT, 0 };
+
+	later.attr.struct_size = sizeof(later);
+	check(open_uri("posix:", "", &later.attr) == 0, "%s", umerrormsg());
+	later.more = 1;
+	check_fails(open_uri("posix:", "", &later.attr), EINVAL);
+}
+
 Test(ummap_open, refuses_bad_numbers)
 {
 	char path[320], uri[512];

@@ -15,7 +15,7 @@
 #define NEW 2
 #define LATER 3
 
-static uint8_t *open_shared(int *fd, size_t size, int prot, size_t budget)
+static uint8_t *open_beside(int *fd, size_t size, int prot, size_t budget, size_t before)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	char name[32], path[320], uri[400];
@@ -29,9 +29,15 @@ static uint8_t *open_shared(int *fd, size_t size, int prot, size_t budget)
 	snprintf(uri, sizeof(uri), "posix:%s", path);
 	attr.seg_size = SEG;
 	attr.flags = UMMAP_SHARED;
+	attr.before = before;
 	check(ummap_open(uri, size, 0, prot, &attr, &addr) == 0);
 	check(umadvise(addr, 1, UMMAP_ADV_RANDOM) == 0);
 	return addr;
+}
+
+static uint8_t *open_shared(int *fd, size_t size, int prot, size_t budget)
+{
+	return open_beside(fd, size, prot, budget, 0);
 }
 
 static struct umpeer *open_peer(void *m)
@@ -464,6 +470,35 @@ Test(reach, copies_within_one_mapping)
 	}
 	check(got > 0 && put > 0);
 	check(umunmap(m, 0) == 0);
+	umpeer_close(peer);
+}
+
+/* A buffer that only ends in the mapping waits for it as well. */
+Test(reach, copies_from_beside)
+{
+	const size_t beside = 8 * KIB;
+	int fd, flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+	uint8_t *m = open_beside(&fd, SIZE, READ_WRITE, 4 * SEG, beside);
+	struct umpeer *peer = open_peer(m);
+	uint64_t random = 1;
+	size_t got = 0, put = 0;
+
+	check(mmap(m - beside, beside, READ_WRITE, flags, -1, 0) == m - beside);
+	for (int i = 0; i < 2000; i++) {
+		size_t len = beside + 1 + next_random(&random) % (SEG / 2);
+		size_t at = next_random(&random) % (SIZE - len);
+
+		check(umadvise(m, 1, UMMAP_ADV_DONTNEED) == 0);
+		if (i % 2) {
+			load(m, at);
+			got += umpeer_get(peer, m - beside, len, at);
+		} else {
+			store(m, at);
+			put += umpeer_put(peer, m - beside, len, at);
+		}
+	}
+	check(got > 0 && put > 0);
+	check(umunmap(m, 0) == 0 && munmap(m - beside, beside) == 0);
 	umpeer_close(peer);
 }
 

@@ -341,21 +341,21 @@ static void build(struct area *area, struct trouble *t)
 	if (t->class != MPI_SUCCESS)
 		return;
 	area->stored_len = area->size - memory;
+	area->stored_from = h->storage_first && area->stored_len ? 0 : memory;
 	h->factor = (double)memory / (double)area->size;
 	if (!area->stored_len) {
 		area->base = put_memory(area, NULL, 0, area->size, t);
 		return;
 	}
-	area->stored_from = h->storage_first ? 0 : memory;
 	fit_segsize(h, area->stored_len);
 	map_storage(area, memory ? rest : 0, t);
 	if (!area->stored)
 		return;
 	area->base = area->stored - area->stored_from;
 	if (area->stored_from)
-		put_memory(area, area->base, 0, memory, t);
-	else if (memory)
-		put_memory(area, area->stored + area->stored_len, area->stored_len, memory, t);
+		put_memory(area, area->base, 0, area->stored_from, t);
+	if (memory_behind(area))
+		put_memory(area, area->stored + area->stored_len, area->stored_len, memory_behind(area), t);
 	advise(area);
 }
 
@@ -429,11 +429,8 @@ void area_close_object(struct area *area)
 
 static void unmap(const struct area *area)
 {
-	if (!area->stored_len) {
-		munmap(area->base, area->size);
-		return;
-	}
-	umunmap(area->stored, 0);
+	if (area->stored_len)
+		umunmap(area->stored, 0);
 	if (area->stored_from)
 		munmap(area->base, area->stored_from);
 	if (memory_behind(area))

@@ -198,7 +198,6 @@ static void combined(const char *factor, const char *order, size_t stored, size_
 	check(unlink(path) == 0);
 }
 
-/* All that fits in the budget; and as much as that leaves. */
 /* What is read ahead of an owner who goes up and down ends where the storage does, so that the memory beside it, which
  * nothing has touched but the owner, keeps what it has. */
 static void beside(const char *order, size_t stored)
@@ -221,6 +220,7 @@ static void beside(const char *order, size_t stored)
 	MPI_Win_free(&win);
 }
 
+/* All that fits in the budget; and as much as that leaves. */
 static void automatic(size_t budget)
 {
 	MPI_Win win;
