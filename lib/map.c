@@ -159,8 +159,8 @@ void map_move(struct map *map)
 	futex_unlock(&lock);
 }
 
-/* The first mapping that ends behind addr, and where it begins in *base; NULL: none. */
-static struct map *search(uintptr_t addr, uintptr_t *base)
+/* The first mapping that has bytes of [addr, addr + len); NULL: none. */
+static struct map *search(uintptr_t addr, size_t len)
 {
 	/* In this order: the table only ever grows, and must have room for what is counted. */
 	size_t low = 0, end = count, high = end;
@@ -174,10 +174,7 @@ static struct map *search(uintptr_t addr, uintptr_t *base)
 		else
 			high = mid;
 	}
-	if (low == end)
-		return NULL;
-	*base = t[low].base;
-	return t[low].map;
+	return low < end && (t[low].base <= addr || t[low].base - addr < len) ? t[low].map : NULL;
 }
 
 /* The mapping that holds addr; *got: with a use of it. NULL: none. */
@@ -186,15 +183,12 @@ static struct map *look_up(const void *addr, bool *got)
 	for (;;) {
 		uint32_t before = sequence;
 		struct map *map;
-		uintptr_t base;
 
 		if (before & 1) {
 			sched_yield();
 			continue;
 		}
-		map = search((uintptr_t)addr, &base);
-		if (map && base > (uintptr_t)addr)
-			map = NULL;
+		map = search((uintptr_t)addr, 1);
 		*got = map && set_get(&map->set);
 		if (sequence == before)
 			return map;
@@ -223,14 +217,14 @@ struct map *map_try(const void *addr)
 
 bool map_meets(const void *addr, size_t len)
 {
-	uintptr_t from = (uintptr_t)addr, low = lowest, base;
+	uintptr_t from = (uintptr_t)addr, low = lowest;
 
 	/* The memory of most callers. */
 	if (from >= highest || (from < low && len <= low - from))
 		return false;
 	for (;;) {
 		uint32_t before = sequence;
-		bool met = !(before & 1) && search(from, &base) && (base <= from || base - from < len);
+		bool met = !(before & 1) && search(from, len);
 
 		if (!(before & 1) && sequence == before)
 			return met;

@@ -12,7 +12,7 @@
 #define BEFORE (5 * 4096)
 #define AFTER (40 * SEG)
 
-static uint8_t *open_between(int fd, size_t before, size_t after)
+static uint8_t *open_between(int fd)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	char uri[64];
@@ -20,15 +20,10 @@ static uint8_t *open_between(int fd, size_t before, size_t after)
 
 	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", fd);
 	attr.seg_size = SEG;
-	attr.before = before;
-	attr.after = after;
+	attr.before = BEFORE;
+	attr.after = AFTER;
 	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
 	return addr;
-}
-
-static uint8_t *behind(uint8_t *m)
-{
-	return m + (SIZE + 4095) / 4096 * 4096;
 }
 
 /* Something of the caller's, which the addresses are for. Nobody else gets them. */
@@ -60,54 +55,66 @@ static void walk(volatile uint8_t *m, uint8_t add)
 		m[i - 1] = (uint8_t)(m[i - 1] + add);
 }
 
-static void check_neighbours(const uint8_t *before, const uint8_t *after)
+/* A mapping and both its neighbours. */
+struct row {
+	int fd;
+	uint8_t *before, *m, *after;
+};
+
+static struct row open_row(void)
 {
-	check(holds(before, BEFORE, 0xbe), "what is before the mapping has changed");
-	check(holds(after, AFTER, 0xaf), "what is behind the mapping has changed");
+	struct row r = { .fd = temp_file(16 * SEG) };
+
+	r.m = open_between(r.fd);
+	r.before = r.m - BEFORE;
+	r.after = r.m + (SIZE + 4095) / 4096 * 4096;
+	furnish(r.before, BEFORE, 0xbe);
+	furnish(r.after, AFTER, 0xaf);
+	return r;
+}
+
+static void check_neighbours(const struct row *r)
+{
+	check(holds(r->before, BEFORE, 0xbe), "what is before the mapping has changed");
+	check(holds(r->after, AFTER, 0xaf), "what is behind the mapping has changed");
+}
+
+/* The mapping, wherever it stands by now, and then the neighbours, which have not changed. */
+static void close_row(const struct row *r, void *m)
+{
+	check_neighbours(r);
+	check(umunmap(m, 0) == 0);
+	check_neighbours(r);
+	check(munmap(r->before, BEFORE) == 0 && munmap(r->after, AFTER) == 0);
+	close(r->fd);
 }
 
 Test(beside, belongs_to_the_caller)
 {
-	int fd;
-	uint8_t *m, *after;
+	struct row r;
 
 	/* Less than the mapping: segments come and go. */
 	set_budget(6 * SEG);
-	fd = temp_file(16 * SEG);
-	m = open_between(fd, BEFORE, AFTER);
-	after = behind(m);
-	furnish(m - BEFORE, BEFORE, 0xbe);
-	furnish(after, AFTER, 0xaf);
+	r = open_row();
 	for (int turn = 0; turn < 5; turn++) {
-		walk(m, 1);
-		check_neighbours(m - BEFORE, after);
+		walk(r.m, 1);
+		check_neighbours(&r);
 	}
-	check(umsync(m, 1) == 0);
-	check_neighbours(m - BEFORE, after);
-	check(umunmap(m, 0) == 0);
-	check_neighbours(m - BEFORE, after);
-	check(munmap(m - BEFORE, BEFORE) == 0 && munmap(after, AFTER) == 0);
-	close(fd);
+	check(umsync(r.m, 1) == 0);
+	close_row(&r, r.m);
 }
 
 /* A mapping that grows does not take what is behind it, but moves. */
 Test(beside, stays_when_the_mapping_moves)
 {
-	int fd = temp_file(16 * SEG);
-	uint8_t *m = open_between(fd, BEFORE, AFTER), *after = behind(m);
+	struct row r = open_row();
 	void *moved = NULL;
 
-	furnish(m - BEFORE, BEFORE, 0xbe);
-	furnish(after, AFTER, 0xaf);
-	m[0] = 7;
-	check(umremap(m, 32 * SEG, -1, -1, 0, &moved) == 0, "%s", umerrormsg());
-	check(moved != m && *(uint8_t *)moved == 7);
+	r.m[0] = 7;
+	check(umremap(r.m, 32 * SEG, -1, -1, 0, &moved) == 0, "%s", umerrormsg());
+	check(moved != r.m && *(uint8_t *)moved == 7);
 	walk(moved, 1);
-	check_neighbours(m - BEFORE, after);
-	check(umunmap(moved, 0) == 0);
-	check_neighbours(m - BEFORE, after);
-	check(munmap(m - BEFORE, BEFORE) == 0 && munmap(after, AFTER) == 0);
-	close(fd);
+	close_row(&r, moved);
 }
 
 Test(beside, goes_with_a_mapping_that_fails)

@@ -31,6 +31,11 @@ static struct entry *entry_of(uintptr_t key)
 	return &table[(key * 0x9E3779B97F4A7C15ull) >> 58];
 }
 
+static inline bool is_known(MPI_Datatype type, const struct entry *e)
+{
+	return atomic_load_explicit(&e->key, memory_order_acquire) == key_of(type);
+}
+
 static uint64_t ask(MPI_Datatype type)
 {
 	MPI_Aint low, extent;
@@ -61,7 +66,7 @@ static uint64_t item_bytes(MPI_Datatype type, int depth)
 	MPI_Datatype base;
 	uint64_t bytes;
 
-	if (atomic_load_explicit(&e->key, memory_order_acquire) == key_of(type))
+	if (is_known(type, e))
 		return e->bytes;
 	if (type == MPI_DATATYPE_NULL ||
 	    PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS)
@@ -83,8 +88,7 @@ static uint64_t item_bytes(MPI_Datatype type, int depth)
 uint64_t type_bytes(MPI_Datatype type, int64_t count)
 {
 	const struct entry *e = entry_of(key_of(type));
-	bool known = atomic_load_explicit(&e->key, memory_order_acquire) == key_of(type);
-	uint64_t item = known ? e->bytes : item_bytes(type, 0), bytes;
+	uint64_t item = is_known(type, e) ? e->bytes : item_bytes(type, 0), bytes;
 
 	return count > 0 && !__builtin_mul_overflow(item, (uint64_t)count, &bytes) ? bytes : 0;
 }
