@@ -3,23 +3,9 @@
 #ifndef FRAME_H
 #define FRAME_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "arena.h"
 
-#define FRAME_NONE UINT32_MAX
-
-/* How a frame gets into a view. */
-enum frame_kind {
-	FRAME_MAPPED,  /* by a mapping of its own: it is on huge pages, and there are at most so many */
-	FRAME_PAGED,   /* page by page: it is on small pages, and may always be written at home */
-	FRAME_SHARED,  /* as FRAME_MAPPED, of memory that other processes can map, too */
-	FRAME_KINDS
-};
-
-/* Frames of len bytes follow one another in arenas of so many: frame f is number f & 0xffff of arena f >> 16. */
-size_t frame_arena(size_t len);
-/* The longest that can be shared. */
+/* The longest frame that can be shared. */
 #define FRAME_SHARED_MAX ((size_t)1 << 32)
 
 /* At most `most` frames that are mapped may be taken at a time. */
@@ -44,7 +30,12 @@ void frame_stock(enum frame_kind kind, size_t len, size_t limit);
  * freed. */
 bool frame_shrink(enum frame_kind except, size_t except_len);
 
-char *frame_home(uint32_t frame);
+/* Its address when it is at home. */
+static inline char *frame_home(uint32_t frame)
+{
+	return arena_home(frame);
+}
+
 /* Whether the second of two frames stands right behind the first at home. */
 bool frame_follows(uint32_t first, uint32_t second);
 /* Whether a frame that its caller has taken may be written at home; makes n that follow one another so (0 or -errno);

@@ -118,7 +118,7 @@ static int map_control(struct umpeer *p)
 	p->segs = (const struct seg *)((const char *)all + reach_segs_at());
 	p->seg_size = p->head->seg_size;
 	p->shift = (unsigned)__builtin_ctzl(p->seg_size);
-	p->arena = frame_arena(p->seg_size);
+	p->arena = arena_frames(p->seg_size);
 	return 0;
 }
 
