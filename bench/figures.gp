@@ -13,8 +13,8 @@ set grid ytics
 set logscale y
 set key outside bottom center horizontal maxrows 2 samplen 1
 set xtics rotate by -20
-names = "memory ummap mmap posix posix-direct mpiio mpi-window mpi-storage-window combined combined-auto mmap-single mmap-advised ummap-lifo ummap-2m ummap-2m-advised ummap-mapped"
-colour(name) = word("#7f7f7f #d62728 #2ca02c #1f77b4 #17becf #9467bd #bcbd22 #ff7f0e #e377c2 #f7b6d2 #98df8a #8c564b #ff9896 #ff9896 #8b0000 #e7298a", \
+names = "memory ummap mmap posix posix-direct mpiio mpi-window mpi-storage-window combined combined-auto mmap-single mmap-advised ummap-lifo ummap-2m ummap-2m-advised ummap-mapped ummap-told mmap-told"
+colour(name) = word("#7f7f7f #d62728 #2ca02c #1f77b4 #17becf #9467bd #bcbd22 #ff7f0e #e377c2 #f7b6d2 #98df8a #8c564b #ff9896 #ff9896 #8b0000 #e7298a #a50f15 #006d2c", \
 	sum [n = 1:words(names)] (word(names, n) eq name ? n : 0))
 do for [p = 1:parts] {
 	file = sprintf("%s/part-%d", dir, p)

@@ -90,6 +90,11 @@ int engine_retract(enum engine e, char *view, char *home, size_t len, bool writa
 	return engine_uffd_retract(e, view, home, len, writable, exposed);
 }
 
+int engine_leave(enum engine e, char *view, char *home, size_t len)
+{
+	return e == ENGINE_SEGV ? engine_segv_leave(view, home, len) : -EOPNOTSUPP;
+}
+
 int engine_discard(enum engine e, char *view, size_t len)
 {
 	return e == ENGINE_SEGV ? engine_segv_discard(view, len) : engine_uffd_discard(view, len);

@@ -57,6 +57,9 @@ int engine_retract(enum engine e, char *view, char *home, size_t len, bool writa
  */
 void engine_gather(void);
 void engine_settle(void);
+/* The same where nobody uses the view any more: the place stays empty until it is discarded. -EOPNOTSUPP: only
+ * engine_retract can do that. */
+int engine_leave(enum engine e, char *view, char *home, size_t len);
 /* The view's place faults and what stood there is lost: the way out when no mapping may be added. */
 int engine_discard(enum engine e, char *view, size_t len);
 
@@ -69,6 +72,7 @@ int engine_unbar(enum engine e, char *view, size_t len);
 int engine_segv_publish(char *view, char *home, size_t len, bool was_writable, bool writable);
 int engine_segv_protect(char *view, size_t len, bool writable);
 int engine_segv_retract(char *view, char *home, size_t len, bool writable);
+int engine_segv_leave(char *view, char *home, size_t len);
 int engine_segv_discard(char *view, size_t len);
 
 /* Reserved addresses become a view. 0 or -errno. */

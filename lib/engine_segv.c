@@ -84,6 +84,14 @@ int engine_segv_retract(char *view, char *home, size_t len, bool writable)
 	return 0;
 }
 
+/* Among other mappings, an empty place would be for anybody to take. */
+int engine_segv_leave(char *view, char *home, size_t len)
+{
+	if (!sys_is_apart(view))
+		return -EOPNOTSUPP;
+	return move(view, home, len, 0) ? 0 : -errno;
+}
+
 int engine_segv_discard(char *view, size_t len)
 {
 	return place(view, len) ? 0 : -errno;

@@ -20,9 +20,10 @@
 
 struct size_class {
 	_Atomic uint32_t free, raw; /* heads of lists, FRAME_NONE at the end */
+	uint32_t frees, raws; /* lengths of them */
+	uint32_t idle;       /* so many were free all the time since frame_age() looked */
 	uint32_t arena;      /* the latest, ARENA_NONE before the first */
 	uint32_t with_memory; /* frames that are free or taken */
-	uint32_t raws;       /* length of the raw list */
 };
 
 static struct size_class classes[CLASSES];
@@ -118,7 +119,7 @@ void frame_start(uint32_t most)
 {
 	used_max = most;
 	for (unsigned i = 0; i < CLASSES; i++)
-		classes[i] = (struct size_class){ FRAME_NONE, FRAME_NONE, ARENA_NONE, 0, 0 };
+		classes[i] = (struct size_class){ .free = FRAME_NONE, .raw = FRAME_NONE, .arena = ARENA_NONE };
 }
 
 void frame_forget(void)
@@ -143,6 +144,37 @@ static void push(_Atomic uint32_t *list, uint32_t frame)
 {
 	*link_of(frame) = *list;
 	*list = frame;
+}
+
+/* Under the lock. */
+static uint32_t pop_free(struct size_class *c)
+{
+	uint32_t frame = pop(&c->free);
+
+	if (frame == FRAME_NONE)
+		return FRAME_NONE;
+	c->frees--;
+	if (c->frees < c->idle)
+		c->idle = c->frees;
+	return frame;
+}
+
+/* Under the lock. */
+static void push_free(uint32_t frame)
+{
+	struct size_class *c = own_class(frame);
+
+	push(&c->free, frame);
+	c->frees++;
+}
+
+/* Under the lock. */
+static void push_raw(uint32_t frame)
+{
+	struct size_class *c = own_class(frame);
+
+	push(&c->raw, frame);
+	c->raws++;
 }
 
 /* Under the lock: no frame of this size has memory, so all arenas can start again. Frames of one that cannot stay unused. */
@@ -223,7 +255,7 @@ uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit)
 		return FRAME_NONE;
 	}
 	count_taken(kind, 1);
-	frame = pop(&c->free);
+	frame = pop_free(c);
 	if (frame != FRAME_NONE) {
 		futex_unlock(&lock);
 		return frame;
@@ -246,8 +278,7 @@ uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit)
 	}
 	/* The list is last in, first out: the lowest address should come first. */
 	for (uint32_t i = count; i-- > (ok ? 1 : 0);)
-		push(ok ? &c->free : &c->raw, frame + i);
-	c->raws += ok ? 0 : count;
+		ok ? push_free(frame + i) : push_raw(frame + i);
 	futex_unlock(&lock);
 	return ok ? frame : FRAME_NONE;
 }
@@ -255,7 +286,7 @@ uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit)
 void frame_give(uint32_t frame)
 {
 	futex_lock(&lock);
-	push(&own_class(frame)->free, frame);
+	push_free(frame);
 	count_taken(arena_of(frame)->kind, -1);
 	futex_unlock(&lock);
 }
@@ -286,12 +317,10 @@ void frame_stock(enum frame_kind kind, size_t len, size_t limit)
 static void become_raw(uint32_t frame)
 {
 	size_t len = arena_of(frame)->len;
-	struct size_class *c = own_class(frame);
 
 	futex_lock(&lock);
-	push(&c->raw, frame);
-	c->raws++;
-	c->with_memory--;
+	push_raw(frame);
+	own_class(frame)->with_memory--;
 	held -= len;
 	futex_unlock(&lock);
 }
@@ -311,23 +340,56 @@ void frame_release(uint32_t frame)
 	count_taken(arena_of(frame)->kind, -1);
 }
 
+/* The memory of a free frame goes; false: there is none. */
+static bool shrink(struct size_class *c)
+{
+	uint32_t frame;
+
+	/* A look first: most have none. */
+	if (c->free == FRAME_NONE)
+		return false;
+	futex_lock(&lock);
+	frame = pop_free(c);
+	futex_unlock(&lock);
+	if (frame == FRAME_NONE)
+		return false;
+	drop_memory(frame);
+	return true;
+}
+
 bool frame_shrink(enum frame_kind except, size_t except_len)
 {
 	const struct size_class *spared = except_len ? class_of(except, except_len) : NULL;
 
 	for (unsigned i = 0; i < CLASSES; i++) {
-		uint32_t frame;
-
-		/* A look first: most have none. */
-		if (&classes[i] == spared || classes[i].free == FRAME_NONE)
-			continue;
-		futex_lock(&lock);
-		frame = pop(&classes[i].free);
-		futex_unlock(&lock);
-		if (frame != FRAME_NONE) {
-			drop_memory(frame);
+		if (&classes[i] != spared && shrink(&classes[i]))
 			return true;
-		}
 	}
 	return false;
+}
+
+/* Under the lock: how many frames have not been needed since the last look. While some are in use, as many as come at a
+ * time are, too: they are what is left of a huge page. */
+static uint32_t count_idle(struct size_class *c)
+{
+	uint32_t idle = c->idle, block;
+
+	c->idle = c->frees;
+	if (idle == 0 || c->with_memory == c->frees)
+		return idle;
+	block = (uint32_t)(arena_block(arenas[c->arena].kind, arenas[c->arena].len) / arenas[c->arena].len);
+	return idle > block ? idle - block : 0;
+}
+
+void frame_age(void)
+{
+	for (unsigned i = 0; i < CLASSES; i++) {
+		uint32_t idle;
+
+		futex_lock(&lock);
+		idle = count_idle(&classes[i]);
+		futex_unlock(&lock);
+		while (idle-- > 0 && shrink(&classes[i]))
+			;
+	}
 }

@@ -29,6 +29,8 @@ void frame_stock(enum frame_kind kind, size_t len, size_t limit);
 /* Lets the system have the memory of free frames other than these (of any, if except_len is 0). true: some was
  * freed. */
 bool frame_shrink(enum frame_kind except, size_t except_len);
+/* Now and then: lets the system have the memory of frames that have been free since the last time. */
+void frame_age(void);
 
 /* Its address when it is at home. */
 static inline char *frame_home(uint32_t frame)

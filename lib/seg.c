@@ -10,6 +10,7 @@
 #include "seg.h"
 
 #include "appear.h"
+#include "budget.h"
 #include "engine.h"
 #include "evict.h"
 #include "fill.h"
@@ -423,16 +424,37 @@ static int discard_one(struct set *set, size_t i, struct seg *s)
 	return engine_discard(set->engine, set_view(set, i), set_view_len(set, i));
 }
 
-/* Its place in the view is empty. */
-static int forget_one(struct set *set, size_t i, struct seg *s)
+static void forget(struct set *set, struct seg *s, void (*free_frame)(uint32_t))
 {
-	(void)i;
 	if (seg_pins(s))
 		count_pin(set, false);
 	seg_set_pins(s, 0);
 	seg_change(s, SEG_DEVICE, 0);
 	cache_remove(&set->member, s);
-	frame_release(evict_let_go(set, s));
+	free_frame(evict_let_go(set, s));
+}
+
+/* The frame stays in the pool with its memory, for whoever comes next, if it can, and the budget allows it. What is
+ * pinned may still be in the hands of somebody outside, and must not become another mapping's. */
+static int keep_frame(struct set *set, size_t i, struct seg *s)
+{
+	if (seg_pins(s) || frame_held() > budget_bytes())
+		return 0;
+	if (!seg_has(s, SEG_STANDBY)) {
+		set_await(set, s);
+		if (engine_leave(set->engine, set_view(set, i), frame_home(s->frame), set_view_len(set, i)) < 0)
+			return 0;
+		frame_set_writable(s->frame, seg_has(s, SEG_WRITABLE));
+	}
+	forget(set, s, frame_give);
+	return 0;
+}
+
+/* Its place in the view is empty. */
+static int drop_frame(struct set *set, size_t i, struct seg *s)
+{
+	(void)i;
+	forget(set, s, frame_release);
 	return 0;
 }
 
@@ -441,13 +463,14 @@ void seg_forget(struct set *set, size_t first)
 	size_t from = min_size(first << set->shift, set->size);
 
 	refuse_forgive(set, true);
+	for_valid(set, first, set->segs, keep_frame);
 	/* In one call, for as many mappings as there are; if that fails, perhaps one by one. */
 	if (first < set->segs &&
 	    engine_discard(set->engine, set->view + from, round_up(set->size, sys_page()) - from) < 0) {
 		lend_recall(set, first, set->segs);
 		for_valid(set, first, set->segs, discard_one);
 	}
-	for_valid(set, first, set->segs, forget_one);
+	for_valid(set, first, set->segs, drop_frame);
 }
 
 int seg_retract(struct set *set, size_t first, size_t last)

@@ -2,7 +2,7 @@
 /*
  * Once a second: writes what has been changed for longer than its mapping's flush interval and makes it durable, cleans
  * dirty standby segments that no job took, lets places be tried again where loads have failed, sees to the handler and
- * to what is lent, and publishes the counters. Whenever the budget has shrunk: lets go of what is beyond it. Errors
+ * to what is lent, gives the system memory that has been idle, and publishes the counters. Whenever the budget has shrunk: lets go of what is beyond it. Errors
  * stay with the mapping. Holds nothing between mappings.
  */
 #include "writer.h"
@@ -25,6 +25,8 @@
 #define PERIOD_MS 1000
 /* Requests for one mapping in one round, so that all get their turn. */
 #define STRAGGLERS 64
+/* After so many rounds, memory that nobody has needed since the last time goes back to the system. */
+#define IDLE_ROUNDS 3
 /* Frames of one mapping that go before the others on the node hear of it, and how long to wait when none can. */
 #define SLICE 16
 #define STUCK_MS 20
@@ -61,6 +63,7 @@ static void flush_old(struct map *map)
 
 static void make_round(void)
 {
+	static unsigned rounds;
 	struct map *map;
 
 	chain_keep();
@@ -74,6 +77,8 @@ static void make_round(void)
 	}
 	while (mode_yields() && frame_shrink(FRAME_MAPPED, 0))
 		;
+	if (++rounds % IDLE_ROUNDS == 0)
+		frame_age();
 	stats_publish();
 }
 

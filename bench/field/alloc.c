@@ -31,7 +31,7 @@ static void plain_close(struct memory *m)
 }
 
 static const struct alloc_kind plain = {
-	"memory", false, false, plain_open, NULL, NULL, NULL, plain_close,
+	"memory", false, false, plain_open, NULL, NULL, NULL, NULL, plain_close,
 };
 
 /* ---- The library. ---- */
@@ -65,6 +65,12 @@ static void library_advise(struct memory *m, bool random)
 		die("umadvise: %s", umerrormsg());
 }
 
+static void library_expect(struct memory *m, size_t off, size_t len)
+{
+	if (umadvise(m->base + off, len, UMMAP_ADV_WILLNEED))
+		die("umadvise: %s", umerrormsg());
+}
+
 static void library_close(struct memory *m)
 {
 	if (umunmap(m->base, 0))
@@ -72,7 +78,8 @@ static void library_close(struct memory *m)
 }
 
 static const struct alloc_kind library = {
-	"ummap", true, false, library_open, library_sync, library_chill, library_advise, library_close,
+	"ummap", true, false, library_open, library_sync, library_chill, library_advise, library_expect,
+	library_close,
 };
 
 /* ---- The kernel's mmap. ---- */
@@ -105,13 +112,19 @@ static void kernel_advise(struct memory *m, bool random)
 		die("madvise: %s", strerror(errno));
 }
 
+static void kernel_expect(struct memory *m, size_t off, size_t len)
+{
+	if (madvise(m->base + off, len, MADV_WILLNEED))
+		die("madvise: %s", strerror(errno));
+}
+
 static void kernel_close(struct memory *m)
 {
 	munmap(m->base, m->size);
 }
 
 static const struct alloc_kind kernel = {
-	"mmap", true, true, kernel_open, kernel_sync, kernel_chill, kernel_advise, kernel_close,
+	"mmap", true, true, kernel_open, kernel_sync, kernel_chill, kernel_advise, kernel_expect, kernel_close,
 };
 
 /* ---- The command line. ---- */
@@ -235,6 +248,12 @@ void memory_advise(struct memory *m, bool random)
 {
 	if (m->alloc->advise && m->alloc->kind->advise)
 		m->alloc->kind->advise(m, random);
+}
+
+void memory_expect(struct memory *m, size_t off, size_t len)
+{
+	if (m->alloc->kind->expect)
+		m->alloc->kind->expect(m, off, len);
 }
 
 void memory_close(struct memory *m)

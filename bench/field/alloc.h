@@ -19,6 +19,7 @@ struct alloc_kind {
 	void (*sync)(struct memory *);    /* makes changes durable */
 	void (*chill)(struct memory *);   /* and lets go of all, so that what follows comes from storage */
 	void (*advise)(struct memory *, bool random);
+	void (*expect)(struct memory *, size_t off, size_t len); /* will be loaded soon */
 	void (*close)(struct memory *);   /* drops what is not durable */
 };
 
@@ -91,6 +92,8 @@ void memory_sync(struct memory *m);
 void memory_chill(struct memory *m);
 /* Where --advise asks for it. */
 void memory_advise(struct memory *m, bool random);
+/* [off, off + len) will be loaded soon, and may be read in the background. */
+void memory_expect(struct memory *m, size_t off, size_t len);
 void memory_close(struct memory *m);
 /* Copies to buf what storage holds, past the memory; from the memory where there is none. */
 void memory_stored(const struct memory *m, void *buf, size_t len, size_t off);

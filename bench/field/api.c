@@ -112,6 +112,11 @@ static void memory_write(struct file *f, const void *buf, size_t len, uint64_t o
 	memcpy(f->memory->base + off, buf, len);
 }
 
+static void memory_foresee(struct file *f, size_t len, uint64_t off)
+{
+	memory_expect(f->memory, off, len);
+}
+
 static void memory_fsync(struct file *f)
 {
 	memory_sync(f->memory);
@@ -152,11 +157,13 @@ static void alone_close(struct file *f)
 }
 
 static const struct api apis[] = {
-	{ "POSIX", NULL, true, true, posix_open, posix_read, posix_write, posix_sync, posix_close },
-	{ "MPIIO", NULL, true, true, mpiio_open, mpiio_read, mpiio_write, mpiio_sync, mpiio_close },
-	{ "UMMAP", "ummap", true, false, memory_begin, memory_read, memory_write, memory_fsync, library_end },
-	{ "MMAP", "mmap", true, true, memory_begin, memory_read, memory_write, memory_fsync, memory_end },
-	{ "MEMORY", "memory", false, false, alone_open, memory_read, memory_write, memory_fsync, alone_close },
+	{ "POSIX", NULL, true, true, posix_open, posix_read, posix_write, NULL, posix_sync, posix_close },
+	{ "MPIIO", NULL, true, true, mpiio_open, mpiio_read, mpiio_write, NULL, mpiio_sync, mpiio_close },
+	{ "UMMAP", "ummap", true, false, memory_begin, memory_read, memory_write, memory_foresee, memory_fsync,
+	  library_end },
+	{ "MMAP", "mmap", true, true, memory_begin, memory_read, memory_write, memory_foresee, memory_fsync,
+	  memory_end },
+	{ "MEMORY", "memory", false, false, alone_open, memory_read, memory_write, NULL, memory_fsync, alone_close },
 };
 
 void access_choose(struct access *a, const char *name)

@@ -37,6 +37,7 @@ struct api {
 	void (*open)(struct file *, const struct access *, const char *path, bool write);
 	void (*read)(struct file *, void *buf, size_t len, uint64_t off);
 	void (*write)(struct file *, const void *buf, size_t len, uint64_t off);
+	void (*expect)(struct file *, size_t len, uint64_t off); /* will be read soon; NULL: nobody can be told */
 	void (*sync)(struct file *);      /* makes it durable */
 	void (*close)(struct file *);
 };

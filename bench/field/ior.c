@@ -28,6 +28,7 @@ struct ior {
 	bool write, read;                 /* -w -r */
 	bool check_write, check_read;     /* -W -R */
 	bool keep, cold;                  /* -k */
+	size_t ahead;                     /* transfers */
 	char *buf, *pattern;              /* a transfer each */
 };
 
@@ -65,6 +66,7 @@ static const char help[] =
 "  -D SECONDS       each phase ends after that time, with what was moved until then\n"
 "  --cold           the page cache has nothing of the files when reading begins\n"
 "  --odirect        POSIX with O_DIRECT\n"
+"  --ahead N        UMMAP and MMAP are told of a transfer when the one N before it begins to be read\n"
 "  --json FILE      add a line for each phase to FILE\n"
 ALLOC_KNOBS_HELP ALLOC_ADVICE_HELP
 "                   where nothing else is said, --seg is the transfer\n"
@@ -179,6 +181,8 @@ static size_t read_all(const struct ior *t, struct file *f, const uint64_t *offs
 	size_t i;
 
 	for (i = 0; i < n && (!end || now_ns() < end); i++) {
+		if (t->ahead && t->ahead < n - i)
+			t->io.api->expect(f, t->transfer, offsets[i + t->ahead]);
 		t->io.api->read(f, t->buf, t->transfer, offsets[i]);
 		if (!check)
 			continue;
@@ -419,13 +423,15 @@ static void check_options(struct ior *t)
 		die("-a MEMORY: has no file; it needs -F and -w, and cannot have -C");
 	if (t->io.direct && strcmp(t->io.api->name, "POSIX"))
 		die("--odirect: is for POSIX");
+	if (t->ahead && !t->io.api->expect)
+		die("--ahead: is for UMMAP and MMAP");
 }
 
 static void parse_options(struct ior *t, int argc, char **argv)
 {
 	static const struct option known[] = {
 		ALLOC_KNOBS, ALLOC_ADVICE, { "cold", 0, 0, 'c' }, { "odirect", 0, 0, 'd' }, { "json", 1, 0, 'j' },
-		{ "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		{ "ahead", 1, 0, 'A' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
 	int c;
 
@@ -448,6 +454,7 @@ static void parse_options(struct ior *t, int argc, char **argv)
 		case 'k': t->keep = true; break;
 		case 'D': t->deadline = parse_count("D", optarg, 86400); break;
 		case 'c': t->cold = true; break;
+		case 'A': t->ahead = parse_size("ahead", optarg); break;
 		case 'd': t->io.direct = true; break;
 		case 'j': t->json = optarg; break;
 		case 'h': fputs(help, stdout); exit(0);
