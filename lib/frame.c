@@ -304,14 +304,13 @@ bool frame_spare(enum frame_kind kind, size_t len, size_t limit)
 
 void frame_stock(enum frame_kind kind, size_t len, size_t limit)
 {
-	uint32_t frame;
+	/* The last one that is given is the next one that is taken. */
+	uint32_t frame = frame_take(kind, len, limit);
 
-	/* A look first: mostly there is one. */
-	if (class_of(kind, len)->free != FRAME_NONE)
+	if (frame == FRAME_NONE)
 		return;
-	frame = frame_take(kind, len, limit);
-	if (frame != FRAME_NONE)
-		frame_give(frame);
+	frame_make_writable(frame, 1);
+	frame_give(frame);
 }
 
 static void become_raw(uint32_t frame)

@@ -24,7 +24,7 @@ void frame_give(uint32_t frame);
 void frame_release(uint32_t frame);
 /* Whether frame_take would find one just now. */
 bool frame_spare(enum frame_kind kind, size_t len, size_t limit);
-/* Sees to it that frame_take finds one that has memory, where the limit allows that. */
+/* Sees to it that frame_take finds one that has memory and may be written, where the limit allows that. */
 void frame_stock(enum frame_kind kind, size_t len, size_t limit);
 /* Lets the system have the memory of free frames other than these (of any, if except_len is 0). true: some was
  * freed. */
