@@ -20,12 +20,16 @@ static bool found_mapping(struct set *set, int err)
 
 static int publish(struct set *set, size_t i, uint32_t frame, bool writable)
 {
+	size_t len = set_view_len(set, i);
 	int err;
 
-	do
-		err = engine_publish(set->engine, set_view(set, i), frame_home(frame), set_view_len(set, i),
-				     frame_writable(frame), writable);
-	while (found_mapping(set, err));
+	do {
+		/* What of a frame stays at home has no rights that are noted: it can always be written. */
+		err = len < set->seg_size ? frame_make_writable(frame, 1) : 0;
+		if (!err)
+			err = engine_publish(set->engine, set_view(set, i), frame_home(frame), len, frame_writable(frame),
+					     writable);
+	} while (found_mapping(set, err));
 	if (!err)
 		frame_set_writable(frame, writable);
 	return err;

@@ -7,17 +7,38 @@
 
 #include <sys/mman.h>
 
+static _Atomic uint32_t places; /* a lock: held while places are empty, and while room is looked for */
+
 int engine_start(enum chain_answer (*fault)(const struct chain_fault *))
 {
 	return chain_start(fault);
+}
+
+void engine_forget(void)
+{
+	engine_uffd_forget();
+	places = 0;
+}
+
+void engine_hold_places(void)
+{
+	futex_lock(&places);
+}
+
+void engine_release_places(void)
+{
+	futex_unlock(&places);
 }
 
 char *engine_attach(enum engine e, size_t len, size_t seg_size, size_t before, size_t after)
 {
 	size_t pages = round_up(len, sys_page()), align = max_size(HUGE_PAGE, min_size(seg_size, 512 * HUGE_PAGE));
 	size_t lead = round_up(before, align), all = lead + pages + after;
-	char *start = sys_reserve_apart(all, align), *view;
+	char *start, *view;
 
+	engine_hold_places();
+	start = sys_reserve_apart(all, align);
+	engine_release_places();
 	if (!start)
 		start = sys_reserve(all, align);
 	if (!start)
@@ -40,7 +61,9 @@ bool engine_extend(enum engine e, char *view, size_t len, size_t more)
 
 	if (pages == 0)
 		return true;
+	engine_hold_places();
 	at = mmap(end, pages, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+	engine_release_places();
 	if (at == end && (e == ENGINE_SEGV || engine_uffd_adopt(e, end, pages) == 0))
 		return true;
 	if (at != MAP_FAILED)

@@ -48,6 +48,9 @@ void engine_wake(enum engine e, char *view, size_t len);
 int engine_publish(enum engine e, char *view, char *home, size_t len, bool was_writable, bool writable);
 /* What stands in the view may be stored to, or no longer. */
 int engine_protect(enum engine e, char *view, size_t len, bool writable);
+/* Between these two no view comes about, or grows, where places are empty. The caller waits for no such call. */
+void engine_hold_places(void);
+void engine_release_places(void);
 /* The frame goes home, and keeps its rights (`writable`); the view's place faults. `exposed`: it could be stored to at
  * some time since it was published. -EBUSY: the kernel works on it, and may store to it at any moment. */
 int engine_retract(enum engine e, char *view, char *home, size_t len, bool writable, bool exposed);
@@ -57,8 +60,8 @@ int engine_retract(enum engine e, char *view, char *home, size_t len, bool writa
  */
 void engine_gather(void);
 void engine_settle(void);
-/* The same where nobody uses the view any more: the place stays empty until it is discarded. -EOPNOTSUPP: only
- * engine_retract can do that. */
+/* The same where nobody uses the view any more: the place stays empty until it is discarded, and has to be before
+ * engine_release_places. -EOPNOTSUPP: only engine_retract can do that. */
 int engine_leave(enum engine e, char *view, char *home, size_t len);
 /* The view's place faults and what stood there is lost: the way out when no mapping may be added. */
 int engine_discard(enum engine e, char *view, size_t len);
@@ -75,6 +78,7 @@ int engine_segv_retract(char *view, char *home, size_t len, bool writable);
 int engine_segv_leave(char *view, char *home, size_t len);
 int engine_segv_discard(char *view, size_t len);
 
+void engine_uffd_forget(void);
 /* Reserved addresses become a view. 0 or -errno. */
 int engine_uffd_adopt(enum engine e, char *view, size_t len);
 int engine_uffd_publish(char *view, char *home, size_t len, bool writable);

@@ -93,7 +93,7 @@ bool engine_sees_kernel(void)
 	return uffd_sees_kernel();
 }
 
-void engine_forget(void)
+void engine_uffd_forget(void)
 {
 	uffd_forget();
 	started = false;

@@ -379,7 +379,13 @@ uint32_t evict_take_frame(struct set *set, bool ahead)
 		a.charged = a.charged || share_charge(set_share(set), set->seg_size);
 		if (a.charged)
 			a.frame = frame_take(set_frames(set), set->seg_size, a.limit);
-		if (a.frame != FRAME_NONE || (a.charged && frame_shrink(set_frames(set), set->seg_size)) || find_room(&a))
+		if (a.frame != FRAME_NONE)
+			break;
+		if (a.charged && frame_shrink(set_frames(set), set->seg_size)) {
+			tries = 0; /* it may take many small ones */
+			continue;
+		}
+		if (find_room(&a))
 			continue;
 		if (ahead)
 			break;

@@ -15,6 +15,8 @@
 #define CLASSES (FRAME_KINDS * SIZES)
 /* With fewer huge pages than this in the budget, a whole one at a time would be too coarse. */
 #define COARSE_MIN 16
+/* So many frames of one size go at a time because nobody has needed them; the caller has other things to do. */
+#define AGE_MOST 65536
 /* So much address space of one size may lie idle before it is used again on small pages. */
 #define RAW_BYTES ((size_t)256 << 20)
 
@@ -388,7 +390,7 @@ void frame_age(void)
 		futex_lock(&lock);
 		idle = count_idle(&classes[i]);
 		futex_unlock(&lock);
-		while (idle-- > 0 && shrink(&classes[i]))
+		for (uint32_t n = 0; n < idle && n < AGE_MOST && shrink(&classes[i]); n++)
 			;
 	}
 }

@@ -21,6 +21,9 @@
 
 #include <string.h>
 
+/* So many segments leave their places at a time when a mapping ends. */
+#define STRETCH 256
+
 static _Atomic size_t pinned;
 
 #ifdef NDEBUG
@@ -446,8 +449,25 @@ static int keep_frame(struct set *set, size_t i, struct seg *s)
 			return 0;
 		frame_set_writable(s->frame, seg_has(s, SEG_WRITABLE));
 	}
-	forget(set, s, frame_give);
+	/* Free frames that have different rights would be a mapping each. */
+	if (frame_make_writable(s->frame, 1) == 0)
+		forget(set, s, frame_give);
 	return 0;
+}
+
+/* In stretches, for whoever waits for places. */
+static void keep_frames(struct set *set, size_t first)
+{
+	size_t pages = round_up(set->size, sys_page()), end;
+
+	for (size_t i = set_next(set, set->touched, first); i < set->segs; i = set_next(set, set->touched, end)) {
+		end = min_size(i + STRETCH, set->segs);
+		engine_hold_places();
+		for_valid(set, i, end, keep_frame);
+		if (set->engine == ENGINE_SEGV)
+			engine_discard(set->engine, set_view(set, i), min_size(end << set->shift, pages) - (i << set->shift));
+		engine_release_places();
+	}
 }
 
 /* Its place in the view is empty. */
@@ -463,7 +483,7 @@ void seg_forget(struct set *set, size_t first)
 	size_t from = min_size(first << set->shift, set->size);
 
 	refuse_forgive(set, true);
-	for_valid(set, first, set->segs, keep_frame);
+	keep_frames(set, first);
 	/* In one call, for as many mappings as there are; if that fails, perhaps one by one. */
 	if (first < set->segs &&
 	    engine_discard(set->engine, set->view + from, round_up(set->size, sys_page()) - from) < 0) {

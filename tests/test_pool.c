@@ -4,6 +4,7 @@
  * and if there is none, the system gets it back after a while.
  */
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <sys/uio.h>
 
 #include "common.h"
@@ -165,4 +166,87 @@ Test(pool, what_was_pinned_goes_to_nobody)
 	check(read(ends[0], &byte, 1) == 1);
 	check(byte == pattern(0, 6), "another mapping has the page");
 	close(fd);
+}
+
+/* By the engine whose frames are mappings. */
+static uint8_t *map_nothing(size_t size, size_t seg_size)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *m;
+
+	attr.seg_size = seg_size;
+	attr.read_file = 0;
+	attr.flush_interval = -1;
+	attr.engine = UMMAP_ENGINE_SEGV;
+	check(ummap_open("null:64G", size, 0, READ_WRITE, &attr, &m) == 0, "%s", umerrormsg());
+	return m;
+}
+
+/* The kernel counts mappings, and frames that differ in rights are one each. */
+Test(pool, frames_do_not_cost_mappings)
+{
+	const size_t n = 8000, step = 2 * 4096;
+	volatile uint8_t *m;
+	int before;
+
+	set_budget(BUDGET);
+	m = map_nothing(n * step, 4096);
+	check(umadvise((void *)m, n * step, UMMAP_ADV_RANDOM) == 0);
+	before = count_maps();
+	for (size_t i = 0; i < n; i++) {
+		if (i % 2)
+			(void)m[i * step];
+		else
+			m[i * step] = 1;
+	}
+	check(umunmap((void *)m, 0) == 0);
+	check(count_maps() < before + 200, "%d mappings, %d before", count_maps(), before);
+}
+
+/* A large frame needs the memory of very many small ones. */
+Test(pool, many_small_ones_make_room)
+{
+	const size_t small = 28000, large = 64 * MIB;
+	uint8_t *m;
+
+	set_budget(128 * MIB);
+	m = map_nothing(small * 4096, 4096);
+	for (size_t i = 0; i < small; i++)
+		m[i * 4096] = 1;
+	check(umunmap(m, 0) == 0);
+	m = map_nothing(4 * large, large);
+	for (size_t i = 0; i < 4; i++)
+		m[i * large] = 1;
+	check(umunmap(m, 0) == 0);
+}
+
+static void *end_mapping(void *m)
+{
+	check(umunmap(m, 0) == 0);
+	return NULL;
+}
+
+/* The places that a mapping leaves are nobody's before it has ended. Between two mappings there is as much room as the
+ * first one has. */
+Test(pool, neighbour_grows_meanwhile)
+{
+	const size_t n = 512, larger = 4 * MIB + 64 * KIB;
+
+	set_budget(BUDGET);
+	for (unsigned delay = 0; delay < 1000; delay += 10) {
+		uint8_t *grows = map_nothing(2 * MIB, 64 * KIB), *ends = map_nothing(n * 4096, 4096);
+		void *base = NULL;
+		pthread_t thread;
+
+		for (size_t i = 0; i < n; i++)
+			ends[i * 4096] = 1;
+		check(pthread_create(&thread, NULL, end_mapping, ends) == 0);
+		usleep(delay);
+		check(umremap(grows, larger, -1, -1, 0, &base) == 0, "%s", umerrormsg());
+		memset(base, 42, larger);
+		check(pthread_join(thread, NULL) == 0);
+		for (size_t i = 0; i < larger; i += 4096)
+			check(((volatile uint8_t *)base)[i] == 42);
+		check(umunmap(base, 0) == 0);
+	}
 }

@@ -365,7 +365,69 @@ Test(growing, and_carrying_in_one_call)
 	check_file(from, 0, SIZE, 0, OLD);
 }
 
+/* Another mapping stands where it would grow to, which has nothing to do with either target. */
+Test(growing, and_switching_in_one_call)
+{
+	const size_t large = (size_t)64 * GIB;
+	int from, to = old_file(SIZE, OTHER), beside = old_file(SIZE, OLD);
+	void *m = quarter_changed(&from), *base = NULL;
+	uint8_t *n = map_file(beside, SIZE, SEG, READ_WRITE, 0);
+
+	fill(n, SIZE, 0, NEW);
+	check(umremap(m, large, to, 0, UMMAP_SWITCH, &base) == 0, "%s", umerrormsg());
+	m = base;
+	check_bytes(m, SIZE, 0, OTHER);
+	check_zeros((uint8_t *)m + large - SEG, SEG);
+	check_bytes(n, SIZE, 0, NEW);
+	check(umunmap(n, 1) == 0);
+	check_file(beside, 0, SIZE, 0, NEW);
+	fill(m, SIZE, 0, LATER);
+	check(umunmap(m, 1) == 0);
+	check_file(to, 0, SIZE, 0, LATER);
+	check_file(from, 0, SIZE, 0, OLD);
+}
+
 /* ---- Shrinking ---- */
+
+/* The last segment was loaded only, and is cut to one page. The rest of its frame stays at home. */
+static uint8_t *cut_and_store(int fd)
+{
+	void *base = NULL;
+	uint8_t *m;
+
+	/* Small segments are another engine's by themselves. */
+	setenv("UMMAP_ENGINE", "segv", 0);
+	m = map_file(fd, 2 * SEG, SEG, READ_WRITE, 0);
+	check_bytes(m + SEG, SEG, SEG, OLD);
+	check(umpin(m + SEG, SEG, PROT_READ) == 0 && umunpin(m + SEG, SEG) == 0);
+	check(umremap(m, SEG + 4096, -1, -1, 0, &base) == 0 && base == m);
+	fill(m + SEG, 4096, SEG, NEW);
+	return m;
+}
+
+Test(shrinking, and_growing_again)
+{
+	int fd = old_file(SIZE, OLD);
+	void *m = cut_and_store(fd), *base = m;
+
+	check(umremap(m, 2 * SEG, -1, -1, 0, &base) == 0, "%s", umerrormsg());
+	m = base;
+	check_bytes((uint8_t *)m + SEG, 4096, SEG, NEW);
+	check_bytes((uint8_t *)m + SEG + 4096, SEG - 4096, SEG + 4096, OLD);
+	check(umunmap(m, 1) == 0);
+}
+
+Test(shrinking, leaves_a_frame_for_others)
+{
+	int fd = old_file(SIZE, OLD);
+	uint8_t *m = cut_and_store(fd);
+
+	check(umunmap(m, 0) == 0);
+	m = map_file(fd, SIZE, SEG, READ_WRITE, 0);
+	fill(m, SIZE, 0, LATER);
+	check(umunmap(m, 1) == 0);
+	check_file(fd, 0, SIZE, 0, LATER);
+}
 
 static void shrink(size_t smaller, int sync)
 {

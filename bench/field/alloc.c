@@ -114,7 +114,9 @@ static void kernel_advise(struct memory *m, bool random)
 
 static void kernel_expect(struct memory *m, size_t off, size_t len)
 {
-	if (madvise(m->base + off, len, MADV_WILLNEED))
+	size_t skip = off % (size_t)sysconf(_SC_PAGESIZE);
+
+	if (madvise(m->base + off - skip, len + skip, MADV_WILLNEED))
 		die("madvise: %s", strerror(errno));
 }
 
