@@ -15,6 +15,13 @@
 #define OTHER 3  /* what other files hold before, */
 #define LATER 4  /* and what is stored later */
 
+/* Whether a change has been written by itself depends on who else is there. */
+TestSuite(carry, .init = set_group);
+TestSuite(switch_over, .init = set_group);
+TestSuite(growing, .init = set_group);
+TestSuite(shrinking, .init = set_group);
+TestSuite(failure, .init = set_group);
+
 static int old_file(size_t size, uint64_t seed)
 {
 	int fd = temp_file(0);
