@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Addresses for views, and which of the two engines sees to one. Takes no lock. */
+/*
+ * Addresses for views, and which of the two engines sees to one. One lock, `places`: held while addresses are looked
+ * for, and by whoever empties places of a view for longer than a moment.
+ */
 #include "engine.h"
 
 #include "sys.h"
@@ -7,7 +10,7 @@
 
 #include <sys/mman.h>
 
-static _Atomic uint32_t places; /* a lock: held while places are empty, and while room is looked for */
+static _Atomic uint32_t places;
 
 int engine_start(enum chain_answer (*fault)(const struct chain_fault *))
 {

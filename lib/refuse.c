@@ -49,15 +49,14 @@ int refuse_taken(struct set *set, size_t i)
 	return err;
 }
 
-/* In this round, or in the next one. */
-static void forgive(struct set *set, size_t i, struct seg *s)
+/* In this round, or in the next one. Also one that came to standby meanwhile. */
+static void forgive(struct set *set, size_t i, struct seg *s, bool now)
 {
-	if (seg_has(s, SEG_FORGIVING)) {
-		refuse_taken(set, i);
-		return;
-	}
 	seg_lock(s);
-	if (seg_has(s, SEG_BARRED)) {
+	if (seg_has(s, SEG_BARRED) && (now || seg_has(s, SEG_FORGIVING))) {
+		if (refuse_lift(set, i, s) < 0)
+			set->barred = true;
+	} else if (seg_has(s, SEG_BARRED)) {
 		seg_change(s, 0, SEG_FORGIVING);
 		set->barred = true;
 	}
@@ -71,9 +70,7 @@ void refuse_forgive(struct set *set, bool now)
 	for (size_t i = set_next(set, set->touched, 0); i < set->segs; i = set_next(set, set->touched, i + 1)) {
 		struct seg *s = set_seg(set, i);
 
-		if (seg_has(s, SEG_BARRED) && now)
-			refuse_taken(set, i);
-		else if (seg_has(s, SEG_BARRED))
-			forgive(set, i, s);
+		if (seg_has(s, SEG_BARRED))
+			forgive(set, i, s, now);
 	}
 }

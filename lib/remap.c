@@ -45,8 +45,12 @@ static void undo_growth(struct set *set, const struct growth *g, size_t size)
 /* Room in the view for `size` bytes: where it stands, or else somewhere else. */
 static int reserve_view(struct set *set, size_t size, char **view)
 {
+	char *end = set->view + round_up(set->size, sys_page());
+	size_t more = (size_t)(set->view + round_up(size, sys_page()) - end);
+
 	*view = set->view;
-	if (engine_extend(set->engine, set->view, set->size, size - set->size))
+	/* A place of another mapping may be empty for the moment that a frame takes to leave it. */
+	if (!(more && map_meets(end, more)) && engine_extend(set->engine, set->view, set->size, size - set->size))
 		return 0;
 	*view = engine_attach(set->engine, size, set->seg_size, 0, 0);
 	return *view ? 0 : fail(ENOMEM, "there is no address space for %zu bytes", size);
@@ -76,7 +80,7 @@ static int prepare_growth(struct set *set, const struct remap *want, struct grow
 	err = seg_retract(set, g->view == set->view ? last : 0, set->segs);
 	if (err)
 		fail(-err, "the mapping cannot move: %s", strerror(-err));
-	if (!err && !is_as_stored(set, want)) {
+	if (!err && !want->switch_over && !is_as_stored(set, want)) {
 		err = seg_lengthen(set, min_size(want->size, set->segs << set->shift), want->store, want->offset);
 		if (err)
 			fail(-err, "the end of the mapping cannot be read: %s", strerror(-err));

@@ -394,6 +394,24 @@ Test(growing, and_switching_in_one_call)
 	check_file(from, 0, SIZE, 0, OLD);
 }
 
+/* Nothing of what is left behind has to be read. */
+Test(growing, and_switching_away_from_what_fails)
+{
+	int from = old_file(SIZE, OLD), to = old_file(SIZE, OTHER);
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *m, *base = NULL;
+	char uri[160];
+
+	snprintf(uri, sizeof(uri), "fault+posix:/proc/self/fd/%d?fault.op=read&fault.nth=1&fault.times=always&fault.errno=EIO",
+		 from);
+	attr.seg_size = SEG;
+	check(ummap_open(uri, 3 * SEG + 1000, 0, READ_WRITE, &attr, &m) == 0, "%s", umerrormsg());
+	check(umremap(m, SIZE, to, 0, UMMAP_SWITCH, &base) == 0, "%s", umerrormsg());
+	check_bytes(base, SIZE, 0, OTHER);
+	check(umunmap(base, 1) == 0);
+	check_file(from, 0, SIZE, 0, OLD);
+}
+
 /* ---- Shrinking ---- */
 
 /* The last segment was loaded only, and is cut to one page. The rest of its frame stays at home. */
