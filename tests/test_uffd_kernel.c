@@ -467,3 +467,37 @@ Test(uffd_kernel, cannot_store_where_the_program_cannot)
 	check_bytes(m, SIZE, 0, OLD);
 	check(umunmap(m, 1) == 0);
 }
+
+/* A system call's load failed, so that its place was barred; what came to standby meanwhile is let go of by a switch. */
+Test(uffd_kernel, switches_where_a_load_has_failed)
+{
+	int from = temp_file(0), to = temp_file(0), ends[2];
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	const size_t seg = 64 * KIB;
+	void *m, *base = NULL;
+	double end = now() + 10;
+	char uri[160];
+
+	set_budget(BUDGET);
+	file_fill(from, 0, 4 * seg, 0, 1);
+	file_fill(to, 0, 4 * seg, 0, 2);
+	snprintf(uri, sizeof(uri), "fault+posix:/proc/self/fd/%d?fault.op=read&fault.nth=1&fault.errno=EIO", from);
+	attr.seg_size = seg;
+	attr.engine = UMMAP_ENGINE_UFFD;
+	attr.flags = UMMAP_KERNEL;
+	if (ummap_open(uri, 4 * seg, 0, PROT_READ, &attr, &m) < 0) {
+		check(errno == EPERM || errno == ENOSYS || errno == EOPNOTSUPP);
+		cr_skip_test("userfaultfd may not see accesses by the kernel here");
+	}
+	check(pipe(ends) == 0);
+	check(write(ends[1], m, 4096) == -1 && errno == EFAULT);
+	/* It may be let go of again, where others want memory. */
+	do {
+		check(now() < end, "it does not come");
+		check(umadvise(m, seg, UMMAP_ADV_WILLNEED) == 0);
+		pause_ms(2);
+	} while (stat_of(m).standby_bytes == 0);
+	check(umremap(m, 0, to, 0, UMMAP_SWITCH, &base) == 0, "%s", umerrormsg());
+	check_bytes(m, 4 * seg, 0, 2);
+	check(umunmap(m, 0) == 0);
+}
