@@ -15,6 +15,7 @@
 #include "evict.h"
 #include "fill.h"
 #include "lend.h"
+#include "mode.h"
 #include "refuse.h"
 #include "standby.h"
 #include "writeback.h"
@@ -437,11 +438,11 @@ static void forget(struct set *set, struct seg *s, void (*free_frame)(uint32_t))
 	free_frame(evict_let_go(set, s));
 }
 
-/* The frame stays in the pool with its memory, for whoever comes next, if it can, and the budget allows it. What is
- * pinned may still be in the hands of somebody outside, and must not become another mapping's. */
+/* The frame stays in the pool, for whoever comes next, if budget and mode allow it. What is pinned may still be in the
+ * hands of somebody outside, and must not become another mapping's. */
 static int keep_frame(struct set *set, size_t i, struct seg *s)
 {
-	if (seg_pins(s) || frame_held() > budget_bytes())
+	if (seg_pins(s) || mode_yields() || frame_held() > budget_bytes())
 		return 0;
 	if (!seg_has(s, SEG_STANDBY)) {
 		set_await(set, s);
@@ -459,7 +460,6 @@ static int keep_frame(struct set *set, size_t i, struct seg *s)
 static void keep_frames(struct set *set, size_t first)
 {
 	size_t pages = round_up(set->size, sys_page()), end;
-
 	for (size_t i = set_next(set, set->touched, first); i < set->segs; i = set_next(set, set->touched, end)) {
 		end = min_size(i + STRETCH, set->segs);
 		engine_hold_places();
