@@ -179,7 +179,8 @@ static void push_raw(uint32_t frame)
 	c->raws++;
 }
 
-/* Under the lock: no frame of this size has memory, so all arenas can start again. Frames of one that cannot stay unused. */
+/* Under the lock: no frame of this size has memory, so all arenas can start again. Frames of one that cannot stay
+ * unused. */
 static void restart(struct size_class *c)
 {
 	c->raw = FRAME_NONE;

@@ -216,16 +216,14 @@ static int change(struct map *map, const struct remap *want, bool retargeting)
 		err = seg_retract(set, (want->size - 1) >> set->shift, ((want->size - 1) >> set->shift) + 1);
 	if (err)
 		return err;
-	/* What is forgotten next is all of the view: the one that has the new size. */
-	if (growing && want->switch_over)
+	if (retargeting)
+		retarget(set, map, want->store, want->offset);
+	if (growing)
 		grow(map, &g);
+	/* It forgets all of the view: the one that has the set's size. */
 	if (want->switch_over)
 		switch_over(map, want->store, want->offset);
-	else if (retargeting)
-		retarget(set, map, want->store, want->offset);
-	if (growing && !want->switch_over)
-		grow(map, &g);
-	else if (shrinking)
+	if (shrinking)
 		shrink(map, want->size);
 	return 0;
 }

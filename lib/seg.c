@@ -22,8 +22,7 @@
 
 #include <string.h>
 
-/* So many segments leave their places at a time when a mapping ends. */
-#define STRETCH 256
+#define STRETCH 256 /* segments that leave their places at a time when a mapping ends */
 
 static _Atomic size_t pinned;
 
@@ -460,6 +459,7 @@ static int keep_frame(struct set *set, size_t i, struct seg *s)
 static void keep_frames(struct set *set, size_t first)
 {
 	size_t pages = round_up(set->size, sys_page()), end;
+
 	for (size_t i = set_next(set, set->touched, first); i < set->segs; i = set_next(set, set->touched, end)) {
 		end = min_size(i + STRETCH, set->segs);
 		engine_hold_places();

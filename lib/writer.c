@@ -2,8 +2,8 @@
 /*
  * Once a second: writes what has been changed for longer than its mapping's flush interval and makes it durable, cleans
  * dirty standby segments that no job took, lets places be tried again where loads have failed, sees to the handler and
- * to what is lent, gives the system memory that has been idle, and publishes the counters. Whenever the budget has shrunk: lets go of what is beyond it. Errors
- * stay with the mapping. Holds nothing between mappings.
+ * to what is lent, gives the system memory that has been idle, and publishes the counters. Whenever the budget has
+ * shrunk: lets go of what is beyond it. Errors stay with the mapping. Holds nothing between mappings.
  */
 #include "writer.h"
 

@@ -16,27 +16,11 @@
 #define SLACK (4 * MIB)
 #define PATIENCE_S 20
 
-static uint8_t *map_whole(int fd, size_t size, int prot)
-{
-	uint8_t *m = map_file(fd, size, SEG, prot, 0);
-
-	check(m != MAP_FAILED, "%s", umerrormsg());
-	return m;
-}
-
-static int patterned_file(size_t size, uint64_t seed)
-{
-	int fd = temp_file(size);
-
-	file_fill(fd, 0, size, 0, seed);
-	return fd;
-}
-
 /* Maps a file, stores to half of it, loads the other half and ends the mapping. */
 static void use_once(size_t size, uint64_t seed)
 {
-	int fd = patterned_file(size, seed);
-	uint8_t *m = map_whole(fd, size, READ_WRITE);
+	int fd = filled_file(size, seed);
+	uint8_t *m = map_file(fd, size, SEG, READ_WRITE, 0);
 
 	fill(m, size / 2, 0, seed + 1);
 	check_bytes(m + size / 2, size / 2, size / 2, seed);
@@ -91,9 +75,9 @@ Test(pool, nothing_is_left_in_it)
 
 	set_budget(BUDGET);
 	use_once(SIZE, 1);
-	fd = patterned_file(SIZE / 2 + 1000, 2);
+	fd = filled_file(SIZE / 2 + 1000, 2);
 	check(ftruncate(fd, SIZE - 5000) == 0);
-	m = map_whole(fd, SIZE, READ_WRITE);
+	m = map_file(fd, SIZE, SEG, READ_WRITE, 0);
 	check_bytes(m, SIZE / 2 + 1000, 0, 2);
 	check_zeros(m + SIZE / 2 + 1000, SIZE / 2 - 1000);
 	check(umunmap(m, 0) == 0);
@@ -117,11 +101,11 @@ Test(pool, system_gets_it_back)
 /* What is in use stays, and its neighbours in the pool go. */
 Test(pool, what_is_in_use_stays)
 {
-	int fd = patterned_file(SIZE / 4, 3);
+	int fd = filled_file(SIZE / 4, 3);
 	uint8_t *m;
 
 	set_budget(BUDGET);
-	m = map_whole(fd, SIZE / 4, PROT_READ);
+	m = map_file(fd, SIZE / 4, SEG, PROT_READ, 0);
 	check_bytes(m, SIZE / 4, 0, 3);
 	use_once(SIZE, 1);
 	check(falls_to(SIZE / 4 + SLACK), "%" PRIu64 " KiB are held", held() / KIB);
@@ -136,7 +120,7 @@ Test(pool, what_is_in_use_stays)
 /* Another size needs the memory at once. */
 Test(pool, other_sizes_have_it)
 {
-	int fd = patterned_file(SIZE, 5);
+	int fd = filled_file(SIZE, 5);
 	uint8_t *m;
 
 	set_budget(SIZE + 2 * MIB);
@@ -153,10 +137,10 @@ Test(pool, what_was_pinned_goes_to_nobody)
 {
 	uint8_t byte = 0, *m;
 	struct iovec page;
-	int fd = patterned_file(SEG, 6), ends[2];
+	int fd = filled_file(SEG, 6), ends[2];
 
 	set_budget(BUDGET);
-	m = map_whole(fd, SEG, PROT_READ);
+	m = map_file(fd, SEG, SEG, PROT_READ, 0);
 	check(umpin(m, SEG, PROT_READ) == 0, "%s", umerrormsg());
 	page = (struct iovec){ m, 1 };
 	check(pipe(ends) == 0 && vmsplice(ends[1], &page, 1, 0) == 1);

@@ -22,20 +22,12 @@ TestSuite(growing, .init = set_group);
 TestSuite(shrinking, .init = set_group);
 TestSuite(failure, .init = set_group);
 
-static int old_file(size_t size, uint64_t seed)
-{
-	int fd = temp_file(0);
-
-	file_fill(fd, 0, size, 0, seed);
-	return fd;
-}
-
 /* A mapping of a file of its own with OLD contents, the second quarter of which is changed to NEW. */
 static uint8_t *quarter_changed(int *fd)
 {
 	uint8_t *m;
 
-	*fd = old_file(SIZE, OLD);
+	*fd = filled_file(SIZE, OLD);
 	m = map_file(*fd, SIZE, SEG, READ_WRITE, 0);
 	fill(m + SIZE / 4, SIZE / 4, SIZE / 4, NEW);
 	return m;
@@ -98,7 +90,7 @@ Test(carry, completes_a_new_file)
 
 Test(carry, with_sync_completes_both)
 {
-	int from, to = old_file(SIZE, OTHER);
+	int from, to = filled_file(SIZE, OTHER);
 	uint8_t *m = quarter_changed(&from);
 
 	carry(m, to, 0, UMMAP_SYNC);
@@ -214,7 +206,7 @@ Test(carry, to_an_offset_that_overlaps)
 
 Test(carry, takes_the_zeros_of_read_file_0_along)
 {
-	int from = old_file(SIZE, OLD), to = old_file(SIZE, OTHER);
+	int from = filled_file(SIZE, OLD), to = filled_file(SIZE, OTHER);
 	void *m;
 
 	check(ummap(SIZE, SEG, READ_WRITE, from, 0, -1, 0, UMMAP_PTYPE_FIFO, &m) == 0);
@@ -232,7 +224,7 @@ Test(carry, takes_the_zeros_of_read_file_0_along)
 
 static void switch_files(void *budget)
 {
-	int from, to = old_file(SIZE, OTHER);
+	int from, to = filled_file(SIZE, OTHER);
 	uint8_t *m;
 
 	if (budget)
@@ -281,7 +273,7 @@ Test(switch_over, from_an_incomplete_carry_drops_it)
 
 Test(switch_over, is_for_read_only_mappings_too)
 {
-	int from = old_file(SIZE, OLD), to = old_file(SIZE, OTHER);
+	int from = filled_file(SIZE, OLD), to = filled_file(SIZE, OTHER);
 	uint8_t *m = map_file(from, SIZE, SEG, PROT_READ, 0);
 
 	check_bytes(m, SIZE, 0, OLD);
@@ -325,7 +317,7 @@ Test(growing, keeps_what_is_there)
 
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		for (int dirty = 0; dirty <= 1; dirty++) {
-			int fd = old_file(SIZE, OLD);
+			int fd = filled_file(SIZE, OLD);
 
 			grow(map_file(fd, sizes[i][0], SEG, READ_WRITE, 0), fd, sizes[i][0], sizes[i][1], dirty);
 			close(fd);
@@ -337,7 +329,7 @@ Test(growing, keeps_what_is_there)
 Test(growing, moves_where_it_must)
 {
 	const size_t large = (size_t)64 * GIB;
-	int fd = old_file(SIZE, OLD);
+	int fd = filled_file(SIZE, OLD);
 	uint8_t *m = map_file(fd, SIZE, SEG, READ_WRITE, 0);
 	void *base = NULL;
 	void *neighbour = mmap(m + SIZE, SEG, PROT_NONE,
@@ -359,7 +351,7 @@ Test(growing, moves_where_it_must)
 
 Test(growing, and_carrying_in_one_call)
 {
-	int from, to = old_file(2 * SIZE, OTHER);
+	int from, to = filled_file(2 * SIZE, OTHER);
 	void *m = quarter_changed(&from), *base = m;
 
 	check(umremap(m, 2 * SIZE, to, 0, 0, &base) == 0);
@@ -376,7 +368,7 @@ Test(growing, and_carrying_in_one_call)
 Test(growing, and_switching_in_one_call)
 {
 	const size_t large = (size_t)64 * GIB;
-	int from, to = old_file(SIZE, OTHER), beside = old_file(SIZE, OLD);
+	int from, to = filled_file(SIZE, OTHER), beside = filled_file(SIZE, OLD);
 	void *m = quarter_changed(&from), *base = NULL;
 	uint8_t *n = map_file(beside, SIZE, SEG, READ_WRITE, 0);
 
@@ -397,7 +389,7 @@ Test(growing, and_switching_in_one_call)
 /* Nothing of what is left behind has to be read. */
 Test(growing, and_switching_away_from_what_fails)
 {
-	int from = old_file(SIZE, OLD), to = old_file(SIZE, OTHER);
+	int from = filled_file(SIZE, OLD), to = filled_file(SIZE, OTHER);
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	void *m, *base = NULL;
 	char uri[160];
@@ -432,7 +424,7 @@ static uint8_t *cut_and_store(int fd)
 
 Test(shrinking, and_growing_again)
 {
-	int fd = old_file(SIZE, OLD);
+	int fd = filled_file(SIZE, OLD);
 	void *m = cut_and_store(fd), *base = m;
 
 	check(umremap(m, 2 * SEG, -1, -1, 0, &base) == 0, "%s", umerrormsg());
@@ -444,7 +436,7 @@ Test(shrinking, and_growing_again)
 
 Test(shrinking, leaves_a_frame_for_others)
 {
-	int fd = old_file(SIZE, OLD);
+	int fd = filled_file(SIZE, OLD);
 	uint8_t *m = cut_and_store(fd);
 
 	check(umunmap(m, 0) == 0);
@@ -456,7 +448,7 @@ Test(shrinking, leaves_a_frame_for_others)
 
 static void shrink(size_t smaller, int sync)
 {
-	int fd = old_file(SIZE, OLD);
+	int fd = filled_file(SIZE, OLD);
 	uint8_t *m = map_file(fd, SIZE, SEG, READ_WRITE, 0);
 	void *base = NULL;
 
@@ -486,7 +478,7 @@ Test(shrinking, drops_the_tail)
 
 static void touch_the_tail(void *unused)
 {
-	int fd = old_file(SIZE, OLD);
+	int fd = filled_file(SIZE, OLD);
 	uint8_t *m = map_file(fd, SIZE, SEG, READ_WRITE, 0);
 	void *base = NULL;
 

@@ -22,17 +22,17 @@
 
 static int data_fd;     /* the mapping's file */
 
-/* A mapping that the kernel may touch anywhere; skips the test where the system does not allow it. */
-static uint8_t *map_kernel(size_t seg, int prot)
+/* A mapping of the file, by a URI with %d for it, that the kernel may touch anywhere; skips the test where the system
+ * does not allow it. */
+static uint8_t *map_kernel_by(const char *format, size_t seg, int prot)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
-	char uri[64];
+	char uri[160];
 	void *addr = NULL;
 
 	set_budget(BUDGET);
-	data_fd = temp_file(0);
-	file_fill(data_fd, 0, SIZE, 0, OLD);
-	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", data_fd);
+	data_fd = filled_file(SIZE, OLD);
+	snprintf(uri, sizeof(uri), format, data_fd);
 	attr.seg_size = seg;
 	attr.flags = UMMAP_KERNEL;
 	attr.engine = UMMAP_ENGINE_UFFD;
@@ -41,6 +41,11 @@ static uint8_t *map_kernel(size_t seg, int prot)
 	check(errno == EPERM || errno == ENOSYS || errno == EOPNOTSUPP);
 	cr_skip_test("userfaultfd may not see accesses by the kernel here");
 	return NULL;
+}
+
+static uint8_t *map_kernel(size_t seg, int prot)
+{
+	return map_kernel_by("posix:/proc/self/fd/%d", seg, prot);
 }
 
 static void let_go(uint8_t *m)
@@ -471,33 +476,20 @@ Test(uffd_kernel, cannot_store_where_the_program_cannot)
 /* A system call's load failed, so that its place was barred; what came to standby meanwhile is let go of by a switch. */
 Test(uffd_kernel, switches_where_a_load_has_failed)
 {
-	int from = temp_file(0), to = temp_file(0), ends[2];
-	struct ummap_attr attr = UMMAP_ATTR_INIT;
-	const size_t seg = 64 * KIB;
-	void *m, *base = NULL;
+	uint8_t *m = map_kernel_by("fault+posix:/proc/self/fd/%d?fault.op=read&fault.nth=1&fault.errno=EIO", SEG, PROT_READ);
+	int to = filled_file(SIZE, NEW), ends[2];
+	void *base = NULL;
 	double end = now() + 10;
-	char uri[160];
 
-	set_budget(BUDGET);
-	file_fill(from, 0, 4 * seg, 0, 1);
-	file_fill(to, 0, 4 * seg, 0, 2);
-	snprintf(uri, sizeof(uri), "fault+posix:/proc/self/fd/%d?fault.op=read&fault.nth=1&fault.errno=EIO", from);
-	attr.seg_size = seg;
-	attr.engine = UMMAP_ENGINE_UFFD;
-	attr.flags = UMMAP_KERNEL;
-	if (ummap_open(uri, 4 * seg, 0, PROT_READ, &attr, &m) < 0) {
-		check(errno == EPERM || errno == ENOSYS || errno == EOPNOTSUPP);
-		cr_skip_test("userfaultfd may not see accesses by the kernel here");
-	}
 	check(pipe(ends) == 0);
 	check(write(ends[1], m, 4096) == -1 && errno == EFAULT);
 	/* It may be let go of again, where others want memory. */
 	do {
 		check(now() < end, "it does not come");
-		check(umadvise(m, seg, UMMAP_ADV_WILLNEED) == 0);
+		check(umadvise(m, SEG, UMMAP_ADV_WILLNEED) == 0);
 		pause_ms(2);
 	} while (stat_of(m).standby_bytes == 0);
 	check(umremap(m, 0, to, 0, UMMAP_SWITCH, &base) == 0, "%s", umerrormsg());
-	check_bytes(m, 4 * seg, 0, 2);
+	check_bytes(m, SIZE, 0, NEW);
 	check(umunmap(m, 0) == 0);
 }
