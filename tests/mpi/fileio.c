@@ -221,6 +221,8 @@ static void larger_than_memory(void)
 
 	for (unsigned n = 0; n < BLOCKS; n++)
 		fill_block(window + (size_t)n * BLOCK, n);
+	/* The parts of the file are larger than before: others' blocks have been in this rank's. */
+	MPI_Barrier(MPI_COMM_WORLD);
 	code = MPI_File_write_at_all(file, (MPI_Offset)rank * (MPI_Offset)SIZE, window, (int)SIZE, MPI_BYTE, &status);
 	if (code == MPI_SUCCESS) {
 		memset(window, 0, SIZE);
