@@ -318,19 +318,26 @@ static inline int count_maps(void)
 	return n;
 }
 
-/* A number of KiB from /proc/self/status ("VmRSS", "VmHWM"), in bytes. */
-static inline size_t status_bytes(const char *key)
+/* A number of KiB from a process's /proc/PID/status ("VmRSS", "VmHWM"), in bytes. */
+static inline size_t status_bytes_of(pid_t pid, const char *key)
 {
-	FILE *f = fopen("/proc/self/status", "re");
 	char line[256];
 	size_t kib = 0;
+	FILE *f;
 
+	snprintf(line, sizeof(line), "/proc/%d/status", (int)pid);
+	f = fopen(line, "re");
 	check(f);
 	while (fgets(line, sizeof(line), f))
 		if (strncmp(line, key, strlen(key)) == 0 && line[strlen(key)] == ':')
 			kib = strtoull(line + strlen(key) + 1, NULL, 10);
 	fclose(f);
 	return kib * KIB;
+}
+
+static inline size_t status_bytes(const char *key)
+{
+	return status_bytes_of(getpid(), key);
 }
 
 /* Lets VmHWM start again from VmRSS. */

@@ -29,6 +29,7 @@ struct node_child {
 	_Atomic size_t stored;        /* bytes, from the beginning on, that it has stored to */
 	_Atomic uint64_t rounds;      /* how often it has done so, or checked */
 	_Atomic uint64_t budget, held;
+	_Atomic uint64_t own;         /* bytes of memory that are not frames */
 };
 
 static struct node_child *node_children;
@@ -88,6 +89,7 @@ static inline void node_work(struct node_child *c)
 		set_env("UMMAP_SIGEVICT", text);
 	}
 	m = map_file(temp_file(NODE_SIZE), NODE_SIZE, NODE_SEG, READ_WRITE, 0);
+	c->own = status_bytes("RssAnon");
 	while (c->order != NODE_END) {
 		if (c->order != NODE_REST)
 			node_go_round(c, m, c->order == NODE_USE);
@@ -168,6 +170,25 @@ static inline uint64_t node_sum(void)
 	for (unsigned i = 0; i < node_count; i++)
 		sum += node_children[i].held;
 	return sum;
+}
+
+/* What the frames of all processes have of memory at one moment: they are stopped for it. What they report is of many. */
+static inline uint64_t node_resident(void)
+{
+	uint64_t sum = 0, own = 0;
+	int status;
+
+	for (unsigned i = 0; i < node_count; i++)
+		check(kill(node_children[i].pid, SIGSTOP) == 0);
+	for (unsigned i = 0; i < node_count; i++)
+		check(waitpid(node_children[i].pid, &status, WUNTRACED) == node_children[i].pid && WIFSTOPPED(status));
+	for (unsigned i = 0; i < node_count; i++) {
+		sum += status_bytes_of(node_children[i].pid, "RssAnon");
+		own += node_children[i].own;
+	}
+	for (unsigned i = 0; i < node_count; i++)
+		check(kill(node_children[i].pid, SIGCONT) == 0);
+	return sum > own ? sum - own : 0;
 }
 
 /* The table of this group: false, there is none. */
