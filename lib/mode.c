@@ -59,6 +59,9 @@ size_t mode_wanted(const struct mode *m, const struct node_view *view, size_t he
 		/* Halves never end. */
 		return excess > m->step ? m->share + excess / 2 : min_size(m->budget, m->share);
 	}
+	/* On its way down, by which it would seem to use all that it has. */
+	if (held > m->budget && held < m->held)
+		return m->budget;
 	if (m->budget > held + 2 * m->step)
 		return held + m->step;
 	if (m->budget > held + m->step / 2 || m->budget >= m->limit)
@@ -146,6 +149,7 @@ static size_t settle(struct node_view *view, size_t held)
 		node_look(view);
 	}
 	mode.budget = mode_granted(&mode, view, wanted);
+	mode.held = held;
 	lacks = minus(min_size(wanted, mode.share), mode.budget);
 	node_publish(mode.budget, held, lacks);
 	budget_set(mode.budget);

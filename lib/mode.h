@@ -12,6 +12,7 @@ struct mode {
 	size_t step;         /* dynamic: grows by so much at a time */
 	size_t budget;       /* what this process may hold now */
 	size_t share;        /* what is its due */
+	size_t held;         /* what it held when it looked last */
 };
 
 /* What the process would like to hold: its share; in dynamic mode what it uses and a bit more, and when others have

@@ -85,6 +85,21 @@ Test(modes, dynamic_halves_its_excess)
 	check(mode_wanted(&m, &v, m.share / 2, true) == m.share, "what is not used goes first");
 }
 
+/* However long writing takes, it takes nothing back of what it gives up; what is over and stays does not count as that. */
+Test(modes, who_comes_down_wants_no_more)
+{
+	struct mode m = mode_of(true, 2, LIMIT);
+	struct node_view v = view_of(2, 0);
+
+	m.budget = mode_wanted(&m, &v, LIMIT, true);
+	check(m.budget == LIMIT * 3 / 4);
+	for (m.held = LIMIT; m.held > m.budget; m.held -= STEP)
+		check(mode_wanted(&m, &v, m.held - 1, false) == m.budget);
+	check(mode_wanted(&m, &v, m.budget, false) == m.budget + STEP, "it uses all of it");
+	m.held = m.budget + STEP;
+	check(mode_wanted(&m, &v, m.budget + STEP, false) == m.budget + STEP, "it cannot do with less");
+}
+
 Test(modes, who_waits_comes_first)
 {
 	struct mode m = mode_of(true, 4, LIMIT / 2);
