@@ -38,7 +38,7 @@ static int signal_number;
 static _Atomic uint32_t wake;    /* counts what should be looked at */
 static uint32_t woken;           /* ... as far as it has been */
 static _Atomic bool asked;       /* SIGEVICT came */
-static bool yields;
+static _Atomic bool yields;      /* others may use what this process does not */
 
 static size_t minus(size_t a, size_t b)
 {
@@ -163,7 +163,7 @@ static size_t settle(struct node_view *view, size_t held)
 static unsigned watch(size_t held, bool grown)
 {
 	bool tight = held + mode.step / 2 >= mode.budget;
-	bool may_grow = yields && mode.budget < mode.limit;
+	bool may_grow = mode_yields() && mode.budget < mode.limit;
 
 	mode_mark = may_grow && !tight ? mode.budget - mode.step / 2 : SIZE_MAX;
 	if (!may_grow || !tight)
@@ -185,7 +185,7 @@ static unsigned adjust(size_t held)
 	}
 	node_look(&view);
 	mode.share = mode.limit / view.live;
-	yields = mode.dynamic && view.live > 1;
+	atomic_store_explicit(&yields, mode.dynamic && view.live > 1, memory_order_relaxed);
 	lacking = settle(&view, held) > 0;
 	ms = watch(held, mode.budget > before);
 	return lacking ? LACK_MS : ms;
@@ -199,7 +199,7 @@ unsigned mode_adjust(size_t held)
 
 bool mode_yields(void)
 {
-	return yields;
+	return atomic_load_explicit(&yields, memory_order_relaxed);
 }
 
 void mode_attend(void)
