@@ -37,6 +37,7 @@ struct bounds {
 struct common {
 	struct umoffer offer;
 	_Atomic bool offered, stop, unmapped;
+	_Atomic unsigned opened;      /* peers that have opened the offer */
 	_Atomic uint64_t got, put, asked; /* words */
 	struct request requests[WRITERS];
 	struct bounds words[];
@@ -296,6 +297,7 @@ static void be_peer(void *number)
 	while (!all->offered)
 		pause_ms(1);
 	check(umpeer_open(&all->offer, &peer) == 0);
+	all->opened++;
 	for (uintptr_t i = 0; i < THREADS; i++)
 		check(pthread_create(&threads[i], NULL, visit,
 				     (void *)(OWNERS + (uintptr_t)number * THREADS + i)) == 0);
@@ -367,7 +369,10 @@ static void run(size_t of)
 	       all->asked);
 	start_peers(pids, ENDLESS);
 	kill_peers(pids);
+	all->opened = 0;
 	start_peers(pids, GETS);
+	while (all->opened < PEERS)
+		pause_ms(1);
 	pause_ms(10);
 	all->stop = true;
 	wait_peers(pids);
