@@ -230,6 +230,7 @@ static inline void file_fill(int fd, uint64_t from, size_t len, uint64_t off, ui
 #define check_file(fd, from, len, off, seed) check_file_at(fd, from, len, off, seed, __FILE__, __LINE__)
 #define check_file_zeros(fd, from, len) check_file_zeros_at(fd, from, len, __FILE__, __LINE__)
 
+/* A temporary file of so many bytes of a pattern. */
 static inline int filled_file(size_t size, uint64_t seed)
 {
 	int fd = temp_file(0);

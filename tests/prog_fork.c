@@ -23,8 +23,7 @@ static int fds_unused; /* descriptors of a process in which the library runs, bu
 
 static void make_live(void)
 {
-	live_fd = temp_file(0);
-	file_fill(live_fd, 0, SIZE, 0, OLD);
+	live_fd = filled_file(SIZE, OLD);
 	check(umunmap(map_file(live_fd, SIZE, SEG, READ_WRITE, 0), 0) == 0);
 	fds_unused = count_fds();
 	live = map_file(live_fd, SIZE, SEG, READ_WRITE, 0);

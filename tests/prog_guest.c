@@ -12,11 +12,9 @@
 
 static uint8_t *map_old(void)
 {
-	int fd = temp_file(0);
-	uint8_t *m;
+	int fd = filled_file(SIZE, OLD);
+	uint8_t *m = map_file(fd, SIZE, SEG, READ_WRITE, 0);
 
-	file_fill(fd, 0, SIZE, 0, OLD);
-	m = map_file(fd, SIZE, SEG, READ_WRITE, 0);
 	close(fd);
 	return m;
 }

@@ -16,11 +16,9 @@ Test(absent_pmem, is_refused_with_the_reason)
 
 Test(absent_pmem, files_need_it_not)
 {
-	int fd = temp_file(0);
-	uint8_t *m;
+	int fd = filled_file(SIZE, 1);
+	uint8_t *m = map_file(fd, SIZE, 0, READ_WRITE, 0);
 
-	file_fill(fd, 0, SIZE, 0, 1);
-	m = map_file(fd, SIZE, 0, READ_WRITE, 0);
 	check_bytes(m, SIZE, 0, 1);
 	check(umunmap(m, 1) == 0);
 }

@@ -71,11 +71,9 @@ Test(bytes, of_a_neighbour_mapping_stay)
 
 Test(bytes, that_did_not_change_are_not_written)
 {
-	int fd = temp_file(0);
-	uint8_t *m;
+	int fd = filled_file(4 * SEG, OLD);
+	uint8_t *m = map_file(fd, 4 * SEG, SEG, READ_WRITE, 0);
 
-	file_fill(fd, 0, 4 * SEG, 0, OLD);
-	m = map_file(fd, 4 * SEG, SEG, READ_WRITE, 0);
 	check_bytes(m, 4 * SEG, 0, OLD);
 	file_fill(fd, 0, SEG, 0, NEW);  /* behind the mapping's back, where it changes nothing */
 	m[3 * SEG] = 0;
@@ -90,11 +88,9 @@ Test(bytes, that_did_not_change_are_not_written)
 
 Test(bytes, are_dropped_by_umunmap_without_sync)
 {
-	int fd = temp_file(0);
-	uint8_t *m;
+	int fd = filled_file(4 * SEG, OLD);
+	uint8_t *m = map_file(fd, 4 * SEG, SEG, READ_WRITE, 0);
 
-	file_fill(fd, 0, 4 * SEG, 0, OLD);
-	m = map_file(fd, 4 * SEG, SEG, READ_WRITE, 0);
 	fill(m, 2 * SEG, 0, NEW);
 	check(umsync_range(m + 100, 1, 0) == 0);
 	check(umunmap(m, 0) == 0);

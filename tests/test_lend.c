@@ -26,10 +26,7 @@ static void start(void)
 /* All of it is in the page cache, since it was just written. */
 static int cached_file(size_t size)
 {
-	int fd = temp_file(0);
-
-	file_fill(fd, 0, size, 0, OLD);
-	return fd;
+	return filled_file(size, OLD);
 }
 
 static size_t lent(const void *m)
@@ -337,8 +334,7 @@ Test(lend, switching)
 	uint8_t *m;
 
 	start();
-	other = temp_file(0);
-	file_fill(other, 0, SIZE, 0, NEW);
+	other = filled_file(SIZE, NEW);
 	m = load_lent(cached_file(SIZE));
 	check(umremap(m, 0, other, 0, UMMAP_SWITCH, &(void *){ NULL }) == 0);
 	check(lent(m) == 0);

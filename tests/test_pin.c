@@ -18,8 +18,7 @@
 static uint8_t *map_old(int *fd, int prot)
 {
 	set_budget(BUDGET);
-	*fd = temp_file(0);
-	file_fill(*fd, 0, SIZE, 0, OLD);
+	*fd = filled_file(SIZE, OLD);
 	return map_file(*fd, SIZE, SEG, prot, 0);
 }
 

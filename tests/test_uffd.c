@@ -401,8 +401,7 @@ Test(uffd, failed_loads_kill_by_default)
 static uint8_t *map_uffd(int *fd)
 {
 	set_env("UMMAP_ENGINE", "uffd");
-	*fd = temp_file(0);
-	file_fill(*fd, 0, SIZE, 0, OLD);
+	*fd = filled_file(SIZE, OLD);
 	return map_file(*fd, SIZE, SEG, READ_WRITE, 0);
 }
 

@@ -341,10 +341,9 @@ Test(uffd_kernel, direct_reads_of_more_than_the_budget)
 {
 	const size_t len = 8 * BUDGET;
 	uint8_t *m = map_kernel(SEG, READ_WRITE);
-	int fd = temp_file(0), direct;
+	int fd = filled_file(len, NEW), direct;
 	char path[64];
 
-	file_fill(fd, 0, len, 0, NEW);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	direct = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
 	if (direct < 0)

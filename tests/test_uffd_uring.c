@@ -24,9 +24,8 @@ static uint8_t *start(void)
 	void *addr = NULL;
 
 	set_budget(BUDGET);
-	data_fd = temp_file(0);
+	data_fd = filled_file(SIZE, OLD);
 	other_fd = temp_file(LEN);
-	file_fill(data_fd, 0, SIZE, 0, OLD);
 	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", data_fd);
 	attr.seg_size = SEG;
 	attr.flags = UMMAP_KERNEL;
