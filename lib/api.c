@@ -8,6 +8,7 @@
 #include "chain.h"
 #include "config.h"
 #include "core.h"
+#include "ending.h"
 #include "engine.h"
 #include "group.h"
 #include "inplace.h"
@@ -166,7 +167,7 @@ static void demolish(struct map *map)
 	struct set *set = &map->set;
 
 	seg_hide(set);
-	seg_forget(set, 0);
+	ending_forget(set, 0);
 	seg_show(set);
 	/* A fault on another mapping may have found one of our segments, and posted a job for it. */
 	set_quiesce(set);

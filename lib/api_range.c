@@ -167,7 +167,7 @@ static int check_pin(const struct range *r, int prot)
 	bool own = share->most < core_budget(set);
 	/* In place there is no memory to be had. */
 	size_t most = set->in_place ? SIZE_MAX : own ? share->most : core_budget(set);
-	size_t more = 0, already = own ? share->pinned : seg_pinned();
+	size_t more = 0, already = own ? share->pinned : set_pinned();
 
 	for (size_t i = r->first; i < r->last && more <= most; i++)
 		more += seg_pins(set_seg(set, i)) ? 0 : set->seg_size;

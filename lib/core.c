@@ -150,7 +150,7 @@ static void fork_child(void)
 	engine_forget();
 	worker_forget();
 	writeback_forget();
-	seg_fork();
+	set_fork();
 	chain_fork_child();
 	stats_forget();
 	mode_forget();

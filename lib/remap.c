@@ -5,6 +5,7 @@
  */
 #include "remap.h"
 
+#include "ending.h"
 #include "engine.h"
 #include "inplace.h"
 #include "lend.h"
@@ -112,7 +113,7 @@ static void shrink(struct map *map, size_t size)
 	size_t keep = ((size - 1) >> set->shift) + 1;
 	size_t from = round_up(size, sys_page()), end = round_up(set->size, sys_page());
 
-	seg_forget(set, keep);
+	ending_forget(set, keep);
 	set_reset(set, keep);
 	engine_detach(set->engine, set->view + from, end - from);
 	set->stored = min_size(set->stored, size);
@@ -187,7 +188,7 @@ static void switch_over(struct map *map, struct store *store, uint64_t offset)
 	struct set *set = &map->set;
 	struct store *before;
 
-	seg_forget(set, 0);
+	ending_forget(set, 0);
 	set_reset(set, 0);
 	io_hold(store);
 	map_close_old(map);
@@ -258,7 +259,7 @@ static void start_again(struct set *set)
 	struct target now = set->targets[set->current];
 
 	seg_hide(set);
-	seg_forget(set, 0);
+	ending_forget(set, 0);
 	set_reset(set, 0);
 	seg_show(set);
 	set->targets[set->current].store = NULL;

@@ -10,50 +10,14 @@
 #include "seg.h"
 
 #include "appear.h"
-#include "budget.h"
 #include "engine.h"
 #include "evict.h"
 #include "fill.h"
 #include "lend.h"
-#include "mode.h"
-#include "refuse.h"
 #include "standby.h"
 #include "writeback.h"
 
 #include <string.h>
-
-#define STRETCH 256 /* segments that leave their places at a time when a mapping ends */
-
-static _Atomic size_t pinned;
-
-#ifdef NDEBUG
-static void check(const struct set *set, size_t i, const struct seg *s)
-{
-	(void)set;
-	(void)i;
-	(void)s;
-}
-#else
-#include <assert.h>
-/* At every unlock: rights and lists follow the state. */
-static void check(const struct set *set, size_t i, const struct seg *s)
-{
-	uint64_t h = seg_head(s);
-
-	assert(seg_has(s, SEG_VALID) || !(h & (SEG_STANDBY | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD)));
-	assert(!(h & SEG_WRITABLE) || ((h & SEG_DIRTY) && !(h & SEG_STANDBY) && set->writable));
-	assert(!(h & SEG_AHEAD) || ((h & SEG_STANDBY) && !(h & SEG_DIRTY)));
-	assert(!seg_pins(s) || !(h & SEG_STANDBY));
-	assert(!(h & SEG_LENT) || !(h & SEG_VALID));
-	assert(i < set->segs || set->segs == 0);
-}
-#endif
-
-static void unlock(struct set *set, size_t i, struct seg *s)
-{
-	check(set, i, s);
-	seg_unlock(s);
-}
 
 static bool waits_ahead(const struct seg *s)
 {
@@ -74,7 +38,7 @@ static unsigned lock_piece(struct set *set, size_t i, struct seg **list)
 			break;
 		if (!waits_ahead(s) || !frame_follows(before->frame, s->frame) ||
 		    frame_writable(before->frame) != frame_writable(s->frame)) {
-			unlock(set, i + n, s);
+			set_unlock(set, i + n, s);
 			break;
 		}
 		list[n] = s;
@@ -99,7 +63,7 @@ static bool come_together(struct set *set, size_t i, struct seg *s)
 	}
 	while (n > 1) {
 		n--;
-		unlock(set, i + n, list[n]);
+		set_unlock(set, i + n, list[n]);
 	}
 	return done;
 }
@@ -170,7 +134,7 @@ int seg_fault(struct set *set, size_t i, bool write)
 	do
 		err = bring_locked(set, i, s, write);
 	while (err == -ENOMEM && set->engine != ENGINE_SEGV && evict_shed(set));
-	unlock(set, i, s);
+	set_unlock(set, i, s);
 	return err;
 }
 
@@ -194,7 +158,7 @@ int seg_begin(struct set *set, size_t i, bool write, struct seg_load *l)
 		err = install(set, i, s, frame, write, 0);
 	l->frame = frame;
 	if (err != 1)
-		unlock(set, i, s);
+		set_unlock(set, i, s);
 	return err;
 }
 
@@ -206,22 +170,7 @@ int seg_end(struct seg_load *l)
 
 void seg_leave(struct seg_load *l)
 {
-	unlock(l->set, l->i, l->io.owner);
-}
-
-static void count_pin(struct set *set, bool more)
-{
-	/* Unsigned numbers wrap: this adds or takes away. */
-	size_t change = more ? set->seg_size : -set->seg_size;
-
-	set->pinned += change;
-	set_share(set)->pinned += change;
-	pinned += change;
-}
-
-size_t seg_pinned(void)
-{
-	return pinned;
+	set_unlock(l->set, l->i, l->io.owner);
 }
 
 int seg_pin(struct set *set, size_t i, bool write)
@@ -236,11 +185,11 @@ int seg_pin(struct set *set, size_t i, bool write)
 		err = bring_locked(set, i, s, write);
 	if (!err) {
 		if (seg_pins(s) == 0)
-			count_pin(set, true);
+			set_count_pin(set, true);
 		seg_set_pins(s, seg_pins(s) + 1);
 		seg_change(s, 0, write ? SEG_DEVICE : 0);
 	}
-	unlock(set, i, s);
+	set_unlock(set, i, s);
 	return err;
 }
 
@@ -253,30 +202,10 @@ void seg_unpin(struct set *set, size_t i)
 		seg_set_pins(s, seg_pins(s) - 1);
 		if (seg_pins(s) == 0) {
 			seg_change(s, SEG_DEVICE, 0);
-			count_pin(set, false);
+			set_count_pin(set, false);
 		}
 	}
-	unlock(set, i, s);
-}
-
-/* Calls fn on each valid segment of [first, last), locked. */
-static int for_valid(struct set *set, size_t first, size_t last,
-		     int (*fn)(struct set *, size_t, struct seg *))
-{
-	int err = 0;
-
-	for (size_t i = set_next(set, set->touched, first); i < last && !err;
-	     i = set_next(set, set->touched, i + 1)) {
-		struct seg *s = set_seg(set, i);
-
-		if (!seg_has(s, SEG_VALID) && atomic_load_explicit(&s->lock, memory_order_acquire) == 0)
-			continue;
-		seg_lock(s);
-		if (seg_has(s, SEG_VALID))
-			err = fn(set, i, s);
-		unlock(set, i, s);
-	}
-	return err;
+	set_unlock(set, i, s);
 }
 
 static int evict_one(struct set *set, size_t i, struct seg *s)
@@ -294,7 +223,7 @@ static int evict_one(struct set *set, size_t i, struct seg *s)
 
 void seg_evict(struct set *set, size_t first, size_t last)
 {
-	for_valid(set, first, last, evict_one);
+	set_for_valid(set, first, last, evict_one);
 	lend_recall(set, first, last);
 }
 
@@ -312,7 +241,7 @@ void seg_behind(struct set *set, size_t i)
 		else
 			frame_give(evict_let_go(set, s)); /* to whoever comes next, while caches have it */
 	}
-	unlock(set, i, s);
+	set_unlock(set, i, s);
 }
 
 /* Brings an absent segment as far as standby. */
@@ -350,7 +279,7 @@ int seg_complete(struct set *set, size_t first, size_t last, bool descending)
 			err = bring_to_standby(set, i, s);
 		if (!err && seg_target(s) != set->current)
 			err = writeback_locked(set, i, descending ? i + 1 : last);
-		unlock(set, i, s);
+		set_unlock(set, i, s);
 	}
 	return err;
 }
@@ -392,7 +321,7 @@ int seg_lengthen(struct set *set, size_t size, struct store *store, uint64_t off
 		set_mark_dirty(set, i, s);
 		cache_stand(&set->member, s, STANDBY_DIRTY);
 	}
-	unlock(set, i, s);
+	set_unlock(set, i, s);
 	return err;
 }
 
@@ -408,7 +337,7 @@ void seg_hide(struct set *set)
 {
 	cache_hide(&set->member, true);
 	/* Whoever found one of its segments before that, and works on it, holds its lock. */
-	for_valid(set, 0, set->segs, pass_by);
+	set_for_valid(set, 0, set->segs, pass_by);
 }
 
 void seg_show(struct set *set)
@@ -416,84 +345,7 @@ void seg_show(struct set *set)
 	cache_hide(&set->member, false);
 }
 
-void seg_fork(void)
-{
-	pinned = 0;
-}
-
-static int discard_one(struct set *set, size_t i, struct seg *s)
-{
-	(void)s;
-	return engine_discard(set->engine, set_view(set, i), set_view_len(set, i));
-}
-
-static void forget(struct set *set, struct seg *s, void (*free_frame)(uint32_t))
-{
-	if (seg_pins(s))
-		count_pin(set, false);
-	seg_set_pins(s, 0);
-	seg_change(s, SEG_DEVICE, 0);
-	cache_remove(&set->member, s);
-	free_frame(evict_let_go(set, s));
-}
-
-/* The frame stays in the pool, for whoever comes next, if budget and mode allow it. What is pinned may still be in the
- * hands of somebody outside, and must not become another mapping's. */
-static int keep_frame(struct set *set, size_t i, struct seg *s)
-{
-	if (seg_pins(s) || mode_yields() || frame_held() > budget_bytes())
-		return 0;
-	if (!seg_has(s, SEG_STANDBY)) {
-		set_await(set, s);
-		if (engine_leave(set->engine, set_view(set, i), frame_home(s->frame), set_view_len(set, i)) < 0)
-			return 0;
-		frame_set_writable(s->frame, seg_has(s, SEG_WRITABLE));
-	}
-	/* Free frames that have different rights would be a mapping each. */
-	if (frame_make_writable(s->frame, 1) == 0)
-		forget(set, s, frame_give);
-	return 0;
-}
-
-/* In stretches, for whoever waits for places. */
-static void keep_frames(struct set *set, size_t first)
-{
-	size_t pages = round_up(set->size, sys_page()), end;
-
-	for (size_t i = set_next(set, set->touched, first); i < set->segs; i = set_next(set, set->touched, end)) {
-		end = min_size(i + STRETCH, set->segs);
-		engine_hold_places();
-		for_valid(set, i, end, keep_frame);
-		if (set->engine == ENGINE_SEGV)
-			engine_discard(set->engine, set_view(set, i), min_size(end << set->shift, pages) - (i << set->shift));
-		engine_release_places();
-	}
-}
-
-/* Its place in the view is empty. */
-static int drop_frame(struct set *set, size_t i, struct seg *s)
-{
-	(void)i;
-	forget(set, s, frame_release);
-	return 0;
-}
-
-void seg_forget(struct set *set, size_t first)
-{
-	size_t from = min_size(first << set->shift, set->size);
-
-	refuse_forgive(set, true);
-	keep_frames(set, first);
-	/* In one call, for as many mappings as there are; if that fails, perhaps one by one. */
-	if (first < set->segs &&
-	    engine_discard(set->engine, set->view + from, round_up(set->size, sys_page()) - from) < 0) {
-		lend_recall(set, first, set->segs);
-		for_valid(set, first, set->segs, discard_one);
-	}
-	for_valid(set, first, set->segs, drop_frame);
-}
-
 int seg_retract(struct set *set, size_t first, size_t last)
 {
-	return for_valid(set, first, last, retract_one);
+	return set_for_valid(set, first, last, retract_one);
 }

@@ -35,15 +35,9 @@ int seg_complete(struct set *set, size_t first, size_t last, bool descending);
 /* The only user of a set keeps faults on other mappings away from its segments, too; and lets them again. */
 void seg_hide(struct set *set);
 void seg_show(struct set *set);
-/* In a forked child: nothing is pinned. */
-void seg_fork(void);
 /* The last segment is going to end at `size`: it comes to standby at least, with the bytes of the mapping
  * that follow, from a store that has the mapping at `offset`. */
 int seg_lengthen(struct set *set, size_t size, struct store *store, uint64_t offset);
-/* Bytes that are pinned, in all mappings. */
-size_t seg_pinned(void);
-/* Forgets every segment of a hidden set from `first` on, changes included. The view stays, and faults. */
-void seg_forget(struct set *set, size_t first);
 /* The frames of [first, last) go home, so that the view can change there. */
 int seg_retract(struct set *set, size_t first, size_t last);
 

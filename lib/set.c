@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The geometry of a mapping. Headers and marks lie in lazily touched memory, so that a set costs nothing
- * until it is used. Takes no lock: the fields here change only while nobody else uses the set, and marks are
- * atomic.
+ * until it is used. Takes no lock but those of segments that it walks over: the fields here change only while nobody
+ * else uses the set, and marks are atomic.
  */
 #include "set.h"
 
@@ -14,6 +14,8 @@
 #define GROUP ((size_t)1 << MARK_SHIFT)
 /* Bytes; one cache line. */
 #define END_SLACK 64
+
+static _Atomic size_t pinned; /* bytes, of all sets */
 
 static size_t count_segs(const struct set *set, size_t size)
 {
@@ -324,4 +326,71 @@ void set_unmark(_Atomic uint64_t *marks, size_t i)
 
 	atomic_fetch_and(&marks[group / 64], ~(1ull << (group & 63)));
 	atomic_thread_fence(memory_order_seq_cst);
+}
+
+#ifdef NDEBUG
+static void check(const struct set *set, size_t i, const struct seg *s)
+{
+	(void)set;
+	(void)i;
+	(void)s;
+}
+#else
+#include <assert.h>
+/* At every unlock. */
+static void check(const struct set *set, size_t i, const struct seg *s)
+{
+	uint64_t h = seg_head(s);
+
+	assert(seg_has(s, SEG_VALID) || !(h & (SEG_STANDBY | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD)));
+	assert(!(h & SEG_WRITABLE) || ((h & SEG_DIRTY) && !(h & SEG_STANDBY) && set->writable));
+	assert(!(h & SEG_AHEAD) || ((h & SEG_STANDBY) && !(h & SEG_DIRTY)));
+	assert(!seg_pins(s) || !(h & SEG_STANDBY));
+	assert(!(h & SEG_LENT) || !(h & SEG_VALID));
+	assert(i < set->segs || set->segs == 0);
+}
+#endif
+
+void set_unlock(const struct set *set, size_t i, struct seg *s)
+{
+	check(set, i, s);
+	seg_unlock(s);
+}
+
+int set_for_valid(struct set *set, size_t first, size_t last, int (*fn)(struct set *, size_t, struct seg *))
+{
+	int err = 0;
+
+	for (size_t i = set_next(set, set->touched, first); i < last && !err;
+	     i = set_next(set, set->touched, i + 1)) {
+		struct seg *s = set_seg(set, i);
+
+		if (!seg_has(s, SEG_VALID) && atomic_load_explicit(&s->lock, memory_order_acquire) == 0)
+			continue;
+		seg_lock(s);
+		if (seg_has(s, SEG_VALID))
+			err = fn(set, i, s);
+		set_unlock(set, i, s);
+	}
+	return err;
+}
+
+void set_count_pin(struct set *set, bool more)
+{
+	/* Unsigned numbers wrap: this adds or takes away. */
+	size_t change = more ? set->seg_size : -set->seg_size;
+
+	set->pinned += change;
+	set_share(set)->pinned += change;
+	pinned += change;
+}
+
+size_t set_pinned(void)
+{
+	return pinned;
+}
+
+void set_fork(void)
+{
+	pinned = 0;
 }

@@ -142,6 +142,17 @@ static inline char *set_view(const struct set *set, size_t i)
 size_t set_len(const struct set *set, size_t i);
 size_t set_view_len(const struct set *set, size_t i);
 
+/* Unlocks segment i. Where assertions are on: rights and lists follow its state. */
+void set_unlock(const struct set *set, size_t i, struct seg *s);
+/* Calls fn on each valid segment of [first, last), locked, until one call returns an error, which it then is. */
+int set_for_valid(struct set *set, size_t first, size_t last, int (*fn)(struct set *, size_t, struct seg *));
+/* One segment more is pinned, or one less. */
+void set_count_pin(struct set *set, bool more);
+/* Bytes that are pinned, in all mappings. */
+size_t set_pinned(void);
+/* In a forked child: nothing is pinned. */
+void set_fork(void);
+
 /* Before VALID or DIRTY is taken from a segment that the caller has locked: waits until no other process is in it. */
 static inline void set_await(const struct set *set, const struct seg *s)
 {
