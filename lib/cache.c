@@ -7,22 +7,16 @@
 #include "cache.h"
 
 #include "owner.h"
+#include "recent.h"
 
 #include <assert.h>
 
 /* How many groups are compared for one victim. */
 #define SAMPLE 16
-/* An instruction may touch several segments at once; those that it just asked for must not make room for each other. */
-#define RECENT 8
 /* Another group's frame is of the wrong size: take it only if it is this many times as cold. */
 #define WRONG_SIZE 2
 
 static _Atomic uint32_t lock;
-static uint64_t inserts;               /* the clock: faults that brought a segment in */
-static struct newcomer {
-	const struct seg *seg;
-	const struct share *share;
-} recent[RECENT];
 static size_t resident_count;
 
 /* What is looked for. */
@@ -77,7 +71,7 @@ void cache_open(struct group *g, const struct ummap_policy *policy, void *p, siz
 	g->policy = policy;
 	g->p = p;
 	g->len = len;
-	g->mean = inserts;
+	g->mean = recent_clock();
 	list_init(&g->clean);
 	list_init(&g->ahead);
 	list_init(&g->members);
@@ -163,8 +157,7 @@ void cache_forget(void)
 	share_forget();
 	owner_forget();
 	resident_count = 0;
-	for (unsigned i = 0; i < RECENT; i++)
-		recent[i].seg = NULL;
+	recent_forget();
 }
 
 /* ---- Segments come and go ---- */
@@ -184,8 +177,8 @@ void cache_insert(struct member *m, struct seg *s, enum ummap_event why)
 		g->changed++;
 	}
 	if (why != UMMAP_EV_AHEAD)
-		recent[inserts++ % RECENT] = (struct newcomer){ s, g->share };
-	g->mean += (inserts - g->mean) / g->resident;
+		recent_add(s, g->share);
+	g->mean += (recent_clock() - g->mean) / g->resident;
 	futex_unlock(&lock);
 }
 
@@ -294,18 +287,8 @@ void cache_stand_all(struct member *m, struct seg **list, unsigned n, enum stand
 static bool is_recent(const struct search *search, const struct seg *s)
 {
 	bool own = search->wanted->group->share == search->share;
-	size_t there = own ? search->share->resident : resident_count;
 
-	for (uint64_t i = 1; i <= RECENT && i <= inserts && there > 1; i++) {
-		const struct newcomer *r = &recent[(inserts - i) % RECENT];
-
-		if (own && r->share != search->share)
-			continue;
-		if (r->seg == s)
-			return true;
-		there--;
-	}
-	return false;
+	return recent_has(s, own ? search->share : NULL, own ? search->share->resident : resident_count);
 }
 
 /* The first of a group's standby list that nobody has locked. */
@@ -368,7 +351,7 @@ static struct seg *take_victim(const struct search *search, struct group *g, str
 /* How long ago its segments came; a frame of another size is worth less to `wanted`. */
 static uint64_t coldness(const struct group *g, const struct member *wanted)
 {
-	uint64_t age = inserts - g->mean + 1;
+	uint64_t age = recent_clock() - g->mean + 1;
 
 	return g->len == wanted->len ? age * WRONG_SIZE : age;
 }
