@@ -18,7 +18,7 @@
 /* A run begins with so many segments, and one job loads about so many bytes. */
 #define WINDOW_MIN 2
 #define JOB_BYTES ((size_t)2 << 20)
-/* How far behind a fault segments are let go of in a sequential scan. */
+/* How far behind a fault segments are let go of in a sequential scan; or pieces, where these are what comes. */
 #define BEHIND_FIRST 2
 #define BEHIND_LAST 4
 /* Part of the budget, its group's or the process's, that a window may take. */
@@ -42,13 +42,14 @@ static void load_job(void *arg, uint64_t first, uint64_t how)
 	set_put(set);
 }
 
-/* Loads `count` segments from first on, every `step`th. The caller uses the set; so does each job. */
+/* Loads `count` segments from first on, every `step`th, if neighbours, by jobs that end where the next one could begin:
+ * they are pieces of the view. The caller uses the set; so does each job. */
 static void post(struct set *set, size_t first, size_t count, size_t step)
 {
 	size_t most = job_segs(set);
 
 	for (size_t n; count > 0; first += n * step, count -= n) {
-		n = min_size(count, most);
+		n = min_size(count, step == 1 ? most - first % most : most);
 		set->users++;
 		if (!worker_post(load_job, set, first, (uint64_t)n << 32 | step)) {
 			set_put(set);
@@ -129,26 +130,61 @@ static void advance(struct stream *r, size_t most, size_t job, long *from, long 
 		*to = *from;
 }
 
-void ahead_fault(struct set *set, size_t i, size_t window)
+/* The last step that ends a job, if there is one behind `from`; else `to`. */
+static long whole_jobs(const struct set *set, size_t i, long from, long to)
+{
+	size_t job = job_segs(set), end = i + (size_t)to + 1;
+	long last = (long)(end - end % job - i) - 1;
+
+	return end < set->segs && last > from ? last : to;
+}
+
+/* A fault that has overtaken what was to be read ahead brings in the rest of its job itself: a single segment would be
+ * a hole in a piece. */
+static void catch_up(struct set *set, size_t i)
+{
+	size_t job = job_segs(set);
+
+	if (set->engine == ENGINE_SEGV && i < set->segs && !seg_awaited(set, i))
+		prefetch(set, i, min_size(job - i % job, set->segs - i), 1);
+}
+
+/* Some more than the last one, which somebody else may just have held. */
+static void let_go_behind(struct set *set, size_t i, bool in_pieces)
+{
+	size_t piece = set_piece(set);
+
+	for (size_t k = BEHIND_FIRST; !in_pieces && k <= BEHIND_LAST && k <= i; k++)
+		seg_behind(set, i - k, 1);
+	for (size_t k = BEHIND_FIRST; in_pieces && k <= BEHIND_LAST && k * piece <= i; k++)
+		seg_behind(set, i - i % piece - k * piece, piece);
+}
+
+/* Reads ahead if segment i continues a run; whether that is one which is read in whole jobs. */
+static bool follow(struct set *set, size_t i, size_t window)
 {
 	size_t budget = min_size(budget_bytes(), set_share(set)->most);
 	size_t most = min_size(max_size(window >> set->shift, WINDOW_MIN), (budget / WINDOW_PART) >> set->shift);
 	long from = 0, to = 0, stride = 0, room;
 	struct stream *r;
+	bool in_jobs = false, overtaken = false;
 
 	if (window == 0 || most == 0 || set->advice == UMMAP_ADV_RANDOM || !futex_trylock(&set->stream_lock))
-		return;
+		return false;
 	r = find(set, i);
 	if (r) {
 		r->last = i;
 		r->seen += r->seen < SEEN_STRIDE;
 		r->used = ++set->stream_clock;
 		stride = r->stride;
+		in_jobs = stride == 1 && is_run(set, r) && r->window >= job_segs(set);
+		overtaken = in_jobs && i <= r->until;
 		if (stride && is_run(set, r)) {
 			advance(r, most, job_segs(set), &from, &to);
 			/* As far as there are segments. */
 			room = stride > 0 ? ((long)set->segs - 1 - (long)i) / stride : (long)i / -stride;
 			to = to < room ? to : room;
+			to = stride == 1 ? whole_jobs(set, i, from, to) : to;
 			if (to > from)
 				r->until = (size_t)((long)i + to * stride);
 		}
@@ -158,13 +194,15 @@ void ahead_fault(struct set *set, size_t i, size_t window)
 		post(set, (size_t)((long)i + (from + 1) * stride), (size_t)(to - from), (size_t)stride);
 	else if (to > from)
 		post(set, (size_t)((long)i + to * stride), (size_t)(to - from), (size_t)-stride);
+	if (overtaken)
+		catch_up(set, i);
+	return in_jobs;
 }
 
-/* Some more than the last one, which somebody else may just have held. */
-void ahead_behind(struct set *set, size_t i)
+void ahead_fault(struct set *set, size_t i, size_t window)
 {
-	if (set->advice != UMMAP_ADV_SEQUENTIAL)
-		return;
-	for (size_t k = BEHIND_FIRST; k <= BEHIND_LAST && k <= i; k++)
-		seg_behind(set, i - k);
+	bool in_jobs = follow(set, i, window);
+
+	if (set->advice == UMMAP_ADV_SEQUENTIAL)
+		let_go_behind(set, i, in_jobs);
 }

@@ -5,10 +5,9 @@
 
 #include "set.h"
 
-/* Segment i is about to be brought in: reads ahead if that continues a run. */
+/* Segment i is about to be brought in: reads ahead if that continues a run, up to `window` bytes; and in a mapping that is
+ * read sequentially, what lies behind may go. */
 void ahead_fault(struct set *set, size_t i, size_t window);
-/* Segment i was brought in: in a mapping that is read sequentially, what lies behind may go. */
-void ahead_behind(struct set *set, size_t i);
 /* Loads [first, last) in the background, as far as there is room. */
 void ahead_want(struct set *set, size_t first, size_t last);
 

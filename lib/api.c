@@ -146,6 +146,7 @@ static int build(struct map *map, const struct plan *p)
 	set->stored = remap_stored(set->targets[0].store, set->targets[0].offset, set->size);
 	err = set_create(set);
 	if (!err) {
+		set->member.piece = set_piece(set);
 		set->view = engine_attach(set->engine, set->size, set->seg_size, p->attr.before, p->attr.after);
 		err = set->view ? group_join(&set->member, &p->attr, set->seg_size) :
 				  fail(ENOMEM, "there is no address space for %zu bytes",

@@ -31,17 +31,19 @@ static int publish(struct set *set, size_t i, uint32_t frame, bool writable)
 					     writable);
 	} while (found_mapping(set, err));
 	if (!err)
-		frame_set_writable(frame, writable);
+		frame_set_writable(frame, 1, writable);
 	return err;
 }
 
-static int protect(struct set *set, size_t i, bool writable)
+static int protect(struct set *set, size_t i, const struct seg *s, bool writable)
 {
 	int err;
 
 	do
 		err = engine_protect(set->engine, set_view(set, i), set_view_len(set, i), writable);
 	while (found_mapping(set, err));
+	if (!err)
+		frame_set_writable(s->frame, 1, writable);
 	return err;
 }
 
@@ -62,14 +64,14 @@ int appear_upgrade(struct set *set, size_t i, struct seg *s, bool write)
 	if (!write || seg_has(s, SEG_WRITABLE)) {
 		add(set->stat.spurious_faults, 1);
 		/* Nothing should be missing, but a call that failed half-way may have left less. */
-		return protect(set, i, seg_has(s, SEG_WRITABLE));
+		return protect(set, i, s, seg_has(s, SEG_WRITABLE));
 	}
 	set_mark_dirty(set, i, s);
 	seg_change(s, 0, SEG_WRITABLE | SEG_EXPOSED);
 	if (!(before & SEG_DIRTY))
 		cache_touch(&set->member, s, UMMAP_EV_DIRTIED);
 	add(set->stat.upgrade_faults, 1);
-	err = protect(set, i, true);
+	err = protect(set, i, s, true);
 	if (!err)
 		return 0;
 	if (!(before & SEG_DIRTY))
@@ -117,7 +119,7 @@ int appear(struct set *set, size_t i, struct seg *s, bool write)
 int appear_together(struct set *set, size_t i, struct seg **list, unsigned n)
 {
 	uint32_t first = list[0]->frame;
-	uint64_t before[APPEAR_MOST];
+	uint64_t before[PIECE_MOST];
 	int err;
 
 	for (unsigned k = 0; k < n; k++) {
@@ -125,13 +127,11 @@ int appear_together(struct set *set, size_t i, struct seg **list, unsigned n)
 		arrive(set, list[k], false, k ? UMMAP_EV_AHEAD : UMMAP_EV_READ);
 	}
 	err = engine_publish(set->engine, set_view(set, i), frame_home(first), n << set->shift, frame_writable(first), false);
-	for (unsigned k = 0; k < n; k++) {
-		if (!err) {
-			frame_set_writable(list[k]->frame, false);
-		} else {
-			cache_remove(&set->member, list[k]);
-			set_head(set, list[k], before[k]);
-		}
+	if (!err)
+		frame_set_writable(first, n, false);
+	for (unsigned k = 0; k < n && err; k++) {
+		cache_remove(&set->member, list[k]);
+		set_head(set, list[k], before[k]);
 	}
 	return err;
 }

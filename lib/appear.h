@@ -9,10 +9,8 @@
 
 /* Its frame is at home, filled, and it is in no list: it becomes resident, and can be stored to if `write`. */
 int appear(struct set *set, size_t i, struct seg *s, bool write);
-/* The same for the first of n segments that were read ahead and whose frames follow one another; the others appear
- * beside it, unasked. */
+/* The same for the first of a piece of n that were read ahead; the others appear beside it, unasked. */
 int appear_together(struct set *set, size_t i, struct seg **list, unsigned n);
-#define APPEAR_MOST 32
 /* It is resident, but somebody could not load or store (`write`). */
 int appear_upgrade(struct set *set, size_t i, struct seg *s, bool write);
 

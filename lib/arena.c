@@ -38,17 +38,23 @@ size_t arena_block(enum frame_kind kind, size_t len)
 
 static size_t tables_len(size_t frames)
 {
-	return frames * (sizeof(uint32_t) + sizeof(bool));
+	return frames * (2 * sizeof(uint32_t) + sizeof(uint8_t) + sizeof(bool) + sizeof(_Atomic bool));
 }
 
-/* The first len bytes of an arena, which were reserved or something that is not needed any more. */
-static bool map_arena(const struct arena *a, size_t len)
+/* Homes of private frames: reserved, or with something in them that is not needed any more. */
+static bool map_homes(char *home, size_t len)
 {
 	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-	bool ok = a->kind == FRAME_SHARED ? object_map((uint32_t)(a - arenas), a->base, len) :
-		  mmap(a->base, len, PROT_READ | PROT_WRITE, flags, -1, 0) != MAP_FAILED;
 
-	return ok && madvise(a->base, len, MADV_DONTFORK) == 0;
+	return mmap(home, len, PROT_READ | PROT_WRITE, flags, -1, 0) != MAP_FAILED && madvise(home, len, MADV_DONTFORK) == 0;
+}
+
+/* The first len bytes of an arena. */
+static bool map_arena(const struct arena *a, size_t len)
+{
+	if (a->kind != FRAME_SHARED)
+		return map_homes(a->base, len);
+	return object_map((uint32_t)(a - arenas), a->base, len) && madvise(a->base, len, MADV_DONTFORK) == 0;
 }
 
 /* What the kernel has to know of an arena's memory. */
@@ -80,7 +86,10 @@ uint32_t arena_add(enum frame_kind kind, size_t len, uint32_t older)
 			munmap(a->next, tables_len(n));
 		return ARENA_NONE;
 	}
-	a->sealed = (bool *)(a->next + n);
+	a->prev = a->next + n;
+	a->free = (uint8_t *)(a->prev + n);
+	a->sealed = (bool *)(a->free + n);
+	a->split = (_Atomic bool *)(a->sealed + n);
 	a->len = len;
 	a->frames = (uint32_t)n;
 	a->fresh = 0;
@@ -128,7 +137,15 @@ bool arena_populate(uint32_t frame, size_t len)
 	return true;
 }
 
-/* On huge pages again: that needs the small pages' tables gone, which only a new mapping is sure to do. */
+/* That needs the small pages' tables gone, which only a new mapping is sure to do. Where there is no huge page just now,
+ * small ones come as they are needed. */
+void arena_mend(uint32_t frame, size_t len)
+{
+	if (map_homes(arena_home(frame), len))
+		arena_populate(frame, len);
+}
+
+/* For the same reason. */
 bool arena_renew(struct arena *a)
 {
 	size_t len = (size_t)a->fresh * a->len;
@@ -136,6 +153,7 @@ bool arena_renew(struct arena *a)
 	if (len && !map_arena(a, len))
 		return false;
 	memset(a->sealed, 0, a->fresh);
+	memset((void *)a->split, 0, a->fresh);
 	a->fresh = 0;
 	return true;
 }

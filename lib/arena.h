@@ -25,8 +25,10 @@ struct arena {
 	enum frame_kind kind;
 	uint32_t frames;
 	uint32_t fresh;      /* frames from here on never had memory; the pool's, as is `next` */
-	uint32_t *next;      /* links of the pool's lists, by frame */
+	uint32_t *next, *prev; /* links of the pool's lists, by frame */
+	uint8_t *free;       /* by the first frame of a huge page: how many of its frames are free; the pool's */
 	bool *sealed;        /* may only be read at home, by frame; the taker's, lazy memory behind `next` */
+	_Atomic bool *split; /* by the first frame of a huge page: parts of it have moved, so it is mapped by small ones */
 	uint32_t older;      /* the arena before it of the same size */
 };
 
@@ -61,6 +63,8 @@ uint32_t arena_add(enum frame_kind kind, size_t len, uint32_t older);
 bool arena_populate(uint32_t frame, size_t len);
 /* [frame, frame + len) has no memory any more, whoever has it mapped. */
 void arena_drop(uint32_t frame, size_t len);
+/* [frame, frame + len), private and at home, is on huge pages again, with nothing of what was in it. */
+void arena_mend(uint32_t frame, size_t len);
 /* An arena none of whose frames has memory is as it was when it was added; false: it could not be done. */
 bool arena_renew(struct arena *a);
 /* In a forked child: there is none. */

@@ -419,8 +419,24 @@ struct seg *cache_victim(struct share *share, const struct member *wanted, bool 
 	return take_any(&search, from);
 }
 
+/* Under the lock: the one right behind s, in the view and at home, if it is what goes next. */
+static struct seg *take_along(const struct search *search, struct seg *s, struct member *m)
+{
+	struct ummap_node *n = m->piece > 1 ? m->group->policy->pick(m->group->p, NULL) : NULL;
+	struct seg *next = s + 1;
+
+	if (!n || seg_of(n) != next || owner(m->group, next) != m || !seg_trylock(next))
+		return NULL;
+	if (may_go(search, next) && !seg_has(next, SEG_EXPOSED) && next->frame == s->frame + 1 && next->frame % m->piece) {
+		remove_resident(m, next);
+		return next;
+	}
+	seg_unlock(next);
+	return NULL;
+}
+
 unsigned cache_victims(struct share *share, const struct member *wanted, size_t bytes, struct seg **list,
-		       struct member **from, unsigned n)
+		       struct member **from, unsigned n, unsigned most)
 {
 	struct search search = { .share = share, .wanted = wanted, .take = take_victim };
 	size_t got = 0;
@@ -429,6 +445,8 @@ unsigned cache_victims(struct share *share, const struct member *wanted, size_t 
 	futex_lock(&lock);
 	while (k < n && got < bytes && (list[k] = take_next(&search, &from[k])))
 		got += from[k++]->len;
+	for (; k > 0 && k < most && (list[k] = take_along(&search, list[k - 1], from[k - 1])); k++)
+		from[k] = from[k - 1];
 	futex_unlock(&lock);
 	return k;
 }

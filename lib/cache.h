@@ -30,6 +30,7 @@ struct group {
 struct member {
 	struct group *group;
 	size_t len;                   /* of a frame */
+	size_t piece;                 /* so many frames at most move by one call; its set's, before it joins */
 	struct ummap_node dirty;      /* what waits to be written, oldest first */
 	size_t resident, changed, standby, unwritten, prefetched; /* segments, as in group and share */
 	bool hidden;                  /* gives nothing just now */
@@ -75,9 +76,10 @@ void cache_stand_all(struct member *m, struct seg **list, unsigned n, enum stand
 struct seg *cache_reclaim(struct share *share, const struct member *wanted, struct member **from);
 /* A resident one, for standby; with clean, an unchanged one only. */
 struct seg *cache_victim(struct share *share, const struct member *wanted, bool clean, struct member **from);
-/* As many as have so many bytes together, n at most, as they are to go one after the other; says how many. */
+/* As many as have so many bytes together, n at most, as they are to go one after the other; and on to the end of the
+ * last one's piece, if that is what goes next, `most` in all. Says how many. */
 unsigned cache_victims(struct share *share, const struct member *wanted, size_t bytes, struct seg **list,
-		       struct member **from, unsigned n);
+		       struct member **from, unsigned n, unsigned most);
 /* One that was read ahead and is not asked for yet: let go before it was used. */
 struct seg *cache_reclaim_ahead(struct share *share, const struct member *wanted, struct member **from);
 /* The oldest dirty one on standby, locked; it stays in its list. Of m, or of any mapping of a share. */

@@ -29,33 +29,56 @@ static void forget(struct set *set, struct seg *s, void (*free_frame)(uint32_t))
 	free_frame(evict_let_go(set, s));
 }
 
-/* The frame stays in the pool, for whoever comes next, if budget and mode allow it. What is pinned may still be in the
- * hands of somebody outside, and must not become another mapping's. */
-static int keep_frame(struct set *set, size_t i, struct seg *s)
+static bool alike(const struct seg *first, const struct seg *s)
 {
+	const uint64_t bits = SEG_VALID | SEG_STANDBY | SEG_WRITABLE;
+
+	return (seg_head(s) & bits) == (seg_head(first) & bits) && !seg_pins(s);
+}
+
+/* The frames of a piece are at home from then on, and may be written: free ones that have different rights would be a
+ * mapping each. */
+static bool bring_home(struct set *set, size_t i, struct seg **list, unsigned n)
+{
+	size_t len = ((size_t)(n - 1) << set->shift) + set_view_len(set, i + n - 1);
+
+	if (!seg_has(list[0], SEG_STANDBY)) {
+		for (unsigned k = 0; k < n; k++)
+			set_await(set, list[k]);
+		if (engine_leave(set->engine, set_view(set, i), frame_home(list[0]->frame), len) < 0)
+			return false;
+		frame_set_writable(list[0]->frame, n, seg_has(list[0], SEG_WRITABLE));
+	}
+	return frame_make_writable(list[0]->frame, n) == 0;
+}
+
+/* The frames stay in the pool, for whoever comes next, if budget and mode allow it. What is pinned may still be in the
+ * hands of somebody outside, and must not become another mapping's. */
+static int keep_frames(struct set *set, size_t i, struct seg *s)
+{
+	struct seg *list[PIECE_MOST] = { s };
+	unsigned n;
+
 	if (seg_pins(s) || mode_yields() || frame_held() > budget_bytes())
 		return 0;
-	if (!seg_has(s, SEG_STANDBY)) {
-		set_await(set, s);
-		if (engine_leave(set->engine, set_view(set, i), frame_home(s->frame), set_view_len(set, i)) < 0)
-			return 0;
-		frame_set_writable(s->frame, seg_has(s, SEG_WRITABLE));
+	n = set_lock_piece(set, i, list, PIECE_MOST, alike);
+	if (bring_home(set, i, list, n)) {
+		for (unsigned k = n; k-- > 0;)
+			forget(set, list[k], frame_give);
 	}
-	/* Free frames that have different rights would be a mapping each. */
-	if (frame_make_writable(s->frame, 1) == 0)
-		forget(set, s, frame_give);
+	set_unlock_piece(set, i, list, n);
 	return 0;
 }
 
 /* In stretches, for whoever waits for places. */
-static void keep_frames(struct set *set, size_t first)
+static void keep_all(struct set *set, size_t first)
 {
 	size_t pages = round_up(set->size, sys_page()), end;
 
 	for (size_t i = set_next(set, set->touched, first); i < set->segs; i = set_next(set, set->touched, end)) {
 		end = min_size(i + STRETCH, set->segs);
 		engine_hold_places();
-		set_for_valid(set, i, end, keep_frame);
+		set_for_valid(set, i, end, keep_frames);
 		if (set->engine == ENGINE_SEGV)
 			engine_discard(set->engine, set_view(set, i), min_size(end << set->shift, pages) - (i << set->shift));
 		engine_release_places();
@@ -75,7 +98,7 @@ void ending_forget(struct set *set, size_t first)
 	size_t from = min_size(first << set->shift, set->size);
 
 	refuse_forgive(set, true);
-	keep_frames(set, first);
+	keep_all(set, first);
 	/* In one call, for as many mappings as there are; if that fails, perhaps one by one. */
 	if (first < set->segs &&
 	    engine_discard(set->engine, set->view + from, round_up(set->size, sys_page()) - from) < 0) {

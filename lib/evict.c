@@ -33,8 +33,10 @@
 #define HELP 2
 /* So many on standby are enough to make the frame of one ready before it is needed. */
 #define MANY 8
-/* Segments that go to standby together hold their locks meanwhile. */
+/* So many segments go to standby at a time, and what goes by the same call as the last one; they hold their locks
+ * meanwhile. */
 #define TOGETHER 8
+#define TOGETHER_MOST (TOGETHER + PIECE_MOST)
 
 /* Who needs a frame, and how far it has come. */
 struct asker {
@@ -76,7 +78,7 @@ static int leave_view(struct set *set, size_t i, struct seg *s)
 	if (seg_has(s, SEG_STANDBY))
 		return 0; /* writing it has sent it there */
 	if (set->engine != ENGINE_SEGV)
-		return standby_retract(set, i, s);
+		return standby_retract(set, i, &s, 1);
 	err = engine_discard(set->engine, set_view(set, i), set_view_len(set, i));
 	if (!err)
 		add(set->stat.evictions, 1);
@@ -254,18 +256,18 @@ static int send_all(struct seg **list, struct member **from, unsigned n, struct 
 	return done;
 }
 
-/* Up to n of them, unless there is supply enough; together where that saves something. Returns what they gave, 0: there
+/* Up to n of them, unless there is supply enough, and the rest of the last one's piece. Returns what they gave, 0: there
  * are none, 1: or none was needed. */
 static int send_some(struct set *wanted, struct share *giver, unsigned n)
 {
-	struct member *from[TOGETHER];
-	struct seg *list[TOGETHER];
+	struct member *from[TOGETHER_MOST];
+	struct seg *list[TOGETHER_MOST];
 	size_t bytes = lacking(giver);
 	int done;
 
 	if (bytes == 0)
 		return 1;
-	n = cache_victims(giver, &wanted->member, bytes, list, from, n < TOGETHER ? n : TOGETHER);
+	n = cache_victims(giver, &wanted->member, bytes, list, from, n < TOGETHER ? n : TOGETHER, TOGETHER_MOST);
 	engine_gather();
 	done = send_all(list, from, n, giver);
 	engine_settle();
@@ -403,6 +405,18 @@ uint32_t evict_take_frame(struct set *set, bool ahead)
 	if (a.charged && a.frame == FRAME_NONE)
 		set_share(set)->bytes -= set->seg_size;
 	return a.frame;
+}
+
+uint32_t evict_take_block(struct set *set)
+{
+	uint32_t first = FRAME_NONE;
+
+	if (frame_held() <= evict_limit(set) && share_charge(set_share(set), HUGE_PAGE)) {
+		first = frame_take_block(set_frames(set), set->seg_size);
+		if (first == FRAME_NONE)
+			set_share(set)->bytes -= HUGE_PAGE;
+	}
+	return first;
 }
 
 /* The next fault finds a frame that is free, and may be written. What it held loses its second chance: one of many. */

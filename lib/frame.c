@@ -6,6 +6,7 @@
  */
 #include "frame.h"
 
+#include "freelist.h"
 #include "sys.h"
 
 #include <string.h>
@@ -21,9 +22,9 @@
 #define RAW_BYTES ((size_t)256 << 20)
 
 struct size_class {
-	_Atomic uint32_t free, raw; /* heads of lists, FRAME_NONE at the end */
-	uint32_t frees, raws; /* lengths of them */
-	uint32_t idle;       /* so many were free all the time since frame_age() looked */
+	struct freelist free; /* its `least` is of the time since frame_age() looked */
+	_Atomic uint32_t raw; /* head of a list, FRAME_NONE at the end */
+	uint32_t raws;        /* ... and its length */
 	uint32_t arena;      /* the latest, ARENA_NONE before the first */
 	uint32_t with_memory; /* frames that are free or taken */
 };
@@ -60,18 +61,37 @@ static bool *seal_of(uint32_t frame)
 	return &arena_of(frame)->sealed[frame & 0xffff];
 }
 
+static _Atomic bool *split_of(uint32_t first)
+{
+	return &arena_of(first)->split[first & 0xffff];
+}
+
 bool frame_writable(uint32_t frame)
 {
 	return !*seal_of(frame);
 }
 
-void frame_set_writable(uint32_t frame, bool writable)
+/* Frames that move or change by themselves: their huge page is mapped by small ones from then on. */
+static void note_split(uint32_t first, unsigned n)
+{
+	uint32_t block = (uint32_t)max_size(HUGE_PAGE / arena_of(first)->len, 1), end = first + n;
+
+	for (uint32_t at = first - first % block; at < end; at += block) {
+		if ((at < first || at + block > end) && !*split_of(at))
+			*split_of(at) = true;
+	}
+}
+
+void frame_set_writable(uint32_t first, unsigned n, bool writable)
 {
 	/* Its rights stay behind with its home. */
-	if (!arena_maps(arena_of(frame)->kind))
+	if (!arena_maps(arena_of(first)->kind))
 		return;
-	if (*seal_of(frame) == writable)
-		*seal_of(frame) = !writable;
+	note_split(first, n);
+	for (uint32_t frame = first; frame < first + n; frame++) {
+		if (*seal_of(frame) == writable)
+			*seal_of(frame) = !writable;
+	}
 }
 
 bool frame_follows(uint32_t first, uint32_t second)
@@ -88,7 +108,19 @@ int frame_make_writable(uint32_t frame, unsigned n)
 	if (mprotect(arena_home(frame), n * arena_of(frame)->len, PROT_READ | PROT_WRITE) < 0)
 		return -errno;
 	memset(sealed, false, n);
+	note_split(frame, n);
 	return 0;
+}
+
+void frame_mend(uint32_t first, unsigned n)
+{
+	size_t len = n * arena_of(first)->len;
+
+	if (arena_of(first)->kind != FRAME_MAPPED || !*split_of(first))
+		return;
+	arena_mend(first, len);
+	memset(seal_of(first), false, n);
+	*split_of(first) = false;
 }
 
 size_t frame_held(void)
@@ -121,7 +153,7 @@ void frame_start(uint32_t most)
 {
 	used_max = most;
 	for (unsigned i = 0; i < CLASSES; i++)
-		classes[i] = (struct size_class){ .free = FRAME_NONE, .raw = FRAME_NONE, .arena = ARENA_NONE };
+		classes[i] = (struct size_class){ .free = FREELIST_EMPTY, .raw = FRAME_NONE, .arena = ARENA_NONE };
 }
 
 void frame_forget(void)
@@ -133,41 +165,14 @@ void frame_forget(void)
 	frame_start(used_max);
 }
 
-static uint32_t pop(_Atomic uint32_t *list)
-{
-	uint32_t frame = *list;
-
-	if (frame != FRAME_NONE)
-		*list = *link_of(frame);
-	return frame;
-}
-
-static void push(_Atomic uint32_t *list, uint32_t frame)
-{
-	*link_of(frame) = *list;
-	*list = frame;
-}
-
 /* Under the lock. */
-static uint32_t pop_free(struct size_class *c)
+static uint32_t pop_raw(struct size_class *c)
 {
-	uint32_t frame = pop(&c->free);
+	uint32_t frame = c->raw;
 
-	if (frame == FRAME_NONE)
-		return FRAME_NONE;
-	c->frees--;
-	if (c->frees < c->idle)
-		c->idle = c->frees;
+	c->raw = *link_of(frame);
+	c->raws--;
 	return frame;
-}
-
-/* Under the lock. */
-static void push_free(uint32_t frame)
-{
-	struct size_class *c = own_class(frame);
-
-	push(&c->free, frame);
-	c->frees++;
 }
 
 /* Under the lock. */
@@ -175,8 +180,15 @@ static void push_raw(uint32_t frame)
 {
 	struct size_class *c = own_class(frame);
 
-	push(&c->raw, frame);
+	*link_of(frame) = c->raw;
+	c->raw = frame;
 	c->raws++;
+}
+
+/* Under the lock. */
+static void push_free(uint32_t frame)
+{
+	freelist_push(&own_class(frame)->free, frame);
 }
 
 /* Under the lock: no frame of this size has memory, so all arenas can start again. Frames of one that cannot stay
@@ -199,16 +211,24 @@ static uint32_t fresh_arena(const struct size_class *c)
 	return i;
 }
 
+static uint32_t coarse(enum frame_kind kind, size_t len, size_t limit)
+{
+	size_t block = arena_block(kind, len);
+
+	return limit >= COARSE_MIN * block ? (uint32_t)(block / len) : 1;
+}
+
+uint32_t frame_block(enum frame_kind kind, size_t len, size_t limit)
+{
+	return arena_maps(kind) ? coarse(kind, len, limit) : 1;
+}
+
 /* Under the lock: frames that never had memory, a block of them where that is within the limit. */
 static uint32_t claim_fresh(uint32_t i, size_t len, size_t limit, uint32_t *count)
 {
-	size_t block = arena_block(arenas[i].kind, len);
-	uint32_t frame;
+	uint32_t frame = i << 16 | arenas[i].fresh, block = coarse(arenas[i].kind, len, limit);
 
-	frame = i << 16 | arenas[i].fresh;
-	*count = 1;
-	if (limit >= COARSE_MIN * block && held + block <= limit && arenas[i].fresh % (block / len) == 0)
-		*count = (uint32_t)(block / len);
+	*count = arenas[i].fresh % block == 0 && held + block * len <= limit ? block : 1;
 	arenas[i].fresh += *count;
 	return frame;
 }
@@ -226,10 +246,8 @@ static uint32_t claim(struct size_class *c, enum frame_kind kind, size_t len, si
 	/* A whole block is better than a frame that has given its memory back: it is a huge page. But address space
 	 * and page tables are not for nothing. */
 	arena = fresh_arena(c);
-	if (c->raws && (arena == ARENA_NONE || held + arena_block(kind, len) > limit || c->raws * len >= RAW_BYTES)) {
-		frame = pop(&c->raw);
-		c->raws--;
-	}
+	if (c->raws && (arena == ARENA_NONE || held + arena_block(kind, len) > limit || c->raws * len >= RAW_BYTES))
+		frame = pop_raw(c);
 	if (frame == FRAME_NONE) {
 		if (arena == ARENA_NONE) {
 			arena = arena_add(kind, len, c->arena);
@@ -258,7 +276,7 @@ uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit)
 		return FRAME_NONE;
 	}
 	count_taken(kind, 1);
-	frame = pop_free(c);
+	frame = freelist_pop(&c->free);
 	if (frame != FRAME_NONE) {
 		futex_unlock(&lock);
 		return frame;
@@ -271,8 +289,8 @@ uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit)
 		return FRAME_NONE;
 
 	ok = arena_populate(frame, len * count);
-	for (uint32_t i = 0; i < count; i++)
-		frame_set_writable(frame + i, true);
+	if (arena_maps(kind))
+		memset(seal_of(frame), false, count);
 	futex_lock(&lock);
 	if (!ok) {
 		count_taken(kind, -1);
@@ -284,6 +302,19 @@ uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit)
 		ok ? push_free(frame + i) : push_raw(frame + i);
 	futex_unlock(&lock);
 	return ok ? frame : FRAME_NONE;
+}
+
+uint32_t frame_take_block(enum frame_kind kind, size_t len)
+{
+	uint32_t n = (uint32_t)(HUGE_PAGE / len), first = FRAME_NONE;
+
+	futex_lock(&lock);
+	if (used + n <= used_max)
+		first = freelist_pop_block(&class_of(kind, len)->free);
+	if (first != FRAME_NONE)
+		count_taken(kind, (int)n);
+	futex_unlock(&lock);
+	return first;
 }
 
 void frame_give(uint32_t frame)
@@ -300,7 +331,7 @@ bool frame_spare(enum frame_kind kind, size_t len, size_t limit)
 
 	futex_lock(&lock);
 	spare = (!arena_maps(kind) || used < used_max) &&
-		(class_of(kind, len)->free != FRAME_NONE || held + len <= limit);
+		(!freelist_is_empty(&class_of(kind, len)->free) || held + len <= limit);
 	futex_unlock(&lock);
 	return spare;
 }
@@ -348,10 +379,10 @@ static bool shrink(struct size_class *c)
 	uint32_t frame;
 
 	/* A look first: most have none. */
-	if (c->free == FRAME_NONE)
+	if (freelist_is_empty(&c->free))
 		return false;
 	futex_lock(&lock);
-	frame = pop_free(c);
+	frame = freelist_pop(&c->free);
 	futex_unlock(&lock);
 	if (frame == FRAME_NONE)
 		return false;
@@ -374,10 +405,10 @@ bool frame_shrink(enum frame_kind except, size_t except_len)
  * time are, too: they are what is left of a huge page. */
 static uint32_t count_idle(struct size_class *c)
 {
-	uint32_t idle = c->idle, block;
+	uint32_t idle = c->free.least, block;
 
-	c->idle = c->frees;
-	if (idle == 0 || c->with_memory == c->frees)
+	c->free.least = c->free.count;
+	if (idle == 0 || c->with_memory == c->free.count)
 		return idle;
 	block = (uint32_t)(arena_block(arenas[c->arena].kind, arenas[c->arena].len) / arenas[c->arena].len);
 	return idle > block ? idle - block : 0;

@@ -18,10 +18,16 @@ void frame_forget(void);
  * New memory is charged only up to `limit` bytes in all. FRAME_NONE: there is none within the limit.
  */
 uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit);
+/* The same for all frames of a huge page, if those of one are free: the first of them. For frames of at least
+ * HUGE_PAGE / FREELIST_BLOCK bytes that have room on one. */
+uint32_t frame_take_block(enum frame_kind kind, size_t len);
 /* Gives a frame back; it must be at home. Its memory stays in the pool. */
 void frame_give(uint32_t frame);
 /* The same, and its memory goes back to the system; it need not be at home, if it was discarded elsewhere. */
 void frame_release(uint32_t frame);
+/* How many frames of len bytes come at a time, as one huge page: 1, where they move page by page or `limit` is too little
+ * to have huge pages whole. */
+uint32_t frame_block(enum frame_kind kind, size_t len, size_t limit);
 /* Whether frame_take would find one just now. */
 bool frame_spare(enum frame_kind kind, size_t len, size_t limit);
 /* Sees to it that frame_take finds one that has memory and may be written, where the limit allows that. */
@@ -41,10 +47,13 @@ static inline char *frame_home(uint32_t frame)
 /* Whether the second of two frames stands right behind the first at home. */
 bool frame_follows(uint32_t first, uint32_t second);
 /* Whether a frame that its caller has taken may be written at home; makes n that follow one another so (0 or -errno);
- * notes it. */
+ * notes it of n that have moved, or got other rights, by one call. */
 bool frame_writable(uint32_t frame);
 int frame_make_writable(uint32_t frame, unsigned n);
-void frame_set_writable(uint32_t frame, bool writable);
+void frame_set_writable(uint32_t first, unsigned n, bool writable);
+/* n frames that are a huge page (frame_block) are on one again, if parts of it have moved by themselves: they are taken
+ * and at home, and nobody needs what is in them. */
+void frame_mend(uint32_t first, unsigned n);
 /* Bytes of memory that the pool holds, free frames included. */
 size_t frame_held(void);
 /* The most that it ever held. */

@@ -10,6 +10,8 @@
 #include "evict.h"
 #include "fill.h"
 
+#include <string.h>
+
 static bool is_wanted(const struct set *set, const struct seg *s)
 {
 	return !seg_has(s, SEG_VALID) && !seg_has(s, SEG_LENT) && set_reads(set, s);
@@ -18,7 +20,7 @@ static bool is_wanted(const struct set *set, const struct seg *s)
 /* Locks absent segments that are read from one target: `count` at most, from i on, every `step`th. Returns how many. */
 static unsigned lock_absent(struct set *set, size_t i, size_t count, size_t step, struct seg **list)
 {
-	size_t most = min_size(min_size(count, APPEAR_MOST), max_size(HUGE_PAGE >> set->shift, 1));
+	size_t most = min_size(min_size(count, PIECE_MOST), max_size(HUGE_PAGE >> set->shift, 1));
 	unsigned n = 0;
 
 	for (; n < most; n++, i += step) {
@@ -49,24 +51,76 @@ static unsigned make_writable(const uint32_t *frames, unsigned n)
 	return n;
 }
 
+/* Where n frames that are a huge page begin among `got` sorted ones; `got`: nowhere. */
+static unsigned find_block(const uint32_t *frames, unsigned got, unsigned n)
+{
+	for (unsigned first = 0, k; first + n <= got; first += k) {
+		for (k = 1; k < n && frame_follows(frames[first + k - 1], frames[first + k]); k++)
+			;
+		if (k == n && frames[first] % n == 0)
+			return first;
+	}
+	return got;
+}
+
+/* Puts a frame among `got` sorted ones. */
+static void sort_in(uint32_t *frames, unsigned got, uint32_t frame)
+{
+	for (; got > 0 && frames[got - 1] > frame; got--)
+		frames[got] = frames[got - 1];
+	frames[got] = frame;
+}
+
+/* Pieces of such a mapping do not stay whole: what is stored to is written, and leaves, by itself. */
+static bool is_stored_to(const struct set *set)
+{
+	return set->stat.write_faults || set->stat.upgrade_faults;
+}
+
+/* Takes up to n frames, sorted. Where n are a huge page, some more are tried for one that is whole; what was left of
+ * others goes to whoever needs single ones. */
+static unsigned gather_frames(struct set *set, uint32_t *frames, unsigned n, bool whole)
+{
+	unsigned most = whole ? 2 * n - 1 : n, got = 0, first = 0;
+	uint32_t block = whole ? evict_take_block(set) : FRAME_NONE;
+
+	for (; block != FRAME_NONE && got < n; got++)
+		frames[got] = block + got;
+	while (block == FRAME_NONE && got < most) {
+		uint32_t frame = evict_take_frame(set, true);
+
+		if (frame == FRAME_NONE)
+			break;
+		sort_in(frames, got++, frame);
+		first = whole ? find_block(frames, got, n) : got;
+		if (first < got)
+			break;
+	}
+	first = first < got ? first : 0;
+	for (unsigned k = 0; k < got; k++) {
+		if (k < first || k >= first + n)
+			evict_return_frame(set, frames[k]);
+	}
+	got = got - first < n ? got - first : n;
+	memmove(frames, frames + first, got * sizeof(*frames));
+	return got;
+}
+
 /* Up to n frames that may be written, in the order in which they stand at home; *full: there are no more. */
 static unsigned take_frames(struct set *set, uint32_t *frames, unsigned n, bool *full)
 {
-	unsigned got = 0, k;
+	bool whole = n > 1 && frame_block(set_frames(set), set->seg_size, evict_limit(set)) == n;
+	unsigned got, ok;
 
 	/* One at a time, so that what one takes is of one piece. */
 	futex_lock(&set->take_lock);
-	while (got < n && (frames[got] = evict_take_frame(set, true)) != FRAME_NONE) {
-		uint32_t frame = frames[got];
-
-		for (k = got++; k > 0 && frames[k - 1] > frame; k--)
-			frames[k] = frames[k - 1];
-		frames[k] = frame;
-	}
+	got = gather_frames(set, frames, n, whole);
 	futex_unlock(&set->take_lock);
-	k = make_writable(frames, got);
-	*full = k < n;
-	while (got > k)
+	if (whole && got == n && find_block(frames, got, n) == 0 && !is_stored_to(set))
+		frame_mend(frames[0], n);
+	ok = make_writable(frames, got);
+	*full = ok < n;
+	while (got > ok)
 		evict_return_frame(set, frames[--got]);
 	return got;
 }
@@ -74,8 +128,8 @@ static unsigned take_frames(struct set *set, uint32_t *frames, unsigned n, bool 
 /* Requests for absent segments, which are locked then. Returns how many. */
 static unsigned prepare_batch(struct set *set, size_t i, size_t count, size_t step, struct ummap_io *io, bool *full)
 {
-	struct seg *list[APPEAR_MOST];
-	uint32_t frames[APPEAR_MOST];
+	struct seg *list[PIECE_MOST];
+	uint32_t frames[2 * PIECE_MOST];
 	unsigned locked = lock_absent(set, i, count, step, list), n = take_frames(set, frames, locked, full);
 
 	for (unsigned k = locked; k-- > n;)
@@ -85,6 +139,29 @@ static unsigned prepare_batch(struct set *set, size_t i, size_t count, size_t st
 		fill_request(set, i + k * step, list[k], frames[k], &io[k]);
 	}
 	return n;
+}
+
+/* Requests that follow one another, in the store and at home, become one, which stands where the first one stood, and
+ * is run for all of them. */
+static void run_joined(struct set *set, struct ummap_io *io, unsigned n)
+{
+	struct ummap_io joined[PIECE_MOST];
+	unsigned of[PIECE_MOST], last = 0;
+
+	for (unsigned k = 0; k < n; k++) {
+		struct ummap_io *j = &joined[last];
+
+		if (k && (char *)j->buf + j->len == io[k].buf && j->off + j->len == io[k].off) {
+			j->len += io[k].len;
+		} else {
+			last += k > 0;
+			joined[last] = io[k];
+		}
+		of[k] = last;
+	}
+	io_run(set->targets[seg_target(io->owner)].store, joined, last + 1, true, &set->stat.io);
+	for (unsigned k = 0; k < n; k++)
+		io[k].res = joined[of[k]].res;
 }
 
 /* Loaded, or not: whoever needs one that failed will meet the error himself. */
@@ -103,14 +180,14 @@ static void stand_by(struct set *set, size_t i, struct seg *s, int res)
 
 bool prefetch(struct set *set, size_t first, size_t count, size_t step)
 {
-	struct ummap_io io[APPEAR_MOST];
+	struct ummap_io io[PIECE_MOST];
 	bool full = false;
 
 	while (count > 0 && !full && !set->frozen) {
 		unsigned n = prepare_batch(set, first, count, step, io, &full), skip = n ? n : 1;
 
 		if (n)
-			io_run(set->targets[seg_target(io->owner)].store, io, n, true, &set->stat.io);
+			run_joined(set, io, n);
 		for (unsigned k = 0; k < n; k++)
 			stand_by(set, first + k * step, io[k].owner, io[k].res);
 		first += skip * step;

@@ -24,35 +24,19 @@ static bool waits_ahead(const struct seg *s)
 	return seg_has(s, SEG_VALID | SEG_STANDBY | SEG_AHEAD) && !seg_has(s, SEG_BARRED);
 }
 
-/* Locks those behind segment i that were read ahead as it was and are of one piece with it at home, too; says how many
- * there are with it. */
-static unsigned lock_piece(struct set *set, size_t i, struct seg **list)
+static bool waits_too(const struct seg *first, const struct seg *s)
 {
-	size_t most = min_size(min_size(APPEAR_MOST, HUGE_PAGE >> set->shift), (set->size >> set->shift) - i);
-	unsigned n = 1;
-
-	for (; n < most; n++) {
-		struct seg *s = set_seg(set, i + n), *before = list[n - 1];
-
-		if (!waits_ahead(s) || !seg_trylock(s))
-			break;
-		if (!waits_ahead(s) || !frame_follows(before->frame, s->frame) ||
-		    frame_writable(before->frame) != frame_writable(s->frame)) {
-			set_unlock(set, i + n, s);
-			break;
-		}
-		list[n] = s;
-	}
-	return n;
+	(void)first;
+	return waits_ahead(s);
 }
 
-/* A load of a segment that was read ahead brings in what was read with it: that is what comes next. Where pages are
- * copied there is nothing to be saved. false: it has to come by itself. */
+/* A load of a segment that was read ahead brings in what was read with it: that is what comes next. false: it has to
+ * come by itself. */
 static bool come_together(struct set *set, size_t i, struct seg *s)
 {
-	struct seg *list[APPEAR_MOST] = { s };
-	bool whole = i < set->size >> set->shift, done = false;
-	unsigned n = set->engine == ENGINE_SEGV && whole && waits_ahead(s) ? lock_piece(set, i, list) : 1;
+	struct seg *list[PIECE_MOST] = { s };
+	unsigned n = waits_ahead(s) ? set_lock_piece(set, i, list, PIECE_MOST, waits_too) : 1;
+	bool done = false;
 
 	if (n > 1) {
 		for (unsigned k = 0; k < n; k++)
@@ -61,10 +45,7 @@ static bool come_together(struct set *set, size_t i, struct seg *s)
 		for (unsigned k = 0; k < n && !done; k++)
 			cache_stand(&set->member, list[k], STANDBY_AHEAD);
 	}
-	while (n > 1) {
-		n--;
-		set_unlock(set, i + n, list[n]);
-	}
+	set_unlock_piece(set, i, list, n);
 	return done;
 }
 
@@ -213,7 +194,7 @@ static int evict_one(struct set *set, size_t i, struct seg *s)
 	if (seg_has(s, SEG_DIRTY) || seg_pins(s))
 		return 0;
 	cache_remove(&set->member, s);
-	if (!seg_has(s, SEG_STANDBY) && standby_retract(set, i, s) < 0) {
+	if (!seg_has(s, SEG_STANDBY) && standby_retract(set, i, &s, 1) < 0) {
 		standby_put_back(set, s);
 		return 0;
 	}
@@ -227,21 +208,56 @@ void seg_evict(struct set *set, size_t first, size_t last)
 	lend_recall(set, first, last);
 }
 
-void seg_behind(struct set *set, size_t i)
+static bool is_idle(const struct seg *s)
 {
-	struct seg *s = set_seg(set, i);
+	return seg_has(s, SEG_VALID) && !seg_has(s, SEG_STANDBY) && !seg_has(s, SEG_DIRTY) && !seg_pins(s);
+}
 
-	if (!seg_has(s, SEG_VALID) || seg_has(s, SEG_STANDBY) || seg_has(s, SEG_DIRTY) || seg_pins(s) ||
-	    !seg_trylock(s))
-		return;
-	if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_STANDBY) && !seg_has(s, SEG_DIRTY) && !seg_pins(s)) {
-		cache_remove(&set->member, s);
-		if (standby_retract(set, i, s) < 0)
-			standby_put_back(set, s);
-		else
-			frame_give(evict_let_go(set, s)); /* to whoever comes next, while caches have it */
+static bool is_idle_too(const struct seg *first, const struct seg *s)
+{
+	return is_idle(s) && !seg_has(s, SEG_EXPOSED) && !seg_has(first, SEG_EXPOSED);
+}
+
+/* From segment i on, which is locked; says how many it was. */
+static unsigned leave_behind(struct set *set, size_t i, struct seg *s, size_t most)
+{
+	struct seg *list[PIECE_MOST] = { s };
+	unsigned n = set_lock_piece(set, i, list, most, is_idle_too);
+
+	for (unsigned k = 0; k < n; k++)
+		cache_remove(&set->member, list[k]);
+	if (standby_retract(set, i, list, n) < 0) {
+		for (unsigned k = 0; k < n; k++)
+			standby_put_back(set, list[k]);
+	} else {
+		/* To whoever comes next, while caches have it. */
+		for (unsigned k = n; k-- > 0;)
+			frame_give(evict_let_go(set, list[k]));
 	}
-	set_unlock(set, i, s);
+	set_unlock_piece(set, i, list, n);
+	return n;
+}
+
+void seg_behind(struct set *set, size_t first, size_t count)
+{
+	size_t end = first + count;
+	unsigned n;
+
+	for (size_t i = first; i < end; i += n) {
+		struct seg *s = set_seg(set, i);
+
+		n = 1;
+		if (!is_idle(s) || !seg_trylock(s))
+			continue;
+		if (is_idle(s))
+			n = leave_behind(set, i, s, end - i);
+		set_unlock(set, i, s);
+	}
+}
+
+bool seg_awaited(struct set *set, size_t i)
+{
+	return waits_ahead(set_seg(set, i));
 }
 
 /* Brings an absent segment as far as standby. */

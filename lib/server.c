@@ -149,7 +149,6 @@ static void serve(struct server *v, const struct chain_fault *fault)
 	write = fault->write && set->writable;
 	i = (size_t)((char *)fault->addr - set->view) >> set->shift;
 	ahead_fault(set, i, config.readahead);
-	ahead_behind(set, i);
 	if (begin(v, set, i, write))
 		return;
 	drain(v);

@@ -357,6 +357,35 @@ void set_unlock(const struct set *set, size_t i, struct seg *s)
 	seg_unlock(s);
 }
 
+unsigned set_lock_piece(struct set *set, size_t i, struct seg **list, size_t most,
+			bool (*fits)(const struct seg *first, const struct seg *s))
+{
+	size_t piece = set_piece(set), whole = set->size >> set->shift;
+	unsigned n = 1;
+
+	most = i < whole ? min_size(min_size(piece - i % piece, whole - i), most) : 1;
+	for (; n < most; n++) {
+		struct seg *s = set_seg(set, i + n);
+		uint32_t before = list[n - 1]->frame;
+
+		if (!fits(list[0], s) || !seg_trylock(s))
+			break;
+		if (!fits(list[0], s) || !frame_follows(before, s->frame) ||
+		    frame_writable(before) != frame_writable(s->frame)) {
+			set_unlock(set, i + n, s);
+			break;
+		}
+		list[n] = s;
+	}
+	return n;
+}
+
+void set_unlock_piece(const struct set *set, size_t i, struct seg **list, unsigned n)
+{
+	while (n-- > 1)
+		set_unlock(set, i + n, list[n]);
+}
+
 int set_for_valid(struct set *set, size_t first, size_t last, int (*fn)(struct set *, size_t, struct seg *))
 {
 	int err = 0;

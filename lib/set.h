@@ -142,6 +142,24 @@ static inline char *set_view(const struct set *set, size_t i)
 size_t set_len(const struct set *set, size_t i);
 size_t set_view_len(const struct set *set, size_t i);
 
+/*
+ * A piece: neighbours on one huge page of the view whose frames follow one another at home, too, with the same rights.
+ * It moves by one call, and if its frames are a huge page, as one entry of the page tables. This many at most; 1: all
+ * of the set's segments move by themselves.
+ */
+#define PIECE_MOST 32
+static inline size_t set_piece(const struct set *set)
+{
+	return set->engine == ENGINE_SEGV ? max_size(min_size(PIECE_MOST, HUGE_PAGE >> set->shift), 1) : 1;
+}
+
+/* Locks the piece that begins with segment i, which is list[0] and locked already, as far as each `fits` the first one;
+ * `most` at most. Says how many there are. */
+unsigned set_lock_piece(struct set *set, size_t i, struct seg **list, size_t most,
+			bool (*fits)(const struct seg *first, const struct seg *s));
+/* Unlocks all of them but the first. */
+void set_unlock_piece(const struct set *set, size_t i, struct seg **list, unsigned n);
+
 /* Unlocks segment i. Where assertions are on: rights and lists follow its state. */
 void set_unlock(const struct set *set, size_t i, struct seg *s);
 /* Calls fn on each valid segment of [first, last), locked, until one call returns an error, which it then is. */

@@ -9,16 +9,17 @@
 
 #include <ummap.h>
 
-int standby_retract(struct set *set, size_t i, struct seg *s)
+int standby_retract(struct set *set, size_t i, struct seg **list, unsigned n)
 {
-	bool writable = seg_has(s, SEG_WRITABLE);
-	int err = engine_retract(set->engine, set_view(set, i), frame_home(s->frame), set_view_len(set, i),
-				 writable, seg_has(s, SEG_EXPOSED));
+	bool writable = seg_has(list[0], SEG_WRITABLE);
+	size_t len = ((size_t)(n - 1) << set->shift) + set_view_len(set, i + n - 1);
+	int err = engine_retract(set->engine, set_view(set, i), frame_home(list[0]->frame), len, writable,
+				 seg_has(list[0], SEG_EXPOSED));
 
 	if (err)
 		return err;
-	frame_set_writable(s->frame, writable);
-	add(set->stat.evictions, 1);
+	frame_set_writable(list[0]->frame, n, writable);
+	add(set->stat.evictions, n);
 	return 0;
 }
 
@@ -30,7 +31,7 @@ static enum standby place(const struct set *set)
 
 int standby_enter(struct set *set, size_t i, struct seg *s)
 {
-	int err = standby_retract(set, i, s);
+	int err = standby_retract(set, i, &s, 1);
 
 	if (err) {
 		standby_put_back(set, s);
@@ -43,17 +44,13 @@ int standby_enter(struct set *set, size_t i, struct seg *s)
 
 int standby_enter_together(struct set *set, size_t i, struct seg **list, unsigned n)
 {
-	size_t len = ((size_t)(n - 1) << set->shift) + set_view_len(set, i + n - 1);
-	int err = engine_retract(set->engine, set_view(set, i), frame_home(list[0]->frame), len, false, false);
+	int err = standby_retract(set, i, list, n);
 
 	if (err)
 		return err;
-	for (unsigned k = 0; k < n; k++) {
-		frame_set_writable(list[k]->frame, false);
+	for (unsigned k = 0; k < n; k++)
 		seg_change(list[k], 0, SEG_STANDBY);
-	}
 	cache_stand_all(&set->member, list, n, place(set));
-	add(set->stat.evictions, n);
 	return 0;
 }
 

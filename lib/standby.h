@@ -5,14 +5,14 @@
 
 #include "set.h"
 
-/* All of these are for a resident segment that the caller has locked and that is in no list. */
+/* All of these are for resident segments that the caller has locked and that are in no list. */
 
-/* Its frame goes home. Returns 0 or -errno, and then nothing has changed. */
-int standby_retract(struct set *set, size_t i, struct seg *s);
+/* The frames of n neighbours go home, which follow one another there, and if n > 1 cannot be stored to and never could.
+ * Returns 0 or -errno, and then nothing has changed. */
+int standby_retract(struct set *set, size_t i, struct seg **list, unsigned n);
 /* It goes to standby. Returns 0, or -errno and has put it back. */
 int standby_enter(struct set *set, size_t i, struct seg *s);
-/* The same for n neighbours whose frames follow one another, none of which can be stored to or could be; on failure
- * nothing has changed. */
+/* The same for n neighbours as above; on failure nothing has changed. */
 int standby_enter_together(struct set *set, size_t i, struct seg **list, unsigned n);
 /* It is resident again, in the policy's list, as one that just came. */
 void standby_put_back(struct set *set, struct seg *s);
