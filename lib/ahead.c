@@ -130,47 +130,46 @@ static void advance(struct stream *r, size_t most, size_t job, long *from, long 
 		*to = *from;
 }
 
-/* The last step that ends a job, if there is one behind `from`; else `to`. */
+/* The last step up to `to` that ends a job; `from`, and nothing is to be loaded yet, if there is none. */
 static long whole_jobs(const struct set *set, size_t i, long from, long to)
 {
 	size_t job = job_segs(set), end = i + (size_t)to + 1;
 	long last = (long)(end - end % job - i) - 1;
 
-	return end < set->segs && last > from ? last : to;
+	return end >= set->segs ? to : last > from ? last : from;
 }
 
-/* A fault that has overtaken what was to be read ahead brings in the rest of its job itself: a single segment would be
- * a hole in a piece. */
+/* A fault that has overtaken what was to be read ahead brings in the rest of its piece itself: a single segment would be
+ * a hole in it. */
 static void catch_up(struct set *set, size_t i)
-{
-	size_t job = job_segs(set);
-
-	if (set->engine == ENGINE_SEGV && i < set->segs && !seg_awaited(set, i))
-		prefetch(set, i, min_size(job - i % job, set->segs - i), 1);
-}
-
-/* Some more than the last one, which somebody else may just have held. */
-static void let_go_behind(struct set *set, size_t i, bool in_pieces)
 {
 	size_t piece = set_piece(set);
 
-	for (size_t k = BEHIND_FIRST; !in_pieces && k <= BEHIND_LAST && k <= i; k++)
-		seg_behind(set, i - k, 1);
-	for (size_t k = BEHIND_FIRST; in_pieces && k <= BEHIND_LAST && k * piece <= i; k++)
-		seg_behind(set, i - i % piece - k * piece, piece);
+	if (piece > 1 && !seg_has(set_seg(set, i), SEG_VALID))
+		prefetch(set, i, min_size(piece - i % piece, set->segs - i), 1);
 }
 
-/* Reads ahead if segment i continues a run; whether that is one which is read in whole jobs. */
-static bool follow(struct set *set, size_t i, size_t window)
+/* Some more than the last ones, which somebody else may just have held. */
+static void let_go_behind(struct set *set, size_t i, size_t piece)
+{
+	i -= i % piece;
+	for (size_t k = BEHIND_FIRST; k <= BEHIND_LAST && k * piece <= i; k++)
+		seg_behind(set, i - k * piece, piece);
+}
+
+/* Reads ahead if segment i continues a run. Returns in pieces of how many segments that comes; 0: who knows. */
+static size_t follow(struct set *set, size_t i, size_t window)
 {
 	size_t budget = min_size(budget_bytes(), set_share(set)->most);
 	size_t most = min_size(max_size(window >> set->shift, WINDOW_MIN), (budget / WINDOW_PART) >> set->shift);
 	long from = 0, to = 0, stride = 0, room;
-	struct stream *r;
 	bool in_jobs = false, overtaken = false;
+	struct stream *r;
 
-	if (window == 0 || most == 0 || set->advice == UMMAP_ADV_RANDOM || !futex_trylock(&set->stream_lock))
-		return false;
+	if (window == 0 || most == 0 || set->advice == UMMAP_ADV_RANDOM)
+		return 1;
+	if (!futex_trylock(&set->stream_lock))
+		return 0;
 	r = find(set, i);
 	if (r) {
 		r->last = i;
@@ -184,7 +183,7 @@ static bool follow(struct set *set, size_t i, size_t window)
 			/* As far as there are segments. */
 			room = stride > 0 ? ((long)set->segs - 1 - (long)i) / stride : (long)i / -stride;
 			to = to < room ? to : room;
-			to = stride == 1 ? whole_jobs(set, i, from, to) : to;
+			to = in_jobs ? whole_jobs(set, i, from, to) : to;
 			if (to > from)
 				r->until = (size_t)((long)i + to * stride);
 		}
@@ -196,13 +195,13 @@ static bool follow(struct set *set, size_t i, size_t window)
 		post(set, (size_t)((long)i + to * stride), (size_t)(to - from), (size_t)-stride);
 	if (overtaken)
 		catch_up(set, i);
-	return in_jobs;
+	return r ? in_jobs ? set_piece(set) : 1 : 0;
 }
 
 void ahead_fault(struct set *set, size_t i, size_t window)
 {
-	bool in_jobs = follow(set, i, window);
+	size_t piece = follow(set, i, window);
 
-	if (set->advice == UMMAP_ADV_SEQUENTIAL)
-		let_go_behind(set, i, in_jobs);
+	if (piece && set->advice == UMMAP_ADV_SEQUENTIAL)
+		let_go_behind(set, i, piece);
 }

@@ -5,8 +5,8 @@
 
 #include "set.h"
 
-/* Segment i is about to be brought in: reads ahead if that continues a run, up to `window` bytes; and in a mapping that is
- * read sequentially, what lies behind may go. */
+/* Segment i is about to be brought in: reads ahead if that continues a run, up to `window` bytes, and waits for the rest of
+ * its piece if that should have been there; in a mapping that is read sequentially, what lies behind may go. */
 void ahead_fault(struct set *set, size_t i, size_t window);
 /* Loads [first, last) in the background, as far as there is room. */
 void ahead_want(struct set *set, size_t first, size_t last);

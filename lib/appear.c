@@ -43,7 +43,7 @@ static int protect(struct set *set, size_t i, const struct seg *s, bool writable
 		err = engine_protect(set->engine, set_view(set, i), set_view_len(set, i), writable);
 	while (found_mapping(set, err));
 	if (!err)
-		frame_set_writable(s->frame, 1, writable);
+		frame_note_split(s->frame, 1);
 	return err;
 }
 

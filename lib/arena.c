@@ -124,6 +124,7 @@ bool arena_populate(uint32_t frame, size_t len)
 	if (madvise(p, len, MADV_POPULATE_WRITE) < 0) {
 		if (errno != EINVAL) {
 			arena_drop(frame, len);
+			madvise(p, len, MADV_NOHUGEPAGE);
 			return false;
 		}
 		for (size_t i = 0; i < len; i += sys_page())
@@ -137,12 +138,14 @@ bool arena_populate(uint32_t frame, size_t len)
 	return true;
 }
 
-/* That needs the small pages' tables gone, which only a new mapping is sure to do. Where there is no huge page just now,
- * small ones come as they are needed. */
-void arena_mend(uint32_t frame, size_t len)
+/* That needs the small pages' tables gone, which only a new mapping is sure to do. Where there is no memory just now, it
+ * comes as it is needed. */
+bool arena_mend(uint32_t frame, size_t len)
 {
-	if (map_homes(arena_home(frame), len))
-		arena_populate(frame, len);
+	if (!map_homes(arena_home(frame), len))
+		return false;
+	arena_populate(frame, len);
+	return true;
 }
 
 /* For the same reason. */

@@ -3,9 +3,7 @@
 #ifndef ARENA_H
 #define ARENA_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "sys.h"
 
 #define FRAME_NONE UINT32_MAX
 #define ARENA_NONE UINT32_MAX
@@ -52,6 +50,12 @@ static inline bool arena_maps(enum frame_kind kind)
 	return kind != FRAME_PAGED;
 }
 
+/* Frames of len bytes on one huge page, or that take one or more each. */
+static inline uint32_t arena_per_huge(size_t len)
+{
+	return len < HUGE_PAGE ? (uint32_t)(HUGE_PAGE / len) : 1;
+}
+
 /* How many frames of len bytes an arena has. */
 size_t arena_frames(size_t len);
 /* Bytes of memory that come at a time for frames of len bytes, where there is no need to count them. */
@@ -63,8 +67,9 @@ uint32_t arena_add(enum frame_kind kind, size_t len, uint32_t older);
 bool arena_populate(uint32_t frame, size_t len);
 /* [frame, frame + len) has no memory any more, whoever has it mapped. */
 void arena_drop(uint32_t frame, size_t len);
-/* [frame, frame + len), private and at home, is on huge pages again, with nothing of what was in it. */
-void arena_mend(uint32_t frame, size_t len);
+/* [frame, frame + len), private and at home, is on huge pages again, may be written, and has nothing of what was in it;
+ * false: it is as it was. */
+bool arena_mend(uint32_t frame, size_t len);
 /* An arena none of whose frames has memory is as it was when it was added; false: it could not be done. */
 bool arena_renew(struct arena *a);
 /* In a forked child: there is none. */

@@ -286,9 +286,9 @@ void cache_stand_all(struct member *m, struct seg **list, unsigned n, enum stand
 /* A share that makes room for itself always has something that may go. */
 static bool is_recent(const struct search *search, const struct seg *s)
 {
-	bool own = search->wanted->group->share == search->share;
+	const struct share *own = search->wanted->group->share == search->share ? search->share : NULL;
 
-	return recent_has(s, own ? search->share : NULL, own ? search->share->resident : resident_count);
+	return recent_has(s, own, own ? own->resident : resident_count);
 }
 
 /* The first of a group's standby list that nobody has locked. */
@@ -351,9 +351,7 @@ static struct seg *take_victim(const struct search *search, struct group *g, str
 /* How long ago its segments came; a frame of another size is worth less to `wanted`. */
 static uint64_t coldness(const struct group *g, const struct member *wanted)
 {
-	uint64_t age = recent_clock() - g->mean + 1;
-
-	return g->len == wanted->len ? age * WRONG_SIZE : age;
+	return (recent_clock() - g->mean + 1) * (g->len == wanted->len ? WRONG_SIZE : 1);
 }
 
 /* Under the lock: tries groups from the coldest on until one gives. */
@@ -419,7 +417,7 @@ struct seg *cache_victim(struct share *share, const struct member *wanted, bool 
 	return take_any(&search, from);
 }
 
-/* Under the lock: the one right behind s, in the view and at home, if it is what goes next. */
+/* Under the lock: the one behind s, in the view and at home, if it is what goes next. */
 static struct seg *take_along(const struct search *search, struct seg *s, struct member *m)
 {
 	struct ummap_node *n = m->piece > 1 ? m->group->policy->pick(m->group->p, NULL) : NULL;
@@ -427,7 +425,8 @@ static struct seg *take_along(const struct search *search, struct seg *s, struct
 
 	if (!n || seg_of(n) != next || owner(m->group, next) != m || !seg_trylock(next))
 		return NULL;
-	if (may_go(search, next) && !seg_has(next, SEG_EXPOSED) && next->frame == s->frame + 1 && next->frame % m->piece) {
+	if (may_go(search, next) && !seg_has(next, SEG_EXPOSED) && !seg_has(next, SEG_DIRTY) &&
+	    next->frame == s->frame + 1 && next->frame % m->piece) {
 		remove_resident(m, next);
 		return next;
 	}

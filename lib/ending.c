@@ -11,7 +11,7 @@
 #include "mode.h"
 #include "refuse.h"
 
-#define STRETCH 256 /* segments that leave their places at a time */
+#define STRETCH 256 /* segments that leave their places at a time: whole pieces */
 
 static int discard_one(struct set *set, size_t i, struct seg *s)
 {
@@ -76,7 +76,7 @@ static void keep_all(struct set *set, size_t first)
 	size_t pages = round_up(set->size, sys_page()), end;
 
 	for (size_t i = set_next(set, set->touched, first); i < set->segs; i = set_next(set, set->touched, end)) {
-		end = min_size(i + STRETCH, set->segs);
+		end = min_size(round_up(i + 1, STRETCH), set->segs);
 		engine_hold_places();
 		set_for_valid(set, i, end, keep_frames);
 		if (set->engine == ENGINE_SEGV)

@@ -228,11 +228,17 @@ static size_t lacking(const struct share *share)
 	return clean >= wanted || has_backlog(share) ? 0 : wanted - clean;
 }
 
+/* A change may also be one that was written, and is not sure to be durable. */
+static bool is_as_loaded(const struct seg *s)
+{
+	return !seg_has(s, SEG_EXPOSED) && !seg_has(s, SEG_DIRTY);
+}
+
 /* Whether the second of two segments of a set can leave by the same call. */
 static bool goes_along(const struct set *set, const struct seg *a, const struct seg *b)
 {
-	return set->engine == ENGINE_SEGV && set_index(set, a) + 1 == set_index(set, b) && !seg_has(a, SEG_EXPOSED) &&
-	       !seg_has(b, SEG_EXPOSED) && frame_follows(a->frame, b->frame);
+	return set->engine == ENGINE_SEGV && set_index(set, a) + 1 == set_index(set, b) && is_as_loaded(a) &&
+	       is_as_loaded(b) && frame_on_one(a->frame, b->frame);
 }
 
 /* What they gave; all of them have been tried. */
@@ -409,14 +415,14 @@ uint32_t evict_take_frame(struct set *set, bool ahead)
 
 uint32_t evict_take_block(struct set *set)
 {
-	uint32_t first = FRAME_NONE;
+	uint32_t first = frame_held() > evict_limit(set) ? FRAME_NONE :
+			 frame_take_block(set_frames(set), set->seg_size);
 
-	if (frame_held() <= evict_limit(set) && share_charge(set_share(set), HUGE_PAGE)) {
-		first = frame_take_block(set_frames(set), set->seg_size);
-		if (first == FRAME_NONE)
-			set_share(set)->bytes -= HUGE_PAGE;
-	}
-	return first;
+	if (first == FRAME_NONE || share_charge(set_share(set), HUGE_PAGE))
+		return first;
+	for (uint32_t i = arena_per_huge(set->seg_size); i-- > 0;)
+		frame_give(first + i);
+	return FRAME_NONE;
 }
 
 /* The next fault finds a frame that is free, and may be written. What it held loses its second chance: one of many. */

@@ -71,10 +71,9 @@ bool frame_writable(uint32_t frame)
 	return !*seal_of(frame);
 }
 
-/* Frames that move or change by themselves: their huge page is mapped by small ones from then on. */
-static void note_split(uint32_t first, unsigned n)
+void frame_note_split(uint32_t first, unsigned n)
 {
-	uint32_t block = (uint32_t)max_size(HUGE_PAGE / arena_of(first)->len, 1), end = first + n;
+	uint32_t block = arena_per_huge(arena_of(first)->len), end = first + n;
 
 	for (uint32_t at = first - first % block; at < end; at += block) {
 		if ((at < first || at + block > end) && !*split_of(at))
@@ -87,7 +86,7 @@ void frame_set_writable(uint32_t first, unsigned n, bool writable)
 	/* Its rights stay behind with its home. */
 	if (!arena_maps(arena_of(first)->kind))
 		return;
-	note_split(first, n);
+	frame_note_split(first, n);
 	for (uint32_t frame = first; frame < first + n; frame++) {
 		if (*seal_of(frame) == writable)
 			*seal_of(frame) = !writable;
@@ -99,6 +98,11 @@ bool frame_follows(uint32_t first, uint32_t second)
 	return second == first + 1 && arena_of(first) == arena_of(second);
 }
 
+bool frame_on_one(uint32_t first, uint32_t second)
+{
+	return frame_follows(first, second) && second % arena_per_huge(arena_of(first)->len) != 0;
+}
+
 int frame_make_writable(uint32_t frame, unsigned n)
 {
 	bool *sealed = seal_of(frame);
@@ -108,17 +112,21 @@ int frame_make_writable(uint32_t frame, unsigned n)
 	if (mprotect(arena_home(frame), n * arena_of(frame)->len, PROT_READ | PROT_WRITE) < 0)
 		return -errno;
 	memset(sealed, false, n);
-	note_split(frame, n);
+	frame_note_split(frame, n);
 	return 0;
+}
+
+bool frame_is_split(uint32_t first)
+{
+	return arena_of(first)->kind == FRAME_MAPPED && *split_of(first);
 }
 
 void frame_mend(uint32_t first, unsigned n)
 {
 	size_t len = n * arena_of(first)->len;
 
-	if (arena_of(first)->kind != FRAME_MAPPED || !*split_of(first))
+	if (!arena_mend(first, len))
 		return;
-	arena_mend(first, len);
 	memset(seal_of(first), false, n);
 	*split_of(first) = false;
 }
@@ -289,8 +297,10 @@ uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit)
 		return FRAME_NONE;
 
 	ok = arena_populate(frame, len * count);
-	if (arena_maps(kind))
+	if (arena_maps(kind)) {
 		memset(seal_of(frame), false, count);
+		frame_note_split(frame, count);
+	}
 	futex_lock(&lock);
 	if (!ok) {
 		count_taken(kind, -1);
@@ -306,7 +316,7 @@ uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit)
 
 uint32_t frame_take_block(enum frame_kind kind, size_t len)
 {
-	uint32_t n = (uint32_t)(HUGE_PAGE / len), first = FRAME_NONE;
+	uint32_t n = arena_per_huge(len), first = FRAME_NONE;
 
 	futex_lock(&lock);
 	if (used + n <= used_max)
@@ -362,6 +372,7 @@ static void become_raw(uint32_t frame)
 static void drop_memory(uint32_t frame)
 {
 	arena_drop(frame, arena_of(frame)->len);
+	frame_note_split(frame, 1);
 	/* So that its place merges with those beside it. */
 	frame_make_writable(frame, 1);
 	become_raw(frame);

@@ -44,15 +44,20 @@ static inline char *frame_home(uint32_t frame)
 	return arena_home(frame);
 }
 
-/* Whether the second of two frames stands right behind the first at home. */
+/* Whether the second of two frames stands right behind the first at home; and on the same huge page. */
 bool frame_follows(uint32_t first, uint32_t second);
+bool frame_on_one(uint32_t first, uint32_t second);
 /* Whether a frame that its caller has taken may be written at home; makes n that follow one another so (0 or -errno);
- * notes it of n that have moved, or got other rights, by one call. */
+ * notes it of n that have moved by one call. */
 bool frame_writable(uint32_t frame);
 int frame_make_writable(uint32_t frame, unsigned n);
 void frame_set_writable(uint32_t first, unsigned n, bool writable);
-/* n frames that are a huge page (frame_block) are on one again, if parts of it have moved by themselves: they are taken
- * and at home, and nobody needs what is in them. */
+/* n frames have moved, or got other rights, by one call: if they are only parts of huge pages, these are mapped by small
+ * ones from then on. */
+void frame_note_split(uint32_t first, unsigned n);
+/* Whether that has happened to the private huge page that begins with `first`. */
+bool frame_is_split(uint32_t first);
+/* Its n frames, which are taken and at home, and whose contents nobody needs, are on a huge page again, if there is one. */
 void frame_mend(uint32_t first, unsigned n);
 /* Bytes of memory that the pool holds, free frames included. */
 size_t frame_held(void);

@@ -5,14 +5,12 @@
  */
 #include "freelist.h"
 
-#include "sys.h"
-
 /* Frames of a huge page; 1: too many to care, or only one. */
 static uint32_t block_of(const struct arena *a)
 {
-	size_t n = arena_maps(a->kind) && a->len < HUGE_PAGE ? HUGE_PAGE / a->len : 1;
+	uint32_t n = arena_maps(a->kind) ? arena_per_huge(a->len) : 1;
 
-	return n <= FREELIST_BLOCK ? (uint32_t)n : 1;
+	return n <= FREELIST_BLOCK ? n : 1;
 }
 
 static uint32_t *next_of(uint32_t frame)
@@ -75,12 +73,11 @@ static void move_others(uint32_t frame, _Atomic uint32_t *from, _Atomic uint32_t
 	}
 }
 
-static uint32_t take(struct freelist *l, uint32_t n, uint32_t frame)
+static void count_out(struct freelist *l, uint32_t n)
 {
 	l->count -= n;
 	if (l->count < l->least)
 		l->least = l->count;
-	return frame;
 }
 
 void freelist_push(struct freelist *l, uint32_t frame)
@@ -109,7 +106,8 @@ uint32_t freelist_pop(struct freelist *l)
 		move_others(frame, &l->whole, &l->loose);
 	}
 	--*free_of(frame);
-	return take(l, 1, frame);
+	count_out(l, 1);
+	return frame;
 }
 
 uint32_t freelist_pop_block(struct freelist *l)
@@ -123,5 +121,6 @@ uint32_t freelist_pop_block(struct freelist *l)
 	for (uint32_t i = 0; i < block; i++)
 		link_out(&l->whole, first + i);
 	*free_of(first) = 0;
-	return take(l, block, first);
+	count_out(l, block);
+	return first;
 }

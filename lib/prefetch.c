@@ -6,11 +6,13 @@
  */
 #include "prefetch.h"
 
-#include "appear.h"
 #include "evict.h"
 #include "fill.h"
+#include "freelist.h"
 
 #include <string.h>
+
+_Static_assert(FREELIST_BLOCK == PIECE_MOST, "whole pieces find whole huge pages");
 
 static bool is_wanted(const struct set *set, const struct seg *s)
 {
@@ -54,10 +56,8 @@ static unsigned make_writable(const uint32_t *frames, unsigned n)
 /* Where n frames that are a huge page begin among `got` sorted ones; `got`: nowhere. */
 static unsigned find_block(const uint32_t *frames, unsigned got, unsigned n)
 {
-	for (unsigned first = 0, k; first + n <= got; first += k) {
-		for (k = 1; k < n && frame_follows(frames[first + k - 1], frames[first + k]); k++)
-			;
-		if (k == n && frames[first] % n == 0)
+	for (unsigned first = 0; first + n <= got; first++) {
+		if (frames[first] % n == 0 && frames[first + n - 1] == frames[first] + n - 1)
 			return first;
 	}
 	return got;
@@ -71,32 +71,26 @@ static void sort_in(uint32_t *frames, unsigned got, uint32_t frame)
 	frames[got] = frame;
 }
 
-/* Pieces of such a mapping do not stay whole: what is stored to is written, and leaves, by itself. */
-static bool is_stored_to(const struct set *set)
-{
-	return set->stat.write_faults || set->stat.upgrade_faults;
-}
-
-/* Takes up to n frames, sorted. Where n are a huge page, some more are tried for one that is whole; what was left of
- * others goes to whoever needs single ones. */
+/* Takes up to n frames, sorted. Where n are a huge page (`whole`), some more are tried for one; what is left of others
+ * goes to whoever needs single ones. */
 static unsigned gather_frames(struct set *set, uint32_t *frames, unsigned n, bool whole)
 {
 	unsigned most = whole ? 2 * n - 1 : n, got = 0, first = 0;
-	uint32_t block = whole ? evict_take_block(set) : FRAME_NONE;
+	uint32_t frame = whole ? evict_take_block(set) : FRAME_NONE;
 
-	for (; block != FRAME_NONE && got < n; got++)
-		frames[got] = block + got;
-	while (block == FRAME_NONE && got < most) {
-		uint32_t frame = evict_take_frame(set, true);
-
-		if (frame == FRAME_NONE)
-			break;
+	if (frame != FRAME_NONE) {
+		for (; got < n; got++)
+			frames[got] = frame + got;
+		return n;
+	}
+	while (got < most && (frame = evict_take_frame(set, true)) != FRAME_NONE) {
 		sort_in(frames, got++, frame);
 		first = whole ? find_block(frames, got, n) : got;
 		if (first < got)
 			break;
 	}
-	first = first < got ? first : 0;
+	if (first == got)
+		first = 0;
 	for (unsigned k = 0; k < got; k++) {
 		if (k < first || k >= first + n)
 			evict_return_frame(set, frames[k]);
@@ -106,17 +100,25 @@ static unsigned gather_frames(struct set *set, uint32_t *frames, unsigned n, boo
 	return got;
 }
 
+/* Where something is changed, pieces do not stay whole: it is written, and leaves, by itself. */
+static bool is_changed(const struct set *set)
+{
+	return set_next(set, set->dirty, 0) < set->segs;
+}
+
 /* Up to n frames that may be written, in the order in which they stand at home; *full: there are no more. */
 static unsigned take_frames(struct set *set, uint32_t *frames, unsigned n, bool *full)
 {
 	bool whole = n > 1 && frame_block(set_frames(set), set->seg_size, evict_limit(set)) == n;
 	unsigned got, ok;
 
+	if (n == 0)
+		return 0;
 	/* One at a time, so that what one takes is of one piece. */
 	futex_lock(&set->take_lock);
 	got = gather_frames(set, frames, n, whole);
 	futex_unlock(&set->take_lock);
-	if (whole && got == n && find_block(frames, got, n) == 0 && !is_stored_to(set))
+	if (whole && got > 0 && find_block(frames, got, n) == 0 && frame_is_split(frames[0]) && !is_changed(set))
 		frame_mend(frames[0], n);
 	ok = make_writable(frames, got);
 	*full = ok < n;
@@ -141,27 +143,22 @@ static unsigned prepare_batch(struct set *set, size_t i, size_t count, size_t st
 	return n;
 }
 
-/* Requests that follow one another, in the store and at home, become one, which stands where the first one stood, and
- * is run for all of them. */
-static void run_joined(struct set *set, struct ummap_io *io, unsigned n)
+/* Requests that follow one another, in the store and at home, become one: of[k] is the one that k has become a part of.
+ * Says how many there are. */
+static unsigned join(struct ummap_io *io, unsigned n, unsigned *of)
 {
-	struct ummap_io joined[PIECE_MOST];
-	unsigned of[PIECE_MOST], last = 0;
+	unsigned last = 0;
 
 	for (unsigned k = 0; k < n; k++) {
-		struct ummap_io *j = &joined[last];
+		struct ummap_io *j = &io[last];
 
-		if (k && (char *)j->buf + j->len == io[k].buf && j->off + j->len == io[k].off) {
+		if (k && (char *)j->buf + j->len == io[k].buf && j->off + j->len == io[k].off)
 			j->len += io[k].len;
-		} else {
-			last += k > 0;
-			joined[last] = io[k];
-		}
+		else if (k)
+			io[++last] = io[k];
 		of[k] = last;
 	}
-	io_run(set->targets[seg_target(io->owner)].store, joined, last + 1, true, &set->stat.io);
-	for (unsigned k = 0; k < n; k++)
-		io[k].res = joined[of[k]].res;
+	return n ? last + 1 : 0;
 }
 
 /* Loaded, or not: whoever needs one that failed will meet the error himself. */
@@ -175,21 +172,45 @@ static void stand_by(struct set *set, size_t i, struct seg *s, int res)
 	} else {
 		evict_return_frame(set, s->frame);
 	}
-	seg_unlock(s);
+}
+
+/* Part of a request that has failed: by itself, it may not. */
+static int load_alone(struct set *set, size_t i, struct seg *s)
+{
+	struct ummap_io io;
+
+	fill_request(set, i, s, s->frame, &io);
+	return io_run(set->targets[seg_target(s)].store, &io, 1, false, &set->stat.io);
+}
+
+/* Loads absent segments, the first of up to `count`. Returns how many. */
+static unsigned load_batch(struct set *set, size_t first, size_t count, size_t step, bool *full)
+{
+	struct ummap_io io[PIECE_MOST];
+	unsigned of[PIECE_MOST], n = prepare_batch(set, first, count, step, io, full), requests = join(io, n, of);
+
+	if (n)
+		io_run(set->targets[seg_target(io->owner)].store, io, requests, true, &set->stat.io);
+	for (unsigned k = 0; k < n; k++) {
+		size_t i = first + k * step;
+		struct seg *s = set_seg(set, i);
+		const struct ummap_io *j = &io[of[k]];
+
+		stand_by(set, i, s, j->res && j->len > set_len(set, i) ? load_alone(set, i, s) : j->res);
+	}
+	/* Whoever waits for the first one finds the others with it. */
+	for (unsigned k = n; k-- > 0;)
+		seg_unlock(set_seg(set, first + k * step));
+	return n;
 }
 
 bool prefetch(struct set *set, size_t first, size_t count, size_t step)
 {
-	struct ummap_io io[PIECE_MOST];
 	bool full = false;
 
 	while (count > 0 && !full && !set->frozen) {
-		unsigned n = prepare_batch(set, first, count, step, io, &full), skip = n ? n : 1;
+		unsigned n = load_batch(set, first, count, step, &full), skip = n ? n : 1;
 
-		if (n)
-			run_joined(set, io, n);
-		for (unsigned k = 0; k < n; k++)
-			stand_by(set, first + k * step, io[k].owner, io[k].res);
 		first += skip * step;
 		count -= skip;
 	}

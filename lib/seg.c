@@ -218,46 +218,41 @@ static bool is_idle_too(const struct seg *first, const struct seg *s)
 	return is_idle(s) && !seg_has(s, SEG_EXPOSED) && !seg_has(first, SEG_EXPOSED);
 }
 
-/* From segment i on, which is locked; says how many it was. */
-static unsigned leave_behind(struct set *set, size_t i, struct seg *s, size_t most)
+/* n from segment i on, which are locked. */
+static void leave_behind(struct set *set, size_t i, struct seg **list, unsigned n)
 {
-	struct seg *list[PIECE_MOST] = { s };
-	unsigned n = set_lock_piece(set, i, list, most, is_idle_too);
+	bool gone;
 
 	for (unsigned k = 0; k < n; k++)
 		cache_remove(&set->member, list[k]);
-	if (standby_retract(set, i, list, n) < 0) {
-		for (unsigned k = 0; k < n; k++)
-			standby_put_back(set, list[k]);
-	} else {
+	gone = standby_retract(set, i, list, n) == 0;
+	for (unsigned k = n; k-- > 0;) {
 		/* To whoever comes next, while caches have it. */
-		for (unsigned k = n; k-- > 0;)
+		if (gone)
 			frame_give(evict_let_go(set, list[k]));
+		else
+			standby_put_back(set, list[k]);
 	}
-	set_unlock_piece(set, i, list, n);
-	return n;
 }
 
 void seg_behind(struct set *set, size_t first, size_t count)
 {
+	struct seg *list[PIECE_MOST];
 	size_t end = first + count;
 	unsigned n;
 
 	for (size_t i = first; i < end; i += n) {
-		struct seg *s = set_seg(set, i);
-
+		list[0] = set_seg(set, i);
 		n = 1;
-		if (!is_idle(s) || !seg_trylock(s))
+		if (!is_idle(list[0]) || !seg_trylock(list[0]))
 			continue;
-		if (is_idle(s))
-			n = leave_behind(set, i, s, end - i);
-		set_unlock(set, i, s);
+		if (is_idle(list[0])) {
+			n = set_lock_piece(set, i, list, end - i, is_idle_too);
+			leave_behind(set, i, list, n);
+			set_unlock_piece(set, i, list, n);
+		}
+		set_unlock(set, i, list[0]);
 	}
-}
-
-bool seg_awaited(struct set *set, size_t i)
-{
-	return waits_ahead(set_seg(set, i));
 }
 
 /* Brings an absent segment as far as standby. */

@@ -31,8 +31,6 @@ void seg_evict(struct set *set, size_t first, size_t last);
 /* Lets go of `count` segments from `first` on, where they are unchanged and nobody uses them just now; their frames are
  * the next to be taken. */
 void seg_behind(struct set *set, size_t first, size_t count);
-/* Whether segment i was read ahead, and nobody has asked for it yet. */
-bool seg_awaited(struct set *set, size_t i);
 /* Writes what of [first, last) still belongs to an older target to the current one, from either end on. */
 int seg_complete(struct set *set, size_t first, size_t last, bool descending);
 /* The only user of a set keeps faults on other mappings away from its segments, too; and lets them again. */

@@ -370,8 +370,8 @@ unsigned set_lock_piece(struct set *set, size_t i, struct seg **list, size_t mos
 
 		if (!fits(list[0], s) || !seg_trylock(s))
 			break;
-		if (!fits(list[0], s) || !frame_follows(before, s->frame) ||
-		    frame_writable(before) != frame_writable(s->frame)) {
+		if (!fits(list[0], s) || !frame_on_one(before, s->frame) ||
+		    (seg_has(s, SEG_STANDBY) && frame_writable(before) != frame_writable(s->frame))) {
 			set_unlock(set, i + n, s);
 			break;
 		}

@@ -143,9 +143,10 @@ size_t set_len(const struct set *set, size_t i);
 size_t set_view_len(const struct set *set, size_t i);
 
 /*
- * A piece: neighbours on one huge page of the view whose frames follow one another at home, too, with the same rights.
- * It moves by one call, and if its frames are a huge page, as one entry of the page tables. This many at most; 1: all
- * of the set's segments move by themselves.
+ * A piece: neighbours on one huge page of the view whose frames stand in a row on one huge page at home, too, with the
+ * same rights there. It moves by one call, and if it is all of both, as one entry of the page tables. Smaller segments
+ * come in pieces of so many, because their requests are on the stacks of signal handlers; 1: all of the set's segments
+ * move by themselves.
  */
 #define PIECE_MOST 32
 static inline size_t set_piece(const struct set *set)
@@ -153,8 +154,8 @@ static inline size_t set_piece(const struct set *set)
 	return set->engine == ENGINE_SEGV ? max_size(min_size(PIECE_MOST, HUGE_PAGE >> set->shift), 1) : 1;
 }
 
-/* Locks the piece that begins with segment i, which is list[0] and locked already, as far as each `fits` the first one;
- * `most` at most. Says how many there are. */
+/* Locks the rest of a piece from segment i on, which is list[0] and locked already, as far as each `fits` that one; `most`
+ * at most. Says how many there are. */
 unsigned set_lock_piece(struct set *set, size_t i, struct seg **list, size_t most,
 			bool (*fits)(const struct seg *first, const struct seg *s));
 /* Unlocks all of them but the first. */

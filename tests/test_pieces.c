@@ -2,6 +2,9 @@
 /* Pieces: neighbours that move as one huge page, and the pool that has huge pages whole for them. Engine segv. */
 #include "common.h"
 #include "frame.h"
+#include "map.h"
+
+#include <ummap-driver.h>
 
 #include <criterion/criterion.h>
 
@@ -43,18 +46,23 @@ static bool has_huge_pages(void)
 	return has;
 }
 
-static uint8_t *map_some(int fd, int prot)
+static uint8_t *map_in(size_t seg, int fd, int prot)
 {
 	set_env("UMMAP_ENGINE", "segv");
 	set_budget(BUDGET);
-	return map_file(fd, SIZE, SEG, prot, 0);
+	return map_file(fd, SIZE, seg, prot, 0);
+}
+
+static uint8_t *map_some(int fd, int prot)
+{
+	return map_in(SEG, fd, prot);
 }
 
 static void read_all(const uint8_t *m)
 {
 	for (size_t off = 0; off < SIZE; off += SEG) {
-		for (size_t page = 0; page < SEG; page += 64 * KIB)
-			cr_assert_eq(m[off + page], pattern(off + page, 3), "byte %zu", off + page);
+		for (size_t at = off; at < off + SEG; at += 32 * KIB)
+			cr_assert_eq(m[at], pattern(at, 3), "byte %zu", at);
 	}
 }
 
@@ -68,16 +76,31 @@ static void expect_huge(const uint8_t *m)
 		cr_expect_geq(huge, resident / 4 * 3, "%zu of %zu", huge, resident);
 }
 
-Test(pieces, of_a_scan)
+static void scan(size_t seg)
 {
 	int fd = filled_file(SIZE, 3);
-	uint8_t *m = map_some(fd, PROT_READ);
+	uint8_t *m = map_in(seg, fd, PROT_READ);
 
 	for (int pass = 0; pass < 3; pass++) {
 		read_all(m);
 		expect_huge(m);
 	}
 	cr_assert_eq(umunmap(m, 0), 0);
+}
+
+Test(pieces, of_a_scan)
+{
+	scan(SEG);
+}
+
+Test(pieces, of_a_scan_in_small_segments)
+{
+	scan(64 * KIB);
+}
+
+Test(pieces, of_a_scan_in_large_segments)
+{
+	scan(MIB);
 }
 
 /* What was stored to came and left by itself, which breaks huge pages up, and in an order of its own. */
@@ -163,6 +186,172 @@ Test(pieces, short_end)
 	}
 	cr_assert_eq(umunmap(m, 0), 0);
 	check_file(fd, 0, size, 0, 3);
+}
+
+/* A group's budget holds for pieces, too. */
+Test(pieces, in_a_group)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char path[320], uri[330];
+	int fd = temp_named("scan", 0, path);
+	void *m = NULL;
+
+	file_fill(fd, 0, SIZE, 0, 3);
+	snprintf(uri, sizeof(uri), "posix:%s", path);
+	set_env("UMMAP_ENGINE", "segv");
+	set_budget(4 * BUDGET);
+	attr.seg_size = SEG;
+	attr.group = "scan";
+	attr.budget = BUDGET / 2;
+	check(ummap_open(uri, SIZE, 0, PROT_READ, &attr, &m) == 0, "%s", umerrormsg());
+	for (int pass = 0; pass < 2; pass++) {
+		read_all(m);
+		cr_expect_leq(stat_of(m).resident_bytes + stat_of(m).standby_bytes, BUDGET / 2);
+	}
+	cr_assert_eq(umunmap(m, 0), 0);
+}
+
+/* ---- Storage that fails ---- */
+
+#define KEPT (2 * MIB) /* what is written there is kept: at once, and for good from a flush on */
+
+static uint8_t accepted[KEPT], durable[KEPT];
+static size_t bad = SIZE;       /* nothing that has this byte can be read */
+static _Atomic bool flush_fails;
+
+static int shaky_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+{
+	(void)uri;
+	(void)oflags;
+	*h = durable;
+	geom->size = SIZE;
+	geom->align = 1;
+	geom->caps = UMMAP_CAP_WRITE | UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE;
+	fill(durable, KEPT, 0, 3);
+	memcpy(accepted, durable, KEPT);
+	return 0;
+}
+
+static int shaky_close(void *h)
+{
+	(void)h;
+	return 0;
+}
+
+static int shaky_read(void *h, void *buf, size_t len, uint64_t off)
+{
+	(void)h;
+	if (off <= bad && bad < off + len)
+		return -EIO;
+	if (off < KEPT)
+		memcpy(buf, accepted + off, len);
+	else
+		fill(buf, len, off, 3);
+	return 0;
+}
+
+static int shaky_write(void *h, const void *buf, size_t len, uint64_t off)
+{
+	(void)h;
+	memcpy(accepted + off, buf, len);
+	return 0;
+}
+
+/* One that fails loses what it was to keep. */
+static int shaky_flush(void *h, uint64_t off, uint64_t len)
+{
+	(void)h;
+	(void)off;
+	(void)len;
+	memcpy(flush_fails ? accepted : durable, flush_fails ? durable : accepted, KEPT);
+	return flush_fails ? -EIO : 0;
+}
+
+static const struct ummap_driver shaky = {
+	.struct_size = sizeof(shaky), .abi = UMMAP_DRIVER_ABI, .scheme = "shaky", .open = shaky_open,
+	.close = shaky_close, .read = shaky_read, .write = shaky_write, .flush = shaky_flush,
+};
+
+static uint8_t *map_shaky(int prot)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *m = NULL;
+
+	set_env("UMMAP_ENGINE", "segv");
+	set_budget(BUDGET);
+	attr.seg_size = SEG;
+	cr_assert_eq(ummap_driver_register(&shaky), 0);
+	check(ummap_open("shaky:any", SIZE, 0, prot, &attr, &m) == 0, "%s", umerrormsg());
+	return m;
+}
+
+/* Says whether that byte could be had. */
+static bool can_load(const volatile uint8_t *at)
+{
+	if (sigsetjmp(bus_jump, 1) != 0)
+		return false;
+	(void)*at;
+	return true;
+}
+
+/* One bad block spoils its segment, not its piece. */
+Test(pieces, with_a_bad_segment)
+{
+	uint8_t *m;
+
+	bad = 64 * MIB + 3 * SEG + 5;
+	m = map_shaky(PROT_READ);
+	catch_sigbus();
+	for (size_t off = 0; off < SIZE; off += SEG) {
+		cr_assert_eq(can_load(m + off), off != bad - 5, "segment %zu", off / SEG);
+		if (off != bad - 5)
+			cr_assert_eq(m[off], pattern(off, 3));
+	}
+	cr_assert_eq(umunmap(m, 0), 0);
+}
+
+/* The frames of the first ones are taken at once. */
+static bool last_stand_by(const uint8_t *m, size_t n)
+{
+	struct map *map = map_get(m);
+	bool all = true;
+
+	for (size_t i = n / 2; i < n; i++)
+		all = all && seg_has(set_seg(&map->set, i), SEG_STANDBY);
+	set_put(&map->set);
+	return all;
+}
+
+/* What a failed flush has made uncertain counts as changed, and does not leave with what is as it was loaded. */
+Test(pieces, in_doubt)
+{
+	size_t off = KEPT;
+	uint8_t *m;
+
+	/* Faults take a frame each, and leave what is on standby there for a while. */
+	set_env("UMMAP_READAHEAD", "0");
+	m = map_shaky(READ_WRITE);
+	for (size_t i = 0; i < KEPT; i += SEG)
+		m[i] = 200;
+	cr_assert_eq(umsync_range(m, KEPT, UMMAP_NOFLUSH), 0);
+	for (; off < SIZE && !last_stand_by(m, KEPT / SEG); off += SEG)
+		cr_assert_eq(m[off], pattern(off, 3));
+	cr_assert(last_stand_by(m, KEPT / SEG));
+	for (size_t i = 0; i < KEPT; i += SEG)
+		cr_assert_eq(m[i], 200);
+	flush_fails = true;
+	cr_assert_eq(umsync(m, 0), -1);
+	flush_fails = false;
+	for (int pass = 0; pass < 2; pass++) {
+		for (off = KEPT; off < SIZE; off += SEG)
+			cr_assert_eq(m[off], pattern(off, 3));
+	}
+	cr_assert_eq(umsync(m, 0), 0);
+	for (size_t i = 0; i < KEPT; i += SEG) {
+		cr_expect_eq(m[i], 200);
+		cr_expect_eq(durable[i], 200);
+	}
+	cr_assert_eq(umunmap(m, 0), 0);
 }
 
 /* ---- The pool by itself ---- */
@@ -254,25 +443,25 @@ Test(pool, ages)
 		cr_expect_neq(frame_take_block(FRAME_MAPPED, SEG), FRAME_NONE);
 }
 
-/* What has moved in parts is on a huge page again when it is mended; what has not keeps what it holds. */
+/* What has moved in parts is on a huge page again when it is mended, and may be written. */
 Test(pool, mends)
 {
 	uint32_t frames[FRAMES], first;
+	size_t huge;
 
 	take_all(frames);
 	give_shuffled(frames, FRAMES);
 	first = frame_take_block(FRAME_MAPPED, SEG);
-	memset(frame_home(first), 1, PIECE * SEG);
-	frame_mend(first, PIECE);
-	cr_expect_eq(*frame_home(first), 1, "it was whole");
+	cr_expect(!frame_is_split(first));
 	cr_assert_eq(mprotect(frame_home(first) + SEG, SEG, PROT_READ), 0);
 	frame_set_writable(first + 1, 1, false);
-	cr_assert_eq(frame_make_writable(first, PIECE), 0);
+	cr_expect(frame_is_split(first));
+	huge = huge_bytes((uint8_t *)frame_home(first) - GIB, 2 * GIB);
 	frame_mend(first, PIECE);
-	cr_expect_eq(*frame_home(first), 0);
-	memset(frame_home(first), 2, PIECE * SEG);
+	cr_expect(!frame_is_split(first));
 	if (has_huge_pages())
-		cr_expect_eq(huge_bytes((uint8_t *)frame_home(first) - 2 * MIB, GIB) % (2 * MIB), 0);
-	frame_mend(first, PIECE);
-	cr_expect_eq(*frame_home(first), 2, "once is enough");
+		cr_expect_eq(huge_bytes((uint8_t *)frame_home(first) - GIB, 2 * GIB), huge + 2 * MIB);
+	for (uint32_t i = 0; i < PIECE; i++)
+		cr_expect(frame_writable(first + i));
+	memset(frame_home(first), 2, PIECE * SEG);
 }
