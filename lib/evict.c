@@ -413,18 +413,6 @@ uint32_t evict_take_frame(struct set *set, bool ahead)
 	return a.frame;
 }
 
-uint32_t evict_take_block(struct set *set)
-{
-	uint32_t first = frame_held() > evict_limit(set) ? FRAME_NONE :
-			 frame_take_block(set_frames(set), set->seg_size);
-
-	if (first == FRAME_NONE || share_charge(set_share(set), HUGE_PAGE))
-		return first;
-	for (uint32_t i = arena_per_huge(set->seg_size); i-- > 0;)
-		frame_give(first + i);
-	return FRAME_NONE;
-}
-
 /* The next fault finds a frame that is free, and may be written. What it held loses its second chance: one of many. */
 static void keep_ready(struct set *set, struct share *giver)
 {

@@ -14,8 +14,6 @@ size_t evict_limit(const struct set *set);
  * memory at all.
  */
 uint32_t evict_take_frame(struct set *set, bool ahead);
-/* The same for all frames of a huge page, if those of one are free (see frame_block): the first of them. */
-uint32_t evict_take_block(struct set *set);
 void evict_return_frame(struct set *set, uint32_t frame);
 /* Lets go of up to so many frames while the process holds more than limit bytes; whoever uses the set is not in the
  * way. false: there is none to let go just now. */

@@ -314,19 +314,6 @@ uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit)
 	return ok ? frame : FRAME_NONE;
 }
 
-uint32_t frame_take_block(enum frame_kind kind, size_t len)
-{
-	uint32_t n = arena_per_huge(len), first = FRAME_NONE;
-
-	futex_lock(&lock);
-	if (used + n <= used_max)
-		first = freelist_pop_block(&class_of(kind, len)->free);
-	if (first != FRAME_NONE)
-		count_taken(kind, (int)n);
-	futex_unlock(&lock);
-	return first;
-}
-
 void frame_give(uint32_t frame)
 {
 	futex_lock(&lock);

@@ -18,9 +18,6 @@ void frame_forget(void);
  * New memory is charged only up to `limit` bytes in all. FRAME_NONE: there is none within the limit.
  */
 uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit);
-/* The same for all frames of a huge page, if those of one are free: the first of them. For frames of at least
- * HUGE_PAGE / FREELIST_BLOCK bytes that have room on one. */
-uint32_t frame_take_block(enum frame_kind kind, size_t len);
 /* Gives a frame back; it must be at home. Its memory stays in the pool. */
 void frame_give(uint32_t frame);
 /* The same, and its memory goes back to the system; it need not be at home, if it was discarded elsewhere. */

@@ -73,13 +73,6 @@ static void move_others(uint32_t frame, _Atomic uint32_t *from, _Atomic uint32_t
 	}
 }
 
-static void count_out(struct freelist *l, uint32_t n)
-{
-	l->count -= n;
-	if (l->count < l->least)
-		l->least = l->count;
-}
-
 void freelist_push(struct freelist *l, uint32_t frame)
 {
 	++*free_of(frame);
@@ -102,25 +95,13 @@ uint32_t freelist_pop(struct freelist *l)
 		frame = l->whole;
 		if (frame == FRAME_NONE)
 			return FRAME_NONE;
+		frame -= frame % block_of(arena_of(frame));
 		link_out(&l->whole, frame);
 		move_others(frame, &l->whole, &l->loose);
 	}
 	--*free_of(frame);
-	count_out(l, 1);
+	l->count--;
+	if (l->count < l->least)
+		l->least = l->count;
 	return frame;
-}
-
-uint32_t freelist_pop_block(struct freelist *l)
-{
-	uint32_t first = l->whole, block;
-
-	if (first == FRAME_NONE)
-		return FRAME_NONE;
-	block = block_of(arena_of(first));
-	first -= first % block;
-	for (uint32_t i = 0; i < block; i++)
-		link_out(&l->whole, first + i);
-	*free_of(first) = 0;
-	count_out(l, block);
-	return first;
 }

@@ -6,6 +6,8 @@
 #include "arena.h"
 
 /* Heads of lists, FRAME_NONE at the end; what was put in last comes out first. */
+#define FREELIST_BLOCK 32 /* of more frames on a huge page it is not known whether it is whole */
+
 struct freelist {
 	_Atomic uint32_t loose, whole;
 	uint32_t count;      /* frames in both */
@@ -17,12 +19,9 @@ struct freelist {
 /* All of these under the pool's lock. */
 
 void freelist_push(struct freelist *l, uint32_t frame);
-/* A loose one, if there is one; FRAME_NONE: there is none of either kind. */
+/* A loose one, if there is one: once these have gone, a huge page comes out from its first frame to its last. FRAME_NONE:
+ * there is none of either kind. */
 uint32_t freelist_pop(struct freelist *l);
-/* The first of those on a huge page, all of which are the caller's then; FRAME_NONE: there is none, or such frames are
- * more than FREELIST_BLOCK. */
-uint32_t freelist_pop_block(struct freelist *l);
-#define FREELIST_BLOCK 32
 
 /* A look without the lock. */
 static inline bool freelist_is_empty(const struct freelist *l)

@@ -76,13 +76,8 @@ static void sort_in(uint32_t *frames, unsigned got, uint32_t frame)
 static unsigned gather_frames(struct set *set, uint32_t *frames, unsigned n, bool whole)
 {
 	unsigned most = whole ? 2 * n - 1 : n, got = 0, first = 0;
-	uint32_t frame = whole ? evict_take_block(set) : FRAME_NONE;
+	uint32_t frame;
 
-	if (frame != FRAME_NONE) {
-		for (; got < n; got++)
-			frames[got] = frame + got;
-		return n;
-	}
 	while (got < most && (frame = evict_take_frame(set, true)) != FRAME_NONE) {
 		sort_in(frames, got++, frame);
 		first = whole ? find_block(frames, got, n) : got;

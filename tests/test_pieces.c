@@ -3,10 +3,12 @@
 #include "common.h"
 #include "frame.h"
 #include "map.h"
+#include "seg.h"
 
 #include <ummap-driver.h>
 
 #include <criterion/criterion.h>
+#include <sys/resource.h>
 
 #define SEG (256 * KIB)
 #define PIECE (2 * MIB / SEG)
@@ -76,15 +78,30 @@ static void expect_huge(const uint8_t *m)
 		cr_expect_geq(huge, resident / 4 * 3, "%zu of %zu", huge, resident);
 }
 
+static long minor_faults(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	return u.ru_minflt;
+}
+
+#define PASSES 3
+
 static void scan(size_t seg)
 {
 	int fd = filled_file(SIZE, 3);
 	uint8_t *m = map_in(seg, fd, PROT_READ);
+	long before;
 
-	for (int pass = 0; pass < 3; pass++) {
+	read_all(m);
+	before = minor_faults();
+	for (int pass = 0; pass < PASSES; pass++) {
 		read_all(m);
 		expect_huge(m);
 	}
+	/* Huge pages that had to be mended. */
+	cr_expect_lt(minor_faults() - before, PASSES * SIZE / (2 * MIB) / 3, "%ld", minor_faults() - before);
 	cr_assert_eq(umunmap(m, 0), 0);
 }
 
@@ -294,6 +311,17 @@ static bool can_load(const volatile uint8_t *at)
 	return true;
 }
 
+static bool has_all(const uint8_t *m, size_t first, size_t n)
+{
+	struct map *map = map_get(m);
+	bool all = true;
+
+	for (size_t i = first; i < first + n; i++)
+		all = all && seg_has(set_seg(&map->set, i), SEG_VALID);
+	set_put(&map->set);
+	return all;
+}
+
 /* One bad block spoils its segment, not its piece. */
 Test(pieces, with_a_bad_segment)
 {
@@ -304,46 +332,42 @@ Test(pieces, with_a_bad_segment)
 	catch_sigbus();
 	for (size_t off = 0; off < SIZE; off += SEG) {
 		cr_assert_eq(can_load(m + off), off != bad - 5, "segment %zu", off / SEG);
+		if (off == bad - 5 - SEG)
+			cr_expect(has_all(m, off / SEG + 2, PIECE - 4));
 		if (off != bad - 5)
 			cr_assert_eq(m[off], pattern(off, 3));
 	}
 	cr_assert_eq(umunmap(m, 0), 0);
 }
 
-/* The frames of the first ones are taken at once. */
-static bool last_stand_by(const uint8_t *m, size_t n)
+/* The first n segments go to standby. */
+static void send_off(const uint8_t *m, size_t n)
 {
 	struct map *map = map_get(m);
-	bool all = true;
 
-	for (size_t i = n / 2; i < n; i++)
-		all = all && seg_has(set_seg(&map->set, i), SEG_STANDBY);
+	cr_assert_eq(seg_retract(&map->set, 0, n), 0);
 	set_put(&map->set);
-	return all;
 }
 
 /* What a failed flush has made uncertain counts as changed, and does not leave with what is as it was loaded. */
 Test(pieces, in_doubt)
 {
-	size_t off = KEPT;
 	uint8_t *m;
 
-	/* Faults take a frame each, and leave what is on standby there for a while. */
+	/* They come back one by one. */
 	set_env("UMMAP_READAHEAD", "0");
 	m = map_shaky(READ_WRITE);
 	for (size_t i = 0; i < KEPT; i += SEG)
 		m[i] = 200;
 	cr_assert_eq(umsync_range(m, KEPT, UMMAP_NOFLUSH), 0);
-	for (; off < SIZE && !last_stand_by(m, KEPT / SEG); off += SEG)
-		cr_assert_eq(m[off], pattern(off, 3));
-	cr_assert(last_stand_by(m, KEPT / SEG));
+	send_off(m, KEPT / SEG);
 	for (size_t i = 0; i < KEPT; i += SEG)
 		cr_assert_eq(m[i], 200);
 	flush_fails = true;
 	cr_assert_eq(umsync(m, 0), -1);
 	flush_fails = false;
 	for (int pass = 0; pass < 2; pass++) {
-		for (off = KEPT; off < SIZE; off += SEG)
+		for (size_t off = KEPT; off < SIZE; off += SEG)
 			cr_assert_eq(m[off], pattern(off, 3));
 	}
 	cr_assert_eq(umsync(m, 0), 0);
@@ -381,48 +405,55 @@ static void give_shuffled(uint32_t *frames, size_t n)
 	}
 }
 
+/* The next frames to be taken are a huge page: its first. */
+static uint32_t take_block(void)
+{
+	uint32_t first = frame_take(FRAME_MAPPED, SEG, BUDGET);
+
+	cr_assert_eq(first % PIECE, 0, "%u", first);
+	for (uint32_t i = 1; i < PIECE; i++)
+		cr_assert_eq(frame_take(FRAME_MAPPED, SEG, BUDGET), first + i);
+	return first;
+}
+
 Test(pool, whole_again)
 {
 	uint32_t frames[FRAMES];
-	bool seen[FRAMES] = { false };
+	bool seen[BLOCKS] = { false };
 
 	take_all(frames);
-	cr_expect_eq(frame_take_block(FRAME_MAPPED, SEG), FRAME_NONE);
 	give_shuffled(frames, FRAMES);
 	for (size_t b = 0; b < BLOCKS; b++) {
-		uint32_t first = frame_take_block(FRAME_MAPPED, SEG);
+		uint32_t first = take_block();
 
-		cr_assert_neq(first, FRAME_NONE);
-		cr_expect_eq(first % PIECE, 0);
-		for (size_t i = 0; i < PIECE; i++) {
-			cr_assert_lt(first + i, FRAMES);
-			cr_assert(!seen[first + i], "frame %zu twice", first + i);
-			seen[first + i] = true;
-		}
+		cr_assert_lt(first / PIECE, BLOCKS);
+		cr_assert(!seen[first / PIECE], "%u twice", first);
+		seen[first / PIECE] = true;
 	}
-	cr_expect_eq(frame_take_block(FRAME_MAPPED, SEG), FRAME_NONE);
 	cr_expect_eq(frame_used(), FRAMES);
 }
 
-/* Single frames come from as few huge pages as can be. */
+/* What is left of a huge page goes first, and a huge page is whole once the last one of it is back. */
 Test(pool, breaks_few)
 {
-	uint32_t frames[FRAMES], some[PIECE + 2];
+	uint32_t frames[FRAMES], first, other;
 
 	take_all(frames);
 	give_shuffled(frames, FRAMES);
-	for (size_t i = 0; i < PIECE + 2; i++)
-		some[i] = frame_take(FRAME_MAPPED, SEG, BUDGET);
-	for (size_t i = 1; i < PIECE; i++)
-		cr_expect_eq(some[i] / PIECE, some[0] / PIECE);
-	for (size_t b = 0; b < BLOCKS - 2; b++)
-		cr_assert_neq(frame_take_block(FRAME_MAPPED, SEG), FRAME_NONE);
-	cr_expect_eq(frame_take_block(FRAME_MAPPED, SEG), FRAME_NONE);
-	/* Two of the second one are missing; once they are back it is whole. */
-	frame_give(some[PIECE]);
-	cr_expect_eq(frame_take_block(FRAME_MAPPED, SEG), FRAME_NONE);
-	frame_give(some[PIECE + 1]);
-	cr_expect_eq(frame_take_block(FRAME_MAPPED, SEG), some[PIECE] / PIECE * PIECE);
+	first = take_block();
+	other = take_block();
+	frame_give(first + 3);
+	frame_give(other + 1);
+	cr_expect_eq(frame_take(FRAME_MAPPED, SEG, BUDGET), other + 1);
+	cr_expect_eq(frame_take(FRAME_MAPPED, SEG, BUDGET), first + 3);
+	for (uint32_t i = 0; i < PIECE - 1; i++)
+		frame_give(first + (i * 3) % PIECE);
+	cr_expect_eq(frame_take(FRAME_MAPPED, SEG, BUDGET) / PIECE, first / PIECE, "it lacks one");
+	frame_give(first + (PIECE - 2) * 3 % PIECE);
+	frame_give(first + (PIECE - 1) * 3 % PIECE);
+	frame_give(other + 2);
+	cr_expect_eq(frame_take(FRAME_MAPPED, SEG, BUDGET), other + 2, "what is whole comes last");
+	cr_expect_eq(take_block(), first);
 }
 
 /* Frames that nobody needed go, and what comes in their place is whole. */
@@ -435,12 +466,9 @@ Test(pool, ages)
 	frame_age();
 	frame_age();
 	cr_expect_eq(frame_held(), 0);
-	cr_expect_eq(frame_take_block(FRAME_MAPPED, SEG), FRAME_NONE);
-	for (size_t i = 0; i < FRAMES; i++)
-		frames[i] = frame_take(FRAME_MAPPED, SEG, BUDGET);
-	give_shuffled(frames, FRAMES);
 	for (size_t b = 0; b < BLOCKS; b++)
-		cr_expect_neq(frame_take_block(FRAME_MAPPED, SEG), FRAME_NONE);
+		take_block();
+	cr_expect_eq(frame_held(), FRAMES * SEG);
 }
 
 /* What has moved in parts is on a huge page again when it is mended, and may be written. */
@@ -451,7 +479,7 @@ Test(pool, mends)
 
 	take_all(frames);
 	give_shuffled(frames, FRAMES);
-	first = frame_take_block(FRAME_MAPPED, SEG);
+	first = take_block();
 	cr_expect(!frame_is_split(first));
 	cr_assert_eq(mprotect(frame_home(first) + SEG, SEG, PROT_READ), 0);
 	frame_set_writable(first + 1, 1, false);
