@@ -139,6 +139,19 @@ Test(pieces, after_stores)
 	cr_assert_eq(umunmap(m, 0), 0);
 }
 
+/* Somebody else has one frame of a huge page; the rest of it stays aside. */
+Test(pieces, beside_one)
+{
+	int fd = filled_file(SIZE, 3);
+	uint8_t *other = map_some(fd, PROT_READ), *m = map_some(fd, PROT_READ);
+
+	cr_assert_eq(other[0], pattern(0, 3));
+	read_all(m);
+	expect_huge(m);
+	cr_assert_eq(umunmap(m, 0), 0);
+	cr_assert_eq(umunmap(other, 0), 0);
+}
+
 /* In no order that is known, a piece is as good as gone; but nothing is mixed up. */
 Test(pieces, among_others)
 {
