@@ -136,7 +136,9 @@ static long whole_jobs(const struct set *set, size_t i, long from, long to)
 	size_t job = job_segs(set), end = i + (size_t)to + 1;
 	long last = (long)(end - end % job - i) - 1;
 
-	return end >= set->segs ? to : last > from ? last : from;
+	if (end >= set->segs)
+		return to;
+	return last > from ? last : from;
 }
 
 /* A fault that has overtaken what was to be read ahead brings in the rest of its piece itself: a single segment would be
@@ -157,13 +159,22 @@ static void let_go_behind(struct set *set, size_t i, size_t piece)
 		seg_behind(set, i - k * piece, piece);
 }
 
+/* Loads what lies from one step behind segment i to another: (from, to]. */
+static void post_steps(struct set *set, size_t i, long stride, long from, long to)
+{
+	if (to > from && stride > 0)
+		post(set, (size_t)((long)i + (from + 1) * stride), (size_t)(to - from), (size_t)stride);
+	else if (to > from)
+		post(set, (size_t)((long)i + to * stride), (size_t)(to - from), (size_t)-stride);
+}
+
 /* Reads ahead if segment i continues a run. Returns in pieces of how many segments that comes; 0: who knows. */
 static size_t follow(struct set *set, size_t i, size_t window)
 {
-	size_t budget = min_size(budget_bytes(), set_share(set)->most);
+	size_t budget = min_size(budget_bytes(), set_share(set)->most), job = job_segs(set);
 	size_t most = min_size(max_size(window >> set->shift, WINDOW_MIN), (budget / WINDOW_PART) >> set->shift);
-	long from = 0, to = 0, stride = 0, room;
 	bool in_jobs = false, overtaken = false;
+	long from = 0, to = 0, stride = 0, room;
 	struct stream *r;
 
 	if (window == 0 || most == 0 || set->advice == UMMAP_ADV_RANDOM)
@@ -176,26 +187,25 @@ static size_t follow(struct set *set, size_t i, size_t window)
 		r->seen += r->seen < SEEN_STRIDE;
 		r->used = ++set->stream_clock;
 		stride = r->stride;
-		in_jobs = stride == 1 && is_run(set, r) && r->window >= job_segs(set);
+	}
+	if (stride && is_run(set, r)) {
+		in_jobs = stride == 1 && r->window >= job;
 		overtaken = in_jobs && i <= r->until;
-		if (stride && is_run(set, r)) {
-			advance(r, most, job_segs(set), &from, &to);
-			/* As far as there are segments. */
-			room = stride > 0 ? ((long)set->segs - 1 - (long)i) / stride : (long)i / -stride;
-			to = to < room ? to : room;
-			to = in_jobs ? whole_jobs(set, i, from, to) : to;
-			if (to > from)
-				r->until = (size_t)((long)i + to * stride);
-		}
+		advance(r, most, job, &from, &to);
+		/* As far as there are segments. */
+		room = stride > 0 ? ((long)set->segs - 1 - (long)i) / stride : (long)i / -stride;
+		to = to < room ? to : room;
+		to = in_jobs ? whole_jobs(set, i, from, to) : to;
+		if (to > from)
+			r->until = (size_t)((long)i + to * stride);
 	}
 	futex_unlock(&set->stream_lock);
-	if (to > from && stride > 0)
-		post(set, (size_t)((long)i + (from + 1) * stride), (size_t)(to - from), (size_t)stride);
-	else if (to > from)
-		post(set, (size_t)((long)i + to * stride), (size_t)(to - from), (size_t)-stride);
+	post_steps(set, i, stride, from, to);
 	if (overtaken)
 		catch_up(set, i);
-	return r ? in_jobs ? set_piece(set) : 1 : 0;
+	if (!r)
+		return 0;
+	return in_jobs ? set_piece(set) : 1;
 }
 
 void ahead_fault(struct set *set, size_t i, size_t window)

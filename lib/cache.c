@@ -425,8 +425,7 @@ static struct seg *take_along(const struct search *search, struct seg *s, struct
 
 	if (!n || seg_of(n) != next || owner(m->group, next) != m || !seg_trylock(next))
 		return NULL;
-	if (may_go(search, next) && !seg_has(next, SEG_EXPOSED) && !seg_has(next, SEG_DIRTY) &&
-	    next->frame == s->frame + 1 && next->frame % m->piece) {
+	if (may_go(search, next) && seg_as_loaded(next) && next->frame == s->frame + 1 && next->frame % m->piece) {
 		remove_resident(m, next);
 		return next;
 	}

@@ -40,12 +40,11 @@ static bool alike(const struct seg *first, const struct seg *s)
  * mapping each. */
 static bool bring_home(struct set *set, size_t i, struct seg **list, unsigned n)
 {
-	size_t len = ((size_t)(n - 1) << set->shift) + set_view_len(set, i + n - 1);
-
 	if (!seg_has(list[0], SEG_STANDBY)) {
 		for (unsigned k = 0; k < n; k++)
 			set_await(set, list[k]);
-		if (engine_leave(set->engine, set_view(set, i), frame_home(list[0]->frame), len) < 0)
+		if (engine_leave(set->engine, set_view(set, i), frame_home(list[0]->frame),
+				 set_views_len(set, i, n)) < 0)
 			return false;
 		frame_set_writable(list[0]->frame, n, seg_has(list[0], SEG_WRITABLE));
 	}

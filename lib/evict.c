@@ -228,17 +228,11 @@ static size_t lacking(const struct share *share)
 	return clean >= wanted || has_backlog(share) ? 0 : wanted - clean;
 }
 
-/* A change may also be one that was written, and is not sure to be durable. */
-static bool is_as_loaded(const struct seg *s)
-{
-	return !seg_has(s, SEG_EXPOSED) && !seg_has(s, SEG_DIRTY);
-}
-
 /* Whether the second of two segments of a set can leave by the same call. */
 static bool goes_along(const struct set *set, const struct seg *a, const struct seg *b)
 {
-	return set->engine == ENGINE_SEGV && set_index(set, a) + 1 == set_index(set, b) && is_as_loaded(a) &&
-	       is_as_loaded(b) && frame_on_one(a->frame, b->frame);
+	return set->engine == ENGINE_SEGV && set_index(set, a) + 1 == set_index(set, b) && seg_as_loaded(a) &&
+	       seg_as_loaded(b) && frame_on_one(a->frame, b->frame);
 }
 
 /* What they gave; all of them have been tried. */

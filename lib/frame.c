@@ -297,10 +297,7 @@ uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit)
 		return FRAME_NONE;
 
 	ok = arena_populate(frame, len * count);
-	if (arena_maps(kind)) {
-		memset(seal_of(frame), false, count);
-		frame_note_split(frame, count);
-	}
+	frame_set_writable(frame, count, true);
 	futex_lock(&lock);
 	if (!ok) {
 		count_taken(kind, -1);

@@ -5,9 +5,9 @@
 
 #include "arena.h"
 
-/* Heads of lists, FRAME_NONE at the end; what was put in last comes out first. */
 #define FREELIST_BLOCK 32 /* of more frames on a huge page it is not known whether it is whole */
 
+/* Heads of lists, FRAME_NONE at the end; what was put in last comes out first. */
 struct freelist {
 	_Atomic uint32_t loose, whole;
 	uint32_t count;      /* frames in both */

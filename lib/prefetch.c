@@ -53,14 +53,16 @@ static unsigned make_writable(const uint32_t *frames, unsigned n)
 	return n;
 }
 
-/* Where n frames that are a huge page begin among `got` sorted ones; `got`: nowhere. */
-static unsigned find_block(const uint32_t *frames, unsigned got, unsigned n)
+/* Whether n of `got` sorted frames are a huge page; then it begins at *first. */
+static bool find_block(const uint32_t *frames, unsigned got, unsigned n, unsigned *first)
 {
-	for (unsigned first = 0; first + n <= got; first++) {
-		if (frames[first] % n == 0 && frames[first + n - 1] == frames[first] + n - 1)
-			return first;
+	for (unsigned k = 0; k + n <= got; k++) {
+		if (frames[k] % n == 0 && frames[k + n - 1] == frames[k] + n - 1) {
+			*first = k;
+			return true;
+		}
 	}
-	return got;
+	return false;
 }
 
 /* Puts a frame among `got` sorted ones. */
@@ -71,21 +73,19 @@ static void sort_in(uint32_t *frames, unsigned got, uint32_t frame)
 	frames[got] = frame;
 }
 
-/* Takes up to n frames, sorted. Where n are a huge page (`whole`), some more are tried for one; what is left of others
- * goes to whoever needs single ones. */
-static unsigned gather_frames(struct set *set, uint32_t *frames, unsigned n, bool whole)
+/* Takes up to n frames, sorted. Where n are a huge page, some more are tried for one; what is left of others goes to
+ * whoever needs single ones. *whole: whether it is a huge page. */
+static unsigned gather_frames(struct set *set, uint32_t *frames, unsigned n, bool *whole)
 {
-	unsigned most = whole ? 2 * n - 1 : n, got = 0, first = 0;
+	bool wanted = n > 1 && frame_block(set_frames(set), set->seg_size, evict_limit(set)) == n;
+	unsigned most = wanted ? 2 * n - 1 : n, got = 0, first = 0;
 	uint32_t frame;
 
-	while (got < most && (frame = evict_take_frame(set, true)) != FRAME_NONE) {
+	*whole = false;
+	while (got < most && !*whole && (frame = evict_take_frame(set, true)) != FRAME_NONE) {
 		sort_in(frames, got++, frame);
-		first = whole ? find_block(frames, got, n) : got;
-		if (first < got)
-			break;
+		*whole = wanted && find_block(frames, got, n, &first);
 	}
-	if (first == got)
-		first = 0;
 	for (unsigned k = 0; k < got; k++) {
 		if (k < first || k >= first + n)
 			evict_return_frame(set, frames[k]);
@@ -104,16 +104,16 @@ static bool is_changed(const struct set *set)
 /* Up to n frames that may be written, in the order in which they stand at home; *full: there are no more. */
 static unsigned take_frames(struct set *set, uint32_t *frames, unsigned n, bool *full)
 {
-	bool whole = n > 1 && frame_block(set_frames(set), set->seg_size, evict_limit(set)) == n;
 	unsigned got, ok;
+	bool whole;
 
 	if (n == 0)
 		return 0;
 	/* One at a time, so that what one takes is of one piece. */
 	futex_lock(&set->take_lock);
-	got = gather_frames(set, frames, n, whole);
+	got = gather_frames(set, frames, n, &whole);
 	futex_unlock(&set->take_lock);
-	if (whole && got > 0 && find_block(frames, got, n) == 0 && frame_is_split(frames[0]) && !is_changed(set))
+	if (whole && frame_is_split(frames[0]) && !is_changed(set))
 		frame_mend(frames[0], n);
 	ok = make_writable(frames, got);
 	*full = ok < n;

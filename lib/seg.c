@@ -215,7 +215,7 @@ static bool is_idle(const struct seg *s)
 
 static bool is_idle_too(const struct seg *first, const struct seg *s)
 {
-	return is_idle(s) && !seg_has(s, SEG_EXPOSED) && !seg_has(first, SEG_EXPOSED);
+	return is_idle(s) && seg_as_loaded(s) && seg_as_loaded(first);
 }
 
 /* n from segment i on, which are locked. */

@@ -53,6 +53,12 @@ static inline void seg_change(struct seg *s, uint64_t clear, uint64_t set)
 	atomic_store_explicit(&s->head, (seg_head(s) & ~clear) | set, memory_order_release);
 }
 
+/* Neither changed, not even by what was written and is not sure to be durable, nor open to stores since it came. */
+static inline bool seg_as_loaded(const struct seg *s)
+{
+	return !(seg_head(s) & (SEG_DIRTY | SEG_EXPOSED));
+}
+
 static inline unsigned seg_target(const struct seg *s)
 {
 	return (seg_head(s) >> SEG_TARGET_SHIFT) & (SEG_TARGETS - 1);

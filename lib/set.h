@@ -141,6 +141,11 @@ static inline char *set_view(const struct set *set, size_t i)
 /* Bytes of segment i that belong to the mapping, and bytes of it that stand in the view (whole pages). */
 size_t set_len(const struct set *set, size_t i);
 size_t set_view_len(const struct set *set, size_t i);
+/* ... of n segments from i on. */
+static inline size_t set_views_len(const struct set *set, size_t i, unsigned n)
+{
+	return ((size_t)(n - 1) << set->shift) + set_view_len(set, i + n - 1);
+}
 
 /*
  * A piece: neighbours on one huge page of the view whose frames stand in a row on one huge page at home, too, with the

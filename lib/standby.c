@@ -12,9 +12,8 @@
 int standby_retract(struct set *set, size_t i, struct seg **list, unsigned n)
 {
 	bool writable = seg_has(list[0], SEG_WRITABLE);
-	size_t len = ((size_t)(n - 1) << set->shift) + set_view_len(set, i + n - 1);
-	int err = engine_retract(set->engine, set_view(set, i), frame_home(list[0]->frame), len, writable,
-				 seg_has(list[0], SEG_EXPOSED));
+	int err = engine_retract(set->engine, set_view(set, i), frame_home(list[0]->frame), set_views_len(set, i, n),
+				 writable, seg_has(list[0], SEG_EXPOSED));
 
 	if (err)
 		return err;

@@ -7,8 +7,8 @@
 
 /* All of these are for resident segments that the caller has locked and that are in no list. */
 
-/* The frames of n neighbours go home, which follow one another there, and if n > 1 are unchanged, cannot be stored to and never could.
- * Returns 0 or -errno, and then nothing has changed. */
+/* The frames of n neighbours go home, which follow one another there; more than one are all as they were loaded
+ * (seg_as_loaded). Returns 0 or -errno, and then nothing has changed. */
 int standby_retract(struct set *set, size_t i, struct seg **list, unsigned n);
 /* It goes to standby. Returns 0, or -errno and has put it back. */
 int standby_enter(struct set *set, size_t i, struct seg *s);
