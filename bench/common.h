@@ -168,21 +168,4 @@ static inline char *huge_memory(size_t len)
 	return p;
 }
 
-/*
- * Touches so much memory and gives it back. A virtual machine may have left memory to its host, which takes milliseconds
- * for a MiB of it: who measures does this before, or whoever comes first pays for all.
- */
-static inline void warm_memory(size_t len)
-{
-	size_t padded = (len + 2 * HUGE_PAGE - 1) & ~(HUGE_PAGE - 1), i;
-	char *p = mmap(NULL, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	if (p == MAP_FAILED)
-		die("no memory for %zu bytes", len);
-	madvise(p, padded, MADV_HUGEPAGE);
-	for (i = 0; i < len; i += 4 * KIB)
-		((volatile char *)p)[i] = 1;
-	munmap(p, padded);
-}
-
 #endif

@@ -13,8 +13,8 @@ set grid ytics
 set logscale y
 set key outside bottom center horizontal maxrows 2 samplen 1
 set xtics rotate by -20
-names = "memory ummap mmap posix posix-direct mpiio mpi-window mpi-storage-window combined combined-auto mmap-single mmap-advised ummap-lifo ummap-2m ummap-2m-advised ummap-mapped ummap-told mmap-told"
-colour(name) = word("#7f7f7f #d62728 #2ca02c #1f77b4 #17becf #9467bd #bcbd22 #ff7f0e #e377c2 #f7b6d2 #98df8a #8c564b #ff9896 #ff9896 #8b0000 #e7298a #a50f15 #006d2c", \
+names = "memory ummap mmap posix posix-direct mpiio mpi-window mpi-storage-window combined combined-auto mmap-single mmap-advised ummap-lifo ummap-2m ummap-2m-advised ummap-mapped ummap-told mmap-told posix-kept"
+colour(name) = word("#7f7f7f #d62728 #2ca02c #1f77b4 #17becf #9467bd #bcbd22 #ff7f0e #e377c2 #f7b6d2 #98df8a #8c564b #ff9896 #ff9896 #8b0000 #e7298a #a50f15 #006d2c #08519c", \
 	sum [n = 1:words(names)] (word(names, n) eq name ? n : 0))
 do for [p = 1:parts] {
 	file = sprintf("%s/part-%d", dir, p)
@@ -22,6 +22,6 @@ do for [p = 1:parts] {
 	head = system(sprintf("head -n 1 '%s'", file))
 	# All of it may have taken too long.
 	if (words(head) == 1) { set multiplot next; continue }
-	plot for [i = 2:words(head) - 2:3] file using i:i + 1:i + 2:xtic(1) title word(head, i) lc rgb colour(word(head, i))
+	plot for [i = 2:words(head) - 2:3] file skip 1 using i:i + 1:i + 2:xtic(1) title word(head, i) lc rgb colour(word(head, i))
 }
 unset multiplot

@@ -83,6 +83,9 @@ const char *alloc_names(void);
 /* Before the first mapping: the library's limit for so many processes here, which share it under the name of
  * `leader`, one of them, and with nobody else. */
 void alloc_limit(const struct alloc *a, unsigned processes, pid_t leader);
+/* Before a time is taken: has the machine provide what will be touched, `bytes` or as much as --budget allows. `grouped`:
+ * a memory cgroup holds the process to that, all of it. */
+void alloc_warm(const struct alloc *a, bool grouped, size_t bytes);
 
 /* Memory over a file, which stays open; fd -1 where the kind is not stored. */
 struct memory *memory_open(const struct alloc *a, int fd, size_t size, bool write, bool fresh);

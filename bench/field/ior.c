@@ -29,7 +29,8 @@ struct ior {
 	bool check_write, check_read;     /* -W -R */
 	bool keep, cold;                  /* -k */
 	size_t ahead;                     /* transfers */
-	char *buf, *pattern;              /* a transfer each */
+	size_t spread;                    /* bytes that are read into in turn */
+	char *buf, *pattern;              /* that many, and a transfer */
 };
 
 enum phase { PHASE_WRITE, PHASE_READ, PHASES };
@@ -66,6 +67,7 @@ static const char help[] =
 "  -D SECONDS       each phase ends after that time, with what was moved until then\n"
 "  --cold           the page cache has nothing of the files when reading begins\n"
 "  --odirect        POSIX with O_DIRECT\n"
+"  --spread SIZE    reads go into so much memory in turn, as if all were kept, not into one buffer (-t)\n"
 "  --ahead N        UMMAP and MMAP are told of a transfer when the one N before it begins to be read\n"
 "  --json FILE      add a line for each phase to FILE\n"
 ALLOC_KNOBS_HELP ALLOC_ADVICE_HELP
@@ -83,7 +85,7 @@ static void stamp(char *pattern, size_t len, uint64_t off, int owner)
 
 static void make_buffers(struct ior *t)
 {
-	t->buf = huge_memory(t->transfer);
+	t->buf = huge_memory(t->spread);
 	t->pattern = huge_memory(t->transfer);
 	fill_words(t->pattern, t->transfer, 0, FILE_SALT);
 }
@@ -178,16 +180,18 @@ static size_t write_all(const struct ior *t, struct file *f, const uint64_t *off
 static size_t read_all(const struct ior *t, struct file *f, const uint64_t *offsets, size_t n, uint64_t end,
 		       int owner, bool check)
 {
-	size_t i;
+	size_t buffers = t->spread / t->transfer, i;
 
 	for (i = 0; i < n && (!end || now_ns() < end); i++) {
+		char *buf = t->buf + i % buffers * t->transfer;
+
 		if (t->ahead && t->ahead < n - i)
 			t->io.api->expect(f, t->transfer, offsets[i + t->ahead]);
-		t->io.api->read(f, t->buf, t->transfer, offsets[i]);
+		t->io.api->read(f, buf, t->transfer, offsets[i]);
 		if (!check)
 			continue;
 		stamp(t->pattern, t->transfer, offsets[i], t->io.per_process ? owner : 0);
-		if (memcmp(t->buf, t->pattern, t->transfer))
+		if (memcmp(buf, t->pattern, t->transfer))
 			die("%s: wrong data in the transfer at %llu", file_of(t, owner), (unsigned long long)offsets[i]);
 	}
 	return i;
@@ -413,6 +417,10 @@ static void check_options(struct ior *t)
 		die("-t: must be a multiple of 32, and less than 2g");
 	if (t->block % t->transfer)
 		die("-b: must be a multiple of -t");
+	if (!t->spread)
+		t->spread = t->transfer;
+	if (t->spread % t->transfer)
+		die("--spread: must be a multiple of -t");
 	if (!(t->write | t->read | t->check_write | t->check_read))
 		t->write = t->read = true;
 	t->read |= t->check_read;
@@ -431,7 +439,7 @@ static void parse_options(struct ior *t, int argc, char **argv)
 {
 	static const struct option known[] = {
 		ALLOC_KNOBS, ALLOC_ADVICE, { "cold", 0, 0, 'c' }, { "odirect", 0, 0, 'd' }, { "json", 1, 0, 'j' },
-		{ "ahead", 1, 0, 'A' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		{ "spread", 1, 0, 'S' }, { "ahead", 1, 0, 'A' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
 	int c;
 
@@ -454,6 +462,7 @@ static void parse_options(struct ior *t, int argc, char **argv)
 		case 'k': t->keep = true; break;
 		case 'D': t->deadline = parse_count("D", optarg, 86400); break;
 		case 'c': t->cold = true; break;
+		case 'S': t->spread = parse_size("spread", optarg); break;
 		case 'A': t->ahead = parse_size("ahead", optarg); break;
 		case 'd': t->io.direct = true; break;
 		case 'j': t->json = optarg; break;

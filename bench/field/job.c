@@ -61,9 +61,7 @@ void job_limit(const struct alloc *a)
 
 void job_warm(const struct alloc *a, size_t bytes)
 {
-	size_t most = group.dir[0] ? a->budget / 2 : a->budget;
-
-	warm_memory(most && most < bytes ? most : bytes);
+	alloc_warm(a, group.dir[0], bytes);
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 

@@ -210,15 +210,6 @@ static double seconds_since(uint64_t start)
 	return (double)(now_ns() - start) * 1e-9;
 }
 
-/* For what the kernel will touch; a memory cgroup has other things in it, too. */
-static void warm(const struct options *o)
-{
-	size_t most = group.dir[0] ? o->alloc.budget / 2 : o->alloc.budget;
-
-	if (o->alloc.kind->stored)
-		warm_memory(most && most < o->size ? most : o->size);
-}
-
 static void repeat_stream(const struct options *o, struct memory *m, const struct kernel *k, struct times *t)
 {
 	struct arrays s = stream_begin(m);
@@ -251,7 +242,8 @@ static void repeat_transfers(const struct options *o, struct memory *m, const st
 	for (rep = 0; rep < o->reps; rep++) {
 		order = plan(k, m->size / o->transfer, rep);
 		memory_chill(m);
-		warm(o);
+		if (o->alloc.kind->stored)
+			alloc_warm(&o->alloc, group.dir[0], o->size);
 		salt += k->write;
 		start = now_ns();
 		transfer_all(m, k, order, o->transfer, salt);
