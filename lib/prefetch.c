@@ -14,6 +14,9 @@
 
 _Static_assert(FREELIST_BLOCK == PIECE_MOST, "whole pieces find whole huge pages");
 
+/* So many times as many frames as are on a huge page are looked at for one. */
+#define TRIES 4
+
 static bool is_wanted(const struct set *set, const struct seg *s)
 {
 	return !seg_has(s, SEG_VALID) && !seg_has(s, SEG_LENT) && set_reads(set, s);
@@ -73,12 +76,12 @@ static void sort_in(uint32_t *frames, unsigned got, uint32_t frame)
 	frames[got] = frame;
 }
 
-/* Takes up to n frames, sorted. Where n are a huge page, some more are tried for one; what is left of others goes to
- * whoever needs single ones. *whole: whether it is a huge page. */
+/* Takes up to n frames, sorted. Where n are a huge page, more are tried for one: remains of others come first, and what is
+ * mixed up is sorted so in time. The rest goes to whoever needs single ones. *whole: whether it is a huge page. */
 static unsigned gather_frames(struct set *set, uint32_t *frames, unsigned n, bool *whole)
 {
 	bool wanted = n > 1 && frame_block(set_frames(set), set->seg_size, evict_limit(set)) == n;
-	unsigned most = wanted ? 2 * n - 1 : n, got = 0, first = 0;
+	unsigned most = wanted ? TRIES * n - 1 : n, got = 0, first = 0;
 	uint32_t frame;
 
 	*whole = false;
@@ -126,7 +129,7 @@ static unsigned take_frames(struct set *set, uint32_t *frames, unsigned n, bool 
 static unsigned prepare_batch(struct set *set, size_t i, size_t count, size_t step, struct ummap_io *io, bool *full)
 {
 	struct seg *list[PIECE_MOST];
-	uint32_t frames[2 * PIECE_MOST];
+	uint32_t frames[TRIES * PIECE_MOST];
 	unsigned locked = lock_absent(set, i, count, step, list), n = take_frames(set, frames, locked, full);
 
 	for (unsigned k = locked; k-- > n;)
