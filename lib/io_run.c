@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Requests. Takes turns where a driver cannot work in parallel, keeps drivers that are not fault-safe off the faulting
+ * thread, makes one vectored request of neighbours, and runs asynchronous drivers by submit and reap; a synchronous
+ * driver is the case where submitting is already doing.
+ * Locks: `turn` of a store, held across one call of a driver that has no PARALLEL, or from submit to reap.
+ */
+#include "io.h"
+
+#include "store.h"
+#include "sys.h"
+#include "worker.h"
+
+#define PIECES_MAX 32 /* of one vectored request */
+
+/* One call of a driver, packed so that a worker can make it. */
+struct call {
+	struct store *store;
+	enum { CALL_ONE, CALL_VECTOR, CALL_ASYNC, CALL_FLUSH } kind;
+	struct ummap_io *io;
+	unsigned n;
+	void (*meanwhile)(void *arg); /* NULL, or to be called once with arg */
+	void *arg;
+	int err;
+};
+
+static int run_one(struct store *s, struct ummap_io *io)
+{
+	if (io->op == UMMAP_IO_READ)
+		io->res = s->driver.read(s->handle, io->buf, io->len, io->off);
+	else
+		io->res = s->driver.write(s->handle, io->buf, io->len, io->off);
+	return io->res;
+}
+
+static int run_vector(struct store *s, struct ummap_io *io, unsigned n)
+{
+	struct iovec iov[PIECES_MAX];
+	int res;
+
+	for (unsigned i = 0; i < n; i++)
+		iov[i] = (struct iovec){ io[i].buf, io[i].len };
+	if (io->op == UMMAP_IO_READ)
+		res = s->driver.readv(s->handle, iov, (int)n, io->off);
+	else
+		res = s->driver.writev(s->handle, iov, (int)n, io->off);
+	for (unsigned i = 0; i < n; i++)
+		io[i].res = res;
+	return res;
+}
+
+static void do_meanwhile(struct call *c)
+{
+	if (c->meanwhile)
+		c->meanwhile(c->arg);
+	c->meanwhile = NULL;
+}
+
+/* What this thread reaps, it has submitted: every request reaped here is one of these. */
+static int run_async(struct call *c)
+{
+	struct store *s = c->store;
+	struct ummap_io *list[PIECES_MAX], *done[PIECES_MAX];
+	unsigned n = c->n, sent = 0, reaped = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		list[i] = &c->io[i];
+	while (reaped < n) {
+		int got = sent < n ? s->driver.submit(s->handle, list + sent, n - sent) : 0;
+
+		if (got < 0) {
+			/* Those never sent fail; those on their way must still be waited for. */
+			for (unsigned i = sent; i < n; i++)
+				c->io[i].res = got;
+			n = sent;
+			continue;
+		}
+		sent += (unsigned)got;
+		if (sent == reaped) {
+			/* The driver takes no more, and has none of ours: this one goes by itself. */
+			run_one(s, list[sent]);
+			sent++;
+			reaped++;
+			continue;
+		}
+		do_meanwhile(c);
+		/* Nobody looks at one before all are there. */
+		got = s->driver.reap(s->handle, done, PIECES_MAX, sent - reaped);
+		if (got < 0)
+			return got;
+		reaped += (unsigned)got;
+	}
+	return 0;
+}
+
+static void make_call(void *arg)
+{
+	struct call *c = arg;
+	struct store *s = c->store;
+	bool alone = !(s->geom.caps & UMMAP_CAP_PARALLEL);
+
+	if (alone)
+		futex_lock(&s->turn);
+	switch (c->kind) {
+	case CALL_ONE:
+		c->err = run_one(s, c->io);
+		break;
+	case CALL_VECTOR:
+		c->err = run_vector(s, c->io, c->n);
+		break;
+	case CALL_ASYNC:
+		c->err = run_async(c);
+		break;
+	case CALL_FLUSH:
+		c->err = s->driver.flush(s->handle, 0, UINT64_MAX);
+		break;
+	}
+	if (alone)
+		futex_unlock(&s->turn);
+}
+
+static int call_driver(struct call *c)
+{
+	if (c->store->geom.caps & UMMAP_CAP_FAULTSAFE)
+		make_call(c);
+	else
+		worker_call(make_call, c);
+	return c->err;
+}
+
+/* How many requests from io on touch one another. */
+static unsigned run_length(const struct ummap_io *io, unsigned n)
+{
+	unsigned k = 1;
+
+	while (k < n && k < PIECES_MAX && io[k].off == io[k - 1].off + io[k - 1].len)
+		k++;
+	return k;
+}
+
+void io_count(struct io_count *count, const struct ummap_io *io, unsigned n)
+{
+	bool reading = io->op == UMMAP_IO_READ;
+	uint64_t bytes = 0;
+	unsigned errors = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		bytes += io[i].res == 0 ? io[i].len : 0;
+		errors += io[i].res != 0;
+	}
+	atomic_fetch_add_explicit(reading ? &count->read_bytes : &count->write_bytes, bytes,
+				  memory_order_relaxed);
+	atomic_fetch_add_explicit(reading ? &count->read_requests : &count->write_requests, 1,
+				  memory_order_relaxed);
+	if (errors)
+		atomic_fetch_add_explicit(reading ? &count->read_errors : &count->write_errors, errors,
+					  memory_order_relaxed);
+}
+
+bool io_async(const struct store *s)
+{
+	return (s->geom.caps & UMMAP_CAP_ASYNC) && s->driver.submit && s->driver.reap;
+}
+
+bool io_overlaps(const struct store *s)
+{
+	return io_async(s) && (s->geom.caps & UMMAP_CAP_FAULTSAFE) && (s->geom.caps & UMMAP_CAP_PARALLEL);
+}
+
+unsigned io_begin(struct store *s, struct ummap_io **io, unsigned n)
+{
+	int sent = s->driver.submit(s->handle, io, n);
+
+	return sent > 0 ? (unsigned)sent : 0;
+}
+
+int io_end(struct store *s, struct ummap_io **done, unsigned max)
+{
+	return s->driver.reap(s->handle, done, max, 1);
+}
+
+int io_run(struct store *s, struct ummap_io *io, unsigned n, bool together, struct io_count *count)
+{
+	return io_run_while(s, io, n, together, count, NULL, NULL);
+}
+
+int io_run_while(struct store *s, struct ummap_io *io, unsigned n, bool together, struct io_count *count,
+		 void (*meanwhile)(void *arg), void *arg)
+{
+	bool async = io_async(s);
+	bool vector = together && (io->op == UMMAP_IO_READ ? !!s->driver.readv : !!s->driver.writev);
+	int err = 0;
+
+	for (unsigned i = 0, k; i < n; i += k) {
+		struct call c = { .store = s, .io = io + i, .kind = CALL_ONE, .meanwhile = meanwhile, .arg = arg };
+
+		k = 1;
+		if (async) {
+			k = n - i < PIECES_MAX ? n - i : PIECES_MAX;
+			c.kind = CALL_ASYNC;
+		} else if (vector) {
+			k = run_length(io + i, n - i);
+			c.kind = k > 1 ? CALL_VECTOR : CALL_ONE;
+		}
+		c.n = k;
+		meanwhile = NULL;
+		if (call_driver(&c) < 0) {
+			for (unsigned j = i; j < i + k; j++)
+				io[j].res = io[j].res ? io[j].res : c.err;
+		}
+		for (unsigned j = i; j < i + k && !err; j++)
+			err = io[j].res;
+		io_count(count, io + i, k);
+	}
+	return err;
+}
+
+int io_flush(struct store *s, struct io_count *count)
+{
+	struct call c = { .store = s, .kind = CALL_FLUSH };
+	int err;
+
+	if (!s->driver.flush)
+		return 0;
+	err = call_driver(&c);
+	atomic_fetch_add_explicit(&count->flushes, 1, memory_order_relaxed);
+	if (err)
+		atomic_fetch_add_explicit(&count->write_errors, 1, memory_order_relaxed);
+	return err;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What io.c opens and io_run.c works on; for all others it is a name. */
+#ifndef STORE_H
+#define STORE_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include <ummap-driver.h>
+
+struct store {
+	struct ummap_driver driver;  /* a copy, so that fields an older driver lacks are NULL */
+	void *handle;
+	struct ummap_geom geom;
+	_Atomic uint32_t turn;
+	_Atomic unsigned owners;
+};
+
+#endif
