@@ -38,7 +38,7 @@ size_t arena_block(enum frame_kind kind, size_t len)
 
 static size_t tables_len(size_t frames)
 {
-	return frames * (2 * sizeof(uint32_t) + sizeof(uint8_t) + sizeof(bool) + sizeof(_Atomic bool));
+	return frames * (2 * sizeof(uint32_t) + sizeof(uint8_t) + 2 * sizeof(bool) + sizeof(_Atomic bool));
 }
 
 /* Homes of private frames: reserved, or with something in them that is not needed any more. */
@@ -89,7 +89,8 @@ uint32_t arena_add(enum frame_kind kind, size_t len, uint32_t older)
 	a->prev = a->next + n;
 	a->free = (uint8_t *)(a->prev + n);
 	a->sealed = (bool *)(a->free + n);
-	a->split = (_Atomic bool *)(a->sealed + n);
+	a->blank = a->sealed + n;
+	a->split = (_Atomic bool *)(a->blank + n);
 	a->len = len;
 	a->frames = (uint32_t)n;
 	a->fresh = 0;

@@ -27,6 +27,7 @@ struct arena {
 	uint8_t *free;       /* by the first frame of a huge page: how many of its frames are free; the pool's */
 	bool *sealed;        /* may only be read at home, by frame; the taker's, lazy memory behind `next` */
 	_Atomic bool *split; /* by the first frame of a huge page: parts of it have moved, so it is mapped by small ones */
+	bool *blank;         /* has the zeros that it came with, by frame; the taker's */
 	uint32_t older;      /* the arena before it of the same size */
 };
 

@@ -22,14 +22,13 @@ int fill_make_writable(struct set *set, uint32_t frame)
 bool fill_request(struct set *set, size_t i, struct seg *s, uint32_t frame, struct ummap_io *io)
 {
 	const struct target *t = &set->targets[seg_target(s)];
-	size_t len = set_len(set, i);
+	size_t len = set_len(set, i), read = set_reads(set, s) ? len : 0;
 	char *home = frame_home(frame);
 
-	memset(home + len, 0, set_view_len(set, i) - len);
-	if (!set_reads(set, s)) {
-		memset(home, 0, len);
+	if (!frame_use_blank(frame))
+		memset(home + read, 0, set_view_len(set, i) - read);
+	if (!read)
 		return false;
-	}
 	*io = (struct ummap_io){ .op = UMMAP_IO_READ, .buf = home, .len = len,
 				 .off = t->offset + ((uint64_t)i << set->shift), .owner = s };
 	return true;

@@ -61,6 +61,11 @@ static bool *seal_of(uint32_t frame)
 	return &arena_of(frame)->sealed[frame & 0xffff];
 }
 
+static bool *blank_of(uint32_t frame)
+{
+	return &arena_of(frame)->blank[frame & 0xffff];
+}
+
 static _Atomic bool *split_of(uint32_t first)
 {
 	return &arena_of(first)->split[first & 0xffff];
@@ -114,6 +119,15 @@ int frame_make_writable(uint32_t frame, unsigned n)
 	memset(sealed, false, n);
 	frame_note_split(frame, n);
 	return 0;
+}
+
+bool frame_use_blank(uint32_t frame)
+{
+	bool *blank = blank_of(frame), was = *blank;
+
+	if (was)
+		*blank = false;
+	return was;
 }
 
 bool frame_is_split(uint32_t first)
@@ -238,6 +252,8 @@ static uint32_t claim_fresh(uint32_t i, size_t len, size_t limit, uint32_t *coun
 
 	*count = arenas[i].fresh % block == 0 && held + block * len <= limit ? block : 1;
 	arenas[i].fresh += *count;
+	/* Shared memory may come back as it went. */
+	memset(blank_of(frame), arenas[i].kind != FRAME_SHARED, *count);
 	return frame;
 }
 

@@ -49,6 +49,8 @@ bool frame_on_one(uint32_t first, uint32_t second);
 bool frame_writable(uint32_t frame);
 int frame_make_writable(uint32_t frame, unsigned n);
 void frame_set_writable(uint32_t first, unsigned n, bool writable);
+/* Something will be put into a frame that its caller has taken: whether it still has the zeros that it came with. */
+bool frame_use_blank(uint32_t frame);
 /* n frames have moved, or got other rights, by one call: if they are only parts of huge pages, these are mapped by small
  * ones from then on. */
 void frame_note_split(uint32_t first, unsigned n);

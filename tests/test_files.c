@@ -304,6 +304,23 @@ Test(read_file, zero_starts_with_zeros_in_used_memory)
 	close(fd);
 }
 
+/* The same, where the file has more than the mapping. */
+Test(read_file, page_of_the_end_has_no_more)
+{
+	const size_t segs = 16, size = segs * SEG - 100;
+	int fd = filled_file((segs + 1) * SEG, OLD);
+	uint8_t *m;
+
+	set_budget(8 * SEG);
+	m = map_file(fd, size, SEG, READ_WRITE, 0);
+	for (size_t i = 0; i < segs - 1; i++)
+		fill(m + i * SEG, SEG, i * SEG, NEW);
+	check_zeros(m + size, 100);
+	check_bytes(m + (segs - 1) * SEG, SEG - 100, (segs - 1) * SEG, OLD);
+	check(umunmap(m, 0) == 0);
+	close(fd);
+}
+
 /* ---- The caller's descriptor, and the library's own. ---- */
 
 Test(descriptor, stays_as_it_was)
