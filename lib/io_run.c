@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Requests. Takes turns where a driver cannot work in parallel, keeps drivers that are not fault-safe off the faulting
- * thread, makes one vectored request of neighbours, and runs asynchronous drivers by submit and reap; a synchronous
- * driver is the case where submitting is already doing.
+ * thread, makes one request of neighbours, vectored or longer, and runs asynchronous drivers by submit and reap; a
+ * synchronous driver is the case where submitting is already doing.
  * Locks: `turn` of a store, held across one call of a driver that has no PARALLEL, or from submit to reap.
  */
 #include "io.h"
@@ -12,13 +12,16 @@
 #include "worker.h"
 
 #define PIECES_MAX 32 /* of one vectored request */
+/* Bytes of one that was several: short enough for some of them to be on their way at a time. */
+#define JOINED_MAX ((size_t)2 << 20)
 
 /* One call of a driver, packed so that a worker can make it. */
 struct call {
 	struct store *store;
-	enum { CALL_ONE, CALL_VECTOR, CALL_ASYNC, CALL_FLUSH } kind;
+	enum { CALL_ONE, CALL_VECTOR, CALL_ASYNC, CALL_JOINED, CALL_FLUSH } kind;
 	struct ummap_io *io;
 	unsigned n;
+	unsigned again;               /* of them, those that were made once more */
 	void (*meanwhile)(void *arg); /* NULL, or to be called once with arg */
 	void *arg;
 	int err;
@@ -33,20 +36,31 @@ static int run_one(struct store *s, struct ummap_io *io)
 	return io->res;
 }
 
-static int run_vector(struct store *s, struct ummap_io *io, unsigned n)
+/* What has failed together with others need not fail by itself. */
+static void run_again(struct call *c, struct ummap_io *io)
 {
+	run_one(c->store, io);
+	c->again++;
+}
+
+static int run_vector(struct call *c)
+{
+	struct store *s = c->store;
 	struct iovec iov[PIECES_MAX];
 	int res;
 
-	for (unsigned i = 0; i < n; i++)
-		iov[i] = (struct iovec){ io[i].buf, io[i].len };
-	if (io->op == UMMAP_IO_READ)
-		res = s->driver.readv(s->handle, iov, (int)n, io->off);
+	for (unsigned i = 0; i < c->n; i++)
+		iov[i] = (struct iovec){ c->io[i].buf, c->io[i].len };
+	if (c->io->op == UMMAP_IO_READ)
+		res = s->driver.readv(s->handle, iov, (int)c->n, c->io->off);
 	else
-		res = s->driver.writev(s->handle, iov, (int)n, io->off);
-	for (unsigned i = 0; i < n; i++)
-		io[i].res = res;
-	return res;
+		res = s->driver.writev(s->handle, iov, (int)c->n, c->io->off);
+	for (unsigned i = 0; i < c->n; i++) {
+		c->io[i].res = 0;
+		if (res)
+			run_again(c, &c->io[i]);
+	}
+	return 0;
 }
 
 static void do_meanwhile(struct call *c)
@@ -93,6 +107,44 @@ static int run_async(struct call *c)
 	return 0;
 }
 
+/* Requests that touch, in the store and in memory, become one, unless it gets too long. Returns how many there are. */
+static unsigned join(const struct ummap_io *io, unsigned n, struct ummap_io *joined)
+{
+	struct ummap_io *last = joined;
+
+	*last = io[0];
+	for (unsigned i = 1; i < n; i++) {
+		bool touches = (char *)last->buf + last->len == io[i].buf && last->off + last->len == io[i].off;
+
+		if (touches && last->len + io[i].len <= JOINED_MAX)
+			last->len += io[i].len;
+		else
+			*++last = io[i];
+	}
+	return (unsigned)(last - joined) + 1;
+}
+
+static int run_joined(struct call *c)
+{
+	struct ummap_io joined[PIECES_MAX], *j = joined;
+	struct call whole = *c;
+	int err;
+
+	whole.io = joined;
+	whole.n = join(c->io, c->n, joined);
+	err = run_async(&whole);
+	for (unsigned i = 0; i < c->n && !err; i++) {
+		struct ummap_io *io = &c->io[i];
+
+		j += io->off >= j->off + j->len;
+		if (j->res && j->len > io->len)
+			run_again(c, io);
+		else
+			io->res = j->res;
+	}
+	return err;
+}
+
 static void make_call(void *arg)
 {
 	struct call *c = arg;
@@ -106,10 +158,13 @@ static void make_call(void *arg)
 		c->err = run_one(s, c->io);
 		break;
 	case CALL_VECTOR:
-		c->err = run_vector(s, c->io, c->n);
+		c->err = run_vector(c);
 		break;
 	case CALL_ASYNC:
 		c->err = run_async(c);
+		break;
+	case CALL_JOINED:
+		c->err = run_joined(c);
 		break;
 	case CALL_FLUSH:
 		c->err = s->driver.flush(s->handle, 0, UINT64_MAX);
@@ -138,6 +193,13 @@ static unsigned run_length(const struct ummap_io *io, unsigned n)
 	return k;
 }
 
+static void count_calls(struct io_count *count, const struct ummap_io *io, unsigned calls)
+{
+	bool reading = io->op == UMMAP_IO_READ;
+
+	atomic_fetch_add_explicit(reading ? &count->read_requests : &count->write_requests, calls, memory_order_relaxed);
+}
+
 void io_count(struct io_count *count, const struct ummap_io *io, unsigned n)
 {
 	bool reading = io->op == UMMAP_IO_READ;
@@ -150,8 +212,7 @@ void io_count(struct io_count *count, const struct ummap_io *io, unsigned n)
 	}
 	atomic_fetch_add_explicit(reading ? &count->read_bytes : &count->write_bytes, bytes,
 				  memory_order_relaxed);
-	atomic_fetch_add_explicit(reading ? &count->read_requests : &count->write_requests, 1,
-				  memory_order_relaxed);
+	count_calls(count, io, 1);
 	if (errors)
 		atomic_fetch_add_explicit(reading ? &count->read_errors : &count->write_errors, errors,
 					  memory_order_relaxed);
@@ -197,7 +258,7 @@ int io_run_while(struct store *s, struct ummap_io *io, unsigned n, bool together
 		k = 1;
 		if (async) {
 			k = n - i < PIECES_MAX ? n - i : PIECES_MAX;
-			c.kind = CALL_ASYNC;
+			c.kind = together && k > 1 ? CALL_JOINED : CALL_ASYNC;
 		} else if (vector) {
 			k = run_length(io + i, n - i);
 			c.kind = k > 1 ? CALL_VECTOR : CALL_ONE;
@@ -211,6 +272,8 @@ int io_run_while(struct store *s, struct ummap_io *io, unsigned n, bool together
 		for (unsigned j = i; j < i + k && !err; j++)
 			err = io[j].res;
 		io_count(count, io + i, k);
+		if (c.again)
+			count_calls(count, io, c.again);
 	}
 	return err;
 }

@@ -141,24 +141,6 @@ static unsigned prepare_batch(struct set *set, size_t i, size_t count, size_t st
 	return n;
 }
 
-/* Requests that follow one another, in the store and at home, become one: of[k] is the one that k has become a part of.
- * Says how many there are. */
-static unsigned join(struct ummap_io *io, unsigned n, unsigned *of)
-{
-	unsigned last = 0;
-
-	for (unsigned k = 0; k < n; k++) {
-		struct ummap_io *j = &io[last];
-
-		if (k && (char *)j->buf + j->len == io[k].buf && j->off + j->len == io[k].off)
-			j->len += io[k].len;
-		else if (k)
-			io[++last] = io[k];
-		of[k] = last;
-	}
-	return n ? last + 1 : 0;
-}
-
 /* Loaded, or not: whoever needs one that failed will meet the error himself. */
 static void stand_by(struct set *set, size_t i, struct seg *s, int res)
 {
@@ -172,30 +154,16 @@ static void stand_by(struct set *set, size_t i, struct seg *s, int res)
 	}
 }
 
-/* Part of a request that has failed: by itself, it may not. */
-static int load_alone(struct set *set, size_t i, struct seg *s)
-{
-	struct ummap_io io;
-
-	fill_request(set, i, s, s->frame, &io);
-	return io_run(set->targets[seg_target(s)].store, &io, 1, false, &set->stat.io);
-}
-
 /* Loads absent segments, the first of up to `count`. Returns how many. */
 static unsigned load_batch(struct set *set, size_t first, size_t count, size_t step, bool *full)
 {
 	struct ummap_io io[PIECE_MOST];
-	unsigned of[PIECE_MOST], n = prepare_batch(set, first, count, step, io, full), requests = join(io, n, of);
+	unsigned n = prepare_batch(set, first, count, step, io, full);
 
 	if (n)
-		io_run(set->targets[seg_target(io->owner)].store, io, requests, true, &set->stat.io);
-	for (unsigned k = 0; k < n; k++) {
-		size_t i = first + k * step;
-		struct seg *s = set_seg(set, i);
-		const struct ummap_io *j = &io[of[k]];
-
-		stand_by(set, i, s, j->res && j->len > set_len(set, i) ? load_alone(set, i, s) : j->res);
-	}
+		io_run(set->targets[seg_target(io->owner)].store, io, n, true, &set->stat.io);
+	for (unsigned k = 0; k < n; k++)
+		stand_by(set, first + k * step, io[k].owner, io[k].res);
 	/* Whoever waits for the first one finds the others with it. */
 	for (unsigned k = n; k-- > 0;)
 		seg_unlock(set_seg(set, first + k * step));
