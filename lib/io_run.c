@@ -21,7 +21,8 @@ struct call {
 	enum { CALL_ONE, CALL_VECTOR, CALL_ASYNC, CALL_JOINED, CALL_FLUSH } kind;
 	struct ummap_io *io;
 	unsigned n;
-	unsigned again;               /* of them, those that were made once more */
+	unsigned failed;              /* that were several, and have failed ... */
+	unsigned again;               /* ... so that so many were made once more */
 	void (*meanwhile)(void *arg); /* NULL, or to be called once with arg */
 	void *arg;
 	int err;
@@ -55,6 +56,7 @@ static int run_vector(struct call *c)
 		res = s->driver.readv(s->handle, iov, (int)c->n, c->io->off);
 	else
 		res = s->driver.writev(s->handle, iov, (int)c->n, c->io->off);
+	c->failed += res != 0;
 	for (unsigned i = 0; i < c->n; i++) {
 		c->io[i].res = 0;
 		if (res)
@@ -137,10 +139,12 @@ static int run_joined(struct call *c)
 		struct ummap_io *io = &c->io[i];
 
 		j += io->off >= j->off + j->len;
-		if (j->res && j->len > io->len)
-			run_again(c, io);
-		else
+		if (!j->res || j->len == io->len) {
 			io->res = j->res;
+			continue;
+		}
+		c->failed += io->off == j->off;
+		run_again(c, io);
 	}
 	return err;
 }
@@ -193,16 +197,18 @@ static unsigned run_length(const struct ummap_io *io, unsigned n)
 	return k;
 }
 
-static void count_calls(struct io_count *count, const struct ummap_io *io, unsigned calls)
+static void count_calls(struct io_count *count, const struct ummap_io *io, unsigned calls, unsigned errors)
 {
 	bool reading = io->op == UMMAP_IO_READ;
 
 	atomic_fetch_add_explicit(reading ? &count->read_requests : &count->write_requests, calls, memory_order_relaxed);
+	if (errors)
+		atomic_fetch_add_explicit(reading ? &count->read_errors : &count->write_errors, errors,
+					  memory_order_relaxed);
 }
 
 void io_count(struct io_count *count, const struct ummap_io *io, unsigned n)
 {
-	bool reading = io->op == UMMAP_IO_READ;
 	uint64_t bytes = 0;
 	unsigned errors = 0;
 
@@ -210,12 +216,9 @@ void io_count(struct io_count *count, const struct ummap_io *io, unsigned n)
 		bytes += io[i].res == 0 ? io[i].len : 0;
 		errors += io[i].res != 0;
 	}
-	atomic_fetch_add_explicit(reading ? &count->read_bytes : &count->write_bytes, bytes,
+	atomic_fetch_add_explicit(io->op == UMMAP_IO_READ ? &count->read_bytes : &count->write_bytes, bytes,
 				  memory_order_relaxed);
-	count_calls(count, io, 1);
-	if (errors)
-		atomic_fetch_add_explicit(reading ? &count->read_errors : &count->write_errors, errors,
-					  memory_order_relaxed);
+	count_calls(count, io, 1, errors);
 }
 
 bool io_async(const struct store *s)
@@ -272,8 +275,8 @@ int io_run_while(struct store *s, struct ummap_io *io, unsigned n, bool together
 		for (unsigned j = i; j < i + k && !err; j++)
 			err = io[j].res;
 		io_count(count, io + i, k);
-		if (c.again)
-			count_calls(count, io, c.again);
+		if (c.failed)
+			count_calls(count, io, c.again, c.failed);
 	}
 	return err;
 }
