@@ -84,14 +84,17 @@ static enum chain_answer serve(const struct chain_fault *fault)
 	return CHAIN_FAILED;
 }
 
+/* A line each. A program that has loaded much has many, and waits for this. */
 static size_t count_places(void)
 {
 	FILE *f = fopen("/proc/self/maps", "re");
-	size_t lines = 0;
-	int c;
+	char text[16384];
+	size_t lines = 0, n;
 
-	while (f && (c = getc(f)) != EOF)
-		lines += c == '\n';
+	while (f && (n = fread(text, 1, sizeof(text), f)) > 0) {
+		for (const char *p = text; (p = memchr(p, '\n', n - (size_t)(p - text))); p++)
+			lines++;
+	}
 	if (f)
 		fclose(f);
 	return lines;
