@@ -253,7 +253,8 @@ static uint32_t claim_fresh(uint32_t i, size_t len, size_t limit, uint32_t *coun
 	*count = arenas[i].fresh % block == 0 && held + block * len <= limit ? block : 1;
 	arenas[i].fresh += *count;
 	/* Shared memory may come back as it went. */
-	memset(blank_of(frame), arenas[i].kind != FRAME_SHARED, *count);
+	if (arenas[i].kind != FRAME_SHARED)
+		memset(blank_of(frame), true, *count);
 	return frame;
 }
 

@@ -219,21 +219,3 @@ int io_lend(struct store *s, void *addr, size_t len, uint64_t off)
 {
 	return s->driver.lend(s->handle, addr, len, off);
 }
-
-int io_persist(struct store *s, void *addr, size_t len, struct io_count *count)
-{
-	bool alone = !(s->geom.caps & UMMAP_CAP_PARALLEL);
-	int err;
-
-	if (!s->driver.persist)
-		return io_flush(s, count);
-	if (alone)
-		futex_lock(&s->turn);
-	err = s->driver.persist(s->handle, addr, len);
-	if (alone)
-		futex_unlock(&s->turn);
-	atomic_fetch_add_explicit(&count->flushes, 1, memory_order_relaxed);
-	if (err)
-		atomic_fetch_add_explicit(&count->write_errors, 1, memory_order_relaxed);
-	return err;
-}

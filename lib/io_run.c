@@ -281,6 +281,13 @@ int io_run_while(struct store *s, struct ummap_io *io, unsigned n, bool together
 	return err;
 }
 
+static void count_flush(struct io_count *count, int err)
+{
+	atomic_fetch_add_explicit(&count->flushes, 1, memory_order_relaxed);
+	if (err)
+		atomic_fetch_add_explicit(&count->write_errors, 1, memory_order_relaxed);
+}
+
 int io_flush(struct store *s, struct io_count *count)
 {
 	struct call c = { .store = s, .kind = CALL_FLUSH };
@@ -289,8 +296,22 @@ int io_flush(struct store *s, struct io_count *count)
 	if (!s->driver.flush)
 		return 0;
 	err = call_driver(&c);
-	atomic_fetch_add_explicit(&count->flushes, 1, memory_order_relaxed);
-	if (err)
-		atomic_fetch_add_explicit(&count->write_errors, 1, memory_order_relaxed);
+	count_flush(count, err);
+	return err;
+}
+
+int io_persist(struct store *s, void *addr, size_t len, struct io_count *count)
+{
+	bool alone = !(s->geom.caps & UMMAP_CAP_PARALLEL);
+	int err;
+
+	if (!s->driver.persist)
+		return io_flush(s, count);
+	if (alone)
+		futex_lock(&s->turn);
+	err = s->driver.persist(s->handle, addr, len);
+	if (alone)
+		futex_unlock(&s->turn);
+	count_flush(count, err);
 	return err;
 }
