@@ -10,7 +10,7 @@ set logscale y
 set grid
 set xtics ("64K" 65536, "256K" 262144, "1M" 1048576, "4M" 4194304, "16M" 16777216)
 set key outside bottom center horizontal maxrows 4 samplen 2
-methods = "ummap fresh floor mmap inplace"
+methods = "ummap floor mmap inplace"
 colours = "#d62728 #444444 #1f77b4 #2ca02c"
 pick(col, method, pattern, op, threads) = \
 	(strcol(2) eq method && strcol(3) eq pattern && strcol(4) eq op && column(6) == threads) ? column(col) : NaN
