@@ -18,8 +18,8 @@
 /* One call of a driver, packed so that a worker can make it. */
 struct call {
 	struct store *store;
-	enum { CALL_ONE, CALL_VECTOR, CALL_ASYNC, CALL_JOINED, CALL_FLUSH } kind;
-	struct ummap_io *io;
+	enum { CALL_ONE, CALL_VECTOR, CALL_ASYNC, CALL_JOINED, CALL_FLUSH, CALL_PERSIST } kind;
+	struct ummap_io *io;          /* CALL_PERSIST: where it is mapped */
 	unsigned n;
 	unsigned failed;              /* that were several, and have failed ... */
 	unsigned again;               /* ... so that so many were made once more */
@@ -173,6 +173,9 @@ static void make_call(void *arg)
 	case CALL_FLUSH:
 		c->err = s->driver.flush(s->handle, 0, UINT64_MAX);
 		break;
+	case CALL_PERSIST:
+		c->err = s->driver.persist(s->handle, c->io->buf, c->io->len);
+		break;
 	}
 	if (alone)
 		futex_unlock(&s->turn);
@@ -300,18 +303,15 @@ int io_flush(struct store *s, struct io_count *count)
 	return err;
 }
 
+/* By the thread that asks: what is mapped in place has no faults. */
 int io_persist(struct store *s, void *addr, size_t len, struct io_count *count)
 {
-	bool alone = !(s->geom.caps & UMMAP_CAP_PARALLEL);
-	int err;
+	struct ummap_io range = { .buf = addr, .len = len };
+	struct call c = { .store = s, .kind = CALL_PERSIST, .io = &range };
 
 	if (!s->driver.persist)
 		return io_flush(s, count);
-	if (alone)
-		futex_lock(&s->turn);
-	err = s->driver.persist(s->handle, addr, len);
-	if (alone)
-		futex_unlock(&s->turn);
-	count_flush(count, err);
-	return err;
+	make_call(&c);
+	count_flush(count, c.err);
+	return c.err;
 }
