@@ -37,7 +37,8 @@ A = $B/libummap.a
 # tests/test_*.c: Criterion suites, linked with the archive so that rooms can be tested by themselves.
 # tests/prog_*.c: programs of their own, linked with the shared library: exit 0 pass, 77 skip, else fail.
 SUITES = $(patsubst tests/%.c,$B/tests/%,$(filter-out $(LEFT_OUT),$(wildcard tests/test_*.c)))
-PROGS = $(patsubst tests/%.c,$B/tests/%,$(wildcard tests/prog_*.c))
+# Sanitizers want to come before what is preloaded.
+PROGS = $(patsubst tests/%.c,$B/tests/%,$(filter-out $(if $(SANITIZE),tests/prog_preload.c),$(wildcard tests/prog_*.c)))
 # Drivers and policies as files, for the suites: the skeletons, and those of tests/plugins.
 PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard tests/plugins/*.c)) \
 	$B/tests/plugins/ummap-driver-skeleton.so $B/tests/plugins/ummap-policy-skeleton.so
@@ -99,6 +100,7 @@ $B/tests/test_%: tests/test_%.c $A
 	$(CC) $(CPPFLAGS) -Ilib $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $A $(LIBS) -lcriterion
 
 $B/tests/prog_umtop: | $(UMTOP)
+$B/tests/prog_preload: LINK_SO =
 $B/tests/prog_%: tests/prog_%.c $(SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Owns the disposition of SIGSEGV. The library's own sigaction and signal keep the application's handler in
+ * Owns the disposition of SIGSEGV. The calls that install handlers (signals.c) keep the application's in
  * `theirs` and report it as if it were installed; a fault that is not ours reaches it with its flags and
  * mask. A failed load becomes a SIGBUS that is pending when the handler returns to the instruction.
  * One lock, around `theirs`, with all signals blocked.
@@ -8,6 +8,7 @@
 #include "chain.h"
 
 #include "log.h"
+#include "signals.h"
 #include "sys.h"
 
 #include <pthread.h>
@@ -16,16 +17,15 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-/* glibc's own name, which our sigaction does not hide. */
+/* glibc's own name, which no call of ours hides. */
 extern int __sigaction(int sig, const struct sigaction *act, struct sigaction *old);
-/* Sanitizers call these while they start, before their own state exists. */
-#define PUBLIC __attribute__((visibility("default"), no_sanitize("thread")))
 
 static enum chain_answer (*answer)(const struct chain_fault *fault);
 static struct sigaction theirs;
 static _Thread_local struct sigaction at_fork __attribute__((tls_model("initial-exec")));
 static _Atomic uint32_t lock;
 static _Atomic bool started;
+static pid_t process;
 
 static void on_fault(int sig, siginfo_t *info, void *context);
 
@@ -195,6 +195,7 @@ int chain_start(enum chain_answer (*ours)(const struct chain_fault *fault))
 	err = install();
 	if (err)
 		return fail(-err, "no handler of SIGSEGV can be installed");
+	process = getpid();
 	started = true;
 	return 0;
 }
@@ -226,15 +227,17 @@ void chain_fork_prepare(void)
 void chain_fork_child(void)
 {
 	theirs = at_fork;
+	process = getpid();
 	lock = 0;
 }
 
-PUBLIC int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
+PUBLIC int ummap_sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 {
 	struct sigaction before;
 	struct guard g;
 
-	if (sig != SIGSEGV || !started)
+	/* A child of vfork(2) has dispositions of its own, but our memory: what it sets is not for us. */
+	if (sig != SIGSEGV || !started || getpid() != process)
 		return __sigaction(sig, act, old);
 	guard_enter(&g);
 	chain_keep();
@@ -247,19 +250,4 @@ PUBLIC int sigaction(int sig, const struct sigaction *act, struct sigaction *old
 		*old = before;
 	guard_leave(&g);
 	return 0;
-}
-
-/* BSD semantics, as glibc's: the handler stays, and system calls go on. */
-PUBLIC __sighandler_t signal(int sig, __sighandler_t handler)
-{
-	struct sigaction act, old;
-
-	memset(&act, 0, sizeof(act));
-	act.sa_handler = handler;
-	act.sa_flags = SA_RESTART;
-	if (handler == SIG_ERR) {
-		errno = EINVAL;
-		return SIG_ERR;
-	}
-	return sigaction(sig, &act, &old) < 0 ? SIG_ERR : old.sa_handler;
 }

@@ -7,8 +7,9 @@ MPIS ?= $(foreach m,openmpi mpich,$(if $(shell command -v mpicc.$m),$m))
 MPI_LEFT_OUT_openmpi = %/mpi4.c %/transfer4.c %/fileio4.c %/transport_mpich.c %/fortran_mpich.c %/fortran_rma_mpich.c
 MPI_LEFT_OUT_mpich = %/mpi3.c %/transport_openmpi.c %/fortran_openmpi.c %/fortran_rma_openmpi.c \
 	%/fortran_fileio_openmpi.c
-MPI_SRC = $(filter-out $(MPI_LEFT_OUT_$1),$(wildcard clients/mpi/*.c))
-MPI_OBJ = $(patsubst clients/mpi/%.c,$B/clients/$1/%.o,$(call MPI_SRC,$1))
+# Each has the calls that install handlers, too: see there.
+MPI_SRC = $(filter-out $(MPI_LEFT_OUT_$1),$(wildcard clients/mpi/*.c)) lib/signals.c
+MPI_OBJ = $(patsubst %.c,$B/clients/$1/%.o,$(notdir $(call MPI_SRC,$1)))
 MPI_LIB = $B/libummap-mpi-$1.so.$(VERSION)
 MPI_LIBS = $(foreach m,$(MPIS),$(call MPI_LIB,$m))
 
@@ -16,9 +17,11 @@ MPI_LIBS = $(foreach m,$(MPIS),$(call MPI_LIB,$m))
 MPICC_openmpi = OMPI_CC='$(CC)' mpicc.openmpi
 MPICC_mpich = MPICH_CC='$(CC)' mpicc.mpich
 
-# Tests in Fortran where its compiler is.
+# Tests in Fortran where its compiler is, and of coarrays where OpenCoarrays is.
+COARRAYS = $(filter /%,$(shell gfortran -print-file-name=libcaf_$1.so 2> /dev/null))
+MPI_FORTRAN = $(filter-out $(if $(call COARRAYS,$1),,%/coarray.f90),$(wildcard tests/mpi/*.f90))
 MPI_TESTS = $(patsubst tests/mpi/%.c,$B/tests/mpi/$1/%,$(wildcard tests/mpi/*.c)) \
-	$(if $(shell command -v mpifort.$1 && command -v gfortran),$(patsubst tests/mpi/%.f90,$B/tests/mpi/$1/%,$(wildcard tests/mpi/*.f90)))
+	$(if $(shell command -v mpifort.$1 && command -v gfortran),$(patsubst tests/mpi/%.f90,$B/tests/mpi/$1/%,$(call MPI_FORTRAN,$1)))
 
 MPI_EXAMPLES = $(patsubst examples/mpi/%.c,$B/examples/mpi/$1/%,$(wildcard examples/mpi/*.c))
 
@@ -27,6 +30,10 @@ define MPI_RULES
 $B/clients/$1/%.o: clients/mpi/%.c
 	@mkdir -p $$(@D)
 	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -fPIC -fvisibility=default -fno-semantic-interposition -MMD -MP -c -o $$@ $$<
+
+$B/clients/$1/%.o: lib/%.c
+	@mkdir -p $$(@D)
+	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -fPIC -MMD -MP -c -o $$@ $$<
 
 $(call MPI_LIB,$1): $(call MPI_OBJ,$1) clients/mpi/libummap-mpi.map $$(SO)
 	$(MPICC_$1) -shared $$(LDFLAGS) -Wl,-soname,libummap-mpi-$1.so.$$(SOMAJOR) \
@@ -49,6 +56,10 @@ $B/tests/mpi/$1/%: tests/mpi/%.f90 $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
 	mpifort.$1 -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -J$$(@D) -o $$@ $$< -L$B -Wl,--no-as-needed \
 		-lummap-mpi-$1 -lummap -Wl,-rpath,$(abspath $B)
+
+$B/tests/mpi/$1/coarray: tests/mpi/coarray.f90 $(call MPI_LIB,$1)
+	@mkdir -p $$(@D)
+	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -J$$(@D) -o $$@ $$< -lcaf_$1
 
 -include $(patsubst %.o,%.d,$(call MPI_OBJ,$1)) $(addsuffix .d,$(call MPI_TESTS,$1) $(call MPI_EXAMPLES,$1))
 endef
