@@ -211,6 +211,13 @@ static int fault_size(void *h, uint64_t *size)
 	return 0;
 }
 
+static int fault_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
+{
+	struct fault *f = h;
+
+	return f->next.lock ? f->next.lock(f->h, off, len, how, why) : 0;
+}
+
 static int fault_buffers(void *h, void *base, size_t len)
 {
 	struct fault *f = h;
@@ -429,4 +436,5 @@ const struct ummap_driver ummap_driver_fault = {
 	.readv = fault_readv,
 	.writev = fault_writev,
 	.size = fault_size,
+	.lock = fault_lock,
 };

@@ -46,6 +46,10 @@ int file_flush(void *h, uint64_t off, uint64_t len);
 int file_resize(void *h, uint64_t size);
 int file_size(void *h, uint64_t *size);
 int file_lend(void *h, void *addr, size_t len, uint64_t off);
+int file_lock(void *h, uint64_t off, uint64_t len, int how, char why[160]);
+
+/* The same for any open file. */
+int file_lock_fd(int fd, uint64_t off, uint64_t len, int how, char why[160]);
 
 enum file_way {
 	FILE_DIRECT,           /* the whole of it past the page cache */

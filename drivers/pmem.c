@@ -11,9 +11,8 @@
  * libpmem2 allocates and takes locks in open and map only, and no object of it is kept: a forked child closes
  * handles, and must not meet a lock that another thread of its parent held.
  */
-#include "ummap-driver.h"
+#include "file.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <libpmem2.h>
 #include <stdarg.h>
@@ -46,11 +45,6 @@ struct pmem {
 	uint64_t view_off;     /* where it begins in the store */
 	bool synced;           /* the kernel has promised that what is flushed is durable (MAP_SYNC) */
 };
-
-static int answer(long res)
-{
-	return res < 0 ? -errno : (int)res;
-}
 
 static int pmem_size(void *h, uint64_t *size)
 {
@@ -138,9 +132,16 @@ static int pmem_flush(void *h, uint64_t off, uint64_t len)
 	if (m->device)
 		return 0;
 	do {
-		err = answer(syscall(SYS_fdatasync, m->fd));
+		err = (int)answer(syscall(SYS_fdatasync, m->fd));
 	} while (err == -EINTR);
 	return err;
+}
+
+static int pmem_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
+{
+	const struct pmem *m = h;
+
+	return file_lock_fd(m->fd, off, len, how, why);
 }
 
 static int pmem_resize(void *h, uint64_t size)
@@ -151,7 +152,7 @@ static int pmem_resize(void *h, uint64_t size)
 	if (m->device)
 		return -EOPNOTSUPP;
 	do {
-		err = answer(ftruncate(m->fd, (off_t)size));
+		err = (int)answer(ftruncate(m->fd, (off_t)size));
 	} while (err == -EINTR);
 	return err;
 }
@@ -280,7 +281,7 @@ static int pmem_persist(void *h, void *addr, size_t len)
 		m->persist(addr, len);
 	if (lines && m->synced)
 		return 0;
-	return answer(msync((char *)addr - lead, len + lead, MS_SYNC));
+	return (int)answer(msync((char *)addr - lead, len + lead, MS_SYNC));
 }
 
 /* ---- Opening. ---- */
@@ -331,7 +332,7 @@ static int map_device(struct pmem *m, uint64_t size, bool writable)
 static int pmem_close(void *h)
 {
 	struct pmem *m = h;
-	int err = answer(syscall(SYS_close, m->fd));
+	int err = (int)answer(syscall(SYS_close, m->fd));
 
 	if (m->device)
 		munmap(m->device, m->device_size);
@@ -353,7 +354,7 @@ static int make_handle(int fd, enum pmem2_granularity least, int oflags, void **
 		return -ENOMEM;
 	}
 	m->fd = fd;
-	err = answer(fstat(fd, &st));
+	err = (int)answer(fstat(fd, &st));
 	if (!err)
 		err = check_kind(st.st_mode, geom);
 	if (!err)
@@ -389,7 +390,7 @@ static int pmem_open(const struct ummap_uri *uri, int oflags, void **h, struct u
 		return err;
 	if (oflags & UMMAP_O_CREATE)
 		flags |= O_CREAT;
-	fd = answer(open(uri->path, flags | O_CLOEXEC, 0666));
+	fd = (int)answer(open(uri->path, flags | O_CLOEXEC, 0666));
 	return fd < 0 ? fd : make_handle(fd, least, oflags, h, geom);
 }
 
@@ -406,11 +407,11 @@ static int reopen(int fd, int oflags, struct ummap_geom *geom)
 		return refuse(geom, EACCES, "the descriptor must be open for reading%s",
 			      oflags & UMMAP_O_WRITE ? " and writing" : "");
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	own = answer(open(path, (oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY) | O_CLOEXEC));
+	own = (int)answer(open(path, (oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY) | O_CLOEXEC));
 	if (own >= 0 || flags & (O_APPEND | O_DIRECT))
 		return own;
 	/* No /proc, or not our file any more. */
-	return answer(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+	return (int)answer(fcntl(fd, F_DUPFD_CLOEXEC, 0));
 }
 
 static int pmem_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
@@ -420,7 +421,7 @@ static int pmem_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **
 	int own, err = parse_keys(uri, &least, geom);
 
 	if (!err)
-		err = answer(fstat(fd, &st));
+		err = (int)answer(fstat(fd, &st));
 	if (!err)
 		err = check_kind(st.st_mode, geom);
 	if (err)
@@ -445,4 +446,5 @@ const struct ummap_driver ummap_driver_pmem = {
 	.map = pmem_map,
 	.persist = pmem_persist,
 	.size = pmem_size,
+	.lock = pmem_lock,
 };

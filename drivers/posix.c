@@ -21,4 +21,5 @@ const struct ummap_driver ummap_driver_posix = {
 	.writev = file_writev,
 	.size = file_size,
 	.lend = file_lend,
+	.lock = file_lock,
 };

@@ -281,6 +281,14 @@ static int trace_size(void *h, uint64_t *size)
 	return finish(t, &r, err);
 }
 
+/* No request of bytes, and so no line. */
+static int trace_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
+{
+	struct trace *t = h;
+
+	return t->next.lock ? t->next.lock(t->h, off, len, how, why) : 0;
+}
+
 static int trace_map(void *h, void *addr, size_t len, uint64_t off, int prot)
 {
 	struct trace *t = h;
@@ -497,4 +505,5 @@ const struct ummap_driver ummap_driver_trace = {
 	.readv = trace_readv,
 	.writev = trace_writev,
 	.size = trace_size,
+	.lock = trace_lock,
 };

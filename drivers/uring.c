@@ -392,4 +392,5 @@ const struct ummap_driver ummap_driver_uring = {
 	.writev = file_writev,
 	.size = file_size,
 	.lend = file_lend,
+	.lock = file_lock,
 };

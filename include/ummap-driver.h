@@ -68,6 +68,9 @@ struct ummap_geom {
 
 enum { UMMAP_IO_READ = 0, UMMAP_IO_WRITE = 1 };
 
+/* What `lock` keeps away: nobody any more, those who want the range for themselves, all who write it. */
+enum { UMMAP_LOCK_NONE = 0, UMMAP_LOCK_SHARED = 1, UMMAP_LOCK_EXCLUSIVE = 2 };
+
 /* One request. */
 struct ummap_io {
 	uint8_t op;      /* UMMAP_IO_READ or UMMAP_IO_WRITE */
@@ -121,6 +124,12 @@ struct ummap_driver {
 	 * addr, in place of what stands there, to be loaded from; addr NULL: only says whether it could. 1; 0: it has
 	 * not all of them, and nothing was changed; or a negative errno, and nothing was changed. */
 	int (*lend)(void *h, void *addr, size_t len, uint64_t off);
+	/* Locks of ranges, by which those who write a store find out about one another; how: UMMAP_LOCK_*. It does not wait.
+	 * What the handle has of the range already is replaced, and all that it has ends with it, but not when a forked
+	 * child closes it. -EBUSY: somebody else has a lock that does not go with this one, and who goes to why, as the
+	 * subject of a sentence, or "". Another negative errno: there are no locks where this store is. NULL: nobody else can
+	 * write such a store, or nobody can tell. */
+	int (*lock)(void *h, uint64_t off, uint64_t len, int how, char why[160]);
 };
 
 /* What the file ummap-driver-SCHEME.so of a driver exports. */

@@ -12,6 +12,7 @@
 #include "engine.h"
 #include "group.h"
 #include "inplace.h"
+#include "lock.h"
 #include "log.h"
 #include "map.h"
 #include "plugin.h"
@@ -115,31 +116,58 @@ static int check_plan(struct plan *p, void **addr)
 	return 0;
 }
 
-static int open_target(const struct plan *p, struct target *t)
+/* Others are kept from the bytes that the mapping may write, if it is one that others could spoil. */
+static int lock_range(const struct set *set, struct store *store, uint64_t offset, size_t size, struct lock **lock)
+{
+	*lock = NULL;
+	return set->writable ? lock_take(set, store, offset, size, false, lock) : 0;
+}
+
+static int open_store(const struct plan *p, struct store **store)
 {
 	int oflags = (p->prot & PROT_WRITE ? UMMAP_O_WRITE : 0) |
 		     (p->attr.flags & UMMAP_CREATE ? UMMAP_O_CREATE : 0);
 
+	if (p->fd >= 0)
+		return io_open_fd(p->uri, p->fd, oflags, store);
+	return io_open(p->uri, oflags, store);
+}
+
+static int open_target(const struct plan *p, const struct set *set, struct target *t)
+{
+	int err = open_store(p, &t->store);
+
+	if (err)
+		return err;
 	t->offset = (uint64_t)p->offset;
 	t->read = p->attr.read_file;
-	if (p->fd >= 0)
-		return io_open_fd(p->uri, p->fd, oflags, &t->store);
-	return io_open(p->uri, oflags, &t->store);
+	err = lock_range(set, t->store, t->offset, set->size, &t->lock);
+	if (err)
+		io_close(t->store);
+	return err;
+}
+
+static void close_target(struct target *t)
+{
+	lock_drop(t->lock);
+	io_close(t->store);
+	*t = (struct target){ .store = NULL };
 }
 
 /* Everything of a mapping but its place in the table; undoes itself. */
 static int build(struct map *map, const struct plan *p)
 {
 	struct set *set = &map->set;
-	int err = open_target(p, &set->targets[0]);
+	int err;
 
+	set->size = p->size;
+	set->seg_size = p->attr.seg_size;
+	set->writable = p->prot & PROT_WRITE;
+	err = open_target(p, set, &set->targets[0]);
 	if (err)
 		return err;
 	map->flush_interval = p->attr.flush_interval == 0 ? 1 : p->attr.flush_interval;
 	map->read_file = p->attr.read_file;
-	set->size = p->size;
-	set->seg_size = p->attr.seg_size;
-	set->writable = p->prot & PROT_WRITE;
 	set->bulk = config.bulk_sync;
 	set->engine = p->engine;
 	set->shared = p->attr.flags & UMMAP_SHARED;
@@ -158,7 +186,7 @@ static int build(struct map *map, const struct plan *p)
 		}
 	}
 	if (err)
-		io_close(set->targets[0].store);
+		close_target(&set->targets[0]);
 	return err;
 }
 
@@ -176,8 +204,7 @@ static void demolish(struct map *map)
 	engine_detach(set->engine, set->view, set->size);
 	set_destroy(set);
 	map_close_old(map);
-	io_close(set->targets[set->current].store);
-	set->targets[set->current].store = NULL;
+	close_target(&set->targets[set->current]);
 }
 
 /* What is beside a mapping is the caller's, but nobody hears of it if the mapping does not come about. */
@@ -338,12 +365,26 @@ static int check_remap(const struct map *map, const struct remap *want, int fd, 
 	return 0;
 }
 
+/* One of a mapping's stores by another handle is that one: the locks that the mapping has of it are the old handle's. */
+static void take_known(const struct set *set, struct store **store)
+{
+	for (unsigned i = 0; i < SEG_TARGETS; i++) {
+		struct store *known = set->targets[i].store;
+
+		if (known && known != *store && io_same(known, *store)) {
+			io_close(*store);
+			*store = io_hold(known);
+		}
+	}
+}
+
 static int remap(struct map *map, size_t size, int fd, off_t offset, int sync)
 {
 	struct set *set = &map->set;
 	const struct target *now = &set->targets[set->current];
 	struct remap want = { .store = now->store, .offset = offset == -1 ? now->offset : (uint64_t)offset,
 			      .size = size ? size : set->size, .switch_over = sync & UMMAP_SWITCH };
+	struct lock *lock, *before;
 	int err;
 
 	want.moved = fd >= 0 || want.offset != now->offset;
@@ -354,10 +395,18 @@ static int remap(struct map *map, size_t size, int fd, off_t offset, int sync)
 		io_hold(want.store);
 	if (err)
 		return err;
-	if (sync & UMMAP_SYNC)
+	take_known(set, &want.store);
+	err = lock_range(set, want.store, want.offset, want.size, &lock);
+	if (!err && sync & UMMAP_SYNC)
 		err = map_sync(map);
 	if (!err)
 		err = remap_apply(map, &want);
+	before = lock;
+	if (!err) {
+		before = set->targets[set->current].lock;
+		set->targets[set->current].lock = lock;
+	}
+	lock_drop(before);
 	io_close(want.store);
 	return err;
 }

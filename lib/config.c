@@ -204,6 +204,16 @@ static int load_direct(void)
 	return 0;
 }
 
+static int load_lock(void)
+{
+	const char *text = getenv("UMMAP_LOCK");
+
+	config.lock = !text || strcmp(text, "no");
+	if (!text || !config.lock || strcmp(text, "yes") == 0)
+		return 0;
+	return fail(EINVAL, "UMMAP_LOCK is \"%s\": it must be yes or no", text);
+}
+
 static int load_cached(void)
 {
 	const char *text = getenv("UMMAP_CACHED");
@@ -263,7 +273,7 @@ static int load_names(void)
 int config_load(void)
 {
 	int (*const loads[])(void) = { load_names, load_factor, load_limit, load_mode, load_group, load_sigevict,
-				       load_bulk_sync, load_seg_size, load_readahead, load_direct, load_cached, load_driver_path,
+				       load_bulk_sync, load_seg_size, load_readahead, load_direct, load_cached, load_driver_path, load_lock,
 				       load_engine, load_fault_threads };
 
 	for (unsigned i = 0; i < sizeof(loads) / sizeof(*loads); i++) {

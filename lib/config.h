@@ -21,6 +21,7 @@ struct config {
 	int engine;            /* UMMAP_ENGINE_* */
 	unsigned fault_threads; /* serve accesses that come by userfaultfd */
 	size_t readahead;      /* bytes of the window; 0: off */
+	bool lock;             /* whoever writes a range locks it */
 	const char *stats;     /* NULL, "1" or a path */
 };
 

@@ -13,6 +13,7 @@
 #include "inplace.h"
 #include "lend.h"
 #include "load.h"
+#include "lock.h"
 #include "log.h"
 #include "map.h"
 #include "mode.h"
@@ -153,6 +154,7 @@ static void fork_child(void)
 	worker_forget();
 	writeback_forget();
 	set_fork();
+	lock_forget();
 	chain_fork_child();
 	stats_forget();
 	mode_forget();

@@ -189,6 +189,11 @@ bool io_same(const struct store *a, const struct store *b)
 	return a == b || (a->geom.id[0] && a->geom.id[0] == b->geom.id[0] && a->geom.id[1] == b->geom.id[1]);
 }
 
+int io_lock(struct store *store, uint64_t off, uint64_t len, int how, char why[160])
+{
+	return store->driver.lock ? store->driver.lock(store->handle, off, len, how, why) : 0;
+}
+
 uint64_t io_size(struct store *store)
 {
 	uint64_t size;

@@ -31,6 +31,9 @@ void io_part(struct store *store, struct ummap_driver *driver, void **handle);
 const struct ummap_geom *io_geom(const struct store *store);
 /* Whether two handles are known to be of one store. */
 bool io_same(const struct store *a, const struct store *b);
+/* Locks a range of the store (UMMAP_LOCK_*), or gives it back: 0; -EBUSY, and who has it to why; another negative errno:
+ * there should be locks, but there are none. */
+int io_lock(struct store *store, uint64_t off, uint64_t len, int how, char why[160]);
 /* Bytes of the store now. */
 uint64_t io_size(struct store *store);
 

@@ -7,6 +7,7 @@
 #include "map.h"
 
 #include "inplace.h"
+#include "lock.h"
 #include "log.h"
 #include "seg.h"
 #include "writeback.h"
@@ -300,6 +301,8 @@ void map_close_old(struct map *map)
 			continue;
 		/* In this order: a child that is forked now would close it again. */
 		set->targets[i].store = NULL;
+		lock_drop(set->targets[i].lock);
+		set->targets[i].lock = NULL;
 		io_close(store);
 	}
 	set->carrying = false;

@@ -9,6 +9,7 @@
 #include "engine.h"
 #include "inplace.h"
 #include "lend.h"
+#include "lock.h"
 #include "log.h"
 #include "seg.h"
 #include "writeback.h"
@@ -150,7 +151,7 @@ static unsigned retarget(struct set *set, const struct map *map, struct store *s
 {
 	unsigned i = free_target(set);
 
-	set->targets[i] = (struct target){ io_hold(store), offset, map->read_file };
+	set->targets[i] = (struct target){ .store = io_hold(store), .offset = offset, .read = map->read_file };
 	set->current = i;
 	set->carrying = true;
 	return i;
@@ -186,17 +187,18 @@ static int carry_over(struct map *map, struct store *store, uint64_t offset)
 static void switch_over(struct map *map, struct store *store, uint64_t offset)
 {
 	struct set *set = &map->set;
-	struct store *before;
+	struct target before;
 
 	ending_forget(set, 0);
 	set_reset(set, 0);
 	io_hold(store);
 	map_close_old(map);
-	before = set->targets[set->current].store;
+	before = set->targets[set->current];
 	set->targets[set->current].store = NULL;
-	set->targets[0] = (struct target){ store, offset, true };
+	set->targets[0] = (struct target){ .store = store, .offset = offset, .read = true };
 	set->current = 0;
-	io_close(before);
+	lock_drop(before.lock);
+	io_close(before.store);
 	set->stored = remap_stored(store, offset, set->size);
 	set->error = 0;
 	set->unflushed = false;

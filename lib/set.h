@@ -15,6 +15,7 @@ struct target {
 	struct store *store;     /* NULL: unused */
 	uint64_t offset;         /* where the mapping begins in it */
 	bool read;               /* false: what was never written reads as zeros */
+	struct lock *lock;       /* of the range that may be written; NULL: there is none */
 };
 
 #define EXTENTS_MAX 40

@@ -132,9 +132,9 @@ Test(beside, goes_with_a_mapping_that_fails)
 	attr.policy = "prnd";
 	attr.before = attr.after = (size_t)1 << 40;
 	for (int i = 0; i < 200; i++)
-		check_fails(ummap_open(uri, SEG, 0, READ_WRITE, &attr, &addr), EINVAL);
+		check_fails(ummap_open(uri, SEG, SEG, READ_WRITE, &attr, &addr), EINVAL);
 	attr.policy = NULL;
-	check(ummap_open(uri, SEG, 0, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
+	check(ummap_open(uri, SEG, SEG, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
 	furnish((uint8_t *)addr - 4096, 4096, 1);
 	furnish((uint8_t *)addr + SEG + attr.after - 4096, 4096, 1);
 	check(umunmap(addr, 0) == 0 && umunmap(first, 0) == 0);

@@ -72,6 +72,7 @@ Test(env, good_values_are_taken)
 	take_all("UMMAP_DRIVER", VALUES("posix", "fault+posix:?fault.nth=1000000"));
 	take_all("UMMAP_DIRECT", VALUES("auto", "always", "never"));
 	take_all("UMMAP_CACHED", VALUES("copy", "map"));
+	take_all("UMMAP_LOCK", VALUES("yes", "no"));
 	take_all("UMMAP_READAHEAD", VALUES("0", "4M", "1048576"));
 	take_all("UMMAP_DRIVER_PATH", VALUES("/tmp", "/usr/lib:/tmp", "/"));
 	take_all("UMMAP_LOG", VALUES("error", "warn", "info", "debug", "seg:debug,io:info", "warn,seg:debug"));
@@ -90,6 +91,7 @@ Test(env, bad_values_are_refused)
 	refuse_all("UMMAP_DRIVER", VALUES("nonsense", "fault+nonsense", "posix:?nonsense=1", "fault"));
 	refuse_all("UMMAP_DIRECT", VALUES("sometimes", "1"));
 	refuse_all("UMMAP_CACHED", VALUES("", "maps", "1"));
+	refuse_all("UMMAP_LOCK", VALUES("", "none", "0"));
 	refuse_all("UMMAP_READAHEAD", VALUES("abc", "-1", "1X"));
 	refuse_all("UMMAP_DRIVER_PATH", VALUES("", ":", "/tmp:", ":/tmp", "/tmp::/usr", ".", "/tmp:..", "/tmp:tests",
 					       "/nowhere/at/all", "/tmp:/nowhere", "/dev/null"));
@@ -104,7 +106,7 @@ static void change_later(void *unused)
 	(void)unused;
 	set_env("UMMAP_SEG_SIZE", "nonsense");
 	set_env("UMMAP_DRIVER", "nonsense");
-	check(umunmap(map_file(fd, 4 * SEG, 0, READ_WRITE, 0), 0) == 0);
+	check(umunmap(map_file(fd, 4 * SEG, 0, PROT_READ, 0), 0) == 0);
 	check(umunmap(m, 0) == 0);
 }
 
@@ -182,7 +184,7 @@ static void default_segment(void *unused)
 	m = map_file(fd, SIZE, 0, READ_WRITE, 0);
 	m[5] = 1;
 	check(stat_of(m).dirty_bytes == 128 * KIB);
-	explicit = map_file(fd, SIZE, SEG, READ_WRITE, 0);
+	explicit = map_file(fd, SIZE, SEG, READ_WRITE, SIZE);
 	explicit[5] = 1;
 	check(stat_of(explicit).dirty_bytes == SEG);
 }

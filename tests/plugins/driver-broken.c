@@ -21,14 +21,14 @@
 enum bug {
 	NONE, SHORT, GARBAGE_END, CRASH, MALLOC, VECTOR, ODD, RMW, GROW_PAGE, SIZE, CUT, FLUSH_PART, STALE,
 	EMPTIES, READ_ONLY, LEAK, IDS, ALIGN, ERRNO, KEYS, FORK, FORK_ASYNC, LOSE, TWICE, MIXED,
-	BLOCKS, FULL, LATE, LEND_NEXT, LEND_PART, LEND_COPY, BUGS
+	BLOCKS, FULL, LATE, LEND_NEXT, LEND_PART, LEND_COPY, LOCK_ALL, LOCK_LAX, LOCK_KEPT, BUGS
 };
 
 static const char *const names[BUGS] = {
 	"none", "short", "garbage-end", "crash", "malloc", "vector", "odd", "rmw", "grow-page", "size", "cut",
 	"flush-part", "stale", "empties", "read-only", "leak", "ids", "align", "errno", "keys", "fork",
 	"fork-async", "lose", "twice", "mixed", "blocks", "full", "late",
-	"lend-next", "lend-part", "lend-copy",
+	"lend-next", "lend-part", "lend-copy", "lock-all", "lock-lax", "lock-kept",
 };
 
 /* A request, and the thread that has submitted it and will reap it. */
@@ -264,6 +264,19 @@ static int broken_lend(void *h, void *addr, size_t len, uint64_t off)
 	return got;
 }
 
+static int broken_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
+{
+	struct broken *b = h;
+
+	if (b->bug == LOCK_ALL && how != UMMAP_LOCK_NONE)
+		off = 0, len = 1 << 20;
+	if (b->bug == LOCK_LAX && how == UMMAP_LOCK_EXCLUSIVE && len > 1)
+		how = UMMAP_LOCK_SHARED;
+	if (b->bug == LOCK_KEPT && how == UMMAP_LOCK_NONE)
+		return 0;
+	return b->next.lock(b->h, off, len, how, why);
+}
+
 /* ---- Opening and closing ---- */
 
 static int parse(struct broken *b, const struct ummap_uri *uri, struct ummap_geom *geom)
@@ -395,4 +408,5 @@ const struct ummap_driver ummap_driver = {
 	.readv = broken_readv,
 	.size = broken_size,
 	.lend = broken_lend,
+	.lock = broken_lock,
 };

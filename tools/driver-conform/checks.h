@@ -34,6 +34,8 @@ void check_new_process(void);
 void check_disjoint(void);
 void check_overlap(void);
 void check_fork(void);
+/* check_lock.c */
+void check_lock(void);
 /* check_signal.c */
 void check_signal(void);
 /* check_async.c */

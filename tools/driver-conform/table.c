@@ -33,6 +33,8 @@ const struct check checks[] = {
 	{ "fork", "a forked child closes the handle, and its parent does not notice", check_fork },
 	{ "buffers", "transfers work in and outside of memory that buffers was told of", check_buffers },
 	{ "map", "map shows the bytes of the store, and stores to it are in the store", check_map },
+	{ "lock", "locks keep others from the range, and nobody from anything else, as long as the handle has them",
+	  check_lock },
 	{ "lend", "lend shows the bytes of the store, or changes nothing", check_lend },
 	{ "async", "every request comes back once, with the right bytes", check_async },
 	{ "async-full", "submit returns 0 when it is full, and goes on after reap", check_async_full },
