@@ -261,10 +261,17 @@ void check_async_end(void)
 	handle_close(&h);
 }
 
-/* Threads that submit and reap at once: each gets back what it has submitted itself. */
+/* Threads that submit and reap at once: each gets back what it has submitted itself. In each round all have
+ * submitted before one reaps, however few processors run them. */
+struct reaper {
+	struct handle *h;
+	pthread_barrier_t *all_sent;
+};
+
 static void *use_own_requests(void *arg)
 {
-	struct handle *h = arg;
+	const struct reaper *reaper = arg;
+	struct handle *h = reaper->h;
 	unsigned char *bufs = memory(REQUESTS * KIB);
 	struct batch b;
 
@@ -272,6 +279,8 @@ static void *use_own_requests(void *arg)
 		batch_init(&b, h, REQUESTS);
 		for (unsigned i = 0; i < REQUESTS; i++)
 			request(&b, i, UMMAP_IO_READ, bufs + i * KIB, KIB, random_below(facts->size - KIB));
+		submit(&b, 16);
+		pthread_barrier_wait(reaper->all_sent);
 		while (b.reaped < b.n) {
 			submit(&b, 16);
 			/* When others have filled the driver, none of ours need be in it. */
@@ -288,16 +297,20 @@ void check_async_threads(void)
 {
 	struct handle h;
 	pthread_t threads[THREADS];
+	pthread_barrier_t all_sent;
+	struct reaper reaper = { &h, &all_sent };
 
 	handle_fill(&h);
 	need_async(&h);
 	if (!handle_can(&h, UMMAP_CAP_PARALLEL))
 		skip("UMMAP_CAP_PARALLEL is not set");
 	doing("%d threads that submit and reap", THREADS);
+	pthread_barrier_init(&all_sent, NULL, THREADS);
 	for (int i = 0; i < THREADS; i++)
-		expect(pthread_create(&threads[i], NULL, use_own_requests, &h) == 0, "pthread_create failed");
+		expect(pthread_create(&threads[i], NULL, use_own_requests, &reaper) == 0, "pthread_create failed");
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
+	pthread_barrier_destroy(&all_sent);
 	shadow_compare_all(&h, "after threads submitted and reaped");
 	handle_close(&h);
 }
