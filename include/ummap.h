@@ -48,7 +48,8 @@ int ummap(size_t size, size_t seg_size, int prot, int fd, off_t offset,
 /*
  * Writes all that changed in the mapping at addr since the last sync and makes it durable; with evict != 0
  * then lets go of its memory. Errors: EINVAL (no mapping starts at addr), or the store's error: this call's,
- * or one of an earlier write in the background, reported once. (Thesis, Section 6.1.2.)
+ * or one of an earlier write in the background, reported once; EIO each time after a flush that failed for what
+ * has left memory. (Thesis, Section 6.1.2.)
  */
 int umsync(void *addr, int evict);
 
@@ -182,6 +183,7 @@ struct umstat {
 	uint64_t over_budget_peak;/* process only: the most by which held_bytes was over the budget */
 	uint64_t mappings;        /* process only: mappings that exist now */
 	uint64_t lent_bytes;      /* now in the view as the kernel's own pages; no part of the budget (UMMAP_CACHED) */
+	uint64_t lost_bytes;      /* written, gone from memory, and then a flush failed: no sync succeeds any more */
 };
 
 /* Fills *st for the mapping that holds addr, or for the process. Errors: EINVAL. */

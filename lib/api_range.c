@@ -121,7 +121,7 @@ int umsync_range(void *addr, size_t len, int flags)
 	if (!err)
 		err = writeback_take_error(set);
 	if (err)
-		map_explain(err);
+		map_explain(r.map, err);
 	set_put(set);
 	return api_leave(&g, err);
 }
@@ -151,7 +151,7 @@ int umadvise(void *addr, size_t len, int advice)
 	case UMMAP_ADV_DONTNEED:
 		err = sync_range(&r, UMMAP_NOFLUSH | UMMAP_EVICT);
 		if (err)
-			map_explain(err);
+			map_explain(r.map, err);
 		break;
 	default:
 		err = fail(EINVAL, "there is no advice %d: it must be one of UMMAP_ADV_*", advice);

@@ -8,6 +8,7 @@
 
 #include "budget.h"
 #include "engine.h"
+#include "flush.h"
 #include "mode.h"
 #include "standby.h"
 #include "worker.h"
@@ -60,6 +61,7 @@ static uint32_t let_go(struct set *set, struct seg *s)
 	if (seg_has(s, SEG_AHEAD))
 		add(set->stat.ahead_waste, 1);
 	set_await(set, s);
+	flush_leaves(set, s);
 	seg_change(s, SEG_VALID | SEG_STANDBY | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD, 0);
 	return s->frame;
 }

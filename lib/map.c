@@ -6,6 +6,7 @@
  */
 #include "map.h"
 
+#include "flush.h"
 #include "inplace.h"
 #include "lock.h"
 #include "log.h"
@@ -308,10 +309,19 @@ void map_close_old(struct map *map)
 	set->carrying = false;
 }
 
-void map_explain(int err)
+void map_explain(const struct map *map, int err)
 {
+	const struct flushing *f = &map->set.flush;
+
 	if (*fail_message())
 		return;
+	if (flush_has_lost(&map->set)) {
+		fail(EIO, "storage failed to make %llu bytes durable that were written and have left memory since (%s): it may "
+		     "have lost them, and they cannot be written again; all else is written. Take the contents from a copy or "
+		     "make them anew, and end this mapping without sync",
+		     (unsigned long long)min_size(f->lost, map->set.size), strerror(f->error));
+		return;
+	}
 	fail(-err, "changes could not be written to storage: %s; they are kept in memory%s", strerror(-err),
 	     err == -ENOSPC || err == -EDQUOT ? ", so make space and sync again" : ", so sync again");
 }
@@ -341,6 +351,6 @@ int map_sync(struct map *map)
 	earlier = writeback_take_error(set);
 	err = err ? err : earlier;
 	if (err)
-		map_explain(err);
+		map_explain(map, err);
 	return err;
 }

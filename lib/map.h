@@ -47,8 +47,8 @@ void map_fork_child(void (*fn)(struct map *map));
 
 /* Writes all changes, carried ones included, and makes them durable. 0, or -errno with a sentence. */
 int map_sync(struct map *map);
-/* The sentence for changes that storage did not take. */
-void map_explain(int err);
+/* The sentence for changes that storage did not take, or may have lost. */
+void map_explain(const struct map *map, int err);
 /* Closes the stores of targets other than the current one. */
 void map_close_old(struct map *map);
 

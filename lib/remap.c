@@ -7,6 +7,7 @@
 
 #include "ending.h"
 #include "engine.h"
+#include "flush.h"
 #include "inplace.h"
 #include "lend.h"
 #include "lock.h"
@@ -146,6 +147,20 @@ static bool overlaps(const struct set *set, struct store *store, uint64_t offset
 	return false;
 }
 
+/* What was written to the old target is read from it again, and nobody flushes it later. If it fails now, what is in
+ * memory is carried from there. */
+static int settle(struct map *map)
+{
+	struct set *set = &map->set;
+	uint64_t before = set->flush.lost;
+
+	flush(set);
+	if (set->flush.lost == before)
+		return 0;
+	map_explain(map, -EIO);
+	return -EIO;
+}
+
 /* From now on changes go to the new target. */
 static unsigned retarget(struct set *set, const struct map *map, struct store *store, uint64_t offset)
 {
@@ -201,7 +216,7 @@ static void switch_over(struct map *map, struct store *store, uint64_t offset)
 	io_close(before.store);
 	set->stored = remap_stored(store, offset, set->size);
 	set->error = 0;
-	set->unflushed = false;
+	flush_forget(set);
 }
 
 /* All that changes the set, while faults on other mappings keep off its segments. */
@@ -243,6 +258,8 @@ static int apply(struct map *map, const struct remap *want)
 	/* A carry that must not be left for later, or one too many of those that were: finish first. */
 	if (overlap || (carrying && free_target(set) == SEG_TARGETS))
 		err = map_sync(map);
+	else if (carrying)
+		err = settle(map);
 	if (!err && overlap)
 		err = carry_over(map, want->store, want->offset);
 	if (err)

@@ -35,6 +35,19 @@ struct set_stat {
 
 #define add(counter, n) atomic_fetch_add_explicit(&(counter), (n), memory_order_relaxed)
 
+/* What was written, and is not sure to be durable (flush.c). */
+struct flushing {
+	_Atomic uint32_t turn;       /* one flush at a time */
+	_Atomic bool due;            /* something was written since the last flush */
+	_Atomic uint64_t generation; /* flushes that have begun */
+	_Atomic uint64_t settled;    /* and those that have ended: what they were for is durable, changed again, or lost */
+	_Atomic uint64_t failed;     /* flushes */
+	_Atomic uint32_t lock;       /* around settled and left */
+	uint64_t left[2];            /* bytes, by the last bit of the generation, that left memory while it was open */
+	_Atomic uint64_t lost;       /* bytes that a flush failed for, and that nobody can write again */
+	_Atomic int error;           /* ... its errno */
+};
+
 #define STREAMS 8
 
 /* A run of faults that follow one another (ahead.c). */
@@ -78,10 +91,8 @@ struct set {
 	struct member member;
 	_Atomic size_t pinned;   /* bytes */
 	_Atomic int error;       /* of a write in the background, not told yet */
-	_Atomic bool unflushed;  /* something was written since the last flush */
-	_Atomic uint64_t generation; /* counts flushes */
-	_Atomic uint64_t failed_flushes;
-	_Atomic uint32_t scan_lock, flush_lock; /* one scan of the marks, one flush at a time */
+	struct flushing flush;
+	_Atomic uint32_t scan_lock; /* one scan of the marks at a time */
 	_Atomic uint32_t frozen; /* newcomers wait */
 	_Atomic uint32_t cleaners; /* jobs that write its dirty standby segments */
 	_Atomic int advice;

@@ -28,7 +28,7 @@ static const struct {
 	FIELD(read_bytes), FIELD(read_requests), FIELD(write_bytes), FIELD(write_requests), FIELD(flushes),
 	FIELD(read_errors), FIELD(write_errors), FIELD(resident_bytes), FIELD(standby_bytes),
 	FIELD(dirty_bytes), FIELD(pinned_bytes), FIELD(budget_bytes), FIELD(held_bytes),
-	FIELD(over_budget_peak), FIELD(mappings), FIELD(lent_bytes),
+	FIELD(over_budget_peak), FIELD(mappings), FIELD(lent_bytes), FIELD(lost_bytes),
 };
 
 void stats_print(const char *where, const struct umstat *st)
@@ -86,6 +86,7 @@ static void count(const struct map *map, struct umstat *st)
 	st->dirty_bytes += b.dirty;
 	st->pinned_bytes += set->pinned;
 	st->lent_bytes += set->lent << set->shift;
+	st->lost_bytes += min_size(set->flush.lost, set->size);
 }
 
 void stats_map(const struct map *map, struct umstat *st)

@@ -9,7 +9,7 @@
 #include <ummap.h>
 
 #define TABLE_MAGIC 0x65646f6e6d6d75ull /* "ummnode" */
-#define TABLE_VERSION 2
+#define TABLE_VERSION 3
 #define TABLE_SLOTS 1024
 #define TABLE_MAPS 26
 #define TABLE_NAME_LEN 64
@@ -46,7 +46,7 @@ struct table_page {
 	uint64_t updated;          /* when, as sys_now says */
 	struct umstat st;          /* of the process */
 	struct table_map map[TABLE_MAPS];
-	uint64_t unused[34];       /* to whole pages, so that those of nobody cost nothing */
+	uint64_t unused[7];       /* to whole pages, so that those of nobody cost nothing */
 };
 
 struct table {

@@ -9,6 +9,7 @@
 #include "writeback.h"
 
 #include "engine.h"
+#include "flush.h"
 #include "standby.h"
 #include "worker.h"
 
@@ -181,15 +182,16 @@ static void extend_stored(struct set *set, uint64_t end)
 /* The segment is in storage now. */
 static void become_clean(struct set *set, struct seg *s, bool busy)
 {
-	uint64_t dirty = seg_head(s) & SEG_DIRTY;
+	bool dirty = seg_has(s, SEG_DIRTY);
 
 	seg_set_target(s, set->current);
 	seg_change(s, 0, SEG_STORED);
 	/* Who may store at any moment, without a fault: it stays changed until that is over. */
-	if (!dirty || busy)
+	if (busy)
 		return;
-	/* The time of a clean segment says which flush makes it durable. */
-	seg_set_time(s, set->generation);
+	flush_note(set, s);
+	if (!dirty)
+		return; /* it was carried */
 	if (seg_has(s, SEG_STANDBY)) {
 		cache_remove(&set->member, s);
 		seg_change(s, SEG_DIRTY, 0);
@@ -237,7 +239,7 @@ static int write_run(struct run *run, bool keep)
 		if (run->requests)
 			io_run(set->targets[set->current].store, run->io, run->requests, set->bulk, &set->stat.io);
 		/* Only now: a flush that ran meanwhile did not cover it. */
-		set->unflushed = true;
+		set->flush.due = true;
 	}
 	err = settle(run, err);
 	for (unsigned i = run->n; i-- > (keep ? 1 : 0);)
@@ -322,50 +324,6 @@ int writeback_range(struct set *set, size_t first, size_t last, uint64_t before)
 	return err;
 }
 
-/* A flush failed, and nobody can tell what it lost: all that was written since the last good one, and is still
- * in memory, counts as changed again. */
-static void doubt(struct set *set, uint64_t generation)
-{
-	for (size_t i = set_next(set, set->touched, 0); i < set->segs; i = set_next(set, set->touched, i + 1)) {
-		struct seg *s = set_seg(set, i);
-
-		seg_lock(s);
-		if (seg_has(s, SEG_VALID | SEG_STORED) && !seg_has(s, SEG_DIRTY) && !seg_has(s, SEG_AHEAD) &&
-		    seg_time(s) == (generation & SEG_TIME_MASK)) {
-			if (seg_has(s, SEG_STANDBY))
-				cache_remove(&set->member, s);
-			seg_change(s, 0, SEG_DIRTY);
-			seg_set_time(s, sys_now());
-			set_mark(set->dirty, i);
-			if (seg_has(s, SEG_STANDBY))
-				cache_stand(&set->member, s, STANDBY_DIRTY);
-			else
-				cache_touch(&set->member, s, UMMAP_EV_DIRTIED);
-		}
-		seg_unlock(s);
-	}
-}
-
-int writeback_flush(struct set *set)
-{
-	uint64_t generation;
-	int err = 0;
-
-	/* Whoever comes second waits for the flush that the first has begun. */
-	futex_lock(&set->flush_lock);
-	if (atomic_exchange(&set->unflushed, false)) {
-		generation = set->generation++;
-		err = io_flush(set->targets[set->current].store, &set->stat.io);
-		if (err) {
-			set->unflushed = true;
-			doubt(set, generation);
-			set->failed_flushes++;
-		}
-	}
-	futex_unlock(&set->flush_lock);
-	return err;
-}
-
 /* Writes a segment that is on standby, and locked, with neighbours. */
 static bool write_standby(struct set *set, struct seg *s)
 {
@@ -427,12 +385,13 @@ int writeback_sync(struct set *set, size_t first, size_t last)
 	/* Somebody else's flush may fail between our write and our flush, and the next one succeed for nothing:
 	 * what it brought into doubt has to be written again. */
 	do {
-		failed = set->failed_flushes;
+		failed = set->flush.failed;
 		err = writeback_range(set, first, last, UINT64_MAX);
 		if (!err)
-			err = writeback_flush(set);
-	} while (!err && failed != set->failed_flushes);
-	return err;
+			err = flush(set);
+	} while (!err && failed != set->flush.failed);
+	/* All that could be is durable; but nobody may take that for all. */
+	return flush_has_lost(set) ? -EIO : err;
 }
 
 static void clean_job(void *arg, uint64_t a, uint64_t b)

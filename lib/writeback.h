@@ -11,10 +11,9 @@
 int writeback_range(struct set *set, size_t first, size_t last, uint64_t before);
 /* Writes segment i, which is valid and locked by the caller, and its unlocked neighbours as far as `last`. */
 int writeback_locked(struct set *set, size_t i, size_t last);
-/* Writes all changed segments of [first, last) and makes them durable. */
+/* Writes all changed segments of [first, last) and makes them durable. -EIO as well where something of the mapping is lost
+ * (flush.h). */
 int writeback_sync(struct set *set, size_t first, size_t last);
-/* Makes durable what was written. */
-int writeback_flush(struct set *set);
 
 /* Writes the dirty segment that is on standby longest, of one mapping or of any of a share, with neighbours.
  * false: there is none, or it cannot be written now. */

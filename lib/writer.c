@@ -10,6 +10,7 @@
 #include "budget.h"
 #include "chain.h"
 #include "evict.h"
+#include "flush.h"
 #include "inplace.h"
 #include "lend.h"
 #include "log.h"
@@ -38,8 +39,8 @@ static void keep_error(struct set *set, int err)
 	if (!err)
 		return;
 	if (atomic_compare_exchange_strong(&set->error, &none, err))
-		log_line(LOG_WARN, "writer", "a write in the background failed: %s; the data stays in memory",
-			 strerror(-err));
+		log_line(LOG_WARN, "writer", "a write in the background failed: %s; %s", strerror(-err),
+			 flush_has_lost(set) ? "the next sync says what of it is lost" : "the data stays in memory");
 }
 
 /* Segments that were changed at least an interval ago. */
@@ -57,7 +58,7 @@ static void flush_old(struct map *map)
 	}
 	err = writeback_range(set, 0, set->segs, now - interval + 1);
 	if (!err)
-		err = writeback_flush(set);
+		err = flush(set);
 	keep_error(set, err);
 }
 

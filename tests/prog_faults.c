@@ -153,7 +153,8 @@ static void start(struct job *j)
 	char fault[512], times[16] = "always", uri[1024];
 	void *base;
 
-	j->budget = j->ahead ? SIZE / 2 : SIZE / 4;
+	/* What has left memory when a flush fails is lost, and the error stays: test_doubt.c. */
+	j->budget = strcmp(j->op, "flush") == 0 ? 2 * SIZE : j->ahead ? SIZE / 2 : SIZE / 4;
 	set_budget(j->budget);
 	set_env("UMMAP_READAHEAD", j->ahead ? "1M" : "0");
 	make_files(j);
