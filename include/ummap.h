@@ -61,7 +61,7 @@ int umsync(void *addr, int evict);
  * count as changed; the next umsync completes the new target. sync: UMMAP_SYNC | UMMAP_SWITCH, or 0.
  * *new_addr: in, NULL or the old address; out, the base, which moves only if growing in place fails.
  * Errors: as ummap; EBUSY (a part is pinned); EACCES (a read-only mapping cannot carry). The mapping stays as it
- * was after a failure. (Thesis, Section 6.1.2.)
+ * was after a failure (but may have shrunk already where its new place overlaps the old one). (Thesis, Section 6.1.2.)
  */
 int umremap(void *old_addr, size_t size, int fd, off_t offset, int sync, void **new_addr);
 

@@ -384,7 +384,7 @@ static int remap(struct map *map, size_t size, int fd, off_t offset, int sync)
 	const struct target *now = &set->targets[set->current];
 	struct remap want = { .store = now->store, .offset = offset == -1 ? now->offset : (uint64_t)offset,
 			      .size = size ? size : set->size, .switch_over = sync & UMMAP_SWITCH };
-	struct lock *lock, *before;
+	struct lock *before;
 	int err;
 
 	want.moved = fd >= 0 || want.offset != now->offset;
@@ -396,15 +396,15 @@ static int remap(struct map *map, size_t size, int fd, off_t offset, int sync)
 	if (err)
 		return err;
 	take_known(set, &want.store);
-	err = lock_range(set, want.store, want.offset, want.size, &lock);
+	err = lock_range(set, want.store, want.offset, want.size, &want.lock);
 	if (!err && sync & UMMAP_SYNC)
 		err = map_sync(map);
 	if (!err)
 		err = remap_apply(map, &want);
-	before = lock;
+	before = want.lock;
 	if (!err) {
 		before = set->targets[set->current].lock;
-		set->targets[set->current].lock = lock;
+		set->targets[set->current].lock = want.lock;
 	}
 	lock_drop(before);
 	io_close(want.store);

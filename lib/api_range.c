@@ -73,7 +73,7 @@ static int sync_range(const struct range *r, int flags)
 	/* To the byte: a program that knows what it has stored need not pay for a segment. */
 	if (set->in_place)
 		return flags & UMMAP_NOFLUSH ? 0 : inplace_sync(set, r->at, r->len);
-	err = set->carrying ? seg_complete(set, r->first, r->last, false) : 0;
+	err = map_complete(r->map, r->first, r->last);
 	if (!err && (flags & UMMAP_NOFLUSH))
 		err = writeback_range(set, r->first, r->last, UINT64_MAX);
 	else if (!err)

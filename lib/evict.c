@@ -95,7 +95,7 @@ static bool discard(struct set *set, size_t i, struct seg *s)
 	/* Back in its list meanwhile, because writing it is heard of there. */
 	if (!clean) {
 		standby_put_back(set, s);
-		clean = writeback_locked(set, i, i + 1) == 0 && !seg_has(s, SEG_DIRTY);
+		clean = !set_in_order(set) && writeback_locked(set, i, i + 1) == 0 && !seg_has(s, SEG_DIRTY);
 		if (clean)
 			cache_remove(&set->member, s);
 	}

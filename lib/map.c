@@ -306,7 +306,7 @@ void map_close_old(struct map *map)
 		set->targets[i].lock = NULL;
 		io_close(store);
 	}
-	set->carrying = false;
+	set_carry(set, CARRY_NONE);
 }
 
 void map_explain(const struct map *map, int err)
@@ -326,17 +326,36 @@ void map_explain(const struct map *map, int err)
 	     err == -ENOSPC || err == -EDQUOT ? ", so make space and sync again" : ", so sync again");
 }
 
-static int sync_segments(struct map *map)
+static int complete_in_order(struct map *map)
 {
 	struct set *set = &map->set;
 	int err = 0;
 
 	futex_lock(&map->sync_lock);
-	if (set->carrying)
-		err = seg_complete(set, 0, set->segs, false);
+	if (set_in_order(set))
+		err = seg_complete(set, 0, set->segs, set->carry == CARRY_DESCENDING);
+	if (!err && set_in_order(set))
+		set_carry(set, CARRY_ANY);
+	futex_unlock(&map->sync_lock);
+	return err;
+}
+
+int map_complete(struct map *map, size_t first, size_t last)
+{
+	if (set_in_order(&map->set))
+		return complete_in_order(map);
+	return map->set.carry ? seg_complete(&map->set, first, last, false) : 0;
+}
+
+static int sync_segments(struct map *map)
+{
+	struct set *set = &map->set;
+	int err = map_complete(map, 0, set->segs);
+
+	futex_lock(&map->sync_lock);
 	if (!err)
 		err = writeback_sync(set, 0, set->segs);
-	if (!err && set->carrying)
+	if (!err && set->carry)
 		map_close_old(map);
 	futex_unlock(&map->sync_lock);
 	return err;

@@ -11,7 +11,7 @@ struct map {
 	bool read_file;                /* as the mapping was made */
 	int flush_interval;            /* seconds; negative: never */
 	char name[TABLE_NAME_LEN];     /* of the store, for people: its end, if it is long */
-	_Atomic uint32_t sync_lock;    /* one sync at a time completes targets */
+	_Atomic uint32_t sync_lock;    /* one at a time completes what has an order, or closes the older target */
 	struct map *next_free;
 };
 
@@ -45,6 +45,8 @@ void map_fork_prepare(void);
 void map_fork_parent(void);
 void map_fork_child(void (*fn)(struct map *map));
 
+/* Writes what of [first, last) is not in the current target yet; all of it, where that has an order. 0 or -errno. */
+int map_complete(struct map *map, size_t first, size_t last);
 /* Writes all changes, carried ones included, and makes them durable. 0, or -errno with a sentence. */
 int map_sync(struct map *map);
 /* The sentence for changes that storage did not take, or may have lost. */

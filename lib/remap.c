@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * umremap. Carrying is only a change of where changes go: each header says which target holds its segment,
- * and those of an older one count as changed. Nobody else uses the mapping meanwhile.
+ * umremap. Carrying is only a change of where changes go: each header says which of two targets holds its segment,
+ * and those of the older one count as changed. A third one there cannot be: the older is completed first. Where both
+ * places overlap, contents move at once. Nobody else uses the mapping meanwhile.
  */
 #include "remap.h"
 
@@ -125,26 +126,11 @@ static void shrink(struct map *map, size_t size)
 
 /* ---- The target. ---- */
 
-static unsigned free_target(const struct set *set)
+/* Whether the place that the mapping is to have overlaps that of a target, so that writing one destroys the other. */
+static bool meets(const struct set *set, const struct target *t, const struct remap *want)
 {
-	unsigned i = 0;
-
-	while (i < SEG_TARGETS && set->targets[i].store)
-		i++;
-	return i;
-}
-
-/* Whether the new place of the mapping overlaps the old one, so that writing one destroys the other. */
-static bool overlaps(const struct set *set, struct store *store, uint64_t offset)
-{
-	for (unsigned i = 0; i < SEG_TARGETS; i++) {
-		const struct target *t = &set->targets[i];
-
-		if (t->store && io_same(t->store, store) && offset < t->offset + set->size &&
-		    t->offset < offset + set->size)
-			return true;
-	}
-	return false;
+	return t->store && io_same(t->store, want->store) && want->offset < t->offset + set->size &&
+	       t->offset < want->offset + want->size;
 }
 
 /* What was written to the old target is read from it again, and nobody flushes it later. If it fails now, what is in
@@ -161,42 +147,15 @@ static int settle(struct map *map)
 	return -EIO;
 }
 
-/* From now on changes go to the new target. */
-static unsigned retarget(struct set *set, const struct map *map, struct store *store, uint64_t offset)
-{
-	unsigned i = free_target(set);
-
-	set->targets[i] = (struct target){ .store = io_hold(store), .offset = offset, .read = map->read_file };
-	set->current = i;
-	set->carrying = true;
-	return i;
-}
-
-/* The new place overlaps the old one: contents move at once, as memmove moves them, from the end whose bytes
- * would be overwritten first. All was synced before. */
-static int carry_over(struct map *map, struct store *store, uint64_t offset)
+/* From now on changes go to the new target. There is no older one. */
+static void retarget(struct map *map, const struct remap *want, enum carry how)
 {
 	struct set *set = &map->set;
-	bool up = offset > set->targets[set->current].offset;
-	unsigned before = set->current;
-	int err;
 
-	seg_hide(set);
-	retarget(set, map, store, offset);
-	seg_show(set);
-	err = seg_complete(set, 0, set->segs, up);
-	if (!err) {
-		map_close_old(map);
-		return 0;
-	}
-	/* Back again, and from the other end. */
-	set->current = before;
-	if (seg_complete(set, 0, set->segs, !up) == 0)
-		map_close_old(map);
-	else
-		log_line(LOG_ERROR, "remap", "storage failed while contents moved, and while they moved back: the file "
-			 "holds part of them at the old and part at the new place");
-	return fail(-err, "the contents cannot be moved: %s", strerror(-err));
+	set->current = !set->current;
+	set->targets[set->current] = (struct target){ .store = io_hold(want->store), .offset = want->offset,
+						      .read = map->read_file };
+	set_carry(set, how);
 }
 
 static void switch_over(struct map *map, struct store *store, uint64_t offset)
@@ -220,7 +179,7 @@ static void switch_over(struct map *map, struct store *store, uint64_t offset)
 }
 
 /* All that changes the set, while faults on other mappings keep off its segments. */
-static int change(struct map *map, const struct remap *want, bool retargeting)
+static int change(struct map *map, const struct remap *want)
 {
 	struct set *set = &map->set;
 	bool growing = want->size > set->size, shrinking = want->size < set->size;
@@ -234,8 +193,8 @@ static int change(struct map *map, const struct remap *want, bool retargeting)
 		err = seg_retract(set, (want->size - 1) >> set->shift, ((want->size - 1) >> set->shift) + 1);
 	if (err)
 		return err;
-	if (retargeting)
-		retarget(set, map, want->store, want->offset);
+	if (want->moved && !want->switch_over)
+		retarget(map, want, CARRY_ANY);
 	if (growing)
 		grow(map, &g);
 	/* It forgets all of the view: the one that has the set's size. */
@@ -246,28 +205,89 @@ static int change(struct map *map, const struct remap *want, bool retargeting)
 	return 0;
 }
 
-static int apply(struct map *map, const struct remap *want)
+static int change_alone(struct map *map, const struct remap *want)
+{
+	int err;
+
+	seg_hide(&map->set);
+	err = change(map, want);
+	seg_show(&map->set);
+	return err;
+}
+
+static int resize(struct map *map, size_t size)
+{
+	const struct target *t = &map->set.targets[map->set.current];
+
+	return change_alone(map, &(struct remap){ .store = t->store, .offset = t->offset, .size = size });
+}
+
+/* ---- Contents that move within their store, to where some of them are: at once, as memmove moves them, from the end
+ * whose bytes would be overwritten first. All was synced before. ---- */
+
+/* The other way round. What can be neither here nor there waits for a sync, which goes on in the same order. */
+static void move_back(struct map *map, struct remap *want, bool up)
+{
+	struct set *set = &map->set;
+
+	seg_hide(set);
+	set->current = !set->current;
+	set_carry(set, up ? CARRY_ASCENDING : CARRY_DESCENDING);
+	seg_show(set);
+	if (map_complete(map, 0, set->segs) == 0) {
+		map_close_old(map);
+		return;
+	}
+	set->targets[!set->current].lock = want->lock;
+	want->lock = NULL;
+	log_line(LOG_ERROR, "remap", "storage failed while contents moved, and while they moved back: the file holds part of "
+		 "them at the old and part at the new place, until a sync of the mapping succeeds");
+}
+
+static int move(struct map *map, struct remap *want)
+{
+	struct set *set = &map->set;
+	bool up = want->offset > set->targets[set->current].offset;
+	int err = 0;
+
+	/* First, so that nothing is written that is in neither place. */
+	if (want->size < set->size)
+		err = resize(map, want->size);
+	if (err)
+		return err;
+	seg_hide(set);
+	retarget(map, want, up ? CARRY_DESCENDING : CARRY_ASCENDING);
+	seg_show(set);
+	err = map_complete(map, 0, set->segs);
+	if (err)
+		fail(-err, "the contents cannot be moved: %s", strerror(-err));
+	else if (want->size > set->size)
+		err = resize(map, want->size);
+	if (err)
+		move_back(map, want, up);
+	else
+		map_close_old(map);
+	return err;
+}
+
+static int apply(struct map *map, struct remap *want)
 {
 	struct set *set = &map->set;
 	bool carrying = want->moved && !want->switch_over;
-	bool overlap = carrying && overlaps(set, want->store, want->offset);
+	bool overlap = carrying && meets(set, &set->targets[set->current], want);
+	/* There is one older target at most, and it is read from until it is complete. */
+	bool unfinished = set->carry && (carrying || set_in_order(set) || meets(set, &set->targets[!set->current], want));
 	int err = lend_recall(set, 0, set->segs);
 
 	if (err)
 		return fail(-err, "what is lent cannot be taken back: %s", strerror(-err));
-	/* A carry that must not be left for later, or one too many of those that were: finish first. */
-	if (overlap || (carrying && free_target(set) == SEG_TARGETS))
+	if (overlap || (unfinished && !want->switch_over))
 		err = map_sync(map);
 	else if (carrying)
 		err = settle(map);
-	if (!err && overlap)
-		err = carry_over(map, want->store, want->offset);
 	if (err)
 		return err;
-	seg_hide(set);
-	err = change(map, want, carrying && !overlap);
-	seg_show(set);
-	return err;
+	return overlap ? move(map, want) : change_alone(map, want);
 }
 
 /* ---- In place. ---- */
@@ -302,7 +322,7 @@ static void go_back(struct map *map)
 }
 
 /* A mapping in place changes as one of segments does, all of which are absent. */
-static int apply_in_place(struct map *map, const struct remap *want)
+static int apply_in_place(struct map *map, struct remap *want)
 {
 	struct set *set = &map->set;
 	int err = inplace_leave(set);
@@ -315,7 +335,7 @@ static int apply_in_place(struct map *map, const struct remap *want)
 	return err;
 }
 
-int remap_apply(struct map *map, const struct remap *want)
+int remap_apply(struct map *map, struct remap *want)
 {
 	if (map->set.pinned)
 		return fail(EBUSY, "part of the mapping is pinned; umunpin it first");

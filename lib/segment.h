@@ -28,8 +28,8 @@ _Static_assert(sizeof(struct seg) == 32, "the thesis's segment structure");
 #define SEG_DEVICE 0x40ull   /* pinned for writing: may change without a fault */
 #define SEG_BARRED 0x80ull   /* its place in the view cannot be accessed, since loading it has failed */
 
-#define SEG_TARGET_SHIFT 8   /* which target of the mapping holds its contents, 4 bits */
-#define SEG_TARGETS 16
+#define SEG_TARGET_SHIFT 8   /* which target of the mapping holds its contents, 1 bit */
+#define SEG_TARGETS 2
 #define SEG_PINS_SHIFT 12    /* pins, 12 bits */
 #define SEG_PINS_MAX 4095
 #define SEG_TIME_SHIFT 24    /* when it was first changed, ms, 37 bits */

@@ -404,6 +404,13 @@ int set_for_valid(struct set *set, size_t first, size_t last, int (*fn)(struct s
 	return err;
 }
 
+void set_carry(struct set *set, enum carry how)
+{
+	set->carry = how;
+	/* Nobody writes in the background what has an order. */
+	set->member.retry = set_in_order(set) ? UINT64_MAX : 0;
+}
+
 void set_count_pin(struct set *set, bool more)
 {
 	/* Unsigned numbers wrap: this adds or takes away. */

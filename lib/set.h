@@ -18,6 +18,10 @@ struct target {
 	struct lock *lock;       /* of the range that may be written; NULL: there is none */
 };
 
+/* Whether segments may be of the older target, and how they become the current one's. Where the places of both overlap,
+ * writing one segment may destroy another one's: only in this order, and nothing else is written until all have. */
+enum carry { CARRY_NONE, CARRY_ANY, CARRY_ASCENDING, CARRY_DESCENDING };
+
 #define EXTENTS_MAX 40
 
 /* Headers never move, because lists link them: a mapping that grows gets another array. */
@@ -78,8 +82,8 @@ struct set {
 	_Atomic uint64_t *dirty;   /* ... of which one may be changed */
 	size_t marks_len;
 	struct target targets[SEG_TARGETS];
-	unsigned current;        /* the target that changes go to; segments of another count as changed */
-	bool carrying;           /* some segments may be of another target */
+	unsigned current;        /* the target that changes go to; segments of the older one count as changed */
+	_Atomic enum carry carry;
 	bool in_place;           /* the view is the store: no segment is ever valid (inplace.c) */
 	_Atomic size_t lent;     /* segments (SEG_LENT) */
 	_Atomic unsigned stretches; /* ... were lent in so many pieces, since none was */
@@ -184,6 +188,12 @@ void set_unlock(const struct set *set, size_t i, struct seg *s);
 int set_for_valid(struct set *set, size_t first, size_t last, int (*fn)(struct set *, size_t, struct seg *));
 /* One segment more is pinned, or one less. */
 void set_count_pin(struct set *set, bool more);
+void set_carry(struct set *set, enum carry how);
+static inline bool set_in_order(const struct set *set)
+{
+	return set->carry >= CARRY_ASCENDING;
+}
+
 /* Bytes that are pinned, in all mappings. */
 size_t set_pinned(void);
 /* In a forked child: nothing is pinned. */

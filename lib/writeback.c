@@ -217,10 +217,14 @@ static int settle(struct run *run, int err)
 			extend_stored(set, ((uint64_t)run->at[k] << set->shift) + io->len);
 		if (err == 0 && (!io || io->res == 0))
 			become_clean(set, s, is_busy(run, k));
+		/* Half of it may have been written, to where it is to be read from: memory alone has it now. */
+		else if (err == 0 && set_in_order(set) && !seg_has(s, SEG_DIRTY))
+			flush_again(set, run->at[k], s);
 	}
 	for (unsigned i = 0; i < run->requests && !err; i++)
 		err = run->io[i].res;
-	set->member.retry = err ? sys_now() + RETRY_MS : 0;
+	if (!set_in_order(set))
+		set->member.retry = err ? sys_now() + RETRY_MS : 0;
 	return err;
 }
 

@@ -56,7 +56,9 @@ static void flush_old(struct map *map)
 		keep_error(set, inplace_sync_old(set, interval));
 		return;
 	}
-	err = writeback_range(set, 0, set->segs, now - interval + 1);
+	err = set_in_order(set) ? map_complete(map, 0, set->segs) : 0;
+	if (!err)
+		err = writeback_range(set, 0, set->segs, now - interval + 1);
 	if (!err)
 		err = flush(set);
 	keep_error(set, err);

@@ -204,6 +204,121 @@ Test(carry, to_an_offset_that_overlaps)
 	check_exits(run_child(carry_inside_a_file, &small), 0);
 }
 
+/* Half of what it grows by is where it was: that has what was there, and the contents are in front of it. */
+static void grow_over_the_old_place(void *unused)
+{
+	int fd = filled_file(4 * SIZE, OLD);
+	uint8_t *m;
+	void *base = NULL;
+
+	(void)unused;
+	set_budget(BUDGET);
+	m = map_file(fd, SIZE, SEG, READ_WRITE, 2 * SIZE);
+	fill(m, SIZE, 0, NEW);
+	check(umremap(m, 3 * SIZE, -1, SIZE / 2, 0, &base) == 0, "%s", umerrormsg());
+	m = base;
+	check_bytes(m, SIZE, 0, NEW);
+	check_bytes(m + SIZE, SIZE / 2, SIZE + SIZE / 2, OLD);
+	check_bytes(m + SIZE + SIZE / 2, SIZE, 0, NEW);
+	check(umunmap(m, 1) == 0);
+	check_file(fd, 0, SIZE / 2, 0, OLD);
+	check_file(fd, SIZE / 2, SIZE, 0, NEW);
+	check_file(fd, SIZE + SIZE / 2, SIZE / 2, SIZE + SIZE / 2, OLD);
+	check_file(fd, 2 * SIZE, SIZE, 0, NEW);
+	check_file(fd, 3 * SIZE, SIZE, 3 * SIZE, OLD);
+}
+
+/* Up: what is behind the end of both mappings stays, and so does the file's. */
+static void shrink_and_overlap(void *unused)
+{
+	int fd = filled_file(SIZE, OLD);
+	uint8_t *m;
+	void *base = NULL;
+
+	(void)unused;
+	set_budget(BUDGET);
+	m = map_file(fd, SIZE, SEG, READ_WRITE, 0);
+	check(umremap(m, SIZE / 4, -1, SEG + 3, 0, &base) == 0 && base == m, "%s", umerrormsg());
+	check_bytes(m, SIZE / 4, 0, OLD);
+	check(umunmap(m, 1) == 0);
+	check(file_size(fd) == SIZE);
+	check_file(fd, 0, SEG + 3, 0, OLD);
+	check_file(fd, SEG + 3, SIZE / 4, 0, OLD);
+	check_file(fd, SEG + 3 + SIZE / 4, SIZE - SIZE / 4 - SEG - 3, SEG + 3 + SIZE / 4, OLD);
+}
+
+Test(carry, grows_over_its_old_place)
+{
+	check_exits(run_child(grow_over_the_old_place, NULL), 0);
+}
+
+Test(carry, overlaps_and_shrinks)
+{
+	check_exits(run_child(shrink_and_overlap, NULL), 0);
+}
+
+/* It grows into what has not been carried yet. */
+static void grow_into_what_is_pending(void *unused)
+{
+	int fd = filled_file(3 * SIZE, OLD);
+	uint8_t *m;
+	void *base = NULL;
+
+	(void)unused;
+	set_budget(BUDGET);
+	m = map_file(fd, SIZE, SEG, READ_WRITE, SIZE);
+	carry(m, -1, 0, 0);
+	check(umremap(m, 2 * SIZE, -1, -1, 0, &base) == 0);
+	m = base;
+	fill(m + SIZE, SIZE, 0, NEW);
+	check_bytes(m, SIZE, SIZE, OLD);
+	check(umunmap(m, 1) == 0);
+	check_file(fd, 0, SIZE, SIZE, OLD);
+	check_file(fd, SIZE, SIZE, 0, NEW);
+}
+
+Test(carry, is_completed_before_it_is_overgrown)
+{
+	check_exits(run_child(grow_into_what_is_pending, NULL), 0);
+}
+
+/* Down by less than a segment; the nth write fails, and the next one does, on the way back. Nothing of what is stored and
+ * looked at then is written anywhere before the rest is back, from the other end. */
+static void move_and_fail_twice(void *nth)
+{
+	const size_t down = SEG - 100;
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	int fd = filled_file(2 * SIZE, OLD);
+	void *addr, *base = NULL;
+	char uri[160];
+	uint8_t *m;
+
+	set_budget(BUDGET);
+	snprintf(uri, sizeof(uri), "fault+posix:/proc/self/fd/%d?fault.op=write&fault.nth=%d&fault.times=4&fault.errno=EIO"
+		 "&fault.short=5000", fd, *(int *)nth);
+	attr.seg_size = SEG;
+	check(ummap_open(uri, SIZE, SEG, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
+	m = addr;
+	check_fails(umremap(m, 0, -1, (off_t)(SEG - down), 0, &base), EIO);
+	fill(m + 3 * SEG, SEG, 3 * SEG, NEW);
+	check_bytes(m, 3 * SEG, SEG, OLD);
+	check_bytes(m + 4 * SEG, SIZE - 4 * SEG, 5 * SEG, OLD);
+	for (int tries = 0; umsync(m, 1) != 0; tries++)
+		check(tries < 5);
+	check_bytes(m, 3 * SEG, SEG, OLD);
+	check_bytes(m + 4 * SEG, SIZE - 4 * SEG, 5 * SEG, OLD);
+	check(umunmap(m, 1) == 0);
+	check_file(fd, SEG, 3 * SEG, SEG, OLD);
+	check_file(fd, 4 * SEG, SEG, 3 * SEG, NEW);
+	check_file(fd, 5 * SEG, 2 * SIZE - 5 * SEG, 5 * SEG, OLD);
+}
+
+Test(carry, fails_and_fails_on_the_way_back)
+{
+	for (int nth = 1; nth < (int)(SIZE / SEG); nth += 3)
+		check_exits(run_child(move_and_fail_twice, &nth), 0);
+}
+
 Test(carry, takes_the_zeros_of_read_file_0_along)
 {
 	int from = filled_file(SIZE, OLD), to = filled_file(SIZE, OTHER);

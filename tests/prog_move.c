@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * prog_move - umremap against a model: one mapping that grows, shrinks and moves within two stores, overlapping itself or
+ * not, carried or switched, while it is changed and most of it is not in memory, and while any read or write fails, halfway
+ * or at once, a few times in a row. What the mapping shows is what was stored, always; a sync that returns 0 has all of it
+ * where the mapping is; and no byte is changed where the mapping has not been since the sync before. The stores are arrays
+ * of the program's own.
+ *
+ *	prog_move [SEED [ROUNDS]]
+ */
+#include <ummap-driver.h>
+
+#include "common.h"
+
+#define SEG (4 * KIB)
+#define STORE (96 * SEG)
+#define MOST (24 * SEG)
+#define BUDGET (6 * SEG)
+
+static uint8_t store[2][STORE], before[2][STORE]; /* now, and when all was complete */
+static bool touched[2][STORE];                    /* the mapping has been there since */
+static uint8_t view[MOST], *m;
+static size_t size, offset;
+static unsigned in;                               /* the store that it is in */
+static int fds[2];
+static uint64_t state, step;
+static unsigned failures, shrunk, both;           /* calls that failed; so that it had shrunk; and so that a sync did, too */
+
+/* ---- The stores ---- */
+
+static _Atomic long until;            /* so many calls go well, */
+static _Atomic long failing;          /* then so many fail */
+static _Atomic bool writes_fail, halfway;
+
+static int open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
+{
+	unsigned i = fd == fds[1];
+
+	(void)uri, (void)oflags;
+	*h = store[i];
+	geom->size = STORE;
+	geom->align = 1;
+	geom->id[0] = 1 + i;
+	geom->caps = UMMAP_CAP_WRITE | UMMAP_CAP_FAULTSAFE | UMMAP_CAP_PARALLEL;
+	return 0;
+}
+
+static int open_uri(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+{
+	return open_fd(uri, -1, oflags, h, geom);
+}
+
+static int close_store(void *h)
+{
+	(void)h;
+	return 0;
+}
+
+static bool fails(bool writing)
+{
+	return writing == writes_fail && failing > 0 && until-- <= 0 && failing-- > 0;
+}
+
+static int read_store(void *h, void *buf, size_t len, uint64_t off)
+{
+	if (fails(false))
+		return -EIO;
+	check(off + len <= STORE);
+	memcpy(buf, (uint8_t *)h + off, len);
+	return 0;
+}
+
+static int write_store(void *h, const void *buf, size_t len, uint64_t off)
+{
+	bool bad = fails(true);
+
+	check(off + len <= STORE);
+	memcpy((uint8_t *)h + off, buf, !bad ? len : halfway ? len / 2 : 0);
+	return bad ? -EIO : 0;
+}
+
+static int writev_store(void *h, const struct iovec *iov, int n, uint64_t off)
+{
+	int err = 0;
+
+	for (int i = 0; i < n && !err; off += iov[i++].iov_len)
+		err = write_store(h, iov[i].iov_base, iov[i].iov_len, off);
+	return err;
+}
+
+static const struct ummap_driver arrays = {
+	.struct_size = sizeof(arrays), .abi = UMMAP_DRIVER_ABI, .scheme = "arrays", .help = "two of them",
+	.open = open_uri, .open_fd = open_fd, .close = close_store, .read = read_store, .write = write_store,
+	.writev = writev_store,
+};
+
+static uint64_t below(uint64_t n)
+{
+	return next_random(&state) % n;
+}
+
+static void arm(void)
+{
+	writes_fail = below(3) != 0;
+	halfway = below(2);
+	until = (long)below(below(2) ? 12 : 60);
+	failing = (long)(below(3) ? 1 + below(6) : below(100));
+}
+
+static void disarm(void)
+{
+	failing = 0;
+}
+
+/* ---- The model ---- */
+
+static void note_place(unsigned i, size_t off, size_t len)
+{
+	memset(&touched[i][off], true, len);
+}
+
+static void check_view(void)
+{
+	check(memcmp(m, view, size) == 0, "step %" PRIu64, step);
+}
+
+static void check_stores(void)
+{
+	check(memcmp(store[in] + offset, view, size) == 0, "step %" PRIu64, step);
+	for (unsigned i = 0; i < 2; i++)
+		for (size_t at = 0; at < STORE; at++)
+			check(touched[i][at] || store[i][at] == before[i][at], "step %" PRIu64 ": byte %zu of store %u",
+			      step, at, i);
+	memcpy(before, store, sizeof(store));
+	memset(touched, 0, sizeof(touched));
+	note_place(in, offset, size);
+}
+
+static void change(void)
+{
+	for (uint64_t n = below(6); n > 0; n--) {
+		size_t at = below(size), len = 1 + below(below(2) ? 64 : 3 * SEG);
+
+		len = len < size - at ? len : size - at;
+		memset(m + at, (int)step, len);
+		memset(view + at, (int)step, len);
+	}
+}
+
+static void sync_some(void)
+{
+	int what = (int)below(5);
+
+	if (what == 0)
+		umsync_range(m + below(size), 1, UMMAP_NOFLUSH);
+	else if (what == 1)
+		umadvise(m, size, UMMAP_ADV_DONTNEED);
+	else if (what == 2 && umsync(m, (int)below(2)) == 0)
+		check_stores();
+}
+
+/* With storage that works. */
+static void sync_all(void)
+{
+	disarm();
+	if (umsync(m, (int)below(2)) != 0)  /* an error of before, told once */
+		check(umsync(m, 0) == 0, "step %" PRIu64, step);
+	check_stores();
+}
+
+/* What a call that fails may have done to the size. */
+static void find_size(size_t wanted)
+{
+	if (wanted >= size || umsync_range(m + wanted, 1, UMMAP_NOFLUSH) == 0 || errno != ENOMEM)
+		return;
+	size = wanted;
+	shrunk++;
+}
+
+static size_t near(size_t at, size_t most)
+{
+	size_t off = below(3) ? at + below(8 * SEG) - 4 * SEG : below(STORE);
+
+	if (below(2))
+		off = off / SEG * SEG;
+	return off <= most ? off : below(most + 1);
+}
+
+static void remap(void)
+{
+	size_t larger = below(3) ? size : 1 + below(MOST), off = near(offset, STORE - larger);
+	unsigned to = below(3) ? in : !in;
+	int sync = (below(3) ? 0 : UMMAP_SYNC) | (below(5) ? 0 : UMMAP_SWITCH), res;
+	bool stays = to == in && below(4) == 0 && offset + larger <= STORE;
+	static uint8_t there[STORE];
+	void *base = m;
+
+	off = stays ? offset : off;
+	memcpy(there, store[to], STORE);
+	if (to == in)
+		memcpy(there + offset, view, size);
+	note_place(to, off, larger);
+	res = umremap(m, larger, to == in ? -1 : fds[to], stays ? -1 : (off_t)off, sync, &base);
+	if (res != 0) {
+		check(errno == EIO, "step %" PRIu64, step);
+		failures++;
+		find_size(larger);
+		return;
+	}
+	m = base;
+	if (sync & UMMAP_SWITCH)
+		memcpy(view, store[to] + off, larger);
+	else if (larger > size)
+		memcpy(view + size, there + off + size, larger - size);
+	in = to;
+	offset = off;
+	size = larger;
+}
+
+static void play(void *rounds)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *addr;
+
+	set_budget(BUDGET);
+	set_env("UMMAP_DRIVER", "arrays");
+	check(ummap_driver_register(&arrays) == 0);
+	for (unsigned i = 0; i < 2; i++) {
+		fds[i] = temp_file(1);
+		fill(store[i], STORE, 0, i + 1);
+	}
+	memcpy(before, store, sizeof(store));
+	attr.seg_size = SEG;
+	attr.ptype = (int)below(6);
+	size = 1 + below(MOST);
+	offset = below(STORE - size);
+	check(ummap_open("arrays:x", size, (off_t)offset, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
+	m = addr;
+	memcpy(view, store[0] + offset, size);
+	note_place(0, offset, size);
+	for (step = 1; step <= *(unsigned *)rounds; step++) {
+		change();
+		if (below(2))
+			arm();
+		remap();
+		if (failing > 0 && below(2) && umsync(m, 0) != 0)
+			both++;
+		if (writes_fail && below(2)) /* goes on while writes fail */
+			change();
+		disarm();
+		check_view();
+		sync_some();
+		if (below(3) == 0)
+			sync_all();
+	}
+	sync_all();
+	check_view();
+	check(umunmap(m, 1) == 0);
+	printf("%u calls failed, %u of them had shrunk the mapping, and then %u syncs failed\n", failures, shrunk, both);
+	check(*(unsigned *)rounds < 200 || (failures > 0 && both > 0));
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 0) : 1, last = argc > 1 ? first : 12;
+	unsigned rounds = argc > 2 ? (unsigned)atoi(argv[2]) : 400;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	for (uint64_t seed = first; seed <= last; seed++) {
+		state = seed;
+		printf("seed %" PRIu64 "\n", seed);
+		check_exits(run_child(play, &rounds), 0);
+	}
+	return 0;
+}
