@@ -3,7 +3,7 @@
 # The example kills itself, goes on, is done, and finds all of it once more: `tests/mpi/dht.sh LAUNCH MPI RANKS PROGRAM`, in
 # UMMAP_TEST_FOLDER. Its windows are twice as large as the memory for them.
 table=${UMMAP_TEST_FOLDER:?}/table.%r out=$UMMAP_TEST_FOLDER/out keys=1500
-export UMMAP_MEM_LIMIT=$((keys * 32 / 2 * $3)) UMMAP_GROUP=dht.$$
+export UMMAP_MEM_LIMIT=$((keys * 32 / 2 * $3))
 
 expect() { # what the run has to say, arguments of the program
 	local text=$1
