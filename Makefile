@@ -9,6 +9,7 @@ LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 MANDIR ?= $(PREFIX)/share/man
 DOCDIR ?= $(PREFIX)/share/doc/libummap
+DATADIR ?= $(PREFIX)/share/libummap
 PLUGINDIR = $(LIBDIR)/ummap
 B ?= build
 CFLAGS ?= -O2 -g
@@ -33,6 +34,8 @@ LIB_OBJ = $(LIB_SRC:%.c=$B/%.o)
 SONAME = libummap.so.$(SOMAJOR)
 SO = $B/libummap.so.$(VERSION)
 A = $B/libummap.a
+# The same with the names of its rooms, for what looks inside: tests and tools.
+ROOMS = $B/librooms.a
 
 # tests/test_*.c: Criterion suites, linked with the archive so that rooms can be tested by themselves.
 # tests/prog_*.c: programs of their own, linked with the shared library: exit 0 pass, 77 skip, else fail.
@@ -83,21 +86,29 @@ $(SO): $(LIB_OBJ) lib/libummap.map
 	ln -sf $(notdir $@) $B/$(SONAME)
 	ln -sf $(SONAME) $B/libummap.so
 
-$A: $(LIB_OBJ)
+$(ROOMS): $(LIB_OBJ)
 	rm -f $@
 	$(AR) rcs $@ $^
 
-$(CONFORM): $(CONFORM_OBJ) $A
-	$(CC) $(LDFLAGS) -o $@ $(CONFORM_OBJ) $A $(LIBS)
+# One object, so that the rooms find each other and programs see none of them: hidden names become local.
+OBJCOPY ?= $(shell $(CC) -print-prog-name=objcopy)
+$A: $(LIB_OBJ)
+	rm -f $@
+	$(CC) -r -nostdlib -o $B/libummap.o $^
+	$(OBJCOPY) --localize-hidden $B/libummap.o
+	$(AR) rcs $@ $B/libummap.o
+
+$(CONFORM): $(CONFORM_OBJ) $(ROOMS)
+	$(CC) $(LDFLAGS) -o $@ $(CONFORM_OBJ) $(ROOMS) $(LIBS)
 
 $B/tools/umtop/%.o: override CPPFLAGS += -Ilib
-$(UMTOP): $(UMTOP_OBJ) $A
-	$(CC) $(LDFLAGS) -o $@ $(UMTOP_OBJ) $A $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm
+$(UMTOP): $(UMTOP_OBJ) $(ROOMS)
+	$(CC) $(LDFLAGS) -o $@ $(UMTOP_OBJ) $(ROOMS) $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm
 
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
-$B/tests/test_%: tests/test_%.c $A
+$B/tests/test_%: tests/test_%.c $(ROOMS)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Ilib $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $A $(LIBS) -lcriterion
+	$(CC) $(CPPFLAGS) -Ilib $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(ROOMS) $(LIBS) -lcriterion
 
 $B/tests/prog_umtop: | $(UMTOP)
 $B/tests/prog_preload: LINK_SO =
@@ -128,7 +139,7 @@ include clients/mpi/rules.mk
 include bench/field/rules.mk
 
 # What CI and README call: everything that must hold.
-check: all tests check-layers check-man check-install check-plugins check-bench
+check: all tests check-layers check-man check-install check-plugins check-gdb check-bench
 	tests/run $B
 
 check-layers:
@@ -142,6 +153,9 @@ check-install: lib $(CONFORM) $(UMTOP)
 
 check-plugins: lib
 	tests/check-plugins $B
+
+check-gdb: lib
+	tests/check-gdb $B
 
 # The whole suite again under the sanitizers, each in a build folder of its own.
 check-asan:
@@ -170,18 +184,20 @@ demo: deps
 install: lib $(CONFORM) $(UMTOP)
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR) \
 		$(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7 \
-		$(DESTDIR)$(PLUGINDIR) $(DESTDIR)$(DOCDIR)/drivers $(DESTDIR)$(DOCDIR)/policies
+		$(DESTDIR)$(PLUGINDIR) $(DESTDIR)$(DATADIR) $(DESTDIR)$(DOCDIR)/drivers $(DESTDIR)$(DOCDIR)/policies
 	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)
 	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libummap.so
 	install -m 644 $A $(DESTDIR)$(LIBDIR)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
-		-e 's|@LIBS@|$(strip $(LIBS))|' ummap.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap.pc
+		-e 's|@REQUIRES@|$(strip $(PMEM) $(URING))|' ummap.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap.pc
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
 	install -m 755 $(CONFORM) $(UMTOP) tools/ummap-trace $(DESTDIR)$(BINDIR)
 	install -m 644 $(wildcard man/*.1) $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
 	install -m 644 $(wildcard man/*.7) $(DESTDIR)$(MANDIR)/man7
+	install -m 644 tools/ummap.gdb $(DESTDIR)$(DATADIR)
+	install -m 644 LICENSE $(DESTDIR)$(DOCDIR)
 	install -m 644 drivers/skeleton.c $(DESTDIR)$(DOCDIR)/drivers
 	install -m 644 policies/skeleton.c $(DESTDIR)$(DOCDIR)/policies
 
@@ -193,5 +209,5 @@ clean:
 
 -include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
-.PHONY: all lib tests check check-layers check-man check-install check-plugins check-asan check-tsan check-mutants \
+.PHONY: all lib tests check check-layers check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants \
 	deps bench demo install dist clean

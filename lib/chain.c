@@ -109,11 +109,25 @@ bool chain_serve(siginfo_t *info, void *context)
 	return false;
 }
 
+/* Where a debugger's breakpoints go (tools/ummap.gdb): from now on faults are ordinary; the next one ends the process. */
+#define FOR_DEBUGGERS __attribute__((visibility("default"), noinline, noclone))
+
+FOR_DEBUGGERS void ummap_debug_begin(void)
+{
+	__asm__ volatile("" ::: "memory");
+}
+
+FOR_DEBUGGERS void ummap_debug_crash(void)
+{
+	__asm__ volatile("" ::: "memory");
+}
+
 /* The default action has to happen at the instruction, as if we had never been there. */
 static void die_by_default(siginfo_t *info)
 {
 	struct sigaction act;
 
+	ummap_debug_crash();
 	memset(&act, 0, sizeof(act));
 	act.sa_handler = SIG_DFL;
 	__sigaction(SIGSEGV, &act, NULL);
@@ -197,6 +211,7 @@ int chain_start(enum chain_answer (*ours)(const struct chain_fault *fault))
 		return fail(-err, "no handler of SIGSEGV can be installed");
 	process = getpid();
 	started = true;
+	ummap_debug_begin();
 	return 0;
 }
 

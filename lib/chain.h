@@ -23,5 +23,9 @@ void chain_fork_prepare(void);
 void chain_fork_child(void);
 /* For handlers that chain by themselves: true if the fault was ours. */
 bool chain_serve(siginfo_t *info, void *context);
+/* These do nothing: debuggers stop at them. Faults are ordinary from the first on; the second comes before one that
+ * nobody handles is let happen again, to end the process. */
+void ummap_debug_begin(void);
+void ummap_debug_crash(void);
 
 #endif
