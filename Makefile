@@ -170,6 +170,9 @@ check-tsan:
 	UCX_MEM_EVENTS=no OMPI_MCA_memory=^patcher tests/run build/tsan $(TSAN_PROGS) mpi
 check-mutants:
 	tests/check-mutants
+# Needs compilers of other C libraries and processors.
+check-ports:
+	tests/check-ports $B
 
 deps:
 	tools/install-deps
@@ -209,5 +212,5 @@ clean:
 
 -include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
-.PHONY: all lib tests check check-layers check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants \
+.PHONY: all lib tests check check-layers check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants check-ports \
 	deps bench demo install dist clean

@@ -169,7 +169,7 @@ static int make_handle(int fd, struct keys keys, int oflags, void **h, struct um
 	/* A device may have several names in the file system: its number is what counts. */
 	geom->id[0] = f->block ? (uint64_t)st.st_rdev + 1 : (uint64_t)st.st_ino;
 	geom->id[1] = f->block ? UINT64_MAX : (uint64_t)st.st_dev;
-	geom->optimal = st.st_blksize > OPTIMAL_MIN ? (uint32_t)st.st_blksize : OPTIMAL_MIN;
+	geom->optimal = (uint32_t)st.st_blksize > OPTIMAL_MIN ? (uint32_t)st.st_blksize : OPTIMAL_MIN;
 	geom->caps = UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE;
 	if (f->direct_fd >= 0)
 		geom->caps |= UMMAP_CAP_DIRECT;

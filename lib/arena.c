@@ -17,6 +17,9 @@
 #define ARENA_FRAMES_MAX 65536
 #define ARENA_FRAMES_MIN 16
 #define ARENA_BYTES ((size_t)1 << 30)
+#ifndef MADV_POPULATE_WRITE /* of Linux 5.14 */
+#define MADV_POPULATE_WRITE 23
+#endif
 #ifndef MADV_COLLAPSE /* of Linux 6.1 */
 #define MADV_COLLAPSE 25
 #endif

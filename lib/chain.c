@@ -11,14 +11,27 @@
 #include "signals.h"
 #include "sys.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
-/* glibc's own name, which no call of ours hides. */
+/* What our sigaction hides: glibc has another name for it, elsewhere it is the next one of that name. */
+#ifdef __GLIBC__
 extern int __sigaction(int sig, const struct sigaction *act, struct sigaction *old);
+#else
+static int __sigaction(int sig, const struct sigaction *act, struct sigaction *old)
+{
+	/* First asked for by chain_start or a program's own call, not by a handler. */
+	static int (*_Atomic next)(int sig, const struct sigaction *act, struct sigaction *old);
+
+	if (!next)
+		next = (__typeof__(&sigaction))dlsym(RTLD_NEXT, "sigaction");
+	return next(sig, act, old);
+}
+#endif
 
 static enum chain_answer (*answer)(const struct chain_fault *fault);
 static struct sigaction theirs;

@@ -33,13 +33,25 @@ static bool is_device_dax(int fd)
 	       memcmp(kind + len - strlen(wanted), wanted, strlen(wanted)) == 0;
 }
 
-bool inplace_suits(int fd)
+#ifdef STATX_ATTR_DAX
+static bool is_dax_file(int fd)
 {
 	struct statx stx;
 
-	if (statx(fd, "", AT_EMPTY_PATH, STATX_TYPE, &stx) == 0 && stx.stx_attributes & STATX_ATTR_DAX)
-		return true;
-	return is_device_dax(fd);
+	return statx(fd, "", AT_EMPTY_PATH, STATX_TYPE, &stx) == 0 && stx.stx_attributes & STATX_ATTR_DAX;
+}
+#else
+/* musl before 1.2.4 has no statx: files on DAX are files. */
+static bool is_dax_file(int fd)
+{
+	(void)fd;
+	return false;
+}
+#endif
+
+bool inplace_suits(int fd)
+{
+	return is_dax_file(fd) || is_device_dax(fd);
 }
 
 /* What the store need not have cannot be in place: zeros instead of its contents, parts of pages, bytes behind

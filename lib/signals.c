@@ -16,6 +16,7 @@
 
 /* Declared by <signal.h> for some standards only, or not at all. */
 PUBLIC sighandler_t bsd_signal(int sig, sighandler_t handler);
+PUBLIC sighandler_t ssignal(int sig, sighandler_t handler);
 PUBLIC sighandler_t sysv_signal(int sig, sighandler_t handler);
 PUBLIC sighandler_t __sysv_signal(int sig, sighandler_t handler);
 
