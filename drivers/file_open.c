@@ -63,7 +63,7 @@ static int parse_key(const struct ummap_key *key, const char *const *names, int 
 		      n > 2 ? names[1] : "", names[n - 1], key->value);
 }
 
-static int parse_keys(const struct ummap_uri *uri, struct keys *keys, struct ummap_geom *geom)
+static int parse_keys(const struct ummap_uri *uri, int oflags, struct keys *keys, struct ummap_geom *geom)
 {
 	static const char *const direct[] = { [AUTO] = "auto", [ALWAYS] = "always", [NEVER] = "never" };
 	static const char *const cached[] = { "copy", "map" };
@@ -81,7 +81,14 @@ static int parse_keys(const struct ummap_uri *uri, struct keys *keys, struct umm
 			keys->lends = value;
 		}
 	}
-	return value < 0 ? value : 0;
+	if (value < 0 || !(oflags & UMMAP_O_WRITERS))
+		return value < 0 ? value : 0;
+	if (keys->direct == ALWAYS)
+		return refuse(geom, EINVAL, "direct=always moves whole blocks, but others write to them, too (UMMAP_WRITERS): "
+			      "it must be auto or never");
+	/* The page cache keeps what several write to one page. */
+	keys->direct = NEVER;
+	return 0;
 }
 
 static int check_kind(mode_t mode, struct ummap_geom *geom)
@@ -186,7 +193,7 @@ int file_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_ge
 	int flags = oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY;
 	struct keys keys;
 	struct stat st;
-	int fd, err = parse_keys(uri, &keys, geom);
+	int fd, err = parse_keys(uri, oflags, &keys, geom);
 
 	/* Opening a pipe would wait, and opening some devices does something. */
 	if (!err && stat(uri->path, &st) == 0)
@@ -222,7 +229,7 @@ int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
 			 struct ummap_geom *geom)
 {
 	struct keys keys;
-	int flags, own, err = parse_keys(uri, &keys, geom);
+	int flags, own, err = parse_keys(uri, oflags, &keys, geom);
 
 	if (!err)
 		err = check_fd(fd, oflags, &flags, geom);

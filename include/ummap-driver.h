@@ -37,6 +37,7 @@ extern "C" {
 /* oflags of open and open_fd. */
 #define UMMAP_O_WRITE 1   /* the mapping is writable */
 #define UMMAP_O_CREATE 2  /* create the store if it is missing */
+#define UMMAP_O_WRITERS 4 /* others write to the same blocks: a write changes its own bytes and no other, or it is EINVAL */
 
 struct ummap_driver;
 

@@ -76,6 +76,7 @@ int umunmap(void *addr, int sync);
 #define UMMAP_CREATE 1u /* ummap_attr.flags: create the store if it is not there */
 #define UMMAP_KERNEL 2u /* ... system calls and other processes may touch what is absent (see ummap(7)) */
 #define UMMAP_SHARED 4u /* ... other processes of the machine may reach what is in memory (umoffer); engine segv only */
+#define UMMAP_WRITERS 16u /* ... others write to the same bytes, too, and say so: only bytes that were stored are written */
 
 /* How accesses to absent segments are noticed: ummap_attr.engine. */
 enum {
@@ -92,7 +93,7 @@ struct ummap_attr {
 	int flush_interval;   /* seconds, as for ummap; negative: never */
 	int read_file;        /* as for ummap */
 	int ptype;            /* UMMAP_PTYPE_*, used where policy is NULL */
-	unsigned flags;       /* UMMAP_CREATE, UMMAP_KERNEL, UMMAP_SHARED */
+	unsigned flags;       /* UMMAP_CREATE, UMMAP_KERNEL, UMMAP_SHARED, UMMAP_WRITERS */
 	const char *policy;   /* a policy by name, "fifo" or "prnd:seed=7"; NULL: ptype */
 	size_t budget;        /* bytes that this mapping may hold, inside the process's; 0: no bound of its own */
 	const char *group;    /* mappings that share policy and budget, by a name of at most 31 letters, digits,

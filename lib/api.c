@@ -31,7 +31,7 @@
 #define BESIDE_MAX ((size_t)1 << 60)
 /* Frames come in arenas of at least 16, which have to fit the address space. */
 #define SEG_SIZE_MAX ((size_t)1 << 38)
-#define FLAGS (UMMAP_CREATE | UMMAP_KERNEL | UMMAP_SHARED)
+#define FLAGS (UMMAP_CREATE | UMMAP_KERNEL | UMMAP_SHARED | UMMAP_WRITERS)
 
 /* What a new mapping is to be; from ummap or ummap_open. */
 struct plan {
@@ -42,6 +42,7 @@ struct plan {
 	int prot;
 	struct ummap_attr attr;
 	bool small;           /* it was asked for segments that are */
+	bool writers;         /* others write to its bytes, too */
 	enum engine engine;
 };
 
@@ -102,6 +103,10 @@ static int check_plan(struct plan *p, void **addr)
 		return fail(EINVAL, "there is no policy %d: it must be one of UMMAP_PTYPE_*", a->ptype);
 	if (a->flags & ~FLAGS)
 		return fail(EINVAL, "flags has bits that mean nothing: %#x", a->flags & ~FLAGS);
+	p->writers = p->prot & PROT_WRITE && (config.writers || a->flags & UMMAP_WRITERS);
+	if (p->writers && !a->read_file)
+		return fail(EINVAL, "what was not written cannot read as zeros where others write, too: read_file must not be 0 "
+			    "with UMMAP_WRITERS");
 	if (a->flags & UMMAP_SHARED && a->seg_size > FRAME_SHARED_MAX)
 		return fail(EINVAL, "segments of %zu bytes cannot be reached by others: at most %zu", a->seg_size,
 			    FRAME_SHARED_MAX);
@@ -116,16 +121,22 @@ static int check_plan(struct plan *p, void **addr)
 	return 0;
 }
 
+/* How its stores are opened. */
+static int writing(const struct set *set)
+{
+	return (set->writable ? UMMAP_O_WRITE : 0) | (set->writers ? UMMAP_O_WRITERS : 0);
+}
+
 /* Others are kept from the bytes that the mapping may write, if it is one that others could spoil. */
 static int lock_range(const struct set *set, struct store *store, uint64_t offset, size_t size, struct lock **lock)
 {
 	*lock = NULL;
-	return set->writable ? lock_take(set, store, offset, size, false, lock) : 0;
+	return set->writable ? lock_take(set, store, offset, size, set->writers, lock) : 0;
 }
 
-static int open_store(const struct plan *p, struct store **store)
+static int open_store(const struct plan *p, const struct set *set, struct store **store)
 {
-	int oflags = (p->prot & PROT_WRITE ? UMMAP_O_WRITE : 0) |
+	int oflags = writing(set) |
 		     (p->attr.flags & UMMAP_CREATE ? UMMAP_O_CREATE : 0);
 
 	if (p->fd >= 0)
@@ -135,7 +146,7 @@ static int open_store(const struct plan *p, struct store **store)
 
 static int open_target(const struct plan *p, const struct set *set, struct target *t)
 {
-	int err = open_store(p, &t->store);
+	int err = open_store(p, set, &t->store);
 
 	if (err)
 		return err;
@@ -163,6 +174,7 @@ static int build(struct map *map, const struct plan *p)
 	set->size = p->size;
 	set->seg_size = p->attr.seg_size;
 	set->writable = p->prot & PROT_WRITE;
+	set->writers = p->writers;
 	err = open_target(p, set, &set->targets[0]);
 	if (err)
 		return err;
@@ -175,6 +187,7 @@ static int build(struct map *map, const struct plan *p)
 	err = set_create(set);
 	if (!err) {
 		set->member.piece = set_piece(set);
+		set->member.least = FRAMES_MIN * set_hold(set);
 		set->view = engine_attach(set->engine, set->size, set->seg_size, p->attr.before, p->attr.after);
 		err = set->view ? group_join(&set->member, &p->attr, set->seg_size) :
 				  fail(ENOMEM, "there is no address space for %zu bytes",
@@ -390,7 +403,7 @@ static int remap(struct map *map, size_t size, int fd, off_t offset, int sync)
 	want.moved = fd >= 0 || want.offset != now->offset;
 	err = check_remap(map, &want, fd, sync);
 	if (!err && fd >= 0)
-		err = io_open_fd(driver_for(fd), fd, set->writable ? UMMAP_O_WRITE : 0, &want.store);
+		err = io_open_fd(driver_for(fd), fd, writing(set), &want.store);
 	else if (!err)
 		io_hold(want.store);
 	if (err)

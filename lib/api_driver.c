@@ -44,8 +44,8 @@ int ummap_driver_open(const char *uri, int oflags, struct ummap_driver *driver, 
 	else if (driver->struct_size < offsetof(struct ummap_driver, open) || driver->struct_size > TABLE_MAX)
 		err = fail(EINVAL, "driver->struct_size is %zu: it must be sizeof(struct ummap_driver)",
 			   driver->struct_size);
-	else if (oflags & ~(UMMAP_O_WRITE | UMMAP_O_CREATE))
-		err = fail(EINVAL, "oflags is %#x: it must be made of UMMAP_O_WRITE and UMMAP_O_CREATE", oflags);
+	else if (oflags & ~(UMMAP_O_WRITE | UMMAP_O_CREATE | UMMAP_O_WRITERS))
+		err = fail(EINVAL, "oflags is %#x: it must be made of UMMAP_O_WRITE, UMMAP_O_CREATE and UMMAP_O_WRITERS", oflags);
 	else
 		err = open_handle(uri, oflags, driver, h, geom);
 	return api_leave(&g, err);

@@ -170,7 +170,7 @@ static int check_pin(const struct range *r, int prot)
 	size_t more = 0, already = own ? share->pinned : set_pinned();
 
 	for (size_t i = r->first; i < r->last && more <= most; i++)
-		more += seg_pins(set_seg(set, i)) ? 0 : set->seg_size;
+		more += seg_pins(set_seg(set, i)) ? 0 : set_hold(set);
 
 	if (prot != PROT_READ && prot != (PROT_READ | PROT_WRITE))
 		return fail(EINVAL, "prot is %d: it must be PROT_READ or PROT_READ | PROT_WRITE", prot);

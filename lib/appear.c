@@ -2,7 +2,8 @@
 /*
  * Home -> view. The orders that must hold:
  *  - a frame gets its rights at home, and is published last: nobody sees it half filled, or before it is listed;
- *  - a segment is marked as changed before it can be stored to: a sync of any thread finds it.
+ *  - a segment is marked as changed before it can be stored to: a sync of any thread finds it;
+ *  - and its twin is taken before, where it needs one: what is stored is what differs.
  * Takes no lock; the caller holds the segment's.
  */
 #include "appear.h"
@@ -10,6 +11,7 @@
 #include "engine.h"
 #include "evict.h"
 #include "refuse.h"
+#include "twin.h"
 
 /* Whether an engine that lacked a mapping has one now. Where places take none, memory itself is short, and whoever may
  * wait for more of it tries again (seg_fault). */
@@ -54,6 +56,26 @@ static void set_head(const struct set *set, struct seg *s, uint64_t head)
 	atomic_store_explicit(&s->head, head, memory_order_relaxed);
 }
 
+int appear_twin(struct set *set, size_t i, const char *buf)
+{
+	uint32_t frame;
+	int err;
+
+	if (!set->writers || twin_has(set, i))
+		return 0;
+	frame = evict_take_frame(set, false);
+	if (frame == FRAME_NONE)
+		return -ENOMEM;
+	do
+		err = frame_make_writable(frame, 1);
+	while (found_mapping(set, err));
+	if (err)
+		evict_return_frame(set, frame);
+	else
+		twin_keep(set, i, buf, frame);
+	return err;
+}
+
 /* Present in the view, but perhaps without the right that was wanted. Whoever gets it may look at the counters at
  * once, so they come first. */
 int appear_upgrade(struct set *set, size_t i, struct seg *s, bool write)
@@ -66,6 +88,9 @@ int appear_upgrade(struct set *set, size_t i, struct seg *s, bool write)
 		/* Nothing should be missing, but a call that failed half-way may have left less. */
 		return protect(set, i, s, seg_has(s, SEG_WRITABLE));
 	}
+	err = appear_twin(set, i, set_view(set, i));
+	if (err)
+		return err;
 	set_mark_dirty(set, i, s);
 	seg_change(s, 0, SEG_WRITABLE | SEG_EXPOSED);
 	if (!(before & SEG_DIRTY))
@@ -101,6 +126,8 @@ int appear(struct set *set, size_t i, struct seg *s, bool write)
 	int err = seg_has(s, SEG_BARRED) ? refuse_lift(set, i, s) : 0;
 	uint64_t before = seg_head(s);
 
+	if (!err && write)
+		err = appear_twin(set, i, frame_home(s->frame));
 	if (err)
 		return err;
 	if (write)

@@ -11,6 +11,8 @@
 int appear(struct set *set, size_t i, struct seg *s, bool write);
 /* The same for the first of a piece of n that were read ahead; the others appear beside it, unasked. */
 int appear_together(struct set *set, size_t i, struct seg **list, unsigned n);
+/* Segment i, which stands in buf, is going to be stored to: it has a twin (twin.h) from now on, if it needs one. */
+int appear_twin(struct set *set, size_t i, const char *buf);
 /* It is resident, but somebody could not load or store (`write`). */
 int appear_upgrade(struct set *set, size_t i, struct seg *s, bool write);
 

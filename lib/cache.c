@@ -100,7 +100,7 @@ static void set_most(struct group *g)
 	size_t most = g->budget;
 
 	for (struct ummap_node *n = g->members.next; n != &g->members; n = n->next)
-		most = max_size(most, FRAMES_MIN * member_of(n)->len);
+		most = max_size(most, member_of(n)->least);
 	g->own.most = most;
 }
 

@@ -7,7 +7,7 @@
 #include "segment.h"
 #include "share.h"
 
-/* An instruction may touch this many segments at once; with fewer frames it would never get on. */
+/* An instruction may touch this many segments at once; with fewer it would never get on. */
 #define FRAMES_MIN 4
 
 /* Mappings under one policy: those of a named group, or one that stands alone. */
@@ -30,6 +30,7 @@ struct group {
 struct member {
 	struct group *group;
 	size_t len;                   /* of a frame */
+	size_t least;                 /* bytes with which its mapping gets on; its set's, before it joins */
 	size_t piece;                 /* so many frames at most move by one call; its set's, before it joins */
 	struct ummap_node dirty;      /* what waits to be written, oldest first */
 	size_t resident, changed, standby, unwritten, prefetched; /* segments, as in group and share */

@@ -214,6 +214,16 @@ static int load_lock(void)
 	return fail(EINVAL, "UMMAP_LOCK is \"%s\": it must be yes or no", text);
 }
 
+static int load_writers(void)
+{
+	const char *text = getenv("UMMAP_WRITERS");
+
+	config.writers = text && strcmp(text, "1") == 0;
+	if (!text || config.writers || strcmp(text, "0") == 0)
+		return 0;
+	return fail(EINVAL, "UMMAP_WRITERS is \"%s\": it must be 1 or 0", text);
+}
+
 static int load_cached(void)
 {
 	const char *text = getenv("UMMAP_CACHED");
@@ -273,7 +283,7 @@ static int load_names(void)
 int config_load(void)
 {
 	int (*const loads[])(void) = { load_names, load_factor, load_limit, load_mode, load_group, load_sigevict,
-				       load_bulk_sync, load_seg_size, load_readahead, load_direct, load_cached, load_driver_path, load_lock,
+				       load_bulk_sync, load_seg_size, load_readahead, load_direct, load_cached, load_driver_path, load_lock, load_writers,
 				       load_engine, load_fault_threads };
 
 	for (unsigned i = 0; i < sizeof(loads) / sizeof(*loads); i++) {

@@ -22,6 +22,7 @@ struct config {
 	unsigned fault_threads; /* serve accesses that come by userfaultfd */
 	size_t readahead;      /* bytes of the window; 0: off */
 	bool lock;             /* whoever writes a range locks it */
+	bool writers;          /* all writable mappings are UMMAP_WRITERS */
 	const char *stats;     /* NULL, "1" or a path */
 };
 

@@ -275,7 +275,7 @@ int core_engine(int wanted, unsigned flags, bool small, bool writable, enum engi
 
 size_t core_budget(const struct set *set)
 {
-	return max_size(mode_due(), FRAMES_MIN * set->seg_size);
+	return max_size(mode_due(), set->member.least);
 }
 
 void core_note_mapping(const struct set *set)
@@ -285,7 +285,7 @@ void core_note_mapping(const struct set *set)
 
 	if (core_budget(set) > mode_due() && !atomic_exchange(&told_small, true))
 		log_line(LOG_WARN, "core", "a budget of %zu bytes is less than %d segments of %zu; %zu are used",
-			 mode_due(), FRAMES_MIN, set->seg_size, core_budget(set));
+			 mode_due(), (int)(set->member.least / set->seg_size), set->seg_size, core_budget(set));
 	if (set->engine == ENGINE_SEGV && most < mode_due() && most < set->size && !atomic_exchange(&told_places, true))
 		log_line(LOG_WARN, "core", "vm.max_map_count bounds segments of %zu bytes to %zu MiB in memory; "
 			 "larger segments, or a larger vm.max_map_count, have more", set->seg_size, most >> 20);

@@ -11,6 +11,7 @@
 #include "flush.h"
 #include "mode.h"
 #include "standby.h"
+#include "twin.h"
 #include "worker.h"
 #include "writeback.h"
 
@@ -51,7 +52,7 @@ struct asker {
 
 size_t evict_limit(const struct set *set)
 {
-	return max_size(budget_bytes(), FRAMES_MIN * set->seg_size);
+	return max_size(budget_bytes(), set->member.least);
 }
 
 /* A segment that is in no list gives up its frame, whose contents are in storage or not wanted. The frame stays
@@ -62,6 +63,8 @@ static uint32_t let_go(struct set *set, struct seg *s)
 		add(set->stat.ahead_waste, 1);
 	set_await(set, s);
 	flush_leaves(set, s);
+	if (set->writers)
+		twin_drop(set, set_index(set, s));
 	seg_change(s, SEG_VALID | SEG_STANDBY | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD, 0);
 	return s->frame;
 }
@@ -307,7 +310,7 @@ static struct share *giver_for(const struct set *set, bool room)
 {
 	struct share *mine = set_share(set);
 
-	return room ? share_giver(mine, evict_limit(set), FRAMES_MIN * set->seg_size) : mine;
+	return room ? share_giver(mine, evict_limit(set), set->member.least) : mine;
 }
 
 void evict_expect(struct set *set)
@@ -393,7 +396,8 @@ uint32_t evict_take_frame(struct set *set, bool ahead)
 			continue;
 		if (ahead)
 			break;
-		if (!a.charged && wait_for_hands(set, waits++))
+		/* Segments that have twins are few, and are in hands for longer. */
+		if ((!a.charged || set->writers) && wait_for_hands(set, waits++))
 			continue;
 		/* Nobody has anything to give just now: over its share's budget, over the process's, or once more. */
 		if (a.charged)

@@ -69,8 +69,9 @@ static void settle(struct set *set, int err)
 {
 	uint64_t *left = set->flush.left, gone;
 
-	/* Once it is through, what was open is changed again, or has left and is counted. */
-	if (err)
+	/* Once it is through, what was open is changed again, or has left and is counted. Where others write, too, it is not
+	 * known any more which bytes were stored, and those between them must not be written. */
+	if (err && !set->writers)
 		doubt(set);
 	futex_lock(&set->flush.lock);
 	gone = err ? left[0] + left[1] : 0;
@@ -78,7 +79,7 @@ static void settle(struct set *set, int err)
 	if (err)
 		left[0] = left[1] = 0;
 	futex_unlock(&set->flush.lock);
-	flush_lose(set, gone, err);
+	flush_lose(set, err && set->writers ? set->size : gone, err);
 }
 
 int flush(struct set *set)

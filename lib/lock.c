@@ -30,7 +30,7 @@ static _Atomic uint32_t lock;
 static int refuse(const struct lock *wanted, const char *who)
 {
 	return fail(EBUSY, "bytes %" PRIu64 " to %" PRIu64 " of the store are, in part, written by another mapping, of %s: "
-		    "map them read-only, or end that one", wanted->from, wanted->to - 1, who);
+		    "map them read-only, end that one, or map both with UMMAP_WRITERS", wanted->from, wanted->to - 1, who);
 }
 
 /* Under the lock: whether another mapping of this process has bytes of it that do not go with it. */

@@ -315,6 +315,12 @@ void map_explain(const struct map *map, int err)
 
 	if (*fail_message())
 		return;
+	if (flush_has_lost(&map->set) && map->set.writers) {
+		fail(EIO, "storage failed to make durable what was written (%s), and which bytes these were is not known any more "
+		     "(UMMAP_WRITERS): it may have lost them. Take the contents from a copy or make them anew, and end this "
+		     "mapping without sync", strerror(f->error));
+		return;
+	}
 	if (flush_has_lost(&map->set)) {
 		fail(EIO, "storage failed to make %llu bytes durable that were written and have left memory since (%s): it may "
 		     "have lost them, and they cannot be written again; all else is written. Take the contents from a copy or "

@@ -15,6 +15,7 @@
 #include "fill.h"
 #include "lend.h"
 #include "standby.h"
+#include "twin.h"
 #include "writeback.h"
 
 #include <string.h>
@@ -303,6 +304,33 @@ static int retract_one(struct set *set, size_t i, struct seg *s)
 	return standby_enter(set, i, s);
 }
 
+static bool target_is(const struct set *set, const struct seg *s, const struct store *store, uint64_t offset)
+{
+	const struct target *t = &set->targets[seg_target(s)];
+
+	return seg_target(s) == set->current && t->store == store && t->offset == offset;
+}
+
+/* The segment, which is at home, has gained bytes behind its first len, and may be what no store holds as a whole. Where
+ * others write, too, what it has gained of its own store is nothing that was stored; if it is going to be carried, all is. */
+static int count_as_changed(struct set *set, size_t i, struct seg *s, size_t len, size_t more, bool own)
+{
+	int err;
+
+	if (set->writers && own && !twin_has(set, i))
+		return 0;
+	err = appear_twin(set, i, frame_home(s->frame));
+	if (err)
+		return err;
+	if (set->writers)
+		memcpy(twin_home(set, i) + len, frame_home(s->frame) + len, more);
+	cache_remove(&set->member, s);
+	seg_change(s, SEG_AHEAD, 0);
+	set_mark_dirty(set, i, s);
+	cache_stand(&set->member, s, STANDBY_DIRTY);
+	return 0;
+}
+
 int seg_lengthen(struct set *set, size_t size, struct store *store, uint64_t offset)
 {
 	size_t i = set->segs - 1, len = set_len(set, i), more = size - set->size;
@@ -325,13 +353,8 @@ int seg_lengthen(struct set *set, size_t size, struct store *store, uint64_t off
 		if (set->targets[set->current].read)
 			err = io_run(store, &io, 1, false, &set->stat.io);
 	}
-	/* It is now what no store holds as a whole. */
-	if (!err && set->writable) {
-		cache_remove(&set->member, s);
-		seg_change(s, SEG_AHEAD, 0);
-		set_mark_dirty(set, i, s);
-		cache_stand(&set->member, s, STANDBY_DIRTY);
-	}
+	if (!err && set->writable)
+		err = count_as_changed(set, i, s, len, more, target_is(set, s, store, offset));
 	set_unlock(set, i, s);
 	return err;
 }

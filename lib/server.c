@@ -109,14 +109,14 @@ static void drain(struct server *v)
 	}
 }
 
-/* Begins the access; false: it has to wait for something else than storage, or by itself. */
+/* Begins the access; false: it has to wait for something else than storage (a twin's frame, say), or by itself. */
 static bool begin(struct server *v, struct set *set, size_t i, bool write)
 {
 	struct store *store = set->targets[seg_target(set_seg(set, i))].store;
 	struct seg_load *l = v->loads;
 	int err;
 
-	if (!io_overlaps(store) || (v->n && v->store != store))
+	if (!io_overlaps(store) || (v->n && v->store != store) || (write && set->writers))
 		return false;
 	while (l->set)
 		l++;

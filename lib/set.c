@@ -45,8 +45,20 @@ static int make_headers(struct set *set, struct extent *e)
 	return 0;
 }
 
+static int make_twins(struct set *set, struct extent *e)
+{
+	e->twins = set->writers ? sys_lazy(e->count * sizeof(*e->twins)) : NULL;
+	if (set->writers && !e->twins)
+		return fail(ENOMEM, "no address space for the twins of %zu segments", e->count);
+	if (e->twins)
+		madvise(e->twins, e->count * sizeof(*e->twins), MADV_DONTFORK);
+	return 0;
+}
+
 static void drop_headers(struct set *set, unsigned i)
 {
+	if (set->extents[i].twins)
+		munmap(set->extents[i].twins, set->extents[i].count * sizeof(uint32_t));
 	if (set->shared && i == 0)
 		reach_close(&set->reach);
 	else
@@ -62,9 +74,15 @@ static int add_extent(struct set *set, size_t first, size_t count)
 	e->count = count;
 	if (set->extents_used == EXTENTS_MAX)
 		return fail(ENOMEM, "the mapping was grown too often");
-	err = make_headers(set, e);
+	err = make_twins(set, e);
 	if (err)
 		return err;
+	err = make_headers(set, e);
+	if (err) {
+		if (e->twins)
+			munmap(e->twins, count * sizeof(*e->twins));
+		return err;
+	}
 	set->extents_used++;
 	if (!cache_own(&set->member, e->segs, count)) {
 		drop_headers(set, --set->extents_used);
@@ -414,7 +432,7 @@ void set_carry(struct set *set, enum carry how)
 void set_count_pin(struct set *set, bool more)
 {
 	/* Unsigned numbers wrap: this adds or takes away. */
-	size_t change = more ? set->seg_size : -set->seg_size;
+	size_t change = more ? set_hold(set) : -set_hold(set);
 
 	set->pinned += change;
 	set_share(set)->pinned += change;

@@ -27,6 +27,7 @@ enum carry { CARRY_NONE, CARRY_ANY, CARRY_ASCENDING, CARRY_DESCENDING };
 /* Headers never move, because lists link them: a mapping that grows gets another array. */
 struct extent {
 	struct seg *segs;
+	uint32_t *twins;         /* of each: the number of its twin's frame and one, or 0; NULL: the set has none (twin.c) */
 	size_t first, count;
 };
 
@@ -75,6 +76,7 @@ struct set {
 	bool writable;
 	bool bulk;               /* neighbours are written together */
 	bool shared;             /* other processes may reach its segments */
+	bool writers;            /* others write to its bytes, too: a segment that is changed has a twin (twin.c) */
 	struct reach reach;      /* ... by this */
 	struct extent extents[EXTENTS_MAX];
 	unsigned extents_used;
@@ -147,6 +149,12 @@ static inline struct share *set_share(const struct set *set)
 static inline enum frame_kind set_frames(const struct set *set)
 {
 	return set->shared ? FRAME_SHARED : set->engine == ENGINE_SEGV ? FRAME_MAPPED : FRAME_PAGED;
+}
+
+/* Bytes that a segment takes at most. */
+static inline size_t set_hold(const struct set *set)
+{
+	return set->writers ? 2 * set->seg_size : set->seg_size;
 }
 
 static inline char *set_view(const struct set *set, size_t i)

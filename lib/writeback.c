@@ -11,6 +11,7 @@
 #include "engine.h"
 #include "flush.h"
 #include "standby.h"
+#include "twin.h"
 #include "worker.h"
 
 #include <string.h>
@@ -23,6 +24,8 @@
 #define CLEANERS_MAX 2
 /* After a write has failed, the segment is left alone for so long, unless somebody asks. */
 #define RETRY_MS 1000
+/* Bytes of a segment that changes meanwhile, which are on the stack for the while. */
+#define BUSY_PIECE 512
 
 static _Atomic uint32_t under_way;
 static _Atomic uint32_t ended;
@@ -33,6 +36,7 @@ struct run {
 	size_t at[RUN_MAX];
 	unsigned n;
 	uint32_t busy;             /* by place in `at`: may change meanwhile without a fault, and so stays changed */
+	uint32_t failed;           /* ... was not written as a whole */
 	struct ummap_io io[RUN_MAX];
 	unsigned requests;
 };
@@ -151,24 +155,78 @@ static void await_visitors(const struct run *run)
 		set_await(run->set, seg_of(run, k));
 }
 
-/* Requests for all that has bytes to write; io.owner is the segment. */
-static void prepare(struct run *run)
+/* Where segment i stands. */
+static char *contents(const struct set *set, size_t i, const struct seg *s)
 {
-	struct set *set = run->set;
-	const struct target *t = &set->targets[set->current];
+	return seg_has(s, SEG_STANDBY) ? frame_home(s->frame) : set_view(set, i);
+}
 
-	run->requests = 0;
-	for (unsigned k = 0; k < run->n; k++) {
-		struct seg *s = seg_of(run, k);
-		size_t i = run->at[k];
-		char *buf = seg_has(s, SEG_STANDBY) ? frame_home(s->frame) : set_view(set, i);
-		size_t len = set_write_len(set, i, buf);
+/* Only what was stored of it: others write to it, too. What is carried goes to a new place, as a whole. */
+static bool leaves_in_parts(const struct run *run, unsigned k)
+{
+	return twin_has(run->set, run->at[k]) && seg_target(seg_of(run, k)) == run->set->current;
+}
 
-		if (len)
-			run->io[run->requests++] = (struct ummap_io){
-				.op = UMMAP_IO_WRITE, .buf = buf, .len = len,
-				.off = t->offset + ((uint64_t)i << set->shift), .owner = s };
+/* The bytes of segment i from `at` on that were stored, as far as there is room: how many requests. */
+static unsigned find_parts(const struct set *set, size_t i, const char *buf, size_t *at, struct ummap_io *io)
+{
+	uint64_t begin = set->targets[set->current].offset + ((uint64_t)i << set->shift);
+	unsigned n = 0;
+	size_t len;
+
+	while (n < RUN_MAX && (len = twin_differs(set, i, buf, at))) {
+		io[n++] = (struct ummap_io){ .op = UMMAP_IO_WRITE, .buf = (char *)(uintptr_t)buf + *at, .len = len,
+					     .off = begin + *at };
+		*at += len;
 	}
+	return n;
+}
+
+/* A piece of a part that changes while it is written: it leaves by way of the twin, which then has what was written. */
+static int write_piece(struct set *set, size_t i, const char *buf, size_t at, size_t len)
+{
+	const struct target *t = &set->targets[set->current];
+	char *twin = twin_home(set, i) + at, before[BUSY_PIECE];
+	struct ummap_io io = { .op = UMMAP_IO_WRITE, .buf = twin, .len = len,
+			       .off = t->offset + ((uint64_t)i << set->shift) + at };
+	int err;
+
+	memcpy(before, twin, len);
+	memcpy(twin, buf + at, len);
+	err = io_run(t->store, &io, 1, false, &set->stat.io);
+	/* It still differs, in case it does not change again. */
+	if (err)
+		memcpy(twin, before, len);
+	return err;
+}
+
+/* Where the last byte that was written ends, or -errno. Apart, for what stands on the stack. */
+__attribute__((noinline))
+static long write_busy(struct set *set, size_t i, const char *buf)
+{
+	size_t at = 0, end = 0, len;
+	int err = 0;
+
+	while (!err && (len = twin_differs(set, i, buf, &at))) {
+		len = min_size(len, BUSY_PIECE);
+		err = write_piece(set, i, buf, at, len);
+		end = at += len;
+	}
+	return err ? err : (long)end;
+}
+
+/* The same for one that nobody can change. */
+static long write_still(struct set *set, size_t i, const char *buf, struct ummap_io *io)
+{
+	size_t at = 0, end = 0;
+	int err = 0;
+	unsigned n;
+
+	while (!err && (n = find_parts(set, i, buf, &at, io))) {
+		end = at;
+		err = io_run(set->targets[set->current].store, io, n, false, &set->stat.io);
+	}
+	return err ? err : (long)end;
 }
 
 static void extend_stored(struct set *set, uint64_t end)
@@ -179,8 +237,53 @@ static void extend_stored(struct set *set, uint64_t end)
 		;
 }
 
+/* Writes all of the run that leaves in parts: 0 or the first error. What was written of a segment that failed is written
+ * again with the rest. */
+static int write_parts(struct run *run)
+{
+	struct set *set = run->set;
+	int err = 0;
+
+	for (unsigned k = 0; k < run->n; k++) {
+		size_t i = run->at[k];
+		const char *buf = contents(set, i, seg_of(run, k));
+		long end;
+
+		if (!leaves_in_parts(run, k))
+			continue;
+		end = is_busy(run, k) ? write_busy(set, i, buf) : write_still(set, i, buf, run->io);
+		if (end > 0)
+			extend_stored(set, ((uint64_t)i << set->shift) + (uint64_t)end);
+		if (end < 0) {
+			run->failed |= 1u << k;
+			err = err ? err : (int)end;
+		}
+	}
+	return err;
+}
+
+/* Requests for all that has bytes to write and leaves as a whole; io.owner is the segment. */
+static void prepare(struct run *run)
+{
+	struct set *set = run->set;
+	const struct target *t = &set->targets[set->current];
+
+	run->requests = 0;
+	for (unsigned k = 0; k < run->n; k++) {
+		struct seg *s = seg_of(run, k);
+		size_t i = run->at[k];
+		char *buf = contents(set, i, s);
+		size_t len = leaves_in_parts(run, k) ? 0 : set_write_len(set, i, buf);
+
+		if (len)
+			run->io[run->requests++] = (struct ummap_io){
+				.op = UMMAP_IO_WRITE, .buf = buf, .len = len,
+				.off = t->offset + ((uint64_t)i << set->shift), .owner = s };
+	}
+}
+
 /* The segment is in storage now. */
-static void become_clean(struct set *set, struct seg *s, bool busy)
+static void become_clean(struct set *set, size_t i, struct seg *s, bool busy)
 {
 	bool dirty = seg_has(s, SEG_DIRTY);
 
@@ -200,9 +303,11 @@ static void become_clean(struct set *set, struct seg *s, bool busy)
 		cache_touch(&set->member, s, UMMAP_EV_CLEANED);
 		seg_change(s, SEG_DIRTY, 0);
 	}
+	twin_drop(set, i);
 }
 
-static int settle(struct run *run, int err)
+/* err: nothing was written; part: the first error of what leaves in parts. */
+static int settle(struct run *run, int err, int part)
 {
 	struct set *set = run->set;
 	unsigned request = 0;
@@ -215,14 +320,15 @@ static int settle(struct run *run, int err)
 			io = &run->io[request++];
 		if (err == 0 && io && io->res == 0)
 			extend_stored(set, ((uint64_t)run->at[k] << set->shift) + io->len);
-		if (err == 0 && (!io || io->res == 0))
-			become_clean(set, s, is_busy(run, k));
+		if (err == 0 && (!io || io->res == 0) && !(run->failed >> k & 1))
+			become_clean(set, run->at[k], s, is_busy(run, k));
 		/* Half of it may have been written, to where it is to be read from: memory alone has it now. */
 		else if (err == 0 && set_in_order(set) && !seg_has(s, SEG_DIRTY))
 			flush_again(set, run->at[k], s);
 	}
 	for (unsigned i = 0; i < run->requests && !err; i++)
 		err = run->io[i].res;
+	err = err ? err : part;
 	if (!set_in_order(set))
 		set->member.retry = err ? sys_now() + RETRY_MS : 0;
 	return err;
@@ -232,20 +338,21 @@ static int settle(struct run *run, int err)
 static int write_run(struct run *run, bool keep)
 {
 	struct set *set = run->set;
-	int err;
+	int err, part = 0;
 
 	under_way++;
 	find_busy(run);
 	err = make_readonly(run);
 	if (!err) {
 		await_visitors(run);
+		part = write_parts(run);
 		prepare(run);
 		if (run->requests)
 			io_run(set->targets[set->current].store, run->io, run->requests, set->bulk, &set->stat.io);
 		/* Only now: a flush that ran meanwhile did not cover it. */
 		set->flush.due = true;
 	}
-	err = settle(run, err);
+	err = settle(run, err, part);
 	for (unsigned i = run->n; i-- > (keep ? 1 : 0);)
 		seg_unlock(seg_of(run, i));
 	under_way--;

@@ -36,12 +36,19 @@ static const struct alloc_kind plain = {
 
 /* ---- The library. ---- */
 
+bool alloc_writers(void)
+{
+	const char *text = getenv("UMMAP_WRITERS");
+
+	return text && !strcmp(text, "1");
+}
+
 static void library_open(struct memory *m)
 {
 	int prot = m->write ? PROT_READ | PROT_WRITE : PROT_READ;
 	void *addr = NULL;
 
-	if (ummap(m->size, m->alloc->seg, prot, m->fd, 0, -1, !m->fresh, m->alloc->ptype, &addr))
+	if (ummap(m->size, m->alloc->seg, prot, m->fd, 0, -1, !m->fresh || alloc_writers(), m->alloc->ptype, &addr))
 		die("ummap: %s", umerrormsg());
 	m->base = addr;
 }

@@ -104,4 +104,7 @@ void memory_stored(const struct memory *m, void *buf, size_t len, size_t off);
 /* Kinds that need MPI, with a NULL at the end. Programs without MPI have an empty list. */
 extern const struct alloc_kind *const alloc_mpi_kinds[];
 
+/* Whether all that the library maps is UMMAP_WRITERS: ranks may share segments. */
+bool alloc_writers(void);
+
 #endif

@@ -200,11 +200,13 @@ void access_cool(const struct access *a, const char *path)
 	close(fd);
 }
 
-/* Two ranks that had one segment in memory would overwrite each other's part of it. */
+/* Two ranks that had one segment in memory would overwrite each other's part of it, unless UMMAP_WRITERS is 1. All map the
+ * whole file, but where no segment has two owners, each stores into its own only. */
 void access_check_segments(const struct access *a, size_t unit)
 {
-	if (!access_is(a, "ummap") || a->per_process)
+	if (!access_is(a, "ummap") || a->per_process || alloc_writers())
 		return;
+	setenv("UMMAP_LOCK", "no", 1);
 	if (!a->alloc.seg)
 		die("--seg: say which segment: ranks share the file, each %zu bytes, and a segment must not have two owners",
 		    unit);

@@ -240,6 +240,16 @@ static void advise(const struct area *area)
 		umadvise(area->stored, area->stored_len, random ? UMMAP_ADV_RANDOM : UMMAP_ADV_SEQUENTIAL);
 }
 
+/* Why it could not be mapped. */
+static void explain(const struct hints *h, struct trouble *t)
+{
+	if (errno == EBUSY)
+		trouble_set(t, MPI_ERR_INFO_VALUE, "%s: it is another window's already: take another storage_alloc_offset or file (%s)",
+			    h->filename, umerrormsg());
+	else
+		trouble_errno(t, errno, "%s: %s", h->filename, umerrormsg());
+}
+
 /* With addresses for the part in memory beside it, as many as it takes. */
 static void map_storage(struct area *area, size_t budget, struct trouble *t)
 {
@@ -257,14 +267,14 @@ static void map_storage(struct area *area, size_t budget, struct trouble *t)
 	attr.seg_size = h->segsize;
 	attr.flush_interval = h->syncfreq;
 	attr.policy = *h->policy ? h->policy : NULL;
-	attr.flags = file ? 0 : UMMAP_CREATE;
+	attr.flags = (file ? 0 : UMMAP_CREATE) | (h->writers ? UMMAP_WRITERS : 0);
 	attr.budget = budget;
 	attr.before = area->stored_from;
 	attr.after = whole_pages(memory_behind(area));
 	engine_choose(h, &attr);
 	if (!map_shared(area, file ? path : h->filename, &attr, &base) &&
 	    map_path(area, file ? path : h->filename, &attr, &base) < 0)
-		trouble_errno(t, errno, "%s: %s", h->filename, umerrormsg());
+		explain(h, t);
 	else
 		area->stored = base;
 	if (fd < 0 && area->stored && hints_by_mpiio(h))
@@ -358,9 +368,12 @@ static void build(struct area *area, struct trouble *t)
 	advise(area);
 }
 
-/* One file may have several areas of a process, but no byte of it two: each would write its own. */
+/* One file may have several areas of a process, but no byte of it two: each would write its own. Those that say that others
+ * write, too, have no claim; the library's locks keep them from the rest. */
 static void enter(struct area *area, struct trouble *t)
 {
+	if (area->hints.writers)
+		area->claim = (struct claim){ .to = 0 };
 	pthread_mutex_lock(&lock);
 	for (const struct area *a = areas; a; a = a->next) {
 		if (claim_overlaps(&a->claim, &area->claim))

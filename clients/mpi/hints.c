@@ -291,6 +291,7 @@ static const struct hint {
 	{ "storage_alloc_stripe", &stripe, FIELD(stripe), "a number of bytes of at least 1, such as 65536 or 1M" },
 	{ "storage_alloc_fencesync", &flag, FIELD(fencesync), "\"true\" or \"false\"" },
 	{ "storage_alloc_engine", &engine, FIELD(engine), "\"auto\", \"segv\", \"uffd\" or \"kernel\"" },
+	{ "storage_alloc_writers", &flag, FIELD(writers), "\"true\" or \"false\"" },
 	{ "storage_alloc_local", &flag, FIELD(local), "\"true\" or \"false\"" },
 	{ "access_style", &style, FIELD(access_style), "a list of read_once, write_once, read_mostly, write_mostly, "
 	  "sequential, reverse_sequential and random" },

@@ -35,6 +35,7 @@ struct hints {
 	mode_t perm;                   /* of a file that is created */
 	bool storage_first, unlink, discard;
 	bool fencesync;                /* MPI_Win_fence makes durable */
+	bool writers;                  /* others write to the same bytes, too */
 	bool local;                    /* ranks of one machine reach each other's parts without MPI */
 	bool nameless;                 /* filename is a folder: a file that goes with the process */
 };

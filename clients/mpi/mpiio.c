@@ -182,6 +182,11 @@ static int mpiio_open(const struct ummap_uri *uri, int oflags, void **h, struct 
 	struct mpiio *m;
 	int err = check_mpi(geom);
 
+	if (!err && oflags & UMMAP_O_WRITERS) {
+		snprintf(geom->why, sizeof(geom->why), "MPI-IO may read and write more than it is asked to, so others cannot "
+			 "write to the same bytes (UMMAP_WRITERS)");
+		err = -EINVAL;
+	}
 	if (err)
 		return err;
 	m = new_handle(uri);

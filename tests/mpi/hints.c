@@ -47,6 +47,7 @@ static const struct bad {
 	{ "storage_alloc_stripe", "0", MPI_ERR_INFO_VALUE, "at least 1" },
 	{ "storage_alloc_fencesync", "often", MPI_ERR_INFO_VALUE, "\"true\" or \"false\"" },
 	{ "storage_alloc_engine", "steam", MPI_ERR_INFO_VALUE, "\"segv\"" },
+	{ "storage_alloc_writers", "2", MPI_ERR_INFO_VALUE, "\"true\" or \"false\"" },
 	{ "storage_alloc_local", "yes", MPI_ERR_INFO_VALUE, "\"true\" or \"false\"" },
 	{ "access_style", "random,often", MPI_ERR_INFO_VALUE, "reverse_sequential" },
 	{ "access_style", "random,", MPI_ERR_INFO_VALUE, "reverse_sequential" },
@@ -95,6 +96,31 @@ static void same_bytes(void)
 	check_error(allocate(storage_hints("same", "storage_alloc_offset", rank ? "1M" : "100000", NULL), &other, &more),
 		    MPI_ERR_INFO_VALUE, "another window");
 	MPI_Win_free(&win);
+}
+
+/* All ranks have all of the file, and each stores into its bytes of it. */
+static void writers(void)
+{
+	MPI_Info info = storage_hints("writers", "storage_alloc_writers", "true", NULL);
+	char path[MPI_MAX_INFO_VAL + 1];
+	uint8_t *base, byte;
+	int there, fd;
+	MPI_Win win;
+
+	MPI_Info_get(info, "storage_alloc_filename", MPI_MAX_INFO_VAL, path, &there);
+	check(allocate(info, &base, &win) == MPI_SUCCESS);
+	check_hint(win, "storage_alloc_writers", "true");
+	for (int i = rank; i < 10000; i += ranks)
+		base[i] = (uint8_t)(i % 251 + 1);
+	check(MPI_Win_sync(win) == MPI_SUCCESS);
+	MPI_Barrier(MPI_COMM_WORLD);
+	MPI_Win_free(&win);
+	MPI_Barrier(MPI_COMM_WORLD);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	check(fd >= 0, "%s", path);
+	for (int i = 0; i < 10000; i++)
+		check(pread(fd, &byte, 1, i) == 1 && byte == i % 251 + 1, "byte %d is %d", i, byte);
+	close(fd);
 }
 
 static int handled;
@@ -222,6 +248,7 @@ int main(int argc, char **argv)
 	}
 	no_name();
 	same_bytes();
+	writers();
 	through_the_handler();
 	all_are_in_use();
 	memory();

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Twins: what changed segments were before their first store, where others write to the same bytes. */
+#ifndef TWIN_H
+#define TWIN_H
+
+#include "set.h"
+
+/* All of these are for the holder of the segment's lock. */
+
+bool twin_has(const struct set *set, size_t i);
+/* Segment i, whose contents stand in buf and cannot be stored to yet, has a twin from now on, in a frame that the caller has
+ * taken, which is at home and may be written. */
+void twin_keep(struct set *set, size_t i, const char *buf, uint32_t frame);
+/* It has none any more, if it had one: the frame goes back. */
+void twin_drop(struct set *set, size_t i);
+/* Where its twin is, which it has. */
+char *twin_home(const struct set *set, size_t i);
+/* The next bytes in which segment i, which stands in buf, differs from its twin: how many, from *at on; 0: there are none
+ * from there on. */
+size_t twin_differs(const struct set *set, size_t i, const char *buf, size_t *at);
+
+#endif
