@@ -13,13 +13,13 @@
 
 #define IMAGE (24 * MIB)
 
-/* The root of a new small ext4 that has no place in the tree; -1: not here. */
-static inline int small_file_system(void)
+/* The root of a new ext4 in an image that has no place in the tree; -1: not here. */
+static inline int file_system_in(const char *image, int file, const char *options)
 {
-	char image[320], dir[320], command[1024];
-	int file = temp_named("image", IMAGE, image), device, root;
+	char dir[320], command[1024];
+	int device, root;
 
-	snprintf(command, sizeof(command), "mkfs.ext4 -q -F -m 0 '%s'", image);
+	snprintf(command, sizeof(command), "mkfs.ext4 -q -F -m 0 %s '%s'", options, image);
 	if (geteuid() != 0 || system(command) != 0 || (device = loop_attach(file)) < 0)
 		return -1;
 	snprintf(command, sizeof(command), "/proc/self/fd/%d", device);
@@ -32,6 +32,14 @@ static inline int small_file_system(void)
 	close(device);
 	close(file);
 	return root;
+}
+
+static inline int small_file_system(void)
+{
+	char image[320];
+	int file = temp_named("image", IMAGE, image);
+
+	return file_system_in(image, file, "");
 }
 
 static inline int create(int root, const char *name)
