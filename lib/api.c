@@ -263,6 +263,8 @@ static int make_mapping(struct plan *p, void **addr)
 		if (!err && map->set.in_place && map->set.shared)
 			err = fail(EOPNOTSUPP, "UMMAP_SHARED is for segments, but the store is mapped in place: others can "
 				   "map it themselves");
+		if (!err && !map->set.in_place)
+			err = core_prepare(&map->set);
 		if (!err)
 			err = map_insert(map);
 		if (err)

@@ -153,7 +153,10 @@ int appear_together(struct set *set, size_t i, struct seg **list, unsigned n)
 		before[k] = seg_head(list[k]);
 		arrive(set, list[k], false, k ? UMMAP_EV_AHEAD : UMMAP_EV_READ);
 	}
-	err = engine_publish(set->engine, set_view(set, i), frame_home(first), n << set->shift, frame_writable(first), false);
+	err = engine_is_one(set->engine, frame_home(first), n << set->shift) ? 0 : -EFAULT;
+	if (!err)
+		err = engine_publish(set->engine, set_view(set, i), frame_home(first), n << set->shift,
+				     frame_writable(first), false);
 	if (!err)
 		frame_set_writable(first, n, false);
 	for (unsigned k = 0; k < n && err; k++) {

@@ -44,12 +44,13 @@ static size_t tables_len(size_t frames)
 	return frames * (2 * sizeof(uint32_t) + sizeof(uint8_t) + 2 * sizeof(bool) + sizeof(_Atomic bool));
 }
 
-/* Homes of private frames: reserved, or with something in them that is not needed any more. */
+/* Homes of private frames: reserved, or with something in them that is not needed any more. They get their rights with
+ * their memory, so that nobody fills them before (mlockall(2) fills what has rights). */
 static bool map_homes(char *home, size_t len)
 {
 	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
 
-	return mmap(home, len, PROT_READ | PROT_WRITE, flags, -1, 0) != MAP_FAILED && madvise(home, len, MADV_DONTFORK) == 0;
+	return sys_bare(home, len, flags, -1, 0) != MAP_FAILED && madvise(home, len, MADV_DONTFORK) == 0;
 }
 
 /* The first len bytes of an arena. */
@@ -78,7 +79,9 @@ uint32_t arena_add(enum frame_kind kind, size_t len, uint32_t older)
 
 	if (arena_count == OBJECT_SPANS)
 		return ARENA_NONE;
-	a->base = sys_reserve(n * len, HUGE_PAGE);
+	/* Where addresses are scarce (RLIMIT_AS), for less of them. */
+	while (!(a->base = sys_reserve(n * len, HUGE_PAGE)) && n > ARENA_FRAMES_MIN)
+		n /= 2;
 	if (!a->base)
 		return ARENA_NONE;
 	a->kind = kind;
@@ -109,7 +112,7 @@ void arena_drop(uint32_t frame, size_t len)
 	if (a->kind == FRAME_SHARED)
 		object_drop(frame >> 16, (size_t)(home - a->base), len);
 	else
-		madvise(home, len, MADV_DONTNEED);
+		sys_drop(home, len);
 }
 
 /* On huge pages if they fit and suit. The system is kept from regrouping it later: pages that were given back would
@@ -121,8 +124,8 @@ bool arena_populate(uint32_t frame, size_t len)
 	char *p = arena_home(frame);
 
 	/* A frame that was lost left its home with the rights it went away with. */
-	if (mapped)
-		mprotect(p, len, PROT_READ | PROT_WRITE);
+	if (mprotect(p, len, PROT_READ | PROT_WRITE) < 0)
+		return false;
 	if (mapped && len >= HUGE_PAGE)
 		madvise(p, len, MADV_HUGEPAGE);
 	if (madvise(p, len, MADV_POPULATE_WRITE) < 0) {
@@ -144,11 +147,11 @@ bool arena_populate(uint32_t frame, size_t len)
 
 /* That needs the small pages' tables gone, which only a new mapping is sure to do. Where there is no memory just now, it
  * comes as it is needed. */
-bool arena_mend(uint32_t frame, size_t len)
+bool arena_mend(uint32_t frame, size_t len, bool *writable)
 {
 	if (!map_homes(arena_home(frame), len))
 		return false;
-	arena_populate(frame, len);
+	*writable = arena_populate(frame, len) || mprotect(arena_home(frame), len, PROT_READ | PROT_WRITE) == 0;
 	return true;
 }
 
@@ -163,6 +166,12 @@ bool arena_renew(struct arena *a)
 	memset((void *)a->split, 0, a->fresh);
 	a->fresh = 0;
 	return true;
+}
+
+void arena_unlock(void)
+{
+	for (uint32_t i = 0; i < arena_count; i++)
+		sys_unlock(arenas[i].base, arenas[i].frames * arenas[i].len);
 }
 
 void arena_forget(void)

@@ -68,11 +68,13 @@ uint32_t arena_add(enum frame_kind kind, size_t len, uint32_t older);
 bool arena_populate(uint32_t frame, size_t len);
 /* [frame, frame + len) has no memory any more, whoever has it mapped. */
 void arena_drop(uint32_t frame, size_t len);
-/* [frame, frame + len), private and at home, is on huge pages again, may be written, and has nothing of what was in it;
+/* [frame, frame + len), private and at home, is on huge pages again, may be written (or not, where no right can be had just now), and has nothing of what was in it;
  * false: it is as it was. */
-bool arena_mend(uint32_t frame, size_t len);
+bool arena_mend(uint32_t frame, size_t len, bool *writable);
 /* An arena none of whose frames has memory is as it was when it was added; false: it could not be done. */
 bool arena_renew(struct arena *a);
+/* No lock on memory (mlockall(2)) holds what is at home. The caller's lock is held. */
+void arena_unlock(void);
 /* In a forked child: there is none. */
 void arena_forget(void);
 

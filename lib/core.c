@@ -22,6 +22,7 @@
 #include "seg.h"
 #include "server.h"
 #include "stats.h"
+#include "trial.h"
 #include "worker.h"
 #include "writeback.h"
 #include "writer.h"
@@ -276,6 +277,14 @@ int core_engine(int wanted, unsigned flags, bool small, bool writable, enum engi
 size_t core_budget(const struct set *set)
 {
 	return max_size(mode_due(), set->member.least);
+}
+
+int core_prepare(const struct set *set)
+{
+	if (!frame_prepare(set_frames(set), set->seg_size))
+		return fail(ENOMEM, "there is no address space for frames of %zu bytes: smaller segments, or a larger "
+			    "RLIMIT_AS (ulimit -v), may be had", set->seg_size);
+	return trial(set->engine);
 }
 
 void core_note_mapping(const struct set *set)

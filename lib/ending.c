@@ -43,6 +43,8 @@ static bool bring_home(struct set *set, size_t i, struct seg **list, unsigned n)
 	if (!seg_has(list[0], SEG_STANDBY)) {
 		for (unsigned k = 0; k < n; k++)
 			set_await(set, list[k]);
+		if (n > 1 && !engine_is_one(set->engine, set_view(set, i), set_views_len(set, i, n)))
+			return false;
 		if (engine_leave(set->engine, set_view(set, i), frame_home(list[0]->frame),
 				 set_views_len(set, i, n)) < 0)
 			return false;

@@ -65,7 +65,7 @@ bool engine_extend(enum engine e, char *view, size_t len, size_t more)
 	if (pages == 0)
 		return true;
 	engine_hold_places();
-	at = mmap(end, pages, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+	at = sys_bare(end, pages, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
 	engine_release_places();
 	if (at == end && (e == ENGINE_SEGV || engine_uffd_adopt(e, end, pages) == 0))
 		return true;
@@ -102,6 +102,11 @@ int engine_publish(enum engine e, char *view, char *home, size_t len, bool was_w
 	if (e == ENGINE_SEGV)
 		return engine_segv_publish(view, home, len, was_writable, writable);
 	return engine_uffd_publish(view, home, len, writable);
+}
+
+bool engine_is_one(enum engine e, char *at, size_t len)
+{
+	return e != ENGINE_SEGV || engine_segv_is_one(at, len);
 }
 
 int engine_protect(enum engine e, char *view, size_t len, bool writable)

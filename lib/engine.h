@@ -46,6 +46,9 @@ void engine_wake(enum engine e, char *view, size_t len);
  * its final rights at once. All of these return 0, or -errno and have changed nothing.
  */
 int engine_publish(enum engine e, char *view, char *home, size_t len, bool was_writable, bool writable);
+/* Whether what stands there, at home or in the view, can be moved at one stroke. Several segments may be several mappings
+ * of the kernel's, which Linux 6.17 moves one by one: if it runs short on the way, some have moved. */
+bool engine_is_one(enum engine e, char *at, size_t len);
 /* What stands in the view may be stored to, or no longer. */
 int engine_protect(enum engine e, char *view, size_t len, bool writable);
 /* Between these two no view comes about, or grows, where places are empty. The caller waits for no such call. */
@@ -73,6 +76,7 @@ int engine_unbar(enum engine e, char *view, size_t len);
 /* ---- The two ways of doing so, for engine.c. ---- */
 
 int engine_segv_publish(char *view, char *home, size_t len, bool was_writable, bool writable);
+bool engine_segv_is_one(char *at, size_t len);
 int engine_segv_protect(char *view, size_t len, bool writable);
 int engine_segv_retract(char *view, char *home, size_t len, bool writable);
 int engine_segv_leave(char *view, char *home, size_t len);

@@ -19,10 +19,13 @@
 
 #define PLACE (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 
-/* Not mmap(3): a race detector that watches it takes this for a write to what the application sees there. */
+/* Not mmap(3): a race detector that watches it takes this for a write to what the application sees there. Where the
+ * process locks its memory, it must not be locked, or it would merge with nothing around it. */
 static bool place(char *view, size_t len)
 {
-	return syscall(SYS_mmap, view, len, PROT_NONE, PLACE | MAP_FIXED, -1, 0) != -1;
+	if (!sys_locks && syscall(SYS_mmap, view, len, PROT_NONE, PLACE | MAP_FIXED, -1, 0) != -1)
+		return true;
+	return sys_bare(view, len, PLACE | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
 /* Not mremap(3): a library that watches it by one of its own (UCX does, within MPI) may not pass on where to. */
@@ -48,6 +51,12 @@ int engine_segv_publish(char *view, char *home, size_t len, bool was_writable, b
 		return err;
 	}
 	return 0;
+}
+
+/* To its own place and size, which changes nothing, and is refused across mappings. */
+bool engine_segv_is_one(char *at, size_t len)
+{
+	return syscall(SYS_mremap, at, len, len, 0, NULL) == (long)at;
 }
 
 int engine_segv_protect(char *view, size_t len, bool writable)

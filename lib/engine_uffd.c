@@ -109,22 +109,26 @@ static int rights(enum engine e)
 
 int engine_uffd_adopt(enum engine e, char *view, size_t len)
 {
+	int err;
+
 	/* The system must not put pages there by itself, huge ones in place of some. */
 	madvise(view, len, MADV_NOHUGEPAGE);
-	if (madvise(view, len, MADV_DONTFORK) < 0 || mprotect(view, len, rights(e)) < 0)
+	if (madvise(view, len, MADV_DONTFORK) < 0)
 		return -errno;
-	return uffd_register(view, len, true);
+	/* In this order: the system fills what is locked as soon as it gets rights, but not where it is watched. */
+	err = uffd_register(view, len, true);
+	return err ? err : engine_unbar(e, view, len);
 }
 
 int engine_uffd_discard(char *view, size_t len)
 {
-	return madvise(view, len, MADV_DONTNEED) < 0 ? -errno : 0;
+	return sys_drop(view, len);
 }
 
 static void drop(char *at, size_t len)
 {
 	if (len)
-		madvise(at, len, MADV_DONTNEED);
+		sys_drop(at, len);
 }
 
 void engine_gather(void)
@@ -202,7 +206,7 @@ static int retract_moving(char *view, char *home, size_t len, bool writable)
 }
 
 /* What was never exposed nobody can be storing to: copies can leave many views together, moves one at a time. */
-int engine_uffd_retract(enum engine e, char *view, char *home, size_t len, bool writable, bool exposed)
+static int retract(enum engine e, char *view, char *home, size_t len, bool writable, bool exposed)
 {
 	int err;
 
@@ -214,6 +218,17 @@ int engine_uffd_retract(enum engine e, char *view, char *home, size_t len, bool 
 	if (err && writable)
 		uffd_protect(view, len, false);
 	return err;
+}
+
+int engine_uffd_retract(enum engine e, char *view, char *home, size_t len, bool writable, bool exposed)
+{
+	int err = retract(e, view, home, len, writable, exposed);
+
+	if (err != -EEXIST)
+		return err;
+	/* The home is full though its frame is away: by mlockall(2), which fills all that may be stored to. */
+	drop(home, len);
+	return retract(e, view, home, len, writable, exposed);
 }
 
 /* What does not move is copied. If that fails, all goes back. */

@@ -138,10 +138,11 @@ bool frame_is_split(uint32_t first)
 void frame_mend(uint32_t first, unsigned n)
 {
 	size_t len = n * arena_of(first)->len;
+	bool writable;
 
-	if (!arena_mend(first, len))
+	if (!arena_mend(first, len, &writable))
 		return;
-	memset(seal_of(first), false, n);
+	memset(seal_of(first), !writable, n);
 	*split_of(first) = false;
 }
 
@@ -326,6 +327,36 @@ uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit)
 		ok ? push_free(frame + i) : push_raw(frame + i);
 	futex_unlock(&lock);
 	return ok ? frame : FRAME_NONE;
+}
+
+bool frame_prepare(enum frame_kind kind, size_t len)
+{
+	struct size_class *c = class_of(kind, len);
+	bool there;
+
+	futex_lock(&lock);
+	if (c->arena == ARENA_NONE)
+		c->arena = arena_add(kind, len, ARENA_NONE);
+	there = c->arena != ARENA_NONE;
+	futex_unlock(&lock);
+	return there;
+}
+
+void frame_unlock(void)
+{
+	futex_lock(&lock);
+	arena_unlock();
+	for (unsigned i = 0; i < CLASSES; i++) {
+		for (uint32_t frame = classes[i].raw; frame != FRAME_NONE; frame = *link_of(frame))
+			arena_drop(frame, arena_of(frame)->len);
+	}
+	futex_unlock(&lock);
+}
+
+void frame_drop_home(uint32_t frame)
+{
+	if (arena_of(frame)->kind != FRAME_SHARED)
+		arena_drop(frame, arena_of(frame)->len);
 }
 
 void frame_give(uint32_t frame)

@@ -18,6 +18,13 @@ void frame_forget(void);
  * New memory is charged only up to `limit` bytes in all. FRAME_NONE: there is none within the limit.
  */
 uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit);
+/* Address space for such frames is there from then on; false: there is none. */
+bool frame_prepare(enum frame_kind kind, size_t len);
+/* The process has locked its memory (mlockall(2)): the pool's is not, and what that has filled without need is empty
+ * again. */
+void frame_unlock(void);
+/* ... and so is the home of one that is away as a whole. */
+void frame_drop_home(uint32_t frame);
 /* Gives a frame back; it must be at home. Its memory stays in the pool. */
 void frame_give(uint32_t frame);
 /* The same, and its memory goes back to the system; it need not be at home, if it was discarded elsewhere. */

@@ -63,7 +63,7 @@ static int attach(void)
 	if (fd < 0)
 		return fd == -EEXIST ? -EAGAIN : fd;
 	fstat(fd, &file);
-	table = mmap(NULL, sizeof(*table), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	table = sys_map(sizeof(*table), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (table == MAP_FAILED) {
 		table = NULL;
 		err = fail(errno, "%s cannot be mapped: %s", path, strerror(errno));

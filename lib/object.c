@@ -72,8 +72,8 @@ void object_forget(void)
 
 bool object_map(uint32_t arena, void *base, size_t len)
 {
-	return mmap(base, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, object,
-		    (off_t)arena << OBJECT_SPAN_SHIFT) != MAP_FAILED;
+	return sys_bare(base, len, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, object,
+			(int64_t)arena << OBJECT_SPAN_SHIFT) != MAP_FAILED;
 }
 
 void object_drop(uint32_t arena, size_t at, size_t len)

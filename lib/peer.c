@@ -109,7 +109,7 @@ static int map_control(struct umpeer *p)
 		return -errno;
 	p->head_len = (size_t)st.st_size;
 	if (p->head_len > reach_segs_at())
-		all = mmap(NULL, p->head_len, PROT_READ, MAP_SHARED, p->control, 0);
+		all = sys_map(p->head_len, PROT_READ, MAP_SHARED, p->control, 0);
 	if (all == MAP_FAILED)
 		return fail(ENOMEM, "the segments that were offered cannot be mapped");
 	p->head = all;
@@ -124,8 +124,8 @@ static int map_control(struct umpeer *p)
 
 static int map_lines(struct umpeer *p)
 {
-	void *lines = mmap(NULL, sizeof(*p->lines), PROT_READ | PROT_WRITE, MAP_SHARED, p->control,
-			   (off_t)reach_lines_at());
+	void *lines = sys_map(sizeof(*p->lines), PROT_READ | PROT_WRITE, MAP_SHARED, p->control,
+			      (int64_t)reach_lines_at());
 
 	if (lines == MAP_FAILED)
 		return fail(ENOMEM, "the segments that were offered cannot be mapped");
@@ -278,8 +278,8 @@ static char *map_arena(struct umpeer *p, uint32_t arena)
 	char *other = NULL, *base;
 	int err = errno;
 
-	base = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, p->pool,
-		    (off_t)arena << OBJECT_SPAN_SHIFT);
+	base = sys_map(len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, p->pool,
+		       (int64_t)arena << OBJECT_SPAN_SHIFT);
 	errno = err;
 	if (base == MAP_FAILED)
 		return NULL;

@@ -39,7 +39,7 @@ int reach_open(struct reach *r, size_t size, size_t seg_size, size_t count)
 
 	if (fd < 0)
 		return fail(-fd, "no object for the headers of %zu segments can be made: %s", count, strerror(-fd));
-	p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	p = sys_map(len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (p == MAP_FAILED) {
 		close(fd);
 		return fail(ENOMEM, "no address space for the headers of %zu segments", count);

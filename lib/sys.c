@@ -16,6 +16,11 @@
 /* glibc's second own signal: setuid and its like wait for every thread to answer it. */
 #define SIGSETXID 33
 
+#define NOTHING (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
+#ifndef MADV_DONTNEED_LOCKED /* Linux 5.18 */
+#define MADV_DONTNEED_LOCKED 24
+#endif
+
 size_t sys_page(void)
 {
 	static _Atomic size_t page;
@@ -36,6 +41,106 @@ uint64_t sys_now(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
+void sys_unlock(void *p, size_t len)
+{
+	/* Not munlock(2): sanitizers take it for nothing. */
+	syscall(SYS_munlock, p, len);
+}
+
+static void *resize(void *p, size_t len, size_t to, int flags, void *at)
+{
+	return (void *)syscall(SYS_mremap, p, len, to, flags, at);
+}
+
+/* More than the process may lock, though it is not to be locked: one page that is not grows, and then goes where it
+ * should be. */
+static void *grow_bare(void *at, size_t len, int flags, int fd, int64_t off)
+{
+	bool stays = flags & MAP_FIXED_NOREPLACE;
+	void *p = mmap(stays ? at : NULL, sys_page(), PROT_NONE, flags & ~MAP_FIXED, fd, off), *grown, *moved;
+
+	if (p == MAP_FAILED)
+		return p;
+	sys_unlock(p, sys_page());
+	grown = resize(p, sys_page(), len, stays ? 0 : MREMAP_MAYMOVE, NULL);
+	if (grown == MAP_FAILED) {
+		munmap(p, sys_page());
+		return grown;
+	}
+	if (!(flags & MAP_FIXED))
+		return grown;
+	moved = resize(grown, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, at);
+	if (moved == MAP_FAILED)
+		munmap(grown, len);
+	return moved;
+}
+
+void *sys_bare(void *at, size_t len, int flags, int fd, int64_t off)
+{
+	/* Not mmap(3): a race detector that watches it takes this for a write to what the application sees there. */
+	void *p = (void *)syscall(SYS_mmap, at, len, PROT_NONE, flags, fd, off);
+
+	if (p != MAP_FAILED)
+		sys_unlock(p, len);
+	else if (errno == EAGAIN)
+		p = grow_bare(at, round_up(len, sys_page()), flags, fd, off);
+	return p;
+}
+
+void *sys_map(size_t len, int prot, int flags, int fd, int64_t off)
+{
+	void *p = sys_bare(NULL, len, flags, fd, off);
+
+	if (p != MAP_FAILED && mprotect(p, len, prot) < 0) {
+		int err = errno;
+
+		munmap(p, len);
+		errno = err;
+		return MAP_FAILED;
+	}
+	return p;
+}
+
+_Atomic bool sys_locks;
+
+/* Such memory cannot be given up by this advice. */
+static bool is_locked(void *page)
+{
+	return madvise(page, sys_page(), MADV_DONTNEED) < 0 && errno == EINVAL;
+}
+
+/* One page of ours has the locks of all that there was; a new one in its place, those of all that comes. */
+bool sys_look_for_locks(void)
+{
+	static _Atomic uint32_t looking;
+	static void *page;
+	bool were, are, before = sys_locks;
+	void *p;
+
+	if (!futex_trylock(&looking))
+		return false;
+	were = page && is_locked(page);
+	if (!page)
+		page = sys_reserve(sys_page(), 0);
+	p = page ? mmap(page, sys_page(), PROT_NONE, NOTHING | MAP_FIXED, -1, 0) : page;
+	are = p == MAP_FAILED ? errno == EAGAIN : p && is_locked(page);
+	if (page)
+		sys_unlock(page, sys_page());
+	/* Somebody else may get this place. */
+	if (p == MAP_FAILED)
+		page = NULL;
+	sys_locks = are;
+	futex_unlock(&looking);
+	return were || (are && !before);
+}
+
+int sys_drop(void *p, size_t len)
+{
+	if (madvise(p, len, MADV_DONTNEED) == 0)
+		return 0;
+	return errno == EINVAL && madvise(p, len, MADV_DONTNEED_LOCKED) == 0 ? 0 : -errno;
+}
+
 void *sys_reserve(size_t len, size_t align)
 {
 	size_t extra = align > sys_page() ? align : 0;
@@ -43,7 +148,7 @@ void *sys_reserve(size_t len, size_t align)
 
 	if (len + extra < len)
 		return NULL;
-	p = mmap(NULL, len + extra, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	p = sys_bare(NULL, len + extra, NOTHING, -1, 0);
 	if (p == MAP_FAILED)
 		return NULL;
 	if (!extra)
@@ -68,8 +173,7 @@ extern void __msan_init(void) __attribute__((weak));
 
 static void *reserve_at(uintptr_t at, size_t len)
 {
-	void *p = mmap((void *)at, len, PROT_NONE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+	void *p = sys_bare((void *)at, len, NOTHING | MAP_FIXED_NOREPLACE, -1, 0);
 
 	/* A kernel that does not know the flag takes the address for a wish. */
 	if (p != MAP_FAILED && p != (void *)at) {
@@ -108,8 +212,7 @@ bool sys_is_apart(const void *p)
 
 void *sys_lazy(size_t len)
 {
-	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-		       -1, 0);
+	void *p = sys_map(len, PROT_READ | PROT_WRITE, NOTHING, -1, 0);
 
 	if (p == MAP_FAILED)
 		return NULL;

@@ -33,6 +33,21 @@ size_t sys_page(void);
 /* Milliseconds since some fixed moment; never goes back. */
 uint64_t sys_now(void);
 
+/*
+ * Memory that no lock holds, also where the process has locked all that comes (mlockall(2)): such a lock fills at once
+ * what gets rights, keeps from giving up what was given up, and counts all of it. As mmap(2), without rights at first;
+ * and with them. MAP_FAILED with errno.
+ */
+void *sys_bare(void *at, size_t len, int flags, int fd, int64_t off);
+void *sys_map(size_t len, int prot, int flags, int fd, int64_t off);
+void sys_unlock(void *p, size_t len);
+/* Whether the process locks what it maps from now on, as it was seen last. */
+extern _Atomic bool sys_locks;
+/* Looks again. true: what there is may be locked now. */
+bool sys_look_for_locks(void);
+/* What private memory holds is gone, locked or not; 0 or -errno. */
+int sys_drop(void *p, size_t len);
+
 /* Address space without memory or rights, aligned to align (a power of two). NULL: none left. */
 void *sys_reserve(size_t len, size_t align);
 /* The same where the system puts nothing that does not ask for that very place; NULL: no room there. */

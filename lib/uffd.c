@@ -243,7 +243,7 @@ void uffd_drop_all(struct uffd_drops *drops)
 	if (drops->n < 2 ||
 	    syscall(SYS_process_madvise, myself, drops->places, drops->n, MADV_DONTNEED, 0) != (long)drops->len) {
 		for (unsigned k = 0; k < drops->n; k++)
-			madvise(drops->places[k].iov_base, drops->places[k].iov_len, MADV_DONTNEED);
+			sys_drop(drops->places[k].iov_base, drops->places[k].iov_len);
 	}
 	drops->n = 0;
 	drops->len = 0;

@@ -64,12 +64,37 @@ static void flush_old(struct map *map)
 	keep_error(set, err);
 }
 
+/* A short segment's frame is at home in part. */
+static int empty_home(struct set *set, size_t i, struct seg *s)
+{
+	if (!seg_has(s, SEG_STANDBY) && set_view_len(set, i) == set->seg_size)
+		frame_drop_home(s->frame);
+	return 0;
+}
+
+/* The program has locked all memory that it has, ours included, which would not go any more. */
+static void unlock_memory(void)
+{
+	struct map *map;
+
+	for (size_t n = 0; (map = map_get_nth(n)); n++) {
+		if (!map->set.in_place) {
+			sys_unlock(map->set.view, round_up(map->set.size, sys_page()));
+			set_for_valid(&map->set, 0, map->set.segs, empty_home);
+		}
+		set_put(&map->set);
+	}
+	frame_unlock();
+}
+
 static void make_round(void)
 {
 	static unsigned rounds;
 	struct map *map;
 
 	chain_keep();
+	if (sys_look_for_locks())
+		unlock_memory();
 	for (size_t n = 0; (map = map_get_nth(n)); n++) {
 		for (int i = 0; i < STRAGGLERS && writeback_standby(&map->set); i++)
 			;

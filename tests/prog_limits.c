@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * prog_limits - processes that may not have what the library needs: little address space, no mremap(2), no mappings left.
+ * Either opening fails and says why, or all loads and stores work: there is no SIGBUS.
+ */
+#include "common.h"
+
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+
+#define SEG (16 * KIB)
+#define SIZE (256 * SEG)
+#define BUDGET (SIZE / 4)
+
+/* Which of both came of it; in memory that processes share. */
+static struct { _Atomic unsigned opened, refused; } *count;
+
+static int file;
+
+static uint8_t *try_open(int engine)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[64];
+	void *addr;
+
+	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", file);
+	attr.seg_size = SEG;
+	attr.engine = engine;
+	if (ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0) {
+		count->opened++;
+		return addr;
+	}
+	check_sentence(errno, "ummap_open", __FILE__, __LINE__);
+	count->refused++;
+	return NULL;
+}
+
+static void use(uint8_t *m)
+{
+	for (int round = 0; round < 2; round++) {
+		for (size_t at = 0; at < SIZE; at += SEG / 4) {
+			check_bytes(m + at, 16, at, round ? 2 : 1);
+			fill(m + at, 16, at, 2);
+		}
+	}
+	check(umsync(m, 0) == 0);
+	check(umunmap(m, 1) == 0);
+}
+
+static void with_addresses(void *more)
+{
+	size_t most = status_bytes("VmSize") + (size_t)more;
+	uint8_t *m;
+
+	check(setrlimit(RLIMIT_AS, &(struct rlimit){ most, most }) == 0);
+	m = try_open(UMMAP_ENGINE_DEFAULT);
+	if (m)
+		use(m);
+}
+
+/* mremap(2) fails with EPERM from here on. */
+static void forbid_mremap(void)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mremap, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { sizeof(filter) / sizeof(*filter), filter };
+
+	check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	check(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+static void without_mremap(void *unused)
+{
+	uint8_t *m;
+
+	(void)unused;
+	forbid_mremap();
+	check(!try_open(UMMAP_ENGINE_SEGV));
+	check(errno == EPERM && strstr(umerrormsg(), "mremap"), "%s", umerrormsg());
+	/* This one does without. */
+	m = try_open(UMMAP_ENGINE_UFFD);
+	if (m)
+		use(m);
+}
+
+/* Takes all mappings that the process may have but so many. */
+static void take_mappings(size_t left)
+{
+	size_t page = 4 * KIB, len = 2 * GIB, at = page;
+	uint8_t *all = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	check(all != MAP_FAILED);
+	while (at < len && mprotect(all + at, page, PROT_READ) == 0)
+		at += 2 * page;
+	check(at < len && errno == ENOMEM, "vm.max_map_count is more than this test takes");
+	for (size_t taken = 0; taken < left; taken += 2)
+		check(mprotect(all + (at -= 2 * page), page, PROT_NONE) == 0);
+}
+
+static void with_mappings(void *left)
+{
+	uint8_t *m;
+
+	take_mappings((size_t)left);
+	m = try_open(UMMAP_ENGINE_SEGV);
+	if (m)
+		use(m);
+}
+
+/* Frames come and go page by page, which takes no mapping. */
+static void run_short_later(void *unused)
+{
+	uint8_t *m = try_open(UMMAP_ENGINE_UFFD);
+
+	(void)unused;
+	check(m);
+	for (size_t at = 0; at < SIZE / 2; at += SEG)
+		check_bytes(m + at, 16, at, 1);
+	take_mappings(0);
+	use(m);
+}
+
+/* What a child needs itself, it has before it has nothing. */
+static int in_child(void (*body)(void *), void *arg)
+{
+	int status;
+
+	file = filled_file(SIZE, 1);
+	status = run_child(body, arg);
+	close(file);
+	return status;
+}
+
+static void begin(void)
+{
+	count->opened = count->refused = 0;
+}
+
+/* Both have happened: the limits were where it matters. */
+static void end(const char *name)
+{
+	printf("%s: %u opened, %u refused\n", name, count->opened, count->refused);
+	fflush(stdout);
+	check(count->opened && count->refused);
+}
+
+int main(void)
+{
+	count = mmap(NULL, sizeof(*count), READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	check(count != MAP_FAILED);
+	set_budget(BUDGET);
+#if !SANITIZED /* these take addresses for themselves */
+	begin();
+	for (size_t more = MIB; more <= 4 * GIB; more *= 2)
+		check_exits(in_child(with_addresses, (void *)more), 0);
+	end("addresses");
+	begin();
+	for (size_t left = 4; left <= 1024; left += left < 64 ? 4 : 3 * left)
+		check_exits(in_child(with_mappings, (void *)left), 0);
+	end("mappings");
+	check_exits(in_child(run_short_later, NULL), 0);
+	printf("mappings, later\n");
+#endif
+	begin();
+	check_exits(in_child(without_mremap, NULL), 0);
+	end("mremap");
+	return 0;
+}

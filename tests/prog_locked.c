@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * prog_locked - programs that lock their memory by mlockall(2), before they map and after, with each engine, and as a user
+ * who may lock little: data is what was stored, and the pool is not filled beyond the budget.
+ */
+#include "common.h"
+
+#include <grp.h>
+
+#define SIZE (16 * MIB)
+#define BUDGET (2 * MIB)
+/* What is not frames: tables, rings, buffers of the C library, stacks of threads. MCL_CURRENT fills all of these, and the
+ * counters of all processes of the node. */
+#define SLACK (6 * MIB)
+#define SLACK_CURRENT (20 * MIB)
+#define LITTLE (4 * MIB)
+
+struct lock {
+	const char *name;
+	int before, after;   /* flags of mlockall; 0: it is not called */
+	bool user;           /* who may lock LITTLE */
+};
+
+struct kind {
+	const char *name;
+	size_t seg_size;
+	int engine;
+	unsigned flags;
+};
+
+struct test {
+	const struct lock *lock;
+	const struct kind *kind;
+};
+
+static void store_all(uint8_t *m, uint64_t seed)
+{
+	for (size_t at = 0; at < SIZE; at += 4 * KIB)
+		fill(m + at, 64, at, seed);
+}
+
+static void load_all(const uint8_t *m, uint64_t seed)
+{
+	for (size_t at = 0; at < SIZE; at += 4 * KIB)
+		check_bytes(m + at, 64, at, seed);
+}
+
+static void become_user(void)
+{
+	struct rlimit little = { LITTLE, LITTLE };
+
+	check(setrlimit(RLIMIT_MEMLOCK, &little) == 0);
+	if (geteuid() == 0)
+		check(setgroups(0, NULL) == 0 && setgid(65534) == 0 && setuid(65534) == 0);
+}
+
+static uint8_t *map_it(const struct kind *k, int fd)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[64];
+	void *addr;
+
+	attr.seg_size = k->seg_size;
+	attr.engine = k->engine;
+	attr.flags = k->flags;
+	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", fd);
+	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0);
+	return addr;
+}
+
+static size_t memory(void)
+{
+	return status_bytes("RssAnon") + status_bytes("RssShmem");
+}
+
+/* The background thread notices locks, and empties what they have filled, within its rounds. */
+static void await_memory(size_t most)
+{
+	double end = now() + 60;
+
+	while (memory() > most && now() < end)
+		pause_ms(20);
+	check(memory() <= most, "%zu KiB too much", (memory() - most) / KIB);
+}
+
+static void locked(void *arg)
+{
+	const struct test *t = arg;
+	int fd = filled_file(SIZE, 1);
+	pthread_attr_t attr;
+	size_t before;
+	uint8_t *m;
+
+	/* A locked stack is there in full. */
+	check(pthread_attr_init(&attr) == 0 && pthread_attr_setstacksize(&attr, 128 * KIB) == 0);
+	check(pthread_setattr_default_np(&attr) == 0);
+	check(fchmod(fd, 0666) == 0);
+	if (t->lock->user)
+		become_user();
+	if (t->lock->before)
+		check(mlockall(t->lock->before) == 0);
+	before = memory();
+	m = map_it(t->kind, fd);
+	load_all(m, 1);
+	store_all(m, 2);
+	if (t->lock->after)
+		check(mlockall(t->lock->after) == 0);
+	load_all(m, 2);
+	store_all(m, 3);
+	load_all(m, 3);
+	if (!SANITIZED)
+		await_memory(before + BUDGET + (t->lock->after & MCL_CURRENT ? SLACK_CURRENT : SLACK));
+	check(umsync(m, 1) == 0);
+	check_file(fd, 0, 64, 0, 3);
+	check_file(fd, SIZE - 4 * KIB, 64, SIZE - 4 * KIB, 3);
+	load_all(m, 3);
+	store_all(m, 4);
+	check(umunmap(m, 1) == 0);
+	for (size_t at = 0; at < SIZE; at += 4 * KIB)
+		check_file(fd, at, 64, at, 4);
+}
+
+int main(void)
+{
+	static const struct lock locks[] = {
+		{ "MCL_FUTURE", MCL_FUTURE, 0, false },
+		{ "MCL_FUTURE | MCL_ONFAULT", MCL_FUTURE | MCL_ONFAULT, 0, false },
+		{ "MCL_CURRENT later", 0, MCL_CURRENT, false },
+		{ "MCL_CURRENT | MCL_FUTURE later", 0, MCL_CURRENT | MCL_FUTURE, false },
+		{ "MCL_FUTURE | MCL_ONFAULT later", 0, MCL_FUTURE | MCL_ONFAULT, false },
+		{ "MCL_FUTURE of a user", MCL_FUTURE, 0, true },
+	};
+	static const struct kind kinds[] = {
+		{ "segv, 4 KiB", 4 * KIB, UMMAP_ENGINE_SEGV, 0 },
+		{ "segv, 64 KiB", 64 * KIB, UMMAP_ENGINE_SEGV, 0 },
+		{ "segv, shared", 64 * KIB, UMMAP_ENGINE_SEGV, UMMAP_SHARED },
+		{ "uffd, 4 KiB", 4 * KIB, UMMAP_ENGINE_UFFD, 0 },
+		{ "uffd, 64 KiB", 64 * KIB, UMMAP_ENGINE_UFFD, 0 },
+	};
+
+	set_budget(BUDGET);
+	for (size_t l = 0; l < sizeof(locks) / sizeof(*locks); l++) {
+		for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
+			struct test t = { &locks[l], &kinds[k] };
+			double start = now();
+
+			check_exits(run_child(locked, &t), 0);
+			printf("%s, %s: %.1f s\n", locks[l].name, kinds[k].name, now() - start);
+			fflush(stdout);
+		}
+	}
+	return 0;
+}
