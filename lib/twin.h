@@ -19,4 +19,10 @@ char *twin_home(const struct set *set, size_t i);
  * from there on. */
 size_t twin_differs(const struct set *set, size_t i, const char *buf, size_t *at);
 
+/* Writes the bytes in which segment i, which stands in buf and which nobody can change, differs: where the last one ends, or
+ * -errno. In requests of `room` at a time, at io. The same for one that may change meanwhile: its twin then has what was
+ * written. */
+long twin_write(struct set *set, size_t i, const char *buf, struct ummap_io *io, unsigned room);
+long twin_write_busy(struct set *set, size_t i, const char *buf);
+
 #endif

@@ -24,8 +24,6 @@
 #define CLEANERS_MAX 2
 /* After a write has failed, the segment is left alone for so long, unless somebody asks. */
 #define RETRY_MS 1000
-/* Bytes of a segment that changes meanwhile, which are on the stack for the while. */
-#define BUSY_PIECE 512
 
 static _Atomic uint32_t under_way;
 static _Atomic uint32_t ended;
@@ -167,68 +165,6 @@ static bool leaves_in_parts(const struct run *run, unsigned k)
 	return twin_has(run->set, run->at[k]) && seg_target(seg_of(run, k)) == run->set->current;
 }
 
-/* The bytes of segment i from `at` on that were stored, as far as there is room: how many requests. */
-static unsigned find_parts(const struct set *set, size_t i, const char *buf, size_t *at, struct ummap_io *io)
-{
-	uint64_t begin = set->targets[set->current].offset + ((uint64_t)i << set->shift);
-	unsigned n = 0;
-	size_t len;
-
-	while (n < RUN_MAX && (len = twin_differs(set, i, buf, at))) {
-		io[n++] = (struct ummap_io){ .op = UMMAP_IO_WRITE, .buf = (char *)(uintptr_t)buf + *at, .len = len,
-					     .off = begin + *at };
-		*at += len;
-	}
-	return n;
-}
-
-/* A piece of a part that changes while it is written: it leaves by way of the twin, which then has what was written. */
-static int write_piece(struct set *set, size_t i, const char *buf, size_t at, size_t len)
-{
-	const struct target *t = &set->targets[set->current];
-	char *twin = twin_home(set, i) + at, before[BUSY_PIECE];
-	struct ummap_io io = { .op = UMMAP_IO_WRITE, .buf = twin, .len = len,
-			       .off = t->offset + ((uint64_t)i << set->shift) + at };
-	int err;
-
-	memcpy(before, twin, len);
-	memcpy(twin, buf + at, len);
-	err = io_run(t->store, &io, 1, false, &set->stat.io);
-	/* It still differs, in case it does not change again. */
-	if (err)
-		memcpy(twin, before, len);
-	return err;
-}
-
-/* Where the last byte that was written ends, or -errno. Apart, for what stands on the stack. */
-__attribute__((noinline))
-static long write_busy(struct set *set, size_t i, const char *buf)
-{
-	size_t at = 0, end = 0, len;
-	int err = 0;
-
-	while (!err && (len = twin_differs(set, i, buf, &at))) {
-		len = min_size(len, BUSY_PIECE);
-		err = write_piece(set, i, buf, at, len);
-		end = at += len;
-	}
-	return err ? err : (long)end;
-}
-
-/* The same for one that nobody can change. */
-static long write_still(struct set *set, size_t i, const char *buf, struct ummap_io *io)
-{
-	size_t at = 0, end = 0;
-	int err = 0;
-	unsigned n;
-
-	while (!err && (n = find_parts(set, i, buf, &at, io))) {
-		end = at;
-		err = io_run(set->targets[set->current].store, io, n, false, &set->stat.io);
-	}
-	return err ? err : (long)end;
-}
-
 static void extend_stored(struct set *set, uint64_t end)
 {
 	uint64_t stored = set->stored;
@@ -251,7 +187,7 @@ static int write_parts(struct run *run)
 
 		if (!leaves_in_parts(run, k))
 			continue;
-		end = is_busy(run, k) ? write_busy(set, i, buf) : write_still(set, i, buf, run->io);
+		end = is_busy(run, k) ? twin_write_busy(set, i, buf) : twin_write(set, i, buf, run->io, RUN_MAX);
 		if (end > 0)
 			extend_stored(set, ((uint64_t)i << set->shift) + (uint64_t)end);
 		if (end < 0) {
