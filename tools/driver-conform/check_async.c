@@ -262,10 +262,10 @@ void check_async_end(void)
 }
 
 /* Threads that submit and reap at once: each gets back what it has submitted itself. In each round all have
- * submitted before one reaps, however few processors run them. */
+ * submitted before one reaps, however few processors run them, and none begins the next while another needs room. */
 struct reaper {
 	struct handle *h;
-	pthread_barrier_t *all_sent;
+	pthread_barrier_t *all;
 };
 
 static void *use_own_requests(void *arg)
@@ -280,7 +280,7 @@ static void *use_own_requests(void *arg)
 		for (unsigned i = 0; i < REQUESTS; i++)
 			request(&b, i, UMMAP_IO_READ, bufs + i * KIB, KIB, random_below(facts->size - KIB));
 		submit(&b, 16);
-		pthread_barrier_wait(reaper->all_sent);
+		pthread_barrier_wait(reaper->all);
 		while (b.reaped < b.n) {
 			submit(&b, 16);
 			/* When others have filled the driver, none of ours need be in it. */
@@ -289,6 +289,7 @@ static void *use_own_requests(void *arg)
 		}
 		for (unsigned i = 0; i < REQUESTS; i++)
 			shadow_compare(b.io[i].buf, KIB, b.io[i].off, "an asynchronous read by one of several threads");
+		pthread_barrier_wait(reaper->all);
 	}
 	return NULL;
 }
@@ -297,20 +298,20 @@ void check_async_threads(void)
 {
 	struct handle h;
 	pthread_t threads[THREADS];
-	pthread_barrier_t all_sent;
-	struct reaper reaper = { &h, &all_sent };
+	pthread_barrier_t all;
+	struct reaper reaper = { &h, &all };
 
 	handle_fill(&h);
 	need_async(&h);
 	if (!handle_can(&h, UMMAP_CAP_PARALLEL))
 		skip("UMMAP_CAP_PARALLEL is not set");
 	doing("%d threads that submit and reap", THREADS);
-	pthread_barrier_init(&all_sent, NULL, THREADS);
+	pthread_barrier_init(&all, NULL, THREADS);
 	for (int i = 0; i < THREADS; i++)
 		expect(pthread_create(&threads[i], NULL, use_own_requests, &reaper) == 0, "pthread_create failed");
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
-	pthread_barrier_destroy(&all_sent);
+	pthread_barrier_destroy(&all);
 	shadow_compare_all(&h, "after threads submitted and reaped");
 	handle_close(&h);
 }
