@@ -98,7 +98,9 @@ struct ummap_driver {
 	int (*close)(void *h);
 	int (*read)(void *h, void *buf, size_t len, uint64_t off);             /* required */
 	int (*write)(void *h, const void *buf, size_t len, uint64_t off);      /* NULL: read-only */
-	int (*flush)(void *h, uint64_t off, uint64_t len);                     /* NULL: durable already */
+	/* Makes durable what was written. -errno: it may have lost what was written since the last good flush; a positive
+	 * errno: the driver has all of it still, and the next flush tries again. NULL: durable already. */
+	int (*flush)(void *h, uint64_t off, uint64_t len);
 	int (*resize)(void *h, uint64_t size);                                 /* NULL: cannot */
 
 	/* Asynchronous transfers (UMMAP_CAP_ASYNC). submit: starts up to n, returns how many; 0: full, reap first.

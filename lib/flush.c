@@ -4,7 +4,7 @@
  * may succeed for nothing: storage forgets. So each write is stamped with the generation that it ended in, which a flush
  * begins anew. A write that met flush number n has the stamp n or n + 1, and so these are open until that flush has
  * ended. If it fails, their segments count as changed again; those that have left memory since cannot be written again,
- * and the mapping never calls itself durable any more.
+ * and the mapping never calls itself durable any more, unless the driver says that it has lost nothing.
  * Locks: `turn` across a flush, under it those of segments, and `lock`, a leaf, around `settled` and `left`.
  */
 #include "flush.h"
@@ -64,8 +64,8 @@ static void doubt(struct set *set)
 	}
 }
 
-/* The flush of the oldest open generation has ended. */
-static void settle(struct set *set, int err)
+/* The flush of the oldest open generation has ended; kept: it failed, but the driver has all that it was given. */
+static void settle(struct set *set, int err, bool kept)
 {
 	uint64_t *left = set->flush.left, gone;
 
@@ -74,9 +74,12 @@ static void settle(struct set *set, int err)
 	if (err && !set->writers)
 		doubt(set);
 	futex_lock(&set->flush.lock);
-	gone = err ? left[0] + left[1] : 0;
+	gone = err && !kept ? left[0] + left[1] : 0;
+	/* The next flush is to make that durable, too. */
+	if (kept)
+		left[(set->flush.settled + 1) & 1] += left[set->flush.settled & 1];
 	left[set->flush.settled++ & 1] = 0;
-	if (err)
+	if (gone)
 		left[0] = left[1] = 0;
 	futex_unlock(&set->flush.lock);
 	flush_lose(set, err && set->writers ? set->size : gone, err);
@@ -84,14 +87,15 @@ static void settle(struct set *set, int err)
 
 int flush(struct set *set)
 {
+	bool kept;
 	int err = 0;
 
 	/* Whoever comes second waits for the flush that the first has begun. */
 	futex_lock(&set->flush.turn);
 	if (atomic_exchange(&set->flush.due, false)) {
 		set->flush.generation++;
-		err = io_flush(set->targets[set->current].store, &set->stat.io);
-		settle(set, err);
+		err = io_flush(set->targets[set->current].store, &kept, &set->stat.io);
+		settle(set, err, kept);
 		if (err) {
 			set->flush.due = true;
 			set->flush.failed++;

@@ -57,7 +57,8 @@ bool io_overlaps(const struct store *store);
 unsigned io_begin(struct store *store, struct ummap_io **io, unsigned n);
 int io_end(struct store *store, struct ummap_io **done, unsigned max);
 void io_count(struct io_count *count, const struct ummap_io *io, unsigned n);
-int io_flush(struct store *store, struct io_count *count);
+/* *kept: it failed, but the driver has all that was written, and tries again at the next flush. */
+int io_flush(struct store *store, bool *kept, struct io_count *count);
 
 /* Whether the driver can put pages in place at all. */
 bool io_maps(const struct store *store);

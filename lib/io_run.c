@@ -291,16 +291,18 @@ static void count_flush(struct io_count *count, int err)
 		atomic_fetch_add_explicit(&count->write_errors, 1, memory_order_relaxed);
 }
 
-int io_flush(struct store *s, struct io_count *count)
+int io_flush(struct store *s, bool *kept, struct io_count *count)
 {
 	struct call c = { .store = s, .kind = CALL_FLUSH };
 	int err;
 
+	*kept = false;
 	if (!s->driver.flush)
 		return 0;
 	err = call_driver(&c);
 	count_flush(count, err);
-	return err;
+	*kept = err > 0;
+	return *kept ? -err : err;
 }
 
 /* By the thread that asks: what is mapped in place has no faults. */
@@ -308,9 +310,10 @@ int io_persist(struct store *s, void *addr, size_t len, struct io_count *count)
 {
 	struct ummap_io range = { .buf = addr, .len = len };
 	struct call c = { .store = s, .kind = CALL_PERSIST, .io = &range };
+	bool kept;
 
 	if (!s->driver.persist)
-		return io_flush(s, count);
+		return io_flush(s, &kept, count);
 	make_call(&c);
 	count_flush(count, c.err);
 	return c.err;

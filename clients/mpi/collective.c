@@ -366,8 +366,10 @@ static int open_together(MPI_Comm comm, const char *name, MPI_File *file)
 	return shareio_errno(code);
 }
 
-/* Returns whether all is in the file and durable. */
-static bool write_together(MPI_Comm comm, const char *name, struct mpiio *m, char *base, size_t len, struct trouble *t)
+/* Returns whether all is in the file and durable; *lost: if not, what was written may be lost. Else it is in the stages, or
+ * in the file and has to be made durable. */
+static bool write_together(MPI_Comm comm, const char *name, struct mpiio *m, char *base, size_t len, bool *lost,
+			   struct trouble *t)
 {
 	MPI_File file = MPI_FILE_NULL;
 	int err = open_together(comm, name, &file);
@@ -382,6 +384,7 @@ static bool write_together(MPI_Comm comm, const char *name, struct mpiio *m, cha
 		if (err)
 			no_round(t, name, err);
 		good = all_agree(comm, !err);
+		*lost = !good;
 	}
 	if (file != MPI_FILE_NULL)
 		PMPI_File_close(&file);
@@ -391,6 +394,8 @@ static bool write_together(MPI_Comm comm, const char *name, struct mpiio *m, cha
 /* For the flush of libummap, which then takes what was written for changed again. */
 static void set_failed(struct mpiio *m, int err)
 {
+	if (err)
+		m->unsynced = true;
 	pthread_mutex_lock(&m->lock);
 	m->failed = err;
 	pthread_mutex_unlock(&m->lock);
@@ -400,17 +405,17 @@ static void set_failed(struct mpiio *m, int err)
  * false if it went wrong, which all ranks know then. */
 static bool sync_together(MPI_Comm comm, struct mpiio *m, int from, char *base, size_t len, struct trouble *t)
 {
-	bool held = mpiio_hold(), good = true;
+	bool held = mpiio_hold(), good = true, lost = false;
 	char *name;
 
 	if (all_agree(comm, held) && (name = share_name(comm, m, from))) {
-		good = write_together(comm, name, m, base, len, t);
+		good = write_together(comm, name, m, base, len, &lost, t);
 		free(name);
 	}
 	if (!good)
 		trouble_agree(comm, t);
 	if (!good && m)
-		set_failed(m, -EIO);
+		set_failed(m, lost ? -EIO : EIO);
 	if (held)
 		hold_end();
 	return good;

@@ -378,9 +378,11 @@ static int mpiio_flush(void *h, uint64_t off, uint64_t len)
 
 	(void)off, (void)len;
 	if (err)
-		return err;
+		return -err;
 	while (!err && more)
 		err = unstage(m, &more);
+	/* What could not be written is in the stage. */
+	err = -err;
 	pthread_mutex_lock(&m->lock);
 	failed = m->failed;
 	m->failed = 0;
@@ -392,7 +394,7 @@ static int mpiio_flush(void *h, uint64_t off, uint64_t len)
 			m->unsynced = true;
 	}
 	hold_leave();
-	return err ? err : failed;
+	return err < 0 || !failed ? err : failed;
 }
 
 static int mpiio_resize(void *h, uint64_t size)
