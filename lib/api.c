@@ -5,6 +5,7 @@
  */
 #include "api.h"
 
+#include "budget.h"
 #include "chain.h"
 #include "config.h"
 #include "core.h"
@@ -96,9 +97,9 @@ static int check_plan(struct plan *p, void **addr)
 	/* A segment larger than the mapping would only waste memory. */
 	while (a->seg_size / 2 >= p->size && a->seg_size > sys_page())
 		a->seg_size /= 2;
-	if (a->seg_size > SEG_SIZE_MAX)
-		return fail(ENOMEM, "segments of %zu bytes cannot be held in memory: at most %zu", a->seg_size,
-			    SEG_SIZE_MAX);
+	if (a->seg_size > min_size(SEG_SIZE_MAX, budget_ram() / FRAMES_MIN))
+		return fail(ENOMEM, "segments of %zu bytes cannot be held in memory, which has %zu, %d at a time", a->seg_size,
+			    budget_ram(), FRAMES_MIN);
 	if (!a->policy && !plugin_ptype(a->ptype))
 		return fail(EINVAL, "there is no policy %d: it must be one of UMMAP_PTYPE_*", a->ptype);
 	if (a->flags & ~FLAGS)

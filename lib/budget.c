@@ -82,11 +82,14 @@ static size_t cgroup_limit(void)
 	return smallest;
 }
 
+size_t budget_ram(void)
+{
+	return (size_t)sysconf(_SC_PHYS_PAGES) * sys_page();
+}
+
 size_t budget_memory(void)
 {
-	size_t ram = (size_t)sysconf(_SC_PHYS_PAGES) * sys_page();
-
-	return min_size(ram, cgroup_limit());
+	return min_size(budget_ram(), cgroup_limit());
 }
 
 void budget_start(size_t bytes, double share)

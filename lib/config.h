@@ -9,11 +9,13 @@
 struct config {
 	size_t mem_limit;      /* bytes; 0: use mem_share */
 	double mem_share;      /* of the memory that the process may use */
+	const char *limit_name, *limit_text; /* the variable that says so, and what it is */
 	bool dynamic;          /* the share of the node's memory may be exceeded while there is room */
 	const char *group;     /* of processes that share it; NULL: those of the user that name none */
 	int sigevict;          /* the signal that asks to let go of memory; 0: any that is free */
 	bool bulk_sync;        /* neighbours leave together */
 	size_t seg_size;       /* default segment */
+	const char *seg_size_text; /* as it was given; NULL: it was not */
 	const char *driver;    /* for descriptors: a URI without a path; NULL: the best there is */
 	const char *driver_path; /* folders of loadable drivers and policies, with colons between them; or NULL */
 	const char *direct;    /* "auto", "always" or "never" */
@@ -23,7 +25,7 @@ struct config {
 	size_t readahead;      /* bytes of the window; 0: off */
 	bool lock;             /* whoever writes a range locks it */
 	bool writers;          /* all writable mappings are UMMAP_WRITERS */
-	const char *stats;     /* NULL, "1" or a path */
+	const char *stats;     /* NULL, "1" or a path with a '/' */
 };
 
 extern struct config config;

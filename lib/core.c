@@ -176,18 +176,44 @@ static void at_exit(void)
 	mode_leave();
 }
 
-static int start_process(void)
+static int check_driver(void)
 {
 	char why[400];
+
+	if (!config.driver || io_check(config.driver) == 0)
+		return 0;
+	snprintf(why, sizeof(why), "%s", fail_message());
+	return fail(EINVAL, "UMMAP_DRIVER is \"%s\": %s", config.driver, why);
+}
+
+/* Sizes with which nothing is wrong but where this process runs. The limit is the node's and not the cgroup's, because
+ * processes of several may share it. */
+static int check_sizes(void)
+{
+	size_t limit = budget_limit(), least = FRAMES_MIN * sys_page();
+
+	if (limit < least || limit > budget_ram())
+		return fail(EINVAL, "%s is \"%s\", which makes %zu bytes: it must be from %zu, %d pages, to the %zu of this "
+			    "machine's memory", config.limit_name, config.limit_text, limit, least, FRAMES_MIN, budget_ram());
+	if (config.seg_size_text && config.seg_size > limit / FRAMES_MIN)
+		return fail(EINVAL, "UMMAP_SEG_SIZE is \"%s\": it must be at most %zu, because %d segments have to fit into "
+			    "the limit of %zu bytes (UMMAP_MEM_LIMIT)", config.seg_size_text, limit / FRAMES_MIN, FRAMES_MIN,
+			    limit);
+	return 0;
+}
+
+static int start_process(void)
+{
 	int err = config_load();
 
-	if (!err && config.driver && io_check(config.driver) < 0) {
-		snprintf(why, sizeof(why), "%s", fail_message());
-		err = fail(EINVAL, "UMMAP_DRIVER is \"%s\": %s", config.driver, why);
-	}
+	if (!err)
+		err = check_driver();
 	if (err)
 		return err;
 	budget_start(config.mem_limit, config.mem_share);
+	err = check_sizes();
+	if (err)
+		return err;
 	frame_start(most_frames());
 	err = engine_start(serve);
 	if (err)

@@ -129,6 +129,9 @@ int io_check(const char *text)
 	if (err)
 		return err;
 	err = resolve(&u, &d);
+	if (!err && *u.layer[0].path)
+		err = fail(EINVAL, "it must be a URI without a path, such as %s or %s:?key=value, but has the path \"%s\"",
+			   d->scheme, d->scheme, u.layer[0].path);
 	uri_free(&u);
 	return err;
 }

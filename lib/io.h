@@ -15,7 +15,7 @@ struct io_count {
 	_Atomic uint64_t read_errors, write_errors;
 };
 
-/* Whether a URI names drivers and keys that there are: 0, or -EINVAL with a sentence. */
+/* Whether a URI names drivers and keys that there are, and no path: 0, or -EINVAL with a sentence. */
 int io_check(const char *uri);
 /* Both return 0, or -errno with a sentence. The environment has the defaults of some keys. */
 int io_open(const char *uri, int oflags, struct store **store);

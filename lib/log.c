@@ -15,7 +15,10 @@
 
 static const char *const level_names[] = { "error", "warn", "info", "debug" };
 
-static enum log_level general_level = LOG_ERROR;
+/* Those that have something to say. */
+static const char known_rooms[] = "chain, config, core, inplace, io, load, lock, mode, node, remap, stats, writer";
+
+static enum log_level general_level = LOG_WARN;
 static struct {
 	char room[16];
 	enum log_level level;
@@ -36,6 +39,18 @@ static int parse_level(const char *s, size_t len, enum log_level *level)
 	return -EINVAL;
 }
 
+static bool is_room(const char *s, size_t len)
+{
+	for (const char *at = known_rooms; *at; at += strspn(at, ", ")) {
+		size_t n = strcspn(at, ",");
+
+		if (n == len && memcmp(at, s, len) == 0)
+			return true;
+		at += n;
+	}
+	return false;
+}
+
 static int parse_item(const char *s, size_t len)
 {
 	const char *colon = memchr(s, ':', len);
@@ -43,7 +58,7 @@ static int parse_item(const char *s, size_t len)
 
 	if (!colon)
 		return parse_level(s, len, &general_level);
-	if (room == 0 || room >= sizeof(special[0].room) || specials == ROOMS_MAX)
+	if (!is_room(s, room) || specials == ROOMS_MAX)
 		return -EINVAL;
 	if (parse_level(colon + 1, len - room - 1, &special[specials].level) < 0)
 		return -EINVAL;
@@ -53,10 +68,11 @@ static int parse_item(const char *s, size_t len)
 	return 0;
 }
 
-int log_configure(const char *spec)
+int log_configure(const char *spec, const char **rooms)
 {
+	*rooms = known_rooms;
 	specials = 0;
-	general_level = LOG_ERROR;
+	general_level = LOG_WARN;
 	for (;;) {
 		size_t len = strcspn(spec, ",");
 

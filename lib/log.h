@@ -7,8 +7,8 @@
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-/* Takes "warn" or "warn,io:debug,seg:info". Returns -EINVAL for anything else. */
-int log_configure(const char *spec);
+/* Takes "warn" or "warn,io:debug,core:info". Returns -EINVAL for anything else; *rooms: those that it may name. */
+int log_configure(const char *spec, const char **rooms);
 bool log_enabled(enum log_level level, const char *room);
 
 /* One line, by one write(2); may be called anywhere, a signal handler included. */

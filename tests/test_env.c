@@ -38,6 +38,9 @@ static void is_refused(void *arg)
 	check(ummap(4 * SEG, 0, READ_WRITE, fd, 0, -1, 1, 0, &addr) == -1 && errno == EINVAL, "%s=%s",
 	      s->name, s->value);
 	check(strstr(umerrormsg(), s->name), "%s=%s: the sentence names it", s->name, s->value);
+	/* Of a list, the part that is wrong. */
+	check(strstr(umerrormsg(), s->value) || strstr(umerrormsg(), "PATH has "), "%s=%s: and what it was: %s", s->name,
+	      s->value, umerrormsg());
 	check(count_fds() == fds);
 }
 
@@ -62,40 +65,77 @@ static void refuse_all(const char *name, const char *const values[])
 
 Test(env, good_values_are_taken)
 {
-	take_all("UMMAP_MEM_LIMIT", VALUES("512M", "8G", "50%", "100%", "536870912"));
+	take_all("UMMAP_MEM_LIMIT", VALUES("512M", "1G", "50%", "100%", "536870912", "16K"));
 	take_all("UMMAP_MEM_FACTOR", VALUES("0.5", "1", "0.8"));
 	take_all("UMMAP_MEMCONFIG", VALUES("static", "dynamic"));
 	take_all("UMMAP_GROUP", VALUES("a", "test_env.7-A", "abcdefghijklmnopqrstuvwxyz01234"));
 	take_all("UMMAP_SIGEVICT", VALUES("40", "64"));
 	take_all("UMMAP_BULK_SYNC", VALUES("true", "false"));
 	take_all("UMMAP_SEG_SIZE", VALUES("64K", "2M", "65536"));
-	take_all("UMMAP_DRIVER", VALUES("posix", "fault+posix:?fault.nth=1000000"));
+	take_all("UMMAP_DRIVER", VALUES("posix", "posix:", "fault+posix:?fault.nth=1000000"));
 	take_all("UMMAP_DIRECT", VALUES("auto", "always", "never"));
 	take_all("UMMAP_CACHED", VALUES("copy", "map"));
 	take_all("UMMAP_LOCK", VALUES("yes", "no"));
 	take_all("UMMAP_READAHEAD", VALUES("0", "4M", "1048576"));
 	take_all("UMMAP_DRIVER_PATH", VALUES("/tmp", "/usr/lib:/tmp", "/"));
-	take_all("UMMAP_LOG", VALUES("error", "warn", "info", "debug", "seg:debug,io:info", "warn,seg:debug"));
+	take_all("UMMAP_LOG", VALUES("error", "warn", "info", "debug", "core:debug,io:info", "warn,chain:debug,writer:error"));
+	take_all("UMMAP_STATS", VALUES("1", "/dev/null", "/tmp/../dev/null"));
 }
 
 Test(env, bad_values_are_refused)
 {
 	refuse_all("UMMAP_MEM_LIMIT", VALUES("abc", "0", "-1", "512X", "512MM", "0%", "101%", "%", "1 G",
-					     "99999999999999999999G", "20000000T"));
-	refuse_all("UMMAP_MEM_FACTOR", VALUES("0", "1.5", "-1", "abc", "nan", "0.5x"));
+					     "99999999999999999999G", "20000000T", "1", "16383", "500T", "0.0000001%"));
+	refuse_all("UMMAP_MEM_FACTOR", VALUES("0", "1.5", "-1", "abc", "nan", "0.5x", "0.000000001"));
 	refuse_all("UMMAP_MEMCONFIG", VALUES("", "Static", "dynamic "));
 	refuse_all("UMMAP_GROUP", VALUES("", "a b", "../a", "a/b", "abcdefghijklmnopqrstuvwxyz012345"));
 	refuse_all("UMMAP_SIGEVICT", VALUES("", "0", "10", "33", "65", "-40", "40x", "SIGUSR1"));
 	refuse_all("UMMAP_BULK_SYNC", VALUES("maybe", "truely"));
-	refuse_all("UMMAP_SEG_SIZE", VALUES("abc", "3000", "1000", "2K", "-64K", "64Kb"));
-	refuse_all("UMMAP_DRIVER", VALUES("nonsense", "fault+nonsense", "posix:?nonsense=1", "fault"));
+	refuse_all("UMMAP_SEG_SIZE", VALUES("abc", "3000", "1000", "2K", "-64K", "64Kb", "512G", "8192T"));
+	refuse_all("UMMAP_DRIVER", VALUES("nonsense", "fault+nonsense", "posix:?nonsense=1", "fault",
+					  "posix:/tmp/file", "fault+posix:file?fault.nth=3", "mem:1M", "/tmp/file"));
 	refuse_all("UMMAP_DIRECT", VALUES("sometimes", "1"));
 	refuse_all("UMMAP_CACHED", VALUES("", "maps", "1"));
 	refuse_all("UMMAP_LOCK", VALUES("", "none", "0"));
 	refuse_all("UMMAP_READAHEAD", VALUES("abc", "-1", "1X"));
 	refuse_all("UMMAP_DRIVER_PATH", VALUES("", ":", "/tmp:", ":/tmp", "/tmp::/usr", ".", "/tmp:..", "/tmp:tests",
 					       "/nowhere/at/all", "/tmp:/nowhere", "/dev/null"));
-	refuse_all("UMMAP_LOG", VALUES("loud", "seg:loud", "debug,,", "seg:"));
+	refuse_all("UMMAP_LOG", VALUES("loud", "core:loud", "debug,,", "core:", "debug,foo:info", "cor:info", "core,io:info",
+				       ":info", "core, io:info"));
+	refuse_all("UMMAP_STATS", VALUES("", "true", "yes", "on", "0", "2", "stats.json", "/tmp/", "/nowhere/at/all/stats.json",
+					 "/dev/null/stats.json"));
+}
+
+static void is_refused_beside(void *arg)
+{
+	set_env("UMMAP_MEM_LIMIT", "4M");
+	is_refused(arg);
+}
+
+/* A segment size of which the limit does not hold four. */
+Test(env, segments_fit_the_limit)
+{
+	struct setting s = { "UMMAP_SEG_SIZE", "2M" };
+
+	report(run_child(is_refused_beside, &s), s.name, s.value);
+}
+
+static void too_large_segment(void *unused)
+{
+	size_t huge = 4 * KIB;
+	struct sysinfo info;
+	void *addr;
+
+	(void)unused;
+	check(sysinfo(&info) == 0);
+	while (huge <= info.totalram / 4 * info.mem_unit)
+		huge *= 2;
+	check_fails(ummap(2 * huge, huge, READ_WRITE, temp_file(4 * SEG), 0, -1, 1, 0, &addr), ENOMEM);
+}
+
+Test(env, segments_fit_the_machine)
+{
+	check_exits(run_child(too_large_segment, NULL), 0);
 }
 
 static void change_later(void *unused)
@@ -141,7 +181,7 @@ static void has_budget(void *arg)
 Test(env, limits_the_budget)
 {
 	struct limit limits[] = {
-		{ "UMMAP_MEM_LIMIT", "512M", 0, 512 * MIB }, { "UMMAP_MEM_LIMIT", "8G", 0, 8 * GIB },
+		{ "UMMAP_MEM_LIMIT", "512M", 0, 512 * MIB }, { "UMMAP_MEM_LIMIT", "1G", 0, GIB },
 		{ "UMMAP_MEM_LIMIT", "50%", 0.5, 0 }, { "UMMAP_MEM_FACTOR", "0.25", 0.25, 0 },
 		{ "UMMAP_MEM_FACTOR", "0.001", 0.001, 0 },
 	};
@@ -293,6 +333,50 @@ Test(env, log_has_levels)
 	check(all > 0);
 	printed("UMMAP_LOG", "io:debug", text);
 	check(strlen(text) < all, "one room says less than all");
+}
+
+Test(env, warnings_are_on_by_default)
+{
+	char text[64 * 1024];
+
+	printed("UMMAP_MEM_LIMIT", "16K", text);
+	check(strstr(text, " warn core: "), "%s", text);
+}
+
+/* The line that names `name` names `meant` too, and it is the only one. */
+static void warned(const char *name, const char *value, const char *meant)
+{
+	char text[64 * 1024], end[64];
+
+	printed(name, value, text);
+	check(strstr(text, " warn config: ") && strstr(text, name), "%s: \"%s\"", name, text);
+	check(strchr(text, '\n') + 1 == strchr(text, 0), "one line: %s", text);
+	snprintf(end, sizeof(end), ": is %s meant?\n", meant);
+	check(meant ? !!strstr(text, end) : !strstr(text, "meant"), "%s: \"%s\"", name, text);
+}
+
+Test(env, unknown_names_are_warned_of)
+{
+	warned("UMMAP_MEMLIMIT", "1G", "UMMAP_MEM_LIMIT");
+	warned("UMMAP_LIMIT", "1G", "UMMAP_MEM_LIMIT");
+	warned("UMMAP_SEGSIZE", "64K", "UMMAP_SEG_SIZE");
+	warned("UMMAP_MEM_CONFIG", "static", "UMMAP_MEMCONFIG");
+	warned("UMMAP_DRIVERS", "posix", "UMMAP_DRIVER");
+	warned("UMMAP_MPI_LOCL", "false", "UMMAP_MPI_LOCAL");
+	warned("UMMAP_WITHOUT_ANY_LIKENESS_TO_ANOTHER_ONE_AND_TOO_LONG_BY_FAR", "", NULL);
+	warned("UMMAP_", "1", NULL);
+}
+
+Test(env, names_of_others_are_not)
+{
+	static const char *const names[] = { "UMMAP_MPI_ALL", "UMMAP_MPI_LOCAL", "UMMAP_TEST_FOLDER", "UMMAP_BENCH_DIR",
+					     "UMMAP_STRESS_SEED", "UMMAP_DEMO_CACHE", "UMMAPPED", "XUMMAP_LOGS" };
+	char text[64 * 1024];
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		printed(names[i], "1", text);
+		check(text[0] == 0, "%s: %s", names[i], text);
+	}
 }
 
 /* Enough of JSON to notice a missing quote, bracket or comma: one object of names and whole numbers. */
