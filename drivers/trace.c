@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -443,6 +444,11 @@ static int open_either(const struct ummap_uri *uri, int fd, int oflags, void **h
 			 "trace is a filter: it must be trace+driver:path" :
 			 "trace needs the key trace.file=PATH, the file to write the trace to");
 		return -EINVAL;
+	}
+	if (getauxval(AT_SECURE)) {
+		snprintf(geom->why, sizeof(geom->why), "trace.file names a file to write: not in a program with more rights "
+			 "than its user");
+		return -EPERM;
 	}
 	t = calloc(1, sizeof(*t));
 	if (!t)

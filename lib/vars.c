@@ -64,7 +64,7 @@ static int put_rank(char *value)
 	static const char *const names[] = { "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID" };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-		const char *text = getenv(names[i]);
+		const char *text = secure_getenv(names[i]);
 
 		if (!text)
 			continue;

@@ -49,7 +49,7 @@ static size_t memory_behind(const struct area *area)
 
 static uint64_t default_segsize(const struct area *area)
 {
-	const char *env = getenv("UMMAP_SEG_SIZE");
+	const char *env = secure_getenv("UMMAP_SEG_SIZE");
 	uint64_t size = SEGSIZE;
 
 	/* A bad one is for the mapping to refuse. */
@@ -205,7 +205,7 @@ static int map_uri(const struct area *area, const char *driver, const char *path
 static int map_path(struct area *area, const char *path, const struct ummap_attr *attr, void **base)
 {
 	struct hints *h = &area->hints;
-	const char *env = getenv("UMMAP_DRIVER");
+	const char *env = secure_getenv("UMMAP_DRIVER");
 
 	if (!*h->driver && env)
 		snprintf(h->driver, sizeof(h->driver), "%s", env);

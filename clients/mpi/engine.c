@@ -20,7 +20,7 @@ static bool uffd_works;
 
 static bool user_wants(const char *engine)
 {
-	const char *env = getenv("UMMAP_ENGINE");
+	const char *env = secure_getenv("UMMAP_ENGINE");
 
 	return env && strcmp(env, engine) == 0;
 }

@@ -383,7 +383,7 @@ static void expand_name(struct hints *h, int rank, struct trouble *t)
 
 void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct trouble *t)
 {
-	const char *folder = all ? getenv("UMMAP_MPI_ALL") : NULL, *local = getenv("UMMAP_MPI_LOCAL");
+	const char *folder = all ? secure_getenv("UMMAP_MPI_ALL") : NULL, *local = secure_getenv("UMMAP_MPI_LOCAL");
 
 	memset(h, 0, sizeof(*h));
 	h->perm = PERM;

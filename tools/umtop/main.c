@@ -148,7 +148,7 @@ static int print_all(struct view *view, const struct options *o)
 int main(int argc, char **argv)
 {
 	struct options o = { .delay = 1, .sort = HELD };
-	const char *group = getenv("UMMAP_GROUP");
+	const char *group = secure_getenv("UMMAP_GROUP");
 	struct view view = { .count = 0 };
 	int err = -ENOTSUP;
 
