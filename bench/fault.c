@@ -54,7 +54,7 @@ static struct target open_target(struct series *s, bool zero)
 		 driver[scheme] ? driver + scheme + 1 : "");
 	attr.seg_size = s->seg;
 	attr.policy = policy;
-	attr.read_file = !zero;
+	attr.flags = zero ? UMMAP_BLANK : 0;
 	if (ummap_open(uri, 2 * s->n * s->seg, 0, PROT_READ | PROT_WRITE, &attr, &addr))
 		die("ummap_open %s: %s", uri, umerrormsg());
 	t.base = addr;

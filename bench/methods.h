@@ -89,7 +89,7 @@ static inline void ummap_open_uri(struct pass *p, int prot)
 	void *addr = NULL;
 
 	attr.seg_size = p->seg;
-	attr.read_file = reads(p);
+	attr.flags = reads(p) ? 0 : UMMAP_BLANK;
 	if (asprintf(&uri, "%.*s:%s%s", (int)scheme, p->driver, p->path, p->driver + scheme) < 0)
 		die("no memory");
 	if (ummap_open(uri, p->size, 0, prot, &attr, &addr))

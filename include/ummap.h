@@ -76,6 +76,7 @@ int umunmap(void *addr, int sync);
 #define UMMAP_CREATE 1u /* ummap_attr.flags: create the store if it is not there */
 #define UMMAP_KERNEL 2u /* ... system calls and other processes may touch what is absent (see ummap(7)) */
 #define UMMAP_SHARED 4u /* ... other processes of the machine may reach what is in memory (umoffer); engine segv only */
+#define UMMAP_BLANK 8u  /* ... what this mapping has not written reads as zeros, whatever the store holds */
 #define UMMAP_WRITERS 16u /* ... others write to the same bytes, too, and say so: only bytes that were stored are written */
 
 /* How accesses to absent segments are noticed: ummap_attr.engine. */
@@ -86,14 +87,13 @@ enum {
 	UMMAP_ENGINE_UFFD = 3     /* by userfaultfd(2): also those of the kernel and of other processes */
 };
 
-/* How ummap_open maps; start from UMMAP_ATTR_INIT. */
+/* How ummap_open maps. Zeros are the defaults of all fields but the first; UMMAP_ATTR_INIT sets that. */
 struct ummap_attr {
 	size_t struct_size;   /* sizeof(struct ummap_attr) */
 	size_t seg_size;      /* bytes, as for ummap; 0: the default */
-	int flush_interval;   /* seconds, as for ummap; negative: never */
-	int read_file;        /* as for ummap */
+	int flush_interval;   /* seconds until a change is written by itself; 0: never */
 	int ptype;            /* UMMAP_PTYPE_*, used where policy is NULL */
-	unsigned flags;       /* UMMAP_CREATE, UMMAP_KERNEL, UMMAP_SHARED, UMMAP_WRITERS */
+	unsigned flags;       /* UMMAP_CREATE, UMMAP_KERNEL, UMMAP_SHARED, UMMAP_BLANK, UMMAP_WRITERS */
 	const char *policy;   /* a policy by name, "fifo" or "prnd:seed=7"; NULL: ptype */
 	size_t budget;        /* bytes that this mapping may hold, inside the process's; 0: no bound of its own */
 	const char *group;    /* mappings that share policy and budget, by a name of at most 31 letters, digits,
@@ -104,7 +104,7 @@ struct ummap_attr {
 				 the page's size, that the caller maps what it likes to (MAP_FIXED), and unmaps */
 };
 
-#define UMMAP_ATTR_INIT { sizeof(struct ummap_attr), 0, -1, 1, UMMAP_PTYPE_FIFO, 0, NULL, 0, NULL, \
+#define UMMAP_ATTR_INIT { sizeof(struct ummap_attr), 0, 0, UMMAP_PTYPE_FIFO, 0, NULL, 0, NULL, \
 			  UMMAP_ENGINE_DEFAULT, 0, 0 }
 
 /*

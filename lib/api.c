@@ -32,7 +32,7 @@
 #define BESIDE_MAX ((size_t)1 << 60)
 /* Frames come in arenas of at least 16, which have to fit the address space. */
 #define SEG_SIZE_MAX ((size_t)1 << 38)
-#define FLAGS (UMMAP_CREATE | UMMAP_KERNEL | UMMAP_SHARED | UMMAP_WRITERS)
+#define FLAGS (UMMAP_CREATE | UMMAP_KERNEL | UMMAP_SHARED | UMMAP_BLANK | UMMAP_WRITERS)
 
 /* What a new mapping is to be; from ummap or ummap_open. */
 struct plan {
@@ -100,14 +100,16 @@ static int check_plan(struct plan *p, void **addr)
 	if (a->seg_size > min_size(SEG_SIZE_MAX, budget_ram() / FRAMES_MIN))
 		return fail(ENOMEM, "segments of %zu bytes cannot be held in memory, which has %zu, %d at a time", a->seg_size,
 			    budget_ram(), FRAMES_MIN);
+	if (a->flush_interval < 0)
+		return fail(EINVAL, "flush_interval is %d: it must be a number of seconds, or 0 for never", a->flush_interval);
 	if (!a->policy && !plugin_ptype(a->ptype))
 		return fail(EINVAL, "there is no policy %d: it must be one of UMMAP_PTYPE_*", a->ptype);
 	if (a->flags & ~FLAGS)
 		return fail(EINVAL, "flags has bits that mean nothing: %#x", a->flags & ~FLAGS);
 	p->writers = p->prot & PROT_WRITE && (config.writers || a->flags & UMMAP_WRITERS);
-	if (p->writers && !a->read_file)
-		return fail(EINVAL, "what was not written cannot read as zeros where others write, too: read_file must not be 0 "
-			    "with UMMAP_WRITERS");
+	if (p->writers && a->flags & UMMAP_BLANK)
+		return fail(EINVAL, "what was not written cannot read as zeros where others write, too: UMMAP_BLANK, or "
+			    "read_file 0, does not go with UMMAP_WRITERS");
 	if (a->flags & UMMAP_SHARED && a->seg_size > FRAME_SHARED_MAX)
 		return fail(EINVAL, "segments of %zu bytes cannot be reached by others: at most %zu", a->seg_size,
 			    FRAME_SHARED_MAX);
@@ -152,7 +154,7 @@ static int open_target(const struct plan *p, const struct set *set, struct targe
 	if (err)
 		return err;
 	t->offset = (uint64_t)p->offset;
-	t->read = p->attr.read_file;
+	t->read = !(p->attr.flags & UMMAP_BLANK);
 	err = lock_range(set, t->store, t->offset, set->size, &t->lock);
 	if (err)
 		io_close(t->store);
@@ -179,8 +181,8 @@ static int build(struct map *map, const struct plan *p)
 	err = open_target(p, set, &set->targets[0]);
 	if (err)
 		return err;
-	map->flush_interval = p->attr.flush_interval == 0 ? 1 : p->attr.flush_interval;
-	map->read_file = p->attr.read_file;
+	map->flush_interval = p->attr.flush_interval;
+	map->blank = p->attr.flags & UMMAP_BLANK;
 	set->bulk = config.bulk_sync;
 	set->engine = p->engine;
 	set->shared = p->attr.flags & UMMAP_SHARED;
@@ -290,8 +292,8 @@ int ummap(size_t size, size_t seg_size, int prot, int fd, off_t offset,
 	int err;
 
 	p.attr.seg_size = seg_size;
-	p.attr.flush_interval = flush_interval;
-	p.attr.read_file = read_file;
+	p.attr.flush_interval = flush_interval < 0 ? 0 : flush_interval == 0 ? 1 : flush_interval;
+	p.attr.flags = read_file ? 0 : UMMAP_BLANK;
 	p.attr.ptype = ptype;
 	api_enter(&g);
 	err = fd < 0 ? fail(EBADF, "%d is no descriptor", fd) : make_mapping(&p, addr);

@@ -8,8 +8,8 @@
 
 struct map {
 	struct set set;
-	bool read_file;                /* as the mapping was made */
-	int flush_interval;            /* seconds; negative: never */
+	bool blank;                    /* UMMAP_BLANK, or ummap's read_file 0 */
+	int flush_interval;            /* seconds; 0: never */
 	char name[TABLE_NAME_LEN];     /* of the store, for people: its end, if it is long */
 	_Atomic uint32_t sync_lock;    /* one at a time completes what has an order, or closes the older target */
 	struct map *next_free;

@@ -154,7 +154,7 @@ static void retarget(struct map *map, const struct remap *want, enum carry how)
 
 	set->current = !set->current;
 	set->targets[set->current] = (struct target){ .store = io_hold(want->store), .offset = want->offset,
-						      .read = map->read_file };
+						      .read = !map->blank };
 	set_carry(set, how);
 }
 

@@ -23,7 +23,7 @@ _Static_assert(sizeof(struct seg) == 32, "the thesis's segment structure");
 #define SEG_STANDBY 0x02ull  /* the frame is at home, not in the view */
 #define SEG_DIRTY 0x04ull    /* changed since it was read or written */
 #define SEG_WRITABLE 0x08ull /* in the view with the right to store */
-#define SEG_STORED 0x10ull   /* was written to storage: read it from there, even if read_file is 0 */
+#define SEG_STORED 0x10ull   /* was written to storage: read it from there, even if the mapping began blank */
 #define SEG_AHEAD 0x20ull    /* on standby because it was read ahead, not asked for yet */
 #define SEG_DEVICE 0x40ull   /* pinned for writing: may change without a fault */
 #define SEG_BARRED 0x80ull   /* its place in the view cannot be accessed, since loading it has failed */

@@ -50,7 +50,7 @@ static void flush_old(struct map *map)
 	uint64_t interval = (uint64_t)map->flush_interval * 1000, now = sys_now();
 	int err;
 
-	if (map->flush_interval < 0 || now < interval)
+	if (map->flush_interval == 0 || now < interval)
 		return;
 	if (set->in_place) {
 		keep_error(set, inplace_sync_old(set, interval));

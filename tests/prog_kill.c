@@ -114,7 +114,7 @@ static uint64_t kill_in_the_middle(struct round *r, unsigned ms)
 static void run_round(struct store *s, uint64_t *random)
 {
 	unsigned i = s->rounds++;
-	struct round r = { .store = s, .version = s->newest + 1, .shuffled = i % 2, .interval = i % 4 / 2 - 1 };
+	struct round r = { .store = s, .version = s->newest + 1, .shuffled = i % 2, .interval = i % 4 / 2 };
 	uint64_t durable = kill_in_the_middle(&r, next_random(random) % 60);
 
 	s->newest = check_words(s, durable);

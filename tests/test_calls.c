@@ -9,6 +9,8 @@
 #include "common.h"
 
 #define SEG (64 * KIB)
+#define OLD 1
+#define NEW 2
 
 /* The arguments of ummap; the defaults are good ones. */
 struct args {
@@ -332,6 +334,9 @@ Test(ummap_open, refuses_bad_attributes)
 	check_fails(open_uri("posix:", "", &a), EINVAL);
 	a = good, a.seg_size = 12345;
 	check_fails(open_uri("posix:", "", &a), EINVAL);
+	a = good, a.flush_interval = -1;
+	check_fails(open_uri("posix:", "", &a), EINVAL);
+	check(strstr(umerrormsg(), "never"), "the sentence says what would be right: %s", umerrormsg());
 	a = good, a.ptype = 99;
 	check_fails(open_uri("posix:", "", &a), EINVAL);
 	a = good, a.flags = 1u << 31;
@@ -342,6 +347,64 @@ Test(ummap_open, refuses_bad_attributes)
 	a = good, a.policy = "prnd:seed=many";
 	check_fails(open_uri("posix:", "", &a), EINVAL);
 	check(stat_of(NULL).mappings == 0);
+}
+
+/* All zeros but the size: contents are the file's, and nothing is written unless it is asked for. */
+Test(ummap_open, zeros_do_no_harm)
+{
+	static const struct ummap_attr init = UMMAP_ATTR_INIT, zeros = { .struct_size = sizeof(zeros) };
+	struct ummap_attr attr = { .struct_size = sizeof(attr), .seg_size = SEG };
+	int fds[2];
+	uint8_t *m[2];
+
+	for (int i = 0; i < 2; i++) {
+		char path[320], uri[512];
+		void *addr;
+
+		fds[i] = temp_named(i ? "flushed" : "zeros", 0, path);
+		file_fill(fds[i], 0, 4 * SEG, 0, OLD);
+		snprintf(uri, sizeof(uri), "posix:%s", path);
+		check(ummap_open(uri, 4 * SEG, 0, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
+		m[i] = addr;
+		attr.flush_interval = 1;
+	}
+	m[0][SEG + 7] = pattern(SEG + 7, NEW);
+	/* The background thread has seen both when it has written the other one twice. */
+	for (uint64_t n = 1; n <= 2; n++) {
+		m[1][n] ^= 1;
+		while (stat_of(m[1]).flushes < n)
+			pause_ms(10);
+	}
+	check(stat_of(m[0]).write_bytes == 0 && stat_of(m[0]).flushes == 0);
+	check_bytes(m[0], SEG + 7, 0, OLD);
+	check(umunmap(m[0], 1) == 0 && umunmap(m[1], 1) == 0);
+	check_file(fds[0], 0, SEG + 7, 0, OLD);
+	check_file(fds[0], SEG + 7, 1, SEG + 7, NEW);
+	check_file(fds[0], SEG + 8, 3 * SEG - 8, SEG + 8, OLD);
+	check(memcmp(&zeros, &init, sizeof(init)) == 0, "UMMAP_ATTR_INIT is zeros with the size");
+}
+
+Test(ummap_open, hides_the_store_behind_a_blank_mapping)
+{
+	struct ummap_attr attr = { .struct_size = sizeof(attr), .seg_size = SEG, .flags = UMMAP_BLANK };
+	char path[320], uri[512];
+	int fd = temp_named("blank", 0, path);
+	uint8_t *m;
+	void *addr;
+
+	file_fill(fd, 0, 4 * SEG, 0, OLD);
+	snprintf(uri, sizeof(uri), "posix:%s", path);
+	check(ummap_open(uri, 4 * SEG, 0, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
+	m = addr;
+	check_zeros(m, 2 * SEG);
+	fill(m + SEG, 10, SEG, NEW);
+	check(umsync(m, 1) == 0);
+	check_bytes(m + SEG, 10, SEG, NEW);
+	check(stat_of(m).read_bytes == SEG, "what it has written itself is read");
+	check(umunmap(m, 1) == 0);
+	check_file(fd, 0, SEG, 0, OLD);
+	check_file_zeros(fd, SEG + 10, SEG - 10);
+	check_file(fd, 2 * SEG, 2 * SEG, 2 * SEG, OLD);
 }
 
 /* What a later release may have is taken where it says nothing, and refused where it does. */

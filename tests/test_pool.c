@@ -159,8 +159,7 @@ static uint8_t *map_nothing(size_t size, size_t seg_size)
 	void *m;
 
 	attr.seg_size = seg_size;
-	attr.read_file = 0;
-	attr.flush_interval = -1;
+	attr.flags = UMMAP_BLANK;
 	attr.engine = UMMAP_ENGINE_SEGV;
 	check(ummap_open("null:64G", size, 0, READ_WRITE, &attr, &m) == 0, "%s", umerrormsg());
 	return m;

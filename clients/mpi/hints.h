@@ -15,7 +15,7 @@ enum hints_engine { HINT_AUTO, HINT_SEGV, HINT_UFFD, HINT_KERNEL };
 
 #define HINT_TEXT (MPI_MAX_INFO_VAL + 1)
 #define FACTOR_AUTO (-1.0)
-#define SYNC_NEVER (-1)
+#define SYNC_NEVER 0
 
 struct hints {
 	enum hints_type type;          /* alloc_type */
