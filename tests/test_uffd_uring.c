@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* io_uring on mappings by userfaultfd: requests on absent ranges, and buffers that are registered, which keep pages
- * for as long as they are. */
+/* io_uring on mappings: requests on absent ranges, and buffers that are registered, which keep pages for as long as they
+ * are; by userfaultfd, and what fails by SIGSEGV. */
 #include <criterion/criterion.h>
 #include <liburing.h>
 
@@ -17,7 +17,7 @@
 static int data_fd, other_fd;
 static struct io_uring ring;
 
-static uint8_t *start(void)
+static uint8_t *start(unsigned engine)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	char uri[64];
@@ -28,8 +28,8 @@ static uint8_t *start(void)
 	other_fd = temp_file(LEN);
 	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", data_fd);
 	attr.seg_size = SEG;
-	attr.flags = UMMAP_KERNEL;
-	attr.engine = UMMAP_ENGINE_UFFD;
+	attr.flags = engine == UMMAP_ENGINE_UFFD ? UMMAP_KERNEL : 0;
+	attr.engine = engine;
 	if (io_uring_queue_init(8, &ring, 0) < 0)
 		cr_skip_test("io_uring is forbidden here");
 	if (ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0)
@@ -84,7 +84,7 @@ static void take_through(uint8_t *m, size_t from)
 
 Test(uffd_uring, requests_on_absent_ranges)
 {
-	uint8_t *m = start();
+	uint8_t *m = start(UMMAP_ENGINE_UFFD);
 
 	for (size_t at = 0; at + 3 * LEN <= SIZE; at += 3 * LEN) {
 		check(umsync(m, 1) == 0);
@@ -106,7 +106,7 @@ Test(uffd_uring, requests_on_absent_ranges)
 /* What is registered the kernel may store to at any time, without a fault: no sync and no pressure loses it. */
 Test(uffd_uring, registered_buffers)
 {
-	uint8_t *m = start();
+	uint8_t *m = start(UMMAP_ENGINE_UFFD);
 	struct iovec iov = { m, LEN };
 
 	check(io_uring_register_buffers(&ring, &iov, 1) == 0);
@@ -126,5 +126,27 @@ Test(uffd_uring, registered_buffers)
 	take_through(m, LEN);
 	check(umunmap(m, 1) == 0);
 	check_file(data_fd, 0, SIZE, 0, OLD);
+	io_uring_queue_exit(&ring);
+}
+
+/* By SIGSEGV the kernel cannot bring anything in: what is not pinned fails, and nothing is changed. */
+Test(uffd_uring, needs_pins_with_segv)
+{
+	uint8_t *m = start(UMMAP_ENGINE_SEGV);
+	struct iovec iov = { m, LEN };
+
+	file_fill(other_fd, 0, LEN, 0, NEW);
+	check(run(read_to, m) == -EFAULT && run(write_from, m) == -EFAULT);
+	check(io_uring_register_buffers(&ring, &iov, 1) == -EFAULT);
+	check_bytes(m, LEN, 0, OLD);
+	check(run(read_to, m) == -EFAULT);  /* loaded is not enough */
+	check(umsync(m, 1) == 0 && umpin(m, LEN, READ_WRITE) == 0);
+	check(run(read_to, m) == LEN);
+	check(io_uring_register_buffers(&ring, &iov, 1) == 0);
+	file_fill(other_fd, 0, LEN, 0, LATER);
+	check(run(read_fixed, m) == LEN);
+	check(io_uring_unregister_buffers(&ring) == 0);
+	check(umunpin(m, LEN) == 0 && umunmap(m, 1) == 0);
+	check_file(data_fd, 0, LEN, 0, LATER);
 	io_uring_queue_exit(&ring);
 }
