@@ -222,10 +222,11 @@ void mode_wait(unsigned ms)
 
 /* ---- Beginning and end ---- */
 
-/* There is no shared memory here. */
+/* There is no shared memory here, or somebody keeps this process out of it: that must not stop it. It tries again. */
 static void be_alone(void)
 {
-	log_line(LOG_WARN, "mode", "this process knows of no others: %s", fail_message());
+	log_line(LOG_WARN, "mode", "this process knows of no others, and takes memory as if it were alone: %s",
+		 fail_message());
 	fail_clear();
 	budget_set(mode.limit);
 	mode.budget = mode.limit;
@@ -248,9 +249,9 @@ int mode_start(void)
 	err = node_join(config.group, &self);
 	if (!err)
 		adjust(0);
-	else if (err == -ENOTSUP)
+	else if (err != -EAGAIN)
 		be_alone();
-	joined = !err || err == -ENOTSUP;
+	joined = err != -EAGAIN;
 	return joined ? 0 : err;
 }
 

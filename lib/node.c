@@ -29,6 +29,7 @@ static char path[TABLE_PATH_LEN];
 static struct node_self self;
 static _Atomic uint32_t attending;   /* thread that is to be signalled */
 static _Atomic bool left;            /* for good: the process ends */
+static bool alone;                   /* it could not join, and has said so */
 static _Atomic uint32_t lock;
 
 static size_t plus(size_t a, size_t b)
@@ -43,7 +44,7 @@ static bool is_there(void)
 {
 	struct stat st;
 
-	return stat(path, &st) == 0 && st.st_ino == file.st_ino && st.st_dev == file.st_dev &&
+	return lstat(path, &st) == 0 && st.st_ino == file.st_ino && st.st_dev == file.st_dev &&
 	       st.st_size == file.st_size;
 }
 
@@ -54,44 +55,42 @@ static void detach(void)
 	mine = NULL;
 }
 
+/* The descriptor, which may be closed: what is mapped by it holds the table. */
 static int attach(void)
 {
-	int fd = table_open(path), err = 0;
+	int fd = table_open(path), err;
 
 	if (fd == -ENOENT)
 		fd = table_create(path);
 	if (fd < 0)
 		return fd == -EEXIST ? -EAGAIN : fd;
+	table_hold(fd);
 	fstat(fd, &file);
 	table = sys_map(sizeof(*table), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (table == MAP_FAILED) {
 		table = NULL;
 		err = fail(errno, "%s cannot be mapped: %s", path, strerror(errno));
-	} else {
-		madvise(table, sizeof(*table), MADV_DONTFORK);
+		close(fd);
+		return err;
 	}
-	close(fd);
-	return err;
+	madvise(table, sizeof(*table), MADV_DONTFORK);
+	return fd;
 }
 
 /* Memory for the counters, now that somebody will write there. */
-static int make_page(const struct table_slot *slot)
+static int make_page(int fd, const struct table_slot *slot)
 {
 	off_t at = (off_t)offsetof(struct table, page) + (slot - table->slot) * (off_t)sizeof(struct table_page);
-	int fd = table_open(path), err = 0;
 
-	if (fd < 0)
-		return fd == -ENOENT ? -EAGAIN : fd;
-	if (fallocate(fd, 0, at, sizeof(struct table_page)) < 0)
-		err = fail(errno, "there is no memory in %s: %s", path, strerror(errno));
-	close(fd);
-	return err;
+	if (fallocate(fd, 0, at, sizeof(struct table_page)) == 0)
+		return 0;
+	return fail(errno, "there is no memory in %s: %s", path, strerror(errno));
 }
 
 /* What another one has left there, or this one leaves. */
 static void clear(void)
 {
-	mine->tid = 0;
+	mine->thread = 0;
 	mine->limit = 0;
 	mine->budget = 0;
 	mine->held = 0;
@@ -110,7 +109,7 @@ static int claim(void)
 	if (!mine)
 		return fail(EAGAIN, "%d processes use %s already; set UMMAP_GROUP", TABLE_SLOTS, path);
 	clear();
-	mine->tid = attending;
+	mine->thread = table_thread(me, attending);
 	mine->signal = (uint32_t)self.signal;
 	mine->dynamic = self.dynamic;
 	mine->limit = self.limit;
@@ -132,23 +131,26 @@ static void bury(void)
 		uint64_t owner = s->owner;
 
 		/* This process in another slot is the program that this one has replaced. */
-		if (owner && s != mine && (owner == me || !table_alive(owner, s->tid)))
+		if (owner && s != mine && (owner == me || !table_alive(owner, s->thread)))
 			atomic_compare_exchange_strong(&s->owner, &owner, 0);
 	}
 }
 
 static int enter(void)
 {
-	int err = attach();
+	int fd = attach(), err;
+	bool there;
 
-	if (err)
-		return err;
+	if (fd < 0)
+		return fd;
 	bury();
 	err = claim();
 	if (!err)
-		err = make_page(mine);
-	/* Only now is it sure that whoever goes last sees this one. */
-	if (!err && is_there())
+		err = make_page(fd, mine);
+	/* It may have been removed before it was held. */
+	there = is_there();
+	close(fd);
+	if (!err && there)
 		return 0;
 	if (mine)
 		release();
@@ -180,31 +182,26 @@ int node_join(const char *group, const struct node_self *as)
 	self = *as;
 	table_path(group, path);
 	left = false;
+	table_sweep();
 	err = join();
+	alone = err;
 	futex_unlock(&lock);
 	return err;
 }
 
-static bool is_empty(void)
-{
-	for (unsigned i = 0; i < TABLE_SLOTS; i++) {
-		if (table->slot[i].owner)
-			return false;
-	}
-	return true;
-}
-
-/* Under the lock. */
+/* Under the lock. Other threads may still be writing there: they do it to memory that nobody else sees. */
 static void leave(void)
 {
-	if (!table || !is_there())
+	void *instead;
+
+	if (!table)
 		return;
-	if (mine->owner == me)
+	if (is_there() && mine->owner == me)
 		release();
-	bury();
-	/* One who comes right now will notice, and make another. */
-	if (is_empty() && is_there())
-		unlink(path);
+	instead = sys_lazy(sizeof(*table));
+	if (instead)
+		mremap(instead, sizeof(*table), sizeof(*table), MREMAP_MAYMOVE | MREMAP_FIXED, table);
+	table_remove(path);
 }
 
 void node_leave(void)
@@ -227,18 +224,16 @@ static int keep(void)
 
 bool node_keep(void)
 {
-	static bool told;
 	int err;
 
 	futex_lock(&lock);
 	err = left ? -ESRCH : keep();
 	futex_unlock(&lock);
-	if (err && !left && !told)
-		log_line(err == -ENOTSUP ? LOG_INFO : LOG_ERROR, "node", "this process goes on without the others: %s",
-			 fail_message());
-	if (!err && told)
-		log_line(LOG_WARN, "node", "%s is in order again", path);
-	told = err;
+	if (err && !left && !alone)
+		log_line(LOG_ERROR, "node", "this process goes on without the others: %s", fail_message());
+	if (!err && alone)
+		log_line(LOG_WARN, "node", "this process knows of the others again: %s is in order", path);
+	alone = err;
 	return !err;
 }
 
@@ -246,7 +241,7 @@ void node_attend(void)
 {
 	attending = (uint32_t)syscall(SYS_gettid);
 	if (table && is_there())
-		mine->tid = attending;
+		mine->thread = table_thread(me, attending);
 }
 
 /* ---- What the processes tell each other ---- */
@@ -289,11 +284,11 @@ void node_bury(void)
 static void ask(const struct table_slot *s)
 {
 	uint64_t owner = s->owner;
-	uint32_t tid = s->tid;
+	uint64_t thread = s->thread;
 	int sig = (int)s->signal;
 
-	if (tid && sig >= SIGRTMIN && sig <= SIGRTMAX && table_alive(owner, tid))
-		syscall(SYS_tgkill, table_pid(owner), (pid_t)tid, sig);
+	if (thread && sig >= SIGRTMIN && sig <= SIGRTMAX && table_alive(owner, thread))
+		syscall(SYS_tgkill, table_pid(owner), table_tid(owner, thread), sig);
 }
 
 void node_ask(unsigned live)

@@ -2,22 +2,29 @@
 /*
  * The file in /dev/shm behind the node's table. Decides where it is and whether it may be used: a regular file of
  * this user that nobody else can touch, of the right size, with the head of this version. It appears under its
- * name complete. Takes no lock.
+ * name complete, and goes with the last who holds it. Lock: flock(2) on the file, shared by all who have it mapped,
+ * because a mapping keeps the description by which it was made; so the kernel gives the lock back whatever a process
+ * dies of. Whoever gets it for itself alone knows that nobody is left, and removes the file.
  */
 #include "table.h"
 
 #include "log.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define FOLDER "/dev/shm"
+/* To remove a file takes less than a millisecond; who is stopped in it is not waited for without end. */
+#define LOCK_TRIES 1000
+#define LOCK_US 1000
 
 _Static_assert(sizeof(struct table_slot) == 64, "one cache line for each process");
 _Static_assert(sizeof(struct table_page) == 8192, "whole pages");
@@ -153,18 +160,70 @@ uint64_t table_owner(pid_t pid)
 	return (uint64_t)start_of(pid, &ended) << 32 | (uint32_t)pid;
 }
 
-bool table_alive(uint64_t owner, uint32_t tid)
+bool table_alive(uint64_t owner, uint64_t thread)
 {
-	pid_t pid = table_pid(owner);
+	pid_t pid = table_pid(owner), tid = table_tid(owner, thread);
 	uint32_t start = (uint32_t)(owner >> 32), now;
 	bool ended;
 
-	if (pid <= 0 || (int32_t)tid < 0)
+	if (pid <= 0 || tid < 0)
 		return false;
 	/* The thread tells more than the process: what was put in its place by execve(2) does not have it. */
-	if ((tid ? (int)syscall(SYS_tgkill, pid, (pid_t)tid, 0) : kill(pid, 0)) < 0 && errno == ESRCH)
+	if ((tid ? (int)syscall(SYS_tgkill, pid, tid, 0) : kill(pid, 0)) < 0 && errno == ESRCH)
 		return false;
 	now = start_of(pid, &ended);
 	/* A first thread that has ended is no sign where another one lives. */
 	return (tid || !ended) && (!now || now == start);
+}
+
+/* ---- The end of a table ---- */
+
+void table_hold(int fd)
+{
+	for (int i = 0; i < LOCK_TRIES && flock(fd, LOCK_SH | LOCK_NB) < 0; i++) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return;
+		usleep(LOCK_US);
+	}
+}
+
+static bool leads_to(const char *path, int fd)
+{
+	struct stat there, st;
+
+	return lstat(path, &there) == 0 && fstat(fd, &st) == 0 && there.st_ino == st.st_ino && there.st_dev == st.st_dev;
+}
+
+/* Nobody waits: where somebody holds it, that one removes it, now or when it leaves. Whoever comes meanwhile looks for
+ * the name once it holds the file, and sees that it is gone. */
+void table_remove(const char *path)
+{
+	int fd = table_open(path);
+
+	if (fd < 0)
+		return;
+	if (flock(fd, LOCK_EX | LOCK_NB) == 0 && leads_to(path, fd))
+		unlink(path);
+	close(fd);
+}
+
+void table_sweep(void)
+{
+	char begin[TABLE_PATH_LEN], path[TABLE_PATH_LEN];
+	const struct dirent *entry;
+	DIR *folder = opendir(FOLDER);
+	size_t len;
+
+	table_path(NULL, begin);
+	len = strlen(begin);
+	while (folder && (entry = readdir(folder))) {
+		int n = snprintf(path, sizeof(path), FOLDER "/%s", entry->d_name);
+
+		/* Of all groups of this user, but not of another one whose number begins alike. */
+		if (n < (int)sizeof(path) && strncmp(path, begin, len) == 0 && (!path[len] || path[len] == '-'))
+			table_remove(path);
+	}
+	if (folder)
+		closedir(folder);
+	fail_clear();
 }

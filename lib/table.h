@@ -9,7 +9,7 @@
 #include <ummap.h>
 
 #define TABLE_MAGIC 0x65646f6e6d6d75ull /* "ummnode" */
-#define TABLE_VERSION 3
+#define TABLE_VERSION 4
 #define TABLE_SLOTS 1024
 #define TABLE_MAPS 26
 #define TABLE_NAME_LEN 64
@@ -24,7 +24,7 @@ struct table_head {
 /* Of one process, which alone writes it; what all others need to know. */
 struct table_slot {
 	_Atomic uint64_t owner;   /* table_owner of the process; 0: free */
-	_Atomic uint32_t tid;     /* its background thread; 0: not running yet */
+	_Atomic uint64_t thread;  /* table_thread of its background thread; 0: not running yet */
 	_Atomic uint32_t signal;  /* SIGEVICT of the process; 0: it has none */
 	_Atomic uint32_t dynamic; /* its mode */
 	_Atomic uint64_t limit;   /* bytes that it grants all processes together */
@@ -62,6 +62,11 @@ void table_path(const char *group, char path[TABLE_PATH_LEN]);
  * can be none here (-ENOTSUP). */
 int table_open(const char *path);
 int table_create(const char *path);
+/* Keeps the table of a descriptor from being removed, until that is closed and nothing is mapped by it. */
+void table_hold(int fd);
+/* Removes a table that nobody holds: that of one path, or all of this user's. */
+void table_remove(const char *path);
+void table_sweep(void);
 
 /* A process by its number and the time of its start. */
 uint64_t table_owner(pid_t pid);
@@ -69,7 +74,17 @@ static inline pid_t table_pid(uint64_t owner)
 {
 	return (pid_t)(uint32_t)owner;
 }
-/* Whether the process, and the thread of it if tid is not 0, live. */
-bool table_alive(uint64_t owner, uint32_t tid);
+/* A thread of the owner. It says whose it is, because it is written after the owner, and until then is that of another
+ * one, who had the slot before: then table_tid is 0, as where there is none. */
+static inline uint64_t table_thread(uint64_t owner, uint32_t tid)
+{
+	return tid ? owner << 32 | tid : 0;
+}
+static inline pid_t table_tid(uint64_t owner, uint64_t thread)
+{
+	return (uint32_t)(thread >> 32) == (uint32_t)owner ? (pid_t)(uint32_t)thread : 0;
+}
+/* Whether the process, and the thread of it if there is one, live. */
+bool table_alive(uint64_t owner, uint64_t thread);
 
 #endif

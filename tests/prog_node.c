@@ -5,6 +5,8 @@
  *
  *	prog_node [SEED]
  */
+#include <sys/file.h>
+
 #include "node.h"
 
 #define NOBODY 65534
@@ -145,40 +147,50 @@ static void end_table(void *unused)
 	_exit(0);  /* without leaving: the table stays */
 }
 
-/* An empty table of the right kind, which nobody uses. */
+/* A table of the right kind, which nobody uses any more. While the descriptor is open, nobody sweeps it away. */
 static int make_table(char path[static 128])
 {
+	struct node_child *child = node_start(false);
 	int fd;
 
-	check_exits(run_child(end_table, NULL), 0);
+	node_until(child->budget > 0);
 	check(node_table(path));
 	fd = open(path, O_RDWR | O_CLOEXEC);
-	check(fd >= 0);
+	check(fd >= 0 && flock(fd, LOCK_SH) == 0);
+	node_kill(child);
 	return fd;
 }
 
-struct refusal {
-	int error;
+struct warning {
 	const char *says, *path;
 };
 
-static void be_refused(void *arg)
+/* Nobody can keep a process from working: it takes the whole limit, and says why, and what to do. */
+static void be_alone(void *arg)
 {
-	const struct refusal *r = arg;
-	int fd = temp_file(NODE_SIZE), fds = count_fds();
-	void *addr;
+	const struct warning *w = arg;
+	int out = temp_file(0), screen = dup(STDERR_FILENO);
+	char text[4096];
+	ssize_t len;
+	uint8_t *m;
 
-	check_fails(ummap(NODE_SIZE, NODE_SEG, READ_WRITE, fd, 0, -1, 1, 0, &addr), r->error);
-	check(strstr(umerrormsg(), r->says) && strstr(umerrormsg(), r->path), "%s", umerrormsg());
-	check(strstr(umerrormsg(), "UMMAP_GROUP"), "it says what to do: %s", umerrormsg());
-	check(count_fds() == fds);
+	check(dup2(out, STDERR_FILENO) >= 0);
+	m = map_some();
+	check(dup2(screen, STDERR_FILENO) >= 0);
+	m[0] = 1;
+	check(stat_of(NULL).budget_bytes == NODE_LIMIT && umunmap(m, 0) == 0);
+	len = pread(out, text, sizeof(text) - 1, 0);
+	check(len >= 0);
+	text[len] = 0;
+	check(strstr(text, " warn mode: ") && strstr(text, w->says) && strstr(text, w->path), "%s: %s", w->says, text);
+	check(strstr(text, "UMMAP_GROUP"), "it says what to do: %s", text);
 }
 
-static void refused(const char *path, int error, const char *says)
+static void refused(const char *path, const char *says)
 {
-	struct refusal r = { error, says, path };
+	struct warning w = { says, path };
 
-	check_exits(run_child(be_refused, &r), 0);
+	check_exits(run_child(be_alone, &w), 0);
 }
 
 static void bad_heads(void *unused)
@@ -194,7 +206,7 @@ static void bad_heads(void *unused)
 	for (int i = 0; i < HEAD; i++) {
 		bad = head[i] ^ 0x41;
 		check(pwrite(fd, &bad, 1, i) == 1);
-		refused(path, EINVAL, i < 8 ? "damaged" : "version");
+		refused(path, i < 8 ? "damaged" : "version");
 		check(pwrite(fd, &head[i], 1, i) == 1);
 	}
 	end_table(NULL);
@@ -213,26 +225,26 @@ static void bad_files(void *unused)
 	for (off_t wrong = 0; wrong <= 2 * size; wrong = wrong ? wrong * 4 : 1) {
 		check(wrong == size || ftruncate(fd, wrong) == 0);
 		if (wrong != size)
-			refused(path, EINVAL, "bytes");
+			refused(path, "bytes");
 	}
 	check(ftruncate(fd, size) == 0);
 	for (int rights = 0; rights < 01000; rights += 0111) {
 		check(fchmod(fd, rights) == 0);
 		if (geteuid() == 0 || (rights & 0600) == 0600)
-			refused(path, EACCES, "rights");
+			refused(path, "rights");
 	}
 	check(fchmod(fd, 0600) == 0);
 	if (geteuid() == 0) {
 		check(fchown(fd, NOBODY, 0) == 0);
-		refused(path, EACCES, "belongs");
+		refused(path, "belongs");
 	}
 	check(unlink(path) == 0);
 	check(symlink("/dev/null", path) == 0);
-	refused(path, EACCES, "opened");
+	refused(path, "opened");
 	check(unlink(path) == 0 && mkdir(path, 0600) == 0);
-	refused(path, EISDIR, "opened");
+	refused(path, "opened");
 	check(rmdir(path) == 0 && mkfifo(path, 0600) == 0);
-	refused(path, EINVAL, "regular");
+	refused(path, "regular");
 	check(unlink(path) == 0);
 	end_table(NULL);
 }
@@ -372,27 +384,184 @@ static void two_users(void *unused)
 	node_end(a);
 }
 
+enum squatter { A_FILE, A_FOLDER, A_LINK, A_PIPE, SQUATTERS };
+
+struct squat {
+	const char *path;
+	enum squatter what;
+};
+
 /* What another user has put where one's own table should be. */
-static void squat(void *path)
+static void be_squatter(void *arg)
 {
+	const struct squat *s = arg;
 	int fd;
 
 	check(setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
-	fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0666);
-	check(fd >= 0 && fchmod(fd, 0666) == 0);
+	switch (s->what) {
+	case A_FILE:
+		fd = open(s->path, O_RDWR | O_CREAT | O_EXCL, 0666);
+		check(fd >= 0 && fchmod(fd, 0666) == 0);
+		break;
+	case A_FOLDER: check(mkdir(s->path, 0777) == 0); break;
+	case A_LINK: check(symlink("/dev/shm/ummap-elsewhere", s->path) == 0); break;
+	default: check(mkfifo(s->path, 0666) == 0);
+	}
 }
 
 static void squatted(void *unused)
 {
 	char path[128];
+	int fd;
 
 	(void)unused;
 	node_begin();
-	close(make_table(path));
+	fd = make_table(path);
 	check(unlink(path) == 0);
-	check_exits(run_child(squat, path), 0);
-	refused(path, EACCES, "");
+	close(fd);
+	for (enum squatter s = A_FILE; s < SQUATTERS; s++) {
+		struct squat squat = { path, s };
+
+		check_exits(run_child(be_squatter, &squat), 0);
+		refused(path, "");
+		check(remove(path) == 0);
+	}
+}
+
+/* It tries again, and meets the others when it can. */
+static void squatted_for_a_while(void *unused)
+{
+	struct squat squat;
+	struct node_child *a, *b;
+	char path[128];
+	int fd;
+
+	(void)unused;
+	node_begin();
+	fd = make_table(path);
 	check(unlink(path) == 0);
+	close(fd);
+	squat = (struct squat){ path, A_FILE };
+	check_exits(run_child(be_squatter, &squat), 0);
+	a = node_start(false);
+	node_until(a->budget == NODE_LIMIT);
+	check(unlink(path) == 0);
+	b = node_start(false);
+	node_until(a->budget == NODE_LIMIT / 2 && b->budget == NODE_LIMIT / 2);
+	node_end(a);
+	node_end(b);
+	check(!node_table(path), "%s is left", path);
+}
+
+/* ---- Tables of those that were killed ---- */
+
+static void group_of(const char *suffix)
+{
+	static char own[64];
+	char text[96];
+
+	if (!*own)
+		snprintf(own, sizeof(own), "%s", getenv("UMMAP_GROUP"));
+	snprintf(text, sizeof(text), "%.20s.%s", own, suffix);
+	set_env("UMMAP_GROUP", text);
+}
+
+static void swept(void *unused)
+{
+	struct node_child *dead, *live, *other;
+	char left[128], used[128];
+
+	(void)unused;
+	node_begin();
+	group_of("a");
+	dead = node_start(false);
+	node_until(dead->budget > 0);
+	check(node_table(left));
+	group_of("b");
+	live = node_start(false);
+	node_until(live->budget > 0);
+	check(node_table(used));
+	node_kill(dead);
+	group_of("c");
+	other = node_start(false);
+	node_until(other->budget > 0);
+	check(access(left, F_OK) != 0, "%s is left", left);
+	check(access(used, F_OK) == 0, "%s is in use", used);
+	node_end(other);
+	node_end(live);
+	check(access(used, F_OK) != 0, "%s is left", used);
+}
+
+/* The table that a process has is the one that its group's name leads to. Who made it sees it without a name. */
+static void check_table(const struct node_child *c)
+{
+	unsigned long inode = 0, found;
+	char path[128], line[512];
+	struct stat st;
+	FILE *f;
+
+	check(node_table(path) && stat(path, &st) == 0, "%d has no table", (int)c->pid);
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)c->pid);
+	f = fopen(path, "re");
+	check(f, "%s", path);
+	while (fgets(line, sizeof(line), f)) {
+		if (strstr(line, " /dev/shm/") && sscanf(line, "%*s %*s %*s %*s %lu", &found) == 1)
+			inode = found;
+	}
+	fclose(f);
+	check(inode == st.st_ino, "%d is by itself: %lu, not %lu", (int)c->pid, inode, (unsigned long)st.st_ino);
+}
+
+/* Processes of three groups come, end, and are killed, at any moment of each other's. */
+static void comings_and_goings(void *unused)
+{
+	enum { MANY = 12, STEPS = 400 };
+	static const char *const groups[] = { "a", "b", "c" };
+	uint64_t random = seed;
+	const char *group[MANY];
+	struct node_child *last;
+	char path[128];
+
+	(void)unused;
+	node_begin();
+	for (int i = 0; i < STEPS; i++) {
+		uint64_t r = next_random(&random);
+		struct node_child *c = &node_children[r % MANY];
+
+		if (!c->pid) {
+			memset(c, 0, sizeof(*c));
+			group[r % MANY] = groups[r / MANY % 3];
+			group_of(group[r % MANY]);
+			c->pid = start_child(node_body, c);
+		} else if (r / MANY % 3) {
+			kill(c->pid, SIGKILL);
+			check_killed(wait_child(c->pid), SIGKILL);
+			c->pid = 0;
+		} else {
+			c->order = NODE_END;
+			check_exits(wait_child(c->pid), 0);
+			c->pid = 0;
+		}
+		for (int k = 0; i % 8 == 0 && k < MANY; k++) {
+			if (!node_children[k].pid || !node_children[k].budget)
+				continue;
+			group_of(group[k]);
+			check_table(&node_children[k]);
+		}
+	}
+	for (int k = 0; k < MANY; k++) {
+		if (node_children[k].pid)
+			node_kill(&node_children[k]);
+	}
+	node_count = MANY;
+	group_of("d");
+	last = node_start(false);
+	node_until(last->budget > 0);
+	node_end(last);
+	for (int k = 0; k < 3; k++) {
+		group_of(groups[k]);
+		check(!node_table(path), "%s is left", path);
+	}
 }
 
 static void in_child(void (*test)(void *), void *arg, const char *name)
@@ -412,6 +581,8 @@ int main(int argc, char **argv)
 	in_child(all_at_once, NULL, "all at once");
 	in_child(forked, NULL, "forked");
 	in_child(replaced, NULL, "replaced");
+	in_child(swept, NULL, "swept");
+	in_child(comings_and_goings, NULL, "comings and goings");
 	in_child(bad_heads, NULL, "bad heads");
 	in_child(bad_files, NULL, "bad files");
 	in_child(rubbish_in_slots, NULL, "rubbish in slots");
@@ -421,6 +592,7 @@ int main(int argc, char **argv)
 	if (geteuid() == 0) {
 		in_child(two_users, NULL, "two users");
 		in_child(squatted, NULL, "squatted");
+		in_child(squatted_for_a_while, NULL, "squatted for a while");
 	}
 	return 0;
 }

@@ -154,6 +154,7 @@ int main(int argc, char **argv)
 
 	parse(&o, &group, argc, argv);
 	table_path(group && *group ? parse_group(group) : NULL, view.path);
+	table_sweep();
 	if (!o.json && o.looks != 1 && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
 		err = screen_run(&view, &o);
 	if (err == -ENOTSUP)

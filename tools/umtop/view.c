@@ -199,7 +199,7 @@ static int take_slots(struct view *view, int fd, const struct table_slot *slots)
 	struct process *all;
 
 	for (unsigned i = 0; i < TABLE_SLOTS; i++)
-		live += slots[i].owner && table_alive(slots[i].owner, slots[i].tid);
+		live += slots[i].owner && table_alive(slots[i].owner, slots[i].thread);
 	all = calloc(live ? live : 1, sizeof(*all));
 	if (!all)
 		return fail(ENOMEM, "no memory for %u processes", live);
@@ -207,7 +207,7 @@ static int take_slots(struct view *view, int fd, const struct table_slot *slots)
 	for (unsigned i = 0; i < TABLE_SLOTS && n < live; i++) {
 		struct process *p = &all[n];
 
-		if (!slots[i].owner || !table_alive(slots[i].owner, slots[i].tid))
+		if (!slots[i].owner || !table_alive(slots[i].owner, slots[i].thread))
 			continue;
 		p->owner = slots[i].owner;
 		take_process(p, find_process(view->process, view->count, p->owner), fd, i);
