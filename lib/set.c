@@ -45,20 +45,32 @@ static int make_headers(struct set *set, struct extent *e)
 	return 0;
 }
 
+/* A number for each segment, and a bit for each byte, which take no memory until one is set. */
+static size_t twins_len(const struct set *set, const struct extent *e)
+{
+	return e->count * sizeof(*e->twins) + e->count * set->seg_size / 8;
+}
+
 static int make_twins(struct set *set, struct extent *e)
 {
-	e->twins = set->writers ? sys_lazy(e->count * sizeof(*e->twins)) : NULL;
+	e->twins = set->writers ? sys_lazy(twins_len(set, e)) : NULL;
 	if (set->writers && !e->twins)
 		return fail(ENOMEM, "no address space for the twins of %zu segments", e->count);
+	e->unsure = e->twins ? (uint8_t *)(e->twins + e->count) : NULL;
 	if (e->twins)
-		madvise(e->twins, e->count * sizeof(*e->twins), MADV_DONTFORK);
+		madvise(e->twins, twins_len(set, e), MADV_DONTFORK);
 	return 0;
+}
+
+static void drop_twins(const struct set *set, const struct extent *e)
+{
+	if (e->twins)
+		munmap(e->twins, twins_len(set, e));
 }
 
 static void drop_headers(struct set *set, unsigned i)
 {
-	if (set->extents[i].twins)
-		munmap(set->extents[i].twins, set->extents[i].count * sizeof(uint32_t));
+	drop_twins(set, &set->extents[i]);
 	if (set->shared && i == 0)
 		reach_close(&set->reach);
 	else
@@ -79,8 +91,7 @@ static int add_extent(struct set *set, size_t first, size_t count)
 		return err;
 	err = make_headers(set, e);
 	if (err) {
-		if (e->twins)
-			munmap(e->twins, count * sizeof(*e->twins));
+		drop_twins(set, e);
 		return err;
 	}
 	set->extents_used++;

@@ -28,6 +28,7 @@ enum carry { CARRY_NONE, CARRY_ANY, CARRY_ASCENDING, CARRY_DESCENDING };
 struct extent {
 	struct seg *segs;
 	uint32_t *twins;         /* of each: the number of its twin's frame and one, or 0; NULL: the set has none (twin.c) */
+	uint8_t *unsure;         /* ... and a bit for each byte of which a write has failed */
 	size_t first, count;
 };
 
@@ -76,6 +77,7 @@ struct set {
 	bool writable;
 	bool bulk;               /* neighbours are written together */
 	bool shared;             /* other processes may reach its segments */
+	_Atomic bool unsure;     /* some bytes are (extent.unsure) */
 	bool writers;            /* others write to its bytes, too: a segment that is changed has a twin (twin.c) */
 	struct reach reach;      /* ... by this */
 	struct extent extents[EXTENTS_MAX];

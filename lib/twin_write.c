@@ -37,9 +37,13 @@ static int write_piece(struct set *set, size_t i, const char *buf, size_t at, si
 	memcpy(before, twin, len);
 	memcpy(twin, buf + at, len);
 	err = io_run(t->store, &io, 1, false, &set->stat.io);
-	/* It still differs, in case it does not change again. */
-	if (err)
+	if (err) {
+		/* It still differs, in case it does not change again. */
 		memcpy(twin, before, len);
+		twin_unsure(set, i, at, len);
+	} else if (set->unsure) {
+		twin_sure(set, i, at, len);
+	}
 	return err;
 }
 
@@ -56,15 +60,44 @@ long twin_write_busy(struct set *set, size_t i, const char *buf)
 	return err ? err : (long)end;
 }
 
+/* Some of these have failed: what was written the twin has from now on, what was not is unsure. */
+static void note_failure(struct set *set, size_t i, const struct ummap_io *io, unsigned n)
+{
+	uint64_t begin = set->targets[set->current].offset + ((uint64_t)i << set->shift);
+
+	for (unsigned k = 0; k < n; k++) {
+		size_t at = (size_t)(io[k].off - begin);
+
+		if (io[k].res) {
+			twin_unsure(set, i, at, io[k].len);
+			continue;
+		}
+		memcpy(twin_home(set, i) + at, io[k].buf, io[k].len);
+		if (set->unsure)
+			twin_sure(set, i, at, io[k].len);
+	}
+}
+
 long twin_write(struct set *set, size_t i, const char *buf, struct ummap_io *io, unsigned room)
 {
-	size_t at = 0, end = 0;
+	size_t at = 0, from, end = 0;
 	int err = 0;
 	unsigned n;
 
-	while (!err && (n = find_parts(set, i, buf, &at, io, room))) {
+	while (!err) {
+		from = end;
+		n = find_parts(set, i, buf, &at, io, room);
+		if (!n)
+			break;
 		end = at;
 		err = io_run(set->targets[set->current].store, io, n, false, &set->stat.io);
 	}
-	return err ? err : (long)end;
+	if (!err)
+		return (long)end;
+	/* All before these were written. */
+	memcpy(twin_home(set, i), buf, from);
+	if (set->unsure)
+		twin_sure(set, i, 0, from);
+	note_failure(set, i, io, n);
+	return err;
 }
