@@ -13,6 +13,7 @@
 
 #include "sys.h"
 
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -53,10 +54,16 @@ int engine_segv_publish(char *view, char *home, size_t len, bool was_writable, b
 	return 0;
 }
 
-/* To its own place and size, which changes nothing, and is refused across mappings. */
+/* Asks for growth that there is never room for, because the first thread's stack is in the way. Across mappings the kernel
+ * refuses that before it looks for room, and for another reason (EFAULT). To ask for the size that it has would not do:
+ * Linux 6.17 and later find nothing wrong with that, however many mappings there are. */
 bool engine_segv_is_one(char *at, size_t len)
 {
-	return syscall(SYS_mremap, at, len, len, 0, NULL) == (long)at;
+	uintptr_t stack = getauxval(AT_RANDOM);
+	size_t much = round_up(stack + 1 - (uintptr_t)at, sys_page());
+
+	return stack >= (uintptr_t)at + len && syscall(SYS_mremap, at, len, much, 0, NULL) == -1 &&
+	       (errno == ENOMEM || errno == EAGAIN);
 }
 
 int engine_segv_protect(char *view, size_t len, bool writable)

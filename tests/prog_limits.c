@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * prog_limits - processes that may not have what the library needs: little address space, no mremap(2), no mappings left.
- * Either opening fails and says why, or all loads and stores work: there is no SIGBUS.
+ * Either opening fails and says why, or all loads and stores work: there is no SIGBUS. Where a program takes all mappings
+ * after opening, there may be one with the engine segv, but nothing that is read is wrong.
  */
 #include "common.h"
 
@@ -12,6 +13,8 @@
 #define SEG (16 * KIB)
 #define SIZE (256 * SEG)
 #define BUDGET (SIZE / 4)
+/* What has been read ahead when the mappings go is another thing each time. */
+#define ROUNDS_LATER 8
 
 /* Which of both came of it; in memory that processes share. */
 static struct { _Atomic unsigned opened, refused; } *count;
@@ -112,12 +115,10 @@ static void with_mappings(void *left)
 		use(m);
 }
 
-/* Frames come and go page by page, which takes no mapping. */
-static void run_short_later(void *unused)
+static void run_short_later(void *engine)
 {
-	uint8_t *m = try_open(UMMAP_ENGINE_UFFD);
+	uint8_t *m = try_open((int)(size_t)engine);
 
-	(void)unused;
 	check(m);
 	for (size_t at = 0; at < SIZE / 2; at += SEG)
 		check_bytes(m + at, 16, at, 1);
@@ -163,7 +164,14 @@ int main(void)
 	for (size_t left = 4; left <= 1024; left += left < 64 ? 4 : 3 * left)
 		check_exits(in_child(with_mappings, (void *)left), 0);
 	end("mappings");
-	check_exits(in_child(run_short_later, NULL), 0);
+	/* Frames come and go page by page, which takes no mapping. */
+	check_exits(in_child(run_short_later, (void *)UMMAP_ENGINE_UFFD), 0);
+	for (int i = 0; i < ROUNDS_LATER; i++) {
+		int status = in_child(run_short_later, (void *)UMMAP_ENGINE_SEGV);
+
+		if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGBUS)
+			check_exits(status, 0);
+	}
 	printf("mappings, later\n");
 #endif
 	begin();
