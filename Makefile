@@ -82,7 +82,7 @@ FORCE:
 
 $(SO): $(LIB_OBJ) lib/libummap.map
 	$(CC) -shared $(LDFLAGS) -Wl,-soname,$(SONAME) -Wl,--version-script=lib/libummap.map \
-		-Wl,-z,nodelete -Wl,-z,defs -o $@ $(LIB_OBJ) $(LIBS)
+		-Wl,-z,nodelete -Wl,-z,now -Wl,-z,defs -o $@ $(LIB_OBJ) $(LIBS)
 	ln -sf $(notdir $@) $B/$(SONAME)
 	ln -sf $(SONAME) $B/libummap.so
 

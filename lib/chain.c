@@ -9,6 +9,7 @@
 
 #include "log.h"
 #include "signals.h"
+#include "stack.h"
 #include "sys.h"
 
 #include <dlfcn.h>
@@ -102,24 +103,33 @@ static void raise_bus(void *addr, ucontext_t *context)
 	send_self(SIGBUS, &info);
 }
 
+/* A fault on its way to another stack. */
+struct serving {
+	struct chain_fault fault;
+	ucontext_t *context;
+	bool served;
+};
+
+static void serve(void *arg)
+{
+	struct serving *s = arg;
+	enum chain_answer what = answer(&s->fault);
+
+	if (what == CHAIN_FAILED)
+		raise_bus(s->fault.addr, s->context);
+	s->served = what != CHAIN_FOREIGN;
+}
+
 bool chain_serve(siginfo_t *info, void *context)
 {
 	enum access access = access_of(context);
-	struct chain_fault fault = { info->si_addr, access == STORE };
+	struct serving s = { { info->si_addr, access == STORE }, context, false };
 
 	/* Sent by kill(2) or the like, or before we began: nobody touched anything. */
 	if (info->si_code <= 0 || !started || access == FETCH)
 		return false;
-	switch (answer(&fault)) {
-	case CHAIN_SERVED:
-		return true;
-	case CHAIN_FAILED:
-		raise_bus(info->si_addr, context);
-		return true;
-	case CHAIN_FOREIGN:
-		break;
-	}
-	return false;
+	stack_call(&s.context->uc_stack, serve, &s);
+	return s.served;
 }
 
 /* Where a debugger's breakpoints go (tools/ummap.gdb): from now on faults are ordinary; the next one ends the process. */
