@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_segments - a million segments of 4 KiB, all in memory at once, which is more than the kernel has mappings for.
- * Each holds its number, and all are visited again.
+ * prog_segments - 2^18 segments of 4 KiB, or `prog_segments 20` as many as 2^20, all in memory at once, which is more
+ * than the kernel has mappings for by default. Each holds its number, and all are visited again.
  */
 #include "common.h"
 
 #define SEG (4 * KIB)
-#define SEGS ((size_t)1 << 20)
 #define THREADS 2
-#define NEEDED 6  /* GiB of memory */
 
 static uint8_t *m;
+static size_t segs = (size_t)1 << 18;
 
 struct part {
 	size_t first, step;   /* every step-th from first on */
@@ -21,13 +20,13 @@ static void *visit(void *arg)
 {
 	struct part *p = arg;
 
-	for (size_t i = p->first; i < SEGS; i += p->step) {
-		volatile uint64_t *word = (uint64_t *)(m + (i * 7919 % SEGS) * SEG);
-		uint64_t value = i * 7919 % SEGS + 1;
+	for (size_t i = p->first; i < segs; i += p->step) {
+		volatile uint64_t *word = (uint64_t *)(m + (i * 7919 % segs) * SEG);
+		uint64_t value = i * 7919 % segs + 1;
 
 		if (p->store)
 			*word = value;
-		check(*word == value, "segment %zu holds %" PRIu64, i * 7919 % SEGS, *word);
+		check(*word == value, "segment %zu holds %" PRIu64, i * 7919 % segs, *word);
 	}
 	return NULL;
 }
@@ -51,13 +50,13 @@ static void fill_memory(int fd)
 	int maps;
 
 	set_env("UMMAP_ENGINE", "uffd");
-	set_budget(SEGS * SEG + GIB);
-	check(ummap(SEGS * SEG, SEG, READ_WRITE, fd, 0, -1, 0, UMMAP_PTYPE_FIFO, &addr) == 0);
-	check(umadvise(addr, SEGS * SEG, UMMAP_ADV_RANDOM) == 0);
+	set_budget(segs * SEG + GIB);
+	check(ummap(segs * SEG, SEG, READ_WRITE, fd, 0, -1, 0, UMMAP_PTYPE_FIFO, &addr) == 0);
+	check(umadvise(addr, segs * SEG, UMMAP_ADV_RANDOM) == 0);
 	m = addr;
 	maps = count_maps();
 	visit_all(true);
-	check(stat_of(m).resident_bytes == SEGS * SEG, "%" PRIu64, stat_of(m).resident_bytes);
+	check(stat_of(m).resident_bytes == segs * SEG, "%" PRIu64, stat_of(m).resident_bytes);
 	check(count_maps() - maps < 1000, "%d", count_maps() - maps);
 	visit_all(false);
 	check(stat_of(m).evictions == 0);
@@ -77,12 +76,17 @@ static size_t available(void)
 	return kib * KIB;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-	if (available() < NEEDED * GIB) {
-		printf("%d GiB of memory are not available\n", NEEDED);
+	size_t needed;
+
+	if (argc > 1)
+		segs = (size_t)1 << strtoul(argv[1], NULL, 10);
+	needed = segs * SEG + 2 * GIB;
+	if (available() < needed) {
+		printf("%zu GiB of memory are not available\n", needed / GIB);
 		return 77;
 	}
-	fill_memory(temp_file(SEGS * SEG));
+	fill_memory(temp_file(segs * SEG));
 	return 0;
 }

@@ -378,7 +378,7 @@ static void noticed_by_the_background_thread(void *unused)
 	prepare();
 	touch_mapped();
 	install_raw(on_segv);
-	end = now() + 10;
+	end = now() + 60;
 	do {
 		pause_ms(50);
 		check(syscall(SYS_rt_sigaction, SIGSEGV, NULL, &action, 8) == 0);

@@ -34,7 +34,7 @@ struct worker {
 	struct run *run;
 	uint64_t random;
 	unsigned number;
-	uint64_t work;  /* loads, stores, additions done */
+	_Atomic uint64_t work;  /* loads, stores, additions done */
 };
 
 static const char *const policies[] = { "fifo", "lifo", "plru", "prnd", "wiro-f", "wiro-l" };
@@ -212,6 +212,20 @@ static void check_counters_of_file(const struct run *r, uint64_t additions)
 	free(all);
 }
 
+/* However late they get the processor: each has done something, and segments have had to leave. */
+static void await_all(const struct run *r, const struct worker *workers)
+{
+	unsigned idle;
+
+	do {
+		idle = stat_of(r->base).evictions == 0;
+		for (unsigned i = 0; i < WORKERS + 2; i++)
+			idle += workers[i].work == 0;
+		if (idle)
+			pause_ms(10);
+	} while (idle);
+}
+
 /* Starts the workers and those who disturb, lets them work, and adds up what the workers did. */
 static uint64_t work(struct run *r)
 {
@@ -228,6 +242,7 @@ static uint64_t work(struct run *r)
 		check(pthread_create(&threads[i], NULL, job, &workers[i]) == 0);
 	}
 	pause_ms(r->seconds * 1000);
+	await_all(r, workers);
 	atomic_store(r->stop, true);
 	for (unsigned i = 0; i < WORKERS + 2; i++) {
 		check(pthread_join(threads[i], NULL) == 0);
@@ -283,7 +298,7 @@ static double seconds(void)
 {
 	const char *text = getenv("UMMAP_STRESS_SECONDS");
 
-	return text ? strtod(text, NULL) : 40;
+	return text ? strtod(text, NULL) : 20;
 }
 
 static uint64_t choose_seed(int argc, char **argv)

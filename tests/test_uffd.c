@@ -356,7 +356,7 @@ Test(uffd, failed_loads_wait_for_slow_threads)
 Test(uffd, failed_loads_of_the_kernel)
 {
 	uint8_t *m;
-	double end = now() + 20;
+	double end = now() + 60;
 	bool again = false;
 
 	skip_unless_allowed();

@@ -478,7 +478,7 @@ Test(uffd_kernel, switches_where_a_load_has_failed)
 	uint8_t *m = map_kernel_by("fault+posix:/proc/self/fd/%d?fault.op=read&fault.nth=1&fault.errno=EIO", SEG, PROT_READ);
 	int to = filled_file(SIZE, NEW), ends[2];
 	void *base = NULL;
-	double end = now() + 10;
+	double end = now() + 60;
 
 	check(pipe(ends) == 0);
 	check(write(ends[1], m, 4096) == -1 && errno == EFAULT);
