@@ -73,11 +73,12 @@ int umunmap(void *addr, int sync);
 
 /* ---- Additions to the thesis's four calls. ---- */
 
-#define UMMAP_CREATE 1u /* ummap_attr.flags: create the store if it is not there */
+#define UMMAP_CREATE 1u /* ummap_attr.flags: create the store if it is not there, as long as the mapping needs it */
 #define UMMAP_KERNEL 2u /* ... system calls and other processes may touch what is absent (see ummap(7)) */
 #define UMMAP_SHARED 4u /* ... other processes of the machine may reach what is in memory (umoffer); engine segv only */
 #define UMMAP_BLANK 8u  /* ... what this mapping has not written reads as zeros, whatever the store holds */
 #define UMMAP_WRITERS 16u /* ... others write to the same bytes, too, and say so: only bytes that were stored are written */
+#define UMMAP_GROWS 32u /* ... with UMMAP_CREATE: no longer than what is written, with which it grows */
 
 /* How accesses to absent segments are noticed: ummap_attr.engine. */
 enum {
@@ -93,7 +94,7 @@ struct ummap_attr {
 	size_t seg_size;      /* bytes, as for ummap; 0: the default */
 	int flush_interval;   /* seconds until a change is written by itself; 0: never */
 	int ptype;            /* UMMAP_PTYPE_*, used where policy is NULL */
-	unsigned flags;       /* UMMAP_CREATE, UMMAP_KERNEL, UMMAP_SHARED, UMMAP_BLANK, UMMAP_WRITERS */
+	unsigned flags;       /* UMMAP_CREATE, UMMAP_KERNEL, UMMAP_SHARED, UMMAP_BLANK, UMMAP_WRITERS, UMMAP_GROWS */
 	const char *policy;   /* a policy by name, "fifo" or "prnd:seed=7"; NULL: ptype */
 	size_t budget;        /* bytes that this mapping may hold, inside the process's; 0: no bound of its own */
 	const char *group;    /* mappings that share policy and budget, by a name of at most 31 letters, digits,

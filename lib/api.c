@@ -32,7 +32,7 @@
 #define BESIDE_MAX ((size_t)1 << 60)
 /* Frames come in arenas of at least 16, which have to fit the address space. */
 #define SEG_SIZE_MAX ((size_t)1 << 38)
-#define FLAGS (UMMAP_CREATE | UMMAP_KERNEL | UMMAP_SHARED | UMMAP_BLANK | UMMAP_WRITERS)
+#define FLAGS (UMMAP_CREATE | UMMAP_KERNEL | UMMAP_SHARED | UMMAP_BLANK | UMMAP_WRITERS | UMMAP_GROWS)
 
 /* What a new mapping is to be; from ummap or ummap_open. */
 struct plan {
@@ -147,6 +147,19 @@ static int open_store(const struct plan *p, const struct set *set, struct store 
 	return io_open(p->uri, oflags, store);
 }
 
+/* A store that is made is as long as it was asked to be, without taking room. */
+static int make_length(const struct plan *p, struct store *store)
+{
+	uint64_t end = (uint64_t)p->offset + p->size;
+	int err;
+
+	if (!(p->prot & PROT_WRITE) || (p->attr.flags & (UMMAP_CREATE | UMMAP_GROWS)) != UMMAP_CREATE)
+		return 0;
+	err = io_lengthen(store, end);
+	return err ? fail(-err, "the store cannot be made %llu bytes long: %s; with UMMAP_GROWS it grows as it is written",
+			  (unsigned long long)end, strerror(-err)) : 0;
+}
+
 static int open_target(const struct plan *p, const struct set *set, struct target *t)
 {
 	int err = open_store(p, set, &t->store);
@@ -168,6 +181,18 @@ static void close_target(struct target *t)
 	*t = (struct target){ .store = NULL };
 }
 
+static int make_target(const struct plan *p, const struct set *set, struct target *t)
+{
+	int err = open_target(p, set, t);
+
+	if (err)
+		return err;
+	err = make_length(p, t->store);
+	if (err)
+		close_target(t);
+	return err;
+}
+
 /* Everything of a mapping but its place in the table; undoes itself. */
 static int build(struct map *map, const struct plan *p)
 {
@@ -178,7 +203,7 @@ static int build(struct map *map, const struct plan *p)
 	set->seg_size = p->attr.seg_size;
 	set->writable = p->prot & PROT_WRITE;
 	set->writers = p->writers;
-	err = open_target(p, set, &set->targets[0]);
+	err = make_target(p, set, &set->targets[0]);
 	if (err)
 		return err;
 	map->flush_interval = p->attr.flush_interval;

@@ -206,6 +206,56 @@ uint64_t io_size(struct store *store)
 	return size;
 }
 
+/* A mapping's lock does not have this byte. Who has it makes the store longer. */
+#define GROWTH_BYTE ((uint64_t)INT64_MAX - 1)
+#define GROWTH_TRIES 1000
+#define GROWTH_WAIT_MS 10
+
+/* Two at a time could make a store shorter: each has seen it short, and the one who wants less comes last. */
+static int lock_growth(struct store *s)
+{
+	static _Atomic uint32_t never;
+	char who[160];
+	int err = -EBUSY;
+
+	for (int i = 0; i < GROWTH_TRIES && err == -EBUSY; i++) {
+		if (i)
+			sys_wait(&never, 0, GROWTH_WAIT_MS);
+		err = io_lock(s, GROWTH_BYTE, 1, UMMAP_LOCK_EXCLUSIVE, who);
+	}
+	/* Where there are no locks, nobody else is expected. */
+	return err == -EBUSY ? err : 0;
+}
+
+static int lengthen(struct store *s, uint64_t size)
+{
+	int err = config.lock ? lock_growth(s) : 0;
+
+	if (err)
+		return err;
+	if (io_size(s) < size) {
+		err = s->driver.resize(s->handle, size);
+		if (!err && !s->driver.size)
+			s->geom.size = size;
+	}
+	if (config.lock)
+		io_lock(s, GROWTH_BYTE, 1, UMMAP_LOCK_NONE, (char[160]){ "" });
+	return err == -EOPNOTSUPP ? 0 : err;
+}
+
+int io_lengthen(struct store *s, uint64_t size)
+{
+	static _Atomic uint32_t lock;
+	int err;
+
+	if (!s->driver.resize || !(s->geom.caps & UMMAP_CAP_GROW) || io_size(s) >= size)
+		return 0;
+	futex_lock(&lock);
+	err = lengthen(s, size);
+	futex_unlock(&lock);
+	return err;
+}
+
 bool io_maps(const struct store *s)
 {
 	return s->driver.map;

@@ -36,6 +36,8 @@ bool io_same(const struct store *a, const struct store *b);
 int io_lock(struct store *store, uint64_t off, uint64_t len, int how, char why[160]);
 /* Bytes of the store now. */
 uint64_t io_size(struct store *store);
+/* Makes a store at least so long, where it can be; the store has no mapping yet, and so no requests. */
+int io_lengthen(struct store *store, uint64_t size);
 
 /*
  * Runs n requests, sorted by offset and all of one op, and waits for all of them; those that touch leave

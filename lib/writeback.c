@@ -198,6 +198,20 @@ static int write_parts(struct run *run)
 	return err;
 }
 
+/* Where the store ends within the run, a segment is cut behind its last byte. What another one follows need not be: it
+ * touches that one, and both are one request. */
+static void fill_gaps(struct run *run)
+{
+	struct set *set = run->set;
+
+	for (unsigned r = 0; r + 1 < run->requests; r++) {
+		uint64_t next = run->io[r].off + set->seg_size;
+
+		if (run->io[r + 1].off == next)
+			run->io[r].len = set->seg_size;
+	}
+}
+
 /* Requests for all that has bytes to write and leaves as a whole; io.owner is the segment. */
 static void prepare(struct run *run)
 {
@@ -216,6 +230,7 @@ static void prepare(struct run *run)
 				.op = UMMAP_IO_WRITE, .buf = buf, .len = len,
 				.off = t->offset + ((uint64_t)i << set->shift), .owner = s };
 	}
+	fill_gaps(run);
 }
 
 /* The segment is in storage now. */

@@ -450,7 +450,76 @@ Test(ummap_open, takes_policies_by_name_and_creates)
 		((uint8_t *)addr)[99] = 1;
 		check(umunmap(addr, 1) == 0);
 		snprintf(uri, sizeof(uri), "%s/a?b%zu", temp_dir(), i);
-		check(stat(uri, &st) == 0 && st.st_size == 100, "%s", uri);
+		check(stat(uri, &st) == 0 && st.st_size == SEG && (size_t)st.st_blocks * 512 <= SEG, "%s", uri);
+	}
+}
+
+/* As long as it was asked to be, and a hole; never shorter than it was; or as long as what is written. */
+Test(ummap_open, creates_with_the_length_that_is_asked_for)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char path[320], uri[512];
+	int fd = temp_named("length", 0, path);
+	struct stat st;
+	void *addr;
+
+	attr.seg_size = SEG;
+	snprintf(uri, sizeof(uri), "posix:%s", path);
+	check(ummap_open(uri, 4 * SEG + 5, 7, READ_WRITE, &attr, &addr) == 0 && umunmap(addr, 1) == 0);
+	check(file_size(fd) == 0, "nobody has asked for it to be made");
+	attr.flags = UMMAP_CREATE;
+	check(ummap_open(uri, 4 * SEG + 5, 7, PROT_READ, &attr, &addr) == 0 && umunmap(addr, 1) == 0);
+	check(file_size(fd) == 0, "who only reads changes nothing");
+	attr.flags = UMMAP_CREATE | UMMAP_GROWS;
+	check(ummap_open(uri, 4 * SEG + 5, 7, READ_WRITE, &attr, &addr) == 0);
+	((uint8_t *)addr)[99] = 1;
+	check(umunmap(addr, 1) == 0);
+	check(file_size(fd) == 7 + 100, "%" PRIu64, file_size(fd));
+	attr.flags = UMMAP_CREATE;
+	check(ummap_open(uri, 4 * SEG + 5, 7, READ_WRITE, &attr, &addr) == 0);
+	check(((uint8_t *)addr)[99] == 1 && umunmap(addr, 1) == 0);
+	check(file_size(fd) == 4 * SEG + 12, "%" PRIu64, file_size(fd));
+	check(fstat(fd, &st) == 0 && (size_t)st.st_blocks * 512 <= SEG, "the rest is a hole");
+	check(ummap_open(uri, SEG, 0, READ_WRITE, &attr, &addr) == 0 && umunmap(addr, 1) == 0);
+	check(file_size(fd) == 4 * SEG + 12);
+}
+
+struct part {
+	const char *uri;
+	int i;
+};
+
+static void *open_part(void *arg)
+{
+	const struct part *p = arg;
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *addr;
+
+	attr.flags = UMMAP_CREATE;
+	check(ummap_open(p->uri, SEG, p->i * SEG, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
+	return addr;
+}
+
+Test(ummap_open, of_several_at_a_time_makes_a_file_as_long_as_the_last_one_needs)
+{
+	enum { THREADS = 8, ROUNDS = 20 };
+
+	for (int round = 0; round < ROUNDS; round++) {
+		char path[320], uri[512];
+		struct part parts[THREADS];
+		pthread_t thread[THREADS];
+		int fd = temp_named("parts", 0, path);
+		void *addr;
+
+		snprintf(uri, sizeof(uri), "posix:%s", path);
+		for (int i = 0; i < THREADS; i++) {
+			parts[i] = (struct part){ uri, i };
+			check(pthread_create(&thread[i], NULL, open_part, &parts[i]) == 0);
+		}
+		for (int i = 0; i < THREADS; i++)
+			check(pthread_join(thread[i], &addr) == 0 && umunmap(addr, 1) == 0);
+		check(file_size(fd) == THREADS * SEG, "%" PRIu64, file_size(fd));
+		close(fd);
 	}
 }
 

@@ -255,6 +255,30 @@ Test(growth, of_an_empty_file_out_of_memory_bounds)
 	close(fd);
 }
 
+/* Each segment ends in zeros: the file is to end behind the last byte, but within it neighbours go together. */
+Test(growth, is_written_in_bulk)
+{
+	const size_t n = 64, hole = 40;
+	int fd = temp_file(0);
+	uint8_t *m = map_file(fd, (n + 8) * SEG, SEG, READ_WRITE, 0);
+	uint64_t requests;
+
+	for (size_t i = 0; i < n; i++)
+		m[i * SEG] = i != hole;
+	check(umsync(m, 0) == 0);
+	requests = stat_of(m).write_requests;
+	check(requests <= 6, "%" PRIu64 " requests", requests);
+	check(file_size(fd) == (n - 1) * SEG + 1, "%" PRIu64, file_size(fd));
+	check(umunmap(m, 1) == 0);
+	for (size_t i = 0; i < n; i++) {
+		uint8_t byte;
+
+		check(pread(fd, &byte, 1, (off_t)(i * SEG)) == 1 && byte == (i != hole));
+		check_file_zeros(fd, i * SEG + 1, i < n - 1 ? SEG - 1 : 0);
+	}
+	close(fd);
+}
+
 /* ---- read_file 0 ---- */
 
 Test(read_file, zero_starts_with_zeros)

@@ -44,7 +44,7 @@ static void created(void *arg)
 	check(unlink(path) == 0);
 	snprintf(uri, sizeof(uri), "pmem:%s", path);
 	check_fails(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &m), ENOENT);
-	attr.flags = UMMAP_CREATE;
+	attr.flags = UMMAP_CREATE | UMMAP_GROWS;
 	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &m) == 0);
 	fill(m, SIZE, 0, NEW);
 	check(umunmap(m, 1) == 0);

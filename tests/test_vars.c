@@ -202,7 +202,7 @@ Test(vars, name_files)
 	((uint8_t *)addr)[99] = 1;
 	check(umunmap(addr, 1) == 0);
 	snprintf(path, sizeof(path), "%s/a.17", temp_dir());
-	check(stat(path, &st) == 0 && st.st_size == 100, "%s", path);
+	check(stat(path, &st) == 0 && st.st_size == SEG, "%s", path);
 }
 
 static void count_through_driver(void *path)

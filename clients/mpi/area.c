@@ -267,7 +267,7 @@ static void map_storage(struct area *area, size_t budget, struct trouble *t)
 	attr.seg_size = h->segsize;
 	attr.flush_interval = h->syncfreq;
 	attr.policy = *h->policy ? h->policy : NULL;
-	attr.flags = (file ? 0 : UMMAP_CREATE) | (h->writers ? UMMAP_WRITERS : 0);
+	attr.flags = UMMAP_CREATE | (h->writers ? UMMAP_WRITERS : 0);
 	attr.budget = budget;
 	attr.before = area->stored_from;
 	attr.after = whole_pages(memory_behind(area));

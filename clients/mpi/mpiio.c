@@ -397,16 +397,6 @@ static int mpiio_flush(void *h, uint64_t off, uint64_t len)
 	return err < 0 || !failed ? err : failed;
 }
 
-static int mpiio_resize(void *h, uint64_t size)
-{
-	struct mpiio *m = h;
-
-	/* A file of stripes has one length for all. */
-	if (m->layout.stripe)
-		return -EOPNOTSUPP;
-	return shareio_errno(PMPI_File_set_size(m->file, (MPI_Offset)(m->layout.offset + size)));
-}
-
 /* ---- For collective syncs ---- */
 
 struct mpiio *mpiio_find(const void *addr)
@@ -447,7 +437,6 @@ static const struct ummap_driver driver = {
 	.read = mpiio_read,
 	.write = mpiio_write,
 	.flush = mpiio_flush,
-	.resize = mpiio_resize,
 	.readv = mpiio_readv,
 	.writev = mpiio_writev,
 };
