@@ -173,6 +173,15 @@ check-mutants:
 # Needs compilers of other C libraries and processors.
 check-ports:
 	tests/check-ports $B
+# Among pretended machines, what takes too long for `make check`.
+check-mpi-machines: all tests
+	tests/run $B mpi-machines
+
+# What `make check` runs, and what it has no time for. All of it, whatever fails.
+ALL = check check-asan check-tsan check-mutants check-ports check-mpi-machines
+check-all:
+	@failed=; for what in $(ALL); do $(MAKE) $$what || failed="$$failed $$what"; done; \
+	echo "check-all: $(words $(ALL)) targets,$${failed:- none} failed"; [ -z "$$failed" ]
 
 deps:
 	tools/install-deps
@@ -213,4 +222,5 @@ clean:
 -include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
 .PHONY: all lib tests check check-layers check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants check-ports \
+	check-mpi-machines check-all \
 	deps bench demo install dist clean

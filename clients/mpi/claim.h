@@ -14,6 +14,9 @@ struct claim {
 
 /* Bytes [from, from + size) of an open file. */
 void claim_file(struct claim *claim, int fd, uint64_t from, size_t size);
+/* The processes among which a process id means the same. Machines may be several to a kernel, as containers are: they share
+ * files, but not these. */
+uint64_t claim_processes(void);
 /* Whether two claims have bytes in common. */
 bool claim_overlaps(const struct claim *a, const struct claim *b);
 

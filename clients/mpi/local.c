@@ -44,6 +44,7 @@ struct offer {
 	struct claim object;     /* its machine, and the bytes of the object; `to` 0: it offers none */
 	uint64_t from;           /* where in its part they begin */
 	int64_t unit;
+	uint64_t processes;      /* among these is pid */
 	int pid, fd;
 	bool pages;              /* there is something that the library pages, too: */
 	struct umoffer paged;
@@ -64,6 +65,8 @@ static int open_offer(const struct offer *o)
 	char path[64];
 	int fd;
 
+	if (o->processes != claim_processes())
+		return -1;
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", o->pid, o->fd);
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
@@ -100,6 +103,7 @@ static void make_offer(struct offer *o, const struct area *area)
 	o->paged_from = area->stored_from;
 	if (area->object.fd < 0)
 		return;
+	o->processes = claim_processes();
 	o->pid = (int)getpid();
 	o->fd = area->object.fd;
 	o->from = area->object.from;
