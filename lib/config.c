@@ -119,17 +119,9 @@ static int load_group(const char *text)
 
 static int load_sigevict(const char *text)
 {
-	char *end;
-	long n;
-
-	config.sigevict = 0;
-	if (!text)
-		return 0;
-	n = strtol(text, &end, 10);
-	if (!isdigit((unsigned char)*text) || *end || n < SIGRTMIN || n > SIGRTMAX)
-		return fail(EINVAL, "UMMAP_SIGEVICT is \"%s\": it must be a real-time signal, %d to %d", text,
-			    SIGRTMIN, SIGRTMAX);
-	config.sigevict = (int)n;
+	if (text)
+		log_line(LOG_WARN, "config", "UMMAP_SIGEVICT is no longer used: processes ask each other for memory without "
+			 "a signal");
 	return 0;
 }
 

@@ -12,7 +12,6 @@ struct config {
 	const char *limit_name, *limit_text; /* the variable that says so, and what it is */
 	bool dynamic;          /* the share of the node's memory may be exceeded while there is room */
 	const char *group;     /* of processes that share it; NULL: those of the user that name none */
-	int sigevict;          /* the signal that asks to let go of memory; 0: any that is free */
 	bool bulk_sync;        /* neighbours leave together */
 	size_t seg_size;       /* default segment */
 	const char *seg_size_text; /* as it was given; NULL: it was not */

@@ -2,21 +2,19 @@
 /*
  * Static mode: a process may hold its limit divided by the number of processes. Dynamic mode: it has what it uses
  * and a bit more, also beyond that share, as long as the sum stays under the limit; additive increase. A process that
- * lacks a part of its share signals those that may hold more than theirs (SIGEVICT): in static mode they let go of all
- * of it, in dynamic mode of half; multiplicative decrease.
+ * lacks a part of its share asks those that may hold more than theirs: in static mode they let go of all of it, in
+ * dynamic mode of half; multiplicative decrease. What the thesis has a signal for, SIGEVICT, is a word in the shared table
+ * here, on which the other's background thread waits: a signal kills a process that has meanwhile reset its handler.
  *
  * Whoever wants more says so in the table before it looks at what the others have, so that of two who do at once at
  * least one sees the other: the sum stays under the limit without a lock. All this happens on the background thread;
- * faults only read the budget and a mark, and the signal's handler only wakes the thread.
+ * faults only read the budget and a mark, and wake the thread.
  */
 #include "mode.h"
 
 #include "budget.h"
 #include "config.h"
 #include "log.h"
-
-#include <pthread.h>
-#include <string.h>
 
 /* How often to look after the others when nothing happens; what a process grows by, as a part of the limit; and how
  * long to wait before it grows once more, before it tries again in vain, and while it lacks some of its share. */
@@ -26,18 +24,14 @@
 #define GROW_MS 5
 #define FULL_MS 100
 #define LACK_MS 20
-/* The signal, where none is asked for: the first from here on that the program does not use. */
-#define SIGNAL_FIRST (SIGRTMIN + 8)
 
 _Atomic size_t mode_mark = SIZE_MAX;
 
 static struct mode mode;
 static bool joined;
 static _Atomic size_t due;       /* share, or budget where that is more */
-static int signal_number;
 static _Atomic uint32_t wake;    /* counts what should be looked at */
 static uint32_t woken;           /* ... as far as it has been */
-static _Atomic bool asked;       /* SIGEVICT came */
 static _Atomic bool yields;      /* others may use what this process does not */
 
 static size_t minus(size_t a, size_t b)
@@ -81,56 +75,13 @@ size_t mode_granted(const struct mode *m, const struct node_view *view, size_t w
 	return wanted <= m->budget ? wanted : max_size(m->budget, min_size(wanted, most));
 }
 
-/* ---- The signal ---- */
+/* ---- Adjusting ---- */
 
 static void rouse(void)
 {
 	wake++;
 	sys_wake(&wake, 1);
 }
-
-static void on_evict(int sig)
-{
-	int saved = errno;
-
-	(void)sig;
-	asked = true;
-	rouse();
-	errno = saved;
-}
-
-/* 0: the program uses it. */
-static int take_signal(int sig)
-{
-	struct sigaction act;
-
-	if (sigaction(sig, NULL, &act) < 0 || act.sa_flags & SA_SIGINFO ||
-	    (act.sa_handler != SIG_DFL && act.sa_handler != SIG_IGN && act.sa_handler != on_evict))
-		return 0;
-	memset(&act, 0, sizeof(act));
-	act.sa_handler = on_evict;
-	act.sa_flags = SA_RESTART;
-	return sigaction(sig, &act, NULL) < 0 ? 0 : sig;
-}
-
-static int start_signal(void)
-{
-	if (signal_number)
-		return 0;
-	if (config.sigevict) {
-		signal_number = take_signal(config.sigevict);
-		return signal_number ? 0 : fail(EBUSY, "the program has a handler of signal %d: name another one by "
-						"UMMAP_SIGEVICT", config.sigevict);
-	}
-	for (int sig = SIGNAL_FIRST; sig <= SIGRTMAX && !signal_number; sig++)
-		signal_number = take_signal(sig);
-	if (!signal_number)
-		log_line(LOG_WARN, "mode", "the program has handlers of all real-time signals: what other processes "
-			 "ask for is done once a second");
-	return 0;
-}
-
-/* ---- Adjusting ---- */
 
 void mode_ask_more(void)
 {
@@ -142,7 +93,7 @@ void mode_ask_more(void)
 /* Takes what is wanted, or as much as there is of it. Returns what is lacking to the share. */
 static size_t settle(struct node_view *view, size_t held)
 {
-	size_t wanted = mode_wanted(&mode, view, held, atomic_exchange(&asked, false)), lacks;
+	size_t wanted = mode_wanted(&mode, view, held, node_asked()), lacks;
 
 	if (wanted > mode.budget) {
 		node_publish(wanted, held, 0);
@@ -207,17 +158,9 @@ void mode_attend(void)
 	node_attend();
 }
 
-/* The signal comes while the thread waits and at no other time: drivers are not interrupted. */
 void mode_wait(unsigned ms)
 {
-	sigset_t set;
-
-	sigemptyset(&set);
-	if (signal_number)
-		sigaddset(&set, signal_number);
-	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-	sys_wait(&wake, woken, (int)ms);
-	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	node_wait(&wake, woken, ms);
 }
 
 /* ---- Beginning and end ---- */
@@ -240,12 +183,9 @@ int mode_start(void)
 
 	if (joined)
 		return 0;
-	err = start_signal();
-	if (err)
-		return err;
 	mode = (struct mode){ .dynamic = config.dynamic, .limit = budget_limit(), .share = budget_limit() };
 	mode.step = max_size(mode.limit / STEP_PART, STEP_MIN);
-	self = (struct node_self){ mode.limit, mode.dynamic, signal_number };
+	self = (struct node_self){ mode.limit, mode.dynamic };
 	err = node_join(config.group, &self);
 	if (!err)
 		adjust(0);
@@ -264,7 +204,6 @@ void mode_forget(void)
 {
 	joined = false;
 	mode_mark = SIZE_MAX;
-	asked = false;
 	node_forget();
 }
 

@@ -16,7 +16,7 @@ struct mode {
 };
 
 /* What the process would like to hold: its share; in dynamic mode what it uses and a bit more, and when others have
- * asked (SIGEVICT), its share and half of what it holds beyond that. */
+ * asked for memory, its share and half of what it holds beyond that. */
 size_t mode_wanted(const struct mode *m, const struct node_view *view, size_t held, bool asked);
 /* How much of that it may have. */
 size_t mode_granted(const struct mode *m, const struct node_view *view, size_t wanted);
@@ -30,7 +30,7 @@ void mode_forget(void);
 /* What it may count on having, if not now: its share, or more if it has more. */
 size_t mode_due(void);
 
-/* For the background thread: it is the one that others signal; it sets the budget of a process that holds so much, and
+/* For the background thread: it is the one that others ask; it sets the budget of a process that holds so much, and
  * learns after how many ms to do so again; it waits for so long, or until there is a reason earlier. */
 void mode_attend(void);
 unsigned mode_adjust(size_t held);

@@ -2,7 +2,8 @@
 /*
  * The slot of this process in the node's table. A slot is taken by writing its owner into it at one stroke, and
  * is free again as soon as anybody sees that its owner is dead: nothing that a process can die with keeps others
- * waiting. What is read in the table is input: numbers are bounded, and nobody is signalled who was not seen alive.
+ * waiting. What is read in the table is input, and others are asked for memory by a word in their slots, on which a thread
+ * of theirs waits: nobody is sent a signal, and to ask one who is dead, or has given the slot to another, does no harm.
  * Where the name no longer leads to the table (the last one has left, or somebody has removed it), its processes
  * join the next one. One lock, of this process only, while descriptors are open.
  */
@@ -20,6 +21,8 @@
 
 /* How often one tries again whose table was removed while it joined. */
 #define TRIES 100
+/* How often to look where the kernel cannot wait for two words. */
+#define POLL_MS 50
 
 static struct table *table;          /* NULL: not joined */
 static struct table_slot *mine;
@@ -27,7 +30,8 @@ static uint64_t me;                  /* as the slot's owner */
 static struct stat file;             /* of the table */
 static char path[TABLE_PATH_LEN];
 static struct node_self self;
-static _Atomic uint32_t attending;   /* thread that is to be signalled */
+static _Atomic uint32_t attending;   /* thread that lives as long as this program */
+static uint32_t answered;            /* mine->asks, as far as it has been looked at */
 static _Atomic bool left;            /* for good: the process ends */
 static bool alone;                   /* it could not join, and has said so */
 static _Atomic uint32_t lock;
@@ -110,7 +114,7 @@ static int claim(void)
 		return fail(EAGAIN, "%d processes use %s already; set UMMAP_GROUP", TABLE_SLOTS, path);
 	clear();
 	mine->thread = table_thread(me, attending);
-	mine->signal = (uint32_t)self.signal;
+	answered = mine->asks;
 	mine->dynamic = self.dynamic;
 	mine->limit = self.limit;
 	return 0;
@@ -279,28 +283,35 @@ void node_bury(void)
 	futex_unlock(&lock);
 }
 
-/* The signal goes to a thread of the library's: what the program does is not interrupted, and a program that has
- * taken its place is not hit. */
-static void ask(const struct table_slot *s)
-{
-	uint64_t owner = s->owner;
-	uint64_t thread = s->thread;
-	int sig = (int)s->signal;
-
-	if (thread && sig >= SIGRTMIN && sig <= SIGRTMAX && table_alive(owner, thread))
-		syscall(SYS_tgkill, table_pid(owner), table_tid(owner, thread), sig);
-}
-
 void node_ask(unsigned live)
 {
 	futex_lock(&lock);
 	for (unsigned i = 0; i < TABLE_SLOTS; i++) {
-		const struct table_slot *s = &table->slot[i];
+		struct table_slot *s = &table->slot[i];
 
-		if (s != mine && s->owner && s->budget > s->limit / live)
-			ask(s);
+		if (s != mine && s->owner && s->budget > s->limit / live) {
+			s->asks++;
+			sys_wake_shared(&s->asks);
+		}
 	}
 	futex_unlock(&lock);
+}
+
+bool node_asked(void)
+{
+	uint32_t before = answered;
+
+	answered = mine->asks;
+	return answered != before;
+}
+
+/* Only the kernel looks at the table here: the file may have been cut short meanwhile. */
+void node_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms)
+{
+	int err = table ? sys_wait_both(word, value, &mine->asks, answered, ms) : -ENOENT;
+
+	if (err && err != -EAGAIN)
+		sys_wait(word, value, (int)(table ? min_size(ms, POLL_MS) : ms));
 }
 
 struct table_page *node_page(void)

@@ -9,7 +9,6 @@
 struct node_self {
 	size_t limit;        /* bytes for all processes together */
 	bool dynamic;
-	int signal;          /* that asks it to let go; 0: none */
 };
 
 /* What it sees of the others. */
@@ -27,7 +26,7 @@ int node_join(const char *group, const struct node_self *self);
 void node_leave(void);
 /* Sees to it that the slot and the table are still there, or joins again. false: there is none, which was logged. */
 bool node_keep(void);
-/* The calling thread is the one to be signalled. */
+/* The calling thread is the one that lives as long as this program does. */
 void node_attend(void);
 
 /* What the process holds, may hold, and lacks. */
@@ -35,8 +34,12 @@ void node_publish(size_t budget, size_t held, size_t lacks);
 void node_look(struct node_view *view);
 /* Frees the slots of processes that are dead. */
 void node_bury(void);
-/* Signals those that may hold more than their share; live: how many share. */
+/* Asks those that may hold more than their share; live: how many share. */
 void node_ask(unsigned live);
+/* Whether another one has asked this one, since this was last called; only where node_keep said that it may. */
+bool node_asked(void);
+/* Waits while *word == value and nobody asks, for at most ms. May wake for no reason. */
+void node_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms);
 /* Where the counters go; NULL: nowhere. */
 struct table_page *node_page(void);
 

@@ -63,6 +63,12 @@ int sys_object(const char *name, uint64_t size);
 /* Waits while *word == value, for at most ms milliseconds (negative: for ever). May wake for no reason. */
 void sys_wait(_Atomic uint32_t *word, uint32_t value, int ms);
 void sys_wake(_Atomic uint32_t *word, int n);
+/* The same for a word in memory that processes share, and for either of two: ours, and one of those. 0, or -errno where
+ * it did not wait: -EAGAIN, a word has changed already; else the kernel does not do it (before Linux 5.16), or the word's
+ * memory is gone. */
+void sys_wake_shared(_Atomic uint32_t *word);
+int sys_wait_both(_Atomic uint32_t *own, uint32_t own_value, _Atomic uint32_t *shared, uint32_t shared_value,
+		  unsigned ms);
 
 /*
  * A lock that may be taken in a signal handler: 0 free, 1 taken, 2 taken and somebody waits. Taking and

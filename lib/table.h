@@ -9,7 +9,7 @@
 #include <ummap.h>
 
 #define TABLE_MAGIC 0x65646f6e6d6d75ull /* "ummnode" */
-#define TABLE_VERSION 4
+#define TABLE_VERSION 5
 #define TABLE_SLOTS 1024
 #define TABLE_MAPS 26
 #define TABLE_NAME_LEN 64
@@ -21,11 +21,11 @@ struct table_head {
 	uint32_t version, slots, slot_size, page_size;
 } __attribute__((aligned(64)));
 
-/* Of one process, which alone writes it; what all others need to know. */
+/* Of one process, which alone writes it, but for `asks`; what all others need to know. */
 struct table_slot {
 	_Atomic uint64_t owner;   /* table_owner of the process; 0: free */
 	_Atomic uint64_t thread;  /* table_thread of its background thread; 0: not running yet */
-	_Atomic uint32_t signal;  /* SIGEVICT of the process; 0: it has none */
+	_Atomic uint32_t asks;    /* how often others have asked for memory: the thread waits for it to change */
 	_Atomic uint32_t dynamic; /* its mode */
 	_Atomic uint64_t limit;   /* bytes that it grants all processes together */
 	_Atomic uint64_t budget;  /* bytes that it may hold now */

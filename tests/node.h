@@ -23,7 +23,6 @@ enum node_order { NODE_REST, NODE_USE, NODE_CHECK, NODE_END };
 struct node_child {
 	pid_t pid;
 	bool dynamic;
-	unsigned sigevict;            /* 0: any */
 	_Atomic enum node_order order;
 	_Atomic size_t use;           /* bytes that it goes round in */
 	_Atomic size_t stored;        /* bytes, from the beginning on, that it has stored to */
@@ -82,12 +81,6 @@ static inline void node_work(struct node_child *c)
 
 	if (c->dynamic)
 		set_env("UMMAP_MEMCONFIG", "dynamic");
-	if (c->sigevict) {
-		char text[16];
-
-		snprintf(text, sizeof(text), "%u", c->sigevict);
-		set_env("UMMAP_SIGEVICT", text);
-	}
 	m = map_file(temp_file(NODE_SIZE), NODE_SIZE, NODE_SEG, READ_WRITE, 0);
 	c->own = status_bytes("RssAnon");
 	while (c->order != NODE_END) {

@@ -3,7 +3,13 @@
  * prog_modes - processes that share a node's memory, static and dynamic: parts are equal or by need, follow those who
  * come and go and are killed, memory is given up by a process that does nothing, and no data is lost on the way.
  */
+#include "../lib/table.h"
 #include "node.h"
+
+#include <linux/filter.h>
+#include <linux/futex.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 
 #define SHARES 4
 
@@ -159,9 +165,9 @@ static void sum_is_bounded(void *dynamic)
 	}
 }
 
-/* ---- SIGEVICT ---- */
+/* ---- Asking ---- */
 
-/* Signals of others are not the program's business: its calls are not interrupted, even those that no flag protects. */
+/* That others ask is not the program's business: its calls are not interrupted, even those that no flag protects. */
 static void sleep_in_peace(void *child)
 {
 	struct node_child *c = child;
@@ -197,20 +203,94 @@ static void calls_are_not_interrupted(void *unused)
 	unsetenv("UMMAP_MEMCONFIG");
 }
 
-/* By hand, from anybody who may: the process itself, with all signals blocked in its threads, comes down by half of its
- * excess. */
-static void signalled(void *child)
+/* As runtimes and shells do before they go on: past all interposition, by the kernel's own call. */
+static void reset_all_signals(void)
 {
-	struct node_child *c = child;
+	const struct { void *handler; unsigned long flags; void *restorer; uint64_t mask; } none = { .handler = SIG_DFL };
+
+	for (int sig = 1; sig <= SIGRTMAX; sig++) {
+		if (sig != SIGSEGV && sig != SIGKILL && sig != SIGSTOP)
+			check(syscall(SYS_rt_sigaction, sig, &none, NULL, sizeof(none.mask)) == 0, "signal %d", sig);
+	}
+}
+
+static void work_reset(void *child)
+{
+	umunmap(map_file(temp_file(NODE_SEG), NODE_SEG, NODE_SEG, READ_WRITE, 0), 0);
+	reset_all_signals();
+	node_work(child);
+}
+
+static void work_blocked(void *child)
+{
 	sigset_t all;
 
 	sigfillset(&all);
 	sigdelset(&all, SIGSEGV);
 	check(pthread_sigmask(SIG_SETMASK, &all, NULL) == 0);
-	c->sigevict = SIGRTMIN + 3;
-	node_work(c);
+	work_reset(child);
 }
 
+/* The kernel does not wait for two words before Linux 5.16, or is not let. */
+static void work_without_waitv(void *child)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 449 /* futex_waitv */, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = { sizeof(code) / sizeof(*code), code };
+
+	check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	check(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0);
+	node_work(child);
+}
+
+/* Whatever it has done with its signals: who is asked lives on, and gives. */
+static void lives_and_gives(void *body)
+{
+	struct node_child *a, *b;
+
+	node_begin();
+	set_env("UMMAP_MEMCONFIG", "dynamic");
+	a = node_start_with(*(void (**)(void *))body, true);
+	node_use(a, NODE_SIZE);
+	node_until(a->held >= NODE_LIMIT - NODE_SLACK);
+	node_await_round(a);
+	a->order = NODE_REST;
+	b = node_start(true);
+	node_use(b, NODE_SIZE);
+	node_until(b->budget >= NODE_LIMIT / 2 - NODE_SLACK && a->held <= NODE_LIMIT / 2 + NODE_SLACK);
+	node_check(a);
+	node_end(b);
+	node_end(a);
+	unsetenv("UMMAP_MEMCONFIG");
+}
+
+/* What another process does that asks, by hand. */
+static void ask(pid_t pid)
+{
+	struct table *t;
+	char path[128];
+	unsigned i = 0;
+	int fd;
+
+	check(node_table(path));
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	check(fd >= 0);
+	t = mmap(NULL, sizeof(*t), READ_WRITE, MAP_SHARED, fd, 0);
+	check(t != MAP_FAILED);
+	while (i < TABLE_SLOTS && table_pid(t->slot[i].owner) != pid)
+		i++;
+	check(i < TABLE_SLOTS, "%d is not in the table", (int)pid);
+	t->slot[i].asks++;
+	check(syscall(SYS_futex, &t->slot[i].asks, FUTEX_WAKE, 1, NULL, NULL, 0) >= 0);
+	munmap(t, sizeof(*t));
+	close(fd);
+}
+
+/* Asked once, it comes down by half of its excess. */
 static void halves_its_excess(void *unused)
 {
 	struct node_child *a, *b;
@@ -220,71 +300,20 @@ static void halves_its_excess(void *unused)
 	node_begin();
 	b = node_start(true);
 	node_use(b, NODE_SEG);
-	a = node_start_with(signalled, true);
+	a = node_start(true);
 	node_use(a, NODE_SIZE);
 	/* As much as there is: it would grow on, else. */
 	node_until(a->budget >= NODE_LIMIT * 15 / 16 && a->held >= NODE_LIMIT * 7 / 8);
 	a->order = NODE_REST;
 	pause_ms(20);
 	before = a->budget;
-	check(kill(a->pid, SIGRTMIN + 3) == 0);
+	ask(a->pid);
 	node_until(a->budget < before && a->held < before);
 	check(a->budget >= NODE_LIMIT / 2, "never below its share: %" PRIu64, a->budget);
 	check(a->budget <= NODE_LIMIT / 2 + (before - NODE_LIMIT / 2) / 2 + NODE_LIMIT / 64);
 	node_check(a);
 	node_end(a);
 	node_end(b);
-}
-
-static void on_own_signal(int sig)
-{
-	(void)sig;
-}
-
-static void signal_is_taken(void *unused)
-{
-	int fd = temp_file(NODE_SIZE), fds = count_fds();
-	void *addr;
-	char text[16];
-
-	(void)unused;
-	set_budget(NODE_LIMIT);
-	snprintf(text, sizeof(text), "%d", SIGRTMIN + 5);
-	set_env("UMMAP_SIGEVICT", text);
-	signal(SIGRTMIN + 5, on_own_signal);
-	check_fails(ummap(NODE_SIZE, NODE_SEG, READ_WRITE, fd, 0, -1, 1, 0, &addr), EBUSY);
-	check(strstr(umerrormsg(), "UMMAP_SIGEVICT"));
-	check(count_fds() == fds);
-	/* Another program's mistake is not for ever. */
-	signal(SIGRTMIN + 5, SIG_DFL);
-	check(umunmap(map_file(fd, NODE_SIZE, NODE_SEG, READ_WRITE, 0), 1) == 0);
-}
-
-/* All are the program's, as in the runtimes of some languages: it works, and hears of others by and by. */
-static void no_signal_left(void *child)
-{
-	struct sigaction act;
-
-	for (int sig = SIGRTMIN; sig <= SIGRTMAX; sig++)
-		signal(sig, on_own_signal);
-	node_work(child);
-	for (int sig = SIGRTMIN; sig <= SIGRTMAX; sig++)
-		check(sigaction(sig, NULL, &act) == 0 && act.sa_handler == on_own_signal, "signal %d", sig);
-}
-
-static void without_a_signal(void *unused)
-{
-	struct node_child *a, *b;
-
-	(void)unused;
-	node_begin();
-	a = node_start_with(no_signal_left, false);
-	node_use(a, NODE_SIZE);
-	node_until(a->held >= NODE_LIMIT - NODE_SLACK);
-	b = node_start(false);
-	node_until(b->budget == NODE_LIMIT / 2 && a->budget == NODE_LIMIT / 2);
-	node_end(b);
-	node_end(a);
 }
 
 static void in_child(void (*test)(void *), void *arg, const char *name)
@@ -297,6 +326,9 @@ static void in_child(void (*test)(void *), void *arg, const char *name)
 
 int main(void)
 {
+	static void (*reset)(void *) = work_reset, (*blocked)(void *) = work_blocked;
+	static void (*without_waitv)(void *) = work_without_waitv;
+
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	in_child(static_shares, NULL, "static shares");
 	in_child(given_up_in_the_background, NULL, "given up in the background, static");
@@ -307,7 +339,8 @@ int main(void)
 	in_child(sum_is_bounded, "", "the sum, dynamic");
 	in_child(calls_are_not_interrupted, NULL, "calls are not interrupted");
 	in_child(halves_its_excess, NULL, "halves its excess");
-	in_child(signal_is_taken, NULL, "the signal is taken");
-	in_child(without_a_signal, NULL, "without a signal");
+	in_child(lives_and_gives, &reset, "asked with all signals reset");
+	in_child(lives_and_gives, &blocked, "asked with all signals reset and blocked");
+	in_child(lives_and_gives, &without_waitv, "asked without futex_waitv");
 	return 0;
 }
