@@ -15,6 +15,7 @@
 #include "file.h"
 
 #include <linux/fs.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -169,6 +170,22 @@ static void zero_rest(struct cursor *c)
 	}
 }
 
+/* Beyond RLIMIT_FSIZE there is a signal besides the error, which would end the process as soon as it is let in: the error
+ * says enough. The library's callers have it blocked. */
+int file_failed(int err)
+{
+	const struct timespec now = { 0, 0 };
+	sigset_t set;
+
+	if (err == -EFBIG) {
+		sigemptyset(&set);
+		sigaddset(&set, SIGXFSZ);
+		while (sigtimedwait(&set, NULL, &now) < 0 && errno == EINTR)
+			;
+	}
+	return err;
+}
+
 static int transfer(struct file *f, long call, const struct iovec *iov, int n, uint64_t off,
 		    bool direct)
 {
@@ -190,7 +207,7 @@ static int transfer(struct file *f, long call, const struct iovec *iov, int n, u
 			continue;
 		}
 		if (done < 0)
-			return (int)done;
+			return file_failed((int)done);
 		/* Files end somewhere, and zeros follow. A device that ends earlier than it did has lost bytes. */
 		if (done == 0 && (call == SYS_pwritev || c.off < f->had))
 			return -EIO;
@@ -272,7 +289,7 @@ int file_resize(void *h, uint64_t size)
 	int err;
 
 	do {
-		err = (int)answer(ftruncate(f->fd, (off_t)size));
+		err = file_failed((int)answer(ftruncate(f->fd, (off_t)size)));
 	} while (err == -EINTR);
 	return err;
 }

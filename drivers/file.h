@@ -34,6 +34,9 @@ static inline long answer(long res)
 	return res < 0 ? -errno : res;
 }
 
+/* Hands on the error of a call that writes, without the signal that may have come with it. */
+int file_failed(int err);
+
 /* They take the keys `direct` and `cached`, and look at no other. */
 int file_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom);
 int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom);

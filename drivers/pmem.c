@@ -152,7 +152,7 @@ static int pmem_resize(void *h, uint64_t size)
 	if (m->device)
 		return -EOPNOTSUPP;
 	do {
-		err = (int)answer(ftruncate(m->fd, (off_t)size));
+		err = file_failed((int)answer(ftruncate(m->fd, (off_t)size)));
 	} while (err == -EINTR);
 	return err;
 }

@@ -252,7 +252,7 @@ static struct ummap_io *finish(struct ring *r, unsigned i, int res)
 	r->slots[i].io = NULL;
 	r->flying--;
 	if (is_final(res))
-		s.io->res = res;
+		s.io->res = file_failed(res);
 	else if (res >= 0 && (size_t)res == s.io->len)
 		s.io->res = 0;
 	else

@@ -105,9 +105,11 @@ int flush(struct set *set)
 	return err;
 }
 
-void flush_forget(struct set *set)
+void flush_forget(struct set *set, bool same)
 {
+	set->flush.lost = 0;
+	if (same)
+		return;
 	set->flush.due = false;
 	set->flush.left[0] = set->flush.left[1] = 0;
-	set->flush.lost = 0;
 }

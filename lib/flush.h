@@ -21,7 +21,8 @@ void flush_leaves(struct set *set, const struct seg *s);
 void flush_again(struct set *set, size_t i, struct seg *s);
 /* So many bytes were to become durable, and cannot be written again. */
 void flush_lose(struct set *set, uint64_t bytes, int err);
-/* For the only user of a set that shows another store now: nothing of the old one matters. */
-void flush_forget(struct set *set);
+/* For the only user of a set that shows another store now: nothing of the old one matters; but where it is the same one, at
+ * another place, what was written to it shows. */
+void flush_forget(struct set *set, bool same);
 
 #endif

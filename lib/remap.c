@@ -162,12 +162,15 @@ static void switch_over(struct map *map, struct store *store, uint64_t offset)
 {
 	struct set *set = &map->set;
 	struct target before;
+	bool same;
 
 	ending_forget(set, 0);
 	set_reset(set, 0);
 	io_hold(store);
 	map_close_old(map);
 	before = set->targets[set->current];
+	/* What eviction has written to it shows, and is to be made durable with the rest. */
+	same = io_same(before.store, store);
 	set->targets[set->current].store = NULL;
 	set->targets[0] = (struct target){ .store = store, .offset = offset, .read = true };
 	set->current = 0;
@@ -175,7 +178,7 @@ static void switch_over(struct map *map, struct store *store, uint64_t offset)
 	io_close(before.store);
 	set->stored = remap_stored(store, offset, set->size);
 	set->error = 0;
-	flush_forget(set);
+	flush_forget(set, same);
 }
 
 /* All that changes the set, while faults on other mappings keep off its segments. */

@@ -127,6 +127,27 @@ static void run_short_later(void *engine)
 }
 
 /* What a child needs itself, it has before it has nothing. */
+/* Files may have a megabyte only: writes behind it fail, in the middle of stores as in a sync, and no signal comes. */
+static void with_short_files(void *engine)
+{
+	struct rlimit most = { MIB, MIB };
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[64];
+	uint8_t *m;
+
+	snprintf(uri, sizeof(uri), "%s:/proc/self/fd/%d", (intptr_t)engine % 2 ? "posix" : "uring", temp_file(MIB));
+	attr.seg_size = 16 * KIB;
+	attr.engine = (int)(intptr_t)engine / 2;
+	check(ummap_open(uri, 2 * BUDGET, 0, READ_WRITE, &attr, (void **)&m) == 0);
+	check(setrlimit(RLIMIT_FSIZE, &most) == 0);
+	for (size_t i = 0; i < 2 * BUDGET; i += KIB)
+		m[i] = (uint8_t)(i >> 10 | 1);
+	check_fails(umsync(m, 0), EFBIG);
+	for (size_t i = 0; i < 2 * BUDGET; i += KIB)
+		check(m[i] == (uint8_t)(i >> 10 | 1));
+	check(umunmap(m, 0) == 0);
+}
+
 static int in_child(void (*body)(void *), void *arg)
 {
 	int status;
@@ -174,6 +195,8 @@ int main(void)
 	}
 	printf("mappings, later\n");
 #endif
+	for (intptr_t how = 2 * UMMAP_ENGINE_SEGV; how <= 2 * UMMAP_ENGINE_UFFD + 1; how++)
+		check_exits(in_child(with_short_files, (void *)how), 0);
 	begin();
 	check_exits(in_child(without_mremap, NULL), 0);
 	end("mremap");

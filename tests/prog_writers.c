@@ -407,6 +407,33 @@ static void failing_writes(void)
 	check(nth > 30 && nth < 200, "the write that is one too many is the %d-th", nth);
 }
 
+/* What a failed write has left in the file is not what the twin says: bytes that change back are written. */
+static void change_back(void *unused)
+{
+	int fd = filled_file(4 * SEG, OLD);
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[128];
+	uint8_t *m;
+
+	(void)unused;
+	snprintf(uri, sizeof(uri), "fault+posix:/proc/self/fd/%d?fault.op=write&fault.nth=3&fault.times=2&fault.short=300", fd);
+	attr.seg_size = SEG;
+	attr.flags = UMMAP_WRITERS;
+	check(ummap_open(uri, 4 * SEG, 0, READ_WRITE, &attr, (void **)&m) == 0);
+	for (size_t i = 0; i < 4 * SEG; i += SEG / 8)
+		fill(m + i, 700, i, NEW);
+	check(umsync(m, 0) != 0);
+	for (size_t i = 0; i < 4 * SEG; i += SEG / 8)
+		fill(m + i, 700, i, OLD);
+	put_theirs(fd, 1000, 1000);
+	while (umsync(m, 0) != 0)
+		;
+	check(umunmap(m, 1) == 0);
+	for (size_t i = 0; i < 4 * SEG; i += SEG / 8)
+		check_file(fd, i, 700, i, OLD);
+	check_file(fd, 1000, 1000, 1000, THEIRS);
+}
+
 /* Nobody knows any more which bytes of what was written were stored: no later success may cover that. */
 static void failing_flush(void *unused)
 {
@@ -549,6 +576,7 @@ int main(void)
 	run("growing file", growing_file);
 	run("resizing", resizing);
 	run("carrying", carrying);
+	run("change back", change_back);
 	run("failing flush", failing_flush);
 	if (!engine || strcmp(engine, "uffd") != 0)
 		run("peers", peers);
