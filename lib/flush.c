@@ -82,7 +82,7 @@ static void settle(struct set *set, int err, bool kept)
 	if (gone)
 		left[0] = left[1] = 0;
 	futex_unlock(&set->flush.lock);
-	flush_lose(set, err && set->writers ? set->size : gone, err);
+	flush_lose(set, err && !kept && set->writers ? set->size : gone, err);
 }
 
 int flush(struct set *set)
