@@ -97,9 +97,6 @@ static int check_plan(struct plan *p, void **addr)
 	/* A segment larger than the mapping would only waste memory. */
 	while (a->seg_size / 2 >= p->size && a->seg_size > sys_page())
 		a->seg_size /= 2;
-	if (a->seg_size > min_size(SEG_SIZE_MAX, budget_ram() / FRAMES_MIN))
-		return fail(ENOMEM, "segments of %zu bytes cannot be held in memory, which has %zu, %d at a time", a->seg_size,
-			    budget_ram(), FRAMES_MIN);
 	if (a->flush_interval < 0)
 		return fail(EINVAL, "flush_interval is %d: it must be a number of seconds, or 0 for never", a->flush_interval);
 	if (!a->policy && !plugin_ptype(a->ptype))
@@ -121,6 +118,9 @@ static int check_plan(struct plan *p, void **addr)
 			    a->after);
 	if (a->engine < UMMAP_ENGINE_DEFAULT || a->engine > UMMAP_ENGINE_UFFD)
 		return fail(EINVAL, "there is no engine %d: it must be one of UMMAP_ENGINE_*", a->engine);
+	if (a->seg_size > min_size(SEG_SIZE_MAX, budget_ram() / FRAMES_MIN))
+		return fail(ENOMEM, "segments of %zu bytes cannot be held in memory, which has %zu, %d at a time", a->seg_size,
+			    budget_ram(), FRAMES_MIN);
 	return 0;
 }
 
