@@ -239,12 +239,19 @@ void set_reset(struct set *set, size_t first)
 	}
 }
 
-struct seg *set_seg(const struct set *set, size_t i)
+const struct extent *set_extent(const struct set *set, size_t i)
 {
 	const struct extent *e = set->extents;
 
 	while (i - e->first >= e->count)
 		e++;
+	return e;
+}
+
+struct seg *set_seg(const struct set *set, size_t i)
+{
+	const struct extent *e = set_extent(set, i);
+
 	return &e->segs[i - e->first];
 }
 

@@ -134,6 +134,8 @@ void set_wait(struct set *set);
 /* Segments from `first` on, none of which is valid, are as if never touched. */
 void set_reset(struct set *set, size_t first);
 
+/* The extent that segment i is of. */
+const struct extent *set_extent(const struct set *set, size_t i);
 struct seg *set_seg(const struct set *set, size_t i);
 size_t set_index(const struct set *set, const struct seg *s);
 

@@ -12,18 +12,9 @@
 /* Bytes that are looked at in one go. */
 #define STEP 64
 
-static const struct extent *extent_of(const struct set *set, size_t i)
-{
-	const struct extent *e = set->extents;
-
-	while (i - e->first >= e->count)
-		e++;
-	return e;
-}
-
 static uint32_t *place(const struct set *set, size_t i)
 {
-	const struct extent *e = extent_of(set, i);
+	const struct extent *e = set_extent(set, i);
 
 	return &e->twins[i - e->first];
 }
@@ -31,7 +22,7 @@ static uint32_t *place(const struct set *set, size_t i)
 /* The bits of segment i's bytes that are written again, whatever they are. */
 static uint8_t *unsure(const struct set *set, size_t i)
 {
-	const struct extent *e = extent_of(set, i);
+	const struct extent *e = set_extent(set, i);
 
 	return e->unsure + (((i - e->first) << set->shift) / 8);
 }
@@ -89,6 +80,11 @@ void twin_sure(struct set *set, size_t i, size_t at, size_t len)
 	}
 }
 
+static bool is_written(const char *buf, const char *twin, const uint8_t *bits, size_t at)
+{
+	return buf[at] != twin[at] || (bits && bits[at / 8] >> at % 8 & 1);
+}
+
 /* Bytes from `from` on that are as in the twin: a multiple of STEP, which begins at one. */
 static size_t skip_alike(const char *buf, const char *twin, const uint8_t *bits, size_t from, size_t len)
 {
@@ -106,9 +102,9 @@ size_t twin_differs(const struct set *set, size_t i, const char *buf, size_t *at
 	const char *twin = twin_home(set, i);
 	size_t len = set_len(set, i), from = skip_alike(buf, twin, bits, *at, len), to;
 
-	while (from < len && buf[from] == twin[from] && !(bits && bits[from / 8] >> from % 8 & 1))
+	while (from < len && !is_written(buf, twin, bits, from))
 		from++;
-	for (to = from; to < len && (buf[to] != twin[to] || (bits && bits[to / 8] >> to % 8 & 1)); to++)
+	for (to = from; to < len && is_written(buf, twin, bits, to); to++)
 		;
 	*at = from;
 	return to - from;

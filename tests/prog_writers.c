@@ -367,19 +367,30 @@ static void carrying(void *unused)
 
 /* ---- Failures ---- */
 
+/* A mapping for writers of four segments, over a file of which requests fail, as the keys of the filter say. */
+static uint8_t *open_failing(int fd, const char *keys)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[160];
+	void *addr;
+
+	snprintf(uri, sizeof(uri), "fault+posix:/proc/self/fd/%d?%s", fd, keys);
+	attr.seg_size = SEG;
+	attr.flags = UMMAP_WRITERS;
+	check(ummap_open(uri, 4 * SEG, 0, READ_WRITE, &attr, &addr) == 0);
+	return addr;
+}
+
 /* Whatever write fails, nothing is lost, and nothing of others written. False: none has failed. */
 static void failing_write(void *arg)
 {
 	int nth = *(int *)arg, fd = filled_file(4 * SEG, OLD);
-	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char keys[64];
 	bool failed;
-	char uri[128];
 	uint8_t *m;
 
-	snprintf(uri, sizeof(uri), "fault+posix:/proc/self/fd/%d?fault.op=write&fault.nth=%d&fault.short=3", fd, nth);
-	attr.seg_size = SEG;
-	attr.flags = UMMAP_WRITERS;
-	check(ummap_open(uri, 4 * SEG, 0, READ_WRITE, &attr, (void **)&m) == 0);
+	snprintf(keys, sizeof(keys), "fault.op=write&fault.nth=%d&fault.short=3", nth);
+	m = open_failing(fd, keys);
 	if (nth % 2)
 		check(umpin(m, SEG, READ_WRITE) == 0);
 	for (size_t i = 0; i < 4 * SEG; i += SEG / 8)
@@ -411,15 +422,9 @@ static void failing_writes(void)
 static void change_back(void *unused)
 {
 	int fd = filled_file(4 * SEG, OLD);
-	struct ummap_attr attr = UMMAP_ATTR_INIT;
-	char uri[128];
-	uint8_t *m;
+	uint8_t *m = open_failing(fd, "fault.op=write&fault.nth=3&fault.times=2&fault.short=300");
 
 	(void)unused;
-	snprintf(uri, sizeof(uri), "fault+posix:/proc/self/fd/%d?fault.op=write&fault.nth=3&fault.times=2&fault.short=300", fd);
-	attr.seg_size = SEG;
-	attr.flags = UMMAP_WRITERS;
-	check(ummap_open(uri, 4 * SEG, 0, READ_WRITE, &attr, (void **)&m) == 0);
 	for (size_t i = 0; i < 4 * SEG; i += SEG / 8)
 		fill(m + i, 700, i, NEW);
 	check(umsync(m, 0) != 0);
@@ -438,15 +443,9 @@ static void change_back(void *unused)
 static void failing_flush(void *unused)
 {
 	int fd = filled_file(4 * SEG, OLD);
-	struct ummap_attr attr = UMMAP_ATTR_INIT;
-	char uri[128];
-	uint8_t *m;
+	uint8_t *m = open_failing(fd, "fault.op=flush&fault.nth=1");
 
 	(void)unused;
-	snprintf(uri, sizeof(uri), "fault+posix:/proc/self/fd/%d?fault.op=flush&fault.nth=1", fd);
-	attr.seg_size = SEG;
-	attr.flags = UMMAP_WRITERS;
-	check(ummap_open(uri, 4 * SEG, 0, READ_WRITE, &attr, (void **)&m) == 0);
 	fill(m, 100, 0, NEW);
 	check_fails(umsync(m, 0), EIO);
 	put_theirs(fd, 1000, 100);
