@@ -28,7 +28,7 @@ PMEM := $(shell pkg-config --exists libpmem2 2> /dev/null && echo libpmem2)
 URING := $(shell pkg-config --exists liburing 2> /dev/null && echo liburing)
 LEFT_OUT = %/skeleton.c $(if $(PMEM),%/absent_pmem.c %/test_absent_pmem.c,drivers/pmem.c tests/test_pmem%.c) \
 	$(if $(URING),%/absent_uring.c,drivers/uring.c tests/test_uring.c tests/test_uffd_uring.c)
-LIB_SRC = $(filter-out $(LEFT_OUT),$(wildcard lib/*.c drivers/*.c policies/*.c))
+LIB_SRC = $(filter-out $(LEFT_OUT),$(wildcard lib/*/*.c drivers/*.c policies/*.c))
 LIBS += $(if $(PMEM)$(URING),$(shell pkg-config --libs $(PMEM) $(URING)))
 LIB_OBJ = $(LIB_SRC:%.c=$B/%.o)
 SONAME = libummap.so.$(SOMAJOR)
@@ -68,6 +68,7 @@ tests: lib mpi-tests $(CONFORM) $(UMTOP) $(SUITES) $(PROGS) $(PLUGINS) $B/exampl
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
 $B/lib/%.o $B/drivers/%.o $B/policies/%.o: override CFLAGS += -fPIC $(NDEBUG)
+$B/lib/%.o: override CPPFLAGS += -Ilib
 $B/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
@@ -76,8 +77,8 @@ $B/%.o: %.c
 $B/plugindir: FORCE
 	@mkdir -p $(@D)
 	@echo '$(PLUGINDIR)' | cmp -s - $@ || echo '$(PLUGINDIR)' > $@
-$B/lib/load.o: $B/plugindir
-$B/lib/load.o: override CPPFLAGS += -DUMMAP_PLUGIN_DIR='"$(PLUGINDIR)"'
+$B/lib/io/load.o: $B/plugindir
+$B/lib/io/load.o: override CPPFLAGS += -DUMMAP_PLUGIN_DIR='"$(PLUGINDIR)"'
 FORCE:
 
 $(SO): $(LIB_OBJ) lib/libummap.map

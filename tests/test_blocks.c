@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The frames of huge pages, without any mapping: taken and given back in any order, they come whole again. */
-#include "frame.h"
+#include "memory/frame.h"
 #include "huge.h"
 
 #include <criterion/criterion.h>

@@ -8,9 +8,9 @@
 #include <ummap-driver.h>
 
 #include "common.h"
-#include "map.h"
-#include "seg.h"
-#include "writeback.h"
+#include "paging/map.h"
+#include "paging/seg.h"
+#include "paging/writeback.h"
 
 #define SEG (16 * KIB)
 #define SEGS ((size_t)64)

@@ -2,7 +2,7 @@
 /* Groups: one policy and one budget over several mappings; what others that press cannot take; joining. */
 #include "common.h"
 
-#include "map.h"
+#include "paging/map.h"
 
 #include <criterion/criterion.h>
 

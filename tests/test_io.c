@@ -3,10 +3,10 @@
  * The room that calls drivers, over an asynchronous driver that does what it likes within its contract: takes some
  * requests or none, fails to take them, lets them fail, gives them back late and in any order, cannot say.
  */
-#include "io.h"
+#include "io/io.h"
 
 #include "common.h"
-#include "plugin.h"
+#include "io/plugin.h"
 
 #include <criterion/criterion.h>
 

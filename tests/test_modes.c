@@ -6,7 +6,7 @@
 #include <criterion/criterion.h>
 
 #include "common.h"
-#include "mode.h"
+#include "node/mode.h"
 
 #define LIMIT (1024 * MIB)
 #define STEP (LIMIT / 128)

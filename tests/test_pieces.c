@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Pieces: neighbours that move as one huge page. Engine segv. */
 #include "common.h"
-#include "engine.h"
+#include "engine/engine.h"
 #include "huge.h"
 
 #include <criterion/criterion.h>

@@ -8,7 +8,7 @@
 #include <libgen.h>
 
 #include "common.h"
-#include "plugin.h"
+#include "io/plugin.h"
 
 #define SEG (16 * KIB)
 #define SIZE (64 * SEG)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Storage that fails in one place, or once: what else moves together with that comes to no harm. Engine segv. */
 #include "common.h"
-#include "map.h"
-#include "seg.h"
+#include "paging/map.h"
+#include "paging/seg.h"
 
 #include <ummap-driver.h>
 

@@ -6,7 +6,7 @@
 #include <criterion/criterion.h>
 
 #include "common.h"
-#include "uri.h"
+#include "io/uri.h"
 
 #define SEG (4 * KIB)
 #define VALUE_MAX 4095

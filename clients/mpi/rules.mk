@@ -8,7 +8,7 @@ MPI_LEFT_OUT_openmpi = %/mpi4.c %/transfer4.c %/fileio4.c %/transport_mpich.c %/
 MPI_LEFT_OUT_mpich = %/mpi3.c %/transport_openmpi.c %/fortran_openmpi.c %/fortran_rma_openmpi.c \
 	%/fortran_fileio_openmpi.c
 # Each has the calls that install handlers, too: see there.
-MPI_SRC = $(filter-out $(MPI_LEFT_OUT_$1),$(wildcard clients/mpi/*.c)) lib/signals.c
+MPI_SRC = $(filter-out $(MPI_LEFT_OUT_$1),$(wildcard clients/mpi/*.c)) lib/engine/signals.c
 MPI_OBJ = $(patsubst %.c,$B/clients/$1/%.o,$(notdir $(call MPI_SRC,$1)))
 MPI_LIB = $B/libummap-mpi-$1.so.$(VERSION)
 MPI_LIBS = $(foreach m,$(MPIS),$(call MPI_LIB,$m))
@@ -31,9 +31,9 @@ $B/clients/$1/%.o: clients/mpi/%.c
 	@mkdir -p $$(@D)
 	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -fPIC -fvisibility=default -fno-semantic-interposition -MMD -MP -c -o $$@ $$<
 
-$B/clients/$1/%.o: lib/%.c
+$B/clients/$1/%.o: lib/engine/%.c
 	@mkdir -p $$(@D)
-	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -fPIC -MMD -MP -c -o $$@ $$<
+	$(MPICC_$1) $$(CPPFLAGS) -Ilib $$(CFLAGS) -fPIC -MMD -MP -c -o $$@ $$<
 
 $(call MPI_LIB,$1): $(call MPI_OBJ,$1) clients/mpi/libummap-mpi.map $$(SO)
 	$(MPICC_$1) -shared $$(LDFLAGS) -Wl,-soname,libummap-mpi-$1.so.$$(SOMAJOR) \

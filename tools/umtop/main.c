@@ -2,8 +2,8 @@
 /* umtop - the processes of a node that share memory by libummap, and their mappings. */
 #include "umtop.h"
 
-#include "config.h"
-#include "log.h"
+#include "base/config.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <getopt.h>

@@ -2,7 +2,7 @@
 /* The live screen, by ncurses. */
 #include "umtop.h"
 
-#include "log.h"
+#include "base/log.h"
 
 #include <ctype.h>
 #include <ncurses.h>

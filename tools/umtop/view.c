@@ -5,7 +5,7 @@
  */
 #include "view.h"
 
-#include "log.h"
+#include "base/log.h"
 
 #include <ctype.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 #ifndef UMTOP_VIEW_H
 #define UMTOP_VIEW_H
 
-#include "table.h"
+#include "node/table.h"
 
 enum column {
 	PID, SHARE, BUDGET, HELD, OVER, RESIDENT, STANDBY, DIRTY, FAULTS, READS, WRITES, STANDBY_HITS, AHEAD_HITS,

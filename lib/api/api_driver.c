@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The public calls about drivers: one of the program's own, and a handle by itself for programs that test drivers. */
+#include "api/api.h"
+
+#include "base/config.h"
+#include "api/core.h"
+#include "io/io.h"
+#include "base/log.h"
+#include "io/plugin.h"
+
+#include <string.h>
+
+#define TABLE_MAX 4096 /* a larger one is a mistake, not a later release */
+
+static int open_handle(const char *uri, int oflags, struct ummap_driver *driver, void **h,
+		       struct ummap_geom *geom)
+{
+	size_t size = driver->struct_size;
+	struct ummap_driver table;
+	struct store *store;
+	int err = core_start();
+
+	if (!err)
+		err = io_open(uri, oflags, &store);
+	if (err)
+		return err;
+	*geom = *io_geom(store);
+	io_part(store, &table, h);
+	memset(driver, 0, size);
+	memcpy(driver, &table, min_size(size, sizeof(table)));
+	driver->struct_size = size;
+	return 0;
+}
+
+int ummap_driver_open(const char *uri, int oflags, struct ummap_driver *driver, void **h,
+		      struct ummap_geom *geom)
+{
+	struct guard g;
+	int err;
+
+	api_enter(&g);
+	if (!uri || !driver || !h || !geom)
+		err = fail(EINVAL, "the URI, or a place for the result, is NULL");
+	else if (driver->struct_size < offsetof(struct ummap_driver, open) || driver->struct_size > TABLE_MAX)
+		err = fail(EINVAL, "driver->struct_size is %zu: it must be sizeof(struct ummap_driver)",
+			   driver->struct_size);
+	else if (oflags & ~(UMMAP_O_WRITE | UMMAP_O_CREATE | UMMAP_O_WRITERS))
+		err = fail(EINVAL, "oflags is %#x: it must be made of UMMAP_O_WRITE, UMMAP_O_CREATE and UMMAP_O_WRITERS", oflags);
+	else
+		err = open_handle(uri, oflags, driver, h, geom);
+	return api_leave(&g, err);
+}
+
+int ummap_driver_register(const struct ummap_driver *driver)
+{
+	struct guard g;
+	int err;
+
+	api_enter(&g);
+	if (!driver)
+		err = fail(EINVAL, "the driver is NULL");
+	else
+		err = plugin_add_driver(driver);
+	return api_leave(&g, err);
+}

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Ties the rooms together. Everything is started by the first mapping and stays for the life of the process:
+ * the library cannot be unloaded, because its handler cannot. Lock: `starting`, with signals blocked.
+ */
+#include "api/core.h"
+
+#include "paging/ahead.h"
+#include "memory/budget.h"
+#include "base/config.h"
+#include "engine/engine.h"
+#include "cache/group.h"
+#include "paging/inplace.h"
+#include "paging/lend.h"
+#include "io/load.h"
+#include "paging/lock.h"
+#include "base/log.h"
+#include "paging/map.h"
+#include "node/mode.h"
+#include "memory/object.h"
+#include "paging/refuse.h"
+#include "paging/seg.h"
+#include "paging/server.h"
+#include "api/stats.h"
+#include "paging/trial.h"
+#include "base/worker.h"
+#include "paging/writeback.h"
+#include "api/writer.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORKERS 4
+/* Mappings of the kernel's that a frame takes in the worst ordinary case: its place in the view and the gap
+ * beside it. A part of the process's share is left to the application. */
+#define PLACES_PER_FRAME 2
+#define PLACES_LEFT 16
+
+static _Atomic uint32_t starting;
+static _Atomic bool started;         /* handler, pool, fork hooks */
+static _Atomic bool threads_started; /* not so in a forked child */
+static void (*_Atomic on_error)(void *addr, int error);
+
+void core_onerror(void (*fn)(void *addr, int error))
+{
+	on_error = fn;
+}
+
+static enum chain_answer serve(const struct chain_fault *fault)
+{
+	struct map *map = map_get(fault->addr);
+	void (*tell)(void *, int) = on_error;
+	struct set *set;
+	size_t i;
+	int err;
+
+	if (!map)
+		return CHAIN_FOREIGN;
+	set = &map->set;
+	if (fault->write && !set->writable) {
+		set_put(set);
+		return CHAIN_FOREIGN;
+	}
+	if (set->in_place) {
+		err = inplace_fault(set, fault->addr);
+		set_put(set);
+		return err ? CHAIN_FOREIGN : CHAIN_SERVED;
+	}
+	i = (size_t)((char *)fault->addr - set->view) >> set->shift;
+	if (!fault->write && lend(set, i)) {
+		set_put(set);
+		return CHAIN_SERVED;
+	}
+	err = refuse_taken(set, i);
+	if (!err) {
+		ahead_fault(set, i, config.readahead);
+		err = seg_fault(set, i, fault->write);
+	}
+	set_put(set);
+	if (!err)
+		return CHAIN_SERVED;
+	if (tell)
+		tell(fault->addr, -err);
+	return CHAIN_FAILED;
+}
+
+/* A line each. A program that has loaded much has many, and waits for this. */
+static size_t count_places(void)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	char text[16384];
+	size_t lines = 0, n;
+
+	while (f && (n = fread(text, 1, sizeof(text), f)) > 0) {
+		for (const char *p = text; (p = memchr(p, '\n', n - (size_t)(p - text))); p++)
+			lines++;
+	}
+	if (f)
+		fclose(f);
+	return lines;
+}
+
+/* How many frames the kernel's limit on mappings has room for. */
+static uint32_t most_frames(void)
+{
+	FILE *f = fopen("/proc/sys/vm/max_map_count", "re");
+	size_t limit = 65530, taken = count_places();
+
+	if (f) {
+		if (fscanf(f, "%zu", &limit) != 1)
+			limit = 65530;
+		fclose(f);
+	}
+	limit -= limit / PLACES_LEFT;
+	limit = limit > taken ? (limit - taken) / PLACES_PER_FRAME : 0;
+	limit = max_size(limit, 64);
+	log_line(LOG_INFO, "core", "vm.max_map_count bounds the frames of this process to %zu", limit);
+	return (uint32_t)min_size(limit, UINT32_MAX);
+}
+
+/* The child has none of the memory, and where that stood there may be something else by now; what it has of
+ * descriptors is closed. */
+static void forget_map(struct map *map)
+{
+	reach_forget(&map->set.reach);
+	for (unsigned i = 0; i < SEG_TARGETS; i++) {
+		if (map->set.targets[i].store)
+			io_close(map->set.targets[i].store);
+	}
+}
+
+static void fork_prepare(void)
+{
+	map_fork_prepare();
+	chain_fork_prepare();
+	node_fork_prepare();
+}
+
+static void fork_parent(void)
+{
+	node_fork_parent();
+	map_fork_parent();
+}
+
+static void fork_child(void)
+{
+	map_fork_child(forget_map);
+	group_forget();
+	cache_forget();
+	frame_forget();
+	load_forget();
+	engine_forget();
+	worker_forget();
+	writeback_forget();
+	set_fork();
+	lock_forget();
+	chain_fork_child();
+	stats_forget();
+	mode_forget();
+	config.stats = NULL;
+	threads_started = false;
+	starting = 0;
+}
+
+/* Nothing is written to stores at exit, and nothing is waited for. */
+static void at_exit(void)
+{
+	struct umstat st;
+
+	if (config.stats) {
+		stats_process(&st);
+		stats_print(config.stats, &st);
+	}
+	mode_leave();
+}
+
+static int check_driver(void)
+{
+	char why[400];
+
+	if (!config.driver || io_check(config.driver) == 0)
+		return 0;
+	snprintf(why, sizeof(why), "%s", fail_message());
+	return fail(EINVAL, "UMMAP_DRIVER is \"%s\": %s", config.driver, why);
+}
+
+/* Sizes with which nothing is wrong but where this process runs. The limit is the node's and not the cgroup's, because
+ * processes of several may share it. */
+static int check_sizes(void)
+{
+	size_t limit = budget_limit(), least = FRAMES_MIN * sys_page();
+
+	if (limit < least || limit > budget_ram())
+		return fail(EINVAL, "%s is \"%s\", which makes %zu bytes: it must be from %zu, %d pages, to the %zu of this "
+			    "machine's memory", config.limit_name, config.limit_text, limit, least, FRAMES_MIN, budget_ram());
+	if (config.seg_size_text && config.seg_size > limit / FRAMES_MIN)
+		return fail(EINVAL, "UMMAP_SEG_SIZE is \"%s\": it must be at most %zu, because %d segments have to fit into "
+			    "the limit of %zu bytes (UMMAP_MEM_LIMIT)", config.seg_size_text, limit / FRAMES_MIN, FRAMES_MIN,
+			    limit);
+	return 0;
+}
+
+static int start_process(void)
+{
+	int err = config_load();
+
+	if (!err)
+		err = check_driver();
+	if (err)
+		return err;
+	budget_start(config.mem_limit, config.mem_share);
+	err = check_sizes();
+	if (err)
+		return err;
+	frame_start(most_frames());
+	err = engine_start(serve);
+	if (err)
+		return err;
+	err = pthread_atfork(fork_prepare, fork_parent, fork_child);
+	if (err)
+		return fail(err, "no hook for fork can be set");
+	atexit(at_exit);
+	started = true;
+	return 0;
+}
+
+int core_start(void)
+{
+	int err = 0;
+
+	if (started && threads_started)
+		return 0;
+	futex_lock(&starting);
+	if (!started)
+		err = start_process();
+	if (!err && !threads_started) {
+		err = mode_start();
+		if (!err)
+			err = worker_start(WORKERS);
+		if (!err)
+			err = writer_start();
+		threads_started = !err;
+	}
+	futex_unlock(&starting);
+	return err;
+}
+
+static int try_uffd(bool kernel)
+{
+	static _Atomic bool told;
+	int err = engine_start_uffd(config.fault_threads, server_run);
+
+	if (err || engine_sees_kernel())
+		return err;
+	if (kernel)
+		return fail(EPERM, "UMMAP_KERNEL cannot be had: userfaultfd sees accesses by the kernel only for root, with "
+			    "CAP_SYS_PTRACE, vm.unprivileged_userfaultfd=1 or access to /dev/userfaultfd");
+	if (!atomic_exchange(&told, true))
+		log_line(LOG_WARN, "core", "userfaultfd may not see accesses by the kernel: system calls on what is absent "
+			 "get EFAULT, as with segv (root, CAP_SYS_PTRACE, vm.unprivileged_userfaultfd=1 or access "
+			 "to /dev/userfaultfd would change that)");
+	return 0;
+}
+
+/* With userfaultfd a page of shared memory that the kernel works on would lose what is stored to it, and nothing
+ * could tell. */
+static int share(int wanted, int which, bool kernel)
+{
+	if (kernel)
+		return fail(EOPNOTSUPP, "UMMAP_SHARED and UMMAP_KERNEL cannot be had together");
+	if (which == UMMAP_ENGINE_UFFD)
+		return fail(EOPNOTSUPP, "UMMAP_SHARED needs the engine segv, but %s uffd",
+			    wanted == which ? "attr->engine says" : "UMMAP_ENGINE is");
+	return object_open();
+}
+
+int core_engine(int wanted, unsigned flags, bool small, bool writable, enum engine *engine)
+{
+	int which = wanted == UMMAP_ENGINE_DEFAULT ? config.engine : wanted, err;
+	bool kernel = flags & UMMAP_KERNEL;
+
+	*engine = ENGINE_SEGV;
+	if (flags & UMMAP_SHARED)
+		return share(wanted, which, kernel);
+	if (which == UMMAP_ENGINE_SEGV && kernel)
+		return fail(EINVAL, "UMMAP_KERNEL needs userfaultfd, but %s segv", wanted == which ?
+			    "attr->engine says" : "UMMAP_ENGINE is");
+	if (which == UMMAP_ENGINE_SEGV || (which == UMMAP_ENGINE_AUTO && !kernel && !small))
+		return 0;
+	err = try_uffd(kernel);
+	if (err && which == UMMAP_ENGINE_AUTO && !kernel) {
+		log_line(LOG_INFO, "core", "%s; the engine is segv", fail_message());
+		fail_clear();
+		return 0;
+	}
+	if (!err)
+		*engine = writable ? ENGINE_UFFD : ENGINE_UFFD_READ;
+	return err;
+}
+
+size_t core_budget(const struct set *set)
+{
+	return max_size(mode_due(), set->member.least);
+}
+
+int core_prepare(const struct set *set)
+{
+	if (!frame_prepare(set_frames(set), set->seg_size))
+		return fail(ENOMEM, "there is no address space for frames of %zu bytes: smaller segments, or a larger "
+			    "RLIMIT_AS (ulimit -v), may be had", set->seg_size);
+	return trial(set->engine);
+}
+
+void core_note_mapping(const struct set *set)
+{
+	static _Atomic bool told_small, told_places;
+	size_t most = (size_t)frame_most() * set->seg_size;
+
+	if (core_budget(set) > mode_due() && !atomic_exchange(&told_small, true))
+		log_line(LOG_WARN, "core", "a budget of %zu bytes is less than %d segments of %zu; %zu are used",
+			 mode_due(), (int)(set->member.least / set->seg_size), set->seg_size, core_budget(set));
+	if (set->engine == ENGINE_SEGV && most < mode_due() && most < set->size && !atomic_exchange(&told_places, true))
+		log_line(LOG_WARN, "core", "vm.max_map_count bounds segments of %zu bytes to %zu MiB in memory; "
+			 "larger segments, or a larger vm.max_map_count, have more", set->seg_size, most >> 20);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Start once, the door through which a fault comes in, and fork. */
+#ifndef CORE_H
+#define CORE_H
+
+#include "engine/engine.h"
+
+#include <stddef.h>
+#include <ummap.h>
+
+/* Before the first mapping, and after a fork: reads the environment, installs handler and threads.
+ * Returns 0, or -errno with a sentence. */
+int core_start(void);
+/* The application's handler of failed loads. */
+void core_onerror(void (*fn)(void *addr, int error));
+struct set;
+/* The engine of a new mapping: wanted is UMMAP_ENGINE_*, flags are UMMAP_*, small says what its segments are. 0, or
+ * -errno with a sentence. */
+int core_engine(int wanted, unsigned flags, bool small, bool writable, enum engine *engine);
+/* What segments of a new mapping will need is there. 0, or -errno with a sentence. */
+int core_prepare(const struct set *set);
+/* A mapping was made: says in the log, once each, where its budget will be another than asked for. */
+void core_note_mapping(const struct set *set);
+/* Bytes that the mapping can count on: what is the process's due, or the least that one can work with. */
+size_t core_budget(const struct set *set);
+
+#endif

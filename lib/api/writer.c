@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Once a second: writes what has been changed for longer than its mapping's flush interval and makes it durable, cleans
+ * dirty standby segments that no job took, lets places be tried again where loads have failed, sees to the handler and
+ * to what is lent, gives the system memory that has been idle, and publishes the counters. Whenever the budget has
+ * shrunk: lets go of what is beyond it. Errors stay with the mapping. Holds nothing between mappings.
+ */
+#include "api/writer.h"
+
+#include "memory/budget.h"
+#include "engine/chain.h"
+#include "paging/evict.h"
+#include "paging/flush.h"
+#include "paging/inplace.h"
+#include "paging/lend.h"
+#include "base/log.h"
+#include "paging/map.h"
+#include "node/mode.h"
+#include "paging/refuse.h"
+#include "api/stats.h"
+#include "paging/writeback.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#define PERIOD_MS 1000
+/* Requests for one mapping in one round, so that all get their turn. */
+#define STRAGGLERS 64
+/* After so many rounds, memory that nobody has needed since the last time goes back to the system. */
+#define IDLE_ROUNDS 3
+/* Frames of one mapping that go before the others on the node hear of it, and how long to wait when none can. */
+#define SLICE 16
+#define STUCK_MS 20
+
+static void keep_error(struct set *set, int err)
+{
+	int none = 0;
+
+	if (!err)
+		return;
+	if (atomic_compare_exchange_strong(&set->error, &none, err))
+		log_line(LOG_WARN, "writer", "a write in the background failed: %s; %s", strerror(-err),
+			 flush_has_lost(set) ? "the next sync says what of it is lost" : "the data stays in memory");
+}
+
+/* Segments that were changed at least an interval ago. */
+static void flush_old(struct map *map)
+{
+	struct set *set = &map->set;
+	uint64_t interval = (uint64_t)map->flush_interval * 1000, now = sys_now();
+	int err;
+
+	if (map->flush_interval == 0 || now < interval)
+		return;
+	if (set->in_place) {
+		keep_error(set, inplace_sync_old(set, interval));
+		return;
+	}
+	err = set_in_order(set) ? map_complete(map, 0, set->segs) : 0;
+	if (!err)
+		err = writeback_range(set, 0, set->segs, now - interval + 1);
+	if (!err)
+		err = flush(set);
+	keep_error(set, err);
+}
+
+/* A short segment's frame is at home in part. */
+static int empty_home(struct set *set, size_t i, struct seg *s)
+{
+	if (!seg_has(s, SEG_STANDBY) && set_view_len(set, i) == set->seg_size)
+		frame_drop_home(s->frame);
+	return 0;
+}
+
+/* The program has locked all memory that it has, ours included, which would not go any more. */
+static void unlock_memory(void)
+{
+	struct map *map;
+
+	for (size_t n = 0; (map = map_get_nth(n)); n++) {
+		if (!map->set.in_place) {
+			sys_unlock(map->set.view, round_up(map->set.size, sys_page()));
+			set_for_valid(&map->set, 0, map->set.segs, empty_home);
+		}
+		set_put(&map->set);
+	}
+	frame_unlock();
+}
+
+static void make_round(void)
+{
+	static unsigned rounds;
+	struct map *map;
+
+	chain_keep();
+	if (sys_look_for_locks())
+		unlock_memory();
+	for (size_t n = 0; (map = map_get_nth(n)); n++) {
+		for (int i = 0; i < STRAGGLERS && writeback_standby(&map->set); i++)
+			;
+		flush_old(map);
+		refuse_forgive(&map->set, false);
+		lend_look(&map->set);
+		set_put(&map->set);
+	}
+	while (mode_yields() && frame_shrink(FRAME_MAPPED, 0))
+		;
+	if (++rounds % IDLE_ROUNDS == 0)
+		frame_age();
+	stats_publish();
+}
+
+/* The most that a fault would be content with. */
+static size_t bound(void)
+{
+	size_t most = budget_bytes();
+	struct map *map;
+
+	for (size_t n = 0; (map = map_get_nth(n)); n++) {
+		most = max_size(most, evict_limit(&map->set));
+		set_put(&map->set);
+	}
+	return most;
+}
+
+/* Lets go of a part of what is beyond the budget; in how many ms to go on. */
+static int shrink(int idle)
+{
+	size_t held = frame_held(), most;
+	struct map *map;
+
+	if (held <= budget_bytes())
+		return idle;
+	most = bound();
+	while (frame_held() > most && frame_shrink(FRAME_MAPPED, 0))
+		;
+	for (size_t n = 0; (map = map_get_nth(n)); n++) {
+		evict_shrink(&map->set, most, SLICE);
+		set_put(&map->set);
+	}
+	if (frame_held() <= most)
+		return idle;
+	return frame_held() < held ? 0 : min_size(idle, STUCK_MS);
+}
+
+static void *run(void *unused)
+{
+	uint64_t next_round = 0, now;
+
+	(void)unused;
+	mode_attend();
+	for (;;) {
+		int wait = shrink(mode_adjust(frame_held()));
+
+		now = sys_now();
+		if (now >= next_round) {
+			make_round();
+			next_round = now + PERIOD_MS;
+		}
+		mode_wait(min_size(wait, next_round - now));
+	}
+	return NULL;
+}
+
+int writer_start(void)
+{
+	struct guard g;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int err;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	guard_enter(&g);
+	err = pthread_create(&thread, &attr, run, NULL);
+	guard_leave(&g);
+	pthread_attr_destroy(&attr);
+	return err ? fail(err, "the background thread cannot be started: %s", strerror(err)) : 0;
+}

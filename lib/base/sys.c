@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The system calls that several rooms share. Takes no lock; safe in a signal handler. */
+#include "base/sys.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A lock is held for a microsecond or for the length of an I/O: spin for the first kind only. */
+#define SPINS 100
+/* glibc's second own signal: setuid and its like wait for every thread to answer it. */
+#define SIGSETXID 33
+
+/* Linux 5.16; what older headers lack. */
+#ifndef SYS_futex_waitv
+#define SYS_futex_waitv 449
+#endif
+#define WAIT_32 2
+
+/* struct futex_waitv. */
+struct waiter {
+	uint64_t value, word;
+	uint32_t flags, reserved;
+};
+
+#define NOTHING (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
+#ifndef MADV_DONTNEED_LOCKED /* Linux 5.18 */
+#define MADV_DONTNEED_LOCKED 24
+#endif
+
+size_t sys_page(void)
+{
+	static _Atomic size_t page;
+	size_t n = atomic_load_explicit(&page, memory_order_relaxed);
+
+	if (n == 0) {
+		n = (size_t)sysconf(_SC_PAGESIZE);
+		atomic_store_explicit(&page, n, memory_order_relaxed);
+	}
+	return n;
+}
+
+uint64_t sys_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+void sys_unlock(void *p, size_t len)
+{
+	/* Not munlock(2): sanitizers take it for nothing. */
+	syscall(SYS_munlock, p, len);
+}
+
+static void *resize(void *p, size_t len, size_t to, int flags, void *at)
+{
+	return (void *)syscall(SYS_mremap, p, len, to, flags, at);
+}
+
+/* More than the process may lock, though it is not to be locked: one page that is not grows, and then goes where it
+ * should be. */
+static void *grow_bare(void *at, size_t len, int flags, int fd, int64_t off)
+{
+	bool stays = flags & MAP_FIXED_NOREPLACE;
+	void *p = mmap(stays ? at : NULL, sys_page(), PROT_NONE, flags & ~MAP_FIXED, fd, off), *grown, *moved;
+
+	if (p == MAP_FAILED)
+		return p;
+	sys_unlock(p, sys_page());
+	grown = resize(p, sys_page(), len, stays ? 0 : MREMAP_MAYMOVE, NULL);
+	if (grown == MAP_FAILED) {
+		munmap(p, sys_page());
+		return grown;
+	}
+	if (!(flags & MAP_FIXED))
+		return grown;
+	moved = resize(grown, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, at);
+	if (moved == MAP_FAILED)
+		munmap(grown, len);
+	return moved;
+}
+
+void *sys_bare(void *at, size_t len, int flags, int fd, int64_t off)
+{
+	/* Not mmap(3): a race detector that watches it takes this for a write to what the application sees there. */
+	void *p = (void *)syscall(SYS_mmap, at, len, PROT_NONE, flags, fd, off);
+
+	if (p != MAP_FAILED)
+		sys_unlock(p, len);
+	else if (errno == EAGAIN)
+		p = grow_bare(at, round_up(len, sys_page()), flags, fd, off);
+	return p;
+}
+
+void *sys_map(size_t len, int prot, int flags, int fd, int64_t off)
+{
+	void *p = sys_bare(NULL, len, flags, fd, off);
+
+	if (p != MAP_FAILED && mprotect(p, len, prot) < 0) {
+		int err = errno;
+
+		munmap(p, len);
+		errno = err;
+		return MAP_FAILED;
+	}
+	return p;
+}
+
+_Atomic bool sys_locks;
+
+/* Such memory cannot be given up by this advice. */
+static bool is_locked(void *page)
+{
+	return madvise(page, sys_page(), MADV_DONTNEED) < 0 && errno == EINVAL;
+}
+
+/* One page of ours has the locks of all that there was; a new one in its place, those of all that comes. */
+bool sys_look_for_locks(void)
+{
+	static _Atomic uint32_t looking;
+	static void *page;
+	bool were, are, before = sys_locks;
+	void *p;
+
+	if (!futex_trylock(&looking))
+		return false;
+	were = page && is_locked(page);
+	if (!page)
+		page = sys_reserve(sys_page(), 0);
+	p = page ? mmap(page, sys_page(), PROT_NONE, NOTHING | MAP_FIXED, -1, 0) : page;
+	are = p == MAP_FAILED ? errno == EAGAIN : p && is_locked(page);
+	if (page)
+		sys_unlock(page, sys_page());
+	/* Somebody else may get this place. */
+	if (p == MAP_FAILED)
+		page = NULL;
+	sys_locks = are;
+	futex_unlock(&looking);
+	return were || (are && !before);
+}
+
+int sys_drop(void *p, size_t len)
+{
+	if (madvise(p, len, MADV_DONTNEED) == 0)
+		return 0;
+	return errno == EINVAL && madvise(p, len, MADV_DONTNEED_LOCKED) == 0 ? 0 : -errno;
+}
+
+void *sys_reserve(size_t len, size_t align)
+{
+	size_t extra = align > sys_page() ? align : 0;
+	char *p, *start;
+
+	if (len + extra < len)
+		return NULL;
+	p = sys_bare(NULL, len + extra, NOTHING, -1, 0);
+	if (p == MAP_FAILED)
+		return NULL;
+	if (!extra)
+		return p;
+	start = (char *)round_up((size_t)p, align);
+	if (start > p)
+		munmap(p, (size_t)(start - p));
+	if (p + extra > start)
+		munmap(start + round_up(len, sys_page()), (size_t)(p + extra - start));
+	return start;
+}
+
+/* Between what allocators ask for by address and where programs are loaded; both ends are far from what the
+ * kernel picks, from the top down or, for programs that want that, from a third of all addresses up. */
+#define APART ((uintptr_t)32 << 40)
+#define APART_END ((uintptr_t)40 << 40)
+#define APART_TRIES 64
+
+/* These sanitizers know only certain addresses. */
+extern void __tsan_init(void) __attribute__((weak));
+extern void __msan_init(void) __attribute__((weak));
+
+static void *reserve_at(uintptr_t at, size_t len)
+{
+	void *p = sys_bare((void *)at, len, NOTHING | MAP_FIXED_NOREPLACE, -1, 0);
+
+	/* A kernel that does not know the flag takes the address for a wish. */
+	if (p != MAP_FAILED && p != (void *)at) {
+		munmap(p, len);
+		errno = ENOMEM;
+		return NULL;
+	}
+	return p == MAP_FAILED ? NULL : p;
+}
+
+void *sys_reserve_apart(size_t len, size_t align)
+{
+	static _Atomic uintptr_t next = APART;
+	size_t step = 2 * round_up(len, align);  /* so that it can grow where it stands */
+
+	if (__tsan_init || __msan_init || len > APART_END - APART || step < len)
+		return NULL;
+	for (int i = 0; i < APART_TRIES; i++) {
+		uintptr_t at = round_up(next, align);
+		void *p;
+
+		if (at > APART_END - len)
+			at = round_up(APART, align);
+		next = at + min_size(step, APART_END - at);
+		p = reserve_at(at, len);
+		if (p || errno != EEXIST)
+			return p;
+	}
+	return NULL;
+}
+
+bool sys_is_apart(const void *p)
+{
+	return (uintptr_t)p >= APART && (uintptr_t)p < APART_END;
+}
+
+void *sys_lazy(size_t len)
+{
+	void *p = sys_map(len, PROT_READ | PROT_WRITE, NOTHING, -1, 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	madvise(p, len, MADV_NOHUGEPAGE);
+	return p;
+}
+
+int sys_object(const char *name, uint64_t size)
+{
+	struct rlimit most;
+	int fd, err = 0;
+
+	/* To ask for more would be a SIGXFSZ. */
+	if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY && most.rlim_cur < size)
+		return -EFBIG;
+	fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return -errno;
+	/* Whoever maps it can trust that it stays. */
+	if (ftruncate(fd, (off_t)size) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+		err = -errno;
+	if (err)
+		close(fd);
+	return err ? err : fd;
+}
+
+void sys_wait(_Atomic uint32_t *word, uint32_t value, int ms)
+{
+	struct timespec t = { ms / 1000, (long)(ms % 1000) * 1000000 };
+
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ms < 0 ? NULL : &t, NULL, 0);
+}
+
+void sys_wake(_Atomic uint32_t *word, int n)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
+
+void sys_wake_shared(_Atomic uint32_t *word)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+int sys_wait_both(_Atomic uint32_t *own, uint32_t own_value, _Atomic uint32_t *shared, uint32_t shared_value,
+		  unsigned ms)
+{
+	struct waiter both[2] = { { own_value, (uintptr_t)own, WAIT_32 | FUTEX_PRIVATE_FLAG, 0 },
+				  { shared_value, (uintptr_t)shared, WAIT_32, 0 } };
+	uint64_t end = sys_now() + ms;
+	struct timespec until = { (time_t)(end / 1000), (long)(end % 1000) * 1000000 };
+
+	if (syscall(SYS_futex_waitv, both, 2, 0, &until, CLOCK_MONOTONIC) >= 0 || errno == ETIMEDOUT || errno == EINTR)
+		return 0;
+	return -errno;
+}
+
+void futex_lock_slow(_Atomic uint32_t *word)
+{
+	for (int i = 0; i < SPINS; i++) {
+		if (atomic_load_explicit(word, memory_order_relaxed) == 0 && futex_trylock(word))
+			return;
+	}
+	while (atomic_exchange_explicit(word, 2, memory_order_acquire) != 0)
+		sys_wait(word, 2, -1);
+}
+
+void cancel_restore(int state)
+{
+	int type, unused;
+
+	/* glibc ends a thread of asynchronous type right in setcancelstate, and forgets PTHREAD_CANCELED
+	 * there; in setcanceltype it does not. */
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
+	pthread_setcancelstate(state, &unused);
+	if (type == PTHREAD_CANCEL_ASYNCHRONOUS)
+		pthread_setcanceltype(type, &unused);
+}
+
+uint64_t guard_mask(void)
+{
+	static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSETXID };
+	uint64_t mask = ~0ull;
+
+	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
+		mask &= ~(1ull << (own[i] - 1));
+	return mask;
+}
+
+void guard_enter(struct guard *g)
+{
+	uint64_t mask = guard_mask();
+
+	g->err = errno;
+	/* The library call would leave glibc's own signals open. */
+	syscall(SYS_rt_sigprocmask, SIG_BLOCK, &mask, &g->mask, sizeof(mask));
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &g->cancel);
+}
+
+void guard_leave(struct guard *g)
+{
+	cancel_restore(g->cancel);
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &g->mask, NULL, sizeof(g->mask));
+	errno = g->err;
+}

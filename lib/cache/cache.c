@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Decides who goes next: within a group its policy does, between groups of a share the one whose resident
+ * segments came longest ago gives first. Knows no frames, no storage, no view. One leaf lock around lists and
+ * policies; segments are only ever trylocked under it.
+ */
+#include "cache/cache.h"
+
+#include "cache/owner.h"
+#include "cache/recent.h"
+
+#include <assert.h>
+
+/* How many groups are compared for one victim. */
+#define SAMPLE 16
+/* Another group's frame is of the wrong size: take it only if it is this many times as cold. */
+#define WRONG_SIZE 2
+
+static _Atomic uint32_t lock;
+static size_t resident_count;
+
+/* What is looked for. */
+struct search {
+	struct share *share;             /* here */
+	const struct member *wanted;     /* for this mapping */
+	bool clean;                      /* unchanged ones only */
+	struct seg *(*take)(const struct search *, struct group *, struct member **from);
+};
+
+static struct seg *seg_of(struct ummap_node *node)
+{
+	return container_of(node, struct seg, node);
+}
+
+static struct group *group_of(struct ummap_node *link)
+{
+	return container_of(link, struct group, link);
+}
+
+static struct member *member_of(struct ummap_node *link)
+{
+	return container_of(link, struct member, link);
+}
+
+/* Under the lock: whose of the group's mappings s is. */
+static struct member *owner(struct group *g, const struct seg *s)
+{
+	return g->member_count == 1 ? member_of(g->members.next) : owner_of(s);
+}
+
+struct cache_bytes cache_count(const struct member *m)
+{
+	struct cache_bytes b;
+
+	futex_lock(&lock);
+	b.resident = m->resident * m->len;
+	b.standby = (m->standby + m->unwritten + m->prefetched) * m->len;
+	b.dirty = (m->changed + m->unwritten) * m->len;
+	futex_unlock(&lock);
+	return b;
+}
+
+/* ---- Groups and members ---- */
+
+/* What counts something is 0 already: so it was when another group ended here, and late looks see no other. */
+void cache_open(struct group *g, const struct ummap_policy *policy, void *p, size_t budget, size_t len)
+{
+	futex_lock(&lock);
+	g->share = budget ? &g->own : share_common();
+	g->budget = budget;
+	g->policy = policy;
+	g->p = p;
+	g->len = len;
+	g->mean = recent_clock();
+	list_init(&g->clean);
+	list_init(&g->ahead);
+	list_init(&g->members);
+	list_init(&g->own.groups);
+	list_insert(&g->share->groups, &g->link);
+	g->share->group_count++;
+	futex_unlock(&lock);
+	if (budget)
+		share_open(&g->own);
+}
+
+void cache_close(struct group *g)
+{
+	futex_lock(&lock);
+	assert(!g->member_count && !g->hidden && !g->resident && !g->changed && !g->own.bytes && !g->own.pinned);
+	list_remove(&g->link);
+	g->share->group_count--;
+	futex_unlock(&lock);
+	if (g->budget)
+		share_close(&g->own);
+}
+
+/* Under the lock: each mapping of the group has to get on. */
+static void set_most(struct group *g)
+{
+	size_t most = g->budget;
+
+	for (struct ummap_node *n = g->members.next; n != &g->members; n = n->next)
+		most = max_size(most, member_of(n)->least);
+	g->own.most = most;
+}
+
+void cache_join(struct member *m, struct group *g, size_t len)
+{
+	futex_lock(&lock);
+	m->group = g;
+	m->len = len;
+	list_init(&m->dirty);
+	list_insert(&g->members, &m->link);
+	g->member_count++;
+	set_most(g);
+	futex_unlock(&lock);
+}
+
+void cache_leave(struct member *m)
+{
+	futex_lock(&lock);
+	list_remove(&m->link);
+	m->group->member_count--;
+	set_most(m->group);
+	futex_unlock(&lock);
+}
+
+bool cache_own(struct member *m, const struct seg *segs, size_t n)
+{
+	bool ok;
+
+	futex_lock(&lock);
+	ok = owner_add(segs, n * sizeof(*segs), m);
+	futex_unlock(&lock);
+	return ok;
+}
+
+void cache_disown(struct member *m)
+{
+	futex_lock(&lock);
+	owner_drop(m);
+	futex_unlock(&lock);
+}
+
+void cache_hide(struct member *m, bool hidden)
+{
+	futex_lock(&lock);
+	m->group->hidden += hidden;
+	m->group->hidden -= m->hidden;
+	m->hidden = hidden;
+	futex_unlock(&lock);
+}
+
+void cache_forget(void)
+{
+	lock = 0;
+	share_forget();
+	owner_forget();
+	resident_count = 0;
+	recent_forget();
+}
+
+/* ---- Segments come and go ---- */
+
+void cache_insert(struct member *m, struct seg *s, enum ummap_event why)
+{
+	struct group *g = m->group;
+
+	futex_lock(&lock);
+	g->policy->insert(g->p, &s->node, why);
+	m->resident++;
+	g->resident++;
+	g->share->resident++;
+	resident_count++;
+	if (seg_has(s, SEG_DIRTY)) {
+		m->changed++;
+		g->changed++;
+	}
+	if (why != UMMAP_EV_AHEAD)
+		recent_add(s, g->share);
+	g->mean += (recent_clock() - g->mean) / g->resident;
+	futex_unlock(&lock);
+}
+
+void cache_touch(struct member *m, struct seg *s, enum ummap_event why)
+{
+	struct group *g = m->group;
+
+	futex_lock(&lock);
+	if (why == UMMAP_EV_DIRTIED) {
+		m->changed++;
+		g->changed++;
+	} else if (why == UMMAP_EV_CLEANED) {
+		m->changed--;
+		g->changed--;
+	}
+	if (g->policy->touch)
+		g->policy->touch(g->p, &s->node, why);
+	futex_unlock(&lock);
+}
+
+/* Under the lock. */
+static void remove_resident(struct member *m, struct seg *s)
+{
+	struct group *g = m->group;
+
+	g->policy->remove(g->p, &s->node);
+	m->resident--;
+	g->resident--;
+	g->share->resident--;
+	resident_count--;
+	if (seg_has(s, SEG_DIRTY)) {
+		m->changed--;
+		g->changed--;
+	}
+}
+
+/* Under the lock. */
+static void remove_standby(struct member *m, struct seg *s)
+{
+	struct share *share = m->group->share;
+
+	list_remove(&s->node);
+	if (seg_has(s, SEG_AHEAD)) {
+		m->prefetched--;
+		share->ahead -= m->len;
+	} else if (seg_has(s, SEG_DIRTY)) {
+		m->unwritten--;
+		share->unwritten -= m->len;
+	} else {
+		m->standby--;
+		share->clean -= m->len;
+	}
+}
+
+void cache_remove(struct member *m, struct seg *s)
+{
+	futex_lock(&lock);
+	if (seg_has(s, SEG_STANDBY))
+		remove_standby(m, s);
+	else
+		remove_resident(m, s);
+	futex_unlock(&lock);
+}
+
+/* Under the lock. */
+static void stand(struct member *m, struct seg *s, enum standby how)
+{
+	struct group *g = m->group;
+
+	switch (how) {
+	case STANDBY_CLEAN:
+	case STANDBY_FIRST:
+		list_insert(how == STANDBY_CLEAN ? &g->clean : g->clean.next, &s->node);
+		m->standby++;
+		g->share->clean += m->len;
+		break;
+	case STANDBY_DIRTY:
+		list_insert(&m->dirty, &s->node);
+		m->unwritten++;
+		g->share->unwritten += m->len;
+		break;
+	case STANDBY_AHEAD:
+		list_insert(&g->ahead, &s->node);
+		m->prefetched++;
+		g->share->ahead += m->len;
+		break;
+	}
+}
+
+void cache_stand(struct member *m, struct seg *s, enum standby how)
+{
+	cache_stand_all(m, &s, 1, how);
+}
+
+void cache_stand_all(struct member *m, struct seg **list, unsigned n, enum standby how)
+{
+	futex_lock(&lock);
+	for (unsigned k = 0; k < n; k++)
+		stand(m, list[k], how);
+	futex_unlock(&lock);
+}
+
+/* ---- Who goes next ---- */
+
+/* A share that makes room for itself always has something that may go. */
+static bool is_recent(const struct search *search, const struct seg *s)
+{
+	const struct share *own = search->wanted->group->share == search->share ? search->share : NULL;
+
+	return recent_has(s, own, own ? own->resident : resident_count);
+}
+
+/* The first of a group's standby list that nobody has locked. */
+static struct seg *lock_first(struct group *g, struct ummap_node *list, struct member **from)
+{
+	if (g->hidden == g->member_count)
+		return NULL;
+	for (struct ummap_node *n = list->next; n != list; n = n->next) {
+		struct seg *s = seg_of(n);
+		struct member *m = owner(g, s);
+
+		if (!m->hidden && seg_trylock(s)) {
+			remove_standby(m, s);
+			*from = m;
+			return s;
+		}
+	}
+	return NULL;
+}
+
+static struct seg *take_clean(const struct search *search, struct group *g, struct member **from)
+{
+	(void)search;
+	return lock_first(g, &g->clean, from);
+}
+
+static struct seg *take_ahead(const struct search *search, struct group *g, struct member **from)
+{
+	(void)search;
+	return lock_first(g, &g->ahead, from);
+}
+
+/* A first look without the segment's lock saves taking it; the look that counts is the one under it. */
+static bool may_go(const struct search *search, const struct seg *s)
+{
+	return !seg_pins(s) && !is_recent(search, s) && !(search->clean && seg_has(s, SEG_DIRTY));
+}
+
+static struct seg *take_victim(const struct search *search, struct group *g, struct member **from)
+{
+	struct ummap_node *n = NULL;
+
+	if (g->hidden == g->member_count || g->resident == 0 || (search->clean && g->changed >= g->resident))
+		return NULL;
+	while ((n = g->policy->pick(g->p, n))) {
+		struct seg *s = seg_of(n);
+
+		if (!may_go(search, s) || owner(g, s)->hidden || !seg_trylock(s))
+			continue;
+		if (may_go(search, s)) {
+			*from = owner(g, s);
+			remove_resident(*from, s);
+			return s;
+		}
+		seg_unlock(s);
+	}
+	return NULL;
+}
+
+/* How long ago its segments came; a frame of another size is worth less to `wanted`. */
+static uint64_t coldness(const struct group *g, const struct member *wanted)
+{
+	return (recent_clock() - g->mean + 1) * (g->len == wanted->len ? WRONG_SIZE : 1);
+}
+
+/* Under the lock: tries groups from the coldest on until one gives. */
+static struct seg *take_coldest(const struct search *search, struct member **from)
+{
+	struct ummap_node *ring = &search->share->groups, *at = ring->next;
+	struct group *sample[SAMPLE];
+	unsigned n = 0;
+
+	for (; at != ring && n < SAMPLE; at = at->next)
+		sample[n++] = group_of(at);
+	if (at != ring) {
+		list_remove(ring);
+		list_insert(at, ring);
+	}
+	while (n > 0) {
+		unsigned best = 0;
+		struct seg *s;
+
+		for (unsigned i = 1; i < n; i++) {
+			if (coldness(sample[i], search->wanted) > coldness(sample[best], search->wanted))
+				best = i;
+		}
+		s = search->take(search, sample[best], from);
+		if (s)
+			return s;
+		sample[best] = sample[--n];
+	}
+	return NULL;
+}
+
+/* Under the lock. One sample may hold nothing where another does: go on until the ring has gone round. */
+static struct seg *take_next(const struct search *search, struct member **from)
+{
+	struct seg *s = NULL;
+
+	for (size_t seen = 0; !s && seen < search->share->group_count; seen += SAMPLE)
+		s = take_coldest(search, from);
+	return s;
+}
+
+static struct seg *take_any(const struct search *search, struct member **from)
+{
+	struct seg *s;
+
+	futex_lock(&lock);
+	s = take_next(search, from);
+	futex_unlock(&lock);
+	return s;
+}
+
+struct seg *cache_reclaim(struct share *share, const struct member *wanted, struct member **from)
+{
+	struct search search = { .share = share, .wanted = wanted, .take = take_clean };
+
+	return share->clean ? take_any(&search, from) : NULL;
+}
+
+struct seg *cache_victim(struct share *share, const struct member *wanted, bool clean, struct member **from)
+{
+	struct search search = { .share = share, .wanted = wanted, .clean = clean, .take = take_victim };
+
+	return take_any(&search, from);
+}
+
+/* Under the lock: the one behind s, in the view and at home, if it is what goes next. */
+static struct seg *take_along(const struct search *search, struct seg *s, struct member *m)
+{
+	struct ummap_node *n = m->piece > 1 ? m->group->policy->pick(m->group->p, NULL) : NULL;
+	struct seg *next = s + 1;
+
+	if (!n || seg_of(n) != next || owner(m->group, next) != m || !seg_trylock(next))
+		return NULL;
+	if (may_go(search, next) && seg_as_loaded(next) && next->frame == s->frame + 1 && next->frame % m->piece) {
+		remove_resident(m, next);
+		return next;
+	}
+	seg_unlock(next);
+	return NULL;
+}
+
+unsigned cache_victims(struct share *share, const struct member *wanted, size_t bytes, struct seg **list,
+		       struct member **from, unsigned n, unsigned most)
+{
+	struct search search = { .share = share, .wanted = wanted, .take = take_victim };
+	size_t got = 0;
+	unsigned k = 0;
+
+	futex_lock(&lock);
+	while (k < n && got < bytes && (list[k] = take_next(&search, &from[k])))
+		got += from[k++]->len;
+	for (; k > 0 && k < most && (list[k] = take_along(&search, list[k - 1], from[k - 1])); k++)
+		from[k] = from[k - 1];
+	futex_unlock(&lock);
+	return k;
+}
+
+struct seg *cache_reclaim_ahead(struct share *share, const struct member *wanted, struct member **from)
+{
+	struct search search = { .share = share, .wanted = wanted, .take = take_ahead };
+
+	return share->ahead ? take_any(&search, from) : NULL;
+}
+
+/* Under the lock. */
+static struct seg *lock_unwritten(struct member *m, uint64_t now)
+{
+	if (m->hidden || now < m->retry)
+		return NULL;
+	for (struct ummap_node *n = m->dirty.next; n != &m->dirty; n = n->next) {
+		if (seg_trylock(seg_of(n)))
+			return seg_of(n);
+	}
+	return NULL;
+}
+
+struct seg *cache_unwritten(struct member *m, uint64_t now)
+{
+	struct seg *s;
+
+	futex_lock(&lock);
+	s = lock_unwritten(m, now);
+	futex_unlock(&lock);
+	return s;
+}
+
+struct seg *cache_unwritten_any(struct share *share, uint64_t now, struct member **from)
+{
+	struct seg *s = NULL;
+
+	if (!share->unwritten)
+		return NULL;
+	futex_lock(&lock);
+	for (struct ummap_node *g = share->groups.next; !s && g != &share->groups; g = g->next) {
+		struct ummap_node *members = &group_of(g)->members;
+
+		for (struct ummap_node *m = members->next; !s && m != members; m = m->next) {
+			*from = member_of(m);
+			s = lock_unwritten(*from, now);
+		}
+	}
+	futex_unlock(&lock);
+	return s;
+}

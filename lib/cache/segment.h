@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The segment structure: 32 bytes, all zeros for one that was never touched (thesis, Section 6.1.1).
+ * Only the holder of its lock changes it; others may peek at the head.
+ */
+#ifndef SEGMENT_H
+#define SEGMENT_H
+
+#include "base/sys.h"
+
+#include <ummap-policy.h>
+
+struct seg {
+	_Atomic uint64_t head;       /* the bits and fields below */
+	_Atomic uint32_t lock;       /* the futex's word; its third state stands for the waiter count */
+	uint32_t frame;              /* number of the frame that it holds, if VALID */
+	struct ummap_node node;      /* the policy's while resident, the cache's while on standby */
+};
+
+_Static_assert(sizeof(struct seg) == 32, "the thesis's segment structure");
+
+#define SEG_VALID 0x01ull    /* holds a frame with its contents */
+#define SEG_STANDBY 0x02ull  /* the frame is at home, not in the view */
+#define SEG_DIRTY 0x04ull    /* changed since it was read or written */
+#define SEG_WRITABLE 0x08ull /* in the view with the right to store */
+#define SEG_STORED 0x10ull   /* was written to storage: read it from there, even if the mapping began blank */
+#define SEG_AHEAD 0x20ull    /* on standby because it was read ahead, not asked for yet */
+#define SEG_DEVICE 0x40ull   /* pinned for writing: may change without a fault */
+#define SEG_BARRED 0x80ull   /* its place in the view cannot be accessed, since loading it has failed */
+
+#define SEG_TARGET_SHIFT 8   /* which target of the mapping holds its contents, 1 bit */
+#define SEG_TARGETS 2
+#define SEG_PINS_SHIFT 12    /* pins, 12 bits */
+#define SEG_PINS_MAX 4095
+#define SEG_TIME_SHIFT 24    /* when it was first changed, ms, 37 bits */
+#define SEG_LENT (1ull << 61)      /* absent, but its place in the view shows pages of the kernel's, to be loaded from */
+#define SEG_FORGIVING (1ull << 62) /* barred, and has been since the round before: not for longer than to the next */
+#define SEG_EXPOSED (1ull << 63) /* in the view, and could be stored to at some time since it came there */
+
+static inline uint64_t seg_head(const struct seg *s)
+{
+	return atomic_load_explicit(&s->head, memory_order_relaxed);
+}
+
+static inline bool seg_has(const struct seg *s, uint64_t bits)
+{
+	return (seg_head(s) & bits) == bits;
+}
+
+static inline void seg_change(struct seg *s, uint64_t clear, uint64_t set)
+{
+	/* Another process that sees a bit sees what it says of the frame. */
+	atomic_store_explicit(&s->head, (seg_head(s) & ~clear) | set, memory_order_release);
+}
+
+/* Neither changed, not even by what was written and is not sure to be durable, nor open to stores since it came. */
+static inline bool seg_as_loaded(const struct seg *s)
+{
+	return !(seg_head(s) & (SEG_DIRTY | SEG_EXPOSED));
+}
+
+static inline unsigned seg_target(const struct seg *s)
+{
+	return (seg_head(s) >> SEG_TARGET_SHIFT) & (SEG_TARGETS - 1);
+}
+
+static inline void seg_set_target(struct seg *s, unsigned target)
+{
+	seg_change(s, (uint64_t)(SEG_TARGETS - 1) << SEG_TARGET_SHIFT, (uint64_t)target << SEG_TARGET_SHIFT);
+}
+
+static inline unsigned seg_pins(const struct seg *s)
+{
+	return (seg_head(s) >> SEG_PINS_SHIFT) & SEG_PINS_MAX;
+}
+
+static inline void seg_set_pins(struct seg *s, unsigned pins)
+{
+	seg_change(s, (uint64_t)SEG_PINS_MAX << SEG_PINS_SHIFT, (uint64_t)pins << SEG_PINS_SHIFT);
+}
+
+#define SEG_TIME_MASK ((1ull << 37) - 1)
+
+static inline uint64_t seg_time(const struct seg *s)
+{
+	return seg_head(s) >> SEG_TIME_SHIFT & SEG_TIME_MASK;
+}
+
+static inline void seg_set_time(struct seg *s, uint64_t now)
+{
+	seg_change(s, SEG_TIME_MASK << SEG_TIME_SHIFT, (now & SEG_TIME_MASK) << SEG_TIME_SHIFT);
+}
+
+static inline void seg_lock(struct seg *s)
+{
+	futex_lock(&s->lock);
+}
+
+static inline bool seg_trylock(struct seg *s)
+{
+	return futex_trylock(&s->lock);
+}
+
+static inline void seg_unlock(struct seg *s)
+{
+	futex_unlock(&s->lock);
+}
+
+#endif

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A program chooses how large its alternate stacks are (sigaltstack(2)), often without knowing who needs them: 8192 bytes
+ * are common, of which the kernel takes up to half for the registers. Drivers want more than is left. So what runs on a
+ * small one moves to a stack of 64 KiB, of which as many are mapped as there were threads at a time that needed one.
+ * While it is away the thread has no alternate stack: the kernel would begin the next handler at its upper end, over
+ * what we are to return to. Takes no lock: idle stacks are taken and left by an exchange of one pointer.
+ */
+#include "engine/stack.h"
+
+#include "base/sys.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define SIZE ((size_t)64 << 10)
+/* So many are kept; more are unmapped when they have been used. */
+#define IDLE_MOST 64
+
+/* Their upper ends; NULL: no stack here. */
+static char *_Atomic idle[IDLE_MOST];
+/* For what a thread says whose own stack has no room for it: the first one that comes here. */
+static char last_stack[SIZE] __attribute__((aligned(16)));
+static atomic_flag last_taken = ATOMIC_FLAG_INIT;
+
+/*
+ * Calls fn(arg) with the stack pointer at `end`. Marked as the frame of a signal: the caller's is in another place, which may
+ * be above or below, and debuggers take that for damage elsewhere.
+ */
+void stack_switch(void *arg, void (*fn)(void *arg), char *end) __attribute__((visibility("hidden")));
+
+__asm__(".pushsection .text\n"
+	".globl stack_switch\n"
+	".hidden stack_switch\n"
+#if defined(__x86_64__)
+	".type stack_switch, @function\n"
+	"stack_switch:\n"
+	".cfi_startproc\n"
+	".cfi_signal_frame\n"
+	"	push %rbp\n"
+	".cfi_def_cfa_offset 16\n"
+	".cfi_offset %rbp, -16\n"
+	"	mov %rsp, %rbp\n"
+	".cfi_def_cfa_register %rbp\n"
+	"	mov %rdx, %rsp\n"
+	"	call *%rsi\n"
+	"	leave\n"
+	".cfi_def_cfa %rsp, 8\n"
+	"	ret\n"
+	".cfi_endproc\n"
+#elif defined(__aarch64__)
+	".type stack_switch, %function\n"
+	"stack_switch:\n"
+	".cfi_startproc\n"
+	".cfi_signal_frame\n"
+	"	stp x29, x30, [sp, #-16]!\n"
+	".cfi_def_cfa_offset 16\n"
+	".cfi_offset x29, -16\n"
+	".cfi_offset x30, -8\n"
+	"	mov x29, sp\n"
+	".cfi_def_cfa_register x29\n"
+	"	mov sp, x2\n"
+	"	blr x1\n"
+	"	mov sp, x29\n"
+	".cfi_def_cfa_register sp\n"
+	"	ldp x29, x30, [sp], #16\n"
+	".cfi_restore x29\n"
+	".cfi_restore x30\n"
+	".cfi_def_cfa_offset 0\n"
+	"	ret\n"
+	".cfi_endproc\n"
+#else
+#error "the stack can be changed on x86-64 and AArch64 only"
+#endif
+	".size stack_switch, . - stack_switch\n"
+	".popsection\n");
+
+/* A mapping that grows down into a page without rights. NULL: there is none to be had. */
+static char *map_stack(void)
+{
+	size_t guard = sys_page();
+	char *p = sys_bare(NULL, guard + SIZE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	if (mprotect(p + guard, SIZE, PROT_READ | PROT_WRITE) < 0) {
+		munmap(p, guard + SIZE);
+		return NULL;
+	}
+	return p + guard + SIZE;
+}
+
+/* Threads begin at different places, and each comes back to its own. */
+static unsigned first_place(const void *near)
+{
+	return (unsigned)((uintptr_t)near >> 12) * 0x9e3779b1u >> 26;
+}
+
+_Static_assert(IDLE_MOST == 1 << (32 - 26), "all places are first ones");
+
+static char *take(const void *near)
+{
+	unsigned first = first_place(near);
+
+	for (unsigned k = 0; k < IDLE_MOST; k++) {
+		char *_Atomic *place = &idle[(first + k) % IDLE_MOST];
+		char *end = atomic_load_explicit(place, memory_order_relaxed) ? atomic_exchange(place, NULL) : NULL;
+
+		if (end)
+			return end;
+	}
+	return map_stack();
+}
+
+static void give(const void *near, char *end)
+{
+	unsigned first = first_place(near);
+
+	for (unsigned k = 0; k < IDLE_MOST; k++) {
+		char *none = NULL;
+
+		if (atomic_compare_exchange_strong(&idle[(first + k) % IDLE_MOST], &none, end))
+			return;
+	}
+	munmap(end - SIZE - sys_page(), sys_page() + SIZE);
+}
+
+struct away {
+	void (*fn)(void *arg);
+	void *arg;
+};
+
+static void run_away(void *arg)
+{
+	struct away *away = arg;
+	stack_t none = { .ss_flags = SS_DISABLE }, theirs;
+
+	/* As it is now: a stack that disarms itself is none already. */
+	syscall(SYS_sigaltstack, &none, &theirs);
+	away->fn(away->arg);
+	syscall(SYS_sigaltstack, &theirs, NULL);
+}
+
+struct lack {
+	size_t has, needs;
+	const char *what;
+};
+
+/* Never returns: where it was called there is no room. */
+static void die_of_lack(void *arg)
+{
+	const struct lack *lack = arg;
+	char text[400];
+	int len = snprintf(text, sizeof(text), "ummap[%d] fatal: the alternate signal stack of this thread has %zu bytes, "
+			   "and libummap needs %zu%s: give sigaltstack(2) at least %zu bytes\n", (int)getpid(), lack->has,
+			   lack->needs, lack->what, max_size(lack->needs, (size_t)SIGSTKSZ));
+
+	syscall(SYS_write, STDERR_FILENO, text, (size_t)len);
+	abort();
+}
+
+static void die(const stack_t *alternate, size_t used, const char *what)
+{
+	struct lack lack = { alternate->ss_size, used, what };
+
+	while (atomic_flag_test_and_set(&last_taken))
+		pause();  /* another one says so */
+	stack_switch(&lack, die_of_lack, last_stack + sizeof(last_stack));
+}
+
+void stack_call(const stack_t *alternate, void (*fn)(void *arg), void *arg)
+{
+	uintptr_t low = (uintptr_t)alternate->ss_sp, here = (uintptr_t)__builtin_frame_address(0);
+	/* The way to this point may have gone a little beyond the end. */
+	size_t left = here + STACK_LEAST < low ? SIZE_MAX : here < low ? 0 : here - low;
+	size_t used = alternate->ss_size - left;
+	struct away away = { fn, arg };
+	char *end;
+
+	if (left >= alternate->ss_size || left >= STACK_AMPLE) {
+		fn(arg); /* another stack, or a large one */
+		return;
+	}
+	if (left < STACK_LEAST)
+		die(alternate, used + STACK_LEAST, " here");
+	end = take(alternate->ss_sp);
+	if (!end)
+		die(alternate, used + STACK_AMPLE, ", because there is no memory for a stack of its own");
+	stack_switch(&away, run_away, end);
+	give(alternate->ss_sp, end);
+}

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Stores, from opening to closing. With io_run.c, which makes their requests, the only caller of drivers.
+ */
+#include "io/io.h"
+
+#include "base/config.h"
+#include "base/log.h"
+#include "io/plugin.h"
+#include "io/store.h"
+#include "base/sys.h"
+#include "io/uri.h"
+#include "base/worker.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CALL_THREADS 4 /* for drivers that must not run in a signal handler */
+
+/* A word of `list`, which blanks separate. */
+static bool has_word(const char *list, const char *word)
+{
+	size_t len = strlen(word);
+
+	while (list && *list) {
+		size_t n = strcspn(list, " ");
+
+		if (n == len && memcmp(list, word, len) == 0)
+			return true;
+		list += n + strspn(list + n, " ");
+	}
+	return false;
+}
+
+/* Finds the driver of each layer and hands each filter the next one. */
+static int resolve(struct uri *u, const struct ummap_driver **outer)
+{
+	const struct ummap_driver *next = NULL;
+
+	for (unsigned i = u->layers; i-- > 0;) {
+		struct ummap_uri *layer = &u->layer[i];
+		const struct ummap_driver *d = plugin_driver(layer->scheme);
+		int err = d ? 0 : -EINVAL;
+
+		if (!err && !d->filter != !next)
+			err = fail(EINVAL, next ? "driver \"%s\" is no filter: nothing can follow it" :
+				   "driver \"%s\" is a filter: it needs +driver behind it", d->scheme);
+		if (!err && has_word(d->keys, "direct"))
+			err = uri_default(u, i, "direct", config.direct);
+		if (!err && has_word(d->keys, "cached"))
+			err = uri_default(u, i, "cached", config.cached);
+		if (err)
+			return err;
+		for (unsigned k = 0; k < layer->nkeys; k++) {
+			if (!has_word(d->keys, layer->keys[k].name))
+				return fail(EINVAL, "driver \"%s\" has no key \"%s\"; it has: %s", d->scheme,
+					    layer->keys[k].name, d->keys ? d->keys : "none");
+		}
+		layer->next = next;
+		layer->next_uri = next ? layer + 1 : NULL;
+		next = d;
+	}
+	*outer = next;
+	return 0;
+}
+
+static int open_handle(struct store *s, const struct uri *u, int fd, int oflags)
+{
+	const struct ummap_uri *uri = &u->layer[0];
+	int err;
+
+	if (fd >= 0) {
+		if (!s->driver.open_fd)
+			return fail(EINVAL, "driver \"%s\" does not take descriptors", uri->scheme);
+		err = s->driver.open_fd(uri, fd, oflags, &s->handle, &s->geom);
+	} else {
+		if (!*uri->path)
+			return fail(EINVAL, "the URI names no path: it must be %s:path", uri->scheme);
+		err = s->driver.open(uri, oflags, &s->handle, &s->geom);
+	}
+	if (!err)
+		return 0;
+	if (s->geom.why[0])
+		return fail(-err, "%s", s->geom.why);
+	return fail(-err, "%s cannot open %s: %s", uri->scheme, fd >= 0 ? "the descriptor" : uri->path,
+		    strerror(-err));
+}
+
+static int open_store(const char *text, int fd, int oflags, struct store **store)
+{
+	const struct ummap_driver *d = NULL;
+	struct uri u;
+	struct store *s;
+	int err = uri_parse(text, &u);
+
+	if (err)
+		return err;
+	s = calloc(1, sizeof(*s));
+	err = s ? resolve(&u, &d) : fail(ENOMEM, "no memory for a store");
+	if (!err) {
+		memcpy(&s->driver, d, min_size(d->struct_size, sizeof(s->driver)));
+		err = open_handle(s, &u, fd, oflags);
+	}
+	uri_free(&u);
+	if (!err && (oflags & UMMAP_O_WRITE) && (!s->driver.write || !(s->geom.caps & UMMAP_CAP_WRITE))) {
+		s->driver.close(s->handle);
+		err = fail(EACCES, "driver \"%s\" cannot write this store", d->scheme);
+	}
+	if (!err && !(s->geom.caps & UMMAP_CAP_FAULTSAFE)) {
+		err = worker_start_calls(CALL_THREADS);
+		if (err)
+			s->driver.close(s->handle);
+	}
+	if (err) {
+		free(s);
+		return err;
+	}
+	s->owners = 1;
+	*store = s;
+	return 0;
+}
+
+int io_check(const char *text)
+{
+	const struct ummap_driver *d;
+	struct uri u;
+	int err = uri_parse(text, &u);
+
+	if (err)
+		return err;
+	err = resolve(&u, &d);
+	if (!err && *u.layer[0].path)
+		err = fail(EINVAL, "it must be a URI without a path, such as %s or %s:?key=value, but has the path \"%s\"",
+			   d->scheme, d->scheme, u.layer[0].path);
+	uri_free(&u);
+	return err;
+}
+
+int io_open(const char *uri, int oflags, struct store **store)
+{
+	return open_store(uri, -1, oflags, store);
+}
+
+int io_open_fd(const char *uri, int fd, int oflags, struct store **store)
+{
+	static _Atomic bool told;
+	int err;
+
+	if (uri)
+		return open_store(uri, fd, oflags, store);
+	err = open_store("uring", fd, oflags, store);
+	if (err != -EOPNOTSUPP)
+		return err;
+	if (!atomic_exchange(&told, true))
+		log_line(LOG_INFO, "io", "%s; the driver is posix", fail_message());
+	fail_clear();
+	return open_store("posix", fd, oflags, store);
+}
+
+struct store *io_hold(struct store *store)
+{
+	store->owners++;
+	return store;
+}
+
+void io_close(struct store *store)
+{
+	int err;
+
+	if (--store->owners > 0)
+		return;
+	err = store->driver.close(store->handle);
+	if (err)
+		log_line(LOG_WARN, "io", "closing a %s store: %s", store->driver.scheme, strerror(-err));
+	free(store);
+}
+
+void io_part(struct store *store, struct ummap_driver *driver, void **handle)
+{
+	*driver = store->driver;
+	*handle = store->handle;
+	free(store);
+}
+
+const struct ummap_geom *io_geom(const struct store *store)
+{
+	return &store->geom;
+}
+
+bool io_same(const struct store *a, const struct store *b)
+{
+	return a == b || (a->geom.id[0] && a->geom.id[0] == b->geom.id[0] && a->geom.id[1] == b->geom.id[1]);
+}
+
+int io_lock(struct store *store, uint64_t off, uint64_t len, int how, char why[160])
+{
+	return store->driver.lock ? store->driver.lock(store->handle, off, len, how, why) : 0;
+}
+
+uint64_t io_size(struct store *store)
+{
+	uint64_t size;
+
+	if (!store->driver.size || store->driver.size(store->handle, &size) < 0)
+		return store->geom.size;
+	return size;
+}
+
+/* A mapping's lock does not have this byte. Who has it makes the store longer. */
+#define GROWTH_BYTE ((uint64_t)INT64_MAX - 1)
+#define GROWTH_TRIES 1000
+#define GROWTH_WAIT_MS 10
+
+/* Two at a time could make a store shorter: each has seen it short, and the one who wants less comes last. */
+static int lock_growth(struct store *s)
+{
+	static _Atomic uint32_t never;
+	char who[160];
+	int err = -EBUSY;
+
+	for (int i = 0; i < GROWTH_TRIES && err == -EBUSY; i++) {
+		if (i)
+			sys_wait(&never, 0, GROWTH_WAIT_MS);
+		err = io_lock(s, GROWTH_BYTE, 1, UMMAP_LOCK_EXCLUSIVE, who);
+	}
+	/* Where there are no locks, nobody else is expected. */
+	return err == -EBUSY ? err : 0;
+}
+
+static int lengthen(struct store *s, uint64_t size)
+{
+	int err = config.lock ? lock_growth(s) : 0;
+
+	if (err)
+		return err;
+	if (io_size(s) < size) {
+		err = s->driver.resize(s->handle, size);
+		if (!err && !s->driver.size)
+			s->geom.size = size;
+	}
+	if (config.lock)
+		io_lock(s, GROWTH_BYTE, 1, UMMAP_LOCK_NONE, (char[160]){ "" });
+	return err == -EOPNOTSUPP ? 0 : err;
+}
+
+int io_lengthen(struct store *s, uint64_t size)
+{
+	static _Atomic uint32_t lock;
+	int err;
+
+	if (!s->driver.resize || !(s->geom.caps & UMMAP_CAP_GROW) || io_size(s) >= size)
+		return 0;
+	futex_lock(&lock);
+	err = lengthen(s, size);
+	futex_unlock(&lock);
+	return err;
+}
+
+bool io_maps(const struct store *s)
+{
+	return s->driver.map;
+}
+
+int io_map(struct store *s, void *addr, size_t len, uint64_t off, int prot)
+{
+	return s->driver.map ? s->driver.map(s->handle, addr, len, off, prot) : -ENOTSUP;
+}
+
+bool io_lends(const struct store *s)
+{
+	const unsigned needed = UMMAP_CAP_LEND | UMMAP_CAP_FAULTSAFE | UMMAP_CAP_PARALLEL;
+
+	return s->driver.lend && (s->geom.caps & needed) == needed;
+}
+
+int io_lend(struct store *s, void *addr, size_t len, uint64_t off)
+{
+	return s->driver.lend(s->handle, addr, len, off);
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Parses URIs. What is split is the text as it was given: the bytes that a '%' or a variable stands for never
+ * change the structure. Knows no drivers; takes no lock.
+ */
+#include "io/uri.h"
+
+#include "base/log.h"
+#include "io/vars.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int hex(char c)
+{
+	if (isdigit((unsigned char)c))
+		return c - '0';
+	return isxdigit((unsigned char)c) ? tolower((unsigned char)c) - 'a' + 10 : -1;
+}
+
+/* One character of s, which "%41" is too; returns what follows it. NULL with a sentence: two hex digits must
+ * follow a '%', and not make a NUL. */
+static const char *decode_char(const char *s, char *c)
+{
+	if (*s != '%') {
+		*c = *s;
+		return s + 1;
+	}
+	if (hex(s[1]) < 0 || hex(s[2]) < 0 || (s[1] == '0' && s[2] == '0')) {
+		fail(EINVAL, "a %% in a URI must be followed by two hex digits (%%25 is a %%)");
+		return NULL;
+	}
+	*c = (char)(hex(s[1]) * 16 + hex(s[2]));
+	return s + 3;
+}
+
+/* In place. */
+static int decode(char *text)
+{
+	const char *s = text;
+	char *out = text;
+
+	while (s && *s)
+		s = decode_char(s, out++);
+	*out = '\0';
+	return s ? 0 : -EINVAL;
+}
+
+/* The value of the variable at s, a "{name}", to *out; returns what follows it, or NULL with a sentence. */
+static const char *put_variable(const char *s, char **out)
+{
+	const char *name = s + 1;
+	size_t len = vars_name_len(name);
+	int n;
+
+	if (len == 0 || name[len] != '}') {
+		fail(EINVAL, "\"%.40s\" in a URI must be a variable, such as {rank}, of letters, digits and '_' (%%7B is a {)",
+		     s);
+		return NULL;
+	}
+	n = vars_get(name, len, *out);
+	if (n < 0)
+		return NULL;
+	*out += n;
+	return name + len + 1;
+}
+
+/* With variables replaced, whose values are taken as they are. *s becomes what stands in u->room. */
+static int expand(struct uri *u, const char **text)
+{
+	const char *s = *text;
+
+	*text = u->room_end;
+	while (s && *s)
+		s = *s == '{' ? put_variable(s, &u->room_end) : decode_char(s, u->room_end++);
+	*u->room_end++ = '\0';
+	return s ? 0 : -EINVAL;
+}
+
+/* Room for all that will be expanded: each variable makes the text longer by less than its value. */
+static int make_room(struct uri *u)
+{
+	size_t variables = 0;
+
+	for (const char *s = u->text; (s = strchr(s, '{')); s++)
+		variables++;
+	if (variables > URI_VARIABLES)
+		return fail(EINVAL, "a URI may have at most %d variables (%%7B is a {)", URI_VARIABLES);
+	u->room = malloc(strlen(u->text) + 1 + variables * (VARS_VALUE_MAX + 1));
+	if (!u->room)
+		return fail(ENOMEM, "no memory for a URI");
+	u->room_end = u->room;
+	return 0;
+}
+
+static int parse_schemes(struct uri *u, char *s)
+{
+	for (char *next = s; next; s = next) {
+		next = strchr(s, '+');
+		if (next)
+			*next++ = '\0';
+		if (*s == '\0' || s[strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789-")] != '\0')
+			return fail(EINVAL, "\"%s\" is no driver's name: a URI is driver:path or filter+driver:path", s);
+		if (u->layers == URI_LAYERS)
+			return fail(EINVAL, "a URI may name at most %d drivers", URI_LAYERS);
+		u->layer[u->layers].scheme = s;
+		u->layer[u->layers].path = "";
+		u->layer[u->layers].keys = u->keys[u->layers];
+		u->layers++;
+	}
+	return 0;
+}
+
+static int add_key(struct uri *u, unsigned layer, const char *name, const char *value)
+{
+	struct ummap_uri *l = &u->layer[layer];
+
+	for (unsigned i = 0; i < l->nkeys; i++) {
+		if (strcmp(l->keys[i].name, name) == 0)
+			return fail(EINVAL, "the key \"%s\" stands twice in the URI", name);
+	}
+	if (l->nkeys == URI_KEYS)
+		return fail(EINVAL, "a URI may have at most %d keys for a driver", URI_KEYS);
+	u->keys[layer][l->nkeys++] = (struct ummap_key){ name, value };
+	return 0;
+}
+
+/* A key "scheme.name" is that filter's; any other is the driver's, which comes last. */
+static int parse_key(struct uri *u, char *item)
+{
+	char *equals = strchr(item, '='), *dot;
+	const char *value;
+	unsigned layer = u->layers - 1;
+
+	if (!equals || equals == item)
+		return fail(EINVAL, "\"%s\" in a URI must be key=value", item);
+	*equals = '\0';
+	value = equals + 1;
+	if (decode(item) < 0 || expand(u, &value) < 0)
+		return -EINVAL;
+	dot = strchr(item, '.');
+	if (dot) {
+		*dot = '\0';
+		for (layer = 0; layer < u->layers && strcmp(u->layer[layer].scheme, item); layer++)
+			;
+		if (layer == u->layers)
+			return fail(EINVAL, "the key \"%s.%s\" is for a driver \"%s\" that the URI does not name",
+				    item, dot + 1, item);
+		item = dot + 1;
+	}
+	return add_key(u, layer, item, value);
+}
+
+static int parse(struct uri *u)
+{
+	char *colon = strchr(u->text, ':'), *query = NULL, *next;
+	const char *path = NULL;
+	int err;
+
+	if (colon) {
+		*colon = '\0';
+		path = colon + 1;
+		query = strchr(colon + 1, '?');
+		if (query)
+			*query++ = '\0';
+	}
+	err = parse_schemes(u, u->text);
+	if (!err && path)
+		err = expand(u, &path);
+	if (err)
+		return err;
+	for (unsigned i = 0; path && i < u->layers; i++)
+		u->layer[i].path = path;
+	for (; query && *query && !err; query = next) {
+		next = strchr(query, '&');
+		if (next)
+			*next++ = '\0';
+		err = parse_key(u, query);
+	}
+	return err;
+}
+
+int uri_parse(const char *text, struct uri *u)
+{
+	int err;
+
+	memset(u, 0, sizeof(*u));
+	u->text = strdup(text);
+	if (!u->text)
+		return fail(ENOMEM, "no memory for a URI");
+	err = make_room(u);
+	if (!err)
+		err = parse(u);
+	if (err)
+		uri_free(u);
+	return err;
+}
+
+int uri_default(struct uri *u, unsigned layer, const char *name, const char *value)
+{
+	for (unsigned i = 0; i < u->layer[layer].nkeys; i++) {
+		if (strcmp(u->keys[layer][i].name, name) == 0)
+			return 0;
+	}
+	return add_key(u, layer, name, value);
+}
+
+void uri_free(struct uri *u)
+{
+	free(u->text);
+	free(u->room);
+	u->text = u->room = NULL;
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the variables of URIs stand for: some that the system knows, and the program's own, which are copied.
+ * Knows nothing of URIs. Lock: `lock`, a leaf, held while the list is walked.
+ */
+#include "io/vars.h"
+
+#include "base/log.h"
+#include "base/sys.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NAME_CHARS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"
+#define NAME_MAX_LEN 63
+#define VARS_MAX 256 /* of the program's */
+
+struct var {
+	struct var *next;
+	char *value;             /* behind the name, in the same piece of memory */
+	char name[];
+};
+
+static struct var *vars;
+static size_t count;
+static _Atomic uint32_t lock;
+
+/* fork(2) copies one page after the other while other threads go on: a child would find the list in pieces. */
+static void before_fork(void)
+{
+	futex_lock(&lock);
+}
+
+static void in_parent(void)
+{
+	futex_unlock(&lock);
+}
+
+static void in_child(void)
+{
+	lock = 0;
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(before_fork, in_parent, in_child);
+}
+
+/* Variables may be set before anything else of the library runs. */
+static void lock_vars(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch_forks);
+	futex_lock(&lock);
+}
+
+/* Launchers tell each process its number in one of these. */
+static int put_rank(char *value)
+{
+	static const char *const names[] = { "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		const char *text = secure_getenv(names[i]);
+
+		if (!text)
+			continue;
+		if (!*text || strlen(text) > 20 || text[strspn(text, "0123456789")])
+			return fail(EINVAL, "{rank} in a URI is %s, which is \"%s\": it must be a number", names[i], text);
+		return sprintf(value, "%s", text);
+	}
+	return fail(EINVAL, "{rank} in a URI has no value: OMPI_COMM_WORLD_RANK, PMI_RANK, PMIX_RANK and SLURM_PROCID "
+		    "are not set, so no launcher (mpirun, srun) started this process");
+}
+
+static int put_pid(char *value)
+{
+	return sprintf(value, "%d", (int)getpid());
+}
+
+static int put_host(char *value)
+{
+	if (gethostname(value, VARS_VALUE_MAX) < 0)
+		return fail(EINVAL, "{host} in a URI has no value: %s", strerror(errno));
+	return (int)strlen(value);
+}
+
+static const struct builtin {
+	const char *name;
+	int (*put)(char *value);
+} builtins[] = { { "rank", put_rank }, { "pid", put_pid }, { "host", put_host } };
+
+static const struct builtin *find_builtin(const char *name, size_t len)
+{
+	for (size_t i = 0; i < sizeof(builtins) / sizeof(*builtins); i++) {
+		if (strlen(builtins[i].name) == len && memcmp(builtins[i].name, name, len) == 0)
+			return &builtins[i];
+	}
+	return NULL;
+}
+
+/* Under the lock: where the pointer to it stands, or to the end. */
+static struct var **find(const char *name, size_t len)
+{
+	struct var **at = &vars;
+
+	while (*at && (strlen((*at)->name) != len || memcmp((*at)->name, name, len) != 0))
+		at = &(*at)->next;
+	return at;
+}
+
+size_t vars_name_len(const char *s)
+{
+	return strspn(s, NAME_CHARS);
+}
+
+int vars_get(const char *name, size_t len, char value[static VARS_VALUE_MAX + 1])
+{
+	const struct builtin *builtin = find_builtin(name, len);
+	const struct var *var;
+	int n = -EINVAL;
+
+	if (builtin)
+		return builtin->put(value);
+	lock_vars();
+	var = *find(name, len);
+	if (var)
+		n = sprintf(value, "%s", var->value);
+	futex_unlock(&lock);
+	if (n < 0)
+		fail(EINVAL, "there is no variable {%.*s}: there are {rank}, {pid}, {host} and what ummap_setvar has set",
+		     (int)min_size(len, NAME_MAX_LEN), name);
+	return n;
+}
+
+static struct var *make_var(const char *name, const char *value)
+{
+	size_t name_size = strlen(name) + 1, value_size = strlen(value) + 1;
+	struct var *var = malloc(sizeof(*var) + name_size + value_size);
+
+	if (!var)
+		return NULL;
+	memcpy(var->name, name, name_size);
+	var->value = memcpy(var->name + name_size, value, value_size);
+	return var;
+}
+
+/* Under the lock. */
+static struct var *take_out(const char *name)
+{
+	struct var **at = find(name, strlen(name)), *var = *at;
+
+	if (var) {
+		*at = var->next;
+		count--;
+	}
+	return var;
+}
+
+static bool put_in(struct var *var)
+{
+	if (count == VARS_MAX)
+		return false;
+	var->next = vars;
+	vars = var;
+	count++;
+	return true;
+}
+
+static int check_name(const char *name)
+{
+	size_t len = name ? vars_name_len(name) : 0;
+
+	if (len == 0 || name[len] || len > NAME_MAX_LEN)
+		return fail(EINVAL, "\"%.*s\" is no variable's name: it must be 1 to %d letters, digits and '_'", NAME_MAX_LEN,
+			    name ? name : "(NULL)", NAME_MAX_LEN);
+	if (find_builtin(name, len))
+		return fail(EINVAL, "{%s} has a value of its own and cannot be set", name);
+	return 0;
+}
+
+int vars_set(const char *name, const char *value)
+{
+	struct var *var = NULL, *old;
+	bool room;
+	int err = check_name(name);
+
+	if (err)
+		return err;
+	if (value && strnlen(value, VARS_VALUE_MAX + 1) > VARS_VALUE_MAX)
+		return fail(EINVAL, "the value of {%s} has more than %d bytes", name, VARS_VALUE_MAX);
+	if (value) {
+		var = make_var(name, value);
+		if (!var)
+			return fail(ENOMEM, "no memory for the variable {%s}", name);
+	}
+	lock_vars();
+	old = take_out(name);
+	room = !var || put_in(var);
+	futex_unlock(&lock);
+	free(old);
+	if (room)
+		return 0;
+	free(var);
+	return fail(ENOMEM, "there are %d variables already: take some away", VARS_MAX);
+}

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The slot of this process in the node's table. A slot is taken by writing its owner into it at one stroke, and
+ * is free again as soon as anybody sees that its owner is dead: nothing that a process can die with keeps others
+ * waiting. What is read in the table is input, and others are asked for memory by a word in their slots, on which a thread
+ * of theirs waits: nobody is sent a signal, and to ask one who is dead, or has given the slot to another, does no harm.
+ * Where the name no longer leads to the table (the last one has left, or somebody has removed it), its processes
+ * join the next one. One lock, of this process only, while descriptors are open.
+ */
+#include "node/node.h"
+
+#include "base/log.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* How often one tries again whose table was removed while it joined. */
+#define TRIES 100
+/* How often to look where the kernel cannot wait for two words. */
+#define POLL_MS 50
+
+static struct table *table;          /* NULL: not joined */
+static struct table_slot *mine;
+static uint64_t me;                  /* as the slot's owner */
+static struct stat file;             /* of the table */
+static char path[TABLE_PATH_LEN];
+static struct node_self self;
+static _Atomic uint32_t attending;   /* thread that lives as long as this program */
+static uint32_t answered;            /* mine->asks, as far as it has been looked at */
+static _Atomic bool left;            /* for good: the process ends */
+static bool alone;                   /* it could not join, and has said so */
+static _Atomic uint32_t lock;
+
+static size_t plus(size_t a, size_t b)
+{
+	return a > SIZE_MAX - b ? SIZE_MAX : a + b;
+}
+
+/* ---- Coming and going ---- */
+
+/* The name may lead elsewhere by now, and what was cut short must not be touched. */
+static bool is_there(void)
+{
+	struct stat st;
+
+	return lstat(path, &st) == 0 && st.st_ino == file.st_ino && st.st_dev == file.st_dev &&
+	       st.st_size == file.st_size;
+}
+
+static void detach(void)
+{
+	munmap(table, sizeof(*table));
+	table = NULL;
+	mine = NULL;
+}
+
+/* The descriptor, which may be closed: what is mapped by it holds the table. */
+static int attach(void)
+{
+	int fd = table_open(path), err;
+
+	if (fd == -ENOENT)
+		fd = table_create(path);
+	if (fd < 0)
+		return fd == -EEXIST ? -EAGAIN : fd;
+	table_hold(fd);
+	fstat(fd, &file);
+	table = sys_map(sizeof(*table), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (table == MAP_FAILED) {
+		table = NULL;
+		err = fail(errno, "%s cannot be mapped: %s", path, strerror(errno));
+		close(fd);
+		return err;
+	}
+	madvise(table, sizeof(*table), MADV_DONTFORK);
+	return fd;
+}
+
+/* Memory for the counters, now that somebody will write there. */
+static int make_page(int fd, const struct table_slot *slot)
+{
+	off_t at = (off_t)offsetof(struct table, page) + (slot - table->slot) * (off_t)sizeof(struct table_page);
+
+	if (fallocate(fd, 0, at, sizeof(struct table_page)) == 0)
+		return 0;
+	return fail(errno, "there is no memory in %s: %s", path, strerror(errno));
+}
+
+/* What another one has left there, or this one leaves. */
+static void clear(void)
+{
+	mine->thread = 0;
+	mine->limit = 0;
+	mine->budget = 0;
+	mine->held = 0;
+	mine->lacks = 0;
+}
+
+static int claim(void)
+{
+	for (unsigned i = 0; i < TABLE_SLOTS && !mine; i++) {
+		struct table_slot *s = &table->slot[i];
+		uint64_t owner = 0;
+
+		if (atomic_compare_exchange_strong(&s->owner, &owner, me))
+			mine = s;
+	}
+	if (!mine)
+		return fail(EAGAIN, "%d processes use %s already; set UMMAP_GROUP", TABLE_SLOTS, path);
+	clear();
+	mine->thread = table_thread(me, attending);
+	answered = mine->asks;
+	mine->dynamic = self.dynamic;
+	mine->limit = self.limit;
+	return 0;
+}
+
+static void release(void)
+{
+	uint64_t owner = me;
+
+	clear();
+	atomic_compare_exchange_strong(&mine->owner, &owner, 0);
+}
+
+static void bury(void)
+{
+	for (unsigned i = 0; i < TABLE_SLOTS; i++) {
+		struct table_slot *s = &table->slot[i];
+		uint64_t owner = s->owner;
+
+		/* This process in another slot is the program that this one has replaced. */
+		if (owner && s != mine && (owner == me || !table_alive(owner, s->thread)))
+			atomic_compare_exchange_strong(&s->owner, &owner, 0);
+	}
+}
+
+static int enter(void)
+{
+	int fd = attach(), err;
+	bool there;
+
+	if (fd < 0)
+		return fd;
+	bury();
+	err = claim();
+	if (!err)
+		err = make_page(fd, mine);
+	/* It may have been removed before it was held. */
+	there = is_there();
+	close(fd);
+	if (!err && there)
+		return 0;
+	if (mine)
+		release();
+	detach();
+	return err ? err : -EAGAIN;
+}
+
+/* Under the lock. */
+static int join(void)
+{
+	int err = -EAGAIN;
+
+	me = table_owner(getpid());
+	for (int i = 0; i < TRIES && err == -EAGAIN; i++) {
+		fail_clear();
+		err = enter();
+		/* That the table is full has its sentence. */
+		if (err == -EAGAIN && *fail_message())
+			break;
+	}
+	return err;
+}
+
+int node_join(const char *group, const struct node_self *as)
+{
+	int err;
+
+	futex_lock(&lock);
+	self = *as;
+	table_path(group, path);
+	left = false;
+	table_sweep();
+	err = join();
+	alone = err;
+	futex_unlock(&lock);
+	return err;
+}
+
+/* Under the lock. Other threads may still be writing there: they do it to memory that nobody else sees. */
+static void leave(void)
+{
+	void *instead;
+
+	if (!table)
+		return;
+	if (is_there() && mine->owner == me)
+		release();
+	instead = sys_lazy(sizeof(*table));
+	if (instead)
+		mremap(instead, sizeof(*table), sizeof(*table), MREMAP_MAYMOVE | MREMAP_FIXED, table);
+	table_remove(path);
+}
+
+void node_leave(void)
+{
+	futex_lock(&lock);
+	left = true;
+	leave();
+	futex_unlock(&lock);
+}
+
+/* Under the lock. */
+static int keep(void)
+{
+	if (table && is_there() && mine->owner == me)
+		return 0;
+	if (table)
+		detach();
+	return join();
+}
+
+bool node_keep(void)
+{
+	int err;
+
+	futex_lock(&lock);
+	err = left ? -ESRCH : keep();
+	futex_unlock(&lock);
+	if (err && !left && !alone)
+		log_line(LOG_ERROR, "node", "this process goes on without the others: %s", fail_message());
+	if (!err && alone)
+		log_line(LOG_WARN, "node", "this process knows of the others again: %s is in order", path);
+	alone = err;
+	return !err;
+}
+
+void node_attend(void)
+{
+	attending = (uint32_t)syscall(SYS_gettid);
+	if (table && is_there())
+		mine->thread = table_thread(me, attending);
+}
+
+/* ---- What the processes tell each other ---- */
+
+void node_publish(size_t budget, size_t held, size_t lacks)
+{
+	mine->budget = budget;
+	mine->held = held;
+	mine->lacks = lacks;
+}
+
+void node_look(struct node_view *view)
+{
+	*view = (struct node_view){ .live = 1, .limit = self.limit };
+	for (unsigned i = 0; i < TABLE_SLOTS; i++) {
+		const struct table_slot *s = &table->slot[i];
+		size_t budget, held;
+
+		if (s == mine || !s->owner)
+			continue;
+		budget = s->budget;
+		held = s->held;
+		view->live++;
+		view->limit = max_size(view->limit, s->limit);
+		view->others = plus(view->others, max_size(budget, held));
+		view->pending = plus(view->pending, held > budget ? held - budget : 0);
+		view->waiting |= s->lacks > 0;
+	}
+}
+
+void node_bury(void)
+{
+	futex_lock(&lock);
+	bury();
+	futex_unlock(&lock);
+}
+
+void node_ask(unsigned live)
+{
+	futex_lock(&lock);
+	for (unsigned i = 0; i < TABLE_SLOTS; i++) {
+		struct table_slot *s = &table->slot[i];
+
+		if (s != mine && s->owner && s->budget > s->limit / live) {
+			s->asks++;
+			sys_wake_shared(&s->asks);
+		}
+	}
+	futex_unlock(&lock);
+}
+
+bool node_asked(void)
+{
+	uint32_t before = answered;
+
+	answered = mine->asks;
+	return answered != before;
+}
+
+/* Only the kernel looks at the table here: the file may have been cut short meanwhile. */
+void node_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms)
+{
+	int err = table ? sys_wait_both(word, value, &mine->asks, answered, ms) : -ENOENT;
+
+	if (err && err != -EAGAIN)
+		sys_wait(word, value, (int)(table ? min_size(ms, POLL_MS) : ms));
+}
+
+struct table_page *node_page(void)
+{
+	return table && !left ? &table->page[mine - table->slot] : NULL;
+}
+
+/* ---- fork ---- */
+
+void node_fork_prepare(void)
+{
+	futex_lock(&lock);
+}
+
+void node_fork_parent(void)
+{
+	futex_unlock(&lock);
+}
+
+void node_forget(void)
+{
+	table = NULL;
+	mine = NULL;
+	attending = 0;
+	lock = 0;
+}

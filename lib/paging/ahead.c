@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Read-ahead puts segments on standby, where a fault finds them: it needs no state of its own but the runs
+ * that it follows: faults at equal distances, forward or backward. Several runs of a mapping are followed at a
+ * time. Decides how far; never evicts what is in use. One lock a mapping, only ever trylocked: whoever comes
+ * second goes without.
+ */
+#include "paging/ahead.h"
+
+#include "memory/budget.h"
+#include "paging/prefetch.h"
+#include "paging/seg.h"
+#include "base/worker.h"
+
+#include <stdlib.h>
+#include <ummap.h>
+
+/* A run begins with so many segments, and one job loads about so many bytes. */
+#define WINDOW_MIN 2
+#define JOB_BYTES ((size_t)2 << 20)
+/* How far behind a fault segments are let go of in a sequential scan; or pieces, where these are what comes. */
+#define BEHIND_FIRST 2
+#define BEHIND_LAST 4
+/* Part of the budget, its group's or the process's, that a window may take. */
+#define WINDOW_PART 8
+/* Two faults that are farther apart than this many segments are not taken for the begin of a run. */
+#define STRIDE_MAX 256
+/* Faults in a row that make a run: neighbours soon, for others it takes one more. */
+#define SEEN_NEXT 2
+#define SEEN_STRIDE 3
+
+static size_t job_segs(const struct set *set)
+{
+	return max_size(JOB_BYTES >> set->shift, 1);
+}
+
+static void load_job(void *arg, uint64_t first, uint64_t how)
+{
+	struct set *set = arg;
+
+	prefetch(set, first, how >> 32, (size_t)(uint32_t)how);
+	set_put(set);
+}
+
+/* Loads `count` segments from first on, every `step`th, if neighbours, by jobs that end where the next one could begin:
+ * they are pieces of the view. The caller uses the set; so does each job. */
+static void post(struct set *set, size_t first, size_t count, size_t step)
+{
+	size_t most = job_segs(set);
+
+	for (size_t n; count > 0; first += n * step, count -= n) {
+		n = min_size(count, step == 1 ? most - first % most : most);
+		set->users++;
+		if (!worker_post(load_job, set, first, (uint64_t)n << 32 | step)) {
+			set_put(set);
+			return;
+		}
+	}
+}
+
+void ahead_want(struct set *set, size_t first, size_t last)
+{
+	last = min_size(last, set->segs);
+	if (first < last)
+		post(set, first, last - first, 1);
+}
+
+/* How many steps a run has been read ahead from its last fault on. */
+static long lead(const struct stream *r)
+{
+	return r->stride ? ((long)r->until - (long)r->last) / r->stride : 0;
+}
+
+static bool goes_on(const struct stream *r, size_t i)
+{
+	long d = (long)i - (long)r->last, steps;
+
+	if (!r->used || !r->stride || d % r->stride != 0)
+		return false;
+	steps = d / r->stride;
+	return steps >= 1 && (steps == 1 || steps <= lead(r));
+}
+
+/* The run that a fault continues, else the nearest that it may be the second of, else a new one. NULL: it is where
+ * a run stands already. */
+static struct stream *find(struct set *set, size_t i)
+{
+	struct stream *oldest = set->streams, *near = NULL;
+	long best = STRIDE_MAX + 1;
+
+	for (struct stream *r = set->streams; r < set->streams + STREAMS; r++) {
+		long d = labs((long)i - (long)r->last);
+
+		if (r->used && d == 0)
+			return NULL;
+		if (goes_on(r, i))
+			return r;
+		if (r->seen == 1 && d < best) {
+			best = d;
+			near = r;
+		}
+		if (r->used < oldest->used)
+			oldest = r;
+	}
+	if (near) {
+		near->stride = (long)i - (long)near->last;
+		near->until = near->last;
+		return near;
+	}
+	*oldest = (struct stream){ .last = i, .until = i, .stride = set->advice == UMMAP_ADV_SEQUENTIAL };
+	return oldest;
+}
+
+static bool is_run(const struct set *set, const struct stream *r)
+{
+	if (r->stride == 1 && set->advice == UMMAP_ADV_SEQUENTIAL)
+		return true;
+	return r->seen >= (r->stride == 1 ? SEEN_NEXT : SEEN_STRIDE);
+}
+
+/* Makes the window larger and says which steps from the last fault on are to be loaded now: (*from, *to]. `job` of them
+ * are worth it. */
+static void advance(struct stream *r, size_t most, size_t job, long *from, long *to)
+{
+	*from = lead(r) > 0 ? lead(r) : 0;
+	r->window = r->window ? min_size(r->window * 2, most) : min_size(WINDOW_MIN, most);
+	*to = (long)r->window;
+	/* So that the store always has something to do, but not for little. */
+	if (*to - *from < (long)min_size(job, r->window / 2))
+		*to = *from;
+}
+
+/* The last step up to `to` that ends a job; `from`, and nothing is to be loaded yet, if there is none. */
+static long whole_jobs(const struct set *set, size_t i, long from, long to)
+{
+	size_t job = job_segs(set), end = i + (size_t)to + 1;
+	long last = (long)(end - end % job - i) - 1;
+
+	if (end >= set->segs)
+		return to;
+	return last > from ? last : from;
+}
+
+/* A fault that has overtaken what was to be read ahead brings in the rest of its piece itself: a single segment would be
+ * a hole in it. */
+static void catch_up(struct set *set, size_t i)
+{
+	size_t piece = set_piece(set);
+
+	if (piece > 1 && !seg_has(set_seg(set, i), SEG_VALID))
+		prefetch(set, i, min_size(piece - i % piece, set->segs - i), 1);
+}
+
+/* Some more than the last ones, which somebody else may just have held. */
+static void let_go_behind(struct set *set, size_t i, size_t piece)
+{
+	i -= i % piece;
+	for (size_t k = BEHIND_FIRST; k <= BEHIND_LAST && k * piece <= i; k++)
+		seg_behind(set, i - k * piece, piece);
+}
+
+/* Loads what lies from one step behind segment i to another: (from, to]. */
+static void post_steps(struct set *set, size_t i, long stride, long from, long to)
+{
+	if (to > from && stride > 0)
+		post(set, (size_t)((long)i + (from + 1) * stride), (size_t)(to - from), (size_t)stride);
+	else if (to > from)
+		post(set, (size_t)((long)i + to * stride), (size_t)(to - from), (size_t)-stride);
+}
+
+/* Reads ahead if segment i continues a run. Returns in pieces of how many segments that comes; 0: who knows. */
+static size_t follow(struct set *set, size_t i, size_t window)
+{
+	size_t budget = min_size(budget_bytes(), set_share(set)->most), job = job_segs(set);
+	size_t most = min_size(max_size(window >> set->shift, WINDOW_MIN), (budget / WINDOW_PART) >> set->shift);
+	bool in_jobs = false, overtaken = false;
+	long from = 0, to = 0, stride = 0, room;
+	struct stream *r;
+
+	if (window == 0 || most == 0 || set->advice == UMMAP_ADV_RANDOM)
+		return 1;
+	if (!futex_trylock(&set->stream_lock))
+		return 0;
+	r = find(set, i);
+	if (r) {
+		r->last = i;
+		r->seen += r->seen < SEEN_STRIDE;
+		r->used = ++set->stream_clock;
+		stride = r->stride;
+	}
+	if (stride && is_run(set, r)) {
+		in_jobs = stride == 1 && r->window >= job;
+		overtaken = in_jobs && i <= r->until;
+		advance(r, most, job, &from, &to);
+		/* As far as there are segments. */
+		room = stride > 0 ? ((long)set->segs - 1 - (long)i) / stride : (long)i / -stride;
+		to = to < room ? to : room;
+		to = in_jobs ? whole_jobs(set, i, from, to) : to;
+		if (to > from)
+			r->until = (size_t)((long)i + to * stride);
+	}
+	futex_unlock(&set->stream_lock);
+	post_steps(set, i, stride, from, to);
+	if (overtaken)
+		catch_up(set, i);
+	if (!r)
+		return 0;
+	return in_jobs ? set_piece(set) : 1;
+}
+
+void ahead_fault(struct set *set, size_t i, size_t window)
+{
+	size_t piece = follow(set, i, window);
+
+	if (piece && set->advice == UMMAP_ADV_SEQUENTIAL)
+		let_go_behind(set, i, piece);
+}

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Finds frames: free ones, ones of segments on standby, ones of segments that go there now; out of the share
+ * that has to give. A dirty frame is given away only after it was written. Only faults ask for what is in use.
+ * Segments are trylocked only: the caller holds one already.
+ */
+#include "paging/evict.h"
+
+#include "memory/budget.h"
+#include "engine/engine.h"
+#include "paging/flush.h"
+#include "node/mode.h"
+#include "paging/standby.h"
+#include "paging/twin.h"
+#include "base/worker.h"
+#include "paging/writeback.h"
+
+#include <limits.h>
+#include <sched.h>
+
+/* Parts of what a share holds: kept on standby, as a supply for faults and a second chance for what a policy
+ * misjudged; when to fill it up again; changed ones that may wait to be written there; and how many of these
+ * make it worth waking a worker. */
+#define STANDBY_PART 8
+#define STANDBY_LOW_PART 16
+#define UNWRITTEN_PART 4
+#define BEHIND_PART 32
+#define BEHIND_MOST ((size_t)4 << 20)
+/* How often a thread tries again when every frame is in somebody's hands. */
+#define PATIENCE 10000
+/* ... and before it goes over the budget of a share: so often, and then so many milliseconds. */
+#define YIELDS 100
+#define NAPS 5
+/* Over the budget, a fault lets go of so many frames before it keeps one: the background thread does the rest. */
+#define HELP 2
+/* So many on standby are enough to make the frame of one ready before it is needed. */
+#define MANY 8
+/* So many segments go to standby at a time, and what goes by the same call as the last one; they hold their locks
+ * meanwhile. */
+#define TOGETHER 8
+#define TOGETHER_MOST (TOGETHER + PIECE_MOST)
+
+/* Who needs a frame, and how far it has come. */
+struct asker {
+	struct set *set;
+	size_t limit;    /* of the process */
+	bool ahead;      /* it only reads ahead */
+	bool charged;    /* its share has promised it the frame's bytes */
+	unsigned help;   /* frames that it still has to let go of, over the budget, before it may have one */
+	uint32_t frame;
+};
+
+size_t evict_limit(const struct set *set)
+{
+	return max_size(budget_bytes(), set->member.least);
+}
+
+/* A segment that is in no list gives up its frame, whose contents are in storage or not wanted. The frame stays
+ * charged. */
+static uint32_t let_go(struct set *set, struct seg *s)
+{
+	if (seg_has(s, SEG_AHEAD))
+		add(set->stat.ahead_waste, 1);
+	set_await(set, s);
+	flush_leaves(set, s);
+	if (set->writers)
+		twin_drop(set, set_index(set, s));
+	seg_change(s, SEG_VALID | SEG_STANDBY | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD, 0);
+	return s->frame;
+}
+
+uint32_t evict_let_go(struct set *set, struct seg *s)
+{
+	set_share(set)->bytes -= set->seg_size;
+	return let_go(set, s);
+}
+
+/* Out of the view without one mapping more; where that takes none, what the kernel works on stays. */
+static int leave_view(struct set *set, size_t i, struct seg *s)
+{
+	int err;
+
+	if (seg_has(s, SEG_STANDBY))
+		return 0; /* writing it has sent it there */
+	if (set->engine != ENGINE_SEGV)
+		return standby_retract(set, i, &s, 1);
+	err = engine_discard(set->engine, set_view(set, i), set_view_len(set, i));
+	if (!err)
+		add(set->stat.evictions, 1);
+	return err;
+}
+
+/* A changed one is written where it stands first. */
+static bool discard(struct set *set, size_t i, struct seg *s)
+{
+	bool clean = !seg_has(s, SEG_DIRTY);
+
+	/* Back in its list meanwhile, because writing it is heard of there. */
+	if (!clean) {
+		standby_put_back(set, s);
+		clean = !set_in_order(set) && writeback_locked(set, i, i + 1) == 0 && !seg_has(s, SEG_DIRTY);
+		if (clean)
+			cache_remove(&set->member, s);
+	}
+	if (!clean)
+		return false;
+	if (leave_view(set, i, s) < 0) {
+		standby_put_back(set, s);
+		return false;
+	}
+	frame_release(evict_let_go(set, s));
+	return true;
+}
+
+/* Out of any share: those without a budget come first. */
+static struct seg *any_victim(const struct set *wanted, bool clean, struct member **from)
+{
+	struct share *share;
+	struct seg *s = NULL;
+
+	for (size_t n = 0; !s && (share = share_nth(n)); n++)
+		s = cache_victim(share, &wanted->member, clean, from);
+	return s;
+}
+
+/* There is no mapping left to move a frame with: drops a segment where it stands. */
+bool evict_shed(struct set *wanted)
+{
+	struct member *m;
+	struct seg *s = any_victim(wanted, true, &m);
+	struct set *set;
+	bool done, mapped;
+
+	if (!s)
+		s = any_victim(wanted, false, &m);
+	if (!s)
+		return false;
+	set = set_of(m);
+	mapped = set_frames(set) != FRAME_PAGED;
+	done = discard(set, set_index(set, s), s);
+	seg_unlock(s);
+	/* Keep clear of where it happened. */
+	if (done && mapped)
+		frame_restrict(frame_used() - frame_used() / 16);
+	return done;
+}
+
+/* A segment that leaves the view, which is locked and in no list, stands by: 1, or -errno. */
+static int send_one(struct set *set, struct seg *s, struct share *giver)
+{
+	int err = standby_enter(set, set_index(set, s), s);
+
+	if (!err && seg_has(s, SEG_DIRTY) && giver->unwritten >= min_size(giver->bytes / BEHIND_PART, BEHIND_MOST))
+		writeback_behind(set);
+	return err ? err : 1;
+}
+
+/* Sends a resident segment to standby, so that its frame can be had: 1, or -errno; 0: there is none. */
+static int send_off(struct set *wanted, struct share *giver, bool clean)
+{
+	struct member *m;
+	struct seg *s = cache_victim(giver, &wanted->member, clean, &m);
+	int done;
+
+	if (!s)
+		return 0;
+	done = send_one(set_of(m), s, giver);
+	seg_unlock(s);
+	return done;
+}
+
+/* What came of it, whatever it takes. */
+static bool has_moved(struct set *wanted, int done)
+{
+	return done == -ENOMEM ? evict_shed(wanted) : done > 0;
+}
+
+static bool retire(struct set *wanted, struct share *giver, bool clean)
+{
+	return has_moved(wanted, send_off(wanted, giver, clean));
+}
+
+static bool is_of_use(const struct set *from, const struct set *wanted)
+{
+	return from->seg_size == wanted->seg_size && set_frames(from) == set_frames(wanted);
+}
+
+/* Takes the frame of a segment that is on standby and clean; true without one: try again, something has moved. */
+static bool reclaim(struct asker *a, struct share *giver, bool unused)
+{
+	const struct member *wanted = &a->set->member;
+	struct member *m;
+	struct seg *s = unused ? cache_reclaim_ahead(giver, wanted, &m) : cache_reclaim(giver, wanted, &m);
+	uint32_t got;
+	bool fits;
+
+	if (!s)
+		return false;
+	got = let_go(set_of(m), s);
+	fits = is_of_use(set_of(m), a->set) && (frame_held() <= a->limit || !a->help) &&
+	       (a->charged || giver->bytes <= giver->most);
+	/* Within a share that is full the charge passes on with the frame, so that nobody comes between. */
+	if (!fits || a->charged)
+		giver->bytes -= m->len;
+	/* Once it is unlocked, the other mapping may end at any moment. */
+	seg_unlock(s);
+	a->charged |= fits;
+	if (fits) {
+		a->frame = got;
+	} else {
+		frame_release(got);
+		a->help -= a->help > 0;
+	}
+	return true;
+}
+
+static bool has_backlog(const struct share *share)
+{
+	return share->unwritten >= share->bytes / UNWRITTEN_PART;
+}
+
+/* What waits to be written becomes a supply of clean frames; more of it would not come sooner. */
+static bool has_supply(const struct share *share, size_t part)
+{
+	return share->clean >= share->bytes / part || has_backlog(share);
+}
+
+/* Bytes that the supply lacks. */
+static size_t lacking(const struct share *share)
+{
+	size_t wanted = share->bytes / STANDBY_PART, clean = share->clean;
+
+	return clean >= wanted || has_backlog(share) ? 0 : wanted - clean;
+}
+
+/* Whether the second of two segments of a set can leave by the same call. */
+static bool goes_along(const struct set *set, const struct seg *a, const struct seg *b)
+{
+	return set->engine == ENGINE_SEGV && set_index(set, a) + 1 == set_index(set, b) && seg_as_loaded(a) &&
+	       seg_as_loaded(b) && frame_on_one(a->frame, b->frame);
+}
+
+/* What they gave; all of them have been tried. */
+static int send_all(struct seg **list, struct member **from, unsigned n, struct share *giver)
+{
+	int done = n > 0;
+
+	for (unsigned i = 0, k; i < n; i += k) {
+		struct set *set = set_of(from[i]);
+
+		for (k = 1; i + k < n && from[i + k] == from[i] && goes_along(set, list[i + k - 1], list[i + k]); k++)
+			;
+		if (k > 1 && standby_enter_together(set, set_index(set, list[i]), list + i, k) == 0)
+			continue;
+		for (unsigned j = i; j < i + k; j++) {
+			int one = send_one(set, list[j], giver);
+
+			done = one < 0 ? one : done;
+		}
+	}
+	return done;
+}
+
+/* Up to n of them, unless there is supply enough, and the rest of the last one's piece. Returns what they gave, 0: there
+ * are none, 1: or none was needed. */
+static int send_some(struct set *wanted, struct share *giver, unsigned n)
+{
+	struct member *from[TOGETHER_MOST];
+	struct seg *list[TOGETHER_MOST];
+	size_t bytes = lacking(giver);
+	int done;
+
+	if (bytes == 0)
+		return 1;
+	n = cache_victims(giver, &wanted->member, bytes, list, from, n < TOGETHER ? n : TOGETHER, TOGETHER_MOST);
+	engine_gather();
+	done = send_all(list, from, n, giver);
+	engine_settle();
+	while (n > 0)
+		seg_unlock(list[--n]);
+	return done;
+}
+
+/* Filling the supply takes several system calls a segment: a worker makes them while faults wait for I/O. */
+static void supply_job(void *arg, uint64_t giver_address, uint64_t none)
+{
+	struct set *set = arg;
+	struct share *giver = (struct share *)(uintptr_t)giver_address;
+
+	(void)none;
+	while (!set->frozen && !has_supply(giver, STANDBY_PART) && has_moved(set, send_some(set, giver, TOGETHER)))
+		;
+	giver->supplying = false;
+	set_put(set);
+}
+
+static void call_supply(struct set *set, struct share *giver)
+{
+	if (has_supply(giver, STANDBY_LOW_PART) || atomic_exchange(&giver->supplying, true))
+		return;
+	set->users++;
+	if (!worker_post(supply_job, set, (uintptr_t)giver, 0)) {
+		giver->supplying = false;
+		set_put(set);
+	}
+}
+
+/* Who makes room for the set; its share has room (of the process's), or it has not. */
+static struct share *giver_for(const struct set *set, bool room)
+{
+	struct share *mine = set_share(set);
+
+	return room ? share_giver(mine, evict_limit(set), set->member.least) : mine;
+}
+
+void evict_expect(struct set *set)
+{
+	struct share *mine = set_share(set);
+	bool room = mine->bytes + set->seg_size <= mine->most;
+
+	if (!room || frame_held() + set->seg_size > evict_limit(set))
+		call_supply(set, giver_for(set, room));
+}
+
+/* One step towards a frame, out of one share; false: it has nothing to give. */
+static bool make_room(struct asker *a, struct share *giver)
+{
+	if (reclaim(a, giver, false))
+		return true;
+	/* What is in use stays, unless a fault has asked for more on standby anyway. Nobody waits for writes. */
+	if (a->ahead)
+		return giver->supplying && !has_supply(giver, STANDBY_PART) &&
+		       send_some(a->set, giver, a->set->engine == ENGINE_SEGV ? TOGETHER : 1) > 0;
+	if ((!has_backlog(giver) && retire(a->set, giver, false)) || retire(a->set, giver, true))
+		return true;
+	/* Nothing clean is left. */
+	engine_relieve();
+	return writeback_share(giver) || reclaim(a, giver, true) || (giver->unwritten && writeback_wait()) ||
+	       retire(a->set, giver, false);
+}
+
+static bool find_room(struct asker *a)
+{
+	struct share *giver = giver_for(a->set, a->charged), *other;
+
+	/* Faults keep up the supply, and reading ahead lives on it. */
+	if (!a->ahead)
+		call_supply(a->set, giver);
+	if (make_room(a, giver))
+		return true;
+	if (a->ahead)
+		return false;
+	/* The budget of the process comes before what a share is due; but nobody gives for who is over his own. */
+	for (size_t n = 0; a->charged && (other = share_nth(n)); n++) {
+		if (other != giver && make_room(a, other))
+			return true;
+	}
+	return writeback_wait();
+}
+
+/* What a share could give is in somebody's hands just now, mostly not for long. false: it has been long enough, or
+ * all of it is pinned. */
+static bool wait_for_hands(const struct set *set, unsigned waits)
+{
+	const struct share *share = set_share(set);
+	_Atomic uint32_t nobody = 0;
+
+	if (waits >= YIELDS + NAPS || share->pinned + set->seg_size > share->most)
+		return false;
+	if (waits < YIELDS)
+		sched_yield();
+	else
+		sys_wait(&nobody, 0, 1);
+	return true;
+}
+
+uint32_t evict_take_frame(struct set *set, bool ahead)
+{
+	struct asker a = { .set = set, .limit = evict_limit(set), .ahead = ahead, .help = HELP,
+			   .frame = FRAME_NONE };
+	unsigned tries = 0, waits = 0;
+
+	mode_expect(frame_held() + set->seg_size);
+
+	while (a.frame == FRAME_NONE && tries++ < PATIENCE) {
+		a.charged = a.charged || share_charge(set_share(set), set->seg_size);
+		if (a.charged)
+			a.frame = frame_take(set_frames(set), set->seg_size, a.limit);
+		if (a.frame != FRAME_NONE)
+			break;
+		if (a.charged && frame_shrink(set_frames(set), set->seg_size)) {
+			tries = 0; /* it may take many small ones */
+			continue;
+		}
+		if (find_room(&a))
+			continue;
+		if (ahead)
+			break;
+		/* Segments that have twins are few, and are in hands for longer. */
+		if ((!a.charged || set->writers) && wait_for_hands(set, waits++))
+			continue;
+		/* Nobody has anything to give just now: over its share's budget, over the process's, or once more. */
+		if (a.charged)
+			a.frame = frame_take(set_frames(set), set->seg_size, SIZE_MAX);
+		else
+			set_share(set)->bytes += set->seg_size;
+		if (a.charged && a.frame == FRAME_NONE)
+			sched_yield();
+		a.charged = true;
+	}
+	if (a.charged && a.frame == FRAME_NONE)
+		set_share(set)->bytes -= set->seg_size;
+	return a.frame;
+}
+
+/* The next fault finds a frame that is free, and may be written. What it held loses its second chance: one of many. */
+static void keep_ready(struct set *set, struct share *giver)
+{
+	struct asker a = { .set = set, .limit = evict_limit(set), .charged = true, .frame = FRAME_NONE };
+
+	if (giver->clean < MANY * set->seg_size || frame_spare(set_frames(set), set->seg_size, 0))
+		return;
+	if (!reclaim(&a, giver, false) || a.frame == FRAME_NONE)
+		return;
+	frame_make_writable(a.frame, 1);
+	frame_give(a.frame);
+}
+
+void evict_resupply(struct set *set, unsigned n)
+{
+	struct share *mine = set_share(set), *giver;
+	bool room = mine->bytes + set->seg_size <= mine->most;
+
+	if (room && frame_spare(set_frames(set), set->seg_size, evict_limit(set))) {
+		frame_stock(set_frames(set), set->seg_size, evict_limit(set));
+		return;
+	}
+	giver = giver_for(set, room);
+	send_some(set, giver, n);
+	if (set->engine == ENGINE_SEGV)
+		keep_ready(set, giver);
+}
+
+bool evict_shrink(struct set *set, size_t limit, unsigned frames)
+{
+	/* No frame is within a limit of 0: all are let go. */
+	struct asker a = { .set = set, .charged = true, .help = UINT_MAX, .frame = FRAME_NONE };
+
+	for (; frames > 0 && frame_held() > limit; frames--) {
+		if (!frame_shrink(FRAME_MAPPED, 0) && !find_room(&a))
+			return false;
+	}
+	return true;
+}
+
+void evict_return_frame(struct set *set, uint32_t frame)
+{
+	set_share(set)->bytes -= set->seg_size;
+	frame_give(frame);
+}

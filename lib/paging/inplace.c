@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Mappings in place: the driver has put the store's own pages into the view, and loads and stores reach it
+ * without the library. There is nothing to load, to evict or to know: no segment is ever valid, what has changed
+ * is unknown, and the headers only count pins. Never touches what stands in the view itself. Takes the locks of
+ * segments, to count; entering and leaving is for the only user of a set.
+ */
+#include "paging/inplace.h"
+
+#include "engine/engine.h"
+#include "base/log.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+static bool is_device_dax(int fd)
+{
+	static const char wanted[] = "/dax";
+	char path[64], kind[256];
+	struct stat st;
+	ssize_t len;
+
+	if (fstat(fd, &st) < 0 || !S_ISCHR(st.st_mode))
+		return false;
+	snprintf(path, sizeof(path), "/sys/dev/char/%u:%u/subsystem", major(st.st_rdev), minor(st.st_rdev));
+	len = readlink(path, kind, sizeof(kind));
+	return len >= (ssize_t)strlen(wanted) &&
+	       memcmp(kind + len - strlen(wanted), wanted, strlen(wanted)) == 0;
+}
+
+#ifdef STATX_ATTR_DAX
+static bool is_dax_file(int fd)
+{
+	struct statx stx;
+
+	return statx(fd, "", AT_EMPTY_PATH, STATX_TYPE, &stx) == 0 && stx.stx_attributes & STATX_ATTR_DAX;
+}
+#else
+/* musl before 1.2.4 has no statx: files on DAX are files. */
+static bool is_dax_file(int fd)
+{
+	(void)fd;
+	return false;
+}
+#endif
+
+bool inplace_suits(int fd)
+{
+	return is_dax_file(fd) || is_device_dax(fd);
+}
+
+/* What the store need not have cannot be in place: zeros instead of its contents, parts of pages, bytes behind
+ * its end, which appear only when they are written. */
+static bool fits(const struct set *set)
+{
+	const struct target *t = &set->targets[set->current];
+
+	return t->read && t->offset % sys_page() == 0 && io_size(t->store) >= t->offset + set->size;
+}
+
+int inplace_enter(struct set *set)
+{
+	const struct target *t = &set->targets[set->current];
+	size_t len = round_up(set->size, sys_page());
+	int err;
+
+	if (!io_maps(t->store) || !fits(set))
+		return 0;
+	err = io_map(t->store, set->view, len, t->offset, set->writable ? PROT_READ | PROT_WRITE : PROT_READ);
+	if (err == -ENOTSUP)
+		return 0;
+	if (!err && madvise(set->view, len, MADV_DONTFORK) < 0)
+		err = -errno;
+	if (err) {
+		engine_reset(set->engine, set->view, len);
+		return fail(-err, "the store cannot be put in place: %s", strerror(-err));
+	}
+	set->in_place = true;
+	set->persisted = sys_now();
+	log_line(LOG_INFO, "inplace", "the mapping at %p is in place", (void *)set->view);
+	return 0;
+}
+
+int inplace_leave(struct set *set)
+{
+	size_t len = round_up(set->size, sys_page());
+	/* No store may come between: later syncs do not know of it. */
+	int err = engine_protect(ENGINE_SEGV, set->view, len, false);
+
+	if (!err)
+		err = inplace_sync(set, 0, set->size);
+	if (!err)
+		err = engine_reset(set->engine, set->view, len);
+	if (err) {
+		engine_protect(ENGINE_SEGV, set->view, len, set->writable);
+		return fail(-err, "the mapping cannot be changed: %s", strerror(-err));
+	}
+	set->in_place = false;
+	return 0;
+}
+
+int inplace_sync(struct set *set, size_t at, size_t len)
+{
+	int err;
+
+	if (!set->writable)
+		return 0;
+	if (len == set->size)
+		set->persisted = sys_now();
+	err = io_persist(set->targets[set->current].store, set->view + at, len, &set->stat.io);
+	return err ? fail(-err, "what was stored could not be made durable: %s", strerror(-err)) : 0;
+}
+
+int inplace_sync_old(struct set *set, uint64_t interval)
+{
+	if (sys_now() - set->persisted < interval)
+		return 0;
+	return inplace_sync(set, 0, set->size);
+}
+
+int inplace_fault(struct set *set, void *addr)
+{
+	size_t page = (size_t)((char *)addr - set->view) & ~(sys_page() - 1);
+
+	/* While the mapping was changed, it had fewer rights or was one of segments. */
+	return engine_protect(ENGINE_SEGV, set->view + page, sys_page(), set->writable);
+}
+
+int inplace_pin(struct set *set, size_t i)
+{
+	struct seg *s = set_seg(set, i);
+	int err = 0;
+
+	seg_lock(s);
+	if (seg_pins(s) == SEG_PINS_MAX)
+		err = -EAGAIN;
+	else if (seg_pins(s) == 0)
+		set->pinned += set->seg_size;
+	if (!err)
+		seg_set_pins(s, seg_pins(s) + 1);
+	seg_unlock(s);
+	return err;
+}
+
+void inplace_unpin(struct set *set, size_t i)
+{
+	struct seg *s = set_seg(set, i);
+
+	seg_lock(s);
+	if (seg_pins(s) > 0) {
+		seg_set_pins(s, seg_pins(s) - 1);
+		if (seg_pins(s) == 0)
+			set->pinned -= set->seg_size;
+	}
+	seg_unlock(s);
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Absent -> standby, before anybody asks. What is loaded together stands in one piece at home, too, as far as that can
+ * be had, so that it can appear by one call. Segments are trylocked only, and the lock for taking frames is held for no
+ * I/O. Evicts nothing that a fault has not asked to go.
+ */
+#include "paging/prefetch.h"
+
+#include "paging/evict.h"
+#include "paging/fill.h"
+#include "memory/freelist.h"
+
+#include <string.h>
+
+_Static_assert(FREELIST_BLOCK == PIECE_MOST, "whole pieces find whole huge pages");
+
+/* So many times as many frames as are on a huge page are looked at for one. */
+#define TRIES 4
+
+static bool is_wanted(const struct set *set, const struct seg *s)
+{
+	return !seg_has(s, SEG_VALID) && !seg_has(s, SEG_LENT) && set_reads(set, s);
+}
+
+/* Locks absent segments that are read from one target: `count` at most, from i on, every `step`th. Returns how many. */
+static unsigned lock_absent(struct set *set, size_t i, size_t count, size_t step, struct seg **list)
+{
+	size_t most = min_size(min_size(count, PIECE_MOST), max_size(HUGE_PAGE >> set->shift, 1));
+	unsigned n = 0;
+
+	for (; n < most; n++, i += step) {
+		struct seg *s = set_seg(set, i);
+
+		if (!is_wanted(set, s) || !seg_trylock(s))
+			break;
+		if (!is_wanted(set, s) || (n && seg_target(s) != seg_target(list[0]))) {
+			seg_unlock(s);
+			break;
+		}
+		list[n] = s;
+	}
+	return n;
+}
+
+/* Makes frames writable that are sorted: one call for each stretch. Returns for how many. */
+static unsigned make_writable(const uint32_t *frames, unsigned n)
+{
+	unsigned first, end;
+
+	for (first = 0; first < n; first = end) {
+		for (end = first + 1; end < n && frame_follows(frames[end - 1], frames[end]); end++)
+			;
+		if (frame_make_writable(frames[first], end - first) < 0)
+			return first;
+	}
+	return n;
+}
+
+/* Whether n of `got` sorted frames are a huge page; then it begins at *first. */
+static bool find_block(const uint32_t *frames, unsigned got, unsigned n, unsigned *first)
+{
+	for (unsigned k = 0; k + n <= got; k++) {
+		if (frames[k] % n == 0 && frames[k + n - 1] == frames[k] + n - 1) {
+			*first = k;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Puts a frame among `got` sorted ones. */
+static void sort_in(uint32_t *frames, unsigned got, uint32_t frame)
+{
+	for (; got > 0 && frames[got - 1] > frame; got--)
+		frames[got] = frames[got - 1];
+	frames[got] = frame;
+}
+
+/* Takes up to n frames, sorted. Where n are a huge page, more are tried for one: remains of others come first, and what is
+ * mixed up is sorted so in time. The rest goes to whoever needs single ones. *whole: whether it is a huge page. */
+static unsigned gather_frames(struct set *set, uint32_t *frames, unsigned n, bool *whole)
+{
+	bool wanted = n > 1 && frame_block(set_frames(set), set->seg_size, evict_limit(set)) == n;
+	unsigned most = wanted ? TRIES * n - 1 : n, got = 0, first = 0;
+	uint32_t frame;
+
+	*whole = false;
+	while (got < most && !*whole && (frame = evict_take_frame(set, true)) != FRAME_NONE) {
+		sort_in(frames, got++, frame);
+		*whole = wanted && find_block(frames, got, n, &first);
+	}
+	for (unsigned k = 0; k < got; k++) {
+		if (k < first || k >= first + n)
+			evict_return_frame(set, frames[k]);
+	}
+	got = got - first < n ? got - first : n;
+	memmove(frames, frames + first, got * sizeof(*frames));
+	return got;
+}
+
+/* Where something is changed, pieces do not stay whole: it is written, and leaves, by itself. */
+static bool is_changed(const struct set *set)
+{
+	return set_next(set, set->dirty, 0) < set->segs;
+}
+
+/* Up to n frames that may be written, in the order in which they stand at home; *full: there are no more. */
+static unsigned take_frames(struct set *set, uint32_t *frames, unsigned n, bool *full)
+{
+	unsigned got, ok;
+	bool whole;
+
+	if (n == 0)
+		return 0;
+	/* One at a time, so that what one takes is of one piece. */
+	futex_lock(&set->take_lock);
+	got = gather_frames(set, frames, n, &whole);
+	futex_unlock(&set->take_lock);
+	if (whole && frame_is_split(frames[0]) && !is_changed(set))
+		frame_mend(frames[0], n);
+	ok = make_writable(frames, got);
+	*full = ok < n;
+	while (got > ok)
+		evict_return_frame(set, frames[--got]);
+	return got;
+}
+
+/* Requests for absent segments, which are locked then. Returns how many. */
+static unsigned prepare_batch(struct set *set, size_t i, size_t count, size_t step, struct ummap_io *io, bool *full)
+{
+	struct seg *list[PIECE_MOST];
+	uint32_t frames[TRIES * PIECE_MOST];
+	unsigned locked = lock_absent(set, i, count, step, list), n = take_frames(set, frames, locked, full);
+
+	for (unsigned k = locked; k-- > n;)
+		seg_unlock(list[k]);
+	for (unsigned k = 0; k < n; k++) {
+		list[k]->frame = frames[k];
+		fill_request(set, i + k * step, list[k], frames[k], &io[k]);
+	}
+	return n;
+}
+
+/* Loaded, or not: whoever needs one that failed will meet the error himself. */
+static void stand_by(struct set *set, size_t i, struct seg *s, int res)
+{
+	if (res == 0) {
+		seg_change(s, 0, SEG_VALID | SEG_STANDBY | SEG_AHEAD);
+		set_mark(set->touched, i);
+		cache_stand(&set->member, s, STANDBY_AHEAD);
+		add(set->stat.ahead_loads, 1);
+	} else {
+		evict_return_frame(set, s->frame);
+	}
+}
+
+/* Loads absent segments, the first of up to `count`. Returns how many. */
+static unsigned load_batch(struct set *set, size_t first, size_t count, size_t step, bool *full)
+{
+	struct ummap_io io[PIECE_MOST];
+	unsigned n = prepare_batch(set, first, count, step, io, full);
+
+	if (n)
+		io_run(set->targets[seg_target(io->owner)].store, io, n, true, &set->stat.io);
+	for (unsigned k = 0; k < n; k++)
+		stand_by(set, first + k * step, io[k].owner, io[k].res);
+	/* Whoever waits for the first one finds the others with it. */
+	for (unsigned k = n; k-- > 0;)
+		seg_unlock(set_seg(set, first + k * step));
+	return n;
+}
+
+bool prefetch(struct set *set, size_t first, size_t count, size_t step)
+{
+	bool full = false;
+
+	while (count > 0 && !full && !set->frozen) {
+		unsigned n = load_batch(set, first, count, step, &full), skip = n ? n : 1;
+
+		first += skip * step;
+		count -= skip;
+	}
+	return !full;
+}

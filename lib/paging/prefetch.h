@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Loading of segments that nobody has asked for yet. */
+#ifndef PREFETCH_H
+#define PREFETCH_H
+
+#include "paging/set.h"
+
+/* Loads the absent ones of `count` segments from first on, every `step`th, to standby, as far as there is room
+ * without evicting; false: there was none for all. */
+bool prefetch(struct set *set, size_t first, size_t count, size_t step);
+
+#endif

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The segments of a mapping: where each stands in the view and in storage, and which were ever touched. */
+#ifndef SET_H
+#define SET_H
+
+#include "cache/cache.h"
+#include "engine/engine.h"
+#include "memory/frame.h"
+#include "io/io.h"
+#include "peer/reach.h"
+#include "cache/segment.h"
+
+/* What the contents of a segment may be in. */
+struct target {
+	struct store *store;     /* NULL: unused */
+	uint64_t offset;         /* where the mapping begins in it */
+	bool read;               /* false: what was never written reads as zeros */
+	struct lock *lock;       /* of the range that may be written; NULL: there is none */
+};
+
+/* Whether segments may be of the older target, and how they become the current one's. Where the places of both overlap,
+ * writing one segment may destroy another one's: only in this order, and nothing else is written until all have. */
+enum carry { CARRY_NONE, CARRY_ANY, CARRY_ASCENDING, CARRY_DESCENDING };
+
+#define EXTENTS_MAX 40
+
+/* Headers never move, because lists link them: a mapping that grows gets another array. */
+struct extent {
+	struct seg *segs;
+	uint32_t *twins;         /* of each: the number of its twin's frame and one, or 0; NULL: the set has none (twin.c) */
+	uint8_t *unsure;         /* ... and a bit for each byte of which a write has failed */
+	size_t first, count;
+};
+
+/* Counters of umstat. */
+struct set_stat {
+	_Atomic uint64_t read_faults, write_faults, upgrade_faults, spurious_faults;
+	_Atomic uint64_t standby_hits, ahead_hits, ahead_waste, ahead_loads, evictions;
+	struct io_count io;
+};
+
+#define add(counter, n) atomic_fetch_add_explicit(&(counter), (n), memory_order_relaxed)
+
+/* What was written, and is not sure to be durable (flush.c). */
+struct flushing {
+	_Atomic uint32_t turn;       /* one flush at a time */
+	_Atomic bool due;            /* something was written since the last flush */
+	_Atomic uint64_t generation; /* flushes that have begun */
+	_Atomic uint64_t settled;    /* and those that have ended: what they were for is durable, changed again, or lost */
+	_Atomic uint64_t failed;     /* flushes */
+	_Atomic uint32_t lock;       /* around settled and left */
+	uint64_t left[2];            /* bytes, by the last bit of the generation, that left memory while it was open */
+	_Atomic uint64_t lost;       /* bytes that a flush failed for, and that nobody can write again */
+	_Atomic int error;           /* ... its errno */
+};
+
+#define STREAMS 8
+
+/* A run of faults that follow one another (ahead.c). */
+struct stream {
+	size_t last;             /* where it stands */
+	long stride;             /* segments from one fault to the next; 0: only one was seen */
+	size_t until;            /* read ahead as far as this one */
+	unsigned seen;           /* faults, as far as they matter */
+	size_t window;           /* segments */
+	uint64_t used;           /* when it was last continued */
+};
+
+struct set {
+	_Atomic uint32_t users;  /* threads and jobs that work on it; survives the set */
+	char *view;
+	enum engine engine;      /* how accesses to what is absent are noticed */
+	size_t size;             /* bytes of the mapping */
+	size_t seg_size;
+	unsigned shift;          /* log2 of seg_size */
+	size_t segs;             /* number of segments */
+	bool writable;
+	bool bulk;               /* neighbours are written together */
+	bool shared;             /* other processes may reach its segments */
+	_Atomic bool unsure;     /* some bytes are (extent.unsure) */
+	bool writers;            /* others write to its bytes, too: a segment that is changed has a twin (twin.c) */
+	struct reach reach;      /* ... by this */
+	struct extent extents[EXTENTS_MAX];
+	unsigned extents_used;
+	_Atomic uint64_t *touched; /* a bit for each group of segments of which one was ever valid */
+	_Atomic uint64_t *dirty;   /* ... of which one may be changed */
+	size_t marks_len;
+	struct target targets[SEG_TARGETS];
+	unsigned current;        /* the target that changes go to; segments of the older one count as changed */
+	_Atomic enum carry carry;
+	bool in_place;           /* the view is the store: no segment is ever valid (inplace.c) */
+	_Atomic size_t lent;     /* segments (SEG_LENT) */
+	_Atomic unsigned stretches; /* ... were lent in so many pieces, since none was */
+	size_t next_look;        /* the background thread looks after those from this one on */
+	_Atomic bool barred;     /* places are (SEG_BARRED), since it was last looked */
+	_Atomic int load_error;  /* ... for this reason, the last one of them */
+	_Atomic uint64_t persisted; /* ms: when all that is in place was last made durable */
+	_Atomic uint64_t stored; /* bytes of the mapping that are in the store: what lies behind may be trimmed */
+	struct member member;
+	_Atomic size_t pinned;   /* bytes */
+	_Atomic int error;       /* of a write in the background, not told yet */
+	struct flushing flush;
+	_Atomic uint32_t scan_lock; /* one scan of the marks at a time */
+	_Atomic uint32_t frozen; /* newcomers wait */
+	_Atomic uint32_t cleaners; /* jobs that write its dirty standby segments */
+	_Atomic int advice;
+	_Atomic uint32_t stream_lock;
+	_Atomic uint32_t take_lock; /* who reads ahead takes frames */
+	struct stream streams[STREAMS];
+	uint64_t stream_clock;
+	struct set_stat stat;
+};
+
+#define MARK_SHIFT 6 /* 64 segments a bit */
+
+/* Sets up headers and marks for a set whose view, size and seg_size are given. 0 or -errno. */
+int set_create(struct set *set);
+void set_destroy(struct set *set);
+/* Makes room for more segments (or fewer); lists stay whole. Nobody else may use the set. */
+int set_resize(struct set *set, size_t size);
+
+/* While somebody uses a set it is neither changed nor ended. false: it is frozen, nothing was taken. */
+bool set_get(struct set *set);
+void set_put(struct set *set);
+/* The caller, who uses the set, becomes its only user: newcomers wait until it is thawed. false: somebody
+ * else is about to; the caller must give up its use. */
+bool set_freeze(struct set *set);
+void set_thaw(struct set *set);
+/* For who froze it: waits until it is the only user once more. */
+void set_quiesce(struct set *set);
+/* Waits until a frozen set is thawed (or just a while). */
+void set_wait(struct set *set);
+
+/* Segments from `first` on, none of which is valid, are as if never touched. */
+void set_reset(struct set *set, size_t first);
+
+/* The extent that segment i is of. */
+const struct extent *set_extent(const struct set *set, size_t i);
+struct seg *set_seg(const struct set *set, size_t i);
+size_t set_index(const struct set *set, const struct seg *s);
+
+static inline struct set *set_of(struct member *m)
+{
+	return container_of(m, struct set, member);
+}
+
+/* What its frames are charged to. */
+static inline struct share *set_share(const struct set *set)
+{
+	return set->member.group->share;
+}
+
+static inline enum frame_kind set_frames(const struct set *set)
+{
+	return set->shared ? FRAME_SHARED : set->engine == ENGINE_SEGV ? FRAME_MAPPED : FRAME_PAGED;
+}
+
+/* Bytes that a segment takes at most. */
+static inline size_t set_hold(const struct set *set)
+{
+	return set->writers ? 2 * set->seg_size : set->seg_size;
+}
+
+static inline char *set_view(const struct set *set, size_t i)
+{
+	return set->view + (i << set->shift);
+}
+
+/* Bytes of segment i that belong to the mapping, and bytes of it that stand in the view (whole pages). */
+size_t set_len(const struct set *set, size_t i);
+size_t set_view_len(const struct set *set, size_t i);
+/* ... of n segments from i on. */
+static inline size_t set_views_len(const struct set *set, size_t i, unsigned n)
+{
+	return ((size_t)(n - 1) << set->shift) + set_view_len(set, i + n - 1);
+}
+
+/*
+ * A piece: neighbours on one huge page of the view whose frames stand in a row on one huge page at home, too, with the
+ * same rights there. It moves by one call, and if it is all of both, as one entry of the page tables. Smaller segments
+ * come in pieces of so many, because their requests are on the stacks of signal handlers; 1: all of the set's segments
+ * move by themselves.
+ */
+#define PIECE_MOST 32
+static inline size_t set_piece(const struct set *set)
+{
+	return set->engine == ENGINE_SEGV ? max_size(min_size(PIECE_MOST, HUGE_PAGE >> set->shift), 1) : 1;
+}
+
+/* Locks the rest of a piece from segment i on, which is list[0] and locked already, as far as each `fits` that one; `most`
+ * at most. Says how many there are. */
+unsigned set_lock_piece(struct set *set, size_t i, struct seg **list, size_t most,
+			bool (*fits)(const struct seg *first, const struct seg *s));
+/* Unlocks all of them but the first. */
+void set_unlock_piece(const struct set *set, size_t i, struct seg **list, unsigned n);
+
+/* Unlocks segment i. Where assertions are on: rights and lists follow its state. */
+void set_unlock(const struct set *set, size_t i, struct seg *s);
+/* Calls fn on each valid segment of [first, last), locked, until one call returns an error, which it then is. */
+int set_for_valid(struct set *set, size_t first, size_t last, int (*fn)(struct set *, size_t, struct seg *));
+/* One segment more is pinned, or one less. */
+void set_count_pin(struct set *set, bool more);
+void set_carry(struct set *set, enum carry how);
+static inline bool set_in_order(const struct set *set)
+{
+	return set->carry >= CARRY_ASCENDING;
+}
+
+/* Bytes that are pinned, in all mappings. */
+size_t set_pinned(void);
+/* In a forked child: nothing is pinned. */
+void set_fork(void);
+
+/* Before VALID or DIRTY is taken from a segment that the caller has locked: waits until no other process is in it. */
+static inline void set_await(const struct set *set, const struct seg *s)
+{
+	reach_await(&set->reach, s);
+}
+
+/* Whether segment s, absent, has its contents in storage; else they are zeros. */
+bool set_reads(const struct set *set, const struct seg *s);
+/* Segment i, which the caller has locked, counts as changed: before it can be stored to, because from the first store
+ * on a sync of any thread has to find it. */
+void set_mark_dirty(struct set *set, size_t i, struct seg *s);
+/* Whether s has to be written before its target is complete. */
+bool set_must_write(const struct set *set, const struct seg *s);
+/* How many bytes of segment i, which stands in buf, have to be written: never past what the application
+ * wrote where that makes the store longer. */
+size_t set_write_len(struct set *set, size_t i, const char *buf);
+
+/* Marks, so that walks over a large mapping only visit what was used. */
+void set_mark(_Atomic uint64_t *marks, size_t i);
+/* The first segment from i on whose group is marked; set->segs if none. */
+size_t set_next(const struct set *set, const _Atomic uint64_t *marks, size_t i);
+/* Takes the mark off the group that begins at i. */
+void set_unmark(_Atomic uint64_t *marks, size_t i);
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A fault that cannot be served is a SIGBUS, so what it takes is tried when a mapping is made: a page goes to a view and
+ * comes home by the calls that segments move by, twice, and as many places are split as the least of segments need.
+ * A filter of system calls, an emulator, or a process that has all mappings that it may shows itself by that. Takes no
+ * lock, and leaves nothing behind.
+ */
+#include "paging/trial.h"
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "engine/uffd.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+/* For the 64 frames that a process may have at the least, and for what else comes on the way. A place is two mappings. */
+#define PLACES 96
+#define MARK 0x5a
+
+/* One way there and back. Its contents go along, and so does what is stored there. */
+static int go_round(enum engine e, char *view, char *home, uint8_t mark)
+{
+	size_t len = sys_page();
+	int err;
+
+	memset(home, mark, len);
+	err = engine_publish(e, view, home, len, true, false);
+	if (err)
+		return err;
+	if (((volatile uint8_t *)view)[len - 1] != mark)
+		return -ENOSYS;
+	err = engine_protect(e, view, len, true);
+	if (err)
+		return err;
+	((volatile uint8_t *)view)[0] = mark + 1;
+	err = engine_retract(e, view, home, len, true, true);
+	if (!err && mprotect(home, len, PROT_READ | PROT_WRITE) < 0)
+		err = -errno;
+	if (err)
+		return err;
+	return (uint8_t)home[0] == mark + 1 && (uint8_t)home[len - 1] == mark ? 0 : -ENOSYS;
+}
+
+static int try_moves(enum engine e)
+{
+	size_t len = sys_page();
+	char *view = engine_attach(e, len, len, 0, 0);
+	char *home = view ? sys_lazy(len) : NULL;
+	int err = home ? 0 : -ENOMEM;
+
+	if (!err && e != ENGINE_SEGV)
+		err = uffd_register(home, len, false);
+	if (!err)
+		err = go_round(e, view, home, MARK);
+	if (!err)
+		err = go_round(e, view, home, MARK + 1);
+	if (home)
+		munmap(home, len);
+	if (view)
+		engine_detach(e, view, len);
+	return err;
+}
+
+static int try_places(void)
+{
+	size_t page = sys_page(), len = (2 * PLACES + 1) * page;
+	char *all = sys_reserve(len, 0);
+	int err = all ? 0 : -ENOMEM;
+
+	for (size_t at = page; !err && at < len - page; at += 2 * page)
+		err = mprotect(all + at, page, PROT_READ) < 0 ? -errno : 0;
+	if (all)
+		munmap(all, len);
+	return err;
+}
+
+static const char *advice(enum engine e, int err)
+{
+	if (err == -ENOMEM)
+		return "have larger limits: vm.max_map_count (sysctl(8)), RLIMIT_AS (ulimit -v)";
+	if (e == ENGINE_SEGV)
+		return "let the process use mmap(2), mprotect(2) and mremap(2) with MREMAP_DONTUNMAP (a seccomp filter or an "
+		       "emulator may keep it from that), or try UMMAP_ENGINE=uffd";
+	return "let the process use ioctl(2) on userfaultfd, and madvise(2) (a seccomp filter or an emulator may keep it from "
+	       "that), or try UMMAP_ENGINE=segv";
+}
+
+int trial(enum engine e)
+{
+	int err = try_moves(e == ENGINE_SEGV ? e : ENGINE_UFFD);
+
+	if (err)
+		return fail(-err, "segments could not come and go in this process, which was tried: %s; %s", strerror(-err),
+			    advice(e, err));
+	err = try_places();
+	if (err)
+		return fail(-err, "this process has nearly as many mappings as it may, or addresses: %s; %s", strerror(-err),
+			    advice(e, err));
+	return 0;
+}

@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * dirty -> clean. A segment is made read-only first and written then, under its lock: a store that happens
+ * during the write waits and makes it dirty again, so it is in that write or in the next one. Stores of other
+ * processes (peer.c) are waited for, and refused until it is dirty again. Others leave together with it: neighbours, and
+ * where the store takes several requests at a time, others not far away; they are locked by trylock only. Never evicts,
+ * never loads.
+ */
+#include "paging/writeback.h"
+
+#include "engine/engine.h"
+#include "paging/flush.h"
+#include "paging/standby.h"
+#include "paging/twin.h"
+#include "base/worker.h"
+
+#include <string.h>
+
+#define RUN_MAX 32 /* it stands on the stack of a signal handler */
+#define RUN_BYTES ((size_t)16 << 20)
+/* From the first to the last of it there are less than so many segments. */
+#define RUN_SPAN 128
+/* Jobs that clean one mapping at the same time. */
+#define CLEANERS_MAX 2
+/* After a write has failed, the segment is left alone for so long, unless somebody asks. */
+#define RETRY_MS 1000
+
+static _Atomic uint32_t under_way;
+static _Atomic uint32_t ended;
+
+/* Segments in ascending order, all locked, that leave together. */
+struct run {
+	struct set *set;
+	size_t at[RUN_MAX];
+	unsigned n;
+	uint32_t busy;             /* by place in `at`: may change meanwhile without a fault, and so stays changed */
+	uint32_t failed;           /* ... was not written as a whole */
+	struct ummap_io io[RUN_MAX];
+	unsigned requests;
+};
+
+static bool belongs(const struct set *set, const struct seg *s, bool standby_only)
+{
+	return seg_has(s, SEG_VALID) && set_must_write(set, s) &&
+	       (!standby_only || seg_has(s, SEG_STANDBY | SEG_DIRTY));
+}
+
+/* Which others come along. */
+enum kind { NEIGHBOURS, STANDBY_NEIGHBOURS, ANY_NEAR };
+
+/* Begins with segment i, which is locked, and adds others before `last`. */
+static void gather(struct run *run, size_t i, size_t last, enum kind kind)
+{
+	const struct set *set = run->set;
+	size_t most = set->bulk ? max_size(RUN_BYTES >> set->shift, 1) : 1, end = min_size(i + RUN_SPAN, last);
+	bool gaps = kind == ANY_NEAR && io_async(set->targets[set->current].store);
+	bool standby_only = kind == STANDBY_NEIGHBOURS;
+
+	most = min_size(most, RUN_MAX);
+	run->n = 0;
+	run->at[run->n++] = i++;
+	for (; run->n < most && i < end; i++) {
+		struct seg *s = set_seg(set, i);
+
+		if (!belongs(set, s, standby_only) && gaps)
+			continue;
+		if (!belongs(set, s, standby_only) || !seg_trylock(s))
+			break;
+		if (!belongs(set, s, standby_only)) {
+			seg_unlock(s);
+			break;
+		}
+		run->at[run->n++] = i;
+	}
+}
+
+static struct seg *seg_of(const struct run *run, unsigned k)
+{
+	return set_seg(run->set, run->at[k]);
+}
+
+/* A page that the kernel works on can be stored to whatever rights it has. Where it goes home it is no such page,
+ * and where accesses by the kernel wait for it to come back, it can. */
+static bool stays_busy(struct set *set, size_t i, struct seg *s)
+{
+	if (seg_has(s, SEG_DEVICE))
+		return true;
+	if (set->engine == ENGINE_SEGV || !seg_has(s, SEG_WRITABLE) || seg_pins(s))
+		return false;
+	cache_remove(&set->member, s);
+	return standby_enter(set, i, s) < 0;
+}
+
+static void find_busy(struct run *run)
+{
+	for (unsigned k = 0; k < run->n; k++) {
+		if (stays_busy(run->set, run->at[k], seg_of(run, k)))
+			run->busy |= 1u << k;
+	}
+}
+
+static bool is_busy(const struct run *run, unsigned k)
+{
+	return run->busy >> k & 1;
+}
+
+static bool loses_rights(const struct run *run, unsigned k)
+{
+	return seg_has(seg_of(run, k), SEG_WRITABLE) && !is_busy(run, k);
+}
+
+/* How many from the k-th on stand side by side in the view and lose their rights. */
+static unsigned stretch(const struct run *run, unsigned k)
+{
+	unsigned n = 0;
+
+	while (k + n < run->n && loses_rights(run, k + n) && run->at[k + n] == run->at[k] + n)
+		n++;
+	return n;
+}
+
+/* Takes the right to store from all of the run: one call for each stretch in the view. */
+static int make_readonly(struct run *run)
+{
+	struct set *set = run->set;
+
+	for (unsigned k = 0, n; k < run->n; k += n ? n : 1) {
+		char *view = set_view(set, run->at[k]);
+		size_t last, len;
+		int err;
+
+		n = stretch(run, k);
+		if (!n)
+			continue;
+		last = run->at[k + n - 1];
+		len = (size_t)(set_view(set, last) - view) + set_view_len(set, last);
+		err = engine_protect(set->engine, view, len, false);
+		if (err) {
+			/* It may have got half-way. */
+			engine_protect(set->engine, view, len, true);
+			return err;
+		}
+		for (unsigned j = k; j < k + n; j++)
+			seg_change(seg_of(run, j), SEG_WRITABLE, 0);
+	}
+	return 0;
+}
+
+/* What other processes store is in this write, or finds the segment clean. */
+static void await_visitors(const struct run *run)
+{
+	for (unsigned k = 0; k < run->n; k++)
+		set_await(run->set, seg_of(run, k));
+}
+
+/* Where segment i stands. */
+static char *contents(const struct set *set, size_t i, const struct seg *s)
+{
+	return seg_has(s, SEG_STANDBY) ? frame_home(s->frame) : set_view(set, i);
+}
+
+/* Only what was stored of it: others write to it, too. What is carried goes to a new place, as a whole. */
+static bool leaves_in_parts(const struct run *run, unsigned k)
+{
+	return twin_has(run->set, run->at[k]) && seg_target(seg_of(run, k)) == run->set->current;
+}
+
+static void extend_stored(struct set *set, uint64_t end)
+{
+	uint64_t stored = set->stored;
+
+	while (end > stored && !atomic_compare_exchange_weak(&set->stored, &stored, end))
+		;
+}
+
+/* Writes all of the run that leaves in parts: 0 or the first error. What was written of a segment that failed is written
+ * again with the rest. */
+static int write_parts(struct run *run)
+{
+	struct set *set = run->set;
+	int err = 0;
+
+	for (unsigned k = 0; k < run->n; k++) {
+		size_t i = run->at[k];
+		const char *buf = contents(set, i, seg_of(run, k));
+		long end;
+
+		if (!leaves_in_parts(run, k))
+			continue;
+		end = is_busy(run, k) ? twin_write_busy(set, i, buf) : twin_write(set, i, buf, run->io, RUN_MAX);
+		if (end > 0)
+			extend_stored(set, ((uint64_t)i << set->shift) + (uint64_t)end);
+		if (end < 0) {
+			run->failed |= 1u << k;
+			err = err ? err : (int)end;
+		}
+	}
+	return err;
+}
+
+/* Where the store ends within the run, a segment is cut behind its last byte. What another one follows need not be: it
+ * touches that one, and both are one request. */
+static void fill_gaps(struct run *run)
+{
+	struct set *set = run->set;
+
+	for (unsigned r = 0; r + 1 < run->requests; r++) {
+		uint64_t next = run->io[r].off + set->seg_size;
+
+		if (run->io[r + 1].off == next)
+			run->io[r].len = set->seg_size;
+	}
+}
+
+/* Requests for all that has bytes to write and leaves as a whole; io.owner is the segment. */
+static void prepare(struct run *run)
+{
+	struct set *set = run->set;
+	const struct target *t = &set->targets[set->current];
+
+	run->requests = 0;
+	for (unsigned k = 0; k < run->n; k++) {
+		struct seg *s = seg_of(run, k);
+		size_t i = run->at[k];
+		char *buf = contents(set, i, s);
+		size_t len = leaves_in_parts(run, k) ? 0 : set_write_len(set, i, buf);
+
+		if (len)
+			run->io[run->requests++] = (struct ummap_io){
+				.op = UMMAP_IO_WRITE, .buf = buf, .len = len,
+				.off = t->offset + ((uint64_t)i << set->shift), .owner = s };
+	}
+	fill_gaps(run);
+}
+
+/* The segment is in storage now. */
+static void become_clean(struct set *set, size_t i, struct seg *s, bool busy)
+{
+	bool dirty = seg_has(s, SEG_DIRTY);
+
+	seg_set_target(s, set->current);
+	seg_change(s, 0, SEG_STORED);
+	/* Who may store at any moment, without a fault: it stays changed until that is over. */
+	if (busy)
+		return;
+	flush_note(set, s);
+	if (!dirty)
+		return; /* it was carried */
+	if (seg_has(s, SEG_STANDBY)) {
+		cache_remove(&set->member, s);
+		seg_change(s, SEG_DIRTY, 0);
+		cache_stand(&set->member, s, STANDBY_CLEAN);
+	} else {
+		cache_touch(&set->member, s, UMMAP_EV_CLEANED);
+		seg_change(s, SEG_DIRTY, 0);
+	}
+	twin_drop(set, i);
+}
+
+/* err: nothing was written; part: the first error of what leaves in parts. */
+static int settle(struct run *run, int err, int part)
+{
+	struct set *set = run->set;
+	unsigned request = 0;
+
+	for (unsigned k = 0; k < run->n; k++) {
+		struct seg *s = seg_of(run, k);
+		const struct ummap_io *io = NULL;
+
+		if (request < run->requests && run->io[request].owner == s)
+			io = &run->io[request++];
+		if (err == 0 && io && io->res == 0)
+			extend_stored(set, ((uint64_t)run->at[k] << set->shift) + io->len);
+		if (err == 0 && (!io || io->res == 0) && !(run->failed >> k & 1))
+			become_clean(set, run->at[k], s, is_busy(run, k));
+		/* Half of it may have been written, to where it is to be read from: memory alone has it now. */
+		else if (err == 0 && set_in_order(set) && !seg_has(s, SEG_DIRTY))
+			flush_again(set, run->at[k], s);
+	}
+	for (unsigned i = 0; i < run->requests && !err; i++)
+		err = run->io[i].res;
+	err = err ? err : part;
+	if (!set_in_order(set))
+		set->member.retry = err ? sys_now() + RETRY_MS : 0;
+	return err;
+}
+
+/* Writes the run and unlocks all of it, but the first if `keep`: the set may end when none is locked. */
+static int write_run(struct run *run, bool keep)
+{
+	struct set *set = run->set;
+	int err, part = 0;
+
+	under_way++;
+	find_busy(run);
+	err = make_readonly(run);
+	if (!err) {
+		await_visitors(run);
+		part = write_parts(run);
+		prepare(run);
+		if (run->requests)
+			io_run(set->targets[set->current].store, run->io, run->requests, set->bulk, &set->stat.io);
+		/* Only now: a flush that ran meanwhile did not cover it. */
+		set->flush.due = true;
+	}
+	err = settle(run, err, part);
+	for (unsigned i = run->n; i-- > (keep ? 1 : 0);)
+		seg_unlock(seg_of(run, i));
+	under_way--;
+	ended++;
+	sys_wake(&ended, INT32_MAX);
+	return err;
+}
+
+int writeback_locked(struct set *set, size_t i, size_t last)
+{
+	struct run run = { .set = set };
+
+	/* In order, without gaps: contents may be moving within their file. */
+	gather(&run, i, last, NEIGHBOURS);
+	return write_run(&run, true);
+}
+
+/* Writes from i on; returns how many segments it went past, or -errno. *later: one was left for later. */
+static long write_from(struct set *set, size_t i, size_t last, uint64_t before, bool *later)
+{
+	struct run run = { .set = set };
+	struct seg *s = set_seg(set, i);
+	int err;
+
+	if (!seg_has(s, SEG_VALID) || !set_must_write(set, s))
+		return 1;
+	if (seg_has(s, SEG_DIRTY) && seg_time(s) >= before) {
+		*later = true;
+		return 1;
+	}
+	seg_lock(s);
+	if (!seg_has(s, SEG_VALID) || !set_must_write(set, s)) {
+		seg_unlock(s);
+		return 1;
+	}
+	gather(&run, i, last, ANY_NEAR);
+	err = write_run(&run, false);
+	*later |= run.busy != 0;
+	return err ? err : (long)(run.at[run.n - 1] + 1 - i);
+}
+
+/* One group of segments between two marks. *err: the first error. */
+static void write_group(struct set *set, size_t i, size_t end, size_t last, uint64_t before, bool *later, int *err)
+{
+	while (i < end) {
+		long n = write_from(set, i, last, before, later);
+
+		if (n < 0) {
+			/* What lies behind may still be written. */
+			*later = true;
+			*err = *err ? *err : (int)n;
+			n = 1;
+		}
+		i += (size_t)n;
+	}
+}
+
+int writeback_range(struct set *set, size_t first, size_t last, uint64_t before)
+{
+	int err = 0;
+
+	/* While a scan has taken a mark off, another must not believe that there is nothing to write. */
+	futex_lock(&set->scan_lock);
+	for (size_t i = set_next(set, set->dirty, first); i < last; i = set_next(set, set->dirty, i)) {
+		size_t group = i & ~(((size_t)1 << MARK_SHIFT) - 1);
+		size_t end = min_size(group + ((size_t)1 << MARK_SHIFT), set->segs);
+		/* A group that is only partly asked for keeps its mark. */
+		bool later = group < first || end > last;
+
+		end = min_size(end, last);
+		if (!later)
+			set_unmark(set->dirty, group);
+		write_group(set, i, end, last, before, &later, &err);
+		if (later)
+			set_mark(set->dirty, group);
+		/* A run may have gone on into the next group; that one's mark still wants a look at all of it. */
+		i = end;
+	}
+	futex_unlock(&set->scan_lock);
+	return err;
+}
+
+/* Writes a segment that is on standby, and locked, with neighbours. */
+static bool write_standby(struct set *set, struct seg *s)
+{
+	struct run run = { .set = set };
+	int err;
+
+	gather(&run, set_index(set, s), set->segs, STANDBY_NEIGHBOURS);
+	/* The first stays locked while the error is kept: the set may end after that. */
+	err = write_run(&run, true);
+	if (err) {
+		int none = 0;
+
+		atomic_compare_exchange_strong(&set->error, &none, err);
+	}
+	seg_unlock(s);
+	return err == 0;
+}
+
+bool writeback_standby(struct set *set)
+{
+	struct seg *s = cache_unwritten(&set->member, sys_now());
+
+	return s && write_standby(set, s);
+}
+
+bool writeback_share(struct share *share)
+{
+	struct member *m;
+	struct seg *s = cache_unwritten_any(share, sys_now(), &m);
+
+	return s && write_standby(set_of(m), s);
+}
+
+bool writeback_wait(void)
+{
+	uint32_t seen = ended;
+
+	if (under_way == 0)
+		return false;
+	sys_wait(&ended, seen, 100);
+	return true;
+}
+
+void writeback_forget(void)
+{
+	under_way = 0;
+}
+
+int writeback_take_error(struct set *set)
+{
+	return atomic_exchange(&set->error, 0);
+}
+
+int writeback_sync(struct set *set, size_t first, size_t last)
+{
+	uint64_t failed;
+	int err;
+
+	/* Somebody else's flush may fail between our write and our flush, and the next one succeed for nothing:
+	 * what it brought into doubt has to be written again. */
+	do {
+		failed = set->flush.failed;
+		err = writeback_range(set, first, last, UINT64_MAX);
+		if (!err)
+			err = flush(set);
+	} while (!err && failed != set->flush.failed);
+	/* All that could be is durable; but nobody may take that for all. */
+	return flush_has_lost(set) ? -EIO : err;
+}
+
+static void clean_job(void *arg, uint64_t a, uint64_t b)
+{
+	struct set *set = arg;
+
+	(void)a;
+	(void)b;
+	while (!set->frozen && writeback_standby(set))
+		;
+	set->cleaners--;
+	set_put(set);
+}
+
+void writeback_behind(struct set *set)
+{
+	if (set->cleaners >= CLEANERS_MAX)
+		return;
+	set->users++;
+	set->cleaners++;
+	if (!worker_post(clean_job, set, 0, 0)) {
+		set->cleaners--;
+		set_put(set);
+	}
+}

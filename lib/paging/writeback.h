@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Writes changed segments to their store. */
+#ifndef WRITEBACK_H
+#define WRITEBACK_H
+
+#include "paging/set.h"
+
+/* All of these return 0 or -errno; what could not be written stays changed and in memory. */
+
+/* Writes the changed segments of [first, last) that have been so since before `before` (milliseconds). */
+int writeback_range(struct set *set, size_t first, size_t last, uint64_t before);
+/* Writes segment i, which is valid and locked by the caller, and its unlocked neighbours as far as `last`. */
+int writeback_locked(struct set *set, size_t i, size_t last);
+/* Writes all changed segments of [first, last) and makes them durable. -EIO as well where something of the mapping is lost
+ * (flush.h). */
+int writeback_sync(struct set *set, size_t first, size_t last);
+
+/* Writes the dirty segment that is on standby longest, of one mapping or of any of a share, with neighbours.
+ * false: there is none, or it cannot be written now. */
+bool writeback_standby(struct set *set);
+bool writeback_share(struct share *share);
+/* Waits until a write that is under way has ended. false: none is. */
+bool writeback_wait(void);
+/* In a forked child: none is under way. */
+void writeback_forget(void);
+/* Has workers do so as long as there are any. The caller holds a lock or a use of the set. */
+void writeback_behind(struct set *set);
+/* An error of a write in the background is kept for the next sync; takes it back. */
+int writeback_take_error(struct set *set);
+
+#endif
