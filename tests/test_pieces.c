@@ -246,16 +246,16 @@ Test(pieces, several_mappings_are_told_from_one)
 
 	cr_assert_neq(p, MAP_FAILED);
 	memset(p, 1, len);
-	cr_expect(engine_is_one(ENGINE_SEGV, p, len));
-	cr_expect(engine_is_one(ENGINE_SEGV, p + page, len / 2));
+	cr_expect(engine_segv.is_one(p, len));
+	cr_expect(engine_segv.is_one(p + page, len / 2));
 	cr_assert_eq(mprotect(p + len / 2, page, PROT_READ), 0);
-	cr_expect(!engine_is_one(ENGINE_SEGV, p, len));
-	cr_expect(!engine_is_one(ENGINE_SEGV, p + len / 2, 2 * page));
-	cr_expect(engine_is_one(ENGINE_SEGV, p, len / 2));
-	cr_expect(engine_is_one(ENGINE_SEGV, p + len / 2, page));
+	cr_expect(!engine_segv.is_one(p, len));
+	cr_expect(!engine_segv.is_one(p + len / 2, 2 * page));
+	cr_expect(engine_segv.is_one(p, len / 2));
+	cr_expect(engine_segv.is_one(p + len / 2, page));
 	/* And nothing has become of what was asked about. */
 	for (size_t at = 0; at < len; at++)
 		cr_assert_eq(p[at], 1, "byte %zu", at);
 	cr_assert_eq(munmap(p, page), 0);
-	cr_expect(!engine_is_one(ENGINE_SEGV, p, len / 2));
+	cr_expect(!engine_segv.is_one(p, len / 2));
 }

@@ -44,7 +44,7 @@ struct plan {
 	struct ummap_attr attr;
 	bool small;           /* it was asked for segments that are */
 	bool writers;         /* others write to its bytes, too */
-	enum engine engine;
+	const struct engine *engine;
 };
 
 void api_enter(struct guard *g)
@@ -268,6 +268,15 @@ static const char *driver_for(int fd)
 	return pmem && pmem->map ? pmem->scheme : config.driver;
 }
 
+static int choose_engine(struct plan *p)
+{
+	struct engine_wish wish = { .wanted = p->attr.engine, .kernel = p->attr.flags & UMMAP_KERNEL,
+				    .shared = p->attr.flags & UMMAP_SHARED, .small = p->small,
+				    .writable = p->prot & PROT_WRITE };
+
+	return engine_choose(&wish, &p->engine);
+}
+
 static int make_mapping(struct plan *p, void **addr)
 {
 	struct map *map;
@@ -276,7 +285,7 @@ static int make_mapping(struct plan *p, void **addr)
 	if (!err)
 		err = check_plan(p, addr);
 	if (!err)
-		err = core_engine(p->attr.engine, p->attr.flags, p->small, p->prot & PROT_WRITE, &p->engine);
+		err = choose_engine(p);
 	if (err)
 		return err;
 	if (!p->uri)

@@ -215,7 +215,7 @@ static int start_process(void)
 	if (err)
 		return err;
 	frame_start(most_frames());
-	err = engine_start(serve);
+	err = engine_start(serve, server_run);
 	if (err)
 		return err;
 	err = pthread_atfork(fork_prepare, fork_parent, fork_child);
@@ -247,59 +247,6 @@ int core_start(void)
 	return err;
 }
 
-static int try_uffd(bool kernel)
-{
-	static _Atomic bool told;
-	int err = engine_start_uffd(config.fault_threads, server_run);
-
-	if (err || engine_sees_kernel())
-		return err;
-	if (kernel)
-		return fail(EPERM, "UMMAP_KERNEL cannot be had: userfaultfd sees accesses by the kernel only for root, with "
-			    "CAP_SYS_PTRACE, vm.unprivileged_userfaultfd=1 or access to /dev/userfaultfd");
-	if (!atomic_exchange(&told, true))
-		log_line(LOG_WARN, "core", "userfaultfd may not see accesses by the kernel: system calls on what is absent "
-			 "get EFAULT, as with segv (root, CAP_SYS_PTRACE, vm.unprivileged_userfaultfd=1 or access "
-			 "to /dev/userfaultfd would change that)");
-	return 0;
-}
-
-/* With userfaultfd a page of shared memory that the kernel works on would lose what is stored to it, and nothing
- * could tell. */
-static int share(int wanted, int which, bool kernel)
-{
-	if (kernel)
-		return fail(EOPNOTSUPP, "UMMAP_SHARED and UMMAP_KERNEL cannot be had together");
-	if (which == UMMAP_ENGINE_UFFD)
-		return fail(EOPNOTSUPP, "UMMAP_SHARED needs the engine segv, but %s uffd",
-			    wanted == which ? "attr->engine says" : "UMMAP_ENGINE is");
-	return object_open();
-}
-
-int core_engine(int wanted, unsigned flags, bool small, bool writable, enum engine *engine)
-{
-	int which = wanted == UMMAP_ENGINE_DEFAULT ? config.engine : wanted, err;
-	bool kernel = flags & UMMAP_KERNEL;
-
-	*engine = ENGINE_SEGV;
-	if (flags & UMMAP_SHARED)
-		return share(wanted, which, kernel);
-	if (which == UMMAP_ENGINE_SEGV && kernel)
-		return fail(EINVAL, "UMMAP_KERNEL needs userfaultfd, but %s segv", wanted == which ?
-			    "attr->engine says" : "UMMAP_ENGINE is");
-	if (which == UMMAP_ENGINE_SEGV || (which == UMMAP_ENGINE_AUTO && !kernel && !small))
-		return 0;
-	err = try_uffd(kernel);
-	if (err && which == UMMAP_ENGINE_AUTO && !kernel) {
-		log_line(LOG_INFO, "core", "%s; the engine is segv", fail_message());
-		fail_clear();
-		return 0;
-	}
-	if (!err)
-		*engine = writable ? ENGINE_UFFD : ENGINE_UFFD_READ;
-	return err;
-}
-
 size_t core_budget(const struct set *set)
 {
 	return max_size(mode_due(), set->member.least);
@@ -307,6 +254,10 @@ size_t core_budget(const struct set *set)
 
 int core_prepare(const struct set *set)
 {
+	int err = set->shared ? object_open() : 0;
+
+	if (err)
+		return err;
 	if (!frame_prepare(set_frames(set), set->seg_size))
 		return fail(ENOMEM, "there is no address space for frames of %zu bytes: smaller segments, or a larger "
 			    "RLIMIT_AS (ulimit -v), may be had", set->seg_size);
@@ -321,7 +272,7 @@ void core_note_mapping(const struct set *set)
 	if (core_budget(set) > mode_due() && !atomic_exchange(&told_small, true))
 		log_line(LOG_WARN, "core", "a budget of %zu bytes is less than %d segments of %zu; %zu are used",
 			 mode_due(), (int)(set->member.least / set->seg_size), set->seg_size, core_budget(set));
-	if (set->engine == ENGINE_SEGV && most < mode_due() && most < set->size && !atomic_exchange(&told_places, true))
+	if (set->engine->vma_each && most < mode_due() && most < set->size && !atomic_exchange(&told_places, true))
 		log_line(LOG_WARN, "core", "vm.max_map_count bounds segments of %zu bytes to %zu MiB in memory; "
 			 "larger segments, or a larger vm.max_map_count, have more", set->seg_size, most >> 20);
 }

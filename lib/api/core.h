@@ -14,9 +14,6 @@ int core_start(void);
 /* The application's handler of failed loads. */
 void core_onerror(void (*fn)(void *addr, int error));
 struct set;
-/* The engine of a new mapping: wanted is UMMAP_ENGINE_*, flags are UMMAP_*, small says what its segments are. 0, or
- * -errno with a sentence. */
-int core_engine(int wanted, unsigned flags, bool small, bool writable, enum engine *engine);
 /* What segments of a new mapping will need is there. 0, or -errno with a sentence. */
 int core_prepare(const struct set *set);
 /* A mapping was made: says in the log, once each, where its budget will be another than asked for. */

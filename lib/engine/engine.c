@@ -1,27 +1,93 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Addresses for views, and which of the two engines sees to one. One lock, `places`: held while addresses are looked
- * for, and by whoever empties places of a view for longer than a moment.
+ * Which engine sees to a mapping, and addresses for mapped ranges. One lock, `places`: held while addresses are looked
+ * for, and by whoever empties places of a range for longer than a moment.
  */
 #include "engine/engine.h"
 
+#include "base/config.h"
+#include "base/log.h"
 #include "base/sys.h"
 #include "engine/uffd.h"
+#include "engine/userfaultfd.h"
 
 #include <sys/mman.h>
+#include <ummap.h>
 
 static _Atomic uint32_t places;
 
-int engine_start(enum chain_answer (*fault)(const struct chain_fault *))
+static void *(*serve_messages)(void *);
+
+int engine_start(enum chain_answer (*fault)(const struct chain_fault *), void *(*serve)(void *))
 {
+	serve_messages = serve;
 	return chain_start(fault);
 }
 
 void engine_forget(void)
 {
-	engine_uffd_forget();
+	uffd_forget();
 	places = 0;
 }
+
+/* ---- Which engine ---- */
+
+static const char *asked_by(const struct engine_wish *wish)
+{
+	return wish->wanted == UMMAP_ENGINE_DEFAULT ? "UMMAP_ENGINE is" : "attr->engine says";
+}
+
+static int start_uffd(bool kernel)
+{
+	static _Atomic bool told;
+	int err = uffd_start(config.fault_threads, serve_messages);
+
+	if (err || userfaultfd_sees_kernel())
+		return err;
+	if (kernel)
+		return fail(EPERM, "UMMAP_KERNEL cannot be had: userfaultfd sees accesses by the kernel only for root, with "
+			    "CAP_SYS_PTRACE, vm.unprivileged_userfaultfd=1 or access to /dev/userfaultfd");
+	if (!atomic_exchange(&told, true))
+		log_line(LOG_WARN, "engine", "userfaultfd may not see accesses by the kernel: system calls on what is absent "
+			 "get EFAULT, as with segv (root, CAP_SYS_PTRACE, vm.unprivileged_userfaultfd=1 or access "
+			 "to /dev/userfaultfd would change that)");
+	return 0;
+}
+
+/* With userfaultfd a page of shared memory that the kernel works on would lose what is stored to it, and nothing
+ * could tell. */
+static int choose_shared(const struct engine_wish *wish, int which)
+{
+	if (wish->kernel)
+		return fail(EOPNOTSUPP, "UMMAP_SHARED and UMMAP_KERNEL cannot be had together");
+	if (which == UMMAP_ENGINE_UFFD)
+		return fail(EOPNOTSUPP, "UMMAP_SHARED needs the engine segv, but %s uffd", asked_by(wish));
+	return 0;
+}
+
+int engine_choose(const struct engine_wish *wish, const struct engine **e)
+{
+	int which = wish->wanted == UMMAP_ENGINE_DEFAULT ? config.engine : wish->wanted, err;
+
+	*e = &engine_segv;
+	if (wish->shared)
+		return choose_shared(wish, which);
+	if (which == UMMAP_ENGINE_SEGV && wish->kernel)
+		return fail(EINVAL, "UMMAP_KERNEL needs userfaultfd, but %s segv", asked_by(wish));
+	if (which == UMMAP_ENGINE_SEGV || (which == UMMAP_ENGINE_AUTO && !wish->kernel && !wish->small))
+		return 0;
+	err = start_uffd(wish->kernel);
+	if (err && which == UMMAP_ENGINE_AUTO && !wish->kernel) {
+		log_line(LOG_INFO, "engine", "%s; the engine is segv", fail_message());
+		fail_clear();
+		return 0;
+	}
+	if (!err)
+		*e = wish->writable ? &engine_uffd : &engine_uffd_read;
+	return err;
+}
+
+/* ---- Mapped ranges ---- */
 
 void engine_hold_places(void)
 {
@@ -33,11 +99,11 @@ void engine_release_places(void)
 	futex_unlock(&places);
 }
 
-char *engine_attach(enum engine e, size_t len, size_t seg_size, size_t before, size_t after)
+char *engine_attach(const struct engine *e, size_t len, size_t seg_size, size_t before, size_t after)
 {
 	size_t pages = round_up(len, sys_page()), align = max_size(HUGE_PAGE, min_size(seg_size, 512 * HUGE_PAGE));
 	size_t lead = round_up(before, align), all = lead + pages + after;
-	char *start, *view;
+	char *start, *range;
 
 	engine_hold_places();
 	start = sys_reserve_apart(all, align);
@@ -46,87 +112,47 @@ char *engine_attach(enum engine e, size_t len, size_t seg_size, size_t before, s
 		start = sys_reserve(all, align);
 	if (!start)
 		return NULL;
-	view = start + lead;
-	if (e != ENGINE_SEGV && engine_uffd_adopt(e, view, pages) < 0) {
+	range = start + lead;
+	if (e->adopt(range, pages) < 0) {
 		munmap(start, all);
 		return NULL;
 	}
-	/* The view is aligned; what stands before it need not be. */
+	/* The range is aligned; what stands before it need not be. */
 	if (lead > before)
 		munmap(start, lead - before);
-	return view;
+	return range;
 }
 
-bool engine_extend(enum engine e, char *view, size_t len, size_t more)
+bool engine_extend(const struct engine *e, char *range, size_t len, size_t more)
 {
-	char *end = view + round_up(len, sys_page()), *at;
-	size_t pages = (size_t)(view + round_up(len + more, sys_page()) - end);
+	char *end = range + round_up(len, sys_page()), *at;
+	size_t pages = (size_t)(range + round_up(len + more, sys_page()) - end);
 
 	if (pages == 0)
 		return true;
 	engine_hold_places();
 	at = sys_bare(end, pages, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
 	engine_release_places();
-	if (at == end && (e == ENGINE_SEGV || engine_uffd_adopt(e, end, pages) == 0))
+	if (at == end && e->adopt(end, pages) == 0)
 		return true;
 	if (at != MAP_FAILED)
 		munmap(at, pages);
 	return false;
 }
 
-int engine_reset(enum engine e, char *view, size_t len)
+int engine_reset(const struct engine *e, char *range, size_t len)
 {
-	int err = engine_segv_discard(view, len);
+	int err = engine_segv.discard(range, len);
 
-	return err || e == ENGINE_SEGV ? err : engine_uffd_adopt(e, view, len);
+	return err ? err : e->adopt(range, len);
 }
 
-void engine_detach(enum engine e, char *view, size_t len)
+void engine_detach(const struct engine *e, char *range, size_t len)
 {
 	size_t pages = round_up(len, sys_page());
 
 	if (!pages)
 		return;
-	munmap(view, pages);
-	engine_wake(e, view, pages);
-}
-
-void engine_wake(enum engine e, char *view, size_t len)
-{
-	if (e != ENGINE_SEGV)
-		uffd_wake(view, round_up(len, sys_page()));
-}
-
-int engine_publish(enum engine e, char *view, char *home, size_t len, bool was_writable, bool writable)
-{
-	if (e == ENGINE_SEGV)
-		return engine_segv_publish(view, home, len, was_writable, writable);
-	return engine_uffd_publish(view, home, len, writable);
-}
-
-bool engine_is_one(enum engine e, char *at, size_t len)
-{
-	return e != ENGINE_SEGV || engine_segv_is_one(at, len);
-}
-
-int engine_protect(enum engine e, char *view, size_t len, bool writable)
-{
-	return e == ENGINE_SEGV ? engine_segv_protect(view, len, writable) : engine_uffd_protect(view, len, writable);
-}
-
-int engine_retract(enum engine e, char *view, char *home, size_t len, bool writable, bool exposed)
-{
-	if (e == ENGINE_SEGV)
-		return engine_segv_retract(view, home, len, writable);
-	return engine_uffd_retract(e, view, home, len, writable, exposed);
-}
-
-int engine_leave(enum engine e, char *view, char *home, size_t len)
-{
-	return e == ENGINE_SEGV ? engine_segv_leave(view, home, len) : -EOPNOTSUPP;
-}
-
-int engine_discard(enum engine e, char *view, size_t len)
-{
-	return e == ENGINE_SEGV ? engine_segv_discard(view, len) : engine_uffd_discard(view, len);
+	munmap(range, pages);
+	e->wake(range, pages);
 }

@@ -1,250 +1,328 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The calls of userfaultfd(2), and what the headers may lack of them. What the kernel can do is asked when the
- * descriptor is opened, not when the library is built. Takes no lock; opening is for one thread at a time.
+ * The view is memory that the kernel reports accesses to; threads of ours read the reports, and whoever made the
+ * access sleeps until the segment has been published, be it a load or store, a system call or another process. No
+ * mapping of the kernel's is needed for a segment, so there may be any number of them.
+ *
+ * Pages move from home to where they may be stored to, without a copy. Moved pages can be stored to at once, so
+ * what must not be is copied instead: that can be done so that each page appears protected. Either way its place at
+ * home is empty then, and the frame's memory is in the view. A page that the kernel works on for somebody, and will
+ * store to behind the back of all protection, does not move: its segment stays.
+ *
+ * The threads take turns: the one whose turn it is waits for the next access and serves it, and passes the turn on
+ * only before it has to wait for something else. So an access that needs no I/O costs one switch of threads each way.
+ * Never touches what stands in a view that may be absent: nobody would be left to serve it.
  */
-#include "engine/uffd.h"
+#include "engine/engine.h"
 
 #include "base/log.h"
 #include "base/sys.h"
+#include "engine/uffd.h"
+#include "engine/userfaultfd.h"
 
-#include <fcntl.h>
-#include <linux/userfaultfd.h>
-#include <poll.h>
-#include <sched.h>
+#include <pthread.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#ifndef UFFD_USER_MODE_ONLY
-#define UFFD_USER_MODE_ONLY 1
-#endif
-#ifndef USERFAULTFD_IOC_NEW
-#define USERFAULTFD_IOC_NEW _IO(0xAA, 0x00)
-#endif
-#ifndef UFFDIO_MOVE /* Linux 6.8 */
-#define UFFD_FEATURE_MOVE (1 << 16)
-struct uffdio_move {
-	__u64 dst, src, len, mode;
-	__s64 move;
-};
-#define UFFDIO_MOVE _IOWR(UFFDIO, 0x05, struct uffdio_move)
-#endif
+static _Atomic bool started;
+static _Atomic uint32_t starting; /* a lock */
+static _Atomic uint32_t turn;     /* a lock: who has it waits for the next access */
+static _Thread_local bool my_turn __attribute__((tls_model("initial-exec")));
+static _Thread_local bool batching __attribute__((tls_model("initial-exec")));
+static _Thread_local struct userfaultfd_drops drops __attribute__((tls_model("initial-exec")));
 
-static _Atomic int descriptor = -1;
-static int myself = -1; /* a pidfd; none: places are dropped one by one */
-static bool sees_kernel, moves;
+/* ---- Threads ---- */
 
-bool uffd_sees_kernel(void)
+void engine_hand_off(void)
 {
-	return sees_kernel;
+	if (!my_turn)
+		return;
+	my_turn = false;
+	futex_unlock(&turn);
 }
 
-bool uffd_moves(void)
+bool engine_next(struct chain_fault *fault, bool wait)
 {
-	return moves;
+	if (!my_turn && wait)
+		futex_lock(&turn);
+	else if (!my_turn && !futex_trylock(&turn))
+		return false;
+	my_turn = true;
+	return userfaultfd_next(&fault->addr, &fault->write, wait);
 }
 
-static int open_device(void)
+/* Under the lock, with signals blocked: the threads will never see one. */
+static int start_threads(unsigned n, void *(*serve)(void *))
 {
-	int device = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC), fd;
+	pthread_attr_t attr;
+	pthread_t thread;
+	unsigned running = 0;
+	int err = 0;
 
-	if (device < 0)
-		return -1;
-	fd = ioctl(device, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
-	close(device);
-	return fd;
-}
-
-/* *kernel: with accesses by the kernel. Returns a descriptor or -errno. */
-static int open_one(bool *kernel)
-{
-	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
-
-	*kernel = true;
-	if (fd < 0 && errno == ENOSYS)
-		return fail(ENOSYS, "this kernel has no userfaultfd (CONFIG_USERFAULTFD)");
-	if (fd < 0)
-		fd = open_device();
-	if (fd < 0) {
-		*kernel = false;
-		fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	while (running < n && !err) {
+		err = pthread_create(&thread, &attr, serve, NULL);
+		running += !err;
 	}
-	if (fd < 0)
-		return fail(errno, "userfaultfd cannot be used here: %s; it needs root, CAP_SYS_PTRACE, "
-			    "vm.unprivileged_userfaultfd=1 or access to /dev/userfaultfd", strerror(errno));
-	return fd;
+	pthread_attr_destroy(&attr);
+	return running ? 0 : fail(err, "no thread can be started to serve accesses: %s", strerror(err));
 }
 
-/* A descriptor tells its features once, and has to be opened again with those that are wanted. */
-static int ask_features(uint64_t *features)
+int uffd_start(unsigned threads, void *(*serve)(void *))
 {
-	struct uffdio_api api = { .api = UFFD_API };
-	bool kernel;
-	int fd = open_one(&kernel), err = 0;
+	struct guard g;
+	int err = 0;
 
-	if (fd < 0)
-		return fd;
-	if (ioctl(fd, UFFDIO_API, &api) < 0)
-		err = fail(errno, "userfaultfd cannot be asked what it can do: %s", strerror(errno));
-	else if (!(api.features & UFFD_FEATURE_PAGEFAULT_FLAG_WP))
-		err = fail(EOPNOTSUPP, "userfaultfd of this kernel cannot protect from stores (Linux 5.7 can)");
-	close(fd);
-	*features = api.features & (UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_MOVE);
-	return err;
-}
-
-int uffd_open(void)
-{
-	struct uffdio_api api = { .api = UFFD_API };
-	uint64_t features;
-	int fd, err;
-
-	if (descriptor >= 0)
+	if (started)
 		return 0;
-	err = ask_features(&features);
-	if (err)
-		return err;
-	fd = open_one(&sees_kernel);
-	if (fd < 0)
-		return fd;
-	api.features = features;
-	if (ioctl(fd, UFFDIO_API, &api) < 0) {
-		err = fail(errno, "userfaultfd cannot be set up: %s", strerror(errno));
-		close(fd);
-		return err;
+	guard_enter(&g);
+	futex_lock(&starting);
+	if (!started) {
+		err = userfaultfd_open();
+		if (!err)
+			err = start_threads(threads, serve);
+		started = !err;
 	}
-	moves = features & UFFD_FEATURE_MOVE;
-	myself = (int)syscall(SYS_pidfd_open, getpid(), 0);
-	descriptor = fd;
-	return 0;
+	futex_unlock(&starting);
+	guard_leave(&g);
+	return err;
 }
 
 void uffd_forget(void)
 {
-	if (descriptor >= 0)
-		close(descriptor);
-	if (myself >= 0)
-		close(myself);
-	descriptor = myself = -1;
+	userfaultfd_forget();
+	started = false;
+	starting = turn = 0;
 }
 
-/* Not read(2) and poll(2), at which a thread could be cancelled. */
-static bool read_one(struct uffd_msg *msg)
+/* ---- Mapped ranges ---- */
+
+static int poison(char *range, size_t len)
 {
-	return syscall(SYS_read, descriptor, msg, sizeof(*msg)) == sizeof(*msg) && msg->event == UFFD_EVENT_PAGEFAULT;
+	int err = mprotect(range, len, PROT_NONE) < 0 ? -errno : 0;
+
+	userfaultfd_wake(range, len);
+	return err;
 }
 
-bool uffd_next(void **addr, bool *write, bool wait)
+static int unpoison(char *range, size_t len)
 {
-	struct pollfd one = { .fd = descriptor, .events = POLLIN };
-	struct uffd_msg msg;
+	return mprotect(range, len, PROT_READ | PROT_WRITE) < 0 ? -errno : 0;
+}
 
-	while (!read_one(&msg)) {
-		if (!wait)
-			return false;
-		syscall(SYS_ppoll, &one, 1, NULL, NULL, 0);
-	}
-	*addr = (void *)(uintptr_t)msg.arg.pagefault.address;
-	*write = msg.arg.pagefault.flags & (UFFD_PAGEFAULT_FLAG_WRITE | UFFD_PAGEFAULT_FLAG_WP);
+static int unpoison_read(char *range, size_t len)
+{
+	return mprotect(range, len, PROT_READ) < 0 ? -errno : 0;
+}
+
+static int watch(char *range, size_t len)
+{
+	/* The system must not put pages there by itself, huge ones in place of some. */
+	madvise(range, len, MADV_NOHUGEPAGE);
+	if (madvise(range, len, MADV_DONTFORK) < 0)
+		return -errno;
+	return userfaultfd_register(range, len, true);
+}
+
+/* In this order: the system fills what is locked as soon as it gets rights, but not where it is watched. */
+static int adopt(char *range, size_t len)
+{
+	int err = watch(range, len);
+
+	return err ? err : unpoison(range, len);
+}
+
+static int adopt_read(char *range, size_t len)
+{
+	int err = watch(range, len);
+
+	return err ? err : unpoison_read(range, len);
+}
+
+static int adopt_pool(char *pool, size_t len)
+{
+	return userfaultfd_register(pool, len, false);
+}
+
+static int discard(char *range, size_t len)
+{
+	return sys_drop(range, len);
+}
+
+static void wake(char *range, size_t len)
+{
+	userfaultfd_wake(range, round_up(len, sys_page()));
+}
+
+static bool is_one(char *at, size_t len)
+{
+	(void)at;
+	(void)len;
 	return true;
 }
 
-static struct uffdio_range range_of(const void *p, size_t len)
+static void drop(char *at, size_t len)
 {
-	return (struct uffdio_range){ .start = (uintptr_t)p, .len = len };
+	if (len)
+		sys_drop(at, len);
 }
 
-int uffd_register(void *p, size_t len, bool absent)
+void engine_batch_begin(void)
 {
-	struct uffdio_register r = { .range = range_of(p, len), .mode = UFFDIO_REGISTER_MODE_WP };
-
-	if (absent)
-		r.mode |= UFFDIO_REGISTER_MODE_MISSING;
-	return ioctl(descriptor, UFFDIO_REGISTER, &r) < 0 ? -errno : 0;
+	batching = true;
 }
 
-/* A call that stopped after `got` bytes (or with an error in place of them): whether to go on. */
-static bool goes_on(int64_t got, size_t *done)
+void engine_batch_end(void)
 {
-	if (got > 0)
-		*done += (size_t)got;
-	else if (errno == EAGAIN)
-		sched_yield();
-	return errno == EAGAIN;
+	userfaultfd_drop_all(&drops);
+	batching = false;
 }
 
-int uffd_copy(void *to, const void *from, size_t len, bool protect, size_t *done)
+/* The copy that a frame leaves behind. */
+static void leave(char *at, size_t len)
 {
-	*done = 0;
-	for (;;) {
-		struct uffdio_copy c = { .dst = (uintptr_t)to + *done, .src = (uintptr_t)from + *done,
-					 .len = len - *done, .mode = protect ? UFFDIO_COPY_MODE_WP : 0 };
-
-		if (ioctl(descriptor, UFFDIO_COPY, &c) == 0) {
-			*done = len;
-			return 0;
-		}
-		if (!goes_on(c.copy, done))
-			return -errno;
-	}
+	if (batching)
+		userfaultfd_drop_later(&drops, at, len);
+	else
+		drop(at, len);
 }
 
-int uffd_move(void *to, void *from, size_t len, size_t *done)
-{
-	*done = 0;
-	for (;;) {
-		struct uffdio_move m = { .dst = (uintptr_t)to + *done, .src = (uintptr_t)from + *done,
-					 .len = len - *done };
+/* ---- Frames ---- */
 
-		if (ioctl(descriptor, UFFDIO_MOVE, &m) == 0) {
-			*done = len;
-			return 0;
-		}
-		if (!goes_on(m.move, done))
-			return -errno;
-	}
+/* All of it or nothing, where nothing can be stored meanwhile. */
+static int copy_over(char *to, char *from, size_t len, bool protect)
+{
+	size_t done;
+	int err = userfaultfd_copy(to, from, len, protect, &done);
+
+	if (err)
+		drop(to, done);
+	else
+		leave(from, len);
+	return err;
 }
 
-int uffd_protect(void *p, size_t len, bool protect)
+static int map_readonly(char *range, char *pool, size_t len, bool was_writable, bool writable)
 {
-	struct uffdio_writeprotect w = { .range = range_of(p, len),
-					 .mode = protect ? UFFDIO_WRITEPROTECT_MODE_WP : 0 };
-
-	while (ioctl(descriptor, UFFDIO_WRITEPROTECT, &w) < 0) {
-		if (errno != EAGAIN)
-			return -errno;
-		sched_yield();
-	}
-	return 0;
+	(void)was_writable;
+	(void)writable;
+	return copy_over(range, pool, len, true);
 }
 
-void uffd_wake(void *p, size_t len)
+static int protect(char *range, size_t len, bool writable)
 {
-	struct uffdio_range r = range_of(p, len);
+	int err = userfaultfd_protect(range, len, !writable);
 
-	if (descriptor >= 0)
-		ioctl(descriptor, UFFDIO_WAKE, &r);
+	/* Nobody else would do so where rights are taken. */
+	if (!writable)
+		userfaultfd_wake(range, len);
+	return err;
 }
 
-void uffd_drop_later(struct uffd_drops *drops, void *p, size_t len)
+/* What was never exposed nobody can be storing to: copies can leave many ranges together, moves one at a time. */
+static int try_copy_back(char *range, char *pool, size_t len, bool writable)
 {
-	drops->places[drops->n++] = (struct iovec){ p, len };
-	drops->len += len;
-	if (drops->n == UFFD_DROPS || drops->len >= UFFD_DROP_BYTES)
-		uffd_drop_all(drops);
+	int err = writable ? userfaultfd_protect(range, len, true) : 0;
+
+	if (!err)
+		err = copy_over(pool, range, len, false);
+	if (err && writable)
+		userfaultfd_protect(range, len, false);
+	return err;
 }
 
-/* Linux 6.13 takes this advice of a process for itself, and 6.16 takes it for all places at once. */
-void uffd_drop_all(struct uffd_drops *drops)
+/* The pool may be full there though the frame is away: by mlockall(2), which fills all that may be stored to. */
+static int copy_back(char *range, char *pool, size_t len, bool writable)
 {
-	if (drops->n < 2 ||
-	    syscall(SYS_process_madvise, myself, drops->places, drops->n, MADV_DONTNEED, 0) != (long)drops->len) {
-		for (unsigned k = 0; k < drops->n; k++)
-			sys_drop(drops->places[k].iov_base, drops->places[k].iov_len);
-	}
-	drops->n = 0;
-	drops->len = 0;
+	int err = try_copy_back(range, pool, len, writable);
+
+	if (err != -EEXIST)
+		return err;
+	drop(pool, len);
+	return try_copy_back(range, pool, len, writable);
 }
+
+static int map(char *range, char *pool, size_t len, bool was_writable, bool writable);
+
+/* If some of it has gone back already, it returns. */
+static int try_move_back(char *range, char *pool, size_t len, bool writable)
+{
+	size_t moved;
+	int err = userfaultfd_move(pool, range, len, &moved);
+
+	if (err && moved)
+		map(range, pool, moved, writable, writable);
+	return err;
+}
+
+static int move_back(char *range, char *pool, size_t len, bool writable)
+{
+	int err = try_move_back(range, pool, len, writable);
+
+	if (err != -EEXIST)
+		return err;
+	drop(pool, len);
+	return try_move_back(range, pool, len, writable);
+}
+
+static int unmap(char *range, char *pool, size_t len, bool writable, bool exposed)
+{
+	if (userfaultfd_moves() && exposed)
+		return move_back(range, pool, len, writable);
+	return copy_back(range, pool, len, writable);
+}
+
+static int unmap_read(char *range, char *pool, size_t len, bool writable, bool exposed)
+{
+	(void)exposed;
+	return copy_back(range, pool, len, writable);
+}
+
+static int unmap_last(char *range, char *pool, size_t len)
+{
+	(void)range;
+	(void)pool;
+	(void)len;
+	return -EOPNOTSUPP;
+}
+
+/* What does not move is copied. If that fails, all goes back. */
+static int map_writable(char *range, char *pool, size_t len)
+{
+	size_t moved = 0, copied = 0;
+	int err = -EOPNOTSUPP;
+
+	if (userfaultfd_moves())
+		err = userfaultfd_move(range, pool, len, &moved);
+	if (err)
+		err = userfaultfd_copy(range + moved, pool + moved, len - moved, false, &copied);
+	drop(pool + moved, copied);
+	if (err && moved + copied)
+		unmap(range, pool, moved + copied, true, true);
+	return err;
+}
+
+static int map(char *range, char *pool, size_t len, bool was_writable, bool writable)
+{
+	return writable ? map_writable(range, pool, len) : map_readonly(range, pool, len, was_writable, false);
+}
+
+/* ---- The tables ---- */
+
+#define NEEDS "let the process use ioctl(2) on userfaultfd, and madvise(2) (a seccomp filter or an emulator may keep it from " \
+	      "that), or try UMMAP_ENGINE=segv"
+
+const struct engine engine_uffd = {
+	.name = "uffd", .needs = NEEDS, .stored_to = &engine_uffd,
+	.by_message = true, .pins_block = true,
+	.adopt = adopt, .adopt_pool = adopt_pool, .map = map, .is_one = is_one, .protect = protect, .unmap = unmap,
+	.unmap_last = unmap_last, .discard = discard, .wake = wake, .poison = poison, .unpoison = unpoison,
+};
+
+const struct engine engine_uffd_read = {
+	.name = "uffd", .needs = NEEDS, .stored_to = &engine_uffd,
+	.by_message = true, .pins_block = true,
+	.adopt = adopt_read, .adopt_pool = adopt_pool, .map = map_readonly, .is_one = is_one, .protect = protect, .unmap = unmap_read,
+	.unmap_last = unmap_last, .discard = discard, .wake = wake, .poison = poison, .unpoison = unpoison_read,
+};

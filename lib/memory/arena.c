@@ -9,7 +9,7 @@
 
 #include "memory/object.h"
 #include "base/sys.h"
-#include "engine/uffd.h"
+#include "engine/userfaultfd.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -69,7 +69,7 @@ static bool prepare_arena(const struct arena *a, size_t len)
 	if (arena_maps(a->kind))
 		return true;
 	madvise(a->base, len, MADV_NOHUGEPAGE);
-	return uffd_register(a->base, len, false) == 0;
+	return userfaultfd_register(a->base, len, false) == 0;
 }
 
 uint32_t arena_add(enum frame_kind kind, size_t len, uint32_t older)

@@ -13,11 +13,11 @@
 #include "paging/refuse.h"
 #include "paging/twin.h"
 
-/* Whether an engine that lacked a mapping has one now. Where places take none, memory itself is short, and whoever may
- * wait for more of it tries again (seg_fault). */
+/* Whether an engine that lacked a mapping of the kernel's has one now. Where places take none, memory itself is short, and
+ * whoever may wait for more of it tries again (seg_fault). */
 static bool found_mapping(struct set *set, int err)
 {
-	return err == -ENOMEM && set->engine == ENGINE_SEGV && evict_shed(set);
+	return err == -ENOMEM && set->engine->vma_each && evict_shed(set);
 }
 
 static int publish(struct set *set, size_t i, uint32_t frame, bool writable)
@@ -29,7 +29,7 @@ static int publish(struct set *set, size_t i, uint32_t frame, bool writable)
 		/* What of a frame stays at home has no rights that are noted: it can always be written. */
 		err = len < set->seg_size ? frame_make_writable(frame, 1) : 0;
 		if (!err)
-			err = engine_publish(set->engine, set_view(set, i), frame_home(frame), len, frame_writable(frame),
+			err = set->engine->map(set_view(set, i), frame_home(frame), len, frame_writable(frame),
 					     writable);
 	} while (found_mapping(set, err));
 	if (!err)
@@ -42,7 +42,7 @@ static int protect(struct set *set, size_t i, const struct seg *s, bool writable
 	int err;
 
 	do
-		err = engine_protect(set->engine, set_view(set, i), set_view_len(set, i), writable);
+		err = set->engine->protect(set_view(set, i), set_view_len(set, i), writable);
 	while (found_mapping(set, err));
 	if (!err)
 		frame_note_split(s->frame, 1);
@@ -153,9 +153,9 @@ int appear_together(struct set *set, size_t i, struct seg **list, unsigned n)
 		before[k] = seg_head(list[k]);
 		arrive(set, list[k], false, k ? UMMAP_EV_AHEAD : UMMAP_EV_READ);
 	}
-	err = engine_is_one(set->engine, frame_home(first), n << set->shift) ? 0 : -EFAULT;
+	err = set->engine->is_one(frame_home(first), n << set->shift) ? 0 : -EFAULT;
 	if (!err)
-		err = engine_publish(set->engine, set_view(set, i), frame_home(first), n << set->shift,
+		err = set->engine->map(set_view(set, i), frame_home(first), n << set->shift,
 				     frame_writable(first), false);
 	if (!err)
 		frame_set_writable(first, n, false);

@@ -16,7 +16,7 @@
 static int discard_one(struct set *set, size_t i, struct seg *s)
 {
 	(void)s;
-	return engine_discard(set->engine, set_view(set, i), set_view_len(set, i));
+	return set->engine->discard(set_view(set, i), set_view_len(set, i));
 }
 
 static void forget(struct set *set, struct seg *s, void (*free_frame)(uint32_t))
@@ -43,9 +43,9 @@ static bool bring_home(struct set *set, size_t i, struct seg **list, unsigned n)
 	if (!seg_has(list[0], SEG_STANDBY)) {
 		for (unsigned k = 0; k < n; k++)
 			set_await(set, list[k]);
-		if (n > 1 && !engine_is_one(set->engine, set_view(set, i), set_views_len(set, i, n)))
+		if (n > 1 && !set->engine->is_one(set_view(set, i), set_views_len(set, i, n)))
 			return false;
-		if (engine_leave(set->engine, set_view(set, i), frame_home(list[0]->frame),
+		if (set->engine->unmap_last(set_view(set, i), frame_home(list[0]->frame),
 				 set_views_len(set, i, n)) < 0)
 			return false;
 		frame_set_writable(list[0]->frame, n, seg_has(list[0], SEG_WRITABLE));
@@ -80,8 +80,8 @@ static void keep_all(struct set *set, size_t first)
 		end = min_size(round_up(i + 1, STRETCH), set->segs);
 		engine_hold_places();
 		set_for_valid(set, i, end, keep_frames);
-		if (set->engine == ENGINE_SEGV)
-			engine_discard(set->engine, set_view(set, i), min_size(end << set->shift, pages) - (i << set->shift));
+		if (set->engine->vma_each)
+			set->engine->discard(set_view(set, i), min_size(end << set->shift, pages) - (i << set->shift));
 		engine_release_places();
 	}
 }
@@ -102,7 +102,7 @@ void ending_forget(struct set *set, size_t first)
 	keep_all(set, first);
 	/* In one call, for as many mappings as there are; if that fails, perhaps one by one. */
 	if (first < set->segs &&
-	    engine_discard(set->engine, set->view + from, round_up(set->size, sys_page()) - from) < 0) {
+	    set->engine->discard(set->view + from, round_up(set->size, sys_page()) - from) < 0) {
 		lend_recall(set, first, set->segs);
 		set_for_valid(set, first, set->segs, discard_one);
 	}

@@ -82,9 +82,9 @@ static int leave_view(struct set *set, size_t i, struct seg *s)
 
 	if (seg_has(s, SEG_STANDBY))
 		return 0; /* writing it has sent it there */
-	if (set->engine != ENGINE_SEGV)
+	if (!set->engine->vma_each)
 		return standby_retract(set, i, &s, 1);
-	err = engine_discard(set->engine, set_view(set, i), set_view_len(set, i));
+	err = set->engine->discard(set_view(set, i), set_view_len(set, i));
 	if (!err)
 		add(set->stat.evictions, 1);
 	return err;
@@ -236,7 +236,7 @@ static size_t lacking(const struct share *share)
 /* Whether the second of two segments of a set can leave by the same call. */
 static bool goes_along(const struct set *set, const struct seg *a, const struct seg *b)
 {
-	return set->engine == ENGINE_SEGV && set_index(set, a) + 1 == set_index(set, b) && seg_as_loaded(a) &&
+	return set->engine->moves_huge && set_index(set, a) + 1 == set_index(set, b) && seg_as_loaded(a) &&
 	       seg_as_loaded(b) && frame_on_one(a->frame, b->frame);
 }
 
@@ -273,9 +273,9 @@ static int send_some(struct set *wanted, struct share *giver, unsigned n)
 	if (bytes == 0)
 		return 1;
 	n = cache_victims(giver, &wanted->member, bytes, list, from, n < TOGETHER ? n : TOGETHER, TOGETHER_MOST);
-	engine_gather();
+	engine_batch_begin();
 	done = send_all(list, from, n, giver);
-	engine_settle();
+	engine_batch_end();
 	while (n > 0)
 		seg_unlock(list[--n]);
 	return done;
@@ -330,11 +330,11 @@ static bool make_room(struct asker *a, struct share *giver)
 	/* What is in use stays, unless a fault has asked for more on standby anyway. Nobody waits for writes. */
 	if (a->ahead)
 		return giver->supplying && !has_supply(giver, STANDBY_PART) &&
-		       send_some(a->set, giver, a->set->engine == ENGINE_SEGV ? TOGETHER : 1) > 0;
+		       send_some(a->set, giver, a->set->engine->moves_huge ? TOGETHER : 1) > 0;
 	if ((!has_backlog(giver) && retire(a->set, giver, false)) || retire(a->set, giver, true))
 		return true;
 	/* Nothing clean is left. */
-	engine_relieve();
+	engine_hand_off();
 	return writeback_share(giver) || reclaim(a, giver, true) || (giver->unwritten && writeback_wait()) ||
 	       retire(a->set, giver, false);
 }
@@ -437,7 +437,7 @@ void evict_resupply(struct set *set, unsigned n)
 	}
 	giver = giver_for(set, room);
 	send_some(set, giver, n);
-	if (set->engine == ENGINE_SEGV)
+	if (set->engine->vma_each)
 		keep_ready(set, giver);
 }
 

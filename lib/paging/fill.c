@@ -36,7 +36,7 @@ bool fill_request(struct set *set, size_t i, struct seg *s, uint32_t frame, stru
 
 static void resupply(void *set)
 {
-	engine_relieve();
+	engine_hand_off();
 	evict_resupply(set, 1);
 }
 
@@ -50,6 +50,6 @@ int fill(struct set *set, size_t i, struct seg *s, uint32_t frame)
 		return err;
 	store = set->targets[seg_target(s)].store;
 	if (!io_async(store))
-		engine_relieve();
+		engine_hand_off();
 	return io_run_while(store, &io, 1, false, &set->stat.io, resupply, set);
 }

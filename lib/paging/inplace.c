@@ -86,18 +86,24 @@ int inplace_enter(struct set *set)
 	return 0;
 }
 
+/* On pages of the store, which are no engine's. */
+static int set_rights(char *at, size_t len, bool writable)
+{
+	return mprotect(at, len, writable ? PROT_READ | PROT_WRITE : PROT_READ) < 0 ? -errno : 0;
+}
+
 int inplace_leave(struct set *set)
 {
 	size_t len = round_up(set->size, sys_page());
 	/* No store may come between: later syncs do not know of it. */
-	int err = engine_protect(ENGINE_SEGV, set->view, len, false);
+	int err = set_rights(set->view, len, false);
 
 	if (!err)
 		err = inplace_sync(set, 0, set->size);
 	if (!err)
 		err = engine_reset(set->engine, set->view, len);
 	if (err) {
-		engine_protect(ENGINE_SEGV, set->view, len, set->writable);
+		set_rights(set->view, len, set->writable);
 		return fail(-err, "the mapping cannot be changed: %s", strerror(-err));
 	}
 	set->in_place = false;
@@ -128,7 +134,7 @@ int inplace_fault(struct set *set, void *addr)
 	size_t page = (size_t)((char *)addr - set->view) & ~(sys_page() - 1);
 
 	/* While the mapping was changed, it had fewer rights or was one of segments. */
-	return engine_protect(ENGINE_SEGV, set->view + page, sys_page(), set->writable);
+	return set_rights(set->view + page, sys_page(), set->writable);
 }
 
 int inplace_pin(struct set *set, size_t i)

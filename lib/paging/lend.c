@@ -132,7 +132,7 @@ bool lend(struct set *set, size_t i)
 	bool done = false;
 
 	/* Only where all of it belongs to the mapping, and to this process alone. */
-	if (set->engine != ENGINE_SEGV || set->shared || i >= set->size >> set->shift ||
+	if (!set->engine->page_cache || set->shared || i >= set->size >> set->shift ||
 	    !io_lends(set->targets[set->current].store))
 		return false;
 	if (set->stretches >= STRETCHES_MAX && lend_recall(set, 0, set->segs) == 0)
@@ -157,7 +157,7 @@ static int recall_run(struct set *set, size_t i, size_t last)
 	if (seg_has(set_seg(set, i), SEG_LENT)) {
 		while (r.last < end && lock_if(set, r.last, true))
 			r.last++;
-		err = engine_discard(set->engine, set_view(set, i), (r.last - i) << set->shift);
+		err = set->engine->discard(set_view(set, i), (r.last - i) << set->shift);
 		for (size_t k = i; k < r.last && !err; k++) {
 			seg_change(set_seg(set, k), SEG_LENT, 0);
 			set->lent--;

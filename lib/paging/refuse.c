@@ -14,20 +14,20 @@ void refuse(struct set *set, size_t i, int err)
 	seg_lock(s);
 	if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_STANDBY)) {
 		/* Somebody was luckier. */
-		engine_wake(set->engine, set_view(set, i), set_view_len(set, i));
+		set->engine->wake(set_view(set, i), set_view_len(set, i));
 	} else {
 		set->load_error = err;
 		seg_change(s, SEG_FORGIVING, SEG_BARRED);
 		set_mark(set->touched, i);
 		set->barred = true;
-		engine_bar(set_view(set, i), set_view_len(set, i));
+		set->engine->poison(set_view(set, i), set_view_len(set, i));
 	}
 	seg_unlock(s);
 }
 
 int refuse_lift(struct set *set, size_t i, struct seg *s)
 {
-	int err = engine_unbar(set->engine, set_view(set, i), set_view_len(set, i));
+	int err = set->engine->unpoison(set_view(set, i), set_view_len(set, i));
 
 	if (!err)
 		seg_change(s, SEG_BARRED | SEG_FORGIVING, 0);
@@ -39,7 +39,7 @@ int refuse_taken(struct set *set, size_t i)
 	struct seg *s = set_seg(set, i);
 	int err = 0;
 
-	if (set->engine == ENGINE_SEGV)
+	if (!set->engine->by_message)
 		return 0;
 	seg_lock(s);
 	/* One that came to standby meanwhile needs no error. */

@@ -110,12 +110,12 @@ int seg_fault(struct set *set, size_t i, bool write)
 	int err;
 
 	if (!seg_trylock(s)) {
-		engine_relieve();
+		engine_hand_off();
 		seg_lock(s);
 	}
 	do
 		err = bring_locked(set, i, s, write);
-	while (err == -ENOMEM && set->engine != ENGINE_SEGV && evict_shed(set));
+	while (err == -ENOMEM && !set->engine->vma_each && evict_shed(set));
 	set_unlock(set, i, s);
 	return err;
 }

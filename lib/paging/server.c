@@ -44,10 +44,10 @@ static void finish(struct server *v, struct ummap_io **done, unsigned n)
 {
 	int err[MOST];
 
-	engine_gather();
+	engine_batch_begin();
 	for (unsigned k = 0; k < n; k++)
 		err[k] = seg_end(container_of(done[k], struct seg_load, io));
-	engine_settle();
+	engine_batch_end();
 	for (unsigned k = 0; k < n; k++)
 		leave(v, container_of(done[k], struct seg_load, io), err[k]);
 }
@@ -100,7 +100,7 @@ static void send_all(struct server *v)
 
 static void drain(struct server *v)
 {
-	engine_relieve();
+	engine_hand_off();
 	while (v->n > 0) {
 		if (v->unsent)
 			send_all(v);
@@ -174,7 +174,7 @@ void *server_run(void *unused)
 		if (v.unsent)
 			send_all(&v);
 		if (v.n < ENOUGH)
-			engine_relieve();
+			engine_hand_off();
 		if (v.n > v.unsent)
 			await(&v);
 	}

@@ -219,7 +219,7 @@ void set_thaw(struct set *set)
 {
 	set->frozen = 0;
 	sys_wake(&set->frozen, INT32_MAX);
-	engine_wake(set->engine, set->view, set->size);
+	set->engine->wake(set->view, set->size);
 }
 
 void set_wait(struct set *set)

@@ -69,7 +69,7 @@ struct stream {
 struct set {
 	_Atomic uint32_t users;  /* threads and jobs that work on it; survives the set */
 	char *view;
-	enum engine engine;      /* how accesses to what is absent are noticed */
+	const struct engine *engine;      /* how accesses to what is absent are noticed, and frames mapped */
 	size_t size;             /* bytes of the mapping */
 	size_t seg_size;
 	unsigned shift;          /* log2 of seg_size */
@@ -152,7 +152,7 @@ static inline struct share *set_share(const struct set *set)
 
 static inline enum frame_kind set_frames(const struct set *set)
 {
-	return set->shared ? FRAME_SHARED : set->engine == ENGINE_SEGV ? FRAME_MAPPED : FRAME_PAGED;
+	return set->shared ? FRAME_SHARED : set->engine->vma_each ? FRAME_MAPPED : FRAME_PAGED;
 }
 
 /* Bytes that a segment takes at most. */
@@ -184,7 +184,7 @@ static inline size_t set_views_len(const struct set *set, size_t i, unsigned n)
 #define PIECE_MOST 32
 static inline size_t set_piece(const struct set *set)
 {
-	return set->engine == ENGINE_SEGV ? max_size(min_size(PIECE_MOST, HUGE_PAGE >> set->shift), 1) : 1;
+	return set->engine->moves_huge ? max_size(min_size(PIECE_MOST, HUGE_PAGE >> set->shift), 1) : 1;
 }
 
 /* Locks the rest of a piece from segment i on, which is list[0] and locked already, as far as each `fits` that one; `most`

@@ -13,10 +13,10 @@ int standby_retract(struct set *set, size_t i, struct seg **list, unsigned n)
 {
 	bool writable = seg_has(list[0], SEG_WRITABLE);
 	size_t len = set_views_len(set, i, n);
-	int err = n == 1 || engine_is_one(set->engine, set_view(set, i), len) ? 0 : -EFAULT;
+	int err = n == 1 || set->engine->is_one(set_view(set, i), len) ? 0 : -EFAULT;
 
 	if (!err)
-		err = engine_retract(set->engine, set_view(set, i), frame_home(list[0]->frame), len, writable,
+		err = set->engine->unmap(set_view(set, i), frame_home(list[0]->frame), len, writable,
 				     seg_has(list[0], SEG_EXPOSED));
 	if (err)
 		return err;

@@ -9,7 +9,6 @@
 
 #include "base/log.h"
 #include "base/sys.h"
-#include "engine/uffd.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -19,22 +18,22 @@
 #define MARK 0x5a
 
 /* One way there and back. Its contents go along, and so does what is stored there. */
-static int go_round(enum engine e, char *view, char *home, uint8_t mark)
+static int go_round(const struct engine *e, char *view, char *home, uint8_t mark)
 {
 	size_t len = sys_page();
 	int err;
 
 	memset(home, mark, len);
-	err = engine_publish(e, view, home, len, true, false);
+	err = e->map(view, home, len, true, false);
 	if (err)
 		return err;
 	if (((volatile uint8_t *)view)[len - 1] != mark)
 		return -ENOSYS;
-	err = engine_protect(e, view, len, true);
+	err = e->protect(view, len, true);
 	if (err)
 		return err;
 	((volatile uint8_t *)view)[0] = mark + 1;
-	err = engine_retract(e, view, home, len, true, true);
+	err = e->unmap(view, home, len, true, true);
 	if (!err && mprotect(home, len, PROT_READ | PROT_WRITE) < 0)
 		err = -errno;
 	if (err)
@@ -42,15 +41,15 @@ static int go_round(enum engine e, char *view, char *home, uint8_t mark)
 	return (uint8_t)home[0] == mark + 1 && (uint8_t)home[len - 1] == mark ? 0 : -ENOSYS;
 }
 
-static int try_moves(enum engine e)
+static int try_moves(const struct engine *e)
 {
 	size_t len = sys_page();
 	char *view = engine_attach(e, len, len, 0, 0);
 	char *home = view ? sys_lazy(len) : NULL;
 	int err = home ? 0 : -ENOMEM;
 
-	if (!err && e != ENGINE_SEGV)
-		err = uffd_register(home, len, false);
+	if (!err)
+		err = e->adopt_pool(home, len);
 	if (!err)
 		err = go_round(e, view, home, MARK);
 	if (!err)
@@ -75,20 +74,14 @@ static int try_places(void)
 	return err;
 }
 
-static const char *advice(enum engine e, int err)
+static const char *advice(const struct engine *e, int err)
 {
-	if (err == -ENOMEM)
-		return "have larger limits: vm.max_map_count (sysctl(8)), RLIMIT_AS (ulimit -v)";
-	if (e == ENGINE_SEGV)
-		return "let the process use mmap(2), mprotect(2) and mremap(2) with MREMAP_DONTUNMAP (a seccomp filter or an "
-		       "emulator may keep it from that), or try UMMAP_ENGINE=uffd";
-	return "let the process use ioctl(2) on userfaultfd, and madvise(2) (a seccomp filter or an emulator may keep it from "
-	       "that), or try UMMAP_ENGINE=segv";
+	return err == -ENOMEM ? "have larger limits: vm.max_map_count (sysctl(8)), RLIMIT_AS (ulimit -v)" : e->needs;
 }
 
-int trial(enum engine e)
+int trial(const struct engine *e)
 {
-	int err = try_moves(e == ENGINE_SEGV ? e : ENGINE_UFFD);
+	int err = try_moves(e->stored_to);
 
 	if (err)
 		return fail(-err, "segments could not come and go in this process, which was tried: %s; %s", strerror(-err),

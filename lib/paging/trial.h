@@ -7,6 +7,6 @@
 
 /* For a new mapping: memory comes and goes as the engine has it, and there is room for a few places more. 0, or -errno
  * with a sentence. */
-int trial(enum engine e);
+int trial(const struct engine *e);
 
 #endif

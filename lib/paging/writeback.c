@@ -85,7 +85,7 @@ static bool stays_busy(struct set *set, size_t i, struct seg *s)
 {
 	if (seg_has(s, SEG_DEVICE))
 		return true;
-	if (set->engine == ENGINE_SEGV || !seg_has(s, SEG_WRITABLE) || seg_pins(s))
+	if (!set->engine->pins_block || !seg_has(s, SEG_WRITABLE) || seg_pins(s))
 		return false;
 	cache_remove(&set->member, s);
 	return standby_enter(set, i, s) < 0;
@@ -134,10 +134,10 @@ static int make_readonly(struct run *run)
 			continue;
 		last = run->at[k + n - 1];
 		len = (size_t)(set_view(set, last) - view) + set_view_len(set, last);
-		err = engine_protect(set->engine, view, len, false);
+		err = set->engine->protect(view, len, false);
 		if (err) {
 			/* It may have got half-way. */
-			engine_protect(set->engine, view, len, true);
+			set->engine->protect(view, len, true);
 			return err;
 		}
 		for (unsigned j = k; j < k + n; j++)

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Frames move by mremap: one system call, atomic for every other thread, no copy. The order of the calls is
+ * what keeps stores from being lost: a frame gets its final rights at pool, before it can be seen; and its
+ * place in the range is never one that could be stored to without it. Takes no lock; callers hold the segment's.
+ *
+ * Every change of rights interrupts the other processors that run this process, so the fewer calls the better.
+ * Where a frame leaves, nothing is mapped for a moment: a fault there is ours all the same. But another thread's
+ * mmap could get that place. So mapped ranges stand apart, in a part of the address space where the system puts
+ * nothing by itself. A range that finds no room there has its place barred first, at the price of one more call.
+ */
+#include "engine/engine.h"
+
+#include "base/sys.h"
+
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define PLACE (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
+
+/* Not mmap(3): a race detector that watches it takes this for a write to what the application sees there. Where the
+ * process locks its memory, it must not be locked, or it would merge with nothing around it. */
+static bool place(char *range, size_t len)
+{
+	if (!sys_locks && syscall(SYS_mmap, range, len, PROT_NONE, PLACE | MAP_FIXED, -1, 0) != -1)
+		return true;
+	return sys_bare(range, len, PLACE | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
+/* Not mremap(3): a library that watches it by one of its own (UCX does, within MPI) may not pass on where to. */
+static bool move(char *from, char *to, size_t len, int flags)
+{
+	return syscall(SYS_mremap, from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED | flags, to) != -1;
+}
+
+static int rights(bool writable)
+{
+	return writable ? PROT_READ | PROT_WRITE : PROT_READ;
+}
+
+static int map(char *range, char *pool, size_t len, bool was_writable, bool writable)
+{
+	if (writable != was_writable && mprotect(pool, len, rights(writable)) < 0)
+		return -errno;
+	if (!move(pool, range, len, MREMAP_DONTUNMAP)) {
+		int err = -errno;
+
+		if (writable != was_writable)
+			mprotect(pool, len, rights(was_writable));
+		return err;
+	}
+	return 0;
+}
+
+/* Asks for growth that there is never room for, because the first thread's stack is in the way. Across mappings the kernel
+ * refuses that before it looks for room, and for another reason (EFAULT). To ask for the size that it has would not do:
+ * Linux 6.17 and later find nothing wrong with that, however many mappings there are. */
+static bool is_one(char *at, size_t len)
+{
+	uintptr_t stack = getauxval(AT_RANDOM);
+	size_t much = round_up(stack + 1 - (uintptr_t)at, sys_page());
+
+	return stack >= (uintptr_t)at + len && syscall(SYS_mremap, at, len, much, 0, NULL) == -1 &&
+	       (errno == ENOMEM || errno == EAGAIN);
+}
+
+static int protect(char *range, size_t len, bool writable)
+{
+	return mprotect(range, len, rights(writable)) < 0 ? -errno : 0;
+}
+
+static int unmap_barred(char *range, char *pool, size_t len, bool writable)
+{
+	if (mprotect(range, len, PROT_NONE) < 0)
+		return -errno;
+	if (!move(range, pool, len, MREMAP_DONTUNMAP)) {
+		int err = -errno;
+
+		mprotect(range, len, rights(writable));
+		return err;
+	}
+	mprotect(pool, len, rights(writable));
+	return 0;
+}
+
+static int unmap(char *range, char *pool, size_t len, bool writable, bool exposed)
+{
+	(void)exposed;
+	if (!sys_is_apart(range)) {
+		int err = unmap_barred(range, pool, len, writable);
+
+		if (err)
+			return err;
+	} else if (!move(range, pool, len, 0)) {
+		return -errno;
+	}
+	/* A fresh mapping merges with the empty places around it; what mremap may leave behind never would. */
+	place(range, len);
+	return 0;
+}
+
+/* Among other mappings, an empty place would be for anybody to take. */
+static int unmap_last(char *range, char *pool, size_t len)
+{
+	if (!sys_is_apart(range))
+		return -EOPNOTSUPP;
+	return move(range, pool, len, 0) ? 0 : -errno;
+}
+
+static int discard(char *range, size_t len)
+{
+	return place(range, len) ? 0 : -errno;
+}
+
+static int adopt(char *range, size_t len)
+{
+	(void)range;
+	(void)len;
+	return 0;
+}
+
+static void wake(char *range, size_t len)
+{
+	(void)range;
+	(void)len;
+}
+
+const struct engine engine_segv = {
+	.name = "segv", .stored_to = &engine_segv,
+	.needs = "let the process use mmap(2), mprotect(2) and mremap(2) with MREMAP_DONTUNMAP (a seccomp filter or an emulator "
+		 "may keep it from that), or try UMMAP_ENGINE=uffd",
+	.vma_each = true, .moves_huge = true, .shares = true, .page_cache = true,
+	.adopt = adopt, .adopt_pool = adopt, .map = map, .is_one = is_one, .protect = protect, .unmap = unmap,
+	.unmap_last = unmap_last, .discard = discard, .wake = wake,
+};
