@@ -77,8 +77,8 @@ $B/%.o: %.c
 $B/plugindir: FORCE
 	@mkdir -p $(@D)
 	@echo '$(PLUGINDIR)' | cmp -s - $@ || echo '$(PLUGINDIR)' > $@
-$B/lib/io/load.o: $B/plugindir
-$B/lib/io/load.o: override CPPFLAGS += -DUMMAP_PLUGIN_DIR='"$(PLUGINDIR)"'
+$B/lib/io/plugin.o: $B/plugindir
+$B/lib/io/plugin.o: override CPPFLAGS += -DUMMAP_PLUGIN_DIR='"$(PLUGINDIR)"'
 FORCE:
 
 $(SO): $(LIB_OBJ) lib/libummap.map
@@ -115,7 +115,7 @@ $B/tests/prog_umtop: | $(UMTOP)
 $B/tests/prog_preload: LINK_SO =
 $B/tests/prog_%: tests/prog_%.c $(SO)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
+	$(CC) $(CPPFLAGS) -Ilib $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
 
 $B/tests/plugins/ummap-%.so: tests/plugins/%.c
 	$(MAKE_PLUGIN)

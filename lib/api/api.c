@@ -9,6 +9,7 @@
 #include "engine/chain.h"
 #include "base/config.h"
 #include "api/core.h"
+#include "paging/fault.h"
 #include "paging/ending.h"
 #include "engine/engine.h"
 #include "cache/group.h"
@@ -18,7 +19,7 @@
 #include "paging/map.h"
 #include "io/plugin.h"
 #include "api/remap.h"
-#include "paging/seg.h"
+#include "paging/segment.h"
 #include "api/stats.h"
 #include "io/vars.h"
 
@@ -520,7 +521,7 @@ int umstat(const void *addr, struct umstat *st)
 
 int umonerror(void (*fn)(void *addr, int error))
 {
-	core_onerror(fn);
+	fault_onerror(fn);
 	return 0;
 }
 

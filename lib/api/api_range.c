@@ -7,7 +7,7 @@
 #include "paging/inplace.h"
 #include "base/log.h"
 #include "paging/map.h"
-#include "paging/seg.h"
+#include "paging/segment.h"
 #include "base/worker.h"
 #include "paging/writeback.h"
 

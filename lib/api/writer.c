@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "paging/map.h"
 #include "node/mode.h"
-#include "paging/refuse.h"
+#include "paging/fault.h"
 #include "api/stats.h"
 #include "paging/writeback.h"
 
@@ -99,7 +99,7 @@ static void make_round(void)
 		for (int i = 0; i < STRAGGLERS && writeback_standby(&map->set); i++)
 			;
 		flush_old(map);
-		refuse_forgive(&map->set, false);
+		fault_unpoison(&map->set, false);
 		lend_look(&map->set);
 		set_put(&map->set);
 	}

@@ -10,7 +10,7 @@
 #include "engine/engine.h"
 #include "paging/flush.h"
 #include "node/mode.h"
-#include "paging/standby.h"
+#include "paging/segment.h"
 #include "paging/twin.h"
 #include "base/worker.h"
 #include "paging/writeback.h"
@@ -83,7 +83,7 @@ static int leave_view(struct set *set, size_t i, struct seg *s)
 	if (seg_has(s, SEG_STANDBY))
 		return 0; /* writing it has sent it there */
 	if (!set->engine->vma_each)
-		return standby_retract(set, i, &s, 1);
+		return seg_unmap(set, i, &s, 1);
 	err = set->engine->discard(set_view(set, i), set_view_len(set, i));
 	if (!err)
 		add(set->stat.evictions, 1);
@@ -97,7 +97,7 @@ static bool discard(struct set *set, size_t i, struct seg *s)
 
 	/* Back in its list meanwhile, because writing it is heard of there. */
 	if (!clean) {
-		standby_put_back(set, s);
+		seg_put_back(set, s);
 		clean = !set_in_order(set) && writeback_locked(set, i, i + 1) == 0 && !seg_has(s, SEG_DIRTY);
 		if (clean)
 			cache_remove(&set->member, s);
@@ -105,7 +105,7 @@ static bool discard(struct set *set, size_t i, struct seg *s)
 	if (!clean)
 		return false;
 	if (leave_view(set, i, s) < 0) {
-		standby_put_back(set, s);
+		seg_put_back(set, s);
 		return false;
 	}
 	frame_release(evict_let_go(set, s));
@@ -148,7 +148,7 @@ bool evict_shed(struct set *wanted)
 /* A segment that leaves the view, which is locked and in no list, stands by: 1, or -errno. */
 static int send_one(struct set *set, struct seg *s, struct share *giver)
 {
-	int err = standby_enter(set, set_index(set, s), s);
+	int err = seg_deactivate(set, set_index(set, s), s);
 
 	if (!err && seg_has(s, SEG_DIRTY) && giver->unwritten >= min_size(giver->bytes / BEHIND_PART, BEHIND_MOST))
 		writeback_behind(set);
@@ -250,7 +250,7 @@ static int send_all(struct seg **list, struct member **from, unsigned n, struct 
 
 		for (k = 1; i + k < n && from[i + k] == from[i] && goes_along(set, list[i + k - 1], list[i + k]); k++)
 			;
-		if (k > 1 && standby_enter_together(set, set_index(set, list[i]), list + i, k) == 0)
+		if (k > 1 && seg_deactivate_cluster(set, set_index(set, list[i]), list + i, k) == 0)
 			continue;
 		for (unsigned j = i; j < i + k; j++) {
 			int one = send_one(set, list[j], giver);

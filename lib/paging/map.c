@@ -10,7 +10,7 @@
 #include "paging/inplace.h"
 #include "paging/lock.h"
 #include "base/log.h"
-#include "paging/seg.h"
+#include "paging/segment.h"
 #include "paging/writeback.h"
 
 #include <limits.h>
@@ -339,7 +339,7 @@ static int complete_in_order(struct map *map)
 
 	futex_lock(&map->sync_lock);
 	if (set_in_order(set))
-		err = seg_complete(set, 0, set->segs, set->carry == CARRY_DESCENDING);
+		err = seg_migrate(set, 0, set->segs, set->carry == CARRY_DESCENDING);
 	if (!err && set_in_order(set))
 		set_carry(set, CARRY_ANY);
 	futex_unlock(&map->sync_lock);
@@ -350,7 +350,7 @@ int map_complete(struct map *map, size_t first, size_t last)
 {
 	if (set_in_order(&map->set))
 		return complete_in_order(map);
-	return map->set.carry ? seg_complete(&map->set, first, last, false) : 0;
+	return map->set.carry ? seg_migrate(&map->set, first, last, false) : 0;
 }
 
 static int sync_segments(struct map *map)

@@ -10,7 +10,7 @@
 
 #include "engine/engine.h"
 #include "paging/flush.h"
-#include "paging/standby.h"
+#include "paging/segment.h"
 #include "paging/twin.h"
 #include "base/worker.h"
 
@@ -88,7 +88,7 @@ static bool stays_busy(struct set *set, size_t i, struct seg *s)
 	if (!set->engine->pins_block || !seg_has(s, SEG_WRITABLE) || seg_pins(s))
 		return false;
 	cache_remove(&set->member, s);
-	return standby_enter(set, i, s) < 0;
+	return seg_deactivate(set, i, s) < 0;
 }
 
 static void find_busy(struct run *run)
