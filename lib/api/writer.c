@@ -34,11 +34,7 @@
 
 static void keep_error(struct set *set, int err)
 {
-	int none = 0;
-
-	if (!err)
-		return;
-	if (atomic_compare_exchange_strong(&set->error, &none, err))
+	if (err && writeback_keep_error(set, err))
 		log_line(LOG_WARN, "writer", "a write in the background failed: %s; %s", strerror(-err),
 			 flush_has_lost(set) ? "the next sync says what of it is lost" : "the data stays in memory");
 }
@@ -93,6 +89,7 @@ static void make_round(void)
 	struct map *map;
 
 	chain_keep();
+	chain_look();
 	if (sys_look_for_locks())
 		unlock_memory();
 	for (size_t n = 0; (map = map_get_nth(n)); n++) {

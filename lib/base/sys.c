@@ -303,14 +303,25 @@ void cancel_restore(int state)
 		pthread_setcanceltype(type, &unused);
 }
 
+/* As the kernel has it. */
+static _Atomic uint64_t deadly;
+
 uint64_t guard_mask(void)
 {
-	static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSETXID };
-	uint64_t mask = ~0ull;
+	static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGSETXID };
+	uint64_t mask = ~deadly;
 
 	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
 		mask &= ~(1ull << (own[i] - 1));
 	return mask;
+}
+
+bool guard_let(int sig, bool ends)
+{
+	uint64_t bit = 1ull << (sig - 1);
+	uint64_t before = ends ? atomic_fetch_or(&deadly, bit) : atomic_fetch_and(&deadly, ~bit);
+
+	return !(before & bit) == ends;
 }
 
 void guard_enter(struct guard *g)
