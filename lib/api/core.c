@@ -21,6 +21,7 @@
 #include "paging/refuse.h"
 #include "paging/seg.h"
 #include "paging/server.h"
+#include "base/spare.h"
 #include "api/stats.h"
 #include "paging/trial.h"
 #include "base/worker.h"
@@ -157,6 +158,7 @@ static void fork_child(void)
 	set_fork();
 	lock_forget();
 	chain_fork_child();
+	spare_forget();
 	stats_forget();
 	mode_forget();
 	config.stats = NULL;
@@ -214,6 +216,7 @@ static int start_process(void)
 	err = check_sizes();
 	if (err)
 		return err;
+	spare_keep();
 	frame_start(most_frames());
 	err = engine_start(serve, server_run);
 	if (err)

@@ -17,6 +17,7 @@
 #include "paging/map.h"
 #include "node/mode.h"
 #include "paging/refuse.h"
+#include "base/spare.h"
 #include "api/stats.h"
 #include "paging/writeback.h"
 
@@ -83,6 +84,19 @@ static void unlock_memory(void)
 	frame_unlock();
 }
 
+/* Faults go on without, but not fast. */
+static void look_for_mappings(void)
+{
+	static bool told;
+
+	spare_keep();
+	if (!spare_was_needed() || told)
+		return;
+	told = true;
+	log_line(LOG_WARN, "writer", "the process has all mappings that it may: few segments are in memory now, and come and go "
+		 "slowly; a larger vm.max_map_count (sysctl(8)), larger segments or UMMAP_ENGINE=uffd would help");
+}
+
 static void make_round(void)
 {
 	static unsigned rounds;
@@ -90,6 +104,7 @@ static void make_round(void)
 
 	chain_keep();
 	chain_look();
+	look_for_mappings();
 	if (sys_look_for_locks())
 		unlock_memory();
 	for (size_t n = 0; (map = map_get_nth(n)); n++) {

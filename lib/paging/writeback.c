@@ -10,6 +10,7 @@
 
 #include "engine/engine.h"
 #include "paging/flush.h"
+#include "base/spare.h"
 #include "paging/standby.h"
 #include "paging/twin.h"
 #include "base/worker.h"
@@ -138,7 +139,9 @@ static int make_readonly(struct run *run)
 			continue;
 		last = run->at[k + n - 1];
 		len = (size_t)(set_view(set, last) - view) + set_view_len(set, last);
-		err = set->engine->protect(view, len, false);
+		do
+			err = set->engine->protect(view, len, false);
+		while (err == -ENOMEM && spare_give());
 		if (err) {
 			/* It may have got half-way. */
 			set->engine->protect(view, len, true);
