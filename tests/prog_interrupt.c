@@ -254,12 +254,15 @@ static void block_and_work(void *arg)
 {
 	const struct work *w = arg;
 	sigset_t term, pending;
+	uint8_t *m;
 	int sig;
 
+	/* The threads of the library are there already. */
+	m = prepare(w);
 	sigemptyset(&term);
 	sigaddset(&term, SIGTERM);
 	check(sigprocmask(SIG_BLOCK, &term, NULL) == 0);
-	w->work(prepare(w));
+	w->work(m);
 	check(sigpending(&pending) == 0 && sigismember(&pending, SIGTERM) == 1);
 	check(sigwait(&term, &sig) == 0 && sig == SIGTERM);
 }
@@ -294,6 +297,15 @@ static void stay_alive(void)
 	check_exits(run_child(look_at_mask, NULL), 0);
 }
 
+/* The threads of a forked child's library are new, and what they keep off is known by then. */
+static void stay_alive_forked(void *unused)
+{
+	(void)unused;
+	map_gate();
+	for (size_t i = 0; i < WRITING; i++)
+		check_exits(interrupt(block_and_work, &works[i], SIGTERM, true), 0);
+}
+
 /* ---- Handlers. ---- */
 
 static uint8_t *touched;
@@ -302,7 +314,7 @@ static sigjmp_buf away;
 
 static void on_term(int sig)
 {
-	check(sig == SIGTERM);
+	check(sig == SIGTERM && gettid() == getpid());
 	/* What has been written, what is to be, and all that the fault of a handler could meet. */
 	for (size_t i = 0; touched && i < SEGS; i++) {
 		volatile uint8_t *p = touched + i * SEG;
@@ -404,6 +416,7 @@ int main(void)
 	check_exits(run_child(fork_and_work, NULL), 0);
 	printf("dies at once\n");
 	stay_alive();
+	check_exits(run_child(stay_alive_forked, NULL), 0);
 	printf("stays alive\n");
 	handlers_run();
 	printf("handlers run\n");

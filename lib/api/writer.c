@@ -183,7 +183,7 @@ int writer_start(void)
 
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	guard_enter(&g);
+	guard_enter_deaf(&g);
 	err = pthread_create(&thread, &attr, run, NULL);
 	guard_leave(&g);
 	pthread_attr_destroy(&attr);

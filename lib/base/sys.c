@@ -306,14 +306,19 @@ void cancel_restore(int state)
 /* As the kernel has it. */
 static _Atomic uint64_t deadly;
 
-uint64_t guard_mask(void)
+static uint64_t all_but_own(void)
 {
 	static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGSETXID };
-	uint64_t mask = ~deadly;
+	uint64_t mask = ~0ull;
 
 	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
 		mask &= ~(1ull << (own[i] - 1));
 	return mask;
+}
+
+uint64_t guard_mask(void)
+{
+	return all_but_own() & ~deadly;
 }
 
 bool guard_let(int sig, bool ends)
@@ -324,14 +329,22 @@ bool guard_let(int sig, bool ends)
 	return !(before & bit) == ends;
 }
 
-void guard_enter(struct guard *g)
+static void enter(struct guard *g, uint64_t mask)
 {
-	uint64_t mask = guard_mask();
-
 	g->err = errno;
 	/* The library call would leave glibc's own signals open. */
 	syscall(SYS_rt_sigprocmask, SIG_BLOCK, &mask, &g->mask, sizeof(mask));
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &g->cancel);
+}
+
+void guard_enter(struct guard *g)
+{
+	enter(g, guard_mask());
+}
+
+void guard_enter_deaf(struct guard *g)
+{
+	enter(g, all_but_own());
 }
 
 void guard_leave(struct guard *g)
