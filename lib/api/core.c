@@ -17,6 +17,7 @@
 #include "paging/map.h"
 #include "node/mode.h"
 #include "memory/object.h"
+#include "base/spare.h"
 #include "api/stats.h"
 #include "engine/trial.h"
 #include "base/worker.h"
@@ -108,6 +109,7 @@ static void fork_child(void)
 	set_fork();
 	lock_forget();
 	chain_fork_child();
+	spare_forget();
 	stats_forget();
 	mode_forget();
 	config.stats = NULL;
@@ -165,6 +167,7 @@ static int start_process(void)
 	err = check_sizes();
 	if (err)
 		return err;
+	spare_keep();
 	frame_start(most_frames());
 	err = engine_start(fault_by_signal, fault_by_message);
 	if (err)

@@ -21,6 +21,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* So long what is written by parts goes on at a time. */
+#define PART_MS 10
+
 struct entry {
 	_Atomic uintptr_t base, end;
 	struct map *_Atomic map;
@@ -365,6 +368,28 @@ static int sync_segments(struct map *map)
 		map_close_old(map);
 	futex_unlock(&map->sync_lock);
 	return err;
+}
+
+bool map_write_some(struct map *map, size_t *at, size_t last)
+{
+	struct set *set = &map->set;
+	uint64_t until = sys_now() + PART_MS;
+	int err = 0;
+
+	if (set->in_place || set_in_order(set))
+		return false;
+	last = min_size(last, set->segs);
+	do {
+		size_t end = set->carry ? min_size(*at + writeback_run(set), last) : last;
+
+		if (set->carry && *at < end)
+			err = seg_migrate(set, *at, end, false);
+		if (!err)
+			err = writeback_some(set, at, end, until);
+	} while (!err && *at < last && sys_now() < until);
+	if (err)
+		writeback_keep_error(set, err);
+	return !err && *at < last;
 }
 
 int map_sync(struct map *map)

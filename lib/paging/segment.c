@@ -392,7 +392,7 @@ int seg_fault(struct set *set, size_t i, bool write)
 	}
 	do
 		err = bring_locked(set, i, s, write);
-	while (err == -ENOMEM && !set->engine->vma_each && evict_shed(set));
+	while (err == -ENOMEM && evict_shed(set));
 	set_unlock(set, i, s);
 	return err;
 }
