@@ -7,6 +7,7 @@
  */
 #include "paging/ahead.h"
 
+#include "base/config.h"
 #include "memory/budget.h"
 #include "paging/prefetch.h"
 #include "paging/seg.h"
@@ -21,8 +22,10 @@
 /* How far behind a fault segments are let go of in a sequential scan; or pieces, where these are what comes. */
 #define BEHIND_FIRST 2
 #define BEHIND_LAST 4
-/* Part of the budget, its group's or the process's, that a window may take. */
+/* Part of the budget, its group's or the process's, that may be taken by what was read ahead and not asked for yet. */
 #define WINDOW_PART 8
+/* A segment that was lost unused takes back what so many that were used have given. */
+#define WASTE_WEIGHT 2
 /* Two faults that are farther apart than this many segments are not taken for the begin of a run. */
 #define STRIDE_MAX 256
 /* Faults in a row that make a run: neighbours soon, for others it takes one more. */
@@ -39,6 +42,7 @@ static void load_job(void *arg, uint64_t first, uint64_t how)
 	struct set *set = arg;
 
 	prefetch(set, first, how >> 32, (size_t)(uint32_t)how);
+	set_share(set)->coming -= (how >> 32) << set->shift;
 	set_put(set);
 }
 
@@ -51,7 +55,9 @@ static void post(struct set *set, size_t first, size_t count, size_t step)
 	for (size_t n; count > 0; first += n * step, count -= n) {
 		n = min_size(count, step == 1 ? most - first % most : most);
 		set->users++;
+		set_share(set)->coming += n << set->shift;
 		if (!worker_post(load_job, set, first, (uint64_t)n << 32 | step)) {
+			set_share(set)->coming -= n << set->shift;
 			set_put(set);
 			return;
 		}
@@ -118,12 +124,46 @@ static bool is_run(const struct set *set, const struct stream *r)
 	return r->seen >= (r->stride == 1 ? SEEN_NEXT : SEEN_STRIDE);
 }
 
+/* Segments that may still be read ahead, of the part of the budget that all runs have for it together. */
+static size_t room(const struct set *set)
+{
+	const struct share *share = set_share(set);
+	size_t part = min_size(budget_bytes(), share->most) / WINDOW_PART, taken = share->ahead + share->coming;
+
+	return part > taken ? (part - taken) >> set->shift : 0;
+}
+
+/* How far a run of the mapping may be read ahead, in segments: less where what was is lost unused. */
+static size_t window_of(const struct set *set, size_t window)
+{
+	size_t most = max_size(window >> set->shift, WINDOW_MIN), lost = set->ahead_lost;
+
+	return most > lost + WINDOW_MIN ? most - lost : WINDOW_MIN;
+}
+
+void ahead_used(struct set *set)
+{
+	size_t lost = set->ahead_lost;
+
+	if (lost)
+		set->ahead_lost = lost - 1;
+}
+
+void ahead_wasted(struct set *set)
+{
+	size_t lost = set->ahead_lost + WASTE_WEIGHT;
+
+	/* As much as there ever was of it. */
+	set->ahead_lost = min_size(lost, config.readahead >> set->shift);
+	add(set->stat.ahead_waste, 1);
+}
+
 /* Makes the window larger and says which steps from the last fault on are to be loaded now: (*from, *to]. `job` of them
  * are worth it. */
 static void advance(struct stream *r, size_t most, size_t job, long *from, long *to)
 {
 	*from = lead(r) > 0 ? lead(r) : 0;
-	r->window = r->window ? min_size(r->window * 2, most) : min_size(WINDOW_MIN, most);
+	r->window = min_size(r->window ? r->window * 2 : WINDOW_MIN, most);
 	*to = (long)r->window;
 	/* So that the store always has something to do, but not for little. */
 	if (*to - *from < (long)min_size(job, r->window / 2))
@@ -171,13 +211,12 @@ static void post_steps(struct set *set, size_t i, long stride, long from, long t
 /* Reads ahead if segment i continues a run. Returns in pieces of how many segments that comes; 0: who knows. */
 static size_t follow(struct set *set, size_t i, size_t window)
 {
-	size_t budget = min_size(budget_bytes(), set_share(set)->most), job = job_segs(set);
-	size_t most = min_size(max_size(window >> set->shift, WINDOW_MIN), (budget / WINDOW_PART) >> set->shift);
+	size_t job = job_segs(set), most;
 	bool in_jobs = false, overtaken = false;
-	long from = 0, to = 0, stride = 0, room;
+	long from = 0, to = 0, stride = 0, end;
 	struct stream *r;
 
-	if (window == 0 || most == 0 || set->advice == UMMAP_ADV_RANDOM)
+	if (window == 0 || set->advice == UMMAP_ADV_RANDOM)
 		return 1;
 	if (!futex_trylock(&set->stream_lock))
 		return 0;
@@ -191,10 +230,11 @@ static size_t follow(struct set *set, size_t i, size_t window)
 	if (stride && is_run(set, r)) {
 		in_jobs = stride == 1 && r->window >= job;
 		overtaken = in_jobs && i <= r->until;
-		advance(r, most, job, &from, &to);
+		most = (size_t)max_long(lead(r), 0) + room(set);
+		advance(r, min_size(most, window_of(set, window)), job, &from, &to);
 		/* As far as there are segments. */
-		room = stride > 0 ? ((long)set->segs - 1 - (long)i) / stride : (long)i / -stride;
-		to = to < room ? to : room;
+		end = stride > 0 ? ((long)set->segs - 1 - (long)i) / stride : (long)i / -stride;
+		to = to < end ? to : end;
 		to = in_jobs ? whole_jobs(set, i, from, to) : to;
 		if (to > from)
 			r->until = (size_t)((long)i + to * stride);

@@ -8,6 +8,7 @@
  */
 #include "paging/appear.h"
 
+#include "paging/ahead.h"
 #include "engine/engine.h"
 #include "paging/evict.h"
 #include "paging/refuse.h"
@@ -118,6 +119,8 @@ static void arrive(struct set *set, struct seg *s, bool write, enum ummap_event 
 	add(*(write ? &set->stat.write_faults : &set->stat.read_faults), 1);
 	if (standby)
 		add(*(ahead ? &set->stat.ahead_hits : &set->stat.standby_hits), 1);
+	if (ahead)
+		ahead_used(set);
 }
 
 /* Its frame is at home, and it is in no list: it appears in the view. */
