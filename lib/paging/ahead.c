@@ -158,15 +158,18 @@ void ahead_wasted(struct set *set)
 	add(set->stat.ahead_waste, 1);
 }
 
-/* Makes the window larger and says which steps from the last fault on are to be loaded now: (*from, *to]. `job` of them
- * are worth it. */
-static void advance(struct stream *r, size_t most, size_t job, long *from, long *to)
+/* Makes a run's window larger, as far as there is room, and says which steps from its last fault on are to be loaded
+ * now: (*from, *to]. */
+static void advance(const struct set *set, struct stream *r, size_t window, long *from, long *to)
 {
+	size_t most;
+
 	*from = lead(r) > 0 ? lead(r) : 0;
+	most = min_size((size_t)*from + room(set), window_of(set, window));
 	r->window = min_size(r->window ? r->window * 2 : WINDOW_MIN, most);
 	*to = (long)r->window;
 	/* So that the store always has something to do, but not for little. */
-	if (*to - *from < (long)min_size(job, r->window / 2))
+	if (*to - *from < (long)min_size(job_segs(set), r->window / 2))
 		*to = *from;
 }
 
@@ -211,7 +214,6 @@ static void post_steps(struct set *set, size_t i, long stride, long from, long t
 /* Reads ahead if segment i continues a run. Returns in pieces of how many segments that comes; 0: who knows. */
 static size_t follow(struct set *set, size_t i, size_t window)
 {
-	size_t job = job_segs(set), most;
 	bool in_jobs = false, overtaken = false;
 	long from = 0, to = 0, stride = 0, end;
 	struct stream *r;
@@ -228,10 +230,9 @@ static size_t follow(struct set *set, size_t i, size_t window)
 		stride = r->stride;
 	}
 	if (stride && is_run(set, r)) {
-		in_jobs = stride == 1 && r->window >= job;
+		in_jobs = stride == 1 && r->window >= job_segs(set);
 		overtaken = in_jobs && i <= r->until;
-		most = (size_t)max_long(lead(r), 0) + room(set);
-		advance(r, min_size(most, window_of(set, window)), job, &from, &to);
+		advance(set, r, window, &from, &to);
 		/* As far as there are segments. */
 		end = stride > 0 ? ((long)set->segs - 1 - (long)i) / stride : (long)i / -stride;
 		to = to < end ? to : end;
