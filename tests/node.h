@@ -79,8 +79,7 @@ static inline void node_work(struct node_child *c)
 {
 	uint8_t *m;
 
-	if (c->dynamic)
-		set_env("UMMAP_MEMCONFIG", "dynamic");
+	set_env("UMMAP_MEMCONFIG", c->dynamic ? "dynamic" : "static");
 	m = map_file(temp_file(NODE_SIZE), NODE_SIZE, NODE_SEG, READ_WRITE, 0);
 	c->own = status_bytes("RssAnon");
 	while (c->order != NODE_END) {

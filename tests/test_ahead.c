@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Read-ahead: which runs of faults are found, and that other access is left alone. */
 #include "common.h"
+#include "paging/ahead.h"
+#include "paging/map.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -370,7 +372,8 @@ static uint64_t run_after_one_that_stopped(const void *unused)
 	(void)unused;
 	stopped = map_within(4 * MIB, UMMAP_ADV_NORMAL);
 	m = map_within(4 * MIB, UMMAP_ADV_NORMAL);
-	hits(stopped, 0, 1, 20);
+	for (size_t first = 0; first < 800; first += 200)
+		hits(stopped, first, 1, 20);
 	found = hits(m, 0, 1, SEGS);
 	cr_assert_eq(umunmap(m, 0), 0);
 	cr_assert_eq(umunmap(stopped, 0), 0);
@@ -382,18 +385,28 @@ Test(ahead, is_not_kept_from_others)
 	expect_hits(run_after_one_that_stopped, NULL, SEGS / 2);
 }
 
-static uint64_t run_short(const void *unused)
+/* How much is read ahead of a run of some loads that begins there. */
+static uint64_t loads_ahead(uint8_t *m, size_t first)
 {
-	uint8_t *m = map_within(4*MIB,UMMAP_ADV_NORMAL);
-	uint64_t seed = 3;
+	uint64_t before = settled_loads(m);
 
-	for (size_t run = 0; run < 60; run++)
-		hits(m, next_random(&seed) % (SEGS - 10), 1, 10);
-	struct umstat st = stat_of(m);
-	printf("loads %lu hits %lu waste %lu\n", st.ahead_loads, st.ahead_hits, st.ahead_waste);
-	return st.ahead_hits;
+	hits(m, first, 1, 6);
+	return settled_loads(m) - before;
 }
-Test(ahead, short_ones)
+
+/* What is lost unused closes the window; what is used opens it again. */
+Test(ahead, backs_off)
 {
-	run_short(NULL);
+	uint8_t *m = map_cold(UMMAP_ADV_NORMAL);
+	struct set *set = &map_try(m)->set;
+
+	for (size_t k = 0; k < SEGS; k++)
+		ahead_wasted(set);
+	/* Four, and as many beyond: they have been used. */
+	cr_expect_leq(loads_ahead(m, 0), 8);
+	for (size_t k = 0; k < SEGS; k++)
+		ahead_used(set);
+	cr_expect_geq(loads_ahead(m, 500), 10);
+	set_put(set);
+	cr_assert_eq(umunmap(m, 0), 0);
 }

@@ -75,7 +75,7 @@ static enum chain_answer serve(const struct chain_fault *fault)
 	}
 	err = refuse_taken(set, i);
 	if (!err) {
-		ahead_fault(set, i, config.readahead);
+		ahead_fault(set, i);
 		err = seg_fault(set, i, fault->write);
 	}
 	set_put(set);

@@ -2,7 +2,8 @@
 /*
  * Read-ahead puts segments on standby, where a fault finds them: it needs no state of its own but the runs
  * that it follows: faults at equal distances, forward or backward. Several runs of a mapping are followed at a
- * time. Decides how far; never evicts what is in use. One lock a mapping, only ever trylocked: whoever comes
+ * time. Decides how far: what all mappings of a budget have ahead is a part of it, and a mapping that loses what it read
+ * reads less; never evicts what is in use. One lock a mapping, only ever trylocked: whoever comes
  * second goes without.
  */
 #include "paging/ahead.h"
@@ -124,21 +125,31 @@ static bool is_run(const struct set *set, const struct stream *r)
 	return r->seen >= (r->stride == 1 ? SEEN_NEXT : SEEN_STRIDE);
 }
 
-/* Segments that may still be read ahead, of the part of the budget that all runs have for it together. */
-static size_t room(const struct set *set)
+/* Segments that may wait to be asked for, of all runs that share a budget. */
+static size_t part(const struct set *set)
 {
-	const struct share *share = set_share(set);
-	size_t part = min_size(budget_bytes(), share->most) / WINDOW_PART, taken = share->ahead + share->coming;
-
-	return part > taken ? (part - taken) >> set->shift : 0;
+	return (min_size(budget_bytes(), set_share(set)->most) / WINDOW_PART) >> set->shift;
 }
 
-/* How far a run of the mapping may be read ahead, in segments: less where what was is lost unused. */
-static size_t window_of(const struct set *set, size_t window)
+/* ... that may come to them. */
+static size_t room(const struct set *set)
 {
-	size_t most = max_size(window >> set->shift, WINDOW_MIN), lost = set->ahead_lost;
+	size_t most = part(set), taken = (set_share(set)->ahead + set_share(set)->coming) >> set->shift;
 
-	return most > lost + WINDOW_MIN ? most - lost : WINDOW_MIN;
+	return most > taken ? most - taken : 0;
+}
+
+/* How far one run may be read ahead, in segments, as long as nothing is lost. */
+static size_t window_most(const struct set *set)
+{
+	return min_size(max_size(config.readahead >> set->shift, WINDOW_MIN), part(set));
+}
+
+static size_t window_now(const struct set *set)
+{
+	size_t most = window_most(set), lost = set->ahead_lost;
+
+	return min_size(most, most > lost + WINDOW_MIN ? most - lost : WINDOW_MIN);
 }
 
 void ahead_used(struct set *set)
@@ -151,21 +162,19 @@ void ahead_used(struct set *set)
 
 void ahead_wasted(struct set *set)
 {
-	size_t lost = set->ahead_lost + WASTE_WEIGHT;
-
-	/* As much as there ever was of it. */
-	set->ahead_lost = min_size(lost, config.readahead >> set->shift);
+	/* What cannot be lost need not be won back. */
+	set->ahead_lost = min_size(set->ahead_lost + WASTE_WEIGHT, window_most(set));
 	add(set->stat.ahead_waste, 1);
 }
 
 /* Makes a run's window larger, as far as there is room, and says which steps from its last fault on are to be loaded
  * now: (*from, *to]. */
-static void advance(const struct set *set, struct stream *r, size_t window, long *from, long *to)
+static void advance(const struct set *set, struct stream *r, long *from, long *to)
 {
 	size_t most;
 
 	*from = lead(r) > 0 ? lead(r) : 0;
-	most = min_size((size_t)*from + room(set), window_of(set, window));
+	most = min_size((size_t)*from + room(set), window_now(set));
 	r->window = min_size(r->window ? r->window * 2 : WINDOW_MIN, most);
 	*to = (long)r->window;
 	/* So that the store always has something to do, but not for little. */
@@ -212,13 +221,13 @@ static void post_steps(struct set *set, size_t i, long stride, long from, long t
 }
 
 /* Reads ahead if segment i continues a run. Returns in pieces of how many segments that comes; 0: who knows. */
-static size_t follow(struct set *set, size_t i, size_t window)
+static size_t follow(struct set *set, size_t i)
 {
 	bool in_jobs = false, overtaken = false;
 	long from = 0, to = 0, stride = 0, end;
 	struct stream *r;
 
-	if (window == 0 || set->advice == UMMAP_ADV_RANDOM)
+	if (config.readahead == 0 || set->advice == UMMAP_ADV_RANDOM)
 		return 1;
 	if (!futex_trylock(&set->stream_lock))
 		return 0;
@@ -232,7 +241,7 @@ static size_t follow(struct set *set, size_t i, size_t window)
 	if (stride && is_run(set, r)) {
 		in_jobs = stride == 1 && r->window >= job_segs(set);
 		overtaken = in_jobs && i <= r->until;
-		advance(set, r, window, &from, &to);
+		advance(set, r, &from, &to);
 		/* As far as there are segments. */
 		end = stride > 0 ? ((long)set->segs - 1 - (long)i) / stride : (long)i / -stride;
 		to = to < end ? to : end;
@@ -249,9 +258,9 @@ static size_t follow(struct set *set, size_t i, size_t window)
 	return in_jobs ? set_piece(set) : 1;
 }
 
-void ahead_fault(struct set *set, size_t i, size_t window)
+void ahead_fault(struct set *set, size_t i)
 {
-	size_t piece = follow(set, i, window);
+	size_t piece = follow(set, i);
 
 	if (piece && set->advice == UMMAP_ADV_SEQUENTIAL)
 		let_go_behind(set, i, piece);

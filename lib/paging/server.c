@@ -8,7 +8,6 @@
 #include "paging/server.h"
 
 #include "paging/ahead.h"
-#include "base/config.h"
 #include "engine/engine.h"
 #include "paging/evict.h"
 #include "paging/map.h"
@@ -148,7 +147,7 @@ static void serve(struct server *v, const struct chain_fault *fault)
 	/* A debugger may store where the program may not: to a copy of its own. */
 	write = fault->write && set->writable;
 	i = (size_t)((char *)fault->addr - set->view) >> set->shift;
-	ahead_fault(set, i, config.readahead);
+	ahead_fault(set, i);
 	if (begin(v, set, i, write))
 		return;
 	drain(v);
