@@ -115,7 +115,7 @@ $B/tests/prog_umtop: | $(UMTOP)
 $B/tests/prog_preload: LINK_SO =
 $B/tests/prog_%: tests/prog_%.c $(SO)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
+	$(CC) $(CPPFLAGS) -Ilib $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
 
 $B/tests/plugins/ummap-%.so: tests/plugins/%.c
 	$(MAKE_PLUGIN)
