@@ -46,6 +46,7 @@ static inline void node_begin(void)
 	memset(node_children, 0, len);
 	node_count = 0;
 	set_budget(NODE_LIMIT);
+	set_env("UMMAP_MEMCONFIG", "static");
 }
 
 static inline void node_report(struct node_child *c)

@@ -385,28 +385,25 @@ Test(ahead, is_not_kept_from_others)
 	expect_hits(run_after_one_that_stopped, NULL, SEGS / 2);
 }
 
-/* How much is read ahead of a run of some loads that begins there. */
-static uint64_t loads_ahead(uint8_t *m, size_t first)
-{
-	uint64_t before = settled_loads(m);
-
-	hits(m, first, 1, 6);
-	return settled_loads(m) - before;
-}
-
 /* What is lost unused closes the window; what is used opens it again. */
 Test(ahead, backs_off)
 {
 	uint8_t *m = map_cold(UMMAP_ADV_NORMAL);
 	struct set *set = &map_try(m)->set;
+	uint64_t loads;
 
 	for (size_t k = 0; k < SEGS; k++)
 		ahead_wasted(set);
+	hits(m, 0, 1, 6);
+	loads = settled_loads(m);
 	/* Four, and as many beyond: they have been used. */
-	cr_expect_leq(loads_ahead(m, 0), 8);
+	cr_expect_leq(loads, 8);
 	for (size_t k = 0; k < SEGS; k++)
 		ahead_used(set);
-	cr_expect_geq(loads_ahead(m, 500), 10);
+	hits(m, 500, 1, 6);
+	for (double end = now() + 60; stat_of(m).ahead_loads < loads + 10 && now() < end;)
+		pause_ms(10);
+	cr_expect_geq(stat_of(m).ahead_loads, loads + 10);
 	set_put(set);
 	cr_assert_eq(umunmap(m, 0), 0);
 }
