@@ -34,7 +34,7 @@ static const char help[] =
 "  --policy NAME    of the library (fifo)\n"
 "  --driver URI     of the library: as UMMAP_DRIVER, 'posix' or 'uring:?depth=64' (posix)\n"
 "  --engine LIST    segv,uffd\n"
-"  --mode MODE      of the library: static or dynamic, as UMMAP_MEMCONFIG (static)\n"
+"  --mode MODE      of the library: static or dynamic, as UMMAP_MEMCONFIG (dynamic)\n"
 "  --json FILE      add a line for each row to FILE\n"
 "  --help\n";
 

@@ -46,6 +46,7 @@ static inline void node_begin(void)
 	memset(node_children, 0, len);
 	node_count = 0;
 	set_budget(NODE_LIMIT);
+	set_env("UMMAP_MEMCONFIG", "static");
 }
 
 static inline void node_report(struct node_child *c)
@@ -79,8 +80,7 @@ static inline void node_work(struct node_child *c)
 {
 	uint8_t *m;
 
-	if (c->dynamic)
-		set_env("UMMAP_MEMCONFIG", "dynamic");
+	set_env("UMMAP_MEMCONFIG", c->dynamic ? "dynamic" : "static");
 	m = map_file(temp_file(NODE_SIZE), NODE_SIZE, NODE_SEG, READ_WRITE, 0);
 	c->own = status_bytes("RssAnon");
 	while (c->order != NODE_END) {

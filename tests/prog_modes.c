@@ -119,6 +119,57 @@ static void by_need(void *unused)
 	node_end(a);
 }
 
+/* The first mapping decides. */
+static void work_by_default(void *child)
+{
+	unsetenv("UMMAP_MEMCONFIG");
+	umunmap(map_file(temp_file(NODE_SEG), NODE_SEG, NODE_SEG, READ_WRITE, 0), 0);
+	node_work(child);
+}
+
+/* Who has set nothing has what others do not use, and nobody who is idle costs him half. */
+static void dynamic_by_default(void *unused)
+{
+	struct node_child *a, *b;
+
+	(void)unused;
+	node_begin();
+	b = node_start_with(work_by_default, false);
+	node_use(b, NODE_LIMIT / 16);
+	a = node_start_with(work_by_default, false);
+	node_use(a, NODE_SIZE);
+	node_until(a->held >= NODE_LIMIT * 3 / 4);
+	node_use(b, NODE_SIZE);
+	node_until(b->held >= NODE_LIMIT / 2 - NODE_SLACK && a->held <= NODE_LIMIT / 2 + NODE_SLACK);
+	node_check(a);
+	node_check(b);
+	node_end(a);
+	node_end(b);
+}
+
+/* One that is stopped gives nothing; who comes works all the same, with little, and has its due once the other goes on. */
+static void beside_one_that_is_stopped(void *dynamic)
+{
+	struct node_child *a, *b;
+
+	node_begin();
+	a = node_start(dynamic);
+	node_use(a, NODE_SIZE);
+	node_until(a->held >= NODE_LIMIT - NODE_SLACK);
+	check(kill(a->pid, SIGSTOP) == 0);
+	b = node_start(dynamic);
+	node_use(b, NODE_LIMIT / 4);
+	node_await_round(b);
+	check(b->held <= NODE_SLACK, "%" PRIu64, b->held);
+	check(kill(a->pid, SIGCONT) == 0);
+	node_use(b, NODE_SIZE);
+	node_until(b->held >= NODE_LIMIT / 2 - NODE_SLACK && a->held <= NODE_LIMIT / 2 + NODE_SLACK);
+	node_check(a);
+	node_check(b);
+	node_end(a);
+	node_end(b);
+}
+
 static void static_beside_dynamic(void *unused)
 {
 	struct node_child *a, *b;
@@ -334,6 +385,9 @@ int main(void)
 	in_child(given_up_in_the_background, NULL, "given up in the background, static");
 	in_child(given_up_in_the_background, "", "given up in the background, dynamic");
 	in_child(by_need, NULL, "by need");
+	in_child(dynamic_by_default, NULL, "dynamic by default");
+	in_child(beside_one_that_is_stopped, NULL, "beside one that is stopped, static");
+	in_child(beside_one_that_is_stopped, "", "beside one that is stopped, dynamic");
 	in_child(static_beside_dynamic, NULL, "static beside dynamic");
 	in_child(sum_is_bounded, NULL, "the sum, static");
 	in_child(sum_is_bounded, "", "the sum, dynamic");

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Read-ahead: which runs of faults are found, and that other access is left alone. */
 #include "common.h"
+#include "paging/ahead.h"
+#include "paging/map.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -18,7 +20,7 @@ static int memory_file(void)
 	return fd;
 }
 
-static uint8_t *map_cold(int advice)
+static uint8_t *map_within(size_t budget, int advice)
 {
 	int fd = memory_file();
 	uint8_t block[KIB];
@@ -28,11 +30,16 @@ static uint8_t *map_cold(int advice)
 		memset(block, (int)(i % 251), sizeof(block));
 		cr_assert_eq(pwrite(fd, block, sizeof(block), (off_t)(i * SEG)), (ssize_t)sizeof(block));
 	}
-	set_budget(32 * MIB);
+	set_budget(budget);
 	m = map_file(fd, SEGS * SEG, SEG, PROT_READ, 0);
 	close(fd);
 	cr_assert_eq(umadvise(m, SEGS * SEG, advice), 0);
 	return m;
+}
+
+static uint8_t *map_cold(int advice)
+{
+	return map_within(32 * MIB, advice);
 }
 
 static void load(const uint8_t *m, size_t i)
@@ -282,5 +289,121 @@ Test(ahead, contents_among_others)
 			load(m, i);
 	}
 	pthread_join(thread, NULL);
+	cr_assert_eq(umunmap(m, 0), 0);
+}
+
+/* A stencil, as compilers share it out among threads: blocks of some segments in turn, from one file into another, with
+ * an eighth of the memory that both take. */
+#define STENCIL_SIZE (16 * MIB)
+#define STENCIL_THREADS 4
+#define BLOCK (4 * SEG)
+#define LINE ((size_t)4 * KIB)
+
+struct stencil {
+	uint8_t *from, *to;
+	size_t first;            /* block of a thread */
+};
+
+static void smooth(uint8_t *to, const uint8_t *from)
+{
+	for (size_t at = 0; at < LINE; at += 64)
+		to[at] = (uint8_t)(from[at - LINE] + from[at] + from[at + LINE]);
+}
+
+static void *smooth_blocks(void *arg)
+{
+	const struct stencil *s = arg;
+
+	for (size_t first = s->first; first < STENCIL_SIZE; first += STENCIL_THREADS * BLOCK) {
+		for (size_t at = first ? first : LINE; at < first + BLOCK && at + LINE < STENCIL_SIZE; at += LINE)
+			smooth(s->to + at, s->from + at);
+	}
+	return NULL;
+}
+
+static void smooth_all(uint8_t *to, uint8_t *from)
+{
+	struct stencil part[STENCIL_THREADS];
+	pthread_t thread[STENCIL_THREADS];
+
+	for (size_t t = 0; t < STENCIL_THREADS; t++) {
+		part[t] = (struct stencil){ from, to, t * BLOCK };
+		cr_assert_eq(pthread_create(&thread[t], NULL, smooth_blocks, &part[t]), 0);
+	}
+	for (size_t t = 0; t < STENCIL_THREADS; t++)
+		pthread_join(thread[t], NULL);
+}
+
+static uint8_t *map_to_store(void)
+{
+	int fd = memory_file();
+	uint8_t *m = map_file(fd, STENCIL_SIZE, SEG, READ_WRITE, 0);
+
+	close(fd);
+	return m;
+}
+
+/* All that is read ahead, for all runs of both mappings, leaves room for what is in use: hardly anything is read twice,
+ * or written twice. */
+Test(ahead, leaves_room_for_threads)
+{
+	uint8_t *a, *b;
+	struct umstat st;
+
+	set_budget(4 * MIB);
+	a = map_to_store();
+	b = map_to_store();
+	smooth_all(b, a);
+	smooth_all(a, b);
+	st = stat_of(NULL);
+	cr_expect_leq(st.read_bytes, 7 * STENCIL_SIZE, "%lu KiB are read", (unsigned long)(st.read_bytes / KIB));
+	cr_expect_leq(st.write_bytes, 3 * STENCIL_SIZE, "%lu KiB are written", (unsigned long)(st.write_bytes / KIB));
+	cr_assert_eq(umunmap(a, 0), 0);
+	cr_assert_eq(umunmap(b, 0), 0);
+}
+
+/* What one run left unasked for when it stopped goes as everything else goes, and does not keep others from being read
+ * ahead. */
+static uint64_t run_after_one_that_stopped(const void *unused)
+{
+	uint8_t *stopped, *m;
+	uint64_t found;
+
+	(void)unused;
+	stopped = map_within(4 * MIB, UMMAP_ADV_NORMAL);
+	m = map_within(4 * MIB, UMMAP_ADV_NORMAL);
+	for (size_t first = 0; first < 800; first += 200)
+		hits(stopped, first, 1, 20);
+	found = hits(m, 0, 1, SEGS);
+	cr_assert_eq(umunmap(m, 0), 0);
+	cr_assert_eq(umunmap(stopped, 0), 0);
+	return found;
+}
+
+Test(ahead, is_not_kept_from_others)
+{
+	expect_hits(run_after_one_that_stopped, NULL, SEGS / 2);
+}
+
+/* What is lost unused closes the window; what is used opens it again. */
+Test(ahead, backs_off)
+{
+	uint8_t *m = map_cold(UMMAP_ADV_NORMAL);
+	struct set *set = &map_try(m)->set;
+	uint64_t loads;
+
+	for (size_t k = 0; k < SEGS; k++)
+		ahead_wasted(set);
+	hits(m, 0, 1, 6);
+	loads = settled_loads(m);
+	/* Four, and as many beyond: they have been used. */
+	cr_expect_leq(loads, 8);
+	for (size_t k = 0; k < SEGS; k++)
+		ahead_used(set);
+	hits(m, 500, 1, 6);
+	for (double end = now() + 60; stat_of(m).ahead_loads < loads + 10 && now() < end;)
+		pause_ms(10);
+	cr_expect_geq(stat_of(m).ahead_loads, loads + 10);
+	set_put(set);
 	cr_assert_eq(umunmap(m, 0), 0);
 }

@@ -70,7 +70,7 @@ enum {
 "  --policy NAME    of the library: fifo, lifo, plru, prnd, wiro-f or wiro-l (fifo)\n" \
 "  --driver URI     of the library: as UMMAP_DRIVER, 'posix' or 'uring:?depth=64'\n" \
 "  --engine NAME    of the library: auto, segv or uffd, as UMMAP_ENGINE (auto); of mpi-storage-window: or kernel\n" \
-"  --mode MODE      of the library: static or dynamic, as UMMAP_MEMCONFIG (static)\n"
+"  --mode MODE      of the library: static or dynamic, as UMMAP_MEMCONFIG (dynamic)\n"
 #define ALLOC_ADVICE_HELP \
 "  --advise         tell the library by umadvise, or the kernel by madvise, whether access is random or sequential\n"
 

@@ -102,8 +102,8 @@ static int load_factor(const char *text)
 
 static int load_mode(const char *text)
 {
-	config.dynamic = text && strcmp(text, "dynamic") == 0;
-	if (!text || config.dynamic || strcmp(text, "static") == 0)
+	config.dynamic = !text || strcmp(text, "dynamic") == 0;
+	if (config.dynamic || strcmp(text, "static") == 0)
 		return 0;
 	return fail(EINVAL, "UMMAP_MEMCONFIG is \"%s\": it must be static or dynamic", text);
 }

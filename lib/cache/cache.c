@@ -187,6 +187,8 @@ void cache_open(struct group *g, const struct ummap_policy *policy, void *p, siz
 	g->mean = arrivals;
 	list_init(&g->clean);
 	list_init(&g->ahead);
+	list_init(&g->unasked);
+	g->ahead_since = g->share->came;
 	list_init(&g->members);
 	list_init(&g->own.groups);
 	list_insert(&g->share->groups, &g->link);
@@ -284,6 +286,7 @@ void cache_insert(struct member *m, struct seg *s, enum ummap_event why)
 	m->resident++;
 	g->resident++;
 	g->share->resident++;
+	g->share->came++;
 	resident_count++;
 	if (seg_has(s, SEG_DIRTY)) {
 		m->changed++;
@@ -422,16 +425,33 @@ static struct seg *lock_first(struct group *g, struct ummap_node *list, struct m
 	return NULL;
 }
 
+/* What was read ahead, and has not been asked for while as much came as there is memory for: nobody is going to ask. */
+static struct seg *take_stale(struct group *g, struct member **from)
+{
+	if (g->share->came - g->ahead_since <= g->share->bytes / g->len)
+		return NULL;
+	if (list_empty(&g->unasked)) {
+		list_move_all(&g->unasked, &g->ahead);
+		g->ahead_since = g->share->came;
+		return NULL;
+	}
+	return lock_first(g, &g->unasked, from);
+}
+
 static struct seg *take_clean(const struct search *search, struct group *g, struct member **from)
 {
+	struct seg *s = take_stale(g, from);
+
 	(void)search;
-	return lock_first(g, &g->clean, from);
+	return s ? s : lock_first(g, &g->clean, from);
 }
 
 static struct seg *take_ahead(const struct search *search, struct group *g, struct member **from)
 {
+	struct seg *s = lock_first(g, &g->unasked, from);
+
 	(void)search;
-	return lock_first(g, &g->ahead, from);
+	return s ? s : lock_first(g, &g->ahead, from);
 }
 
 /* A first look without the segment's lock saves taking it; the look that counts is the one under it. */
@@ -520,7 +540,7 @@ struct seg *cache_reclaim(struct share *share, const struct member *wanted, stru
 {
 	struct search search = { .share = share, .wanted = wanted, .take = take_clean };
 
-	return share->clean ? take_any(&search, from) : NULL;
+	return share->clean || share->ahead ? take_any(&search, from) : NULL;
 }
 
 struct seg *cache_victim(struct share *share, const struct member *wanted, bool clean, struct member **from)

@@ -19,6 +19,8 @@ struct group {
 	void *p;                      /* the policy's object */
 	size_t len;                   /* of most of its frames */
 	struct ummap_node clean, ahead; /* standby lists, oldest first */
+	struct ummap_node unasked;    /* ... of what was read ahead before `ahead_since` */
+	uint64_t ahead_since;         /* by its share's clock */
 	size_t resident, changed;     /* segments in the view, and how many of them are changed */
 	uint64_t mean;                /* about when its resident segments came, in faults of the process */
 	struct ummap_node members;

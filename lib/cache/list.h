@@ -32,4 +32,16 @@ static inline void list_remove(struct ummap_node *node)
 	node->prev = node->next = NULL;
 }
 
+/* Puts all of one ring at the end of another. */
+static inline void list_move_all(struct ummap_node *to, struct ummap_node *from)
+{
+	if (list_empty(from))
+		return;
+	from->next->prev = to->prev;
+	to->prev->next = from->next;
+	from->prev->next = to;
+	to->prev = from->prev;
+	list_init(from);
+}
+
 #endif

@@ -14,8 +14,10 @@ struct share {
 	_Atomic size_t bytes;         /* ... that it holds, or has been promised */
 	_Atomic size_t pinned;        /* ... of them pinned */
 	_Atomic size_t clean, unwritten, ahead; /* ... on standby lists; the cache's */
+	_Atomic size_t coming;        /* ... that jobs are going to read ahead (ahead.c) */
 	_Atomic bool supplying;       /* evict.c's: a job fills up what is on standby */
 	size_t resident;              /* the cache's: segments in the view */
+	uint64_t came;                /* ... that ever came there: a clock */
 	struct ummap_node groups;     /* the cache's: a ring that goes round */
 	size_t group_count;
 	struct ummap_node link;       /* in the list of shares */

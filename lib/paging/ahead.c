@@ -2,11 +2,13 @@
 /*
  * Read-ahead puts segments on standby, where a fault finds them: it needs no state of its own but the runs
  * that it follows: faults at equal distances, forward or backward. Several runs of a mapping are followed at a
- * time. Decides how far; never evicts what is in use. One lock a mapping, only ever trylocked: whoever comes
+ * time. Decides how far: what all mappings of a budget have ahead is a part of it, and a mapping that loses what it read
+ * reads less; never evicts what is in use. One lock a mapping, only ever trylocked: whoever comes
  * second goes without.
  */
 #include "paging/ahead.h"
 
+#include "base/config.h"
 #include "memory/budget.h"
 #include "paging/prefetch.h"
 #include "paging/segment.h"
@@ -21,8 +23,10 @@
 /* How far behind a fault segments are let go of in a sequential scan; or pieces, where these are what comes. */
 #define BEHIND_FIRST 2
 #define BEHIND_LAST 4
-/* Part of the budget, its group's or the process's, that a window may take. */
+/* Part of the budget, its group's or the process's, that may be taken by what was read ahead and not asked for yet. */
 #define WINDOW_PART 8
+/* A segment that was lost unused takes back what so many that were used have given. */
+#define WASTE_WEIGHT 2
 /* Two faults that are farther apart than this many segments are not taken for the begin of a run. */
 #define STRIDE_MAX 256
 /* Faults in a row that make a run: neighbours soon, for others it takes one more. */
@@ -39,6 +43,7 @@ static void load_job(void *arg, uint64_t first, uint64_t how)
 	struct set *set = arg;
 
 	prefetch(set, first, how >> 32, (size_t)(uint32_t)how);
+	set_share(set)->coming -= (how >> 32) << set->shift;
 	set_put(set);
 }
 
@@ -51,7 +56,9 @@ static void post(struct set *set, size_t first, size_t count, size_t step)
 	for (size_t n; count > 0; first += n * step, count -= n) {
 		n = min_size(count, step == 1 ? most - first % most : most);
 		set->users++;
+		set_share(set)->coming += n << set->shift;
 		if (!worker_post(load_job, set, first, (uint64_t)n << 32 | step)) {
+			set_share(set)->coming -= n << set->shift;
 			set_put(set);
 			return;
 		}
@@ -118,15 +125,60 @@ static bool is_run(const struct set *set, const struct stream *r)
 	return r->seen >= (r->stride == 1 ? SEEN_NEXT : SEEN_STRIDE);
 }
 
-/* Makes the window larger and says which steps from the last fault on are to be loaded now: (*from, *to]. `job` of them
- * are worth it. */
-static void advance(struct stream *r, size_t most, size_t job, long *from, long *to)
+/* Segments that may wait to be asked for, of all runs that share a budget. */
+static size_t part(const struct set *set)
 {
+	return (min_size(budget_bytes(), set_share(set)->most) / WINDOW_PART) >> set->shift;
+}
+
+/* ... that may come to them. */
+static size_t room(const struct set *set)
+{
+	size_t most = part(set), taken = (set_share(set)->ahead + set_share(set)->coming) >> set->shift;
+
+	return most > taken ? most - taken : 0;
+}
+
+/* How far one run may be read ahead, in segments, as long as nothing is lost. */
+static size_t window_most(const struct set *set)
+{
+	return min_size(max_size(config.readahead >> set->shift, WINDOW_MIN), part(set));
+}
+
+static size_t window_now(const struct set *set)
+{
+	size_t most = window_most(set), lost = set->ahead_lost;
+
+	return min_size(most, most > lost + WINDOW_MIN ? most - lost : WINDOW_MIN);
+}
+
+void ahead_used(struct set *set)
+{
+	size_t lost = set->ahead_lost;
+
+	if (lost)
+		set->ahead_lost = lost - 1;
+}
+
+void ahead_wasted(struct set *set)
+{
+	/* What cannot be lost need not be won back. */
+	set->ahead_lost = min_size(set->ahead_lost + WASTE_WEIGHT, window_most(set));
+	add(set->stat.ahead_waste, 1);
+}
+
+/* Makes a run's window larger, as far as there is room, and says which steps from its last fault on are to be loaded
+ * now: (*from, *to]. */
+static void advance(const struct set *set, struct stream *r, long *from, long *to)
+{
+	size_t most;
+
 	*from = lead(r) > 0 ? lead(r) : 0;
-	r->window = r->window ? min_size(r->window * 2, most) : min_size(WINDOW_MIN, most);
+	most = min_size((size_t)*from + room(set), window_now(set));
+	r->window = min_size(r->window ? r->window * 2 : WINDOW_MIN, most);
 	*to = (long)r->window;
 	/* So that the store always has something to do, but not for little. */
-	if (*to - *from < (long)min_size(job, r->window / 2))
+	if (*to - *from < (long)min_size(job_segs(set), r->window / 2))
 		*to = *from;
 }
 
@@ -169,15 +221,13 @@ static void post_steps(struct set *set, size_t i, long stride, long from, long t
 }
 
 /* Reads ahead if segment i continues a run. Returns in pieces of how many segments that comes; 0: who knows. */
-static size_t follow(struct set *set, size_t i, size_t window)
+static size_t follow(struct set *set, size_t i)
 {
-	size_t budget = min_size(budget_bytes(), set_share(set)->most), job = job_segs(set);
-	size_t most = min_size(max_size(window >> set->shift, WINDOW_MIN), (budget / WINDOW_PART) >> set->shift);
 	bool in_jobs = false, overtaken = false;
-	long from = 0, to = 0, stride = 0, room;
+	long from = 0, to = 0, stride = 0, end;
 	struct stream *r;
 
-	if (window == 0 || most == 0 || set->advice == UMMAP_ADV_RANDOM)
+	if (config.readahead == 0 || set->advice == UMMAP_ADV_RANDOM)
 		return 1;
 	if (!futex_trylock(&set->stream_lock))
 		return 0;
@@ -189,12 +239,12 @@ static size_t follow(struct set *set, size_t i, size_t window)
 		stride = r->stride;
 	}
 	if (stride && is_run(set, r)) {
-		in_jobs = stride == 1 && r->window >= job;
+		in_jobs = stride == 1 && r->window >= job_segs(set);
 		overtaken = in_jobs && i <= r->until;
-		advance(r, most, job, &from, &to);
+		advance(set, r, &from, &to);
 		/* As far as there are segments. */
-		room = stride > 0 ? ((long)set->segs - 1 - (long)i) / stride : (long)i / -stride;
-		to = to < room ? to : room;
+		end = stride > 0 ? ((long)set->segs - 1 - (long)i) / stride : (long)i / -stride;
+		to = to < end ? to : end;
 		to = in_jobs ? whole_jobs(set, i, from, to) : to;
 		if (to > from)
 			r->until = (size_t)((long)i + to * stride);
@@ -208,9 +258,9 @@ static size_t follow(struct set *set, size_t i, size_t window)
 	return in_jobs ? set_piece(set) : 1;
 }
 
-void ahead_fault(struct set *set, size_t i, size_t window)
+void ahead_fault(struct set *set, size_t i)
 {
-	size_t piece = follow(set, i, window);
+	size_t piece = follow(set, i);
 
 	if (piece && set->advice == UMMAP_ADV_SEQUENTIAL)
 		let_go_behind(set, i, piece);

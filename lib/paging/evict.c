@@ -6,6 +6,7 @@
  */
 #include "paging/evict.h"
 
+#include "paging/ahead.h"
 #include "memory/budget.h"
 #include "engine/engine.h"
 #include "paging/flush.h"
@@ -64,7 +65,7 @@ size_t evict_limit(const struct set *set)
 static uint32_t let_go(struct set *set, struct seg *s)
 {
 	if (seg_has(s, SEG_AHEAD))
-		add(set->stat.ahead_waste, 1);
+		ahead_wasted(set);
 	set_await(set, s);
 	flush_leaves(set, s);
 	if (set->writers)

@@ -9,7 +9,6 @@
  */
 #include "paging/fault.h"
 
-#include "base/config.h"
 #include "engine/engine.h"
 #include "paging/ahead.h"
 #include "paging/evict.h"
@@ -123,7 +122,7 @@ enum chain_answer fault_by_signal(const struct chain_fault *fault)
 	}
 	err = take_error(set, i);
 	if (!err) {
-		ahead_fault(set, i, config.readahead);
+		ahead_fault(set, i);
 		err = seg_fault(set, i, fault->write);
 	}
 	set_put(set);
@@ -269,7 +268,7 @@ static void serve(struct server *v, const struct chain_fault *fault)
 	/* A debugger may store where the program may not: to a copy of its own. */
 	write = fault->write && set->writable;
 	i = (size_t)((char *)fault->addr - set->view) >> set->shift;
-	ahead_fault(set, i, config.readahead);
+	ahead_fault(set, i);
 	if (begin(v, set, i, write))
 		return;
 	drain(v);

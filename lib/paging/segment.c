@@ -12,6 +12,7 @@
  */
 #include "paging/segment.h"
 
+#include "paging/ahead.h"
 #include "engine/engine.h"
 #include "paging/evict.h"
 #include "paging/lend.h"
@@ -184,6 +185,8 @@ static void arrive(struct set *set, struct seg *s, bool write, enum ummap_event 
 	add(*(write ? &set->stat.write_faults : &set->stat.read_faults), 1);
 	if (standby)
 		add(*(ahead ? &set->stat.ahead_hits : &set->stat.standby_hits), 1);
+	if (ahead)
+		ahead_used(set);
 }
 
 int seg_unpoison(struct set *set, size_t i, struct seg *s)

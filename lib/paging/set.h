@@ -108,6 +108,7 @@ struct set {
 	_Atomic uint32_t take_lock; /* who reads ahead takes frames */
 	struct stream streams[STREAMS];
 	uint64_t stream_clock;
+	_Atomic size_t ahead_lost; /* segments by which a run is read ahead less far (ahead.c) */
 	struct set_stat stat;
 };
 

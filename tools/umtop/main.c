@@ -153,7 +153,8 @@ int main(int argc, char **argv)
 	int err = -ENOTSUP;
 
 	parse(&o, &group, argc, argv);
-	table_path(group && *group ? parse_group(group) : NULL, view.path);
+	view.group = group && *group ? parse_group(group) : NULL;
+	table_path(view.group, view.path);
 	table_sweep();
 	if (!o.json && o.looks != 1 && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
 		err = screen_run(&view, &o);

@@ -61,8 +61,9 @@ void line_summary(char line[LINE_MAX_LEN], const struct view *view)
 
 	print_bytes(held, sizeof(held), view->held);
 	print_bytes(limit, sizeof(limit), view->limit);
-	append(line, 0, "%s: %u process%s, %s of %s held", strrchr(view->path, '/') + 1, view->count,
-	       view->count == 1 ? "" : "es", held, limit);
+	append(line, 0, "%s: %u process%s %s%s share%s %s, %s held", strrchr(view->path, '/') + 1, view->count,
+	       view->count == 1 ? "" : "es", view->group ? "of UMMAP_GROUP=" : "without UMMAP_GROUP",
+	       view->group ? view->group : "", view->count == 1 ? "s" : "", limit, held);
 }
 
 void line_heads(char line[LINE_MAX_LEN])
@@ -164,8 +165,8 @@ static void json_process(FILE *f, const struct process *p)
 {
 	fprintf(f, "{");
 	json_string(f, "name", p->self.name);
-	fprintf(f, ", \"mode\": \"%s\", \"limit\": %" PRIu64 ", \"lacks\": %" PRIu64 ", \"mappings\": %u",
-		p->dynamic ? "dynamic" : "static", p->limit, p->lacks, p->mappings);
+	fprintf(f, ", \"mode\": \"%s\", \"limit\": %" PRIu64 ", \"mappings\": %u",
+		p->dynamic ? "dynamic" : "static", p->limit, p->mappings);
 	json_values(f, &p->self, PID);
 	fprintf(f, ", \"maps\": [");
 	for (unsigned i = 0; i < p->shown; i++) {

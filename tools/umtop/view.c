@@ -26,6 +26,7 @@ const struct column_info columns[COLUMNS] = {
 	[BUDGET] = { "BUDGET", "budget", BYTES },
 	[HELD] = { "HELD", "held", BYTES },
 	[OVER] = { "OVER", "over", BYTES },
+	[LACKS] = { "LACKS", "lacks", BYTES },
 	[RESIDENT] = { "RES", "resident", BYTES },
 	[STANDBY] = { "STBY", "standby", BYTES },
 	[DIRTY] = { "DIRTY", "dirty", BYTES },
@@ -158,7 +159,6 @@ static void fill_process(struct process *p, const struct table_slot *slot, unsig
 
 	p->dynamic = slot->dynamic;
 	p->limit = slot->limit;
-	p->lacks = slot->lacks;
 	fill_row(&p->self, &p->page.st, &p->before.st, seconds);
 	fill_maps(p, seconds);
 	read_name(table_pid(p->owner), p->self.name);
@@ -167,6 +167,7 @@ static void fill_process(struct process *p, const struct table_slot *slot, unsig
 	p->self.value[BUDGET] = (double)slot->budget;
 	p->self.value[HELD] = (double)slot->held;
 	p->self.value[OVER] = change(slot->held, slot->budget);
+	p->self.value[LACKS] = (double)slot->lacks;
 }
 
 /* ---- The view ---- */

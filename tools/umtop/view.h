@@ -6,7 +6,7 @@
 #include "node/table.h"
 
 enum column {
-	PID, SHARE, BUDGET, HELD, OVER, RESIDENT, STANDBY, DIRTY, FAULTS, READS, WRITES, STANDBY_HITS, AHEAD_HITS,
+	PID, SHARE, BUDGET, HELD, OVER, LACKS, RESIDENT, STANDBY, DIRTY, FAULTS, READS, WRITES, STANDBY_HITS, AHEAD_HITS,
 	COLUMNS
 };
 
@@ -34,7 +34,7 @@ struct row {
 struct process {
 	uint64_t owner;            /* as in the table */
 	bool dynamic;
-	uint64_t limit, lacks;
+	uint64_t limit;
 	struct row self;
 	unsigned mappings;         /* how many it has; rows there are for `shown` of them */
 	unsigned shown;
@@ -45,6 +45,7 @@ struct process {
 
 struct view {
 	char path[TABLE_PATH_LEN];
+	const char *group;         /* UMMAP_GROUP; NULL: none */
 	struct process *process;
 	unsigned count;
 	double held, limit;        /* bytes in sum, and the largest limit */
