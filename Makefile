@@ -136,7 +136,7 @@ $B/examples/%: examples/%.c $(SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
 
-include clients/mpi/rules.mk
+include clients/rules.mk
 include bench/field/rules.mk
 
 # What CI and README call: everything that must hold.

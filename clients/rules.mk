@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# What stands between programs and their MPI: a library for each MPI that is there. MPIS= builds none.
+
+MPIS ?= $(foreach m,openmpi mpich,$(if $(shell command -v mpicc.$m),$m))
+
+# What differs between them.
+MPI_LEFT_OUT_openmpi = %/mpi4.c %/transfer4.c %/buffers4.c %mpich.c
+MPI_LEFT_OUT_mpich = %/mpi3.c %openmpi.c
+MPI_FOLDERS = pmpi transport mpiio window rma
+MPI_SRC = $(filter-out $(MPI_LEFT_OUT_$1),$(wildcard $(MPI_FOLDERS:%=clients/%/*.c)))
+# Each has the calls that install handlers, too: see there.
+MPI_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(call MPI_SRC,$1)) $B/clients/$1/signals.o
+MPI_LIB = $B/libummap-mpi-$1.so.$(VERSION)
+MPI_LIBS = $(foreach m,$(MPIS),$(call MPI_LIB,$m))
+
+# The wrappers call our compiler.
+MPICC_openmpi = OMPI_CC='$(CC)' mpicc.openmpi
+MPICC_mpich = MPICH_CC='$(CC)' mpicc.mpich
+
+# Tests in Fortran where its compiler is, and of coarrays where OpenCoarrays is.
+COARRAYS = $(filter /%,$(shell gfortran -print-file-name=libcaf_$1.so 2> /dev/null))
+MPI_FORTRAN = $(filter-out $(if $(call COARRAYS,$1),,%/coarray.f90),$(wildcard tests/mpi/*.f90))
+MPI_TESTS = $(patsubst tests/mpi/%.c,$B/tests/mpi/$1/%,$(wildcard tests/mpi/*.c)) \
+	$(if $(shell command -v mpifort.$1 && command -v gfortran),$(patsubst tests/mpi/%.f90,$B/tests/mpi/$1/%,$(call MPI_FORTRAN,$1)))
+
+MPI_EXAMPLES = $(patsubst examples/mpi/%.c,$B/examples/mpi/$1/%,$(wildcard examples/mpi/*.c))
+
+# $1: an MPI. The calls that take the place of MPI's are exported by the map, which needs them visible first.
+define MPI_RULES
+$B/clients/$1/%.o: clients/%.c
+	@mkdir -p $$(@D)
+	$(MPICC_$1) $$(CPPFLAGS) -Iclients $$(CFLAGS) -fPIC -fvisibility=default -fno-semantic-interposition -MMD -MP -c -o $$@ $$<
+
+$B/clients/$1/signals.o: lib/engine/signals.c
+	@mkdir -p $$(@D)
+	$(MPICC_$1) $$(CPPFLAGS) -Ilib $$(CFLAGS) -fPIC -MMD -MP -c -o $$@ $$<
+
+$(call MPI_LIB,$1): $(call MPI_OBJ,$1) clients/pmpi/libummap-mpi.map $$(SO)
+	$(MPICC_$1) -shared $$(LDFLAGS) -Wl,-soname,libummap-mpi-$1.so.$$(SOMAJOR) \
+		-Wl,--version-script=clients/pmpi/libummap-mpi.map -Wl,-z,defs -o $$@ $(call MPI_OBJ,$1) -L$B -lummap \
+		-Wl,-rpath,'$$$$ORIGIN'
+	ln -sf $$(notdir $$@) $B/libummap-mpi-$1.so.$$(SOMAJOR)
+	ln -sf libummap-mpi-$1.so.$$(SOMAJOR) $B/libummap-mpi-$1.so
+
+$B/tests/mpi/$1/%: tests/mpi/%.c $(call MPI_LIB,$1)
+	@mkdir -p $$(@D)
+	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B -lummap-mpi-$1 -lummap \
+		-Wl,-rpath,$(abspath $B)
+
+$B/examples/mpi/$1/%: examples/mpi/%.c $(call MPI_LIB,$1)
+	@mkdir -p $$(@D)
+	$(MPICC_$1) $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B -Wl,--no-as-needed -lummap-mpi-$1 \
+		-Wl,-rpath,$(abspath $B)
+
+$B/tests/mpi/$1/%: tests/mpi/%.f90 $(call MPI_LIB,$1)
+	@mkdir -p $$(@D)
+	mpifort.$1 -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -J$$(@D) -o $$@ $$< -L$B -Wl,--no-as-needed \
+		-lummap-mpi-$1 -lummap -Wl,-rpath,$(abspath $B)
+
+$B/tests/mpi/$1/coarray: tests/mpi/coarray.f90 $(call MPI_LIB,$1)
+	@mkdir -p $$(@D)
+	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -J$$(@D) -o $$@ $$< -lcaf_$1
+
+$B/tests/mpi/$1/%.so: tests/mpi/preload/%.c
+	@mkdir -p $$(@D)
+	$$(CC) $$(CPPFLAGS) $$(filter-out -fsanitize%,$$(CFLAGS)) -fvisibility=default -fPIC -shared -o $$@ $$<
+
+-include $(patsubst %.o,%.d,$(call MPI_OBJ,$1)) $(addsuffix .d,$(call MPI_TESTS,$1) $(call MPI_EXAMPLES,$1))
+endef
+$(foreach m,$(MPIS),$(eval $(call MPI_RULES,$m)))
+
+mpi: $(MPI_LIBS) $(foreach m,$(MPIS),$(call MPI_EXAMPLES,$m))
+mpi-tests: mpi $(foreach m,$(MPIS),$(call MPI_TESTS,$m)) $(patsubst %,$B/tests/mpi/%/finalize.so,$(filter mpich,$(MPIS)))
+
+install: $(MPIS:%=install-mpi-%)
+$(MPIS:%=install-mpi-%): install-mpi-%: $B/libummap-mpi-%.so.$(VERSION)
+	install -D -m 755 $< $(DESTDIR)$(LIBDIR)/$(<F)
+	ln -sf $(<F) $(DESTDIR)$(LIBDIR)/libummap-mpi-$*.so.$(SOMAJOR)
+	ln -sf libummap-mpi-$*.so.$(SOMAJOR) $(DESTDIR)$(LIBDIR)/libummap-mpi-$*.so
+.PHONY: mpi mpi-tests $(MPIS:%=install-mpi-%)

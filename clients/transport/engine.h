@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which engine serves the faults of windows, and what that asks of the MPI's transports. */
+#ifndef ENGINE_H
+#define ENGINE_H
+
+#include "window/hints.h"
+#include "pmpi/error.h"
+
+#include <mpi.h>
+#include <stdbool.h>
+#include <ummap.h>
+
+/* Makes h->engine what will be in use, and attr say so. */
+void engine_choose(struct hints *h, struct ummap_attr *attr);
+/* Whether that will most likely be userfaultfd. */
+bool engine_expects_uffd(void);
+
+/* Sets a variable of the environment that the user has left open. */
+void engine_default(const char *name, const char *value);
+
+/* Of each MPI its own (transport_*.c). Before MPI_Init: the transports that can reach windows, where the user has not
+ * chosen; `threads` is the level of MPI_Init_thread. */
+void transport_prepare(int threads);
+/* Whether those in use can. */
+void transport_check(enum hints_engine engine, struct trouble *t);
+/* Whether a collective write of MPI-IO's ends at all ranks, and says so, when storage fails it at one. */
+bool transport_writes_together(void);
+/* Whether they reach a window that begins there. */
+void transport_check_base(const void *base, struct trouble *t);
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * MPICH 4, over UCX. It reaches windows by its own copies, whichever transport UCX takes. But where memory of a window is
+ * sent or received as a message, a large one has the kernel copy between processes (CMA), and the program ends at
+ * EFAULT: so with the engine segv UCX is kept to shared memory, where that is enough.
+ */
+#include "transport/engine.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+void transport_prepare(int threads)
+{
+	const char *all = getenv("PMI_SIZE"), *here = getenv("MPI_LOCALNRANKS");
+
+	(void)threads;
+	if (!engine_expects_uffd() && (!all || (here && strcmp(all, here) == 0)))
+		engine_default("UCX_TLS", "posix,self");
+}
+
+void transport_check(enum hints_engine engine, struct trouble *t)
+{
+	(void)engine, (void)t;
+}
+
+/* MPICH takes UCX's word for where memory begins, which is a multiple of this, and puts to there. */
+#define ALIGN 16
+
+void transport_check_base(const void *base, struct trouble *t)
+{
+	if ((uintptr_t)base % ALIGN)
+		trouble_set(t, MPI_ERR_SIZE, "MPICH 4 cannot reach a part of a shared window that does not begin at a multiple of %d "
+			    "bytes: make sizes such multiples, or set alloc_shared_noncontig", ALIGN);
+}
+
+bool transport_writes_together(void)
+{
+	return true;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * OpenMPI 4.1. Its first choice for windows, osc/rdma, has the kernel copy between processes (CMA): where that gets EFAULT
+ * it tries for ever. With any engine and with plain memory, it finds no way to windows of a single process, and its
+ * operations are not atomic. osc/pt2pt has none of this, but does not do THREAD_MULTIPLE; there, osc/ucx. btl/vader tries
+ * CMA as well and falls back to its own copies, not without a line on stderr each time. Between machines every transport
+ * writes from windows by system calls.
+ */
+#include "transport/engine.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OSC "OMPI_MCA_osc"
+#define RANKS "OMPI_COMM_WORLD_SIZE"
+#define COPY "OMPI_MCA_btl_vader_single_copy_mechanism"
+
+void transport_prepare(int threads)
+{
+	engine_default(OSC, threads == MPI_THREAD_MULTIPLE ? "^rdma" : "^rdma,ucx");
+	if (engine_expects_uffd())
+		return;
+	engine_default(COPY, "none");
+	/* UCX would take SIGSEGV away. */
+	engine_default("UCX_HANDLE_ERRORS", "none");
+}
+
+/* Whether a list of components, "a,b" or "^a,b", leaves name in. */
+static bool selects(const char *list, const char *name)
+{
+	bool all_but = list && *list == '^', named = false;
+
+	if (!list || !*list)
+		return true;
+	for (const char *s = list + all_but; *s;) {
+		size_t len = strcspn(s, ",");
+
+		named = named || (len == strlen(name) && strncmp(s, name, len) == 0);
+		s += len + (s[len] == ',');
+	}
+	return named != all_but;
+}
+
+/* mpirun says how many there are, and how many of them are here. */
+static bool on_one_machine(void)
+{
+	const char *all = getenv(RANKS), *here = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+
+	return !all || !here || strcmp(all, here) == 0;
+}
+
+void transport_check(enum hints_engine engine, struct trouble *t)
+{
+	const char *osc = getenv(OSC), *copy = getenv(COPY), *pml = getenv("OMPI_MCA_pml"), *btl = getenv("OMPI_MCA_btl");
+	bool emulated = copy && strcmp(copy, "emulated") == 0, by_ucx = pml && selects(pml, "ucx");
+
+	if (engine != HINT_SEGV)
+		return;
+	if (!on_one_machine())
+		trouble_set(t, MPI_ERR_INFO_VALUE, "on several machines OpenMPI cannot reach windows of the engine segv: "
+			    "storage_alloc_engine must be \"uffd\"");
+	if (selects(osc, "rdma") && !emulated)
+		trouble_set(t, MPI_ERR_INFO_VALUE, "OpenMPI's osc/rdma cannot reach windows of the engine segv: leave "
+			    "the MCA parameter osc alone, or set it to \"^rdma,ucx\", or "
+			    "btl_vader_single_copy_mechanism to \"emulated\"");
+	if (by_ucx && selects(osc, "pt2pt"))
+		trouble_set(t, MPI_ERR_INFO_VALUE, "OpenMPI's pml/ucx cannot reach windows of the engine segv through "
+			    "osc/pt2pt: leave the MCA parameter pml alone, or set osc to \"ucx\"");
+	if (!selects(btl, "vader"))
+		trouble_set(t, MPI_ERR_INFO_VALUE, "without btl/vader, OpenMPI cannot reach windows of the engine segv: "
+			    "leave the MCA parameter btl alone, or add \"vader\" to it");
+}
+
+void transport_check_base(const void *base, struct trouble *t)
+{
+	(void)base, (void)t;
+}
+
+/* OMPIO leaves the other ranks waiting for ever, and takes a write that was cut short for a whole one. ROMIO, which is
+ * there as well, does neither. */
+bool transport_writes_together(void)
+{
+	return !selects(getenv("OMPI_MCA_io"), "ompio");
+}

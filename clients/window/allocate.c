@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * MPI_Win_allocate, and what is done with such a window until MPI_Win_free. If one rank wants storage, all make a window
+ * from memory of their own; if one fails, all fail alike, with nothing left behind.
+ */
+#include "mpiio/together.h"
+#include "transport/engine.h"
+#include "rma/shm.h"
+#include "window/shared.h"
+#include "window/window.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a rank tells the others about its part. */
+struct part {
+	struct claim claim;
+	int rank;
+	int class;    /* of its trouble */
+};
+
+/* ---- MPI_Win_allocate ---- */
+
+static int by_claim(const void *a, const void *b)
+{
+	const struct part *p = a, *q = b;
+	int order = memcmp(&p->claim, &q->claim, offsetof(struct claim, from));
+
+	if (order)
+		return order;
+	return p->claim.from < q->claim.from ? -1 : p->claim.from > q->claim.from;
+}
+
+/* All see the same parts, so all find the same. */
+static void check_overlaps(MPI_Comm comm, struct part *parts, int ranks, const struct area *area, struct trouble *t)
+{
+	int i = 1;
+
+	qsort(parts, (size_t)ranks, sizeof(*parts), by_claim);
+	while (i < ranks && !claim_overlaps(&parts[i - 1].claim, &parts[i].claim))
+		i++;
+	if (i == ranks)
+		return;
+	trouble_set(t, MPI_ERR_INFO_VALUE, "rank %d has some of the same bytes of %.60s: put %%r in storage_alloc_filename, or "
+		    "give each rank another storage_alloc_offset", parts[i].rank, area ? area->hints.filename : "");
+	trouble_share(comm, parts[i - 1].rank, t);
+}
+
+/* No part failed, and no byte of a file is in two of them. */
+static void agree_on_parts(MPI_Comm comm, const struct area *area, struct part *parts, struct trouble *t)
+{
+	struct part mine = { .class = t->class };
+	int ranks, failed = 0;
+
+	PMPI_Comm_size(comm, &ranks);
+	PMPI_Comm_rank(comm, &mine.rank);
+	if (area)
+		mine.claim = area->claim;
+	PMPI_Allgather(&mine, sizeof(mine), MPI_BYTE, parts, sizeof(mine), MPI_BYTE, comm);
+	while (failed < ranks && parts[failed].class == MPI_SUCCESS)
+		failed++;
+	if (failed < ranks)
+		trouble_share(comm, failed, t);
+	else
+		check_overlaps(comm, parts, ranks, area, t);
+}
+
+static struct part *new_parts(MPI_Comm comm, struct trouble *t)
+{
+	struct part *parts;
+	int ranks;
+
+	PMPI_Comm_size(comm, &ranks);
+	parts = malloc((size_t)ranks * sizeof(*parts));
+	if (!parts)
+		trouble_errno(t, ENOMEM, "there is no memory for the parts of a window");
+	return parts;
+}
+
+static struct window *open_window(MPI_Aint size, struct hints *h, MPI_Comm comm, struct part *parts, struct trouble *t)
+{
+	struct window *w = window_new(MPI_WIN_FLAVOR_ALLOCATE);
+
+	if (h->type == TYPE_NONE)
+		h->type = TYPE_MEMORY;
+	if (w)
+		w->fencesync = h->fencesync;
+	if (!w)
+		trouble_errno(t, ENOMEM, "there is no memory for a window");
+	else if (size < 0)
+		trouble_set(t, MPI_ERR_SIZE, "the size of the window is %ld: it must not be negative", (long)size);
+	else
+		w->area = area_open((size_t)size, h, t);
+	if (t->class == MPI_SUCCESS)
+		transport_check(w->area->hints.engine, t);
+	agree_on_parts(comm, w ? w->area : NULL, parts, t);
+	if (t->class == MPI_SUCCESS)
+		return w;
+	if (w)
+		window_abandon(w);
+	return NULL;
+}
+
+static int make_window(struct window *w, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *win)
+{
+	int code = window_own_comm(comm, &w->comm);
+
+	if (code == MPI_SUCCESS)
+		code = window_create(w->area->base, size, unit, info, comm, win);
+	if (code == MPI_SUCCESS)
+		code = window_remember(*win, w);
+	else
+		window_abandon(w);
+	return code == MPI_SUCCESS ? local_open(w, unit) : code;
+}
+
+static int allocate_storage(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, struct window *w, void *base,
+			    MPI_Win *win)
+{
+	void *at = w->area->base;
+	int code = make_window(w, size, unit, info, comm, win);
+
+	if (code == MPI_SUCCESS)
+		*(void **)base = at;
+	return code;
+}
+
+int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
+{
+	struct trouble t = { 0 };
+	struct part *parts = new_parts(comm, &t);
+	struct window *w = NULL;
+	struct hints h;
+	bool storage = hints_agree(&h, info, comm, true, &t);
+
+	if (storage && t.class == MPI_SUCCESS)
+		w = open_window(size, &h, comm, parts, &t);
+	free(parts);
+	if (t.class != MPI_SUCCESS)
+		return trouble_tell_comm(comm, &t);
+	if (!storage)
+		return window_allocate(size, unit, info, comm, base, win);
+	return allocate_storage(size, unit, info, comm, w, base, win);
+}
+
+int MPI_Win_allocate(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
+{
+	return allocate(size, unit, info, comm, base, win);
+}
+
+/* ---- Windows that are there ---- */
+
+/* Not PMPI_Win_sync for ours, but what it does: MPICH wants that to be in an epoch of locks, and an active target has to be
+ * made durable as well. */
+int MPI_Win_sync(MPI_Win win)
+{
+	struct window *w = window_of(win);
+	struct trouble t = { 0 };
+
+	if (!w || !window_has_storage(w))
+		return PMPI_Win_sync(win);
+	atomic_thread_fence(memory_order_seq_cst);
+	window_sync(w, &t);
+	return t.class == MPI_SUCCESS ? MPI_SUCCESS : trouble_tell_win(win, &t);
+}
+
+static const struct hints *hints_of(const struct window *w)
+{
+	return w->area ? &w->area->hints : w->shared ? &w->shared->hints : NULL;
+}
+
+/* What is in memory only is lost with the window, so that stands unless all could write theirs. */
+static int write_all(struct window *w, struct trouble *t)
+{
+	const struct hints *h = hints_of(w);
+
+	/* From here on nobody else comes in. */
+	PMPI_Barrier(w->comm);
+	collective_sync_window(w, !h || h->discard, t);
+	return t->class;
+}
+
+int MPI_Win_free(MPI_Win *win)
+{
+	struct window *w = window_of(*win);
+	struct trouble t = { 0 };
+	int code;
+
+	if (w && w->comm != MPI_COMM_NULL && write_all(w, &t) != MPI_SUCCESS)
+		return trouble_tell_win(*win, &t);
+	/* From then on the handle may be another window's. */
+	window_unlearn(*win);
+	code = PMPI_Win_free(win);
+	if (code == MPI_SUCCESS && w)
+		window_forget(w);
+	return code;
+}
+
+int MPI_Win_get_attr(MPI_Win win, int key, void *value, int *found)
+{
+	struct window *w = key == MPI_WIN_CREATE_FLAVOR ? window_of(win) : NULL;
+
+	if (!w)
+		return PMPI_Win_get_attr(win, key, value, found);
+	*(void **)value = &w->flavor;
+	*found = 1;
+	return MPI_SUCCESS;
+}
+
+int MPI_Win_get_info(MPI_Win win, MPI_Info *info)
+{
+	struct window *w = window_of(win);
+	int code = PMPI_Win_get_info(win, info);
+
+	if (code == MPI_SUCCESS && w && hints_of(w))
+		hints_write(hints_of(w), *info);
+	return code;
+}

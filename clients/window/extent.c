@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What bytes of a file are, whatever name it has: the same in all processes of a machine. */
+#include "window/extent.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+
+/* Differs between machines, and is the same in all processes of one. */
+static uint64_t machine_id(void)
+{
+	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+	unsigned a = 0, b = 0, c = 0;
+
+	if (f) {
+		if (fscanf(f, "%8x-%4x-%4x", &a, &b, &c) != 3)
+			a = b = c = 0;
+		fclose(f);
+	}
+	return (uint64_t)a << 32 | (uint64_t)b << 16 | c;
+}
+
+void claim_file(struct claim *claim, int fd, uint64_t from, size_t size)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || size == 0)
+		return;
+	claim->machine = machine_id();
+	claim->dev = S_ISBLK(st.st_mode) ? st.st_rdev : st.st_dev;
+	claim->ino = S_ISBLK(st.st_mode) ? 0 : st.st_ino;
+	claim->from = from;
+	claim->to = from + size;
+}
+
+uint64_t claim_processes(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+}
+
+bool claim_overlaps(const struct claim *a, const struct claim *b)
+{
+	return a->machine == b->machine && a->dev == b->dev && a->ino == b->ino && a->from < b->to && b->from < a->to;
+}

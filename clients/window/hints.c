@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One table has all hints: how a value is read, how it is written, and the words for what it must be. A value is
+ * taken or refused, never bent.
+ */
+#include "window/hints.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PERM 0666
+#define RANK_DIGITS 12
+
+/* A kind of value: take reads one into its field and is false for a bad one, put is false if there is none. */
+struct kind {
+	bool (*take)(void *field, const char *value);
+	bool (*put)(const void *field, char *value);
+};
+
+/* ---- Kinds ---- */
+
+bool hints_bytes(const char *text, uint64_t *bytes)
+{
+	static const char units[] = "KMGT";
+	const char *unit;
+	char *end;
+	uint64_t n;
+
+	if (*text < '0' || *text > '9')
+		return false;
+	errno = 0;
+	n = strtoull(text, &end, 10);
+	if (errno)
+		return false;
+	unit = *end ? strchr(units, *end) : NULL;
+	if (*end && (!unit || end[1]))
+		return false;
+	for (ptrdiff_t i = unit ? unit - units + 1 : 0; i > 0; i--) {
+		if (n > UINT64_MAX >> 10)
+			return false;
+		n <<= 10;
+	}
+	*bytes = n;
+	return true;
+}
+
+static bool take_bytes(void *field, const char *value)
+{
+	uint64_t *bytes = field;
+
+	return hints_bytes(value, bytes) && *bytes <= INT64_MAX;
+}
+
+static bool put_bytes(const void *field, char *value)
+{
+	snprintf(value, HINT_TEXT, "%llu", (unsigned long long)*(const uint64_t *)field);
+	return true;
+}
+
+static bool take_segment(void *field, const char *value)
+{
+	uint64_t *bytes = field;
+
+	return take_bytes(bytes, value) && *bytes >= (uint64_t)sysconf(_SC_PAGESIZE) && !(*bytes & (*bytes - 1));
+}
+
+static bool take_stripe(void *field, const char *value)
+{
+	uint64_t *stripe = field;
+
+	return take_bytes(field, value) && *stripe > 0;
+}
+
+static bool put_stripe(const void *field, char *value)
+{
+	return put_bytes(field, value) && *(const uint64_t *)field > 0;
+}
+
+static bool take_text(void *field, const char *value)
+{
+	snprintf(field, HINT_TEXT, "%s", value);
+	return *value != '\0';
+}
+
+static bool put_text(const void *field, char *value)
+{
+	snprintf(value, HINT_TEXT, "%s", (const char *)field);
+	return *value != '\0';
+}
+
+static bool take_count(void *field, const char *value)
+{
+	uint64_t n;
+
+	return hints_bytes(value, &n) && n > 0 && take_text(field, value);
+}
+
+/* The number of value among words, which end with NULL; -1: it is none of them. */
+static int find_word(const char *const *words, const char *value, size_t len)
+{
+	for (int i = 0; words[i]; i++) {
+		if (strlen(words[i]) == len && memcmp(words[i], value, len) == 0)
+			return i;
+	}
+	return -1;
+}
+
+static bool take_choice(const char *const *words, int *choice, const char *value)
+{
+	*choice = find_word(words, value, strlen(value));
+	return *choice >= 0;
+}
+
+static const char *const flags[] = { "false", "true", NULL };
+static const char *const orders[] = { "memory_first", "storage_first", NULL };
+
+static bool take_bool(const char *const *words, bool *field, const char *value)
+{
+	int choice;
+	bool known = take_choice(words, &choice, value);
+
+	*field = choice == 1;
+	return known;
+}
+
+static bool take_flag(void *field, const char *value)
+{
+	return take_bool(flags, field, value);
+}
+
+static bool put_flag(const void *field, char *value)
+{
+	snprintf(value, HINT_TEXT, "%s", flags[*(const bool *)field]);
+	return true;
+}
+
+static bool take_order(void *field, const char *value)
+{
+	return take_bool(orders, field, value);
+}
+
+static bool put_order(const void *field, char *value)
+{
+	snprintf(value, HINT_TEXT, "%s", orders[*(const bool *)field]);
+	return true;
+}
+
+static const char *const types[] = { "", "memory", "storage", NULL };
+
+static bool take_type(void *field, const char *value)
+{
+	int type;
+	bool known = take_choice(types, &type, value) && type != TYPE_NONE;
+
+	*(enum hints_type *)field = known ? (enum hints_type)type : TYPE_NONE;
+	return known;
+}
+
+static bool put_type(const void *field, char *value)
+{
+	snprintf(value, HINT_TEXT, "%s", types[*(const enum hints_type *)field]);
+	return true;
+}
+
+static const char *const engines[] = { "auto", "segv", "uffd", "kernel", NULL };
+
+static bool take_engine(void *field, const char *value)
+{
+	int engine;
+	bool known = take_choice(engines, &engine, value);
+
+	*(enum hints_engine *)field = known ? (enum hints_engine)engine : HINT_AUTO;
+	return known;
+}
+
+static bool put_engine(const void *field, char *value)
+{
+	snprintf(value, HINT_TEXT, "%s", engines[*(const enum hints_engine *)field]);
+	return true;
+}
+
+static bool take_factor(void *field, const char *value)
+{
+	double *factor = field;
+	char *end;
+
+	if (strcmp(value, "auto") == 0) {
+		*factor = FACTOR_AUTO;
+		return true;
+	}
+	*factor = strtod(value, &end);
+	return end > value && *end == '\0' && *factor >= 0 && *factor <= 1;
+}
+
+static bool put_factor(const void *field, char *value)
+{
+	snprintf(value, HINT_TEXT, "%.6g", *(const double *)field);
+	return true;
+}
+
+static bool take_seconds(void *field, const char *value)
+{
+	int *seconds = field;
+	char *end;
+	long n;
+
+	if (strcmp(value, "never") == 0) {
+		*seconds = SYNC_NEVER;
+		return true;
+	}
+	errno = 0;
+	n = strtol(value, &end, 10);
+	*seconds = (int)n;
+	return end > value && *end == '\0' && !errno && n >= 1 && n <= 1000000000;
+}
+
+static bool put_seconds(const void *field, char *value)
+{
+	int seconds = *(const int *)field;
+
+	if (seconds == SYNC_NEVER)
+		snprintf(value, HINT_TEXT, "never");
+	else
+		snprintf(value, HINT_TEXT, "%d", seconds);
+	return true;
+}
+
+static bool take_perm(void *field, const char *value)
+{
+	char *end;
+	long perm = strtol(value, &end, 8);
+
+	*(mode_t *)field = (mode_t)perm;
+	return end > value && *end == '\0' && perm >= 0 && perm <= 0777;
+}
+
+static bool put_perm(const void *field, char *value)
+{
+	snprintf(value, HINT_TEXT, "%04o", (unsigned)*(const mode_t *)field);
+	return true;
+}
+
+static bool take_style(void *field, const char *value)
+{
+	static const char *const words[] = { "read_once", "write_once", "read_mostly", "write_mostly", "sequential",
+					     "reverse_sequential", "random", NULL };
+
+	for (const char *word = value;;) {
+		size_t len = strcspn(word, ",");
+
+		if (find_word(words, word, len) < 0)
+			return false;
+		if (word[len] == '\0')
+			return take_text(field, value);
+		word += len + 1;
+	}
+}
+
+/* ---- The table ---- */
+
+static const struct kind text = { take_text, put_text }, count = { take_count, put_text },
+	flag = { take_flag, put_flag }, bytes = { take_bytes, put_bytes }, segment = { take_segment, put_bytes },
+	stripe = { take_stripe, put_stripe },
+	type = { take_type, put_type }, order = { take_order, put_order }, engine = { take_engine, put_engine },
+	factor = { take_factor, put_factor }, seconds = { take_seconds, put_seconds }, perm = { take_perm, put_perm },
+	style = { take_style, put_text };
+
+#define FIELD(name) offsetof(struct hints, name)
+
+static const struct hint {
+	const char *name;
+	const struct kind *kind;
+	size_t field;
+	const char *want;
+} table[] = {
+	{ "alloc_type", &type, FIELD(type), "\"memory\" or \"storage\"" },
+	{ "storage_alloc_filename", &text, FIELD(filename), "the name of a file" },
+	{ "storage_alloc_offset", &bytes, FIELD(offset), "a number of bytes, such as 4096 or 1M" },
+	{ "storage_alloc_factor", &factor, FIELD(factor), "a number from 0 to 1, or \"auto\"" },
+	{ "storage_alloc_order", &order, FIELD(storage_first), "\"memory_first\" or \"storage_first\"" },
+	{ "storage_alloc_unlink", &flag, FIELD(unlink), "\"true\" or \"false\"" },
+	{ "storage_alloc_discard", &flag, FIELD(discard), "\"true\" or \"false\"" },
+	{ "storage_alloc_segsize", &segment, FIELD(segsize), "a power of two of at least the page, such as 65536 or 2M" },
+	{ "storage_alloc_syncfreq", &seconds, FIELD(syncfreq), "a number of seconds from 1 on, or \"never\"" },
+	{ "storage_alloc_policy", &text, FIELD(policy), "the name of a policy" },
+	{ "storage_alloc_driver", &text, FIELD(driver), "a driver, such as \"posix\" or \"uring:?depth=64\"" },
+	{ "storage_alloc_stripe", &stripe, FIELD(stripe), "a number of bytes of at least 1, such as 65536 or 1M" },
+	{ "storage_alloc_fencesync", &flag, FIELD(fencesync), "\"true\" or \"false\"" },
+	{ "storage_alloc_engine", &engine, FIELD(engine), "\"auto\", \"segv\", \"uffd\" or \"kernel\"" },
+	{ "storage_alloc_writers", &flag, FIELD(writers), "\"true\" or \"false\"" },
+	{ "storage_alloc_local", &flag, FIELD(local), "\"true\" or \"false\"" },
+	{ "access_style", &style, FIELD(access_style), "a list of read_once, write_once, read_mostly, write_mostly, "
+	  "sequential, reverse_sequential and random" },
+	{ "file_perm", &perm, FIELD(perm), "an octal number up to 0777" },
+	{ "striping_factor", &count, FIELD(striping_factor), "a number of at least 1" },
+	{ "striping_unit", &count, FIELD(striping_unit), "a number of bytes of at least 1" },
+};
+
+#define TABLE_SIZE (sizeof(table) / sizeof(*table))
+
+static void read_hint(const struct hint *hint, struct hints *h, MPI_Info info, struct trouble *t)
+{
+	char value[HINT_TEXT];
+	int found = 0;
+
+	if (info != MPI_INFO_NULL)
+		PMPI_Info_get(info, hint->name, MPI_MAX_INFO_VAL, value, &found);
+	if (found && !hint->kind->take((char *)h + hint->field, value))
+		trouble_set(t, MPI_ERR_INFO_VALUE, "%s is \"%.60s\": it must be %s", hint->name, value, hint->want);
+}
+
+/* ---- Those that MPI-IO is to have ---- */
+
+static bool is_for_mpiio(const char *name)
+{
+	static const char *const begins[] = { "access_style", "cb_", "chunked", "collective_buffering", "direct_",
+					      "file_perm", "ind_", "io_node_list", "nb_proc", "num_io_nodes", "romio_",
+					      "striping_" };
+
+	for (size_t i = 0; i < sizeof(begins) / sizeof(*begins); i++) {
+		if (strncmp(name, begins[i], strlen(begins[i])) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* One with a ; in it cannot be passed on, and no file needs it. */
+static void pass_on(struct hints *h, MPI_Info info)
+{
+	char name[MPI_MAX_INFO_KEY + 1], value[HINT_TEXT];
+	int n = 0, found, len = 0;
+
+	if (info != MPI_INFO_NULL)
+		PMPI_Info_get_nkeys(info, &n);
+	for (int i = 0; i < n; i++) {
+		PMPI_Info_get_nthkey(info, i, name);
+		if (!is_for_mpiio(name))
+			continue;
+		PMPI_Info_get(info, name, MPI_MAX_INFO_VAL, value, &found);
+		if (found && !strchr(value, ';') &&
+		    (size_t)len + strlen(name) + strlen(value) + 2 < sizeof(h->passed))
+			len += sprintf(h->passed + len, "%s%s=%s", len ? ";" : "", name, value);
+	}
+}
+
+bool hints_by_mpiio(const struct hints *h)
+{
+	static const char name[] = "mpiio";
+	size_t len = strcspn(h->driver, ":"), n = strlen(name);
+
+	return len >= n && strncmp(h->driver + len - n, name, n) == 0 && (len == n || h->driver[len - n - 1] == '+');
+}
+
+/* ---- All of them ---- */
+
+/* %r is the rank, %% a %. */
+static void expand_name(struct hints *h, int rank, struct trouble *t)
+{
+	char name[HINT_TEXT];
+	size_t len = 0;
+
+	for (const char *s = h->filename; *s; s++) {
+		if (*s != '%')
+			name[len++] = *s;
+		else if (*++s == 'r')
+			len += (size_t)sprintf(name + len, "%d", rank);
+		else if (*s == '%')
+			name[len++] = '%';
+		else
+			return trouble_set(t, MPI_ERR_INFO_VALUE, "storage_alloc_filename is \"%.100s\": a %% in it must "
+					   "be %%r, for the rank, or %%%%", h->filename);
+		if (len > sizeof(name) - RANK_DIGITS)
+			return trouble_set(t, MPI_ERR_INFO_VALUE, "storage_alloc_filename is too long: \"%.100s...\"",
+					   h->filename);
+	}
+	name[len] = '\0';
+	memcpy(h->filename, name, sizeof(name));
+}
+
+void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct trouble *t)
+{
+	const char *folder = all ? secure_getenv("UMMAP_MPI_ALL") : NULL, *local = secure_getenv("UMMAP_MPI_LOCAL");
+
+	memset(h, 0, sizeof(*h));
+	h->perm = PERM;
+	h->syncfreq = SYNC_NEVER;
+	PMPI_Comm_rank(comm, &h->rank);
+	PMPI_Comm_size(comm, &h->ranks);
+	h->local = !local || strcmp(local, "false") != 0;
+	read_hint(&table[0], h, info, t);
+	if (h->type == TYPE_NONE && t->class == MPI_SUCCESS && folder && *folder) {
+		h->type = TYPE_STORAGE;
+		h->nameless = h->discard = true;
+	}
+	for (size_t i = 1; i < TABLE_SIZE && h->type == TYPE_STORAGE; i++)
+		read_hint(&table[i], h, info, t);
+	if (!h->nameless)
+		expand_name(h, h->rank, t);
+	else if ((size_t)snprintf(h->filename, sizeof(h->filename), "%s", folder) >= sizeof(h->filename))
+		trouble_set(t, MPI_ERR_INFO_VALUE, "UMMAP_MPI_ALL is too long: it must be the name of a folder");
+	if (h->type == TYPE_STORAGE && !*h->filename)
+		trouble_set(t, MPI_ERR_INFO_VALUE, "alloc_type is \"storage\", but storage_alloc_filename, the name of a "
+			    "file, is missing");
+	if (hints_by_mpiio(h))
+		pass_on(h, info);
+	else if (h->stripe)
+		trouble_set(t, MPI_ERR_INFO_VALUE, "storage_alloc_stripe needs storage_alloc_driver to be \"mpiio\"");
+}
+
+/* Stripes of different sizes would have bytes in common. */
+static void agree_on_stripes(const struct hints *h, MPI_Comm comm, struct trouble *t)
+{
+	int64_t most[4] = { INT64_MIN, INT64_MIN, INT64_MIN, INT64_MIN };
+
+	if (h->type == TYPE_STORAGE && hints_by_mpiio(h)) {
+		most[0] = (int64_t)h->stripe;
+		most[1] = -most[0];
+		most[2] = h->stripe ? (int64_t)h->offset : INT64_MIN;
+		most[3] = h->stripe ? -most[2] : INT64_MIN;
+	}
+	PMPI_Allreduce(MPI_IN_PLACE, most, 4, MPI_INT64_T, MPI_MAX, comm);
+	if ((most[0] > INT64_MIN && most[0] != -most[1]) || (most[2] > INT64_MIN && most[2] != -most[3]))
+		trouble_set(t, MPI_ERR_INFO_VALUE, "storage_alloc_stripe, and with it storage_alloc_offset, must be the same at "
+			    "all ranks");
+}
+
+bool hints_agree(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct trouble *t)
+{
+	int wanted[2];
+
+	hints_read(h, info, comm, all, t);
+	trouble_agree(comm, t);
+	wanted[0] = h->type == TYPE_STORAGE;
+	wanted[1] = h->fencesync;
+	PMPI_Allreduce(MPI_IN_PLACE, wanted, 2, MPI_INT, MPI_LOR, comm);
+	h->fencesync = wanted[1];
+	if (wanted[0] && t->class == MPI_SUCCESS)
+		agree_on_stripes(h, comm, t);
+	return wanted[0];
+}
+
+void hints_write(const struct hints *h, MPI_Info info)
+{
+	char value[HINT_TEXT];
+
+	for (size_t i = 0; i < (h->type == TYPE_STORAGE ? TABLE_SIZE : 1); i++) {
+		if (!table[i].kind->put((const char *)h + table[i].field, value))
+			continue;
+		value[MPI_MAX_INFO_VAL - 1] = '\0';
+		PMPI_Info_set(info, table[i].name, value);
+	}
+	for (const char *s = h->passed; *s; s += strcspn(s, ";"), s += *s == ';') {
+		size_t name = strcspn(s, "="), len = strcspn(s, ";");
+		char key[MPI_MAX_INFO_KEY + 1];
+
+		snprintf(key, sizeof(key), "%.*s", (int)name, s);
+		snprintf(value, sizeof(value), "%.*s", (int)(len - name - 1), s + name + 1);
+		PMPI_Info_set(info, key, value);
+	}
+}

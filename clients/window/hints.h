@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The hints: what an MPI_Info says about where memory is to be, checked; and back into an MPI_Info. */
+#ifndef HINTS_H
+#define HINTS_H
+
+#include "pmpi/error.h"
+
+#include <mpi.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum hints_type { TYPE_NONE, TYPE_MEMORY, TYPE_STORAGE };
+enum hints_engine { HINT_AUTO, HINT_SEGV, HINT_UFFD, HINT_KERNEL };
+
+#define HINT_TEXT (MPI_MAX_INFO_VAL + 1)
+#define FACTOR_AUTO (-1.0)
+#define SYNC_NEVER 0
+
+struct hints {
+	enum hints_type type;          /* alloc_type */
+	enum hints_engine engine;
+	char filename[HINT_TEXT];      /* with %r replaced */
+	char driver[HINT_TEXT];        /* as UMMAP_DRIVER: a URI without a path; empty: the default */
+	char policy[HINT_TEXT];        /* empty: the default */
+	char access_style[HINT_TEXT];
+	char striping_factor[HINT_TEXT], striping_unit[HINT_TEXT];
+	char passed[4 * HINT_TEXT];    /* with the driver mpiio: what MPI-IO is to have, "name=value;..." */
+	uint64_t offset;               /* of the window's first byte in the file */
+	uint64_t segsize;              /* 0: the default */
+	uint64_t stripe;               /* of the file, by the driver mpiio; 0: none */
+	int rank, ranks;               /* whose stripes */
+	double factor;                 /* of the window that is in memory; FACTOR_AUTO */
+	int syncfreq;                  /* seconds, SYNC_NEVER */
+	mode_t perm;                   /* of a file that is created */
+	bool storage_first, unlink, discard;
+	bool fencesync;                /* MPI_Win_fence makes durable */
+	bool writers;                  /* others write to the same bytes, too */
+	bool local;                    /* ranks of one machine reach each other's parts without MPI */
+	bool nameless;                 /* filename is a folder: a file that goes with the process */
+};
+
+/* Takes what info has for a rank of comm (where `all`, UMMAP_MPI_ALL too). Unknown hints are ignored, and so are all others where
+ * alloc_type is not "storage". */
+void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct trouble *t);
+
+/* Collective, in the place of hints_read: all have the trouble of one. Returns whether any rank wants storage. */
+bool hints_agree(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct trouble *t);
+
+/* Adds those in use to info. */
+void hints_write(const struct hints *h, MPI_Info info);
+
+/* Whether the driver is mpiio, behind filters or not. */
+bool hints_by_mpiio(const struct hints *h);
+
+/* 65536, 64K, 8G ...; false: neither. */
+bool hints_bytes(const char *text, uint64_t *bytes);
+
+#endif

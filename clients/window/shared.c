@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * MPI_Win_allocate_shared: the ranks of a machine load and store in each other's parts, which is for the kernel's
+ * mmap of one file. All ranks map all of it. Room in the file is taken at once: where a disk is full, a store would kill.
+ */
+#include "window/shared.h"
+
+#include "window/region.h"
+#include "transport/engine.h"
+#include "window/kernel.h"
+#include "rma/shm.h"
+#include "window/window.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static uint64_t page(void)
+{
+	return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* ---- The file ---- */
+
+/* What a file of the kernel's mmap cannot be. */
+static void check_hints(const struct hints *h, MPI_Aint size, struct trouble *t)
+{
+	if (size < 0)
+		trouble_set(t, MPI_ERR_SIZE, "the size of the window is %ld: it must not be negative", (long)size);
+	if (h->type != TYPE_STORAGE)
+		trouble_set(t, MPI_ERR_INFO_VALUE, "alloc_type is not \"storage\", as it is at other ranks: a shared window "
+			    "is in memory or in storage as a whole");
+	if (h->engine != HINT_AUTO && h->engine != HINT_KERNEL)
+		trouble_set(t, MPI_ERR_INFO_VALUE, "storage_alloc_engine must be \"kernel\", if anything, for a shared window: the "
+			    "kernel maps it");
+	kernel_check(h, t);
+}
+
+static int open_file(const struct hints *h, struct trouble *t)
+{
+	int fd;
+
+	if (t->class != MPI_SUCCESS)
+		return -1;
+	fd = open(h->filename, O_CREAT | O_RDWR | O_CLOEXEC, h->perm);
+	if (fd < 0)
+		trouble_errno(t, errno, "%s cannot be opened for reading and writing: %s", h->filename, strerror(errno));
+	return fd;
+}
+
+/* All ranks have opened the very same file, and take the same bytes of it. */
+static void check_same(int fd, const struct hints *h, MPI_Comm comm, struct trouble *t)
+{
+	struct claim mine = { 0 }, first;
+
+	claim_file(&mine, fd, h->offset, 1);
+	first = mine;
+	PMPI_Bcast(&first, sizeof(first), MPI_BYTE, 0, comm);
+	if (memcmp(&first, &mine, sizeof(mine)) != 0)
+		trouble_set(t, MPI_ERR_INFO_VALUE, "%.80s is another file, offset or machine than that of rank 0: a shared window "
+			    "is in one file on one machine", h->filename);
+}
+
+/* ---- Places ---- */
+
+/* Where each part is; returns where the last one ends. */
+static uint64_t lay_out(struct shared *s, bool apart)
+{
+	uint64_t at = 0;
+
+	for (int i = 0; i < s->ranks; i++) {
+		s->places[i].at = at;
+		at += s->places[i].size;
+		if (apart)
+			at = (at + page() - 1) & ~(page() - 1);
+	}
+	return at;
+}
+
+/* NULL: it has no bytes. */
+static char *part_of(const struct shared *s, const struct place *p)
+{
+	return p->size && s->first ? s->first + p->at : NULL;
+}
+
+static struct shared *new_shared(const struct hints *h, MPI_Comm comm, struct trouble *t)
+{
+	struct shared *s = calloc(1, sizeof(*s));
+
+	if (s) {
+		PMPI_Comm_size(comm, &s->ranks);
+		s->hints = *h;
+		s->hints.engine = HINT_KERNEL;
+		s->places = calloc((size_t)s->ranks, sizeof(*s->places));
+	}
+	if (!s || !s->places)
+		trouble_errno(t, ENOMEM, "there is no memory for a window");
+	return s;
+}
+
+/* All that can fail before the ranks know each other's sizes; then all of them go on or none. */
+static int begin(struct shared *s, MPI_Aint size, const struct hints *h, MPI_Comm comm, struct trouble *t)
+{
+	int fd;
+
+	check_hints(h, size, t);
+	fd = s ? open_file(h, t) : -1;
+	trouble_agree(comm, t);
+	if (t->class == MPI_SUCCESS) {
+		check_same(fd, h, comm, t);
+		trouble_agree(comm, t);
+	}
+	return fd;
+}
+
+static void finish(struct shared *s, const struct place *mine, int fd, bool apart, MPI_Comm comm, struct trouble *t)
+{
+	uint64_t len;
+	int rank;
+
+	PMPI_Comm_rank(comm, &rank);
+	PMPI_Allgather(mine, sizeof(*mine), MPI_BYTE, s->places, sizeof(*mine), MPI_BYTE, comm);
+	len = lay_out(s, apart);
+	if (rank == 0 && len)
+		kernel_make_room(fd, s->hints.offset + len, t);
+	if (t->class == MPI_SUCCESS && len)
+		s->first = kernel_map(fd, &s->hints, len, t);
+	s->size = s->places[rank].size;
+	s->len = len;
+	s->base = part_of(s, &s->places[rank]);
+	if (s->size)
+		transport_check_base(s->base, t);
+	trouble_agree(comm, t);
+	if (t->class == MPI_SUCCESS && s->hints.unlink)
+		s->path = realpath(s->hints.filename, NULL);
+}
+
+struct shared *shared_open(MPI_Aint size, MPI_Aint unit, const struct hints *h, bool apart, MPI_Comm comm,
+			   struct trouble *t)
+{
+	struct place mine = { .size = (uint64_t)size, .unit = (uint64_t)unit };
+	struct shared *s = new_shared(h, comm, t);
+	int fd = begin(s, size, h, comm, t);
+
+	if (t->class == MPI_SUCCESS)
+		finish(s, &mine, fd, apart, comm, t);
+	if (fd >= 0)
+		close(fd);
+	if (t->class == MPI_SUCCESS)
+		return s;
+	if (s)
+		shared_close(s);
+	return NULL;
+}
+
+void shared_sync(const struct shared *s, struct trouble *t)
+{
+	kernel_sync(s->base, s->size, &s->hints, t);
+}
+
+void shared_close(struct shared *s)
+{
+	if (s->first)
+		kernel_unmap(s->first, s->len, &s->hints);
+	if (s->path)
+		unlink(s->path);
+	free(s->path);
+	free(s->places);
+	free(s);
+}
+
+/* ---- The calls ---- */
+
+static bool is_apart(MPI_Info info)
+{
+	char value[HINT_TEXT] = "";
+	int found = 0;
+
+	if (info != MPI_INFO_NULL)
+		PMPI_Info_get(info, "alloc_shared_noncontig", MPI_MAX_INFO_VAL, value, &found);
+	return found && strcmp(value, "true") == 0;
+}
+
+static int make_window(struct shared *s, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *win)
+{
+	struct window *w = window_new(MPI_WIN_FLAVOR_SHARED);
+	int code = w ? window_own_comm(comm, &w->comm) : MPI_ERR_NO_MEM;
+
+	if (code == MPI_SUCCESS)
+		code = window_create(s->base, size, unit, info, comm, win);
+	if (code != MPI_SUCCESS) {
+		if (w)
+			window_forget(w);
+		return code;
+	}
+	w->shared = s;
+	w->fencesync = s->hints.fencesync;
+	code = local_open_shared(w);
+	return code == MPI_SUCCESS ? window_remember(*win, w) : code;
+}
+
+int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
+{
+	struct trouble t = { 0 };
+	struct shared *s = NULL;
+	struct hints h;
+	bool storage = hints_agree(&h, info, comm, false, &t);
+	int code;
+
+	if (storage && t.class == MPI_SUCCESS)
+		s = shared_open(size, unit, &h, is_apart(info), comm, &t);
+	if (t.class != MPI_SUCCESS)
+		return trouble_tell_comm(comm, &t);
+	if (!storage)
+		return window_allocate_shared(size, unit, info, comm, base, win);
+	code = make_window(s, size, unit, info, comm, win);
+	if (code == MPI_SUCCESS)
+		*(void **)base = s->base;
+	return code;
+}
+
+int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
+{
+	return allocate_shared(size, unit, info, comm, base, win);
+}
+
+/* The part of a rank; MPI_PROC_NULL: of the first that has any. */
+static const struct place *find_place(const struct shared *s, int rank)
+{
+	if (rank != MPI_PROC_NULL)
+		return rank >= 0 && rank < s->ranks ? &s->places[rank] : NULL;
+	for (rank = 0; rank + 1 < s->ranks && s->places[rank].size == 0; rank++)
+		;
+	return &s->places[rank];
+}
+
+bool shared_query(MPI_Win win, int rank, MPI_Aint *size, MPI_Aint *unit, void *base)
+{
+	struct window *w = window_of(win);
+	const struct place *p = w && w->shared ? find_place(w->shared, rank) : NULL;
+
+	if (!p)
+		return false;
+	*size = (MPI_Aint)p->size;
+	*unit = (MPI_Aint)p->unit;
+	*(void **)base = part_of(w->shared, p);
+	return true;
+}
+
+int MPI_Win_shared_query(MPI_Win win, int rank, MPI_Aint *size, int *unit, void *base)
+{
+	MPI_Aint wide;
+
+	if (!shared_query(win, rank, size, &wide, base))
+		return PMPI_Win_shared_query(win, rank, size, unit, base);
+	*unit = (int)wide;
+	return MPI_SUCCESS;
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the layer knows of an MPI window, and the calls that make one and differ between MPI 3 and 4. */
+#ifndef WINDOW_H
+#define WINDOW_H
+
+#include "window/region.h"
+
+#include <mpi.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct local;
+struct range;
+struct shared;
+
+struct window {
+	MPI_Win win;
+	int flavor;            /* what MPI_WIN_CREATE_FLAVOR is to say */
+	bool fencesync;        /* MPI_Win_fence makes it durable, at all ranks */
+	MPI_Comm comm;         /* ours, for MPI_Win_free; MPI_COMM_NULL where that has nothing to agree on */
+	struct area *area;     /* made with the window; NULL: none */
+	struct shared *shared; /* the same for MPI_Win_allocate_shared */
+	struct range *ranges;  /* memory that was there before: created from, or attached */
+	struct local *local;   /* parts that are reached without MPI; NULL: none */
+};
+
+/* One of those that were asked for last. The key is 0 while the rest changes. */
+struct recent {
+	_Atomic uintptr_t key;
+	struct window *_Atomic w;
+};
+
+#define WINDOW_PLACES 64
+extern struct recent window_recent[WINDOW_PLACES] __attribute__((visibility("hidden")));
+
+static inline struct recent *window_place(MPI_Win win)
+{
+	return &window_recent[((uintptr_t)win * 0x9E3779B97F4A7C15ull) >> 58];
+}
+
+/* For those that it has not. */
+struct window *window_look_up(MPI_Win win);
+
+/* NULL: a window that is none of ours. Every operation asks. */
+static inline struct window *window_of(MPI_Win win)
+{
+	const struct recent *r = window_place(win);
+	uintptr_t key = atomic_load_explicit(&r->key, memory_order_acquire);
+
+	if (key && key == (uintptr_t)win) {
+		struct window *w = atomic_load_explicit(&r->w, memory_order_acquire);
+
+		/* Nobody has put another one there meanwhile. */
+		if (atomic_load_explicit(&r->key, memory_order_relaxed) == key)
+			return w;
+	}
+	return window_look_up(win);
+}
+/* Before a handle goes. */
+void window_unlearn(MPI_Win win);
+/* Frees w if it cannot be remembered. Returns an MPI code. */
+int window_remember(MPI_Win win, struct window *w);
+struct window *window_new(int flavor);
+void window_forget(struct window *w);
+/* The same for one that never was: files stay. */
+void window_abandon(struct window *w);
+bool window_has_storage(const struct window *w);
+/* Makes what is ours of it durable here. */
+void window_sync(struct window *w, struct trouble *t);
+/* Memory that windows are created from, or that is attached to them: noted if it is in storage. */
+int window_add_range(struct window *w, const void *base, size_t size);
+void window_remove_range(struct window *w, const void *base);
+
+/* Knows from now on a window that MPI has made from memory that was there. Returns an MPI code. */
+int window_note(MPI_Win win, int flavor, const void *base, MPI_Aint size);
+
+/* A communicator of the same ranks, for the layer alone. */
+int window_own_comm(MPI_Comm comm, MPI_Comm *own);
+
+/* PMPI_Win_create and PMPI_Win_allocate, with a displacement unit as large as this MPI can take (mpi3.c, mpi4.c). */
+int window_create(void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *win);
+int window_allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win);
+int window_allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win);
+
+/* The calls whose names they have, with such units. */
+int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win);
+int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win);
+int create(void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *win);
+
+#endif
