@@ -3,13 +3,11 @@
 
 MPIS ?= $(foreach m,openmpi mpich,$(if $(shell command -v mpicc.$m),$m))
 
-# What differs between them.
-MPI_LEFT_OUT_openmpi = %/mpi4.c %/transfer4.c %/buffers4.c %mpich.c
-MPI_LEFT_OUT_mpich = %/mpi3.c %openmpi.c
+# From the bottom to the top. A file openmpi.c or mpich.c is for that MPI alone.
 MPI_FOLDERS = pmpi transport mpiio window rma
-MPI_SRC = $(filter-out $(MPI_LEFT_OUT_$1),$(wildcard $(MPI_FOLDERS:%=clients/%/*.c)))
+MPI_SRC = $(filter-out $(patsubst %,\%/%.c,$(filter-out $1,openmpi mpich)),$(wildcard $(MPI_FOLDERS:%=clients/%/*.c)))
 # Each has the calls that install handlers, too: see there.
-MPI_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(call MPI_SRC,$1)) $B/clients/$1/signals.o
+MPI_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(call MPI_SRC,$1)) $B/clients/$1/pmpi/shims.o $B/clients/$1/signals.o
 MPI_LIB = $B/libummap-mpi-$1.so.$(VERSION)
 MPI_LIBS = $(foreach m,$(MPIS),$(call MPI_LIB,$m))
 
@@ -25,11 +23,26 @@ MPI_TESTS = $(patsubst tests/mpi/%.c,$B/tests/mpi/$1/%,$(wildcard tests/mpi/*.c)
 
 MPI_EXAMPLES = $(patsubst examples/mpi/%.c,$B/examples/mpi/$1/%,$(wildcard examples/mpi/*.c))
 
-# $1: an MPI. The calls that take the place of MPI's are exported by the map, which needs them visible first.
+# All ways into the library are made from one table.
+SHIMS = clients/pmpi/shims.awk clients/pmpi/calls
+$B/clients/pmpi/calls.h: $(SHIMS)
+	@mkdir -p $(@D)
+	awk -f $(SHIMS) > $@.new && mv $@.new $@
+
+# $1: an MPI.
 define MPI_RULES
+MPI_CC_$1 = $(MPICC_$1) $$(CPPFLAGS) -Iclients -I$B/clients $$(CFLAGS) -fPIC -MMD -MP
+$(call MPI_OBJ,$1): | $B/clients/pmpi/calls.h
 $B/clients/$1/%.o: clients/%.c
 	@mkdir -p $$(@D)
-	$(MPICC_$1) $$(CPPFLAGS) -Iclients $$(CFLAGS) -fPIC -fvisibility=default -fno-semantic-interposition -MMD -MP -c -o $$@ $$<
+	$$(MPI_CC_$1) -c -o $$@ $$<
+
+$B/clients/$1/pmpi/shims.c: $(SHIMS)
+	@mkdir -p $$(@D)
+	awk -v mpi=$1 -f $(SHIMS) > $$@.new && mv $$@.new $$@
+
+$B/clients/$1/pmpi/shims.o: $B/clients/$1/pmpi/shims.c
+	$$(MPI_CC_$1) -c -o $$@ $$<
 
 $B/clients/$1/signals.o: lib/engine/signals.c
 	@mkdir -p $$(@D)

@@ -6,13 +6,12 @@
  * others, so faults are served all the time, those that MPI itself makes in the middle of such a call too. The file is held
  * only while every rank is in here.
  */
-#include "mpiio/together.h"
-
-#include "transport/engine.h"
-#include "mpiio/gate.h"
 #include "mpiio/driver.h"
-#include "window/shared.h"
+#include "mpiio/gate.h"
 #include "mpiio/shareio.h"
+#include "pmpi/pmpi.h"
+#include "transport/engine.h"
+#include "window/shared.h"
 #include "window/window.h"
 
 #include <errno.h>
@@ -46,6 +45,8 @@ struct common {
 };
 
 #define COMMON_WORDS ((int)(sizeof(struct common) / sizeof(int64_t)))
+
+static struct pmpi_feature together;
 
 static bool all_agree(MPI_Comm comm, bool yes)
 {
@@ -432,7 +433,9 @@ static void sync_alone(char *base, size_t len, const char *name, struct trouble 
 		trouble_errno(t, errno, "%s%s%s", name, *name ? ": " : "", umerrormsg());
 }
 
-void collective_sync(MPI_Comm comm, char *base, size_t len, bool skip, struct trouble *t)
+/* Makes the mappings of all ranks durable, or [base, base + len) of each. base NULL: this rank has none; len 0: all of one
+ * that begins at base; skip: not this one. All have the trouble of one. */
+static void collective_sync(MPI_Comm comm, char *base, size_t len, bool skip, struct trouble *t)
 {
 	struct mpiio *m = base && !skip ? mpiio_find(base) : NULL;
 	bool good = true;
@@ -448,7 +451,8 @@ void collective_sync(MPI_Comm comm, char *base, size_t len, bool skip, struct tr
 		trouble_agree(comm, t);
 }
 
-void collective_sync_window(struct window *w, bool skip, struct trouble *t)
+/* The same for the parts of a window. */
+static void sync_window(struct window *w, bool skip, struct trouble *t)
 {
 	const struct area *area = w->area && w->area->stored_len ? w->area : NULL;
 
@@ -476,13 +480,35 @@ int ummpi_sync_all(MPI_Comm comm, void *addr)
 	return t.class == MPI_SUCCESS ? MPI_SUCCESS : trouble_tell_comm(comm, &t);
 }
 
-int collective_fence(MPI_Win win)
+/* For windows that want it then. */
+static int fence(int assert, MPI_Win win)
 {
+	int code = together.next.Win_fence(assert, win);
 	struct window *w = window_of(win);
 	struct trouble t = { 0 };
 
-	if (!w || !w->fencesync)
-		return MPI_SUCCESS;
-	collective_sync_window(w, false, &t);
+	if (code != MPI_SUCCESS || !w || !w->fencesync)
+		return code;
+	sync_window(w, false, &t);
 	return t.class == MPI_SUCCESS ? MPI_SUCCESS : trouble_tell_win(win, &t);
 }
+
+/* What is in memory only is lost with the window, so that stands unless all could write theirs. */
+static int free_window(MPI_Win *win)
+{
+	struct window *w = window_of(*win);
+	struct trouble t = { 0 };
+
+	if (w && w->comm != MPI_COMM_NULL) {
+		/* From here on nobody else comes in. */
+		PMPI_Barrier(w->comm);
+		sync_window(w, !window_hints(w) || window_hints(w)->discard, &t);
+	}
+	return t.class == MPI_SUCCESS ? together.next.Win_free(win) : trouble_tell_win(*win, &t);
+}
+
+static struct pmpi_feature together = {
+	.place = PMPI_TOGETHER,
+	.take = { .Win_fence = fence, .Win_free = free_window },
+};
+PMPI_FEATURE(together)

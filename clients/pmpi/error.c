@@ -6,11 +6,14 @@
  */
 #include "pmpi/error.h"
 
+#include "pmpi/pmpi.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+static struct pmpi_feature errors;
 static _Thread_local struct trouble last;
 
 static void put(struct trouble *t, int class, const char *format, va_list args)
@@ -149,11 +152,16 @@ int trouble_tell_file(MPI_File file, const struct trouble *t)
 	return t->class;
 }
 
-int MPI_Error_string(int code, char *string, int *len)
+/* ---- The call ---- */
+
+static int error_string(int code, char *string, int *len)
 {
 	if (last.class == MPI_SUCCESS || code != last.class)
-		return PMPI_Error_string(code, string, len);
+		return errors.next.Error_string(code, string, len);
 	memcpy(string, last.text, sizeof(last.text));
 	*len = (int)strlen(string);
 	return MPI_SUCCESS;
 }
+
+static struct pmpi_feature errors = { .place = PMPI_LAST, .take = { .Error_string = error_string } };
+PMPI_FEATURE(errors)

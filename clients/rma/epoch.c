@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The calls that begin, end and complete epochs, for windows with parts that this process reaches by itself: each does
- * what MPI does, and says in local.h what copies may rely on. A barrier to memory stands before what may let others in.
+ * what MPI does, and says in rma/shm.h what copies may rely on. A barrier to memory stands before what may let others in.
  */
-#include "mpiio/together.h"
+#include "pmpi/pmpi.h"
 #include "rma/shm.h"
 #include "window/window.h"
 
-static struct local *local_of(MPI_Win win)
+static struct pmpi_feature epochs;
+
+static struct shm *shm_of(MPI_Win win)
 {
 	struct window *w = window_of(win);
 
-	return w ? w->local : NULL;
+	return w ? w->shm : NULL;
 }
 
 static void barrier(void)
@@ -27,10 +29,10 @@ static void set_access(struct peer *p, enum access access)
 	atomic_store_explicit(&p->access, access, memory_order_release);
 }
 
-static void set_all(struct local *l, enum access access)
+static void set_all(struct shm *shm, enum access access)
 {
-	for (int i = 0; i < l->ranks; i++)
-		set_access(&l->peers[i], access);
+	for (int i = 0; i < shm->ranks; i++)
+		set_access(&shm->peers[i], access);
 }
 
 static enum access asked(int assert)
@@ -38,48 +40,48 @@ static enum access asked(int assert)
 	return assert & MPI_MODE_NOCHECK ? ACCESS_OPEN : ACCESS_ASKED;
 }
 
-int MPI_Win_lock(int type, int rank, int assert, MPI_Win win)
+static int lock(int type, int rank, int assert, MPI_Win win)
 {
-	struct local *l = local_of(win);
-	int code = PMPI_Win_lock(type, rank, assert, win);
+	struct shm *shm = shm_of(win);
+	int code = epochs.next.Win_lock(type, rank, assert, win);
 
-	if (l && code == MPI_SUCCESS && rank >= 0 && rank < l->ranks) {
-		l->fenced = false;
-		set_access(&l->peers[rank], asked(assert));
+	if (shm && code == MPI_SUCCESS && rank >= 0 && rank < shm->ranks) {
+		shm->fenced = false;
+		set_access(&shm->peers[rank], asked(assert));
 	}
 	return code;
 }
 
-int MPI_Win_lock_all(int assert, MPI_Win win)
+static int lock_all(int assert, MPI_Win win)
 {
-	struct local *l = local_of(win);
-	int code = PMPI_Win_lock_all(assert, win);
+	struct shm *shm = shm_of(win);
+	int code = epochs.next.Win_lock_all(assert, win);
 
-	if (l && code == MPI_SUCCESS) {
-		l->fenced = false;
-		set_all(l, asked(assert));
+	if (shm && code == MPI_SUCCESS) {
+		shm->fenced = false;
+		set_all(shm, asked(assert));
 	}
 	return code;
 }
 
-int MPI_Win_unlock(int rank, MPI_Win win)
+static int unlock(int rank, MPI_Win win)
 {
-	struct local *l = local_of(win);
+	struct shm *shm = shm_of(win);
 
-	if (l && rank >= 0 && rank < l->ranks)
-		set_access(&l->peers[rank], ACCESS_NONE);
+	if (shm && rank >= 0 && rank < shm->ranks)
+		set_access(&shm->peers[rank], ACCESS_NONE);
 	barrier();
-	return PMPI_Win_unlock(rank, win);
+	return epochs.next.Win_unlock(rank, win);
 }
 
-int MPI_Win_unlock_all(MPI_Win win)
+static int unlock_all(MPI_Win win)
 {
-	struct local *l = local_of(win);
+	struct shm *shm = shm_of(win);
 
-	if (l)
-		set_all(l, ACCESS_NONE);
+	if (shm)
+		set_all(shm, ACCESS_NONE);
 	barrier();
-	return PMPI_Win_unlock_all(win);
+	return epochs.next.Win_unlock_all(win);
 }
 
 /* ---- Flushes ---- */
@@ -97,101 +99,118 @@ static bool is_quiet(const struct peer *p)
 	return atomic_load(&p->access) == ACCESS_OPEN && !atomic_load(&p->pending);
 }
 
-static bool are_quiet(const struct local *l)
+static bool are_quiet(const struct shm *shm)
 {
 	int i = 0;
 
-	while (i < l->ranks && is_quiet(&l->peers[i]))
+	while (i < shm->ranks && is_quiet(&shm->peers[i]))
 		i++;
-	return i == l->ranks;
+	return i == shm->ranks;
 }
 
 static int done(const struct window *w)
 {
 	barrier();
-	local_progress(w);
+	shm_progress(w);
 	return MPI_SUCCESS;
 }
 
-int MPI_Win_flush(int rank, MPI_Win win)
+static int flush(int rank, MPI_Win win)
 {
 	struct window *w = window_of(win);
-	struct peer *p = w && w->local && rank >= 0 && rank < w->local->ranks ? &w->local->peers[rank] : NULL;
+	struct peer *p = w && w->shm && rank >= 0 && rank < w->shm->ranks ? &w->shm->peers[rank] : NULL;
 	bool pending;
 	int code;
 
 	if (p && is_quiet(p))
 		return done(w);
 	pending = p && atomic_exchange(&p->pending, false);
-	code = PMPI_Win_flush(rank, win);
+	code = epochs.next.Win_flush(rank, win);
 	if (p && code == MPI_SUCCESS)
 		complete(p, pending);
 	barrier();
 	return code;
 }
 
-int MPI_Win_flush_all(MPI_Win win)
+static int flush_all(MPI_Win win)
 {
 	struct window *w = window_of(win);
-	struct local *l = w ? w->local : NULL;
+	struct shm *shm = w ? w->shm : NULL;
 	int code;
 
-	if (l && are_quiet(l))
+	if (shm && are_quiet(shm))
 		return done(w);
 	/* A rank's note that comes meanwhile stays. */
-	for (int i = 0; l && i < l->ranks; i++) {
-		if (atomic_exchange(&l->peers[i].pending, false))
-			l->peers[i].flushing = true;
+	for (int i = 0; shm && i < shm->ranks; i++) {
+		if (atomic_exchange(&shm->peers[i].pending, false))
+			shm->peers[i].flushing = true;
 	}
-	code = PMPI_Win_flush_all(win);
-	for (int i = 0; l && i < l->ranks && code == MPI_SUCCESS; i++)
-		complete(&l->peers[i], atomic_exchange(&l->peers[i].flushing, false));
+	code = epochs.next.Win_flush_all(win);
+	for (int i = 0; shm && i < shm->ranks && code == MPI_SUCCESS; i++)
+		complete(&shm->peers[i], atomic_exchange(&shm->peers[i].flushing, false));
 	barrier();
 	return code;
 }
 
-int MPI_Win_flush_local(int rank, MPI_Win win)
+static int flush_local(int rank, MPI_Win win)
 {
 	struct window *w = window_of(win);
 
-	if (w && w->local && rank >= 0 && rank < w->local->ranks && is_quiet(&w->local->peers[rank]))
+	if (w && w->shm && rank >= 0 && rank < w->shm->ranks && is_quiet(&w->shm->peers[rank]))
 		return done(w);
-	return PMPI_Win_flush_local(rank, win);
+	return epochs.next.Win_flush_local(rank, win);
 }
 
-int MPI_Win_flush_local_all(MPI_Win win)
+static int flush_local_all(MPI_Win win)
 {
 	struct window *w = window_of(win);
 
-	if (w && w->local && are_quiet(w->local))
+	if (w && w->shm && are_quiet(w->shm))
 		return done(w);
-	return PMPI_Win_flush_local_all(win);
+	return epochs.next.Win_flush_local_all(win);
 }
 
 /* ---- Active targets ---- */
 
 /* Without MPI_MODE_NOPRECEDE no rank comes out before all have come in. */
-int MPI_Win_fence(int assert, MPI_Win win)
+static int fence(int assert, MPI_Win win)
 {
-	struct local *l = local_of(win);
+	struct shm *shm = shm_of(win);
 	int code;
 
-	if (l)
-		l->fenced = false;
+	if (shm)
+		shm->fenced = false;
 	barrier();
-	code = PMPI_Win_fence(assert, win);
+	code = epochs.next.Win_fence(assert, win);
 	barrier();
-	if (l && code == MPI_SUCCESS)
-		l->fenced = !(assert & (MPI_MODE_NOPRECEDE | MPI_MODE_NOSUCCEED));
-	return code == MPI_SUCCESS ? collective_fence(win) : code;
-}
-
-int MPI_Win_start(MPI_Group group, int assert, MPI_Win win)
-{
-	struct local *l = local_of(win);
-	int code = PMPI_Win_start(group, assert, win);
-
-	if (l && code == MPI_SUCCESS)
-		l->fenced = false;
+	if (shm && code == MPI_SUCCESS)
+		shm->fenced = !(assert & (MPI_MODE_NOPRECEDE | MPI_MODE_NOSUCCEED));
 	return code;
 }
+
+static int start(MPI_Group group, int assert, MPI_Win win)
+{
+	struct shm *shm = shm_of(win);
+	int code = epochs.next.Win_start(group, assert, win);
+
+	if (shm && code == MPI_SUCCESS)
+		shm->fenced = false;
+	return code;
+}
+
+static struct pmpi_feature epochs = {
+	.place = PMPI_RMA,
+	.take = {
+		.Win_lock = lock,
+		.Win_lock_all = lock_all,
+		.Win_unlock = unlock,
+		.Win_unlock_all = unlock_all,
+		.Win_flush = flush,
+		.Win_flush_all = flush_all,
+		.Win_flush_local = flush_local,
+		.Win_flush_local_all = flush_local_all,
+		.Win_fence = fence,
+		.Win_start = start,
+	},
+};
+PMPI_FEATURE(epochs)

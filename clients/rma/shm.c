@@ -23,6 +23,7 @@
  */
 #include "rma/shm.h"
 
+#include "pmpi/pmpi.h"
 #include "window/shared.h"
 #include "window/window.h"
 
@@ -35,6 +36,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+static struct pmpi_feature parts;
 
 /* Calls without MPI, until it gets its turn. */
 #define TURN 64
@@ -112,17 +115,17 @@ static void make_offer(struct offer *o, const struct area *area)
 
 /* ---- Windows ---- */
 
-static struct local *new_local(MPI_Comm comm)
+static struct shm *new_shm(MPI_Comm comm)
 {
-	struct local *l = calloc(1, sizeof(*l));
+	struct shm *shm = calloc(1, sizeof(*shm));
 
-	if (!l)
+	if (!shm)
 		return NULL;
-	PMPI_Comm_size(comm, &l->ranks);
-	l->peers = calloc((size_t)l->ranks, sizeof(*l->peers));
-	if (l->peers)
-		return l;
-	free(l);
+	PMPI_Comm_size(comm, &shm->ranks);
+	shm->peers = calloc((size_t)shm->ranks, sizeof(*shm->peers));
+	if (shm->peers)
+		return shm;
+	free(shm);
 	return NULL;
 }
 
@@ -133,26 +136,40 @@ static void reach_self(struct peer *p, char *base, size_t size)
 	p->to = size;
 }
 
-static void take_offers(struct local *l, const struct area *area, int rank, const struct offer *offers)
+static void take_offers(struct shm *shm, const struct area *area, int rank, const struct offer *offers)
 {
-	for (int i = 0; i < l->ranks; i++) {
-		l->peers[i].unit = offers[i].unit;
+	for (int i = 0; i < shm->ranks; i++) {
+		shm->peers[i].unit = offers[i].unit;
 		if (i == rank) {
-			reach_self(&l->peers[i], area->base, area->size);
+			reach_self(&shm->peers[i], area->base, area->size);
 			continue;
 		}
-		map_offer(&l->peers[i], &offers[i]);
+		map_offer(&shm->peers[i], &offers[i]);
 		/* Whom it does not reach, for whatever reason, MPI does. */
-		if (offers[i].pages && umpeer_open(&offers[i].paged, &l->peers[i].paged) < 0)
-			l->peers[i].paged = NULL;
-		l->peers[i].paged_from = offers[i].paged_from;
+		if (offers[i].pages && umpeer_open(&offers[i].paged, &shm->peers[i].paged) < 0)
+			shm->peers[i].paged = NULL;
+		shm->peers[i].paged_from = offers[i].paged_from;
 	}
 }
 
-int local_open(struct window *w, MPI_Aint unit)
+static void close_parts(struct shm *shm)
 {
-	struct local *l = new_local(w->comm);
-	struct offer *offers = l ? calloc((size_t)l->ranks, sizeof(*offers)) : NULL;
+	for (int i = 0; i < shm->ranks; i++) {
+		if (shm->peers[i].map)
+			munmap(shm->peers[i].map, shm->peers[i].map_len);
+		if (shm->peers[i].paged)
+			umpeer_close(shm->peers[i].paged);
+	}
+	free(shm->peers);
+	free(shm);
+}
+
+/* Collective over w->comm, once its memory is there: ranks open to each other what they have. Where that is not wanted,
+ * w->shm stays NULL. Returns an MPI code, the same at all. */
+static int open_parts(struct window *w, MPI_Aint unit)
+{
+	struct shm *shm = new_shm(w->comm);
+	struct offer *offers = shm ? calloc((size_t)shm->ranks, sizeof(*offers)) : NULL;
 	struct offer mine = { .unit = unit };
 	int rank, ready = offers != NULL;
 
@@ -163,45 +180,34 @@ int local_open(struct window *w, MPI_Aint unit)
 	if (ready)
 		PMPI_Allgather(&mine, sizeof(mine), MPI_BYTE, offers, sizeof(mine), MPI_BYTE, w->comm);
 	if (ready && w->area->hints.local) {
-		take_offers(l, w->area, rank, offers);
-		w->local = l;
-		l = NULL;
+		take_offers(shm, w->area, rank, offers);
+		w->shm = shm;
+		shm = NULL;
 	}
 	free(offers);
-	if (l)
-		local_close(l);
+	if (shm)
+		close_parts(shm);
 	/* Descriptors are offered until all have taken them. */
 	PMPI_Barrier(w->comm);
 	area_close_object(w->area);
 	return ready ? MPI_SUCCESS : MPI_ERR_NO_MEM;
 }
 
-int local_open_shared(struct window *w)
+/* The same for a window whose memory all have mapped. Not collective. */
+static int open_shared(struct window *w)
 {
 	const struct shared *s = w->shared;
 
 	if (!s->first || !s->hints.local)
 		return MPI_SUCCESS;
-	w->local = new_local(w->comm);
-	if (!w->local)
+	w->shm = new_shm(w->comm);
+	if (!w->shm)
 		return MPI_ERR_NO_MEM;
 	for (int i = 0; i < s->ranks; i++) {
-		reach_self(&w->local->peers[i], s->first + s->places[i].at, s->places[i].size);
-		w->local->peers[i].unit = (int64_t)s->places[i].unit;
+		reach_self(&w->shm->peers[i], s->first + s->places[i].at, s->places[i].size);
+		w->shm->peers[i].unit = (int64_t)s->places[i].unit;
 	}
 	return MPI_SUCCESS;
-}
-
-void local_close(struct local *l)
-{
-	for (int i = 0; i < l->ranks; i++) {
-		if (l->peers[i].map)
-			munmap(l->peers[i].map, l->peers[i].map_len);
-		if (l->peers[i].paged)
-			umpeer_close(l->peers[i].paged);
-	}
-	free(l->peers);
-	free(l);
 }
 
 /* ---- Copies ---- */
@@ -209,7 +215,7 @@ void local_close(struct local *l)
 /* The lock is on its way with an operation of MPI's: once that is complete, it is there. */
 static bool become_open(struct window *w, int rank)
 {
-	struct peer *p = &w->local->peers[rank];
+	struct peer *p = &w->shm->peers[rank];
 
 	if (!atomic_exchange(&p->pending, false) || PMPI_Win_flush(rank, w->win) != MPI_SUCCESS)
 		return false;
@@ -219,10 +225,10 @@ static bool become_open(struct window *w, int rank)
 
 static inline bool may_copy(struct window *w, int rank, bool fences)
 {
-	switch (atomic_load_explicit(&w->local->peers[rank].access, memory_order_acquire)) {
+	switch (atomic_load_explicit(&w->shm->peers[rank].access, memory_order_acquire)) {
 	case ACCESS_OPEN: return true;
 	case ACCESS_ASKED: return become_open(w, rank);
-	default: return fences && atomic_load_explicit(&w->local->fenced, memory_order_acquire);
+	default: return fences && atomic_load_explicit(&w->shm->fenced, memory_order_acquire);
 	}
 }
 
@@ -232,9 +238,9 @@ static inline struct peer *find_peer(const struct window *w, const struct stretc
 	struct peer *p;
 	int64_t begin;
 
-	if (s->bytes == 0 || s->rank < 0 || s->rank >= w->local->ranks)
+	if (s->bytes == 0 || s->rank < 0 || s->rank >= w->shm->ranks)
 		return NULL;
-	p = &w->local->peers[s->rank];
+	p = &w->shm->peers[s->rank];
 	if (s->disp < 0 || __builtin_mul_overflow((int64_t)s->disp, p->unit, &begin))
 		return NULL;
 	*at = (uint64_t)begin;
@@ -260,7 +266,7 @@ static inline struct peer *find_copy(struct window *w, const struct stretch *s, 
 	return p && (*mapped || is_paged(p, *at)) && may_copy(w, s->rank, s->fences) ? p : NULL;
 }
 
-bool local_put(struct window *w, const struct stretch *s, const void *from)
+bool shm_put(struct window *w, const struct stretch *s, const void *from)
 {
 	uint64_t at;
 	bool mapped;
@@ -274,7 +280,7 @@ bool local_put(struct window *w, const struct stretch *s, const void *from)
 	return true;
 }
 
-bool local_get(struct window *w, const struct stretch *s, void *to)
+bool shm_get(struct window *w, const struct stretch *s, void *to)
 {
 	uint64_t at;
 	bool mapped;
@@ -288,13 +294,13 @@ bool local_get(struct window *w, const struct stretch *s, void *to)
 	return true;
 }
 
-void local_note(struct window *w, int rank)
+void shm_note(struct window *w, int rank)
 {
-	if (rank >= 0 && rank < w->local->ranks)
-		atomic_store_explicit(&w->local->peers[rank].pending, true, memory_order_release);
+	if (rank >= 0 && rank < w->shm->ranks)
+		atomic_store_explicit(&w->shm->peers[rank].pending, true, memory_order_release);
 }
 
-void local_progress(const struct window *w)
+void shm_progress(const struct window *w)
 {
 	/* Without a call to find it. */
 	static _Thread_local unsigned calls __attribute__((tls_model("initial-exec")));
@@ -303,3 +309,38 @@ void local_progress(const struct window *w)
 	if (++calls % TURN == 0)
 		PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, w->comm, &found, MPI_STATUS_IGNORE);
 }
+
+/* ---- The calls: the window is there before its parts are opened, and they are closed behind it. ---- */
+
+static int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
+{
+	int code = parts.next.Win_allocate(size, unit, info, comm, base, win);
+	struct window *w = code == MPI_SUCCESS ? window_of(*win) : NULL;
+
+	return w ? open_parts(w, unit) : code;
+}
+
+static int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
+{
+	int code = parts.next.Win_allocate_shared(size, unit, info, comm, base, win);
+	struct window *w = code == MPI_SUCCESS ? window_of(*win) : NULL;
+
+	return w ? open_shared(w) : code;
+}
+
+static int free_window(MPI_Win *win)
+{
+	struct window *w = window_of(*win);
+	struct shm *shm = w ? w->shm : NULL;
+	int code = parts.next.Win_free(win);
+
+	if (code == MPI_SUCCESS && shm)
+		close_parts(shm);
+	return code;
+}
+
+static struct pmpi_feature parts = {
+	.place = PMPI_RMA,
+	.take = { .Win_allocate = allocate, .Win_allocate_shared = allocate_shared, .Win_free = free_window },
+};
+PMPI_FEATURE(parts)

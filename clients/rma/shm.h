@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Parts of a window that this process can load from and store to itself, its own and those of ranks on its machine. */
-#ifndef LOCAL_H
-#define LOCAL_H
+#ifndef SHM_H
+#define SHM_H
 
 #include <mpi.h>
 #include <stdatomic.h>
@@ -9,17 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct local;
-struct shared;
+struct shm;
 struct umpeer;
 struct window;
-
-/* Collective over w->comm, once its memory is there: ranks open to each other what they have. Where that is nothing, or is
- * not wanted, w->local stays NULL. Returns an MPI code, the same at all. */
-int local_open(struct window *w, MPI_Aint unit);
-/* The same for a window whose memory all have mapped. Not collective. */
-int local_open_shared(struct window *w);
-void local_close(struct local *l);
 
 /* ---- Epochs of access, as the calls that begin and end them tell (epoch.c). ---- */
 
@@ -29,7 +21,7 @@ enum access {
 	ACCESS_OPEN    /* it has it */
 };
 
-struct local {
+struct shm {
 	int ranks;
 	_Atomic bool fenced;   /* in an epoch of fences which all ranks have begun */
 	struct peer *peers;
@@ -57,12 +49,12 @@ struct stretch {
 };
 
 /* Copies it there, or from there. false: only MPI can. */
-bool local_put(struct window *w, const struct stretch *s, const void *from);
-bool local_get(struct window *w, const struct stretch *s, void *to);
+bool shm_put(struct window *w, const struct stretch *s, const void *from);
+bool shm_get(struct window *w, const struct stretch *s, void *to);
 /* MPI has got an operation on a rank's part. */
-void local_note(struct window *w, int rank);
+void shm_note(struct window *w, int rank);
 /* For calls that do without MPI: every so often, MPI gets its turn to serve others. */
-void local_progress(const struct window *w);
+void shm_progress(const struct window *w);
 
 /* Bytes of `count` items of type, one behind the other without gaps; 0: none, or only MPI can tell (types.c). */
 uint64_t type_bytes(MPI_Datatype type, int64_t count);

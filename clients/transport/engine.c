@@ -6,6 +6,8 @@
  */
 #include "transport/engine.h"
 
+#include "pmpi/pmpi.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -15,6 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+static struct pmpi_feature beginnings;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool uffd_works;
 
@@ -77,14 +80,19 @@ void engine_default(const char *name, const char *value)
 	setenv(name, value, 0);
 }
 
-int MPI_Init(int *argc, char ***argv)
+/* ---- The calls ---- */
+
+static int init(int *argc, char ***argv)
 {
 	transport_prepare(MPI_THREAD_SINGLE);
-	return PMPI_Init(argc, argv);
+	return beginnings.next.Init(argc, argv);
 }
 
-int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+static int init_thread(int *argc, char ***argv, int required, int *provided)
 {
 	transport_prepare(required);
-	return PMPI_Init_thread(argc, argv, required, provided);
+	return beginnings.next.Init_thread(argc, argv, required, provided);
 }
+
+static struct pmpi_feature beginnings = { .place = PMPI_LAST, .take = { .Init = init, .Init_thread = init_thread } };
+PMPI_FEATURE(beginnings)

@@ -3,9 +3,8 @@
  * MPI_Win_allocate, and what is done with such a window until MPI_Win_free. If one rank wants storage, all make a window
  * from memory of their own; if one fails, all fail alike, with nothing left behind.
  */
-#include "mpiio/together.h"
+#include "pmpi/pmpi.h"
 #include "transport/engine.h"
-#include "rma/shm.h"
 #include "window/shared.h"
 #include "window/window.h"
 
@@ -13,6 +12,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+static struct pmpi_feature windows;
 
 /* What a rank tells the others about its part. */
 struct part {
@@ -108,12 +109,11 @@ static int make_window(struct window *w, MPI_Aint size, MPI_Aint unit, MPI_Info 
 	int code = window_own_comm(comm, &w->comm);
 
 	if (code == MPI_SUCCESS)
-		code = window_create(w->area->base, size, unit, info, comm, win);
+		code = windows.next.Win_create(w->area->base, size, unit, info, comm, win);
 	if (code == MPI_SUCCESS)
-		code = window_remember(*win, w);
-	else
-		window_abandon(w);
-	return code == MPI_SUCCESS ? local_open(w, unit) : code;
+		return window_remember(*win, w);
+	window_abandon(w);
+	return code;
 }
 
 static int allocate_storage(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, struct window *w, void *base,
@@ -127,7 +127,7 @@ static int allocate_storage(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Com
 	return code;
 }
 
-int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
+static int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
 {
 	struct trouble t = { 0 };
 	struct part *parts = new_parts(comm, &t);
@@ -141,80 +141,69 @@ int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *b
 	if (t.class != MPI_SUCCESS)
 		return trouble_tell_comm(comm, &t);
 	if (!storage)
-		return window_allocate(size, unit, info, comm, base, win);
+		return windows.next.Win_allocate(size, unit, info, comm, base, win);
 	return allocate_storage(size, unit, info, comm, w, base, win);
-}
-
-int MPI_Win_allocate(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
-{
-	return allocate(size, unit, info, comm, base, win);
 }
 
 /* ---- Windows that are there ---- */
 
 /* Not PMPI_Win_sync for ours, but what it does: MPICH wants that to be in an epoch of locks, and an active target has to be
  * made durable as well. */
-int MPI_Win_sync(MPI_Win win)
+static int sync_window(MPI_Win win)
 {
 	struct window *w = window_of(win);
 	struct trouble t = { 0 };
 
 	if (!w || !window_has_storage(w))
-		return PMPI_Win_sync(win);
+		return windows.next.Win_sync(win);
 	atomic_thread_fence(memory_order_seq_cst);
 	window_sync(w, &t);
 	return t.class == MPI_SUCCESS ? MPI_SUCCESS : trouble_tell_win(win, &t);
 }
 
-static const struct hints *hints_of(const struct window *w)
-{
-	return w->area ? &w->area->hints : w->shared ? &w->shared->hints : NULL;
-}
-
-/* What is in memory only is lost with the window, so that stands unless all could write theirs. */
-static int write_all(struct window *w, struct trouble *t)
-{
-	const struct hints *h = hints_of(w);
-
-	/* From here on nobody else comes in. */
-	PMPI_Barrier(w->comm);
-	collective_sync_window(w, !h || h->discard, t);
-	return t->class;
-}
-
-int MPI_Win_free(MPI_Win *win)
+/* All of it is durable by now (mpiio/together.c). */
+static int free_window(MPI_Win *win)
 {
 	struct window *w = window_of(*win);
-	struct trouble t = { 0 };
 	int code;
 
-	if (w && w->comm != MPI_COMM_NULL && write_all(w, &t) != MPI_SUCCESS)
-		return trouble_tell_win(*win, &t);
 	/* From then on the handle may be another window's. */
 	window_unlearn(*win);
-	code = PMPI_Win_free(win);
+	code = windows.next.Win_free(win);
 	if (code == MPI_SUCCESS && w)
 		window_forget(w);
 	return code;
 }
 
-int MPI_Win_get_attr(MPI_Win win, int key, void *value, int *found)
+static int get_attr(MPI_Win win, int key, void *value, int *found)
 {
 	struct window *w = key == MPI_WIN_CREATE_FLAVOR ? window_of(win) : NULL;
 
 	if (!w)
-		return PMPI_Win_get_attr(win, key, value, found);
+		return windows.next.Win_get_attr(win, key, value, found);
 	*(void **)value = &w->flavor;
 	*found = 1;
 	return MPI_SUCCESS;
 }
 
-int MPI_Win_get_info(MPI_Win win, MPI_Info *info)
+static int get_info(MPI_Win win, MPI_Info *info)
 {
 	struct window *w = window_of(win);
-	int code = PMPI_Win_get_info(win, info);
+	int code = windows.next.Win_get_info(win, info);
 
-	if (code == MPI_SUCCESS && w && hints_of(w))
-		hints_write(hints_of(w), *info);
+	if (code == MPI_SUCCESS && w && window_hints(w))
+		hints_write(window_hints(w), *info);
 	return code;
 }
+
+static struct pmpi_feature windows = {
+	.place = PMPI_WINDOWS,
+	.take = {
+		.Win_allocate = allocate,
+		.Win_sync = sync_window,
+		.Win_free = free_window,
+		.Win_get_attr = get_attr,
+		.Win_get_info = get_info,
+	},
+};
+PMPI_FEATURE(windows)

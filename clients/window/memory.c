@@ -3,11 +3,14 @@
  * MPI_Alloc_mem in storage, and the windows that such memory comes into: those that are created from it, and dynamic
  * ones. Nothing here is collective but what MPI says is.
  */
+#include "pmpi/pmpi.h"
 #include "transport/engine.h"
 #include "window/window.h"
 
 #include <errno.h>
 #include <stddef.h>
+
+static struct pmpi_feature memory;
 
 /* To whom errors go that belong to no window. */
 #if MPI_VERSION >= 4
@@ -16,7 +19,7 @@
 #define ALONE MPI_COMM_WORLD
 #endif
 
-int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *base)
+static int alloc_mem(MPI_Aint size, MPI_Info info, void *base)
 {
 	struct trouble t = { 0 };
 	struct area *area = NULL;
@@ -24,7 +27,7 @@ int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *base)
 
 	hints_read(&h, info, MPI_COMM_WORLD, true, &t);
 	if (t.class == MPI_SUCCESS && (h.type != TYPE_STORAGE || size <= 0))
-		return PMPI_Alloc_mem(size, info, base);
+		return memory.next.Alloc_mem(size, info, base);
 	/* Which window it will be in, if any, nobody knows. */
 	h.local = false;
 	if (t.class == MPI_SUCCESS)
@@ -41,13 +44,13 @@ int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *base)
 	return trouble_tell_comm(ALONE, &t);
 }
 
-int MPI_Free_mem(void *base)
+static int free_mem(void *base)
 {
 	struct area *area = area_find(base);
 	struct trouble t = { 0 };
 
 	if (!area || area->base != base)
-		return PMPI_Free_mem(base);
+		return memory.next.Free_mem(base);
 	if (!area->hints.discard)
 		area_sync(area, area->base, area->size, &t);
 	if (t.class != MPI_SUCCESS)
@@ -56,7 +59,8 @@ int MPI_Free_mem(void *base)
 	return MPI_SUCCESS;
 }
 
-int window_note(MPI_Win win, int flavor, const void *base, MPI_Aint size)
+/* Knows from now on a window that MPI has made from memory that was there. */
+static int note(MPI_Win win, int flavor, const void *base, MPI_Aint size)
 {
 	struct window *w = window_new(flavor);
 	int code = w ? window_remember(win, w) : MPI_ERR_NO_MEM;
@@ -66,38 +70,46 @@ int window_note(MPI_Win win, int flavor, const void *base, MPI_Aint size)
 	return code;
 }
 
-int create(void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *win)
+static int create(void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *win)
 {
-	int code = window_create(base, size, unit, info, comm, win);
+	int code = memory.next.Win_create(base, size, unit, info, comm, win);
 
-	return code == MPI_SUCCESS ? window_note(*win, MPI_WIN_FLAVOR_CREATE, base, size) : code;
+	return code == MPI_SUCCESS ? note(*win, MPI_WIN_FLAVOR_CREATE, base, size) : code;
 }
 
-int MPI_Win_create(void *base, MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, MPI_Win *win)
+static int create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *win)
 {
-	return create(base, size, unit, info, comm, win);
+	int code = memory.next.Win_create_dynamic(info, comm, win);
+
+	return code == MPI_SUCCESS ? note(*win, MPI_WIN_FLAVOR_DYNAMIC, NULL, 0) : code;
 }
 
-int MPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *win)
+static int attach(MPI_Win win, void *base, MPI_Aint size)
 {
-	int code = PMPI_Win_create_dynamic(info, comm, win);
-
-	return code == MPI_SUCCESS ? window_note(*win, MPI_WIN_FLAVOR_DYNAMIC, NULL, 0) : code;
-}
-
-int MPI_Win_attach(MPI_Win win, void *base, MPI_Aint size)
-{
-	int code = PMPI_Win_attach(win, base, size);
+	int code = memory.next.Win_attach(win, base, size);
 
 	return code == MPI_SUCCESS ? window_add_range(window_of(win), base, (size_t)size) : code;
 }
 
-int MPI_Win_detach(MPI_Win win, const void *base)
+static int detach(MPI_Win win, const void *base)
 {
 	struct window *w = window_of(win);
-	int code = PMPI_Win_detach(win, base);
+	int code = memory.next.Win_detach(win, base);
 
 	if (code == MPI_SUCCESS && w)
 		window_remove_range(w, base);
 	return code;
 }
+
+static struct pmpi_feature memory = {
+	.place = PMPI_WINDOWS,
+	.take = {
+		.Alloc_mem = alloc_mem,
+		.Free_mem = free_mem,
+		.Win_create = create,
+		.Win_create_dynamic = create_dynamic,
+		.Win_attach = attach,
+		.Win_detach = detach,
+	},
+};
+PMPI_FEATURE(memory)

@@ -5,10 +5,10 @@
  */
 #include "window/shared.h"
 
-#include "window/region.h"
+#include "pmpi/pmpi.h"
 #include "transport/engine.h"
 #include "window/kernel.h"
-#include "rma/shm.h"
+#include "window/region.h"
 #include "window/window.h"
 
 #include <errno.h>
@@ -19,6 +19,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+static struct pmpi_feature shared_windows;
 
 static uint64_t page(void)
 {
@@ -192,7 +194,7 @@ static int make_window(struct shared *s, MPI_Aint size, MPI_Aint unit, MPI_Info 
 	int code = w ? window_own_comm(comm, &w->comm) : MPI_ERR_NO_MEM;
 
 	if (code == MPI_SUCCESS)
-		code = window_create(s->base, size, unit, info, comm, win);
+		code = shared_windows.next.Win_create(s->base, size, unit, info, comm, win);
 	if (code != MPI_SUCCESS) {
 		if (w)
 			window_forget(w);
@@ -200,11 +202,10 @@ static int make_window(struct shared *s, MPI_Aint size, MPI_Aint unit, MPI_Info 
 	}
 	w->shared = s;
 	w->fencesync = s->hints.fencesync;
-	code = local_open_shared(w);
-	return code == MPI_SUCCESS ? window_remember(*win, w) : code;
+	return window_remember(*win, w);
 }
 
-int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
+static int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
 {
 	struct trouble t = { 0 };
 	struct shared *s = NULL;
@@ -217,16 +218,11 @@ int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, 
 	if (t.class != MPI_SUCCESS)
 		return trouble_tell_comm(comm, &t);
 	if (!storage)
-		return window_allocate_shared(size, unit, info, comm, base, win);
+		return shared_windows.next.Win_allocate_shared(size, unit, info, comm, base, win);
 	code = make_window(s, size, unit, info, comm, win);
 	if (code == MPI_SUCCESS)
 		*(void **)base = s->base;
 	return code;
-}
-
-int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
-{
-	return allocate_shared(size, unit, info, comm, base, win);
 }
 
 /* The part of a rank; MPI_PROC_NULL: of the first that has any. */
@@ -239,25 +235,21 @@ static const struct place *find_place(const struct shared *s, int rank)
 	return &s->places[rank];
 }
 
-bool shared_query(MPI_Win win, int rank, MPI_Aint *size, MPI_Aint *unit, void *base)
+static int query(MPI_Win win, int rank, MPI_Aint *size, MPI_Aint *unit, void *base)
 {
 	struct window *w = window_of(win);
 	const struct place *p = w && w->shared ? find_place(w->shared, rank) : NULL;
 
 	if (!p)
-		return false;
+		return shared_windows.next.Win_shared_query(win, rank, size, unit, base);
 	*size = (MPI_Aint)p->size;
 	*unit = (MPI_Aint)p->unit;
 	*(void **)base = part_of(w->shared, p);
-	return true;
-}
-
-int MPI_Win_shared_query(MPI_Win win, int rank, MPI_Aint *size, int *unit, void *base)
-{
-	MPI_Aint wide;
-
-	if (!shared_query(win, rank, size, &wide, base))
-		return PMPI_Win_shared_query(win, rank, size, unit, base);
-	*unit = (int)wide;
 	return MPI_SUCCESS;
 }
+
+static struct pmpi_feature shared_windows = {
+	.place = PMPI_WINDOWS,
+	.take = { .Win_allocate_shared = allocate_shared, .Win_shared_query = query },
+};
+PMPI_FEATURE(shared_windows)

@@ -34,7 +34,5 @@ struct shared *shared_open(MPI_Aint size, MPI_Aint unit, const struct hints *h, 
 /* This rank's part. */
 void shared_sync(const struct shared *s, struct trouble *t);
 void shared_close(struct shared *s);
-/* MPI_Win_shared_query for a window that is ours; false: it is not, or has no such rank. */
-bool shared_query(MPI_Win win, int rank, MPI_Aint *size, MPI_Aint *unit, void *base);
 
 #endif

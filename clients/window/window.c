@@ -4,7 +4,6 @@
  * also which are none of ours. Lock: around the lists of ranges, for MPI_Win_attach may come from several threads, and
  * around changes of the table.
  */
-#include "rma/shm.h"
 #include "window/shared.h"
 #include "window/window.h"
 
@@ -95,8 +94,6 @@ void window_forget(struct window *w)
 		next = r->next;
 		free(r);
 	}
-	if (w->local)
-		local_close(w->local);
 	if (w->area)
 		area_close(w->area);
 	if (w->shared)
@@ -122,6 +119,11 @@ static void sync_range(const struct range *r, struct trouble *t)
 		area_sync(area, r->base, r->size, t);
 	else if (umsync_range((void *)(uintptr_t)r->base, r->size, 0) < 0)
 		trouble_errno(t, errno, "memory of a window cannot be made durable: %s", umerrormsg());
+}
+
+const struct hints *window_hints(const struct window *w)
+{
+	return w->area ? &w->area->hints : w->shared ? &w->shared->hints : NULL;
 }
 
 bool window_has_storage(const struct window *w)

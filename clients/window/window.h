@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the layer knows of an MPI window, and the calls that make one and differ between MPI 3 and 4. */
+/* What the library knows of an MPI window. */
 #ifndef WINDOW_H
 #define WINDOW_H
 
@@ -11,9 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct local;
 struct range;
 struct shared;
+struct shm;
 
 struct window {
 	MPI_Win win;
@@ -23,7 +23,7 @@ struct window {
 	struct area *area;     /* made with the window; NULL: none */
 	struct shared *shared; /* the same for MPI_Win_allocate_shared */
 	struct range *ranges;  /* memory that was there before: created from, or attached */
-	struct local *local;   /* parts that are reached without MPI; NULL: none */
+	struct shm *shm;       /* parts that are reached without MPI (rma/); NULL: none */
 };
 
 /* One of those that were asked for last. The key is 0 while the rest changes. */
@@ -66,6 +66,8 @@ struct window *window_new(int flavor);
 void window_forget(struct window *w);
 /* The same for one that never was: files stay. */
 void window_abandon(struct window *w);
+/* The hints in use for what was made with it; NULL: that is nothing. */
+const struct hints *window_hints(const struct window *w);
 bool window_has_storage(const struct window *w);
 /* Makes what is ours of it durable here. */
 void window_sync(struct window *w, struct trouble *t);
@@ -73,20 +75,7 @@ void window_sync(struct window *w, struct trouble *t);
 int window_add_range(struct window *w, const void *base, size_t size);
 void window_remove_range(struct window *w, const void *base);
 
-/* Knows from now on a window that MPI has made from memory that was there. Returns an MPI code. */
-int window_note(MPI_Win win, int flavor, const void *base, MPI_Aint size);
-
 /* A communicator of the same ranks, for the layer alone. */
 int window_own_comm(MPI_Comm comm, MPI_Comm *own);
-
-/* PMPI_Win_create and PMPI_Win_allocate, with a displacement unit as large as this MPI can take (mpi3.c, mpi4.c). */
-int window_create(void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *win);
-int window_allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win);
-int window_allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win);
-
-/* The calls whose names they have, with such units. */
-int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win);
-int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win);
-int create(void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *win);
 
 #endif

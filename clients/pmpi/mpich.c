@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* MPICH's names for what is written by hand. Attributes are not those of C in mpif.h either. */
+#include "pmpi/fortran.h"
+
+#pragma GCC visibility push(default)
+void mpi_error_string_f08_(MPI_Fint *code, char *string, MPI_Fint *len, MPI_Fint *error, size_t room);
+void mpi_win_get_attr_(MPI_Fint *win, MPI_Fint *key, MPI_Aint *value, MPI_Fint *found, MPI_Fint *error);
+void mpi_win_get_attr_f08_(MPI_Fint *win, MPI_Fint *key, MPI_Aint *value, MPI_Fint *found, MPI_Fint *error)
+	__attribute__((alias("mpi_win_get_attr_")));
+#pragma GCC visibility pop
+
+const MPI_Fint fortran_flavor = MPI_WIN_CREATE_FLAVOR + 1;
+const char fortran_get_attr[] = "mpi_win_get_attr_";
+
+void mpi_error_string_f08_(MPI_Fint *code, char *string, MPI_Fint *len, MPI_Fint *error, size_t room)
+{
+	fortran_error_string(code, string, len, error, room);
+}
+
+void mpi_win_get_attr_(MPI_Fint *win, MPI_Fint *key, MPI_Aint *value, MPI_Fint *found, MPI_Fint *error)
+{
+	fortran_win_get_attr(win, key, value, found, error);
+}
