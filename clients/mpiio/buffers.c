@@ -26,7 +26,7 @@ struct pin {
 static struct pin pin_of(const void *buf, MPI_Count count, MPI_Datatype type)
 {
 	MPI_Aint lb, len, unused, extent;
-	const struct area *area;
+	const struct region *region;
 	const char *from, *to;
 
 	if (count <= 0 || PMPI_Type_get_true_extent(type, &lb, &len) != MPI_SUCCESS || len <= 0)
@@ -34,28 +34,28 @@ static struct pin pin_of(const void *buf, MPI_Count count, MPI_Datatype type)
 	PMPI_Type_get_extent(type, &unused, &extent);
 	from = (const char *)buf + lb + (extent < 0 ? (count - 1) * extent : 0);
 	to = from + (count - 1) * (extent < 0 ? -extent : extent) + len;
-	area = area_find(from);
-	if (!area || !area->stored_len || (area->hints.engine != HINT_SEGV && !hints_by_mpiio(&area->hints)))
+	region = region_find(from);
+	if (!region || !region->stored_len || (region->hints.engine != ENGINE_SEGV && !hints_by_mpiio(&region->hints)))
 		return (struct pin){ 0 };
-	if (from < area->stored)
-		from = area->stored;
-	if (to > area->stored + area->stored_len)
-		to = area->stored + area->stored_len;
+	if (from < region->stored)
+		from = region->stored;
+	if (to > region->stored + region->stored_len)
+		to = region->stored + region->stored_len;
 	return from < to ? (struct pin){ (void *)(uintptr_t)from, (size_t)(to - from) } : (struct pin){ 0 };
 }
 
 /* MPI_SUCCESS, or what the call is to return. `prot`: what the transfer does with the buffer. */
 static int pin(MPI_File file, const void *buf, MPI_Count count, MPI_Datatype type, int prot, struct pin *p)
 {
-	struct trouble t = { 0 };
+	struct error e = { 0 };
 
 	*p = pin_of(buf, count, type);
 	if (!p->len || umpin(p->addr, p->len, prot) == 0)
 		return MPI_SUCCESS;
-	trouble_errno(&t, errno, "a buffer in storage cannot be held in memory for a transfer: %s; smaller transfers, more "
-		      "memory (UMMAP_MEM_LIMIT) or storage_alloc_engine uffd would do", umerrormsg());
+	error_errno(&e, errno, "a buffer in storage cannot be held in memory for a transfer: %s; smaller transfers, more "
+		    "memory (UMMAP_MEM_LIMIT) or storage_alloc_engine uffd would do", umerrormsg());
 	p->len = 0;
-	return trouble_tell_file(file, &t);
+	return error_tell_file(file, &e);
 }
 
 static void unpin(const struct pin *p)
@@ -322,7 +322,10 @@ static int after(int n, const MPI_Request *requests, int code)
 static int wait(MPI_Request *r, MPI_Status *s) { LOOKS(1, r, buffers.next.Wait(r, s)); }
 static int test(MPI_Request *r, int *flag, MPI_Status *s) { LOOKS(1, r, buffers.next.Test(r, flag, s)); }
 static int waitall(int n, MPI_Request r[], MPI_Status s[]) { LOOKS(n, r, buffers.next.Waitall(n, r, s)); }
-static int testall(int n, MPI_Request r[], int *flag, MPI_Status s[]) { LOOKS(n, r, buffers.next.Testall(n, r, flag, s)); }
+static int testall(int n, MPI_Request r[], int *flag, MPI_Status s[])
+{
+	LOOKS(n, r, buffers.next.Testall(n, r, flag, s));
+}
 static int waitany(int n, MPI_Request r[], int *i, MPI_Status *s) { LOOKS(n, r, buffers.next.Waitany(n, r, i, s)); }
 static int testany(int n, MPI_Request r[], int *i, int *flag, MPI_Status *s)
 {

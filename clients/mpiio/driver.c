@@ -3,16 +3,16 @@
  * Every handle has the file open for itself, so that transfers need no other rank. They run on threads of libummap, never
  * on the one that faulted, which may stand in the middle of MPI: so MPI has to be one for several threads.
  *
- * While ranks write together, MPI-IO is held: nobody else calls it. One reason is that it may write with what it was given
- * what lies between, as it was a moment ago. The other is that ROMIO has a lock around all of such a call, in which MPI also
- * serves puts of other ranks, and these fault: so reads take a plain descriptor then, and writes wait in the stage, where
- * reads find them. Only flush waits for the end, which is near: all ranks are in there.
+ * While ranks write together, the gate of MPI-IO is closed: nobody else calls it. One reason is that it may write with what
+ * it was given what lies between, as it was a moment ago. The other is that ROMIO has a lock around all of such a call, in
+ * which MPI also serves puts of other ranks, and these fault: so reads take a plain descriptor then, and writes wait in the
+ * staging buffer, where reads find them. Only flush waits for the end, which is near: all ranks are in there.
  */
 #include "mpiio/driver.h"
 
-#include "window/hints.h"
 #include "mpiio/gate.h"
 #include "mpiio/shareio.h"
+#include "window/hints.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@
 #include <ummap-mpi.h>
 #include <unistd.h>
 
-#define PIECE_MAX ((size_t)64 << 20)
+#define STAGED_MAX ((size_t)64 << 20)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* around the list */
 static struct mpiio *handles;
@@ -148,7 +148,7 @@ static void identify(struct mpiio *m, struct ummap_geom *geom)
 
 static void free_handle(struct mpiio *m)
 {
-	stage_end(&m->stage);
+	staging_free(&m->staging);
 	pthread_mutex_destroy(&m->lock);
 	if (m->fd >= 0)
 		close(m->fd);
@@ -164,7 +164,7 @@ static struct mpiio *new_handle(const struct ummap_uri *uri)
 
 	if (!m)
 		return NULL;
-	stage_begin(&m->stage);
+	staging_init(&m->staging);
 	pthread_mutex_init(&m->lock, NULL);
 	m->pid = getpid();
 	m->fd = -1;
@@ -243,7 +243,7 @@ static size_t total(const struct iovec *iov, int n)
 static void overlay(const struct mpiio *m, const struct iovec *iov, int n, uint64_t off)
 {
 	for (int i = 0; i < n; off += iov[i++].iov_len)
-		stage_overlay(&m->stage, iov[i].iov_base, iov[i].iov_len, off);
+		staging_overlay(&m->staging, iov[i].iov_base, iov[i].iov_len, off);
 }
 
 static int read_plain(const struct mpiio *m, const struct iovec *iov, int n, uint64_t off)
@@ -268,7 +268,7 @@ static int read_plain(const struct mpiio *m, const struct iovec *iov, int n, uin
 	return 0;
 }
 
-/* What has gone from the stage to the file meanwhile was in neither. */
+/* What has gone from the staging buffer to the file meanwhile was in neither. */
 static int mpiio_readv(void *h, const struct iovec *iov, int n, uint64_t off)
 {
 	struct mpiio *m = h;
@@ -278,17 +278,17 @@ static int mpiio_readv(void *h, const struct iovec *iov, int n, uint64_t off)
 
 	do {
 		pthread_mutex_lock(&m->lock);
-		drops = m->stage.drops;
+		drops = m->staging.drops;
 		pthread_mutex_unlock(&m->lock);
-		if (hold_enter()) {
+		if (gate_enter()) {
 			err = shareio(m->file, &m->layout, iov, n, off, false);
-			hold_leave();
+			gate_leave();
 		} else {
 			err = m->fd >= 0 ? read_plain(m, iov, n, off) : -EBUSY;
 		}
 		pthread_mutex_lock(&m->lock);
 		overlay(m, iov, n, off);
-		again = drops != m->stage.drops;
+		again = drops != m->staging.drops;
 		pthread_mutex_unlock(&m->lock);
 	} while (!err && again);
 	return err;
@@ -301,39 +301,39 @@ static int mpiio_read(void *h, void *buf, size_t len, uint64_t off)
 	return mpiio_readv(h, &iov, 1, off);
 }
 
-/* In pieces that go into a round. */
+/* In writes that go into a round. */
 static int put_all(struct mpiio *m, const struct iovec *iov, int n, uint64_t off)
 {
 	for (int i = 0; i < n; i++) {
 		for (size_t done = 0, len; done < iov[i].iov_len; done += len, off += len) {
-			len = iov[i].iov_len - done < PIECE_MAX ? iov[i].iov_len - done : PIECE_MAX;
-			if (!stage_put(&m->stage, (char *)iov[i].iov_base + done, len, off))
+			len = iov[i].iov_len - done < STAGED_MAX ? iov[i].iov_len - done : STAGED_MAX;
+			if (!staging_put(&m->staging, (char *)iov[i].iov_base + done, len, off))
 				return -ENOMEM;
 		}
 	}
 	return 0;
 }
 
-/* Writes a piece of the stage, if there is one that can be. Called by who has entered. *more: there was. */
-static int unstage(struct mpiio *m, bool *more)
+/* Makes a write of the staging buffer, if there is one that can be. Called by who has entered. *more: there was. */
+static int write_staged(struct mpiio *m, bool *more)
 {
-	struct piece *p = NULL;
+	struct staged *p = NULL;
 	int err = 0;
 
 	pthread_mutex_lock(&m->lock);
-	*more = stage_fly(&m->stage, &p, 1, SIZE_MAX) == 1;
+	*more = staging_submit(&m->staging, &p, 1, SIZE_MAX) == 1;
 	pthread_mutex_unlock(&m->lock);
 	if (!*more)
 		return 0;
 	err = shareio(m->file, &m->layout, &(struct iovec){ p->data, p->len }, 1, p->off, true);
 	m->unsynced = true;
 	pthread_mutex_lock(&m->lock);
-	stage_land(&m->stage, &p, 1, !err);
+	staging_complete(&m->staging, &p, 1, !err);
 	pthread_mutex_unlock(&m->lock);
 	return err;
 }
 
-/* Past the stage, and takes along what was left there. */
+/* Past the staging buffer, and takes along what was left there. */
 static int write_through(struct mpiio *m, const struct iovec *iov, int n, uint64_t off)
 {
 	bool more;
@@ -341,25 +341,25 @@ static int write_through(struct mpiio *m, const struct iovec *iov, int n, uint64
 
 	m->unsynced = true;
 	/* If it fails it stays there, for flush to tell. */
-	unstage(m, &more);
+	write_staged(m, &more);
 	return err;
 }
 
 static int mpiio_writev(void *h, const struct iovec *iov, int n, uint64_t off)
 {
 	struct mpiio *m = h;
-	bool entered = hold_enter(), pass;
+	bool entered = gate_enter(), pass;
 	int err = 0;
 
 	pthread_mutex_lock(&m->lock);
-	pass = entered && stage_pass(&m->stage, total(iov, n), off);
+	pass = entered && staging_bypass(&m->staging, total(iov, n), off);
 	if (!pass)
 		err = put_all(m, iov, n, off);
 	pthread_mutex_unlock(&m->lock);
 	if (pass)
 		err = write_through(m, iov, n, off);
 	if (entered)
-		hold_leave();
+		gate_leave();
 	return err;
 }
 
@@ -374,14 +374,14 @@ static int mpiio_flush(void *h, uint64_t off, uint64_t len)
 {
 	struct mpiio *m = h;
 	bool more = true;
-	int err = hold_wait(), failed;
+	int err = gate_wait(), failed;
 
 	(void)off, (void)len;
 	if (err)
 		return -err;
 	while (!err && more)
-		err = unstage(m, &more);
-	/* What could not be written is in the stage. */
+		err = write_staged(m, &more);
+	/* What could not be written is in the staging buffer. */
 	err = -err;
 	pthread_mutex_lock(&m->lock);
 	failed = m->failed;
@@ -393,7 +393,7 @@ static int mpiio_flush(void *h, uint64_t off, uint64_t len)
 		if (err)
 			m->unsynced = true;
 	}
-	hold_leave();
+	gate_leave();
 	return err < 0 || !failed ? err : failed;
 }
 
@@ -413,7 +413,7 @@ struct mpiio *mpiio_find(const void *addr)
 }
 
 /* One without a descriptor could not be read. */
-bool mpiio_hold(void)
+bool mpiio_close_gate(void)
 {
 	bool mine = true;
 
@@ -421,7 +421,7 @@ bool mpiio_hold(void)
 	for (const struct mpiio *m = handles; m; m = m->next)
 		mine = mine && m->fd >= 0;
 	pthread_mutex_unlock(&lock);
-	return mine && hold_begin();
+	return mine && gate_close();
 }
 
 /* ---- The table ---- */

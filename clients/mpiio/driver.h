@@ -25,14 +25,14 @@ struct mpiio {
 	_Atomic bool unsynced;    /* something was written to `file` since it was last synced */
 	pthread_mutex_t lock;     /* around what follows, never across a call of MPI */
 	int failed;               /* of a collective write or sync, for the next flush to tell */
-	struct stage stage;
+	struct staging staging;
 };
 
 /* The handle behind the memory at addr, if ummpi_open has mapped it; NULL: none. */
 struct mpiio *mpiio_find(const void *addr);
 
-/* hold_begin, if all handles can do without MPI-IO that long. */
-bool mpiio_hold(void);
+/* gate_close, if all handles can do without MPI-IO that long. */
+bool mpiio_close_gate(void);
 
 /* MPI_Info for hints as in the URI. Returns an MPI code. */
 int mpiio_info(const char *hints, MPI_Info *info);

@@ -10,51 +10,51 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* around these */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static bool held;
+static bool closed;
 static unsigned inside, waiting;
 
-bool hold_begin(void)
+bool gate_close(void)
 {
 	bool mine;
 
 	pthread_mutex_lock(&lock);
-	mine = !held;
-	held = true;
+	mine = !closed;
+	closed = true;
 	while (mine && inside > 0)
 		pthread_cond_wait(&changed, &lock);
 	pthread_mutex_unlock(&lock);
 	return mine;
 }
 
-void hold_end(void)
+void gate_open(void)
 {
 	pthread_mutex_lock(&lock);
-	held = false;
+	closed = false;
 	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&lock);
 }
 
-bool hold_enter(void)
+bool gate_enter(void)
 {
 	bool free;
 
 	pthread_mutex_lock(&lock);
-	free = !held;
+	free = !closed;
 	inside += free;
 	pthread_mutex_unlock(&lock);
 	return free;
 }
 
-int hold_wait(void)
+int gate_wait(void)
 {
 	int err = 0;
 
 	pthread_mutex_lock(&lock);
-	if (held && waiting == WAITING_MAX) {
+	if (closed && waiting == WAITING_MAX) {
 		err = -EBUSY;
 	} else {
 		waiting++;
-		while (held)
+		while (closed)
 			pthread_cond_wait(&changed, &lock);
 		waiting--;
 		inside++;
@@ -63,7 +63,7 @@ int hold_wait(void)
 	return err;
 }
 
-void hold_leave(void)
+void gate_leave(void)
 {
 	pthread_mutex_lock(&lock);
 	inside--;

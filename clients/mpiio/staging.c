@@ -1,63 +1,63 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A list, which is short unless writes go together: then it has what that round will write. Pieces of one segment
- * replace one another, so that the list is no longer than there are segments, but for what flies. Takes no lock.
+ * A list, which is short unless writes go together: then it has what that round will write. Writes of one segment
+ * replace one another, so that the list is no longer than there are segments, but for what is submitted. Takes no lock.
  */
 #include "mpiio/staging.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static bool meets(const struct piece *p, size_t len, uint64_t off)
+static bool meets(const struct staged *p, size_t len, uint64_t off)
 {
 	return p->off < off + len && off < p->off + p->len;
 }
 
-static bool covers(const struct piece *p, size_t len, uint64_t off)
+static bool covers(const struct staged *p, size_t len, uint64_t off)
 {
 	return off <= p->off && p->off + p->len <= off + len;
 }
 
-void stage_begin(struct stage *s)
+void staging_init(struct staging *s)
 {
-	*s = (struct stage){ 0 };
+	*s = (struct staging){ 0 };
 	s->end = &s->first;
 }
 
-static void drop(struct stage *s, struct piece **at)
+static void drop(struct staging *s, struct staged **at)
 {
-	struct piece *p = *at;
+	struct staged *p = *at;
 
 	*at = p->next;
 	if (s->end == &p->next)
 		s->end = at;
-	s->bytes -= p->flying ? 0 : p->len;
+	s->bytes -= p->submitted ? 0 : p->len;
 	s->drops++;
 	s->top = s->first ? s->top : 0;
 	free(p);
 }
 
 /* Mostly one write comes behind the other, and there is nothing to look for. */
-static void drop_covered(struct stage *s, size_t len, uint64_t off)
+static void drop_covered(struct staging *s, size_t len, uint64_t off)
 {
 	if (off >= s->top)
 		return;
-	for (struct piece **at = &s->first; *at;) {
-		if (!(*at)->flying && covers(*at, len, off))
+	for (struct staged **at = &s->first; *at;) {
+		if (!(*at)->submitted && covers(*at, len, off))
 			drop(s, at);
 		else
 			at = &(*at)->next;
 	}
 }
 
-bool stage_put(struct stage *s, const void *buf, size_t len, uint64_t off)
+bool staging_put(struct staging *s, const void *buf, size_t len, uint64_t off)
 {
-	struct piece *p = malloc(sizeof(*p) + len);
+	struct staged *p = malloc(sizeof(*p) + len);
 
 	if (!p)
 		return false;
 	drop_covered(s, len, off);
-	*p = (struct piece){ .off = off, .len = len };
+	*p = (struct staged){ .off = off, .len = len };
 	memcpy(p->data, buf, len);
 	*s->end = p;
 	s->end = &p->next;
@@ -66,19 +66,19 @@ bool stage_put(struct stage *s, const void *buf, size_t len, uint64_t off)
 	return true;
 }
 
-bool stage_pass(struct stage *s, size_t len, uint64_t off)
+bool staging_bypass(struct staging *s, size_t len, uint64_t off)
 {
-	for (const struct piece *p = s->first; p; p = p->next) {
-		if (meets(p, len, off) && (p->flying || !covers(p, len, off)))
+	for (const struct staged *p = s->first; p; p = p->next) {
+		if (meets(p, len, off) && (p->submitted || !covers(p, len, off)))
 			return false;
 	}
 	drop_covered(s, len, off);
 	return true;
 }
 
-void stage_overlay(const struct stage *s, char *buf, size_t len, uint64_t off)
+void staging_overlay(const struct staging *s, char *buf, size_t len, uint64_t off)
 {
-	for (const struct piece *p = s->first; p; p = p->next) {
+	for (const struct staged *p = s->first; p; p = p->next) {
 		uint64_t from = p->off > off ? p->off : off;
 		uint64_t to = p->off + p->len < off + len ? p->off + p->len : off + len;
 
@@ -89,32 +89,32 @@ void stage_overlay(const struct stage *s, char *buf, size_t len, uint64_t off)
 
 static int by_offset(const void *a, const void *b)
 {
-	const struct piece *p = *(struct piece *const *)a, *q = *(struct piece *const *)b;
+	const struct staged *p = *(struct staged *const *)a, *q = *(struct staged *const *)b;
 
 	return p->off < q->off ? -1 : p->off > q->off;
 }
 
 /* One that came before p, and is not in the file yet, has bytes of p. */
-static bool has_elder(const struct stage *s, const struct piece *p)
+static bool has_elder(const struct staging *s, const struct staged *p)
 {
-	for (const struct piece *q = s->first; q != p; q = q->next) {
+	for (const struct staged *q = s->first; q != p; q = q->next) {
 		if (meets(q, p->len, p->off))
 			return true;
 	}
 	return false;
 }
 
-size_t stage_fly(struct stage *s, struct piece **list, size_t max, size_t enough)
+size_t staging_submit(struct staging *s, struct staged **list, size_t max, size_t enough)
 {
 	uint64_t end = 0;
 	size_t n = 0, bytes = 0;
 
-	for (struct piece *p = s->first; p && n < max && bytes < enough; p = p->next) {
-		if (p->flying || (p->off < end && has_elder(s, p)))
+	for (struct staged *p = s->first; p && n < max && bytes < enough; p = p->next) {
+		if (p->submitted || (p->off < end && has_elder(s, p)))
 			continue;
 		if (p->off + p->len > end)
 			end = p->off + p->len;
-		p->flying = true;
+		p->submitted = true;
 		s->bytes -= p->len;
 		bytes += p->len;
 		list[n++] = p;
@@ -124,15 +124,15 @@ size_t stage_fly(struct stage *s, struct piece **list, size_t max, size_t enough
 }
 
 /* Marked, so that one walk finds all. */
-void stage_land(struct stage *s, struct piece **list, size_t n, bool written)
+void staging_complete(struct staging *s, struct staged **list, size_t n, bool written)
 {
 	for (size_t i = 0; i < n; i++) {
-		list[i]->flying = false;
+		list[i]->submitted = false;
 		s->bytes += list[i]->len;
 		if (written)
 			list[i]->off = UINT64_MAX;
 	}
-	for (struct piece **at = &s->first; written && n > 0 && *at;) {
+	for (struct staged **at = &s->first; written && n > 0 && *at;) {
 		if ((*at)->off == UINT64_MAX)
 			drop(s, at);
 		else
@@ -140,7 +140,7 @@ void stage_land(struct stage *s, struct piece **list, size_t n, bool written)
 	}
 }
 
-void stage_end(struct stage *s)
+void staging_free(struct staging *s)
 {
 	while (s->first)
 		drop(s, &s->first);

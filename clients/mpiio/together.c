@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Writing together. In rounds: each rank has libummap write some of what has changed, which the held driver takes into its
- * stage; then all write their stages by one collective call, in which MPI brings neighbours together; what a round has
- * written leaves the stage when all know that it went well at all. No lock of a segment is held while a rank waits for
- * others, so faults are served all the time, those that MPI itself makes in the middle of such a call too. The file is held
- * only while every rank is in here.
+ * Writing together. In rounds: each rank has libummap write some of what has changed, which the driver takes into its
+ * staging buffer while its gate is closed; then all write these by one collective call, in which MPI brings neighbours
+ * together; what a round has written leaves the buffers when all know that it went well at all. No lock of a segment is held
+ * while a rank waits for others, so faults are served all the time, those that MPI itself makes in the middle of such a call
+ * too. The gate is closed only while every rank is in here.
  */
 #include "mpiio/driver.h"
 #include "mpiio/gate.h"
@@ -28,8 +28,8 @@
 
 /* One collective write under way. */
 struct round {
-	struct piece **piece;
-	size_t pieces;
+	struct staged **staged;
+	size_t count;
 	char *data;                 /* all of theirs, one behind the other */
 	int *len;                   /* the same, as rows of the file */
 	MPI_Aint *to;
@@ -58,31 +58,31 @@ static bool all_agree(MPI_Comm comm, bool yes)
 
 /* ---- A round ---- */
 
-static size_t staged(struct mpiio *m)
+static size_t staged_bytes(struct mpiio *m)
 {
 	size_t bytes;
 
 	pthread_mutex_lock(&m->lock);
-	bytes = m->stage.bytes;
+	bytes = m->staging.bytes;
 	pthread_mutex_unlock(&m->lock);
 	return bytes;
 }
 
 /* Has libummap write from *at on. */
-static void fill_stage(struct mpiio *m, char **at, const char *end, struct trouble *t)
+static void fill_staging(struct mpiio *m, char **at, const char *end, struct error *e)
 {
-	while (*at < end && staged(m) < ROUND) {
+	while (*at < end && staged_bytes(m) < ROUND) {
 		size_t len = (size_t)(end - *at) < ROUND ? (size_t)(end - *at) : ROUND;
 
 		if (umsync_range(*at, len, UMMAP_NOFLUSH) < 0)
-			trouble_errno(t, errno, "%s: %s", m->path, umerrormsg());
+			error_errno(e, errno, "%s: %s", m->path, umerrormsg());
 		*at += len;
 	}
 }
 
 static void free_round(struct round *r)
 {
-	free(r->piece);
+	free(r->staged);
 	free(r->len);
 	free(r->data);
 	free(r->to);
@@ -93,17 +93,17 @@ static size_t count_rows(const struct round *r, const struct layout *l)
 	size_t rows = 0;
 	uint64_t row;
 
-	for (size_t i = 0; i < r->pieces; i++) {
-		for (uint64_t done = 0; done < r->piece[i]->len; done += row, rows++)
-			layout_place(l, r->piece[i]->off + done, &row);
+	for (size_t i = 0; i < r->count; i++) {
+		for (uint64_t done = 0; done < r->staged[i]->len; done += row, rows++)
+			layout_place(l, r->staged[i]->off + done, &row);
 	}
 	return rows;
 }
 
 static void lay_rows(struct round *r, const struct layout *l)
 {
-	for (size_t i = 0; i < r->pieces; i++) {
-		struct piece *p = r->piece[i];
+	for (size_t i = 0; i < r->count; i++) {
+		struct staged *p = r->staged[i];
 		uint64_t row;
 
 		for (uint64_t done = 0; done < p->len; done += row, r->rows++) {
@@ -119,19 +119,19 @@ static void lay_rows(struct round *r, const struct layout *l)
 }
 
 /* What is staged now. Without memory for that it stays there. */
-static void take_off(struct mpiio *m, struct round *r)
+static void submit(struct mpiio *m, struct round *r)
 {
 	size_t rows, bytes = 0, most = 0;
 
 	*r = (struct round){ 0 };
 	pthread_mutex_lock(&m->lock);
-	for (const struct piece *p = m->stage.first; p; p = p->next)
+	for (const struct staged *p = m->staging.first; p; p = p->next)
 		most++;
-	r->piece = malloc((most + 1) * sizeof(*r->piece));
-	r->pieces = r->piece ? stage_fly(&m->stage, r->piece, most, ENOUGH) : 0;
+	r->staged = malloc((most + 1) * sizeof(*r->staged));
+	r->count = r->staged ? staging_submit(&m->staging, r->staged, most, ENOUGH) : 0;
 	pthread_mutex_unlock(&m->lock);
-	for (size_t i = 0; i < r->pieces; i++)
-		bytes += r->piece[i]->len;
+	for (size_t i = 0; i < r->count; i++)
+		bytes += r->staged[i]->len;
 	rows = count_rows(r, &m->layout) + 1;
 	r->data = malloc(bytes + 1);
 	r->len = malloc(rows * sizeof(*r->len));
@@ -140,15 +140,15 @@ static void take_off(struct mpiio *m, struct round *r)
 		lay_rows(r, &m->layout);
 }
 
-static void land(struct mpiio *m, struct round *r, bool written)
+static void complete(struct mpiio *m, struct round *r, bool written)
 {
 	pthread_mutex_lock(&m->lock);
-	stage_land(&m->stage, r->piece, r->pieces, written);
+	staging_complete(&m->staging, r->staged, r->count, written);
 	pthread_mutex_unlock(&m->lock);
 	free_round(r);
 }
 
-/* Collective. What is written between pieces behind the end of the file may be anything, says MPI, and is with ROMIO. So the
+/* Collective. What is written between them behind the end of the file may be anything, says MPI, and is with ROMIO. So the
  * file is made as long as it will be before, by the last byte. Returns 0 or a negative errno. */
 static int make_long(MPI_Comm comm, MPI_File file, struct mpiio *m, const struct round *r)
 {
@@ -162,7 +162,7 @@ static int make_long(MPI_Comm comm, MPI_File file, struct mpiio *m, const struct
 	if (most[1] <= most[0])
 		return err;
 	if (end == most[1]) {
-		const struct piece *last = r->piece[r->pieces - 1];
+		const struct staged *last = r->staged[r->count - 1];
 
 		err = shareio(m->file, &m->layout, &(struct iovec){ (char *)last->data + last->len - 1, 1 }, 1,
 			       last->off + last->len - 1, true);
@@ -257,14 +257,14 @@ static int64_t buffer_size(MPI_File file)
 	return found && hints_bytes(value, &size) && size > 0 ? (int64_t)size : BUFFER;
 }
 
-static void no_round(struct trouble *t, const char *path, int err)
+static void no_round(struct error *e, const char *path, int err)
 {
-	trouble_errno(t, -err, "%s cannot be written by all ranks together: %s", path, strerror(-err));
+	error_errno(e, -err, "%s cannot be written by all ranks together: %s", path, strerror(-err));
 }
 
 /* Whether all went well at all ranks. m NULL: this rank has nothing. */
 static bool write_rounds(MPI_Comm comm, MPI_File file, struct mpiio *m, const char *path, char *at, const char *end,
-			 struct trouble *t)
+			 struct error *e)
 {
 	int64_t buffer = buffer_size(file);
 	int state[2] = { true, false }; /* all is well, all are at their end */
@@ -274,17 +274,17 @@ static bool write_rounds(MPI_Comm comm, MPI_File file, struct mpiio *m, const ch
 		int err;
 
 		if (m) {
-			fill_stage(m, &at, end, t);
-			take_off(m, &r);
+			fill_staging(m, &at, end, e);
+			submit(m, &r);
 		}
 		err = write_round(comm, file, buffer, &r, make_long(comm, file, m, &r));
-		if (err || (r.pieces && !r.rows))
-			no_round(t, path, err ? err : -ENOMEM);
-		state[0] = t->class == MPI_SUCCESS;
+		if (err || (r.count && !r.rows))
+			no_round(e, path, err ? err : -ENOMEM);
+		state[0] = e->class == MPI_SUCCESS;
 		state[1] = at >= end;
 		PMPI_Allreduce(MPI_IN_PLACE, state, 2, MPI_INT, MPI_LAND, comm);
 		if (m)
-			land(m, &r, state[0]);
+			complete(m, &r, state[0]);
 	}
 	return state[0];
 }
@@ -367,23 +367,23 @@ static int open_together(MPI_Comm comm, const char *name, MPI_File *file)
 	return shareio_errno(code);
 }
 
-/* Returns whether all is in the file and durable; *lost: if not, what was written may be lost. Else it is in the stages, or
- * in the file and has to be made durable. */
+/* Returns whether all is in the file and durable; *lost: if not, what was written may be lost. Else it is in the staging
+ * buffers, or in the file and has to be made durable. */
 static bool write_together(MPI_Comm comm, const char *name, struct mpiio *m, char *base, size_t len, bool *lost,
-			   struct trouble *t)
+			   struct error *e)
 {
 	MPI_File file = MPI_FILE_NULL;
 	int err = open_together(comm, name, &file);
 	bool good;
 
 	if (err)
-		no_round(t, name, err);
-	good = all_agree(comm, !err) && write_rounds(comm, file, m, name, base, base + len, t);
+		no_round(e, name, err);
+	good = all_agree(comm, !err) && write_rounds(comm, file, m, name, base, base + len, e);
 	if (good) {
 		errno = 0;
 		err = shareio_errno(PMPI_File_sync(file));
 		if (err)
-			no_round(t, name, err);
+			no_round(e, name, err);
 		good = all_agree(comm, !err);
 		*lost = !good;
 	}
@@ -402,82 +402,82 @@ static void set_failed(struct mpiio *m, int err)
 	pthread_mutex_unlock(&m->lock);
 }
 
-/* Nobody holds a file before all are here, and the flushes of threads which wait for that depend on nobody else. Returns
+/* Nobody closes the gate before all are here, and the flushes of threads which wait for that depend on nobody else. Returns
  * false if it went wrong, which all ranks know then. */
-static bool sync_together(MPI_Comm comm, struct mpiio *m, int from, char *base, size_t len, struct trouble *t)
+static bool sync_together(MPI_Comm comm, struct mpiio *m, int from, char *base, size_t len, struct error *e)
 {
-	bool held = mpiio_hold(), good = true, lost = false;
+	bool closed = mpiio_close_gate(), good = true, lost = false;
 	char *name;
 
-	if (all_agree(comm, held) && (name = share_name(comm, m, from))) {
-		good = write_together(comm, name, m, base, len, &lost, t);
+	if (all_agree(comm, closed) && (name = share_name(comm, m, from))) {
+		good = write_together(comm, name, m, base, len, &lost, e);
 		free(name);
 	}
 	if (!good)
-		trouble_agree(comm, t);
+		error_agree(comm, e);
 	if (!good && m)
 		set_failed(m, lost ? -EIO : EIO);
-	if (held)
-		hold_end();
+	if (closed)
+		gate_open();
 	return good;
 }
 
 /* What was not written together, or has changed since; and libummap learns what is durable. */
-static void sync_alone(char *base, size_t len, const char *name, struct trouble *t)
+static void sync_alone(char *base, size_t len, const char *name, struct error *e)
 {
-	const struct area *area = area_find(base);
+	const struct region *region = region_find(base);
 
-	if (area)
-		area_sync(area, base, len, t);
+	if (region)
+		region_sync(region, base, len, e);
 	else if ((len ? umsync_range(base, len, 0) : umsync(base, 0)) < 0)
-		trouble_errno(t, errno, "%s%s%s", name, *name ? ": " : "", umerrormsg());
+		error_errno(e, errno, "%s%s%s", name, *name ? ": " : "", umerrormsg());
 }
 
 /* Makes the mappings of all ranks durable, or [base, base + len) of each. base NULL: this rank has none; len 0: all of one
- * that begins at base; skip: not this one. All have the trouble of one. */
-static void collective_sync(MPI_Comm comm, char *base, size_t len, bool skip, struct trouble *t)
+ * that begins at base; skip: not this one. All have the error of one. */
+static void collective_sync(MPI_Comm comm, char *base, size_t len, bool skip, struct error *e)
 {
 	struct mpiio *m = base && !skip ? mpiio_find(base) : NULL;
 	bool good = true;
 	int from;
 
 	if (goes_together(comm, m, base && !m, &from))
-		good = sync_together(comm, m, from, base, len ? len : m ? m->size : 0, t);
+		good = sync_together(comm, m, from, base, len ? len : m ? m->size : 0, e);
 	if (base && !skip)
-		sync_alone(base, len, m ? m->path : "", t);
+		sync_alone(base, len, m ? m->path : "", e);
 	if (m)
 		set_failed(m, 0);
 	if (good)
-		trouble_agree(comm, t);
+		error_agree(comm, e);
 }
 
 /* The same for the parts of a window. */
-static void sync_window(struct window *w, bool skip, struct trouble *t)
+static void sync_window(struct window *w, bool skip, struct error *e)
 {
-	const struct area *area = w->area && w->area->stored_len ? w->area : NULL;
+	const struct region *region = w->region && w->region->stored_len ? w->region : NULL;
 
 	if (!w->shared) {
-		collective_sync(w->comm, area ? area->stored : NULL, area ? area->stored_len : 0, skip, t);
+		collective_sync(w->comm, region ? region->stored : NULL, region ? region->stored_len : 0, skip, e);
 		return;
 	}
 	if (!skip)
-		shared_sync(w->shared, t);
-	trouble_agree(w->comm, t);
+		shared_sync(w->shared, e);
+	error_agree(w->comm, e);
 }
 
 /* ---- The calls ---- */
 
 int ummpi_sync_all(MPI_Comm comm, void *addr)
 {
-	const struct area *area = addr ? area_find(addr) : NULL;
-	struct trouble t = { 0 };
+	const struct region *region = addr ? region_find(addr) : NULL;
+	struct error e = { 0 };
 
 	/* The part of it that is in storage, if any. */
-	if (area)
-		collective_sync(comm, area->stored_len ? area->stored : NULL, area->stored_len, false, &t);
+	if (region)
+		collective_sync(comm, region->stored_len ? region->stored : NULL, region->stored_len, false, &e);
 	else
-		collective_sync(comm, addr, 0, false, &t);
-	return t.class == MPI_SUCCESS ? MPI_SUCCESS : trouble_tell_comm(comm, &t);
+		collective_sync(comm, addr, 0, false, &e);
+	return e.class == MPI_SUCCESS ? MPI_SUCCESS : error_tell_comm(comm, &e);
 }
 
 /* For windows that want it then. */
@@ -485,26 +485,26 @@ static int fence(int assert, MPI_Win win)
 {
 	int code = together.next.Win_fence(assert, win);
 	struct window *w = window_of(win);
-	struct trouble t = { 0 };
+	struct error e = { 0 };
 
 	if (code != MPI_SUCCESS || !w || !w->fencesync)
 		return code;
-	sync_window(w, false, &t);
-	return t.class == MPI_SUCCESS ? MPI_SUCCESS : trouble_tell_win(win, &t);
+	sync_window(w, false, &e);
+	return e.class == MPI_SUCCESS ? MPI_SUCCESS : error_tell_win(win, &e);
 }
 
 /* What is in memory only is lost with the window, so that stands unless all could write theirs. */
 static int free_window(MPI_Win *win)
 {
 	struct window *w = window_of(*win);
-	struct trouble t = { 0 };
+	struct error e = { 0 };
 
 	if (w && w->comm != MPI_COMM_NULL) {
 		/* From here on nobody else comes in. */
 		PMPI_Barrier(w->comm);
-		sync_window(w, !window_hints(w) || window_hints(w)->discard, &t);
+		sync_window(w, !window_hints(w) || window_hints(w)->discard, &e);
 	}
-	return t.class == MPI_SUCCESS ? together.next.Win_free(win) : trouble_tell_win(*win, &t);
+	return e.class == MPI_SUCCESS ? together.next.Win_free(win) : error_tell_win(*win, &e);
 }
 
 static struct pmpi_feature together = {

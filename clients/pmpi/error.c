@@ -14,22 +14,22 @@
 #include <string.h>
 
 static struct pmpi_feature errors;
-static _Thread_local struct trouble last;
+static _Thread_local struct error last;
 
-static void put(struct trouble *t, int class, const char *format, va_list args)
+static void put(struct error *e, int class, const char *format, va_list args)
 {
-	if (t->class != MPI_SUCCESS)
+	if (e->class != MPI_SUCCESS)
 		return;
-	t->class = class;
-	vsnprintf(t->text, sizeof(t->text), format, args);
+	e->class = class;
+	vsnprintf(e->text, sizeof(e->text), format, args);
 }
 
-void trouble_set(struct trouble *t, int class, const char *format, ...)
+void error_set(struct error *e, int class, const char *format, ...)
 {
 	va_list args;
 
 	va_start(args, format);
-	put(t, class, format, args);
+	put(e, class, format, args);
 	va_end(args);
 }
 
@@ -59,12 +59,12 @@ static int class_of(int error)
 	}
 }
 
-void trouble_errno(struct trouble *t, int error, const char *format, ...)
+void error_errno(struct error *e, int error, const char *format, ...)
 {
 	va_list args;
 
 	va_start(args, format);
-	put(t, class_of(error), format, args);
+	put(e, class_of(error), format, args);
 	va_end(args);
 }
 
@@ -77,10 +77,10 @@ static bool ends_program(MPI_Errhandler handler)
 	return fatal;
 }
 
-static void say(const struct trouble *t)
+static void say(const struct error *e)
 {
-	if (!t->said)
-		fprintf(stderr, "libummap-mpi: %s\n", t->text);
+	if (!e->said)
+		fprintf(stderr, "libummap-mpi: %s\n", e->text);
 }
 
 static bool comm_ends_program(MPI_Comm comm)
@@ -90,66 +90,66 @@ static bool comm_ends_program(MPI_Comm comm)
 	return PMPI_Comm_get_errhandler(comm, &handler) == MPI_SUCCESS && ends_program(handler);
 }
 
-void trouble_share(MPI_Comm comm, int from, struct trouble *t)
+void error_share(MPI_Comm comm, int from, struct error *e)
 {
-	char text[sizeof(t->text)];
+	char text[sizeof(e->text)];
 	int rank;
 
 	PMPI_Comm_rank(comm, &rank);
 	if (rank == from) {
-		snprintf(text, sizeof(text), "rank %d: %.*s", rank, (int)sizeof(text) - 20, t->text);
-		memcpy(t->text, text, sizeof(text));
+		snprintf(text, sizeof(text), "rank %d: %.*s", rank, (int)sizeof(text) - 20, e->text);
+		memcpy(e->text, text, sizeof(text));
 		/* Before the others know, for they end the program too. */
 		if (comm_ends_program(comm))
-			say(t);
-		t->said = comm_ends_program(comm);
+			say(e);
+		e->said = comm_ends_program(comm);
 	}
-	PMPI_Bcast(&t->class, 1, MPI_INT, from, comm);
-	PMPI_Bcast(t->text, sizeof(t->text), MPI_CHAR, from, comm);
-	t->said = t->said || rank != from;
+	PMPI_Bcast(&e->class, 1, MPI_INT, from, comm);
+	PMPI_Bcast(e->text, sizeof(e->text), MPI_CHAR, from, comm);
+	e->said = e->said || rank != from;
 }
 
-void trouble_agree(MPI_Comm comm, struct trouble *t)
+void error_agree(MPI_Comm comm, struct error *e)
 {
 	int rank, size, mine, first;
 
 	PMPI_Comm_rank(comm, &rank);
 	PMPI_Comm_size(comm, &size);
-	mine = t->class == MPI_SUCCESS ? size : rank;
+	mine = e->class == MPI_SUCCESS ? size : rank;
 	PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm);
 	if (first < size)
-		trouble_share(comm, first, t);
+		error_share(comm, first, e);
 }
 
-int trouble_tell_comm(MPI_Comm comm, const struct trouble *t)
+int error_tell_comm(MPI_Comm comm, const struct error *e)
 {
-	last = *t;
+	last = *e;
 	if (comm_ends_program(comm))
-		say(t);
-	PMPI_Comm_call_errhandler(comm, t->class);
-	return t->class;
+		say(e);
+	PMPI_Comm_call_errhandler(comm, e->class);
+	return e->class;
 }
 
-int trouble_tell_win(MPI_Win win, const struct trouble *t)
+int error_tell_win(MPI_Win win, const struct error *e)
 {
 	MPI_Errhandler handler;
 
-	last = *t;
+	last = *e;
 	if (PMPI_Win_get_errhandler(win, &handler) == MPI_SUCCESS && ends_program(handler))
-		say(t);
-	PMPI_Win_call_errhandler(win, t->class);
-	return t->class;
+		say(e);
+	PMPI_Win_call_errhandler(win, e->class);
+	return e->class;
 }
 
-int trouble_tell_file(MPI_File file, const struct trouble *t)
+int error_tell_file(MPI_File file, const struct error *e)
 {
 	MPI_Errhandler handler;
 
-	last = *t;
+	last = *e;
 	if (PMPI_File_get_errhandler(file, &handler) == MPI_SUCCESS && ends_program(handler))
-		say(t);
-	PMPI_File_call_errhandler(file, t->class);
-	return t->class;
+		say(e);
+	PMPI_File_call_errhandler(file, e->class);
+	return e->class;
 }
 
 /* ---- The call ---- */

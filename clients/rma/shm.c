@@ -44,7 +44,7 @@ static struct pmpi_feature parts;
 
 /* What a rank tells the others. */
 struct offer {
-	struct claim object;     /* its machine, and the bytes of the object; `to` 0: it offers none */
+	struct extent object;    /* its machine, and the bytes of the object; `to` 0: it offers none */
 	uint64_t from;           /* where in its part they begin */
 	int64_t unit;
 	uint64_t processes;      /* among these is pid */
@@ -64,17 +64,17 @@ static size_t page(void)
 /* Opens what is offered; -1: it cannot be, or is something else by now. */
 static int open_offer(const struct offer *o)
 {
-	struct claim found = { 0 };
+	struct extent found = { 0 };
 	char path[64];
 	int fd;
 
-	if (o->processes != claim_processes())
+	if (o->processes != extent_processes())
 		return -1;
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", o->pid, o->fd);
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return -1;
-	claim_file(&found, fd, o->object.from, o->object.to - o->object.from);
+	extent_file(&found, fd, o->object.from, o->object.to - o->object.from);
 	if (memcmp(&found, &o->object, sizeof(found)) == 0)
 		return fd;
 	close(fd);
@@ -100,17 +100,17 @@ static void map_offer(struct peer *p, const struct offer *o)
 	p->to = o->from + len;
 }
 
-static void make_offer(struct offer *o, const struct area *area)
+static void make_offer(struct offer *o, const struct region *region)
 {
-	o->pages = area->shared && umoffer(area->stored, &o->paged) == 0;
-	o->paged_from = area->stored_from;
-	if (area->object.fd < 0)
+	o->pages = region->shared && umoffer(region->stored, &o->paged) == 0;
+	o->paged_from = region->stored_from;
+	if (region->object.fd < 0)
 		return;
-	o->processes = claim_processes();
+	o->processes = extent_processes();
 	o->pid = (int)getpid();
-	o->fd = area->object.fd;
-	o->from = area->object.from;
-	claim_file(&o->object, o->fd, area->object.at, area->object.len);
+	o->fd = region->object.fd;
+	o->from = region->object.from;
+	extent_file(&o->object, o->fd, region->object.at, region->object.len);
 }
 
 /* ---- Windows ---- */
@@ -136,12 +136,12 @@ static void reach_self(struct peer *p, char *base, size_t size)
 	p->to = size;
 }
 
-static void take_offers(struct shm *shm, const struct area *area, int rank, const struct offer *offers)
+static void take_offers(struct shm *shm, const struct region *region, int rank, const struct offer *offers)
 {
 	for (int i = 0; i < shm->ranks; i++) {
 		shm->peers[i].unit = offers[i].unit;
 		if (i == rank) {
-			reach_self(&shm->peers[i], area->base, area->size);
+			reach_self(&shm->peers[i], region->base, region->size);
 			continue;
 		}
 		map_offer(&shm->peers[i], &offers[i]);
@@ -175,12 +175,12 @@ static int open_parts(struct window *w, MPI_Aint unit)
 
 	PMPI_Comm_rank(w->comm, &rank);
 	PMPI_Allreduce(MPI_IN_PLACE, &ready, 1, MPI_INT, MPI_LAND, w->comm);
-	if (ready && w->area->hints.local)
-		make_offer(&mine, w->area);
+	if (ready && w->region->hints.local)
+		make_offer(&mine, w->region);
 	if (ready)
 		PMPI_Allgather(&mine, sizeof(mine), MPI_BYTE, offers, sizeof(mine), MPI_BYTE, w->comm);
-	if (ready && w->area->hints.local) {
-		take_offers(shm, w->area, rank, offers);
+	if (ready && w->region->hints.local) {
+		take_offers(shm, w->region, rank, offers);
 		w->shm = shm;
 		shm = NULL;
 	}
@@ -189,7 +189,7 @@ static int open_parts(struct window *w, MPI_Aint unit)
 		close_parts(shm);
 	/* Descriptors are offered until all have taken them. */
 	PMPI_Barrier(w->comm);
-	area_close_object(w->area);
+	region_close_object(w->region);
 	return ready ? MPI_SUCCESS : MPI_ERR_NO_MEM;
 }
 

@@ -59,20 +59,23 @@ static void try_uffd(void)
 	uffd_works = ummap_open("null:4096", page, 0, PROT_READ | PROT_WRITE, &attr, &addr) == 0 && umunmap(addr, 0) == 0;
 }
 
-void engine_choose(struct hints *h, struct ummap_attr *attr)
+enum engine engine_choose(enum engine wanted, struct ummap_attr *attr)
 {
-	if (h->engine == HINT_AUTO && user_wants("segv"))
-		h->engine = HINT_SEGV;
-	if (h->engine == HINT_AUTO && user_wants("uffd"))
-		h->engine = HINT_UFFD;
-	if (h->engine == HINT_AUTO) {
+	enum engine engine = wanted;
+
+	if (engine == ENGINE_AUTO && user_wants("segv"))
+		engine = ENGINE_SEGV;
+	if (engine == ENGINE_AUTO && user_wants("uffd"))
+		engine = ENGINE_UFFD;
+	if (engine == ENGINE_AUTO) {
 		pthread_once(&once, try_uffd);
-		h->engine = uffd_works ? HINT_UFFD : HINT_SEGV;
+		engine = uffd_works ? ENGINE_UFFD : ENGINE_SEGV;
 	}
-	if (h->engine == HINT_UFFD)
+	if (engine == ENGINE_UFFD)
 		attr_uffd(attr);
 	else
 		attr->engine = UMMAP_ENGINE_SEGV;
+	return engine;
 }
 
 void engine_default(const char *name, const char *value)

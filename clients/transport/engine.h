@@ -3,15 +3,16 @@
 #ifndef ENGINE_H
 #define ENGINE_H
 
-#include "window/hints.h"
 #include "pmpi/error.h"
 
 #include <mpi.h>
 #include <stdbool.h>
 #include <ummap.h>
 
-/* Makes h->engine what will be in use, and attr say so. */
-void engine_choose(struct hints *h, struct ummap_attr *attr);
+enum engine { ENGINE_AUTO, ENGINE_SEGV, ENGINE_UFFD, ENGINE_KERNEL };
+
+/* The engine that will be in use where this one is wanted; makes attr say so. */
+enum engine engine_choose(enum engine wanted, struct ummap_attr *attr);
 /* Whether that will most likely be userfaultfd. */
 bool engine_expects_uffd(void);
 
@@ -22,10 +23,10 @@ void engine_default(const char *name, const char *value);
  * chosen; `threads` is the level of MPI_Init_thread. */
 void transport_prepare(int threads);
 /* Whether those in use can. */
-void transport_check(enum hints_engine engine, struct trouble *t);
+void transport_check(enum engine engine, struct error *e);
 /* Whether a collective write of MPI-IO's ends at all ranks, and says so, when storage fails it at one. */
 bool transport_writes_together(void);
 /* Whether they reach a window that begins there. */
-void transport_check_base(const void *base, struct trouble *t);
+void transport_check_base(const void *base, struct error *e);
 
 #endif

@@ -19,19 +19,19 @@ void transport_prepare(int threads)
 		engine_default("UCX_TLS", "posix,self");
 }
 
-void transport_check(enum hints_engine engine, struct trouble *t)
+void transport_check(enum engine engine, struct error *e)
 {
-	(void)engine, (void)t;
+	(void)engine, (void)e;
 }
 
 /* MPICH takes UCX's word for where memory begins, which is a multiple of this, and puts to there. */
 #define ALIGN 16
 
-void transport_check_base(const void *base, struct trouble *t)
+void transport_check_base(const void *base, struct error *e)
 {
 	if ((uintptr_t)base % ALIGN)
-		trouble_set(t, MPI_ERR_SIZE, "MPICH 4 cannot reach a part of a shared window that does not begin at a multiple of %d "
-			    "bytes: make sizes such multiples, or set alloc_shared_noncontig", ALIGN);
+		error_set(e, MPI_ERR_SIZE, "MPICH 4 cannot reach a part of a shared window that does not begin at a multiple of %d "
+			  "bytes: make sizes such multiples, or set alloc_shared_noncontig", ALIGN);
 }
 
 bool transport_writes_together(void)

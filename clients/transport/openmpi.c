@@ -50,31 +50,31 @@ static bool on_one_machine(void)
 	return !all || !here || strcmp(all, here) == 0;
 }
 
-void transport_check(enum hints_engine engine, struct trouble *t)
+void transport_check(enum engine engine, struct error *e)
 {
 	const char *osc = getenv(OSC), *copy = getenv(COPY), *pml = getenv("OMPI_MCA_pml"), *btl = getenv("OMPI_MCA_btl");
 	bool emulated = copy && strcmp(copy, "emulated") == 0, by_ucx = pml && selects(pml, "ucx");
 
-	if (engine != HINT_SEGV)
+	if (engine != ENGINE_SEGV)
 		return;
 	if (!on_one_machine())
-		trouble_set(t, MPI_ERR_INFO_VALUE, "on several machines OpenMPI cannot reach windows of the engine segv: "
-			    "storage_alloc_engine must be \"uffd\"");
+		error_set(e, MPI_ERR_INFO_VALUE, "on several machines OpenMPI cannot reach windows of the engine segv: "
+			  "storage_alloc_engine must be \"uffd\"");
 	if (selects(osc, "rdma") && !emulated)
-		trouble_set(t, MPI_ERR_INFO_VALUE, "OpenMPI's osc/rdma cannot reach windows of the engine segv: leave "
-			    "the MCA parameter osc alone, or set it to \"^rdma,ucx\", or "
-			    "btl_vader_single_copy_mechanism to \"emulated\"");
+		error_set(e, MPI_ERR_INFO_VALUE, "OpenMPI's osc/rdma cannot reach windows of the engine segv: leave "
+			  "the MCA parameter osc alone, or set it to \"^rdma,ucx\", or "
+			  "btl_vader_single_copy_mechanism to \"emulated\"");
 	if (by_ucx && selects(osc, "pt2pt"))
-		trouble_set(t, MPI_ERR_INFO_VALUE, "OpenMPI's pml/ucx cannot reach windows of the engine segv through "
-			    "osc/pt2pt: leave the MCA parameter pml alone, or set osc to \"ucx\"");
+		error_set(e, MPI_ERR_INFO_VALUE, "OpenMPI's pml/ucx cannot reach windows of the engine segv through "
+			  "osc/pt2pt: leave the MCA parameter pml alone, or set osc to \"ucx\"");
 	if (!selects(btl, "vader"))
-		trouble_set(t, MPI_ERR_INFO_VALUE, "without btl/vader, OpenMPI cannot reach windows of the engine segv: "
-			    "leave the MCA parameter btl alone, or add \"vader\" to it");
+		error_set(e, MPI_ERR_INFO_VALUE, "without btl/vader, OpenMPI cannot reach windows of the engine segv: "
+			  "leave the MCA parameter btl alone, or add \"vader\" to it");
 }
 
-void transport_check_base(const void *base, struct trouble *t)
+void transport_check_base(const void *base, struct error *e)
 {
-	(void)base, (void)t;
+	(void)base, (void)e;
 }
 
 /* OMPIO leaves the other ranks waiting for ever, and takes a write that was cut short for a whole one. ROMIO, which is

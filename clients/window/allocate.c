@@ -17,58 +17,58 @@ static struct pmpi_feature windows;
 
 /* What a rank tells the others about its part. */
 struct part {
-	struct claim claim;
+	struct extent extent;
 	int rank;
-	int class;    /* of its trouble */
+	int class;    /* of its error */
 };
 
 /* ---- MPI_Win_allocate ---- */
 
-static int by_claim(const void *a, const void *b)
+static int by_extent(const void *a, const void *b)
 {
 	const struct part *p = a, *q = b;
-	int order = memcmp(&p->claim, &q->claim, offsetof(struct claim, from));
+	int order = memcmp(&p->extent, &q->extent, offsetof(struct extent, from));
 
 	if (order)
 		return order;
-	return p->claim.from < q->claim.from ? -1 : p->claim.from > q->claim.from;
+	return p->extent.from < q->extent.from ? -1 : p->extent.from > q->extent.from;
 }
 
 /* All see the same parts, so all find the same. */
-static void check_overlaps(MPI_Comm comm, struct part *parts, int ranks, const struct area *area, struct trouble *t)
+static void check_overlaps(MPI_Comm comm, struct part *parts, int ranks, const struct region *region, struct error *e)
 {
 	int i = 1;
 
-	qsort(parts, (size_t)ranks, sizeof(*parts), by_claim);
-	while (i < ranks && !claim_overlaps(&parts[i - 1].claim, &parts[i].claim))
+	qsort(parts, (size_t)ranks, sizeof(*parts), by_extent);
+	while (i < ranks && !extent_overlaps(&parts[i - 1].extent, &parts[i].extent))
 		i++;
 	if (i == ranks)
 		return;
-	trouble_set(t, MPI_ERR_INFO_VALUE, "rank %d has some of the same bytes of %.60s: put %%r in storage_alloc_filename, or "
-		    "give each rank another storage_alloc_offset", parts[i].rank, area ? area->hints.filename : "");
-	trouble_share(comm, parts[i - 1].rank, t);
+	error_set(e, MPI_ERR_INFO_VALUE, "rank %d has some of the same bytes of %.60s: put %%r in storage_alloc_filename, or "
+		  "give each rank another storage_alloc_offset", parts[i].rank, region ? region->hints.filename : "");
+	error_share(comm, parts[i - 1].rank, e);
 }
 
 /* No part failed, and no byte of a file is in two of them. */
-static void agree_on_parts(MPI_Comm comm, const struct area *area, struct part *parts, struct trouble *t)
+static void agree_on_parts(MPI_Comm comm, const struct region *region, struct part *parts, struct error *e)
 {
-	struct part mine = { .class = t->class };
+	struct part mine = { .class = e->class };
 	int ranks, failed = 0;
 
 	PMPI_Comm_size(comm, &ranks);
 	PMPI_Comm_rank(comm, &mine.rank);
-	if (area)
-		mine.claim = area->claim;
+	if (region)
+		mine.extent = region->extent;
 	PMPI_Allgather(&mine, sizeof(mine), MPI_BYTE, parts, sizeof(mine), MPI_BYTE, comm);
 	while (failed < ranks && parts[failed].class == MPI_SUCCESS)
 		failed++;
 	if (failed < ranks)
-		trouble_share(comm, failed, t);
+		error_share(comm, failed, e);
 	else
-		check_overlaps(comm, parts, ranks, area, t);
+		check_overlaps(comm, parts, ranks, region, e);
 }
 
-static struct part *new_parts(MPI_Comm comm, struct trouble *t)
+static struct part *new_parts(MPI_Comm comm, struct error *e)
 {
 	struct part *parts;
 	int ranks;
@@ -76,11 +76,11 @@ static struct part *new_parts(MPI_Comm comm, struct trouble *t)
 	PMPI_Comm_size(comm, &ranks);
 	parts = malloc((size_t)ranks * sizeof(*parts));
 	if (!parts)
-		trouble_errno(t, ENOMEM, "there is no memory for the parts of a window");
+		error_errno(e, ENOMEM, "there is no memory for the parts of a window");
 	return parts;
 }
 
-static struct window *open_window(MPI_Aint size, struct hints *h, MPI_Comm comm, struct part *parts, struct trouble *t)
+static struct window *open_window(MPI_Aint size, struct hints *h, MPI_Comm comm, struct part *parts, struct error *e)
 {
 	struct window *w = window_new(MPI_WIN_FLAVOR_ALLOCATE);
 
@@ -89,15 +89,15 @@ static struct window *open_window(MPI_Aint size, struct hints *h, MPI_Comm comm,
 	if (w)
 		w->fencesync = h->fencesync;
 	if (!w)
-		trouble_errno(t, ENOMEM, "there is no memory for a window");
+		error_errno(e, ENOMEM, "there is no memory for a window");
 	else if (size < 0)
-		trouble_set(t, MPI_ERR_SIZE, "the size of the window is %ld: it must not be negative", (long)size);
+		error_set(e, MPI_ERR_SIZE, "the size of the window is %ld: it must not be negative", (long)size);
 	else
-		w->area = area_open((size_t)size, h, t);
-	if (t->class == MPI_SUCCESS)
-		transport_check(w->area->hints.engine, t);
-	agree_on_parts(comm, w ? w->area : NULL, parts, t);
-	if (t->class == MPI_SUCCESS)
+		w->region = region_open((size_t)size, h, e);
+	if (e->class == MPI_SUCCESS)
+		transport_check(w->region->hints.engine, e);
+	agree_on_parts(comm, w ? w->region : NULL, parts, e);
+	if (e->class == MPI_SUCCESS)
 		return w;
 	if (w)
 		window_abandon(w);
@@ -109,7 +109,7 @@ static int make_window(struct window *w, MPI_Aint size, MPI_Aint unit, MPI_Info 
 	int code = window_own_comm(comm, &w->comm);
 
 	if (code == MPI_SUCCESS)
-		code = windows.next.Win_create(w->area->base, size, unit, info, comm, win);
+		code = windows.next.Win_create(w->region->base, size, unit, info, comm, win);
 	if (code == MPI_SUCCESS)
 		return window_remember(*win, w);
 	window_abandon(w);
@@ -119,7 +119,7 @@ static int make_window(struct window *w, MPI_Aint size, MPI_Aint unit, MPI_Info 
 static int allocate_storage(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, struct window *w, void *base,
 			    MPI_Win *win)
 {
-	void *at = w->area->base;
+	void *at = w->region->base;
 	int code = make_window(w, size, unit, info, comm, win);
 
 	if (code == MPI_SUCCESS)
@@ -129,17 +129,17 @@ static int allocate_storage(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Com
 
 static int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
 {
-	struct trouble t = { 0 };
-	struct part *parts = new_parts(comm, &t);
+	struct error e = { 0 };
+	struct part *parts = new_parts(comm, &e);
 	struct window *w = NULL;
 	struct hints h;
-	bool storage = hints_agree(&h, info, comm, true, &t);
+	bool storage = hints_agree(&h, info, comm, true, &e);
 
-	if (storage && t.class == MPI_SUCCESS)
-		w = open_window(size, &h, comm, parts, &t);
+	if (storage && e.class == MPI_SUCCESS)
+		w = open_window(size, &h, comm, parts, &e);
 	free(parts);
-	if (t.class != MPI_SUCCESS)
-		return trouble_tell_comm(comm, &t);
+	if (e.class != MPI_SUCCESS)
+		return error_tell_comm(comm, &e);
 	if (!storage)
 		return windows.next.Win_allocate(size, unit, info, comm, base, win);
 	return allocate_storage(size, unit, info, comm, w, base, win);
@@ -152,13 +152,13 @@ static int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, 
 static int sync_window(MPI_Win win)
 {
 	struct window *w = window_of(win);
-	struct trouble t = { 0 };
+	struct error e = { 0 };
 
 	if (!w || !window_has_storage(w))
 		return windows.next.Win_sync(win);
 	atomic_thread_fence(memory_order_seq_cst);
-	window_sync(w, &t);
-	return t.class == MPI_SUCCESS ? MPI_SUCCESS : trouble_tell_win(win, &t);
+	window_sync(w, &e);
+	return e.class == MPI_SUCCESS ? MPI_SUCCESS : error_tell_win(win, &e);
 }
 
 /* All of it is durable by now (mpiio/together.c). */

@@ -19,27 +19,27 @@ static uint64_t machine_id(void)
 	return (uint64_t)a << 32 | (uint64_t)b << 16 | c;
 }
 
-void claim_file(struct claim *claim, int fd, uint64_t from, size_t size)
+void extent_file(struct extent *extent, int fd, uint64_t from, size_t size)
 {
 	struct stat st;
 
 	if (fstat(fd, &st) < 0 || size == 0)
 		return;
-	claim->machine = machine_id();
-	claim->dev = S_ISBLK(st.st_mode) ? st.st_rdev : st.st_dev;
-	claim->ino = S_ISBLK(st.st_mode) ? 0 : st.st_ino;
-	claim->from = from;
-	claim->to = from + size;
+	extent->machine = machine_id();
+	extent->dev = S_ISBLK(st.st_mode) ? st.st_rdev : st.st_dev;
+	extent->ino = S_ISBLK(st.st_mode) ? 0 : st.st_ino;
+	extent->from = from;
+	extent->to = from + size;
 }
 
-uint64_t claim_processes(void)
+uint64_t extent_processes(void)
 {
 	struct stat st;
 
 	return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
 }
 
-bool claim_overlaps(const struct claim *a, const struct claim *b)
+bool extent_overlaps(const struct extent *a, const struct extent *b)
 {
 	return a->machine == b->machine && a->dev == b->dev && a->ino == b->ino && a->from < b->to && b->from < a->to;
 }

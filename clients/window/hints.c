@@ -173,13 +173,13 @@ static bool take_engine(void *field, const char *value)
 	int engine;
 	bool known = take_choice(engines, &engine, value);
 
-	*(enum hints_engine *)field = known ? (enum hints_engine)engine : HINT_AUTO;
+	*(enum engine *)field = known ? (enum engine)engine : ENGINE_AUTO;
 	return known;
 }
 
 static bool put_engine(const void *field, char *value)
 {
-	snprintf(value, HINT_TEXT, "%s", engines[*(const enum hints_engine *)field]);
+	snprintf(value, HINT_TEXT, "%s", engines[*(const enum engine *)field]);
 	return true;
 }
 
@@ -302,7 +302,7 @@ static const struct hint {
 
 #define TABLE_SIZE (sizeof(table) / sizeof(*table))
 
-static void read_hint(const struct hint *hint, struct hints *h, MPI_Info info, struct trouble *t)
+static void read_hint(const struct hint *hint, struct hints *h, MPI_Info info, struct error *e)
 {
 	char value[HINT_TEXT];
 	int found = 0;
@@ -310,7 +310,7 @@ static void read_hint(const struct hint *hint, struct hints *h, MPI_Info info, s
 	if (info != MPI_INFO_NULL)
 		PMPI_Info_get(info, hint->name, MPI_MAX_INFO_VAL, value, &found);
 	if (found && !hint->kind->take((char *)h + hint->field, value))
-		trouble_set(t, MPI_ERR_INFO_VALUE, "%s is \"%.60s\": it must be %s", hint->name, value, hint->want);
+		error_set(e, MPI_ERR_INFO_VALUE, "%s is \"%.60s\": it must be %s", hint->name, value, hint->want);
 }
 
 /* ---- Those that MPI-IO is to have ---- */
@@ -358,7 +358,7 @@ bool hints_by_mpiio(const struct hints *h)
 /* ---- All of them ---- */
 
 /* %r is the rank, %% a %. */
-static void expand_name(struct hints *h, int rank, struct trouble *t)
+static void expand_name(struct hints *h, int rank, struct error *e)
 {
 	char name[HINT_TEXT];
 	size_t len = 0;
@@ -371,17 +371,17 @@ static void expand_name(struct hints *h, int rank, struct trouble *t)
 		else if (*s == '%')
 			name[len++] = '%';
 		else
-			return trouble_set(t, MPI_ERR_INFO_VALUE, "storage_alloc_filename is \"%.100s\": a %% in it must "
-					   "be %%r, for the rank, or %%%%", h->filename);
+			return error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_filename is \"%.100s\": a %% in it must "
+					 "be %%r, for the rank, or %%%%", h->filename);
 		if (len > sizeof(name) - RANK_DIGITS)
-			return trouble_set(t, MPI_ERR_INFO_VALUE, "storage_alloc_filename is too long: \"%.100s...\"",
-					   h->filename);
+			return error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_filename is too long: \"%.100s...\"",
+					 h->filename);
 	}
 	name[len] = '\0';
 	memcpy(h->filename, name, sizeof(name));
 }
 
-void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct trouble *t)
+void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct error *e)
 {
 	const char *folder = all ? secure_getenv("UMMAP_MPI_ALL") : NULL, *local = secure_getenv("UMMAP_MPI_LOCAL");
 
@@ -391,28 +391,28 @@ void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct 
 	PMPI_Comm_rank(comm, &h->rank);
 	PMPI_Comm_size(comm, &h->ranks);
 	h->local = !local || strcmp(local, "false") != 0;
-	read_hint(&table[0], h, info, t);
-	if (h->type == TYPE_NONE && t->class == MPI_SUCCESS && folder && *folder) {
+	read_hint(&table[0], h, info, e);
+	if (h->type == TYPE_NONE && e->class == MPI_SUCCESS && folder && *folder) {
 		h->type = TYPE_STORAGE;
 		h->nameless = h->discard = true;
 	}
 	for (size_t i = 1; i < TABLE_SIZE && h->type == TYPE_STORAGE; i++)
-		read_hint(&table[i], h, info, t);
+		read_hint(&table[i], h, info, e);
 	if (!h->nameless)
-		expand_name(h, h->rank, t);
+		expand_name(h, h->rank, e);
 	else if ((size_t)snprintf(h->filename, sizeof(h->filename), "%s", folder) >= sizeof(h->filename))
-		trouble_set(t, MPI_ERR_INFO_VALUE, "UMMAP_MPI_ALL is too long: it must be the name of a folder");
+		error_set(e, MPI_ERR_INFO_VALUE, "UMMAP_MPI_ALL is too long: it must be the name of a folder");
 	if (h->type == TYPE_STORAGE && !*h->filename)
-		trouble_set(t, MPI_ERR_INFO_VALUE, "alloc_type is \"storage\", but storage_alloc_filename, the name of a "
-			    "file, is missing");
+		error_set(e, MPI_ERR_INFO_VALUE, "alloc_type is \"storage\", but storage_alloc_filename, the name of a "
+			  "file, is missing");
 	if (hints_by_mpiio(h))
 		pass_on(h, info);
 	else if (h->stripe)
-		trouble_set(t, MPI_ERR_INFO_VALUE, "storage_alloc_stripe needs storage_alloc_driver to be \"mpiio\"");
+		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_stripe needs storage_alloc_driver to be \"mpiio\"");
 }
 
 /* Stripes of different sizes would have bytes in common. */
-static void agree_on_stripes(const struct hints *h, MPI_Comm comm, struct trouble *t)
+static void agree_on_stripes(const struct hints *h, MPI_Comm comm, struct error *e)
 {
 	int64_t most[4] = { INT64_MIN, INT64_MIN, INT64_MIN, INT64_MIN };
 
@@ -424,22 +424,22 @@ static void agree_on_stripes(const struct hints *h, MPI_Comm comm, struct troubl
 	}
 	PMPI_Allreduce(MPI_IN_PLACE, most, 4, MPI_INT64_T, MPI_MAX, comm);
 	if ((most[0] > INT64_MIN && most[0] != -most[1]) || (most[2] > INT64_MIN && most[2] != -most[3]))
-		trouble_set(t, MPI_ERR_INFO_VALUE, "storage_alloc_stripe, and with it storage_alloc_offset, must be the same at "
-			    "all ranks");
+		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_stripe, and with it storage_alloc_offset, must be the same at "
+			  "all ranks");
 }
 
-bool hints_agree(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct trouble *t)
+bool hints_agree(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct error *e)
 {
 	int wanted[2];
 
-	hints_read(h, info, comm, all, t);
-	trouble_agree(comm, t);
+	hints_read(h, info, comm, all, e);
+	error_agree(comm, e);
 	wanted[0] = h->type == TYPE_STORAGE;
 	wanted[1] = h->fencesync;
 	PMPI_Allreduce(MPI_IN_PLACE, wanted, 2, MPI_INT, MPI_LOR, comm);
 	h->fencesync = wanted[1];
-	if (wanted[0] && t->class == MPI_SUCCESS)
-		agree_on_stripes(h, comm, t);
+	if (wanted[0] && e->class == MPI_SUCCESS)
+		agree_on_stripes(h, comm, e);
 	return wanted[0];
 }
 

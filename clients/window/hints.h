@@ -4,6 +4,7 @@
 #define HINTS_H
 
 #include "pmpi/error.h"
+#include "transport/engine.h"
 
 #include <mpi.h>
 #include <stdbool.h>
@@ -11,7 +12,6 @@
 #include <sys/types.h>
 
 enum hints_type { TYPE_NONE, TYPE_MEMORY, TYPE_STORAGE };
-enum hints_engine { HINT_AUTO, HINT_SEGV, HINT_UFFD, HINT_KERNEL };
 
 #define HINT_TEXT (MPI_MAX_INFO_VAL + 1)
 #define FACTOR_AUTO (-1.0)
@@ -19,7 +19,7 @@ enum hints_engine { HINT_AUTO, HINT_SEGV, HINT_UFFD, HINT_KERNEL };
 
 struct hints {
 	enum hints_type type;          /* alloc_type */
-	enum hints_engine engine;
+	enum engine engine;
 	char filename[HINT_TEXT];      /* with %r replaced */
 	char driver[HINT_TEXT];        /* as UMMAP_DRIVER: a URI without a path; empty: the default */
 	char policy[HINT_TEXT];        /* empty: the default */
@@ -42,10 +42,10 @@ struct hints {
 
 /* Takes what info has for a rank of comm (where `all`, UMMAP_MPI_ALL too). Unknown hints are ignored, and so are all others where
  * alloc_type is not "storage". */
-void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct trouble *t);
+void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct error *e);
 
-/* Collective, in the place of hints_read: all have the trouble of one. Returns whether any rank wants storage. */
-bool hints_agree(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct trouble *t);
+/* Collective, in the place of hints_read: all have the error of one. Returns whether any rank wants storage. */
+bool hints_agree(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct error *e);
 
 /* Adds those in use to info. */
 void hints_write(const struct hints *h, MPI_Info info);

@@ -9,15 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Hints that have a meaning for what the library pages only are trouble. */
-void kernel_check(const struct hints *h, struct trouble *t);
+/* Hints that have a meaning for what the library pages only are an error. */
+void kernel_check(const struct hints *h, struct error *e);
 /* Room on the disk for all bytes up to `end`: where it is full, a store would kill. */
-void kernel_make_room(int fd, uint64_t end, struct trouble *t);
+void kernel_make_room(int fd, uint64_t end, struct error *e);
 /* Bytes [offset, offset + len) of the file, from there on (what lies before on the first page is mapped as well). NULL with
- * trouble. */
-char *kernel_map(int fd, const struct hints *h, size_t len, struct trouble *t);
+ * an error. */
+char *kernel_map(int fd, const struct hints *h, size_t len, struct error *e);
 void kernel_unmap(char *at, size_t len, const struct hints *h);
 /* Makes them durable. Whole pages: at the borders bytes of neighbours too, which does no harm. */
-void kernel_sync(char *at, size_t len, const struct hints *h, struct trouble *t);
+void kernel_sync(char *at, size_t len, const struct hints *h, struct error *e);
 
 #endif

@@ -21,41 +21,41 @@ static struct pmpi_feature memory;
 
 static int alloc_mem(MPI_Aint size, MPI_Info info, void *base)
 {
-	struct trouble t = { 0 };
-	struct area *area = NULL;
+	struct error e = { 0 };
+	struct region *region = NULL;
 	struct hints h;
 
-	hints_read(&h, info, MPI_COMM_WORLD, true, &t);
-	if (t.class == MPI_SUCCESS && (h.type != TYPE_STORAGE || size <= 0))
+	hints_read(&h, info, MPI_COMM_WORLD, true, &e);
+	if (e.class == MPI_SUCCESS && (h.type != TYPE_STORAGE || size <= 0))
 		return memory.next.Alloc_mem(size, info, base);
 	/* Which window it will be in, if any, nobody knows. */
 	h.local = false;
-	if (t.class == MPI_SUCCESS)
-		area = area_open((size_t)size, &h, &t);
-	if (area)
-		transport_check(area->hints.engine, &t);
-	if (t.class == MPI_SUCCESS) {
-		area_close_object(area);
-		*(void **)base = area->base;
+	if (e.class == MPI_SUCCESS)
+		region = region_open((size_t)size, &h, &e);
+	if (region)
+		transport_check(region->hints.engine, &e);
+	if (e.class == MPI_SUCCESS) {
+		region_close_object(region);
+		*(void **)base = region->base;
 		return MPI_SUCCESS;
 	}
-	if (area)
-		area_abandon(area);
-	return trouble_tell_comm(ALONE, &t);
+	if (region)
+		region_abandon(region);
+	return error_tell_comm(ALONE, &e);
 }
 
 static int free_mem(void *base)
 {
-	struct area *area = area_find(base);
-	struct trouble t = { 0 };
+	struct region *region = region_find(base);
+	struct error e = { 0 };
 
-	if (!area || area->base != base)
+	if (!region || region->base != base)
 		return memory.next.Free_mem(base);
-	if (!area->hints.discard)
-		area_sync(area, area->base, area->size, &t);
-	if (t.class != MPI_SUCCESS)
-		return trouble_tell_comm(ALONE, &t);
-	area_close(area);
+	if (!region->hints.discard)
+		region_sync(region, region->base, region->size, &e);
+	if (e.class != MPI_SUCCESS)
+		return error_tell_comm(ALONE, &e);
+	region_close(region);
 	return MPI_SUCCESS;
 }
 

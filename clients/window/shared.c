@@ -30,42 +30,42 @@ static uint64_t page(void)
 /* ---- The file ---- */
 
 /* What a file of the kernel's mmap cannot be. */
-static void check_hints(const struct hints *h, MPI_Aint size, struct trouble *t)
+static void check_hints(const struct hints *h, MPI_Aint size, struct error *e)
 {
 	if (size < 0)
-		trouble_set(t, MPI_ERR_SIZE, "the size of the window is %ld: it must not be negative", (long)size);
+		error_set(e, MPI_ERR_SIZE, "the size of the window is %ld: it must not be negative", (long)size);
 	if (h->type != TYPE_STORAGE)
-		trouble_set(t, MPI_ERR_INFO_VALUE, "alloc_type is not \"storage\", as it is at other ranks: a shared window "
-			    "is in memory or in storage as a whole");
-	if (h->engine != HINT_AUTO && h->engine != HINT_KERNEL)
-		trouble_set(t, MPI_ERR_INFO_VALUE, "storage_alloc_engine must be \"kernel\", if anything, for a shared window: the "
-			    "kernel maps it");
-	kernel_check(h, t);
+		error_set(e, MPI_ERR_INFO_VALUE, "alloc_type is not \"storage\", as it is at other ranks: a shared window "
+			  "is in memory or in storage as a whole");
+	if (h->engine != ENGINE_AUTO && h->engine != ENGINE_KERNEL)
+		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_engine must be \"kernel\", if anything, for a shared window: the "
+			  "kernel maps it");
+	kernel_check(h, e);
 }
 
-static int open_file(const struct hints *h, struct trouble *t)
+static int open_file(const struct hints *h, struct error *e)
 {
 	int fd;
 
-	if (t->class != MPI_SUCCESS)
+	if (e->class != MPI_SUCCESS)
 		return -1;
 	fd = open(h->filename, O_CREAT | O_RDWR | O_CLOEXEC, h->perm);
 	if (fd < 0)
-		trouble_errno(t, errno, "%s cannot be opened for reading and writing: %s", h->filename, strerror(errno));
+		error_errno(e, errno, "%s cannot be opened for reading and writing: %s", h->filename, strerror(errno));
 	return fd;
 }
 
 /* All ranks have opened the very same file, and take the same bytes of it. */
-static void check_same(int fd, const struct hints *h, MPI_Comm comm, struct trouble *t)
+static void check_same(int fd, const struct hints *h, MPI_Comm comm, struct error *e)
 {
-	struct claim mine = { 0 }, first;
+	struct extent mine = { 0 }, first;
 
-	claim_file(&mine, fd, h->offset, 1);
+	extent_file(&mine, fd, h->offset, 1);
 	first = mine;
 	PMPI_Bcast(&first, sizeof(first), MPI_BYTE, 0, comm);
 	if (memcmp(&first, &mine, sizeof(mine)) != 0)
-		trouble_set(t, MPI_ERR_INFO_VALUE, "%.80s is another file, offset or machine than that of rank 0: a shared window "
-			    "is in one file on one machine", h->filename);
+		error_set(e, MPI_ERR_INFO_VALUE, "%.80s is another file, offset or machine than that of rank 0: a shared window "
+			  "is in one file on one machine", h->filename);
 }
 
 /* ---- Places ---- */
@@ -90,37 +90,37 @@ static char *part_of(const struct shared *s, const struct place *p)
 	return p->size && s->first ? s->first + p->at : NULL;
 }
 
-static struct shared *new_shared(const struct hints *h, MPI_Comm comm, struct trouble *t)
+static struct shared *new_shared(const struct hints *h, MPI_Comm comm, struct error *e)
 {
 	struct shared *s = calloc(1, sizeof(*s));
 
 	if (s) {
 		PMPI_Comm_size(comm, &s->ranks);
 		s->hints = *h;
-		s->hints.engine = HINT_KERNEL;
+		s->hints.engine = ENGINE_KERNEL;
 		s->places = calloc((size_t)s->ranks, sizeof(*s->places));
 	}
 	if (!s || !s->places)
-		trouble_errno(t, ENOMEM, "there is no memory for a window");
+		error_errno(e, ENOMEM, "there is no memory for a window");
 	return s;
 }
 
 /* All that can fail before the ranks know each other's sizes; then all of them go on or none. */
-static int begin(struct shared *s, MPI_Aint size, const struct hints *h, MPI_Comm comm, struct trouble *t)
+static int begin(struct shared *s, MPI_Aint size, const struct hints *h, MPI_Comm comm, struct error *e)
 {
 	int fd;
 
-	check_hints(h, size, t);
-	fd = s ? open_file(h, t) : -1;
-	trouble_agree(comm, t);
-	if (t->class == MPI_SUCCESS) {
-		check_same(fd, h, comm, t);
-		trouble_agree(comm, t);
+	check_hints(h, size, e);
+	fd = s ? open_file(h, e) : -1;
+	error_agree(comm, e);
+	if (e->class == MPI_SUCCESS) {
+		check_same(fd, h, comm, e);
+		error_agree(comm, e);
 	}
 	return fd;
 }
 
-static void finish(struct shared *s, const struct place *mine, int fd, bool apart, MPI_Comm comm, struct trouble *t)
+static void finish(struct shared *s, const struct place *mine, int fd, bool apart, MPI_Comm comm, struct error *e)
 {
 	uint64_t len;
 	int rank;
@@ -129,40 +129,40 @@ static void finish(struct shared *s, const struct place *mine, int fd, bool apar
 	PMPI_Allgather(mine, sizeof(*mine), MPI_BYTE, s->places, sizeof(*mine), MPI_BYTE, comm);
 	len = lay_out(s, apart);
 	if (rank == 0 && len)
-		kernel_make_room(fd, s->hints.offset + len, t);
-	if (t->class == MPI_SUCCESS && len)
-		s->first = kernel_map(fd, &s->hints, len, t);
+		kernel_make_room(fd, s->hints.offset + len, e);
+	if (e->class == MPI_SUCCESS && len)
+		s->first = kernel_map(fd, &s->hints, len, e);
 	s->size = s->places[rank].size;
 	s->len = len;
 	s->base = part_of(s, &s->places[rank]);
 	if (s->size)
-		transport_check_base(s->base, t);
-	trouble_agree(comm, t);
-	if (t->class == MPI_SUCCESS && s->hints.unlink)
+		transport_check_base(s->base, e);
+	error_agree(comm, e);
+	if (e->class == MPI_SUCCESS && s->hints.unlink)
 		s->path = realpath(s->hints.filename, NULL);
 }
 
 struct shared *shared_open(MPI_Aint size, MPI_Aint unit, const struct hints *h, bool apart, MPI_Comm comm,
-			   struct trouble *t)
+			   struct error *e)
 {
 	struct place mine = { .size = (uint64_t)size, .unit = (uint64_t)unit };
-	struct shared *s = new_shared(h, comm, t);
-	int fd = begin(s, size, h, comm, t);
+	struct shared *s = new_shared(h, comm, e);
+	int fd = begin(s, size, h, comm, e);
 
-	if (t->class == MPI_SUCCESS)
-		finish(s, &mine, fd, apart, comm, t);
+	if (e->class == MPI_SUCCESS)
+		finish(s, &mine, fd, apart, comm, e);
 	if (fd >= 0)
 		close(fd);
-	if (t->class == MPI_SUCCESS)
+	if (e->class == MPI_SUCCESS)
 		return s;
 	if (s)
 		shared_close(s);
 	return NULL;
 }
 
-void shared_sync(const struct shared *s, struct trouble *t)
+void shared_sync(const struct shared *s, struct error *e)
 {
-	kernel_sync(s->base, s->size, &s->hints, t);
+	kernel_sync(s->base, s->size, &s->hints, e);
 }
 
 void shared_close(struct shared *s)
@@ -207,16 +207,16 @@ static int make_window(struct shared *s, MPI_Aint size, MPI_Aint unit, MPI_Info 
 
 static int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
 {
-	struct trouble t = { 0 };
+	struct error e = { 0 };
 	struct shared *s = NULL;
 	struct hints h;
-	bool storage = hints_agree(&h, info, comm, false, &t);
+	bool storage = hints_agree(&h, info, comm, false, &e);
 	int code;
 
-	if (storage && t.class == MPI_SUCCESS)
-		s = shared_open(size, unit, &h, is_apart(info), comm, &t);
-	if (t.class != MPI_SUCCESS)
-		return trouble_tell_comm(comm, &t);
+	if (storage && e.class == MPI_SUCCESS)
+		s = shared_open(size, unit, &h, is_apart(info), comm, &e);
+	if (e.class != MPI_SUCCESS)
+		return error_tell_comm(comm, &e);
 	if (!storage)
 		return shared_windows.next.Win_allocate_shared(size, unit, info, comm, base, win);
 	code = make_window(s, size, unit, info, comm, win);

@@ -28,11 +28,11 @@ struct place {
 	uint64_t at;           /* from the first byte of rank 0 */
 };
 
-/* Collective. NULL with trouble, the same at all ranks. `apart`: each part begins on a page. */
+/* Collective. NULL with an error, the same at all ranks. `apart`: each part begins on a page. */
 struct shared *shared_open(MPI_Aint size, MPI_Aint unit, const struct hints *h, bool apart, MPI_Comm comm,
-			   struct trouble *t);
+			   struct error *e);
 /* This rank's part. */
-void shared_sync(const struct shared *s, struct trouble *t);
+void shared_sync(const struct shared *s, struct error *e);
 void shared_close(struct shared *s);
 
 #endif

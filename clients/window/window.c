@@ -94,8 +94,8 @@ void window_forget(struct window *w)
 		next = r->next;
 		free(r);
 	}
-	if (w->area)
-		area_close(w->area);
+	if (w->region)
+		region_close(w->region);
 	if (w->shared)
 		shared_close(w->shared);
 	if (w->comm != MPI_COMM_NULL)
@@ -105,25 +105,25 @@ void window_forget(struct window *w)
 
 void window_abandon(struct window *w)
 {
-	if (w->area)
-		area_abandon(w->area);
-	w->area = NULL;
+	if (w->region)
+		region_abandon(w->region);
+	w->region = NULL;
 	window_forget(w);
 }
 
-static void sync_range(const struct range *r, struct trouble *t)
+static void sync_range(const struct range *r, struct error *e)
 {
-	struct area *area = area_find(r->base);
+	struct region *region = region_find(r->base);
 
-	if (area)
-		area_sync(area, r->base, r->size, t);
+	if (region)
+		region_sync(region, r->base, r->size, e);
 	else if (umsync_range((void *)(uintptr_t)r->base, r->size, 0) < 0)
-		trouble_errno(t, errno, "memory of a window cannot be made durable: %s", umerrormsg());
+		error_errno(e, errno, "memory of a window cannot be made durable: %s", umerrormsg());
 }
 
 const struct hints *window_hints(const struct window *w)
 {
-	return w->area ? &w->area->hints : w->shared ? &w->shared->hints : NULL;
+	return w->region ? &w->region->hints : w->shared ? &w->shared->hints : NULL;
 }
 
 bool window_has_storage(const struct window *w)
@@ -133,18 +133,18 @@ bool window_has_storage(const struct window *w)
 	pthread_mutex_lock(&lock);
 	ranges = w->ranges;
 	pthread_mutex_unlock(&lock);
-	return w->area || w->shared || ranges;
+	return w->region || w->shared || ranges;
 }
 
-void window_sync(struct window *w, struct trouble *t)
+void window_sync(struct window *w, struct error *e)
 {
-	if (w->area)
-		area_sync(w->area, w->area->base, w->area->size, t);
+	if (w->region)
+		region_sync(w->region, w->region->base, w->region->size, e);
 	if (w->shared)
-		shared_sync(w->shared, t);
+		shared_sync(w->shared, e);
 	pthread_mutex_lock(&lock);
 	for (const struct range *r = w->ranges; r; r = r->next)
-		sync_range(r, t);
+		sync_range(r, e);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -153,7 +153,7 @@ static bool in_storage(const void *base)
 {
 	struct umstat st = { .struct_size = sizeof(st) };
 
-	return base && (area_find(base) || umstat(base, &st) == 0);
+	return base && (region_find(base) || umstat(base, &st) == 0);
 }
 
 int window_add_range(struct window *w, const void *base, size_t size)

@@ -20,7 +20,7 @@ struct window {
 	int flavor;            /* what MPI_WIN_CREATE_FLAVOR is to say */
 	bool fencesync;        /* MPI_Win_fence makes it durable, at all ranks */
 	MPI_Comm comm;         /* ours, for MPI_Win_free; MPI_COMM_NULL where that has nothing to agree on */
-	struct area *area;     /* made with the window; NULL: none */
+	struct region *region; /* made with the window; NULL: none */
 	struct shared *shared; /* the same for MPI_Win_allocate_shared */
 	struct range *ranges;  /* memory that was there before: created from, or attached */
 	struct shm *shm;       /* parts that are reached without MPI (rma/); NULL: none */
@@ -70,7 +70,7 @@ void window_abandon(struct window *w);
 const struct hints *window_hints(const struct window *w);
 bool window_has_storage(const struct window *w);
 /* Makes what is ours of it durable here. */
-void window_sync(struct window *w, struct trouble *t);
+void window_sync(struct window *w, struct error *e);
 /* Memory that windows are created from, or that is attached to them: noted if it is in storage. */
 int window_add_range(struct window *w, const void *base, size_t size);
 void window_remove_range(struct window *w, const void *base);
