@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -56,7 +57,29 @@ static int open_file(struct side *s, int oflags, struct ummap_geom *geom)
 	return err;
 }
 
-int side_open(struct side *s, const char *path, int oflags, struct ummap_geom *geom)
+/* Whoever had it locked may have taken its name away meanwhile: then it is no file that others would find. */
+static bool has_name(const struct side *s)
+{
+	const struct file *f = s->h;
+	struct stat by_name, open_one;
+
+	if (side_driver != &ummap_driver_posix)
+		return true;
+	return stat(s->path, &by_name) == 0 && fstat(f->fd, &open_one) == 0 && by_name.st_ino == open_one.st_ino &&
+	       by_name.st_dev == open_one.st_dev;
+}
+
+/* Where files have no locks it is open without. */
+static int lock_file(struct side *s, int how, struct ummap_geom *geom)
+{
+	char who[160] = "";
+
+	if (side_driver->lock && side_driver->lock(s->h, 0, INT64_MAX, how, who) == -EBUSY)
+		return keys_refuse(geom, EBUSY, "%.90s is in use by %.40s", s->path, *who ? who : "another process");
+	return has_name(s) ? 0 : -ESTALE;
+}
+
+int side_open(struct side *s, const char *path, int oflags, int how, struct ummap_geom *geom)
 {
 	int err;
 
@@ -64,21 +87,19 @@ int side_open(struct side *s, const char *path, int oflags, struct ummap_geom *g
 	s->path = strdup(path);
 	if (!s->path)
 		return -ENOMEM;
-	err = open_file(s, oflags, geom);
+	do {
+		err = open_file(s, oflags, geom);
+		if (err)
+			break;
+		err = lock_file(s, how, geom);
+		if (err)
+			side_driver->close(s->h);
+	} while (err == -ESTALE);
 	if (err) {
 		free(s->path);
 		memset(s, 0, sizeof(*s));
 	}
 	return err;
-}
-
-int side_lock(struct side *s, int how, struct ummap_geom *geom)
-{
-	char who[160] = "";
-
-	if (!side_driver->lock || side_driver->lock(s->h, 0, INT64_MAX, how, who) != -EBUSY)
-		return 0;
-	return keys_refuse(geom, EBUSY, "%.90s is in use by %.40s", s->path, *who ? who : "another process");
 }
 
 int side_close(struct side *s)

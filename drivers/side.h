@@ -21,11 +21,10 @@ struct side {
 	bool made;     /* it was not there before */
 };
 
-/* Opens a file by its path; with UMMAP_O_CREATE it is made, and its name is durable. -errno, with a sentence in geom->why. */
-int side_open(struct side *s, const char *path, int oflags, struct ummap_geom *geom);
-/* Nobody else may open it for writing (UMMAP_LOCK_EXCLUSIVE), or all only for reading (UMMAP_LOCK_SHARED), until it is closed:
- * -EBUSY, with a sentence that says who has it. Where files have no locks, 0. */
-int side_lock(struct side *s, int how, struct ummap_geom *geom);
+/* Opens a file by its path, and locks it until it is closed: nobody else may have it (UMMAP_LOCK_EXCLUSIVE), or all only to
+ * read it (UMMAP_LOCK_SHARED). With UMMAP_O_CREATE it is made, and its name is durable. -EBUSY: another has it, and who is in
+ * the sentence in geom->why, which all errors have. */
+int side_open(struct side *s, const char *path, int oflags, int how, struct ummap_geom *geom);
 int side_close(struct side *s);
 /* Takes its name away. */
 int side_remove(struct side *s);
