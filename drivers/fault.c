@@ -220,6 +220,20 @@ static int fault_lock(void *h, uint64_t off, uint64_t len, int how, char why[160
 	return f->next.lock ? f->next.lock(f->h, off, len, how, why) : 0;
 }
 
+static int fault_epoch(void *h, uint64_t *oldest, uint64_t *newest)
+{
+	struct fault *f = h;
+
+	return f->next.epoch ? f->next.epoch(f->h, oldest, newest) : -EOPNOTSUPP;
+}
+
+static int fault_push(void *h)
+{
+	struct fault *f = h;
+
+	return f->next.push ? f->next.push(f->h) : -EOPNOTSUPP;
+}
+
 static int fault_buffers(void *h, void *base, size_t len)
 {
 	struct fault *f = h;
@@ -421,4 +435,6 @@ const struct ummap_driver ummap_driver_fault = {
 	.writev = fault_writev,
 	.size = fault_size,
 	.lock = fault_lock,
+	.epoch = fault_epoch,
+	.push = fault_push,
 };

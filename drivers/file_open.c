@@ -6,9 +6,11 @@
 #include "file.h"
 
 #include "keys.h"
+#include "wal_log.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,6 +180,21 @@ static int make_handle(int fd, struct keys keys, int oflags, void **h, struct um
 	return 0;
 }
 
+/* What its log has and the file does not would be missed, or be written over what others write. */
+static int check_log(const char *path, struct ummap_geom *geom)
+{
+	char log[PATH_MAX];
+
+	if (snprintf(log, sizeof(log), "%s" WAL_SUFFIX, path) >= (int)sizeof(log) || access(log, F_OK) < 0)
+		return 0;
+	if (wal_has_commits(log))
+		return keys_refuse(geom, EUCLEAN, "%.50s" WAL_SUFFIX " has commits that are not in the store yet: open it through wal+, "
+				   "or bring them home by umwal(1) (\"apply\")", path);
+	/* No error, but worth a word. */
+	keys_refuse(geom, 0, "%.100s" WAL_SUFFIX " is beside the store, with nothing committed in it", path);
+	return 0;
+}
+
 int file_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
 	int flags = oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY;
@@ -188,6 +205,8 @@ int file_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_ge
 	/* Opening a pipe would wait, and opening some devices does something. */
 	if (!err && stat(uri->path, &st) == 0)
 		err = check_kind(st.st_mode, geom);
+	if (!err && !(oflags & UMMAP_O_LOGGED))
+		err = check_log(uri->path, geom);
 	if (err)
 		return err;
 	if (oflags & UMMAP_O_CREATE)

@@ -37,21 +37,29 @@ static int flush_folder(const char *path)
 	return err == -EINVAL ? 0 : err;
 }
 
-static int open_file(struct side *s, int oflags, struct ummap_geom *geom)
+/* The driver would give a file the rights that all files get. */
+static int make_file(const struct side *s, mode_t mode)
+{
+	int fd = (int)answer(open(s->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+
+	if (fd < 0)
+		return fd == -EEXIST ? 0 : fd;
+	close(fd);
+	return flush_folder(s->path);
+}
+
+static int open_file(struct side *s, int oflags, mode_t mode, struct ummap_geom *geom)
 {
 	const struct ummap_key through_cache = { "direct", "never" };
 	const struct ummap_uri uri = { .scheme = side_driver->scheme, .path = s->path, .keys = &through_cache, .nkeys = 1 };
 	struct ummap_geom own = { .size = 0 };
-	int err = side_driver->open(&uri, oflags & ~UMMAP_O_CREATE, &s->h, &own);
+	int err = side_driver->open(&uri, (oflags & ~UMMAP_O_CREATE) | UMMAP_O_LOGGED, &s->h, &own);
 
 	s->made = err == -ENOENT && oflags & UMMAP_O_CREATE;
 	if (s->made)
-		err = side_driver->open(&uri, oflags, &s->h, &own);
-	if (!err && s->made) {
-		err = flush_folder(s->path);
-		if (err)
-			side_driver->close(s->h);
-	}
+		err = side_driver == &ummap_driver_posix ? make_file(s, mode) : 0;
+	if (s->made && !err)
+		err = side_driver->open(&uri, oflags | UMMAP_O_LOGGED, &s->h, &own);
 	if (err)
 		keys_refuse(geom, -err, "%s cannot be opened: %s", s->path, *own.why ? own.why : strerror(-err));
 	return err;
@@ -79,7 +87,7 @@ static int lock_file(struct side *s, int how, struct ummap_geom *geom)
 	return has_name(s) ? 0 : -ESTALE;
 }
 
-int side_open(struct side *s, const char *path, int oflags, int how, struct ummap_geom *geom)
+int side_open(struct side *s, const char *path, int oflags, mode_t mode, int how, struct ummap_geom *geom)
 {
 	int err;
 
@@ -88,7 +96,7 @@ int side_open(struct side *s, const char *path, int oflags, int how, struct umma
 	if (!s->path)
 		return -ENOMEM;
 	do {
-		err = open_file(s, oflags, geom);
+		err = open_file(s, oflags, mode, geom);
 		if (err)
 			break;
 		err = lock_file(s, how, geom);
@@ -157,6 +165,19 @@ void side_punch(struct side *s, uint64_t off, uint64_t len)
 uint64_t side_sum(const void *bytes, size_t len, uint64_t seed)
 {
 	return XXH3_64bits_withSeed(bytes, len, seed);
+}
+
+uint64_t side_sum_pieces(const struct iovec *iov, int n, uint64_t seed)
+{
+	XXH3_state_t state;
+
+	if (n == 1)
+		return side_sum(iov->iov_base, iov->iov_len, seed);
+	XXH3_INITSTATE(&state);
+	XXH3_64bits_reset_withSeed(&state, seed);
+	for (int i = 0; i < n; i++)
+		XXH3_64bits_update(&state, iov[i].iov_base, iov[i].iov_len);
+	return XXH3_64bits_digest(&state);
 }
 
 /* ---- The head ---- */

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <sys/uio.h>
 #include <ummap-driver.h>
 
@@ -22,9 +23,9 @@ struct side {
 };
 
 /* Opens a file by its path, and locks it until it is closed: nobody else may have it (UMMAP_LOCK_EXCLUSIVE), or all only to
- * read it (UMMAP_LOCK_SHARED). With UMMAP_O_CREATE it is made, and its name is durable. -EBUSY: another has it, and who is in
- * the sentence in geom->why, which all errors have. */
-int side_open(struct side *s, const char *path, int oflags, int how, struct ummap_geom *geom);
+ * read it (UMMAP_LOCK_SHARED). With UMMAP_O_CREATE it is made, with at most these rights, and its name is durable. -EBUSY:
+ * another has it, and who is in the sentence in geom->why, which all errors have. */
+int side_open(struct side *s, const char *path, int oflags, mode_t mode, int how, struct ummap_geom *geom);
 int side_close(struct side *s);
 /* Takes its name away. */
 int side_remove(struct side *s);
@@ -39,6 +40,8 @@ void side_punch(struct side *s, uint64_t off, uint64_t len);
 
 /* XXH3 of 64 bits. */
 uint64_t side_sum(const void *bytes, size_t len, uint64_t seed);
+/* The same of all pieces together. */
+uint64_t side_sum_pieces(const struct iovec *iov, int n, uint64_t seed);
 
 /*
  * The head of such a file: two slots of a page, written in turn, so that one of them is whole whatever becomes of a write.

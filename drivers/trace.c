@@ -275,6 +275,22 @@ static int trace_lock(void *h, uint64_t off, uint64_t len, int how, char why[160
 	return t->next.lock ? t->next.lock(t->h, off, len, how, why) : 0;
 }
 
+/* What is asked for is no request. */
+static int trace_epoch(void *h, uint64_t *oldest, uint64_t *newest)
+{
+	struct trace *t = h;
+
+	return t->next.epoch ? t->next.epoch(t->h, oldest, newest) : -EOPNOTSUPP;
+}
+
+static int trace_push(void *h)
+{
+	struct trace *t = h;
+	struct request r = begin("push", 0, 0);
+
+	return t->next.push ? finish(t, &r, t->next.push(t->h)) : -EOPNOTSUPP;
+}
+
 static int trace_map(void *h, void *addr, size_t len, uint64_t off, int prot)
 {
 	struct trace *t = h;
@@ -497,4 +513,6 @@ const struct ummap_driver ummap_driver_trace = {
 	.writev = trace_writev,
 	.size = trace_size,
 	.lock = trace_lock,
+	.epoch = trace_epoch,
+	.push = trace_push,
 };

@@ -91,7 +91,7 @@ static void open_side(struct side *s, const char *path)
 {
 	struct ummap_geom geom = { .size = 0 };
 
-	check(side_open(s, path, UMMAP_O_WRITE | UMMAP_O_CREATE, UMMAP_LOCK_EXCLUSIVE, &geom) == 0, "%s", geom.why);
+	check(side_open(s, path, UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE, &geom) == 0, "%s", geom.why);
 }
 
 static const char *side_path(void)
@@ -157,11 +157,11 @@ Test(side, is_locked_for_others)
 	struct side a, b;
 
 	open_side(&a, side_path());
-	check(side_open(&b, side_path(), 0, UMMAP_LOCK_SHARED, &geom) == -EBUSY);
+	check(side_open(&b, side_path(), 0, 0, UMMAP_LOCK_SHARED, &geom) == -EBUSY);
 	check(strstr(geom.why, "is in use by process") && strstr(geom.why, side_path()), "%s", geom.why);
 	side_close(&a);
-	check(side_open(&a, side_path(), 0, UMMAP_LOCK_SHARED, &geom) == 0);
-	check(side_open(&b, side_path(), 0, UMMAP_LOCK_SHARED, &geom) == 0 && !b.made);
+	check(side_open(&a, side_path(), 0, 0, UMMAP_LOCK_SHARED, &geom) == 0);
+	check(side_open(&b, side_path(), 0, 0, UMMAP_LOCK_SHARED, &geom) == 0 && !b.made);
 	side_close(&a);
 	check(side_remove(&b) == 0 && access(side_path(), F_OK) < 0);
 	side_close(&b);
@@ -172,7 +172,7 @@ Test(side, says_why_it_cannot_be)
 	struct ummap_geom geom = { .size = 0 };
 	struct side s;
 
-	check(side_open(&s, "/no-such-folder/side", UMMAP_O_WRITE | UMMAP_O_CREATE, UMMAP_LOCK_EXCLUSIVE, &geom) == -ENOENT);
+	check(side_open(&s, "/no-such-folder/side", UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE, &geom) == -ENOENT);
 	check(strstr(geom.why, "/no-such-folder/side cannot be opened: "), "%s", geom.why);
 	check(!s.h && side_close(&s) == 0);
 }
