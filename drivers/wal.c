@@ -452,7 +452,7 @@ static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, st
 	err = open_log(w, k, uri, geom);
 	if (err)
 		return err;
-	if (w->grows && w->log.durable.size > geom->size)
+	if (w->log.durable.size > geom->size)
 		geom->size = w->log.durable.size;
 	w->size = geom->size;
 	geom->caps |= UMMAP_CAP_PARALLEL | (w->async ? UMMAP_CAP_ASYNC : 0);
