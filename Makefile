@@ -61,9 +61,13 @@ UMTOP = $B/umtop
 UMTOP_SRC = $(filter-out $(if $(NCURSES),%/no_screen.c,%/screen.c),$(wildcard tools/umtop/*.c))
 UMTOP_OBJ = $(UMTOP_SRC:%.c=$B/%.o)
 
-all: lib mpi $(CONFORM) $(UMTOP) $(EXAMPLES) $(BENCHES)
+# umwal reads logs as the filter wal+ does.
+UMWAL = $B/umwal
+UMWAL_OBJ = $B/tools/umwal/main.o
+
+all: lib mpi $(CONFORM) $(UMTOP) $(UMWAL) $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
-tests: lib mpi-tests $(CONFORM) $(UMTOP) $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
+tests: lib mpi-tests $(CONFORM) $(UMTOP) $(UMWAL) $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -106,6 +110,10 @@ $B/tools/umtop/%.o: override CPPFLAGS += -Ilib
 $(UMTOP): $(UMTOP_OBJ) $(ROOMS)
 	$(CC) $(LDFLAGS) -o $@ $(UMTOP_OBJ) $(ROOMS) $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm
 
+$(UMWAL): $(UMWAL_OBJ) $(ROOMS)
+	$(CC) $(LDFLAGS) -o $@ $(UMWAL_OBJ) $(ROOMS) $(LIBS)
+
+$B/tests/prog_wal: | $(UMWAL)
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
 $B/tests/test_%: tests/test_%.c $(ROOMS)
 	@mkdir -p $(@D)
@@ -149,7 +157,7 @@ check-layers:
 check-man: lib
 	tests/check-man $B
 
-check-install: lib $(CONFORM) $(UMTOP)
+check-install: lib $(CONFORM) $(UMTOP) $(UMWAL)
 	tests/check-install $B
 
 check-plugins: lib
@@ -178,8 +186,12 @@ check-ports:
 check-mpi-machines: all tests
 	tests/run $B mpi-machines
 
+# Power lost at ten thousand requests.
+check-cuts: tests
+	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts
+
 # What `make check` runs, and what it has no time for. All of it, whatever fails.
-ALL = check check-asan check-tsan check-mutants check-ports check-mpi-machines
+ALL = check check-cuts check-asan check-tsan check-mutants check-ports check-mpi-machines
 check-all:
 	@failed=; for what in $(ALL); do $(MAKE) $$what || failed="$$failed $$what"; done; \
 	echo "check-all: $(words $(ALL)) targets,$${failed:- none} failed"; [ -z "$$failed" ]
@@ -194,7 +206,7 @@ demo: deps
 	$(MAKE) all
 	examples/demo $B
 
-install: lib $(CONFORM) $(UMTOP)
+install: lib $(CONFORM) $(UMTOP) $(UMWAL)
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR) \
 		$(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7 \
 		$(DESTDIR)$(PLUGINDIR) $(DESTDIR)$(DATADIR) $(DESTDIR)$(DOCDIR)/drivers $(DESTDIR)$(DOCDIR)/policies
@@ -205,7 +217,7 @@ install: lib $(CONFORM) $(UMTOP)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
 		-e 's|@REQUIRES@|$(strip $(PMEM) $(URING))|' ummap.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap.pc
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
-	install -m 755 $(CONFORM) $(UMTOP) tools/ummap-trace $(DESTDIR)$(BINDIR)
+	install -m 755 $(CONFORM) $(UMTOP) $(UMWAL) tools/ummap-trace $(DESTDIR)$(BINDIR)
 	install -m 644 $(wildcard man/*.1) $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
 	install -m 644 $(wildcard man/*.7) $(DESTDIR)$(MANDIR)/man7
@@ -220,8 +232,8 @@ dist:
 clean:
 	rm -rf build
 
--include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d)
+-include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(UMWAL_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
 .PHONY: all lib tests check check-layers check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants check-ports \
-	check-mpi-machines check-all \
+	check-mpi-machines check-cuts check-all \
 	deps bench demo install dist clean

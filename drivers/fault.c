@@ -13,9 +13,10 @@
  */
 #include "fault.h"
 
+#include "keys.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -219,6 +220,20 @@ static int fault_lock(void *h, uint64_t off, uint64_t len, int how, char why[160
 	return f->next.lock ? f->next.lock(f->h, off, len, how, why) : 0;
 }
 
+static int fault_epoch(void *h, uint64_t *oldest, uint64_t *newest)
+{
+	struct fault *f = h;
+
+	return f->next.epoch ? f->next.epoch(f->h, oldest, newest) : -EOPNOTSUPP;
+}
+
+static int fault_push(void *h)
+{
+	struct fault *f = h;
+
+	return f->next.push ? f->next.push(f->h) : -EOPNOTSUPP;
+}
+
 static int fault_buffers(void *h, void *base, size_t len)
 {
 	struct fault *f = h;
@@ -244,28 +259,6 @@ static int fault_close(void *h)
 
 /* --- opening --- */
 
-__attribute__((format(printf, 2, 3)))
-static int refuse(struct ummap_geom *geom, const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(geom->why, sizeof(geom->why), format, args);
-	va_end(args);
-	return -EINVAL;
-}
-
-static bool number(const char *text, uint64_t min, uint64_t max, uint64_t *value)
-{
-	char *end;
-
-	if (*text < '0' || *text > '9')
-		return false;
-	errno = 0;
-	*value = strtoull(text, &end, 10);
-	return !*end && !errno && *value >= min && *value <= max;
-}
-
 static bool parse_op(const char *text, unsigned *ops)
 {
 	static const struct { const char *name; unsigned ops; } names[] = {
@@ -284,7 +277,7 @@ static bool parse_op(const char *text, unsigned *ops)
 static bool parse_times(const char *text, uint64_t *times)
 {
 	if (strcmp(text, "always") != 0)
-		return number(text, 1, UINT64_MAX, times);
+		return keys_number(text, 1, UINT64_MAX, times);
 	*times = UINT64_MAX;
 	return true;
 }
@@ -299,7 +292,7 @@ static bool parse_errno(const char *text, int *err)
 			return true;
 		}
 	}
-	if (!number(text, 1, ERRNO_MAX, &value))
+	if (!keys_number(text, 1, ERRNO_MAX, &value))
 		return false;
 	*err = (int)value;
 	return true;
@@ -308,12 +301,12 @@ static bool parse_errno(const char *text, int *err)
 static int open_count(struct fault *f, const char *path, struct ummap_geom *geom)
 {
 	if (getauxval(AT_SECURE)) {
-		refuse(geom, "fault.count names a file to write: not in a program with more rights than its user");
+		keys_refuse(geom, EINVAL, "fault.count names a file to write: not in a program with more rights than its user");
 		return -EPERM;
 	}
 	f->count_fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (f->count_fd < 0)
-		return refuse(geom, "fault.count: cannot write %s: %s", path, strerror(errno));
+		return keys_refuse(geom, EINVAL, "fault.count: cannot write %s: %s", path, strerror(errno));
 	return 0;
 }
 
@@ -325,7 +318,7 @@ static int parse_key(struct fault *f, const char *key, const char *value, struct
 	if (strcmp(key, "count") == 0)
 		return open_count(f, value, geom);
 	if (strcmp(key, "nth") == 0) {
-		ok = number(value, 1, UINT64_MAX, &f->nth);
+		ok = keys_number(value, 1, UINT64_MAX, &f->nth);
 		allowed = "a number from 1";
 	} else if (strcmp(key, "op") == 0) {
 		ok = parse_op(value, &f->ops);
@@ -337,13 +330,13 @@ static int parse_key(struct fault *f, const char *key, const char *value, struct
 		ok = parse_times(value, &f->times);
 		allowed = "a number from 1, or always";
 	} else if (strcmp(key, "short") == 0) {
-		ok = f->halfway = number(value, 0, UINT64_MAX, &f->short_len);
+		ok = f->halfway = keys_number(value, 0, UINT64_MAX, &f->short_len);
 		allowed = "a number of bytes";
 	} else {
-		ok = number(value, 0, UINT64_MAX, &f->delay);
+		ok = keys_number(value, 0, UINT64_MAX, &f->delay);
 		allowed = "a number of microseconds";
 	}
-	return ok ? 0 : refuse(geom, "fault.%s must be %s, not \"%.40s\"", key, allowed, value);
+	return ok ? 0 : keys_refuse(geom, EINVAL, "fault.%s must be %s, not \"%.40s\"", key, allowed, value);
 }
 
 static int make(const struct ummap_uri *uri, struct fault **made, struct ummap_geom *geom)
@@ -353,7 +346,7 @@ static int make(const struct ummap_uri *uri, struct fault **made, struct ummap_g
 	int err = 0;
 
 	if (!uri->next)
-		return refuse(geom, "fault is a filter: it must be fault+driver:path");
+		return keys_refuse(geom, EINVAL, "fault is a filter: it must be fault+driver:path");
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
@@ -381,7 +374,7 @@ static int open_next(struct fault *f, const struct ummap_uri *uri, int fd, int o
 	if (fd < 0)
 		return f->next.open(uri, oflags, &f->h, geom);
 	if (!f->next.open_fd)
-		return refuse(geom, "driver \"%s\" does not take descriptors", f->next.scheme);
+		return keys_refuse(geom, EINVAL, "driver \"%s\" does not take descriptors", f->next.scheme);
 	return f->next.open_fd(uri, fd, oflags, &f->h, geom);
 }
 
@@ -442,4 +435,6 @@ const struct ummap_driver ummap_driver_fault = {
 	.writev = fault_writev,
 	.size = fault_size,
 	.lock = fault_lock,
+	.epoch = fault_epoch,
+	.push = fault_push,
 };

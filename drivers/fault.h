@@ -7,15 +7,9 @@
 #include <stdbool.h>
 #include <ummap-driver.h>
 
-#define HELD_MAX 16
+#include "held.h"
 
 enum { OP_READ = 1, OP_WRITE = 2, OP_FLUSH = 4, OP_ANY = OP_READ | OP_WRITE | OP_FLUSH };
-
-/* A request that is done, and waits for its thread to reap it. */
-struct held {
-	_Atomic int thread;        /* whose it is; 0: the place is free */
-	struct ummap_io *io;
-};
 
 struct fault {
 	struct ummap_driver next;  /* a copy: calls that an older driver does not know are NULL */

@@ -5,10 +5,13 @@
  */
 #include "file.h"
 
+#include "keys.h"
+#include "wal_log.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/fs.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,17 +38,6 @@ int file_close(void *h)
 	return err ? err : direct_err;
 }
 
-__attribute__((format(printf, 3, 4)))
-static int refuse(struct ummap_geom *geom, int err, const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(geom->why, sizeof(geom->why), format, args);
-	va_end(args);
-	return -err;
-}
-
 /* What the keys say. */
 struct keys {
 	enum when direct;
@@ -59,7 +51,7 @@ static int parse_key(const struct ummap_key *key, const char *const *names, int 
 		if (strcmp(key->value, names[k]) == 0)
 			return k;
 	}
-	return refuse(geom, EINVAL, "%s must be %s%s%s or %s, not \"%s\"", key->name, names[0], n > 2 ? ", " : "",
+	return keys_refuse(geom, EINVAL, "%s must be %s%s%s or %s, not \"%s\"", key->name, names[0], n > 2 ? ", " : "",
 		      n > 2 ? names[1] : "", names[n - 1], key->value);
 }
 
@@ -84,7 +76,7 @@ static int parse_keys(const struct ummap_uri *uri, int oflags, struct keys *keys
 	if (value < 0 || !(oflags & UMMAP_O_WRITERS))
 		return value < 0 ? value : 0;
 	if (keys->direct == ALWAYS)
-		return refuse(geom, EINVAL, "direct=always moves whole blocks, but others write to them, too (UMMAP_WRITERS): "
+		return keys_refuse(geom, EINVAL, "direct=always moves whole blocks, but others write to them, too (UMMAP_WRITERS): "
 			      "it must be auto or never");
 	/* The page cache keeps what several write to one page. */
 	keys->direct = NEVER;
@@ -95,7 +87,7 @@ static int check_kind(mode_t mode, struct ummap_geom *geom)
 {
 	if (S_ISREG(mode) || S_ISBLK(mode))
 		return 0;
-	return refuse(geom, ENODEV, "only regular files and block devices can be mapped");
+	return keys_refuse(geom, ENODEV, "only regular files and block devices can be mapped");
 }
 
 /* A description of our own of the file behind fd: its flags, offset and locks are not shared. */
@@ -188,6 +180,21 @@ static int make_handle(int fd, struct keys keys, int oflags, void **h, struct um
 	return 0;
 }
 
+/* What its log has and the file does not would be missed, or be written over what others write. */
+static int check_log(const char *path, struct ummap_geom *geom)
+{
+	char log[PATH_MAX];
+
+	if (snprintf(log, sizeof(log), "%s" WAL_SUFFIX, path) >= (int)sizeof(log) || access(log, F_OK) < 0)
+		return 0;
+	if (wal_has_commits(log))
+		return keys_refuse(geom, EUCLEAN, "%.50s" WAL_SUFFIX " has commits that are not in the store yet: open it through wal+, "
+				   "or bring them home by umwal(1) (\"apply\")", path);
+	/* No error, but worth a word. */
+	keys_refuse(geom, 0, "%.100s" WAL_SUFFIX " is beside the store, with nothing committed in it", path);
+	return 0;
+}
+
 int file_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
 	int flags = oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY;
@@ -198,6 +205,8 @@ int file_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_ge
 	/* Opening a pipe would wait, and opening some devices does something. */
 	if (!err && stat(uri->path, &st) == 0)
 		err = check_kind(st.st_mode, geom);
+	if (!err && !(oflags & UMMAP_O_LOGGED))
+		err = check_log(uri->path, geom);
 	if (err)
 		return err;
 	if (oflags & UMMAP_O_CREATE)
@@ -213,7 +222,7 @@ static int check_fd(int fd, int oflags, int *flags, struct ummap_geom *geom)
 
 	*flags = fcntl(fd, F_GETFL);
 	if (*flags < 0 || *flags & O_PATH)
-		return refuse(geom, EBADF, "the descriptor is not open for input and output");
+		return keys_refuse(geom, EBADF, "the descriptor is not open for input and output");
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	if (check_kind(st.st_mode, geom) < 0)
@@ -221,7 +230,7 @@ static int check_fd(int fd, int oflags, int *flags, struct ummap_geom *geom)
 	access = *flags & O_ACCMODE;
 	if (access == O_RDWR || (access == O_RDONLY && !(oflags & UMMAP_O_WRITE)))
 		return 0;
-	return refuse(geom, EACCES, "the descriptor must be open for reading%s",
+	return keys_refuse(geom, EACCES, "the descriptor must be open for reading%s",
 		      oflags & UMMAP_O_WRITE ? " and writing" : "");
 }
 
@@ -240,7 +249,7 @@ int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
 		return make_handle(own, keys, oflags, h, geom);
 	/* No /proc, or not our file any more: share the caller's, if its flags do no harm. */
 	if (flags & O_DIRECT || (flags & O_APPEND && oflags & UMMAP_O_WRITE))
-		return refuse(geom, EINVAL, "the descriptor has %s, and opening it again without failed: %s",
+		return keys_refuse(geom, EINVAL, "the descriptor has %s, and opening it again without failed: %s",
 			      flags & O_DIRECT ? "O_DIRECT" : "O_APPEND", strerror(-own));
 	own = (int)answer(fcntl(fd, F_DUPFD_CLOEXEC, 0));
 	keys.direct = NEVER;

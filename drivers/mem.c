@@ -11,10 +11,11 @@
  */
 #include "ummap-driver.h"
 
+#include "keys.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -143,37 +144,6 @@ static int mem_writev(void *h, const struct iovec *iov, int n, uint64_t off)
 
 /* --- opening and closing --- */
 
-__attribute__((format(printf, 3, 4)))
-static int refuse(struct ummap_geom *geom, int err, const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(geom->why, sizeof(geom->why), format, args);
-	va_end(args);
-	return -err;
-}
-
-static bool parse_size(const char *text, uint64_t *size)
-{
-	static const char units[] = "KMGT";
-	const char *unit = NULL;
-	unsigned shift = 0;
-	char *end;
-
-	errno = 0;
-	*size = strtoull(text, &end, 10);
-	if (*end) {
-		unit = strchr(units, toupper((unsigned char)*end));
-		shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
-	}
-	if (!isdigit((unsigned char)*text) || errno || (*end && (!unit || end[1])) ||
-	    *size == 0 || *size > (uint64_t)INT64_MAX >> shift)
-		return false;
-	*size <<= shift;
-	return true;
-}
-
 static void free_store(struct store *s)
 {
 	if (s->bytes)
@@ -206,7 +176,7 @@ static int make_store(const char *name, uint64_t size, pid_t me, struct store **
 		free_store(s);
 	else if (bytes != MAP_FAILED)
 		munmap(bytes, size);
-	return refuse(geom, ENOMEM, "there is no address space or memory for a store of %llu bytes",
+	return keys_refuse(geom, ENOMEM, "there is no address space or memory for a store of %llu bytes",
 		      (unsigned long long)size);
 }
 
@@ -227,7 +197,7 @@ static int attach(const char *name, uint64_t size, pid_t me, struct store **stor
 	int err;
 
 	if (s && s->size != size)
-		return refuse(geom, EINVAL, "the store \"%.40s\" has %llu bytes: open it with that size, not %llu",
+		return keys_refuse(geom, EINVAL, "the store \"%.40s\" has %llu bytes: open it with that size, not %llu",
 			      name, (unsigned long long)s->size, (unsigned long long)size);
 	if (!s) {
 		err = make_store(name, size, me, &s, geom);
@@ -249,11 +219,11 @@ static int mem_open(const struct ummap_uri *uri, int oflags, void **h, struct um
 	uint64_t size;
 	int err;
 
-	if (!parse_size(uri->path, &size))
-		return refuse(geom, EINVAL, "the size must be a number of bytes from 1, or of K, M, G or T "
+	if (!keys_size(uri->path, &size))
+		return keys_refuse(geom, EINVAL, "the size must be a number of bytes from 1, or of K, M, G or T "
 			      "(mem:64M), not \"%.40s\"", uri->path);
 	if (name && !*name)
-		return refuse(geom, EINVAL, "name must not be empty: leave it out for a store of one's own");
+		return keys_refuse(geom, EINVAL, "name must not be empty: leave it out for a store of one's own");
 	handle = malloc(sizeof(*handle));
 	if (!handle)
 		return -ENOMEM;

@@ -5,9 +5,10 @@
  */
 #include "ummap-driver.h"
 
+#include "keys.h"
+
 #include <ctype.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,48 +58,17 @@ static int null_writev(void *h, const struct iovec *iov, int n, uint64_t off)
 	return null_write(h, NULL, len, off);
 }
 
-__attribute__((format(printf, 2, 3)))
-static int refuse(struct ummap_geom *geom, const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(geom->why, sizeof(geom->why), format, args);
-	va_end(args);
-	return -EINVAL;
-}
-
-static bool parse_size(const char *text, uint64_t *size)
-{
-	static const char units[] = "KMGT";
-	const char *unit = NULL;
-	unsigned shift = 0;
-	char *end;
-
-	errno = 0;
-	*size = strtoull(text, &end, 10);
-	if (*end) {
-		unit = strchr(units, toupper((unsigned char)*end));
-		shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
-	}
-	if (!isdigit((unsigned char)*text) || errno || (*end && (!unit || end[1])) ||
-	    *size == 0 || *size > (uint64_t)INT64_MAX >> shift)
-		return false;
-	*size <<= shift;
-	return true;
-}
-
 static int null_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
 	const char *fill = uri->nkeys ? uri->keys[0].value : "yes"; /* there is no other key */
 	struct null *n;
 	uint64_t size;
 
-	if (!parse_size(uri->path, &size))
-		return refuse(geom, "the size must be a number of bytes from 1, or of K, M, G or T (null:1T), "
+	if (!keys_size(uri->path, &size))
+		return keys_refuse(geom, EINVAL, "the size must be a number of bytes from 1, or of K, M, G or T (null:1T), "
 			      "not \"%.40s\"", uri->path);
 	if (strcmp(fill, "yes") != 0 && strcmp(fill, "no") != 0)
-		return refuse(geom, "fill must be yes or no, not \"%.40s\"", fill);
+		return keys_refuse(geom, EINVAL, "fill must be yes or no, not \"%.40s\"", fill);
 	n = malloc(sizeof(*n));
 	if (!n)
 		return -ENOMEM;

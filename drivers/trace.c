@@ -11,10 +11,11 @@
  */
 #include "ummap-driver.h"
 
+#include "futex.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/futex.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -63,22 +64,6 @@ struct trace {
 	size_t used;               /* of the block */
 	char block[BLOCK];
 };
-
-static void lock(_Atomic uint32_t *word)
-{
-	uint32_t is_free = 0;
-
-	if (atomic_compare_exchange_strong(word, &is_free, 1))
-		return;
-	while (atomic_exchange(word, 2) != 0)
-		syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
-}
-
-static void unlock(_Atomic uint32_t *word)
-{
-	if (atomic_exchange(word, 0) == 2)
-		syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-}
 
 static uint64_t clock_ns(void)
 {
@@ -172,14 +157,14 @@ static void add_line(struct trace *t, const struct request *r)
 {
 	uint64_t took = clock_ns() - r->start;
 
-	lock(&t->lock);
+	futex_lock(&t->lock);
 	if (t->used > BLOCK - LINE_MAX_LEN)
 		write_out(t);
 	if (t->used > BLOCK - LINE_MAX_LEN)
 		t->lost++;
 	else
 		t->used = (size_t)(put_line(t->block + t->used, t, r, took) - t->block);
-	unlock(&t->lock);
+	futex_unlock(&t->lock);
 }
 
 static struct request begin(const char *name, uint64_t off, uint64_t len)
@@ -252,9 +237,9 @@ static int trace_flush(void *h, uint64_t off, uint64_t len)
 	struct request r = begin("flush", off, len);
 
 	finish(t, &r, t->next.flush ? t->next.flush(t->h, off, len) : 0);
-	lock(&t->lock);
+	futex_lock(&t->lock);
 	write_out(t);
-	unlock(&t->lock);
+	futex_unlock(&t->lock);
 	return r.io.res;
 }
 
@@ -288,6 +273,22 @@ static int trace_lock(void *h, uint64_t off, uint64_t len, int how, char why[160
 	struct trace *t = h;
 
 	return t->next.lock ? t->next.lock(t->h, off, len, how, why) : 0;
+}
+
+/* What is asked for is no request. */
+static int trace_epoch(void *h, uint64_t *oldest, uint64_t *newest)
+{
+	struct trace *t = h;
+
+	return t->next.epoch ? t->next.epoch(t->h, oldest, newest) : -EOPNOTSUPP;
+}
+
+static int trace_push(void *h)
+{
+	struct trace *t = h;
+	struct request r = begin("push", 0, 0);
+
+	return t->next.push ? finish(t, &r, t->next.push(t->h)) : -EOPNOTSUPP;
 }
 
 static int trace_map(void *h, void *addr, size_t len, uint64_t off, int prot)
@@ -512,4 +513,6 @@ const struct ummap_driver ummap_driver_trace = {
 	.writev = trace_writev,
 	.size = trace_size,
 	.lock = trace_lock,
+	.epoch = trace_epoch,
+	.push = trace_push,
 };

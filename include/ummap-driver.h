@@ -37,6 +37,7 @@ extern "C" {
 /* oflags of open and open_fd. */
 #define UMMAP_O_WRITE 1   /* the mapping is writable */
 #define UMMAP_O_CREATE 2  /* create the store if it is missing */
+#define UMMAP_O_LOGGED 8  /* from a filter that has the store's log: commits in it are no reason to refuse the store */
 #define UMMAP_O_WRITERS 4 /* others write to the same blocks: a write changes its own bytes and no other, or it is EINVAL */
 
 struct ummap_driver;
@@ -63,7 +64,7 @@ struct ummap_geom {
 	uint32_t align;    /* power of two: transfers aligned to it (offset, length, memory) are fast; 1: any */
 	uint32_t optimal;  /* bytes of a good transfer, 0: unknown */
 	uint32_t caps;     /* UMMAP_CAP_* */
-	char why[160];     /* on failure: a sentence for a person, or "" */
+	char why[160];     /* on failure: a sentence for a person, or ""; on success: a warning, or "" */
 	uint64_t id[2];    /* the same for all handles of one store (device and inode, say); id[0] 0: unknown */
 };
 
@@ -133,6 +134,13 @@ struct ummap_driver {
 	 * subject of a sentence, or "". Another negative errno: there are no locks where this store is. NULL: nobody else can
 	 * write such a store, or nobody can tell. */
 	int (*lock)(void *h, uint64_t off, uint64_t len, int how, char why[160]);
+	/* Flushes whose moments can be gone back to: the oldest that still can be, and the newest. Their numbers go up by one with
+	 * each flush, and the library makes one at each sync, whether anything was written or not. NULL, or -EOPNOTSUPP: it
+	 * has none. */
+	int (*epoch)(void *h, uint64_t *oldest, uint64_t *newest);
+	/* In place of flush where the library makes durable in the background what was written so far, and no sync asks for it:
+	 * nobody counts on it before the next flush. NULL, or -EOPNOTSUPP: it is to be flushed. */
+	int (*push)(void *h);
 };
 
 /* What the file ummap-driver-SCHEME.so of a driver exports. */

@@ -133,6 +133,12 @@ int ummap_setvar(const char *name, const char *value);
  */
 int umsync_range(void *addr, size_t len, int flags);
 
+/*
+ * For a store that counts its syncs (the filter wal+): the oldest and the newest of the moments that it can be opened at. addr
+ * may be any byte of a mapping. Each umsync that returns 0 ends one more. EOPNOTSUPP: the store has none.
+ */
+int umepoch(const void *addr, uint64_t *oldest, uint64_t *newest);
+
 enum {
 	UMMAP_ADV_NORMAL = 0,     /* read ahead where runs are found */
 	UMMAP_ADV_RANDOM = 1,     /* no read-ahead */

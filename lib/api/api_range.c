@@ -5,6 +5,7 @@
 #include "paging/ahead.h"
 #include "api/core.h"
 #include "paging/inplace.h"
+#include "io/io.h"
 #include "base/log.h"
 #include "paging/map.h"
 #include "paging/segment.h"
@@ -136,6 +137,26 @@ int umsync_range(void *addr, size_t len, int flags)
 	if (err)
 		map_explain(r.map, err);
 	set_put(set);
+	return api_leave(&g, err);
+}
+
+int umepoch(const void *addr, uint64_t *oldest, uint64_t *newest)
+{
+	struct guard g;
+	struct map *map;
+	int err;
+
+	api_enter(&g);
+	map = map_get(addr);
+	if (!map)
+		return api_leave(&g, fail(EINVAL, "no mapping holds %p", addr));
+	if (!oldest || !newest)
+		err = fail(EINVAL, "a place for the result is NULL");
+	else
+		err = io_epoch(map->set.targets[map->set.current].store, oldest, newest);
+	if (err == -EOPNOTSUPP)
+		fail(EOPNOTSUPP, "the store has no epochs: those behind wal+ have");
+	set_put(&map->set);
 	return api_leave(&g, err);
 }
 

@@ -140,7 +140,7 @@ static int settle(struct map *map)
 	struct set *set = &map->set;
 	uint64_t before = set->flush.lost;
 
-	flush(set);
+	flush_background(set);
 	if (set->flush.lost == before)
 		return 0;
 	map_explain(map, -EIO);

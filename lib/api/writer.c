@@ -57,7 +57,7 @@ static void flush_old(struct map *map)
 	if (!err)
 		err = writeback_range(set, 0, set->segs, now - interval + 1);
 	if (!err)
-		err = flush(set);
+		err = flush_background(set);
 	keep_error(set, err);
 }
 

@@ -78,6 +78,8 @@ static int open_handle(struct store *s, const struct uri *u, int fd, int oflags)
 			return fail(EINVAL, "the URI names no path: it must be %s:path", uri->scheme);
 		err = s->driver.open(uri, oflags, &s->handle, &s->geom);
 	}
+	if (!err && s->geom.why[0])
+		log_line(LOG_WARN, "io", "%s", s->geom.why);
 	if (!err)
 		return 0;
 	if (s->geom.why[0])
@@ -264,6 +266,11 @@ bool io_maps(const struct store *s)
 int io_map(struct store *s, void *addr, size_t len, uint64_t off, int prot)
 {
 	return s->driver.map ? s->driver.map(s->handle, addr, len, off, prot) : -ENOTSUP;
+}
+
+int io_epoch(struct store *s, uint64_t *oldest, uint64_t *newest)
+{
+	return s->driver.epoch ? s->driver.epoch(s->handle, oldest, newest) : -EOPNOTSUPP;
 }
 
 bool io_lends(const struct store *s)

@@ -59,6 +59,11 @@ void io_count(struct io_count *count, const struct ummap_io *io, unsigned n);
 /* *kept: it failed, but the driver has all that was written, and tries again at the next flush. */
 int io_flush(struct store *store, bool *kept, struct io_count *count);
 
+/* As io_flush, where no sync waits for it. true: the driver needs no flush for that; false: it does, and got nothing. */
+bool io_push(struct store *store, int *err);
+/* The oldest and the newest moment of the store that can be gone back to: 0, or -errno; -EOPNOTSUPP: it has none. */
+int io_epoch(struct store *store, uint64_t *oldest, uint64_t *newest);
+
 /* Whether the driver can put pages in place at all. */
 bool io_maps(const struct store *store);
 /* Puts the store's own pages at addr; -ENOTSUP: not these. By a thread that has no other call on the store. */

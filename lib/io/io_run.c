@@ -18,7 +18,7 @@
 /* One call of a driver, packed so that a worker can make it. */
 struct call {
 	struct store *store;
-	enum { CALL_ONE, CALL_VECTOR, CALL_ASYNC, CALL_JOINED, CALL_FLUSH, CALL_PERSIST } kind;
+	enum { CALL_ONE, CALL_VECTOR, CALL_ASYNC, CALL_JOINED, CALL_FLUSH, CALL_PUSH, CALL_PERSIST } kind;
 	struct ummap_io *io;          /* CALL_PERSIST: where it is mapped */
 	unsigned n;
 	unsigned failed;              /* that were several, and have failed ... */
@@ -163,6 +163,9 @@ static void make_call(void *arg)
 	case CALL_FLUSH:
 		c->err = s->driver.flush(s->handle, 0, UINT64_MAX);
 		break;
+	case CALL_PUSH:
+		c->err = s->driver.push(s->handle);
+		break;
 	case CALL_PERSIST:
 		c->err = s->driver.persist(s->handle, c->io->buf, c->io->len);
 		break;
@@ -286,6 +289,14 @@ int io_flush(struct store *s, bool *kept, struct io_count *count)
 	count_flush(count, err);
 	*kept = err > 0;
 	return *kept ? -err : err;
+}
+
+bool io_push(struct store *s, int *err)
+{
+	struct call c = { .store = s, .kind = CALL_PUSH };
+
+	*err = s->driver.push ? call_driver(&c) : -EOPNOTSUPP;
+	return *err != -EOPNOTSUPP;
 }
 
 /* By the thread that asks: what is mapped in place has no faults. */

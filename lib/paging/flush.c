@@ -85,6 +85,14 @@ static void settle(struct set *set, int err, bool kept)
 	flush_lose(set, err && !kept && set->writers ? set->size : gone, err);
 }
 
+/* Those count syncs, also such as have nothing to write. */
+static bool has_epochs(struct set *set)
+{
+	uint64_t oldest, newest;
+
+	return io_epoch(set->targets[set->current].store, &oldest, &newest) == 0;
+}
+
 int flush(struct set *set)
 {
 	bool kept;
@@ -92,7 +100,7 @@ int flush(struct set *set)
 
 	/* Whoever comes second waits for the flush that the first has begun. */
 	futex_lock(&set->flush.turn);
-	if (atomic_exchange(&set->flush.due, false)) {
+	if (atomic_exchange(&set->flush.due, false) || has_epochs(set)) {
 		set->flush.generation++;
 		err = io_flush(set->targets[set->current].store, &kept, &set->stat.io);
 		settle(set, err, kept);
@@ -103,6 +111,14 @@ int flush(struct set *set)
 	}
 	futex_unlock(&set->flush.turn);
 	return err;
+}
+
+/* All that was written stays due. */
+int flush_background(struct set *set)
+{
+	int err;
+
+	return io_push(set->targets[set->current].store, &err) ? err : flush(set);
 }
 
 void flush_forget(struct set *set, bool same)

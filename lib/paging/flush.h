@@ -7,6 +7,8 @@
 
 /* Makes durable what was written. 0 or -errno: then what is still in memory counts as changed again. */
 int flush(struct set *set);
+/* The same where nobody asks for a sync, which makes one of all that was written for drivers that tell the two apart. */
+int flush_background(struct set *set);
 /* Whether bytes of the mapping may never become durable: they were written, a flush failed, and nobody has them to write
  * them again. It does not pass: no later success says anything about them. */
 static inline bool flush_has_lost(const struct set *set)

@@ -69,6 +69,7 @@ void check_lock(void)
 	struct handle a, b;
 	int err;
 
+	handle_need_two();
 	handle_fill_writable(&a);
 	if (!a.driver.lock)
 		skip("lock is NULL");

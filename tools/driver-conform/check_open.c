@@ -43,6 +43,8 @@ void check_geometry(void)
 	const struct ummap_geom *g = &h.geom;
 
 	handle_fill(&h);
+	if (facts->writable)
+		handle_flush(&h);
 	handle_close(&h);
 	handle_open(&h);
 	expect(g->align > 0 && (g->align & (g->align - 1)) == 0, "align is %u: it must be a power of two", g->align);
@@ -66,6 +68,7 @@ void check_identity(void)
 	struct handle a, b, readonly, other;
 	char path[URI_MAX + 8], uri[URI_MAX];
 
+	handle_need_two();
 	handle_open(&a);
 	if (a.geom.id[0] == 0)
 		skip("id[0] is 0: the driver cannot tell stores apart");

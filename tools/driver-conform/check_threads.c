@@ -136,6 +136,8 @@ static void use_child(struct handle *inherited)
 	doing("close, in a forked child, of its parent's handle");
 	err = inherited->driver.close(inherited->h);
 	expect(err == 0, "%s: %s", verdict->doing, error_name(err));
+	if (options.alone)
+		_exit(0);
 	doing("a handle that a forked child has opened itself");
 	handle_open_readonly(&own);
 	if (!options.forgets)

@@ -39,6 +39,7 @@ struct options {
 	uint64_t seed;
 	bool keep;              /* leave the store behind */
 	bool overwrite;         /* the store may exist already */
+	bool alone;             /* a store has one handle at a time */
 	bool forgets;           /* what was written is gone when the handle is closed */
 	bool swallows;          /* what was written is gone at once: reads give zeros */
 	const char *free_keys;  /* keys that take any text, with commas between them */
@@ -97,6 +98,8 @@ void handle_open(struct handle *h);
 void handle_open_readonly(struct handle *h);
 /* The same with known contents: the shadow's. What most checks begin with. */
 void handle_fill(struct handle *h);
+/* Skips the check if no two handles can have the store at once. */
+void handle_need_two(void);
 /* Skips the check if the store cannot be written. */
 void handle_fill_writable(struct handle *h);
 void handle_close(struct handle *h);

@@ -66,6 +66,12 @@ void handle_fill(struct handle *h)
 		handle_read(h, shadow, facts->size, 0);
 }
 
+void handle_need_two(void)
+{
+	if (options.alone)
+		skip("the store has one handle at a time");
+}
+
 void handle_fill_writable(struct handle *h)
 {
 	if (!facts->writable)

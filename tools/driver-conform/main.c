@@ -57,6 +57,7 @@ static void print_help(void)
 	     "  --seed N       repeat a run: the seed that it printed\n"
 	     "  --keep         leave the store behind\n"
 	     "  --overwrite    the store may be there already; what it holds is lost\n"
+	     "  --alone        a store has one handle at a time: no check opens two\n"
 	     "  --forgets      what was written is gone when the handle is closed (memory)\n"
 	     "  --swallows     what was written is gone at once, and reads give zeros\n"
 	     "  --free KEYS    keys that take any text, with commas between them\n"
@@ -109,14 +110,14 @@ static void choose_check(const char *name)
 
 static void parse_options(int argc, char **argv)
 {
-	enum { SIZE, ONLY, SEED, KEEP, OVERWRITE, FORGETS, SWALLOWS, FREE, SECONDS, LIST, HELP };
+	enum { SIZE, ONLY, SEED, KEEP, OVERWRITE, ALONE, FORGETS, SWALLOWS, FREE, SECONDS, LIST, HELP };
 	static const struct option names[] = {
 		{ "size", required_argument, NULL, SIZE },      { "only", required_argument, NULL, ONLY },
 		{ "seed", required_argument, NULL, SEED },      { "keep", no_argument, NULL, KEEP },
-		{ "overwrite", no_argument, NULL, OVERWRITE },  { "forgets", no_argument, NULL, FORGETS },
-		{ "swallows", no_argument, NULL, SWALLOWS },    { "free", required_argument, NULL, FREE },
-		{ "seconds", required_argument, NULL, SECONDS }, { "list", no_argument, NULL, LIST },
-		{ "help", no_argument, NULL, HELP },
+		{ "overwrite", no_argument, NULL, OVERWRITE },  { "alone", no_argument, NULL, ALONE },
+		{ "forgets", no_argument, NULL, FORGETS },      { "swallows", no_argument, NULL, SWALLOWS },
+		{ "free", required_argument, NULL, FREE },      { "seconds", required_argument, NULL, SECONDS },
+		{ "list", no_argument, NULL, LIST },            { "help", no_argument, NULL, HELP },
 		{ NULL, 0, NULL, 0 },
 	};
 	int option;
@@ -130,6 +131,7 @@ static void parse_options(int argc, char **argv)
 		case SEED: options.seed = parse_number("--seed", optarg, 0, UINT64_MAX); break;
 		case KEEP: options.keep = true; break;
 		case OVERWRITE: options.overwrite = true; break;
+		case ALONE: options.alone = true; break;
 		case FORGETS: options.forgets = true; break;
 		case SWALLOWS: options.swallows = true; break;
 		case FREE: options.free_keys = optarg; break;

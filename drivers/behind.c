@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The driver behind a filter. The lock `turn` is a leaf of the filter's own, and none where the driver works in parallel. */
+#include "behind.h"
+
+#include "futex.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void take_turn(struct behind *b)
+{
+	if (!(b->caps & UMMAP_CAP_PARALLEL))
+		futex_lock(&b->turn);
+}
+
+static void end_turn(struct behind *b)
+{
+	if (!(b->caps & UMMAP_CAP_PARALLEL))
+		futex_unlock(&b->turn);
+}
+
+int behind_open(struct behind *b, const struct ummap_uri *uri, int fd, int oflags, struct ummap_geom *geom)
+{
+	size_t size = uri->next->struct_size;
+	int err = -EINVAL;
+
+	memset(b, 0, sizeof(*b));
+	memcpy(&b->driver, uri->next, size < sizeof(b->driver) ? size : sizeof(b->driver));
+	if (fd < 0)
+		err = b->driver.open(uri->next_uri, oflags, &b->h, geom);
+	else if (b->driver.open_fd)
+		err = b->driver.open_fd(uri->next_uri, fd, oflags, &b->h, geom);
+	if (err)
+		return err;
+	if (!b->driver.write)
+		geom->caps &= ~(UMMAP_CAP_WRITE | UMMAP_CAP_GROW);
+	b->caps = geom->caps;
+	b->size = geom->size;
+	b->pid = getpid();
+	geom->caps &= ~(UMMAP_CAP_ASYNC | UMMAP_CAP_LEND);
+	return 0;
+}
+
+int behind_close(struct behind *b)
+{
+	return b->driver.close(b->h);
+}
+
+bool behind_inherited(const struct behind *b)
+{
+	return b->pid != getpid();
+}
+
+int behind_readv(struct behind *b, const struct iovec *iov, int n, uint64_t off)
+{
+	int err = 0;
+
+	take_turn(b);
+	if (b->driver.readv && n > 1) {
+		err = b->driver.readv(b->h, iov, n, off);
+		n = 0;
+	}
+	for (int i = 0; i < n && !err; off += iov[i++].iov_len)
+		err = b->driver.read(b->h, iov[i].iov_base, iov[i].iov_len, off);
+	end_turn(b);
+	return err;
+}
+
+/* Where the store ends is written down for drivers that do not say. */
+static void has_written(struct behind *b, uint64_t end)
+{
+	uint64_t size = b->size;
+
+	while (size < end && !atomic_compare_exchange_weak(&b->size, &size, end))
+		;
+}
+
+int behind_writev(struct behind *b, const struct iovec *iov, int n, uint64_t off)
+{
+	int err = 0;
+
+	if (!b->driver.write)
+		return -EBADF;
+	take_turn(b);
+	if (b->driver.writev && n > 1) {
+		err = b->driver.writev(b->h, iov, n, off);
+		while (n > 0)
+			off += iov[--n].iov_len;
+	}
+	for (int i = 0; i < n && !err; off += iov[i++].iov_len)
+		err = b->driver.write(b->h, iov[i].iov_base, iov[i].iov_len, off);
+	end_turn(b);
+	if (!err)
+		has_written(b, off);
+	return err;
+}
+
+int behind_read(struct behind *b, void *buf, size_t len, uint64_t off)
+{
+	return behind_readv(b, &(struct iovec){ buf, len }, 1, off);
+}
+
+int behind_write(struct behind *b, const void *buf, size_t len, uint64_t off)
+{
+	return behind_writev(b, &(struct iovec){ (void *)(uintptr_t)buf, len }, 1, off);
+}
+
+int behind_flush(struct behind *b)
+{
+	int err;
+
+	if (!b->driver.flush)
+		return 0;
+	take_turn(b);
+	err = b->driver.flush(b->h, 0, UINT64_MAX);
+	end_turn(b);
+	return err;
+}
+
+int behind_resize(struct behind *b, uint64_t size)
+{
+	int err;
+
+	if (!b->driver.resize)
+		return -EOPNOTSUPP;
+	take_turn(b);
+	err = b->driver.resize(b->h, size);
+	end_turn(b);
+	if (!err)
+		b->size = size;
+	return err;
+}
+
+int behind_size(struct behind *b, uint64_t *size)
+{
+	if (b->driver.size)
+		return b->driver.size(b->h, size);
+	*size = b->size;
+	return 0;
+}
+
+int behind_lock(struct behind *b, uint64_t off, uint64_t len, int how, char why[160])
+{
+	return b->driver.lock ? b->driver.lock(b->h, off, len, how, why) : 0;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The driver behind a filter, for filters that have threads of their own or keep bytes elsewhere: calls that it lacks are
+ * made up for, and where it has no UMMAP_CAP_PARALLEL they take turns, so that any thread may make them. They may run in a
+ * signal handler if the driver's may.
+ */
+#ifndef DRIVERS_BEHIND_H
+#define DRIVERS_BEHIND_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/types.h>
+#include <ummap-driver.h>
+
+struct behind {
+	struct ummap_driver driver;  /* a copy: calls that an older driver does not know are NULL */
+	void *h;
+	uint32_t caps;               /* as it has said */
+	pid_t pid;                   /* the process that has opened it */
+	_Atomic uint64_t size;       /* where it cannot say: as opened, or as written */
+	_Atomic uint32_t turn;       /* across one call, without UMMAP_CAP_PARALLEL */
+};
+
+/* Opens what is behind `uri`, or the descriptor if fd is not negative. Takes out of geom->caps what only the driver's own
+ * calls could do: asynchronous transfers and lending. */
+int behind_open(struct behind *b, const struct ummap_uri *uri, int fd, int oflags, struct ummap_geom *geom);
+int behind_close(struct behind *b);
+/* Whether this process has forked from the one that opened it: nothing but closing is left to do. */
+bool behind_inherited(const struct behind *b);
+int behind_readv(struct behind *b, const struct iovec *iov, int n, uint64_t off);
+int behind_writev(struct behind *b, const struct iovec *iov, int n, uint64_t off);
+int behind_read(struct behind *b, void *buf, size_t len, uint64_t off);
+int behind_write(struct behind *b, const void *buf, size_t len, uint64_t off);
+int behind_flush(struct behind *b);
+/* -EOPNOTSUPP: it cannot. */
+int behind_resize(struct behind *b, uint64_t size);
+int behind_size(struct behind *b, uint64_t *size);
+int behind_lock(struct behind *b, uint64_t off, uint64_t len, int how, char why[160]);
+
+#endif

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A tree of nodes of 512 words, as a page table is one: six levels of nine bits, which is more blocks than a store of
+ * 2^63 bytes has. Nodes come out of chunks from mmap(2), because malloc must not be called in signal handlers, and stay
+ * until the map ends: one that a reader has found never goes away.
+ */
+#include "blockmap.h"
+
+#include "futex.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#define BITS 9
+#define WIDTH (1u << BITS)
+#define LEVELS 6
+#define CHUNK_NODES 64
+
+/* Inner nodes have pointers, those of the last level places. */
+struct blockmap_node {
+	_Atomic uint64_t word[WIDTH];
+};
+
+struct blockmap_chunk {
+	struct blockmap_chunk *next;
+	unsigned used;
+	struct blockmap_node nodes[CHUNK_NODES] __attribute__((aligned(4096)));
+};
+
+static unsigned index_at(uint64_t block, unsigned level)
+{
+	return (unsigned)(block >> level * BITS) & (WIDTH - 1);
+}
+
+/* Under the lock. Zeroed; NULL: no memory. */
+static struct blockmap_node *make_node(struct blockmap *m)
+{
+	struct blockmap_chunk *c = m->chunks;
+
+	if (!c || c->used == CHUNK_NODES) {
+		long at = syscall(SYS_mmap, NULL, sizeof(*c), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0L);
+
+		if (at == -1)
+			return NULL;
+		c = (struct blockmap_chunk *)at;
+		c->next = m->chunks;
+		m->chunks = c;
+	}
+	return &c->nodes[c->used++];
+}
+
+/* The node of a level that has this block; NULL: nothing of it is there. */
+static struct blockmap_node *find(struct blockmap *m, uint64_t block, unsigned level)
+{
+	struct blockmap_node *node = m->root;
+
+	for (unsigned l = LEVELS - 1; node && l > level; l--)
+		node = (struct blockmap_node *)(uintptr_t)node->word[index_at(block, l)];
+	return node;
+}
+
+/* Under the lock: as find, and makes what is missing. */
+static struct blockmap_node *make_leaf(struct blockmap *m, uint64_t block)
+{
+	struct blockmap_node *node = m->root;
+
+	if (!node)
+		m->root = node = make_node(m);
+	for (unsigned l = LEVELS - 1; node && l > 0; l--) {
+		_Atomic uint64_t *word = &node->word[index_at(block, l)];
+
+		node = (struct blockmap_node *)(uintptr_t)*word;
+		if (!node) {
+			node = make_node(m);
+			*word = (uintptr_t)node;
+		}
+	}
+	return node;
+}
+
+int blockmap_reserve(struct blockmap *m, uint64_t first, uint64_t n)
+{
+	uint64_t end = first + n;
+	int err = 0;
+
+	for (uint64_t at = first; at < end && !err; at = (at | (WIDTH - 1)) + 1) {
+		if (find(m, at, 0))
+			continue;
+		futex_lock(&m->lock);
+		err = make_leaf(m, at) ? 0 : -ENOMEM;
+		futex_unlock(&m->lock);
+	}
+	return err;
+}
+
+uint64_t blockmap_get(struct blockmap *m, uint64_t block)
+{
+	struct blockmap_node *leaf = find(m, block, 0);
+
+	return leaf ? leaf->word[index_at(block, 0)] : 0;
+}
+
+void blockmap_set(struct blockmap *m, uint64_t block, uint64_t value)
+{
+	uint64_t before = atomic_exchange(&find(m, block, 0)->word[index_at(block, 0)], value);
+
+	if (!before && value)
+		m->count++;
+	else if (before && !value)
+		m->count--;
+}
+
+bool blockmap_drop(struct blockmap *m, uint64_t block, uint64_t value)
+{
+	struct blockmap_node *leaf = find(m, block, 0);
+	bool was = leaf && atomic_compare_exchange_strong(&leaf->word[index_at(block, 0)], &value, 0);
+
+	m->count -= was;
+	return was;
+}
+
+uint64_t blockmap_run(struct blockmap *m, uint64_t first, uint64_t n, uint64_t step, uint64_t *value)
+{
+	struct blockmap_node *leaf = find(m, first, 0);
+	uint64_t k = 1, word;
+
+	*value = leaf ? leaf->word[index_at(first, 0)] : 0;
+	while (k < n) {
+		if (index_at(first + k, 0) == 0)
+			leaf = find(m, first + k, 0);
+		if (!leaf && !*value) {
+			uint64_t rest = WIDTH - index_at(first + k, 0);
+
+			k += rest < n - k ? rest : n - k;
+			continue;
+		}
+		word = leaf ? leaf->word[index_at(first + k, 0)] : 0;
+		if (word != (*value ? *value + k * step : 0))
+			break;
+		k++;
+	}
+	return k;
+}
+
+bool blockmap_next(struct blockmap *m, uint64_t *block, uint64_t *value)
+{
+	uint64_t at = *block;
+	unsigned level = 0;
+
+	while (at >> LEVELS * BITS == 0) {
+		struct blockmap_node *node = find(m, at, level);
+		unsigned i = index_at(at, level);
+
+		while (node && i < WIDTH && !node->word[i])
+			i++;
+		if (!node || i == WIDTH) {
+			/* Nothing more in this node: on with its neighbour. */
+			if (++level == LEVELS)
+				return false;
+			at = ((at >> level * BITS) + 1) << level * BITS;
+			continue;
+		}
+		/* The first block below the word, or the one that was asked for if that is below it. */
+		if (i != index_at(at, level))
+			at = ((at >> (level + 1) * BITS << BITS) + i) << level * BITS;
+		if (level == 0) {
+			*block = at;
+			*value = node->word[i];
+			if (*value)
+				return true;
+			continue;
+		}
+		level--;
+	}
+	return false;
+}
+
+void blockmap_free(struct blockmap *m)
+{
+	while (m->chunks) {
+		struct blockmap_chunk *c = m->chunks;
+
+		m->chunks = c->next;
+		munmap(c, sizeof(*c));
+	}
+	m->root = NULL;
+	m->count = 0;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Requests that a filter over an asynchronous driver has done itself, until their thread reaps them. The places are few, and
+ * all threads of a handle share them; one that a thread has taken is its own, so there is no lock.
+ */
+#ifndef DRIVERS_HELD_H
+#define DRIVERS_HELD_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <ummap-driver.h>
+#include <unistd.h>
+
+#define HELD_MAX 16
+
+struct held {
+	_Atomic int thread;        /* whose it is; 0: the place is free */
+	struct ummap_io *io;
+};
+
+static inline int held_self(void)
+{
+	return (int)syscall(SYS_gettid);
+}
+
+/* NULL: none is free. */
+static inline struct held *held_take(struct held places[HELD_MAX], int thread)
+{
+	for (struct held *p = places; p < places + HELD_MAX; p++) {
+		int none = 0;
+
+		if (atomic_compare_exchange_strong(&p->thread, &none, thread))
+			return p;
+	}
+	return NULL;
+}
+
+static inline void held_free(struct held *place)
+{
+	atomic_store(&place->thread, 0);
+}
+
+/* Those of this thread, at most max. */
+static inline unsigned held_let_go(struct held places[HELD_MAX], struct ummap_io **done, unsigned max)
+{
+	int thread = held_self();
+	unsigned n = 0;
+
+	for (struct held *p = places; p < places + HELD_MAX && n < max; p++) {
+		if (atomic_load(&p->thread) != thread)
+			continue;
+		done[n++] = p->io;
+		held_free(p);
+	}
+	return n;
+}
+
+#endif

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Files beside a store, and their heads. They take no lock, and allocate in opening only. */
+#include "side.h"
+
+#include "file.h"
+#include "futex.h"
+#include "keys.h"
+
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+extern const struct ummap_driver ummap_driver_posix;
+
+const struct ummap_driver *side_driver = &ummap_driver_posix;
+
+/* A name is durable when its folder is. */
+static int flush_folder(const char *path)
+{
+	char copy[PATH_MAX];
+	int fd, err;
+
+	snprintf(copy, sizeof(copy), "%s", path);
+	fd = (int)answer(open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	if (fd < 0)
+		return fd;
+	err = (int)answer(fsync(fd));
+	close(fd);
+	/* Some file systems have nothing to flush there. */
+	return err == -EINVAL ? 0 : err;
+}
+
+/* The driver would give a file the rights that all files get. */
+static int make_file(const struct side *s, mode_t mode)
+{
+	int fd = (int)answer(open(s->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+
+	if (fd < 0)
+		return fd == -EEXIST ? 0 : fd;
+	close(fd);
+	return flush_folder(s->path);
+}
+
+static int open_file(struct side *s, int oflags, mode_t mode, struct ummap_geom *geom)
+{
+	const struct ummap_key through_cache = { "direct", "never" };
+	const struct ummap_uri uri = { .scheme = side_driver->scheme, .path = s->path, .keys = &through_cache, .nkeys = 1 };
+	struct ummap_geom own = { .size = 0 };
+	int err = side_driver->open(&uri, (oflags & ~UMMAP_O_CREATE) | UMMAP_O_LOGGED, &s->h, &own);
+
+	s->made = err == -ENOENT && oflags & UMMAP_O_CREATE;
+	if (s->made)
+		err = side_driver == &ummap_driver_posix ? make_file(s, mode) : 0;
+	if (s->made && !err)
+		err = side_driver->open(&uri, oflags | UMMAP_O_LOGGED, &s->h, &own);
+	if (err)
+		keys_refuse(geom, -err, "%s cannot be opened: %s", s->path, *own.why ? own.why : strerror(-err));
+	return err;
+}
+
+/* Whoever had it locked may have taken its name away meanwhile: then it is no file that others would find. */
+static bool has_name(const struct side *s)
+{
+	const struct file *f = s->h;
+	struct stat by_name, open_one;
+
+	if (side_driver != &ummap_driver_posix)
+		return true;
+	return stat(s->path, &by_name) == 0 && fstat(f->fd, &open_one) == 0 && by_name.st_ino == open_one.st_ino &&
+	       by_name.st_dev == open_one.st_dev;
+}
+
+/* Where files have no locks it is open without. */
+static int lock_file(struct side *s, int how, struct ummap_geom *geom)
+{
+	char who[160] = "";
+
+	if (side_driver->lock && side_driver->lock(s->h, 0, INT64_MAX, how, who) == -EBUSY)
+		return keys_refuse(geom, EBUSY, "%.90s is in use by %.40s", s->path, *who ? who : "another process");
+	return has_name(s) ? 0 : -ESTALE;
+}
+
+int side_open(struct side *s, const char *path, int oflags, mode_t mode, int how, struct ummap_geom *geom)
+{
+	int err;
+
+	memset(s, 0, sizeof(*s));
+	s->path = strdup(path);
+	if (!s->path)
+		return -ENOMEM;
+	do {
+		err = open_file(s, oflags, mode, geom);
+		if (err)
+			break;
+		err = lock_file(s, how, geom);
+		if (err)
+			side_driver->close(s->h);
+	} while (err == -ESTALE);
+	if (err) {
+		free(s->path);
+		memset(s, 0, sizeof(*s));
+	}
+	return err;
+}
+
+int side_close(struct side *s)
+{
+	int err = s->h ? side_driver->close(s->h) : 0;
+
+	free(s->path);
+	memset(s, 0, sizeof(*s));
+	return err;
+}
+
+int side_remove(struct side *s)
+{
+	/* Other drivers have no folders. */
+	return side_driver == &ummap_driver_posix ? (int)answer(unlink(s->path)) : side_resize(s, 0);
+}
+
+int side_read(struct side *s, void *buf, size_t len, uint64_t off)
+{
+	return side_driver->read(s->h, buf, len, off);
+}
+
+int side_write(struct side *s, const void *buf, size_t len, uint64_t off)
+{
+	return side_driver->write(s->h, buf, len, off);
+}
+
+int side_writev(struct side *s, const struct iovec *iov, int n, uint64_t off)
+{
+	return side_driver->writev(s->h, iov, n, off);
+}
+
+int side_flush(struct side *s)
+{
+	return side_driver->flush(s->h, 0, UINT64_MAX);
+}
+
+int side_resize(struct side *s, uint64_t size)
+{
+	return side_driver->resize(s->h, size);
+}
+
+int side_size(struct side *s, uint64_t *size)
+{
+	return side_driver->size(s->h, size);
+}
+
+void side_punch(struct side *s, uint64_t off, uint64_t len)
+{
+	const struct file *f = s->h;
+
+	if (side_driver == &ummap_driver_posix)
+		syscall(SYS_fallocate, f->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off, len);
+}
+
+uint64_t side_sum(const void *bytes, size_t len, uint64_t seed)
+{
+	return XXH3_64bits_withSeed(bytes, len, seed);
+}
+
+uint64_t side_sum_pieces(const struct iovec *iov, int n, uint64_t seed)
+{
+	XXH3_state_t state;
+
+	if (n == 1)
+		return side_sum(iov->iov_base, iov->iov_len, seed);
+	XXH3_INITSTATE(&state);
+	XXH3_64bits_reset_withSeed(&state, seed);
+	for (int i = 0; i < n; i++)
+		XXH3_64bits_update(&state, iov[i].iov_base, iov[i].iov_len);
+	return XXH3_64bits_digest(&state);
+}
+
+/* ---- The head ---- */
+
+struct slot {
+	uint64_t magic, number;
+	unsigned char body[SIDE_BODY_MAX];
+	uint64_t unused;
+	uint64_t sum;            /* of all before it */
+};
+
+_Static_assert(sizeof(struct slot) == SIDE_SLOT, "a slot is a page");
+
+static uint64_t slot_sum(const struct slot *slot)
+{
+	return side_sum(slot, offsetof(struct slot, sum), slot->magic);
+}
+
+int side_head_read(struct side *s, struct side_head *head, void *body, size_t len)
+{
+	struct slot slot;
+	int err = 0;
+
+	head->number = 0;
+	head->damaged = 0;
+	/* What was found may be in the page cache only. */
+	head->flying = true;
+	for (unsigned i = 0; i < 2 && !err; i++) {
+		err = side_read(s, &slot, sizeof(slot), i * SIDE_SLOT);
+		if (!err && (slot.magic != head->magic || slot.sum != slot_sum(&slot) || slot.number % 2 != i))
+			head->damaged |= 1u << i;
+		else if (!err && slot.number > head->number) {
+			head->number = slot.number;
+			memcpy(body, slot.body, len);
+		}
+	}
+	return err ? err : head->number ? 0 : -ENODATA;
+}
+
+int side_head_write(struct side *s, struct side_head *head, const void *body, size_t len)
+{
+	struct slot slot = { .magic = head->magic, .number = head->number + 1 };
+	int err = head->flying ? side_flush(s) : 0;
+
+	if (err)
+		return err;
+	memcpy(slot.body, body, len);
+	slot.sum = slot_sum(&slot);
+	head->flying = true;
+	err = side_write(s, &slot, sizeof(slot), slot.number % 2 * SIDE_SLOT);
+	if (!err)
+		head->number++;
+	return err;
+}
+
+int side_head_settle(struct side *s, struct side_head *head, const void *body, size_t len)
+{
+	int err = side_head_write(s, head, body, len);
+
+	if (!err)
+		err = side_head_write(s, head, body, len);
+	if (!err)
+		err = side_flush(s);
+	if (!err)
+		side_head_flushed(head);
+	return err;
+}

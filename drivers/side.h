@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The file that a filter keeps beside a store: a log, a cache, changes. All of its calls but opening, locking and removing
+ * are those of a fault-safe, parallel driver.
+ */
+#ifndef DRIVERS_SIDE_H
+#define DRIVERS_SIDE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <ummap-driver.h>
+
+/* What opens them: the driver posix. Tests put one there that can lose power. */
+extern const struct ummap_driver *side_driver;
+
+struct side {
+	void *h;       /* NULL: not open */
+	char *path;
+	bool made;     /* it was not there before */
+};
+
+/* Opens a file by its path, and locks it until it is closed: nobody else may have it (UMMAP_LOCK_EXCLUSIVE), or all only to
+ * read it (UMMAP_LOCK_SHARED). With UMMAP_O_CREATE it is made, with at most these rights, and its name is durable. -EBUSY:
+ * another has it, and who is in the sentence in geom->why, which all errors have. */
+int side_open(struct side *s, const char *path, int oflags, mode_t mode, int how, struct ummap_geom *geom);
+int side_close(struct side *s);
+/* Takes its name away. */
+int side_remove(struct side *s);
+int side_read(struct side *s, void *buf, size_t len, uint64_t off);
+int side_write(struct side *s, const void *buf, size_t len, uint64_t off);
+int side_writev(struct side *s, const struct iovec *iov, int n, uint64_t off);
+int side_flush(struct side *s);
+int side_resize(struct side *s, uint64_t size);
+int side_size(struct side *s, uint64_t *size);
+/* Gives back the room of these bytes, which read as zeros then, where the file system can; else nothing. */
+void side_punch(struct side *s, uint64_t off, uint64_t len);
+
+/* XXH3 of 64 bits. */
+uint64_t side_sum(const void *bytes, size_t len, uint64_t seed);
+/* The same of all pieces together. */
+uint64_t side_sum_pieces(const struct iovec *iov, int n, uint64_t seed);
+
+/*
+ * The head of such a file: two slots of a page, written in turn, so that one of them is whole whatever becomes of a write.
+ * The newer whole one counts. A slot is only written when the other one is durable.
+ */
+#define SIDE_SLOT ((size_t)4096)
+#define SIDE_HEAD (2 * SIDE_SLOT)
+#define SIDE_BODY_MAX (SIDE_SLOT - 32)
+
+struct side_head {
+	uint64_t magic;    /* what kind of file it is, and in which form; the caller's */
+	uint64_t number;   /* of the newer slot; 0: there is none yet */
+	unsigned damaged;  /* slots that are not whole, as they were read: bits 1 and 2 */
+	bool flying;       /* the newer slot may not be durable */
+};
+
+/* -ENODATA: neither slot is whole. */
+int side_head_read(struct side *s, struct side_head *head, void *body, size_t len);
+/* It is durable after the next flush. */
+int side_head_write(struct side *s, struct side_head *head, const void *body, size_t len);
+/* Writes both slots; it is durable. */
+int side_head_settle(struct side *s, struct side_head *head, const void *body, size_t len);
+/* For the caller, who has flushed the file. */
+static inline void side_head_flushed(struct side_head *head)
+{
+	head->flying = false;
+}
+
+#endif

@@ -1,0 +1,549 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * wal - a filter that makes a sync happen as a whole or not at all. What is written goes to a log beside the store, in whole
+ * blocks; a flush ends an epoch there (wal_log.h: the form of the log, and why recovery is right); a thread brings home what
+ * was committed (wal_home.c). Reads ask the index for blocks that are in the log, and take all others from the store.
+ *
+ * Reading takes no lock. Writing takes the log's, across one request of the log's file; writes of parts of blocks, which read
+ * the rest first, take `odd` around that. One handle has a store for writing, or several for reading only.
+ */
+#include "wal.h"
+
+#include "futex.h"
+#include "keys.h"
+
+#include <errno.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+extern const struct ummap_driver ummap_driver_wal;
+
+#define SLICES 60    /* pieces of memory in one record */
+
+/* ---- Reading ---- */
+
+/* One piece. The index cannot lead to room that is not the block's any more before wal_leave. */
+static int read_piece(struct wal *w, char *buf, size_t len, uint64_t off)
+{
+	int err = 0;
+
+	while (len > 0 && !err) {
+		uint64_t block = off / WAL_BLOCK, skip = off % WAL_BLOCK, place;
+		uint64_t run = blockmap_run(&w->index, block, (skip + len + WAL_BLOCK - 1) / WAL_BLOCK, WAL_BLOCK, &place);
+		size_t bytes = run * WAL_BLOCK - skip < len ? run * WAL_BLOCK - skip : len;
+
+		if (place)
+			err = side_read(&w->log.file, buf, bytes, place + skip);
+		else
+			err = behind_read(&w->home, buf, bytes, off);
+		buf += bytes;
+		len -= bytes;
+		off += bytes;
+	}
+	return err;
+}
+
+static int wal_readv(void *h, const struct iovec *iov, int n, uint64_t off)
+{
+	struct wal *w = h;
+	unsigned ticket;
+	int err = 0;
+
+	if (w->index.count == 0)
+		return behind_readv(&w->home, iov, n, off);
+	ticket = wal_enter(w);
+	for (int i = 0; i < n && !err; off += iov[i++].iov_len)
+		err = read_piece(w, iov[i].iov_base, iov[i].iov_len, off);
+	wal_leave(w, ticket);
+	return err;
+}
+
+static int wal_read(void *h, void *buf, size_t len, uint64_t off)
+{
+	return wal_readv(h, &(struct iovec){ buf, len }, 1, off);
+}
+
+/* ---- Writing ---- */
+
+/* Where a transfer stands. */
+struct cursor {
+	const struct iovec *piece;
+	int n;
+	size_t skip;           /* bytes of the first piece that are done */
+	uint64_t off, end;     /* in the store */
+};
+
+static void advance(struct cursor *c, size_t bytes)
+{
+	c->off += bytes;
+	c->skip += bytes;
+	while (c->n > 0 && c->skip >= c->piece->iov_len) {
+		c->skip -= c->piece->iov_len;
+		c->piece++;
+		c->n--;
+	}
+}
+
+/* The next bytes, at most `most`, without going on; whole blocks of them, as far as there are slices. */
+static size_t slice(const struct cursor *c, size_t most, struct iovec *iov, int *n)
+{
+	size_t skip = c->skip, bytes = 0, over;
+
+	for (*n = 0; *n < c->n && *n < SLICES && bytes < most; (*n)++, skip = 0) {
+		size_t len = c->piece[*n].iov_len - skip;
+
+		len = len < most - bytes ? len : most - bytes;
+		iov[*n] = (struct iovec){ (char *)c->piece[*n].iov_base + skip, len };
+		bytes += len;
+	}
+	for (over = bytes % WAL_BLOCK; over > 0 && *n > 0;) {
+		struct iovec *last = &iov[*n - 1];
+		size_t cut = over < last->iov_len ? over : last->iov_len;
+
+		last->iov_len -= cut;
+		over -= cut;
+		bytes -= cut;
+		*n -= last->iov_len == 0;
+	}
+	return bytes;
+}
+
+static void has_grown(struct wal *w, uint64_t end)
+{
+	uint64_t size = w->size;
+
+	while (size < end && !atomic_compare_exchange_weak(&w->size, &size, end))
+		;
+}
+
+static int append(struct wal *w, uint64_t first, uint32_t blocks, const struct iovec *iov, int n, uint64_t end)
+{
+	uint64_t place;
+	int err;
+
+	futex_lock(&w->log.lock);
+	err = wal_append(&w->log, first, blocks, iov, n, &place);
+	for (uint64_t k = 0; k < blocks && !err; k++)
+		blockmap_set(&w->index, first + k, place + k * WAL_BLOCK);
+	if (!err)
+		has_grown(w, end);
+	futex_unlock(&w->log.lock);
+	return err;
+}
+
+/* Whole blocks; the store ends at `end` then, if it ended earlier. */
+static int write_blocks(struct wal *w, uint64_t first, uint32_t blocks, const struct iovec *iov, int n, uint64_t end)
+{
+	int err = blockmap_reserve(&w->index, first, blocks);
+
+	if (!err)
+		err = append(w, first, blocks, iov, n, end);
+	/* What was committed may make way; what was not has to stay. */
+	if ((err == -ENOSPC || err == -EDQUOT) && wal_make_room(w))
+		err = append(w, first, blocks, iov, n, end);
+	return err;
+}
+
+/* A part of one block: the rest of it stays as it is. */
+static int write_part(struct wal *w, struct cursor *c)
+{
+	uint64_t block = c->off / WAL_BLOCK, from = c->off % WAL_BLOCK;
+	size_t len = WAL_BLOCK - from < c->end - c->off ? WAL_BLOCK - from : (size_t)(c->end - c->off);
+	uint64_t end = c->off + len;
+	int err = 0;
+
+	futex_lock(&w->odd);
+	if (from == 0 && end >= w->size)
+		memset(w->block, 0, WAL_BLOCK);
+	else
+		err = wal_read(w, w->block, WAL_BLOCK, block * WAL_BLOCK);
+	for (size_t done = 0, n; done < len && !err; done += n) {
+		n = c->piece->iov_len - c->skip < len - done ? c->piece->iov_len - c->skip : len - done;
+		memcpy(w->block + from + done, (char *)c->piece->iov_base + c->skip, n);
+		advance(c, n);
+	}
+	if (!err)
+		err = write_blocks(w, block, 1, &(struct iovec){ w->block, WAL_BLOCK }, 1, end);
+	futex_unlock(&w->odd);
+	return err;
+}
+
+static int write_some(struct wal *w, struct cursor *c)
+{
+	struct iovec iov[SLICES];
+	uint64_t left = c->end - c->off, most = WAL_BLOCKS_MAX * WAL_BLOCK;
+	size_t bytes = 0;
+	int n, err;
+
+	if (c->off % WAL_BLOCK == 0)
+		bytes = slice(c, left < most ? left : most, iov, &n);
+	if (bytes == 0)
+		return write_part(w, c);
+	err = write_blocks(w, c->off / WAL_BLOCK, (uint32_t)(bytes / WAL_BLOCK), iov, n, c->off + bytes);
+	advance(c, bytes);
+	return err;
+}
+
+static int wal_writev(void *h, const struct iovec *iov, int n, uint64_t off)
+{
+	struct wal *w = h;
+	struct cursor c = { .piece = iov, .n = n, .off = off, .end = off };
+	int err = 0;
+
+	if (!w->writable)
+		return -EBADF;
+	for (int i = 0; i < n; i++)
+		c.end += iov[i].iov_len;
+	if (c.end > w->size && !w->grows)
+		return -ENOSPC;
+	advance(&c, 0);
+	while (c.off < c.end && !err)
+		err = write_some(w, &c);
+	return err;
+}
+
+static int wal_write(void *h, const void *buf, size_t len, uint64_t off)
+{
+	return wal_writev(h, &(struct iovec){ (void *)(uintptr_t)buf, len }, 1, off);
+}
+
+static int wal_flush(void *h, uint64_t off, uint64_t len)
+{
+	struct wal *w = h;
+	int err;
+
+	(void)off;
+	(void)len;
+	if (!w->writable)
+		return 0;
+	futex_lock(&w->log.lock);
+	err = wal_commit(&w->log, w->size);
+	futex_unlock(&w->log.lock);
+	if (err)
+		return err;
+	w->committed = true;
+	wal_tell(w);
+	return 0;
+}
+
+/* What was written since the last commit is of no use before the next one. */
+static int wal_push(void *h)
+{
+	(void)h;
+	return 0;
+}
+
+/* A store that is longer shows nothing that was stored; one that is shorter would. */
+static int wal_resize(void *h, uint64_t size)
+{
+	struct wal *w = h;
+	int err;
+
+	if (size == w->size)
+		return 0;
+	if (size < w->size || !w->grows)
+		return -EOPNOTSUPP;
+	err = behind_resize(&w->home, size);
+	if (!err)
+		has_grown(w, size);
+	return err;
+}
+
+static int wal_size(void *h, uint64_t *size)
+{
+	struct wal *w = h;
+
+	if (!w->log.file.h)
+		return behind_size(&w->home, size);
+	*size = w->size;
+	return 0;
+}
+
+static int wal_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
+{
+	return behind_lock(&((struct wal *)h)->home, off, len, how, why);
+}
+
+static int wal_epoch(void *h, uint64_t *oldest, uint64_t *newest)
+{
+	struct wal *w = h;
+
+	futex_lock(&w->log.lock);
+	*oldest = w->log.durable.floor;
+	*newest = w->log.durable.epoch;
+	futex_unlock(&w->log.lock);
+	return 0;
+}
+
+/* ---- Asynchronous reads, which go to the store if there is nothing in the log; all else is done at once, and held ---- */
+
+static int run_one(struct wal *w, struct ummap_io *io)
+{
+	if (io->op == UMMAP_IO_WRITE)
+		return wal_write(w, io->buf, io->len, io->off);
+	return wal_read(w, io->buf, io->len, io->off);
+}
+
+static int wal_submit(void *h, struct ummap_io **io, unsigned n)
+{
+	struct wal *w = h;
+	int thread = held_self();
+	unsigned i, reads = 0;
+
+	while (reads < n && io[reads]->op == UMMAP_IO_READ)
+		reads++;
+	if (reads > 0 && w->index.count == 0)
+		return w->home.driver.submit(w->home.h, io, reads);
+	for (i = 0; i < n; i++) {
+		struct held *place = held_take(w->held, thread);
+
+		if (!place)
+			break;
+		io[i]->res = run_one(w, io[i]);
+		place->io = io[i];
+	}
+	return (int)i;
+}
+
+static int wal_reap(void *h, struct ummap_io **done, unsigned max, unsigned min)
+{
+	struct wal *w = h;
+	unsigned n = held_let_go(w->held, done, max);
+	int got;
+
+	if (n == max || (n > 0 && n >= min))
+		return (int)n;
+	got = w->home.driver.reap(w->home.h, done + n, max - n, min - n);
+	if (got < 0)
+		return n > 0 ? (int)n : got;
+	return (int)n + got;
+}
+
+/* ---- Opening and closing ---- */
+
+struct keys {
+	struct wal_wish wish;
+	char path[PATH_MAX];
+	char name[256];
+};
+
+static int parse_key(struct keys *k, const struct ummap_key *key, struct ummap_geom *geom)
+{
+	uint64_t keep;
+
+	if (strcmp(key->name, "path") == 0) {
+		if (!*key->value || strlen(key->value) >= sizeof(k->path))
+			return keys_refuse(geom, EINVAL, "wal.path must be the path of a file");
+		strcpy(k->path, key->value);
+	} else if (strcmp(key->name, "size") == 0) {
+		if (!keys_size(key->value, &k->wish.limit))
+			return keys_refuse(geom, EINVAL, "wal.size must be a number of bytes from 1, or of K, M, G or T, not "
+					   "\"%.40s\"", key->value);
+	} else if (strcmp(key->name, "keep") == 0) {
+		if (!keys_number(key->value, 1, WAL_KEEP_MAX, &keep))
+			return keys_refuse(geom, EINVAL, "wal.keep must be a number from 1 to %d, not \"%.40s\"", WAL_KEEP_MAX,
+					   key->value);
+		k->wish.keep = (unsigned)keep;
+	} else {
+		if (!keys_number(key->value, 0, UINT64_MAX, &k->wish.epoch))
+			return keys_refuse(geom, EINVAL, "wal.epoch must be the number of an epoch, not \"%.40s\"", key->value);
+		k->wish.back = true;
+	}
+	return 0;
+}
+
+static int parse_keys(struct keys *k, const struct ummap_uri *uri, int oflags, struct ummap_geom *geom)
+{
+	int err = 0;
+
+	memset(k, 0, sizeof(*k));
+	k->wish.limit = UINT64_MAX;
+	k->wish.keep = 1;
+	if (oflags & UMMAP_O_WRITERS)
+		return keys_refuse(geom, EINVAL, "wal+ writes whole blocks, so others cannot write to the same store (UMMAP_WRITERS)");
+	for (unsigned i = 0; i < uri->nkeys && !err; i++)
+		err = parse_key(k, &uri->keys[i], geom);
+	return err;
+}
+
+/* Beside a store that is a regular file there is a place for the log; others have to name one. */
+static int choose_path(struct keys *k, const struct ummap_uri *uri, struct ummap_geom *geom)
+{
+	char copy[PATH_MAX];
+	struct stat st = { .st_mode = 0 };
+
+	snprintf(copy, sizeof(copy), "%s", *uri->path ? uri->path : k->path);
+	snprintf(k->name, sizeof(k->name), "%s", basename(copy));
+	k->wish.name = k->name;
+	k->wish.path = k->path;
+	if (*uri->path)
+		stat(uri->path, &st);
+	k->wish.mode = S_ISREG(st.st_mode) ? st.st_mode & 0666 : 0600;
+	if (*k->path)
+		return 0;
+	if (!S_ISREG(st.st_mode))
+		return keys_refuse(geom, EINVAL, "the store is no regular file with a path: wal.path has to name the log");
+	if (snprintf(k->path, sizeof(k->path), "%s" WAL_SUFFIX, uri->path) >= (int)sizeof(k->path))
+		return -ENAMETOOLONG;
+	return 0;
+}
+
+static int index_record(void *arg, const struct wal_record *r)
+{
+	struct wal *w = arg;
+	int err = r->blocks ? blockmap_reserve(&w->index, r->where, r->blocks) : 0;
+
+	for (uint64_t k = 0; k < r->blocks && !err; k++)
+		blockmap_set(&w->index, r->where + k, r->place + sizeof(*r) + k * WAL_BLOCK);
+	return err;
+}
+
+static void release(struct wal *w)
+{
+	blockmap_free(&w->index);
+	free(w->block);
+	if (w->buffer)
+		munmap(w->buffer, WAL_BLOCKS_MAX * WAL_BLOCK);
+	free(w);
+}
+
+/* The log, and what of it the index has to say. */
+static int open_log(struct wal *w, struct keys *k, const struct ummap_uri *uri, struct ummap_geom *geom)
+{
+	int err = choose_path(k, uri, geom);
+
+	if (err)
+		return err;
+	k->wish.store_size = geom->size;
+	k->wish.write = k->wish.create = w->writable;
+	err = wal_open(&w->log, &k->wish, geom);
+	if (err)
+		return err;
+	if (!w->log.file.h)
+		return k->wish.back ? keys_refuse(geom, EINVAL, "there is no log %.100s, and so no epoch", k->path) : 0;
+	err = wal_each(&w->log, w->log.durable.at, index_record, w);
+	if (!err && w->writable)
+		err = wal_start_thread(w);
+	if (err)
+		wal_close(&w->log);
+	return err;
+}
+
+static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, struct ummap_geom *geom)
+{
+	int err;
+
+	w->writable = geom->caps & UMMAP_CAP_WRITE;
+	w->grows = geom->caps & UMMAP_CAP_GROW;
+	w->async = (w->home.caps & UMMAP_CAP_ASYNC) && (w->home.caps & UMMAP_CAP_PARALLEL) && w->home.driver.submit &&
+		   w->home.driver.reap;
+	w->keep = k->wish.keep;
+	w->block = malloc(WAL_BLOCK);
+	w->buffer = mmap(NULL, WAL_BLOCKS_MAX * WAL_BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (w->buffer == MAP_FAILED)
+		w->buffer = NULL;
+	if (!w->block || !w->buffer)
+		return -ENOMEM;
+	err = open_log(w, k, uri, geom);
+	if (err)
+		return err;
+	if (w->log.durable.size > geom->size)
+		geom->size = w->log.durable.size;
+	w->size = geom->size;
+	geom->caps |= UMMAP_CAP_PARALLEL | (w->async ? UMMAP_CAP_ASYNC : 0);
+	return 0;
+}
+
+static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
+{
+	struct keys k;
+	struct wal *w;
+	int err = parse_keys(&k, uri, oflags, geom);
+
+	if (err)
+		return err;
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		return -ENOMEM;
+	err = behind_open(&w->home, uri, fd, oflags | UMMAP_O_LOGGED, geom);
+	if (err) {
+		free(w);
+		return err;
+	}
+	err = set_up(w, &k, uri, geom);
+	if (err) {
+		behind_close(&w->home);
+		release(w);
+		return err;
+	}
+	*h = w;
+	return 0;
+}
+
+static int wal_open_uri(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+{
+	return open_both(uri, -1, oflags, h, geom);
+}
+
+static int wal_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
+{
+	return open_both(uri, fd, oflags, h, geom);
+}
+
+/* All that was committed goes home, and the log away. Where older epochs were found and nothing was added to them, they stay. */
+static int end_log(struct wal *w)
+{
+	int err = 0;
+
+	wal_stop_thread(w);
+	if (w->keep > 1 && !w->committed && w->log.durable.floor < w->log.durable.epoch)
+		return 0;
+	if (w->log.durable.floor < w->log.durable.epoch)
+		err = wal_forget_epochs(&w->log);
+	if (!err)
+		err = wal_bring_home(w);
+	return err ? err : side_remove(&w->log.file);
+}
+
+static int wal_close_handle(void *h)
+{
+	struct wal *w = h;
+	int err = 0, closing;
+
+	if (w->writable && !behind_inherited(&w->home))
+		err = end_log(w);
+	if (w->log.file.h)
+		wal_close(&w->log);
+	closing = behind_close(&w->home);
+	release(w);
+	return err ? err : closing;
+}
+
+const struct ummap_driver ummap_driver_wal = {
+	.struct_size = sizeof(struct ummap_driver),
+	.abi = UMMAP_DRIVER_ABI,
+	.scheme = "wal",
+	.keys = "path size keep epoch",
+	.help = "wal+URI  a sync happens as a whole or not at all (wal.path, wal.size, wal.keep=1..16, wal.epoch=N)",
+	.filter = 1,
+	.open = wal_open_uri,
+	.open_fd = wal_open_fd,
+	.close = wal_close_handle,
+	.read = wal_read,
+	.write = wal_write,
+	.flush = wal_flush,
+	.resize = wal_resize,
+	.submit = wal_submit,
+	.reap = wal_reap,
+	.readv = wal_readv,
+	.writev = wal_writev,
+	.size = wal_size,
+	.lock = wal_lock,
+	.epoch = wal_epoch,
+	.push = wal_push,
+};

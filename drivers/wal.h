@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the files of the filter wal+ share: its handle. wal.c has the calls, wal_home.c the thread that brings home. */
+#ifndef DRIVERS_WAL_H
+#define DRIVERS_WAL_H
+
+#include <pthread.h>
+
+#include "behind.h"
+#include "blockmap.h"
+#include "held.h"
+#include "wal_log.h"
+
+struct wal {
+	struct behind home;            /* the store */
+	struct wal_log log;            /* file.h NULL: read-only, and there is none */
+	struct blockmap index;         /* places of blocks that are not at home, or may not be */
+	bool writable, grows, async;
+	unsigned keep;
+	_Atomic uint64_t size;         /* of the store, what is in the log included */
+	_Atomic bool committed;        /* by this handle */
+	_Atomic uint32_t odd;          /* around writes of parts of blocks; outside the log's lock */
+	char *block;                   /* one, under `odd` */
+	/* Readers of the log: each counts in the one of two numbers that is in use. */
+	_Atomic unsigned counting;
+	_Atomic uint64_t readers[2];
+	/* The thread. */
+	pthread_t thread;
+	bool has_thread;
+	char *buffer;                  /* its own; WAL_BLOCKS_MAX blocks */
+	_Atomic uint32_t word;         /* goes up when there is something to see */
+	_Atomic bool stop;
+	_Atomic uint64_t asked;        /* for room, so many times */
+	_Atomic uint32_t served;       /* so many passes have ended */
+	_Atomic uint64_t freed;        /* passes that have given back room */
+	struct held held[HELD_MAX];
+};
+
+/* Reading the log: what the index says stays true from enter to leave. */
+unsigned wal_enter(struct wal *w);
+void wal_leave(struct wal *w, unsigned ticket);
+
+int wal_start_thread(struct wal *w);
+void wal_stop_thread(struct wal *w);
+/* There is a new commit. */
+void wal_tell(struct wal *w);
+/* Has the thread bring home what it may, and waits for it; whether that has made room. */
+bool wal_make_room(struct wal *w);
+/* Brings home what may be; by one thread at a time. */
+int wal_bring_home(struct wal *w);
+
+#endif

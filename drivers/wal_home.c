@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The way home of what was committed: the newest contents of each block, in the order of the store, then a flush of the
+ * store, then the tail of the log, then the index, and when nobody reads the old places any more their room (wal_log.h has
+ * the orders). Begins when nothing was committed for a second, or when much has gathered: what is written again meanwhile
+ * goes home once.
+ */
+#include "wal.h"
+
+#include "futex.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+#define MUCH ((uint64_t)64 << 20)    /* bytes in the log; or a quarter of its limit */
+#define REST_S 1
+
+/* ---- Readers of the log ---- */
+
+unsigned wal_enter(struct wal *w)
+{
+	unsigned ticket = w->counting;
+
+	w->readers[ticket]++;
+	return ticket;
+}
+
+void wal_leave(struct wal *w, unsigned ticket)
+{
+	w->readers[ticket]--;
+}
+
+/* Until all that entered before have left. Twice, because one may have seen the number just before it was changed. */
+static void wait_for_readers(struct wal *w)
+{
+	const struct timespec pause = { 0, 50000 };
+
+	for (int i = 0; i < 2; i++) {
+		unsigned before = w->counting;
+
+		w->counting = !before;
+		while (w->readers[before] > 0)
+			nanosleep(&pause, NULL);
+	}
+}
+
+/* ---- A pass ---- */
+
+struct batch {
+	struct blockmap places;
+};
+
+static int note_record(void *arg, const struct wal_record *r)
+{
+	struct batch *b = arg;
+	int err = r->blocks ? blockmap_reserve(&b->places, r->where, r->blocks) : 0;
+
+	for (uint64_t k = 0; k < r->blocks && !err; k++)
+		blockmap_set(&b->places, r->where + k, r->place + sizeof(*r) + k * WAL_BLOCK);
+	return err;
+}
+
+/* Collects blocks that are neighbours in the store; returns how many. */
+static uint64_t collect(struct wal *w, struct batch *b, uint64_t first, int *err)
+{
+	uint64_t n = 0, place;
+
+	while (n < WAL_BLOCKS_MAX && !*err) {
+		uint64_t run = blockmap_run(&b->places, first + n, WAL_BLOCKS_MAX - n, WAL_BLOCK, &place);
+
+		if (!place)
+			break;
+		*err = side_read(&w->log.file, w->buffer + n * WAL_BLOCK, run * WAL_BLOCK, place);
+		n += run;
+	}
+	return n;
+}
+
+static int write_blocks(struct wal *w, struct batch *b, uint64_t size)
+{
+	uint64_t block = 0, place;
+	int err = 0;
+
+	while (!err && blockmap_next(&b->places, &block, &place)) {
+		uint64_t n = collect(w, b, block, &err), off = block * WAL_BLOCK, len = n * WAL_BLOCK;
+
+		if (!err && off < size)
+			err = behind_write(&w->home, w->buffer, len < size - off ? len : size - off, off);
+		block += n;
+	}
+	return err;
+}
+
+/* A store that has become longer than anything that was written to it. */
+static int lengthen(struct wal *w, uint64_t size)
+{
+	uint64_t now;
+	int err = behind_size(&w->home, &now);
+
+	if (err || now >= size || !w->grows)
+		return err;
+	err = behind_resize(&w->home, size);
+	return err == -EOPNOTSUPP ? behind_write(&w->home, "", 1, size - 1) : err;
+}
+
+static void drop_places(struct wal *w, struct batch *b)
+{
+	uint64_t block = 0, place;
+
+	for (; blockmap_next(&b->places, &block, &place); block++)
+		blockmap_drop(&w->index, block, place);
+}
+
+static int give_back_room(struct wal *w, const struct wal_spot *spot)
+{
+	struct wal_log *l = &w->log;
+	uint64_t from = l->tail;
+	bool empty;
+	int err = 0;
+
+	futex_lock(&l->lock);
+	empty = wal_is_empty(l);
+	if (empty)
+		err = wal_restart(l);
+	else
+		l->tail = spot->at;
+	futex_unlock(&l->lock);
+	if (!empty)
+		side_punch(&l->file, from, spot->at - from);
+	w->freed++;
+	return err;
+}
+
+static int bring(struct wal *w, struct batch *b, const struct wal_spot *due)
+{
+	int err = wal_each_whole(&w->log, due->at, note_record, b);
+
+	if (!err)
+		err = write_blocks(w, b, due->size);
+	if (!err)
+		err = lengthen(w, due->size);
+	if (!err)
+		err = behind_flush(&w->home);
+	if (err > 0)
+		err = -err;
+	if (!err)
+		err = wal_advance(&w->log, due);
+	if (err)
+		return err;
+	drop_places(w, b);
+	wait_for_readers(w);
+	return give_back_room(w, due);
+}
+
+int wal_bring_home(struct wal *w)
+{
+	struct batch b = { .places = { .count = 0 } };
+	struct wal_spot due;
+	bool any;
+	int err;
+
+	futex_lock(&w->log.lock);
+	any = wal_due(&w->log, &due);
+	futex_unlock(&w->log.lock);
+	if (!any)
+		return 0;
+	err = bring(w, &b, &due);
+	blockmap_free(&b.places);
+	return err;
+}
+
+/* ---- The thread ---- */
+
+static uint64_t waiting_bytes(struct wal *w)
+{
+	struct wal_spot due;
+	uint64_t bytes = 0;
+
+	futex_lock(&w->log.lock);
+	if (wal_due(&w->log, &due))
+		bytes = due.at - w->log.tail;
+	futex_unlock(&w->log.lock);
+	return bytes;
+}
+
+static void *run(void *arg)
+{
+	const struct timespec rest = { REST_S, 0 };
+	struct wal *w = arg;
+	uint64_t much = w->log.limit / 4 < MUCH ? w->log.limit / 4 : MUCH, asked = 0;
+	uint32_t seen = w->word - 1; /* what was found when it was opened is news */
+
+	while (!w->stop) {
+		bool quiet = seen == w->word;
+		uint64_t bytes = waiting_bytes(w), now_asked = w->asked;
+
+		seen = w->word;
+		if (now_asked != asked || (bytes && (quiet || bytes >= much))) {
+			asked = now_asked;
+			/* What fails is tried again when there is news; all of it is in the log. */
+			wal_bring_home(w);
+			w->served++;
+			futex_wake(&w->served, INT32_MAX);
+			bytes = 0;
+		}
+		futex_wait(&w->word, seen, bytes ? &rest : NULL);
+	}
+	return NULL;
+}
+
+static void wake_thread(struct wal *w)
+{
+	w->word++;
+	futex_wake(&w->word, 1);
+}
+
+void wal_tell(struct wal *w)
+{
+	wake_thread(w);
+}
+
+bool wal_make_room(struct wal *w)
+{
+	uint64_t freed = w->freed;
+	uint32_t served = w->served;
+
+	/* The pass that is under way may have begun too early; the one after it has not. */
+	for (int i = 0; i < 2 && w->freed == freed; i++) {
+		w->asked++;
+		wake_thread(w);
+		while (w->served == served)
+			futex_wait(&w->served, served, NULL);
+		served = w->served;
+	}
+	return w->freed != freed;
+}
+
+int wal_start_thread(struct wal *w)
+{
+	sigset_t all, before;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	err = -pthread_create(&w->thread, NULL, run, w);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	w->has_thread = !err;
+	return err;
+}
+
+void wal_stop_thread(struct wal *w)
+{
+	if (!w->has_thread)
+		return;
+	w->stop = true;
+	wake_thread(w);
+	pthread_join(w->thread, NULL);
+	w->has_thread = false;
+}

@@ -1,0 +1,572 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The log of wal+: see wal_log.h, which says why it is as it is. Allocates in opening; all else may run in signal handlers. */
+#include "wal_log.h"
+
+#include "futex.h"
+#include "keys.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+
+#define HEAD_MAGIC 0x31646165686c6177u   /* "walhead1" */
+#define RECORD_MAGIC 0x31636572676c6177u /* "walgrec1" */
+#define GRAIN sizeof(struct wal_record)  /* records begin at multiples of it */
+#define WINDOW ((size_t)2 << 20)         /* read at a time; more than a record */
+#define RETAINED ((uint64_t)64 << 20)    /* room that a log which begins anew does not give back */
+#define PIECES 64                        /* of one request of the file */
+
+_Static_assert(sizeof(struct wal_record) == 64, "a record begins with 64 bytes");
+_Static_assert(sizeof(struct wal_head) <= SIDE_BODY_MAX, "the head fits a slot");
+
+static uint64_t max_u64(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint64_t record_sum(const struct wal_log *l, const struct wal_record *r)
+{
+	return side_sum(r, offsetof(struct wal_record, sum), l->head.salt);
+}
+
+static uint64_t payload(const struct wal_record *r)
+{
+	return r->blocks * (uint64_t)WAL_BLOCK;
+}
+
+/* ---- Reading records ---- */
+
+struct scan {
+	struct wal_log *log;
+	struct wal_spot spot;      /* of the next record */
+	uint64_t length;           /* of the file */
+	char *window;              /* NULL: only what stands before the blocks is read */
+	uint64_t at;               /* what the window has ... */
+	size_t len;                /* ... and how much */
+};
+
+static int scan_begin(struct scan *s, struct wal_log *l, const struct wal_spot *from, bool data)
+{
+	int err;
+
+	*s = (struct scan){ .log = l, .spot = *from };
+	err = side_size(&l->file, &s->length);
+	if (err || !data)
+		return err;
+	s->window = mmap(NULL, WINDOW, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (s->window != MAP_FAILED)
+		return 0;
+	s->window = NULL;
+	return -ENOMEM;
+}
+
+static void scan_end(struct scan *s)
+{
+	if (s->window)
+		munmap(s->window, WINDOW);
+}
+
+/* Has the window hold so many bytes from `at` on; the file has them. */
+static int scan_load(struct scan *s, uint64_t at, size_t len)
+{
+	if (at >= s->at && at + len <= s->at + s->len)
+		return 0;
+	s->at = at;
+	s->len = s->length - at < WINDOW ? (size_t)(s->length - at) : WINDOW;
+	return side_read(&s->log->file, s->window, s->len, at);
+}
+
+static bool is_next(const struct scan *s, const struct wal_record *r)
+{
+	const struct wal_spot *spot = &s->spot;
+	bool data = r->kind == WAL_DATA && r->blocks > 0 && r->blocks <= WAL_BLOCKS_MAX;
+	bool commit = r->kind == WAL_COMMIT && r->blocks == 0 && r->data <= r->epoch;
+
+	return r->magic == RECORD_MAGIC && r->place == spot->at && r->prev == spot->chain &&
+	       r->epoch == spot->epoch + 1 && (data || commit) && r->sum == record_sum(s->log, r) &&
+	       payload(r) <= s->length - spot->at - sizeof(*r);
+}
+
+/* 1, and goes on behind it; 0: there is no whole record here; or -errno. */
+static int scan_next(struct scan *s, struct wal_record *r)
+{
+	uint64_t at = s->spot.at;
+	int err;
+
+	if (at > s->length || s->length - at < sizeof(*r))
+		return 0;
+	if (s->window) {
+		err = scan_load(s, at, sizeof(*r));
+		memcpy(r, s->window + (at - s->at), sizeof(*r));
+	} else {
+		err = side_read(&s->log->file, r, sizeof(*r), at);
+	}
+	if (err || !is_next(s, r))
+		return err;
+	if (s->window && r->kind == WAL_DATA) {
+		err = scan_load(s, at, sizeof(*r) + payload(r));
+		if (err)
+			return err;
+		if (side_sum(s->window + (at - s->at) + sizeof(*r), payload(r), s->log->head.salt) != r->data)
+			return 0;
+	}
+	s->spot.at += sizeof(*r) + payload(r);
+	s->spot.chain = r->sum;
+	if (r->kind == WAL_COMMIT) {
+		s->spot.epoch = r->epoch;
+		s->spot.size = r->where;
+		s->spot.floor = r->data;
+	}
+	return 1;
+}
+
+/* At the tail. */
+static struct wal_spot tail_spot(const struct wal_log *l)
+{
+	return (struct wal_spot){ .at = l->head.tail, .chain = l->head.chain, .epoch = l->head.home, .floor = l->head.floor };
+}
+
+static int each(struct wal_log *l, uint64_t to, bool data, int (*visit)(void *arg, const struct wal_record *record), void *arg)
+{
+	struct wal_spot from = tail_spot(l);
+	struct wal_record r;
+	struct scan s;
+	int got = scan_begin(&s, l, &from, data);
+
+	while (!got && s.spot.at < to) {
+		got = scan_next(&s, &r);
+		if (got >= 0)
+			got = got == 0 ? -EBADMSG : visit(arg, &r);
+	}
+	scan_end(&s);
+	return got;
+}
+
+int wal_each(struct wal_log *l, uint64_t to, int (*visit)(void *arg, const struct wal_record *record), void *arg)
+{
+	return each(l, to, false, visit, arg);
+}
+
+int wal_each_whole(struct wal_log *l, uint64_t to, int (*visit)(void *arg, const struct wal_record *record), void *arg)
+{
+	return each(l, to, true, visit, arg);
+}
+
+/* ---- What is in a log ---- */
+
+/* Whether there is a record behind `from` that can only be there if the epoch after `epoch` was durable once. */
+static int look_behind(struct scan *s, uint64_t from, uint64_t epoch, bool *found)
+{
+	int err = 0;
+
+	for (uint64_t at = from; at + GRAIN <= s->length && !err && !*found; at += GRAIN) {
+		const struct wal_record *r;
+
+		err = scan_load(s, at, GRAIN);
+		r = (const struct wal_record *)(s->window + (at - s->at));
+		*found = !err && r->magic == RECORD_MAGIC && r->place == at && r->epoch > epoch + 1 &&
+			 r->sum == record_sum(s->log, r);
+	}
+	return err;
+}
+
+/* Reads all of it. What is whole goes to found; the last commits are noted. */
+static int find(struct wal_log *l, struct wal_found *found)
+{
+	struct wal_spot from = tail_spot(l);
+	struct wal_record r;
+	struct scan s;
+	uint64_t records = 0, blocks = 0;
+	bool later = false;
+	int got = scan_begin(&s, l, &from, true), err;
+
+	found->end = from;
+	found->length = s.length;
+	while (got == 0 && (got = scan_next(&s, &r)) == 1) {
+		got = 0;
+		records++;
+		blocks += r.blocks;
+		if (r.kind == WAL_DATA)
+			continue;
+		found->records = records;
+		found->blocks = blocks;
+		found->end = s.spot;
+		l->commits[r.epoch % (2 * WAL_KEEP_MAX)] = s.spot;
+	}
+	err = got;
+	if (!err && l->head.acked <= found->end.epoch)
+		err = look_behind(&s, s.spot.at + GRAIN, found->end.epoch, &later);
+	if (!err && (later || l->head.acked > found->end.epoch))
+		found->damaged_at = s.spot.at;
+	found->floor = max_u64(l->head.floor, found->end.floor);
+	scan_end(&s);
+	return err;
+}
+
+/* 0: it has a head; 1: it is new, or was never used. */
+static int read_head(struct wal_log *l, struct ummap_geom *geom)
+{
+	uint64_t length;
+	int err = side_size(&l->file, &length);
+
+	l->slots.magic = HEAD_MAGIC;
+	if (!err)
+		err = side_head_read(&l->file, &l->slots, &l->head, sizeof(l->head));
+	if (err == -ENODATA && length <= SIDE_HEAD)
+		return 1;
+	if (err == -ENODATA)
+		return keys_refuse(geom, EUCLEAN, "%.100s is no log of wal+, or both slots of its head are damaged", l->file.path);
+	if (err)
+		return keys_refuse(geom, -err, "%.100s cannot be read: %s", l->file.path, strerror(-err));
+	return 0;
+}
+
+int wal_look(struct wal_log *l, const char *path, int how, struct wal_found *found, struct ummap_geom *geom)
+{
+	int err;
+
+	memset(l, 0, sizeof(*l));
+	memset(found, 0, sizeof(*found));
+	err = side_open(&l->file, path, how == UMMAP_LOCK_EXCLUSIVE ? UMMAP_O_WRITE : 0, 0, how, geom);
+	if (err)
+		return err;
+	err = read_head(l, geom);
+	if (err == 0) {
+		err = find(l, found);
+		if (err)
+			keys_refuse(geom, -err, "%.100s cannot be read: %s", path, strerror(-err));
+	}
+	if (err < 0)
+		wal_close(l);
+	return err < 0 ? err : 0;
+}
+
+bool wal_has_commits(const char *path)
+{
+	struct ummap_geom geom = { .size = 0 };
+	struct wal_record r = { .kind = 0 };
+	struct wal_log l = { .keep = 0 };
+	struct wal_spot from;
+	struct scan s;
+	int err;
+
+	if (side_open(&l.file, path, 0, 0, UMMAP_LOCK_NONE, &geom) < 0)
+		return false;
+	err = read_head(&l, &geom);
+	if (err == 0 && l.head.acked <= l.head.home) {
+		from = tail_spot(&l);
+		err = scan_begin(&s, &l, &from, false);
+		while (!err && r.kind != WAL_COMMIT && scan_next(&s, &r) == 1)
+			;
+		scan_end(&s);
+		err = r.kind != WAL_COMMIT;
+	}
+	wal_close(&l);
+	/* A head that nobody can read may be that of a log which is needed. */
+	return err == 0 || err == -EUCLEAN;
+}
+
+/* ---- Opening ---- */
+
+static uint64_t new_salt(const struct wal_log *l)
+{
+	struct timespec now;
+	uint64_t salt;
+
+	if (syscall(SYS_getrandom, &salt, sizeof(salt), GRND_NONBLOCK) == sizeof(salt))
+		return salt;
+	clock_gettime(CLOCK_REALTIME, &now);
+	return side_sum(&now, sizeof(now), l->head.salt);
+}
+
+/* The head of a log without records. */
+static void empty_head(struct wal_log *l, uint64_t epoch)
+{
+	l->head.salt = new_salt(l);
+	l->head.tail = WAL_START;
+	l->head.chain = l->head.salt;
+	l->head.home = l->head.acked = l->head.floor = epoch;
+}
+
+static int write_head(struct wal_log *l)
+{
+	return side_head_settle(&l->file, &l->slots, &l->head, sizeof(l->head));
+}
+
+/* Where the records of epochs up to this one end. */
+static struct wal_spot spot_of(const struct wal_log *l, uint64_t epoch)
+{
+	return epoch == l->head.home ? tail_spot(l) : l->commits[epoch % (2 * WAL_KEEP_MAX)];
+}
+
+static int go_back(struct wal_log *l, const struct wal_wish *wish, struct wal_found *found, struct ummap_geom *geom)
+{
+	uint64_t newest = found->end.epoch;
+	int err = 0;
+
+	if (wish->epoch < found->floor || wish->epoch > newest)
+		return keys_refuse(geom, EINVAL, "epoch %ju cannot be gone back to: %.80s has %ju to %ju", (uintmax_t)wish->epoch,
+				   l->file.path, (uintmax_t)found->floor, (uintmax_t)newest);
+	found->end = spot_of(l, wish->epoch);
+	/* Before anything is cut off: what may be at home in part already is not to be gone back behind, nor missed. */
+	l->head.acked = wish->epoch;
+	l->head.floor = found->floor;
+	if (wish->write)
+		err = write_head(l);
+	return err;
+}
+
+/* Nothing behind the end is ever taken for what comes next, and what was found is there for good. */
+static int make_ready(struct wal_log *l, const struct wal_found *found)
+{
+	int err = found->length > found->end.at ? side_resize(&l->file, found->end.at) : 0;
+
+	if (!err)
+		err = side_flush(&l->file);
+	if (!err)
+		side_head_flushed(&l->slots);
+	return err;
+}
+
+static int begin(struct wal_log *l, const struct wal_wish *wish, struct wal_found *found)
+{
+	empty_head(l, 0);
+	strncpy(l->head.name, wish->name ? wish->name : "", sizeof(l->head.name) - 1);
+	found->end = tail_spot(l);
+	found->length = SIDE_HEAD;
+	return write_head(l);
+}
+
+static int damaged(const struct wal_log *l, const struct wal_found *found, struct ummap_geom *geom)
+{
+	return keys_refuse(geom, EUCLEAN, "%.60s is damaged at byte %ju, behind epoch %ju: umwal(1) shows what is left, goes back or "
+			   "drops it", l->file.path, (uintmax_t)found->damaged_at, (uintmax_t)found->end.epoch);
+}
+
+static int find_and_choose(struct wal_log *l, const struct wal_wish *wish, struct wal_found *found, struct ummap_geom *geom)
+{
+	int err;
+
+	if (wish->name && *l->head.name && strncmp(l->head.name, wish->name, sizeof(l->head.name) - 1) != 0)
+		return keys_refuse(geom, EINVAL, "%.70s is the log of another store, \"%.40s\": one of its own has to be named by "
+				   "wal.path", l->file.path, l->head.name);
+	err = find(l, found);
+	if (err)
+		return err;
+	if (wish->back)
+		return found->damaged_at && wish->epoch > found->end.epoch ? damaged(l, found, geom) : go_back(l, wish, found, geom);
+	return found->damaged_at ? damaged(l, found, geom) : 0;
+}
+
+int wal_open(struct wal_log *l, const struct wal_wish *wish, struct ummap_geom *geom)
+{
+	struct wal_found found = { .records = 0 };
+	int oflags = wish->write ? UMMAP_O_WRITE | (wish->create ? UMMAP_O_CREATE : 0) : 0, err;
+
+	memset(l, 0, sizeof(*l));
+	err = side_open(&l->file, wish->path, oflags, wish->mode, wish->write ? UMMAP_LOCK_EXCLUSIVE : UMMAP_LOCK_SHARED, geom);
+	if (err == -ENOENT && !wish->create) {
+		*geom->why = '\0';
+		return 0;
+	}
+	if (err)
+		return err;
+	err = read_head(l, geom);
+	if (err == 1)
+		err = wish->write ? begin(l, wish, &found) : 1;
+	else if (err == 0)
+		err = find_and_choose(l, wish, &found, geom);
+	if (err == 0 && wish->write)
+		err = make_ready(l, &found);
+	if (err) {
+		if (err < 0 && !*geom->why)
+			keys_refuse(geom, -err, "%.100s cannot be made ready: %s", wish->path, strerror(-err));
+		wal_close(l);
+		return err < 0 ? err : 0;
+	}
+	l->end = l->durable = found.end;
+	l->durable.floor = max_u64(found.floor, found.end.floor);
+	if (l->durable.epoch == l->head.home)
+		l->end.size = l->durable.size = wish->store_size;
+	l->keep = wish->keep;
+	l->limit = wish->limit;
+	l->tail = l->head.tail;
+	l->acked = l->head.acked = l->durable.epoch;
+	return 0;
+}
+
+int wal_close(struct wal_log *l)
+{
+	return side_close(&l->file);
+}
+
+/* ---- Appending ---- */
+
+/* Writes a record and what belongs to it, in as few requests as there can be. */
+static int write_record(struct wal_log *l, struct wal_record *r, const struct iovec *iov, int n)
+{
+	struct iovec pieces[PIECES] = { { r, sizeof(*r) } };
+	uint64_t at = r->place, bytes = sizeof(*r);
+	int used = 1, err = 0;
+
+	r->prev = l->end.chain;
+	r->sum = record_sum(l, r);
+	for (int i = 0; i < n && !err; i++) {
+		if (used == PIECES) {
+			err = side_writev(&l->file, pieces, used, at);
+			at += bytes;
+			bytes = 0;
+			used = 0;
+		}
+		pieces[used++] = iov[i];
+		bytes += iov[i].iov_len;
+	}
+	return err ? err : side_writev(&l->file, pieces, used, at);
+}
+
+int wal_append(struct wal_log *l, uint64_t first, uint32_t blocks, const struct iovec *iov, int n, uint64_t *place)
+{
+	struct wal_record r = { .magic = RECORD_MAGIC, .kind = WAL_DATA, .blocks = blocks, .epoch = l->end.epoch + 1,
+				.place = l->end.at, .where = first };
+	int err;
+
+	if (l->broken)
+		return -EIO;
+	if (l->end.at + sizeof(r) + payload(&r) - l->tail > l->limit)
+		return -ENOSPC;
+	r.data = side_sum_pieces(iov, n, l->head.salt);
+	err = write_record(l, &r, iov, n);
+	if (err)
+		return err;
+	*place = r.place + sizeof(r);
+	l->end.at += sizeof(r) + payload(&r);
+	l->end.chain = r.sum;
+	return 0;
+}
+
+/* A flush that failed may have lost what was written since the last one, and the next may go well for nothing: it is written
+ * once more, if it can still be read as it was. */
+static int write_again(struct wal_log *l)
+{
+	struct wal_record r;
+	struct scan s;
+	int got = scan_begin(&s, l, &l->durable, true);
+
+	while (!got && s.spot.at < l->end.at)
+		got = scan_next(&s, &r) == 1 ? 0 : -EIO;
+	for (uint64_t at = l->durable.at; !got && at < l->end.at; at += s.len) {
+		s.len = l->end.at - at < WINDOW ? (size_t)(l->end.at - at) : WINDOW;
+		got = side_read(&l->file, s.window, s.len, at);
+		if (!got)
+			got = side_write(&l->file, s.window, s.len, at);
+	}
+	l->broken = got == -EIO;
+	scan_end(&s);
+	return got;
+}
+
+/* What is flushed is durable, the newest slot of the head included, if nobody writes one meanwhile; then the next one can say
+ * which commit that was. */
+static int flush_and_note(struct wal_log *l, uint64_t epoch)
+{
+	bool mine = futex_trylock(&l->head_lock);
+	int err = side_flush(&l->file);
+
+	if (mine && !err) {
+		side_head_flushed(&l->slots);
+		l->head.acked = epoch;
+		side_head_write(&l->file, &l->slots, &l->head, sizeof(l->head));
+	}
+	if (mine)
+		futex_unlock(&l->head_lock);
+	return err;
+}
+
+int wal_commit(struct wal_log *l, uint64_t size)
+{
+	uint64_t epoch = l->end.epoch + 1, oldest = epoch >= l->keep ? epoch - l->keep + 1 : 0;
+	struct wal_record r = { .magic = RECORD_MAGIC, .kind = WAL_COMMIT, .epoch = epoch, .place = l->end.at, .where = size,
+				.data = max_u64(l->durable.floor, oldest) };
+	int err = l->broken ? -EIO : 0;
+
+	if (!err && l->unsure)
+		err = write_again(l);
+	if (l->broken)
+		return -EIO;
+	if (!err)
+		err = write_record(l, &r, NULL, 0);
+	if (err)
+		return -err;
+	err = flush_and_note(l, epoch);
+	l->unsure = err != 0;
+	if (err)
+		return -err;
+	l->end = (struct wal_spot){ l->end.at + sizeof(r), r.sum, epoch, size, r.data };
+	l->durable = l->commits[epoch % (2 * WAL_KEEP_MAX)] = l->end;
+	l->acked = epoch;
+	return 0;
+}
+
+/* ---- Freeing ---- */
+
+bool wal_due(struct wal_log *l, struct wal_spot *due)
+{
+	if (l->durable.floor <= l->head.home)
+		return false;
+	*due = spot_of(l, l->durable.floor);
+	return true;
+}
+
+bool wal_is_empty(const struct wal_log *l)
+{
+	return l->end.at == l->head.tail;
+}
+
+int wal_advance(struct wal_log *l, const struct wal_spot *spot)
+{
+	int err;
+
+	futex_lock(&l->head_lock);
+	l->head.tail = spot->at;
+	l->head.chain = spot->chain;
+	l->head.home = spot->epoch;
+	l->head.floor = max_u64(l->head.floor, spot->epoch);
+	l->head.acked = l->acked;
+	err = write_head(l);
+	futex_unlock(&l->head_lock);
+	return err;
+}
+
+int wal_forget_epochs(struct wal_log *l)
+{
+	int err;
+
+	futex_lock(&l->head_lock);
+	l->head.floor = l->durable.floor = l->durable.epoch;
+	l->head.acked = l->acked;
+	err = write_head(l);
+	futex_unlock(&l->head_lock);
+	return err;
+}
+
+int wal_restart(struct wal_log *l)
+{
+	uint64_t length;
+	int err;
+
+	futex_lock(&l->head_lock);
+	empty_head(l, l->end.epoch);
+	err = write_head(l);
+	/* Which head counts nobody knows. All that it was for is at home. */
+	l->broken = err != 0;
+	futex_unlock(&l->head_lock);
+	if (err)
+		return err;
+	l->end.at = l->durable.at = l->tail = WAL_START;
+	l->end.chain = l->durable.chain = l->head.chain;
+	l->durable.floor = l->durable.epoch;
+	if (side_size(&l->file, &length) == 0 && length > RETAINED)
+		side_resize(&l->file, RETAINED);
+	return 0;
+}

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * prog_wal - mappings of a store behind wal+: kill -9 at any moment leaves what the last umsync made durable, or the one that
+ * was under way, whole, though memory is an eighth of it and a thread writes in the background; nobody else has the store
+ * meanwhile, and none goes past its log; a byte of the log that is another one is told; a full log fails, and loses nothing.
+ *
+ *	prog_wal [ROUNDS [SEED]]
+ */
+#include "common.h"
+#include "ummap-driver.h"
+
+#define SEG (16 * KIB)
+#define SIZE (64 * SEG)
+#define ROUNDS 20
+
+static char store[320], log_path[330], uri[400];
+
+static uint64_t *map_store(const char *keys, int interval)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char text[500];
+	void *addr;
+
+	attr.seg_size = SEG;
+	attr.flush_interval = interval;
+	snprintf(text, sizeof(text), "%s%s", uri, keys);
+	check(ummap_open(text, SIZE, 0, READ_WRITE, &attr, &addr) == 0, "%s", text);
+	return addr;
+}
+
+/* Every word says the version. */
+static void put_version(uint64_t *words, uint64_t version)
+{
+	for (size_t i = 0; i < SIZE / 8; i++)
+		words[i] = version << 32 | i;
+}
+
+static uint64_t version_of(const uint64_t *words)
+{
+	uint64_t version = words[0] >> 32;
+
+	for (size_t i = 0; i < SIZE / 8; i++)
+		check(words[i] == (version << 32 | i), "word %zu is %#" PRIx64 ", the first one has version %" PRIu64, i, words[i],
+		      version);
+	return version;
+}
+
+static void make_store(const char *driver)
+{
+	uint64_t *words = malloc(SIZE);
+	int fd = temp_named("store", 0, store);
+
+	put_version(words, 0);
+	check(write(fd, words, SIZE) == (ssize_t)SIZE);
+	free(words);
+	close(fd);
+	snprintf(log_path, sizeof(log_path), "%s.wal", store);
+	unlink(log_path);
+	snprintf(uri, sizeof(uri), "wal+%s:%s", driver, store);
+}
+
+/* ---- kill -9 ---- */
+
+static int said;
+
+static void store_and_sync(void *interval)
+{
+	uint64_t *words, version;
+
+	set_budget(SIZE / 8);
+	words = map_store("", *(int *)interval);
+	for (version = version_of(words) + 1;; version++) {
+		put_version(words, version);
+		check(umsync(words, 0) == 0);
+		check(write(said, &version, sizeof(version)) == sizeof(version));
+	}
+}
+
+static void read_version(void *pipe)
+{
+	uint64_t *words, version;
+
+	set_budget(2 * SIZE);
+	words = map_store("", 0);
+	version = version_of(words);
+	check(umunmap(words, 0) == 0);
+	check(write(*(int *)pipe, &version, sizeof(version)) == sizeof(version));
+}
+
+static uint64_t found_version(void)
+{
+	uint64_t version;
+	int pipes[2];
+
+	check(pipe2(pipes, O_CLOEXEC) == 0);
+	check_exits(run_child(read_version, &pipes[1]), 0);
+	check(read(pipes[0], &version, sizeof(version)) == sizeof(version));
+	close(pipes[0]);
+	close(pipes[1]);
+	return version;
+}
+
+static void kill_once(uint64_t *random, int interval)
+{
+	uint64_t durable = 0, now_said, found;
+	int pipes[2];
+	pid_t child;
+
+	check(pipe2(pipes, O_CLOEXEC) == 0);
+	said = pipes[1];
+	child = start_child(store_and_sync, &interval);
+	close(pipes[1]);
+	check(read(pipes[0], &durable, sizeof(durable)) == sizeof(durable), "the first sync");
+	pause_ms(next_random(random) % 40);
+	check(kill(child, SIGKILL) == 0);
+	check_killed(wait_child(child), SIGKILL);
+	while (read(pipes[0], &now_said, sizeof(now_said)) == sizeof(now_said))
+		durable = now_said;
+	close(pipes[0]);
+	/* Every other time it is the next child that finds it. */
+	if (next_random(random) % 2)
+		return;
+	found = found_version();
+	check(found == durable || found == durable + 1, "version %" PRIu64 " was durable, %" PRIu64 " is there", durable, found);
+	check(access(log_path, F_OK) < 0, "the log is gone at a clean end");
+}
+
+/* ---- Others ---- */
+
+static void open_past(void *driver)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char text[400];
+	void *addr;
+
+	set_group();
+	snprintf(text, sizeof(text), "%s:%s", (const char *)driver, store);
+	check_fails(ummap_open(text, SIZE, 0, PROT_READ, &attr, &addr), EUCLEAN);
+	check(strstr(umerrormsg(), "umwal"), "%s", umerrormsg());
+}
+
+static void open_too(void *pid)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char number[32];
+	void *addr;
+
+	set_group();
+	snprintf(number, sizeof(number), "process %d", *(int *)pid);
+	check_fails(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr), EBUSY);
+	check(strstr(umerrormsg(), number), "%s", umerrormsg());
+}
+
+static void commit_and_die(void *arg)
+{
+	uint64_t *words;
+	int self = getpid();
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	words = map_store("?wal.keep=3", 0);
+	check_exits(run_child(open_too, &self), 0);
+	for (uint64_t version = 1; version <= 4; version++) {
+		uint64_t oldest, newest;
+
+		put_version(words, version);
+		check(umsync(words, 0) == 0);
+		check(umepoch(words, &oldest, &newest) == 0);
+		check(newest == version && oldest == (version < 3 ? 0 : version - 2), "%" PRIu64 " to %" PRIu64, oldest, newest);
+	}
+	put_version(words, 5);
+	kill(getpid(), SIGKILL);
+}
+
+static void open_at(void *epoch)
+{
+	uint64_t *words, oldest, newest, want = *(uint64_t *)epoch;
+	char keys[64];
+
+	set_budget(2 * SIZE);
+	snprintf(keys, sizeof(keys), "?wal.keep=3&wal.epoch=%" PRIu64, want);
+	words = map_store(keys, 0);
+	check(version_of(words) == want);
+	check(umepoch(words, &oldest, &newest) == 0 && oldest == 2 && newest == want);
+	check(umunmap(words, 0) == 0);
+	check((access(log_path, F_OK) == 0) == (want > oldest), "what can be gone back to stays if nothing was added");
+}
+
+static void open_beyond(void *epoch)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char text[500];
+	void *addr;
+
+	set_group();
+	snprintf(text, sizeof(text), "%s?wal.epoch=%" PRIu64, uri, *(uint64_t *)epoch);
+	check_fails(ummap_open(text, SIZE, 0, READ_WRITE, &attr, &addr), EINVAL);
+	check(strstr(umerrormsg(), "has 2 to"), "%s", umerrormsg());
+}
+
+static void check_others(void)
+{
+	uint64_t epochs[] = { 4, 3, 2, 1, 5 };
+
+	check_killed(run_child(commit_and_die, NULL), SIGKILL);
+	check_exits(run_child(open_past, "posix"), 0);
+	if (has_driver("uring"))
+		check_exits(run_child(open_past, "uring"), 0);
+	for (int i = 3; i < 5; i++)
+		check_exits(run_child(open_beyond, &epochs[i]), 0);
+	for (int i = 0; i < 3; i++)
+		check_exits(run_child(open_at, &epochs[i]), 0);
+	check(found_version() == 2);
+}
+
+/* ---- Damage ---- */
+
+/* umwal stands beside the folder of this program. */
+static int tool(const char *words)
+{
+	char self[320], command[800];
+	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	int status;
+
+	check(len > 0);
+	self[len] = '\0';
+	*strrchr(self, '/') = '\0';
+	snprintf(command, sizeof(command), "'%s/../umwal' %s > /dev/null 2>&1", self, words);
+	status = system(command);
+	check(WIFEXITED(status) && WEXITSTATUS(status) < 127, "%s", command);
+	return WEXITSTATUS(status);
+}
+
+/* The log is refused with a sentence that names it, or what was committed is there: never anything else. */
+static void open_damaged(void *arg)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *addr;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	attr.seg_size = SEG;
+	if (ummap_open(uri, SIZE, 0, PROT_READ, &attr, &addr) == 0) {
+		check(version_of(addr) == 4);
+		_exit(0);
+	}
+	check(errno == EUCLEAN && strstr(umerrormsg(), store), "%s", umerrormsg());
+	_exit(3);
+}
+
+static void fuzz(uint64_t *random, unsigned rounds)
+{
+	uint64_t length, end;
+	char words[400];
+	int fd;
+
+	check_killed(run_child(commit_and_die, NULL), SIGKILL);
+	fd = open(log_path, O_RDWR | O_CLOEXEC);
+	length = file_size(fd);
+	/* Behind the four commits nothing counts. */
+	end = 8192 + 4 * (64 + SIZE);
+	check(fd >= 0 && length >= end);
+	snprintf(words, sizeof(words), "check '%s'", store);
+	check(tool(words) == 0);
+	for (unsigned i = 0; i < rounds; i++) {
+		uint64_t at = next_random(random) % (i % 4 ? end : 8192);
+		uint8_t byte, other;
+		int status;
+
+		check(pread(fd, &byte, 1, at) == 1);
+		other = byte ^ (uint8_t)(1 + next_random(random) % 255);
+		check(pwrite(fd, &other, 1, at) == 1);
+		check(tool(words) == 1, "byte %" PRIu64 " is %#x for %#x, and umwal check does not see it", at, other, byte);
+		status = run_child(open_damaged, NULL);
+		check_exits(status, at < 8192 ? 0 : 3);
+		check(pwrite(fd, &byte, 1, at) == 1);
+	}
+	close(fd);
+	check(found_version() == 4);
+}
+
+/* ---- Full ---- */
+
+/* What does not fit fails, and stays; what is less, later, goes. */
+static void fill_the_log(void *arg)
+{
+	uint64_t *words;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	words = map_store("?wal.size=300K", 0);
+	put_version(words, 1);
+	check_fails(umsync(words, 0), ENOSPC);
+	check_fails(umsync(words, 0), ENOSPC);
+	check(version_of(words) == 1, "it is in memory still");
+	check(umunmap(words, 0) == 0);
+	words = map_store("?wal.size=300K", 0);
+	check(version_of(words) == 0, "nothing of it is in the store");
+	/* Sync after sync fits, because what was committed makes way. */
+	for (int i = 0; i < 20; i++) {
+		for (size_t k = 0; k < 8; k++)
+			words[(size_t)i % 7 * 8 * SEG / 8 + k * SEG / 8] += 1;
+		check(umsync(words, 0) == 0, "sync %d", i);
+	}
+	check(umunmap(words, 1) == 0);
+}
+
+int main(int argc, char **argv)
+{
+	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : ROUNDS;
+	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : (uint64_t)time(NULL);
+	bool uring = has_driver("uring");
+
+	printf("seed %" PRIu64 "\n", seed);
+	fflush(stdout);
+	make_store(uring ? "uring" : "posix");
+	for (unsigned i = 0; i < rounds; i++) {
+		snprintf(uri, sizeof(uri), "wal+%s:%s", uring && i % 2 ? "uring" : "posix", store);
+		kill_once(&seed, (int)(i % 4 / 2));
+	}
+	make_store("posix");
+	check_others();
+	make_store("posix");
+	fuzz(&seed, rounds);
+	make_store("posix");
+	check_exits(run_child(fill_the_log, NULL), 0);
+	return 0;
+}
