@@ -147,9 +147,12 @@ $B/examples/%: examples/%.c $(SO)
 include clients/rules.mk
 include bench/field/rules.mk
 
-# What CI and README call: everything that must hold.
-check: all tests check-layers check-man check-install check-plugins check-gdb check-bench
-	tests/run $B
+# What CI and README call: everything that must hold. The checks that take a while are jobs of tests/run, beside the suites.
+check: all tests check-layers
+	tests/run $B --checks
+# The same with all the rounds and sizes for which `make check` has no time.
+check-long: all tests check-layers
+	UMMAP_TEST_LONG=1 tests/run $B --checks
 
 check-layers:
 	tests/check-layers
@@ -157,10 +160,10 @@ check-layers:
 check-man: lib
 	tests/check-man $B
 
-check-install: lib $(CONFORM) $(UMTOP) $(UMWAL)
+check-install: lib mpi $(CONFORM) $(UMTOP) $(UMWAL)
 	tests/check-install $B
 
-check-plugins: lib
+check-plugins: lib mpi $(CONFORM) $(UMTOP) $(UMWAL)
 	tests/check-plugins $B
 
 check-gdb: lib
@@ -191,7 +194,7 @@ check-cuts: tests
 	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts
 
 # What `make check` runs, and what it has no time for. All of it, whatever fails.
-ALL = check check-cuts check-asan check-tsan check-mutants check-ports check-mpi-machines
+ALL = check check-long check-cuts check-asan check-tsan check-mutants check-ports check-mpi-machines
 check-all:
 	@failed=; for what in $(ALL); do $(MAKE) $$what || failed="$$failed $$what"; done; \
 	echo "check-all: $(words $(ALL)) targets,$${failed:- none} failed"; [ -z "$$failed" ]
@@ -234,6 +237,6 @@ clean:
 
 -include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(UMWAL_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
-.PHONY: all lib tests check check-layers check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants check-ports \
-	check-mpi-machines check-cuts check-all \
+.PHONY: all lib tests check check-long check-layers check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants \
+	check-ports check-mpi-machines check-cuts check-all \
 	deps bench demo install dist clean

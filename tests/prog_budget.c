@@ -25,7 +25,7 @@ static void *visit(void *arg)
 {
 	struct user *u = arg;
 
-	for (int turn = 0; turn < 30; turn++) {
+	for (unsigned turn = 0; turn < by_time(9, 30); turn++) {
 		uint8_t *m = u->maps[turn % MAPPINGS];
 
 		for (int i = 0; i < visits[turn % MAPPINGS]; i++) {

@@ -20,6 +20,7 @@
 #define SLOTS (SIZE / STRIDE)
 #define OLD 1
 #define NOTHING_FIRED 10  /* exit status */
+#define NEVER 1000000     /* more calls than there are */
 #define LANES 4           /* runs at a time: they wait for storage most of the time */
 
 struct job {
@@ -39,6 +40,11 @@ struct job {
 	unsigned buses, errors; /* failures that were reported */
 	char source_path[320], count_path[320];
 };
+
+/* Calls of the kind that is to fail, in the last run; in memory that processes share. */
+static unsigned *seen;
+/* Runs of a sample, and those of them in which something failed. */
+static unsigned sampled, sampled_failing;
 
 static uint64_t word(size_t slot, uint64_t version)
 {
@@ -209,7 +215,8 @@ static unsigned fired(const struct job *j)
 
 	check(fd >= 0 && read(fd, text, sizeof(text) - 1) >= 0);
 	close(fd);
-	check(text[0] == 0 || sscanf(text, "seen %*u fired %u", &n) == 1, "%s", text);
+	*seen = 0;
+	check(text[0] == 0 || sscanf(text, "seen %u fired %u", seen, &n) == 2, "%s", text);
 	return n;
 }
 
@@ -308,39 +315,70 @@ static bool has_fired(const struct job *job, int status)
 	return true;
 }
 
-/* The next few; in how many of them something failed. */
-static unsigned run_some(struct job *job, unsigned step)
+/* So many at a time; in how many of them something failed. */
+static unsigned run_lanes(struct job lanes[], unsigned n)
 {
-	struct job lanes[LANES];
 	pid_t child[LANES];
-	unsigned n = 0;
+	unsigned failed = 0;
 
-	for (unsigned i = 0; i < LANES; i++, job->nth += step) {
-		lanes[i] = *job;
+	for (unsigned i = 0; i < n; i++) {
 		lanes[i].lane = i;
 		child[i] = start_child(workload, &lanes[i]);
 	}
-	for (unsigned i = 0; i < LANES; i++)
-		n += has_fired(&lanes[i], wait_child(child[i]));
-	return n;
+	for (unsigned i = 0; i < n; i++)
+		failed += has_fired(&lanes[i], wait_child(child[i]));
+	return failed;
 }
 
-/* Calls of one kind fail: each of them once; with so many more failures in each run, some of them. A sample begins
- * anywhere. */
-static void count_up(struct job *job, uint64_t *random)
+static void tell(const struct job *job, unsigned runs, double begin)
 {
-	unsigned step = strcmp(job->op, "flush") == 0 ? 1 : (job->times == 1 ? 1 : 7) * (random ? 10 : 1);
-	unsigned first = random ? 1 + next_random(random) % step : 1, some, runs = 0;
+	printf("%s%s: %s of %s, %u times after %zu bytes: %u runs, %.1f s\n", job->driver, job->ahead ? ", ahead" : "",
+	       job->op, job->in_target ? "target" : "source", job->times, job->halfway, runs, now() - begin);
+}
+
+/* Calls of one kind fail: each of them once; with so many more failures in each run, some of them. */
+static void count_up(const struct job *job)
+{
+	unsigned step = job->times == 1 || strcmp(job->op, "flush") == 0 ? 1 : 7, nth = 1, some, runs = 0;
 	double begin = now();
 
-	job->nth = first;
-	do
-		runs += some = run_some(job, step);
-	while (some > 0);
-	printf("%s%s: %s of %s, %u times after %zu bytes: every %u. from %u on, %u runs, %.1f s\n", job->driver,
-	       job->ahead ? ", ahead" : "", job->op, job->in_target ? "target" : "source", job->times, job->halfway, step,
-	       first, runs, now() - begin);
-	check(runs > 0 || first > 1, "something is there to fail");
+	do {
+		struct job lanes[LANES];
+
+		for (unsigned i = 0; i < LANES; i++, nth += step) {
+			lanes[i] = *job;
+			lanes[i].nth = nth;
+		}
+		runs += some = run_lanes(lanes, LANES);
+	} while (some > 0);
+	tell(job, runs, begin);
+	check(runs > 0, "something is there to fail");
+}
+
+/* How many calls of the kind there are where none fails. */
+static unsigned calls_of(const struct job *job)
+{
+	struct job all_well = *job;
+
+	all_well.nth = NEVER;
+	check(run_lanes(&all_well, 1) == 0 && *seen > 0, "something is there to fail");
+	return *seen;
+}
+
+/* A few of the calls. */
+static void sample(const struct job *job, unsigned calls, uint64_t *random)
+{
+	unsigned n = by_time(2, LANES), runs;
+	struct job lanes[LANES];
+	double begin = now();
+
+	for (unsigned i = 0; i < n; i++) {
+		lanes[i] = *job;
+		lanes[i].nth = 1 + next_random(random) % calls;
+	}
+	runs = run_lanes(lanes, n);
+	tell(job, runs, begin);
+	sampled += n, sampled_failing += runs;
 }
 
 static void count_up_each(struct job *job, uint64_t *random)
@@ -350,6 +388,7 @@ static void count_up_each(struct job *job, uint64_t *random)
 		{ 1, 0, false }, { 1, SEG / 2 + 24, false }, { 3, 0, false }, { 0, 0, false }, { 0, 24, false },
 		{ 1, 0, true }, { 3, 24, true },
 	};
+	unsigned calls = 0;
 
 	for (int op = 0; op < 3; op++) {
 		for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
@@ -357,9 +396,15 @@ static void count_up_each(struct job *job, uint64_t *random)
 			job->times = ways[i].times;
 			job->halfway = ways[i].halfway;
 			job->ahead = ways[i].ahead;
-			/* a flush moves nothing */
-			if (job->halfway == 0 || op < 2)
-				count_up(job, random);
+			if (job->halfway > 0 && op == 2)
+				continue; /* a flush moves nothing */
+			if (!random) {
+				count_up(job);
+				continue;
+			}
+			if (i == 0 || ways[i].ahead != ways[i - 1].ahead)
+				calls = calls_of(job);
+			sample(job, calls, random);
 		}
 	}
 }
@@ -384,6 +429,8 @@ int main(int argc, char **argv)
 	uint64_t seed = argc == 3 ? strtoull(argv[2], NULL, 0) : (uint64_t)time(NULL);
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	seen = mmap(NULL, sizeof(*seen), READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	check(seen != MAP_FAILED);
 	if (argc >= 5) {
 		struct job job = { .op = argv[1], .times = atoi(argv[2]), .in_target = strcmp(argv[3], "target") == 0,
 				   .nth = atoi(argv[4]), .driver = argc > 5 ? argv[5] : "posix",
@@ -394,6 +441,8 @@ int main(int argc, char **argv)
 	if (argc < 2 || strcmp(argv[1], "seed") == 0) {
 		printf("a sample by seed %" PRIu64 "\n", seed);
 		run_matrix(&seed);
+		/* How many calls there are depends a little on which one fails. */
+		check(sampled_failing > sampled / 2, "%u of %u", sampled_failing, sampled);
 	} else {
 		run_matrix(NULL);
 	}

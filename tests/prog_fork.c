@@ -158,7 +158,7 @@ static void test_fork_among_threads(void *unused)
 		((uint64_t *)live)[at] = mix(at);
 	for (uintptr_t i = 0; i < THREADS; i++)
 		check(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
-	for (int i = 0; i < 40; i++)
+	for (unsigned i = 0; i < by_time(10, 40); i++)
 		check_exits(run_child(own_mapping_and_exit, i % 2 ? live : NULL), 0);
 	check_killed(run_child(touch_parents, live), SIGSEGV);
 	atomic_store(&stop, true);

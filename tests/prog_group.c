@@ -109,8 +109,8 @@ int main(void)
 	pthread_t threads[USERS + GUESTS];
 	struct umstat st;
 
-	steps = SANITIZED ? 3000 : 10000;
-	stays = SANITIZED ? 20 : 60;
+	steps = SANITIZED ? 3000 : (int)by_time(3000, 10000);
+	stays = SANITIZED ? 20 : (int)by_time(20, 60);
 	temp_dir();
 	set_budget(BUDGET);
 	for (int i = 0; i < LASTING; i++) {

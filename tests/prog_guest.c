@@ -107,7 +107,7 @@ static void cancel_often(void *type)
 {
 	struct busy busy = { map_old(), *(int *)type, 1 };
 
-	for (int i = 0; i < 100; i++) {
+	for (unsigned i = 0; i < by_time(30, 100); i++) {
 		struct timespec moment = { 0, next_random(&busy.random) % 3000000 };
 		pthread_t threads[2];
 		struct busy each[2] = { busy, busy };

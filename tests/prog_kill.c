@@ -12,7 +12,6 @@
 #define SEG (16 * KIB)
 #define SIZE (64 * SEG)
 #define BUDGET (SIZE / 8)
-#define ROUNDS 90
 
 /* A file, and how it is reached. It is the same in all rounds. */
 struct store {
@@ -137,7 +136,7 @@ static void make_file(struct store *s)
 int main(int argc, char **argv)
 {
 	struct store stores[] = { { .driver = "posix" }, { .driver = "uring" }, { .driver = "pmem", .dir = "/dev/shm" } };
-	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : ROUNDS, used = 0;
+	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : by_time(30, 90), used = 0;
 	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : (uint64_t)time(NULL);
 
 	printf("seed %" PRIu64 "\n", seed);

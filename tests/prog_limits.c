@@ -13,8 +13,6 @@
 #define SEG (16 * KIB)
 #define SIZE (256 * SEG)
 #define BUDGET (SIZE / 4)
-/* What has been read ahead when the mappings go is another thing each time. */
-#define ROUNDS_LATER 3
 
 /* Which of both came of it; in memory that processes share. */
 static struct { _Atomic unsigned opened, refused; } *count;
@@ -189,10 +187,11 @@ int main(void)
 		check_exits(in_child(with_addresses, (void *)more), 0);
 	end("addresses");
 	begin();
-	for (size_t left = 4; left <= 1024; left += left < 64 ? 4 : 3 * left)
+	for (size_t left = 4; left <= 1024; left += left < 64 ? by_time(12, 4) : 3 * left)
 		check_exits(in_child(with_mappings, (void *)left), 0);
 	end("mappings");
-	for (int i = 0; i < ROUNDS_LATER; i++) {
+	/* What has been read ahead when the mappings go is another thing each time. */
+	for (int i = 0; i < (int)by_time(1, 3); i++) {
 		check_exits(in_child(run_short_later, &(struct later){ UMMAP_ENGINE_SEGV, SIZE / 2 }), 0);
 		check_exits(in_child(run_short_later, &(struct later){ UMMAP_ENGINE_SEGV, i * SEG }), 0);
 		check_exits(in_child(run_short_later, &(struct later){ UMMAP_ENGINE_UFFD, i * SEG }), 0);

@@ -284,8 +284,8 @@ static void rubbish_in_slots(void *unused)
 	(void)unused;
 	node_begin();
 	fd = make_table(path);
-	for (int i = 0; i < 20; i++) {
-		for (int k = 0; k < (i < 10 ? 1 : 100); k++)
+	for (unsigned i = 0, n = by_time(6, 20); i < n; i++) {
+		for (unsigned k = 0; k < (i < n / 2 ? 1 : 100); k++)
 			scribble(fd, HEAD, SLOTS_END, &random);
 		check_exits(run_child(start_amid_rubbish, i % 2 ? "" : NULL), 0);
 	}

@@ -19,8 +19,6 @@ enum { OWNERS = 2, PEERS = 3, THREADS = 2, WRITERS = OWNERS + PEERS * THREADS };
 
 #define BLOCK ((size_t)2048)     /* words of one writer */
 #define GET_MOST ((size_t)16384) /* words */
-#define OPS 1000                 /* of each peer's thread */
-#define KILLS 40
 
 /* What a peer's thread asks the owner to store: its words [first, first + n). */
 struct request {
@@ -279,7 +277,7 @@ static void *visit(void *number)
 	/* Of the one who was killed here. */
 	while (mode != GETS && all->requests[writer].asked)
 		sched_yield();
-	for (size_t n = 0; mode == PUTS ? n < OPS : !all->unmapped; n++) {
+	for (size_t n = 0; mode == PUTS ? n < by_time(300, 1000) : !all->unmapped; n++) {
 		if (mode == GETS || n % 2)
 			get_run(&random, writer, buf, low);
 		else
@@ -324,7 +322,7 @@ static void kill_peers(pid_t pids[PEERS])
 	uint64_t random = mix(seed);
 
 	mode = ENDLESS;
-	for (int i = 0; i < KILLS; i++) {
+	for (unsigned i = 0; i < by_time(15, 40); i++) {
 		uintptr_t k = next_random(&random) % PEERS;
 
 		pause_ms(1 + (unsigned)(next_random(&random) % 10));

@@ -298,7 +298,7 @@ static double seconds(void)
 {
 	const char *text = getenv("UMMAP_STRESS_SECONDS");
 
-	return text ? strtod(text, NULL) : 20;
+	return text ? strtod(text, NULL) : by_time(10, 20);
 }
 
 static uint64_t choose_seed(int argc, char **argv)

@@ -43,7 +43,7 @@ static void check_budget(void)
 /* Of the benchmark IO500, whose "hard" files are written so: the writers take turns. */
 #define RECORD 47008
 #define RECORD_SEG MIB
-#define RECORDS 400
+#define RECORDS ((int)by_time(150, 400))
 #define RECORDS_SIZE ((size_t)RECORDS * RECORD)
 
 struct record_job {
@@ -113,11 +113,11 @@ static void bytes_by_processes(void)
 	close(job.fd);
 }
 
-#define STORES 10000000
+#define BURSTS ((int)by_time(250, 2500))
 #define BURST 4000
 #define NEAR 1024 /* so many bytes get those of a burst: what many pieces cost is not the question */
 
-/* Ten million stores at random by two mappings, which take turns; each byte is of one of them. */
+/* A million stores at random, or ten, by two mappings, which take turns; each byte is of one of them. */
 static void stores_by_mappings(void *unused)
 {
 	uint8_t *m[2], *model = malloc(SIZE), *in_file = malloc(SIZE);
@@ -129,7 +129,7 @@ static void stores_by_mappings(void *unused)
 	m[0] = map_writer(fd, SIZE);
 	m[1] = map_writer(fd, SIZE);
 	check(pread(fd, model, SIZE, 0) == (ssize_t)SIZE);
-	for (int burst = 0; burst < STORES / BURST; burst++) {
+	for (int burst = 0; burst < BURSTS; burst++) {
 		size_t at = next_random(&state) % (SIZE - NEAR);
 
 		for (int i = 0; i < BURST; i++) {
@@ -153,7 +153,7 @@ static void stores_by_mappings(void *unused)
 /* ---- Threads ---- */
 
 #define LARGE (8 * MIB) /* its twin takes a while */
-#define ROUNDS 200
+#define ROUNDS ((int)by_time(40, 200))
 #define LATER 150 /* stores, one each 10 us */
 
 struct second {

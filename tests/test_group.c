@@ -179,7 +179,7 @@ static void *visit(void *arg)
 {
 	struct user *u = arg;
 
-	for (int i = 0; i < 3000; i++) {
+	for (unsigned i = 0; i < by_time(1000, 3000); i++) {
 		uint8_t *m = u->maps[next_random(&u->random) % 3];
 		size_t at = next_random(&u->random) % SIZE;
 

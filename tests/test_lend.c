@@ -442,7 +442,7 @@ static void *load_and_store(void *number)
 	size_t me = (size_t)(uintptr_t)number;
 	uint64_t random = me, *is = calloc(SEGS, sizeof(*is));
 
-	for (int n = 0; n < 40000; n++) {
+	for (unsigned n = 0; n < by_time(8000, 40000); n++) {
 		size_t i = next_random(&random) % SEGS;
 		uint64_t *word = (uint64_t *)(shared.m + i * SEG) + me;
 

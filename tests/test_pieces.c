@@ -9,7 +9,7 @@
 
 #define SEG (256 * KIB)
 #define PIECE (2 * MIB / SEG)
-#define SIZE (256 * MIB)
+#define SIZE (128 * MIB)
 #define BUDGET (64 * MIB)
 
 static uint8_t *map_in(size_t seg, int fd, int prot)

@@ -213,10 +213,11 @@ static void *end_mapping(void *m)
  * first one has. */
 Test(pool, neighbour_grows_meanwhile)
 {
+	const unsigned step = by_time(50, 10);
 	const size_t n = 512, larger = 4 * MIB + 64 * KIB;
 
 	set_budget(BUDGET);
-	for (unsigned delay = 0; delay < 1000; delay += 10) {
+	for (unsigned delay = 0; delay < 1000; delay += step) {
 		uint8_t *grows = map_nothing(2 * MIB, 64 * KIB), *ends = map_nothing(n * 4096, 4096);
 		void *base = NULL;
 		pthread_t thread;

@@ -269,9 +269,9 @@ Test(vars, are_for_threads)
 	check(ummap_setvar("shared", a) == 0);
 	check(pthread_create(&first, NULL, change, a) == 0);
 	check(pthread_create(&second, NULL, change, b) == 0);
-	for (int i = 0; i < 200; i++)
+	for (unsigned i = 0; i < by_time(40, 200); i++)
 		check_exits(run_child(set_and_use, NULL), 0);
-	for (int i = 0; i < 20000; i++) {
+	for (unsigned i = 0; i < by_time(4000, 20000); i++) {
 		struct uri u;
 
 		check(uri_parse("posix:{shared}", &u) == 0);
@@ -285,7 +285,6 @@ Test(vars, are_for_threads)
 /* ---- Mutated URIs ---- */
 
 #define URI_BYTES 300
-#define ROUNDS 40000
 
 static const char *const seeds[] = {
 	"posix:data", "posix:data?direct=never", "fault+posix:data?fault.nth=7&fault.op=read&direct=auto",
@@ -332,7 +331,7 @@ static bool is_fair(int error)
 
 Test(vars, any_uri_fails_decently)
 {
-	unsigned opened = 0, refused = 0;
+	unsigned opened = 0, refused = 0, n = by_time(3000, 40000);
 	char big[VALUE_MAX + 1];
 	uint64_t state = 42;
 	void *addr;
@@ -345,11 +344,11 @@ Test(vars, any_uri_fails_decently)
 	check(ummap_setvar("v", "data") == 0 && ummap_setvar("how", "never") == 0 && ummap_setvar("big", big) == 0);
 	check(ummap_open("posix:data", SEG, 0, READ_WRITE, NULL, &addr) == 0 && umunmap(addr, 0) == 0);
 	fds = count_fds();
-	for (int i = 0; i < ROUNDS; i++) {
+	for (unsigned i = 0; i < n; i++) {
 		char uri[URI_BYTES];
 
 		strcpy(uri, pick(seeds, sizeof(seeds) / sizeof(*seeds), &state));
-		for (uint64_t n = next_random(&state) % 4; n > 0; n--)
+		for (uint64_t changes = next_random(&state) % 4; changes > 0; changes--)
 			mutate(uri, &state);
 		errno = 0;
 		if (ummap_open(uri, SEG, 0, READ_WRITE, NULL, &addr) == 0) {
@@ -361,6 +360,6 @@ Test(vars, any_uri_fails_decently)
 		check_sentence(errno, uri, __FILE__, __LINE__);
 		refused++;
 	}
-	check(opened > ROUNDS / 20 && refused > ROUNDS / 4, "%u opened, %u refused", opened, refused);
+	check(opened > n / 20 && refused > n / 4, "%u opened, %u refused", opened, refused);
 	check(count_fds() == fds && stat_of(NULL).mappings == 0);
 }
