@@ -77,8 +77,8 @@ $B/%.o: %.c
 $B/plugindir: FORCE
 	@mkdir -p $(@D)
 	@echo '$(PLUGINDIR)' | cmp -s - $@ || echo '$(PLUGINDIR)' > $@
-$B/lib/io/load.o: $B/plugindir
-$B/lib/io/load.o: override CPPFLAGS += -DUMMAP_PLUGIN_DIR='"$(PLUGINDIR)"'
+$B/lib/io/plugin.o: $B/plugindir
+$B/lib/io/plugin.o: override CPPFLAGS += -DUMMAP_PLUGIN_DIR='"$(PLUGINDIR)"'
 FORCE:
 
 $(SO): $(LIB_OBJ) lib/libummap.map

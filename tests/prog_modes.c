@@ -3,7 +3,7 @@
  * prog_modes - processes that share a node's memory, static and dynamic: parts are equal or by need, follow those who
  * come and go and are killed, memory is given up by a process that does nothing, and no data is lost on the way.
  */
-#include "../lib/node/table.h"
+#include "node/table.h"
 #include "node.h"
 
 #include <linux/filter.h>

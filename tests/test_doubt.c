@@ -9,7 +9,7 @@
 
 #include "common.h"
 #include "paging/map.h"
-#include "paging/seg.h"
+#include "paging/segment.h"
 #include "paging/writeback.h"
 
 #define SEG (16 * KIB)
@@ -212,7 +212,7 @@ static void *write_slowly(void *m)
 {
 	struct map *map = map_get(m);
 
-	check(seg_retract(&map->set, 0, 1) == 0);
+	check(seg_unmap_all(&map->set, 0, 1) == 0);
 	check(writeback_standby(&map->set));
 	set_put(&map->set);
 	return NULL;

@@ -2,7 +2,7 @@
 /* Storage that fails in one place, or once: what else moves together with that comes to no harm. Engine segv. */
 #include "common.h"
 #include "paging/map.h"
-#include "paging/seg.h"
+#include "paging/segment.h"
 
 #include <ummap-driver.h>
 
@@ -215,7 +215,7 @@ static void send_off(const uint8_t *m, size_t n)
 {
 	struct map *map = map_get(m);
 
-	cr_assert_eq(seg_retract(&map->set, 0, n), 0);
+	cr_assert_eq(seg_unmap_all(&map->set, 0, n), 0);
 	set_put(&map->set);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The public calls on whole mappings: check the arguments, call a room, turn -errno into errno. While a call works, signals are
- * blocked and the thread cannot be cancelled, because it may hold locks of segments. See ummap(7).
+ * The public calls on whole mappings: check the arguments, call a room, turn -errno into errno. While a call works, signals
+ * that have handlers are blocked and the thread cannot be cancelled, because it may hold locks of segments. What may take long
+ * is done by parts before. See ummap(7).
  */
 #include "api/api.h"
 
@@ -9,6 +10,7 @@
 #include "engine/chain.h"
 #include "base/config.h"
 #include "api/core.h"
+#include "paging/fault.h"
 #include "paging/ending.h"
 #include "engine/engine.h"
 #include "cache/group.h"
@@ -18,7 +20,7 @@
 #include "paging/map.h"
 #include "io/plugin.h"
 #include "api/remap.h"
-#include "paging/seg.h"
+#include "paging/segment.h"
 #include "api/stats.h"
 #include "io/vars.h"
 
@@ -63,6 +65,35 @@ int api_leave(struct guard *g, int err)
 		return 0;
 	errno = -err;
 	return -1;
+}
+
+/* One part; false: it was the last one. */
+static bool write_part(const void *addr, size_t len, size_t *at)
+{
+	struct map *map = map_get(addr);
+	size_t from, first, last;
+	bool more;
+
+	/* Whoever comes next says so. */
+	if (!map)
+		return false;
+	from = (size_t)((const char *)addr - map->set.view);
+	first = from >> map->set.shift;
+	last = len && len < map->set.size - from ? ((from + len - 1) >> map->set.shift) + 1 : map->set.segs;
+	*at = max_size(*at, first);
+	more = (len || !from) && map_write_some(map, at, last);
+	set_put(&map->set);
+	return more;
+}
+
+void api_write(struct guard *g, const void *addr, size_t len)
+{
+	size_t at = 0;
+
+	while (write_part(addr, len, &at)) {
+		guard_leave(g);
+		guard_enter(g);
+	}
 }
 
 int api_no_mapping(const void *addr)
@@ -385,6 +416,8 @@ int umunmap(void *addr, int sync)
 	int err = 0;
 
 	api_enter(&g);
+	if (sync)
+		api_write(&g, addr, 0);
 	map = map_get_alone(addr);
 	if (!map)
 		return api_leave(&g, api_no_mapping(addr));
@@ -476,6 +509,8 @@ int umremap(void *old_addr, size_t size, int fd, off_t offset, int sync, void **
 		return api_leave(&g, fail(EINVAL, "the offset is %lld: it must not be negative", (long long)offset));
 	if (fd < -1)
 		return api_leave(&g, fail(EBADF, "%d is no descriptor", fd));
+	if (sync & UMMAP_SYNC)
+		api_write(&g, old_addr, 0);
 	map = map_get_alone(old_addr);
 	if (!map)
 		return api_leave(&g, api_no_mapping(old_addr));
@@ -520,7 +555,7 @@ int umstat(const void *addr, struct umstat *st)
 
 int umonerror(void (*fn)(void *addr, int error))
 {
-	core_onerror(fn);
+	fault_onerror(fn);
 	return 0;
 }
 

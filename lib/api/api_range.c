@@ -7,7 +7,7 @@
 #include "paging/inplace.h"
 #include "base/log.h"
 #include "paging/map.h"
-#include "paging/seg.h"
+#include "paging/segment.h"
 #include "base/worker.h"
 #include "paging/writeback.h"
 
@@ -42,6 +42,14 @@ static int find_range(const void *addr, size_t len, struct range *r)
 	return 0;
 }
 
+/* The range once more, after most of what a sync of it has to write was written. */
+static int write_range(struct guard *g, const void *addr, size_t len, struct range *r)
+{
+	set_put(&r->map->set);
+	api_write(g, addr, len);
+	return find_range(addr, len, r);
+}
+
 int umsync(void *addr, int evict)
 {
 	struct guard g;
@@ -49,6 +57,7 @@ int umsync(void *addr, int evict)
 	int err;
 
 	api_enter(&g);
+	api_write(&g, addr, 0);
 	map = map_get(addr);
 	if (!map || map->set.view != addr) {
 		if (map)
@@ -88,13 +97,13 @@ static void sync_job(void *arg, uint64_t first, uint64_t last)
 	struct set *set = arg;
 	struct range r = { .map = container_of(set, struct map, set), .first = first,
 			   .last = last & ((1ull << JOB_FLAGS_SHIFT) - 1) };
-	int err, none = 0;
+	int err;
 
 	r.at = r.first << set->shift;
 	r.len = min_size(r.last << set->shift, set->size) - r.at;
 	err = sync_range(&r, (int)(last >> JOB_FLAGS_SHIFT));
 	if (err)
-		atomic_compare_exchange_strong(&set->error, &none, err);
+		writeback_keep_error(set, err);
 	set_put(set);
 }
 
@@ -103,7 +112,7 @@ int umsync_range(void *addr, size_t len, int flags)
 	struct guard g;
 	struct range r;
 	struct set *set;
-	int err;
+	int err, earlier;
 
 	api_enter(&g);
 	if (flags & ~(UMMAP_ASYNC | UMMAP_EVICT | UMMAP_NOFLUSH))
@@ -117,9 +126,13 @@ int umsync_range(void *addr, size_t len, int flags)
 	    worker_post(sync_job, set, r.first, r.last | (uint64_t)flags << JOB_FLAGS_SHIFT))
 		return api_leave(&g, 0);
 	/* Asynchronous, but too much is waiting already: now, then. */
+	err = write_range(&g, addr, len, &r);
+	if (err)
+		return api_leave(&g, err);
+	set = &r.map->set;
 	err = sync_range(&r, flags);
-	if (!err)
-		err = writeback_take_error(set);
+	earlier = writeback_take_error(set);
+	err = err ? err : earlier;
 	if (err)
 		map_explain(r.map, err);
 	set_put(set);
@@ -149,6 +162,10 @@ int umadvise(void *addr, size_t len, int advice)
 			ahead_want(set, r.first, r.last);
 		break;
 	case UMMAP_ADV_DONTNEED:
+		err = write_range(&g, addr, len, &r);
+		if (err)
+			return api_leave(&g, err);
+		set = &r.map->set;
 		err = sync_range(&r, UMMAP_NOFLUSH | UMMAP_EVICT);
 		if (err)
 			map_explain(r.map, err);

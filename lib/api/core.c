@@ -5,24 +5,21 @@
  */
 #include "api/core.h"
 
-#include "paging/ahead.h"
 #include "memory/budget.h"
 #include "base/config.h"
 #include "engine/engine.h"
+#include "paging/fault.h"
 #include "cache/group.h"
 #include "paging/inplace.h"
-#include "paging/lend.h"
-#include "io/load.h"
+#include "io/plugin.h"
 #include "paging/lock.h"
 #include "base/log.h"
 #include "paging/map.h"
 #include "node/mode.h"
 #include "memory/object.h"
-#include "paging/refuse.h"
-#include "paging/seg.h"
-#include "paging/server.h"
+#include "base/spare.h"
 #include "api/stats.h"
-#include "paging/trial.h"
+#include "engine/trial.h"
 #include "base/worker.h"
 #include "paging/writeback.h"
 #include "api/writer.h"
@@ -41,51 +38,6 @@
 static _Atomic uint32_t starting;
 static _Atomic bool started;         /* handler, pool, fork hooks */
 static _Atomic bool threads_started; /* not so in a forked child */
-static void (*_Atomic on_error)(void *addr, int error);
-
-void core_onerror(void (*fn)(void *addr, int error))
-{
-	on_error = fn;
-}
-
-static enum chain_answer serve(const struct chain_fault *fault)
-{
-	struct map *map = map_get(fault->addr);
-	void (*tell)(void *, int) = on_error;
-	struct set *set;
-	size_t i;
-	int err;
-
-	if (!map)
-		return CHAIN_FOREIGN;
-	set = &map->set;
-	if (fault->write && !set->writable) {
-		set_put(set);
-		return CHAIN_FOREIGN;
-	}
-	if (set->in_place) {
-		err = inplace_fault(set, fault->addr);
-		set_put(set);
-		return err ? CHAIN_FOREIGN : CHAIN_SERVED;
-	}
-	i = (size_t)((char *)fault->addr - set->view) >> set->shift;
-	if (!fault->write && lend(set, i)) {
-		set_put(set);
-		return CHAIN_SERVED;
-	}
-	err = refuse_taken(set, i);
-	if (!err) {
-		ahead_fault(set, i);
-		err = seg_fault(set, i, fault->write);
-	}
-	set_put(set);
-	if (!err)
-		return CHAIN_SERVED;
-	if (tell)
-		tell(fault->addr, -err);
-	return CHAIN_FAILED;
-}
-
 /* A line each. A program that has loaded much has many, and waits for this. */
 static size_t count_places(void)
 {
@@ -150,13 +102,14 @@ static void fork_child(void)
 	group_forget();
 	cache_forget();
 	frame_forget();
-	load_forget();
+	plugin_forget();
 	engine_forget();
 	worker_forget();
 	writeback_forget();
 	set_fork();
 	lock_forget();
 	chain_fork_child();
+	spare_forget();
 	stats_forget();
 	mode_forget();
 	config.stats = NULL;
@@ -214,8 +167,9 @@ static int start_process(void)
 	err = check_sizes();
 	if (err)
 		return err;
+	spare_keep();
 	frame_start(most_frames());
-	err = engine_start(serve, server_run);
+	err = engine_start(fault_by_signal, fault_by_message);
 	if (err)
 		return err;
 	err = pthread_atfork(fork_prepare, fork_parent, fork_child);

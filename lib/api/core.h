@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Start once, the door through which a fault comes in, and fork. */
+/* Starting once, and fork. */
 #ifndef CORE_H
 #define CORE_H
 
@@ -11,8 +11,6 @@
 /* Before the first mapping, and after a fork: reads the environment, installs handler and threads.
  * Returns 0, or -errno with a sentence. */
 int core_start(void);
-/* The application's handler of failed loads. */
-void core_onerror(void (*fn)(void *addr, int error));
 struct set;
 /* What segments of a new mapping will need is there. 0, or -errno with a sentence. */
 int core_prepare(const struct set *set);

@@ -13,7 +13,7 @@
 #include "paging/lend.h"
 #include "paging/lock.h"
 #include "base/log.h"
-#include "paging/seg.h"
+#include "paging/segment.h"
 #include "paging/writeback.h"
 
 #include <string.h>
@@ -81,7 +81,7 @@ static int prepare_growth(struct set *set, const struct remap *want, struct grow
 	err = reserve_view(set, want->size, &g->view);
 	if (err)
 		return err;
-	err = seg_retract(set, g->view == set->view ? last : 0, set->segs);
+	err = seg_unmap_all(set, g->view == set->view ? last : 0, set->segs);
 	if (err)
 		fail(-err, "the mapping cannot move: %s", strerror(-err));
 	if (!err && !want->switch_over && !is_as_stored(set, want)) {
@@ -193,7 +193,7 @@ static int change(struct map *map, const struct remap *want)
 		err = prepare_growth(set, want, &g);
 	else if (shrinking)
 		/* The last segment that stays goes home: it comes back with fewer pages. */
-		err = seg_retract(set, (want->size - 1) >> set->shift, ((want->size - 1) >> set->shift) + 1);
+		err = seg_unmap_all(set, (want->size - 1) >> set->shift, ((want->size - 1) >> set->shift) + 1);
 	if (err)
 		return err;
 	if (want->moved && !want->switch_over)

@@ -16,7 +16,8 @@
 #include "base/log.h"
 #include "paging/map.h"
 #include "node/mode.h"
-#include "paging/refuse.h"
+#include "paging/fault.h"
+#include "base/spare.h"
 #include "api/stats.h"
 #include "paging/writeback.h"
 
@@ -34,11 +35,7 @@
 
 static void keep_error(struct set *set, int err)
 {
-	int none = 0;
-
-	if (!err)
-		return;
-	if (atomic_compare_exchange_strong(&set->error, &none, err))
+	if (err && writeback_keep_error(set, err))
 		log_line(LOG_WARN, "writer", "a write in the background failed: %s; %s", strerror(-err),
 			 flush_has_lost(set) ? "the next sync says what of it is lost" : "the data stays in memory");
 }
@@ -87,19 +84,34 @@ static void unlock_memory(void)
 	frame_unlock();
 }
 
+/* Faults go on without, but not fast. */
+static void look_for_mappings(void)
+{
+	static bool told;
+
+	spare_keep();
+	if (!spare_was_needed() || told)
+		return;
+	told = true;
+	log_line(LOG_WARN, "writer", "the process has all mappings that it may: few segments are in memory now, and come and go "
+		 "slowly; a larger vm.max_map_count (sysctl(8)), larger segments or UMMAP_ENGINE=uffd would help");
+}
+
 static void make_round(void)
 {
 	static unsigned rounds;
 	struct map *map;
 
 	chain_keep();
+	chain_look();
+	look_for_mappings();
 	if (sys_look_for_locks())
 		unlock_memory();
 	for (size_t n = 0; (map = map_get_nth(n)); n++) {
 		for (int i = 0; i < STRAGGLERS && writeback_standby(&map->set); i++)
 			;
 		flush_old(map);
-		refuse_forgive(&map->set, false);
+		fault_unpoison(&map->set, false);
 		lend_look(&map->set);
 		set_put(&map->set);
 	}
@@ -171,7 +183,7 @@ int writer_start(void)
 
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	guard_enter(&g);
+	guard_enter_deaf(&g);
 	err = pthread_create(&thread, &attr, run, NULL);
 	guard_leave(&g);
 	pthread_attr_destroy(&attr);

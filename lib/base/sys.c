@@ -303,9 +303,12 @@ void cancel_restore(int state)
 		pthread_setcanceltype(type, &unused);
 }
 
-uint64_t guard_mask(void)
+/* As the kernel has it. */
+static _Atomic uint64_t deadly;
+
+static uint64_t all_but_own(void)
 {
-	static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSETXID };
+	static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGSETXID };
 	uint64_t mask = ~0ull;
 
 	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
@@ -313,14 +316,35 @@ uint64_t guard_mask(void)
 	return mask;
 }
 
-void guard_enter(struct guard *g)
+uint64_t guard_mask(void)
 {
-	uint64_t mask = guard_mask();
+	return all_but_own() & ~deadly;
+}
 
+bool guard_let(int sig, bool ends)
+{
+	uint64_t bit = 1ull << (sig - 1);
+	uint64_t before = ends ? atomic_fetch_or(&deadly, bit) : atomic_fetch_and(&deadly, ~bit);
+
+	return !(before & bit) == ends;
+}
+
+static void enter(struct guard *g, uint64_t mask)
+{
 	g->err = errno;
 	/* The library call would leave glibc's own signals open. */
 	syscall(SYS_rt_sigprocmask, SIG_BLOCK, &mask, &g->mask, sizeof(mask));
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &g->cancel);
+}
+
+void guard_enter(struct guard *g)
+{
+	enter(g, guard_mask());
+}
+
+void guard_enter_deaf(struct guard *g)
+{
+	enter(g, all_but_own());
 }
 
 void guard_leave(struct guard *g)

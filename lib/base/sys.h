@@ -98,7 +98,7 @@ static inline void futex_unlock(_Atomic uint32_t *word)
 
 /*
  * While a thread holds locks of ours, no signal handler of the application may run on it (it could fault
- * on a segment that the same thread has locked) and it may not be cancelled.
+ * on a segment that the same thread has locked) and it may not be cancelled. What ends or stops the process may come.
  */
 struct guard {
 	uint64_t mask;  /* as the kernel has it */
@@ -108,10 +108,15 @@ struct guard {
 
 /* Makes the thread cancellable again, if `state` says so; it may end here. */
 void cancel_restore(int state);
-/* All signals but those that a thread's own instructions raise, and glibc's own one that cancels threads:
- * with that one open, asynchronous cancellation can strike where it is disabled. As the kernel has it. */
+/* All signals but those that a thread's own instructions raise, and those that end the process. glibc's own one that
+ * cancels threads is among them: with that one open, asynchronous cancellation can strike where it is disabled. As the
+ * kernel has it. */
 uint64_t guard_mask(void);
+/* From now on the signal's action is, or is no longer, to end or to stop the process. Whether that is new. */
+bool guard_let(int sig, bool ends);
 void guard_enter(struct guard *g);
+/* Where threads of ours are made, which never see any of these: a handler may come, or the program may block them. */
+void guard_enter_deaf(struct guard *g);
 /* Also gives errno its value of before. */
 void guard_leave(struct guard *g);
 

@@ -77,7 +77,7 @@ static int start(struct pool *p, unsigned n)
 
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	guard_enter(&g);
+	guard_enter_deaf(&g);
 	while (p->threads < n && !err) {
 		err = pthread_create(&thread, &attr, run, p);
 		if (!err)

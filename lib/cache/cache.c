@@ -6,10 +6,9 @@
  */
 #include "cache/cache.h"
 
-#include "cache/owner.h"
-#include "cache/recent.h"
-
 #include <assert.h>
+#include <string.h>
+#include <sys/mman.h>
 
 /* How many groups are compared for one victim. */
 #define SAMPLE 16
@@ -17,7 +16,6 @@
 #define WRONG_SIZE 2
 
 static _Atomic uint32_t lock;
-static size_t resident_count;
 
 /* What is looked for. */
 struct search {
@@ -41,6 +39,121 @@ static struct member *member_of(struct ummap_node *link)
 {
 	return container_of(link, struct member, link);
 }
+
+/*
+ * ---- The reverse map: which mapping a segment header belongs to. ----
+ * A header has no room to say so, and lists of a group mix those of several mappings. A table of the arrays that headers
+ * lie in, searched on the way of a fault; it changes only when mappings come, go and grow.
+ */
+
+struct span {
+	uintptr_t from, to;
+	struct member *owner;
+};
+
+static struct span *spans;  /* by address */
+static size_t span_count, span_capacity;
+
+/* The first span that ends behind p. */
+static size_t find_span(uintptr_t p)
+{
+	size_t low = 0, high = span_count;
+
+	while (low < high) {
+		size_t mid = (low + high) / 2;
+
+		if (spans[mid].to <= p)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+static bool grow_spans(void)
+{
+	size_t more = span_capacity ? span_capacity * 2 : 256;
+	struct span *bigger = sys_lazy(more * sizeof(*bigger));
+
+	if (!bigger)
+		return false;
+	if (spans) {
+		memcpy(bigger, spans, span_count * sizeof(*spans));
+		munmap(spans, span_capacity * sizeof(*spans));
+	}
+	spans = bigger;
+	span_capacity = more;
+	return true;
+}
+
+/* What lies in [from, from + len) is the owner's. false: no memory for it. */
+static bool span_add(const void *from, size_t len, struct member *owner)
+{
+	size_t i;
+
+	if (span_count == span_capacity && !grow_spans())
+		return false;
+	i = find_span((uintptr_t)from);
+	memmove(&spans[i + 1], &spans[i], (span_count - i) * sizeof(*spans));
+	spans[i] = (struct span){ (uintptr_t)from, (uintptr_t)from + len, owner };
+	span_count++;
+	return true;
+}
+
+/* Nothing is the owner's any more. */
+static void span_drop(const struct member *owner)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < span_count; i++) {
+		if (spans[i].owner != owner)
+			spans[kept++] = spans[i];
+	}
+	span_count = kept;
+}
+
+static struct member *owner_of(const struct seg *s)
+{
+	return spans[find_span((uintptr_t)s)].owner;
+}
+
+/*
+ * ---- The grace list: the segments that came last. ----
+ * An instruction may touch several, and they must not make room for each other.
+ */
+
+#define GRACE 8
+
+static uint64_t arrivals;  /* that there ever were: a clock */
+static struct newcomer {
+	const struct seg *seg;
+	const struct share *share;
+} grace[GRACE];
+
+/* s, which is charged to share, was asked for just now. */
+static void grace_add(const struct seg *s, const struct share *share)
+{
+	grace[arrivals++ % GRACE] = (struct newcomer){ s, share };
+}
+
+/* Whether s is one of the last of `there` segments, all in share unless that is NULL; the oldest of them never is. */
+static bool grace_has(const struct seg *s, const struct share *share, size_t there)
+{
+	for (uint64_t i = 1; i <= GRACE && i <= arrivals && there > 1; i++) {
+		const struct newcomer *r = &grace[(arrivals - i) % GRACE];
+
+		if (share && r->share != share)
+			continue;
+		if (r->seg == s)
+			return true;
+		there--;
+	}
+	return false;
+}
+
+/* ---- Who is resident ---- */
+
+static size_t resident_count;
 
 /* Under the lock: whose of the group's mappings s is. */
 static struct member *owner(struct group *g, const struct seg *s)
@@ -71,7 +184,7 @@ void cache_open(struct group *g, const struct ummap_policy *policy, void *p, siz
 	g->policy = policy;
 	g->p = p;
 	g->len = len;
-	g->mean = recent_clock();
+	g->mean = arrivals;
 	list_init(&g->clean);
 	list_init(&g->ahead);
 	list_init(&g->unasked);
@@ -133,7 +246,7 @@ bool cache_own(struct member *m, const struct seg *segs, size_t n)
 	bool ok;
 
 	futex_lock(&lock);
-	ok = owner_add(segs, n * sizeof(*segs), m);
+	ok = span_add(segs, n * sizeof(*segs), m);
 	futex_unlock(&lock);
 	return ok;
 }
@@ -141,7 +254,7 @@ bool cache_own(struct member *m, const struct seg *segs, size_t n)
 void cache_disown(struct member *m)
 {
 	futex_lock(&lock);
-	owner_drop(m);
+	span_drop(m);
 	futex_unlock(&lock);
 }
 
@@ -158,9 +271,9 @@ void cache_forget(void)
 {
 	lock = 0;
 	share_forget();
-	owner_forget();
+	span_count = 0;
 	resident_count = 0;
-	recent_forget();
+	memset(grace, 0, sizeof(grace));
 }
 
 /* ---- Segments come and go ---- */
@@ -181,8 +294,8 @@ void cache_insert(struct member *m, struct seg *s, enum ummap_event why)
 		g->changed++;
 	}
 	if (why != UMMAP_EV_AHEAD)
-		recent_add(s, g->share);
-	g->mean += (recent_clock() - g->mean) / g->resident;
+		grace_add(s, g->share);
+	g->mean += (arrivals - g->mean) / g->resident;
 	futex_unlock(&lock);
 }
 
@@ -292,7 +405,7 @@ static bool is_recent(const struct search *search, const struct seg *s)
 {
 	const struct share *own = search->wanted->group->share == search->share ? search->share : NULL;
 
-	return recent_has(s, own, own ? own->resident : resident_count);
+	return grace_has(s, own, own ? own->resident : resident_count);
 }
 
 /* The first of a group's standby list that nobody has locked. */
@@ -372,7 +485,7 @@ static struct seg *take_victim(const struct search *search, struct group *g, str
 /* How long ago its segments came; a frame of another size is worth less to `wanted`. */
 static uint64_t coldness(const struct group *g, const struct member *wanted)
 {
-	return (recent_clock() - g->mean + 1) * (g->len == wanted->len ? WRONG_SIZE : 1);
+	return (arrivals - g->mean + 1) * (g->len == wanted->len ? WRONG_SIZE : 1);
 }
 
 /* Under the lock: tries groups from the coldest on until one gives. */

@@ -4,7 +4,7 @@
 #define CACHE_H
 
 #include "cache/list.h"
-#include "cache/segment.h"
+#include "cache/header.h"
 #include "cache/share.h"
 
 /* An instruction may touch this many segments at once; with fewer it would never get on. */

@@ -3,7 +3,9 @@
  * Owns the disposition of SIGSEGV. The calls that install handlers (signals.c) keep the application's in
  * `theirs` and report it as if it were installed; a fault that is not ours reaches it with its flags and
  * mask. A failed load becomes a SIGBUS that is pending when the handler returns to the instruction.
- * One lock, around `theirs`, with all signals blocked.
+ * It also keeps in mind which signals nobody handles: those whose default action is to end the process may do so while
+ * a thread is at work here, and all others wait.
+ * One lock, around `theirs` and what is known of other signals, with the signals of guard_mask blocked.
  */
 #include "engine/chain.h"
 
@@ -222,6 +224,51 @@ static bool is_ours(const struct sigaction *act)
 	return (act->sa_flags & SA_SIGINFO) && act->sa_sigaction == on_fault;
 }
 
+/* Whether its default action is to end or to stop the process. Not those that a system call raises in the thread that
+ * makes it, where drivers rely on the error that it then returns; nor the C library's own. */
+static bool is_deadly(int sig)
+{
+	static const int some[] = { SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGSTKFLT, SIGTSTP, SIGXCPU,
+				    SIGVTALRM, SIGPROF, SIGPOLL, SIGPWR };
+
+	for (size_t i = 0; i < sizeof(some) / sizeof(*some); i++) {
+		if (sig == some[i])
+			return true;
+	}
+	return sig >= SIGRTMIN && sig <= SIGRTMAX;
+}
+
+/* Under the lock: the mask of our handler is what it now has to be. If somebody has replaced it, chain_keep will see. */
+static void renew(void)
+{
+	struct sigaction act;
+
+	if (__sigaction(SIGSEGV, NULL, &act) == 0 && is_ours(&act))
+		install();
+}
+
+/* Under the lock: true if the signal may end the process now and could not, or the other way round. */
+static bool look_at(int sig)
+{
+	struct sigaction act;
+
+	return is_deadly(sig) && __sigaction(sig, NULL, &act) == 0 && guard_let(sig, act.sa_handler == SIG_DFL);
+}
+
+void chain_look(void)
+{
+	bool changed = false;
+
+	if (!started)
+		return;
+	futex_lock(&lock);
+	for (int sig = 1; sig < NSIG; sig++)
+		changed |= look_at(sig);
+	if (changed)
+		renew();
+	futex_unlock(&lock);
+}
+
 int chain_start(enum chain_answer (*ours)(const struct chain_fault *fault))
 {
 	int err;
@@ -234,6 +281,7 @@ int chain_start(enum chain_answer (*ours)(const struct chain_fault *fault))
 		return fail(-err, "no handler of SIGSEGV can be installed");
 	process = getpid();
 	started = true;
+	chain_look();
 	ummap_debug_begin();
 	return 0;
 }
@@ -269,14 +317,38 @@ void chain_fork_child(void)
 	lock = 0;
 }
 
+/* A signal that may end the process. */
+static int set_deadly(int sig, const struct sigaction *act, struct sigaction *old)
+{
+	bool handled = act->sa_handler != SIG_DFL;
+	struct guard g;
+	int res;
+
+	guard_enter(&g);
+	futex_lock(&lock);
+	/* Before there is a handler: it must not run where one of our locks is held. */
+	if (handled && guard_let(sig, false))
+		renew();
+	res = __sigaction(sig, act, old);
+	if (res < 0)
+		g.err = errno;
+	if (look_at(sig))
+		renew();
+	futex_unlock(&lock);
+	guard_leave(&g);
+	return res;
+}
+
 PUBLIC int ummap_sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 {
 	struct sigaction before;
 	struct guard g;
 
 	/* A child of vfork(2) has dispositions of its own, but our memory: what it sets is not for us. */
-	if (sig != SIGSEGV || !started || getpid() != process)
+	if (!started || getpid() != process)
 		return __sigaction(sig, act, old);
+	if (sig != SIGSEGV)
+		return act && is_deadly(sig) ? set_deadly(sig, act, old) : __sigaction(sig, act, old);
 	guard_enter(&g);
 	chain_keep();
 	futex_lock(&lock);

@@ -18,6 +18,8 @@ enum chain_answer { CHAIN_SERVED, CHAIN_FOREIGN, CHAIN_FAILED };
 int chain_start(enum chain_answer (*ours)(const struct chain_fault *fault));
 /* Puts ours in front again if somebody has gone around sigaction and signal. */
 void chain_keep(void);
+/* Looks which signals nobody handles: a program may have its own way of installing handlers. */
+void chain_look(void);
 /* Before a fork, in the thread that forks; and in the child, where nobody else holds a lock. */
 void chain_fork_prepare(void);
 void chain_fork_child(void);

@@ -8,6 +8,7 @@
  */
 #include "engine/stack.h"
 
+#include "base/spare.h"
 #include "base/sys.h"
 
 #include <stdint.h>
@@ -105,6 +106,7 @@ _Static_assert(IDLE_MOST == 1 << (32 - 26), "all places are first ones");
 static char *take(const void *near)
 {
 	unsigned first = first_place(near);
+	char *made;
 
 	for (unsigned k = 0; k < IDLE_MOST; k++) {
 		char *_Atomic *place = &idle[(first + k) % IDLE_MOST];
@@ -113,7 +115,8 @@ static char *take(const void *near)
 		if (end)
 			return end;
 	}
-	return map_stack();
+	made = map_stack();
+	return made || !spare_give() ? made : map_stack();
 }
 
 static void give(const void *near, char *end)

@@ -76,7 +76,7 @@ int uffd_start(unsigned threads, void *(*serve)(void *))
 
 	if (started)
 		return 0;
-	guard_enter(&g);
+	guard_enter_deaf(&g);
 	futex_lock(&starting);
 	if (!started) {
 		err = userfaultfd_open();

@@ -44,9 +44,6 @@ int io_lengthen(struct store *store, uint64_t size);
  * together if `together`. Each has its result in res; returns 0 or the first error. Thread- and fault-safe.
  */
 int io_run(struct store *store, struct ummap_io *io, unsigned n, bool together, struct io_count *count);
-/* The same; where the driver is asynchronous, `meanwhile` is called once while the requests are on their way. */
-int io_run_while(struct store *store, struct ummap_io *io, unsigned n, bool together, struct io_count *count,
-		 void (*meanwhile)(void *arg), void *arg);
 /* Whether the driver is asynchronous. */
 bool io_async(const struct store *store);
 /*

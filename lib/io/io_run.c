@@ -23,8 +23,6 @@ struct call {
 	unsigned n;
 	unsigned failed;              /* that were several, and have failed ... */
 	unsigned again;               /* ... so that so many were made once more */
-	void (*meanwhile)(void *arg); /* NULL, or to be called once with arg */
-	void *arg;
 	int err;
 };
 
@@ -65,13 +63,6 @@ static int run_vector(struct call *c)
 	return 0;
 }
 
-static void do_meanwhile(struct call *c)
-{
-	if (c->meanwhile)
-		c->meanwhile(c->arg);
-	c->meanwhile = NULL;
-}
-
 /* What this thread reaps, it has submitted: every request reaped here is one of these. */
 static int run_async(struct call *c)
 {
@@ -99,7 +90,6 @@ static int run_async(struct call *c)
 			reaped++;
 			continue;
 		}
-		do_meanwhile(c);
 		/* Nobody looks at one before all are there. */
 		got = s->driver.reap(s->handle, done, PIECES_MAX, sent - reaped);
 		if (got < 0)
@@ -248,18 +238,12 @@ int io_end(struct store *s, struct ummap_io **done, unsigned max)
 
 int io_run(struct store *s, struct ummap_io *io, unsigned n, bool together, struct io_count *count)
 {
-	return io_run_while(s, io, n, together, count, NULL, NULL);
-}
-
-int io_run_while(struct store *s, struct ummap_io *io, unsigned n, bool together, struct io_count *count,
-		 void (*meanwhile)(void *arg), void *arg)
-{
 	bool async = io_async(s);
 	bool vector = together && (io->op == UMMAP_IO_READ ? !!s->driver.readv : !!s->driver.writev);
 	int err = 0;
 
 	for (unsigned i = 0, k; i < n; i += k) {
-		struct call c = { .store = s, .io = io + i, .kind = CALL_ONE, .meanwhile = meanwhile, .arg = arg };
+		struct call c = { .store = s, .io = io + i, .kind = CALL_ONE };
 
 		k = 1;
 		if (async) {
@@ -270,7 +254,6 @@ int io_run_while(struct store *s, struct ummap_io *io, unsigned n, bool together
 			c.kind = k > 1 ? CALL_VECTOR : CALL_ONE;
 		}
 		c.n = k;
-		meanwhile = NULL;
 		if (call_driver(&c) < 0) {
 			for (unsigned j = i; j < i + k; j++)
 				io[j].res = io[j].res ? io[j].res : c.err;

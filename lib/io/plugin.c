@@ -1,17 +1,264 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The tables of drivers and policies that are built in, where a new one is one line; behind them, files. Runs
- * in public calls only, because a file may have to be loaded. Takes no lock.
+ * The drivers and policies that there are: those built in, where a new one is one line; those that stand in files, which
+ * are loaded once each and for good, because their code may be on the way of a fault; and drivers of the program's own.
+ * The first file of the right name counts, and a bad one is refused, never passed over. Runs in public calls only. Lock:
+ * `loading`, held across dlopen(3), so that a file's constructors must not call the library.
  */
 #include "io/plugin.h"
 
 #include "base/config.h"
-#include "io/load.h"
 #include "base/log.h"
 #include "base/sys.h"
 
+#include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+/* ---- Those that are files ---- */
+
+/* More cannot be a table: what is exported is something else. */
+#define TABLE_MAX 4096
+
+static const char load_folder[] = UMMAP_PLUGIN_DIR;
+
+/* How both tables begin. */
+struct head {
+	size_t struct_size;
+	uint32_t abi;
+	const char *name;
+};
+
+_Static_assert(offsetof(struct ummap_driver, scheme) == offsetof(struct head, name), "a driver's head");
+_Static_assert(offsetof(struct ummap_policy, name) == offsetof(struct head, name), "a policy's head");
+
+/* A call without which a table is of no use, and where it stands there. */
+struct required {
+	const char *call;
+	size_t at;
+};
+
+struct kind {
+	const char *word;        /* in the names of files */
+	const char *symbol;
+	uint32_t abi;
+	size_t size;             /* of the table that this library knows */
+	struct required required[6];
+};
+
+#define REQUIRED(kind, call) { #call, offsetof(struct ummap_##kind, call) }
+
+static const struct kind driver_kind = {
+	"driver", "ummap_driver", UMMAP_DRIVER_ABI, sizeof(struct ummap_driver),
+	{ REQUIRED(driver, open), REQUIRED(driver, close), REQUIRED(driver, read) },
+};
+
+static const struct kind policy_kind = {
+	"policy", "ummap_policy", UMMAP_POLICY_ABI, sizeof(struct ummap_policy),
+	{ REQUIRED(policy, create), REQUIRED(policy, destroy), REQUIRED(policy, insert),
+	  REQUIRED(policy, remove), REQUIRED(policy, pick) },
+};
+
+/* A copy of a table: fields that an older file does not have are zero. */
+struct loaded {
+	struct loaded *next;
+	const struct kind *kind;
+	union {
+		struct head head;
+		struct ummap_driver driver;
+		struct ummap_policy policy;
+	} table;
+};
+
+static struct loaded *all;
+static _Atomic uint32_t loading;
+
+/* A fork may have copied the list in the middle of a change; files that are in memory load again at once. */
+void plugin_forget(void)
+{
+	all = NULL;
+	loading = 0;
+}
+
+static bool in_folder(const struct kind *kind, const char *name, const char *folder, size_t len,
+		      char file[static PATH_MAX])
+{
+	struct stat st;
+	int n = snprintf(file, PATH_MAX, "%.*s/ummap-%s-%s.so", (int)len, folder, kind->word, name);
+
+	return n < PATH_MAX && stat(file, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static bool find_file(const struct kind *kind, const char *name, const char *path, char file[static PATH_MAX])
+{
+	if (in_folder(kind, name, load_folder, strlen(load_folder), file))
+		return true;
+	while (path) {
+		size_t len = strcspn(path, ":");
+
+		if (in_folder(kind, name, path, len, file))
+			return true;
+		path = path[len] ? path + len + 1 : NULL;
+	}
+	return false;
+}
+
+/* The table that a file exports; NULL with a sentence. */
+static const struct head *open_file(const struct kind *kind, const char *file)
+{
+	void *object = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+	const struct head *table;
+
+	if (!object) {
+		const char *why = dlerror();
+
+		/* It mostly begins with the file's name, but not where a library is missing that it needs. */
+		if (strncmp(why, file, strlen(file)) == 0)
+			why += strlen(file) + strspn(why + strlen(file), ": ");
+		fail(EINVAL, "%s cannot be loaded: %s", file, why);
+		return NULL;
+	}
+	table = dlsym(object, kind->symbol);
+	if (!table)
+		fail(EINVAL, "%s does not export %s: it must define const struct %s %s", file, kind->symbol,
+		     kind->symbol, kind->symbol);
+	return table;
+}
+
+static bool has_call(const void *table, size_t at)
+{
+	void (*call)(void);
+
+	memcpy(&call, (const char *)table + at, sizeof(call));
+	return call != NULL;
+}
+
+static int check_table(const struct loaded *l, const char *name, const char *file)
+{
+	const struct kind *kind = l->kind;
+	const struct head *head = &l->table.head;
+
+	if (head->abi != kind->abi)
+		return fail(EINVAL, "%s was built for version %u of ummap-%s.h, this library has version %u: "
+			    "build it again", file, head->abi, kind->word, kind->abi);
+	if (!head->name || strcmp(head->name, name) != 0)
+		return fail(EINVAL, "%s has the %s \"%s\": it must be \"%s\", as the file says", file, kind->word,
+			    head->name ? head->name : "", name);
+	for (const struct required *r = kind->required; r->call; r++) {
+		if (!has_call(&l->table, r->at))
+			return fail(EINVAL, "%s lacks the required call %s", file, r->call);
+	}
+	return 0;
+}
+
+/* A copy of a table, which stands in `file`; NULL with a sentence. */
+static struct loaded *take_table(const struct kind *kind, const struct head *table, const char *name, const char *file)
+{
+	struct loaded *l;
+
+	if (table->struct_size < sizeof(*table) || table->struct_size > TABLE_MAX) {
+		fail(EINVAL, "%s has a struct_size of %zu: it must be sizeof(struct %s)", file, table->struct_size,
+		     kind->symbol);
+		return NULL;
+	}
+	l = calloc(1, sizeof(*l));
+	if (!l) {
+		fail(EINVAL, "no memory for the table of %s", file);
+		return NULL;
+	}
+	l->kind = kind;
+	memcpy(&l->table, table, min_size(table->struct_size, kind->size));
+	l->table.head.struct_size = kind->size;
+	if (check_table(l, name, file) < 0) {
+		free(l);
+		return NULL;
+	}
+	log_line(LOG_INFO, "load", "%s \"%s\" is %s", kind->word, name, file);
+	return l;
+}
+
+static struct loaded *find_loaded(const struct kind *kind, const char *name)
+{
+	struct loaded *l = all;
+
+	while (l && (l->kind != kind || strcmp(l->table.head.name, name)))
+		l = l->next;
+	return l;
+}
+
+static void keep(struct loaded *l)
+{
+	l->next = all;
+	all = l;
+}
+
+static int look_up(const struct kind *kind, const char *name, const char *path, struct loaded **found)
+{
+	const struct head *table;
+	char file[PATH_MAX];
+
+	*found = find_loaded(kind, name);
+	if (*found || !find_file(kind, name, path, file))
+		return 0;
+	table = open_file(kind, file);
+	*found = table ? take_table(kind, table, name, file) : NULL;
+	if (!*found)
+		return -EINVAL;
+	keep(*found);
+	return 0;
+}
+
+static int add_driver(const struct ummap_driver *driver)
+{
+	struct loaded *l;
+
+	if (find_loaded(&driver_kind, driver->scheme))
+		return fail(EEXIST, "there is a driver \"%s\" already", driver->scheme);
+	l = take_table(&driver_kind, (const struct head *)driver, driver->scheme, "the program's own");
+	if (!l)
+		return -EINVAL;
+	keep(l);
+	return 0;
+}
+
+static int load_add_driver(const struct ummap_driver *driver)
+{
+	int err;
+
+	futex_lock(&loading);
+	err = add_driver(driver);
+	futex_unlock(&loading);
+	return err;
+}
+
+static int load_driver(const char *name, const char *path, const struct ummap_driver **driver)
+{
+	struct loaded *found;
+	int err;
+
+	futex_lock(&loading);
+	err = look_up(&driver_kind, name, path, &found);
+	futex_unlock(&loading);
+	*driver = found ? &found->table.driver : NULL;
+	return err;
+}
+
+static int load_policy(const char *name, const char *path, const struct ummap_policy **policy)
+{
+	struct loaded *found;
+	int err;
+
+	futex_lock(&loading);
+	err = look_up(&policy_kind, name, path, &found);
+	futex_unlock(&loading);
+	*policy = found ? &found->table.policy : NULL;
+	return err;
+}
+
+/* ---- Those that are built in, and the way to all of them ---- */
 
 extern const struct ummap_driver ummap_driver_posix, ummap_driver_uring, ummap_driver_pmem, ummap_driver_mem,
 	ummap_driver_null, ummap_driver_fault, ummap_driver_trace;

@@ -14,5 +14,7 @@ const struct ummap_policy *plugin_policy(const char *text, size_t len);
 int plugin_add_driver(const struct ummap_driver *driver);
 /* The policy of an UMMAP_PTYPE_*; NULL if there is none. */
 const char *plugin_ptype(int ptype);
+/* In a forked child: nobody else is loading, and nothing is loaded. */
+void plugin_forget(void);
 
 #endif

@@ -11,7 +11,7 @@
 #include "base/config.h"
 #include "memory/budget.h"
 #include "paging/prefetch.h"
-#include "paging/seg.h"
+#include "paging/segment.h"
 #include "base/worker.h"
 
 #include <stdlib.h>
@@ -227,7 +227,7 @@ static void let_go_behind(struct set *set, size_t i, size_t piece)
 {
 	i -= i % piece;
 	for (size_t k = BEHIND_FIRST; k <= BEHIND_LAST && k * piece <= i; k++)
-		seg_behind(set, i - k * piece, piece);
+		seg_drop_behind(set, i - k * piece, piece);
 }
 
 /* Loads what lies from one step behind segment i to another: (from, to]. */

@@ -9,7 +9,7 @@
 #include "paging/evict.h"
 #include "paging/lend.h"
 #include "node/mode.h"
-#include "paging/refuse.h"
+#include "paging/fault.h"
 
 #define STRETCH 256 /* segments that leave their places at a time: whole pieces */
 
@@ -98,7 +98,7 @@ void ending_forget(struct set *set, size_t first)
 {
 	size_t from = min_size(first << set->shift, set->size);
 
-	refuse_forgive(set, true);
+	fault_unpoison(set, true);
 	keep_all(set, first);
 	/* In one call, for as many mappings as there are; if that fails, perhaps one by one. */
 	if (first < set->segs &&

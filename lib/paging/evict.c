@@ -11,7 +11,8 @@
 #include "engine/engine.h"
 #include "paging/flush.h"
 #include "node/mode.h"
-#include "paging/standby.h"
+#include "paging/segment.h"
+#include "base/spare.h"
 #include "paging/twin.h"
 #include "base/worker.h"
 #include "paging/writeback.h"
@@ -36,6 +37,9 @@
 #define HELP 2
 /* So many on standby are enough to make the frame of one ready before it is needed. */
 #define MANY 8
+/* Where no mapping is left so many segments are dropped where they stand, of so many that are tried. */
+#define SHED 8
+#define SHED_TRIES 64
 /* So many segments go to standby at a time, and what goes by the same call as the last one; they hold their locks
  * meanwhile. */
 #define TOGETHER 8
@@ -84,7 +88,7 @@ static int leave_view(struct set *set, size_t i, struct seg *s)
 	if (seg_has(s, SEG_STANDBY))
 		return 0; /* writing it has sent it there */
 	if (!set->engine->vma_each)
-		return standby_retract(set, i, &s, 1);
+		return seg_unmap(set, i, &s, 1);
 	err = set->engine->discard(set_view(set, i), set_view_len(set, i));
 	if (!err)
 		add(set->stat.evictions, 1);
@@ -98,7 +102,7 @@ static bool discard(struct set *set, size_t i, struct seg *s)
 
 	/* Back in its list meanwhile, because writing it is heard of there. */
 	if (!clean) {
-		standby_put_back(set, s);
+		seg_put_back(set, s);
 		clean = !set_in_order(set) && writeback_locked(set, i, i + 1) == 0 && !seg_has(s, SEG_DIRTY);
 		if (clean)
 			cache_remove(&set->member, s);
@@ -106,7 +110,7 @@ static bool discard(struct set *set, size_t i, struct seg *s)
 	if (!clean)
 		return false;
 	if (leave_view(set, i, s) < 0) {
-		standby_put_back(set, s);
+		seg_put_back(set, s);
 		return false;
 	}
 	frame_release(evict_let_go(set, s));
@@ -124,32 +128,49 @@ static struct seg *any_victim(const struct set *wanted, bool clean, struct membe
 	return s;
 }
 
-/* There is no mapping left to move a frame with: drops a segment where it stands. */
-bool evict_shed(struct set *wanted)
+/* Drops a segment where it stands: 1, or 0: it has to stay; -1: there is none. *mapped: it was a mapping. */
+static int shed_one(struct set *wanted, bool *mapped)
 {
 	struct member *m;
 	struct seg *s = any_victim(wanted, true, &m);
 	struct set *set;
-	bool done, mapped;
+	bool done;
 
 	if (!s)
 		s = any_victim(wanted, false, &m);
 	if (!s)
-		return false;
+		return -1;
 	set = set_of(m);
-	mapped = set_frames(set) != FRAME_PAGED;
 	done = discard(set, set_index(set, s), s);
+	*mapped |= done && set_frames(set) != FRAME_PAGED;
 	seg_unlock(s);
-	/* Keep clear of where it happened. */
-	if (done && mapped)
-		frame_restrict(frame_used() - frame_used() / 16);
 	return done;
+}
+
+/* There is no mapping left to move a frame with. One that stands amid others takes two more before it goes, which the
+ * spare ones are for; what comes free beyond what is needed now is kept for the next time. */
+bool evict_shed(struct set *wanted)
+{
+	bool given = wanted->engine->vma_each && spare_give(), mapped = false;
+	unsigned most = wanted->engine->vma_each ? SHED : 1, shed = 0;
+	int one = 0;
+
+	for (unsigned tries = 0; tries < SHED_TRIES && shed < most && one >= 0; tries++) {
+		one = shed_one(wanted, &mapped);
+		shed += one > 0;
+	}
+	/* Keep clear of where it happened. */
+	if (mapped) {
+		frame_restrict(frame_used() - frame_used() / 16);
+		spare_keep();
+	}
+	return given || shed;
 }
 
 /* A segment that leaves the view, which is locked and in no list, stands by: 1, or -errno. */
 static int send_one(struct set *set, struct seg *s, struct share *giver)
 {
-	int err = standby_enter(set, set_index(set, s), s);
+	int err = seg_deactivate(set, set_index(set, s), s);
 
 	if (!err && seg_has(s, SEG_DIRTY) && giver->unwritten >= min_size(giver->bytes / BEHIND_PART, BEHIND_MOST))
 		writeback_behind(set);
@@ -251,7 +272,7 @@ static int send_all(struct seg **list, struct member **from, unsigned n, struct 
 
 		for (k = 1; i + k < n && from[i + k] == from[i] && goes_along(set, list[i + k - 1], list[i + k]); k++)
 			;
-		if (k > 1 && standby_enter_together(set, set_index(set, list[i]), list + i, k) == 0)
+		if (k > 1 && seg_deactivate_cluster(set, set_index(set, list[i]), list + i, k) == 0)
 			continue;
 		for (unsigned j = i; j < i + k; j++) {
 			int one = send_one(set, list[j], giver);
@@ -405,7 +426,7 @@ uint32_t evict_take_frame(struct set *set, bool ahead)
 			a.frame = frame_take(set_frames(set), set->seg_size, SIZE_MAX);
 		else
 			set_share(set)->bytes += set->seg_size;
-		if (a.charged && a.frame == FRAME_NONE)
+		if (a.charged && a.frame == FRAME_NONE && !spare_give())
 			sched_yield();
 		a.charged = true;
 	}

@@ -10,7 +10,7 @@
 #include "paging/inplace.h"
 #include "paging/lock.h"
 #include "base/log.h"
-#include "paging/seg.h"
+#include "paging/segment.h"
 #include "paging/writeback.h"
 
 #include <limits.h>
@@ -20,6 +20,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+/* So long what is written by parts goes on at a time. */
+#define PART_MS 10
 
 struct entry {
 	_Atomic uintptr_t base, end;
@@ -339,7 +342,7 @@ static int complete_in_order(struct map *map)
 
 	futex_lock(&map->sync_lock);
 	if (set_in_order(set))
-		err = seg_complete(set, 0, set->segs, set->carry == CARRY_DESCENDING);
+		err = seg_migrate(set, 0, set->segs, set->carry == CARRY_DESCENDING);
 	if (!err && set_in_order(set))
 		set_carry(set, CARRY_ANY);
 	futex_unlock(&map->sync_lock);
@@ -350,7 +353,7 @@ int map_complete(struct map *map, size_t first, size_t last)
 {
 	if (set_in_order(&map->set))
 		return complete_in_order(map);
-	return map->set.carry ? seg_complete(&map->set, first, last, false) : 0;
+	return map->set.carry ? seg_migrate(&map->set, first, last, false) : 0;
 }
 
 static int sync_segments(struct map *map)
@@ -365,6 +368,28 @@ static int sync_segments(struct map *map)
 		map_close_old(map);
 	futex_unlock(&map->sync_lock);
 	return err;
+}
+
+bool map_write_some(struct map *map, size_t *at, size_t last)
+{
+	struct set *set = &map->set;
+	uint64_t until = sys_now() + PART_MS;
+	int err = 0;
+
+	if (set->in_place || set_in_order(set))
+		return false;
+	last = min_size(last, set->segs);
+	do {
+		size_t end = set->carry ? min_size(*at + writeback_run(set), last) : last;
+
+		if (set->carry && *at < end)
+			err = seg_migrate(set, *at, end, false);
+		if (!err)
+			err = writeback_some(set, at, end, until);
+	} while (!err && *at < last && sys_now() < until);
+	if (err)
+		writeback_keep_error(set, err);
+	return !err && *at < last;
 }
 
 int map_sync(struct map *map)

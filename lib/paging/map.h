@@ -49,6 +49,9 @@ void map_fork_child(void (*fn)(struct map *map));
 int map_complete(struct map *map, size_t first, size_t last);
 /* Writes all changes, carried ones included, and makes them durable. 0, or -errno with a sentence. */
 int map_sync(struct map *map);
+/* Writes some of what a sync of the segments from *at to `last` would write, and goes past it. false: there is no more that
+ * could be written by parts; what failed the next sync tells. */
+bool map_write_some(struct map *map, size_t *at, size_t last);
 /* The sentence for changes that storage did not take, or may have lost. */
 void map_explain(const struct map *map, int err);
 /* Closes the stores of targets other than the current one. */

@@ -7,7 +7,7 @@
 #include "paging/prefetch.h"
 
 #include "paging/evict.h"
-#include "paging/fill.h"
+#include "paging/segment.h"
 #include "memory/freelist.h"
 
 #include <string.h>
@@ -136,7 +136,7 @@ static unsigned prepare_batch(struct set *set, size_t i, size_t count, size_t st
 		seg_unlock(list[k]);
 	for (unsigned k = 0; k < n; k++) {
 		list[k]->frame = frames[k];
-		fill_request(set, i + k * step, list[k], frames[k], &io[k]);
+		seg_request(set, i + k * step, list[k], frames[k], &io[k]);
 	}
 	return n;
 }

@@ -8,7 +8,7 @@
 #include "memory/frame.h"
 #include "io/io.h"
 #include "peer/reach.h"
-#include "cache/segment.h"
+#include "cache/header.h"
 
 /* What the contents of a segment may be in. */
 struct target {

@@ -27,6 +27,27 @@ static uint8_t *unsure(const struct set *set, size_t i)
 	return e->unsure + (((i - e->first) << set->shift) / 8);
 }
 
+/* What storage has of these bytes is what they were or what was to be written: if they change back, they are written, too. */
+static void mark_unsure(struct set *set, size_t i, size_t at, size_t len)
+{
+	uint8_t *bits = unsure(set, i);
+
+	set->unsure = true;
+	for (; len > 0; at++, len--)
+		bits[at / 8] |= (uint8_t)(1 << at % 8);
+}
+
+/* A look first: of most segments none is unsure, and there is no memory for bits. */
+static void mark_sure(struct set *set, size_t i, size_t at, size_t len)
+{
+	uint8_t *bits = unsure(set, i);
+
+	for (; len > 0; at++, len--) {
+		if (bits[at / 8] >> at % 8 & 1)
+			bits[at / 8] &= (uint8_t)~(1 << at % 8);
+	}
+}
+
 bool twin_has(const struct set *set, size_t i)
 {
 	return set->writers && *place(set, i);
@@ -47,7 +68,7 @@ void twin_drop(struct set *set, size_t i)
 	if (!twin_has(set, i))
 		return;
 	if (set->unsure)
-		twin_sure(set, i, 0, set->seg_size);
+		mark_sure(set, i, 0, set->seg_size);
 	twin = place(set, i);
 	set_share(set)->bytes -= set->seg_size;
 	frame_give(*twin - 1);
@@ -57,27 +78,6 @@ void twin_drop(struct set *set, size_t i)
 char *twin_home(const struct set *set, size_t i)
 {
 	return frame_home(*place(set, i) - 1);
-}
-
-/* What storage has of these bytes is what they were or what was to be written: if they change back, they are written, too. */
-void twin_unsure(struct set *set, size_t i, size_t at, size_t len)
-{
-	uint8_t *bits = unsure(set, i);
-
-	set->unsure = true;
-	for (; len > 0; at++, len--)
-		bits[at / 8] |= (uint8_t)(1 << at % 8);
-}
-
-/* A look first: of most segments none is unsure, and there is no memory for bits. */
-void twin_sure(struct set *set, size_t i, size_t at, size_t len)
-{
-	uint8_t *bits = unsure(set, i);
-
-	for (; len > 0; at++, len--) {
-		if (bits[at / 8] >> at % 8 & 1)
-			bits[at / 8] &= (uint8_t)~(1 << at % 8);
-	}
 }
 
 static bool is_written(const char *buf, const char *twin, const uint8_t *bits, size_t at)
@@ -96,7 +96,9 @@ static size_t skip_alike(const char *buf, const char *twin, const uint8_t *bits,
 	return from;
 }
 
-size_t twin_differs(const struct set *set, size_t i, const char *buf, size_t *at)
+/* The next bytes in which segment i, which stands in buf, differs from its twin: how many, from *at on; 0: there are none
+ * from there on. */
+static size_t differs(const struct set *set, size_t i, const char *buf, size_t *at)
 {
 	const uint8_t *bits = set->unsure ? unsure(set, i) : NULL;
 	const char *twin = twin_home(set, i);
@@ -108,4 +110,102 @@ size_t twin_differs(const struct set *set, size_t i, const char *buf, size_t *at
 		;
 	*at = from;
 	return to - from;
+}
+
+/* ---- Writing what differs: each run of bytes by a request of its own. Runs on the stacks of signal handlers, but for what
+ * is busy. ---- */
+
+/* Bytes of a segment that changes meanwhile, which are on the stack for the while. */
+#define BUSY_PIECE 512
+
+/* The bytes of segment i from `at` on that were stored, as far as there is room: how many requests. */
+static unsigned find_parts(const struct set *set, size_t i, const char *buf, size_t *at, struct ummap_io *io, unsigned room)
+{
+	uint64_t begin = set->targets[set->current].offset + ((uint64_t)i << set->shift);
+	unsigned n = 0;
+	size_t len;
+
+	while (n < room && (len = differs(set, i, buf, at))) {
+		io[n++] = (struct ummap_io){ .op = UMMAP_IO_WRITE, .buf = (char *)(uintptr_t)buf + *at, .len = len,
+					     .off = begin + *at };
+		*at += len;
+	}
+	return n;
+}
+
+/* A piece of a part that changes while it is written: it leaves by way of the twin, which then has what was written. */
+static int write_piece(struct set *set, size_t i, const char *buf, size_t at, size_t len)
+{
+	const struct target *t = &set->targets[set->current];
+	char *twin = twin_home(set, i) + at, before[BUSY_PIECE];
+	struct ummap_io io = { .op = UMMAP_IO_WRITE, .buf = twin, .len = len,
+			       .off = t->offset + ((uint64_t)i << set->shift) + at };
+	int err;
+
+	memcpy(before, twin, len);
+	memcpy(twin, buf + at, len);
+	err = io_run(t->store, &io, 1, false, &set->stat.io);
+	if (err) {
+		/* It still differs, in case it does not change again. */
+		memcpy(twin, before, len);
+		mark_unsure(set, i, at, len);
+	} else if (set->unsure) {
+		mark_sure(set, i, at, len);
+	}
+	return err;
+}
+
+long twin_write_busy(struct set *set, size_t i, const char *buf)
+{
+	size_t at = 0, end = 0, len;
+	int err = 0;
+
+	while (!err && (len = differs(set, i, buf, &at))) {
+		len = min_size(len, BUSY_PIECE);
+		err = write_piece(set, i, buf, at, len);
+		end = at += len;
+	}
+	return err ? err : (long)end;
+}
+
+/* Some of these have failed: what was written the twin has from now on, what was not is unsure. */
+static void note_failure(struct set *set, size_t i, const struct ummap_io *io, unsigned n)
+{
+	uint64_t begin = set->targets[set->current].offset + ((uint64_t)i << set->shift);
+
+	for (unsigned k = 0; k < n; k++) {
+		size_t at = (size_t)(io[k].off - begin);
+
+		if (io[k].res) {
+			mark_unsure(set, i, at, io[k].len);
+			continue;
+		}
+		memcpy(twin_home(set, i) + at, io[k].buf, io[k].len);
+		if (set->unsure)
+			mark_sure(set, i, at, io[k].len);
+	}
+}
+
+long twin_write(struct set *set, size_t i, const char *buf, struct ummap_io *io, unsigned room)
+{
+	size_t at = 0, from, end = 0;
+	int err = 0;
+	unsigned n;
+
+	while (!err) {
+		from = end;
+		n = find_parts(set, i, buf, &at, io, room);
+		if (!n)
+			break;
+		end = at;
+		err = io_run(set->targets[set->current].store, io, n, false, &set->stat.io);
+	}
+	if (!err)
+		return (long)end;
+	/* All before these were written. */
+	memcpy(twin_home(set, i), buf, from);
+	if (set->unsure)
+		mark_sure(set, i, 0, from);
+	note_failure(set, i, io, n);
+	return err;
 }

@@ -15,15 +15,6 @@ void twin_keep(struct set *set, size_t i, const char *buf, uint32_t frame);
 void twin_drop(struct set *set, size_t i);
 /* Where its twin is, which it has. */
 char *twin_home(const struct set *set, size_t i);
-/* The next bytes in which segment i, which stands in buf, differs from its twin: how many, from *at on; 0: there are none
- * from there on. */
-size_t twin_differs(const struct set *set, size_t i, const char *buf, size_t *at);
-
-/* A write of bytes [at, at + len) of segment i has failed: they are written again, whatever they are by then; until that has
- * gone well. */
-void twin_unsure(struct set *set, size_t i, size_t at, size_t len);
-void twin_sure(struct set *set, size_t i, size_t at, size_t len);
-
 /* Writes the bytes in which segment i, which stands in buf and which nobody can change, differs: where the last one ends, or
  * -errno. In requests of `room` at a time, at io. The same for one that may change meanwhile: its twin then has what was
  * written. */

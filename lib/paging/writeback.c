@@ -10,7 +10,8 @@
 
 #include "engine/engine.h"
 #include "paging/flush.h"
-#include "paging/standby.h"
+#include "paging/segment.h"
+#include "base/spare.h"
 #include "paging/twin.h"
 #include "base/worker.h"
 
@@ -48,15 +49,19 @@ static bool belongs(const struct set *set, const struct seg *s, bool standby_onl
 /* Which others come along. */
 enum kind { NEIGHBOURS, STANDBY_NEIGHBOURS, ANY_NEAR };
 
+size_t writeback_run(const struct set *set)
+{
+	return set->bulk ? min_size(max_size(RUN_BYTES >> set->shift, 1), RUN_MAX) : 1;
+}
+
 /* Begins with segment i, which is locked, and adds others before `last`. */
 static void gather(struct run *run, size_t i, size_t last, enum kind kind)
 {
 	const struct set *set = run->set;
-	size_t most = set->bulk ? max_size(RUN_BYTES >> set->shift, 1) : 1, end = min_size(i + RUN_SPAN, last);
+	size_t most = writeback_run(set), end = min_size(i + RUN_SPAN, last);
 	bool gaps = kind == ANY_NEAR && io_async(set->targets[set->current].store);
 	bool standby_only = kind == STANDBY_NEIGHBOURS;
 
-	most = min_size(most, RUN_MAX);
 	run->n = 0;
 	run->at[run->n++] = i++;
 	for (; run->n < most && i < end; i++) {
@@ -88,7 +93,7 @@ static bool stays_busy(struct set *set, size_t i, struct seg *s)
 	if (!set->engine->pins_block || !seg_has(s, SEG_WRITABLE) || seg_pins(s))
 		return false;
 	cache_remove(&set->member, s);
-	return standby_enter(set, i, s) < 0;
+	return seg_deactivate(set, i, s) < 0;
 }
 
 static void find_busy(struct run *run)
@@ -134,7 +139,9 @@ static int make_readonly(struct run *run)
 			continue;
 		last = run->at[k + n - 1];
 		len = (size_t)(set_view(set, last) - view) + set_view_len(set, last);
-		err = set->engine->protect(view, len, false);
+		do
+			err = set->engine->protect(view, len, false);
+		while (err == -ENOMEM && spare_give());
 		if (err) {
 			/* It may have got half-way. */
 			set->engine->protect(view, len, true);
@@ -328,8 +335,6 @@ static long write_from(struct set *set, size_t i, size_t last, uint64_t before, 
 	struct seg *s = set_seg(set, i);
 	int err;
 
-	if (!seg_has(s, SEG_VALID) || !set_must_write(set, s))
-		return 1;
 	if (seg_has(s, SEG_DIRTY) && seg_time(s) >= before) {
 		*later = true;
 		return 1;
@@ -345,45 +350,88 @@ static long write_from(struct set *set, size_t i, size_t last, uint64_t before, 
 	return err ? err : (long)(run.at[run.n - 1] + 1 - i);
 }
 
-/* One group of segments between two marks. *err: the first error. */
-static void write_group(struct set *set, size_t i, size_t end, size_t last, uint64_t before, bool *later, int *err)
+/* What to write of a mapping. */
+struct scan {
+	size_t first, last;
+	uint64_t before;  /* changed since before then */
+	uint64_t until;   /* no run begins later */
+	int err;          /* the first error */
+};
+
+/* One group of segments between two marks; says how far it came. */
+static size_t write_group(struct set *set, size_t i, size_t end, struct scan *scan, bool *later)
 {
 	while (i < end) {
-		long n = write_from(set, i, last, before, later);
+		long n;
 
+		if (!belongs(set, set_seg(set, i), false)) {
+			i++;
+			continue;
+		}
+		n = write_from(set, i, scan->last, scan->before, later);
 		if (n < 0) {
 			/* What lies behind may still be written. */
 			*later = true;
-			*err = *err ? *err : (int)n;
+			scan->err = scan->err ? scan->err : (int)n;
 			n = 1;
 		}
 		i += (size_t)n;
+		if (i < end && scan->until < UINT64_MAX && sys_now() >= scan->until) {
+			*later = true;
+			return i;
+		}
 	}
+	/* A run may have gone on into the next group; that one's mark still wants a look at all of it. */
+	return end;
+}
+
+/* Says how far it came. */
+static size_t write_marked(struct set *set, struct scan *scan)
+{
+	size_t i;
+
+	/* While a scan has taken a mark off, another must not believe that there is nothing to write. */
+	futex_lock(&set->scan_lock);
+	for (i = set_next(set, set->dirty, scan->first); i < scan->last; i = set_next(set, set->dirty, i)) {
+		size_t group = i & ~(((size_t)1 << MARK_SHIFT) - 1);
+		size_t end = min_size(group + ((size_t)1 << MARK_SHIFT), set->segs);
+		/* A group that is only partly asked for keeps its mark. */
+		bool later = group < scan->first || end > scan->last;
+
+		end = min_size(end, scan->last);
+		if (!later)
+			set_unmark(set->dirty, group);
+		i = write_group(set, i, end, scan, &later);
+		if (later)
+			set_mark(set->dirty, group);
+		if (i < end)
+			break;
+	}
+	futex_unlock(&set->scan_lock);
+	return min_size(i, scan->last);
 }
 
 int writeback_range(struct set *set, size_t first, size_t last, uint64_t before)
 {
-	int err = 0;
+	struct scan scan = { first, last, before, UINT64_MAX, 0 };
 
-	/* While a scan has taken a mark off, another must not believe that there is nothing to write. */
-	futex_lock(&set->scan_lock);
-	for (size_t i = set_next(set, set->dirty, first); i < last; i = set_next(set, set->dirty, i)) {
-		size_t group = i & ~(((size_t)1 << MARK_SHIFT) - 1);
-		size_t end = min_size(group + ((size_t)1 << MARK_SHIFT), set->segs);
-		/* A group that is only partly asked for keeps its mark. */
-		bool later = group < first || end > last;
+	write_marked(set, &scan);
+	return scan.err;
+}
 
-		end = min_size(end, last);
-		if (!later)
-			set_unmark(set->dirty, group);
-		write_group(set, i, end, last, before, &later, &err);
-		if (later)
-			set_mark(set->dirty, group);
-		/* A run may have gone on into the next group; that one's mark still wants a look at all of it. */
-		i = end;
-	}
-	futex_unlock(&set->scan_lock);
-	return err;
+int writeback_some(struct set *set, size_t *at, size_t last, uint64_t until)
+{
+	struct scan scan = { *at, last, UINT64_MAX, until, 0 };
+
+	*at = write_marked(set, &scan);
+	return scan.err;
+}
+
+bool writeback_keep_error(struct set *set, int err)
+{
+	int none = 0;
+
+	return atomic_compare_exchange_strong(&set->error, &none, err);
 }
 
 /* Writes a segment that is on standby, and locked, with neighbours. */
@@ -395,11 +443,8 @@ static bool write_standby(struct set *set, struct seg *s)
 	gather(&run, set_index(set, s), set->segs, STANDBY_NEIGHBOURS);
 	/* The first stays locked while the error is kept: the set may end after that. */
 	err = write_run(&run, true);
-	if (err) {
-		int none = 0;
-
-		atomic_compare_exchange_strong(&set->error, &none, err);
-	}
+	if (err)
+		writeback_keep_error(set, err);
 	seg_unlock(s);
 	return err == 0;
 }

@@ -9,6 +9,10 @@
 
 /* Writes the changed segments of [first, last) that have been so since before `before` (milliseconds). */
 int writeback_range(struct set *set, size_t first, size_t last, uint64_t before);
+/* The same from *at on, until it is so late (sys_now) or all is written; *at: how far it came, by one run at the least. */
+int writeback_some(struct set *set, size_t *at, size_t last, uint64_t until);
+/* So many segments leave together at the most. */
+size_t writeback_run(const struct set *set);
 /* Writes segment i, which is valid and locked by the caller, and its unlocked neighbours as far as `last`. */
 int writeback_locked(struct set *set, size_t i, size_t last);
 /* Writes all changed segments of [first, last) and makes them durable. -EIO as well where something of the mapping is lost
@@ -25,7 +29,8 @@ bool writeback_wait(void);
 void writeback_forget(void);
 /* Has workers do so as long as there are any. The caller holds a lock or a use of the set. */
 void writeback_behind(struct set *set);
-/* An error of a write in the background is kept for the next sync; takes it back. */
+/* An error of a write that nobody waits for is kept for the next sync, unless there is one already; which takes it. */
+bool writeback_keep_error(struct set *set, int err);
 int writeback_take_error(struct set *set);
 
 #endif

@@ -8,7 +8,7 @@
 #ifndef REACH_H
 #define REACH_H
 
-#include "cache/segment.h"
+#include "cache/header.h"
 
 #include <ummap.h>
 

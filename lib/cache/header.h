@@ -3,8 +3,8 @@
  * The segment structure: 32 bytes, all zeros for one that was never touched (thesis, Section 6.1.1).
  * Only the holder of its lock changes it; others may peek at the head.
  */
-#ifndef SEGMENT_H
-#define SEGMENT_H
+#ifndef HEADER_H
+#define HEADER_H
 
 #include "base/sys.h"
 

@@ -5,7 +5,7 @@
  * A filter of system calls, an emulator, or a process that has all mappings that it may shows itself by that. Takes no
  * lock, and leaves nothing behind.
  */
-#include "paging/trial.h"
+#include "engine/trial.h"
 
 #include "base/log.h"
 #include "base/sys.h"

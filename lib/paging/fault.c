@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The one door for all engines: an access that cannot go on, and what becomes of it. By signal the thread serves itself.
+ * By message threads of ours do, for any thread, the kernel or other processes: each begins the loads of all accesses that
+ * wait, sends them together, and maps each as it arrives; what comes meanwhile it begins next. So few threads keep many
+ * requests on their way. While a thread has loads on their way it holds their segments, so it waits for nothing but
+ * storage then: whatever might take longer it does when they are done.
+ * Takes the locks of segments.
+ */
+#include "paging/fault.h"
+
+#include "engine/engine.h"
+#include "paging/ahead.h"
+#include "paging/evict.h"
+#include "paging/inplace.h"
+#include "paging/lend.h"
+#include "paging/map.h"
+#include "paging/segment.h"
+
+/* ---- Poison ----
+ * Who waits for an access by message cannot be given an error. So the place of the segment loses all its rights: a thread
+ * that tries again gets SIGSEGV, which is ours to turn into SIGBUS, and a system call EFAULT. One thread takes the error;
+ * a system call leaves it, and so it is forgotten after a while: in the second round after it, since the first may be now,
+ * before the thread has had its turn.
+ */
+
+/* Segment i could not be loaded (err): from now on its place cannot be accessed, and whoever waits tries it and finds
+ * out. */
+static void poison(struct set *set, size_t i, int err)
+{
+	struct seg *s = set_seg(set, i);
+
+	seg_lock(s);
+	if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_STANDBY)) {
+		/* Somebody was luckier. */
+		set->engine->wake(set_view(set, i), set_view_len(set, i));
+	} else {
+		set->load_error = err;
+		seg_change(s, SEG_FORGIVING, SEG_BARRED);
+		set_mark(set->touched, i);
+		set->barred = true;
+		set->engine->poison(set_view(set, i), set_view_len(set, i));
+	}
+	seg_unlock(s);
+}
+
+/* Somebody has found out, by SIGSEGV: takes the error, so that the next one tries again. 0: there is none. */
+static int take_error(struct set *set, size_t i)
+{
+	struct seg *s = set_seg(set, i);
+	int err = 0;
+
+	if (!set->engine->by_message)
+		return 0;
+	seg_lock(s);
+	/* One that came to standby meanwhile needs no error. */
+	if (seg_has(s, SEG_BARRED) && !seg_has(s, SEG_VALID) && seg_unpoison(set, i, s) == 0)
+		err = set->load_error;
+	seg_unlock(s);
+	return err;
+}
+
+/* In this round, or in the next one. Also one that came to standby meanwhile. */
+static void unpoison_old(struct set *set, size_t i, struct seg *s, bool now)
+{
+	seg_lock(s);
+	if (seg_has(s, SEG_BARRED) && (now || seg_has(s, SEG_FORGIVING))) {
+		if (seg_unpoison(set, i, s) < 0)
+			set->barred = true;
+	} else if (seg_has(s, SEG_BARRED)) {
+		seg_change(s, 0, SEG_FORGIVING);
+		set->barred = true;
+	}
+	seg_unlock(s);
+}
+
+void fault_unpoison(struct set *set, bool now)
+{
+	if (!atomic_exchange(&set->barred, false))
+		return;
+	for (size_t i = set_next(set, set->touched, 0); i < set->segs; i = set_next(set, set->touched, i + 1)) {
+		struct seg *s = set_seg(set, i);
+
+		if (seg_has(s, SEG_BARRED))
+			unpoison_old(set, i, s, now);
+	}
+}
+
+/* ---- By signal ---- */
+
+static void (*_Atomic on_error)(void *addr, int error);
+
+void fault_onerror(void (*fn)(void *addr, int error))
+{
+	on_error = fn;
+}
+
+enum chain_answer fault_by_signal(const struct chain_fault *fault)
+{
+	struct map *map = map_get(fault->addr);
+	void (*tell)(void *, int) = on_error;
+	struct set *set;
+	size_t i;
+	int err;
+
+	if (!map)
+		return CHAIN_FOREIGN;
+	set = &map->set;
+	if (fault->write && !set->writable) {
+		set_put(set);
+		return CHAIN_FOREIGN;
+	}
+	if (set->in_place) {
+		err = inplace_fault(set, fault->addr);
+		set_put(set);
+		return err ? CHAIN_FOREIGN : CHAIN_SERVED;
+	}
+	i = (size_t)((char *)fault->addr - set->view) >> set->shift;
+	if (!fault->write && lend(set, i)) {
+		set_put(set);
+		return CHAIN_SERVED;
+	}
+	err = take_error(set, i);
+	if (!err) {
+		ahead_fault(set, i);
+		err = seg_fault(set, i, fault->write);
+	}
+	set_put(set);
+	if (!err)
+		return CHAIN_SERVED;
+	if (tell)
+		tell(fault->addr, -err);
+	return CHAIN_FAILED;
+}
+
+/* ---- By message ---- */
+
+/* Loads that a thread has on their way, and how many of them are enough to wait for the next one to be done before
+ * looking for more to do: it will not be long. With fewer, another thread looks meanwhile. */
+#define MOST 16
+#define ENOUGH 4
+
+struct server {
+	struct seg_load loads[MOST];  /* free if their set is NULL */
+	struct ummap_io *next[MOST];  /* those that are not sent yet */
+	unsigned n, unsent;
+	struct store *store;          /* of all of them */
+};
+
+static void leave(struct server *v, struct seg_load *l, int err)
+{
+	struct set *set = l->set;
+
+	seg_load_unlock(l);
+	if (err)
+		poison(set, l->i, err);
+	set_put(set);
+	l->set = NULL;
+	v->n--;
+}
+
+/* Loads that are done appear together. */
+static void finish(struct server *v, struct ummap_io **done, unsigned n)
+{
+	int err[MOST];
+
+	engine_batch_begin();
+	for (unsigned k = 0; k < n; k++)
+		err[k] = seg_load_end(container_of(done[k], struct seg_load, io));
+	engine_batch_end();
+	for (unsigned k = 0; k < n; k++)
+		leave(v, container_of(done[k], struct seg_load, io), err[k]);
+}
+
+/* The driver has failed as a whole. */
+static void fail_all(struct server *v, int err)
+{
+	for (struct seg_load *l = v->loads; l < v->loads + MOST; l++) {
+		struct ummap_io *io = &l->io;
+
+		if (!l->set)
+			continue;
+		io->res = err;
+		finish(v, &io, 1);
+	}
+	v->unsent = 0;
+}
+
+static void await(struct server *v)
+{
+	struct ummap_io *done[MOST];
+	int n = io_end(v->store, done, MOST);
+
+	if (n < 0)
+		fail_all(v, n);
+	else
+		finish(v, done, (unsigned)n);
+}
+
+/* What the driver does not take it takes later; if it takes nothing at all, it gets them one by one. */
+static void send_all(struct server *v)
+{
+	unsigned sent = io_begin(v->store, v->next, v->unsent), left = v->unsent - sent;
+	struct set *set = container_of(v->next[0], struct seg_load, io)->set;
+
+	for (unsigned k = 0; k < left; k++)
+		v->next[k] = v->next[sent + k];
+	v->unsent = left;
+	/* While they are on their way, others take the places of the frames that they took. */
+	if (sent)
+		evict_resupply(set, sent);
+	if (v->n == left) {
+		struct ummap_io *io = v->next[--v->unsent];
+		struct io_count unused = { 0 };
+
+		io_run(v->store, io, 1, false, &unused);
+		finish(v, &io, 1);
+	}
+}
+
+static void drain(struct server *v)
+{
+	engine_hand_off();
+	while (v->n > 0) {
+		if (v->unsent)
+			send_all(v);
+		else
+			await(v);
+	}
+}
+
+/* Begins the access; false: it has to wait for something else than storage (a twin's frame, say), or by itself. */
+static bool begin(struct server *v, struct set *set, size_t i, bool write)
+{
+	struct store *store = set->targets[seg_target(set_seg(set, i))].store;
+	struct seg_load *l = v->loads;
+	int err;
+
+	if (!io_overlaps(store) || (v->n && v->store != store) || (write && set->writers))
+		return false;
+	while (l->set)
+		l++;
+	err = seg_load_begin(set, i, write, l);
+	if (err == 1) {
+		v->store = store;
+		v->next[v->unsent++] = &l->io;
+		v->n++;
+		return true;
+	}
+	l->set = NULL;
+	if (err)
+		return false;
+	set_put(set);
+	return true;
+}
+
+static void serve(struct server *v, const struct chain_fault *fault)
+{
+	struct map *map = map_try(fault->addr);
+	struct set *set = map ? &map->set : NULL;
+	bool write;
+	size_t i;
+	int err;
+
+	/* Where there is no mapping any more, or it is being changed, whoever waits is woken in the end. */
+	if (!set)
+		return;
+	/* A debugger may store where the program may not: to a copy of its own. */
+	write = fault->write && set->writable;
+	i = (size_t)((char *)fault->addr - set->view) >> set->shift;
+	ahead_fault(set, i);
+	if (begin(v, set, i, write))
+		return;
+	drain(v);
+	err = seg_fault(set, i, write);
+	if (err)
+		poison(set, i, err);
+	set_put(set);
+}
+
+void *fault_by_message(void *unused)
+{
+	struct server v = { .n = 0 };
+	struct chain_fault fault;
+
+	(void)unused;
+	for (;;) {
+		if (v.n < MOST && engine_next(&fault, v.n == 0)) {
+			serve(&v, &fault);
+			continue;
+		}
+		if (v.n == 0)
+			continue;
+		if (v.unsent)
+			send_all(&v);
+		if (v.n < ENOUGH)
+			engine_hand_off();
+		if (v.n > v.unsent)
+			await(&v);
+	}
+	return NULL;
+}
