@@ -191,6 +191,7 @@ void cache_open(struct group *g, const struct ummap_policy *policy, void *p, siz
 	g->ahead_since = g->share->came;
 	list_init(&g->members);
 	list_init(&g->own.groups);
+	g->own.ahead_less = 0;
 	list_insert(&g->share->groups, &g->link);
 	g->share->group_count++;
 	futex_unlock(&lock);

@@ -15,6 +15,7 @@ struct share {
 	_Atomic size_t pinned;        /* ... of them pinned */
 	_Atomic size_t clean, unwritten, ahead; /* ... on standby lists; the cache's */
 	_Atomic size_t coming;        /* ... that jobs are going to read ahead (ahead.c) */
+	_Atomic size_t ahead_less;    /* ... by which all may have less of that than the most (ahead.c) */
 	_Atomic bool supplying;       /* evict.c's: a job fills up what is on standby */
 	size_t resident;              /* the cache's: segments in the view */
 	uint64_t came;                /* ... that ever came there: a clock */

@@ -2,9 +2,9 @@
 /*
  * Read-ahead puts segments on standby, where a fault finds them: it needs no state of its own but the runs
  * that it follows: faults at equal distances, forward or backward. Several runs of a mapping are followed at a
- * time. Decides how far: what all mappings of a budget have ahead is a part of it, and a mapping that loses what it read
- * reads less; never evicts what is in use. One lock a mapping, only ever trylocked: whoever comes
- * second goes without.
+ * time. Decides how far: what all mappings of a budget have ahead is a part of it, which is smaller where what is in use
+ * has to come back, and a mapping that loses what it read reads less; never evicts what is in use. One lock a mapping,
+ * only ever trylocked: whoever comes second goes without.
  */
 #include "paging/ahead.h"
 
@@ -23,10 +23,15 @@
 /* How far behind a fault segments are let go of in a sequential scan; or pieces, where these are what comes. */
 #define BEHIND_FIRST 2
 #define BEHIND_LAST 4
-/* Part of the budget, its group's or the process's, that may be taken by what was read ahead and not asked for yet. */
+/* Parts of the budget, its group's or the process's, that may be taken by what was read ahead and not asked for yet: of
+ * one run; and of all together, where what is in use needs the rest, and where it does not. */
 #define WINDOW_PART 8
-/* A segment that was lost unused takes back what so many that were used have given. */
+#define AHEAD_PART 8
+#define AHEAD_MOST_PART 2
+/* A segment that was lost unused takes back of a run's window what so many that were used have given; and of what all
+ * runs have together more, as does one that was in use, had to leave and came back: where memory is enough, none does. */
 #define WASTE_WEIGHT 2
+#define SHORT_WEIGHT 16
 /* Two faults that are farther apart than this many segments are not taken for the begin of a run. */
 #define STRIDE_MAX 256
 /* Faults in a row that make a run: neighbours soon, for others it takes one more. */
@@ -125,24 +130,25 @@ static bool is_run(const struct set *set, const struct stream *r)
 	return r->seen >= (r->stride == 1 ? SEEN_NEXT : SEEN_STRIDE);
 }
 
-/* Segments that may wait to be asked for, of all runs that share a budget. */
-static size_t part(const struct set *set)
+static size_t budget(const struct set *set)
 {
-	return (min_size(budget_bytes(), set_share(set)->most) / WINDOW_PART) >> set->shift;
+	return min_size(budget_bytes(), set_share(set)->most);
 }
 
-/* ... that may come to them. */
+/* Segments that may be read ahead now: as many as all runs that share the budget have left. */
 static size_t room(const struct set *set)
 {
-	size_t most = part(set), taken = (set_share(set)->ahead + set_share(set)->coming) >> set->shift;
+	const struct share *share = set_share(set);
+	size_t most = budget(set) / AHEAD_MOST_PART, least = budget(set) / AHEAD_PART, less = share->ahead_less;
+	size_t all = most > less + least ? most - less : least, taken = share->ahead + share->coming;
 
-	return most > taken ? most - taken : 0;
+	return all > taken ? (all - taken) >> set->shift : 0;
 }
 
 /* How far one run may be read ahead, in segments, as long as nothing is lost. */
 static size_t window_most(const struct set *set)
 {
-	return min_size(max_size(config.readahead >> set->shift, WINDOW_MIN), part(set));
+	return min_size(max_size(config.readahead >> set->shift, WINDOW_MIN), (budget(set) / WINDOW_PART) >> set->shift);
 }
 
 static size_t window_now(const struct set *set)
@@ -152,32 +158,45 @@ static size_t window_now(const struct set *set)
 	return min_size(most, most > lost + WINDOW_MIN ? most - lost : WINDOW_MIN);
 }
 
+/* Counts down, by n or as far as it goes: to miss some that another thread counts is no harm. */
+static void relax(_Atomic size_t *counter, size_t n)
+{
+	size_t now = *counter;
+
+	if (now)
+		*counter = now > n ? now - n : 0;
+}
+
 void ahead_used(struct set *set)
 {
-	size_t lost = set->ahead_lost;
+	relax(&set->ahead_lost, 1);
+	relax(&set_share(set)->ahead_less, set->seg_size);
+}
 
-	if (lost)
-		set->ahead_lost = lost - 1;
+/* What cannot be lost need not be won back. */
+void ahead_pressed(struct set *set)
+{
+	_Atomic size_t *less = &set_share(set)->ahead_less;
+
+	*less = min_size(*less + SHORT_WEIGHT * set->seg_size, budget(set) / AHEAD_MOST_PART);
 }
 
 void ahead_wasted(struct set *set)
 {
-	/* What cannot be lost need not be won back. */
 	set->ahead_lost = min_size(set->ahead_lost + WASTE_WEIGHT, window_most(set));
+	ahead_pressed(set);
 	add(set->stat.ahead_waste, 1);
 }
 
-/* Makes a run's window larger, as far as there is room, and says which steps from its last fault on are to be loaded
- * now: (*from, *to]. */
+/* Makes a run's window larger, and says which steps from its last fault on are to be loaded now: (*from, *to]. */
 static void advance(const struct set *set, struct stream *r, long *from, long *to)
 {
-	size_t most;
+	size_t most = window_now(set);
 
 	*from = lead(r) > 0 ? lead(r) : 0;
-	most = min_size((size_t)*from + room(set), window_now(set));
 	r->window = min_size(r->window ? r->window * 2 : WINDOW_MIN, most);
-	*to = (long)r->window;
-	/* So that the store always has something to do, but not for little. */
+	*to = (long)min_size(r->window, (size_t)*from + room(set));
+	/* So that the store always has something to do, but not for little: where others have taken the room, it waits. */
 	if (*to - *from < (long)min_size(job_segs(set), r->window / 2))
 		*to = *from;
 }

@@ -11,6 +11,8 @@ void ahead_fault(struct set *set, size_t i);
 /* What was read ahead has been asked for; or is let go of, and was not. */
 void ahead_used(struct set *set);
 void ahead_wasted(struct set *set);
+/* There is too little memory beside what is read ahead: what was in use had to leave, and has come back from standby. */
+void ahead_pressed(struct set *set);
 /* Loads [first, last) in the background, as far as there is room. */
 void ahead_want(struct set *set, size_t first, size_t last);
 

@@ -187,6 +187,8 @@ static void arrive(struct set *set, struct seg *s, bool write, enum ummap_event 
 		add(*(ahead ? &set->stat.ahead_hits : &set->stat.standby_hits), 1);
 	if (ahead)
 		ahead_used(set);
+	else if (standby)
+		ahead_pressed(set);
 }
 
 int seg_unpoison(struct set *set, size_t i, struct seg *s)
