@@ -51,6 +51,7 @@ struct asker {
 	size_t limit;    /* of the process */
 	bool ahead;      /* it only reads ahead */
 	bool charged;    /* its share has promised it the frame's bytes */
+	unsigned waits;  /* how often it has waited for what others have in hands */
 	unsigned help;   /* frames that it still has to let go of, over the budget, before it may have one */
 	uint32_t frame;
 };
@@ -361,25 +362,6 @@ static bool make_room(struct asker *a, struct share *giver)
 	       retire(a->set, giver, false);
 }
 
-static bool find_room(struct asker *a)
-{
-	struct share *giver = giver_for(a->set, a->charged), *other;
-
-	/* Faults keep up the supply, and reading ahead lives on it. */
-	if (!a->ahead)
-		call_supply(a->set, giver);
-	if (make_room(a, giver))
-		return true;
-	if (a->ahead)
-		return false;
-	/* The budget of the process comes before what a share is due; but nobody gives for who is over his own. */
-	for (size_t n = 0; a->charged && (other = share_nth(n)); n++) {
-		if (other != giver && make_room(a, other))
-			return true;
-	}
-	return writeback_wait();
-}
-
 /* What a share could give is in somebody's hands just now, mostly not for long. false: it has been long enough, or
  * all of it is pinned. */
 static bool wait_for_hands(const struct set *set, unsigned waits)
@@ -396,11 +378,43 @@ static bool wait_for_hands(const struct set *set, unsigned waits)
 	return true;
 }
 
+/* What the set's own share could give may be in the hands of a worker just now. Who holds more than is due waits for that
+ * a moment, rather than take what another share is due. */
+static bool waits_for_own(struct asker *a, const struct share *giver)
+{
+	const struct share *mine = set_share(a->set);
+
+	if (!a->charged || giver != mine || mine->bytes <= a->set->member.least || !share_nth(1))
+		return false;
+	return wait_for_hands(a->set, a->waits++);
+}
+
+static bool find_room(struct asker *a)
+{
+	struct share *giver = giver_for(a->set, a->charged), *other;
+
+	/* Faults keep up the supply, and reading ahead lives on it. */
+	if (!a->ahead)
+		call_supply(a->set, giver);
+	if (make_room(a, giver))
+		return true;
+	if (a->ahead)
+		return false;
+	if (waits_for_own(a, giver))
+		return true;
+	/* The budget of the process comes before what a share is due; but nobody gives for who is over his own. */
+	for (size_t n = 0; a->charged && (other = share_nth(n)); n++) {
+		if (other != giver && make_room(a, other))
+			return true;
+	}
+	return writeback_wait();
+}
+
 uint32_t evict_take_frame(struct set *set, bool ahead)
 {
 	struct asker a = { .set = set, .limit = evict_limit(set), .ahead = ahead, .help = HELP,
 			   .frame = FRAME_NONE };
-	unsigned tries = 0, waits = 0;
+	unsigned tries = 0;
 
 	mode_expect(frame_held() + set->seg_size);
 
@@ -419,7 +433,7 @@ uint32_t evict_take_frame(struct set *set, bool ahead)
 		if (ahead)
 			break;
 		/* Segments that have twins are few, and are in hands for longer. */
-		if ((!a.charged || set->writers) && wait_for_hands(set, waits++))
+		if ((!a.charged || set->writers) && wait_for_hands(set, a.waits++))
 			continue;
 		/* Nobody has anything to give just now: over its share's budget, over the process's, or once more. */
 		if (a.charged)
@@ -466,7 +480,7 @@ void evict_resupply(struct set *set, unsigned n)
 bool evict_shrink(struct set *set, size_t limit, unsigned frames)
 {
 	/* No frame is within a limit of 0: all are let go. */
-	struct asker a = { .set = set, .charged = true, .help = UINT_MAX, .frame = FRAME_NONE };
+	struct asker a = { .set = set, .charged = true, .help = UINT_MAX, .waits = YIELDS + NAPS, .frame = FRAME_NONE };
 
 	for (; frames > 0 && frame_held() > limit; frames--) {
 		if (!frame_shrink(FRAME_MAPPED, 0) && !find_room(&a))
