@@ -40,6 +40,8 @@
 /* Where no mapping is left so many segments are dropped where they stand, of so many that are tried. */
 #define SHED 8
 #define SHED_TRIES 64
+/* ... and so many frames there may always be: the spare mappings are enough for these. */
+#define FRAMES_LEAST 16
 /* So many segments go to standby at a time, and what goes by the same call as the last one; they hold their locks
  * meanwhile. */
 #define TOGETHER 8
@@ -162,7 +164,7 @@ bool evict_shed(struct set *wanted)
 	}
 	/* Keep clear of where it happened. */
 	if (mapped) {
-		frame_restrict(frame_used() - frame_used() / 16);
+		frame_restrict((uint32_t)max_size(frame_used() - frame_used() / 16, FRAMES_LEAST));
 		spare_keep();
 	}
 	return given || shed;
