@@ -191,11 +191,17 @@ static void *run(void *arg)
 	uint64_t much = w->log.limit / 4 < MUCH ? w->log.limit / 4 : MUCH, asked = 0;
 	uint32_t seen = w->word - 1; /* what was found when it was opened is news */
 
-	while (!w->stop) {
-		bool quiet = seen == w->word;
-		uint64_t bytes = waiting_bytes(w), now_asked = w->asked;
+	for (;;) {
+		/* The word comes first: what is said after it is read ends the wait. */
+		uint32_t now = w->word;
+		bool quiet = seen == now;
+		uint64_t bytes, now_asked;
 
-		seen = w->word;
+		if (w->stop)
+			return NULL;
+		seen = now;
+		bytes = waiting_bytes(w);
+		now_asked = w->asked;
 		if (now_asked != asked || (bytes && (quiet || bytes >= much))) {
 			asked = now_asked;
 			/* What fails is tried again when there is news; all of it is in the log. */
@@ -206,7 +212,6 @@ static void *run(void *arg)
 		}
 		futex_wait(&w->word, seen, bytes ? &rest : NULL);
 	}
-	return NULL;
 }
 
 static void wake_thread(struct wal *w)

@@ -259,8 +259,8 @@ static inline void power_apply(struct power_file *f, const struct power_op *op)
 	f->size = op->off + op->len > f->size ? op->off + op->len : f->size;
 }
 
-/* Each sector of a write by itself. */
-static inline void power_apply_some(struct power_file *f, const struct power_op *op, uint64_t *seed)
+/* Each sector of a write by itself: of 32, `there` are whole, and half of the others are not there at all. */
+static inline void power_apply_some(struct power_file *f, const struct power_op *op, unsigned there, uint64_t *seed)
 {
 	uint64_t end = op->off + op->len, next;
 
@@ -269,7 +269,7 @@ static inline void power_apply_some(struct power_file *f, const struct power_op 
 
 		next = (at / POWER_SECTOR + 1) * POWER_SECTOR;
 		next = next < end ? next : end;
-		len = chance % 8 < 3 ? next - at : chance % 8 < 6 ? 0 : chance / 8 % (next - at);
+		len = chance % 32 < there ? next - at : chance / 32 % 2 ? 0 : chance / 64 % (next - at);
 		memcpy(f->bytes + at, op->data + (at - op->off), len);
 	}
 }
@@ -326,12 +326,14 @@ static inline void power_cut_file(struct power_file *f, const struct power_recor
 {
 	size_t lengths = n ? next_random(seed) % (n + 1) : 0;
 	uint64_t size = f->size;
+	/* Where nearly all is there, what is missing is hard to see. */
+	unsigned there = next_random(seed) % 2 ? 12 : 31;
 
 	for (size_t k = 0; k < n; k++) {
 		const struct power_op *op = &r->ops[pending[k]];
 
 		if (op->kind == POWER_WRITE)
-			power_apply_some(f, op, seed);
+			power_apply_some(f, op, there, seed);
 		if (k >= lengths)
 			continue;
 		if (op->kind == POWER_RESIZE && op->len < size)
