@@ -140,11 +140,15 @@ include clients/rules.mk
 include bench/field/rules.mk
 
 # What CI and README call: everything that must hold.
-check: all tests check-layers check-man check-install check-plugins check-gdb check-bench
+check: all tests check-layers check-calls check-man check-install check-plugins check-gdb check-bench
 	tests/run $B
 
 check-layers:
 	tests/check-layers
+
+# Of the MPIs that there are.
+check-calls: mpi-tests
+	tests/check-calls $B
 
 check-man: lib
 	tests/check-man $B
@@ -222,6 +226,6 @@ clean:
 
 -include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
-.PHONY: all lib tests check check-layers check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants check-ports \
+.PHONY: all lib tests check check-layers check-calls check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants check-ports \
 	check-mpi-machines check-all \
 	deps bench demo install dist clean
