@@ -12,5 +12,5 @@ out=${UMMAP_TEST_FOLDER:?}/out
 "${@:1:$#-1}" env LD_PRELOAD="$layers" "$program" > "$out" 2>&1
 rc=$?
 cat "$out"
-[ "$rc" -eq 0 ] && [ "$(grep -c '^front: 1 begun, 2 allocated, 20 put$' "$out")" -eq "$ranks" ] &&
-	[ "$(grep -c '^behind: 1 begun, 1 allocated, 1 created, 10 put$' "$out")" -eq "$ranks" ]
+[ "$rc" -eq 0 ] && [ "$(grep -c '^front: 1 begun, 2 allocated, 24 put$' "$out")" -eq "$ranks" ] &&
+	[ "$(grep -c '^behind: 1 begun, 1 allocated, 1 created, 12 put$' "$out")" -eq "$ranks" ]
