@@ -148,14 +148,18 @@ include clients/rules.mk
 include bench/field/rules.mk
 
 # What CI and README call: everything that must hold. The checks that take a while are jobs of tests/run, beside the suites.
-check: all tests check-layers
+check: all tests check-layers check-calls
 	tests/run $B --checks
 # The same with all the rounds and sizes for which `make check` has no time.
-check-long: all tests check-layers
+check-long: all tests check-layers check-calls
 	UMMAP_TEST_LONG=1 tests/run $B --checks
 
 check-layers:
 	tests/check-layers
+
+# Of the MPIs that there are.
+check-calls: mpi-tests
+	tests/check-calls $B
 
 check-man: lib
 	tests/check-man $B
@@ -237,6 +241,6 @@ clean:
 
 -include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(UMWAL_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
-.PHONY: all lib tests check check-long check-layers check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants \
+.PHONY: all lib tests check check-long check-layers check-calls check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants \
 	check-ports check-mpi-machines check-cuts check-all \
 	deps bench demo install dist clean

@@ -76,14 +76,15 @@ $B/tests/mpi/$1/coarray: tests/mpi/coarray.f90 $(call MPI_LIB,$1)
 
 $B/tests/mpi/$1/%.so: tests/mpi/preload/%.c
 	@mkdir -p $$(@D)
-	$$(CC) $$(CPPFLAGS) $$(filter-out -fsanitize%,$$(CFLAGS)) -fvisibility=default -fPIC -shared -o $$@ $$<
+	$(MPICC_$1) $$(CPPFLAGS) $$(filter-out -fsanitize%,$$(CFLAGS)) -fvisibility=default -fPIC -shared -o $$@ $$<
 
 -include $(patsubst %.o,%.d,$(call MPI_OBJ,$1)) $(addsuffix .d,$(call MPI_TESTS,$1) $(call MPI_EXAMPLES,$1))
 endef
 $(foreach m,$(MPIS),$(eval $(call MPI_RULES,$m)))
 
 mpi: $(MPI_LIBS) $(foreach m,$(MPIS),$(call MPI_EXAMPLES,$m))
-mpi-tests: mpi $(foreach m,$(MPIS),$(call MPI_TESTS,$m)) $(patsubst %,$B/tests/mpi/%/finalize.so,$(filter mpich,$(MPIS)))
+mpi-tests: mpi $(foreach m,$(MPIS),$(call MPI_TESTS,$m)) $(patsubst %,$B/tests/mpi/%/finalize.so,$(filter mpich,$(MPIS))) \
+	$(foreach m,$(MPIS),$B/tests/mpi/$m/front.so $B/tests/mpi/$m/behind.so)
 
 install: $(MPIS:%=install-mpi-%)
 $(MPIS:%=install-mpi-%): install-mpi-%: $B/libummap-mpi-%.so.$(VERSION)
