@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Moves segments between their states (STATES.md has the table). The orders that must hold:
+ * Moves segments between their states. The orders that must hold:
  *  - a frame is filled and gets its rights in the pool, and is mapped last: nobody sees it half filled, or before it is
  *    listed;
  *  - a segment is marked as dirty before it can be stored to: a sync of any thread finds it; and its twin is taken before,
