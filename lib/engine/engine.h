@@ -13,14 +13,12 @@
 #include <stddef.h>
 
 struct engine {
-	const char *name;        /* in UMMAP_ENGINE */
 	const char *needs;       /* what a process must be allowed for it, and what to try instead: for a sentence */
 	const struct engine *stored_to; /* this one for mappings that may be stored to */
 
 	/* Capabilities. */
 	bool vma_each;           /* each mapped segment is a mapping of the kernel's, of which there are vm.max_map_count */
 	bool moves_huge;         /* neighbours, and whole huge pages, are mapped and unmapped by one call */
-	bool shares;             /* frames may be memory that other processes map, too */
 	bool page_cache;         /* a place may show pages of the kernel's page cache */
 	bool by_message;         /* accesses are served by threads of ours: who waits can be told an error by poison only */
 	bool pins_block;         /* unmap finds out whether the kernel works on a page (-EBUSY) */

@@ -128,10 +128,10 @@ static void wake(char *range, size_t len)
 }
 
 const struct engine engine_segv = {
-	.name = "segv", .stored_to = &engine_segv,
+	.stored_to = &engine_segv,
 	.needs = "let the process use mmap(2), mprotect(2) and mremap(2) with MREMAP_DONTUNMAP (a seccomp filter or an emulator "
 		 "may keep it from that), or try UMMAP_ENGINE=uffd",
-	.vma_each = true, .moves_huge = true, .shares = true, .page_cache = true,
+	.vma_each = true, .moves_huge = true, .page_cache = true,
 	.adopt = adopt, .adopt_pool = adopt, .map = map, .is_one = is_one, .protect = protect, .unmap = unmap,
 	.unmap_last = unmap_last, .discard = discard, .wake = wake,
 };

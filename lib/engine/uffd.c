@@ -314,14 +314,14 @@ static int map(char *range, char *pool, size_t len, bool was_writable, bool writ
 	      "that), or try UMMAP_ENGINE=segv"
 
 const struct engine engine_uffd = {
-	.name = "uffd", .needs = NEEDS, .stored_to = &engine_uffd,
+	.needs = NEEDS, .stored_to = &engine_uffd,
 	.by_message = true, .pins_block = true,
 	.adopt = adopt, .adopt_pool = adopt_pool, .map = map, .is_one = is_one, .protect = protect, .unmap = unmap,
 	.unmap_last = unmap_last, .discard = discard, .wake = wake, .poison = poison, .unpoison = unpoison,
 };
 
 const struct engine engine_uffd_read = {
-	.name = "uffd", .needs = NEEDS, .stored_to = &engine_uffd,
+	.needs = NEEDS, .stored_to = &engine_uffd,
 	.by_message = true, .pins_block = true,
 	.adopt = adopt_read, .adopt_pool = adopt_pool, .map = map_readonly, .is_one = is_one, .protect = protect, .unmap = unmap_read,
 	.unmap_last = unmap_last, .discard = discard, .wake = wake, .poison = poison, .unpoison = unpoison_read,
