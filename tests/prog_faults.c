@@ -35,7 +35,7 @@ struct job {
 	/* of the child: */
 	uint8_t *base;
 	size_t budget;
-	int source, target;     /* descriptors that do not fail */
+	int source, backing;     /* descriptors that do not fail */
 	uint64_t shadow[SLOTS]; /* version of each word that was stored */
 	unsigned buses, errors; /* failures that were reported */
 	char source_path[320], count_path[320];
@@ -110,11 +110,11 @@ static int sync_all(struct job *j)
 	return umsync(j->base, j->nth % 2);
 }
 
-static int carry(struct job *j)
+static int migration(struct job *j)
 {
 	void *base = NULL;
 
-	return umremap(j->base, 0, j->target, 0, j->nth / 2 % 2 ? UMMAP_SYNC : 0, &base);
+	return umremap(j->base, 0, j->backing, 0, j->nth / 2 % 2 ? UMMAP_SYNC : 0, &base);
 }
 
 static int unmap(struct job *j)
@@ -149,7 +149,7 @@ static void make_files(struct job *j)
 	file_fill(j->source, 0, SIZE, 0, OLD);
 	for (size_t slot = 0; slot < SLOTS; slot++)
 		check(pwrite(j->source, &(uint64_t){ word(slot, 0) }, 8, slot * STRIDE) == 8);
-	j->target = temp_file(0);
+	j->backing = temp_file(0);
 	close(temp_named(name[1], 0, j->count_path));
 }
 
@@ -274,11 +274,11 @@ static void workload(void *arg)
 	each_slot(j, load, SEGS);
 	insist(j, sync_all);
 	each_slot(j, store, SEGS / 2);
-	carried = insist(j, carry);
+	carried = insist(j, migration);
 	if (!carried) {  /* not after a failed sync to the old one; but without it */
 		check(j->nth / 2 % 2);
 		each_slot(j, load, SEGS);
-		check(umremap(j->base, 0, j->target, 0, 0, &(void *){ NULL }) == 0);
+		check(umremap(j->base, 0, j->backing, 0, 0, &(void *){ NULL }) == 0);
 	}
 	each_slot(j, store, SEGS / 4);
 	each_slot(j, load, SEGS);
@@ -286,7 +286,7 @@ static void workload(void *arg)
 	each_slot(j, store, SEGS / 8);
 	complete = insist(j, unmap);
 	if (complete)
-		check_complete(j, j->target);
+		check_complete(j, j->backing);
 	else
 		give_up(j);
 	check_frames(j);
@@ -417,8 +417,8 @@ static void run_matrix(uint64_t *random)
 
 	for (int d = 0; d < 2; d++) {
 		job.driver = drivers[d];
-		for (int target = 0; target <= 1 && (d == 0 || has_driver(job.driver)); target++) {
-			job.in_target = target;
+		for (int backing = 0; backing <= 1 && (d == 0 || has_driver(job.driver)); backing++) {
+			job.in_target = backing;
 			count_up_each(&job, random);
 		}
 	}

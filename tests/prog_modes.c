@@ -3,7 +3,7 @@
  * prog_modes - processes that share a node's memory, static and dynamic: parts are equal or by need, follow those who
  * come and go and are killed, memory is given up by a process that does nothing, and no data is lost on the way.
  */
-#include "node/table.h"
+#include "node/registry.h"
 #include "node.h"
 
 #include <linux/filter.h>
@@ -322,7 +322,7 @@ static void lives_and_gives(void *body)
 /* What another process does that asks, by hand. */
 static void ask(pid_t pid)
 {
-	struct table *t;
+	struct registry *t;
 	char path[128];
 	unsigned i = 0;
 	int fd;
@@ -332,9 +332,9 @@ static void ask(pid_t pid)
 	check(fd >= 0);
 	t = mmap(NULL, sizeof(*t), READ_WRITE, MAP_SHARED, fd, 0);
 	check(t != MAP_FAILED);
-	while (i < TABLE_SLOTS && table_pid(t->slot[i].owner) != pid)
+	while (i < REGISTRY_SLOTS && registry_pid(t->slot[i].owner) != pid)
 		i++;
-	check(i < TABLE_SLOTS, "%d is not in the table", (int)pid);
+	check(i < REGISTRY_SLOTS, "%d is not in the table", (int)pid);
 	t->slot[i].asks++;
 	check(syscall(SYS_futex, &t->slot[i].asks, FUTEX_WAKE, 1, NULL, NULL, 0) >= 0);
 	munmap(t, sizeof(*t));

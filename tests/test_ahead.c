@@ -2,7 +2,7 @@
 /* Read-ahead: which runs of faults are found, and that other access is left alone. */
 #include "common.h"
 #include "paging/ahead.h"
-#include "paging/map.h"
+#include "paging/lookup.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -389,21 +389,21 @@ Test(ahead, is_not_kept_from_others)
 Test(ahead, backs_off)
 {
 	uint8_t *m = map_cold(UMMAP_ADV_NORMAL);
-	struct set *set = &map_try(m)->set;
+	struct mapping *map = map_find_now(m);
 	uint64_t loads;
 
 	for (size_t k = 0; k < SEGS; k++)
-		ahead_wasted(set);
+		ahead_wasted(map);
 	hits(m, 0, 1, 6);
 	loads = settled_loads(m);
 	/* Four, and as many beyond: they have been used. */
 	cr_expect_leq(loads, 8);
 	for (size_t k = 0; k < SEGS; k++)
-		ahead_used(set);
+		ahead_used(map);
 	hits(m, 500, 1, 6);
 	for (double end = now() + 60; stat_of(m).ahead_loads < loads + 10 && now() < end;)
 		pause_ms(10);
 	cr_expect_geq(stat_of(m).ahead_loads, loads + 10);
-	set_put(set);
+	map_leave(map);
 	cr_assert_eq(umunmap(m, 0), 0);
 }

@@ -29,7 +29,7 @@ static void give_shuffled(uint32_t *frames, size_t n)
 		uint32_t frame = frames[i];
 
 		frames[i] = frames[left - 1];
-		frame_give(frame);
+		frame_free(frame);
 	}
 }
 
@@ -70,16 +70,16 @@ Test(blocks, breaks_few)
 	give_shuffled(frames, FRAMES);
 	first = take_block();
 	other = take_block();
-	frame_give(first + 3);
-	frame_give(other + 1);
+	frame_free(first + 3);
+	frame_free(other + 1);
 	cr_expect_eq(frame_take(FRAME_MAPPED, SEG, BUDGET), other + 1);
 	cr_expect_eq(frame_take(FRAME_MAPPED, SEG, BUDGET), first + 3);
 	for (uint32_t i = 0; i < PIECE - 1; i++)
-		frame_give(first + (i * 3) % PIECE);
+		frame_free(first + (i * 3) % PIECE);
 	cr_expect_eq(frame_take(FRAME_MAPPED, SEG, BUDGET) / PIECE, first / PIECE, "it lacks one");
-	frame_give(first + (PIECE - 2) * 3 % PIECE);
-	frame_give(first + (PIECE - 1) * 3 % PIECE);
-	frame_give(other + 2);
+	frame_free(first + (PIECE - 2) * 3 % PIECE);
+	frame_free(first + (PIECE - 1) * 3 % PIECE);
+	frame_free(other + 2);
 	cr_expect_eq(frame_take(FRAME_MAPPED, SEG, BUDGET), other + 2, "what is whole comes last");
 	cr_expect_eq(take_block(), first);
 }
@@ -109,15 +109,15 @@ Test(blocks, mends)
 	give_shuffled(frames, FRAMES);
 	first = take_block();
 	cr_expect(!frame_is_split(first));
-	cr_assert_eq(mprotect(frame_home(first) + SEG, SEG, PROT_READ), 0);
+	cr_assert_eq(mprotect(frame_addr(first) + SEG, SEG, PROT_READ), 0);
 	frame_set_writable(first + 1, 1, false);
 	cr_expect(frame_is_split(first));
-	huge = huge_bytes((uint8_t *)frame_home(first) - GIB, 2 * GIB);
-	frame_mend(first, PIECE);
+	huge = huge_bytes((uint8_t *)frame_addr(first) - GIB, 2 * GIB);
+	frame_collapse(first, PIECE);
 	cr_expect(!frame_is_split(first));
 	if (has_huge_pages())
-		cr_expect_eq(huge_bytes((uint8_t *)frame_home(first) - GIB, 2 * GIB), huge + 2 * MIB);
+		cr_expect_eq(huge_bytes((uint8_t *)frame_addr(first) - GIB, 2 * GIB), huge + 2 * MIB);
 	for (uint32_t i = 0; i < PIECE; i++)
 		cr_expect(frame_writable(first + i));
-	memset(frame_home(first), 2, PIECE * SEG);
+	memset(frame_addr(first), 2, PIECE * SEG);
 }

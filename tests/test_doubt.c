@@ -8,7 +8,7 @@
 #include <ummap-driver.h>
 
 #include "common.h"
-#include "paging/map.h"
+#include "paging/lookup.h"
 #include "paging/segment.h"
 #include "paging/writeback.h"
 
@@ -210,11 +210,11 @@ Test(doubt, of_nothing_else)
 /* As the cleaner does. */
 static void *write_slowly(void *m)
 {
-	struct map *map = map_get(m);
+	struct mapping *map = map_find(m);
 
-	check(seg_unmap_all(&map->set, 0, 1) == 0);
-	check(writeback_standby(&map->set));
-	set_put(&map->set);
+	check(seg_unmap_all(map, 0, 1) == 0);
+	check(writeback_inactive(map));
+	map_leave(map);
 	return NULL;
 }
 
@@ -241,7 +241,7 @@ Test(doubt, of_a_write_on_its_way)
 /* ---- What is carried ---- */
 
 /* After flushes that succeeded, so that those segments which no flush was for cannot be taken for new ones. */
-static uint8_t *carry(uint8_t *m)
+static uint8_t *migration(uint8_t *m)
 {
 	void *base = NULL;
 
@@ -259,7 +259,7 @@ Test(doubt, of_what_is_carried)
 	uint8_t *m = map_weak(2 * SIZE, UMMAP_ENGINE_SEGV);
 
 	check_bytes(m, SIZE, 0, OLD);
-	m = carry(m);
+	m = migration(m);
 	failing = 1;
 	check_fails(umsync(m, 0), ENOSPC);
 	check(umsync(m, 0) == 0);
@@ -271,7 +271,7 @@ Test(doubt, of_what_was_carried_and_left)
 {
 	uint8_t *m = map_weak(SIZE / 4, UMMAP_ENGINE_SEGV);
 
-	m = carry(m);
+	m = migration(m);
 	failing = 1;
 	check_fails(umsync(m, 0), EIO);
 	check_lost(m, SIZE - SIZE / 4);

@@ -2,7 +2,7 @@
 /* Groups: one policy and one budget over several mappings; what others that press cannot take; joining. */
 #include "common.h"
 
-#include "paging/map.h"
+#include "paging/lookup.h"
 
 #include <criterion/criterion.h>
 
@@ -66,10 +66,10 @@ static bool in_view(uint8_t *m, size_t i)
 /* Bytes that the mapping's group has been charged. */
 static size_t charged(const uint8_t *m)
 {
-	struct map *map = map_get(m);
-	size_t bytes = set_share(&map->set)->bytes;
+	struct mapping *map = map_find(m);
+	size_t bytes = map_account(map)->bytes;
 
-	set_put(&map->set);
+	map_leave(map);
 	return bytes;
 }
 

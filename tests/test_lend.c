@@ -83,7 +83,7 @@ static void load_all(void *driver)
 	check(st.lent_bytes == 0 && st.mappings == 0);
 }
 
-Test(lend, all_that_is_cached)
+Test(pagecache_map, all_that_is_cached)
 {
 	check_exits(run_child(load_all, "posix"), 0);
 	if (has_driver("uring"))
@@ -91,7 +91,7 @@ Test(lend, all_that_is_cached)
 }
 
 /* A part of the file that begins at a page, and is only loaded from. */
-Test(lend, part_of_a_file)
+Test(pagecache_map, part_of_a_file)
 {
 	const size_t at = 12 * KIB;
 	uint8_t *m;
@@ -104,7 +104,7 @@ Test(lend, part_of_a_file)
 }
 
 /* Not where a page of the file would show bytes at another place of a page. */
-Test(lend, not_between_pages)
+Test(pagecache_map, not_between_pages)
 {
 	uint8_t *m;
 
@@ -116,7 +116,7 @@ Test(lend, not_between_pages)
 }
 
 /* What lies behind the end of the file reads as zeros, as ever. */
-Test(lend, not_behind_the_end)
+Test(pagecache_map, not_behind_the_end)
 {
 	const size_t has = SIZE / 2 + 5000;
 	uint8_t *m;
@@ -130,7 +130,7 @@ Test(lend, not_behind_the_end)
 }
 
 /* What nothing was written to reads as zeros where the mapping says so. */
-Test(lend, not_what_is_not_to_be_read)
+Test(pagecache_map, not_what_is_not_to_be_read)
 {
 	int fd;
 	void *m;
@@ -144,7 +144,7 @@ Test(lend, not_what_is_not_to_be_read)
 }
 
 /* Segment by segment, where the cache has only some. */
-Test(lend, not_what_the_cache_lacks)
+Test(pagecache_map, not_what_the_cache_lacks)
 {
 	struct umstat st;
 	uint8_t *m;
@@ -183,19 +183,19 @@ static void not_lent(const char *uri_of_path, int engine)
 }
 
 /* Who sees to all requests would miss some. */
-Test(lend, not_past_a_filter)
+Test(pagecache_map, not_past_a_filter)
 {
 	not_lent("fault+posix:%s?fault.op=read&fault.nth=999999", UMMAP_ENGINE_DEFAULT);
 }
 
 /* Its views are for userfaultfd to watch. */
-Test(lend, not_with_uffd)
+Test(pagecache_map, not_with_uffd)
 {
 	not_lent("posix:%s", UMMAP_ENGINE_UFFD);
 }
 
 /* Each mapping may have it its own way. */
-Test(lend, by_a_key)
+Test(pagecache_map, by_a_key)
 {
 	char path[320], uri[400];
 	void *m;
@@ -221,7 +221,7 @@ Test(lend, by_a_key)
 /* ---- What is done to it ---- */
 
 /* A store makes a copy of the one segment, which goes to the file when it is synced. */
-Test(lend, stores)
+Test(pagecache_map, stores)
 {
 	uint8_t *m;
 	int fd;
@@ -248,7 +248,7 @@ Test(lend, stores)
 }
 
 /* It is the file's: what others write there shows, until it is stored to. */
-Test(lend, others_write)
+Test(pagecache_map, others_write)
 {
 	uint8_t *m;
 	int fd;
@@ -274,7 +274,7 @@ static uint8_t *load_lent(int fd)
 }
 
 /* Pins are about memory that stays. */
-Test(lend, pins)
+Test(pagecache_map, pins)
 {
 	uint8_t *m;
 
@@ -288,7 +288,7 @@ Test(lend, pins)
 	check(umunmap(m, 1) == 0);
 }
 
-Test(lend, eviction)
+Test(pagecache_map, eviction)
 {
 	uint8_t *m;
 
@@ -307,7 +307,7 @@ Test(lend, eviction)
 }
 
 /* What is carried does not change with the file that it comes from. */
-Test(lend, carrying)
+Test(pagecache_map, carrying)
 {
 	int from, to = temp_file(0);
 	uint8_t *m;
@@ -328,7 +328,7 @@ Test(lend, carrying)
 	check(umunmap(m, 0) == 0);
 }
 
-Test(lend, switching)
+Test(pagecache_map, switching)
 {
 	int other;
 	uint8_t *m;
@@ -343,7 +343,7 @@ Test(lend, switching)
 	check(umunmap(m, 0) == 0);
 }
 
-Test(lend, resizing)
+Test(pagecache_map, resizing)
 {
 	uint8_t *m;
 	void *new = NULL;
@@ -363,7 +363,7 @@ Test(lend, resizing)
 }
 
 /* The kernel may need the memory: then the library loads what is wanted again. */
-Test(lend, kernel_takes_pages_back)
+Test(pagecache_map, kernel_takes_pages_back)
 {
 	double end = now() + 30;
 	uint8_t *m;
@@ -383,7 +383,7 @@ Test(lend, kernel_takes_pages_back)
 }
 
 /* Each piece may be one of the kernel's mappings, of which there are not so many. */
-Test(lend, many_pieces)
+Test(pagecache_map, many_pieces)
 {
 	const size_t seg = 4 * KIB, segs = 6000, limit = 2048;
 	struct ummap_attr attr = init;
@@ -418,7 +418,7 @@ static void touch(void *m)
 	(void)*(volatile uint8_t *)m;
 }
 
-Test(lend, children_have_nothing)
+Test(pagecache_map, children_have_nothing)
 {
 	uint8_t *m;
 
@@ -471,7 +471,7 @@ static void *disturb(void *unused)
 	return unused;
 }
 
-Test(lend, threads)
+Test(pagecache_map, threads)
 {
 	pthread_t workers[4], other;
 	uint64_t most = 0;

@@ -6,7 +6,7 @@
 
 /* ---- umremap. ---- */
 
-static void carry(void *arg)
+static void migration(void *arg)
 {
 	const struct kind *kind = arg;
 	int from, to;
@@ -37,9 +37,9 @@ static void carry(void *arg)
 	check(umunmap(m, 1) == 0);
 }
 
-Test(remap, carry)
+Test(remap, migration)
 {
-	for_each_kind(carry);
+	for_each_kind(migration);
 }
 
 /* Where the new place overlaps the old one. */

@@ -176,7 +176,7 @@ struct common {
 
 static struct common *common;
 
-static void share_common(void)
+static void account_common(void)
 {
 	common = mmap(NULL, sizeof(*common), READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	check(common != MAP_FAILED);
@@ -194,7 +194,7 @@ Test(reach, refuses_who_is_dead)
 {
 	struct umpeer *peer;
 
-	share_common();
+	account_common();
 	check_exits(run_child(offer_and_die, NULL), 0);
 	check_fails(umpeer_open(&common->offer, &peer), ESRCH);
 }
@@ -558,7 +558,7 @@ static pid_t hold(bool put, uint8_t **m, int *fd, pthread_t *thread, void *(*wor
 {
 	pid_t pid;
 
-	share_common();
+	account_common();
 	putting = put;
 	pid = start_child(visit, NULL);
 	*m = open_shared(fd, SIZE, READ_WRITE, BUDGET);

@@ -16,7 +16,7 @@
 #define LATER 4  /* and what is stored later */
 
 /* Whether a change has been written by itself depends on who else is there. */
-TestSuite(carry, .init = set_group);
+TestSuite(migration, .init = set_group);
 TestSuite(switch_over, .init = set_group);
 TestSuite(growing, .init = set_group);
 TestSuite(shrinking, .init = set_group);
@@ -48,7 +48,7 @@ static void check_file_quarters(int fd, uint64_t from)
 }
 
 /* As a checkpoint does it: same size, so that the base must stay. */
-static void carry(uint8_t *m, int fd, off_t offset, int sync)
+static void migration(uint8_t *m, int fd, off_t offset, int sync)
 {
 	void *base = NULL;
 
@@ -64,7 +64,7 @@ static void carry_to_new_file(void *budget)
 	if (budget)
 		set_budget(BUDGET);
 	m = quarter_changed(&from);
-	carry(m, to, 0, 0);
+	migration(m, to, 0, 0);
 	check_quarters(m);
 	check(umsync(m, 0) == 0);
 	check(file_size(to) == SIZE, "%" PRIu64, file_size(to));
@@ -82,18 +82,18 @@ static void carry_to_new_file(void *budget)
 
 static int small;  /* its address says: with a small budget */
 
-Test(carry, completes_a_new_file)
+Test(migration, completes_a_new_file)
 {
 	check_exits(run_child(carry_to_new_file, NULL), 0);
 	check_exits(run_child(carry_to_new_file, &small), 0);
 }
 
-Test(carry, with_sync_completes_both)
+Test(migration, with_sync_completes_both)
 {
 	int from, to = filled_file(SIZE, OTHER);
 	uint8_t *m = quarter_changed(&from);
 
-	carry(m, to, 0, UMMAP_SYNC);
+	migration(m, to, 0, UMMAP_SYNC);
 	check_file_quarters(from, 0);
 	check(stat_of(m).dirty_bytes <= SIZE);
 	check(umunmap(m, 1) == 0);
@@ -101,7 +101,7 @@ Test(carry, with_sync_completes_both)
 	check(file_size(to) == SIZE);
 }
 
-Test(carry, closes_the_old_file_when_complete)
+Test(migration, closes_the_old_file_when_complete)
 {
 	int from, to = temp_file(0), before;
 	uint8_t *m = quarter_changed(&from);
@@ -109,7 +109,7 @@ Test(carry, closes_the_old_file_when_complete)
 	check(umsync(m, 1) == 0);
 	before = count_fds();
 	for (int i = 0; i < 5; i++) {
-		carry(m, i % 2 ? from : to, 0, 0);
+		migration(m, i % 2 ? from : to, 0, 0);
 		check(umsync(m, 0) == 0);
 		check(count_fds() == before, "%d, then %d", before, count_fds());
 	}
@@ -128,7 +128,7 @@ static void carry_again_and_again(void *budget)
 	m = quarter_changed(&from);
 	for (int round = 0; round < 20; round++) {
 		last = temp_file(0);
-		carry(m, last, 100, 0);
+		migration(m, last, 100, 0);
 		/* changes two segments, and looks at (in a small budget: takes through memory) some more */
 		fill(m + (20 + round % 5 * 2) * SEG, 2 * SEG, (20 + round % 5 * 2) * SEG, LATER);
 		check_bytes(m, SIZE / 4, 0, OLD);
@@ -145,7 +145,7 @@ static void carry_again_and_again(void *budget)
 	check(umunmap(m, 1) == 0);
 }
 
-Test(carry, may_follow_an_incomplete_one)
+Test(migration, may_follow_an_incomplete_one)
 {
 	check_exits(run_child(carry_again_and_again, NULL), 0);
 	check_exits(run_child(carry_again_and_again, &small), 0);
@@ -161,12 +161,12 @@ static void carry_then_unmap(void *unused)
 	set_budget(BUDGET);
 	m = quarter_changed(&from);
 	check(umsync(m, 1) == 0);
-	carry(m, to, 0, 0);
+	migration(m, to, 0, 0);
 	check(umunmap(m, 1) == 0);
 	check_file_quarters(to, 0);
 }
 
-Test(carry, is_completed_by_umunmap)
+Test(migration, is_completed_by_umunmap)
 {
 	check_exits(run_child(carry_then_unmap, NULL), 0);
 }
@@ -181,12 +181,12 @@ static void carry_inside_a_file(void *overlap)
 	set_budget(BUDGET);
 	m = quarter_changed(&fd);
 	for (int slot = 1; slot <= 3; slot++) {
-		carry(m, -1, slot * step, 0);
+		migration(m, -1, slot * step, 0);
 		check_quarters(m);
 		if (slot % 2)
 			check(umsync(m, 0) == 0);
 	}
-	carry(m, -1, step / 2, UMMAP_SYNC);
+	migration(m, -1, step / 2, UMMAP_SYNC);
 	check_quarters(m);
 	check(umunmap(m, 1) == 0);
 	check_file_quarters(fd, step / 2);
@@ -194,12 +194,12 @@ static void carry_inside_a_file(void *overlap)
 		check_file_quarters(fd, 3 * step);
 }
 
-Test(carry, to_an_offset_of_the_same_file)
+Test(migration, to_an_offset_of_the_same_file)
 {
 	check_exits(run_child(carry_inside_a_file, NULL), 0);
 }
 
-Test(carry, to_an_offset_that_overlaps)
+Test(migration, to_an_offset_that_overlaps)
 {
 	check_exits(run_child(carry_inside_a_file, &small), 0);
 }
@@ -247,12 +247,12 @@ static void shrink_and_overlap(void *unused)
 	check_file(fd, SEG + 3 + SIZE / 4, SIZE - SIZE / 4 - SEG - 3, SEG + 3 + SIZE / 4, OLD);
 }
 
-Test(carry, grows_over_its_old_place)
+Test(migration, grows_over_its_old_place)
 {
 	check_exits(run_child(grow_over_the_old_place, NULL), 0);
 }
 
-Test(carry, overlaps_and_shrinks)
+Test(migration, overlaps_and_shrinks)
 {
 	check_exits(run_child(shrink_and_overlap, NULL), 0);
 }
@@ -267,7 +267,7 @@ static void grow_into_what_is_pending(void *unused)
 	(void)unused;
 	set_budget(BUDGET);
 	m = map_file(fd, SIZE, SEG, READ_WRITE, SIZE);
-	carry(m, -1, 0, 0);
+	migration(m, -1, 0, 0);
 	check(umremap(m, 2 * SIZE, -1, -1, 0, &base) == 0);
 	m = base;
 	fill(m + SIZE, SIZE, 0, NEW);
@@ -277,7 +277,7 @@ static void grow_into_what_is_pending(void *unused)
 	check_file(fd, SIZE, SIZE, 0, NEW);
 }
 
-Test(carry, is_completed_before_it_is_overgrown)
+Test(migration, is_completed_before_it_is_overgrown)
 {
 	check_exits(run_child(grow_into_what_is_pending, NULL), 0);
 }
@@ -313,20 +313,20 @@ static void move_and_fail_twice(void *nth)
 	check_file(fd, 5 * SEG, 2 * SIZE - 5 * SEG, 5 * SEG, OLD);
 }
 
-Test(carry, fails_and_fails_on_the_way_back)
+Test(migration, fails_and_fails_on_the_way_back)
 {
 	for (int nth = 1; nth < (int)(SIZE / SEG); nth += 3)
 		check_exits(run_child(move_and_fail_twice, &nth), 0);
 }
 
-Test(carry, takes_the_zeros_of_read_file_0_along)
+Test(migration, takes_the_zeros_of_read_file_0_along)
 {
 	int from = filled_file(SIZE, OLD), to = filled_file(SIZE, OTHER);
 	void *m;
 
 	check(ummap(SIZE, SEG, READ_WRITE, from, 0, -1, 0, UMMAP_PTYPE_FIFO, &m) == 0);
 	fill((uint8_t *)m + SEG, SEG, SEG, NEW);
-	carry(m, to, 0, 0);
+	migration(m, to, 0, 0);
 	check_zeros(m, SEG);
 	check(umunmap(m, 1) == 0);
 	check_file_zeros(to, 0, SEG);
@@ -345,12 +345,12 @@ static void switch_files(void *budget)
 	if (budget)
 		set_budget(BUDGET);
 	m = quarter_changed(&from);
-	carry(m, to, 0, UMMAP_SYNC | UMMAP_SWITCH);
+	migration(m, to, 0, UMMAP_SYNC | UMMAP_SWITCH);
 	check_file_quarters(from, 0);
 	check_bytes(m, SIZE, 0, OTHER);
 	check(stat_of(m).dirty_bytes == 0);
 	fill(m, SEG, 0, LATER);
-	carry(m, from, 0, UMMAP_SWITCH);  /* LATER was not written (one segment fits): it is dropped */
+	migration(m, from, 0, UMMAP_SWITCH);  /* LATER was not written (one segment fits): it is dropped */
 	check_quarters(m);
 	check(umunmap(m, 1) == 0);
 	check_file_quarters(from, 0);
@@ -368,7 +368,7 @@ Test(switch_over, to_where_it_is_rolls_back)
 	int fd;
 	uint8_t *m = quarter_changed(&fd);
 
-	carry(m, -1, -1, UMMAP_SWITCH);
+	migration(m, -1, -1, UMMAP_SWITCH);
 	check_bytes(m, SIZE, 0, OLD);
 	check(umunmap(m, 1) == 0);
 	check_file(fd, 0, SIZE, 0, OLD);
@@ -379,8 +379,8 @@ Test(switch_over, from_an_incomplete_carry_drops_it)
 	int from, to = temp_file(0);
 	uint8_t *m = quarter_changed(&from);
 
-	carry(m, to, 0, 0);
-	carry(m, from, 0, UMMAP_SWITCH);
+	migration(m, to, 0, 0);
+	migration(m, from, 0, UMMAP_SWITCH);
 	check_bytes(m, SIZE, 0, OLD);
 	check(umunmap(m, 1) == 0);
 	check_file(from, 0, SIZE, 0, OLD);
@@ -392,7 +392,7 @@ Test(switch_over, is_for_read_only_mappings_too)
 	uint8_t *m = map_file(from, SIZE, SEG, PROT_READ, 0);
 
 	check_bytes(m, SIZE, 0, OLD);
-	carry(m, to, 0, UMMAP_SWITCH);
+	migration(m, to, 0, UMMAP_SWITCH);
 	check_bytes(m, SIZE, 0, OTHER);
 	check(umunmap(m, 1) == 0);
 	check_file(to, 0, SIZE, 0, OTHER);
@@ -654,7 +654,7 @@ Test(failure, of_a_pinned_mapping_is_ebusy)
 	refuse(m, 0, to, 0, 0, EBUSY);
 	refuse(m, 2 * SIZE, -1, -1, 0, EBUSY);
 	check(umunpin(m + SEG, 1) == 0);
-	carry(m, to, 0, 0);
+	migration(m, to, 0, 0);
 	check(umunmap(m, 1) == 0);
 	check_file_quarters(to, 0);
 }

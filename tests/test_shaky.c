@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Storage that fails in one place, or once: what else moves together with that comes to no harm. Engine segv. */
 #include "common.h"
-#include "paging/map.h"
+#include "paging/lookup.h"
 #include "paging/segment.h"
 
 #include <ummap-driver.h>
@@ -153,12 +153,12 @@ static uint8_t *map_shaky(int prot, enum shaky_kind kind)
 
 static bool has_all(const uint8_t *m, size_t first, size_t n)
 {
-	struct map *map = map_get(m);
+	struct mapping *map = map_find(m);
 	bool all = true;
 
 	for (size_t i = first; i < first + n; i++)
-		all = all && seg_has(set_seg(&map->set, i), SEG_VALID);
-	set_put(&map->set);
+		all = all && seg_has(map_seg(map, i), SEG_VALID);
+	map_leave(map);
 	return all;
 }
 
@@ -213,10 +213,10 @@ Test(shaky, bad_place)
 /* The first n segments go to standby. */
 static void send_off(const uint8_t *m, size_t n)
 {
-	struct map *map = map_get(m);
+	struct mapping *map = map_find(m);
 
-	cr_assert_eq(seg_unmap_all(&map->set, 0, n), 0);
-	set_put(&map->set);
+	cr_assert_eq(seg_unmap_all(map, 0, n), 0);
+	map_leave(map);
 }
 
 /* What a failed flush has made uncertain counts as changed, and does not leave with what is as it was loaded. */

@@ -3,7 +3,7 @@
 #include "api/api.h"
 
 #include "base/config.h"
-#include "api/core.h"
+#include "api/start.h"
 #include "io/io.h"
 #include "base/log.h"
 #include "io/plugin.h"

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The view is memory that the kernel reports accesses to; threads of ours read the reports, and whoever made the
+ * The mapped range is memory that the kernel reports accesses to; threads of ours read the reports, and whoever made the
  * access sleeps until the segment has been published, be it a load or store, a system call or another process. No
  * mapping of the kernel's is needed for a segment, so there may be any number of them.
  *
- * Pages move from home to where they may be stored to, without a copy. Moved pages can be stored to at once, so
+ * Pages move from pool to where they may be stored to, without a copy. Moved pages can be stored to at once, so
  * what must not be is copied instead: that can be done so that each page appears protected. Either way its place at
- * home is empty then, and the frame's memory is in the view. A page that the kernel works on for somebody, and will
+ * pool is empty then, and the frame's memory is mapped. A page that the kernel works on for somebody, and will
  * store to behind the back of all protection, does not move: its segment stays.
  *
  * The threads take turns: the one whose turn it is waits for the next access and serves it, and passes the turn on
  * only before it has to wait for something else. So an access that needs no I/O costs one switch of threads each way.
- * Never touches what stands in a view that may be absent: nobody would be left to serve it.
+ * Never touches what stands in a mapped range that may be absent: nobody would be left to serve it.
  */
 #include "engine/engine.h"
 
@@ -41,7 +41,7 @@ void engine_hand_off(void)
 	futex_unlock(&turn);
 }
 
-bool engine_next(struct chain_fault *fault, bool wait)
+bool engine_next(struct fault *fault, bool wait)
 {
 	if (!my_turn && wait)
 		futex_lock(&turn);

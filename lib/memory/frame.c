@@ -88,7 +88,7 @@ void frame_note_split(uint32_t first, unsigned n)
 
 void frame_set_writable(uint32_t first, unsigned n, bool writable)
 {
-	/* Its rights stay behind with its home. */
+	/* Its rights stay behind with its place in the pool. */
 	if (!arena_maps(arena_of(first)->kind))
 		return;
 	frame_note_split(first, n);
@@ -114,7 +114,7 @@ int frame_make_writable(uint32_t frame, unsigned n)
 
 	if (!memchr(sealed, true, n))
 		return 0;
-	if (mprotect(arena_home(frame), n * arena_of(frame)->len, PROT_READ | PROT_WRITE) < 0)
+	if (mprotect(arena_addr(frame), n * arena_of(frame)->len, PROT_READ | PROT_WRITE) < 0)
 		return -errno;
 	memset(sealed, false, n);
 	frame_note_split(frame, n);
@@ -135,12 +135,12 @@ bool frame_is_split(uint32_t first)
 	return arena_of(first)->kind == FRAME_MAPPED && *split_of(first);
 }
 
-void frame_mend(uint32_t first, unsigned n)
+void frame_collapse(uint32_t first, unsigned n)
 {
 	size_t len = n * arena_of(first)->len;
 	bool writable;
 
-	if (!arena_mend(first, len, &writable))
+	if (!arena_collapse(first, len, &writable))
 		return;
 	memset(seal_of(first), !writable, n);
 	*split_of(first) = false;
@@ -353,13 +353,13 @@ void frame_unlock(void)
 	futex_unlock(&lock);
 }
 
-void frame_drop_home(uint32_t frame)
+void frame_drop_memory(uint32_t frame)
 {
 	if (arena_of(frame)->kind != FRAME_SHARED)
 		arena_drop(frame, arena_of(frame)->len);
 }
 
-void frame_give(uint32_t frame)
+void frame_free(uint32_t frame)
 {
 	futex_lock(&lock);
 	push_free(frame);
@@ -386,7 +386,7 @@ void frame_stock(enum frame_kind kind, size_t len, size_t limit)
 	if (frame == FRAME_NONE)
 		return;
 	frame_make_writable(frame, 1);
-	frame_give(frame);
+	frame_free(frame);
 }
 
 static void become_raw(uint32_t frame)
@@ -400,7 +400,7 @@ static void become_raw(uint32_t frame)
 	futex_unlock(&lock);
 }
 
-/* Whatever of its memory is at home: for a short segment, the part that never was in the view. */
+/* Whatever of its memory is in the pool: for a short segment, the part that never was mapped. */
 static void drop_memory(uint32_t frame)
 {
 	arena_drop(frame, arena_of(frame)->len);
@@ -410,7 +410,7 @@ static void drop_memory(uint32_t frame)
 	become_raw(frame);
 }
 
-void frame_release(uint32_t frame)
+void frame_free_to_system(uint32_t frame)
 {
 	drop_memory(frame);
 	count_taken(arena_of(frame)->kind, -1);

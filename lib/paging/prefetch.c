@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Absent -> standby, before anybody asks. What is loaded together stands in one piece at home, too, as far as that can
+ * Absent -> inactive, before anybody asks. What is loaded together stands in one cluster in the pool, too, as far as that can
  * be had, so that it can appear by one call. Segments are trylocked only, and the lock for taking frames is held for no
  * I/O. Evicts nothing that a fault has not asked to go.
  */
@@ -12,28 +12,28 @@
 
 #include <string.h>
 
-_Static_assert(FREELIST_BLOCK == PIECE_MOST, "whole pieces find whole huge pages");
+_Static_assert(FREELIST_BLOCK == CLUSTER_MAX, "whole pieces find whole huge pages");
 
 /* So many times as many frames as are on a huge page are looked at for one. */
 #define TRIES 4
 
-static bool is_wanted(const struct set *set, const struct seg *s)
+static bool is_wanted(const struct mapping *map, const struct seg *s)
 {
-	return !seg_has(s, SEG_VALID) && !seg_has(s, SEG_LENT) && set_reads(set, s);
+	return !seg_has(s, SEG_VALID) && !seg_has(s, SEG_PAGECACHE) && map_reads(map, s);
 }
 
-/* Locks absent segments that are read from one target: `count` at most, from i on, every `step`th. Returns how many. */
-static unsigned lock_absent(struct set *set, size_t i, size_t count, size_t step, struct seg **list)
+/* Locks absent segments that are read from one backing store: `count` at most, from i on, every `step`th. Returns how many. */
+static unsigned lock_absent(struct mapping *map, size_t i, size_t count, size_t step, struct seg **list)
 {
-	size_t most = min_size(min_size(count, PIECE_MOST), max_size(HUGE_PAGE >> set->shift, 1));
+	size_t most = min_size(min_size(count, CLUSTER_MAX), max_size(HUGE_PAGE >> map->shift, 1));
 	unsigned n = 0;
 
 	for (; n < most; n++, i += step) {
-		struct seg *s = set_seg(set, i);
+		struct seg *s = map_seg(map, i);
 
-		if (!is_wanted(set, s) || !seg_trylock(s))
+		if (!is_wanted(map, s) || !seg_trylock(s))
 			break;
-		if (!is_wanted(set, s) || (n && seg_target(s) != seg_target(list[0]))) {
+		if (!is_wanted(map, s) || (n && seg_backing(s) != seg_backing(list[0]))) {
 			seg_unlock(s);
 			break;
 		}
@@ -78,104 +78,104 @@ static void sort_in(uint32_t *frames, unsigned got, uint32_t frame)
 
 /* Takes up to n frames, sorted. Where n are a huge page, more are tried for one: remains of others come first, and what is
  * mixed up is sorted so in time. The rest goes to whoever needs single ones. *whole: whether it is a huge page. */
-static unsigned gather_frames(struct set *set, uint32_t *frames, unsigned n, bool *whole)
+static unsigned gather_frames(struct mapping *map, uint32_t *frames, unsigned n, bool *whole)
 {
-	bool wanted = n > 1 && frame_block(set_frames(set), set->seg_size, evict_limit(set)) == n;
+	bool wanted = n > 1 && frame_block(map_frames(map), map->seg_size, evict_limit(map)) == n;
 	unsigned most = wanted ? TRIES * n - 1 : n, got = 0, first = 0;
 	uint32_t frame;
 
 	*whole = false;
-	while (got < most && !*whole && (frame = evict_take_frame(set, true)) != FRAME_NONE) {
+	while (got < most && !*whole && (frame = evict_take_frame(map, true)) != FRAME_NONE) {
 		sort_in(frames, got++, frame);
 		*whole = wanted && find_block(frames, got, n, &first);
 	}
 	for (unsigned k = 0; k < got; k++) {
 		if (k < first || k >= first + n)
-			evict_return_frame(set, frames[k]);
+			evict_return_frame(map, frames[k]);
 	}
 	got = got - first < n ? got - first : n;
 	memmove(frames, frames + first, got * sizeof(*frames));
 	return got;
 }
 
-/* Where something is changed, pieces do not stay whole: it is written, and leaves, by itself. */
-static bool is_changed(const struct set *set)
+/* Where something is changed, clusters do not stay whole: it is written, and leaves, by itself. */
+static bool is_changed(const struct mapping *map)
 {
-	return set_next(set, set->dirty, 0) < set->segs;
+	return map_next(map, map->dirty, 0) < map->segs;
 }
 
-/* Up to n frames that may be written, in the order in which they stand at home; *full: there are no more. */
-static unsigned take_frames(struct set *set, uint32_t *frames, unsigned n, bool *full)
+/* Up to n frames that may be written, in the order in which they stand in the pool; *full: there are no more. */
+static unsigned take_frames(struct mapping *map, uint32_t *frames, unsigned n, bool *full)
 {
 	unsigned got, ok;
 	bool whole;
 
 	if (n == 0)
 		return 0;
-	/* One at a time, so that what one takes is of one piece. */
-	futex_lock(&set->take_lock);
-	got = gather_frames(set, frames, n, &whole);
-	futex_unlock(&set->take_lock);
-	if (whole && frame_is_split(frames[0]) && !is_changed(set))
-		frame_mend(frames[0], n);
+	/* One at a time, so that what one takes is of one cluster. */
+	futex_lock(&map->take_lock);
+	got = gather_frames(map, frames, n, &whole);
+	futex_unlock(&map->take_lock);
+	if (whole && frame_is_split(frames[0]) && !is_changed(map))
+		frame_collapse(frames[0], n);
 	ok = make_writable(frames, got);
 	*full = ok < n;
 	while (got > ok)
-		evict_return_frame(set, frames[--got]);
+		evict_return_frame(map, frames[--got]);
 	return got;
 }
 
 /* Requests for absent segments, which are locked then. Returns how many. */
-static unsigned prepare_batch(struct set *set, size_t i, size_t count, size_t step, struct ummap_io *io, bool *full)
+static unsigned prepare_batch(struct mapping *map, size_t i, size_t count, size_t step, struct ummap_io *io, bool *full)
 {
-	struct seg *list[PIECE_MOST];
-	uint32_t frames[TRIES * PIECE_MOST];
-	unsigned locked = lock_absent(set, i, count, step, list), n = take_frames(set, frames, locked, full);
+	struct seg *list[CLUSTER_MAX];
+	uint32_t frames[TRIES * CLUSTER_MAX];
+	unsigned locked = lock_absent(map, i, count, step, list), n = take_frames(map, frames, locked, full);
 
 	for (unsigned k = locked; k-- > n;)
 		seg_unlock(list[k]);
 	for (unsigned k = 0; k < n; k++) {
 		list[k]->frame = frames[k];
-		seg_request(set, i + k * step, list[k], frames[k], &io[k]);
+		seg_request(map, i + k * step, list[k], frames[k], &io[k]);
 	}
 	return n;
 }
 
 /* Loaded, or not: whoever needs one that failed will meet the error himself. */
-static void stand_by(struct set *set, size_t i, struct seg *s, int res)
+static void become_inactive(struct mapping *map, size_t i, struct seg *s, int res)
 {
 	if (res == 0) {
-		seg_change(s, 0, SEG_VALID | SEG_STANDBY | SEG_AHEAD);
-		set_mark(set->touched, i);
-		cache_stand(&set->member, s, STANDBY_AHEAD);
-		add(set->stat.ahead_loads, 1);
+		seg_change(s, 0, SEG_VALID | SEG_INACTIVE | SEG_AHEAD);
+		map_mark(map->touched, i);
+		cache_deactivate(&map->member, s, INACTIVE_AHEAD);
+		add(map->stat.ahead_loads, 1);
 	} else {
-		evict_return_frame(set, s->frame);
+		evict_return_frame(map, s->frame);
 	}
 }
 
 /* Loads absent segments, the first of up to `count`. Returns how many. */
-static unsigned load_batch(struct set *set, size_t first, size_t count, size_t step, bool *full)
+static unsigned load_batch(struct mapping *map, size_t first, size_t count, size_t step, bool *full)
 {
-	struct ummap_io io[PIECE_MOST];
-	unsigned n = prepare_batch(set, first, count, step, io, full);
+	struct ummap_io io[CLUSTER_MAX];
+	unsigned n = prepare_batch(map, first, count, step, io, full);
 
 	if (n)
-		io_run(set->targets[seg_target(io->owner)].store, io, n, true, &set->stat.io);
+		io_run(map->backings[seg_backing(io->owner)].store, io, n, true, &map->stat.io);
 	for (unsigned k = 0; k < n; k++)
-		stand_by(set, first + k * step, io[k].owner, io[k].res);
+		become_inactive(map, first + k * step, io[k].owner, io[k].res);
 	/* Whoever waits for the first one finds the others with it. */
 	for (unsigned k = n; k-- > 0;)
-		seg_unlock(set_seg(set, first + k * step));
+		seg_unlock(map_seg(map, first + k * step));
 	return n;
 }
 
-bool prefetch(struct set *set, size_t first, size_t count, size_t step)
+bool prefetch(struct mapping *map, size_t first, size_t count, size_t step)
 {
 	bool full = false;
 
-	while (count > 0 && !full && !set->frozen) {
-		unsigned n = load_batch(set, first, count, step, &full), skip = n ? n : 1;
+	while (count > 0 && !full && !map->frozen) {
+		unsigned n = load_batch(map, first, count, step, &full), skip = n ? n : 1;
 
 		first += skip * step;
 		count -= skip;

@@ -3,10 +3,10 @@
 #ifndef PREFETCH_H
 #define PREFETCH_H
 
-#include "paging/set.h"
+#include "paging/mapping.h"
 
-/* Loads the absent ones of `count` segments from first on, every `step`th, to standby, as far as there is room
+/* Loads the absent ones of `count` segments from first on, every `step`th, to the inactive ones, as far as there is room
  * without evicting; false: there was none for all. */
-bool prefetch(struct set *set, size_t first, size_t count, size_t step);
+bool prefetch(struct mapping *map, size_t first, size_t count, size_t step);
 
 #endif

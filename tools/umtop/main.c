@@ -154,8 +154,8 @@ int main(int argc, char **argv)
 
 	parse(&o, &group, argc, argv);
 	view.group = group && *group ? parse_group(group) : NULL;
-	table_path(view.group, view.path);
-	table_sweep();
+	registry_path(view.group, view.path);
+	registry_sweep();
 	if (!o.json && o.looks != 1 && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
 		err = screen_run(&view, &o);
 	if (err == -ENOTSUP)

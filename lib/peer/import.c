@@ -6,12 +6,12 @@
  * become shorter. A forked child has no peers, lest their locks outlive the parent. Lock: `lock`, for opening and
  * closing.
  */
-#include "peer/peer.h"
+#include "peer/import.h"
 
 #include "memory/frame.h"
 #include "base/log.h"
-#include "memory/object.h"
-#include "peer/reach.h"
+#include "memory/shared_pool.h"
+#include "peer/export.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -29,12 +29,12 @@
 #define COPY_MOST ((size_t)256 << 10)
 
 struct umpeer {
-	const struct reach_head *head; /* of the other's object, all of which is mapped, to be read */
+	const struct export_head *head; /* of the other's object, all of which is mapped, to be read */
 	size_t head_len;
 	const struct seg *segs;
 	size_t count;                  /* of these; 0: in a forked child */
-	struct reach_lines *lines;     /* the same again, to be written */
-	struct reach_line *line;       /* our own */
+	struct export_lines *lines;     /* the same again, to be written */
+	struct export_line *line;       /* our own */
 	size_t seg_size;
 	unsigned shift;                /* log2 of seg_size */
 	size_t arena;                  /* frames in each */
@@ -50,7 +50,7 @@ static pthread_once_t hooked = PTHREAD_ONCE_INIT;
 
 /* ---- Opening ---- */
 
-static int open_failed(const struct reach_offer *o)
+static int open_failed(const struct export_offer *o)
 {
 	int err = errno;
 
@@ -66,7 +66,7 @@ static int open_failed(const struct reach_offer *o)
 }
 
 /* A descriptor of our own for one of the offer's, or -errno with a sentence. */
-static int open_object(const struct reach_offer *o, int theirs, uint64_t file)
+static int open_object(const struct export_offer *o, int theirs, uint64_t file)
 {
 	char path[64];
 	struct stat st;
@@ -83,7 +83,7 @@ static int open_object(const struct reach_offer *o, int theirs, uint64_t file)
 	return fail(ESTALE, "the mapping that was offered has ended");
 }
 
-static int open_objects(struct umpeer *p, const struct reach_offer *o)
+static int open_objects(struct umpeer *p, const struct export_offer *o)
 {
 	p->control = open_object(o, o->control, o->control_file);
 	if (p->control < 0)
@@ -92,11 +92,11 @@ static int open_objects(struct umpeer *p, const struct reach_offer *o)
 	return p->pool < 0 ? p->pool : 0;
 }
 
-static bool is_sound(const struct reach_head *h, size_t len)
+static bool is_sound(const struct export_head *h, size_t len)
 {
 	return h->magic == REACH_MAGIC && h->version == REACH_VERSION && h->page == sys_page() &&
 	       h->seg_size >= sys_page() && h->seg_size <= FRAME_SHARED_MAX && !(h->seg_size & (h->seg_size - 1)) &&
-	       h->count > 0 && h->count <= (len - reach_segs_at()) / sizeof(struct seg) &&
+	       h->count > 0 && h->count <= (len - export_segs_at()) / sizeof(struct seg) &&
 	       h->count <= INT64_MAX / h->seg_size;
 }
 
@@ -108,14 +108,14 @@ static int map_control(struct umpeer *p)
 	if (fstat(p->control, &st) < 0)
 		return -errno;
 	p->head_len = (size_t)st.st_size;
-	if (p->head_len > reach_segs_at())
+	if (p->head_len > export_segs_at())
 		all = sys_map(p->head_len, PROT_READ, MAP_SHARED, p->control, 0);
 	if (all == MAP_FAILED)
 		return fail(ENOMEM, "the segments that were offered cannot be mapped");
 	p->head = all;
 	if (!is_sound(p->head, p->head_len))
 		return fail(EINVAL, "what was offered is of another version of the library, or damaged");
-	p->segs = (const struct seg *)((const char *)all + reach_segs_at());
+	p->segs = (const struct seg *)((const char *)all + export_segs_at());
 	p->seg_size = p->head->seg_size;
 	p->shift = (unsigned)__builtin_ctzl(p->seg_size);
 	p->arena = arena_frames(p->seg_size);
@@ -125,7 +125,7 @@ static int map_control(struct umpeer *p)
 static int map_lines(struct umpeer *p)
 {
 	void *lines = sys_map(sizeof(*p->lines), PROT_READ | PROT_WRITE, MAP_SHARED, p->control,
-			      (int64_t)reach_lines_at());
+			      (int64_t)export_lines_at());
 
 	if (lines == MAP_FAILED)
 		return fail(ENOMEM, "the segments that were offered cannot be mapped");
@@ -139,18 +139,18 @@ static int take_line(struct umpeer *p)
 	struct flock byte = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1 };
 	uint32_t used = p->lines->used, k = 0;
 
-	for (; k < REACH_PEERS; k++) {
+	for (; k < EXPORT_PEERS; k++) {
 		byte.l_start = (off_t)k;
 		if (fcntl(p->control, F_OFD_SETLK, &byte) == 0)
 			break;
 		if (errno != EAGAIN && errno != EACCES)
 			return fail(errno, "no lock can be had on what was offered: %s", strerror(errno));
 	}
-	if (k == REACH_PEERS)
-		return fail(EAGAIN, "%d processes reach that mapping already; one of them has to leave", REACH_PEERS);
+	if (k == EXPORT_PEERS)
+		return fail(EAGAIN, "%d processes reach that mapping already; one of them has to leave", EXPORT_PEERS);
 	p->line = &p->lines->line[k];
 	/* Somebody may have died here. */
-	for (unsigned j = 0; j < REACH_SLOTS; j++)
+	for (unsigned j = 0; j < EXPORT_SLOTS; j++)
 		p->line->slot[j] = 0;
 	while (used <= k && !atomic_compare_exchange_weak(&p->lines->used, &used, k + 1))
 		;
@@ -203,13 +203,13 @@ static void hook(void)
 
 /* ---- Peers ---- */
 
-static int check_offer(const struct reach_offer *o)
+static int check_offer(const struct export_offer *o)
 {
 	uint64_t machine, space;
 
 	if (o->magic != (uint32_t)REACH_MAGIC)
 		return fail(EINVAL, "that is no offer: it must be what umoffer filled");
-	reach_place(&machine, &space);
+	export_place(&machine, &space);
 	if (machine != o->machine || space != o->space)
 		return fail(EXDEV, "the offer was made on another machine, or in another container");
 	return 0;
@@ -224,9 +224,9 @@ static void enlist(struct umpeer *p)
 	futex_unlock(&lock);
 }
 
-int peer_open(const struct umoffer *offer, struct umpeer **peer)
+int import_open(const struct umoffer *offer, struct umpeer **peer)
 {
-	struct reach_offer o;
+	struct export_offer o;
 	struct umpeer *p;
 	int err;
 
@@ -248,7 +248,7 @@ int peer_open(const struct umoffer *offer, struct umpeer **peer)
 	if (!err)
 		err = take_line(p);
 	if (err) {
-		peer_close(p);
+		import_close(p);
 		return err;
 	}
 	p->count = p->head->count;
@@ -256,7 +256,7 @@ int peer_open(const struct umoffer *offer, struct umpeer **peer)
 	return 0;
 }
 
-void peer_close(struct umpeer *p)
+void import_close(struct umpeer *p)
 {
 	struct umpeer **link = &peers;
 
@@ -279,7 +279,7 @@ static char *map_arena(struct umpeer *p, uint32_t arena)
 	int err = errno;
 
 	base = sys_map(len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, p->pool,
-		       (int64_t)arena << OBJECT_SPAN_SHIFT);
+		       (int64_t)arena << SHARED_POOL_SPAN_SHIFT);
 	errno = err;
 	if (base == MAP_FAILED)
 		return NULL;
@@ -309,8 +309,8 @@ static inline bool is_locked(const struct seg *s)
 /* Says where it goes; NULL: all slots are taken. */
 static inline _Atomic uint64_t *enter(struct umpeer *p, size_t i)
 {
-	for (unsigned n = 0; n < SPINS * REACH_SLOTS; n++) {
-		_Atomic uint64_t *slot = &p->line->slot[n % REACH_SLOTS];
+	for (unsigned n = 0; n < SPINS * EXPORT_SLOTS; n++) {
+		_Atomic uint64_t *slot = &p->line->slot[n % EXPORT_SLOTS];
 		uint64_t none = 0;
 
 		if (atomic_load_explicit(slot, memory_order_relaxed) == 0 &&
@@ -381,7 +381,7 @@ static inline size_t within(const struct umpeer *p, size_t len, uint64_t offset)
 	return offset < end ? min_size(len, end - offset) : 0;
 }
 
-size_t peer_get(struct umpeer *p, void *buf, size_t len, uint64_t offset)
+size_t import_get(struct umpeer *p, void *buf, size_t len, uint64_t offset)
 {
 	size_t done = 0, n = 1;
 
@@ -390,7 +390,7 @@ size_t peer_get(struct umpeer *p, void *buf, size_t len, uint64_t offset)
 	return done;
 }
 
-size_t peer_put(struct umpeer *p, const void *buf, size_t len, uint64_t offset)
+size_t import_put(struct umpeer *p, const void *buf, size_t len, uint64_t offset)
 {
 	size_t done = 0, n = 1;
 

@@ -1,39 +1,40 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The segments of a mapping: where each stands in the view and in storage, and which were ever touched. */
-#ifndef SET_H
-#define SET_H
+/* A mapping: its range, its segments and where each stands in storage, and which were ever touched. */
+#ifndef MAPPING_H
+#define MAPPING_H
 
 #include "cache/cache.h"
 #include "engine/engine.h"
 #include "memory/frame.h"
 #include "io/io.h"
-#include "peer/reach.h"
+#include "peer/export.h"
 #include "cache/header.h"
+#include "node/registry.h"
 
 /* What the contents of a segment may be in. */
-struct target {
+struct backing {
 	struct store *store;     /* NULL: unused */
 	uint64_t offset;         /* where the mapping begins in it */
 	bool read;               /* false: what was never written reads as zeros */
 	struct lock *lock;       /* of the range that may be written; NULL: there is none */
 };
 
-/* Whether segments may be of the older target, and how they become the current one's. Where the places of both overlap,
+/* Whether segments may be of the older backing store, and how they become the current one's. Where the places of both overlap,
  * writing one segment may destroy another one's: only in this order, and nothing else is written until all have. */
-enum carry { CARRY_NONE, CARRY_ANY, CARRY_ASCENDING, CARRY_DESCENDING };
+enum migration { MIGRATE_NONE, MIGRATE_ANY, MIGRATE_ASCENDING, MIGRATE_DESCENDING };
 
 #define EXTENTS_MAX 40
 
 /* Headers never move, because lists link them: a mapping that grows gets another array. */
 struct extent {
 	struct seg *segs;
-	uint32_t *twins;         /* of each: the number of its twin's frame and one, or 0; NULL: the set has none (twin.c) */
+	uint32_t *twins;         /* of each: the number of its twin's frame and one, or 0; NULL: the mapping has none (twin.c) */
 	uint8_t *unsure;         /* ... and a bit for each byte of which a write has failed */
 	size_t first, count;
 };
 
 /* Counters of umstat. */
-struct set_stat {
+struct map_stat {
 	_Atomic uint64_t read_faults, write_faults, upgrade_faults, spurious_faults;
 	_Atomic uint64_t standby_hits, ahead_hits, ahead_waste, ahead_loads, evictions;
 	struct io_count io;
@@ -66,9 +67,9 @@ struct stream {
 	uint64_t used;           /* when it was last continued */
 };
 
-struct set {
-	_Atomic uint32_t users;  /* threads and jobs that work on it; survives the set */
-	char *view;
+struct mapping {
+	_Atomic uint32_t users;  /* threads and jobs that work on it; survives the mapping */
+	char *range;
 	const struct engine *engine;      /* how accesses to what is absent are noticed, and frames mapped */
 	size_t size;             /* bytes of the mapping */
 	size_t seg_size;
@@ -79,20 +80,20 @@ struct set {
 	bool shared;             /* other processes may reach its segments */
 	_Atomic bool unsure;     /* some bytes are (extent.unsure) */
 	bool writers;            /* others write to its bytes, too: a segment that is changed has a twin (twin.c) */
-	struct reach reach;      /* ... by this */
+	struct export export;    /* ... by this */
 	struct extent extents[EXTENTS_MAX];
 	unsigned extents_used;
 	_Atomic uint64_t *touched; /* a bit for each group of segments of which one was ever valid */
 	_Atomic uint64_t *dirty;   /* ... of which one may be changed */
 	size_t marks_len;
-	struct target targets[SEG_TARGETS];
-	unsigned current;        /* the target that changes go to; segments of the older one count as changed */
-	_Atomic enum carry carry;
-	bool in_place;           /* the view is the store: no segment is ever valid (inplace.c) */
-	_Atomic size_t lent;     /* segments (SEG_LENT) */
-	_Atomic unsigned stretches; /* ... were lent in so many pieces, since none was */
+	struct backing backings[SEG_BACKINGS];
+	unsigned current;        /* the backing store that changes go to; segments of the older one count as changed */
+	_Atomic enum migration migration;
+	bool in_place;           /* the mapped range is the store: no segment is ever valid (inplace.c) */
+	_Atomic size_t pagecached;     /* segments (SEG_PAGECACHE) */
+	_Atomic unsigned stretches; /* ... were mapped from the page cache in so many runs, since none was */
 	size_t next_look;        /* the background thread looks after those from this one on */
-	_Atomic bool barred;     /* places are (SEG_BARRED), since it was last looked */
+	_Atomic bool poisoned;     /* places are (SEG_POISONED), since it was last looked */
 	_Atomic int load_error;  /* ... for this reason, the last one of them */
 	_Atomic uint64_t persisted; /* ms: when all that is in place was last made durable */
 	_Atomic uint64_t stored; /* bytes of the mapping that are in the store: what lies behind may be trimmed */
@@ -102,138 +103,143 @@ struct set {
 	struct flushing flush;
 	_Atomic uint32_t scan_lock; /* one scan of the marks at a time */
 	_Atomic uint32_t frozen; /* newcomers wait */
-	_Atomic uint32_t cleaners; /* jobs that write its dirty standby segments */
+	_Atomic uint32_t cleaners; /* jobs that write its dirty inactive segments */
 	_Atomic int advice;
 	_Atomic uint32_t stream_lock;
 	_Atomic uint32_t take_lock; /* who reads ahead takes frames */
 	struct stream streams[STREAMS];
 	uint64_t stream_clock;
 	_Atomic size_t ahead_lost; /* segments by which a run is read ahead less far (ahead.c) */
-	struct set_stat stat;
+	struct map_stat stat;
+	bool blank;              /* UMMAP_BLANK, or ummap's read_file 0 */
+	int flush_interval;      /* seconds; 0: never */
+	char name[REGISTRY_NAME_LEN]; /* of the store, for people: its end, if it is long */
+	_Atomic uint32_t sync_lock; /* one at a time completes what has an order, or closes the older backing store */
+	struct mapping *next_free;
 };
 
 #define MARK_SHIFT 6 /* 64 segments a bit */
 
-/* Sets up headers and marks for a set whose view, size and seg_size are given. 0 or -errno. */
-int set_create(struct set *set);
-void set_destroy(struct set *set);
-/* Makes room for more segments (or fewer); lists stay whole. Nobody else may use the set. */
-int set_resize(struct set *set, size_t size);
+/* Sets up headers and marks for a mapping whose mapped range, size and seg_size are given. 0 or -errno. */
+int map_create(struct mapping *map);
+void map_destroy(struct mapping *map);
+/* Makes room for more segments (or fewer); lists stay whole. Nobody else may use the mapping. */
+int map_resize(struct mapping *map, size_t size);
 
-/* While somebody uses a set it is neither changed nor ended. false: it is frozen, nothing was taken. */
-bool set_get(struct set *set);
-void set_put(struct set *set);
-/* The caller, who uses the set, becomes its only user: newcomers wait until it is thawed. false: somebody
+/* While somebody uses a mapping it is neither changed nor ended. false: it is frozen, nothing was taken. */
+bool map_enter(struct mapping *map);
+void map_leave(struct mapping *map);
+/* The caller, who uses the mapping, becomes its only user: newcomers wait until it is thawed. false: somebody
  * else is about to; the caller must give up its use. */
-bool set_freeze(struct set *set);
-void set_thaw(struct set *set);
+bool map_freeze(struct mapping *map);
+void map_thaw(struct mapping *map);
 /* For who froze it: waits until it is the only user once more. */
-void set_quiesce(struct set *set);
-/* Waits until a frozen set is thawed (or just a while). */
-void set_wait(struct set *set);
+void map_quiesce(struct mapping *map);
+/* Waits until a frozen mapping is thawed (or just a while). */
+void map_wait(struct mapping *map);
 
 /* Segments from `first` on, none of which is valid, are as if never touched. */
-void set_reset(struct set *set, size_t first);
+void map_reset(struct mapping *map, size_t first);
 
 /* The extent that segment i is of. */
-const struct extent *set_extent(const struct set *set, size_t i);
-struct seg *set_seg(const struct set *set, size_t i);
-size_t set_index(const struct set *set, const struct seg *s);
+const struct extent *map_extent(const struct mapping *map, size_t i);
+struct seg *map_seg(const struct mapping *map, size_t i);
+size_t map_index(const struct mapping *map, const struct seg *s);
 
-static inline struct set *set_of(struct member *m)
+static inline struct mapping *map_of(struct member *m)
 {
-	return container_of(m, struct set, member);
+	return container_of(m, struct mapping, member);
 }
 
 /* What its frames are charged to. */
-static inline struct share *set_share(const struct set *set)
+static inline struct account *map_account(const struct mapping *map)
 {
-	return set->member.group->share;
+	return map->member.group->account;
 }
 
-static inline enum frame_kind set_frames(const struct set *set)
+static inline enum frame_kind map_frames(const struct mapping *map)
 {
-	return set->shared ? FRAME_SHARED : set->engine->vma_each ? FRAME_MAPPED : FRAME_PAGED;
+	return map->shared ? FRAME_SHARED : map->engine->vma_each ? FRAME_MAPPED : FRAME_PAGED;
 }
 
 /* Bytes that a segment takes at most. */
-static inline size_t set_hold(const struct set *set)
+static inline size_t map_hold(const struct mapping *map)
 {
-	return set->writers ? 2 * set->seg_size : set->seg_size;
+	return map->writers ? 2 * map->seg_size : map->seg_size;
 }
 
-static inline char *set_view(const struct set *set, size_t i)
+static inline char *map_place(const struct mapping *map, size_t i)
 {
-	return set->view + (i << set->shift);
+	return map->range + (i << map->shift);
 }
 
-/* Bytes of segment i that belong to the mapping, and bytes of it that stand in the view (whole pages). */
-size_t set_len(const struct set *set, size_t i);
-size_t set_view_len(const struct set *set, size_t i);
+/* Bytes of segment i that belong to the mapping, and bytes of it that stand mapped (whole pages). */
+size_t map_len(const struct mapping *map, size_t i);
+size_t map_place_len(const struct mapping *map, size_t i);
 /* ... of n segments from i on. */
-static inline size_t set_views_len(const struct set *set, size_t i, unsigned n)
+static inline size_t map_places_len(const struct mapping *map, size_t i, unsigned n)
 {
-	return ((size_t)(n - 1) << set->shift) + set_view_len(set, i + n - 1);
+	return ((size_t)(n - 1) << map->shift) + map_place_len(map, i + n - 1);
 }
 
 /*
- * A piece: neighbours on one huge page of the view whose frames stand in a row on one huge page at home, too, with the
+ * A cluster: neighbours on one huge page of the mapped range whose frames stand in a row on one huge page in the pool, too, with the
  * same rights there. It moves by one call, and if it is all of both, as one entry of the page tables. Smaller segments
- * come in pieces of so many, because their requests are on the stacks of signal handlers; 1: all of the set's segments
+ * come in clusters of so many, because their requests are on the stacks of signal handlers; 1: all of the mapping's segments
  * move by themselves.
  */
-#define PIECE_MOST 32
-static inline size_t set_piece(const struct set *set)
+#define CLUSTER_MAX 32
+static inline size_t map_cluster_size(const struct mapping *map)
 {
-	return set->engine->moves_huge ? max_size(min_size(PIECE_MOST, HUGE_PAGE >> set->shift), 1) : 1;
+	return map->engine->moves_huge ? max_size(min_size(CLUSTER_MAX, HUGE_PAGE >> map->shift), 1) : 1;
 }
 
-/* Locks the rest of a piece from segment i on, which is list[0] and locked already, as far as each `fits` that one; `most`
+/* Locks the rest of a cluster from segment i on, which is list[0] and locked already, as far as each `fits` that one; `most`
  * at most. Says how many there are. */
-unsigned set_lock_piece(struct set *set, size_t i, struct seg **list, size_t most,
+unsigned map_lock_cluster(struct mapping *map, size_t i, struct seg **list, size_t most,
 			bool (*fits)(const struct seg *first, const struct seg *s));
 /* Unlocks all of them but the first. */
-void set_unlock_piece(const struct set *set, size_t i, struct seg **list, unsigned n);
+void map_unlock_cluster(const struct mapping *map, size_t i, struct seg **list, unsigned n);
 
 /* Unlocks segment i. Where assertions are on: rights and lists follow its state. */
-void set_unlock(const struct set *set, size_t i, struct seg *s);
+void map_unlock(const struct mapping *map, size_t i, struct seg *s);
 /* Calls fn on each valid segment of [first, last), locked, until one call returns an error, which it then is. */
-int set_for_valid(struct set *set, size_t first, size_t last, int (*fn)(struct set *, size_t, struct seg *));
+int map_for_valid(struct mapping *map, size_t first, size_t last, int (*fn)(struct mapping *, size_t, struct seg *));
 /* One segment more is pinned, or one less. */
-void set_count_pin(struct set *set, bool more);
-void set_carry(struct set *set, enum carry how);
-static inline bool set_in_order(const struct set *set)
+void map_count_pin(struct mapping *map, bool more);
+void map_set_migration(struct mapping *map, enum migration how);
+static inline bool map_in_order(const struct mapping *map)
 {
-	return set->carry >= CARRY_ASCENDING;
+	return map->migration >= MIGRATE_ASCENDING;
 }
 
 /* Bytes that are pinned, in all mappings. */
-size_t set_pinned(void);
+size_t map_pinned(void);
 /* In a forked child: nothing is pinned. */
-void set_fork(void);
+void map_forget_pins(void);
 
 /* Before VALID or DIRTY is taken from a segment that the caller has locked: waits until no other process is in it. */
-static inline void set_await(const struct set *set, const struct seg *s)
+static inline void map_await(const struct mapping *map, const struct seg *s)
 {
-	reach_await(&set->reach, s);
+	export_await(&map->export, s);
 }
 
 /* Whether segment s, absent, has its contents in storage; else they are zeros. */
-bool set_reads(const struct set *set, const struct seg *s);
+bool map_reads(const struct mapping *map, const struct seg *s);
 /* Segment i, which the caller has locked, counts as changed: before it can be stored to, because from the first store
  * on a sync of any thread has to find it. */
-void set_mark_dirty(struct set *set, size_t i, struct seg *s);
-/* Whether s has to be written before its target is complete. */
-bool set_must_write(const struct set *set, const struct seg *s);
+void map_mark_dirty(struct mapping *map, size_t i, struct seg *s);
+/* Whether s has to be written before its backing store is complete. */
+bool map_must_write(const struct mapping *map, const struct seg *s);
 /* How many bytes of segment i, which stands in buf, have to be written: never past what the application
  * wrote where that makes the store longer. */
-size_t set_write_len(struct set *set, size_t i, const char *buf);
+size_t map_write_len(struct mapping *map, size_t i, const char *buf);
 
 /* Marks, so that walks over a large mapping only visit what was used. */
-void set_mark(_Atomic uint64_t *marks, size_t i);
+void map_mark(_Atomic uint64_t *marks, size_t i);
 /* The first segment from i on whose group is marked; set->segs if none. */
-size_t set_next(const struct set *set, const _Atomic uint64_t *marks, size_t i);
+size_t map_next(const struct mapping *map, const _Atomic uint64_t *marks, size_t i);
 /* Takes the mark off the group that begins at i. */
-void set_unmark(_Atomic uint64_t *marks, size_t i);
+void map_unmark(_Atomic uint64_t *marks, size_t i);
 
 #endif

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Once a second: writes what has been changed for longer than its mapping's flush interval and makes it durable, cleans
- * dirty standby segments that no job took, lets places be tried again where loads have failed, sees to the handler and
- * to what is lent, gives the system memory that has been idle, and publishes the counters. Whenever the budget has
+ * dirty inactive segments that no job took, lets places be tried again where loads have failed, sees to the handler and
+ * to what is mapped from the page cache, gives the system memory that has been idle, and publishes the counters. Whenever the budget has
  * shrunk: lets go of what is beyond it. Errors stay with the mapping. Holds nothing between mappings.
  */
-#include "api/writer.h"
+#include "paging/flusher.h"
 
 #include "memory/budget.h"
-#include "engine/chain.h"
+#include "engine/sigsegv.h"
 #include "paging/evict.h"
 #include "paging/flush.h"
 #include "paging/inplace.h"
-#include "paging/lend.h"
+#include "paging/pagecache.h"
 #include "base/log.h"
-#include "paging/map.h"
+#include "paging/lookup.h"
 #include "node/mode.h"
 #include "paging/fault.h"
 #include "base/spare.h"
-#include "api/stats.h"
+#include "paging/stats.h"
+#include "paging/sync.h"
 #include "paging/writeback.h"
 
 #include <pthread.h>
@@ -33,53 +34,52 @@
 #define SLICE 16
 #define STUCK_MS 20
 
-static void keep_error(struct set *set, int err)
+static void keep_error(struct mapping *map, int err)
 {
-	if (err && writeback_keep_error(set, err))
+	if (err && writeback_keep_error(map, err))
 		log_line(LOG_WARN, "writer", "a write in the background failed: %s; %s", strerror(-err),
-			 flush_has_lost(set) ? "the next sync says what of it is lost" : "the data stays in memory");
+			 flush_has_lost(map) ? "the next sync says what of it is lost" : "the data stays in memory");
 }
 
 /* Segments that were changed at least an interval ago. */
-static void flush_old(struct map *map)
+static void flush_old(struct mapping *map)
 {
-	struct set *set = &map->set;
 	uint64_t interval = (uint64_t)map->flush_interval * 1000, now = sys_now();
 	int err;
 
 	if (map->flush_interval == 0 || now < interval)
 		return;
-	if (set->in_place) {
-		keep_error(set, inplace_sync_old(set, interval));
+	if (map->in_place) {
+		keep_error(map, inplace_sync_old(map, interval));
 		return;
 	}
-	err = set_in_order(set) ? map_complete(map, 0, set->segs) : 0;
+	err = map_in_order(map) ? sync_migrate(map, 0, map->segs) : 0;
 	if (!err)
-		err = writeback_range(set, 0, set->segs, now - interval + 1);
+		err = writeback_range(map, 0, map->segs, now - interval + 1);
 	if (!err)
-		err = flush_background(set);
-	keep_error(set, err);
+		err = flush_background(map);
+	keep_error(map, err);
 }
 
-/* A short segment's frame is at home in part. */
-static int empty_home(struct set *set, size_t i, struct seg *s)
+/* A short segment's frame is in the pool in part. */
+static int empty_home(struct mapping *map, size_t i, struct seg *s)
 {
-	if (!seg_has(s, SEG_STANDBY) && set_view_len(set, i) == set->seg_size)
-		frame_drop_home(s->frame);
+	if (!seg_has(s, SEG_INACTIVE) && map_place_len(map, i) == map->seg_size)
+		frame_drop_memory(s->frame);
 	return 0;
 }
 
 /* The program has locked all memory that it has, ours included, which would not go any more. */
 static void unlock_memory(void)
 {
-	struct map *map;
+	struct mapping *map;
 
-	for (size_t n = 0; (map = map_get_nth(n)); n++) {
-		if (!map->set.in_place) {
-			sys_unlock(map->set.view, round_up(map->set.size, sys_page()));
-			set_for_valid(&map->set, 0, map->set.segs, empty_home);
+	for (size_t n = 0; (map = map_nth(n)); n++) {
+		if (!map->in_place) {
+			sys_unlock(map->range, round_up(map->size, sys_page()));
+			map_for_valid(map, 0, map->segs, empty_home);
 		}
-		set_put(&map->set);
+		map_leave(map);
 	}
 	frame_unlock();
 }
@@ -100,20 +100,20 @@ static void look_for_mappings(void)
 static void make_round(void)
 {
 	static unsigned rounds;
-	struct map *map;
+	struct mapping *map;
 
-	chain_keep();
+	sigsegv_keep();
 	chain_look();
 	look_for_mappings();
 	if (sys_look_for_locks())
 		unlock_memory();
-	for (size_t n = 0; (map = map_get_nth(n)); n++) {
-		for (int i = 0; i < STRAGGLERS && writeback_standby(&map->set); i++)
+	for (size_t n = 0; (map = map_nth(n)); n++) {
+		for (int i = 0; i < STRAGGLERS && writeback_inactive(map); i++)
 			;
 		flush_old(map);
-		fault_unpoison(&map->set, false);
-		lend_look(&map->set);
-		set_put(&map->set);
+		fault_unpoison(map, false);
+		pagecache_look(map);
+		map_leave(map);
 	}
 	while (mode_yields() && frame_shrink(FRAME_MAPPED, 0))
 		;
@@ -126,11 +126,11 @@ static void make_round(void)
 static size_t bound(void)
 {
 	size_t most = budget_bytes();
-	struct map *map;
+	struct mapping *map;
 
-	for (size_t n = 0; (map = map_get_nth(n)); n++) {
-		most = max_size(most, evict_limit(&map->set));
-		set_put(&map->set);
+	for (size_t n = 0; (map = map_nth(n)); n++) {
+		most = max_size(most, evict_limit(map));
+		map_leave(map);
 	}
 	return most;
 }
@@ -139,16 +139,16 @@ static size_t bound(void)
 static int shrink(int idle)
 {
 	size_t held = frame_held(), most;
-	struct map *map;
+	struct mapping *map;
 
 	if (held <= budget_bytes())
 		return idle;
 	most = bound();
 	while (frame_held() > most && frame_shrink(FRAME_MAPPED, 0))
 		;
-	for (size_t n = 0; (map = map_get_nth(n)); n++) {
-		evict_shrink(&map->set, most, SLICE);
-		set_put(&map->set);
+	for (size_t n = 0; (map = map_nth(n)); n++) {
+		evict_shrink(map, most, SLICE);
+		map_leave(map);
 	}
 	if (frame_held() <= most)
 		return idle;
@@ -174,7 +174,7 @@ static void *run(void *unused)
 	return NULL;
 }
 
-int writer_start(void)
+int flusher_start(void)
 {
 	struct guard g;
 	pthread_attr_t attr;

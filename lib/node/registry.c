@@ -6,7 +6,7 @@
  * because a mapping keeps the description by which it was made; so the kernel gives the lock back whatever a process
  * dies of. Whoever gets it for itself alone knows that nobody is left, and removes the file.
  */
-#include "node/table.h"
+#include "node/registry.h"
 
 #include "base/log.h"
 
@@ -26,21 +26,21 @@
 #define LOCK_TRIES 1000
 #define LOCK_US 1000
 
-_Static_assert(sizeof(struct table_slot) == 64, "one cache line for each process");
-_Static_assert(sizeof(struct table_page) == 8192, "whole pages");
+_Static_assert(sizeof(struct registry_slot) == 64, "one cache line for each process");
+_Static_assert(sizeof(struct registry_page) == 8192, "whole pages");
 
-static const struct table_head head = {
-	TABLE_MAGIC, TABLE_VERSION, TABLE_SLOTS, sizeof(struct table_slot), sizeof(struct table_page),
+static const struct registry_head head = {
+	REGISTRY_MAGIC, REGISTRY_VERSION, REGISTRY_SLOTS, sizeof(struct registry_slot), sizeof(struct registry_page),
 };
 
 /* Numbers of processes mean nothing in another namespace. */
-void table_path(const char *group, char path[TABLE_PATH_LEN])
+void registry_path(const char *group, char path[REGISTRY_PATH_LEN])
 {
 	struct stat space;
 
 	if (stat("/proc/self/ns/pid", &space) < 0)
 		space.st_ino = 0;
-	snprintf(path, TABLE_PATH_LEN, FOLDER "/ummap-%u-%llu%s%s", (unsigned)geteuid(),
+	snprintf(path, REGISTRY_PATH_LEN, FOLDER "/ummap-%u-%llu%s%s", (unsigned)geteuid(),
 		 (unsigned long long)space.st_ino, group ? "-" : "", group ? group : "");
 }
 
@@ -58,15 +58,15 @@ static int check_file(int fd, const char *path)
 	if ((st.st_mode & 07777) != 0600)
 		return fail(EACCES, "%s has the rights %04o instead of 0600: others could have changed it; remove it, "
 			    "or set UMMAP_GROUP", path, (unsigned)st.st_mode & 07777);
-	if (st.st_size != sizeof(struct table))
+	if (st.st_size != sizeof(struct registry))
 		return fail(EINVAL, "%s has %lld bytes instead of %zu: it is damaged, or of another version; remove it, "
-			    "or set UMMAP_GROUP", path, (long long)st.st_size, sizeof(struct table));
+			    "or set UMMAP_GROUP", path, (long long)st.st_size, sizeof(struct registry));
 	return 0;
 }
 
 static int check_head(int fd, const char *path)
 {
-	struct table_head found;
+	struct registry_head found;
 	ssize_t got = pread(fd, &found, sizeof(found), 0);
 
 	if (got < 0)
@@ -79,7 +79,7 @@ static int check_head(int fd, const char *path)
 	return 0;
 }
 
-int table_open(const char *path)
+int registry_open(const char *path)
 {
 	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), err;
 
@@ -97,23 +97,23 @@ int table_open(const char *path)
 /* Memory for all that is always used: a store where there is none left would be a SIGBUS. */
 static int fill(int fd)
 {
-	if (fchmod(fd, 0600) < 0 || ftruncate(fd, sizeof(struct table)) < 0)
+	if (fchmod(fd, 0600) < 0 || ftruncate(fd, sizeof(struct registry)) < 0)
 		return -errno;
-	if (fallocate(fd, 0, 0, offsetof(struct table, page)) < 0)
+	if (fallocate(fd, 0, 0, offsetof(struct registry, page)) < 0)
 		return -errno;
 	return pwrite(fd, &head, sizeof(head), 0) == sizeof(head) ? 0 : -ENOSPC;
 }
 
-int table_create(const char *path)
+int registry_create(const char *path)
 {
 	struct rlimit most;
 	char self[64];
 	int fd, err;
 
 	/* To ask for more would be a SIGXFSZ. */
-	if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < sizeof(struct table))
+	if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < sizeof(struct registry))
 		return fail(ENOTSUP, "this process may make no file of %zu bytes in " FOLDER " (RLIMIT_FSIZE, ulimit -f)",
-			    sizeof(struct table));
+			    sizeof(struct registry));
 	fd = open(FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return fail(ENOTSUP, "no file can be made in " FOLDER ": %s", strerror(errno));
@@ -153,16 +153,16 @@ static uint32_t start_of(pid_t pid, bool *ended)
 	return at ? (uint32_t)strtoull(at, NULL, 10) : 0;
 }
 
-uint64_t table_owner(pid_t pid)
+uint64_t registry_owner(pid_t pid)
 {
 	bool ended;
 
 	return (uint64_t)start_of(pid, &ended) << 32 | (uint32_t)pid;
 }
 
-bool table_alive(uint64_t owner, uint64_t thread)
+bool registry_alive(uint64_t owner, uint64_t thread)
 {
-	pid_t pid = table_pid(owner), tid = table_tid(owner, thread);
+	pid_t pid = registry_pid(owner), tid = registry_tid(owner, thread);
 	uint32_t start = (uint32_t)(owner >> 32), now;
 	bool ended;
 
@@ -178,7 +178,7 @@ bool table_alive(uint64_t owner, uint64_t thread)
 
 /* ---- The end of a table ---- */
 
-void table_hold(int fd)
+void registry_hold(int fd)
 {
 	for (int i = 0; i < LOCK_TRIES && flock(fd, LOCK_SH | LOCK_NB) < 0; i++) {
 		if (errno != EWOULDBLOCK && errno != EINTR)
@@ -196,9 +196,9 @@ static bool leads_to(const char *path, int fd)
 
 /* Nobody waits: where somebody holds it, that one removes it, now or when it leaves. Whoever comes meanwhile looks for
  * the name once it holds the file, and sees that it is gone. */
-void table_remove(const char *path)
+void registry_remove(const char *path)
 {
-	int fd = table_open(path);
+	int fd = registry_open(path);
 
 	if (fd < 0)
 		return;
@@ -207,21 +207,21 @@ void table_remove(const char *path)
 	close(fd);
 }
 
-void table_sweep(void)
+void registry_sweep(void)
 {
-	char begin[TABLE_PATH_LEN], path[TABLE_PATH_LEN];
+	char begin[REGISTRY_PATH_LEN], path[REGISTRY_PATH_LEN];
 	const struct dirent *entry;
 	DIR *folder = opendir(FOLDER);
 	size_t len;
 
-	table_path(NULL, begin);
+	registry_path(NULL, begin);
 	len = strlen(begin);
 	while (folder && (entry = readdir(folder))) {
 		int n = snprintf(path, sizeof(path), FOLDER "/%s", entry->d_name);
 
 		/* Of all groups of this user, but not of another one whose number begins alike. */
 		if (n < (int)sizeof(path) && strncmp(path, begin, len) == 0 && (!path[len] || path[len] == '-'))
-			table_remove(path);
+			registry_remove(path);
 	}
 	if (folder)
 		closedir(folder);

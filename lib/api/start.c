@@ -3,7 +3,7 @@
  * Ties the rooms together. Everything is started by the first mapping and stays for the life of the process:
  * the library cannot be unloaded, because its handler cannot. Lock: `starting`, with signals blocked.
  */
-#include "api/core.h"
+#include "api/start.h"
 
 #include "memory/budget.h"
 #include "base/config.h"
@@ -14,15 +14,15 @@
 #include "io/plugin.h"
 #include "paging/lock.h"
 #include "base/log.h"
-#include "paging/map.h"
+#include "paging/lookup.h"
 #include "node/mode.h"
-#include "memory/object.h"
+#include "memory/shared_pool.h"
 #include "base/spare.h"
-#include "api/stats.h"
+#include "paging/stats.h"
 #include "engine/trial.h"
 #include "base/worker.h"
 #include "paging/writeback.h"
-#include "api/writer.h"
+#include "paging/flusher.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@
 #include <string.h>
 
 #define WORKERS 4
-/* Mappings of the kernel's that a frame takes in the worst ordinary case: its place in the view and the gap
+/* Mappings of the kernel's that a frame takes in the worst ordinary case: its place mapped and the gap
  * beside it. A part of the process's share is left to the application. */
 #define PLACES_PER_FRAME 2
 #define PLACES_LEFT 16
@@ -74,19 +74,19 @@ static uint32_t most_frames(void)
 
 /* The child has none of the memory, and where that stood there may be something else by now; what it has of
  * descriptors is closed. */
-static void forget_map(struct map *map)
+static void forget_map(struct mapping *map)
 {
-	reach_forget(&map->set.reach);
-	for (unsigned i = 0; i < SEG_TARGETS; i++) {
-		if (map->set.targets[i].store)
-			io_close(map->set.targets[i].store);
+	export_forget(&map->export);
+	for (unsigned i = 0; i < SEG_BACKINGS; i++) {
+		if (map->backings[i].store)
+			io_close(map->backings[i].store);
 	}
 }
 
 static void fork_prepare(void)
 {
 	map_fork_prepare();
-	chain_fork_prepare();
+	sigsegv_fork_prepare();
 	node_fork_prepare();
 }
 
@@ -106,9 +106,9 @@ static void fork_child(void)
 	engine_forget();
 	worker_forget();
 	writeback_forget();
-	set_fork();
+	map_forget_pins();
 	lock_forget();
-	chain_fork_child();
+	sigsegv_fork_child();
 	spare_forget();
 	stats_forget();
 	mode_forget();
@@ -194,39 +194,39 @@ int core_start(void)
 		if (!err)
 			err = worker_start(WORKERS);
 		if (!err)
-			err = writer_start();
+			err = flusher_start();
 		threads_started = !err;
 	}
 	futex_unlock(&starting);
 	return err;
 }
 
-size_t core_budget(const struct set *set)
+size_t core_budget(const struct mapping *map)
 {
-	return max_size(mode_due(), set->member.least);
+	return max_size(mode_due(), map->member.least);
 }
 
-int core_prepare(const struct set *set)
+int core_prepare(const struct mapping *map)
 {
-	int err = set->shared ? object_open() : 0;
+	int err = map->shared ? shared_pool_open() : 0;
 
 	if (err)
 		return err;
-	if (!frame_prepare(set_frames(set), set->seg_size))
+	if (!frame_prepare(map_frames(map), map->seg_size))
 		return fail(ENOMEM, "there is no address space for frames of %zu bytes: smaller segments, or a larger "
-			    "RLIMIT_AS (ulimit -v), may be had", set->seg_size);
-	return trial(set->engine);
+			    "RLIMIT_AS (ulimit -v), may be had", map->seg_size);
+	return trial(map->engine);
 }
 
-void core_note_mapping(const struct set *set)
+void core_note_mapping(const struct mapping *map)
 {
 	static _Atomic bool told_small, told_places;
-	size_t most = (size_t)frame_most() * set->seg_size;
+	size_t most = (size_t)frame_most() * map->seg_size;
 
-	if (core_budget(set) > mode_due() && !atomic_exchange(&told_small, true))
+	if (core_budget(map) > mode_due() && !atomic_exchange(&told_small, true))
 		log_line(LOG_WARN, "core", "a budget of %zu bytes is less than %d segments of %zu; %zu are used",
-			 mode_due(), (int)(set->member.least / set->seg_size), set->seg_size, core_budget(set));
-	if (set->engine->vma_each && most < mode_due() && most < set->size && !atomic_exchange(&told_places, true))
+			 mode_due(), (int)(map->member.least / map->seg_size), map->seg_size, core_budget(map));
+	if (map->engine->vma_each && most < mode_due() && most < map->size && !atomic_exchange(&told_places, true))
 		log_line(LOG_WARN, "core", "vm.max_map_count bounds segments of %zu bytes to %zu MiB in memory; "
-			 "larger segments, or a larger vm.max_map_count, have more", set->seg_size, most >> 20);
+			 "larger segments, or a larger vm.max_map_count, have more", map->seg_size, most >> 20);
 }

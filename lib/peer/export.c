@@ -4,7 +4,7 @@
  * in their slots: the kernel has dropped their lock, which says so. What they write is never followed: it only is,
  * or is not, the number of a segment. Lock: `burying`, a leaf, for whoever looks after the dead.
  */
-#include "peer/reach.h"
+#include "peer/export.h"
 
 #include "base/log.h"
 
@@ -28,10 +28,10 @@ static _Atomic uint32_t burying;
 
 static size_t object_len(size_t count)
 {
-	return reach_segs_at() + round_up(count * sizeof(struct seg), sys_page());
+	return export_segs_at() + round_up(count * sizeof(struct seg), sys_page());
 }
 
-int reach_open(struct reach *r, size_t size, size_t seg_size, size_t count)
+int export_open(struct export *r, size_t size, size_t seg_size, size_t count)
 {
 	size_t len = object_len(count);
 	int fd = sys_object("ummap-segments", len);
@@ -45,8 +45,8 @@ int reach_open(struct reach *r, size_t size, size_t seg_size, size_t count)
 		return fail(ENOMEM, "no address space for the headers of %zu segments", count);
 	}
 	madvise(p, len, MADV_DONTFORK);
-	*r = (struct reach){ (struct reach_head *)p, (struct reach_lines *)(p + reach_lines_at()),
-			     (struct seg *)(p + reach_segs_at()), count, fd };
+	*r = (struct export){ (struct export_head *)p, (struct export_lines *)(p + export_lines_at()),
+			     (struct seg *)(p + export_segs_at()), count, fd };
 	r->head->magic = REACH_MAGIC;
 	r->head->version = REACH_VERSION;
 	r->head->page = (uint32_t)sys_page();
@@ -56,20 +56,20 @@ int reach_open(struct reach *r, size_t size, size_t seg_size, size_t count)
 	return 0;
 }
 
-void reach_close(struct reach *r)
+void export_close(struct export *r)
 {
 	munmap(r->head, object_len(r->count));
-	reach_forget(r);
+	export_forget(r);
 }
 
-void reach_forget(struct reach *r)
+void export_forget(struct export *r)
 {
 	if (r->head)
 		close(r->fd);
-	*r = (struct reach){ 0 };
+	*r = (struct export){ 0 };
 }
 
-void reach_resize(struct reach *r, size_t size)
+void export_resize(struct export *r, size_t size)
 {
 	if (r->head)
 		r->head->size = size;
@@ -77,7 +77,7 @@ void reach_resize(struct reach *r, size_t size)
 
 /* ---- Offers ---- */
 
-void reach_place(uint64_t *machine, uint64_t *space)
+void export_place(uint64_t *machine, uint64_t *space)
 {
 	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
 	unsigned a = 0, b = 0, c = 0;
@@ -92,14 +92,14 @@ void reach_place(uint64_t *machine, uint64_t *space)
 	*space = stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
 }
 
-int reach_offer(const struct reach *r, int pool, struct umoffer *offer)
+int export_offer(const struct export *r, int pool, struct umoffer *offer)
 {
-	struct reach_offer o = { .magic = (uint32_t)REACH_MAGIC, .pid = getpid(), .control = r->fd, .pool = pool };
+	struct export_offer o = { .magic = (uint32_t)REACH_MAGIC, .pid = getpid(), .control = r->fd, .pool = pool };
 	struct stat control, frames;
 
 	if (fstat(r->fd, &control) < 0 || fstat(pool, &frames) < 0)
 		return -errno;
-	reach_place(&o.machine, &o.space);
+	export_place(&o.machine, &o.space);
 	o.device = control.st_dev;
 	o.control_file = control.st_ino;
 	o.pool_file = frames.st_ino;
@@ -110,13 +110,13 @@ int reach_offer(const struct reach *r, int pool, struct umoffer *offer)
 /* ---- Visitors ---- */
 
 /* If line k is nobody's, nobody is there. Its lock is held meanwhile, so that nobody comes. */
-static void bury(const struct reach *r, unsigned k)
+static void bury(const struct export *r, unsigned k)
 {
 	struct flock byte = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)k, .l_len = 1 };
 
 	futex_lock(&burying);
 	if (fcntl(r->fd, F_OFD_SETLK, &byte) == 0) {
-		for (unsigned j = 0; j < REACH_SLOTS; j++)
+		for (unsigned j = 0; j < EXPORT_SLOTS; j++)
 			r->lines->line[k].slot[j] = 0;
 		byte.l_type = F_UNLCK;
 		fcntl(r->fd, F_OFD_SETLK, &byte);
@@ -124,7 +124,7 @@ static void bury(const struct reach *r, unsigned k)
 	futex_unlock(&burying);
 }
 
-static void wait_for(const struct reach *r, unsigned k, const _Atomic uint64_t *slot, uint64_t visited)
+static void wait_for(const struct export *r, unsigned k, const _Atomic uint64_t *slot, uint64_t visited)
 {
 	_Atomic uint32_t nobody = 0;
 
@@ -141,7 +141,7 @@ static void wait_for(const struct reach *r, unsigned k, const _Atomic uint64_t *
 	}
 }
 
-void reach_wait(const struct reach *r, const struct seg *s)
+void export_wait(const struct export *r, const struct seg *s)
 {
 	uint64_t visited = ((uintptr_t)s - (uintptr_t)r->segs) / sizeof(*s) + 1;
 	unsigned lines;
@@ -152,8 +152,8 @@ void reach_wait(const struct reach *r, const struct seg *s)
 	/* The segment's lock is seen before its visitors are looked for; they look for it when they can be seen. */
 	atomic_thread_fence(memory_order_seq_cst);
 	lines = r->lines->used;
-	for (unsigned k = 0; k < lines && k < REACH_PEERS; k++) {
-		for (unsigned j = 0; j < REACH_SLOTS; j++)
+	for (unsigned k = 0; k < lines && k < EXPORT_PEERS; k++) {
+		for (unsigned j = 0; j < EXPORT_SLOTS; j++)
 			wait_for(r, k, &r->lines->line[k].slot[j], visited);
 	}
 }

@@ -7,7 +7,7 @@
  * a thread is at work here, and all others wait.
  * One lock, around `theirs` and what is known of other signals, with the signals of guard_mask blocked.
  */
-#include "engine/chain.h"
+#include "engine/sigsegv.h"
 
 #include "base/log.h"
 #include "engine/signals.h"
@@ -27,7 +27,7 @@ extern int __sigaction(int sig, const struct sigaction *act, struct sigaction *o
 #else
 static int __sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 {
-	/* First asked for by chain_start or a program's own call, not by a handler. */
+	/* First asked for by sigsegv_start or a program's own call, not by a handler. */
 	static int (*_Atomic next)(int sig, const struct sigaction *act, struct sigaction *old);
 
 	if (!next)
@@ -36,7 +36,7 @@ static int __sigaction(int sig, const struct sigaction *act, struct sigaction *o
 }
 #endif
 
-static enum chain_answer (*answer)(const struct chain_fault *fault);
+static enum fault_answer (*answer)(const struct fault *fault);
 static struct sigaction theirs;
 static _Thread_local struct sigaction at_fork __attribute__((tls_model("initial-exec")));
 static _Atomic uint32_t lock;
@@ -107,7 +107,7 @@ static void raise_bus(void *addr, ucontext_t *context)
 
 /* A fault on its way to another stack. */
 struct serving {
-	struct chain_fault fault;
+	struct fault fault;
 	ucontext_t *context;
 	bool served;
 };
@@ -115,14 +115,14 @@ struct serving {
 static void serve(void *arg)
 {
 	struct serving *s = arg;
-	enum chain_answer what = answer(&s->fault);
+	enum fault_answer what = answer(&s->fault);
 
-	if (what == CHAIN_FAILED)
+	if (what == FAULT_FAILED)
 		raise_bus(s->fault.addr, s->context);
-	s->served = what != CHAIN_FOREIGN;
+	s->served = what != FAULT_FOREIGN;
 }
 
-bool chain_serve(siginfo_t *info, void *context)
+bool sigsegv_serve(siginfo_t *info, void *context)
 {
 	enum access access = access_of(context);
 	struct serving s = { { info->si_addr, access == STORE }, context, false };
@@ -197,7 +197,7 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 	bool served;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	served = chain_serve(info, context);
+	served = sigsegv_serve(info, context);
 	errno = saved;
 	cancel_restore(cancel);
 	if (!served)
@@ -238,7 +238,7 @@ static bool is_deadly(int sig)
 	return sig >= SIGRTMIN && sig <= SIGRTMAX;
 }
 
-/* Under the lock: the mask of our handler is what it now has to be. If somebody has replaced it, chain_keep will see. */
+/* Under the lock: the mask of our handler is what it now has to be. If somebody has replaced it, sigsegv_keep will see. */
 static void renew(void)
 {
 	struct sigaction act;
@@ -269,7 +269,7 @@ void chain_look(void)
 	futex_unlock(&lock);
 }
 
-int chain_start(enum chain_answer (*ours)(const struct chain_fault *fault))
+int sigsegv_start(enum fault_answer (*ours)(const struct fault *fault))
 {
 	int err;
 
@@ -286,7 +286,7 @@ int chain_start(enum chain_answer (*ours)(const struct chain_fault *fault))
 	return 0;
 }
 
-void chain_keep(void)
+void sigsegv_keep(void)
 {
 	static _Atomic bool told;
 	struct sigaction act;
@@ -303,14 +303,14 @@ void chain_keep(void)
 }
 
 /* fork(2) copies memory while other threads go on: what is being changed, a child would find half changed. */
-void chain_fork_prepare(void)
+void sigsegv_fork_prepare(void)
 {
 	futex_lock(&lock);
 	at_fork = theirs;
 	futex_unlock(&lock);
 }
 
-void chain_fork_child(void)
+void sigsegv_fork_child(void)
 {
 	theirs = at_fork;
 	process = getpid();
@@ -344,13 +344,13 @@ PUBLIC int ummap_sigaction(int sig, const struct sigaction *act, struct sigactio
 	struct sigaction before;
 	struct guard g;
 
-	/* A child of vfork(2) has dispositions of its own, but our memory: what it sets is not for us. */
+	/* A child of vfork(2) has dispositions of its own, but our memory: what it mappings is not for us. */
 	if (!started || getpid() != process)
 		return __sigaction(sig, act, old);
 	if (sig != SIGSEGV)
 		return act && is_deadly(sig) ? set_deadly(sig, act, old) : __sigaction(sig, act, old);
 	guard_enter(&g);
-	chain_keep();
+	sigsegv_keep();
 	futex_lock(&lock);
 	before = theirs;
 	if (act)

@@ -3,11 +3,11 @@
  * Adds up the counters: of mappings that are, and of those that were; prints them (one table says which there are), and
  * puts them where others can read them. One leaf lock, around what has ended.
  */
-#include "api/stats.h"
+#include "paging/stats.h"
 
 #include "memory/budget.h"
 #include "base/log.h"
-#include "paging/map.h"
+#include "paging/lookup.h"
 #include "node/node.h"
 
 #include <inttypes.h>
@@ -59,11 +59,10 @@ void stats_print(const char *where, const struct umstat *st)
 }
 
 /* Adds what one mapping counts. */
-static void count(const struct map *map, struct umstat *st)
+static void count(const struct mapping *map, struct umstat *st)
 {
-	const struct set *set = &map->set;
-	const struct set_stat *s = &set->stat;
-	struct cache_bytes b = cache_count(&set->member);
+	const struct map_stat *s = &map->stat;
+	struct cache_bytes b = cache_count(&map->member);
 
 	st->read_faults += s->read_faults;
 	st->write_faults += s->write_faults;
@@ -84,20 +83,20 @@ static void count(const struct map *map, struct umstat *st)
 	st->resident_bytes += b.resident;
 	st->standby_bytes += b.standby;
 	st->dirty_bytes += b.dirty;
-	st->pinned_bytes += set->pinned;
-	st->lent_bytes += set->lent << set->shift;
-	st->lost_bytes += min_size(set->flush.lost, set->size);
+	st->pinned_bytes += map->pinned;
+	st->lent_bytes += map->pagecached << map->shift;
+	st->lost_bytes += min_size(map->flush.lost, map->size);
 }
 
-void stats_map(const struct map *map, struct umstat *st)
+void stats_map(const struct mapping *map, struct umstat *st)
 {
-	size_t budget = map->set.member.group->budget;
+	size_t budget = map->member.group->budget;
 
 	count(map, st);
 	st->budget_bytes = budget ? budget : budget_bytes();
 }
 
-void stats_ending(const struct map *map)
+void stats_ending(const struct mapping *map)
 {
 	futex_lock(&lock);
 	count(map, &ended);
@@ -120,12 +119,12 @@ static void begin(struct umstat *st)
 
 void stats_process(struct umstat *st)
 {
-	struct map *map;
+	struct mapping *map;
 
 	begin(st);
-	for (size_t n = 0; (map = map_get_nth(n)); n++) {
+	for (size_t n = 0; (map = map_nth(n)); n++) {
 		count(map, st);
-		set_put(&map->set);
+		map_leave(map);
 		st->mappings++;
 	}
 }
@@ -136,34 +135,33 @@ void stats_forget(void)
 	memset(&ended, 0, sizeof(ended));
 }
 
-static void describe(const struct map *map, struct table_map *row)
+static void describe(const struct mapping *map, struct registry_map *row)
 {
-	const struct set *set = &map->set;
 
 	memset(row, 0, sizeof(*row));
-	row->base = (uintptr_t)set->view;
-	row->size = set->size;
-	row->seg_size = set->seg_size;
+	row->base = (uintptr_t)map->range;
+	row->size = map->size;
+	row->seg_size = map->seg_size;
 	memcpy(row->name, map->name, sizeof(row->name));
 	stats_map(map, &row->st);
 }
 
 void stats_publish(void)
 {
-	struct table_page *page = node_page();
+	struct registry_page *page = node_page();
 	struct umstat st;
-	struct map *map;
+	struct mapping *map;
 	uint32_t n = 0;
 
 	if (!page)
 		return;
 	atomic_store(&page->sequence, page->sequence | 1);
 	begin(&st);
-	for (; (map = map_get_nth(n)); n++) {
-		if (n < TABLE_MAPS)
+	for (; (map = map_nth(n)); n++) {
+		if (n < REGISTRY_MAPS)
 			describe(map, &page->map[n]);
 		count(map, &st);
-		set_put(&map->set);
+		map_leave(map);
 	}
 	st.mappings = n;
 	page->st = st;

@@ -4,7 +4,7 @@
  * know from a frame's number where it is. The object is made by a call and stays; faults only map it. One lock,
  * for the making.
  */
-#include "memory/object.h"
+#include "memory/shared_pool.h"
 
 #include "base/log.h"
 #include "base/sys.h"
@@ -33,7 +33,7 @@ static bool moves(int fd)
 
 static int make(void)
 {
-	int fd = sys_object("ummap-pool", (uint64_t)OBJECT_SPANS << OBJECT_SPAN_SHIFT);
+	int fd = sys_object("ummap-pool", (uint64_t)OBJECT_SPANS << SHARED_POOL_SPAN_SHIFT);
 
 	if (fd < 0)
 		return fail(-fd, "UMMAP_SHARED cannot be had: there is no memory that other processes can map: %s",
@@ -46,7 +46,7 @@ static int make(void)
 	return 0;
 }
 
-int object_open(void)
+int shared_pool_open(void)
 {
 	int err = 0;
 
@@ -57,12 +57,12 @@ int object_open(void)
 	return err;
 }
 
-int object_fd(void)
+int shared_pool_fd(void)
 {
 	return object;
 }
 
-void object_forget(void)
+void shared_pool_forget(void)
 {
 	if (object >= 0)
 		close(object);
@@ -70,14 +70,14 @@ void object_forget(void)
 	lock = 0;
 }
 
-bool object_map(uint32_t arena, void *base, size_t len)
+bool shared_pool_map(uint32_t arena, void *base, size_t len)
 {
 	return sys_bare(base, len, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, object,
-			(int64_t)arena << OBJECT_SPAN_SHIFT) != MAP_FAILED;
+			(int64_t)arena << SHARED_POOL_SPAN_SHIFT) != MAP_FAILED;
 }
 
-void object_drop(uint32_t arena, size_t at, size_t len)
+void shared_pool_drop(uint32_t arena, size_t at, size_t len)
 {
-	fallocate(object, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, ((off_t)arena << OBJECT_SPAN_SHIFT) + (off_t)at,
+	fallocate(object, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, ((off_t)arena << SHARED_POOL_SPAN_SHIFT) + (off_t)at,
 		  (off_t)len);
 }

@@ -3,13 +3,13 @@
 #ifndef STATS_H
 #define STATS_H
 
-#include "paging/map.h"
+#include "paging/lookup.h"
 
 #include <ummap.h>
 
 /* Adds the counters of a mapping to *st; or to those of the process, because it ends. */
-void stats_map(const struct map *map, struct umstat *st);
-void stats_ending(const struct map *map);
+void stats_map(const struct mapping *map, struct umstat *st);
+void stats_ending(const struct mapping *map);
 void stats_process(struct umstat *st);
 /* In a forked child: none has ended. */
 void stats_forget(void);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Changes a mapping's target and size. */
+/* Changes a mapping's backing store and size. */
 #ifndef REMAP_H
 #define REMAP_H
 
-#include "paging/map.h"
+#include "paging/lookup.h"
 
 struct remap {
-	struct store *store;   /* the new target, or the old one */
+	struct store *store;   /* the new backing store, or the old one */
 	uint64_t offset;
 	bool moved;            /* store or offset differ from before */
 	size_t size;
@@ -15,9 +15,9 @@ struct remap {
 };
 
 /* The caller is the mapping's only user. Returns 0, or -errno with a sentence; then all is as it was, but for a size that
- * has shrunk already, and for contents that are in order to be moved (CARRY_ASCENDING, CARRY_DESCENDING). */
-int remap_apply(struct map *map, struct remap *want);
-/* Bytes of the mapping that its current target holds. */
+ * has shrunk already, and for contents that are in order to be moved (MIGRATE_ASCENDING, MIGRATE_DESCENDING). */
+int remap_apply(struct mapping *map, struct remap *want);
+/* Bytes of the mapping that its current backing store holds. */
 uint64_t remap_stored(struct store *store, uint64_t offset, size_t size);
 
 #endif

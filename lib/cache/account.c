@@ -4,93 +4,93 @@
  * there is, each is due its part. Shares that hold more than that give first: so what a group has is safe from
  * mappings that press, and what it does not use is not idle. One leaf lock around the list.
  */
-#include "cache/share.h"
+#include "cache/account.h"
 
 #include "cache/list.h"
 
 #include <float.h>
 
 static struct ummap_node shares;    /* a ring; the common one first */
-static struct share common = {
+static struct account common = {
 	.most = SIZE_MAX, .groups = { &common.groups, &common.groups }, .link = { &shares, &shares },
 };
 static struct ummap_node shares = { &common.link, &common.link };
 static _Atomic uint32_t lock;
 
-static struct share *share_of(struct ummap_node *link)
+static struct account *account_of(struct ummap_node *link)
 {
-	return container_of(link, struct share, link);
+	return container_of(link, struct account, link);
 }
 
-struct share *share_common(void)
+struct account *account_common(void)
 {
 	return &common;
 }
 
-void share_open(struct share *share)
+void account_open(struct account *account)
 {
 	futex_lock(&lock);
-	list_insert(&shares, &share->link);
+	list_insert(&shares, &account->link);
 	futex_unlock(&lock);
 }
 
-void share_close(struct share *share)
+void account_close(struct account *account)
 {
 	futex_lock(&lock);
-	list_remove(&share->link);
+	list_remove(&account->link);
 	futex_unlock(&lock);
 }
 
-void share_forget(void)
+void account_forget(void)
 {
 	lock = 0;
-	common = (struct share){ .most = SIZE_MAX };
+	common = (struct account){ .most = SIZE_MAX };
 	list_init(&common.groups);
 	list_init(&shares);
 	list_insert(&shares, &common.link);
 }
 
-bool share_charge(struct share *share, size_t len)
+bool account_charge(struct account *account, size_t len)
 {
-	size_t bytes = share->bytes;
+	size_t bytes = account->bytes;
 
 	do {
-		if (bytes + len > share->most)
+		if (bytes + len > account->most)
 			return false;
-	} while (!atomic_compare_exchange_weak(&share->bytes, &bytes, bytes + len));
+	} while (!atomic_compare_exchange_weak(&account->bytes, &bytes, bytes + len));
 	return true;
 }
 
 /* How many bytes it holds beyond its due. */
-static double excess(const struct share *share, double promised, size_t all)
+static double excess(const struct account *account, double promised, size_t all)
 {
 	double due;
 
-	if (share == &common)
+	if (account == &common)
 		due = all > promised ? all - promised : 0;
 	else
-		due = min_size(share->most, all) * (promised > all ? all / promised : 1);
-	return share->bytes - due;
+		due = min_size(account->most, all) * (promised > all ? all / promised : 1);
+	return account->bytes - due;
 }
 
-struct share *share_giver(struct share *mine, size_t all, size_t least)
+struct account *account_giver(struct account *mine, size_t all, size_t least)
 {
-	struct share *giver = mine;
+	struct account *giver = mine;
 	double promised = 0, most = -DBL_MAX;
 
 	futex_lock(&lock);
 	for (struct ummap_node *n = common.link.next; n != &shares; n = n->next)
-		promised += min_size(share_of(n)->most, all);
+		promised += min_size(account_of(n)->most, all);
 	/* While nobody holds more than is due, everybody sees to himself. */
 	if (mine->bytes > least) {
 		most = excess(mine, promised, all);
 		most = most > 0 ? most : 0;
 	}
 	for (struct ummap_node *n = shares.next; n != &shares; n = n->next) {
-		double more = excess(share_of(n), promised, all);
+		double more = excess(account_of(n), promised, all);
 
-		if (share_of(n) != mine && more > most) {
-			giver = share_of(n);
+		if (account_of(n) != mine && more > most) {
+			giver = account_of(n);
 			most = more;
 		}
 	}
@@ -98,7 +98,7 @@ struct share *share_giver(struct share *mine, size_t all, size_t least)
 	return giver;
 }
 
-struct share *share_nth(size_t n)
+struct account *account_nth(size_t n)
 {
 	struct ummap_node *at;
 
@@ -106,5 +106,5 @@ struct share *share_nth(size_t n)
 	for (at = shares.next; n > 0 && at != &shares; at = at->next)
 		n--;
 	futex_unlock(&lock);
-	return at == &shares ? NULL : share_of(at);
+	return at == &shares ? NULL : account_of(at);
 }
