@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Read-ahead: which runs of faults are found, and that other access is left alone. */
 #include "common.h"
-#include "paging/ahead.h"
+#include "paging/readahead.h"
 #include "paging/lookup.h"
 
 #include <criterion/criterion.h>
@@ -393,13 +393,13 @@ Test(ahead, backs_off)
 	uint64_t loads;
 
 	for (size_t k = 0; k < SEGS; k++)
-		ahead_wasted(map);
+		readahead_wasted(map);
 	hits(m, 0, 1, 6);
 	loads = settled_loads(m);
 	/* Four, and as many beyond: they have been used. */
 	cr_expect_leq(loads, 8);
 	for (size_t k = 0; k < SEGS; k++)
-		ahead_used(map);
+		readahead_used(map);
 	hits(m, 500, 1, 6);
 	for (double end = now() + 60; stat_of(m).ahead_loads < loads + 10 && now() < end;)
 		pause_ms(10);

@@ -2,7 +2,7 @@
 /* The public calls that write, advise and pin parts of a mapping. As api.c. */
 #include "api/api.h"
 
-#include "paging/ahead.h"
+#include "paging/readahead.h"
 #include "api/start.h"
 #include "paging/inplace.h"
 #include "io/io.h"
@@ -181,7 +181,7 @@ int umadvise(void *addr, size_t len, int advice)
 		break;
 	case UMMAP_ADV_WILLNEED:
 		if (!map->in_place)
-			ahead_want(map, r.first, r.last);
+			readahead_want(map, r.first, r.last);
 		break;
 	case UMMAP_ADV_DONTNEED:
 		err = write_range(&g, addr, len, &r);

@@ -30,7 +30,7 @@
 #include <string.h>
 
 #define WORKERS 4
-/* Mappings of the kernel's that a frame takes in the worst ordinary case: its place mapped and the gap
+/* Mappings of the kernel's that a frame takes in the worst ordinary case: its mapped place and the gap
  * beside it. A part of the process's share is left to the application. */
 #define PLACES_PER_FRAME 2
 #define PLACES_LEFT 16

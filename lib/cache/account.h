@@ -13,9 +13,9 @@ struct account {
 	_Atomic size_t most;          /* bytes that it may hold; SIZE_MAX: the process's budget is the only bound */
 	_Atomic size_t bytes;         /* ... that it holds, or has been promised */
 	_Atomic size_t pinned;        /* ... of them pinned */
-	_Atomic size_t clean, unwritten, ahead; /* ... inactive lists; the cache's */
-	_Atomic size_t coming;        /* ... that jobs are going to read ahead (ahead.c) */
-	_Atomic size_t ahead_less;    /* ... by which all may have less of that than the most (ahead.c) */
+	_Atomic size_t clean, dirty_inactive, ahead; /* ... inactive lists; the cache's */
+	_Atomic size_t coming;        /* ... that jobs are going to read ahead (readahead.c) */
+	_Atomic size_t ahead_less;    /* ... by which all may have less of that than the most (readahead.c) */
 	_Atomic bool supplying;       /* evict.c's: a job fills up what is inactive */
 	size_t resident;              /* the cache's: segments mapped */
 	uint64_t came;                /* ... that ever came there: a clock */

@@ -167,8 +167,8 @@ struct cache_bytes cache_count(const struct member *m)
 
 	futex_lock(&lock);
 	b.resident = m->resident * m->len;
-	b.standby = (m->standby + m->unwritten + m->prefetched) * m->len;
-	b.dirty = (m->changed + m->unwritten) * m->len;
+	b.inactive = (m->inactive + m->dirty_inactive + m->ahead) * m->len;
+	b.dirty = (m->dirty + m->dirty_inactive) * m->len;
 	futex_unlock(&lock);
 	return b;
 }
@@ -202,7 +202,7 @@ void cache_open(struct group *g, const struct ummap_policy *policy, void *p, siz
 void cache_close(struct group *g)
 {
 	futex_lock(&lock);
-	assert(!g->member_count && !g->hidden && !g->resident && !g->changed && !g->own.bytes && !g->own.pinned);
+	assert(!g->member_count && !g->hidden && !g->resident && !g->dirty && !g->own.bytes && !g->own.pinned);
 	list_remove(&g->link);
 	g->account->group_count--;
 	futex_unlock(&lock);
@@ -225,7 +225,7 @@ void cache_join(struct member *m, struct group *g, size_t len)
 	futex_lock(&lock);
 	m->group = g;
 	m->len = len;
-	list_init(&m->dirty);
+	list_init(&m->dirty_list);
 	list_insert(&g->members, &m->link);
 	g->member_count++;
 	set_most(g);
@@ -290,8 +290,8 @@ void cache_insert(struct member *m, struct seg *s, enum ummap_event why)
 	g->account->came++;
 	resident_count++;
 	if (seg_has(s, SEG_DIRTY)) {
-		m->changed++;
-		g->changed++;
+		m->dirty++;
+		g->dirty++;
 	}
 	if (why != UMMAP_EV_AHEAD)
 		grace_add(s, g->account);
@@ -305,11 +305,11 @@ void cache_touch(struct member *m, struct seg *s, enum ummap_event why)
 
 	futex_lock(&lock);
 	if (why == UMMAP_EV_DIRTIED) {
-		m->changed++;
-		g->changed++;
+		m->dirty++;
+		g->dirty++;
 	} else if (why == UMMAP_EV_CLEANED) {
-		m->changed--;
-		g->changed--;
+		m->dirty--;
+		g->dirty--;
 	}
 	if (g->policy->touch)
 		g->policy->touch(g->p, &s->node, why);
@@ -327,8 +327,8 @@ static void remove_resident(struct member *m, struct seg *s)
 	g->account->resident--;
 	resident_count--;
 	if (seg_has(s, SEG_DIRTY)) {
-		m->changed--;
-		g->changed--;
+		m->dirty--;
+		g->dirty--;
 	}
 }
 
@@ -339,13 +339,13 @@ static void remove_inactive(struct member *m, struct seg *s)
 
 	list_remove(&s->node);
 	if (seg_has(s, SEG_AHEAD)) {
-		m->prefetched--;
+		m->ahead--;
 		account->ahead -= m->len;
 	} else if (seg_has(s, SEG_DIRTY)) {
-		m->unwritten--;
-		account->unwritten -= m->len;
+		m->dirty_inactive--;
+		account->dirty_inactive -= m->len;
 	} else {
-		m->standby--;
+		m->inactive--;
 		account->clean -= m->len;
 	}
 }
@@ -369,17 +369,17 @@ static void stand(struct member *m, struct seg *s, enum inactive how)
 	case INACTIVE_CLEAN:
 	case INACTIVE_FIRST:
 		list_insert(how == INACTIVE_CLEAN ? &g->clean : g->clean.next, &s->node);
-		m->standby++;
+		m->inactive++;
 		g->account->clean += m->len;
 		break;
 	case INACTIVE_DIRTY:
-		list_insert(&m->dirty, &s->node);
-		m->unwritten++;
-		g->account->unwritten += m->len;
+		list_insert(&m->dirty_list, &s->node);
+		m->dirty_inactive++;
+		g->account->dirty_inactive += m->len;
 		break;
 	case INACTIVE_AHEAD:
 		list_insert(&g->ahead, &s->node);
-		m->prefetched++;
+		m->ahead++;
 		g->account->ahead += m->len;
 		break;
 	}
@@ -465,7 +465,7 @@ static struct seg *take_victim(const struct search *search, struct group *g, str
 {
 	struct ummap_node *n = NULL;
 
-	if (g->hidden == g->member_count || g->resident == 0 || (search->clean && g->changed >= g->resident))
+	if (g->hidden == g->member_count || g->resident == 0 || (search->clean && g->dirty >= g->resident))
 		return NULL;
 	while ((n = g->policy->pick(g->p, n))) {
 		struct seg *s = seg_of(n);
@@ -591,32 +591,32 @@ struct seg *cache_reclaim_ahead(struct account *account, const struct member *wa
 }
 
 /* Under the lock. */
-static struct seg *lock_unwritten(struct member *m, uint64_t now)
+static struct seg *lock_dirty_inactive(struct member *m, uint64_t now)
 {
 	if (m->hidden || now < m->retry)
 		return NULL;
-	for (struct ummap_node *n = m->dirty.next; n != &m->dirty; n = n->next) {
+	for (struct ummap_node *n = m->dirty_list.next; n != &m->dirty_list; n = n->next) {
 		if (seg_trylock(seg_of(n)))
 			return seg_of(n);
 	}
 	return NULL;
 }
 
-struct seg *cache_unwritten(struct member *m, uint64_t now)
+struct seg *cache_dirty_inactive(struct member *m, uint64_t now)
 {
 	struct seg *s;
 
 	futex_lock(&lock);
-	s = lock_unwritten(m, now);
+	s = lock_dirty_inactive(m, now);
 	futex_unlock(&lock);
 	return s;
 }
 
-struct seg *cache_unwritten_any(struct account *account, uint64_t now, struct member **from)
+struct seg *cache_dirty_inactive_any(struct account *account, uint64_t now, struct member **from)
 {
 	struct seg *s = NULL;
 
-	if (!account->unwritten)
+	if (!account->dirty_inactive)
 		return NULL;
 	futex_lock(&lock);
 	for (struct ummap_node *g = account->groups.next; !s && g != &account->groups; g = g->next) {
@@ -624,7 +624,7 @@ struct seg *cache_unwritten_any(struct account *account, uint64_t now, struct me
 
 		for (struct ummap_node *m = members->next; !s && m != members; m = m->next) {
 			*from = member_of(m);
-			s = lock_unwritten(*from, now);
+			s = lock_dirty_inactive(*from, now);
 		}
 	}
 	futex_unlock(&lock);

@@ -21,7 +21,7 @@ struct group {
 	struct ummap_node clean, ahead; /* inactive lists, oldest first */
 	struct ummap_node unasked;    /* ... of what was read ahead before `ahead_since` */
 	uint64_t ahead_since;         /* by its account's clock */
-	size_t resident, changed;     /* segments mapped, and how many of them are changed */
+	size_t resident, dirty;     /* segments mapped, and how many of them are dirty */
 	uint64_t mean;                /* about when its resident segments came, in faults of the process */
 	struct ummap_node members;
 	size_t member_count, hidden;  /* mappings, and how many of them give nothing just now */
@@ -34,8 +34,8 @@ struct member {
 	size_t len;                   /* of a frame */
 	size_t least;                 /* bytes with which its mapping gets on; its mapping's, before it joins */
 	size_t cluster;                 /* so many frames at most move by one call; its mapping's, before it joins */
-	struct ummap_node dirty;      /* what waits to be written, oldest first */
-	size_t resident, changed, standby, unwritten, prefetched; /* segments, as in group and share */
+	struct ummap_node dirty_list;      /* what waits to be written, oldest first */
+	size_t resident, dirty, inactive, dirty_inactive, ahead; /* segments, as in group and account */
 	bool hidden;                  /* gives nothing just now */
 	_Atomic uint64_t retry;       /* no write of a dirty one before this time: the last one failed */
 	struct ummap_node link;       /* in its group */
@@ -86,11 +86,11 @@ unsigned cache_victims(struct account *account, const struct member *wanted, siz
 /* One that was read ahead and is not asked for yet: let go before it was used. */
 struct seg *cache_reclaim_ahead(struct account *account, const struct member *wanted, struct member **from);
 /* The oldest dirty one inactive, locked; it stays in its list. Of m, or of any mapping of an account. */
-struct seg *cache_unwritten(struct member *m, uint64_t now);
-struct seg *cache_unwritten_any(struct account *account, uint64_t now, struct member **from);
-/* Bytes of a mapping that are mapped, inactive (of any kind), and changed. */
+struct seg *cache_dirty_inactive(struct member *m, uint64_t now);
+struct seg *cache_dirty_inactive_any(struct account *account, uint64_t now, struct member **from);
+/* Bytes of a mapping that are mapped, inactive (of any kind), and dirty. */
 struct cache_bytes {
-	size_t resident, standby, dirty;
+	size_t resident, inactive, dirty;
 };
 
 struct cache_bytes cache_count(const struct member *m);

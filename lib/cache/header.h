@@ -26,14 +26,14 @@ _Static_assert(sizeof(struct seg) == 32, "the thesis's segment structure");
 #define SEG_STORED 0x10ull   /* was written to storage: read it from there, even if the mapping began blank */
 #define SEG_AHEAD 0x20ull    /* inactive because it was read ahead, not asked for yet */
 #define SEG_DEVICE 0x40ull   /* pinned for writing: may change without a fault */
-#define SEG_POISONED 0x80ull   /* its place mapped cannot be accessed, since loading it has failed */
+#define SEG_POISONED 0x80ull   /* its mapped place cannot be accessed, since loading it has failed */
 
 #define SEG_BACKING_SHIFT 8   /* which backing store of the mapping holds its contents, 1 bit */
 #define SEG_BACKINGS 2
 #define SEG_PINS_SHIFT 12    /* pins, 12 bits */
 #define SEG_PINS_MAX 4095
 #define SEG_TIME_SHIFT 24    /* when it was first changed, ms, 37 bits */
-#define SEG_PAGECACHE (1ull << 61)      /* absent, but its place mapped shows pages of the kernel's, to be loaded from */
+#define SEG_PAGECACHE (1ull << 61)      /* absent, but its mapped place shows pages of the kernel's, to be loaded from */
 #define SEG_POISON_OLD (1ull << 62) /* poisoned, and has been since the round before: not for longer than to the next */
 #define SEG_EXPOSED (1ull << 63) /* mapped, and could be stored to at some time since it came there */
 
@@ -47,10 +47,10 @@ static inline bool seg_has(const struct seg *s, uint64_t bits)
 	return (seg_head(s) & bits) == bits;
 }
 
-static inline void seg_change(struct seg *s, uint64_t clear, uint64_t map)
+static inline void seg_change(struct seg *s, uint64_t clear, uint64_t set)
 {
 	/* Another process that sees a bit sees what it says of the frame. */
-	atomic_store_explicit(&s->head, (seg_head(s) & ~clear) | map, memory_order_release);
+	atomic_store_explicit(&s->head, (seg_head(s) & ~clear) | set, memory_order_release);
 }
 
 /* Neither changed, not even by what was written and is not sure to be durable, nor open to stores since it came. */

@@ -94,12 +94,12 @@ uint32_t arena_add(enum frame_kind kind, size_t len, uint32_t older)
 	}
 	a->prev = a->next + n;
 	a->free = (uint8_t *)(a->prev + n);
-	a->sealed = (bool *)(a->free + n);
-	a->blank = a->sealed + n;
+	a->readonly = (bool *)(a->free + n);
+	a->blank = a->readonly + n;
 	a->split = (_Atomic bool *)(a->blank + n);
 	a->len = len;
 	a->frames = (uint32_t)n;
-	a->fresh = 0;
+	a->unpopulated = 0;
 	a->older = older;
 	return arena_count++;
 }
@@ -158,13 +158,13 @@ bool arena_collapse(uint32_t frame, size_t len, bool *writable)
 /* For the same reason. */
 bool arena_renew(struct arena *a)
 {
-	size_t len = (size_t)a->fresh * a->len;
+	size_t len = (size_t)a->unpopulated * a->len;
 
 	if (len && !map_arena(a, len))
 		return false;
-	memset(a->sealed, 0, a->fresh);
-	memset((void *)a->split, 0, a->fresh);
-	a->fresh = 0;
+	memset(a->readonly, 0, a->unpopulated);
+	memset((void *)a->split, 0, a->unpopulated);
+	a->unpopulated = 0;
 	return true;
 }
 

@@ -22,10 +22,10 @@ struct arena {
 	size_t len;          /* of a frame */
 	enum frame_kind kind;
 	uint32_t frames;
-	uint32_t fresh;      /* frames from here on never had memory; the pool's, as is `next` */
+	uint32_t unpopulated;      /* frames from here on never had memory; the pool's, as is `next` */
 	uint32_t *next, *prev; /* links of the pool's lists, by frame */
 	uint8_t *free;       /* by the first frame of a huge page: how many of its frames are free; the pool's */
-	bool *sealed;        /* may only be read in the pool, by frame; the taker's, lazy memory behind `next` */
+	bool *readonly;        /* may only be read in the pool, by frame; the taker's, lazy memory behind `next` */
 	_Atomic bool *split; /* by the first frame of a huge page: parts of it have moved, so it is mapped by small ones */
 	bool *blank;         /* has the zeros that it came with, by frame; the taker's */
 	uint32_t older;      /* the arena before it of the same size */

@@ -128,7 +128,7 @@ static void release(void)
 	atomic_compare_exchange_strong(&mine->owner, &owner, 0);
 }
 
-static void bury(void)
+static void reap(void)
 {
 	for (unsigned i = 0; i < REGISTRY_SLOTS; i++) {
 		struct registry_slot *s = &table->slot[i];
@@ -147,7 +147,7 @@ static int enter(void)
 
 	if (fd < 0)
 		return fd;
-	bury();
+	reap();
 	err = claim();
 	if (!err)
 		err = make_page(fd, mine);
@@ -279,7 +279,7 @@ void node_look(struct node_view *view)
 void node_reap(void)
 {
 	futex_lock(&lock);
-	bury();
+	reap();
 	futex_unlock(&lock);
 }
 

@@ -6,7 +6,7 @@
  */
 #include "paging/evict.h"
 
-#include "paging/ahead.h"
+#include "paging/readahead.h"
 #include "memory/budget.h"
 #include "engine/engine.h"
 #include "paging/flush.h"
@@ -21,11 +21,11 @@
 #include <sched.h>
 
 /* Parts of what an account holds: kept inactive, as a supply for faults and a second chance for what a policy
- * misjudged; when to fill it up again; changed ones that may wait to be written there; and how many of these
+ * misjudged; when to fill it up again; dirty ones that may wait to be written there; and how many of these
  * make it worth waking a worker. */
 #define INACTIVE_PART 8
 #define INACTIVE_LOW_PART 16
-#define UNWRITTEN_PART 4
+#define DIRTY_INACTIVE_PART 4
 #define BEHIND_PART 32
 #define BEHIND_MOST ((size_t)4 << 20)
 /* How often a thread tries again when every frame is in somebody's hands. */
@@ -68,7 +68,7 @@ size_t evict_limit(const struct mapping *map)
 static uint32_t let_go(struct mapping *map, struct seg *s)
 {
 	if (seg_has(s, SEG_AHEAD))
-		ahead_wasted(map);
+		readahead_wasted(map);
 	map_await(map, s);
 	flush_leaves(map, s);
 	if (map->writers)
@@ -98,7 +98,7 @@ static int leave_view(struct mapping *map, size_t i, struct seg *s)
 	return err;
 }
 
-/* A changed one is written where it stands first. */
+/* A dirty one is written where it stands first. */
 static bool discard(struct mapping *map, size_t i, struct seg *s)
 {
 	bool clean = !seg_has(s, SEG_DIRTY);
@@ -175,7 +175,7 @@ static int send_one(struct mapping *map, struct seg *s, struct account *giver)
 {
 	int err = seg_deactivate(map, map_index(map, s), s);
 
-	if (!err && seg_has(s, SEG_DIRTY) && giver->unwritten >= min_size(giver->bytes / BEHIND_PART, BEHIND_MOST))
+	if (!err && seg_has(s, SEG_DIRTY) && giver->dirty_inactive >= min_size(giver->bytes / BEHIND_PART, BEHIND_MOST))
 		writeback_behind(map);
 	return err ? err : 1;
 }
@@ -241,7 +241,7 @@ static bool reclaim(struct asker *a, struct account *giver, bool unused)
 
 static bool has_backlog(const struct account *account)
 {
-	return account->unwritten >= account->bytes / UNWRITTEN_PART;
+	return account->dirty_inactive >= account->bytes / DIRTY_INACTIVE_PART;
 }
 
 /* What waits to be written becomes a supply of clean frames; more of it would not come sooner. */
@@ -360,7 +360,7 @@ static bool make_room(struct asker *a, struct account *giver)
 		return true;
 	/* Nothing clean is left. */
 	engine_hand_off();
-	return writeback_account(giver) || reclaim(a, giver, true) || (giver->unwritten && writeback_wait()) ||
+	return writeback_account(giver) || reclaim(a, giver, true) || (giver->dirty_inactive && writeback_wait()) ||
 	       retire(a->map, giver, false);
 }
 

@@ -10,7 +10,7 @@
 #include "paging/fault.h"
 
 #include "engine/engine.h"
-#include "paging/ahead.h"
+#include "paging/readahead.h"
 #include "paging/evict.h"
 #include "paging/inplace.h"
 #include "paging/pagecache.h"
@@ -120,7 +120,7 @@ enum fault_answer fault_by_signal(const struct fault *fault)
 	}
 	err = take_error(map, i);
 	if (!err) {
-		ahead_fault(map, i);
+		readahead_fault(map, i);
 		err = seg_fault(map, i, fault->write);
 	}
 	map_leave(map);
@@ -265,7 +265,7 @@ static void serve(struct server *v, const struct fault *fault)
 	/* A debugger may store where the program may not: to a copy of its own. */
 	write = fault->write && map->writable;
 	i = (size_t)((char *)fault->addr - map->range) >> map->shift;
-	ahead_fault(map, i);
+	readahead_fault(map, i);
 	if (begin(v, map, i, write))
 		return;
 	drain(v);

@@ -3,7 +3,7 @@
  * From written to durable. A flush that fails may have lost all that was written since the last good one, and the next
  * may succeed for nothing: storage forgets. So each write is stamped with the generation that it ended in, which a flush
  * begins anew. A write that met flush number n has the stamp n or n + 1, and so these are open until that flush has
- * ended. If it fails, their segments count as changed again; those that have left memory since cannot be written again,
+ * ended. If it fails, their segments count as dirty again; those that have left memory since cannot be written again,
  * and the mapping never calls itself durable any more, unless the driver says that it has lost nothing.
  * Locks: `turn` across a flush, under it those of segments, and `lock`, a leaf, around `settled` and `left`.
  */
@@ -65,11 +65,11 @@ static void doubt(struct mapping *map)
 }
 
 /* The flush of the oldest open generation has ended; kept: it failed, but the driver has all that it was given. */
-static void settle(struct mapping *map, int err, bool kept)
+static void flush_end(struct mapping *map, int err, bool kept)
 {
 	uint64_t *left = map->flush.left, gone;
 
-	/* Once it is through, what was open is changed again, or has left and is counted. Where others write, too, it is not
+	/* Once it is through, what was open is dirty again, or has left and is counted. Where others write, too, it is not
 	 * known any more which bytes were stored, and those between them must not be written. */
 	if (err && !map->writers)
 		doubt(map);
@@ -103,7 +103,7 @@ int flush(struct mapping *map)
 	if (atomic_exchange(&map->flush.due, false) || has_epochs(map)) {
 		map->flush.generation++;
 		err = io_flush(map->backings[map->current].store, &kept, &map->stat.io);
-		settle(map, err, kept);
+		flush_end(map, err, kept);
 		if (err) {
 			map->flush.due = true;
 			map->flush.failed++;

@@ -5,7 +5,7 @@
 
 #include "paging/mapping.h"
 
-/* Makes durable what was written. 0 or -errno: then what is still in memory counts as changed again. */
+/* Makes durable what was written. 0 or -errno: then what is still in memory counts as dirty again. */
 int flush(struct mapping *map);
 /* The same where nobody asks for a sync, which makes one of all that was written for drivers that tell the two apart. */
 int flush_background(struct mapping *map);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Mappings whose mapped range is the store itself; set->in_place says which. */
+/* Mappings whose mapped range is the store itself; map->in_place says which. */
 #ifndef INPLACE_H
 #define INPLACE_H
 
@@ -11,7 +11,7 @@ bool inplace_suits(int fd);
 /* These return 0, or -errno with a sentence. */
 
 /* Puts the store into the mapped range of a mapping of which no segment is valid, if the driver and the mapping allow it:
- * set->in_place tells. After a failure the mapped range is without access. */
+ * map->in_place tells. After a failure the mapped range is without access. */
 int inplace_enter(struct mapping *map);
 /* Makes all durable; then the mapping is one of segments, none of which is valid. */
 int inplace_leave(struct mapping *map);

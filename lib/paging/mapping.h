@@ -47,7 +47,7 @@ struct flushing {
 	_Atomic uint32_t turn;       /* one flush at a time */
 	_Atomic bool due;            /* something was written since the last flush */
 	_Atomic uint64_t generation; /* flushes that have begun */
-	_Atomic uint64_t settled;    /* and those that have ended: what they were for is durable, changed again, or lost */
+	_Atomic uint64_t settled;    /* and those that have ended: what they were for is durable, dirty again, or lost */
 	_Atomic uint64_t failed;     /* flushes */
 	_Atomic uint32_t lock;       /* around settled and left */
 	uint64_t left[2];            /* bytes, by the last bit of the generation, that left memory while it was open */
@@ -57,7 +57,7 @@ struct flushing {
 
 #define STREAMS 8
 
-/* A run of faults that follow one another (ahead.c). */
+/* A run of faults that follow one another (readahead.c). */
 struct stream {
 	size_t last;             /* where it stands */
 	long stride;             /* segments from one fault to the next; 0: only one was seen */
@@ -79,15 +79,15 @@ struct mapping {
 	bool bulk;               /* neighbours are written together */
 	bool shared;             /* other processes may reach its segments */
 	_Atomic bool unsure;     /* some bytes are (extent.unsure) */
-	bool writers;            /* others write to its bytes, too: a segment that is changed has a twin (twin.c) */
+	bool writers;            /* others write to its bytes, too: a segment that is dirty has a twin (twin.c) */
 	struct export export;    /* ... by this */
 	struct extent extents[EXTENTS_MAX];
 	unsigned extents_used;
 	_Atomic uint64_t *touched; /* a bit for each group of segments of which one was ever valid */
-	_Atomic uint64_t *dirty;   /* ... of which one may be changed */
+	_Atomic uint64_t *dirty;   /* ... of which one may be dirty */
 	size_t marks_len;
 	struct backing backings[SEG_BACKINGS];
-	unsigned current;        /* the backing store that changes go to; segments of the older one count as changed */
+	unsigned current;        /* the backing store that changes go to; segments of the older one count as dirty */
 	_Atomic enum migration migration;
 	bool in_place;           /* the mapped range is the store: no segment is ever valid (inplace.c) */
 	_Atomic size_t pagecached;     /* segments (SEG_PAGECACHE) */
@@ -109,7 +109,7 @@ struct mapping {
 	_Atomic uint32_t take_lock; /* who reads ahead takes frames */
 	struct stream streams[STREAMS];
 	uint64_t stream_clock;
-	_Atomic size_t ahead_lost; /* segments by which a run is read ahead less far (ahead.c) */
+	_Atomic size_t ahead_lost; /* segments by which a run is read ahead less far (readahead.c) */
 	struct map_stat stat;
 	bool blank;              /* UMMAP_BLANK, or ummap's read_file 0 */
 	int flush_interval;      /* seconds; 0: never */
@@ -173,7 +173,7 @@ static inline char *map_place(const struct mapping *map, size_t i)
 	return map->range + (i << map->shift);
 }
 
-/* Bytes of segment i that belong to the mapping, and bytes of it that stand mapped (whole pages). */
+/* Bytes of segment i that belong to the mapping, and bytes of it that are mapped (whole pages). */
 size_t map_len(const struct mapping *map, size_t i);
 size_t map_place_len(const struct mapping *map, size_t i);
 /* ... of n segments from i on. */
@@ -226,7 +226,7 @@ static inline void map_await(const struct mapping *map, const struct seg *s)
 
 /* Whether segment s, absent, has its contents in storage; else they are zeros. */
 bool map_reads(const struct mapping *map, const struct seg *s);
-/* Segment i, which the caller has locked, counts as changed: before it can be stored to, because from the first store
+/* Segment i, which the caller has locked, counts as dirty: before it can be stored to, because from the first store
  * on a sync of any thread has to find it. */
 void map_mark_dirty(struct mapping *map, size_t i, struct seg *s);
 /* Whether s has to be written before its backing store is complete. */

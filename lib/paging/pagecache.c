@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Absent -> mapped from the page cache, and back. A mapped from the page cache segment has no frame: its place mapped shows the pages that the kernel has of
+ * Absent -> mapped from the page cache, and back. A segment that is mapped from the page cache has no frame: its mapped place shows the pages that the kernel has of
  * the store, and only to be loaded from. For all other rooms it is absent. A store, or a pin, brings it in, and the
- * frame takes its place mapped by the call that publishes it. The kernel may let go of its pages, and then loads
+ * frame takes its mapped place by the call that publishes it. The kernel may let go of its pages, and then loads
  * them again by itself, page by page: correct, but slow; so somebody looks from time to time.
  * Takes the locks of segments; while one is held another is only trylocked.
  */
@@ -34,19 +34,19 @@ static bool may_be_mapped(const struct mapping *map, const struct seg *s)
 }
 
 /* Whether it is mapped from the page cache, or could be and is not. */
-static bool is_like(const struct mapping *map, const struct seg *s, bool lent)
+static bool is_like(const struct mapping *map, const struct seg *s, bool mapped)
 {
-	return seg_has(s, SEG_PAGECACHE) == lent && (lent || may_be_mapped(map, s));
+	return seg_has(s, SEG_PAGECACHE) == mapped && (mapped || may_be_mapped(map, s));
 }
 
 /* Locks segment i if it is like that and nobody has it. */
-static bool lock_if(struct mapping *map, size_t i, bool lent)
+static bool lock_if(struct mapping *map, size_t i, bool mapped)
 {
 	struct seg *s = map_seg(map, i);
 
-	if (!is_like(map, s, lent) || !seg_trylock(s))
+	if (!is_like(map, s, mapped) || !seg_trylock(s))
 		return false;
-	if (is_like(map, s, lent))
+	if (is_like(map, s, mapped))
 		return true;
 	seg_unlock(s);
 	return false;
@@ -79,7 +79,7 @@ static void unlock_others(struct mapping *map, struct run *r, size_t i)
 	*r = (struct run){ i, i + 1 };
 }
 
-/* Whether the kernel has the pages of a run; if so, they appear at `mapped range`, unless it is NULL. */
+/* Whether the kernel has the pages of a run; if so, they are mapped at `range`, unless that is NULL. */
 static bool show(struct mapping *map, const struct run *r, char *range)
 {
 	const struct backing *t = &map->backings[map->current];

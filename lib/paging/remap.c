@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * umremap. Carrying is only a change of where changes go: each header says which of two backing stores holds its segment,
- * and those of the older one count as changed. A third one there cannot be: the older is completed first. Where both
+ * and those of the older one count as dirty. A third one there cannot be: the older is completed first. Where both
  * places overlap, contents move at once. Nobody else uses the mapping meanwhile.
  */
 #include "paging/remap.h"
@@ -134,7 +134,7 @@ static bool meets(const struct mapping *map, const struct backing *t, const stru
 
 /* What was written to the old backing store is read from it again, and nobody flushes it later. If it fails now, what is in
  * memory is carried from there. */
-static int settle(struct mapping *map)
+static int flush_old(struct mapping *map)
 {
 	uint64_t before = map->flush.lost;
 
@@ -275,11 +275,11 @@ static int apply(struct mapping *map, struct remap *want)
 	int err = pagecache_unmap(map, 0, map->segs);
 
 	if (err)
-		return fail(-err, "what is lent cannot be taken back: %s", strerror(-err));
+		return fail(-err, "what is mapped from the page cache cannot be unmapped: %s", strerror(-err));
 	if (overlap || (unfinished && !want->switch_over))
 		err = sync_all(map);
 	else if (carrying)
-		err = settle(map);
+		err = flush_old(map);
 	if (err)
 		return err;
 	return overlap ? move(map, want) : change_alone(map, want);

@@ -12,7 +12,7 @@
  */
 #include "paging/segment.h"
 
-#include "paging/ahead.h"
+#include "paging/readahead.h"
 #include "engine/engine.h"
 #include "paging/evict.h"
 #include "paging/pagecache.h"
@@ -175,20 +175,20 @@ static int upgrade(struct mapping *map, size_t i, struct seg *s, bool write)
 /* The segment, which was in no list, is resident from now on. */
 static void arrive(struct mapping *map, struct seg *s, bool write, enum ummap_event why)
 {
-	bool ahead = seg_has(s, SEG_AHEAD), standby = seg_has(s, SEG_INACTIVE);
+	bool ahead = seg_has(s, SEG_AHEAD), inactive = seg_has(s, SEG_INACTIVE);
 	bool writable = seg_has(s, SEG_DIRTY);
 
 	seg_change(s, SEG_INACTIVE | SEG_AHEAD | SEG_EXPOSED | SEG_PAGECACHE, writable ? SEG_WRITABLE | SEG_EXPOSED : 0);
 	cache_insert(&map->member, s, why);
-	if (standby && !ahead)
+	if (inactive && !ahead)
 		cache_touch(&map->member, s, UMMAP_EV_RETURN);
 	add(*(write ? &map->stat.write_faults : &map->stat.read_faults), 1);
-	if (standby)
+	if (inactive)
 		add(*(ahead ? &map->stat.ahead_hits : &map->stat.standby_hits), 1);
 	if (ahead)
-		ahead_used(map);
-	else if (standby)
-		ahead_pressed(map);
+		readahead_used(map);
+	else if (inactive)
+		readahead_pressed(map);
 }
 
 int seg_unpoison(struct mapping *map, size_t i, struct seg *s)
@@ -264,7 +264,7 @@ int seg_unmap(struct mapping *map, size_t i, struct seg **list, unsigned n)
 	return 0;
 }
 
-/* For those that are not changed. */
+/* For those that are clean. */
 static enum inactive place(const struct mapping *map)
 {
 	return map->advice == UMMAP_ADV_SEQUENTIAL ? INACTIVE_FIRST : INACTIVE_CLEAN;
@@ -595,7 +595,7 @@ static bool backing_is(const struct mapping *map, const struct seg *s, const str
 
 /* The segment, which is in the pool, has gained bytes behind its first len, and may be what no store holds as a whole. Where
  * others write, too, what it has gained of its own store is nothing that was stored; if it is going to be carried, all is. */
-static int count_as_changed(struct mapping *map, size_t i, struct seg *s, size_t len, size_t more, bool own)
+static int count_as_dirty(struct mapping *map, size_t i, struct seg *s, size_t len, size_t more, bool own)
 {
 	int err;
 
@@ -636,7 +636,7 @@ int seg_lengthen(struct mapping *map, size_t size, struct store *store, uint64_t
 			err = io_run(store, &io, 1, false, &map->stat.io);
 	}
 	if (!err && map->writable)
-		err = count_as_changed(map, i, s, len, more, backing_is(map, s, store, offset));
+		err = count_as_dirty(map, i, s, len, more, backing_is(map, s, store, offset));
 	map_unlock(map, i, s);
 	return err;
 }

@@ -81,7 +81,7 @@ static void count(const struct mapping *map, struct umstat *st)
 	st->read_errors += s->io.read_errors;
 	st->write_errors += s->io.write_errors;
 	st->resident_bytes += b.resident;
-	st->standby_bytes += b.standby;
+	st->standby_bytes += b.inactive;
 	st->dirty_bytes += b.dirty;
 	st->pinned_bytes += map->pinned;
 	st->lent_bytes += map->pagecached << map->shift;

@@ -86,7 +86,7 @@ static void keep_all(struct mapping *map, size_t first)
 	}
 }
 
-/* Its place mapped is empty. */
+/* Its mapped place is empty. */
 static int drop_frame(struct mapping *map, size_t i, struct seg *s)
 {
 	(void)i;

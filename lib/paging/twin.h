@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Twins: what changed segments were before their first store, where others write to the same bytes. */
+/* Twins: what dirty segments were before their first store, where others write to the same bytes. */
 #ifndef TWIN_H
 #define TWIN_H
 

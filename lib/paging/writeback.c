@@ -34,7 +34,7 @@ struct run {
 	struct mapping *map;
 	size_t at[RUN_MAX];
 	unsigned n;
-	uint32_t busy;             /* by place in `at`: may change meanwhile without a fault, and so stays changed */
+	uint32_t busy;             /* by place in `at`: may change meanwhile without a fault, and so stays dirty */
 	uint32_t failed;           /* ... was not written as a whole */
 	struct ummap_io io[RUN_MAX];
 	unsigned requests;
@@ -55,7 +55,7 @@ size_t writeback_run(const struct mapping *map)
 }
 
 /* Begins with segment i, which is locked, and adds others before `last`. */
-static void gather(struct run *run, size_t i, size_t last, enum kind kind)
+static void run_begin(struct run *run, size_t i, size_t last, enum kind kind)
 {
 	const struct mapping *map = run->map;
 	size_t most = writeback_run(map), end = min_size(i + RUN_SPAN, last);
@@ -154,7 +154,7 @@ static int make_readonly(struct run *run)
 }
 
 /* What other processes store is in this write, or finds the segment clean. */
-static void await_visitors(const struct run *run)
+static void await_accessors(const struct run *run)
 {
 	for (unsigned k = 0; k < run->n; k++)
 		map_await(run->map, seg_of(run, k));
@@ -247,7 +247,7 @@ static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy
 
 	seg_set_backing(s, map->current);
 	seg_change(s, 0, SEG_STORED);
-	/* Who may store at any moment, without a fault: it stays changed until that is over. */
+	/* Who may store at any moment, without a fault: it stays dirty until that is over. */
 	if (busy)
 		return;
 	flush_note(map, s);
@@ -265,7 +265,7 @@ static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy
 }
 
 /* err: nothing was written; part: the first error of what leaves in parts. */
-static int settle(struct run *run, int err, int part)
+static int run_end(struct run *run, int err, int part)
 {
 	struct mapping *map = run->map;
 	unsigned request = 0;
@@ -302,7 +302,7 @@ static int write_run(struct run *run, bool keep)
 	find_busy(run);
 	err = make_readonly(run);
 	if (!err) {
-		await_visitors(run);
+		await_accessors(run);
 		part = write_parts(run);
 		prepare(run);
 		if (run->requests)
@@ -310,7 +310,7 @@ static int write_run(struct run *run, bool keep)
 		/* Only now: a flush that ran meanwhile did not cover it. */
 		map->flush.due = true;
 	}
-	err = settle(run, err, part);
+	err = run_end(run, err, part);
 	for (unsigned i = run->n; i-- > (keep ? 1 : 0);)
 		seg_unlock(seg_of(run, i));
 	under_way--;
@@ -324,7 +324,7 @@ int writeback_locked(struct mapping *map, size_t i, size_t last)
 	struct run run = { .map = map };
 
 	/* In order, without gaps: contents may be moving within their file. */
-	gather(&run, i, last, NEIGHBOURS);
+	run_begin(&run, i, last, NEIGHBOURS);
 	return write_run(&run, true);
 }
 
@@ -344,7 +344,7 @@ static long write_from(struct mapping *map, size_t i, size_t last, uint64_t befo
 		seg_unlock(s);
 		return 1;
 	}
-	gather(&run, i, last, ANY_NEAR);
+	run_begin(&run, i, last, ANY_NEAR);
 	err = write_run(&run, false);
 	*later |= run.busy != 0;
 	return err ? err : (long)(run.at[run.n - 1] + 1 - i);
@@ -440,7 +440,7 @@ static bool write_inactive(struct mapping *map, struct seg *s)
 	struct run run = { .map = map };
 	int err;
 
-	gather(&run, map_index(map, s), map->segs, INACTIVE_NEIGHBOURS);
+	run_begin(&run, map_index(map, s), map->segs, INACTIVE_NEIGHBOURS);
 	/* The first stays locked while the error is kept: the mapping may end after that. */
 	err = write_run(&run, true);
 	if (err)
@@ -451,7 +451,7 @@ static bool write_inactive(struct mapping *map, struct seg *s)
 
 bool writeback_inactive(struct mapping *map)
 {
-	struct seg *s = cache_unwritten(&map->member, sys_now());
+	struct seg *s = cache_dirty_inactive(&map->member, sys_now());
 
 	return s && write_inactive(map, s);
 }
@@ -459,7 +459,7 @@ bool writeback_inactive(struct mapping *map)
 bool writeback_account(struct account *account)
 {
 	struct member *m;
-	struct seg *s = cache_unwritten_any(account, sys_now(), &m);
+	struct seg *s = cache_dirty_inactive_any(account, sys_now(), &m);
 
 	return s && write_inactive(map_of(m), s);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Writes changed segments to their store. */
+/* Writes dirty segments to their store. */
 #ifndef WRITEBACK_H
 #define WRITEBACK_H
 
 #include "paging/mapping.h"
 
-/* All of these return 0 or -errno; what could not be written stays changed and in memory. */
+/* All of these return 0 or -errno; what could not be written stays dirty and in memory. */
 
-/* Writes the changed segments of [first, last) that have been so since before `before` (milliseconds). */
+/* Writes the dirty segments of [first, last) that have been so since before `before` (milliseconds). */
 int writeback_range(struct mapping *map, size_t first, size_t last, uint64_t before);
 /* The same from *at on, until it is so late (sys_now) or all is written; *at: how far it came, by one run at the least. */
 int writeback_some(struct mapping *map, size_t *at, size_t last, uint64_t until);
@@ -15,7 +15,7 @@ int writeback_some(struct mapping *map, size_t *at, size_t last, uint64_t until)
 size_t writeback_run(const struct mapping *map);
 /* Writes segment i, which is valid and locked by the caller, and its unlocked neighbours as far as `last`. */
 int writeback_locked(struct mapping *map, size_t i, size_t last);
-/* Writes all changed segments of [first, last) and makes them durable. -EIO as well where something of the mapping is lost
+/* Writes all dirty segments of [first, last) and makes them durable. -EIO as well where something of the mapping is lost
  * (flush.h). */
 int writeback_sync(struct mapping *map, size_t first, size_t last);
 

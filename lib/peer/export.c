@@ -2,7 +2,7 @@
 /*
  * The owner's side of what others reach. They may die at any moment, by whatever means, and then leave what stands
  * in their slots: the kernel has dropped their lock, which says so. What they write is never followed: it only is,
- * or is not, the number of a segment. Lock: `burying`, a leaf, for whoever looks after the dead.
+ * or is not, the number of a segment. Lock: `reaping`, a leaf, for whoever looks after the dead.
  */
 #include "peer/export.h"
 
@@ -17,12 +17,12 @@
 #include <unistd.h>
 
 /* A copy takes microseconds: how often to look at once, how often after giving the processor away, and after how many
- * milliseconds more to see whether the visitor still lives. */
+ * milliseconds more to see whether the accessor still lives. */
 #define SPINS 1000
 #define YIELDS 100
 #define NAPS 10
 
-static _Atomic uint32_t burying;
+static _Atomic uint32_t reaping;
 
 /* ---- The object ---- */
 
@@ -107,21 +107,21 @@ int export_offer(const struct export *r, int pool, struct umoffer *offer)
 	return 0;
 }
 
-/* ---- Visitors ---- */
+/* ---- Accessors ---- */
 
 /* If line k is nobody's, nobody is there. Its lock is held meanwhile, so that nobody comes. */
-static void bury(const struct export *r, unsigned k)
+static void reap(const struct export *r, unsigned k)
 {
 	struct flock byte = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)k, .l_len = 1 };
 
-	futex_lock(&burying);
+	futex_lock(&reaping);
 	if (fcntl(r->fd, F_OFD_SETLK, &byte) == 0) {
 		for (unsigned j = 0; j < EXPORT_SLOTS; j++)
 			r->lines->line[k].slot[j] = 0;
 		byte.l_type = F_UNLCK;
 		fcntl(r->fd, F_OFD_SETLK, &byte);
 	}
-	futex_unlock(&burying);
+	futex_unlock(&reaping);
 }
 
 static void wait_for(const struct export *r, unsigned k, const _Atomic uint64_t *slot, uint64_t visited)
@@ -137,7 +137,7 @@ static void wait_for(const struct export *r, unsigned k, const _Atomic uint64_t 
 		}
 		sys_wait(&nobody, 0, 1);
 		if ((i - SPINS - YIELDS) % NAPS == NAPS - 1)
-			bury(r, k);
+			reap(r, k);
 	}
 }
 
@@ -149,7 +149,7 @@ void export_wait(const struct export *r, const struct seg *s)
 	/* Of those by which the mapping has grown, nobody knows. */
 	if (visited > r->count)
 		return;
-	/* The segment's lock is seen before its visitors are looked for; they look for it when they can be seen. */
+	/* The segment's lock is seen before its accessors are looked for; they look for it when they can be seen. */
 	atomic_thread_fence(memory_order_seq_cst);
 	lines = r->lines->used;
 	for (unsigned k = 0; k < lines && k < EXPORT_PEERS; k++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What other processes of the machine see of a mapping, and the wait for those that are in one of its segments. A
- * visitor takes no lock: it writes into a slot of its process where it goes, and then looks whether it may.
+ * accessor takes no lock: it writes into a slot of its process where it goes, and then looks whether it may.
  * Whoever has a segment's lock, and is going to take VALID or DIRTY from it, waits until it is in no slot any
  * more; who comes later sees the lock.
  */
@@ -83,7 +83,7 @@ int export_offer(const struct export *r, int pool, struct umoffer *offer);
 
 void export_wait(const struct export *r, const struct seg *s);
 
-/* Waits until no visitor is in the segment, which the caller has locked. */
+/* Waits until no accessor is in the segment, which the caller has locked. */
 static inline void export_await(const struct export *r, const struct seg *s)
 {
 	if (__builtin_expect(r->head != NULL, 0))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A visitor of another process's mapping. It holds that process up while it is in a segment, and so it does
+ * An accessor of another process's mapping. It holds that process up while it is in a segment, and so it does
  * nothing there but to copy: no lock, no wait, no page that is not there. It can be refused at any moment, and
  * then has copied less. What stands in the other's memory is input: numbers are bounded, and what is mapped cannot
  * become shorter. A forked child has no peers, lest their locks outlive the parent. Lock: `lock`, for opening and
