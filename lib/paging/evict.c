@@ -47,8 +47,8 @@
 #define TOGETHER 8
 #define TOGETHER_MOST (TOGETHER + CLUSTER_MAX)
 
-/* Who needs a frame, and how far it has come. */
-struct asker {
+/* A request for a frame, and its progress. */
+struct request {
 	struct mapping *map;
 	size_t limit;    /* of the process */
 	bool ahead;      /* it only reads ahead */
@@ -84,7 +84,7 @@ uint32_t evict_let_go(struct mapping *map, struct seg *s)
 }
 
 /* Out of the mapped range without one mapping more; where that takes none, what the kernel works on stays. */
-static int leave_view(struct mapping *map, size_t i, struct seg *s)
+static int leave_range(struct mapping *map, size_t i, struct seg *s)
 {
 	int err;
 
@@ -112,7 +112,7 @@ static bool discard(struct mapping *map, size_t i, struct seg *s)
 	}
 	if (!clean)
 		return false;
-	if (leave_view(map, i, s) < 0) {
+	if (leave_range(map, i, s) < 0) {
 		seg_put_back(map, s);
 		return false;
 	}
@@ -211,9 +211,9 @@ static bool is_of_use(const struct mapping *from, const struct mapping *wanted)
 }
 
 /* Takes the frame of a segment that is inactive and clean; true without one: try again, something has moved. */
-static bool reclaim(struct asker *a, struct account *giver, bool unused)
+static bool reclaim(struct request *r, struct account *giver, bool unused)
 {
-	const struct member *wanted = &a->map->member;
+	const struct member *wanted = &r->map->member;
 	struct member *m;
 	struct seg *s = unused ? cache_reclaim_ahead(giver, wanted, &m) : cache_reclaim(giver, wanted, &m);
 	uint32_t got;
@@ -222,19 +222,19 @@ static bool reclaim(struct asker *a, struct account *giver, bool unused)
 	if (!s)
 		return false;
 	got = let_go(map_of(m), s);
-	fits = is_of_use(map_of(m), a->map) && (frame_held() <= a->limit || !a->help) &&
-	       (a->charged || giver->bytes <= giver->most);
+	fits = is_of_use(map_of(m), r->map) && (frame_held() <= r->limit || !r->help) &&
+	       (r->charged || giver->bytes <= giver->most);
 	/* Within an account that is full the charge passes on with the frame, so that nobody comes between. */
-	if (!fits || a->charged)
+	if (!fits || r->charged)
 		giver->bytes -= m->len;
 	/* Once it is unlocked, the other mapping may end at any moment. */
 	seg_unlock(s);
-	a->charged |= fits;
+	r->charged |= fits;
 	if (fits) {
-		a->frame = got;
+		r->frame = got;
 	} else {
 		frame_free_to_system(got);
-		a->help -= a->help > 0;
+		r->help -= r->help > 0;
 	}
 	return true;
 }
@@ -348,20 +348,31 @@ void evict_expect(struct mapping *map)
 }
 
 /* One step towards a frame, out of one account; false: it has nothing to give. */
-static bool make_room(struct asker *a, struct account *giver)
+static bool make_room(struct request *r, struct account *giver)
 {
-	if (reclaim(a, giver, false))
+	/* a. What is inactive and clean gives its frame. */
+	if (reclaim(r, giver, false))
 		return true;
-	/* What is in use stays, unless a fault has asked for more inactive anyway. Nobody waits for writes. */
-	if (a->ahead)
+	/* b. For read-ahead, what is in use stays, unless a fault has asked for more inactive anyway; and nobody waits for
+	 * writes. */
+	if (r->ahead)
 		return giver->supplying && !has_supply(giver, INACTIVE_PART) &&
-		       send_some(a->map, giver, a->map->engine->moves_huge ? TOGETHER : 1) > 0;
-	if ((!has_backlog(giver) && retire(a->map, giver, false)) || retire(a->map, giver, true))
+		       send_some(r->map, giver, r->map->engine->moves_huge ? TOGETHER : 1) > 0;
+	/* c. What is in use becomes inactive; only what is clean, where much waits to be written already. */
+	if ((!has_backlog(giver) && retire(r->map, giver, false)) || retire(r->map, giver, true))
 		return true;
-	/* Nothing clean is left. */
+	/* d. Nothing clean is left: what is inactive and dirty is written, */
 	engine_hand_off();
-	return writeback_account(giver) || reclaim(a, giver, true) || (giver->dirty_inactive && writeback_wait()) ||
-	       retire(a->map, giver, false);
+	if (writeback_account(giver))
+		return true;
+	/* e. what was read ahead just now goes unused, */
+	if (reclaim(r, giver, true))
+		return true;
+	/* f. what others are writing is waited for, */
+	if (giver->dirty_inactive && writeback_wait())
+		return true;
+	/* g. and what is in use and dirty joins what waits to be written. */
+	return retire(r->map, giver, false);
 }
 
 /* What an account could give is in somebody's hands just now, mostly not for long. false: it has been long enough, or
@@ -380,88 +391,101 @@ static bool wait_for_hands(const struct mapping *map, unsigned waits)
 	return true;
 }
 
-/* What the mapping's own share could give may be in the hands of a worker just now. Who holds more than is due waits for that
- * a moment, rather than take what another share is due. */
-static bool waits_for_own(struct asker *a, const struct account *giver)
+/* What the mapping's own account could give may be in the hands of a worker just now. Who holds more than is due waits for
+ * that a moment, rather than take what another account is due. */
+static bool waits_for_own(struct request *r, const struct account *giver)
 {
-	const struct account *mine = map_account(a->map);
+	const struct account *mine = map_account(r->map);
 
-	if (!a->charged || giver != mine || mine->bytes <= a->map->member.least || !account_nth(1))
+	if (!r->charged || giver != mine || mine->bytes <= r->map->member.least || !account_nth(1))
 		return false;
-	return wait_for_hands(a->map, a->waits++);
+	return wait_for_hands(r->map, r->waits++);
 }
 
-static bool find_room(struct asker *a)
+/* Somebody's segment moves one step towards giving its frame; false: nobody has one that could. */
+static bool find_room(struct request *r)
 {
-	struct account *giver = giver_for(a->map, a->charged), *other;
+	struct account *giver = giver_for(r->map, r->charged), *other;
 
 	/* Faults keep up the supply, and reading ahead lives on it. */
-	if (!a->ahead)
-		call_supply(a->map, giver);
-	if (make_room(a, giver))
+	if (!r->ahead)
+		call_supply(r->map, giver);
+	if (make_room(r, giver))
 		return true;
-	if (a->ahead)
+	if (r->ahead)
 		return false;
-	if (waits_for_own(a, giver))
+	if (waits_for_own(r, giver))
 		return true;
 	/* The budget of the process comes before what an account is due; but nobody gives for who is over his own. */
-	for (size_t n = 0; a->charged && (other = account_nth(n)); n++) {
-		if (other != giver && make_room(a, other))
+	for (size_t n = 0; r->charged && (other = account_nth(n)); n++) {
+		if (other != giver && make_room(r, other))
 			return true;
 	}
 	return writeback_wait();
 }
 
+static bool take_free(struct request *r, size_t limit)
+{
+	if (r->charged)
+		r->frame = frame_take(map_frames(r->map), r->map->seg_size, limit);
+	return r->frame != FRAME_NONE;
+}
+
+/* Over its account's budget; or if that has promised the bytes already, over the process's. */
+static void go_over(struct request *r)
+{
+	if (!r->charged) {
+		map_account(r->map)->bytes += r->map->seg_size;
+		r->charged = true;
+	} else if (!take_free(r, SIZE_MAX) && !spare_give()) {
+		sched_yield();
+	}
+}
+
 uint32_t evict_take_frame(struct mapping *map, bool ahead)
 {
-	struct asker a = { .map = map, .limit = evict_limit(map), .ahead = ahead, .help = HELP,
-			   .frame = FRAME_NONE };
-	unsigned tries = 0;
+	struct request r = { .map = map, .limit = evict_limit(map), .ahead = ahead, .help = HELP, .frame = FRAME_NONE };
 
 	mode_expect(frame_held() + map->seg_size);
-
-	while (a.frame == FRAME_NONE && tries++ < PATIENCE) {
-		a.charged = a.charged || account_charge(map_account(map), map->seg_size);
-		if (a.charged)
-			a.frame = frame_take(map_frames(map), map->seg_size, a.limit);
-		if (a.frame != FRAME_NONE)
+	for (unsigned tries = 0; r.frame == FRAME_NONE && tries < PATIENCE; tries++) {
+		/* 1. The account promises the bytes, if it has room for them. */
+		r.charged = r.charged || account_charge(map_account(map), map->seg_size);
+		/* 2. A free frame, within the budget of the process. */
+		if (take_free(&r, r.limit))
 			break;
-		if (a.charged && frame_shrink(map_frames(map), map->seg_size)) {
-			tries = 0; /* it may take many small ones */
+		/* 3. The memory of free frames of other sizes. It may take many small ones. */
+		if (r.charged && frame_shrink(map_frames(map), map->seg_size)) {
+			tries = 0;
 			continue;
 		}
-		if (find_room(&a))
+		/* 4. A segment gives its frame, in the steps of make_room. */
+		if (find_room(&r))
 			continue;
+		/* 5. Nobody has anything to give just now. Reading ahead goes without. */
 		if (ahead)
 			break;
-		/* Segments that have twins are few, and are in hands for longer. */
-		if ((!a.charged || map->writers) && wait_for_hands(map, a.waits++))
+		/* 6. What is in others' hands comes back soon; segments that have twins are few, and are held for longer. */
+		if ((!r.charged || map->writers) && wait_for_hands(map, r.waits++))
 			continue;
-		/* Nobody has anything to give just now: over its account's budget, over the process's, or once more. */
-		if (a.charged)
-			a.frame = frame_take(map_frames(map), map->seg_size, SIZE_MAX);
-		else
-			map_account(map)->bytes += map->seg_size;
-		if (a.charged && a.frame == FRAME_NONE && !spare_give())
-			sched_yield();
-		a.charged = true;
+		/* 7. A fault is served, budget or not. */
+		go_over(&r);
 	}
-	if (a.charged && a.frame == FRAME_NONE)
+	if (r.charged && r.frame == FRAME_NONE)
 		map_account(map)->bytes -= map->seg_size;
-	return a.frame;
+	return r.frame;
 }
 
 /* The next fault finds a frame that is free, and may be written. What it held loses its second chance: one of many. */
 static void keep_ready(struct mapping *map, struct account *giver)
 {
-	struct asker a = { .map = map, .limit = evict_limit(map), .charged = true, .frame = FRAME_NONE };
+	struct request r = { .map = map, .limit = evict_limit(map), .charged = true, .frame = FRAME_NONE };
 
 	if (giver->clean < MANY * map->seg_size || frame_spare(map_frames(map), map->seg_size, 0))
 		return;
-	if (!reclaim(&a, giver, false) || a.frame == FRAME_NONE)
+	if (!reclaim(&r, giver, false) || r.frame == FRAME_NONE)
 		return;
-	frame_make_writable(a.frame, 1);
-	frame_free(a.frame);
+	frame_make_writable(r.frame, 1);
+	frame_free(r.frame);
 }
 
 void evict_resupply(struct mapping *map, unsigned n)
@@ -482,10 +506,10 @@ void evict_resupply(struct mapping *map, unsigned n)
 bool evict_shrink(struct mapping *map, size_t limit, unsigned frames)
 {
 	/* No frame is within a limit of 0: all are let go. */
-	struct asker a = { .map = map, .charged = true, .help = UINT_MAX, .waits = YIELDS + NAPS, .frame = FRAME_NONE };
+	struct request r = { .map = map, .charged = true, .help = UINT_MAX, .waits = YIELDS + NAPS, .frame = FRAME_NONE };
 
 	for (; frames > 0 && frame_held() > limit; frames--) {
-		if (!frame_shrink(FRAME_MAPPED, 0) && !find_room(&a))
+		if (!frame_shrink(FRAME_MAPPED, 0) && !find_room(&r))
 			return false;
 	}
 	return true;
