@@ -78,7 +78,7 @@ Test(env, good_values_are_taken)
 	take_all("UMMAP_LOCK", VALUES("yes", "no"));
 	take_all("UMMAP_READAHEAD", VALUES("0", "4M", "1048576"));
 	take_all("UMMAP_DRIVER_PATH", VALUES("/tmp", "/usr/lib:/tmp", "/"));
-	take_all("UMMAP_LOG", VALUES("error", "warn", "info", "debug", "core:debug,io:info", "warn,chain:debug,writer:error"));
+	take_all("UMMAP_LOG", VALUES("error", "warn", "info", "debug", "start:debug,io:info", "warn,sigsegv:debug,flusher:error"));
 	take_all("UMMAP_STATS", VALUES("1", "/dev/null", "/tmp/../dev/null"));
 }
 
@@ -99,8 +99,8 @@ Test(env, bad_values_are_refused)
 	refuse_all("UMMAP_READAHEAD", VALUES("abc", "-1", "1X"));
 	refuse_all("UMMAP_DRIVER_PATH", VALUES("", ":", "/tmp:", ":/tmp", "/tmp::/usr", ".", "/tmp:..", "/tmp:tests",
 					       "/nowhere/at/all", "/tmp:/nowhere", "/dev/null"));
-	refuse_all("UMMAP_LOG", VALUES("loud", "core:loud", "debug,,", "core:", "debug,foo:info", "cor:info", "core,io:info",
-				       ":info", "core, io:info"));
+	refuse_all("UMMAP_LOG", VALUES("loud", "start:loud", "debug,,", "start:", "debug,foo:info", "star:info", "start,io:info",
+				       ":info", "start, io:info"));
 	refuse_all("UMMAP_STATS", VALUES("", "true", "yes", "on", "0", "2", "stats.json", "/tmp/", "/nowhere/at/all/stats.json",
 					 "/dev/null/stats.json"));
 }
@@ -339,7 +339,7 @@ Test(env, warnings_are_on_by_default)
 	char text[64 * 1024];
 
 	printed("UMMAP_MEM_LIMIT", "16K", text);
-	check(strstr(text, " warn core: "), "%s", text);
+	check(strstr(text, " warn start: "), "%s", text);
 }
 
 /* The line that names `name` names `meant` too, and it is the only one. */

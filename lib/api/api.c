@@ -310,7 +310,7 @@ static int choose_engine(struct plan *p)
 static int make_mapping(struct plan *p, void **addr)
 {
 	struct mapping *map;
-	int err = core_start();
+	int err = start_library();
 
 	if (!err)
 		err = check_plan(p, addr);
@@ -331,7 +331,7 @@ static int make_mapping(struct plan *p, void **addr)
 			err = fail(EOPNOTSUPP, "UMMAP_SHARED is for segments, but the store is mapped in place: others can "
 				   "map it themselves");
 		if (!err && !map->in_place)
-			err = core_prepare(map);
+			err = start_prepare(map);
 		if (!err)
 			err = map_insert(map);
 		if (err)
@@ -343,7 +343,7 @@ static int make_mapping(struct plan *p, void **addr)
 		return err;
 	}
 	if (!map->in_place)
-		core_note_mapping(map);
+		start_note_mapping(map);
 	*addr = map->range;
 	return 0;
 }

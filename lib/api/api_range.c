@@ -203,9 +203,9 @@ static int check_pin(const struct range *r, int prot)
 {
 	const struct mapping *map = r->map;
 	const struct account *account = map_account(map);
-	bool own = account->most < core_budget(map);
+	bool own = account->most < start_budget(map);
 	/* In place there is no memory to be had. */
-	size_t most = map->in_place ? SIZE_MAX : own ? account->most : core_budget(map);
+	size_t most = map->in_place ? SIZE_MAX : own ? account->most : start_budget(map);
 	size_t more = 0, already = own ? account->pinned : map_pinned();
 
 	for (size_t i = r->first; i < r->last && more <= most; i++)

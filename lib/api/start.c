@@ -68,7 +68,7 @@ static uint32_t most_frames(void)
 	limit -= limit / PLACES_LEFT;
 	limit = limit > taken ? (limit - taken) / PLACES_PER_FRAME : 0;
 	limit = max_size(limit, 64);
-	log_line(LOG_INFO, "core", "vm.max_map_count bounds the frames of this process to %zu", limit);
+	log_line(LOG_INFO, "start", "vm.max_map_count bounds the frames of this process to %zu", limit);
 	return (uint32_t)min_size(limit, UINT32_MAX);
 }
 
@@ -180,7 +180,7 @@ static int start_process(void)
 	return 0;
 }
 
-int core_start(void)
+int start_library(void)
 {
 	int err = 0;
 
@@ -201,12 +201,12 @@ int core_start(void)
 	return err;
 }
 
-size_t core_budget(const struct mapping *map)
+size_t start_budget(const struct mapping *map)
 {
 	return max_size(mode_due(), map->member.least);
 }
 
-int core_prepare(const struct mapping *map)
+int start_prepare(const struct mapping *map)
 {
 	int err = map->shared ? shared_pool_open() : 0;
 
@@ -218,15 +218,15 @@ int core_prepare(const struct mapping *map)
 	return trial(map->engine);
 }
 
-void core_note_mapping(const struct mapping *map)
+void start_note_mapping(const struct mapping *map)
 {
 	static _Atomic bool told_small, told_places;
 	size_t most = (size_t)frame_most() * map->seg_size;
 
-	if (core_budget(map) > mode_due() && !atomic_exchange(&told_small, true))
-		log_line(LOG_WARN, "core", "a budget of %zu bytes is less than %d segments of %zu; %zu are used",
-			 mode_due(), (int)(map->member.least / map->seg_size), map->seg_size, core_budget(map));
+	if (start_budget(map) > mode_due() && !atomic_exchange(&told_small, true))
+		log_line(LOG_WARN, "start", "a budget of %zu bytes is less than %d segments of %zu; %zu are used",
+			 mode_due(), (int)(map->member.least / map->seg_size), map->seg_size, start_budget(map));
 	if (map->engine->vma_each && most < mode_due() && most < map->size && !atomic_exchange(&told_places, true))
-		log_line(LOG_WARN, "core", "vm.max_map_count bounds segments of %zu bytes to %zu MiB in memory; "
+		log_line(LOG_WARN, "start", "vm.max_map_count bounds segments of %zu bytes to %zu MiB in memory; "
 			 "larger segments, or a larger vm.max_map_count, have more", map->seg_size, most >> 20);
 }

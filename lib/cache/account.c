@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A share is due what it may hold, and the common one what the others leave; where they add up to more than
- * there is, each is due its part. Shares that hold more than that give first: so what a group has is safe from
+ * An account is due what it may hold, and the common one what the others leave; where they add up to more than
+ * there is, each is due its part. Accounts that hold more than that give first: so what a group has is safe from
  * mappings that press, and what it does not use is not idle. One leaf lock around the list.
  */
 #include "cache/account.h"
@@ -10,11 +10,11 @@
 
 #include <float.h>
 
-static struct ummap_node shares;    /* a ring; the common one first */
+static struct ummap_node accounts;    /* a ring; the common one first */
 static struct account common = {
-	.most = SIZE_MAX, .groups = { &common.groups, &common.groups }, .link = { &shares, &shares },
+	.most = SIZE_MAX, .groups = { &common.groups, &common.groups }, .link = { &accounts, &accounts },
 };
-static struct ummap_node shares = { &common.link, &common.link };
+static struct ummap_node accounts = { &common.link, &common.link };
 static _Atomic uint32_t lock;
 
 static struct account *account_of(struct ummap_node *link)
@@ -30,7 +30,7 @@ struct account *account_common(void)
 void account_open(struct account *account)
 {
 	futex_lock(&lock);
-	list_insert(&shares, &account->link);
+	list_insert(&accounts, &account->link);
 	futex_unlock(&lock);
 }
 
@@ -46,8 +46,8 @@ void account_forget(void)
 	lock = 0;
 	common = (struct account){ .most = SIZE_MAX };
 	list_init(&common.groups);
-	list_init(&shares);
-	list_insert(&shares, &common.link);
+	list_init(&accounts);
+	list_insert(&accounts, &common.link);
 }
 
 bool account_charge(struct account *account, size_t len)
@@ -79,14 +79,14 @@ struct account *account_giver(struct account *mine, size_t all, size_t least)
 	double promised = 0, most = -DBL_MAX;
 
 	futex_lock(&lock);
-	for (struct ummap_node *n = common.link.next; n != &shares; n = n->next)
+	for (struct ummap_node *n = common.link.next; n != &accounts; n = n->next)
 		promised += min_size(account_of(n)->most, all);
 	/* While nobody holds more than is due, everybody sees to himself. */
 	if (mine->bytes > least) {
 		most = excess(mine, promised, all);
 		most = most > 0 ? most : 0;
 	}
-	for (struct ummap_node *n = shares.next; n != &shares; n = n->next) {
+	for (struct ummap_node *n = accounts.next; n != &accounts; n = n->next) {
 		double more = excess(account_of(n), promised, all);
 
 		if (account_of(n) != mine && more > most) {
@@ -103,8 +103,8 @@ struct account *account_nth(size_t n)
 	struct ummap_node *at;
 
 	futex_lock(&lock);
-	for (at = shares.next; n > 0 && at != &shares; at = at->next)
+	for (at = accounts.next; n > 0 && at != &accounts; at = at->next)
 		n--;
 	futex_unlock(&lock);
-	return at == &shares ? NULL : account_of(at);
+	return at == &accounts ? NULL : account_of(at);
 }

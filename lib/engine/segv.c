@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Frames move by mremap: one system call, atomic for every other thread, no copy. The order of the calls is
- * what keeps stores from being lost: a frame gets its final rights at pool, before it can be seen; and its
+ * what keeps stores from being lost: a frame gets its final rights in the pool, before it can be seen; and its
  * place in the range is never one that could be stored to without it. Takes no lock; callers hold the segment's.
  *
  * Every change of rights interrupts the other processors that run this process, so the fewer calls the better.

@@ -4,7 +4,7 @@
  * program takes, the library's SIGSEGV stays in front. They have no version, so that they also take the place of
  * the C library's in programs and libraries that were not linked with this one; those of MPI windows have a copy
  * each, for a library that is preloaded comes before the C library, but what it needs does not.
- * No lock: the mapping of signals that interrupt is one atomic word.
+ * No lock: the set of signals that interrupt is one atomic word.
  */
 #include "engine/signals.h"
 

@@ -298,7 +298,7 @@ void sigsegv_keep(void)
 	install();
 	futex_unlock(&lock);
 	if (!atomic_exchange(&told, true))
-		log_line(LOG_WARN, "chain", "somebody replaced the SIGSEGV handler behind sigaction(3); ours is "
+		log_line(LOG_WARN, "sigsegv", "somebody replaced the SIGSEGV handler behind sigaction(3); ours is "
 			 "in front again, theirs gets what is not ours");
 }
 

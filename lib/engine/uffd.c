@@ -4,8 +4,8 @@
  * access sleeps until the segment has been published, be it a load or store, a system call or another process. No
  * mapping of the kernel's is needed for a segment, so there may be any number of them.
  *
- * Pages move from pool to where they may be stored to, without a copy. Moved pages can be stored to at once, so
- * what must not be is copied instead: that can be done so that each page appears protected. Either way its place at
+ * Pages move from the pool to where they may be stored to, without a copy. Moved pages can be stored to at once, so
+ * what must not be is copied instead: that can be done so that each page appears protected. Either way its place in the
  * pool is empty then, and the frame's memory is mapped. A page that the kernel works on for somebody, and will
  * store to behind the back of all protection, does not move: its segment stays.
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Finds frames: free ones, ones of segments inactive, ones of segments that go there now; out of the account
+ * Finds frames: free ones, those of inactive segments, those of segments that become inactive now; out of the account
  * that has to give. A dirty frame is given away only after it was written. Only faults ask for what is in use.
  * Segments are trylocked only: the caller holds one already.
  */

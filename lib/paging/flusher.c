@@ -2,8 +2,8 @@
 /*
  * Once a second: writes what has been changed for longer than its mapping's flush interval and makes it durable, cleans
  * dirty inactive segments that no job took, lets places be tried again where loads have failed, sees to the handler and
- * to what is mapped from the page cache, gives the system memory that has been idle, and publishes the counters. Whenever the budget has
- * shrunk: lets go of what is beyond it. Errors stay with the mapping. Holds nothing between mappings.
+ * to what is mapped from the page cache, gives the system memory that has been idle, and publishes the counters. Whenever
+ * the budget has shrunk: lets go of what is beyond it. Errors stay with the mapping. Holds nothing between mappings.
  */
 #include "paging/flusher.h"
 
@@ -37,7 +37,7 @@
 static void keep_error(struct mapping *map, int err)
 {
 	if (err && writeback_keep_error(map, err))
-		log_line(LOG_WARN, "writer", "a write in the background failed: %s; %s", strerror(-err),
+		log_line(LOG_WARN, "flusher", "a write in the background failed: %s; %s", strerror(-err),
 			 flush_has_lost(map) ? "the next sync says what of it is lost" : "the data stays in memory");
 }
 
@@ -93,7 +93,7 @@ static void look_for_mappings(void)
 	if (!spare_was_needed() || told)
 		return;
 	told = true;
-	log_line(LOG_WARN, "writer", "the process has all mappings that it may: few segments are in memory now, and come and go "
+	log_line(LOG_WARN, "flusher", "the process has all mappings that it may: few segments are in memory now, and come and go "
 		 "slowly; a larger vm.max_map_count (sysctl(8)), larger segments or UMMAP_ENGINE=uffd would help");
 }
 

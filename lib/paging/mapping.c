@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The geometry of a mapping. Headers and marks lie in lazily touched memory, so that a mapping costs nothing
+ * The geometry of a mapping, and who uses it. Headers and marks lie in lazily touched memory, so that a mapping costs nothing
  * until it is used. Takes no lock but those of segments that it walks over: the fields here change only while nobody
  * else uses the mapping, and marks are atomic.
  */
@@ -372,17 +372,14 @@ static void check(const struct mapping *map, size_t i, const struct seg *s)
 	(void)s;
 }
 #else
+#include "paging/states.h"
+
 #include <assert.h>
 /* At every unlock. */
 static void check(const struct mapping *map, size_t i, const struct seg *s)
 {
-	uint64_t h = seg_head(s);
-
-	assert(seg_has(s, SEG_VALID) || !(h & (SEG_INACTIVE | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD)));
-	assert(!(h & SEG_WRITABLE) || ((h & SEG_DIRTY) && !(h & SEG_INACTIVE) && map->writable));
-	assert(!(h & SEG_AHEAD) || ((h & SEG_INACTIVE) && !(h & SEG_DIRTY)));
-	assert(!seg_pins(s) || !(h & SEG_INACTIVE));
-	assert(!(h & SEG_PAGECACHE) || !(h & SEG_VALID));
+	assert(state_of(seg_head(s), map->in_place));
+	assert(!seg_has(s, SEG_WRITABLE) || map->writable);
 	assert(i < map->segs || map->segs == 0);
 }
 #endif

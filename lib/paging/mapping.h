@@ -201,7 +201,7 @@ unsigned map_lock_cluster(struct mapping *map, size_t i, struct seg **list, size
 /* Unlocks all of them but the first. */
 void map_unlock_cluster(const struct mapping *map, size_t i, struct seg **list, unsigned n);
 
-/* Unlocks segment i. Where assertions are on: rights and lists follow its state. */
+/* Unlocks segment i. Where assertions are on: it is in one of the states of STATES.md. */
 void map_unlock(const struct mapping *map, size_t i, struct seg *s);
 /* Calls fn on each valid segment of [first, last), locked, until one call returns an error, which it then is. */
 int map_for_valid(struct mapping *map, size_t first, size_t last, int (*fn)(struct mapping *, size_t, struct seg *));

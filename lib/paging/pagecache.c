@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Absent -> mapped from the page cache, and back. A segment that is mapped from the page cache has no frame: its mapped place shows the pages that the kernel has of
- * the store, and only to be loaded from. For all other rooms it is absent. A store, or a pin, brings it in, and the
- * frame takes its mapped place by the call that publishes it. The kernel may let go of its pages, and then loads
- * them again by itself, page by page: correct, but slow; so somebody looks from time to time.
+ * Absent -> mapped from the page cache, and back. Such a segment has no frame: its mapped place shows the pages that the
+ * kernel has of the store, and only to be loaded from. For everybody else it is absent. A store, or a pin, brings it in, and
+ * the frame takes its mapped place by the call that maps it. The kernel may let go of its pages, and then loads
+ * them again by itself, page by page: correct, but slow; so the background thread looks from time to time.
  * Takes the locks of segments; while one is held another is only trylocked.
  */
 #include "paging/pagecache.h"
 
 #include <sys/mman.h>
 
-/* Faults cost more than pages that come along. Segments that are mapped from the page cache together begin at a multiple of their number. */
+/* Faults cost more than pages that come along. Segments that are mapped together begin at a multiple of their number. */
 #define TOGETHER_BYTES ((size_t)16 << 20)
 #define TOGETHER_MOST 64
 /* Each cluster may be a mapping of the kernel's, of which there are not many. */
@@ -104,7 +104,7 @@ static void note(struct mapping *map, const struct run *r)
 	map->stretches++;
 }
 
-/* Segment i, locked, and perhaps others with it. One that is mapped from the page cache already was so by a thread that was faster. */
+/* Segment i, locked, and perhaps others with it. One that is mapped already was so by a thread that was faster. */
 static bool map_pages_locked(struct mapping *map, size_t i)
 {
 	struct run one = { i, i + 1 }, r = one;
@@ -146,7 +146,7 @@ bool pagecache_map(struct mapping *map, size_t i)
 	return done;
 }
 
-/* A mapped from the page cache segment, and those behind it that are, too, by one call. */
+/* A segment that is mapped from the page cache, and those behind it that are, too, by one call. */
 static int unmap_run(struct mapping *map, size_t i, size_t last)
 {
 	size_t end = min_size(i + together(map), last);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * umremap. Carrying is only a change of where changes go: each header says which of two backing stores holds its segment,
+ * umremap. Migrating is only a change of where changes go: each header says which of two backing stores holds its segment,
  * and those of the older one count as dirty. A third one there cannot be: the older is completed first. Where both
  * places overlap, contents move at once. Nobody else uses the mapping meanwhile.
  */

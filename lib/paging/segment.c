@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Moves segments between their states. The orders that must hold:
- *  - a frame is filled and gets its rights in the pool, and is mapped last: nobody sees it half filled, or before it is
- *    listed;
- *  - a segment is marked as dirty before it can be stored to: a sync of any thread finds it; and its twin is taken before,
- *    where it needs one: what is stored is what differs;
- *  - a mapped place loses its rights before its frame leaves: no store is lost;
- *  - a dirty frame is given away only after it was written.
- * A segment's lock is held from the first look to the last change, I/O included. While one is held another
+ * Moves segments between their states: lib/STATES.md has the states, the events and the orders that must hold. A segment's lock is held from the first look to the last change, I/O included. While one is held another
  * is only trylocked. Nothing here allocates or logs on the way of a fault.
  */
 #include "paging/segment.h"

@@ -47,7 +47,7 @@ int export_open(struct export *r, size_t size, size_t seg_size, size_t count)
 	madvise(p, len, MADV_DONTFORK);
 	*r = (struct export){ (struct export_head *)p, (struct export_lines *)(p + export_lines_at()),
 			     (struct seg *)(p + export_segs_at()), count, fd };
-	r->head->magic = REACH_MAGIC;
+	r->head->magic = EXPORT_MAGIC;
 	r->head->version = REACH_VERSION;
 	r->head->page = (uint32_t)sys_page();
 	r->head->seg_size = seg_size;
@@ -94,7 +94,7 @@ void export_place(uint64_t *machine, uint64_t *space)
 
 int export_offer(const struct export *r, int pool, struct umoffer *offer)
 {
-	struct export_offer o = { .magic = (uint32_t)REACH_MAGIC, .pid = getpid(), .control = r->fd, .pool = pool };
+	struct export_offer o = { .magic = (uint32_t)EXPORT_MAGIC, .pid = getpid(), .control = r->fd, .pool = pool };
 	struct stat control, frames;
 
 	if (fstat(r->fd, &control) < 0 || fstat(pool, &frames) < 0)

@@ -12,7 +12,7 @@
 
 #include <ummap.h>
 
-#define REACH_MAGIC 0x6863616572ull /* "reach" */
+#define EXPORT_MAGIC 0x6863616572ull /* "reach" */
 #define REACH_VERSION 1
 #define EXPORT_PEERS 1023
 #define EXPORT_SLOTS 8        /* one cache line */

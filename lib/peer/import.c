@@ -94,7 +94,7 @@ static int open_objects(struct umpeer *p, const struct export_offer *o)
 
 static bool is_sound(const struct export_head *h, size_t len)
 {
-	return h->magic == REACH_MAGIC && h->version == REACH_VERSION && h->page == sys_page() &&
+	return h->magic == EXPORT_MAGIC && h->version == REACH_VERSION && h->page == sys_page() &&
 	       h->seg_size >= sys_page() && h->seg_size <= FRAME_SHARED_MAX && !(h->seg_size & (h->seg_size - 1)) &&
 	       h->count > 0 && h->count <= (len - export_segs_at()) / sizeof(struct seg) &&
 	       h->count <= INT64_MAX / h->seg_size;
@@ -207,7 +207,7 @@ static int check_offer(const struct export_offer *o)
 {
 	uint64_t machine, space;
 
-	if (o->magic != (uint32_t)REACH_MAGIC)
+	if (o->magic != (uint32_t)EXPORT_MAGIC)
 		return fail(EINVAL, "that is no offer: it must be what umoffer filled");
 	export_place(&machine, &space);
 	if (machine != o->machine || space != o->space)
