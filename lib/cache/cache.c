@@ -130,13 +130,13 @@ static struct newcomer {
 	const struct account *account;
 } grace[GRACE];
 
-/* s, which is charged to share, was asked for just now. */
+/* s, which is charged to account, was asked for just now. */
 static void grace_add(const struct seg *s, const struct account *account)
 {
 	grace[arrivals++ % GRACE] = (struct newcomer){ s, account };
 }
 
-/* Whether s is one of the last of `there` segments, all in share unless that is NULL; the oldest of them never is. */
+/* Whether s is one of the last of `there` segments, all in account unless that is NULL; the oldest of them never is. */
 static bool grace_has(const struct seg *s, const struct account *account, size_t there)
 {
 	for (uint64_t i = 1; i <= GRACE && i <= arrivals && there > 1; i++) {
@@ -400,7 +400,7 @@ void cache_deactivate_all(struct member *m, struct seg **list, unsigned n, enum 
 
 /* ---- Who goes next ---- */
 
-/* A share that makes room for itself always has something that may go. */
+/* An account that makes room for itself always has something that may go. */
 static bool is_recent(const struct search *search, const struct seg *s)
 {
 	const struct account *own = search->wanted->group->account == search->account ? search->account : NULL;
