@@ -26,8 +26,8 @@ HEADERS = $(wildcard include/*.h)
 # The skeletons are for authors. A driver whose library is missing gives way to a file that says so. `make PMEM= URING=` builds as if both were.
 PMEM := $(shell pkg-config --exists libpmem2 2> /dev/null && echo libpmem2)
 URING := $(shell pkg-config --exists liburing 2> /dev/null && echo liburing)
-LEFT_OUT = %/skeleton.c $(if $(PMEM),%/absent_pmem.c %/test_absent_pmem.c,drivers/pmem.c tests/test_pmem%.c) \
-	$(if $(URING),%/absent_uring.c,drivers/uring.c tests/test_uring.c tests/test_uffd_uring.c)
+LEFT_OUT = %/skeleton.c $(if $(PMEM),%/absent_pmem.c %/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
+	$(if $(URING),%/absent_uring.c,drivers/uring.c %/test_uring.c %/test_uffd_uring.c)
 LIB_SRC = $(filter-out $(LEFT_OUT),$(wildcard lib/*/*.c drivers/*.c policies/*.c))
 LIBS += $(if $(PMEM)$(URING),$(shell pkg-config --libs $(PMEM) $(URING)))
 LIB_OBJ = $(LIB_SRC:%.c=$B/%.o)
@@ -37,11 +37,14 @@ A = $B/libummap.a
 # The same with the names of its rooms, for what looks inside: tests and tools.
 ROOMS = $B/librooms.a
 
-# tests/test_*.c: Criterion suites, linked with the archive so that rooms can be tested by themselves.
-# tests/prog_*.c: programs of their own, linked with the shared library: exit 0 pass, 77 skip, else fail.
-SUITES = $(patsubst tests/%.c,$B/tests/%,$(filter-out $(LEFT_OUT),$(wildcard tests/test_*.c)))
+# tests/*/test_*.c: Criterion suites, linked with the archive so that rooms can be tested by themselves.
+# tests/*/prog_*.c: programs of their own, linked with the shared library: exit 0 pass, 77 skip, else fail.
+# Their names are unique: all are built in one folder.
+vpath test_%.c tests/unit tests/api tests/drivers tests/tools
+vpath prog_%.c tests/unit tests/api tests/drivers tests/tools
+SUITES = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(LEFT_OUT),$(wildcard tests/*/test_*.c))))
 # Sanitizers want to come before what is preloaded.
-PROGS = $(patsubst tests/%.c,$B/tests/%,$(filter-out $(if $(SANITIZE),tests/prog_preload.c),$(wildcard tests/prog_*.c)))
+PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_preload.c),$(wildcard tests/*/prog_*.c))))
 # Drivers and policies as files, for the suites: the skeletons, and those of tests/plugins.
 PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard tests/plugins/*.c)) \
 	$B/tests/plugins/ummap-driver-skeleton.so $B/tests/plugins/ummap-policy-skeleton.so
@@ -115,15 +118,15 @@ $(UMWAL): $(UMWAL_OBJ) $(ROOMS)
 
 $B/tests/prog_wal: | $(UMWAL)
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
-$B/tests/test_%: tests/test_%.c $(ROOMS)
+$B/tests/test_%: test_%.c $(ROOMS)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Ilib $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(ROOMS) $(LIBS) -lcriterion
+	$(CC) $(CPPFLAGS) -Ilib -Itests -I. $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(ROOMS) $(LIBS) -lcriterion
 
 $B/tests/prog_umtop: | $(UMTOP)
 $B/tests/prog_preload: LINK_SO =
-$B/tests/prog_%: tests/prog_%.c $(SO)
+$B/tests/prog_%: prog_%.c $(SO)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Ilib $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
+	$(CC) $(CPPFLAGS) -Ilib -Itests $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
 
 $B/tests/plugins/ummap-%.so: tests/plugins/%.c
 	$(MAKE_PLUGIN)
@@ -188,7 +191,7 @@ check-mutants:
 	tests/check-mutants
 # Needs compilers of other C libraries and processors.
 check-ports:
-	tests/check-ports $B
+	tests/ports/check-ports $B
 # Among pretended machines, what takes too long for `make check`.
 check-mpi-machines: all tests
 	tests/run $B mpi-machines

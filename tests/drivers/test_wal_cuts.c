@@ -6,7 +6,7 @@
  */
 #include <criterion/criterion.h>
 
-#include "../drivers/wal.h"
+#include "drivers/wal.h"
 #include "power.h"
 
 #define CAP (120 * KIB)     /* of the store */

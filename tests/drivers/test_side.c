@@ -2,8 +2,8 @@
 /* What filters share that keep a file beside a store: the map from blocks to places, and the head of such a file. */
 #include <criterion/criterion.h>
 
-#include "../drivers/blockmap.h"
-#include "../drivers/side.h"
+#include "drivers/blockmap.h"
+#include "drivers/side.h"
 #include "common.h"
 
 /* ---- The map ---- */
