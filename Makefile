@@ -139,9 +139,12 @@ define MAKE_PLUGIN
 $(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $(@:.so=.d) -fPIC -shared $(LDFLAGS) -o $@ $<
 endef
 
-$B/bench/%: bench/%.c $(SO)
+# What the benchmarks share.
+BENCH_KIT = $(patsubst %.c,$B/%.o,$(wildcard bench/kit/*.c))
+$B/bench/%.o: override CPPFLAGS += -Ibench
+$B/bench/%: bench/%.c $(SO) $(BENCH_KIT)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $(filter %.c %.o,$^) $(LINK_SO) -lm -luring
+	$(CC) $(CPPFLAGS) -Ibench $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $(filter %.c %.o,$^) $(LINK_SO) -lm -luring
 
 $B/examples/%: examples/%.c $(SO)
 	@mkdir -p $(@D)
@@ -243,7 +246,7 @@ clean:
 	rm -rf build
 
 -include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(UMWAL_OBJ:.o=.d)
--include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
+-include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
 .PHONY: all lib tests check check-long check-layers check-calls check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants \
 	check-ports check-mpi-machines check-cuts check-all \
 	deps bench demo install dist clean

@@ -1,17 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What leaves memory first, by its name on the command line. */
-#ifndef BENCH_POLICY_H
-#define BENCH_POLICY_H
+#include "kit/policy.h"
 
-#include <string.h>
-
-#include "common.h"
-#include "ummap.h"
-
-/* UMMAP_PTYPE_*. */
-static inline int parse_policy(const char *name)
+int parse_policy(const char *name)
 {
-	static const char *const names[] = {
+	const char *const names[] = {
 		[UMMAP_PTYPE_FIFO] = "fifo", [UMMAP_PTYPE_LIFO] = "lifo", [UMMAP_PTYPE_PLRU] = "plru",
 		[UMMAP_PTYPE_PRND] = "prnd", [UMMAP_PTYPE_WIRO_F] = "wiro-f", [UMMAP_PTYPE_WIRO_L] = "wiro-l",
 	};
@@ -21,5 +13,3 @@ static inline int parse_policy(const char *name)
 			return (int)i;
 	die("--policy: '%s' is none of fifo, lifo, plru, prnd, wiro-f, wiro-l", name);
 }
-
-#endif

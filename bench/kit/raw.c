@@ -1,22 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * What a page fault of the library cannot do without, each part timed by itself on memory like the library's: frames on
- * huge pages, moved to scattered places of a view and back; or on small ones, whose pages are copied and moved by
- * userfaultfd. For bench/fault.
- */
-#ifndef BENCH_RAW_H
-#define BENCH_RAW_H
-
-#include <linux/userfaultfd.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <sys/ioctl.h>
-#include <sys/syscall.h>
-#include <ucontext.h>
-#include <unistd.h>
-
-#include "data.h"
+#include "kit/raw.h"
 
 #ifndef UFFDIO_MOVE /* of Linux 6.8 */
 #define UFFD_FEATURE_MOVE (1 << 16)
@@ -27,20 +10,7 @@ struct uffdio_move {
 #define UFFDIO_MOVE _IOWR(UFFDIO, 0x05, struct uffdio_move)
 #endif
 
-/* In brackets: what userfaultfd has in its place. */
-enum part {
-	SEGV,          /* from the load to a SIGSEGV handler that does nothing, and on (to a thread, and on) */
-	POPULATE,      /* of a frame of at least a huge page: memory for it, zeroed by the kernel */
-	ZERO,          /* memset of the frame */
-	COPY,          /* pread of the frame from the warm file */
-	PUBLISH_READ,  /* mprotect to read-only at home, mremap into the view (UFFDIO_COPY) */
-	PUBLISH_WRITE, /* mremap into the view (UFFDIO_MOVE) */
-	UPGRADE,       /* mprotect to writable in the view (UFFDIO_WRITEPROTECT) */
-	RETRACT,       /* mremap home, mmap over the hole (UFFDIO_MOVE) */
-	PARTS
-};
-
-static const char *const part_names[PARTS] = {
+const char *const part_names[PARTS] = {
 	"raw-segv", "raw-populate", "raw-zero", "raw-copy", "raw-publish-read", "raw-publish-write",
 	"raw-upgrade", "raw-retract",
 };
@@ -56,14 +26,13 @@ struct raw {
 	uint64_t *samples[PARTS]; /* n of each */
 };
 
-static inline void must(bool done, const char *what)
+void must(bool done, const char *what)
 {
 	if (!done)
 		die("%s: %s", what, strerror(errno));
 }
 
-/* Loads a word by an instruction whose length step_over knows. */
-static inline void load_word(void *p)
+void load_word(void *p)
 {
 #if defined(__x86_64__)
 	__asm__ volatile("movq (%%rax), %%rax" : "+a"(p) : : "memory"); /* 48 8b 00 */
@@ -74,7 +43,7 @@ static inline void load_word(void *p)
 #endif
 }
 
-static void step_over(int sig, siginfo_t *info, void *context)
+void step_over(int sig, siginfo_t *info, void *context)
 {
 	ucontext_t *u = context;
 
@@ -87,7 +56,7 @@ static void step_over(int sig, siginfo_t *info, void *context)
 #endif
 }
 
-static inline void *reserve(void *at, size_t len)
+void *reserve(void *at, size_t len)
 {
 	void *p = mmap(at, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0), -1, 0);
 
@@ -95,9 +64,7 @@ static inline void *reserve(void *at, size_t len)
 	return p;
 }
 
-/* ---- userfaultfd ---- */
-
-static inline void raw_copy(struct raw *r, char *to, char *from)
+static void raw_copy(struct raw *r, char *to, char *from)
 {
 	struct uffdio_copy c = { .dst = (uintptr_t)to, .src = (uintptr_t)from, .len = r->seg,
 				 .mode = UFFDIO_COPY_MODE_WP };
@@ -105,21 +72,21 @@ static inline void raw_copy(struct raw *r, char *to, char *from)
 	must(!ioctl(r->uffd, UFFDIO_COPY, &c), "UFFDIO_COPY");
 }
 
-static inline void raw_move(struct raw *r, char *to, char *from)
+static void raw_move(struct raw *r, char *to, char *from)
 {
 	struct uffdio_move m = { .dst = (uintptr_t)to, .src = (uintptr_t)from, .len = r->seg };
 
 	must(!ioctl(r->uffd, UFFDIO_MOVE, &m), "UFFDIO_MOVE (Linux 6.8 has it)");
 }
 
-static inline void raw_unprotect(struct raw *r, char *at, size_t len)
+static void raw_unprotect(struct raw *r, char *at, size_t len)
 {
 	struct uffdio_writeprotect w = { .range = { (uintptr_t)at, len } };
 
 	must(!ioctl(r->uffd, UFFDIO_WRITEPROTECT, &w), "UFFDIO_WRITEPROTECT");
 }
 
-static inline void raw_register(struct raw *r, char *at, size_t len, uint64_t mode)
+static void raw_register(struct raw *r, char *at, size_t len, uint64_t mode)
 {
 	struct uffdio_register g = { .range = { (uintptr_t)at, len }, .mode = mode };
 
@@ -127,7 +94,7 @@ static inline void raw_register(struct raw *r, char *at, size_t len, uint64_t mo
 	must(!ioctl(r->uffd, UFFDIO_REGISTER, &g), "UFFDIO_REGISTER");
 }
 
-static inline void raw_open(struct raw *r)
+static void raw_open(struct raw *r)
 {
 	struct uffdio_api api = { .api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_MOVE };
 
@@ -139,7 +106,7 @@ static inline void raw_open(struct raw *r)
 }
 
 /* Lets each access go on with one call that does next to nothing. */
-static inline void *raw_serve(void *arg)
+static void *raw_serve(void *arg)
 {
 	struct raw *r = arg;
 	struct uffd_msg msg;
@@ -149,7 +116,7 @@ static inline void *raw_serve(void *arg)
 	return NULL;
 }
 
-static inline void raw_event(struct raw *r)
+static void raw_event(struct raw *r)
 {
 	pthread_t thread;
 	uint64_t start;
@@ -171,9 +138,7 @@ static inline void raw_event(struct raw *r)
 	must(!madvise(r->view, r->n * r->seg, MADV_DONTNEED), "madvise");
 }
 
-/* ---- Both ---- */
-
-static inline void raw_segv(struct raw *r)
+static void raw_segv(struct raw *r)
 {
 	struct sigaction action = { .sa_sigaction = step_over, .sa_flags = SA_SIGINFO }, before;
 	uint64_t start;
@@ -188,7 +153,7 @@ static inline void raw_segv(struct raw *r)
 	sigaction(SIGSEGV, &before, NULL);
 }
 
-static inline void raw_populate(struct raw *r)
+static void raw_populate(struct raw *r)
 {
 	uint64_t start;
 	size_t i;
@@ -201,7 +166,7 @@ static inline void raw_populate(struct raw *r)
 	}
 }
 
-static inline void raw_fill(struct raw *r)
+static void raw_fill(struct raw *r)
 {
 	uint64_t start;
 	size_t i;
@@ -224,12 +189,12 @@ static inline void raw_fill(struct raw *r)
 	}
 }
 
-static inline void move(char *from, char *to, size_t len)
+void move(char *from, char *to, size_t len)
 {
 	must(mremap(from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) != MAP_FAILED, "mremap");
 }
 
-static inline void raw_publish(struct raw *r, enum part part)
+static void raw_publish(struct raw *r, enum part part)
 {
 	uint64_t start;
 	size_t i;
@@ -253,7 +218,7 @@ static inline void raw_publish(struct raw *r, enum part part)
 		must(!madvise(r->pool, r->n * r->seg, MADV_DONTNEED), "madvise");
 }
 
-static inline void raw_upgrade(struct raw *r)
+static void raw_upgrade(struct raw *r)
 {
 	uint64_t start;
 	size_t i;
@@ -271,13 +236,13 @@ static inline void raw_upgrade(struct raw *r)
 	}
 }
 
-static inline void raw_take_back(char *place, char *home, size_t len)
+void raw_take_back(char *place, char *home, size_t len)
 {
 	must(mremap(place, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, home) != MAP_FAILED, "mremap");
 	reserve(place, len);
 }
 
-static inline void raw_retract(struct raw *r)
+static void raw_retract(struct raw *r)
 {
 	uint64_t start;
 	size_t i;
@@ -294,9 +259,7 @@ static inline void raw_retract(struct raw *r)
 	}
 }
 
-/* What each part costs for n segments of seg bytes; fd: a file of at least n * seg bytes. A part that does not
- * come up for segments of that size has no samples. */
-static inline void raw_measure(struct figure parts[PARTS], size_t seg, size_t n, int fd, uint64_t seed, bool uffd)
+void raw_measure(struct figure parts[PARTS], size_t seg, size_t n, int fd, uint64_t seed, bool uffd)
 {
 	struct raw r = { .seg = seg, .n = n, .fd = fd, .uffd = -1 };
 	bool populates = seg >= HUGE_PAGE && !uffd;
@@ -336,5 +299,3 @@ static inline void raw_measure(struct figure parts[PARTS], size_t seg, size_t n,
 	munmap(r.pool, n * seg);
 	munmap(r.view, n * seg);
 }
-
-#endif

@@ -1,87 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * The ways of going over a file segment by segment that bench/passes compares:
- *
- *   ummap    the library, its budget set by UMMAP_MEM_LIMIT and full of another mapping's segments, so that
- *            each segment has to make room, in memory that was touched before as the floor's was
- *   fresh    the same with an empty budget: the system clears memory while the clock is running
- *   floor    pread and pwrite with O_DIRECT between the file and huge pages, one request at a time
- *   deepN    the same with N requests in flight, by io_uring, ahead of the turns (deep.h)
- *   mmap     the kernel's mmap, in a memory cgroup of the same budget
- *   inplace  how the reference implementation does it: on SIGSEGV mprotect, pread into place, MADV_DONTNEED
- */
-#ifndef BENCH_METHODS_H
-#define BENCH_METHODS_H
+#include "kit/methods.h"
 
-#include <pthread.h>
-#include <signal.h>
+enum { FLOOR_BUFFERS = 4 };
 
-#include "deep.h"
-#include "ummap.h"
+static struct pass *inplace_pass;
+static __thread struct worker *inplace_worker;
 
-/* One pass, as the command line asked for it. */
-struct pass {
-	const struct method *method;
-	const char *path;
-	const char *driver; /* scheme and keys of a URI for ummap; NULL: by descriptor */
-	const char *engine; /* of ummap, as in UMMAP_ENGINE */
-	size_t size, seg, budget;
-	unsigned threads, rep;
-	bool random, write;
-	bool modify;        /* read and written */
-	size_t step;        /* every so manyth segment has its turn */
-	unsigned cap_s;     /* mmap at random stops after this many seconds */
-	uint64_t salt;      /* of what a write pass writes */
-	int fd;             /* buffered */
-	int direct;         /* O_DIRECT */
-	char *view;         /* of the methods that map */
-};
-
-/* One thread's share of it. */
-struct worker {
-	struct pass *pass;
-	pthread_t thread;
-	uint32_t *order;    /* segments in the order of their turns */
-	size_t segments;
-	size_t done;        /* of them, touched */
-	uint64_t deadline;  /* 0: none */
-	char *buffers;      /* floor: a few segments of memory */
-	struct deep *deep;  /* deep: the ring */
-	size_t *ring;       /* inplace: offsets of what is resident, oldest at `oldest` */
-	size_t ring_size, oldest, resident;
-};
-
-struct method {
-	const char *name;
-	void (*begin)(struct pass *);                 /* before the clock starts; may be NULL */
-	void (*begin_worker)(struct worker *);        /* the same, for each thread; may be NULL */
-	char *(*enter)(struct worker *, size_t off);  /* where the segment is to be read or filled */
-	void (*leave)(struct worker *, size_t off, const char *at); /* it has been; may be NULL */
-	void (*finish_worker)(struct worker *);       /* write: the clock is running; may be NULL */
-	void (*finish)(struct pass *);                /* write: makes it durable, the clock is running */
-	unsigned depth;                               /* of the deep floor */
-};
-
-/* Whether the file's contents are wanted. */
-static inline bool reads(const struct pass *p)
+bool reads(const struct pass *p)
 {
 	return !p->write || p->modify;
 }
 
-static inline char *view_enter(struct worker *w, size_t off)
+static char *view_enter(struct worker *w, size_t off)
 {
 	return w->pass->view + off;
 }
 
-static inline void sync_file(struct pass *p)
+static void sync_file(struct pass *p)
 {
 	if (fdatasync(p->fd))
 		die("%s: %s", p->path, strerror(errno));
 }
 
-/* ---- ummap ---- */
-
-static inline void ummap_open_uri(struct pass *p, int prot)
+static void ummap_open_uri(struct pass *p, int prot)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	size_t scheme = strcspn(p->driver, "?");
@@ -99,7 +40,7 @@ static inline void ummap_open_uri(struct pass *p, int prot)
 }
 
 /* A sparse file that has no name any more. */
-static inline int sparse_file(const char *beside, size_t size)
+static int sparse_file(const char *beside, size_t size)
 {
 	char *name;
 	int fd;
@@ -113,7 +54,7 @@ static inline int sparse_file(const char *beside, size_t size)
 	return fd;
 }
 
-static inline void fill_budget(struct pass *p)
+static void fill_budget(struct pass *p)
 {
 	int fd = sparse_file(p->path, p->budget);
 	void *addr;
@@ -127,7 +68,7 @@ static inline void fill_budget(struct pass *p)
 	close(fd);
 }
 
-static inline void fresh_begin(struct pass *p)
+static void fresh_begin(struct pass *p)
 {
 	int prot = p->write ? PROT_READ | PROT_WRITE : PROT_READ;
 	void *addr = NULL;
@@ -143,28 +84,24 @@ static inline void fresh_begin(struct pass *p)
 		die("umadvise: %s", umerrormsg());
 }
 
-static inline void ummap_begin(struct pass *p)
+static void ummap_begin(struct pass *p)
 {
 	fill_budget(p);
 	fresh_begin(p);
 }
 
-static inline void ummap_finish(struct pass *p)
+static void ummap_finish(struct pass *p)
 {
 	if (umsync(p->view, 0))
 		die("umsync: %s", umerrormsg());
 }
 
-/* ---- floor ---- */
-
-enum { FLOOR_BUFFERS = 4 };
-
-static inline void floor_begin_worker(struct worker *w)
+static void floor_begin_worker(struct worker *w)
 {
 	w->buffers = huge_memory(FLOOR_BUFFERS * w->pass->seg);
 }
 
-static inline char *floor_enter(struct worker *w, size_t off)
+static char *floor_enter(struct worker *w, size_t off)
 {
 	char *buf = w->buffers + w->done % FLOOR_BUFFERS * w->pass->seg;
 
@@ -173,43 +110,36 @@ static inline char *floor_enter(struct worker *w, size_t off)
 	return buf;
 }
 
-static inline void floor_leave(struct worker *w, size_t off, const char *at)
+static void floor_leave(struct worker *w, size_t off, const char *at)
 {
 	if (w->pass->write)
 		write_whole(w->pass->direct, at, w->pass->seg, off);
 }
 
-/* ---- deep ---- */
-
-static inline void deep_begin_worker(struct worker *w)
+static void deep_begin_worker(struct worker *w)
 {
 	w->deep = deep_create(w->pass->direct, w->pass->seg, w->pass->method->depth);
 }
 
-static inline char *deep_enter_segment(struct worker *w, size_t off)
+static char *deep_enter_segment(struct worker *w, size_t off)
 {
 	(void)off;
 	return deep_enter(w->deep, w->order, w->done, w->segments, reads(w->pass));
 }
 
-static inline void deep_leave_segment(struct worker *w, size_t off, const char *at)
+static void deep_leave_segment(struct worker *w, size_t off, const char *at)
 {
 	(void)off;
 	(void)at;
 	deep_leave(w->deep, w->order, w->done, w->pass->write);
 }
 
-static inline void deep_finish_worker(struct worker *w)
+static void deep_finish_worker(struct worker *w)
 {
 	deep_finish(w->deep);
 }
 
-#define DEEP(n) { "deep" #n, NULL, deep_begin_worker, deep_enter_segment, deep_leave_segment, \
-		  deep_finish_worker, sync_file, n }
-
-/* ---- mmap ---- */
-
-static inline void mmap_begin(struct pass *p)
+static void mmap_begin(struct pass *p)
 {
 	p->view = mmap(NULL, p->size, p->write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, p->fd, 0);
 	if (p->view == MAP_FAILED)
@@ -218,37 +148,32 @@ static inline void mmap_begin(struct pass *p)
 		die("madvise: %s", strerror(errno));
 }
 
-static inline void mmap_begin_worker(struct worker *w)
+static void mmap_begin_worker(struct worker *w)
 {
 	if (w->pass->random || w->pass->step > 1)
 		w->deadline = now_ns() + w->pass->cap_s * 1000000000ull;
 }
 
-static inline void mmap_finish(struct pass *p)
+static void mmap_finish(struct pass *p)
 {
 	if (msync(p->view, p->size, MS_SYNC))
 		die("msync: %s", strerror(errno));
 	sync_file(p);
 }
 
-/* ---- inplace ---- */
-
-static struct pass *inplace_pass;
-static __thread struct worker *inplace_worker;
-
-static inline void inplace_protect(struct pass *p, size_t off, int prot)
+static void inplace_protect(struct pass *p, size_t off, int prot)
 {
 	if (mprotect(p->view + off, p->seg, prot))
 		die("mprotect: %s", strerror(errno));
 }
 
-static inline void inplace_write_back(struct pass *p, size_t off)
+static void inplace_write_back(struct pass *p, size_t off)
 {
 	inplace_protect(p, off, PROT_READ);
 	write_whole(p->direct, p->view + off, p->seg, off);
 }
 
-static inline void inplace_evict(struct worker *w)
+static void inplace_evict(struct worker *w)
 {
 	struct pass *p = w->pass;
 	size_t off = w->ring[w->oldest];
@@ -284,7 +209,7 @@ static void inplace_fault(int sig, siginfo_t *info, void *context)
 	w->ring[(w->oldest + w->resident++) % w->ring_size] = off;
 }
 
-static inline void inplace_begin(struct pass *p)
+static void inplace_begin(struct pass *p)
 {
 	struct sigaction action = { .sa_sigaction = inplace_fault, .sa_flags = SA_SIGINFO | SA_RESTART };
 
@@ -296,19 +221,19 @@ static inline void inplace_begin(struct pass *p)
 }
 
 /* Each thread has its own list and share of the budget, so the handler needs no lock. */
-static inline void inplace_begin_worker(struct worker *w)
+static void inplace_begin_worker(struct worker *w)
 {
 	w->ring_size = w->pass->budget / w->pass->seg / w->pass->threads;
 	w->ring = calloc(w->ring_size, sizeof(*w->ring));
 }
 
-static inline char *inplace_enter(struct worker *w, size_t off)
+static char *inplace_enter(struct worker *w, size_t off)
 {
 	inplace_worker = w;
 	return w->pass->view + off;
 }
 
-static inline void inplace_finish_worker(struct worker *w)
+static void inplace_finish_worker(struct worker *w)
 {
 	size_t i;
 
@@ -316,7 +241,10 @@ static inline void inplace_finish_worker(struct worker *w)
 		inplace_write_back(w->pass, w->ring[(w->oldest + i) % w->ring_size]);
 }
 
-static const struct method methods[] = {
+#define DEEP(n) { "deep" #n, NULL, deep_begin_worker, deep_enter_segment, deep_leave_segment, \
+		  deep_finish_worker, sync_file, n }
+
+const struct method methods[METHODS] = {
 	{ "ummap", ummap_begin, NULL, view_enter, NULL, NULL, ummap_finish, 0 },
 	{ "fresh", fresh_begin, NULL, view_enter, NULL, NULL, ummap_finish, 0 },
 	{ "floor", NULL, floor_begin_worker, floor_enter, floor_leave, NULL, sync_file, 0 },
@@ -324,7 +252,3 @@ static const struct method methods[] = {
 	{ "mmap", mmap_begin, mmap_begin_worker, view_enter, NULL, NULL, mmap_finish, 0 },
 	{ "inplace", inplace_begin, inplace_begin_worker, inplace_enter, NULL, inplace_finish_worker, sync_file, 0 },
 };
-
-enum { METHODS = sizeof(methods) / sizeof(methods[0]) };
-
-#endif

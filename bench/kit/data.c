@@ -1,25 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * What stands in the files of the benchmarks, so that no method can skip work unseen: word i of a file is
- * salt + i * STRIDE. No common compressor can shorten it, it is written at the speed of memory, and the sum
- * of any run of words is known without reading it. Also: making such a file, and a cold page cache.
- */
-#ifndef BENCH_DATA_H
-#define BENCH_DATA_H
+#include "kit/data.h"
 
-#include <fcntl.h>
-#include <stdbool.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include "common.h"
-
-#define STRIDE 0x9E3779B97F4A7C15ull
-#define FILE_SALT 0x1F83D9ABFB41BD6Bull
-
-/* Fills buf with what belongs at byte `off` of a file; both are multiples of 32. */
-static inline void fill_words(void *buf, size_t len, uint64_t off, uint64_t salt)
+void fill_words(void *buf, size_t len, uint64_t off, uint64_t salt)
 {
 	uint64_t *w = buf, v = salt + off / 8 * STRIDE;
 	size_t i;
@@ -32,7 +14,7 @@ static inline void fill_words(void *buf, size_t len, uint64_t off, uint64_t salt
 	}
 }
 
-static inline uint64_t sum_words(const void *buf, size_t len)
+uint64_t sum_words(const void *buf, size_t len)
 {
 	const uint64_t *w = buf;
 	uint64_t a = 0, b = 0, c = 0, d = 0;
@@ -47,15 +29,14 @@ static inline uint64_t sum_words(const void *buf, size_t len)
 	return a + b + c + d;
 }
 
-/* What sum_words gives for the len bytes at off. */
-static inline uint64_t expected_sum(size_t len, uint64_t off, uint64_t salt)
+uint64_t expected_sum(size_t len, uint64_t off, uint64_t salt)
 {
 	uint64_t n = len / 8, first = off / 8;
 
 	return n * salt + n / 2 * (2 * first + n - 1) * STRIDE;
 }
 
-static inline void read_whole(int fd, void *buf, size_t len, uint64_t off)
+void read_whole(int fd, void *buf, size_t len, uint64_t off)
 {
 	ssize_t got;
 
@@ -68,7 +49,7 @@ static inline void read_whole(int fd, void *buf, size_t len, uint64_t off)
 		die("read at %llu: %s", (unsigned long long)off, got ? strerror(errno) : "end of file");
 }
 
-static inline void write_whole(int fd, const void *buf, size_t len, uint64_t off)
+void write_whole(int fd, const void *buf, size_t len, uint64_t off)
 {
 	ssize_t put;
 
@@ -81,7 +62,7 @@ static inline void write_whole(int fd, const void *buf, size_t len, uint64_t off
 		die("write at %llu: %s", (unsigned long long)off, strerror(errno));
 }
 
-static inline int open_file(const char *path, int flags)
+int open_file(const char *path, int flags)
 {
 	int fd = open(path, flags | O_CLOEXEC, 0644);
 
@@ -91,7 +72,7 @@ static inline int open_file(const char *path, int flags)
 }
 
 /* Ends the program if the file does not begin as one that fill_words wrote: it is somebody else's. */
-static inline void check_file(int fd, const char *path, size_t size)
+static void check_file(int fd, const char *path, size_t size)
 {
 	uint64_t head[512] = { 0 };
 	size_t i;
@@ -103,8 +84,7 @@ static inline void check_file(int fd, const char *path, size_t size)
 			die("%s is no file of this benchmark; it is left as it is", path);
 }
 
-/* Makes sure that path holds at least size bytes of the rule, which takes long only the first time. */
-static inline void make_file(const char *path, size_t size)
+void make_file(const char *path, size_t size)
 {
 	int fd = open_file(path, O_RDWR | O_CREAT);
 	struct stat st;
@@ -131,7 +111,7 @@ static inline void make_file(const char *path, size_t size)
 }
 
 /* Pages of the file that the page cache holds, by mincore. */
-static inline size_t resident_pages(int fd, size_t size)
+static size_t resident_pages(int fd, size_t size)
 {
 	size_t pages = (size + 4 * KIB - 1) / (4 * KIB), i, n = 0;
 	unsigned char *in = calloc(pages, 1);
@@ -147,7 +127,7 @@ static inline size_t resident_pages(int fd, size_t size)
 }
 
 /* The same by cachestat(2), where the kernel has it. */
-static inline size_t cached_pages(int fd, size_t size)
+static size_t cached_pages(int fd, size_t size)
 {
 	enum { CACHESTAT = 451 };
 	struct { uint64_t off, len; } range = { 0, size };
@@ -158,12 +138,9 @@ static inline size_t cached_pages(int fd, size_t size)
 	return stat.cache;
 }
 
-/* Empties the page cache of the file; true if nothing of it is left there. */
-static inline bool drop_cache(int fd, size_t size)
+bool drop_cache(int fd, size_t size)
 {
 	if (fsync(fd) || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED))
 		die("emptying the page cache: %s", strerror(errno));
 	return cached_pages(fd, size) == 0;
 }
-
-#endif

@@ -1,27 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * A memory cgroup for one child of a benchmark: a new group below the one that we are in (or the nearest one
- * above it where a limit can be set), version 1 or 2 of the interface.
- */
-#ifndef BENCH_MEMCG_H
-#define BENCH_MEMCG_H
-
-#include <fcntl.h>
-#include <limits.h>
-#include <mntent.h>
-#include <stdbool.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "common.h"
-
-struct memcg {
-	char dir[2 * PATH_MAX + 32]; /* the group made; "" if none was */
-	char why[PATH_MAX + 64];      /* why none was */
-};
+#include "kit/memcg.h"
 
 /* True if /proc/self/cgroup's line has the memory controller (version 1) or is the one of version 2. */
-static inline bool memcg_line(char *line, bool v2)
+static bool memcg_line(char *line, bool v2)
 {
 	char *controllers = strchr(line, ':'), *end;
 	char *item;
@@ -38,7 +19,7 @@ static inline bool memcg_line(char *line, bool v2)
 }
 
 /* Our own group inside the hierarchy, "/" if it cannot be told. */
-static inline void memcg_own(bool v2, char *path, size_t room)
+static void memcg_own(bool v2, char *path, size_t room)
 {
 	FILE *f = fopen("/proc/self/cgroup", "re");
 	char line[PATH_MAX];
@@ -56,7 +37,7 @@ static inline void memcg_own(bool v2, char *path, size_t room)
 }
 
 /* Where the hierarchy that limits memory is mounted; false if none is. */
-static inline bool memcg_mount(char *dir, size_t room, bool *v2)
+static bool memcg_mount(char *dir, size_t room, bool *v2)
 {
 	FILE *f = setmntent("/proc/self/mounts", "re");
 	struct mntent *m;
@@ -79,7 +60,7 @@ static inline bool memcg_mount(char *dir, size_t room, bool *v2)
 	return found;
 }
 
-static inline bool memcg_write(const char *dir, const char *name, const char *value)
+static bool memcg_write(const char *dir, const char *name, const char *value)
 {
 	char path[3 * PATH_MAX];
 	int fd;
@@ -94,8 +75,7 @@ static inline bool memcg_write(const char *dir, const char *name, const char *va
 	return done;
 }
 
-/* Makes a group with that limit; false, with g->why, if that is not possible here. */
-static inline bool memcg_create(struct memcg *g, size_t limit)
+bool memcg_create(struct memcg *g, size_t limit)
 {
 	char mount[PATH_MAX], own[PATH_MAX], bytes[32];
 	bool v2 = false;
@@ -123,14 +103,12 @@ static inline bool memcg_create(struct memcg *g, size_t limit)
 	return false;
 }
 
-/* Moves the calling process into the group. */
-static inline bool memcg_join(const struct memcg *g)
+bool memcg_join(const struct memcg *g)
 {
 	return memcg_write(g->dir, "cgroup.procs", "0");
 }
 
-/* Moves it out again, to the group above: what it has touched inside stays charged there. */
-static inline bool memcg_leave(const struct memcg *g)
+bool memcg_leave(const struct memcg *g)
 {
 	char above[sizeof(g->dir)];
 
@@ -139,11 +117,9 @@ static inline bool memcg_leave(const struct memcg *g)
 	return memcg_write(above, "cgroup.procs", "0");
 }
 
-static inline void memcg_remove(struct memcg *g)
+void memcg_remove(struct memcg *g)
 {
 	if (g->dir[0] && rmdir(g->dir))
 		fprintf(stderr, "%s: %s\n", g->dir, strerror(errno));
 	g->dir[0] = '\0';
 }
-
-#endif

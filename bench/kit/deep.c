@@ -1,33 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * The deep floor: a bare loop around io_uring that always has `depth` requests of one segment in flight, with
- * O_DIRECT, on registered huge pages and a registered file. It knows what comes next, which no fault does; so
- * this is what the device gives to whoever asks in time.
- */
-#ifndef BENCH_DEEP_H
-#define BENCH_DEEP_H
+#include "kit/deep.h"
 
-#include <liburing.h>
-
-#include "data.h"
-
-enum { DEEP_MOST = 32 };
-
-enum deep_state { DEEP_FREE, DEEP_READING, DEEP_READY, DEEP_WRITING };
-
-/* One thread's ring; buffer i % depth belongs to turn i. */
-struct deep {
-	struct io_uring ring;
-	char *buffers;
-	unsigned depth;
-	bool registered;
-	size_t seg;
-	size_t sent;                      /* turns whose read was sent */
-	unsigned flying;
-	enum deep_state state[DEEP_MOST];
-};
-
-static inline struct deep *deep_create(int fd, size_t seg, unsigned depth)
+struct deep *deep_create(int fd, size_t seg, unsigned depth)
 {
 	struct deep *d = calloc(1, sizeof(*d));
 	struct iovec iov[DEEP_MOST];
@@ -51,12 +25,12 @@ static inline struct deep *deep_create(int fd, size_t seg, unsigned depth)
 	return d;
 }
 
-static inline char *deep_buffer(const struct deep *d, size_t turn)
+static char *deep_buffer(const struct deep *d, size_t turn)
 {
 	return d->buffers + turn % d->depth * d->seg;
 }
 
-static inline void deep_send(struct deep *d, size_t turn, size_t off, bool write)
+static void deep_send(struct deep *d, size_t turn, size_t off, bool write)
 {
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&d->ring);
 	unsigned i = (unsigned)(turn % d->depth);
@@ -79,7 +53,7 @@ static inline void deep_send(struct deep *d, size_t turn, size_t off, bool write
 }
 
 /* Sends what was prepared and waits for at least one of those in flight. */
-static inline void deep_wait(struct deep *d)
+static void deep_wait(struct deep *d)
 {
 	struct io_uring_cqe *cqe;
 	int err = io_uring_submit_and_wait(&d->ring, 1);
@@ -98,15 +72,14 @@ static inline void deep_wait(struct deep *d)
 }
 
 /* Sends the reads of the turns to come, as far as there are buffers. */
-static inline void deep_ahead(struct deep *d, const uint32_t *order, size_t turn, size_t turns)
+static void deep_ahead(struct deep *d, const uint32_t *order, size_t turn, size_t turns)
 {
 	for (; d->sent < turns && d->sent < turn + d->depth && d->state[d->sent % d->depth] == DEEP_FREE; d->sent++)
 		deep_send(d, d->sent, order[d->sent] * d->seg, false);
 	io_uring_submit(&d->ring);
 }
 
-/* The buffer of this turn: filled if `reads`, else to be filled. */
-static inline char *deep_enter(struct deep *d, const uint32_t *order, size_t turn, size_t turns, bool reads)
+char *deep_enter(struct deep *d, const uint32_t *order, size_t turn, size_t turns, bool reads)
 {
 	enum deep_state wanted = reads ? DEEP_READY : DEEP_FREE;
 
@@ -120,7 +93,7 @@ static inline char *deep_enter(struct deep *d, const uint32_t *order, size_t tur
 	return deep_buffer(d, turn);
 }
 
-static inline void deep_leave(struct deep *d, const uint32_t *order, size_t turn, bool writes)
+void deep_leave(struct deep *d, const uint32_t *order, size_t turn, bool writes)
 {
 	if (writes) {
 		deep_send(d, turn, order[turn] * d->seg, true);
@@ -130,10 +103,8 @@ static inline void deep_leave(struct deep *d, const uint32_t *order, size_t turn
 	}
 }
 
-static inline void deep_finish(struct deep *d)
+void deep_finish(struct deep *d)
 {
 	while (d->flying)
 		deep_wait(d);
 }
-
-#endif

@@ -1,21 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The options of benchmarks that turn over segments of a store which costs nothing. */
-#ifndef BENCH_TURNS_H
-#define BENCH_TURNS_H
+#include "kit/turns.h"
 
-#include <getopt.h>
-
-#include "common.h"
-
-struct options {
-	size_t size, budget, seg;
-	unsigned reps;
-};
-
-/* Checks them, too, but not --budget. */
-static inline void parse_options(struct options *o, int argc, char **argv, const char *help)
+void parse_options(struct options *o, int argc, char **argv, const char *help)
 {
-	static const struct option known[] = {
+	const struct option known[] = {
 		{ "size", 1, 0, 's' }, { "budget", 1, 0, 'b' }, { "seg", 1, 0, 'g' },
 		{ "reps", 1, 0, 'r' }, { "help", 0, 0, 'h' },   { 0, 0, 0, 0 },
 	};
@@ -36,5 +24,3 @@ static inline void parse_options(struct options *o, int argc, char **argv, const
 	if (o->seg < 4 * KIB || o->seg & (o->seg - 1) || o->size % o->seg)
 		die("--seg must be a power of two of at least 4K, and --size a multiple of it");
 }
-
-#endif

@@ -1,24 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the benchmarks share: clocks, sizes on the command line, random order, medians, huge pages. */
-#ifndef BENCH_COMMON_H
-#define BENCH_COMMON_H
+#include "kit/common.h"
 
-#include <errno.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <time.h>
-
-#define KIB ((size_t)1 << 10)
-#define MIB ((size_t)1 << 20)
-#define GIB ((size_t)1 << 30)
-#define HUGE_PAGE (2 * MIB)
-
-/* Says why on stderr and ends the program. */
-__attribute__((noreturn, format(printf, 1, 2))) static inline void die(const char *format, ...)
+__attribute__((noreturn, format(printf, 1, 2))) void die(const char *format, ...)
 {
 	va_list args;
 
@@ -30,18 +13,9 @@ __attribute__((noreturn, format(printf, 1, 2))) static inline void die(const cha
 	exit(1);
 }
 
-static inline uint64_t now_ns(void)
+size_t parse_size(const char *option, const char *text)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
-/* "64K", "2M", "3G", "1T", in small letters too, or plain bytes; greater than 0. */
-static inline size_t parse_size(const char *option, const char *text)
-{
-	static const char units[] = "KMGTkmgt";
+	const char units[] = "KMGTkmgt";
 	char *end;
 	unsigned long long value;
 	const char *unit;
@@ -59,7 +33,7 @@ static inline size_t parse_size(const char *option, const char *text)
 	return (size_t)value << shift;
 }
 
-static inline unsigned parse_count(const char *option, const char *text, unsigned max)
+unsigned parse_count(const char *option, const char *text, unsigned max)
 {
 	char *end;
 	unsigned long value = strtoul(text, &end, 10);
@@ -69,8 +43,7 @@ static inline unsigned parse_count(const char *option, const char *text, unsigne
 	return (unsigned)value;
 }
 
-/* A list of sizes with commas between them; returns how many. */
-static inline unsigned parse_sizes(const char *option, const char *text, size_t *sizes, unsigned max)
+unsigned parse_sizes(const char *option, const char *text, size_t *sizes, unsigned max)
 {
 	char *copy = strdup(text), *rest = copy, *item;
 	unsigned n = 0;
@@ -84,20 +57,7 @@ static inline unsigned parse_sizes(const char *option, const char *text, size_t 
 	return n;
 }
 
-/* xorshift64*; *state must not be 0. */
-static inline uint64_t next_random(uint64_t *state)
-{
-	uint64_t x = *state;
-
-	x ^= x >> 12;
-	x ^= x << 25;
-	x ^= x >> 27;
-	*state = x;
-	return x * 0x2545F4914F6CDD1Dull;
-}
-
-/* Puts n indices in an order that seed alone decides. */
-static inline void shuffle(uint32_t *index, size_t n, uint64_t seed)
+void shuffle(uint32_t *index, size_t n, uint64_t seed)
 {
 	uint64_t state = seed * 2 + 1;
 	uint32_t held;
@@ -113,21 +73,14 @@ static inline void shuffle(uint32_t *index, size_t n, uint64_t seed)
 	}
 }
 
-static inline int compare_ns(const void *a, const void *b)
+static int compare_ns(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
 	return (x > y) - (x < y);
 }
 
-/* What n samples of nanoseconds come to. */
-struct figure {
-	size_t n;
-	uint64_t median, p99;
-};
-
-/* Sorts the samples; `cost` is what reading the clock adds to each. */
-static inline struct figure summarise(uint64_t *samples, size_t n, uint64_t cost)
+struct figure summarise(uint64_t *samples, size_t n, uint64_t cost)
 {
 	struct figure f = { .n = n };
 
@@ -139,8 +92,7 @@ static inline struct figure summarise(uint64_t *samples, size_t n, uint64_t cost
 	return f;
 }
 
-/* What reading the clock adds to a sample. */
-static inline uint64_t clock_cost(void)
+uint64_t clock_cost(void)
 {
 	uint64_t samples[1001], start;
 	size_t i;
@@ -152,8 +104,7 @@ static inline uint64_t clock_cost(void)
 	return summarise(samples, 1001, 0).median;
 }
 
-/* Memory that starts on a huge page, is asked to be made of them, and is all there. Never unmapped. */
-static inline char *huge_memory(size_t len)
+char *huge_memory(size_t len)
 {
 	size_t padded = (len + 2 * HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
 	char *p = mmap(NULL, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
@@ -167,5 +118,3 @@ static inline char *huge_memory(size_t len)
 	memset(p, 0x5a, len);
 	return p;
 }
-
-#endif

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Faults that the kernel serves: on a file that it has mapped, and on memory. */
-#ifndef BENCH_KERNEL_FAULTS_H
-#define BENCH_KERNEL_FAULTS_H
+#include "kit/kernel_faults.h"
 
-#include <sys/resource.h>
-
-#include "series.h"
-
-static inline long page_faults(void)
+static long page_faults(void)
 {
 	struct rusage u;
 
@@ -17,7 +11,7 @@ static inline long page_faults(void)
 
 /* One load or store in each segment. A fault brings in a page, or some of the page cache that lie around it, for which
  * there is no fault later. */
-static inline void touch_kernel(struct series *s, char *base, size_t from, size_t to, bool store, enum kind kind)
+static void touch_kernel(struct series *s, char *base, size_t from, size_t to, bool store, enum kind kind)
 {
 	for (size_t i = from; i < to; i++) {
 		size_t off = s->order[i] * s->seg;
@@ -39,7 +33,7 @@ static inline void touch_kernel(struct series *s, char *base, size_t from, size_
 	}
 }
 
-static inline char *map_kernel(const struct series *s, const char *path)
+static char *map_kernel(const struct series *s, const char *path)
 {
 	size_t len = 2 * s->n * s->seg;
 	int fd = path ? open_file(path, O_RDWR) : -1;
@@ -52,7 +46,7 @@ static inline char *map_kernel(const struct series *s, const char *path)
 	return base;
 }
 
-static inline void kernel_zero(struct series *s)
+void kernel_zero(struct series *s)
 {
 	bool file = s->server == MMAP;
 	char *base;
@@ -64,7 +58,7 @@ static inline void kernel_zero(struct series *s)
 	touch_kernel(s, base, s->n, 2 * s->n, true, ZERO_WRITE);
 }
 
-static inline void kernel_file(struct series *s)
+void kernel_file(struct series *s)
 {
 	char *base = map_kernel(s, data_path);
 
@@ -72,5 +66,3 @@ static inline void kernel_file(struct series *s)
 	touch_kernel(s, base, 0, s->n / 2, true, UPGRADE_WRITE);
 	touch_kernel(s, base, s->n, 2 * s->n, true, FILE_WRITE);
 }
-
-#endif
