@@ -2,7 +2,7 @@
 /*
  * yield - preloaded into programs of MPICH where there are more ranks than processors. MPICH waits without rest, and who
  * has something to do gets a processor when the one who waits has used up his turn. Here he who finds nothing to do gives
- * the processor away, as OpenMPI's ranks do under --oversubscribe.
+ * the processor away, as OpenMPI's ranks do when mpi_yield_when_idle is set.
  */
 #include <dlfcn.h>
 #include <sched.h>
