@@ -64,13 +64,13 @@ UMTOP = $B/umtop
 UMTOP_SRC = $(filter-out $(if $(NCURSES),%/no_screen.c,%/screen.c),$(wildcard tools/umtop/*.c))
 UMTOP_OBJ = $(UMTOP_SRC:%.c=$B/%.o)
 
-# umwal reads logs as the filter wal+ does.
-UMWAL = $B/umwal
-UMWAL_OBJ = $B/tools/umwal/main.o
+# These read what the filters wal+ and cow+ keep beside stores, as the filters do.
+BESIDE = $B/umwal $B/umcow
+BESIDE_OBJ = $(BESIDE:$B/%=$B/tools/%/main.o)
 
-all: lib mpi $(CONFORM) $(UMTOP) $(UMWAL) $(EXAMPLES) $(BENCHES)
+all: lib mpi $(CONFORM) $(UMTOP) $(BESIDE) $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
-tests: lib mpi-tests $(CONFORM) $(UMTOP) $(UMWAL) $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
+tests: lib mpi-tests $(CONFORM) $(UMTOP) $(BESIDE) $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -113,10 +113,10 @@ $B/tools/umtop/%.o: override CPPFLAGS += -Ilib
 $(UMTOP): $(UMTOP_OBJ) $(ROOMS)
 	$(CC) $(LDFLAGS) -o $@ $(UMTOP_OBJ) $(ROOMS) $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm
 
-$(UMWAL): $(UMWAL_OBJ) $(ROOMS)
-	$(CC) $(LDFLAGS) -o $@ $(UMWAL_OBJ) $(ROOMS) $(LIBS)
+$(BESIDE): $B/%: $B/tools/%/main.o $(ROOMS)
+	$(CC) $(LDFLAGS) -o $@ $< $(ROOMS) $(LIBS)
 
-$B/tests/prog_wal: | $(UMWAL)
+$B/tests/prog_wal $B/tests/prog_cow: | $(BESIDE)
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
 $B/tests/test_%: test_%.c $(ROOMS)
 	@mkdir -p $(@D)
@@ -170,10 +170,10 @@ check-calls: mpi-tests
 check-man: lib
 	tests/check-man $B
 
-check-install: lib mpi $(CONFORM) $(UMTOP) $(UMWAL)
+check-install: lib mpi $(CONFORM) $(UMTOP) $(BESIDE)
 	tests/check-install $B
 
-check-plugins: lib mpi $(CONFORM) $(UMTOP) $(UMWAL)
+check-plugins: lib mpi $(CONFORM) $(UMTOP) $(BESIDE)
 	tests/check-plugins $B
 
 check-gdb: lib
@@ -201,7 +201,7 @@ check-mpi-machines: all tests
 
 # Power lost at ten thousand requests.
 check-cuts: tests
-	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts
+	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts test_cow_cuts
 
 # What `make check` runs, and what it has no time for. All of it, whatever fails.
 ALL = check check-long check-cuts check-asan check-tsan check-mutants check-ports check-mpi-machines
@@ -219,7 +219,7 @@ demo: deps
 	$(MAKE) all
 	examples/demo $B
 
-install: lib $(CONFORM) $(UMTOP) $(UMWAL)
+install: lib $(CONFORM) $(UMTOP) $(BESIDE)
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR) \
 		$(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7 \
 		$(DESTDIR)$(PLUGINDIR) $(DESTDIR)$(DATADIR) $(DESTDIR)$(DOCDIR)/drivers $(DESTDIR)$(DOCDIR)/policies
@@ -230,7 +230,7 @@ install: lib $(CONFORM) $(UMTOP) $(UMWAL)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
 		-e 's|@REQUIRES@|$(strip $(PMEM) $(URING))|' ummap.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap.pc
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
-	install -m 755 $(CONFORM) $(UMTOP) $(UMWAL) tools/ummap-trace $(DESTDIR)$(BINDIR)
+	install -m 755 $(CONFORM) $(UMTOP) $(BESIDE) tools/ummap-trace $(DESTDIR)$(BINDIR)
 	install -m 644 $(wildcard man/*.1) $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
 	install -m 644 $(wildcard man/*.7) $(DESTDIR)$(MANDIR)/man7
@@ -245,7 +245,7 @@ dist:
 clean:
 	rm -rf build
 
--include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(UMWAL_OBJ:.o=.d)
+-include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(BESIDE_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
 .PHONY: all lib tests check check-long check-layers check-calls check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants \
 	check-ports check-mpi-machines check-cuts check-all \
