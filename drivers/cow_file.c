@@ -233,9 +233,11 @@ int cow_look(struct cow_file *f, const char *path, int how, struct ummap_geom *g
 	if (err)
 		return err;
 	err = read_file(f, geom);
-	if (err < 0)
+	if (err == 1)
+		err = keys_refuse(geom, ENODATA, "%.100s was never used: it has no changes", path);
+	if (err)
 		cow_close(f);
-	return err < 0 ? err : 0;
+	return err;
 }
 
 int cow_close(struct cow_file *f)
@@ -316,7 +318,7 @@ static int flush_file(struct cow_file *f)
 		side_head_flushed(&f->slots);
 		return 0;
 	}
-	side_head_again(&f->slots);
+	/* The head may be lost, too. */
 	f->unsure = f->head_due = true;
 	return err;
 }

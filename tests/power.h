@@ -46,7 +46,8 @@ struct power_record {
 static struct power_file power_disk[POWER_FILES];
 static struct power_record *power_recording;   /* NULL: none */
 static pthread_mutex_t power_lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic unsigned power_bad_flushes;     /* so many fail, of any file */
+static _Atomic unsigned power_bad_flushes;     /* so many fail, of any file, ... */
+static _Atomic unsigned power_good_flushes;    /* ... after so many that do not */
 static uint64_t power_room = POWER_CAP;        /* bytes that any file may have: a write beyond fails with ENOSPC */
 
 /* ---- The driver ---- */
@@ -146,9 +147,10 @@ static inline int power_writev(void *h, const struct iovec *iov, int n, uint64_t
 
 static inline int power_flush(void *h, uint64_t off, uint64_t len)
 {
-	bool fails = power_bad_flushes > 0;
+	bool fails = power_bad_flushes > 0 && power_good_flushes == 0;
 
 	(void)off, (void)len;
+	power_good_flushes -= power_good_flushes > 0;
 	power_bad_flushes -= fails;
 	pthread_mutex_lock(&power_lock);
 	power_note(fails ? POWER_FAILED_FLUSH : POWER_FLUSH, h, NULL, 0, 0);
