@@ -95,6 +95,9 @@ static void choose_write(struct write *w)
 	}
 	if (next_random(&seed) % 4 && w->off + w->len > now_image()->size)
 		w->off = next_random(&seed) % 20 * 4096;
+	/* The store grows by little. */
+	if (next_random(&seed) % 4 == 0 && now_image()->size < CAP)
+		*w = (struct write){ now_image()->size, 1 + next_random(&seed) % 300 };
 	w->len = w->len < CAP - w->off ? w->len : CAP - w->off;
 }
 
@@ -216,8 +219,11 @@ static void go_on(struct handle *h)
 {
 	uint64_t off = next_random(&seed) % (CAP - 5000), len = 1 + next_random(&seed) % 5000;
 	uint8_t *want = malloc(CAP);
-	uint64_t size = off + len > found.size ? off + len : found.size;
+	uint64_t size;
 
+	if (next_random(&seed) % 2 && found.size + 10000 < CAP)
+		off = found.size + next_random(&seed) % 5000;
+	size = off + len > found.size ? off + len : found.size;
 	memcpy(want, found.bytes, CAP);
 	fill(want + off, len, off, 3);
 	check(h->driver.write(h->cow, want + off, len, off) == 0);
