@@ -271,6 +271,31 @@ static void check_recoveries(struct power_replay *replay, size_t k)
 	close_store(&h);
 }
 
+/* A process is killed, the next one finds what it has left in memory and adds something, and then power is lost. */
+static void check_killed_before(struct power_replay *replay, size_t k)
+{
+	struct power_record recovery;
+	struct power_replay again;
+	struct handle h;
+	size_t first = power_kill(replay, k, &recovery);
+
+	open_store(&h);
+	check_found(&h, k);
+	/* As it was found: any of the images may have it. */
+	check(h.driver.write(h.cow, found.bytes, found.size, 0) == 0);
+	if (next_random(&seed) % 2)
+		check(h.driver.flush(h.cow, 0, UINT64_MAX) == 0);
+	close_store(&h);
+	power_replay_begin(&again, &recovery);
+	power_cut(&again, first + next_random(&seed) % (recovery.n + 1 - first), seed);
+	power_replay_end(&again);
+	power_record_free(&recovery);
+	open_store(&h);
+	check_found(&h, k);
+	go_on(&h);
+	close_store(&h);
+}
+
 /* ---- Committing ---- */
 
 /* false: there is nothing to commit any more. */
@@ -358,6 +383,15 @@ Test(cow_cuts, recovery_is_cut_off)
 	for (size_t cuts = count() / 10; cuts > 0;) {
 		run_workload();
 		cuts = cut_at_all(cuts, check_recoveries, 7);
+	}
+}
+
+Test(cow_cuts, after_a_kill)
+{
+	begin();
+	for (size_t cuts = count() / 2; cuts > 0;) {
+		run_workload();
+		cuts = cut_at_all(cuts, check_killed_before, 1);
 	}
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * test_wal_cuts.c - power is lost at every request of a workload over wal+: what is found is the last flush that was
- * acknowledged or the one that was under way, whole, with the epochs that could be gone back to. UMMAP_TEST_CUTS says how many
- * cuts there are (400).
+ * acknowledged or the one that was under way, whole, with the epochs that could be gone back to; so it is where a process was
+ * killed first, and where an epoch was gone back to. UMMAP_TEST_CUTS says how many cuts there are (400).
  */
 #include <criterion/criterion.h>
 
@@ -247,6 +247,71 @@ static void check_recoveries(struct power_replay *replay, size_t k)
 	check_end();
 }
 
+/* A process is killed, the next one finds what it has left in memory, and then power is lost. */
+static void check_killed_before(struct power_replay *replay, size_t k)
+{
+	struct power_record recovery;
+	struct power_replay again;
+	struct handle h;
+	size_t first = power_kill(replay, k, &recovery);
+
+	open_store(&h, next_random(&seed) % 2 ? world.keep : 1);
+	check_found(&h, k);
+	wal_make_room(h.wal);
+	close_store(&h);
+	power_replay_begin(&again, &recovery);
+	power_cut(&again, first + next_random(&seed) % (recovery.n + 1 - first), seed);
+	power_replay_end(&again);
+	power_record_free(&recovery);
+	open_store(&h, 1);
+	check_found(&h, k);
+	close_store(&h);
+	check_end();
+}
+
+/* An epoch is gone back to, something is committed after it, and then power is lost. */
+static void check_going_back(struct power_replay *replay, size_t k)
+{
+	struct power_record back;
+	struct power_replay again;
+	uint64_t oldest, newest, epoch;
+	struct handle h;
+	struct image want[3];
+	size_t opened, acked, cut;
+	char keys[64];
+
+	power_cut(replay, k, seed);
+	check(try_open(&h, UMMAP_O_WRITE | UMMAP_O_CREATE, "&wal.keep=3") == 0);
+	check(h.driver.epoch(h.wal, &oldest, &newest) == 0);
+	read_image(&h, &want[0]);
+	close_store(&h);
+	epoch = oldest + next_random(&seed) % (newest - oldest + 1);
+	if (!power_file("log") || power_file("log")->size == 0)
+		return;
+	snprintf(keys, sizeof(keys), "&wal.keep=3&wal.epoch=%" PRIu64, epoch);
+	power_record_begin(&back);
+	check(try_open(&h, UMMAP_O_WRITE, keys) == 0);
+	opened = power_requests();
+	read_image(&h, &want[1]);
+	want[2] = want[1];
+	store_some(&h, &want[2]);
+	check(h.driver.flush(h.wal, 0, UINT64_MAX) == 0);
+	acked = power_requests();
+	check(h.driver.flush(h.wal, 0, UINT64_MAX) == 0);
+	cut = next_random(&seed) % (power_requests() + 1);
+	power_replay_begin(&again, &back);
+	close_store(&h);
+	power_cut(&again, cut, seed);
+	power_replay_end(&again);
+	power_record_free(&back);
+	open_store(&h, 1);
+	read_image(&h, &found);
+	check(same(&found, &want[2]) || (cut < acked && same(&found, &want[1])) || (cut < opened && same(&found, &want[0])),
+	      "cut at %zu of %zu: epoch %" PRIu64 " of %" PRIu64 " to %" PRIu64, cut, back.n, epoch, oldest, newest);
+	close_store(&h);
+	check_end();
+}
+
 static size_t count(void)
 {
 	const char *text = getenv("UMMAP_TEST_CUTS");
@@ -290,4 +355,68 @@ Test(wal_cuts, recovery_is_cut_off)
 {
 	begin();
 	cut_all(count() / 10, check_recoveries, 7);
+}
+
+Test(wal_cuts, after_a_kill)
+{
+	begin();
+	cut_all(count() / 2, check_killed_before, 1);
+}
+
+Test(wal_cuts, going_back_is_cut_off)
+{
+	begin();
+	cut_all(count() / 4, check_going_back, 3);
+}
+
+/* ---- Readers ---- */
+
+static __thread bool is_reader;
+static _Atomic bool reading, written;
+
+/* Who reads knows where the block is in the log, and waits a while before he reads it there. */
+static void wait_for_writer(const struct power_file *file)
+{
+	if (!is_reader || strcmp(file->name, "log") != 0)
+		return;
+	reading = true;
+	for (int ms = 0; ms < 500 && !written; ms++)
+		pause_ms(1);
+}
+
+static void *read_block(void *arg)
+{
+	static uint8_t bytes[4096];
+	struct handle *h = arg;
+
+	is_reader = true;
+	check(h->driver.read(h->wal, bytes, sizeof(bytes), 8192) == 0);
+	check_bytes(bytes, sizeof(bytes), 8192, 1);
+	return NULL;
+}
+
+/* Room in the log is not given back, and written anew, before all have left who were led there. */
+Test(wal_cuts, room_is_read_to_the_end)
+{
+	static uint8_t bytes[4096];
+	pthread_t reader;
+	struct ummap_geom geom;
+	struct handle h;
+	void *store;
+
+	begin();
+	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) == 0);
+	open_store(&h, 1);
+	fill(bytes, sizeof(bytes), 8192, 1);
+	check(h.driver.write(h.wal, bytes, sizeof(bytes), 8192) == 0 && h.driver.flush(h.wal, 0, UINT64_MAX) == 0);
+	power_before_read = wait_for_writer;
+	check(pthread_create(&reader, NULL, read_block, &h) == 0);
+	while (!reading)
+		pause_ms(1);
+	wal_make_room(h.wal);
+	fill(bytes, sizeof(bytes), 40960, 2);
+	check(h.driver.write(h.wal, bytes, sizeof(bytes), 40960) == 0);
+	written = true;
+	pthread_join(reader, NULL);
+	close_store(&h);
 }
