@@ -16,6 +16,7 @@
 #define WINDOW ((size_t)2 << 20)         /* read at a time; more than a record */
 #define RETAINED ((uint64_t)64 << 20)    /* room that a log which begins anew does not give back */
 #define PIECES 64                        /* of one request of the file */
+#define STARTED ((uint64_t)8 << 20)      /* as soon as so many bytes have gathered, the disk begins with them */
 
 _Static_assert(sizeof(struct wal_record) == 64, "a record begins with 64 bytes");
 _Static_assert(sizeof(struct wal_head) <= SIDE_BODY_MAX, "the head fits a slot");
@@ -392,6 +393,7 @@ int wal_open(struct wal_log *l, const struct wal_wish *wish, struct ummap_geom *
 	l->keep = wish->keep;
 	l->limit = wish->limit;
 	l->tail = l->head.tail;
+	l->started = l->end.at;
 	l->acked = l->head.acked = l->durable.epoch;
 	return 0;
 }
@@ -442,6 +444,10 @@ int wal_append(struct wal_log *l, uint64_t first, uint32_t blocks, const struct 
 	*place = r.place + sizeof(r);
 	l->end.at += sizeof(r) + payload(&r);
 	l->end.chain = r.sum;
+	if (l->end.at - l->started >= STARTED) {
+		side_start(&l->file, l->started, l->end.at - l->started);
+		l->started = l->end.at;
+	}
 	return 0;
 }
 
@@ -563,7 +569,7 @@ int wal_restart(struct wal_log *l)
 	futex_unlock(&l->head_lock);
 	if (err)
 		return err;
-	l->end.at = l->durable.at = l->tail = WAL_START;
+	l->end.at = l->durable.at = l->tail = l->started = WAL_START;
 	l->end.chain = l->durable.chain = l->head.chain;
 	l->durable.floor = l->durable.epoch;
 	if (side_size(&l->file, &length) == 0 && length > RETAINED)

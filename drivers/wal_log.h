@@ -104,6 +104,7 @@ struct wal_log {
 	_Atomic uint32_t lock;
 	struct wal_spot end;       /* .epoch and behind: as at `durable` */
 	struct wal_spot durable;   /* behind the newest commit */
+	uint64_t started;          /* bytes before it are on their way to the disk */
 	struct wal_spot commits[2 * WAL_KEEP_MAX]; /* the last ones, by number */
 	unsigned keep;
 	uint64_t limit;            /* bytes of records; UINT64_MAX: none */
