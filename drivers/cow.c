@@ -189,13 +189,14 @@ static bool is_for_store(struct cow *c, const struct ummap_io *io)
 static int cow_submit(void *h, struct ummap_io **io, unsigned n)
 {
 	struct cow *c = h;
-	int thread = held_self();
 	unsigned i = 0;
+	int thread;
 
 	while (i < n && is_for_store(c, io[i]))
 		i++;
 	if (i > 0)
 		return c->store.driver.submit(c->store.h, io, i);
+	thread = held_self();
 	for (; i < n && !is_for_store(c, io[i]); i++) {
 		struct held *place = held_take(c->held, thread);
 
