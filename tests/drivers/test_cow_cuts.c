@@ -7,7 +7,7 @@
 #include <criterion/criterion.h>
 
 #define POWER_CAP ((size_t)1792 << 10)
-#include "../drivers/cow_file.h"
+#include "drivers/cow_file.h"
 #include "power.h"
 
 #define CAP (1200 * KIB + 700)   /* of the store: more blocks than have their entries in one page */

@@ -2,7 +2,7 @@
 /* The filter cow+ over files: which changes are a store's, what is damaged, how long it is, and what it may not do. */
 #include <criterion/criterion.h>
 
-#include "../drivers/cow_file.h"
+#include "drivers/cow_file.h"
 #include "common.h"
 
 #define BLOCKS ((uint64_t)600)           /* entries of them are in three pages */
