@@ -10,6 +10,7 @@ INCLUDEDIR ?= $(PREFIX)/include
 MANDIR ?= $(PREFIX)/share/man
 DOCDIR ?= $(PREFIX)/share/doc/libummap
 DATADIR ?= $(PREFIX)/share/libummap
+COMPLETIONDIR ?= $(PREFIX)/share/bash-completion/completions
 PLUGINDIR = $(LIBDIR)/ummap
 B ?= build
 CFLAGS ?= -O2 -g
@@ -68,9 +69,12 @@ UMTOP_OBJ = $(UMTOP_SRC:%.c=$B/%.o)
 UMWAL = $B/umwal
 UMWAL_OBJ = $B/tools/umwal/main.o
 
-all: lib mpi $(CONFORM) $(UMTOP) $(UMWAL) $(EXAMPLES) $(BENCHES)
+TOOLS = $(CONFORM) $(UMTOP) $(UMWAL)
+
+all: lib mpi tools $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
-tests: lib mpi-tests $(CONFORM) $(UMTOP) $(UMWAL) $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
+tools: $(TOOLS)
+tests: lib mpi-tests tools $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -170,10 +174,10 @@ check-calls: mpi-tests
 check-man: lib
 	tests/check-man $B
 
-check-install: lib mpi $(CONFORM) $(UMTOP) $(UMWAL)
+check-install: lib mpi tools
 	tests/check-install $B
 
-check-plugins: lib mpi $(CONFORM) $(UMTOP) $(UMWAL)
+check-plugins: lib mpi tools
 	tests/check-plugins $B
 
 check-gdb: lib
@@ -199,12 +203,16 @@ check-ports:
 check-mpi-machines: all tests
 	tests/run $B mpi-machines
 
+# The packages for Debian, and a program against them.
+check-deb:
+	tests/check-deb build/deb
+
 # Power lost at ten thousand requests.
 check-cuts: tests
 	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts
 
 # What `make check` runs, and what it has no time for. All of it, whatever fails.
-ALL = check check-long check-cuts check-asan check-tsan check-mutants check-ports check-mpi-machines
+ALL = check check-deb check-long check-cuts check-asan check-tsan check-mutants check-ports check-mpi-machines
 check-all:
 	@failed=; for what in $(ALL); do $(MAKE) $$what || failed="$$failed $$what"; done; \
 	echo "check-all: $(words $(ALL)) targets,$${failed:- none} failed"; [ -z "$$failed" ]
@@ -219,8 +227,13 @@ demo: deps
 	$(MAKE) all
 	examples/demo $B
 
-install: lib $(CONFORM) $(UMTOP) $(UMWAL)
-	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR) \
+# What find_package of CMake reads finds the rest from where it lies itself, so that a tree may be moved.
+CMAKEDIR = $(LIBDIR)/cmake/ummap
+CMAKE_INCLUDE = $(shell realpath -ms --relative-to='$(LIBDIR)' '$(INCLUDEDIR)')
+COMMANDS = $(notdir $(TOOLS)) ummap-trace
+
+install: lib tools
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(CMAKEDIR) $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(COMPLETIONDIR) \
 		$(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7 \
 		$(DESTDIR)$(PLUGINDIR) $(DESTDIR)$(DATADIR) $(DESTDIR)$(DOCDIR)/drivers $(DESTDIR)$(DOCDIR)/policies
 	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)
@@ -229,8 +242,15 @@ install: lib $(CONFORM) $(UMTOP) $(UMWAL)
 	install -m 644 $A $(DESTDIR)$(LIBDIR)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
 		-e 's|@REQUIRES@|$(strip $(PMEM) $(URING))|' ummap.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap.pc
+	for file in ummap-config.cmake ummap-config-version.cmake; do \
+		sed -e 's|@VERSION@|$(VERSION)|; s|@SOMAJOR@|$(SOMAJOR)|; s|@INCLUDE@|$(CMAKE_INCLUDE)|; s|@LIBS@|$(strip $(LIBS))|' \
+			packaging/cmake/$$file.in > $(DESTDIR)$(CMAKEDIR)/$$file || exit; \
+	done
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
-	install -m 755 $(CONFORM) $(UMTOP) $(UMWAL) tools/ummap-trace $(DESTDIR)$(BINDIR)
+	install -m 755 $(TOOLS) tools/ummap-trace $(DESTDIR)$(BINDIR)
+	for command in $(COMMANDS); do \
+		install -m 644 tools/completion.bash $(DESTDIR)$(COMPLETIONDIR)/$$command || exit; \
+	done
 	install -m 644 $(wildcard man/*.1) $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
 	install -m 644 $(wildcard man/*.7) $(DESTDIR)$(MANDIR)/man7
@@ -238,6 +258,18 @@ install: lib $(CONFORM) $(UMTOP) $(UMWAL)
 	install -m 644 LICENSE $(DESTDIR)$(DOCDIR)
 	install -m 644 drivers/skeleton.c $(DESTDIR)$(DOCDIR)/drivers
 	install -m 644 policies/skeleton.c $(DESTDIR)$(DOCDIR)/policies
+
+# Installs again, into an empty place, and removes what came there: a list of its own would fall behind. Of the folders
+# only ours go, and only when nobody else has put anything in.
+uninstall:
+	@there=$$(mktemp -d) && trap 'rm -rf "$$there"' EXIT && $(MAKE) -s DESTDIR="$$there" install && \
+	(cd "$$there" && find . ! -type d -printf '$(DESTDIR)/%P\0') | xargs -0 rm -f && \
+	(cd "$$there" && find . -depth -type d -path '*ummap*' -printf '$(DESTDIR)/%P\0') | \
+		xargs -0 rmdir --ignore-fail-on-non-empty
+
+# Packages for Debian, in build/deb.
+deb:
+	packaging/build-deb build/deb
 
 dist:
 	git archive --format=tar.gz --prefix=libummap-$(VERSION)/ -o libummap-$(VERSION).tar.gz HEAD
@@ -247,6 +279,6 @@ clean:
 
 -include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(UMWAL_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
-.PHONY: all lib tests check check-long check-layers check-calls check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants \
-	check-ports check-mpi-machines check-cuts check-all \
-	deps bench demo install dist clean
+.PHONY: all lib tools tests check check-long check-layers check-calls check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants \
+	check-ports check-mpi-machines check-cuts check-deb check-all \
+	deps bench demo install uninstall deb dist clean

@@ -144,7 +144,7 @@ Test(tool, says_what_is_wrong)
 		{ "", "which trace", 2 }, { "--sumary x", "no option --sumary", 2 }, { "x y", "one trace at a time", 2 },
 		{ "x", "--summary", 2 }, { "x -o", "needs the name", 2 }, { "x -o y.gif", ".png", 2 },
 		{ "-s /nowhere", "cannot be read", 1 }, { "-s /etc", "cannot be read", 1 },
-		{ "-s /etc/passwd", "is no trace", 1 }, { "--help", "Usage:", 0 },
+		{ "-s /etc/passwd", "is no trace", 1 }, { "--help", "usage:", 0 },
 	};
 	char out[4096];
 	int fd;

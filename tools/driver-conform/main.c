@@ -50,7 +50,8 @@ static void stop(const char *format, ...)
 
 static void print_help(void)
 {
-	puts("driver-conform [OPTION...] URI   checks whether a driver of libummap keeps its promises\n"
+	puts("usage: driver-conform [OPTION...] URI\n"
+	     "Checks whether a driver of libummap keeps its promises.\n"
 	     "\n"
 	     "  --size BYTES   of the store to use (1M; K, M and G are understood)\n"
 	     "  --only NAME    run one check\n"
@@ -63,6 +64,7 @@ static void print_help(void)
 	     "  --free KEYS    keys that take any text, with commas between them\n"
 	     "  --seconds N    that each check may take (60)\n"
 	     "  --list         show the checks\n"
+	     "  --help, --version\n"
 	     "\n"
 	     "Exit status: 0 all checks are fine, 1 some failed, 2 they could not be made.");
 }
@@ -110,7 +112,7 @@ static void choose_check(const char *name)
 
 static void parse_options(int argc, char **argv)
 {
-	enum { SIZE, ONLY, SEED, KEEP, OVERWRITE, ALONE, FORGETS, SWALLOWS, FREE, SECONDS, LIST, HELP };
+	enum { SIZE, ONLY, SEED, KEEP, OVERWRITE, ALONE, FORGETS, SWALLOWS, FREE, SECONDS, LIST, HELP, VERSION };
 	static const struct option names[] = {
 		{ "size", required_argument, NULL, SIZE },      { "only", required_argument, NULL, ONLY },
 		{ "seed", required_argument, NULL, SEED },      { "keep", no_argument, NULL, KEEP },
@@ -118,7 +120,7 @@ static void parse_options(int argc, char **argv)
 		{ "forgets", no_argument, NULL, FORGETS },      { "swallows", no_argument, NULL, SWALLOWS },
 		{ "free", required_argument, NULL, FREE },      { "seconds", required_argument, NULL, SECONDS },
 		{ "list", no_argument, NULL, LIST },            { "help", no_argument, NULL, HELP },
-		{ NULL, 0, NULL, 0 },
+		{ "version", no_argument, NULL, VERSION },      { NULL, 0, NULL, 0 },
 	};
 	int option;
 
@@ -138,6 +140,7 @@ static void parse_options(int argc, char **argv)
 		case SECONDS: seconds = (unsigned)parse_number("--seconds", optarg, 1, 86400); break;
 		case LIST: print_list(); exit(EXIT_ALL_OK);
 		case HELP: print_help(); exit(EXIT_ALL_OK);
+		case VERSION: puts("driver-conform (libummap) " UMMAP_VERSION); exit(EXIT_ALL_OK);
 		default: exit(EXIT_CANNOT);
 		}
 	}
