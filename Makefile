@@ -212,10 +212,43 @@ check-cuts: tests
 	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts
 
 # What `make check` runs, and what it has no time for. All of it, whatever fails.
-ALL = check check-deb check-long check-cuts check-asan check-tsan check-mutants check-ports check-mpi-machines
+ALL = check check-long check-cuts check-asan check-tsan check-mutants check-ports check-mpi-machines check-deb tidy fuzz
 check-all:
 	@failed=; for what in $(ALL); do $(MAKE) $$what || failed="$$failed $$what"; done; \
 	echo "check-all: $(words $(ALL)) targets,$${failed:- none} failed"; [ -z "$$failed" ]
+
+# What comes from elsewhere, as nobody would make it: each fuzzer of tests/fuzz for FUZZ_SECONDS. Needs clang.
+FUZZ_SECONDS ?= 60
+FUZZERS = $(patsubst tests/%.c,$B/%,$(wildcard tests/fuzz/*.c))
+fuzz:
+	@if ! command -v clang > /dev/null; then echo "fuzz: skipped, there is no clang"; else \
+	$(MAKE) B=build/fuzz CC=clang MPIS= fuzzers \
+		SANITIZE='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined' && \
+	tests/run-fuzz build/fuzz $(FUZZ_SECONDS); fi
+fuzzers: $(FUZZERS)
+$B/fuzz/registry: $(filter-out %/main.o,$(UMTOP_OBJ))
+$B/fuzz/%: tests/fuzz/%.c $(ROOMS)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Ilib $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.c %.o,$^) $(ROOMS) \
+		$(LIBS) $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm
+
+# For clangd, clang-tidy and the like; all that is made by programs of our own has to be there.
+compile_commands.json: all tests FORCE
+	tools/compile-commands '$(CC)'
+
+# What .clang-tidy asks for, of all that is installed. Needs clang-tidy.
+TIDY = $(filter-out %/mpich.c,$(LIB_SRC) $(CONFORM_SRC) $(UMTOP_SRC) tools/umwal/main.c $(wildcard clients/*/*.c))
+tidy: compile_commands.json
+	@if ! command -v clang-tidy > /dev/null; then echo "tidy: skipped, there is no clang-tidy"; else \
+	echo $(TIDY) | xargs -P$$(nproc) -n4 clang-tidy -p . --quiet --warnings-as-errors='*' 2> /dev/null && \
+	echo "tidy: $(words $(TIDY)) files, no warnings"; fi
+
+# Which part of the lines of each folder the suites and programs run.
+coverage:
+	$(MAKE) B=build/coverage CFLAGS='-O1 -g --coverage -fprofile-update=prefer-atomic' LDFLAGS=--coverage tests
+	find build/coverage -name '*.gcda' -delete
+	-tests/run build/coverage
+	tests/coverage build/coverage
 
 deps:
 	tools/install-deps
@@ -278,7 +311,7 @@ clean:
 	rm -rf build
 
 -include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(UMWAL_OBJ:.o=.d)
--include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
+-include $(LIB_OBJ:.o=.d) $(FUZZERS:=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
 .PHONY: all lib tools tests check check-long check-layers check-calls check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants \
 	check-ports check-mpi-machines check-cuts check-deb check-all \
-	deps bench demo install uninstall deb dist clean
+	fuzz fuzzers tidy coverage deps bench demo install uninstall deb dist clean

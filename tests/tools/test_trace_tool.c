@@ -153,6 +153,17 @@ Test(tool, says_what_is_wrong)
 		check(tool(out, "%s", cases[i].args) == cases[i].status, "%s: %s", cases[i].args, out);
 		check(strstr(out, cases[i].says), "%s: %s", cases[i].args, out);
 	}
+	/* What a terminal would obey is not passed on. */
+	fd = temp_named("escape.csv", 0, (char[320]){ 0 });
+	check(write(fd, HEADER "\n# \33]0;x\a\n", strlen(HEADER) + 10) > 0);
+	close(fd);
+	check(tool(out, "-s %s", in_dir("escape.csv")) == 1 && strstr(out, " ?]0;x?\n") && !strchr(out, '\33'), "%s", out);
+	/* A shell that reads it must not have words of its own. */
+	fd = temp_named("zeros.csv", 0, (char[320]){ 0 });
+	check(write(fd, "\0\0\n1\n", 5) == 5);
+	close(fd);
+	check(tool(out, "-s %s", in_dir("zeros.csv")) == 1 && strstr(out, "is no trace") && !strchr(strchr(out, '\n') + 1, '\n'), "%s",
+	      out);
 	fd = temp_named("t.csv", 0, (char[320]){ 0 });
 	check(tool(out, "-s %s", csv) == 1 && strstr(out, "is empty"), "%s", out);
 	check(write(fd, HEADER "\n", strlen(HEADER) + 1) > 0);
