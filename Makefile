@@ -27,11 +27,13 @@ HEADERS = $(wildcard include/*.h)
 # The skeletons are for authors. A driver whose library is missing gives way to a file that says so. `make PMEM= URING=` builds as if both were.
 PMEM := $(shell pkg-config --exists libpmem2 2> /dev/null && echo libpmem2)
 URING := $(shell pkg-config --exists liburing 2> /dev/null && echo liburing)
-LEFT_OUT = %/skeleton.c $(if $(PMEM),%/absent_pmem.c %/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
-	$(if $(URING),%/absent_uring.c,drivers/uring.c %/test_uring.c %/test_uffd_uring.c)
+LEFT_OUT = %/skeleton.c %/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/test_pmem%.c) \
+	$(if $(URING),,drivers/uring.c tests/test_uring.c tests/test_uffd_uring.c)
+ABSENT = $(if $(PMEM),,pmem) $(if $(URING),,uring)
 LIB_SRC = $(filter-out $(LEFT_OUT),$(wildcard lib/*/*.c drivers/*.c policies/*.c))
 LIBS += $(if $(PMEM)$(URING),$(shell pkg-config --libs $(PMEM) $(URING)))
-LIB_OBJ = $(LIB_SRC:%.c=$B/%.o)
+ABSENT_OBJ = $(ABSENT:%=$B/drivers/absent_%.o)
+LIB_OBJ = $(LIB_SRC:%.c=$B/%.o) $(ABSENT_OBJ)
 SONAME = libummap.so.$(SOMAJOR)
 SO = $B/libummap.so.$(VERSION)
 A = $B/libummap.a
@@ -84,6 +86,13 @@ $B/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
+# One source for all drivers that cannot be.
+$B/drivers/absent_pmem.o: override CPPFLAGS += -DKEYS='"granularity"' -DLIBRARY='"libpmem2"'
+$B/drivers/absent_uring.o: override CPPFLAGS += -DKEYS='"direct cached depth"' -DLIBRARY='"liburing"'
+$(ABSENT_OBJ): $B/drivers/absent_%.o: drivers/absent.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -DTABLE=ummap_driver_$* -DSCHEME='"$*"' $(CFLAGS) -MMD -MP -c -o $@ $<
+
 # Where drivers and policies are installed is compiled in: another folder makes another library.
 $B/plugindir: FORCE
 	@mkdir -p $(@D)
@@ -113,7 +122,7 @@ $A: $(LIB_OBJ)
 $(CONFORM): $(CONFORM_OBJ) $(ROOMS)
 	$(CC) $(LDFLAGS) -o $@ $(CONFORM_OBJ) $(ROOMS) $(LIBS)
 
-$B/tools/umtop/%.o: override CPPFLAGS += -Ilib
+$B/tools/driver-conform/%.o $B/tools/umtop/%.o: override CPPFLAGS += -Ilib
 $(UMTOP): $(UMTOP_OBJ) $(ROOMS)
 	$(CC) $(LDFLAGS) -o $@ $(UMTOP_OBJ) $(ROOMS) $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm
 

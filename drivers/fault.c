@@ -234,13 +234,6 @@ static int fault_push(void *h)
 	return f->next.push ? f->next.push(f->h) : -EOPNOTSUPP;
 }
 
-static int fault_buffers(void *h, void *base, size_t len)
-{
-	struct fault *f = h;
-
-	return f->next.buffers ? f->next.buffers(f->h, base, len) : 0;
-}
-
 static void release(struct fault *f)
 {
 	if (f->count_fd >= 0)
@@ -430,7 +423,6 @@ const struct ummap_driver ummap_driver_fault = {
 	.resize = fault_resize,
 	.submit = fault_submit,
 	.reap = fault_reap,
-	.buffers = fault_buffers,
 	.readv = fault_readv,
 	.writev = fault_writev,
 	.size = fault_size,

@@ -223,7 +223,6 @@ Test(fault, geometry_and_sizes)
 					UMMAP_CAP_FAULTSAFE | UMMAP_CAP_DIRECT);
 	cr_expect_eq(fault->resize(h, 99), 0);
 	cr_expect(probe.size == 99 && fault->size(h, &size) == 0 && size == 99);
-	cr_expect(fault->buffers(h, &geom, 1) == 0 && probe.pool == &geom);
 	cr_expect(!fault->map && !fault->persist);
 	fault->close(h);
 }
@@ -244,7 +243,6 @@ Test(fault, over_a_bare_driver)
 	cr_expect(fault->size(h, &size) == 0 && size == SIZE);
 	cr_expect_eq(fault->flush(h, 0, 1), 0);
 	cr_expect_eq(fault->resize(h, 1), -EOPNOTSUPP);
-	cr_expect_eq(fault->buffers(h, text, 1), 0);
 	fault->close(h);
 
 	cr_expect_eq(open_over(&bare, "", 5, &h, &geom), -EINVAL);

@@ -6,6 +6,8 @@
  */
 #include "conform.h"
 
+#include "base/size.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -75,18 +77,13 @@ static void print_list(void)
 		printf("%-15s %s\n", checks[i].name, checks[i].asks);
 }
 
-static size_t parse_size(const char *text)
+static size_t take_size(const char *text)
 {
-	static const char units[] = "KMG";
-	char *end;
-	size_t size = strtoull(text, &end, 10);
-	const char *unit = *end ? strchr(units, *end) : NULL;
-	unsigned shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
+	size_t size;
 
-	end += unit != NULL;
-	if (*text < '0' || *text > '9' || *end || size > (SIZE_MAX_ASKED >> shift) || size << shift < SIZE_MIN)
+	if (size_parse(text, &size) < 0 || size < SIZE_MIN || size > SIZE_MAX_ASKED)
 		stop("--size %s: it must be bytes, from 64K to 64G", text);
-	return size << shift;
+	return size;
 }
 
 static uint64_t parse_number(const char *option, const char *text, uint64_t min, uint64_t max)
@@ -128,7 +125,7 @@ static void parse_options(int argc, char **argv)
 	options.seed = (uint64_t)time(NULL);
 	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
 		switch (option) {
-		case SIZE: options.size = parse_size(optarg); break;
+		case SIZE: options.size = take_size(optarg); break;
 		case ONLY: choose_check(optarg); break;
 		case SEED: options.seed = parse_number("--seed", optarg, 0, UINT64_MAX); break;
 		case KEEP: options.keep = true; break;
