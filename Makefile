@@ -27,8 +27,8 @@ HEADERS = $(wildcard include/*.h)
 # The skeletons are for authors. A driver whose library is missing gives way to a file that says so. `make PMEM= URING=` builds as if both were.
 PMEM := $(shell pkg-config --exists libpmem2 2> /dev/null && echo libpmem2)
 URING := $(shell pkg-config --exists liburing 2> /dev/null && echo liburing)
-LEFT_OUT = %/skeleton.c %/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/test_pmem%.c) \
-	$(if $(URING),,drivers/uring.c tests/test_uring.c tests/test_uffd_uring.c)
+LEFT_OUT = %/skeleton.c %/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
+	$(if $(URING),,drivers/uring.c %/test_uring.c %/test_uffd_uring.c)
 ABSENT = $(if $(PMEM),,pmem) $(if $(URING),,uring)
 LIB_SRC = $(filter-out $(LEFT_OUT),$(wildcard lib/*/*.c drivers/*.c policies/*.c))
 LIBS += $(if $(PMEM)$(URING),$(shell pkg-config --libs $(PMEM) $(URING)))
@@ -238,7 +238,7 @@ fuzzers: $(FUZZERS)
 $B/fuzz/registry: $(filter-out %/main.o,$(UMTOP_OBJ))
 $B/fuzz/%: tests/fuzz/%.c $(ROOMS)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Ilib $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.c %.o,$^) $(ROOMS) \
+	$(CC) $(CPPFLAGS) -Ilib -I. $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.c %.o,$^) $(ROOMS) \
 		$(LIBS) $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm
 
 # For clangd, clang-tidy and the like; all that is made by programs of our own has to be there.

@@ -48,7 +48,7 @@ struct ummap_key {
 	const char *value;
 };
 
-/* A parsed URI: "fault+posix:/d/a?fault.nth=7&direct=never" is fault over posix. Valid during open only. */
+/* A parsed URI: "error+posix:/d/a?error.nth=7&direct=never" is error over posix. Valid during open only. */
 struct ummap_uri {
 	const char *scheme;
 	const char *path;                      /* what stands between ':' and '?', percent-decoded */

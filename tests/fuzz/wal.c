@@ -3,7 +3,7 @@
  * and gone on with. Store and log are files in memory. */
 #include "fuzz.h"
 
-#include "../../drivers/wal_log.h"
+#include "drivers/wal_log.h"
 #include "base/log.h"
 
 #include <errno.h>

@@ -30,8 +30,8 @@ static const char *traced(void)
 	uint8_t *m;
 
 	set_budget(BUDGET);
-	m = map_uri(SPAN, READ_WRITE, "trace+fault+posix:%s?trace.file=%s&fault.op=write&fault.nth=5&"
-		    "fault.times=40", in_dir("data"), csv);
+	m = map_uri(SPAN, READ_WRITE, "trace+error+posix:%s?trace.file=%s&error.op=write&error.nth=5&"
+		    "error.times=40", in_dir("data"), csv);
 	fill(m, SPAN, 0, 1);
 	check_fails(umsync(m, 0), EIO);
 	for (int tries = 0; umsync(m, 0) == -1; tries++)

@@ -5,7 +5,7 @@
  */
 #include <criterion/criterion.h>
 
-#include "../drivers/wal_log.h"
+#include "drivers/wal_log.h"
 #include "common.h"
 
 #define EPOCH 40   /* of the store */
