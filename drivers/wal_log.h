@@ -65,6 +65,8 @@
 #define WAL_KEEP_MAX 16
 #define WAL_START SIDE_HEAD        /* where the first record can be */
 #define WAL_SUFFIX ".wal"
+#define WAL_HEAD_MAGIC 0x31646165686c6177u   /* "walhead1" */
+#define WAL_RECORD_MAGIC 0x31636572676c6177u /* "walgrec1" */
 
 enum wal_kind { WAL_DATA = 1, WAL_COMMIT = 2 };
 

@@ -20,7 +20,6 @@
 #include "engine/uffd.h"
 #include "engine/userfaultfd.h"
 
-#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -51,22 +50,17 @@ bool engine_next(struct fault *fault, bool wait)
 	return userfaultfd_next(&fault->addr, &fault->write, wait);
 }
 
-/* Under the lock, with signals blocked: the threads will never see one. */
+/* Under the lock. */
 static int start_threads(unsigned n, void *(*serve)(void *))
 {
-	pthread_attr_t attr;
-	pthread_t thread;
 	unsigned running = 0;
 	int err = 0;
 
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	while (running < n && !err) {
-		err = pthread_create(&thread, &attr, serve, NULL);
+		err = sys_thread(serve, NULL);
 		running += !err;
 	}
-	pthread_attr_destroy(&attr);
-	return running ? 0 : fail(err, "no thread can be started to serve accesses: %s", strerror(err));
+	return running ? 0 : fail(-err, "no thread can be started to serve accesses: %s", strerror(-err));
 }
 
 int uffd_start(unsigned threads, void *(*serve)(void *))
@@ -76,7 +70,7 @@ int uffd_start(unsigned threads, void *(*serve)(void *))
 
 	if (started)
 		return 0;
-	guard_enter_deaf(&g);
+	guard_enter(&g);
 	futex_lock(&starting);
 	if (!started) {
 		err = userfaultfd_open();

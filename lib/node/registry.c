@@ -30,7 +30,7 @@ _Static_assert(sizeof(struct registry_slot) == 64, "one cache line for each proc
 _Static_assert(sizeof(struct registry_page) == 8192, "whole pages");
 
 static const struct registry_head head = {
-	REGISTRY_MAGIC, REGISTRY_VERSION, REGISTRY_SLOTS, sizeof(struct registry_slot), sizeof(struct registry_page),
+	REGISTRY_MAGIC, REGISTRY_VERSION, REGISTRY_SLOTS, sizeof(struct registry_slot), sizeof(struct registry_page), { 0 },
 };
 
 /* Numbers of processes mean nothing in another namespace. */

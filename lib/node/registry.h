@@ -19,6 +19,7 @@
 struct registry_head {
 	uint64_t magic;
 	uint32_t version, slots, slot_size, page_size;
+	uint32_t unused[10];
 } __attribute__((aligned(64)));
 
 /* Of one process, which alone writes it, but for `asks`; what all others need to know. */

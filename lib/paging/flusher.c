@@ -22,7 +22,6 @@
 #include "paging/sync.h"
 #include "paging/writeback.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #define PERIOD_MS 1000
@@ -176,16 +175,7 @@ static void *run(void *unused)
 
 int flusher_start(void)
 {
-	struct guard g;
-	pthread_attr_t attr;
-	pthread_t thread;
-	int err;
+	int err = sys_thread(run, NULL);
 
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	guard_enter_deaf(&g);
-	err = pthread_create(&thread, &attr, run, NULL);
-	guard_leave(&g);
-	pthread_attr_destroy(&attr);
-	return err ? fail(err, "the background thread cannot be started: %s", strerror(err)) : 0;
+	return err ? fail(-err, "the background thread cannot be started: %s", strerror(-err)) : 0;
 }

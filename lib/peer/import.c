@@ -103,9 +103,10 @@ static bool is_sound(const struct export_head *h, size_t len)
 static int map_control(struct umpeer *p)
 {
 	void *all = MAP_FAILED;
-	struct stat st;
+	struct export_head head;
+	struct stat st, pool;
 
-	if (fstat(p->control, &st) < 0)
+	if (fstat(p->control, &st) < 0 || fstat(p->pool, &pool) < 0)
 		return -errno;
 	p->head_len = (size_t)st.st_size;
 	if (p->head_len > export_segs_at())
@@ -113,10 +114,13 @@ static int map_control(struct umpeer *p)
 	if (all == MAP_FAILED)
 		return fail(ENOMEM, "the segments that were offered cannot be mapped");
 	p->head = all;
-	if (!is_sound(p->head, p->head_len))
+	/* A copy: it must not change after it was looked at. To touch what lies behind the end of a pool is a SIGBUS. */
+	memcpy(&head, all, sizeof(head));
+	if (!is_sound(&head, p->head_len) || (uint64_t)pool.st_size < (uint64_t)OBJECT_SPANS << SHARED_POOL_SPAN_SHIFT)
 		return fail(EINVAL, "what was offered is of another version of the library, or damaged");
 	p->segs = (const struct seg *)((const char *)all + export_segs_at());
-	p->seg_size = p->head->seg_size;
+	p->count = head.count;
+	p->seg_size = head.seg_size;
 	p->shift = (unsigned)__builtin_ctzl(p->seg_size);
 	p->arena = arena_frames(p->seg_size);
 	return 0;
@@ -251,7 +255,6 @@ int import_open(const struct umoffer *offer, struct umpeer **peer)
 		import_close(p);
 		return err;
 	}
-	p->count = p->head->count;
 	*peer = p;
 	return 0;
 }

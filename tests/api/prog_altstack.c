@@ -139,7 +139,7 @@ static void run(void *arg)
 		snprintf(uri, sizeof(uri), "mem:%zu", size);
 	else {
 		close(temp_named("store", size, path));
-		snprintf(uri, sizeof(uri), traced ? "%s:%s?fault.nth=999999999&trace.file=%s.csv" : "%s:%s", r->driver, path, path);
+		snprintf(uri, sizeof(uri), traced ? "%s:%s?error.nth=999999999&trace.file=%s.csv" : "%s:%s", r->driver, path, path);
 	}
 	attr.seg_size = r->seg;
 	check(ummap_open(uri, size, 0, READ_WRITE, &attr, &m) == 0, "%s", uri);
@@ -286,7 +286,7 @@ static void grow_until_it_fits(void)
 
 int main(void)
 {
-	static const char *const drivers[] = { "posix", "uring", "mem", "trace+fault+posix", "trace+fault+uring" };
+	static const char *const drivers[] = { "posix", "uring", "mem", "trace+error+posix", "trace+error+uring" };
 	static const size_t segs[] = { 4 * KIB, 64 * KIB, 2 * MIB };
 
 	set_env("UMMAP_ENGINE", "segv"); /* no other raises signals */

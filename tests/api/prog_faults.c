@@ -168,12 +168,12 @@ static void start(struct job *j)
 		set_env("UMMAP_DIRECT", "always");  /* what the page cache holds would not be submitted */
 	if (j->times)
 		snprintf(times, sizeof(times), "%u", j->times);
-	snprintf(fault, sizeof(fault), "?fault.op=%s&fault.nth=%u&fault.times=%s&fault.errno=EIO&fault.short=%zu"
-		 "&fault.count=%s", j->op, j->nth, times, j->halfway, j->count_path);
+	snprintf(fault, sizeof(fault), "?error.op=%s&error.nth=%u&error.times=%s&error.errno=EIO&error.short=%zu"
+		 "&error.count=%s", j->op, j->nth, times, j->halfway, j->count_path);
 	/* for the descriptor that it is carried to */
-	snprintf(uri, sizeof(uri), j->in_target ? "fault+%s:%s" : "%s:", j->driver, fault);
+	snprintf(uri, sizeof(uri), j->in_target ? "error+%s:%s" : "%s:", j->driver, fault);
 	set_env("UMMAP_DRIVER", uri);
-	snprintf(uri, sizeof(uri), "%s%s:%s%s", j->in_target ? "" : "fault+", j->driver, j->source_path,
+	snprintf(uri, sizeof(uri), "%s%s:%s%s", j->in_target ? "" : "error+", j->driver, j->source_path,
 		 j->in_target ? "" : fault);
 	attr.seg_size = SEG;
 	attr.ptype = j->nth % 6;

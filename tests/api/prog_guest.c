@@ -175,7 +175,7 @@ static uint8_t *map_failing(unsigned nth, unsigned times)
 
 	file_fill(fd, 0, SIZE, 0, OLD);
 	close(fd);
-	snprintf(uri, sizeof(uri), "fault+posix:%s?fault.op=read&fault.nth=%u&fault.errno=EIO&fault.times=%u",
+	snprintf(uri, sizeof(uri), "error+posix:%s?error.op=read&error.nth=%u&error.errno=EIO&error.times=%u",
 		 path, nth, times);
 	attr.seg_size = SEG;
 	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0);

@@ -34,8 +34,8 @@ static int be_secure(char **files)
 	m[5] = 1;
 	check(stat_of(m).dirty_bytes == 2 * MIB, "segments are what they are by default");
 	check(umunmap(m, 1) == 0);
-	snprintf(uri, sizeof(uri), "fault+mem:1M?fault.count=%s", files[1]);
-	refused(uri, EPERM, "fault.count");
+	snprintf(uri, sizeof(uri), "error+mem:1M?error.count=%s", files[1]);
+	refused(uri, EPERM, "error.count");
 	snprintf(uri, sizeof(uri), "trace+mem:1M?trace.file=%s", files[1]);
 	refused(uri, EPERM, "trace.file");
 	refused("mem:{rank}", EINVAL, "{rank}");
@@ -47,7 +47,7 @@ static void start_it(void *unused)
 	char driver[500];
 
 	(void)unused;
-	snprintf(driver, sizeof(driver), "fault+posix:?fault.op=read&fault.times=always&fault.count=%s", count);
+	snprintf(driver, sizeof(driver), "error+posix:?error.op=read&error.times=always&error.count=%s", count);
 	set_env("UMMAP_STATS", stats);
 	set_env("UMMAP_DRIVER", driver);
 	set_env("UMMAP_SEG_SIZE", "64K");

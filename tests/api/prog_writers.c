@@ -374,7 +374,7 @@ static uint8_t *open_failing(int fd, const char *keys)
 	char uri[160];
 	void *addr;
 
-	snprintf(uri, sizeof(uri), "fault+posix:/proc/self/fd/%d?%s", fd, keys);
+	snprintf(uri, sizeof(uri), "error+posix:/proc/self/fd/%d?%s", fd, keys);
 	attr.seg_size = SEG;
 	attr.flags = UMMAP_WRITERS;
 	check(ummap_open(uri, 4 * SEG, 0, READ_WRITE, &attr, &addr) == 0);
@@ -389,7 +389,7 @@ static void failing_write(void *arg)
 	bool failed;
 	uint8_t *m;
 
-	snprintf(keys, sizeof(keys), "fault.op=write&fault.nth=%d&fault.short=3", nth);
+	snprintf(keys, sizeof(keys), "error.op=write&error.nth=%d&error.short=3", nth);
 	m = open_failing(fd, keys);
 	if (nth % 2)
 		check(umpin(m, SEG, READ_WRITE) == 0);
@@ -422,7 +422,7 @@ static void failing_writes(void)
 static void change_back(void *unused)
 {
 	int fd = filled_file(4 * SEG, OLD);
-	uint8_t *m = open_failing(fd, "fault.op=write&fault.nth=3&fault.times=2&fault.short=300");
+	uint8_t *m = open_failing(fd, "error.op=write&error.nth=3&error.times=2&error.short=300");
 
 	(void)unused;
 	for (size_t i = 0; i < 4 * SEG; i += SEG / 8)
@@ -443,7 +443,7 @@ static void change_back(void *unused)
 static void failing_flush(void *unused)
 {
 	int fd = filled_file(4 * SEG, OLD);
-	uint8_t *m = open_failing(fd, "fault.op=flush&fault.nth=1");
+	uint8_t *m = open_failing(fd, "error.op=flush&error.nth=1");
 
 	(void)unused;
 	fill(m, 100, 0, NEW);

@@ -296,11 +296,11 @@ Test(ummap_open, refuses_bad_uris)
 {
 	static const char *const bad[][2] = {
 		{ "", "" }, { ":", "" }, { "nosuch:", "" }, { "POSIX", "" }, { "posix", "" },
-		{ "posix:", "?nonsense=1" }, { "posix:", "?direct=maybe" }, { "posix:", "?fault.nth=1" },
-		{ "fault:", "" }, { "fault+:", "" }, { "+posix:", "" }, { "fault+nosuch:", "" },
-		{ "posix+fault:", "" }, { "fault+posix:", "?fault.nth=few" },
-		{ "fault+posix:", "?fault.op=chew" }, { "fault+posix:", "?fault.errno=EWRONG" },
-		{ "fault+posix:", "?fault.nonsense=1" }, { "posix:", "%zz" },
+		{ "posix:", "?nonsense=1" }, { "posix:", "?direct=maybe" }, { "posix:", "?error.nth=1" },
+		{ "fault:", "" }, { "error+:", "" }, { "+posix:", "" }, { "error+nosuch:", "" },
+		{ "posix+fault:", "" }, { "error+posix:", "?error.nth=few" },
+		{ "error+posix:", "?error.op=chew" }, { "error+posix:", "?error.errno=EWRONG" },
+		{ "error+posix:", "?error.nonsense=1" }, { "posix:", "%zz" },
 	};
 	void *addr = NULL;
 

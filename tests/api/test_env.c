@@ -72,7 +72,7 @@ Test(env, good_values_are_taken)
 	take_all("UMMAP_SIGEVICT", VALUES("40", "SIGUSR1"));
 	take_all("UMMAP_BULK_SYNC", VALUES("true", "false"));
 	take_all("UMMAP_SEG_SIZE", VALUES("64K", "2M", "65536"));
-	take_all("UMMAP_DRIVER", VALUES("posix", "posix:", "fault+posix:?fault.nth=1000000"));
+	take_all("UMMAP_DRIVER", VALUES("posix", "posix:", "error+posix:?error.nth=1000000"));
 	take_all("UMMAP_DIRECT", VALUES("auto", "always", "never"));
 	take_all("UMMAP_CACHED", VALUES("copy", "map"));
 	take_all("UMMAP_LOCK", VALUES("yes", "no"));
@@ -91,8 +91,8 @@ Test(env, bad_values_are_refused)
 	refuse_all("UMMAP_GROUP", VALUES("", "a b", "../a", "a/b", "abcdefghijklmnopqrstuvwxyz012345"));
 	refuse_all("UMMAP_BULK_SYNC", VALUES("maybe", "truely"));
 	refuse_all("UMMAP_SEG_SIZE", VALUES("abc", "3000", "1000", "2K", "-64K", "64Kb", "512G", "8192T"));
-	refuse_all("UMMAP_DRIVER", VALUES("nonsense", "fault+nonsense", "posix:?nonsense=1", "fault",
-					  "posix:/tmp/file", "fault+posix:file?fault.nth=3", "mem:1M", "/tmp/file"));
+	refuse_all("UMMAP_DRIVER", VALUES("nonsense", "error+nonsense", "posix:?nonsense=1", "error",
+					  "posix:/tmp/file", "error+posix:file?error.nth=3", "mem:1M", "/tmp/file"));
 	refuse_all("UMMAP_DIRECT", VALUES("sometimes", "1"));
 	refuse_all("UMMAP_CACHED", VALUES("", "maps", "1"));
 	refuse_all("UMMAP_LOCK", VALUES("", "none", "0"));
@@ -248,7 +248,7 @@ static void read_through_bad_driver(void *unused)
 	uint8_t *m;
 
 	(void)unused;
-	set_env("UMMAP_DRIVER", "fault+posix:?fault.op=read&fault.nth=1&fault.errno=EIO");
+	set_env("UMMAP_DRIVER", "error+posix:?error.op=read&error.nth=1&error.errno=EIO");
 	m = map_file(temp_file(SIZE), SIZE, SEG, READ_WRITE, 0);
 	(void)*(volatile uint8_t *)m;
 }

@@ -127,7 +127,7 @@ Test(umsync_range, waits_for_a_write_under_way)
 	int fd = temp_named("slow", SEG, path);
 	void *addr;
 
-	snprintf(uri, sizeof(uri), "fault+posix:%s?fault.op=write&fault.nth=100&fault.delay=400000", path);
+	snprintf(uri, sizeof(uri), "error+posix:%s?error.op=write&error.nth=100&error.delay=400000", path);
 	check(ummap_open(uri, SEG, 0, READ_WRITE, NULL, &addr) == 0);
 	fill(addr, SEG, 0, NEW);
 	check(umsync_range(addr, SEG, UMMAP_ASYNC | UMMAP_NOFLUSH) == 0);
@@ -149,7 +149,7 @@ Test(umsync_range, waits_for_writes_to_come)
 	for (int i = 0; i < MAPPINGS; i++) {
 		snprintf(name, sizeof(name), "slow%d", i);
 		fd[i] = temp_named(name, SEG, path);
-		snprintf(uri, sizeof(uri), "fault+posix:%s?fault.op=write&fault.nth=100&fault.delay=100000", path);
+		snprintf(uri, sizeof(uri), "error+posix:%s?error.op=write&error.nth=100&error.delay=100000", path);
 		check(ummap_open(uri, SEG, 0, READ_WRITE, NULL, &addr[i]) == 0);
 		fill(addr[i], SEG, 0, NEW);
 	}

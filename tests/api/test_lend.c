@@ -185,7 +185,7 @@ static void not_lent(const char *uri_of_path, int engine)
 /* Who sees to all requests would miss some. */
 Test(pagecache_map, not_past_a_filter)
 {
-	not_lent("fault+posix:%s?fault.op=read&fault.nth=999999", UMMAP_ENGINE_DEFAULT);
+	not_lent("error+posix:%s?error.op=read&error.nth=999999", UMMAP_ENGINE_DEFAULT);
 }
 
 /* Its views are for userfaultfd to watch. */

@@ -91,14 +91,14 @@ Test(lock, programs_have_their_own)
 
 Test(lock, by_any_driver)
 {
-	static const char *const drivers[] = { "posix", "trace+posix", "fault+posix" };
+	static const char *const drivers[] = { "posix", "trace+posix", "error+posix" };
 	char path[320], uri[800];
 	int fd = temp_named("driver", SIZE, path);
 	void *m, *other;
 
 	for (unsigned i = 0; i < 3; i++) {
 		snprintf(uri, sizeof(uri), "%s:%s%s", drivers[i], path, i == 1 ? "?trace.file=/dev/null" :
-			 i == 2 ? "?fault.nth=1000" : "");
+			 i == 2 ? "?error.nth=1000" : "");
 		check(ummap_open(uri, SIZE, 0, READ_WRITE, NULL, &m) == 0, "%s", uri);
 		check_refused(fd, SIZE, 0);
 		check_fails(ummap_open(uri, SIZE, 0, READ_WRITE, NULL, &other), EBUSY);

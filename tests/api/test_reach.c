@@ -166,6 +166,24 @@ Test(reach, refuses_bad_offers)
 	check(count_fds() <= before, "%d, before %d", count_fds(), before);
 }
 
+/* What is mapped behind the end of an object is a SIGBUS when it is touched. */
+Test(reach, refuses_memory_that_is_too_short)
+{
+	struct umoffer o;
+	struct umpeer *peer;
+	struct stat st;
+	int fd, pool = memfd_create("pool", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+
+	check(umoffer(m, &o) == 0);
+	check(pool >= 0 && ftruncate(pool, SEG) == 0 && fcntl(pool, F_ADD_SEALS, F_SEAL_SHRINK) == 0 && fstat(pool, &st) == 0);
+	o.word[1] = (uint64_t)pool << 32 | (uint32_t)o.word[1];
+	o.word[6] = st.st_ino;
+	check_fails(umpeer_open(&o, &peer), EINVAL);
+	check(umunmap(m, 0) == 0);
+	close(pool);
+}
+
 /* What this process and its children see. */
 struct common {
 	struct umoffer offer;

@@ -294,8 +294,8 @@ static void move_and_fail_twice(void *nth)
 	uint8_t *m;
 
 	set_budget(BUDGET);
-	snprintf(uri, sizeof(uri), "fault+posix:/proc/self/fd/%d?fault.op=write&fault.nth=%d&fault.times=4&fault.errno=EIO"
-		 "&fault.short=5000", fd, *(int *)nth);
+	snprintf(uri, sizeof(uri), "error+posix:/proc/self/fd/%d?error.op=write&error.nth=%d&error.times=4&error.errno=EIO"
+		 "&error.short=5000", fd, *(int *)nth);
 	attr.seg_size = SEG;
 	check(ummap_open(uri, SIZE, SEG, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
 	m = addr;
@@ -509,7 +509,7 @@ Test(growing, and_switching_away_from_what_fails)
 	void *m, *base = NULL;
 	char uri[160];
 
-	snprintf(uri, sizeof(uri), "fault+posix:/proc/self/fd/%d?fault.op=read&fault.nth=1&fault.times=always&fault.errno=EIO",
+	snprintf(uri, sizeof(uri), "error+posix:/proc/self/fd/%d?error.op=read&error.nth=1&error.times=always&error.errno=EIO",
 		 from);
 	attr.seg_size = SEG;
 	check(ummap_open(uri, 3 * SEG + 1000, 0, READ_WRITE, &attr, &m) == 0, "%s", umerrormsg());

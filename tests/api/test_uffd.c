@@ -253,7 +253,7 @@ static uint8_t *map_failing(const char *keys)
 	char uri[96];
 	void *addr;
 
-	snprintf(uri, sizeof(uri), "fault+mem:8M?fault.op=read&%s", keys);
+	snprintf(uri, sizeof(uri), "error+mem:8M?error.op=read&%s", keys);
 	attr.engine = UMMAP_ENGINE_UFFD;
 	attr.seg_size = SEG;
 	check(ummap_open(uri, 8 * MIB, 0, READ_WRITE, &attr, &addr) == 0);
@@ -264,7 +264,7 @@ static uint8_t *map_failing(const char *keys)
 /* As with the other engine: one SIGBUS for each load that storage failed, and the next touch tries again. */
 Test(uffd, failed_loads_raise_sigbus)
 {
-	uint8_t *m = map_failing("fault.nth=2&fault.times=2&fault.errno=ESTALE");
+	uint8_t *m = map_failing("error.nth=2&error.times=2&error.errno=ESTALE");
 	uint64_t value = 1;
 
 	catch_sigbus();
@@ -294,7 +294,7 @@ static void *touch_failing(void *m)
 /* Threads that wait for the same load: each gets a SIGBUS, or what a later try has brought. */
 Test(uffd, threads_on_failed_loads)
 {
-	uint8_t *m = map_failing("fault.times=always");
+	uint8_t *m = map_failing("error.times=always");
 	pthread_t threads[4];
 	uint64_t value;
 
@@ -305,7 +305,7 @@ Test(uffd, threads_on_failed_loads)
 		check(pthread_join(threads[t], NULL) == 0);
 	check(failed == 64, "%u", failed);
 	check(umunmap(m, 0) == 0);
-	m = map_failing("fault.nth=999999");
+	m = map_failing("error.nth=999999");
 	check(try_load(m, &value));
 	check(umunmap(m, 0) == 0);
 }
@@ -332,7 +332,7 @@ static void stay_here(void)
 /* The error waits for who made the access, though others have the processor for a while. */
 Test(uffd, failed_loads_wait_for_slow_threads)
 {
-	uint8_t *m = map_failing("fault.times=1000000000");
+	uint8_t *m = map_failing("error.times=1000000000");
 	double end = now() + 2.5;   /* the background thread comes by twice */
 	uint64_t value, heard = 0;
 	pthread_t other;
@@ -360,7 +360,7 @@ Test(uffd, failed_loads_of_the_kernel)
 	bool again = false;
 
 	skip_unless_allowed();
-	m = map_failing("fault.nth=1");
+	m = map_failing("error.nth=1");
 	check(!kernel_waits(m));
 	while (!again && now() < end) {
 		pause_ms(20);
@@ -369,7 +369,7 @@ Test(uffd, failed_loads_of_the_kernel)
 	check(again);
 	check(umunmap(m, 0) == 0);
 	/* Where the program asks in another way, at once. */
-	m = map_failing("fault.nth=1");
+	m = map_failing("error.nth=1");
 	check(!kernel_waits(m));
 	check(umpin(m, 1, PROT_READ) == 0);
 	check(kernel_waits(m));
@@ -388,7 +388,7 @@ static void touch_for_ever(void *m)
 static void fail_in_child(void *unused)
 {
 	(void)unused;
-	touch_for_ever(map_failing("fault.times=always"));
+	touch_for_ever(map_failing("error.times=always"));
 }
 
 Test(uffd, failed_loads_kill_by_default)
@@ -531,7 +531,7 @@ static void unmap_under_a_thread(void *unused)
 	(void)unused;
 	attr.engine = UMMAP_ENGINE_UFFD;
 	attr.seg_size = SEG;
-	check(ummap_open("fault+mem:1M?fault.op=read&fault.nth=9999&fault.delay=200000", MIB, 0, PROT_READ, &attr,
+	check(ummap_open("error+mem:1M?error.op=read&error.nth=9999&error.delay=200000", MIB, 0, PROT_READ, &attr,
 			 &addr) == 0);
 	check(pthread_create(&thread, NULL, wait_there, addr) == 0);
 	pause_ms(20);
@@ -564,7 +564,7 @@ Test(uffd, waits_while_the_mapping_changes)
 
 	attr.engine = UMMAP_ENGINE_UFFD;
 	attr.seg_size = SEG;
-	check(ummap_open("fault+mem:1M?fault.op=write&fault.nth=9999&fault.delay=300000", MIB, 0, READ_WRITE, &attr,
+	check(ummap_open("error+mem:1M?error.op=write&error.nth=9999&error.delay=300000", MIB, 0, READ_WRITE, &attr,
 			 &addr) == 0);
 	*(volatile uint8_t *)addr = 1;
 	check(pthread_create(&thread, NULL, touch_meanwhile, addr) == 0);

@@ -475,7 +475,7 @@ Test(uffd_kernel, cannot_store_where_the_program_cannot)
 /* A system call's load failed, so that its place was barred; what came to standby meanwhile is let go of by a switch. */
 Test(uffd_kernel, switches_where_a_load_has_failed)
 {
-	uint8_t *m = map_kernel_by("fault+posix:/proc/self/fd/%d?fault.op=read&fault.nth=1&fault.errno=EIO", SEG, PROT_READ);
+	uint8_t *m = map_kernel_by("error+posix:/proc/self/fd/%d?error.op=read&error.nth=1&error.errno=EIO", SEG, PROT_READ);
 	int to = filled_file(SIZE, NEW), ends[2];
 	void *base = NULL;
 	double end = now() + 60;

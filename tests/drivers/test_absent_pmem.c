@@ -10,7 +10,7 @@ Test(absent_pmem, is_refused_with_the_reason)
 {
 	void *m;
 
-	check_fails(ummap_open("pmem:/dev/shm/any", SIZE, 0, PROT_READ, NULL, &m), EINVAL);
+	check_fails(ummap_open("pmem:/dev/shm/any", SIZE, 0, PROT_READ, NULL, &m), EOPNOTSUPP);
 	check(strstr(umerrormsg(), "libpmem2"));
 }
 

@@ -128,7 +128,7 @@ static void carry_fails(void *arg)
 	int from;
 
 	settle(kind);
-	set_env("UMMAP_DRIVER", "fault+pmem:?fault.op=write&fault.errno=ENOSPC");
+	set_env("UMMAP_DRIVER", "error+pmem:?error.op=write&error.errno=ENOSPC");
 	from = file_of(SIZE, OLD);
 	m = map_uri(uri_of(from, "pmem", ""), SIZE, READ_WRITE, 0);
 	fill(m, SEG, 0, NEW);

@@ -112,14 +112,14 @@ static void faulty(void *arg)
 	settle(arg);
 	catch_sigbus();
 	fd = file_of(SIZE, OLD);
-	snprintf(uri, sizeof(uri), "%s", uri_of(fd, "fault+pmem", "?fault.op=read&fault.nth=2"));
+	snprintf(uri, sizeof(uri), "%s", uri_of(fd, "error+pmem", "?error.op=read&error.nth=2"));
 	m = map_uri(uri, SIZE, READ_WRITE, 0);
 	check(umadvise(m, SIZE, UMMAP_ADV_RANDOM) == 0);
 	check(try_load(m, &value));
 	check(!try_load(m + SEG, &value) && bus_info.si_addr == m + SEG);
 	check(try_load(m + SEG, &value));
 	check(umunmap(m, 0) == 0);
-	snprintf(uri, sizeof(uri), "%s", uri_of(fd, "fault+pmem", "?fault.op=write&fault.errno=ENOSPC"));
+	snprintf(uri, sizeof(uri), "%s", uri_of(fd, "error+pmem", "?error.op=write&error.errno=ENOSPC"));
 	m = map_uri(uri, SIZE, READ_WRITE, 0);
 	m[7] ^= 1;
 	check_fails(umsync(m, 0), ENOSPC);

@@ -41,7 +41,7 @@ Test(trace, says_when_and_who)
 	uint8_t *m;
 
 	set_env("UMMAP_ENGINE", "segv"); /* a fault is served on its thread */
-	m = map_uri(SPAN, READ_WRITE, "trace+fault+mem:8M?trace.file=%s&fault.delay=20000&fault.nth=999999", csv);
+	m = map_uri(SPAN, READ_WRITE, "trace+error+mem:8M?trace.file=%s&error.delay=20000&error.nth=999999", csv);
 	check(umadvise(m, SPAN, UMMAP_ADV_RANDOM) == 0);
 	for (int i = 0; i < 5; i++)
 		check(m[i * SEG] == 0);
@@ -72,8 +72,8 @@ Test(trace, over_fault_and_posix)
 	int fd;
 
 	set_budget(BUDGET);
-	m = map_uri(SPAN, READ_WRITE, "trace+fault+posix:%s?trace.file=%s&fault.op=write&fault.nth=3&fault.times=4&"
-		    "fault.errno=EDQUOT", data, csv);
+	m = map_uri(SPAN, READ_WRITE, "trace+error+posix:%s?trace.file=%s&error.op=write&error.nth=3&error.times=4&"
+		    "error.errno=EDQUOT", data, csv);
 	fill(m, SPAN, 0, 1);
 	while (umsync(m, 0) == -1)
 		check(errno == EDQUOT);
@@ -94,7 +94,7 @@ Test(trace, over_fault_and_posix)
 Test(trace, under_a_fault)
 {
 	const char *csv = in_dir("t.csv");
-	uint8_t *m = map_uri(SEG, READ_WRITE, "fault+trace+mem:1M?trace.file=%s&fault.op=write", csv);
+	uint8_t *m = map_uri(SEG, READ_WRITE, "error+trace+mem:1M?trace.file=%s&error.op=write", csv);
 
 	fill(m, SEG, 0, 1);
 	check_fails(umsync(m, 0), EIO);

@@ -41,7 +41,7 @@ static void check_line(size_t i, const char *op, uint64_t off, uint64_t len, int
 Test(calls, are_passed_on)
 {
 	struct ummap_geom geom;
-	char buf[20] = "0123456789abcdefghi", pool;
+	char buf[20] = "0123456789abcdefghi";
 	struct iovec iov[2] = { { buf, 5 }, { buf + 5, 15 } };
 	uint64_t size;
 	void *h = must_open(&full, &geom);
@@ -57,7 +57,6 @@ Test(calls, are_passed_on)
 	check(filter->flush(h, 3, 4) == 0 && probe.flushes == 1);
 	check(filter->resize(h, 99) == 0 && probe.size == 99);
 	check(filter->size(h, &size) == 0 && size == 99);
-	check(filter->buffers(h, &pool, 1) == 0 && probe.pool == &pool);
 	probe.close_result = -EIO;
 	check(filter->close(h) == -EIO && probe.closes == 1);
 
@@ -90,7 +89,7 @@ Test(calls, that_are_missing)
 	check(filter->size(h, &size) == 0 && size == 310);
 	check(filter->flush(h, 0, 1) == 0);
 	check(filter->resize(h, 1) == -EOPNOTSUPP && filter->map(h, text, 1, 0, PROT_READ) == -EOPNOTSUPP);
-	check(filter->persist(h, text, 1) == 0 && filter->buffers(h, text, 1) == 0);
+	check(filter->persist(h, text, 1) == 0);
 	filter->close(h);
 	read_trace(in_dir("t.csv"));
 	check_line(0, "write", 246, 10, 0);

@@ -30,8 +30,8 @@ static const char *traced(void)
 	uint8_t *m;
 
 	set_budget(BUDGET);
-	m = map_uri(SPAN, READ_WRITE, "trace+fault+posix:%s?trace.file=%s&fault.op=write&fault.nth=5&"
-		    "fault.times=40", in_dir("data"), csv);
+	m = map_uri(SPAN, READ_WRITE, "trace+error+posix:%s?trace.file=%s&error.op=write&error.nth=5&"
+		    "error.times=40", in_dir("data"), csv);
 	fill(m, SPAN, 0, 1);
 	check_fails(umsync(m, 0), EIO);
 	for (int tries = 0; umsync(m, 0) == -1; tries++)
@@ -144,7 +144,7 @@ Test(tool, says_what_is_wrong)
 		{ "", "which trace", 2 }, { "--sumary x", "no option --sumary", 2 }, { "x y", "one trace at a time", 2 },
 		{ "x", "--summary", 2 }, { "x -o", "needs the name", 2 }, { "x -o y.gif", ".png", 2 },
 		{ "-s /nowhere", "cannot be read", 1 }, { "-s /etc", "cannot be read", 1 },
-		{ "-s /etc/passwd", "is no trace", 1 }, { "--help", "Usage:", 0 },
+		{ "-s /etc/passwd", "is no trace", 1 }, { "--help", "usage:", 0 },
 	};
 	char out[4096];
 	int fd;
@@ -153,6 +153,17 @@ Test(tool, says_what_is_wrong)
 		check(tool(out, "%s", cases[i].args) == cases[i].status, "%s: %s", cases[i].args, out);
 		check(strstr(out, cases[i].says), "%s: %s", cases[i].args, out);
 	}
+	/* What a terminal would obey is not passed on. */
+	fd = temp_named("escape.csv", 0, (char[320]){ 0 });
+	check(write(fd, HEADER "\n# \33]0;x\a\n", strlen(HEADER) + 10) > 0);
+	close(fd);
+	check(tool(out, "-s %s", in_dir("escape.csv")) == 1 && strstr(out, " ?]0;x?\n") && !strchr(out, '\33'), "%s", out);
+	/* A shell that reads it must not have words of its own. */
+	fd = temp_named("zeros.csv", 0, (char[320]){ 0 });
+	check(write(fd, "\0\0\n1\n", 5) == 5);
+	close(fd);
+	check(tool(out, "-s %s", in_dir("zeros.csv")) == 1 && strstr(out, "is no trace") && !strchr(strchr(out, '\n') + 1, '\n'), "%s",
+	      out);
 	fd = temp_named("t.csv", 0, (char[320]){ 0 });
 	check(tool(out, "-s %s", csv) == 1 && strstr(out, "is empty"), "%s", out);
 	check(write(fd, HEADER "\n", strlen(HEADER) + 1) > 0);

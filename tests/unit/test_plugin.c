@@ -194,7 +194,7 @@ Test(plugin, filter_stands_before_any_driver)
 		flipped[i] = (uint8_t)~flipped[i];
 	check_bytes(flipped, SEG, 0, 1);
 	work_through("flip+skeleton", path, "skeleton");
-	work_through("fault+flip+flip+skeleton", strcat(strcpy((char[400]){ 0 }, path), "?fault.nth=1000000"), NULL);
+	work_through("error+flip+flip+skeleton", strcat(strcpy((char[400]){ 0 }, path), "?error.nth=1000000"), NULL);
 	check_file(fd, 0, SIZE, 0, 1);
 	check_refused(try_open("flip:/x", NULL), WORDS("flip", "filter"));
 	check_refused(try_open("skeleton+flip+posix:/x", NULL), WORDS("skeleton", "no filter"));
@@ -228,7 +228,7 @@ static void find_nothing(void *path)
 	if (path)
 		use_path(path);
 	check_refused(try_open("nosuch:/x", NULL),
-		      WORDS("no driver \"nosuch\"", "posix", "fault", "ummap-driver-nosuch.so", "UMMAP_DRIVER_PATH",
+		      WORDS("no driver \"nosuch\"", "posix", "error", "ummap-driver-nosuch.so", "UMMAP_DRIVER_PATH",
 			    path ? (char *)path : "not set"));
 	check_refused(try_open("posix:/proc/self/exe", "nosuch"),
 		      WORDS("no policy \"nosuch\"", "fifo", "wiro-l", "ummap-policy-nosuch.so",

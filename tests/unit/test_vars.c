@@ -155,7 +155,7 @@ Test(vars, are_replaced_in_path_and_values_only)
 
 	check(ummap_setvar("v", "a?b&c=d+e:f%41{v}") == 0);
 	/* any character: the structure stays as it was */
-	check(uri_parse("fault+posix:/{v}?x={v}&fault.y=%7Bv}{v}", &u) == 0);
+	check(uri_parse("error+posix:/{v}?x={v}&error.y=%7Bv}{v}", &u) == 0);
 	check(u.layers == 2 && u.layer[0].nkeys == 1 && u.layer[1].nkeys == 1);
 	check(strcmp(u.layer[1].path, "/a?b&c=d+e:f%41{v}") == 0, "%s", u.layer[1].path);
 	check(strcmp(u.layer[1].keys[0].value, "a?b&c=d+e:f%41{v}") == 0);
@@ -211,7 +211,7 @@ static void count_through_driver(void *path)
 	uint8_t *m;
 
 	check(ummap_setvar("here", temp_dir()) == 0);
-	set_env("UMMAP_DRIVER", "fault+posix:?fault.nth=99&fault.count={here}/count.{pid}");
+	set_env("UMMAP_DRIVER", "error+posix:?error.nth=99&error.count={here}/count.{pid}");
 	m = map_file(fd, SEG, SEG, READ_WRITE, 0);
 	m[0] = 1;
 	check(umunmap(m, 1) == 0);
@@ -226,7 +226,7 @@ static void bad_driver(void *unused)
 
 	(void)unused;
 	forget_rank();
-	set_env("UMMAP_DRIVER", "fault+posix:?fault.nth={rank}");
+	set_env("UMMAP_DRIVER", "error+posix:?error.nth={rank}");
 	check_fails(ummap(SEG, SEG, READ_WRITE, temp_file(SEG), 0, -1, 1, 0, &addr), EINVAL);
 	check(strstr(umerrormsg(), "UMMAP_DRIVER") && strstr(umerrormsg(), "{rank}"));
 }
@@ -287,14 +287,14 @@ Test(vars, are_for_threads)
 #define URI_BYTES 300
 
 static const char *const seeds[] = {
-	"posix:data", "posix:data?direct=never", "fault+posix:data?fault.nth=7&fault.op=read&direct=auto",
-	"fault+fault+posix:data", "posix:{v}", "posix:./{v}?direct={how}", "posix:d%61ta", "posix:{pid}.{host}.{rank}",
-	"fault+posix:data?fault.errno=ENOSPC&fault.short=100&fault.times=always", "posix:%7Bv%7D",
+	"posix:data", "posix:data?direct=never", "error+posix:data?error.nth=7&error.op=read&direct=auto",
+	"error+error+posix:data", "posix:{v}", "posix:./{v}?direct={how}", "posix:d%61ta", "posix:{pid}.{host}.{rank}",
+	"error+posix:data?error.errno=ENOSPC&error.short=100&error.times=always", "posix:%7Bv%7D",
 };
 
 static const char *const pieces[] = {
-	"{", "}", "{v}", "{big}", "{rank}", "%", "%7B", "%00", "%4", "?", "&", "=", "+", ":", ".", "fault.", "posix",
-	"posix:", "fault+", "direct=", "nth=", "{v", "\x7f", "\xff", "0", "99999999999999999999", "-1", "%n%s", " ",
+	"{", "}", "{v}", "{big}", "{rank}", "%", "%7B", "%00", "%4", "?", "&", "=", "+", ":", ".", "error.", "posix",
+	"posix:", "error+", "direct=", "nth=", "{v", "\x7f", "\xff", "0", "99999999999999999999", "-1", "%n%s", " ",
 };
 
 static const char *pick(const char *const list[], size_t n, uint64_t *state)

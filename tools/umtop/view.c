@@ -155,6 +155,7 @@ static void fill_maps(struct process *p, double seconds)
 
 static void fill_process(struct process *p, const struct registry_slot *slot, unsigned live)
 {
+	uint64_t share = slot->limit / live;
 	double seconds = p->before.updated ? change(p->page.updated, p->before.updated) / 1000 : 0;
 
 	p->dynamic = slot->dynamic;
@@ -163,7 +164,7 @@ static void fill_process(struct process *p, const struct registry_slot *slot, un
 	fill_maps(p, seconds);
 	read_name(registry_pid(p->owner), p->self.name);
 	p->self.value[PID] = registry_pid(p->owner);
-	p->self.value[SHARE] = (double)(slot->limit / live);
+	p->self.value[SHARE] = (double)share;
 	p->self.value[BUDGET] = (double)slot->budget;
 	p->self.value[HELD] = (double)slot->held;
 	p->self.value[OVER] = change(slot->held, slot->budget);

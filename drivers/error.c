@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fault - a filter that makes chosen calls of the next driver fail, come late, or stop halfway;
+ * error - a filter that makes chosen calls of the next driver fail, come late, or stop halfway;
  * for tests.
  *
  * The nth call (counted from 1) of the kinds that `op` names fails with `errno`, and so do the
  * calls behind it until `times` have failed. With `short`, a transfer that is to fail first moves
  * that many bytes. A vectored call counts as one, and so does each request of an asynchronous driver
- * (fault_async.c). Each handle counts for itself; `count` names a file in which the counts can be read
+ * (error_async.c). Each handle counts for itself; `count` names a file in which the counts can be read
  * at any moment. It offers no map: a store in place has no transfers that could fail.
  *
  * Takes no lock, and calls nothing that a fault-safe driver may not call.
  */
-#include "fault.h"
+#include "error.h"
 
 #include "keys.h"
 
@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-extern const struct ummap_driver ummap_driver_fault;
+extern const struct ummap_driver ummap_driver_error, ummap_driver_fault;
 
 static const struct { const char *name; int err; } errors[] = {
 	{ "EACCES", EACCES },     { "EAGAIN", EAGAIN },       { "EBADF", EBADF },
@@ -66,7 +66,7 @@ static char *put_text(char *out, const char *text)
  * Calls may overtake each other between counting and writing. Whoever finds the counts changed
  * after writing writes again, so that the last one to write leaves the last counts.
  */
-static void publish(struct fault *f)
+static void publish(struct error *f)
 {
 	char line[64], *end;
 	uint64_t seen, fired;
@@ -93,7 +93,7 @@ static void wait_us(uint64_t us)
 		;
 }
 
-bool fault_fires(struct fault *f, unsigned op)
+bool error_fires(struct error *f, unsigned op)
 {
 	uint64_t number;
 	bool fire;
@@ -110,7 +110,7 @@ bool fault_fires(struct fault *f, unsigned op)
 	return fire;
 }
 
-void fault_written(struct fault *f, uint64_t end)
+void error_written(struct error *f, uint64_t end)
 {
 	uint64_t size = f->size;
 
@@ -118,7 +118,7 @@ void fault_written(struct fault *f, uint64_t end)
 		;
 }
 
-int fault_move(struct fault *f, unsigned op, const struct iovec *iov, int n, uint64_t off,
+int error_move(struct error *f, unsigned op, const struct iovec *iov, int n, uint64_t off,
 	       uint64_t limit)
 {
 	int err = 0;
@@ -133,69 +133,69 @@ int fault_move(struct fault *f, unsigned op, const struct iovec *iov, int n, uin
 		off += len;
 		limit -= len;
 		if (!err && op == OP_WRITE)
-			fault_written(f, off);
+			error_written(f, off);
 	}
 	return err;
 }
 
-static int transfer(struct fault *f, unsigned op, const struct iovec *iov, int n, uint64_t off)
+static int transfer(struct error *f, unsigned op, const struct iovec *iov, int n, uint64_t off)
 {
 	int (*vectored)(void *, const struct iovec *, int, uint64_t) =
 		op == OP_READ ? f->next.readv : f->next.writev;
 	int err;
 
-	if (fault_fires(f, op)) {
+	if (error_fires(f, op)) {
 		if (f->halfway)
-			fault_move(f, op, iov, n, off, f->short_len);
+			error_move(f, op, iov, n, off, f->short_len);
 		return -f->err;
 	}
 	if (!vectored || n < 2)
-		return fault_move(f, op, iov, n, off, UINT64_MAX);
+		return error_move(f, op, iov, n, off, UINT64_MAX);
 	err = vectored(f->h, iov, n, off);
 	if (!err && op == OP_WRITE) {
 		for (int i = 0; i < n; i++)
 			off += iov[i].iov_len;
-		fault_written(f, off);
+		error_written(f, off);
 	}
 	return err;
 }
 
-static int fault_readv(void *h, const struct iovec *iov, int n, uint64_t off)
+static int error_readv(void *h, const struct iovec *iov, int n, uint64_t off)
 {
 	return transfer(h, OP_READ, iov, n, off);
 }
 
-static int fault_writev(void *h, const struct iovec *iov, int n, uint64_t off)
+static int error_writev(void *h, const struct iovec *iov, int n, uint64_t off)
 {
 	return transfer(h, OP_WRITE, iov, n, off);
 }
 
-static int fault_read(void *h, void *buf, size_t len, uint64_t off)
+static int error_read(void *h, void *buf, size_t len, uint64_t off)
 {
 	struct iovec iov = { buf, len };
 
 	return transfer(h, OP_READ, &iov, 1, off);
 }
 
-static int fault_write(void *h, const void *buf, size_t len, uint64_t off)
+static int error_write(void *h, const void *buf, size_t len, uint64_t off)
 {
 	struct iovec iov = { (void *)(uintptr_t)buf, len };
 
 	return transfer(h, OP_WRITE, &iov, 1, off);
 }
 
-static int fault_flush(void *h, uint64_t off, uint64_t len)
+static int error_flush(void *h, uint64_t off, uint64_t len)
 {
-	struct fault *f = h;
+	struct error *f = h;
 
-	if (fault_fires(f, OP_FLUSH))
+	if (error_fires(f, OP_FLUSH))
 		return -f->err;
 	return f->next.flush ? f->next.flush(f->h, off, len) : 0;
 }
 
-static int fault_resize(void *h, uint64_t size)
+static int error_resize(void *h, uint64_t size)
 {
-	struct fault *f = h;
+	struct error *f = h;
 	int err = f->next.resize ? f->next.resize(f->h, size) : -EOPNOTSUPP;
 
 	if (!err)
@@ -203,9 +203,9 @@ static int fault_resize(void *h, uint64_t size)
 	return err;
 }
 
-static int fault_size(void *h, uint64_t *size)
+static int error_size(void *h, uint64_t *size)
 {
-	struct fault *f = h;
+	struct error *f = h;
 
 	if (f->next.size)
 		return f->next.size(f->h, size);
@@ -213,44 +213,37 @@ static int fault_size(void *h, uint64_t *size)
 	return 0;
 }
 
-static int fault_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
+static int error_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
 {
-	struct fault *f = h;
+	struct error *f = h;
 
 	return f->next.lock ? f->next.lock(f->h, off, len, how, why) : 0;
 }
 
-static int fault_epoch(void *h, uint64_t *oldest, uint64_t *newest)
+static int error_epoch(void *h, uint64_t *oldest, uint64_t *newest)
 {
-	struct fault *f = h;
+	struct error *f = h;
 
 	return f->next.epoch ? f->next.epoch(f->h, oldest, newest) : -EOPNOTSUPP;
 }
 
-static int fault_push(void *h)
+static int error_push(void *h)
 {
-	struct fault *f = h;
+	struct error *f = h;
 
 	return f->next.push ? f->next.push(f->h) : -EOPNOTSUPP;
 }
 
-static int fault_buffers(void *h, void *base, size_t len)
-{
-	struct fault *f = h;
-
-	return f->next.buffers ? f->next.buffers(f->h, base, len) : 0;
-}
-
-static void release(struct fault *f)
+static void release(struct error *f)
 {
 	if (f->count_fd >= 0)
 		syscall(SYS_close, f->count_fd);
 	free(f);
 }
 
-static int fault_close(void *h)
+static int error_close(void *h)
 {
-	struct fault *f = h;
+	struct error *f = h;
 	int err = f->next.close(f->h);
 
 	release(f);
@@ -298,25 +291,26 @@ static bool parse_errno(const char *text, int *err)
 	return true;
 }
 
-static int open_count(struct fault *f, const char *path, struct ummap_geom *geom)
+static int open_count(struct error *f, const char *scheme, const char *path, struct ummap_geom *geom)
 {
 	if (getauxval(AT_SECURE)) {
-		keys_refuse(geom, EINVAL, "fault.count names a file to write: not in a program with more rights than its user");
+		keys_refuse(geom, EINVAL, "%s.count names a file to write: not in a program with more rights than its user",
+			    scheme);
 		return -EPERM;
 	}
 	f->count_fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (f->count_fd < 0)
-		return keys_refuse(geom, EINVAL, "fault.count: cannot write %s: %s", path, strerror(errno));
+		return keys_refuse(geom, EINVAL, "%s.count: cannot write %s: %s", scheme, path, strerror(errno));
 	return 0;
 }
 
-static int parse_key(struct fault *f, const char *key, const char *value, struct ummap_geom *geom)
+static int parse_key(struct error *f, const char *scheme, const char *key, const char *value, struct ummap_geom *geom)
 {
 	const char *allowed;
 	bool ok;
 
 	if (strcmp(key, "count") == 0)
-		return open_count(f, value, geom);
+		return open_count(f, scheme, value, geom);
 	if (strcmp(key, "nth") == 0) {
 		ok = keys_number(value, 1, UINT64_MAX, &f->nth);
 		allowed = "a number from 1";
@@ -336,17 +330,17 @@ static int parse_key(struct fault *f, const char *key, const char *value, struct
 		ok = keys_number(value, 0, UINT64_MAX, &f->delay);
 		allowed = "a number of microseconds";
 	}
-	return ok ? 0 : keys_refuse(geom, EINVAL, "fault.%s must be %s, not \"%.40s\"", key, allowed, value);
+	return ok ? 0 : keys_refuse(geom, EINVAL, "%s.%s must be %s, not \"%.40s\"", scheme, key, allowed, value);
 }
 
-static int make(const struct ummap_uri *uri, struct fault **made, struct ummap_geom *geom)
+static int make(const struct ummap_uri *uri, struct error **made, struct ummap_geom *geom)
 {
 	size_t known = sizeof(struct ummap_driver);
-	struct fault *f;
+	struct error *f;
 	int err = 0;
 
 	if (!uri->next)
-		return keys_refuse(geom, EINVAL, "fault is a filter: it must be fault+driver:path");
+		return keys_refuse(geom, EINVAL, "%s is a filter: it must be %s+driver:path", uri->scheme, uri->scheme);
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
@@ -358,7 +352,7 @@ static int make(const struct ummap_uri *uri, struct fault **made, struct ummap_g
 	f->err = EIO;
 	f->count_fd = -1;
 	for (unsigned i = 0; i < uri->nkeys && !err; i++)
-		err = parse_key(f, uri->keys[i].name, uri->keys[i].value, geom);
+		err = parse_key(f, uri->scheme, uri->keys[i].name, uri->keys[i].value, geom);
 	if (err) {
 		release(f);
 		return err;
@@ -368,7 +362,7 @@ static int make(const struct ummap_uri *uri, struct fault **made, struct ummap_g
 	return 0;
 }
 
-static int open_next(struct fault *f, const struct ummap_uri *uri, int fd, int oflags,
+static int open_next(struct error *f, const struct ummap_uri *uri, int fd, int oflags,
 		     struct ummap_geom *geom)
 {
 	if (fd < 0)
@@ -382,7 +376,7 @@ static int open_next(struct fault *f, const struct ummap_uri *uri, int fd, int o
 static int open_either(const struct ummap_uri *uri, int fd, int oflags, void **h,
 		       struct ummap_geom *geom)
 {
-	struct fault *f = NULL;
+	struct error *f = NULL;
 	int err = make(uri, &f, geom);
 
 	if (err)
@@ -403,38 +397,43 @@ static int open_either(const struct ummap_uri *uri, int fd, int oflags, void **h
 	return 0;
 }
 
-static int fault_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+static int error_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
 	return open_either(uri, -1, oflags, h, geom);
 }
 
-static int fault_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
+static int error_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
 			 struct ummap_geom *geom)
 {
 	return open_either(uri, fd, oflags, h, geom);
 }
 
-const struct ummap_driver ummap_driver_fault = {
-	.struct_size = sizeof(struct ummap_driver),
-	.abi = UMMAP_DRIVER_ABI,
-	.scheme = "fault",
-	.filter = 1,
-	.keys = "nth op errno times short delay count",
-	.help = "a filter for tests: makes the nth read, write or flush fail",
-	.open = fault_open,
-	.open_fd = fault_open_fd,
-	.close = fault_close,
-	.read = fault_read,
-	.write = fault_write,
-	.flush = fault_flush,
-	.resize = fault_resize,
-	.submit = fault_submit,
-	.reap = fault_reap,
-	.buffers = fault_buffers,
-	.readv = fault_readv,
-	.writev = fault_writev,
-	.size = fault_size,
-	.lock = fault_lock,
-	.epoch = fault_epoch,
-	.push = fault_push,
-};
+#define FILTER(name, words)                                     \
+	{                                                       \
+		.struct_size = sizeof(struct ummap_driver),     \
+		.abi = UMMAP_DRIVER_ABI,                        \
+		.filter = 1,                                    \
+		.keys = "nth op errno times short delay count", \
+		.open = error_open,                             \
+		.open_fd = error_open_fd,                       \
+		.close = error_close,                           \
+		.read = error_read,                             \
+		.write = error_write,                           \
+		.flush = error_flush,                           \
+		.resize = error_resize,                         \
+		.submit = error_submit,                         \
+		.reap = error_reap,                             \
+		.readv = error_readv,                           \
+		.writev = error_writev,                         \
+		.size = error_size,                             \
+		.lock = error_lock,                             \
+		.epoch = error_epoch,                           \
+		.push = error_push,                             \
+		.scheme = name,                                 \
+		.help = words,                                  \
+	}
+
+const struct ummap_driver ummap_driver_error =
+	FILTER("error", "a filter for tests: makes the nth read, write or flush fail");
+/* Its name of before. */
+const struct ummap_driver ummap_driver_fault = FILTER("fault", "the filter error by its older name");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The fault filter over an asynchronous driver: what is held, what goes on, and who reaps it. */
+/* The filter error over an asynchronous driver: what is held, what goes on, and who reaps it. */
 #include "probe_driver.h"
 
 #include <criterion/criterion.h>
@@ -10,8 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-extern const struct ummap_driver ummap_driver_fault;
-static const struct ummap_driver *const fault = &ummap_driver_fault;
+extern const struct ummap_driver ummap_driver_error;
+static const struct ummap_driver *const filter = &ummap_driver_error;
 
 #define MANY 64
 #define LEN 4
@@ -57,7 +57,7 @@ static void *open_over(const char *name, const char *value, const char *times)
 	static struct ummap_driver next;
 	struct ummap_key keys[] = { { "nth", "2" }, { "times", times }, { name, value } };
 	struct ummap_uri next_uri = { .scheme = "probe", .path = "/there" };
-	struct ummap_uri uri = { "fault", "/there", keys, 3, &next, &next_uri };
+	struct ummap_uri uri = { "error", "/there", keys, 3, &next, &next_uri };
 	struct ummap_geom geom = { 0 };
 	void *h = NULL;
 
@@ -66,7 +66,7 @@ static void *open_over(const char *name, const char *value, const char *times)
 	next.reap = async_reap;
 	next.size = NULL;
 	flight.room = MANY;
-	cr_assert_eq(fault->open(&uri, UMMAP_O_WRITE, &h, &geom), 0, "%s", geom.why);
+	cr_assert_eq(filter->open(&uri, UMMAP_O_WRITE, &h, &geom), 0, "%s", geom.why);
 	cr_assert(geom.caps & UMMAP_CAP_ASYNC);
 	return h;
 }
@@ -93,7 +93,7 @@ static void reap_all(void *h, unsigned n)
 
 	for (unsigned left = n; left > 0;) {
 		struct ummap_io *done[3];
-		int got = fault->reap(h, done, 3, left < 3 ? left : 3);
+		int got = filter->reap(h, done, 3, left < 3 ? left : 3);
 
 		cr_assert(got > 0 && (unsigned)got <= left, "%d of %u", got, left);
 		for (int i = 0; i < got; i++) {
@@ -112,7 +112,7 @@ static void expect_written(unsigned i, size_t moved)
 		cr_expect_eq(probe.data[i * LEN + k], k < moved ? 'a' + (int)i : '.', "request %u", i);
 }
 
-Test(fault_async, one_of_them_fails)
+Test(error_async, one_of_them_fails)
 {
 	static const struct { const char *name, *value; size_t moved; int err; } cases[] = {
 		{ "errno", "EIO", 0, EIO }, { "errno", "ENOSPC", 0, ENOSPC }, { "short", "3", 3, EIO },
@@ -125,14 +125,14 @@ Test(fault_async, one_of_them_fails)
 		void *h = open_over(cases[k].name, cases[k].value, "1");
 
 		prepare(list, 5);
-		cr_assert_eq(fault->submit(h, list, 5), 5);
+		cr_assert_eq(filter->submit(h, list, 5), 5);
 		cr_expect_eq(flight.n, 4, "the one that fails is not on its way");
 		reap_all(h, 5);
 		for (unsigned i = 0; i < 5; i++) {
 			cr_expect_eq(requests[i].res, i == 1 ? -cases[k].err : 0, "%u: %d", i, requests[i].res);
 			expect_written(i, i == 1 ? cases[k].moved : LEN);
 		}
-		fault->close(h);
+		filter->close(h);
 	}
 	/* Only the filter knows how long the store is now. */
 	void *h = open_over("errno", "5", "1");
@@ -140,20 +140,20 @@ Test(fault_async, one_of_them_fails)
 	prepare(list, 3);
 	requests[0].off = SIZE;
 	requests[1].off = SIZE + LEN;
-	cr_assert_eq(fault->submit(h, list, 2), 2);
+	cr_assert_eq(filter->submit(h, list, 2), 2);
 	reap_all(h, 2);
-	cr_expect(fault->size(h, &size) == 0 && size == SIZE + LEN, "%zu", (size_t)size);
-	fault->close(h);
+	cr_expect(filter->size(h, &size) == 0 && size == SIZE + LEN, "%zu", (size_t)size);
+	filter->close(h);
 	/* Also where a write came half of its way. */
 	h = open_over("short", "3", "1");
-	cr_assert_eq(fault->submit(h, list, 2), 2);
+	cr_assert_eq(filter->submit(h, list, 2), 2);
 	reap_all(h, 2);
-	cr_expect(fault->size(h, &size) == 0 && size == SIZE + LEN + 3, "%zu", (size_t)size);
-	fault->close(h);
+	cr_expect(filter->size(h, &size) == 0 && size == SIZE + LEN + 3, "%zu", (size_t)size);
+	filter->close(h);
 }
 
 /* Each request waits, before it is on its way or fails. */
-Test(fault_async, delay)
+Test(error_async, delay)
 {
 	void *h = open_over("delay", "20000", "1");
 	struct ummap_io *list[MANY];
@@ -161,16 +161,16 @@ Test(fault_async, delay)
 
 	prepare(list, 3);
 	clock_gettime(CLOCK_MONOTONIC, &begin);
-	cr_assert_eq(fault->submit(h, list, 3), 3);
+	cr_assert_eq(filter->submit(h, list, 3), 3);
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	cr_expect_geq((end.tv_sec - begin.tv_sec) * 1000000000 + end.tv_nsec - begin.tv_nsec, 60000000);
 	reap_all(h, 3);
 	cr_expect(requests[0].res == 0 && requests[1].res == -EIO && requests[2].res == 0);
-	fault->close(h);
+	filter->close(h);
 }
 
 /* Reads are counted and fail as well, and their memory is left alone. */
-Test(fault_async, reads)
+Test(error_async, reads)
 {
 	void *h = open_over("op", "read", "1");
 	struct ummap_io *list[MANY];
@@ -178,42 +178,42 @@ Test(fault_async, reads)
 	prepare(list, 4);
 	for (unsigned i = 1; i < 4; i++)
 		requests[i].op = UMMAP_IO_READ;
-	cr_assert_eq(fault->submit(h, list, 4), 4);
+	cr_assert_eq(filter->submit(h, list, 4), 4);
 	reap_all(h, 4);
 	cr_expect(requests[0].res == 0 && requests[1].res == 0 && requests[2].res == -EIO && requests[3].res == 0);
 	cr_expect(bytes[1][0] == '.' && bytes[2][0] == 'c' && bytes[3][0] == '.');
-	fault->close(h);
+	filter->close(h);
 }
 
 /* All fail from the second on: more than can be held, so submit takes fewer. */
-Test(fault_async, fails_for_ever)
+Test(error_async, fails_for_ever)
 {
 	void *h = open_over("op", "any", "always");
 	struct ummap_io *list[MANY];
 	int taken, again;
 
 	prepare(list, MANY);
-	taken = fault->submit(h, list, MANY);
+	taken = filter->submit(h, list, MANY);
 	cr_assert(taken > 1 && taken < MANY, "%d", taken);
-	cr_expect_eq(fault->submit(h, list + taken, MANY - (unsigned)taken), 0, "it is full");
+	cr_expect_eq(filter->submit(h, list + taken, MANY - (unsigned)taken), 0, "it is full");
 	reap_all(h, (unsigned)taken);
-	again = fault->submit(h, list + taken, 1);
+	again = filter->submit(h, list + taken, 1);
 	cr_expect_eq(again, 1);
 	cr_expect(requests[0].res == 0 && requests[1].res == -EIO && requests[taken - 1].res == -EIO);
 	cr_expect_eq(requests[taken + 1].res, 77);
-	cr_expect_eq(fault->reap(h, list, MANY, 1), 1);
-	fault->close(h);
+	cr_expect_eq(filter->reap(h, list, MANY, 1), 1);
+	filter->close(h);
 }
 
 /* What the next driver does not take is done nevertheless; where it cannot say, the requests fail. */
-Test(fault_async, next_is_full_or_fails)
+Test(error_async, next_is_full_or_fails)
 {
 	void *h = open_over("op", "any", "1");
 	struct ummap_io *list[MANY], *done[MANY];
 
 	flight.room = 1;
 	prepare(list, 4);
-	cr_assert_eq(fault->submit(h, list, 4), 4);
+	cr_assert_eq(filter->submit(h, list, 4), 4);
 	cr_expect_eq(flight.n, 1);
 	reap_all(h, 4);
 	for (unsigned i = 0; i < 4; i++) {
@@ -222,22 +222,22 @@ Test(fault_async, next_is_full_or_fails)
 	}
 	flight.submit_result = -ENXIO;
 	prepare(list, 2);
-	cr_assert_eq(fault->submit(h, list, 2), 2);
+	cr_assert_eq(filter->submit(h, list, 2), 2);
 	reap_all(h, 2);
 	cr_expect(requests[0].res == -ENXIO && requests[1].res == -ENXIO);
 	flight.submit_result = 0;
-	fault->close(h);
+	filter->close(h);
 
 	/* Those held come back first, and then the error. */
 	h = open_over("op", "any", "1");
 	prepare(list, 3);
 	flight.room = MANY;
 	flight.reap_result = -EBADF;
-	cr_assert_eq(fault->submit(h, list, 3), 3);
-	cr_expect_eq(fault->reap(h, done, MANY, 3), 1);
+	cr_assert_eq(filter->submit(h, list, 3), 3);
+	cr_expect_eq(filter->reap(h, done, MANY, 3), 1);
 	cr_expect(done[0] == &requests[1] && done[0]->res == -EIO);
-	cr_expect_eq(fault->reap(h, done, MANY, 2), -EBADF);
-	fault->close(h);
+	cr_expect_eq(filter->reap(h, done, MANY, 2), -EBADF);
+	filter->close(h);
 }
 
 /* ---- Each thread gets its own ones. ---- */
@@ -257,10 +257,10 @@ static void *submit_and_reap(void *h)
 			io[i] = (struct ummap_io){ .buf = mem, .len = LEN, .res = 77 };
 			list[i] = &io[i];
 		}
-		taken = fault->submit(h, list, 3);
+		taken = filter->submit(h, list, 3);
 		cr_assert(taken >= 0);
 		while (back < taken) {
-			got = fault->reap(h, done, 3, (unsigned)(taken - back));
+			got = filter->reap(h, done, 3, (unsigned)(taken - back));
 			cr_assert_gt(got, 0);
 			for (int i = 0; i < got; i++)
 				cr_assert(done[i] >= io && done[i] < io + 3 && done[i]->res == -EIO,
@@ -271,20 +271,20 @@ static void *submit_and_reap(void *h)
 	return NULL;
 }
 
-Test(fault_async, many_threads)
+Test(error_async, many_threads)
 {
 	void *h = open_over("op", "any", "always");
 	struct ummap_io *list[MANY];
 	pthread_t threads[THREADS];
 
 	prepare(list, 1);
-	cr_assert_eq(fault->submit(h, list, 1), 1);
+	cr_assert_eq(filter->submit(h, list, 1), 1);
 	reap_all(h, 1);
 	for (int i = 0; i < THREADS; i++)
 		cr_assert_eq(pthread_create(&threads[i], NULL, submit_and_reap, h), 0);
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
-	cr_assert_eq(fault->submit(h, list, 1), 1, "all places are free again");
+	cr_assert_eq(filter->submit(h, list, 1), 1, "all places are free again");
 	reap_all(h, 1);
-	fault->close(h);
+	filter->close(h);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The fault filter over a driver that counts its calls. */
+/* The filter error over a driver that counts its calls. */
 #include "probe_driver.h"
+#include "ummap.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -14,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-extern const struct ummap_driver ummap_driver_fault;
-static const struct ummap_driver *const fault = &ummap_driver_fault;
+extern const struct ummap_driver ummap_driver_error;
+static const struct ummap_driver *const filter = &ummap_driver_error;
 
 #define COUNT(table) (sizeof(table) / sizeof(*(table)))
 
@@ -26,7 +27,7 @@ static int open_over(const struct ummap_driver *next, const char *keys, int fd, 
 {
 	struct ummap_key list[8];
 	struct ummap_uri next_uri = { .scheme = "probe", .path = "/there" };
-	struct ummap_uri uri = { "fault", "/there", list, 0, next, next ? &next_uri : NULL };
+	struct ummap_uri uri = { "error", "/there", list, 0, next, next ? &next_uri : NULL };
 	char *copy = strdup(keys), *rest = copy, *key;
 	int err;
 
@@ -37,8 +38,8 @@ static int open_over(const struct ummap_driver *next, const char *keys, int fd, 
 		list[uri.nkeys++] = (struct ummap_key){ key, value };
 	}
 	memset(geom, 0, sizeof(*geom));
-	err = fd < 0 ? fault->open(&uri, UMMAP_O_WRITE, h, geom) :
-		       fault->open_fd(&uri, fd, UMMAP_O_WRITE, h, geom);
+	err = fd < 0 ? filter->open(&uri, UMMAP_O_WRITE, h, geom) :
+		       filter->open_fd(&uri, fd, UMMAP_O_WRITE, h, geom);
 	free(copy);
 	return err;
 }
@@ -60,15 +61,15 @@ static int call(void *h, char what)
 
 	switch (what) {
 	case 'r':
-		return fault->read(h, buf, sizeof(buf), 0);
+		return filter->read(h, buf, sizeof(buf), 0);
 	case 'w':
-		return fault->write(h, buf, sizeof(buf), 0);
+		return filter->write(h, buf, sizeof(buf), 0);
 	case 'R':
-		return fault->readv(h, iov, 2, 0);
+		return filter->readv(h, iov, 2, 0);
 	case 'W':
-		return fault->writev(h, iov, 2, 0);
+		return filter->writev(h, iov, 2, 0);
 	default:
-		return fault->flush(h, 3, 4);
+		return filter->flush(h, 3, 4);
 	}
 }
 
@@ -95,7 +96,7 @@ static const struct {
 	{ "delay=1", "rw", "E." },
 };
 
-Test(fault, which_calls_fail)
+Test(error, which_calls_fail)
 {
 	for (size_t i = 0; i < COUNT(runs); i++) {
 		void *h = must_open(&full, runs[i].keys);
@@ -109,11 +110,11 @@ Test(fault, which_calls_fail)
 		}
 		cr_expect_str_eq(got, runs[i].results, "\"%s\" %s: %s instead of %s", runs[i].keys,
 				 runs[i].calls, got, runs[i].results);
-		fault->close(h);
+		filter->close(h);
 	}
 }
 
-Test(fault, with_which_error)
+Test(error, with_which_error)
 {
 	static const struct { const char *keys; int err; } errors[] = {
 		{ "errno=EIO", EIO },       { "errno=ENOSPC", ENOSPC }, { "errno=EDQUOT", EDQUOT },
@@ -126,11 +127,11 @@ Test(fault, with_which_error)
 		void *h = must_open(&full, errors[i].keys);
 
 		cr_expect_eq(call(h, "rwfRW"[i % 5]), -errors[i].err, "%s", errors[i].keys);
-		fault->close(h);
+		filter->close(h);
 	}
 }
 
-Test(fault, bad_values)
+Test(error, bad_values)
 {
 	static const char *const bad[] = {
 		"nth=", "nth=0", "nth=-1", "nth=1x", "nth= 1", "nth=18446744073709551616", "nth=x",
@@ -144,7 +145,7 @@ Test(fault, bad_values)
 
 	for (size_t i = 0; i < COUNT(bad); i++) {
 		const char *key = strrchr(bad[i], '&') ? strrchr(bad[i], '&') + 1 : bad[i];
-		char name[16] = "fault.";
+		char name[16] = "error.";
 
 		strncat(name, key, strcspn(key, "="));
 		cr_expect_eq(open_over(&full, bad[i], -1, &h, &geom), -EINVAL, "takes \"%s\"", bad[i]);
@@ -155,7 +156,7 @@ Test(fault, bad_values)
 }
 
 /* A transfer that stops halfway: so many bytes have arrived, and no more. */
-Test(fault, half_done)
+Test(error, half_done)
 {
 	static const struct { const char *keys; size_t moved; } cases[] = {
 		{ "op=write", 0 }, { "op=write&short=0", 0 },   { "op=write&short=7", 7 },
@@ -171,13 +172,13 @@ Test(fault, half_done)
 			void *h = must_open(&full, cases[i].keys);
 
 			memset(probe.data, '.', SIZE);
-			cr_expect_eq(vectored ? fault->writev(h, iov, 2, 5) :
-						fault->write(h, text, 20, 5), -EIO);
+			cr_expect_eq(vectored ? filter->writev(h, iov, 2, 5) :
+						filter->write(h, text, 20, 5), -EIO);
 			for (size_t k = 0; k < SIZE; k++)
 				cr_expect_eq(probe.data[k],
 					     k >= 5 && k < 5 + cases[i].moved ? text[k - 5] : '.',
 					     "%s byte %zu", cases[i].keys, k);
-			fault->close(h);
+			filter->close(h);
 		}
 	}
 	for (int vectored = 0; vectored < 2; vectored++) {
@@ -185,14 +186,14 @@ Test(fault, half_done)
 
 		memcpy(probe.data, text, 20);
 		memset(back, '.', sizeof(back));
-		cr_expect_eq(vectored ? fault->readv(h, into, 2, 0) :
-					fault->read(h, back, 20, 0), -ENOMEM);
+		cr_expect_eq(vectored ? filter->readv(h, into, 2, 0) :
+					filter->read(h, back, 20, 0), -ENOMEM);
 		cr_expect_arr_eq(back, "abcdefghijklm.......", 20);
-		fault->close(h);
+		filter->close(h);
 	}
 }
 
-Test(fault, what_reaches_the_next)
+Test(error, what_reaches_the_next)
 {
 	void *h = must_open(&full, "nth=2");
 
@@ -204,13 +205,13 @@ Test(fault, what_reaches_the_next)
 	call(h, 'W');
 	call(h, 'f');
 	cr_expect(probe.writes == 1 && probe.vectors == 2 && probe.flushes == 1);
-	cr_expect_eq(fault->close(h), 0);
+	cr_expect_eq(filter->close(h), 0);
 	cr_expect_eq(probe.closes, 1);
 	probe.close_result = -EIO;
-	cr_expect_eq(fault->close(must_open(&full, "")), -EIO);
+	cr_expect_eq(filter->close(must_open(&full, "")), -EIO);
 }
 
-Test(fault, geometry_and_sizes)
+Test(error, geometry_and_sizes)
 {
 	struct ummap_geom geom;
 	uint64_t size;
@@ -221,15 +222,14 @@ Test(fault, geometry_and_sizes)
 	cr_expect(geom.size == SIZE && geom.align == 512 && geom.optimal == 8192);
 	cr_expect_eq(geom.caps, UMMAP_CAP_WRITE | UMMAP_CAP_GROW | UMMAP_CAP_PARALLEL |
 					UMMAP_CAP_FAULTSAFE | UMMAP_CAP_DIRECT);
-	cr_expect_eq(fault->resize(h, 99), 0);
-	cr_expect(probe.size == 99 && fault->size(h, &size) == 0 && size == 99);
-	cr_expect(fault->buffers(h, &geom, 1) == 0 && probe.pool == &geom);
-	cr_expect(!fault->map && !fault->persist);
-	fault->close(h);
+	cr_expect_eq(filter->resize(h, 99), 0);
+	cr_expect(probe.size == 99 && filter->size(h, &size) == 0 && size == 99);
+	cr_expect(!filter->map && !filter->persist);
+	filter->close(h);
 }
 
 /* A next driver without the calls that may be missing. */
-Test(fault, over_a_bare_driver)
+Test(error, over_a_bare_driver)
 {
 	struct ummap_driver read_only = bare, old = bare;
 	char text[] = "0123456789";
@@ -238,14 +238,13 @@ Test(fault, over_a_bare_driver)
 	uint64_t size;
 	void *h = must_open(&bare, "nth=99");
 
-	cr_expect_eq(fault->writev(h, iov, 2, SIZE - 10), 0);
+	cr_expect_eq(filter->writev(h, iov, 2, SIZE - 10), 0);
 	cr_expect_arr_eq(probe.data + SIZE - 10, text, 10);
 	cr_expect_eq(probe.writes, 2);
-	cr_expect(fault->size(h, &size) == 0 && size == SIZE);
-	cr_expect_eq(fault->flush(h, 0, 1), 0);
-	cr_expect_eq(fault->resize(h, 1), -EOPNOTSUPP);
-	cr_expect_eq(fault->buffers(h, text, 1), 0);
-	fault->close(h);
+	cr_expect(filter->size(h, &size) == 0 && size == SIZE);
+	cr_expect_eq(filter->flush(h, 0, 1), 0);
+	cr_expect_eq(filter->resize(h, 1), -EOPNOTSUPP);
+	filter->close(h);
 
 	cr_expect_eq(open_over(&bare, "", 5, &h, &geom), -EINVAL);
 	cr_expect(strstr(geom.why, "\"bare\" does not take descriptors"), "%s", geom.why);
@@ -253,7 +252,7 @@ Test(fault, over_a_bare_driver)
 	read_only.write = NULL;
 	cr_assert_eq(open_over(&read_only, "", -1, &h, &geom), 0);
 	cr_expect_eq(geom.caps & (UMMAP_CAP_WRITE | UMMAP_CAP_GROW), 0);
-	fault->close(h);
+	filter->close(h);
 
 	/* What stands behind the end of an older table is none of its calls. */
 	old.struct_size = offsetof(struct ummap_driver, readv);
@@ -261,22 +260,22 @@ Test(fault, over_a_bare_driver)
 	h = must_open(&old, "nth=99");
 	cr_expect_eq(call(h, 'R'), 0);
 	cr_expect_eq(call(h, 'W'), 0);
-	cr_expect_eq(fault->size(h, &size), 0);
-	fault->close(h);
+	cr_expect_eq(filter->size(h, &size), 0);
+	filter->close(h);
 }
 
 /* A store that grows by being written, where only the filter can tell. */
-Test(fault, size_as_written)
+Test(error, size_as_written)
 {
 	void *h = must_open(&bare, "nth=2&times=always");
 	uint64_t size;
 	char byte = 0;
 
-	cr_assert_eq(fault->write(h, &byte, 1, SIZE), 0);
-	cr_expect(fault->size(h, &size) == 0 && size == SIZE + 1);
-	cr_assert_eq(fault->write(h, &byte, 1, SIZE + 1), -EIO);
-	cr_expect(fault->size(h, &size) == 0 && size == SIZE + 1);
-	fault->close(h);
+	cr_assert_eq(filter->write(h, &byte, 1, SIZE), 0);
+	cr_expect(filter->size(h, &size) == 0 && size == SIZE + 1);
+	cr_assert_eq(filter->write(h, &byte, 1, SIZE + 1), -EIO);
+	cr_expect(filter->size(h, &size) == 0 && size == SIZE + 1);
+	filter->close(h);
 }
 
 static int open_files(void)
@@ -290,7 +289,7 @@ static int open_files(void)
 	return n;
 }
 
-static char count_path[] = "/tmp/test_fault.XXXXXX";
+static char count_path[] = "/tmp/test_error.XXXXXX";
 static char count_keys[64];
 
 /* These keys and a count file. */
@@ -320,7 +319,7 @@ static void expect_count(const char *expected)
 	cr_expect_str_eq(text, expected, "%s instead of %s", text, expected);
 }
 
-#define CountTest(name) Test(fault, name, .init = make_count_file, .fini = remove_count_file)
+#define CountTest(name) Test(error, name, .init = make_count_file, .fini = remove_count_file)
 
 CountTest(next_does_not_open)
 {
@@ -334,7 +333,7 @@ CountTest(next_does_not_open)
 	probe.open_result = 0;
 	strcat(count_keys, "&times=no");
 	cr_expect_eq(open_over(&full, count_keys, -1, &h, &geom), -EINVAL);
-	fault->close(must_open(&full, counted("nth=2")));
+	filter->close(must_open(&full, counted("nth=2")));
 	cr_expect_eq(open_files(), before, "a descriptor was left open");
 }
 
@@ -346,7 +345,7 @@ CountTest(count_file)
 	for (int i = 0; i < 12; i++)
 		call(h, i == 4 ? 'w' : i == 5 ? 'R' : 'r');
 	expect_count("seen 11 fired 2\n");
-	fault->close(h);
+	filter->close(h);
 	expect_count("seen 11 fired 2\n");
 }
 
@@ -362,7 +361,7 @@ CountTest(count_up_until_nothing_fires)
 		h = must_open(&full, counted(keys));
 		for (const char *c = "wWwfrR"; *c; c++)
 			failed += call(h, *c) != 0;
-		fault->close(h);
+		filter->close(h);
 		cr_expect_eq(failed, nth <= 6);
 		expect_count(nth <= 6 ? "seen 6 fired 1\n" : "seen 6 fired 0\n");
 	}
@@ -377,17 +376,17 @@ static double seconds(void)
 }
 
 /* A minute's delay would be noticed by whoever was not to be late. */
-Test(fault, delay, .timeout = 40)
+Test(error, delay, .timeout = 40)
 {
 	void *h = must_open(&full, "nth=9&op=read&delay=100000");
 	double start = seconds();
 
 	call(h, 'r');
 	cr_expect_geq(seconds() - start, 0.1);
-	fault->close(h);
+	filter->close(h);
 	h = must_open(&full, "nth=9&op=read&delay=60000000");
 	call(h, 'w');
-	fault->close(h);
+	filter->close(h);
 }
 
 #define THREADS 8
@@ -398,7 +397,7 @@ static void *many_calls(void *h)
 	intptr_t failed = 0;
 
 	for (int i = 0; i < CALLS; i++)
-		failed += fault->flush(h, 3, 4) != 0;
+		failed += filter->flush(h, 3, 4) != 0;
 	return (void *)failed;
 }
 
@@ -418,5 +417,20 @@ CountTest(many_threads)
 	}
 	cr_expect_eq(failed, 777);
 	expect_count("seen 16000 fired 777\n");
-	fault->close(h);
+	filter->close(h);
+}
+
+/* Its name of before, with keys of that name. */
+Test(error, is_known_as_fault)
+{
+	struct ummap_driver d = { .struct_size = sizeof(d) };
+	struct ummap_geom geom;
+	char byte;
+	void *h;
+
+	cr_assert_eq(ummap_driver_open("fault+null:1M?fault.nth=2&fault.errno=ENOSPC", 0, &d, &h, &geom), 0, "%s", umerrormsg());
+	cr_expect(d.read(h, &byte, 1, 0) == 0 && d.read(h, &byte, 1, 0) == -ENOSPC);
+	d.close(h);
+	cr_expect_eq(ummap_driver_open("fault+null:1M?fault.nth=0", 0, &d, &h, &geom), -1);
+	cr_expect(strstr(umerrormsg(), "fault.nth must be"), "%s", umerrormsg());
 }

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Stands in for uring.c in a library that was built without liburing: says so, and opens nothing. */
+/* Stands in for a driver in a library that was built without what it needs: says so, and opens nothing. The Makefile compiles it
+ * for each of them, with TABLE, SCHEME, KEYS and LIBRARY. */
 #include "ummap-driver.h"
 
 #include <errno.h>
 #include <stdio.h>
 
-extern const struct ummap_driver ummap_driver_uring;
+extern const struct ummap_driver TABLE;
 
 static int absent_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
 	(void)uri;
 	(void)oflags;
 	(void)h;
-	snprintf(geom->why, sizeof(geom->why), "this library was built without liburing, so it has no driver "
-		 "\"uring\": install liburing-dev and build it again");
+	snprintf(geom->why, sizeof(geom->why), "this library was built without " LIBRARY ", so it has no driver "
+		 "\"" SCHEME "\": install " LIBRARY "-dev and build it again");
 	return -EOPNOTSUPP;
 }
 
@@ -39,12 +40,12 @@ static int absent_read(void *h, void *buf, size_t len, uint64_t off)
 	return -ENODEV;
 }
 
-const struct ummap_driver ummap_driver_uring = {
+const struct ummap_driver TABLE = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
-	.scheme = "uring",
-	.keys = "direct cached depth",
-	.help = "files by io_uring: not built in",
+	.scheme = SCHEME,
+	.keys = KEYS,
+	.help = "not built in: " LIBRARY " was missing",
 	.open = absent_open,
 	.open_fd = absent_open_fd,
 	.close = absent_close,

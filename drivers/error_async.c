@@ -1,35 +1,35 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The filter `fault` over an asynchronous driver. A request is counted when it is submitted. One that is to
+ * The filter `error` over an asynchronous driver. A request is counted when it is submitted. One that is to
  * fail never reaches the next driver: it is held here, and comes back when its thread reaps. What the next
  * driver has no room for is done at once and held as well, because it is counted already. submit takes fewer when
  * places for those that are held run out.
  */
-#include "fault.h"
+#include "error.h"
 
 /* Counts a request; false: it is on its way in the next driver, else it is done. */
-static bool done_here(struct fault *f, struct ummap_io *io)
+static bool done_here(struct error *f, struct ummap_io *io)
 {
 	unsigned op = io->op == UMMAP_IO_WRITE ? OP_WRITE : OP_READ;
 	struct iovec iov = { io->buf, io->len };
 	int taken;
 
-	if (fault_fires(f, op)) {
+	if (error_fires(f, op)) {
 		if (f->halfway)
-			fault_move(f, op, &iov, 1, io->off, f->short_len);
+			error_move(f, op, &iov, 1, io->off, f->short_len);
 		io->res = -f->err;
 		return true;
 	}
 	taken = f->next.submit(f->h, &io, 1);
 	if (taken > 0)
 		return false;
-	io->res = taken < 0 ? taken : fault_move(f, op, &iov, 1, io->off, UINT64_MAX);
+	io->res = taken < 0 ? taken : error_move(f, op, &iov, 1, io->off, UINT64_MAX);
 	return true;
 }
 
-int fault_submit(void *h, struct ummap_io **io, unsigned n)
+int error_submit(void *h, struct ummap_io **io, unsigned n)
 {
-	struct fault *f = h;
+	struct error *f = h;
 	int thread = held_self();
 	unsigned i;
 
@@ -45,9 +45,9 @@ int fault_submit(void *h, struct ummap_io **io, unsigned n)
 	return (int)i;
 }
 
-int fault_reap(void *h, struct ummap_io **done, unsigned max, unsigned min)
+int error_reap(void *h, struct ummap_io **done, unsigned max, unsigned min)
 {
-	struct fault *f = h;
+	struct error *f = h;
 	unsigned n = held_let_go(f->held, done, max);
 	int got;
 
@@ -59,7 +59,7 @@ int fault_reap(void *h, struct ummap_io **done, unsigned max, unsigned min)
 		return n > 0 ? (int)n : got;
 	for (unsigned i = n; i < n + (unsigned)got; i++) {
 		if (done[i]->op == UMMAP_IO_WRITE && done[i]->res == 0)
-			fault_written(f, done[i]->off + done[i]->len);
+			error_written(f, done[i]->off + done[i]->len);
 	}
 	return (int)n + got;
 }

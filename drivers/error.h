@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the two files of the filter `fault` share: its handle, and what happens at a call. */
-#ifndef DRIVERS_FAULT_H
-#define DRIVERS_FAULT_H
+/* What the two files of the filter `error` share: its handle, and what happens at a call. */
+#ifndef DRIVERS_ERROR_H
+#define DRIVERS_ERROR_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -11,7 +11,7 @@
 
 enum { OP_READ = 1, OP_WRITE = 2, OP_FLUSH = 4, OP_ANY = OP_READ | OP_WRITE | OP_FLUSH };
 
-struct fault {
+struct error {
 	struct ummap_driver next;  /* a copy: calls that an older driver does not know are NULL */
 	void *h;                   /* next's */
 	unsigned ops;              /* OP_*: what to count */
@@ -28,13 +28,13 @@ struct fault {
 };
 
 /* Counts this call; is it to fail? */
-bool fault_fires(struct fault *f, unsigned op);
+bool error_fires(struct error *f, unsigned op);
 /* One piece after another, no more than `limit` bytes in all. */
-int fault_move(struct fault *f, unsigned op, const struct iovec *iov, int n, uint64_t off, uint64_t limit);
+int error_move(struct error *f, unsigned op, const struct iovec *iov, int n, uint64_t off, uint64_t limit);
 /* The store is at least so long now. */
-void fault_written(struct fault *f, uint64_t end);
+void error_written(struct error *f, uint64_t end);
 
-int fault_submit(void *h, struct ummap_io **io, unsigned n);
-int fault_reap(void *h, struct ummap_io **done, unsigned max, unsigned min);
+int error_submit(void *h, struct ummap_io **io, unsigned n);
+int error_reap(void *h, struct ummap_io **done, unsigned max, unsigned min);
 
 #endif
