@@ -21,7 +21,7 @@ static bool is_one_of(const char *name, const char *const *names)
 
 static bool may_open(const struct uri *u)
 {
-	static const char *const harmless[] = { "null", "mem", "error", NULL }, *const writing[] = { "count", "size", NULL };
+	static const char *const harmless[] = { "null", "error", NULL }, *const writing[] = { "count", "size", NULL };
 
 	for (unsigned i = 0; i < u->layers; i++) {
 		if (!is_one_of(u->layer[i].scheme, harmless))
