@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Completes the arguments of umtop, umwal, ummap-trace and driver-conform in bash. Installed once under the name of each.
+# Completes the arguments of umtop, umwal, umcow, ummap-trace and driver-conform in bash. Installed once under the name of each.
 # shellcheck shell=bash
 
 # Options are those that the program's --help names.
@@ -15,8 +15,9 @@ _ummap_complete() { # program, word, the word before
 		;;
 	umtop:-n | umtop:--count | umtop:-d | umtop:--delay | umtop:-g | umtop:--group | umtop:-f | umtop:--filter) ;;
 	driver-conform:--only) mapfile -t words < <("$1" --list | cut -d' ' -f1) ;;
-	driver-conform:--size | driver-conform:--seed | driver-conform:--free | driver-conform:--seconds) ;;
-	ummap-trace:-o | ummap-trace:--output | umwal:--log | umwal:ls | umwal:check | umwal:apply | umwal:back | umwal:drop)
+	driver-conform:--size | driver-conform:--seed | driver-conform:--free | driver-conform:--beside | driver-conform:--seconds) ;;
+	ummap-trace:-o | ummap-trace:--output | umwal:--log | umwal:ls | umwal:check | umwal:apply | umwal:back | umwal:drop | \
+		umcow:--changes | umcow:ls | umcow:commit | umcow:discard)
 		file=yes
 		;;
 	*)
@@ -24,6 +25,8 @@ _ummap_complete() { # program, word, the word before
 			mapfile -t words < <(_ummap_options "$1")
 		elif [ "${1##*/}" = umwal ]; then
 			words=(ls check apply back drop)
+		elif [ "${1##*/}" = umcow ]; then
+			words=(ls commit discard)
 		elif [ "${1##*/}" = ummap-trace ]; then
 			file=yes
 		fi
@@ -37,4 +40,4 @@ _ummap_complete() { # program, word, the word before
 	fi
 }
 
-complete -F _ummap_complete umtop umwal ummap-trace driver-conform
+complete -F _ummap_complete umtop umwal umcow ummap-trace driver-conform
