@@ -246,7 +246,7 @@ compile_commands.json: all tests FORCE
 	tools/compile-commands '$(CC)'
 
 # What .clang-tidy asks for, of all that is installed. Needs clang-tidy.
-TIDY = $(filter-out %/mpich.c,$(LIB_SRC) $(CONFORM_SRC) $(UMTOP_SRC) tools/umwal/main.c $(wildcard clients/*/*.c))
+TIDY = $(filter-out %/mpich.c,$(LIB_SRC) $(CONFORM_SRC) $(UMTOP_SRC) $(BESIDE_OBJ:$B/%.o=%.c) $(wildcard clients/*/*.c))
 tidy: compile_commands.json
 	@if ! command -v clang-tidy > /dev/null; then echo "tidy: skipped, there is no clang-tidy"; else \
 	echo $(TIDY) | xargs -P$$(nproc) -n4 clang-tidy -p . --quiet --warnings-as-errors='*' 2> /dev/null && \

@@ -244,11 +244,14 @@ int side_head_read(struct side *s, struct side_head *head, void *body, size_t le
 
 int side_head_write(struct side *s, struct side_head *head, const void *body, size_t len)
 {
-	struct slot slot = { .magic = head->magic, .number = head->number + 1 };
+	struct slot slot = { .magic = head->magic };
 	int err = head->flying ? side_flush(s) : 0;
 
-	if (err)
+	if (err) {
+		side_head_again(head);
 		return err;
+	}
+	slot.number = head->number + 1;
 	memcpy(slot.body, body, len);
 	slot.sum = slot_sum(&slot);
 	head->flying = true;
@@ -264,9 +267,12 @@ int side_head_settle(struct side *s, struct side_head *head, const void *body, s
 
 	if (!err)
 		err = side_head_write(s, head, body, len);
-	if (!err)
-		err = side_flush(s);
-	if (!err)
+	if (err)
+		return err;
+	err = side_flush(s);
+	if (err)
+		side_head_again(head);
+	else
 		side_head_flushed(head);
 	return err;
 }

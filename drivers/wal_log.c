@@ -492,6 +492,8 @@ static int flush_and_note(struct wal_log *l, uint64_t epoch)
 		side_head_flushed(&l->slots);
 		l->head.acked = epoch;
 		side_head_write(&l->file, &l->slots, &l->head, sizeof(l->head));
+	} else if (mine) {
+		side_head_again(&l->slots);
 	}
 	if (mine)
 		futex_unlock(&l->head_lock);

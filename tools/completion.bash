@@ -15,7 +15,7 @@ _ummap_complete() { # program, word, the word before
 		;;
 	umtop:-n | umtop:--count | umtop:-d | umtop:--delay | umtop:-g | umtop:--group | umtop:-f | umtop:--filter) ;;
 	driver-conform:--only) mapfile -t words < <("$1" --list | cut -d' ' -f1) ;;
-	driver-conform:--size | driver-conform:--seed | driver-conform:--free | driver-conform:--seconds) ;;
+	driver-conform:--size | driver-conform:--seed | driver-conform:--free | driver-conform:--beside | driver-conform:--seconds) ;;
 	ummap-trace:-o | ummap-trace:--output | umwal:--log | umwal:ls | umwal:check | umwal:apply | umwal:back | umwal:drop | \
 		umcow:--changes | umcow:ls | umcow:commit | umcow:discard)
 		file=yes

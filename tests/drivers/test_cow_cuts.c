@@ -37,6 +37,7 @@ static unsigned nmoments;
 static struct power_record record;
 static struct image found;
 static uint64_t seed;
+static uint64_t grown;        /* what a recovery may have made the store as long as */
 
 static void open_store(struct handle *h)
 {
@@ -185,7 +186,7 @@ static bool could_be(const struct moment *from, const struct moment *to, uint64_
 static void check_found(struct handle *h, size_t k)
 {
 	const struct moment *from = moments, *to;
-	bool right_size = false;
+	bool right_size;
 
 	for (const struct moment *m = moments; m < moments + nmoments; m++) {
 		if (m->acked <= k)
@@ -194,6 +195,7 @@ static void check_found(struct handle *h, size_t k)
 	for (to = from; to + 1 < moments + nmoments && to[1].begun <= k; to++)
 		;
 	read_image(h);
+	right_size = grown && found.size == grown;
 	for (const struct moment *m = from; m <= to; m++)
 		right_size |= m->image.size == found.size;
 	check(right_size, "cut at %zu of %zu: %" PRIu64 " bytes", k, record.n, found.size);
@@ -283,6 +285,8 @@ static void check_killed_before(struct power_replay *replay, size_t k)
 	check_found(&h, k);
 	/* As it was found: any of the images may have it. */
 	check(h.driver.write(h.cow, found.bytes, found.size, 0) == 0);
+	/* Longer, so that there is a new head. */
+	check(h.driver.resize(h.cow, CAP) == 0);
 	if (next_random(&seed) % 2)
 		check(h.driver.flush(h.cow, 0, UINT64_MAX) == 0);
 	close_store(&h);
@@ -291,7 +295,9 @@ static void check_killed_before(struct power_replay *replay, size_t k)
 	power_replay_end(&again);
 	power_record_free(&recovery);
 	open_store(&h);
+	grown = CAP;
 	check_found(&h, k);
+	grown = 0;
 	go_on(&h);
 	close_store(&h);
 }

@@ -4,7 +4,7 @@
 
 #include "drivers/blockmap.h"
 #include "drivers/side.h"
-#include "common.h"
+#include "power.h"
 
 /* ---- The map ---- */
 
@@ -169,6 +169,57 @@ Test(head, is_written_again)
 	check(side_write(&s, zeros, sizeof(zeros), head.number % 2 * SIDE_SLOT) == 0);
 	check(side_head_read(&s, &found, &got, sizeof(got)) == 0 && got == 1);
 	side_close(&s);
+}
+
+static void cut_after(struct power_record *record, size_t from, uint64_t seed, uint64_t least)
+{
+	struct power_replay replay;
+
+	power_replay_begin(&replay, record);
+	for (size_t k = from; k <= record->n; k++) {
+		struct side_head found = { .magic = MAGIC };
+		struct side s;
+		uint64_t body = 0;
+
+		power_cut(&replay, k, seed);
+		open_side(&s, "side");
+		check(side_head_read(&s, &found, &body, sizeof(body)) == 0 && body >= least, "%" PRIu64, body);
+		side_close(&s);
+	}
+	power_replay_end(&replay);
+}
+
+/* A slot that a failed flush has lost does not count as durable: the other one stays until it is. */
+Test(head, survives_a_flush_that_failed)
+{
+	check(ummap_driver_register(&power_driver) == 0);
+	side_driver = &power_driver;
+	for (uint64_t seed = 1; seed < 100; seed++) {
+		struct side_head head = { .magic = MAGIC };
+		struct power_record record;
+		struct side s;
+		uint64_t body = 1;
+		size_t durable;
+
+		power_erase();
+		power_record_begin(&record);
+		open_side(&s, "side");
+		check(side_head_settle(&s, &head, &body, sizeof(body)) == 0);
+		body = 2;
+		check(side_head_write(&s, &head, &body, sizeof(body)) == 0 && side_flush(&s) == 0);
+		side_head_flushed(&head);
+		durable = power_requests();
+		body = 3;
+		check(side_head_write(&s, &head, &body, sizeof(body)) == 0);
+		power_bad_flushes = 1;
+		body = 4;
+		check(side_head_write(&s, &head, &body, sizeof(body)) == -EIO);
+		for (; body < 7; body++)
+			check(side_head_write(&s, &head, &body, sizeof(body)) == 0);
+		side_close(&s);
+		cut_after(&record, durable, seed, 2);
+		power_record_free(&record);
+	}
 }
 
 Test(side, is_locked_for_others)

@@ -333,10 +333,10 @@ static void begin(void)
 /* Workload after workload, each cut at all of its requests. */
 static void cut_all(size_t cuts, void (*check_one)(struct power_replay *replay, size_t k), size_t step)
 {
-	while (cuts > 0) {
+	for (unsigned turn = 0; cuts > 0; turn++) {
 		struct power_replay replay;
 
-		run_workload(next_random(&seed) % 2 ? 1 : 3);
+		run_workload(turn % 2 ? 1 : 3);
 		power_replay_begin(&replay, &world.record);
 		for (size_t k = next_random(&seed) % step; k <= world.record.n && cuts > 0; k += step, cuts--)
 			check_one(&replay, k);
