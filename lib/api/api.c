@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The public calls on whole mappings: check the arguments, call a room, turn -errno into errno. While a call works, signals
- * that have handlers are blocked and the thread cannot be cancelled, because it may hold locks of segments. What may take long
- * is done by parts before. See ummap(7).
+ * The public calls on whole mappings: check the arguments, call the functions that do the work, turn -errno into errno.
+ * During a call, signals that have handlers are blocked and the thread cannot be cancelled, because it may hold locks
+ * of segments. What may take long is done in parts before. See ummap(7).
  */
 #include "api/api.h"
 
@@ -448,7 +448,8 @@ static int check_remap(const struct mapping *map, const struct remap *want, int 
 	return 0;
 }
 
-/* One of a mapping's stores by another handle is that one: the locks that the mapping has of it are the old handle's. */
+/* One of a mapping's stores by another handle is that one: the locks that the mapping has of it are the old handle's.
+ * */
 static void take_known(const struct mapping *map, struct store **store)
 {
 	for (unsigned i = 0; i < SEG_BACKINGS; i++) {

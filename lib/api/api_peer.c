@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The public calls by which processes of one machine reach each other's mappings. Those that copy are on the way of
- * single loads and stores: they set no guard and leave no sentence.
+ * The public calls by which processes of one machine copy to and from each other's mappings. Those that copy stand for
+ * single loads and stores, and have to be fast: they set no guard and leave no sentence.
  */
 #include "api/api.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The public calls that write, advise and pin parts of a mapping. As api.c. */
+/* The public calls that sync, advise and pin parts of a mapping. The rules are those of api.c. */
 #include "api/api.h"
 
 #include "paging/readahead.h"

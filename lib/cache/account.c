@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * An account is due what it may hold, and the common one what the others leave; where they add up to more than
- * there is, each is due its part. Accounts that hold more than that give first: so what a group has is safe from
- * mappings that press, and what it does not use is not idle. One leaf lock around the list.
+ * The share of an account is what it may hold, and that of the common account what the others leave; where the shares
+ * add up to more than the budget of the process, they are reduced in proportion. Segments are evicted first from
+ * accounts that exceed their share: so a group keeps its share, and what it does not use is not idle. One leaf lock
+ * around the list.
  */
 #include "cache/account.h"
 

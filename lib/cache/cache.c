@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Decides who goes next: within a group its policy does, between groups of an account the one whose resident
- * segments came longest ago gives first. Knows no frames, no storage, no mapped range. One leaf lock around lists and
- * policies; segments are only ever trylocked under it.
+ * Decides which segment is evicted next: within a group its policy decides; between groups of an account, it is the
+ * group whose mapped segments were faulted longest ago. Does not deal with frames, storage or mapped ranges. One leaf
+ * lock around lists and policies; segments are only ever trylocked under it.
  */
 #include "cache/cache.h"
 
@@ -41,9 +41,9 @@ static struct member *member_of(struct ummap_node *link)
 }
 
 /*
- * ---- The reverse map: which mapping a segment header belongs to. ----
- * A header has no room to say so, and lists of a group mix those of several mappings. A table of the arrays that headers
- * lie in, searched on the way of a fault; it changes only when mappings come, go and grow.
+ * ---- The reverse map: which mapping a segment header belongs to. ---- A header has no room to say so, and lists of a
+ * group mix those of several mappings. A table of the arrays that headers lie in, searched on the way of a fault; it
+ * changes only when mappings come, go and grow.
  */
 
 struct span {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The drivers and policies that there are: those built in, where a new one is one line; those that stand in files, which
- * are loaded once each and for good, because their code may be on the way of a fault; and drivers of the program's own.
- * The first file of the right name counts, and a bad one is refused, never passed over. Runs in public calls only. Lock:
+ * The drivers and policies: those built in, where a new one is one line; those in files, which are loaded once and
+ * never unloaded, because a fault may be running their code; and drivers that the program has registered. The first
+ * file of the right name counts, and a bad one is refused, never passed over. Runs in public calls only. Lock:
  * `loading`, held across dlopen(3), so that a file's constructors must not call the library.
  */
 #include "io/plugin.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The pool: which frames are taken, and how much memory they have in all. A frame is unpopulated (never had memory), free
- * (has memory), released (gave its memory back) or taken.
- * One leaf lock, never held while memory is populated or released. Allocates nothing but address space.
+ * The pool: which frames are taken, and how much memory all frames have. A frame is unpopulated (never had memory),
+ * free (has memory), released (gave its memory back) or taken. One leaf lock, never held while memory is populated or
+ * released. Allocates nothing but address space.
  */
 #include "memory/frame.h"
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Static mode: a process may hold its limit divided by the number of processes. Dynamic mode: it has what it uses
- * and a bit more, also beyond that share, as long as the sum stays under the limit; additive increase. A process that
- * lacks a part of its share asks those that may hold more than theirs: in static mode they let go of all of it, in
- * dynamic mode of half; multiplicative decrease. What the thesis has a signal for, SIGEVICT, is a word in the shared table
- * here, on which the other's background thread waits: a signal kills a process that has meanwhile reset its handler.
+ * Static mode: a process may hold its limit divided by the number of processes. Dynamic mode: it may hold what it uses
+ * and a little more, also beyond that share, as long as the sum stays under the limit (additive increase). A process
+ * that lacks a part of its share asks those that may hold more than theirs: in static mode they free all of the excess,
+ * in dynamic mode half of it (multiplicative decrease). The thesis uses a signal for this, SIGEVICT; here it is a word
+ * in the registry, on which the other's background thread waits, because a signal would kill a process that has reset
+ * its handler.
  *
- * Whoever wants more says so in the table before it looks at what the others have, so that of two who do at once at
- * least one sees the other: the sum stays under the limit without a lock. All this happens on the background thread;
- * faults only read the budget and a mark, and wake the thread.
+ * A process that wants more writes that into the registry before it reads what the others hold. So if two do this at
+ * once, at least one sees the other: the sum stays under the limit without a lock. All this happens on the background
+ * thread; faults only read the budget and a mark, and wake the thread.
  */
 #include "node/mode.h"
 

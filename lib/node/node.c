@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The slot of this process in the node's table. A slot is taken by writing its owner into it at one stroke, and
- * is free again as soon as anybody sees that its owner is dead: nothing that a process can die with keeps others
- * waiting. What is read in the table is input, and others are asked for memory by a word in their slots, on which a thread
- * of theirs waits: nobody is sent a signal, and to ask one who is dead, or has given the slot to another, does no harm.
- * Where the name no longer leads to the table (the last one has left, or somebody has removed it), its processes
- * join the next one. One lock, of this process only, while descriptors are open.
+ * The slot of this process in the node's registry. A process takes a slot by writing its owner atomically, and any
+ * other process frees it when it sees that the owner is dead: no process keeps others waiting by dying. The contents of
+ * the registry are treated as input. Other processes are asked for memory by a word in their slots, on which their
+ * background thread waits: no signal is sent, and asking a process that is dead, or whose slot another one has now, is
+ * harmless. If the name no longer leads to the registry (the last process has left, or it was removed), its processes
+ * join the next one. One lock, within this process, while descriptors are open.
  */
 #include "node/node.h"
 

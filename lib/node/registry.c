@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The file in /dev/shm behind the node's table. Decides where it is and whether it may be used: a regular file of
- * this user that nobody else can touch, of the right size, with the head of this version. It appears under its
- * name complete, and goes with the last who holds it. Lock: flock(2) on the file, shared by all who have it mapped,
- * because a mapping keeps the description by which it was made; so the kernel gives the lock back whatever a process
- * dies of. Whoever gets it for itself alone knows that nobody is left, and removes the file.
+ * The file in /dev/shm behind the node's registry. Decides where it is and whether it may be used: a regular file of
+ * this user that no other user can access, of the right size, with the head of this version. It is complete when it
+ * gets its name, and is removed with its last user. Lock: flock(2) on the file, shared by all processes that have it
+ * mapped; a mapping keeps the open file description, so the kernel releases the lock however a process dies. A process
+ * that gets the lock exclusively knows that no other one is left, and removes the file.
  */
 #include "node/registry.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Finds frames: free ones, those of inactive segments, those of segments that become inactive now; out of the account
- * that has to give. A dirty frame is given away only after it was written. Only faults ask for what is in use.
- * Segments are trylocked only: the caller holds one already.
+ * Finds frames: free ones, those of inactive segments, those of segments that are deactivated now, in the account from
+ * which to evict. A dirty frame is reused only after it was written. Only faults evict mapped segments. Segments are
+ * trylocked only: the caller holds one already.
  */
 #include "paging/evict.h"
 
@@ -42,8 +42,8 @@
 #define SHED_TRIES 64
 /* ... and so many frames there may always be: the spare mappings are enough for these. */
 #define FRAMES_LEAST 16
-/* So many segments go to the inactive ones at a time, and what goes by the same call as the last one; they hold their locks
- * meanwhile. */
+/* So many segments go to the inactive ones at a time, and what goes by the same call as the last one; they hold their
+ * locks meanwhile. */
 #define TOGETHER 8
 #define TOGETHER_MOST (TOGETHER + CLUSTER_MAX)
 
@@ -286,8 +286,8 @@ static int send_all(struct seg **list, struct member **from, unsigned n, struct 
 	return done;
 }
 
-/* Up to n of them, unless there is supply enough, and the rest of the last one's cluster. Returns what they gave, 0: there
- * are none, 1: or none was needed. */
+/* Up to n of them, unless there is supply enough, and the rest of the last one's cluster. Returns what they gave, 0:
+ * there are none, 1: or none was needed. */
 static int send_some(struct mapping *wanted, struct account *giver, unsigned n)
 {
 	struct member *from[TOGETHER_MOST];
@@ -391,8 +391,8 @@ static bool wait_for_hands(const struct mapping *map, unsigned waits)
 	return true;
 }
 
-/* What the mapping's own account could give may be in the hands of a worker just now. Who holds more than is due waits for
- * that a moment, rather than take what another account is due. */
+/* What the mapping's own account could give may be in the hands of a worker just now. Who holds more than is due waits
+ * for that a moment, rather than take what another account is due. */
 static bool waits_for_own(struct request *r, const struct account *giver)
 {
 	const struct account *mine = map_account(r->map);

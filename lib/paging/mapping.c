@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The geometry of a mapping, and who uses it. Headers and marks lie in lazily touched memory, so that a mapping costs nothing
- * until it is used. Takes no lock but those of segments that it walks over: the fields here change only while nobody
- * else uses the mapping, and marks are atomic.
+ * The geometry of a mapping, and its users. Headers and marks are in lazily populated memory, so that a mapping takes
+ * none until it is used. Takes no lock but those of segments that it visits: the fields here change only while the
+ * mapping has no other user, and marks are atomic.
  */
 #include "paging/mapping.h"
 

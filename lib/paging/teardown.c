@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The segments of a mapping that ends go, changes included: in few calls, and with frames left for whoever comes next.
- * Nobody else uses the mapping, and no fault on another mapping finds its segments; what jobs still hold is waited for.
+ * Drops the segments of a mapping that ends, changes included: in few calls, and frames with memory are kept for the
+ * next mapping. The mapping has no other user, and faults on other mappings do not find its segments; segments that
+ * jobs still hold are waited for.
  */
 #include "paging/teardown.h"
 
@@ -36,8 +37,8 @@ static bool alike(const struct seg *first, const struct seg *s)
 	return (seg_head(s) & bits) == (seg_head(first) & bits) && !seg_pins(s);
 }
 
-/* The frames of a cluster are in the pool from then on, and may be written: free ones that have different rights would be a
- * mapping each. */
+/* The frames of a cluster are in the pool from then on, and may be written: free ones that have different rights would
+ * be a mapping each. */
 static bool bring_home(struct mapping *map, size_t i, struct seg **list, unsigned n)
 {
 	if (!seg_has(list[0], SEG_INACTIVE)) {

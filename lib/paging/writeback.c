@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * dirty -> clean. A segment is made read-only first and written then, under its lock: a store that happens
- * during the write waits and makes it dirty again, so it is in that write or in the next one. Stores of other
- * processes (peer.c) are waited for, and refused until it is dirty again. Others leave together with it: neighbours, and
- * where the store takes several requests at a time, others not far away; they are locked by trylock only. Never evicts,
- * never loads.
+ * Dirty -> clean. A segment is made read-only first and then written, under its lock: a store that happens during the
+ * write waits and makes it dirty again, so it is in that write or in the next one. Stores of other processes
+ * (peer/export.c) are waited for, and refused until it is dirty again. Other segments are written together with it:
+ * neighbours, and, where the store takes several requests at a time, others not far away; they are only trylocked.
+ * Never evicts, never loads.
  */
 #include "paging/writeback.h"
 
@@ -84,8 +84,8 @@ static struct seg *seg_of(const struct run *run, unsigned k)
 	return map_seg(run->map, run->at[k]);
 }
 
-/* A page that the kernel works on can be stored to whatever rights it has. Where it goes back to the pool it is no such page,
- * and where accesses by the kernel wait for it to come back, it can. */
+/* A page that the kernel works on can be stored to whatever rights it has. Where it goes back to the pool it is no such
+ * page, and where accesses by the kernel wait for it to come back, it can. */
 static bool stays_busy(struct mapping *map, size_t i, struct seg *s)
 {
 	if (seg_has(s, SEG_DEVICE))
@@ -180,8 +180,8 @@ static void extend_stored(struct mapping *map, uint64_t end)
 		;
 }
 
-/* Writes all of the run that leaves in parts: 0 or the first error. What was written of a segment that failed is written
- * again with the rest. */
+/* Writes all of the run that leaves in parts: 0 or the first error. What was written of a segment that failed is
+ * written again with the rest. */
 static int write_parts(struct run *run)
 {
 	struct mapping *map = run->map;

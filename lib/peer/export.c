@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The owner's side of what others reach. They may die at any moment, by whatever means, and then leave what stands
- * in their slots: the kernel has dropped their lock, which says so. What they write is never followed: it only is,
- * or is not, the number of a segment. Lock: `reaping`, a leaf, for whoever looks after the dead.
+ * The owner's side of an exported mapping. A process that imports it may die at any moment, and then leaves its slots
+ * filled: the kernel releases its lock, by which the owner knows. The values in slots are only compared with segment
+ * numbers, never used as addresses or indices. Lock: `reaping`, a leaf, while the lines of dead processes are cleared.
  */
 #include "peer/export.h"
 
