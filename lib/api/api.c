@@ -262,7 +262,7 @@ static int build(struct mapping *map, const struct plan *p)
 	return err;
 }
 
-/* Gives back all that a mapping has; it is not in the table (any more), and nobody uses it. */
+/* Frees all that a mapping has; it is not in the table (any more), and has no users. */
 static void demolish(struct mapping *map)
 {
 
@@ -278,7 +278,7 @@ static void demolish(struct mapping *map)
 	close_backing(&map->backings[map->current]);
 }
 
-/* What is beside a mapping is the caller's, but nobody hears of it if the mapping does not come about. */
+/* The addresses beside a mapping belong to the caller, who does not get them if making the mapping fails. */
 static void drop_beside(const struct mapping *map, const struct ummap_attr *attr)
 {
 	if (map->range && attr->before)
@@ -287,7 +287,7 @@ static void drop_beside(const struct mapping *map, const struct ummap_attr *attr
 		munmap(map->range + round_up(map->size, sys_page()), attr->after);
 }
 
-/* For a descriptor, where nobody has said which. */
+/* The driver for a descriptor, where the environment names none. */
 static const char *driver_for(int fd)
 {
 	const struct ummap_driver *pmem;

@@ -82,7 +82,7 @@ struct account *account_giver(struct account *mine, size_t all, size_t least)
 	futex_lock(&lock);
 	for (struct ummap_node *n = common.link.next; n != &accounts; n = n->next)
 		promised += min_size(account_of(n)->most, all);
-	/* While nobody holds more than is due, everybody sees to himself. */
+	/* While no account exceeds its share, each one evicts its own segments. */
 	if (mine->bytes > least) {
 		most = excess(mine, promised, all);
 		most = most > 0 ? most : 0;

@@ -98,7 +98,7 @@ static int make(const struct ummap_attr *attr, const char *spec, size_t len, str
 	return 0;
 }
 
-/* Whoever joins says nothing else than the one who made the group. */
+/* A mapping that joins has the attributes of the one that made the group, or the defaults. */
 static int check_join(const struct named *g, const struct ummap_attr *attr, const char *spec)
 {
 	if ((attr->policy || attr->ptype != UMMAP_PTYPE_FIFO) && strcmp(g->spec, spec) != 0)

@@ -101,7 +101,7 @@ static int unmap(char *range, char *pool, size_t len, bool writable, bool expose
 	return 0;
 }
 
-/* Among other mappings, an empty place would be for anybody to take. */
+/* Among other mappings, an mmap of another thread could take an empty place. */
 static int unmap_last(char *range, char *pool, size_t len)
 {
 	if (!sys_is_apart(range))

@@ -127,7 +127,7 @@ bool sigsegv_serve(siginfo_t *info, void *context)
 	enum access access = access_of(context);
 	struct serving s = { { info->si_addr, access == STORE }, context, false };
 
-	/* Sent by kill(2) or the like, or before we began: nobody touched anything. */
+	/* Sent by kill(2) or the like, or before the library started: no access has faulted. */
 	if (info->si_code <= 0 || !started || access == FETCH)
 		return false;
 	stack_call(&s.context->uc_stack, serve, &s);
@@ -238,8 +238,7 @@ static bool is_deadly(int sig)
 	return sig >= SIGRTMIN && sig <= SIGRTMAX;
 }
 
-/* Under the lock: the mask of our handler is what it now has to be. If somebody has replaced it, sigsegv_keep will see.
- * */
+/* Under the lock: updates the mask of the library's handler. If the handler was replaced, sigsegv_keep will see. */
 static void renew(void)
 {
 	struct sigaction act;

@@ -25,7 +25,7 @@
 
 /* Their upper ends; NULL: no stack here. */
 static char *_Atomic idle[IDLE_MOST];
-/* For what a thread says whose own stack has no room for it: the first one that comes here. */
+/* For the message of a thread whose own stack is too small for it: the first such thread takes it. */
 static char last_stack[SIZE] __attribute__((aligned(16)));
 static atomic_flag last_taken = ATOMIC_FLAG_INIT;
 

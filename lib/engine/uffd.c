@@ -25,7 +25,7 @@
 
 static _Atomic bool started;
 static _Atomic uint32_t starting; /* a lock */
-static _Atomic uint32_t turn;     /* a lock: who has it waits for the next access */
+static _Atomic uint32_t turn;     /* a lock: its holder waits for the next access */
 static _Thread_local bool my_turn __attribute__((tls_model("initial-exec")));
 static _Thread_local bool batching __attribute__((tls_model("initial-exec")));
 static _Thread_local struct userfaultfd_drops drops __attribute__((tls_model("initial-exec")));
@@ -214,7 +214,8 @@ static int protect(char *range, size_t len, bool writable)
 	return err;
 }
 
-/* What was never exposed nobody can be storing to: copies can leave many ranges together, moves one at a time. */
+/* No thread can be storing to what was never exposed: copies are removed from many places together, moves one at a
+ * time. */
 static int try_copy_back(char *range, char *pool, size_t len, bool writable)
 {
 	int err = writable ? userfaultfd_protect(range, len, true) : 0;

@@ -35,7 +35,7 @@ struct head {
 _Static_assert(offsetof(struct ummap_driver, scheme) == offsetof(struct head, name), "a driver's head");
 _Static_assert(offsetof(struct ummap_policy, name) == offsetof(struct head, name), "a policy's head");
 
-/* A call without which a table is of no use, and where it stands there. */
+/* A required call of a table, and its offset there. */
 struct required {
 	const char *call;
 	size_t at;
@@ -154,7 +154,7 @@ static int check_table(const struct loaded *l, const char *name, const char *fil
 	return 0;
 }
 
-/* A copy of a table, which stands in `file`; NULL with a sentence. */
+/* A copy of a table, which is defined in `file`; NULL with a sentence. */
 static struct loaded *take_table(const struct kind *kind, const struct head *table, const char *name, const char *file)
 {
 	struct loaded *l;

@@ -44,8 +44,8 @@ static size_t tables_len(size_t frames)
 	return frames * (2 * sizeof(uint32_t) + sizeof(uint8_t) + 2 * sizeof(bool) + sizeof(_Atomic bool));
 }
 
-/* Homes of private frames: reserved, or with something in them that is not needed any more. They get their rights with
- * their memory, so that nobody fills them before (mlockall(2) fills what has rights). */
+/* Pool addresses of private frames: reserved, or with contents that are not needed any more. They get rights together
+ * with memory, so that they are not populated before (mlockall(2) populates what has rights). */
 static bool map_homes(char *pool, size_t len)
 {
 	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;

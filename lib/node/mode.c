@@ -61,7 +61,7 @@ size_t mode_wanted(const struct mode *m, const struct node_view *view, size_t he
 		return held + m->step;
 	if (m->budget > held + m->step / 2 || m->budget >= m->limit)
 		return m->budget;
-	/* Those who wait for what is their due come first. */
+	/* Processes that wait for a part of their share come first. */
 	if (m->budget >= m->share && view->waiting)
 		return m->budget;
 	return min_size(m->limit, m->budget + m->step);
@@ -166,7 +166,7 @@ void mode_wait(unsigned ms)
 
 /* ---- Beginning and end ---- */
 
-/* There is no shared memory here, or somebody keeps this process out of it: that must not stop it. It tries again. */
+/* There is no shared memory, or this process may not use it: the process works alone, and tries again. */
 static void be_alone(void)
 {
 	log_line(LOG_WARN, "mode", "this process knows of no others, and takes memory as if it were alone: %s",

@@ -19,7 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* How often one tries again whose table was removed while it joined. */
+/* How often a process tries again whose registry was removed while it joined. */
 #define TRIES 100
 /* How often to look where the kernel cannot wait for two words. */
 #define POLL_MS 50
@@ -81,7 +81,7 @@ static int attach(void)
 	return fd;
 }
 
-/* Memory for the counters, now that somebody will write there. */
+/* Allocates memory for the counters, which this process will write. */
 static int make_page(int fd, const struct registry_slot *slot)
 {
 	off_t at = (off_t)offsetof(struct registry, page) + (slot - table->slot) * (off_t)sizeof(struct registry_page);
@@ -193,7 +193,7 @@ int node_join(const char *group, const struct node_self *as)
 	return err;
 }
 
-/* Under the lock. Other threads may still be writing there: they do it to memory that nobody else sees. */
+/* Under the lock. Other threads may still be writing to the slot: they write to private memory from now on. */
 static void leave(void)
 {
 	void *instead;

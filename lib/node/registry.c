@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #define FOLDER "/dev/shm"
-/* To remove a file takes less than a millisecond; who is stopped in it is not waited for without end. */
+/* Removing a file takes less than a millisecond; a process that is stopped in it is not waited for without end. */
 #define LOCK_TRIES 1000
 #define LOCK_US 1000
 
@@ -194,8 +194,8 @@ static bool leads_to(const char *path, int fd)
 	return lstat(path, &there) == 0 && fstat(fd, &st) == 0 && there.st_ino == st.st_ino && there.st_dev == st.st_dev;
 }
 
-/* Nobody waits: where somebody holds it, that one removes it, now or when it leaves. Whoever comes meanwhile looks for
- * the name once it holds the file, and sees that it is gone. */
+/* Does not wait: if another process holds the registry, that one removes it, now or when it leaves. A process that
+ * opens it meanwhile checks the name once it holds the file, and sees that it is gone. */
 void registry_remove(const char *path)
 {
 	int fd = registry_open(path);

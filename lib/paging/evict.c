@@ -28,7 +28,7 @@
 #define DIRTY_INACTIVE_PART 4
 #define BEHIND_PART 32
 #define BEHIND_MOST ((size_t)4 << 20)
-/* How often a thread tries again when every frame is in somebody's hands. */
+/* How often a thread tries again when other threads have locked every segment. */
 #define PATIENCE 10000
 /* ... and before it goes over the budget of an account: so often, and then so many milliseconds. */
 #define YIELDS 100
@@ -37,7 +37,7 @@
 #define HELP 2
 /* So many inactive are enough to make the frame of one ready before it is needed. */
 #define MANY 8
-/* Where no mapping is left so many segments are dropped where they stand, of so many that are tried. */
+/* Where no VMA is left, so many segments are discarded in place, of so many that are tried. */
 #define SHED 8
 #define SHED_TRIES 64
 /* ... and so many frames there may always be: the spare mappings are enough for these. */
@@ -98,7 +98,7 @@ static int leave_range(struct mapping *map, size_t i, struct seg *s)
 	return err;
 }
 
-/* A dirty one is written where it stands first. */
+/* Discards a segment in place; a dirty one is written first. */
 static bool discard(struct mapping *map, size_t i, struct seg *s)
 {
 	bool clean = !seg_has(s, SEG_DIRTY);
@@ -131,7 +131,7 @@ static struct seg *any_victim(const struct mapping *wanted, bool clean, struct m
 	return s;
 }
 
-/* Drops a segment where it stands: 1, or 0: it has to stay; -1: there is none. *mapped: it was a mapping. */
+/* Discards a segment in place: 1, or 0: it has to stay; -1: there is none. *mapped: it was a VMA. */
 static int shed_one(struct mapping *wanted, bool *mapped)
 {
 	struct member *m;
@@ -150,8 +150,8 @@ static int shed_one(struct mapping *wanted, bool *mapped)
 	return done;
 }
 
-/* There is no mapping left to move a frame with. One that stands amid others takes two more before it goes, which the
- * spare ones are for; what comes free beyond what is needed now is kept for the next time. */
+/* There is no VMA left to move a frame with. Discarding a segment among others takes two more VMAs first, for which
+ * there are the spare ones; those that become free beyond what is needed now are kept for the next time. */
 bool evict_shed(struct mapping *wanted)
 {
 	bool given = wanted->engine->vma_each && spare_give(), mapped = false;
@@ -224,7 +224,7 @@ static bool reclaim(struct request *r, struct account *giver, bool unused)
 	got = let_go(map_of(m), s);
 	fits = is_of_use(map_of(m), r->map) && (frame_held() <= r->limit || !r->help) &&
 	       (r->charged || giver->bytes <= giver->most);
-	/* Within an account that is full the charge passes on with the frame, so that nobody comes between. */
+	/* Within a full account the charge passes on with the frame, so that no other thread can take it. */
 	if (!fits || r->charged)
 		giver->bytes -= m->len;
 	/* Once it is unlocked, the other mapping may end at any moment. */
@@ -353,8 +353,8 @@ static bool make_room(struct request *r, struct account *giver)
 	/* a. What is inactive and clean gives its frame. */
 	if (reclaim(r, giver, false))
 		return true;
-	/* b. For read-ahead, what is in use stays, unless a fault has asked for more inactive anyway; and nobody waits for
-	 * writes. */
+	/* b. Readahead evicts no mapped segment, unless a fault has asked for more inactive ones anyway; and it does not wait
+	 * for writes. */
 	if (r->ahead)
 		return giver->supplying && !has_supply(giver, INACTIVE_PART) &&
 		       send_some(r->map, giver, r->map->engine->moves_huge ? TOGETHER : 1) > 0;
@@ -375,8 +375,8 @@ static bool make_room(struct request *r, struct account *giver)
 	return retire(r->map, giver, false);
 }
 
-/* What an account could give is in somebody's hands just now, mostly not for long. false: it has been long enough, or
- * all of it is pinned. */
+/* Other threads have locked the segments that an account could give up, mostly not for long. false: the wait has been
+ * long enough, or all of them are pinned. */
 static bool wait_for_hands(const struct mapping *map, unsigned waits)
 {
 	const struct account *account = map_account(map);
@@ -402,7 +402,7 @@ static bool waits_for_own(struct request *r, const struct account *giver)
 	return wait_for_hands(r->map, r->waits++);
 }
 
-/* Somebody's segment moves one step towards giving its frame; false: nobody has one that could. */
+/* Moves one segment, of whichever mapping, one step towards giving up its frame; false: there is no such segment. */
 static bool find_room(struct request *r)
 {
 	struct account *giver = giver_for(r->map, r->charged), *other;
@@ -416,7 +416,7 @@ static bool find_room(struct request *r)
 		return false;
 	if (waits_for_own(r, giver))
 		return true;
-	/* The budget of the process comes before what an account is due; but nobody gives for who is over his own. */
+	/* The budget of the process comes before the share of an account; but no other account gives for one that exceeds its own. */
 	for (size_t n = 0; r->charged && (other = account_nth(n)); n++) {
 		if (other != giver && make_room(r, other))
 			return true;

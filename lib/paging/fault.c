@@ -22,8 +22,8 @@
  * thread takes the error; a system call leaves it, and so it is forgotten after a while: in the second round after it,
  * since the first may be now, before the thread has had its turn.  */
 
-/* Segment i could not be loaded (err): from now on its place cannot be accessed, and whoever waits tries it and finds
- * out. */
+/* Segment i could not be loaded (err): from now on its place cannot be accessed, and a waiting thread gets the error by
+ * trying it. */
 static void poison(struct mapping *map, size_t i, int err)
 {
 	struct seg *s = map_seg(map, i);
@@ -257,7 +257,7 @@ static void serve(struct server *v, const struct fault *fault)
 	size_t i;
 	int err;
 
-	/* Where there is no mapping any more, or it is being changed, whoever waits is woken in the end. */
+	/* Where there is no mapping any more, or it is being changed, waiting threads are woken at the end of that. */
 	if (!map)
 		return;
 	/* A debugger may store where the program may not: to a copy of its own. */

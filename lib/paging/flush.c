@@ -52,7 +52,8 @@ void flush_lose(struct mapping *map, uint64_t bytes, int err)
 	map->flush.lost += bytes;
 }
 
-/* A flush failed, and nobody can tell what it lost. What was read ahead has left memory before, and is counted. */
+/* A flush failed, and what it lost is unknown. Segments that were read ahead had been reclaimed before, and are
+ * counted. */
 static void doubt(struct mapping *map)
 {
 	for (size_t i = map_next(map, map->touched, 0); i < map->segs; i = map_next(map, map->touched, i + 1)) {

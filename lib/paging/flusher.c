@@ -27,7 +27,7 @@
 #define PERIOD_MS 1000
 /* Requests for one mapping in one round, so that all get their turn. */
 #define STRAGGLERS 64
-/* After so many rounds, memory that nobody has needed since the last time goes back to the system. */
+/* After so many rounds, memory that was not used since the last time is freed to the system. */
 #define IDLE_ROUNDS 3
 /* Frames of one mapping that go before the others on the node hear of it, and how long to wait when none can. */
 #define SLICE 16

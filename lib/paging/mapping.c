@@ -191,7 +191,7 @@ bool map_enter(struct mapping *map)
 
 void map_leave(struct mapping *map)
 {
-	/* The structure outlives the mapping: whoever froze it may have ended it since. */
+	/* The structure outlives the mapping: the thread that froze it may have ended it since. */
 	map->users--;
 	if (map->frozen)
 		sys_wake(&map->users, INT32_MAX);
@@ -331,8 +331,8 @@ void map_mark(_Atomic uint64_t *marks, size_t i)
 	size_t group = i >> MARK_SHIFT;
 	uint64_t bit = 1ull << (group & 63);
 
-	/* The change to the head must be seen before the mark is looked at: whoever takes the mark off looks
-	 * at the heads next. */
+	/* The change to the head must be visible before the mark is read: a thread that removes the mark reads
+	 * the heads next. */
 	atomic_thread_fence(memory_order_seq_cst);
 	/* A look first: most of the time the mark is there, and the line is shared. */
 	if (!(atomic_load_explicit(&marks[group / 64], memory_order_relaxed) & bit))

@@ -40,7 +40,7 @@ static bool is_like(const struct mapping *map, const struct seg *s, bool mapped)
 	return seg_has(s, SEG_PAGECACHE) == mapped && (mapped || may_be_mapped(map, s));
 }
 
-/* Locks segment i if it is like that and nobody has it. */
+/* Locks segment i if it is in that state and not locked. */
 static bool lock_if(struct mapping *map, size_t i, bool mapped)
 {
 	struct seg *s = map_seg(map, i);

@@ -110,8 +110,9 @@ static void sort_in(uint32_t *frames, unsigned got, uint32_t frame)
 	frames[got] = frame;
 }
 
-/* Takes up to n frames, sorted. Where n are a huge page, more are tried for one: remains of others come first, and what
- * is mixed up is sorted so in time. The rest goes to whoever needs single ones. *whole: whether it is a huge page. */
+/* Takes up to n frames, sorted. Where n are a huge page, more are tried for one: remains of other huge pages come
+ * first, so that mixed frames become sorted in time. The rest serves requests for single frames. *whole: whether it is
+ * a huge page. */
 static unsigned gather_frames(struct mapping *map, uint32_t *frames, unsigned n, bool *whole)
 {
 	bool wanted = n > 1 && frame_block(map_frames(map), map->seg_size, evict_limit(map)) == n;
@@ -138,7 +139,7 @@ static bool is_dirty(const struct mapping *map)
 	return map_next(map, map->dirty, 0) < map->segs;
 }
 
-/* Up to n frames that may be written, in the order in which they stand in the pool; *full: there are no more. */
+/* Up to n writable frames, in the order of their pool addresses; *full: there are no more. */
 static unsigned take_frames(struct mapping *map, uint32_t *frames, unsigned n, bool *full)
 {
 	unsigned got, ok;
@@ -175,7 +176,7 @@ static unsigned prepare_batch(struct mapping *map, size_t i, size_t count, size_
 	return n;
 }
 
-/* Loaded, or not: whoever needs one that failed will meet the error himself. */
+/* Loaded, or not: a fault on a segment that failed will get the error itself. */
 static void become_inactive(struct mapping *map, size_t i, struct seg *s, int res)
 {
 	if (res == 0) {
@@ -275,8 +276,8 @@ static bool goes_on(const struct stream *r, size_t i)
 	return steps >= 1 && (steps == 1 || steps <= lead(r));
 }
 
-/* The run that a fault continues, else the nearest that it may be the second of, else a new one. NULL: it is where
- * a run stands already. */
+/* The run that a fault continues, else the nearest that it may be the second fault of, else a new one. NULL: it is the
+ * last fault of a run again. */
 static struct stream *find(struct mapping *map, size_t i)
 {
 	struct stream *oldest = map->streams, *near = NULL;
@@ -404,7 +405,7 @@ static void catch_up(struct mapping *map, size_t i)
 		load(map, i, min_size(cluster - i % cluster, map->segs - i), 1);
 }
 
-/* Some more than the last ones, which somebody else may just have held. */
+/* Drops a few more than the last ones, which other threads may just have locked. */
 static void let_go_behind(struct mapping *map, size_t i, size_t cluster)
 {
 	i -= i % cluster;
@@ -421,7 +422,7 @@ static void post_steps(struct mapping *map, size_t i, long stride, long from, lo
 		post(map, (size_t)((long)i + to * stride), (size_t)(to - from), (size_t)-stride);
 }
 
-/* Reads ahead if segment i continues a run. Returns in clusters of how many segments that comes; 0: who knows. */
+/* Reads ahead if segment i continues a run. Returns the number of segments in a cluster of that run; 0: unknown. */
 static size_t follow(struct mapping *map, size_t i)
 {
 	bool in_jobs = false, overtaken = false;

@@ -133,8 +133,8 @@ static bool meets(const struct mapping *map, const struct backing *t, const stru
 	       t->offset < want->offset + want->size;
 }
 
-/* What was written to the old backing store is read from it again, and nobody flushes it later. If it fails now, what
- * is in memory is carried from there. */
+/* What was written to the old backing store is read from it again, and no later flush covers it. If it fails now,
+ * segments that are in memory migrate from there. */
 static int flush_old(struct mapping *map)
 {
 	uint64_t before = map->flush.lost;

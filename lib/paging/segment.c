@@ -74,8 +74,8 @@ static int page_in(struct mapping *map, size_t i, struct seg *s, uint32_t frame)
 
 /* ---- Map: from the pool to the mapped range, with final rights ---- */
 
-/* Whether an engine that lacked a mapping of the kernel's has one now. Where places take none, memory itself is short,
- * and whoever may wait for more of it tries again (seg_fault). */
+/* Whether an engine that lacked a VMA has one now. Where places take none, memory itself is short,
+ * and a caller that may wait for more of it tries again (seg_fault). */
 static bool found_mapping(struct mapping *map, int err)
 {
 	return err == -ENOMEM && map->engine->vma_each && evict_shed(map);
@@ -504,7 +504,7 @@ static void leave_behind(struct mapping *map, size_t i, struct seg **list, unsig
 		cache_remove(&map->member, list[k]);
 	gone = seg_unmap(map, i, list, n) == 0;
 	for (unsigned k = n; k-- > 0;) {
-		/* To whoever comes next, while caches have it. */
+		/* For the next segment, while the processor's caches have the frame. */
 		if (gone)
 			frame_free(evict_let_go(map, list[k]));
 		else

@@ -54,8 +54,8 @@ static bool bring_home(struct mapping *map, size_t i, struct seg **list, unsigne
 	return frame_make_writable(list[0]->frame, n) == 0;
 }
 
-/* The frames stay in the pool, for whoever comes next, if budget and mode allow it. What is pinned may still be in the
- * hands of somebody outside, and must not become another mapping's. */
+/* Keeps the frames in the pool, for the next mapping, if budget and mode allow it. A pinned frame may still be in use
+ * outside the library, and must not go to another mapping. */
 static int keep_frames(struct mapping *map, size_t i, struct seg *s)
 {
 	struct seg *list[CLUSTER_MAX] = { s };
@@ -72,7 +72,7 @@ static int keep_frames(struct mapping *map, size_t i, struct seg *s)
 	return 0;
 }
 
-/* In stretches, for whoever waits for places. */
+/* In parts, because other threads may wait for places. */
 static void keep_all(struct mapping *map, size_t first)
 {
 	size_t pages = round_up(map->size, sys_page()), end;

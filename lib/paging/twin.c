@@ -97,8 +97,8 @@ static size_t skip_alike(const char *buf, const char *twin, const uint8_t *bits,
 	return from;
 }
 
-/* The next bytes in which segment i, which stands in buf, differs from its twin: how many, from *at on; 0: there are
- * none from there on. */
+/* The next bytes in which segment i, whose contents are in buf, differs from its twin: how many, from *at on; 0: there
+ * are none from there on. */
 static size_t differs(const struct mapping *map, size_t i, const char *buf, size_t *at)
 {
 	const uint8_t *bits = map->unsure ? unsure(map, i) : NULL;

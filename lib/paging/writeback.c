@@ -114,7 +114,7 @@ static bool loses_rights(const struct run *run, unsigned k)
 	return seg_has(seg_of(run, k), SEG_WRITABLE) && !is_busy(run, k);
 }
 
-/* How many from the k-th on stand side by side mapped and lose their rights. */
+/* How many consecutive segments from the k-th on are mapped and lose their right to be stored to. */
 static unsigned stretch(const struct run *run, unsigned k)
 {
 	unsigned n = 0;
@@ -160,7 +160,7 @@ static void await_accessors(const struct run *run)
 		map_await(run->map, seg_of(run, k));
 }
 
-/* Where segment i stands. */
+/* Where the contents of segment i are. */
 static char *contents(const struct mapping *map, size_t i, const struct seg *s)
 {
 	return seg_has(s, SEG_INACTIVE) ? frame_addr(s->frame) : map_place(map, i);
@@ -497,7 +497,7 @@ int writeback_sync(struct mapping *map, size_t first, size_t last)
 		if (!err)
 			err = flush(map);
 	} while (!err && failed != map->flush.failed);
-	/* All that could be is durable; but nobody may take that for all. */
+	/* All that could be written is durable; but that is not all of the mapping. */
 	return flush_has_lost(map) ? -EIO : err;
 }
 

@@ -25,7 +25,7 @@
 
 /* How often to look for a lock that is in the way, and for a slot. */
 #define SPINS 64
-/* Bytes; nobody is held up for longer than these take. */
+/* Bytes; the owner is not delayed for longer than copying these takes. */
 #define COPY_MOST ((size_t)256 << 10)
 
 struct umpeer {
