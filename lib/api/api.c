@@ -448,8 +448,8 @@ static int check_remap(const struct mapping *map, const struct remap *want, int 
 	return 0;
 }
 
-/* One of a mapping's stores by another handle is that one: the locks that the mapping has of it are the old handle's.
- * */
+/* One of a mapping's stores by another handle is that one: the locks that the mapping has of it are the old
+ * handle's. */
 static void take_known(const struct mapping *map, struct store **store)
 {
 	for (unsigned i = 0; i < SEG_BACKINGS; i++) {

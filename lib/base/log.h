@@ -7,8 +7,8 @@
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-/* Accepts "warn" or "warn,io:debug,start:info". Returns -EINVAL for anything else; *rooms: the parts that it may name.
- * */
+/* Accepts "warn" or "warn,io:debug,start:info". Returns -EINVAL for anything else; *rooms: the parts that it
+ * may name. */
 int log_configure(const char *spec, const char **rooms);
 bool log_enabled(enum log_level level, const char *room);
 

@@ -118,7 +118,8 @@ void guard_enter(struct guard *g);
 /* Also restores errno. */
 void guard_leave(struct guard *g);
 
-/* Starts a detached thread of the library, in which all signals of guard_mask are blocked. 0 or -errno. */
+/* Starts a detached thread of the library, in which all signals are blocked but those
+ * that its own instructions raise. 0 or -errno. */
 int sys_thread(void *(*run)(void *arg), void *arg);
 
 #endif

@@ -101,8 +101,8 @@ void engine_batch_end(void);
 /* The next access that waits to be served; waits for one if `wait`. false: there is none at the moment, or another
  * thread serves it. */
 bool engine_next(struct fault *fault, bool wait);
-/* Called before a serving thread may wait for long, so that another one takes the next access. Any thread may call it.
- * */
+/* Called before a serving thread may wait for long, so that another one takes the next access. Any thread may
+ * call it. */
 void engine_hand_off(void);
 
 #endif

@@ -13,8 +13,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* For the 64 frames that a process may have at the least, and for what else comes on the way. A place is two mappings.
- * */
+/* For the 64 frames that a process may have at the least, and for what else comes on the way. A place is two
+ * mappings. */
 #define PLACES 96
 #define MARK 0x5a
 

@@ -20,8 +20,8 @@ void map_move(struct mapping *map);
 /* The mapping that holds addr, with a use of it taken (map_leave gives it back); waits while it is frozen.
  * NULL: none. Lock-free, for the fault path. */
 struct mapping *map_find(const void *addr);
-/* The same without waiting; NULL also while the mapping is frozen: when it is thawed, accesses to it are tried again.
- * */
+/* The same without waiting; NULL also while the mapping is frozen: when it is thawed, accesses to it are tried
+ * again. */
 struct mapping *map_find_now(const void *addr);
 /* Whether a mapping overlaps [addr, addr + len). */
 bool map_meets(const void *addr, size_t len);

@@ -127,8 +127,8 @@ void map_destroy(struct mapping *map);
 /* Makes room for more segments (or fewer); lists stay whole. Nobody else may use the mapping. */
 int map_resize(struct mapping *map, size_t size);
 
-/* Takes a use of the mapping: until map_leave it is neither changed nor ended. false: it is frozen, nothing was taken.
- * */
+/* Takes a use of the mapping: until map_leave it is neither changed nor ended. false: it is frozen, nothing was
+ * taken. */
 bool map_enter(struct mapping *map);
 void map_leave(struct mapping *map);
 /* The caller, which has a use of the mapping, becomes its only user: new users wait until it is thawed. false: another

@@ -10,8 +10,8 @@
 
 #include <sys/mman.h>
 
-/* Faults cost more than pages that come along. Segments that are mapped together begin at a multiple of their number.
- * */
+/* Faults cost more than pages that come along. Segments that are mapped together begin at a multiple of their
+ * number. */
 #define TOGETHER_BYTES ((size_t)16 << 20)
 #define TOGETHER_MOST 64
 /* Each cluster may be a mapping of the kernel's, of which there are not many. */

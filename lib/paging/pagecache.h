@@ -11,8 +11,8 @@ bool pagecache_map(struct mapping *map, size_t i);
 /* Makes the segments of [first, last) that are mapped from the page cache absent again. 0 or -errno: some may still be
  * mapped. */
 int pagecache_unmap(struct mapping *map, size_t first, size_t last);
-/* The same for some of those whose pages the kernel has evicted, so that the library pages them in, and not the kernel.
- * */
+/* The same for some of those whose pages the kernel has evicted, so that the library pages them in, and not the
+ * kernel. */
 void pagecache_look(struct mapping *map);
 
 #endif

@@ -32,9 +32,9 @@
 #define WINDOW_PART 8
 #define AHEAD_PART 8
 #define AHEAD_MOST_PART 2
-/* A segment that was lost unused takes back of a run's window what so many that were used have given; and of what all
- * runs have together more, as does one that was in use, had to leave and came back: where memory is enough, none does.
- * */
+/* A segment that was lost unused takes back of a run's window what so many that were used have given; and of
+ * what all runs have together more, as does one that was in use, had to leave and came back: where memory is
+ * enough, none does. */
 #define WASTE_WEIGHT 2
 #define SHORT_WEIGHT 16
 /* Two faults that are farther apart than this many segments are not taken for the begin of a run. */

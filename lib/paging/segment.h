@@ -31,8 +31,8 @@ void seg_evict(struct mapping *map, size_t first, size_t last);
 /* Evicts those of `count` segments from `first` on that are clean and not locked; their frames are the next to be
  * taken. */
 void seg_drop_behind(struct mapping *map, size_t first, size_t count);
-/* Migrates the segments of [first, last) that are still in the older backing store to the current one, from either end.
- * */
+/* Migrates the segments of [first, last) that are still in the older backing store to the current one, from
+ * either end. */
 int seg_migrate(struct mapping *map, size_t first, size_t last, bool descending);
 /* For the only user of a mapping: keeps faults on other mappings from evicting its segments; and allows it again. */
 void seg_hide(struct mapping *map);
@@ -50,9 +50,9 @@ int seg_unmap_all(struct mapping *map, size_t first, size_t last);
 bool seg_request(struct mapping *map, size_t i, struct seg *s, uint32_t frame, struct ummap_io *io);
 /* Makes its poisoned place absent again. */
 int seg_unpoison(struct mapping *map, size_t i, struct seg *s);
-/* For mapped segments that are in no list: moves the frames of n neighbours, which are consecutive in the pool, too,
- * back there. If there are more than one, all are as they were loaded (seg_as_loaded). On failure nothing has changed.
- * */
+/* For mapped segments that are in no list: moves the frames of n neighbours, which are consecutive in the pool,
+ * too, back there. If there are more than one, all are as they were loaded (seg_as_loaded). On failure nothing
+ * has changed. */
 int seg_unmap(struct mapping *map, size_t i, struct seg **list, unsigned n);
 /* A mapped segment that is in no list becomes inactive. On failure it is mapped and in its list again. */
 int seg_deactivate(struct mapping *map, size_t i, struct seg *s);

@@ -134,8 +134,8 @@ static unsigned find_parts(const struct mapping *map, size_t i, const char *buf,
 	return n;
 }
 
-/* A cluster of a part that changes while it is written: it leaves by way of the twin, which then has what was written.
- * */
+/* A cluster of a part that changes while it is written: it leaves by way of the twin, which then has what was
+ * written. */
 static int write_piece(struct mapping *map, size_t i, const char *buf, size_t at, size_t len)
 {
 	const struct backing *t = &map->backings[map->current];
