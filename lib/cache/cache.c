@@ -21,7 +21,7 @@ static _Atomic uint32_t lock;
 struct search {
 	struct account *account;             /* here */
 	const struct member *wanted;     /* for this mapping */
-	bool clean;                      /* unchanged ones only */
+	bool clean;                      /* clean ones only */
 	struct seg *(*take)(const struct search *, struct group *, struct member **from);
 };
 

@@ -33,7 +33,7 @@
 /* ... and before it goes over the budget of an account: so often, and then so many milliseconds. */
 #define YIELDS 100
 #define NAPS 5
-/* Over the budget, a fault lets go of so many frames before it keeps one: the background thread does the rest. */
+/* Beyond the budget, a fault frees so many frames before it takes one: the background thread frees the rest. */
 #define HELP 2
 /* So many inactive are enough to make the frame of one ready before it is needed. */
 #define MANY 8
@@ -54,7 +54,7 @@ struct request {
 	bool ahead;      /* it only reads ahead */
 	bool charged;    /* its account has promised it the frame's bytes */
 	unsigned waits;  /* how often it has waited for what others have in hands */
-	unsigned help;   /* frames that it still has to let go of, over the budget, before it may have one */
+	unsigned help;   /* frames that it still has to free, beyond the budget, before it may take one */
 	uint32_t frame;
 };
 
@@ -407,7 +407,7 @@ static bool find_room(struct request *r)
 {
 	struct account *giver = giver_for(r->map, r->charged), *other;
 
-	/* Faults keep up the supply, and reading ahead lives on it. */
+	/* Faults keep up the supply of inactive segments, which readahead uses. */
 	if (!r->ahead)
 		call_supply(r->map, giver);
 	if (make_room(r, giver))
@@ -505,7 +505,7 @@ void evict_resupply(struct mapping *map, unsigned n)
 
 bool evict_shrink(struct mapping *map, size_t limit, unsigned frames)
 {
-	/* No frame is within a limit of 0: all are let go. */
+	/* No frame is within a limit of 0: all of them are freed. */
 	struct request r = { .map = map, .charged = true, .help = UINT_MAX, .waits = YIELDS + NAPS, .frame = FRAME_NONE };
 
 	for (; frames > 0 && frame_held() > limit; frames--) {

@@ -16,7 +16,7 @@ static bool is_open(const struct mapping *map, const struct seg *s)
 	       ((seg_time(s) - map->flush.settled) & SEG_TIME_MASK) <= 1;
 }
 
-/* The time of an unchanged segment says which flush makes it durable. */
+/* The time of a clean segment says which flush makes it durable. */
 void flush_note(struct mapping *map, struct seg *s)
 {
 	seg_set_time(s, map->flush.generation);

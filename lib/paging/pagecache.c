@@ -28,7 +28,7 @@ static size_t together(const struct mapping *map)
 	return min_size(max_size(TOGETHER_BYTES >> map->shift, 1), TOGETHER_MOST);
 }
 
-/* Whether it might be, as far as segments go. What is still to be carried is in neither file as it should be. */
+/* Whether its state allows it. A segment that still has to migrate is up to date in neither store. */
 static bool may_be_mapped(const struct mapping *map, const struct seg *s)
 {
 	return !seg_has(s, SEG_VALID) && seg_backing(s) == map->current && map_reads(map, s);

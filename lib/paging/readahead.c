@@ -24,7 +24,7 @@
 /* A run begins with so many segments, and one job loads about so many bytes. */
 #define WINDOW_MIN 2
 #define JOB_BYTES ((size_t)2 << 20)
-/* How far behind a fault segments are let go of in a sequential scan; or clusters, where these are what comes. */
+/* How far behind a fault segments (or clusters, where these are read) are dropped in a sequential scan. */
 #define BEHIND_FIRST 2
 #define BEHIND_LAST 4
 /* Parts of the budget, its group's or the process's, that may be taken by what was read ahead and not asked for yet: of
@@ -395,8 +395,8 @@ static long whole_jobs(const struct mapping *map, size_t i, long from, long to)
 	return last > from ? last : from;
 }
 
-/* A fault that has overtaken what was to be read ahead brings in the rest of its cluster itself: a single segment would
- * be a hole in it. */
+/* A fault that has overtaken readahead pages in the rest of its cluster itself: a single segment would be a hole in
+ * it. */
 static void catch_up(struct mapping *map, size_t i)
 {
 	size_t cluster = map_cluster_size(map);

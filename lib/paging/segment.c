@@ -307,8 +307,8 @@ static bool waits_too(const struct seg *first, const struct seg *s)
 	return waits_ahead(s);
 }
 
-/* A load of a segment that was read ahead brings in what was read with it: that is what comes next. false: it has to
- * come by itself. */
+/* A load of a segment that was read ahead also maps what was read with it, which is accessed next. false: it has to be
+ * mapped by itself. */
 static bool return_cluster(struct mapping *map, size_t i, struct seg *s)
 {
 	struct seg *list[CLUSTER_MAX] = { s };
@@ -588,8 +588,8 @@ static bool backing_is(const struct mapping *map, const struct seg *s, const str
 }
 
 /* The segment, which is in the pool, has gained bytes behind its first len, and may be what no store holds as a whole.
- * Where others write, too, what it has gained of its own store is nothing that was stored; if it is going to be
- * carried, all is. */
+ * Where others write, too, the bytes gained from its own store do not count as stored; if the segment is going to
+ * migrate, all of it does. */
 static int count_as_dirty(struct mapping *map, size_t i, struct seg *s, size_t len, size_t more, bool own)
 {
 	int err;

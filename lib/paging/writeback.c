@@ -166,7 +166,8 @@ static char *contents(const struct mapping *map, size_t i, const struct seg *s)
 	return seg_has(s, SEG_INACTIVE) ? frame_addr(s->frame) : map_place(map, i);
 }
 
-/* Only what was stored of it: others write to it, too. What is carried goes to a new place, as a whole. */
+/* Whether only the stored bytes are written, because others write to the segment, too. One that migrates is written to
+ * its new place as a whole. */
 static bool leaves_in_parts(const struct run *run, unsigned k)
 {
 	return twin_has(run->map, run->at[k]) && seg_backing(seg_of(run, k)) == run->map->current;
@@ -252,7 +253,7 @@ static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy
 		return;
 	flush_note(map, s);
 	if (!dirty)
-		return; /* it was carried */
+		return; /* it has migrated */
 	if (seg_has(s, SEG_INACTIVE)) {
 		cache_remove(&map->member, s);
 		seg_change(s, SEG_DIRTY, 0);
