@@ -134,8 +134,8 @@ bool sigsegv_serve(siginfo_t *info, void *context)
 	return s.served;
 }
 
-/* Where a debugger's breakpoints go (tools/ummap.gdb): from now on faults are ordinary; the next one ends the process.
- * */
+/* Where a debugger's breakpoints go (tools/ummap.gdb): from now on faults are ordinary; the next one ends the
+ * process. */
 #define FOR_DEBUGGERS __attribute__((visibility("default"), noinline))
 
 FOR_DEBUGGERS void ummap_debug_begin(void)
