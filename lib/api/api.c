@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The public calls on whole mappings: check the arguments, call a room, turn -errno into errno. While a call works, signals
- * that have handlers are blocked and the thread cannot be cancelled, because it may hold locks of segments. What may take long
- * is done by parts before. See ummap(7).
+ * The public calls on whole mappings: check the arguments, call the functions that do the work, turn -errno into errno.
+ * During a call, signals that have handlers are blocked and the thread cannot be cancelled, because it may hold locks
+ * of segments. What may take long is done in parts before. See ummap(7).
  */
 #include "api/api.h"
 
@@ -262,7 +262,7 @@ static int build(struct mapping *map, const struct plan *p)
 	return err;
 }
 
-/* Gives back all that a mapping has; it is not in the table (any more), and nobody uses it. */
+/* Frees all that a mapping has; it is not in the table (any more), and has no users. */
 static void demolish(struct mapping *map)
 {
 
@@ -278,7 +278,7 @@ static void demolish(struct mapping *map)
 	close_backing(&map->backings[map->current]);
 }
 
-/* What is beside a mapping is the caller's, but nobody hears of it if the mapping does not come about. */
+/* The addresses beside a mapping belong to the caller, who does not get them if making the mapping fails. */
 static void drop_beside(const struct mapping *map, const struct ummap_attr *attr)
 {
 	if (map->range && attr->before)
@@ -287,7 +287,7 @@ static void drop_beside(const struct mapping *map, const struct ummap_attr *attr
 		munmap(map->range + round_up(map->size, sys_page()), attr->after);
 }
 
-/* For a descriptor, where nobody has said which. */
+/* The driver for a descriptor, where the environment names none. */
 static const char *driver_for(int fd)
 {
 	const struct ummap_driver *pmem;
@@ -448,7 +448,8 @@ static int check_remap(const struct mapping *map, const struct remap *want, int 
 	return 0;
 }
 
-/* One of a mapping's stores by another handle is that one: the locks that the mapping has of it are the old handle's. */
+/* One of a mapping's stores by another handle is that one: the locks that the mapping has of it are the old
+ * handle's. */
 static void take_known(const struct mapping *map, struct store **store)
 {
 	for (unsigned i = 0; i < SEG_BACKINGS; i++) {

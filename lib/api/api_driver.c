@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The public calls about drivers: one of the program's own, and a handle by itself for programs that test drivers. */
+/* The public calls for drivers: registering a driver of the program, and a handle without a mapping, for tests of
+ * drivers. */
 #include "api/api.h"
 
 #include "base/config.h"

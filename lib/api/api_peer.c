@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The public calls by which processes of one machine reach each other's mappings. Those that copy are on the way of
- * single loads and stores: they set no guard and leave no sentence.
+ * The public calls by which processes of one machine copy to and from each other's mappings. Those that copy stand for
+ * single loads and stores, and have to be fast: they set no guard and leave no sentence.
  */
 #include "api/api.h"
 
@@ -58,8 +58,8 @@ void umpeer_close(struct umpeer *peer)
 	api_leave(&g, 0);
 }
 
-/* What is mapped itself may be absent, and then waits for a frame of this process, whose segment the other process
- * may be in, while it waits for us. Nothing that is mapped is touched during a visit. */
+/* A buffer in a mapping may be absent, and touching it then waits for a frame of this process, one of whose segments
+ * the other process may be accessing while it waits for this one. So no mapping is touched during an access. */
 static size_t get_by_piece(struct umpeer *peer, char *buf, size_t len, uint64_t offset)
 {
 	char cluster[PIECE];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The public calls that write, advise and pin parts of a mapping. As api.c. */
+/* The public calls that sync, advise and pin parts of a mapping. The rules are those of api.c. */
 #include "api/api.h"
 
 #include "paging/readahead.h"
@@ -73,7 +73,7 @@ int umsync(void *addr, int evict)
 	return api_leave(&g, err);
 }
 
-/* A job's flags stand above the number of its last segment. */
+/* A job's flags are in the bits above the number of its last segment. */
 #define JOB_FLAGS_SHIFT 56
 
 static int sync_range(const struct range *r, int flags)

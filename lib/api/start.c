@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Ties the rooms together. Everything is started by the first mapping and stays for the life of the process:
- * the library cannot be unloaded, because its handler cannot. Lock: `starting`, with signals blocked.
+ * Starts all parts of the library, with the first mapping, for the life of the process: the library cannot be unloaded,
+ * because its signal handler cannot. Lock: `starting`, with signals blocked.
  */
 #include "api/start.h"
 

@@ -12,11 +12,11 @@
  * Returns 0, or -errno with a sentence. */
 int start_library(void);
 struct mapping;
-/* What segments of a new mapping will need is there. 0, or -errno with a sentence. */
+/* Checks that what the segments of a new mapping will need is available. 0, or -errno with a sentence. */
 int start_prepare(const struct mapping *map);
-/* A mapping was made: says in the log, once each, where its budget will be another than asked for. */
+/* A mapping was made: logs, once for each reason, if its budget differs from what was requested. */
 void start_note_mapping(const struct mapping *map);
-/* Bytes that the mapping can count on: what is the process's due, or the least that one can work with. */
+/* Bytes that the mapping can count on: the process's share, or the least that a mapping can work with. */
 size_t start_budget(const struct mapping *map);
 
 #endif

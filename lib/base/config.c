@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Reads the environment, of which nothing counts in a program that gains privileges when it is started. A bad value is
- * refused with a sentence that names the variable, what it was and what it may be; it is never ignored. A name that nobody
- * reads is warned of, with the one that may be meant. Runs under the lock of api/start.c.
+ * Reads the environment, which is ignored in a program that gains privileges when it is started. A bad value is
+ * refused with a sentence that names the variable, its value and the valid ones; it is never ignored. An unknown name
+ * causes a warning, with the name that may have been meant. Runs under the lock of api/start.c.
  */
 #include "base/config.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Messages for people. Decides nothing, allocates nothing and takes no lock; errno stays as it was.
+ * Messages for people. Allocates nothing, takes no lock, and leaves errno alone.
  */
 #include "base/log.h"
 

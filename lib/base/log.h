@@ -7,7 +7,8 @@
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-/* Takes "warn" or "warn,io:debug,start:info". Returns -EINVAL for anything else; *rooms: those that it may name. */
+/* Accepts "warn" or "warn,io:debug,start:info". Returns -EINVAL for anything else; *rooms: the parts that it
+ * may name. */
 int log_configure(const char *spec, const char **rooms);
 bool log_enabled(enum log_level level, const char *room);
 
@@ -17,7 +18,7 @@ void log_line(enum log_level level, const char *room, const char *format, ...)
 
 /* Keeps the sentence for umerrormsg and returns -error. */
 int fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The same, where a room below has already said its own sentence: kept, unless there is none. */
+/* The sentence that is kept, "" if there is none; and clears it. */
 const char *fail_message(void);
 void fail_clear(void);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Every other page of a range has other rights than its neighbours, and so is a mapping of the kernel's, as the gap behind
- * it is another. One call makes one of all of them. Segments cannot come and go without mappings: mremap(2) wants six to
- * be free. Lock: `lock`, a leaf.
+ * A range in which every other page has different rights, so that each page, and each gap, is a VMA of the kernel. One
+ * call merges all of them into one VMA, which frees the others. Without free VMAs no segment can be mapped or unmapped:
+ * mremap(2) needs six of them. Lock: `lock`, a leaf.
  */
 #include "base/spare.h"
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Mappings of the kernel's that are kept for the time when the process has all that it may (vm.max_map_count). */
+/* Spare VMAs, for the case that the process has used up all that it may have (vm.max_map_count). */
 #ifndef SPARE_H
 #define SPARE_H
 
 #include <stdbool.h>
 
-/* Keeps as many as there are again, up to the most; but for some, which others need at once. */
+/* Reserves VMAs again, up to the maximum, but leaves some that are needed at once. */
 void spare_keep(void);
-/* Gives up those that are kept, for whoever needs one next. false: there was none. Safe in a signal handler. */
+/* Gives up the reserve, so that VMAs are available. false: there was none. Safe in a signal handler. */
 bool spare_give(void);
-/* Whether some were given up since this was asked last. */
+/* Whether the reserve was given up since the last call. */
 bool spare_was_needed(void);
 /* In a forked child. */
 void spare_forget(void);

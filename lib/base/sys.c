@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The system calls that several rooms share. Takes no lock; safe in a signal handler. */
+/* System calls that several files need. Takes no lock; safe in a signal handler. */
 #include "base/sys.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the rooms need of the system: pages, clocks, futex locks, and a guard against signals. */
+/* System calls that several files need: pages, clocks, futex locks, and a guard against signals. */
 #ifndef SYS_H
 #define SYS_H
 
@@ -34,23 +34,23 @@ size_t sys_page(void);
 uint64_t sys_now(void);
 
 /*
- * Memory that no lock holds, also where the process has locked all that comes (mlockall(2)): such a lock fills at once
- * what gets rights, keeps from giving up what was given up, and counts all of it. As mmap(2), without rights at first;
- * and with them. MAP_FAILED with errno.
+ * Memory that is not locked, also where the process has locked all future memory (mlockall(2)): such a lock populates
+ * memory as soon as it gets rights, prevents freeing it, and counts all of it against the limit. Like mmap(2); sys_bare
+ * makes memory without rights, sys_map with them. MAP_FAILED with errno.
  */
 void *sys_bare(void *at, size_t len, int flags, int fd, int64_t off);
 void *sys_map(size_t len, int prot, int flags, int fd, int64_t off);
 void sys_unlock(void *p, size_t len);
-/* Whether the process locks what it maps from now on, as it was seen last. */
+/* Whether the process locked future memory when this was last checked. */
 extern _Atomic bool sys_locks;
-/* Looks again. true: what there is may be locked now. */
+/* Checks again. true: existing memory may be locked now. */
 bool sys_look_for_locks(void);
-/* What private memory holds is gone, locked or not; 0 or -errno. */
+/* Discards the contents of private memory, locked or not; 0 or -errno. */
 int sys_drop(void *p, size_t len);
 
 /* Address space without memory or rights, aligned to align (a power of two). NULL: none left. */
 void *sys_reserve(size_t len, size_t align);
-/* The same where the system puts nothing that does not ask for that very place; NULL: no room there. */
+/* The same in a part of the address space where the kernel maps nothing by itself; NULL: no room there. */
 void *sys_reserve_apart(size_t len, size_t align);
 bool sys_is_apart(const void *p);
 /* Anonymous memory that costs nothing until it is touched; or NULL. */
@@ -60,19 +60,19 @@ void *sys_lazy(size_t len);
  * It never gets shorter. */
 int sys_object(const char *name, uint64_t size);
 
-/* Waits while *word == value, for at most ms milliseconds (negative: for ever). May wake for no reason. */
+/* Waits while *word == value, for at most ms milliseconds (negative: without limit). May wake for no reason. */
 void sys_wait(_Atomic uint32_t *word, uint32_t value, int ms);
 void sys_wake(_Atomic uint32_t *word, int n);
-/* The same for a word in memory that processes share, and for either of two: ours, and one of those. 0, or -errno where
- * it did not wait: -EAGAIN, a word has changed already; else the kernel does not do it (before Linux 5.16), or the word's
- * memory is gone. */
+/* Wakes waiters on a word in memory that processes share; and waits on two words, one private and one shared. 0, or
+ * -errno if it did not wait: -EAGAIN, a word has changed already; otherwise the kernel does not support it (before
+ * Linux 5.16), or the word's memory is gone. */
 void sys_wake_shared(_Atomic uint32_t *word);
 int sys_wait_both(_Atomic uint32_t *own, uint32_t own_value, _Atomic uint32_t *shared, uint32_t shared_value,
 		  unsigned ms);
 
 /*
- * A lock that may be taken in a signal handler: 0 free, 1 taken, 2 taken and somebody waits. Taking and
- * leaving it make no system call unless two threads meet.
+ * A lock that may be taken in a signal handler: 0 free, 1 taken, 2 taken and contended. Locking and
+ * unlocking make no system call without contention.
  */
 static inline bool futex_trylock(_Atomic uint32_t *word)
 {
@@ -97,28 +97,29 @@ static inline void futex_unlock(_Atomic uint32_t *word)
 }
 
 /*
- * While a thread holds locks of ours, no signal handler of the application may run on it (it could fault
- * on a segment that the same thread has locked) and it may not be cancelled. What ends or stops the process may come.
+ * While a thread holds locks of the library, no signal handler of the application may run on it (it could fault on a
+ * segment that the same thread has locked) and it may not be cancelled. Signals that end or stop the process are open.
  */
 struct guard {
-	uint64_t mask;  /* as the kernel has it */
+	uint64_t mask;  /* in the kernel's format */
 	int cancel;
 	int err;
 };
 
 /* Makes the thread cancellable again, if `state` says so; it may end here. */
 void cancel_restore(int state);
-/* All signals but those that a thread's own instructions raise, and those that end the process. glibc's own one that
- * cancels threads is among them: with that one open, asynchronous cancellation can strike where it is disabled. As the
- * kernel has it. */
+/* The signals to block, in the kernel's format: all but those that a thread's own instructions raise, and those that
+ * end or stop the process. glibc's signal for cancelling threads is among them: if it were open, asynchronous
+ * cancellation could happen where it is disabled. */
 uint64_t guard_mask(void);
-/* From now on the signal's action is, or is no longer, to end or to stop the process. Whether that is new. */
+/* Records whether the signal's action is to end or to stop the process. Returns whether that has changed. */
 bool guard_let(int sig, bool ends);
 void guard_enter(struct guard *g);
-/* Also gives errno its value of before. */
+/* Also restores errno. */
 void guard_leave(struct guard *g);
 
-/* Starts a thread of ours, for which nobody waits. It never sees a signal that could be a handler's. 0 or -errno. */
+/* Starts a detached thread of the library, in which all signals are blocked but those
+ * that its own instructions raise. 0 or -errno. */
 int sys_thread(void *(*run)(void *arg), void *arg);
 
 #endif

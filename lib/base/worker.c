@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Two bounded queues and a few threads for each: jobs, which may wait for segments, and calls of drivers that must
- * not run in a signal handler, which wait for nothing of ours. A fault holds its segment while it waits for its
- * call; were calls behind jobs in one queue, jobs that wait for that segment could hold them up for ever.
- * The lock of a queue is a leaf, held for a copy only. The threads block every signal, are detached, and live as
- * long as the process.
+ * Two bounded queues and a few threads for each: jobs, which may wait for segments, and calls of drivers that must not
+ * run in a signal handler, which wait for no lock of the library. A fault holds its segment's lock while it waits for
+ * its call; if calls were queued behind jobs, jobs that wait for that segment could block them for ever. The lock of a
+ * queue is a leaf, held for a copy only. The threads block every signal, are detached, and live as long as the process.
  */
 #include "base/worker.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * An account is due what it may hold, and the common one what the others leave; where they add up to more than
- * there is, each is due its part. Accounts that hold more than that give first: so what a group has is safe from
- * mappings that press, and what it does not use is not idle. One leaf lock around the list.
+ * The share of an account is what it may hold, and that of the common account what the others leave; where the shares
+ * add up to more than the budget of the process, they are reduced in proportion. Segments are evicted first from
+ * accounts that exceed their share: so a group keeps its share, and what it does not use is not idle. One leaf lock
+ * around the list.
  */
 #include "cache/account.h"
 
@@ -81,7 +82,7 @@ struct account *account_giver(struct account *mine, size_t all, size_t least)
 	futex_lock(&lock);
 	for (struct ummap_node *n = common.link.next; n != &accounts; n = n->next)
 		promised += min_size(account_of(n)->most, all);
-	/* While nobody holds more than is due, everybody sees to himself. */
+	/* While no account exceeds its share, each one evicts its own segments. */
 	if (mine->bytes > least) {
 		most = excess(mine, promised, all);
 		most = most > 0 ? most : 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Decides who goes next: within a group its policy does, between groups of an account the one whose resident
- * segments came longest ago gives first. Knows no frames, no storage, no mapped range. One leaf lock around lists and
- * policies; segments are only ever trylocked under it.
+ * Decides which segment is evicted next: within a group its policy decides; between groups of an account, it is the
+ * group whose mapped segments were faulted longest ago. Does not deal with frames, storage or mapped ranges. One leaf
+ * lock around lists and policies; segments are only ever trylocked under it.
  */
 #include "cache/cache.h"
 
@@ -21,7 +21,7 @@ static _Atomic uint32_t lock;
 struct search {
 	struct account *account;             /* here */
 	const struct member *wanted;     /* for this mapping */
-	bool clean;                      /* unchanged ones only */
+	bool clean;                      /* clean ones only */
 	struct seg *(*take)(const struct search *, struct group *, struct member **from);
 };
 
@@ -41,9 +41,9 @@ static struct member *member_of(struct ummap_node *link)
 }
 
 /*
- * ---- The reverse map: which mapping a segment header belongs to. ----
- * A header has no room to say so, and lists of a group mix those of several mappings. A table of the arrays that headers
- * lie in, searched on the way of a fault; it changes only when mappings come, go and grow.
+ * ---- The reverse map: which mapping a segment header belongs to. ---- A header has no room to say so, and lists of a
+ * group mix those of several mappings. A table of the arrays that headers lie in, searched on the way of a fault; it
+ * changes only when mappings come, go and grow.
  */
 
 struct span {
@@ -155,7 +155,7 @@ static bool grace_has(const struct seg *s, const struct account *account, size_t
 
 static size_t resident_count;
 
-/* Under the lock: whose of the group's mappings s is. */
+/* Under the lock: the mapping of the group that s belongs to. */
 static struct member *owner(struct group *g, const struct seg *s)
 {
 	return g->member_count == 1 ? member_of(g->members.next) : owner_of(s);
@@ -408,7 +408,7 @@ static bool is_recent(const struct search *search, const struct seg *s)
 	return grace_has(s, own, own ? own->resident : resident_count);
 }
 
-/* The first of a group's inactive list that nobody has locked. */
+/* The first unlocked segment of a group's inactive list. */
 static struct seg *lock_first(struct group *g, struct ummap_node *list, struct member **from)
 {
 	if (g->hidden == g->member_count)
@@ -426,7 +426,7 @@ static struct seg *lock_first(struct group *g, struct ummap_node *list, struct m
 	return NULL;
 }
 
-/* What was read ahead, and has not been asked for while as much came as there is memory for: nobody is going to ask. */
+/* A segment that was read ahead, and not accessed while all of memory was replaced: it is not going to be used. */
 static struct seg *take_stale(struct group *g, struct member **from)
 {
 	if (g->account->came - g->ahead_since <= g->account->bytes / g->len)

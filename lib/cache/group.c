@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Groups of mappings, by name. The first mapping of a group makes it, the last one ends it; a mapping that names
- * none has one to itself. Decides who may join. One lock, for calls only: a fault never comes here. What
- * was a group is one again later, for a fault may still look at it.
+ * Groups of mappings, by name. The first mapping of a group creates it, the last one frees it; a mapping that names
+ * none has a group to itself. Decides which mapping may join. One lock, for public calls only: a fault never comes
+ * here. The memory of a group is reused only for groups, because a fault may still read it.
  */
 #include "cache/group.h"
 
@@ -98,7 +98,7 @@ static int make(const struct ummap_attr *attr, const char *spec, size_t len, str
 	return 0;
 }
 
-/* Whoever joins says nothing else than the one who made the group. */
+/* A mapping that joins has the attributes of the one that made the group, or the defaults. */
 static int check_join(const struct named *g, const struct ummap_attr *attr, const char *spec)
 {
 	if ((attr->policy || attr->ptype != UMMAP_PTYPE_FIFO) && strcmp(g->spec, spec) != 0)

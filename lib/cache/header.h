@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The segment structure: 32 bytes, all zeros for one that was never touched (thesis, Section 6.1.1).
- * Only the holder of its lock changes it; others may peek at the head.
+ * Only the holder of its lock changes it; other threads may read the head.
  */
 #ifndef HEADER_H
 #define HEADER_H
@@ -12,7 +12,7 @@
 
 struct seg {
 	_Atomic uint64_t head;       /* the bits and fields below */
-	_Atomic uint32_t lock;       /* the futex's word; its third state stands for the waiter count */
+	_Atomic uint32_t lock;       /* futex word; its third state replaces the thesis's waiter count */
 	uint32_t frame;              /* number of the frame that it holds, if VALID */
 	struct ummap_node node;      /* the policy's while resident, the cache's while inactive */
 };
@@ -24,18 +24,18 @@ _Static_assert(sizeof(struct seg) == 32, "the thesis's segment structure");
 #define SEG_DIRTY 0x04ull    /* changed since it was read or written */
 #define SEG_WRITABLE 0x08ull /* mapped with the right to store */
 #define SEG_STORED 0x10ull   /* was written to storage: read it from there, even if the mapping began blank */
-#define SEG_AHEAD 0x20ull    /* inactive because it was read ahead, not asked for yet */
+#define SEG_AHEAD 0x20ull    /* inactive because it was read ahead, not accessed yet */
 #define SEG_DEVICE 0x40ull   /* pinned for writing: may change without a fault */
-#define SEG_POISONED 0x80ull   /* its mapped place cannot be accessed, since loading it has failed */
+#define SEG_POISONED 0x80ull /* its place in the mapped range cannot be accessed, because loading it has failed */
 
 #define SEG_BACKING_SHIFT 8   /* which backing store of the mapping holds its contents, 1 bit */
 #define SEG_BACKINGS 2
 #define SEG_PINS_SHIFT 12    /* pins, 12 bits */
 #define SEG_PINS_MAX 4095
 #define SEG_TIME_SHIFT 24    /* when it was first changed, ms, 37 bits */
-#define SEG_PAGECACHE (1ull << 61)      /* absent, but its mapped place shows pages of the kernel's, to be loaded from */
-#define SEG_POISON_OLD (1ull << 62) /* poisoned, and has been since the round before: not for longer than to the next */
-#define SEG_EXPOSED (1ull << 63) /* mapped, and could be stored to at some time since it came there */
+#define SEG_PAGECACHE (1ull << 61)  /* absent, but its place shows pages of the kernel's page cache, read-only */
+#define SEG_POISON_OLD (1ull << 62) /* poisoned, since before the last round of the background thread: ends at the next one */
+#define SEG_EXPOSED (1ull << 63)    /* mapped, and could be stored to at some time since it was mapped */
 
 static inline uint64_t seg_head(const struct seg *s)
 {
@@ -49,11 +49,11 @@ static inline bool seg_has(const struct seg *s, uint64_t bits)
 
 static inline void seg_change(struct seg *s, uint64_t clear, uint64_t set)
 {
-	/* Another process that sees a bit sees what it says of the frame. */
+	/* Release: another process that sees a bit also sees the state of the frame that the bit states. */
 	atomic_store_explicit(&s->head, (seg_head(s) & ~clear) | set, memory_order_release);
 }
 
-/* Neither changed, not even by what was written and is not sure to be durable, nor open to stores since it came. */
+/* Clean, also with respect to writes that may not be durable, and not open to stores since it was mapped. */
 static inline bool seg_as_loaded(const struct seg *s)
 {
 	return !(seg_head(s) & (SEG_DIRTY | SEG_EXPOSED));

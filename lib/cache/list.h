@@ -16,7 +16,7 @@ static inline bool list_empty(const struct ummap_node *head)
 	return head->next == head;
 }
 
-/* Puts node right before `at`: before the sentinel is the ring's end. */
+/* Inserts node right before `at`; before the sentinel means at the end. */
 static inline void list_insert(struct ummap_node *at, struct ummap_node *node)
 {
 	node->prev = at->prev;
@@ -32,7 +32,7 @@ static inline void list_remove(struct ummap_node *node)
 	node->prev = node->next = NULL;
 }
 
-/* Puts all of one ring at the end of another. */
+/* Moves all nodes of one ring to the end of another. */
 static inline void list_move_all(struct ummap_node *to, struct ummap_node *from)
 {
 	if (list_empty(from))

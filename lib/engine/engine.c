@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which engine sees to a mapping, and addresses for mapped ranges. One lock, `places`: held while addresses are looked
- * for, and by whoever empties places of a range for longer than a moment.
+ * The choice of the engine for a mapping, and addresses for mapped ranges. One lock, `places`: held while addresses are
+ * searched, and while places of a range are empty for longer than a moment.
  */
 #include "engine/engine.h"
 

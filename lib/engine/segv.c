@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Frames move by mremap: one system call, atomic for every other thread, no copy. The order of the calls is
- * what keeps stores from being lost: a frame gets its final rights in the pool, before it can be seen; and its
- * place in the range is never one that could be stored to without it. Takes no lock; callers hold the segment's.
+ * Frames move by mremap: one system call, atomic for every other thread, no copy. The order of the calls ensures
+ * that no store is lost: a frame gets its final rights in the pool, before it is visible; and a place in the mapped
+ * range is never writable without its frame. Takes no lock; callers hold the segment's.
  *
- * Every change of rights interrupts the other processors that run this process, so the fewer calls the better.
- * Where a frame leaves, nothing is mapped for a moment: a fault there is ours all the same. But another thread's
- * mmap could get that place. So mapped ranges stand apart, in a part of the address space where the system puts
- * nothing by itself. A range that finds no room there has its place poisoned first, at the price of one more call.
+ * Every change of rights interrupts the other processors that run this process, so the fewer calls the better. When a
+ * frame is unmapped, nothing is mapped in its place for a moment: the library still serves a fault there, but an mmap
+ * of another thread could get that place. So mapped ranges are in a part of the address space where the kernel maps
+ * nothing by itself. For a range that finds no room there, the place is poisoned first, at the price of one more call.
  */
 #include "engine/engine.h"
 
@@ -54,9 +54,9 @@ static int map(char *range, char *pool, size_t len, bool was_writable, bool writ
 	return 0;
 }
 
-/* Asks for growth that there is never room for, because the first thread's stack is in the way. Across mappings the kernel
- * refuses that before it looks for room, and for another reason (EFAULT). To ask for the size that it has would not do:
- * Linux 6.17 and later find nothing wrong with that, however many mappings there are. */
+/* Asks for growth that there is never room for, because the first thread's stack is in the way. Across mappings the
+ * kernel refuses that before it looks for room, and for another reason (EFAULT). To ask for the size that it has would
+ * not do: Linux 6.17 and later find nothing wrong with that, however many mappings there are. */
 static bool is_one(char *at, size_t len)
 {
 	uintptr_t stack = getauxval(AT_RANDOM);
@@ -101,7 +101,7 @@ static int unmap(char *range, char *pool, size_t len, bool writable, bool expose
 	return 0;
 }
 
-/* Among other mappings, an empty place would be for anybody to take. */
+/* Among other mappings, an mmap of another thread could take an empty place. */
 static int unmap_last(char *range, char *pool, size_t len)
 {
 	if (!sys_is_apart(range))

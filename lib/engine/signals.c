@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The C library's calls that install a handler, as it defines them, but on ummap_sigaction: whichever of them a
- * program takes, the library's SIGSEGV stays in front. They have no version, so that they also take the place of
- * the C library's in programs and libraries that were not linked with this one; those of MPI windows have a copy
- * each, for a library that is preloaded comes before the C library, but what it needs does not.
- * No lock: the set of signals that interrupt is one atomic word.
+ * The C library's calls that install a handler, with its semantics, but based on ummap_sigaction: whichever of them a
+ * program calls, the library's handler of SIGSEGV stays in front. They have no symbol version, so that they also
+ * replace those of the C library in programs and libraries that were not linked with this one. The libraries for MPI
+ * windows have a copy each, because a preloaded library comes before the C library, but its dependencies do not. No
+ * lock: the set of signals that interrupt is one atomic word.
  */
 #include "engine/signals.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Owns the disposition of SIGSEGV. The calls that install handlers (signals.c) keep the application's in
- * `theirs` and report it as if it were installed; a fault that is not ours reaches it with its flags and
- * mask. A failed load becomes a SIGBUS that is pending when the handler returns to the instruction.
- * It also keeps in mind which signals nobody handles: those whose default action is to end the process may do so while
- * a thread is at work here, and all others wait.
- * One lock, around `theirs` and what is known of other signals, with the signals of guard_mask blocked.
+ * Owns the disposition of SIGSEGV. The calls that install handlers (signals.c) keep the application's in `theirs` and
+ * report it as if it were installed; for a fault that is not the library's, it is called with its flags and mask. A
+ * failed load becomes a SIGBUS that is pending when the handler returns to the instruction. It also records which
+ * signals have no handler: those whose default action is to end the process are not blocked while a thread works in the
+ * library, and all others are. One lock, around `theirs` and the record of other signals, with the signals of
+ * guard_mask blocked.
  */
 #include "engine/sigsegv.h"
 
@@ -127,14 +127,15 @@ bool sigsegv_serve(siginfo_t *info, void *context)
 	enum access access = access_of(context);
 	struct serving s = { { info->si_addr, access == STORE }, context, false };
 
-	/* Sent by kill(2) or the like, or before we began: nobody touched anything. */
+	/* Sent by kill(2) or the like, or before the library started: no access has faulted. */
 	if (info->si_code <= 0 || !started || access == FETCH)
 		return false;
 	stack_call(&s.context->uc_stack, serve, &s);
 	return s.served;
 }
 
-/* Where a debugger's breakpoints go (tools/ummap.gdb): from now on faults are ordinary; the next one ends the process. */
+/* Where a debugger's breakpoints go (tools/ummap.gdb): from now on faults are ordinary; the next one ends the
+ * process. */
 #define FOR_DEBUGGERS __attribute__((visibility("default"), noinline))
 
 FOR_DEBUGGERS void ummap_debug_begin(void)
@@ -238,7 +239,7 @@ static bool is_deadly(int sig)
 	return sig >= SIGRTMIN && sig <= SIGRTMAX;
 }
 
-/* Under the lock: the mask of our handler is what it now has to be. If somebody has replaced it, sigsegv_keep will see. */
+/* Under the lock: updates the mask of the library's handler. If the handler was replaced, sigsegv_keep will see. */
 static void renew(void)
 {
 	struct sigaction act;

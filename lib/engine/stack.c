@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A program chooses how large its alternate stacks are (sigaltstack(2)), often without knowing who needs them: 8192 bytes
- * are common, of which the kernel takes up to half for the registers. Drivers want more than is left. So what runs on a
- * small one moves to a stack of 64 KiB, of which as many are mapped as there were threads at a time that needed one.
- * While it is away the thread has no alternate stack: the kernel would begin the next handler at its upper end, over
- * what we are to return to. Takes no lock: idle stacks are taken and left by an exchange of one pointer.
+ * A program chooses the size of its alternate stacks (sigaltstack(2)), often without knowing how much is needed: 8192
+ * bytes are common, of which the kernel takes up to half for the registers. Drivers need more than is left. So a fault
+ * on a small stack is served on a stack of 64 KiB, of which as many are mapped as there were threads that needed one at
+ * the same time. Meanwhile the thread has no alternate stack: the kernel would start the next handler at its upper end,
+ * and overwrite the frames to return to. Takes no lock: idle stacks are taken and returned by an exchange of one
+ * pointer.
  */
 #include "engine/stack.h"
 
@@ -24,13 +25,13 @@
 
 /* Their upper ends; NULL: no stack here. */
 static char *_Atomic idle[IDLE_MOST];
-/* For what a thread says whose own stack has no room for it: the first one that comes here. */
+/* For the message of a thread whose own stack is too small for it: the first such thread takes it. */
 static char last_stack[SIZE] __attribute__((aligned(16)));
 static atomic_flag last_taken = ATOMIC_FLAG_INIT;
 
 /*
- * Calls fn(arg) with the stack pointer at `end`. Marked as the frame of a signal: the caller's is in another place, which may
- * be above or below, and debuggers take that for damage elsewhere.
+ * Calls fn(arg) with the stack pointer at `end`. Marked as the frame of a signal: the caller's is in another place,
+ * which may be above or below, and debuggers take that for damage elsewhere.
  */
 void stack_switch(void *arg, void (*fn)(void *arg), char *end) __attribute__((visibility("hidden")));
 

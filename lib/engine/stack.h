@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Room for what a signal handler has to do. */
+/* Enough stack for the work of a signal handler. */
 #ifndef STACK_H
 #define STACK_H
 
 #include <signal.h>
 
-/* What there must be left where stack_call is called: half of it is used until the other stack is reached, on x86-64, and
- * faults of others are passed on with the rest. */
+/* How much must be left where stack_call is called: on x86-64 half of it is used before the switch to the other stack,
+ * and the rest serves to pass on faults that are not the library's. */
 #define STACK_LEAST 512
-/* An alternate stack with so much left will do by itself: faults take up to 7 KiB, as measured through two filters. */
+/* An alternate stack with so much left is used as it is: faults take up to 7 KiB, measured with two filters. */
 #define STACK_AMPLE ((size_t)16 << 10)
 
-/* Calls fn(arg) where there is room: here, or, if this is the thread's alternate stack with little left (as the context
- * of the signal has it), on a stack of ours. Where not even STACK_LEAST is left the process ends, with a sentence. */
+/* Calls fn(arg) on a sufficient stack: on this one, or, if this is the thread's alternate stack with little left (as
+ * the signal's context says), on one of the library's. If not even STACK_LEAST is left, the process ends with a
+ * sentence. */
 void stack_call(const stack_t *alternate, void (*fn)(void *arg), void *arg);
 
 #endif

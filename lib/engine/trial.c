@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A fault that cannot be served is a SIGBUS, so what it takes is tried when a mapping is made: a page goes to a mapped range and
- * comes back by the calls that segments move by, twice, and as many places are split as the least of segments need.
- * A filter of system calls, an emulator, or a process that has all mappings that it may shows itself by that. Takes no
- * lock, and leaves nothing behind.
+ * A fault that cannot be served is a SIGBUS, so what a fault needs is tried when a mapping is made: a page is mapped
+ * and unmapped, twice, by the calls that move segments, and as many VMAs are made as the minimum of segments needs.
+ * This detects a filter of system calls, an emulator, or a process that has all VMAs that it may have. Takes no lock,
+ * and leaves nothing behind.
  */
 #include "engine/trial.h"
 
@@ -13,7 +13,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* For the 64 frames that a process may have at the least, and for what else comes on the way. A place is two mappings. */
+/* For the 64 frames that a process may have at the least, and for what else comes on the way. A place is two
+ * mappings. */
 #define PLACES 96
 #define MARK 0x5a
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The mapped range is memory that the kernel reports accesses to; threads of ours read the reports, and whoever made the
- * access sleeps until the segment has been published, be it a load or store, a system call or another process. No
- * mapping of the kernel's is needed for a segment, so there may be any number of them.
+ * The kernel reports accesses to the mapped range; threads of the library read the reports, and the accessing thread
+ * sleeps until the segment is mapped, be it for a load or store, a system call or another process. A segment needs no
+ * VMA of its own, so there may be any number of segments.
  *
- * Pages move from the pool to where they may be stored to, without a copy. Moved pages can be stored to at once, so
- * what must not be is copied instead: that can be done so that each page appears protected. Either way its place in the
- * pool is empty then, and the frame's memory is mapped. A page that the kernel works on for somebody, and will
- * store to behind the back of all protection, does not move: its segment stays.
+ * Pages move from the pool to the mapped range without a copy. Moved pages are writable at once, so pages that must not
+ * be written are copied instead: a copy can be mapped write-protected. Either way its place in the pool is empty then,
+ * and the frame's memory is mapped. A page that the kernel has pinned for a transfer, and to which it will store
+ * regardless of any protection, does not move: its segment stays mapped.
  *
  * The threads take turns: the one whose turn it is waits for the next access and serves it, and passes the turn on
  * only before it has to wait for something else. So an access that needs no I/O costs one switch of threads each way.
- * Never touches what stands in a mapped range that may be absent: nobody would be left to serve it.
+ * These threads never touch parts of a mapped range that may be absent: no thread would be left to serve the fault.
  */
 #include "engine/engine.h"
 
@@ -25,7 +25,7 @@
 
 static _Atomic bool started;
 static _Atomic uint32_t starting; /* a lock */
-static _Atomic uint32_t turn;     /* a lock: who has it waits for the next access */
+static _Atomic uint32_t turn;     /* a lock: its holder waits for the next access */
 static _Thread_local bool my_turn __attribute__((tls_model("initial-exec")));
 static _Thread_local bool batching __attribute__((tls_model("initial-exec")));
 static _Thread_local struct userfaultfd_drops drops __attribute__((tls_model("initial-exec")));
@@ -214,7 +214,8 @@ static int protect(char *range, size_t len, bool writable)
 	return err;
 }
 
-/* What was never exposed nobody can be storing to: copies can leave many ranges together, moves one at a time. */
+/* No thread can be storing to what was never exposed: copies are removed from many places together, moves one at a
+ * time. */
 static int try_copy_back(char *range, char *pool, size_t len, bool writable)
 {
 	int err = writable ? userfaultfd_protect(range, len, true) : 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The calls of userfaultfd(2), and what the headers may lack of them. What the kernel can do is asked when the
+ * The calls of userfaultfd(2), and definitions that older headers lack. The features of the kernel are queried when the
  * descriptor is opened, not when the library is built. Takes no lock; opening is for one thread at a time.
  */
 #include "engine/userfaultfd.h"

@@ -213,7 +213,7 @@ uint64_t io_size(struct store *store)
 #define GROWTH_TRIES 1000
 #define GROWTH_WAIT_MS 10
 
-/* Two at a time could make a store shorter: each has seen it short, and the one who wants less comes last. */
+/* Two processes at a time could make a store shorter: both have seen it short, and the one that needs less is last. */
 static int lock_growth(struct store *s)
 {
 	static _Atomic uint32_t never;
@@ -225,7 +225,7 @@ static int lock_growth(struct store *s)
 			sys_wait(&never, 0, GROWTH_WAIT_MS);
 		err = io_lock(s, GROWTH_BYTE, 1, UMMAP_LOCK_EXCLUSIVE, who);
 	}
-	/* Where there are no locks, nobody else is expected. */
+	/* Where there are no locks, no other process is expected. */
 	return err == -EBUSY ? err : 0;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Requests. Takes turns where a driver cannot work in parallel, keeps drivers that are not fault-safe off the faulting
- * thread, makes one request of neighbours, vectored or longer, and runs asynchronous drivers by submit and reap; a
- * synchronous driver is the case where submitting is already doing.
- * Locks: `turn` of a store, held across one call of a driver that has no PARALLEL, or from submit to reap.
+ * Requests. Serializes calls of a driver that cannot work in parallel, keeps drivers that are not fault-safe off the
+ * faulting thread, merges neighbours into one request, vectored or longer, and runs asynchronous drivers by submit and
+ * reap; with a synchronous driver, submitting a request completes it. Locks: `turn` of a store, held across one call of
+ * a driver that has no PARALLEL, or from submit to reap.
  */
 #include "io/io.h"
 

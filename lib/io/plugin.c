@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The drivers and policies that there are: those built in, where a new one is one line; those that stand in files, which
- * are loaded once each and for good, because their code may be on the way of a fault; and drivers of the program's own.
- * The first file of the right name counts, and a bad one is refused, never passed over. Runs in public calls only. Lock:
+ * The drivers and policies: those built in, where a new one is one line; those in files, which are loaded once and
+ * never unloaded, because a fault may be running their code; and drivers that the program has registered. The first
+ * file of the right name counts, and a bad one is refused, never passed over. Runs in public calls only. Lock:
  * `loading`, held across dlopen(3), so that a file's constructors must not call the library.
  */
 #include "io/plugin.h"
@@ -35,7 +35,7 @@ struct head {
 _Static_assert(offsetof(struct ummap_driver, scheme) == offsetof(struct head, name), "a driver's head");
 _Static_assert(offsetof(struct ummap_policy, name) == offsetof(struct head, name), "a policy's head");
 
-/* A call without which a table is of no use, and where it stands there. */
+/* A required call of a table, and its offset there. */
 struct required {
 	const char *call;
 	size_t at;
@@ -154,7 +154,7 @@ static int check_table(const struct loaded *l, const char *name, const char *fil
 	return 0;
 }
 
-/* A copy of a table, which stands in `file`; NULL with a sentence. */
+/* A copy of a table, which is defined in `file`; NULL with a sentence. */
 static struct loaded *take_table(const struct kind *kind, const struct head *table, const char *name, const char *file)
 {
 	struct loaded *l;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What io.c opens and io_run.c works on; for all others it is a name. */
+/* What io.c opens and io_run.c makes requests to; opaque for all other files. */
 #ifndef STORE_H
 #define STORE_H
 

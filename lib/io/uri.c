@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Parses URIs. What is split is the text as it was given: the bytes that a '%' or a variable stands for never
- * change the structure. Knows no drivers; takes no lock.
+ * Parses URIs. The text is split before it is decoded: the bytes that a '%' or a variable stands for never
+ * change the structure. Independent of drivers; takes no lock.
  */
 #include "io/uri.h"
 

@@ -11,7 +11,7 @@
 
 struct uri {
 	char *text;                                       /* the URI, cut at its separators: schemes, names of keys */
-	char *room, *room_end;                            /* path and values: what they stand for */
+	char *room, *room_end;                            /* path and values, decoded */
 	unsigned layers;
 	struct ummap_uri layer[URI_LAYERS];               /* outermost first; next is not filled in */
 	struct ummap_key keys[URI_LAYERS][URI_KEYS];
@@ -21,7 +21,7 @@ struct uri {
  * in a value is a variable (vars.h). */
 int uri_parse(const char *text, struct uri *u);
 void uri_free(struct uri *u);
-/* Gives a layer one more key, unless it has it already; both strings must outlive the URI. */
+/* Adds a key to a layer, unless it has it already; both strings must outlive the URI. */
 int uri_default(struct uri *u, unsigned layer, const char *name, const char *value);
 
 #endif

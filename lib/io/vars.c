@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the variables of URIs stand for: some that the system knows, and the program's own, which are copied.
- * Knows nothing of URIs. Lock: `lock`, a leaf, held while the list is walked.
+ * The values of variables in URIs: predefined ones, and those of the program, which are copied.
+ * Independent of URIs. Lock: `lock`, a leaf, held while the list is walked.
  */
 #include "io/vars.h"
 

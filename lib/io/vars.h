@@ -12,7 +12,7 @@ size_t vars_name_len(const char *s);
 /* Stores the value of the variable whose name is the first len characters, and returns its length; or
  * -EINVAL with a sentence. */
 int vars_get(const char *name, size_t len, char value[static VARS_VALUE_MAX + 1]);
-/* Sets a variable of the program's; value NULL: takes it away. 0, -EINVAL or -ENOMEM with a sentence. */
+/* Sets a variable of the program; value NULL: removes it. 0, -EINVAL or -ENOMEM with a sentence. */
 int vars_set(const char *name, const char *value);
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * Frames of one size live in arenas of address space; a frame keeps its address for life. Memory comes in blocks of a
  * huge page (or of a frame, where that is larger), so that a frame is contiguous for devices and cheap to move; but a
- * frame that moves page by page gains nothing from that, and would break them up. Allocates nothing but address space.
- * Takes no lock: the pool does not ask for one frame's memory twice at a time.
+ * frame that moves page by page gains nothing from huge pages, and would split them. Allocates nothing but address
+ * space. Takes no lock: the pool does not change one frame's memory in two threads at once.
  */
 #include "memory/arena.h"
 
@@ -44,8 +44,8 @@ static size_t tables_len(size_t frames)
 	return frames * (2 * sizeof(uint32_t) + sizeof(uint8_t) + 2 * sizeof(bool) + sizeof(_Atomic bool));
 }
 
-/* Homes of private frames: reserved, or with something in them that is not needed any more. They get their rights with
- * their memory, so that nobody fills them before (mlockall(2) fills what has rights). */
+/* Pool addresses of private frames: reserved, or with contents that are not needed any more. They get rights together
+ * with memory, so that they are not populated before (mlockall(2) populates what has rights). */
 static bool map_homes(char *pool, size_t len)
 {
 	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
@@ -145,8 +145,8 @@ bool arena_populate(uint32_t frame, size_t len)
 	return true;
 }
 
-/* That needs the small pages' tables gone, which only a new mapping is sure to do. Where there is no memory just now, it
- * comes as it is needed. */
+/* That needs the small pages' tables gone, which only a new mapping is sure to do. Where there is no memory just now,
+ * it comes as it is needed. */
 bool arena_collapse(uint32_t frame, size_t len, bool *writable)
 {
 	if (!map_homes(arena_addr(frame), len))

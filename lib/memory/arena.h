@@ -8,11 +8,11 @@
 #define FRAME_NONE UINT32_MAX
 #define ARENA_NONE UINT32_MAX
 
-/* How a frame gets into a mapped range. */
+/* How a frame moves into a mapped range. */
 enum frame_kind {
-	FRAME_MAPPED,  /* by a mapping of its own: it is on huge pages, and there are at most so many */
-	FRAME_PAGED,   /* page by page: it is on small pages, and may always be written in the pool */
-	FRAME_SHARED,  /* as FRAME_MAPPED, of memory that other processes can map, too */
+	FRAME_MAPPED,  /* as a VMA of its own, whose number is limited: on huge pages */
+	FRAME_PAGED,   /* page by page: on small pages, and always writable in the pool */
+	FRAME_SHARED,  /* like FRAME_MAPPED, in memory that other processes can map, too */
 	FRAME_KINDS
 };
 
@@ -22,12 +22,12 @@ struct arena {
 	size_t len;          /* of a frame */
 	enum frame_kind kind;
 	uint32_t frames;
-	uint32_t unpopulated;      /* frames from here on never had memory; the pool's, as is `next` */
+	uint32_t unpopulated; /* frames from here on never had memory; under the pool's lock, as is `next` */
 	uint32_t *next, *prev; /* links of the pool's lists, by frame */
-	uint8_t *free;       /* by the first frame of a huge page: how many of its frames are free; the pool's */
-	bool *readonly;        /* may only be read in the pool, by frame; the taker's, lazy memory behind `next` */
-	_Atomic bool *split; /* by the first frame of a huge page: parts of it have moved, so it is mapped by small ones */
-	bool *blank;         /* has the zeros that it came with, by frame; the taker's */
+	uint8_t *free;       /* by the first frame of a huge page: how many of its frames are free; under the pool's lock */
+	bool *readonly;      /* by frame: read-only in the pool; changed by the holder of the frame; lazy memory behind `next` */
+	_Atomic bool *split; /* by the first frame of a huge page: parts of it have moved, so small pages map it */
+	bool *blank;         /* by frame: still has its initial zeros; changed by the holder of the frame */
 	uint32_t older;      /* the arena before it of the same size */
 };
 
@@ -45,7 +45,7 @@ static inline char *arena_addr(uint32_t frame)
 	return a->base + (size_t)(frame & 0xffff) * a->len;
 }
 
-/* It moves as a whole, by a mapping of its own. */
+/* It moves as a whole, as a VMA of its own. */
 static inline bool arena_maps(enum frame_kind kind)
 {
 	return kind != FRAME_PAGED;
@@ -59,23 +59,23 @@ static inline uint32_t arena_per_huge(size_t len)
 
 /* How many frames of len bytes an arena has. */
 size_t arena_frames(size_t len);
-/* Bytes of memory that come at a time for frames of len bytes, where there is no need to count them. */
+/* Bytes of memory that are populated at a time for frames of len bytes, if the limit allows it. */
 size_t arena_block(enum frame_kind kind, size_t len);
 
-/* Makes one more arena, which stands before `older`: its number, or ARENA_NONE. The caller's lock is held. */
+/* Adds an arena, in front of `older` in the list: its number, or ARENA_NONE. The caller holds the pool's lock. */
 uint32_t arena_add(enum frame_kind kind, size_t len, uint32_t older);
-/* Gives [frame, frame + len) memory, all of which may be written; false: there is none. */
+/* Populates [frame, frame + len) with writable memory; false: there is none. */
 bool arena_populate(uint32_t frame, size_t len);
-/* [frame, frame + len) has no memory any more, whoever has it mapped. */
+/* Frees the memory of [frame, frame + len), wherever it is mapped. */
 void arena_drop(uint32_t frame, size_t len);
-/* [frame, frame + len), private and in the pool, is on huge pages again, may be written (or not, where no right can be had just now), and has nothing of what was in it;
- * false: it is as it was. */
+/* Puts [frame, frame + len), private and in the pool, on huge pages again, without its contents. *writable: whether it
+ * may be written, which can fail for lack of VMAs. false: nothing has changed. */
 bool arena_collapse(uint32_t frame, size_t len, bool *writable);
-/* An arena none of whose frames has memory is as it was when it was added; false: it could not be done. */
+/* Resets an arena none of whose frames has memory to its state when it was added; false: that failed. */
 bool arena_renew(struct arena *a);
-/* No lock on memory (mlockall(2)) holds what is in the pool. The caller's lock is held. */
+/* Removes locks of mlockall(2) from the memory of the pool. The caller holds the pool's lock. */
 void arena_unlock(void);
-/* In a forked child: there is none. */
+/* In a forked child: there are no arenas. */
 void arena_forget(void);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How much memory there is for frames, and how much of it this process may hold; mode.c says how they relate. Reads
- * RAM and cgroup limits once, at the start; takes no lock. A process may stand in a v1 memory controller and a v2
- * hierarchy: every level's limit counts.
+ * How much memory there is for frames, and how much of it this process may hold (mode.c computes that from the former).
+ * Reads RAM and cgroup limits once, at the start; takes no lock. A process may be in a v1 memory controller and in a v2
+ * hierarchy: the limits of all levels count.
  */
 #include "memory/budget.h"
 

@@ -15,7 +15,7 @@ size_t budget_bytes(void);
 size_t budget_peak(void);
 void budget_set(size_t bytes);
 
-/* RAM. */
+/* The size of RAM. */
 size_t budget_ram(void);
 /* The memory that the process may use: RAM, or its cgroup's limit (v1, v2) where that is smaller. */
 size_t budget_memory(void);

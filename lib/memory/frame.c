@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The pool: which frames are taken, and how much memory they have in all. A frame is unpopulated (never had memory), free
- * (has memory), released (gave its memory back) or taken.
- * One leaf lock, never held while memory is populated or released. Allocates nothing but address space.
+ * The pool: which frames are taken, and how much memory all frames have. A frame is unpopulated (never had memory),
+ * free (has memory), released (gave its memory back) or taken. One leaf lock, never held while memory is populated or
+ * released. Allocates nothing but address space.
  */
 #include "memory/frame.h"
 
@@ -16,7 +16,7 @@
 #define CLASSES (FRAME_KINDS * SIZES)
 /* With fewer huge pages than this in the budget, a whole one at a time would be too coarse. */
 #define COARSE_MIN 16
-/* So many frames of one size go at a time because nobody has needed them; the caller has other things to do. */
+/* How many unused frames of one size are freed at a time; the caller has other things to do. */
 #define AGE_MOST 65536
 /* So much address space of one size may lie idle before it is used again on small pages. */
 #define RELEASED_BYTES ((size_t)256 << 20)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Who needs one frame gets what is left of a huge page, so that others stay whole for who needs all of one. Links are in
- * the arenas. Takes no lock: the pool's is held.
+ * A request for one frame gets a frame of a partly used huge page, so that other huge pages stay whole for requests
+ * that need all of one. The links are in the arenas. Takes no lock: the caller holds the pool's.
  */
 #include "memory/freelist.h"
 

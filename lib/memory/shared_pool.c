@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Address space of a file costs nothing, so each arena has a part of it by its number alone, and other processes
- * know from a frame's number where it is. The object is made by a call and stays; faults only map it. One lock,
- * for the making.
+ * Address space of a file costs nothing, so the number of an arena determines its part of the file, and other processes
+ * can compute from a frame's number where it is. A public call makes the object, which stays; faults only map it. One
+ * lock, while the object is made.
  */
 #include "memory/shared_pool.h"
 

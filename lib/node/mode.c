@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Static mode: a process may hold its limit divided by the number of processes. Dynamic mode: it has what it uses
- * and a bit more, also beyond that share, as long as the sum stays under the limit; additive increase. A process that
- * lacks a part of its share asks those that may hold more than theirs: in static mode they let go of all of it, in
- * dynamic mode of half; multiplicative decrease. What the thesis has a signal for, SIGEVICT, is a word in the shared table
- * here, on which the other's background thread waits: a signal kills a process that has meanwhile reset its handler.
+ * Static mode: a process may hold its limit divided by the number of processes. Dynamic mode: it may hold what it uses
+ * and a little more, also beyond that share, as long as the sum stays under the limit (additive increase). A process
+ * that lacks a part of its share asks those that may hold more than theirs: in static mode they free all of the excess,
+ * in dynamic mode half of it (multiplicative decrease). The thesis uses a signal for this, SIGEVICT; here it is a word
+ * in the registry, on which the other's background thread waits, because a signal would kill a process that has reset
+ * its handler.
  *
- * Whoever wants more says so in the table before it looks at what the others have, so that of two who do at once at
- * least one sees the other: the sum stays under the limit without a lock. All this happens on the background thread;
- * faults only read the budget and a mark, and wake the thread.
+ * A process that wants more writes that into the registry before it reads what the others hold. So if two do this at
+ * once, at least one sees the other: the sum stays under the limit without a lock. All this happens on the background
+ * thread; faults only read the budget and a mark, and wake the thread.
  */
 #include "node/mode.h"
 
@@ -60,7 +61,7 @@ size_t mode_wanted(const struct mode *m, const struct node_view *view, size_t he
 		return held + m->step;
 	if (m->budget > held + m->step / 2 || m->budget >= m->limit)
 		return m->budget;
-	/* Those who wait for what is their due come first. */
+	/* Processes that wait for a part of their share come first. */
 	if (m->budget >= m->share && view->waiting)
 		return m->budget;
 	return min_size(m->limit, m->budget + m->step);
@@ -165,7 +166,7 @@ void mode_wait(unsigned ms)
 
 /* ---- Beginning and end ---- */
 
-/* There is no shared memory here, or somebody keeps this process out of it: that must not stop it. It tries again. */
+/* There is no shared memory, or this process may not use it: the process works alone, and tries again. */
 static void be_alone(void)
 {
 	log_line(LOG_WARN, "mode", "this process knows of no others, and takes memory as if it were alone: %s",

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The slot of this process in the node's table. A slot is taken by writing its owner into it at one stroke, and
- * is free again as soon as anybody sees that its owner is dead: nothing that a process can die with keeps others
- * waiting. What is read in the table is input, and others are asked for memory by a word in their slots, on which a thread
- * of theirs waits: nobody is sent a signal, and to ask one who is dead, or has given the slot to another, does no harm.
- * Where the name no longer leads to the table (the last one has left, or somebody has removed it), its processes
- * join the next one. One lock, of this process only, while descriptors are open.
+ * The slot of this process in the node's registry. A process takes a slot by writing its owner atomically, and any
+ * other process frees it when it sees that the owner is dead: no process keeps others waiting by dying. The contents of
+ * the registry are treated as input. Other processes are asked for memory by a word in their slots, on which their
+ * background thread waits: no signal is sent, and asking a process that is dead, or whose slot another one has now, is
+ * harmless. If the name no longer leads to the registry (the last process has left, or it was removed), its processes
+ * join the next one. One lock, within this process, while descriptors are open.
  */
 #include "node/node.h"
 
@@ -19,7 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* How often one tries again whose table was removed while it joined. */
+/* How often a process tries again whose registry was removed while it joined. */
 #define TRIES 100
 /* How often to look where the kernel cannot wait for two words. */
 #define POLL_MS 50
@@ -81,7 +81,7 @@ static int attach(void)
 	return fd;
 }
 
-/* Memory for the counters, now that somebody will write there. */
+/* Allocates memory for the counters, which this process will write. */
 static int make_page(int fd, const struct registry_slot *slot)
 {
 	off_t at = (off_t)offsetof(struct registry, page) + (slot - table->slot) * (off_t)sizeof(struct registry_page);
@@ -193,7 +193,7 @@ int node_join(const char *group, const struct node_self *as)
 	return err;
 }
 
-/* Under the lock. Other threads may still be writing there: they do it to memory that nobody else sees. */
+/* Under the lock. Other threads may still be writing to the slot: they write to private memory from now on. */
 static void leave(void)
 {
 	void *instead;

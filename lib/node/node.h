@@ -1,49 +1,49 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* This process among the others of its user on the node. All but node_forget: one thread at a time. */
+/* This process among the processes of its user on the node. All but node_forget: one thread at a time. */
 #ifndef NODE_H
 #define NODE_H
 
 #include "node/registry.h"
 
-/* What a process says of itself when it joins. */
+/* What a process publishes about itself when it joins. */
 struct node_self {
 	size_t limit;        /* bytes for all processes together */
 	bool dynamic;
 };
 
-/* What it sees of the others. */
+/* What it reads about the others. */
 struct node_view {
 	unsigned live;       /* processes, this one included */
-	size_t limit;        /* the largest that one of them goes by */
-	size_t others;       /* bytes that the others hold, or have been promised */
-	size_t pending;      /* ... of which they are letting go just now */
-	bool waiting;        /* another one waits for a part of its share */
+	size_t limit;        /* the largest limit of any of them */
+	size_t others;       /* bytes that the others hold, or were promised */
+	size_t pending;      /* ... of which they are freeing at the moment */
+	bool waiting;        /* another process waits for a part of its share */
 };
 
-/* Takes a slot in the table of the group (NULL: of all that name none). 0, or -errno with a sentence. */
+/* Takes a slot in the registry of the group (NULL: of processes without one). 0, or -errno with a sentence. */
 int node_join(const char *group, const struct node_self *self);
-/* Gives it back; the last one removes the table. */
+/* Frees the slot; the last process removes the registry. */
 void node_leave(void);
-/* Sees to it that the slot and the table are still there, or joins again. false: there is none, which was logged. */
+/* Checks that the slot and the registry still exist, or joins again. false: there is no registry, which was logged. */
 bool node_keep(void);
-/* The calling thread is the one that lives as long as this program does. */
+/* Registers the calling thread as the background thread, which lives as long as the program. */
 void node_attend(void);
 
 /* What the process holds, may hold, and lacks. */
 void node_publish(size_t budget, size_t held, size_t lacks);
 void node_look(struct node_view *view);
-/* Frees the slots of processes that are dead. */
+/* Frees the slots of dead processes. */
 void node_reap(void);
-/* Asks those that may hold more than their share; live: how many share. */
+/* Asks the processes that may hold more than their share for memory; live: the number of processes. */
 void node_ask(unsigned live);
-/* Whether another one has asked this one, since this was last called; only where node_keep said that it may. */
+/* Whether another process has asked this one since the last call; only after node_keep returned true. */
 bool node_asked(void);
-/* Waits while *word == value and nobody asks, for at most ms. May wake for no reason. */
+/* Waits while *word == value and no process asks, for at most ms. May wake for no reason. */
 void node_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms);
-/* Where the counters go; NULL: nowhere. */
+/* The page for the counters; NULL: there is none. */
 struct registry_page *node_page(void);
 
-/* Around fork: no descriptor of ours is open meanwhile. In the child, nothing was ever joined. */
+/* Around fork: no descriptor of the library is open meanwhile. The child has joined nothing. */
 void node_fork_prepare(void);
 void node_fork_parent(void);
 void node_forget(void);

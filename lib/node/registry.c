@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The file in /dev/shm behind the node's table. Decides where it is and whether it may be used: a regular file of
- * this user that nobody else can touch, of the right size, with the head of this version. It appears under its
- * name complete, and goes with the last who holds it. Lock: flock(2) on the file, shared by all who have it mapped,
- * because a mapping keeps the description by which it was made; so the kernel gives the lock back whatever a process
- * dies of. Whoever gets it for itself alone knows that nobody is left, and removes the file.
+ * The file in /dev/shm behind the node's registry. Decides where it is and whether it may be used: a regular file of
+ * this user that no other user can access, of the right size, with the head of this version. It is complete when it
+ * gets its name, and is removed with its last user. Lock: flock(2) on the file, shared by all processes that have it
+ * mapped; a mapping keeps the open file description, so the kernel releases the lock however a process dies. A process
+ * that gets the lock exclusively knows that no other one is left, and removes the file.
  */
 #include "node/registry.h"
 
@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #define FOLDER "/dev/shm"
-/* To remove a file takes less than a millisecond; who is stopped in it is not waited for without end. */
+/* Removing a file takes less than a millisecond; a process that is stopped in it is not waited for without end. */
 #define LOCK_TRIES 1000
 #define LOCK_US 1000
 
@@ -194,8 +194,8 @@ static bool leads_to(const char *path, int fd)
 	return lstat(path, &there) == 0 && fstat(fd, &st) == 0 && there.st_ino == st.st_ino && there.st_dev == st.st_dev;
 }
 
-/* Nobody waits: where somebody holds it, that one removes it, now or when it leaves. Whoever comes meanwhile looks for
- * the name once it holds the file, and sees that it is gone. */
+/* Does not wait: if another process holds the registry, that one removes it, now or when it leaves. A process that
+ * opens it meanwhile checks the name once it holds the file, and sees that it is gone. */
 void registry_remove(const char *path)
 {
 	int fd = registry_open(path);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Finds frames: free ones, those of inactive segments, those of segments that become inactive now; out of the account
- * that has to give. A dirty frame is given away only after it was written. Only faults ask for what is in use.
- * Segments are trylocked only: the caller holds one already.
+ * Finds frames: free ones, those of inactive segments, those of segments that are deactivated now, in the account from
+ * which to evict. A dirty frame is reused only after it was written. Only faults evict mapped segments. Segments are
+ * trylocked only: the caller holds one already.
  */
 #include "paging/evict.h"
 
@@ -28,22 +28,22 @@
 #define DIRTY_INACTIVE_PART 4
 #define BEHIND_PART 32
 #define BEHIND_MOST ((size_t)4 << 20)
-/* How often a thread tries again when every frame is in somebody's hands. */
+/* How often a thread tries again when other threads have locked every segment. */
 #define PATIENCE 10000
 /* ... and before it goes over the budget of an account: so often, and then so many milliseconds. */
 #define YIELDS 100
 #define NAPS 5
-/* Over the budget, a fault lets go of so many frames before it keeps one: the background thread does the rest. */
+/* Beyond the budget, a fault frees so many frames before it takes one: the background thread frees the rest. */
 #define HELP 2
 /* So many inactive are enough to make the frame of one ready before it is needed. */
 #define MANY 8
-/* Where no mapping is left so many segments are dropped where they stand, of so many that are tried. */
+/* Where no VMA is left, so many segments are discarded in place, of so many that are tried. */
 #define SHED 8
 #define SHED_TRIES 64
 /* ... and so many frames there may always be: the spare mappings are enough for these. */
 #define FRAMES_LEAST 16
-/* So many segments go to the inactive ones at a time, and what goes by the same call as the last one; they hold their locks
- * meanwhile. */
+/* So many segments go to the inactive ones at a time, and what goes by the same call as the last one; they hold their
+ * locks meanwhile. */
 #define TOGETHER 8
 #define TOGETHER_MOST (TOGETHER + CLUSTER_MAX)
 
@@ -54,7 +54,7 @@ struct request {
 	bool ahead;      /* it only reads ahead */
 	bool charged;    /* its account has promised it the frame's bytes */
 	unsigned waits;  /* how often it has waited for what others have in hands */
-	unsigned help;   /* frames that it still has to let go of, over the budget, before it may have one */
+	unsigned help;   /* frames that it still has to free, beyond the budget, before it may take one */
 	uint32_t frame;
 };
 
@@ -98,7 +98,7 @@ static int leave_range(struct mapping *map, size_t i, struct seg *s)
 	return err;
 }
 
-/* A dirty one is written where it stands first. */
+/* Discards a segment in place; a dirty one is written first. */
 static bool discard(struct mapping *map, size_t i, struct seg *s)
 {
 	bool clean = !seg_has(s, SEG_DIRTY);
@@ -131,7 +131,7 @@ static struct seg *any_victim(const struct mapping *wanted, bool clean, struct m
 	return s;
 }
 
-/* Drops a segment where it stands: 1, or 0: it has to stay; -1: there is none. *mapped: it was a mapping. */
+/* Discards a segment in place: 1, or 0: it has to stay; -1: there is none. *mapped: it was a VMA. */
 static int shed_one(struct mapping *wanted, bool *mapped)
 {
 	struct member *m;
@@ -150,8 +150,8 @@ static int shed_one(struct mapping *wanted, bool *mapped)
 	return done;
 }
 
-/* There is no mapping left to move a frame with. One that stands amid others takes two more before it goes, which the
- * spare ones are for; what comes free beyond what is needed now is kept for the next time. */
+/* There is no VMA left to move a frame with. Discarding a segment among others takes two more VMAs first, for which
+ * there are the spare ones; those that become free beyond what is needed now are kept for the next time. */
 bool evict_shed(struct mapping *wanted)
 {
 	bool given = wanted->engine->vma_each && spare_give(), mapped = false;
@@ -224,7 +224,7 @@ static bool reclaim(struct request *r, struct account *giver, bool unused)
 	got = let_go(map_of(m), s);
 	fits = is_of_use(map_of(m), r->map) && (frame_held() <= r->limit || !r->help) &&
 	       (r->charged || giver->bytes <= giver->most);
-	/* Within an account that is full the charge passes on with the frame, so that nobody comes between. */
+	/* Within a full account the charge passes on with the frame, so that no other thread can take it. */
 	if (!fits || r->charged)
 		giver->bytes -= m->len;
 	/* Once it is unlocked, the other mapping may end at any moment. */
@@ -286,8 +286,8 @@ static int send_all(struct seg **list, struct member **from, unsigned n, struct 
 	return done;
 }
 
-/* Up to n of them, unless there is supply enough, and the rest of the last one's cluster. Returns what they gave, 0: there
- * are none, 1: or none was needed. */
+/* Up to n of them, unless there is supply enough, and the rest of the last one's cluster. Returns what they gave, 0:
+ * there are none, 1: or none was needed. */
 static int send_some(struct mapping *wanted, struct account *giver, unsigned n)
 {
 	struct member *from[TOGETHER_MOST];
@@ -353,8 +353,8 @@ static bool make_room(struct request *r, struct account *giver)
 	/* a. What is inactive and clean gives its frame. */
 	if (reclaim(r, giver, false))
 		return true;
-	/* b. For read-ahead, what is in use stays, unless a fault has asked for more inactive anyway; and nobody waits for
-	 * writes. */
+	/* b. Readahead evicts no mapped segment, unless a fault has asked for more inactive ones anyway; and it does not wait
+	 * for writes. */
 	if (r->ahead)
 		return giver->supplying && !has_supply(giver, INACTIVE_PART) &&
 		       send_some(r->map, giver, r->map->engine->moves_huge ? TOGETHER : 1) > 0;
@@ -375,8 +375,8 @@ static bool make_room(struct request *r, struct account *giver)
 	return retire(r->map, giver, false);
 }
 
-/* What an account could give is in somebody's hands just now, mostly not for long. false: it has been long enough, or
- * all of it is pinned. */
+/* Other threads have locked the segments that an account could give up, mostly not for long. false: the wait has been
+ * long enough, or all of them are pinned. */
 static bool wait_for_hands(const struct mapping *map, unsigned waits)
 {
 	const struct account *account = map_account(map);
@@ -391,8 +391,8 @@ static bool wait_for_hands(const struct mapping *map, unsigned waits)
 	return true;
 }
 
-/* What the mapping's own account could give may be in the hands of a worker just now. Who holds more than is due waits for
- * that a moment, rather than take what another account is due. */
+/* What the mapping's own account could give may be in the hands of a worker just now. Who holds more than is due waits
+ * for that a moment, rather than take what another account is due. */
 static bool waits_for_own(struct request *r, const struct account *giver)
 {
 	const struct account *mine = map_account(r->map);
@@ -402,12 +402,12 @@ static bool waits_for_own(struct request *r, const struct account *giver)
 	return wait_for_hands(r->map, r->waits++);
 }
 
-/* Somebody's segment moves one step towards giving its frame; false: nobody has one that could. */
+/* Moves one segment, of whichever mapping, one step towards giving up its frame; false: there is no such segment. */
 static bool find_room(struct request *r)
 {
 	struct account *giver = giver_for(r->map, r->charged), *other;
 
-	/* Faults keep up the supply, and reading ahead lives on it. */
+	/* Faults keep up the supply of inactive segments, which readahead uses. */
 	if (!r->ahead)
 		call_supply(r->map, giver);
 	if (make_room(r, giver))
@@ -416,7 +416,7 @@ static bool find_room(struct request *r)
 		return false;
 	if (waits_for_own(r, giver))
 		return true;
-	/* The budget of the process comes before what an account is due; but nobody gives for who is over his own. */
+	/* The budget of the process comes before the share of an account; but no other account gives for one that exceeds its own. */
 	for (size_t n = 0; r->charged && (other = account_nth(n)); n++) {
 		if (other != giver && make_room(r, other))
 			return true;
@@ -505,7 +505,7 @@ void evict_resupply(struct mapping *map, unsigned n)
 
 bool evict_shrink(struct mapping *map, size_t limit, unsigned frames)
 {
-	/* No frame is within a limit of 0: all are let go. */
+	/* No frame is within a limit of 0: all of them are freed. */
 	struct request r = { .map = map, .charged = true, .help = UINT_MAX, .waits = YIELDS + NAPS, .frame = FRAME_NONE };
 
 	for (; frames > 0 && frame_held() > limit; frames--) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The one door for all engines: an access that cannot go on, and what becomes of it. By signal the thread serves itself.
- * By message threads of ours do, for any thread, the kernel or other processes: each begins the loads of all accesses that
- * wait, sends them together, and maps each as it arrives; what comes meanwhile it begins next. So few threads keep many
- * requests on their way. While a thread has loads on their way it holds their segments, so it waits for nothing but
- * storage then: whatever might take longer it does when they are done.
- * Takes the locks of segments.
+ * Serves faults, for all engines. By signal, the faulting thread serves its own access. By message, threads of the
+ * library serve those of any thread, of the kernel or of other processes: each begins the loads of all waiting
+ * accesses, submits them together, and maps each segment when its load is done; then it begins those that have arrived
+ * meanwhile. So few threads keep many requests in flight. While a thread has loads in flight it holds the locks of
+ * their segments, so it waits for nothing but storage then: what might take longer it does after they are done. Takes
+ * the locks of segments.
  */
 #include "paging/fault.h"
 
@@ -17,15 +17,13 @@
 #include "paging/lookup.h"
 #include "paging/segment.h"
 
-/* ---- Poison ----
- * Who waits for an access by message cannot be given an error. So the place of the segment loses all its rights: a thread
- * that tries again gets SIGSEGV, which is ours to turn into SIGBUS, and a system call EFAULT. One thread takes the error;
- * a system call leaves it, and so it is forgotten after a while: in the second round after it, since the first may be now,
- * before the thread has had its turn.
- */
+/* ---- Poison ---- Who waits for an access by message cannot be given an error. So the place of the segment loses all
+ * its rights: a thread that tries again gets SIGSEGV, which is ours to turn into SIGBUS, and a system call EFAULT. One
+ * thread takes the error; a system call leaves it, and so it is forgotten after a while: in the second round after it,
+ * since the first may be now, before the thread has had its turn.  */
 
-/* Segment i could not be loaded (err): from now on its place cannot be accessed, and whoever waits tries it and finds
- * out. */
+/* Segment i could not be loaded (err): from now on its place cannot be accessed, and a waiting thread gets the error by
+ * trying it. */
 static void poison(struct mapping *map, size_t i, int err)
 {
 	struct seg *s = map_seg(map, i);
@@ -259,7 +257,7 @@ static void serve(struct server *v, const struct fault *fault)
 	size_t i;
 	int err;
 
-	/* Where there is no mapping any more, or it is being changed, whoever waits is woken in the end. */
+	/* Where there is no mapping any more, or it is being changed, waiting threads are woken at the end of that. */
 	if (!map)
 		return;
 	/* A debugger may store where the program may not: to a copy of its own. */

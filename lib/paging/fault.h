@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Accesses to what is absent. */
+/* Accesses to absent segments. */
 #ifndef FAULT_H
 #define FAULT_H
 
 #include "paging/mapping.h"
 
-/* For the engine: an access that the calling thread has made; and what a thread runs, for ever, that serves messages. */
+/* For the engine: serves an access that the calling thread has made; and the loop of threads that serve messages. */
 enum fault_answer fault_by_signal(const struct fault *fault);
 void *fault_by_message(void *unused);
-/* The application's handler of failed loads. */
+/* Sets the application's function for failed loads. */
 void fault_onerror(void (*fn)(void *addr, int error));
-/* Failed loads that nobody has asked about for a while, or now, may be tried again: system calls do not ask. Called once a
- * second. */
+/* Lets failed loads be tried again whose error was not fetched for a while (or, if `now`, all of them): system calls do
+ * not fetch it. Called once a second. */
 void fault_unpoison(struct mapping *map, bool now);
 
 #endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * From written to durable. A flush that fails may have lost all that was written since the last good one, and the next
- * may succeed for nothing: storage forgets. So each write is stamped with the generation that it ended in, which a flush
- * begins anew. A write that met flush number n has the stamp n or n + 1, and so these are open until that flush has
- * ended. If it fails, their segments count as dirty again; those that have left memory since cannot be written again,
- * and the mapping never calls itself durable any more, unless the driver says that it has lost nothing.
- * Locks: `turn` across a flush, under it those of segments, and `lock`, a leaf, around `settled` and `left`.
+ * From written to durable. A failed flush may have lost all that was written since the last successful one, and the
+ * next one may succeed without it: storage reports a loss once. So each write is stamped with the generation in which
+ * it ended, and each flush begins a new one. A write that overlaps flush number n has the stamp n or n + 1, so both
+ * generations are open until that flush has ended. If it fails, their segments are dirty again; those that were
+ * reclaimed since cannot be written again, and no sync of the mapping succeeds any more, unless the driver says that it
+ * has lost nothing. Locks: `turn` across a flush, under it those of segments, and `lock`, a leaf, around `settled` and
+ * `left`.
  */
 #include "paging/flush.h"
 
@@ -15,7 +16,7 @@ static bool is_open(const struct mapping *map, const struct seg *s)
 	       ((seg_time(s) - map->flush.settled) & SEG_TIME_MASK) <= 1;
 }
 
-/* The time of an unchanged segment says which flush makes it durable. */
+/* The time of a clean segment says which flush makes it durable. */
 void flush_note(struct mapping *map, struct seg *s)
 {
 	seg_set_time(s, map->flush.generation);
@@ -51,7 +52,8 @@ void flush_lose(struct mapping *map, uint64_t bytes, int err)
 	map->flush.lost += bytes;
 }
 
-/* A flush failed, and nobody can tell what it lost. What was read ahead has left memory before, and is counted. */
+/* A flush failed, and what it lost is unknown. Segments that were read ahead had been reclaimed before, and are
+ * counted. */
 static void doubt(struct mapping *map)
 {
 	for (size_t i = map_next(map, map->touched, 0); i < map->segs; i = map_next(map, map->touched, i + 1)) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Once a second: writes what has been changed for longer than its mapping's flush interval and makes it durable, cleans
- * dirty inactive segments that no job took, lets places be tried again where loads have failed, sees to the handler and
- * to what is mapped from the page cache, gives the system memory that has been idle, and publishes the counters. Whenever
- * the budget has shrunk: lets go of what is beyond it. Errors stay with the mapping. Holds nothing between mappings.
+ * Once a second: writes segments that have been dirty for longer than their mapping's flush interval and makes them
+ * durable, writes dirty inactive segments that no job has written, allows failed loads to be tried again, checks the
+ * signal handler and page-cache mappings, frees idle memory to the system, and publishes the counters. When the budget
+ * has shrunk: evicts what exceeds it. Errors are kept with the mapping. Holds no lock between mappings.
  */
 #include "paging/flusher.h"
 
@@ -27,7 +27,7 @@
 #define PERIOD_MS 1000
 /* Requests for one mapping in one round, so that all get their turn. */
 #define STRAGGLERS 64
-/* After so many rounds, memory that nobody has needed since the last time goes back to the system. */
+/* After so many rounds, memory that was not used since the last time is freed to the system. */
 #define IDLE_ROUNDS 3
 /* Frames of one mapping that go before the others on the node hear of it, and how long to wait when none can. */
 #define SLICE 16

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The background thread: flush intervals, stragglers of write-behind, the place of the SIGSEGV handler. */
+/* The background thread: flush intervals, dirty inactive segments that no job has written, the check of the SIGSEGV
+ * handler. */
 #ifndef FLUSHER_H
 #define FLUSHER_H
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Mappings in place: the driver has put the store's own pages into the mapped range, and loads and stores reach it
- * without the library. There is nothing to load, to evict or to know: no segment is ever valid, what has changed
- * is unknown, and the headers only count pins. Never touches what stands in the mapped range itself. Takes the locks of
- * segments, to count; entering and leaving is for the only user of a mapping.
+ * Mappings in place: the driver has mapped the store's own pages into the mapped range, and loads and stores access
+ * them without the library. Nothing is paged in or evicted: no segment is ever valid, the library does not know what
+ * has changed, and the headers only count pins. Never touches the mapped range itself. Takes the locks of segments, to
+ * count; entering and leaving is for the only user of a mapping.
  */
 #include "paging/inplace.h"
 

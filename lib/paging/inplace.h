@@ -10,22 +10,22 @@ bool inplace_suits(int fd);
 
 /* These return 0, or -errno with a sentence. */
 
-/* Puts the store into the mapped range of a mapping of which no segment is valid, if the driver and the mapping allow it:
- * map->in_place tells. After a failure the mapped range is without access. */
+/* Maps the store into the mapped range of a mapping that has no valid segment, if the driver and the mapping allow it:
+ * map->in_place says so. After a failure every access to the mapped range faults. */
 int inplace_enter(struct mapping *map);
-/* Makes all durable; then the mapping is one of segments, none of which is valid. */
+/* Makes all of it durable; then the mapping has segments, none of which is valid. */
 int inplace_leave(struct mapping *map);
 /* Makes `len` bytes of the mapped range, from `at` on, durable. */
 int inplace_sync(struct mapping *map, size_t at, size_t len);
-/* The same for all of it, if the last time is `interval` ms ago. */
+/* The same for all of it, if the last time was `interval` ms ago or more. */
 int inplace_sync_old(struct mapping *map, uint64_t interval);
 
-/* And these 0 or -errno. */
+/* These return 0 or -errno. */
 
-/* The processor refused an access to addr that the mapping allows. */
+/* An access to addr, which the mapping allows, has faulted. */
 int inplace_fault(struct mapping *map, void *addr);
 
-/* Counts a pin of segment i, and takes it off. */
+/* Counts a pin of segment i, and removes it. */
 int inplace_pin(struct mapping *map, size_t i);
 void inplace_unpin(struct mapping *map, size_t i);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A segment is written whole, so two mappings that both store into it would undo each other's stores: no byte may be
- * written by two, unless both have said that others write, too. Between processes, and other machines where the file
- * system takes part, the driver's locks see to that; within this process a list of what is locked, because a driver may
- * have no locks, or only those of a descriptor that was duplicated. Where there are no locks it goes on without, and says
- * so once. Never on the way of a fault. Lock: `lock`, for the list.
+ * A segment is written as a whole, so two mappings that both store into it would undo each other's stores: no byte may
+ * be writable in two mappings, unless both have UMMAP_WRITERS. Between processes, and between machines where the file
+ * system supports it, the driver's locks ensure this; within this process a list of locked ranges does, because a
+ * driver may have no locks, or only those of a descriptor that was duplicated. Where a store has no locks, the mapping
+ * works without, and a warning says so once. Never on the fault path. Lock: `lock`, for the list.
  */
 #include "paging/lock.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A sorted table of address ranges. Writers change it in place under a lock, between two counts of a sequence
- * number; readers never wait for the lock, they look again if the number moved. Structures and outgrown
- * tables are kept for ever, because a reader may still look at them.
+ * number; readers never wait for the lock; they read again if the number has changed. Structures and outgrown
+ * tables are never freed, because a reader may still use them.
  */
 #include "paging/lookup.h"
 

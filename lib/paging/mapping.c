@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The geometry of a mapping, and who uses it. Headers and marks lie in lazily touched memory, so that a mapping costs nothing
- * until it is used. Takes no lock but those of segments that it walks over: the fields here change only while nobody
- * else uses the mapping, and marks are atomic.
+ * The geometry of a mapping, and its users. Headers and marks are in lazily populated memory, so that a mapping takes
+ * none until it is used. Takes no lock but those of segments that it visits: the fields here change only while the
+ * mapping has no other user, and marks are atomic.
  */
 #include "paging/mapping.h"
 
@@ -191,7 +191,7 @@ bool map_enter(struct mapping *map)
 
 void map_leave(struct mapping *map)
 {
-	/* The structure outlives the mapping: whoever froze it may have ended it since. */
+	/* The structure outlives the mapping: the thread that froze it may have ended it since. */
 	map->users--;
 	if (map->frozen)
 		sys_wake(&map->users, INT32_MAX);
@@ -331,8 +331,8 @@ void map_mark(_Atomic uint64_t *marks, size_t i)
 	size_t group = i >> MARK_SHIFT;
 	uint64_t bit = 1ull << (group & 63);
 
-	/* The change to the head must be seen before the mark is looked at: whoever takes the mark off looks
-	 * at the heads next. */
+	/* The change to the head must be visible before the mark is read: a thread that removes the mark reads
+	 * the heads next. */
 	atomic_thread_fence(memory_order_seq_cst);
 	/* A look first: most of the time the mark is there, and the line is shared. */
 	if (!(atomic_load_explicit(&marks[group / 64], memory_order_relaxed) & bit))

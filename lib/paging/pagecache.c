@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Absent -> mapped from the page cache, and back. Such a segment has no frame: its mapped place shows the pages that the
- * kernel has of the store, and only to be loaded from. For everybody else it is absent. A store, or a pin, brings it in, and
- * the frame takes its mapped place by the call that maps it. The kernel may let go of its pages, and then loads
- * them again by itself, page by page: correct, but slow; so the background thread looks from time to time.
- * Takes the locks of segments; while one is held another is only trylocked.
+ * Absent -> mapped from the page cache, and back. Such a segment has no frame: its place in the mapped range shows the
+ * kernel's pages of the store, read-only. All other code treats it as absent. A store, or a pin, pages it in, and the
+ * call that maps the frame replaces the pages. The kernel may evict its pages, and then loads them again by itself,
+ * page by page: correct, but slow; so the background thread checks from time to time. Takes the locks of segments;
+ * while one is held another is only trylocked.
  */
 #include "paging/pagecache.h"
 
 #include <sys/mman.h>
 
-/* Faults cost more than pages that come along. Segments that are mapped together begin at a multiple of their number. */
+/* Faults cost more than pages that come along. Segments that are mapped together begin at a multiple of their
+ * number. */
 #define TOGETHER_BYTES ((size_t)16 << 20)
 #define TOGETHER_MOST 64
 /* Each cluster may be a mapping of the kernel's, of which there are not many. */
@@ -27,7 +28,7 @@ static size_t together(const struct mapping *map)
 	return min_size(max_size(TOGETHER_BYTES >> map->shift, 1), TOGETHER_MOST);
 }
 
-/* Whether it might be, as far as segments go. What is still to be carried is in neither file as it should be. */
+/* Whether its state allows it. A segment that still has to migrate is up to date in neither store. */
 static bool may_be_mapped(const struct mapping *map, const struct seg *s)
 {
 	return !seg_has(s, SEG_VALID) && seg_backing(s) == map->current && map_reads(map, s);
@@ -39,7 +40,7 @@ static bool is_like(const struct mapping *map, const struct seg *s, bool mapped)
 	return seg_has(s, SEG_PAGECACHE) == mapped && (mapped || may_be_mapped(map, s));
 }
 
-/* Locks segment i if it is like that and nobody has it. */
+/* Locks segment i if it is in that state and not locked. */
 static bool lock_if(struct mapping *map, size_t i, bool mapped)
 {
 	struct seg *s = map_seg(map, i);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Absent -> inactive, before anybody asks. It needs no state of its own but the runs that it follows: faults at equal
- * distances, forward or backward, several of a mapping at a time. Decides how far: what all mappings of a budget have ahead
- * is a part of it, which is smaller where what is in use has to come back, and a mapping that loses what it read reads
- * less; never evicts what is in use. What is loaded together stands in one cluster in the pool, too, as far as that can be
- * had, so that it can be mapped by one call. Runs are under one lock a mapping, only ever trylocked: whoever comes second goes
- * without. Segments are trylocked, too, and the lock for taking frames is held for no I/O.
+ * Absent -> inactive, before an access. Its only state is the runs that it follows: faults at equal distances, forward
+ * or backward, several runs in a mapping at a time. Decides how far to read: the segments that all mappings of a budget
+ * have read ahead take a bounded part of it, which is smaller where evicted segments are accessed again; a mapping
+ * whose segments are reclaimed unused reads less far. Never evicts mapped segments. Segments that are loaded together
+ * are in one cluster in the pool, too, if possible, so that one call can map them. Each mapping has one lock for its
+ * runs, which is only trylocked: a second thread at the same time does not read ahead. Segments are trylocked, too, and
+ * the lock for taking frames is not held during I/O.
  */
 #include "paging/readahead.h"
 
@@ -23,7 +24,7 @@
 /* A run begins with so many segments, and one job loads about so many bytes. */
 #define WINDOW_MIN 2
 #define JOB_BYTES ((size_t)2 << 20)
-/* How far behind a fault segments are let go of in a sequential scan; or clusters, where these are what comes. */
+/* How far behind a fault segments (or clusters, where these are read) are dropped in a sequential scan. */
 #define BEHIND_FIRST 2
 #define BEHIND_LAST 4
 /* Parts of the budget, its group's or the process's, that may be taken by what was read ahead and not asked for yet: of
@@ -31,8 +32,9 @@
 #define WINDOW_PART 8
 #define AHEAD_PART 8
 #define AHEAD_MOST_PART 2
-/* A segment that was lost unused takes back of a run's window what so many that were used have given; and of what all
- * runs have together more, as does one that was in use, had to leave and came back: where memory is enough, none does. */
+/* A segment that was lost unused takes back of a run's window what so many that were used have given; and of
+ * what all runs have together more, as does one that was in use, had to leave and came back: where memory is
+ * enough, none does. */
 #define WASTE_WEIGHT 2
 #define SHORT_WEIGHT 16
 /* Two faults that are farther apart than this many segments are not taken for the begin of a run. */
@@ -53,7 +55,8 @@ static bool is_wanted(const struct mapping *map, const struct seg *s)
 	return !seg_has(s, SEG_VALID) && !seg_has(s, SEG_PAGECACHE) && map_reads(map, s);
 }
 
-/* Locks absent segments that are read from one backing store: `count` at most, from i on, every `step`th. Returns how many. */
+/* Locks absent segments that are read from one backing store: `count` at most, from i on, every `step`th. Returns how
+ * many. */
 static unsigned lock_absent(struct mapping *map, size_t i, size_t count, size_t step, struct seg **list)
 {
 	size_t most = min_size(min_size(count, CLUSTER_MAX), max_size(HUGE_PAGE >> map->shift, 1));
@@ -107,8 +110,9 @@ static void sort_in(uint32_t *frames, unsigned got, uint32_t frame)
 	frames[got] = frame;
 }
 
-/* Takes up to n frames, sorted. Where n are a huge page, more are tried for one: remains of others come first, and what is
- * mixed up is sorted so in time. The rest goes to whoever needs single ones. *whole: whether it is a huge page. */
+/* Takes up to n frames, sorted. Where n are a huge page, more are tried for one: remains of other huge pages come
+ * first, so that mixed frames become sorted in time. The rest serves requests for single frames. *whole: whether it is
+ * a huge page. */
 static unsigned gather_frames(struct mapping *map, uint32_t *frames, unsigned n, bool *whole)
 {
 	bool wanted = n > 1 && frame_block(map_frames(map), map->seg_size, evict_limit(map)) == n;
@@ -135,7 +139,7 @@ static bool is_dirty(const struct mapping *map)
 	return map_next(map, map->dirty, 0) < map->segs;
 }
 
-/* Up to n frames that may be written, in the order in which they stand in the pool; *full: there are no more. */
+/* Up to n writable frames, in the order of their pool addresses; *full: there are no more. */
 static unsigned take_frames(struct mapping *map, uint32_t *frames, unsigned n, bool *full)
 {
 	unsigned got, ok;
@@ -172,7 +176,7 @@ static unsigned prepare_batch(struct mapping *map, size_t i, size_t count, size_
 	return n;
 }
 
-/* Loaded, or not: whoever needs one that failed will meet the error himself. */
+/* Loaded, or not: a fault on a segment that failed will get the error itself. */
 static void become_inactive(struct mapping *map, size_t i, struct seg *s, int res)
 {
 	if (res == 0) {
@@ -201,8 +205,8 @@ static unsigned load_batch(struct mapping *map, size_t first, size_t count, size
 	return n;
 }
 
-/* Loads the absent ones of `count` segments from first on, every `step`th, as far as there is room without evicting what a
- * fault has not asked to go. */
+/* Loads the absent ones of `count` segments from first on, every `step`th, as far as there is room without evicting
+ * what a fault has not asked to go. */
 static void load(struct mapping *map, size_t first, size_t count, size_t step)
 {
 	bool full = false;
@@ -272,8 +276,8 @@ static bool goes_on(const struct stream *r, size_t i)
 	return steps >= 1 && (steps == 1 || steps <= lead(r));
 }
 
-/* The run that a fault continues, else the nearest that it may be the second of, else a new one. NULL: it is where
- * a run stands already. */
+/* The run that a fault continues, else the nearest that it may be the second fault of, else a new one. NULL: it is the
+ * last fault of a run again. */
 static struct stream *find(struct mapping *map, size_t i)
 {
 	struct stream *oldest = map->streams, *near = NULL;
@@ -391,8 +395,8 @@ static long whole_jobs(const struct mapping *map, size_t i, long from, long to)
 	return last > from ? last : from;
 }
 
-/* A fault that has overtaken what was to be read ahead brings in the rest of its cluster itself: a single segment would be
- * a hole in it. */
+/* A fault that has overtaken readahead pages in the rest of its cluster itself: a single segment would be a hole in
+ * it. */
 static void catch_up(struct mapping *map, size_t i)
 {
 	size_t cluster = map_cluster_size(map);
@@ -401,7 +405,7 @@ static void catch_up(struct mapping *map, size_t i)
 		load(map, i, min_size(cluster - i % cluster, map->segs - i), 1);
 }
 
-/* Some more than the last ones, which somebody else may just have held. */
+/* Drops a few more than the last ones, which other threads may just have locked. */
 static void let_go_behind(struct mapping *map, size_t i, size_t cluster)
 {
 	i -= i % cluster;
@@ -418,7 +422,7 @@ static void post_steps(struct mapping *map, size_t i, long stride, long from, lo
 		post(map, (size_t)((long)i + to * stride), (size_t)(to - from), (size_t)-stride);
 }
 
-/* Reads ahead if segment i continues a run. Returns in clusters of how many segments that comes; 0: who knows. */
+/* Reads ahead if segment i continues a run. Returns the number of segments in a cluster of that run; 0: unknown. */
 static size_t follow(struct mapping *map, size_t i)
 {
 	bool in_jobs = false, overtaken = false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * umremap. Migrating is only a change of where changes go: each header says which of two backing stores holds its segment,
- * and those of the older one count as dirty. A third one there cannot be: the older is completed first. Where both
- * places overlap, contents move at once. Nobody else uses the mapping meanwhile.
+ * umremap. A migration only changes which store is written: each header says which of two backing stores holds its
+ * segment, and segments of the older one count as dirty. There is never a third one: an earlier migration is completed
+ * first. Where both places overlap, contents move at once. The mapping has no other user meanwhile.
  */
 #include "paging/remap.h"
 
@@ -70,8 +70,8 @@ static bool is_as_stored(const struct mapping *map, const struct remap *want)
 	       map->backings[map->current].read;
 }
 
-/* A short last segment gains bytes of the backing store that the mapping is going to have; it goes back to the pool, and they
- * are filled in there. */
+/* A short last segment gains bytes of the backing store that the mapping is going to have; it goes back to the pool,
+ * and they are filled in there. */
 static int prepare_growth(struct mapping *map, const struct remap *want, struct growth *g)
 {
 	size_t last = map->segs - 1;
@@ -125,15 +125,16 @@ static void shrink(struct mapping *map, size_t size)
 
 /* ---- The backing store. ---- */
 
-/* Whether the place that the mapping is to have overlaps that of a backing store, so that writing one destroys the other. */
+/* Whether the place that the mapping is to have overlaps that of a backing store, so that writing one destroys the
+ * other. */
 static bool meets(const struct mapping *map, const struct backing *t, const struct remap *want)
 {
 	return t->store && io_same(t->store, want->store) && want->offset < t->offset + map->size &&
 	       t->offset < want->offset + want->size;
 }
 
-/* What was written to the old backing store is read from it again, and nobody flushes it later. If it fails now, what is in
- * memory is carried from there. */
+/* What was written to the old backing store is read from it again, and no later flush covers it. If it fails now,
+ * segments that are in memory migrate from there. */
 static int flush_old(struct mapping *map)
 {
 	uint64_t before = map->flush.lost;

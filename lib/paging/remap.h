@@ -10,12 +10,12 @@ struct remap {
 	uint64_t offset;
 	bool moved;            /* store or offset differ from before */
 	size_t size;
-	bool switch_over;      /* show the new contents, instead of carrying the old ones */
-	struct lock *lock;     /* of the new range: the caller's, unless it is NULL afterwards */
+	bool switch_over;      /* show the new contents, instead of migrating the old ones */
+	struct lock *lock;     /* of the new range: still belongs to the caller afterwards, unless it is NULL then */
 };
 
-/* The caller is the mapping's only user. Returns 0, or -errno with a sentence; then all is as it was, but for a size that
- * has shrunk already, and for contents that are in order to be moved (MIGRATE_ASCENDING, MIGRATE_DESCENDING). */
+/* The caller is the mapping's only user. Returns 0, or -errno with a sentence; then nothing has changed, except that
+ * the mapping may have shrunk already, or may be in an ordered migration (MIGRATE_ASCENDING, MIGRATE_DESCENDING). */
 int remap_apply(struct mapping *map, struct remap *want);
 /* Bytes of the mapping that its current backing store holds. */
 uint64_t remap_stored(struct store *store, uint64_t offset, size_t size);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Moves segments between their states: lib/STATES.md has the states, the events and the orders that must hold. A segment's lock is held from the first look to the last change, I/O included. While one is held another
- * is only trylocked. Nothing here allocates or logs on the way of a fault.
+ * Moves segments between their states: lib/STATES.md has the states, the events and the orders that must hold. A
+ * segment's lock is held from the first read to the last change, I/O included. While one is held, another is only
+ * trylocked. Nothing here allocates or logs on the fault path.
  */
 #include "paging/segment.h"
 
@@ -73,8 +74,8 @@ static int page_in(struct mapping *map, size_t i, struct seg *s, uint32_t frame)
 
 /* ---- Map: from the pool to the mapped range, with final rights ---- */
 
-/* Whether an engine that lacked a mapping of the kernel's has one now. Where places take none, memory itself is short, and
- * whoever may wait for more of it tries again (seg_fault). */
+/* Whether an engine that lacked a VMA has one now. Where places take none, memory itself is short,
+ * and a caller that may wait for more of it tries again (seg_fault). */
 static bool found_mapping(struct mapping *map, int err)
 {
 	return err == -ENOMEM && map->engine->vma_each && evict_shed(map);
@@ -306,8 +307,8 @@ static bool waits_too(const struct seg *first, const struct seg *s)
 	return waits_ahead(s);
 }
 
-/* A load of a segment that was read ahead brings in what was read with it: that is what comes next. false: it has to
- * come by itself. */
+/* A load of a segment that was read ahead also maps what was read with it, which is accessed next. false: it has to be
+ * mapped by itself. */
 static bool return_cluster(struct mapping *map, size_t i, struct seg *s)
 {
 	struct seg *list[CLUSTER_MAX] = { s };
@@ -503,7 +504,7 @@ static void leave_behind(struct mapping *map, size_t i, struct seg **list, unsig
 		cache_remove(&map->member, list[k]);
 	gone = seg_unmap(map, i, list, n) == 0;
 	for (unsigned k = n; k-- > 0;) {
-		/* To whoever comes next, while caches have it. */
+		/* For the next segment, while the processor's caches have the frame. */
 		if (gone)
 			frame_free(evict_let_go(map, list[k]));
 		else
@@ -586,8 +587,9 @@ static bool backing_is(const struct mapping *map, const struct seg *s, const str
 	return seg_backing(s) == map->current && t->store == store && t->offset == offset;
 }
 
-/* The segment, which is in the pool, has gained bytes behind its first len, and may be what no store holds as a whole. Where
- * others write, too, what it has gained of its own store is nothing that was stored; if it is going to be carried, all is. */
+/* The segment, which is in the pool, has gained bytes behind its first len, and may be what no store holds as a whole.
+ * Where others write, too, the bytes gained from its own store do not count as stored; if the segment is going to
+ * migrate, all of it does. */
 static int count_as_dirty(struct mapping *map, size_t i, struct seg *s, size_t len, size_t more, bool own)
 {
 	int err;

@@ -5,8 +5,8 @@
 
 #include "cache/header.h"
 
-/* Bits that a segment in this state has, and those that it may have beside them. Two bits of `may` that are never together are
- * two states. */
+/* Bits that a segment in this state has, and those that it may have besides. Two bits of `may` that exclude each other
+ * make two states. */
 struct state {
 	const char *name;
 	uint64_t must, may;
@@ -24,7 +24,7 @@ static const struct state states[] = {
 	{ "mapped", SEG_VALID, SEG_STORED | SEG_EXPOSED | SEG_DEVICE, true },
 	{ "dirty", SEG_VALID | SEG_DIRTY, SEG_STORED | SEG_EXPOSED | SEG_DEVICE, true },
 	{ "writable", SEG_VALID | SEG_DIRTY | SEG_WRITABLE | SEG_EXPOSED, SEG_STORED | SEG_DEVICE, true },
-	/* A mapping in place has no other (inplace.c). */
+	/* The only state in a mapping in place (inplace.c). */
 	{ "pinned in place", 0, SEG_DEVICE, true },
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Adds up the counters: of mappings that are, and of those that were; prints them (one table says which there are), and
- * puts them where others can read them. One leaf lock, around what has ended.
+ * Adds up the counters of mappings that exist and of those that have ended; prints them (from one table of all
+ * counters), and publishes them in the registry. One leaf lock, around the sums of ended mappings.
  */
 #include "paging/stats.h"
 

@@ -7,14 +7,14 @@
 
 #include <ummap.h>
 
-/* Adds the counters of a mapping to *st; or to those of the process, because it ends. */
+/* Adds the counters of a mapping to *st; or to those of the process, when the mapping ends. */
 void stats_map(const struct mapping *map, struct umstat *st);
 void stats_ending(const struct mapping *map);
 void stats_process(struct umstat *st);
-/* In a forked child: none has ended. */
+/* In a forked child: no mapping has ended. */
 void stats_forget(void);
 
-/* where "1": to stderr, for people; a path: there, as JSON. */
+/* where is "1": as text, to stderr; a path: there, as JSON. */
 void stats_print(const char *where, const struct umstat *st);
 /* Puts the counters into the node's table. For the background thread, after mode_adjust. */
 void stats_publish(void);

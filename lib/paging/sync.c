@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A sync of a mapping: what is still of the older backing store is migrated, all changes are written, and a flush makes
- * them durable. `sync_lock` is held while what has an order is written, and while the older store is closed.
+ * A sync of a mapping: it migrates segments of the older backing store, writes all changes, and makes them durable by a
+ * flush. `sync_lock` is held during an ordered migration, and while the older store is closed.
  */
 #include "paging/sync.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The segments of a mapping that ends go, changes included: in few calls, and with frames left for whoever comes next.
- * Nobody else uses the mapping, and no fault on another mapping finds its segments; what jobs still hold is waited for.
+ * Drops the segments of a mapping that ends, changes included: in few calls, and frames with memory are kept for the
+ * next mapping. The mapping has no other user, and faults on other mappings do not find its segments; segments that
+ * jobs still hold are waited for.
  */
 #include "paging/teardown.h"
 
@@ -36,8 +37,8 @@ static bool alike(const struct seg *first, const struct seg *s)
 	return (seg_head(s) & bits) == (seg_head(first) & bits) && !seg_pins(s);
 }
 
-/* The frames of a cluster are in the pool from then on, and may be written: free ones that have different rights would be a
- * mapping each. */
+/* The frames of a cluster are in the pool from then on, and may be written: free ones that have different rights would
+ * be a mapping each. */
 static bool bring_home(struct mapping *map, size_t i, struct seg **list, unsigned n)
 {
 	if (!seg_has(list[0], SEG_INACTIVE)) {
@@ -53,8 +54,8 @@ static bool bring_home(struct mapping *map, size_t i, struct seg **list, unsigne
 	return frame_make_writable(list[0]->frame, n) == 0;
 }
 
-/* The frames stay in the pool, for whoever comes next, if budget and mode allow it. What is pinned may still be in the
- * hands of somebody outside, and must not become another mapping's. */
+/* Keeps the frames in the pool, for the next mapping, if budget and mode allow it. A pinned frame may still be in use
+ * outside the library, and must not go to another mapping. */
 static int keep_frames(struct mapping *map, size_t i, struct seg *s)
 {
 	struct seg *list[CLUSTER_MAX] = { s };
@@ -71,7 +72,7 @@ static int keep_frames(struct mapping *map, size_t i, struct seg *s)
 	return 0;
 }
 
-/* In stretches, for whoever waits for places. */
+/* In parts, because other threads may wait for places. */
 static void keep_all(struct mapping *map, size_t first)
 {
 	size_t pages = round_up(map->size, sys_page()), end;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Where others write to the bytes of a mapping, too, only those may be written that were stored: what a segment read of the
- * others' is old by the time that it leaves. So a segment that can be stored to has a twin, a copy from before its first
- * store, and what is written are the bytes in which the two differ: these alone, for what lies between them may be
- * somebody else's. A twin is a frame of the pool, and charged as the segment's own is.
+ * Where other mappings write to the same bytes, only bytes that were stored may be written: the segment's copy of the
+ * others' bytes is outdated by the time it is written. So a segment that can be stored to has a twin, a copy from
+ * before its first store, and the bytes in which the two differ are written; only these, because others may have
+ * written the bytes between them. A twin is a frame of the pool, and charged like the segment's own frame.
  */
 #include "paging/twin.h"
 
@@ -27,7 +27,8 @@ static uint8_t *unsure(const struct mapping *map, size_t i)
 	return e->unsure + (((i - e->first) << map->shift) / 8);
 }
 
-/* What storage has of these bytes is what they were or what was to be written: if they change back, they are written, too. */
+/* What storage has of these bytes is what they were or what was to be written: if they change back, they are written,
+ * too. */
 static void mark_unsure(struct mapping *map, size_t i, size_t at, size_t len)
 {
 	uint8_t *bits = unsure(map, i);
@@ -96,8 +97,8 @@ static size_t skip_alike(const char *buf, const char *twin, const uint8_t *bits,
 	return from;
 }
 
-/* The next bytes in which segment i, which stands in buf, differs from its twin: how many, from *at on; 0: there are none
- * from there on. */
+/* The next bytes in which segment i, whose contents are in buf, differs from its twin: how many, from *at on; 0: there
+ * are none from there on. */
 static size_t differs(const struct mapping *map, size_t i, const char *buf, size_t *at)
 {
 	const uint8_t *bits = map->unsure ? unsure(map, i) : NULL;
@@ -112,8 +113,8 @@ static size_t differs(const struct mapping *map, size_t i, const char *buf, size
 	return to - from;
 }
 
-/* ---- Writing what differs: each run of bytes by a request of its own. Runs on the stacks of signal handlers, but for what
- * is busy. ---- */
+/* ---- Writing what differs: each run of bytes by a request of its own. Runs on the stacks of signal handlers, but for
+ * what is busy. ---- */
 
 /* Bytes of a segment that changes meanwhile, which are on the stack for the while. */
 #define BUSY_PIECE 512
@@ -133,7 +134,8 @@ static unsigned find_parts(const struct mapping *map, size_t i, const char *buf,
 	return n;
 }
 
-/* A cluster of a part that changes while it is written: it leaves by way of the twin, which then has what was written. */
+/* A cluster of a part that changes while it is written: it leaves by way of the twin, which then has what was
+ * written. */
 static int write_piece(struct mapping *map, size_t i, const char *buf, size_t at, size_t len)
 {
 	const struct backing *t = &map->backings[map->current];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Twins: what dirty segments were before their first store, where others write to the same bytes. */
+/* Twins: copies of dirty segments from before their first store, where other mappings write to the same bytes. */
 #ifndef TWIN_H
 #define TWIN_H
 
@@ -8,16 +8,16 @@
 /* All of these are for the holder of the segment's lock. */
 
 bool twin_has(const struct mapping *map, size_t i);
-/* Segment i, whose contents stand in buf and cannot be stored to yet, has a twin from now on, in a frame that the caller has
- * taken, which is in the pool and may be written. */
+/* Gives segment i, whose contents are in buf and cannot be stored to yet, a twin, in a frame that the caller has taken,
+ * which is in the pool and writable. */
 void twin_keep(struct mapping *map, size_t i, const char *buf, uint32_t frame);
-/* It has none any more, if it had one: the frame goes back. */
+/* Frees its twin, if it has one. */
 void twin_drop(struct mapping *map, size_t i);
-/* Where its twin is, which it has. */
+/* The address of its twin, which exists. */
 char *twin_addr(const struct mapping *map, size_t i);
-/* Writes the bytes in which segment i, which stands in buf and which nobody can change, differs: where the last one ends, or
- * -errno. In requests of `room` at a time, at io. The same for one that may change meanwhile: its twin then has what was
- * written. */
+/* Writes the bytes in which segment i, whose contents are in buf and cannot change, differs from its twin; `room`
+ * requests at a time, at io. Returns where the last such byte ends, or -errno. twin_write_busy: for a segment that may
+ * change meanwhile; its twin then has what was written. */
 long twin_write(struct mapping *map, size_t i, const char *buf, struct ummap_io *io, unsigned room);
 long twin_write_busy(struct mapping *map, size_t i, const char *buf);
 

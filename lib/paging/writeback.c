@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * dirty -> clean. A segment is made read-only first and written then, under its lock: a store that happens
- * during the write waits and makes it dirty again, so it is in that write or in the next one. Stores of other
- * processes (peer.c) are waited for, and refused until it is dirty again. Others leave together with it: neighbours, and
- * where the store takes several requests at a time, others not far away; they are locked by trylock only. Never evicts,
- * never loads.
+ * Dirty -> clean. A segment is made read-only first and then written, under its lock: a store that happens during the
+ * write waits and makes it dirty again, so it is in that write or in the next one. Stores of other processes
+ * (peer/export.c) are waited for, and refused until it is dirty again. Other segments are written together with it:
+ * neighbours, and, where the store takes several requests at a time, others not far away; they are only trylocked.
+ * Never evicts, never loads.
  */
 #include "paging/writeback.h"
 
@@ -84,8 +84,8 @@ static struct seg *seg_of(const struct run *run, unsigned k)
 	return map_seg(run->map, run->at[k]);
 }
 
-/* A page that the kernel works on can be stored to whatever rights it has. Where it goes back to the pool it is no such page,
- * and where accesses by the kernel wait for it to come back, it can. */
+/* A page that the kernel works on can be stored to whatever rights it has. Where it goes back to the pool it is no such
+ * page, and where accesses by the kernel wait for it to come back, it can. */
 static bool stays_busy(struct mapping *map, size_t i, struct seg *s)
 {
 	if (seg_has(s, SEG_DEVICE))
@@ -114,7 +114,7 @@ static bool loses_rights(const struct run *run, unsigned k)
 	return seg_has(seg_of(run, k), SEG_WRITABLE) && !is_busy(run, k);
 }
 
-/* How many from the k-th on stand side by side mapped and lose their rights. */
+/* How many consecutive segments from the k-th on are mapped and lose their right to be stored to. */
 static unsigned stretch(const struct run *run, unsigned k)
 {
 	unsigned n = 0;
@@ -160,13 +160,14 @@ static void await_accessors(const struct run *run)
 		map_await(run->map, seg_of(run, k));
 }
 
-/* Where segment i stands. */
+/* Where the contents of segment i are. */
 static char *contents(const struct mapping *map, size_t i, const struct seg *s)
 {
 	return seg_has(s, SEG_INACTIVE) ? frame_addr(s->frame) : map_place(map, i);
 }
 
-/* Only what was stored of it: others write to it, too. What is carried goes to a new place, as a whole. */
+/* Whether only the stored bytes are written, because others write to the segment, too. One that migrates is written to
+ * its new place as a whole. */
 static bool leaves_in_parts(const struct run *run, unsigned k)
 {
 	return twin_has(run->map, run->at[k]) && seg_backing(seg_of(run, k)) == run->map->current;
@@ -180,8 +181,8 @@ static void extend_stored(struct mapping *map, uint64_t end)
 		;
 }
 
-/* Writes all of the run that leaves in parts: 0 or the first error. What was written of a segment that failed is written
- * again with the rest. */
+/* Writes all of the run that leaves in parts: 0 or the first error. What was written of a segment that failed is
+ * written again with the rest. */
 static int write_parts(struct run *run)
 {
 	struct mapping *map = run->map;
@@ -252,7 +253,7 @@ static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy
 		return;
 	flush_note(map, s);
 	if (!dirty)
-		return; /* it was carried */
+		return; /* it has migrated */
 	if (seg_has(s, SEG_INACTIVE)) {
 		cache_remove(&map->member, s);
 		seg_change(s, SEG_DIRTY, 0);
@@ -497,7 +498,7 @@ int writeback_sync(struct mapping *map, size_t first, size_t last)
 		if (!err)
 			err = flush(map);
 	} while (!err && failed != map->flush.failed);
-	/* All that could be is durable; but nobody may take that for all. */
+	/* All that could be written is durable; but that is not all of the mapping. */
 	return flush_has_lost(map) ? -EIO : err;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The owner's side of what others reach. They may die at any moment, by whatever means, and then leave what stands
- * in their slots: the kernel has dropped their lock, which says so. What they write is never followed: it only is,
- * or is not, the number of a segment. Lock: `reaping`, a leaf, for whoever looks after the dead.
+ * The owner's side of an exported mapping. A process that imports it may die at any moment, and then leaves its slots
+ * filled: the kernel releases its lock, by which the owner knows. The values in slots are only compared with segment
+ * numbers, never used as addresses or indices. Lock: `reaping`, a leaf, while the lines of dead processes are cleared.
  */
 #include "peer/export.h"
 
@@ -109,7 +109,7 @@ int export_offer(const struct export *r, int pool, struct umoffer *offer)
 
 /* ---- Accessors ---- */
 
-/* If line k is nobody's, nobody is there. Its lock is held meanwhile, so that nobody comes. */
+/* Clears line k if no process has it. Its lock is held meanwhile, so that no process takes it. */
 static void reap(const struct export *r, unsigned k)
 {
 	struct flock byte = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)k, .l_len = 1 };
@@ -146,7 +146,7 @@ void export_wait(const struct export *r, const struct seg *s)
 	uint64_t visited = ((uintptr_t)s - (uintptr_t)r->segs) / sizeof(*s) + 1;
 	unsigned lines;
 
-	/* Of those by which the mapping has grown, nobody knows. */
+	/* Other processes do not know the segments by which the mapping has grown. */
 	if (visited > r->count)
 		return;
 	/* The segment's lock is seen before its accessors are looked for; they look for it when they can be seen. */

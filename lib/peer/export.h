@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What other processes of the machine see of a mapping, and the wait for those that are in one of its segments. A
- * accessor takes no lock: it writes into a slot of its process where it goes, and then looks whether it may.
- * Whoever has a segment's lock, and is going to take VALID or DIRTY from it, waits until it is in no slot any
- * more; who comes later sees the lock.
+ * What other processes of the machine see of a mapping, and the wait for those that access one of its segments. A
+ * remote accessor takes no lock: it writes the segment's number into a slot of its process, and then checks whether it
+ * may access it. Before the holder of a segment's lock clears VALID or DIRTY, it waits until the segment is in no slot
+ * any more; later accessors see the lock.
  */
 #ifndef EXPORT_H
 #define EXPORT_H
@@ -18,8 +18,9 @@
 #define EXPORT_SLOTS 8        /* one cache line */
 
 /*
- * A memory object of the mapping's own: its parts follow one another, each from a page on. Others may write the
- * second one only. Who has line k holds a lock on byte k of the object (F_OFD_SETLK), which ends with him.
+ * A memory object of the mapping: its parts follow one another, each from a page on. Other processes may write only the
+ * second part. The process that has line k holds a lock on byte k of the object (F_OFD_SETLK), which ends with the
+ * process.
  */
 struct export_head {
 	uint64_t magic;
@@ -30,11 +31,11 @@ struct export_head {
 };
 
 struct export_line {
-	_Atomic uint64_t slot[EXPORT_SLOTS]; /* 1 + the segment that a thread is in; 0: free */
+	_Atomic uint64_t slot[EXPORT_SLOTS]; /* 1 + the segment that a thread accesses; 0: free */
 } __attribute__((aligned(64)));
 
 struct export_lines {
-	_Atomic uint32_t used;   /* lines from here on were never anybody's */
+	_Atomic uint32_t used;   /* lines from here on were never used */
 	struct export_line line[EXPORT_PEERS];
 };
 
@@ -48,28 +49,28 @@ static inline size_t export_segs_at(void)
 	return export_lines_at() + round_up(sizeof(struct export_lines), sys_page());
 }
 
-/* What stands in a struct umoffer. */
+/* The contents of a struct umoffer. */
 struct export_offer {
 	uint32_t magic;
 	int32_t pid;
 	int32_t control, pool;   /* descriptors of that process: the mapping's object, and that of its frames */
-	uint64_t machine, space; /* where such numbers mean anything: this boot of a machine, and a namespace */
-	uint64_t device, control_file, pool_file; /* what these descriptors are of */
+	uint64_t machine, space; /* where these numbers are valid: a boot of a machine, and a namespace */
+	uint64_t device, control_file, pool_file; /* device and inodes of these descriptors */
 	uint64_t none;
 };
 
 _Static_assert(sizeof(struct export_offer) == sizeof(struct umoffer), "an offer");
 
-/* The owner's side; all zeros for a mapping that nobody can reach. */
+/* The owner's side; all zeros for a mapping that is not exported. */
 struct export {
-	struct export_head *head; /* NULL: nobody can */
+	struct export_head *head; /* NULL: not exported */
 	struct export_lines *lines;
 	struct seg *segs;        /* the headers */
 	size_t count;
 	int fd;
 };
 
-/* Makes the headers of a mapping, all zeros, where others can see them. 0, or -errno with a sentence. */
+/* Makes the headers of a mapping, all zeros, in memory that other processes can map. 0, or -errno with a sentence. */
 int export_open(struct export *r, size_t size, size_t seg_size, size_t count);
 void export_close(struct export *r);
 /* In a forked child, where its memory is not mapped. */
@@ -83,7 +84,7 @@ int export_offer(const struct export *r, int pool, struct umoffer *offer);
 
 void export_wait(const struct export *r, const struct seg *s);
 
-/* Waits until no accessor is in the segment, which the caller has locked. */
+/* Waits until no remote accessor uses the segment, which the caller has locked. */
 static inline void export_await(const struct export *r, const struct seg *s)
 {
 	if (__builtin_expect(r->head != NULL, 0))

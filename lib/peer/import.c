@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * An accessor of another process's mapping. It holds that process up while it is in a segment, and so it does
- * nothing there but to copy: no lock, no wait, no page that is not there. It can be refused at any moment, and
- * then has copied less. What stands in the other's memory is input: numbers are bounded, and what is mapped cannot
- * become shorter. A forked child has no peers, lest their locks outlive the parent. Lock: `lock`, for opening and
- * closing.
+ * A remote accessor of another process's mapping. While it accesses a segment, it delays that process, so it does
+ * nothing there but copy: no lock, no wait, no page that could fault for long. It can be refused at any moment, and has
+ * copied less then. The other process's memory is treated as input: numbers are bounded, and the mapped object cannot
+ * become shorter. A forked child has no peers, so that their locks do not outlive the parent. Lock: `lock`, for opening
+ * and closing.
  */
 #include "peer/import.h"
 
@@ -25,7 +25,7 @@
 
 /* How often to look for a lock that is in the way, and for a slot. */
 #define SPINS 64
-/* Bytes; nobody is held up for longer than these take. */
+/* Bytes; the owner is not delayed for longer than copying these takes. */
 #define COPY_MOST ((size_t)256 << 10)
 
 struct umpeer {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Copies to and from what another process's mapping has in memory. */
+/* Copies to and from segments that another process has in memory. */
 #ifndef IMPORT_H
 #define IMPORT_H
 
@@ -9,8 +9,8 @@
 /* 0, or -errno with a sentence. */
 int import_open(const struct umoffer *offer, struct umpeer **peer);
 void import_close(struct umpeer *peer);
-/* Copies as much of [offset, offset + len) from its front as is there; says how much. What buf is must never wait
- * for a mapping: the other process may wait for us meanwhile. */
+/* Copies [offset, offset + len) from its beginning, as far as segments are in memory; returns how much. Accesses to buf
+ * must never wait for a mapping, because the other process may wait for this one meanwhile. */
 size_t import_get(struct umpeer *peer, void *buf, size_t len, uint64_t offset);
 size_t import_put(struct umpeer *peer, const void *buf, size_t len, uint64_t offset);
 
