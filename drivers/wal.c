@@ -419,7 +419,7 @@ static int open_log(struct wal *w, struct keys *k, const struct ummap_uri *uri, 
 	if (err)
 		return err;
 	if (!w->log.file.h)
-		return k->wish.back ? keys_refuse(geom, EINVAL, "there is no log %.100s, and so no epoch", k->path) : 0;
+		return k->wish.back && k->wish.epoch > 0 ? keys_refuse(geom, EINVAL, "there is no log %.100s, and so no epoch", k->path) : 0;
 	err = wal_each(&w->log, w->log.durable.at, index_record, w);
 	if (!err && w->writable)
 		err = wal_start_thread(w);

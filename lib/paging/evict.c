@@ -431,13 +431,14 @@ static bool take_free(struct request *r, size_t limit)
 	return r->frame != FRAME_NONE;
 }
 
-/* Over its account's budget; or if that has promised the bytes already, over the process's. */
+/* Over its account's budget; or if that has promised the bytes already, over the process's: by one frame, and not by a
+ * huge page of them. */
 static void go_over(struct request *r)
 {
 	if (!r->charged) {
 		map_account(r->map)->bytes += r->map->seg_size;
 		r->charged = true;
-	} else if (!take_free(r, SIZE_MAX) && !spare_give()) {
+	} else if (!take_free(r, frame_held() + r->map->seg_size) && !spare_give()) {
 		sched_yield();
 	}
 }

@@ -162,6 +162,42 @@ static void own_budget(void *unused)
 	check(umunmap(addr, 1) == 0);
 }
 
+#define FEW_SEG (16 * KIB)
+#define FEW 12     /* frames in the budget: fewer than a huge page has */
+#define HANDS 8
+
+static void *load_anywhere(void *m)
+{
+	uint64_t random = (uintptr_t)&random;
+	double end = now() + 2;
+
+	while (now() < end) {
+		for (int i = 0; i < 100; i++)
+			check(((volatile uint8_t *)m)[next_random(&random) % SIZE] == 0);
+	}
+	return NULL;
+}
+
+/* Where all frames are in somebody's hands, the process goes over its budget by frames, and not by huge pages of them. */
+static void over_by_frames(void *unused)
+{
+	pthread_t threads[HANDS];
+	struct umstat st;
+	uint8_t *m;
+
+	(void)unused;
+	set_budget(FEW * FEW_SEG);
+	m = map_file(temp_file(SIZE), SIZE, FEW_SEG, PROT_READ, 0);
+	for (int t = 0; t < HANDS; t++)
+		check(pthread_create(&threads[t], NULL, load_anywhere, m) == 0);
+	for (int t = 0; t < HANDS; t++)
+		check(pthread_join(threads[t], NULL) == 0);
+	st = stat_of(NULL);
+	printf("over by frames: %" PRIu64 " KiB\n", st.over_budget_peak / KIB);
+	check(st.over_budget_peak <= 2 * (HANDS + WORKERS) * FEW_SEG, "%" PRIu64, st.over_budget_peak);
+	check(umunmap(m, 0) == 0);
+}
+
 int main(void)
 {
 	struct load loads[] = { { 1, false }, { 1, true }, { 4, false }, { 4, true } };
@@ -171,5 +207,6 @@ int main(void)
 		in_child(several_mappings, &loads[i], "several mappings");
 	in_child(colder_gives_first, NULL, "colder gives first");
 	in_child(own_budget, NULL, "a budget of its own");
+	in_child(over_by_frames, NULL, "over by frames");
 	return 0;
 }

@@ -198,10 +198,30 @@ static void open_beyond(void *epoch)
 	check(strstr(umerrormsg(), "has 2 to"), "%s", umerrormsg());
 }
 
+/* Who only reads finds the same epochs without a log as umepoch says. */
+static void open_nothing(void *unused)
+{
+	uint64_t oldest = 1, newest = 1;
+	char text[500];
+	void *addr;
+
+	(void)unused;
+	set_group();
+	check(ummap_open(uri, SIZE, 0, PROT_READ, NULL, &addr) == 0);
+	check(umepoch(addr, &oldest, &newest) == 0 && oldest == 0 && newest == 0);
+	check(umunmap(addr, 0) == 0);
+	snprintf(text, sizeof(text), "%s?wal.epoch=0", uri);
+	check(ummap_open(text, SIZE, 0, PROT_READ, NULL, &addr) == 0);
+	check(version_of(addr) == 0);
+	snprintf(text, sizeof(text), "%s?wal.epoch=1", uri);
+	check_fails(ummap_open(text, SIZE, 0, PROT_READ, NULL, &addr), EINVAL);
+}
+
 static void check_others(void)
 {
 	uint64_t epochs[] = { 4, 3, 2, 1, 5 };
 
+	check_exits(run_child(open_nothing, NULL), 0);
 	check_killed(run_child(commit_and_die, NULL), SIGKILL);
 	check_exits(run_child(open_past, "posix"), 0);
 	if (has_driver("uring"))
