@@ -221,9 +221,17 @@ static uint64_t slot_sum(const struct slot *slot)
 	return side_sum(slot, offsetof(struct slot, sum), slot->magic);
 }
 
+static bool is_empty(const struct slot *slot)
+{
+	static const struct slot zeros;
+
+	return memcmp(slot, &zeros, sizeof(zeros)) == 0;
+}
+
 int side_head_read(struct side *s, struct side_head *head, void *body, size_t len)
 {
 	struct slot slot;
+	unsigned empty = 0;
 	int err = 0;
 
 	head->number = 0;
@@ -232,13 +240,18 @@ int side_head_read(struct side *s, struct side_head *head, void *body, size_t le
 	head->flying = true;
 	for (unsigned i = 0; i < 2 && !err; i++) {
 		err = side_read(s, &slot, sizeof(slot), i * SIDE_SLOT);
-		if (!err && (slot.magic != head->magic || slot.sum != slot_sum(&slot) || slot.number % 2 != i))
+		if (!err && is_empty(&slot))
+			empty |= 1u << i;
+		else if (!err && (slot.magic != head->magic || slot.sum != slot_sum(&slot) || slot.number % 2 != i))
 			head->damaged |= 1u << i;
 		else if (!err && slot.number > head->number) {
 			head->number = slot.number;
 			memcpy(body, slot.body, len);
 		}
 	}
+	/* The first head goes to one slot, the second to the other: until then a process may have been killed. */
+	if (head->number > 1)
+		head->damaged |= empty;
 	return err ? err : head->number ? 0 : -ENODATA;
 }
 

@@ -171,6 +171,7 @@ static void switch_over(struct mapping *map, struct store *store, uint64_t offse
 	map->backings[map->current].store = NULL;
 	map->backings[0] = (struct backing){ .store = store, .offset = offset, .read = true };
 	map->current = 0;
+	map->blank = false;
 	lock_drop(before.lock);
 	io_close(before.store);
 	map->stored = remap_stored(store, offset, map->size);

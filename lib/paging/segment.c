@@ -613,24 +613,27 @@ int seg_lengthen(struct mapping *map, size_t size, struct store *store, uint64_t
 	size_t i = map->segs - 1, len = map_len(map, i), more = size - map->size;
 	struct seg *s = map_seg(map, i);
 	struct ummap_io io = { .op = UMMAP_IO_READ, .len = more, .off = offset + map->size };
+	bool zeros;
 	int err = 0;
 
 	if (!more)
 		return 0;
 	seg_lock(s);
+	/* One of zeros that nobody has stored to goes on to be one, and is not written. */
+	zeros = !map_reads(map, s) && !map->backings[map->current].read && !seg_has(s, SEG_DIRTY);
 	if (!seg_has(s, SEG_VALID))
-		err = bring_inactive(map, i, s);
+		err = zeros ? 0 : bring_inactive(map, i, s);
 	else if (!seg_has(s, SEG_INACTIVE))
 		err = unmap_one(map, i, s);
-	if (!err)
+	if (!err && seg_has(s, SEG_VALID))
 		err = make_writable(map, s->frame);
-	if (!err) {
+	if (!err && seg_has(s, SEG_VALID)) {
 		io.buf = frame_addr(s->frame) + len;
 		memset(io.buf, 0, more);
 		if (map->backings[map->current].read)
 			err = io_run(store, &io, 1, false, &map->stat.io);
 	}
-	if (!err && map->writable)
+	if (!err && map->writable && !zeros)
 		err = count_as_dirty(map, i, s, len, more, backing_is(map, s, store, offset));
 	map_unlock(map, i, s);
 	return err;

@@ -479,6 +479,50 @@ Test(growing, and_carrying_in_one_call)
 	check_file(from, 0, SIZE, 0, OLD);
 }
 
+/* 16 KiB and a bit of zeros, over a file with OLD contents. */
+static uint8_t *map_blank(int fd)
+{
+	void *addr;
+
+	cr_assert_eq(ummap(SEG + 100, SEG, READ_WRITE, fd, 0, -1, 0, UMMAP_PTYPE_FIFO, &addr), 0, "%s", umerrormsg());
+	return addr;
+}
+
+/* What began as zeros, and was not stored to, is not written because the mapping grows. */
+Test(growing, writes_no_zeros)
+{
+	int fd = filled_file(4 * SEG, OLD);
+	uint8_t *m = map_blank(fd);
+	void *base = m;
+
+	cr_assert_eq(m[SEG + 10], 0);
+	cr_assert_eq(umremap(m, 3 * SEG, -1, -1, 0, &base), 0, "%s", umerrormsg());
+	m = base;
+	cr_expect_eq(m[SEG + 10], 0);
+	cr_expect_eq(m[SEG + 200], 0);
+	m[5] = 1;
+	cr_assert_eq(umsync(m, 0), 0);
+	check_file(fd, SEG, 3 * SEG, SEG, OLD);
+	cr_assert_eq(umunmap(m, 0), 0);
+}
+
+/* Switched over, a mapping that began as zeros shows its file, and where it grows, too. */
+Test(growing, after_switching_away_from_zeros)
+{
+	int fd = filled_file(SIZE, OLD), other = filled_file(SIZE, OTHER), third = filled_file(SIZE, LATER);
+	uint8_t *m = map_blank(fd);
+	void *base = m;
+
+	cr_assert_eq(umremap(m, 0, other, -1, UMMAP_SWITCH, &base), 0, "%s", umerrormsg());
+	m = base;
+	check_bytes(m, SEG + 100, 0, OTHER);
+	cr_assert_eq(umremap(m, 3 * SEG, third, -1, 0, &base), 0, "%s", umerrormsg());
+	m = base;
+	check_bytes(m, SEG + 100, 0, OTHER);
+	check_bytes(m + SEG + 100, 2 * SEG - 100, SEG + 100, LATER);
+	cr_assert_eq(umunmap(m, 0), 0);
+}
+
 /* Another mapping stands where it would grow to, which has nothing to do with either target. */
 Test(growing, and_switching_in_one_call)
 {

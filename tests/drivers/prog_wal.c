@@ -268,6 +268,28 @@ static void open_damaged(void *arg)
 	_exit(3);
 }
 
+/* As a process leaves it that is killed while it makes the log: without a head, or with the first one only. */
+static void unfinished_is_not_damaged(void)
+{
+	const uint8_t zeros[4096] = { 0 };
+	char words[400];
+	int fd;
+
+	check_killed(run_child(commit_and_die, NULL), SIGKILL);
+	snprintf(words, sizeof(words), "check '%s'", store);
+	fd = open(log_path, O_RDWR | O_CLOEXEC);
+	check(fd >= 0);
+	/* But with commits there are two. */
+	check(pwrite(fd, zeros, sizeof(zeros), 0) == sizeof(zeros));
+	check(tool(words) == 1);
+	check(ftruncate(fd, 0) == 0);
+	check(tool(words) == 0);
+	check(ftruncate(fd, 8192) == 0);
+	check(tool(words) == 0);
+	close(fd);
+	check(unlink(log_path) == 0);
+}
+
 static void fuzz(uint64_t *random, unsigned rounds)
 {
 	uint64_t length, end;
@@ -342,6 +364,8 @@ int main(int argc, char **argv)
 	check_others();
 	make_store("posix");
 	fuzz(&seed, rounds);
+	make_store("posix");
+	unfinished_is_not_damaged();
 	make_store("posix");
 	check_exits(run_child(fill_the_log, NULL), 0);
 	return 0;
