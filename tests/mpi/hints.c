@@ -83,15 +83,23 @@ static void no_name(void)
 	check_error(allocate(info, &base, &win), MPI_ERR_INFO_VALUE, "storage_alloc_filename");
 }
 
+/* Of one file, parts so far apart. */
+static MPI_Info parts(int apart)
+{
+	char offset[32];
+
+	snprintf(offset, sizeof(offset), "%d", rank * apart);
+	return storage_hints("same", "storage_alloc_offset", offset, NULL);
+}
+
 static void same_bytes(void)
 {
 	void *base, *other;
 	MPI_Win win, more;
 
 	check_error(allocate(storage_hints("same", NULL), &base, &win), MPI_ERR_INFO_VALUE, "same");
-	check_error(allocate(storage_hints("same", "storage_alloc_offset", rank ? "262143" : "0", NULL), &base, &win),
-		    MPI_ERR_INFO_VALUE, "storage_alloc_offset");
-	check(allocate(storage_hints("same", "storage_alloc_offset", rank ? "262144" : "0", NULL), &base, &win) == MPI_SUCCESS);
+	check_error(allocate(parts(SIZE - 1), &base, &win), MPI_ERR_INFO_VALUE, "storage_alloc_offset");
+	check(allocate(parts(SIZE), &base, &win) == MPI_SUCCESS);
 	/* nor with another window of this process */
 	check_error(allocate(storage_hints("same", "storage_alloc_offset", rank ? "1M" : "100000", NULL), &other, &more),
 		    MPI_ERR_INFO_VALUE, "another window");
