@@ -56,4 +56,19 @@ static inline unsigned held_let_go(struct held places[HELD_MAX], struct ummap_io
 	return n;
 }
 
+/* The call `reap` of such a filter: what it has done itself, then what the driver behind it has. */
+static inline int held_reap(struct held places[HELD_MAX], const struct ummap_driver *behind, void *h, struct ummap_io **done,
+			    unsigned max, unsigned min)
+{
+	unsigned n = held_let_go(places, done, max);
+	int got;
+
+	if (n == max || (n > 0 && n >= min))
+		return (int)n;
+	got = behind->reap(h, done + n, max - n, min - n);
+	if (got < 0)
+		return n > 0 ? (int)n : got;
+	return (int)n + got;
+}
+
 #endif

@@ -62,6 +62,7 @@ static int open_file(struct side *s, int oflags, mode_t mode, struct ummap_geom 
 		err = side_driver->open(&uri, oflags | UMMAP_O_LOGGED, &s->h, &own);
 	if (err)
 		keys_refuse(geom, -err, "%s cannot be opened: %s", s->path, *own.why ? own.why : strerror(-err));
+	memcpy(s->id, own.id, sizeof(s->id));
 	return err;
 }
 
@@ -153,6 +154,21 @@ int side_resize(struct side *s, uint64_t size)
 int side_size(struct side *s, uint64_t *size)
 {
 	return side_driver->size(s->h, size);
+}
+
+uint64_t side_collect(struct side *s, struct blockmap *places, uint64_t first, uint64_t most, size_t block, char *buf, int *err)
+{
+	uint64_t n = 0, place;
+
+	while (n < most && !*err) {
+		uint64_t run = blockmap_run(places, first + n, most - n, block, &place);
+
+		if (!place)
+			break;
+		*err = side_read(s, buf + n * block, run * block, place);
+		n += run;
+	}
+	return n;
 }
 
 void side_punch(struct side *s, uint64_t off, uint64_t len)

@@ -13,6 +13,8 @@
 #include <sys/uio.h>
 #include <ummap-driver.h>
 
+#include "blockmap.h"
+
 /* What opens them: the driver posix. Tests put one there that can lose power. */
 extern const struct ummap_driver *side_driver;
 
@@ -20,6 +22,7 @@ struct side {
 	void *h;       /* NULL: not open */
 	char *path;
 	bool made;     /* it was not there before */
+	uint64_t id[2];/* as ummap_geom's */
 };
 
 /* Opens a file by its path, and locks it until it is closed: nobody else may have it (UMMAP_LOCK_EXCLUSIVE), or all only to
@@ -35,6 +38,9 @@ int side_writev(struct side *s, const struct iovec *iov, int n, uint64_t off);
 int side_flush(struct side *s);
 int side_resize(struct side *s, uint64_t size);
 int side_size(struct side *s, uint64_t *size);
+/* Reads the blocks from `first` on that stand in the file, by a map of their places, as far as there are neighbours and at most
+ * `most`; returns how many. */
+uint64_t side_collect(struct side *s, struct blockmap *places, uint64_t first, uint64_t most, size_t block, char *buf, int *err);
 /* Gives back the room of these bytes, which read as zeros then, where the file system can; else nothing. */
 void side_punch(struct side *s, uint64_t off, uint64_t len);
 
@@ -67,6 +73,13 @@ int side_head_settle(struct side *s, struct side_head *head, const void *body, s
 /* For the caller, who has flushed the file. */
 static inline void side_head_flushed(struct side_head *head)
 {
+	head->flying = false;
+}
+/* The newer slot is to be written once more instead of the other one, which is durable: because what it says was not flushed
+ * yet, or because a flush has failed and may have lost it. */
+static inline void side_head_again(struct side_head *head)
+{
+	head->number -= head->flying;
 	head->flying = false;
 }
 

@@ -313,15 +313,8 @@ static int wal_submit(void *h, struct ummap_io **io, unsigned n)
 static int wal_reap(void *h, struct ummap_io **done, unsigned max, unsigned min)
 {
 	struct wal *w = h;
-	unsigned n = held_let_go(w->held, done, max);
-	int got;
 
-	if (n == max || (n > 0 && n >= min))
-		return (int)n;
-	got = w->home.driver.reap(w->home.h, done + n, max - n, min - n);
-	if (got < 0)
-		return n > 0 ? (int)n : got;
-	return (int)n + got;
+	return held_reap(w->held, &w->home.driver, w->home.h, done, max, min);
 }
 
 /* ---- Opening and closing ---- */

@@ -61,29 +61,14 @@ static int note_record(void *arg, const struct wal_record *r)
 	return err;
 }
 
-/* Collects blocks that are neighbours in the store; returns how many. */
-static uint64_t collect(struct wal *w, struct batch *b, uint64_t first, int *err)
-{
-	uint64_t n = 0, place;
-
-	while (n < WAL_BLOCKS_MAX && !*err) {
-		uint64_t run = blockmap_run(&b->places, first + n, WAL_BLOCKS_MAX - n, WAL_BLOCK, &place);
-
-		if (!place)
-			break;
-		*err = side_read(&w->log.file, w->buffer + n * WAL_BLOCK, run * WAL_BLOCK, place);
-		n += run;
-	}
-	return n;
-}
-
 static int write_blocks(struct wal *w, struct batch *b, uint64_t size)
 {
 	uint64_t block = 0, place;
 	int err = 0;
 
 	while (!err && blockmap_next(&b->places, &block, &place)) {
-		uint64_t n = collect(w, b, block, &err), off = block * WAL_BLOCK, len = n * WAL_BLOCK;
+		uint64_t n = side_collect(&w->log.file, &b->places, block, WAL_BLOCKS_MAX, WAL_BLOCK, w->buffer, &err);
+		uint64_t off = block * WAL_BLOCK, len = n * WAL_BLOCK;
 
 		if (!err && off < size)
 			err = behind_write(&w->home, w->buffer, len < size - off ? len : size - off, off);

@@ -16,7 +16,9 @@
 #include "common.h"
 
 #define POWER_FILES 2
+#ifndef POWER_CAP
 #define POWER_CAP MIB          /* of a file */
+#endif
 #define POWER_SECTOR 512
 
 struct power_file {

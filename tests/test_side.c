@@ -110,7 +110,7 @@ Test(head, survives_any_byte)
 	uint64_t body = 41, got;
 
 	open_side(&s, side_path());
-	check(s.made);
+	check(s.made && s.id[0]);
 	found = head;
 	check(side_head_read(&s, &found, &got, sizeof(got)) == -ENODATA);
 	for (; body < 44; body++)
@@ -148,6 +148,26 @@ Test(head, is_written_in_turn)
 	/* The next one goes over the half that is there. */
 	check(side_head_write(&s, &found, &body, sizeof(body)) == 0 && found.number == head.number);
 	check(side_head_read(&s, &found, &got, sizeof(got)) == 0 && got == 2 && !found.damaged);
+	side_close(&s);
+}
+
+/* A slot that was not flushed is written over by the next one, and the durable one stays whatever becomes of that. */
+Test(head, is_written_again)
+{
+	struct side_head head = { .magic = MAGIC }, found = head;
+	char zeros[SIDE_SLOT] = { 0 };
+	struct side s;
+	uint64_t body = 1, got;
+
+	open_side(&s, side_path());
+	check(side_head_settle(&s, &head, &body, sizeof(body)) == 0);
+	for (body = 2; body < 5; body++) {
+		side_head_again(&head);
+		check(side_head_write(&s, &head, &body, sizeof(body)) == 0 && head.number == 3);
+	}
+	check(side_head_read(&s, &found, &got, sizeof(got)) == 0 && got == 4);
+	check(side_write(&s, zeros, sizeof(zeros), head.number % 2 * SIDE_SLOT) == 0);
+	check(side_head_read(&s, &found, &got, sizeof(got)) == 0 && got == 1);
 	side_close(&s);
 }
 
