@@ -41,6 +41,7 @@ struct options {
 	bool overwrite;         /* the store may exist already */
 	bool alone;             /* a store has one handle at a time */
 	bool forgets;           /* what was written is gone when the handle is closed */
+	const char *beside;     /* behind the path of a store: a file that the driver leaves there; NULL: none */
 	bool swallows;          /* what was written is gone at once: reads give zeros */
 	const char *free_keys;  /* keys that take any text, with commas between them */
 };

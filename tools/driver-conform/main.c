@@ -60,6 +60,7 @@ static void print_help(void)
 	     "  --alone        a store has one handle at a time: no check opens two\n"
 	     "  --forgets      what was written is gone when the handle is closed (memory)\n"
 	     "  --swallows     what was written is gone at once, and reads give zeros\n"
+	     "  --beside END   what the driver leaves beside a store: files with END behind the path\n"
 	     "  --free KEYS    keys that take any text, with commas between them\n"
 	     "  --seconds N    that each check may take (60)\n"
 	     "  --list         show the checks\n"
@@ -110,15 +111,15 @@ static void choose_check(const char *name)
 
 static void parse_options(int argc, char **argv)
 {
-	enum { SIZE, ONLY, SEED, KEEP, OVERWRITE, ALONE, FORGETS, SWALLOWS, FREE, SECONDS, LIST, HELP };
+	enum { SIZE, ONLY, SEED, KEEP, OVERWRITE, ALONE, FORGETS, SWALLOWS, BESIDE, FREE, SECONDS, LIST, HELP };
 	static const struct option names[] = {
 		{ "size", required_argument, NULL, SIZE },      { "only", required_argument, NULL, ONLY },
 		{ "seed", required_argument, NULL, SEED },      { "keep", no_argument, NULL, KEEP },
 		{ "overwrite", no_argument, NULL, OVERWRITE },  { "alone", no_argument, NULL, ALONE },
 		{ "forgets", no_argument, NULL, FORGETS },      { "swallows", no_argument, NULL, SWALLOWS },
-		{ "free", required_argument, NULL, FREE },      { "seconds", required_argument, NULL, SECONDS },
-		{ "list", no_argument, NULL, LIST },            { "help", no_argument, NULL, HELP },
-		{ NULL, 0, NULL, 0 },
+		{ "beside", required_argument, NULL, BESIDE },  { "free", required_argument, NULL, FREE },
+		{ "seconds", required_argument, NULL, SECONDS },{ "list", no_argument, NULL, LIST },
+		{ "help", no_argument, NULL, HELP },            { NULL, 0, NULL, 0 },
 	};
 	int option;
 
@@ -134,6 +135,7 @@ static void parse_options(int argc, char **argv)
 		case ALONE: options.alone = true; break;
 		case FORGETS: options.forgets = true; break;
 		case SWALLOWS: options.swallows = true; break;
+		case BESIDE: options.beside = optarg; break;
 		case FREE: options.free_keys = optarg; break;
 		case SECONDS: seconds = (unsigned)parse_number("--seconds", optarg, 1, 86400); break;
 		case LIST: print_list(); exit(EXIT_ALL_OK);
@@ -174,13 +176,21 @@ static void read_path(void)
 	}
 }
 
-static void remove_file(const char *suffix)
+static void remove_path(const char *suffix, const char *end)
 {
-	char path[URI_MAX + 16];
+	char path[2 * URI_MAX];
 
-	snprintf(path, sizeof(path), "%s%s", facts->path, suffix);
+	snprintf(path, sizeof(path), "%s%s%s", facts->path, suffix, end);
 	if (unlink(path) < 0 && errno != ENOENT)
 		stop("%s cannot be removed: %s", path, strerror(errno));
+}
+
+/* With what the driver has left beside it. */
+static void remove_file(const char *suffix)
+{
+	remove_path(suffix, "");
+	if (options.beside)
+		remove_path(suffix, options.beside);
 }
 
 /* For a driver that makes no stores: zeros. */

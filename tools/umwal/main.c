@@ -1,18 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* umwal - shows, checks and ends the logs of stores that were written through wal+. */
-#include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
-#include <limits.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "../../drivers/wal_log.h"
-#include "ummap.h"
-
-enum { EXIT_DAMAGED = 1, EXIT_TROUBLE = 2 };
+#include "../beside.h"
 
 static const char usage[] =
 "usage: umwal [--log LOG] ls|check|apply|drop FILE\n"
@@ -25,27 +16,10 @@ static const char usage[] =
 "  drop      removes the log, and what of it is not at home\n"
 "  --help, --version\n";
 
-struct job {
-	const char *store, *log;
-	uint64_t epoch;
-};
-
-__attribute__((noreturn, format(printf, 1, 2))) static void refuse(const char *format, ...)
-{
-	va_list args;
-
-	fprintf(stderr, "umwal: ");
-	va_start(args, format);
-	vfprintf(stderr, format, args);
-	va_end(args);
-	fputc('\n', stderr);
-	exit(EXIT_TROUBLE);
-}
-
 static void look(const struct job *job, int how, struct wal_log *l, struct wal_found *found)
 {
 	struct ummap_geom geom = { .size = 0 };
-	int err = wal_look(l, job->log, how, found, &geom);
+	int err = wal_look(l, job->file, how, found, &geom);
 
 	if (err)
 		refuse("%s", *geom.why ? geom.why : strerror(-err));
@@ -54,12 +28,12 @@ static void look(const struct job *job, int how, struct wal_log *l, struct wal_f
 static void show(const struct job *job, const struct wal_log *l, const struct wal_found *found)
 {
 	printf("%s: epochs %" PRIu64 " to %" PRIu64 ", the store has %" PRIu64 "; %" PRIu64 " records with %" PRIu64
-	       " bytes, %" PRIu64 " bytes of file\n", job->log, found->floor, found->end.epoch, l->head.home, found->records,
+	       " bytes, %" PRIu64 " bytes of file\n", job->file, found->floor, found->end.epoch, l->head.home, found->records,
 	       found->blocks * (uint64_t)WAL_BLOCK, found->length);
 	if (l->slots.damaged)
-		printf("%s: one of the two slots of the head is not whole; the other one is\n", job->log);
+		printf("%s: one of the two slots of the head is not whole; the other one is\n", job->file);
 	if (found->damaged_at)
-		printf("%s: damaged at byte %" PRIu64 ", behind epoch %" PRIu64 "\n", job->log, found->damaged_at,
+		printf("%s: damaged at byte %" PRIu64 ", behind epoch %" PRIu64 "\n", job->file, found->damaged_at,
 		       found->end.epoch);
 }
 
@@ -87,14 +61,6 @@ static int do_check(const struct job *job)
 	return bad ? EXIT_DAMAGED : EXIT_SUCCESS;
 }
 
-/* In a URI. */
-static void encode(char *to, const char *path)
-{
-	for (; *path; path++)
-		to += sprintf(to, strchr("%?&={}", *path) ? "%%%02x" : "%c", (unsigned char)*path);
-	*to = '\0';
-}
-
 static int do_apply(const struct job *job)
 {
 	static char store[3 * PATH_MAX], log[3 * PATH_MAX], uri[sizeof(store) + sizeof(log) + 32];
@@ -106,7 +72,7 @@ static int do_apply(const struct job *job)
 	/* One that is not there is not to be made. */
 	do_ls(job);
 	encode(store, job->store);
-	encode(log, job->log);
+	encode(log, job->file);
 	snprintf(uri, sizeof(uri), "wal+posix:%s?wal.path=%s", store, log);
 	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) < 0)
 		refuse("%s", umerrormsg());
@@ -118,16 +84,20 @@ static int do_apply(const struct job *job)
 
 static int do_back(const struct job *job)
 {
-	const struct wal_wish wish = { .path = job->log, .write = true, .back = true, .epoch = job->epoch, .keep = 1,
-				       .limit = UINT64_MAX };
+	struct wal_wish wish = { .path = job->file, .write = true, .back = true, .keep = 1, .limit = UINT64_MAX };
 	struct ummap_geom geom = { .size = 0 };
 	struct wal_log l;
-	int err = wal_open(&l, &wish, &geom);
+	char *end;
+	int err;
 
+	wish.epoch = strtoull(job->word, &end, 10);
+	if (*end || *job->word < '0' || *job->word > '9')
+		refuse("\"%s\" is not the number of an epoch", job->word);
+	err = wal_open(&l, &wish, &geom);
 	if (err)
 		refuse("%s", *geom.why ? geom.why : strerror(-err));
 	if (!l.file.h)
-		refuse("there is no log %s", job->log);
+		refuse("there is no log %s", job->file);
 	wal_close(&l);
 	return do_ls(job);
 }
@@ -136,69 +106,24 @@ static int do_drop(const struct job *job)
 {
 	struct ummap_geom geom = { .size = 0 };
 	struct side file;
-	int err = side_open(&file, job->log, UMMAP_O_WRITE, 0, UMMAP_LOCK_EXCLUSIVE, &geom);
+	int err = side_open(&file, job->file, UMMAP_O_WRITE, 0, UMMAP_LOCK_EXCLUSIVE, &geom);
 
 	if (err)
 		refuse("%s", *geom.why ? geom.why : strerror(-err));
 	err = side_remove(&file);
 	side_close(&file);
 	if (err)
-		refuse("%s cannot be removed: %s", job->log, strerror(-err));
+		refuse("%s cannot be removed: %s", job->file, strerror(-err));
 	return EXIT_SUCCESS;
-}
-
-static const struct { const char *name; int words; int (*run)(const struct job *job); } verbs[] = {
-	{ "ls", 2, do_ls }, { "check", 2, do_check }, { "apply", 2, do_apply }, { "back", 3, do_back }, { "drop", 2, do_drop },
-};
-
-static void parse_options(int argc, char **argv, struct job *job)
-{
-	static const struct option names[] = {
-		{ "log", required_argument, NULL, 'l' }, { "help", no_argument, NULL, 'h' },
-		{ "version", no_argument, NULL, 'v' }, { NULL, 0, NULL, 0 },
-	};
-	int option;
-
-	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
-		switch (option) {
-		case 'l':
-			job->log = optarg;
-			break;
-		case 'h':
-			fputs(usage, stdout);
-			exit(EXIT_SUCCESS);
-		case 'v':
-			puts("umwal (libummap) " UMMAP_VERSION);
-			exit(EXIT_SUCCESS);
-		default:
-			exit(EXIT_TROUBLE);
-		}
-	}
 }
 
 int main(int argc, char **argv)
 {
-	static char log[PATH_MAX];
-	struct job job = { .log = NULL };
-	char *end;
+	static const struct verb verbs[] = {
+		{ "ls", 2, do_ls }, { "check", 2, do_check }, { "apply", 2, do_apply }, { "back", 3, do_back }, { "drop", 2, do_drop },
+		{ NULL, 0, NULL },
+	};
+	const struct tool tool = { usage, "log", WAL_SUFFIX, verbs };
 
-	parse_options(argc, argv, &job);
-	argc -= optind;
-	argv += optind;
-	for (size_t i = 0; i < sizeof(verbs) / sizeof(*verbs) && argc > 0; i++) {
-		if (strcmp(argv[0], verbs[i].name) != 0 || argc != verbs[i].words)
-			continue;
-		job.store = argv[1];
-		if (!job.log && snprintf(log, sizeof(log), "%s" WAL_SUFFIX, job.store) >= (int)sizeof(log))
-			refuse("%s: %s", job.store, strerror(ENAMETOOLONG));
-		job.log = job.log ? job.log : log;
-		if (argc == 3) {
-			job.epoch = strtoull(argv[2], &end, 10);
-			if (*end || argv[2][0] < '0' || argv[2][0] > '9')
-				refuse("\"%s\" is not the number of an epoch", argv[2]);
-		}
-		return verbs[i].run(&job);
-	}
-	fputs(usage, stderr);
-	return EXIT_TROUBLE;
+	return tool_main(&tool, argc, argv);
 }

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * beside.h - what the programs share that work on the files which filters keep beside stores: a command line of a verb, a store
+ * and perhaps one word more, with an option for the file if it is not where it is by default.
+ */
+#ifndef TOOLS_BESIDE_H
+#define TOOLS_BESIDE_H
+
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ummap-driver.h"
+#include "ummap.h"
+
+enum { EXIT_DAMAGED = 1, EXIT_TROUBLE = 2 };
+
+struct job {
+	const char *store, *file;
+	const char *word;          /* the third one; NULL: none */
+};
+
+struct verb {
+	const char *name;
+	int words;                 /* with itself */
+	int (*run)(const struct job *job);
+};
+
+struct tool {
+	const char *usage;
+	const char *option;        /* that names the file; else it is the store's path with ... */
+	const char *suffix;        /* ... this behind it */
+	const struct verb *verbs;  /* the last one has no name */
+};
+
+__attribute__((noreturn, format(printf, 1, 2))) static inline void refuse(const char *format, ...)
+{
+	va_list args;
+
+	fprintf(stderr, "%s: ", program_invocation_short_name);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fputc('\n', stderr);
+	exit(EXIT_TROUBLE);
+}
+
+/* In a URI. */
+static inline void encode(char *to, const char *path)
+{
+	for (; *path; path++)
+		to += sprintf(to, strchr("%?&={}", *path) ? "%%%02x" : "%c", (unsigned char)*path);
+	*to = '\0';
+}
+
+static inline void tool_options(const struct tool *tool, int argc, char **argv, struct job *job)
+{
+	const struct option names[] = {
+		{ tool->option, required_argument, NULL, 'f' }, { "help", no_argument, NULL, 'h' },
+		{ "version", no_argument, NULL, 'v' }, { NULL, 0, NULL, 0 },
+	};
+	int option;
+
+	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
+		switch (option) {
+		case 'f':
+			job->file = optarg;
+			break;
+		case 'h':
+			fputs(tool->usage, stdout);
+			exit(EXIT_SUCCESS);
+		case 'v':
+			printf("%s (libummap) " UMMAP_VERSION "\n", program_invocation_short_name);
+			exit(EXIT_SUCCESS);
+		default:
+			exit(EXIT_TROUBLE);
+		}
+	}
+}
+
+static inline int tool_main(const struct tool *tool, int argc, char **argv)
+{
+	static char file[PATH_MAX];
+	struct job job = { .file = NULL };
+
+	tool_options(tool, argc, argv, &job);
+	argc -= optind;
+	argv += optind;
+	for (const struct verb *verb = tool->verbs; verb->name && argc > 0; verb++) {
+		if (strcmp(argv[0], verb->name) != 0 || argc != verb->words)
+			continue;
+		job.store = argv[1];
+		job.word = argv[2];
+		if (!job.file && snprintf(file, sizeof(file), "%s%s", job.store, tool->suffix) >= (int)sizeof(file))
+			refuse("%s: %s", job.store, strerror(ENAMETOOLONG));
+		job.file = job.file ? job.file : file;
+		return verb->run(&job);
+	}
+	fputs(tool->usage, stderr);
+	return EXIT_TROUBLE;
+}
+
+#endif
