@@ -171,6 +171,16 @@ uint64_t side_collect(struct side *s, struct blockmap *places, uint64_t first, u
 	return n;
 }
 
+int side_reserve(struct side *s, uint64_t size)
+{
+	const struct file *f = s->h;
+	int err = side_resize(s, size);
+
+	if (!err && side_driver == &ummap_driver_posix)
+		err = (int)answer(fallocate(f->fd, 0, 0, (off_t)size));
+	return err == -EOPNOTSUPP ? 0 : err;
+}
+
 void side_punch(struct side *s, uint64_t off, uint64_t len)
 {
 	const struct file *f = s->h;
