@@ -199,6 +199,13 @@ void cache_drop(struct cache_index *ix, uint32_t s)
 	move(ix, s, CACHE_FREEING);
 }
 
+void cache_stay_dirty(struct cache_index *ix, uint32_t s, uint32_t now)
+{
+	ix->slot[s].since = now;
+	ix->slot[s].flying = 0;
+	move(ix, s, CACHE_DIRTY);
+}
+
 void cache_make_clean(struct cache_index *ix, uint32_t s)
 {
 	struct cache_slot *slot = &ix->slot[s];

@@ -114,6 +114,8 @@ void cache_untake(struct cache_index *ix, uint32_t s);
 void cache_hit(struct cache_index *ix, uint32_t s);
 /* Empties it. */
 void cache_drop(struct cache_index *ix, uint32_t s);
+/* What is dirty stays so, as if it were from now on. */
+void cache_stay_dirty(struct cache_index *ix, uint32_t s, uint32_t now);
 /* What was dirty is clean, of a block that has no clean slot. */
 void cache_make_clean(struct cache_index *ix, uint32_t s);
 /* Empties the clean slot that is the next to go; false: there is none that can. */

@@ -149,6 +149,7 @@ static int write_head(struct cache_near *n, struct cache_head *head)
 	}
 	lock(n);
 	n->head = *head;
+	memcpy(n->sure, head->intent, sizeof(n->sure));
 	unlock(n);
 	/* What it says is durable already. */
 	side_head_write(&n->file, &n->slots, head, sizeof(*head));
@@ -180,12 +181,18 @@ static int pass(struct cache_near *n)
 	lock(n);
 	head = n->next;
 	head.pass = n->head.pass + 1;
+	for (unsigned i = 0; i < CACHE_REGIONS / 64; i++)
+		n->sure[i] &= head.intent[i];
 	unlock(n);
 	err = write_changed(n, head.pass);
 	if (!err)
 		err = side_flush(&n->file);
 	if (!err) {
 		side_head_flushed(&n->slots);
+		/* Not shorter than what the records have. */
+		lock(n);
+		head.size = n->next.size;
+		unlock(n);
 		head.digest = n->digest;
 		err = write_head(n, &head);
 	}
@@ -300,6 +307,7 @@ static int load(struct cache_near *n, struct ummap_geom *geom)
 		return keys_refuse(geom, EUCLEAN, "%.60s is damaged: its records are not those of the last pass. umcache drop ends it; "
 				   "what was not written back is lost", n->file.path);
 	n->next = n->head;
+	memcpy(n->sure, n->head.intent, sizeof(n->sure));
 	return 0;
 }
 
@@ -315,16 +323,23 @@ static int give_room(struct cache_near *n, struct ummap_geom *geom)
 				 strerror(-err)) : 0;
 }
 
+static uint64_t slots_in(uint64_t size, uint64_t block)
+{
+	uint64_t besides = SIDE_HEAD + 2 * 4096;
+
+	return size < besides ? 0 : (size - besides) / (block + 2 * sizeof(struct cache_record));
+}
+
 static int begin(struct cache_near *n, const struct cache_wish *wish, struct ummap_geom *geom)
 {
-	uint64_t block = wish->block ? wish->block : (size_t)64 << 10, room = wish->size - SIDE_HEAD - 4 * 4096;
+	uint64_t block = wish->block ? wish->block : CACHE_BLOCK;
 	int err;
 
 	if (!wish->size)
 		return keys_refuse(geom, EINVAL, "there is no cache %.90s: cache.size has to say how large it is to be", wish->path);
 	memset(&n->head, 0, sizeof(n->head));
 	n->head.block = block;
-	n->head.slots = wish->size < SIDE_HEAD + 4 * 4096 ? 0 : room / (block + 2 * sizeof(struct cache_record));
+	n->head.slots = slots_in(wish->size, block);
 	if (n->head.slots < SLOTS_MIN || n->head.slots >= CACHE_NO_SLOT)
 		return keys_refuse(geom, EINVAL, "cache.size: a cache has %d to 2^32-2 blocks, not %" PRIu64 " of %" PRIu64 " bytes",
 				   SLOTS_MIN, n->head.slots, block);
@@ -333,11 +348,10 @@ static int begin(struct cache_near *n, const struct cache_wish *wish, struct umm
 	n->head.far = wish->far;
 	n->head.size = wish->far.size;
 	lay_out(n);
-	/* A head is what says that the rest is to be there. */
-	err = give_room(n, geom);
-	if (!err)
-		err = side_head_settle(&n->file, &n->slots, &n->head, sizeof(n->head));
-	return err && !*geom->why ? keys_refuse(geom, -err, "%.100s cannot be written: %s", wish->path, strerror(-err)) : err;
+	err = side_head_settle(&n->file, &n->slots, &n->head, sizeof(n->head));
+	if (err)
+		return keys_refuse(geom, -err, "%.100s cannot be written: %s", wish->path, strerror(-err));
+	return give_room(n, geom);
 }
 
 /* Whether it is the cache of this store, and the store is as it was left. */
@@ -353,8 +367,8 @@ static int recognize(struct cache_near *n, const struct cache_wish *wish, struct
 	    is->nanoseconds != was->nanoseconds)
 		return keys_refuse(geom, ESTALE, "the store was changed since %.50s was filled from it, and not through cache+: "
 				   "umcache drop ends that cache", n->file.path);
-	if ((wish->block && wish->block != n->head.block) || (wish->size && (wish->size > length_of(n) + 2 * n->head.block +
-	    4 * 4096 || wish->size < length_of(n))))
+	if ((wish->block && wish->block != n->head.block) ||
+	    (wish->size && slots_in(wish->size, n->head.block) != n->head.slots))
 		return keys_refuse(geom, EINVAL, "%.50s has %" PRIu64 " blocks of %" PRIu64 " bytes, and keeps them: leave out "
 				   "cache.size and cache.block, or umcache drop it", n->file.path, n->head.slots, n->head.block);
 	return 0;
@@ -366,7 +380,7 @@ static void forget_intended(struct cache_near *n)
 	for (uint32_t s = 0; s < n->index.slots; s++) {
 		enum cache_list list = n->index.slot[s].list;
 
-		if ((list == CACHE_SMALL || list == CACHE_MAIN) && cache_intends(&n->head, n->index.slot[s].key >> 1))
+		if ((list == CACHE_SMALL || list == CACHE_MAIN) && cache_intends(n->head.intent, n->index.slot[s].key >> 1))
 			cache_drop(&n->index, s);
 	}
 	memset(n->next.intent, 0, sizeof(n->next.intent));
@@ -379,10 +393,14 @@ static int find(struct cache_near *n, const struct cache_wish *wish, struct umma
 
 	if (err)
 		return err;
-	if (side_size(&n->file, &length) == 0 && length < length_of(n))
+	/* Before the first pass there may be no more than the head. */
+	if (n->head.pass == 0)
+		err = give_room(n, geom);
+	else if (side_size(&n->file, &length) == 0 && length < length_of(n))
 		return keys_refuse(geom, EUCLEAN, "%.60s is shorter than it was: umcache drop ends it; what was not written back is lost",
 				   n->file.path);
-	err = load(n, geom);
+	if (!err)
+		err = load(n, geom);
 	if (err)
 		return err;
 	forget_intended(n);

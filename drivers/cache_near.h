@@ -44,6 +44,7 @@
 #include "side.h"
 
 #define CACHE_REGIONS 8192             /* of the store, by a hash: for intents */
+#define CACHE_BLOCK ((size_t)64 << 10)
 #define CACHE_BLOCK_MIN ((size_t)4 << 10)
 #define CACHE_BLOCK_MAX ((size_t)256 << 10)
 #define CACHE_SECTOR_MIN 512
@@ -81,6 +82,7 @@ struct cache_near {
 	struct side_head slots;
 	struct cache_head head;        /* as it is durable; under the index's lock */
 	struct cache_head next;        /* as the next pass writes it; under the index's lock */
+	uint64_t sure[CACHE_REGIONS / 64]; /* intents that are durable and will be after a pass under way; under that lock */
 	struct cache_index index;
 	uint64_t digest;               /* of the records as they were written last; under the index's lock */
 	bool unsure;                   /* a head that was written may be there, or not; under `passing` */
@@ -120,9 +122,9 @@ static inline unsigned cache_region(uint64_t block)
 	return (unsigned)((block >> 4) * 0x9e3779b97f4a7c15u >> 51);
 }
 
-static inline bool cache_intends(const struct cache_head *head, uint64_t block)
+static inline bool cache_intends(const uint64_t intent[CACHE_REGIONS / 64], uint64_t block)
 {
-	return head->intent[cache_region(block) / 64] >> cache_region(block) % 64 & 1;
+	return intent[cache_region(block) / 64] >> cache_region(block) % 64 & 1;
 }
 
 #endif

@@ -131,6 +131,17 @@ int side_read(struct side *s, void *buf, size_t len, uint64_t off)
 	return side_driver->read(s->h, buf, len, off);
 }
 
+int side_readv(struct side *s, const struct iovec *iov, int n, uint64_t off)
+{
+	int err = 0;
+
+	if (side_driver->readv)
+		return side_driver->readv(s->h, iov, n, off);
+	for (int i = 0; i < n && !err; off += iov[i++].iov_len)
+		err = side_read(s, iov[i].iov_base, iov[i].iov_len, off);
+	return err;
+}
+
 int side_write(struct side *s, const void *buf, size_t len, uint64_t off)
 {
 	return side_driver->write(s->h, buf, len, off);

@@ -33,6 +33,7 @@ int side_close(struct side *s);
 /* Takes its name away. */
 int side_remove(struct side *s);
 int side_read(struct side *s, void *buf, size_t len, uint64_t off);
+int side_readv(struct side *s, const struct iovec *iov, int n, uint64_t off);
 int side_write(struct side *s, const void *buf, size_t len, uint64_t off);
 int side_writev(struct side *s, const struct iovec *iov, int n, uint64_t off);
 int side_flush(struct side *s);
