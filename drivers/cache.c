@@ -215,7 +215,7 @@ static uint32_t clean_slot(struct cache *c, uint64_t block)
 	return s;
 }
 
-static void keep_sectors(struct cache *c, uint32_t s, uint64_t block, cache_mask sectors, int err)
+static void keep_sectors(struct cache *c, uint32_t s, uint64_t block, cache_mask sectors, unsigned failures)
 {
 	struct cache_index *ix = &c->near.index;
 	uint32_t dirty;
@@ -224,8 +224,8 @@ static void keep_sectors(struct cache *c, uint32_t s, uint64_t block, cache_mask
 	dirty = cache_find(ix, block, true);
 	if (dirty != CACHE_NO_SLOT)
 		sectors &= ~cache_valid(&ix->slot[dirty]);
-	/* It may have been emptied meanwhile. */
-	if (!err && sectors && ix->slot[s].key == block << 1)
+	/* It may have been emptied meanwhile, or lost by a flush. */
+	if (c->near.failures == failures && sectors && ix->slot[s].key == block << 1)
 		cache_set_valid(ix, s, cache_valid(&ix->slot[s]) | sectors);
 	cache_unpin(ix, s);
 	cache_unlock(c);
@@ -237,6 +237,7 @@ static bool keep_some(struct cache *c, struct cursor *cursor, size_t bytes)
 	uint64_t block = cache_block_of(c, cursor->off);
 	size_t skip = cursor->off & (((size_t)1 << c->near.block_shift) - 1);
 	unsigned shift = c->near.sector_shift;
+	unsigned failures = c->near.failures;
 	uint32_t s = clean_slot(c, block);
 	struct cursor at = *cursor;
 	int err = 0;
@@ -253,7 +254,7 @@ static bool keep_some(struct cache *c, struct cursor *cursor, size_t bytes)
 	}
 	if (err)
 		c->trouble |= CACHE_NEAR_FAILS;
-	keep_sectors(c, s, block, cache_mask_of((unsigned)(skip >> shift), (unsigned)(bytes >> shift)), err);
+	keep_sectors(c, s, block, err ? 0 : cache_mask_of((unsigned)(skip >> shift), (unsigned)(bytes >> shift)), failures);
 	return !err;
 }
 
@@ -289,23 +290,40 @@ void cache_has_grown(struct cache *c, uint64_t end)
 	cache_unlock(c);
 }
 
-static int flush_far(struct cache *c)
+/* What was written past the cache may be lost, or not. */
+static void forget_intended(struct cache *c)
 {
-	int err;
+	struct cache_index *ix = &c->near.index;
 
-	if (!atomic_exchange(&c->far_unflushed, false))
-		return 0;
-	err = behind_flush(&c->far);
+	cache_lock(c);
+	for (uint32_t s = 0; s < ix->slots; s++)
+		if (cache_is_clean(ix, s) && cache_intends(c->near.next.intent, ix->slot[s].key >> 1))
+			cache_drop(ix, s);
+	cache_unlock(c);
+}
+
+int cache_flush_far(struct cache *c)
+{
+	bool unflushed = atomic_exchange(&c->far_unflushed, false);
+	int err = behind_flush(&c->far);
+
 	cache_far_was(c, err);
-	if (err)
-		c->far_unflushed = true;
+	if (!err)
+		return 0;
+	if (!unflushed)
+		return err;
+	c->far_unflushed = true;
+	if (err > 0)
+		return err;
+	forget_intended(c);
+	c->far_lost = err;
 	return err;
 }
 
 static int cache_flush(void *h, uint64_t off, uint64_t len)
 {
 	struct cache *c = h;
-	int err, failed;
+	int err = 0, lost;
 
 	(void)off;
 	(void)len;
@@ -313,13 +331,13 @@ static int cache_flush(void *h, uint64_t off, uint64_t len)
 		return 0;
 	if (c->flush_far)
 		err = cache_bring_home(c);
-	else
-		err = flush_far(c);
-	if (!err && (c->mode == CACHE_BACK || c->near.index.list[CACHE_DIRTY].count > 0))
+	else if (c->far_unflushed)
+		err = cache_flush_far(c);
+	if (!err && (c->mode == CACHE_BACK || c->landed || c->near.index.list[CACHE_DIRTY].count > 0))
 		err = cache_make_durable(c);
-	failed = atomic_exchange(&c->near.failed, 0);
-	/* One that failed in between may have lost what this one was to make durable. */
-	return err ? err : c->mode == CACHE_BACK ? failed : 0;
+	lost = atomic_exchange(&c->far_lost, 0);
+	/* What is in the cache is mended before the next pass. */
+	return lost ? lost : err < 0 ? -err : err;
 }
 
 /* What was written since the last flush is of no use before the next one. */
@@ -655,7 +673,7 @@ static int cache_close(void *h)
 	cache_near_close(&c->near);
 	closing = behind_close(&c->far);
 	release(c);
-	return err < 0 ? err : closing;
+	return err ? -abs(err) : closing;
 }
 
 const struct ummap_driver ummap_driver_cache = {

@@ -43,6 +43,8 @@ struct cache {
 	_Atomic uint64_t stamp[CACHE_STAMPS];
 	_Atomic uint64_t direct;       /* the same for the whole store */
 	_Atomic bool far_unflushed;    /* it has not been flushed since */
+	_Atomic bool landed;           /* what was written back is dirty still, as the last pass has it */
+	_Atomic int far_lost;          /* how a flush of it has failed that may have lost some; until somebody was told */
 	/* The thread. */
 	pthread_t thread;
 	bool has_thread;
@@ -89,6 +91,8 @@ void cache_keep(struct cache *c, struct cursor cursor);
 void cache_has_grown(struct cache *c, uint64_t end);
 /* What a request to the far store came to. */
 void cache_far_was(struct cache *c, int err);
+/* Flushes it. Where that may have lost what was written past the cache, the next flush by the driver's caller says so. */
+int cache_flush_far(struct cache *c);
 /* A pass, after which a near file that failed may be used again. */
 int cache_make_durable(struct cache *c);
 

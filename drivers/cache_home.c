@@ -140,6 +140,7 @@ static int write_run(struct cache *c, struct run *run, bool gently)
 		if (gently)
 			yield_to_readers(c);
 		err = behind_write(&c->far, c->buffer, len, run->off);
+		cache_far_was(c, err);
 		keep_room(c);
 	}
 	run->len = 0;
@@ -196,7 +197,7 @@ static int send(struct cache *c, unsigned n, bool gently)
 }
 
 /* Under the lock. */
-static void land(struct cache *c, const struct cache_flight *f, bool is_home)
+static void land(struct cache *c, const struct cache_flight *f, bool is_home, bool is_copied)
 {
 	struct cache_index *ix = &c->near.index;
 	uint32_t clean = cache_find(ix, f->block, false);
@@ -205,11 +206,11 @@ static void land(struct cache *c, const struct cache_flight *f, bool is_home)
 		cache_drop(ix, f->slot);
 	} else if (!is_home || ix->slot[f->slot].rewritten) {
 		cache_stay_dirty(ix, f->slot, cache_now());
-	} else if (clean != CACHE_NO_SLOT && clean == f->clean) {
+	} else if (clean != CACHE_NO_SLOT && clean == f->clean && is_copied) {
 		cache_set_valid(ix, clean, cache_valid(&ix->slot[clean]) | f->sectors);
 		cache_drop(ix, f->slot);
 	} else {
-		/* One that came meanwhile has the other sectors, if any. */
+		/* One that came meanwhile has other sectors, if any. */
 		if (clean != CACHE_NO_SLOT)
 			cache_drop(ix, clean);
 		cache_make_clean(ix, f->slot);
@@ -223,19 +224,23 @@ static void land(struct cache *c, const struct cache_flight *f, bool is_home)
 static int fly(struct cache *c, unsigned n, bool gently)
 {
 	int err = cache_make_durable(c);
+	unsigned failures = c->near.failures;
 
 	if (!err) {
 		sort_flight(c->flight, n);
 		err = send(c, n, gently);
 		if (!err)
-			err = behind_flush(&c->far);
-		cache_far_was(c, err);
+			err = cache_flush_far(c);
 	}
+	c->landed = true;
 	cache_lock(c);
 	for (unsigned i = 0; i < n; i++)
-		land(c, &c->flight[i], !err);
+		land(c, &c->flight[i], !err, c->near.failures == failures);
 	cache_unlock(c);
-	return err ? err : cache_make_durable(c);
+	if (!err)
+		err = cache_make_durable(c);
+	c->landed = err != 0;
+	return err;
 }
 
 /* At most so many slots. */
@@ -252,18 +257,40 @@ static int bring_home(struct cache *c, uint32_t most, bool gently)
 	return err;
 }
 
+static void note_touched(struct cache *c)
+{
+	cache_lock(c);
+	c->near.next.touched = 1;
+	cache_unlock(c);
+}
+
+/* A store that has become longer than what was written to it. */
+static int lengthen(struct cache *c)
+{
+	uint64_t size = c->size, now;
+	int err = behind_size(&c->far, &now);
+
+	if (err || now >= size || !c->grows)
+		return err;
+	note_touched(c);
+	err = cache_make_durable(c);
+	if (err)
+		return err;
+	c->far_unflushed = true;
+	err = behind_resize(&c->far, size);
+	return err == -EOPNOTSUPP ? behind_write(&c->far, "", 1, size - 1) : err;
+}
+
 int cache_bring_home(struct cache *c)
 {
 	int err;
 
 	futex_lock(&c->homing);
 	err = bring_home(c, c->near.index.list[CACHE_DIRTY].count, false);
-	if (!err && atomic_exchange(&c->far_unflushed, false)) {
-		err = behind_flush(&c->far);
-		if (err)
-			c->far_unflushed = true;
-		cache_far_was(c, err);
-	}
+	if (!err)
+		err = lengthen(c);
+	if (!err && c->far_unflushed)
+		err = cache_flush_far(c);
 	futex_unlock(&c->homing);
 	return err;
 }
@@ -289,8 +316,9 @@ int cache_settle_far(struct cache *c)
 	if ((uint32_t)before)
 		return 0;
 	futex_lock(&c->homing);
-	err = behind_flush(&c->far);
-	cache_far_was(c, err);
+	err = lengthen(c);
+	if (!err)
+		err = cache_flush_far(c);
 	if (!err && behind_size(&c->far, &size) == 0) {
 		struct cache_facts facts = n->head.far;
 
@@ -315,6 +343,7 @@ int cache_settle_far(struct cache *c)
 static bool add_block(struct cache *c, uint64_t block, const char *bytes, unsigned sectors, uint64_t direct)
 {
 	struct cache_index *ix = &c->near.index;
+	unsigned failures = c->near.failures;
 	uint32_t s = CACHE_NO_SLOT;
 	bool added = false;
 
@@ -327,7 +356,7 @@ static bool add_block(struct cache *c, uint64_t block, const char *bytes, unsign
 	if (side_write(&c->near.file, bytes, (size_t)sectors << c->near.sector_shift, cache_place(&c->near, s, 0)) == 0)
 		added = true;
 	cache_lock(c);
-	if (added && c->direct == direct && cache_find(ix, block, false) == CACHE_NO_SLOT &&
+	if (added && c->direct == direct && c->near.failures == failures && cache_find(ix, block, false) == CACHE_NO_SLOT &&
 	    cache_find(ix, block, true) == CACHE_NO_SLOT)
 		cache_put(ix, s, block, false, cache_mask_of(0, sectors), 0);
 	else

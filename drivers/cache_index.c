@@ -285,9 +285,11 @@ bool cache_evict(struct cache_index *ix)
 
 void cache_restore(struct cache_index *ix, uint32_t s, uint64_t key, const uint64_t valid[2], uint32_t now)
 {
+	uint64_t before = ix->changed[s / 64];
+
 	list_out(ix, s);
 	cache_put(ix, s, key >> 1, key & 1, (cache_mask)valid[1] << 64 | valid[0], now);
-	ix->changed[s / 64] &= ~((uint64_t)1 << s % 64);
+	ix->changed[s / 64] = before;
 }
 
 static size_t aligned(size_t bytes)

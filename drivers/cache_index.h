@@ -82,6 +82,11 @@ static inline cache_mask cache_valid(const struct cache_slot *s)
 	return (cache_mask)s->valid[1] << 64 | s->valid[0];
 }
 
+static inline bool cache_is_clean(const struct cache_index *ix, uint32_t s)
+{
+	return ix->slot[s].list == CACHE_SMALL || ix->slot[s].list == CACHE_MAIN;
+}
+
 /* n sectors from `first` on. */
 static inline cache_mask cache_mask_of(unsigned first, unsigned n)
 {

@@ -91,12 +91,16 @@ static int write_changed(struct cache_near *n, uint64_t pass)
 	return err;
 }
 
-/* What was taken counts; or has to be taken again, into the same places, because the others do. A flush that failed may have
- * lost clean sectors, which are forgotten: of dirty ones whoever wrote them is told. */
+/* What was taken counts; or has to be taken again, into the same places, because the others do. */
 static void end_pass(struct cache_near *n, bool counts)
 {
 	struct cache_index *ix = &n->index;
 
+	if (!counts) {
+		lock(n);
+		n->failures++;
+		unlock(n);
+	}
 	for (uint32_t word = 0; word < (ix->slots + 63) / 64; word++) {
 		uint64_t bits = ix->taken[word] | (counts ? 0 : ix->changed[word]);
 
@@ -112,7 +116,7 @@ static void end_pass(struct cache_near *n, bool counts)
 			if (counts) {
 				ix->slot[s].copy ^= 1;
 				cache_settle(ix, s);
-			} else if (ix->slot[s].list == CACHE_SMALL || ix->slot[s].list == CACHE_MAIN) {
+			} else if (cache_is_clean(ix, s)) {
 				cache_drop(ix, s);
 			}
 		}
@@ -120,39 +124,50 @@ static void end_pass(struct cache_near *n, bool counts)
 	}
 }
 
-/* A head that may be there although writing it has failed would speak of records that are written over next. */
+static int flush(struct cache_near *n)
+{
+	int err = side_flush(&n->file);
+
+	if (err)
+		return err;
+	side_head_flushed(&n->slots);
+	n->durable = n->slots.number;
+	return 0;
+}
+
+/* The slot of the head behind the durable one. A flush that fails may have lost it, or not. */
+static int write_slot(struct cache_near *n, const struct cache_head *head)
+{
+	return side_head_write(&n->file, &n->slots, head, sizeof(*head));
+}
+
+/* What may be there of a head although writing it has failed would speak of records that are written over next. */
 static int take_back_head(struct cache_near *n)
 {
-	uint64_t number = n->slots.number;
-	int err = side_head_write(&n->file, &n->slots, &n->head, sizeof(n->head));
+	int err;
 
-	n->slots.number = number;
+	n->slots.number = n->durable;
 	side_head_flushed(&n->slots);
+	err = write_slot(n, &n->head);
 	if (!err)
-		err = side_flush(&n->file);
-	n->unsure = err != 0;
+		err = flush(n);
 	return err;
 }
 
 static int write_head(struct cache_near *n, struct cache_head *head)
 {
-	uint64_t number = n->slots.number;
-	int err = side_head_write(&n->file, &n->slots, head, sizeof(*head));
+	int err = write_slot(n, head);
 
 	if (!err)
-		err = side_flush(&n->file);
-	side_head_flushed(&n->slots);
-	if (err) {
-		n->slots.number = number;
-		n->unsure = true;
+		err = flush(n);
+	if (err)
 		return err;
-	}
 	lock(n);
 	n->head = *head;
 	memcpy(n->sure, head->intent, sizeof(n->sure));
 	unlock(n);
 	/* What it says is durable already. */
-	side_head_write(&n->file, &n->slots, head, sizeof(*head));
+	write_slot(n, head);
 	return 0;
 }
 
@@ -174,30 +189,92 @@ static bool any_changed(struct cache_near *n)
 static int pass(struct cache_near *n)
 {
 	struct cache_head head;
-	int err = n->unsure ? take_back_head(n) : 0;
+	int err;
 
+	err = write_changed(n, n->head.pass + 1);
+	if (!err)
+		err = flush(n);
 	if (err)
 		return err;
+	/* After the records: whose sectors were read or written past the cache meanwhile, their intents are there, and the size. */
 	lock(n);
 	head = n->next;
 	head.pass = n->head.pass + 1;
+	head.digest = n->digest;
 	for (unsigned i = 0; i < CACHE_REGIONS / 64; i++)
 		n->sure[i] &= head.intent[i];
 	unlock(n);
-	err = write_changed(n, head.pass);
+	err = write_head(n, &head);
 	if (!err)
-		err = side_flush(&n->file);
-	if (!err) {
-		side_head_flushed(&n->slots);
-		/* Not shorter than what the records have. */
-		lock(n);
-		head.size = n->next.size;
-		unlock(n);
-		head.digest = n->digest;
-		err = write_head(n, &head);
-	}
-	end_pass(n, !err);
+		end_pass(n, true);
 	return err;
+}
+
+/* ---- After a flush that failed ---- */
+
+/* Waits until nobody writes dirty slots; who wants to begin waits for the end of mending. */
+static void keep_writers_out(struct cache_near *n)
+{
+	struct cache_index *ix = &n->index;
+	uint32_t s;
+
+	lock(n);
+	n->mending = true;
+	for (s = ix->list[CACHE_DIRTY].first; s != CACHE_NO_SLOT;) {
+		if (!ix->slot[s].writers) {
+			s = ix->slot[s].next;
+			continue;
+		}
+		unlock(n);
+		nanosleep(&cache_moment, NULL);
+		lock(n);
+		s = ix->list[CACHE_DIRTY].first;
+	}
+	unlock(n);
+}
+
+static int write_again(struct cache_near *n, uint32_t s, cache_mask sectors)
+{
+	int err = 0;
+
+	for (unsigned k = 0; k < CACHE_SECTORS && sectors >> k && !err; k++) {
+		uint64_t place = cache_place(n, s, (uint64_t)k << n->sector_shift);
+
+		if (!(sectors >> k & 1))
+			continue;
+		err = side_read(&n->file, n->record, (size_t)1 << n->sector_shift, place);
+		if (!err)
+			err = side_write(&n->file, n->record, (size_t)1 << n->sector_shift, place);
+	}
+	return err;
+}
+
+static int mend(struct cache_near *n)
+{
+	struct cache_index *ix = &n->index;
+	int err = 0;
+
+	keep_writers_out(n);
+	for (uint32_t s = 0; s < ix->slots && !err; s++) {
+		cache_mask sectors = 0;
+
+		lock(n);
+		if (ix->slot[s].list == CACHE_DIRTY)
+			sectors = cache_valid(&ix->slot[s]);
+		if (sectors)
+			cache_pin(ix, s);
+		unlock(n);
+		if (!sectors)
+			continue;
+		err = write_again(n, s, sectors);
+		lock(n);
+		cache_unpin(ix, s);
+		unlock(n);
+	}
+	lock(n);
+	n->mending = false;
+	unlock(n);
+	return err ? err : take_back_head(n);
 }
 
 int cache_pass(struct cache_near *n)
@@ -205,9 +282,12 @@ int cache_pass(struct cache_near *n)
 	int err;
 
 	futex_lock(&n->passing);
-	err = any_changed(n) ? pass(n) : side_flush(&n->file);
+	err = n->unsure ? mend(n) : 0;
+	if (!err)
+		err = any_changed(n) ? pass(n) : flush(n);
+	n->unsure = err != 0;
 	if (err)
-		n->failed = err;
+		end_pass(n, false);
 	futex_unlock(&n->passing);
 	return err;
 }
@@ -254,19 +334,28 @@ static int read_head(struct cache_near *n, struct ummap_geom *geom)
 	return 0;
 }
 
-/* Whether it is a record that this slot has had at the last pass, or before. */
-static bool counts(const struct cache_near *n, const struct cache_record *r, uint32_t s)
+/* In which pass a record was written that is whole; 0: it is none. */
+static uint64_t pass_of(const struct cache_near *n, const struct cache_record *r, uint32_t s)
 {
-	return r->slot == s && r->pass <= n->head.pass && r->pass > 0 && r->sum == record_sum(n, r);
+	return r->slot == s && r->sum == record_sum(n, r) ? r->pass : 0;
 }
 
-/* Of the two records of a slot the newer one that counts; an empty slot that never had one has none. */
+/* Of the two records of a slot the newer one that counts; an empty slot that never had one has none. One of a pass that did
+ * not come to its end is to be written over by the next one, which has the same number. */
 static void load_slot(struct cache_near *n, uint32_t s, const struct cache_record *a, const struct cache_record *b)
 {
-	const struct cache_record *r[2] = { counts(n, a, s) ? a : NULL, counts(n, b, s) ? b : NULL };
-	unsigned copy = !r[0] || (r[1] && r[1]->pass > r[0]->pass);
+	const struct cache_record *r[2] = { a, b };
+	uint64_t pass[2] = { pass_of(n, a, s), pass_of(n, b, s) };
+	unsigned copy;
 
-	if (!r[copy])
+	for (int i = 0; i < 2; i++) {
+		if (pass[i] <= n->head.pass)
+			continue;
+		pass[i] = 0;
+		cache_mark_changed(&n->index, s);
+	}
+	copy = pass[1] > pass[0];
+	if (!pass[copy])
 		return;
 	n->index.slot[s].copy = copy;
 	n->index.slot[s].sum = r[copy]->sum;
@@ -349,6 +438,7 @@ static int begin(struct cache_near *n, const struct cache_wish *wish, struct umm
 	n->head.size = wish->far.size;
 	lay_out(n);
 	err = side_head_settle(&n->file, &n->slots, &n->head, sizeof(n->head));
+	n->durable = n->slots.number;
 	if (err)
 		return keys_refuse(geom, -err, "%.100s cannot be written: %s", wish->path, strerror(-err));
 	return give_room(n, geom);
@@ -377,12 +467,9 @@ static int recognize(struct cache_near *n, const struct cache_wish *wish, struct
 /* What was written past the cache may be there, or not. */
 static void forget_intended(struct cache_near *n)
 {
-	for (uint32_t s = 0; s < n->index.slots; s++) {
-		enum cache_list list = n->index.slot[s].list;
-
-		if ((list == CACHE_SMALL || list == CACHE_MAIN) && cache_intends(n->head.intent, n->index.slot[s].key >> 1))
+	for (uint32_t s = 0; s < n->index.slots; s++)
+		if (cache_is_clean(&n->index, s) && cache_intends(n->head.intent, n->index.slot[s].key >> 1))
 			cache_drop(&n->index, s);
-	}
 	memset(n->next.intent, 0, sizeof(n->next.intent));
 }
 
@@ -404,7 +491,7 @@ static int find(struct cache_near *n, const struct cache_wish *wish, struct umma
 	if (err)
 		return err;
 	forget_intended(n);
-	err = side_flush(&n->file);
+	err = flush(n);
 	if (!err)
 		err = cache_pass(n);
 	return err ? keys_refuse(geom, -err, "%.100s cannot be written: %s", n->file.path, strerror(-err)) : 0;

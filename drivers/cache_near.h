@@ -34,11 +34,17 @@
  *	  is noted (5), and clean sectors of that region are forgotten.
  *	- While the head is written: the other slot of it has the pass before, or the same one.
  *
+ * A FLUSH THAT FAILS may have lost what was written since the last one, and the next may go well for nothing. So all that is
+ * dirty is read and written again before that, clean sectors that were to become durable are forgotten, and the slot of the
+ * head that was written is written over with what it said before.
+ *
  * DAMAGE of the head is found by the sums of its slots, of records by the digest: it is that of exactly the records that
  * were there in this pass.
  */
 #ifndef DRIVERS_CACHE_NEAR_H
 #define DRIVERS_CACHE_NEAR_H
+
+#include <time.h>
 
 #include "cache_index.h"
 #include "side.h"
@@ -49,6 +55,8 @@
 #define CACHE_BLOCK_MAX ((size_t)256 << 10)
 #define CACHE_SECTOR_MIN 512
 #define CACHE_SECTOR_MAX (CACHE_BLOCK_MAX / CACHE_SECTORS)
+
+static const struct timespec cache_moment = { 0, 20000 };
 
 /* What is looked at to know the far store again. */
 struct cache_facts {
@@ -85,8 +93,10 @@ struct cache_near {
 	uint64_t sure[CACHE_REGIONS / 64]; /* intents that are durable and will be after a pass under way; under that lock */
 	struct cache_index index;
 	uint64_t digest;               /* of the records as they were written last; under the index's lock */
-	bool unsure;                   /* a head that was written may be there, or not; under `passing` */
-	_Atomic int failed;            /* a pass has: what it was to make durable may be lost; the caller's to take away */
+	uint64_t durable;              /* number of the last slot of the head that was flushed; under `passing` */
+	bool unsure;                   /* a flush has failed: one behind it may be there, or not, and what is dirty; under `passing` */
+	bool mending;                  /* nobody may begin to write dirty slots; under the index's lock */
+	_Atomic unsigned failures;     /* passes that have failed: what was written to the file since the one before may be lost */
 	_Atomic uint32_t passing;      /* a lock, across a pass: outside the index's */
 	struct cache_record record[64];/* under `passing` */
 	unsigned sector_shift, block_shift;
@@ -108,7 +118,8 @@ int cache_near_close(struct cache_near *n);
 /* Opens it to be looked at; what is there is in n->head, and in the index if `how` is a lock. 1: it is new, and empty. */
 int cache_near_look(struct cache_near *n, const char *path, int how, struct ummap_geom *geom);
 
-/* Makes durable what the index and `next` say. */
+/* Makes durable what the index and `next` say, and what is in the blocks. If it fails, nothing is lost that can be read: the
+ * next one writes it again. */
 int cache_pass(struct cache_near *n);
 
 /* Where a byte of a slot's block is. */

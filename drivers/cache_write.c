@@ -132,6 +132,11 @@ static uint32_t acquire(struct cache *c, uint64_t block, bool wanted)
 	uint32_t s;
 
 	cache_lock(c);
+	while (c->near.mending) {
+		cache_unlock(c);
+		nanosleep(&cache_moment, NULL);
+		cache_lock(c);
+	}
 	s = cache_find(ix, block, true);
 	if (s == CACHE_NO_SLOT && wanted) {
 		s = cache_take(ix);
@@ -203,61 +208,74 @@ static void gather(struct cursor *cursor, char *to, size_t bytes)
 	}
 }
 
-/* Whether a dirty slot has the sector; else *stamp is one to be compared. */
-static bool has_sector(struct cache *c, uint32_t s, uint64_t block, unsigned sector, uint64_t *stamp)
+/* A part of a sector that is written as a whole. */
+struct part {
+	uint32_t slot;
+	uint64_t block;
+	size_t skip, bytes;            /* where the part is in the block */
+	unsigned sector;               /* its number there */
+	struct cursor from;
+};
+
+/* The sector has all but the part. */
+static int write_merged(struct cache *c, struct part *p, char *sector)
+{
+	size_t size = (size_t)1 << c->near.sector_shift, inside = p->skip % size;
+	struct iovec whole = { sector, size };
+
+	gather(&p->from, sector + inside, p->bytes);
+	return write_sectors(c, p->slot, p->block, p->skip - inside, size, &whole, 1);
+}
+
+/* Whether the dirty slot has the sector; if not, *stamp is one to be compared. */
+static bool has_sector(struct cache *c, const struct part *p, uint64_t *stamp)
 {
 	bool has;
 
 	cache_lock(c);
-	*stamp = c->stamp[block % CACHE_STAMPS];
-	has = cache_valid(&c->near.index.slot[s]) >> sector & 1;
+	*stamp = c->stamp[p->block % CACHE_STAMPS];
+	has = cache_valid(&c->near.index.slot[p->slot]) >> p->sector & 1;
 	cache_unlock(c);
 	return has;
 }
 
-/* A part of a sector whose rest is somewhere else: it goes to the slot as a whole, if nobody writes the rest meanwhile. */
-static int try_whole_sector(struct cache *c, uint32_t s, uint64_t block, size_t skip, size_t bytes, struct cursor from, bool *done)
+/* The rest of it is somewhere else: it goes to the slot with the part, if nobody writes it meanwhile. */
+static int try_to_merge(struct cache *c, struct part *p, uint64_t before, bool *done)
 {
 	char sector[CACHE_SECTOR_MAX] __attribute__((aligned(16)));
-	size_t size = (size_t)1 << c->near.sector_shift, inside = skip % size;
-	uint64_t off = (block << c->near.block_shift) + skip - inside, before, after;
+	size_t size = (size_t)1 << c->near.sector_shift;
 	struct iovec whole = { sector, size };
-	struct cursor rest = cursor_begin(&whole, 1, off);
+	struct cursor rest = cursor_begin(&whole, 1, p->from.off - p->skip % size);
+	uint64_t after;
 	int err = 0;
 
-	*done = false;
-	if (has_sector(c, s, block, (unsigned)(skip >> c->near.sector_shift), &before) || (uint32_t)before)
-		return 0;
-	if (inside == 0 && off + bytes >= c->size)
+	if (p->skip % size == 0 && p->from.off + p->bytes >= c->size)
 		memset(sector, 0, size);
 	else
 		err = cache_read_at(c, &rest, false);
 	if (err)
 		return err;
-	gather(&from, sector + inside, bytes);
 	futex_lock(&c->odd);
-	if (!has_sector(c, s, block, (unsigned)(skip >> c->near.sector_shift), &after) && after == before) {
-		err = write_sectors(c, s, block, skip - inside, size, &whole, 1);
-		*done = true;
-	}
+	*done = !has_sector(c, p, &after) && after == before;
+	if (*done)
+		err = write_merged(c, p, sector);
 	futex_unlock(&c->odd);
 	return err;
 }
 
-static int write_part(struct cache *c, uint32_t s, uint64_t block, size_t skip, size_t bytes, const struct cursor *from,
-		      const struct iovec *iov, int n)
+static int write_part(struct cache *c, struct part *p, const struct iovec *iov, int n)
 {
-	const struct timespec pause = { 0, 20000 };
 	uint64_t stamp;
 	bool done = false;
 	int err = 0;
 
 	while (!done && !err) {
-		if (has_sector(c, s, block, (unsigned)(skip >> c->near.sector_shift), &stamp))
-			return write_file(c, s, skip, iov, n);
+		if (has_sector(c, p, &stamp))
+			return write_file(c, p->slot, p->skip, iov, n);
 		if ((uint32_t)stamp)
-			nanosleep(&pause, NULL);
-		err = try_whole_sector(c, s, block, skip, bytes, *from, &done);
+			nanosleep(&cache_moment, NULL);
+		else
+			err = try_to_merge(c, p, stamp, &done);
 	}
 	return err;
 }
@@ -274,7 +292,7 @@ static int write_some(struct cache *c, uint32_t s, struct cursor *cursor)
 	bytes = cursor_slice(cursor, bytes, iov, CACHE_SLICES, &n);
 	if (skip % sector || bytes < sector) {
 		bytes = cursor_slice(cursor, min_u64(sector - skip % sector, cursor->end - cursor->off), iov, CACHE_SLICES, &n);
-		err = write_part(c, s, block, skip, bytes, cursor, iov, n);
+		err = write_part(c, &(struct part){ s, block, skip, bytes, (unsigned)(skip / sector), *cursor }, iov, n);
 	} else {
 		bytes = cursor_slice(cursor, bytes - bytes % sector, iov, CACHE_SLICES, &n);
 		err = write_sectors(c, s, block, skip, bytes, iov, n);
