@@ -65,9 +65,13 @@ UMTOP_OBJ = $(UMTOP_SRC:%.c=$B/%.o)
 UMWAL = $B/umwal
 UMWAL_OBJ = $B/tools/umwal/main.o
 
-all: lib mpi $(CONFORM) $(UMTOP) $(UMWAL) $(EXAMPLES) $(BENCHES)
+# umcache reads near files as the filter cache+ does.
+UMCACHE = $B/umcache
+UMCACHE_OBJ = $B/tools/umcache/main.o
+
+all: lib mpi $(CONFORM) $(UMTOP) $(UMWAL) $(UMCACHE) $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
-tests: lib mpi-tests $(CONFORM) $(UMTOP) $(UMWAL) $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
+tests: lib mpi-tests $(CONFORM) $(UMTOP) $(UMWAL) $(UMCACHE) $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -113,7 +117,11 @@ $(UMTOP): $(UMTOP_OBJ) $(ROOMS)
 $(UMWAL): $(UMWAL_OBJ) $(ROOMS)
 	$(CC) $(LDFLAGS) -o $@ $(UMWAL_OBJ) $(ROOMS) $(LIBS)
 
+$(UMCACHE): $(UMCACHE_OBJ) $(ROOMS)
+	$(CC) $(LDFLAGS) -o $@ $(UMCACHE_OBJ) $(ROOMS) $(LIBS)
+
 $B/tests/prog_wal: | $(UMWAL)
+$B/tests/prog_cache: | $(UMCACHE)
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
 $B/tests/test_%: tests/test_%.c $(ROOMS)
 	@mkdir -p $(@D)
@@ -164,10 +172,10 @@ check-calls: mpi-tests
 check-man: lib
 	tests/check-man $B
 
-check-install: lib mpi $(CONFORM) $(UMTOP) $(UMWAL)
+check-install: lib mpi $(CONFORM) $(UMTOP) $(UMWAL) $(UMCACHE)
 	tests/check-install $B
 
-check-plugins: lib mpi $(CONFORM) $(UMTOP) $(UMWAL)
+check-plugins: lib mpi $(CONFORM) $(UMTOP) $(UMWAL) $(UMCACHE)
 	tests/check-plugins $B
 
 check-gdb: lib
@@ -195,7 +203,7 @@ check-mpi-machines: all tests
 
 # Power lost at ten thousand requests.
 check-cuts: tests
-	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts
+	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts test_cache_cuts
 
 # What `make check` runs, and what it has no time for. All of it, whatever fails.
 ALL = check check-long check-cuts check-asan check-tsan check-mutants check-ports check-mpi-machines
@@ -213,7 +221,7 @@ demo: deps
 	$(MAKE) all
 	examples/demo $B
 
-install: lib $(CONFORM) $(UMTOP) $(UMWAL)
+install: lib $(CONFORM) $(UMTOP) $(UMWAL) $(UMCACHE)
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR) \
 		$(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7 \
 		$(DESTDIR)$(PLUGINDIR) $(DESTDIR)$(DATADIR) $(DESTDIR)$(DOCDIR)/drivers $(DESTDIR)$(DOCDIR)/policies
@@ -224,7 +232,7 @@ install: lib $(CONFORM) $(UMTOP) $(UMWAL)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
 		-e 's|@REQUIRES@|$(strip $(PMEM) $(URING))|' ummap.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap.pc
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
-	install -m 755 $(CONFORM) $(UMTOP) $(UMWAL) tools/ummap-trace $(DESTDIR)$(BINDIR)
+	install -m 755 $(CONFORM) $(UMTOP) $(UMWAL) $(UMCACHE) tools/ummap-trace $(DESTDIR)$(BINDIR)
 	install -m 644 $(wildcard man/*.1) $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
 	install -m 644 $(wildcard man/*.7) $(DESTDIR)$(MANDIR)/man7
@@ -239,7 +247,7 @@ dist:
 clean:
 	rm -rf build
 
--include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(UMWAL_OBJ:.o=.d)
+-include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(UMWAL_OBJ:.o=.d) $(UMCACHE_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
 .PHONY: all lib tests check check-long check-layers check-calls check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants \
 	check-ports check-mpi-machines check-cuts check-all \

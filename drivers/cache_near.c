@@ -191,18 +191,22 @@ static int pass(struct cache_near *n)
 	struct cache_head head;
 	int err;
 
+	lock(n);
+	for (unsigned i = 0; i < CACHE_REGIONS / 64; i++)
+		n->sure[i] &= n->begun[i] = n->next.intent[i];
+	unlock(n);
 	err = write_changed(n, n->head.pass + 1);
 	if (!err)
 		err = flush(n);
 	if (err)
 		return err;
-	/* After the records: whose sectors were read or written past the cache meanwhile, their intents are there, and the size. */
+	/* Of what was intended at any time since the first record, some may be in the records. */
 	lock(n);
 	head = n->next;
 	head.pass = n->head.pass + 1;
 	head.digest = n->digest;
 	for (unsigned i = 0; i < CACHE_REGIONS / 64; i++)
-		n->sure[i] &= head.intent[i];
+		head.intent[i] |= n->begun[i];
 	unlock(n);
 	err = write_head(n, &head);
 	if (!err)
@@ -464,13 +468,12 @@ static int recognize(struct cache_near *n, const struct cache_wish *wish, struct
 	return 0;
 }
 
-/* What was written past the cache may be there, or not. */
+/* What was written past the cache may be there, or not; it is intended still, until the far store was flushed. */
 static void forget_intended(struct cache_near *n)
 {
 	for (uint32_t s = 0; s < n->index.slots; s++)
 		if (cache_is_clean(&n->index, s) && cache_intends(n->head.intent, n->index.slot[s].key >> 1))
 			cache_drop(&n->index, s);
-	memset(n->next.intent, 0, sizeof(n->next.intent));
 }
 
 static int find(struct cache_near *n, const struct cache_wish *wish, struct ummap_geom *geom)

@@ -91,6 +91,7 @@ struct cache_near {
 	struct cache_head head;        /* as it is durable; under the index's lock */
 	struct cache_head next;        /* as the next pass writes it; under the index's lock */
 	uint64_t sure[CACHE_REGIONS / 64]; /* intents that are durable and will be after a pass under way; under that lock */
+	uint64_t begun[CACHE_REGIONS / 64];/* those that there were when the pass under way began; under `passing` */
 	struct cache_index index;
 	uint64_t digest;               /* of the records as they were written last; under the index's lock */
 	uint64_t durable;              /* number of the last slot of the head that was flushed; under `passing` */
