@@ -574,7 +574,8 @@ static void open_facts(struct cache *c, struct keys *k, const struct ummap_uri *
 	k->wish.far.id = geom->id[0];
 	k->wish.far.size = geom->size;
 	c->far_fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : *uri->path ? open(uri->path, O_PATH | O_CLOEXEC) : -1;
-	cache_look_at_far(c, &k->wish.far);
+	/* One that is of this process ends with it, and so does what is kept of it. */
+	c->lasts = cache_look_at_far(c, &k->wish.far) || !geom->id[0];
 }
 
 static int set_up(struct cache *c, struct keys *k, const struct ummap_uri *uri, int fd, struct ummap_geom *geom)
@@ -660,6 +661,8 @@ static int end(struct cache *c)
 	if (c->writable && !err)
 		err = cache_settle_far(c);
 	passing = cache_make_durable(c);
+	if (!c->lasts && !err)
+		side_remove(&c->near.file);
 	return err ? err : passing;
 }
 

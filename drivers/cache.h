@@ -32,6 +32,7 @@ struct cache {
 	bool writable, grows, async;
 	bool flush_far;                /* a flush makes durable in the far store */
 	bool populate;
+	bool lasts;                    /* the far store can be there when it is opened again */
 	int far_fd;                    /* only to be looked at; negative: none */
 	_Atomic uint64_t size;         /* of the store, what is in the cache included */
 	uint32_t dirty_most;           /* slots ... */
@@ -115,7 +116,7 @@ uint32_t cache_reserve(const struct cache *c);
 void cache_make_room(struct cache *c);
 /* Flushes the far store; then nothing is intended any more that is not under way. */
 int cache_settle_far(struct cache *c);
-/* Looks at the far store, for the head. */
-void cache_look_at_far(struct cache *c, struct cache_facts *facts);
+/* Looks at the far store, for the head; whether it is a file or a device. */
+bool cache_look_at_far(struct cache *c, struct cache_facts *facts);
 
 #endif

@@ -297,14 +297,19 @@ int cache_bring_home(struct cache *c)
 
 /* ---- The far store at rest ---- */
 
-void cache_look_at_far(struct cache *c, struct cache_facts *facts)
+bool cache_look_at_far(struct cache *c, struct cache_facts *facts)
 {
 	struct stat st;
 
-	if (c->far_fd < 0 || fstat(c->far_fd, &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_ino != facts->id)
-		return;
+	if (c->far_fd < 0 || fstat(c->far_fd, &st) < 0)
+		return false;
+	if (S_ISBLK(st.st_mode))
+		return true;
+	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_ino != facts->id)
+		return false;
 	facts->seconds = (uint64_t)st.st_mtim.tv_sec;
 	facts->nanoseconds = (uint64_t)st.st_mtim.tv_nsec;
+	return true;
 }
 
 int cache_settle_far(struct cache *c)
