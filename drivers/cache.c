@@ -650,16 +650,34 @@ static int cache_open_fd(const struct ummap_uri *uri, int fd, int oflags, void *
 	return open_both(uri, fd, oflags, h, geom);
 }
 
-/* All that is dirty goes to the far store. What it does not take stays, durably. */
+/* The far store is closed, and complete. */
+static void note_far(struct cache *c)
+{
+	struct cache_near *n = &c->near;
+
+	cache_lock(c);
+	n->next.far.size = c->size;
+	cache_look_at_far(c, &n->next.far);
+	n->next.touched = 0;
+	memset(n->next.intent, 0, sizeof(n->next.intent));
+	cache_unlock(c);
+}
+
+/* All that is dirty goes to the far store. What it does not take stays, durably. How the far store is known again is noted
+ * when it is closed, because a filter there may write until then. */
 static int end(struct cache *c)
 {
-	int err = 0, passing;
+	int err = 0, closing, passing;
 
 	cache_stop_thread(c);
 	if (c->writable)
 		err = cache_bring_home(c);
 	if (c->writable && !err)
 		err = cache_settle_far(c);
+	closing = behind_close(&c->far);
+	err = err ? err : closing;
+	if (c->writable && !err)
+		note_far(c);
 	passing = cache_make_durable(c);
 	if (!c->lasts && !err)
 		side_remove(&c->near.file);
@@ -669,14 +687,15 @@ static int end(struct cache *c)
 static int cache_close(void *h)
 {
 	struct cache *c = h;
-	int err = 0, closing;
+	int err;
 
-	if (!behind_inherited(&c->far))
+	if (behind_inherited(&c->far))
+		err = behind_close(&c->far);
+	else
 		err = end(c);
 	cache_near_close(&c->near);
-	closing = behind_close(&c->far);
 	release(c);
-	return err ? -abs(err) : closing;
+	return err ? -abs(err) : 0;
 }
 
 const struct ummap_driver ummap_driver_cache = {

@@ -43,6 +43,7 @@ struct cache {
 	/* What is written past the cache, by blocks: how often, and (in the low half) by how many now. */
 	_Atomic uint64_t stamp[CACHE_STAMPS];
 	_Atomic uint64_t direct;       /* the same for the whole store */
+	_Atomic uint64_t settled;      /* what `direct` was when the far store was flushed for that */
 	_Atomic bool far_unflushed;    /* it has not been flushed since */
 	_Atomic bool landed;           /* what was written back is dirty still, as the last pass has it */
 	_Atomic int far_lost;          /* how a flush of it has failed that may have lost some; until somebody was told */

@@ -315,29 +315,22 @@ bool cache_look_at_far(struct cache *c, struct cache_facts *facts)
 int cache_settle_far(struct cache *c)
 {
 	struct cache_near *n = &c->near;
-	uint64_t before = c->direct, size;
+	uint64_t before = c->direct;
 	int err;
 
 	if ((uint32_t)before)
 		return 0;
 	futex_lock(&c->homing);
-	err = lengthen(c);
-	if (!err)
-		err = cache_flush_far(c);
-	if (!err && behind_size(&c->far, &size) == 0) {
-		struct cache_facts facts = n->head.far;
-
-		facts.size = size;
-		cache_look_at_far(c, &facts);
+	err = cache_flush_far(c);
+	if (!err) {
 		cache_lock(c);
-		if (c->direct == before && c->near.index.list[CACHE_DIRTY].count == 0) {
-			n->next.far = facts;
-			n->next.touched = 0;
+		if (c->direct == before)
 			memset(n->next.intent, 0, sizeof(n->next.intent));
-		}
 		cache_unlock(c);
 		err = cache_make_durable(c);
 	}
+	if (!err)
+		c->settled = before;
 	futex_unlock(&c->homing);
 	return err;
 }
@@ -416,14 +409,10 @@ static void write_back(struct cache *c)
 	futex_unlock(&c->homing);
 }
 
-static bool is_restless(struct cache *c)
+/* Whether intents are noted that nobody has had for a while. */
+static bool is_restless(const struct cache *c)
 {
-	bool restless;
-
-	cache_lock(c);
-	restless = c->writable && c->near.next.touched && c->near.index.list[CACHE_DIRTY].count == 0;
-	cache_unlock(c);
-	return restless;
+	return c->writable && c->direct != c->settled;
 }
 
 /* What fails is tried again, once a second. */
