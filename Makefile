@@ -10,6 +10,7 @@ INCLUDEDIR ?= $(PREFIX)/include
 MANDIR ?= $(PREFIX)/share/man
 DOCDIR ?= $(PREFIX)/share/doc/libummap
 DATADIR ?= $(PREFIX)/share/libummap
+COMPLETIONDIR ?= $(PREFIX)/share/bash-completion/completions
 PLUGINDIR = $(LIBDIR)/ummap
 B ?= build
 CFLAGS ?= -O2 -g
@@ -26,22 +27,27 @@ HEADERS = $(wildcard include/*.h)
 # The skeletons are for authors. A driver whose library is missing gives way to a file that says so. `make PMEM= URING=` builds as if both were.
 PMEM := $(shell pkg-config --exists libpmem2 2> /dev/null && echo libpmem2)
 URING := $(shell pkg-config --exists liburing 2> /dev/null && echo liburing)
-LEFT_OUT = %/skeleton.c $(if $(PMEM),%/absent_pmem.c %/test_absent_pmem.c,drivers/pmem.c tests/test_pmem%.c) \
-	$(if $(URING),%/absent_uring.c,drivers/uring.c tests/test_uring.c tests/test_uffd_uring.c)
+LEFT_OUT = %/skeleton.c %/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
+	$(if $(URING),,drivers/uring.c %/test_uring.c %/test_uffd_uring.c)
+ABSENT = $(if $(PMEM),,pmem) $(if $(URING),,uring)
 LIB_SRC = $(filter-out $(LEFT_OUT),$(wildcard lib/*/*.c drivers/*.c policies/*.c))
 LIBS += $(if $(PMEM)$(URING),$(shell pkg-config --libs $(PMEM) $(URING)))
-LIB_OBJ = $(LIB_SRC:%.c=$B/%.o)
+ABSENT_OBJ = $(ABSENT:%=$B/drivers/absent_%.o)
+LIB_OBJ = $(LIB_SRC:%.c=$B/%.o) $(ABSENT_OBJ)
 SONAME = libummap.so.$(SOMAJOR)
 SO = $B/libummap.so.$(VERSION)
 A = $B/libummap.a
 # The same with the names of its rooms, for what looks inside: tests and tools.
 ROOMS = $B/librooms.a
 
-# tests/test_*.c: Criterion suites, linked with the archive so that rooms can be tested by themselves.
-# tests/prog_*.c: programs of their own, linked with the shared library: exit 0 pass, 77 skip, else fail.
-SUITES = $(patsubst tests/%.c,$B/tests/%,$(filter-out $(LEFT_OUT),$(wildcard tests/test_*.c)))
+# tests/*/test_*.c: Criterion suites, linked with the archive so that rooms can be tested by themselves.
+# tests/*/prog_*.c: programs of their own, linked with the shared library: exit 0 pass, 77 skip, else fail.
+# Their names are unique: all are built in one folder.
+vpath test_%.c tests/unit tests/api tests/drivers tests/tools
+vpath prog_%.c tests/unit tests/api tests/drivers tests/tools
+SUITES = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(LEFT_OUT),$(wildcard tests/*/test_*.c))))
 # Sanitizers want to come before what is preloaded.
-PROGS = $(patsubst tests/%.c,$B/tests/%,$(filter-out $(if $(SANITIZE),tests/prog_preload.c),$(wildcard tests/prog_*.c)))
+PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_preload.c),$(wildcard tests/*/prog_*.c))))
 # Drivers and policies as files, for the suites: the skeletons, and those of tests/plugins.
 PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard tests/plugins/*.c)) \
 	$B/tests/plugins/ummap-driver-skeleton.so $B/tests/plugins/ummap-policy-skeleton.so
@@ -61,17 +67,16 @@ UMTOP = $B/umtop
 UMTOP_SRC = $(filter-out $(if $(NCURSES),%/no_screen.c,%/screen.c),$(wildcard tools/umtop/*.c))
 UMTOP_OBJ = $(UMTOP_SRC:%.c=$B/%.o)
 
-# umwal reads logs as the filter wal+ does.
-UMWAL = $B/umwal
-UMWAL_OBJ = $B/tools/umwal/main.o
+# These read what the filters wal+, cow+ and cache+ keep beside stores, as the filters do.
+BESIDE = $B/umwal $B/umcow $B/umcache
+BESIDE_OBJ = $(BESIDE:$B/%=$B/tools/%/main.o)
 
-# umcache reads near files as the filter cache+ does.
-UMCACHE = $B/umcache
-UMCACHE_OBJ = $B/tools/umcache/main.o
+TOOLS = $(CONFORM) $(UMTOP) $(BESIDE)
 
-all: lib mpi $(CONFORM) $(UMTOP) $(UMWAL) $(UMCACHE) $(EXAMPLES) $(BENCHES)
+all: lib mpi tools $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
-tests: lib mpi-tests $(CONFORM) $(UMTOP) $(UMWAL) $(UMCACHE) $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
+tools: $(TOOLS)
+tests: lib mpi-tests tools $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -80,6 +85,13 @@ $B/lib/%.o: override CPPFLAGS += -Ilib
 $B/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+# One source for all drivers that cannot be.
+$B/drivers/absent_pmem.o: override CPPFLAGS += -DKEYS='"granularity"' -DLIBRARY='"libpmem2"'
+$B/drivers/absent_uring.o: override CPPFLAGS += -DKEYS='"direct cached depth"' -DLIBRARY='"liburing"'
+$(ABSENT_OBJ): $B/drivers/absent_%.o: drivers/absent.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -DTABLE=ummap_driver_$* -DSCHEME='"$*"' $(CFLAGS) -MMD -MP -c -o $@ $<
 
 # Where drivers and policies are installed is compiled in: another folder makes another library.
 $B/plugindir: FORCE
@@ -110,28 +122,24 @@ $A: $(LIB_OBJ)
 $(CONFORM): $(CONFORM_OBJ) $(ROOMS)
 	$(CC) $(LDFLAGS) -o $@ $(CONFORM_OBJ) $(ROOMS) $(LIBS)
 
-$B/tools/umtop/%.o: override CPPFLAGS += -Ilib
+$B/tools/driver-conform/%.o $B/tools/umtop/%.o: override CPPFLAGS += -Ilib
 $(UMTOP): $(UMTOP_OBJ) $(ROOMS)
 	$(CC) $(LDFLAGS) -o $@ $(UMTOP_OBJ) $(ROOMS) $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm
 
-$(UMWAL): $(UMWAL_OBJ) $(ROOMS)
-	$(CC) $(LDFLAGS) -o $@ $(UMWAL_OBJ) $(ROOMS) $(LIBS)
+$(BESIDE): $B/%: $B/tools/%/main.o $(ROOMS)
+	$(CC) $(LDFLAGS) -o $@ $< $(ROOMS) $(LIBS)
 
-$(UMCACHE): $(UMCACHE_OBJ) $(ROOMS)
-	$(CC) $(LDFLAGS) -o $@ $(UMCACHE_OBJ) $(ROOMS) $(LIBS)
-
-$B/tests/prog_wal: | $(UMWAL)
-$B/tests/prog_cache: | $(UMCACHE)
+$B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_cache: | $(BESIDE)
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
-$B/tests/test_%: tests/test_%.c $(ROOMS)
+$B/tests/test_%: test_%.c $(ROOMS)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Ilib $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(ROOMS) $(LIBS) -lcriterion
+	$(CC) $(CPPFLAGS) -Ilib -Itests -I. $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(ROOMS) $(LIBS) -lcriterion
 
 $B/tests/prog_umtop: | $(UMTOP)
 $B/tests/prog_preload: LINK_SO =
-$B/tests/prog_%: tests/prog_%.c $(SO)
+$B/tests/prog_%: prog_%.c $(SO)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Ilib $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
+	$(CC) $(CPPFLAGS) -Ilib -Itests $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
 
 $B/tests/plugins/ummap-%.so: tests/plugins/%.c
 	$(MAKE_PLUGIN)
@@ -144,9 +152,12 @@ define MAKE_PLUGIN
 $(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $(@:.so=.d) -fPIC -shared $(LDFLAGS) -o $@ $<
 endef
 
-$B/bench/%: bench/%.c $(SO)
+# What the benchmarks share.
+BENCH_KIT = $(patsubst %.c,$B/%.o,$(wildcard bench/kit/*.c))
+$B/bench/%.o: override CPPFLAGS += -Ibench
+$B/bench/%: bench/%.c $(SO) $(BENCH_KIT)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $(filter %.c %.o,$^) $(LINK_SO) -lm -luring
+	$(CC) $(CPPFLAGS) -Ibench $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $(filter %.c %.o,$^) $(LINK_SO) -lm -luring
 
 $B/examples/%: examples/%.c $(SO)
 	@mkdir -p $(@D)
@@ -172,10 +183,10 @@ check-calls: mpi-tests
 check-man: lib
 	tests/check-man $B
 
-check-install: lib mpi $(CONFORM) $(UMTOP) $(UMWAL) $(UMCACHE)
+check-install: lib mpi tools
 	tests/check-install $B
 
-check-plugins: lib mpi $(CONFORM) $(UMTOP) $(UMWAL) $(UMCACHE)
+check-plugins: lib mpi tools
 	tests/check-plugins $B
 
 check-gdb: lib
@@ -196,20 +207,57 @@ check-mutants:
 	tests/check-mutants
 # Needs compilers of other C libraries and processors.
 check-ports:
-	tests/check-ports $B
+	tests/ports/check-ports $B
 # Among pretended machines, what takes too long for `make check`.
 check-mpi-machines: all tests
 	tests/run $B mpi-machines
 
+# The packages for Debian, and a program against them.
+check-deb:
+	tests/check-deb build/deb
+
 # Power lost at ten thousand requests.
 check-cuts: tests
-	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts test_cache_cuts
+	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts test_cow_cuts test_cache_cuts
 
 # What `make check` runs, and what it has no time for. All of it, whatever fails.
-ALL = check check-long check-cuts check-asan check-tsan check-mutants check-ports check-mpi-machines
+ALL = check check-long check-cuts check-asan check-tsan check-mutants check-ports check-mpi-machines check-deb tidy fuzz
 check-all:
 	@failed=; for what in $(ALL); do $(MAKE) $$what || failed="$$failed $$what"; done; \
 	echo "check-all: $(words $(ALL)) targets,$${failed:- none} failed"; [ -z "$$failed" ]
+
+# What comes from elsewhere, as nobody would make it: each fuzzer of tests/fuzz for FUZZ_SECONDS. Needs clang.
+FUZZ_SECONDS ?= 60
+FUZZERS = $(patsubst tests/%.c,$B/%,$(wildcard tests/fuzz/*.c))
+fuzz:
+	@if ! command -v clang > /dev/null; then echo "fuzz: skipped, there is no clang"; else \
+	$(MAKE) B=build/fuzz CC=clang MPIS= fuzzers \
+		SANITIZE='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined' && \
+	tests/run-fuzz build/fuzz $(FUZZ_SECONDS); fi
+fuzzers: $(FUZZERS)
+$B/fuzz/registry: $(filter-out %/main.o,$(UMTOP_OBJ))
+$B/fuzz/%: tests/fuzz/%.c $(ROOMS)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Ilib -I. $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.c %.o,$^) $(ROOMS) \
+		$(LIBS) $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm
+
+# For clangd, clang-tidy and the like; all that is made by programs of our own has to be there.
+compile_commands.json: all tests FORCE
+	tools/compile-commands '$(CC)'
+
+# What .clang-tidy asks for, of all that is installed. Needs clang-tidy.
+TIDY = $(filter-out %/mpich.c,$(LIB_SRC) $(CONFORM_SRC) $(UMTOP_SRC) tools/umwal/main.c $(wildcard clients/*/*.c))
+tidy: compile_commands.json
+	@if ! command -v clang-tidy > /dev/null; then echo "tidy: skipped, there is no clang-tidy"; else \
+	echo $(TIDY) | xargs -P$$(nproc) -n4 clang-tidy -p . --quiet --warnings-as-errors='*' 2> /dev/null && \
+	echo "tidy: $(words $(TIDY)) files, no warnings"; fi
+
+# Which part of the lines of each folder the suites and programs run.
+coverage:
+	$(MAKE) B=build/coverage CFLAGS='-O1 -g --coverage -fprofile-update=prefer-atomic' LDFLAGS=--coverage tests
+	find build/coverage -name '*.gcda' -delete
+	-tests/run build/coverage
+	tests/coverage build/coverage
 
 deps:
 	tools/install-deps
@@ -221,8 +269,13 @@ demo: deps
 	$(MAKE) all
 	examples/demo $B
 
-install: lib $(CONFORM) $(UMTOP) $(UMWAL) $(UMCACHE)
-	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR) \
+# What find_package of CMake reads finds the rest from where it lies itself, so that a tree may be moved.
+CMAKEDIR = $(LIBDIR)/cmake/ummap
+CMAKE_INCLUDE = $(shell realpath -ms --relative-to='$(LIBDIR)' '$(INCLUDEDIR)')
+COMMANDS = $(notdir $(TOOLS)) ummap-trace
+
+install: lib tools
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(CMAKEDIR) $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(COMPLETIONDIR) \
 		$(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7 \
 		$(DESTDIR)$(PLUGINDIR) $(DESTDIR)$(DATADIR) $(DESTDIR)$(DOCDIR)/drivers $(DESTDIR)$(DOCDIR)/policies
 	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)
@@ -231,8 +284,15 @@ install: lib $(CONFORM) $(UMTOP) $(UMWAL) $(UMCACHE)
 	install -m 644 $A $(DESTDIR)$(LIBDIR)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
 		-e 's|@REQUIRES@|$(strip $(PMEM) $(URING))|' ummap.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap.pc
+	for file in ummap-config.cmake ummap-config-version.cmake; do \
+		sed -e 's|@VERSION@|$(VERSION)|; s|@SOMAJOR@|$(SOMAJOR)|; s|@INCLUDE@|$(CMAKE_INCLUDE)|; s|@LIBS@|$(strip $(LIBS))|' \
+			packaging/cmake/$$file.in > $(DESTDIR)$(CMAKEDIR)/$$file || exit; \
+	done
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
-	install -m 755 $(CONFORM) $(UMTOP) $(UMWAL) $(UMCACHE) tools/ummap-trace $(DESTDIR)$(BINDIR)
+	install -m 755 $(TOOLS) tools/ummap-trace $(DESTDIR)$(BINDIR)
+	for command in $(COMMANDS); do \
+		install -m 644 tools/completion.bash $(DESTDIR)$(COMPLETIONDIR)/$$command || exit; \
+	done
 	install -m 644 $(wildcard man/*.1) $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
 	install -m 644 $(wildcard man/*.7) $(DESTDIR)$(MANDIR)/man7
@@ -241,14 +301,26 @@ install: lib $(CONFORM) $(UMTOP) $(UMWAL) $(UMCACHE)
 	install -m 644 drivers/skeleton.c $(DESTDIR)$(DOCDIR)/drivers
 	install -m 644 policies/skeleton.c $(DESTDIR)$(DOCDIR)/policies
 
+# Installs again, into an empty place, and removes what came there: a list of its own would fall behind. Of the folders
+# only ours go, and only when nobody else has put anything in.
+uninstall:
+	@there=$$(mktemp -d) && trap 'rm -rf "$$there"' EXIT && $(MAKE) -s DESTDIR="$$there" install && \
+	(cd "$$there" && find . ! -type d -printf '$(DESTDIR)/%P\0') | xargs -0 rm -f && \
+	(cd "$$there" && find . -depth -type d -path '*ummap*' -printf '$(DESTDIR)/%P\0') | \
+		xargs -0 rmdir --ignore-fail-on-non-empty
+
+# Packages for Debian, in build/deb.
+deb:
+	packaging/build-deb build/deb
+
 dist:
 	git archive --format=tar.gz --prefix=libummap-$(VERSION)/ -o libummap-$(VERSION).tar.gz HEAD
 
 clean:
 	rm -rf build
 
--include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(UMWAL_OBJ:.o=.d) $(UMCACHE_OBJ:.o=.d)
--include $(LIB_OBJ:.o=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(EXAMPLES:=.d)
-.PHONY: all lib tests check check-long check-layers check-calls check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants \
-	check-ports check-mpi-machines check-cuts check-all \
-	deps bench demo install dist clean
+-include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(BESIDE_OBJ:.o=.d)
+-include $(LIB_OBJ:.o=.d) $(FUZZERS:=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
+.PHONY: all lib tools tests check check-long check-layers check-calls check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants \
+	check-ports check-mpi-machines check-cuts check-deb check-all \
+	fuzz fuzzers tidy coverage deps bench demo install uninstall deb dist clean

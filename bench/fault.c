@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 
 #include "field/report.h"
-#include "kernel_faults.h"
+#include "kit/kernel_faults.h"
 #include "ummap.h"
 
 /* Frames that are used at most: each takes up to three of the kernel's areas while it is in the view. */

@@ -11,8 +11,8 @@
 #include <stdatomic.h>
 #include <sys/wait.h>
 
-#include "data.h"
-#include "policy.h"
+#include "kit/data.h"
+#include "kit/policy.h"
 
 #define PROCESSES_MAX 64
 #define SCALAR 0.41421356237309503 /* with it, repeated kernels neither grow nor vanish */

@@ -5,8 +5,8 @@
  * touches, and the system calls that move as many frames into a view and back.
  */
 
-#include "raw.h"
-#include "turns.h"
+#include "kit/raw.h"
+#include "kit/turns.h"
 #include "ummap.h"
 
 static const char help[] =

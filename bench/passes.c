@@ -10,8 +10,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "memcg.h"
-#include "methods.h"
+#include "kit/memcg.h"
+#include "kit/methods.h"
 
 enum { STEP = 4, MAX_SEGS = 16, MAX_THREADS = 64, MAX_THREAD_COUNTS = 8 };
 

@@ -6,7 +6,7 @@
 #include <getopt.h>
 #include <limits.h>
 
-#include "data.h"
+#include "kit/data.h"
 #include "ummap.h"
 
 static const char help[] =

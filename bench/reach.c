@@ -6,8 +6,8 @@
  */
 #include <sys/wait.h>
 
-#include "raw.h"
-#include "turns.h"
+#include "kit/raw.h"
+#include "kit/turns.h"
 #include "ummap.h"
 
 static const char help[] =

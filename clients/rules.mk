@@ -83,7 +83,7 @@ endef
 $(foreach m,$(MPIS),$(eval $(call MPI_RULES,$m)))
 
 mpi: $(MPI_LIBS) $(foreach m,$(MPIS),$(call MPI_EXAMPLES,$m))
-mpi-tests: mpi $(foreach m,$(MPIS),$(call MPI_TESTS,$m)) $(patsubst %,$B/tests/mpi/%/finalize.so,$(filter mpich,$(MPIS))) \
+mpi-tests: mpi $(foreach m,$(MPIS),$(call MPI_TESTS,$m)) $(foreach m,$(filter mpich,$(MPIS)),$B/tests/mpi/$m/finalize.so $B/tests/mpi/$m/yield.so) \
 	$(foreach m,$(MPIS),$B/tests/mpi/$m/front.so $B/tests/mpi/$m/behind.so)
 
 install: $(MPIS:%=install-mpi-%)

@@ -44,11 +44,16 @@ static inline void held_free(struct held *place)
 /* Those of this thread, at most max. */
 static inline unsigned held_let_go(struct held places[HELD_MAX], struct ummap_io **done, unsigned max)
 {
-	int thread = held_self();
+	int thread = 0;
 	unsigned n = 0;
 
 	for (struct held *p = places; p < places + HELD_MAX && n < max; p++) {
-		if (atomic_load(&p->thread) != thread)
+		int owner = atomic_load(&p->thread);
+
+		/* Mostly there are none, and it is no matter who asks. */
+		if (owner && !thread)
+			thread = held_self();
+		if (!owner || owner != thread)
 			continue;
 		done[n++] = p->io;
 		held_free(p);

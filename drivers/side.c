@@ -157,6 +157,14 @@ int side_flush(struct side *s)
 	return side_driver->flush(s->h, 0, UINT64_MAX);
 }
 
+void side_start(struct side *s, uint64_t off, uint64_t len)
+{
+	const struct file *f = s->h;
+
+	if (side_driver == &ummap_driver_posix)
+		syscall(SYS_sync_file_range, f->fd, off, len, SYNC_FILE_RANGE_WRITE);
+}
+
 int side_resize(struct side *s, uint64_t size)
 {
 	return side_driver->resize(s->h, size);

@@ -37,6 +37,8 @@ int side_readv(struct side *s, const struct iovec *iov, int n, uint64_t off);
 int side_write(struct side *s, const void *buf, size_t len, uint64_t off);
 int side_writev(struct side *s, const struct iovec *iov, int n, uint64_t off);
 int side_flush(struct side *s);
+/* Has the system begin to write these bytes, where it can: a flush later on has less to wait for. */
+void side_start(struct side *s, uint64_t off, uint64_t len);
 int side_resize(struct side *s, uint64_t size);
 int side_size(struct side *s, uint64_t *size);
 /* Reads the blocks from `first` on that stand in the file, by a map of their places, as far as there are neighbours and at most

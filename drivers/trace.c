@@ -312,13 +312,6 @@ static int trace_persist(void *h, void *addr, size_t len)
 	return finish(t, &r, t->next.persist(t->h, addr, len));
 }
 
-static int trace_buffers(void *h, void *base, size_t len)
-{
-	struct trace *t = h;
-
-	return t->next.buffers ? t->next.buffers(t->h, base, len) : 0;
-}
-
 /* --- asynchronous calls --- */
 
 /* NULL: as many as there is room for are on their way. */
@@ -506,7 +499,6 @@ const struct ummap_driver ummap_driver_trace = {
 	.resize = trace_resize,
 	.submit = trace_submit,
 	.reap = trace_reap,
-	.buffers = trace_buffers,
 	.map = trace_map,
 	.persist = trace_persist,
 	.readv = trace_readv,

@@ -264,13 +264,14 @@ static int run_one(struct wal *w, struct ummap_io *io)
 static int wal_submit(void *h, struct ummap_io **io, unsigned n)
 {
 	struct wal *w = h;
-	int thread = held_self();
 	unsigned i, reads = 0;
+	int thread;
 
 	while (reads < n && io[reads]->op == UMMAP_IO_READ)
 		reads++;
 	if (reads > 0 && w->index.count == 0)
 		return w->home.driver.submit(w->home.h, io, reads);
+	thread = held_self();
 	for (i = 0; i < n; i++) {
 		struct held *place = held_take(w->held, thread);
 

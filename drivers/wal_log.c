@@ -10,12 +10,12 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 
-#define HEAD_MAGIC 0x31646165686c6177u   /* "walhead1" */
-#define RECORD_MAGIC 0x31636572676c6177u /* "walgrec1" */
 #define GRAIN sizeof(struct wal_record)  /* records begin at multiples of it */
 #define WINDOW ((size_t)2 << 20)         /* read at a time; more than a record */
 #define RETAINED ((uint64_t)64 << 20)    /* room that a log which begins anew does not give back */
 #define PIECES 64                        /* of one request of the file */
+#define STARTED ((uint64_t)8 << 20)      /* as soon as so many bytes have gathered, the disk begins with them */
+#define BLOCKS_MOST ((uint64_t)INT64_MAX / WAL_BLOCK) /* of a store */
 
 _Static_assert(sizeof(struct wal_record) == 64, "a record begins with 64 bytes");
 _Static_assert(sizeof(struct wal_head) <= SIDE_BODY_MAX, "the head fits a slot");
@@ -80,10 +80,12 @@ static int scan_load(struct scan *s, uint64_t at, size_t len)
 static bool is_next(const struct scan *s, const struct wal_record *r)
 {
 	const struct wal_spot *spot = &s->spot;
-	bool data = r->kind == WAL_DATA && r->blocks > 0 && r->blocks <= WAL_BLOCKS_MAX;
-	bool commit = r->kind == WAL_COMMIT && r->blocks == 0 && r->data <= r->epoch;
+	bool data = r->kind == WAL_DATA && r->blocks > 0 && r->blocks <= WAL_BLOCKS_MAX &&
+		    r->where <= BLOCKS_MOST - r->blocks;
+	bool commit = r->kind == WAL_COMMIT && r->blocks == 0 && r->where <= INT64_MAX && r->data <= r->epoch &&
+		      r->epoch - r->data < WAL_KEEP_MAX;
 
-	return r->magic == RECORD_MAGIC && r->place == spot->at && r->prev == spot->chain &&
+	return r->magic == WAL_RECORD_MAGIC && r->place == spot->at && r->prev == spot->chain &&
 	       r->epoch == spot->epoch + 1 && (data || commit) && r->sum == record_sum(s->log, r) &&
 	       payload(r) <= s->length - spot->at - sizeof(*r);
 }
@@ -165,7 +167,7 @@ static int look_behind(struct scan *s, uint64_t from, uint64_t epoch, bool *foun
 
 		err = scan_load(s, at, GRAIN);
 		r = (const struct wal_record *)(s->window + (at - s->at));
-		*found = !err && r->magic == RECORD_MAGIC && r->place == at && r->epoch > epoch + 1 &&
+		*found = !err && r->magic == WAL_RECORD_MAGIC && r->place == at && r->epoch > epoch + 1 &&
 			 r->sum == record_sum(s->log, r);
 	}
 	return err;
@@ -204,18 +206,25 @@ static int find(struct wal_log *l, struct wal_found *found)
 	return err;
 }
 
+/* Sums say that a head is as it was written, not by whom. */
+static bool is_sound(const struct wal_head *head)
+{
+	return head->tail >= WAL_START && head->tail % GRAIN == 0 && head->tail <= INT64_MAX - WINDOW && head->acked <= INT64_MAX &&
+	       head->home <= head->floor && head->floor <= head->acked;
+}
+
 /* 0: it has a head; 1: it is new, or was never used. */
 static int read_head(struct wal_log *l, struct ummap_geom *geom)
 {
 	uint64_t length;
 	int err = side_size(&l->file, &length);
 
-	l->slots.magic = HEAD_MAGIC;
+	l->slots.magic = WAL_HEAD_MAGIC;
 	if (!err)
 		err = side_head_read(&l->file, &l->slots, &l->head, sizeof(l->head));
 	if (err == -ENODATA && length <= SIDE_HEAD)
 		return 1;
-	if (err == -ENODATA)
+	if (err == -ENODATA || (!err && !is_sound(&l->head)))
 		return keys_refuse(geom, EUCLEAN, "%.100s is no log of wal+, or both slots of its head are damaged", l->file.path);
 	if (err)
 		return keys_refuse(geom, -err, "%.100s cannot be read: %s", l->file.path, strerror(-err));
@@ -249,6 +258,7 @@ bool wal_has_commits(const char *path)
 	struct wal_log l = { .keep = 0 };
 	struct wal_spot from;
 	struct scan s;
+	bool found = false;
 	int err;
 
 	if (side_open(&l.file, path, 0, 0, UMMAP_LOCK_NONE, &geom) < 0)
@@ -257,10 +267,10 @@ bool wal_has_commits(const char *path)
 	if (err == 0 && l.head.acked <= l.head.home) {
 		from = tail_spot(&l);
 		err = scan_begin(&s, &l, &from, false);
-		while (!err && r.kind != WAL_COMMIT && scan_next(&s, &r) == 1)
-			;
+		while (!err && !found && scan_next(&s, &r) == 1)
+			found = r.kind == WAL_COMMIT;
 		scan_end(&s);
-		err = r.kind != WAL_COMMIT;
+		err = !found;
 	}
 	wal_close(&l);
 	/* A head that nobody can read may be that of a log which is needed. */
@@ -392,6 +402,7 @@ int wal_open(struct wal_log *l, const struct wal_wish *wish, struct ummap_geom *
 	l->keep = wish->keep;
 	l->limit = wish->limit;
 	l->tail = l->head.tail;
+	l->started = l->end.at;
 	l->acked = l->head.acked = l->durable.epoch;
 	return 0;
 }
@@ -427,7 +438,7 @@ static int write_record(struct wal_log *l, struct wal_record *r, const struct io
 
 int wal_append(struct wal_log *l, uint64_t first, uint32_t blocks, const struct iovec *iov, int n, uint64_t *place)
 {
-	struct wal_record r = { .magic = RECORD_MAGIC, .kind = WAL_DATA, .blocks = blocks, .epoch = l->end.epoch + 1,
+	struct wal_record r = { .magic = WAL_RECORD_MAGIC, .kind = WAL_DATA, .blocks = blocks, .epoch = l->end.epoch + 1,
 				.place = l->end.at, .where = first };
 	int err;
 
@@ -442,6 +453,10 @@ int wal_append(struct wal_log *l, uint64_t first, uint32_t blocks, const struct 
 	*place = r.place + sizeof(r);
 	l->end.at += sizeof(r) + payload(&r);
 	l->end.chain = r.sum;
+	if (l->end.at - l->started >= STARTED) {
+		side_start(&l->file, l->started, l->end.at - l->started);
+		l->started = l->end.at;
+	}
 	return 0;
 }
 
@@ -486,7 +501,7 @@ static int flush_and_note(struct wal_log *l, uint64_t epoch)
 int wal_commit(struct wal_log *l, uint64_t size)
 {
 	uint64_t epoch = l->end.epoch + 1, oldest = epoch >= l->keep ? epoch - l->keep + 1 : 0;
-	struct wal_record r = { .magic = RECORD_MAGIC, .kind = WAL_COMMIT, .epoch = epoch, .place = l->end.at, .where = size,
+	struct wal_record r = { .magic = WAL_RECORD_MAGIC, .kind = WAL_COMMIT, .epoch = epoch, .place = l->end.at, .where = size,
 				.data = max_u64(l->durable.floor, oldest) };
 	int err = l->broken ? -EIO : 0;
 
@@ -563,7 +578,8 @@ int wal_restart(struct wal_log *l)
 	futex_unlock(&l->head_lock);
 	if (err)
 		return err;
-	l->end.at = l->durable.at = l->tail = WAL_START;
+	l->tail = l->started = WAL_START;
+	l->end.at = l->durable.at = WAL_START;
 	l->end.chain = l->durable.chain = l->head.chain;
 	l->durable.floor = l->durable.epoch;
 	if (side_size(&l->file, &length) == 0 && length > RETAINED)

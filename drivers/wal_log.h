@@ -65,6 +65,8 @@
 #define WAL_KEEP_MAX 16
 #define WAL_START SIDE_HEAD        /* where the first record can be */
 #define WAL_SUFFIX ".wal"
+#define WAL_HEAD_MAGIC 0x31646165686c6177u   /* "walhead1" */
+#define WAL_RECORD_MAGIC 0x31636572676c6177u /* "walgrec1" */
 
 enum wal_kind { WAL_DATA = 1, WAL_COMMIT = 2 };
 
@@ -104,6 +106,7 @@ struct wal_log {
 	_Atomic uint32_t lock;
 	struct wal_spot end;       /* .epoch and behind: as at `durable` */
 	struct wal_spot durable;   /* behind the newest commit */
+	uint64_t started;          /* bytes before it are on their way to the disk */
 	struct wal_spot commits[2 * WAL_KEEP_MAX]; /* the last ones, by number */
 	unsigned keep;
 	uint64_t limit;            /* bytes of records; UINT64_MAX: none */

@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define UMMAP_DRIVER_ABI 1
+#define UMMAP_DRIVER_ABI 2
 
 /* ummap_geom.caps: what a handle can do. */
 #define UMMAP_CAP_WRITE 1u     /* write works */
@@ -48,7 +48,7 @@ struct ummap_key {
 	const char *value;
 };
 
-/* A parsed URI: "fault+posix:/d/a?fault.nth=7&direct=never" is fault over posix. Valid during open only. */
+/* A parsed URI: "error+posix:/d/a?error.nth=7&direct=never" is error over posix. Valid during open only. */
 struct ummap_uri {
 	const char *scheme;
 	const char *path;                      /* what stands between ':' and '?', percent-decoded */
@@ -109,8 +109,6 @@ struct ummap_driver {
 	 * thread reaps what it has submitted itself, and all of it; with PARALLEL several may do so at once. */
 	int (*submit)(void *h, struct ummap_io **io, unsigned n);
 	int (*reap)(void *h, struct ummap_io **done, unsigned max, unsigned min);
-	/* The memory that transfers will use, for drivers that register it. */
-	int (*buffers)(void *h, void *base, size_t len);
 
 	/* In place: puts the store's own pages at addr, no segments, no faults (persistent memory). */
 	int (*map)(void *h, void *addr, size_t len, uint64_t off, int prot);

@@ -46,8 +46,11 @@ struct power_record {
 static struct power_file power_disk[POWER_FILES];
 static struct power_record *power_recording;   /* NULL: none */
 static pthread_mutex_t power_lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic unsigned power_bad_flushes;     /* so many fail, of any file */
+static _Atomic unsigned power_bad_flushes;     /* so many fail, of any file, ... */
+static _Atomic unsigned power_good_flushes;    /* ... after so many that do not */
 static uint64_t power_room = POWER_CAP;        /* bytes that any file may have: a write beyond fails with ENOSPC */
+
+static void (*power_before_read)(const struct power_file *file); /* NULL: nobody asks */
 
 /* ---- The driver ---- */
 
@@ -110,6 +113,8 @@ static inline int power_read(void *h, void *buf, size_t len, uint64_t off)
 	struct power_file *f = h;
 	size_t inside = off < POWER_CAP ? POWER_CAP - off < len ? POWER_CAP - off : len : 0;
 
+	if (power_before_read)
+		power_before_read(f);
 	pthread_mutex_lock(&power_lock);
 	memcpy(buf, f->bytes + off, inside);
 	memset((char *)buf + inside, 0, len - inside);
@@ -146,9 +151,10 @@ static inline int power_writev(void *h, const struct iovec *iov, int n, uint64_t
 
 static inline int power_flush(void *h, uint64_t off, uint64_t len)
 {
-	bool fails = power_bad_flushes > 0;
+	bool fails = power_bad_flushes > 0 && power_good_flushes == 0;
 
 	(void)off, (void)len;
+	power_good_flushes -= power_good_flushes > 0;
 	power_bad_flushes -= fails;
 	pthread_mutex_lock(&power_lock);
 	power_note(fails ? POWER_FAILED_FLUSH : POWER_FLUSH, h, NULL, 0, 0);
@@ -371,6 +377,37 @@ static inline void power_cut(struct power_replay *p, size_t k, uint64_t seed)
 		}
 		power_cut_file(&power_disk[i], p->record, p->pending[i], n, &seed);
 	}
+}
+
+/* A process is killed before the request after the first k, with the power on: all that was done is there, and is recorded
+ * anew, so that what was not flushed can still be lost. Returns how many requests that are. */
+static inline size_t power_kill(struct power_replay *p, size_t k, struct power_record *r)
+{
+	power_recording = NULL;
+	memset(r, 0, sizeof(*r));
+	while (p->at < k)
+		power_step(p);
+	for (size_t i = 0; i < POWER_FILES; i++) {
+		struct power_file *f = &power_disk[i];
+
+		if (p->durable[i].bytes) {
+			power_copy_file(&r->before[i], &p->durable[i]);
+			power_copy_file(f, &p->durable[i]);
+		} else {
+			free(f->bytes);
+			memset(f, 0, sizeof(*f));
+		}
+	}
+	power_recording = r;
+	for (size_t i = 0; i < POWER_FILES; i++) {
+		for (size_t n = 0; n < p->npending[i]; n++) {
+			const struct power_op *op = &p->record->ops[p->pending[i][n]];
+
+			power_note(op->kind, op->file, op->data, op->off, op->len);
+			power_apply(&power_disk[i], op);
+		}
+	}
+	return r->n;
 }
 
 #endif

@@ -16,7 +16,6 @@ static struct {
 	atomic_int reads, writes, vectors, flushes, closes;
 	int open_result, close_result, fd;
 	uint64_t size;
-	void *pool;
 } probe;
 
 static int probe_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
@@ -107,14 +106,6 @@ static int probe_size(void *h, uint64_t *size)
 	return 0;
 }
 
-static int probe_buffers(void *h, void *base, size_t len)
-{
-	(void)h;
-	(void)len;
-	probe.pool = base;
-	return 0;
-}
-
 static const struct ummap_driver full = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
@@ -126,7 +117,6 @@ static const struct ummap_driver full = {
 	.write = probe_write,
 	.flush = probe_flush,
 	.resize = probe_resize,
-	.buffers = probe_buffers,
 	.readv = probe_readv,
 	.writev = probe_writev,
 	.size = probe_size,

@@ -5,8 +5,8 @@
  */
 #include "alloc.h"
 
-#include "../data.h"
-#include "../policy.h"
+#include "kit/data.h"
+#include "kit/policy.h"
 #include "ummap.h"
 
 #include <limits.h>

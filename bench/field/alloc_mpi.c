@@ -7,7 +7,7 @@
 
 #include <limits.h>
 
-#include "../common.h"
+#include "kit/common.h"
 
 static void allocate(struct memory *m, MPI_Info info)
 {

@@ -4,7 +4,7 @@
 
 #include <strings.h>
 
-#include "../data.h"
+#include "kit/data.h"
 #include "ummap.h"
 
 /* ---- POSIX ---- */

@@ -7,7 +7,7 @@
  */
 #include <getopt.h>
 
-#include "../common.h"
+#include "kit/common.h"
 #include "job.h"
 #include "report.h"
 

@@ -8,7 +8,7 @@
 #include <getopt.h>
 #include <math.h>
 
-#include "../data.h"
+#include "kit/data.h"
 #include "api.h"
 #include "job.h"
 #include "report.h"

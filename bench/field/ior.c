@@ -10,7 +10,7 @@
 #include <getopt.h>
 #include <math.h>
 
-#include "../data.h"
+#include "kit/data.h"
 #include "job.h"
 #include "report.h"
 

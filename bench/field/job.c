@@ -5,7 +5,7 @@
  */
 #include "job.h"
 
-#include "../memcg.h"
+#include "kit/memcg.h"
 
 struct job job = { 0, 1 };
 

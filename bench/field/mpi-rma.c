@@ -6,7 +6,7 @@
  */
 #include <getopt.h>
 
-#include "../common.h"
+#include "kit/common.h"
 #include "job.h"
 
 #define WINDOW (4 * MIB)

@@ -8,7 +8,7 @@
 #include <limits.h>
 #include <ummap-mpi.h>
 
-#include "../data.h"
+#include "kit/data.h"
 #include "job.h"
 
 #define PAIRS_MAX 101

@@ -7,8 +7,8 @@
 #include <getopt.h>
 #include <math.h>
 
-#include "../data.h"
-#include "../memcg.h"
+#include "kit/data.h"
+#include "kit/memcg.h"
 #include "alloc.h"
 #include "report.h"
 

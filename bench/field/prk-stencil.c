@@ -6,7 +6,7 @@
  */
 #include <math.h>
 
-#include "../common.h"
+#include "kit/common.h"
 #include "prk.h"
 
 enum { RADIUS = 2 };

@@ -5,7 +5,7 @@
  */
 #include "prk.h"
 
-#include "../common.h"
+#include "kit/common.h"
 
 static uint64_t started;
 

@@ -2,7 +2,7 @@
 /* Keys are ours and need no escapes; texts come from the command line and may. */
 #include "report.h"
 
-#include "../common.h"
+#include "kit/common.h"
 
 static void put_text(FILE *out, const char *text)
 {

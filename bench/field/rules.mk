@@ -6,7 +6,7 @@ FIELD_MPI ?= $(firstword $(MPIS))
 FIELD_FUSE := $(shell pkg-config --exists fuse3 2> /dev/null && echo fuse3)
 FIELD_RANKS = $(if $(FIELD_MPI),ior prk-stencil prk-transpose haccio dht mpi-rma mpi-sync)
 FIELD = $(addprefix $B/bench/,mstream $(FIELD_RANKS) $(if $(FIELD_FUSE),slowfs))
-FIELD_ROOMS = $(addprefix $B/bench/field/,alloc.o report.o)
+FIELD_ROOMS = $(addprefix $B/bench/field/,alloc.o report.o) $(addprefix $B/bench/kit/,common.o data.o memcg.o policy.o)
 FIELD_MPI_ROOMS = $(addprefix $B/bench/field/,job.o alloc_mpi.o)
 FIELD_MPI_OBJ = $(FIELD_RANKS:%=$B/bench/field/%.o) $(FIELD_MPI_ROOMS) $(addprefix $B/bench/field/,api.o prk.o)
 
@@ -18,10 +18,10 @@ $B/bench/field/%.o: override CFLAGS += -O3
 $B/bench/mstream: $B/bench/field/mstream.o $(FIELD_ROOMS) $B/bench/field/absent_mpi.o $(SO)
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_SO) -lm
 
-$B/bench/slowfs: bench/field/slowfs.c
+$B/bench/slowfs: bench/field/slowfs.c $B/bench/kit/common.o $B/bench/kit/data.o
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) $(shell pkg-config --cflags $(FIELD_FUSE)) -MMD -MP -MF $B/bench/field/slowfs.d \
-		$(LDFLAGS) -o $@ $< $(shell pkg-config --libs $(FIELD_FUSE))
+	$(CC) $(CPPFLAGS) -Ibench $(CFLAGS) $(shell pkg-config --cflags $(FIELD_FUSE)) -MMD -MP -MF $B/bench/field/slowfs.d \
+		$(LDFLAGS) -o $@ $(filter %.c %.o,$^) $(shell pkg-config --libs $(FIELD_FUSE))
 
 $B/bench/fault: $B/bench/field/report.o
 

@@ -12,7 +12,7 @@
 #include <limits.h>
 #include <pthread.h>
 
-#include "../data.h"
+#include "kit/data.h"
 
 enum { THREADS = 64 };
 

@@ -95,7 +95,7 @@ static int read_part(MPI_File file, const struct iovec *part, uint64_t at)
 
 	while (done < part->iov_len) {
 		errno = 0;
-		code = PMPI_File_read_at(file, (MPI_Offset)(at + done), (char *)part->iov_base + done,
+		code = PMPI_File_read_at(file, (MPI_Offset)at + (MPI_Offset)done, (char *)part->iov_base + done,
 					 (int)(part->iov_len - done), MPI_BYTE, &status);
 		if (code != MPI_SUCCESS)
 			return shareio_errno(code);

@@ -335,7 +335,7 @@ static char *share_name(MPI_Comm comm, const struct mpiio *m, int from)
 		len[1] = (int)strlen(m->hints) + 1;
 	}
 	PMPI_Bcast(len, 2, MPI_INT, from, comm);
-	name = malloc((size_t)(len[0] + len[1]));
+	name = malloc((size_t)len[0] + (size_t)len[1]);
 	if (!all_agree(comm, name)) {
 		free(name);
 		return NULL;

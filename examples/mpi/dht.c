@@ -125,7 +125,11 @@ static void put_all(const struct table *t, uint64_t notes_to_live)
 		for (; done < end; done++)
 			put(t, key_of(t->rank, done), value_of(key_of(t->rank, done)));
 		note(t, done);
-		if (t->rank == 0 && --notes_to_live == 0)
+		if (--notes_to_live > 0)
+			continue;
+		/* All ranks have taken the note. */
+		MPI_Barrier(MPI_COMM_WORLD);
+		if (t->rank == 0)
 			raise(SIGKILL);
 	}
 }

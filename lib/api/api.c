@@ -7,21 +7,22 @@
 #include "api/api.h"
 
 #include "memory/budget.h"
-#include "engine/chain.h"
+#include "engine/sigsegv.h"
 #include "base/config.h"
-#include "api/core.h"
+#include "api/start.h"
 #include "paging/fault.h"
-#include "paging/ending.h"
+#include "paging/teardown.h"
 #include "engine/engine.h"
 #include "cache/group.h"
 #include "paging/inplace.h"
 #include "paging/lock.h"
 #include "base/log.h"
-#include "paging/map.h"
+#include "paging/lookup.h"
 #include "io/plugin.h"
-#include "api/remap.h"
+#include "paging/remap.h"
 #include "paging/segment.h"
-#include "api/stats.h"
+#include "paging/stats.h"
+#include "paging/sync.h"
 #include "io/vars.h"
 
 #include <stdio.h>
@@ -53,7 +54,7 @@ void api_enter(struct guard *g)
 {
 	guard_enter(g);
 	fail_clear();
-	chain_keep();
+	sigsegv_keep();
 }
 
 int api_leave(struct guard *g, int err)
@@ -70,19 +71,19 @@ int api_leave(struct guard *g, int err)
 /* One part; false: it was the last one. */
 static bool write_part(const void *addr, size_t len, size_t *at)
 {
-	struct map *map = map_get(addr);
+	struct mapping *map = map_find(addr);
 	size_t from, first, last;
 	bool more;
 
 	/* Whoever comes next says so. */
 	if (!map)
 		return false;
-	from = (size_t)((const char *)addr - map->set.view);
-	first = from >> map->set.shift;
-	last = len && len < map->set.size - from ? ((from + len - 1) >> map->set.shift) + 1 : map->set.segs;
+	from = (size_t)((const char *)addr - map->range);
+	first = from >> map->shift;
+	last = len && len < map->size - from ? ((from + len - 1) >> map->shift) + 1 : map->segs;
 	*at = max_size(*at, first);
-	more = (len || !from) && map_write_some(map, at, last);
-	set_put(&map->set);
+	more = (len || !from) && sync_some(map, at, last);
+	map_leave(map);
 	return more;
 }
 
@@ -156,21 +157,21 @@ static int check_plan(struct plan *p, void **addr)
 }
 
 /* How its stores are opened. */
-static int writing(const struct set *set)
+static int writing(const struct mapping *map)
 {
-	return (set->writable ? UMMAP_O_WRITE : 0) | (set->writers ? UMMAP_O_WRITERS : 0);
+	return (map->writable ? UMMAP_O_WRITE : 0) | (map->writers ? UMMAP_O_WRITERS : 0);
 }
 
 /* Others are kept from the bytes that the mapping may write, if it is one that others could spoil. */
-static int lock_range(const struct set *set, struct store *store, uint64_t offset, size_t size, struct lock **lock)
+static int lock_range(const struct mapping *map, struct store *store, uint64_t offset, size_t size, struct lock **lock)
 {
 	*lock = NULL;
-	return set->writable ? lock_take(set, store, offset, size, set->writers, lock) : 0;
+	return map->writable ? lock_take(map, store, offset, size, map->writers, lock) : 0;
 }
 
-static int open_store(const struct plan *p, const struct set *set, struct store **store)
+static int open_store(const struct plan *p, const struct mapping *map, struct store **store)
 {
-	int oflags = writing(set) |
+	int oflags = writing(map) |
 		     (p->attr.flags & UMMAP_CREATE ? UMMAP_O_CREATE : 0);
 
 	if (p->fd >= 0)
@@ -191,101 +192,99 @@ static int make_length(const struct plan *p, struct store *store)
 			  (unsigned long long)end, strerror(-err)) : 0;
 }
 
-static int open_target(const struct plan *p, const struct set *set, struct target *t)
+static int open_target(const struct plan *p, const struct mapping *map, struct backing *t)
 {
-	int err = open_store(p, set, &t->store);
+	int err = open_store(p, map, &t->store);
 
 	if (err)
 		return err;
 	t->offset = (uint64_t)p->offset;
 	t->read = !(p->attr.flags & UMMAP_BLANK);
-	err = lock_range(set, t->store, t->offset, set->size, &t->lock);
+	err = lock_range(map, t->store, t->offset, map->size, &t->lock);
 	if (err)
 		io_close(t->store);
 	return err;
 }
 
-static void close_target(struct target *t)
+static void close_backing(struct backing *t)
 {
 	lock_drop(t->lock);
 	io_close(t->store);
-	*t = (struct target){ .store = NULL };
+	*t = (struct backing){ .store = NULL };
 }
 
-static int make_target(const struct plan *p, const struct set *set, struct target *t)
+static int make_backing(const struct plan *p, const struct mapping *map, struct backing *t)
 {
-	int err = open_target(p, set, t);
+	int err = open_target(p, map, t);
 
 	if (err)
 		return err;
 	err = make_length(p, t->store);
 	if (err)
-		close_target(t);
+		close_backing(t);
 	return err;
 }
 
 /* Everything of a mapping but its place in the table; undoes itself. */
-static int build(struct map *map, const struct plan *p)
+static int build(struct mapping *map, const struct plan *p)
 {
-	struct set *set = &map->set;
 	int err;
 
-	set->size = p->size;
-	set->seg_size = p->attr.seg_size;
-	set->writable = p->prot & PROT_WRITE;
-	set->writers = p->writers;
-	err = make_target(p, set, &set->targets[0]);
+	map->size = p->size;
+	map->seg_size = p->attr.seg_size;
+	map->writable = p->prot & PROT_WRITE;
+	map->writers = p->writers;
+	err = make_backing(p, map, &map->backings[0]);
 	if (err)
 		return err;
 	map->flush_interval = p->attr.flush_interval;
 	map->blank = p->attr.flags & UMMAP_BLANK;
-	set->bulk = config.bulk_sync;
-	set->engine = p->engine;
-	set->shared = p->attr.flags & UMMAP_SHARED;
-	set->stored = remap_stored(set->targets[0].store, set->targets[0].offset, set->size);
-	err = set_create(set);
+	map->bulk = config.bulk_sync;
+	map->engine = p->engine;
+	map->shared = p->attr.flags & UMMAP_SHARED;
+	map->stored = remap_stored(map->backings[0].store, map->backings[0].offset, map->size);
+	err = map_create(map);
 	if (!err) {
-		set->member.piece = set_piece(set);
-		set->member.least = FRAMES_MIN * set_hold(set);
-		set->view = engine_attach(set->engine, set->size, set->seg_size, p->attr.before, p->attr.after);
-		err = set->view ? group_join(&set->member, &p->attr, set->seg_size) :
+		map->member.cluster = map_cluster_size(map);
+		map->member.least = FRAMES_MIN * map_hold(map);
+		map->range = engine_attach(map->engine, map->size, map->seg_size, p->attr.before, p->attr.after);
+		err = map->range ? group_join(&map->member, &p->attr, map->seg_size) :
 				  fail(ENOMEM, "there is no address space for %zu bytes",
-				       p->attr.before + set->size + p->attr.after);
+				       p->attr.before + map->size + p->attr.after);
 		if (err) {
-			if (set->view)
-				engine_detach(set->engine, set->view, set->size);
-			set_destroy(set);
+			if (map->range)
+				engine_detach(map->engine, map->range, map->size);
+			map_destroy(map);
 		}
 	}
 	if (err)
-		close_target(&set->targets[0]);
+		close_backing(&map->backings[0]);
 	return err;
 }
 
 /* Gives back all that a mapping has; it is not in the table (any more), and nobody uses it. */
-static void demolish(struct map *map)
+static void demolish(struct mapping *map)
 {
-	struct set *set = &map->set;
 
-	seg_hide(set);
-	ending_forget(set, 0);
-	seg_show(set);
+	seg_hide(map);
+	teardown(map, 0);
+	seg_show(map);
 	/* A fault on another mapping may have found one of our segments, and posted a job for it. */
-	set_quiesce(set);
-	group_leave(&set->member);
-	engine_detach(set->engine, set->view, set->size);
-	set_destroy(set);
-	map_close_old(map);
-	close_target(&set->targets[set->current]);
+	map_quiesce(map);
+	group_leave(&map->member);
+	engine_detach(map->engine, map->range, map->size);
+	map_destroy(map);
+	sync_close_older(map);
+	close_backing(&map->backings[map->current]);
 }
 
 /* What is beside a mapping is the caller's, but nobody hears of it if the mapping does not come about. */
-static void drop_beside(const struct map *map, const struct ummap_attr *attr)
+static void drop_beside(const struct mapping *map, const struct ummap_attr *attr)
 {
-	if (map->set.view && attr->before)
-		munmap(map->set.view - attr->before, attr->before);
-	if (map->set.view && attr->after)
-		munmap(map->set.view + round_up(map->set.size, sys_page()), attr->after);
+	if (map->range && attr->before)
+		munmap(map->range - attr->before, attr->before);
+	if (map->range && attr->after)
+		munmap(map->range + round_up(map->size, sys_page()), attr->after);
 }
 
 /* For a descriptor, where nobody has said which. */
@@ -310,8 +309,8 @@ static int choose_engine(struct plan *p)
 
 static int make_mapping(struct plan *p, void **addr)
 {
-	struct map *map;
-	int err = core_start();
+	struct mapping *map;
+	int err = start_library();
 
 	if (!err)
 		err = check_plan(p, addr);
@@ -327,12 +326,12 @@ static int make_mapping(struct plan *p, void **addr)
 	map_name(map, p->uri, p->fd);
 	err = build(map, p);
 	if (!err) {
-		err = inplace_enter(&map->set);
-		if (!err && map->set.in_place && map->set.shared)
+		err = inplace_enter(map);
+		if (!err && map->in_place && map->shared)
 			err = fail(EOPNOTSUPP, "UMMAP_SHARED is for segments, but the store is mapped in place: others can "
 				   "map it themselves");
-		if (!err && !map->set.in_place)
-			err = core_prepare(&map->set);
+		if (!err && !map->in_place)
+			err = start_prepare(map);
 		if (!err)
 			err = map_insert(map);
 		if (err)
@@ -343,9 +342,9 @@ static int make_mapping(struct plan *p, void **addr)
 		map_free(map);
 		return err;
 	}
-	if (!map->set.in_place)
-		core_note_mapping(&map->set);
-	*addr = map->set.view;
+	if (!map->in_place)
+		start_note_mapping(map);
+	*addr = map->range;
 	return 0;
 }
 
@@ -412,49 +411,48 @@ int ummap_setvar(const char *name, const char *value)
 int umunmap(void *addr, int sync)
 {
 	struct guard g;
-	struct map *map;
+	struct mapping *map;
 	int err = 0;
 
 	api_enter(&g);
 	if (sync)
 		api_write(&g, addr, 0);
-	map = map_get_alone(addr);
+	map = map_find_alone(addr);
 	if (!map)
 		return api_leave(&g, api_no_mapping(addr));
 	if (sync)
-		err = map_sync(map);
+		err = sync_all(map);
 	if (!err) {
 		map_remove(map);
 		demolish(map);
 		stats_ending(map);
 	}
-	set_thaw(&map->set);
-	set_put(&map->set);
+	map_thaw(map);
+	map_leave(map);
 	if (!err)
 		map_free(map);
 	return api_leave(&g, err);
 }
 
-static int check_remap(const struct map *map, const struct remap *want, int fd, int sync)
+static int check_remap(const struct mapping *map, const struct remap *want, int fd, int sync)
 {
-	const struct set *set = &map->set;
 
 	if (sync & ~(UMMAP_SYNC | UMMAP_SWITCH))
 		return fail(EINVAL, "sync is %d: it must be made of UMMAP_SYNC and UMMAP_SWITCH", sync);
-	if (want->size > (size_t)INT64_MAX - set->seg_size || want->size > (size_t)(INT64_MAX - want->offset))
+	if (want->size > (size_t)INT64_MAX - map->seg_size || want->size > (size_t)(INT64_MAX - want->offset))
 		return fail(EOVERFLOW, "offset %llu + size %zu is more than a file can have",
 			    (unsigned long long)want->offset, want->size);
-	if ((fd >= 0 || want->moved) && !set->writable && !want->switch_over)
+	if ((fd >= 0 || want->moved) && !map->writable && !want->switch_over)
 		return fail(EACCES, "a read-only mapping cannot carry its contents to a new target: "
 			    "use UMMAP_SWITCH");
 	return 0;
 }
 
 /* One of a mapping's stores by another handle is that one: the locks that the mapping has of it are the old handle's. */
-static void take_known(const struct set *set, struct store **store)
+static void take_known(const struct mapping *map, struct store **store)
 {
-	for (unsigned i = 0; i < SEG_TARGETS; i++) {
-		struct store *known = set->targets[i].store;
+	for (unsigned i = 0; i < SEG_BACKINGS; i++) {
+		struct store *known = map->backings[i].store;
 
 		if (known && known != *store && io_same(known, *store)) {
 			io_close(*store);
@@ -463,33 +461,32 @@ static void take_known(const struct set *set, struct store **store)
 	}
 }
 
-static int remap(struct map *map, size_t size, int fd, off_t offset, int sync)
+static int remap(struct mapping *map, size_t size, int fd, off_t offset, int sync)
 {
-	struct set *set = &map->set;
-	const struct target *now = &set->targets[set->current];
+	const struct backing *now = &map->backings[map->current];
 	struct remap want = { .store = now->store, .offset = offset == -1 ? now->offset : (uint64_t)offset,
-			      .size = size ? size : set->size, .switch_over = sync & UMMAP_SWITCH };
+			      .size = size ? size : map->size, .switch_over = sync & UMMAP_SWITCH };
 	struct lock *before;
 	int err;
 
 	want.moved = fd >= 0 || want.offset != now->offset;
 	err = check_remap(map, &want, fd, sync);
 	if (!err && fd >= 0)
-		err = io_open_fd(driver_for(fd), fd, writing(set), &want.store);
+		err = io_open_fd(driver_for(fd), fd, writing(map), &want.store);
 	else if (!err)
 		io_hold(want.store);
 	if (err)
 		return err;
-	take_known(set, &want.store);
-	err = lock_range(set, want.store, want.offset, want.size, &want.lock);
+	take_known(map, &want.store);
+	err = lock_range(map, want.store, want.offset, want.size, &want.lock);
 	if (!err && sync & UMMAP_SYNC)
-		err = map_sync(map);
+		err = sync_all(map);
 	if (!err)
 		err = remap_apply(map, &want);
 	before = want.lock;
 	if (!err) {
-		before = set->targets[set->current].lock;
-		set->targets[set->current].lock = want.lock;
+		before = map->backings[map->current].lock;
+		map->backings[map->current].lock = want.lock;
 	}
 	lock_drop(before);
 	io_close(want.store);
@@ -499,7 +496,7 @@ static int remap(struct map *map, size_t size, int fd, off_t offset, int sync)
 int umremap(void *old_addr, size_t size, int fd, off_t offset, int sync, void **new_addr)
 {
 	struct guard g;
-	struct map *map;
+	struct mapping *map;
 	int err;
 
 	api_enter(&g);
@@ -511,17 +508,17 @@ int umremap(void *old_addr, size_t size, int fd, off_t offset, int sync, void **
 		return api_leave(&g, fail(EBADF, "%d is no descriptor", fd));
 	if (sync & UMMAP_SYNC)
 		api_write(&g, old_addr, 0);
-	map = map_get_alone(old_addr);
+	map = map_find_alone(old_addr);
 	if (!map)
 		return api_leave(&g, api_no_mapping(old_addr));
 	err = remap(map, size, fd, offset, sync);
 	if (!err) {
-		*new_addr = map->set.view;
+		*new_addr = map->range;
 		if (fd >= 0)
 			map_name(map, NULL, fd);
 	}
-	set_thaw(&map->set);
-	set_put(&map->set);
+	map_thaw(map);
+	map_leave(map);
 	return api_leave(&g, err);
 }
 
@@ -531,7 +528,7 @@ int umstat(const void *addr, struct umstat *st)
 {
 	struct umstat full;
 	struct guard g;
-	struct map *map;
+	struct mapping *map;
 	uint64_t size;
 
 	api_enter(&g);
@@ -539,11 +536,11 @@ int umstat(const void *addr, struct umstat *st)
 		return api_leave(&g, fail(EINVAL, "st->struct_size must be sizeof(struct umstat)"));
 	memset(&full, 0, sizeof(full));
 	if (addr) {
-		map = map_get(addr);
+		map = map_find(addr);
 		if (!map)
 			return api_leave(&g, fail(EINVAL, "no mapping holds %p", addr));
 		stats_map(map, &full);
-		set_put(&map->set);
+		map_leave(map);
 	} else {
 		stats_process(&full);
 	}
@@ -566,5 +563,5 @@ const char *umerrormsg(void)
 
 int umfault(int sig, void *info, void *context)
 {
-	return sig == SIGSEGV && info && context && chain_serve(info, context);
+	return sig == SIGSEGV && info && context && sigsegv_serve(info, context);
 }

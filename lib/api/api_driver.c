@@ -3,7 +3,7 @@
 #include "api/api.h"
 
 #include "base/config.h"
-#include "api/core.h"
+#include "api/start.h"
 #include "io/io.h"
 #include "base/log.h"
 #include "io/plugin.h"
@@ -18,7 +18,7 @@ static int open_handle(const char *uri, int oflags, struct ummap_driver *driver,
 	size_t size = driver->struct_size;
 	struct ummap_driver table;
 	struct store *store;
-	int err = core_start();
+	int err = start_library();
 
 	if (!err)
 		err = io_open(uri, oflags, &store);

@@ -6,9 +6,9 @@
 #include "api/api.h"
 
 #include "base/log.h"
-#include "paging/map.h"
-#include "memory/object.h"
-#include "peer/peer.h"
+#include "paging/lookup.h"
+#include "memory/shared_pool.h"
+#include "peer/import.h"
 
 #include <string.h>
 
@@ -18,22 +18,22 @@
 int umoffer(void *addr, struct umoffer *offer)
 {
 	struct guard g;
-	struct map *map;
+	struct mapping *map;
 	int err;
 
 	api_enter(&g);
 	if (!offer)
 		return api_leave(&g, fail(EINVAL, "offer is NULL: there is no place for it"));
-	map = map_get(addr);
+	map = map_find(addr);
 	if (!map)
 		return api_leave(&g, api_no_mapping(addr));
-	if (map->set.view != addr)
+	if (map->range != addr)
 		err = api_no_mapping(addr);
-	else if (!map->set.reach.head)
+	else if (!map->export.head)
 		err = fail(EOPNOTSUPP, "the mapping was not made with UMMAP_SHARED: nobody can reach it");
 	else
-		err = reach_offer(&map->set.reach, object_fd(), offer);
-	set_put(&map->set);
+		err = export_offer(&map->export, shared_pool_fd(), offer);
+	map_leave(map);
 	return api_leave(&g, err);
 }
 
@@ -44,7 +44,7 @@ int umpeer_open(const struct umoffer *offer, struct umpeer **peer)
 	api_enter(&g);
 	if (!offer || !peer)
 		return api_leave(&g, fail(EINVAL, "%s is NULL", offer ? "peer" : "offer"));
-	return api_leave(&g, peer_open(offer, peer));
+	return api_leave(&g, import_open(offer, peer));
 }
 
 void umpeer_close(struct umpeer *peer)
@@ -54,7 +54,7 @@ void umpeer_close(struct umpeer *peer)
 	if (!peer)
 		return;
 	api_enter(&g);
-	peer_close(peer);
+	import_close(peer);
 	api_leave(&g, 0);
 }
 
@@ -62,13 +62,13 @@ void umpeer_close(struct umpeer *peer)
  * may be in, while it waits for us. Nothing that is mapped is touched during a visit. */
 static size_t get_by_piece(struct umpeer *peer, char *buf, size_t len, uint64_t offset)
 {
-	char piece[PIECE];
+	char cluster[PIECE];
 	size_t done = 0, n, got;
 
 	do {
-		n = min_size(len - done, sizeof(piece));
-		got = peer_get(peer, piece, n, offset + done);
-		memcpy(buf + done, piece, got);
+		n = min_size(len - done, sizeof(cluster));
+		got = import_get(peer, cluster, n, offset + done);
+		memcpy(buf + done, cluster, got);
 		done += got;
 	} while (got == n && done < len);
 	return done;
@@ -76,13 +76,13 @@ static size_t get_by_piece(struct umpeer *peer, char *buf, size_t len, uint64_t 
 
 static size_t put_by_piece(struct umpeer *peer, const char *buf, size_t len, uint64_t offset)
 {
-	char piece[PIECE];
+	char cluster[PIECE];
 	size_t done = 0, n, got;
 
 	do {
-		n = min_size(len - done, sizeof(piece));
-		memcpy(piece, buf + done, n);
-		got = peer_put(peer, piece, n, offset + done);
+		n = min_size(len - done, sizeof(cluster));
+		memcpy(cluster, buf + done, n);
+		got = import_put(peer, cluster, n, offset + done);
 		done += got;
 	} while (got == n && done < len);
 	return done;
@@ -90,10 +90,10 @@ static size_t put_by_piece(struct umpeer *peer, const char *buf, size_t len, uin
 
 size_t umpeer_get(struct umpeer *peer, void *buf, size_t len, uint64_t offset)
 {
-	return map_meets(buf, len) ? get_by_piece(peer, buf, len, offset) : peer_get(peer, buf, len, offset);
+	return map_meets(buf, len) ? get_by_piece(peer, buf, len, offset) : import_get(peer, buf, len, offset);
 }
 
 size_t umpeer_put(struct umpeer *peer, const void *buf, size_t len, uint64_t offset)
 {
-	return map_meets(buf, len) ? put_by_piece(peer, buf, len, offset) : peer_put(peer, buf, len, offset);
+	return map_meets(buf, len) ? put_by_piece(peer, buf, len, offset) : import_put(peer, buf, len, offset);
 }

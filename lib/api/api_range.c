@@ -2,14 +2,15 @@
 /* The public calls that write, advise and pin parts of a mapping. As api.c. */
 #include "api/api.h"
 
-#include "paging/ahead.h"
-#include "api/core.h"
+#include "paging/readahead.h"
+#include "api/start.h"
 #include "paging/inplace.h"
 #include "io/io.h"
 #include "base/log.h"
-#include "paging/map.h"
+#include "paging/lookup.h"
 #include "paging/segment.h"
 #include "base/worker.h"
+#include "paging/sync.h"
 #include "paging/writeback.h"
 
 #include <string.h>
@@ -17,36 +18,36 @@
 
 /* The segments that [addr, addr + len) touches, and the use of their mapping. */
 struct range {
-	struct map *map;
+	struct mapping *map;
 	size_t at, len;
 	size_t first, last;
 };
 
 static int find_range(const void *addr, size_t len, struct range *r)
 {
-	struct set *set;
+	struct mapping *map;
 	size_t at;
 
-	r->map = map_get(addr);
+	r->map = map_find(addr);
 	if (!r->map)
 		return fail(EINVAL, "no mapping holds %p", addr);
-	set = &r->map->set;
-	at = (size_t)((const char *)addr - set->view);
-	if (len == 0 || at >= set->size || len > set->size - at) {
-		set_put(set);
+	map = r->map;
+	at = (size_t)((const char *)addr - map->range);
+	if (len == 0 || at >= map->size || len > map->size - at) {
+		map_leave(map);
 		return fail(len ? ENOMEM : EINVAL, len ? "the range leaves its mapping" : "the length is 0");
 	}
 	r->at = at;
 	r->len = len;
-	r->first = at >> set->shift;
-	r->last = ((at + len - 1) >> set->shift) + 1;
+	r->first = at >> map->shift;
+	r->last = ((at + len - 1) >> map->shift) + 1;
 	return 0;
 }
 
 /* The range once more, after most of what a sync of it has to write was written. */
 static int write_range(struct guard *g, const void *addr, size_t len, struct range *r)
 {
-	set_put(&r->map->set);
+	map_leave(r->map);
 	api_write(g, addr, len);
 	return find_range(addr, len, r);
 }
@@ -54,21 +55,21 @@ static int write_range(struct guard *g, const void *addr, size_t len, struct ran
 int umsync(void *addr, int evict)
 {
 	struct guard g;
-	struct map *map;
+	struct mapping *map;
 	int err;
 
 	api_enter(&g);
 	api_write(&g, addr, 0);
-	map = map_get(addr);
-	if (!map || map->set.view != addr) {
+	map = map_find(addr);
+	if (!map || map->range != addr) {
 		if (map)
-			set_put(&map->set);
+			map_leave(map);
 		return api_leave(&g, api_no_mapping(addr));
 	}
-	err = map_sync(map);
+	err = sync_all(map);
 	if (!err && evict)
-		seg_evict(&map->set, 0, map->set.segs);
-	set_put(&map->set);
+		seg_evict(map, 0, map->segs);
+	map_leave(map);
 	return api_leave(&g, err);
 }
 
@@ -77,42 +78,42 @@ int umsync(void *addr, int evict)
 
 static int sync_range(const struct range *r, int flags)
 {
-	struct set *set = &r->map->set;
+	struct mapping *map = r->map;
 	int err;
 
 	/* To the byte: a program that knows what it has stored need not pay for a segment. */
-	if (set->in_place)
-		return flags & UMMAP_NOFLUSH ? 0 : inplace_sync(set, r->at, r->len);
-	err = map_complete(r->map, r->first, r->last);
+	if (map->in_place)
+		return flags & UMMAP_NOFLUSH ? 0 : inplace_sync(map, r->at, r->len);
+	err = sync_migrate(r->map, r->first, r->last);
 	if (!err && (flags & UMMAP_NOFLUSH))
-		err = writeback_range(set, r->first, r->last, UINT64_MAX);
+		err = writeback_range(map, r->first, r->last, UINT64_MAX);
 	else if (!err)
-		err = writeback_sync(set, r->first, r->last);
+		err = writeback_sync(map, r->first, r->last);
 	if (!err && (flags & UMMAP_EVICT))
-		seg_evict(set, r->first, r->last);
+		seg_evict(map, r->first, r->last);
 	return err;
 }
 
 static void sync_job(void *arg, uint64_t first, uint64_t last)
 {
-	struct set *set = arg;
-	struct range r = { .map = container_of(set, struct map, set), .first = first,
+	struct mapping *map = arg;
+	struct range r = { .map = map, .first = first,
 			   .last = last & ((1ull << JOB_FLAGS_SHIFT) - 1) };
 	int err;
 
-	r.at = r.first << set->shift;
-	r.len = min_size(r.last << set->shift, set->size) - r.at;
+	r.at = r.first << map->shift;
+	r.len = min_size(r.last << map->shift, map->size) - r.at;
 	err = sync_range(&r, (int)(last >> JOB_FLAGS_SHIFT));
 	if (err)
-		writeback_keep_error(set, err);
-	set_put(set);
+		writeback_keep_error(map, err);
+	map_leave(map);
 }
 
 int umsync_range(void *addr, size_t len, int flags)
 {
 	struct guard g;
 	struct range r;
-	struct set *set;
+	struct mapping *map;
 	int err, earlier;
 
 	api_enter(&g);
@@ -122,41 +123,41 @@ int umsync_range(void *addr, size_t len, int flags)
 	err = find_range(addr, len, &r);
 	if (err)
 		return api_leave(&g, err);
-	set = &r.map->set;
+	map = r.map;
 	if ((flags & UMMAP_ASYNC) &&
-	    worker_post(sync_job, set, r.first, r.last | (uint64_t)flags << JOB_FLAGS_SHIFT))
+	    worker_post(sync_job, map, r.first, r.last | (uint64_t)flags << JOB_FLAGS_SHIFT))
 		return api_leave(&g, 0);
 	/* Asynchronous, but too much is waiting already: now, then. */
 	err = write_range(&g, addr, len, &r);
 	if (err)
 		return api_leave(&g, err);
-	set = &r.map->set;
+	map = r.map;
 	err = sync_range(&r, flags);
-	earlier = writeback_take_error(set);
+	earlier = writeback_take_error(map);
 	err = err ? err : earlier;
 	if (err)
-		map_explain(r.map, err);
-	set_put(set);
+		sync_explain(r.map, err);
+	map_leave(map);
 	return api_leave(&g, err);
 }
 
 int umepoch(const void *addr, uint64_t *oldest, uint64_t *newest)
 {
 	struct guard g;
-	struct map *map;
+	struct mapping *map;
 	int err;
 
 	api_enter(&g);
-	map = map_get(addr);
+	map = map_find(addr);
 	if (!map)
 		return api_leave(&g, fail(EINVAL, "no mapping holds %p", addr));
 	if (!oldest || !newest)
 		err = fail(EINVAL, "a place for the result is NULL");
 	else
-		err = io_epoch(map->set.targets[map->set.current].store, oldest, newest);
+		err = io_epoch(map->backings[map->current].store, oldest, newest);
 	if (err == -EOPNOTSUPP)
 		fail(EOPNOTSUPP, "the store has no epochs: those behind wal+ have");
-	set_put(&map->set);
+	map_leave(map);
 	return api_leave(&g, err);
 }
 
@@ -164,55 +165,55 @@ int umadvise(void *addr, size_t len, int advice)
 {
 	struct guard g;
 	struct range r;
-	struct set *set;
+	struct mapping *map;
 	int err;
 
 	api_enter(&g);
 	err = find_range(addr, len, &r);
 	if (err)
 		return api_leave(&g, err);
-	set = &r.map->set;
+	map = r.map;
 	switch (advice) {
 	case UMMAP_ADV_NORMAL:
 	case UMMAP_ADV_RANDOM:
 	case UMMAP_ADV_SEQUENTIAL:
-		set->advice = advice;
+		map->advice = advice;
 		break;
 	case UMMAP_ADV_WILLNEED:
-		if (!set->in_place)
-			ahead_want(set, r.first, r.last);
+		if (!map->in_place)
+			readahead_want(map, r.first, r.last);
 		break;
 	case UMMAP_ADV_DONTNEED:
 		err = write_range(&g, addr, len, &r);
 		if (err)
 			return api_leave(&g, err);
-		set = &r.map->set;
+		map = r.map;
 		err = sync_range(&r, UMMAP_NOFLUSH | UMMAP_EVICT);
 		if (err)
-			map_explain(r.map, err);
+			sync_explain(r.map, err);
 		break;
 	default:
 		err = fail(EINVAL, "there is no advice %d: it must be one of UMMAP_ADV_*", advice);
 	}
-	set_put(set);
+	map_leave(map);
 	return api_leave(&g, err);
 }
 
 static int check_pin(const struct range *r, int prot)
 {
-	const struct set *set = &r->map->set;
-	const struct share *share = set_share(set);
-	bool own = share->most < core_budget(set);
+	const struct mapping *map = r->map;
+	const struct account *account = map_account(map);
+	bool own = account->most < start_budget(map);
 	/* In place there is no memory to be had. */
-	size_t most = set->in_place ? SIZE_MAX : own ? share->most : core_budget(set);
-	size_t more = 0, already = own ? share->pinned : set_pinned();
+	size_t most = map->in_place ? SIZE_MAX : own ? account->most : start_budget(map);
+	size_t more = 0, already = own ? account->pinned : map_pinned();
 
 	for (size_t i = r->first; i < r->last && more <= most; i++)
-		more += seg_pins(set_seg(set, i)) ? 0 : set_hold(set);
+		more += seg_pins(map_seg(map, i)) ? 0 : map_hold(map);
 
 	if (prot != PROT_READ && prot != (PROT_READ | PROT_WRITE))
 		return fail(EINVAL, "prot is %d: it must be PROT_READ or PROT_READ | PROT_WRITE", prot);
-	if ((prot & PROT_WRITE) && !set->writable)
+	if ((prot & PROT_WRITE) && !map->writable)
 		return fail(EACCES, "the mapping is read-only");
 	if (more > most || already > most - more)
 		return fail(ENOMEM, "the range's segments have at least %zu bytes more to pin, but %zu of the %zu that "
@@ -220,37 +221,37 @@ static int check_pin(const struct range *r, int prot)
 	return 0;
 }
 
-static void unpin(struct set *set, size_t i)
+static void unpin(struct mapping *map, size_t i)
 {
-	if (set->in_place)
-		inplace_unpin(set, i);
+	if (map->in_place)
+		inplace_unpin(map, i);
 	else
-		seg_unpin(set, i);
+		seg_unpin(map, i);
 }
 
 int umpin(void *addr, size_t len, int prot)
 {
 	struct guard g;
 	struct range r;
-	struct set *set;
+	struct mapping *map;
 	int err;
 
 	api_enter(&g);
 	err = find_range(addr, len, &r);
 	if (err)
 		return api_leave(&g, err);
-	set = &r.map->set;
+	map = r.map;
 	err = check_pin(&r, prot);
 	for (size_t i = r.first; i < r.last && !err; i++) {
-		err = set->in_place ? inplace_pin(set, i) : seg_pin(set, i, prot & PROT_WRITE);
+		err = map->in_place ? inplace_pin(map, i) : seg_pin(map, i, prot & PROT_WRITE);
 		if (err == -EAGAIN)
 			fail(EAGAIN, "a segment has %d pins, which is the most", SEG_PINS_MAX);
 		else if (err)
 			fail(-err, "the range cannot be brought into memory: %s", strerror(-err));
 		while (err && i-- > r.first)
-			unpin(set, i);
+			unpin(map, i);
 	}
-	set_put(set);
+	map_leave(map);
 	return api_leave(&g, err);
 }
 
@@ -265,11 +266,11 @@ int umunpin(void *addr, size_t len)
 	if (err)
 		return api_leave(&g, err);
 	for (size_t i = r.first; i < r.last && !err; i++) {
-		if (!seg_pins(set_seg(&r.map->set, i)))
+		if (!seg_pins(map_seg(r.map, i)))
 			err = fail(EINVAL, "part of the range is not pinned");
 	}
 	for (size_t i = r.first; i < r.last && !err; i++)
-		unpin(&r.map->set, i);
-	set_put(&r.map->set);
+		unpin(r.map, i);
+	map_leave(r.map);
 	return api_leave(&g, err);
 }

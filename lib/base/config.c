@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Reads the environment, of which nothing counts in a program that gains privileges when it is started. A bad value is refused with a sentence that names the variable, what it was and
- * what it may be; it is never ignored. A name that nobody reads is warned of, with the one that may be meant.
- * Runs under core's start lock.
+ * Reads the environment, of which nothing counts in a program that gains privileges when it is started. A bad value is
+ * refused with a sentence that names the variable, what it was and what it may be; it is never ignored. A name that nobody
+ * reads is warned of, with the one that may be meant. Runs under the lock of api/start.c.
  */
 #include "base/config.h"
 
 #include "base/log.h"
+#include "base/size.h"
 #include "base/sys.h"
 
 #include <ctype.h>
@@ -26,32 +27,6 @@
 #define FAULT_THREADS_MAX 64
 
 struct config config = { .direct = "auto", .cached = "copy" };
-
-int config_size(const char *text, size_t *size)
-{
-	static const char units[] = "KMGT";
-	unsigned long long n;
-	const char *unit;
-	unsigned shift = 0;
-	char *end;
-
-	if (!isdigit((unsigned char)*text))
-		return -EINVAL;
-	errno = 0;
-	n = strtoull(text, &end, 10);
-	if (errno)
-		return -EINVAL;
-	if (*end) {
-		unit = strchr(units, toupper((unsigned char)*end));
-		if (!unit || end[1])
-			return -EINVAL;
-		shift = 10 * (unsigned)(unit - units + 1);
-	}
-	if (n > SIZE_MAX >> shift)
-		return -EINVAL;
-	*size = (size_t)n << shift;
-	return 0;
-}
 
 bool config_is_name(const char *text)
 {
@@ -77,7 +52,7 @@ static int load_limit(const char *text)
 			config.mem_share = percent / 100;
 			return 0;
 		}
-	} else if (config_size(text, &config.mem_limit) == 0 && config.mem_limit > 0) {
+	} else if (size_parse(text, &config.mem_limit) == 0 && config.mem_limit > 0) {
 		return 0;
 	}
 	return fail(EINVAL, "UMMAP_MEM_LIMIT is \"%s\": it must be bytes (536870912, 512M, 8G) or 1%% to 100%%",
@@ -141,7 +116,7 @@ static int load_seg_size(const char *text)
 	size_t n = DEFAULT_SEG_SIZE;
 
 	config.seg_size_text = text;
-	if (text && (config_size(text, &n) < 0 || n < sys_page() || (n & (n - 1))))
+	if (text && (size_parse(text, &n) < 0 || n < sys_page() || (n & (n - 1))))
 		return fail(EINVAL, "UMMAP_SEG_SIZE is \"%s\": it must be a power of two of at least %zu",
 			    text, sys_page());
 	config.seg_size = n;
@@ -151,7 +126,7 @@ static int load_seg_size(const char *text)
 static int load_readahead(const char *text)
 {
 	config.readahead = DEFAULT_READAHEAD;
-	if (text && config_size(text, &config.readahead) < 0)
+	if (text && size_parse(text, &config.readahead) < 0)
 		return fail(EINVAL, "UMMAP_READAHEAD is \"%s\": it must be bytes (16M), or 0 for none", text);
 	return 0;
 }
@@ -174,7 +149,7 @@ static int load_fault_threads(const char *text)
 {
 	size_t n = DEFAULT_FAULT_THREADS;
 
-	if (text && (config_size(text, &n) < 0 || n < 1 || n > FAULT_THREADS_MAX))
+	if (text && (size_parse(text, &n) < 0 || n < 1 || n > FAULT_THREADS_MAX))
 		return fail(EINVAL, "UMMAP_FAULT_THREADS is \"%s\": it must be a number from 1 to %d", text,
 			    FAULT_THREADS_MAX);
 	config.fault_threads = (unsigned)n;

@@ -32,9 +32,6 @@ extern struct config config;
 /* Returns 0, or -EINVAL with a sentence that names the variable. */
 int config_load(void);
 
-/* Bytes from "4096", "64K", "512M", "8G", "1T". Returns 0 or -EINVAL. */
-int config_size(const char *text, size_t *size);
-
 /* Whether it can be the name of a group: letters, digits, '-', '_' and '.', and not too many. */
 #define CONFIG_NAME_MAX 31
 bool config_is_name(const char *text);

@@ -16,7 +16,7 @@
 static const char *const level_names[] = { "error", "warn", "info", "debug" };
 
 /* Those that have something to say. */
-static const char known_rooms[] = "chain, config, core, engine, inplace, io, load, lock, mode, node, remap, stats, writer";
+static const char known_rooms[] = "config, engine, flusher, inplace, io, load, lock, mode, node, remap, sigsegv, start, stats";
 
 static enum log_level general_level = LOG_WARN;
 static struct {
@@ -109,7 +109,7 @@ void log_line(enum log_level level, const char *room, const char *format, ...)
 		body = (int)sizeof(line) - head - 2;
 	line[head + body] = '\n';
 	/* Not write(2), at which a thread could be cancelled. */
-	syscall(SYS_write, STDERR_FILENO, line, (size_t)(head + body + 1));
+	syscall(SYS_write, STDERR_FILENO, line, (size_t)head + (size_t)body + 1);
 	errno = saved;
 }
 

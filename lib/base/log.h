@@ -7,7 +7,7 @@
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-/* Takes "warn" or "warn,io:debug,core:info". Returns -EINVAL for anything else; *rooms: those that it may name. */
+/* Takes "warn" or "warn,io:debug,start:info". Returns -EINVAL for anything else; *rooms: those that it may name. */
 int log_configure(const char *spec, const char **rooms);
 bool log_enabled(enum log_level level, const char *room);
 

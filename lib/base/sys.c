@@ -342,14 +342,26 @@ void guard_enter(struct guard *g)
 	enter(g, guard_mask());
 }
 
-void guard_enter_deaf(struct guard *g)
-{
-	enter(g, all_but_own());
-}
-
 void guard_leave(struct guard *g)
 {
 	cancel_restore(g->cancel);
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &g->mask, NULL, sizeof(g->mask));
 	errno = g->err;
+}
+
+int sys_thread(void *(*run)(void *arg), void *arg)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	struct guard g;
+	int err;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	/* A thread has the mask of its maker, who may have let through signals that end or stop the process. */
+	enter(&g, all_but_own());
+	err = pthread_create(&thread, &attr, run, arg);
+	guard_leave(&g);
+	pthread_attr_destroy(&attr);
+	return -err;
 }

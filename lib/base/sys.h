@@ -115,9 +115,10 @@ uint64_t guard_mask(void);
 /* From now on the signal's action is, or is no longer, to end or to stop the process. Whether that is new. */
 bool guard_let(int sig, bool ends);
 void guard_enter(struct guard *g);
-/* Where threads of ours are made, which never see any of these: a handler may come, or the program may block them. */
-void guard_enter_deaf(struct guard *g);
 /* Also gives errno its value of before. */
 void guard_leave(struct guard *g);
+
+/* Starts a thread of ours, for which nobody waits. It never sees a signal that could be a handler's. 0 or -errno. */
+int sys_thread(void *(*run)(void *arg), void *arg);
 
 #endif

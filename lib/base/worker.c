@@ -11,7 +11,6 @@
 #include "base/log.h"
 #include "base/sys.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #define QUEUE 256 /* power of two */
@@ -70,23 +69,15 @@ static void *run(void *pool)
 
 static int start(struct pool *p, unsigned n)
 {
-	struct guard g;
-	pthread_attr_t attr;
-	pthread_t thread;
 	int err = 0;
 
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	guard_enter_deaf(&g);
 	while (p->threads < n && !err) {
-		err = pthread_create(&thread, &attr, run, p);
+		err = sys_thread(run, p);
 		if (!err)
 			p->threads++;
 	}
-	guard_leave(&g);
-	pthread_attr_destroy(&attr);
 	if (err && p->threads == 0)
-		return fail(err, "no thread can be started for background I/O: %s", strerror(err));
+		return fail(-err, "no thread can be started for background I/O: %s", strerror(-err));
 	return 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Decides who goes next: within a group its policy does, between groups of a share the one whose resident
- * segments came longest ago gives first. Knows no frames, no storage, no view. One leaf lock around lists and
+ * Decides who goes next: within a group its policy does, between groups of an account the one whose resident
+ * segments came longest ago gives first. Knows no frames, no storage, no mapped range. One leaf lock around lists and
  * policies; segments are only ever trylocked under it.
  */
 #include "cache/cache.h"
@@ -19,7 +19,7 @@ static _Atomic uint32_t lock;
 
 /* What is looked for. */
 struct search {
-	struct share *share;             /* here */
+	struct account *account;             /* here */
 	const struct member *wanted;     /* for this mapping */
 	bool clean;                      /* unchanged ones only */
 	struct seg *(*take)(const struct search *, struct group *, struct member **from);
@@ -127,22 +127,22 @@ static struct member *owner_of(const struct seg *s)
 static uint64_t arrivals;  /* that there ever were: a clock */
 static struct newcomer {
 	const struct seg *seg;
-	const struct share *share;
+	const struct account *account;
 } grace[GRACE];
 
-/* s, which is charged to share, was asked for just now. */
-static void grace_add(const struct seg *s, const struct share *share)
+/* s, which is charged to account, was asked for just now. */
+static void grace_add(const struct seg *s, const struct account *account)
 {
-	grace[arrivals++ % GRACE] = (struct newcomer){ s, share };
+	grace[arrivals++ % GRACE] = (struct newcomer){ s, account };
 }
 
-/* Whether s is one of the last of `there` segments, all in share unless that is NULL; the oldest of them never is. */
-static bool grace_has(const struct seg *s, const struct share *share, size_t there)
+/* Whether s is one of the last of `there` segments, all in account unless that is NULL; the oldest of them never is. */
+static bool grace_has(const struct seg *s, const struct account *account, size_t there)
 {
 	for (uint64_t i = 1; i <= GRACE && i <= arrivals && there > 1; i++) {
 		const struct newcomer *r = &grace[(arrivals - i) % GRACE];
 
-		if (share && r->share != share)
+		if (account && r->account != account)
 			continue;
 		if (r->seg == s)
 			return true;
@@ -167,8 +167,8 @@ struct cache_bytes cache_count(const struct member *m)
 
 	futex_lock(&lock);
 	b.resident = m->resident * m->len;
-	b.standby = (m->standby + m->unwritten + m->prefetched) * m->len;
-	b.dirty = (m->changed + m->unwritten) * m->len;
+	b.inactive = (m->inactive + m->dirty_inactive + m->ahead) * m->len;
+	b.dirty = (m->dirty + m->dirty_inactive) * m->len;
 	futex_unlock(&lock);
 	return b;
 }
@@ -179,7 +179,7 @@ struct cache_bytes cache_count(const struct member *m)
 void cache_open(struct group *g, const struct ummap_policy *policy, void *p, size_t budget, size_t len)
 {
 	futex_lock(&lock);
-	g->share = budget ? &g->own : share_common();
+	g->account = budget ? &g->own : account_common();
 	g->budget = budget;
 	g->policy = policy;
 	g->p = p;
@@ -188,26 +188,26 @@ void cache_open(struct group *g, const struct ummap_policy *policy, void *p, siz
 	list_init(&g->clean);
 	list_init(&g->ahead);
 	list_init(&g->unasked);
-	g->ahead_since = g->share->came;
+	g->ahead_since = g->account->came;
 	list_init(&g->members);
 	list_init(&g->own.groups);
 	g->own.ahead_less = 0;
-	list_insert(&g->share->groups, &g->link);
-	g->share->group_count++;
+	list_insert(&g->account->groups, &g->link);
+	g->account->group_count++;
 	futex_unlock(&lock);
 	if (budget)
-		share_open(&g->own);
+		account_open(&g->own);
 }
 
 void cache_close(struct group *g)
 {
 	futex_lock(&lock);
-	assert(!g->member_count && !g->hidden && !g->resident && !g->changed && !g->own.bytes && !g->own.pinned);
+	assert(!g->member_count && !g->hidden && !g->resident && !g->dirty && !g->own.bytes && !g->own.pinned);
 	list_remove(&g->link);
-	g->share->group_count--;
+	g->account->group_count--;
 	futex_unlock(&lock);
 	if (g->budget)
-		share_close(&g->own);
+		account_close(&g->own);
 }
 
 /* Under the lock: each mapping of the group has to get on. */
@@ -225,7 +225,7 @@ void cache_join(struct member *m, struct group *g, size_t len)
 	futex_lock(&lock);
 	m->group = g;
 	m->len = len;
-	list_init(&m->dirty);
+	list_init(&m->dirty_list);
 	list_insert(&g->members, &m->link);
 	g->member_count++;
 	set_most(g);
@@ -270,7 +270,7 @@ void cache_hide(struct member *m, bool hidden)
 void cache_forget(void)
 {
 	lock = 0;
-	share_forget();
+	account_forget();
 	span_count = 0;
 	resident_count = 0;
 	memset(grace, 0, sizeof(grace));
@@ -286,15 +286,15 @@ void cache_insert(struct member *m, struct seg *s, enum ummap_event why)
 	g->policy->insert(g->p, &s->node, why);
 	m->resident++;
 	g->resident++;
-	g->share->resident++;
-	g->share->came++;
+	g->account->resident++;
+	g->account->came++;
 	resident_count++;
 	if (seg_has(s, SEG_DIRTY)) {
-		m->changed++;
-		g->changed++;
+		m->dirty++;
+		g->dirty++;
 	}
 	if (why != UMMAP_EV_AHEAD)
-		grace_add(s, g->share);
+		grace_add(s, g->account);
 	g->mean += (arrivals - g->mean) / g->resident;
 	futex_unlock(&lock);
 }
@@ -305,11 +305,11 @@ void cache_touch(struct member *m, struct seg *s, enum ummap_event why)
 
 	futex_lock(&lock);
 	if (why == UMMAP_EV_DIRTIED) {
-		m->changed++;
-		g->changed++;
+		m->dirty++;
+		g->dirty++;
 	} else if (why == UMMAP_EV_CLEANED) {
-		m->changed--;
-		g->changed--;
+		m->dirty--;
+		g->dirty--;
 	}
 	if (g->policy->touch)
 		g->policy->touch(g->p, &s->node, why);
@@ -324,73 +324,73 @@ static void remove_resident(struct member *m, struct seg *s)
 	g->policy->remove(g->p, &s->node);
 	m->resident--;
 	g->resident--;
-	g->share->resident--;
+	g->account->resident--;
 	resident_count--;
 	if (seg_has(s, SEG_DIRTY)) {
-		m->changed--;
-		g->changed--;
+		m->dirty--;
+		g->dirty--;
 	}
 }
 
 /* Under the lock. */
-static void remove_standby(struct member *m, struct seg *s)
+static void remove_inactive(struct member *m, struct seg *s)
 {
-	struct share *share = m->group->share;
+	struct account *account = m->group->account;
 
 	list_remove(&s->node);
 	if (seg_has(s, SEG_AHEAD)) {
-		m->prefetched--;
-		share->ahead -= m->len;
+		m->ahead--;
+		account->ahead -= m->len;
 	} else if (seg_has(s, SEG_DIRTY)) {
-		m->unwritten--;
-		share->unwritten -= m->len;
+		m->dirty_inactive--;
+		account->dirty_inactive -= m->len;
 	} else {
-		m->standby--;
-		share->clean -= m->len;
+		m->inactive--;
+		account->clean -= m->len;
 	}
 }
 
 void cache_remove(struct member *m, struct seg *s)
 {
 	futex_lock(&lock);
-	if (seg_has(s, SEG_STANDBY))
-		remove_standby(m, s);
+	if (seg_has(s, SEG_INACTIVE))
+		remove_inactive(m, s);
 	else
 		remove_resident(m, s);
 	futex_unlock(&lock);
 }
 
 /* Under the lock. */
-static void stand(struct member *m, struct seg *s, enum standby how)
+static void stand(struct member *m, struct seg *s, enum inactive how)
 {
 	struct group *g = m->group;
 
 	switch (how) {
-	case STANDBY_CLEAN:
-	case STANDBY_FIRST:
-		list_insert(how == STANDBY_CLEAN ? &g->clean : g->clean.next, &s->node);
-		m->standby++;
-		g->share->clean += m->len;
+	case INACTIVE_CLEAN:
+	case INACTIVE_FIRST:
+		list_insert(how == INACTIVE_CLEAN ? &g->clean : g->clean.next, &s->node);
+		m->inactive++;
+		g->account->clean += m->len;
 		break;
-	case STANDBY_DIRTY:
-		list_insert(&m->dirty, &s->node);
-		m->unwritten++;
-		g->share->unwritten += m->len;
+	case INACTIVE_DIRTY:
+		list_insert(&m->dirty_list, &s->node);
+		m->dirty_inactive++;
+		g->account->dirty_inactive += m->len;
 		break;
-	case STANDBY_AHEAD:
+	case INACTIVE_AHEAD:
 		list_insert(&g->ahead, &s->node);
-		m->prefetched++;
-		g->share->ahead += m->len;
+		m->ahead++;
+		g->account->ahead += m->len;
 		break;
 	}
 }
 
-void cache_stand(struct member *m, struct seg *s, enum standby how)
+void cache_deactivate(struct member *m, struct seg *s, enum inactive how)
 {
-	cache_stand_all(m, &s, 1, how);
+	cache_deactivate_all(m, &s, 1, how);
 }
 
-void cache_stand_all(struct member *m, struct seg **list, unsigned n, enum standby how)
+void cache_deactivate_all(struct member *m, struct seg **list, unsigned n, enum inactive how)
 {
 	futex_lock(&lock);
 	for (unsigned k = 0; k < n; k++)
@@ -400,15 +400,15 @@ void cache_stand_all(struct member *m, struct seg **list, unsigned n, enum stand
 
 /* ---- Who goes next ---- */
 
-/* A share that makes room for itself always has something that may go. */
+/* An account that makes room for itself always has something that may go. */
 static bool is_recent(const struct search *search, const struct seg *s)
 {
-	const struct share *own = search->wanted->group->share == search->share ? search->share : NULL;
+	const struct account *own = search->wanted->group->account == search->account ? search->account : NULL;
 
 	return grace_has(s, own, own ? own->resident : resident_count);
 }
 
-/* The first of a group's standby list that nobody has locked. */
+/* The first of a group's inactive list that nobody has locked. */
 static struct seg *lock_first(struct group *g, struct ummap_node *list, struct member **from)
 {
 	if (g->hidden == g->member_count)
@@ -418,7 +418,7 @@ static struct seg *lock_first(struct group *g, struct ummap_node *list, struct m
 		struct member *m = owner(g, s);
 
 		if (!m->hidden && seg_trylock(s)) {
-			remove_standby(m, s);
+			remove_inactive(m, s);
 			*from = m;
 			return s;
 		}
@@ -429,11 +429,11 @@ static struct seg *lock_first(struct group *g, struct ummap_node *list, struct m
 /* What was read ahead, and has not been asked for while as much came as there is memory for: nobody is going to ask. */
 static struct seg *take_stale(struct group *g, struct member **from)
 {
-	if (g->share->came - g->ahead_since <= g->share->bytes / g->len)
+	if (g->account->came - g->ahead_since <= g->account->bytes / g->len)
 		return NULL;
 	if (list_empty(&g->unasked)) {
 		list_move_all(&g->unasked, &g->ahead);
-		g->ahead_since = g->share->came;
+		g->ahead_since = g->account->came;
 		return NULL;
 	}
 	return lock_first(g, &g->unasked, from);
@@ -465,7 +465,7 @@ static struct seg *take_victim(const struct search *search, struct group *g, str
 {
 	struct ummap_node *n = NULL;
 
-	if (g->hidden == g->member_count || g->resident == 0 || (search->clean && g->changed >= g->resident))
+	if (g->hidden == g->member_count || g->resident == 0 || (search->clean && g->dirty >= g->resident))
 		return NULL;
 	while ((n = g->policy->pick(g->p, n))) {
 		struct seg *s = seg_of(n);
@@ -491,7 +491,7 @@ static uint64_t coldness(const struct group *g, const struct member *wanted)
 /* Under the lock: tries groups from the coldest on until one gives. */
 static struct seg *take_coldest(const struct search *search, struct member **from)
 {
-	struct ummap_node *ring = &search->share->groups, *at = ring->next;
+	struct ummap_node *ring = &search->account->groups, *at = ring->next;
 	struct group *sample[SAMPLE];
 	unsigned n = 0;
 
@@ -522,7 +522,7 @@ static struct seg *take_next(const struct search *search, struct member **from)
 {
 	struct seg *s = NULL;
 
-	for (size_t seen = 0; !s && seen < search->share->group_count; seen += SAMPLE)
+	for (size_t seen = 0; !s && seen < search->account->group_count; seen += SAMPLE)
 		s = take_coldest(search, from);
 	return s;
 }
@@ -537,29 +537,29 @@ static struct seg *take_any(const struct search *search, struct member **from)
 	return s;
 }
 
-struct seg *cache_reclaim(struct share *share, const struct member *wanted, struct member **from)
+struct seg *cache_reclaim(struct account *account, const struct member *wanted, struct member **from)
 {
-	struct search search = { .share = share, .wanted = wanted, .take = take_clean };
+	struct search search = { .account = account, .wanted = wanted, .take = take_clean };
 
-	return share->clean || share->ahead ? take_any(&search, from) : NULL;
+	return account->clean || account->ahead ? take_any(&search, from) : NULL;
 }
 
-struct seg *cache_victim(struct share *share, const struct member *wanted, bool clean, struct member **from)
+struct seg *cache_victim(struct account *account, const struct member *wanted, bool clean, struct member **from)
 {
-	struct search search = { .share = share, .wanted = wanted, .clean = clean, .take = take_victim };
+	struct search search = { .account = account, .wanted = wanted, .clean = clean, .take = take_victim };
 
 	return take_any(&search, from);
 }
 
-/* Under the lock: the one behind s, in the view and at home, if it is what goes next. */
+/* Under the lock: the one behind s, mapped and in the pool, if it is what goes next. */
 static struct seg *take_along(const struct search *search, struct seg *s, struct member *m)
 {
-	struct ummap_node *n = m->piece > 1 ? m->group->policy->pick(m->group->p, NULL) : NULL;
+	struct ummap_node *n = m->cluster > 1 ? m->group->policy->pick(m->group->p, NULL) : NULL;
 	struct seg *next = s + 1;
 
 	if (!n || seg_of(n) != next || owner(m->group, next) != m || !seg_trylock(next))
 		return NULL;
-	if (may_go(search, next) && seg_as_loaded(next) && next->frame == s->frame + 1 && next->frame % m->piece) {
+	if (may_go(search, next) && seg_as_loaded(next) && next->frame == s->frame + 1 && next->frame % m->cluster) {
 		remove_resident(m, next);
 		return next;
 	}
@@ -567,10 +567,10 @@ static struct seg *take_along(const struct search *search, struct seg *s, struct
 	return NULL;
 }
 
-unsigned cache_victims(struct share *share, const struct member *wanted, size_t bytes, struct seg **list,
+unsigned cache_victims(struct account *account, const struct member *wanted, size_t bytes, struct seg **list,
 		       struct member **from, unsigned n, unsigned most)
 {
-	struct search search = { .share = share, .wanted = wanted, .take = take_victim };
+	struct search search = { .account = account, .wanted = wanted, .take = take_victim };
 	size_t got = 0;
 	unsigned k = 0;
 
@@ -583,48 +583,48 @@ unsigned cache_victims(struct share *share, const struct member *wanted, size_t 
 	return k;
 }
 
-struct seg *cache_reclaim_ahead(struct share *share, const struct member *wanted, struct member **from)
+struct seg *cache_reclaim_ahead(struct account *account, const struct member *wanted, struct member **from)
 {
-	struct search search = { .share = share, .wanted = wanted, .take = take_ahead };
+	struct search search = { .account = account, .wanted = wanted, .take = take_ahead };
 
-	return share->ahead ? take_any(&search, from) : NULL;
+	return account->ahead ? take_any(&search, from) : NULL;
 }
 
 /* Under the lock. */
-static struct seg *lock_unwritten(struct member *m, uint64_t now)
+static struct seg *lock_dirty_inactive(struct member *m, uint64_t now)
 {
 	if (m->hidden || now < m->retry)
 		return NULL;
-	for (struct ummap_node *n = m->dirty.next; n != &m->dirty; n = n->next) {
+	for (struct ummap_node *n = m->dirty_list.next; n != &m->dirty_list; n = n->next) {
 		if (seg_trylock(seg_of(n)))
 			return seg_of(n);
 	}
 	return NULL;
 }
 
-struct seg *cache_unwritten(struct member *m, uint64_t now)
+struct seg *cache_dirty_inactive(struct member *m, uint64_t now)
 {
 	struct seg *s;
 
 	futex_lock(&lock);
-	s = lock_unwritten(m, now);
+	s = lock_dirty_inactive(m, now);
 	futex_unlock(&lock);
 	return s;
 }
 
-struct seg *cache_unwritten_any(struct share *share, uint64_t now, struct member **from)
+struct seg *cache_dirty_inactive_any(struct account *account, uint64_t now, struct member **from)
 {
 	struct seg *s = NULL;
 
-	if (!share->unwritten)
+	if (!account->dirty_inactive)
 		return NULL;
 	futex_lock(&lock);
-	for (struct ummap_node *g = share->groups.next; !s && g != &share->groups; g = g->next) {
+	for (struct ummap_node *g = account->groups.next; !s && g != &account->groups; g = g->next) {
 		struct ummap_node *members = &group_of(g)->members;
 
 		for (struct ummap_node *m = members->next; !s && m != members; m = m->next) {
 			*from = member_of(m);
-			s = lock_unwritten(*from, now);
+			s = lock_dirty_inactive(*from, now);
 		}
 	}
 	futex_unlock(&lock);

@@ -14,28 +14,28 @@ struct seg {
 	_Atomic uint64_t head;       /* the bits and fields below */
 	_Atomic uint32_t lock;       /* the futex's word; its third state stands for the waiter count */
 	uint32_t frame;              /* number of the frame that it holds, if VALID */
-	struct ummap_node node;      /* the policy's while resident, the cache's while on standby */
+	struct ummap_node node;      /* the policy's while resident, the cache's while inactive */
 };
 
 _Static_assert(sizeof(struct seg) == 32, "the thesis's segment structure");
 
 #define SEG_VALID 0x01ull    /* holds a frame with its contents */
-#define SEG_STANDBY 0x02ull  /* the frame is at home, not in the view */
+#define SEG_INACTIVE 0x02ull  /* the frame is in the pool, not mapped */
 #define SEG_DIRTY 0x04ull    /* changed since it was read or written */
-#define SEG_WRITABLE 0x08ull /* in the view with the right to store */
+#define SEG_WRITABLE 0x08ull /* mapped with the right to store */
 #define SEG_STORED 0x10ull   /* was written to storage: read it from there, even if the mapping began blank */
-#define SEG_AHEAD 0x20ull    /* on standby because it was read ahead, not asked for yet */
+#define SEG_AHEAD 0x20ull    /* inactive because it was read ahead, not asked for yet */
 #define SEG_DEVICE 0x40ull   /* pinned for writing: may change without a fault */
-#define SEG_BARRED 0x80ull   /* its place in the view cannot be accessed, since loading it has failed */
+#define SEG_POISONED 0x80ull   /* its mapped place cannot be accessed, since loading it has failed */
 
-#define SEG_TARGET_SHIFT 8   /* which target of the mapping holds its contents, 1 bit */
-#define SEG_TARGETS 2
+#define SEG_BACKING_SHIFT 8   /* which backing store of the mapping holds its contents, 1 bit */
+#define SEG_BACKINGS 2
 #define SEG_PINS_SHIFT 12    /* pins, 12 bits */
 #define SEG_PINS_MAX 4095
 #define SEG_TIME_SHIFT 24    /* when it was first changed, ms, 37 bits */
-#define SEG_LENT (1ull << 61)      /* absent, but its place in the view shows pages of the kernel's, to be loaded from */
-#define SEG_FORGIVING (1ull << 62) /* barred, and has been since the round before: not for longer than to the next */
-#define SEG_EXPOSED (1ull << 63) /* in the view, and could be stored to at some time since it came there */
+#define SEG_PAGECACHE (1ull << 61)      /* absent, but its mapped place shows pages of the kernel's, to be loaded from */
+#define SEG_POISON_OLD (1ull << 62) /* poisoned, and has been since the round before: not for longer than to the next */
+#define SEG_EXPOSED (1ull << 63) /* mapped, and could be stored to at some time since it came there */
 
 static inline uint64_t seg_head(const struct seg *s)
 {
@@ -59,14 +59,14 @@ static inline bool seg_as_loaded(const struct seg *s)
 	return !(seg_head(s) & (SEG_DIRTY | SEG_EXPOSED));
 }
 
-static inline unsigned seg_target(const struct seg *s)
+static inline unsigned seg_backing(const struct seg *s)
 {
-	return (seg_head(s) >> SEG_TARGET_SHIFT) & (SEG_TARGETS - 1);
+	return (seg_head(s) >> SEG_BACKING_SHIFT) & (SEG_BACKINGS - 1);
 }
 
-static inline void seg_set_target(struct seg *s, unsigned target)
+static inline void seg_set_backing(struct seg *s, unsigned backing)
 {
-	seg_change(s, (uint64_t)(SEG_TARGETS - 1) << SEG_TARGET_SHIFT, (uint64_t)target << SEG_TARGET_SHIFT);
+	seg_change(s, (uint64_t)(SEG_BACKINGS - 1) << SEG_BACKING_SHIFT, (uint64_t)backing << SEG_BACKING_SHIFT);
 }
 
 static inline unsigned seg_pins(const struct seg *s)

@@ -18,10 +18,10 @@ static _Atomic uint32_t places;
 
 static void *(*serve_messages)(void *);
 
-int engine_start(enum chain_answer (*fault)(const struct chain_fault *), void *(*serve)(void *))
+int engine_start(enum fault_answer (*fault)(const struct fault *), void *(*serve)(void *))
 {
 	serve_messages = serve;
-	return chain_start(fault);
+	return sigsegv_start(fault);
 }
 
 void engine_forget(void)

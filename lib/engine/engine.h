@@ -7,7 +7,7 @@
 #ifndef ENGINE_H
 #define ENGINE_H
 
-#include "engine/chain.h"
+#include "engine/sigsegv.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,7 +68,7 @@ struct engine_wish {
 
 /* Faults in mapped ranges are handed to `fault` from then on, and `serve` is what threads run that serve messages.
  * Returns 0 or -errno with a sentence. */
-int engine_start(enum chain_answer (*fault)(const struct chain_fault *), void *(*serve)(void *));
+int engine_start(enum fault_answer (*fault)(const struct fault *), void *(*serve)(void *));
 /* The engine for a mapping, which is started. 0, or -errno with a sentence. */
 int engine_choose(const struct engine_wish *wish, const struct engine **e);
 /* In a forked child: none is started. */
@@ -98,7 +98,7 @@ void engine_batch_end(void);
 /* ---- Accesses by message: for the threads that serve them ---- */
 
 /* The next access that cannot go on; waits for it if `wait`. false: there is none just now, or another thread sees to it. */
-bool engine_next(struct chain_fault *fault, bool wait);
+bool engine_next(struct fault *fault, bool wait);
 /* Before a thread of these may wait for long, so that another one is there for the next access. For any thread. */
 void engine_hand_off(void);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Frames move by mremap: one system call, atomic for every other thread, no copy. The order of the calls is
- * what keeps stores from being lost: a frame gets its final rights at pool, before it can be seen; and its
+ * what keeps stores from being lost: a frame gets its final rights in the pool, before it can be seen; and its
  * place in the range is never one that could be stored to without it. Takes no lock; callers hold the segment's.
  *
  * Every change of rights interrupts the other processors that run this process, so the fewer calls the better.
  * Where a frame leaves, nothing is mapped for a moment: a fault there is ours all the same. But another thread's
  * mmap could get that place. So mapped ranges stand apart, in a part of the address space where the system puts
- * nothing by itself. A range that finds no room there has its place barred first, at the price of one more call.
+ * nothing by itself. A range that finds no room there has its place poisoned first, at the price of one more call.
  */
 #include "engine/engine.h"
 
@@ -71,7 +71,7 @@ static int protect(char *range, size_t len, bool writable)
 	return mprotect(range, len, rights(writable)) < 0 ? -errno : 0;
 }
 
-static int unmap_barred(char *range, char *pool, size_t len, bool writable)
+static int unmap_poisoned(char *range, char *pool, size_t len, bool writable)
 {
 	if (mprotect(range, len, PROT_NONE) < 0)
 		return -errno;
@@ -89,7 +89,7 @@ static int unmap(char *range, char *pool, size_t len, bool writable, bool expose
 {
 	(void)exposed;
 	if (!sys_is_apart(range)) {
-		int err = unmap_barred(range, pool, len, writable);
+		int err = unmap_poisoned(range, pool, len, writable);
 
 		if (err)
 			return err;

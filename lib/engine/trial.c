@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A fault that cannot be served is a SIGBUS, so what it takes is tried when a mapping is made: a page goes to a view and
- * comes home by the calls that segments move by, twice, and as many places are split as the least of segments need.
+ * A fault that cannot be served is a SIGBUS, so what it takes is tried when a mapping is made: a page goes to a mapped range and
+ * comes back by the calls that segments move by, twice, and as many places are split as the least of segments need.
  * A filter of system calls, an emulator, or a process that has all mappings that it may shows itself by that. Takes no
  * lock, and leaves nothing behind.
  */
@@ -18,46 +18,46 @@
 #define MARK 0x5a
 
 /* One way there and back. Its contents go along, and so does what is stored there. */
-static int go_round(const struct engine *e, char *view, char *home, uint8_t mark)
+static int go_round(const struct engine *e, char *range, char *pool, uint8_t mark)
 {
 	size_t len = sys_page();
 	int err;
 
-	memset(home, mark, len);
-	err = e->map(view, home, len, true, false);
+	memset(pool, mark, len);
+	err = e->map(range, pool, len, true, false);
 	if (err)
 		return err;
-	if (((volatile uint8_t *)view)[len - 1] != mark)
+	if (((volatile uint8_t *)range)[len - 1] != mark)
 		return -ENOSYS;
-	err = e->protect(view, len, true);
+	err = e->protect(range, len, true);
 	if (err)
 		return err;
-	((volatile uint8_t *)view)[0] = mark + 1;
-	err = e->unmap(view, home, len, true, true);
-	if (!err && mprotect(home, len, PROT_READ | PROT_WRITE) < 0)
+	((volatile uint8_t *)range)[0] = mark + 1;
+	err = e->unmap(range, pool, len, true, true);
+	if (!err && mprotect(pool, len, PROT_READ | PROT_WRITE) < 0)
 		err = -errno;
 	if (err)
 		return err;
-	return (uint8_t)home[0] == mark + 1 && (uint8_t)home[len - 1] == mark ? 0 : -ENOSYS;
+	return (uint8_t)pool[0] == mark + 1 && (uint8_t)pool[len - 1] == mark ? 0 : -ENOSYS;
 }
 
 static int try_moves(const struct engine *e)
 {
 	size_t len = sys_page();
-	char *view = engine_attach(e, len, len, 0, 0);
-	char *home = view ? sys_lazy(len) : NULL;
-	int err = home ? 0 : -ENOMEM;
+	char *range = engine_attach(e, len, len, 0, 0);
+	char *pool = range ? sys_lazy(len) : NULL;
+	int err = pool ? 0 : -ENOMEM;
 
 	if (!err)
-		err = e->adopt_pool(home, len);
+		err = e->adopt_pool(pool, len);
 	if (!err)
-		err = go_round(e, view, home, MARK);
+		err = go_round(e, range, pool, MARK);
 	if (!err)
-		err = go_round(e, view, home, MARK + 1);
-	if (home)
-		munmap(home, len);
-	if (view)
-		engine_detach(e, view, len);
+		err = go_round(e, range, pool, MARK + 1);
+	if (pool)
+		munmap(pool, len);
+	if (range)
+		engine_detach(e, range, len);
 	return err;
 }
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The view is memory that the kernel reports accesses to; threads of ours read the reports, and whoever made the
+ * The mapped range is memory that the kernel reports accesses to; threads of ours read the reports, and whoever made the
  * access sleeps until the segment has been published, be it a load or store, a system call or another process. No
  * mapping of the kernel's is needed for a segment, so there may be any number of them.
  *
- * Pages move from home to where they may be stored to, without a copy. Moved pages can be stored to at once, so
- * what must not be is copied instead: that can be done so that each page appears protected. Either way its place at
- * home is empty then, and the frame's memory is in the view. A page that the kernel works on for somebody, and will
+ * Pages move from the pool to where they may be stored to, without a copy. Moved pages can be stored to at once, so
+ * what must not be is copied instead: that can be done so that each page appears protected. Either way its place in the
+ * pool is empty then, and the frame's memory is mapped. A page that the kernel works on for somebody, and will
  * store to behind the back of all protection, does not move: its segment stays.
  *
  * The threads take turns: the one whose turn it is waits for the next access and serves it, and passes the turn on
  * only before it has to wait for something else. So an access that needs no I/O costs one switch of threads each way.
- * Never touches what stands in a view that may be absent: nobody would be left to serve it.
+ * Never touches what stands in a mapped range that may be absent: nobody would be left to serve it.
  */
 #include "engine/engine.h"
 
@@ -20,7 +20,6 @@
 #include "engine/uffd.h"
 #include "engine/userfaultfd.h"
 
-#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -41,7 +40,7 @@ void engine_hand_off(void)
 	futex_unlock(&turn);
 }
 
-bool engine_next(struct chain_fault *fault, bool wait)
+bool engine_next(struct fault *fault, bool wait)
 {
 	if (!my_turn && wait)
 		futex_lock(&turn);
@@ -51,22 +50,17 @@ bool engine_next(struct chain_fault *fault, bool wait)
 	return userfaultfd_next(&fault->addr, &fault->write, wait);
 }
 
-/* Under the lock, with signals blocked: the threads will never see one. */
+/* Under the lock. */
 static int start_threads(unsigned n, void *(*serve)(void *))
 {
-	pthread_attr_t attr;
-	pthread_t thread;
 	unsigned running = 0;
 	int err = 0;
 
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	while (running < n && !err) {
-		err = pthread_create(&thread, &attr, serve, NULL);
+		err = sys_thread(serve, NULL);
 		running += !err;
 	}
-	pthread_attr_destroy(&attr);
-	return running ? 0 : fail(err, "no thread can be started to serve accesses: %s", strerror(err));
+	return running ? 0 : fail(-err, "no thread can be started to serve accesses: %s", strerror(-err));
 }
 
 int uffd_start(unsigned threads, void *(*serve)(void *))
@@ -76,7 +70,7 @@ int uffd_start(unsigned threads, void *(*serve)(void *))
 
 	if (started)
 		return 0;
-	guard_enter_deaf(&g);
+	guard_enter(&g);
 	futex_lock(&starting);
 	if (!started) {
 		err = userfaultfd_open();

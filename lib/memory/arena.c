@@ -7,7 +7,7 @@
  */
 #include "memory/arena.h"
 
-#include "memory/object.h"
+#include "memory/shared_pool.h"
 #include "base/sys.h"
 #include "engine/userfaultfd.h"
 
@@ -46,11 +46,11 @@ static size_t tables_len(size_t frames)
 
 /* Homes of private frames: reserved, or with something in them that is not needed any more. They get their rights with
  * their memory, so that nobody fills them before (mlockall(2) fills what has rights). */
-static bool map_homes(char *home, size_t len)
+static bool map_homes(char *pool, size_t len)
 {
 	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
 
-	return sys_bare(home, len, flags, -1, 0) != MAP_FAILED && madvise(home, len, MADV_DONTFORK) == 0;
+	return sys_bare(pool, len, flags, -1, 0) != MAP_FAILED && madvise(pool, len, MADV_DONTFORK) == 0;
 }
 
 /* The first len bytes of an arena. */
@@ -58,7 +58,7 @@ static bool map_arena(const struct arena *a, size_t len)
 {
 	if (a->kind != FRAME_SHARED)
 		return map_homes(a->base, len);
-	return object_map((uint32_t)(a - arenas), a->base, len) && madvise(a->base, len, MADV_DONTFORK) == 0;
+	return shared_pool_map((uint32_t)(a - arenas), a->base, len) && madvise(a->base, len, MADV_DONTFORK) == 0;
 }
 
 /* What the kernel has to know of an arena's memory. */
@@ -94,12 +94,12 @@ uint32_t arena_add(enum frame_kind kind, size_t len, uint32_t older)
 	}
 	a->prev = a->next + n;
 	a->free = (uint8_t *)(a->prev + n);
-	a->sealed = (bool *)(a->free + n);
-	a->blank = a->sealed + n;
+	a->readonly = (bool *)(a->free + n);
+	a->blank = a->readonly + n;
 	a->split = (_Atomic bool *)(a->blank + n);
 	a->len = len;
 	a->frames = (uint32_t)n;
-	a->fresh = 0;
+	a->unpopulated = 0;
 	a->older = older;
 	return arena_count++;
 }
@@ -107,12 +107,12 @@ uint32_t arena_add(enum frame_kind kind, size_t len, uint32_t older)
 void arena_drop(uint32_t frame, size_t len)
 {
 	const struct arena *a = arena_of(frame);
-	char *home = arena_home(frame);
+	char *pool = arena_addr(frame);
 
 	if (a->kind == FRAME_SHARED)
-		object_drop(frame >> 16, (size_t)(home - a->base), len);
+		shared_pool_drop(frame >> 16, (size_t)(pool - a->base), len);
 	else
-		sys_drop(home, len);
+		sys_drop(pool, len);
 }
 
 /* On huge pages if they fit and suit. The system is kept from regrouping it later: pages that were given back would
@@ -121,9 +121,9 @@ bool arena_populate(uint32_t frame, size_t len)
 {
 	const struct arena *a = arena_of(frame);
 	bool mapped = arena_maps(a->kind);
-	char *p = arena_home(frame);
+	char *p = arena_addr(frame);
 
-	/* A frame that was lost left its home with the rights it went away with. */
+	/* A frame that was lost left its place in the pool with the rights it went away with. */
 	if (mprotect(p, len, PROT_READ | PROT_WRITE) < 0)
 		return false;
 	if (mapped && len >= HUGE_PAGE)
@@ -147,24 +147,24 @@ bool arena_populate(uint32_t frame, size_t len)
 
 /* That needs the small pages' tables gone, which only a new mapping is sure to do. Where there is no memory just now, it
  * comes as it is needed. */
-bool arena_mend(uint32_t frame, size_t len, bool *writable)
+bool arena_collapse(uint32_t frame, size_t len, bool *writable)
 {
-	if (!map_homes(arena_home(frame), len))
+	if (!map_homes(arena_addr(frame), len))
 		return false;
-	*writable = arena_populate(frame, len) || mprotect(arena_home(frame), len, PROT_READ | PROT_WRITE) == 0;
+	*writable = arena_populate(frame, len) || mprotect(arena_addr(frame), len, PROT_READ | PROT_WRITE) == 0;
 	return true;
 }
 
 /* For the same reason. */
 bool arena_renew(struct arena *a)
 {
-	size_t len = (size_t)a->fresh * a->len;
+	size_t len = (size_t)a->unpopulated * a->len;
 
 	if (len && !map_arena(a, len))
 		return false;
-	memset(a->sealed, 0, a->fresh);
-	memset((void *)a->split, 0, a->fresh);
-	a->fresh = 0;
+	memset(a->readonly, 0, a->unpopulated);
+	memset((void *)a->split, 0, a->unpopulated);
+	a->unpopulated = 0;
 	return true;
 }
 
@@ -180,6 +180,6 @@ void arena_forget(void)
 	for (uint32_t i = 0; i < arena_count; i++)
 		munmap(arenas[i].next, tables_len(arenas[i].frames));
 	memset(arenas, 0, arena_count * sizeof(*arenas));
-	object_forget();
+	shared_pool_forget();
 	arena_count = 0;
 }

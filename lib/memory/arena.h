@@ -8,10 +8,10 @@
 #define FRAME_NONE UINT32_MAX
 #define ARENA_NONE UINT32_MAX
 
-/* How a frame gets into a view. */
+/* How a frame gets into a mapped range. */
 enum frame_kind {
 	FRAME_MAPPED,  /* by a mapping of its own: it is on huge pages, and there are at most so many */
-	FRAME_PAGED,   /* page by page: it is on small pages, and may always be written at home */
+	FRAME_PAGED,   /* page by page: it is on small pages, and may always be written in the pool */
 	FRAME_SHARED,  /* as FRAME_MAPPED, of memory that other processes can map, too */
 	FRAME_KINDS
 };
@@ -22,10 +22,10 @@ struct arena {
 	size_t len;          /* of a frame */
 	enum frame_kind kind;
 	uint32_t frames;
-	uint32_t fresh;      /* frames from here on never had memory; the pool's, as is `next` */
+	uint32_t unpopulated;      /* frames from here on never had memory; the pool's, as is `next` */
 	uint32_t *next, *prev; /* links of the pool's lists, by frame */
 	uint8_t *free;       /* by the first frame of a huge page: how many of its frames are free; the pool's */
-	bool *sealed;        /* may only be read at home, by frame; the taker's, lazy memory behind `next` */
+	bool *readonly;        /* may only be read in the pool, by frame; the taker's, lazy memory behind `next` */
 	_Atomic bool *split; /* by the first frame of a huge page: parts of it have moved, so it is mapped by small ones */
 	bool *blank;         /* has the zeros that it came with, by frame; the taker's */
 	uint32_t older;      /* the arena before it of the same size */
@@ -38,7 +38,7 @@ static inline struct arena *arena_of(uint32_t frame)
 	return &arenas[frame >> 16];
 }
 
-static inline char *arena_home(uint32_t frame)
+static inline char *arena_addr(uint32_t frame)
 {
 	const struct arena *a = arena_of(frame);
 
@@ -68,12 +68,12 @@ uint32_t arena_add(enum frame_kind kind, size_t len, uint32_t older);
 bool arena_populate(uint32_t frame, size_t len);
 /* [frame, frame + len) has no memory any more, whoever has it mapped. */
 void arena_drop(uint32_t frame, size_t len);
-/* [frame, frame + len), private and at home, is on huge pages again, may be written (or not, where no right can be had just now), and has nothing of what was in it;
+/* [frame, frame + len), private and in the pool, is on huge pages again, may be written (or not, where no right can be had just now), and has nothing of what was in it;
  * false: it is as it was. */
-bool arena_mend(uint32_t frame, size_t len, bool *writable);
+bool arena_collapse(uint32_t frame, size_t len, bool *writable);
 /* An arena none of whose frames has memory is as it was when it was added; false: it could not be done. */
 bool arena_renew(struct arena *a);
-/* No lock on memory (mlockall(2)) holds what is at home. The caller's lock is held. */
+/* No lock on memory (mlockall(2)) holds what is in the pool. The caller's lock is held. */
 void arena_unlock(void);
 /* In a forked child: there is none. */
 void arena_forget(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The pool: which frames are taken, and how much memory they have in all. A frame is fresh (never had memory), free
- * (has memory), raw (gave its memory back) or taken.
+ * The pool: which frames are taken, and how much memory they have in all. A frame is unpopulated (never had memory), free
+ * (has memory), released (gave its memory back) or taken.
  * One leaf lock, never held while memory is populated or released. Allocates nothing but address space.
  */
 #include "memory/frame.h"
@@ -19,12 +19,12 @@
 /* So many frames of one size go at a time because nobody has needed them; the caller has other things to do. */
 #define AGE_MOST 65536
 /* So much address space of one size may lie idle before it is used again on small pages. */
-#define RAW_BYTES ((size_t)256 << 20)
+#define RELEASED_BYTES ((size_t)256 << 20)
 
 struct size_class {
 	struct freelist free; /* its `least` is of the time since frame_age() looked */
-	_Atomic uint32_t raw; /* head of a list, FRAME_NONE at the end */
-	uint32_t raws;        /* ... and its length */
+	_Atomic uint32_t released; /* head of a list, FRAME_NONE at the end */
+	uint32_t released_count;        /* ... and its length */
 	uint32_t arena;      /* the latest, ARENA_NONE before the first */
 	uint32_t with_memory; /* frames that are free or taken */
 };
@@ -56,9 +56,9 @@ static uint32_t *link_of(uint32_t frame)
 	return &arena_of(frame)->next[frame & 0xffff];
 }
 
-static bool *seal_of(uint32_t frame)
+static bool *readonly_of(uint32_t frame)
 {
-	return &arena_of(frame)->sealed[frame & 0xffff];
+	return &arena_of(frame)->readonly[frame & 0xffff];
 }
 
 static bool *blank_of(uint32_t frame)
@@ -73,7 +73,7 @@ static _Atomic bool *split_of(uint32_t first)
 
 bool frame_writable(uint32_t frame)
 {
-	return !*seal_of(frame);
+	return !*readonly_of(frame);
 }
 
 void frame_note_split(uint32_t first, unsigned n)
@@ -88,13 +88,13 @@ void frame_note_split(uint32_t first, unsigned n)
 
 void frame_set_writable(uint32_t first, unsigned n, bool writable)
 {
-	/* Its rights stay behind with its home. */
+	/* Its rights stay behind with its place in the pool. */
 	if (!arena_maps(arena_of(first)->kind))
 		return;
 	frame_note_split(first, n);
 	for (uint32_t frame = first; frame < first + n; frame++) {
-		if (*seal_of(frame) == writable)
-			*seal_of(frame) = !writable;
+		if (*readonly_of(frame) == writable)
+			*readonly_of(frame) = !writable;
 	}
 }
 
@@ -110,13 +110,13 @@ bool frame_on_one(uint32_t first, uint32_t second)
 
 int frame_make_writable(uint32_t frame, unsigned n)
 {
-	bool *sealed = seal_of(frame);
+	bool *readonly = readonly_of(frame);
 
-	if (!memchr(sealed, true, n))
+	if (!memchr(readonly, true, n))
 		return 0;
-	if (mprotect(arena_home(frame), n * arena_of(frame)->len, PROT_READ | PROT_WRITE) < 0)
+	if (mprotect(arena_addr(frame), n * arena_of(frame)->len, PROT_READ | PROT_WRITE) < 0)
 		return -errno;
-	memset(sealed, false, n);
+	memset(readonly, false, n);
 	frame_note_split(frame, n);
 	return 0;
 }
@@ -135,14 +135,14 @@ bool frame_is_split(uint32_t first)
 	return arena_of(first)->kind == FRAME_MAPPED && *split_of(first);
 }
 
-void frame_mend(uint32_t first, unsigned n)
+void frame_collapse(uint32_t first, unsigned n)
 {
 	size_t len = n * arena_of(first)->len;
 	bool writable;
 
-	if (!arena_mend(first, len, &writable))
+	if (!arena_collapse(first, len, &writable))
 		return;
-	memset(seal_of(first), !writable, n);
+	memset(readonly_of(first), !writable, n);
 	*split_of(first) = false;
 }
 
@@ -176,7 +176,7 @@ void frame_start(uint32_t most)
 {
 	used_max = most;
 	for (unsigned i = 0; i < CLASSES; i++)
-		classes[i] = (struct size_class){ .free = FREELIST_EMPTY, .raw = FRAME_NONE, .arena = ARENA_NONE };
+		classes[i] = (struct size_class){ .free = FREELIST_EMPTY, .released = FRAME_NONE, .arena = ARENA_NONE };
 }
 
 void frame_forget(void)
@@ -189,23 +189,23 @@ void frame_forget(void)
 }
 
 /* Under the lock. */
-static uint32_t pop_raw(struct size_class *c)
+static uint32_t pop_released(struct size_class *c)
 {
-	uint32_t frame = c->raw;
+	uint32_t frame = c->released;
 
-	c->raw = *link_of(frame);
-	c->raws--;
+	c->released = *link_of(frame);
+	c->released_count--;
 	return frame;
 }
 
 /* Under the lock. */
-static void push_raw(uint32_t frame)
+static void push_released(uint32_t frame)
 {
 	struct size_class *c = own_class(frame);
 
-	*link_of(frame) = c->raw;
-	c->raw = frame;
-	c->raws++;
+	*link_of(frame) = c->released;
+	c->released = frame;
+	c->released_count++;
 }
 
 /* Under the lock. */
@@ -218,18 +218,18 @@ static void push_free(uint32_t frame)
  * unused. */
 static void restart(struct size_class *c)
 {
-	c->raw = FRAME_NONE;
-	c->raws = 0;
+	c->released = FRAME_NONE;
+	c->released_count = 0;
 	for (uint32_t i = c->arena; i != ARENA_NONE; i = arenas[i].older)
 		arena_renew(&arenas[i]);
 }
 
-/* Under the lock: an arena that has fresh frames, or ARENA_NONE. */
-static uint32_t fresh_arena(const struct size_class *c)
+/* Under the lock: an arena that has unpopulated frames, or ARENA_NONE. */
+static uint32_t unpopulated_arena(const struct size_class *c)
 {
 	uint32_t i = c->arena;
 
-	while (i != ARENA_NONE && arenas[i].fresh == arenas[i].frames)
+	while (i != ARENA_NONE && arenas[i].unpopulated == arenas[i].frames)
 		i = arenas[i].older;
 	return i;
 }
@@ -247,12 +247,12 @@ uint32_t frame_block(enum frame_kind kind, size_t len, size_t limit)
 }
 
 /* Under the lock: frames that never had memory, a block of them where that is within the limit. */
-static uint32_t claim_fresh(uint32_t i, size_t len, size_t limit, uint32_t *count)
+static uint32_t claim_unpopulated(uint32_t i, size_t len, size_t limit, uint32_t *count)
 {
-	uint32_t frame = i << 16 | arenas[i].fresh, block = coarse(arenas[i].kind, len, limit);
+	uint32_t frame = i << 16 | arenas[i].unpopulated, block = coarse(arenas[i].kind, len, limit);
 
-	*count = arenas[i].fresh % block == 0 && held + block * len <= limit ? block : 1;
-	arenas[i].fresh += *count;
+	*count = arenas[i].unpopulated % block == 0 && held + block * len <= limit ? block : 1;
+	arenas[i].unpopulated += *count;
 	/* Shared memory may come back as it went. */
 	if (arenas[i].kind != FRAME_SHARED)
 		memset(blank_of(frame), true, *count);
@@ -267,13 +267,13 @@ static uint32_t claim(struct size_class *c, enum frame_kind kind, size_t len, si
 	*count = 1;
 	if (held + len > limit)
 		return FRAME_NONE;
-	if (arena_maps(kind) && c->with_memory == 0 && c->raw != FRAME_NONE)
+	if (arena_maps(kind) && c->with_memory == 0 && c->released != FRAME_NONE)
 		restart(c);
 	/* A whole block is better than a frame that has given its memory back: it is a huge page. But address space
 	 * and page tables are not for nothing. */
-	arena = fresh_arena(c);
-	if (c->raws && (arena == ARENA_NONE || held + arena_block(kind, len) > limit || c->raws * len >= RAW_BYTES))
-		frame = pop_raw(c);
+	arena = unpopulated_arena(c);
+	if (c->released_count && (arena == ARENA_NONE || held + arena_block(kind, len) > limit || c->released_count * len >= RELEASED_BYTES))
+		frame = pop_released(c);
 	if (frame == FRAME_NONE) {
 		if (arena == ARENA_NONE) {
 			arena = arena_add(kind, len, c->arena);
@@ -281,7 +281,7 @@ static uint32_t claim(struct size_class *c, enum frame_kind kind, size_t len, si
 				return FRAME_NONE;
 			c->arena = arena;
 		}
-		frame = claim_fresh(arena, len, limit, count);
+		frame = claim_unpopulated(arena, len, limit, count);
 	}
 	c->with_memory += *count;
 	held += len * *count;
@@ -324,7 +324,7 @@ uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit)
 	}
 	/* The list is last in, first out: the lowest address should come first. */
 	for (uint32_t i = count; i-- > (ok ? 1 : 0);)
-		ok ? push_free(frame + i) : push_raw(frame + i);
+		ok ? push_free(frame + i) : push_released(frame + i);
 	futex_unlock(&lock);
 	return ok ? frame : FRAME_NONE;
 }
@@ -347,19 +347,19 @@ void frame_unlock(void)
 	futex_lock(&lock);
 	arena_unlock();
 	for (unsigned i = 0; i < CLASSES; i++) {
-		for (uint32_t frame = classes[i].raw; frame != FRAME_NONE; frame = *link_of(frame))
+		for (uint32_t frame = classes[i].released; frame != FRAME_NONE; frame = *link_of(frame))
 			arena_drop(frame, arena_of(frame)->len);
 	}
 	futex_unlock(&lock);
 }
 
-void frame_drop_home(uint32_t frame)
+void frame_drop_memory(uint32_t frame)
 {
 	if (arena_of(frame)->kind != FRAME_SHARED)
 		arena_drop(frame, arena_of(frame)->len);
 }
 
-void frame_give(uint32_t frame)
+void frame_free(uint32_t frame)
 {
 	futex_lock(&lock);
 	push_free(frame);
@@ -386,31 +386,31 @@ void frame_stock(enum frame_kind kind, size_t len, size_t limit)
 	if (frame == FRAME_NONE)
 		return;
 	frame_make_writable(frame, 1);
-	frame_give(frame);
+	frame_free(frame);
 }
 
-static void become_raw(uint32_t frame)
+static void become_released(uint32_t frame)
 {
 	size_t len = arena_of(frame)->len;
 
 	futex_lock(&lock);
-	push_raw(frame);
+	push_released(frame);
 	own_class(frame)->with_memory--;
 	held -= len;
 	futex_unlock(&lock);
 }
 
-/* Whatever of its memory is at home: for a short segment, the part that never was in the view. */
+/* Whatever of its memory is in the pool: for a short segment, the part that never was mapped. */
 static void drop_memory(uint32_t frame)
 {
 	arena_drop(frame, arena_of(frame)->len);
 	frame_note_split(frame, 1);
 	/* So that its place merges with those beside it. */
 	frame_make_writable(frame, 1);
-	become_raw(frame);
+	become_released(frame);
 }
 
-void frame_release(uint32_t frame)
+void frame_free_to_system(uint32_t frame)
 {
 	drop_memory(frame);
 	count_taken(arena_of(frame)->kind, -1);

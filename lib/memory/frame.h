@@ -23,12 +23,12 @@ bool frame_prepare(enum frame_kind kind, size_t len);
 /* The process has locked its memory (mlockall(2)): the pool's is not, and what that has filled without need is empty
  * again. */
 void frame_unlock(void);
-/* ... and so is the home of one that is away as a whole. */
-void frame_drop_home(uint32_t frame);
-/* Gives a frame back; it must be at home. Its memory stays in the pool. */
-void frame_give(uint32_t frame);
-/* The same, and its memory goes back to the system; it need not be at home, if it was discarded elsewhere. */
-void frame_release(uint32_t frame);
+/* ... and so is the place in the pool of one that is away as a whole. */
+void frame_drop_memory(uint32_t frame);
+/* Gives a frame back; it must be in the pool. Its memory stays in the pool. */
+void frame_free(uint32_t frame);
+/* The same, and its memory goes back to the system; it need not be in the pool, if it was discarded elsewhere. */
+void frame_free_to_system(uint32_t frame);
 /* How many frames of len bytes come at a time, as one huge page: 1, where they move page by page or `limit` is too little
  * to have huge pages whole. */
 uint32_t frame_block(enum frame_kind kind, size_t len, size_t limit);
@@ -42,16 +42,16 @@ bool frame_shrink(enum frame_kind except, size_t except_len);
 /* Now and then: lets the system have the memory of frames that have been free since the last time. */
 void frame_age(void);
 
-/* Its address when it is at home. */
-static inline char *frame_home(uint32_t frame)
+/* Its address when it is in the pool. */
+static inline char *frame_addr(uint32_t frame)
 {
-	return arena_home(frame);
+	return arena_addr(frame);
 }
 
-/* Whether the second of two frames stands right behind the first at home; and on the same huge page. */
+/* Whether the second of two frames stands right behind the first in the pool; and on the same huge page. */
 bool frame_follows(uint32_t first, uint32_t second);
 bool frame_on_one(uint32_t first, uint32_t second);
-/* Whether a frame that its caller has taken may be written at home; makes n that follow one another so (0 or -errno);
+/* Whether a frame that its caller has taken may be written in the pool; makes n that follow one another so (0 or -errno);
  * notes it of n that have moved by one call. */
 bool frame_writable(uint32_t frame);
 int frame_make_writable(uint32_t frame, unsigned n);
@@ -63,8 +63,8 @@ bool frame_use_blank(uint32_t frame);
 void frame_note_split(uint32_t first, unsigned n);
 /* Whether that has happened to the private huge page that begins with `first`. */
 bool frame_is_split(uint32_t first);
-/* Its n frames, which are taken and at home, and whose contents nobody needs, are on a huge page again, if there is one. */
-void frame_mend(uint32_t first, unsigned n);
+/* Its n frames, which are taken and in the pool, and whose contents nobody needs, are on a huge page again, if there is one. */
+void frame_collapse(uint32_t first, unsigned n);
 /* Bytes of memory that the pool holds, free frames included. */
 size_t frame_held(void);
 /* The most that it ever held. */

@@ -131,7 +131,7 @@ static unsigned adjust(size_t held)
 	unsigned ms;
 
 	if (lacking || sys_now() >= next_burial) {
-		node_bury();
+		node_reap();
 		next_burial = sys_now() + IDLE_MS;
 	}
 	node_look(&view);

@@ -30,7 +30,7 @@ void mode_forget(void);
 /* What it may count on having, if not now: its share, or more if it has more. */
 size_t mode_due(void);
 
-/* For the background thread: it is the one that others ask; it sets the budget of a process that holds so much, and
+/* For the background thread: it is the one that others ask; it mappings the budget of a process that holds so much, and
  * learns after how many ms to do so again; it waits for so long, or until there is a reason earlier. */
 void mode_attend(void);
 unsigned mode_adjust(size_t held);

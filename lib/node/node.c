@@ -24,11 +24,11 @@
 /* How often to look where the kernel cannot wait for two words. */
 #define POLL_MS 50
 
-static struct table *table;          /* NULL: not joined */
-static struct table_slot *mine;
+static struct registry *table;          /* NULL: not joined */
+static struct registry_slot *mine;
 static uint64_t me;                  /* as the slot's owner */
 static struct stat file;             /* of the table */
-static char path[TABLE_PATH_LEN];
+static char path[REGISTRY_PATH_LEN];
 static struct node_self self;
 static _Atomic uint32_t attending;   /* thread that lives as long as this program */
 static uint32_t answered;            /* mine->asks, as far as it has been looked at */
@@ -62,13 +62,13 @@ static void detach(void)
 /* The descriptor, which may be closed: what is mapped by it holds the table. */
 static int attach(void)
 {
-	int fd = table_open(path), err;
+	int fd = registry_open(path), err;
 
 	if (fd == -ENOENT)
-		fd = table_create(path);
+		fd = registry_create(path);
 	if (fd < 0)
 		return fd == -EEXIST ? -EAGAIN : fd;
-	table_hold(fd);
+	registry_hold(fd);
 	fstat(fd, &file);
 	table = sys_map(sizeof(*table), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (table == MAP_FAILED) {
@@ -82,11 +82,11 @@ static int attach(void)
 }
 
 /* Memory for the counters, now that somebody will write there. */
-static int make_page(int fd, const struct table_slot *slot)
+static int make_page(int fd, const struct registry_slot *slot)
 {
-	off_t at = (off_t)offsetof(struct table, page) + (slot - table->slot) * (off_t)sizeof(struct table_page);
+	off_t at = (off_t)offsetof(struct registry, page) + (slot - table->slot) * (off_t)sizeof(struct registry_page);
 
-	if (fallocate(fd, 0, at, sizeof(struct table_page)) == 0)
+	if (fallocate(fd, 0, at, sizeof(struct registry_page)) == 0)
 		return 0;
 	return fail(errno, "there is no memory in %s: %s", path, strerror(errno));
 }
@@ -103,17 +103,17 @@ static void clear(void)
 
 static int claim(void)
 {
-	for (unsigned i = 0; i < TABLE_SLOTS && !mine; i++) {
-		struct table_slot *s = &table->slot[i];
+	for (unsigned i = 0; i < REGISTRY_SLOTS && !mine; i++) {
+		struct registry_slot *s = &table->slot[i];
 		uint64_t owner = 0;
 
 		if (atomic_compare_exchange_strong(&s->owner, &owner, me))
 			mine = s;
 	}
 	if (!mine)
-		return fail(EAGAIN, "%d processes use %s already; set UMMAP_GROUP", TABLE_SLOTS, path);
+		return fail(EAGAIN, "%d processes use %s already; set UMMAP_GROUP", REGISTRY_SLOTS, path);
 	clear();
-	mine->thread = table_thread(me, attending);
+	mine->thread = registry_thread(me, attending);
 	answered = mine->asks;
 	mine->dynamic = self.dynamic;
 	mine->limit = self.limit;
@@ -128,14 +128,14 @@ static void release(void)
 	atomic_compare_exchange_strong(&mine->owner, &owner, 0);
 }
 
-static void bury(void)
+static void reap(void)
 {
-	for (unsigned i = 0; i < TABLE_SLOTS; i++) {
-		struct table_slot *s = &table->slot[i];
+	for (unsigned i = 0; i < REGISTRY_SLOTS; i++) {
+		struct registry_slot *s = &table->slot[i];
 		uint64_t owner = s->owner;
 
 		/* This process in another slot is the program that this one has replaced. */
-		if (owner && s != mine && (owner == me || !table_alive(owner, s->thread)))
+		if (owner && s != mine && (owner == me || !registry_alive(owner, s->thread)))
 			atomic_compare_exchange_strong(&s->owner, &owner, 0);
 	}
 }
@@ -147,7 +147,7 @@ static int enter(void)
 
 	if (fd < 0)
 		return fd;
-	bury();
+	reap();
 	err = claim();
 	if (!err)
 		err = make_page(fd, mine);
@@ -167,7 +167,7 @@ static int join(void)
 {
 	int err = -EAGAIN;
 
-	me = table_owner(getpid());
+	me = registry_owner(getpid());
 	for (int i = 0; i < TRIES && err == -EAGAIN; i++) {
 		fail_clear();
 		err = enter();
@@ -184,9 +184,9 @@ int node_join(const char *group, const struct node_self *as)
 
 	futex_lock(&lock);
 	self = *as;
-	table_path(group, path);
+	registry_path(group, path);
 	left = false;
-	table_sweep();
+	registry_sweep();
 	err = join();
 	alone = err;
 	futex_unlock(&lock);
@@ -205,7 +205,7 @@ static void leave(void)
 	instead = sys_lazy(sizeof(*table));
 	if (instead)
 		mremap(instead, sizeof(*table), sizeof(*table), MREMAP_MAYMOVE | MREMAP_FIXED, table);
-	table_remove(path);
+	registry_remove(path);
 }
 
 void node_leave(void)
@@ -245,7 +245,7 @@ void node_attend(void)
 {
 	attending = (uint32_t)syscall(SYS_gettid);
 	if (table && is_there())
-		mine->thread = table_thread(me, attending);
+		mine->thread = registry_thread(me, attending);
 }
 
 /* ---- What the processes tell each other ---- */
@@ -260,8 +260,8 @@ void node_publish(size_t budget, size_t held, size_t lacks)
 void node_look(struct node_view *view)
 {
 	*view = (struct node_view){ .live = 1, .limit = self.limit };
-	for (unsigned i = 0; i < TABLE_SLOTS; i++) {
-		const struct table_slot *s = &table->slot[i];
+	for (unsigned i = 0; i < REGISTRY_SLOTS; i++) {
+		const struct registry_slot *s = &table->slot[i];
 		size_t budget, held;
 
 		if (s == mine || !s->owner)
@@ -276,18 +276,18 @@ void node_look(struct node_view *view)
 	}
 }
 
-void node_bury(void)
+void node_reap(void)
 {
 	futex_lock(&lock);
-	bury();
+	reap();
 	futex_unlock(&lock);
 }
 
 void node_ask(unsigned live)
 {
 	futex_lock(&lock);
-	for (unsigned i = 0; i < TABLE_SLOTS; i++) {
-		struct table_slot *s = &table->slot[i];
+	for (unsigned i = 0; i < REGISTRY_SLOTS; i++) {
+		struct registry_slot *s = &table->slot[i];
 
 		if (s != mine && s->owner && s->budget > s->limit / live) {
 			s->asks++;
@@ -314,7 +314,7 @@ void node_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms)
 		sys_wait(word, value, (int)(table ? min_size(ms, POLL_MS) : ms));
 }
 
-struct table_page *node_page(void)
+struct registry_page *node_page(void)
 {
 	return table && !left ? &table->page[mine - table->slot] : NULL;
 }

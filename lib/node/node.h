@@ -3,7 +3,7 @@
 #ifndef NODE_H
 #define NODE_H
 
-#include "node/table.h"
+#include "node/registry.h"
 
 /* What a process says of itself when it joins. */
 struct node_self {
@@ -33,7 +33,7 @@ void node_attend(void);
 void node_publish(size_t budget, size_t held, size_t lacks);
 void node_look(struct node_view *view);
 /* Frees the slots of processes that are dead. */
-void node_bury(void);
+void node_reap(void);
 /* Asks those that may hold more than their share; live: how many share. */
 void node_ask(unsigned live);
 /* Whether another one has asked this one, since this was last called; only where node_keep said that it may. */
@@ -41,7 +41,7 @@ bool node_asked(void);
 /* Waits while *word == value and nobody asks, for at most ms. May wake for no reason. */
 void node_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms);
 /* Where the counters go; NULL: nowhere. */
-struct table_page *node_page(void);
+struct registry_page *node_page(void);
 
 /* Around fork: no descriptor of ours is open meanwhile. In the child, nothing was ever joined. */
 void node_fork_prepare(void);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Finds frames: free ones, ones of segments on standby, ones of segments that go there now; out of the share
+ * Finds frames: free ones, those of inactive segments, those of segments that become inactive now; out of the account
  * that has to give. A dirty frame is given away only after it was written. Only faults ask for what is in use.
  * Segments are trylocked only: the caller holds one already.
  */
 #include "paging/evict.h"
 
-#include "paging/ahead.h"
+#include "paging/readahead.h"
 #include "memory/budget.h"
 #include "engine/engine.h"
 #include "paging/flush.h"
@@ -20,139 +20,139 @@
 #include <limits.h>
 #include <sched.h>
 
-/* Parts of what a share holds: kept on standby, as a supply for faults and a second chance for what a policy
- * misjudged; when to fill it up again; changed ones that may wait to be written there; and how many of these
+/* Parts of what an account holds: kept inactive, as a supply for faults and a second chance for what a policy
+ * misjudged; when to fill it up again; dirty ones that may wait to be written there; and how many of these
  * make it worth waking a worker. */
-#define STANDBY_PART 8
-#define STANDBY_LOW_PART 16
-#define UNWRITTEN_PART 4
+#define INACTIVE_PART 8
+#define INACTIVE_LOW_PART 16
+#define DIRTY_INACTIVE_PART 4
 #define BEHIND_PART 32
 #define BEHIND_MOST ((size_t)4 << 20)
 /* How often a thread tries again when every frame is in somebody's hands. */
 #define PATIENCE 10000
-/* ... and before it goes over the budget of a share: so often, and then so many milliseconds. */
+/* ... and before it goes over the budget of an account: so often, and then so many milliseconds. */
 #define YIELDS 100
 #define NAPS 5
 /* Over the budget, a fault lets go of so many frames before it keeps one: the background thread does the rest. */
 #define HELP 2
-/* So many on standby are enough to make the frame of one ready before it is needed. */
+/* So many inactive are enough to make the frame of one ready before it is needed. */
 #define MANY 8
 /* Where no mapping is left so many segments are dropped where they stand, of so many that are tried. */
 #define SHED 8
 #define SHED_TRIES 64
 /* ... and so many frames there may always be: the spare mappings are enough for these. */
 #define FRAMES_LEAST 16
-/* So many segments go to standby at a time, and what goes by the same call as the last one; they hold their locks
+/* So many segments go to the inactive ones at a time, and what goes by the same call as the last one; they hold their locks
  * meanwhile. */
 #define TOGETHER 8
-#define TOGETHER_MOST (TOGETHER + PIECE_MOST)
+#define TOGETHER_MOST (TOGETHER + CLUSTER_MAX)
 
-/* Who needs a frame, and how far it has come. */
-struct asker {
-	struct set *set;
+/* A request for a frame, and its progress. */
+struct request {
+	struct mapping *map;
 	size_t limit;    /* of the process */
 	bool ahead;      /* it only reads ahead */
-	bool charged;    /* its share has promised it the frame's bytes */
+	bool charged;    /* its account has promised it the frame's bytes */
 	unsigned waits;  /* how often it has waited for what others have in hands */
 	unsigned help;   /* frames that it still has to let go of, over the budget, before it may have one */
 	uint32_t frame;
 };
 
-size_t evict_limit(const struct set *set)
+size_t evict_limit(const struct mapping *map)
 {
-	return max_size(budget_bytes(), set->member.least);
+	return max_size(budget_bytes(), map->member.least);
 }
 
 /* A segment that is in no list gives up its frame, whose contents are in storage or not wanted. The frame stays
  * charged. */
-static uint32_t let_go(struct set *set, struct seg *s)
+static uint32_t let_go(struct mapping *map, struct seg *s)
 {
 	if (seg_has(s, SEG_AHEAD))
-		ahead_wasted(set);
-	set_await(set, s);
-	flush_leaves(set, s);
-	if (set->writers)
-		twin_drop(set, set_index(set, s));
-	seg_change(s, SEG_VALID | SEG_STANDBY | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD, 0);
+		readahead_wasted(map);
+	map_await(map, s);
+	flush_leaves(map, s);
+	if (map->writers)
+		twin_drop(map, map_index(map, s));
+	seg_change(s, SEG_VALID | SEG_INACTIVE | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD, 0);
 	return s->frame;
 }
 
-uint32_t evict_let_go(struct set *set, struct seg *s)
+uint32_t evict_let_go(struct mapping *map, struct seg *s)
 {
-	set_share(set)->bytes -= set->seg_size;
-	return let_go(set, s);
+	map_account(map)->bytes -= map->seg_size;
+	return let_go(map, s);
 }
 
-/* Out of the view without one mapping more; where that takes none, what the kernel works on stays. */
-static int leave_view(struct set *set, size_t i, struct seg *s)
+/* Out of the mapped range without one mapping more; where that takes none, what the kernel works on stays. */
+static int leave_range(struct mapping *map, size_t i, struct seg *s)
 {
 	int err;
 
-	if (seg_has(s, SEG_STANDBY))
+	if (seg_has(s, SEG_INACTIVE))
 		return 0; /* writing it has sent it there */
-	if (!set->engine->vma_each)
-		return seg_unmap(set, i, &s, 1);
-	err = set->engine->discard(set_view(set, i), set_view_len(set, i));
+	if (!map->engine->vma_each)
+		return seg_unmap(map, i, &s, 1);
+	err = map->engine->discard(map_place(map, i), map_place_len(map, i));
 	if (!err)
-		add(set->stat.evictions, 1);
+		add(map->stat.evictions, 1);
 	return err;
 }
 
-/* A changed one is written where it stands first. */
-static bool discard(struct set *set, size_t i, struct seg *s)
+/* A dirty one is written where it stands first. */
+static bool discard(struct mapping *map, size_t i, struct seg *s)
 {
 	bool clean = !seg_has(s, SEG_DIRTY);
 
 	/* Back in its list meanwhile, because writing it is heard of there. */
 	if (!clean) {
-		seg_put_back(set, s);
-		clean = !set_in_order(set) && writeback_locked(set, i, i + 1) == 0 && !seg_has(s, SEG_DIRTY);
+		seg_put_back(map, s);
+		clean = !map_in_order(map) && writeback_locked(map, i, i + 1) == 0 && !seg_has(s, SEG_DIRTY);
 		if (clean)
-			cache_remove(&set->member, s);
+			cache_remove(&map->member, s);
 	}
 	if (!clean)
 		return false;
-	if (leave_view(set, i, s) < 0) {
-		seg_put_back(set, s);
+	if (leave_range(map, i, s) < 0) {
+		seg_put_back(map, s);
 		return false;
 	}
-	frame_release(evict_let_go(set, s));
+	frame_free_to_system(evict_let_go(map, s));
 	return true;
 }
 
-/* Out of any share: those without a budget come first. */
-static struct seg *any_victim(const struct set *wanted, bool clean, struct member **from)
+/* Out of any account: those without a budget come first. */
+static struct seg *any_victim(const struct mapping *wanted, bool clean, struct member **from)
 {
-	struct share *share;
+	struct account *account;
 	struct seg *s = NULL;
 
-	for (size_t n = 0; !s && (share = share_nth(n)); n++)
-		s = cache_victim(share, &wanted->member, clean, from);
+	for (size_t n = 0; !s && (account = account_nth(n)); n++)
+		s = cache_victim(account, &wanted->member, clean, from);
 	return s;
 }
 
 /* Drops a segment where it stands: 1, or 0: it has to stay; -1: there is none. *mapped: it was a mapping. */
-static int shed_one(struct set *wanted, bool *mapped)
+static int shed_one(struct mapping *wanted, bool *mapped)
 {
 	struct member *m;
 	struct seg *s = any_victim(wanted, true, &m);
-	struct set *set;
+	struct mapping *map;
 	bool done;
 
 	if (!s)
 		s = any_victim(wanted, false, &m);
 	if (!s)
 		return -1;
-	set = set_of(m);
-	done = discard(set, set_index(set, s), s);
-	*mapped |= done && set_frames(set) != FRAME_PAGED;
+	map = map_of(m);
+	done = discard(map, map_index(map, s), s);
+	*mapped |= done && map_frames(map) != FRAME_PAGED;
 	seg_unlock(s);
 	return done;
 }
 
 /* There is no mapping left to move a frame with. One that stands amid others takes two more before it goes, which the
  * spare ones are for; what comes free beyond what is needed now is kept for the next time. */
-bool evict_shed(struct set *wanted)
+bool evict_shed(struct mapping *wanted)
 {
 	bool given = wanted->engine->vma_each && spare_give(), mapped = false;
 	unsigned most = wanted->engine->vma_each ? SHED : 1, shed = 0;
@@ -170,18 +170,18 @@ bool evict_shed(struct set *wanted)
 	return given || shed;
 }
 
-/* A segment that leaves the view, which is locked and in no list, stands by: 1, or -errno. */
-static int send_one(struct set *set, struct seg *s, struct share *giver)
+/* A segment that leaves the mapped range, which is locked and in no list, becomes inactive: 1, or -errno. */
+static int send_one(struct mapping *map, struct seg *s, struct account *giver)
 {
-	int err = seg_deactivate(set, set_index(set, s), s);
+	int err = seg_deactivate(map, map_index(map, s), s);
 
-	if (!err && seg_has(s, SEG_DIRTY) && giver->unwritten >= min_size(giver->bytes / BEHIND_PART, BEHIND_MOST))
-		writeback_behind(set);
+	if (!err && seg_has(s, SEG_DIRTY) && giver->dirty_inactive >= min_size(giver->bytes / BEHIND_PART, BEHIND_MOST))
+		writeback_behind(map);
 	return err ? err : 1;
 }
 
-/* Sends a resident segment to standby, so that its frame can be had: 1, or -errno; 0: there is none. */
-static int send_off(struct set *wanted, struct share *giver, bool clean)
+/* Sends a resident segment to the inactive ones, so that its frame can be had: 1, or -errno; 0: there is none. */
+static int send_off(struct mapping *wanted, struct account *giver, bool clean)
 {
 	struct member *m;
 	struct seg *s = cache_victim(giver, &wanted->member, clean, &m);
@@ -189,31 +189,31 @@ static int send_off(struct set *wanted, struct share *giver, bool clean)
 
 	if (!s)
 		return 0;
-	done = send_one(set_of(m), s, giver);
+	done = send_one(map_of(m), s, giver);
 	seg_unlock(s);
 	return done;
 }
 
 /* What came of it, whatever it takes. */
-static bool has_moved(struct set *wanted, int done)
+static bool has_moved(struct mapping *wanted, int done)
 {
 	return done == -ENOMEM ? evict_shed(wanted) : done > 0;
 }
 
-static bool retire(struct set *wanted, struct share *giver, bool clean)
+static bool retire(struct mapping *wanted, struct account *giver, bool clean)
 {
 	return has_moved(wanted, send_off(wanted, giver, clean));
 }
 
-static bool is_of_use(const struct set *from, const struct set *wanted)
+static bool is_of_use(const struct mapping *from, const struct mapping *wanted)
 {
-	return from->seg_size == wanted->seg_size && set_frames(from) == set_frames(wanted);
+	return from->seg_size == wanted->seg_size && map_frames(from) == map_frames(wanted);
 }
 
-/* Takes the frame of a segment that is on standby and clean; true without one: try again, something has moved. */
-static bool reclaim(struct asker *a, struct share *giver, bool unused)
+/* Takes the frame of a segment that is inactive and clean; true without one: try again, something has moved. */
+static bool reclaim(struct request *r, struct account *giver, bool unused)
 {
-	const struct member *wanted = &a->set->member;
+	const struct member *wanted = &r->map->member;
 	struct member *m;
 	struct seg *s = unused ? cache_reclaim_ahead(giver, wanted, &m) : cache_reclaim(giver, wanted, &m);
 	uint32_t got;
@@ -221,64 +221,64 @@ static bool reclaim(struct asker *a, struct share *giver, bool unused)
 
 	if (!s)
 		return false;
-	got = let_go(set_of(m), s);
-	fits = is_of_use(set_of(m), a->set) && (frame_held() <= a->limit || !a->help) &&
-	       (a->charged || giver->bytes <= giver->most);
-	/* Within a share that is full the charge passes on with the frame, so that nobody comes between. */
-	if (!fits || a->charged)
+	got = let_go(map_of(m), s);
+	fits = is_of_use(map_of(m), r->map) && (frame_held() <= r->limit || !r->help) &&
+	       (r->charged || giver->bytes <= giver->most);
+	/* Within an account that is full the charge passes on with the frame, so that nobody comes between. */
+	if (!fits || r->charged)
 		giver->bytes -= m->len;
 	/* Once it is unlocked, the other mapping may end at any moment. */
 	seg_unlock(s);
-	a->charged |= fits;
+	r->charged |= fits;
 	if (fits) {
-		a->frame = got;
+		r->frame = got;
 	} else {
-		frame_release(got);
-		a->help -= a->help > 0;
+		frame_free_to_system(got);
+		r->help -= r->help > 0;
 	}
 	return true;
 }
 
-static bool has_backlog(const struct share *share)
+static bool has_backlog(const struct account *account)
 {
-	return share->unwritten >= share->bytes / UNWRITTEN_PART;
+	return account->dirty_inactive >= account->bytes / DIRTY_INACTIVE_PART;
 }
 
 /* What waits to be written becomes a supply of clean frames; more of it would not come sooner. */
-static bool has_supply(const struct share *share, size_t part)
+static bool has_supply(const struct account *account, size_t part)
 {
-	return share->clean >= share->bytes / part || has_backlog(share);
+	return account->clean >= account->bytes / part || has_backlog(account);
 }
 
 /* Bytes that the supply lacks. */
-static size_t lacking(const struct share *share)
+static size_t lacking(const struct account *account)
 {
-	size_t wanted = share->bytes / STANDBY_PART, clean = share->clean;
+	size_t wanted = account->bytes / INACTIVE_PART, clean = account->clean;
 
-	return clean >= wanted || has_backlog(share) ? 0 : wanted - clean;
+	return clean >= wanted || has_backlog(account) ? 0 : wanted - clean;
 }
 
-/* Whether the second of two segments of a set can leave by the same call. */
-static bool goes_along(const struct set *set, const struct seg *a, const struct seg *b)
+/* Whether the second of two segments of a mapping can leave by the same call. */
+static bool goes_along(const struct mapping *map, const struct seg *a, const struct seg *b)
 {
-	return set->engine->moves_huge && set_index(set, a) + 1 == set_index(set, b) && seg_as_loaded(a) &&
+	return map->engine->moves_huge && map_index(map, a) + 1 == map_index(map, b) && seg_as_loaded(a) &&
 	       seg_as_loaded(b) && frame_on_one(a->frame, b->frame);
 }
 
 /* What they gave; all of them have been tried. */
-static int send_all(struct seg **list, struct member **from, unsigned n, struct share *giver)
+static int send_all(struct seg **list, struct member **from, unsigned n, struct account *giver)
 {
 	int done = n > 0;
 
 	for (unsigned i = 0, k; i < n; i += k) {
-		struct set *set = set_of(from[i]);
+		struct mapping *map = map_of(from[i]);
 
-		for (k = 1; i + k < n && from[i + k] == from[i] && goes_along(set, list[i + k - 1], list[i + k]); k++)
+		for (k = 1; i + k < n && from[i + k] == from[i] && goes_along(map, list[i + k - 1], list[i + k]); k++)
 			;
-		if (k > 1 && seg_deactivate_cluster(set, set_index(set, list[i]), list + i, k) == 0)
+		if (k > 1 && seg_deactivate_cluster(map, map_index(map, list[i]), list + i, k) == 0)
 			continue;
 		for (unsigned j = i; j < i + k; j++) {
-			int one = send_one(set, list[j], giver);
+			int one = send_one(map, list[j], giver);
 
 			done = one < 0 ? one : done;
 		}
@@ -286,9 +286,9 @@ static int send_all(struct seg **list, struct member **from, unsigned n, struct 
 	return done;
 }
 
-/* Up to n of them, unless there is supply enough, and the rest of the last one's piece. Returns what they gave, 0: there
+/* Up to n of them, unless there is supply enough, and the rest of the last one's cluster. Returns what they gave, 0: there
  * are none, 1: or none was needed. */
-static int send_some(struct set *wanted, struct share *giver, unsigned n)
+static int send_some(struct mapping *wanted, struct account *giver, unsigned n)
 {
 	struct member *from[TOGETHER_MOST];
 	struct seg *list[TOGETHER_MOST];
@@ -309,69 +309,80 @@ static int send_some(struct set *wanted, struct share *giver, unsigned n)
 /* Filling the supply takes several system calls a segment: a worker makes them while faults wait for I/O. */
 static void supply_job(void *arg, uint64_t giver_address, uint64_t none)
 {
-	struct set *set = arg;
-	struct share *giver = (struct share *)(uintptr_t)giver_address;
+	struct mapping *map = arg;
+	struct account *giver = (struct account *)(uintptr_t)giver_address;
 
 	(void)none;
-	while (!set->frozen && !has_supply(giver, STANDBY_PART) && has_moved(set, send_some(set, giver, TOGETHER)))
+	while (!map->frozen && !has_supply(giver, INACTIVE_PART) && has_moved(map, send_some(map, giver, TOGETHER)))
 		;
 	giver->supplying = false;
-	set_put(set);
+	map_leave(map);
 }
 
-static void call_supply(struct set *set, struct share *giver)
+static void call_supply(struct mapping *map, struct account *giver)
 {
-	if (has_supply(giver, STANDBY_LOW_PART) || atomic_exchange(&giver->supplying, true))
+	if (has_supply(giver, INACTIVE_LOW_PART) || atomic_exchange(&giver->supplying, true))
 		return;
-	set->users++;
-	if (!worker_post(supply_job, set, (uintptr_t)giver, 0)) {
+	map->users++;
+	if (!worker_post(supply_job, map, (uintptr_t)giver, 0)) {
 		giver->supplying = false;
-		set_put(set);
+		map_leave(map);
 	}
 }
 
-/* Who makes room for the set; its share has room (of the process's), or it has not. */
-static struct share *giver_for(const struct set *set, bool room)
+/* Who makes room for the mapping; its account has room (of the process's), or it has not. */
+static struct account *giver_for(const struct mapping *map, bool room)
 {
-	struct share *mine = set_share(set);
+	struct account *mine = map_account(map);
 
-	return room ? share_giver(mine, evict_limit(set), set->member.least) : mine;
+	return room ? account_giver(mine, evict_limit(map), map->member.least) : mine;
 }
 
-void evict_expect(struct set *set)
+void evict_expect(struct mapping *map)
 {
-	struct share *mine = set_share(set);
-	bool room = mine->bytes + set->seg_size <= mine->most;
+	struct account *mine = map_account(map);
+	bool room = mine->bytes + map->seg_size <= mine->most;
 
-	if (!room || frame_held() + set->seg_size > evict_limit(set))
-		call_supply(set, giver_for(set, room));
+	if (!room || frame_held() + map->seg_size > evict_limit(map))
+		call_supply(map, giver_for(map, room));
 }
 
-/* One step towards a frame, out of one share; false: it has nothing to give. */
-static bool make_room(struct asker *a, struct share *giver)
+/* One step towards a frame, out of one account; false: it has nothing to give. */
+static bool make_room(struct request *r, struct account *giver)
 {
-	if (reclaim(a, giver, false))
+	/* a. What is inactive and clean gives its frame. */
+	if (reclaim(r, giver, false))
 		return true;
-	/* What is in use stays, unless a fault has asked for more on standby anyway. Nobody waits for writes. */
-	if (a->ahead)
-		return giver->supplying && !has_supply(giver, STANDBY_PART) &&
-		       send_some(a->set, giver, a->set->engine->moves_huge ? TOGETHER : 1) > 0;
-	if ((!has_backlog(giver) && retire(a->set, giver, false)) || retire(a->set, giver, true))
+	/* b. For read-ahead, what is in use stays, unless a fault has asked for more inactive anyway; and nobody waits for
+	 * writes. */
+	if (r->ahead)
+		return giver->supplying && !has_supply(giver, INACTIVE_PART) &&
+		       send_some(r->map, giver, r->map->engine->moves_huge ? TOGETHER : 1) > 0;
+	/* c. What is in use becomes inactive; only what is clean, where much waits to be written already. */
+	if ((!has_backlog(giver) && retire(r->map, giver, false)) || retire(r->map, giver, true))
 		return true;
-	/* Nothing clean is left. */
+	/* d. Nothing clean is left: what is inactive and dirty is written, */
 	engine_hand_off();
-	return writeback_share(giver) || reclaim(a, giver, true) || (giver->unwritten && writeback_wait()) ||
-	       retire(a->set, giver, false);
+	if (writeback_account(giver))
+		return true;
+	/* e. what was read ahead just now goes unused, */
+	if (reclaim(r, giver, true))
+		return true;
+	/* f. what others are writing is waited for, */
+	if (giver->dirty_inactive && writeback_wait())
+		return true;
+	/* g. and what is in use and dirty joins what waits to be written. */
+	return retire(r->map, giver, false);
 }
 
-/* What a share could give is in somebody's hands just now, mostly not for long. false: it has been long enough, or
+/* What an account could give is in somebody's hands just now, mostly not for long. false: it has been long enough, or
  * all of it is pinned. */
-static bool wait_for_hands(const struct set *set, unsigned waits)
+static bool wait_for_hands(const struct mapping *map, unsigned waits)
 {
-	const struct share *share = set_share(set);
+	const struct account *account = map_account(map);
 	_Atomic uint32_t nobody = 0;
 
-	if (waits >= YIELDS + NAPS || share->pinned + set->seg_size > share->most)
+	if (waits >= YIELDS + NAPS || account->pinned + map->seg_size > account->most)
 		return false;
 	if (waits < YIELDS)
 		sched_yield();
@@ -380,119 +391,132 @@ static bool wait_for_hands(const struct set *set, unsigned waits)
 	return true;
 }
 
-/* What the set's own share could give may be in the hands of a worker just now. Who holds more than is due waits for that
- * a moment, rather than take what another share is due. */
-static bool waits_for_own(struct asker *a, const struct share *giver)
+/* What the mapping's own account could give may be in the hands of a worker just now. Who holds more than is due waits for
+ * that a moment, rather than take what another account is due. */
+static bool waits_for_own(struct request *r, const struct account *giver)
 {
-	const struct share *mine = set_share(a->set);
+	const struct account *mine = map_account(r->map);
 
-	if (!a->charged || giver != mine || mine->bytes <= a->set->member.least || !share_nth(1))
+	if (!r->charged || giver != mine || mine->bytes <= r->map->member.least || !account_nth(1))
 		return false;
-	return wait_for_hands(a->set, a->waits++);
+	return wait_for_hands(r->map, r->waits++);
 }
 
-static bool find_room(struct asker *a)
+/* Somebody's segment moves one step towards giving its frame; false: nobody has one that could. */
+static bool find_room(struct request *r)
 {
-	struct share *giver = giver_for(a->set, a->charged), *other;
+	struct account *giver = giver_for(r->map, r->charged), *other;
 
 	/* Faults keep up the supply, and reading ahead lives on it. */
-	if (!a->ahead)
-		call_supply(a->set, giver);
-	if (make_room(a, giver))
+	if (!r->ahead)
+		call_supply(r->map, giver);
+	if (make_room(r, giver))
 		return true;
-	if (a->ahead)
+	if (r->ahead)
 		return false;
-	if (waits_for_own(a, giver))
+	if (waits_for_own(r, giver))
 		return true;
-	/* The budget of the process comes before what a share is due; but nobody gives for who is over his own. */
-	for (size_t n = 0; a->charged && (other = share_nth(n)); n++) {
-		if (other != giver && make_room(a, other))
+	/* The budget of the process comes before what an account is due; but nobody gives for who is over his own. */
+	for (size_t n = 0; r->charged && (other = account_nth(n)); n++) {
+		if (other != giver && make_room(r, other))
 			return true;
 	}
 	return writeback_wait();
 }
 
-uint32_t evict_take_frame(struct set *set, bool ahead)
+static bool take_free(struct request *r, size_t limit)
 {
-	struct asker a = { .set = set, .limit = evict_limit(set), .ahead = ahead, .help = HELP,
-			   .frame = FRAME_NONE };
-	unsigned tries = 0;
+	if (r->charged)
+		r->frame = frame_take(map_frames(r->map), r->map->seg_size, limit);
+	return r->frame != FRAME_NONE;
+}
 
-	mode_expect(frame_held() + set->seg_size);
+/* Over its account's budget; or if that has promised the bytes already, over the process's. */
+static void go_over(struct request *r)
+{
+	if (!r->charged) {
+		map_account(r->map)->bytes += r->map->seg_size;
+		r->charged = true;
+	} else if (!take_free(r, SIZE_MAX) && !spare_give()) {
+		sched_yield();
+	}
+}
 
-	while (a.frame == FRAME_NONE && tries++ < PATIENCE) {
-		a.charged = a.charged || share_charge(set_share(set), set->seg_size);
-		if (a.charged)
-			a.frame = frame_take(set_frames(set), set->seg_size, a.limit);
-		if (a.frame != FRAME_NONE)
+uint32_t evict_take_frame(struct mapping *map, bool ahead)
+{
+	struct request r = { .map = map, .limit = evict_limit(map), .ahead = ahead, .help = HELP, .frame = FRAME_NONE };
+
+	mode_expect(frame_held() + map->seg_size);
+	for (unsigned tries = 0; r.frame == FRAME_NONE && tries < PATIENCE; tries++) {
+		/* 1. The account promises the bytes, if it has room for them. */
+		r.charged = r.charged || account_charge(map_account(map), map->seg_size);
+		/* 2. A free frame, within the budget of the process. */
+		if (take_free(&r, r.limit))
 			break;
-		if (a.charged && frame_shrink(set_frames(set), set->seg_size)) {
-			tries = 0; /* it may take many small ones */
+		/* 3. The memory of free frames of other sizes. It may take many small ones. */
+		if (r.charged && frame_shrink(map_frames(map), map->seg_size)) {
+			tries = 0;
 			continue;
 		}
-		if (find_room(&a))
+		/* 4. A segment gives its frame, in the steps of make_room. */
+		if (find_room(&r))
 			continue;
+		/* 5. Nobody has anything to give just now. Reading ahead goes without. */
 		if (ahead)
 			break;
-		/* Segments that have twins are few, and are in hands for longer. */
-		if ((!a.charged || set->writers) && wait_for_hands(set, a.waits++))
+		/* 6. What is in others' hands comes back soon; segments that have twins are few, and are held for longer. */
+		if ((!r.charged || map->writers) && wait_for_hands(map, r.waits++))
 			continue;
-		/* Nobody has anything to give just now: over its share's budget, over the process's, or once more. */
-		if (a.charged)
-			a.frame = frame_take(set_frames(set), set->seg_size, SIZE_MAX);
-		else
-			set_share(set)->bytes += set->seg_size;
-		if (a.charged && a.frame == FRAME_NONE && !spare_give())
-			sched_yield();
-		a.charged = true;
+		/* 7. A fault is served, budget or not. */
+		go_over(&r);
 	}
-	if (a.charged && a.frame == FRAME_NONE)
-		set_share(set)->bytes -= set->seg_size;
-	return a.frame;
+	if (r.charged && r.frame == FRAME_NONE)
+		map_account(map)->bytes -= map->seg_size;
+	return r.frame;
 }
 
 /* The next fault finds a frame that is free, and may be written. What it held loses its second chance: one of many. */
-static void keep_ready(struct set *set, struct share *giver)
+static void keep_ready(struct mapping *map, struct account *giver)
 {
-	struct asker a = { .set = set, .limit = evict_limit(set), .charged = true, .frame = FRAME_NONE };
+	struct request r = { .map = map, .limit = evict_limit(map), .charged = true, .frame = FRAME_NONE };
 
-	if (giver->clean < MANY * set->seg_size || frame_spare(set_frames(set), set->seg_size, 0))
+	if (giver->clean < MANY * map->seg_size || frame_spare(map_frames(map), map->seg_size, 0))
 		return;
-	if (!reclaim(&a, giver, false) || a.frame == FRAME_NONE)
+	if (!reclaim(&r, giver, false) || r.frame == FRAME_NONE)
 		return;
-	frame_make_writable(a.frame, 1);
-	frame_give(a.frame);
+	frame_make_writable(r.frame, 1);
+	frame_free(r.frame);
 }
 
-void evict_resupply(struct set *set, unsigned n)
+void evict_resupply(struct mapping *map, unsigned n)
 {
-	struct share *mine = set_share(set), *giver;
-	bool room = mine->bytes + set->seg_size <= mine->most;
+	struct account *mine = map_account(map), *giver;
+	bool room = mine->bytes + map->seg_size <= mine->most;
 
-	if (room && frame_spare(set_frames(set), set->seg_size, evict_limit(set))) {
-		frame_stock(set_frames(set), set->seg_size, evict_limit(set));
+	if (room && frame_spare(map_frames(map), map->seg_size, evict_limit(map))) {
+		frame_stock(map_frames(map), map->seg_size, evict_limit(map));
 		return;
 	}
-	giver = giver_for(set, room);
-	send_some(set, giver, n);
-	if (set->engine->vma_each)
-		keep_ready(set, giver);
+	giver = giver_for(map, room);
+	send_some(map, giver, n);
+	if (map->engine->vma_each)
+		keep_ready(map, giver);
 }
 
-bool evict_shrink(struct set *set, size_t limit, unsigned frames)
+bool evict_shrink(struct mapping *map, size_t limit, unsigned frames)
 {
 	/* No frame is within a limit of 0: all are let go. */
-	struct asker a = { .set = set, .charged = true, .help = UINT_MAX, .waits = YIELDS + NAPS, .frame = FRAME_NONE };
+	struct request r = { .map = map, .charged = true, .help = UINT_MAX, .waits = YIELDS + NAPS, .frame = FRAME_NONE };
 
 	for (; frames > 0 && frame_held() > limit; frames--) {
-		if (!frame_shrink(FRAME_MAPPED, 0) && !find_room(&a))
+		if (!frame_shrink(FRAME_MAPPED, 0) && !find_room(&r))
 			return false;
 	}
 	return true;
 }
 
-void evict_return_frame(struct set *set, uint32_t frame)
+void evict_return_frame(struct mapping *map, uint32_t frame)
 {
-	set_share(set)->bytes -= set->seg_size;
-	frame_give(frame);
+	map_account(map)->bytes -= map->seg_size;
+	frame_free(frame);
 }

@@ -10,11 +10,11 @@
 #include "paging/fault.h"
 
 #include "engine/engine.h"
-#include "paging/ahead.h"
+#include "paging/readahead.h"
 #include "paging/evict.h"
 #include "paging/inplace.h"
-#include "paging/lend.h"
-#include "paging/map.h"
+#include "paging/pagecache.h"
+#include "paging/lookup.h"
 #include "paging/segment.h"
 
 /* ---- Poison ----
@@ -26,63 +26,63 @@
 
 /* Segment i could not be loaded (err): from now on its place cannot be accessed, and whoever waits tries it and finds
  * out. */
-static void poison(struct set *set, size_t i, int err)
+static void poison(struct mapping *map, size_t i, int err)
 {
-	struct seg *s = set_seg(set, i);
+	struct seg *s = map_seg(map, i);
 
 	seg_lock(s);
-	if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_STANDBY)) {
+	if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_INACTIVE)) {
 		/* Somebody was luckier. */
-		set->engine->wake(set_view(set, i), set_view_len(set, i));
+		map->engine->wake(map_place(map, i), map_place_len(map, i));
 	} else {
-		set->load_error = err;
-		seg_change(s, SEG_FORGIVING, SEG_BARRED);
-		set_mark(set->touched, i);
-		set->barred = true;
-		set->engine->poison(set_view(set, i), set_view_len(set, i));
+		map->load_error = err;
+		seg_change(s, SEG_POISON_OLD, SEG_POISONED);
+		map_mark(map->touched, i);
+		map->poisoned = true;
+		map->engine->poison(map_place(map, i), map_place_len(map, i));
 	}
 	seg_unlock(s);
 }
 
 /* Somebody has found out, by SIGSEGV: takes the error, so that the next one tries again. 0: there is none. */
-static int take_error(struct set *set, size_t i)
+static int take_error(struct mapping *map, size_t i)
 {
-	struct seg *s = set_seg(set, i);
+	struct seg *s = map_seg(map, i);
 	int err = 0;
 
-	if (!set->engine->by_message)
+	if (!map->engine->by_message)
 		return 0;
 	seg_lock(s);
-	/* One that came to standby meanwhile needs no error. */
-	if (seg_has(s, SEG_BARRED) && !seg_has(s, SEG_VALID) && seg_unpoison(set, i, s) == 0)
-		err = set->load_error;
+	/* One that came to the inactive ones meanwhile needs no error. */
+	if (seg_has(s, SEG_POISONED) && !seg_has(s, SEG_VALID) && seg_unpoison(map, i, s) == 0)
+		err = map->load_error;
 	seg_unlock(s);
 	return err;
 }
 
-/* In this round, or in the next one. Also one that came to standby meanwhile. */
-static void unpoison_old(struct set *set, size_t i, struct seg *s, bool now)
+/* In this round, or in the next one. Also one that came to the inactive ones meanwhile. */
+static void unpoison_old(struct mapping *map, size_t i, struct seg *s, bool now)
 {
 	seg_lock(s);
-	if (seg_has(s, SEG_BARRED) && (now || seg_has(s, SEG_FORGIVING))) {
-		if (seg_unpoison(set, i, s) < 0)
-			set->barred = true;
-	} else if (seg_has(s, SEG_BARRED)) {
-		seg_change(s, 0, SEG_FORGIVING);
-		set->barred = true;
+	if (seg_has(s, SEG_POISONED) && (now || seg_has(s, SEG_POISON_OLD))) {
+		if (seg_unpoison(map, i, s) < 0)
+			map->poisoned = true;
+	} else if (seg_has(s, SEG_POISONED)) {
+		seg_change(s, 0, SEG_POISON_OLD);
+		map->poisoned = true;
 	}
 	seg_unlock(s);
 }
 
-void fault_unpoison(struct set *set, bool now)
+void fault_unpoison(struct mapping *map, bool now)
 {
-	if (!atomic_exchange(&set->barred, false))
+	if (!atomic_exchange(&map->poisoned, false))
 		return;
-	for (size_t i = set_next(set, set->touched, 0); i < set->segs; i = set_next(set, set->touched, i + 1)) {
-		struct seg *s = set_seg(set, i);
+	for (size_t i = map_next(map, map->touched, 0); i < map->segs; i = map_next(map, map->touched, i + 1)) {
+		struct seg *s = map_seg(map, i);
 
-		if (seg_has(s, SEG_BARRED))
-			unpoison_old(set, i, s, now);
+		if (seg_has(s, SEG_POISONED))
+			unpoison_old(map, i, s, now);
 	}
 }
 
@@ -95,42 +95,40 @@ void fault_onerror(void (*fn)(void *addr, int error))
 	on_error = fn;
 }
 
-enum chain_answer fault_by_signal(const struct chain_fault *fault)
+enum fault_answer fault_by_signal(const struct fault *fault)
 {
-	struct map *map = map_get(fault->addr);
+	struct mapping *map = map_find(fault->addr);
 	void (*tell)(void *, int) = on_error;
-	struct set *set;
 	size_t i;
 	int err;
 
 	if (!map)
-		return CHAIN_FOREIGN;
-	set = &map->set;
-	if (fault->write && !set->writable) {
-		set_put(set);
-		return CHAIN_FOREIGN;
+		return FAULT_FOREIGN;
+	if (fault->write && !map->writable) {
+		map_leave(map);
+		return FAULT_FOREIGN;
 	}
-	if (set->in_place) {
-		err = inplace_fault(set, fault->addr);
-		set_put(set);
-		return err ? CHAIN_FOREIGN : CHAIN_SERVED;
+	if (map->in_place) {
+		err = inplace_fault(map, fault->addr);
+		map_leave(map);
+		return err ? FAULT_FOREIGN : FAULT_SERVED;
 	}
-	i = (size_t)((char *)fault->addr - set->view) >> set->shift;
-	if (!fault->write && lend(set, i)) {
-		set_put(set);
-		return CHAIN_SERVED;
+	i = (size_t)((char *)fault->addr - map->range) >> map->shift;
+	if (!fault->write && pagecache_map(map, i)) {
+		map_leave(map);
+		return FAULT_SERVED;
 	}
-	err = take_error(set, i);
+	err = take_error(map, i);
 	if (!err) {
-		ahead_fault(set, i);
-		err = seg_fault(set, i, fault->write);
+		readahead_fault(map, i);
+		err = seg_fault(map, i, fault->write);
 	}
-	set_put(set);
+	map_leave(map);
 	if (!err)
-		return CHAIN_SERVED;
+		return FAULT_SERVED;
 	if (tell)
 		tell(fault->addr, -err);
-	return CHAIN_FAILED;
+	return FAULT_FAILED;
 }
 
 /* ---- By message ---- */
@@ -149,13 +147,13 @@ struct server {
 
 static void leave(struct server *v, struct seg_load *l, int err)
 {
-	struct set *set = l->set;
+	struct mapping *map = l->map;
 
 	seg_load_unlock(l);
 	if (err)
-		poison(set, l->i, err);
-	set_put(set);
-	l->set = NULL;
+		poison(map, l->i, err);
+	map_leave(map);
+	l->map = NULL;
 	v->n--;
 }
 
@@ -178,7 +176,7 @@ static void fail_all(struct server *v, int err)
 	for (struct seg_load *l = v->loads; l < v->loads + MOST; l++) {
 		struct ummap_io *io = &l->io;
 
-		if (!l->set)
+		if (!l->map)
 			continue;
 		io->res = err;
 		finish(v, &io, 1);
@@ -201,14 +199,14 @@ static void await(struct server *v)
 static void send_all(struct server *v)
 {
 	unsigned sent = io_begin(v->store, v->next, v->unsent), left = v->unsent - sent;
-	struct set *set = container_of(v->next[0], struct seg_load, io)->set;
+	struct mapping *map = container_of(v->next[0], struct seg_load, io)->map;
 
 	for (unsigned k = 0; k < left; k++)
 		v->next[k] = v->next[sent + k];
 	v->unsent = left;
 	/* While they are on their way, others take the places of the frames that they took. */
 	if (sent)
-		evict_resupply(set, sent);
+		evict_resupply(map, sent);
 	if (v->n == left) {
 		struct ummap_io *io = v->next[--v->unsent];
 		struct io_count unused = { 0 };
@@ -230,58 +228,57 @@ static void drain(struct server *v)
 }
 
 /* Begins the access; false: it has to wait for something else than storage (a twin's frame, say), or by itself. */
-static bool begin(struct server *v, struct set *set, size_t i, bool write)
+static bool begin(struct server *v, struct mapping *map, size_t i, bool write)
 {
-	struct store *store = set->targets[seg_target(set_seg(set, i))].store;
+	struct store *store = map->backings[seg_backing(map_seg(map, i))].store;
 	struct seg_load *l = v->loads;
 	int err;
 
-	if (!io_overlaps(store) || (v->n && v->store != store) || (write && set->writers))
+	if (!io_overlaps(store) || (v->n && v->store != store) || (write && map->writers))
 		return false;
-	while (l->set)
+	while (l->map)
 		l++;
-	err = seg_load_begin(set, i, write, l);
+	err = seg_load_begin(map, i, write, l);
 	if (err == 1) {
 		v->store = store;
 		v->next[v->unsent++] = &l->io;
 		v->n++;
 		return true;
 	}
-	l->set = NULL;
+	l->map = NULL;
 	if (err)
 		return false;
-	set_put(set);
+	map_leave(map);
 	return true;
 }
 
-static void serve(struct server *v, const struct chain_fault *fault)
+static void serve(struct server *v, const struct fault *fault)
 {
-	struct map *map = map_try(fault->addr);
-	struct set *set = map ? &map->set : NULL;
+	struct mapping *map = map_find_now(fault->addr);
 	bool write;
 	size_t i;
 	int err;
 
 	/* Where there is no mapping any more, or it is being changed, whoever waits is woken in the end. */
-	if (!set)
+	if (!map)
 		return;
 	/* A debugger may store where the program may not: to a copy of its own. */
-	write = fault->write && set->writable;
-	i = (size_t)((char *)fault->addr - set->view) >> set->shift;
-	ahead_fault(set, i);
-	if (begin(v, set, i, write))
+	write = fault->write && map->writable;
+	i = (size_t)((char *)fault->addr - map->range) >> map->shift;
+	readahead_fault(map, i);
+	if (begin(v, map, i, write))
 		return;
 	drain(v);
-	err = seg_fault(set, i, write);
+	err = seg_fault(map, i, write);
 	if (err)
-		poison(set, i, err);
-	set_put(set);
+		poison(map, i, err);
+	map_leave(map);
 }
 
 void *fault_by_message(void *unused)
 {
 	struct server v = { .n = 0 };
-	struct chain_fault fault;
+	struct fault fault;
 
 	(void)unused;
 	for (;;) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Mappings in place: the driver has put the store's own pages into the view, and loads and stores reach it
+ * Mappings in place: the driver has put the store's own pages into the mapped range, and loads and stores reach it
  * without the library. There is nothing to load, to evict or to know: no segment is ever valid, what has changed
- * is unknown, and the headers only count pins. Never touches what stands in the view itself. Takes the locks of
- * segments, to count; entering and leaving is for the only user of a set.
+ * is unknown, and the headers only count pins. Never touches what stands in the mapped range itself. Takes the locks of
+ * segments, to count; entering and leaving is for the only user of a mapping.
  */
 #include "paging/inplace.h"
 
@@ -56,33 +56,33 @@ bool inplace_suits(int fd)
 
 /* What the store need not have cannot be in place: zeros instead of its contents, parts of pages, bytes behind
  * its end, which appear only when they are written. */
-static bool fits(const struct set *set)
+static bool fits(const struct mapping *map)
 {
-	const struct target *t = &set->targets[set->current];
+	const struct backing *t = &map->backings[map->current];
 
-	return t->read && t->offset % sys_page() == 0 && io_size(t->store) >= t->offset + set->size;
+	return t->read && t->offset % sys_page() == 0 && io_size(t->store) >= t->offset + map->size;
 }
 
-int inplace_enter(struct set *set)
+int inplace_enter(struct mapping *map)
 {
-	const struct target *t = &set->targets[set->current];
-	size_t len = round_up(set->size, sys_page());
+	const struct backing *t = &map->backings[map->current];
+	size_t len = round_up(map->size, sys_page());
 	int err;
 
-	if (!io_maps(t->store) || !fits(set))
+	if (!io_maps(t->store) || !fits(map))
 		return 0;
-	err = io_map(t->store, set->view, len, t->offset, set->writable ? PROT_READ | PROT_WRITE : PROT_READ);
+	err = io_map(t->store, map->range, len, t->offset, map->writable ? PROT_READ | PROT_WRITE : PROT_READ);
 	if (err == -ENOTSUP)
 		return 0;
-	if (!err && madvise(set->view, len, MADV_DONTFORK) < 0)
+	if (!err && madvise(map->range, len, MADV_DONTFORK) < 0)
 		err = -errno;
 	if (err) {
-		engine_reset(set->engine, set->view, len);
+		engine_reset(map->engine, map->range, len);
 		return fail(-err, "the store cannot be put in place: %s", strerror(-err));
 	}
-	set->in_place = true;
-	set->persisted = sys_now();
-	log_line(LOG_INFO, "inplace", "the mapping at %p is in place", (void *)set->view);
+	map->in_place = true;
+	map->persisted = sys_now();
+	log_line(LOG_INFO, "inplace", "the mapping at %p is in place", (void *)map->range);
 	return 0;
 }
 
@@ -92,76 +92,76 @@ static int set_rights(char *at, size_t len, bool writable)
 	return mprotect(at, len, writable ? PROT_READ | PROT_WRITE : PROT_READ) < 0 ? -errno : 0;
 }
 
-int inplace_leave(struct set *set)
+int inplace_leave(struct mapping *map)
 {
-	size_t len = round_up(set->size, sys_page());
+	size_t len = round_up(map->size, sys_page());
 	/* No store may come between: later syncs do not know of it. */
-	int err = set_rights(set->view, len, false);
+	int err = set_rights(map->range, len, false);
 
 	if (!err)
-		err = inplace_sync(set, 0, set->size);
+		err = inplace_sync(map, 0, map->size);
 	if (!err)
-		err = engine_reset(set->engine, set->view, len);
+		err = engine_reset(map->engine, map->range, len);
 	if (err) {
-		set_rights(set->view, len, set->writable);
+		set_rights(map->range, len, map->writable);
 		return fail(-err, "the mapping cannot be changed: %s", strerror(-err));
 	}
-	set->in_place = false;
+	map->in_place = false;
 	return 0;
 }
 
-int inplace_sync(struct set *set, size_t at, size_t len)
+int inplace_sync(struct mapping *map, size_t at, size_t len)
 {
 	int err;
 
-	if (!set->writable)
+	if (!map->writable)
 		return 0;
-	if (len == set->size)
-		set->persisted = sys_now();
-	err = io_persist(set->targets[set->current].store, set->view + at, len, &set->stat.io);
+	if (len == map->size)
+		map->persisted = sys_now();
+	err = io_persist(map->backings[map->current].store, map->range + at, len, &map->stat.io);
 	return err ? fail(-err, "what was stored could not be made durable: %s", strerror(-err)) : 0;
 }
 
-int inplace_sync_old(struct set *set, uint64_t interval)
+int inplace_sync_old(struct mapping *map, uint64_t interval)
 {
-	if (sys_now() - set->persisted < interval)
+	if (sys_now() - map->persisted < interval)
 		return 0;
-	return inplace_sync(set, 0, set->size);
+	return inplace_sync(map, 0, map->size);
 }
 
-int inplace_fault(struct set *set, void *addr)
+int inplace_fault(struct mapping *map, void *addr)
 {
-	size_t page = (size_t)((char *)addr - set->view) & ~(sys_page() - 1);
+	size_t page = (size_t)((char *)addr - map->range) & ~(sys_page() - 1);
 
 	/* While the mapping was changed, it had fewer rights or was one of segments. */
-	return set_rights(set->view + page, sys_page(), set->writable);
+	return set_rights(map->range + page, sys_page(), map->writable);
 }
 
-int inplace_pin(struct set *set, size_t i)
+int inplace_pin(struct mapping *map, size_t i)
 {
-	struct seg *s = set_seg(set, i);
+	struct seg *s = map_seg(map, i);
 	int err = 0;
 
 	seg_lock(s);
 	if (seg_pins(s) == SEG_PINS_MAX)
 		err = -EAGAIN;
 	else if (seg_pins(s) == 0)
-		set->pinned += set->seg_size;
+		map->pinned += map->seg_size;
 	if (!err)
 		seg_set_pins(s, seg_pins(s) + 1);
 	seg_unlock(s);
 	return err;
 }
 
-void inplace_unpin(struct set *set, size_t i)
+void inplace_unpin(struct mapping *map, size_t i)
 {
-	struct seg *s = set_seg(set, i);
+	struct seg *s = map_seg(map, i);
 
 	seg_lock(s);
 	if (seg_pins(s) > 0) {
 		seg_set_pins(s, seg_pins(s) - 1);
 		if (seg_pins(s) == 0)
-			set->pinned -= set->seg_size;
+			map->pinned -= map->seg_size;
 	}
 	seg_unlock(s);
 }

@@ -98,7 +98,7 @@ static const struct lock *find(const struct store *store, uint64_t from, uint64_
 	return first;
 }
 
-/* Under the lock: the pieces of a range that no other lock of the store covers. */
+/* Under the lock: the clusters of a range that no other lock of the store covers. */
 static void give_back(struct store *store, uint64_t from, uint64_t to)
 {
 	char unused[160];

@@ -1,21 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Moves segments between their states. The orders that must hold:
- *  - a frame is filled and gets its rights in the pool, and is mapped last: nobody sees it half filled, or before it is
- *    listed;
- *  - a segment is marked as dirty before it can be stored to: a sync of any thread finds it; and its twin is taken before,
- *    where it needs one: what is stored is what differs;
- *  - a mapped place loses its rights before its frame leaves: no store is lost;
- *  - a dirty frame is given away only after it was written.
- * A segment's lock is held from the first look to the last change, I/O included. While one is held another
+ * Moves segments between their states: lib/STATES.md has the states, the events and the orders that must hold. A segment's lock is held from the first look to the last change, I/O included. While one is held another
  * is only trylocked. Nothing here allocates or logs on the way of a fault.
  */
 #include "paging/segment.h"
 
-#include "paging/ahead.h"
+#include "paging/readahead.h"
 #include "engine/engine.h"
 #include "paging/evict.h"
-#include "paging/lend.h"
+#include "paging/pagecache.h"
 #include "paging/twin.h"
 #include "paging/writeback.h"
 
@@ -25,286 +18,286 @@
 /* ---- Page in: what goes into the frame of an absent segment, the bytes of its store or zeros ---- */
 
 /* A frame in the pool may be written from then on. */
-static int make_writable(struct set *set, uint32_t frame)
+static int make_writable(struct mapping *map, uint32_t frame)
 {
 	int err;
 
 	do
 		err = frame_make_writable(frame, 1);
-	while (err == -ENOMEM && evict_shed(set));
+	while (err == -ENOMEM && evict_shed(map));
 	return err;
 }
 
-bool seg_request(struct set *set, size_t i, struct seg *s, uint32_t frame, struct ummap_io *io)
+bool seg_request(struct mapping *map, size_t i, struct seg *s, uint32_t frame, struct ummap_io *io)
 {
-	const struct target *t = &set->targets[seg_target(s)];
-	size_t len = set_len(set, i), read = set_reads(set, s) ? len : 0;
-	char *home = frame_home(frame);
+	const struct backing *t = &map->backings[seg_backing(s)];
+	size_t len = map_len(map, i), read = map_reads(map, s) ? len : 0;
+	char *pool = frame_addr(frame);
 
 	if (!frame_use_blank(frame))
-		memset(home + read, 0, set_view_len(set, i) - read);
+		memset(pool + read, 0, map_place_len(map, i) - read);
 	if (!read)
 		return false;
-	*io = (struct ummap_io){ .op = UMMAP_IO_READ, .buf = home, .len = len,
-				 .off = t->offset + ((uint64_t)i << set->shift), .owner = s };
+	*io = (struct ummap_io){ .op = UMMAP_IO_READ, .buf = pool, .len = len,
+				 .off = t->offset + ((uint64_t)i << map->shift), .owner = s };
 	return true;
 }
 
 /* What leaves the thread free while storage works makes up for the frame that was taken. */
-static int load(struct set *set, struct ummap_io *io, struct store *store)
+static int load(struct mapping *map, struct ummap_io *io, struct store *store)
 {
 	struct ummap_io *one = io, *done;
 	int n;
 
 	engine_hand_off();
 	if (!io_overlaps(store) || io_begin(store, &one, 1) == 0)
-		return io_run(store, io, 1, false, &set->stat.io);
-	evict_resupply(set, 1);
+		return io_run(store, io, 1, false, &map->stat.io);
+	evict_resupply(map, 1);
 	n = io_end(store, &done, 1);
 	if (n < 0)
 		io->res = n;
-	io_count(&set->stat.io, io, 1);
+	io_count(&map->stat.io, io, 1);
 	return io->res;
 }
 
 /* Fills the frame, in the pool, with what belongs into segment i, which the caller has locked. */
-static int page_in(struct set *set, size_t i, struct seg *s, uint32_t frame)
+static int page_in(struct mapping *map, size_t i, struct seg *s, uint32_t frame)
 {
 	struct ummap_io io;
-	int err = make_writable(set, frame);
+	int err = make_writable(map, frame);
 
-	if (err || !seg_request(set, i, s, frame, &io))
+	if (err || !seg_request(map, i, s, frame, &io))
 		return err;
-	return load(set, &io, set->targets[seg_target(s)].store);
+	return load(map, &io, map->backings[seg_backing(s)].store);
 }
 
 /* ---- Map: from the pool to the mapped range, with final rights ---- */
 
 /* Whether an engine that lacked a mapping of the kernel's has one now. Where places take none, memory itself is short, and
  * whoever may wait for more of it tries again (seg_fault). */
-static bool found_mapping(struct set *set, int err)
+static bool found_mapping(struct mapping *map, int err)
 {
-	return err == -ENOMEM && set->engine->vma_each && evict_shed(set);
+	return err == -ENOMEM && map->engine->vma_each && evict_shed(map);
 }
 
-static int map_frame(struct set *set, size_t i, uint32_t frame, bool writable)
+static int map_frame(struct mapping *map, size_t i, uint32_t frame, bool writable)
 {
-	size_t len = set_view_len(set, i);
+	size_t len = map_place_len(map, i);
 	int err;
 
 	do {
-		/* What of a frame stays at home has no rights that are noted: it can always be written. */
-		err = len < set->seg_size ? frame_make_writable(frame, 1) : 0;
+		/* What of a frame stays in the pool has no rights that are noted: it can always be written. */
+		err = len < map->seg_size ? frame_make_writable(frame, 1) : 0;
 		if (!err)
-			err = set->engine->map(set_view(set, i), frame_home(frame), len, frame_writable(frame),
+			err = map->engine->map(map_place(map, i), frame_addr(frame), len, frame_writable(frame),
 					     writable);
-	} while (found_mapping(set, err));
+	} while (found_mapping(map, err));
 	if (!err)
 		frame_set_writable(frame, 1, writable);
 	return err;
 }
 
-static int protect(struct set *set, size_t i, const struct seg *s, bool writable)
+static int protect(struct mapping *map, size_t i, const struct seg *s, bool writable)
 {
 	int err;
 
 	do
-		err = set->engine->protect(set_view(set, i), set_view_len(set, i), writable);
-	while (found_mapping(set, err));
+		err = map->engine->protect(map_place(map, i), map_place_len(map, i), writable);
+	while (found_mapping(map, err));
 	if (!err)
 		frame_note_split(s->frame, 1);
 	return err;
 }
 
 /* What has to be undone is undone by this: only the holder of the lock changes it. */
-static void set_head(const struct set *set, struct seg *s, uint64_t head)
+static void put_head(const struct mapping *map, struct seg *s, uint64_t head)
 {
-	set_await(set, s);
+	map_await(map, s);
 	atomic_store_explicit(&s->head, head, memory_order_relaxed);
 }
 
-static int make_twin(struct set *set, size_t i, const char *buf)
+static int make_twin(struct mapping *map, size_t i, const char *buf)
 {
 	uint32_t frame;
 	int err;
 
-	if (!set->writers || twin_has(set, i))
+	if (!map->writers || twin_has(map, i))
 		return 0;
-	frame = evict_take_frame(set, false);
+	frame = evict_take_frame(map, false);
 	if (frame == FRAME_NONE)
 		return -ENOMEM;
 	do
 		err = frame_make_writable(frame, 1);
-	while (found_mapping(set, err));
+	while (found_mapping(map, err));
 	if (err)
-		evict_return_frame(set, frame);
+		evict_return_frame(map, frame);
 	else
-		twin_keep(set, i, buf, frame);
+		twin_keep(map, i, buf, frame);
 	return err;
 }
 
-/* Present in the view, but perhaps without the right that was wanted. Whoever gets it may look at the counters at
+/* Present mapped, but perhaps without the right that was wanted. Whoever gets it may look at the counters at
  * once, so they come first. */
-static int upgrade(struct set *set, size_t i, struct seg *s, bool write)
+static int upgrade(struct mapping *map, size_t i, struct seg *s, bool write)
 {
 	uint64_t before = seg_head(s);
 	int err;
 
 	if (!write || seg_has(s, SEG_WRITABLE)) {
-		add(set->stat.spurious_faults, 1);
+		add(map->stat.spurious_faults, 1);
 		/* Nothing should be missing, but a call that failed half-way may have left less. */
-		return protect(set, i, s, seg_has(s, SEG_WRITABLE));
+		return protect(map, i, s, seg_has(s, SEG_WRITABLE));
 	}
-	err = make_twin(set, i, set_view(set, i));
+	err = make_twin(map, i, map_place(map, i));
 	if (err)
 		return err;
-	set_mark_dirty(set, i, s);
+	map_mark_dirty(map, i, s);
 	seg_change(s, 0, SEG_WRITABLE | SEG_EXPOSED);
 	if (!(before & SEG_DIRTY))
-		cache_touch(&set->member, s, UMMAP_EV_DIRTIED);
-	add(set->stat.upgrade_faults, 1);
-	err = protect(set, i, s, true);
+		cache_touch(&map->member, s, UMMAP_EV_DIRTIED);
+	add(map->stat.upgrade_faults, 1);
+	err = protect(map, i, s, true);
 	if (!err)
 		return 0;
 	if (!(before & SEG_DIRTY))
-		cache_touch(&set->member, s, UMMAP_EV_CLEANED);
-	set_head(set, s, before | SEG_EXPOSED); /* some of its pages may be */
+		cache_touch(&map->member, s, UMMAP_EV_CLEANED);
+	put_head(map, s, before | SEG_EXPOSED); /* some of its pages may be */
 	return err;
 }
 
 /* The segment, which was in no list, is resident from now on. */
-static void arrive(struct set *set, struct seg *s, bool write, enum ummap_event why)
+static void arrive(struct mapping *map, struct seg *s, bool write, enum ummap_event why)
 {
-	bool ahead = seg_has(s, SEG_AHEAD), standby = seg_has(s, SEG_STANDBY);
+	bool ahead = seg_has(s, SEG_AHEAD), inactive = seg_has(s, SEG_INACTIVE);
 	bool writable = seg_has(s, SEG_DIRTY);
 
-	seg_change(s, SEG_STANDBY | SEG_AHEAD | SEG_EXPOSED | SEG_LENT, writable ? SEG_WRITABLE | SEG_EXPOSED : 0);
-	cache_insert(&set->member, s, why);
-	if (standby && !ahead)
-		cache_touch(&set->member, s, UMMAP_EV_RETURN);
-	add(*(write ? &set->stat.write_faults : &set->stat.read_faults), 1);
-	if (standby)
-		add(*(ahead ? &set->stat.ahead_hits : &set->stat.standby_hits), 1);
+	seg_change(s, SEG_INACTIVE | SEG_AHEAD | SEG_EXPOSED | SEG_PAGECACHE, writable ? SEG_WRITABLE | SEG_EXPOSED : 0);
+	cache_insert(&map->member, s, why);
+	if (inactive && !ahead)
+		cache_touch(&map->member, s, UMMAP_EV_RETURN);
+	add(*(write ? &map->stat.write_faults : &map->stat.read_faults), 1);
+	if (inactive)
+		add(*(ahead ? &map->stat.ahead_hits : &map->stat.standby_hits), 1);
 	if (ahead)
-		ahead_used(set);
-	else if (standby)
-		ahead_pressed(set);
+		readahead_used(map);
+	else if (inactive)
+		readahead_pressed(map);
 }
 
-int seg_unpoison(struct set *set, size_t i, struct seg *s)
+int seg_unpoison(struct mapping *map, size_t i, struct seg *s)
 {
-	int err = set->engine->unpoison(set_view(set, i), set_view_len(set, i));
+	int err = map->engine->unpoison(map_place(map, i), map_place_len(map, i));
 
 	if (!err)
-		seg_change(s, SEG_BARRED | SEG_FORGIVING, 0);
+		seg_change(s, SEG_POISONED | SEG_POISON_OLD, 0);
 	return err;
 }
 
 /* Its frame is in the pool, and it is in no list. */
-static int map_segment(struct set *set, size_t i, struct seg *s, bool write)
+static int map_segment(struct mapping *map, size_t i, struct seg *s, bool write)
 {
-	int err = seg_has(s, SEG_BARRED) ? seg_unpoison(set, i, s) : 0;
+	int err = seg_has(s, SEG_POISONED) ? seg_unpoison(map, i, s) : 0;
 	uint64_t before = seg_head(s);
 
 	if (!err && write)
-		err = make_twin(set, i, frame_home(s->frame));
+		err = make_twin(map, i, frame_addr(s->frame));
 	if (err)
 		return err;
 	if (write)
-		set_mark_dirty(set, i, s);
-	arrive(set, s, write, seg_has(s, SEG_DIRTY) ? UMMAP_EV_WRITE : UMMAP_EV_READ);
-	err = map_frame(set, i, s->frame, seg_has(s, SEG_WRITABLE));
+		map_mark_dirty(map, i, s);
+	arrive(map, s, write, seg_has(s, SEG_DIRTY) ? UMMAP_EV_WRITE : UMMAP_EV_READ);
+	err = map_frame(map, i, s->frame, seg_has(s, SEG_WRITABLE));
 	if (err) {
-		cache_remove(&set->member, s);
-		set_head(set, s, before);
-	} else if (before & SEG_LENT) {
-		set->lent--;
+		cache_remove(&map->member, s);
+		put_head(map, s, before);
+	} else if (before & SEG_PAGECACHE) {
+		map->pagecached--;
 	}
 	return err;
 }
 
-static int map_cluster(struct set *set, size_t i, struct seg **list, unsigned n)
+static int map_cluster(struct mapping *map, size_t i, struct seg **list, unsigned n)
 {
 	uint32_t first = list[0]->frame;
-	uint64_t before[PIECE_MOST];
+	uint64_t before[CLUSTER_MAX];
 	int err;
 
 	for (unsigned k = 0; k < n; k++) {
 		before[k] = seg_head(list[k]);
-		arrive(set, list[k], false, k ? UMMAP_EV_AHEAD : UMMAP_EV_READ);
+		arrive(map, list[k], false, k ? UMMAP_EV_AHEAD : UMMAP_EV_READ);
 	}
-	err = set->engine->is_one(frame_home(first), n << set->shift) ? 0 : -EFAULT;
+	err = map->engine->is_one(frame_addr(first), n << map->shift) ? 0 : -EFAULT;
 	if (!err)
-		err = set->engine->map(set_view(set, i), frame_home(first), n << set->shift,
+		err = map->engine->map(map_place(map, i), frame_addr(first), n << map->shift,
 				     frame_writable(first), false);
 	if (!err)
 		frame_set_writable(first, n, false);
 	for (unsigned k = 0; k < n && err; k++) {
-		cache_remove(&set->member, list[k]);
-		set_head(set, list[k], before[k]);
+		cache_remove(&map->member, list[k]);
+		put_head(map, list[k], before[k]);
 	}
 	return err;
 }
 
 /* ---- Unmap: back to the pool; and inactive: unmapped, and near ---- */
 
-int seg_unmap(struct set *set, size_t i, struct seg **list, unsigned n)
+int seg_unmap(struct mapping *map, size_t i, struct seg **list, unsigned n)
 {
 	bool writable = seg_has(list[0], SEG_WRITABLE);
-	size_t len = set_views_len(set, i, n);
-	int err = n == 1 || set->engine->is_one(set_view(set, i), len) ? 0 : -EFAULT;
+	size_t len = map_places_len(map, i, n);
+	int err = n == 1 || map->engine->is_one(map_place(map, i), len) ? 0 : -EFAULT;
 
 	if (!err)
-		err = set->engine->unmap(set_view(set, i), frame_home(list[0]->frame), len, writable,
+		err = map->engine->unmap(map_place(map, i), frame_addr(list[0]->frame), len, writable,
 				     seg_has(list[0], SEG_EXPOSED));
 	if (err)
 		return err;
 	frame_set_writable(list[0]->frame, n, writable);
-	add(set->stat.evictions, n);
+	add(map->stat.evictions, n);
 	return 0;
 }
 
-/* For those that are not changed. */
-static enum standby place(const struct set *set)
+/* For those that are clean. */
+static enum inactive place(const struct mapping *map)
 {
-	return set->advice == UMMAP_ADV_SEQUENTIAL ? STANDBY_FIRST : STANDBY_CLEAN;
+	return map->advice == UMMAP_ADV_SEQUENTIAL ? INACTIVE_FIRST : INACTIVE_CLEAN;
 }
 
-int seg_deactivate(struct set *set, size_t i, struct seg *s)
+int seg_deactivate(struct mapping *map, size_t i, struct seg *s)
 {
-	int err = seg_unmap(set, i, &s, 1);
+	int err = seg_unmap(map, i, &s, 1);
 
 	if (err) {
-		seg_put_back(set, s);
+		seg_put_back(map, s);
 		return err;
 	}
-	seg_change(s, SEG_WRITABLE, SEG_STANDBY);
-	cache_stand(&set->member, s, seg_has(s, SEG_DIRTY) ? STANDBY_DIRTY : place(set));
+	seg_change(s, SEG_WRITABLE, SEG_INACTIVE);
+	cache_deactivate(&map->member, s, seg_has(s, SEG_DIRTY) ? INACTIVE_DIRTY : place(map));
 	return 0;
 }
 
-int seg_deactivate_cluster(struct set *set, size_t i, struct seg **list, unsigned n)
+int seg_deactivate_cluster(struct mapping *map, size_t i, struct seg **list, unsigned n)
 {
-	int err = seg_unmap(set, i, list, n);
+	int err = seg_unmap(map, i, list, n);
 
 	if (err)
 		return err;
 	for (unsigned k = 0; k < n; k++)
-		seg_change(list[k], 0, SEG_STANDBY);
-	cache_stand_all(&set->member, list, n, place(set));
+		seg_change(list[k], 0, SEG_INACTIVE);
+	cache_deactivate_all(&map->member, list, n, place(map));
 	return 0;
 }
 
-void seg_put_back(struct set *set, struct seg *s)
+void seg_put_back(struct mapping *map, struct seg *s)
 {
-	cache_insert(&set->member, s, seg_has(s, SEG_DIRTY) ? UMMAP_EV_WRITE : UMMAP_EV_READ);
+	cache_insert(&map->member, s, seg_has(s, SEG_DIRTY) ? UMMAP_EV_WRITE : UMMAP_EV_READ);
 }
 
 /* ---- Faults, pins, eviction, migration ---- */
 
 static bool waits_ahead(const struct seg *s)
 {
-	return seg_has(s, SEG_VALID | SEG_STANDBY | SEG_AHEAD) && !seg_has(s, SEG_BARRED);
+	return seg_has(s, SEG_VALID | SEG_INACTIVE | SEG_AHEAD) && !seg_has(s, SEG_POISONED);
 }
 
 static bool waits_too(const struct seg *first, const struct seg *s)
@@ -315,80 +308,80 @@ static bool waits_too(const struct seg *first, const struct seg *s)
 
 /* A load of a segment that was read ahead brings in what was read with it: that is what comes next. false: it has to
  * come by itself. */
-static bool return_cluster(struct set *set, size_t i, struct seg *s)
+static bool return_cluster(struct mapping *map, size_t i, struct seg *s)
 {
-	struct seg *list[PIECE_MOST] = { s };
-	unsigned n = waits_ahead(s) ? set_lock_piece(set, i, list, PIECE_MOST, waits_too) : 1;
+	struct seg *list[CLUSTER_MAX] = { s };
+	unsigned n = waits_ahead(s) ? map_lock_cluster(map, i, list, CLUSTER_MAX, waits_too) : 1;
 	bool done = false;
 
 	if (n > 1) {
 		for (unsigned k = 0; k < n; k++)
-			cache_remove(&set->member, list[k]);
-		done = map_cluster(set, i, list, n) == 0;
+			cache_remove(&map->member, list[k]);
+		done = map_cluster(map, i, list, n) == 0;
 		for (unsigned k = 0; k < n && !done; k++)
-			cache_stand(&set->member, list[k], STANDBY_AHEAD);
+			cache_deactivate(&map->member, list[k], INACTIVE_AHEAD);
 	}
-	set_unlock_piece(set, i, list, n);
+	map_unlock_cluster(map, i, list, n);
 	return done;
 }
 
-static int return_inactive(struct set *set, size_t i, struct seg *s, bool write)
+static int return_inactive(struct mapping *map, size_t i, struct seg *s, bool write)
 {
 	bool ahead = seg_has(s, SEG_AHEAD);
 	int err;
 
-	if (ahead && !write && return_cluster(set, i, s)) {
-		evict_expect(set);
+	if (ahead && !write && return_cluster(map, i, s)) {
+		evict_expect(map);
 		return 0;
 	}
-	cache_remove(&set->member, s);
-	err = map_segment(set, i, s, write);
+	cache_remove(&map->member, s);
+	err = map_segment(map, i, s, write);
 	if (err)
-		cache_stand(&set->member, s, seg_has(s, SEG_DIRTY) ? STANDBY_DIRTY : ahead ? STANDBY_AHEAD :
-			    STANDBY_CLEAN);
+		cache_deactivate(&map->member, s, seg_has(s, SEG_DIRTY) ? INACTIVE_DIRTY : ahead ? INACTIVE_AHEAD :
+			    INACTIVE_CLEAN);
 	else if (ahead)
-		evict_expect(set);
+		evict_expect(map);
 	return err;
 }
 
 /* The frame has been filled (err: or not), and the segment appears. */
-static int install(struct set *set, size_t i, struct seg *s, uint32_t frame, bool write, int err)
+static int install(struct mapping *map, size_t i, struct seg *s, uint32_t frame, bool write, int err)
 {
 	if (!err) {
 		s->frame = frame;
 		seg_change(s, 0, SEG_VALID);
-		set_mark(set->touched, i);
-		err = map_segment(set, i, s, write);
+		map_mark(map->touched, i);
+		err = map_segment(map, i, s, write);
 	}
 	if (err) {
-		set_await(set, s);
+		map_await(map, s);
 		seg_change(s, SEG_VALID, 0);
-		evict_return_frame(set, frame);
+		evict_return_frame(map, frame);
 	}
 	return err;
 }
 
-static int bring_in(struct set *set, size_t i, struct seg *s, bool write)
+static int bring_in(struct mapping *map, size_t i, struct seg *s, bool write)
 {
-	uint32_t frame = evict_take_frame(set, false);
+	uint32_t frame = evict_take_frame(map, false);
 
 	if (frame == FRAME_NONE)
 		return -ENOMEM;
-	return install(set, i, s, frame, write, page_in(set, i, s, frame));
+	return install(map, i, s, frame, write, page_in(map, i, s, frame));
 }
 
-static int bring_locked(struct set *set, size_t i, struct seg *s, bool write)
+static int bring_locked(struct mapping *map, size_t i, struct seg *s, bool write)
 {
 	if (!seg_has(s, SEG_VALID))
-		return bring_in(set, i, s, write);
-	if (seg_has(s, SEG_STANDBY))
-		return return_inactive(set, i, s, write);
-	return upgrade(set, i, s, write);
+		return bring_in(map, i, s, write);
+	if (seg_has(s, SEG_INACTIVE))
+		return return_inactive(map, i, s, write);
+	return upgrade(map, i, s, write);
 }
 
-int seg_fault(struct set *set, size_t i, bool write)
+int seg_fault(struct mapping *map, size_t i, bool write)
 {
-	struct seg *s = set_seg(set, i);
+	struct seg *s = map_seg(map, i);
 	int err;
 
 	if (!seg_trylock(s)) {
@@ -396,104 +389,104 @@ int seg_fault(struct set *set, size_t i, bool write)
 		seg_lock(s);
 	}
 	do
-		err = bring_locked(set, i, s, write);
-	while (err == -ENOMEM && evict_shed(set));
-	set_unlock(set, i, s);
+		err = bring_locked(map, i, s, write);
+	while (err == -ENOMEM && evict_shed(map));
+	map_unlock(map, i, s);
 	return err;
 }
 
-int seg_load_begin(struct set *set, size_t i, bool write, struct seg_load *l)
+int seg_load_begin(struct mapping *map, size_t i, bool write, struct seg_load *l)
 {
-	struct seg *s = set_seg(set, i);
+	struct seg *s = map_seg(map, i);
 	uint32_t frame;
 	int err;
 
 	if (!seg_trylock(s))
 		return -EAGAIN;
-	*l = (struct seg_load){ .set = set, .i = i, .write = write };
-	frame = seg_has(s, SEG_VALID) ? FRAME_NONE : evict_take_frame(set, true);
+	*l = (struct seg_load){ .map = map, .i = i, .write = write };
+	frame = seg_has(s, SEG_VALID) ? FRAME_NONE : evict_take_frame(map, true);
 	if (seg_has(s, SEG_VALID))
-		err = bring_locked(set, i, s, write);
+		err = bring_locked(map, i, s, write);
 	else if (frame == FRAME_NONE)
 		err = -EAGAIN;
-	else if (seg_request(set, i, s, frame, &l->io))
+	else if (seg_request(map, i, s, frame, &l->io))
 		err = 1;
 	else
-		err = install(set, i, s, frame, write, 0);
+		err = install(map, i, s, frame, write, 0);
 	l->frame = frame;
 	if (err != 1)
-		set_unlock(set, i, s);
+		map_unlock(map, i, s);
 	return err;
 }
 
 int seg_load_end(struct seg_load *l)
 {
-	io_count(&l->set->stat.io, &l->io, 1);
-	return install(l->set, l->i, l->io.owner, l->frame, l->write, l->io.res);
+	io_count(&l->map->stat.io, &l->io, 1);
+	return install(l->map, l->i, l->io.owner, l->frame, l->write, l->io.res);
 }
 
 void seg_load_unlock(struct seg_load *l)
 {
-	set_unlock(l->set, l->i, l->io.owner);
+	map_unlock(l->map, l->i, l->io.owner);
 }
 
-int seg_pin(struct set *set, size_t i, bool write)
+int seg_pin(struct mapping *map, size_t i, bool write)
 {
-	struct seg *s = set_seg(set, i);
+	struct seg *s = map_seg(map, i);
 	int err = 0;
 
 	seg_lock(s);
 	if (seg_pins(s) == SEG_PINS_MAX)
 		err = -EAGAIN;
-	else if (!seg_has(s, SEG_VALID) || seg_has(s, SEG_STANDBY) || (write && !seg_has(s, SEG_WRITABLE)))
-		err = bring_locked(set, i, s, write);
+	else if (!seg_has(s, SEG_VALID) || seg_has(s, SEG_INACTIVE) || (write && !seg_has(s, SEG_WRITABLE)))
+		err = bring_locked(map, i, s, write);
 	if (!err) {
 		if (seg_pins(s) == 0)
-			set_count_pin(set, true);
+			map_count_pin(map, true);
 		seg_set_pins(s, seg_pins(s) + 1);
 		seg_change(s, 0, write ? SEG_DEVICE : 0);
 	}
-	set_unlock(set, i, s);
+	map_unlock(map, i, s);
 	return err;
 }
 
-void seg_unpin(struct set *set, size_t i)
+void seg_unpin(struct mapping *map, size_t i)
 {
-	struct seg *s = set_seg(set, i);
+	struct seg *s = map_seg(map, i);
 
 	seg_lock(s);
 	if (seg_pins(s) > 0) {
 		seg_set_pins(s, seg_pins(s) - 1);
 		if (seg_pins(s) == 0) {
 			seg_change(s, SEG_DEVICE, 0);
-			set_count_pin(set, false);
+			map_count_pin(map, false);
 		}
 	}
-	set_unlock(set, i, s);
+	map_unlock(map, i, s);
 }
 
-static int evict_one(struct set *set, size_t i, struct seg *s)
+static int evict_one(struct mapping *map, size_t i, struct seg *s)
 {
 	if (seg_has(s, SEG_DIRTY) || seg_pins(s))
 		return 0;
-	cache_remove(&set->member, s);
-	if (!seg_has(s, SEG_STANDBY) && seg_unmap(set, i, &s, 1) < 0) {
-		seg_put_back(set, s);
+	cache_remove(&map->member, s);
+	if (!seg_has(s, SEG_INACTIVE) && seg_unmap(map, i, &s, 1) < 0) {
+		seg_put_back(map, s);
 		return 0;
 	}
-	frame_release(evict_let_go(set, s));
+	frame_free_to_system(evict_let_go(map, s));
 	return 0;
 }
 
-void seg_evict(struct set *set, size_t first, size_t last)
+void seg_evict(struct mapping *map, size_t first, size_t last)
 {
-	set_for_valid(set, first, last, evict_one);
-	lend_recall(set, first, last);
+	map_for_valid(map, first, last, evict_one);
+	pagecache_unmap(map, first, last);
 }
 
 static bool is_idle(const struct seg *s)
 {
-	return seg_has(s, SEG_VALID) && !seg_has(s, SEG_STANDBY) && !seg_has(s, SEG_DIRTY) && !seg_pins(s);
+	return seg_has(s, SEG_VALID) && !seg_has(s, SEG_INACTIVE) && !seg_has(s, SEG_DIRTY) && !seg_pins(s);
 }
 
 static bool is_idle_too(const struct seg *first, const struct seg *s)
@@ -502,166 +495,166 @@ static bool is_idle_too(const struct seg *first, const struct seg *s)
 }
 
 /* n from segment i on, which are locked. */
-static void leave_behind(struct set *set, size_t i, struct seg **list, unsigned n)
+static void leave_behind(struct mapping *map, size_t i, struct seg **list, unsigned n)
 {
 	bool gone;
 
 	for (unsigned k = 0; k < n; k++)
-		cache_remove(&set->member, list[k]);
-	gone = seg_unmap(set, i, list, n) == 0;
+		cache_remove(&map->member, list[k]);
+	gone = seg_unmap(map, i, list, n) == 0;
 	for (unsigned k = n; k-- > 0;) {
 		/* To whoever comes next, while caches have it. */
 		if (gone)
-			frame_give(evict_let_go(set, list[k]));
+			frame_free(evict_let_go(map, list[k]));
 		else
-			seg_put_back(set, list[k]);
+			seg_put_back(map, list[k]);
 	}
 }
 
-void seg_drop_behind(struct set *set, size_t first, size_t count)
+void seg_drop_behind(struct mapping *map, size_t first, size_t count)
 {
-	struct seg *list[PIECE_MOST];
+	struct seg *list[CLUSTER_MAX];
 	size_t end = first + count;
 	unsigned n;
 
 	for (size_t i = first; i < end; i += n) {
-		list[0] = set_seg(set, i);
+		list[0] = map_seg(map, i);
 		n = 1;
 		if (!is_idle(list[0]) || !seg_trylock(list[0]))
 			continue;
 		if (is_idle(list[0])) {
-			n = set_lock_piece(set, i, list, end - i, is_idle_too);
-			leave_behind(set, i, list, n);
-			set_unlock_piece(set, i, list, n);
+			n = map_lock_cluster(map, i, list, end - i, is_idle_too);
+			leave_behind(map, i, list, n);
+			map_unlock_cluster(map, i, list, n);
 		}
-		set_unlock(set, i, list[0]);
+		map_unlock(map, i, list[0]);
 	}
 }
 
-/* Brings an absent segment as far as standby. */
-static int bring_to_standby(struct set *set, size_t i, struct seg *s)
+/* Brings an absent segment as far as inactive. */
+static int bring_inactive(struct mapping *map, size_t i, struct seg *s)
 {
-	uint32_t frame = evict_take_frame(set, false);
+	uint32_t frame = evict_take_frame(map, false);
 	int err;
 
 	if (frame == FRAME_NONE)
 		return -ENOMEM;
-	err = page_in(set, i, s, frame);
+	err = page_in(map, i, s, frame);
 	if (err) {
-		evict_return_frame(set, frame);
+		evict_return_frame(map, frame);
 		return err;
 	}
 	s->frame = frame;
-	seg_change(s, 0, SEG_VALID | SEG_STANDBY);
-	set_mark(set->touched, i);
-	cache_stand(&set->member, s, STANDBY_FIRST);
+	seg_change(s, 0, SEG_VALID | SEG_INACTIVE);
+	map_mark(map->touched, i);
+	cache_deactivate(&map->member, s, INACTIVE_FIRST);
 	return 0;
 }
 
-int seg_migrate(struct set *set, size_t first, size_t last, bool descending)
+int seg_migrate(struct mapping *map, size_t first, size_t last, bool descending)
 {
 	int err = 0;
 
 	for (size_t n = first; n < last && !err; n++) {
 		size_t i = descending ? last - 1 - (n - first) : n;
-		struct seg *s = set_seg(set, i);
+		struct seg *s = map_seg(map, i);
 
-		if (seg_target(s) == set->current)
+		if (seg_backing(s) == map->current)
 			continue;
 		seg_lock(s);
-		if (seg_target(s) != set->current && !seg_has(s, SEG_VALID))
-			err = bring_to_standby(set, i, s);
-		if (!err && seg_target(s) != set->current)
-			err = writeback_locked(set, i, descending ? i + 1 : last);
-		set_unlock(set, i, s);
+		if (seg_backing(s) != map->current && !seg_has(s, SEG_VALID))
+			err = bring_inactive(map, i, s);
+		if (!err && seg_backing(s) != map->current)
+			err = writeback_locked(map, i, descending ? i + 1 : last);
+		map_unlock(map, i, s);
 	}
 	return err;
 }
 
-static int unmap_one(struct set *set, size_t i, struct seg *s)
+static int unmap_one(struct mapping *map, size_t i, struct seg *s)
 {
-	if (seg_has(s, SEG_STANDBY))
+	if (seg_has(s, SEG_INACTIVE))
 		return 0;
-	cache_remove(&set->member, s);
-	return seg_deactivate(set, i, s);
+	cache_remove(&map->member, s);
+	return seg_deactivate(map, i, s);
 }
 
-static bool target_is(const struct set *set, const struct seg *s, const struct store *store, uint64_t offset)
+static bool backing_is(const struct mapping *map, const struct seg *s, const struct store *store, uint64_t offset)
 {
-	const struct target *t = &set->targets[seg_target(s)];
+	const struct backing *t = &map->backings[seg_backing(s)];
 
-	return seg_target(s) == set->current && t->store == store && t->offset == offset;
+	return seg_backing(s) == map->current && t->store == store && t->offset == offset;
 }
 
-/* The segment, which is at home, has gained bytes behind its first len, and may be what no store holds as a whole. Where
+/* The segment, which is in the pool, has gained bytes behind its first len, and may be what no store holds as a whole. Where
  * others write, too, what it has gained of its own store is nothing that was stored; if it is going to be carried, all is. */
-static int count_as_changed(struct set *set, size_t i, struct seg *s, size_t len, size_t more, bool own)
+static int count_as_dirty(struct mapping *map, size_t i, struct seg *s, size_t len, size_t more, bool own)
 {
 	int err;
 
-	if (set->writers && own && !twin_has(set, i))
+	if (map->writers && own && !twin_has(map, i))
 		return 0;
-	err = make_twin(set, i, frame_home(s->frame));
+	err = make_twin(map, i, frame_addr(s->frame));
 	if (err)
 		return err;
-	if (set->writers)
-		memcpy(twin_home(set, i) + len, frame_home(s->frame) + len, more);
-	cache_remove(&set->member, s);
+	if (map->writers)
+		memcpy(twin_addr(map, i) + len, frame_addr(s->frame) + len, more);
+	cache_remove(&map->member, s);
 	seg_change(s, SEG_AHEAD, 0);
-	set_mark_dirty(set, i, s);
-	cache_stand(&set->member, s, STANDBY_DIRTY);
+	map_mark_dirty(map, i, s);
+	cache_deactivate(&map->member, s, INACTIVE_DIRTY);
 	return 0;
 }
 
-int seg_lengthen(struct set *set, size_t size, struct store *store, uint64_t offset)
+int seg_lengthen(struct mapping *map, size_t size, struct store *store, uint64_t offset)
 {
-	size_t i = set->segs - 1, len = set_len(set, i), more = size - set->size;
-	struct seg *s = set_seg(set, i);
-	struct ummap_io io = { .op = UMMAP_IO_READ, .len = more, .off = offset + set->size };
+	size_t i = map->segs - 1, len = map_len(map, i), more = size - map->size;
+	struct seg *s = map_seg(map, i);
+	struct ummap_io io = { .op = UMMAP_IO_READ, .len = more, .off = offset + map->size };
 	int err = 0;
 
 	if (!more)
 		return 0;
 	seg_lock(s);
 	if (!seg_has(s, SEG_VALID))
-		err = bring_to_standby(set, i, s);
-	else if (!seg_has(s, SEG_STANDBY))
-		err = unmap_one(set, i, s);
+		err = bring_inactive(map, i, s);
+	else if (!seg_has(s, SEG_INACTIVE))
+		err = unmap_one(map, i, s);
 	if (!err)
-		err = make_writable(set, s->frame);
+		err = make_writable(map, s->frame);
 	if (!err) {
-		io.buf = frame_home(s->frame) + len;
+		io.buf = frame_addr(s->frame) + len;
 		memset(io.buf, 0, more);
-		if (set->targets[set->current].read)
-			err = io_run(store, &io, 1, false, &set->stat.io);
+		if (map->backings[map->current].read)
+			err = io_run(store, &io, 1, false, &map->stat.io);
 	}
-	if (!err && set->writable)
-		err = count_as_changed(set, i, s, len, more, target_is(set, s, store, offset));
-	set_unlock(set, i, s);
+	if (!err && map->writable)
+		err = count_as_dirty(map, i, s, len, more, backing_is(map, s, store, offset));
+	map_unlock(map, i, s);
 	return err;
 }
 
-static int pass_by(struct set *set, size_t i, struct seg *s)
+static int pass_by(struct mapping *map, size_t i, struct seg *s)
 {
-	(void)set;
+	(void)map;
 	(void)i;
 	(void)s;
 	return 0;
 }
 
-void seg_hide(struct set *set)
+void seg_hide(struct mapping *map)
 {
-	cache_hide(&set->member, true);
+	cache_hide(&map->member, true);
 	/* Whoever found one of its segments before that, and works on it, holds its lock. */
-	set_for_valid(set, 0, set->segs, pass_by);
+	map_for_valid(map, 0, map->segs, pass_by);
 }
 
-void seg_show(struct set *set)
+void seg_show(struct mapping *map)
 {
-	cache_hide(&set->member, false);
+	cache_hide(&map->member, false);
 }
 
-int seg_unmap_all(struct set *set, size_t first, size_t last)
+int seg_unmap_all(struct mapping *map, size_t first, size_t last)
 {
-	return set_for_valid(set, first, last, unmap_one);
+	return map_for_valid(map, first, last, unmap_one);
 }

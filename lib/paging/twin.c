@@ -12,35 +12,35 @@
 /* Bytes that are looked at in one go. */
 #define STEP 64
 
-static uint32_t *place(const struct set *set, size_t i)
+static uint32_t *place(const struct mapping *map, size_t i)
 {
-	const struct extent *e = set_extent(set, i);
+	const struct extent *e = map_extent(map, i);
 
 	return &e->twins[i - e->first];
 }
 
 /* The bits of segment i's bytes that are written again, whatever they are. */
-static uint8_t *unsure(const struct set *set, size_t i)
+static uint8_t *unsure(const struct mapping *map, size_t i)
 {
-	const struct extent *e = set_extent(set, i);
+	const struct extent *e = map_extent(map, i);
 
-	return e->unsure + (((i - e->first) << set->shift) / 8);
+	return e->unsure + (((i - e->first) << map->shift) / 8);
 }
 
 /* What storage has of these bytes is what they were or what was to be written: if they change back, they are written, too. */
-static void mark_unsure(struct set *set, size_t i, size_t at, size_t len)
+static void mark_unsure(struct mapping *map, size_t i, size_t at, size_t len)
 {
-	uint8_t *bits = unsure(set, i);
+	uint8_t *bits = unsure(map, i);
 
-	set->unsure = true;
+	map->unsure = true;
 	for (; len > 0; at++, len--)
 		bits[at / 8] |= (uint8_t)(1 << at % 8);
 }
 
 /* A look first: of most segments none is unsure, and there is no memory for bits. */
-static void mark_sure(struct set *set, size_t i, size_t at, size_t len)
+static void mark_sure(struct mapping *map, size_t i, size_t at, size_t len)
 {
-	uint8_t *bits = unsure(set, i);
+	uint8_t *bits = unsure(map, i);
 
 	for (; len > 0; at++, len--) {
 		if (bits[at / 8] >> at % 8 & 1)
@@ -48,36 +48,36 @@ static void mark_sure(struct set *set, size_t i, size_t at, size_t len)
 	}
 }
 
-bool twin_has(const struct set *set, size_t i)
+bool twin_has(const struct mapping *map, size_t i)
 {
-	return set->writers && *place(set, i);
+	return map->writers && *place(map, i);
 }
 
-void twin_keep(struct set *set, size_t i, const char *buf, uint32_t frame)
+void twin_keep(struct mapping *map, size_t i, const char *buf, uint32_t frame)
 {
 	/* It will not have the zeros that it may have come with. */
 	frame_use_blank(frame);
-	memcpy(frame_home(frame), buf, set_len(set, i));
-	*place(set, i) = frame + 1;
+	memcpy(frame_addr(frame), buf, map_len(map, i));
+	*place(map, i) = frame + 1;
 }
 
-void twin_drop(struct set *set, size_t i)
+void twin_drop(struct mapping *map, size_t i)
 {
 	uint32_t *twin;
 
-	if (!twin_has(set, i))
+	if (!twin_has(map, i))
 		return;
-	if (set->unsure)
-		mark_sure(set, i, 0, set->seg_size);
-	twin = place(set, i);
-	set_share(set)->bytes -= set->seg_size;
-	frame_give(*twin - 1);
+	if (map->unsure)
+		mark_sure(map, i, 0, map->seg_size);
+	twin = place(map, i);
+	map_account(map)->bytes -= map->seg_size;
+	frame_free(*twin - 1);
 	*twin = 0;
 }
 
-char *twin_home(const struct set *set, size_t i)
+char *twin_addr(const struct mapping *map, size_t i)
 {
-	return frame_home(*place(set, i) - 1);
+	return frame_addr(*place(map, i) - 1);
 }
 
 static bool is_written(const char *buf, const char *twin, const uint8_t *bits, size_t at)
@@ -98,11 +98,11 @@ static size_t skip_alike(const char *buf, const char *twin, const uint8_t *bits,
 
 /* The next bytes in which segment i, which stands in buf, differs from its twin: how many, from *at on; 0: there are none
  * from there on. */
-static size_t differs(const struct set *set, size_t i, const char *buf, size_t *at)
+static size_t differs(const struct mapping *map, size_t i, const char *buf, size_t *at)
 {
-	const uint8_t *bits = set->unsure ? unsure(set, i) : NULL;
-	const char *twin = twin_home(set, i);
-	size_t len = set_len(set, i), from = skip_alike(buf, twin, bits, *at, len), to;
+	const uint8_t *bits = map->unsure ? unsure(map, i) : NULL;
+	const char *twin = twin_addr(map, i);
+	size_t len = map_len(map, i), from = skip_alike(buf, twin, bits, *at, len), to;
 
 	while (from < len && !is_written(buf, twin, bits, from))
 		from++;
@@ -119,13 +119,13 @@ static size_t differs(const struct set *set, size_t i, const char *buf, size_t *
 #define BUSY_PIECE 512
 
 /* The bytes of segment i from `at` on that were stored, as far as there is room: how many requests. */
-static unsigned find_parts(const struct set *set, size_t i, const char *buf, size_t *at, struct ummap_io *io, unsigned room)
+static unsigned find_parts(const struct mapping *map, size_t i, const char *buf, size_t *at, struct ummap_io *io, unsigned room)
 {
-	uint64_t begin = set->targets[set->current].offset + ((uint64_t)i << set->shift);
+	uint64_t begin = map->backings[map->current].offset + ((uint64_t)i << map->shift);
 	unsigned n = 0;
 	size_t len;
 
-	while (n < room && (len = differs(set, i, buf, at))) {
+	while (n < room && (len = differs(map, i, buf, at))) {
 		io[n++] = (struct ummap_io){ .op = UMMAP_IO_WRITE, .buf = (char *)(uintptr_t)buf + *at, .len = len,
 					     .off = begin + *at };
 		*at += len;
@@ -133,60 +133,60 @@ static unsigned find_parts(const struct set *set, size_t i, const char *buf, siz
 	return n;
 }
 
-/* A piece of a part that changes while it is written: it leaves by way of the twin, which then has what was written. */
-static int write_piece(struct set *set, size_t i, const char *buf, size_t at, size_t len)
+/* A cluster of a part that changes while it is written: it leaves by way of the twin, which then has what was written. */
+static int write_piece(struct mapping *map, size_t i, const char *buf, size_t at, size_t len)
 {
-	const struct target *t = &set->targets[set->current];
-	char *twin = twin_home(set, i) + at, before[BUSY_PIECE];
+	const struct backing *t = &map->backings[map->current];
+	char *twin = twin_addr(map, i) + at, before[BUSY_PIECE];
 	struct ummap_io io = { .op = UMMAP_IO_WRITE, .buf = twin, .len = len,
-			       .off = t->offset + ((uint64_t)i << set->shift) + at };
+			       .off = t->offset + ((uint64_t)i << map->shift) + at };
 	int err;
 
 	memcpy(before, twin, len);
 	memcpy(twin, buf + at, len);
-	err = io_run(t->store, &io, 1, false, &set->stat.io);
+	err = io_run(t->store, &io, 1, false, &map->stat.io);
 	if (err) {
 		/* It still differs, in case it does not change again. */
 		memcpy(twin, before, len);
-		mark_unsure(set, i, at, len);
-	} else if (set->unsure) {
-		mark_sure(set, i, at, len);
+		mark_unsure(map, i, at, len);
+	} else if (map->unsure) {
+		mark_sure(map, i, at, len);
 	}
 	return err;
 }
 
-long twin_write_busy(struct set *set, size_t i, const char *buf)
+long twin_write_busy(struct mapping *map, size_t i, const char *buf)
 {
 	size_t at = 0, end = 0, len;
 	int err = 0;
 
-	while (!err && (len = differs(set, i, buf, &at))) {
+	while (!err && (len = differs(map, i, buf, &at))) {
 		len = min_size(len, BUSY_PIECE);
-		err = write_piece(set, i, buf, at, len);
+		err = write_piece(map, i, buf, at, len);
 		end = at += len;
 	}
 	return err ? err : (long)end;
 }
 
 /* Some of these have failed: what was written the twin has from now on, what was not is unsure. */
-static void note_failure(struct set *set, size_t i, const struct ummap_io *io, unsigned n)
+static void note_failure(struct mapping *map, size_t i, const struct ummap_io *io, unsigned n)
 {
-	uint64_t begin = set->targets[set->current].offset + ((uint64_t)i << set->shift);
+	uint64_t begin = map->backings[map->current].offset + ((uint64_t)i << map->shift);
 
 	for (unsigned k = 0; k < n; k++) {
 		size_t at = (size_t)(io[k].off - begin);
 
 		if (io[k].res) {
-			mark_unsure(set, i, at, io[k].len);
+			mark_unsure(map, i, at, io[k].len);
 			continue;
 		}
-		memcpy(twin_home(set, i) + at, io[k].buf, io[k].len);
-		if (set->unsure)
-			mark_sure(set, i, at, io[k].len);
+		memcpy(twin_addr(map, i) + at, io[k].buf, io[k].len);
+		if (map->unsure)
+			mark_sure(map, i, at, io[k].len);
 	}
 }
 
-long twin_write(struct set *set, size_t i, const char *buf, struct ummap_io *io, unsigned room)
+long twin_write(struct mapping *map, size_t i, const char *buf, struct ummap_io *io, unsigned room)
 {
 	size_t at = 0, from, end = 0;
 	int err = 0;
@@ -194,18 +194,18 @@ long twin_write(struct set *set, size_t i, const char *buf, struct ummap_io *io,
 
 	while (!err) {
 		from = end;
-		n = find_parts(set, i, buf, &at, io, room);
+		n = find_parts(map, i, buf, &at, io, room);
 		if (!n)
 			break;
 		end = at;
-		err = io_run(set->targets[set->current].store, io, n, false, &set->stat.io);
+		err = io_run(map->backings[map->current].store, io, n, false, &map->stat.io);
 	}
 	if (!err)
 		return (long)end;
 	/* All before these were written. */
-	memcpy(twin_home(set, i), buf, from);
-	if (set->unsure)
-		mark_sure(set, i, 0, from);
-	note_failure(set, i, io, n);
+	memcpy(twin_addr(map, i), buf, from);
+	if (map->unsure)
+		mark_sure(map, i, 0, from);
+	note_failure(map, i, io, n);
 	return err;
 }

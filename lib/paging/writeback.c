@@ -31,47 +31,47 @@ static _Atomic uint32_t ended;
 
 /* Segments in ascending order, all locked, that leave together. */
 struct run {
-	struct set *set;
+	struct mapping *map;
 	size_t at[RUN_MAX];
 	unsigned n;
-	uint32_t busy;             /* by place in `at`: may change meanwhile without a fault, and so stays changed */
+	uint32_t busy;             /* by place in `at`: may change meanwhile without a fault, and so stays dirty */
 	uint32_t failed;           /* ... was not written as a whole */
 	struct ummap_io io[RUN_MAX];
 	unsigned requests;
 };
 
-static bool belongs(const struct set *set, const struct seg *s, bool standby_only)
+static bool belongs(const struct mapping *map, const struct seg *s, bool inactive_only)
 {
-	return seg_has(s, SEG_VALID) && set_must_write(set, s) &&
-	       (!standby_only || seg_has(s, SEG_STANDBY | SEG_DIRTY));
+	return seg_has(s, SEG_VALID) && map_must_write(map, s) &&
+	       (!inactive_only || seg_has(s, SEG_INACTIVE | SEG_DIRTY));
 }
 
 /* Which others come along. */
-enum kind { NEIGHBOURS, STANDBY_NEIGHBOURS, ANY_NEAR };
+enum kind { NEIGHBOURS, INACTIVE_NEIGHBOURS, ANY_NEAR };
 
-size_t writeback_run(const struct set *set)
+size_t writeback_run(const struct mapping *map)
 {
-	return set->bulk ? min_size(max_size(RUN_BYTES >> set->shift, 1), RUN_MAX) : 1;
+	return map->bulk ? min_size(max_size(RUN_BYTES >> map->shift, 1), RUN_MAX) : 1;
 }
 
 /* Begins with segment i, which is locked, and adds others before `last`. */
-static void gather(struct run *run, size_t i, size_t last, enum kind kind)
+static void run_begin(struct run *run, size_t i, size_t last, enum kind kind)
 {
-	const struct set *set = run->set;
-	size_t most = writeback_run(set), end = min_size(i + RUN_SPAN, last);
-	bool gaps = kind == ANY_NEAR && io_async(set->targets[set->current].store);
-	bool standby_only = kind == STANDBY_NEIGHBOURS;
+	const struct mapping *map = run->map;
+	size_t most = writeback_run(map), end = min_size(i + RUN_SPAN, last);
+	bool gaps = kind == ANY_NEAR && io_async(map->backings[map->current].store);
+	bool inactive_only = kind == INACTIVE_NEIGHBOURS;
 
 	run->n = 0;
 	run->at[run->n++] = i++;
 	for (; run->n < most && i < end; i++) {
-		struct seg *s = set_seg(set, i);
+		struct seg *s = map_seg(map, i);
 
-		if (!belongs(set, s, standby_only) && gaps)
+		if (!belongs(map, s, inactive_only) && gaps)
 			continue;
-		if (!belongs(set, s, standby_only) || !seg_trylock(s))
+		if (!belongs(map, s, inactive_only) || !seg_trylock(s))
 			break;
-		if (!belongs(set, s, standby_only)) {
+		if (!belongs(map, s, inactive_only)) {
 			seg_unlock(s);
 			break;
 		}
@@ -81,25 +81,25 @@ static void gather(struct run *run, size_t i, size_t last, enum kind kind)
 
 static struct seg *seg_of(const struct run *run, unsigned k)
 {
-	return set_seg(run->set, run->at[k]);
+	return map_seg(run->map, run->at[k]);
 }
 
-/* A page that the kernel works on can be stored to whatever rights it has. Where it goes home it is no such page,
+/* A page that the kernel works on can be stored to whatever rights it has. Where it goes back to the pool it is no such page,
  * and where accesses by the kernel wait for it to come back, it can. */
-static bool stays_busy(struct set *set, size_t i, struct seg *s)
+static bool stays_busy(struct mapping *map, size_t i, struct seg *s)
 {
 	if (seg_has(s, SEG_DEVICE))
 		return true;
-	if (!set->engine->pins_block || !seg_has(s, SEG_WRITABLE) || seg_pins(s))
+	if (!map->engine->pins_block || !seg_has(s, SEG_WRITABLE) || seg_pins(s))
 		return false;
-	cache_remove(&set->member, s);
-	return seg_deactivate(set, i, s) < 0;
+	cache_remove(&map->member, s);
+	return seg_deactivate(map, i, s) < 0;
 }
 
 static void find_busy(struct run *run)
 {
 	for (unsigned k = 0; k < run->n; k++) {
-		if (stays_busy(run->set, run->at[k], seg_of(run, k)))
+		if (stays_busy(run->map, run->at[k], seg_of(run, k)))
 			run->busy |= 1u << k;
 	}
 }
@@ -114,7 +114,7 @@ static bool loses_rights(const struct run *run, unsigned k)
 	return seg_has(seg_of(run, k), SEG_WRITABLE) && !is_busy(run, k);
 }
 
-/* How many from the k-th on stand side by side in the view and lose their rights. */
+/* How many from the k-th on stand side by side mapped and lose their rights. */
 static unsigned stretch(const struct run *run, unsigned k)
 {
 	unsigned n = 0;
@@ -124,13 +124,13 @@ static unsigned stretch(const struct run *run, unsigned k)
 	return n;
 }
 
-/* Takes the right to store from all of the run: one call for each stretch in the view. */
+/* Takes the right to store from all of the run: one call for each stretch mapped. */
 static int make_readonly(struct run *run)
 {
-	struct set *set = run->set;
+	struct mapping *map = run->map;
 
 	for (unsigned k = 0, n; k < run->n; k += n ? n : 1) {
-		char *view = set_view(set, run->at[k]);
+		char *range = map_place(map, run->at[k]);
 		size_t last, len;
 		int err;
 
@@ -138,13 +138,13 @@ static int make_readonly(struct run *run)
 		if (!n)
 			continue;
 		last = run->at[k + n - 1];
-		len = (size_t)(set_view(set, last) - view) + set_view_len(set, last);
+		len = (size_t)(map_place(map, last) - range) + map_place_len(map, last);
 		do
-			err = set->engine->protect(view, len, false);
+			err = map->engine->protect(range, len, false);
 		while (err == -ENOMEM && spare_give());
 		if (err) {
 			/* It may have got half-way. */
-			set->engine->protect(view, len, true);
+			map->engine->protect(range, len, true);
 			return err;
 		}
 		for (unsigned j = k; j < k + n; j++)
@@ -154,29 +154,29 @@ static int make_readonly(struct run *run)
 }
 
 /* What other processes store is in this write, or finds the segment clean. */
-static void await_visitors(const struct run *run)
+static void await_accessors(const struct run *run)
 {
 	for (unsigned k = 0; k < run->n; k++)
-		set_await(run->set, seg_of(run, k));
+		map_await(run->map, seg_of(run, k));
 }
 
 /* Where segment i stands. */
-static char *contents(const struct set *set, size_t i, const struct seg *s)
+static char *contents(const struct mapping *map, size_t i, const struct seg *s)
 {
-	return seg_has(s, SEG_STANDBY) ? frame_home(s->frame) : set_view(set, i);
+	return seg_has(s, SEG_INACTIVE) ? frame_addr(s->frame) : map_place(map, i);
 }
 
 /* Only what was stored of it: others write to it, too. What is carried goes to a new place, as a whole. */
 static bool leaves_in_parts(const struct run *run, unsigned k)
 {
-	return twin_has(run->set, run->at[k]) && seg_target(seg_of(run, k)) == run->set->current;
+	return twin_has(run->map, run->at[k]) && seg_backing(seg_of(run, k)) == run->map->current;
 }
 
-static void extend_stored(struct set *set, uint64_t end)
+static void extend_stored(struct mapping *map, uint64_t end)
 {
-	uint64_t stored = set->stored;
+	uint64_t stored = map->stored;
 
-	while (end > stored && !atomic_compare_exchange_weak(&set->stored, &stored, end))
+	while (end > stored && !atomic_compare_exchange_weak(&map->stored, &stored, end))
 		;
 }
 
@@ -184,19 +184,19 @@ static void extend_stored(struct set *set, uint64_t end)
  * again with the rest. */
 static int write_parts(struct run *run)
 {
-	struct set *set = run->set;
+	struct mapping *map = run->map;
 	int err = 0;
 
 	for (unsigned k = 0; k < run->n; k++) {
 		size_t i = run->at[k];
-		const char *buf = contents(set, i, seg_of(run, k));
+		const char *buf = contents(map, i, seg_of(run, k));
 		long end;
 
 		if (!leaves_in_parts(run, k))
 			continue;
-		end = is_busy(run, k) ? twin_write_busy(set, i, buf) : twin_write(set, i, buf, run->io, RUN_MAX);
+		end = is_busy(run, k) ? twin_write_busy(map, i, buf) : twin_write(map, i, buf, run->io, RUN_MAX);
 		if (end > 0)
-			extend_stored(set, ((uint64_t)i << set->shift) + (uint64_t)end);
+			extend_stored(map, ((uint64_t)i << map->shift) + (uint64_t)end);
 		if (end < 0) {
 			run->failed |= 1u << k;
 			err = err ? err : (int)end;
@@ -209,65 +209,65 @@ static int write_parts(struct run *run)
  * touches that one, and both are one request. */
 static void fill_gaps(struct run *run)
 {
-	struct set *set = run->set;
+	struct mapping *map = run->map;
 
 	for (unsigned r = 0; r + 1 < run->requests; r++) {
-		uint64_t next = run->io[r].off + set->seg_size;
+		uint64_t next = run->io[r].off + map->seg_size;
 
 		if (run->io[r + 1].off == next)
-			run->io[r].len = set->seg_size;
+			run->io[r].len = map->seg_size;
 	}
 }
 
 /* Requests for all that has bytes to write and leaves as a whole; io.owner is the segment. */
 static void prepare(struct run *run)
 {
-	struct set *set = run->set;
-	const struct target *t = &set->targets[set->current];
+	struct mapping *map = run->map;
+	const struct backing *t = &map->backings[map->current];
 
 	run->requests = 0;
 	for (unsigned k = 0; k < run->n; k++) {
 		struct seg *s = seg_of(run, k);
 		size_t i = run->at[k];
-		char *buf = contents(set, i, s);
-		size_t len = leaves_in_parts(run, k) ? 0 : set_write_len(set, i, buf);
+		char *buf = contents(map, i, s);
+		size_t len = leaves_in_parts(run, k) ? 0 : map_write_len(map, i, buf);
 
 		if (len)
 			run->io[run->requests++] = (struct ummap_io){
 				.op = UMMAP_IO_WRITE, .buf = buf, .len = len,
-				.off = t->offset + ((uint64_t)i << set->shift), .owner = s };
+				.off = t->offset + ((uint64_t)i << map->shift), .owner = s };
 	}
 	fill_gaps(run);
 }
 
 /* The segment is in storage now. */
-static void become_clean(struct set *set, size_t i, struct seg *s, bool busy)
+static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy)
 {
 	bool dirty = seg_has(s, SEG_DIRTY);
 
-	seg_set_target(s, set->current);
+	seg_set_backing(s, map->current);
 	seg_change(s, 0, SEG_STORED);
-	/* Who may store at any moment, without a fault: it stays changed until that is over. */
+	/* Who may store at any moment, without a fault: it stays dirty until that is over. */
 	if (busy)
 		return;
-	flush_note(set, s);
+	flush_note(map, s);
 	if (!dirty)
 		return; /* it was carried */
-	if (seg_has(s, SEG_STANDBY)) {
-		cache_remove(&set->member, s);
+	if (seg_has(s, SEG_INACTIVE)) {
+		cache_remove(&map->member, s);
 		seg_change(s, SEG_DIRTY, 0);
-		cache_stand(&set->member, s, STANDBY_CLEAN);
+		cache_deactivate(&map->member, s, INACTIVE_CLEAN);
 	} else {
-		cache_touch(&set->member, s, UMMAP_EV_CLEANED);
+		cache_touch(&map->member, s, UMMAP_EV_CLEANED);
 		seg_change(s, SEG_DIRTY, 0);
 	}
-	twin_drop(set, i);
+	twin_drop(map, i);
 }
 
 /* err: nothing was written; part: the first error of what leaves in parts. */
-static int settle(struct run *run, int err, int part)
+static int run_end(struct run *run, int err, int part)
 {
-	struct set *set = run->set;
+	struct mapping *map = run->map;
 	unsigned request = 0;
 
 	for (unsigned k = 0; k < run->n; k++) {
@@ -277,40 +277,40 @@ static int settle(struct run *run, int err, int part)
 		if (request < run->requests && run->io[request].owner == s)
 			io = &run->io[request++];
 		if (err == 0 && io && io->res == 0)
-			extend_stored(set, ((uint64_t)run->at[k] << set->shift) + io->len);
+			extend_stored(map, ((uint64_t)run->at[k] << map->shift) + io->len);
 		if (err == 0 && (!io || io->res == 0) && !(run->failed >> k & 1))
-			become_clean(set, run->at[k], s, is_busy(run, k));
+			become_clean(map, run->at[k], s, is_busy(run, k));
 		/* Half of it may have been written, to where it is to be read from: memory alone has it now. */
-		else if (err == 0 && set_in_order(set) && !seg_has(s, SEG_DIRTY))
-			flush_again(set, run->at[k], s);
+		else if (err == 0 && map_in_order(map) && !seg_has(s, SEG_DIRTY))
+			flush_again(map, run->at[k], s);
 	}
 	for (unsigned i = 0; i < run->requests && !err; i++)
 		err = run->io[i].res;
 	err = err ? err : part;
-	if (!set_in_order(set))
-		set->member.retry = err ? sys_now() + RETRY_MS : 0;
+	if (!map_in_order(map))
+		map->member.retry = err ? sys_now() + RETRY_MS : 0;
 	return err;
 }
 
-/* Writes the run and unlocks all of it, but the first if `keep`: the set may end when none is locked. */
+/* Writes the run and unlocks all of it, but the first if `keep`: the mapping may end when none is locked. */
 static int write_run(struct run *run, bool keep)
 {
-	struct set *set = run->set;
+	struct mapping *map = run->map;
 	int err, part = 0;
 
 	under_way++;
 	find_busy(run);
 	err = make_readonly(run);
 	if (!err) {
-		await_visitors(run);
+		await_accessors(run);
 		part = write_parts(run);
 		prepare(run);
 		if (run->requests)
-			io_run(set->targets[set->current].store, run->io, run->requests, set->bulk, &set->stat.io);
+			io_run(map->backings[map->current].store, run->io, run->requests, map->bulk, &map->stat.io);
 		/* Only now: a flush that ran meanwhile did not cover it. */
-		set->flush.due = true;
+		map->flush.due = true;
 	}
-	err = settle(run, err, part);
+	err = run_end(run, err, part);
 	for (unsigned i = run->n; i-- > (keep ? 1 : 0);)
 		seg_unlock(seg_of(run, i));
 	under_way--;
@@ -319,20 +319,20 @@ static int write_run(struct run *run, bool keep)
 	return err;
 }
 
-int writeback_locked(struct set *set, size_t i, size_t last)
+int writeback_locked(struct mapping *map, size_t i, size_t last)
 {
-	struct run run = { .set = set };
+	struct run run = { .map = map };
 
 	/* In order, without gaps: contents may be moving within their file. */
-	gather(&run, i, last, NEIGHBOURS);
+	run_begin(&run, i, last, NEIGHBOURS);
 	return write_run(&run, true);
 }
 
 /* Writes from i on; returns how many segments it went past, or -errno. *later: one was left for later. */
-static long write_from(struct set *set, size_t i, size_t last, uint64_t before, bool *later)
+static long write_from(struct mapping *map, size_t i, size_t last, uint64_t before, bool *later)
 {
-	struct run run = { .set = set };
-	struct seg *s = set_seg(set, i);
+	struct run run = { .map = map };
+	struct seg *s = map_seg(map, i);
 	int err;
 
 	if (seg_has(s, SEG_DIRTY) && seg_time(s) >= before) {
@@ -340,11 +340,11 @@ static long write_from(struct set *set, size_t i, size_t last, uint64_t before, 
 		return 1;
 	}
 	seg_lock(s);
-	if (!seg_has(s, SEG_VALID) || !set_must_write(set, s)) {
+	if (!seg_has(s, SEG_VALID) || !map_must_write(map, s)) {
 		seg_unlock(s);
 		return 1;
 	}
-	gather(&run, i, last, ANY_NEAR);
+	run_begin(&run, i, last, ANY_NEAR);
 	err = write_run(&run, false);
 	*later |= run.busy != 0;
 	return err ? err : (long)(run.at[run.n - 1] + 1 - i);
@@ -359,16 +359,16 @@ struct scan {
 };
 
 /* One group of segments between two marks; says how far it came. */
-static size_t write_group(struct set *set, size_t i, size_t end, struct scan *scan, bool *later)
+static size_t write_group(struct mapping *map, size_t i, size_t end, struct scan *scan, bool *later)
 {
 	while (i < end) {
 		long n;
 
-		if (!belongs(set, set_seg(set, i), false)) {
+		if (!belongs(map, map_seg(map, i), false)) {
 			i++;
 			continue;
 		}
-		n = write_from(set, i, scan->last, scan->before, later);
+		n = write_from(map, i, scan->last, scan->before, later);
 		if (n < 0) {
 			/* What lies behind may still be written. */
 			*later = true;
@@ -386,82 +386,82 @@ static size_t write_group(struct set *set, size_t i, size_t end, struct scan *sc
 }
 
 /* Says how far it came. */
-static size_t write_marked(struct set *set, struct scan *scan)
+static size_t write_marked(struct mapping *map, struct scan *scan)
 {
 	size_t i;
 
 	/* While a scan has taken a mark off, another must not believe that there is nothing to write. */
-	futex_lock(&set->scan_lock);
-	for (i = set_next(set, set->dirty, scan->first); i < scan->last; i = set_next(set, set->dirty, i)) {
+	futex_lock(&map->scan_lock);
+	for (i = map_next(map, map->dirty, scan->first); i < scan->last; i = map_next(map, map->dirty, i)) {
 		size_t group = i & ~(((size_t)1 << MARK_SHIFT) - 1);
-		size_t end = min_size(group + ((size_t)1 << MARK_SHIFT), set->segs);
+		size_t end = min_size(group + ((size_t)1 << MARK_SHIFT), map->segs);
 		/* A group that is only partly asked for keeps its mark. */
 		bool later = group < scan->first || end > scan->last;
 
 		end = min_size(end, scan->last);
 		if (!later)
-			set_unmark(set->dirty, group);
-		i = write_group(set, i, end, scan, &later);
+			map_unmark(map->dirty, group);
+		i = write_group(map, i, end, scan, &later);
 		if (later)
-			set_mark(set->dirty, group);
+			map_mark(map->dirty, group);
 		if (i < end)
 			break;
 	}
-	futex_unlock(&set->scan_lock);
+	futex_unlock(&map->scan_lock);
 	return min_size(i, scan->last);
 }
 
-int writeback_range(struct set *set, size_t first, size_t last, uint64_t before)
+int writeback_range(struct mapping *map, size_t first, size_t last, uint64_t before)
 {
 	struct scan scan = { first, last, before, UINT64_MAX, 0 };
 
-	write_marked(set, &scan);
+	write_marked(map, &scan);
 	return scan.err;
 }
 
-int writeback_some(struct set *set, size_t *at, size_t last, uint64_t until)
+int writeback_some(struct mapping *map, size_t *at, size_t last, uint64_t until)
 {
 	struct scan scan = { *at, last, UINT64_MAX, until, 0 };
 
-	*at = write_marked(set, &scan);
+	*at = write_marked(map, &scan);
 	return scan.err;
 }
 
-bool writeback_keep_error(struct set *set, int err)
+bool writeback_keep_error(struct mapping *map, int err)
 {
 	int none = 0;
 
-	return atomic_compare_exchange_strong(&set->error, &none, err);
+	return atomic_compare_exchange_strong(&map->error, &none, err);
 }
 
-/* Writes a segment that is on standby, and locked, with neighbours. */
-static bool write_standby(struct set *set, struct seg *s)
+/* Writes a segment that is inactive, and locked, with neighbours. */
+static bool write_inactive(struct mapping *map, struct seg *s)
 {
-	struct run run = { .set = set };
+	struct run run = { .map = map };
 	int err;
 
-	gather(&run, set_index(set, s), set->segs, STANDBY_NEIGHBOURS);
-	/* The first stays locked while the error is kept: the set may end after that. */
+	run_begin(&run, map_index(map, s), map->segs, INACTIVE_NEIGHBOURS);
+	/* The first stays locked while the error is kept: the mapping may end after that. */
 	err = write_run(&run, true);
 	if (err)
-		writeback_keep_error(set, err);
+		writeback_keep_error(map, err);
 	seg_unlock(s);
 	return err == 0;
 }
 
-bool writeback_standby(struct set *set)
+bool writeback_inactive(struct mapping *map)
 {
-	struct seg *s = cache_unwritten(&set->member, sys_now());
+	struct seg *s = cache_dirty_inactive(&map->member, sys_now());
 
-	return s && write_standby(set, s);
+	return s && write_inactive(map, s);
 }
 
-bool writeback_share(struct share *share)
+bool writeback_account(struct account *account)
 {
 	struct member *m;
-	struct seg *s = cache_unwritten_any(share, sys_now(), &m);
+	struct seg *s = cache_dirty_inactive_any(account, sys_now(), &m);
 
-	return s && write_standby(set_of(m), s);
+	return s && write_inactive(map_of(m), s);
 }
 
 bool writeback_wait(void)
@@ -479,12 +479,12 @@ void writeback_forget(void)
 	under_way = 0;
 }
 
-int writeback_take_error(struct set *set)
+int writeback_take_error(struct mapping *map)
 {
-	return atomic_exchange(&set->error, 0);
+	return atomic_exchange(&map->error, 0);
 }
 
-int writeback_sync(struct set *set, size_t first, size_t last)
+int writeback_sync(struct mapping *map, size_t first, size_t last)
 {
 	uint64_t failed;
 	int err;
@@ -492,35 +492,35 @@ int writeback_sync(struct set *set, size_t first, size_t last)
 	/* Somebody else's flush may fail between our write and our flush, and the next one succeed for nothing:
 	 * what it brought into doubt has to be written again. */
 	do {
-		failed = set->flush.failed;
-		err = writeback_range(set, first, last, UINT64_MAX);
+		failed = map->flush.failed;
+		err = writeback_range(map, first, last, UINT64_MAX);
 		if (!err)
-			err = flush(set);
-	} while (!err && failed != set->flush.failed);
+			err = flush(map);
+	} while (!err && failed != map->flush.failed);
 	/* All that could be is durable; but nobody may take that for all. */
-	return flush_has_lost(set) ? -EIO : err;
+	return flush_has_lost(map) ? -EIO : err;
 }
 
 static void clean_job(void *arg, uint64_t a, uint64_t b)
 {
-	struct set *set = arg;
+	struct mapping *map = arg;
 
 	(void)a;
 	(void)b;
-	while (!set->frozen && writeback_standby(set))
+	while (!map->frozen && writeback_inactive(map))
 		;
-	set->cleaners--;
-	set_put(set);
+	map->cleaners--;
+	map_leave(map);
 }
 
-void writeback_behind(struct set *set)
+void writeback_behind(struct mapping *map)
 {
-	if (set->cleaners >= CLEANERS_MAX)
+	if (map->cleaners >= CLEANERS_MAX)
 		return;
-	set->users++;
-	set->cleaners++;
-	if (!worker_post(clean_job, set, 0, 0)) {
-		set->cleaners--;
-		set_put(set);
+	map->users++;
+	map->cleaners++;
+	if (!worker_post(clean_job, map, 0, 0)) {
+		map->cleaners--;
+		map_leave(map);
 	}
 }

@@ -3,7 +3,7 @@
 ! larger than the memory for them, and libgfortran has put a handler of its own over the library's by then.
 program coarray
 	implicit none
-	integer, parameter :: n = 200000
+	integer, parameter :: n = 50000
 	integer :: early(n)[*], i
 	integer, allocatable :: late(:)[:], got(:)
 

@@ -6,8 +6,9 @@ mpi=$2
 program=$(realpath "${!#}") || exit 1
 # A sanitizer has to come first.
 layer=$(ldd "$program" | sed -n 's/.*=> \(.*lib[at]san[^ ]*\) .*/\1/p')\ ${program%/tests/mpi/*}/libummap-mpi-$mpi.so.0
+[ "$mpi" != mpich ] || layer+=" ${MPICH_PRELOAD:-}"
 out=${UMMAP_TEST_FOLDER:?}/out
-"${@:1:$#-1}" env LD_PRELOAD="$layer" UMMAP_MPI_ALL="$UMMAP_TEST_FOLDER" UMMAP_MEM_LIMIT=1M UMMAP_SEG_SIZE=16K \
+"${@:1:$#-1}" env LD_PRELOAD="$layer" UMMAP_MPI_ALL="$UMMAP_TEST_FOLDER" UMMAP_MEM_LIMIT=256K UMMAP_SEG_SIZE=16K \
 	UMMAP_STATS=1 UMMAP_GROUP=coarray.$$ "$program" > "$out" 2>&1
 rc=$?
 cat "$out"

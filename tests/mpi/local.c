@@ -8,8 +8,8 @@
 #define SEG (64 * KIB)
 #define SIZE (16 * SEG)
 #define WORDS (SIZE / 8)
-#define TURNS 200
-#define ROUNDS 20
+#define TURNS ((int)by_time(40, 200))
+#define ROUNDS ((int)by_time(5, 20))
 
 static int64_t *base;
 static MPI_Win win;

@@ -411,8 +411,8 @@ static void one_fails(void)
 
 	attr.seg_size = 64 * KIB;
 	attr.flags = UMMAP_CREATE;
-	snprintf(uri, sizeof(uri), "fault+mpiio:%s/failing?rank=%d&ranks=%d&stripe=64K%s", folder, rank, ranks,
-		 rank == ranks - 1 ? "&fault.op=write&fault.times=40&fault.errno=EIO" : "&fault.nth=1000000000");
+	snprintf(uri, sizeof(uri), "error+mpiio:%s/failing?rank=%d&ranks=%d&stripe=64K%s", folder, rank, ranks,
+		 rank == ranks - 1 ? "&error.op=write&error.times=40&error.errno=EIO" : "&error.nth=1000000000");
 	check(ummpi_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0, "%s", uri);
 	fill(addr, SIZE, 0, 70 + (uint64_t)rank);
 	check_error(ummpi_sync_all(MPI_COMM_WORLD, addr), MPI_ERR_IO, "failing");

@@ -8,6 +8,7 @@ tests=${program%/*}
 # A sanitizer has to come first.
 layers=$(ldd "$program" | sed -n 's/.*=> \(.*lib[at]san[^ ]*\) .*/\1/p')
 layers+=" $tests/front.so ${program%/tests/mpi/*}/libummap-mpi-$mpi.so.0 $tests/behind.so"
+[ "$mpi" != mpich ] || layers+=" ${MPICH_PRELOAD:-}"
 out=${UMMAP_TEST_FOLDER:?}/out
 "${@:1:$#-1}" env LD_PRELOAD="$layers" "$program" > "$out" 2>&1
 rc=$?

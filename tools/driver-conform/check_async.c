@@ -261,12 +261,29 @@ void check_async_end(void)
 	handle_close(&h);
 }
 
-/* Threads that submit and reap at once: each gets back what it has submitted itself. In each round all have
- * submitted before one reaps, however few processors run them, and none begins the next while another needs room. */
+/* Threads that submit and reap at once: each gets back what it has submitted itself. Each round begins with a few
+ * requests in turns, so that all have some in the driver, and they are reaped in the other order or in the same:
+ * whichever a driver that mixes them up gives first, it is another thread's. None begins a round while another needs
+ * room. */
 struct reaper {
 	struct handle *h;
 	pthread_barrier_t *all;
+	int number;
 };
+
+static void take_turns(const struct reaper *reaper, struct batch *b, bool backwards)
+{
+	for (int turn = 0; turn < THREADS; turn++) {
+		if (turn == reaper->number)
+			submit(b, 2);
+		pthread_barrier_wait(reaper->all);
+	}
+	for (int turn = 0; turn < THREADS; turn++) {
+		while (turn == (backwards ? THREADS - 1 - reaper->number : reaper->number) && b->reaped < b->sent)
+			reap(b, DONE_MAX, b->sent - b->reaped);
+		pthread_barrier_wait(reaper->all);
+	}
+}
 
 static void *use_own_requests(void *arg)
 {
@@ -279,8 +296,7 @@ static void *use_own_requests(void *arg)
 		batch_init(&b, h, REQUESTS);
 		for (unsigned i = 0; i < REQUESTS; i++)
 			request(&b, i, UMMAP_IO_READ, bufs + i * KIB, KIB, random_below(facts->size - KIB));
-		submit(&b, 16);
-		pthread_barrier_wait(reaper->all);
+		take_turns(reaper, &b, round % 2 == 0);
 		while (b.reaped < b.n) {
 			submit(&b, 16);
 			/* When others have filled the driver, none of ours need be in it. */
@@ -299,7 +315,7 @@ void check_async_threads(void)
 	struct handle h;
 	pthread_t threads[THREADS];
 	pthread_barrier_t all;
-	struct reaper reaper = { &h, &all };
+	struct reaper reapers[THREADS];
 
 	handle_fill(&h);
 	need_async(&h);
@@ -307,8 +323,10 @@ void check_async_threads(void)
 		skip("UMMAP_CAP_PARALLEL is not set");
 	doing("%d threads that submit and reap", THREADS);
 	pthread_barrier_init(&all, NULL, THREADS);
-	for (int i = 0; i < THREADS; i++)
-		expect(pthread_create(&threads[i], NULL, use_own_requests, &reaper) == 0, "pthread_create failed");
+	for (int i = 0; i < THREADS; i++) {
+		reapers[i] = (struct reaper){ &h, &all, i };
+		expect(pthread_create(&threads[i], NULL, use_own_requests, &reapers[i]) == 0, "pthread_create failed");
+	}
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
 	pthread_barrier_destroy(&all);

@@ -1,45 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Checks of memory that a driver registers, and of a store's own pages in place, or lent. */
+/* Checks of a store's own pages in place, or lent. */
 #include "checks.h"
 #include "conform.h"
 
 #include <string.h>
 #include <sys/mman.h>
-
-/* With or without success of `buffers`, transfers work in and outside of the memory that it was told of. */
-void check_buffers(void)
-{
-	struct handle h;
-	size_t len = facts->size / 2;
-	unsigned char *inside[2], *outside = memory(len);
-	int err;
-
-	handle_fill(&h);
-	if (!h.driver.buffers)
-		skip("buffers is NULL");
-	for (int i = 0; i < 2; i++) {
-		inside[i] = memory((size_t)2 << 20);
-		doing("buffers, of %d MiB, for the %s time", 2, i ? "second" : "first");
-		err = h.driver.buffers(h.h, inside[i], (size_t)2 << 20);
-		expect(err <= 0, "buffers gives %d: it must give 0 or a negative errno", err);
-	}
-	len = len < (size_t)1 << 20 ? len : (size_t)1 << 20;
-	for (int i = 0; i < 30; i++) {
-		unsigned char *buf = i % 3 == 2 ? outside : inside[i % 3] + i * 8;
-		size_t n = 1 + random_below(len), off = random_below(facts->size - n);
-
-		doing("a read of %zu bytes at %zu, %s the memory given to buffers", n, off, i % 3 == 2 ? "outside" : "in");
-		handle_read(&h, buf, n, off);
-		shadow_compare(buf, n, off, verdict->doing);
-		if (!facts->writable)
-			continue;
-		random_fill(buf, n);
-		handle_write(&h, buf, n, off);
-		shadow_write(off, buf, n);
-	}
-	shadow_compare_all(&h, "after transfers with registered memory");
-	handle_close(&h);
-}
 
 /* Puts the store at a place of the checker's; NULL with the reason in *err. */
 static unsigned char *map_store(struct handle *h, size_t len, uint64_t off, int prot, int *err)

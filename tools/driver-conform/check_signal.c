@@ -101,6 +101,9 @@ void check_signal(void)
 		fprintf(null, "%zu\n", i);
 	}
 	pthread_join(sender, NULL);
+	for (size_t i = 0; i < COUNT(kept); i++)
+		free(kept[i]);
+	fclose(null);
 	shadow_compare_all(&subject, "after writes in a signal handler");
 	handle_close(&subject);
 }

@@ -47,7 +47,6 @@ void check_async_threads(void);
 void check_async_fork(void);
 void check_async_close(void);
 /* check_memory.c */
-void check_buffers(void);
 void check_map(void);
 void check_lend(void);
 /* check_mapping.c */

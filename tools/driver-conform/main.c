@@ -6,6 +6,8 @@
  */
 #include "conform.h"
 
+#include "base/size.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -50,7 +52,8 @@ static void stop(const char *format, ...)
 
 static void print_help(void)
 {
-	puts("driver-conform [OPTION...] URI   checks whether a driver of libummap keeps its promises\n"
+	puts("usage: driver-conform [OPTION...] URI\n"
+	     "Checks whether a driver of libummap keeps its promises.\n"
 	     "\n"
 	     "  --size BYTES   of the store to use (1M; K, M and G are understood)\n"
 	     "  --only NAME    run one check\n"
@@ -64,6 +67,7 @@ static void print_help(void)
 	     "  --free KEYS    keys that take any text, with commas between them\n"
 	     "  --seconds N    that each check may take (60)\n"
 	     "  --list         show the checks\n"
+	     "  --help, --version\n"
 	     "\n"
 	     "Exit status: 0 all checks are fine, 1 some failed, 2 they could not be made.");
 }
@@ -74,18 +78,13 @@ static void print_list(void)
 		printf("%-15s %s\n", checks[i].name, checks[i].asks);
 }
 
-static size_t parse_size(const char *text)
+static size_t take_size(const char *text)
 {
-	static const char units[] = "KMG";
-	char *end;
-	size_t size = strtoull(text, &end, 10);
-	const char *unit = *end ? strchr(units, *end) : NULL;
-	unsigned shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
+	size_t size;
 
-	end += unit != NULL;
-	if (*text < '0' || *text > '9' || *end || size > (SIZE_MAX_ASKED >> shift) || size << shift < SIZE_MIN)
+	if (size_parse(text, &size) < 0 || size < SIZE_MIN || size > SIZE_MAX_ASKED)
 		stop("--size %s: it must be bytes, from 64K to 64G", text);
-	return size << shift;
+	return size;
 }
 
 static uint64_t parse_number(const char *option, const char *text, uint64_t min, uint64_t max)
@@ -111,7 +110,7 @@ static void choose_check(const char *name)
 
 static void parse_options(int argc, char **argv)
 {
-	enum { SIZE, ONLY, SEED, KEEP, OVERWRITE, ALONE, FORGETS, SWALLOWS, BESIDE, FREE, SECONDS, LIST, HELP };
+	enum { SIZE, ONLY, SEED, KEEP, OVERWRITE, ALONE, FORGETS, SWALLOWS, BESIDE, FREE, SECONDS, LIST, HELP, VERSION };
 	static const struct option names[] = {
 		{ "size", required_argument, NULL, SIZE },      { "only", required_argument, NULL, ONLY },
 		{ "seed", required_argument, NULL, SEED },      { "keep", no_argument, NULL, KEEP },
@@ -119,7 +118,8 @@ static void parse_options(int argc, char **argv)
 		{ "forgets", no_argument, NULL, FORGETS },      { "swallows", no_argument, NULL, SWALLOWS },
 		{ "beside", required_argument, NULL, BESIDE },  { "free", required_argument, NULL, FREE },
 		{ "seconds", required_argument, NULL, SECONDS },{ "list", no_argument, NULL, LIST },
-		{ "help", no_argument, NULL, HELP },            { NULL, 0, NULL, 0 },
+		{ "help", no_argument, NULL, HELP },            { "version", no_argument, NULL, VERSION },
+		{ NULL, 0, NULL, 0 },
 	};
 	int option;
 
@@ -127,7 +127,7 @@ static void parse_options(int argc, char **argv)
 	options.seed = (uint64_t)time(NULL);
 	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
 		switch (option) {
-		case SIZE: options.size = parse_size(optarg); break;
+		case SIZE: options.size = take_size(optarg); break;
 		case ONLY: choose_check(optarg); break;
 		case SEED: options.seed = parse_number("--seed", optarg, 0, UINT64_MAX); break;
 		case KEEP: options.keep = true; break;
@@ -140,6 +140,7 @@ static void parse_options(int argc, char **argv)
 		case SECONDS: seconds = (unsigned)parse_number("--seconds", optarg, 1, 86400); break;
 		case LIST: print_list(); exit(EXIT_ALL_OK);
 		case HELP: print_help(); exit(EXIT_ALL_OK);
+		case VERSION: puts("driver-conform (libummap) " UMMAP_VERSION); exit(EXIT_ALL_OK);
 		default: exit(EXIT_CANNOT);
 		}
 	}

@@ -31,7 +31,6 @@ const struct check checks[] = {
 	{ "overlap", "threads that write the same blocks leave the bytes of one of them", check_overlap },
 	{ "signal", "size, and transfers with UMMAP_CAP_FAULTSAFE, work in a signal handler", check_signal },
 	{ "fork", "a forked child closes the handle, and its parent does not notice", check_fork },
-	{ "buffers", "transfers work in and outside of memory that buffers was told of", check_buffers },
 	{ "map", "map shows the bytes of the store, and stores to it are in the store", check_map },
 	{ "lock", "locks keep others from the range, and nobody from anything else, as long as the handle has them",
 	  check_lock },

@@ -36,6 +36,7 @@ static void print_usage(FILE *f)
 	      "  -r, --reverse         smallest first\n"
 	      "  -f, --filter TEXT     only processes with this text in a name, or with this number\n"
 	      "  -h, --help\n"
+	      "  -V, --version\n"
 	      "Without -1 and -j it keeps a screen up to date; h there tells the keys.\n", f);
 }
 
@@ -92,11 +93,12 @@ static void parse(struct options *o, const char **group, int argc, char **argv)
 	static const struct option known[] = {
 		{ "once", 0, 0, '1' }, { "json", 0, 0, 'j' }, { "maps", 0, 0, 'm' }, { "count", 1, 0, 'n' },
 		{ "delay", 1, 0, 'd' }, { "group", 1, 0, 'g' }, { "sort", 1, 0, 's' }, { "reverse", 0, 0, 'r' },
-		{ "filter", 1, 0, 'f' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		{ "filter", 1, 0, 'f' }, { "help", 0, 0, 'h' }, { "version", 0, 0, 'V' },
+		{ 0, 0, 0, 0 },
 	};
 	int c;
 
-	while ((c = getopt_long(argc, argv, "1jmn:d:g:s:rf:h", known, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "1jmn:d:g:s:rf:hV", known, NULL)) != -1) {
 		switch (c) {
 		case '1': o->looks = 1; break;
 		case 'j': o->json = true; break;
@@ -108,6 +110,7 @@ static void parse(struct options *o, const char **group, int argc, char **argv)
 		case 'r': o->ascending = true; break;
 		case 'f': snprintf(o->filter, sizeof(o->filter), "%s", optarg); break;
 		case 'h': print_usage(stdout); exit(0);
+		case 'V': puts("umtop (libummap) " UMMAP_VERSION); exit(0);
 		default: fprintf(stderr, "see umtop --help\n"); exit(2);
 		}
 	}
@@ -154,8 +157,8 @@ int main(int argc, char **argv)
 
 	parse(&o, &group, argc, argv);
 	view.group = group && *group ? parse_group(group) : NULL;
-	table_path(view.group, view.path);
-	table_sweep();
+	registry_path(view.group, view.path);
+	registry_sweep();
 	if (!o.json && o.looks != 1 && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
 		err = screen_run(&view, &o);
 	if (err == -ENOTSUP)

@@ -76,7 +76,7 @@ void line_heads(char line[LINE_MAX_LEN])
 
 void line_process(char line[LINE_MAX_LEN], const struct process *p)
 {
-	size_t at = append(line, 0, "%7d %-15.15s %-7s", (int)table_pid(p->owner), p->self.name,
+	size_t at = append(line, 0, "%7d %-15.15s %-7s", (int)registry_pid(p->owner), p->self.name,
 			   p->dynamic ? "dynamic" : "static");
 
 	append_values(line, at, &p->self);

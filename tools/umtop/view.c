@@ -54,9 +54,9 @@ static bool read_at(int fd, void *buf, size_t len, uint64_t at)
 }
 
 /* A page as it stood at one moment, if it stands still for so long. */
-static bool read_page(int fd, unsigned slot, struct table_page *page)
+static bool read_page(int fd, unsigned slot, struct registry_page *page)
 {
-	uint64_t at = offsetof(struct table, page) + slot * sizeof(*page);
+	uint64_t at = offsetof(struct registry, page) + slot * sizeof(*page);
 	uint32_t after;
 
 	for (int i = 0; i < TRIES; i++) {
@@ -69,18 +69,18 @@ static bool read_page(int fd, unsigned slot, struct table_page *page)
 	return false;
 }
 
-static void copy_name(char to[TABLE_NAME_LEN], const char *from)
+static void copy_name(char to[REGISTRY_NAME_LEN], const char *from)
 {
 	size_t i = 0;
 
-	for (; i < TABLE_NAME_LEN - 1 && from[i]; i++)
+	for (; i < REGISTRY_NAME_LEN - 1 && from[i]; i++)
 		to[i] = isprint((unsigned char)from[i]) ? from[i] : '?';
 	to[i] = '\0';
 }
 
-static void read_name(pid_t pid, char name[TABLE_NAME_LEN])
+static void read_name(pid_t pid, char name[REGISTRY_NAME_LEN])
 {
-	char path[32], text[TABLE_NAME_LEN];
+	char path[32], text[REGISTRY_NAME_LEN];
 	size_t len = 0;
 	FILE *f;
 
@@ -129,9 +129,9 @@ static void fill_row(struct row *row, const struct umstat *st, const struct umst
 	v[AHEAD_HITS] = part(change(st->ahead_hits, before->ahead_hits), misses);
 }
 
-static const struct table_map *find_map(const struct table_page *page, uint64_t base)
+static const struct registry_map *find_map(const struct registry_page *page, uint64_t base)
 {
-	for (unsigned i = 0; i < page->count && i < TABLE_MAPS; i++) {
+	for (unsigned i = 0; i < page->count && i < REGISTRY_MAPS; i++) {
 		if (page->map[i].base == base)
 			return &page->map[i];
 	}
@@ -141,9 +141,9 @@ static const struct table_map *find_map(const struct table_page *page, uint64_t 
 static void fill_maps(struct process *p, double seconds)
 {
 	p->mappings = p->page.count;
-	p->shown = p->mappings < TABLE_MAPS ? p->mappings : TABLE_MAPS;
+	p->shown = p->mappings < REGISTRY_MAPS ? p->mappings : REGISTRY_MAPS;
 	for (unsigned i = 0; i < p->shown; i++) {
-		const struct table_map *map = &p->page.map[i], *before = find_map(&p->before, map->base);
+		const struct registry_map *map = &p->page.map[i], *before = find_map(&p->before, map->base);
 
 		fill_row(&p->map[i], &map->st, before ? &before->st : NULL, before ? seconds : 0);
 		copy_name(p->map[i].name, map->name);
@@ -153,17 +153,18 @@ static void fill_maps(struct process *p, double seconds)
 	}
 }
 
-static void fill_process(struct process *p, const struct table_slot *slot, unsigned live)
+static void fill_process(struct process *p, const struct registry_slot *slot, unsigned live)
 {
+	uint64_t share = slot->limit / live;
 	double seconds = p->before.updated ? change(p->page.updated, p->before.updated) / 1000 : 0;
 
 	p->dynamic = slot->dynamic;
 	p->limit = slot->limit;
 	fill_row(&p->self, &p->page.st, &p->before.st, seconds);
 	fill_maps(p, seconds);
-	read_name(table_pid(p->owner), p->self.name);
-	p->self.value[PID] = table_pid(p->owner);
-	p->self.value[SHARE] = (double)(slot->limit / live);
+	read_name(registry_pid(p->owner), p->self.name);
+	p->self.value[PID] = registry_pid(p->owner);
+	p->self.value[SHARE] = (double)share;
 	p->self.value[BUDGET] = (double)slot->budget;
 	p->self.value[HELD] = (double)slot->held;
 	p->self.value[OVER] = change(slot->held, slot->budget);
@@ -184,7 +185,7 @@ static struct process *find_process(struct process *all, unsigned count, uint64_
 /* What was seen of it before, if it was; and what is new. */
 static void take_process(struct process *p, struct process *old, int fd, unsigned slot)
 {
-	struct table_page page;
+	struct registry_page page;
 
 	if (old)
 		*p = *old;
@@ -194,21 +195,21 @@ static void take_process(struct process *p, struct process *old, int fd, unsigne
 	p->page = page;
 }
 
-static int take_slots(struct view *view, int fd, const struct table_slot *slots)
+static int take_slots(struct view *view, int fd, const struct registry_slot *slots)
 {
 	unsigned live = 0, n = 0;
 	struct process *all;
 
-	for (unsigned i = 0; i < TABLE_SLOTS; i++)
-		live += slots[i].owner && table_alive(slots[i].owner, slots[i].thread);
+	for (unsigned i = 0; i < REGISTRY_SLOTS; i++)
+		live += slots[i].owner && registry_alive(slots[i].owner, slots[i].thread);
 	all = calloc(live ? live : 1, sizeof(*all));
 	if (!all)
 		return fail(ENOMEM, "no memory for %u processes", live);
 	view->held = view->limit = 0;
-	for (unsigned i = 0; i < TABLE_SLOTS && n < live; i++) {
+	for (unsigned i = 0; i < REGISTRY_SLOTS && n < live; i++) {
 		struct process *p = &all[n];
 
-		if (!slots[i].owner || !table_alive(slots[i].owner, slots[i].thread))
+		if (!slots[i].owner || !registry_alive(slots[i].owner, slots[i].thread))
 			continue;
 		p->owner = slots[i].owner;
 		take_process(p, find_process(view->process, view->count, p->owner), fd, i);
@@ -225,8 +226,8 @@ static int take_slots(struct view *view, int fd, const struct table_slot *slots)
 
 int view_take(struct view *view)
 {
-	struct table_slot *slots = calloc(TABLE_SLOTS, sizeof(*slots));
-	int fd = table_open(view->path), err = 0;
+	struct registry_slot *slots = calloc(REGISTRY_SLOTS, sizeof(*slots));
+	int fd = registry_open(view->path), err = 0;
 
 	if (!slots)
 		err = fail(ENOMEM, "no memory for a table");
@@ -234,7 +235,7 @@ int view_take(struct view *view)
 		err = take_slots(view, -1, slots);
 	else if (fd < 0)
 		err = fd;
-	else if (read_at(fd, slots, TABLE_SLOTS * sizeof(*slots), offsetof(struct table, slot)))
+	else if (read_at(fd, slots, REGISTRY_SLOTS * sizeof(*slots), offsetof(struct registry, slot)))
 		err = take_slots(view, fd, slots);
 	else
 		err = fail(EIO, "%s cannot be read", view->path);
@@ -295,7 +296,7 @@ bool view_matches(const struct process *p, const char *text)
 	char pid[16];
 	bool found;
 
-	snprintf(pid, sizeof(pid), "%d", (int)table_pid(p->owner));
+	snprintf(pid, sizeof(pid), "%d", (int)registry_pid(p->owner));
 	found = !*text || strcmp(pid, text) == 0 || strstr(p->self.name, text);
 	for (unsigned i = 0; i < p->shown && !found; i++)
 		found = strstr(p->map[i].name, text);

@@ -3,7 +3,7 @@
 #ifndef UMTOP_VIEW_H
 #define UMTOP_VIEW_H
 
-#include "node/table.h"
+#include "node/registry.h"
 
 enum column {
 	PID, SHARE, BUDGET, HELD, OVER, LACKS, RESIDENT, STANDBY, DIRTY, FAULTS, READS, WRITES, STANDBY_HITS, AHEAD_HITS,
@@ -27,7 +27,7 @@ enum column column_of(const char *key);
 /* A process or a mapping. */
 struct row {
 	double value[COLUMNS];     /* NAN: there is none */
-	char name[TABLE_NAME_LEN]; /* of the program, or of the store */
+	char name[REGISTRY_NAME_LEN]; /* of the program, or of the store */
 	uint64_t base, size, seg_size;
 };
 
@@ -38,13 +38,13 @@ struct process {
 	struct row self;
 	unsigned mappings;         /* how many it has; rows there are for `shown` of them */
 	unsigned shown;
-	struct row map[TABLE_MAPS];
-	struct table_page page;    /* what the rows come from, ... */
-	struct table_page before;  /* ... and the one before: what has happened between them */
+	struct row map[REGISTRY_MAPS];
+	struct registry_page page;    /* what the rows come from, ... */
+	struct registry_page before;  /* ... and the one before: what has happened between them */
 };
 
 struct view {
-	char path[TABLE_PATH_LEN];
+	char path[REGISTRY_PATH_LEN];
 	const char *group;         /* UMMAP_GROUP; NULL: none */
 	struct process *process;
 	unsigned count;

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Faults that the kernel serves: on a file that it has mapped, and on memory. */
+#ifndef BENCH_KERNEL_FAULTS_H
+#define BENCH_KERNEL_FAULTS_H
+
+#include <sys/resource.h>
+
+#include "kit/series.h"
+
+void kernel_zero(struct series *s);
+
+void kernel_file(struct series *s);
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What leaves memory first, by its name on the command line. */
+#ifndef BENCH_POLICY_H
+#define BENCH_POLICY_H
+
+#include <string.h>
+
+#include "kit/common.h"
+#include "ummap.h"
+
+/* UMMAP_PTYPE_*. */
+int parse_policy(const char *name);
+
+#endif

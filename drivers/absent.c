@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Stands in for a driver in a library that was built without what it needs: says so, and opens nothing. The Makefile compiles it
+ * for each of them, with TABLE, SCHEME, KEYS and LIBRARY. */
+#include "ummap-driver.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+extern const struct ummap_driver TABLE;
+
+static int absent_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+{
+	(void)uri;
+	(void)oflags;
+	(void)h;
+	snprintf(geom->why, sizeof(geom->why), "this library was built without " LIBRARY ", so it has no driver "
+		 "\"" SCHEME "\": install " LIBRARY "-dev and build it again");
+	return -EOPNOTSUPP;
+}
+
+static int absent_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
+{
+	(void)fd;
+	return absent_open(uri, oflags, h, geom);
+}
+
+/* Never called, but a table without them is refused with another sentence. */
+static int absent_close(void *h)
+{
+	(void)h;
+	return 0;
+}
+
+static int absent_read(void *h, void *buf, size_t len, uint64_t off)
+{
+	(void)h;
+	(void)buf;
+	(void)len;
+	(void)off;
+	return -ENODEV;
+}
+
+const struct ummap_driver TABLE = {
+	.struct_size = sizeof(struct ummap_driver),
+	.abi = UMMAP_DRIVER_ABI,
+	.scheme = SCHEME,
+	.keys = KEYS,
+	.help = "not built in: " LIBRARY " was missing",
+	.open = absent_open,
+	.open_fd = absent_open_fd,
+	.close = absent_close,
+	.read = absent_read,
+};

@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * error - a filter that makes chosen calls of the next driver fail, come late, or stop halfway;
+ * for tests.
+ *
+ * The nth call (counted from 1) of the kinds that `op` names fails with `errno`, and so do the
+ * calls behind it until `times` have failed. With `short`, a transfer that is to fail first moves
+ * that many bytes. A vectored call counts as one, and so does each request of an asynchronous driver
+ * (error_async.c). Each handle counts for itself; `count` names a file in which the counts can be read
+ * at any moment. It offers no map: a store in place has no transfers that could fail.
+ *
+ * Takes no lock, and calls nothing that a fault-safe driver may not call.
+ */
+#include "error.h"
+
+#include "keys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+extern const struct ummap_driver ummap_driver_error, ummap_driver_fault;
+
+static const struct { const char *name; int err; } errors[] = {
+	{ "EACCES", EACCES },     { "EAGAIN", EAGAIN },       { "EBADF", EBADF },
+	{ "EBUSY", EBUSY },       { "EDQUOT", EDQUOT },       { "EFBIG", EFBIG },
+	{ "EINTR", EINTR },       { "EINVAL", EINVAL },       { "EIO", EIO },
+	{ "ENODEV", ENODEV },     { "ENOENT", ENOENT },       { "ENOMEM", ENOMEM },
+	{ "ENOSPC", ENOSPC },     { "ENOTCONN", ENOTCONN },   { "ENXIO", ENXIO },
+	{ "EPERM", EPERM },       { "EREMOTEIO", EREMOTEIO }, { "EROFS", EROFS },
+	{ "ESTALE", ESTALE },     { "ETIMEDOUT", ETIMEDOUT },
+};
+
+#define ERRNO_MAX 4095 /* the kernel has none above */
+
+/* --- what happens at a call --- */
+
+static char *put_number(char *out, uint64_t value)
+{
+	char digits[20];
+	int n = 0;
+
+	do {
+		digits[n++] = (char)('0' + value % 10);
+		value /= 10;
+	} while (value > 0);
+	while (n > 0)
+		*out++ = digits[--n];
+	return out;
+}
+
+static char *put_text(char *out, const char *text)
+{
+	while (*text)
+		*out++ = *text++;
+	return out;
+}
+
+/*
+ * Calls may overtake each other between counting and writing. Whoever finds the counts changed
+ * after writing writes again, so that the last one to write leaves the last counts.
+ */
+static void publish(struct error *f)
+{
+	char line[64], *end;
+	uint64_t seen, fired;
+
+	if (f->count_fd < 0)
+		return;
+	do {
+		seen = f->seen;
+		fired = f->fired;
+		end = put_text(line, "seen ");
+		end = put_number(end, seen);
+		end = put_text(end, " fired ");
+		end = put_number(end, fired);
+		*end++ = '\n';
+		syscall(SYS_pwrite64, f->count_fd, line, (size_t)(end - line), 0L);
+	} while (seen != f->seen || fired != f->fired);
+}
+
+static void wait_us(uint64_t us)
+{
+	struct timespec left = { (time_t)(us / 1000000), (long)(us % 1000000) * 1000 };
+
+	while (syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &left, &left) < 0 && errno == EINTR)
+		;
+}
+
+bool error_fires(struct error *f, unsigned op)
+{
+	uint64_t number;
+	bool fire;
+
+	if (!(f->ops & op))
+		return false;
+	if (f->delay)
+		wait_us(f->delay);
+	number = ++f->seen;
+	fire = number >= f->nth && number - f->nth < f->times;
+	if (fire)
+		f->fired++;
+	publish(f);
+	return fire;
+}
+
+void error_written(struct error *f, uint64_t end)
+{
+	uint64_t size = f->size;
+
+	while (size < end && !atomic_compare_exchange_weak(&f->size, &size, end))
+		;
+}
+
+int error_move(struct error *f, unsigned op, const struct iovec *iov, int n, uint64_t off,
+	       uint64_t limit)
+{
+	int err = 0;
+
+	for (int i = 0; i < n && limit > 0 && !err; i++) {
+		size_t len = iov[i].iov_len < limit ? iov[i].iov_len : limit;
+
+		if (op == OP_READ)
+			err = f->next.read(f->h, iov[i].iov_base, len, off);
+		else
+			err = f->next.write(f->h, iov[i].iov_base, len, off);
+		off += len;
+		limit -= len;
+		if (!err && op == OP_WRITE)
+			error_written(f, off);
+	}
+	return err;
+}
+
+static int transfer(struct error *f, unsigned op, const struct iovec *iov, int n, uint64_t off)
+{
+	int (*vectored)(void *, const struct iovec *, int, uint64_t) =
+		op == OP_READ ? f->next.readv : f->next.writev;
+	int err;
+
+	if (error_fires(f, op)) {
+		if (f->halfway)
+			error_move(f, op, iov, n, off, f->short_len);
+		return -f->err;
+	}
+	if (!vectored || n < 2)
+		return error_move(f, op, iov, n, off, UINT64_MAX);
+	err = vectored(f->h, iov, n, off);
+	if (!err && op == OP_WRITE) {
+		for (int i = 0; i < n; i++)
+			off += iov[i].iov_len;
+		error_written(f, off);
+	}
+	return err;
+}
+
+static int error_readv(void *h, const struct iovec *iov, int n, uint64_t off)
+{
+	return transfer(h, OP_READ, iov, n, off);
+}
+
+static int error_writev(void *h, const struct iovec *iov, int n, uint64_t off)
+{
+	return transfer(h, OP_WRITE, iov, n, off);
+}
+
+static int error_read(void *h, void *buf, size_t len, uint64_t off)
+{
+	struct iovec iov = { buf, len };
+
+	return transfer(h, OP_READ, &iov, 1, off);
+}
+
+static int error_write(void *h, const void *buf, size_t len, uint64_t off)
+{
+	struct iovec iov = { (void *)(uintptr_t)buf, len };
+
+	return transfer(h, OP_WRITE, &iov, 1, off);
+}
+
+static int error_flush(void *h, uint64_t off, uint64_t len)
+{
+	struct error *f = h;
+
+	if (error_fires(f, OP_FLUSH))
+		return -f->err;
+	return f->next.flush ? f->next.flush(f->h, off, len) : 0;
+}
+
+static int error_resize(void *h, uint64_t size)
+{
+	struct error *f = h;
+	int err = f->next.resize ? f->next.resize(f->h, size) : -EOPNOTSUPP;
+
+	if (!err)
+		f->size = size;
+	return err;
+}
+
+static int error_size(void *h, uint64_t *size)
+{
+	struct error *f = h;
+
+	if (f->next.size)
+		return f->next.size(f->h, size);
+	*size = f->size;
+	return 0;
+}
+
+static int error_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
+{
+	struct error *f = h;
+
+	return f->next.lock ? f->next.lock(f->h, off, len, how, why) : 0;
+}
+
+static int error_epoch(void *h, uint64_t *oldest, uint64_t *newest)
+{
+	struct error *f = h;
+
+	return f->next.epoch ? f->next.epoch(f->h, oldest, newest) : -EOPNOTSUPP;
+}
+
+static int error_push(void *h)
+{
+	struct error *f = h;
+
+	return f->next.push ? f->next.push(f->h) : -EOPNOTSUPP;
+}
+
+static void release(struct error *f)
+{
+	if (f->count_fd >= 0)
+		syscall(SYS_close, f->count_fd);
+	free(f);
+}
+
+static int error_close(void *h)
+{
+	struct error *f = h;
+	int err = f->next.close(f->h);
+
+	release(f);
+	return err;
+}
+
+/* --- opening --- */
+
+static bool parse_op(const char *text, unsigned *ops)
+{
+	static const struct { const char *name; unsigned ops; } names[] = {
+		{ "read", OP_READ }, { "write", OP_WRITE }, { "flush", OP_FLUSH }, { "any", OP_ANY },
+	};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		if (strcmp(text, names[i].name) == 0) {
+			*ops = names[i].ops;
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool parse_times(const char *text, uint64_t *times)
+{
+	if (strcmp(text, "always") != 0)
+		return keys_number(text, 1, UINT64_MAX, times);
+	*times = UINT64_MAX;
+	return true;
+}
+
+static bool parse_errno(const char *text, int *err)
+{
+	uint64_t value;
+
+	for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++) {
+		if (strcmp(text, errors[i].name) == 0) {
+			*err = errors[i].err;
+			return true;
+		}
+	}
+	if (!keys_number(text, 1, ERRNO_MAX, &value))
+		return false;
+	*err = (int)value;
+	return true;
+}
+
+static int open_count(struct error *f, const char *scheme, const char *path, struct ummap_geom *geom)
+{
+	if (getauxval(AT_SECURE)) {
+		keys_refuse(geom, EINVAL, "%s.count names a file to write: not in a program with more rights than its user",
+			    scheme);
+		return -EPERM;
+	}
+	f->count_fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (f->count_fd < 0)
+		return keys_refuse(geom, EINVAL, "%s.count: cannot write %s: %s", scheme, path, strerror(errno));
+	return 0;
+}
+
+static int parse_key(struct error *f, const char *scheme, const char *key, const char *value, struct ummap_geom *geom)
+{
+	const char *allowed;
+	bool ok;
+
+	if (strcmp(key, "count") == 0)
+		return open_count(f, scheme, value, geom);
+	if (strcmp(key, "nth") == 0) {
+		ok = keys_number(value, 1, UINT64_MAX, &f->nth);
+		allowed = "a number from 1";
+	} else if (strcmp(key, "op") == 0) {
+		ok = parse_op(value, &f->ops);
+		allowed = "read, write, flush or any";
+	} else if (strcmp(key, "errno") == 0) {
+		ok = parse_errno(value, &f->err);
+		allowed = "a name such as EIO, ENOSPC, EDQUOT or EROFS, or a number up to 4095";
+	} else if (strcmp(key, "times") == 0) {
+		ok = parse_times(value, &f->times);
+		allowed = "a number from 1, or always";
+	} else if (strcmp(key, "short") == 0) {
+		ok = f->halfway = keys_number(value, 0, UINT64_MAX, &f->short_len);
+		allowed = "a number of bytes";
+	} else {
+		ok = keys_number(value, 0, UINT64_MAX, &f->delay);
+		allowed = "a number of microseconds";
+	}
+	return ok ? 0 : keys_refuse(geom, EINVAL, "%s.%s must be %s, not \"%.40s\"", scheme, key, allowed, value);
+}
+
+static int make(const struct ummap_uri *uri, struct error **made, struct ummap_geom *geom)
+{
+	size_t known = sizeof(struct ummap_driver);
+	struct error *f;
+	int err = 0;
+
+	if (!uri->next)
+		return keys_refuse(geom, EINVAL, "%s is a filter: it must be %s+driver:path", uri->scheme, uri->scheme);
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return -ENOMEM;
+	if (uri->next->struct_size < known)
+		known = uri->next->struct_size;
+	memcpy(&f->next, uri->next, known);
+	f->ops = OP_ANY;
+	f->nth = f->times = 1;
+	f->err = EIO;
+	f->count_fd = -1;
+	for (unsigned i = 0; i < uri->nkeys && !err; i++)
+		err = parse_key(f, uri->scheme, uri->keys[i].name, uri->keys[i].value, geom);
+	if (err) {
+		release(f);
+		return err;
+	}
+	publish(f);
+	*made = f;
+	return 0;
+}
+
+static int open_next(struct error *f, const struct ummap_uri *uri, int fd, int oflags,
+		     struct ummap_geom *geom)
+{
+	if (fd < 0)
+		return f->next.open(uri, oflags, &f->h, geom);
+	if (!f->next.open_fd)
+		return keys_refuse(geom, EINVAL, "driver \"%s\" does not take descriptors", f->next.scheme);
+	return f->next.open_fd(uri, fd, oflags, &f->h, geom);
+}
+
+/* fd: -1 for what uri names. */
+static int open_either(const struct ummap_uri *uri, int fd, int oflags, void **h,
+		       struct ummap_geom *geom)
+{
+	struct error *f = NULL;
+	int err = make(uri, &f, geom);
+
+	if (err)
+		return err;
+	err = open_next(f, uri->next_uri, fd, oflags, geom);
+	if (err) {
+		release(f);
+		return err;
+	}
+	f->size = geom->size;
+	/* Our table has these calls even where there is nothing behind them. */
+	if (!f->next.submit || !f->next.reap)
+		geom->caps &= ~UMMAP_CAP_ASYNC;
+	if (!f->next.write)
+		geom->caps &= ~(UMMAP_CAP_WRITE | UMMAP_CAP_GROW);
+	geom->caps &= ~UMMAP_CAP_LEND; /* nothing goes past us */
+	*h = f;
+	return 0;
+}
+
+static int error_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+{
+	return open_either(uri, -1, oflags, h, geom);
+}
+
+static int error_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
+			 struct ummap_geom *geom)
+{
+	return open_either(uri, fd, oflags, h, geom);
+}
+
+#define FILTER(name, words)                                     \
+	{                                                       \
+		.struct_size = sizeof(struct ummap_driver),     \
+		.abi = UMMAP_DRIVER_ABI,                        \
+		.filter = 1,                                    \
+		.keys = "nth op errno times short delay count", \
+		.open = error_open,                             \
+		.open_fd = error_open_fd,                       \
+		.close = error_close,                           \
+		.read = error_read,                             \
+		.write = error_write,                           \
+		.flush = error_flush,                           \
+		.resize = error_resize,                         \
+		.submit = error_submit,                         \
+		.reap = error_reap,                             \
+		.readv = error_readv,                           \
+		.writev = error_writev,                         \
+		.size = error_size,                             \
+		.lock = error_lock,                             \
+		.epoch = error_epoch,                           \
+		.push = error_push,                             \
+		.scheme = name,                                 \
+		.help = words,                                  \
+	}
+
+const struct ummap_driver ummap_driver_error =
+	FILTER("error", "a filter for tests: makes the nth read, write or flush fail");
+/* Its name of before. */
+const struct ummap_driver ummap_driver_fault = FILTER("fault", "the filter error by its older name");

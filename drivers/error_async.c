@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The filter `error` over an asynchronous driver. A request is counted when it is submitted. One that is to
+ * fail never reaches the next driver: it is held here, and comes back when its thread reaps. What the next
+ * driver has no room for is done at once and held as well, because it is counted already. submit takes fewer when
+ * places for those that are held run out.
+ */
+#include "error.h"
+
+/* Counts a request; false: it is on its way in the next driver, else it is done. */
+static bool done_here(struct error *f, struct ummap_io *io)
+{
+	unsigned op = io->op == UMMAP_IO_WRITE ? OP_WRITE : OP_READ;
+	struct iovec iov = { io->buf, io->len };
+	int taken;
+
+	if (error_fires(f, op)) {
+		if (f->halfway)
+			error_move(f, op, &iov, 1, io->off, f->short_len);
+		io->res = -f->err;
+		return true;
+	}
+	taken = f->next.submit(f->h, &io, 1);
+	if (taken > 0)
+		return false;
+	io->res = taken < 0 ? taken : error_move(f, op, &iov, 1, io->off, UINT64_MAX);
+	return true;
+}
+
+int error_submit(void *h, struct ummap_io **io, unsigned n)
+{
+	struct error *f = h;
+	int thread = held_self();
+	unsigned i;
+
+	for (i = 0; i < n; i++) {
+		struct held *place = held_take(f->held, thread);
+
+		if (!place)
+			break;
+		place->io = io[i];
+		if (!done_here(f, io[i]))
+			held_free(place);
+	}
+	return (int)i;
+}
+
+int error_reap(void *h, struct ummap_io **done, unsigned max, unsigned min)
+{
+	struct error *f = h;
+	unsigned n = held_let_go(f->held, done, max);
+	int got;
+
+	if (n == max || (n > 0 && n >= min))
+		return (int)n;
+	got = f->next.reap(f->h, done + n, max - n, min - n);
+	/* Those held are not lost by it: the error comes again. */
+	if (got < 0)
+		return n > 0 ? (int)n : got;
+	for (unsigned i = n; i < n + (unsigned)got; i++) {
+		if (done[i]->op == UMMAP_IO_WRITE && done[i]->res == 0)
+			error_written(f, done[i]->off + done[i]->len);
+	}
+	return (int)n + got;
+}

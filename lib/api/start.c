@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Ties the rooms together. Everything is started by the first mapping and stays for the life of the process:
+ * the library cannot be unloaded, because its handler cannot. Lock: `starting`, with signals blocked.
+ */
+#include "api/start.h"
+
+#include "memory/budget.h"
+#include "base/config.h"
+#include "engine/engine.h"
+#include "paging/fault.h"
+#include "cache/group.h"
+#include "paging/inplace.h"
+#include "io/plugin.h"
+#include "paging/lock.h"
+#include "base/log.h"
+#include "paging/lookup.h"
+#include "node/mode.h"
+#include "memory/shared_pool.h"
+#include "base/spare.h"
+#include "paging/stats.h"
+#include "engine/trial.h"
+#include "base/worker.h"
+#include "paging/writeback.h"
+#include "paging/flusher.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORKERS 4
+/* Mappings of the kernel's that a frame takes in the worst ordinary case: its mapped place and the gap
+ * beside it. A part of the process's share is left to the application. */
+#define PLACES_PER_FRAME 2
+#define PLACES_LEFT 16
+
+static _Atomic uint32_t starting;
+static _Atomic bool started;         /* handler, pool, fork hooks */
+static _Atomic bool threads_started; /* not so in a forked child */
+/* A line each. A program that has loaded much has many, and waits for this. */
+static size_t count_places(void)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	char text[16384];
+	size_t lines = 0, n;
+
+	while (f && (n = fread(text, 1, sizeof(text), f)) > 0) {
+		for (const char *p = text; (p = memchr(p, '\n', n - (size_t)(p - text))); p++)
+			lines++;
+	}
+	if (f)
+		fclose(f);
+	return lines;
+}
+
+/* How many frames the kernel's limit on mappings has room for. */
+static uint32_t most_frames(void)
+{
+	FILE *f = fopen("/proc/sys/vm/max_map_count", "re");
+	size_t limit = 65530, taken = count_places();
+
+	if (f) {
+		if (fscanf(f, "%zu", &limit) != 1)
+			limit = 65530;
+		fclose(f);
+	}
+	limit -= limit / PLACES_LEFT;
+	limit = limit > taken ? (limit - taken) / PLACES_PER_FRAME : 0;
+	limit = max_size(limit, 64);
+	log_line(LOG_INFO, "start", "vm.max_map_count bounds the frames of this process to %zu", limit);
+	return (uint32_t)min_size(limit, UINT32_MAX);
+}
+
+/* The child has none of the memory, and where that stood there may be something else by now; what it has of
+ * descriptors is closed. */
+static void forget_map(struct mapping *map)
+{
+	export_forget(&map->export);
+	for (unsigned i = 0; i < SEG_BACKINGS; i++) {
+		if (map->backings[i].store)
+			io_close(map->backings[i].store);
+	}
+}
+
+static void fork_prepare(void)
+{
+	map_fork_prepare();
+	sigsegv_fork_prepare();
+	node_fork_prepare();
+}
+
+static void fork_parent(void)
+{
+	node_fork_parent();
+	map_fork_parent();
+}
+
+static void fork_child(void)
+{
+	map_fork_child(forget_map);
+	group_forget();
+	cache_forget();
+	frame_forget();
+	plugin_forget();
+	engine_forget();
+	worker_forget();
+	writeback_forget();
+	map_forget_pins();
+	lock_forget();
+	sigsegv_fork_child();
+	spare_forget();
+	stats_forget();
+	mode_forget();
+	config.stats = NULL;
+	threads_started = false;
+	starting = 0;
+}
+
+/* Nothing is written to stores at exit, and nothing is waited for. */
+static void at_exit(void)
+{
+	struct umstat st;
+
+	if (config.stats) {
+		stats_process(&st);
+		stats_print(config.stats, &st);
+	}
+	mode_leave();
+}
+
+static int check_driver(void)
+{
+	char why[400];
+
+	if (!config.driver || io_check(config.driver) == 0)
+		return 0;
+	snprintf(why, sizeof(why), "%s", fail_message());
+	return fail(EINVAL, "UMMAP_DRIVER is \"%s\": %s", config.driver, why);
+}
+
+/* Sizes with which nothing is wrong but where this process runs. The limit is the node's and not the cgroup's, because
+ * processes of several may share it. */
+static int check_sizes(void)
+{
+	size_t limit = budget_limit(), least = FRAMES_MIN * sys_page();
+
+	if (limit < least || limit > budget_ram())
+		return fail(EINVAL, "%s is \"%s\", which makes %zu bytes: it must be from %zu, %d pages, to the %zu of this "
+			    "machine's memory", config.limit_name, config.limit_text, limit, least, FRAMES_MIN, budget_ram());
+	if (config.seg_size_text && config.seg_size > limit / FRAMES_MIN)
+		return fail(EINVAL, "UMMAP_SEG_SIZE is \"%s\": it must be at most %zu, because %d segments have to fit into "
+			    "the limit of %zu bytes (UMMAP_MEM_LIMIT)", config.seg_size_text, limit / FRAMES_MIN, FRAMES_MIN,
+			    limit);
+	return 0;
+}
+
+static int start_process(void)
+{
+	int err = config_load();
+
+	if (!err)
+		err = check_driver();
+	if (err)
+		return err;
+	budget_start(config.mem_limit, config.mem_share);
+	err = check_sizes();
+	if (err)
+		return err;
+	spare_keep();
+	frame_start(most_frames());
+	err = engine_start(fault_by_signal, fault_by_message);
+	if (err)
+		return err;
+	err = pthread_atfork(fork_prepare, fork_parent, fork_child);
+	if (err)
+		return fail(err, "no hook for fork can be set");
+	atexit(at_exit);
+	started = true;
+	return 0;
+}
+
+int start_library(void)
+{
+	int err = 0;
+
+	if (started && threads_started)
+		return 0;
+	futex_lock(&starting);
+	if (!started)
+		err = start_process();
+	if (!err && !threads_started) {
+		err = mode_start();
+		if (!err)
+			err = worker_start(WORKERS);
+		if (!err)
+			err = flusher_start();
+		threads_started = !err;
+	}
+	futex_unlock(&starting);
+	return err;
+}
+
+size_t start_budget(const struct mapping *map)
+{
+	return max_size(mode_due(), map->member.least);
+}
+
+int start_prepare(const struct mapping *map)
+{
+	int err = map->shared ? shared_pool_open() : 0;
+
+	if (err)
+		return err;
+	if (!frame_prepare(map_frames(map), map->seg_size))
+		return fail(ENOMEM, "there is no address space for frames of %zu bytes: smaller segments, or a larger "
+			    "RLIMIT_AS (ulimit -v), may be had", map->seg_size);
+	return trial(map->engine);
+}
+
+void start_note_mapping(const struct mapping *map)
+{
+	static _Atomic bool told_small, told_places;
+	size_t most = (size_t)frame_most() * map->seg_size;
+
+	if (start_budget(map) > mode_due() && !atomic_exchange(&told_small, true))
+		log_line(LOG_WARN, "start", "a budget of %zu bytes is less than %d segments of %zu; %zu are used",
+			 mode_due(), (int)(map->member.least / map->seg_size), map->seg_size, start_budget(map));
+	if (map->engine->vma_each && most < mode_due() && most < map->size && !atomic_exchange(&told_places, true))
+		log_line(LOG_WARN, "start", "vm.max_map_count bounds segments of %zu bytes to %zu MiB in memory; "
+			 "larger segments, or a larger vm.max_map_count, have more", map->seg_size, most >> 20);
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Address space of a file costs nothing, so each arena has a part of it by its number alone, and other processes
+ * know from a frame's number where it is. The object is made by a call and stays; faults only map it. One lock,
+ * for the making.
+ */
+#include "memory/shared_pool.h"
+
+#include "base/log.h"
+#include "base/sys.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static _Atomic int object = -1;
+static _Atomic uint32_t lock;
+
+/* Whether this kernel moves such memory as it moves private memory. */
+static bool moves(int fd)
+{
+	void *from = mmap(NULL, sys_page(), PROT_NONE, MAP_SHARED, fd, 0), *to;
+
+	if (from == MAP_FAILED)
+		return false;
+	to = mremap(from, sys_page(), sys_page(), MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
+	if (to != MAP_FAILED)
+		munmap(to, sys_page());
+	munmap(from, sys_page());
+	return to != MAP_FAILED;
+}
+
+static int make(void)
+{
+	int fd = sys_object("ummap-pool", (uint64_t)OBJECT_SPANS << SHARED_POOL_SPAN_SHIFT);
+
+	if (fd < 0)
+		return fail(-fd, "UMMAP_SHARED cannot be had: there is no memory that other processes can map: %s",
+			    strerror(-fd));
+	if (!moves(fd)) {
+		close(fd);
+		return fail(EOPNOTSUPP, "UMMAP_SHARED needs a kernel that moves mappings of shared memory: Linux 5.13");
+	}
+	object = fd;
+	return 0;
+}
+
+int shared_pool_open(void)
+{
+	int err = 0;
+
+	futex_lock(&lock);
+	if (object < 0)
+		err = make();
+	futex_unlock(&lock);
+	return err;
+}
+
+int shared_pool_fd(void)
+{
+	return object;
+}
+
+void shared_pool_forget(void)
+{
+	if (object >= 0)
+		close(object);
+	object = -1;
+	lock = 0;
+}
+
+bool shared_pool_map(uint32_t arena, void *base, size_t len)
+{
+	return sys_bare(base, len, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, object,
+			(int64_t)arena << SHARED_POOL_SPAN_SHIFT) != MAP_FAILED;
+}
+
+void shared_pool_drop(uint32_t arena, size_t at, size_t len)
+{
+	fallocate(object, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, ((off_t)arena << SHARED_POOL_SPAN_SHIFT) + (off_t)at,
+		  (off_t)len);
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The file in /dev/shm behind the node's table. Decides where it is and whether it may be used: a regular file of
+ * this user that nobody else can touch, of the right size, with the head of this version. It appears under its
+ * name complete, and goes with the last who holds it. Lock: flock(2) on the file, shared by all who have it mapped,
+ * because a mapping keeps the description by which it was made; so the kernel gives the lock back whatever a process
+ * dies of. Whoever gets it for itself alone knows that nobody is left, and removes the file.
+ */
+#include "node/registry.h"
+
+#include "base/log.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define FOLDER "/dev/shm"
+/* To remove a file takes less than a millisecond; who is stopped in it is not waited for without end. */
+#define LOCK_TRIES 1000
+#define LOCK_US 1000
+
+_Static_assert(sizeof(struct registry_slot) == 64, "one cache line for each process");
+_Static_assert(sizeof(struct registry_page) == 8192, "whole pages");
+
+static const struct registry_head head = {
+	REGISTRY_MAGIC, REGISTRY_VERSION, REGISTRY_SLOTS, sizeof(struct registry_slot), sizeof(struct registry_page), { 0 },
+};
+
+/* Numbers of processes mean nothing in another namespace. */
+void registry_path(const char *group, char path[REGISTRY_PATH_LEN])
+{
+	struct stat space;
+
+	if (stat("/proc/self/ns/pid", &space) < 0)
+		space.st_ino = 0;
+	snprintf(path, REGISTRY_PATH_LEN, FOLDER "/ummap-%u-%llu%s%s", (unsigned)geteuid(),
+		 (unsigned long long)space.st_ino, group ? "-" : "", group ? group : "");
+}
+
+static int check_file(int fd, const char *path)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return fail(EINVAL, "%s is no regular file: remove it, or set UMMAP_GROUP", path);
+	if (st.st_uid != geteuid())
+		return fail(EACCES, "%s belongs to user %u: have it removed, or set UMMAP_GROUP", path,
+			    (unsigned)st.st_uid);
+	if ((st.st_mode & 07777) != 0600)
+		return fail(EACCES, "%s has the rights %04o instead of 0600: others could have changed it; remove it, "
+			    "or set UMMAP_GROUP", path, (unsigned)st.st_mode & 07777);
+	if (st.st_size != sizeof(struct registry))
+		return fail(EINVAL, "%s has %lld bytes instead of %zu: it is damaged, or of another version; remove it, "
+			    "or set UMMAP_GROUP", path, (long long)st.st_size, sizeof(struct registry));
+	return 0;
+}
+
+static int check_head(int fd, const char *path)
+{
+	struct registry_head found;
+	ssize_t got = pread(fd, &found, sizeof(found), 0);
+
+	if (got < 0)
+		return -errno;
+	if (got != sizeof(found) || found.magic != head.magic)
+		return fail(EINVAL, "%s is damaged: remove it, or set UMMAP_GROUP", path);
+	if (memcmp(&found, &head, sizeof(head)) != 0)
+		return fail(EINVAL, "%s is of version %u, this library's is %u: end the programs that use it, or set "
+			    "UMMAP_GROUP", path, found.version, head.version);
+	return 0;
+}
+
+int registry_open(const char *path)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), err;
+
+	if (fd < 0)
+		return errno == ENOENT ? -ENOENT : fail(errno == ELOOP ? EACCES : errno,
+			"%s cannot be opened: %s; have it removed, or set UMMAP_GROUP", path, strerror(errno));
+	err = check_file(fd, path);
+	if (!err)
+		err = check_head(fd, path);
+	if (err)
+		close(fd);
+	return err ? err : fd;
+}
+
+/* Memory for all that is always used: a store where there is none left would be a SIGBUS. */
+static int fill(int fd)
+{
+	if (fchmod(fd, 0600) < 0 || ftruncate(fd, sizeof(struct registry)) < 0)
+		return -errno;
+	if (fallocate(fd, 0, 0, offsetof(struct registry, page)) < 0)
+		return -errno;
+	return pwrite(fd, &head, sizeof(head), 0) == sizeof(head) ? 0 : -ENOSPC;
+}
+
+int registry_create(const char *path)
+{
+	struct rlimit most;
+	char self[64];
+	int fd, err;
+
+	/* To ask for more would be a SIGXFSZ. */
+	if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < sizeof(struct registry))
+		return fail(ENOTSUP, "this process may make no file of %zu bytes in " FOLDER " (RLIMIT_FSIZE, ulimit -f)",
+			    sizeof(struct registry));
+	fd = open(FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return fail(ENOTSUP, "no file can be made in " FOLDER ": %s", strerror(errno));
+	err = fill(fd);
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	if (!err && linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
+		err = -errno;
+	if (!err)
+		return fd;
+	close(fd);
+	return err == -EEXIST ? err : fail(-err, "%s cannot be made: %s", path, strerror(-err));
+}
+
+/* When a process began, in the kernel's ticks, and whether it has ended but is not waited for yet; 0: that cannot be
+ * told. */
+static uint32_t start_of(pid_t pid, bool *ended)
+{
+	char path[32], text[512], *at;
+	ssize_t len;
+	int fd;
+
+	*ended = false;
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	len = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[len > 0 ? len : 0] = '\0';
+	/* The program's name, in brackets, may hold anything. The state is the 3rd field, the start the 22nd. */
+	at = strrchr(text, ')');
+	if (!at)
+		return 0;
+	*ended = strncmp(at, ") Z", 3) == 0 || strncmp(at, ") X", 3) == 0;
+	for (int field = 2; at && field < 22; field++)
+		at = strchr(at + 1, ' ');
+	return at ? (uint32_t)strtoull(at, NULL, 10) : 0;
+}
+
+uint64_t registry_owner(pid_t pid)
+{
+	bool ended;
+
+	return (uint64_t)start_of(pid, &ended) << 32 | (uint32_t)pid;
+}
+
+bool registry_alive(uint64_t owner, uint64_t thread)
+{
+	pid_t pid = registry_pid(owner), tid = registry_tid(owner, thread);
+	uint32_t start = (uint32_t)(owner >> 32), now;
+	bool ended;
+
+	if (pid <= 0 || tid < 0)
+		return false;
+	/* The thread tells more than the process: what was put in its place by execve(2) does not have it. */
+	if ((tid ? (int)syscall(SYS_tgkill, pid, tid, 0) : kill(pid, 0)) < 0 && errno == ESRCH)
+		return false;
+	now = start_of(pid, &ended);
+	/* A first thread that has ended is no sign where another one lives. */
+	return (tid || !ended) && (!now || now == start);
+}
+
+/* ---- The end of a table ---- */
+
+void registry_hold(int fd)
+{
+	for (int i = 0; i < LOCK_TRIES && flock(fd, LOCK_SH | LOCK_NB) < 0; i++) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return;
+		usleep(LOCK_US);
+	}
+}
+
+static bool leads_to(const char *path, int fd)
+{
+	struct stat there, st;
+
+	return lstat(path, &there) == 0 && fstat(fd, &st) == 0 && there.st_ino == st.st_ino && there.st_dev == st.st_dev;
+}
+
+/* Nobody waits: where somebody holds it, that one removes it, now or when it leaves. Whoever comes meanwhile looks for
+ * the name once it holds the file, and sees that it is gone. */
+void registry_remove(const char *path)
+{
+	int fd = registry_open(path);
+
+	if (fd < 0)
+		return;
+	if (flock(fd, LOCK_EX | LOCK_NB) == 0 && leads_to(path, fd))
+		unlink(path);
+	close(fd);
+}
+
+void registry_sweep(void)
+{
+	char begin[REGISTRY_PATH_LEN], path[REGISTRY_PATH_LEN];
+	const struct dirent *entry;
+	DIR *folder = opendir(FOLDER);
+	size_t len;
+
+	registry_path(NULL, begin);
+	len = strlen(begin);
+	while (folder && (entry = readdir(folder))) {
+		int n = snprintf(path, sizeof(path), FOLDER "/%s", entry->d_name);
+
+		/* Of all groups of this user, but not of another one whose number begins alike. */
+		if (n < (int)sizeof(path) && strncmp(path, begin, len) == 0 && (!path[len] || path[len] == '-'))
+			registry_remove(path);
+	}
+	if (folder)
+		closedir(folder);
+	fail_clear();
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The shared memory in which a user's processes on a node find each other: its layout, and who may trust it. */
+#ifndef REGISTRY_H
+#define REGISTRY_H
+
+#include "base/sys.h"
+
+#include <sys/types.h>
+#include <ummap.h>
+
+#define REGISTRY_MAGIC 0x65646f6e6d6d75ull /* "ummnode" */
+#define REGISTRY_VERSION 5
+#define REGISTRY_SLOTS 1024
+#define REGISTRY_MAPS 26
+#define REGISTRY_NAME_LEN 64
+#define REGISTRY_PATH_LEN 96
+
+/* What must be found at the beginning, byte for byte. */
+struct registry_head {
+	uint64_t magic;
+	uint32_t version, slots, slot_size, page_size;
+	uint32_t unused[10];
+} __attribute__((aligned(64)));
+
+/* Of one process, which alone writes it, but for `asks`; what all others need to know. */
+struct registry_slot {
+	_Atomic uint64_t owner;   /* registry_owner of the process; 0: free */
+	_Atomic uint64_t thread;  /* registry_thread of its background thread; 0: not running yet */
+	_Atomic uint32_t asks;    /* how often others have asked for memory: the thread waits for it to change */
+	_Atomic uint32_t dynamic; /* its mode */
+	_Atomic uint64_t limit;   /* bytes that it grants all processes together */
+	_Atomic uint64_t budget;  /* bytes that it may hold now */
+	_Atomic uint64_t held;    /* bytes that it holds */
+	_Atomic uint64_t lacks;   /* bytes of its share that it waits for */
+} __attribute__((aligned(64)));
+
+struct registry_map {
+	uint64_t base, size, seg_size;
+	struct umstat st;
+	char name[REGISTRY_NAME_LEN]; /* of the store */
+};
+
+/* Of one process: its counters, for those who look on. */
+struct registry_page {
+	_Atomic uint32_t sequence; /* odd while it is written */
+	uint32_t count;            /* mappings; the first REGISTRY_MAPS of them follow */
+	uint64_t updated;          /* when, as sys_now says */
+	struct umstat st;          /* of the process */
+	struct registry_map map[REGISTRY_MAPS];
+	uint64_t unused[7];       /* to whole pages, so that those of nobody cost nothing */
+};
+
+struct registry {
+	struct registry_head head;
+	struct registry_slot slot[REGISTRY_SLOTS];
+	struct registry_page page[REGISTRY_SLOTS] __attribute__((aligned(4096)));
+};
+
+/* Where the table of this user's processes is; group NULL: of those that name none. */
+void registry_path(const char *group, char path[REGISTRY_PATH_LEN]);
+/* Opens a table for reading and writing, or makes an empty one (-EEXIST: somebody was faster). A descriptor, or
+ * -errno with a sentence: it is not there (-ENOENT), not this user's alone (-EACCES), no table (-EINVAL), or there
+ * can be none here (-ENOTSUP). */
+int registry_open(const char *path);
+int registry_create(const char *path);
+/* Keeps the table of a descriptor from being removed, until that is closed and nothing is mapped by it. */
+void registry_hold(int fd);
+/* Removes a table that nobody holds: that of one path, or all of this user's. */
+void registry_remove(const char *path);
+void registry_sweep(void);
+
+/* A process by its number and the time of its start. */
+uint64_t registry_owner(pid_t pid);
+static inline pid_t registry_pid(uint64_t owner)
+{
+	return (pid_t)(uint32_t)owner;
+}
+/* A thread of the owner. It says whose it is, because it is written after the owner, and until then is that of another
+ * one, who had the slot before: then registry_tid is 0, as where there is none. */
+static inline uint64_t registry_thread(uint64_t owner, uint32_t tid)
+{
+	return tid ? owner << 32 | tid : 0;
+}
+static inline pid_t registry_tid(uint64_t owner, uint64_t thread)
+{
+	return (uint32_t)(thread >> 32) == (uint32_t)owner ? (pid_t)(uint32_t)thread : 0;
+}
+/* Whether the process, and the thread of it if there is one, live. */
+bool registry_alive(uint64_t owner, uint64_t thread);
+
+#endif

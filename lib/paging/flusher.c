@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Once a second: writes what has been changed for longer than its mapping's flush interval and makes it durable, cleans
+ * dirty inactive segments that no job took, lets places be tried again where loads have failed, sees to the handler and
+ * to what is mapped from the page cache, gives the system memory that has been idle, and publishes the counters. Whenever
+ * the budget has shrunk: lets go of what is beyond it. Errors stay with the mapping. Holds nothing between mappings.
+ */
+#include "paging/flusher.h"
+
+#include "memory/budget.h"
+#include "engine/sigsegv.h"
+#include "paging/evict.h"
+#include "paging/flush.h"
+#include "paging/inplace.h"
+#include "paging/pagecache.h"
+#include "base/log.h"
+#include "paging/lookup.h"
+#include "node/mode.h"
+#include "paging/fault.h"
+#include "base/spare.h"
+#include "paging/stats.h"
+#include "paging/sync.h"
+#include "paging/writeback.h"
+
+#include <string.h>
+
+#define PERIOD_MS 1000
+/* Requests for one mapping in one round, so that all get their turn. */
+#define STRAGGLERS 64
+/* After so many rounds, memory that nobody has needed since the last time goes back to the system. */
+#define IDLE_ROUNDS 3
+/* Frames of one mapping that go before the others on the node hear of it, and how long to wait when none can. */
+#define SLICE 16
+#define STUCK_MS 20
+
+static void keep_error(struct mapping *map, int err)
+{
+	if (err && writeback_keep_error(map, err))
+		log_line(LOG_WARN, "flusher", "a write in the background failed: %s; %s", strerror(-err),
+			 flush_has_lost(map) ? "the next sync says what of it is lost" : "the data stays in memory");
+}
+
+/* Segments that were changed at least an interval ago. */
+static void flush_old(struct mapping *map)
+{
+	uint64_t interval = (uint64_t)map->flush_interval * 1000, now = sys_now();
+	int err;
+
+	if (map->flush_interval == 0 || now < interval)
+		return;
+	if (map->in_place) {
+		keep_error(map, inplace_sync_old(map, interval));
+		return;
+	}
+	err = map_in_order(map) ? sync_migrate(map, 0, map->segs) : 0;
+	if (!err)
+		err = writeback_range(map, 0, map->segs, now - interval + 1);
+	if (!err)
+		err = flush_background(map);
+	keep_error(map, err);
+}
+
+/* A short segment's frame is in the pool in part. */
+static int empty_home(struct mapping *map, size_t i, struct seg *s)
+{
+	if (!seg_has(s, SEG_INACTIVE) && map_place_len(map, i) == map->seg_size)
+		frame_drop_memory(s->frame);
+	return 0;
+}
+
+/* The program has locked all memory that it has, ours included, which would not go any more. */
+static void unlock_memory(void)
+{
+	struct mapping *map;
+
+	for (size_t n = 0; (map = map_nth(n)); n++) {
+		if (!map->in_place) {
+			sys_unlock(map->range, round_up(map->size, sys_page()));
+			map_for_valid(map, 0, map->segs, empty_home);
+		}
+		map_leave(map);
+	}
+	frame_unlock();
+}
+
+/* Faults go on without, but not fast. */
+static void look_for_mappings(void)
+{
+	static bool told;
+
+	spare_keep();
+	if (!spare_was_needed() || told)
+		return;
+	told = true;
+	log_line(LOG_WARN, "flusher", "the process has all mappings that it may: few segments are in memory now, and come and go "
+		 "slowly; a larger vm.max_map_count (sysctl(8)), larger segments or UMMAP_ENGINE=uffd would help");
+}
+
+static void make_round(void)
+{
+	static unsigned rounds;
+	struct mapping *map;
+
+	sigsegv_keep();
+	chain_look();
+	look_for_mappings();
+	if (sys_look_for_locks())
+		unlock_memory();
+	for (size_t n = 0; (map = map_nth(n)); n++) {
+		for (int i = 0; i < STRAGGLERS && writeback_inactive(map); i++)
+			;
+		flush_old(map);
+		fault_unpoison(map, false);
+		pagecache_look(map);
+		map_leave(map);
+	}
+	while (mode_yields() && frame_shrink(FRAME_MAPPED, 0))
+		;
+	if (++rounds % IDLE_ROUNDS == 0)
+		frame_age();
+	stats_publish();
+}
+
+/* The most that a fault would be content with. */
+static size_t bound(void)
+{
+	size_t most = budget_bytes();
+	struct mapping *map;
+
+	for (size_t n = 0; (map = map_nth(n)); n++) {
+		most = max_size(most, evict_limit(map));
+		map_leave(map);
+	}
+	return most;
+}
+
+/* Lets go of a part of what is beyond the budget; in how many ms to go on. */
+static int shrink(int idle)
+{
+	size_t held = frame_held(), most;
+	struct mapping *map;
+
+	if (held <= budget_bytes())
+		return idle;
+	most = bound();
+	while (frame_held() > most && frame_shrink(FRAME_MAPPED, 0))
+		;
+	for (size_t n = 0; (map = map_nth(n)); n++) {
+		evict_shrink(map, most, SLICE);
+		map_leave(map);
+	}
+	if (frame_held() <= most)
+		return idle;
+	return frame_held() < held ? 0 : min_size(idle, STUCK_MS);
+}
+
+static void *run(void *unused)
+{
+	uint64_t next_round = 0, now;
+
+	(void)unused;
+	mode_attend();
+	for (;;) {
+		int wait = shrink(mode_adjust(frame_held()));
+
+		now = sys_now();
+		if (now >= next_round) {
+			make_round();
+			next_round = now + PERIOD_MS;
+		}
+		mode_wait(min_size(wait, next_round - now));
+	}
+	return NULL;
+}
+
+int flusher_start(void)
+{
+	int err = sys_thread(run, NULL);
+
+	return err ? fail(-err, "the background thread cannot be started: %s", strerror(-err)) : 0;
+}

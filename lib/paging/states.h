@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The states of a segment as bits of its head: the table of STATES.md, for the check that debug builds make. */
+#ifndef STATES_H
+#define STATES_H
+
+#include "cache/header.h"
+
+/* Bits that a segment in this state has, and those that it may have beside them. Two bits of `may` that are never together are
+ * two states. */
+struct state {
+	const char *name;
+	uint64_t must, may;
+	bool pins;               /* it may be pinned */
+};
+
+#define SEG_POISON (SEG_POISONED | SEG_POISON_OLD)
+
+static const struct state states[] = {
+	{ "absent", 0, SEG_STORED | SEG_EXPOSED | SEG_POISON, false },
+	{ "page cache", SEG_PAGECACHE, SEG_STORED | SEG_EXPOSED, false },
+	{ "ahead", SEG_VALID | SEG_INACTIVE | SEG_AHEAD, SEG_STORED | SEG_EXPOSED | SEG_POISON, false },
+	{ "inactive", SEG_VALID | SEG_INACTIVE, SEG_STORED | SEG_EXPOSED | SEG_POISON, false },
+	{ "dirty inactive", SEG_VALID | SEG_INACTIVE | SEG_DIRTY, SEG_STORED | SEG_EXPOSED | SEG_POISON, false },
+	{ "mapped", SEG_VALID, SEG_STORED | SEG_EXPOSED | SEG_DEVICE, true },
+	{ "dirty", SEG_VALID | SEG_DIRTY, SEG_STORED | SEG_EXPOSED | SEG_DEVICE, true },
+	{ "writable", SEG_VALID | SEG_DIRTY | SEG_WRITABLE | SEG_EXPOSED, SEG_STORED | SEG_DEVICE, true },
+	/* A mapping in place has no other (inplace.c). */
+	{ "pinned in place", 0, SEG_DEVICE, true },
+};
+
+/* The bits that tell states apart; the rest of a head are numbers. */
+#define SEG_BITS (SEG_VALID | SEG_INACTIVE | SEG_DIRTY | SEG_WRITABLE | SEG_STORED | SEG_AHEAD | SEG_DEVICE | SEG_POISON | \
+		  SEG_PAGECACHE | SEG_EXPOSED)
+
+/* The name of the state that a head is in; NULL: there is no such state. */
+static inline const char *state_of(uint64_t head, bool in_place)
+{
+	for (size_t i = 0; i < sizeof(states) / sizeof(*states); i++) {
+		const struct state *s = &states[i];
+		bool last = i == sizeof(states) / sizeof(*states) - 1;
+
+		if (last == in_place && (head & s->must) == s->must && !(head & SEG_BITS & ~(s->must | s->may)) &&
+		    (s->pins || !(head >> SEG_PINS_SHIFT & SEG_PINS_MAX)))
+			return s->name;
+	}
+	return NULL;
+}
+
+#endif

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A sync of a mapping: what is still of the older backing store is migrated, all changes are written, and a flush makes
+ * them durable. `sync_lock` is held while what has an order is written, and while the older store is closed.
+ */
+#include "paging/sync.h"
+
+#include "base/log.h"
+#include "paging/flush.h"
+#include "paging/inplace.h"
+#include "paging/lock.h"
+#include "paging/segment.h"
+#include "paging/writeback.h"
+
+#include <string.h>
+
+/* So long what is written by parts goes on at a time. */
+#define PART_MS 10
+
+void sync_close_older(struct mapping *map)
+{
+	for (unsigned i = 0; i < SEG_BACKINGS; i++) {
+		struct store *store = map->backings[i].store;
+
+		if (i == map->current || !store)
+			continue;
+		/* In this order: a child that is forked now would close it again. */
+		map->backings[i].store = NULL;
+		lock_drop(map->backings[i].lock);
+		map->backings[i].lock = NULL;
+		io_close(store);
+	}
+	map_set_migration(map, MIGRATE_NONE);
+}
+
+void sync_explain(const struct mapping *map, int err)
+{
+	const struct flushing *f = &map->flush;
+
+	if (*fail_message())
+		return;
+	if (flush_has_lost(map) && map->writers) {
+		fail(EIO, "storage failed to make durable what was written (%s), and which bytes these were is not known any more "
+		     "(UMMAP_WRITERS): it may have lost them. Take the contents from a copy or make them anew, and end this "
+		     "mapping without sync", strerror(f->error));
+		return;
+	}
+	if (flush_has_lost(map)) {
+		fail(EIO, "storage failed to make %llu bytes durable that were written and have left memory since (%s): it may "
+		     "have lost them, and they cannot be written again; all else is written. Take the contents from a copy or "
+		     "make them anew, and end this mapping without sync",
+		     (unsigned long long)min_size(f->lost, map->size), strerror(f->error));
+		return;
+	}
+	fail(-err, "changes could not be written to storage: %s; they are kept in memory%s", strerror(-err),
+	     err == -ENOSPC || err == -EDQUOT ? ", so make space and sync again" : ", so sync again");
+}
+
+static int complete_in_order(struct mapping *map)
+{
+	int err = 0;
+
+	futex_lock(&map->sync_lock);
+	if (map_in_order(map))
+		err = seg_migrate(map, 0, map->segs, map->migration == MIGRATE_DESCENDING);
+	if (!err && map_in_order(map))
+		map_set_migration(map, MIGRATE_ANY);
+	futex_unlock(&map->sync_lock);
+	return err;
+}
+
+int sync_migrate(struct mapping *map, size_t first, size_t last)
+{
+	if (map_in_order(map))
+		return complete_in_order(map);
+	return map->migration ? seg_migrate(map, first, last, false) : 0;
+}
+
+static int sync_segments(struct mapping *map)
+{
+	int err = sync_migrate(map, 0, map->segs);
+
+	futex_lock(&map->sync_lock);
+	if (!err)
+		err = writeback_sync(map, 0, map->segs);
+	if (!err && map->migration)
+		sync_close_older(map);
+	futex_unlock(&map->sync_lock);
+	return err;
+}
+
+bool sync_some(struct mapping *map, size_t *at, size_t last)
+{
+	uint64_t until = sys_now() + PART_MS;
+	int err = 0;
+
+	if (map->in_place || map_in_order(map))
+		return false;
+	last = min_size(last, map->segs);
+	do {
+		size_t end = map->migration ? min_size(*at + writeback_run(map), last) : last;
+
+		if (map->migration && *at < end)
+			err = seg_migrate(map, *at, end, false);
+		if (!err)
+			err = writeback_some(map, at, end, until);
+	} while (!err && *at < last && sys_now() < until);
+	if (err)
+		writeback_keep_error(map, err);
+	return !err && *at < last;
+}
+
+int sync_all(struct mapping *map)
+{
+	int err, earlier;
+
+	err = map->in_place ? inplace_sync(map, 0, map->size) : sync_segments(map);
+	earlier = writeback_take_error(map);
+	err = err ? err : earlier;
+	if (err)
+		sync_explain(map, err);
+	return err;
+}

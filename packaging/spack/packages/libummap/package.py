@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Builds this checkout: spack repo add packaging/spack && spack install libummap
+import os
+
+from spack.package import *
+
+
+class Libummap(MakefilePackage):
+    """Memory-mapped I/O that a program controls itself: its own memory budget, eviction policies and storage drivers."""
+
+    git = "file://" + os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "..", "..", ".."))
+
+    license("BSD-3-Clause")
+
+    version("main", branch="main")
+
+    variant("uring", default=True, description="the driver uring, through liburing")
+    variant("pmem", default=False, description="the driver pmem, through libpmem2")
+    variant("screen", default=True, description="the screen of umtop, through ncurses")
+    variant("mpi", default=False, description="MPI windows on storage")
+
+    depends_on("c", type="build")
+    depends_on("gmake", type="build")
+    depends_on("pkgconfig", type="build")
+    depends_on("xxhash", type="build")
+    depends_on("liburing", when="+uring")
+    depends_on("pmdk", when="+pmem")
+    depends_on("ncurses", when="+screen")
+    depends_on("mpi", when="+mpi")
+    requires("^[virtuals=mpi] openmpi", "^[virtuals=mpi] mpich", policy="one_of", when="+mpi")
+
+    def arguments(self):
+        spec = self.spec
+        arguments = ["PREFIX=" + self.prefix, "CC=" + spack_cc]
+        for variant, variable in (("+uring", "URING="), ("+pmem", "PMEM="), ("+screen", "NCURSES=")):
+            if variant not in spec:
+                arguments.append(variable)
+        if "+mpi" in spec:
+            mpi = spec["mpi"].name
+            arguments += ["MPIS=" + mpi, f"MPICC_{mpi}={spec['mpi'].mpicc}"]
+        else:
+            arguments.append("MPIS=")
+        return arguments
+
+    @property
+    def build_targets(self):
+        return self.arguments() + ["lib", "mpi", "tools"]
+
+    @property
+    def install_targets(self):
+        return self.arguments() + ["install"]

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * test_env.c - every environment variable: what it does, and that a bad value is refused with its name.
+ * They are read once, at the first mapping, so each case runs in a child of a process that never maps.
+ */
+#include <criterion/criterion.h>
+#include <sys/sysinfo.h>
+
+#include "common.h"
+
+#define SEG (64 * KIB)
+#define SIZE (256 * SEG)
+
+struct setting {
+	const char *name, *value;
+};
+
+static void is_taken(void *arg)
+{
+	const struct setting *s = arg;
+	uint8_t *m;
+
+	set_env(s->name, s->value);
+	m = map_file(temp_file(4 * SEG), 4 * SEG, 0, READ_WRITE, 0);
+	m[1] = 1;
+	check(umunmap(m, 1) == 0, "%s=%s", s->name, s->value);
+	exit(0);  /* and leaves nothing behind under the names of groups */
+}
+
+static void is_refused(void *arg)
+{
+	const struct setting *s = arg;
+	int fd = temp_file(4 * SEG), fds = count_fds();
+	void *addr;
+
+	set_env(s->name, s->value);
+	errno = 0;
+	check(ummap(4 * SEG, 0, READ_WRITE, fd, 0, -1, 1, 0, &addr) == -1 && errno == EINVAL, "%s=%s",
+	      s->name, s->value);
+	check(strstr(umerrormsg(), s->name), "%s=%s: the sentence names it", s->name, s->value);
+	/* Of a list, the part that is wrong. */
+	check(strstr(umerrormsg(), s->value) || strstr(umerrormsg(), "PATH has "), "%s=%s: and what it was: %s", s->name,
+	      s->value, umerrormsg());
+	check(count_fds() == fds);
+}
+
+static void report(int status, const char *name, const char *value)
+{
+	check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s=%s: status %#x", name, value, status);
+}
+
+static void take_all(const char *name, const char *const values[])
+{
+	for (; *values; values++)
+		report(run_child(is_taken, &(struct setting){ name, *values }), name, *values);
+}
+
+static void refuse_all(const char *name, const char *const values[])
+{
+	for (; *values; values++)
+		report(run_child(is_refused, &(struct setting){ name, *values }), name, *values);
+}
+
+#define VALUES(...) (const char *const[]){ __VA_ARGS__, NULL }
+
+Test(env, good_values_are_taken)
+{
+	take_all("UMMAP_MEM_LIMIT", VALUES("512M", "1G", "50%", "100%", "536870912", "16K"));
+	take_all("UMMAP_MEM_FACTOR", VALUES("0.5", "1", "0.8"));
+	take_all("UMMAP_MEMCONFIG", VALUES("static", "dynamic"));
+	take_all("UMMAP_GROUP", VALUES("a", "test_env.7-A", "abcdefghijklmnopqrstuvwxyz01234"));
+	take_all("UMMAP_SIGEVICT", VALUES("40", "SIGUSR1"));
+	take_all("UMMAP_BULK_SYNC", VALUES("true", "false"));
+	take_all("UMMAP_SEG_SIZE", VALUES("64K", "2M", "65536"));
+	take_all("UMMAP_DRIVER", VALUES("posix", "posix:", "error+posix:?error.nth=1000000"));
+	take_all("UMMAP_DIRECT", VALUES("auto", "always", "never"));
+	take_all("UMMAP_CACHED", VALUES("copy", "map"));
+	take_all("UMMAP_LOCK", VALUES("yes", "no"));
+	take_all("UMMAP_READAHEAD", VALUES("0", "4M", "1048576"));
+	take_all("UMMAP_DRIVER_PATH", VALUES("/tmp", "/usr/lib:/tmp", "/"));
+	take_all("UMMAP_LOG", VALUES("error", "warn", "info", "debug", "start:debug,io:info", "warn,sigsegv:debug,flusher:error"));
+	take_all("UMMAP_STATS", VALUES("1", "/dev/null", "/tmp/../dev/null"));
+}
+
+Test(env, bad_values_are_refused)
+{
+	refuse_all("UMMAP_MEM_LIMIT", VALUES("abc", "0", "-1", "512X", "512MM", "0%", "101%", "%", "1 G",
+					     "99999999999999999999G", "20000000T", "1", "16383", "500T", "0.0000001%"));
+	refuse_all("UMMAP_MEM_FACTOR", VALUES("0", "1.5", "-1", "abc", "nan", "0.5x", "0.000000001"));
+	refuse_all("UMMAP_MEMCONFIG", VALUES("", "Static", "dynamic "));
+	refuse_all("UMMAP_GROUP", VALUES("", "a b", "../a", "a/b", "abcdefghijklmnopqrstuvwxyz012345"));
+	refuse_all("UMMAP_BULK_SYNC", VALUES("maybe", "truely"));
+	refuse_all("UMMAP_SEG_SIZE", VALUES("abc", "3000", "1000", "2K", "-64K", "64Kb", "512G", "8192T"));
+	refuse_all("UMMAP_DRIVER", VALUES("nonsense", "error+nonsense", "posix:?nonsense=1", "error",
+					  "posix:/tmp/file", "error+posix:file?error.nth=3", "mem:1M", "/tmp/file"));
+	refuse_all("UMMAP_DIRECT", VALUES("sometimes", "1"));
+	refuse_all("UMMAP_CACHED", VALUES("", "maps", "1"));
+	refuse_all("UMMAP_LOCK", VALUES("", "none", "0"));
+	refuse_all("UMMAP_READAHEAD", VALUES("abc", "-1", "1X"));
+	refuse_all("UMMAP_DRIVER_PATH", VALUES("", ":", "/tmp:", ":/tmp", "/tmp::/usr", ".", "/tmp:..", "/tmp:tests",
+					       "/nowhere/at/all", "/tmp:/nowhere", "/dev/null"));
+	refuse_all("UMMAP_LOG", VALUES("loud", "start:loud", "debug,,", "start:", "debug,foo:info", "star:info", "start,io:info",
+				       ":info", "start, io:info"));
+	refuse_all("UMMAP_STATS", VALUES("", "true", "yes", "on", "0", "2", "stats.json", "/tmp/", "/nowhere/at/all/stats.json",
+					 "/dev/null/stats.json"));
+}
+
+static void is_refused_beside(void *arg)
+{
+	set_env("UMMAP_MEM_LIMIT", "4M");
+	is_refused(arg);
+}
+
+/* A segment size of which the limit does not hold four. */
+Test(env, segments_fit_the_limit)
+{
+	struct setting s = { "UMMAP_SEG_SIZE", "2M" };
+
+	report(run_child(is_refused_beside, &s), s.name, s.value);
+}
+
+static void too_large_segment(void *unused)
+{
+	size_t huge = 4 * KIB;
+	struct sysinfo info;
+	void *addr;
+
+	(void)unused;
+	check(sysinfo(&info) == 0);
+	while (huge <= info.totalram / 4 * info.mem_unit)
+		huge *= 2;
+	check_fails(ummap(2 * huge, huge, READ_WRITE, temp_file(4 * SEG), 0, -1, 1, 0, &addr), ENOMEM);
+}
+
+Test(env, segments_fit_the_machine)
+{
+	check_exits(run_child(too_large_segment, NULL), 0);
+}
+
+static void change_later(void *unused)
+{
+	int fd = temp_file(4 * SEG);
+	uint8_t *m = map_file(fd, 4 * SEG, 0, READ_WRITE, 0);
+
+	(void)unused;
+	set_env("UMMAP_SEG_SIZE", "nonsense");
+	set_env("UMMAP_DRIVER", "nonsense");
+	check(umunmap(map_file(fd, 4 * SEG, 0, PROT_READ, 0), 0) == 0);
+	check(umunmap(m, 0) == 0);
+}
+
+Test(env, is_read_once)
+{
+	check_exits(run_child(change_later, NULL), 0);
+}
+
+/* ---- Budgets. Other processes of this user may take their part, so only the upper bounds are sharp. ---- */
+
+struct limit {
+	const char *name, *value;
+	double share;     /* of RAM; 0: bytes */
+	uint64_t bytes;
+};
+
+static void has_budget(void *arg)
+{
+	struct limit *l = arg;
+	struct sysinfo info;
+	uint64_t budget;
+
+	check(sysinfo(&info) == 0);
+	if (l->bytes == 0)
+		l->bytes = l->share * ((double)info.totalram * info.mem_unit) + 1;
+	set_env(l->name, l->value);
+	check(umunmap(map_file(temp_file(SEG), SEG, 0, READ_WRITE, 0), 0) == 0);
+	budget = stat_of(NULL).budget_bytes;
+	check(budget > 0 && budget <= l->bytes, "%s=%s: %" PRIu64, l->name, l->value, budget);
+}
+
+Test(env, limits_the_budget)
+{
+	struct limit limits[] = {
+		{ "UMMAP_MEM_LIMIT", "512M", 0, 512 * MIB }, { "UMMAP_MEM_LIMIT", "1G", 0, GIB },
+		{ "UMMAP_MEM_LIMIT", "50%", 0.5, 0 }, { "UMMAP_MEM_FACTOR", "0.25", 0.25, 0 },
+		{ "UMMAP_MEM_FACTOR", "0.001", 0.001, 0 },
+	};
+
+	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
+		check_exits(run_child(has_budget, &limits[i]), 0);
+}
+
+/* ---- What the others change ---- */
+
+static void sync_16_neighbours(void *value)
+{
+	uint8_t *m;
+
+	set_env("UMMAP_BULK_SYNC", value);
+	m = map_file(temp_file(SIZE), SIZE, SEG, READ_WRITE, 0);
+	for (size_t i = 0; i < 16; i++)
+		m[i * SEG] = 1;
+	check(umsync(m, 0) == 0);
+	check(stat_of(m).write_bytes == 16 * SEG);
+	if (strcmp(value, "false") == 0)
+		check(stat_of(m).write_requests == 16, "%" PRIu64, stat_of(m).write_requests);
+	else
+		check(stat_of(m).write_requests < 16, "%" PRIu64, stat_of(m).write_requests);
+}
+
+Test(env, bulk_sync_joins_neighbours)
+{
+	check_exits(run_child(sync_16_neighbours, "true"), 0);
+	check_exits(run_child(sync_16_neighbours, "false"), 0);
+}
+
+static void default_segment(void *unused)
+{
+	int fd = temp_file(SIZE);
+	uint8_t *m, *explicit;
+
+	(void)unused;
+	set_env("UMMAP_SEG_SIZE", "128K");
+	m = map_file(fd, SIZE, 0, READ_WRITE, 0);
+	m[5] = 1;
+	check(stat_of(m).dirty_bytes == 128 * KIB);
+	explicit = map_file(fd, SIZE, SEG, READ_WRITE, SIZE);
+	explicit[5] = 1;
+	check(stat_of(explicit).dirty_bytes == SEG);
+}
+
+static void default_default_segment(void *unused)
+{
+	uint8_t *m = map_file(temp_file(SIZE), SIZE, 0, READ_WRITE, 0);
+
+	(void)unused;
+	m[5] = 1;
+	check(stat_of(m).dirty_bytes == 2 * MIB);
+}
+
+Test(env, seg_size_is_the_default)
+{
+	check_exits(run_child(default_segment, NULL), 0);
+	check_exits(run_child(default_default_segment, NULL), 0);
+}
+
+static void read_through_bad_driver(void *unused)
+{
+	uint8_t *m;
+
+	(void)unused;
+	set_env("UMMAP_DRIVER", "error+posix:?error.op=read&error.nth=1&error.errno=EIO");
+	m = map_file(temp_file(SIZE), SIZE, SEG, READ_WRITE, 0);
+	(void)*(volatile uint8_t *)m;
+}
+
+Test(env, driver_is_used_for_descriptors)
+{
+	check_killed(run_child(read_through_bad_driver, NULL), SIGBUS);
+}
+
+static void read_in_order(void *value)
+{
+	int fd = temp_file(0);
+	uint8_t *m;
+
+	set_env("UMMAP_READAHEAD", value);
+	file_fill(fd, 0, SIZE, 0, 1);
+	m = map_file(fd, SIZE, SEG, PROT_READ, 0);
+	check_bytes(m, SIZE, 0, 1);
+	if (strcmp(value, "0") == 0)
+		check(stat_of(m).ahead_loads == 0 && stat_of(m).read_faults == SIZE / SEG);
+	else
+		check(stat_of(m).ahead_loads > 0 && stat_of(m).ahead_hits > 0);
+	check(stat_of(m).read_bytes <= SIZE, "nothing is read twice");
+}
+
+Test(env, readahead_has_a_window)
+{
+	check_exits(run_child(read_in_order, "0"), 0);
+	check_exits(run_child(read_in_order, "2M"), 0);
+}
+
+/* ---- What is printed ---- */
+
+struct printer {
+	const char *name, *value;
+	int to;  /* where its stderr goes */
+};
+
+/* exit(), not _exit(): the counters come at exit. */
+static void map_and_exit(void *arg)
+{
+	struct printer *p = arg;
+	uint8_t *m;
+
+	check(dup2(p->to, STDERR_FILENO) >= 0 && dup2(p->to, STDOUT_FILENO) >= 0);
+	unsetenv("UMMAP_LOG");
+	unsetenv("UMMAP_STATS");
+	if (p->name)
+		set_env(p->name, p->value);
+	m = map_file(temp_file(SIZE), SIZE, SEG, READ_WRITE, 0);
+	for (size_t i = 0; i < 16; i++)
+		m[i * SEG] = 1;
+	check(umunmap(m, 1) == 0);
+	exit(0);
+}
+
+/* All that a child with this setting writes. */
+static void printed(const char *name, const char *value, char text[static 64 * 1024])
+{
+	struct printer p = { name, value, temp_file(0) };
+	ssize_t len;
+
+	check_exits(run_child(map_and_exit, &p), 0);
+	len = pread(p.to, text, 64 * 1024 - 1, 0);
+	check(len >= 0);
+	text[len] = 0;
+	close(p.to);
+}
+
+Test(env, log_has_levels)
+{
+	char text[64 * 1024];
+	size_t all;
+
+	printed(NULL, NULL, text);
+	check(text[0] == 0, "a program in order hears nothing: %s", text);
+	printed("UMMAP_LOG", "error", text);
+	check(text[0] == 0, "%s", text);
+	printed("UMMAP_LOG", "debug", text);
+	all = strlen(text);
+	check(all > 0);
+	printed("UMMAP_LOG", "io:debug", text);
+	check(strlen(text) < all, "one room says less than all");
+}
+
+Test(env, warnings_are_on_by_default)
+{
+	char text[64 * 1024];
+
+	printed("UMMAP_MEM_LIMIT", "16K", text);
+	check(strstr(text, " warn start: "), "%s", text);
+}
+
+/* The line that names `name` names `meant` too, and it is the only one. */
+static void warned(const char *name, const char *value, const char *meant)
+{
+	char text[64 * 1024], end[64];
+
+	printed(name, value, text);
+	check(strstr(text, " warn config: ") && strstr(text, name), "%s: \"%s\"", name, text);
+	check(strchr(text, '\n') + 1 == strchr(text, 0), "one line: %s", text);
+	snprintf(end, sizeof(end), ": is %s meant?\n", meant);
+	check(meant ? !!strstr(text, end) : !strstr(text, "meant"), "%s: \"%s\"", name, text);
+}
+
+Test(env, unknown_names_are_warned_of)
+{
+	warned("UMMAP_MEMLIMIT", "1G", "UMMAP_MEM_LIMIT");
+	warned("UMMAP_LIMIT", "1G", "UMMAP_MEM_LIMIT");
+	warned("UMMAP_SEGSIZE", "64K", "UMMAP_SEG_SIZE");
+	warned("UMMAP_MEM_CONFIG", "static", "UMMAP_MEMCONFIG");
+	warned("UMMAP_DRIVERS", "posix", "UMMAP_DRIVER");
+	warned("UMMAP_MPI_LOCL", "false", "UMMAP_MPI_LOCAL");
+	warned("UMMAP_WITHOUT_ANY_LIKENESS_TO_ANOTHER_ONE_AND_TOO_LONG_BY_FAR", "", NULL);
+	warned("UMMAP_", "1", NULL);
+}
+
+Test(env, names_of_others_are_not)
+{
+	static const char *const names[] = { "UMMAP_MPI_ALL", "UMMAP_MPI_LOCAL", "UMMAP_TEST_FOLDER", "UMMAP_BENCH_DIR",
+					     "UMMAP_STRESS_SEED", "UMMAP_DEMO_CACHE", "UMMAPPED", "XUMMAP_LOGS" };
+	char text[64 * 1024];
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		printed(names[i], "1", text);
+		check(text[0] == 0, "%s: %s", names[i], text);
+	}
+}
+
+/* Enough of JSON to notice a missing quote, bracket or comma: one object of names and whole numbers. */
+static bool is_flat_json(const char *p)
+{
+	p += strspn(p, " \n\t");
+	if (*p++ != '{')
+		return false;
+	for (;;) {
+		p += strspn(p, " \n\t");
+		if (*p++ != '"')
+			return false;
+		p += strspn(p, "abcdefghijklmnopqrstuvwxyz_0123456789");
+		if (*p++ != '"')
+			return false;
+		p += strspn(p, " \n\t");
+		if (*p++ != ':')
+			return false;
+		p += strspn(p, " \n\t");
+		if (strspn(p, "0123456789") == 0)
+			return false;
+		p += strspn(p, "0123456789");
+		p += strspn(p, " \n\t");
+		if (*p != ',')
+			break;
+		p++;
+	}
+	return *p++ == '}' && p[strspn(p, " \n\t")] == 0;
+}
+
+Test(env, stats_come_at_exit)
+{
+	char text[64 * 1024], path[320];
+	const char *at;
+	int fd;
+
+	printed("UMMAP_STATS", "1", text);
+	check(strstr(text, "write_faults") && strstr(text, "16"), "%s", text);
+	fd = temp_named("stats.json", 0, path);
+	printed("UMMAP_STATS", path, text);
+	check(text[0] == 0, "%s", text);
+	close(fd);
+	fd = open(path, O_RDONLY);
+	check(read(fd, text, sizeof(text) - 1) > 0);
+	text[file_size(fd)] = 0;
+	check(is_flat_json(text), "%s", text);
+	at = strstr(text, "\"write_faults\"");
+	check(at && strtoul(strchr(at, ':') + 1, NULL, 10) == 16, "%s", text);
+	check(strstr(text, "\"read_bytes\"") && strstr(text, "\"evictions\""), "%s", text);
+	close(fd);
+}

@@ -1,0 +1,639 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * test_reach.c - umoffer and umpeer_*: who may reach a mapping, what is refused, and what a get or a put gives for
+ * segments in each of their states. prog_reach does all of it at once.
+ */
+#include <criterion/criterion.h>
+
+#include "common.h"
+
+#define SEG (64 * KIB)
+#define SEGS ((size_t)16)
+#define SIZE (SEGS * SEG - 100)  /* the last one is short */
+#define BUDGET (4 * SEGS * SEG)  /* nothing has to go */
+#define OLD 1
+#define NEW 2
+#define LATER 3
+
+static uint8_t *open_beside(int *fd, size_t size, int prot, size_t budget, size_t before)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char name[32], path[320], uri[400];
+	void *addr;
+
+	snprintf(name, sizeof(name), "store%d", (int)getpid());
+	set_env("UMMAP_ENGINE", "segv");
+	set_budget(budget);
+	*fd = temp_named(name, 0, path);
+	file_fill(*fd, 0, size, 0, OLD);
+	snprintf(uri, sizeof(uri), "posix:%s", path);
+	attr.seg_size = SEG;
+	attr.flags = UMMAP_SHARED;
+	attr.before = before;
+	check(ummap_open(uri, size, 0, prot, &attr, &addr) == 0);
+	check(umadvise(addr, 1, UMMAP_ADV_RANDOM) == 0);
+	return addr;
+}
+
+static uint8_t *open_shared(int *fd, size_t size, int prot, size_t budget)
+{
+	return open_beside(fd, size, prot, budget, 0);
+}
+
+static struct umpeer *open_peer(void *m)
+{
+	struct umoffer offer;
+	struct umpeer *peer;
+
+	check(umoffer(m, &offer) == 0);
+	check(umpeer_open(&offer, &peer) == 0);
+	return peer;
+}
+
+static void load(const uint8_t *m, size_t at)
+{
+	(void)*(const volatile uint8_t *)(m + at);
+}
+
+static void store(uint8_t *m, size_t at)
+{
+	*(volatile uint8_t *)(m + at) = pattern(at, OLD);
+}
+
+/* All that a get gives is right; says how much it was. */
+static size_t check_get(struct umpeer *peer, size_t len, uint64_t at, uint64_t seed)
+{
+	uint8_t *buf = calloc(1, len);
+	size_t got = umpeer_get(peer, buf, len, at);
+
+	check(got <= len);
+	check_bytes(buf, got, at, seed);
+	check_zeros(buf + got, len - got);
+	free(buf);
+	return got;
+}
+
+static size_t do_put(struct umpeer *peer, size_t len, uint64_t at, uint64_t seed)
+{
+	uint8_t *buf = malloc(len);
+	size_t put;
+
+	fill(buf, len, at, seed);
+	put = umpeer_put(peer, buf, len, at);
+	free(buf);
+	return put;
+}
+
+/* ---- Refusals ---- */
+
+static void try_open(unsigned flags, int engine, int error)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *addr;
+
+	attr.flags = flags;
+	attr.engine = engine;
+	check_fails(ummap_open("mem:64K", 64 * KIB, 0, READ_WRITE, &attr, &addr), error);
+}
+
+Test(reach, is_refused_where_it_cannot_be)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *addr;
+
+	set_env("UMMAP_ENGINE", "auto");
+	set_group();
+	try_open(UMMAP_SHARED | UMMAP_KERNEL, UMMAP_ENGINE_DEFAULT, EOPNOTSUPP);
+	try_open(UMMAP_SHARED, UMMAP_ENGINE_UFFD, EOPNOTSUPP);
+	/* Small segments, for which uffd would be taken. */
+	attr.flags = UMMAP_SHARED;
+	attr.seg_size = 4 * KIB;
+	check(ummap_open("mem:64K", 64 * KIB, 0, READ_WRITE, &attr, &addr) == 0);
+	umpeer_close(open_peer(addr));
+	check(umunmap(addr, 0) == 0);
+	attr.seg_size = 8 * GIB;
+	check_fails(ummap_open("null:64G", 64 * GIB, 0, PROT_READ, &attr, &addr), EINVAL);
+}
+
+Test(reach, is_refused_by_the_environment)
+{
+	set_env("UMMAP_ENGINE", "uffd");
+	set_group();
+	try_open(UMMAP_SHARED, UMMAP_ENGINE_DEFAULT, EOPNOTSUPP);
+}
+
+Test(reach, offers_only_what_is_shared)
+{
+	struct umoffer offer;
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET), *other;
+
+	other = map_file(fd, SIZE, SEG, PROT_READ, 0);
+	check_fails(umoffer(other, &offer), EOPNOTSUPP);
+	check_fails(umoffer(m + 1, &offer), EINVAL);
+	check_fails(umoffer(m, NULL), EINVAL);
+	check_fails(umoffer(&fd, &offer), EINVAL);
+	check(umoffer(m, &offer) == 0);
+}
+
+/* Word 0: magic and process; 1: descriptors; 2: machine; 3: namespace; 5, 6: objects. */
+Test(reach, refuses_bad_offers)
+{
+	static const struct { int word; uint64_t change; int error; } bad[] = {
+		{ 0, 1, EINVAL }, { 2, 1, EXDEV }, { 3, 1, EXDEV }, { 5, 1, ESTALE }, { 6, 1, ESTALE },
+		{ 1, 1ull << 20, ESTALE }, { 1, 1ull << 52, ESTALE },
+	};
+	struct umoffer good, o;
+	struct umpeer *peer;
+	int fd, before;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+
+	check(umoffer(m, &good) == 0);
+	before = count_fds();
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		o = good;
+		o.word[bad[i].word] ^= bad[i].change;
+		check_fails(umpeer_open(&o, &peer), bad[i].error);
+	}
+	/* Descriptors that are there, but something else. */
+	o = good;
+	o.word[1] = (uint64_t)fd << 32 | (uint32_t)fd;
+	check_fails(umpeer_open(&o, &peer), ESTALE);
+	check_fails(umpeer_open(NULL, &peer), EINVAL);
+	check_fails(umpeer_open(&good, NULL), EINVAL);
+	check(umunmap(m, 0) == 0);
+	check_fails(umpeer_open(&good, &peer), ESTALE);
+	check(count_fds() <= before, "%d, before %d", count_fds(), before);
+}
+
+/* What is mapped behind the end of an object is a SIGBUS when it is touched. */
+Test(reach, refuses_memory_that_is_too_short)
+{
+	struct umoffer o;
+	struct umpeer *peer;
+	struct stat st;
+	int fd, pool = memfd_create("pool", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+
+	check(umoffer(m, &o) == 0);
+	check(pool >= 0 && ftruncate(pool, SEG) == 0 && fcntl(pool, F_ADD_SEALS, F_SEAL_SHRINK) == 0 && fstat(pool, &st) == 0);
+	o.word[1] = (uint64_t)pool << 32 | (uint32_t)o.word[1];
+	o.word[6] = st.st_ino;
+	check_fails(umpeer_open(&o, &peer), EINVAL);
+	check(umunmap(m, 0) == 0);
+	close(pool);
+}
+
+/* What this process and its children see. */
+struct common {
+	struct umoffer offer;
+	_Atomic bool offered, inside, go_on;
+	_Atomic size_t copied;
+	uint8_t bytes[2 * SEG];
+};
+
+static struct common *common;
+
+static void account_common(void)
+{
+	common = mmap(NULL, sizeof(*common), READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	check(common != MAP_FAILED);
+}
+
+static void offer_and_die(void *unused)
+{
+	int fd;
+
+	(void)unused;
+	check(umoffer(open_shared(&fd, SIZE, READ_WRITE, BUDGET), &common->offer) == 0);
+}
+
+Test(reach, refuses_who_is_dead)
+{
+	struct umpeer *peer;
+
+	account_common();
+	check_exits(run_child(offer_and_die, NULL), 0);
+	check_fails(umpeer_open(&common->offer, &peer), ESRCH);
+}
+
+static void become_nobody(void *offer)
+{
+	struct umpeer *peer;
+
+	check(setgid(65534) == 0 && setuid(65534) == 0);
+	check_fails(umpeer_open(offer, &peer), EACCES);
+}
+
+Test(reach, refuses_other_users)
+{
+	struct umoffer offer;
+	int fd;
+
+	if (getuid() != 0)
+		cr_skip_test("only root can be somebody else");
+	check(umoffer(open_shared(&fd, SIZE, READ_WRITE, BUDGET), &offer) == 0);
+	check_exits(run_child(become_nobody, &offer), 0);
+}
+
+/* ---- States ---- */
+
+Test(reach, gets_what_is_in_memory)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+	struct umpeer *peer = open_peer(m);
+
+	check(check_get(peer, SIZE, 0, OLD) == 0);
+	check(stat_of(m).resident_bytes == 0, "a get brings nothing in");
+	load(m, 0);
+	load(m, SEG);
+	load(m, 3 * SEG);
+	check(check_get(peer, SIZE, 0, OLD) == 2 * SEG);
+	check(check_get(peer, 8, SEG - 4, OLD) == 8);
+	check(check_get(peer, 8, 2 * SEG - 4, OLD) == 4);
+	check(check_get(peer, 8, 2 * SEG, OLD) == 0);
+	check(check_get(peer, 5000, 3 * SEG + 77, OLD) == 5000);
+	umpeer_close(peer);
+	check(umunmap(m, 0) == 0);
+}
+
+Test(reach, ends_where_the_mapping_ends)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+	struct umpeer *peer = open_peer(m);
+
+	fill(m, SIZE, 0, NEW);
+	check(check_get(peer, SEG, SIZE - 10, NEW) == 10);
+	check(do_put(peer, SEG, SIZE - 10, LATER) == 10);
+	check(check_get(peer, 1, SIZE, NEW) == 0 && do_put(peer, 1, SIZE, NEW) == 0);
+	check(check_get(peer, 1, UINT64_MAX, NEW) == 0 && do_put(peer, 1, UINT64_MAX - 7, NEW) == 0);
+	check(check_get(peer, SIZE - 10, 0, NEW) == SIZE - 10);
+	check(umunmap(m, 1) == 0);
+	check_file(fd, SIZE - 10, 10, SIZE - 10, LATER);
+	check(file_size(fd) == SIZE);
+	umpeer_close(peer);
+}
+
+Test(reach, puts_only_where_it_will_be_written)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+	struct umpeer *peer = open_peer(m);
+
+	check(do_put(peer, 100, 0, NEW) == 0);
+	load(m, 0);
+	check(do_put(peer, 100, 0, NEW) == 0);
+	store(m, SEG - 1);
+	check(do_put(peer, SEG + 100, 0, NEW) == SEG);
+	check_bytes(m, SEG, 0, NEW);
+	check(umsync(m, 0) == 0);
+	check_file(fd, 0, SEG, 0, NEW);
+	check_file(fd, SEG, SIZE - SEG, SEG, OLD);
+	/* Clean again, though it can still be had. */
+	check(do_put(peer, 100, 0, LATER) == 0);
+	check(check_get(peer, SEG, 0, NEW) == SEG);
+	check(umsync(m, 1) == 0);
+	check(check_get(peer, SEG, 0, NEW) == 0);
+	check(umunmap(m, 1) == 0);
+	check_file(fd, 0, SEG, 0, NEW);
+	umpeer_close(peer);
+}
+
+Test(reach, never_puts_into_what_is_read_only)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, PROT_READ, BUDGET);
+	struct umpeer *peer = open_peer(m);
+
+	for (size_t at = 0; at < SIZE; at += SEG)
+		load(m, at);
+	check(check_get(peer, SIZE, 0, OLD) == SIZE);
+	check(do_put(peer, SIZE, 0, NEW) == 0);
+	check(umunmap(m, 1) == 0);
+	umpeer_close(peer);
+}
+
+Test(reach, gets_what_was_read_ahead)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+	struct umpeer *peer = open_peer(m);
+
+	check(umadvise(m + SEG, 3 * SEG, UMMAP_ADV_WILLNEED) == 0);
+	while (check_get(peer, 3 * SEG, SEG, OLD) < 3 * SEG)
+		pause_ms(1);
+	check(stat_of(m).resident_bytes == 0 && stat_of(m).standby_bytes == 3 * SEG);
+	check(do_put(peer, 3 * SEG, SEG, NEW) == 0);
+	check(umunmap(m, 1) == 0);
+	umpeer_close(peer);
+}
+
+/* Segments that have left the view are there until somebody takes their frames, changes included. */
+Test(reach, keeps_what_was_put_through_eviction)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, SEGS / 2 * SEG);
+	struct umpeer *peer = open_peer(m);
+	uint64_t changed = 0;
+
+	for (int round = 0; round < 20; round++) {
+		for (size_t i = 0; i < SEGS; i++) {
+			size_t at = i * SEG, len = i == SEGS - 1 ? SIZE - at : SEG;
+
+			/* Whoever makes room may have its lock for a moment. */
+			do
+				load(m, at);
+			while (check_get(peer, len, at, changed & 1ull << i ? NEW : OLD) < len);
+			if ((i + (size_t)round) % 3)
+				continue;
+			fill(m + at, len, at, OLD);
+			if (do_put(peer, len, at, NEW) == len)
+				changed |= 1ull << i;
+			else
+				changed &= ~(1ull << i);
+			/* Others, as far as they are there. */
+			for (size_t k = 0; k < SEGS - 1; k++)
+				check_get(peer, SEG, k * SEG, changed & 1ull << k ? NEW : OLD);
+		}
+	}
+	check(stat_of(m).evictions > 0);
+	check(umunmap(m, 1) == 0);
+	for (size_t i = 0; i < SEGS; i++)
+		check_file(fd, i * SEG, i == SEGS - 1 ? SIZE - i * SEG : SEG, i * SEG, changed & 1ull << i ? NEW : OLD);
+	umpeer_close(peer);
+}
+
+Test(reach, comes_short_when_the_mapping_ends)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+	struct umpeer *peer = open_peer(m);
+
+	fill(m, SIZE, 0, NEW);
+	check(check_get(peer, SIZE, 0, NEW) == SIZE);
+	check(umunmap(m, 0) == 0);
+	check(check_get(peer, SIZE, 0, NEW) == 0 && do_put(peer, SIZE, 0, NEW) == 0);
+	umpeer_close(peer);
+	umpeer_close(NULL);
+}
+
+/* ---- The size ---- */
+
+Test(reach, follows_the_size)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+	struct umpeer *peer = open_peer(m);
+	void *base = NULL;
+
+	fill(m, SIZE, 0, NEW);
+	check(umremap(m, SIZE + SEG, -1, -1, 0, &base) == 0);
+	m = base;
+	fill(m, SIZE + SEG, 0, NEW);
+	/* The last segment is whole now; what came behind it is not reached. */
+	check(check_get(peer, SIZE + SEG, 0, NEW) == SEGS * SEG);
+	check(do_put(peer, SEG, SEGS * SEG - 100, LATER) == 100);
+	check(do_put(peer, 1, SEGS * SEG, LATER) == 0);
+	base = NULL;
+	check(umremap(m, SEG + 10, -1, -1, 0, &base) == 0);
+	m = base;
+	load(m, SEG);
+	check(check_get(peer, SIZE, 0, NEW) == SEG + 10);
+	check(umunmap(m, 1) == 0);
+	umpeer_close(peer);
+}
+
+Test(reach, carries_what_was_put)
+{
+	int fd, other = temp_file(0);
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+	struct umpeer *peer = open_peer(m);
+	void *base = NULL;
+
+	fill(m, SIZE, 0, OLD);
+	check(do_put(peer, SIZE, 0, NEW) == SIZE);
+	check(umremap(m, 0, other, 0, 0, &base) == 0);
+	check(do_put(peer, SEG, SEG, LATER) == SEG);
+	check(umunmap(base, 1) == 0);
+	check_file(other, 0, SEG, 0, NEW);
+	check_file(other, SEG, SEG, SEG, LATER);
+	check_file(other, 2 * SEG, SIZE - 2 * SEG, 2 * SEG, NEW);
+	umpeer_close(peer);
+}
+
+/* ---- Fork ---- */
+
+static void have_no_peer(void *peer)
+{
+	uint8_t byte;
+
+	check(umpeer_get(peer, &byte, 1, 0) == 0 && umpeer_put(peer, &byte, 1, 0) == 0);
+	umpeer_close(peer);
+}
+
+static void be_no_owner(void *m)
+{
+	struct umoffer offer;
+	struct umpeer *peer;
+	int fd;
+
+	check_fails(umoffer(m, &offer), EINVAL);
+	/* Its own are another matter. */
+	m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+	peer = open_peer(m);
+	load(m, SEG);
+	check(check_get(peer, SEG, SEG, OLD) == SEG);
+	umpeer_close(peer);
+	check(umunmap(m, 1) == 0);
+}
+
+Test(reach, is_not_inherited)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+	struct umpeer *peer = open_peer(m);
+
+	fill(m, SIZE, 0, NEW);
+	check_exits(run_child(have_no_peer, peer), 0);
+	check_exits(run_child(be_no_owner, m), 0);
+	check(check_get(peer, SIZE, 0, NEW) == SIZE && do_put(peer, SIZE, 0, LATER) == SIZE);
+	check(umunmap(m, 1) == 0);
+	check_file(fd, 0, SIZE, 0, LATER);
+	umpeer_close(peer);
+}
+
+/* ---- Buffers that are mapped themselves, and absent: to bring them in, what is copied from may have to go. ---- */
+
+Test(reach, copies_within_one_mapping)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, 4 * SEG);
+	struct umpeer *peer = open_peer(m);
+	uint64_t random = 1;
+	size_t got = 0, put = 0;
+
+	for (int i = 0; i < 2000; i++) {
+		size_t len = 1 + next_random(&random) % (SEG / 2);
+		size_t from = next_random(&random) % (SIZE - len), to = next_random(&random) % (SIZE - len);
+
+		load(m, from);
+		if (i % 2) {
+			got += umpeer_get(peer, m + to, len, from);
+		} else {
+			store(m, to);
+			put += umpeer_put(peer, m + from, len, to);
+		}
+	}
+	check(got > 0 && put > 0);
+	check(umunmap(m, 0) == 0);
+	umpeer_close(peer);
+}
+
+/* A buffer that only ends in the mapping waits for it as well. */
+Test(reach, copies_from_beside)
+{
+	const size_t beside = 8 * KIB;
+	int fd, flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+	uint8_t *m = open_beside(&fd, SIZE, READ_WRITE, 4 * SEG, beside);
+	struct umpeer *peer = open_peer(m);
+	uint64_t random = 1;
+	size_t got = 0, put = 0;
+
+	check(mmap(m - beside, beside, READ_WRITE, flags, -1, 0) == m - beside);
+	for (int i = 0; i < 2000; i++) {
+		size_t len = beside + 1 + next_random(&random) % (SEG / 2);
+		size_t at = next_random(&random) % (SIZE - len);
+
+		check(umadvise(m, 1, UMMAP_ADV_DONTNEED) == 0);
+		if (i % 2) {
+			load(m, at);
+			got += umpeer_get(peer, m - beside, len, at);
+		} else {
+			store(m, at);
+			put += umpeer_put(peer, m - beside, len, at);
+		}
+	}
+	check(got > 0 && put > 0);
+	check(umunmap(m, 0) == 0 && munmap(m - beside, beside) == 0);
+	umpeer_close(peer);
+}
+
+/* ---- A visitor that is held up: the second page of its buffer waits for this process. ---- */
+
+#define HELD (8 * KIB)
+
+static uint8_t *trap;
+static bool putting;
+
+static void wait_here(int sig, siginfo_t *info, void *context)
+{
+	(void)sig, (void)info, (void)context;
+	common->inside = true;
+	while (!common->go_on)
+		pause_ms(1);
+	mprotect(trap, HELD, READ_WRITE);
+}
+
+static void visit(void *unused)
+{
+	struct sigaction action = { .sa_sigaction = wait_here, .sa_flags = SA_SIGINFO };
+	struct umpeer *peer;
+
+	(void)unused;
+	while (!common->offered)
+		pause_ms(1);
+	check(umpeer_open(&common->offer, &peer) == 0);
+	trap = mmap(NULL, HELD, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	fill(trap, HELD, 0, LATER);
+	check(sigaction(SIGSEGV, &action, NULL) == 0);
+	check(mprotect(trap + 4 * KIB, 4 * KIB, PROT_NONE) == 0);
+	common->copied = putting ? umpeer_put(peer, trap, HELD, 0) : umpeer_get(peer, trap, HELD, 0);
+	memcpy(common->bytes, trap, HELD);
+	umpeer_close(peer);
+}
+
+static _Atomic bool ended;
+
+static void *sync_and_evict(void *m)
+{
+	check(umsync(m, 1) == 0);
+	ended = true;
+	return NULL;
+}
+
+/* Without a write, which would wait, too. */
+static void *end_mapping(void *m)
+{
+	check(umunmap(m, 0) == 0);
+	ended = true;
+	return NULL;
+}
+
+/* The visitor is in segment 0, which is changed, while `work` begins. */
+static pid_t hold(bool put, uint8_t **m, int *fd, pthread_t *thread, void *(*work)(void *))
+{
+	pid_t pid;
+
+	account_common();
+	putting = put;
+	pid = start_child(visit, NULL);
+	*m = open_shared(fd, SIZE, READ_WRITE, BUDGET);
+	fill(*m, SEG, 0, NEW);
+	check(umoffer(*m, &common->offer) == 0);
+	common->offered = true;
+	while (!common->inside)
+		pause_ms(1);
+	check(pthread_create(thread, NULL, work, *m) == 0);
+	return pid;
+}
+
+/* It does not end while it is held up. */
+static void let_go(pid_t pid, pthread_t thread)
+{
+	pause_ms(200);
+	check(!ended, "nobody waits for who is in a segment");
+	common->go_on = true;
+	check_exits(wait_child(pid), 0);
+	check(pthread_join(thread, NULL) == 0);
+	check(common->copied == HELD);
+}
+
+Test(reach_held, mapping_does_not_end)
+{
+	pthread_t thread;
+	uint8_t *m;
+	int fd;
+	pid_t pid = hold(false, &m, &fd, &thread, end_mapping);
+
+	let_go(pid, thread);
+	check_bytes(common->bytes, HELD, 0, NEW);
+}
+
+Test(reach_held, put_is_written)
+{
+	pthread_t thread;
+	uint8_t *m;
+	int fd;
+	pid_t pid = hold(true, &m, &fd, &thread, sync_and_evict);
+
+	let_go(pid, thread);
+	check_file(fd, 0, HELD, 0, LATER);
+	check_file(fd, HELD, SEG - HELD, HELD, NEW);
+	check(umunmap(m, 1) == 0);
+}
+
+Test(reach_held, dead_are_not_waited_for)
+{
+	pthread_t thread;
+	uint8_t *m;
+	int fd;
+	pid_t pid = hold(true, &m, &fd, &thread, sync_and_evict);
+
+	check(kill(pid, SIGKILL) == 0);
+	check_killed(wait_child(pid), SIGKILL);
+	check(pthread_join(thread, NULL) == 0);
+	check_file(fd, HELD, SEG - HELD, HELD, NEW);
+	check(umunmap(m, 1) == 0);
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The filter cow+ over files: which changes are a store's, what is damaged, how long it is, and what it may not do. */
+#include <criterion/criterion.h>
+
+#include "drivers/cow_file.h"
+#include "common.h"
+
+#define BLOCKS ((uint64_t)600)           /* entries of them are in three pages */
+#define SIZE (BLOCKS * COW_BLOCK - 1000)
+
+struct handle {
+	struct ummap_driver driver;
+	void *cow;
+	struct ummap_geom geom;
+};
+
+static char store[320], changes[330];
+
+static int try_open(struct handle *h, int oflags, const char *format, ...)
+{
+	char uri[1000];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(uri, sizeof(uri), format, args);
+	va_end(args);
+	memset(h, 0, sizeof(*h));
+	h->driver.struct_size = sizeof(h->driver);
+	return ummap_driver_open(uri, oflags, &h->driver, &h->cow, &h->geom);
+}
+
+static void open_store(struct handle *h, int oflags)
+{
+	check(try_open(h, oflags, "cow+posix:%s", store) == 0);
+}
+
+static void close_store(struct handle *h)
+{
+	check(h->driver.close(h->cow) == 0);
+}
+
+static void put(struct handle *h, uint64_t off, size_t len, uint64_t seed)
+{
+	uint8_t *bytes = malloc(len);
+
+	fill(bytes, len, off, seed);
+	check(h->driver.write(h->cow, bytes, len, off) == 0);
+	free(bytes);
+}
+
+static void expect(struct handle *h, uint64_t off, size_t len, uint64_t seed)
+{
+	uint8_t *bytes = malloc(len);
+
+	check(h->driver.read(h->cow, bytes, len, off) == 0);
+	check_bytes(bytes, len, off, seed);
+	free(bytes);
+}
+
+static void expect_zeros(struct handle *h, uint64_t off, size_t len)
+{
+	uint8_t *bytes = malloc(len);
+
+	check(h->driver.read(h->cow, bytes, len, off) == 0);
+	check_zeros(bytes, len);
+	free(bytes);
+}
+
+static int make_store(void)
+{
+	int fd = temp_named("store", SIZE, store);
+
+	set_group();
+	file_fill(fd, 0, SIZE, 0, 1);
+	snprintf(changes, sizeof(changes), "%s.cow", store);
+	return fd;
+}
+
+Test(cow, leaves_the_store)
+{
+	int fd = make_store();
+	struct stat before, after;
+	struct handle h;
+
+	check(fstat(fd, &before) == 0);
+	open_store(&h, UMMAP_O_WRITE);
+	check(h.geom.size == SIZE);
+	expect(&h, 0, SIZE, 1);
+	put(&h, 5000, 100000, 2);
+	close_store(&h);
+	open_store(&h, 0);
+	check(!(h.geom.caps & UMMAP_CAP_WRITE) && h.driver.write(h.cow, "", 1, 0) == -EBADF);
+	expect(&h, 0, 5000, 1);
+	expect(&h, 5000, 100000, 2);
+	expect(&h, 105000, SIZE - 105000, 1);
+	close_store(&h);
+	check_file(fd, 0, SIZE, 0, 1);
+	check(fstat(fd, &after) == 0 && after.st_mtim.tv_nsec == before.st_mtim.tv_nsec);
+	check(unlink(changes) == 0);
+	open_store(&h, 0);
+	expect(&h, 0, SIZE, 1);
+	close_store(&h);
+	check(access(changes, F_OK) < 0, "who only reads makes none");
+}
+
+Test(cow, two_of_one_store)
+{
+	struct handle a, b, plain;
+
+	make_store();
+	check(try_open(&a, UMMAP_O_WRITE, "cow+posix:%s?cow.path=%s.a", store, store) == 0);
+	check(try_open(&b, UMMAP_O_WRITE, "cow+posix:%s?cow.path=%s.b", store, store) == 0);
+	check(memcmp(a.geom.id, b.geom.id, sizeof(a.geom.id)) != 0);
+	for (int i = 0; i < 2; i++) {
+		struct handle *h = i ? &a : &b;
+
+		check(h->driver.lock(h->cow, 0, SIZE, UMMAP_LOCK_EXCLUSIVE, (char [160]){ "" }) == 0);
+		put(h, 40960, 20000, 10 + i);
+	}
+	expect(&a, 40960, 20000, 11);
+	expect(&b, 40960, 20000, 10);
+	/* None may write what both read. */
+	check(try_open(&plain, UMMAP_O_WRITE, "posix:%s", store) == 0);
+	check(plain.driver.lock(plain.cow, 0, SIZE, UMMAP_LOCK_EXCLUSIVE, (char [160]){ "" }) == -EBUSY);
+	close_store(&a);
+	close_store(&b);
+	check(plain.driver.lock(plain.cow, 0, SIZE, UMMAP_LOCK_EXCLUSIVE, (char [160]){ "" }) == 0);
+	close_store(&plain);
+}
+
+Test(cow, grows)
+{
+	struct handle h;
+
+	make_store();
+	open_store(&h, UMMAP_O_WRITE);
+	put(&h, SIZE - 10, 5, 2);
+	check(h.driver.resize(h.cow, SIZE - 1) == -EOPNOTSUPP);
+	check(h.driver.resize(h.cow, SIZE + 100000) == 0);
+	put(&h, SIZE + 200000, 1000, 3);
+	close_store(&h);
+	open_store(&h, 0);
+	check(h.geom.size == SIZE + 201000);
+	expect(&h, SIZE - 10, 5, 2);
+	expect_zeros(&h, SIZE, 200000);
+	expect(&h, SIZE + 200000, 1000, 3);
+	expect_zeros(&h, SIZE + 201000, 50000);
+	close_store(&h);
+}
+
+/* ---- Which changes are whose ---- */
+
+Test(cow, are_of_one_store)
+{
+	char other[320], moved[330];
+	struct handle h;
+	int fd = make_store();
+
+	open_store(&h, UMMAP_O_WRITE);
+	put(&h, 0, 10, 2);
+	close_store(&h);
+	snprintf(moved, sizeof(moved), "%s.moved", store);
+	check(rename(store, moved) == 0);
+	check(try_open(&h, 0, "cow+posix:%s?cow.path=%s", moved, changes) == 0, "a store may move");
+	close_store(&h);
+	check(rename(moved, store) == 0);
+	close(temp_named("other", SIZE, other));
+	check_fails(try_open(&h, 0, "cow+posix:%s?cow.path=%s", other, changes), EINVAL);
+	check(strstr(umerrormsg(), "another store, \"store\""), "%s", umerrormsg());
+	check_fails(try_open(&h, 0, "cow+mem:1M?cow.path=%s", changes), EINVAL);
+	/* The clock of files ticks some hundred times a second. */
+	pause_ms(50);
+	check(pwrite(fd, "", 1, 9) == 1);
+	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+posix:%s", store), ESTALE);
+	check(strstr(umerrormsg(), "was written since") && strstr(umerrormsg(), "umcow"), "%s", umerrormsg());
+}
+
+Test(cow, notices_another_size)
+{
+	struct timespec times[2];
+	struct handle h;
+	struct stat st;
+	int fd = make_store();
+
+	open_store(&h, UMMAP_O_WRITE);
+	close_store(&h);
+	check(fstat(fd, &st) == 0 && ftruncate(fd, SIZE + 1) == 0);
+	times[0] = st.st_atim;
+	times[1] = st.st_mtim;
+	check(futimens(fd, times) == 0);
+	check_fails(try_open(&h, 0, "cow+posix:%s", store), ESTALE);
+}
+
+Test(cow, without_a_path)
+{
+	struct handle h;
+	char path[400];
+
+	make_store();
+	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+mem:1M"), EINVAL);
+	check(strstr(umerrormsg(), "cow.path has to name"), "%s", umerrormsg());
+	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+posix:%s?cow.path=", store), EINVAL);
+	check_fails(try_open(&h, UMMAP_O_WRITE | UMMAP_O_CREATE, "cow+posix:%s.none", store), ENOENT);
+	snprintf(path, sizeof(path), "%s.none", store);
+	check(access(path, F_OK) < 0, "it makes no store");
+	check_fails(try_open(&h, UMMAP_O_WRITE | UMMAP_O_WRITERS, "cow+posix:%s", store), EINVAL);
+	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+posix:%s?cow.path=/no-such-folder/x", store), ENOENT);
+	check(strstr(umerrormsg(), "/no-such-folder/x cannot be opened"), "%s", umerrormsg());
+	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+posix:%s?cow.path=%s", store, store), EUCLEAN);
+	check(strstr(umerrormsg(), "no file of cow+"), "%s", umerrormsg());
+}
+
+/* ---- Damage ---- */
+
+static void flip(int fd, uint64_t at, uint8_t by)
+{
+	uint8_t byte;
+
+	check(pread(fd, &byte, 1, at) == 1);
+	byte ^= by;
+	check(pwrite(fd, &byte, 1, at) == 1);
+}
+
+/* Every byte of the head and of the entries: with one slot of the head the other one counts, without an entry nothing does. */
+Test(cow, every_byte)
+{
+	uint64_t group = (COW_GROUP + 1) * COW_BLOCK;
+	char number[40];
+	struct handle h;
+	int fd;
+
+	make_store();
+	open_store(&h, UMMAP_O_WRITE);
+	for (uint64_t k = 0; k < BLOCKS; k += 50)
+		put(&h, k * COW_BLOCK, 40 * COW_BLOCK, 2);
+	close_store(&h);
+	fd = open(changes, O_RDWR | O_CLOEXEC);
+	check(fd >= 0);
+	for (uint64_t at = 0; at < SIDE_HEAD; at++) {
+		flip(fd, at, 1u << at % 8);
+		open_store(&h, 0);
+		expect(&h, 0, 40 * COW_BLOCK, 2);
+		close_store(&h);
+		flip(fd, at, 1u << at % 8);
+	}
+	for (uint64_t i = 0; i < BLOCKS / 50 * 40 * sizeof(struct cow_entry); i++) {
+		uint64_t at = SIDE_HEAD + i / COW_BLOCK * group + i % COW_BLOCK;
+
+		flip(fd, at, 1u << i % 8);
+		check_fails(try_open(&h, i % 2 ? UMMAP_O_WRITE : 0, "cow+posix:%s", store), EUCLEAN);
+		snprintf(number, sizeof(number), "damaged at byte %" PRIu64 ":", at / sizeof(struct cow_entry) * sizeof(struct cow_entry));
+		check(strstr(umerrormsg(), number), "byte %" PRIu64 ": %s", at, umerrormsg());
+		flip(fd, at, 1u << i % 8);
+	}
+	/* Both slots of the head; and an end that is not there any more. */
+	flip(fd, 100, 1);
+	flip(fd, 100 + SIDE_SLOT, 1);
+	check_fails(try_open(&h, 0, "cow+posix:%s", store), EUCLEAN);
+	flip(fd, 100, 1);
+	flip(fd, 100 + SIDE_SLOT, 1);
+	check(ftruncate(fd, file_size(fd) - 1) == 0);
+	check_fails(try_open(&h, 0, "cow+posix:%s", store), EUCLEAN);
+	close(fd);
+}

@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * test_cow_cuts.c - power is lost at every request of a workload over cow+, and of a commit: the store is never written but by
+ * the commit, nothing that a flush has acknowledged is lost, each sector is what it was at the last flush or what was written
+ * since, and a commit that was cut off can be done again. UMMAP_TEST_CUTS says how many cuts there are (400).
+ */
+#include <criterion/criterion.h>
+
+#define POWER_CAP ((size_t)1792 << 10)
+#include "drivers/cow_file.h"
+#include "power.h"
+
+#define CAP (1200 * KIB + 700)   /* of the store: more blocks than have their entries in one page */
+#define START (1100 * KIB + 300)
+#define EPOCHS 8
+#define MOMENTS 128
+
+struct image {
+	uint8_t *bytes;              /* CAP of them */
+	uint64_t size;
+};
+
+struct handle {
+	struct ummap_driver driver;
+	void *cow;
+	struct ummap_geom geom;
+};
+
+/* What the store is after each write. */
+struct moment {
+	struct image image;
+	size_t begun, acked;         /* requests when its write was called, and when a flush after it was back; SIZE_MAX: none was */
+};
+
+static struct moment moments[MOMENTS];
+static unsigned nmoments;
+static struct power_record record;
+static struct image found;
+static uint64_t seed;
+
+static void open_store(struct handle *h)
+{
+	memset(h, 0, sizeof(*h));
+	h->driver.struct_size = sizeof(h->driver);
+	check(ummap_driver_open("cow+power:store?cow.path=changes", UMMAP_O_WRITE, &h->driver, &h->cow, &h->geom) == 0);
+}
+
+static void close_store(struct handle *h)
+{
+	check(h->driver.close(h->cow) == 0);
+}
+
+static void read_image(struct handle *h)
+{
+	check(h->driver.size(h->cow, &found.size) == 0 && found.size <= CAP);
+	check(h->driver.read(h->cow, found.bytes, CAP, 0) == 0);
+}
+
+/* ---- The workload ---- */
+
+static struct image *now_image(void)
+{
+	return &moments[nmoments - 1].image;
+}
+
+static struct image *next_image(void)
+{
+	struct moment *m = &moments[nmoments++];
+
+	check(nmoments < MOMENTS);
+	m->image.bytes = m->image.bytes ? m->image.bytes : malloc(CAP);
+	if (nmoments > 1) {
+		memcpy(m->image.bytes, m[-1].image.bytes, CAP);
+		m->image.size = m[-1].image.size;
+	}
+	m->begun = record.n;
+	m->acked = SIZE_MAX;
+	return &m->image;
+}
+
+struct write {
+	uint64_t off, len;
+};
+
+static void choose_write(struct write *w)
+{
+	static const uint64_t longest[] = { 600, 9000, 9000, 40000, 400000 };
+
+	w->off = next_random(&seed) % (CAP - 1);
+	w->len = 1 + next_random(&seed) % longest[next_random(&seed) % 5];
+	/* Most of them are whole blocks, as segments are; all kinds of others come, too. */
+	if (next_random(&seed) % 3) {
+		w->off &= ~(uint64_t)4095;
+		w->len = (w->len + 4095) & ~(uint64_t)4095;
+	}
+	if (next_random(&seed) % 4 && w->off + w->len > now_image()->size)
+		w->off = next_random(&seed) % 20 * 4096;
+	/* The store grows by little. */
+	if (next_random(&seed) % 4 == 0 && now_image()->size < CAP)
+		*w = (struct write){ now_image()->size, 1 + next_random(&seed) % 300 };
+	w->len = w->len < CAP - w->off ? w->len : CAP - w->off;
+}
+
+static void store_some(struct handle *h, struct write *w)
+{
+	struct image *image;
+
+	choose_write(w);
+	image = next_image();
+	fill(image->bytes + w->off, w->len, w->off, next_random(&seed) % 1000);
+	image->size = w->off + w->len > image->size ? w->off + w->len : image->size;
+	check(h->driver.write(h->cow, image->bytes + w->off, w->len, w->off) == 0);
+}
+
+/* A flush that failed may have lost what was written: it is written again, as the library does. */
+static void flush_store(struct handle *h, const struct write *writes, unsigned n)
+{
+	if (next_random(&seed) % 6 == 0) {
+		power_good_flushes = next_random(&seed) % 3;
+		power_bad_flushes = 1;
+		for (int tries = 0; h->driver.flush(h->cow, 0, UINT64_MAX) != 0; tries++) {
+			check(tries == 0);
+			for (unsigned i = 0; i < n; i++)
+				check(h->driver.write(h->cow, now_image()->bytes + writes[i].off, writes[i].len, writes[i].off) == 0);
+		}
+		power_good_flushes = power_bad_flushes = 0;
+	}
+	check(h->driver.flush(h->cow, 0, UINT64_MAX) == 0);
+	moments[nmoments - 1].acked = power_requests();
+}
+
+static void make_store(void)
+{
+	struct ummap_geom geom;
+	struct image *image;
+	void *store = NULL;
+
+	power_erase();
+	memset(&record, 0, sizeof(record));
+	nmoments = 0;
+	image = next_image();
+	memset(image->bytes, 0, CAP);
+	fill(image->bytes, START, 0, 7);
+	image->size = START;
+	moments[0].acked = 0;
+	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) == 0);
+	check(power_write(store, image->bytes, START, 0) == 0);
+}
+
+static void run_workload(void)
+{
+	struct write writes[6];
+	struct handle h;
+
+	make_store();
+	power_record_begin(&record);
+	open_store(&h);
+	for (unsigned epoch = 1; epoch <= EPOCHS; epoch++) {
+		unsigned n = 1 + next_random(&seed) % 5;
+
+		for (unsigned i = 0; i < n; i++)
+			store_some(&h, &writes[i]);
+		flush_store(&h, writes, n);
+		if (next_random(&seed) % 4 == 0) {
+			close_store(&h);
+			open_store(&h);
+		}
+	}
+	store_some(&h, writes);
+	close_store(&h);
+}
+
+/* ---- What is found ---- */
+
+static bool could_be(const struct moment *from, const struct moment *to, uint64_t at)
+{
+	for (const struct moment *m = from; m <= to; m++) {
+		if (m->image.bytes[at] == found.bytes[at])
+			return true;
+	}
+	return false;
+}
+
+/* When k requests are done: what was last acknowledged, and what has been written since. */
+static void check_found(struct handle *h, size_t k)
+{
+	const struct moment *from = moments, *to;
+	bool right_size = false;
+
+	for (const struct moment *m = moments; m < moments + nmoments; m++) {
+		if (m->acked <= k)
+			from = m;
+	}
+	for (to = from; to + 1 < moments + nmoments && to[1].begun <= k; to++)
+		;
+	read_image(h);
+	for (const struct moment *m = from; m <= to; m++)
+		right_size |= m->image.size == found.size;
+	check(right_size, "cut at %zu of %zu: %" PRIu64 " bytes", k, record.n, found.size);
+	for (uint64_t at = 0, len; at < CAP; at += len) {
+		len = CAP - at < 512 ? CAP - at : 512;
+		if (memcmp(found.bytes + at, from->image.bytes + at, len) == 0)
+			continue;
+		for (uint64_t i = 0; i < len; i++)
+			check(could_be(from, to, at + i), "cut at %zu of %zu: byte %" PRIu64 " of %" PRIu64, k, record.n, at + i,
+			      found.size);
+	}
+}
+
+static void check_store(const struct image *image)
+{
+	const struct power_file *store = power_file("store");
+
+	check(store->size == image->size && memcmp(store->bytes, image->bytes, image->size) == 0);
+}
+
+/* What is written after that is there, and nothing else changes. */
+static void go_on(struct handle *h)
+{
+	uint64_t off = next_random(&seed) % (CAP - 5000), len = 1 + next_random(&seed) % 5000;
+	uint8_t *want = malloc(CAP);
+	uint64_t size;
+
+	if (next_random(&seed) % 2 && found.size + 10000 < CAP)
+		off = found.size + next_random(&seed) % 5000;
+	size = off + len > found.size ? off + len : found.size;
+	memcpy(want, found.bytes, CAP);
+	fill(want + off, len, off, 3);
+	check(h->driver.write(h->cow, want + off, len, off) == 0);
+	close_store(h);
+	open_store(h);
+	read_image(h);
+	check(found.size == size && memcmp(found.bytes, want, CAP) == 0);
+	free(want);
+}
+
+static void check_cut(struct power_replay *replay, size_t k)
+{
+	struct handle h;
+
+	power_cut(replay, k, seed);
+	open_store(&h);
+	check_found(&h, k);
+	go_on(&h);
+	close_store(&h);
+	check_store(&moments[0].image);
+}
+
+/* Recovery is cut off itself, over and over, after some of it. */
+static void check_recoveries(struct power_replay *replay, size_t k)
+{
+	struct handle h;
+
+	power_cut(replay, k, seed);
+	for (int i = 0; i < 10; i++) {
+		struct power_record recovery;
+		struct power_replay again;
+
+		power_record_begin(&recovery);
+		open_store(&h);
+		check_found(&h, k);
+		close_store(&h);
+		power_replay_begin(&again, &recovery);
+		power_cut(&again, next_random(&seed) % (recovery.n + 1), seed);
+		power_replay_end(&again);
+		power_record_free(&recovery);
+	}
+	open_store(&h);
+	check_found(&h, k);
+	go_on(&h);
+	close_store(&h);
+}
+
+/* A process is killed, the next one finds what it has left in memory and adds something, and then power is lost. */
+static void check_killed_before(struct power_replay *replay, size_t k)
+{
+	struct power_record recovery;
+	struct power_replay again;
+	struct handle h;
+	size_t first = power_kill(replay, k, &recovery);
+
+	open_store(&h);
+	check_found(&h, k);
+	/* As it was found: any of the images may have it. */
+	check(h.driver.write(h.cow, found.bytes, found.size, 0) == 0);
+	if (next_random(&seed) % 2)
+		check(h.driver.flush(h.cow, 0, UINT64_MAX) == 0);
+	close_store(&h);
+	power_replay_begin(&again, &recovery);
+	power_cut(&again, first + next_random(&seed) % (recovery.n + 1 - first), seed);
+	power_replay_end(&again);
+	power_record_free(&recovery);
+	open_store(&h);
+	check_found(&h, k);
+	go_on(&h);
+	close_store(&h);
+}
+
+/* ---- Committing ---- */
+
+/* false: there is nothing to commit any more. */
+static bool commit(void)
+{
+	struct ummap_geom geom = { .size = 0 };
+	struct cow_base base;
+	struct cow_file f;
+	int err = cow_look(&f, "changes", UMMAP_LOCK_EXCLUSIVE, &geom);
+
+	if (err == -ENODATA)
+		return false;
+	check(err == 0, "%s", geom.why);
+	cow_describe(&base, "store", -1, power_file("store")->size);
+	check(cow_commit(&f, &base, &power_driver, power_file("store"), &geom) == 0, "%s", geom.why);
+	cow_close(&f);
+	return true;
+}
+
+static void check_commit(struct power_replay *replay, size_t k)
+{
+	struct handle h = { .driver.struct_size = sizeof(h.driver) };
+
+	power_cut(replay, k, seed);
+	if (power_file("changes")->size == 0)
+		return check_store(now_image());
+	if (ummap_driver_open("cow+power:store?cow.path=changes", 0, &h.driver, &h.cow, &h.geom) == 0) {
+		read_image(&h);
+		check(found.size == now_image()->size && memcmp(found.bytes, now_image()->bytes, CAP) == 0);
+		close_store(&h);
+		check_store(&moments[0].image);
+	} else {
+		check(errno == EUCLEAN && strstr(umerrormsg(), "commit"), "%s", umerrormsg());
+	}
+	check(commit());
+	check_store(now_image());
+	check(!commit());
+}
+
+/* ---- The tests ---- */
+
+static size_t count(void)
+{
+	const char *text = getenv("UMMAP_TEST_CUTS");
+
+	return text ? strtoull(text, NULL, 10) : 400;
+}
+
+static void begin(void)
+{
+	const char *text = getenv("UMMAP_TEST_SEED");
+
+	seed = text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
+	printf("seed %" PRIu64 "\n", seed);
+	check(ummap_driver_register(&power_driver) == 0);
+	side_driver = &power_driver;
+	found.bytes = malloc(CAP);
+	set_group();
+}
+
+static size_t cut_at_all(size_t cuts, void (*check_one)(struct power_replay *replay, size_t k), size_t step)
+{
+	struct power_replay replay;
+
+	power_replay_begin(&replay, &record);
+	for (size_t k = next_random(&seed) % step; k <= record.n && cuts > 0; k += step, cuts--)
+		check_one(&replay, k);
+	power_replay_end(&replay);
+	power_record_free(&record);
+	return cuts;
+}
+
+Test(cow_cuts, at_every_request)
+{
+	begin();
+	for (size_t cuts = count(); cuts > 0;) {
+		run_workload();
+		cuts = cut_at_all(cuts, check_cut, 1);
+	}
+}
+
+Test(cow_cuts, recovery_is_cut_off)
+{
+	begin();
+	for (size_t cuts = count() / 10; cuts > 0;) {
+		run_workload();
+		cuts = cut_at_all(cuts, check_recoveries, 7);
+	}
+}
+
+Test(cow_cuts, after_a_kill)
+{
+	begin();
+	for (size_t cuts = count() / 2; cuts > 0;) {
+		run_workload();
+		cuts = cut_at_all(cuts, check_killed_before, 1);
+	}
+}
+
+Test(cow_cuts, commit_is_cut_off)
+{
+	begin();
+	for (size_t cuts = count() / 4; cuts > 0;) {
+		run_workload();
+		power_record_free(&record);
+		power_record_begin(&record);
+		check(commit());
+		check_store(now_image());
+		cuts = cut_at_all(cuts, check_commit, 1);
+	}
+}
+
+/* ---- A full disk ---- */
+
+static int try_write(struct handle *h, struct write *w)
+{
+	choose_write(w);
+	w->len = w->len < 30000 ? w->len : 30000;
+	w->off = next_random(&seed) % (START - w->len);
+	fill(next_image()->bytes + w->off, w->len, w->off, next_random(&seed) % 1000);
+	return h->driver.write(h->cow, now_image()->bytes + w->off, w->len, w->off);
+}
+
+/* What does not fit fails, and all else stays as it was written; neither does what leads to it, and that is not lost, too. With
+ * room again it goes on. */
+Test(cow_cuts, full)
+{
+	begin();
+	for (int i = 0; i < 20; i++) {
+		struct handle h;
+		struct write w;
+		int err = 0;
+
+		make_store();
+		open_store(&h);
+		check(try_write(&h, &w) == 0);
+		power_room = 100 * KIB + next_random(&seed) % (200 * KIB);
+		while (!err)
+			err = try_write(&h, &w);
+		check(err == -ENOSPC, "%d", err);
+		/* The last one may have been done in part. */
+		read_image(&h);
+		for (uint64_t at = 0; at < CAP; at++)
+			check(could_be(&moments[nmoments - 2], &moments[nmoments - 1], at), "byte %" PRIu64, at);
+		power_room = SIDE_HEAD;
+		check(h.driver.flush(h.cow, 0, UINT64_MAX) == ENOSPC, "nothing is lost");
+		power_room = POWER_CAP;
+		check(h.driver.flush(h.cow, 0, UINT64_MAX) == 0);
+		check(h.driver.write(h.cow, now_image()->bytes + w.off, w.len, w.off) == 0);
+		close_store(&h);
+		open_store(&h);
+		read_image(&h);
+		check(memcmp(found.bytes, now_image()->bytes, CAP) == 0);
+		close_store(&h);
+	}
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What filters share that keep a file beside a store: the map from blocks to places, and the head of such a file. */
+#include <criterion/criterion.h>
+
+#include "drivers/blockmap.h"
+#include "drivers/side.h"
+#include "common.h"
+
+/* ---- The map ---- */
+
+#define BLOCKS ((uint64_t)3000)
+
+/* Against an array, with parts of the map that are far apart. */
+Test(blockmap, does_what_an_array_does)
+{
+	static const uint64_t bases[] = { 0, 511, ((uint64_t)1 << 51) - BLOCKS };
+	struct blockmap m = { .count = 0 };
+	uint64_t seed = 5;
+
+	for (size_t b = 0; b < sizeof(bases) / sizeof(*bases); b++) {
+		static uint64_t want[BLOCKS];
+		uint64_t base = bases[b], before = m.count, entries = 0, at, value;
+
+		memset(want, 0, sizeof(want));
+		for (int i = 0; i < 4000; i++) {
+			uint64_t k = next_random(&seed) % BLOCKS;
+
+			check(blockmap_reserve(&m, base + k, 1) == 0);
+			if (i % 4 == 3) {
+				check(blockmap_drop(&m, base + k, want[k] ? want[k] : 1) == (want[k] != 0));
+				want[k] = 0;
+			} else {
+				want[k] = 1 + next_random(&seed) % 1000;
+				blockmap_set(&m, base + k, want[k]);
+			}
+		}
+		for (uint64_t k = 0; k < BLOCKS; k++)
+			check(blockmap_get(&m, base + k) == want[k], "block %" PRIu64, k);
+		at = base;
+		for (uint64_t k = 0; k < BLOCKS; k++) {
+			if (!want[k])
+				continue;
+			entries++;
+			check(blockmap_next(&m, &at, &value) && at == base + k && value == want[k], "block %" PRIu64, k);
+			at++;
+		}
+		check(m.count == before + entries);
+		/* The next part would be found now; it has to begin with nothing. */
+		for (uint64_t k = 0; k < BLOCKS; k++)
+			check(!want[k] || blockmap_drop(&m, base + k, want[k]));
+		at = base;
+		check(m.count == 0 && !blockmap_next(&m, &at, &value));
+	}
+	blockmap_free(&m);
+}
+
+Test(blockmap, drops_only_what_is_still_there)
+{
+	struct blockmap m = { .count = 0 };
+
+	check(!blockmap_drop(&m, 7, 1));
+	check(blockmap_reserve(&m, 7, 1) == 0);
+	blockmap_set(&m, 7, 1);
+	blockmap_set(&m, 7, 2);
+	check(!blockmap_drop(&m, 7, 1) && blockmap_get(&m, 7) == 2 && m.count == 1);
+	blockmap_free(&m);
+}
+
+Test(blockmap, tells_runs)
+{
+	struct blockmap m = { .count = 0 };
+	uint64_t value;
+
+	check(blockmap_run(&m, 3, 100000, 10, &value) == 100000 && value == 0);
+	check(blockmap_reserve(&m, 500, 600) == 0);
+	for (uint64_t k = 500; k < 1100; k++)
+		blockmap_set(&m, k, 50 + (k - 500) * 10 + (k >= 1000) * 5);
+	check(blockmap_run(&m, 0, 100000, 10, &value) == 500 && value == 0);
+	check(blockmap_run(&m, 500, 100000, 10, &value) == 500 && value == 50);
+	check(blockmap_run(&m, 1000, 100000, 10, &value) == 100 && value == 5055);
+	check(blockmap_run(&m, 510, 20, 10, &value) == 20 && value == 150);
+	check(blockmap_run(&m, 1100, 100000, 10, &value) == 100000 && value == 0);
+	blockmap_free(&m);
+}
+
+/* ---- The head ---- */
+
+#define MAGIC 0x1234
+
+static void open_side(struct side *s, const char *path)
+{
+	struct ummap_geom geom = { .size = 0 };
+
+	check(side_open(s, path, UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE, &geom) == 0, "%s", geom.why);
+}
+
+static const char *side_path(void)
+{
+	static char path[320];
+
+	snprintf(path, sizeof(path), "%s/side", temp_dir());
+	return path;
+}
+
+/* Whichever byte is another one, the last number that was settled is found, and that it was damaged. */
+Test(head, survives_any_byte)
+{
+	struct side_head head = { .magic = MAGIC }, found;
+	struct side s;
+	uint64_t body = 41, got;
+
+	open_side(&s, side_path());
+	check(s.made && s.id[0]);
+	found = head;
+	check(side_head_read(&s, &found, &got, sizeof(got)) == -ENODATA);
+	for (; body < 44; body++)
+		check(side_head_settle(&s, &head, &body, sizeof(body)) == 0);
+	body--;
+	for (uint64_t at = 0; at < SIDE_HEAD; at++) {
+		uint8_t byte;
+
+		check(side_read(&s, &byte, 1, at) == 0);
+		byte ^= 1u << at % 8;
+		check(side_write(&s, &byte, 1, at) == 0);
+		found = (struct side_head){ .magic = MAGIC };
+		check(side_head_read(&s, &found, &got, sizeof(got)) == 0 && got == body);
+		check(found.damaged == 1u << at / SIDE_SLOT, "byte %" PRIu64, at);
+		byte ^= 1u << at % 8;
+		check(side_write(&s, &byte, 1, at) == 0);
+	}
+	side_close(&s);
+}
+
+/* A write of the head that only half happened leaves the one before. */
+Test(head, is_written_in_turn)
+{
+	struct side_head head = { .magic = MAGIC }, found = head;
+	char zeros[SIDE_SLOT / 2] = { 0 };
+	struct side s;
+	uint64_t body = 1, got;
+
+	open_side(&s, side_path());
+	check(side_head_settle(&s, &head, &body, sizeof(body)) == 0);
+	body = 2;
+	check(side_head_write(&s, &head, &body, sizeof(body)) == 0);
+	check(side_write(&s, zeros, sizeof(zeros), head.number % 2 * SIDE_SLOT + sizeof(zeros)) == 0);
+	check(side_head_read(&s, &found, &got, sizeof(got)) == 0 && got == 1 && found.number == head.number - 1);
+	/* The next one goes over the half that is there. */
+	check(side_head_write(&s, &found, &body, sizeof(body)) == 0 && found.number == head.number);
+	check(side_head_read(&s, &found, &got, sizeof(got)) == 0 && got == 2 && !found.damaged);
+	side_close(&s);
+}
+
+/* A slot that was not flushed is written over by the next one, and the durable one stays whatever becomes of that. */
+Test(head, is_written_again)
+{
+	struct side_head head = { .magic = MAGIC }, found = head;
+	char zeros[SIDE_SLOT] = { 0 };
+	struct side s;
+	uint64_t body = 1, got;
+
+	open_side(&s, side_path());
+	check(side_head_settle(&s, &head, &body, sizeof(body)) == 0);
+	for (body = 2; body < 5; body++) {
+		side_head_again(&head);
+		check(side_head_write(&s, &head, &body, sizeof(body)) == 0 && head.number == 3);
+	}
+	check(side_head_read(&s, &found, &got, sizeof(got)) == 0 && got == 4);
+	check(side_write(&s, zeros, sizeof(zeros), head.number % 2 * SIDE_SLOT) == 0);
+	check(side_head_read(&s, &found, &got, sizeof(got)) == 0 && got == 1);
+	side_close(&s);
+}
+
+Test(side, is_locked_for_others)
+{
+	struct ummap_geom geom = { .size = 0 };
+	struct side a, b;
+
+	open_side(&a, side_path());
+	check(side_open(&b, side_path(), 0, 0, UMMAP_LOCK_SHARED, &geom) == -EBUSY);
+	check(strstr(geom.why, "is in use by process") && strstr(geom.why, side_path()), "%s", geom.why);
+	side_close(&a);
+	check(side_open(&a, side_path(), 0, 0, UMMAP_LOCK_SHARED, &geom) == 0);
+	check(side_open(&b, side_path(), 0, 0, UMMAP_LOCK_SHARED, &geom) == 0 && !b.made);
+	side_close(&a);
+	check(side_remove(&b) == 0 && access(side_path(), F_OK) < 0);
+	side_close(&b);
+}
+
+Test(side, says_why_it_cannot_be)
+{
+	struct ummap_geom geom = { .size = 0 };
+	struct side s;
+
+	check(side_open(&s, "/no-such-folder/side", UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE, &geom) == -ENOENT);
+	check(strstr(geom.why, "/no-such-folder/side cannot be opened: "), "%s", geom.why);
+	check(!s.h && side_close(&s) == 0);
+}

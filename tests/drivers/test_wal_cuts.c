@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * test_wal_cuts.c - power is lost at every request of a workload over wal+: what is found is the last flush that was
+ * acknowledged or the one that was under way, whole, with the epochs that could be gone back to; so it is where a process was
+ * killed first, and where an epoch was gone back to. UMMAP_TEST_CUTS says how many cuts there are (400).
+ */
+#include <criterion/criterion.h>
+
+#include "drivers/wal.h"
+#include "power.h"
+
+#define CAP (120 * KIB)     /* of the store */
+#define START (90 * KIB + 300)
+#define EPOCHS 10
+
+/* What a store is at a moment. */
+struct image {
+	uint8_t bytes[CAP];
+	uint64_t size;
+};
+
+struct handle {
+	struct ummap_driver driver;
+	struct wal *wal;
+	struct ummap_geom geom;
+};
+
+/* A workload, and what its epochs were. */
+struct world {
+	unsigned keep;
+	struct image images[EPOCHS + 1];
+	struct image tried[EPOCHS + 1];              /* when its flush was called first, and failed */
+	bool has_tried[EPOCHS + 1];
+	size_t begun[EPOCHS + 2], acked[EPOCHS + 2]; /* requests when its flush was called, and when it was back */
+	size_t closing;
+	struct power_record record;
+};
+
+static struct world world;
+static uint64_t seed;
+
+static int try_open(struct handle *h, int oflags, const char *keys)
+{
+	char uri[200];
+
+	snprintf(uri, sizeof(uri), "wal+power:store?wal.path=log%s", keys);
+	memset(h, 0, sizeof(*h));
+	h->driver.struct_size = sizeof(h->driver);
+	return ummap_driver_open(uri, oflags, &h->driver, (void **)&h->wal, &h->geom);
+}
+
+static void open_store(struct handle *h, unsigned keep)
+{
+	char keys[40];
+
+	snprintf(keys, sizeof(keys), "&wal.keep=%u", keep);
+	check(try_open(h, UMMAP_O_WRITE | UMMAP_O_CREATE, keys) == 0);
+}
+
+static void close_store(struct handle *h)
+{
+	check(h->driver.close(h->wal) == 0);
+}
+
+static void read_image(struct handle *h, struct image *image)
+{
+	memset(image, 0, sizeof(*image));
+	check(h->driver.size(h->wal, &image->size) == 0);
+	check(image->size <= CAP);
+	check(h->driver.read(h->wal, image->bytes, CAP, 0) == 0);
+}
+
+static bool same(const struct image *a, const struct image *b)
+{
+	return a->size == b->size && memcmp(a->bytes, b->bytes, CAP) == 0;
+}
+
+static bool is_epoch(const struct image *found, uint64_t epoch)
+{
+	return same(found, &world.images[epoch]) || (world.has_tried[epoch] && same(found, &world.tried[epoch]));
+}
+
+/* ---- The workload ---- */
+
+static void store_some(struct handle *h, struct image *image)
+{
+	uint64_t off = next_random(&seed) % (CAP - 1), len = 1 + next_random(&seed) % (next_random(&seed) % 4 ? 9000 : 40000);
+
+	/* Most of them are whole blocks, as segments are; all kinds of others come, too. */
+	if (next_random(&seed) % 3) {
+		off &= ~(uint64_t)4095;
+		len = (len + 4095) & ~(uint64_t)4095;
+	}
+	if (next_random(&seed) % 4 && off + len > image->size)
+		off = next_random(&seed) % 20 * 4096;
+	len = len < CAP - off ? len : CAP - off;
+	fill(image->bytes + off, len, off, next_random(&seed) % 1000);
+	check(h->driver.write(h->wal, image->bytes + off, len, off) == 0);
+	image->size = off + len > image->size ? off + len : image->size;
+}
+
+static void flush_store(struct handle *h, unsigned epoch)
+{
+	if (next_random(&seed) % 8 == 0) {
+		power_bad_flushes = 1;
+		check(h->driver.flush(h->wal, 0, UINT64_MAX) == EIO, "a flush that failed has lost nothing");
+		/* Without power meanwhile it may be durable all the same. */
+		world.tried[epoch] = world.images[epoch];
+		world.has_tried[epoch] = true;
+		if (next_random(&seed) % 2)
+			store_some(h, &world.images[epoch]);
+	}
+	check(h->driver.flush(h->wal, 0, UINT64_MAX) == 0);
+}
+
+static void run_workload(unsigned keep)
+{
+	struct handle h;
+	void *store;
+	struct ummap_geom geom;
+
+	power_erase();
+	memset(&world, 0, sizeof(world));
+	world.keep = keep;
+	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) == 0);
+	world.images[0].size = START;
+	fill(world.images[0].bytes, START, 0, 7);
+	check(power_write(store, world.images[0].bytes, START, 0) == 0);
+	power_record_begin(&world.record);
+	open_store(&h, keep);
+	for (unsigned epoch = 1; epoch <= EPOCHS; epoch++) {
+		world.images[epoch] = world.images[epoch - 1];
+		for (uint64_t n = next_random(&seed) % 6; n > 0; n--)
+			store_some(&h, &world.images[epoch]);
+		if (next_random(&seed) % 4 == 0)
+			wal_make_room(h.wal);
+		world.begun[epoch] = power_requests();
+		flush_store(&h, epoch);
+		world.acked[epoch] = power_requests();
+		if (next_random(&seed) % 4 == 0)
+			wal_make_room(h.wal);
+	}
+	store_some(&h, &(struct image){ .size = CAP });
+	world.begun[EPOCHS + 1] = world.acked[EPOCHS + 1] = SIZE_MAX;
+	world.closing = power_requests();
+	close_store(&h);
+}
+
+/* ---- What is found ---- */
+
+/* The epoch that is acknowledged when k requests are done; the one after it may be under way. */
+static unsigned acked_at(size_t k)
+{
+	unsigned epoch = 0;
+
+	while (world.acked[epoch + 1] <= k)
+		epoch++;
+	return epoch;
+}
+
+static struct image found;
+
+static void check_found(struct handle *h, size_t k)
+{
+	unsigned epoch = acked_at(k);
+
+	read_image(h, &found);
+	if (!is_epoch(&found, epoch) && world.begun[epoch + 1] <= k && epoch < EPOCHS)
+		epoch++;
+	if (!is_epoch(&found, epoch)) {
+		uint64_t at = 0;
+
+		while (at < CAP - 1 && found.bytes[at] == world.images[epoch].bytes[at])
+			at++;
+		check(false, "cut at %zu of %zu: neither epoch %u nor the one before; %" PRIu64 " bytes for %" PRIu64
+		      ", byte %" PRIu64, k, world.record.n, epoch, found.size, world.images[epoch].size, at);
+	}
+}
+
+/* Each epoch that can be gone back to is what it was. */
+static void check_epochs(size_t k)
+{
+	uint64_t oldest, newest;
+	struct handle h;
+	char keys[64];
+
+	check(try_open(&h, 0, "") == 0);
+	if (!h.wal->log.file.h)
+		return close_store(&h);
+	check(h.driver.epoch(h.wal, &oldest, &newest) == 0);
+	close_store(&h);
+	check(k >= world.closing || oldest == (newest >= world.keep ? newest - world.keep + 1 : 0), "cut at %zu: %" PRIu64
+	      " to %" PRIu64, k, oldest, newest);
+	for (uint64_t epoch = oldest; epoch <= newest; epoch++) {
+		snprintf(keys, sizeof(keys), "&wal.epoch=%" PRIu64, epoch);
+		check(try_open(&h, 0, keys) == 0);
+		read_image(&h, &found);
+		check(is_epoch(&found, epoch), "cut at %zu: epoch %" PRIu64 " of %" PRIu64 " to %" PRIu64, k, epoch,
+		      oldest, newest);
+		close_store(&h);
+	}
+}
+
+/* At a clean end the store is a plain one, and the log is empty. */
+static void check_end(void)
+{
+	const struct power_file *store = power_file("store"), *log = power_file("log");
+
+	check(!log || log->size == 0);
+	check(store->size == found.size && memcmp(store->bytes, found.bytes, CAP) == 0);
+}
+
+static void check_cut(struct power_replay *replay, size_t k)
+{
+	struct handle h;
+
+	power_cut(replay, k, seed);
+	check_epochs(k);
+	open_store(&h, 1);
+	check_found(&h, k);
+	close_store(&h);
+	check_end();
+}
+
+/* Recovery is cut off itself, over and over, after some of it. */
+static void check_recoveries(struct power_replay *replay, size_t k)
+{
+	struct handle h;
+
+	power_cut(replay, k, seed);
+	for (int i = 0; i < 10; i++) {
+		struct power_record record;
+		struct power_replay again;
+
+		power_record_begin(&record);
+		open_store(&h, next_random(&seed) % 2 ? world.keep : 1);
+		check_found(&h, k);
+		close_store(&h);
+		power_replay_begin(&again, &record);
+		power_cut(&again, next_random(&seed) % (record.n + 1), seed);
+		power_replay_end(&again);
+		power_record_free(&record);
+	}
+	open_store(&h, 1);
+	check_found(&h, k);
+	close_store(&h);
+	check_end();
+}
+
+/* A process is killed, the next one finds what it has left in memory, and then power is lost. */
+static void check_killed_before(struct power_replay *replay, size_t k)
+{
+	struct power_record recovery;
+	struct power_replay again;
+	struct handle h;
+	size_t first = power_kill(replay, k, &recovery);
+
+	open_store(&h, next_random(&seed) % 2 ? world.keep : 1);
+	check_found(&h, k);
+	wal_make_room(h.wal);
+	close_store(&h);
+	power_replay_begin(&again, &recovery);
+	power_cut(&again, first + next_random(&seed) % (recovery.n + 1 - first), seed);
+	power_replay_end(&again);
+	power_record_free(&recovery);
+	open_store(&h, 1);
+	check_found(&h, k);
+	close_store(&h);
+	check_end();
+}
+
+/* An epoch is gone back to, something is committed after it, and then power is lost. */
+static void check_going_back(struct power_replay *replay, size_t k)
+{
+	struct power_record back;
+	struct power_replay again;
+	uint64_t oldest, newest, epoch;
+	struct handle h;
+	struct image want[3];
+	size_t opened, acked, cut;
+	char keys[64];
+
+	power_cut(replay, k, seed);
+	check(try_open(&h, UMMAP_O_WRITE | UMMAP_O_CREATE, "&wal.keep=3") == 0);
+	check(h.driver.epoch(h.wal, &oldest, &newest) == 0);
+	read_image(&h, &want[0]);
+	close_store(&h);
+	epoch = oldest + next_random(&seed) % (newest - oldest + 1);
+	if (!power_file("log") || power_file("log")->size == 0)
+		return;
+	snprintf(keys, sizeof(keys), "&wal.keep=3&wal.epoch=%" PRIu64, epoch);
+	power_record_begin(&back);
+	check(try_open(&h, UMMAP_O_WRITE, keys) == 0);
+	opened = power_requests();
+	read_image(&h, &want[1]);
+	want[2] = want[1];
+	store_some(&h, &want[2]);
+	check(h.driver.flush(h.wal, 0, UINT64_MAX) == 0);
+	acked = power_requests();
+	check(h.driver.flush(h.wal, 0, UINT64_MAX) == 0);
+	cut = next_random(&seed) % (power_requests() + 1);
+	power_replay_begin(&again, &back);
+	close_store(&h);
+	power_cut(&again, cut, seed);
+	power_replay_end(&again);
+	power_record_free(&back);
+	open_store(&h, 1);
+	read_image(&h, &found);
+	check(same(&found, &want[2]) || (cut < acked && same(&found, &want[1])) || (cut < opened && same(&found, &want[0])),
+	      "cut at %zu of %zu: epoch %" PRIu64 " of %" PRIu64 " to %" PRIu64, cut, back.n, epoch, oldest, newest);
+	close_store(&h);
+	check_end();
+}
+
+static size_t count(void)
+{
+	const char *text = getenv("UMMAP_TEST_CUTS");
+
+	return text ? strtoull(text, NULL, 10) : 400;
+}
+
+static void begin(void)
+{
+	const char *text = getenv("UMMAP_TEST_SEED");
+
+	seed = text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
+	printf("seed %" PRIu64 "\n", seed);
+	check(ummap_driver_register(&power_driver) == 0);
+	side_driver = &power_driver;
+	set_group();
+}
+
+/* Workload after workload, each cut at all of its requests. */
+static void cut_all(size_t cuts, void (*check_one)(struct power_replay *replay, size_t k), size_t step)
+{
+	while (cuts > 0) {
+		struct power_replay replay;
+
+		run_workload(next_random(&seed) % 2 ? 1 : 3);
+		power_replay_begin(&replay, &world.record);
+		for (size_t k = next_random(&seed) % step; k <= world.record.n && cuts > 0; k += step, cuts--)
+			check_one(&replay, k);
+		power_replay_end(&replay);
+		power_record_free(&world.record);
+	}
+}
+
+Test(wal_cuts, at_every_request)
+{
+	begin();
+	cut_all(count(), check_cut, 1);
+}
+
+Test(wal_cuts, recovery_is_cut_off)
+{
+	begin();
+	cut_all(count() / 10, check_recoveries, 7);
+}
+
+Test(wal_cuts, after_a_kill)
+{
+	begin();
+	cut_all(count() / 2, check_killed_before, 1);
+}
+
+Test(wal_cuts, going_back_is_cut_off)
+{
+	begin();
+	cut_all(count() / 4, check_going_back, 3);
+}
+
+/* ---- Readers ---- */
+
+static __thread bool is_reader;
+static _Atomic bool reading, written;
+
+/* Who reads knows where the block is in the log, and waits a while before he reads it there. */
+static void wait_for_writer(const struct power_file *file)
+{
+	if (!is_reader || strcmp(file->name, "log") != 0)
+		return;
+	reading = true;
+	for (int ms = 0; ms < 500 && !written; ms++)
+		pause_ms(1);
+}
+
+static void *read_block(void *arg)
+{
+	static uint8_t bytes[4096];
+	struct handle *h = arg;
+
+	is_reader = true;
+	check(h->driver.read(h->wal, bytes, sizeof(bytes), 8192) == 0);
+	check_bytes(bytes, sizeof(bytes), 8192, 1);
+	return NULL;
+}
+
+/* Room in the log is not given back, and written anew, before all have left who were led there. */
+Test(wal_cuts, room_is_read_to_the_end)
+{
+	static uint8_t bytes[4096];
+	pthread_t reader;
+	struct ummap_geom geom;
+	struct handle h;
+	void *store;
+
+	begin();
+	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) == 0);
+	open_store(&h, 1);
+	fill(bytes, sizeof(bytes), 8192, 1);
+	check(h.driver.write(h.wal, bytes, sizeof(bytes), 8192) == 0 && h.driver.flush(h.wal, 0, UINT64_MAX) == 0);
+	power_before_read = wait_for_writer;
+	check(pthread_create(&reader, NULL, read_block, &h) == 0);
+	while (!reading)
+		pause_ms(1);
+	wal_make_room(h.wal);
+	fill(bytes, sizeof(bytes), 40960, 2);
+	check(h.driver.write(h.wal, bytes, sizeof(bytes), 40960) == 0);
+	written = true;
+	pthread_join(reader, NULL);
+	close_store(&h);
+}

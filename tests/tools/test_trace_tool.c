@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_trace_tool.c - tools/ummap-trace on real traces: sums, pictures, and what it says when something is wrong. */
+#include <criterion/criterion.h>
+
+#include "trace.h"
+
+/* Its exit status; what it printed goes to out. */
+__attribute__((format(printf, 2, 3)))
+static int tool(char out[static 4096], const char *format, ...)
+{
+	char command[2048] = "tools/ummap-trace ";
+	size_t len = strlen(command), got;
+	va_list args;
+	FILE *f;
+
+	va_start(args, format);
+	vsnprintf(command + len, sizeof(command) - len, format, args);
+	va_end(args);
+	strcat(command, " 2>&1");
+	f = popen(command, "re");
+	check(f);
+	got = fread(out, 1, 4095, f);
+	out[got] = '\0';
+	return WEXITSTATUS(pclose(f));
+}
+
+static const char *traced(void)
+{
+	const char *csv = in_dir("t.csv");
+	uint8_t *m;
+
+	set_budget(BUDGET);
+	m = map_uri(SPAN, READ_WRITE, "trace+error+posix:%s?trace.file=%s&error.op=write&error.nth=5&"
+		    "error.times=40", in_dir("data"), csv);
+	fill(m, SPAN, 0, 1);
+	check_fails(umsync(m, 0), EIO);
+	for (int tries = 0; umsync(m, 0) == -1; tries++)
+		check(tries < 40);
+	check(umunmap(m, 1) == 0);
+	read_trace(csv);
+	return csv;
+}
+
+static int by_duration(const void *a, const void *b)
+{
+	const struct line *x = a, *y = b;
+
+	return x->took < y->took ? -1 : x->took > y->took;
+}
+
+/* Median and 99th percentile of an operation, in microseconds; sorts the trace. */
+static void percentiles(const char *op, double *median, double *p99)
+{
+	size_t n = 0, count = 0;
+
+	qsort(trace.line, trace.n, sizeof(*trace.line), by_duration);
+	for (size_t i = 0; i < trace.n; i++)
+		n += strcmp(trace.line[i].op, op) == 0;
+	for (size_t i = 0; i < trace.n; i++) {
+		if (strcmp(trace.line[i].op, op) != 0)
+			continue;
+		count++;
+		if (count == (n + 1) / 2)
+			*median = trace.line[i].took / 1e3;
+		if (count == (n * 99 + 99) / 100)
+			*p99 = trace.line[i].took / 1e3;
+	}
+}
+
+static void check_row(const char *out, const char *op)
+{
+	const char *row = strstr(out, op);
+	double median = 0, p99 = 0, got_median, got_p99, rate;
+	size_t requests, failed;
+	uint64_t bytes;
+
+	check(row, "no row for %s in:\n%s", op, out);
+	check(sscanf(row + strlen(op), "%zu %zu %" SCNu64 " %lf %lf %lf", &requests, &failed, &bytes, &got_median,
+		     &got_p99, &rate) == 6, "%s", row);
+	check(failed == count_lines(op, -EIO) && requests == count_lines(op, 0) + failed, "%s", row);
+	check(bytes == count_bytes(op), "%s", row);
+	percentiles(op, &median, &p99);
+	check(got_median >= median - 0.06 && got_median <= median + 0.06, "%s, not %f", row, median);
+	check(got_p99 >= p99 - 0.06 && got_p99 <= p99 + 0.06, "%s, not %f", row, p99);
+	check(rate > 0, "%s", row);
+}
+
+Test(tool, sums_up)
+{
+	const char *csv = traced();
+	char out[4096];
+
+	check(tool(out, "--summary %s", csv) == 0, "%s", out);
+	check_row(out, "read");
+	check_row(out, "write");
+	check(strstr(out, "\nflush "), "%s", out);
+}
+
+/* Two requests at a time take the time of one. */
+Test(tool, rate_is_over_the_time_in_use)
+{
+	const char *csv = in_dir("t.csv");
+	FILE *f = fopen(csv, "we");
+	char out[4096];
+
+	fprintf(f, "%s\n", HEADER);
+	fprintf(f, "5000000000,read,0,1048576,1000000000,0,1\n1000000000,read,0,1048576,1000000000,0,1\n");
+	fprintf(f, "1500000000,read,0,1048576,500000000,0,1\n1500000000,read,0,1048576,1000000000,-5,1\n");
+	fprintf(f, "# 7 lines lost: No space left on device\n8000000000,wri");
+	fclose(f);
+	check(tool(out, "-s %s", csv) == 0, "%s", out);
+	check(strstr(out, "7 lines lost: No space left on device"), "%s", out);
+	check(strstr(out, "no request: lines: 1"), "%s", out);
+	check(strstr(out, "read              4       1       3145728  1000000.0  1000000.0       1.2"), "%s", out);
+}
+
+static void check_picture(const char *path, const char *magic)
+{
+	char head[16] = "";
+	struct stat st;
+	int fd = open(path, O_RDONLY);
+
+	check(fd >= 0 && fstat(fd, &st) == 0, "%s", path);
+	check(st.st_size > 5000, "%s has %jd bytes", path, (intmax_t)st.st_size);
+	check(read(fd, head, sizeof(head) - 1) > 0 && strncmp(head, magic, strlen(magic)) == 0, "%s", head);
+	close(fd);
+}
+
+Test(tool, draws)
+{
+	const char *csv = traced(), *png = in_dir("t.png"), *svg = in_dir("t.svg");
+	char out[4096];
+
+	check(tool(out, "%s -o %s", csv, png) == 0 && !*out, "%s", out);
+	check_picture(png, "\x89PNG");
+	check(tool(out, "-o %s %s", svg, csv) == 0 && !*out, "%s", out);
+	check_picture(svg, "<?xml");
+}
+
+Test(tool, says_what_is_wrong)
+{
+	const char *csv = in_dir("t.csv");
+	static const struct { const char *args, *says; int status; } cases[] = {
+		{ "", "which trace", 2 }, { "--sumary x", "no option --sumary", 2 }, { "x y", "one trace at a time", 2 },
+		{ "x", "--summary", 2 }, { "x -o", "needs the name", 2 }, { "x -o y.gif", ".png", 2 },
+		{ "-s /nowhere", "cannot be read", 1 }, { "-s /etc", "cannot be read", 1 },
+		{ "-s /etc/passwd", "is no trace", 1 }, { "--help", "usage:", 0 },
+	};
+	char out[4096];
+	int fd;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		check(tool(out, "%s", cases[i].args) == cases[i].status, "%s: %s", cases[i].args, out);
+		check(strstr(out, cases[i].says), "%s: %s", cases[i].args, out);
+	}
+	/* What a terminal would obey is not passed on. */
+	fd = temp_named("escape.csv", 0, (char[320]){ 0 });
+	check(write(fd, HEADER "\n# \33]0;x\a\n", strlen(HEADER) + 10) > 0);
+	close(fd);
+	check(tool(out, "-s %s", in_dir("escape.csv")) == 1 && strstr(out, " ?]0;x?\n") && !strchr(out, '\33'), "%s", out);
+	/* A shell that reads it must not have words of its own. */
+	fd = temp_named("zeros.csv", 0, (char[320]){ 0 });
+	check(write(fd, "\0\0\n1\n", 5) == 5);
+	close(fd);
+	check(tool(out, "-s %s", in_dir("zeros.csv")) == 1 && strstr(out, "is no trace") && !strchr(strchr(out, '\n') + 1, '\n'), "%s",
+	      out);
+	fd = temp_named("t.csv", 0, (char[320]){ 0 });
+	check(tool(out, "-s %s", csv) == 1 && strstr(out, "is empty"), "%s", out);
+	check(write(fd, HEADER "\n", strlen(HEADER) + 1) > 0);
+	check(tool(out, "-s %s", csv) == 1 && strstr(out, "no requests"), "%s", out);
+	check(write(fd, "1,read,0,1,1,0,1\n", 17) == 17);
+	check(tool(out, "%s -o /nowhere/x.png", csv) == 1 && strstr(out, "cannot be written"), "%s", out);
+	close(fd);
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * test_doubt.c - flushes that fail, and lose what they were to make durable: what is in memory is written again, and what
+ * is not is told of for as long as the mapping lasts. Over a driver of the program's own that does as the kernel may: what
+ * was written since the last flush can be read, but a flush that fails tells once, and forgets to write it.
+ */
+#include <criterion/criterion.h>
+#include <ummap-driver.h>
+
+#include "common.h"
+#include "paging/lookup.h"
+#include "paging/segment.h"
+#include "paging/writeback.h"
+
+#define SEG (16 * KIB)
+#define SEGS ((size_t)64)
+#define SIZE (SEGS * SEG)
+#define STORE (2 * SIZE)
+#define OLD 1
+#define NEW 2
+
+static uint8_t accepted[STORE], durable[STORE];
+static _Atomic bool pending[STORE / SEG]; /* written since the last flush */
+static _Atomic unsigned failing;          /* so many flushes fail */
+static _Atomic unsigned flushes, handles;
+static _Atomic bool slow, arrived;        /* a write at offset 0 ends only after the next flush; it is there */
+
+static int weak_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+{
+	(void)uri, (void)oflags;
+	fill(accepted, STORE, 0, OLD);
+	memcpy(durable, accepted, STORE);
+	*h = accepted;
+	geom->size = STORE;
+	geom->align = 1;
+	geom->caps = UMMAP_CAP_WRITE | UMMAP_CAP_FAULTSAFE | UMMAP_CAP_PARALLEL;
+	handles++;
+	return 0;
+}
+
+static int weak_close(void *h)
+{
+	(void)h;
+	handles--;
+	return 0;
+}
+
+static int weak_read(void *h, void *buf, size_t len, uint64_t off)
+{
+	memcpy(buf, (uint8_t *)h + off, len);
+	return 0;
+}
+
+static int weak_write(void *h, const void *buf, size_t len, uint64_t off)
+{
+	unsigned before = flushes;
+
+	memcpy((uint8_t *)h + off, buf, len);
+	pending[off / SEG] = true;
+	if (slow && off == 0) {
+		arrived = true;
+		while (flushes == before)
+			pause_ms(1);
+	}
+	return 0;
+}
+
+static int weak_flush(void *h, uint64_t off, uint64_t len)
+{
+	bool fails = failing > 0;
+
+	(void)off, (void)len;
+	failing -= fails;
+	for (size_t i = 0; i < STORE / SEG; i++) {
+		if (atomic_exchange(&pending[i], false) && !fails)
+			memcpy(durable + i * SEG, (uint8_t *)h + i * SEG, SEG);
+	}
+	flushes++;
+	return fails ? -ENOSPC : 0;
+}
+
+static const struct ummap_driver weak = {
+	.struct_size = sizeof(weak), .abi = UMMAP_DRIVER_ABI, .scheme = "weak", .help = "forgets what it could not keep",
+	.open = weak_open, .close = weak_close, .read = weak_read, .write = weak_write, .flush = weak_flush,
+};
+
+static uint8_t *map_weak(size_t budget, int engine)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *m;
+
+	set_budget(budget);
+	check(ummap_driver_register(&weak) == 0);
+	attr.seg_size = SEG;
+	attr.engine = engine;
+	check(ummap_open("weak:x", SIZE, 0, READ_WRITE, &attr, &m) == 0);
+	check(umadvise(m, SIZE, UMMAP_ADV_RANDOM) == 0);
+	return m;
+}
+
+static void check_durable(size_t from, size_t off, size_t len, uint64_t seed)
+{
+	check_bytes(durable + from + off, len, off, seed);
+}
+
+/* Every call that promises something says that it cannot, until the end. */
+static void check_lost(uint8_t *m, uint64_t bytes)
+{
+	void *base = m;
+
+	check(stat_of(m).lost_bytes == bytes, "%" PRIu64, stat_of(m).lost_bytes);
+	for (int i = 0; i < 2; i++) {
+		check_fails(umsync(m, 0), EIO);
+		check(strstr(umerrormsg(), "have left memory") && strstr(umerrormsg(), strerror(ENOSPC)), "%s", umerrormsg());
+		check_fails(umsync_range(m, 1, 0), EIO);
+		check_fails(umunmap(m, 1), EIO);
+		check_fails(umremap(m, 0, -1, -1, UMMAP_SYNC, &base), EIO);
+	}
+	check(stat_of(m).dirty_bytes == 0, "all else is written");
+	check(stat_of(NULL).lost_bytes == bytes);
+}
+
+/* Three quarters have left memory when the flush fails. What is there, or is stored later, becomes durable. */
+static void lose(void *engine)
+{
+	uint8_t *m = map_weak(SIZE / 4, *(int *)engine);
+	size_t safe = 0;
+
+	fill(m, SIZE, 0, NEW);
+	failing = 1;
+	check_fails(umsync(m, 0), EIO);
+	check_lost(m, SIZE / 4 * 3);
+	for (size_t i = 0; i < SEGS; i++)
+		safe += durable[i * SEG + 1] == pattern(i * SEG + 1, NEW) && durable[i * SEG] == pattern(i * SEG, NEW);
+	check(safe == SEGS / 4, "%zu", safe);
+	check_bytes(m, SIZE, 0, NEW);
+	fill(m + SEG, SEG, SEG, 3);
+	check_fails(umsync(m, 1), EIO);
+	check_durable(0, SEG, SEG, 3);
+	check(umunmap(m, 0) == 0);
+	check(handles == 0 && stat_of(NULL).lost_bytes == SIZE / 4 * 3);
+}
+
+static int engines[] = { UMMAP_ENGINE_SEGV, UMMAP_ENGINE_UFFD };
+
+Test(doubt, of_what_has_left)
+{
+	for (size_t i = 0; i < 2; i++)
+		check_exits(run_child(lose, &engines[i]), 0);
+}
+
+/* Nothing has: it is written again, and the error is told once. */
+static void keep(void *engine)
+{
+	uint8_t *m = map_weak(2 * SIZE, *(int *)engine);
+
+	fill(m, SIZE, 0, NEW);
+	failing = 2;
+	check_fails(umsync(m, 0), ENOSPC);
+	check(stat_of(m).dirty_bytes == SIZE && stat_of(m).lost_bytes == 0);
+	check_fails(umsync(m, 0), ENOSPC);
+	check(umsync(m, 1) == 0);
+	check_durable(0, 0, SIZE, NEW);
+	fill(m, SEG, 0, 3);
+	check(umunmap(m, 1) == 0);
+	check_durable(0, 0, SEG, 3);
+}
+
+Test(doubt, of_what_is_in_memory)
+{
+	for (size_t i = 0; i < 2; i++)
+		check_exits(run_child(keep, &engines[i]), 0);
+}
+
+/* What came back is what storage had of it, and no copy of what was written. */
+Test(doubt, of_what_came_back)
+{
+	uint8_t *m = map_weak(2 * SIZE, UMMAP_ENGINE_SEGV);
+
+	fill(m, 3 * SEG, 0, NEW);
+	check(umsync_range(m, 3 * SEG, UMMAP_NOFLUSH | UMMAP_EVICT) == 0);
+	check_bytes(m, SEG, 0, NEW);
+	m[SEG] = 0;
+	failing = 1;
+	check_fails(umsync(m, 0), EIO);
+	check_lost(m, 3 * SEG);
+	check(umunmap(m, 0) == 0);
+}
+
+/* What left after a good flush, or was only read, is none of its business. */
+Test(doubt, of_nothing_else)
+{
+	uint8_t *m = map_weak(SIZE / 4, UMMAP_ENGINE_SEGV);
+
+	fill(m, SIZE, 0, NEW);
+	check(umsync(m, 1) == 0);
+	for (size_t i = 0; i < SIZE / 2; i += SEG)
+		check(m[i] == pattern(i, NEW));
+	fill(m + SIZE / 2, SEG, SIZE / 2, 3);
+	failing = 1;
+	check_fails(umsync(m, 0), ENOSPC);
+	check(stat_of(m).lost_bytes == 0);
+	check(umsync(m, 0) == 0);
+	check_durable(0, SIZE / 2, SEG, 3);
+	check(umunmap(m, 1) == 0);
+}
+
+/* ---- A write that meets the flush ---- */
+
+/* As the cleaner does. */
+static void *write_slowly(void *m)
+{
+	struct mapping *map = map_find(m);
+
+	check(seg_unmap_all(map, 0, 1) == 0);
+	check(writeback_inactive(map));
+	map_leave(map);
+	return NULL;
+}
+
+/* It is over when the flush has failed, and is that one's loss all the same. */
+Test(doubt, of_a_write_on_its_way)
+{
+	uint8_t *m = map_weak(2 * SIZE, UMMAP_ENGINE_SEGV);
+	pthread_t other;
+
+	fill(m, 2 * SEG, 0, NEW);
+	slow = true;
+	check(pthread_create(&other, NULL, write_slowly, m) == 0);
+	while (!arrived)
+		pause_ms(1);
+	failing = 1;
+	check_fails(umsync_range(m + SEG, SEG, 0), ENOSPC);
+	check(pthread_join(other, NULL) == 0);
+	slow = false;
+	check(umsync(m, 0) == 0);
+	check_durable(0, 0, 2 * SEG, NEW);
+	check(umunmap(m, 1) == 0);
+}
+
+/* ---- What is carried ---- */
+
+/* After flushes that succeeded, so that those segments which no flush was for cannot be taken for new ones. */
+static uint8_t *migration(uint8_t *m)
+{
+	void *base = NULL;
+
+	for (int i = 0; i < 3; i++) {
+		((volatile uint8_t *)m)[0] = pattern(0, OLD);
+		check(umsync(m, 0) == 0);
+	}
+	check(umremap(m, 0, -1, SIZE, 0, &base) == 0);
+	return base;
+}
+
+/* What was not changed is written to the new place, too, and is as little durable there. */
+Test(doubt, of_what_is_carried)
+{
+	uint8_t *m = map_weak(2 * SIZE, UMMAP_ENGINE_SEGV);
+
+	check_bytes(m, SIZE, 0, OLD);
+	m = migration(m);
+	failing = 1;
+	check_fails(umsync(m, 0), ENOSPC);
+	check(umsync(m, 0) == 0);
+	check_durable(SIZE, 0, SIZE, OLD);
+	check(umunmap(m, 1) == 0);
+}
+
+Test(doubt, of_what_was_carried_and_left)
+{
+	uint8_t *m = map_weak(SIZE / 4, UMMAP_ENGINE_SEGV);
+
+	m = migration(m);
+	failing = 1;
+	check_fails(umsync(m, 0), EIO);
+	check_lost(m, SIZE - SIZE / 4);
+	check(umunmap(m, 0) == 0);
+}
+
+/* What is read from the old place has to be sure there first. */
+Test(doubt, of_what_is_to_be_carried)
+{
+	uint8_t *m = map_weak(SIZE / 4, UMMAP_ENGINE_SEGV);
+	void *base = NULL;
+
+	fill(m, SIZE, 0, NEW);
+	failing = 1;
+	check_fails(umremap(m, 0, -1, SIZE, 0, &base), EIO);
+	check_lost(m, SIZE / 4 * 3);
+	/* Nothing of it matters to who sees something else. */
+	check(umremap(m, 0, -1, SIZE, UMMAP_SWITCH, &base) == 0 && base == m);
+	check(stat_of(m).lost_bytes == 0);
+	fill(m, SIZE, 0, NEW);
+	check(umunmap(m, 1) == 0);
+	check_durable(SIZE, 0, SIZE, NEW);
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Pieces: neighbours that move as one huge page. Engine segv. */
+#include "common.h"
+#include "engine/engine.h"
+#include "huge.h"
+
+#include <criterion/criterion.h>
+#include <sys/resource.h>
+
+#define SEG (256 * KIB)
+#define PIECE (2 * MIB / SEG)
+#define SIZE (128 * MIB)
+#define BUDGET (64 * MIB)
+
+static uint8_t *map_in(size_t seg, int fd, int prot)
+{
+	set_env("UMMAP_ENGINE", "segv");
+	set_budget(BUDGET);
+	return map_file(fd, SIZE, seg, prot, 0);
+}
+
+static uint8_t *map_some(int fd, int prot)
+{
+	return map_in(SEG, fd, prot);
+}
+
+static void read_all(const uint8_t *m)
+{
+	for (size_t off = 0; off < SIZE; off += SEG) {
+		for (size_t at = off; at < off + SEG; at += 32 * KIB)
+			cr_assert_eq(m[at], pattern(at, 3), "byte %zu", at);
+	}
+}
+
+#define PASSES 3
+/* Scans that are enough for anything. */
+#define PASSES_MOST 40
+
+static bool is_mostly_huge(const uint8_t *m)
+{
+	return !has_huge_pages() || huge_bytes(m, SIZE) >= stat_of(m).resident_bytes / 2;
+}
+
+/* Most of what a scan has in memory is on huge pages. Where a processor was away in the middle of it, some is not; then
+ * the next scan has to make up for that. */
+static void expect_huge(const uint8_t *m)
+{
+	for (int pass = 0; pass < PASSES_MOST && !is_mostly_huge(m); pass++)
+		read_all(m);
+	/* Up to half of the budget may be read ahead, and some is inactive. */
+	cr_expect_geq(stat_of(m).resident_bytes, BUDGET / 4);
+	cr_expect(is_mostly_huge(m), "%zu of %lu", huge_bytes(m, SIZE), (unsigned long)stat_of(m).resident_bytes);
+}
+
+static long minor_faults(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	return u.ru_minflt;
+}
+
+static void scan(size_t seg)
+{
+	int fd = filled_file(SIZE, 3);
+	uint8_t *m = map_in(seg, fd, PROT_READ);
+	long before;
+
+	read_all(m);
+	before = minor_faults();
+	for (int pass = 0; pass < PASSES; pass++)
+		read_all(m);
+	/* Huge pages that had to be mended. */
+	cr_expect_lt(minor_faults() - before, PASSES * SIZE / (2 * MIB) / 3, "%ld", minor_faults() - before);
+	expect_huge(m);
+	cr_assert_eq(umunmap(m, 0), 0);
+}
+
+Test(pieces, of_a_scan)
+{
+	scan(SEG);
+}
+
+Test(pieces, of_a_scan_in_small_segments)
+{
+	scan(64 * KIB);
+}
+
+Test(pieces, of_a_scan_in_large_segments)
+{
+	scan(MIB);
+}
+
+/* What was stored to came and left by itself, which breaks huge pages up, and in an order of its own. */
+Test(pieces, after_stores)
+{
+	int fd = filled_file(SIZE, 3);
+	uint8_t *m = map_some(fd, READ_WRITE);
+	uint64_t seed = 5;
+
+	for (int k = 0; k < 1000; k++) {
+		size_t off = next_random(&seed) % SIZE;
+
+		m[off] = pattern(off, 3);
+	}
+	cr_assert_eq(umunmap(m, 0), 0);
+	m = map_some(fd, PROT_READ);
+	read_all(m);
+	expect_huge(m);
+	cr_assert_eq(umunmap(m, 0), 0);
+}
+
+/* Faults in no order mix up the frames of huge pages; scans sort them. */
+Test(pieces, after_jumps)
+{
+	int fd = filled_file(SIZE, 3);
+	uint8_t *m = map_some(fd, PROT_READ);
+	uint64_t seed = 5;
+
+	read_all(m);
+	for (int pass = 0; pass < PASSES; pass++) {
+		for (int k = 0; k < 300; k++) {
+			size_t off = next_random(&seed) % SIZE;
+
+			cr_assert_eq(m[off], pattern(off, 3));
+		}
+		read_all(m);
+		expect_huge(m);
+	}
+	cr_assert_eq(umunmap(m, 0), 0);
+}
+
+/* Somebody else has one frame of a huge page; the rest of it stays aside. */
+Test(pieces, beside_one)
+{
+	int fd = filled_file(SIZE, 3);
+	uint8_t *other = map_some(fd, PROT_READ), *m = map_some(fd, PROT_READ);
+
+	cr_assert_eq(other[0], pattern(0, 3));
+	read_all(m);
+	expect_huge(m);
+	cr_assert_eq(umunmap(m, 0), 0);
+	cr_assert_eq(umunmap(other, 0), 0);
+}
+
+/* In no order that is known, a piece is as good as gone; but nothing is mixed up. */
+Test(pieces, among_others)
+{
+	int fd = filled_file(SIZE, 3);
+	uint8_t *m = map_some(fd, READ_WRITE);
+	uint64_t seed = 7;
+
+	for (int pass = 0; pass < 2; pass++) {
+		for (int k = 0; k < 600; k++) {
+			size_t off = next_random(&seed) % SIZE;
+
+			cr_assert_eq(m[off], pattern(off, 3), "byte %zu", off);
+			if (k % 3 == 0)
+				m[off] = pattern(off, 3);
+		}
+		read_all(m);
+	}
+	cr_assert_eq(umunmap(m, 0), 0);
+	check_file(fd, 0, SIZE, 0, 3);
+}
+
+/* Whoever overtakes what is read ahead brings in a piece, not a hole in one. */
+Test(pieces, overtaken)
+{
+	int fd = filled_file(SIZE, 3);
+	uint8_t *m = map_some(fd, PROT_READ);
+
+	read_all(m);
+	/* But where a processor was away just then. */
+	cr_expect_leq(SIZE / SEG - stat_of(m).ahead_loads, 8 * PIECE, "%lu", (unsigned long)stat_of(m).ahead_loads);
+	cr_assert_eq(umunmap(m, 0), 0);
+}
+
+/* A scan that is known to be one keeps the piece that it is in, some before it, and what comes next: what somebody holds when
+ * it should be let go of may stay. */
+static void scan_keeping_little(const uint8_t *m)
+{
+	for (size_t off = 0; off < SIZE; off += SEG) {
+		cr_assert_eq(m[off], pattern(off, 3));
+		cr_expect_leq(stat_of(m).resident_bytes, BUDGET / 2, "at %zu", off / SEG);
+	}
+}
+
+Test(pieces, left_behind)
+{
+	int fd = filled_file(SIZE, 3);
+	uint8_t *m = map_some(fd, PROT_READ);
+	bool huge = false;
+
+	cr_assert_eq(umadvise(m, SIZE, UMMAP_ADV_SEQUENTIAL), 0);
+	for (int pass = 0; pass < PASSES_MOST && !huge; pass++) {
+		scan_keeping_little(m);
+		huge = huge_bytes(m, SIZE) >= PIECE * SEG || !has_huge_pages();
+	}
+	cr_expect(huge);
+	cr_assert_eq(umunmap(m, 0), 0);
+}
+
+/* The last segments of a file are no whole piece. */
+Test(pieces, short_end)
+{
+	const size_t size = 40 * MIB + 3 * SEG + 100;
+	int fd = filled_file(size, 3);
+	uint8_t *m;
+
+	set_env("UMMAP_ENGINE", "segv");
+	set_budget(BUDGET);
+	m = map_file(fd, size, SEG, READ_WRITE, 0);
+	for (int pass = 0; pass < 2; pass++) {
+		check_bytes(m, size, 0, 3);
+		cr_assert_eq(umsync(m, 1), 0);
+	}
+	cr_assert_eq(umunmap(m, 0), 0);
+	check_file(fd, 0, size, 0, 3);
+}
+
+/* A group's budget holds for pieces, too. */
+Test(pieces, in_a_group)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char path[320], uri[330];
+	int fd = temp_named("scan", 0, path);
+	void *m = NULL;
+
+	file_fill(fd, 0, SIZE, 0, 3);
+	snprintf(uri, sizeof(uri), "posix:%s", path);
+	set_env("UMMAP_ENGINE", "segv");
+	set_budget(4 * BUDGET);
+	attr.seg_size = SEG;
+	attr.group = "scan";
+	attr.budget = BUDGET / 2;
+	check(ummap_open(uri, SIZE, 0, PROT_READ, &attr, &m) == 0, "%s", umerrormsg());
+	for (int pass = 0; pass < 2; pass++) {
+		read_all(m);
+		cr_expect_leq(stat_of(m).resident_bytes + stat_of(m).standby_bytes, BUDGET / 2);
+	}
+	cr_assert_eq(umunmap(m, 0), 0);
+}
+
+/* What is moved at one stroke has to be one mapping: Linux 6.17 and later move several one by one, and stop on the way
+ * where they run short. */
+Test(pieces, several_mappings_are_told_from_one)
+{
+	size_t page = 4 * KIB, len = 8 * page;
+	char *p = mmap(NULL, len, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	cr_assert_neq(p, MAP_FAILED);
+	memset(p, 1, len);
+	cr_expect(engine_segv.is_one(p, len));
+	cr_expect(engine_segv.is_one(p + page, len / 2));
+	cr_assert_eq(mprotect(p + len / 2, page, PROT_READ), 0);
+	cr_expect(!engine_segv.is_one(p, len));
+	cr_expect(!engine_segv.is_one(p + len / 2, 2 * page));
+	cr_expect(engine_segv.is_one(p, len / 2));
+	cr_expect(engine_segv.is_one(p + len / 2, page));
+	/* And nothing has become of what was asked about. */
+	for (size_t at = 0; at < len; at++)
+		cr_assert_eq(p[at], 1, "byte %zu", at);
+	cr_assert_eq(munmap(p, page), 0);
+	cr_expect(!engine_segv.is_one(p, len / 2));
+}

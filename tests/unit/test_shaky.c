@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Storage that fails in one place, or once: what else moves together with that comes to no harm. Engine segv. */
+#include "common.h"
+#include "paging/lookup.h"
+#include "paging/segment.h"
+
+#include <ummap-driver.h>
+
+#include <criterion/criterion.h>
+
+#define SEG (256 * KIB)
+#define PIECE (2 * MIB / SEG)
+#define SIZE (256 * MIB)
+#define BUDGET (64 * MIB)
+#define KEPT (4 * MIB) /* what is written there is kept: at once, and for good from a flush on */
+
+static uint8_t accepted[KEPT], durable[KEPT];
+static size_t bad = SIZE;       /* nothing that has this byte can be read or written */
+static _Atomic bool flush_fails;
+
+static int shaky_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+{
+	(void)oflags;
+	*h = durable;
+	geom->size = SIZE;
+	geom->align = 1;
+	geom->caps = UMMAP_CAP_WRITE | UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE;
+	if (strcmp(uri->scheme, "shakya") == 0)
+		geom->caps |= UMMAP_CAP_ASYNC;
+	fill(durable, KEPT, 0, 3);
+	memcpy(accepted, durable, KEPT);
+	return 0;
+}
+
+static int shaky_close(void *h)
+{
+	(void)h;
+	return 0;
+}
+
+static int shaky_read(void *h, void *buf, size_t len, uint64_t off)
+{
+	(void)h;
+	if (off <= bad && bad < off + len)
+		return -EIO;
+	if (off < KEPT)
+		memcpy(buf, accepted + off, len);
+	else
+		fill(buf, len, off, 3);
+	return 0;
+}
+
+static int shaky_write(void *h, const void *buf, size_t len, uint64_t off)
+{
+	(void)h;
+	if (off <= bad && bad < off + len)
+		return -EIO;
+	memcpy(accepted + off, buf, len);
+	return 0;
+}
+
+/* All of it, or none. */
+static int shaky_readv(void *h, const struct iovec *iov, int n, uint64_t off)
+{
+	int err = 0;
+
+	for (int i = 0; i < n && !err; off += iov[i++].iov_len)
+		err = shaky_read(h, iov[i].iov_base, iov[i].iov_len, off);
+	return err;
+}
+
+static int shaky_writev(void *h, const struct iovec *iov, int n, uint64_t off)
+{
+	uint64_t end = off;
+
+	for (int i = 0; i < n; i++)
+		end += iov[i].iov_len;
+	if (off <= bad && bad < end)
+		return -EIO;
+	for (int i = 0; i < n; off += iov[i++].iov_len)
+		shaky_write(h, iov[i].iov_base, iov[i].iov_len, off);
+	return 0;
+}
+
+#define AT_A_TIME 64
+
+static _Thread_local struct ummap_io *submitted[AT_A_TIME];
+static _Thread_local unsigned pending;
+
+static int shaky_submit(void *h, struct ummap_io **io, unsigned n)
+{
+	unsigned i;
+
+	(void)h;
+	for (i = 0; i < n && pending < AT_A_TIME; i++)
+		submitted[pending++] = io[i];
+	return (int)i;
+}
+
+static int shaky_reap(void *h, struct ummap_io **done, unsigned max, unsigned min)
+{
+	unsigned n;
+
+	cr_assert_leq(min, pending);
+	for (n = 0; n < max && pending > 0; n++) {
+		struct ummap_io *io = done[n] = submitted[--pending];
+
+		io->res = io->op == UMMAP_IO_READ ? shaky_read(h, io->buf, io->len, io->off) :
+						    shaky_write(h, io->buf, io->len, io->off);
+	}
+	return (int)n;
+}
+
+/* One that fails loses what it was to keep. */
+static int shaky_flush(void *h, uint64_t off, uint64_t len)
+{
+	(void)h;
+	(void)off;
+	(void)len;
+	memcpy(flush_fails ? accepted : durable, flush_fails ? durable : accepted, KEPT);
+	return flush_fails ? -EIO : 0;
+}
+
+/* How it takes several requests. */
+enum shaky_kind { ONE_BY_ONE, VECTORS, ASYNC, SHAKY_KINDS };
+
+static uint8_t *map_shaky(int prot, enum shaky_kind kind)
+{
+	static const char *const schemes[] = { "shaky", "shakyv", "shakya" };
+	struct ummap_driver driver = {
+		.struct_size = sizeof(driver), .abi = UMMAP_DRIVER_ABI, .scheme = schemes[kind], .open = shaky_open,
+		.close = shaky_close, .read = shaky_read, .write = shaky_write, .flush = shaky_flush,
+	};
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[16];
+	void *m = NULL;
+
+	if (kind == VECTORS) {
+		driver.readv = shaky_readv;
+		driver.writev = shaky_writev;
+	} else if (kind == ASYNC) {
+		driver.submit = shaky_submit;
+		driver.reap = shaky_reap;
+	}
+	set_env("UMMAP_ENGINE", "segv");
+	set_budget(BUDGET);
+	attr.seg_size = SEG;
+	cr_assert_eq(ummap_driver_register(&driver), 0);
+	snprintf(uri, sizeof(uri), "%s:any", schemes[kind]);
+	check(ummap_open(uri, SIZE, 0, prot, &attr, &m) == 0, "%s", umerrormsg());
+	return m;
+}
+
+static bool has_all(const uint8_t *m, size_t first, size_t n)
+{
+	struct mapping *map = map_find(m);
+	bool all = true;
+
+	for (size_t i = first; i < first + n; i++)
+		all = all && seg_has(map_seg(map, i), SEG_VALID);
+	map_leave(map);
+	return all;
+}
+
+/* One bad block spoils its segment, not its piece. */
+static void read_past_a_bad_one(enum shaky_kind kind)
+{
+	uint8_t *m = map_shaky(PROT_READ, kind);
+	uint64_t value;
+
+	bad = 64 * MIB + 3 * SEG + 5;
+	catch_sigbus();
+	for (size_t off = 0; off < SIZE; off += SEG) {
+		cr_assert_eq(try_load(m + off, &value), off != bad - 5, "segment %zu", off / SEG);
+		if (off == bad - 5 - SEG)
+			cr_expect(has_all(m, off / SEG + 2, PIECE - 4));
+		if (off != bad - 5)
+			cr_assert_eq(m[off], pattern(off, 3));
+	}
+	bad = SIZE;
+	cr_assert_eq(umunmap(m, 0), 0);
+}
+
+Test(shaky, bad_segment)
+{
+	for (enum shaky_kind kind = 0; kind < SHAKY_KINDS; kind++)
+		read_past_a_bad_one(kind);
+}
+
+static void write_past_a_bad_one(enum shaky_kind kind)
+{
+	uint8_t *m = map_shaky(READ_WRITE, kind);
+
+	for (size_t i = 0; i < KEPT; i += SEG)
+		m[i + 5] = 200;
+	bad = 11 * SEG + 5;
+	cr_assert_eq(umsync(m, 0), -1);
+	cr_expect_eq(errno, EIO);
+	for (size_t i = 0; i < KEPT; i += SEG)
+		cr_expect_eq(accepted[i + 5], i + 5 == bad ? pattern(i + 5, 3) : 200, "%zu", i / SEG);
+	bad = SIZE;
+	cr_assert_eq(umsync(m, 0), 0);
+	cr_expect_eq(durable[11 * SEG + 5], 200);
+	cr_assert_eq(umunmap(m, 0), 0);
+}
+
+Test(shaky, bad_place)
+{
+	for (enum shaky_kind kind = 0; kind < SHAKY_KINDS; kind++)
+		write_past_a_bad_one(kind);
+}
+
+/* The first n segments go to standby. */
+static void send_off(const uint8_t *m, size_t n)
+{
+	struct mapping *map = map_find(m);
+
+	cr_assert_eq(seg_unmap_all(map, 0, n), 0);
+	map_leave(map);
+}
+
+/* What a failed flush has made uncertain counts as changed, and does not leave with what is as it was loaded. */
+Test(shaky, in_doubt)
+{
+	uint8_t *m;
+
+	/* They come back one by one. */
+	set_env("UMMAP_READAHEAD", "0");
+	m = map_shaky(READ_WRITE, ONE_BY_ONE);
+	for (size_t i = 0; i < KEPT; i += SEG)
+		m[i] = 200;
+	cr_assert_eq(umsync_range(m, KEPT, UMMAP_NOFLUSH), 0);
+	send_off(m, KEPT / SEG);
+	for (size_t i = 0; i < KEPT; i += SEG)
+		cr_assert_eq(m[i], 200);
+	flush_fails = true;
+	cr_assert_eq(umsync(m, 0), -1);
+	flush_fails = false;
+	for (int pass = 0; pass < 2; pass++) {
+		for (size_t off = KEPT; off < SIZE; off += SEG)
+			cr_assert_eq(m[off], pattern(off, 3));
+	}
+	cr_assert_eq(umsync(m, 0), 0);
+	for (size_t i = 0; i < KEPT; i += SEG) {
+		cr_expect_eq(m[i], 200);
+		cr_expect_eq(durable[i], 200);
+	}
+	cr_assert_eq(umunmap(m, 0), 0);
+}

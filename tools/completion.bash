@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Completes the arguments of umtop, umwal, ummap-trace and driver-conform in bash. Installed once under the name of each.
+# shellcheck shell=bash
+
+# Options are those that the program's --help names.
+_ummap_options() { # program
+	"$1" --help 2> /dev/null | grep -oE -- '(^|[][ |])--[a-z]+' | tr -d '][ |' | sort -u
+}
+
+_ummap_complete() { # program, word, the word before
+	local words=() file=
+	case ${1##*/}:$3 in
+	umtop:-s | umtop:--sort)
+		read -ra words <<< "$("$1" --help | sed -n '/--sort/,/(held)/{s/.*by one of: //;s/(held)//;s/,/ /g;p}' | tr '\n' ' ')"
+		;;
+	umtop:-n | umtop:--count | umtop:-d | umtop:--delay | umtop:-g | umtop:--group | umtop:-f | umtop:--filter) ;;
+	driver-conform:--only) mapfile -t words < <("$1" --list | cut -d' ' -f1) ;;
+	driver-conform:--size | driver-conform:--seed | driver-conform:--free | driver-conform:--seconds) ;;
+	ummap-trace:-o | ummap-trace:--output | umwal:--log | umwal:ls | umwal:check | umwal:apply | umwal:back | umwal:drop)
+		file=yes
+		;;
+	*)
+		if [[ $2 = -* ]]; then
+			mapfile -t words < <(_ummap_options "$1")
+		elif [ "${1##*/}" = umwal ]; then
+			words=(ls check apply back drop)
+		elif [ "${1##*/}" = ummap-trace ]; then
+			file=yes
+		fi
+		;;
+	esac
+	if [ "$file" ]; then
+		mapfile -t COMPREPLY < <(compgen -f -- "$2")
+		compopt -o filenames 2> /dev/null
+	else
+		mapfile -t COMPREPLY < <(compgen -W "${words[*]}" -- "$2")
+	fi
+}
+
+complete -F _ummap_complete umtop umwal ummap-trace driver-conform

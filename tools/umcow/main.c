@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* umcow - shows, commits and discards what was written to stores through cow+. */
+#include <inttypes.h>
+
+#include "../../drivers/cow_file.h"
+#include "../beside.h"
+
+static const char usage[] =
+"usage: umcow [--changes CHANGES] ls|commit|discard FILE\n"
+"Changes of stores that are written through cow+; FILE is the store, CHANGES are beside it (FILE.cow).\n"
+"  ls        what was changed: offsets and lengths; exit status 1: the changes are damaged\n"
+"  commit    writes the changes to the store, and removes them\n"
+"  discard   removes the changes\n"
+"  --help, --version\n";
+
+static void look(const struct job *job, int how, struct cow_file *f)
+{
+	struct ummap_geom geom = { .size = 0 };
+	int err = cow_look(f, job->file, how, &geom);
+
+	if (err)
+		refuse("%s", *geom.why ? geom.why : strerror(-err));
+}
+
+/* Blocks that are neighbours in the store, by their number. */
+static uint64_t show_run(struct cow_file *f, uint64_t first)
+{
+	uint64_t end = first + 1, off = first * COW_BLOCK, len;
+
+	while (blockmap_get(&f->index, end))
+		end++;
+	len = (end - first) * COW_BLOCK;
+	printf("%" PRIu64 " %" PRIu64 "\n", off, len < f->head.size - off ? len : f->head.size - off);
+	return end;
+}
+
+static int do_ls(const struct job *job)
+{
+	uint64_t block = 0, place;
+	struct cow_file f;
+	bool bad;
+
+	look(job, UMMAP_LOCK_NONE, &f);
+	printf("%s: changes of %s, %" PRIu64 " bytes of %" PRIu64 "%s\n", job->file, f.head.base.name,
+	       f.index.count * (uint64_t)COW_BLOCK, f.head.size, f.head.committing ? "; a commit has begun" : "");
+	while (blockmap_next(&f.index, &block, &place))
+		block = show_run(&f, block);
+	if (f.slots.damaged)
+		printf("%s: one of the two slots of the head is not whole; the other one is\n", job->file);
+	if (f.damaged_at)
+		printf("%s: damaged at byte %" PRIu64 "\n", job->file, f.damaged_at);
+	bad = f.slots.damaged || f.damaged_at;
+	cow_close(&f);
+	return bad ? EXIT_DAMAGED : EXIT_SUCCESS;
+}
+
+static void open_store(const struct job *job, struct ummap_driver *driver, void **h, struct ummap_geom *geom)
+{
+	static char path[3 * PATH_MAX], uri[sizeof(path) + 8];
+	char who[160] = "";
+
+	encode(path, job->store);
+	snprintf(uri, sizeof(uri), "posix:%s", path);
+	if (ummap_driver_open(uri, UMMAP_O_WRITE, driver, h, geom) < 0)
+		refuse("%s", umerrormsg());
+	if (driver->lock(*h, 0, INT64_MAX, UMMAP_LOCK_EXCLUSIVE, who) == -EBUSY)
+		refuse("%s is in use by %s", job->store, *who ? who : "another process");
+}
+
+static int do_commit(const struct job *job)
+{
+	struct ummap_driver driver = { .struct_size = sizeof(driver) };
+	struct ummap_geom geom;
+	struct cow_base base;
+	struct cow_file f;
+	void *store;
+	int err;
+
+	look(job, UMMAP_LOCK_EXCLUSIVE, &f);
+	open_store(job, &driver, &store, &geom);
+	cow_describe(&base, job->store, -1, geom.size);
+	err = cow_commit(&f, &base, &driver, store, &geom);
+	if (err)
+		refuse("%s", geom.why);
+	cow_close(&f);
+	driver.close(store);
+	return EXIT_SUCCESS;
+}
+
+static int do_discard(const struct job *job)
+{
+	struct cow_file f;
+	int err;
+
+	look(job, UMMAP_LOCK_EXCLUSIVE, &f);
+	if (f.head.committing)
+		refuse("a commit of %s was interrupted, and %s has a part of it: commit it", job->file, job->store);
+	err = side_remove(&f.file);
+	if (err)
+		refuse("%s cannot be removed: %s", job->file, strerror(-err));
+	cow_close(&f);
+	return EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct verb verbs[] = {
+		{ "ls", 2, do_ls }, { "commit", 2, do_commit }, { "discard", 2, do_discard }, { NULL, 0, NULL },
+	};
+	const struct tool tool = { usage, "changes", COW_SUFFIX, verbs };
+
+	return tool_main(&tool, argc, argv);
+}
