@@ -8,7 +8,7 @@
 #include <getopt.h>
 #include <math.h>
 
-#include "data.h"
+#include "kit/data.h"
 #include "ummap-driver.h"
 #include "ummap.h"
 
