@@ -53,7 +53,8 @@ int cache_make_durable(struct cache *c)
 
 struct source {
 	uint32_t slot;                 /* CACHE_NO_SLOT: the far store */
-	size_t skip;                   /* in its block */
+	uint32_t slots;                /* that lie side by side, as their blocks do */
+	size_t skip;                   /* in the first one */
 	size_t len;
 };
 
@@ -81,42 +82,62 @@ static size_t far_run(struct cache *c, uint64_t off, size_t most)
 	return (size_t)(min_u64(at, end) - off);
 }
 
-/* Under the lock: where the next bytes are. A slot is pinned. */
+/* The slot that has a sector of a block; CACHE_NO_SLOT: none. */
+static uint32_t slot_with(const struct cache_index *ix, uint64_t block, unsigned sector)
+{
+	uint32_t s = cache_find(ix, block, true);
+
+	if (s == CACHE_NO_SLOT || !(cache_valid(&ix->slot[s]) >> sector & 1))
+		s = cache_find(ix, block, false);
+	return s == CACHE_NO_SLOT || !(cache_valid(&ix->slot[s]) >> sector & 1) ? CACHE_NO_SLOT : s;
+}
+
+/* Under the lock: where the next bytes are. Slots are pinned. */
 static struct source find_source(struct cache *c, uint64_t off, size_t len)
 {
 	struct cache_index *ix = &c->near.index;
 	unsigned shift = c->near.sector_shift, sectors = 1u << (c->near.block_shift - shift);
 	size_t skip = off & (((size_t)1 << c->near.block_shift) - 1);
-	unsigned sector = (unsigned)(skip >> shift), run;
-	struct source src = { cache_find(ix, cache_block_of(c, off), true), skip, 0 };
+	unsigned sector = (unsigned)(skip >> shift), end;
+	uint64_t block = cache_block_of(c, off);
+	struct source src = { slot_with(ix, block, sector), 0, skip, 0 };
+	uint32_t s = src.slot;
 
-	if (src.slot == CACHE_NO_SLOT || !(cache_valid(&ix->slot[src.slot]) >> sector & 1))
-		src.slot = cache_find(ix, cache_block_of(c, off), false);
-	if (src.slot == CACHE_NO_SLOT || !(cache_valid(&ix->slot[src.slot]) >> sector & 1)) {
-		src.slot = CACHE_NO_SLOT;
+	if (s == CACHE_NO_SLOT) {
 		src.len = far_run(c, off, len < RUN_MAX ? len : RUN_MAX);
 		return src;
 	}
-	run = cache_mask_run(cache_valid(&ix->slot[src.slot]), sector, sectors - sector);
-	src.len = min_u64(len, ((size_t)(sector + run) << shift) - skip);
-	cache_pin(ix, src.slot);
-	cache_hit(ix, src.slot);
+	do {
+		end = sector + cache_mask_run(cache_valid(&ix->slot[s]), sector, sectors - sector);
+		cache_pin(ix, s);
+		cache_hit(ix, s);
+		src.slots++;
+		src.len = min_u64(len, ((uint64_t)(src.slots - 1) << c->near.block_shift) + ((size_t)end << shift) - skip);
+		sector = 0;
+		s = src.len < len && end == sectors ? slot_with(ix, block + src.slots, 0) : CACHE_NO_SLOT;
+	} while (s != CACHE_NO_SLOT && s == src.slot + src.slots);
 	return src;
 }
 
-/* Clean sectors that cannot be read are the far store's. */
+static void unpin(struct cache *c, const struct source *src)
+{
+	for (uint32_t k = 0; k < src->slots; k++)
+		cache_unpin(&c->near.index, src->slot + k);
+}
+
+/* Clean sectors that cannot be read are the far store's; false: some are dirty. Slots that are read only in part go as a whole. */
 static bool forget_clean(struct cache *c, const struct source *src)
 {
 	struct cache_index *ix = &c->near.index;
-	struct cache_slot *slot = &ix->slot[src->slot];
-	unsigned shift = c->near.sector_shift, first = (unsigned)(src->skip >> shift);
-	bool clean;
+	bool clean = true;
 
 	cache_lock(c);
-	clean = !(slot->key & 1) || slot->key == CACHE_NO_KEY;
-	if (clean && slot->key != CACHE_NO_KEY)
-		cache_set_valid(ix, src->slot, cache_valid(slot) &
-				~cache_mask_of(first, (unsigned)((src->skip + src->len - 1) >> shift) - first + 1));
+	for (uint32_t s = src->slot; s < src->slot + src->slots; s++) {
+		if (cache_is_clean(ix, s))
+			cache_drop(ix, s);
+		else if (ix->slot[s].list == CACHE_DIRTY)
+			clean = false;
+	}
 	cache_unlock(c);
 	return clean;
 }
@@ -133,7 +154,7 @@ static int read_near(struct cache *c, const struct source *src, struct iovec *io
 			err = 0;
 	}
 	cache_lock(c);
-	cache_unpin(&c->near.index, src->slot);
+	unpin(c, src);
 	cache_unlock(c);
 	return err;
 }
@@ -391,8 +412,7 @@ static bool is_far(struct cache *c, const struct ummap_io *io)
 		return false;
 	cache_lock(c);
 	src = find_source(c, io->off, io->len);
-	if (src.slot != CACHE_NO_SLOT)
-		cache_unpin(&c->near.index, src.slot);
+	unpin(c, &src);
 	cache_unlock(c);
 	return src.slot == CACHE_NO_SLOT && src.len == io->len;
 }
