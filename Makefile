@@ -67,8 +67,8 @@ UMTOP = $B/umtop
 UMTOP_SRC = $(filter-out $(if $(NCURSES),%/no_screen.c,%/screen.c),$(wildcard tools/umtop/*.c))
 UMTOP_OBJ = $(UMTOP_SRC:%.c=$B/%.o)
 
-# These read what the filters wal+ and cow+ keep beside stores, as the filters do.
-BESIDE = $B/umwal $B/umcow
+# These read what the filters wal+, cow+ and cache+ keep beside stores, as the filters do.
+BESIDE = $B/umwal $B/umcow $B/umcache
 BESIDE_OBJ = $(BESIDE:$B/%=$B/tools/%/main.o)
 
 TOOLS = $(CONFORM) $(UMTOP) $(BESIDE)
@@ -129,7 +129,7 @@ $(UMTOP): $(UMTOP_OBJ) $(ROOMS)
 $(BESIDE): $B/%: $B/tools/%/main.o $(ROOMS)
 	$(CC) $(LDFLAGS) -o $@ $< $(ROOMS) $(LIBS)
 
-$B/tests/prog_wal $B/tests/prog_cow: | $(BESIDE)
+$B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_cache: | $(BESIDE)
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
 $B/tests/test_%: test_%.c $(ROOMS)
 	@mkdir -p $(@D)
@@ -218,7 +218,7 @@ check-deb:
 
 # Power lost at ten thousand requests.
 check-cuts: tests
-	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts test_cow_cuts
+	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts test_cow_cuts test_cache_cuts
 
 # What `make check` runs, and what it has no time for. All of it, whatever fails.
 ALL = check check-long check-cuts check-asan check-tsan check-mutants check-ports check-mpi-machines check-deb tidy fuzz

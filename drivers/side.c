@@ -131,6 +131,17 @@ int side_read(struct side *s, void *buf, size_t len, uint64_t off)
 	return side_driver->read(s->h, buf, len, off);
 }
 
+int side_readv(struct side *s, const struct iovec *iov, int n, uint64_t off)
+{
+	int err = 0;
+
+	if (side_driver->readv)
+		return side_driver->readv(s->h, iov, n, off);
+	for (int i = 0; i < n && !err; off += iov[i++].iov_len)
+		err = side_read(s, iov[i].iov_base, iov[i].iov_len, off);
+	return err;
+}
+
 int side_write(struct side *s, const void *buf, size_t len, uint64_t off)
 {
 	return side_driver->write(s->h, buf, len, off);
@@ -177,6 +188,16 @@ uint64_t side_collect(struct side *s, struct blockmap *places, uint64_t first, u
 		n += run;
 	}
 	return n;
+}
+
+int side_reserve(struct side *s, uint64_t size)
+{
+	const struct file *f = s->h;
+	int err = side_resize(s, size);
+
+	if (!err && side_driver == &ummap_driver_posix)
+		err = (int)answer(fallocate(f->fd, 0, 0, (off_t)size));
+	return err == -EOPNOTSUPP ? 0 : err;
 }
 
 void side_punch(struct side *s, uint64_t off, uint64_t len)

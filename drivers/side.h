@@ -33,6 +33,7 @@ int side_close(struct side *s);
 /* Takes its name away. */
 int side_remove(struct side *s);
 int side_read(struct side *s, void *buf, size_t len, uint64_t off);
+int side_readv(struct side *s, const struct iovec *iov, int n, uint64_t off);
 int side_write(struct side *s, const void *buf, size_t len, uint64_t off);
 int side_writev(struct side *s, const struct iovec *iov, int n, uint64_t off);
 int side_flush(struct side *s);
@@ -43,6 +44,8 @@ int side_size(struct side *s, uint64_t *size);
 /* Reads the blocks from `first` on that stand in the file, by a map of their places, as far as there are neighbours and at most
  * `most`; returns how many. */
 uint64_t side_collect(struct side *s, struct blockmap *places, uint64_t first, uint64_t most, size_t block, char *buf, int *err);
+/* Makes it so long, and takes the room for it where the file system can, so that no write fails for want of it later. */
+int side_reserve(struct side *s, uint64_t size);
 /* Gives back the room of these bytes, which read as zeros then, where the file system can; else nothing. */
 void side_punch(struct side *s, uint64_t off, uint64_t len);
 

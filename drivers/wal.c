@@ -11,6 +11,7 @@
 
 #include "futex.h"
 #include "keys.h"
+#include "pieces.h"
 
 #include <errno.h>
 #include <libgen.h>
@@ -70,37 +71,11 @@ static int wal_read(void *h, void *buf, size_t len, uint64_t off)
 
 /* ---- Writing ---- */
 
-/* Where a transfer stands. */
-struct cursor {
-	const struct iovec *piece;
-	int n;
-	size_t skip;           /* bytes of the first piece that are done */
-	uint64_t off, end;     /* in the store */
-};
-
-static void advance(struct cursor *c, size_t bytes)
-{
-	c->off += bytes;
-	c->skip += bytes;
-	while (c->n > 0 && c->skip >= c->piece->iov_len) {
-		c->skip -= c->piece->iov_len;
-		c->piece++;
-		c->n--;
-	}
-}
-
 /* The next bytes, at most `most`, without going on; whole blocks of them, as far as there are slices. */
 static size_t slice(const struct cursor *c, size_t most, struct iovec *iov, int *n)
 {
-	size_t skip = c->skip, bytes = 0, over;
+	size_t bytes = cursor_slice(c, most, iov, SLICES, n), over;
 
-	for (*n = 0; *n < c->n && *n < SLICES && bytes < most; (*n)++, skip = 0) {
-		size_t len = c->piece[*n].iov_len - skip;
-
-		len = len < most - bytes ? len : most - bytes;
-		iov[*n] = (struct iovec){ (char *)c->piece[*n].iov_base + skip, len };
-		bytes += len;
-	}
 	for (over = bytes % WAL_BLOCK; over > 0 && *n > 0;) {
 		struct iovec *last = &iov[*n - 1];
 		size_t cut = over < last->iov_len ? over : last->iov_len;
@@ -165,7 +140,7 @@ static int write_part(struct wal *w, struct cursor *c)
 	for (size_t done = 0, n; done < len && !err; done += n) {
 		n = c->piece->iov_len - c->skip < len - done ? c->piece->iov_len - c->skip : len - done;
 		memcpy(w->block + from + done, (char *)c->piece->iov_base + c->skip, n);
-		advance(c, n);
+		cursor_advance(c, n);
 	}
 	if (!err)
 		err = write_blocks(w, block, 1, &(struct iovec){ w->block, WAL_BLOCK }, 1, end);
@@ -185,23 +160,20 @@ static int write_some(struct wal *w, struct cursor *c)
 	if (bytes == 0)
 		return write_part(w, c);
 	err = write_blocks(w, c->off / WAL_BLOCK, (uint32_t)(bytes / WAL_BLOCK), iov, n, c->off + bytes);
-	advance(c, bytes);
+	cursor_advance(c, bytes);
 	return err;
 }
 
 static int wal_writev(void *h, const struct iovec *iov, int n, uint64_t off)
 {
 	struct wal *w = h;
-	struct cursor c = { .piece = iov, .n = n, .off = off, .end = off };
+	struct cursor c = cursor_begin(iov, n, off);
 	int err = 0;
 
 	if (!w->writable)
 		return -EBADF;
-	for (int i = 0; i < n; i++)
-		c.end += iov[i].iov_len;
 	if (c.end > w->size && !w->grows)
 		return -ENOSPC;
-	advance(&c, 0);
 	while (c.off < c.end && !err)
 		err = write_some(w, &c);
 	return err;

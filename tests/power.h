@@ -151,12 +151,13 @@ static inline int power_writev(void *h, const struct iovec *iov, int n, uint64_t
 
 static inline int power_flush(void *h, uint64_t off, uint64_t len)
 {
-	bool fails = power_bad_flushes > 0 && power_good_flushes == 0;
+	bool fails;
 
 	(void)off, (void)len;
+	pthread_mutex_lock(&power_lock);
+	fails = power_bad_flushes > 0 && power_good_flushes == 0;
 	power_good_flushes -= power_good_flushes > 0;
 	power_bad_flushes -= fails;
-	pthread_mutex_lock(&power_lock);
 	power_note(fails ? POWER_FAILED_FLUSH : POWER_FLUSH, h, NULL, 0, 0);
 	pthread_mutex_unlock(&power_lock);
 	return fails ? -EIO : 0;

@@ -1,0 +1,742 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * cache - a filter that keeps blocks of a store that is far away in a file that is near: what was read, so that it is read
+ * from there again, and what was written, so that it can be written back later (cache_near.h: the file, and why recovery is
+ * right; cache_index.h: what is in it, and what goes first; cache_write.c and cache_home.c).
+ *
+ * The lock of the index is held to look something up, and never while the near file or the far store answers.
+ */
+#include "cache.h"
+
+#include "keys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+extern const struct ummap_driver ummap_driver_cache;
+
+#define RUN_MAX ((size_t)8 << 20)      /* of one request that is looked up at once */
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* ---- Trouble ---- */
+
+void cache_far_was(struct cache *c, int err)
+{
+	if (err < 0)
+		c->trouble |= CACHE_FAR_FAILS;
+	else if (c->trouble & CACHE_FAR_FAILS)
+		c->trouble &= ~(uint32_t)CACHE_FAR_FAILS;
+}
+
+int cache_make_durable(struct cache *c)
+{
+	int err = cache_pass(&c->near);
+
+	if (err)
+		c->trouble |= CACHE_NEAR_FAILS;
+	else if (c->trouble & CACHE_NEAR_FAILS)
+		c->trouble &= ~(uint32_t)CACHE_NEAR_FAILS;
+	return err;
+}
+
+/* ---- Reading ---- */
+
+struct source {
+	uint32_t slot;                 /* CACHE_NO_SLOT: the far store */
+	uint32_t slots;                /* that lie side by side, as their blocks do */
+	size_t skip;                   /* in the first one */
+	size_t len;
+};
+
+/* How far the far store has to be asked: until there is a sector in the cache. */
+static size_t far_run(struct cache *c, uint64_t off, size_t most)
+{
+	const struct cache_near *n = &c->near;
+	unsigned sectors = 1u << (n->block_shift - n->sector_shift), from = 0;
+	uint64_t end = off + most, at = off;
+
+	from = (unsigned)((off >> n->sector_shift) & (sectors - 1));
+	for (; at < end; from = 0) {
+		uint64_t block = cache_block_of(c, at);
+		uint32_t d = cache_find(&n->index, block, true), s = cache_find(&n->index, block, false);
+		cache_mask there = (d == CACHE_NO_SLOT ? 0 : cache_valid(&n->index.slot[d])) |
+				   (s == CACHE_NO_SLOT ? 0 : cache_valid(&n->index.slot[s]));
+		unsigned run = there >> from ? cache_mask_run(there, from, sectors - from) : sectors - from;
+
+		if (there >> from & 1)
+			break;
+		at = (block << n->block_shift) + ((uint64_t)(from + run) << n->sector_shift);
+		if (from + run < sectors)
+			break;
+	}
+	return (size_t)(min_u64(at, end) - off);
+}
+
+/* The slot that has a sector of a block; CACHE_NO_SLOT: none. */
+static uint32_t slot_with(const struct cache_index *ix, uint64_t block, unsigned sector)
+{
+	uint32_t s = cache_find(ix, block, true);
+
+	if (s == CACHE_NO_SLOT || !(cache_valid(&ix->slot[s]) >> sector & 1))
+		s = cache_find(ix, block, false);
+	return s == CACHE_NO_SLOT || !(cache_valid(&ix->slot[s]) >> sector & 1) ? CACHE_NO_SLOT : s;
+}
+
+/* Under the lock: where the next bytes are. Slots are pinned. */
+static struct source find_source(struct cache *c, uint64_t off, size_t len)
+{
+	struct cache_index *ix = &c->near.index;
+	unsigned shift = c->near.sector_shift, sectors = 1u << (c->near.block_shift - shift);
+	size_t skip = off & (((size_t)1 << c->near.block_shift) - 1);
+	unsigned sector = (unsigned)(skip >> shift), end;
+	uint64_t block = cache_block_of(c, off);
+	struct source src = { slot_with(ix, block, sector), 0, skip, 0 };
+	uint32_t s = src.slot;
+
+	if (s == CACHE_NO_SLOT) {
+		src.len = far_run(c, off, len < RUN_MAX ? len : RUN_MAX);
+		return src;
+	}
+	do {
+		end = sector + cache_mask_run(cache_valid(&ix->slot[s]), sector, sectors - sector);
+		cache_pin(ix, s);
+		cache_hit(ix, s);
+		src.slots++;
+		src.len = min_u64(len, ((uint64_t)(src.slots - 1) << c->near.block_shift) + ((size_t)end << shift) - skip);
+		sector = 0;
+		s = src.len < len && end == sectors ? slot_with(ix, block + src.slots, 0) : CACHE_NO_SLOT;
+	} while (s != CACHE_NO_SLOT && s == src.slot + src.slots);
+	return src;
+}
+
+static void unpin(struct cache *c, const struct source *src)
+{
+	for (uint32_t k = 0; k < src->slots; k++)
+		cache_unpin(&c->near.index, src->slot + k);
+}
+
+/* Clean sectors that cannot be read are the far store's; false: some are dirty. Slots that are read only in part go as a whole. */
+static bool forget_clean(struct cache *c, const struct source *src)
+{
+	struct cache_index *ix = &c->near.index;
+	bool clean = true;
+
+	cache_lock(c);
+	for (uint32_t s = src->slot; s < src->slot + src->slots; s++) {
+		if (cache_is_clean(ix, s))
+			cache_drop(ix, s);
+		else if (ix->slot[s].list == CACHE_DIRTY)
+			clean = false;
+	}
+	cache_unlock(c);
+	return clean;
+}
+
+/* As much as there are slices for; *bytes says how much. */
+static int read_near(struct cache *c, const struct source *src, struct iovec *iov, int n, size_t *bytes)
+{
+	int err = side_readv(&c->near.file, iov, n, cache_place(&c->near, src->slot, src->skip));
+
+	if (err) {
+		c->trouble |= CACHE_NEAR_FAILS;
+		*bytes = 0;
+		if (forget_clean(c, src))
+			err = 0;
+	}
+	cache_lock(c);
+	unpin(c, src);
+	cache_unlock(c);
+	return err;
+}
+
+static int read_far(struct cache *c, struct cursor *cursor, struct iovec *iov, int n, size_t bytes, bool keep)
+{
+	struct cursor was = *cursor;
+	int err;
+
+	c->far_readers++;
+	err = behind_readv(&c->far, iov, n, cursor->off);
+	c->far_readers--;
+	cache_far_was(c, err);
+	if (!err && keep) {
+		was.end = was.off + bytes;
+		cache_keep(c, was);
+	}
+	return err;
+}
+
+int cache_read_at(struct cache *c, struct cursor *cursor, bool keep)
+{
+	int err = 0;
+
+	while (cursor->off < cursor->end && !err) {
+		struct iovec iov[CACHE_SLICES];
+		struct source src;
+		size_t bytes;
+		int n;
+
+		cache_lock(c);
+		src = find_source(c, cursor->off, cursor->end - cursor->off);
+		cache_unlock(c);
+		bytes = cursor_slice(cursor, src.len, iov, CACHE_SLICES, &n);
+		if (src.slot == CACHE_NO_SLOT)
+			err = read_far(c, cursor, iov, n, bytes, keep);
+		else
+			err = read_near(c, &src, iov, n, &bytes);
+		if (!err)
+			cursor_advance(cursor, bytes);
+	}
+	return err;
+}
+
+static int cache_readv(void *h, const struct iovec *iov, int n, uint64_t off)
+{
+	struct cursor cursor = cursor_begin(iov, n, off);
+
+	return cache_read_at(h, &cursor, true);
+}
+
+static int cache_read(void *h, void *buf, size_t len, uint64_t off)
+{
+	return cache_readv(h, &(struct iovec){ buf, len }, 1, off);
+}
+
+/* ---- Keeping what was read ---- */
+
+/* The clean slot of a block, pinned; a new one if there is none. */
+static uint32_t clean_slot(struct cache *c, uint64_t block)
+{
+	struct cache_index *ix = &c->near.index;
+	bool few;
+	uint32_t s;
+
+	cache_lock(c);
+	s = cache_find(ix, block, false);
+	if (s == CACHE_NO_SLOT) {
+		s = cache_take(ix);
+		if (s != CACHE_NO_SLOT)
+			cache_put(ix, s, block, false, 0, 0);
+	}
+	if (s != CACHE_NO_SLOT)
+		cache_pin(ix, s);
+	few = ix->list[CACHE_FREE].count < cache_reserve(c);
+	cache_unlock(c);
+	if (few)
+		cache_tell(c);
+	return s;
+}
+
+static void keep_sectors(struct cache *c, uint32_t s, uint64_t block, cache_mask sectors, unsigned failures)
+{
+	struct cache_index *ix = &c->near.index;
+	uint32_t dirty;
+
+	cache_lock(c);
+	dirty = cache_find(ix, block, true);
+	if (dirty != CACHE_NO_SLOT)
+		sectors &= ~cache_valid(&ix->slot[dirty]);
+	/* It may have been emptied meanwhile, or lost by a flush. */
+	if (c->near.failures == failures && sectors && ix->slot[s].key == block << 1)
+		cache_set_valid(ix, s, cache_valid(&ix->slot[s]) | sectors);
+	cache_unpin(ix, s);
+	cache_unlock(c);
+}
+
+/* Whole sectors of one block; false: there is no room. */
+static bool keep_some(struct cache *c, struct cursor *cursor, size_t bytes)
+{
+	uint64_t block = cache_block_of(c, cursor->off);
+	size_t skip = cursor->off & (((size_t)1 << c->near.block_shift) - 1);
+	unsigned shift = c->near.sector_shift;
+	unsigned failures = c->near.failures;
+	uint32_t s = clean_slot(c, block);
+	struct cursor at = *cursor;
+	int err = 0;
+
+	if (s == CACHE_NO_SLOT)
+		return false;
+	for (size_t done = 0, some; done < bytes && !err; done += some) {
+		struct iovec iov[CACHE_SLICES];
+		int n;
+
+		some = cursor_slice(&at, bytes - done, iov, CACHE_SLICES, &n);
+		err = side_writev(&c->near.file, iov, n, cache_place(&c->near, s, skip + done));
+		cursor_advance(&at, some);
+	}
+	if (err)
+		c->trouble |= CACHE_NEAR_FAILS;
+	keep_sectors(c, s, block, err ? 0 : cache_mask_of((unsigned)(skip >> shift), (unsigned)(bytes >> shift)), failures);
+	return !err;
+}
+
+void cache_keep(struct cache *c, struct cursor cursor)
+{
+	uint64_t sector = (uint64_t)1 << c->near.sector_shift, whole = (cursor.off + sector - 1) & ~(sector - 1), next;
+	uint64_t end = min_u64(cursor.end, (c->size + sector - 1) & ~(sector - 1)) & ~(sector - 1);
+
+	if (c->trouble & CACHE_NEAR_FAILS || whole >= end)
+		return;
+	cursor_advance(&cursor, whole - cursor.off);
+	for (; cursor.off < end; cursor_advance(&cursor, next - cursor.off)) {
+		next = min_u64(end, (cache_block_of(c, cursor.off) + 1) << c->near.block_shift);
+		if (!keep_some(c, &cursor, next - cursor.off))
+			return;
+	}
+}
+
+/* ---- Other calls ---- */
+
+static int cache_write(void *h, const void *buf, size_t len, uint64_t off)
+{
+	return cache_writev(h, &(struct iovec){ (void *)(uintptr_t)buf, len }, 1, off);
+}
+
+void cache_has_grown(struct cache *c, uint64_t end)
+{
+	if (c->size >= end)
+		return;
+	cache_lock(c);
+	if (c->size < end)
+		c->size = c->near.next.size = end;
+	cache_unlock(c);
+}
+
+/* What was written past the cache may be lost, or not. */
+static void forget_intended(struct cache *c)
+{
+	struct cache_index *ix = &c->near.index;
+
+	cache_lock(c);
+	for (uint32_t s = 0; s < ix->slots; s++)
+		if (cache_is_clean(ix, s) && cache_intends(c->near.next.intent, ix->slot[s].key >> 1))
+			cache_drop(ix, s);
+	cache_unlock(c);
+}
+
+int cache_flush_far(struct cache *c)
+{
+	bool unflushed = atomic_exchange(&c->far_unflushed, false);
+	int err = behind_flush(&c->far);
+
+	cache_far_was(c, err);
+	if (!err)
+		return 0;
+	if (!unflushed)
+		return err;
+	c->far_unflushed = true;
+	if (err > 0)
+		return err;
+	forget_intended(c);
+	c->far_lost = err;
+	return err;
+}
+
+static int cache_flush(void *h, uint64_t off, uint64_t len)
+{
+	struct cache *c = h;
+	int err = 0, lost;
+
+	(void)off;
+	(void)len;
+	if (!c->writable)
+		return 0;
+	if (c->flush_far)
+		err = cache_bring_home(c);
+	else if (c->far_unflushed)
+		err = cache_flush_far(c);
+	if (!err && (c->mode == CACHE_BACK || c->landed || c->near.index.list[CACHE_DIRTY].count > 0))
+		err = cache_make_durable(c);
+	lost = atomic_exchange(&c->far_lost, 0);
+	/* What is in the cache is mended before the next pass. */
+	return lost ? lost : err < 0 ? -err : err;
+}
+
+/* What was written since the last flush is of no use before the next one. */
+static int cache_push(void *h)
+{
+	(void)h;
+	return 0;
+}
+
+static int cache_resize(void *h, uint64_t size)
+{
+	struct cache *c = h;
+	int err;
+
+	if (size == c->size)
+		return 0;
+	if (size < c->size || !c->grows)
+		return -EOPNOTSUPP;
+	/* It is another store then, by its size. */
+	c->direct++;
+	cache_lock(c);
+	c->near.next.touched = 1;
+	cache_unlock(c);
+	err = cache_make_durable(c);
+	if (!err)
+		err = behind_resize(&c->far, size);
+	c->direct += CACHE_DIRECT_END;
+	if (!err)
+		cache_has_grown(c, size);
+	return err;
+}
+
+static int cache_size(void *h, uint64_t *size)
+{
+	*size = ((struct cache *)h)->size;
+	return 0;
+}
+
+static int cache_lock_range(void *h, uint64_t off, uint64_t len, int how, char why[160])
+{
+	return behind_lock(&((struct cache *)h)->far, off, len, how, why);
+}
+
+/* ---- Asynchronous requests: reads of which nothing is near go to the far store; all others are done at once, and held ---- */
+
+static bool is_far(struct cache *c, const struct ummap_io *io)
+{
+	struct source src;
+
+	if (io->op != UMMAP_IO_READ)
+		return false;
+	cache_lock(c);
+	src = find_source(c, io->off, io->len);
+	unpin(c, &src);
+	cache_unlock(c);
+	return src.slot == CACHE_NO_SLOT && src.len == io->len;
+}
+
+static int cache_submit(void *h, struct ummap_io **io, unsigned n)
+{
+	struct cache *c = h;
+	int thread = held_self(), taken;
+	unsigned i, far = 0;
+
+	while (far < n && is_far(c, io[far]))
+		far++;
+	if (far > 0) {
+		c->far_readers += far;
+		taken = c->far.driver.submit(c->far.h, io, far);
+		c->far_readers -= far - (taken > 0 ? (unsigned)taken : 0);
+		return taken;
+	}
+	for (i = 0; i < n && (i == 0 || !is_far(c, io[i])); i++) {
+		struct held *place = held_take(c->held, thread);
+
+		if (!place)
+			break;
+		if (io[i]->op == UMMAP_IO_WRITE)
+			io[i]->res = cache_write(c, io[i]->buf, io[i]->len, io[i]->off);
+		else
+			io[i]->res = cache_read(c, io[i]->buf, io[i]->len, io[i]->off);
+		place->io = io[i];
+	}
+	return (int)i;
+}
+
+static void keep_request(struct cache *c, const struct ummap_io *io)
+{
+	struct iovec iov = { io->buf, io->len };
+
+	c->far_readers--;
+	cache_far_was(c, io->res);
+	if (!io->res)
+		cache_keep(c, cursor_begin(&iov, 1, io->off));
+}
+
+static int cache_reap(void *h, struct ummap_io **done, unsigned max, unsigned min)
+{
+	struct cache *c = h;
+	unsigned n = held_let_go(c->held, done, max);
+	int got;
+
+	if (n == max || (n > 0 && n >= min))
+		return (int)n;
+	got = c->far.driver.reap(c->far.h, done + n, max - n, min - n);
+	for (int i = 0; i < got; i++)
+		keep_request(c, done[n + (unsigned)i]);
+	if (got < 0)
+		return n > 0 ? (int)n : got;
+	return (int)n + got;
+}
+
+/* ---- Opening and closing ---- */
+
+struct keys {
+	struct cache_wish wish;
+	char path[PATH_MAX];
+	bool flush_given;
+	uint64_t dirty_percent, dirty_age;
+};
+
+static int parse_word(const char *value, const char *words, struct ummap_geom *geom, const char *key)
+{
+	char copy[64], *rest, *word;
+	int k = 0;
+
+	snprintf(copy, sizeof(copy), "%s", words);
+	for (word = strtok_r(copy, "|", &rest); word; word = strtok_r(NULL, "|", &rest), k++)
+		if (strcmp(word, value) == 0)
+			return k;
+	return keys_refuse(geom, EINVAL, "cache.%s must be %s, not \"%.40s\"", key, words, value);
+}
+
+/* PERCENT or PERCENT,SECONDS */
+static bool parse_dirty(struct keys *k, const char *value)
+{
+	char copy[64], *comma;
+
+	if (strlen(value) >= sizeof(copy))
+		return false;
+	strcpy(copy, value);
+	comma = strchr(copy, ',');
+	if (comma)
+		*comma = '\0';
+	return keys_number(copy, 1, 90, &k->dirty_percent) &&
+	       (!comma || keys_number(comma + 1, 0, 1000000, &k->dirty_age));
+}
+
+static int parse_key(struct cache *c, struct keys *k, const struct ummap_key *key, struct ummap_geom *geom)
+{
+	int word;
+
+	if (strcmp(key->name, "path") == 0) {
+		if (!*key->value || strlen(key->value) >= sizeof(k->path))
+			return keys_refuse(geom, EINVAL, "cache.path must be the path of a file or a folder");
+		strcpy(k->path, key->value);
+	} else if (strcmp(key->name, "size") == 0) {
+		if (!keys_size(key->value, &k->wish.size))
+			return keys_refuse(geom, EINVAL, "cache.size must be a number of bytes from 1, or of K, M, G or T, not "
+					   "\"%.40s\"", key->value);
+	} else if (strcmp(key->name, "block") == 0) {
+		if (!keys_size(key->value, &k->wish.block) || k->wish.block < CACHE_BLOCK_MIN ||
+		    k->wish.block > CACHE_BLOCK_MAX || k->wish.block & (k->wish.block - 1))
+			return keys_refuse(geom, EINVAL, "cache.block must be a power of two from 4K to 256K, not \"%.40s\"",
+					   key->value);
+	} else if (strcmp(key->name, "mode") == 0) {
+		word = parse_word(key->value, "back|through|read", geom, key->name);
+		c->mode = (enum cache_mode)word;
+		return word < 0 ? word : 0;
+	} else if (strcmp(key->name, "populate") == 0) {
+		word = parse_word(key->value, "no|background", geom, key->name);
+		c->populate = word == 1;
+		return word < 0 ? word : 0;
+	} else if (strcmp(key->name, "flush") == 0) {
+		word = parse_word(key->value, "near|far", geom, key->name);
+		c->flush_far = word == 1;
+		k->flush_given = true;
+		return word < 0 ? word : 0;
+	} else if (!parse_dirty(k, key->value)) {
+		return keys_refuse(geom, EINVAL, "cache.dirty must be a percentage from 1 to 90, perhaps with a comma and "
+				   "seconds behind it, not \"%.40s\"", key->value);
+	}
+	return 0;
+}
+
+static int parse_keys(struct cache *c, struct keys *k, const struct ummap_uri *uri, int oflags, struct ummap_geom *geom)
+{
+	int err = 0;
+
+	k->dirty_percent = 50;
+	k->dirty_age = 10;
+	if (oflags & UMMAP_O_WRITERS)
+		return keys_refuse(geom, EINVAL, "cache+ keeps what it has read, so others cannot write to the same store "
+				   "(UMMAP_WRITERS)");
+	for (unsigned i = 0; i < uri->nkeys && !err; i++)
+		err = parse_key(c, k, &uri->keys[i], geom);
+	if (!err && !*k->path)
+		err = keys_refuse(geom, EINVAL, "cache.path has to name the file of the cache, or its folder");
+	if (!err && k->flush_given && c->mode != CACHE_BACK && !c->flush_far)
+		err = keys_refuse(geom, EINVAL, "cache.flush=near is for cache.mode=back");
+	return err;
+}
+
+/* In a folder the file has the name of the store, and a number, because stores of one name may be many. */
+static int choose_path(struct keys *k, const struct ummap_uri *uri, struct ummap_geom *geom)
+{
+	char copy[PATH_MAX], real[PATH_MAX];
+	const char *name = k->wish.far.name;
+	struct stat st;
+	size_t len;
+
+	k->wish.path = k->path;
+	if (stat(k->path, &st) < 0 || !S_ISDIR(st.st_mode))
+		return 0;
+	snprintf(copy, sizeof(copy), "%s", uri->path);
+	if (!realpath(copy, real))
+		snprintf(real, sizeof(real), "%s", *copy ? copy : "descriptor");
+	len = strlen(k->path);
+	if (len + NAME_MAX + 32 > sizeof(k->path))
+		return keys_refuse(geom, ENAMETOOLONG, "cache.path is too long");
+	snprintf(k->path + len, sizeof(k->path) - len, "/%.200s-%016jx.cache", *name ? name : "store",
+		 (uintmax_t)side_sum(real, strlen(real), *copy ? 0 : k->wish.far.id));
+	return 0;
+}
+
+/* The file itself, to be looked at now and then. */
+static void open_facts(struct cache *c, struct keys *k, const struct ummap_uri *uri, int fd, const struct ummap_geom *geom)
+{
+	char copy[PATH_MAX];
+
+	snprintf(copy, sizeof(copy), "%s", uri->path);
+	snprintf(k->wish.far.name, sizeof(k->wish.far.name), "%s", *copy ? basename(copy) : "");
+	k->wish.far.id = geom->id[0];
+	k->wish.far.size = geom->size;
+	c->far_fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : *uri->path ? open(uri->path, O_PATH | O_CLOEXEC) : -1;
+	/* One that is of this process ends with it, and so does what is kept of it. */
+	c->lasts = cache_look_at_far(c, &k->wish.far) || !geom->id[0];
+}
+
+static int set_up(struct cache *c, struct keys *k, const struct ummap_uri *uri, int fd, struct ummap_geom *geom)
+{
+	int err;
+
+	c->writable = geom->caps & UMMAP_CAP_WRITE;
+	c->grows = geom->caps & UMMAP_CAP_GROW;
+	c->async = (c->far.caps & UMMAP_CAP_ASYNC) && (c->far.caps & UMMAP_CAP_PARALLEL) && c->far.driver.submit &&
+		   c->far.driver.reap;
+	open_facts(c, k, uri, fd, geom);
+	k->wish.create = true;
+	err = choose_path(k, uri, geom);
+	if (!err)
+		err = cache_near_open(&c->near, &k->wish, geom);
+	if (err)
+		return err;
+	if (c->near.index.list[CACHE_DIRTY].count > 0 && c->near.head.size > geom->size)
+		geom->size = c->near.head.size;
+	c->size = c->near.next.size = geom->size;
+	c->dirty_most = (uint32_t)(c->near.index.slots * k->dirty_percent / 100);
+	c->dirty_age = (uint32_t)k->dirty_age;
+	geom->caps |= UMMAP_CAP_PARALLEL | (c->async ? UMMAP_CAP_ASYNC : 0);
+	err = cache_home_init(c);
+	if (!err)
+		err = cache_start_thread(c);
+	if (err)
+		cache_near_close(&c->near);
+	return err;
+}
+
+static void release(struct cache *c)
+{
+	cache_home_end(c);
+	if (c->far_fd >= 0)
+		close(c->far_fd);
+	free(c);
+}
+
+static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
+{
+	struct cache *c = calloc(1, sizeof(*c));
+	struct keys k = { .flush_given = false };
+	int err;
+
+	if (!c)
+		return -ENOMEM;
+	c->far_fd = -1;
+	err = parse_keys(c, &k, uri, oflags, geom);
+	if (!err)
+		err = behind_open(&c->far, uri, fd, oflags, geom);
+	if (!err) {
+		err = set_up(c, &k, uri, fd, geom);
+		if (err)
+			behind_close(&c->far);
+	}
+	if (err) {
+		release(c);
+		return err;
+	}
+	*h = c;
+	return 0;
+}
+
+static int cache_open_uri(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+{
+	return open_both(uri, -1, oflags, h, geom);
+}
+
+static int cache_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
+{
+	return open_both(uri, fd, oflags, h, geom);
+}
+
+/* The far store is closed, and complete. */
+static void note_far(struct cache *c)
+{
+	struct cache_near *n = &c->near;
+
+	cache_lock(c);
+	n->next.far.size = c->size;
+	cache_look_at_far(c, &n->next.far);
+	n->next.touched = 0;
+	memset(n->next.intent, 0, sizeof(n->next.intent));
+	cache_unlock(c);
+}
+
+/* All that is dirty goes to the far store. What it does not take stays, durably. How the far store is known again is noted
+ * when it is closed, because a filter there may write until then. */
+static int end(struct cache *c)
+{
+	int err = 0, closing, passing;
+
+	cache_stop_thread(c);
+	if (c->writable)
+		err = cache_bring_home(c);
+	if (c->writable && !err)
+		err = cache_settle_far(c);
+	closing = behind_close(&c->far);
+	err = err ? err : closing;
+	if (c->writable && !err)
+		note_far(c);
+	passing = cache_make_durable(c);
+	if (!c->lasts && !err)
+		side_remove(&c->near.file);
+	return err ? err : passing;
+}
+
+static int cache_close(void *h)
+{
+	struct cache *c = h;
+	int err;
+
+	if (behind_inherited(&c->far))
+		err = behind_close(&c->far);
+	else
+		err = end(c);
+	cache_near_close(&c->near);
+	release(c);
+	return err ? -abs(err) : 0;
+}
+
+const struct ummap_driver ummap_driver_cache = {
+	.struct_size = sizeof(struct ummap_driver),
+	.abi = UMMAP_DRIVER_ABI,
+	.scheme = "cache",
+	.keys = "path size block mode populate flush dirty",
+	.help = "cache+URI  a file that is near before a store that is not (cache.path, cache.size, cache.mode=back|through|read)",
+	.filter = 1,
+	.open = cache_open_uri,
+	.open_fd = cache_open_fd,
+	.close = cache_close,
+	.read = cache_read,
+	.write = cache_write,
+	.flush = cache_flush,
+	.resize = cache_resize,
+	.submit = cache_submit,
+	.reap = cache_reap,
+	.readv = cache_readv,
+	.writev = cache_writev,
+	.size = cache_size,
+	.lock = cache_lock_range,
+	.push = cache_push,
+};

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the files of the filter cache+ share: its handle. cache.c has the calls of a driver and reads, cache_write.c writes,
+ * cache_home.c has the thread: it writes back, makes room, and fills the cache ahead. */
+#ifndef DRIVERS_CACHE_H
+#define DRIVERS_CACHE_H
+
+#include <pthread.h>
+
+#include "behind.h"
+#include "cache_near.h"
+#include "futex.h"
+#include "held.h"
+#include "pieces.h"
+
+enum cache_mode {
+	CACHE_BACK,                    /* what is written goes to the cache, and to the far store later */
+	CACHE_THROUGH,                 /* ... to the far store, and to the cache */
+	CACHE_READ                     /* ... to the far store only */
+};
+
+#define CACHE_SLICES 60                /* pieces of memory in one request */
+#define CACHE_STAMPS 64
+#define CACHE_DIRECT_END (((uint64_t)1 << 32) - 1)  /* added to a stamp: one more was, and one less is */
+
+/* Things that go wrong for a while, and are told once each time. */
+enum cache_trouble { CACHE_NEAR_FAILS = 1, CACHE_FAR_FAILS = 2 };
+
+struct cache {
+	struct behind far;
+	struct cache_near near;
+	enum cache_mode mode;
+	bool writable, grows, async;
+	bool flush_far;                /* a flush makes durable in the far store */
+	bool populate;
+	bool lasts;                    /* the far store can be there when it is opened again */
+	int far_fd;                    /* only to be looked at; negative: none */
+	_Atomic uint64_t size;         /* of the store, what is in the cache included */
+	uint32_t dirty_most;           /* slots ... */
+	uint32_t dirty_age;            /* ... and seconds that may be dirty */
+	_Atomic uint32_t trouble;      /* enum cache_trouble: now */
+	_Atomic uint32_t odd;          /* a lock, across writing a part of a sector to the near file */
+	_Atomic unsigned far_readers;  /* who wait for the far store */
+	/* What is written past the cache, by blocks: how often, and (in the low half) by how many now. */
+	_Atomic uint64_t stamp[CACHE_STAMPS];
+	_Atomic uint64_t direct;       /* the same for the whole store */
+	_Atomic uint64_t settled;      /* what `direct` was when the far store was flushed for that */
+	_Atomic bool far_unflushed;    /* it has not been flushed since */
+	_Atomic bool landed;           /* what was written back is dirty still, as the last pass has it */
+	_Atomic int far_lost;          /* how a flush of it has failed that may have lost some; until somebody was told */
+	/* The thread. */
+	pthread_t thread;
+	bool has_thread;
+	_Atomic uint32_t word;         /* goes up when there is something to see */
+	_Atomic bool stop;
+	_Atomic uint32_t homing;       /* a lock, around writing back and what follows */
+	struct cache_flight *flight;   /* under `homing` */
+	char *buffer;                  /* under `homing` */
+	uint32_t tried;                /* the thread's: when it wrote back last */
+	uint64_t populated;            /* the thread's: as far as this */
+	struct held held[HELD_MAX];
+};
+
+static inline void cache_lock(struct cache *c)
+{
+	futex_lock(&c->near.index.lock);
+}
+
+static inline void cache_unlock(struct cache *c)
+{
+	futex_unlock(&c->near.index.lock);
+}
+
+static inline uint32_t cache_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	return (uint32_t)now.tv_sec;
+}
+
+static inline uint64_t cache_block_of(const struct cache *c, uint64_t off)
+{
+	return off >> c->near.block_shift;
+}
+
+/* ---- cache.c ---- */
+
+/* Keeps what comes from the far store, if `keep`. */
+int cache_read_at(struct cache *c, struct cursor *cursor, bool keep);
+/* Puts whole sectors of what was just read from the far store, or written to it, into clean slots, as far as there is room. */
+void cache_keep(struct cache *c, struct cursor cursor);
+/* The store is at least so long. */
+void cache_has_grown(struct cache *c, uint64_t end);
+/* What a request to the far store came to. */
+void cache_far_was(struct cache *c, int err);
+/* Flushes it. Where that may have lost what was written past the cache, the next flush by the driver's caller says so. */
+int cache_flush_far(struct cache *c);
+/* A pass, after which a near file that failed may be used again. */
+int cache_make_durable(struct cache *c);
+
+/* ---- cache_write.c ---- */
+
+int cache_writev(void *h, const struct iovec *iov, int n, uint64_t off);
+
+/* ---- cache_home.c ---- */
+
+int cache_home_init(struct cache *c);
+void cache_home_end(struct cache *c);
+int cache_start_thread(struct cache *c);
+void cache_stop_thread(struct cache *c);
+void cache_tell(struct cache *c);
+/* Writes back all that is dirty now, and flushes the far store. */
+int cache_bring_home(struct cache *c);
+/* Slots that are kept free. */
+uint32_t cache_reserve(const struct cache *c);
+/* Empties slots until some are free, durably. */
+void cache_make_room(struct cache *c);
+/* Flushes the far store; then nothing is intended any more that is not under way. */
+int cache_settle_far(struct cache *c);
+/* Looks at the far store, for the head; whether it is a file or a device. */
+bool cache_look_at_far(struct cache *c, struct cache_facts *facts);
+
+#endif

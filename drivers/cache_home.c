@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What goes on in the background of cache+: writing back what is dirty, when it is so for long or there is much of it; keeping
+ * some slots free; filling the cache ahead, if asked to.
+ *
+ * A flight is some of the dirty slots, the oldest ones: they are noted, a pass says that they are dirty, their sectors go to
+ * the far store in its order, neighbours in one request, the far store is flushed, and what was not written again meanwhile is
+ * clean; a pass says so. Sectors of a block that has a clean slot, too, are copied there on the way.
+ */
+#include "cache.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#define FLIGHT_MAX 1024                /* slots in one flight */
+#define BUFFER ((size_t)1 << 20)       /* bytes of one request */
+#define RESERVE_MAX 1024               /* slots that are kept free */
+#define REST_S 1
+#define YIELD_MAX_NS 100000000         /* how long one request waits for readers, at most */
+
+struct cache_flight {
+	uint64_t block;
+	cache_mask sectors;
+	uint32_t slot, clean;          /* both are pinned; clean may be CACHE_NO_SLOT */
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* ---- Room ---- */
+
+uint32_t cache_reserve(const struct cache *c)
+{
+	uint32_t part = c->near.index.slots / 64;
+
+	return part < 1 ? 1 : part > RESERVE_MAX ? RESERVE_MAX : part;
+}
+
+void cache_make_room(struct cache *c)
+{
+	struct cache_index *ix = &c->near.index;
+	uint32_t wanted = 2 * cache_reserve(c), freeing;
+
+	cache_lock(c);
+	while (ix->list[CACHE_FREE].count + ix->list[CACHE_FREEING].count < wanted && cache_evict(ix))
+		;
+	freeing = ix->list[CACHE_FREEING].count;
+	cache_unlock(c);
+	if (freeing)
+		cache_make_durable(c);
+}
+
+static void keep_room(struct cache *c)
+{
+	if (c->near.index.list[CACHE_FREE].count < cache_reserve(c))
+		cache_make_room(c);
+}
+
+/* ---- A flight ---- */
+
+/* Notes at most so many, the oldest ones. */
+static unsigned begin_flight(struct cache *c, uint32_t most)
+{
+	struct cache_index *ix = &c->near.index;
+	unsigned n = 0;
+
+	cache_lock(c);
+	for (uint32_t s = ix->list[CACHE_DIRTY].first; s != CACHE_NO_SLOT && n < most && n < FLIGHT_MAX; s = ix->slot[s].next) {
+		struct cache_slot *slot = &ix->slot[s];
+
+		c->flight[n++] = (struct cache_flight){ slot->key >> 1, cache_valid(slot), s, CACHE_NO_SLOT };
+		cache_pin(ix, s);
+		slot->flying = 1;
+		slot->rewritten = slot->writers > 0;
+	}
+	c->near.next.touched = 1;
+	cache_unlock(c);
+	return n;
+}
+
+/* In the order of the store. A heap, because qsort(3) may allocate. */
+static void sink(struct cache_flight *f, unsigned at, unsigned n)
+{
+	struct cache_flight it = f[at];
+
+	for (unsigned child; (child = 2 * at + 1) < n; at = child) {
+		child += child + 1 < n && f[child + 1].block > f[child].block;
+		if (f[child].block <= it.block)
+			break;
+		f[at] = f[child];
+	}
+	f[at] = it;
+}
+
+static void sort_flight(struct cache_flight *f, unsigned n)
+{
+	for (unsigned at = n / 2; at > 0; at--)
+		sink(f, at - 1, n);
+	for (; n > 1; n--) {
+		struct cache_flight last = f[n - 1];
+
+		f[n - 1] = f[0];
+		f[0] = last;
+		sink(f, 0, n - 1);
+	}
+}
+
+/* Readers of the far store come first, for a while. */
+static void yield_to_readers(struct cache *c)
+{
+	const struct timespec pause = { 0, 200000 };
+	uint64_t until = now_ns() + YIELD_MAX_NS;
+
+	while (c->far_readers > 0 && now_ns() < until)
+		nanosleep(&pause, NULL);
+}
+
+/* Neighbouring sectors that are in the buffer. */
+struct run {
+	uint64_t off;
+	size_t len;
+};
+
+static int write_run(struct cache *c, struct run *run, bool gently)
+{
+	uint64_t size = c->size;
+	size_t len = run->off + run->len > size ? (run->off < size ? (size_t)(size - run->off) : 0) : run->len;
+	int err = 0;
+
+	if (len > 0) {
+		if (gently)
+			yield_to_readers(c);
+		err = behind_write(&c->far, c->buffer, len, run->off);
+		cache_far_was(c, err);
+		keep_room(c);
+	}
+	run->len = 0;
+	return err;
+}
+
+/* Some neighbouring sectors of one block go to the buffer, and to the clean slot of the block. */
+static int collect(struct cache *c, struct cache_flight *f, unsigned first, unsigned n, struct run *run, bool gently)
+{
+	uint64_t skip = (uint64_t)first << c->near.sector_shift, off = (f->block << c->near.block_shift) + skip;
+	size_t bytes = (size_t)n << c->near.sector_shift;
+	int err = 0;
+
+	if (run->len > 0 && (run->off + run->len != off || run->len + bytes > BUFFER))
+		err = write_run(c, run, gently);
+	if (!err)
+		err = side_read(&c->near.file, c->buffer + run->len, bytes, cache_place(&c->near, f->slot, skip));
+	if (err)
+		return err;
+	if (f->clean != CACHE_NO_SLOT &&
+	    side_write(&c->near.file, c->buffer + run->len, bytes, cache_place(&c->near, f->clean, skip))) {
+		cache_lock(c);
+		cache_unpin(&c->near.index, f->clean);
+		cache_unlock(c);
+		f->clean = CACHE_NO_SLOT;
+	}
+	if (run->len == 0)
+		run->off = off;
+	run->len += bytes;
+	return 0;
+}
+
+static int send(struct cache *c, unsigned n, bool gently)
+{
+	unsigned sectors = 1u << (c->near.block_shift - c->near.sector_shift);
+	struct run run = { .len = 0 };
+	int err = 0;
+
+	for (struct cache_flight *f = c->flight; f < c->flight + n && !err; f++) {
+		cache_lock(c);
+		f->clean = cache_find(&c->near.index, f->block, false);
+		if (f->clean != CACHE_NO_SLOT)
+			cache_pin(&c->near.index, f->clean);
+		cache_unlock(c);
+		for (unsigned k = 0, some; k < sectors && !err; k += some) {
+			some = cache_mask_run(f->sectors, k, sectors - k);
+			if (f->sectors >> k & 1)
+				err = collect(c, f, k, some, &run, gently);
+		}
+	}
+	if (!err && run.len > 0)
+		err = write_run(c, &run, gently);
+	return err;
+}
+
+/* Under the lock. */
+static void land(struct cache *c, const struct cache_flight *f, bool is_home, bool is_copied)
+{
+	struct cache_index *ix = &c->near.index;
+	uint32_t clean = cache_find(ix, f->block, false);
+
+	if (!cache_valid(&ix->slot[f->slot]) && !ix->slot[f->slot].writers) {
+		cache_drop(ix, f->slot);
+	} else if (!is_home || ix->slot[f->slot].rewritten) {
+		cache_stay_dirty(ix, f->slot, cache_now());
+	} else if (clean != CACHE_NO_SLOT && clean == f->clean && is_copied) {
+		cache_set_valid(ix, clean, cache_valid(&ix->slot[clean]) | f->sectors);
+		cache_drop(ix, f->slot);
+	} else {
+		/* One that came meanwhile has other sectors, if any. */
+		if (clean != CACHE_NO_SLOT)
+			cache_drop(ix, clean);
+		cache_make_clean(ix, f->slot);
+	}
+	c->stamp[f->block % CACHE_STAMPS] += (uint64_t)1 << 32;
+	cache_unpin(ix, f->slot);
+	if (f->clean != CACHE_NO_SLOT)
+		cache_unpin(ix, f->clean);
+}
+
+static int fly(struct cache *c, unsigned n, bool gently)
+{
+	int err = cache_make_durable(c);
+	unsigned failures = c->near.failures;
+
+	if (!err) {
+		sort_flight(c->flight, n);
+		err = send(c, n, gently);
+		if (!err)
+			err = cache_flush_far(c);
+	}
+	c->landed = true;
+	cache_lock(c);
+	for (unsigned i = 0; i < n; i++)
+		land(c, &c->flight[i], !err, c->near.failures == failures);
+	cache_unlock(c);
+	if (!err)
+		err = cache_make_durable(c);
+	c->landed = err != 0;
+	return err;
+}
+
+/* At most so many slots. */
+static int bring_home(struct cache *c, uint32_t most, bool gently)
+{
+	unsigned n = 1;
+	int err = 0;
+
+	for (uint32_t left = most; left > 0 && n > 0 && !err; left -= n) {
+		n = begin_flight(c, left);
+		if (n > 0)
+			err = fly(c, n, gently);
+	}
+	return err;
+}
+
+static void note_touched(struct cache *c)
+{
+	cache_lock(c);
+	c->near.next.touched = 1;
+	cache_unlock(c);
+}
+
+/* A store that has become longer than what was written to it. */
+static int lengthen(struct cache *c)
+{
+	uint64_t size = c->size, now;
+	int err = behind_size(&c->far, &now);
+
+	if (err || now >= size || !c->grows)
+		return err;
+	note_touched(c);
+	err = cache_make_durable(c);
+	if (err)
+		return err;
+	c->far_unflushed = true;
+	err = behind_resize(&c->far, size);
+	return err == -EOPNOTSUPP ? behind_write(&c->far, "", 1, size - 1) : err;
+}
+
+int cache_bring_home(struct cache *c)
+{
+	int err;
+
+	futex_lock(&c->homing);
+	err = bring_home(c, c->near.index.list[CACHE_DIRTY].count, false);
+	if (!err)
+		err = lengthen(c);
+	if (!err && c->far_unflushed)
+		err = cache_flush_far(c);
+	futex_unlock(&c->homing);
+	return err;
+}
+
+/* ---- The far store at rest ---- */
+
+bool cache_look_at_far(struct cache *c, struct cache_facts *facts)
+{
+	struct stat st;
+
+	if (c->far_fd < 0 || fstat(c->far_fd, &st) < 0)
+		return false;
+	if (S_ISBLK(st.st_mode))
+		return true;
+	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_ino != facts->id)
+		return false;
+	facts->seconds = (uint64_t)st.st_mtim.tv_sec;
+	facts->nanoseconds = (uint64_t)st.st_mtim.tv_nsec;
+	return true;
+}
+
+int cache_settle_far(struct cache *c)
+{
+	struct cache_near *n = &c->near;
+	uint64_t before = c->direct;
+	int err;
+
+	if ((uint32_t)before)
+		return 0;
+	futex_lock(&c->homing);
+	err = cache_flush_far(c);
+	if (!err) {
+		cache_lock(c);
+		if (c->direct == before)
+			memset(n->next.intent, 0, sizeof(n->next.intent));
+		cache_unlock(c);
+		err = cache_make_durable(c);
+	}
+	if (!err)
+		c->settled = before;
+	futex_unlock(&c->homing);
+	return err;
+}
+
+/* ---- Filling ahead ---- */
+
+/* A block that nobody has asked for; false: it has come meanwhile, or there is no room. */
+static bool add_block(struct cache *c, uint64_t block, const char *bytes, unsigned sectors, uint64_t direct)
+{
+	struct cache_index *ix = &c->near.index;
+	unsigned failures = c->near.failures;
+	uint32_t s = CACHE_NO_SLOT;
+	bool added = false;
+
+	cache_lock(c);
+	if (ix->list[CACHE_FREE].count > cache_reserve(c))
+		s = cache_take(ix);
+	cache_unlock(c);
+	if (s == CACHE_NO_SLOT)
+		return false;
+	if (side_write(&c->near.file, bytes, (size_t)sectors << c->near.sector_shift, cache_place(&c->near, s, 0)) == 0)
+		added = true;
+	cache_lock(c);
+	if (added && c->direct == direct && c->near.failures == failures && cache_find(ix, block, false) == CACHE_NO_SLOT &&
+	    cache_find(ix, block, true) == CACHE_NO_SLOT)
+		cache_put(ix, s, block, false, cache_mask_of(0, sectors), 0);
+	else
+		cache_untake(ix, s);
+	cache_unlock(c);
+	return added;
+}
+
+/* Some blocks more; false: that was all, or all that there is room for. */
+static bool populate_some(struct cache *c)
+{
+	uint64_t off = c->populated, size = c->size, block = (uint64_t)1 << c->near.block_shift, direct = c->direct;
+	size_t len = off < size ? (size - off < BUFFER ? (size_t)(size - off) : BUFFER) : 0, sector = (size_t)1 << c->near.sector_shift;
+	bool room = true;
+
+	if (len == 0 || (uint32_t)direct)
+		return len > 0;
+	yield_to_readers(c);
+	/* The last sector has zeros behind the end. */
+	len = (len + sector - 1) & ~(sector - 1);
+	if (behind_read(&c->far, c->buffer, len, off) < 0)
+		return false;
+	for (size_t at = 0; at < len && room; at += block)
+		room = add_block(c, cache_block_of(c, off + at), c->buffer + at,
+				 (unsigned)((len - at < block ? len - at : block) >> c->near.sector_shift), direct);
+	c->populated = off + BUFFER;
+	return room;
+}
+
+/* ---- The thread ---- */
+
+/* Whether something dirty has to go home now. */
+static bool is_due(struct cache *c)
+{
+	struct cache_index *ix = &c->near.index;
+	uint32_t first;
+	bool due;
+
+	cache_lock(c);
+	first = ix->list[CACHE_DIRTY].first;
+	due = first != CACHE_NO_SLOT && (ix->list[CACHE_DIRTY].count > c->dirty_most / 2 ||
+					 cache_now() - ix->slot[first].since >= c->dirty_age);
+	cache_unlock(c);
+	return due;
+}
+
+static void write_back(struct cache *c)
+{
+	futex_lock(&c->homing);
+	/* What is due was so before a flush came. */
+	bring_home(c, FLIGHT_MAX, c->near.index.list[CACHE_DIRTY].count < c->dirty_most);
+	futex_unlock(&c->homing);
+}
+
+/* Whether intents are noted that nobody has had for a while. */
+static bool is_restless(const struct cache *c)
+{
+	return c->writable && c->direct != c->settled;
+}
+
+/* What fails is tried again, once a second. */
+static bool may_try(struct cache *c)
+{
+	uint32_t before = c->tried;
+
+	c->tried = cache_now();
+	return !(c->trouble & (CACHE_FAR_FAILS | CACHE_NEAR_FAILS)) || c->tried != before;
+}
+
+static bool step(struct cache *c, bool quiet)
+{
+	keep_room(c);
+	if (c->writable && is_due(c)) {
+		if (may_try(c))
+			write_back(c);
+		return !(c->trouble & (CACHE_FAR_FAILS | CACHE_NEAR_FAILS));
+	}
+	if (quiet && is_restless(c))
+		cache_settle_far(c);
+	if (c->populate) {
+		futex_lock(&c->homing);
+		c->populate = populate_some(c);
+		futex_unlock(&c->homing);
+	}
+	return c->populate;
+}
+
+static void *run_thread(void *arg)
+{
+	const struct timespec rest = { REST_S, 0 };
+	struct cache *c = arg;
+	uint64_t direct = c->direct;
+	uint32_t seen = c->word;
+
+	while (!c->stop) {
+		/* The word comes first: what is said after it is read ends the wait. */
+		uint32_t now = c->word;
+		bool quiet = seen == now && direct == c->direct;
+
+		seen = now;
+		direct = c->direct;
+		if (step(c, quiet))
+			continue;
+		futex_wait(&c->word, seen, c->near.index.list[CACHE_DIRTY].count || is_restless(c) ? &rest : NULL);
+	}
+	return NULL;
+}
+
+void cache_tell(struct cache *c)
+{
+	c->word++;
+	futex_wake(&c->word, 1);
+}
+
+int cache_start_thread(struct cache *c)
+{
+	sigset_t all, before;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	err = -pthread_create(&c->thread, NULL, run_thread, c);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	c->has_thread = !err;
+	return err;
+}
+
+void cache_stop_thread(struct cache *c)
+{
+	if (!c->has_thread)
+		return;
+	c->stop = true;
+	cache_tell(c);
+	pthread_join(c->thread, NULL);
+	c->has_thread = false;
+}
+
+int cache_home_init(struct cache *c)
+{
+	c->flight = malloc(FLIGHT_MAX * sizeof(*c->flight));
+	c->buffer = mmap(NULL, BUFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (c->buffer == MAP_FAILED)
+		c->buffer = NULL;
+	return c->flight && c->buffer ? 0 : -ENOMEM;
+}
+
+void cache_home_end(struct cache *c)
+{
+	free(c->flight);
+	if (c->buffer)
+		munmap(c->buffer, BUFFER);
+}

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * prog_cache - mappings of a store behind cache+: kill -9 at any moment loses nothing that a sync has acknowledged, and what was
+ * dirty goes home; a cache that is damaged, of another store, or of one that was changed is refused with a sentence; one
+ * process at a time has it; where the near file or the far store fails, the other one serves.
+ *
+ *	prog_cache [ROUNDS [SEED]]
+ */
+#include "common.h"
+#include "ummap-driver.h"
+
+#define SEG (16 * KIB)
+#define SIZE (64 * SEG)
+#define ROUNDS 20
+
+static char store[320], cache[330];
+static const char *driver = "posix";
+
+static int try_map(const char *keys, int prot, void **addr)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[1200];
+
+	attr.seg_size = SEG;
+	snprintf(uri, sizeof(uri), "cache+%s:%s?cache.path=%s&cache.size=800K&cache.block=16K%s", driver, store, cache, keys);
+	return ummap_open(uri, SIZE, 0, prot, &attr, addr);
+}
+
+static uint64_t *map_store(const char *keys)
+{
+	void *addr;
+
+	check(try_map(keys, READ_WRITE, &addr) == 0);
+	return addr;
+}
+
+/* Every word says the version. */
+static void put_version(uint64_t *words, uint64_t version)
+{
+	for (size_t i = 0; i < SIZE / 8; i++)
+		words[i] = version << 32 | i;
+}
+
+static void check_version(const uint64_t *words, uint64_t least, uint64_t most)
+{
+	for (size_t i = 0; i < SIZE / 8; i++)
+		check((uint32_t)words[i] == i && words[i] >> 32 >= least && words[i] >> 32 <= most, "word %zu is %#" PRIx64
+		      ": version %" PRIu64 " was durable", i, words[i], least);
+}
+
+/* What is in the far store itself. */
+static void check_far(uint64_t least, uint64_t most)
+{
+	uint64_t *words = malloc(SIZE);
+	int fd = open(store, O_RDONLY | O_CLOEXEC);
+
+	check(fd >= 0 && pread(fd, words, SIZE, 0) == (ssize_t)SIZE);
+	check_version(words, least, most);
+	close(fd);
+	free(words);
+}
+
+static void make_store(void)
+{
+	uint64_t *words = malloc(SIZE);
+	int fd = temp_named("store", 0, store);
+
+	put_version(words, 0);
+	check(write(fd, words, SIZE) == (ssize_t)SIZE);
+	close(fd);
+	free(words);
+	snprintf(cache, sizeof(cache), "%s.cache", store);
+	unlink(cache);
+}
+
+/* umcache stands beside the folder of this program. */
+static int tool(const char *verb)
+{
+	char self[320], command[1200];
+	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	int status;
+
+	check(len > 0);
+	self[len] = '\0';
+	*strrchr(self, '/') = '\0';
+	snprintf(command, sizeof(command), "'%s/../umcache' %s '%s' > /dev/null 2>&1", self, verb, store);
+	status = system(command);
+	check(WIFEXITED(status) && WEXITSTATUS(status) < 127, "%s", command);
+	return WEXITSTATUS(status);
+}
+
+/* ---- kill -9 ---- */
+
+static int said;
+static const char *const modes[] = { "", "&cache.mode=through", "&cache.mode=read", "&cache.flush=far", "&cache.dirty=10,0" };
+
+struct round {
+	uint64_t durable;
+	const char *mode;
+};
+
+static void store_and_sync(void *arg)
+{
+	const struct round *r = arg;
+	uint64_t *words;
+
+	set_budget(SIZE / 8);
+	words = map_store(r->mode);
+	check_version(words, r->durable, r->durable + 1);
+	for (uint64_t version = r->durable + 1;; version++) {
+		put_version(words, version);
+		check(umsync(words, 0) == 0);
+		check(write(said, &version, sizeof(version)) == sizeof(version));
+	}
+}
+
+static void kill_once(uint64_t *random, struct round *r)
+{
+	uint64_t now_said;
+	int pipes[2];
+	pid_t child;
+
+	check(pipe2(pipes, O_CLOEXEC) == 0);
+	said = pipes[1];
+	r->mode = modes[next_random(random) % 5];
+	child = start_child(store_and_sync, r);
+	close(pipes[1]);
+	check(read(pipes[0], &r->durable, sizeof(r->durable)) == sizeof(r->durable), "the first sync");
+	pause_ms(next_random(random) % 40);
+	check(kill(child, SIGKILL) == 0);
+	check_killed(wait_child(child), SIGKILL);
+	while (read(pipes[0], &now_said, sizeof(now_said)) == sizeof(now_said))
+		r->durable = now_said;
+	close(pipes[0]);
+}
+
+static void check_kills(uint64_t *random, unsigned rounds)
+{
+	struct round r = { 0, "" };
+
+	make_store();
+	for (unsigned i = 0; i < rounds; i++) {
+		if (has_driver("uring"))
+			driver = i % 2 ? "uring" : "posix";
+		kill_once(random, &r);
+	}
+	driver = "posix";
+	check(tool("ls") == 0 && tool("flush") == 0);
+	check_far(r.durable, r.durable + 1);
+}
+
+/* ---- Refusals ---- */
+
+static void store_and_die(void *arg)
+{
+	uint64_t *words;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	words = map_store("&cache.dirty=90,1000000");
+	/* Not more than may be dirty. */
+	for (size_t i = 0; i < SIZE / 4 / 8; i++)
+		words[i] = (uint64_t)1 << 32 | i;
+	check(umsync(words, 0) == 0);
+	kill(getpid(), SIGKILL);
+}
+
+struct refusal {
+	int error;
+	const char *word;
+};
+
+static void open_refused(void *arg)
+{
+	const struct refusal *r = arg;
+	void *addr;
+
+	set_group();
+	check_fails(try_map("", READ_WRITE, &addr), r->error);
+	check(strstr(umerrormsg(), r->word), "%s", umerrormsg());
+}
+
+static void check_refused(int error, const char *word)
+{
+	check_exits(run_child(open_refused, &(struct refusal){ error, word }), 0);
+}
+
+/* What was acknowledged is there, or the cache is refused with a sentence that names it. */
+static void open_damaged(void *arg)
+{
+	void *addr;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	if (try_map("", PROT_READ, &addr) == 0) {
+		for (size_t i = 0; i < SIZE / 8; i++)
+			check(((uint64_t *)addr)[i] == ((uint64_t)(i < SIZE / 4 / 8) << 32 | i));
+		_exit(0);
+	}
+	check(errno == EUCLEAN && strstr(umerrormsg(), cache), "%s", umerrormsg());
+	_exit(3);
+}
+
+static void copy_file(const char *from, const char *to)
+{
+	char command[800];
+
+	snprintf(command, sizeof(command), "cp '%s' '%s'", from, to);
+	check(system(command) == 0);
+}
+
+/* Any byte of the head and of the tables. */
+static void fuzz(uint64_t *random, unsigned rounds)
+{
+	char saved[350];
+	unsigned refused = 0;
+
+	make_store();
+	check_killed(run_child(store_and_die, NULL), SIGKILL);
+	snprintf(saved, sizeof(saved), "%s.saved", cache);
+	copy_file(cache, saved);
+	for (unsigned i = 0; i < rounds; i++) {
+		uint64_t at = next_random(random) % (8192 + 2 * 4096);
+		uint8_t byte;
+		int fd, status;
+
+		copy_file(saved, cache);
+		fd = open(cache, O_RDWR | O_CLOEXEC);
+		check(fd >= 0 && pread(fd, &byte, 1, at) == 1);
+		byte ^= (uint8_t)(1 + next_random(random) % 255);
+		check(pwrite(fd, &byte, 1, at) == 1);
+		close(fd);
+		status = run_child(open_damaged, NULL);
+		check(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 3), "byte %" PRIu64, at);
+		refused += WEXITSTATUS(status) == 3;
+	}
+	/* A byte of a record that counts, and both slots of the head. */
+	for (int both = 0; both < 2; both++) {
+		int fd;
+
+		copy_file(saved, cache);
+		fd = open(cache, O_RDWR | O_CLOEXEC);
+		for (uint64_t at = both ? 100 : 8192; at < (both ? 8192 : 16384); at += both ? 4096 : 64) {
+			uint8_t byte;
+
+			check(pread(fd, &byte, 1, at) == 1);
+			byte ^= 1;
+			check(pwrite(fd, &byte, 1, at) == 1);
+		}
+		close(fd);
+		check_refused(EUCLEAN, both ? "no cache" : "damaged");
+		check(tool("ls") == 2);
+	}
+	printf("%u of %u damaged caches refused\n", refused, rounds);
+	copy_file(saved, cache);
+	unlink(saved);
+	check(tool("flush") == 0);
+	check_exits(run_child(open_damaged, NULL), 0);
+}
+
+static void hold(void *arg)
+{
+	struct refusal r = { EBUSY, NULL };
+	char number[32];
+	uint64_t *words;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	snprintf(number, sizeof(number), "process %d", getpid());
+	r.word = number;
+	words = map_store("");
+	check_exits(run_child(open_refused, &r), 0);
+	check(tool("ls") == 0 && tool("drop") == 2);
+	check(umunmap(words, 0) == 0);
+}
+
+static void check_others(void)
+{
+	struct timespec times[2] = { { 0, UTIME_OMIT }, { 1000, 0 } };
+
+	make_store();
+	check_exits(run_child(hold, NULL), 0);
+	check(utimensat(AT_FDCWD, store, times, 0) == 0);
+	check_refused(ESTALE, "umcache drop");
+	check(tool("drop") == 0 && tool("ls") == 2);
+	check_exits(run_child(hold, NULL), 0);
+}
+
+static void open_other(void *arg)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[1200], other[320];
+	void *addr;
+	int fd = temp_named("other", 0, other);
+
+	(void)arg;
+	set_group();
+	check(write(fd, other, sizeof(other)) == sizeof(other));
+	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s", other, cache);
+	check_fails(ummap_open(uri, 100, 0, PROT_READ, &attr, &addr), EINVAL);
+	check(strstr(umerrormsg(), "the cache of another store"), "%s", umerrormsg());
+	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s.new", other, cache);
+	check_fails(ummap_open(uri, 100, 0, PROT_READ, &attr, &addr), EINVAL);
+	check(strstr(umerrormsg(), "cache.size has to say"), "%s", umerrormsg());
+	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s", store, store);
+	check_fails(ummap_open(uri, 100, 0, PROT_READ, &attr, &addr), EUCLEAN);
+	close(fd);
+}
+
+/* ---- Failures ---- */
+
+/* The far store takes nothing: what is written stays near, also when the mapping ends, and goes home when it takes it. */
+static void fail_far(void *arg)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[1200];
+	uint64_t *words;
+	void *addr;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	attr.seg_size = SEG;
+	snprintf(uri, sizeof(uri), "cache+error+posix:%s?cache.path=%s&cache.size=2M&cache.block=16K&cache.dirty=10"
+		 "&error.op=write&error.times=always", store, cache);
+	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0);
+	words = addr;
+	put_version(words, 7);
+	check(umsync(words, 0) == 0, "a sync does not need the far store");
+	umunmap(words, 0);
+	check_far(0, 0);
+	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s", store, cache);
+	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0);
+	check_version(addr, 7, 7);
+	check(umunmap(addr, 0) == 0);
+	check_far(7, 7);
+}
+
+/* Far reads that fail fail; what is near is there. */
+static void fail_reads(void *arg)
+{
+	struct ummap_driver d = { .struct_size = sizeof(d) };
+	struct ummap_geom geom;
+	char uri[1200], bytes[4096];
+	void *h;
+
+	(void)arg;
+	set_group();
+	snprintf(uri, sizeof(uri), "cache+error+posix:%s?cache.path=%s&cache.size=2M&cache.block=16K&error.op=read&error.nth=2"
+		 "&error.times=always", store, cache);
+	check(ummap_driver_open(uri, UMMAP_O_WRITE, &d, &h, &geom) == 0);
+	check(d.read(h, bytes, sizeof(bytes), 0) == 0);
+	check(d.read(h, bytes, sizeof(bytes), SEG) == -EIO);
+	check(d.read(h, bytes, sizeof(bytes), 0) == 0 && memcmp(bytes, &(uint64_t){ 0 }, 8) == 0);
+	memset(bytes, 'x', sizeof(bytes));
+	check(d.write(h, bytes, 512, SEG + 512) == 0);
+	memset(bytes, 0, sizeof(bytes));
+	check(d.read(h, bytes, 512, SEG + 512) == 0 && bytes[0] == 'x' && bytes[511] == 'x');
+	check(d.close(h) == 0);
+}
+
+int main(int argc, char **argv)
+{
+	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : ROUNDS;
+	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : (uint64_t)time(NULL);
+
+	printf("seed %" PRIu64 "\n", seed);
+	fflush(stdout);
+	check_kills(&seed, rounds);
+	fuzz(&seed, rounds);
+	check_others();
+	check_exits(run_child(open_other, NULL), 0);
+	make_store();
+	check_exits(run_child(fail_far, NULL), 0);
+	make_store();
+	check_exits(run_child(fail_reads, NULL), 0);
+	return 0;
+}

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * test_cache_cuts.c - power is lost at every request of a workload over cache+, in each of its modes: of what a flush has
+ * acknowledged nothing is lost, what was not flushed is there or not byte by byte, and what is read once the store is open
+ * again is what the far store has when it is closed. UMMAP_TEST_CUTS says how many cuts there are (400).
+ */
+#include <criterion/criterion.h>
+
+#include "drivers/cache.h"
+#include "power.h"
+
+#define CAP (120 * KIB)     /* of the store */
+#define START (90 * KIB + 300)
+#define EPOCHS 8
+#define WRITES 64
+
+/* What a store is at a moment. */
+struct image {
+	uint8_t bytes[CAP];
+	uint64_t size;
+};
+
+struct handle {
+	struct ummap_driver driver;
+	struct cache *cache;
+	struct ummap_geom geom;
+};
+
+struct stored {
+	unsigned epoch;           /* of the flush that acknowledges it */
+	size_t begun;             /* requests when it was called */
+	uint64_t off, len;
+	uint8_t *bytes;
+};
+
+static struct world {
+	struct image images[EPOCHS + 2];    /* at the flush of each epoch */
+	size_t acked[EPOCHS + 2];           /* requests when it was back */
+	struct stored writes[WRITES];
+	unsigned nwrites;
+	struct power_record record;
+} world;
+
+static uint64_t seed;
+static const char *const modes[] = { "back", "through", "read", "back&cache.flush=far" };
+
+static void open_store(struct handle *h, const char *mode)
+{
+	char uri[200];
+
+	snprintf(uri, sizeof(uri), "cache+power:store?cache.path=near&cache.size=100K&cache.block=4K&cache.dirty=40&cache.mode=%s",
+		 mode);
+	memset(h, 0, sizeof(*h));
+	h->driver.struct_size = sizeof(h->driver);
+	check(ummap_driver_open(uri, UMMAP_O_WRITE | UMMAP_O_CREATE, &h->driver, (void **)&h->cache, &h->geom) == 0);
+}
+
+static void close_store(struct handle *h)
+{
+	check(h->driver.close(h->cache) == 0);
+}
+
+/* ---- The workload ---- */
+
+static void read_some(struct handle *h, const struct image *image)
+{
+	static uint8_t got[CAP];
+	uint64_t off = next_random(&seed) % CAP, len = 1 + next_random(&seed) % (CAP - off);
+
+	if (next_random(&seed) % 2) {
+		off &= ~(uint64_t)4095;
+		len = next_random(&seed) % 4 ? 4096 : 16384;
+		len = len < CAP - off ? len : CAP - off;
+	}
+	check(h->driver.read(h->cache, got, len, off) == 0);
+	for (uint64_t k = 0; k < len; k++)
+		check(got[k] == image->bytes[off + k], "byte %" PRIu64 " of %" PRIu64 "+%" PRIu64 " is %#x, not %#x", off + k, off,
+		      len, got[k], image->bytes[off + k]);
+}
+
+/* A flush that fails may be one on the way past the cache. */
+static void store_bytes(struct handle *h, const struct stored *w)
+{
+	int err;
+
+	do {
+		err = h->driver.write(h->cache, w->bytes, w->len, w->off);
+		check(err == 0 || err == -EIO);
+	} while (err);
+}
+
+static void store_some(struct handle *h, struct image *image, unsigned epoch)
+{
+	struct stored *w = &world.writes[world.nwrites++];
+
+	w->off = next_random(&seed) % (CAP - 1);
+	w->len = 1 + next_random(&seed) % (next_random(&seed) % 4 ? 9000 : 40000);
+	if (next_random(&seed) % 3) {
+		w->off &= ~(uint64_t)4095;
+		w->len = (w->len + 4095) & ~(uint64_t)4095;
+	}
+	if (next_random(&seed) % 4 && w->off + w->len > image->size)
+		w->off = next_random(&seed) % 20 * 4096;
+	w->len = w->len < CAP - w->off ? w->len : CAP - w->off;
+	w->bytes = malloc(w->len);
+	fill(w->bytes, w->len, w->off, next_random(&seed) % 1000);
+	w->epoch = epoch;
+	w->begun = power_requests();
+	store_bytes(h, w);
+	memcpy(image->bytes + w->off, w->bytes, w->len);
+	image->size = w->off + w->len > image->size ? w->off + w->len : image->size;
+}
+
+/* What a flush that failed may have lost is written again, as the library does. */
+static void flush_store(struct handle *h, unsigned epoch)
+{
+	int err;
+
+	if (next_random(&seed) % 8 == 0)
+		power_bad_flushes = 1 + next_random(&seed) % 3;
+	while ((err = h->driver.flush(h->cache, 0, UINT64_MAX)) != 0)
+		for (unsigned i = 0; i < world.nwrites && err < 0; i++)
+			if (world.writes[i].epoch == epoch)
+				store_bytes(h, &world.writes[i]);
+	power_bad_flushes = 0;
+}
+
+static void do_some(struct handle *h)
+{
+	switch (next_random(&seed) % 6) {
+	case 0:
+		cache_bring_home(h->cache);
+		break;
+	case 1:
+		cache_settle_far(h->cache);
+		break;
+	case 2:
+		cache_make_room(h->cache);
+		break;
+	}
+}
+
+static void run_workload(const char *mode)
+{
+	struct handle h;
+	void *store;
+	struct ummap_geom geom;
+
+	power_erase();
+	memset(&world, 0, sizeof(world));
+	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) == 0);
+	world.images[0].size = START;
+	fill(world.images[0].bytes, START, 0, 7);
+	check(power_write(store, world.images[0].bytes, START, 0) == 0);
+	power_record_begin(&world.record);
+	open_store(&h, mode);
+	for (unsigned epoch = 1; epoch <= EPOCHS + 1; epoch++) {
+		struct image *image = &world.images[epoch];
+
+		*image = world.images[epoch - 1];
+		for (uint64_t n = next_random(&seed) % 6; n > 0; n--) {
+			read_some(&h, image);
+			store_some(&h, image, epoch);
+			do_some(&h);
+		}
+		read_some(&h, image);
+		if (epoch <= EPOCHS)
+			flush_store(&h, epoch);
+		world.acked[epoch] = epoch <= EPOCHS ? power_requests() : SIZE_MAX;
+	}
+	close_store(&h);
+}
+
+static void end_workload(void)
+{
+	for (unsigned i = 0; i < world.nwrites; i++)
+		free(world.writes[i].bytes);
+	power_record_free(&world.record);
+}
+
+/* ---- What is found ---- */
+
+/* Whether a write that came after this epoch, before request k was over, had this byte there. */
+static bool was_stored(unsigned epoch, size_t k, uint64_t at, uint8_t byte)
+{
+	for (unsigned i = 0; i < world.nwrites; i++) {
+		const struct stored *w = &world.writes[i];
+
+		if (w->epoch > epoch && w->begun <= k && at >= w->off && at - w->off < w->len && w->bytes[at - w->off] == byte)
+			return true;
+	}
+	return false;
+}
+
+static void check_image(const struct image *found, size_t k)
+{
+	const struct image *acked;
+	unsigned epoch = 0;
+
+	while (world.acked[epoch + 1] <= k)
+		epoch++;
+	acked = &world.images[epoch];
+	check(found->size >= acked->size && found->size <= CAP, "%" PRIu64 " bytes for %" PRIu64, found->size, acked->size);
+	for (uint64_t at = 0; at < CAP; at++)
+		check(found->bytes[at] == acked->bytes[at] || was_stored(epoch, k, at, found->bytes[at]), "cut at %zu of %zu: byte %"
+		      PRIu64 " is %#x, and was %#x in epoch %u", k, world.record.n, at, found->bytes[at], acked->bytes[at], epoch);
+}
+
+static void read_image(struct handle *h, struct image *image)
+{
+	memset(image, 0, sizeof(*image));
+	check(h->driver.size(h->cache, &image->size) == 0 && image->size <= CAP);
+	for (uint64_t off = 0, len; off < CAP; off += len) {
+		len = 1 + next_random(&seed) % (next_random(&seed) % 2 ? 3000 : 20000);
+		len = len < CAP - off ? len : CAP - off;
+		check(h->driver.read(h->cache, image->bytes + off, len, off) == 0);
+	}
+}
+
+static struct image found, again;
+
+static void check_found(struct handle *h, size_t k)
+{
+	read_image(h, &found);
+	check_image(&found, k);
+}
+
+/* Once it was read, it stays, whatever has to go from the cache; and at a clean end it is in the far store. */
+static void check_end(struct handle *h, size_t k)
+{
+	const struct power_file *store = power_file("store");
+
+	read_some(h, &found);
+	cache_make_room(h->cache);
+	read_image(h, &again);
+	check(again.size == found.size && memcmp(again.bytes, found.bytes, CAP) == 0, "cut at %zu: read twice", k);
+	close_store(h);
+	check(store->size == found.size && memcmp(store->bytes, found.bytes, CAP) == 0, "cut at %zu: the far store", k);
+}
+
+static const char *some_mode(void)
+{
+	return modes[next_random(&seed) % 4];
+}
+
+static void check_cut(struct power_replay *replay, size_t k)
+{
+	struct handle h;
+
+	power_cut(replay, k, seed);
+	open_store(&h, some_mode());
+	check_found(&h, k);
+	check_end(&h, k);
+}
+
+/* Recovery is cut off itself, over and over, after some of it. */
+static void check_recoveries(struct power_replay *replay, size_t k)
+{
+	struct handle h;
+
+	power_cut(replay, k, seed);
+	for (int i = 0; i < 10; i++) {
+		struct power_record record;
+		struct power_replay once;
+
+		power_record_begin(&record);
+		open_store(&h, some_mode());
+		check_found(&h, k);
+		close_store(&h);
+		power_replay_begin(&once, &record);
+		power_cut(&once, next_random(&seed) % (record.n + 1), seed);
+		power_replay_end(&once);
+		power_record_free(&record);
+	}
+	open_store(&h, some_mode());
+	check_found(&h, k);
+	check_end(&h, k);
+}
+
+static size_t count(void)
+{
+	const char *text = getenv("UMMAP_TEST_CUTS");
+
+	return text ? strtoull(text, NULL, 10) : 400;
+}
+
+static void begin(void)
+{
+	const char *text = getenv("UMMAP_TEST_SEED");
+
+	seed = text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
+	printf("seed %" PRIu64 "\n", seed);
+	fflush(stdout);
+	check(ummap_driver_register(&power_driver) == 0);
+	side_driver = &power_driver;
+	set_group();
+}
+
+/* Workload after workload, in each mode, each cut at all of its requests. */
+static void cut_all(size_t cuts, void (*check_one)(struct power_replay *replay, size_t k), size_t step)
+{
+	for (unsigned mode = 0; cuts > 0; mode++) {
+		struct power_replay replay;
+
+		run_workload(modes[mode % 4]);
+		power_replay_begin(&replay, &world.record);
+		for (size_t k = next_random(&seed) % step; k <= world.record.n && cuts > 0; k += step, cuts--)
+			check_one(&replay, k);
+		power_replay_end(&replay);
+		end_workload();
+	}
+}
+
+Test(cache_cuts, at_every_request)
+{
+	begin();
+	cut_all(count(), check_cut, 5);
+}
+
+Test(cache_cuts, recovery_is_cut_off)
+{
+	begin();
+	cut_all(count() / 10, check_recoveries, 37);
+}
