@@ -288,10 +288,12 @@ int side_head_write(struct side *s, struct side_head *head, const void *body, si
 	slot.number = head->number + 1;
 	memcpy(slot.body, body, len);
 	slot.sum = slot_sum(&slot);
-	head->flying = true;
 	err = side_write(s, &slot, sizeof(slot), slot.number % 2 * SIDE_SLOT);
-	if (!err)
+	/* What failed may be there in part: the next one goes to the same slot. */
+	if (!err) {
 		head->number++;
+		head->flying = true;
+	}
 	return err;
 }
 

@@ -6,6 +6,9 @@
 #include "drivers/side.h"
 #include "power.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+
 /* ---- The map ---- */
 
 #define BLOCKS ((uint64_t)3000)
@@ -148,6 +151,27 @@ Test(head, is_written_in_turn)
 	/* The next one goes over the half that is there. */
 	check(side_head_write(&s, &found, &body, sizeof(body)) == 0 && found.number == head.number);
 	check(side_head_read(&s, &found, &got, sizeof(got)) == 0 && got == 2 && !found.damaged);
+	side_close(&s);
+}
+
+/* A write that failed may have left anything in its slot, and the next one goes there, not to the other one. */
+Test(head, is_kept_by_a_write_that_failed)
+{
+	const struct rlimit none = { 0, RLIM_INFINITY }, all = { RLIM_INFINITY, RLIM_INFINITY };
+	struct side_head head = { .magic = MAGIC }, found = head;
+	uint64_t body = 1, got;
+	struct side s;
+
+	open_side(&s, side_path());
+	check(side_head_settle(&s, &head, &body, sizeof(body)) == 0);
+	body = 2;
+	signal(SIGXFSZ, SIG_IGN);
+	setrlimit(RLIMIT_FSIZE, &none);
+	check(side_head_write(&s, &head, &body, sizeof(body)) == -EFBIG);
+	setrlimit(RLIMIT_FSIZE, &all);
+	side_head_again(&head);
+	check(side_head_write(&s, &head, &body, sizeof(body)) == 0 && head.number == 3);
+	check(side_head_read(&s, &found, &got, sizeof(got)) == 0 && got == 2 && found.number == 3);
 	side_close(&s);
 }
 
