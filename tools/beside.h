@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../drivers/side.h"
 #include "ummap-driver.h"
 #include "ummap.h"
 
@@ -55,6 +56,22 @@ static inline void encode(char *to, const char *path)
 	for (; *path; path++)
 		to += sprintf(to, strchr("%?&={}", *path) ? "%%%02x" : "%c", (unsigned char)*path);
 	*to = '\0';
+}
+
+/* Removes the file, which nobody may have in use. */
+static inline int tool_drop(const struct job *job)
+{
+	struct ummap_geom geom = { .size = 0 };
+	struct side file;
+	int err = side_open(&file, job->file, UMMAP_O_WRITE, 0, UMMAP_LOCK_EXCLUSIVE, &geom);
+
+	if (err)
+		refuse("%s", *geom.why ? geom.why : strerror(-err));
+	err = side_remove(&file);
+	side_close(&file);
+	if (err)
+		refuse("%s cannot be removed: %s", job->file, strerror(-err));
+	return EXIT_SUCCESS;
 }
 
 static inline void tool_options(const struct tool *tool, int argc, char **argv, struct job *job)

@@ -89,25 +89,10 @@ static int do_flush(const struct job *job)
 	return EXIT_SUCCESS;
 }
 
-static int do_drop(const struct job *job)
-{
-	struct ummap_geom geom = { .size = 0 };
-	struct side file;
-	int err = side_open(&file, job->file, UMMAP_O_WRITE, 0, UMMAP_LOCK_EXCLUSIVE, &geom);
-
-	if (err)
-		refuse("%s", *geom.why ? geom.why : strerror(-err));
-	err = side_remove(&file);
-	side_close(&file);
-	if (err)
-		refuse("%s cannot be removed: %s", job->file, strerror(-err));
-	return EXIT_SUCCESS;
-}
-
 int main(int argc, char **argv)
 {
 	static const struct verb verbs[] = {
-		{ "ls", 2, do_ls }, { "flush", 2, do_flush }, { "drop", 2, do_drop }, { NULL, 0, NULL },
+		{ "ls", 2, do_ls }, { "flush", 2, do_flush }, { "drop", 2, tool_drop }, { NULL, 0, NULL },
 	};
 	const struct tool tool = { usage, "cache", ".cache", verbs };
 
