@@ -154,6 +154,7 @@ endef
 
 # What the benchmarks share.
 BENCH_KIT = $(patsubst %.c,$B/%.o,$(wildcard bench/kit/*.c))
+.SECONDARY: $(BENCH_KIT)
 $B/bench/%.o: override CPPFLAGS += -Ibench
 $B/bench/%: bench/%.c $(SO) $(BENCH_KIT)
 	@mkdir -p $(@D)
