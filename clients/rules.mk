@@ -9,7 +9,10 @@ MPI_SRC = $(filter-out $(patsubst %,\%/%.c,$(filter-out $1,openmpi mpich)),$(wil
 # Each has the calls that install handlers, too: see there.
 MPI_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(call MPI_SRC,$1)) $B/clients/$1/pmpi/shims.o $B/clients/$1/signals.o
 MPI_LIB = $B/libummap-mpi-$1.so.$(VERSION)
-MPI_LIBS = $(foreach m,$(MPIS),$(call MPI_LIB,$m))
+MAPREDUCE_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(wildcard clients/mapreduce/*.c))
+MAPREDUCE_LIB = $B/libummap-mapreduce-$1.so.$(VERSION)
+MPI_LIBS = $(foreach m,$(MPIS),$(call MPI_LIB,$m) $(call MAPREDUCE_LIB,$m))
+MPI_PROGRAMS = $(MPIS:%=$B/ummap-wordcount.%)
 
 # The wrappers call our compiler.
 MPICC_openmpi = OMPI_CC='$(CC)' mpicc.openmpi
@@ -33,6 +36,7 @@ $B/clients/pmpi/calls.h: $(SHIMS)
 define MPI_RULES
 MPI_CC_$1 = $(MPICC_$1) $$(CPPFLAGS) -Iclients -I$B/clients $$(CFLAGS) -fPIC -MMD -MP
 $(call MPI_OBJ,$1): | $B/clients/pmpi/calls.h
+MAPREDUCE =
 $B/clients/$1/%.o: clients/%.c
 	@mkdir -p $$(@D)
 	$$(MPI_CC_$1) -c -o $$@ $$<
@@ -57,7 +61,7 @@ $(call MPI_LIB,$1): $(call MPI_OBJ,$1) clients/pmpi/libummap-mpi.map $$(SO)
 
 $B/tests/mpi/$1/%: tests/mpi/%.c $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
-	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B -lummap-mpi-$1 -lummap \
+	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B $$(MAPREDUCE) -lummap-mpi-$1 -lummap \
 		-Wl,-rpath,$(abspath $B)
 
 $B/examples/mpi/$1/%: examples/mpi/%.c $(call MPI_LIB,$1)
@@ -78,17 +82,39 @@ $B/tests/mpi/$1/%.so: tests/mpi/preload/%.c
 	@mkdir -p $$(@D)
 	$(MPICC_$1) $$(CPPFLAGS) $$(filter-out -fsanitize%,$$(CFLAGS)) -fvisibility=default -fPIC -shared -o $$@ $$<
 
--include $(patsubst %.o,%.d,$(call MPI_OBJ,$1)) $(addsuffix .d,$(call MPI_TESTS,$1) $(call MPI_EXAMPLES,$1))
+# MapReduce is a library of its own, on the calls of MPI.
+$(call MAPREDUCE_LIB,$1): $(call MAPREDUCE_OBJ,$1) clients/mapreduce/libummap-mapreduce.map
+	$(MPICC_$1) -shared $$(LDFLAGS) -Wl,-soname,libummap-mapreduce-$1.so.$$(SOMAJOR) \
+		-Wl,--version-script=clients/mapreduce/libummap-mapreduce.map -Wl,-z,defs -o $$@ $(call MAPREDUCE_OBJ,$1)
+	ln -sf $$(notdir $$@) $B/libummap-mapreduce-$1.so.$$(SOMAJOR)
+	ln -sf libummap-mapreduce-$1.so.$$(SOMAJOR) $B/libummap-mapreduce-$1.so
+
+$B/tests/mpi/$1/mapreduce: $(call MAPREDUCE_LIB,$1)
+$B/tests/mpi/$1/mapreduce: MAPREDUCE = -lummap-mapreduce-$1
+
+# Where it is built and where it is installed, it finds the libraries.
+$B/ummap-wordcount.$1: examples/mapreduce/wordcount.c $(call MAPREDUCE_LIB,$1) $(call MPI_LIB,$1)
+	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -MMD -MP -MF $$@.d $$(LDFLAGS) -o $$@ $$< -L$B -Wl,--no-as-needed -lummap-mapreduce-$1 \
+		-lummap-mpi-$1 -Wl,-rpath,'$$$$ORIGIN:$$$$ORIGIN/../lib'
+
+-include $(patsubst %.o,%.d,$(call MPI_OBJ,$1) $(call MAPREDUCE_OBJ,$1)) $B/ummap-wordcount.$1.d $(addsuffix .d,$(call MPI_TESTS,$1) $(call MPI_EXAMPLES,$1))
 endef
 $(foreach m,$(MPIS),$(eval $(call MPI_RULES,$m)))
 
-mpi: $(MPI_LIBS) $(foreach m,$(MPIS),$(call MPI_EXAMPLES,$m))
+mpi: $(MPI_LIBS) $(MPI_PROGRAMS) $(foreach m,$(MPIS),$(call MPI_EXAMPLES,$m))
 mpi-tests: mpi $(foreach m,$(MPIS),$(call MPI_TESTS,$m)) $(foreach m,$(filter mpich,$(MPIS)),$B/tests/mpi/$m/finalize.so $B/tests/mpi/$m/yield.so) \
 	$(foreach m,$(MPIS),$B/tests/mpi/$m/front.so $B/tests/mpi/$m/behind.so)
 
+# Programs have the name of their MPI behind their own, as mpirun has; without it they are those of the first.
 install: $(MPIS:%=install-mpi-%)
-$(MPIS:%=install-mpi-%): install-mpi-%: $B/libummap-mpi-%.so.$(VERSION)
-	install -D -m 755 $< $(DESTDIR)$(LIBDIR)/$(<F)
-	ln -sf $(<F) $(DESTDIR)$(LIBDIR)/libummap-mpi-$*.so.$(SOMAJOR)
-	ln -sf libummap-mpi-$*.so.$(SOMAJOR) $(DESTDIR)$(LIBDIR)/libummap-mpi-$*.so
+$(MPIS:%=install-mpi-%): install-mpi-%: $B/libummap-mpi-%.so.$(VERSION) $B/libummap-mapreduce-%.so.$(VERSION) $B/ummap-wordcount.%
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(BINDIR)
+	for name in mpi mapreduce; do lib=libummap-$$name-$*.so; \
+		install -m 755 $B/$$lib.$(VERSION) $(DESTDIR)$(LIBDIR) && \
+		ln -sf $$lib.$(VERSION) $(DESTDIR)$(LIBDIR)/$$lib.$(SOMAJOR) && \
+		ln -sf $$lib.$(SOMAJOR) $(DESTDIR)$(LIBDIR)/$$lib || exit; done
+	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
+		-e 's|@MPI@|$*|g' clients/mapreduce/ummap-mapreduce.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap-mapreduce-$*.pc
+	install -m 755 $B/ummap-wordcount.$* $(DESTDIR)$(BINDIR)
+	$(if $(filter $*,$(firstword $(MPIS))),ln -sf ummap-wordcount.$* $(DESTDIR)$(BINDIR)/ummap-wordcount)
 .PHONY: mpi mpi-tests $(MPIS:%=install-mpi-%)

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "mapreduce/config.h"
+
+#include "mapreduce/error.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#define MIB ((size_t)1 << 20)
+
+/* A newer header may have more fields; what they ask for is not known here. */
+static bool rest_is_zero(const struct ummr_config *c)
+{
+	const char *bytes = (const char *)c;
+	size_t i = sizeof(*c);
+
+	while (i < c->struct_size && !bytes[i])
+		i++;
+	return i >= c->struct_size;
+}
+
+static int check_functions(const struct ummr_config *c)
+{
+	if (!c->inputs || !c->inputs[0])
+		return fail(EINVAL, "config->inputs names no file and no folder");
+	if (!c->map)
+		return fail(EINVAL, "config->map is NULL: a job needs a map function");
+	if (!c->reduce)
+		return fail(EINVAL, "config->reduce is NULL: a job needs a reduce function");
+	if (c->split == UMMR_SPLIT_FIXED && c->record_size == 0)
+		return fail(EINVAL, "config->record_size is 0: UMMR_SPLIT_FIXED needs the size of records");
+	if (c->split == UMMR_SPLIT_OWN && !c->find_record)
+		return fail(EINVAL, "config->find_record is NULL: UMMR_SPLIT_OWN needs that function");
+	return 0;
+}
+
+static int check_numbers(const struct ummr_config *c)
+{
+	if (c->split < UMMR_SPLIT_LINES || c->split > UMMR_SPLIT_OWN)
+		return fail(EINVAL, "config->split is %d, which is no UMMR_SPLIT_*", c->split);
+	if (c->combine < UMMR_COMBINE_ON || c->combine > UMMR_COMBINE_OFF)
+		return fail(EINVAL, "config->combine is %d, which is no UMMR_COMBINE_*", c->combine);
+	if (c->order < UMMR_ORDER_ASCENDING || c->order > UMMR_ORDER_DESCENDING)
+		return fail(EINVAL, "config->order is %d, which is no UMMR_ORDER_*", c->order);
+	if (c->transfer_limit > INT_MAX)
+		return fail(EINVAL, "config->transfer_limit is %zu: one operation can have %d bytes at most",
+			    c->transfer_limit, INT_MAX);
+	if (c->bucket_size > PTRDIFF_MAX / 2 || c->task_size > PTRDIFF_MAX / 2 || c->record_size > PTRDIFF_MAX / 2)
+		return fail(EINVAL, "a size in config is more than memory can have");
+	if (c->storage && !*c->storage)
+		return fail(EINVAL, "config->storage is empty: it should be a folder, or NULL for memory");
+	return 0;
+}
+
+int config_take(struct ummr_config *to, const struct ummr_config *from)
+{
+	if (!from)
+		return fail(EINVAL, "config is NULL");
+	if (from->struct_size < sizeof(*from) || from->struct_size > 4096)
+		return fail(EINVAL, "config->struct_size is %zu: start from UMMR_CONFIG_INIT", from->struct_size);
+	if (!rest_is_zero(from))
+		return fail(EINVAL, "config has fields that this library does not know: it is older than the header");
+	*to = *from;
+	to->struct_size = sizeof(*to);
+	if (to->bucket_size == 0)
+		to->bucket_size = 16 * MIB;
+	if (to->transfer_limit == 0)
+		to->transfer_limit = MIB;
+	if (to->table_size == 0)
+		to->table_size = 256 * MIB;
+	if (to->sync_tasks == 0)
+		to->sync_tasks = 1;
+	return check_numbers(to) < 0 ? -1 : check_functions(to);
+}
+
+int config_compare(const struct ummr_config *c, MPI_Comm comm)
+{
+	uint64_t fields[] = { (uint64_t)c->split, c->record_size, c->task_size, c->bucket_size, c->transfer_limit,
+			      c->table_size, (uint64_t)c->combine, (uint64_t)c->order, c->seed, c->storage != NULL,
+			      c->sync_tasks };
+	uint64_t mine = XXH64(fields, sizeof(fields), 0), first = mine;
+
+	MPI_Bcast(&first, 1, MPI_UINT64_T, 0, comm);
+	return agree(comm, mine == first ? 0 : fail(EINVAL, "its config is not that of rank 0: sizes, rules and settings "
+						    "have to be the same at all ranks"));
+}

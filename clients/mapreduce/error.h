@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What went wrong: the thread's last sentence, and how all ranks come to have the same. */
+#ifndef MAPREDUCE_ERROR_H
+#define MAPREDUCE_ERROR_H
+
+#include <mpi.h>
+
+/* Sets the sentence and errno; returns -1. */
+int fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* For a call of MPI that was to do this: 0, or MPI's sentence and -1. */
+int check_mpi(int code, const char *what);
+
+/* Collective: if result is -1 at any rank, it is at all, with the sentence of the lowest such one. */
+int agree(MPI_Comm comm, int result);
+
+#endif

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What is read of a file for a task begins one byte before the task's part: whether a record begins with the part is known
+ * by the byte before. Two tasks that meet ask the same question of the same bytes, so they agree on who has which record.
+ */
+#include "mapreduce/input.h"
+
+#include "mapreduce/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fts.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MIB ((uint64_t)1 << 20)
+/* What is read at first to find where a task's last record ends. */
+#define LOOK_AHEAD ((size_t)64 << 10)
+
+/* ---- Looking for files: rank 0 ---- */
+
+struct list {
+	char *names;      /* each with its NUL */
+	uint64_t *sizes;
+	uint64_t bytes, count, names_room, sizes_room;
+};
+
+static int list_add(struct list *l, const char *path, uint64_t size)
+{
+	size_t length = strlen(path) + 1;
+
+	if (l->bytes + length > l->names_room) {
+		l->names_room = 2 * (l->bytes + length);
+		l->names = realloc(l->names, l->names_room);
+	}
+	if (l->count == l->sizes_room) {
+		l->sizes_room = 2 * l->sizes_room + 16;
+		l->sizes = realloc(l->sizes, l->sizes_room * sizeof(*l->sizes));
+	}
+	if (!l->names || !l->sizes)
+		return fail(ENOMEM, "no memory for the names of %llu files", (unsigned long long)l->count);
+	memcpy(l->names + l->bytes, path, length);
+	l->bytes += length;
+	l->sizes[l->count++] = size;
+	return 0;
+}
+
+static int by_name(const FTSENT **a, const FTSENT **b)
+{
+	return strcmp((*a)->fts_name, (*b)->fts_name);
+}
+
+/* What is neither file nor folder counts only if it was named. */
+static int list_entry(struct list *l, const FTSENT *e)
+{
+	switch (e->fts_info) {
+	case FTS_F:
+		if (access(e->fts_accpath, R_OK) != 0)
+			return fail(errno, "%s cannot be read: %s", e->fts_path, strerror(errno));
+		return list_add(l, e->fts_path, (uint64_t)e->fts_statp->st_size);
+	case FTS_DNR:
+	case FTS_ERR:
+	case FTS_NS:
+		return fail(e->fts_errno, "%s cannot be read: %s", e->fts_path, strerror(e->fts_errno));
+	case FTS_DEFAULT:
+		return e->fts_level > 0 ? 0 : fail(EINVAL, "%s is neither a file nor a folder", e->fts_path);
+	default:
+		return 0;
+	}
+}
+
+static int list_input(struct list *l, const char *input)
+{
+	char path[strlen(input) + 1], *roots[] = { path, NULL };
+	FTS *walk;
+	FTSENT *e;
+	int result = 0;
+
+	memcpy(path, input, sizeof(path));
+	/* fts takes the empty name for no name. */
+	if (!*path)
+		return fail(ENOENT, "the name of an input is empty");
+	walk = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, by_name);
+	if (!walk)
+		return fail(errno, "%s cannot be read: %s", input, strerror(errno));
+	while (result == 0 && (errno = 0, e = fts_read(walk)))
+		result = list_entry(l, e);
+	if (result == 0 && errno)
+		result = fail(errno, "%s cannot be read: %s", input, strerror(errno));
+	fts_close(walk);
+	return result;
+}
+
+static int list_inputs(struct list *l, const char *const *inputs)
+{
+	for (; *inputs; inputs++)
+		if (list_input(l, *inputs) < 0)
+			return -1;
+	return 0;
+}
+
+/* ---- The same list at all ranks ---- */
+
+static void broadcast(void *data, uint64_t size, MPI_Comm comm)
+{
+	while (size > 0) {
+		int part = size < 1024 * MIB ? (int)size : (int)(1024 * MIB);
+
+		MPI_Bcast(data, part, MPI_BYTE, 0, comm);
+		data = (char *)data + part;
+		size -= (uint64_t)part;
+	}
+}
+
+static int share(struct input *in, MPI_Comm comm, struct list *l)
+{
+	uint64_t sizes[2] = { l->count, l->bytes };
+	int rank, result = 0;
+
+	MPI_Comm_rank(comm, &rank);
+	broadcast(sizes, sizeof(sizes), comm);
+	if (rank > 0) {
+		*l = (struct list){ .count = sizes[0], .bytes = sizes[1] };
+		l->names = malloc(l->bytes + 1);
+		l->sizes = malloc((l->count + 1) * sizeof(*l->sizes));
+	}
+	in->files = malloc((l->count + 1) * sizeof(*in->files));
+	if ((l->count > 0 && (!l->names || !l->sizes)) || !in->files)
+		result = fail(ENOMEM, "no memory for the names of %llu files", (unsigned long long)sizes[0]);
+	if (agree(comm, result) < 0)
+		return -1;
+	broadcast(l->names, l->bytes, comm);
+	broadcast(l->sizes, l->count * sizeof(*l->sizes), comm);
+	return 0;
+}
+
+static void take(struct input *in, struct list *l)
+{
+	char *name = l->names;
+
+	for (uint64_t i = 0; i < l->count; i++) {
+		in->files[i] = (struct file){ name, in->size, l->sizes[i] };
+		in->size += l->sizes[i];
+		name += strlen(name) + 1;
+	}
+	in->count = l->count;
+	in->names = l->names;
+	l->names = NULL;
+}
+
+static void cut(struct input *in, int ranks)
+{
+	in->task_size = in->config->task_size;
+	if (in->task_size == 0) {
+		in->task_size = in->size / ((uint64_t)ranks * 16);
+		if (in->task_size < MIB)
+			in->task_size = MIB;
+		if (in->task_size > 64 * MIB)
+			in->task_size = 64 * MIB;
+	}
+	in->tasks = (int64_t)(in->size / in->task_size + (in->size % in->task_size != 0));
+}
+
+/* Collective, but all ranks have the same files. */
+static int check_records(const struct input *in)
+{
+	uint64_t size = in->config->record_size;
+
+	for (uint64_t i = 0; in->config->split == UMMR_SPLIT_FIXED && i < in->count; i++)
+		if (in->files[i].size % size != 0)
+			return fail(EINVAL, "%s is %llu bytes long, which is no whole number of records of %llu bytes",
+				    in->files[i].path, (unsigned long long)in->files[i].size, (unsigned long long)size);
+	return 0;
+}
+
+int input_open(struct input *in, MPI_Comm comm, const struct ummr_config *config)
+{
+	struct list list = { 0 };
+	int rank, ranks, result;
+
+	*in = (struct input){ .config = config, .fd = -1 };
+	MPI_Comm_rank(comm, &rank);
+	MPI_Comm_size(comm, &ranks);
+	result = agree(comm, rank == 0 ? list_inputs(&list, config->inputs) : 0);
+	if (result == 0)
+		result = share(in, comm, &list);
+	if (result == 0) {
+		take(in, &list);
+		cut(in, ranks);
+		result = check_records(in);
+	}
+	free(list.names);
+	free(list.sizes);
+	return result;
+}
+
+void input_close(struct input *in)
+{
+	if (in->fd >= 0)
+		close(in->fd);
+	free(in->buffer);
+	free(in->files);
+	free(in->names);
+	*in = (struct input){ .fd = -1 };
+}
+
+/* ---- Reading ---- */
+
+/* The last file that begins there or before: the one that has this byte of the input. */
+static uint64_t file_at(const struct input *in, uint64_t at)
+{
+	uint64_t low = 0, high = in->count;
+
+	while (high - low > 1) {
+		uint64_t middle = low + (high - low) / 2;
+
+		if (in->files[middle].start <= at)
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static int open_file(struct input *in, uint64_t number)
+{
+	const struct file *f = &in->files[number];
+	struct stat st;
+
+	if (in->fd >= 0 && in->open == number)
+		return 0;
+	if (in->fd >= 0)
+		close(in->fd);
+	in->fd = open(f->path, O_RDONLY | O_CLOEXEC);
+	if (in->fd < 0 || fstat(in->fd, &st) < 0)
+		return fail(errno, "%s cannot be read: %s", f->path, strerror(errno));
+	if ((uint64_t)st.st_size != f->size)
+		return fail(ESTALE, "%s was %llu bytes long when the job was made, and is %llu now", f->path,
+			    (unsigned long long)f->size, (unsigned long long)st.st_size);
+	in->open = number;
+	return 0;
+}
+
+/* Bytes of a file in the buffer. */
+struct view {
+	struct input *in;
+	const struct file *file;
+	uint64_t from;
+	size_t have;
+};
+
+/* Makes the view reach as far as `to`. */
+static int extend(struct view *v, uint64_t to)
+{
+	struct input *in = v->in;
+	size_t need = (size_t)(to - v->from);
+
+	if (need > in->room) {
+		char *buffer = realloc(in->buffer, need);
+
+		if (!buffer)
+			return fail(ENOMEM, "%s: no memory for %zu bytes of records at %llu: use a smaller task_size",
+				    v->file->path, need, (unsigned long long)v->from);
+		in->buffer = buffer;
+		in->room = need;
+	}
+	while (v->have < need) {
+		ssize_t got = pread(in->fd, in->buffer + v->have, need - v->have, (off_t)(v->from + v->have));
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return fail(got < 0 ? errno : ESTALE, "%s cannot be read at %llu: %s", v->file->path,
+				    (unsigned long long)(v->from + v->have),
+				    got < 0 ? strerror(errno) : "it has become shorter");
+		v->have += (size_t)got;
+	}
+	return 0;
+}
+
+static size_t find_line(const char *data, size_t size, void *arg)
+{
+	const char *end = memchr(data, '\n', size);
+
+	(void)arg;
+	return end ? (size_t)(end - data) + 1 : 0;
+}
+
+/*
+ * Where the first record at `at` or behind begins; the file's size: nowhere. `until`: it is of no interest whether it begins
+ * there or behind that.
+ */
+static int find_record(struct view *v, uint64_t at, uint64_t until, uint64_t *found)
+{
+	const struct ummr_config *c = v->in->config;
+	bool lines = c->split == UMMR_SPLIT_LINES;
+	uint64_t end = v->from + v->have, step = LOOK_AHEAD;
+
+	*found = at;
+	if (at == 0 || at == v->file->size)
+		return 0;
+	for (;;) {
+		const char *data = v->in->buffer + (at - 1 - v->from);
+		size_t size = (size_t)(end - (at - 1));
+		size_t there = lines ? find_line(data, size, NULL) : c->find_record(data, size, c->arg);
+
+		if (there > size)
+			return fail(EINVAL, "%s: find_record has found a record behind the %zu bytes that it was given",
+				    v->file->path, size);
+		*found = there > 0 ? at - 1 + there : v->file->size;
+		/* A record that is cut short may hide its beginning from a function that we do not know. */
+		if (there > 0 || end == v->file->size || (lines && end >= until))
+			return 0;
+		end = v->file->size - end < step ? v->file->size : end + step;
+		step *= 2;
+		if (extend(v, end) < 0)
+			return -1;
+	}
+}
+
+/* The records that begin in [a, b) of the file: where these begin, and where the last one ends. */
+static int find_records(struct view *v, uint64_t a, uint64_t b, uint64_t *first, uint64_t *end)
+{
+	uint64_t size = v->in->config->record_size;
+
+	if (v->in->config->split == UMMR_SPLIT_FIXED) {
+		*first = (a + size - 1) / size * size;
+		*end = (b + size - 1) / size * size;
+		v->from = *first;
+		return *first < *end ? extend(v, *end) : 0;
+	}
+	v->from = a > 0 ? a - 1 : 0;
+	if (extend(v, v->file->size - b < LOOK_AHEAD ? v->file->size : b + LOOK_AHEAD) < 0 ||
+	    find_record(v, a, b, first) < 0)
+		return -1;
+	*end = b;
+	return *first < b ? find_record(v, b, UINT64_MAX, end) : 0;
+}
+
+int input_map(struct input *in, int64_t task, int (*map)(const struct ummr_task *task, void *arg), void *arg)
+{
+	uint64_t at = (uint64_t)task * in->task_size, last = in->size - at < in->task_size ? in->size : at + in->task_size;
+
+	for (uint64_t number = file_at(in, at); at < last; number++) {
+		const struct file *f = &in->files[number];
+		uint64_t file_end = f->start + f->size, stop = last < file_end ? last : file_end, first, end;
+		struct view v = { in, f, 0, 0 };
+
+		if (f->size == 0)
+			continue;
+		if (open_file(in, number) < 0 || find_records(&v, at - f->start, stop - f->start, &first, &end) < 0)
+			return -1;
+		if (first < stop - f->start) {
+			struct ummr_task t = { in->buffer + (first - v.from), (size_t)(end - first), f->path, first };
+
+			if (map(&t, arg) < 0)
+				return -1;
+		}
+		at = stop;
+	}
+	return 0;
+}
+
+void input_expect(struct input *in, int64_t task)
+{
+	uint64_t at = (uint64_t)task * in->task_size, number = file_at(in, at);
+
+	if (in->fd >= 0 && in->open == number)
+		posix_fadvise(in->fd, (off_t)(at - in->files[number].start), (off_t)in->task_size, POSIX_FADV_WILLNEED);
+}

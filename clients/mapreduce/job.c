@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The calls. What is collective happens before Map and after Combine: making the windows, and agreeing on how it went. An
+ * error at one rank within the phases tells all ranks to stop, by their Status windows; the sentence comes in the end.
+ */
+#include "mapreduce/job.h"
+
+#include "mapreduce/config.h"
+#include "mapreduce/error.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+void report_progress(ummr_job *job, int phase, uint64_t done, uint64_t all)
+{
+	struct ummr_progress p = { phase, done, all };
+
+	if (job->config.progress)
+		job->config.progress(&p, job->config.arg);
+}
+
+/* ---- Creating ---- */
+
+/* Names of files that no other job in the folder has. */
+static char *file_name(const ummr_job *job, uint64_t id, const char *kind)
+{
+	char *name;
+
+	if (asprintf(&name, "%s/ummr.%016llx.%s.%d", job->config.storage, (unsigned long long)id, kind, job->rank) < 0)
+		return NULL;
+	return name;
+}
+
+static int check_storage(const char *folder)
+{
+	struct stat st;
+
+	if (stat(folder, &st) < 0)
+		return fail(errno, "%s, the folder for storage: %s", folder, strerror(errno));
+	if (!S_ISDIR(st.st_mode))
+		return fail(ENOTDIR, "%s, the folder for storage, is none", folder);
+	if (access(folder, W_OK | X_OK) < 0)
+		return fail(errno, "%s, the folder for storage: %s", folder, strerror(errno));
+	return 0;
+}
+
+static int name_files(ummr_job *job, char **pairs, char **runs)
+{
+	struct timespec now;
+	uint64_t id;
+	int result = 0;
+
+	*pairs = *runs = NULL;
+	if (!job->config.storage)
+		return 0;
+	clock_gettime(CLOCK_REALTIME, &now);
+	id = (uint64_t)now.tv_sec << 32 ^ (uint64_t)now.tv_nsec << 16 ^ (uint64_t)getpid();
+	MPI_Bcast(&id, 1, MPI_UINT64_T, 0, job->comm);
+	*pairs = file_name(job, id, "pairs");
+	*runs = file_name(job, id, "runs");
+	result = *pairs && *runs ? check_storage(job->config.storage) : fail(ENOMEM, "no memory for a file's name");
+	return agree(job->comm, result);
+}
+
+/* Hints are set for memory only, so that windows can have others at each rank. */
+static MPI_Info copy_info(const struct ummr_config *c)
+{
+	MPI_Info copy;
+
+	if (c->info && *c->info != MPI_INFO_NULL)
+		MPI_Info_dup(*c->info, &copy);
+	else
+		MPI_Info_create(&copy);
+	return copy;
+}
+
+static int open_space(ummr_job *job, struct space *s, int streams, int lock, char *file)
+{
+	return agree(job->comm, space_open(s, job->comm, (unsigned)streams, job->config.bucket_size,
+					   job->config.transfer_limit, lock, copy_info(&job->config), file));
+}
+
+static int open_windows(ummr_job *job)
+{
+	char *pairs, *runs;
+
+	if (name_files(job, &pairs, &runs) < 0) {
+		free(pairs);
+		free(runs);
+		return -1;
+	}
+	job->pairs.file = pairs;
+	job->runs.file = runs;
+	if (agree(job->comm, status_open(&job->status, job->comm)) < 0 ||
+	    open_space(job, &job->pairs, job->ranks, MPI_LOCK_SHARED, pairs) < 0)
+		return -1;
+	return open_space(job, &job->runs, 1, MPI_LOCK_EXCLUSIVE, runs);
+}
+
+static int prepare(ummr_job *job, const struct ummr_config *config)
+{
+	job->buckets = calloc((size_t)job->ranks, sizeof(*job->buckets));
+	if (agree(job->comm, job->buckets ? config_take(&job->config, config)
+					  : fail(ENOMEM, "no memory for a job")) < 0 ||
+	    config_compare(&job->config, job->comm) < 0 || input_open(&job->input, job->comm, &job->config) < 0 ||
+	    open_windows(job) < 0)
+		return -1;
+	for (int i = 0; i < job->ranks; i++)
+		stream_open(&job->buckets[i], &job->pairs);
+	stream_open(&job->run, &job->runs);
+	job->config.inputs = NULL;
+	job->config.info = NULL;
+	job->config.storage = NULL;
+	return 0;
+}
+
+static void close_job(ummr_job *job)
+{
+	for (int i = 0; job->buckets && i < job->ranks; i++)
+		stream_close(&job->buckets[i]);
+	stream_close(&job->run);
+	reader_close(&job->walk);
+	space_close(&job->pairs);
+	space_close(&job->runs);
+	status_close(&job->status);
+	input_close(&job->input);
+	free(job->buckets);
+	MPI_Comm_free(&job->comm);
+	free(job);
+}
+
+int ummr_create(MPI_Comm comm, const struct ummr_config *config, ummr_job **created)
+{
+	ummr_job *job = calloc(1, sizeof(*job));
+
+	if (agree(comm, job ? 0 : fail(ENOMEM, "no memory for a job")) < 0) {
+		free(job);
+		return -1;
+	}
+	job->pairs.win = job->pairs.places = job->runs.win = job->runs.places = job->status.win = MPI_WIN_NULL;
+	job->pairs.info = job->runs.info = MPI_INFO_NULL;
+	job->input.fd = -1;
+	MPI_Comm_dup(comm, &job->comm);
+	MPI_Comm_rank(comm, &job->rank);
+	MPI_Comm_size(comm, &job->ranks);
+	if (prepare(job, config) < 0) {
+		close_job(job);
+		return -1;
+	}
+	*created = job;
+	return 0;
+}
+
+/* ---- Running ---- */
+
+static int run_phases(ummr_job *job)
+{
+	if (map_phase(job) < 0)
+		return -1;
+	if (!status_stopped(&job->status) && reduce_phase(job) < 0)
+		return -1;
+	return status_stopped(&job->status) ? 0 : combine_phase(job);
+}
+
+/* Buckets, and runs that went to other ranks: all have been read. */
+static void drop_windows(ummr_job *job)
+{
+	for (int i = 0; i < job->ranks; i++)
+		stream_close(&job->buckets[i]);
+	if (job->config.combine == UMMR_COMBINE_ON && job->rank > 0)
+		stream_close(&job->run);
+	reader_open_own(&job->walk, &job->run);
+}
+
+int ummr_run(ummr_job *job)
+{
+	int result;
+
+	if (job->state != STATE_NEW)
+		return fail(EINVAL, "a job runs once, and this one %s", job->state < STATE_DONE ? "runs" : "has run");
+	job->state = STATE_RUNNING;
+	result = run_phases(job);
+	if (result < 0)
+		status_stop(&job->status);
+	result = agree(job->comm, result);
+	drop_windows(job);
+	job->state = result == 0 ? STATE_DONE : STATE_FAILED;
+	if (result == 0)
+		report_progress(job, UMMR_PHASE_DONE, 1, 1);
+	return result;
+}
+
+int ummr_end(ummr_job *job)
+{
+	if (job->state == STATE_MAPPING || job->state == STATE_RUNNING)
+		return fail(EINVAL, "the job runs: ummr_end is for when ummr_run has returned");
+	close_job(job);
+	return 0;
+}
+
+/* ---- The result ---- */
+
+static int check_done(const ummr_job *job)
+{
+	return job->state == STATE_DONE ? 0 : fail(EINVAL, "there is a result when ummr_run has returned 0");
+}
+
+int ummr_next(ummr_job *job, struct ummr_bytes *key, struct ummr_bytes *value)
+{
+	struct pair p;
+	int there;
+
+	if (check_done(job) < 0)
+		return -1;
+	there = reader_next(&job->walk, &p);
+	if (there > 0) {
+		*key = (struct ummr_bytes){ p.key, p.head.key_size };
+		*value = (struct ummr_bytes){ p.value, p.head.value_size };
+	}
+	return there;
+}
+
+int ummr_rewind(ummr_job *job)
+{
+	if (check_done(job) < 0)
+		return -1;
+	reader_rewind(&job->walk);
+	return 0;
+}
+
+typedef int print_function(FILE *out, const struct ummr_bytes *key, const struct ummr_bytes *value, void *arg);
+
+static int put_padded(FILE *out, const void *data, size_t size)
+{
+	static const char zeros[8];
+	size_t filler = padded(size) - size;
+
+	return fwrite(data, 1, size, out) == size && fwrite(zeros, 1, filler, out) == filler ? 0 : -1;
+}
+
+static int put_pair(FILE *out, const struct pair *p)
+{
+	if (fwrite(&p->head, sizeof(p->head), 1, out) != 1 || put_padded(out, p->key, p->head.key_size) < 0)
+		return -1;
+	return put_padded(out, p->value, p->head.value_size);
+}
+
+static int write_pairs(ummr_job *job, FILE *out, print_function *print)
+{
+	struct reader r;
+	struct pair p;
+	int there, result = 0;
+
+	reader_open_own(&r, &job->run);
+	while (result == 0 && (there = reader_next(&r, &p)) != 0) {
+		struct ummr_bytes key = { p.key, p.head.key_size }, value = { p.value, p.head.value_size };
+
+		if (there < 0)
+			result = -1;
+		else if (print ? print(out, &key, &value, job->config.arg) != 0 : put_pair(out, &p) < 0)
+			result = fail(errno ? errno : EIO, "the result cannot be written: %s",
+				      ferror(out) ? strerror(errno) : "print has failed");
+	}
+	reader_close(&r);
+	return result;
+}
+
+static int write_part(ummr_job *job, const char *path, print_function *print)
+{
+	FILE *out = fopen(path, job->rank == 0 ? "we" : "ae");
+	int result;
+
+	if (!out)
+		return fail(errno, "%s cannot be written: %s", path, strerror(errno));
+	errno = 0;
+	result = write_pairs(job, out, print);
+	if (fclose(out) != 0 && result == 0)
+		result = fail(errno, "%s cannot be written: %s", path, strerror(errno));
+	return result;
+}
+
+/* Ranks take turns. Those that have no part, or come behind an error, pass the turn on. */
+static int write_in_turns(ummr_job *job, const char *path, print_function *print)
+{
+	int result = 0, before = 0;
+	bool has_part = job->rank == 0 || job->config.combine == UMMR_COMBINE_OFF;
+
+	if (job->rank > 0)
+		MPI_Recv(&before, 1, MPI_INT, job->rank - 1, 0, job->comm, MPI_STATUS_IGNORE);
+	if (has_part && before == 0)
+		result = write_part(job, path, print);
+	before |= result;
+	if (job->rank + 1 < job->ranks)
+		MPI_Send(&before, 1, MPI_INT, job->rank + 1, 0, job->comm);
+	return agree(job->comm, result);
+}
+
+/* Where rank 0 says: a file gets its name when it is complete. Pipes and devices are written as they are. */
+static int write_file(ummr_job *job, const char *path, print_function *print)
+{
+	char unfinished[strlen(path) + sizeof(".unfinished")];
+	struct stat st;
+	int in_place = stat(path, &st) == 0 && !S_ISREG(st.st_mode), result;
+
+	MPI_Bcast(&in_place, 1, MPI_INT, 0, job->comm);
+	if (in_place)
+		return write_in_turns(job, path, print);
+	snprintf(unfinished, sizeof(unfinished), "%s.unfinished", path);
+	result = write_in_turns(job, unfinished, print);
+	if (result == 0)
+		result = agree(job->comm, job->rank == 0 && rename(unfinished, path) < 0
+					  ? fail(errno, "%s cannot be written: %s", path, strerror(errno)) : 0);
+	if (result < 0 && job->rank == 0)
+		unlink(unfinished);
+	return result;
+}
+
+int ummr_write(ummr_job *job, const char *path, print_function *print)
+{
+	return check_done(job) < 0 ? -1 : write_file(job, path, print);
+}

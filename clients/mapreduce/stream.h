@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Streams of pairs in windows that other ranks read: buckets, and sorted runs. A stream is bytes in blocks, each twice as
+ * long as the one before and attached to a dynamic window when it is needed; pairs may lie across blocks. Where the blocks of
+ * a finished stream are stands in the Displacement window.
+ */
+#ifndef MAPREDUCE_STREAM_H
+#define MAPREDUCE_STREAM_H
+
+#include "mapreduce/pair.h"
+
+#include <mpi.h>
+
+#define STREAM_BLOCKS 48
+
+struct block {
+	MPI_Aint at; /* in the window */
+	MPI_Aint used;
+};
+
+/* A dynamic window, and what its memory is. */
+struct space {
+	MPI_Win win, places;    /* places: the Displacement window */
+	struct block *mine;     /* in that, STREAM_BLOCKS for each stream */
+	MPI_Info info;          /* for its memory; the space's own */
+	char *file;             /* NULL: in memory */
+	uint64_t file_end;      /* where the next block begins */
+	size_t first_block;     /* bytes */
+	size_t transfer_limit;
+	int lock;               /* MPI_LOCK_* of those who read */
+	int rank;
+};
+
+struct stream {
+	struct space *space;
+	unsigned blocks;
+	char *memory[STREAM_BLOCKS];
+	struct block block[STREAM_BLOCKS];
+};
+
+/* Collective, both. `streams` can be published at each rank. info and file (not there yet, or NULL) are taken over. */
+int space_open(struct space *s, MPI_Comm comm, unsigned streams, size_t first_block, size_t transfer_limit, int lock,
+	       MPI_Info info, char *file);
+void space_close(struct space *s);
+/* Makes this rank's streams durable; nothing where they are in memory. */
+int space_sync(struct space *s);
+
+void stream_open(struct stream *s, struct space *space);
+void stream_close(struct stream *s);
+int stream_append(struct stream *s, const struct pair *p);
+/* As this rank's stream of that number. */
+void stream_publish(struct stream *s, unsigned number);
+
+/* Reads pairs in order: of a stream of this rank's, or of one that another rank has published. */
+struct reader {
+	struct space *space;
+	const struct stream *stream; /* NULL: of another rank */
+	int rank;
+	struct block block[STREAM_BLOCKS];
+	unsigned current;
+	MPI_Aint at;                 /* in that block: the next byte to fetch */
+	char *buffer;
+	size_t room, from, to;       /* of the buffer; what is in it */
+};
+
+int reader_open(struct reader *r, struct space *space, int rank, unsigned number);
+void reader_open_own(struct reader *r, const struct stream *stream);
+void reader_close(struct reader *r);
+void reader_rewind(struct reader *r);
+/* 1, 0 behind the last, or -1. The pair is good until the next call. */
+int reader_next(struct reader *r, struct pair *p);
+
+#endif

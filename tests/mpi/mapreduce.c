@@ -1,0 +1,632 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * ummap-mapreduce.h against what a plain loop finds: random pairs in random settings, values that grow and are large, tasks
+ * that others have to take, records longer than tasks; and what must be refused, at all ranks alike.
+ */
+#include "common.h"
+
+#include <ummap-mapreduce.h>
+
+#define KEYS 1000
+
+static uint64_t seed = 1; /* the same at all ranks */
+
+static uint64_t random_number(uint64_t below)
+{
+	seed = seed * 6364136223846793005u + 1442695040888963407u;
+	return (seed >> 33) % below;
+}
+
+static const char *path_of(const char *name)
+{
+	static char path[400];
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	return path;
+}
+
+/* Rank 0 writes it; the others wait. */
+static void make_file(const char *name, const void *data, size_t size)
+{
+	FILE *f = rank == 0 ? fopen(path_of(name), "w") : NULL;
+
+	check(rank != 0 || (f && fwrite(data, 1, size, f) == size && fclose(f) == 0), "%s", name);
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+#define check_run(job) check_run_at((job), __FILE__, __LINE__)
+static void check_run_at(ummr_job *job, const char *file, int line)
+{
+	int result = ummr_run(job);
+
+	check_at(result == 0, "ummr_run", file, line, " %s", result ? ummr_error() : "");
+}
+
+static ummr_job *create(const struct ummr_config *config)
+{
+	ummr_job *job = NULL;
+
+	check(ummr_create(MPI_COMM_WORLD, config, &job) == 0, "%s", ummr_error());
+	return job;
+}
+
+/* ---- Random pairs: numbers are added up by key ---- */
+
+struct record {
+	uint32_t key, number;
+};
+
+/* Keys of 0 to 60 bytes, some with zeros in them; the first four bytes say which. */
+static size_t make_key(uint32_t key, char bytes[64])
+{
+	memset(bytes, key % 3 ? 'k' : 0, 64);
+	memcpy(bytes, &key, sizeof(key));
+	return key == 0 ? 0 : sizeof(key) + key % 57;
+}
+
+static int map_records(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	(void)arg;
+	check(task->offset % sizeof(struct record) == 0 && task->size % sizeof(struct record) == 0);
+	for (size_t at = 0; at < task->size; at += sizeof(struct record)) {
+		struct record r;
+		uint64_t number;
+		char key[64];
+
+		memcpy(&r, task->data + at, sizeof(r));
+		number = r.number;
+		check(ummr_emit(job, key, make_key(r.key, key), &number, sizeof(number)) == 0, "%s", ummr_error());
+	}
+	return 0;
+}
+
+static int add(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
+{
+	(void)key, (void)arg;
+	check(value->size == 8 && other->size == 8 && (uintptr_t)value->data % 8 == 0 && (uintptr_t)other->data % 8 == 0);
+	*(uint64_t *)value->data += *(const uint64_t *)other->data;
+	return 0;
+}
+
+/* Half of all records have one key. */
+static size_t make_records(uint64_t sums[KEYS])
+{
+	size_t count = random_number(20000);
+	struct record *records = malloc((count + 1) * sizeof(*records));
+
+	memset(sums, 0, KEYS * sizeof(*sums));
+	for (size_t i = 0; i < count; i++) {
+		records[i].key = random_number(2) ? 7 : (uint32_t)random_number(KEYS);
+		records[i].number = (uint32_t)random_number(1u << 30) + 1;
+		sums[records[i].key] += records[i].number;
+	}
+	make_file("records", records, count * sizeof(*records));
+	free(records);
+	return count;
+}
+
+static int order_of(const struct ummr_bytes *a, const struct ummr_bytes *b)
+{
+	int order = memcmp(a->data, b->data, a->size < b->size ? a->size : b->size);
+
+	return order ? order : (a->size > b->size) - (a->size < b->size);
+}
+
+/* This rank's part: in order, and each key once. What is found of each key goes into found. */
+static void walk_sums(ummr_job *job, const struct ummr_config *c, uint64_t found[KEYS])
+{
+	struct ummr_bytes key, value, last = { 0 };
+	char before[64], wanted[64];
+	int there;
+
+	memset(found, 0, KEYS * sizeof(*found));
+	while ((there = ummr_next(job, &key, &value)) > 0) {
+		uint32_t k = 0;
+
+		check(value.size == 8 && key.size <= sizeof(wanted));
+		memcpy(&k, key.data, key.size ? sizeof(k) : 0);
+		check(k < KEYS && make_key(k, wanted) == key.size && memcmp(wanted, key.data, key.size) == 0, "key %u", k);
+		if (last.data)
+			check(c->order == UMMR_ORDER_ASCENDING ? order_of(&last, &key) < 0 : order_of(&last, &key) > 0);
+		last = (struct ummr_bytes){ memcpy(before, key.data, key.size), key.size };
+		check(found[k] == 0);
+		found[k] = *(const uint64_t *)value.data;
+	}
+	check(there == 0, "%s", ummr_error());
+}
+
+static void check_sums(ummr_job *job, const struct ummr_config *c, const uint64_t sums[KEYS])
+{
+	uint64_t found[KEYS], again[KEYS], owners[KEYS], all[KEYS];
+
+	walk_sums(job, c, found);
+	check(ummr_rewind(job) == 0);
+	walk_sums(job, c, again);
+	check(memcmp(found, again, sizeof(found)) == 0);
+	for (int i = 0; i < KEYS; i++)
+		owners[i] = found[i] != 0;
+	check(c->combine == UMMR_COMBINE_OFF || rank == 0 || memcmp(owners, (uint64_t[KEYS]){ 0 }, sizeof(owners)) == 0);
+	MPI_Allreduce(found, all, KEYS, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+	MPI_Allreduce(MPI_IN_PLACE, owners, KEYS, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+	for (int i = 0; i < KEYS; i++)
+		check(all[i] == sums[i] && owners[i] == (sums[i] != 0), "key %d: %" PRIu64 ", not %" PRIu64, i, all[i], sums[i]);
+}
+
+/* What ummr_write leaves has the same sums. */
+static void check_written(ummr_job *job, const uint64_t sums[KEYS])
+{
+	uint64_t found[KEYS] = { 0 };
+	struct ummr_header head;
+	FILE *f;
+
+	check(ummr_write(job, path_of("result"), NULL) == 0, "%s", ummr_error());
+	MPI_Barrier(MPI_COMM_WORLD);
+	f = fopen(path_of("result"), "r");
+	check(f);
+	while (fread(&head, sizeof(head), 1, f) == 1) {
+		char key[64] = "";
+		uint64_t value;
+		uint32_t k = 0;
+
+		check(head.key_size <= 64 && head.value_size == 8);
+		check(fread(key, 1, (head.key_size + 7) & ~7u, f) == ((head.key_size + 7) & ~7u) && fread(&value, 8, 1, f) == 1);
+		memcpy(&k, key, head.key_size ? sizeof(k) : 0);
+		check(k < KEYS && found[k] == 0);
+		found[k] = value;
+	}
+	check(feof(f) && fclose(f) == 0);
+	check(memcmp(found, sums, sizeof(found)) == 0);
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void nothing_left(void)
+{
+	DIR *d;
+	const struct dirent *e;
+
+	MPI_Barrier(MPI_COMM_WORLD);
+	d = opendir(folder);
+	while ((e = readdir(d)))
+		check(strncmp(e->d_name, "ummr.", 5) != 0 && !strstr(e->d_name, ".unfinished"), "%s is left", e->d_name);
+	closedir(d);
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void random_pairs(void)
+{
+	unsigned rounds = by_time(8, 60);
+
+	for (unsigned round = 0; round < rounds; round++) {
+		struct ummr_config c = UMMR_CONFIG_INIT;
+		const char *inputs[] = { NULL, NULL };
+		char input[400];
+		uint64_t sums[KEYS];
+		ummr_job *job;
+
+		make_records(sums);
+		inputs[0] = strcpy(input, path_of("records"));
+		c.inputs = inputs;
+		c.split = UMMR_SPLIT_FIXED;
+		c.record_size = sizeof(struct record);
+		c.map = map_records;
+		c.reduce = add;
+		c.task_size = random_number(3) ? 500 + random_number(20000) : 0;
+		c.bucket_size = random_number(3) ? 1 + random_number(5000) : 0;
+		/* On a busy machine each transfer may wait for another rank to get a processor. */
+		c.transfer_limit = random_number(3) ? 1001 + random_number(9000) : 0;
+		c.table_size = random_number(2) ? 100 + random_number(10000) : 0;
+		c.combine = (int)random_number(2);
+		c.order = (int)random_number(2);
+		c.seed = random_number(4);
+		c.storage = round % 2 ? folder : NULL;
+		c.sync_tasks = random_number(3) ? (uint32_t)random_number(3) : UMMR_SYNC_NEVER;
+		job = create(&c);
+		check_run(job);
+		check_sums(job, &c, sums);
+		check_written(job, sums);
+		check(ummr_end(job) == 0);
+		nothing_left();
+	}
+}
+
+/* ---- Values that grow: an index of lines by their first byte, one of which is in half of all lines, and large values ---- */
+
+static int map_lines(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	size_t at = 0;
+
+	(void)arg;
+	while (at < task->size) {
+		const char *line = task->data + at, *end = memchr(line, '\n', task->size - at);
+		uint64_t where = task->offset + at;
+		size_t length = (size_t)((end ? end : task->data + task->size) - line);
+
+		check(end || where + length == 100000 * 3 + 5);
+		/* 'L': a large value, all of whose bytes are the same. */
+		if (line[0] == 'L') {
+			char *large = malloc(5 * MIB);
+
+			memset(large, line[1], 5 * MIB);
+			check(ummr_emit(job, "large", 5, large, 5 * MIB) == 0, "%s", ummr_error());
+			free(large);
+		} else {
+			check(ummr_emit(job, line, 1, &where, sizeof(where)) == 0, "%s", ummr_error());
+		}
+		at += length + 1;
+	}
+	return 0;
+}
+
+static int append(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
+{
+	size_t before = value->size;
+
+	(void)key, (void)arg;
+	if (ummr_resize(value, before + other->size) < 0)
+		return -1;
+	memcpy((char *)value->data + before, other->data, other->size);
+	return 0;
+}
+
+static int by_number(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void check_large(const struct ummr_bytes *value)
+{
+	size_t counts[256] = { 0 };
+
+	for (size_t i = 0; i < value->size; i++)
+		counts[((const unsigned char *)value->data)[i]]++;
+	check(value->size == 15 * MIB && counts['x'] == 5 * MIB && counts['y'] == 5 * MIB && counts['z'] == 5 * MIB);
+}
+
+/* The text has lines of three bytes, and one of five. */
+static void check_index(ummr_job *job, const char *text, size_t size)
+{
+	struct ummr_bytes key, value;
+	size_t lines = 0, large = 0;
+
+	while (ummr_next(job, &key, &value) > 0) {
+		uint64_t *found = malloc(value.size), n = value.size / 8, at = 0;
+
+		if (key.size == 5) {
+			check_large(&value);
+			large++;
+			free(found);
+			continue;
+		}
+		check(key.size == 1 && value.size % 8 == 0);
+		memcpy(found, value.data, value.size);
+		qsort(found, n, 8, by_number);
+		for (size_t i = 0; i < size; i++)
+			if ((i == 0 || text[i - 1] == '\n') && text[i] == *(const char *)key.data)
+				check(at < n && found[at++] == i, "line at %zu", i);
+		check(at == n);
+		lines += n;
+		free(found);
+	}
+	check(rank != 0 || (lines + 3 == 100001 && large == 1), "%zu lines", lines);
+}
+
+static void long_values(const char *storage)
+{
+	static char text[100000 * 3 + 5];
+	struct ummr_config c = UMMR_CONFIG_INIT;
+	char input[400];
+	const char *inputs[] = { strcpy(input, path_of("lines")), NULL };
+	ummr_job *job;
+
+	for (int i = 0; i < 100000; i++)
+		memcpy(text + 3 * i, (char[]){ random_number(2) ? 'h' : (char)('a' + random_number(26)), '.', '\n' }, 3);
+	memcpy(text + 3 * 10, "Lx\n", 3);
+	memcpy(text + 3 * 50000, "Ly\n", 3);
+	memcpy(text + 3 * 99999, "Lz\n", 3);
+	memcpy(text + 3 * 100000, "last.", 5);
+	make_file("lines", text, sizeof(text));
+	c.inputs = inputs;
+	c.map = map_lines;
+	c.reduce = append;
+	c.task_size = 10007;
+	c.bucket_size = 4096;
+	c.transfer_limit = 300000;
+	c.table_size = 4 * MIB;
+	c.storage = storage;
+	job = create(&c);
+	check_run(job);
+	check_index(job, text, sizeof(text));
+	check(ummr_end(job) == 0);
+}
+
+/* ---- Help: rank 0 stays in its first task until all others are done, which only the others can do ---- */
+
+struct shared {
+	_Atomic int mapped;
+	int tasks;
+};
+
+/* On one machine, others do not need this rank's processor to take its tasks. Among machines they may: it emits. */
+static int map_and_wait(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	struct shared *s = arg;
+	uint64_t none = 0, one = 1;
+	int key = (int)(task->offset / 100);
+
+	while (rank == 0 && s->mapped < s->tasks - 1) {
+		for (int i = 0; getenv("MACHINES") && i < 100000; i++)
+			check(ummr_emit(job, &key, sizeof(key), &none, sizeof(none)) == 0);
+		usleep(1000);
+	}
+	s->mapped++;
+	return ummr_emit(job, &key, sizeof(key), &one, sizeof(one));
+}
+
+static void help(void)
+{
+	struct ummr_config c = UMMR_CONFIG_INIT;
+	char input[400];
+	const char *inputs[] = { strcpy(input, path_of("zeros")), NULL };
+	static const char zeros[6000];
+	struct ummr_bytes key, value;
+	struct shared *s;
+	ummr_job *job;
+	int fd, there = 0;
+
+	make_file("zeros", zeros, sizeof(zeros));
+	make_file("shared", zeros, 4096);
+	fd = open(path_of("shared"), O_RDWR | O_CLOEXEC);
+	s = mmap(NULL, 4096, READ_WRITE, MAP_SHARED, fd, 0);
+	check(s != MAP_FAILED);
+	s->tasks = 60;
+	MPI_Barrier(MPI_COMM_WORLD);
+	c.inputs = inputs;
+	c.split = UMMR_SPLIT_FIXED;
+	c.record_size = c.task_size = 100;
+	c.map = map_and_wait;
+	c.reduce = add;
+	c.arg = s;
+	job = create(&c);
+	check_run(job);
+	check(s->mapped == 60);
+	for (; ummr_next(job, &key, &value) > 0; there++)
+		check(*(const uint64_t *)value.data == 1);
+	check(rank != 0 || there == 60);
+	check(ummr_end(job) == 0);
+	munmap(s, 4096);
+	close(fd);
+}
+
+/* ---- Records of a rule of one's own, longer than tasks, in several files ---- */
+
+/* A record begins with '<', but not with "<!": the byte behind has to be seen, too. */
+static size_t find_own(const char *data, size_t size, void *arg)
+{
+	(void)arg;
+	for (size_t i = 1; i + 1 < size; i++)
+		if (data[i] == '<' && data[i + 1] != '!')
+			return i;
+	return 0;
+}
+
+static int map_own(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	const char *end = task->data + task->size;
+	uint64_t length;
+
+	(void)arg;
+	for (const char *p = task->data; p < end; p += length) {
+		length = 1;
+		while (p + length < end && (p[length] != '<' || (p + length + 1 < end && p[length + 1] == '!')))
+			length++;
+		check(p[0] == '<');
+		if (ummr_emit(job, "bytes", 5, &length, 8) < 0 || ummr_emit(job, "records", 7, (uint64_t[]){ 1 }, 8) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static void own_records(void)
+{
+	struct ummr_config c = UMMR_CONFIG_INIT;
+	char text[20000], first[400], second[400];
+	const char *inputs[] = { strcpy(first, path_of("own1")), strcpy(second, path_of("own2")), NULL };
+	uint64_t records = 0, bytes = 0;
+
+	for (size_t part = 0, size; part < 2; part++, bytes += size) {
+		for (size = 0; size < 15000; records++) {
+			size_t length = 4 + random_number(part ? 4000 : 20);
+
+			memset(text + size, 'r', length);
+			memcpy(text + size, length % 2 ? "<r<!" : "<rrr", 4);
+			size += length;
+		}
+		make_file(part ? "own2" : "own1", text, size);
+	}
+	for (c.task_size = 1; c.task_size < 40000; c.task_size = 3 * c.task_size + 100) {
+		struct ummr_bytes key, value;
+		ummr_job *job;
+
+		c.inputs = inputs;
+		c.split = UMMR_SPLIT_OWN;
+		c.find_record = find_own;
+		c.map = map_own;
+		c.reduce = add;
+		job = create(&c);
+		check_run(job);
+		if (rank == 0) {
+			check(ummr_next(job, &key, &value) == 1 && key.size == 5 && *(const uint64_t *)value.data == bytes);
+			check(ummr_next(job, &key, &value) == 1 && key.size == 7 && *(const uint64_t *)value.data == records);
+		}
+		check(ummr_next(job, &key, &value) == 0);
+		check(ummr_end(job) == 0);
+	}
+}
+
+/* ---- What is refused, at all ranks, with a sentence ---- */
+
+#define check_refused(call, error, words) check_refused_at((call), (error), (words), #call, __FILE__, __LINE__)
+
+static void check_refused_at(int result, int error, const char *words, const char *what, const char *file, int line)
+{
+	int got = errno;
+
+	check_at(result == -1 && got == error, what, file, line, " returned %d, errno %d: %s", result, got, ummr_error());
+	check_at(strstr(ummr_error(), words), what, file, line, " says \"%s\", not \"%s\"", ummr_error(), words);
+}
+
+static int bad_rank; /* whose functions fail */
+
+static int map_fails(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	(void)arg;
+	check(ummr_emit(job, "k", 1, &(uint64_t){ 1 }, 8) == 0);
+	return task->offset > 0 && rank == bad_rank ? -1 : 0;
+}
+
+static int map_emits(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	(void)task, (void)arg;
+	return ummr_emit(job, "k", 1, "a", 1) < 0 || ummr_emit(job, "k", 1, "b", 1) < 0;
+}
+
+static int reduce_fails(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
+{
+	(void)key, (void)value, (void)other, (void)arg;
+	return 1;
+}
+
+static int reduce_emits(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
+{
+	(void)value, (void)other;
+	check_refused(ummr_emit(arg ? *(ummr_job **)arg : NULL, key->data, key->size, NULL, 0), EINVAL, "for map functions");
+	return 0;
+}
+
+static int map_calls(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	struct ummr_bytes key, value;
+
+	(void)arg, (void)task;
+	check_refused(ummr_run(job), EINVAL, "runs");
+	check_refused(ummr_end(job), EINVAL, "runs");
+	check_refused(ummr_next(job, &key, &value), EINVAL, "ummr_run has returned 0");
+	check_refused(ummr_write(job, "/nowhere", NULL), EINVAL, "ummr_run has returned 0");
+	check(ummr_emit(job, "k", 1, "a", 1) == 0 && ummr_emit(job, "k", 1, "b", 1) == 0);
+	return 0;
+}
+
+static size_t find_too_far(const char *data, size_t size, void *arg)
+{
+	(void)data, (void)arg;
+	return size + 1;
+}
+
+static struct ummr_config good_config(const char *const *inputs)
+{
+	struct ummr_config c = UMMR_CONFIG_INIT;
+
+	c.inputs = inputs;
+	c.map = map_lines;
+	c.reduce = add;
+	c.task_size = 1000;
+	return c;
+}
+
+static void refused_configs(const char *const *inputs)
+{
+	const struct ummr_config good = good_config(inputs);
+	const char *missing[] = { inputs[0], "/nowhere/at all", NULL }, *device[] = { "/dev/null", NULL };
+	ummr_job *job;
+
+#define refused(change, error, words) do { \
+		struct ummr_config c = good; \
+		change; \
+		check_refused(ummr_create(MPI_COMM_WORLD, &c, &job), error, words); \
+	} while (0)
+	check_refused(ummr_create(MPI_COMM_WORLD, NULL, &job), EINVAL, "config is NULL");
+	refused(c.struct_size = 8, EINVAL, "UMMR_CONFIG_INIT");
+	refused(c.inputs = NULL, EINVAL, "names no file");
+	refused(c.map = NULL, EINVAL, "map function");
+	refused(if (rank == ranks - 1) c.reduce = NULL, EINVAL, "reduce function");
+	refused(c.split = 7, EINVAL, "UMMR_SPLIT_");
+	refused(c.split = UMMR_SPLIT_OWN, EINVAL, "find_record");
+	refused(c.split = UMMR_SPLIT_FIXED, EINVAL, "record_size is 0");
+	refused((c.split = UMMR_SPLIT_FIXED, c.record_size = 7), EINVAL, "no whole number of records");
+	refused(c.order = -1, EINVAL, "UMMR_ORDER_");
+	refused(c.combine = 2, EINVAL, "UMMR_COMBINE_");
+	refused(c.transfer_limit = SIZE_MAX, EINVAL, "transfer_limit");
+	refused(c.inputs = missing, ENOENT, "/nowhere/at all cannot be read");
+	refused(c.inputs = device, EINVAL, "neither a file nor a folder");
+	refused(c.storage = "/nowhere", ENOENT, "/nowhere, the folder for storage");
+	refused(c.storage = inputs[0], ENOTDIR, "the folder for storage, is none");
+	if (ranks > 1)
+		refused(c.task_size += (size_t)rank, EINVAL, "not that of rank 0");
+}
+
+/* Runs into an error, and has no result. */
+static void failing(struct ummr_config c, int error, const char *words)
+{
+	struct ummr_bytes key, value;
+	ummr_job *job = create(&c);
+
+	check_refused(ummr_run(job), error, words);
+	check_refused(ummr_next(job, &key, &value), EINVAL, "ummr_run has returned 0");
+	check_refused(ummr_run(job), EINVAL, "has run");
+	check(ummr_end(job) == 0);
+}
+
+static void errors(void)
+{
+	char input[400];
+	const char *inputs[] = { strcpy(input, path_of("lines")), NULL };
+	struct ummr_config c = good_config(inputs);
+	ummr_job *job;
+
+	refused_configs(inputs);
+	/* Whichever task a rank has first, the second one is not at 0. */
+	c.map = map_fails;
+	c.task_size = 100;
+	bad_rank = 0;
+	failing(c, ECANCELED, "the map function has failed for");
+	c.map = map_emits;
+	c.reduce = reduce_fails;
+	failing(c, ECANCELED, "the reduce function has failed for the key");
+	c.reduce = append;
+	c.split = UMMR_SPLIT_OWN;
+	c.find_record = find_too_far;
+	failing(c, EINVAL, "find_record has found a record behind");
+	c.split = UMMR_SPLIT_LINES;
+	c.map = map_calls;
+	c.reduce = reduce_emits;
+	c.arg = &job;
+	job = create(&c);
+	check_run(job);
+	check_refused(ummr_emit(job, "k", 1, NULL, 0), EINVAL, "for map functions");
+	check_refused(ummr_write(job, "/nowhere/at all", NULL), ENOENT, "/nowhere/at all");
+	check(ummr_end(job) == 0);
+	/* The input is cut short between two calls. */
+	c.map = map_lines;
+	c.reduce = append;
+	job = create(&c);
+	make_file("lines", "short\n", 6);
+	check_refused(ummr_run(job), ESTALE, "was 300005 bytes long when the job was made, and is 6 now");
+	check(ummr_end(job) == 0);
+}
+
+int main(int argc, char **argv)
+{
+	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
+	random_pairs();
+	long_values(NULL);
+	long_values(folder);
+	own_records();
+	if (ranks > 1)
+		help();
+	errors();
+	nothing_left();
+	MPI_Finalize();
+	return 0;
+}
