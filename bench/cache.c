@@ -87,7 +87,7 @@ static const char *plain_uri(const char *path)
 	return uri;
 }
 
-/* Bytes a second of n reads, none of the same bytes; what was read has to be what is there. */
+/* Bytes a second of n reads, of all places in turn; what was read has to be what is there. */
 static double read_rate(struct store *s, size_t len, size_t n, uint64_t seed)
 {
 	size_t places = o.size / len;
@@ -95,18 +95,18 @@ static double read_rate(struct store *s, size_t len, size_t n, uint64_t seed)
 	char *buf = huge_memory(2 * MIB);
 	uint64_t start, ns;
 
-	n = n < places ? n : places;
 	for (size_t i = 0; i < places; i++)
 		order[i] = (uint32_t)i;
 	shuffle(order, places, seed);
 	start = now_ns();
 	for (size_t i = 0; i < n; i++) {
-		int err = s->driver.read(s->h, buf, len, order[i] * len);
+		size_t off = order[i % places] * len;
+		int err = s->driver.read(s->h, buf, len, off);
 
 		if (err)
 			die("reading: %s", strerror(-err));
-		if (*(uint64_t *)buf != FILE_SALT + order[i] * len / 8 * STRIDE)
-			die("wrong bytes at %zu", order[i] * len);
+		if (*(uint64_t *)buf != FILE_SALT + off / 8 * STRIDE)
+			die("wrong bytes at %zu", off);
 	}
 	ns = now_ns() - start;
 	munmap(buf, 2 * MIB);
@@ -122,17 +122,18 @@ static void report(unsigned rep, const char *what, size_t len, double alone, dou
 
 static const size_t sizes[] = { 4 * KIB, 64 * KIB, 2 * MIB };
 
-/* What is in it, against the near folder; each turn is of all that there is, or as many reads. */
+/* What is in it, against the near folder. */
 static void measure_hits(unsigned rep)
 {
 	struct store cached = open_store(cached_uri()), near = open_store(plain_uri(near_file));
 
-	read_rate(&cached, 2 * MIB, SIZE_MAX, 1);
-	read_rate(&near, 2 * MIB, SIZE_MAX, 1);
+	read_rate(&cached, 2 * MIB, o.size / (2 * MIB), 1);
+	read_rate(&near, 2 * MIB, o.size / (2 * MIB), 1);
 	for (int i = 0; i < 3; i++) {
-		double alone = read_rate(&near, sizes[i], 20000, rep);
+		size_t n = 2 * GIB / sizes[i] < 50000 ? 2 * GIB / sizes[i] : 50000;
+		double alone = read_rate(&near, sizes[i], n, rep);
 
-		report(rep, "hit", sizes[i], alone, read_rate(&cached, sizes[i], 20000, rep));
+		report(rep, "hit", sizes[i], alone, read_rate(&cached, sizes[i], n, rep));
 	}
 	close_store(&near);
 	close_store(&cached);
@@ -141,7 +142,7 @@ static void measure_hits(unsigned rep)
 static void measure_misses(unsigned rep)
 {
 	for (int i = 0; i < 3; i++) {
-		size_t n = sizes[i] == 2 * MIB ? 64 : 1000;
+		size_t n = o.size / sizes[i] < 1000 ? o.size / sizes[i] : 1000;
 		struct store cached, far;
 		double alone;
 

@@ -22,6 +22,7 @@
 extern const struct ummap_driver ummap_driver_cache;
 
 #define RUN_MAX ((size_t)8 << 20)      /* of one request that is looked up at once */
+#define ROW_MAX 64                     /* slots that are written at once */
 
 static uint64_t min_u64(uint64_t a, uint64_t b)
 {
@@ -213,84 +214,105 @@ static int cache_read(void *h, void *buf, size_t len, uint64_t off)
 
 /* ---- Keeping what was read ---- */
 
-/* The clean slot of a block, pinned; a new one if there is none. */
-static uint32_t clean_slot(struct cache *c, uint64_t block)
-{
-	struct cache_index *ix = &c->near.index;
-	bool few;
-	uint32_t s;
+/* Clean slots of neighbouring blocks that lie side by side, pinned, and what is written to them. */
+struct row {
+	uint32_t slot, n;
+	uint64_t off, end;
+	unsigned failures;             /* of passes, before it is written */
+};
 
-	cache_lock(c);
-	s = cache_find(ix, block, false);
+/* Under the lock: the clean slot of a block; a new one if there is none. */
+static uint32_t clean_slot(struct cache_index *ix, uint64_t block)
+{
+	uint32_t s = cache_find(ix, block, false);
+
 	if (s == CACHE_NO_SLOT) {
-		s = cache_take(ix);
+		s = cache_take(ix, block, false);
 		if (s != CACHE_NO_SLOT)
 			cache_put(ix, s, block, false, 0, 0);
 	}
-	if (s != CACHE_NO_SLOT)
-		cache_pin(ix, s);
-	few = ix->list[CACHE_FREE].count < cache_reserve(c);
-	cache_unlock(c);
-	if (few)
-		cache_tell(c);
 	return s;
 }
 
-static void keep_sectors(struct cache *c, uint32_t s, uint64_t block, cache_mask sectors, unsigned failures)
+/* From `off` on, as far as slots lie side by side. */
+static struct row begin_row(struct cache *c, uint64_t off, uint64_t end)
 {
 	struct cache_index *ix = &c->near.index;
-	uint32_t dirty;
+	uint64_t first = cache_block_of(c, off), last = min_u64(cache_block_of(c, end - 1), first + ROW_MAX - 1);
+	struct row row = { .off = off, .failures = c->near.failures };
+	uint32_t s;
+	bool few;
 
 	cache_lock(c);
-	dirty = cache_find(ix, block, true);
-	if (dirty != CACHE_NO_SLOT)
-		sectors &= ~cache_valid(&ix->slot[dirty]);
-	/* It may have been emptied meanwhile, or lost by a flush. */
-	if (c->near.failures == failures && sectors && ix->slot[s].key == block << 1)
-		cache_set_valid(ix, s, cache_valid(&ix->slot[s]) | sectors);
-	cache_unpin(ix, s);
+	row.slot = s = clean_slot(ix, first);
+	while (s != CACHE_NO_SLOT && s == row.slot + row.n) {
+		cache_pin(ix, s);
+		row.n++;
+		s = first + row.n <= last ? clean_slot(ix, first + row.n) : CACHE_NO_SLOT;
+	}
+	few = ix->list[CACHE_FREE].count < cache_reserve(c);
+	cache_unlock(c);
+	row.end = min_u64(end, (first + row.n) << c->near.block_shift);
+	if (few)
+		cache_tell(c);
+	return row;
+}
+
+static void end_row(struct cache *c, const struct row *row, bool written)
+{
+	struct cache_index *ix = &c->near.index;
+	uint64_t block = cache_block_of(c, row->off);
+
+	cache_lock(c);
+	for (uint32_t s = row->slot; s < row->slot + row->n; s++, block++) {
+		cache_mask sectors = cache_sectors_of(c, block, row->off, row->end);
+		uint32_t dirty = cache_find(ix, block, true);
+
+		if (dirty != CACHE_NO_SLOT)
+			sectors &= ~cache_valid(&ix->slot[dirty]);
+		/* It may have been emptied meanwhile, or lost by a flush. */
+		if (written && c->near.failures == row->failures && sectors && ix->slot[s].key == block << 1)
+			cache_set_valid(ix, s, cache_valid(&ix->slot[s]) | sectors);
+		cache_unpin(ix, s);
+	}
 	cache_unlock(c);
 }
 
-/* Whole sectors of one block; false: there is no room. */
-static bool keep_some(struct cache *c, struct cursor *cursor, size_t bytes)
+static int write_row(struct cache *c, const struct row *row, struct cursor at)
 {
-	uint64_t block = cache_block_of(c, cursor->off);
-	size_t skip = cursor->off & (((size_t)1 << c->near.block_shift) - 1);
-	unsigned shift = c->near.sector_shift;
-	unsigned failures = c->near.failures;
-	uint32_t s = clean_slot(c, block);
-	struct cursor at = *cursor;
+	size_t skip = row->off & (((size_t)1 << c->near.block_shift) - 1);
 	int err = 0;
 
-	if (s == CACHE_NO_SLOT)
-		return false;
-	for (size_t done = 0, some; done < bytes && !err; done += some) {
+	while (at.off < row->end && !err) {
 		struct iovec iov[CACHE_SLICES];
 		int n;
+		size_t bytes = cursor_slice(&at, row->end - at.off, iov, CACHE_SLICES, &n);
 
-		some = cursor_slice(&at, bytes - done, iov, CACHE_SLICES, &n);
-		err = side_writev(&c->near.file, iov, n, cache_place(&c->near, s, skip + done));
-		cursor_advance(&at, some);
+		err = side_writev(&c->near.file, iov, n, cache_place(&c->near, row->slot, skip + at.off - row->off));
+		cursor_advance(&at, bytes);
 	}
 	if (err)
 		c->trouble |= CACHE_NEAR_FAILS;
-	keep_sectors(c, s, block, err ? 0 : cache_mask_of((unsigned)(skip >> shift), (unsigned)(bytes >> shift)), failures);
-	return !err;
+	return err;
 }
 
 void cache_keep(struct cache *c, struct cursor cursor)
 {
-	uint64_t sector = (uint64_t)1 << c->near.sector_shift, whole = (cursor.off + sector - 1) & ~(sector - 1), next;
+	uint64_t sector = (uint64_t)1 << c->near.sector_shift, whole = (cursor.off + sector - 1) & ~(sector - 1);
 	uint64_t end = min_u64(cursor.end, (c->size + sector - 1) & ~(sector - 1)) & ~(sector - 1);
+	int err = 0;
 
 	if (c->trouble & CACHE_NEAR_FAILS || whole >= end)
 		return;
 	cursor_advance(&cursor, whole - cursor.off);
-	for (; cursor.off < end; cursor_advance(&cursor, next - cursor.off)) {
-		next = min_u64(end, (cache_block_of(c, cursor.off) + 1) << c->near.block_shift);
-		if (!keep_some(c, &cursor, next - cursor.off))
+	while (cursor.off < end && !err) {
+		struct row row = begin_row(c, cursor.off, end);
+
+		if (row.n == 0)
 			return;
+		err = write_row(c, &row, cursor);
+		end_row(c, &row, !err);
+		cursor_advance(&cursor, row.end - row.off);
 	}
 }
 

@@ -83,6 +83,16 @@ static inline uint64_t cache_block_of(const struct cache *c, uint64_t off)
 	return off >> c->near.block_shift;
 }
 
+/* The sectors of a block that a range touches. */
+static inline cache_mask cache_sectors_of(const struct cache *c, uint64_t block, uint64_t off, uint64_t end)
+{
+	uint64_t base = block << c->near.block_shift, next = base + ((uint64_t)1 << c->near.block_shift);
+	unsigned from = off > base ? (unsigned)((off - base) >> c->near.sector_shift) : 0;
+	unsigned to = (unsigned)(((end < next ? end : next) - 1 - base) >> c->near.sector_shift);
+
+	return cache_mask_of(from, to - from + 1);
+}
+
 /* ---- cache.c ---- */
 
 /* Keeps what comes from the far store, if `keep`. */

@@ -347,7 +347,7 @@ static bool add_block(struct cache *c, uint64_t block, const char *bytes, unsign
 
 	cache_lock(c);
 	if (ix->list[CACHE_FREE].count > cache_reserve(c))
-		s = cache_take(ix);
+		s = cache_take(ix, block, false);
 	cache_unlock(c);
 	if (s == CACHE_NO_SLOT)
 		return false;

@@ -154,10 +154,12 @@ void cache_set_valid(struct cache_index *ix, uint32_t s, cache_mask valid)
 	cache_mark_changed(ix, s);
 }
 
-uint32_t cache_take(struct cache_index *ix)
+uint32_t cache_take(struct cache_index *ix, uint64_t block, bool dirty)
 {
-	uint32_t s = ix->list[CACHE_FREE].first;
+	uint32_t before = cache_find(ix, block - 1, dirty), s = ix->list[CACHE_FREE].first;
 
+	if (before < ix->slots - 1 && ix->slot[before + 1].list == CACHE_FREE)
+		s = before + 1;
 	if (s != CACHE_NO_SLOT)
 		list_out(ix, s);
 	return s;

@@ -109,8 +109,8 @@ void cache_set_valid(struct cache_index *ix, uint32_t s, cache_mask valid);
 
 /* The slot of a block; CACHE_NO_SLOT. */
 uint32_t cache_find(const struct cache_index *ix, uint64_t block, bool dirty);
-/* Takes a free slot, without giving it a block; CACHE_NO_SLOT. */
-uint32_t cache_take(struct cache_index *ix);
+/* Takes a free slot for a block, without giving it to it: the one behind that of the block before, if it can; CACHE_NO_SLOT. */
+uint32_t cache_take(struct cache_index *ix, uint64_t block, bool dirty);
 /* Gives it one, which has none of this kind. */
 void cache_put(struct cache_index *ix, uint32_t s, uint64_t block, bool dirty, cache_mask valid, uint32_t now);
 /* Takes back one that was never put. */

@@ -307,7 +307,7 @@ static void lay_out(struct cache_near *n)
 			  (unsigned)__builtin_ctzll(n->head.block / CACHE_SECTORS) : (unsigned)__builtin_ctz(CACHE_SECTOR_MIN);
 	n->records_at[0] = SIDE_HEAD;
 	n->records_at[1] = SIDE_HEAD + table;
-	n->blocks_at = SIDE_HEAD + 2 * table;
+	n->blocks_at = (SIDE_HEAD + 2 * table + n->head.block - 1) & ~(n->head.block - 1);
 }
 
 static uint64_t length_of(const struct cache_near *n)
@@ -418,7 +418,7 @@ static int give_room(struct cache_near *n, struct ummap_geom *geom)
 
 static uint64_t slots_in(uint64_t size, uint64_t block)
 {
-	uint64_t besides = SIDE_HEAD + 2 * 4096;
+	uint64_t besides = SIDE_HEAD + 2 * 4096 + block - 4096;
 
 	return size < besides ? 0 : (size - besides) / (block + 2 * sizeof(struct cache_record));
 }

@@ -8,7 +8,8 @@
  *	head     which store it is of, number and digest of the last pass, length of the store, intents
  *	records  64 bytes for each block of the file, in each of the two tables: which block of the store, which of its sectors
  *	         are there, and whether the far store has them, too; with the pass that wrote it, and a sum of all that
- *	blocks   the bytes, in no order
+ *	blocks   the bytes, in no order, but neighbours side by side where there is room: then they move in one request. The first
+	         one lies at a multiple of its size, so that the page cache can take each as one piece
  *
  * A PASS makes all that the index says durable: the records of slots that have changed are written, each over the older one of
  * its two; the file is flushed, with the blocks; the head says that this pass counts; the file is flushed again. `digest` is

@@ -37,16 +37,6 @@ static void stamps_end(struct cache *c, uint64_t first, uint64_t blocks)
 
 /* ---- Past the cache ---- */
 
-/* The sectors of a block that a range touches. */
-static cache_mask touched_sectors(const struct cache *c, uint64_t block, uint64_t off, uint64_t end)
-{
-	uint64_t base = block << c->near.block_shift, last = base + ((uint64_t)1 << c->near.block_shift) - 1;
-	unsigned from = off > base ? (unsigned)((off - base) >> c->near.sector_shift) : 0;
-	unsigned to = (unsigned)((min_u64(end - 1, last) - base) >> c->near.sector_shift);
-
-	return cache_mask_of(from, to - from + 1);
-}
-
 /* How far the blocks of a range have no dirty slot. */
 static uint64_t find_clean_end(struct cache *c, uint64_t off, uint64_t end)
 {
@@ -68,7 +58,7 @@ static bool give_up_clean(struct cache *c, uint64_t off, uint64_t end)
 		uint32_t s = cache_find(&n->index, block, false);
 
 		if (s != CACHE_NO_SLOT)
-			cache_set_valid(&n->index, s, cache_valid(&n->index.slot[s]) & ~touched_sectors(c, block, off, end));
+			cache_set_valid(&n->index, s, cache_valid(&n->index.slot[s]) & ~cache_sectors_of(c, block, off, end));
 		must |= (may_count || s != CACHE_NO_SLOT) && !cache_intends(n->sure, block);
 		n->next.intent[cache_region(block) / 64] |= (uint64_t)1 << cache_region(block) % 64;
 	}
@@ -139,7 +129,7 @@ static uint32_t acquire(struct cache *c, uint64_t block, bool wanted)
 	}
 	s = cache_find(ix, block, true);
 	if (s == CACHE_NO_SLOT && wanted) {
-		s = cache_take(ix);
+		s = cache_take(ix, block, true);
 		if (s != CACHE_NO_SLOT)
 			cache_put(ix, s, block, true, 0, cache_now());
 	}
