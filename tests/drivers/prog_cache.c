@@ -2,11 +2,14 @@
 /*
  * prog_cache - mappings of a store behind cache+: kill -9 at any moment loses nothing that a sync has acknowledged, and what was
  * dirty goes home; a cache that is damaged, of another store, or of one that was changed is refused with a sentence; one
- * process at a time has it; where the near file or the far store fails, the other one serves.
+ * process at a time has it; where the near file or the far store fails, the other one serves; threads that read and write more
+ * than it holds find what they wrote, and it fills itself ahead.
  *
  *	prog_cache [ROUNDS [SEED]]
  */
-#include "common.h"
+#include <pthread.h>
+
+#include "small_fs.h"
 #include "ummap-driver.h"
 
 #define SEG (16 * KIB)
@@ -358,6 +361,188 @@ static void fail_reads(void *arg)
 	check(d.close(h) == 0);
 }
 
+/* A near file has all of its room from the beginning, or is not made. */
+static void open_full(void *arg)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	int root = small_file_system();
+	char uri[1200];
+	void *addr;
+
+	(void)arg;
+	if (root < 0)
+		_exit(77);
+	set_group();
+	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=/proc/self/fd/%d/near&cache.size=%zu", store, root, 2 * IMAGE);
+	check_fails(ummap_open(uri, SIZE, 0, PROT_READ, &attr, &addr), ENOSPC);
+	check(strstr(umerrormsg(), "bytes long"), "%s", umerrormsg());
+	check(faccessat(root, "near", F_OK, 0) < 0 && errno == ENOENT);
+}
+
+static void check_full(void)
+{
+	int status = run_child(open_full, NULL);
+
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		puts("no small file system here");
+	else
+		check_exits(status, 0);
+}
+
+/* ---- A far store in memory, which counts what is read from it ---- */
+
+static char far_bytes[SIZE];
+static _Atomic size_t far_read_bytes;
+
+static int far_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+{
+	(void)uri;
+	*h = far_bytes;
+	geom->size = SIZE;
+	geom->align = 1;
+	geom->caps = UMMAP_CAP_PARALLEL | (oflags & UMMAP_O_WRITE ? UMMAP_CAP_WRITE : 0);
+	return 0;
+}
+
+static int far_close(void *h)
+{
+	(void)h;
+	return 0;
+}
+
+/* What is behind the end reads as zeros. */
+static int far_read(void *h, void *buf, size_t len, uint64_t off)
+{
+	size_t there = off < SIZE ? SIZE - off : 0;
+
+	there = there < len ? there : len;
+	memcpy(buf, (char *)h + off, there);
+	memset((char *)buf + there, 0, len - there);
+	far_read_bytes += len;
+	return 0;
+}
+
+static int far_write(void *h, const void *buf, size_t len, uint64_t off)
+{
+	memcpy((char *)h + off, buf, len);
+	return 0;
+}
+
+static const struct ummap_driver far_driver = {
+	.struct_size = sizeof(far_driver), .abi = UMMAP_DRIVER_ABI, .scheme = "far", .help = "far:NAME  memory, for a test",
+	.open = far_open, .close = far_close, .read = far_read, .write = far_write,
+};
+
+static void *open_far(struct ummap_driver *d, const char *keys)
+{
+	struct ummap_geom geom;
+	char uri[1200];
+	void *h;
+
+	d->struct_size = sizeof(*d);
+	snprintf(uri, sizeof(uri), "cache+far:x?cache.path=%s&cache.block=4K&%s", cache, keys);
+	check(ummap_driver_open(uri, UMMAP_O_WRITE, d, &h, &geom) == 0, "%s", umerrormsg());
+	return h;
+}
+
+static void populate(void *arg)
+{
+	struct ummap_driver d;
+	char bytes[4096];
+	size_t before;
+	void *h;
+
+	(void)arg;
+	set_group();
+	check(ummap_driver_register(&far_driver) == 0);
+	for (size_t off = 0; off < SIZE; off += sizeof(off))
+		memcpy(far_bytes + off, &off, sizeof(off));
+	h = open_far(&d, "cache.size=2M&cache.populate=background");
+	while (far_read_bytes < SIZE)
+		pause_ms(1);
+	/* What was read is kept before the thread ends. */
+	check(d.close(h) == 0);
+	before = far_read_bytes;
+	h = open_far(&d, "cache.mode=back");
+	for (size_t off = 0; off < SIZE; off += sizeof(bytes)) {
+		check(d.read(h, bytes, sizeof(bytes), off) == 0);
+		check(memcmp(bytes, far_bytes + off, sizeof(bytes)) == 0, "at %zu", off);
+	}
+	check(far_read_bytes == before, "%zu bytes were read from the far store again", far_read_bytes - before);
+	check(d.close(h) == 0);
+}
+
+/* Pieces that share sectors and blocks; each is of one thread. */
+#define PIECE 1000
+#define THREADS 4
+#define STEPS 3000
+
+static struct crowd {
+	struct ummap_driver driver;
+	void *h;
+} crowd;
+
+static uint32_t written[SIZE / PIECE];
+
+static void check_piece(const char *bytes, size_t piece)
+{
+	for (size_t i = 0; i < PIECE; i += 4)
+		check(memcmp(bytes + i, &written[piece], 4) == 0, "piece %zu at %zu", piece, i);
+}
+
+static void *read_and_write(void *arg)
+{
+	size_t self = (size_t)(uintptr_t)arg;
+	uint64_t random = self + 1;
+	char bytes[PIECE];
+
+	for (uint32_t step = 1; step <= STEPS; step++) {
+		size_t piece = next_random(&random) % (SIZE / PIECE / THREADS) * THREADS + self;
+
+		check(crowd.driver.read(crowd.h, bytes, PIECE, piece * PIECE) == 0);
+		check_piece(bytes, piece);
+		if (step % 2)
+			continue;
+		written[piece] = step;
+		for (size_t i = 0; i < PIECE; i += 4)
+			memcpy(bytes + i, &step, 4);
+		check(crowd.driver.write(crowd.h, bytes, PIECE, piece * PIECE) == 0);
+		if (step % 500 == 0)
+			check(crowd.driver.flush(crowd.h, 0, UINT64_MAX) == 0);
+	}
+	return NULL;
+}
+
+/* More than it holds, in each mode; at the end the far store has all. */
+static void crowd_in(void *arg)
+{
+	pthread_t threads[THREADS];
+	char keys[100];
+
+	set_group();
+	check(ummap_driver_register(&far_driver) == 0);
+	snprintf(keys, sizeof(keys), "cache.size=200K&cache.dirty=30,0&cache.mode=%s", (const char *)arg);
+	crowd.h = open_far(&crowd.driver, keys);
+	for (size_t i = 0; i < THREADS; i++)
+		check(pthread_create(&threads[i], NULL, read_and_write, (void *)i) == 0);
+	for (size_t i = 0; i < THREADS; i++)
+		check(pthread_join(threads[i], NULL) == 0);
+	check(crowd.driver.close(crowd.h) == 0);
+	for (size_t piece = 0; piece < SIZE / PIECE; piece++)
+		check_piece(far_bytes + piece * PIECE, piece);
+}
+
+static void check_threads(void)
+{
+	static const char *const kinds[] = { "back", "through", "read" };
+
+	for (int i = 0; i < 3; i++) {
+		unlink(cache);
+		check_exits(run_child(crowd_in, (void *)(uintptr_t)kinds[i]), 0);
+	}
+	unlink(cache);
+}
+
 int main(int argc, char **argv)
 {
 	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : ROUNDS;
@@ -373,5 +558,9 @@ int main(int argc, char **argv)
 	check_exits(run_child(fail_far, NULL), 0);
 	make_store();
 	check_exits(run_child(fail_reads, NULL), 0);
+	check_full();
+	unlink(cache);
+	check_exits(run_child(populate, NULL), 0);
+	check_threads();
 	return 0;
 }
