@@ -2,7 +2,7 @@
 /*
  * ummap-driver.h - for authors of drivers: the code that moves bytes between memory and a store.
  *
- * A driver is one struct ummap_driver. The library opens a handle per mapping target and calls it from
+ * A driver is one struct ummap_driver. The library opens a handle per mapped store and calls it from
  * many threads; see ummap-driver(3) for the lifecycle. Rules for every call:
  *
  *  - It returns 0, or a negative errno (submit and reap: a count, or a negative errno).

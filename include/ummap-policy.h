@@ -4,7 +4,7 @@
  *
  * A mapping, or a group of them, has a policy object of its own. All calls but create and destroy run under
  * one lock of the library: no I/O, no allocation, no blocking. A policy sees faults, never hits: what it lets
- * go by mistake comes back from the standby list cheaply. It sees nodes only, and may keep them in lists by
+ * go by mistake comes back from the inactive list cheaply. It sees nodes only, and may keep them in lists by
  * their two links. See ummap-policy(3).
  */
 #ifndef UMMAP_POLICY_H
@@ -31,7 +31,7 @@ enum ummap_event {
 	UMMAP_EV_AHEAD,   /* insert: read ahead, and put in place unasked beside one that was asked for */
 	UMMAP_EV_DIRTIED, /* touch: the first store to a present, unchanged segment */
 	UMMAP_EV_CLEANED, /* touch: its changes have been written */
-	UMMAP_EV_RETURN   /* touch, right after insert: it came back from the standby list */
+	UMMAP_EV_RETURN   /* touch, right after insert: it came back from the inactive list */
 };
 
 struct ummap_policy {

@@ -53,12 +53,12 @@ int ummap(size_t size, size_t seg_size, int prot, int fd, off_t offset,
  */
 int umsync(void *addr, int evict);
 
-#define UMMAP_SYNC 1   /* umremap: first sync to the old target */
-#define UMMAP_SWITCH 2 /* umremap: show the new target's contents instead of carrying the old ones over */
+#define UMMAP_SYNC 1   /* umremap: first sync to the old store */
+#define UMMAP_SWITCH 2 /* umremap: show the new store's contents instead of carrying the old ones over */
 
 /*
  * Points a mapping at another file, offset and/or size (0, -1 and -1: as before). Contents are carried and
- * count as changed; the next umsync completes the new target. sync: UMMAP_SYNC | UMMAP_SWITCH, or 0.
+ * count as changed; the next umsync completes the new store. sync: UMMAP_SYNC | UMMAP_SWITCH, or 0.
  * *new_addr: in, NULL or the old address; out, the base, which moves only if growing in place fails.
  * Errors: as ummap; EBUSY (a part is pinned); EACCES (a read-only mapping cannot carry). The mapping stays as it
  * was after a failure (but may have shrunk already where its new place overlaps the old one). (Thesis, Section 6.1.2.)
@@ -170,11 +170,11 @@ struct umstat {
 	uint64_t write_faults;    /* stores to absent segments */
 	uint64_t upgrade_faults;  /* first stores to present, unchanged segments */
 	uint64_t spurious_faults; /* another thread was faster */
-	uint64_t standby_hits;    /* of the first two: served from the standby list, without I/O */
+	uint64_t standby_hits;    /* of the first two: found inactive, without I/O */
 	uint64_t ahead_hits;      /* of the first two: served by read-ahead, which may bring in several at a time */
 	uint64_t ahead_waste;     /* segments read ahead and let go unused */
 	uint64_t ahead_loads;     /* segments read ahead */
-	uint64_t evictions;       /* segments taken out of the view */
+	uint64_t evictions;       /* segments unmapped */
 	uint64_t read_bytes;      /* from storage */
 	uint64_t read_requests;
 	uint64_t write_bytes;     /* to storage */
@@ -182,15 +182,15 @@ struct umstat {
 	uint64_t flushes;
 	uint64_t read_errors;
 	uint64_t write_errors;    /* writes and flushes that failed */
-	uint64_t resident_bytes;  /* now in the view */
-	uint64_t standby_bytes;   /* now on standby, read ahead included */
+	uint64_t resident_bytes;  /* mapped now */
+	uint64_t standby_bytes;   /* inactive now, read ahead included */
 	uint64_t dirty_bytes;     /* now changed and not written */
 	uint64_t pinned_bytes;    /* now pinned */
 	uint64_t budget_bytes;    /* what may be held: this mapping's own or its group's, or the process's */
 	uint64_t held_bytes;      /* process only: memory of all frames, free ones included */
 	uint64_t over_budget_peak;/* process only: the most by which held_bytes was over the budget */
 	uint64_t mappings;        /* process only: mappings that exist now */
-	uint64_t lent_bytes;      /* now in the view as the kernel's own pages; no part of the budget (UMMAP_CACHED) */
+	uint64_t lent_bytes;      /* mapped now from the page cache; no part of the budget (UMMAP_CACHED) */
 	uint64_t lost_bytes;      /* written, gone from memory, and then a flush failed: no sync succeeds any more */
 };
 
