@@ -361,7 +361,11 @@ static unsigned calls_of(const struct job *job)
 	struct job all_well = *job;
 
 	all_well.nth = NEVER;
-	check(run_lanes(&all_well, 1) == 0 && *seen > 0, "something is there to fail");
+	*seen = 0;
+	/* Whether a segment of the target has left memory before it is needed again is chance. */
+	for (int tries = 0; tries < 20 && *seen == 0; tries++)
+		check(run_lanes(&all_well, 1) == 0);
+	check(*seen > 0, "something is there to fail");
 	return *seen;
 }
 
