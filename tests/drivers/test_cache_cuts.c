@@ -7,7 +7,7 @@
 #include <criterion/criterion.h>
 
 #include "drivers/cache.h"
-#include "power.h"
+#include "cuts.h"
 
 #define CAP (120 * KIB)     /* of the store */
 #define START (90 * KIB + 300)
@@ -41,7 +41,6 @@ static struct world {
 	struct power_record record;
 } world;
 
-static uint64_t seed;
 static const char *const modes[] = { "back", "through", "read", "back&cache.flush=far" };
 
 static void open_store(struct handle *h, const char *mode)
@@ -277,48 +276,24 @@ static void check_recoveries(struct power_replay *replay, size_t k)
 	check_end(&h, k);
 }
 
-static size_t count(void)
-{
-	const char *text = getenv("UMMAP_TEST_CUTS");
-
-	return text ? strtoull(text, NULL, 10) : 400;
-}
-
-static void begin(void)
-{
-	const char *text = getenv("UMMAP_TEST_SEED");
-
-	seed = text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
-	printf("seed %" PRIu64 "\n", seed);
-	fflush(stdout);
-	check(ummap_driver_register(&power_driver) == 0);
-	side_driver = &power_driver;
-	set_group();
-}
-
 /* Workload after workload, in each mode, each cut at all of its requests. */
 static void cut_all(size_t cuts, void (*check_one)(struct power_replay *replay, size_t k), size_t step)
 {
 	for (unsigned mode = 0; cuts > 0; mode++) {
-		struct power_replay replay;
-
 		run_workload(modes[mode % 4]);
-		power_replay_begin(&replay, &world.record);
-		for (size_t k = next_random(&seed) % step; k <= world.record.n && cuts > 0; k += step, cuts--)
-			check_one(&replay, k);
-		power_replay_end(&replay);
+		cuts = cuts_at_all(&world.record, cuts, check_one, step);
 		end_workload();
 	}
 }
 
 Test(cache_cuts, at_every_request)
 {
-	begin();
-	cut_all(count(), check_cut, 5);
+	cuts_begin();
+	cut_all(cuts_wanted(), check_cut, 5);
 }
 
 Test(cache_cuts, recovery_is_cut_off)
 {
-	begin();
-	cut_all(count() / 10, check_recoveries, 37);
+	cuts_begin();
+	cut_all(cuts_wanted() / 10, check_recoveries, 37);
 }

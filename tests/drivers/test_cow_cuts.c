@@ -8,7 +8,7 @@
 
 #define POWER_CAP ((size_t)1792 << 10)
 #include "drivers/cow_file.h"
-#include "power.h"
+#include "cuts.h"
 
 #define CAP (1200 * KIB + 700)   /* of the store: more blocks than have their entries in one page */
 #define START (1100 * KIB + 300)
@@ -36,7 +36,6 @@ static struct moment moments[MOMENTS];
 static unsigned nmoments;
 static struct power_record record;
 static struct image found;
-static uint64_t seed;
 static uint64_t grown;        /* what a recovery may have made the store as long as */
 
 static void open_store(struct handle *h)
@@ -343,33 +342,15 @@ static void check_commit(struct power_replay *replay, size_t k)
 
 /* ---- The tests ---- */
 
-static size_t count(void)
-{
-	const char *text = getenv("UMMAP_TEST_CUTS");
-
-	return text ? strtoull(text, NULL, 10) : 400;
-}
-
 static void begin(void)
 {
-	const char *text = getenv("UMMAP_TEST_SEED");
-
-	seed = text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
-	printf("seed %" PRIu64 "\n", seed);
-	check(ummap_driver_register(&power_driver) == 0);
-	side_driver = &power_driver;
+	cuts_begin();
 	found.bytes = malloc(CAP);
-	set_group();
 }
 
 static size_t cut_at_all(size_t cuts, void (*check_one)(struct power_replay *replay, size_t k), size_t step)
 {
-	struct power_replay replay;
-
-	power_replay_begin(&replay, &record);
-	for (size_t k = next_random(&seed) % step; k <= record.n && cuts > 0; k += step, cuts--)
-		check_one(&replay, k);
-	power_replay_end(&replay);
+	cuts = cuts_at_all(&record, cuts, check_one, step);
 	power_record_free(&record);
 	return cuts;
 }
@@ -377,7 +358,7 @@ static size_t cut_at_all(size_t cuts, void (*check_one)(struct power_replay *rep
 Test(cow_cuts, at_every_request)
 {
 	begin();
-	for (size_t cuts = count(); cuts > 0;) {
+	for (size_t cuts = cuts_wanted(); cuts > 0;) {
 		run_workload();
 		cuts = cut_at_all(cuts, check_cut, 1);
 	}
@@ -386,7 +367,7 @@ Test(cow_cuts, at_every_request)
 Test(cow_cuts, recovery_is_cut_off)
 {
 	begin();
-	for (size_t cuts = count() / 10; cuts > 0;) {
+	for (size_t cuts = cuts_wanted() / 10; cuts > 0;) {
 		run_workload();
 		cuts = cut_at_all(cuts, check_recoveries, 7);
 	}
@@ -395,7 +376,7 @@ Test(cow_cuts, recovery_is_cut_off)
 Test(cow_cuts, after_a_kill)
 {
 	begin();
-	for (size_t cuts = count() / 2; cuts > 0;) {
+	for (size_t cuts = cuts_wanted() / 2; cuts > 0;) {
 		run_workload();
 		cuts = cut_at_all(cuts, check_killed_before, 1);
 	}
@@ -404,7 +385,7 @@ Test(cow_cuts, after_a_kill)
 Test(cow_cuts, commit_is_cut_off)
 {
 	begin();
-	for (size_t cuts = count() / 4; cuts > 0;) {
+	for (size_t cuts = cuts_wanted() / 4; cuts > 0;) {
 		run_workload();
 		power_record_free(&record);
 		power_record_begin(&record);

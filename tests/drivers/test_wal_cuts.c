@@ -7,7 +7,7 @@
 #include <criterion/criterion.h>
 
 #include "drivers/wal.h"
-#include "power.h"
+#include "cuts.h"
 
 #define CAP (120 * KIB)     /* of the store */
 #define START (90 * KIB + 300)
@@ -37,7 +37,6 @@ struct world {
 };
 
 static struct world world;
-static uint64_t seed;
 
 static int try_open(struct handle *h, int oflags, const char *keys)
 {
@@ -312,61 +311,38 @@ static void check_going_back(struct power_replay *replay, size_t k)
 	check_end();
 }
 
-static size_t count(void)
-{
-	const char *text = getenv("UMMAP_TEST_CUTS");
-
-	return text ? strtoull(text, NULL, 10) : 400;
-}
-
-static void begin(void)
-{
-	const char *text = getenv("UMMAP_TEST_SEED");
-
-	seed = text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
-	printf("seed %" PRIu64 "\n", seed);
-	check(ummap_driver_register(&power_driver) == 0);
-	side_driver = &power_driver;
-	set_group();
-}
-
 /* Workload after workload, each cut at all of its requests. */
 static void cut_all(size_t cuts, void (*check_one)(struct power_replay *replay, size_t k), size_t step)
 {
 	for (unsigned turn = 0; cuts > 0; turn++) {
-		struct power_replay replay;
-
 		run_workload(turn % 2 ? 1 : 3);
-		power_replay_begin(&replay, &world.record);
-		for (size_t k = next_random(&seed) % step; k <= world.record.n && cuts > 0; k += step, cuts--)
-			check_one(&replay, k);
-		power_replay_end(&replay);
+		cuts = cuts_at_all(&world.record, cuts, check_one, step);
 		power_record_free(&world.record);
 	}
 }
 
 Test(wal_cuts, at_every_request)
 {
-	begin();
-	cut_all(count(), check_cut, 1);
+	cuts_begin();
+	cut_all(cuts_wanted(), check_cut, 1);
 }
 
 Test(wal_cuts, recovery_is_cut_off)
 {
-	begin();
-	cut_all(count() / 10, check_recoveries, 7);
+	cuts_begin();
+	cut_all(cuts_wanted() / 10, check_recoveries, 7);
 }
 
 Test(wal_cuts, after_a_kill)
 {
-	begin();
-	cut_all(count() / 2, check_killed_before, 1);
+	cuts_begin();
+	cut_all(cuts_wanted() / 2, check_killed_before, 1);
 }
 
 Test(wal_cuts, going_back_is_cut_off)
 {
-	begin();
-	cut_all(count() / 4, check_going_back, 3);
+	cuts_begin();
+	cut_all(cuts_wanted() / 4, check_going_back, 3);
 }
 
 /* ---- Readers ---- */
@@ -404,7 +380,7 @@ Test(wal_cuts, room_is_read_to_the_end)
 	struct handle h;
 	void *store;
 
-	begin();
+	cuts_begin();
 	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) == 0);
 	open_store(&h, 1);
 	fill(bytes, sizeof(bytes), 8192, 1);
