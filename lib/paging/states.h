@@ -11,21 +11,21 @@ struct state {
 	const char *name;
 	uint64_t must, may;
 	bool pins;               /* it may be pinned */
+	bool in_place;           /* it is of mappings in place, which have no other (inplace.c) */
 };
 
 #define SEG_POISON (SEG_POISONED | SEG_POISON_OLD)
 
 static const struct state states[] = {
-	{ "absent", 0, SEG_STORED | SEG_EXPOSED | SEG_POISON, false },
-	{ "page cache", SEG_PAGECACHE, SEG_STORED | SEG_EXPOSED, false },
-	{ "ahead", SEG_VALID | SEG_INACTIVE | SEG_AHEAD, SEG_STORED | SEG_EXPOSED | SEG_POISON, false },
-	{ "inactive", SEG_VALID | SEG_INACTIVE, SEG_STORED | SEG_EXPOSED | SEG_POISON, false },
-	{ "dirty inactive", SEG_VALID | SEG_INACTIVE | SEG_DIRTY, SEG_STORED | SEG_EXPOSED | SEG_POISON, false },
-	{ "mapped", SEG_VALID, SEG_STORED | SEG_EXPOSED | SEG_DEVICE, true },
-	{ "dirty", SEG_VALID | SEG_DIRTY, SEG_STORED | SEG_EXPOSED | SEG_DEVICE, true },
-	{ "writable", SEG_VALID | SEG_DIRTY | SEG_WRITABLE | SEG_EXPOSED, SEG_STORED | SEG_DEVICE, true },
-	/* The only state in a mapping in place (inplace.c). */
-	{ "pinned in place", 0, SEG_DEVICE, true },
+	{ "absent", 0, SEG_STORED | SEG_EXPOSED | SEG_POISON, false, false },
+	{ "page cache", SEG_PAGECACHE, SEG_STORED | SEG_EXPOSED, false, false },
+	{ "ahead", SEG_VALID | SEG_INACTIVE | SEG_AHEAD, SEG_STORED | SEG_EXPOSED | SEG_POISON, false, false },
+	{ "inactive", SEG_VALID | SEG_INACTIVE, SEG_STORED | SEG_EXPOSED | SEG_POISON, false, false },
+	{ "dirty inactive", SEG_VALID | SEG_INACTIVE | SEG_DIRTY, SEG_STORED | SEG_EXPOSED | SEG_POISON, false, false },
+	{ "mapped", SEG_VALID, SEG_STORED | SEG_EXPOSED | SEG_DEVICE, true, false },
+	{ "dirty", SEG_VALID | SEG_DIRTY, SEG_STORED | SEG_EXPOSED | SEG_DEVICE, true, false },
+	{ "writable", SEG_VALID | SEG_DIRTY | SEG_WRITABLE | SEG_EXPOSED, SEG_STORED | SEG_DEVICE, true, false },
+	{ "pinned in place", 0, SEG_DEVICE, true, true },
 };
 
 /* The bits that tell states apart; the rest of a head are numbers. */
@@ -37,9 +37,8 @@ static inline const char *state_of(uint64_t head, bool in_place)
 {
 	for (size_t i = 0; i < sizeof(states) / sizeof(*states); i++) {
 		const struct state *s = &states[i];
-		bool last = i == sizeof(states) / sizeof(*states) - 1;
 
-		if (last == in_place && (head & s->must) == s->must && !(head & SEG_BITS & ~(s->must | s->may)) &&
+		if (s->in_place == in_place && (head & s->must) == s->must && !(head & SEG_BITS & ~(s->must | s->may)) &&
 		    (s->pins || !(head >> SEG_PINS_SHIFT & SEG_PINS_MAX)))
 			return s->name;
 	}
