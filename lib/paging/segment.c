@@ -621,13 +621,17 @@ int seg_lengthen(struct mapping *map, size_t size, struct store *store, uint64_t
 	seg_lock(s);
 	/* One of zeros that nobody has stored to goes on to be one, and is not written. */
 	zeros = !map_reads(map, s) && !map->backings[map->current].read && !seg_has(s, SEG_DIRTY);
+	if (!seg_has(s, SEG_VALID) && zeros) {
+		map_unlock(map, i, s);
+		return 0;
+	}
 	if (!seg_has(s, SEG_VALID))
-		err = zeros ? 0 : bring_inactive(map, i, s);
+		err = bring_inactive(map, i, s);
 	else if (!seg_has(s, SEG_INACTIVE))
 		err = unmap_one(map, i, s);
-	if (!err && seg_has(s, SEG_VALID))
+	if (!err)
 		err = make_writable(map, s->frame);
-	if (!err && seg_has(s, SEG_VALID)) {
+	if (!err) {
 		io.buf = frame_addr(s->frame) + len;
 		memset(io.buf, 0, more);
 		if (map->backings[map->current].read)
