@@ -265,7 +265,6 @@ static int build(struct mapping *map, const struct plan *p)
 /* Frees all that a mapping has; it is not in the table (any more), and has no users. */
 static void demolish(struct mapping *map)
 {
-
 	seg_hide(map);
 	teardown(map, 0);
 	seg_show(map);
@@ -436,7 +435,6 @@ int umunmap(void *addr, int sync)
 
 static int check_remap(const struct mapping *map, const struct remap *want, int fd, int sync)
 {
-
 	if (sync & ~(UMMAP_SYNC | UMMAP_SWITCH))
 		return fail(EINVAL, "sync is %d: it must be made of UMMAP_SYNC and UMMAP_SWITCH", sync);
 	if (want->size > (size_t)INT64_MAX - map->seg_size || want->size > (size_t)(INT64_MAX - want->offset))

@@ -416,7 +416,8 @@ static bool find_room(struct request *r)
 		return false;
 	if (waits_for_own(r, giver))
 		return true;
-	/* The budget of the process comes before the share of an account; but no other account gives for one that exceeds its own. */
+	/* The budget of the process comes before the share of an account; but no other account gives for one that exceeds
+	 * its own. */
 	for (size_t n = 0; r->charged && (other = account_nth(n)); n++) {
 		if (other != giver && make_room(r, other))
 			return true;

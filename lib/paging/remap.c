@@ -149,7 +149,6 @@ static int flush_old(struct mapping *map)
 /* From now on changes go to the new backing store. There is no older one. */
 static void rebase(struct mapping *map, const struct remap *want, enum migration how)
 {
-
 	map->current = !map->current;
 	map->backings[map->current] = (struct backing){ .store = io_hold(want->store), .offset = want->offset,
 						      .read = !map->blank };
@@ -228,7 +227,6 @@ static int resize(struct mapping *map, size_t size)
 /* The other way round. What can be neither here nor there waits for a sync, which goes on in the same order. */
 static void move_back(struct mapping *map, struct remap *want, bool up)
 {
-
 	seg_hide(map);
 	map->current = !map->current;
 	map_set_migration(map, up ? MIGRATE_ASCENDING : MIGRATE_DESCENDING);

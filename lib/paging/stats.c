@@ -137,7 +137,6 @@ void stats_forget(void)
 
 static void describe(const struct mapping *map, struct registry_map *row)
 {
-
 	memset(row, 0, sizeof(*row));
 	row->base = (uintptr_t)map->range;
 	row->size = map->size;

@@ -39,7 +39,7 @@ static bool alike(const struct seg *first, const struct seg *s)
 
 /* The frames of a cluster are in the pool from then on, and may be written: free ones that have different rights would
  * be a mapping each. */
-static bool bring_home(struct mapping *map, size_t i, struct seg **list, unsigned n)
+static bool bring_to_pool(struct mapping *map, size_t i, struct seg **list, unsigned n)
 {
 	if (!seg_has(list[0], SEG_INACTIVE)) {
 		for (unsigned k = 0; k < n; k++)
@@ -64,7 +64,7 @@ static int keep_frames(struct mapping *map, size_t i, struct seg *s)
 	if (seg_pins(s) || mode_yields() || frame_held() > budget_bytes())
 		return 0;
 	n = map_lock_cluster(map, i, list, CLUSTER_MAX, alike);
-	if (bring_home(map, i, list, n)) {
+	if (bring_to_pool(map, i, list, n)) {
 		for (unsigned k = n; k-- > 0;)
 			forget(map, list[k], frame_free);
 	}

@@ -48,7 +48,7 @@ static void check_file_quarters(int fd, uint64_t from)
 }
 
 /* As a checkpoint does it: same size, so that the base must stay. */
-static void migration(uint8_t *m, int fd, off_t offset, int sync)
+static void carry(uint8_t *m, int fd, off_t offset, int sync)
 {
 	void *base = NULL;
 
@@ -64,7 +64,7 @@ static void carry_to_new_file(void *budget)
 	if (budget)
 		set_budget(BUDGET);
 	m = quarter_changed(&from);
-	migration(m, to, 0, 0);
+	carry(m, to, 0, 0);
 	check_quarters(m);
 	check(umsync(m, 0) == 0);
 	check(file_size(to) == SIZE, "%" PRIu64, file_size(to));
@@ -93,7 +93,7 @@ Test(migration, with_sync_completes_both)
 	int from, to = filled_file(SIZE, OTHER);
 	uint8_t *m = quarter_changed(&from);
 
-	migration(m, to, 0, UMMAP_SYNC);
+	carry(m, to, 0, UMMAP_SYNC);
 	check_file_quarters(from, 0);
 	check(stat_of(m).dirty_bytes <= SIZE);
 	check(umunmap(m, 1) == 0);
@@ -109,7 +109,7 @@ Test(migration, closes_the_old_file_when_complete)
 	check(umsync(m, 1) == 0);
 	before = count_fds();
 	for (int i = 0; i < 5; i++) {
-		migration(m, i % 2 ? from : to, 0, 0);
+		carry(m, i % 2 ? from : to, 0, 0);
 		check(umsync(m, 0) == 0);
 		check(count_fds() == before, "%d, then %d", before, count_fds());
 	}
@@ -128,7 +128,7 @@ static void carry_again_and_again(void *budget)
 	m = quarter_changed(&from);
 	for (int round = 0; round < 20; round++) {
 		last = temp_file(0);
-		migration(m, last, 100, 0);
+		carry(m, last, 100, 0);
 		/* changes two segments, and looks at (in a small budget: takes through memory) some more */
 		fill(m + (20 + round % 5 * 2) * SEG, 2 * SEG, (20 + round % 5 * 2) * SEG, LATER);
 		check_bytes(m, SIZE / 4, 0, OLD);
@@ -161,7 +161,7 @@ static void carry_then_unmap(void *unused)
 	set_budget(BUDGET);
 	m = quarter_changed(&from);
 	check(umsync(m, 1) == 0);
-	migration(m, to, 0, 0);
+	carry(m, to, 0, 0);
 	check(umunmap(m, 1) == 0);
 	check_file_quarters(to, 0);
 }
@@ -181,12 +181,12 @@ static void carry_inside_a_file(void *overlap)
 	set_budget(BUDGET);
 	m = quarter_changed(&fd);
 	for (int slot = 1; slot <= 3; slot++) {
-		migration(m, -1, slot * step, 0);
+		carry(m, -1, slot * step, 0);
 		check_quarters(m);
 		if (slot % 2)
 			check(umsync(m, 0) == 0);
 	}
-	migration(m, -1, step / 2, UMMAP_SYNC);
+	carry(m, -1, step / 2, UMMAP_SYNC);
 	check_quarters(m);
 	check(umunmap(m, 1) == 0);
 	check_file_quarters(fd, step / 2);
@@ -267,7 +267,7 @@ static void grow_into_what_is_pending(void *unused)
 	(void)unused;
 	set_budget(BUDGET);
 	m = map_file(fd, SIZE, SEG, READ_WRITE, SIZE);
-	migration(m, -1, 0, 0);
+	carry(m, -1, 0, 0);
 	check(umremap(m, 2 * SIZE, -1, -1, 0, &base) == 0);
 	m = base;
 	fill(m + SIZE, SIZE, 0, NEW);
@@ -326,7 +326,7 @@ Test(migration, takes_the_zeros_of_read_file_0_along)
 
 	check(ummap(SIZE, SEG, READ_WRITE, from, 0, -1, 0, UMMAP_PTYPE_FIFO, &m) == 0);
 	fill((uint8_t *)m + SEG, SEG, SEG, NEW);
-	migration(m, to, 0, 0);
+	carry(m, to, 0, 0);
 	check_zeros(m, SEG);
 	check(umunmap(m, 1) == 0);
 	check_file_zeros(to, 0, SEG);
@@ -345,12 +345,12 @@ static void switch_files(void *budget)
 	if (budget)
 		set_budget(BUDGET);
 	m = quarter_changed(&from);
-	migration(m, to, 0, UMMAP_SYNC | UMMAP_SWITCH);
+	carry(m, to, 0, UMMAP_SYNC | UMMAP_SWITCH);
 	check_file_quarters(from, 0);
 	check_bytes(m, SIZE, 0, OTHER);
 	check(stat_of(m).dirty_bytes == 0);
 	fill(m, SEG, 0, LATER);
-	migration(m, from, 0, UMMAP_SWITCH);  /* LATER was not written (one segment fits): it is dropped */
+	carry(m, from, 0, UMMAP_SWITCH);  /* LATER was not written (one segment fits): it is dropped */
 	check_quarters(m);
 	check(umunmap(m, 1) == 0);
 	check_file_quarters(from, 0);
@@ -368,7 +368,7 @@ Test(switch_over, to_where_it_is_rolls_back)
 	int fd;
 	uint8_t *m = quarter_changed(&fd);
 
-	migration(m, -1, -1, UMMAP_SWITCH);
+	carry(m, -1, -1, UMMAP_SWITCH);
 	check_bytes(m, SIZE, 0, OLD);
 	check(umunmap(m, 1) == 0);
 	check_file(fd, 0, SIZE, 0, OLD);
@@ -379,8 +379,8 @@ Test(switch_over, from_an_incomplete_carry_drops_it)
 	int from, to = temp_file(0);
 	uint8_t *m = quarter_changed(&from);
 
-	migration(m, to, 0, 0);
-	migration(m, from, 0, UMMAP_SWITCH);
+	carry(m, to, 0, 0);
+	carry(m, from, 0, UMMAP_SWITCH);
 	check_bytes(m, SIZE, 0, OLD);
 	check(umunmap(m, 1) == 0);
 	check_file(from, 0, SIZE, 0, OLD);
@@ -392,7 +392,7 @@ Test(switch_over, is_for_read_only_mappings_too)
 	uint8_t *m = map_file(from, SIZE, SEG, PROT_READ, 0);
 
 	check_bytes(m, SIZE, 0, OLD);
-	migration(m, to, 0, UMMAP_SWITCH);
+	carry(m, to, 0, UMMAP_SWITCH);
 	check_bytes(m, SIZE, 0, OTHER);
 	check(umunmap(m, 1) == 0);
 	check_file(to, 0, SIZE, 0, OTHER);
@@ -698,7 +698,7 @@ Test(failure, of_a_pinned_mapping_is_ebusy)
 	refuse(m, 0, to, 0, 0, EBUSY);
 	refuse(m, 2 * SIZE, -1, -1, 0, EBUSY);
 	check(umunpin(m + SEG, 1) == 0);
-	migration(m, to, 0, 0);
+	carry(m, to, 0, 0);
 	check(umunmap(m, 1) == 0);
 	check_file_quarters(to, 0);
 }
