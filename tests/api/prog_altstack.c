@@ -253,7 +253,7 @@ static enum outcome try_with(size_t left)
 	check(used(&n.stack) <= n.stack.size + BEYOND / 4, "%zu left: %zu used", left, used(&n.stack));
 	check(munmap(n.stack.painted, BELOW + n.stack.size) == 0);
 	if (WIFSIGNALED(status) && text[0]) {
-		check_killed(status, SIGABRT);
+		check(WTERMSIG(status) == SIGABRT, "%zu left: signal %d after '%s'", left, WTERMSIG(status), text);
 		check(strstr(text, "the alternate signal stack of this thread has 65536 bytes"), "%s", text);
 		check(strstr(text, "give sigaltstack(2) at least "), "%s", text);
 		return LIBRARY_ENDS;
