@@ -289,11 +289,11 @@ Test(uring, forked_child)
 
 /* ---- Where it is forbidden ---- */
 
-static void forbid_io_uring(void)
+static void forbid(long call)
 {
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)call, 0, 1),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
@@ -303,15 +303,14 @@ static void forbid_io_uring(void)
 	check(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
-static void without_io_uring(void *unused)
+static void without_io_uring(void *call)
 {
 	int fd = temp_file(4 * BLOCK), log[2];
 	char said[4096] = "", path[64];
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	void *addr = NULL;
 
-	(void)unused;
-	forbid_io_uring();
+	forbid((long)(intptr_t)call);
 	unsetenv("UMMAP_DRIVER");
 	setenv("UMMAP_LOG", "info", 1);
 	check(pipe(log) == 0 && dup2(log[1], 2) == 2);
@@ -327,7 +326,38 @@ static void without_io_uring(void *unused)
 	      umerrormsg());
 }
 
+/* A sandbox that closes when all is open. */
+static void forbidden_later(void *unused)
+{
+	int fd = temp_file(8 * BLOCK);
+	struct ummap_geom geom;
+	void *h = open_fd(fd, UMMAP_O_WRITE, NULL, &geom);
+	struct ummap_io io[8];
+
+	(void)unused;
+	for (unsigned i = 0; i < 8; i++)
+		io[i] = (struct ummap_io){ .buf = memory(BLOCK), .len = BLOCK, .off = i * BLOCK, .op = UMMAP_IO_WRITE };
+	run(h, io, 4);
+	forbid(SYS_io_uring_enter);
+	for (unsigned i = 0; i < 8; i++)
+		memset(io[i].buf, (int)i + 1, BLOCK);
+	run(h, io, 8);
+	for (unsigned i = 0; i < 8; i++) {
+		uint8_t byte;
+
+		check(io[i].res == 0 && pread(fd, &byte, 1, i * BLOCK) == 1 && byte == i + 1);
+		io[i].op = UMMAP_IO_READ;
+		memset(io[i].buf, 0, BLOCK);
+	}
+	run(h, io, 8);
+	for (unsigned i = 0; i < 8; i++)
+		check(io[i].res == 0 && *(uint8_t *)io[i].buf == i + 1);
+	check(uring->close(h) == 0);
+}
+
 Test(uring, forbidden)
 {
-	check_exits(run_child(without_io_uring, NULL), 0);
+	check_exits(run_child(without_io_uring, (void *)(intptr_t)SYS_io_uring_setup), 0);
+	check_exits(run_child(without_io_uring, (void *)(intptr_t)SYS_io_uring_enter), 0);
+	check_exits(run_child(forbidden_later, NULL), 0);
 }
