@@ -44,6 +44,8 @@ static int make_file(const struct side *s, mode_t mode)
 
 	if (fd < 0)
 		return fd == -EEXIST ? 0 : fd;
+	/* Whoever may write the store has to get on with what belongs to it, whatever the mask of new files is. */
+	fchmod(fd, mode);
 	close(fd);
 	return flush_folder(s->path);
 }

@@ -154,11 +154,15 @@ static void open_too(void *pid)
 static void commit_and_die(void *arg)
 {
 	uint64_t *words;
+	struct stat st;
 	int self = getpid();
 
 	(void)arg;
 	set_budget(2 * SIZE);
+	check(chmod(store, 0664) == 0);
+	umask(077);
 	words = map_store("?wal.keep=3", 0);
+	check(stat(log_path, &st) == 0 && (st.st_mode & 0777) == 0664, "%o", st.st_mode);
 	check_exits(run_child(open_too, &self), 0);
 	for (uint64_t version = 1; version <= 4; version++) {
 		uint64_t oldest, newest;
