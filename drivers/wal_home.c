@@ -169,6 +169,17 @@ static uint64_t waiting_bytes(struct wal *w)
 	return bytes;
 }
 
+/* What fails is tried again when there is news; all of it is in the log. */
+static void bring_home_or_tell(struct wal *w)
+{
+	int err = wal_bring_home(w);
+
+	if (err && !w->told)
+		notice_give(&w->notice, "wal+: what was committed cannot be brought home: %s. It stays in the log %.150s, which grows "
+			    "until it can", strerror(-err), w->log.file.path);
+	w->told = err != 0;
+}
+
 static void *run(void *arg)
 {
 	const struct timespec rest = { REST_S, 0 };
@@ -189,8 +200,7 @@ static void *run(void *arg)
 		now_asked = w->asked;
 		if (now_asked != asked || (bytes && (quiet || bytes >= much))) {
 			asked = now_asked;
-			/* What fails is tried again when there is news; all of it is in the log. */
-			wal_bring_home(w);
+			bring_home_or_tell(w);
 			w->served++;
 			futex_wake(&w->served, INT32_MAX);
 			bytes = 0;

@@ -333,10 +333,26 @@ static void open_other(void *arg)
 
 /* ---- Failures ---- */
 
-/* The far store takes nothing: what is written stays near, also when the mapping ends, and goes home when it takes it. */
+/* How often the log says it. */
+static unsigned count_lines(int log, const char *words)
+{
+	static char text[64 * KIB];
+	ssize_t len = pread(log, text, sizeof(text) - 1, 0);
+	unsigned n = 0;
+
+	check(len >= 0);
+	text[len] = '\0';
+	for (const char *at = text; (at = strstr(at, words)); at++)
+		n++;
+	return n;
+}
+
+/* The far store takes nothing: what is written stays near, also when the mapping ends, and goes home when it takes it. The log
+ * has one line about it. */
 static void fail_far(void *arg)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	int log = temp_file(0), was = dup(STDERR_FILENO);
 	char uri[1200];
 	uint64_t *words;
 	void *addr;
@@ -346,11 +362,14 @@ static void fail_far(void *arg)
 	attr.seg_size = SEG;
 	snprintf(uri, sizeof(uri), "cache+error+posix:%s?cache.path=%s&cache.size=2M&cache.block=16K&cache.dirty=10"
 		 "&error.op=write&error.times=always", store, cache);
+	check(dup2(log, STDERR_FILENO) >= 0);
 	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0);
 	words = addr;
 	put_version(words, 7);
 	check(umsync(words, 0) == 0, "a sync does not need the far store");
 	umunmap(words, 0);
+	check(dup2(was, STDERR_FILENO) >= 0);
+	check(count_lines(log, "warn io: cache+: the store behind") == 1, "%u lines", count_lines(log, "cache+"));
 	check_far(0, 0);
 	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s", store, cache);
 	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0);

@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 
 #include "drivers/blockmap.h"
+#include "drivers/notice.h"
 #include "drivers/side.h"
 #include "power.h"
 
@@ -271,4 +272,28 @@ Test(side, says_why_it_cannot_be)
 	check(side_open(&s, "/no-such-folder/side", UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE, &geom) == -ENOENT);
 	check(strstr(geom.why, "/no-such-folder/side cannot be opened: "), "%s", geom.why);
 	check(!s.h && side_close(&s) == 0);
+}
+
+/* ---- Notices ---- */
+
+static void keep_notice(void *arg, const char *sentence)
+{
+	snprintf(arg, 300, "%s", sentence);
+}
+
+/* A thread of the driver's may have something to say before anybody has said where. */
+Test(notice, waits_for_a_listener)
+{
+	struct notice n = { .give = NULL };
+	char first[300] = "", second[300] = "";
+
+	notice_give(&n, "%d and %s", 1, "two");
+	notice_set(&n, keep_notice, first);
+	check(strcmp(first, "1 and two") == 0, "%s", first);
+	notice_give(&n, "more");
+	check(strcmp(first, "more") == 0, "%s", first);
+	notice_set(&n, keep_notice, second);
+	check(!*second, "given twice: %s", second);
+	notice_give(&n, "again");
+	check(strcmp(first, "more") == 0 && strcmp(second, "again") == 0);
 }
