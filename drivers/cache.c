@@ -744,7 +744,8 @@ static int end(struct cache *c)
 		note_far(c);
 	passing = cache_make_durable(c);
 	cache_give_notice(c);
-	if (!c->lasts && !err)
+	/* Where nobody may write the far store, what is dirty is dirty still. */
+	if (!c->lasts && !err && !c->near.index.list[CACHE_DIRTY].count)
 		side_remove(&c->near.file);
 	return err ? err : passing;
 }

@@ -401,6 +401,53 @@ static void fail_reads(void *arg)
 	check(d.close(h) == 0);
 }
 
+/* ---- Before a file of changes, which is not the store whose path it has ---- */
+
+static void *map_changes(int prot)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[1200];
+	void *addr;
+
+	attr.seg_size = SEG;
+	set_budget(2 * SIZE);
+	snprintf(uri, sizeof(uri), "cache+cow+posix:%s?cache.path=%s&cache.size=4M&cache.block=16K&cache.dirty=90,1000", store, cache);
+	check(ummap_open(uri, SIZE, 0, prot, &attr, &addr) == 0, "%s", umerrormsg());
+	return addr;
+}
+
+static void change_and_die(void *arg)
+{
+	void *addr = map_changes(READ_WRITE);
+
+	(void)arg;
+	put_version(addr, 1);
+	check(umsync(addr, 0) == 0);
+	kill(getpid(), SIGKILL);
+}
+
+static void read_changes(void *prot)
+{
+	void *addr = map_changes((int)(uintptr_t)prot);
+
+	check_version(addr, 1, 1);
+	check(umunmap(addr, 0) == 0);
+}
+
+/* What is dirty stays, also where nobody may write it back. */
+static void check_changes(void)
+{
+	make_store();
+	check_killed(run_child(change_and_die, NULL), SIGKILL);
+	for (int i = 0; i < 2; i++)
+		check_exits(run_child(read_changes, (void *)(uintptr_t)PROT_READ), 0);
+	check_exits(run_child(read_changes, (void *)(uintptr_t)READ_WRITE), 0);
+	unlink(cache);
+	check_exits(run_child(read_changes, (void *)(uintptr_t)PROT_READ), 0);
+	unlink(cache);
+	check_far(0, 0);
+}
+
 /* A near file has all of its room from the beginning, or is not made. */
 static void open_full(void *arg)
 {
@@ -598,6 +645,7 @@ int main(int argc, char **argv)
 	check_exits(run_child(fail_far, NULL), 0);
 	make_store();
 	check_exits(run_child(fail_reads, NULL), 0);
+	check_changes();
 	check_full();
 	unlink(cache);
 	check_exits(run_child(populate, NULL), 0);
