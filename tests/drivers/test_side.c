@@ -274,6 +274,46 @@ Test(side, says_why_it_cannot_be)
 	check(!s.h && side_close(&s) == 0);
 }
 
+/* ---- Names ---- */
+
+static void make_named(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+	check(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+	close(fd);
+}
+
+/* The process goes to another folder, where there is a file of that name, too. */
+Test(side, removes_its_own_file)
+{
+	struct ummap_geom geom = { .size = 0 };
+	struct side s;
+
+	check(chdir(temp_dir()) == 0 && mkdir("one", 0700) == 0 && mkdir("two", 0700) == 0);
+	make_named("two/name", "precious");
+	check(chdir("one") == 0);
+	check(side_open(&s, "name", UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE, &geom) == 0, "%s", geom.why);
+	check(chdir("../two") == 0);
+	check(side_remove(&s) == 0 && access("../one/name", F_OK) < 0 && access("name", F_OK) == 0);
+	side_close(&s);
+}
+
+/* Somebody gives it another name, and its own to another file. */
+Test(side, removes_no_other_file)
+{
+	struct ummap_geom geom = { .size = 0 };
+	struct side s;
+
+	check(chdir(temp_dir()) == 0);
+	check(side_open(&s, "name", UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE, &geom) == 0, "%s", geom.why);
+	check(rename("name", "moved") == 0);
+	check(side_remove(&s) == -ENOENT);
+	make_named("name", "precious");
+	check(side_remove(&s) == -ENOENT && access("name", F_OK) == 0 && access("moved", F_OK) == 0);
+	side_close(&s);
+}
+
 /* ---- Notices ---- */
 
 static void keep_notice(void *arg, const char *sentence)
