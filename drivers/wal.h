@@ -35,6 +35,7 @@ struct wal {
 	_Atomic uint64_t freed;        /* passes that have given back room */
 	struct notice notice;
 	bool told;                     /* the thread's: that bringing home fails */
+	_Atomic uint64_t failed_at;    /* when it has failed last, in seconds from 1; 0: the last time it has not */
 	struct held held[HELD_MAX];
 };
 
