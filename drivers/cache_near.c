@@ -315,6 +315,18 @@ static uint64_t length_of(const struct cache_near *n)
 	return cache_place(n, 0, 0) + n->head.slots * n->head.block;
 }
 
+/* Whether nothing is on a device, as far as one can see. */
+static bool is_blank(struct cache_near *n, uint64_t length)
+{
+	static const char zeros[sizeof(n->record)];
+	uint64_t most = length < SIDE_BLANK ? length : SIDE_BLANK;
+
+	for (uint64_t at = 0; at < most; at += sizeof(zeros))
+		if (side_read(&n->file, n->record, sizeof(zeros), at) < 0 || memcmp(n->record, zeros, sizeof(zeros)) != 0)
+			return false;
+	return true;
+}
+
 /* 0: it has a head; 1: it is new, or making it was cut off. */
 static int read_head(struct cache_near *n, struct ummap_geom *geom)
 {
@@ -325,13 +337,14 @@ static int read_head(struct cache_near *n, struct ummap_geom *geom)
 	n->slots.magic = HEAD_MAGIC;
 	if (!err)
 		err = side_head_read(&n->file, &n->slots, length, head, sizeof(*head));
-	if (err == 1)
+	if (err == 1 || (err == -ENODATA && n->file.device && is_blank(n, length)))
 		return 1;
 	if (!err && (head->block < CACHE_BLOCK_MIN || head->block > CACHE_BLOCK_MAX || head->block & (head->block - 1) ||
 		     head->slots < SLOTS_MIN || head->slots >= CACHE_NO_SLOT))
 		err = -ENODATA;
 	if (err == -ENODATA)
-		return keys_refuse(geom, EUCLEAN, "%.100s is no cache, or both slots of its head are damaged", n->file.path);
+		return keys_refuse(geom, EUCLEAN, "%.80s is no cache, or both slots of its head are damaged%s", n->file.path,
+				   n->file.device ? "; a new one begins where the first MiB has zeros" : "");
 	if (err)
 		return keys_refuse(geom, -err, "%.100s cannot be read: %s", n->file.path, strerror(-err));
 	lay_out(n);
@@ -406,9 +419,17 @@ static int load(struct cache_near *n, struct ummap_geom *geom)
 
 /* ---- Opening ---- */
 
+static int has_room(struct cache_near *n)
+{
+	uint64_t length;
+	int err = side_size(&n->file, &length);
+
+	return err ? err : length < length_of(n) ? -ENOSPC : 0;
+}
+
 static int give_room(struct cache_near *n, struct ummap_geom *geom)
 {
-	int err = side_reserve(&n->file, length_of(n));
+	int err = n->file.device ? has_room(n) : side_reserve(&n->file, length_of(n));
 
 	if (!err)
 		err = side_flush(&n->file);
@@ -425,14 +446,14 @@ static uint64_t slots_in(uint64_t size, uint64_t block)
 
 static int begin(struct cache_near *n, const struct cache_wish *wish, struct ummap_geom *geom)
 {
-	uint64_t block = wish->block ? wish->block : CACHE_BLOCK;
-	int err;
+	uint64_t block = wish->block ? wish->block : CACHE_BLOCK, size = wish->size;
+	int err = !size && n->file.device ? side_size(&n->file, &size) : 0;
 
-	if (!wish->size)
+	if (err || !size)
 		return keys_refuse(geom, EINVAL, "there is no cache %.90s: cache.size has to say how large it is to be", wish->path);
 	memset(&n->head, 0, sizeof(n->head));
 	n->head.block = block;
-	n->head.slots = slots_in(wish->size, block);
+	n->head.slots = slots_in(size, block);
 	if (n->head.slots < SLOTS_MIN || n->head.slots >= CACHE_NO_SLOT)
 		return keys_refuse(geom, EINVAL, "cache.size: a cache has %d to 2^32-2 blocks, not %" PRIu64 " of %" PRIu64 " bytes",
 				   SLOTS_MIN, n->head.slots, block);
@@ -441,6 +462,10 @@ static int begin(struct cache_near *n, const struct cache_wish *wish, struct umm
 	n->head.far = wish->far;
 	n->head.size = wish->far.size;
 	lay_out(n);
+	/* What is on a device that is too short stays. */
+	err = n->file.device ? give_room(n, geom) : 0;
+	if (err)
+		return err;
 	err = side_head_settle(&n->file, &n->slots, &n->head, sizeof(n->head));
 	n->durable = n->slots.number;
 	if (err)

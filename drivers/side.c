@@ -77,6 +77,7 @@ static int find_folder(struct side *s, struct ummap_geom *geom)
 		return 0;
 	if (s->folder >= 0)
 		close(s->folder);
+	s->device = ((const struct file *)s->h)->block;
 	s->folder = open_folder(s->path, O_PATH);
 	return s->folder < 0 ? keys_refuse(geom, -s->folder, "the folder of %.100s cannot be opened: %s", s->path,
 					   strerror(-s->folder)) : 0;
@@ -152,12 +153,9 @@ int side_close(struct side *s)
 	return err;
 }
 
-int side_remove(struct side *s)
+int side_must_be_file(const struct side *s, struct ummap_geom *geom)
 {
-	/* Other drivers have no folders. */
-	if (side_driver != &ummap_driver_posix)
-		return side_resize(s, 0);
-	return has_name(s) ? (int)answer(unlinkat(s->folder, name_of(s), 0)) : -ENOENT;
+	return s->device ? keys_refuse(geom, EINVAL, "%.100s is a block device: only a regular file will do", s->path) : 0;
 }
 
 int side_read(struct side *s, void *buf, size_t len, uint64_t off)
@@ -348,4 +346,46 @@ int side_head_settle(struct side *s, struct side_head *head, const void *body, s
 	else
 		side_head_flushed(head);
 	return err;
+}
+
+/* ---- Its end ---- */
+
+static int write_zeros(struct side *s, uint64_t from, uint64_t to)
+{
+	static const char zeros[SIDE_HEAD];
+	int err = 0;
+
+	for (uint64_t at = from; at < to && !err; at += sizeof(zeros))
+		err = side_write(s, zeros, to - at < sizeof(zeros) ? (size_t)(to - at) : sizeof(zeros), at);
+	return err ? err : side_flush(s);
+}
+
+/* The head goes last, so that it can be done again. */
+static int wipe(struct side *s)
+{
+	uint64_t length;
+	bool ours = false;
+	int err = side_size(s, &length);
+
+	for (unsigned i = 0; i < 2 && !err; i++) {
+		struct slot slot;
+
+		err = side_read(s, &slot, sizeof(slot), i * SIDE_SLOT);
+		ours |= !err && !is_empty(&slot) && slot.number % 2 == i && slot.sum == slot_sum(&slot);
+	}
+	if (!err && !ours)
+		err = -EPERM;
+	if (!err)
+		err = write_zeros(s, SIDE_HEAD, length < SIDE_BLANK ? length : SIDE_BLANK);
+	return err ? err : write_zeros(s, 0, SIDE_HEAD);
+}
+
+int side_remove(struct side *s)
+{
+	/* Other drivers have no folders. */
+	if (side_driver != &ummap_driver_posix)
+		return side_resize(s, 0);
+	if (s->device)
+		return wipe(s);
+	return has_name(s) ? (int)answer(unlinkat(s->folder, name_of(s), 0)) : -ENOENT;
 }

@@ -476,6 +476,89 @@ static void check_full(void)
 		check_exits(status, 0);
 }
 
+/* ---- A near tier that is a block device ---- */
+
+static void *map_device(void)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[1200];
+	void *addr;
+
+	attr.seg_size = SEG;
+	set_budget(2 * SIZE);
+	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s&cache.dirty=90,1000", store, cache);
+	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
+	return addr;
+}
+
+static void store_on_device_and_die(void *arg)
+{
+	void *addr = map_device();
+
+	(void)arg;
+	put_version(addr, 5);
+	check(umsync(addr, 0) == 0);
+	kill(getpid(), SIGKILL);
+}
+
+static void find_on_device(void *arg)
+{
+	void *addr = map_device();
+
+	(void)arg;
+	check_version(addr, 5, 5);
+	check(umunmap(addr, 0) == 0);
+}
+
+/* Logs and changes end where a file ends. */
+static void open_beside(void *filter)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[1200];
+	void *addr;
+
+	set_group();
+	snprintf(uri, sizeof(uri), "%s+posix:%s?%s.path=%s", (char *)filter, store, (char *)filter, cache);
+	check_fails(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr), EINVAL);
+	check(strstr(umerrormsg(), "only a regular file will do"), "%s", umerrormsg());
+}
+
+static void check_device(void)
+{
+	char image[320], link[64], verb[400], byte = 1;
+	int file = temp_named("device", 8 * MIB, image), device = geteuid() == 0 ? loop_attach(file) : -1;
+	ssize_t len;
+
+	if (device < 0) {
+		puts("no loop devices here");
+		return;
+	}
+	make_store();
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", device);
+	len = readlink(link, cache, sizeof(cache) - 1);
+	check(len > 0);
+	cache[len] = '\0';
+	check_exits(run_child(open_beside, (void *)(uintptr_t)"wal"), 0);
+	check_exits(run_child(open_beside, (void *)(uintptr_t)"cow"), 0);
+	check_killed(run_child(store_on_device_and_die, NULL), SIGKILL);
+	check_far(0, 0);
+	check_exits(run_child(find_on_device, NULL), 0);
+	check_far(5, 5);
+	snprintf(verb, sizeof(verb), "--cache %s ls", cache);
+	check(tool(verb) == 0);
+	/* It is ended by a wipe of its head; what has none is not wiped, nor used. */
+	snprintf(verb, sizeof(verb), "--cache %s drop", cache);
+	check(tool(verb) == 0 && access(cache, F_OK) == 0);
+	check(tool(verb) == 2);
+	check(pwrite(device, &byte, 1, 64 * KIB) == 1);
+	check_refused(EUCLEAN, "first MiB has zeros");
+	byte = 0;
+	check(pwrite(device, &byte, 1, 64 * KIB) == 1);
+	check_exits(run_child(find_on_device, NULL), 0);
+	close(device);
+	close(file);
+}
+
 /* ---- A far store in memory, which counts what is read from it ---- */
 
 static char far_bytes[SIZE];
@@ -646,6 +729,7 @@ int main(int argc, char **argv)
 	make_store();
 	check_exits(run_child(fail_reads, NULL), 0);
 	check_changes();
+	check_device();
 	check_full();
 	unlink(cache);
 	check_exits(run_child(populate, NULL), 0);
