@@ -37,9 +37,12 @@ static void unlock(struct cache_near *n)
 
 /* ---- A pass ---- */
 
-/* Under the lock: what the slots of a word of bits are, as records of this pass. */
-static void make_records(struct cache_near *n, uint32_t word, uint64_t bits, uint64_t pass)
+/* Under the lock: what the slots of a word of bits are, as records of this pass. Returns the bits of those whose second record
+ * counts now. */
+static uint64_t make_records(struct cache_near *n, uint32_t word, uint64_t bits, uint64_t pass)
 {
+	uint64_t copies = 0;
+
 	for (uint64_t rest = bits; rest; rest &= rest - 1) {
 		unsigned k = (unsigned)__builtin_ctzll(rest);
 		struct cache_slot *slot = &n->index.slot[word * 64 + k];
@@ -50,24 +53,26 @@ static void make_records(struct cache_near *n, uint32_t word, uint64_t bits, uin
 		r->sum = record_sum(n, r);
 		n->digest ^= slot->sum ^ r->sum;
 		slot->sum = r->sum;
+		copies |= (uint64_t)slot->copy << k;
 	}
+	return copies;
 }
 
 /* Neighbours that go to the same table in one request. */
-static int write_records(struct cache_near *n, uint32_t word, uint64_t bits)
+static int write_records(struct cache_near *n, uint32_t word, uint64_t bits, uint64_t copies)
 {
 	int err = 0;
 
 	for (unsigned k = 0, run; k < 64 && bits >> k && !err; k += run) {
-		const struct cache_slot *slot = &n->index.slot[word * 64 + k];
+		unsigned copy = copies >> k & 1;
 
 		run = 1;
 		if (!(bits >> k & 1))
 			continue;
-		while (k + run < 64 && bits >> (k + run) & 1 && slot[run].copy == slot->copy)
+		while (k + run < 64 && bits >> (k + run) & 1 && (copies >> (k + run) & 1) == copy)
 			run++;
 		err = side_write(&n->file, &n->record[k], run * sizeof(struct cache_record),
-				 n->records_at[!slot->copy] + (word * 64 + k) * sizeof(struct cache_record));
+				 n->records_at[!copy] + (word * 64 + k) * sizeof(struct cache_record));
 	}
 	return err;
 }
@@ -78,15 +83,15 @@ static int write_changed(struct cache_near *n, uint64_t pass)
 	int err = 0;
 
 	for (uint32_t word = 0; word < (ix->slots + 63) / 64 && !err; word++) {
-		uint64_t bits;
+		uint64_t bits, copies;
 
 		if (!ix->changed[word])
 			continue;
 		lock(n);
 		ix->taken[word] = bits = atomic_exchange(&ix->changed[word], 0);
-		make_records(n, word, bits, pass);
+		copies = make_records(n, word, bits, pass);
 		unlock(n);
-		err = write_records(n, word, bits);
+		err = write_records(n, word, bits, copies);
 	}
 	return err;
 }
