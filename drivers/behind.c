@@ -143,3 +143,9 @@ int behind_lock(struct behind *b, uint64_t off, uint64_t len, int how, char why[
 {
 	return b->driver.lock ? b->driver.lock(b->h, off, len, how, why) : 0;
 }
+
+void behind_set_notice(struct behind *b, ummap_notice *notice, void *arg)
+{
+	if (b->driver.set_notice)
+		b->driver.set_notice(b->h, notice, arg);
+}

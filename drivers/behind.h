@@ -35,6 +35,7 @@ int behind_flush(struct behind *b);
 /* -EOPNOTSUPP: it cannot. */
 int behind_resize(struct behind *b, uint64_t size);
 int behind_size(struct behind *b, uint64_t *size);
+void behind_set_notice(struct behind *b, ummap_notice *notice, void *arg);
 int behind_lock(struct behind *b, uint64_t off, uint64_t len, int how, char why[160]);
 
 #endif

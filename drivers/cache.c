@@ -31,10 +31,24 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
 
 /* ---- Trouble ---- */
 
+/* The thread tells it, because this may be a signal handler. */
+static void fails(struct cache *c, enum cache_trouble what, int err)
+{
+	if (atomic_fetch_or(&c->trouble, (uint32_t)what) & what)
+		return;
+	c->failed[what == CACHE_FAR_FAILS] = abs(err);
+	cache_tell(c);
+}
+
+void cache_near_failed(struct cache *c, int err)
+{
+	fails(c, CACHE_NEAR_FAILS, err);
+}
+
 void cache_far_was(struct cache *c, int err)
 {
 	if (err < 0)
-		c->trouble |= CACHE_FAR_FAILS;
+		fails(c, CACHE_FAR_FAILS, err);
 	else if (c->trouble & CACHE_FAR_FAILS)
 		c->trouble &= ~(uint32_t)CACHE_FAR_FAILS;
 }
@@ -44,7 +58,7 @@ int cache_make_durable(struct cache *c)
 	int err = cache_pass(&c->near);
 
 	if (err)
-		c->trouble |= CACHE_NEAR_FAILS;
+		cache_near_failed(c, err);
 	else if (c->trouble & CACHE_NEAR_FAILS)
 		c->trouble &= ~(uint32_t)CACHE_NEAR_FAILS;
 	return err;
@@ -149,7 +163,7 @@ static int read_near(struct cache *c, const struct source *src, struct iovec *io
 	int err = side_readv(&c->near.file, iov, n, cache_place(&c->near, src->slot, src->skip));
 
 	if (err) {
-		c->trouble |= CACHE_NEAR_FAILS;
+		cache_near_failed(c, err);
 		*bytes = 0;
 		if (forget_clean(c, src))
 			err = 0;
@@ -292,7 +306,7 @@ static int write_row(struct cache *c, const struct row *row, struct cursor at)
 		cursor_advance(&at, bytes);
 	}
 	if (err)
-		c->trouble |= CACHE_NEAR_FAILS;
+		cache_near_failed(c, err);
 	return err;
 }
 
@@ -422,6 +436,14 @@ static int cache_size(void *h, uint64_t *size)
 static int cache_lock_range(void *h, uint64_t off, uint64_t len, int how, char why[160])
 {
 	return behind_lock(&((struct cache *)h)->far, off, len, how, why);
+}
+
+static void cache_set_notice(void *h, ummap_notice *notice, void *arg)
+{
+	struct cache *c = h;
+
+	behind_set_notice(&c->far, notice, arg);
+	notice_set(&c->notice, notice, arg);
 }
 
 /* ---- Asynchronous requests: reads of which nothing is near go to the far store; all others are done at once, and held ---- */
@@ -721,7 +743,9 @@ static int end(struct cache *c)
 	if (c->writable && !err)
 		note_far(c);
 	passing = cache_make_durable(c);
-	if (!c->lasts && !err)
+	cache_give_notice(c);
+	/* Where nobody may write the far store, what is dirty is dirty still. */
+	if (!c->lasts && !err && !c->near.index.list[CACHE_DIRTY].count)
 		side_remove(&c->near.file);
 	return err ? err : passing;
 }
@@ -761,4 +785,5 @@ const struct ummap_driver ummap_driver_cache = {
 	.size = cache_size,
 	.lock = cache_lock_range,
 	.push = cache_push,
+	.set_notice = cache_set_notice,
 };

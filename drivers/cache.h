@@ -10,6 +10,7 @@
 #include "cache_near.h"
 #include "futex.h"
 #include "held.h"
+#include "notice.h"
 #include "pieces.h"
 
 enum cache_mode {
@@ -22,7 +23,7 @@ enum cache_mode {
 #define CACHE_STAMPS 64
 #define CACHE_DIRECT_END (((uint64_t)1 << 32) - 1)  /* added to a stamp: one more was, and one less is */
 
-/* Things that go wrong for a while, and are told once each time. */
+/* Things that go wrong for a while. */
 enum cache_trouble { CACHE_NEAR_FAILS = 1, CACHE_FAR_FAILS = 2 };
 
 struct cache {
@@ -38,6 +39,8 @@ struct cache {
 	uint32_t dirty_most;           /* slots ... */
 	uint32_t dirty_age;            /* ... and seconds that may be dirty */
 	_Atomic uint32_t trouble;      /* enum cache_trouble: now */
+	_Atomic int failed[2];         /* near, far: with what each began; 0: it did not, or was told */
+	struct notice notice;
 	_Atomic uint32_t odd;          /* a lock, across writing a part of a sector to the near file */
 	_Atomic unsigned far_readers;  /* who wait for the far store */
 	/* What is written past the cache, by blocks: how often, and (in the low half) by how many now. */
@@ -55,6 +58,7 @@ struct cache {
 	_Atomic uint32_t homing;       /* a lock, around writing back and what follows */
 	struct cache_flight *flight;   /* under `homing` */
 	char *buffer;                  /* under `homing` */
+	uint32_t told[2];              /* the thread's: when each trouble was told, in seconds from 1; 0: never */
 	uint32_t tried;                /* the thread's: when it wrote back last */
 	uint64_t populated;            /* the thread's: as far as this */
 	struct held held[HELD_MAX];
@@ -101,7 +105,8 @@ int cache_read_at(struct cache *c, struct cursor *cursor, bool keep);
 void cache_keep(struct cache *c, struct cursor cursor);
 /* The store is at least so long. */
 void cache_has_grown(struct cache *c, uint64_t end);
-/* What a request to the far store came to. */
+/* What a request to the near file or the far store came to. That one of them fails is told when it begins. */
+void cache_near_failed(struct cache *c, int err);
 void cache_far_was(struct cache *c, int err);
 /* Flushes it. Where that may have lost what was written past the cache, the next flush by the driver's caller says so. */
 int cache_flush_far(struct cache *c);
@@ -119,6 +124,8 @@ void cache_home_end(struct cache *c);
 int cache_start_thread(struct cache *c);
 void cache_stop_thread(struct cache *c);
 void cache_tell(struct cache *c);
+/* Gives notice of trouble that has begun. */
+void cache_give_notice(struct cache *c);
 /* Writes back all that is dirty now, and flushes the far store. */
 int cache_bring_home(struct cache *c);
 /* Slots that are kept free. */

@@ -20,12 +20,14 @@
 #define BUFFER ((size_t)1 << 20)       /* bytes of one request */
 #define RESERVE_MAX 1024               /* slots that are kept free */
 #define REST_S 1
+#define NOTICE_S 60                    /* from one notice to the next of the same kind */
 #define YIELD_MAX_NS 100000000         /* how long one request waits for readers, at most */
 
 struct cache_flight {
 	uint64_t block;
 	cache_mask sectors;
 	uint32_t slot, clean;          /* both are pinned; clean may be CACHE_NO_SLOT */
+	int unread;                    /* how reading it from the near file failed: it stays, and the others fly */
 };
 
 static uint64_t now_ns(void)
@@ -77,7 +79,7 @@ static unsigned begin_flight(struct cache *c, uint32_t most)
 	for (uint32_t s = ix->list[CACHE_DIRTY].first; s != CACHE_NO_SLOT && n < most && n < FLIGHT_MAX; s = ix->slot[s].next) {
 		struct cache_slot *slot = &ix->slot[s];
 
-		c->flight[n++] = (struct cache_flight){ slot->key >> 1, cache_valid(slot), s, CACHE_NO_SLOT };
+		c->flight[n++] = (struct cache_flight){ slot->key >> 1, cache_valid(slot), s, CACHE_NO_SLOT, 0 };
 		cache_pin(ix, s);
 		slot->flying = 1;
 		slot->rewritten = slot->writers > 0;
@@ -156,10 +158,11 @@ static int collect(struct cache *c, struct cache_flight *f, unsigned first, unsi
 
 	if (run->len > 0 && (run->off + run->len != off || run->len + bytes > BUFFER))
 		err = write_run(c, run, gently);
-	if (!err)
-		err = side_read(&c->near.file, c->buffer + run->len, bytes, cache_place(&c->near, f->slot, skip));
 	if (err)
 		return err;
+	f->unread = side_read(&c->near.file, c->buffer + run->len, bytes, cache_place(&c->near, f->slot, skip));
+	if (f->unread)
+		return 0;
 	if (f->clean != CACHE_NO_SLOT &&
 	    side_write(&c->near.file, c->buffer + run->len, bytes, cache_place(&c->near, f->clean, skip))) {
 		cache_lock(c);
@@ -185,7 +188,7 @@ static int send(struct cache *c, unsigned n, bool gently)
 		if (f->clean != CACHE_NO_SLOT)
 			cache_pin(&c->near.index, f->clean);
 		cache_unlock(c);
-		for (unsigned k = 0, some; k < sectors && !err; k += some) {
+		for (unsigned k = 0, some; k < sectors && !err && !f->unread; k += some) {
 			some = cache_mask_run(f->sectors, k, sectors - k);
 			if (f->sectors >> k & 1)
 				err = collect(c, f, k, some, &run, gently);
@@ -221,7 +224,8 @@ static void land(struct cache *c, const struct cache_flight *f, bool is_home, bo
 		cache_unpin(ix, f->clean);
 }
 
-static int fly(struct cache *c, unsigned n, bool gently)
+/* *unread: what could not be read from the near file. */
+static int fly(struct cache *c, unsigned n, bool gently, int *unread)
 {
 	int err = cache_make_durable(c);
 	unsigned failures = c->near.failures;
@@ -234,8 +238,10 @@ static int fly(struct cache *c, unsigned n, bool gently)
 	}
 	c->landed = true;
 	cache_lock(c);
-	for (unsigned i = 0; i < n; i++)
-		land(c, &c->flight[i], !err, c->near.failures == failures);
+	for (unsigned i = 0; i < n; i++) {
+		land(c, &c->flight[i], !err && !c->flight[i].unread, c->near.failures == failures);
+		*unread = *unread ? *unread : c->flight[i].unread;
+	}
 	cache_unlock(c);
 	if (!err)
 		err = cache_make_durable(c);
@@ -243,18 +249,21 @@ static int fly(struct cache *c, unsigned n, bool gently)
 	return err;
 }
 
-/* At most so many slots. */
+/* At most so many slots, each once: those that stay dirty are the last ones then. */
 static int bring_home(struct cache *c, uint32_t most, bool gently)
 {
+	uint32_t dirty = c->near.index.list[CACHE_DIRTY].count;
 	unsigned n = 1;
-	int err = 0;
+	int err = 0, unread = 0;
 
-	for (uint32_t left = most; left > 0 && n > 0 && !err; left -= n) {
+	for (uint32_t left = most < dirty ? most : dirty; left > 0 && n > 0 && !err; left -= n) {
 		n = begin_flight(c, left);
 		if (n > 0)
-			err = fly(c, n, gently);
+			err = fly(c, n, gently, &unread);
 	}
-	return err;
+	if (unread)
+		cache_near_failed(c, unread);
+	return err ? err : unread;
 }
 
 static void note_touched(struct cache *c)
@@ -286,7 +295,7 @@ int cache_bring_home(struct cache *c)
 	int err;
 
 	futex_lock(&c->homing);
-	err = bring_home(c, c->near.index.list[CACHE_DIRTY].count, false);
+	err = bring_home(c, UINT32_MAX, false);
 	if (!err)
 		err = lengthen(c);
 	if (!err && c->far_unflushed)
@@ -343,7 +352,7 @@ static bool add_block(struct cache *c, uint64_t block, const char *bytes, unsign
 	struct cache_index *ix = &c->near.index;
 	unsigned failures = c->near.failures;
 	uint32_t s = CACHE_NO_SLOT;
-	bool added = false;
+	int err;
 
 	cache_lock(c);
 	if (ix->list[CACHE_FREE].count > cache_reserve(c))
@@ -351,16 +360,17 @@ static bool add_block(struct cache *c, uint64_t block, const char *bytes, unsign
 	cache_unlock(c);
 	if (s == CACHE_NO_SLOT)
 		return false;
-	if (side_write(&c->near.file, bytes, (size_t)sectors << c->near.sector_shift, cache_place(&c->near, s, 0)) == 0)
-		added = true;
+	err = side_write(&c->near.file, bytes, (size_t)sectors << c->near.sector_shift, cache_place(&c->near, s, 0));
+	if (err)
+		cache_near_failed(c, err);
 	cache_lock(c);
-	if (added && c->direct == direct && c->near.failures == failures && cache_find(ix, block, false) == CACHE_NO_SLOT &&
+	if (!err && c->direct == direct && c->near.failures == failures && cache_find(ix, block, false) == CACHE_NO_SLOT &&
 	    cache_find(ix, block, true) == CACHE_NO_SLOT)
 		cache_put(ix, s, block, false, cache_mask_of(0, sectors), 0);
 	else
 		cache_untake(ix, s);
 	cache_unlock(c);
-	return added;
+	return !err;
 }
 
 /* Some blocks more; false: that was all, or all that there is room for. */
@@ -424,8 +434,30 @@ static bool may_try(struct cache *c)
 	return !(c->trouble & (CACHE_FAR_FAILS | CACHE_NEAR_FAILS)) || c->tried != before;
 }
 
+void cache_give_notice(struct cache *c)
+{
+	uint32_t now = cache_now() + 1;
+
+	for (int far = 0; far < 2; far++) {
+		int err = atomic_exchange(&c->failed[far], 0);
+
+		/* What comes and goes is told now and then. */
+		if (!err || (c->told[far] && now - c->told[far] < NOTICE_S))
+			continue;
+		c->told[far] = now;
+		if (far)
+			notice_give(&c->notice, "cache+: the store behind %.120s fails: %s. %s", c->near.file.path, strerror(err),
+				    c->mode == CACHE_BACK ? "What is written stays near, and goes there when it answers again" :
+				    "Writes fail, and so do reads of what is not near");
+		else
+			notice_give(&c->notice, "cache+: the near file %.120s fails: %s. The store behind it serves what it has",
+				    c->near.file.path, strerror(err));
+	}
+}
+
 static bool step(struct cache *c, bool quiet)
 {
+	cache_give_notice(c);
 	keep_room(c);
 	if (c->writable && is_due(c)) {
 		if (may_try(c))

@@ -67,7 +67,8 @@ struct cache_index {
 	_Atomic uint64_t *changed;     /* bits: the record on disk is not what the slot is */
 	uint64_t *taken;               /* bits: a pass writes its record */
 	struct cache_queue {
-		uint32_t first, last, count;
+		uint32_t first, last;
+		_Atomic uint32_t count;        /* is looked at without the lock, too */
 	} list[CACHE_LISTS];
 	void *memory;
 	size_t bytes;

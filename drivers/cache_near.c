@@ -37,9 +37,12 @@ static void unlock(struct cache_near *n)
 
 /* ---- A pass ---- */
 
-/* Under the lock: what the slots of a word of bits are, as records of this pass. */
-static void make_records(struct cache_near *n, uint32_t word, uint64_t bits, uint64_t pass)
+/* Under the lock: what the slots of a word of bits are, as records of this pass. Returns the bits of those whose second record
+ * counts now. */
+static uint64_t make_records(struct cache_near *n, uint32_t word, uint64_t bits, uint64_t pass)
 {
+	uint64_t copies = 0;
+
 	for (uint64_t rest = bits; rest; rest &= rest - 1) {
 		unsigned k = (unsigned)__builtin_ctzll(rest);
 		struct cache_slot *slot = &n->index.slot[word * 64 + k];
@@ -50,24 +53,26 @@ static void make_records(struct cache_near *n, uint32_t word, uint64_t bits, uin
 		r->sum = record_sum(n, r);
 		n->digest ^= slot->sum ^ r->sum;
 		slot->sum = r->sum;
+		copies |= (uint64_t)slot->copy << k;
 	}
+	return copies;
 }
 
 /* Neighbours that go to the same table in one request. */
-static int write_records(struct cache_near *n, uint32_t word, uint64_t bits)
+static int write_records(struct cache_near *n, uint32_t word, uint64_t bits, uint64_t copies)
 {
 	int err = 0;
 
 	for (unsigned k = 0, run; k < 64 && bits >> k && !err; k += run) {
-		const struct cache_slot *slot = &n->index.slot[word * 64 + k];
+		unsigned copy = copies >> k & 1;
 
 		run = 1;
 		if (!(bits >> k & 1))
 			continue;
-		while (k + run < 64 && bits >> (k + run) & 1 && slot[run].copy == slot->copy)
+		while (k + run < 64 && bits >> (k + run) & 1 && (copies >> (k + run) & 1) == copy)
 			run++;
 		err = side_write(&n->file, &n->record[k], run * sizeof(struct cache_record),
-				 n->records_at[!slot->copy] + (word * 64 + k) * sizeof(struct cache_record));
+				 n->records_at[!copy] + (word * 64 + k) * sizeof(struct cache_record));
 	}
 	return err;
 }
@@ -78,15 +83,15 @@ static int write_changed(struct cache_near *n, uint64_t pass)
 	int err = 0;
 
 	for (uint32_t word = 0; word < (ix->slots + 63) / 64 && !err; word++) {
-		uint64_t bits;
+		uint64_t bits, copies;
 
 		if (!ix->changed[word])
 			continue;
 		lock(n);
 		ix->taken[word] = bits = atomic_exchange(&ix->changed[word], 0);
-		make_records(n, word, bits, pass);
+		copies = make_records(n, word, bits, pass);
 		unlock(n);
-		err = write_records(n, word, bits);
+		err = write_records(n, word, bits, copies);
 	}
 	return err;
 }
@@ -315,6 +320,18 @@ static uint64_t length_of(const struct cache_near *n)
 	return cache_place(n, 0, 0) + n->head.slots * n->head.block;
 }
 
+/* Whether nothing is on a device, as far as one can see. */
+static bool is_blank(struct cache_near *n, uint64_t length)
+{
+	static const char zeros[sizeof(n->record)];
+	uint64_t most = length < SIDE_BLANK ? length : SIDE_BLANK;
+
+	for (uint64_t at = 0; at < most; at += sizeof(zeros))
+		if (side_read(&n->file, n->record, sizeof(zeros), at) < 0 || memcmp(n->record, zeros, sizeof(zeros)) != 0)
+			return false;
+	return true;
+}
+
 /* 0: it has a head; 1: it is new, or making it was cut off. */
 static int read_head(struct cache_near *n, struct ummap_geom *geom)
 {
@@ -325,13 +342,14 @@ static int read_head(struct cache_near *n, struct ummap_geom *geom)
 	n->slots.magic = HEAD_MAGIC;
 	if (!err)
 		err = side_head_read(&n->file, &n->slots, length, head, sizeof(*head));
-	if (err == 1)
+	if (err == 1 || (err == -ENODATA && n->file.device && is_blank(n, length)))
 		return 1;
 	if (!err && (head->block < CACHE_BLOCK_MIN || head->block > CACHE_BLOCK_MAX || head->block & (head->block - 1) ||
 		     head->slots < SLOTS_MIN || head->slots >= CACHE_NO_SLOT))
 		err = -ENODATA;
 	if (err == -ENODATA)
-		return keys_refuse(geom, EUCLEAN, "%.100s is no cache, or both slots of its head are damaged", n->file.path);
+		return keys_refuse(geom, EUCLEAN, "%.80s is no cache, or both slots of its head are damaged%s", n->file.path,
+				   n->file.device ? "; a new one begins where the first MiB has zeros" : "");
 	if (err)
 		return keys_refuse(geom, -err, "%.100s cannot be read: %s", n->file.path, strerror(-err));
 	lay_out(n);
@@ -406,9 +424,17 @@ static int load(struct cache_near *n, struct ummap_geom *geom)
 
 /* ---- Opening ---- */
 
+static int has_room(struct cache_near *n)
+{
+	uint64_t length;
+	int err = side_size(&n->file, &length);
+
+	return err ? err : length < length_of(n) ? -ENOSPC : 0;
+}
+
 static int give_room(struct cache_near *n, struct ummap_geom *geom)
 {
-	int err = side_reserve(&n->file, length_of(n));
+	int err = n->file.device ? has_room(n) : side_reserve(&n->file, length_of(n));
 
 	if (!err)
 		err = side_flush(&n->file);
@@ -425,14 +451,14 @@ static uint64_t slots_in(uint64_t size, uint64_t block)
 
 static int begin(struct cache_near *n, const struct cache_wish *wish, struct ummap_geom *geom)
 {
-	uint64_t block = wish->block ? wish->block : CACHE_BLOCK;
-	int err;
+	uint64_t block = wish->block ? wish->block : CACHE_BLOCK, size = wish->size;
+	int err = !size && n->file.device ? side_size(&n->file, &size) : 0;
 
-	if (!wish->size)
+	if (err || !size)
 		return keys_refuse(geom, EINVAL, "there is no cache %.90s: cache.size has to say how large it is to be", wish->path);
 	memset(&n->head, 0, sizeof(n->head));
 	n->head.block = block;
-	n->head.slots = slots_in(wish->size, block);
+	n->head.slots = slots_in(size, block);
 	if (n->head.slots < SLOTS_MIN || n->head.slots >= CACHE_NO_SLOT)
 		return keys_refuse(geom, EINVAL, "cache.size: a cache has %d to 2^32-2 blocks, not %" PRIu64 " of %" PRIu64 " bytes",
 				   SLOTS_MIN, n->head.slots, block);
@@ -441,6 +467,10 @@ static int begin(struct cache_near *n, const struct cache_wish *wish, struct umm
 	n->head.far = wish->far;
 	n->head.size = wish->far.size;
 	lay_out(n);
+	/* What is on a device that is too short stays. */
+	err = n->file.device ? give_room(n, geom) : 0;
+	if (err)
+		return err;
 	err = side_head_settle(&n->file, &n->slots, &n->head, sizeof(n->head));
 	n->durable = n->slots.number;
 	if (err)

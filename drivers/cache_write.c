@@ -101,6 +101,7 @@ static int write_past(struct cache *c, struct cursor *cursor)
 	if (!err && end > off) {
 		c->far_unflushed = true;
 		err = write_far(c, *cursor, end);
+		cache_far_was(c, err);
 	}
 	if (!err && end > off) {
 		cursor_advance(cursor, end - off);
@@ -171,7 +172,7 @@ static int write_file(struct cache *c, uint32_t s, size_t skip, const struct iov
 	int err = side_writev(&c->near.file, iov, n, cache_place(&c->near, s, skip));
 
 	if (err)
-		c->trouble |= CACHE_NEAR_FAILS;
+		cache_near_failed(c, err);
 	return err;
 }
 
@@ -331,7 +332,6 @@ static int write_next(struct cache *c, struct cursor *cursor)
 	}
 	cache_tell(c);
 	err = write_past(c, cursor);
-	cache_far_was(c, err);
 	return err && c->mode == CACHE_BACK && c->trouble & ~before & CACHE_FAR_FAILS ? 0 : err;
 }
 

@@ -179,6 +179,11 @@ static int cow_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
 	return behind_lock(&((struct cow *)h)->store, off, len, how == UMMAP_LOCK_EXCLUSIVE ? UMMAP_LOCK_SHARED : how, why);
 }
 
+static void cow_set_notice(void *h, ummap_notice *notice, void *arg)
+{
+	behind_set_notice(&((struct cow *)h)->store, notice, arg);
+}
+
 /* ---- Asynchronous reads go to the store where it has not changed; all else is done at once, and held ---- */
 
 static bool is_for_store(struct cow *c, const struct ummap_io *io)
@@ -352,4 +357,5 @@ const struct ummap_driver ummap_driver_cow = {
 	.readv = cow_readv,
 	.size = cow_size,
 	.lock = cow_lock,
+	.set_notice = cow_set_notice,
 };

@@ -212,7 +212,9 @@ int cow_open(struct cow_file *f, const struct cow_wish *wish, struct ummap_geom 
 	}
 	if (err)
 		return err;
-	err = read_file(f, geom);
+	err = side_must_be_file(&f->file, geom);
+	if (!err)
+		err = read_file(f, geom);
 	if (err == 1 && wish->write)
 		err = begin(f, wish->base);
 	else if (err == 0)

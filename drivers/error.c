@@ -234,6 +234,14 @@ static int error_push(void *h)
 	return f->next.push ? f->next.push(f->h) : -EOPNOTSUPP;
 }
 
+static void error_set_notice(void *h, ummap_notice *notice, void *arg)
+{
+	struct error *f = h;
+
+	if (f->next.set_notice)
+		f->next.set_notice(f->h, notice, arg);
+}
+
 static void release(struct error *f)
 {
 	if (f->count_fd >= 0)
@@ -429,6 +437,7 @@ static int error_open_fd(const struct ummap_uri *uri, int fd, int oflags, void *
 		.lock = error_lock,                             \
 		.epoch = error_epoch,                           \
 		.push = error_push,                             \
+		.set_notice = error_set_notice,                 \
 		.scheme = name,                                 \
 		.help = words,                                  \
 	}

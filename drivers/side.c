@@ -21,14 +21,19 @@ extern const struct ummap_driver ummap_driver_posix;
 
 const struct ummap_driver *side_driver = &ummap_driver_posix;
 
+static int open_folder(const char *path, int how)
+{
+	char copy[PATH_MAX];
+
+	snprintf(copy, sizeof(copy), "%s", path);
+	return (int)answer(open(dirname(copy), how | O_DIRECTORY | O_CLOEXEC));
+}
+
 /* A name is durable when its folder is. */
 static int flush_folder(const char *path)
 {
-	char copy[PATH_MAX];
-	int fd, err;
+	int fd = open_folder(path, O_RDONLY), err;
 
-	snprintf(copy, sizeof(copy), "%s", path);
-	fd = (int)answer(open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 	if (fd < 0)
 		return fd;
 	err = (int)answer(fsync(fd));
@@ -68,6 +73,25 @@ static int open_file(struct side *s, int oflags, mode_t mode, struct ummap_geom 
 	return err;
 }
 
+static int find_folder(struct side *s, struct ummap_geom *geom)
+{
+	if (side_driver != &ummap_driver_posix)
+		return 0;
+	if (s->folder >= 0)
+		close(s->folder);
+	s->device = ((const struct file *)s->h)->block;
+	s->folder = open_folder(s->path, O_PATH);
+	return s->folder < 0 ? keys_refuse(geom, -s->folder, "the folder of %.100s cannot be opened: %s", s->path,
+					   strerror(-s->folder)) : 0;
+}
+
+static const char *name_of(const struct side *s)
+{
+	const char *slash = strrchr(s->path, '/');
+
+	return slash ? slash + 1 : s->path;
+}
+
 /* Whoever had it locked may have taken its name away meanwhile: then it is no file that others would find. */
 static bool has_name(const struct side *s)
 {
@@ -76,7 +100,7 @@ static bool has_name(const struct side *s)
 
 	if (side_driver != &ummap_driver_posix)
 		return true;
-	return stat(s->path, &by_name) == 0 && fstat(f->fd, &open_one) == 0 && by_name.st_ino == open_one.st_ino &&
+	return fstatat(s->folder, name_of(s), &by_name, 0) == 0 && fstat(f->fd, &open_one) == 0 && by_name.st_ino == open_one.st_ino &&
 	       by_name.st_dev == open_one.st_dev;
 }
 
@@ -90,11 +114,20 @@ static int lock_file(struct side *s, int how, struct ummap_geom *geom)
 	return has_name(s) ? 0 : -ESTALE;
 }
 
+static void release(struct side *s)
+{
+	if (s->folder >= 0)
+		close(s->folder);
+	free(s->path);
+	memset(s, 0, sizeof(*s));
+}
+
 int side_open(struct side *s, const char *path, int oflags, mode_t mode, int how, struct ummap_geom *geom)
 {
 	int err;
 
 	memset(s, 0, sizeof(*s));
+	s->folder = -1;
 	s->path = strdup(path);
 	if (!s->path)
 		return -ENOMEM;
@@ -102,14 +135,14 @@ int side_open(struct side *s, const char *path, int oflags, mode_t mode, int how
 		err = open_file(s, oflags, mode, geom);
 		if (err)
 			break;
-		err = lock_file(s, how, geom);
+		err = find_folder(s, geom);
+		if (!err)
+			err = lock_file(s, how, geom);
 		if (err)
 			side_driver->close(s->h);
 	} while (err == -ESTALE);
-	if (err) {
-		free(s->path);
-		memset(s, 0, sizeof(*s));
-	}
+	if (err)
+		release(s);
 	return err;
 }
 
@@ -117,15 +150,14 @@ int side_close(struct side *s)
 {
 	int err = s->h ? side_driver->close(s->h) : 0;
 
-	free(s->path);
-	memset(s, 0, sizeof(*s));
+	if (s->path)
+		release(s);
 	return err;
 }
 
-int side_remove(struct side *s)
+int side_must_be_file(const struct side *s, struct ummap_geom *geom)
 {
-	/* Other drivers have no folders. */
-	return side_driver == &ummap_driver_posix ? (int)answer(unlink(s->path)) : side_resize(s, 0);
+	return s->device ? keys_refuse(geom, EINVAL, "%.100s is a block device: only a regular file will do", s->path) : 0;
 }
 
 int side_read(struct side *s, void *buf, size_t len, uint64_t off)
@@ -316,4 +348,46 @@ int side_head_settle(struct side *s, struct side_head *head, const void *body, s
 	else
 		side_head_flushed(head);
 	return err;
+}
+
+/* ---- Its end ---- */
+
+static int write_zeros(struct side *s, uint64_t from, uint64_t to)
+{
+	static const char zeros[SIDE_HEAD];
+	int err = 0;
+
+	for (uint64_t at = from; at < to && !err; at += sizeof(zeros))
+		err = side_write(s, zeros, to - at < sizeof(zeros) ? (size_t)(to - at) : sizeof(zeros), at);
+	return err ? err : side_flush(s);
+}
+
+/* The head goes last, so that it can be done again. */
+static int wipe(struct side *s)
+{
+	uint64_t length;
+	bool ours = false;
+	int err = side_size(s, &length);
+
+	for (unsigned i = 0; i < 2 && !err; i++) {
+		struct slot slot;
+
+		err = side_read(s, &slot, sizeof(slot), i * SIDE_SLOT);
+		ours |= !err && !is_empty(&slot) && slot.number % 2 == i && slot.sum == slot_sum(&slot);
+	}
+	if (!err && !ours)
+		err = -EPERM;
+	if (!err)
+		err = write_zeros(s, SIDE_HEAD, length < SIDE_BLANK ? length : SIDE_BLANK);
+	return err ? err : write_zeros(s, 0, SIDE_HEAD);
+}
+
+int side_remove(struct side *s)
+{
+	/* Other drivers have no folders. */
+	if (side_driver != &ummap_driver_posix)
+		return side_resize(s, 0);
+	if (s->device)
+		return wipe(s);
+	return has_name(s) ? (int)answer(unlinkat(s->folder, name_of(s), 0)) : -ENOENT;
 }

@@ -291,6 +291,14 @@ static int trace_push(void *h)
 	return t->next.push ? finish(t, &r, t->next.push(t->h)) : -EOPNOTSUPP;
 }
 
+static void trace_set_notice(void *h, ummap_notice *notice, void *arg)
+{
+	struct trace *t = h;
+
+	if (t->next.set_notice)
+		t->next.set_notice(t->h, notice, arg);
+}
+
 static int trace_map(void *h, void *addr, size_t len, uint64_t off, int prot)
 {
 	struct trace *t = h;
@@ -507,4 +515,5 @@ const struct ummap_driver ummap_driver_trace = {
 	.lock = trace_lock,
 	.epoch = trace_epoch,
 	.push = trace_push,
+	.set_notice = trace_set_notice,
 };

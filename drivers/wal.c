@@ -252,6 +252,14 @@ static int wal_epoch(void *h, uint64_t *oldest, uint64_t *newest)
 	return 0;
 }
 
+static void wal_set_notice(void *h, ummap_notice *notice, void *arg)
+{
+	struct wal *w = h;
+
+	behind_set_notice(&w->home, notice, arg);
+	notice_set(&w->notice, notice, arg);
+}
+
 /* ---- Asynchronous reads, which go to the store if there is nothing in the log; all else is done at once, and held ---- */
 
 static int run_one(struct wal *w, struct ummap_io *io)
@@ -512,4 +520,5 @@ const struct ummap_driver ummap_driver_wal = {
 	.lock = wal_lock,
 	.epoch = wal_epoch,
 	.push = wal_push,
+	.set_notice = wal_set_notice,
 };

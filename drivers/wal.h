@@ -8,6 +8,7 @@
 #include "behind.h"
 #include "blockmap.h"
 #include "held.h"
+#include "notice.h"
 #include "wal_log.h"
 
 struct wal {
@@ -32,6 +33,9 @@ struct wal {
 	_Atomic uint64_t asked;        /* for room, so many times */
 	_Atomic uint32_t served;       /* so many passes have ended */
 	_Atomic uint64_t freed;        /* passes that have given back room */
+	struct notice notice;
+	bool told;                     /* the thread's: that bringing home fails */
+	_Atomic uint64_t failed_at;    /* when it has failed last, in seconds from 1; 0: the last time it has not */
 	struct held held[HELD_MAX];
 };
 

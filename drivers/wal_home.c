@@ -169,6 +169,26 @@ static uint64_t waiting_bytes(struct wal *w)
 	return bytes;
 }
 
+static uint64_t now_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	return (uint64_t)now.tv_sec;
+}
+
+/* What fails is tried again when there is news; all of it is in the log. */
+static void bring_home_or_tell(struct wal *w)
+{
+	int err = wal_bring_home(w);
+
+	if (err && !w->told)
+		notice_give(&w->notice, "wal+: what was committed cannot be brought home: %s. It stays in the log %.150s, which grows "
+			    "until it can", strerror(-err), w->log.file.path);
+	w->told = err != 0;
+	w->failed_at = err ? now_s() + 1 : 0;
+}
+
 static void *run(void *arg)
 {
 	const struct timespec rest = { REST_S, 0 };
@@ -189,8 +209,7 @@ static void *run(void *arg)
 		now_asked = w->asked;
 		if (now_asked != asked || (bytes && (quiet || bytes >= much))) {
 			asked = now_asked;
-			/* What fails is tried again when there is news; all of it is in the log. */
-			wal_bring_home(w);
+			bring_home_or_tell(w);
 			w->served++;
 			futex_wake(&w->served, INT32_MAX);
 			bytes = 0;
@@ -215,6 +234,9 @@ bool wal_make_room(struct wal *w)
 	uint64_t freed = w->freed;
 	uint32_t served = w->served;
 
+	/* Hundreds of writes may ask, one after the other, for what has just failed; a full disk takes its time to say so. */
+	if (w->failed_at > now_s())
+		return false;
 	/* The pass that is under way may have begun too early; the one after it has not. */
 	for (int i = 0; i < 2 && w->freed == freed; i++) {
 		w->asked++;

@@ -399,7 +399,9 @@ int wal_open(struct wal_log *l, const struct wal_wish *wish, struct ummap_geom *
 	}
 	if (err)
 		return err;
-	err = read_head(l, geom);
+	err = side_must_be_file(&l->file, geom);
+	if (!err)
+		err = read_head(l, geom);
 	if (err == 1 && needed)
 		err = no_epoch(wish, geom);
 	else if (err == 1)

@@ -84,6 +84,9 @@ struct ummap_io {
 	void *owner;     /* the library's */
 };
 
+/* Takes a sentence for a person; set_notice, below, says when. */
+typedef void (ummap_notice)(void *arg, const char *sentence);
+
 struct ummap_driver {
 	size_t struct_size;  /* sizeof(struct ummap_driver): fields are only ever appended */
 	uint32_t abi;        /* UMMAP_DRIVER_ABI */
@@ -139,6 +142,11 @@ struct ummap_driver {
 	/* In place of flush where the library makes durable in the background what was written so far, and no sync asks for it:
 	 * nobody counts on it before the next flush. NULL, or -EOPNOTSUPP: it is to be flushed. */
 	int (*push)(void *h);
+	/* Says where notices go. A notice is a sentence about what no call reports because the driver makes up for it (a store
+	 * that fails while another one takes its place): once when it begins, not for each request. From this call to the end of
+	 * close, any thread of the driver's or in a call may call notice(arg, sentence), which copies the sentence and does not
+	 * wait. The library calls it after open; the last call counts. A filter passes it on. NULL: there are no notices. */
+	void (*set_notice)(void *h, ummap_notice *notice, void *arg);
 };
 
 /* What the file ummap-driver-SCHEME.so of a driver exports. */

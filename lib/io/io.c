@@ -64,6 +64,13 @@ static int resolve(struct uri *u, const struct ummap_driver **outer)
 	return 0;
 }
 
+/* What a driver makes up for, and so reports by no call. */
+static void log_notice(void *unused, const char *sentence)
+{
+	(void)unused;
+	log_line(LOG_WARN, "io", "%s", sentence);
+}
+
 static int open_handle(struct store *s, const struct uri *u, int fd, int oflags)
 {
 	const struct ummap_uri *uri = &u->layer[0];
@@ -117,6 +124,8 @@ static int open_store(const char *text, int fd, int oflags, struct store **store
 		free(s);
 		return err;
 	}
+	if (s->driver.set_notice)
+		s->driver.set_notice(s->handle, log_notice, NULL);
 	s->owners = 1;
 	*store = s;
 	return 0;

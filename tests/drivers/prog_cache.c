@@ -333,10 +333,26 @@ static void open_other(void *arg)
 
 /* ---- Failures ---- */
 
-/* The far store takes nothing: what is written stays near, also when the mapping ends, and goes home when it takes it. */
+/* How often the log says it. */
+static unsigned count_lines(int log, const char *words)
+{
+	static char text[64 * KIB];
+	ssize_t len = pread(log, text, sizeof(text) - 1, 0);
+	unsigned n = 0;
+
+	check(len >= 0);
+	text[len] = '\0';
+	for (const char *at = text; (at = strstr(at, words)); at++)
+		n++;
+	return n;
+}
+
+/* The far store takes nothing: what is written stays near, also when the mapping ends, and goes home when it takes it. The log
+ * has one line about it. */
 static void fail_far(void *arg)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	int log = temp_file(0), was = dup(STDERR_FILENO);
 	char uri[1200];
 	uint64_t *words;
 	void *addr;
@@ -346,11 +362,14 @@ static void fail_far(void *arg)
 	attr.seg_size = SEG;
 	snprintf(uri, sizeof(uri), "cache+error+posix:%s?cache.path=%s&cache.size=2M&cache.block=16K&cache.dirty=10"
 		 "&error.op=write&error.times=always", store, cache);
+	check(dup2(log, STDERR_FILENO) >= 0);
 	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0);
 	words = addr;
 	put_version(words, 7);
 	check(umsync(words, 0) == 0, "a sync does not need the far store");
 	umunmap(words, 0);
+	check(dup2(was, STDERR_FILENO) >= 0);
+	check(count_lines(log, "warn io: cache+: the store behind") == 1, "%u lines", count_lines(log, "cache+"));
 	check_far(0, 0);
 	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s", store, cache);
 	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0);
@@ -382,6 +401,53 @@ static void fail_reads(void *arg)
 	check(d.close(h) == 0);
 }
 
+/* ---- Before a file of changes, which is not the store whose path it has ---- */
+
+static void *map_changes(int prot)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[1200];
+	void *addr;
+
+	attr.seg_size = SEG;
+	set_budget(2 * SIZE);
+	snprintf(uri, sizeof(uri), "cache+cow+posix:%s?cache.path=%s&cache.size=4M&cache.block=16K&cache.dirty=90,1000", store, cache);
+	check(ummap_open(uri, SIZE, 0, prot, &attr, &addr) == 0, "%s", umerrormsg());
+	return addr;
+}
+
+static void change_and_die(void *arg)
+{
+	void *addr = map_changes(READ_WRITE);
+
+	(void)arg;
+	put_version(addr, 1);
+	check(umsync(addr, 0) == 0);
+	kill(getpid(), SIGKILL);
+}
+
+static void read_changes(void *prot)
+{
+	void *addr = map_changes((int)(uintptr_t)prot);
+
+	check_version(addr, 1, 1);
+	check(umunmap(addr, 0) == 0);
+}
+
+/* What is dirty stays, also where nobody may write it back. */
+static void check_changes(void)
+{
+	make_store();
+	check_killed(run_child(change_and_die, NULL), SIGKILL);
+	for (int i = 0; i < 2; i++)
+		check_exits(run_child(read_changes, (void *)(uintptr_t)PROT_READ), 0);
+	check_exits(run_child(read_changes, (void *)(uintptr_t)READ_WRITE), 0);
+	unlink(cache);
+	check_exits(run_child(read_changes, (void *)(uintptr_t)PROT_READ), 0);
+	unlink(cache);
+	check_far(0, 0);
+}
+
 /* A near file has all of its room from the beginning, or is not made. */
 static void open_full(void *arg)
 {
@@ -408,6 +474,89 @@ static void check_full(void)
 		puts("no small file system here");
 	else
 		check_exits(status, 0);
+}
+
+/* ---- A near tier that is a block device ---- */
+
+static void *map_device(void)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[1200];
+	void *addr;
+
+	attr.seg_size = SEG;
+	set_budget(2 * SIZE);
+	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s&cache.dirty=90,1000", store, cache);
+	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
+	return addr;
+}
+
+static void store_on_device_and_die(void *arg)
+{
+	void *addr = map_device();
+
+	(void)arg;
+	put_version(addr, 5);
+	check(umsync(addr, 0) == 0);
+	kill(getpid(), SIGKILL);
+}
+
+static void find_on_device(void *arg)
+{
+	void *addr = map_device();
+
+	(void)arg;
+	check_version(addr, 5, 5);
+	check(umunmap(addr, 0) == 0);
+}
+
+/* Logs and changes end where a file ends. */
+static void open_beside(void *filter)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[1200];
+	void *addr;
+
+	set_group();
+	snprintf(uri, sizeof(uri), "%s+posix:%s?%s.path=%s", (char *)filter, store, (char *)filter, cache);
+	check_fails(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr), EINVAL);
+	check(strstr(umerrormsg(), "only a regular file will do"), "%s", umerrormsg());
+}
+
+static void check_device(void)
+{
+	char image[320], link[64], verb[400], byte = 1;
+	int file = temp_named("device", 8 * MIB, image), device = geteuid() == 0 ? loop_attach(file) : -1;
+	ssize_t len;
+
+	if (device < 0) {
+		puts("no loop devices here");
+		return;
+	}
+	make_store();
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", device);
+	len = readlink(link, cache, sizeof(cache) - 1);
+	check(len > 0);
+	cache[len] = '\0';
+	check_exits(run_child(open_beside, (void *)(uintptr_t)"wal"), 0);
+	check_exits(run_child(open_beside, (void *)(uintptr_t)"cow"), 0);
+	check_killed(run_child(store_on_device_and_die, NULL), SIGKILL);
+	check_far(0, 0);
+	check_exits(run_child(find_on_device, NULL), 0);
+	check_far(5, 5);
+	snprintf(verb, sizeof(verb), "--cache %s ls", cache);
+	check(tool(verb) == 0);
+	/* It is ended by a wipe of its head; what has none is not wiped, nor used. */
+	snprintf(verb, sizeof(verb), "--cache %s drop", cache);
+	check(tool(verb) == 0 && access(cache, F_OK) == 0);
+	check(tool(verb) == 2);
+	check(pwrite(device, &byte, 1, 64 * KIB) == 1);
+	check_refused(EUCLEAN, "first MiB has zeros");
+	byte = 0;
+	check(pwrite(device, &byte, 1, 64 * KIB) == 1);
+	check_exits(run_child(find_on_device, NULL), 0);
+	close(device);
+	close(file);
 }
 
 /* ---- A far store in memory, which counts what is read from it ---- */
@@ -579,6 +728,8 @@ int main(int argc, char **argv)
 	check_exits(run_child(fail_far, NULL), 0);
 	make_store();
 	check_exits(run_child(fail_reads, NULL), 0);
+	check_changes();
+	check_device();
 	check_full();
 	unlink(cache);
 	check_exits(run_child(populate, NULL), 0);

@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 
 #include "drivers/blockmap.h"
+#include "drivers/notice.h"
 #include "drivers/side.h"
 #include "power.h"
 
@@ -271,4 +272,68 @@ Test(side, says_why_it_cannot_be)
 	check(side_open(&s, "/no-such-folder/side", UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE, &geom) == -ENOENT);
 	check(strstr(geom.why, "/no-such-folder/side cannot be opened: "), "%s", geom.why);
 	check(!s.h && side_close(&s) == 0);
+}
+
+/* ---- Names ---- */
+
+static void make_named(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+	check(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+	close(fd);
+}
+
+/* The process goes to another folder, where there is a file of that name, too. */
+Test(side, removes_its_own_file)
+{
+	struct ummap_geom geom = { .size = 0 };
+	struct side s;
+
+	check(chdir(temp_dir()) == 0 && mkdir("one", 0700) == 0 && mkdir("two", 0700) == 0);
+	make_named("two/name", "precious");
+	check(chdir("one") == 0);
+	check(side_open(&s, "name", UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE, &geom) == 0, "%s", geom.why);
+	check(chdir("../two") == 0);
+	check(side_remove(&s) == 0 && access("../one/name", F_OK) < 0 && access("name", F_OK) == 0);
+	side_close(&s);
+}
+
+/* Somebody gives it another name, and its own to another file. */
+Test(side, removes_no_other_file)
+{
+	struct ummap_geom geom = { .size = 0 };
+	struct side s;
+
+	check(chdir(temp_dir()) == 0);
+	check(side_open(&s, "name", UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE, &geom) == 0, "%s", geom.why);
+	check(rename("name", "moved") == 0);
+	check(side_remove(&s) == -ENOENT);
+	make_named("name", "precious");
+	check(side_remove(&s) == -ENOENT && access("name", F_OK) == 0 && access("moved", F_OK) == 0);
+	side_close(&s);
+}
+
+/* ---- Notices ---- */
+
+static void keep_notice(void *arg, const char *sentence)
+{
+	snprintf(arg, 300, "%s", sentence);
+}
+
+/* A thread of the driver's may have something to say before anybody has said where. */
+Test(notice, waits_for_a_listener)
+{
+	struct notice n = { .give = NULL };
+	char first[300] = "", second[300] = "";
+
+	notice_give(&n, "%d and %s", 1, "two");
+	notice_set(&n, keep_notice, first);
+	check(strcmp(first, "1 and two") == 0, "%s", first);
+	notice_give(&n, "more");
+	check(strcmp(first, "more") == 0, "%s", first);
+	notice_set(&n, keep_notice, second);
+	check(!*second, "given twice: %s", second);
+	notice_give(&n, "again");
+	check(strcmp(first, "more") == 0 && strcmp(second, "again") == 0);
 }

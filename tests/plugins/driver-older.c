@@ -11,6 +11,14 @@ static int nobody_calls_me(void *h, uint64_t *size)
 	abort();
 }
 
+static void nobody_tells_me(void *h, ummap_notice *notice, void *arg)
+{
+	(void)h;
+	(void)notice;
+	(void)arg;
+	abort();
+}
+
 const struct ummap_driver ummap_driver = {
 	.struct_size = offsetof(struct ummap_driver, resize),
 	.abi = UMMAP_DRIVER_ABI,
@@ -20,4 +28,5 @@ const struct ummap_driver ummap_driver = {
 	.read = count_read,
 	.size = nobody_calls_me,
 	.filter = 1,
+	.set_notice = nobody_tells_me,
 };

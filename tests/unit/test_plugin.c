@@ -203,10 +203,12 @@ Test(plugin, filter_stands_before_any_driver)
 
 Test(plugin, tables_may_be_older_or_newer)
 {
-	static const char *const uris[] = { "older:100000", "newer:100000" };
+	static const char *const uris[] = {
+		"older:100000", "newer:100000", "error+older:100000?error.nth=1000000", "trace+older:100000?trace.file=/dev/null",
+	};
 
 	use_path(built());
-	for (size_t k = 0; k < 2; k++) {
+	for (size_t k = 0; k < sizeof(uris) / sizeof(*uris); k++) {
 		uint8_t *m;
 		void *addr;
 
@@ -218,7 +220,7 @@ Test(plugin, tables_may_be_older_or_newer)
 		check_fails(ummap_open(uris[k], 100000, 0, READ_WRITE, NULL, &addr), EACCES);
 	}
 	/* Nobody reads what the one does not have and the other has too much. */
-	check(plugin_driver("older")->size == NULL && plugin_driver("older")->filter == 0);
+	check(plugin_driver("older")->size == NULL && plugin_driver("older")->set_notice == NULL && plugin_driver("older")->filter == 0);
 	check(plugin_driver("older")->struct_size == sizeof(struct ummap_driver));
 	check(plugin_driver("newer")->struct_size == sizeof(struct ummap_driver));
 }

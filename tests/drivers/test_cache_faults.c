@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * test_cache_faults.c - the near file of cache+ fails: in reading, writing and flushing, once, for a while and for good. What is
+ * clean is read from the far store; a write is in one of the two or has failed; and once the near file works again, all that
+ * was written is there, and goes home. What fails is told once.
+ */
+#include <criterion/criterion.h>
+
+#include "drivers/cache.h"
+#include "cuts.h"
+
+#define BLOCK (4 * KIB)
+#define BLOCKS ((uint64_t)24)
+#define SIZE (BLOCKS * BLOCK)
+
+/* ---- A near file that fails ---- */
+
+enum { READS = 1, WRITES = 2, FLUSHES = 4 };
+
+static struct {
+	_Atomic unsigned ops;      /* that are counted */
+	_Atomic uint64_t nth;      /* the first one that fails, from 1 ... */
+	_Atomic uint64_t times;    /* ... and how many do */
+	_Atomic uint64_t from, to; /* of reads and writes: only where they touch these bytes of the file */
+	_Atomic uint64_t seen, fired;
+} fault;
+
+static void fail_near(unsigned ops, uint64_t nth, uint64_t times)
+{
+	fault.ops = 0;
+	fault.seen = fault.fired = 0;
+	fault.nth = nth;
+	fault.times = times;
+	fault.from = 0;
+	fault.to = UINT64_MAX;
+	fault.ops = ops;
+}
+
+static int fires(unsigned op, uint64_t off, uint64_t len)
+{
+	uint64_t number;
+
+	if (!(fault.ops & op) || off >= fault.to || off + len <= fault.from)
+		return 0;
+	number = ++fault.seen;
+	if (number < fault.nth || number - fault.nth >= fault.times)
+		return 0;
+	fault.fired++;
+	return -EIO;
+}
+
+static int near_read(void *h, void *buf, size_t len, uint64_t off)
+{
+	return fires(READS, off, len) ? -EIO : power_read(h, buf, len, off);
+}
+
+/* What fails has written half. */
+static int near_write(void *h, const void *buf, size_t len, uint64_t off)
+{
+	bool fails = fires(WRITES, off, len) != 0;
+	int err = power_write(h, buf, fails ? len / 2 : len, off);
+
+	return fails ? -EIO : err;
+}
+
+static int near_writev(void *h, const struct iovec *iov, int n, uint64_t off)
+{
+	size_t len = 0;
+
+	for (int i = 0; i < n; i++)
+		len += iov[i].iov_len;
+	if (!fires(WRITES, off, len))
+		return power_writev(h, iov, n, off);
+	power_write(h, iov->iov_base, iov->iov_len / 2, off);
+	return -EIO;
+}
+
+static int near_flush(void *h, uint64_t off, uint64_t len)
+{
+	return fires(FLUSHES, 0, 1) ? -EIO : power_flush(h, off, len);
+}
+
+static struct ummap_driver near_driver;
+
+static void begin(void)
+{
+	cuts_begin();
+	near_driver = power_driver;
+	near_driver.read = near_read;
+	near_driver.write = near_write;
+	near_driver.writev = near_writev;
+	near_driver.flush = near_flush;
+	side_driver = &near_driver;
+}
+
+/* ---- A store, and what it has to be ---- */
+
+static uint8_t model[SIZE];
+
+static struct handle {
+	struct ummap_driver driver;
+	struct cache *cache;
+} h;
+
+static void make_far(void)
+{
+	struct ummap_geom geom;
+	void *store;
+
+	fail_near(0, 1, 1);
+	power_erase();
+	fill(model, SIZE, 0, 7);
+	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) == 0);
+	check(power_write(store, model, SIZE, 0) == 0);
+}
+
+static int try_open(const char *before, const char *keys)
+{
+	struct ummap_geom geom;
+	char uri[300];
+
+	snprintf(uri, sizeof(uri), "cache+%spower:store?cache.path=near&cache.size=100K&cache.block=4K&%s", before, keys);
+	memset(&h, 0, sizeof(h));
+	h.driver.struct_size = sizeof(h.driver);
+	return ummap_driver_open(uri, UMMAP_O_WRITE, &h.driver, (void **)&h.cache, &geom);
+}
+
+static void open_store(const char *keys)
+{
+	check(try_open("", keys) == 0, "%s", umerrormsg());
+}
+
+static int close_store(void)
+{
+	return h.driver.close(h.cache);
+}
+
+/* 0, or the error; what was read is right. */
+static int read_at(uint64_t off, size_t len)
+{
+	static uint8_t got[SIZE];
+	int err = h.driver.read(h.cache, got, len, off);
+
+	for (size_t k = 0; k < len && !err; k++)
+		check(got[k] == model[off + k], "byte %" PRIu64 " is %#x, not %#x", off + k, got[k], model[off + k]);
+	return err;
+}
+
+static int write_at(uint64_t off, size_t len, uint64_t version)
+{
+	fill(model + off, len, off, version);
+	return h.driver.write(h.cache, model + off, len, off);
+}
+
+static void check_all(void)
+{
+	for (uint64_t off = 0; off < SIZE; off += BLOCK)
+		check(read_at(off, BLOCK) == 0, "at %" PRIu64, off);
+}
+
+static void check_far(uint64_t from, uint64_t to)
+{
+	const struct power_file *store = power_file("store");
+
+	check(store->size == SIZE);
+	for (uint64_t at = from; at < to; at++)
+		check(store->bytes[at] == model[at], "byte %" PRIu64 " of the far store is %#x, not %#x", at, store->bytes[at], model[at]);
+}
+
+/* ---- For good ---- */
+
+static const char *const modes[] = { "cache.mode=back", "cache.mode=through", "cache.mode=read" };
+
+/* What the far store has is read there, be it at the beginning or where it was read near before. */
+Test(cache_faults, clean_is_read_from_afar)
+{
+	begin();
+	for (int i = 0; i < 3; i++) {
+		make_far();
+		open_store(modes[i]);
+		check_all();
+		check_all();
+		fail_near(READS | WRITES | FLUSHES, 1, UINT64_MAX);
+		check_all();
+		check_all();
+		check(fault.fired > 0);
+		fail_near(0, 1, 1);
+		check_all();
+		check(close_store() == 0);
+		check_far(0, SIZE);
+	}
+}
+
+/* Dirty sectors are nowhere else: reading them fails as long as the near file does, and that of others does not. */
+Test(cache_faults, dirty_is_lost_to_nobody)
+{
+	begin();
+	make_far();
+	open_store("cache.dirty=90,1000000");
+	check_all();
+	check(write_at(3 * BLOCK + 512, 1024, 1) == 0);
+	check(h.driver.flush(h.cache, 0, UINT64_MAX) == 0);
+	fail_near(READS, 1, UINT64_MAX);
+	check(read_at(3 * BLOCK, 512) == 0 && read_at(4 * BLOCK, BLOCK) == 0);
+	check(read_at(3 * BLOCK + 512, 512) == -EIO && read_at(2 * BLOCK, 3 * BLOCK) == -EIO);
+	fail_near(0, 1, 1);
+	check_all();
+	check(close_store() == 0);
+	check_far(0, SIZE);
+}
+
+/* What cannot be written near is written to the far store at once, or is refused. */
+Test(cache_faults, writes_go_to_the_far_store)
+{
+	unsigned refused = 0;
+
+	begin();
+	make_far();
+	open_store("cache.dirty=90,1000000");
+	for (uint64_t block = 0; block < BLOCKS; block++) {
+		check(cache_make_durable(h.cache) == 0);
+		fail_near(WRITES, 1, 1);
+		check(write_at(block * BLOCK, BLOCK, 1) == 0 && fault.fired == 1);
+		check_far(block * BLOCK, (block + 1) * BLOCK);
+	}
+	/* Where nothing can be written near, the far store may be written only where the near file does not say what was there. */
+	fail_near(WRITES, 1, UINT64_MAX);
+	for (uint64_t block = 0; block < BLOCKS; block++) {
+		uint8_t before[BLOCK];
+		int err;
+
+		memcpy(before, model + block * BLOCK, BLOCK);
+		err = write_at(block * BLOCK, BLOCK, 2);
+		check(err == 0 || err == -EIO);
+		if (err)
+			memcpy(model + block * BLOCK, before, BLOCK);
+		check_far(block * BLOCK, (block + 1) * BLOCK);
+		refused += err != 0;
+	}
+	printf("%u of %u writes refused\n", refused, (unsigned)BLOCKS);
+	fail_near(0, 1, 1);
+	for (uint64_t block = 0; block < BLOCKS; block++)
+		check(write_at(block * BLOCK, BLOCK, 3) == 0);
+	check(h.driver.flush(h.cache, 0, UINT64_MAX) == 0);
+	check_all();
+	check(close_store() == 0);
+	check_far(0, SIZE);
+}
+
+/* One block of the near file cannot be read: the others go home, and it does when it can be. Nobody tries without end. */
+Test(cache_faults, one_bad_block_keeps_no_other)
+{
+	uint64_t bad, place, reads;
+	double start;
+
+	begin();
+	make_far();
+	open_store("cache.dirty=90,0");
+	futex_lock(&h.cache->homing); /* not yet */
+	for (uint64_t block = 0; block < 8; block++)
+		check(write_at(block * BLOCK, BLOCK, 1) == 0);
+	cache_lock(h.cache);
+	bad = cache_find(&h.cache->near.index, 5, true);
+	cache_unlock(h.cache);
+	check(bad != CACHE_NO_SLOT);
+	place = cache_place(&h.cache->near, (uint32_t)bad, 0);
+	fail_near(READS, 1, UINT64_MAX);
+	fault.from = place;
+	fault.to = place + BLOCK;
+	futex_unlock(&h.cache->homing);
+	check(cache_bring_home(h.cache) == -EIO);
+	check_far(0, 5 * BLOCK);
+	check_far(6 * BLOCK, SIZE);
+	/* It is tried once a second, and here and now. */
+	start = now();
+	reads = fault.fired;
+	pause_ms(300);
+	check(fault.fired - reads <= 2 * (now() - start + 2), "%" PRIu64 " tries", fault.fired - reads);
+	check(read_at(5 * BLOCK, BLOCK) == -EIO && read_at(0, 5 * BLOCK) == 0);
+	check(close_store() == -EIO);
+	fail_near(0, 1, 1);
+	open_store("cache.mode=back");
+	check_all();
+	check(close_store() == 0);
+	check_far(0, SIZE);
+}
+
+/* ---- Once, or for a while, at each request in turn ---- */
+
+/* What has failed is done again, as the library does; every fault is over at some time. */
+static void insist(int (*call)(uint64_t, uint64_t), uint64_t a, uint64_t b)
+{
+	uint64_t tries = 0;
+
+	while (call(a, b) != 0)
+		check(++tries <= fault.times + 1, "a call fails for good");
+}
+
+static int write_again(uint64_t off, uint64_t len)
+{
+	return h.driver.write(h.cache, model + off, len, off);
+}
+
+static int read_again(uint64_t off, uint64_t len)
+{
+	return read_at(off, len);
+}
+
+static int flush_again(uint64_t a, uint64_t b)
+{
+	(void)a, (void)b;
+	return h.driver.flush(h.cache, 0, UINT64_MAX);
+}
+
+static int bring_home_again(uint64_t a, uint64_t b)
+{
+	(void)a, (void)b;
+	return cache_bring_home(h.cache);
+}
+
+static void do_some(void)
+{
+	uint64_t off = next_random(&seed) % (SIZE - 1), len = 1 + next_random(&seed) % (next_random(&seed) % 2 ? 700 : 20000);
+
+	len = len < SIZE - off ? len : SIZE - off;
+	switch (next_random(&seed) % 8) {
+	case 0: case 1: case 2:
+		fill(model + off, len, off, next_random(&seed) % 1000);
+		insist(write_again, off, len);
+		break;
+	case 3:
+		insist(flush_again, 0, 0);
+		break;
+	case 4:
+		insist(bring_home_again, 0, 0);
+		break;
+	default:
+		insist(read_again, off, len);
+	}
+}
+
+/* false: there was no such request. */
+static bool run_with_fault(unsigned op, uint64_t nth, uint64_t times)
+{
+	const char *mode = modes[next_random(&seed) % 3];
+	uint64_t tries = 0;
+	bool fired;
+
+	make_far();
+	fail_near(op, nth, times);
+	while (try_open("", mode) < 0)
+		check(*umerrormsg() && ++tries <= times, "%s", umerrormsg());
+	for (int i = 0; i < 12; i++)
+		do_some();
+	insist(flush_again, 0, 0);
+	fired = fault.fired > 0;
+	/* What it could not bring home stays near. */
+	for (tries = 0; close_store() != 0; tries++) {
+		check(tries <= times);
+		while (try_open("", mode) < 0)
+			check(++tries <= times, "%s", umerrormsg());
+	}
+	check_far(0, SIZE);
+	fail_near(0, 1, 1);
+	open_store(mode);
+	check_all();
+	check(close_store() == 0);
+	return fired;
+}
+
+static void each_in_turn(unsigned op)
+{
+	begin();
+	for (uint64_t nth = 1, times = 1; run_with_fault(op, nth, times); nth += 1 + nth / 8)
+		times = 1 + times % 3;
+}
+
+Test(cache_faults, every_read)
+{
+	each_in_turn(READS);
+}
+
+Test(cache_faults, every_write)
+{
+	each_in_turn(WRITES);
+}
+
+Test(cache_faults, every_flush)
+{
+	each_in_turn(FLUSHES);
+}
+
+/* ---- Notices ---- */
+
+static _Atomic unsigned notices;
+static char last_notice[300];
+
+static void collect_notice(void *arg, const char *sentence)
+{
+	check(arg == &h);
+	snprintf(last_notice, sizeof(last_notice), "%s", sentence);
+	notices++;
+}
+
+static void await_notice(const char *words)
+{
+	while (notices == 0)
+		pause_ms(1);
+	check(strstr(last_notice, words) && strstr(last_notice, "near") && strstr(last_notice, strerror(EIO)), "%s", last_notice);
+}
+
+Test(cache_faults, near_trouble_is_told_once)
+{
+	begin();
+	make_far();
+	open_store("cache.mode=back");
+	h.driver.set_notice(h.cache, collect_notice, &h);
+	check_all();
+	check(notices == 0);
+	fail_near(READS | WRITES, 1, UINT64_MAX);
+	check_all();
+	await_notice("the near file");
+	check_all();
+	write_again(0, BLOCK);
+	/* That it comes and goes is no news. */
+	fail_near(0, 1, 1);
+	check(cache_make_durable(h.cache) == 0);
+	fail_near(READS | WRITES, 1, UINT64_MAX);
+	check_all();
+	fail_near(0, 1, 1);
+	check(close_store() == 0);
+	check(notices == 1, "%u", notices);
+}
+
+Test(cache_faults, far_trouble_is_told_once)
+{
+	begin();
+	make_far();
+	check(try_open("error+", "cache.dirty=90,0&error.op=write&error.times=always") == 0, "%s", umerrormsg());
+	h.driver.set_notice(h.cache, collect_notice, &h);
+	for (uint64_t block = 0; block < BLOCKS / 2; block++)
+		check(write_at(block * BLOCK, BLOCK, 1) == 0);
+	check(h.driver.flush(h.cache, 0, UINT64_MAX) == 0);
+	check(cache_bring_home(h.cache) == -EIO && cache_bring_home(h.cache) == -EIO);
+	await_notice("What is written stays near");
+	check_all();
+	check(close_store() == -EIO);
+	check(notices == 1, "%u", notices);
+}
