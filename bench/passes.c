@@ -42,7 +42,7 @@ static const char help[] =
 "  --mmap-cap SECONDS when mmap at random stops, as it would take minutes; counts what it touched (15)\n"
 "  --drivers LIST     ummap by URI instead of descriptor, once for each: schemes, and keys if any:\n"
 "                     'posix?direct=never,uring'\n"
-"  --engines LIST     ummap with each of them: segv,uffd (segv)\n"
+"  --engines LIST     ummap with each of them: segv,uffd,sigbus (segv)\n"
 "  --help\n";
 
 static struct memcg group;
@@ -359,7 +359,7 @@ static void check_options(struct options *o)
 		   "ummap,fresh,floor,mmap,inplace,deep,deep1,deep2,deep4,deep8,deep16,deep32");
 	check_list("patterns", o->patterns, "seq,rand,stride");
 	check_list("ops", o->ops, "read,write,modify");
-	check_list("engines", o->engines, "segv,uffd");
+	check_list("engines", o->engines, "segv,uffd,sigbus");
 	for (t = 0; t < o->nthreads; t++) {
 		if (o->threads[t] > MAX_THREADS)
 			die("--threads: at most %d", MAX_THREADS);

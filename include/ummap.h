@@ -83,9 +83,10 @@ int umunmap(void *addr, int sync);
 /* How accesses to absent segments are noticed: ummap_attr.engine. */
 enum {
 	UMMAP_ENGINE_DEFAULT = 0, /* as UMMAP_ENGINE says */
-	UMMAP_ENGINE_AUTO = 1,    /* uffd for small segments and for UMMAP_KERNEL, else segv */
+	UMMAP_ENGINE_AUTO = 1,    /* sigbus for small segments, uffd for UMMAP_KERNEL, else segv */
 	UMMAP_ENGINE_SEGV = 2,    /* by SIGSEGV: accesses of the process's own instructions only */
-	UMMAP_ENGINE_UFFD = 3     /* by userfaultfd(2): also those of the kernel and of other processes */
+	UMMAP_ENGINE_UFFD = 3,    /* by userfaultfd(2): also those of the kernel and of other processes */
+	UMMAP_ENGINE_SIGBUS = 4   /* by userfaultfd(2) and SIGBUS: as segv, for small segments */
 };
 
 /* How ummap_open maps. Zeros are the defaults of all fields but the first; UMMAP_ATTR_INIT sets that. */

@@ -449,6 +449,14 @@ static inline void set_env(const char *name, const char *value)
 }
 
 /* This process shares memory with no other. tests/run removes what those that are killed leave behind. */
+/* With segv, frames move as mappings of their own; with others they are pages, which come and go. */
+static inline bool engine_is(const char *name)
+{
+	const char *engine = getenv("UMMAP_ENGINE");
+
+	return strcmp(engine ? engine : "segv", name) == 0;
+}
+
 static inline void set_group(void)
 {
 	const char *prefix = getenv("UMMAP_TEST_GROUP");

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # For debugging programs that use libummap: `gdb -x ummap.gdb PROGRAM`, or `source` it before `run`.
-# From the first mapping on, SIGSEGV is how the library pages: gdb lets it pass. One that is nobody's is let happen again
-# by the library, and gdb stops at the instruction that did it.
+# From the first mapping on, SIGSEGV is how the library pages, and SIGBUS from the first one with the engine sigbus on: gdb
+# lets them pass. One that is nobody's is let happen again by the library, and gdb stops at the instruction that did it.
 set breakpoint pending on
 
 break ummap_debug_begin
@@ -11,10 +11,17 @@ commands
 	continue
 end
 
+break ummap_debug_begin_bus
+commands
+	silent
+	handle SIGBUS nostop noprint pass
+	continue
+end
+
 break ummap_debug_crash
 commands
 	silent
-	handle SIGSEGV stop print pass
+	handle SIGSEGV SIGBUS stop print pass
 	# Other threads wait: their faults are not served any more.
 	set scheduler-locking on
 	continue

@@ -148,7 +148,7 @@ static int check_plan(struct plan *p, void **addr)
 	if (a->before > BESIDE_MAX || a->after > BESIDE_MAX)
 		return fail(ENOMEM, "there is no address space for %zu bytes before and %zu after the mapping", a->before,
 			    a->after);
-	if (a->engine < UMMAP_ENGINE_DEFAULT || a->engine > UMMAP_ENGINE_UFFD)
+	if (a->engine < UMMAP_ENGINE_DEFAULT || a->engine > UMMAP_ENGINE_SIGBUS)
 		return fail(EINVAL, "there is no engine %d: it must be one of UMMAP_ENGINE_*", a->engine);
 	if (a->seg_size > min_size(SEG_SIZE_MAX, budget_ram() / FRAMES_MIN))
 		return fail(ENOMEM, "segments of %zu bytes cannot be held in memory, which has %zu, %d at a time", a->seg_size,
@@ -562,5 +562,5 @@ const char *umerrormsg(void)
 
 int umfault(int sig, void *info, void *context)
 {
-	return sig == SIGSEGV && info && context && sigsegv_serve(info, context);
+	return info && context && sigsegv_serve(sig, info, context);
 }

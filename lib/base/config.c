@@ -134,15 +134,15 @@ static int load_readahead(const char *text)
 static int load_engine(const char *text)
 {
 	static const char *const names[] = { [UMMAP_ENGINE_AUTO] = "auto", [UMMAP_ENGINE_SEGV] = "segv",
-					     [UMMAP_ENGINE_UFFD] = "uffd" };
+					     [UMMAP_ENGINE_UFFD] = "uffd", [UMMAP_ENGINE_SIGBUS] = "sigbus" };
 
-	for (int i = UMMAP_ENGINE_AUTO; i <= UMMAP_ENGINE_UFFD; i++) {
+	for (int i = UMMAP_ENGINE_AUTO; i <= UMMAP_ENGINE_SIGBUS; i++) {
 		if (!text || strcmp(text, names[i]) == 0) {
 			config.engine = i;
 			return 0;
 		}
 	}
-	return fail(EINVAL, "UMMAP_ENGINE is \"%s\": it must be auto, segv or uffd", text);
+	return fail(EINVAL, "UMMAP_ENGINE is \"%s\": it must be auto, segv, sigbus or uffd", text);
 }
 
 static int load_fault_threads(const char *text)

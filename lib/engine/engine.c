@@ -8,6 +8,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "engine/sigbus.h"
 #include "engine/uffd.h"
 #include "engine/userfaultfd.h"
 
@@ -27,6 +28,7 @@ int engine_start(enum fault_answer (*fault)(const struct fault *), void *(*serve
 void engine_forget(void)
 {
 	uffd_forget();
+	sigbus_forget();
 	places = 0;
 }
 
@@ -37,12 +39,17 @@ static const char *asked_by(const struct engine_wish *wish)
 	return wish->wanted == UMMAP_ENGINE_DEFAULT ? "UMMAP_ENGINE is" : "attr->engine says";
 }
 
+static const char *name_of(int which)
+{
+	return which == UMMAP_ENGINE_UFFD ? "uffd" : "sigbus";
+}
+
 static int start_uffd(bool kernel)
 {
 	static _Atomic bool told;
 	int err = uffd_start(config.fault_threads, serve_messages);
 
-	if (err || userfaultfd_sees_kernel())
+	if (err || userfaultfd_messages.sees_kernel)
 		return err;
 	if (kernel)
 		return fail(EPERM, "UMMAP_KERNEL cannot be had: userfaultfd sees accesses by the kernel only for root, with "
@@ -60,31 +67,53 @@ static int choose_shared(const struct engine_wish *wish, int which)
 {
 	if (wish->kernel)
 		return fail(EOPNOTSUPP, "UMMAP_SHARED and UMMAP_KERNEL cannot be had together");
-	if (which == UMMAP_ENGINE_UFFD)
-		return fail(EOPNOTSUPP, "UMMAP_SHARED needs the engine segv, but %s uffd", asked_by(wish));
+	if (which == UMMAP_ENGINE_UFFD || which == UMMAP_ENGINE_SIGBUS)
+		return fail(EOPNOTSUPP, "UMMAP_SHARED needs the engine segv, but %s %s", asked_by(wish), name_of(which));
+	return 0;
+}
+
+static int choose_sigbus(const struct engine_wish *wish, const struct engine **e)
+{
+	int err = sigbus_start();
+
+	if (!err)
+		*e = wish->writable ? &engine_sigbus : &engine_sigbus_read;
+	return err;
+}
+
+static int choose_uffd(const struct engine_wish *wish, const struct engine **e)
+{
+	int err = start_uffd(wish->kernel);
+
+	if (!err)
+		*e = wish->writable ? &engine_uffd : &engine_uffd_read;
+	return err;
+}
+
+/* Nobody has asked for userfaultfd, so any reason why it cannot be had is one for segv. */
+static int choose_small(const struct engine_wish *wish, const struct engine **e)
+{
+	if (choose_sigbus(wish, e) < 0) {
+		log_line(LOG_INFO, "engine", "%s; the engine is segv", fail_message());
+		fail_clear();
+	}
 	return 0;
 }
 
 int engine_choose(const struct engine_wish *wish, const struct engine **e)
 {
-	int which = wish->wanted == UMMAP_ENGINE_DEFAULT ? config.engine : wish->wanted, err;
+	int which = wish->wanted == UMMAP_ENGINE_DEFAULT ? config.engine : wish->wanted;
 
 	*e = &engine_segv;
 	if (wish->shared)
 		return choose_shared(wish, which);
 	if (which == UMMAP_ENGINE_SEGV && wish->kernel)
 		return fail(EINVAL, "UMMAP_KERNEL needs userfaultfd, but %s segv", asked_by(wish));
-	if (which == UMMAP_ENGINE_SEGV || (which == UMMAP_ENGINE_AUTO && !wish->kernel && !wish->small))
-		return 0;
-	err = start_uffd(wish->kernel);
-	if (err && which == UMMAP_ENGINE_AUTO && !wish->kernel) {
-		log_line(LOG_INFO, "engine", "%s; the engine is segv", fail_message());
-		fail_clear();
-		return 0;
-	}
-	if (!err)
-		*e = wish->writable ? &engine_uffd : &engine_uffd_read;
-	return err;
+	if (which == UMMAP_ENGINE_UFFD || wish->kernel)
+		return choose_uffd(wish, e);
+	if (which == UMMAP_ENGINE_SIGBUS)
+		return choose_sigbus(wish, e);
+	return which == UMMAP_ENGINE_AUTO && wish->small ? choose_small(wish, e) : 0;
 }
 
 /* ---- Mapped ranges ---- */

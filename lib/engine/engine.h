@@ -21,6 +21,8 @@ struct engine {
 	bool moves_huge;         /* neighbours, and whole huge pages, are mapped and unmapped by one call */
 	bool page_cache;         /* a place may show pages of the kernel's page cache */
 	bool by_message;         /* threads of the library serve accesses: an error reaches the accessing thread by poison only */
+	bool by_bus;             /* an access raises SIGBUS, not SIGSEGV */
+	bool drops;              /* the mapped range has copies, which appear by copy_in and, where they are clean, leave by discard */
 	bool pins_block;         /* unmap finds out whether the kernel has pinned a page (-EBUSY) */
 
 	/*
@@ -35,6 +37,8 @@ struct engine {
 	/* Maps the frame at `pool`, which may be stored to there or not (`was_writable`), into the mapped range, as a whole and
 	 * with its final rights at once. */
 	int (*map)(char *range, char *pool, size_t len, bool was_writable, bool writable);
+	/* The same from memory that stays as it is, and is nobody's frame: only where `drops`. */
+	int (*copy_in)(char *range, const char *from, size_t len, bool writable);
 	/* Whether the memory there, in the pool or in the mapped range, can be moved by one atomic call. Several segments may be
 	 * several VMAs, which Linux 6.17 moves one by one: if it fails on the way, some have moved. */
 	bool (*is_one)(char *at, size_t len);
@@ -55,8 +59,8 @@ struct engine {
 	int (*unpoison)(char *range, size_t len);
 };
 
-/* SIGSEGV and mremap; userfaultfd; the same for mappings that are only loaded from. */
-extern const struct engine engine_segv, engine_uffd, engine_uffd_read;
+/* SIGSEGV and mremap; userfaultfd by message, and by signal: with the same for mappings that are only loaded from. */
+extern const struct engine engine_segv, engine_uffd, engine_uffd_read, engine_sigbus, engine_sigbus_read;
 
 /* What a mapping requires of its engine. */
 struct engine_wish {
@@ -90,8 +94,8 @@ void engine_hold_places(void);
 void engine_release_places(void);
 
 /*
- * Between these two, frames that the calling thread maps and unmaps may leave copies behind, which are freed together
- * at the end. Until then their segments stay locked. Not nested.
+ * Between these two, frames that the calling thread maps and unmaps may leave copies behind, and places that it discards
+ * may keep them, which are freed together at the end. Until then their segments stay locked. Not nested.
  */
 void engine_batch_begin(void);
 void engine_batch_end(void);

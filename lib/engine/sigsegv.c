@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Owns the disposition of SIGSEGV. The calls that install handlers (signals.c) keep the application's in `theirs` and
- * report it as if it were installed; for a fault that is not the library's, it is called with its flags and mask. A
- * failed load becomes a SIGBUS that is pending when the handler returns to the instruction. It also records which
+ * Owns the disposition of SIGSEGV, and of SIGBUS from the first mapping on whose accesses raise that. The calls that
+ * install handlers (signals.c) keep the application's in `theirs` and report it as if it were installed; for a fault
+ * that is not the library's, it is called with its flags and mask. A failed load becomes a SIGBUS that is pending when
+ * the handler returns to the instruction, and is told from others by its si_errno. It also records which
  * signals have no handler: those whose default action is to end the process are not blocked while a thread works in the
  * library, and all others are. One lock, around `theirs` and the record of other signals, with the signals of
  * guard_mask blocked.
@@ -36,14 +37,35 @@ static int __sigaction(int sig, const struct sigaction *act, struct sigaction *o
 }
 #endif
 
+/* What a failed load has in si_errno; the kernel's signals have 0. */
+#define LOAD_FAILED EIO
+
+/* A signal whose handler is the library's. */
+struct owned {
+	int sig;
+	_Atomic bool started;
+	struct sigaction theirs;
+};
+
+#define OWNED 2
+
 static enum fault_answer (*answer)(const struct fault *fault);
-static struct sigaction theirs;
-static _Thread_local struct sigaction at_fork __attribute__((tls_model("initial-exec")));
+static struct owned all[OWNED] = { { .sig = SIGSEGV }, { .sig = SIGBUS } };
+static struct owned *const segv = &all[0], *const bus = &all[1];
+static _Thread_local struct sigaction at_fork[OWNED] __attribute__((tls_model("initial-exec")));
 static _Atomic uint32_t lock;
-static _Atomic bool started;
 static pid_t process;
 
 static void on_fault(int sig, siginfo_t *info, void *context);
+
+static struct owned *owned_by(int sig)
+{
+	for (struct owned *o = all; o < all + OWNED; o++) {
+		if (o->sig == sig && o->started)
+			return o;
+	}
+	return NULL;
+}
 
 /* What the CPU was doing: a jump into a mapping is nothing that we can serve. */
 enum access { LOAD, STORE, FETCH };
@@ -80,28 +102,63 @@ static void send_self(int sig, siginfo_t *info)
 	syscall(SYS_rt_tgsigqueueinfo, getpid(), (pid_t)syscall(SYS_gettid), sig, info);
 }
 
+/* Where a debugger's breakpoints go (tools/ummap.gdb): from now on faults are ordinary; the next one ends the
+ * process. */
+#define FOR_DEBUGGERS __attribute__((visibility("default"), noinline))
+
+FOR_DEBUGGERS void ummap_debug_begin(void)
+{
+	__asm__ volatile("" ::: "memory");
+}
+
+FOR_DEBUGGERS void ummap_debug_begin_bus(void)
+{
+	__asm__ volatile("" ::: "memory");
+}
+
+FOR_DEBUGGERS void ummap_debug_crash(void)
+{
+	__asm__ volatile("" ::: "memory");
+}
+
+/* The application's handler of SIGBUS, installed or behind ours. */
+static struct sigaction handler_of_bus(void)
+{
+	struct sigaction act;
+
+	if (!bus->started) {
+		__sigaction(SIGBUS, NULL, &act);
+		return act;
+	}
+	futex_lock(&lock);
+	act = bus->theirs;
+	futex_unlock(&lock);
+	return act;
+}
+
 /* A synchronous signal that is blocked or ignored kills: so the kernel does it, so do we. */
 static void raise_bus(void *addr, ucontext_t *context)
 {
-	struct sigaction act;
+	struct sigaction act = handler_of_bus();
 	siginfo_t info;
-	sigset_t bus;
+	sigset_t set;
 
 	memset(&info, 0, sizeof(info));
 	info.si_signo = SIGBUS;
+	info.si_errno = LOAD_FAILED;
 	info.si_code = BUS_ADRERR;
 	info.si_addr = addr;
-	__sigaction(SIGBUS, NULL, &act);
-	if (sigismember(&context->uc_sigmask, SIGBUS) || act.sa_handler == SIG_IGN) {
+	if (sigismember(&context->uc_sigmask, SIGBUS) || act.sa_handler == SIG_IGN || act.sa_handler == SIG_DFL) {
+		ummap_debug_crash();
 		memset(&act, 0, sizeof(act));
 		act.sa_handler = SIG_DFL;
 		__sigaction(SIGBUS, &act, NULL);
 		sigdelset(&context->uc_sigmask, SIGBUS);
 	}
 	/* Blocked until the handler has returned: the signal must meet the instruction, not us. */
-	sigemptyset(&bus);
-	sigaddset(&bus, SIGBUS);
-	pthread_sigmask(SIG_BLOCK, &bus, NULL);
+	sigemptyset(&set);
+	sigaddset(&set, SIGBUS);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	send_self(SIGBUS, &info);
 }
 
@@ -122,60 +179,49 @@ static void serve(void *arg)
 	s->served = what != FAULT_FOREIGN;
 }
 
-bool sigsegv_serve(siginfo_t *info, void *context)
+bool sigsegv_serve(int sig, siginfo_t *info, void *context)
 {
 	enum access access = access_of(context);
-	struct serving s = { { info->si_addr, access == STORE }, context, false };
+	struct serving s = { { info->si_addr, access == STORE, sig == SIGBUS }, context, false };
 
 	/* Sent by kill(2) or the like, or before the library started: no access has faulted. */
-	if (info->si_code <= 0 || !started || access == FETCH)
+	if (info->si_code <= 0 || !owned_by(sig) || access == FETCH)
+		return false;
+	/* A load has failed, or memory itself. */
+	if (sig == SIGBUS && (info->si_errno || info->si_code != BUS_ADRERR))
 		return false;
 	stack_call(&s.context->uc_stack, serve, &s);
 	return s.served;
 }
 
-/* Where a debugger's breakpoints go (tools/ummap.gdb): from now on faults are ordinary; the next one ends the
- * process. */
-#define FOR_DEBUGGERS __attribute__((visibility("default"), noinline))
-
-FOR_DEBUGGERS void ummap_debug_begin(void)
-{
-	__asm__ volatile("" ::: "memory");
-}
-
-FOR_DEBUGGERS void ummap_debug_crash(void)
-{
-	__asm__ volatile("" ::: "memory");
-}
-
 /* The default action has to happen at the instruction, as if we had never been there. */
-static void die_by_default(siginfo_t *info)
+static void die_by_default(struct owned *o, siginfo_t *info)
 {
 	struct sigaction act;
 
 	ummap_debug_crash();
 	memset(&act, 0, sizeof(act));
 	act.sa_handler = SIG_DFL;
-	__sigaction(SIGSEGV, &act, NULL);
-	started = false;
+	__sigaction(o->sig, &act, NULL);
+	o->started = false;
 	if (info->si_code <= 0)
-		send_self(SIGSEGV, info);
+		send_self(o->sig, info);
 }
 
-static void pass_on(int sig, siginfo_t *info, ucontext_t *context)
+static void pass_on(struct owned *o, siginfo_t *info, ucontext_t *context)
 {
 	struct sigaction act;
 	sigset_t mask;
 
 	futex_lock(&lock);
-	act = theirs;
+	act = o->theirs;
 	if ((act.sa_flags & SA_RESETHAND) && act.sa_handler != SIG_IGN)
-		theirs.sa_handler = SIG_DFL;
+		o->theirs.sa_handler = SIG_DFL;
 	futex_unlock(&lock);
 	if (act.sa_handler == SIG_IGN && info->si_code <= 0)
 		return;
 	if (act.sa_handler == SIG_DFL || act.sa_handler == SIG_IGN) {
-		die_by_default(info);
+		die_by_default(o, info);
 		return;
 	}
 	mask = context->uc_sigmask;
@@ -184,12 +230,12 @@ static void pass_on(int sig, siginfo_t *info, ucontext_t *context)
 			sigaddset(&mask, i);
 	}
 	if (!(act.sa_flags & SA_NODEFER))
-		sigaddset(&mask, sig);
+		sigaddset(&mask, o->sig);
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 	if (act.sa_flags & SA_SIGINFO)
-		act.sa_sigaction(sig, info, context);
+		act.sa_sigaction(o->sig, info, context);
 	else
-		act.sa_handler(sig);
+		act.sa_handler(o->sig);
 }
 
 static void on_fault(int sig, siginfo_t *info, void *context)
@@ -198,16 +244,16 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 	bool served;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	served = sigsegv_serve(info, context);
+	served = sigsegv_serve(sig, info, context);
 	errno = saved;
 	cancel_restore(cancel);
 	if (!served)
-		pass_on(sig, info, context);
+		pass_on(sig == SIGBUS ? bus : segv, info, context);
 	errno = saved;
 }
 
 /* Under the lock. */
-static int install(void)
+static int install(const struct owned *o)
 {
 	uint64_t mask = guard_mask();
 	struct sigaction act;
@@ -217,7 +263,7 @@ static int install(void)
 	/* NODEFER: a driver may itself touch memory of another mapping. */
 	act.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART | SA_NODEFER;
 	memcpy(&act.sa_mask, &mask, sizeof(mask));
-	return __sigaction(SIGSEGV, &act, NULL) < 0 ? -errno : 0;
+	return __sigaction(o->sig, &act, NULL) < 0 ? -errno : 0;
 }
 
 static bool is_ours(const struct sigaction *act)
@@ -239,13 +285,15 @@ static bool is_deadly(int sig)
 	return sig >= SIGRTMIN && sig <= SIGRTMAX;
 }
 
-/* Under the lock: updates the mask of the library's handler. If the handler was replaced, sigsegv_keep will see. */
+/* Under the lock: updates the mask of the library's handlers. If one was replaced, sigsegv_keep will see. */
 static void renew(void)
 {
 	struct sigaction act;
 
-	if (__sigaction(SIGSEGV, NULL, &act) == 0 && is_ours(&act))
-		install();
+	for (struct owned *o = all; o < all + OWNED; o++) {
+		if (o->started && __sigaction(o->sig, NULL, &act) == 0 && is_ours(&act))
+			install(o);
+	}
 }
 
 /* Under the lock: true if the signal may end the process now and could not, or the other way round. */
@@ -260,7 +308,7 @@ void chain_look(void)
 {
 	bool changed = false;
 
-	if (!started)
+	if (!segv->started)
 		return;
 	futex_lock(&lock);
 	for (int sig = 1; sig < NSIG; sig++)
@@ -270,50 +318,86 @@ void chain_look(void)
 	futex_unlock(&lock);
 }
 
+static const char *name_of(const struct owned *o)
+{
+	return o == bus ? "SIGBUS" : "SIGSEGV";
+}
+
+static int own(struct owned *o)
+{
+	int err = __sigaction(o->sig, NULL, &o->theirs) < 0 ? -errno : install(o);
+
+	if (err)
+		return fail(-err, "no handler of %s can be installed: %s", name_of(o), strerror(-err));
+	o->started = true;
+	return 0;
+}
+
 int sigsegv_start(enum fault_answer (*ours)(const struct fault *fault))
 {
 	int err;
 
 	answer = ours;
-	if (__sigaction(SIGSEGV, NULL, &theirs) < 0)
-		return fail(errno, "the handler of SIGSEGV cannot be read");
-	err = install();
-	if (err)
-		return fail(-err, "no handler of SIGSEGV can be installed");
 	process = getpid();
-	started = true;
+	err = own(segv);
+	if (err)
+		return err;
 	chain_look();
 	ummap_debug_begin();
 	return 0;
 }
 
+int sigsegv_start_bus(void)
+{
+	int err = 0;
+
+	futex_lock(&lock);
+	if (!bus->started)
+		err = own(bus);
+	futex_unlock(&lock);
+	if (!err)
+		ummap_debug_begin_bus();
+	return err;
+}
+
+/* Whether it was not in front. */
+static bool put_in_front(struct owned *o)
+{
+	struct sigaction act;
+
+	if (!o->started || __sigaction(o->sig, NULL, &act) < 0 || is_ours(&act))
+		return false;
+	futex_lock(&lock);
+	o->theirs = act;
+	install(o);
+	futex_unlock(&lock);
+	return true;
+}
+
 void sigsegv_keep(void)
 {
 	static _Atomic bool told;
-	struct sigaction act;
 
-	if (!started || __sigaction(SIGSEGV, NULL, &act) < 0 || is_ours(&act))
-		return;
-	futex_lock(&lock);
-	theirs = act;
-	install();
-	futex_unlock(&lock);
-	if (!atomic_exchange(&told, true))
-		log_line(LOG_WARN, "sigsegv", "somebody replaced the SIGSEGV handler behind sigaction(3); ours is "
-			 "in front again, theirs gets what is not ours");
+	for (struct owned *o = all; o < all + OWNED; o++) {
+		if (put_in_front(o) && !atomic_exchange(&told, true))
+			log_line(LOG_WARN, "sigsegv", "somebody replaced the %s handler behind sigaction(3); ours is "
+				 "in front again, theirs gets what is not ours", name_of(o));
+	}
 }
 
 /* fork(2) copies memory while other threads go on: what is being changed, a child would find half changed. */
 void sigsegv_fork_prepare(void)
 {
 	futex_lock(&lock);
-	at_fork = theirs;
+	for (int i = 0; i < OWNED; i++)
+		at_fork[i] = all[i].theirs;
 	futex_unlock(&lock);
 }
 
 void sigsegv_fork_child(void)
 {
-	theirs = at_fork;
+	for (int i = 0; i < OWNED; i++)
+		all[i].theirs = at_fork[i];
 	process = getpid();
 	lock = 0;
 }
@@ -340,25 +424,32 @@ static int set_deadly(int sig, const struct sigaction *act, struct sigaction *ol
 	return res;
 }
 
-PUBLIC int ummap_sigaction(int sig, const struct sigaction *act, struct sigaction *old)
+static int set_theirs(struct owned *o, const struct sigaction *act, struct sigaction *old)
 {
 	struct sigaction before;
 	struct guard g;
 
-	/* A child of vfork(2) has dispositions of its own, but our memory: what it mappings is not for us. */
-	if (!started || getpid() != process)
-		return __sigaction(sig, act, old);
-	if (sig != SIGSEGV)
-		return act && is_deadly(sig) ? set_deadly(sig, act, old) : __sigaction(sig, act, old);
 	guard_enter(&g);
 	sigsegv_keep();
 	futex_lock(&lock);
-	before = theirs;
+	before = o->theirs;
 	if (act)
-		theirs = *act;
+		o->theirs = *act;
 	futex_unlock(&lock);
 	if (old)
 		*old = before;
 	guard_leave(&g);
 	return 0;
+}
+
+PUBLIC int ummap_sigaction(int sig, const struct sigaction *act, struct sigaction *old)
+{
+	struct owned *o = owned_by(sig);
+
+	/* A child of vfork(2) has dispositions of its own, but our memory: what it changes is not for us. */
+	if (!segv->started || getpid() != process)
+		return __sigaction(sig, act, old);
+	if (o)
+		return set_theirs(o, act, old);
+	return act && is_deadly(sig) ? set_deadly(sig, act, old) : __sigaction(sig, act, old);
 }

@@ -2,31 +2,22 @@
 /*
  * A program chooses the size of its alternate stacks (sigaltstack(2)), often without knowing how much is needed: 8192
  * bytes are common, of which the kernel takes up to half for the registers. Drivers need more than is left. So a fault
- * on a small stack is served on a stack of 64 KiB, of which as many are mapped as there were threads that needed one at
- * the same time. Meanwhile the thread has no alternate stack: the kernel would start the next handler at its upper end,
- * and overwrite the frames to return to. Takes no lock: idle stacks are taken and returned by an exchange of one
- * pointer.
+ * on a small stack is served on a piece of memory (base/scratch.h). Meanwhile the thread has no alternate stack: the
+ * kernel would start the next handler at its upper end, and overwrite the frames to return to. Takes no lock.
  */
 #include "engine/stack.h"
 
-#include "base/spare.h"
+#include "base/scratch.h"
 #include "base/sys.h"
 
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SIZE ((size_t)64 << 10)
-/* So many are kept; more are unmapped when they have been used. */
-#define IDLE_MOST 64
-
-/* Their upper ends; NULL: no stack here. */
-static char *_Atomic idle[IDLE_MOST];
 /* For the message of a thread whose own stack is too small for it: the first such thread takes it. */
-static char last_stack[SIZE] __attribute__((aligned(16)));
+static char last_stack[SCRATCH_SIZE] __attribute__((aligned(16)));
 static atomic_flag last_taken = ATOMIC_FLAG_INIT;
 
 /*
@@ -81,58 +72,6 @@ __asm__(".pushsection .text\n"
 	".size stack_switch, . - stack_switch\n"
 	".popsection\n");
 
-/* A mapping that grows down into a page without rights. NULL: there is none to be had. */
-static char *map_stack(void)
-{
-	size_t guard = sys_page();
-	char *p = sys_bare(NULL, guard + SIZE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	if (p == MAP_FAILED)
-		return NULL;
-	if (mprotect(p + guard, SIZE, PROT_READ | PROT_WRITE) < 0) {
-		munmap(p, guard + SIZE);
-		return NULL;
-	}
-	return p + guard + SIZE;
-}
-
-/* Threads begin at different places, and each comes back to its own. */
-static unsigned first_place(const void *near)
-{
-	return (unsigned)((uintptr_t)near >> 12) * 0x9e3779b1u >> 26;
-}
-
-_Static_assert(IDLE_MOST == 1 << (32 - 26), "all places are first ones");
-
-static char *take(const void *near)
-{
-	unsigned first = first_place(near);
-	char *made;
-
-	for (unsigned k = 0; k < IDLE_MOST; k++) {
-		char *_Atomic *place = &idle[(first + k) % IDLE_MOST];
-		char *end = atomic_load_explicit(place, memory_order_relaxed) ? atomic_exchange(place, NULL) : NULL;
-
-		if (end)
-			return end;
-	}
-	made = map_stack();
-	return made || !spare_give() ? made : map_stack();
-}
-
-static void give(const void *near, char *end)
-{
-	unsigned first = first_place(near);
-
-	for (unsigned k = 0; k < IDLE_MOST; k++) {
-		char *none = NULL;
-
-		if (atomic_compare_exchange_strong(&idle[(first + k) % IDLE_MOST], &none, end))
-			return;
-	}
-	munmap(end - SIZE - sys_page(), sys_page() + SIZE);
-}
-
 struct away {
 	void (*fn)(void *arg);
 	void *arg;
@@ -183,7 +122,7 @@ void stack_call(const stack_t *alternate, void (*fn)(void *arg), void *arg)
 	size_t left = here + STACK_LEAST < low ? SIZE_MAX : here < low ? 0 : here - low;
 	size_t used = alternate->ss_size - left;
 	struct away away = { fn, arg };
-	char *end;
+	char *piece;
 
 	if (left >= alternate->ss_size || left >= STACK_AMPLE) {
 		fn(arg); /* another stack, or a large one */
@@ -191,9 +130,9 @@ void stack_call(const stack_t *alternate, void (*fn)(void *arg), void *arg)
 	}
 	if (left < STACK_LEAST)
 		die(alternate, used + STACK_LEAST, " here");
-	end = take(alternate->ss_sp);
-	if (!end)
+	piece = scratch_take(alternate->ss_sp);
+	if (!piece)
 		die(alternate, used + STACK_AMPLE, ", because there is no memory for a stack of its own");
-	stack_switch(&away, run_away, end);
-	give(alternate->ss_sp, end);
+	stack_switch(&away, run_away, piece + SCRATCH_SIZE);
+	scratch_give(alternate->ss_sp, piece);
 }

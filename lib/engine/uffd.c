@@ -2,12 +2,7 @@
 /*
  * The kernel reports accesses to the mapped range; threads of the library read the reports, and the accessing thread
  * sleeps until the segment is mapped, be it for a load or store, a system call or another process. A segment needs no
- * VMA of its own, so there may be any number of segments.
- *
- * Pages move from the pool to the mapped range without a copy. Moved pages are writable at once, so pages that must not
- * be written are copied instead: a copy can be mapped write-protected. Either way its place in the pool is empty then,
- * and the frame's memory is mapped. A page that the kernel has pinned for a transfer, and to which it will store
- * regardless of any protection, does not move: its segment stays mapped.
+ * VMA of its own, so there may be any number of segments. paged.c has how frames come and go.
  *
  * The threads take turns: the one whose turn it is waits for the next access and serves it, and passes the turn on
  * only before it has to wait for something else. So an access that needs no I/O costs one switch of threads each way.
@@ -17,8 +12,8 @@
 
 #include "base/log.h"
 #include "base/sys.h"
+#include "engine/paged.h"
 #include "engine/uffd.h"
-#include "engine/userfaultfd.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -27,8 +22,6 @@ static _Atomic bool started;
 static _Atomic uint32_t starting; /* a lock */
 static _Atomic uint32_t turn;     /* a lock: its holder waits for the next access */
 static _Thread_local bool my_turn __attribute__((tls_model("initial-exec")));
-static _Thread_local bool batching __attribute__((tls_model("initial-exec")));
-static _Thread_local struct userfaultfd_drops drops __attribute__((tls_model("initial-exec")));
 
 /* ---- Threads ---- */
 
@@ -73,7 +66,7 @@ int uffd_start(unsigned threads, void *(*serve)(void *))
 	guard_enter(&g);
 	futex_lock(&starting);
 	if (!started) {
-		err = userfaultfd_open();
+		err = userfaultfd_open(&userfaultfd_messages);
 		if (!err)
 			err = start_threads(threads, serve);
 		started = !err;
@@ -85,7 +78,7 @@ int uffd_start(unsigned threads, void *(*serve)(void *))
 
 void uffd_forget(void)
 {
-	userfaultfd_forget();
+	userfaultfd_forget(&userfaultfd_messages);
 	started = false;
 	starting = turn = 0;
 }
@@ -96,7 +89,7 @@ static int poison(char *range, size_t len)
 {
 	int err = mprotect(range, len, PROT_NONE) < 0 ? -errno : 0;
 
-	userfaultfd_wake(range, len);
+	userfaultfd_wake(&userfaultfd_messages, range, len);
 	return err;
 }
 
@@ -110,197 +103,57 @@ static int unpoison_read(char *range, size_t len)
 	return mprotect(range, len, PROT_READ) < 0 ? -errno : 0;
 }
 
-static int watch(char *range, size_t len)
-{
-	/* The system must not put pages there by itself, huge ones in place of some. */
-	madvise(range, len, MADV_NOHUGEPAGE);
-	if (madvise(range, len, MADV_DONTFORK) < 0)
-		return -errno;
-	return userfaultfd_register(range, len, true);
-}
-
-/* In this order: the system fills what is locked as soon as it gets rights, but not where it is watched. */
 static int adopt(char *range, size_t len)
 {
-	int err = watch(range, len);
-
-	return err ? err : unpoison(range, len);
+	return paged_adopt(&userfaultfd_messages, range, len, true);
 }
 
 static int adopt_read(char *range, size_t len)
 {
-	int err = watch(range, len);
-
-	return err ? err : unpoison_read(range, len);
+	return paged_adopt(&userfaultfd_messages, range, len, false);
 }
 
 static int adopt_pool(char *pool, size_t len)
 {
-	return userfaultfd_register(pool, len, false);
-}
-
-static int discard(char *range, size_t len)
-{
-	return sys_drop(range, len);
+	return userfaultfd_register(&userfaultfd_messages, pool, len, false);
 }
 
 static void wake(char *range, size_t len)
 {
-	userfaultfd_wake(range, round_up(len, sys_page()));
-}
-
-static bool is_one(char *at, size_t len)
-{
-	(void)at;
-	(void)len;
-	return true;
-}
-
-static void drop(char *at, size_t len)
-{
-	if (len)
-		sys_drop(at, len);
-}
-
-void engine_batch_begin(void)
-{
-	batching = true;
-}
-
-void engine_batch_end(void)
-{
-	userfaultfd_drop_all(&drops);
-	batching = false;
-}
-
-/* The copy that a frame leaves behind. */
-static void leave(char *at, size_t len)
-{
-	if (batching)
-		userfaultfd_drop_later(&drops, at, len);
-	else
-		drop(at, len);
-}
-
-/* ---- Frames ---- */
-
-/* All of it or nothing, where nothing can be stored meanwhile. */
-static int copy_over(char *to, char *from, size_t len, bool protect)
-{
-	size_t done;
-	int err = userfaultfd_copy(to, from, len, protect, &done);
-
-	if (err)
-		drop(to, done);
-	else
-		leave(from, len);
-	return err;
-}
-
-static int map_readonly(char *range, char *pool, size_t len, bool was_writable, bool writable)
-{
-	(void)was_writable;
-	(void)writable;
-	return copy_over(range, pool, len, true);
+	userfaultfd_wake(&userfaultfd_messages, range, round_up(len, sys_page()));
 }
 
 static int protect(char *range, size_t len, bool writable)
 {
-	int err = userfaultfd_protect(range, len, !writable);
+	int err = paged_protect(&userfaultfd_messages, range, len, writable);
 
 	/* Nobody else would do so where rights are taken. */
 	if (!writable)
-		userfaultfd_wake(range, len);
-	return err;
-}
-
-/* No thread can be storing to what was never exposed: copies are removed from many places together, moves one at a
- * time. */
-static int try_copy_back(char *range, char *pool, size_t len, bool writable)
-{
-	int err = writable ? userfaultfd_protect(range, len, true) : 0;
-
-	if (!err)
-		err = copy_over(pool, range, len, false);
-	if (err && writable)
-		userfaultfd_protect(range, len, false);
-	return err;
-}
-
-/* The pool may be full there though the frame is away: by mlockall(2), which fills all that may be stored to. */
-static int copy_back(char *range, char *pool, size_t len, bool writable)
-{
-	int err = try_copy_back(range, pool, len, writable);
-
-	if (err != -EEXIST)
-		return err;
-	drop(pool, len);
-	return try_copy_back(range, pool, len, writable);
-}
-
-static int map(char *range, char *pool, size_t len, bool was_writable, bool writable);
-
-/* If some of it has gone back already, it returns. */
-static int try_move_back(char *range, char *pool, size_t len, bool writable)
-{
-	size_t moved;
-	int err = userfaultfd_move(pool, range, len, &moved);
-
-	if (err && moved)
-		map(range, pool, moved, writable, writable);
-	return err;
-}
-
-static int move_back(char *range, char *pool, size_t len, bool writable)
-{
-	int err = try_move_back(range, pool, len, writable);
-
-	if (err != -EEXIST)
-		return err;
-	drop(pool, len);
-	return try_move_back(range, pool, len, writable);
-}
-
-static int unmap(char *range, char *pool, size_t len, bool writable, bool exposed)
-{
-	if (userfaultfd_moves() && exposed)
-		return move_back(range, pool, len, writable);
-	return copy_back(range, pool, len, writable);
-}
-
-static int unmap_read(char *range, char *pool, size_t len, bool writable, bool exposed)
-{
-	(void)exposed;
-	return copy_back(range, pool, len, writable);
-}
-
-static int unmap_last(char *range, char *pool, size_t len)
-{
-	(void)range;
-	(void)pool;
-	(void)len;
-	return -EOPNOTSUPP;
-}
-
-/* What does not move is copied. If that fails, all goes back. */
-static int map_writable(char *range, char *pool, size_t len)
-{
-	size_t moved = 0, copied = 0;
-	int err = -EOPNOTSUPP;
-
-	if (userfaultfd_moves())
-		err = userfaultfd_move(range, pool, len, &moved);
-	if (err)
-		err = userfaultfd_copy(range + moved, pool + moved, len - moved, false, &copied);
-	drop(pool + moved, copied);
-	if (err && moved + copied)
-		unmap(range, pool, moved + copied, true, true);
+		userfaultfd_wake(&userfaultfd_messages, range, len);
 	return err;
 }
 
 static int map(char *range, char *pool, size_t len, bool was_writable, bool writable)
 {
-	return writable ? map_writable(range, pool, len) : map_readonly(range, pool, len, was_writable, false);
+	(void)was_writable;
+	return paged_map(&userfaultfd_messages, range, pool, len, writable);
+}
+
+static int map_readonly(char *range, char *pool, size_t len, bool was_writable, bool writable)
+{
+	(void)writable;
+	return map(range, pool, len, was_writable, false);
+}
+
+static int unmap(char *range, char *pool, size_t len, bool writable, bool exposed)
+{
+	return paged_unmap(&userfaultfd_messages, range, pool, len, writable, exposed);
+}
+
+static int unmap_read(char *range, char *pool, size_t len, bool writable, bool exposed)
+{
+	(void)exposed;
+	return unmap(range, pool, len, writable, false);
 }
 
 /* ---- The tables ---- */
@@ -311,13 +164,14 @@ static int map(char *range, char *pool, size_t len, bool was_writable, bool writ
 const struct engine engine_uffd = {
 	.needs = NEEDS, .stored_to = &engine_uffd,
 	.by_message = true, .pins_block = true,
-	.adopt = adopt, .adopt_pool = adopt_pool, .map = map, .is_one = is_one, .protect = protect, .unmap = unmap,
-	.unmap_last = unmap_last, .discard = discard, .wake = wake, .poison = poison, .unpoison = unpoison,
+	.adopt = adopt, .adopt_pool = adopt_pool, .map = map, .is_one = paged_is_one, .protect = protect, .unmap = unmap,
+	.unmap_last = paged_unmap_last, .discard = paged_discard, .wake = wake, .poison = poison, .unpoison = unpoison,
 };
 
 const struct engine engine_uffd_read = {
 	.needs = NEEDS, .stored_to = &engine_uffd,
 	.by_message = true, .pins_block = true,
-	.adopt = adopt_read, .adopt_pool = adopt_pool, .map = map_readonly, .is_one = is_one, .protect = protect, .unmap = unmap_read,
-	.unmap_last = unmap_last, .discard = discard, .wake = wake, .poison = poison, .unpoison = unpoison_read,
+	.adopt = adopt_read, .adopt_pool = adopt_pool, .map = map_readonly, .is_one = paged_is_one, .protect = protect,
+	.unmap = unmap_read, .unmap_last = paged_unmap_last, .discard = paged_discard, .wake = wake, .poison = poison,
+	.unpoison = unpoison_read,
 };

@@ -33,19 +33,9 @@ struct uffdio_move {
 #define UFFDIO_MOVE _IOWR(UFFDIO, 0x05, struct uffdio_move)
 #endif
 
-static _Atomic int descriptor = -1;
-static int myself = -1; /* a pidfd; none: places are dropped one by one */
-static bool sees_kernel, moves;
-
-bool userfaultfd_sees_kernel(void)
-{
-	return sees_kernel;
-}
-
-bool userfaultfd_moves(void)
-{
-	return moves;
-}
+struct userfaultfd userfaultfd_messages = { .by_signal = false, .fd = -1 };
+struct userfaultfd userfaultfd_signals = { .by_signal = true, .fd = -1 };
+static _Atomic int myself = -1; /* a pidfd; none: places are dropped one by one */
 
 static int open_device(void)
 {
@@ -58,8 +48,23 @@ static int open_device(void)
 	return fd;
 }
 
+static int open_own_accesses(void)
+{
+	return (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+}
+
+/* Without rights: Linux 5.11 can, before it nobody needs them. */
+static int open_for_signals(void)
+{
+	int fd = open_own_accesses();
+
+	if (fd < 0 && errno == EINVAL)
+		fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+	return fd < 0 ? fail(errno, "userfaultfd cannot be used here: %s", strerror(errno)) : fd;
+}
+
 /* *kernel: with accesses by the kernel. Returns a descriptor or -errno. */
-static int open_one(bool *kernel)
+static int open_for_messages(bool *kernel)
 {
 	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
 
@@ -70,7 +75,7 @@ static int open_one(bool *kernel)
 		fd = open_device();
 	if (fd < 0) {
 		*kernel = false;
-		fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+		fd = open_own_accesses();
 	}
 	if (fd < 0)
 		return fail(errno, "userfaultfd cannot be used here: %s; it needs root, CAP_SYS_PTRACE, "
@@ -78,36 +83,51 @@ static int open_one(bool *kernel)
 	return fd;
 }
 
-/* A descriptor tells its features once, and has to be opened again with those that are wanted. */
-static int ask_features(uint64_t *features)
+static int open_one(const struct userfaultfd *u, bool *kernel)
 {
+	*kernel = false;
+	return u->by_signal ? open_for_signals() : open_for_messages(kernel);
+}
+
+/* A descriptor tells its features once, and has to be opened again with those that are wanted. */
+static int ask_features(const struct userfaultfd *u, uint64_t *features)
+{
+	const uint64_t needed = UFFD_FEATURE_PAGEFAULT_FLAG_WP | (u->by_signal ? UFFD_FEATURE_SIGBUS : 0);
 	struct uffdio_api api = { .api = UFFD_API };
 	bool kernel;
-	int fd = open_one(&kernel), err = 0;
+	int fd = open_one(u, &kernel), err = 0;
 
 	if (fd < 0)
 		return fd;
 	if (ioctl(fd, UFFDIO_API, &api) < 0)
 		err = fail(errno, "userfaultfd cannot be asked what it can do: %s", strerror(errno));
-	else if (!(api.features & UFFD_FEATURE_PAGEFAULT_FLAG_WP))
+	else if ((api.features & needed) != needed)
 		err = fail(EOPNOTSUPP, "userfaultfd of this kernel cannot protect from stores (Linux 5.7 can)");
 	close(fd);
-	*features = api.features & (UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_MOVE);
+	*features = needed | (api.features & UFFD_FEATURE_MOVE);
 	return err;
 }
 
-int userfaultfd_open(void)
+static void name_myself(void)
+{
+	int none = -1, own = myself < 0 ? (int)syscall(SYS_pidfd_open, getpid(), 0) : -1;
+
+	if (own >= 0 && !atomic_compare_exchange_strong(&myself, &none, own))
+		close(own);
+}
+
+int userfaultfd_open(struct userfaultfd *u)
 {
 	struct uffdio_api api = { .api = UFFD_API };
 	uint64_t features;
 	int fd, err;
 
-	if (descriptor >= 0)
+	if (u->fd >= 0)
 		return 0;
-	err = ask_features(&features);
+	err = ask_features(u, &features);
 	if (err)
 		return err;
-	fd = open_one(&sees_kernel);
+	fd = open_one(u, &u->sees_kernel);
 	if (fd < 0)
 		return fd;
 	api.features = features;
@@ -116,30 +136,32 @@ int userfaultfd_open(void)
 		close(fd);
 		return err;
 	}
-	moves = features & UFFD_FEATURE_MOVE;
-	myself = (int)syscall(SYS_pidfd_open, getpid(), 0);
-	descriptor = fd;
+	u->moves = features & UFFD_FEATURE_MOVE;
+	name_myself();
+	u->fd = fd;
 	return 0;
 }
 
-void userfaultfd_forget(void)
+void userfaultfd_forget(struct userfaultfd *u)
 {
-	if (descriptor >= 0)
-		close(descriptor);
-	if (myself >= 0)
-		close(myself);
-	descriptor = myself = -1;
+	int own = atomic_exchange(&myself, -1);
+
+	if (u->fd >= 0)
+		close(u->fd);
+	if (own >= 0)
+		close(own);
+	u->fd = -1;
 }
 
 /* Not read(2) and poll(2), at which a thread could be cancelled. */
 static bool read_one(struct uffd_msg *msg)
 {
-	return syscall(SYS_read, descriptor, msg, sizeof(*msg)) == sizeof(*msg) && msg->event == UFFD_EVENT_PAGEFAULT;
+	return syscall(SYS_read, userfaultfd_messages.fd, msg, sizeof(*msg)) == sizeof(*msg) && msg->event == UFFD_EVENT_PAGEFAULT;
 }
 
 bool userfaultfd_next(void **addr, bool *write, bool wait)
 {
-	struct pollfd one = { .fd = descriptor, .events = POLLIN };
+	struct pollfd one = { .fd = userfaultfd_messages.fd, .events = POLLIN };
 	struct uffd_msg msg;
 
 	while (!read_one(&msg)) {
@@ -157,13 +179,13 @@ static struct uffdio_range range_of(const void *p, size_t len)
 	return (struct uffdio_range){ .start = (uintptr_t)p, .len = len };
 }
 
-int userfaultfd_register(void *p, size_t len, bool absent)
+int userfaultfd_register(const struct userfaultfd *u, void *p, size_t len, bool absent)
 {
 	struct uffdio_register r = { .range = range_of(p, len), .mode = UFFDIO_REGISTER_MODE_WP };
 
 	if (absent)
 		r.mode |= UFFDIO_REGISTER_MODE_MISSING;
-	return ioctl(descriptor, UFFDIO_REGISTER, &r) < 0 ? -errno : 0;
+	return ioctl(u->fd, UFFDIO_REGISTER, &r) < 0 ? -errno : 0;
 }
 
 /* A call that stopped after `got` bytes (or with an error in place of them): whether to go on. */
@@ -176,14 +198,14 @@ static bool goes_on(int64_t got, size_t *done)
 	return errno == EAGAIN;
 }
 
-int userfaultfd_copy(void *to, const void *from, size_t len, bool protect, size_t *done)
+int userfaultfd_copy(const struct userfaultfd *u, void *to, const void *from, size_t len, bool protect, size_t *done)
 {
 	*done = 0;
 	for (;;) {
 		struct uffdio_copy c = { .dst = (uintptr_t)to + *done, .src = (uintptr_t)from + *done,
 					 .len = len - *done, .mode = protect ? UFFDIO_COPY_MODE_WP : 0 };
 
-		if (ioctl(descriptor, UFFDIO_COPY, &c) == 0) {
+		if (ioctl(u->fd, UFFDIO_COPY, &c) == 0) {
 			*done = len;
 			return 0;
 		}
@@ -192,14 +214,14 @@ int userfaultfd_copy(void *to, const void *from, size_t len, bool protect, size_
 	}
 }
 
-int userfaultfd_move(void *to, void *from, size_t len, size_t *done)
+int userfaultfd_move(const struct userfaultfd *u, void *to, void *from, size_t len, size_t *done)
 {
 	*done = 0;
 	for (;;) {
 		struct uffdio_move m = { .dst = (uintptr_t)to + *done, .src = (uintptr_t)from + *done,
 					 .len = len - *done };
 
-		if (ioctl(descriptor, UFFDIO_MOVE, &m) == 0) {
+		if (ioctl(u->fd, UFFDIO_MOVE, &m) == 0) {
 			*done = len;
 			return 0;
 		}
@@ -208,12 +230,12 @@ int userfaultfd_move(void *to, void *from, size_t len, size_t *done)
 	}
 }
 
-int userfaultfd_protect(void *p, size_t len, bool protect)
+int userfaultfd_protect(const struct userfaultfd *u, void *p, size_t len, bool protect)
 {
 	struct uffdio_writeprotect w = { .range = range_of(p, len),
 					 .mode = protect ? UFFDIO_WRITEPROTECT_MODE_WP : 0 };
 
-	while (ioctl(descriptor, UFFDIO_WRITEPROTECT, &w) < 0) {
+	while (ioctl(u->fd, UFFDIO_WRITEPROTECT, &w) < 0) {
 		if (errno != EAGAIN)
 			return -errno;
 		sched_yield();
@@ -221,12 +243,12 @@ int userfaultfd_protect(void *p, size_t len, bool protect)
 	return 0;
 }
 
-void userfaultfd_wake(void *p, size_t len)
+void userfaultfd_wake(const struct userfaultfd *u, void *p, size_t len)
 {
 	struct uffdio_range r = range_of(p, len);
 
-	if (descriptor >= 0)
-		ioctl(descriptor, UFFDIO_WAKE, &r);
+	if (u->fd >= 0)
+		ioctl(u->fd, UFFDIO_WAKE, &r);
 }
 
 void userfaultfd_drop_later(struct userfaultfd_drops *drops, void *p, size_t len)

@@ -36,6 +36,8 @@ size_t arena_frames(size_t len)
 
 size_t arena_block(enum frame_kind kind, size_t len)
 {
+	if (kind == FRAME_COPIED)
+		return len;
 	return max_size(len, arena_maps(kind) ? HUGE_PAGE : PAGED_BLOCK);
 }
 
@@ -69,7 +71,8 @@ static bool prepare_arena(const struct arena *a, size_t len)
 	if (arena_maps(a->kind))
 		return true;
 	madvise(a->base, len, MADV_NOHUGEPAGE);
-	return userfaultfd_register(a->base, len, false) == 0;
+	return userfaultfd_register(a->kind == FRAME_PAGED ? &userfaultfd_messages : &userfaultfd_signals, a->base, len,
+				    false) == 0;
 }
 
 uint32_t arena_add(enum frame_kind kind, size_t len, uint32_t older)
@@ -115,6 +118,15 @@ void arena_drop(uint32_t frame, size_t len)
 		sys_drop(pool, len);
 }
 
+bool arena_open(const struct arena *a, uint32_t first)
+{
+	size_t off = first * a->len, end = min_size(round_up(off + a->len, HUGE_PAGE), a->frames * a->len);
+
+	if (a->kind != FRAME_COPIED || off % HUGE_PAGE != 0)
+		return true;
+	return mprotect(a->base + off, end - off, PROT_READ | PROT_WRITE) == 0;
+}
+
 /* On huge pages if they fit and suit. The system is kept from regrouping it later: pages that were given back would
  * return unasked. */
 bool arena_populate(uint32_t frame, size_t len)
@@ -123,6 +135,8 @@ bool arena_populate(uint32_t frame, size_t len)
 	bool mapped = arena_maps(a->kind);
 	char *p = arena_addr(frame);
 
+	if (a->kind == FRAME_COPIED)
+		return true;
 	/* A frame that was lost left its place in the pool with the rights it went away with. */
 	if (mprotect(p, len, PROT_READ | PROT_WRITE) < 0)
 		return false;

@@ -12,6 +12,7 @@
 enum frame_kind {
 	FRAME_MAPPED,  /* as a VMA of its own, whose number is limited: on huge pages */
 	FRAME_PAGED,   /* page by page: on small pages, and always writable in the pool */
+	FRAME_COPIED,  /* the same, as a copy: it has memory in the pool only while there is something in it (`blank`) */
 	FRAME_SHARED,  /* like FRAME_MAPPED, in memory that other processes can map, too */
 	FRAME_KINDS
 };
@@ -27,7 +28,8 @@ struct arena {
 	uint8_t *free;       /* by the first frame of a huge page: how many of its frames are free; under the pool's lock */
 	bool *readonly;      /* by frame: read-only in the pool; changed by the holder of the frame; lazy memory behind `next` */
 	_Atomic bool *split; /* by the first frame of a huge page: parts of it have moved, so small pages map it */
-	bool *blank;         /* by frame: still has its initial zeros; changed by the holder of the frame */
+	bool *blank;         /* by frame: in the pool, it has its initial zeros still or (FRAME_COPIED) no memory, which reads as
+			      * zeros; changed by the holder of the frame */
 	uint32_t older;      /* the arena before it of the same size */
 };
 
@@ -48,7 +50,7 @@ static inline char *arena_addr(uint32_t frame)
 /* It moves as a whole, as a VMA of its own. */
 static inline bool arena_maps(enum frame_kind kind)
 {
-	return kind != FRAME_PAGED;
+	return kind != FRAME_PAGED && kind != FRAME_COPIED;
 }
 
 /* Frames of len bytes on one huge page, or that take one or more each. */
@@ -64,6 +66,9 @@ size_t arena_block(enum frame_kind kind, size_t len);
 
 /* Adds an arena, in front of `older` in the list: its number, or ARENA_NONE. The caller holds the pool's lock. */
 uint32_t arena_add(enum frame_kind kind, size_t len, uint32_t older);
+/* Before the first use of frame number `first` of an arena, in ascending order: memory that comes with the first bytes
+ * may be used from then on. The caller holds the pool's lock. */
+bool arena_open(const struct arena *a, uint32_t first);
 /* Populates [frame, frame + len) with writable memory; false: there is none. */
 bool arena_populate(uint32_t frame, size_t len);
 /* Frees the memory of [frame, frame + len), wherever it is mapped. */

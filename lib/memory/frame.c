@@ -130,6 +130,17 @@ bool frame_use_blank(uint32_t frame)
 	return was;
 }
 
+bool frame_is_blank(uint32_t frame)
+{
+	return *blank_of(frame);
+}
+
+void frame_set_away(uint32_t frame, bool away)
+{
+	if (arena_of(frame)->kind == FRAME_COPIED)
+		*blank_of(frame) = away;
+}
+
 bool frame_is_split(uint32_t first)
 {
 	return arena_of(first)->kind == FRAME_MAPPED && *split_of(first);
@@ -272,7 +283,8 @@ static uint32_t claim(struct size_class *c, enum frame_kind kind, size_t len, si
 	/* A whole block is better than a frame that has given its memory back: it is a huge page. But address space
 	 * and page tables are not for nothing. */
 	arena = unpopulated_arena(c);
-	if (c->released_count && (arena == ARENA_NONE || held + arena_block(kind, len) > limit || c->released_count * len >= RELEASED_BYTES))
+	if (c->released_count && (arena == ARENA_NONE || kind == FRAME_COPIED || held + arena_block(kind, len) > limit ||
+				  c->released_count * len >= RELEASED_BYTES))
 		frame = pop_released(c);
 	if (frame == FRAME_NONE) {
 		if (arena == ARENA_NONE) {
@@ -281,6 +293,8 @@ static uint32_t claim(struct size_class *c, enum frame_kind kind, size_t len, si
 				return FRAME_NONE;
 			c->arena = arena;
 		}
+		if (!arena_open(&arenas[arena], arenas[arena].unpopulated))
+			return FRAME_NONE;
 		frame = claim_unpopulated(arena, len, limit, count);
 	}
 	c->with_memory += *count;
@@ -359,14 +373,6 @@ void frame_drop_memory(uint32_t frame)
 		arena_drop(frame, arena_of(frame)->len);
 }
 
-void frame_free(uint32_t frame)
-{
-	futex_lock(&lock);
-	push_free(frame);
-	count_taken(arena_of(frame)->kind, -1);
-	futex_unlock(&lock);
-}
-
 bool frame_spare(enum frame_kind kind, size_t len, size_t limit)
 {
 	bool spare;
@@ -381,7 +387,7 @@ bool frame_spare(enum frame_kind kind, size_t len, size_t limit)
 void frame_stock(enum frame_kind kind, size_t len, size_t limit)
 {
 	/* The last one that is given is the next one that is taken. */
-	uint32_t frame = frame_take(kind, len, limit);
+	uint32_t frame = kind == FRAME_COPIED ? FRAME_NONE : frame_take(kind, len, limit);
 
 	if (frame == FRAME_NONE)
 		return;
@@ -410,10 +416,35 @@ static void drop_memory(uint32_t frame)
 	become_released(frame);
 }
 
+/* Nothing is gained by keeping what the next load may not need. */
+static void free_copied(uint32_t frame)
+{
+	if (!*blank_of(frame))
+		arena_drop(frame, arena_of(frame)->len);
+	*blank_of(frame) = true;
+	become_released(frame);
+}
+
 void frame_free_to_system(uint32_t frame)
 {
+	if (arena_of(frame)->kind == FRAME_COPIED) {
+		free_copied(frame);
+		return;
+	}
 	drop_memory(frame);
 	count_taken(arena_of(frame)->kind, -1);
+}
+
+void frame_free(uint32_t frame)
+{
+	if (arena_of(frame)->kind == FRAME_COPIED) {
+		free_copied(frame);
+		return;
+	}
+	futex_lock(&lock);
+	push_free(frame);
+	count_taken(arena_of(frame)->kind, -1);
+	futex_unlock(&lock);
 }
 
 /* The memory of a free frame goes; false: there is none. */

@@ -59,6 +59,10 @@ int frame_make_writable(uint32_t frame, unsigned n);
 void frame_set_writable(uint32_t first, unsigned n, bool writable);
 /* Called before a frame that the caller has taken is filled: whether it still has its initial zeros. */
 bool frame_use_blank(uint32_t frame);
+/* ... looks only. */
+bool frame_is_blank(uint32_t frame);
+/* A whole frame is mapped now, and its place in the pool empty; or it is in the pool again. */
+void frame_set_away(uint32_t frame, bool away);
 /* n frames have moved, or got other rights, by one call: if they are only parts of huge pages, small pages map these
  * from then on. */
 void frame_note_split(uint32_t first, unsigned n);

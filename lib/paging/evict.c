@@ -46,6 +46,10 @@
  * locks meanwhile. */
 #define TOGETHER 8
 #define TOGETHER_MOST (TOGETHER + CLUSTER_MAX)
+/* Where they are dropped, so many at a time, and no more bytes than this or this part of what the account holds. */
+#define DROP_TOGETHER 32
+#define DROP_BYTES ((size_t)512 << 10)
+#define DROP_PART 32
 
 /* A request for a frame, and its progress. */
 struct request {
@@ -91,7 +95,7 @@ static int leave_range(struct mapping *map, size_t i, struct seg *s)
 	if (seg_has(s, SEG_INACTIVE))
 		return 0; /* writing it has sent it there */
 	if (!map->engine->vma_each)
-		return seg_unmap(map, i, &s, 1);
+		return seg_drop(map, i, s);
 	err = map->engine->discard(map_place(map, i), map_place_len(map, i));
 	if (!err)
 		add(map->stat.evictions, 1);
@@ -145,7 +149,7 @@ static int shed_one(struct mapping *wanted, bool *mapped)
 		return -1;
 	map = map_of(m);
 	done = discard(map, map_index(map, s), s);
-	*mapped |= done && map_frames(map) != FRAME_PAGED;
+	*mapped |= done && map->engine->vma_each;
 	seg_unlock(s);
 	return done;
 }
@@ -170,11 +174,33 @@ bool evict_shed(struct mapping *wanted)
 	return given || shed;
 }
 
-/* A segment that leaves the mapped range, which is locked and in no list, becomes inactive: 1, or -errno. */
-static int send_one(struct mapping *map, struct seg *s, struct account *giver)
+/* A second chance costs two copies where frames are copied, and while nothing is read ahead it mostly is for nothing.
+ * Else it tells how much of the memory readahead may take. */
+static bool drops(const struct mapping *wanted, const struct account *giver)
 {
-	int err = seg_deactivate(map, map_index(map, s), s);
+	return wanted->engine->drops && !giver->ahead && !giver->coming;
+}
 
+static int drop_one(struct mapping *map, struct seg *s)
+{
+	int err = seg_drop(map, map_index(map, s), s);
+
+	if (err)
+		seg_put_back(map, s);
+	else
+		frame_free(evict_let_go(map, s));
+	return err ? err : 1;
+}
+
+/* A segment that leaves the mapped range, which is locked and in no list, becomes inactive; or, with `drop`, gives its
+ * frame at once where that only is a copy of what the store has: 1, or -errno. */
+static int send_one(struct mapping *map, struct seg *s, struct account *giver, bool drop)
+{
+	int err;
+
+	if (drop && map->engine->drops && !seg_has(s, SEG_DIRTY))
+		return drop_one(map, s);
+	err = seg_deactivate(map, map_index(map, s), s);
 	if (!err && seg_has(s, SEG_DIRTY) && giver->dirty_inactive >= min_size(giver->bytes / BEHIND_PART, BEHIND_MOST))
 		writeback_behind(map);
 	return err ? err : 1;
@@ -189,7 +215,7 @@ static int send_off(struct mapping *wanted, struct account *giver, bool clean)
 
 	if (!s)
 		return 0;
-	done = send_one(map_of(m), s, giver);
+	done = send_one(map_of(m), s, giver, drops(wanted, giver));
 	seg_unlock(s);
 	return done;
 }
@@ -266,7 +292,7 @@ static bool goes_along(const struct mapping *map, const struct seg *a, const str
 }
 
 /* What they gave; all of them have been tried. */
-static int send_all(struct seg **list, struct member **from, unsigned n, struct account *giver)
+static int send_all(struct seg **list, struct member **from, unsigned n, struct account *giver, bool drop)
 {
 	int done = n > 0;
 
@@ -278,7 +304,7 @@ static int send_all(struct seg **list, struct member **from, unsigned n, struct 
 		if (k > 1 && seg_deactivate_cluster(map, map_index(map, list[i]), list + i, k) == 0)
 			continue;
 		for (unsigned j = i; j < i + k; j++) {
-			int one = send_one(map, list[j], giver);
+			int one = send_one(map, list[j], giver, drop);
 
 			done = one < 0 ? one : done;
 		}
@@ -286,24 +312,35 @@ static int send_all(struct seg **list, struct member **from, unsigned n, struct 
 	return done;
 }
 
-/* Up to n of them, unless there is supply enough, and the rest of the last one's cluster. Returns what they gave, 0:
- * there are none, 1: or none was needed. */
-static int send_some(struct mapping *wanted, struct account *giver, unsigned n)
+/* Resident segments of so many bytes, n at most, and the rest of the last one's cluster. Returns what they gave; 0: there
+ * are none. */
+static int send_together(struct mapping *wanted, struct account *giver, size_t bytes, unsigned n, bool drop)
 {
 	struct member *from[TOGETHER_MOST];
 	struct seg *list[TOGETHER_MOST];
-	size_t bytes = lacking(giver);
 	int done;
 
-	if (bytes == 0)
-		return 1;
-	n = cache_victims(giver, &wanted->member, bytes, list, from, n < TOGETHER ? n : TOGETHER, TOGETHER_MOST);
+	n = cache_victims(giver, &wanted->member, bytes, list, from, n, TOGETHER_MOST);
 	engine_batch_begin();
-	done = send_all(list, from, n, giver);
+	done = send_all(list, from, n, giver, drop);
 	engine_batch_end();
 	while (n > 0)
 		seg_unlock(list[--n]);
 	return done;
+}
+
+/* Up to n, unless there is supply enough; 1: none was needed. */
+static int send_some(struct mapping *wanted, struct account *giver, unsigned n)
+{
+	size_t bytes = lacking(giver);
+
+	return bytes ? send_together(wanted, giver, bytes, n < TOGETHER ? n : TOGETHER, false) : 1;
+}
+
+/* The next faults find room. */
+static int drop_some(struct mapping *wanted, struct account *giver)
+{
+	return send_together(wanted, giver, min_size(giver->bytes / DROP_PART, DROP_BYTES), DROP_TOGETHER, true);
 }
 
 /* Filling the supply takes several system calls a segment: a worker makes them while faults wait for I/O. */
@@ -359,6 +396,8 @@ static bool make_room(struct request *r, struct account *giver)
 		return giver->supplying && !has_supply(giver, INACTIVE_PART) &&
 		       send_some(r->map, giver, r->map->engine->moves_huge ? TOGETHER : 1) > 0;
 	/* c. What is in use becomes inactive; only what is clean, where much waits to be written already. */
+	if (drops(r->map, giver) && !has_backlog(giver) && has_moved(r->map, drop_some(r->map, giver)))
+		return true;
 	if ((!has_backlog(giver) && retire(r->map, giver, false)) || retire(r->map, giver, true))
 		return true;
 	/* d. Nothing clean is left: what is inactive and dirty is written, */
@@ -408,7 +447,7 @@ static bool find_room(struct request *r)
 	struct account *giver = giver_for(r->map, r->charged), *other;
 
 	/* Faults keep up the supply of inactive segments, which readahead uses. */
-	if (!r->ahead)
+	if (!r->ahead && !drops(r->map, giver))
 		call_supply(r->map, giver);
 	if (make_room(r, giver))
 		return true;
@@ -500,7 +539,10 @@ void evict_resupply(struct mapping *map, unsigned n)
 		return;
 	}
 	giver = giver_for(map, room);
-	send_some(map, giver, n);
+	if (drops(map, giver))
+		drop_some(map, giver);
+	else
+		send_some(map, giver, n);
 	if (map->engine->vma_each)
 		keep_ready(map, giver);
 }

@@ -102,7 +102,8 @@ enum fault_answer fault_by_signal(const struct fault *fault)
 
 	if (!map)
 		return FAULT_FOREIGN;
-	if (fault->write && !map->writable) {
+	/* Beyond the end of a file that is shown, or of the store of a mapping in place, there is nothing to serve. */
+	if ((fault->write && !map->writable) || (fault->bus && (map->in_place || !map->engine->by_bus))) {
 		map_leave(map);
 		return FAULT_FOREIGN;
 	}

@@ -161,7 +161,9 @@ static inline struct account *map_account(const struct mapping *map)
 
 static inline enum frame_kind map_frames(const struct mapping *map)
 {
-	return map->shared ? FRAME_SHARED : map->engine->vma_each ? FRAME_MAPPED : FRAME_PAGED;
+	if (map->shared)
+		return FRAME_SHARED;
+	return map->engine->vma_each ? FRAME_MAPPED : map->engine->drops ? FRAME_COPIED : FRAME_PAGED;
 }
 
 /* Bytes of frames that a segment takes at most. */

@@ -7,6 +7,7 @@
 #include "paging/segment.h"
 
 #include "paging/readahead.h"
+#include "base/scratch.h"
 #include "engine/engine.h"
 #include "paging/evict.h"
 #include "paging/pagecache.h"
@@ -29,19 +30,23 @@ static int make_writable(struct mapping *map, uint32_t frame)
 	return err;
 }
 
-bool seg_request(struct mapping *map, size_t i, struct seg *s, uint32_t frame, struct ummap_io *io)
+static bool request(struct mapping *map, size_t i, struct seg *s, char *buf, bool blank, struct ummap_io *io)
 {
 	const struct backing *t = &map->backings[seg_backing(s)];
 	size_t len = map_len(map, i), read = map_reads(map, s) ? len : 0;
-	char *pool = frame_addr(frame);
 
-	if (!frame_use_blank(frame))
-		memset(pool + read, 0, map_place_len(map, i) - read);
+	if (!blank)
+		memset(buf + read, 0, map_place_len(map, i) - read);
 	if (!read)
 		return false;
-	*io = (struct ummap_io){ .op = UMMAP_IO_READ, .buf = pool, .len = len,
+	*io = (struct ummap_io){ .op = UMMAP_IO_READ, .buf = buf, .len = len,
 				 .off = t->offset + ((uint64_t)i << map->shift), .owner = s };
 	return true;
+}
+
+bool seg_request(struct mapping *map, size_t i, struct seg *s, uint32_t frame, struct ummap_io *io)
+{
+	return request(map, i, s, frame_addr(frame), frame_use_blank(frame), io);
 }
 
 /* What leaves the thread free while storage works makes up for the frame that was taken. */
@@ -61,15 +66,27 @@ static int load(struct mapping *map, struct ummap_io *io, struct store *store)
 	return io->res;
 }
 
-/* Fills the frame, in the pool, with what belongs into segment i, which the caller has locked. */
-static int page_in(struct mapping *map, size_t i, struct seg *s, uint32_t frame)
+/* Fills `buf`, memory of zeros if it is blank, with what belongs into segment i, which the caller has locked. */
+static int fill(struct mapping *map, size_t i, struct seg *s, char *buf, bool blank)
 {
 	struct ummap_io io;
+
+	return request(map, i, s, buf, blank, &io) ? load(map, &io, map->backings[seg_backing(s)].store) : 0;
+}
+
+/* The same for the frame, in the pool. */
+static int page_in(struct mapping *map, size_t i, struct seg *s, uint32_t frame)
+{
 	int err = make_writable(map, frame);
 
-	if (err || !seg_request(map, i, s, frame, &io))
-		return err;
-	return load(map, &io, map->backings[seg_backing(s)].store);
+	return err ? err : fill(map, i, s, frame_addr(frame), frame_use_blank(frame));
+}
+
+/* Where the mapped range gets a copy anyway, the bytes need not be in the frame first, whose memory would have to come
+ * and go: memory that only passes them on takes its place. NULL: they do. */
+static char *take_instead(const struct mapping *map, uint32_t frame)
+{
+	return map->engine->drops && map->seg_size <= SCRATCH_SIZE && frame_is_blank(frame) ? scratch_take(&errno) : NULL;
 }
 
 /* ---- Map: from the pool to the mapped range, with final rights ---- */
@@ -81,10 +98,14 @@ static bool found_mapping(struct mapping *map, int err)
 	return err == -ENOMEM && map->engine->vma_each && evict_shed(map);
 }
 
-static int map_frame(struct mapping *map, size_t i, uint32_t frame, bool writable)
+/* `from`: the frame in the pool, or what has its bytes instead. */
+static int map_frame(struct mapping *map, size_t i, uint32_t frame, char *from, bool writable)
 {
 	size_t len = map_place_len(map, i);
 	int err;
+
+	if (from != frame_addr(frame))
+		return map->engine->copy_in(map_place(map, i), from, len, writable);
 
 	do {
 		/* What of a frame stays in the pool has no rights that are noted: it can always be written. */
@@ -95,6 +116,8 @@ static int map_frame(struct mapping *map, size_t i, uint32_t frame, bool writabl
 	} while (found_mapping(map, err));
 	if (!err)
 		frame_set_writable(frame, 1, writable);
+	if (!err && len == map->seg_size)
+		frame_set_away(frame, true);
 	return err;
 }
 
@@ -194,20 +217,20 @@ int seg_unpoison(struct mapping *map, size_t i, struct seg *s)
 	return err;
 }
 
-/* Its frame is in the pool, and it is in no list. */
-static int map_segment(struct mapping *map, size_t i, struct seg *s, bool write)
+/* Its frame is in the pool, or its bytes are where `from` is, and it is in no list. */
+static int map_segment(struct mapping *map, size_t i, struct seg *s, char *from, bool write)
 {
 	int err = seg_has(s, SEG_POISONED) ? seg_unpoison(map, i, s) : 0;
 	uint64_t before = seg_head(s);
 
 	if (!err && write)
-		err = make_twin(map, i, frame_addr(s->frame));
+		err = make_twin(map, i, from);
 	if (err)
 		return err;
 	if (write)
 		map_mark_dirty(map, i, s);
 	arrive(map, s, write, seg_has(s, SEG_DIRTY) ? UMMAP_EV_WRITE : UMMAP_EV_READ);
-	err = map_frame(map, i, s->frame, seg_has(s, SEG_WRITABLE));
+	err = map_frame(map, i, s->frame, from, seg_has(s, SEG_WRITABLE));
 	if (err) {
 		cache_remove(&map->member, s);
 		put_head(map, s, before);
@@ -254,8 +277,22 @@ int seg_unmap(struct mapping *map, size_t i, struct seg **list, unsigned n)
 	if (err)
 		return err;
 	frame_set_writable(list[0]->frame, n, writable);
+	for (unsigned k = 0; k < n; k++)
+		frame_set_away(list[k]->frame, false);
 	add(map->stat.evictions, n);
 	return 0;
+}
+
+int seg_drop(struct mapping *map, size_t i, struct seg *s)
+{
+	int err;
+
+	if (!map->engine->drops)
+		return seg_unmap(map, i, &s, 1);
+	err = map->engine->discard(map_place(map, i), map_place_len(map, i));
+	if (!err)
+		add(map->stat.evictions, 1);
+	return err;
 }
 
 /* For those that are clean. */
@@ -336,7 +373,7 @@ static int return_inactive(struct mapping *map, size_t i, struct seg *s, bool wr
 		return 0;
 	}
 	cache_remove(&map->member, s);
-	err = map_segment(map, i, s, write);
+	err = map_segment(map, i, s, frame_addr(s->frame), write);
 	if (err)
 		cache_deactivate(&map->member, s, seg_has(s, SEG_DIRTY) ? INACTIVE_DIRTY : ahead ? INACTIVE_AHEAD :
 			    INACTIVE_CLEAN);
@@ -345,14 +382,14 @@ static int return_inactive(struct mapping *map, size_t i, struct seg *s, bool wr
 	return err;
 }
 
-/* The frame has been filled (err: or not), and the segment appears. */
-static int install(struct mapping *map, size_t i, struct seg *s, uint32_t frame, bool write, int err)
+/* The frame, or what has its bytes instead, has been filled (err: or not), and the segment appears. */
+static int install(struct mapping *map, size_t i, struct seg *s, uint32_t frame, char *from, bool write, int err)
 {
 	if (!err) {
 		s->frame = frame;
 		seg_change(s, 0, SEG_VALID);
 		map_mark(map->touched, i);
-		err = map_segment(map, i, s, write);
+		err = map_segment(map, i, s, from, write);
 	}
 	if (err) {
 		map_await(map, s);
@@ -365,10 +402,17 @@ static int install(struct mapping *map, size_t i, struct seg *s, uint32_t frame,
 static int bring_in(struct mapping *map, size_t i, struct seg *s, bool write)
 {
 	uint32_t frame = evict_take_frame(map, false);
+	char *instead;
+	int err;
 
 	if (frame == FRAME_NONE)
 		return -ENOMEM;
-	return install(map, i, s, frame, write, page_in(map, i, s, frame));
+	instead = take_instead(map, frame);
+	if (!instead)
+		return install(map, i, s, frame, frame_addr(frame), write, page_in(map, i, s, frame));
+	err = install(map, i, s, frame, instead, write, fill(map, i, s, instead, false));
+	scratch_give(&errno, instead);
+	return err;
 }
 
 static int bring_locked(struct mapping *map, size_t i, struct seg *s, bool write)
@@ -413,7 +457,7 @@ int seg_load_begin(struct mapping *map, size_t i, bool write, struct seg_load *l
 	else if (seg_request(map, i, s, frame, &l->io))
 		err = 1;
 	else
-		err = install(map, i, s, frame, write, 0);
+		err = install(map, i, s, frame, frame_addr(frame), write, 0);
 	l->frame = frame;
 	if (err != 1)
 		map_unlock(map, i, s);
@@ -423,7 +467,7 @@ int seg_load_begin(struct mapping *map, size_t i, bool write, struct seg_load *l
 int seg_load_end(struct seg_load *l)
 {
 	io_count(&l->map->stat.io, &l->io, 1);
-	return install(l->map, l->i, l->io.owner, l->frame, l->write, l->io.res);
+	return install(l->map, l->i, l->io.owner, l->frame, frame_addr(l->frame), l->write, l->io.res);
 }
 
 void seg_load_unlock(struct seg_load *l)
@@ -471,7 +515,7 @@ static int evict_one(struct mapping *map, size_t i, struct seg *s)
 	if (seg_has(s, SEG_DIRTY) || seg_pins(s))
 		return 0;
 	cache_remove(&map->member, s);
-	if (!seg_has(s, SEG_INACTIVE) && seg_unmap(map, i, &s, 1) < 0) {
+	if (!seg_has(s, SEG_INACTIVE) && seg_drop(map, i, s) < 0) {
 		seg_put_back(map, s);
 		return 0;
 	}
@@ -502,7 +546,7 @@ static void leave_behind(struct mapping *map, size_t i, struct seg **list, unsig
 
 	for (unsigned k = 0; k < n; k++)
 		cache_remove(&map->member, list[k]);
-	gone = seg_unmap(map, i, list, n) == 0;
+	gone = (n > 1 ? seg_unmap(map, i, list, n) : seg_drop(map, i, list[0])) == 0;
 	for (unsigned k = n; k-- > 0;) {
 		/* For the next segment, while the processor's caches have the frame. */
 		if (gone)

@@ -54,6 +54,9 @@ int seg_unpoison(struct mapping *map, size_t i, struct seg *s);
  * too, back there. If there are more than one, all are as they were loaded (seg_as_loaded). On failure nothing
  * has changed. */
 int seg_unmap(struct mapping *map, size_t i, struct seg **list, unsigned n);
+/* A clean segment that is mapped and in no list leaves the mapped range, and its contents are not needed: the caller
+ * frees its frame. On failure nothing has changed. */
+int seg_drop(struct mapping *map, size_t i, struct seg *s);
 /* A mapped segment that is in no list becomes inactive. On failure it is mapped and in its list again. */
 int seg_deactivate(struct mapping *map, size_t i, struct seg *s);
 /* The same for n neighbours as above; on failure nothing has changed. */

@@ -142,6 +142,8 @@ int main(void)
 		{ "segv, shared", 64 * KIB, UMMAP_ENGINE_SEGV, UMMAP_SHARED },
 		{ "uffd, 4 KiB", SMALL_SEG, UMMAP_ENGINE_UFFD, 0 },
 		{ "uffd, 64 KiB", 64 * KIB, UMMAP_ENGINE_UFFD, 0 },
+		{ "sigbus, 4 KiB", SMALL_SEG, UMMAP_ENGINE_SIGBUS, 0 },
+		{ "sigbus, 64 KiB", 64 * KIB, UMMAP_ENGINE_SIGBUS, 0 },
 	};
 
 	set_budget(BUDGET);

@@ -560,8 +560,6 @@ static void run(const char *name, void (*body)(void *))
 
 int main(void)
 {
-	const char *engine = getenv("UMMAP_ENGINE");
-
 	set_group();
 	for (int writers = 2; writers <= WRITERS_MAX; writers++)
 		records(writers, writers % 2 ? RECORDS_SIZE : 0);
@@ -577,7 +575,7 @@ int main(void)
 	run("carrying", carrying);
 	run("change back", change_back);
 	run("failing flush", failing_flush);
-	if (!engine || strcmp(engine, "uffd") != 0)
+	if (engine_is("segv"))
 		run("peers", peers);
 	if (!SANITIZED)  /* their allocators are not fit for it: threads that start just then hold their locks */
 		run("forks", forks);

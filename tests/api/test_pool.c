@@ -47,13 +47,6 @@ static bool falls_to(uint64_t most)
 	return true;
 }
 
-static bool is_kept(void)
-{
-	const char *engine = getenv("UMMAP_ENGINE");
-
-	return !engine || strcmp(engine, "uffd");
-}
-
 Test(pool, next_mapping_has_it)
 {
 	uint64_t first;
@@ -61,7 +54,7 @@ Test(pool, next_mapping_has_it)
 	set_budget(BUDGET);
 	use_once(SIZE, 1);
 	first = held();
-	check(!is_kept() || first >= SIZE, "%" PRIu64 " KiB are left", first / KIB);
+	check(!engine_is("segv") || first >= SIZE, "%" PRIu64 " KiB are left", first / KIB);
 	for (uint64_t seed = 10; seed < 15; seed++)
 		use_once(SIZE, seed);
 	check(held() <= (first > SIZE ? first : SIZE) + SLACK, "%" PRIu64 " KiB after %" PRIu64, held() / KIB, first / KIB);
@@ -91,9 +84,9 @@ Test(pool, system_gets_it_back)
 	set_budget(BUDGET);
 	use_once(SIZE, 1);
 	before = status_bytes("VmRSS");
-	check(!is_kept() || before >= SIZE);
+	check(!engine_is("segv") || before >= SIZE);
 	check(falls_to(0), "%" PRIu64 " KiB are held", held() / KIB);
-	if (is_kept() && !SANITIZED)
+	if (engine_is("segv") && !SANITIZED)
 		check(status_bytes("VmRSS") < before - SIZE + SLACK);
 	use_once(SIZE, 2);
 }

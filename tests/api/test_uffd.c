@@ -67,21 +67,35 @@ static const struct {
 	int engine;
 	unsigned flags;
 	size_t seg;
-	bool waits;
+	bool waits, bus;
 } choices[] = {
-	{ "auto", UMMAP_ENGINE_DEFAULT, 0, 2 * MIB, false },
-	{ "auto", UMMAP_ENGINE_DEFAULT, 0, 64 * KIB, false },
-	{ "auto", UMMAP_ENGINE_DEFAULT, 0, 4 * KIB, true },
-	{ "auto", UMMAP_ENGINE_DEFAULT, UMMAP_KERNEL, 2 * MIB, true },
-	{ "auto", UMMAP_ENGINE_SEGV, 0, 4 * KIB, false },
-	{ "auto", UMMAP_ENGINE_UFFD, 0, 2 * MIB, true },
-	{ "segv", UMMAP_ENGINE_DEFAULT, 0, 4 * KIB, false },
-	{ "segv", UMMAP_ENGINE_AUTO, 0, 4 * KIB, true },
-	{ "segv", UMMAP_ENGINE_UFFD, 0, 64 * KIB, true },
-	{ "uffd", UMMAP_ENGINE_DEFAULT, 0, 2 * MIB, true },
-	{ "uffd", UMMAP_ENGINE_SEGV, 0, 4 * KIB, false },
-	{ "uffd", UMMAP_ENGINE_AUTO, 0, 2 * MIB, false },
+	{ "auto", UMMAP_ENGINE_DEFAULT, 0, 2 * MIB, .waits = false },
+	{ "auto", UMMAP_ENGINE_DEFAULT, 0, 64 * KIB, .waits = false },
+	{ "auto", UMMAP_ENGINE_DEFAULT, 0, 4 * KIB, .bus = true },
+	{ "auto", UMMAP_ENGINE_DEFAULT, UMMAP_KERNEL, 4 * KIB, .waits = true },
+	{ "auto", UMMAP_ENGINE_DEFAULT, UMMAP_KERNEL, 2 * MIB, .waits = true },
+	{ "auto", UMMAP_ENGINE_SEGV, 0, 4 * KIB, .waits = false },
+	{ "auto", UMMAP_ENGINE_UFFD, 0, 2 * MIB, .waits = true },
+	{ "segv", UMMAP_ENGINE_DEFAULT, 0, 4 * KIB, .waits = false },
+	{ "segv", UMMAP_ENGINE_AUTO, 0, 4 * KIB, .bus = true },
+	{ "segv", UMMAP_ENGINE_UFFD, 0, 64 * KIB, .waits = true },
+	{ "uffd", UMMAP_ENGINE_DEFAULT, 0, 2 * MIB, .waits = true },
+	{ "uffd", UMMAP_ENGINE_SEGV, 0, 4 * KIB, .waits = false },
+	{ "uffd", UMMAP_ENGINE_AUTO, 0, 2 * MIB, .waits = false },
+	{ "uffd", UMMAP_ENGINE_SIGBUS, 0, 2 * MIB, .bus = true },
+	{ "sigbus", UMMAP_ENGINE_DEFAULT, 0, 2 * MIB, .bus = true },
+	{ "sigbus", UMMAP_ENGINE_SEGV, 0, 4 * KIB, .waits = false },
+	{ "sigbus", UMMAP_ENGINE_DEFAULT, UMMAP_KERNEL, 4 * KIB, .waits = true },
 };
+
+/* As the kernel has it, and not as the library tells it. */
+static bool has_bus(void)
+{
+	struct { void *handler; unsigned long flags; void *restorer; uint64_t mask; } act;
+
+	check(syscall(SYS_rt_sigaction, SIGBUS, NULL, &act, sizeof(act.mask)) == 0);
+	return act.handler != NULL;
+}
 
 static void choose(void *arg)
 {
@@ -95,6 +109,7 @@ static void choose(void *arg)
 	attr.seg_size = choices[i].seg;
 	check(open_mem(&attr, &m) == 0);
 	check(kernel_waits(m) == choices[i].waits, "choice %zu", i);
+	check(has_bus() == choices[i].bus, "choice %zu", i);
 	check(umunmap(m, 0) == 0);
 }
 
@@ -126,7 +141,7 @@ Test(uffd, bad_values_are_refused)
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
 		check_exits(run_child(bad_variable, (void *)bad[i]), 0);
-	for (int engine = -1; engine <= UMMAP_ENGINE_UFFD + 1; engine += UMMAP_ENGINE_UFFD + 2) {
+	for (int engine = -1; engine <= UMMAP_ENGINE_SIGBUS + 1; engine += UMMAP_ENGINE_SIGBUS + 2) {
 		attr.engine = engine;
 		check_fails(open_mem(&attr, &m), EINVAL);
 	}

@@ -243,8 +243,7 @@ Test(ahead, stores_after_loads)
 /* The most that came with a load, in segments; by userfaultfd never more is there than was loaded. */
 static uint64_t run_watched(const void *unused)
 {
-	const char *engine = getenv("UMMAP_ENGINE");
-	bool alone = engine && strcmp(engine, "uffd") == 0;
+	bool alone = !engine_is("segv");
 	uint8_t *m = map_cold(UMMAP_ADV_NORMAL);
 	uint64_t most = 0;
 

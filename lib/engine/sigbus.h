@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the engine sigbus has besides its table (engine.h). */
+#ifndef SIGBUS_H
+#define SIGBUS_H
+
+/* From now on accesses may raise SIGBUS. Returns 0 or -errno with a sentence. */
+int sigbus_start(void);
+/* In a forked child: none do. */
+void sigbus_forget(void);
+
+#endif
