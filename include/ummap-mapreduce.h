@@ -81,6 +81,19 @@ enum {
 	UMMR_ORDER_DESCENDING = 1
 };
 
+enum {
+	UMMR_METHOD_1S = 0, /* one-sided: ranks wait for nobody */
+	UMMR_METHOD_2S = 1  /* two-sided and collective: for comparison */
+};
+
+/* How files are read. */
+enum {
+	UMMR_INPUT_POSIX = 0,       /* read(2); the system reads what is next in the meantime */
+	UMMR_INPUT_MPIIO = 1,       /* MPI-IO */
+	UMMR_INPUT_MPIIO_AHEAD = 2, /* non-blocking MPI-IO, while map works on what was read before */
+	UMMR_INPUT_UMMAP = 3        /* a mapping of ummap(7)'s */
+};
+
 #define UMMR_SYNC_NEVER UINT32_MAX
 
 /* Zero is the default of all fields but the first, the input, map and reduce; UMMR_CONFIG_INIT sets the first. */
@@ -108,9 +121,15 @@ struct ummr_config {
 	const MPI_Info *info;      /* hints for the windows with pairs; NULL: none */
 	const char *storage;       /* a folder in which these windows are files; NULL: they are in memory */
 	uint32_t sync_tasks;       /* with storage: made durable after so many tasks of a rank; 0: each; UMMR_SYNC_NEVER */
+	int method;                /* UMMR_METHOD_* */
+	int input;                 /* UMMR_INPUT_*, for UMMR_METHOD_1S */
+	size_t stripe_count;       /* of files that MPI-IO opens or makes; 0: the file system's */
+	size_t stripe_size;        /* the same, in bytes */
+	const char *timeline;      /* a CSV file for the events of the phases; NULL: none. Rank 0's counts */
 };
 
-#define UMMR_CONFIG_INIT { sizeof(struct ummr_config), NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, 0 }
+#define UMMR_CONFIG_INIT { sizeof(struct ummr_config), NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, \
+			    0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, NULL }
 
 /* Collective over comm. Looks for the input and makes the windows. What config points to may go afterwards, but for arg. */
 int ummr_create(MPI_Comm comm, const struct ummr_config *config, ummr_job **job);

@@ -13,7 +13,7 @@ static int compare(const ummr_job *job, const struct pair *a, const struct pair 
 	return job->config.order == UMMR_ORDER_DESCENDING ? -order : order;
 }
 
-static int merge_readers(ummr_job *job, struct reader *a, struct reader *b, struct stream *to)
+int merge_runs(ummr_job *job, struct reader *a, struct reader *b, struct stream *to)
 {
 	struct pair x, y;
 	int in_a = reader_next(a, &x), in_b = reader_next(b, &y);
@@ -41,7 +41,7 @@ static int merge(ummr_job *job, int partner)
 	reader_open_own(&mine, &job->run);
 	result = reader_open(&theirs, &job->runs, partner, 0);
 	if (result == 0)
-		result = merge_readers(job, &mine, &theirs, &merged);
+		result = merge_runs(job, &mine, &theirs, &merged);
 	reader_close(&mine);
 	reader_close(&theirs);
 	stream_close(&job->run);
@@ -87,6 +87,7 @@ int combine_phase(ummr_job *job)
 			return 0;
 		if (merge(job, job->rank + step) < 0)
 			return -1;
+		timeline_add(&job->timeline, UMMR_PHASE_COMBINE, EVENT_STEP);
 	}
 	stream_publish(&job->run, 0);
 	status_advance(&job->status, PHASE_MAPPED, PHASE_SORTED);

@@ -43,7 +43,7 @@ int agree(MPI_Comm comm, int result)
 
 	MPI_Comm_rank(comm, &rank);
 	MPI_Comm_size(comm, &ranks);
-	mine = result == 0 ? ranks : rank;
+	mine = result >= 0 ? ranks : rank;
 	MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm);
 	if (first == ranks)
 		return 0;
@@ -51,6 +51,14 @@ int agree(MPI_Comm comm, int result)
 	MPI_Bcast(last.text, sizeof(last.text), MPI_CHAR, first, comm);
 	memcpy(text, last.text, sizeof(text));
 	return fail(last.code, "rank %d: %.*s", first, (int)sizeof(text) - 32, text);
+}
+
+int check_all(MPI_Comm comm, int result)
+{
+	int mine = result != 0, any;
+
+	MPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, comm);
+	return result == 0 ? any : result;
 }
 
 const char *ummr_error(void)

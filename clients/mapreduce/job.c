@@ -7,6 +7,7 @@
 
 #include "mapreduce/config.h"
 #include "mapreduce/error.h"
+#include "mapreduce/twosided.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -26,11 +27,11 @@ void report_progress(ummr_job *job, int phase, uint64_t done, uint64_t all)
 /* ---- Creating ---- */
 
 /* Names of files that no other job in the folder has. */
-static char *file_name(const ummr_job *job, uint64_t id, const char *kind)
+static char *file_name(const ummr_job *job, uint64_t id, const char *kind, int rank)
 {
 	char *name;
 
-	if (asprintf(&name, "%s/ummr.%016llx.%s.%d", job->config.storage, (unsigned long long)id, kind, job->rank) < 0)
+	if (asprintf(&name, "%s/ummr.%016llx.%s.%d", job->config.storage, (unsigned long long)id, kind, rank) < 0)
 		return NULL;
 	return name;
 }
@@ -48,22 +49,28 @@ static int check_storage(const char *folder)
 	return 0;
 }
 
-static int name_files(ummr_job *job, char **pairs, char **runs)
+static uint64_t choose_id(const ummr_job *job)
 {
 	struct timespec now;
 	uint64_t id;
-	int result = 0;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	id = (uint64_t)now.tv_sec << 32 ^ (uint64_t)now.tv_nsec << 16 ^ (uint64_t)getpid();
+	MPI_Bcast(&id, 1, MPI_UINT64_T, 0, job->comm);
+	return id;
+}
+
+static int name_files(ummr_job *job, char **pairs, char **runs)
+{
+	uint64_t id;
 
 	*pairs = *runs = NULL;
 	if (!job->config.storage)
 		return 0;
-	clock_gettime(CLOCK_REALTIME, &now);
-	id = (uint64_t)now.tv_sec << 32 ^ (uint64_t)now.tv_nsec << 16 ^ (uint64_t)getpid();
-	MPI_Bcast(&id, 1, MPI_UINT64_T, 0, job->comm);
-	*pairs = file_name(job, id, "pairs");
-	*runs = file_name(job, id, "runs");
-	result = *pairs && *runs ? check_storage(job->config.storage) : fail(ENOMEM, "no memory for a file's name");
-	return agree(job->comm, result);
+	id = choose_id(job);
+	*pairs = file_name(job, id, "pairs", job->rank);
+	*runs = file_name(job, id, "runs", job->rank);
+	return agree(job->comm, *pairs && *runs ? check_storage(job->config.storage) : fail(ENOMEM, "no memory for a file's name"));
 }
 
 /* Hints are set for memory only, so that windows can have others at each rank. */
@@ -101,13 +108,25 @@ static int open_windows(ummr_job *job)
 	return open_space(job, &job->runs, 1, MPI_LOCK_EXCLUSIVE, runs);
 }
 
+/* What MapReduce-2S has instead. */
+static int open_memory(ummr_job *job)
+{
+	twosided_open(job);
+	if (!job->config.storage)
+		return 0;
+	job->checkpoint = file_name(job, choose_id(job), "checkpoint", 0);
+	return agree(job->comm, job->checkpoint ? check_storage(job->config.storage) : fail(ENOMEM, "no memory for a file's name"));
+}
+
 static int prepare(ummr_job *job, const struct ummr_config *config)
 {
 	job->buckets = calloc((size_t)job->ranks, sizeof(*job->buckets));
 	if (agree(job->comm, job->buckets ? config_take(&job->config, config)
 					  : fail(ENOMEM, "no memory for a job")) < 0 ||
 	    config_compare(&job->config, job->comm) < 0 || input_open(&job->input, job->comm, &job->config) < 0 ||
-	    open_windows(job) < 0)
+	    timeline_open(&job->timeline, job->comm, job->config.timeline) < 0)
+		return -1;
+	if (job->config.method == UMMR_METHOD_2S ? open_memory(job) < 0 : open_windows(job) < 0)
 		return -1;
 	for (int i = 0; i < job->ranks; i++)
 		stream_open(&job->buckets[i], &job->pairs);
@@ -115,6 +134,7 @@ static int prepare(ummr_job *job, const struct ummr_config *config)
 	job->config.inputs = NULL;
 	job->config.info = NULL;
 	job->config.storage = NULL;
+	job->config.timeline = NULL;
 	return 0;
 }
 
@@ -128,6 +148,10 @@ static void close_job(ummr_job *job)
 	space_close(&job->runs);
 	status_close(&job->status);
 	input_close(&job->input);
+	timeline_close(&job->timeline);
+	if (job->checkpoint && job->rank == 0)
+		unlink(job->checkpoint);
+	free(job->checkpoint);
 	free(job->buckets);
 	MPI_Comm_free(&job->comm);
 	free(job);
@@ -143,7 +167,6 @@ int ummr_create(MPI_Comm comm, const struct ummr_config *config, ummr_job **crea
 	}
 	job->pairs.win = job->pairs.places = job->runs.win = job->runs.places = job->status.win = MPI_WIN_NULL;
 	job->pairs.info = job->runs.info = MPI_INFO_NULL;
-	job->input.fd = -1;
 	MPI_Comm_dup(comm, &job->comm);
 	MPI_Comm_rank(comm, &job->rank);
 	MPI_Comm_size(comm, &job->ranks);
@@ -157,13 +180,33 @@ int ummr_create(MPI_Comm comm, const struct ummr_config *config, ummr_job **crea
 
 /* ---- Running ---- */
 
+int run_phase(ummr_job *job, int which, int (*phase)(ummr_job *job))
+{
+	int result;
+
+	timeline_add(&job->timeline, which, EVENT_BEGIN);
+	result = phase(job);
+	timeline_add(&job->timeline, which, EVENT_END);
+	return result;
+}
+
 static int run_phases(ummr_job *job)
 {
-	if (map_phase(job) < 0)
+	if (run_phase(job, UMMR_PHASE_MAP, map_phase) < 0)
 		return -1;
-	if (!status_stopped(&job->status) && reduce_phase(job) < 0)
+	if (!status_stopped(&job->status) && run_phase(job, UMMR_PHASE_REDUCE, reduce_phase) < 0)
 		return -1;
-	return status_stopped(&job->status) ? 0 : combine_phase(job);
+	return status_stopped(&job->status) ? 0 : run_phase(job, UMMR_PHASE_COMBINE, combine_phase);
+}
+
+/* An error here is one everywhere. */
+static int run_decoupled(ummr_job *job)
+{
+	int result = run_phases(job);
+
+	if (result < 0)
+		status_stop(&job->status);
+	return result;
 }
 
 /* Buckets, and runs that went to other ranks: all have been read. */
@@ -183,10 +226,11 @@ int ummr_run(ummr_job *job)
 	if (job->state != STATE_NEW)
 		return fail(EINVAL, "a job runs once, and this one %s", job->state < STATE_DONE ? "runs" : "has run");
 	job->state = STATE_RUNNING;
-	result = run_phases(job);
-	if (result < 0)
-		status_stop(&job->status);
+	timeline_start(&job->timeline, job->comm);
+	result = job->config.method == UMMR_METHOD_2S ? twosided_run(job) : run_decoupled(job);
 	result = agree(job->comm, result);
+	if (timeline_write(&job->timeline, job->comm) < 0)
+		result = -1;
 	drop_windows(job);
 	job->state = result == 0 ? STATE_DONE : STATE_FAILED;
 	if (result == 0)

@@ -7,6 +7,7 @@
 #include "mapreduce/status.h"
 #include "mapreduce/stream.h"
 #include "mapreduce/table.h"
+#include "mapreduce/timeline.h"
 
 #include <mpi.h>
 
@@ -27,6 +28,8 @@ struct ummr_job {
 	struct stream *buckets;  /* by target rank */
 	struct stream run;
 	struct reader walk;      /* ummr_next's */
+	struct timeline timeline;
+	char *checkpoint;        /* MapReduce-2S's file; NULL: none */
 	uint32_t since_sync;     /* tasks */
 	uint32_t passed;         /* pairs: see serve_sometimes */
 	int emit_failed;         /* -1: a pair could not be kept, whether map says so or not */
@@ -40,6 +43,16 @@ static inline void serve_sometimes(ummr_job *job)
 }
 
 void report_progress(ummr_job *job, int phase, uint64_t done, uint64_t all);
+
+/* One phase, which the timeline gets to know. */
+int run_phase(ummr_job *job, int which, int (*phase)(ummr_job *job));
+
+/* Maps a task into the table, and from there, when that is full, into the buckets. */
+int map_input(ummr_job *job, int64_t task);
+/* All that is left in the table goes there. */
+int map_empty_table(ummr_job *job);
+/* Two sorted runs become one. */
+int merge_runs(ummr_job *job, struct reader *a, struct reader *b, struct stream *to);
 
 /* Each goes on with what the others have finished, and returns early, with 0, if the job is stopped. */
 int map_phase(ummr_job *job);

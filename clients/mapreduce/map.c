@@ -13,7 +13,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-static int empty_table(ummr_job *job)
+int map_empty_table(ummr_job *job)
 {
 	for (struct entry *e = job->table.first; e; e = e->next) {
 		struct pair p = { e->head, e->key, e->value };
@@ -38,7 +38,7 @@ int ummr_emit(ummr_job *job, const void *key, size_t key_size, const void *value
 	if (result < 0)
 		return job->emit_failed = -1;
 	serve_sometimes(job);
-	if (job->table.bytes > job->config.table_size && empty_table(job) < 0)
+	if (job->table.bytes > job->config.table_size && map_empty_table(job) < 0)
 		return job->emit_failed = -1;
 	return 0;
 }
@@ -91,12 +91,23 @@ static void report_tasks(ummr_job *job)
 static int sync_pairs(ummr_job *job)
 {
 	job->since_sync = 0;
-	return empty_table(job) < 0 ? -1 : space_sync(&job->pairs);
+	if (map_empty_table(job) < 0 || space_sync(&job->pairs) < 0)
+		return -1;
+	timeline_add(&job->timeline, UMMR_PHASE_MAP, EVENT_SYNC);
+	return 0;
+}
+
+int map_input(ummr_job *job, int64_t task)
+{
+	if (input_map(&job->input, task, call_map, job) < 0)
+		return -1;
+	timeline_add(&job->timeline, UMMR_PHASE_MAP, EVENT_STEP);
+	return 0;
 }
 
 static int map_task(ummr_job *job, int64_t task)
 {
-	if (input_map(&job->input, task, call_map, job) < 0)
+	if (map_input(job, task) < 0)
 		return -1;
 	if (job->pairs.file && job->config.sync_tasks != UMMR_SYNC_NEVER &&
 	    ++job->since_sync == job->config.sync_tasks && sync_pairs(job) < 0)
@@ -110,7 +121,7 @@ static int map_task(ummr_job *job, int64_t task)
 /* What is left in the table, and what others have to know to read the buckets. */
 static int finish(ummr_job *job)
 {
-	if (job->since_sync > 0 ? sync_pairs(job) < 0 : empty_table(job) < 0)
+	if (job->since_sync > 0 ? sync_pairs(job) < 0 : map_empty_table(job) < 0)
 		return -1;
 	for (int i = 0; i < job->ranks; i++)
 		stream_publish(&job->buckets[i], (unsigned)i);

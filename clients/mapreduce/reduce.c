@@ -50,6 +50,7 @@ static int reduce_finished(ummr_job *job, char *seen)
 			continue;
 		if (reduce_rank(job, rank) < 0)
 			return -1;
+		timeline_add(&job->timeline, UMMR_PHASE_REDUCE, EVENT_STEP);
 		seen[rank] = 1;
 		any++;
 		status_serve(&job->status);

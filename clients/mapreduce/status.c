@@ -108,6 +108,8 @@ void status_serve(struct status *s)
 {
 	int flag;
 
+	if (s->win == MPI_WIN_NULL)
+		return;
 	s->waits = 0;
 	MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, s->comm, &flag, MPI_STATUS_IGNORE);
 }

@@ -43,7 +43,7 @@ void status_advance(struct status *s, enum phase from, enum phase to);
 void status_stop(struct status *s);
 bool status_stopped(struct status *s);
 
-/* Lets MPI serve the operations of other ranks on this one's windows. */
+/* Lets MPI serve the operations of other ranks on this one's windows, where there are windows. */
 void status_serve(struct status *s);
 /* The same where there is nothing else to do: gives the processor away, too. */
 void status_wait(struct status *s);

@@ -45,6 +45,12 @@ int space_open(struct space *s, MPI_Comm comm, unsigned streams, size_t first_bl
 	return 0;
 }
 
+void space_open_local(struct space *s, int rank, size_t first_block, size_t transfer_limit)
+{
+	*s = (struct space){ .win = MPI_WIN_NULL, .places = MPI_WIN_NULL, .info = MPI_INFO_NULL, .first_block = first_block,
+			     .transfer_limit = transfer_limit, .rank = rank };
+}
+
 void space_close(struct space *s)
 {
 	if (s->places != MPI_WIN_NULL) {
@@ -76,6 +82,10 @@ void stream_open(struct stream *s, struct space *space)
 void stream_close(struct stream *s)
 {
 	for (unsigned i = 0; i < s->blocks; i++) {
+		if (s->space->win == MPI_WIN_NULL) {
+			free(s->memory[i]);
+			continue;
+		}
 		MPI_Win_detach(s->space->win, s->memory[i]);
 		MPI_Free_mem(s->memory[i]);
 	}
@@ -102,35 +112,55 @@ static int allocate(MPI_Aint size, MPI_Info info, char **memory)
 	return check_mpi(code, "a window for pairs cannot grow");
 }
 
+static char *local_memory(size_t size)
+{
+	char *memory = malloc(size);
+
+	if (!memory)
+		fail(ENOMEM, "no memory for %zu bytes of pairs: use more ranks, or UMMR_METHOD_1S with storage", size);
+	return memory;
+}
+
+/* In the space's window, and its file. */
+static char *window_memory(struct space *space, size_t size)
+{
+	char *memory;
+
+	if (space->file)
+		set_hints(space);
+	if (allocate((MPI_Aint)size, space->info, &memory) < 0)
+		return NULL;
+	if (space->file && access(space->file, F_OK) != 0) {
+		MPI_Free_mem(memory);
+		fail(ENOSYS, "%s: MPI has made no file for a window: the program has to be linked with libummap-mpi-* "
+			     "before MPI, or to preload it", space->file);
+		return NULL;
+	}
+	if (check_mpi(MPI_Win_attach(space->win, memory, (MPI_Aint)size), "a window for pairs cannot grow") < 0) {
+		MPI_Free_mem(memory);
+		return NULL;
+	}
+	space->file_end += (size + FILE_STEP - 1) / FILE_STEP * FILE_STEP;
+	return memory;
+}
+
 static int add_block(struct stream *s)
 {
-	struct space *space = s->space;
 	size_t size = size_of(s, s->blocks);
 	char *memory;
 
 	if (s->blocks == STREAM_BLOCKS || size > PTRDIFF_MAX / 2)
 		return fail(EFBIG, "a window for pairs cannot grow any more: use a larger bucket_size, or more ranks");
-	if (space->file)
-		set_hints(space);
-	if (allocate((MPI_Aint)size, space->info, &memory) < 0)
+	memory = s->space->win == MPI_WIN_NULL ? local_memory(size) : window_memory(s->space, size);
+	if (!memory)
 		return -1;
-	if (space->file && access(space->file, F_OK) != 0) {
-		MPI_Free_mem(memory);
-		return fail(ENOSYS, "%s: MPI has made no file for a window: the program has to be linked with libummap-mpi-* "
-				    "before MPI, or to preload it", space->file);
-	}
-	if (check_mpi(MPI_Win_attach(space->win, memory, (MPI_Aint)size), "a window for pairs cannot grow") < 0) {
-		MPI_Free_mem(memory);
-		return -1;
-	}
-	space->file_end += (size + FILE_STEP - 1) / FILE_STEP * FILE_STEP;
 	MPI_Get_address(memory, &s->block[s->blocks].at);
 	s->block[s->blocks].used = 0;
 	s->memory[s->blocks++] = memory;
 	return 0;
 }
 
-static int append_bytes(struct stream *s, const void *data, size_t size)
+int stream_append_bytes(struct stream *s, const void *data, size_t size)
 {
 	while (size > 0) {
 		struct block *b = s->blocks > 0 ? &s->block[s->blocks - 1] : NULL;
@@ -155,16 +185,33 @@ static int append_padded(struct stream *s, const void *data, size_t size)
 {
 	static const char zeros[8];
 
-	if (append_bytes(s, data, size) < 0)
+	if (stream_append_bytes(s, data, size) < 0)
 		return -1;
-	return append_bytes(s, zeros, padded(size) - size);
+	return stream_append_bytes(s, zeros, padded(size) - size);
 }
 
 int stream_append(struct stream *s, const struct pair *p)
 {
-	if (append_bytes(s, &p->head, sizeof(p->head)) < 0 || append_padded(s, p->key, p->head.key_size) < 0)
+	if (stream_append_bytes(s, &p->head, sizeof(p->head)) < 0 || append_padded(s, p->key, p->head.key_size) < 0)
 		return -1;
 	return append_padded(s, p->value, p->head.value_size);
+}
+
+uint64_t stream_size(const struct stream *s)
+{
+	uint64_t size = 0;
+
+	for (unsigned i = 0; i < s->blocks; i++)
+		size += (uint64_t)s->block[i].used;
+	return size;
+}
+
+void stream_copy(const struct stream *s, char *to)
+{
+	for (unsigned i = 0; i < s->blocks; i++) {
+		memcpy(to, s->memory[i], (size_t)s->block[i].used);
+		to += s->block[i].used;
+	}
 }
 
 void stream_publish(struct stream *s, unsigned number)

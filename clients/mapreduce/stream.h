@@ -20,7 +20,7 @@ struct block {
 
 /* A dynamic window, and what its memory is. */
 struct space {
-	MPI_Win win, places;    /* places: the Displacement window */
+	MPI_Win win, places;    /* places: the Displacement window. MPI_WIN_NULL: the space is local */
 	struct block *mine;     /* in that, STREAM_BLOCKS for each stream */
 	MPI_Info info;          /* for its memory; the space's own */
 	char *file;             /* NULL: in memory */
@@ -41,6 +41,8 @@ struct stream {
 /* Collective, both. `streams` can be published at each rank. info and file (not there yet, or NULL) are taken over. */
 int space_open(struct space *s, MPI_Comm comm, unsigned streams, size_t first_block, size_t transfer_limit, int lock,
 	       MPI_Info info, char *file);
+/* One without windows: its streams lie in plain memory, and no other rank reads them. */
+void space_open_local(struct space *s, int rank, size_t first_block, size_t transfer_limit);
 void space_close(struct space *s);
 /* Makes this rank's streams durable; nothing where they are in memory. */
 int space_sync(struct space *s);
@@ -48,6 +50,10 @@ int space_sync(struct space *s);
 void stream_open(struct stream *s, struct space *space);
 void stream_close(struct stream *s);
 int stream_append(struct stream *s, const struct pair *p);
+int stream_append_bytes(struct stream *s, const void *data, size_t size);
+uint64_t stream_size(const struct stream *s);
+/* All of its bytes. */
+void stream_copy(const struct stream *s, char *to);
 /* As this rank's stream of that number. */
 void stream_publish(struct stream *s, unsigned number);
 

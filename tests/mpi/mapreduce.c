@@ -6,6 +6,7 @@
 #include "common.h"
 
 #include <ummap-mapreduce.h>
+#include <ummap.h>
 
 #define KEYS 1000
 
@@ -220,6 +221,8 @@ static void random_pairs(void)
 		c.seed = random_number(4);
 		c.storage = round % 2 ? folder : NULL;
 		c.sync_tasks = random_number(3) ? (uint32_t)random_number(3) : UMMR_SYNC_NEVER;
+		c.method = round / 2 % 2 ? UMMR_METHOD_2S : UMMR_METHOD_1S;
+		c.input = (int)random_number(4);
 		job = create(&c);
 		check_run(job);
 		check_sums(job, &c, sums);
@@ -312,12 +315,12 @@ static void check_index(ummr_job *job, const char *text, size_t size)
 	check(rank != 0 || (lines + 3 == 100001 && large == 1), "%zu lines", lines);
 }
 
-static void long_values(const char *storage)
+static void long_values(const char *storage, int method, int input)
 {
 	static char text[100000 * 3 + 5];
 	struct ummr_config c = UMMR_CONFIG_INIT;
-	char input[400];
-	const char *inputs[] = { strcpy(input, path_of("lines")), NULL };
+	char path[400];
+	const char *inputs[] = { strcpy(path, path_of("lines")), NULL };
 	ummr_job *job;
 
 	for (int i = 0; i < 100000; i++)
@@ -335,6 +338,8 @@ static void long_values(const char *storage)
 	c.transfer_limit = 300000;
 	c.table_size = 4 * MIB;
 	c.storage = storage;
+	c.method = method;
+	c.input = input;
 	job = create(&c);
 	check_run(job);
 	check_index(job, text, sizeof(text));
@@ -454,6 +459,8 @@ static void own_records(void)
 		c.find_record = find_own;
 		c.map = map_own;
 		c.reduce = add;
+		c.method = (int)random_number(2);
+		c.input = (int)random_number(4);
 		job = create(&c);
 		check_run(job);
 		if (rank == 0) {
@@ -524,7 +531,7 @@ static size_t find_too_far(const char *data, size_t size, void *arg)
 	return size + 1;
 }
 
-static struct ummr_config good_config(const char *const *inputs)
+static struct ummr_config good_config(const char *const *inputs, int method)
 {
 	struct ummr_config c = UMMR_CONFIG_INIT;
 
@@ -532,12 +539,13 @@ static struct ummr_config good_config(const char *const *inputs)
 	c.map = map_lines;
 	c.reduce = add;
 	c.task_size = 1000;
+	c.method = method;
 	return c;
 }
 
-static void refused_configs(const char *const *inputs)
+static void refused_configs(const char *const *inputs, int method)
 {
-	const struct ummr_config good = good_config(inputs);
+	const struct ummr_config good = good_config(inputs, method);
 	const char *missing[] = { inputs[0], "/nowhere/at all", NULL }, *device[] = { "/dev/null", NULL };
 	ummr_job *job;
 
@@ -557,6 +565,9 @@ static void refused_configs(const char *const *inputs)
 	refused((c.split = UMMR_SPLIT_FIXED, c.record_size = 7), EINVAL, "no whole number of records");
 	refused(c.order = -1, EINVAL, "UMMR_ORDER_");
 	refused(c.combine = 2, EINVAL, "UMMR_COMBINE_");
+	refused(c.method = 2, EINVAL, "UMMR_METHOD_");
+	refused(c.input = 4, EINVAL, "UMMR_INPUT_");
+	refused(c.timeline = "/nowhere/at all", ENOENT, "/nowhere/at all, the timeline");
 	refused(c.transfer_limit = SIZE_MAX, EINVAL, "transfer_limit");
 	refused(c.inputs = missing, ENOENT, "/nowhere/at all cannot be read");
 	refused(c.inputs = device, EINVAL, "neither a file nor a folder");
@@ -578,14 +589,15 @@ static void failing(struct ummr_config c, int error, const char *words)
 	check(ummr_end(job) == 0);
 }
 
-static void errors(void)
+/* The lines of long_values. */
+static void errors(int method)
 {
 	char input[400];
 	const char *inputs[] = { strcpy(input, path_of("lines")), NULL };
-	struct ummr_config c = good_config(inputs);
+	struct ummr_config c = good_config(inputs, method);
 	ummr_job *job;
 
-	refused_configs(inputs);
+	refused_configs(inputs, method);
 	/* Whichever task a rank has first, the second one is not at 0. */
 	c.map = map_fails;
 	c.task_size = 100;
@@ -607,25 +619,213 @@ static void errors(void)
 	check_refused(ummr_emit(job, "k", 1, NULL, 0), EINVAL, "for map functions");
 	check_refused(ummr_write(job, "/nowhere/at all", NULL), ENOENT, "/nowhere/at all");
 	check(ummr_end(job) == 0);
-	/* The input is cut short between two calls. */
-	c.map = map_lines;
-	c.reduce = append;
+}
+
+/* The input becomes shorter between two calls. */
+static void cut_short(int method)
+{
+	char input[400];
+	const char *inputs[] = { strcpy(input, path_of("cut")), NULL };
+	struct ummr_config c = good_config(inputs, method);
+	ummr_job *job;
+
+	make_file("cut", "two\nlines\n", 10);
+	c.task_size = 3;
 	job = create(&c);
-	make_file("lines", "short\n", 6);
-	check_refused(ummr_run(job), ESTALE, "was 300005 bytes long when the job was made, and is 6 now");
+	MPI_Barrier(MPI_COMM_WORLD);
+	make_file("cut", "short\n", 6);
+	check_refused(ummr_run(job), ESTALE, "was 10 bytes long when the job was made, and is 6 now");
 	check(ummr_end(job) == 0);
+}
+
+/* ---- The calls of MPI that a setting is about are made, with the hints; they lie before those of the libraries ---- */
+
+static struct {
+	unsigned iread, read_all, alltoall;
+	char stripes[2][32];
+} made;
+
+#define BEFORE __attribute__((visibility("default")))
+
+BEFORE int MPI_File_open(MPI_Comm comm, const char *name, int mode, MPI_Info info, MPI_File *file)
+{
+	int there;
+
+	MPI_Info_get(info, "striping_factor", sizeof(made.stripes[0]) - 1, made.stripes[0], &there);
+	MPI_Info_get(info, "striping_unit", sizeof(made.stripes[1]) - 1, made.stripes[1], &there);
+	return PMPI_File_open(comm, name, mode, info, file);
+}
+
+BEFORE int MPI_File_iread_at(MPI_File file, MPI_Offset at, void *to, int count, MPI_Datatype type, MPI_Request *request)
+{
+	made.iread++;
+	return PMPI_File_iread_at(file, at, to, count, type, request);
+}
+
+BEFORE int MPI_File_read_at_all(MPI_File file, MPI_Offset at, void *to, int count, MPI_Datatype type, MPI_Status *status)
+{
+	made.read_all++;
+	return PMPI_File_read_at_all(file, at, to, count, type, status);
+}
+
+BEFORE int MPI_Alltoallv(const void *from, const int counts[], const int at[], MPI_Datatype type, void *to, const int got[],
+			 const int got_at[], MPI_Datatype got_type, MPI_Comm comm)
+{
+	made.alltoall++;
+	return PMPI_Alltoallv(from, counts, at, type, to, got, got_at, got_type, comm);
+}
+
+static int map_nothing(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	(void)job, (void)arg;
+	check(task->size == 100);
+	return 0;
+}
+
+/* Sixty tasks in one file. */
+static struct ummr_config sixty_tasks(const char *const *inputs)
+{
+	struct ummr_config c = UMMR_CONFIG_INIT;
+	static const char zeros[6000];
+
+	make_file("zeros", zeros, sizeof(zeros));
+	c.inputs = inputs;
+	c.split = UMMR_SPLIT_FIXED;
+	c.record_size = c.task_size = 100;
+	c.map = map_nothing;
+	c.reduce = add;
+	return c;
+}
+
+static void run_and_count(const struct ummr_config *c)
+{
+	ummr_job *job;
+
+	memset(&made, 0, sizeof(made));
+	job = create(c);
+	check_run(job);
+	check(ummr_end(job) == 0);
+}
+
+static void calls(void)
+{
+	char input[400];
+	const char *inputs[] = { strcpy(input, path_of("zeros")), NULL };
+	struct ummr_config c = sixty_tasks(inputs);
+	struct umstat stat = { .struct_size = sizeof(stat) };
+	uint64_t requests;
+
+	c.stripe_count = 3;
+	c.stripe_size = 65536;
+	run_and_count(&c);
+	check(made.iread == 0 && made.read_all == 0 && made.alltoall == 0 && !made.stripes[0][0]);
+	c.input = UMMR_INPUT_MPIIO;
+	run_and_count(&c);
+	check(strcmp(made.stripes[0], "3") == 0 && strcmp(made.stripes[1], "65536") == 0);
+	check(made.iread == 0 && made.read_all == 0 && made.alltoall == 0);
+	c.input = UMMR_INPUT_MPIIO_AHEAD;
+	run_and_count(&c);
+	MPI_Allreduce(MPI_IN_PLACE, &made.iread, 1, MPI_UNSIGNED, MPI_SUM, MPI_COMM_WORLD);
+	check(made.iread > 0 && made.read_all == 0 && strcmp(made.stripes[0], "3") == 0);
+	check(umstat(NULL, &stat) == 0);
+	requests = stat.read_requests;
+	c.input = UMMR_INPUT_UMMAP;
+	run_and_count(&c);
+	check(umstat(NULL, &stat) == 0);
+	requests = stat.read_requests - requests;
+	MPI_Allreduce(MPI_IN_PLACE, &requests, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+	check(requests > 0);
+	c.method = UMMR_METHOD_2S;
+	run_and_count(&c);
+	check(made.iread == 0 && made.read_all == (unsigned)(60 + ranks - 1) / (unsigned)ranks && made.alltoall == 1);
+	check(strcmp(made.stripes[0], "3") == 0);
+}
+
+/* ---- The timeline has each phase of each rank, and each task once ---- */
+
+struct seen {
+	double last;
+	int begun, ended;   /* phases */
+	unsigned steps;     /* of Map */
+};
+
+static void see_event(struct seen *seen, double seconds, const char *phase, const char *event)
+{
+	static const char *const phases[] = { "map", "reduce", "combine" };
+
+	check(seconds >= seen->last, "%f comes after %f", seconds, seen->last);
+	seen->last = seconds;
+	if (strcmp(event, "begin") == 0) {
+		check(seen->begun == seen->ended && seen->begun < 3 && strcmp(phase, phases[seen->begun]) == 0, "%s begins", phase);
+		seen->begun++;
+		return;
+	}
+	check(seen->begun == seen->ended + 1 && strcmp(phase, phases[seen->ended]) == 0, "%s: %s", phase, event);
+	if (strcmp(event, "end") == 0)
+		seen->ended++;
+	else if (seen->ended == 0 && strcmp(event, "step") == 0)
+		seen->steps++;
+	else
+		check(strcmp(event, "step") == 0 || strcmp(event, "sync") == 0, "%s", event);
+}
+
+static void check_timeline(const char *path)
+{
+	FILE *f = fopen(path, "r");
+	char line[200], phase[20], event[20];
+	struct seen seen[64] = { 0 };
+	unsigned steps = 0, number;
+	unsigned long kib;
+	double seconds;
+
+	check(f && fgets(line, sizeof(line), f) && strcmp(line, "rank,seconds,phase,event,memory_kib\n") == 0);
+	while (fgets(line, sizeof(line), f)) {
+		check(sscanf(line, "%u,%lf,%19[a-z],%19[a-z],%lu", &number, &seconds, phase, event, &kib) == 5, "%s", line);
+		check(number < (unsigned)ranks && kib > 0, "%s", line);
+		see_event(&seen[number], seconds, phase, event);
+	}
+	for (int i = 0; i < ranks; i++) {
+		check(seen[i].ended == 3, "rank %d", i);
+		steps += seen[i].steps;
+	}
+	check(steps == 60, "%u tasks", steps);
+	check(fclose(f) == 0);
+}
+
+static void timeline(int method, const char *storage)
+{
+	char input[400], path[400];
+	const char *inputs[] = { strcpy(input, path_of("zeros")), NULL };
+	struct ummr_config c = sixty_tasks(inputs);
+	ummr_job *job;
+
+	c.timeline = rank == 0 ? strcpy(path, path_of("timeline")) : NULL;
+	c.method = method;
+	c.storage = storage;
+	job = create(&c);
+	check_run(job);
+	check(ummr_end(job) == 0);
+	if (rank == 0)
+		check_timeline(c.timeline);
+	MPI_Barrier(MPI_COMM_WORLD);
 }
 
 int main(int argc, char **argv)
 {
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
 	random_pairs();
-	long_values(NULL);
-	long_values(folder);
+	long_values(NULL, UMMR_METHOD_1S, UMMR_INPUT_MPIIO_AHEAD);
+	long_values(folder, UMMR_METHOD_1S, UMMR_INPUT_UMMAP);
+	long_values(folder, UMMR_METHOD_2S, 0);
 	own_records();
 	if (ranks > 1)
 		help();
-	errors();
+	for (int method = UMMR_METHOD_1S; method <= UMMR_METHOD_2S; method++) {
+		errors(method);
+		cut_short(method);
+		timeline(method, method == UMMR_METHOD_1S ? NULL : folder);
+	}
+	calls();
 	nothing_left();
 	MPI_Finalize();
 	return 0;

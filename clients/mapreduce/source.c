@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "mapreduce/source.h"
+
+#include "mapreduce/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const struct source_way *const ways[] = {
+	[UMMR_INPUT_POSIX] = &source_posix,
+	[UMMR_INPUT_MPIIO] = &source_mpiio,
+	[UMMR_INPUT_MPIIO_AHEAD] = &source_mpiio_ahead,
+	[UMMR_INPUT_UMMAP] = &source_ummap,
+};
+
+int source_open(struct source *s, const struct ummr_config *config, const char *path, uint64_t number, uint64_t size)
+{
+	struct stat st;
+
+	*s = (struct source){ .path = path, .number = number, .size = size, .fd = -1, .file = MPI_FILE_NULL,
+			      .request = MPI_REQUEST_NULL };
+	if (stat(path, &st) < 0)
+		return fail(errno, "%s cannot be read: %s", path, strerror(errno));
+	if ((uint64_t)st.st_size != size)
+		return fail(ESTALE, "%s was %llu bytes long when the job was made, and is %llu now", path,
+			    (unsigned long long)size, (unsigned long long)st.st_size);
+	if (ways[config->input]->open(s, config) < 0)
+		return -1;
+	s->way = ways[config->input];
+	return 0;
+}
+
+void source_close(struct source *s)
+{
+	if (s->way)
+		s->way->close(s);
+	free(s->ahead.data);
+	*s = (struct source){ 0 };
+}
+
+int source_read(struct source *s, char *to, size_t size, uint64_t from)
+{
+	return s->way->read(s, to, size, from);
+}
+
+void source_expect(struct source *s, uint64_t from, size_t size)
+{
+	s->way->expect(s, from, size);
+}
+
+bool source_take(struct source *s, uint64_t from, struct piece *piece)
+{
+	return s->way->take && s->way->take(s, from, piece);
+}
+
+int piece_make_room(struct piece *piece, size_t size, const char *path)
+{
+	char *data;
+
+	if (size <= piece->room)
+		return 0;
+	data = realloc(piece->data, size);
+	if (!data)
+		return fail(ENOMEM, "%s: no memory for %zu bytes of records at %llu: use a smaller task_size", path, size,
+			    (unsigned long long)piece->from);
+	piece->data = data;
+	piece->room = size;
+	return 0;
+}
+
+/* ---- By read(2), for which the system reads ahead ---- */
+
+static int open_posix(struct source *s, const struct ummr_config *config)
+{
+	(void)config;
+	s->fd = open(s->path, O_RDONLY | O_CLOEXEC);
+	return s->fd >= 0 ? 0 : fail(errno, "%s cannot be read: %s", s->path, strerror(errno));
+}
+
+static int read_posix(struct source *s, char *to, size_t size, uint64_t from)
+{
+	while (size > 0) {
+		ssize_t got = pread(s->fd, to, size, (off_t)from);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return fail(got < 0 ? errno : ESTALE, "%s cannot be read at %llu: %s", s->path, (unsigned long long)from,
+				    got < 0 ? strerror(errno) : "it has become shorter");
+		to += got;
+		size -= (size_t)got;
+		from += (uint64_t)got;
+	}
+	return 0;
+}
+
+static void expect_posix(struct source *s, uint64_t from, size_t size)
+{
+	posix_fadvise(s->fd, (off_t)from, (off_t)size, POSIX_FADV_WILLNEED);
+}
+
+static void close_posix(struct source *s)
+{
+	close(s->fd);
+}
+
+const struct source_way source_posix = { open_posix, read_posix, expect_posix, NULL, close_posix };
