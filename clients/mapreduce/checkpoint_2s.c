@@ -95,7 +95,7 @@ static int write_images(MPI_File file, const ummr_job *job, const struct image *
 
 static int write_file(const ummr_job *job, const char *path, const struct image *image)
 {
-	MPI_Info hints = source_hints(&job->config);
+	MPI_Info hints = infile_hints(&job->config);
 	MPI_File file;
 	int result = check_mpi(MPI_File_open(job->comm, path, MPI_MODE_CREATE | MPI_MODE_WRONLY, hints, &file), path), all;
 

@@ -196,8 +196,8 @@ int input_open(struct input *in, MPI_Comm comm, const struct ummr_config *config
 
 void input_close(struct input *in)
 {
-	source_close(&in->source);
-	source_close(&in->expected);
+	infile_close(&in->reading);
+	infile_close(&in->expected);
 	together_close(&in->together);
 	free(in->view.data);
 	free(in->files);
@@ -258,27 +258,27 @@ bool input_next_part(const struct input *in, int64_t task, uint64_t *at, struct 
 
 /* ---- Reading ---- */
 
-static int open_source(const struct input *in, struct source *s, uint64_t number)
+static int open_infile(const struct input *in, struct infile *s, uint64_t number)
 {
 	const struct file *f = &in->files[number];
 
-	return source_open(s, in->config, f->path, number, f->size);
+	return infile_open(s, in->config, f->path, number, f->size);
 }
 
-static bool is_open(const struct source *s, uint64_t number)
+static bool is_open(const struct infile *s, uint64_t number)
 {
 	return s->way && s->number == number;
 }
 
 static int open_file(struct input *in, uint64_t number)
 {
-	if (is_open(&in->source, number))
+	if (is_open(&in->reading, number))
 		return 0;
-	source_close(&in->source);
+	infile_close(&in->reading);
 	if (!is_open(&in->expected, number))
-		return open_source(in, &in->source, number);
-	in->source = in->expected;
-	in->expected = (struct source){ 0 };
+		return open_infile(in, &in->reading, number);
+	in->reading = in->expected;
+	in->expected = (struct infile){ 0 };
 	return 0;
 }
 
@@ -297,7 +297,7 @@ static void begin_view(struct view *v, uint64_t from)
 	in->view.size = 0;
 	in->view.from = from;
 	if (!together_take(&in->together, v->number, from, &in->view))
-		source_take(&in->source, from, &in->view);
+		infile_take(&in->reading, from, &in->view);
 }
 
 /* Makes the view reach as far as `to`. */
@@ -309,7 +309,7 @@ static int extend(struct view *v, uint64_t to)
 	if (p->size >= need)
 		return 0;
 	if (piece_make_room(p, need, v->file->path) < 0 ||
-	    source_read(&v->in->source, p->data + p->size, need - p->size, p->from + p->size) < 0)
+	    infile_read(&v->in->reading, p->data + p->size, need - p->size, p->from + p->size) < 0)
 		return -1;
 	p->size = need;
 	return 0;
@@ -397,18 +397,18 @@ void input_expect(struct input *in, int64_t task)
 {
 	uint64_t at = 0;
 	struct part part;
-	struct source *s = &in->source;
+	struct infile *s = &in->reading;
 
 	if (!input_next_part(in, task, &at, &part) || part.from == part.to)
 		return;
 	if (!is_open(s, part.number)) {
 		s = &in->expected;
 		if (!is_open(s, part.number)) {
-			source_close(s);
+			infile_close(s);
 			/* Whatever is wrong with it is said when it is wanted. */
-			if (open_source(in, s, part.number) < 0)
+			if (open_infile(in, s, part.number) < 0)
 				return;
 		}
 	}
-	source_expect(s, part.from, (size_t)(part.to - part.from));
+	infile_expect(s, part.from, (size_t)(part.to - part.from));
 }

@@ -12,7 +12,7 @@
 
 #include <ummap-mapreduce.h>
 
-#include "mapreduce/source.h"
+#include "mapreduce/infile.h"
 #include "mapreduce/together.h"
 
 /* What is read at first to find where a task's last record ends. */
@@ -32,8 +32,8 @@ struct input {
 	uint64_t size;
 	uint64_t task_size;
 	int64_t tasks;
-	struct source source;   /* the file that is read */
-	struct source expected; /* the one after that */
+	struct infile reading;  /* the file that is read */
+	struct infile expected; /* the one after that */
 	struct piece view;      /* of a file, for the task that is mapped */
 	struct together together;
 };

@@ -31,7 +31,7 @@ static int open_file(struct input *in, MPI_Comm comm, uint64_t number)
 	if (t->open && t->number == number)
 		return 0;
 	close_file(t);
-	hints = source_hints(in->config);
+	hints = infile_hints(in->config);
 	code = MPI_File_open(comm, in->files[number].path, MPI_MODE_RDONLY, hints, &t->file);
 	MPI_Info_free(&hints);
 	t->number = number;

@@ -6,7 +6,7 @@
 #ifndef MAPREDUCE_TOGETHER_H
 #define MAPREDUCE_TOGETHER_H
 
-#include "mapreduce/source.h"
+#include "mapreduce/infile.h"
 
 #include <mpi.h>
 #include <stdbool.h>

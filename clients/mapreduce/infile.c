@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "mapreduce/source.h"
+#include "mapreduce/infile.h"
 
 #include "mapreduce/error.h"
 
@@ -10,18 +10,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const struct source_way *const ways[] = {
-	[UMMR_INPUT_POSIX] = &source_posix,
-	[UMMR_INPUT_MPIIO] = &source_mpiio,
-	[UMMR_INPUT_MPIIO_AHEAD] = &source_mpiio_ahead,
-	[UMMR_INPUT_UMMAP] = &source_ummap,
+static const struct infile_way *const ways[] = {
+	[UMMR_INPUT_POSIX] = &infile_posix,
+	[UMMR_INPUT_MPIIO] = &infile_mpiio,
+	[UMMR_INPUT_MPIIO_AHEAD] = &infile_mpiio_ahead,
+	[UMMR_INPUT_UMMAP] = &infile_ummap,
 };
 
-int source_open(struct source *s, const struct ummr_config *config, const char *path, uint64_t number, uint64_t size)
+int infile_open(struct infile *s, const struct ummr_config *config, const char *path, uint64_t number, uint64_t size)
 {
 	struct stat st;
 
-	*s = (struct source){ .path = path, .number = number, .size = size, .fd = -1, .file = MPI_FILE_NULL,
+	*s = (struct infile){ .path = path, .number = number, .size = size, .fd = -1, .file = MPI_FILE_NULL,
 			      .request = MPI_REQUEST_NULL };
 	if (stat(path, &st) < 0)
 		return fail(errno, "%s cannot be read: %s", path, strerror(errno));
@@ -34,25 +34,25 @@ int source_open(struct source *s, const struct ummr_config *config, const char *
 	return 0;
 }
 
-void source_close(struct source *s)
+void infile_close(struct infile *s)
 {
 	if (s->way)
 		s->way->close(s);
 	free(s->ahead.data);
-	*s = (struct source){ 0 };
+	*s = (struct infile){ 0 };
 }
 
-int source_read(struct source *s, char *to, size_t size, uint64_t from)
+int infile_read(struct infile *s, char *to, size_t size, uint64_t from)
 {
 	return s->way->read(s, to, size, from);
 }
 
-void source_expect(struct source *s, uint64_t from, size_t size)
+void infile_expect(struct infile *s, uint64_t from, size_t size)
 {
 	s->way->expect(s, from, size);
 }
 
-bool source_take(struct source *s, uint64_t from, struct piece *piece)
+bool infile_take(struct infile *s, uint64_t from, struct piece *piece)
 {
 	return s->way->take && s->way->take(s, from, piece);
 }
@@ -74,14 +74,14 @@ int piece_make_room(struct piece *piece, size_t size, const char *path)
 
 /* ---- By read(2), for which the system reads ahead ---- */
 
-static int open_posix(struct source *s, const struct ummr_config *config)
+static int open_posix(struct infile *s, const struct ummr_config *config)
 {
 	(void)config;
 	s->fd = open(s->path, O_RDONLY | O_CLOEXEC);
 	return s->fd >= 0 ? 0 : fail(errno, "%s cannot be read: %s", s->path, strerror(errno));
 }
 
-static int read_posix(struct source *s, char *to, size_t size, uint64_t from)
+static int read_posix(struct infile *s, char *to, size_t size, uint64_t from)
 {
 	while (size > 0) {
 		ssize_t got = pread(s->fd, to, size, (off_t)from);
@@ -98,14 +98,14 @@ static int read_posix(struct source *s, char *to, size_t size, uint64_t from)
 	return 0;
 }
 
-static void expect_posix(struct source *s, uint64_t from, size_t size)
+static void expect_posix(struct infile *s, uint64_t from, size_t size)
 {
 	posix_fadvise(s->fd, (off_t)from, (off_t)size, POSIX_FADV_WILLNEED);
 }
 
-static void close_posix(struct source *s)
+static void close_posix(struct infile *s)
 {
 	close(s->fd);
 }
 
-const struct source_way source_posix = { open_posix, read_posix, expect_posix, NULL, close_posix };
+const struct infile_way infile_posix = { open_posix, read_posix, expect_posix, NULL, close_posix };

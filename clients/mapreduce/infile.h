@@ -3,8 +3,8 @@
  * One file of the input at a time, read in the way that the config asks for (UMMR_INPUT_*). What is read lies in memory of
  * the caller's; what is read ahead is the way's own affair, but for those that have it in a buffer: they hand that over.
  */
-#ifndef MAPREDUCE_SOURCE_H
-#define MAPREDUCE_SOURCE_H
+#ifndef MAPREDUCE_INFILE_H
+#define MAPREDUCE_INFILE_H
 
 #include <mpi.h>
 #include <stdbool.h>
@@ -20,20 +20,20 @@ struct piece {
 	uint64_t from; /* in the file */
 };
 
-struct source;
+struct infile;
 
-struct source_way {
-	int (*open)(struct source *s, const struct ummr_config *config);
-	int (*read)(struct source *s, char *to, size_t size, uint64_t from);
+struct infile_way {
+	int (*open)(struct infile *s, const struct ummr_config *config);
+	int (*read)(struct infile *s, char *to, size_t size, uint64_t from);
 	/* That is likely to be wanted next. It cannot fail: reading it will. */
-	void (*expect)(struct source *s, uint64_t from, size_t size);
+	void (*expect)(struct infile *s, uint64_t from, size_t size);
 	/* NULL: there never is any. */
-	bool (*take)(struct source *s, uint64_t from, struct piece *piece);
-	void (*close)(struct source *s);
+	bool (*take)(struct infile *s, uint64_t from, struct piece *piece);
+	void (*close)(struct infile *s);
 };
 
-struct source {
-	const struct source_way *way; /* NULL: nothing is open */
+struct infile {
+	const struct infile_way *way; /* NULL: nothing is open */
 	const char *path;
 	uint64_t number, size;        /* of the file */
 	int fd;
@@ -44,21 +44,21 @@ struct source {
 };
 
 /* Fails if the file has another size. */
-int source_open(struct source *s, const struct ummr_config *config, const char *path, uint64_t number, uint64_t size);
-void source_close(struct source *s);
+int infile_open(struct infile *s, const struct ummr_config *config, const char *path, uint64_t number, uint64_t size);
+void infile_close(struct infile *s);
 
 /* All of it, or an error. */
-int source_read(struct source *s, char *to, size_t size, uint64_t from);
-void source_expect(struct source *s, uint64_t from, size_t size);
+int infile_read(struct infile *s, char *to, size_t size, uint64_t from);
+void infile_expect(struct infile *s, uint64_t from, size_t size);
 /* What was read ahead from exactly there on changes places with *piece. false: nothing was. */
-bool source_take(struct source *s, uint64_t from, struct piece *piece);
+bool infile_take(struct infile *s, uint64_t from, struct piece *piece);
 
 /* Room for so many bytes. Those that are there stay. */
 int piece_make_room(struct piece *piece, size_t size, const char *path);
 
 /* What is shared by those that read by MPI-IO: the hints that the config has for it. */
-MPI_Info source_hints(const struct ummr_config *config);
+MPI_Info infile_hints(const struct ummr_config *config);
 
-extern const struct source_way source_posix, source_mpiio, source_mpiio_ahead, source_ummap;
+extern const struct infile_way infile_posix, infile_mpiio, infile_mpiio_ahead, infile_ummap;
 
 #endif

@@ -3,7 +3,7 @@
  * By a mapping of the library's, so that the input shares the process's memory limit with the windows. It is pinned a part
  * at a time while it is copied: an error of storage is one of umpin then, and no signal.
  */
-#include "mapreduce/source.h"
+#include "mapreduce/infile.h"
 
 #include "mapreduce/error.h"
 
@@ -17,7 +17,7 @@
 
 #define PINNED_MAX ((size_t)1 << 20)
 
-static int open_ummap(struct source *s, const struct ummr_config *config)
+static int open_ummap(struct infile *s, const struct ummr_config *config)
 {
 	void *mapping;
 	int fd = open(s->path, O_RDONLY | O_CLOEXEC), result;
@@ -34,7 +34,7 @@ static int open_ummap(struct source *s, const struct ummr_config *config)
 	return result;
 }
 
-static int read_ummap(struct source *s, char *to, size_t size, uint64_t from)
+static int read_ummap(struct infile *s, char *to, size_t size, uint64_t from)
 {
 	while (size > 0) {
 		size_t part = size < PINNED_MAX ? size : PINNED_MAX;
@@ -50,14 +50,14 @@ static int read_ummap(struct source *s, char *to, size_t size, uint64_t from)
 	return 0;
 }
 
-static void expect_ummap(struct source *s, uint64_t from, size_t size)
+static void expect_ummap(struct infile *s, uint64_t from, size_t size)
 {
 	umadvise(s->mapping + from, size, UMMAP_ADV_WILLNEED);
 }
 
-static void close_ummap(struct source *s)
+static void close_ummap(struct infile *s)
 {
 	umunmap(s->mapping, 0);
 }
 
-const struct source_way source_ummap = { open_ummap, read_ummap, expect_ummap, NULL, close_ummap };
+const struct infile_way infile_ummap = { open_ummap, read_ummap, expect_ummap, NULL, close_ummap };

@@ -3,7 +3,7 @@
  * By MPI-IO, each rank for itself. The non-blocking way reads what is expected into a buffer while map works; a rank that
  * wants it earlier waits for the rest of it.
  */
-#include "mapreduce/source.h"
+#include "mapreduce/infile.h"
 
 #include "mapreduce/error.h"
 
@@ -14,7 +14,7 @@
 /* One call has an int for its size. */
 #define CALL_MAX ((size_t)1 << 30)
 
-MPI_Info source_hints(const struct ummr_config *config)
+MPI_Info infile_hints(const struct ummr_config *config)
 {
 	MPI_Info info;
 	char text[24];
@@ -31,16 +31,16 @@ MPI_Info source_hints(const struct ummr_config *config)
 	return info;
 }
 
-static int open_mpiio(struct source *s, const struct ummr_config *config)
+static int open_mpiio(struct infile *s, const struct ummr_config *config)
 {
-	MPI_Info hints = source_hints(config);
+	MPI_Info hints = infile_hints(config);
 	int code = MPI_File_open(MPI_COMM_SELF, s->path, MPI_MODE_RDONLY, hints, &s->file);
 
 	MPI_Info_free(&hints);
 	return check_mpi(code, s->path);
 }
 
-static int check_read(const struct source *s, int code, MPI_Status *status, size_t wanted, uint64_t from)
+static int check_read(const struct infile *s, int code, MPI_Status *status, size_t wanted, uint64_t from)
 {
 	int got;
 
@@ -52,7 +52,7 @@ static int check_read(const struct source *s, int code, MPI_Status *status, size
 	return fail(ESTALE, "%s cannot be read at %llu: it has become shorter", s->path, (unsigned long long)from);
 }
 
-static int read_mpiio(struct source *s, char *to, size_t size, uint64_t from)
+static int read_mpiio(struct infile *s, char *to, size_t size, uint64_t from)
 {
 	while (size > 0) {
 		size_t part = size < CALL_MAX ? size : CALL_MAX;
@@ -68,22 +68,22 @@ static int read_mpiio(struct source *s, char *to, size_t size, uint64_t from)
 	return 0;
 }
 
-static void expect_nothing(struct source *s, uint64_t from, size_t size)
+static void expect_nothing(struct infile *s, uint64_t from, size_t size)
 {
 	(void)s, (void)from, (void)size;
 }
 
-static void close_mpiio(struct source *s)
+static void close_mpiio(struct infile *s)
 {
 	MPI_File_close(&s->file);
 }
 
-const struct source_way source_mpiio = { open_mpiio, read_mpiio, expect_nothing, NULL, close_mpiio };
+const struct infile_way infile_mpiio = { open_mpiio, read_mpiio, expect_nothing, NULL, close_mpiio };
 
 /* ---- Non-blocking ---- */
 
 /* Whether all of it has come. */
-static bool finish(struct source *s)
+static bool finish(struct infile *s)
 {
 	MPI_Status status;
 	int code;
@@ -94,7 +94,7 @@ static bool finish(struct source *s)
 	return check_read(s, code, &status, s->ahead.size, s->ahead.from) == 0;
 }
 
-static void read_ahead(struct source *s, uint64_t from, size_t size)
+static void read_ahead(struct infile *s, uint64_t from, size_t size)
 {
 	if (size > CALL_MAX)
 		size = CALL_MAX;
@@ -107,7 +107,7 @@ static void read_ahead(struct source *s, uint64_t from, size_t size)
 		s->request = MPI_REQUEST_NULL;
 }
 
-static bool take_ahead(struct source *s, uint64_t from, struct piece *piece)
+static bool take_ahead(struct infile *s, uint64_t from, struct piece *piece)
 {
 	struct piece taken = s->ahead;
 
@@ -118,10 +118,10 @@ static bool take_ahead(struct source *s, uint64_t from, struct piece *piece)
 	return true;
 }
 
-static void close_ahead(struct source *s)
+static void close_ahead(struct infile *s)
 {
 	finish(s);
 	MPI_File_close(&s->file);
 }
 
-const struct source_way source_mpiio_ahead = { open_mpiio, read_mpiio, read_ahead, take_ahead, close_ahead };
+const struct infile_way infile_mpiio_ahead = { open_mpiio, read_mpiio, read_ahead, take_ahead, close_ahead };
