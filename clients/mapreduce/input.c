@@ -16,19 +16,31 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #define MIB ((uint64_t)1 << 20)
 /* What is read at first to find where a task's last record ends. */
 #define LOOK_AHEAD ((size_t)64 << 10)
 
 /* ---- Looking for files: rank 0 ---- */
 
-struct list {
-	char *names;      /* each with its NUL */
-	uint64_t *sizes;
-	uint64_t bytes, count, names_room, sizes_room;
+struct found {
+	uint64_t size, time;
 };
 
-static int list_add(struct list *l, const char *path, uint64_t size)
+struct list {
+	char *names;      /* each with its NUL */
+	struct found *files;
+	uint64_t bytes, count, names_room, files_room;
+};
+
+static uint64_t time_of(const struct stat *st)
+{
+	return (uint64_t)st->st_mtim.tv_sec * 1000000000 + (uint64_t)st->st_mtim.tv_nsec;
+}
+
+static int list_add(struct list *l, const char *path, const struct stat *st)
 {
 	size_t length = strlen(path) + 1;
 
@@ -36,15 +48,15 @@ static int list_add(struct list *l, const char *path, uint64_t size)
 		l->names_room = 2 * (l->bytes + length);
 		l->names = realloc(l->names, l->names_room);
 	}
-	if (l->count == l->sizes_room) {
-		l->sizes_room = 2 * l->sizes_room + 16;
-		l->sizes = realloc(l->sizes, l->sizes_room * sizeof(*l->sizes));
+	if (l->count == l->files_room) {
+		l->files_room = 2 * l->files_room + 16;
+		l->files = realloc(l->files, l->files_room * sizeof(*l->files));
 	}
-	if (!l->names || !l->sizes)
+	if (!l->names || !l->files)
 		return fail(ENOMEM, "no memory for the names of %llu files", (unsigned long long)l->count);
 	memcpy(l->names + l->bytes, path, length);
 	l->bytes += length;
-	l->sizes[l->count++] = size;
+	l->files[l->count++] = (struct found){ (uint64_t)st->st_size, time_of(st) };
 	return 0;
 }
 
@@ -60,7 +72,7 @@ static int list_entry(struct list *l, const FTSENT *e)
 	case FTS_F:
 		if (access(e->fts_accpath, R_OK) != 0)
 			return fail(errno, "%s cannot be read: %s", e->fts_path, strerror(errno));
-		return list_add(l, e->fts_path, (uint64_t)e->fts_statp->st_size);
+		return list_add(l, e->fts_path, e->fts_statp);
 	case FTS_DNR:
 	case FTS_ERR:
 	case FTS_NS:
@@ -125,15 +137,15 @@ static int share(struct input *in, MPI_Comm comm, struct list *l)
 	if (rank > 0) {
 		*l = (struct list){ .count = sizes[0], .bytes = sizes[1] };
 		l->names = malloc(l->bytes + 1);
-		l->sizes = malloc((l->count + 1) * sizeof(*l->sizes));
+		l->files = malloc((l->count + 1) * sizeof(*l->files));
 	}
 	in->files = malloc((l->count + 1) * sizeof(*in->files));
-	if ((l->count > 0 && (!l->names || !l->sizes)) || !in->files)
+	if ((l->count > 0 && (!l->names || !l->files)) || !in->files)
 		result = fail(ENOMEM, "no memory for the names of %llu files", (unsigned long long)sizes[0]);
 	if (agree(comm, result) < 0)
 		return -1;
 	broadcast(l->names, l->bytes, comm);
-	broadcast(l->sizes, l->count * sizeof(*l->sizes), comm);
+	broadcast(l->files, l->count * sizeof(*l->files), comm);
 	return 0;
 }
 
@@ -142,11 +154,12 @@ static void take(struct input *in, struct list *l)
 	char *name = l->names;
 
 	for (uint64_t i = 0; i < l->count; i++) {
-		in->files[i] = (struct file){ name, in->size, l->sizes[i] };
-		in->size += l->sizes[i];
+		in->files[i] = (struct file){ name, in->size, l->files[i].size, l->files[i].time };
+		in->size += l->files[i].size;
 		name += strlen(name) + 1;
 	}
 	in->count = l->count;
+	in->stamp = XXH3_64bits_withSeed(l->files, l->count * sizeof(*l->files), XXH3_64bits(l->names, l->bytes));
 	in->names = l->names;
 	l->names = NULL;
 }
@@ -193,7 +206,7 @@ int input_open(struct input *in, MPI_Comm comm, const struct ummr_config *config
 		result = check_records(in);
 	}
 	free(list.names);
-	free(list.sizes);
+	free(list.files);
 	return result;
 }
 
@@ -240,6 +253,8 @@ static int open_file(struct input *in, uint64_t number)
 	if ((uint64_t)st.st_size != f->size)
 		return fail(ESTALE, "%s was %llu bytes long when the job was made, and is %llu now", f->path,
 			    (unsigned long long)f->size, (unsigned long long)st.st_size);
+	if (time_of(&st) != f->time)
+		return fail(ESTALE, "%s has been changed since the job was made", f->path);
 	in->open = number;
 	return 0;
 }

@@ -16,6 +16,7 @@ struct file {
 	const char *path; /* in names */
 	uint64_t start;   /* in the input */
 	uint64_t size;
+	uint64_t time;    /* when it was changed last, in ns */
 };
 
 struct input {
@@ -24,6 +25,7 @@ struct input {
 	char *names;
 	uint64_t count;
 	uint64_t size;
+	uint64_t stamp;   /* of all names, sizes and times */
 	uint64_t task_size;
 	int64_t tasks;
 	uint64_t open;  /* the file that fd is of */

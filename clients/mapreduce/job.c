@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 void report_progress(ummr_job *job, int phase, uint64_t done, uint64_t all)
@@ -24,16 +23,6 @@ void report_progress(ummr_job *job, int phase, uint64_t done, uint64_t all)
 }
 
 /* ---- Creating ---- */
-
-/* Names of files that no other job in the folder has. */
-static char *file_name(const ummr_job *job, uint64_t id, const char *kind)
-{
-	char *name;
-
-	if (asprintf(&name, "%s/ummr.%016llx.%s.%d", job->config.storage, (unsigned long long)id, kind, job->rank) < 0)
-		return NULL;
-	return name;
-}
 
 static int check_storage(const char *folder)
 {
@@ -48,21 +37,23 @@ static int check_storage(const char *folder)
 	return 0;
 }
 
-static int name_files(ummr_job *job, char **pairs, char **runs)
+/* In the order of the names that state.c has. */
+static int open_state(ummr_job *job)
 {
-	struct timespec now;
-	uint64_t id;
-	int result = 0;
+	const struct ummr_config *c = &job->config;
+	const struct input *in = &job->input;
+	const uint64_t facts[STATE_FACTS] = {
+		(uint64_t)job->ranks, in->count, in->size, in->stamp, in->task_size, c->bucket_size, (uint64_t)c->split,
+		c->record_size, (uint64_t)c->order, c->seed, c->reduce_all != NULL, c->tag, 0x0102030405060708,
+	};
+	int result = state_open(&job->acknowledged, facts, (unsigned)job->ranks, (uint64_t)in->tasks);
 
-	*pairs = *runs = NULL;
-	if (!job->config.storage)
-		return 0;
-	clock_gettime(CLOCK_REALTIME, &now);
-	id = (uint64_t)now.tv_sec << 32 ^ (uint64_t)now.tv_nsec << 16 ^ (uint64_t)getpid();
-	MPI_Bcast(&id, 1, MPI_UINT64_T, 0, job->comm);
-	*pairs = file_name(job, id, "pairs");
-	*runs = file_name(job, id, "runs");
-	result = *pairs && *runs ? check_storage(job->config.storage) : fail(ENOMEM, "no memory for a file's name");
+	if (result == 0 && c->storage) {
+		job->folder = strdup(c->storage);
+		result = !job->folder ? fail(ENOMEM, "no memory for a folder's name") : check_storage(job->folder);
+		if (result == 0)
+			result = state_find(&job->acknowledged, job->folder, job->rank, syncs(job));
+	}
 	return agree(job->comm, result);
 }
 
@@ -78,27 +69,22 @@ static MPI_Info copy_info(const struct ummr_config *c)
 	return copy;
 }
 
-static int open_space(ummr_job *job, struct space *s, int streams, int lock, char *file)
+static int open_space(ummr_job *job, struct space *s, int streams, int lock)
 {
 	return agree(job->comm, space_open(s, job->comm, (unsigned)streams, job->config.bucket_size,
-					   job->config.transfer_limit, lock, copy_info(&job->config), file));
+					   job->config.transfer_limit, lock, copy_info(&job->config)));
 }
 
 static int open_windows(ummr_job *job)
 {
-	char *pairs, *runs;
-
-	if (name_files(job, &pairs, &runs) < 0) {
-		free(pairs);
-		free(runs);
-		return -1;
-	}
-	job->pairs.file = pairs;
-	job->runs.file = runs;
 	if (agree(job->comm, status_open(&job->status, job->comm)) < 0 ||
-	    open_space(job, &job->pairs, job->ranks, MPI_LOCK_SHARED, pairs) < 0)
+	    open_space(job, &job->pairs, job->ranks, MPI_LOCK_SHARED) < 0 ||
+	    open_space(job, &job->runs, 1, MPI_LOCK_EXCLUSIVE) < 0)
 		return -1;
-	return open_space(job, &job->runs, 1, MPI_LOCK_EXCLUSIVE, runs);
+	for (int i = 0; i < job->ranks; i++)
+		stream_open(&job->buckets[i], &job->pairs);
+	stream_open(&job->run, &job->runs);
+	return 0;
 }
 
 static int prepare(ummr_job *job, const struct ummr_config *config)
@@ -107,11 +93,11 @@ static int prepare(ummr_job *job, const struct ummr_config *config)
 	if (agree(job->comm, job->buckets ? config_take(&job->config, config)
 					  : fail(ENOMEM, "no memory for a job")) < 0 ||
 	    config_compare(&job->config, job->comm) < 0 || input_open(&job->input, job->comm, &job->config) < 0 ||
-	    open_windows(job) < 0)
+	    open_state(job) < 0 || open_windows(job) < 0)
 		return -1;
-	for (int i = 0; i < job->ranks; i++)
-		stream_open(&job->buckets[i], &job->pairs);
-	stream_open(&job->run, &job->runs);
+	job->found = true;
+	if (resume_find(job) < 0)
+		return -1;
 	job->config.inputs = NULL;
 	job->config.info = NULL;
 	job->config.storage = NULL;
@@ -127,8 +113,14 @@ static void close_job(ummr_job *job)
 	space_close(&job->pairs);
 	space_close(&job->runs);
 	status_close(&job->status);
+	/* All ranks are here: closing windows is collective. */
+	state_close(&job->acknowledged, job->found && (job->state == STATE_DONE || job->acknowledged.number == 0));
 	input_close(&job->input);
 	free(job->buckets);
+	free(job->done);
+	free(job->fresh);
+	free(job->group);
+	free(job->folder);
 	MPI_Comm_free(&job->comm);
 	free(job);
 }
@@ -143,7 +135,7 @@ int ummr_create(MPI_Comm comm, const struct ummr_config *config, ummr_job **crea
 	}
 	job->pairs.win = job->pairs.places = job->runs.win = job->runs.places = job->status.win = MPI_WIN_NULL;
 	job->pairs.info = job->runs.info = MPI_INFO_NULL;
-	job->input.fd = -1;
+	job->input.fd = job->acknowledged.files[0] = job->acknowledged.files[1] = job->acknowledged.folder_fd = -1;
 	MPI_Comm_dup(comm, &job->comm);
 	MPI_Comm_rank(comm, &job->rank);
 	MPI_Comm_size(comm, &job->ranks);
@@ -159,39 +151,57 @@ int ummr_create(MPI_Comm comm, const struct ummr_config *config, ummr_job **crea
 
 static int run_phases(ummr_job *job)
 {
-	if (map_phase(job) < 0)
+	if (!job->all_reduced && map_phase(job) < 0)
 		return -1;
 	if (!status_stopped(&job->status) && reduce_phase(job) < 0)
 		return -1;
 	return status_stopped(&job->status) ? 0 : combine_phase(job);
 }
 
-/* Buckets, and runs that went to other ranks: all have been read. */
-static void drop_windows(ummr_job *job)
+void result_open(ummr_job *job)
 {
-	for (int i = 0; i < job->ranks; i++)
-		stream_close(&job->buckets[i]);
 	if (job->config.combine == UMMR_COMBINE_ON && job->rank > 0)
 		stream_close(&job->run);
 	reader_open_own(&job->walk, &job->run);
+}
+
+static void result_close(ummr_job *job)
+{
+	reader_close(&job->walk);
+	stream_close(&job->run);
 }
 
 int ummr_run(ummr_job *job)
 {
 	int result;
 
-	if (job->state != STATE_NEW)
-		return fail(EINVAL, "a job runs once, and this one %s", job->state < STATE_DONE ? "runs" : "has run");
+	if (job->state == STATE_FAILED)
+		return fail(EINVAL, "the job has failed: end it, and make another one");
+	if (job->state != STATE_NEW && job->state != STATE_DONE)
+		return fail(EINVAL, "the job runs: a function of its own cannot run it");
+	result_close(job);
 	job->state = STATE_RUNNING;
-	result = run_phases(job);
-	if (result < 0)
-		status_stop(&job->status);
-	result = agree(job->comm, result);
-	drop_windows(job);
+	result = resume_begin(job);
+	if (result == 0) {
+		result = run_phases(job);
+		if (result < 0)
+			status_stop(&job->status);
+		result = agree(job->comm, result);
+	}
+	for (int i = 0; i < job->ranks; i++)
+		stream_close(&job->buckets[i]);
+	result_open(job);
 	job->state = result == 0 ? STATE_DONE : STATE_FAILED;
-	if (result == 0)
-		report_progress(job, UMMR_PHASE_DONE, 1, 1);
-	return result;
+	if (result < 0)
+		return -1;
+	job->complete++;
+	report_progress(job, UMMR_PHASE_DONE, 1, 1);
+	return 0;
+}
+
+uint64_t ummr_runs(const ummr_job *job)
+{
+	return job->complete;
 }
 
 int ummr_end(ummr_job *job)
@@ -206,7 +216,9 @@ int ummr_end(ummr_job *job)
 
 static int check_done(const ummr_job *job)
 {
-	return job->state == STATE_DONE ? 0 : fail(EINVAL, "there is a result when ummr_run has returned 0");
+	if (job->state == STATE_DONE || (job->state == STATE_NEW && job->complete > 0))
+		return 0;
+	return fail(EINVAL, "there is a result when ummr_run has returned 0");
 }
 
 int ummr_next(ummr_job *job, struct ummr_bytes *key, struct ummr_bytes *value)

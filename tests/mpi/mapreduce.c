@@ -574,7 +574,7 @@ static void failing(struct ummr_config c, int error, const char *words)
 
 	check_refused(ummr_run(job), error, words);
 	check_refused(ummr_next(job, &key, &value), EINVAL, "ummr_run has returned 0");
-	check_refused(ummr_run(job), EINVAL, "has run");
+	check_refused(ummr_run(job), EINVAL, "has failed");
 	check(ummr_end(job) == 0);
 }
 
@@ -590,7 +590,7 @@ static void errors(void)
 	c.map = map_fails;
 	c.task_size = 100;
 	bad_rank = 0;
-	failing(c, ECANCELED, "the map function has failed for");
+	failing(c, ECANCELED, "the map function has failed 3 times for");
 	c.map = map_emits;
 	c.reduce = reduce_fails;
 	failing(c, ECANCELED, "the reduce function has failed for the key");
