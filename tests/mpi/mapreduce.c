@@ -4,6 +4,7 @@
  * that others have to take, records longer than tasks; and what must be refused, at all ranks alike.
  */
 #include "common.h"
+#include "../sanitizers.h"
 
 #include <ummap-mapreduce.h>
 
@@ -86,6 +87,22 @@ static int add(const struct ummr_bytes *key, struct ummr_value *value, const str
 	check(value->size == 8 && other->size == 8 && (uintptr_t)value->data % 8 == 0 && (uintptr_t)other->data % 8 == 0);
 	*(uint64_t *)value->data += *(const uint64_t *)other->data;
 	return 0;
+}
+
+/* The same of all values at once. */
+static int add_all(ummr_job *job, const struct ummr_bytes *key, ummr_values *values, void *arg)
+{
+	struct ummr_bytes value;
+	uint64_t sum = 0;
+	int there;
+
+	(void)key, (void)arg;
+	while ((there = ummr_next_value(values, &value)) > 0) {
+		check(value.size == 8 && (uintptr_t)value.data % 8 == 0);
+		sum += *(const uint64_t *)value.data;
+	}
+	check(there == 0 && ummr_next_value(values, &value) == 0);
+	return ummr_put(job, &sum, sizeof(sum));
 }
 
 /* Half of all records have one key. */
@@ -209,7 +226,8 @@ static void random_pairs(void)
 		c.split = UMMR_SPLIT_FIXED;
 		c.record_size = sizeof(struct record);
 		c.map = map_records;
-		c.reduce = add;
+		c.reduce = random_number(2) ? add : NULL;
+		c.reduce_all = c.reduce ? NULL : add_all;
 		c.task_size = random_number(3) ? 500 + random_number(20000) : 0;
 		c.bucket_size = random_number(3) ? 1 + random_number(5000) : 0;
 		/* On a busy machine each transfer may wait for another rank to get a processor. */
@@ -339,6 +357,322 @@ static void long_values(const char *storage)
 	check_run(job);
 	check_index(job, text, sizeof(text));
 	check(ummr_end(job) == 0);
+}
+
+/* ---- All values of a key: several pairs of it in the result, or none; and values that nobody takes ---- */
+
+static int map_numbers(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	(void)arg;
+	for (size_t at = 0; at < task->size; at++) {
+		uint32_t number = (uint32_t)(task->offset + at) % 1000;
+
+		/* The number's key has values of 0 to 6 bytes. */
+		if (ummr_emit(job, &number, sizeof(number), "values", (task->offset + at) / 1000 % 7) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* Of a key: as many pairs as its number modulo 3, each with the number of values. Some values are left. */
+static int put_some(ummr_job *job, const struct ummr_bytes *key, ummr_values *values, void *arg)
+{
+	uint32_t number = *(const uint32_t *)key->data, count = 0, want = number % 7 == 0 ? 3 : UINT32_MAX;
+	struct ummr_bytes value;
+
+	(void)arg;
+	while (count < want && ummr_next_value(values, &value) > 0) {
+		check(value.size < 7 && memcmp(value.data, "values", value.size) == 0);
+		count++;
+	}
+	check(*(const uint32_t *)key->data == number);
+	for (uint32_t i = 0; i < number % 3; i++)
+		check(ummr_put(job, &count, sizeof(count)) == 0);
+	return 0;
+}
+
+static void all_values(size_t table_size)
+{
+	static const char zeros[20000];
+	struct ummr_config c = UMMR_CONFIG_INIT;
+	char input[400];
+	const char *inputs[] = { strcpy(input, path_of("zeros")), NULL };
+	struct ummr_bytes key, value;
+	uint32_t pairs = 0, counts[1000] = { 0 };
+	ummr_job *job;
+
+	make_file("zeros", zeros, sizeof(zeros));
+	c.inputs = inputs;
+	c.split = UMMR_SPLIT_FIXED;
+	c.record_size = 1;
+	c.map = map_numbers;
+	c.reduce_all = put_some;
+	c.task_size = 999;
+	c.bucket_size = 1000;
+	c.transfer_limit = c.table_size = table_size;
+	c.storage = folder;
+	job = create(&c);
+	check_run(job);
+	for (; ummr_next(job, &key, &value) > 0; pairs++) {
+		uint32_t number = *(const uint32_t *)key.data;
+
+		check(key.size == 4 && number < 1000 && value.size == 4);
+		check(*(const uint32_t *)value.data == (number % 7 == 0 ? 3 : 20), "%u: %u", number, *(const uint32_t *)value.data);
+		counts[number]++;
+	}
+	for (uint32_t i = 0; rank == 0 && i < 1000; i++)
+		check(counts[i] == i % 3, "key %u: %u", i, counts[i]);
+	check(pairs == (rank == 0 ? 999 : 0));
+	check(ummr_end(job) == 0);
+}
+
+/* ---- Several runs: the same pairs, times a number that differs ---- */
+
+static int map_times(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	for (size_t at = 0; at < task->size; at += sizeof(struct record)) {
+		struct record r;
+		uint64_t number;
+		char key[64];
+
+		memcpy(&r, task->data + at, sizeof(r));
+		number = r.number * *(const uint64_t *)arg;
+		check(ummr_emit(job, key, make_key(r.key, key), &number, sizeof(number)) == 0, "%s", ummr_error());
+	}
+	return 0;
+}
+
+static void several_runs(const char *storage, int combine)
+{
+	struct ummr_config c = UMMR_CONFIG_INIT;
+	char input[400];
+	const char *inputs[] = { strcpy(input, path_of("records")), NULL };
+	uint64_t sums[KEYS], times = 0;
+	ummr_job *job;
+
+	make_records(sums);
+	c.inputs = inputs;
+	c.split = UMMR_SPLIT_FIXED;
+	c.record_size = sizeof(struct record);
+	c.map = map_times;
+	c.reduce = add;
+	c.arg = &times;
+	c.task_size = 5000;
+	c.table_size = 10000;
+	c.transfer_limit = 5000;
+	c.combine = combine;
+	c.storage = storage;
+	job = create(&c);
+	while (times++ < 4) {
+		uint64_t product[KEYS];
+
+		check(ummr_runs(job) == times - 1);
+		check_run(job);
+		for (int i = 0; i < KEYS; i++)
+			product[i] = sums[i] * times;
+		check_sums(job, &c, product);
+	}
+	check(ummr_end(job) == 0);
+	nothing_left();
+}
+
+/* ---- A map function that fails: what its task has emitted does not count until it has succeeded ---- */
+
+struct failing {
+	int times;          /* for each task that fails */
+	int failed[100];    /* at this rank */
+};
+
+/* Each seventh task fails behind its first records. */
+static int map_at_last(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	struct failing *f = arg;
+	uint64_t number = task->offset / 700;
+	struct ummr_task half = { task->data, task->size / 16 * 8, task->path, task->offset };
+
+	if (number % 7 != 3 || f->failed[number] == f->times)
+		return map_records(job, task, arg);
+	f->failed[number]++;
+	map_records(job, &half, arg);
+	return 1;
+}
+
+static struct ummr_config failing_config(const char *const *inputs, struct failing *f, uint32_t sync)
+{
+	struct ummr_config c = UMMR_CONFIG_INIT;
+
+	c.inputs = inputs;
+	c.split = UMMR_SPLIT_FIXED;
+	c.record_size = sizeof(struct record);
+	c.map = map_at_last;
+	c.reduce = add;
+	c.arg = f;
+	c.task_size = 704;
+	c.table_size = 1000;
+	c.bucket_size = 300;
+	c.storage = sync ? folder : NULL;
+	c.sync_tasks = sync;
+	return c;
+}
+
+static void tries(uint32_t sync)
+{
+	struct failing f = { .times = 2 };
+	struct record records[70 * 88];
+	uint64_t sums[KEYS] = { 0 };
+	char input[400];
+	const char *inputs[] = { strcpy(input, path_of("records")), NULL };
+	struct ummr_config c = failing_config(inputs, &f, sync);
+	ummr_job *job;
+
+	for (size_t i = 0; i < 70 * 88; i++) {
+		records[i] = (struct record){ (uint32_t)random_number(KEYS), (uint32_t)i + 1 };
+		sums[records[i].key] += i + 1;
+	}
+	make_file("records", records, sizeof(records));
+	job = create(&c);
+	check_run(job);
+	check_sums(job, &c, sums);
+	check(ummr_end(job) == 0);
+	for (int i = 0; i < 70; i++)
+		MPI_Allreduce(MPI_IN_PLACE, &f.failed[i], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	for (int i = 0; i < 70; i++)
+		check(f.failed[i] == (i % 7 == 3 ? 2 : 0), "task %d has failed %d times", i, f.failed[i]);
+}
+
+/* ---- Eight times as much as memory has: half of all pairs have one key, the others two of each ---- */
+
+#define LIMIT (8 * MIB)       /* for windows: four segments of the default size */
+#define VALUE 100             /* a count, and bytes that the key decides */
+
+static uint64_t large_keys;
+
+static void make_value(uint32_t key, unsigned char value[VALUE])
+{
+	uint64_t one = 1;
+
+	memset(value, (int)(key * 2654435761u >> 24), VALUE);
+	memcpy(value, &one, sizeof(one));
+}
+
+static int emit_large(ummr_job *job, uint32_t key)
+{
+	unsigned char bytes[4] = { (unsigned char)(key >> 24), (unsigned char)(key >> 16), (unsigned char)(key >> 8),
+				   (unsigned char)key }, value[VALUE];
+
+	make_value(key, value);
+	return ummr_emit(job, bytes, sizeof(bytes), value, sizeof(value));
+}
+
+/* A byte of the input is 64 keys; its second half has the same ones as the first. Key 0 comes once with each other one. */
+static int map_large(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	bool skewed = arg;
+
+	for (uint64_t at = task->offset * 64; at < (task->offset + task->size) * 64; at++)
+		if (emit_large(job, (uint32_t)(at % large_keys) + 1) < 0 || (skewed && emit_large(job, 0) < 0))
+			return -1;
+	return 0;
+}
+
+static void add_counts(unsigned char *to, const unsigned char *other)
+{
+	uint64_t a, b;
+
+	check(memcmp(to + 8, other + 8, VALUE - 8) == 0);
+	memcpy(&a, to, 8);
+	memcpy(&b, other, 8);
+	a += b;
+	memcpy(to, &a, 8);
+}
+
+static int reduce_large(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
+{
+	(void)key, (void)arg;
+	check(value->size == VALUE && other->size == VALUE);
+	add_counts(value->data, other->data);
+	return 0;
+}
+
+static int reduce_all_large(ummr_job *job, const struct ummr_bytes *key, ummr_values *values, void *arg)
+{
+	unsigned char sum[VALUE];
+	struct ummr_bytes value;
+
+	(void)arg, (void)key;
+	check(ummr_next_value(values, &value) == 1 && value.size == VALUE);
+	memcpy(sum, value.data, VALUE);
+	while (ummr_next_value(values, &value) > 0)
+		add_counts(sum, value.data);
+	return ummr_put(job, sum, VALUE);
+}
+
+/* KiB */
+static size_t peak_memory(void)
+{
+	FILE *f = fopen("/proc/self/status", "r");
+	char line[200];
+	size_t peak = 0;
+
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "VmHWM: %zu", &peak) == 1)
+			break;
+	fclose(f);
+	return peak;
+}
+
+static void check_large_result(ummr_job *job, bool skewed)
+{
+	struct ummr_bytes key, value;
+	uint32_t next = skewed ? 0 : 1;
+
+	for (; ummr_next(job, &key, &value) > 0; next++) {
+		const unsigned char *k = key.data;
+		unsigned char want[VALUE];
+		uint64_t count = next ? 2 : 2 * large_keys;
+
+		check(key.size == 4 && ((uint32_t)k[0] << 24 | (uint32_t)k[1] << 16 | (uint32_t)k[2] << 8 | k[3]) == next);
+		make_value(next, want);
+		memcpy(want, &count, sizeof(count));
+		check(value.size == VALUE && memcmp(want, value.data, VALUE) == 0, "key %u", next);
+	}
+	check(rank != 0 || next == large_keys + 1);
+}
+
+/* A pair takes 136 bytes in a bucket, 144 in a group, and each comes twice. */
+static void out_of_core(bool skewed)
+{
+	uint64_t bytes = 8 * LIMIT * (uint64_t)ranks / (skewed ? 4 : 2) / 136 / 64;
+	struct ummr_config c = UMMR_CONFIG_INIT;
+	char input[400];
+	const char *inputs[] = { strcpy(input, path_of("input")), NULL };
+	char *zeros = calloc(2, bytes);
+	size_t before = peak_memory(), grown;
+	ummr_job *job;
+
+	large_keys = bytes * 64;
+	make_file("input", zeros, 2 * bytes);
+	free(zeros);
+	c.inputs = inputs;
+	c.split = UMMR_SPLIT_FIXED;
+	c.record_size = 1;
+	c.map = map_large;
+	c.reduce = skewed ? NULL : reduce_large;
+	c.reduce_all = skewed ? reduce_all_large : NULL;
+	c.arg = skewed ? &c : NULL;
+	c.table_size = MIB;
+	c.transfer_limit = 64 * KIB;
+	c.bucket_size = MIB;
+	c.task_size = 500;
+	c.storage = folder;
+	c.sync_tasks = 4;
+	job = create(&c);
+	check_run(job);
+	grown = (peak_memory() - before) * KIB;
+	check(SANITIZED || grown < 3 * LIMIT, "%zu KiB of memory", grown / KIB);
+	check_large_result(job, skewed);
+	check(ummr_end(job) == 0);
+	nothing_left();
 }
 
 /* ---- Help: rank 0 stays in its first task until all others are done, which only the others can do ---- */
@@ -618,8 +952,19 @@ static void errors(void)
 
 int main(int argc, char **argv)
 {
+	set_budget(LIMIT);
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
+	out_of_core(false);
+	out_of_core(true);
 	random_pairs();
+	all_values(100);
+	all_values(3000);
+	several_runs(NULL, UMMR_COMBINE_ON);
+	several_runs(folder, UMMR_COMBINE_ON);
+	several_runs(folder, UMMR_COMBINE_OFF);
+	tries(0);
+	tries(1);
+	tries(3);
 	long_values(NULL);
 	long_values(folder);
 	own_records();
