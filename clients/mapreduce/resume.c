@@ -167,5 +167,7 @@ int resume_begin(ummr_job *job)
 	job->fresh_count = 0;
 	status_reset(&job->status);
 	status_add(&job->status, job->rank, STATUS_DONE, (int64_t)count_tasks(s->tasks, s->task_bytes));
+	if (job->all_reduced)
+		status_advance(&job->status, PHASE_MAP, PHASE_MAPPED);
 	return result;
 }
