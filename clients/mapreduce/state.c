@@ -244,7 +244,7 @@ static int lock_file(const struct state *s)
 	for (int tries = 0; flock(s->files[0], LOCK_EX | LOCK_NB) < 0; tries++) {
 		if (errno != EWOULDBLOCK && errno != EINTR)
 			return cannot(s->paths[0], "locked");
-		if (tries == 500)
+		if (tries == 250)
 			return fail(EBUSY, "%s is in use by another job: use a folder for each", s->folder);
 		nanosleep(&pause, NULL);
 	}

@@ -18,12 +18,25 @@ complete() { # form
 	took=$(sed -n 's/^complete after \([0-9]*\) ms$/\1/p' "$folder/out")
 }
 
+# OpenMPI's mpirun may wait for ever, and not reap them, when all ranks are killed at once: it is ended when only zombies are left.
+await() { # mpirun
+	local zombies=0 states
+	while kill -0 "$1" 2> /dev/null; do
+		states=$(ps -o stat= --ppid "$1")
+		[ -n "$states" ] && ! grep -qv '^Z' <<< "$states" && zombies=$((zombies + 1)) || zombies=0
+		[ "$zombies" -lt 100 ] || kill -9 "$1"
+		sleep 0.05
+	done
+	wait "$1"
+}
+
 launch=("$@") total=0
 for form in sums groups runs; do
 	complete "$form"
 	for ((killed = 0; killed < kills; )); do
 		ms=$((RANDOM * 32768 + RANDOM)) ms=$((ms % (took + 1)))
-		if ! "${launch[@]}" "$folder" "$form" "$ms" > "$folder/out" 2>&1; then
+		"${launch[@]}" "$folder" "$form" "$ms" > "$folder/out" 2>&1 &
+		if ! await $!; then
 			! grep -q '\] failed:' "$folder/out" || wrong "$form: killed after $ms ms of $took"
 			killed=$((killed + 1))
 		fi
