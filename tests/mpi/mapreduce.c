@@ -51,6 +51,16 @@ static ummr_job *create(const struct ummr_config *config)
 	return job;
 }
 
+#define check_refused(call, error, words) check_refused_at((call), (error), (words), #call, __FILE__, __LINE__)
+
+static void check_refused_at(int result, int error, const char *words, const char *what, const char *file, int line)
+{
+	int got = errno;
+
+	check_at(result == -1 && got == error, what, file, line, " returned %d, errno %d: %s", result, got, ummr_error());
+	check_at(strstr(ummr_error(), words), what, file, line, " says \"%s\", not \"%s\"", ummr_error(), words);
+}
+
 /* ---- Random pairs: numbers are added up by key ---- */
 
 struct record {
@@ -424,6 +434,59 @@ static void all_values(size_t table_size)
 		check(counts[i] == i % 3, "key %u: %u", i, counts[i]);
 	check(pairs == (rank == 0 ? 999 : 0));
 	check(ummr_end(job) == 0);
+}
+
+/* ---- A job without pairs, and one with a single large one ---- */
+
+static int map_nothing(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	(void)job, (void)task, (void)arg;
+	return 0;
+}
+
+static int map_one(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	size_t size = *(const size_t *)arg;
+	char *value = calloc(1, size);
+	int result = task->offset == 0 ? ummr_emit(job, "", 0, value, size) : 0;
+
+	free(value);
+	return result;
+}
+
+static int count_bytes(ummr_job *job, const struct ummr_bytes *key, ummr_values *values, void *arg)
+{
+	struct ummr_bytes value;
+
+	(void)arg;
+	check(key->size == 0 && ummr_next_value(values, &value) == 1);
+	check_refused(ummr_emit(job, "k", 1, NULL, 0), EINVAL, "for map functions");
+	return ummr_put(job, &value.size, sizeof(value.size));
+}
+
+static void none_and_one(void)
+{
+	size_t size = by_time(10, 100) * MIB;
+	struct ummr_config c = UMMR_CONFIG_INIT;
+	char input[400];
+	const char *inputs[] = { strcpy(input, path_of("zeros")), NULL };
+	struct ummr_bytes key, value;
+	ummr_job *job;
+
+	c.inputs = inputs;
+	c.map = map_nothing;
+	c.reduce_all = count_bytes;
+	c.arg = &size;
+	c.storage = folder;
+	job = create(&c);
+	check_run(job);
+	check(ummr_next(job, &key, &value) == 0 && ummr_end(job) == 0);
+	c.map = map_one;
+	job = create(&c);
+	check_run(job);
+	check_refused(ummr_put(job, "", 0), EINVAL, "for reduce_all");
+	check(rank != 0 || (ummr_next(job, &key, &value) == 1 && *(const size_t *)value.data == size));
+	check(ummr_next(job, &key, &value) == 0 && ummr_end(job) == 0);
 }
 
 /* ---- Several runs: the same pairs, times a number that differs ---- */
@@ -801,16 +864,6 @@ static void own_records(void)
 
 /* ---- What is refused, at all ranks, with a sentence ---- */
 
-#define check_refused(call, error, words) check_refused_at((call), (error), (words), #call, __FILE__, __LINE__)
-
-static void check_refused_at(int result, int error, const char *words, const char *what, const char *file, int line)
-{
-	int got = errno;
-
-	check_at(result == -1 && got == error, what, file, line, " returned %d, errno %d: %s", result, got, ummr_error());
-	check_at(strstr(ummr_error(), words), what, file, line, " says \"%s\", not \"%s\"", ummr_error(), words);
-}
-
 static int bad_rank; /* whose functions fail */
 
 static int map_fails(ummr_job *job, const struct ummr_task *task, void *arg)
@@ -961,6 +1014,7 @@ int main(int argc, char **argv)
 	random_pairs();
 	all_values(3000);
 	all_values(0);
+	none_and_one();
 	several_runs(NULL, UMMR_COMBINE_ON);
 	several_runs(folder, UMMR_COMBINE_ON);
 	several_runs(folder, UMMR_COMBINE_OFF);
