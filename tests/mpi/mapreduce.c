@@ -732,7 +732,8 @@ static void out_of_core(bool skewed)
 	job = create(&c);
 	check_run(job);
 	grown = (peak_memory() - before) * KIB;
-	check(SANITIZED || grown < 3 * LIMIT, "%zu KiB of memory", grown / KIB);
+	/* The pairs in the buckets alone are 8 times the limit; table, task, and what MPI needs for transfers are not in it. */
+	check(SANITIZED || grown < 5 * LIMIT, "%zu KiB of memory", grown / KIB);
 	check_large_result(job, skewed);
 	check(ummr_end(job) == 0);
 	nothing_left();
