@@ -90,8 +90,8 @@ $(call MAPREDUCE_LIB,$1): $(call MAPREDUCE_OBJ,$1) clients/mapreduce/libummap-ma
 	ln -sf $$(notdir $$@) $B/libummap-mapreduce-$1.so.$$(SOMAJOR)
 	ln -sf libummap-mapreduce-$1.so.$$(SOMAJOR) $B/libummap-mapreduce-$1.so
 
-$B/tests/mpi/$1/mapreduce: $(call MAPREDUCE_LIB,$1)
-$B/tests/mpi/$1/mapreduce: MAPREDUCE = -lummap-mapreduce-$1
+$B/tests/mpi/$1/mapreduce $B/tests/mpi/$1/mapreduce_kill $B/tests/mpi/$1/mapreduce_faults: $(call MAPREDUCE_LIB,$1)
+$B/tests/mpi/$1/mapreduce $B/tests/mpi/$1/mapreduce_kill $B/tests/mpi/$1/mapreduce_faults: MAPREDUCE = -lummap-mapreduce-$1
 
 # Where it is built and where it is installed, it finds the libraries.
 $B/ummap-wordcount.$1: examples/mapreduce/wordcount.c $(call MAPREDUCE_LIB,$1) $(call MPI_LIB,$1)

@@ -324,8 +324,8 @@ static int read_head(struct cache_near *n, struct ummap_geom *geom)
 
 	n->slots.magic = HEAD_MAGIC;
 	if (!err)
-		err = side_head_read(&n->file, &n->slots, head, sizeof(*head));
-	if (err == -ENODATA && length <= SIDE_HEAD)
+		err = side_head_read(&n->file, &n->slots, length, head, sizeof(*head));
+	if (err == 1)
 		return 1;
 	if (!err && (head->block < CACHE_BLOCK_MIN || head->block > CACHE_BLOCK_MAX || head->block & (head->block - 1) ||
 		     head->slots < SLOTS_MIN || head->slots >= CACHE_NO_SLOT))

@@ -161,8 +161,8 @@ static int read_file(struct cow_file *f, struct ummap_geom *geom)
 	if (!f->page)
 		return -ENOMEM;
 	if (!err)
-		err = side_head_read(&f->file, &f->slots, &f->head, sizeof(f->head));
-	if (err == -ENODATA && length <= SIDE_HEAD)
+		err = side_head_read(&f->file, &f->slots, length, &f->head, sizeof(f->head));
+	if (err == 1)
 		return 1;
 	if (err == -ENODATA)
 		return keys_refuse(geom, EUCLEAN, "%.100s is no file of cow+, or both slots of its head are damaged", f->file.path);

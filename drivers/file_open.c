@@ -184,14 +184,20 @@ static int make_handle(int fd, struct keys keys, int oflags, void **h, struct um
 static int check_log(const char *path, struct ummap_geom *geom)
 {
 	char log[PATH_MAX];
+	struct stat st;
+	int has;
 
-	if (snprintf(log, sizeof(log), "%s" WAL_SUFFIX, path) >= (int)sizeof(log) || access(log, F_OK) < 0)
+	if (wal_beside(log, path) < 0 || stat(log, &st) < 0 || !S_ISREG(st.st_mode))
 		return 0;
-	if (wal_has_commits(log))
-		return keys_refuse(geom, EUCLEAN, "%.50s" WAL_SUFFIX " has commits that are not in the store yet: open it through wal+, "
-				   "or bring them home by umwal(1) (\"apply\")", path);
+	has = wal_has_commits(log);
+	if (has < 0)
+		return keys_refuse(geom, EUCLEAN, "%.60s may have commits that are not in the store yet, but cannot be read: %s", log,
+				   strerror(-has));
+	if (has)
+		return keys_refuse(geom, EUCLEAN, "%.50s has commits that are not in the store yet: open it through wal+, "
+				   "or bring them home by umwal(1) (\"apply\")", log);
 	/* No error, but worth a word. */
-	keys_refuse(geom, 0, "%.100s" WAL_SUFFIX " is beside the store, with nothing committed in it", path);
+	keys_refuse(geom, 0, "%.100s is beside the store, with nothing committed in it", log);
 	return 0;
 }
 

@@ -249,7 +249,7 @@ static bool is_empty(const struct slot *slot)
 	return memcmp(slot, &zeros, sizeof(zeros)) == 0;
 }
 
-int side_head_read(struct side *s, struct side_head *head, void *body, size_t len)
+int side_head_read(struct side *s, struct side_head *head, uint64_t length, void *body, size_t len)
 {
 	struct slot slot;
 	unsigned empty = 0;
@@ -273,7 +273,10 @@ int side_head_read(struct side *s, struct side_head *head, void *body, size_t le
 	/* The first head goes to one slot, the second to the other: until then a process may have been killed. */
 	if (head->number > 1)
 		head->damaged |= empty;
-	return err ? err : head->number ? 0 : -ENODATA;
+	if (err || head->number)
+		return err;
+	/* The first head is durable before anything goes to the other slot. */
+	return length <= SIDE_HEAD && empty & 1 ? 1 : -ENODATA;
 }
 
 int side_head_write(struct side *s, struct side_head *head, const void *body, size_t len)

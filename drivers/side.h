@@ -69,8 +69,8 @@ struct side_head {
 	bool flying;       /* the newer slot may not be durable */
 };
 
-/* -ENODATA: neither slot is whole. */
-int side_head_read(struct side *s, struct side_head *head, void *body, size_t len);
+/* -ENODATA: neither slot is whole; 1: for a file of so many bytes that is because making it was cut off. */
+int side_head_read(struct side *s, struct side_head *head, uint64_t length, void *body, size_t len);
 /* It is durable after the next flush. */
 int side_head_write(struct side *s, struct side_head *head, const void *body, size_t len);
 /* Writes both slots; it is durable. */

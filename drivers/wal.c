@@ -340,11 +340,13 @@ static int parse_keys(struct keys *k, const struct ummap_uri *uri, int oflags, s
 /* Beside a store that is a regular file there is a place for the log; others have to name one. */
 static int choose_path(struct keys *k, const struct ummap_uri *uri, struct ummap_geom *geom)
 {
-	char copy[PATH_MAX];
+	const char *store = *uri->path ? uri->path : k->path;
+	char itself[PATH_MAX];
 	struct stat st = { .st_mode = 0 };
 
-	snprintf(copy, sizeof(copy), "%s", *uri->path ? uri->path : k->path);
-	snprintf(k->name, sizeof(k->name), "%s", basename(copy));
+	if (!realpath(store, itself))
+		snprintf(itself, sizeof(itself), "%s", store);
+	snprintf(k->name, sizeof(k->name), "%s", basename(itself));
 	k->wish.name = k->name;
 	k->wish.path = k->path;
 	if (*uri->path)
@@ -354,9 +356,7 @@ static int choose_path(struct keys *k, const struct ummap_uri *uri, struct ummap
 		return 0;
 	if (!S_ISREG(st.st_mode))
 		return keys_refuse(geom, EINVAL, "the store is no regular file with a path: wal.path has to name the log");
-	if (snprintf(k->path, sizeof(k->path), "%s" WAL_SUFFIX, uri->path) >= (int)sizeof(k->path))
-		return -ENAMETOOLONG;
-	return 0;
+	return wal_beside(k->path, uri->path);
 }
 
 static int index_record(void *arg, const struct wal_record *r)
@@ -391,7 +391,7 @@ static int open_log(struct wal *w, struct keys *k, const struct ummap_uri *uri, 
 	if (err)
 		return err;
 	if (!w->log.file.h)
-		return k->wish.back && k->wish.epoch > 0 ? keys_refuse(geom, EINVAL, "there is no log %.100s, and so no epoch", k->path) : 0;
+		return 0;
 	err = wal_each(&w->log, w->log.durable.at, index_record, w);
 	if (!err && w->writable)
 		err = wal_start_thread(w);

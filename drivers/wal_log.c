@@ -6,6 +6,8 @@
 #include "keys.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -221,8 +223,8 @@ static int read_head(struct wal_log *l, struct ummap_geom *geom)
 
 	l->slots.magic = WAL_HEAD_MAGIC;
 	if (!err)
-		err = side_head_read(&l->file, &l->slots, &l->head, sizeof(l->head));
-	if (err == -ENODATA && length <= SIDE_HEAD)
+		err = side_head_read(&l->file, &l->slots, length, &l->head, sizeof(l->head));
+	if (err == 1)
 		return 1;
 	if (err == -ENODATA || (!err && !is_sound(&l->head)))
 		return keys_refuse(geom, EUCLEAN, "%.100s is no log of wal+, or both slots of its head are damaged", l->file.path);
@@ -251,7 +253,14 @@ int wal_look(struct wal_log *l, const char *path, int how, struct wal_found *fou
 	return err < 0 ? err : 0;
 }
 
-bool wal_has_commits(const char *path)
+int wal_beside(char log[PATH_MAX], const char *store)
+{
+	char itself[PATH_MAX];
+
+	return snprintf(log, PATH_MAX, "%s" WAL_SUFFIX, realpath(store, itself) ? itself : store) < PATH_MAX ? 0 : -ENAMETOOLONG;
+}
+
+int wal_has_commits(const char *path)
 {
 	struct ummap_geom geom = { .size = 0 };
 	struct wal_record r = { .kind = 0 };
@@ -261,8 +270,9 @@ bool wal_has_commits(const char *path)
 	bool found = false;
 	int err;
 
-	if (side_open(&l.file, path, 0, 0, UMMAP_LOCK_NONE, &geom) < 0)
-		return false;
+	err = side_open(&l.file, path, 0, 0, UMMAP_LOCK_NONE, &geom);
+	if (err)
+		return err == -ENOENT ? 0 : err;
 	err = read_head(&l, &geom);
 	if (err == 0 && l.head.acked <= l.head.home) {
 		from = tail_spot(&l);
@@ -273,8 +283,8 @@ bool wal_has_commits(const char *path)
 		err = !found;
 	}
 	wal_close(&l);
-	/* A head that nobody can read may be that of a log which is needed. */
-	return err == 0 || err == -EUCLEAN;
+	/* A head that is damaged may be that of a log which is needed. */
+	return err == 0 || err == -EUCLEAN ? 1 : err > 0 ? 0 : err;
 }
 
 /* ---- Opening ---- */
@@ -369,21 +379,30 @@ static int find_and_choose(struct wal_log *l, const struct wal_wish *wish, struc
 	return found->damaged_at ? damaged(l, found, geom) : 0;
 }
 
+static int no_epoch(const struct wal_wish *wish, struct ummap_geom *geom)
+{
+	return keys_refuse(geom, EINVAL, "there is no log %.100s, and so no epoch %ju", wish->path, (uintmax_t)wish->epoch);
+}
+
 int wal_open(struct wal_log *l, const struct wal_wish *wish, struct ummap_geom *geom)
 {
 	struct wal_found found = { .records = 0 };
-	int oflags = wish->write ? UMMAP_O_WRITE | (wish->create ? UMMAP_O_CREATE : 0) : 0, err;
+	/* Epoch 0 is the store as it is. */
+	bool needed = wish->back && wish->epoch > 0, create = wish->create && !needed;
+	int oflags = wish->write ? UMMAP_O_WRITE | (create ? UMMAP_O_CREATE : 0) : 0, err;
 
 	memset(l, 0, sizeof(*l));
 	err = side_open(&l->file, wish->path, oflags, wish->mode, wish->write ? UMMAP_LOCK_EXCLUSIVE : UMMAP_LOCK_SHARED, geom);
-	if (err == -ENOENT && !wish->create) {
+	if (err == -ENOENT && !create) {
 		*geom->why = '\0';
-		return 0;
+		return needed ? no_epoch(wish, geom) : 0;
 	}
 	if (err)
 		return err;
 	err = read_head(l, geom);
-	if (err == 1)
+	if (err == 1 && needed)
+		err = no_epoch(wish, geom);
+	else if (err == 1)
 		err = wish->write ? begin(l, wish, &found) : 1;
 	else if (err == 0)
 		err = find_and_choose(l, wish, &found, geom);

@@ -54,6 +54,7 @@
 #ifndef DRIVERS_WAL_LOG_H
 #define DRIVERS_WAL_LOG_H
 
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -148,8 +149,11 @@ struct wal_found {
 
 /* Opens and reads it, and changes nothing; `how` is the lock. A damaged one is found->damaged_at, and no error. */
 int wal_look(struct wal_log *l, const char *path, int how, struct wal_found *found, struct ummap_geom *geom);
-/* Whether commits that are not at home are in the log of that path. It is not locked, and may be somebody's. */
-bool wal_has_commits(const char *path);
+/* Where the log of a store is: beside the file itself, by whichever link it is opened. -ENAMETOOLONG. */
+int wal_beside(char log[PATH_MAX], const char *store);
+/* Whether commits that are not at home are in the log of that path: 0, 1, or -errno where that cannot be known. It is not
+ * locked, and may be somebody's. */
+int wal_has_commits(const char *path);
 
 /* Each record from the tail to `to`, which is whole; its blocks are at place + sizeof. Stops at an error of `visit`. */
 int wal_each(struct wal_log *l, uint64_t to, int (*visit)(void *arg, const struct wal_record *record), void *arg);

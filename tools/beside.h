@@ -34,7 +34,8 @@ struct verb {
 struct tool {
 	const char *usage;
 	const char *option;        /* that names the file; else it is the store's path with ... */
-	const char *suffix;        /* ... this behind it */
+	const char *suffix;        /* ... this behind it, ... */
+	int (*beside)(char file[PATH_MAX], const char *store); /* ... or where this says */
 	const struct verb *verbs;  /* the last one has no name */
 };
 
@@ -58,17 +59,31 @@ static inline void encode(char *to, const char *path)
 	*to = '\0';
 }
 
-/* Removes the file, which nobody may have in use. */
-static inline int tool_drop(const struct job *job)
+static inline bool has_name(const char *path, const char *name)
 {
-	struct ummap_geom geom = { .size = 0 };
-	struct side file;
-	int err = side_open(&file, job->file, UMMAP_O_WRITE, 0, UMMAP_LOCK_EXCLUSIVE, &geom);
+	const char *slash = strrchr(path, '/'), *last = slash ? slash + 1 : path;
+	size_t len = strcspn(last, "?");
 
-	if (err)
-		refuse("%s", *geom.why ? geom.why : strerror(-err));
-	err = side_remove(&file);
-	side_close(&file);
+	return strlen(name) == len && strncmp(last, name, len) == 0;
+}
+
+/* Whether a store, which is a path, a link to it or a URI, has this name in the end. */
+static inline bool is_called(const char *store, const char *name)
+{
+	const char *colon = strchr(store, ':');
+	char itself[PATH_MAX];
+
+	return has_name(store, name) || (colon && has_name(colon + 1, name)) || (realpath(store, itself) && has_name(itself, name));
+}
+
+/* Removes a file that has been found to be what it should be, if it is of the store that is meant. */
+static inline int tool_remove(const struct job *job, struct side *file, const char *of)
+{
+	int err;
+
+	if (*of && !is_called(job->store, of))
+		refuse("%s is of another store, \"%s\"", job->file, of);
+	err = side_remove(file);
 	if (err)
 		refuse("%s cannot be removed: %s", job->file, strerror(-err));
 	return EXIT_SUCCESS;
@@ -99,6 +114,13 @@ static inline void tool_options(const struct tool *tool, int argc, char **argv, 
 	}
 }
 
+static inline bool name_file(const struct tool *tool, const char *store, char file[PATH_MAX])
+{
+	if (tool->beside)
+		return tool->beside(file, store) == 0;
+	return snprintf(file, PATH_MAX, "%s%s", store, tool->suffix) < PATH_MAX;
+}
+
 static inline int tool_main(const struct tool *tool, int argc, char **argv)
 {
 	static char file[PATH_MAX];
@@ -112,7 +134,7 @@ static inline int tool_main(const struct tool *tool, int argc, char **argv)
 			continue;
 		job.store = argv[1];
 		job.word = argv[2];
-		if (!job.file && snprintf(file, sizeof(file), "%s%s", job.store, tool->suffix) >= (int)sizeof(file))
+		if (!job.file && !name_file(tool, job.store, file))
 			refuse("%s: %s", job.store, strerror(ENAMETOOLONG));
 		job.file = job.file ? job.file : file;
 		return verb->run(&job);

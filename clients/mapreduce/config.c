@@ -30,8 +30,10 @@ static int check_functions(const struct ummr_config *c)
 		return fail(EINVAL, "config->inputs names no file and no folder");
 	if (!c->map)
 		return fail(EINVAL, "config->map is NULL: a job needs a map function");
-	if (!c->reduce)
-		return fail(EINVAL, "config->reduce is NULL: a job needs a reduce function");
+	if (!c->reduce && !c->reduce_all)
+		return fail(EINVAL, "config->reduce is NULL, and reduce_all is, too: a job needs a reduce function");
+	if (c->reduce && c->reduce_all)
+		return fail(EINVAL, "config has reduce and reduce_all: a job has one reduce function");
 	if (c->split == UMMR_SPLIT_FIXED && c->record_size == 0)
 		return fail(EINVAL, "config->record_size is 0: UMMR_SPLIT_FIXED needs the size of records");
 	if (c->split == UMMR_SPLIT_OWN && !c->find_record)
@@ -90,7 +92,8 @@ int config_compare(const struct ummr_config *c, MPI_Comm comm)
 {
 	uint64_t fields[] = { (uint64_t)c->split, c->record_size, c->task_size, c->bucket_size, c->transfer_limit,
 			      c->table_size, (uint64_t)c->combine, (uint64_t)c->order, c->seed, c->storage != NULL,
-			      c->sync_tasks, (uint64_t)c->method, (uint64_t)c->input, c->stripe_count, c->stripe_size };
+			      c->sync_tasks, c->reduce_all != NULL, c->tag, (uint64_t)c->method, (uint64_t)c->input,
+			      c->stripe_count, c->stripe_size };
 	uint64_t mine = XXH64(fields, sizeof(fields), 0), first = mine;
 
 	MPI_Bcast(&first, 1, MPI_UINT64_T, 0, comm);

@@ -2,6 +2,7 @@
 #include "mapreduce/infile.h"
 
 #include "mapreduce/error.h"
+#include "mapreduce/input.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,17 +18,20 @@ static const struct infile_way *const ways[] = {
 	[UMMR_INPUT_UMMAP] = &infile_ummap,
 };
 
-int infile_open(struct infile *s, const struct ummr_config *config, const char *path, uint64_t number, uint64_t size)
+int infile_open(struct infile *s, const struct ummr_config *config, const struct file *file, uint64_t number)
 {
+	const char *path = file->path;
 	struct stat st;
 
-	*s = (struct infile){ .path = path, .number = number, .size = size, .fd = -1, .file = MPI_FILE_NULL,
+	*s = (struct infile){ .path = path, .number = number, .size = file->size, .fd = -1, .file = MPI_FILE_NULL,
 			      .request = MPI_REQUEST_NULL };
 	if (stat(path, &st) < 0)
 		return fail(errno, "%s cannot be read: %s", path, strerror(errno));
-	if ((uint64_t)st.st_size != size)
+	if ((uint64_t)st.st_size != file->size)
 		return fail(ESTALE, "%s was %llu bytes long when the job was made, and is %llu now", path,
-			    (unsigned long long)size, (unsigned long long)st.st_size);
+			    (unsigned long long)file->size, (unsigned long long)st.st_size);
+	if (input_time_of(&st) != file->time)
+		return fail(ESTALE, "%s has been changed since the job was made", path);
 	if (ways[config->input]->open(s, config) < 0)
 		return -1;
 	s->way = ways[config->input];

@@ -20,6 +20,7 @@ struct piece {
 	uint64_t from; /* in the file */
 };
 
+struct file;
 struct infile;
 
 struct infile_way {
@@ -43,8 +44,8 @@ struct infile {
 	char *mapping;
 };
 
-/* Fails if the file has another size. */
-int infile_open(struct infile *s, const struct ummr_config *config, const char *path, uint64_t number, uint64_t size);
+/* Fails if the file has been changed. */
+int infile_open(struct infile *s, const struct ummr_config *config, const struct file *file, uint64_t number);
 void infile_close(struct infile *s);
 
 /* All of it, or an error. */

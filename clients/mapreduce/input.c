@@ -15,17 +15,29 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #define MIB ((uint64_t)1 << 20)
 
 /* ---- Looking for files: rank 0 ---- */
 
-struct list {
-	char *names;      /* each with its NUL */
-	uint64_t *sizes;
-	uint64_t bytes, count, names_room, sizes_room;
+struct found {
+	uint64_t size, time;
 };
 
-static int list_add(struct list *l, const char *path, uint64_t size)
+struct list {
+	char *names;      /* each with its NUL */
+	struct found *files;
+	uint64_t bytes, count, names_room, files_room;
+};
+
+uint64_t input_time_of(const struct stat *st)
+{
+	return (uint64_t)st->st_mtim.tv_sec * 1000000000 + (uint64_t)st->st_mtim.tv_nsec;
+}
+
+static int list_add(struct list *l, const char *path, const struct stat *st)
 {
 	size_t length = strlen(path) + 1;
 
@@ -33,15 +45,15 @@ static int list_add(struct list *l, const char *path, uint64_t size)
 		l->names_room = 2 * (l->bytes + length);
 		l->names = realloc(l->names, l->names_room);
 	}
-	if (l->count == l->sizes_room) {
-		l->sizes_room = 2 * l->sizes_room + 16;
-		l->sizes = realloc(l->sizes, l->sizes_room * sizeof(*l->sizes));
+	if (l->count == l->files_room) {
+		l->files_room = 2 * l->files_room + 16;
+		l->files = realloc(l->files, l->files_room * sizeof(*l->files));
 	}
-	if (!l->names || !l->sizes)
+	if (!l->names || !l->files)
 		return fail(ENOMEM, "no memory for the names of %llu files", (unsigned long long)l->count);
 	memcpy(l->names + l->bytes, path, length);
 	l->bytes += length;
-	l->sizes[l->count++] = size;
+	l->files[l->count++] = (struct found){ (uint64_t)st->st_size, input_time_of(st) };
 	return 0;
 }
 
@@ -57,7 +69,7 @@ static int list_entry(struct list *l, const FTSENT *e)
 	case FTS_F:
 		if (access(e->fts_accpath, R_OK) != 0)
 			return fail(errno, "%s cannot be read: %s", e->fts_path, strerror(errno));
-		return list_add(l, e->fts_path, (uint64_t)e->fts_statp->st_size);
+		return list_add(l, e->fts_path, e->fts_statp);
 	case FTS_DNR:
 	case FTS_ERR:
 	case FTS_NS:
@@ -122,15 +134,15 @@ static int share(struct input *in, MPI_Comm comm, struct list *l)
 	if (rank > 0) {
 		*l = (struct list){ .count = sizes[0], .bytes = sizes[1] };
 		l->names = malloc(l->bytes + 1);
-		l->sizes = malloc((l->count + 1) * sizeof(*l->sizes));
+		l->files = malloc((l->count + 1) * sizeof(*l->files));
 	}
 	in->files = malloc((l->count + 1) * sizeof(*in->files));
-	if ((l->count > 0 && (!l->names || !l->sizes)) || !in->files)
+	if ((l->count > 0 && (!l->names || !l->files)) || !in->files)
 		result = fail(ENOMEM, "no memory for the names of %llu files", (unsigned long long)sizes[0]);
 	if (agree(comm, result) < 0)
 		return -1;
 	broadcast(l->names, l->bytes, comm);
-	broadcast(l->sizes, l->count * sizeof(*l->sizes), comm);
+	broadcast(l->files, l->count * sizeof(*l->files), comm);
 	return 0;
 }
 
@@ -139,11 +151,12 @@ static void take(struct input *in, struct list *l)
 	char *name = l->names;
 
 	for (uint64_t i = 0; i < l->count; i++) {
-		in->files[i] = (struct file){ name, in->size, l->sizes[i] };
-		in->size += l->sizes[i];
+		in->files[i] = (struct file){ name, in->size, l->files[i].size, l->files[i].time };
+		in->size += l->files[i].size;
 		name += strlen(name) + 1;
 	}
 	in->count = l->count;
+	in->stamp = XXH3_64bits_withSeed(l->files, l->count * sizeof(*l->files), XXH3_64bits(l->names, l->bytes));
 	in->names = l->names;
 	l->names = NULL;
 }
@@ -190,7 +203,7 @@ int input_open(struct input *in, MPI_Comm comm, const struct ummr_config *config
 		result = check_records(in);
 	}
 	free(list.names);
-	free(list.sizes);
+	free(list.files);
 	return result;
 }
 
@@ -262,7 +275,7 @@ static int open_infile(const struct input *in, struct infile *s, uint64_t number
 {
 	const struct file *f = &in->files[number];
 
-	return infile_open(s, in->config, f->path, number, f->size);
+	return infile_open(s, in->config, f, number);
 }
 
 static bool is_open(const struct infile *s, uint64_t number)

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <sys/stat.h>
+
 #include <ummap-mapreduce.h>
 
 #include "mapreduce/infile.h"
@@ -22,7 +24,11 @@ struct file {
 	const char *path; /* in names */
 	uint64_t start;   /* in the input */
 	uint64_t size;
+	uint64_t time;    /* when it was changed last, in ns */
 };
+
+/* When a file was changed last, in ns. */
+uint64_t input_time_of(const struct stat *st);
 
 struct input {
 	const struct ummr_config *config;
@@ -30,6 +36,7 @@ struct input {
 	char *names;
 	uint64_t count;
 	uint64_t size;
+	uint64_t stamp;   /* of all names, sizes and times */
 	uint64_t task_size;
 	int64_t tasks;
 	struct infile reading;  /* the file that is read */

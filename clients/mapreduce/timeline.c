@@ -35,6 +35,8 @@ static int open_file(struct timeline *t, const char *path)
 	if (!t->path)
 		return fail(ENOMEM, "no memory for a file's name");
 	t->out = fopen(path, "we");
+	if (t->out)
+		fputs("run,rank,seconds,phase,event,memory_kib\n", t->out);
 	return t->out ? 0 : fail(errno, "%s, the timeline, cannot be written: %s", path, strerror(errno));
 }
 
@@ -69,6 +71,8 @@ void timeline_start(struct timeline *t, MPI_Comm comm)
 {
 	if (!t->on)
 		return;
+	t->run++;
+	t->count = 0;
 	MPI_Barrier(comm);
 	t->start = now();
 }
@@ -104,12 +108,12 @@ void timeline_add(struct timeline *t, int phase, enum event_kind kind)
 
 /* ---- Writing ---- */
 
-static void put_events(FILE *out, int rank, const struct event *events, size_t count)
+static void put_events(const struct timeline *t, int rank, const struct event *events, size_t count)
 {
 	static const char *const phases[] = { "map", "reduce", "combine" }, *const kinds[] = { "begin", "step", "sync", "end" };
 
 	for (size_t i = 0; i < count; i++)
-		fprintf(out, "%d,%.6f,%s,%s,%" PRIu64 "\n", rank, events[i].seconds, phases[events[i].phase],
+		fprintf(t->out, "%" PRIu64 ",%d,%.6f,%s,%s,%" PRIu64 "\n", t->run, rank, events[i].seconds, phases[events[i].phase],
 			kinds[events[i].kind], events[i].kib);
 }
 
@@ -120,15 +124,14 @@ static int receive_events(struct timeline *t, MPI_Comm comm)
 	int ranks, bytes;
 
 	MPI_Comm_size(comm, &ranks);
-	fputs("rank,seconds,phase,event,memory_kib\n", t->out);
-	put_events(t->out, 0, t->events, t->count);
+	put_events(t, 0, t->events, t->count);
 	for (int rank = 1; rank < ranks; rank++) {
 		do {
 			MPI_Status status;
 
 			MPI_Recv(piece, sizeof(piece), MPI_BYTE, rank, 0, comm, &status);
 			MPI_Get_count(&status, MPI_BYTE, &bytes);
-			put_events(t->out, rank, piece, (size_t)bytes / sizeof(*piece));
+			put_events(t, rank, piece, (size_t)bytes / sizeof(*piece));
 		} while (bytes == sizeof(piece));
 	}
 	return fflush(t->out) == 0 ? 0 : fail(errno, "%s, the timeline, cannot be written: %s", t->path, strerror(errno));

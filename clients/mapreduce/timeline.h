@@ -26,7 +26,8 @@ struct timeline {
 	FILE *out;             /* rank 0's; NULL at others */
 	char *path;            /* rank 0's */
 	int statm;             /* /proc/self/statm */
-	double start;          /* when all ranks began */
+	uint64_t run;          /* from 1 */
+	double start;          /* of it, when all ranks began */
 	struct event *events;
 	size_t count, room;
 	bool lost;             /* there was no memory for an event */

@@ -219,20 +219,6 @@ static int reduce_pairs(ummr_job *job, const char *data, uint64_t bytes)
 	return 0;
 }
 
-static int write_run(ummr_job *job)
-{
-	struct entry **sorted = table_sorted(&job->table, job->config.order == UMMR_ORDER_DESCENDING);
-	int result = sorted ? 0 : -1;
-
-	for (uint64_t i = 0; result == 0 && i < job->table.entries; i++) {
-		struct pair p = { sorted[i]->head, sorted[i]->key, sorted[i]->value };
-
-		result = stream_append(&job->run, &p);
-	}
-	free(sorted);
-	return result;
-}
-
 static int reduce_ranks(ummr_job *job, const struct exchange *x)
 {
 	int result = table_open(&job->table, job->config.reduce, job->config.arg);
@@ -243,8 +229,9 @@ static int reduce_ranks(ummr_job *job, const struct exchange *x)
 		timeline_add(&job->timeline, UMMR_PHASE_REDUCE, EVENT_STEP);
 	}
 	if (result == 0)
-		result = write_run(job);
+		result = sort_finish(job);
 	table_close(&job->table);
+	sort_close(job);
 	return result;
 }
 
@@ -301,19 +288,23 @@ static int receive_run(ummr_job *job, int from, struct stream *run)
 
 static int combine_with(ummr_job *job, int partner)
 {
+	struct reader readers[2];
 	struct stream theirs, merged;
-	struct reader a, b;
+	struct source both = { 0 };
 	int result;
 
 	stream_open(&theirs, &job->runs);
 	stream_open(&merged, &job->runs);
 	result = receive_run(job, partner, &theirs);
-	reader_open_own(&a, &job->run);
-	reader_open_own(&b, &theirs);
+	reader_open_own(&readers[0], &job->run);
+	reader_open_own(&readers[1], &theirs);
 	if (result == 0)
-		result = merge_runs(job, &a, &b, &merged);
-	reader_close(&a);
-	reader_close(&b);
+		result = source_open_streams(&both, readers, 2, job->config.order == UMMR_ORDER_DESCENDING);
+	if (result == 0)
+		result = source_copy(job, &both, &merged);
+	source_close(&both);
+	reader_close(&readers[0]);
+	reader_close(&readers[1]);
 	stream_close(&theirs);
 	stream_close(&job->run);
 	job->run = merged;

@@ -11,6 +11,7 @@
 #include "paging/fault.h"
 #include "cache/group.h"
 #include "paging/inplace.h"
+#include "io/io.h"
 #include "io/plugin.h"
 #include "paging/lock.h"
 #include "base/log.h"
@@ -102,6 +103,7 @@ static void fork_child(void)
 	group_forget();
 	cache_forget();
 	frame_forget();
+	io_forget();
 	plugin_forget();
 	engine_forget();
 	worker_forget();
@@ -112,6 +114,7 @@ static void fork_child(void)
 	spare_forget();
 	stats_forget();
 	mode_forget();
+	sys_forget();
 	config.stats = NULL;
 	threads_started = false;
 	starting = 0;

@@ -121,10 +121,16 @@ static bool is_locked(void *page)
 	return madvise(page, sys_page(), MADV_DONTNEED) < 0 && errno == EINVAL;
 }
 
+static _Atomic uint32_t looking;
+
+void sys_forget(void)
+{
+	looking = 0;
+}
+
 /* One page of ours has the locks of all that there was; a new one in its place, those of all that comes. */
 bool sys_look_for_locks(void)
 {
-	static _Atomic uint32_t looking;
 	static void *page;
 	bool were, are, before = sys_locks;
 	void *p;

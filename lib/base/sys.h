@@ -45,6 +45,8 @@ void sys_unlock(void *p, size_t len);
 extern _Atomic bool sys_locks;
 /* Checks again. true: existing memory may be locked now. */
 bool sys_look_for_locks(void);
+/* In a forked child: nobody looks. */
+void sys_forget(void);
 /* Discards the contents of private memory, locked or not; 0 or -errno. */
 int sys_drop(void *p, size_t len);
 

@@ -245,17 +245,24 @@ static int lengthen(struct store *s, uint64_t size)
 	return err == -EOPNOTSUPP ? 0 : err;
 }
 
+/* One store at a time becomes longer. */
+static _Atomic uint32_t lengthening;
+
 int io_lengthen(struct store *s, uint64_t size)
 {
-	static _Atomic uint32_t lock;
 	int err;
 
 	if (!s->driver.resize || !(s->geom.caps & UMMAP_CAP_GROW) || io_size(s) >= size)
 		return 0;
-	futex_lock(&lock);
+	futex_lock(&lengthening);
 	err = lengthen(s, size);
-	futex_unlock(&lock);
+	futex_unlock(&lengthening);
 	return err;
+}
+
+void io_forget(void)
+{
+	lengthening = 0;
 }
 
 bool io_maps(const struct store *s)

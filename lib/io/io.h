@@ -38,6 +38,8 @@ int io_lock(struct store *store, uint64_t off, uint64_t len, int how, char why[1
 uint64_t io_size(struct store *store);
 /* Makes a store at least so long, if the driver can; the store has no mapping yet, and so no requests. */
 int io_lengthen(struct store *store, uint64_t size);
+/* In a forked child: no other thread makes a store longer. */
+void io_forget(void);
 
 /*
  * Runs n requests, sorted by offset and all of one op, and waits for all of them; adjacent ones are merged

@@ -67,6 +67,7 @@ void export_forget(struct export *r)
 	if (r->head)
 		close(r->fd);
 	*r = (struct export){ 0 };
+	reaping = 0;
 }
 
 void export_resize(struct export *r, size_t size)

@@ -6,6 +6,7 @@
 #include <spawn.h>
 
 #include "common.h"
+#include "ummap-driver.h"
 
 #define SEG (16 * KIB)
 #define SIZE (64 * SEG)
@@ -112,6 +113,97 @@ static void test_fork(void *unused)
 	check_file(live_fd, 0, SIZE / 2, 0, NEW);
 	check_file(live_fd, SIZE / 2, SIZE / 2, SIZE / 2, OLD);
 	close(live_fd);
+}
+
+/* ---- fork while another thread makes a store longer ---- */
+
+static int resizes[2], goes_on[2]; /* pipes: it has begun, it may end */
+static bool waits_in_resize;
+static uint8_t stored[SIZE];
+
+static int slow_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+{
+	(void)uri, (void)oflags;
+	*h = stored;
+	geom->size = SEG;
+	geom->align = 1;
+	geom->caps = UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE | UMMAP_CAP_WRITE | UMMAP_CAP_GROW;
+	return 0;
+}
+
+static int slow_close(void *h)
+{
+	(void)h;
+	return 0;
+}
+
+static int slow_read(void *h, void *buf, size_t len, uint64_t off)
+{
+	memcpy(buf, (uint8_t *)h + off, len);
+	return 0;
+}
+
+static int slow_write(void *h, const void *buf, size_t len, uint64_t off)
+{
+	memcpy((uint8_t *)h + off, buf, len);
+	return 0;
+}
+
+static int slow_resize(void *h, uint64_t size)
+{
+	char byte = 0;
+
+	(void)h, (void)size;
+	if (!waits_in_resize)
+		return 0;
+	check(write(resizes[1], &byte, 1) == 1);
+	check(read(goes_on[0], &byte, 1) == 1);
+	return 0;
+}
+
+static void map_slow(void *unused)
+{
+	static const struct ummap_driver slow = {
+		.struct_size = sizeof(slow), .abi = UMMAP_DRIVER_ABI, .scheme = "slow", .help = "takes its time to grow",
+		.open = slow_open, .close = slow_close, .read = slow_read, .write = slow_write, .resize = slow_resize,
+	};
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *m;
+
+	(void)unused;
+	check(ummap_driver_register(&slow) == 0 || errno == EEXIST);
+	attr.seg_size = SEG;
+	attr.flags = UMMAP_CREATE;
+	check(ummap_open("slow:x", SIZE, 0, READ_WRITE, &attr, &m) == 0, "%s", umerrormsg());
+	check(umunmap(m, 0) == 0);
+}
+
+static void *map_slow_in_thread(void *unused)
+{
+	map_slow(unused);
+	return NULL;
+}
+
+static void map_without_waiting(void *unused)
+{
+	waits_in_resize = false;
+	map_slow(unused);
+}
+
+static void test_fork_while_a_store_grows(void *unused)
+{
+	pthread_t thread;
+	char byte = 0;
+
+	(void)unused;
+	check(pipe(resizes) == 0 && pipe(goes_on) == 0);
+	map_slow(NULL);
+	waits_in_resize = true;
+	check(pthread_create(&thread, NULL, map_slow_in_thread, NULL) == 0);
+	check(read(resizes[0], &byte, 1) == 1);
+	check_exits(run_child(map_without_waiting, NULL), 0);
+	check(write(goes_on[1], &byte, 1) == 1);
+	check(pthread_join(thread, NULL) == 0);
 }
 
 /* ---- fork while other threads fault ---- */
@@ -312,6 +404,7 @@ int main(int argc, char **argv)
 		return after_exec(atoi(argv[2]));
 	set_budget(BUDGET);
 	in_child(test_fork, "fork");
+	in_child(test_fork_while_a_store_grows, "fork while a store grows");
 	if (!SANITIZED)  /* their allocators are not fit for it: the child may wait for ever in its first free */
 		in_child(test_fork_among_threads, "fork among threads");
 	in_child(test_exec, "exec");

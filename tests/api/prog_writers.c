@@ -579,7 +579,8 @@ int main(void)
 	run("failing flush", failing_flush);
 	if (!engine || strcmp(engine, "uffd") != 0)
 		run("peers", peers);
-	run("forks", forks);
+	if (!SANITIZED)  /* their allocators are not fit for it: threads that start just then hold their locks */
+		run("forks", forks);
 	run("attributes", attributes);
 	run("by environment", by_environment);
 	return 0;

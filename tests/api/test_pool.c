@@ -186,20 +186,22 @@ Test(pool, frames_do_not_cost_mappings)
 	check(count_maps() < before + 200, "%d mappings, %d before", count_maps(), before);
 }
 
-/* A large frame needs the memory of very many small ones. */
+/* A large frame needs the memory of very many small ones, which are free: nothing that is in use has to go for it. */
 Test(pool, many_small_ones_make_room)
 {
-	const size_t small = 28000, large = 64 * MIB;
-	uint8_t *m;
+	const size_t small = 15000, large = 64 * MIB, n = 4; /* no budget is of fewer segments */
+	uint8_t *m, *others;
 
-	set_budget(128 * MIB);
-	m = map_nothing(small * 4096, 4096);
-	for (size_t i = 0; i < small; i++)
-		m[i * 4096] = 1;
-	check(umunmap(m, 0) == 0);
-	m = map_nothing(4 * large, large);
-	for (size_t i = 0; i < 4; i++)
+	set_budget(n * large);
+	m = map_nothing(n * large, large);
+	for (size_t i = 0; i < n - 1; i++)
 		m[i * large] = 1;
+	others = map_nothing(small * 4096, 4096);
+	for (size_t i = 0; i < small; i++)
+		others[i * 4096] = 1;
+	check(umunmap(others, 0) == 0);
+	m[(n - 1) * large] = 1;
+	check(stat_of(m).evictions == 0, "%" PRIu64 " evictions", stat_of(m).evictions);
 	check(umunmap(m, 0) == 0);
 }
 

@@ -277,6 +277,26 @@ static void hold(void *arg)
 	check(umunmap(words, 0) == 0);
 }
 
+/* Only a cache is removed, and only that of the store which is named. */
+static void drops_nothing_else(void)
+{
+	char words[800], other[320], kept[320];
+	int fd = temp_named("other", 0, other);
+
+	check(write(fd, "of value", 8) == 8);
+	close(fd);
+	snprintf(words, sizeof(words), "--cache '%s' drop", other);
+	check(tool(words) == 2 && access(other, F_OK) == 0);
+	snprintf(words, sizeof(words), "--cache '%s' drop", store);
+	check(tool(words) == 2 && access(store, F_OK) == 0);
+	snprintf(kept, sizeof(kept), "%s", store);
+	snprintf(words, sizeof(words), "--cache '%s' drop", cache);
+	snprintf(store, sizeof(store), "%s", other);
+	check(tool(words) == 2 && access(cache, F_OK) == 0);
+	snprintf(store, sizeof(store), "%s", kept);
+	unlink(other);
+}
+
 static void check_others(void)
 {
 	struct timespec times[2] = { { 0, UTIME_OMIT }, { 1000, 0 } };
@@ -285,6 +305,7 @@ static void check_others(void)
 	check_exits(run_child(hold, NULL), 0);
 	check(utimensat(AT_FDCWD, store, times, 0) == 0);
 	check_refused(ESTALE, "umcache drop");
+	drops_nothing_else();
 	check(tool("drop") == 0 && tool("ls") == 2);
 	check_exits(run_child(hold, NULL), 0);
 }

@@ -215,6 +215,47 @@ static void open_nothing(void *unused)
 	check(version_of(addr) == 0);
 	snprintf(text, sizeof(text), "%s?wal.epoch=1", uri);
 	check_fails(ummap_open(text, SIZE, 0, PROT_READ, NULL, &addr), EINVAL);
+	check_fails(ummap_open(text, SIZE, 0, READ_WRITE, NULL, &addr), EINVAL);
+	check(access(log_path, F_OK) < 0, "no log is made for that");
+}
+
+/* Whoever may read the store, and not its log, does not know what the store lacks. */
+static void open_unread(void *unused)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri_past[400];
+	void *addr;
+
+	(void)unused;
+	set_group();
+	check(chmod(log_path, 0) == 0);
+	if (geteuid() == 0) {
+		check(chmod(temp_dir(), 0755) == 0 && chmod(store, 0644) == 0);
+		check(setresuid(65534, 65534, 65534) == 0);
+	}
+	snprintf(uri_past, sizeof(uri_past), "posix:%s", store);
+	check_fails(ummap_open(uri_past, SIZE, 0, PROT_READ, &attr, &addr), EUCLEAN);
+	check(strstr(umerrormsg(), "cannot be read: Permission denied"), "%s", umerrormsg());
+}
+
+/* The log is beside the file itself, whichever link it is opened by. */
+static void open_by_link(void *past)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char link[330], by_link[400];
+	void *addr;
+
+	set_budget(2 * SIZE);
+	snprintf(link, sizeof(link), "%s.link", store);
+	check(symlink(strrchr(store, '/') + 1, link) == 0);
+	snprintf(by_link, sizeof(by_link), "%s:%s", past ? "posix" : "wal+posix", link);
+	if (past) {
+		check_fails(ummap_open(by_link, SIZE, 0, PROT_READ, &attr, &addr), EUCLEAN);
+	} else {
+		check(ummap_open(by_link, SIZE, 0, PROT_READ, &attr, &addr) == 0, "%s", umerrormsg());
+		check(version_of(addr) == 4);
+	}
+	check(unlink(link) == 0);
 }
 
 static void check_others(void)
@@ -223,6 +264,10 @@ static void check_others(void)
 
 	check_exits(run_child(open_nothing, NULL), 0);
 	check_killed(run_child(commit_and_die, NULL), SIGKILL);
+	check_exits(run_child(open_by_link, NULL), 0);
+	check_exits(run_child(open_by_link, "past"), 0);
+	check_exits(run_child(open_unread, NULL), 0);
+	check(chmod(log_path, 0600) == 0);
 	check_exits(run_child(open_past, "posix"), 0);
 	if (has_driver("uring"))
 		check_exits(run_child(open_past, "uring"), 0);
@@ -272,6 +317,7 @@ static void open_damaged(void *arg)
 static void unfinished_is_not_damaged(void)
 {
 	const uint8_t zeros[4096] = { 0 };
+	uint8_t slot[4096];
 	char words[400];
 	int fd;
 
@@ -280,14 +326,42 @@ static void unfinished_is_not_damaged(void)
 	fd = open(log_path, O_RDWR | O_CLOEXEC);
 	check(fd >= 0);
 	/* But with commits there are two. */
+	check(pread(fd, slot, sizeof(slot), 0) == sizeof(slot));
 	check(pwrite(fd, zeros, sizeof(zeros), 0) == sizeof(zeros));
 	check(tool(words) == 1);
+	/* The second slot is written after the first head is durable: a part of it is what is left of more. */
+	check(pwrite(fd, slot, sizeof(slot), 0) == sizeof(slot));
+	for (size_t left = 1; left < sizeof(slot); left += 93) {
+		check(ftruncate(fd, (off_t)(sizeof(slot) - left)) == 0);
+		check(tool(words) == 2);
+		check_exits(run_child(open_damaged, NULL), 3);
+	}
 	check(ftruncate(fd, 0) == 0);
 	check(tool(words) == 0);
 	check(ftruncate(fd, 8192) == 0);
 	check(tool(words) == 0);
 	close(fd);
 	check(unlink(log_path) == 0);
+}
+
+/* Only a log is removed, and only that of the store which is named. */
+static void drops_nothing_else(void)
+{
+	char words[800], other[330];
+	int fd = temp_named("other", 0, other);
+
+	check(write(fd, "of value", 8) == 8);
+	close(fd);
+	check_killed(run_child(commit_and_die, NULL), SIGKILL);
+	snprintf(words, sizeof(words), "--log '%s' drop '%s'", other, store);
+	check(tool(words) == 2 && access(other, F_OK) == 0);
+	snprintf(words, sizeof(words), "--log '%s' drop '%s'", store, store);
+	check(tool(words) == 2 && access(store, F_OK) == 0);
+	snprintf(words, sizeof(words), "--log '%s' drop '%s'", log_path, other);
+	check(tool(words) == 2 && access(log_path, F_OK) == 0);
+	snprintf(words, sizeof(words), "drop '%s'", store);
+	check(tool(words) == 0 && access(log_path, F_OK) < 0);
+	unlink(other);
 }
 
 static void fuzz(uint64_t *random, unsigned rounds)
@@ -366,6 +440,7 @@ int main(int argc, char **argv)
 	fuzz(&seed, rounds);
 	make_store("posix");
 	unfinished_is_not_damaged();
+	drops_nothing_else();
 	make_store("posix");
 	check_exits(run_child(fill_the_log, NULL), 0);
 	return 0;

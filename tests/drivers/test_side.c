@@ -115,7 +115,8 @@ Test(head, survives_any_byte)
 	open_side(&s, side_path());
 	check(s.made && s.id[0]);
 	found = head;
-	check(side_head_read(&s, &found, &got, sizeof(got)) == -ENODATA);
+	check(side_head_read(&s, &found, SIDE_HEAD + 1, &got, sizeof(got)) == -ENODATA);
+	check(side_head_read(&s, &found, SIDE_HEAD, &got, sizeof(got)) == 1);
 	for (; body < 44; body++)
 		check(side_head_settle(&s, &head, &body, sizeof(body)) == 0);
 	body--;
@@ -126,7 +127,7 @@ Test(head, survives_any_byte)
 		byte ^= 1u << at % 8;
 		check(side_write(&s, &byte, 1, at) == 0);
 		found = (struct side_head){ .magic = MAGIC };
-		check(side_head_read(&s, &found, &got, sizeof(got)) == 0 && got == body);
+		check(side_head_read(&s, &found, SIDE_HEAD + 1, &got, sizeof(got)) == 0 && got == body);
 		check(found.damaged == 1u << at / SIDE_SLOT, "byte %" PRIu64, at);
 		byte ^= 1u << at % 8;
 		check(side_write(&s, &byte, 1, at) == 0);
@@ -147,10 +148,10 @@ Test(head, is_written_in_turn)
 	body = 2;
 	check(side_head_write(&s, &head, &body, sizeof(body)) == 0);
 	check(side_write(&s, zeros, sizeof(zeros), head.number % 2 * SIDE_SLOT + sizeof(zeros)) == 0);
-	check(side_head_read(&s, &found, &got, sizeof(got)) == 0 && got == 1 && found.number == head.number - 1);
+	check(side_head_read(&s, &found, SIDE_HEAD + 1, &got, sizeof(got)) == 0 && got == 1 && found.number == head.number - 1);
 	/* The next one goes over the half that is there. */
 	check(side_head_write(&s, &found, &body, sizeof(body)) == 0 && found.number == head.number);
-	check(side_head_read(&s, &found, &got, sizeof(got)) == 0 && got == 2 && !found.damaged);
+	check(side_head_read(&s, &found, SIDE_HEAD + 1, &got, sizeof(got)) == 0 && got == 2 && !found.damaged);
 	side_close(&s);
 }
 
@@ -171,7 +172,7 @@ Test(head, is_kept_by_a_write_that_failed)
 	setrlimit(RLIMIT_FSIZE, &all);
 	side_head_again(&head);
 	check(side_head_write(&s, &head, &body, sizeof(body)) == 0 && head.number == 3);
-	check(side_head_read(&s, &found, &got, sizeof(got)) == 0 && got == 2 && found.number == 3);
+	check(side_head_read(&s, &found, SIDE_HEAD + 1, &got, sizeof(got)) == 0 && got == 2 && found.number == 3);
 	side_close(&s);
 }
 
@@ -189,9 +190,9 @@ Test(head, is_written_again)
 		side_head_again(&head);
 		check(side_head_write(&s, &head, &body, sizeof(body)) == 0 && head.number == 3);
 	}
-	check(side_head_read(&s, &found, &got, sizeof(got)) == 0 && got == 4);
+	check(side_head_read(&s, &found, SIDE_HEAD + 1, &got, sizeof(got)) == 0 && got == 4);
 	check(side_write(&s, zeros, sizeof(zeros), head.number % 2 * SIDE_SLOT) == 0);
-	check(side_head_read(&s, &found, &got, sizeof(got)) == 0 && got == 1);
+	check(side_head_read(&s, &found, SIDE_HEAD + 1, &got, sizeof(got)) == 0 && got == 1);
 	side_close(&s);
 }
 
@@ -207,7 +208,7 @@ static void cut_after(struct power_record *record, size_t from, uint64_t seed, u
 
 		power_cut(&replay, k, seed);
 		open_side(&s, "side");
-		check(side_head_read(&s, &found, &body, sizeof(body)) == 0 && body >= least, "%" PRIu64, body);
+		check(side_head_read(&s, &found, SIDE_HEAD + 1, &body, sizeof(body)) == 0 && body >= least, "%" PRIu64, body);
 		side_close(&s);
 	}
 	power_replay_end(&replay);

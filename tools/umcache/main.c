@@ -89,12 +89,30 @@ static int do_flush(const struct job *job)
 	return EXIT_SUCCESS;
 }
 
+/* Records that are damaged are no reason to keep it. */
+static int do_drop(const struct job *job)
+{
+	static struct cache_near n;
+	struct ummap_geom geom = { .size = 0 };
+	struct side file;
+	int err = side_open(&file, job->file, UMMAP_O_WRITE, 0, UMMAP_LOCK_EXCLUSIVE, &geom);
+
+	if (!err)
+		err = cache_near_look(&n, job->file, UMMAP_LOCK_NONE, &geom);
+	if (err < 0)
+		refuse("%s", *geom.why ? geom.why : strerror(-err));
+	tool_remove(job, &file, err ? "" : n.head.far.name);
+	cache_near_close(&n);
+	side_close(&file);
+	return EXIT_SUCCESS;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct verb verbs[] = {
-		{ "ls", 2, do_ls }, { "flush", 2, do_flush }, { "drop", 2, tool_drop }, { NULL, 0, NULL },
+		{ "ls", 2, do_ls }, { "flush", 2, do_flush }, { "drop", 2, do_drop }, { NULL, 0, NULL },
 	};
-	const struct tool tool = { usage, "cache", ".cache", verbs };
+	const struct tool tool = { .usage = usage, .option = "cache", .suffix = ".cache", .verbs = verbs };
 
 	return tool_main(&tool, argc, argv);
 }

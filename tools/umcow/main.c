@@ -107,7 +107,7 @@ int main(int argc, char **argv)
 	static const struct verb verbs[] = {
 		{ "ls", 2, do_ls }, { "commit", 2, do_commit }, { "discard", 2, do_discard }, { NULL, 0, NULL },
 	};
-	const struct tool tool = { usage, "changes", COW_SUFFIX, verbs };
+	const struct tool tool = { .usage = usage, .option = "changes", .suffix = COW_SUFFIX, .verbs = verbs };
 
 	return tool_main(&tool, argc, argv);
 }

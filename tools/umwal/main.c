@@ -30,7 +30,7 @@ static void show(const struct job *job, const struct wal_log *l, const struct wa
 	printf("%s: epochs %" PRIu64 " to %" PRIu64 ", the store has %" PRIu64 "; %" PRIu64 " records with %" PRIu64
 	       " bytes, %" PRIu64 " bytes of file\n", job->file, found->floor, found->end.epoch, l->head.home, found->records,
 	       found->blocks * (uint64_t)WAL_BLOCK, found->length);
-	if (l->slots.damaged)
+	if (l->slots.number && l->slots.damaged)
 		printf("%s: one of the two slots of the head is not whole; the other one is\n", job->file);
 	if (found->damaged_at)
 		printf("%s: damaged at byte %" PRIu64 ", behind epoch %" PRIu64 "\n", job->file, found->damaged_at,
@@ -102,13 +102,25 @@ static int do_back(const struct job *job)
 	return do_ls(job);
 }
 
+static int do_drop(const struct job *job)
+{
+	struct wal_found found;
+	struct wal_log l;
+	int status;
+
+	look(job, UMMAP_LOCK_EXCLUSIVE, &l, &found);
+	status = tool_remove(job, &l.file, l.head.name);
+	wal_close(&l);
+	return status;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct verb verbs[] = {
-		{ "ls", 2, do_ls }, { "check", 2, do_check }, { "apply", 2, do_apply }, { "back", 3, do_back }, { "drop", 2, tool_drop },
+		{ "ls", 2, do_ls }, { "check", 2, do_check }, { "apply", 2, do_apply }, { "back", 3, do_back }, { "drop", 2, do_drop },
 		{ NULL, 0, NULL },
 	};
-	const struct tool tool = { usage, "log", WAL_SUFFIX, verbs };
+	const struct tool tool = { .usage = usage, .option = "log", .beside = wal_beside, .verbs = verbs };
 
 	return tool_main(&tool, argc, argv);
 }
