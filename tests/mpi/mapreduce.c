@@ -11,6 +11,8 @@
 
 #define KEYS 1000
 
+static int method_of_all; /* UMMR_METHOD_*, of tests that main() runs with each */
+
 static uint64_t seed = 1; /* the same at all ranks */
 
 static uint64_t random_number(uint64_t below)
@@ -422,6 +424,7 @@ static void all_values(size_t table_size)
 
 	make_file("zeros", zeros, sizeof(zeros));
 	c.inputs = inputs;
+	c.method = method_of_all;
 	c.split = UMMR_SPLIT_FIXED;
 	c.record_size = 1;
 	c.map = map_numbers;
@@ -483,6 +486,7 @@ static void none_and_one(void)
 	ummr_job *job;
 
 	c.inputs = inputs;
+	c.method = method_of_all;
 	c.map = map_nothing;
 	c.reduce_all = count_bytes;
 	c.arg = &size;
@@ -524,6 +528,7 @@ static void several_runs(const char *storage, int combine)
 
 	make_records(sums);
 	c.inputs = inputs;
+	c.method = method_of_all;
 	c.split = UMMR_SPLIT_FIXED;
 	c.record_size = sizeof(struct record);
 	c.map = map_times;
@@ -602,6 +607,7 @@ static void tries(uint32_t sync)
 		sums[records[i].key] += i + 1;
 	}
 	make_file("records", records, sizeof(records));
+	c.method = method_of_all;
 	job = create(&c);
 	check_run(job);
 	check_sums(job, &c, sums);
@@ -1214,15 +1220,17 @@ int main(int argc, char **argv)
 	if (getenv("UMMAP_TEST_LONG"))
 		out_of_core(!(ranks % 2));
 	random_pairs();
-	all_values(3000);
-	all_values(0);
-	none_and_one();
-	several_runs(NULL, UMMR_COMBINE_ON);
-	several_runs(folder, UMMR_COMBINE_ON);
-	several_runs(folder, UMMR_COMBINE_OFF);
-	tries(0);
-	tries(1);
-	tries(3);
+	for (method_of_all = UMMR_METHOD_1S; method_of_all <= UMMR_METHOD_2S; method_of_all++) {
+		all_values(3000);
+		all_values(0);
+		none_and_one();
+		several_runs(NULL, UMMR_COMBINE_ON);
+		several_runs(folder, UMMR_COMBINE_ON);
+		several_runs(folder, UMMR_COMBINE_OFF);
+		tries(0);
+		tries(1);
+		tries(3);
+	}
 	long_values(NULL, UMMR_METHOD_1S, UMMR_INPUT_MPIIO_AHEAD);
 	long_values(folder, UMMR_METHOD_1S, UMMR_INPUT_UMMAP);
 	long_values(folder, UMMR_METHOD_2S, 0);
