@@ -83,14 +83,15 @@ $B/tests/mpi/$1/%.so: tests/mpi/preload/%.c
 	$(MPICC_$1) $$(CPPFLAGS) $$(filter-out -fsanitize%,$$(CFLAGS)) -fvisibility=default -fPIC -shared -o $$@ $$<
 
 # MapReduce is a library of its own, on the calls of MPI.
-$(call MAPREDUCE_LIB,$1): $(call MAPREDUCE_OBJ,$1) clients/mapreduce/libummap-mapreduce.map
+$(call MAPREDUCE_LIB,$1): $(call MAPREDUCE_OBJ,$1) clients/mapreduce/libummap-mapreduce.map $$(SO)
 	$(MPICC_$1) -shared $$(LDFLAGS) -Wl,-soname,libummap-mapreduce-$1.so.$$(SOMAJOR) \
-		-Wl,--version-script=clients/mapreduce/libummap-mapreduce.map -Wl,-z,defs -o $$@ $(call MAPREDUCE_OBJ,$1)
+		-Wl,--version-script=clients/mapreduce/libummap-mapreduce.map -Wl,-z,defs -o $$@ $(call MAPREDUCE_OBJ,$1) -L$B -lummap \
+		-Wl,-rpath,'$$$$ORIGIN'
 	ln -sf $$(notdir $$@) $B/libummap-mapreduce-$1.so.$$(SOMAJOR)
 	ln -sf libummap-mapreduce-$1.so.$$(SOMAJOR) $B/libummap-mapreduce-$1.so
 
-$B/tests/mpi/$1/mapreduce: $(call MAPREDUCE_LIB,$1)
-$B/tests/mpi/$1/mapreduce: MAPREDUCE = -lummap-mapreduce-$1
+$B/tests/mpi/$1/mapreduce $B/tests/mpi/$1/mapreduce_kill $B/tests/mpi/$1/mapreduce_faults: $(call MAPREDUCE_LIB,$1)
+$B/tests/mpi/$1/mapreduce $B/tests/mpi/$1/mapreduce_kill $B/tests/mpi/$1/mapreduce_faults: MAPREDUCE = -lummap-mapreduce-$1
 
 # Where it is built and where it is installed, it finds the libraries.
 $B/ummap-wordcount.$1: examples/mapreduce/wordcount.c $(call MAPREDUCE_LIB,$1) $(call MPI_LIB,$1)

@@ -6,48 +6,25 @@
  */
 #include "mapreduce/job.h"
 
-static int compare(const ummr_job *job, const struct pair *a, const struct pair *b)
-{
-	int order = compare_keys(a->key, a->head.key_size, b->key, b->head.key_size);
-
-	return job->config.order == UMMR_ORDER_DESCENDING ? -order : order;
-}
-
-static int merge_readers(ummr_job *job, struct reader *a, struct reader *b, struct stream *to)
-{
-	struct pair x, y;
-	int in_a = reader_next(a, &x), in_b = reader_next(b, &y);
-
-	while (in_a > 0 || in_b > 0) {
-		bool first = in_b == 0 || (in_a > 0 && compare(job, &x, &y) < 0);
-
-		if (in_a < 0 || in_b < 0 || stream_append(to, first ? &x : &y) < 0)
-			return -1;
-		if (first)
-			in_a = reader_next(a, &x);
-		else
-			in_b = reader_next(b, &y);
-	}
-	return in_a < 0 || in_b < 0 ? -1 : 0;
-}
-
 static int merge(ummr_job *job, int partner)
 {
-	struct reader mine, theirs;
+	struct reader readers[2];
+	struct source both = { 0 };
 	struct stream merged;
 	int result;
 
 	stream_open(&merged, &job->runs);
-	reader_open_own(&mine, &job->run);
-	result = reader_open(&theirs, &job->runs, partner, 0);
+	reader_open_own(&readers[0], &job->run);
+	result = reader_open(&readers[1], &job->runs, partner, 0);
 	if (result == 0)
-		result = merge_readers(job, &mine, &theirs, &merged);
-	reader_close(&mine);
-	reader_close(&theirs);
+		result = source_open_streams(&both, readers, 2, job->config.order == UMMR_ORDER_DESCENDING);
+	if (result == 0)
+		result = source_copy(job, &both, &merged);
+	source_close(&both);
+	reader_close(&readers[0]);
+	reader_close(&readers[1]);
 	stream_close(&job->run);
 	job->run = merged;
-	if (result == 0 && job->config.sync_tasks != UMMR_SYNC_NEVER)
-		result = space_sync(&job->runs);
 	return result;
 }
 
@@ -87,6 +64,7 @@ int combine_phase(ummr_job *job)
 			return 0;
 		if (merge(job, job->rank + step) < 0)
 			return -1;
+		timeline_add(&job->timeline, UMMR_PHASE_COMBINE, EVENT_STEP);
 	}
 	stream_publish(&job->run, 0);
 	status_advance(&job->status, PHASE_MAPPED, PHASE_SORTED);

@@ -30,8 +30,10 @@ static int check_functions(const struct ummr_config *c)
 		return fail(EINVAL, "config->inputs names no file and no folder");
 	if (!c->map)
 		return fail(EINVAL, "config->map is NULL: a job needs a map function");
-	if (!c->reduce)
-		return fail(EINVAL, "config->reduce is NULL: a job needs a reduce function");
+	if (!c->reduce && !c->reduce_all)
+		return fail(EINVAL, "config->reduce is NULL, and reduce_all is, too: a job needs a reduce function");
+	if (c->reduce && c->reduce_all)
+		return fail(EINVAL, "config has reduce and reduce_all: a job has one reduce function");
 	if (c->split == UMMR_SPLIT_FIXED && c->record_size == 0)
 		return fail(EINVAL, "config->record_size is 0: UMMR_SPLIT_FIXED needs the size of records");
 	if (c->split == UMMR_SPLIT_OWN && !c->find_record)
@@ -47,6 +49,10 @@ static int check_numbers(const struct ummr_config *c)
 		return fail(EINVAL, "config->combine is %d, which is no UMMR_COMBINE_*", c->combine);
 	if (c->order < UMMR_ORDER_ASCENDING || c->order > UMMR_ORDER_DESCENDING)
 		return fail(EINVAL, "config->order is %d, which is no UMMR_ORDER_*", c->order);
+	if (c->method < UMMR_METHOD_1S || c->method > UMMR_METHOD_2S)
+		return fail(EINVAL, "config->method is %d, which is no UMMR_METHOD_*", c->method);
+	if (c->input < UMMR_INPUT_POSIX || c->input > UMMR_INPUT_UMMAP)
+		return fail(EINVAL, "config->input is %d, which is no UMMR_INPUT_*", c->input);
 	if (c->transfer_limit > INT_MAX)
 		return fail(EINVAL, "config->transfer_limit is %zu: one operation can have %d bytes at most",
 			    c->transfer_limit, INT_MAX);
@@ -67,6 +73,8 @@ int config_take(struct ummr_config *to, const struct ummr_config *from)
 		return fail(EINVAL, "config has fields that this library does not know: it is older than the header");
 	*to = *from;
 	to->struct_size = sizeof(*to);
+	if (check_numbers(to) < 0 || check_functions(to) < 0)
+		return -1;
 	if (to->bucket_size == 0)
 		to->bucket_size = 16 * MIB;
 	if (to->transfer_limit == 0)
@@ -75,14 +83,17 @@ int config_take(struct ummr_config *to, const struct ummr_config *from)
 		to->table_size = 256 * MIB;
 	if (to->sync_tasks == 0)
 		to->sync_tasks = 1;
-	return check_numbers(to) < 0 ? -1 : check_functions(to);
+	if (to->method == UMMR_METHOD_2S)
+		to->input = UMMR_INPUT_MPIIO;
+	return 0;
 }
 
 int config_compare(const struct ummr_config *c, MPI_Comm comm)
 {
 	uint64_t fields[] = { (uint64_t)c->split, c->record_size, c->task_size, c->bucket_size, c->transfer_limit,
 			      c->table_size, (uint64_t)c->combine, (uint64_t)c->order, c->seed, c->storage != NULL,
-			      c->sync_tasks };
+			      c->sync_tasks, c->reduce_all != NULL, c->tag, (uint64_t)c->method, (uint64_t)c->input,
+			      c->stripe_count, c->stripe_size };
 	uint64_t mine = XXH64(fields, sizeof(fields), 0), first = mine;
 
 	MPI_Bcast(&first, 1, MPI_UINT64_T, 0, comm);

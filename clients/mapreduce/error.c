@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "mapreduce/error.h"
 
+#include "mapreduce/wait.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -40,17 +42,27 @@ int agree(MPI_Comm comm, int result)
 {
 	int rank, ranks, mine, first;
 	char text[sizeof(last.text)];
+	MPI_Request request;
 
 	MPI_Comm_rank(comm, &rank);
 	MPI_Comm_size(comm, &ranks);
-	mine = result == 0 ? ranks : rank;
-	MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm);
+	mine = result >= 0 ? ranks : rank;
+	MPI_Iallreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm, &request);
+	wait_for(&request);
 	if (first == ranks)
 		return 0;
 	MPI_Bcast(&last.code, 1, MPI_INT, first, comm);
 	MPI_Bcast(last.text, sizeof(last.text), MPI_CHAR, first, comm);
 	memcpy(text, last.text, sizeof(text));
 	return fail(last.code, "rank %d: %.*s", first, (int)sizeof(text) - 32, text);
+}
+
+int check_all(MPI_Comm comm, int result)
+{
+	int mine = result != 0, any;
+
+	MPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, comm);
+	return result == 0 ? any : result;
 }
 
 const char *ummr_error(void)

@@ -14,4 +14,10 @@ int check_mpi(int code, const char *what);
 /* Collective: if result is -1 at any rank, it is at all, with the sentence of the lowest such one. */
 int agree(MPI_Comm comm, int result);
 
+/*
+ * Collective, for those who go on together and agree later: 0 if result is 0 at all ranks; if not, what it is, and 1 where it
+ * is 0. For agree, 1 is no error.
+ */
+int check_all(MPI_Comm comm, int result);
+
 #endif

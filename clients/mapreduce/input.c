@@ -8,7 +8,6 @@
 #include "mapreduce/error.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <fts.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -16,19 +15,29 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #define MIB ((uint64_t)1 << 20)
-/* What is read at first to find where a task's last record ends. */
-#define LOOK_AHEAD ((size_t)64 << 10)
 
 /* ---- Looking for files: rank 0 ---- */
 
-struct list {
-	char *names;      /* each with its NUL */
-	uint64_t *sizes;
-	uint64_t bytes, count, names_room, sizes_room;
+struct found {
+	uint64_t size, time;
 };
 
-static int list_add(struct list *l, const char *path, uint64_t size)
+struct list {
+	char *names;      /* each with its NUL */
+	struct found *files;
+	uint64_t bytes, count, names_room, files_room;
+};
+
+uint64_t input_time_of(const struct stat *st)
+{
+	return (uint64_t)st->st_mtim.tv_sec * 1000000000 + (uint64_t)st->st_mtim.tv_nsec;
+}
+
+static int list_add(struct list *l, const char *path, const struct stat *st)
 {
 	size_t length = strlen(path) + 1;
 
@@ -36,15 +45,15 @@ static int list_add(struct list *l, const char *path, uint64_t size)
 		l->names_room = 2 * (l->bytes + length);
 		l->names = realloc(l->names, l->names_room);
 	}
-	if (l->count == l->sizes_room) {
-		l->sizes_room = 2 * l->sizes_room + 16;
-		l->sizes = realloc(l->sizes, l->sizes_room * sizeof(*l->sizes));
+	if (l->count == l->files_room) {
+		l->files_room = 2 * l->files_room + 16;
+		l->files = realloc(l->files, l->files_room * sizeof(*l->files));
 	}
-	if (!l->names || !l->sizes)
+	if (!l->names || !l->files)
 		return fail(ENOMEM, "no memory for the names of %llu files", (unsigned long long)l->count);
 	memcpy(l->names + l->bytes, path, length);
 	l->bytes += length;
-	l->sizes[l->count++] = size;
+	l->files[l->count++] = (struct found){ (uint64_t)st->st_size, input_time_of(st) };
 	return 0;
 }
 
@@ -60,7 +69,7 @@ static int list_entry(struct list *l, const FTSENT *e)
 	case FTS_F:
 		if (access(e->fts_accpath, R_OK) != 0)
 			return fail(errno, "%s cannot be read: %s", e->fts_path, strerror(errno));
-		return list_add(l, e->fts_path, (uint64_t)e->fts_statp->st_size);
+		return list_add(l, e->fts_path, e->fts_statp);
 	case FTS_DNR:
 	case FTS_ERR:
 	case FTS_NS:
@@ -125,15 +134,15 @@ static int share(struct input *in, MPI_Comm comm, struct list *l)
 	if (rank > 0) {
 		*l = (struct list){ .count = sizes[0], .bytes = sizes[1] };
 		l->names = malloc(l->bytes + 1);
-		l->sizes = malloc((l->count + 1) * sizeof(*l->sizes));
+		l->files = malloc((l->count + 1) * sizeof(*l->files));
 	}
 	in->files = malloc((l->count + 1) * sizeof(*in->files));
-	if ((l->count > 0 && (!l->names || !l->sizes)) || !in->files)
+	if ((l->count > 0 && (!l->names || !l->files)) || !in->files)
 		result = fail(ENOMEM, "no memory for the names of %llu files", (unsigned long long)sizes[0]);
 	if (agree(comm, result) < 0)
 		return -1;
 	broadcast(l->names, l->bytes, comm);
-	broadcast(l->sizes, l->count * sizeof(*l->sizes), comm);
+	broadcast(l->files, l->count * sizeof(*l->files), comm);
 	return 0;
 }
 
@@ -142,11 +151,12 @@ static void take(struct input *in, struct list *l)
 	char *name = l->names;
 
 	for (uint64_t i = 0; i < l->count; i++) {
-		in->files[i] = (struct file){ name, in->size, l->sizes[i] };
-		in->size += l->sizes[i];
+		in->files[i] = (struct file){ name, in->size, l->files[i].size, l->files[i].time };
+		in->size += l->files[i].size;
 		name += strlen(name) + 1;
 	}
 	in->count = l->count;
+	in->stamp = XXH3_64bits_withSeed(l->files, l->count * sizeof(*l->files), XXH3_64bits(l->names, l->bytes));
 	in->names = l->names;
 	l->names = NULL;
 }
@@ -181,7 +191,7 @@ int input_open(struct input *in, MPI_Comm comm, const struct ummr_config *config
 	struct list list = { 0 };
 	int rank, ranks, result;
 
-	*in = (struct input){ .config = config, .fd = -1 };
+	*in = (struct input){ .config = config };
 	MPI_Comm_rank(comm, &rank);
 	MPI_Comm_size(comm, &ranks);
 	result = agree(comm, rank == 0 ? list_inputs(&list, config->inputs) : 0);
@@ -193,24 +203,24 @@ int input_open(struct input *in, MPI_Comm comm, const struct ummr_config *config
 		result = check_records(in);
 	}
 	free(list.names);
-	free(list.sizes);
+	free(list.files);
 	return result;
 }
 
 void input_close(struct input *in)
 {
-	if (in->fd >= 0)
-		close(in->fd);
-	free(in->buffer);
+	infile_close(&in->reading);
+	infile_close(&in->expected);
+	together_close(&in->together);
+	free(in->view.data);
 	free(in->files);
 	free(in->names);
-	*in = (struct input){ .fd = -1 };
+	*in = (struct input){ 0 };
 }
 
-/* ---- Reading ---- */
+/* ---- Tasks, and their parts in files ---- */
 
-/* The last file that begins there or before: the one that has this byte of the input. */
-static uint64_t file_at(const struct input *in, uint64_t at)
+uint64_t input_file_at(const struct input *in, uint64_t at)
 {
 	uint64_t low = 0, high = in->count;
 
@@ -225,59 +235,96 @@ static uint64_t file_at(const struct input *in, uint64_t at)
 	return low;
 }
 
-static int open_file(struct input *in, uint64_t number)
+/* Sizes are less than half of what fits, and so is what they come to. */
+static void set_range(const struct input *in, struct part *p)
+{
+	uint64_t record = in->config->record_size, size = in->files[p->number].size;
+
+	if (in->config->split == UMMR_SPLIT_FIXED) {
+		p->from = (p->a + record - 1) / record * record;
+		p->to = (p->b + record - 1) / record * record;
+	} else {
+		p->from = p->a > 0 ? p->a - 1 : 0;
+		p->to = size - p->b < INPUT_LOOK_AHEAD ? size : p->b + INPUT_LOOK_AHEAD;
+	}
+}
+
+bool input_next_part(const struct input *in, int64_t task, uint64_t *at, struct part *part)
+{
+	uint64_t begin = (uint64_t)task * in->task_size,
+		 end = in->size - begin < in->task_size ? in->size : begin + in->task_size, file_end;
+	const struct file *f;
+
+	if (*at < begin)
+		*at = begin;
+	if (*at >= end)
+		return false;
+	part->number = input_file_at(in, *at);
+	f = &in->files[part->number];
+	file_end = f->start + f->size;
+	part->a = *at - f->start;
+	part->b = (end < file_end ? end : file_end) - f->start;
+	*at = f->start + part->b;
+	set_range(in, part);
+	return true;
+}
+
+/* ---- Reading ---- */
+
+static int open_infile(const struct input *in, struct infile *s, uint64_t number)
 {
 	const struct file *f = &in->files[number];
-	struct stat st;
 
-	if (in->fd >= 0 && in->open == number)
+	return infile_open(s, in->config, f, number);
+}
+
+static bool is_open(const struct infile *s, uint64_t number)
+{
+	return s->way && s->number == number;
+}
+
+static int open_file(struct input *in, uint64_t number)
+{
+	if (is_open(&in->reading, number))
 		return 0;
-	if (in->fd >= 0)
-		close(in->fd);
-	in->fd = open(f->path, O_RDONLY | O_CLOEXEC);
-	if (in->fd < 0 || fstat(in->fd, &st) < 0)
-		return fail(errno, "%s cannot be read: %s", f->path, strerror(errno));
-	if ((uint64_t)st.st_size != f->size)
-		return fail(ESTALE, "%s was %llu bytes long when the job was made, and is %llu now", f->path,
-			    (unsigned long long)f->size, (unsigned long long)st.st_size);
-	in->open = number;
+	infile_close(&in->reading);
+	if (!is_open(&in->expected, number))
+		return open_infile(in, &in->reading, number);
+	in->reading = in->expected;
+	in->expected = (struct infile){ 0 };
 	return 0;
 }
 
-/* Bytes of a file in the buffer. */
+/* Bytes of a file in in->view. */
 struct view {
 	struct input *in;
 	const struct file *file;
-	uint64_t from;
-	size_t have;
+	uint64_t number;
 };
+
+/* Begins at `from`, with what was read ahead from there on. */
+static void begin_view(struct view *v, uint64_t from)
+{
+	struct input *in = v->in;
+
+	in->view.size = 0;
+	in->view.from = from;
+	if (!together_take(&in->together, v->number, from, &in->view))
+		infile_take(&in->reading, from, &in->view);
+}
 
 /* Makes the view reach as far as `to`. */
 static int extend(struct view *v, uint64_t to)
 {
-	struct input *in = v->in;
-	size_t need = (size_t)(to - v->from);
+	struct piece *p = &v->in->view;
+	size_t need = (size_t)(to - p->from);
 
-	if (need > in->room) {
-		char *buffer = realloc(in->buffer, need);
-
-		if (!buffer)
-			return fail(ENOMEM, "%s: no memory for %zu bytes of records at %llu: use a smaller task_size",
-				    v->file->path, need, (unsigned long long)v->from);
-		in->buffer = buffer;
-		in->room = need;
-	}
-	while (v->have < need) {
-		ssize_t got = pread(in->fd, in->buffer + v->have, need - v->have, (off_t)(v->from + v->have));
-
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return fail(got < 0 ? errno : ESTALE, "%s cannot be read at %llu: %s", v->file->path,
-				    (unsigned long long)(v->from + v->have),
-				    got < 0 ? strerror(errno) : "it has become shorter");
-		v->have += (size_t)got;
-	}
+	if (p->size >= need)
+		return 0;
+	if (piece_make_room(p, need, v->file->path) < 0 ||
+	    infile_read(&v->in->reading, p->data + p->size, need - p->size, p->from + p->size) < 0)
+		return -1;
+	p->size = need;
 	return 0;
 }
 
@@ -297,13 +344,14 @@ static int find_record(struct view *v, uint64_t at, uint64_t until, uint64_t *fo
 {
 	const struct ummr_config *c = v->in->config;
 	bool lines = c->split == UMMR_SPLIT_LINES;
-	uint64_t end = v->from + v->have, step = LOOK_AHEAD;
+	const struct piece *p = &v->in->view;
+	uint64_t end = p->from + p->size, step = INPUT_LOOK_AHEAD;
 
 	*found = at;
 	if (at == 0 || at == v->file->size)
 		return 0;
 	for (;;) {
-		const char *data = v->in->buffer + (at - 1 - v->from);
+		const char *data = p->data + (at - 1 - p->from);
 		size_t size = (size_t)(end - (at - 1));
 		size_t there = lines ? find_line(data, size, NULL) : c->find_record(data, size, c->arg);
 
@@ -314,60 +362,66 @@ static int find_record(struct view *v, uint64_t at, uint64_t until, uint64_t *fo
 		/* A record that is cut short may hide its beginning from a function that we do not know. */
 		if (there > 0 || end == v->file->size || (lines && end >= until))
 			return 0;
-		end = v->file->size - end < step ? v->file->size : end + step;
-		step *= 2;
-		if (extend(v, end) < 0)
+		if (extend(v, v->file->size - end < step ? v->file->size : end + step) < 0)
 			return -1;
+		end = p->from + p->size;
+		step *= 2;
 	}
 }
 
-/* The records that begin in [a, b) of the file: where these begin, and where the last one ends. */
-static int find_records(struct view *v, uint64_t a, uint64_t b, uint64_t *first, uint64_t *end)
+/* Where the records that begin in the part begin, and where the last one ends. */
+static int find_records(struct view *v, const struct part *part, uint64_t *first, uint64_t *end)
 {
-	uint64_t size = v->in->config->record_size;
-
-	if (v->in->config->split == UMMR_SPLIT_FIXED) {
-		*first = (a + size - 1) / size * size;
-		*end = (b + size - 1) / size * size;
-		v->from = *first;
-		return *first < *end ? extend(v, *end) : 0;
-	}
-	v->from = a > 0 ? a - 1 : 0;
-	if (extend(v, v->file->size - b < LOOK_AHEAD ? v->file->size : b + LOOK_AHEAD) < 0 ||
-	    find_record(v, a, b, first) < 0)
+	begin_view(v, part->from);
+	if (extend(v, part->to) < 0)
 		return -1;
-	*end = b;
-	return *first < b ? find_record(v, b, UINT64_MAX, end) : 0;
+	if (v->in->config->split == UMMR_SPLIT_FIXED) {
+		*first = part->from;
+		*end = part->to;
+		return 0;
+	}
+	if (find_record(v, part->a, part->b, first) < 0)
+		return -1;
+	*end = part->b;
+	return *first < part->b ? find_record(v, part->b, UINT64_MAX, end) : 0;
 }
 
 int input_map(struct input *in, int64_t task, int (*map)(const struct ummr_task *task, void *arg), void *arg)
 {
-	uint64_t at = (uint64_t)task * in->task_size, last = in->size - at < in->task_size ? in->size : at + in->task_size;
+	uint64_t at = 0, first, end;
+	struct part part;
 
-	for (uint64_t number = file_at(in, at); at < last; number++) {
-		const struct file *f = &in->files[number];
-		uint64_t file_end = f->start + f->size, stop = last < file_end ? last : file_end, first, end;
-		struct view v = { in, f, 0, 0 };
+	while (input_next_part(in, task, &at, &part)) {
+		struct view v = { in, &in->files[part.number], part.number };
 
-		if (f->size == 0)
-			continue;
-		if (open_file(in, number) < 0 || find_records(&v, at - f->start, stop - f->start, &first, &end) < 0)
+		if (open_file(in, part.number) < 0 || find_records(&v, &part, &first, &end) < 0)
 			return -1;
-		if (first < stop - f->start) {
-			struct ummr_task t = { in->buffer + (first - v.from), (size_t)(end - first), f->path, first };
+		if (first < part.b && first < end) {
+			struct ummr_task t = { in->view.data + (first - in->view.from), (size_t)(end - first), v.file->path, first };
 
 			if (map(&t, arg) < 0)
 				return -1;
 		}
-		at = stop;
 	}
 	return 0;
 }
 
 void input_expect(struct input *in, int64_t task)
 {
-	uint64_t at = (uint64_t)task * in->task_size, number = file_at(in, at);
+	uint64_t at = 0;
+	struct part part;
+	struct infile *s = &in->reading;
 
-	if (in->fd >= 0 && in->open == number)
-		posix_fadvise(in->fd, (off_t)(at - in->files[number].start), (off_t)in->task_size, POSIX_FADV_WILLNEED);
+	if (!input_next_part(in, task, &at, &part) || part.from == part.to)
+		return;
+	if (!is_open(s, part.number)) {
+		s = &in->expected;
+		if (!is_open(s, part.number)) {
+			infile_close(s);
+			/* Whatever is wrong with it is said when it is wanted. */
+			if (open_infile(in, s, part.number) < 0)
+				return;
+		}
+	}
+	infile_expect(s, part.from, (size_t)(part.to - part.from));
 }

@@ -10,13 +10,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <sys/stat.h>
+
 #include <ummap-mapreduce.h>
+
+#include "mapreduce/infile.h"
+#include "mapreduce/together.h"
+
+/* What is read at first to find where a task's last record ends. */
+#define INPUT_LOOK_AHEAD ((size_t)64 << 10)
 
 struct file {
 	const char *path; /* in names */
 	uint64_t start;   /* in the input */
 	uint64_t size;
+	uint64_t time;    /* when it was changed last, in ns */
 };
+
+/* When a file was changed last, in ns. */
+uint64_t input_time_of(const struct stat *st);
 
 struct input {
 	const struct ummr_config *config;
@@ -24,17 +36,30 @@ struct input {
 	char *names;
 	uint64_t count;
 	uint64_t size;
+	uint64_t stamp;   /* of all names, sizes and times */
 	uint64_t task_size;
 	int64_t tasks;
-	uint64_t open;  /* the file that fd is of */
-	int fd;         /* -1: none */
-	char *buffer;
-	size_t room;
+	struct infile reading;  /* the file that is read */
+	struct infile expected; /* the one after that */
+	struct piece view;      /* of a file, for the task that is mapped */
+	struct together together;
 };
 
 /* Collective: rank 0 looks for the files. */
 int input_open(struct input *in, MPI_Comm comm, const struct ummr_config *config);
 void input_close(struct input *in);
+
+/* The last file that begins there or before: the one that has this byte of the input. */
+uint64_t input_file_at(const struct input *in, uint64_t at);
+
+/* The bytes of a task in one file: in [a, b) its records begin, [from, to) is read at first to find them. */
+struct part {
+	uint64_t number; /* of the file */
+	uint64_t a, b, from, to;
+};
+
+/* The parts of a task in order: next_part begins at `*at`, which starts as 0. false: there are no more. */
+bool input_next_part(const struct input *in, int64_t task, uint64_t *at, struct part *part);
 
 /* Calls map for what the task has in each file. */
 int input_map(struct input *in, int64_t task, int (*map)(const struct ummr_task *task, void *arg), void *arg);

@@ -7,12 +7,12 @@
 
 #include "mapreduce/config.h"
 #include "mapreduce/error.h"
+#include "mapreduce/twosided.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 void report_progress(ummr_job *job, int phase, uint64_t done, uint64_t all)
@@ -24,16 +24,6 @@ void report_progress(ummr_job *job, int phase, uint64_t done, uint64_t all)
 }
 
 /* ---- Creating ---- */
-
-/* Names of files that no other job in the folder has. */
-static char *file_name(const ummr_job *job, uint64_t id, const char *kind)
-{
-	char *name;
-
-	if (asprintf(&name, "%s/ummr.%016llx.%s.%d", job->config.storage, (unsigned long long)id, kind, job->rank) < 0)
-		return NULL;
-	return name;
-}
 
 static int check_storage(const char *folder)
 {
@@ -48,21 +38,23 @@ static int check_storage(const char *folder)
 	return 0;
 }
 
-static int name_files(ummr_job *job, char **pairs, char **runs)
+/* In the order of the names that state.c has. */
+static int open_state(ummr_job *job)
 {
-	struct timespec now;
-	uint64_t id;
-	int result = 0;
+	const struct ummr_config *c = &job->config;
+	const struct input *in = &job->input;
+	const uint64_t facts[STATE_FACTS] = {
+		(uint64_t)job->ranks, in->count, in->size, in->stamp, in->task_size, c->bucket_size, (uint64_t)c->split,
+		c->record_size, (uint64_t)c->order, c->seed, c->reduce_all != NULL, c->tag, 0x0102030405060708,
+	};
+	int result = state_open(&job->acknowledged, facts, (unsigned)job->ranks, (uint64_t)in->tasks);
 
-	*pairs = *runs = NULL;
-	if (!job->config.storage)
-		return 0;
-	clock_gettime(CLOCK_REALTIME, &now);
-	id = (uint64_t)now.tv_sec << 32 ^ (uint64_t)now.tv_nsec << 16 ^ (uint64_t)getpid();
-	MPI_Bcast(&id, 1, MPI_UINT64_T, 0, job->comm);
-	*pairs = file_name(job, id, "pairs");
-	*runs = file_name(job, id, "runs");
-	result = *pairs && *runs ? check_storage(job->config.storage) : fail(ENOMEM, "no memory for a file's name");
+	if (result == 0 && c->storage) {
+		job->folder = strdup(c->storage);
+		result = !job->folder ? fail(ENOMEM, "no memory for a folder's name") : check_storage(job->folder);
+		if (result == 0 && c->method == UMMR_METHOD_1S)
+			result = state_find(&job->acknowledged, job->folder, job->rank, syncs(job));
+	}
 	return agree(job->comm, result);
 }
 
@@ -78,27 +70,30 @@ static MPI_Info copy_info(const struct ummr_config *c)
 	return copy;
 }
 
-static int open_space(ummr_job *job, struct space *s, int streams, int lock, char *file)
+static int open_space(ummr_job *job, struct space *s, int streams, int lock)
 {
 	return agree(job->comm, space_open(s, job->comm, (unsigned)streams, job->config.bucket_size,
-					   job->config.transfer_limit, lock, copy_info(&job->config), file));
+					   job->config.transfer_limit, lock, copy_info(&job->config)));
 }
 
 static int open_windows(ummr_job *job)
 {
-	char *pairs, *runs;
+	if (open_space(job, &job->pairs, job->ranks, MPI_LOCK_SHARED) < 0)
+		return -1;
+	return open_space(job, &job->runs, 1, MPI_LOCK_EXCLUSIVE);
+}
 
-	if (name_files(job, &pairs, &runs) < 0) {
-		free(pairs);
-		free(runs);
-		return -1;
+/* What MapReduce-2S has instead. */
+static int open_memory(ummr_job *job)
+{
+	int result = 0;
+
+	twosided_open(job);
+	if (job->folder && asprintf(&job->checkpoint, "%s/ummr.checkpoint", job->folder) < 0) {
+		job->checkpoint = NULL;
+		result = fail(ENOMEM, "no memory for a file's name");
 	}
-	job->pairs.file = pairs;
-	job->runs.file = runs;
-	if (agree(job->comm, status_open(&job->status, job->comm)) < 0 ||
-	    open_space(job, &job->pairs, job->ranks, MPI_LOCK_SHARED, pairs) < 0)
-		return -1;
-	return open_space(job, &job->runs, 1, MPI_LOCK_EXCLUSIVE, runs);
+	return agree(job->comm, result);
 }
 
 static int prepare(ummr_job *job, const struct ummr_config *config)
@@ -107,14 +102,21 @@ static int prepare(ummr_job *job, const struct ummr_config *config)
 	if (agree(job->comm, job->buckets ? config_take(&job->config, config)
 					  : fail(ENOMEM, "no memory for a job")) < 0 ||
 	    config_compare(&job->config, job->comm) < 0 || input_open(&job->input, job->comm, &job->config) < 0 ||
-	    open_windows(job) < 0)
+	    timeline_open(&job->timeline, job->comm, job->config.timeline) < 0 || open_state(job) < 0 ||
+	    agree(job->comm, status_open(&job->status, job->comm)) < 0)
+		return -1;
+	if (job->config.method == UMMR_METHOD_2S ? open_memory(job) < 0 : open_windows(job) < 0)
 		return -1;
 	for (int i = 0; i < job->ranks; i++)
 		stream_open(&job->buckets[i], &job->pairs);
 	stream_open(&job->run, &job->runs);
+	job->found = true;
+	if (resume_find(job) < 0)
+		return -1;
 	job->config.inputs = NULL;
 	job->config.info = NULL;
 	job->config.storage = NULL;
+	job->config.timeline = NULL;
 	return 0;
 }
 
@@ -127,8 +129,18 @@ static void close_job(ummr_job *job)
 	space_close(&job->pairs);
 	space_close(&job->runs);
 	status_close(&job->status);
+	/* All ranks are here: closing windows is collective. */
+	state_close(&job->acknowledged, job->found && (job->state == STATE_DONE || job->acknowledged.number == 0));
 	input_close(&job->input);
+	timeline_close(&job->timeline);
+	if (job->checkpoint && job->rank == 0)
+		unlink(job->checkpoint);
+	free(job->checkpoint);
 	free(job->buckets);
+	free(job->done);
+	free(job->fresh);
+	free(job->group);
+	free(job->folder);
 	MPI_Comm_free(&job->comm);
 	free(job);
 }
@@ -143,7 +155,7 @@ int ummr_create(MPI_Comm comm, const struct ummr_config *config, ummr_job **crea
 	}
 	job->pairs.win = job->pairs.places = job->runs.win = job->runs.places = job->status.win = MPI_WIN_NULL;
 	job->pairs.info = job->runs.info = MPI_INFO_NULL;
-	job->input.fd = -1;
+	job->acknowledged.files[0] = job->acknowledged.files[1] = job->acknowledged.folder_fd = -1;
 	MPI_Comm_dup(comm, &job->comm);
 	MPI_Comm_rank(comm, &job->rank);
 	MPI_Comm_size(comm, &job->ranks);
@@ -157,41 +169,78 @@ int ummr_create(MPI_Comm comm, const struct ummr_config *config, ummr_job **crea
 
 /* ---- Running ---- */
 
-static int run_phases(ummr_job *job)
+int run_phase(ummr_job *job, int which, int (*phase)(ummr_job *job))
 {
-	if (map_phase(job) < 0)
-		return -1;
-	if (!status_stopped(&job->status) && reduce_phase(job) < 0)
-		return -1;
-	return status_stopped(&job->status) ? 0 : combine_phase(job);
+	int result;
+
+	timeline_add(&job->timeline, which, EVENT_BEGIN);
+	result = phase(job);
+	timeline_add(&job->timeline, which, EVENT_END);
+	return result;
 }
 
-/* Buckets, and runs that went to other ranks: all have been read. */
-static void drop_windows(ummr_job *job)
+static int run_phases(ummr_job *job)
 {
-	for (int i = 0; i < job->ranks; i++)
-		stream_close(&job->buckets[i]);
+	if (!job->all_reduced && run_phase(job, UMMR_PHASE_MAP, map_phase) < 0)
+		return -1;
+	if (!status_stopped(&job->status) && run_phase(job, UMMR_PHASE_REDUCE, reduce_phase) < 0)
+		return -1;
+	return status_stopped(&job->status) ? 0 : run_phase(job, UMMR_PHASE_COMBINE, combine_phase);
+}
+
+/* An error here is one everywhere. */
+static int run_decoupled(ummr_job *job)
+{
+	int result = run_phases(job);
+
+	if (result < 0)
+		status_stop(&job->status);
+	return result;
+}
+
+void result_open(ummr_job *job)
+{
 	if (job->config.combine == UMMR_COMBINE_ON && job->rank > 0)
 		stream_close(&job->run);
 	reader_open_own(&job->walk, &job->run);
+}
+
+static void result_close(ummr_job *job)
+{
+	reader_close(&job->walk);
+	stream_close(&job->run);
 }
 
 int ummr_run(ummr_job *job)
 {
 	int result;
 
-	if (job->state != STATE_NEW)
-		return fail(EINVAL, "a job runs once, and this one %s", job->state < STATE_DONE ? "runs" : "has run");
+	if (job->state == STATE_FAILED)
+		return fail(EINVAL, "the job has failed: end it, and make another one");
+	if (job->state != STATE_NEW && job->state != STATE_DONE)
+		return fail(EINVAL, "the job runs: a function of its own cannot run it");
+	result_close(job);
 	job->state = STATE_RUNNING;
-	result = run_phases(job);
-	if (result < 0)
-		status_stop(&job->status);
-	result = agree(job->comm, result);
-	drop_windows(job);
-	job->state = result == 0 ? STATE_DONE : STATE_FAILED;
+	timeline_start(&job->timeline, job->comm);
+	result = resume_begin(job);
 	if (result == 0)
-		report_progress(job, UMMR_PHASE_DONE, 1, 1);
-	return result;
+		result = agree(job->comm, job->config.method == UMMR_METHOD_2S ? twosided_run(job) : run_decoupled(job));
+	if (timeline_write(&job->timeline, job->comm) < 0)
+		result = -1;
+	for (int i = 0; i < job->ranks; i++)
+		stream_close(&job->buckets[i]);
+	result_open(job);
+	job->state = result == 0 ? STATE_DONE : STATE_FAILED;
+	if (result < 0)
+		return -1;
+	job->complete++;
+	report_progress(job, UMMR_PHASE_DONE, 1, 1);
+	return 0;
+}
+
+uint64_t ummr_runs(const ummr_job *job)
+{
+	return job->complete;
 }
 
 int ummr_end(ummr_job *job)
@@ -206,7 +255,9 @@ int ummr_end(ummr_job *job)
 
 static int check_done(const ummr_job *job)
 {
-	return job->state == STATE_DONE ? 0 : fail(EINVAL, "there is a result when ummr_run has returned 0");
+	if (job->state == STATE_DONE || (job->state == STATE_NEW && job->complete > 0))
+		return 0;
+	return fail(EINVAL, "there is a result when ummr_run has returned 0");
 }
 
 int ummr_next(ummr_job *job, struct ummr_bytes *key, struct ummr_bytes *value)

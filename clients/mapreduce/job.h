@@ -4,32 +4,59 @@
 #define MAPREDUCE_JOB_H
 
 #include "mapreduce/input.h"
+#include "mapreduce/source.h"
+#include "mapreduce/state.h"
 #include "mapreduce/status.h"
 #include "mapreduce/stream.h"
 #include "mapreduce/table.h"
+#include "mapreduce/timeline.h"
 
 #include <mpi.h>
 
 #include <ummap-mapreduce.h>
 
-enum state { STATE_NEW, STATE_MAPPING, STATE_RUNNING, STATE_DONE, STATE_FAILED };
+enum job_state { STATE_NEW, STATE_MAPPING, STATE_RUNNING, STATE_DONE, STATE_FAILED };
+
+/* Sorted streams, on their way to a run: the last ones have the lowest levels. */
+struct sorted {
+	struct stream *streams;
+	unsigned *levels;
+	unsigned count, room;
+};
 
 struct ummr_job {
 	MPI_Comm comm;           /* the job's own */
 	int rank, ranks;
 	struct ummr_config config;
-	enum state state;
+	char *folder;            /* for storage; NULL: in memory */
+	enum job_state state;
 	struct input input;
 	struct status status;
 	struct space pairs;      /* the Key-Value window: streams by target rank */
 	struct space runs;       /* the Combine window: one stream, the rank's sorted run */
 	struct table table;      /* of Map, then of Reduce */
 	struct stream *buckets;  /* by target rank */
+	struct sorted sorted;
 	struct stream run;
 	struct reader walk;      /* ummr_next's */
+	struct timeline timeline;
+	char *checkpoint;        /* MapReduce-2S's file; NULL: none */
+	uint64_t complete;       /* runs */
+	bool found;              /* what is acknowledged is this job's */
+	struct state acknowledged;
+	bool resumed;            /* the next run has begun before, in another job */
+	bool all_reduced;        /* and nothing is left of it but Combine */
+	unsigned char *done;     /* a bit for each task that is in some rank's buckets when the run begins */
+	int64_t *fresh;          /* tasks that this rank has mapped since it has marked its buckets */
+	int64_t fresh_count, fresh_room;
 	uint32_t since_sync;     /* tasks */
 	uint32_t passed;         /* pairs: see serve_sometimes */
+	int map_failed;          /* what it has returned for the task */
 	int emit_failed;         /* -1: a pair could not be kept, whether map says so or not */
+	char *group;             /* ummr_emit's: a value as a group */
+	size_t group_room;
+	struct ummr_values *putting; /* where reduce_all runs */
+	int put_failed;          /* as emit_failed */
 };
 
 /* For each pair: about every millisecond others have what they want of this rank's windows. */
@@ -41,9 +68,41 @@ static inline void serve_sometimes(ummr_job *job)
 
 void report_progress(ummr_job *job, int phase, uint64_t done, uint64_t all);
 
+/* One phase, which the timeline gets to know. */
+int run_phase(ummr_job *job, int which, int (*phase)(ummr_job *job));
+
+/* Maps a task, several times if its function fails, into the table, and from there, when that is full, into the buckets. */
+int map_input(ummr_job *job, int64_t task);
+/* All that is left in the table goes there. */
+int map_empty_table(ummr_job *job);
+
 /* Each goes on with what the others have finished, and returns early, with 0, if the job is stopped. */
 int map_phase(ummr_job *job);
 int reduce_phase(ummr_job *job);
 int combine_phase(ummr_job *job);
+
+/* Whether what is acknowledged is kept in storage. */
+static inline bool syncs(const ummr_job *job)
+{
+	return job->folder && job->config.sync_tasks != UMMR_SYNC_NEVER;
+}
+
+/* The table, sorted, to the streams from which the run comes; and the run, of all of them and of what the table has. */
+int sort_table(ummr_job *job);
+int sort_finish(ummr_job *job);
+void sort_close(ummr_job *job);
+
+/* All pairs of a source into a stream. */
+int source_copy(ummr_job *job, struct source *from, struct stream *to);
+
+/* Calls reduce_all for each key; what that puts goes into a stream. */
+int values_reduce(ummr_job *job, struct source *from, struct stream *to);
+
+/* The walk begins; runs that went to other ranks are not needed any more. */
+void result_open(ummr_job *job);
+
+/* Collective, both. Finds what an earlier job has acknowledged; makes all as it was in the run that begins. */
+int resume_find(ummr_job *job);
+int resume_begin(ummr_job *job);
 
 #endif

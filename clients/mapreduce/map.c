@@ -2,18 +2,25 @@
 /*
  * Map with Local Reduce. Each rank has an equal part of the tasks, in order, and a counter of which is the next. All take
  * tasks by adding one to such a counter: a rank first from its own, then, when that is through, from those of others.
- * Pairs are reduced in the table, which goes to the buckets when it is full, at syncs, and in the end.
+ * Pairs are reduced in the table, which goes to the buckets when it is full, and when they are marked: at syncs, and in the end.
+ *
+ * A mark says how far the buckets go when all tasks that were mapped are in them, as a whole. What comes behind it can be taken
+ * back: when map fails, it is, for the table knows nothing of tasks. The tasks behind the mark are mapped again then, with a mark
+ * after each, until the one that fails has failed three times.
  */
 #include "mapreduce/job.h"
 
 #include "mapreduce/error.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-static int empty_table(ummr_job *job)
+#define TRIES 3
+
+int map_empty_table(ummr_job *job)
 {
 	for (struct entry *e = job->table.first; e; e = e->next) {
 		struct pair p = { e->head, e->key, e->value };
@@ -25,6 +32,32 @@ static int empty_table(ummr_job *job)
 	return 0;
 }
 
+static int add_value(ummr_job *job, uint64_t hash, const void *key, size_t key_size, const void *value, size_t value_size)
+{
+	struct member *m;
+	size_t size;
+
+	if (job->config.reduce)
+		return table_add(&job->table, hash, key, key_size, value, value_size);
+	if (value_size > PTRDIFF_MAX / 2)
+		return fail(EINVAL, "a value of %zu bytes cannot be", value_size);
+	size = sizeof(*m) + padded(value_size);
+	if (size > job->group_room) {
+		char *group = realloc(job->group, size);
+
+		if (!group)
+			return fail(ENOMEM, "no memory for a value of %zu bytes", value_size);
+		job->group = group;
+		job->group_room = size;
+	}
+	m = (struct member *)job->group;
+	m->size = value_size;
+	if (value_size > 0)
+		memcpy(m->data, value, value_size);
+	memset(m->data + value_size, 0, padded(value_size) - value_size);
+	return table_add(&job->table, hash, key, key_size, m, size);
+}
+
 int ummr_emit(ummr_job *job, const void *key, size_t key_size, const void *value, size_t value_size)
 {
 	int result;
@@ -33,12 +66,12 @@ int ummr_emit(ummr_job *job, const void *key, size_t key_size, const void *value
 		return fail(EINVAL, "ummr_emit is for map functions, while they run");
 	/* Nor may reduce call this. */
 	job->state = STATE_RUNNING;
-	result = table_add(&job->table, XXH3_64bits_withSeed(key, key_size, job->config.seed), key, key_size, value, value_size);
+	result = add_value(job, XXH3_64bits_withSeed(key, key_size, job->config.seed), key, key_size, value, value_size);
 	job->state = STATE_MAPPING;
 	if (result < 0)
 		return job->emit_failed = -1;
 	serve_sometimes(job);
-	if (job->table.bytes > job->config.table_size && empty_table(job) < 0)
+	if (job->table.bytes > job->config.table_size && map_empty_table(job) < 0)
 		return job->emit_failed = -1;
 	return 0;
 }
@@ -50,14 +83,17 @@ static int64_t first_task(const ummr_job *job, int rank)
 	return job->input.tasks / job->ranks * rank + job->input.tasks % job->ranks * rank / job->ranks;
 }
 
-/* The next task of this rank's part or, beginning with `*from`, of another's; -1: all are taken. */
+/* The next task of this rank's part or, beginning with `*from`, of another's; -1: all are taken. Those that an earlier job has
+ * acknowledged are passed over. */
 static int64_t next_task(ummr_job *job, int *from)
 {
-	for (; *from < job->ranks; ++*from) {
+	while (*from < job->ranks) {
 		int rank = (job->rank + *from) % job->ranks;
 		int64_t task = first_task(job, rank) + status_add(&job->status, rank, STATUS_NEXT, 1);
 
-		if (task < first_task(job, rank + 1))
+		if (task >= first_task(job, rank + 1))
+			++*from;
+		else if (!state_has_task(job->done, task))
 			return task;
 	}
 	return -1;
@@ -66,15 +102,14 @@ static int64_t next_task(ummr_job *job, int *from)
 static int call_map(const struct ummr_task *task, void *arg)
 {
 	ummr_job *job = arg;
-	int result;
 
 	job->state = STATE_MAPPING;
-	result = job->config.map(job, task, job->config.arg);
+	job->map_failed = job->config.map(job, task, job->config.arg);
 	job->state = STATE_RUNNING;
 	if (job->emit_failed)
 		return -1;
-	return result == 0 ? 0 : fail(ECANCELED, "%s: the map function has failed for the %zu bytes at %llu", task->path,
-				      task->size, (unsigned long long)task->offset);
+	return job->map_failed == 0 ? 0 : fail(ECANCELED, "%s: the map function has failed %d times for the %zu bytes at %llu",
+					       task->path, TRIES, task->size, (unsigned long long)task->offset);
 }
 
 static void report_tasks(ummr_job *job)
@@ -88,18 +123,100 @@ static void report_tasks(ummr_job *job)
 	report_progress(job, UMMR_PHASE_MAP, done, (uint64_t)job->input.tasks);
 }
 
+/* ---- Marks ---- */
+
+static int add_fresh(ummr_job *job, int64_t task)
+{
+	if (job->fresh_count == job->fresh_room) {
+		int64_t room = 2 * job->fresh_room + 16, *fresh = realloc(job->fresh, (size_t)room * sizeof(*fresh));
+
+		if (!fresh)
+			return fail(ENOMEM, "no memory for the numbers of %lld tasks", (long long)room);
+		job->fresh = fresh;
+		job->fresh_room = room;
+	}
+	job->fresh[job->fresh_count++] = task;
+	return 0;
+}
+
+static int mark(ummr_job *job)
+{
+	if (map_empty_table(job) < 0)
+		return -1;
+	for (int i = 0; i < job->ranks; i++)
+		stream_save(&job->buckets[i], &job->acknowledged.buckets[i]);
+	while (job->fresh_count > 0)
+		state_add_task(&job->acknowledged, job->fresh[--job->fresh_count]);
+	return 0;
+}
+
+static void back_to_mark(ummr_job *job)
+{
+	table_clear(&job->table);
+	for (int i = 0; i < job->ranks; i++)
+		stream_cut(&job->buckets[i], &job->acknowledged.buckets[i]);
+}
+
+/* The buckets go as far as the mark. */
 static int sync_pairs(ummr_job *job)
 {
 	job->since_sync = 0;
-	return empty_table(job) < 0 ? -1 : space_sync(&job->pairs);
+	if (mark(job) < 0)
+		return -1;
+	if (!syncs(job))
+		return 0;
+	if (space_sync(&job->pairs) < 0 || state_write(&job->acknowledged) < 0)
+		return -1;
+	timeline_add(&job->timeline, UMMR_PHASE_MAP, EVENT_SYNC);
+	return 0;
+}
+
+/* ---- Mapping ---- */
+
+/* With a mark before it and one behind it. */
+static int map_alone(ummr_job *job, int64_t task, int tries)
+{
+	while (job->map_failed = 0, input_map(&job->input, task, call_map, job) < 0) {
+		if (job->emit_failed || !job->map_failed || --tries == 0)
+			return -1;
+		back_to_mark(job);
+	}
+	return add_fresh(job, task) < 0 ? -1 : mark(job);
+}
+
+/* The task has failed once. */
+static int map_again(ummr_job *job, int64_t task)
+{
+	int64_t count = job->fresh_count, *before = job->fresh;
+	int result = 0;
+
+	job->fresh = NULL;
+	job->fresh_count = job->fresh_room = 0;
+	back_to_mark(job);
+	for (int64_t i = 0; i < count && result == 0; i++)
+		result = map_alone(job, before[i], TRIES);
+	free(before);
+	return result < 0 ? -1 : map_alone(job, task, TRIES - 1);
+}
+
+int map_input(ummr_job *job, int64_t task)
+{
+	job->map_failed = 0;
+	if (input_map(&job->input, task, call_map, job) == 0) {
+		if (add_fresh(job, task) < 0)
+			return -1;
+	} else if (job->emit_failed || !job->map_failed || map_again(job, task) < 0) {
+		return -1;
+	}
+	timeline_add(&job->timeline, UMMR_PHASE_MAP, EVENT_STEP);
+	return 0;
 }
 
 static int map_task(ummr_job *job, int64_t task)
 {
-	if (input_map(&job->input, task, call_map, job) < 0)
+	if (map_input(job, task) < 0)
 		return -1;
-	if (job->pairs.file && job->config.sync_tasks != UMMR_SYNC_NEVER &&
-	    ++job->since_sync == job->config.sync_tasks && sync_pairs(job) < 0)
+	if (syncs(job) && ++job->since_sync == job->config.sync_tasks && sync_pairs(job) < 0)
 		return -1;
 	status_add(&job->status, job->rank, STATUS_DONE, 1);
 	report_tasks(job);
@@ -107,10 +224,11 @@ static int map_task(ummr_job *job, int64_t task)
 	return 0;
 }
 
-/* What is left in the table, and what others have to know to read the buckets. */
+/* What is left in the table, and what others have to know to read the buckets. The record says that this run has begun, at
+ * least: see state.h. */
 static int finish(ummr_job *job)
 {
-	if (job->since_sync > 0 ? sync_pairs(job) < 0 : empty_table(job) < 0)
+	if (sync_pairs(job) < 0)
 		return -1;
 	for (int i = 0; i < job->ranks; i++)
 		stream_publish(&job->buckets[i], (unsigned)i);

@@ -20,6 +20,12 @@ static inline uint64_t padded(uint64_t size)
 	return (size + 7) & ~(uint64_t)7;
 }
 
+/* A value in a group: this, then its bytes, filled up as a pair's are. */
+struct member {
+	uint64_t size;
+	unsigned char data[];
+};
+
 /* The order of keys: negative, zero, positive. */
 static inline int compare_keys(const void *a, size_t a_size, const void *b, size_t b_size)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Reduce: the pairs that all ranks have for this one, from its own and then from whoever has finished Map, into one table,
+ * Reduce: the pairs that all ranks have for this one, from its own and then from whoever has finished Map, into a table,
  * and from there, in order, into the rank's run.
  */
 #include "mapreduce/job.h"
@@ -9,13 +9,17 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static int add_pairs(ummr_job *job, struct reader *r)
 {
+	uint64_t room = job->config.table_size > job->config.transfer_limit ? job->config.table_size : job->config.transfer_limit;
 	struct pair p;
 	int there;
 
 	while ((there = reader_next(r, &p)) > 0) {
+		if (job->table.bytes > room && sort_table(job) < 0)
+			return -1;
 		if (table_add(&job->table, p.head.hash, p.key, p.head.key_size, p.value, p.head.value_size) < 0)
 			return -1;
 		serve_sometimes(job);
@@ -50,6 +54,7 @@ static int reduce_finished(ummr_job *job, char *seen)
 			continue;
 		if (reduce_rank(job, rank) < 0)
 			return -1;
+		timeline_add(&job->timeline, UMMR_PHASE_REDUCE, EVENT_STEP);
 		seen[rank] = 1;
 		any++;
 		status_serve(&job->status);
@@ -74,31 +79,37 @@ static int reduce_all(ummr_job *job)
 	return more < 0 ? -1 : 0;
 }
 
-static int write_run(ummr_job *job)
+/* The run is durable, and the rank does not reduce again. */
+static int acknowledge(ummr_job *job)
 {
-	struct entry **sorted = table_sorted(&job->table, job->config.order == UMMR_ORDER_DESCENDING);
-	int result = sorted ? 0 : -1;
+	struct state *s = &job->acknowledged;
 
-	for (uint64_t i = 0; result == 0 && i < job->table.entries; i++) {
-		struct pair p = { sorted[i]->head, sorted[i]->key, sorted[i]->value };
-
-		result = stream_append(&job->run, &p);
-		serve_sometimes(job);
-	}
-	free(sorted);
-	if (result == 0 && job->config.sync_tasks != UMMR_SYNC_NEVER)
-		result = space_sync(&job->runs);
-	return result;
+	if (!syncs(job))
+		return 0;
+	if (space_sync(&job->runs) < 0)
+		return -1;
+	stream_save(&job->run, &s->runs[s->run % 2]);
+	job->run.kept = true;
+	s->reduced = true;
+	return state_write(s);
 }
 
 int reduce_phase(ummr_job *job)
 {
-	int result = table_open(&job->table, job->config.reduce, job->config.arg);
+	int result;
 
+	if (job->acknowledged.reduced)
+		return 0;
+	if (job->runs.file)
+		unlink(job->runs.file);
+	result = table_open(&job->table, job->config.reduce, job->config.arg);
 	if (result == 0)
 		result = reduce_all(job);
-	if (result == 0)
-		result = write_run(job);
+	if (result == 0 && !status_stopped(&job->status))
+		result = sort_finish(job);
 	table_close(&job->table);
+	sort_close(job);
+	if (result == 0 && !status_stopped(&job->status))
+		result = acknowledge(job);
 	return result;
 }

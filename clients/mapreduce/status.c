@@ -2,10 +2,9 @@
 #include "mapreduce/status.h"
 
 #include "mapreduce/error.h"
+#include "mapreduce/wait.h"
 
-#include <sched.h>
 #include <string.h>
-#include <time.h>
 
 static bool on_one_machine(MPI_Comm comm, int ranks)
 {
@@ -36,12 +35,17 @@ int status_open(struct status *s, MPI_Comm comm)
 	/* All parts are one behind the other. */
 	if (share)
 		MPI_Win_shared_query(s->win, 0, &size, &unit, &s->shared);
-	MPI_Win_lock(MPI_LOCK_EXCLUSIVE, s->rank, 0, s->win);
-	memset(words, 0, STATUS_WORDS * sizeof(*words));
-	MPI_Win_unlock(s->rank, s->win);
-	MPI_Barrier(comm);
+	s->mine = words;
 	MPI_Win_lock_all(0, s->win);
 	return 0;
+}
+
+void status_reset(struct status *s)
+{
+	MPI_Barrier(s->comm);
+	memset(s->mine, 0, STATUS_WORDS * sizeof(*s->mine));
+	MPI_Win_sync(s->win);
+	MPI_Barrier(s->comm);
 }
 
 void status_close(struct status *s)
@@ -114,13 +118,9 @@ void status_serve(struct status *s)
 
 void status_wait(struct status *s)
 {
-	unsigned waits = s->waits + 1;
-	struct timespec pause = { 0, 50000 };
+	unsigned waits = s->waits;
 
 	status_serve(s);
 	s->waits = waits;
-	if (waits < 100)
-		sched_yield();
-	else
-		nanosleep(&pause, NULL);
+	wait_a_moment(&s->waits);
 }

@@ -23,6 +23,7 @@ enum status_word { STATUS_PHASE, STATUS_NEXT, STATUS_DONE, STATUS_STOP, STATUS_W
 struct status {
 	MPI_Comm comm;
 	MPI_Win win;
+	int64_t *mine;    /* this rank's words */
 	int64_t *shared;  /* the words of all ranks, on one machine; NULL: there are several */
 	int rank, ranks;
 	unsigned waits; /* since something happened */
@@ -31,6 +32,8 @@ struct status {
 /* Collective, both. */
 int status_open(struct status *s, MPI_Comm comm);
 void status_close(struct status *s);
+/* Collective. All words are 0 again. */
+void status_reset(struct status *s);
 
 int64_t status_get(struct status *s, int rank, enum status_word word);
 /* Returns what was there before. */

@@ -6,10 +6,12 @@
 #include "mapreduce/stream.h"
 
 #include "mapreduce/error.h"
+#include "mapreduce/wait.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Blocks of files begin at multiples of this. */
@@ -17,23 +19,19 @@
 
 /* ---- Windows ---- */
 
-static void set_hints(const struct space *s)
-{
-	char offset[24];
-
-	snprintf(offset, sizeof(offset), "%llu", (unsigned long long)s->file_end);
-	MPI_Info_set(s->info, "alloc_type", "storage");
-	MPI_Info_set(s->info, "storage_alloc_filename", s->file);
-	MPI_Info_set(s->info, "storage_alloc_offset", offset);
-	MPI_Info_set(s->info, "storage_alloc_discard", "true");
-}
+/* A place for a block of this number. */
+struct spare {
+	struct spare *next;
+	uint64_t place;
+	unsigned block;
+};
 
 int space_open(struct space *s, MPI_Comm comm, unsigned streams, size_t first_block, size_t transfer_limit, int lock,
-	       MPI_Info info, char *file)
+	       MPI_Info info)
 {
 	MPI_Aint size = (MPI_Aint)(streams * STREAM_BLOCKS * sizeof(struct block));
 
-	*s = (struct space){ .win = MPI_WIN_NULL, .places = MPI_WIN_NULL, .info = info, .file = file, .first_block = first_block,
+	*s = (struct space){ .win = MPI_WIN_NULL, .places = MPI_WIN_NULL, .info = info, .first_block = first_block,
 			     .transfer_limit = transfer_limit, .lock = lock };
 	MPI_Comm_rank(comm, &s->rank);
 	if (check_mpi(MPI_Win_create_dynamic(info, comm, &s->win), "a dynamic window cannot be made") < 0 ||
@@ -43,6 +41,22 @@ int space_open(struct space *s, MPI_Comm comm, unsigned streams, size_t first_bl
 	MPI_Win_set_errhandler(s->win, MPI_ERRORS_RETURN);
 	MPI_Win_lock_all(0, s->places);
 	return 0;
+}
+
+void space_open_local(struct space *s, int rank, size_t first_block, size_t transfer_limit)
+{
+	*s = (struct space){ .win = MPI_WIN_NULL, .places = MPI_WIN_NULL, .info = MPI_INFO_NULL, .first_block = first_block,
+			     .transfer_limit = transfer_limit, .rank = rank };
+}
+
+static void forget_spares(struct space *s)
+{
+	struct spare *next;
+
+	for (; s->spares; s->spares = next) {
+		next = s->spares->next;
+		free(s->spares);
+	}
 }
 
 void space_close(struct space *s)
@@ -55,15 +69,60 @@ void space_close(struct space *s)
 		MPI_Win_free(&s->win);
 	if (s->info != MPI_INFO_NULL)
 		MPI_Info_free(&s->info);
-	if (s->file)
-		unlink(s->file);
-	free(s->file);
-	s->file = NULL;
+	forget_spares(s);
 }
 
+void space_use_file(struct space *s, const char *file)
+{
+	forget_spares(s);
+	s->file = file;
+	s->file_end = 0;
+}
+
+/* MPIs want an epoch for windows without memory, of which the library knows nothing. */
 int space_sync(struct space *s)
 {
-	return s->file ? check_mpi(MPI_Win_sync(s->win), s->file) : 0;
+	return s->file && s->blocks > 0 ? check_mpi(MPI_Win_sync(s->win), s->file) : 0;
+}
+
+static uint64_t size_of(const struct space *s, unsigned block)
+{
+	return (uint64_t)s->first_block << block;
+}
+
+static void reserve(struct space *s, uint64_t place, uint64_t size)
+{
+	uint64_t end = place + (size + FILE_STEP - 1) / FILE_STEP * FILE_STEP;
+
+	if (end > s->file_end)
+		s->file_end = end;
+}
+
+static uint64_t take_place(struct space *s, unsigned block)
+{
+	uint64_t place = s->file_end;
+
+	for (struct spare **p = &s->spares, *spare; (spare = *p); p = &spare->next) {
+		if (spare->block != block)
+			continue;
+		place = spare->place;
+		*p = spare->next;
+		free(spare);
+		return place;
+	}
+	reserve(s, place, size_of(s, block));
+	return place;
+}
+
+/* Without memory for the note, the place is lost. */
+static void free_place(struct space *s, uint64_t place, unsigned block)
+{
+	struct spare *spare = s->file ? malloc(sizeof(*spare)) : NULL;
+
+	if (!spare)
+		return;
+	*spare = (struct spare){ s->spares, place, block };
+	s->spares = spare;
 }
 
 /* ---- Writing ---- */
@@ -73,71 +132,139 @@ void stream_open(struct stream *s, struct space *space)
 	*s = (struct stream){ .space = space };
 }
 
+static void drop_block(struct stream *s)
+{
+	unsigned last = --s->blocks;
+
+	if (s->space->win == MPI_WIN_NULL) {
+		free(s->memory[last]);
+	} else {
+		MPI_Win_detach(s->space->win, s->memory[last]);
+		MPI_Free_mem(s->memory[last]);
+	}
+	s->space->blocks--;
+	if (!s->kept)
+		free_place(s->space, s->place[last], last);
+}
+
 void stream_close(struct stream *s)
 {
-	for (unsigned i = 0; i < s->blocks; i++) {
-		MPI_Win_detach(s->space->win, s->memory[i]);
-		MPI_Free_mem(s->memory[i]);
-	}
-	s->blocks = 0;
+	while (s->blocks > 0)
+		drop_block(s);
 }
 
-static size_t size_of(const struct stream *s, unsigned block)
+/* In names, libummap takes %% for a %. */
+static void set_hints(const struct space *s, uint64_t place)
 {
-	return s->space->first_block << block;
+	char offset[24], name[2 * strlen(s->file) + 1], *to = name;
+
+	for (const char *from = s->file; *from; from++) {
+		*to++ = *from;
+		if (*from == '%')
+			*to++ = '%';
+	}
+	*to = 0;
+	snprintf(offset, sizeof(offset), "%llu", (unsigned long long)place);
+	MPI_Info_set(s->info, "alloc_type", "storage");
+	MPI_Info_set(s->info, "storage_alloc_filename", name);
+	MPI_Info_set(s->info, "storage_alloc_offset", offset);
+	MPI_Info_set(s->info, "storage_alloc_discard", "true");
 }
 
-/* MPI_Alloc_mem reports to MPI_COMM_WORLD's error handler, which would end the program without our sentence. */
+/* That of MPI_Alloc_mem, which would end the program without our sentence. */
+static MPI_Errhandler replace_handler(MPI_Comm comm, MPI_Errhandler by)
+{
+	MPI_Errhandler before;
+
+	MPI_Comm_get_errhandler(comm, &before);
+	MPI_Comm_set_errhandler(comm, by);
+	return before;
+}
+
+static void restore_handler(MPI_Comm comm, MPI_Errhandler before)
+{
+	MPI_Comm_set_errhandler(comm, before);
+	if (before != MPI_ERRORS_ARE_FATAL && before != MPI_ERRORS_RETURN)
+		MPI_Errhandler_free(&before);
+}
+
+/* MPIs differ in whom it reports to. */
 static int allocate(MPI_Aint size, MPI_Info info, char **memory)
 {
-	MPI_Errhandler handler;
-	int code;
+	MPI_Errhandler world = replace_handler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	MPI_Errhandler self = replace_handler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+	int code = MPI_Alloc_mem(size, info, memory);
 
-	MPI_Comm_get_errhandler(MPI_COMM_WORLD, &handler);
-	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-	code = MPI_Alloc_mem(size, info, memory);
-	MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
-	if (handler != MPI_ERRORS_ARE_FATAL && handler != MPI_ERRORS_RETURN)
-		MPI_Errhandler_free(&handler);
+	restore_handler(MPI_COMM_SELF, self);
+	restore_handler(MPI_COMM_WORLD, world);
 	return check_mpi(code, "a window for pairs cannot grow");
 }
 
-static int add_block(struct stream *s)
+static char *local_memory(size_t size)
+{
+	char *memory = malloc(size);
+
+	if (!memory)
+		fail(ENOMEM, "no memory for %zu bytes of pairs: use more ranks, or UMMR_METHOD_1S with storage", size);
+	return memory;
+}
+
+static int attach_block(struct stream *s, char *memory, size_t size)
 {
 	struct space *space = s->space;
-	size_t size = size_of(s, s->blocks);
-	char *memory;
 
-	if (s->blocks == STREAM_BLOCKS || size > PTRDIFF_MAX / 2)
-		return fail(EFBIG, "a window for pairs cannot grow any more: use a larger bucket_size, or more ranks");
-	if (space->file)
-		set_hints(space);
-	if (allocate((MPI_Aint)size, space->info, &memory) < 0)
-		return -1;
-	if (space->file && access(space->file, F_OK) != 0) {
-		MPI_Free_mem(memory);
+	if (space->file && access(space->file, F_OK) != 0)
 		return fail(ENOSYS, "%s: MPI has made no file for a window: the program has to be linked with libummap-mpi-* "
 				    "before MPI, or to preload it", space->file);
-	}
-	if (check_mpi(MPI_Win_attach(space->win, memory, (MPI_Aint)size), "a window for pairs cannot grow") < 0) {
+	return check_mpi(MPI_Win_attach(space->win, memory, (MPI_Aint)size), "a window for pairs cannot grow");
+}
+
+/* In the space's window, and its file. */
+static char *window_memory(struct stream *s, size_t size, uint64_t place)
+{
+	char *memory;
+
+	if (s->space->file)
+		set_hints(s->space, place);
+	if (allocate((MPI_Aint)size, s->space->info, &memory) < 0)
+		return NULL;
+	if (attach_block(s, memory, size) < 0) {
 		MPI_Free_mem(memory);
-		return -1;
+		return NULL;
 	}
-	space->file_end += (size + FILE_STEP - 1) / FILE_STEP * FILE_STEP;
+	return memory;
+}
+
+static int add_block(struct stream *s, uint64_t place)
+{
+	size_t size = size_of(s->space, s->blocks);
+	char *memory = s->space->win == MPI_WIN_NULL ? local_memory(size) : window_memory(s, size, place);
+
+	if (!memory)
+		return -1;
 	MPI_Get_address(memory, &s->block[s->blocks].at);
 	s->block[s->blocks].used = 0;
+	s->place[s->blocks] = place;
 	s->memory[s->blocks++] = memory;
+	s->space->blocks++;
 	return 0;
 }
 
-static int append_bytes(struct stream *s, const void *data, size_t size)
+static int grow(struct stream *s)
+{
+	if (s->blocks == STREAM_BLOCKS || s->space->first_block > (size_t)PTRDIFF_MAX / 2 >> s->blocks)
+		return fail(EFBIG, "a window for pairs cannot grow any more: use a larger bucket_size, or more ranks");
+	return add_block(s, take_place(s->space, s->blocks));
+}
+
+int stream_append_bytes(struct stream *s, const void *data, size_t size)
 {
 	while (size > 0) {
 		struct block *b = s->blocks > 0 ? &s->block[s->blocks - 1] : NULL;
-		size_t part = b ? size_of(s, s->blocks - 1) - (size_t)b->used : 0;
+		size_t part = b ? size_of(s->space, s->blocks - 1) - (size_t)b->used : 0;
 
 		if (part == 0) {
-			if (add_block(s) < 0)
+			if (grow(s) < 0)
 				return -1;
 			continue;
 		}
@@ -155,16 +282,33 @@ static int append_padded(struct stream *s, const void *data, size_t size)
 {
 	static const char zeros[8];
 
-	if (append_bytes(s, data, size) < 0)
+	if (stream_append_bytes(s, data, size) < 0)
 		return -1;
-	return append_bytes(s, zeros, padded(size) - size);
+	return stream_append_bytes(s, zeros, padded(size) - size);
 }
 
 int stream_append(struct stream *s, const struct pair *p)
 {
-	if (append_bytes(s, &p->head, sizeof(p->head)) < 0 || append_padded(s, p->key, p->head.key_size) < 0)
+	if (stream_append_bytes(s, &p->head, sizeof(p->head)) < 0 || append_padded(s, p->key, p->head.key_size) < 0)
 		return -1;
 	return append_padded(s, p->value, p->head.value_size);
+}
+
+uint64_t stream_size(const struct stream *s)
+{
+	uint64_t size = 0;
+
+	for (unsigned i = 0; i < s->blocks; i++)
+		size += (uint64_t)s->block[i].used;
+	return size;
+}
+
+void stream_copy(const struct stream *s, char *to)
+{
+	for (unsigned i = 0; i < s->blocks; i++) {
+		memcpy(to, s->memory[i], (size_t)s->block[i].used);
+		to += s->block[i].used;
+	}
 }
 
 void stream_publish(struct stream *s, unsigned number)
@@ -173,6 +317,56 @@ void stream_publish(struct stream *s, unsigned number)
 	if (s->blocks < STREAM_BLOCKS)
 		s->space->mine[number * STREAM_BLOCKS + s->blocks].used = 0;
 	MPI_Win_sync(s->space->places);
+}
+
+/* ---- Saving ---- */
+
+void stream_save(const struct stream *s, struct saved_stream *to)
+{
+	to->blocks = s->blocks;
+	to->used = s->blocks > 0 ? (uint64_t)s->block[s->blocks - 1].used : 0;
+	memcpy(to->place, s->place, s->blocks * sizeof(*s->place));
+}
+
+void stream_cut(struct stream *s, const struct saved_stream *saved)
+{
+	while (s->blocks > saved->blocks)
+		drop_block(s);
+	if (s->blocks > 0)
+		s->block[s->blocks - 1].used = (MPI_Aint)saved->used;
+}
+
+/* A window would take what is missing in its file for zeros. */
+static int check_file(const struct space *space, const struct saved_stream *saved)
+{
+	struct stat st;
+
+	if (stat(space->file, &st) < 0)
+		return fail(errno == ENOENT ? EUCLEAN : errno, "%s, which an earlier job has left: %s", space->file, strerror(errno));
+	for (unsigned i = 0; i < saved->blocks; i++) {
+		uint64_t used = i + 1 < saved->blocks ? size_of(space, i) : saved->used;
+
+		if ((uint64_t)st.st_size < saved->place[i] + used)
+			return fail(EUCLEAN, "%s is shorter than an earlier job has left it: remove all files ummr.* there to "
+					     "begin again", space->file);
+	}
+	return 0;
+}
+
+int stream_restore(struct stream *s, struct space *space, const struct saved_stream *saved)
+{
+	stream_open(s, space);
+	if (saved->blocks > 0 && check_file(space, saved) < 0)
+		return -1;
+	for (unsigned i = 0; i < saved->blocks; i++) {
+		reserve(space, saved->place[i], size_of(space, i));
+		if (add_block(s, saved->place[i]) < 0)
+			return -1;
+		s->block[i].used = (MPI_Aint)size_of(space, i);
+	}
+	if (saved->blocks > 0)
+		s->block[s->blocks - 1].used = (MPI_Aint)saved->used;
+	return 0;
 }
 
 /* ---- Reading ---- */
@@ -213,15 +407,16 @@ void reader_rewind(struct reader *r)
 static int fetch(struct reader *r, MPI_Aint size)
 {
 	char *to = r->buffer + r->to;
+	MPI_Request request;
 
 	if (r->stream) {
 		memcpy(to, r->stream->memory[r->current] + r->at, (size_t)size);
 		return 0;
 	}
-	if (check_mpi(MPI_Get(to, (int)size, MPI_BYTE, r->rank, r->block[r->current].at + r->at, (int)size, MPI_BYTE,
-			      r->space->win), "pairs of another rank cannot be read") < 0)
+	if (check_mpi(MPI_Rget(to, (int)size, MPI_BYTE, r->rank, r->block[r->current].at + r->at, (int)size, MPI_BYTE,
+			       r->space->win, &request), "pairs of another rank cannot be read") < 0)
 		return -1;
-	return check_mpi(MPI_Win_flush(r->rank, r->space->win), "pairs of another rank cannot be read");
+	return check_mpi(wait_for(&request), "pairs of another rank cannot be read");
 }
 
 /* Room for so many bytes from r->from on, and for a transfer at least. */

@@ -13,6 +13,8 @@
 
 #define FIRST_SLOTS 4096
 #define CHUNK ((size_t)1 << 20)
+/* A group that would get longer is followed by another one: keys with more values than memory has are streams of groups. */
+#define GROUP ((uint64_t)64 << 10)
 
 struct chunk {
 	struct chunk *next;
@@ -36,7 +38,7 @@ static int no_memory(uint64_t bytes)
 
 int table_open(struct table *t, reduce_function *reduce, void *arg)
 {
-	*t = (struct table){ .reduce = reduce, .arg = arg, .mask = FIRST_SLOTS - 1, .last = &t->first };
+	*t = (struct table){ .reduce = reduce, .arg = arg, .mask = FIRST_SLOTS - 1 };
 	t->slots = calloc(FIRST_SLOTS, sizeof(*t->slots));
 	return t->slots ? 0 : no_memory(FIRST_SLOTS * sizeof(*t->slots));
 }
@@ -64,8 +66,7 @@ void table_clear(struct table *t)
 	free_entries(t);
 	memset(t->slots, 0, (t->mask + 1) * sizeof(*t->slots));
 	t->entries = t->bytes = 0;
-	t->first = NULL;
-	t->last = &t->first;
+	t->first = t->newest = NULL;
 	t->chunks = NULL;
 	t->free = t->end = NULL;
 }
@@ -141,8 +142,8 @@ static int insert(struct table *t, struct slot *slot, uint64_t hash, const void 
 		memcpy(e->key, key, key_size);
 	if (value_size > 0)
 		memcpy(e->value, value, value_size);
-	*t->last = e;
-	t->last = &e->next;
+	*(t->newest ? &t->newest->next : &t->first) = e;
+	t->newest = e;
 	*slot = (struct slot){ hash, e };
 	return 2 * ++t->entries > t->mask ? grow(t) : 0;
 }
@@ -159,22 +160,6 @@ static int reduce(struct table *t, struct entry *e, const void *value, size_t va
 		    (int)(key.size < 64 ? key.size : 64), (const char *)e->key);
 }
 
-int table_add(struct table *t, uint64_t hash, const void *key, size_t key_size, const void *value, size_t value_size)
-{
-	struct slot *slot = &t->slots[hash & t->mask];
-
-	while (slot->entry) {
-		struct entry *e = slot->entry;
-
-		if (slot->hash == hash && e->head.key_size == key_size &&
-		    (key_size == 0 || memcmp(e->key, key, key_size) == 0))
-			return reduce(t, e, value, value_size);
-		if (++slot > &t->slots[t->mask])
-			slot = t->slots;
-	}
-	return insert(t, slot, hash, key, key_size, value, value_size);
-}
-
 /* At least half as much again, so that values which grow little by little are copied seldom. */
 static int move_value(struct table *t, struct entry *e, size_t size)
 {
@@ -189,6 +174,49 @@ static int move_value(struct table *t, struct entry *e, size_t size)
 	e->value = value;
 	e->room = room;
 	return 0;
+}
+
+/* 0: it would be too long. */
+static int join(struct table *t, struct entry *e, const void *group, size_t size)
+{
+	uint64_t before = e->head.value_size;
+
+	if (before + size > GROUP)
+		return 0;
+	if (before + size > e->room && move_value(t, e, before + size) < 0)
+		return -1;
+	memcpy(e->value + before, group, size);
+	e->head.value_size += size;
+	return 1;
+}
+
+static struct slot *find(struct table *t, uint64_t hash, const void *key, size_t key_size)
+{
+	struct slot *slot = &t->slots[hash & t->mask];
+
+	while (slot->entry) {
+		const struct entry *e = slot->entry;
+
+		if (slot->hash == hash && e->head.key_size == key_size &&
+		    (key_size == 0 || memcmp(e->key, key, key_size) == 0))
+			break;
+		if (++slot > &t->slots[t->mask])
+			slot = t->slots;
+	}
+	return slot;
+}
+
+int table_add(struct table *t, uint64_t hash, const void *key, size_t key_size, const void *value, size_t value_size)
+{
+	struct slot *slot = find(t, hash, key, key_size);
+	int joined;
+
+	if (slot->entry && t->reduce)
+		return reduce(t, slot->entry, value, value_size);
+	joined = slot->entry ? join(t, slot->entry, value, value_size) : 0;
+	if (joined != 0)
+		return joined < 0 ? -1 : 0;
+	return insert(t, slot, hash, key, key_size, value, value_size);
 }
 
 int ummr_resize(struct ummr_value *value, size_t size)

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Local Reduce: a hash table in which each key has one value, into which further ones are reduced. */
+/*
+ * Local Reduce: a hash table in which each key has one value, into which further ones are reduced. Without a function for
+ * that, values are groups: lists of values with their sizes (pair.h). These are joined as long as a group is small, so a key
+ * may have several.
+ */
 #ifndef MAPREDUCE_TABLE_H
 #define MAPREDUCE_TABLE_H
 
@@ -26,13 +30,13 @@ struct slot {
 struct chunk;
 
 struct table {
-	reduce_function *reduce;
+	reduce_function *reduce;  /* NULL: groups */
 	void *arg;
 	struct slot *slots;
 	uint64_t mask;            /* slots - 1 */
 	uint64_t entries;
 	uint64_t bytes;           /* of entries and their values */
-	struct entry *first, **last;
+	struct entry *first, *newest;
 	struct chunk *chunks;     /* memory of entries, the newest first */
 	char *free, *end;         /* what is left of that one */
 };
@@ -42,7 +46,7 @@ void table_close(struct table *t);
 /* Has no entries any more. */
 void table_clear(struct table *t);
 
-/* A value of the key, whose hash this is. -1: no memory, or reduce has failed. */
+/* A value, or group, of the key, whose hash this is. -1: no memory, or reduce has failed. */
 int table_add(struct table *t, uint64_t hash, const void *key, size_t key_size, const void *value, size_t value_size);
 
 /* The entries in order of keys, for free(); *entries must not be 0. NULL: no memory. */

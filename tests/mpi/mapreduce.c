@@ -4,12 +4,22 @@
  * that others have to take, records longer than tasks; and what must be refused, at all ranks alike.
  */
 #include "common.h"
+#include "../sanitizers.h"
 
 #include <ummap-mapreduce.h>
+#include <ummap.h>
 
 #define KEYS 1000
 
+static int method_of_all; /* UMMR_METHOD_*, of tests that main() runs with each */
+
 static uint64_t seed = 1; /* the same at all ranks */
+
+/* With many more ranks than processors, each collective call of MapReduce-2S takes them milliseconds. */
+static int last_method(void)
+{
+	return ranks <= 3 || getenv("UMMAP_TEST_LONG") ? UMMR_METHOD_2S : UMMR_METHOD_1S;
+}
 
 static uint64_t random_number(uint64_t below)
 {
@@ -50,6 +60,16 @@ static ummr_job *create(const struct ummr_config *config)
 	return job;
 }
 
+#define check_refused(call, error, words) check_refused_at((call), (error), (words), #call, __FILE__, __LINE__)
+
+static void check_refused_at(int result, int error, const char *words, const char *what, const char *file, int line)
+{
+	int got = errno;
+
+	check_at(result == -1 && got == error, what, file, line, " returned %d, errno %d: %s", result, got, ummr_error());
+	check_at(strstr(ummr_error(), words), what, file, line, " says \"%s\", not \"%s\"", ummr_error(), words);
+}
+
 /* ---- Random pairs: numbers are added up by key ---- */
 
 struct record {
@@ -86,6 +106,22 @@ static int add(const struct ummr_bytes *key, struct ummr_value *value, const str
 	check(value->size == 8 && other->size == 8 && (uintptr_t)value->data % 8 == 0 && (uintptr_t)other->data % 8 == 0);
 	*(uint64_t *)value->data += *(const uint64_t *)other->data;
 	return 0;
+}
+
+/* The same of all values at once. */
+static int add_all(ummr_job *job, const struct ummr_bytes *key, ummr_values *values, void *arg)
+{
+	struct ummr_bytes value;
+	uint64_t sum = 0;
+	int there;
+
+	(void)key, (void)arg;
+	while ((there = ummr_next_value(values, &value)) > 0) {
+		check(value.size == 8 && (uintptr_t)value.data % 8 == 0);
+		sum += *(const uint64_t *)value.data;
+	}
+	check(there == 0 && ummr_next_value(values, &value) == 0);
+	return ummr_put(job, &sum, sizeof(sum));
 }
 
 /* Half of all records have one key. */
@@ -209,7 +245,8 @@ static void random_pairs(void)
 		c.split = UMMR_SPLIT_FIXED;
 		c.record_size = sizeof(struct record);
 		c.map = map_records;
-		c.reduce = add;
+		c.reduce = random_number(2) ? add : NULL;
+		c.reduce_all = c.reduce ? NULL : add_all;
 		c.task_size = random_number(3) ? 500 + random_number(20000) : 0;
 		c.bucket_size = random_number(3) ? 1 + random_number(5000) : 0;
 		/* On a busy machine each transfer may wait for another rank to get a processor. */
@@ -220,6 +257,11 @@ static void random_pairs(void)
 		c.seed = random_number(4);
 		c.storage = round % 2 ? folder : NULL;
 		c.sync_tasks = random_number(3) ? (uint32_t)random_number(3) : UMMR_SYNC_NEVER;
+		c.method = round / 2 % 2 ? last_method() : UMMR_METHOD_1S;
+		c.input = (int)random_number(4);
+		/* Each round of it is a dozen collective calls, in which ranks wait for each other to get a processor. */
+		if (c.method == UMMR_METHOD_2S && c.task_size > 0)
+			c.task_size += 5000;
 		job = create(&c);
 		check_run(job);
 		check_sums(job, &c, sums);
@@ -312,12 +354,12 @@ static void check_index(ummr_job *job, const char *text, size_t size)
 	check(rank != 0 || (lines + 3 == 100001 && large == 1), "%zu lines", lines);
 }
 
-static void long_values(const char *storage)
+static void long_values(const char *storage, int method, int input)
 {
 	static char text[100000 * 3 + 5];
 	struct ummr_config c = UMMR_CONFIG_INIT;
-	char input[400];
-	const char *inputs[] = { strcpy(input, path_of("lines")), NULL };
+	char path[400];
+	const char *inputs[] = { strcpy(path, path_of("lines")), NULL };
 	ummr_job *job;
 
 	for (int i = 0; i < 100000; i++)
@@ -335,10 +377,387 @@ static void long_values(const char *storage)
 	c.transfer_limit = 300000;
 	c.table_size = 4 * MIB;
 	c.storage = storage;
+	c.method = method;
+	c.input = input;
+	c.sync_tasks = method == UMMR_METHOD_2S ? 4 : 0;
 	job = create(&c);
 	check_run(job);
 	check_index(job, text, sizeof(text));
 	check(ummr_end(job) == 0);
+}
+
+/* ---- All values of a key: several pairs of it in the result, or none; and values that nobody takes ---- */
+
+static int map_numbers(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	(void)arg;
+	for (size_t at = 0; at < task->size; at++) {
+		uint32_t number = (uint32_t)(task->offset + at) % 1000;
+
+		/* The number's key has values of 0 to 6 bytes. */
+		if (ummr_emit(job, &number, sizeof(number), "values", (task->offset + at) / 1000 % 7) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* Of a key: as many pairs as its number modulo 3, each with the number of values. Some values are left. */
+static int put_some(ummr_job *job, const struct ummr_bytes *key, ummr_values *values, void *arg)
+{
+	uint32_t number = *(const uint32_t *)key->data, count = 0, want = number % 7 == 0 ? 3 : UINT32_MAX;
+	struct ummr_bytes value;
+
+	(void)arg;
+	while (count < want && ummr_next_value(values, &value) > 0) {
+		check(value.size < 7 && memcmp(value.data, "values", value.size) == 0);
+		count++;
+	}
+	check(*(const uint32_t *)key->data == number);
+	for (uint32_t i = 0; i < number % 3; i++)
+		check(ummr_put(job, &count, sizeof(count)) == 0);
+	return 0;
+}
+
+static void all_values(size_t table_size)
+{
+	static const char zeros[20000];
+	struct ummr_config c = UMMR_CONFIG_INIT;
+	char input[400];
+	const char *inputs[] = { strcpy(input, path_of("zeros")), NULL };
+	struct ummr_bytes key, value;
+	uint32_t pairs = 0, counts[1000] = { 0 };
+	ummr_job *job;
+
+	make_file("zeros", zeros, sizeof(zeros));
+	c.inputs = inputs;
+	c.method = method_of_all;
+	c.split = UMMR_SPLIT_FIXED;
+	c.record_size = 1;
+	c.map = map_numbers;
+	c.reduce_all = put_some;
+	c.task_size = 999;
+	c.bucket_size = 1000;
+	c.transfer_limit = c.table_size = table_size;
+	c.storage = folder;
+	job = create(&c);
+	check_run(job);
+	for (; ummr_next(job, &key, &value) > 0; pairs++) {
+		uint32_t number = *(const uint32_t *)key.data;
+
+		check(key.size == 4 && number < 1000 && value.size == 4);
+		check(*(const uint32_t *)value.data == (number % 7 == 0 ? 3 : 20), "%u: %u", number, *(const uint32_t *)value.data);
+		counts[number]++;
+	}
+	for (uint32_t i = 0; rank == 0 && i < 1000; i++)
+		check(counts[i] == i % 3, "key %u: %u", i, counts[i]);
+	check(pairs == (rank == 0 ? 999 : 0));
+	check(ummr_end(job) == 0);
+}
+
+/* ---- A job without pairs, and one with a single large one ---- */
+
+static int map_nothing(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	(void)job, (void)task, (void)arg;
+	return 0;
+}
+
+static int map_one(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	size_t size = *(const size_t *)arg;
+	char *value = calloc(1, size);
+	int result = task->offset == 0 ? ummr_emit(job, "", 0, value, size) : 0;
+
+	free(value);
+	return result;
+}
+
+static int count_bytes(ummr_job *job, const struct ummr_bytes *key, ummr_values *values, void *arg)
+{
+	struct ummr_bytes value;
+
+	(void)arg;
+	check(key->size == 0 && ummr_next_value(values, &value) == 1);
+	check_refused(ummr_emit(job, "k", 1, NULL, 0), EINVAL, "for map functions");
+	return ummr_put(job, &value.size, sizeof(value.size));
+}
+
+static void none_and_one(void)
+{
+	size_t size = by_time(10, 100) * MIB;
+	struct ummr_config c = UMMR_CONFIG_INIT;
+	char input[400];
+	const char *inputs[] = { strcpy(input, path_of("zeros")), NULL };
+	struct ummr_bytes key, value;
+	ummr_job *job;
+
+	c.inputs = inputs;
+	c.method = method_of_all;
+	c.map = map_nothing;
+	c.reduce_all = count_bytes;
+	c.arg = &size;
+	c.storage = folder;
+	job = create(&c);
+	check_run(job);
+	check(ummr_next(job, &key, &value) == 0 && ummr_end(job) == 0);
+	c.map = map_one;
+	job = create(&c);
+	check_run(job);
+	check_refused(ummr_put(job, "", 0), EINVAL, "for reduce_all");
+	check(rank != 0 || (ummr_next(job, &key, &value) == 1 && *(const size_t *)value.data == size));
+	check(ummr_next(job, &key, &value) == 0 && ummr_end(job) == 0);
+}
+
+/* ---- Several runs: the same pairs, times a number that differs ---- */
+
+static int map_times(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	for (size_t at = 0; at < task->size; at += sizeof(struct record)) {
+		struct record r;
+		uint64_t number;
+		char key[64];
+
+		memcpy(&r, task->data + at, sizeof(r));
+		number = r.number * *(const uint64_t *)arg;
+		check(ummr_emit(job, key, make_key(r.key, key), &number, sizeof(number)) == 0, "%s", ummr_error());
+	}
+	return 0;
+}
+
+static void several_runs(const char *storage, int combine)
+{
+	struct ummr_config c = UMMR_CONFIG_INIT;
+	char input[400];
+	const char *inputs[] = { strcpy(input, path_of("records")), NULL };
+	uint64_t sums[KEYS], times = 0;
+	ummr_job *job;
+
+	make_records(sums);
+	c.inputs = inputs;
+	c.method = method_of_all;
+	c.split = UMMR_SPLIT_FIXED;
+	c.record_size = sizeof(struct record);
+	c.map = map_times;
+	c.reduce = add;
+	c.arg = &times;
+	c.task_size = 5000;
+	c.table_size = 10000;
+	c.transfer_limit = 5000;
+	c.combine = combine;
+	c.storage = storage;
+	job = create(&c);
+	while (times++ < 4) {
+		uint64_t product[KEYS];
+
+		check(ummr_runs(job) == times - 1);
+		check_run(job);
+		for (int i = 0; i < KEYS; i++)
+			product[i] = sums[i] * times;
+		check_sums(job, &c, product);
+	}
+	check(ummr_end(job) == 0);
+	nothing_left();
+}
+
+/* ---- A map function that fails: what its task has emitted does not count until it has succeeded ---- */
+
+struct failing {
+	int times;          /* for each task that fails */
+	int failed[100];    /* at this rank */
+};
+
+/* Each seventh task fails behind its first records. */
+static int map_at_last(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	struct failing *f = arg;
+	uint64_t number = task->offset / 700;
+	struct ummr_task half = { task->data, task->size / 16 * 8, task->path, task->offset };
+
+	if (number % 7 != 3 || f->failed[number] == f->times)
+		return map_records(job, task, arg);
+	f->failed[number]++;
+	map_records(job, &half, arg);
+	return 1;
+}
+
+static struct ummr_config failing_config(const char *const *inputs, struct failing *f, uint32_t sync)
+{
+	struct ummr_config c = UMMR_CONFIG_INIT;
+
+	c.inputs = inputs;
+	c.split = UMMR_SPLIT_FIXED;
+	c.record_size = sizeof(struct record);
+	c.map = map_at_last;
+	c.reduce = add;
+	c.arg = f;
+	c.task_size = 704;
+	c.table_size = 1000;
+	c.bucket_size = 300;
+	c.storage = sync ? folder : NULL;
+	c.sync_tasks = sync;
+	return c;
+}
+
+static void tries(uint32_t sync)
+{
+	struct failing f = { .times = 2 };
+	struct record records[70 * 88];
+	uint64_t sums[KEYS] = { 0 };
+	char input[400];
+	const char *inputs[] = { strcpy(input, path_of("records")), NULL };
+	struct ummr_config c = failing_config(inputs, &f, sync);
+	ummr_job *job;
+
+	for (size_t i = 0; i < 70 * 88; i++) {
+		records[i] = (struct record){ (uint32_t)random_number(KEYS), (uint32_t)i + 1 };
+		sums[records[i].key] += i + 1;
+	}
+	make_file("records", records, sizeof(records));
+	c.method = method_of_all;
+	job = create(&c);
+	check_run(job);
+	check_sums(job, &c, sums);
+	check(ummr_end(job) == 0);
+	for (int i = 0; i < 70; i++)
+		MPI_Allreduce(MPI_IN_PLACE, &f.failed[i], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	for (int i = 0; i < 70; i++)
+		check(f.failed[i] == (i % 7 == 3 ? 2 : 0), "task %d has failed %d times", i, f.failed[i]);
+}
+
+/* ---- Eight times as much as memory has: half of all pairs have one key, the others two of each ---- */
+
+#define LIMIT (4 * MIB)       /* for windows */
+#define VALUE 100             /* a count, and bytes that the key decides */
+
+static uint64_t large_keys;
+
+static void make_value(uint32_t key, unsigned char value[VALUE])
+{
+	uint64_t one = 1;
+
+	memset(value, (int)(key * 2654435761u >> 24), VALUE);
+	memcpy(value, &one, sizeof(one));
+}
+
+static int emit_large(ummr_job *job, uint32_t key)
+{
+	unsigned char bytes[4] = { (unsigned char)(key >> 24), (unsigned char)(key >> 16), (unsigned char)(key >> 8),
+				   (unsigned char)key }, value[VALUE];
+
+	make_value(key, value);
+	return ummr_emit(job, bytes, sizeof(bytes), value, sizeof(value));
+}
+
+/* A byte of the input is 64 keys; its second half has the same ones as the first. Key 0 comes once with each other one. */
+static int map_large(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	bool skewed = arg;
+
+	for (uint64_t at = task->offset * 64; at < (task->offset + task->size) * 64; at++)
+		if (emit_large(job, (uint32_t)(at % large_keys) + 1) < 0 || (skewed && emit_large(job, 0) < 0))
+			return -1;
+	return 0;
+}
+
+static void add_counts(unsigned char *to, const unsigned char *other)
+{
+	uint64_t a, b;
+
+	check(memcmp(to + 8, other + 8, VALUE - 8) == 0);
+	memcpy(&a, to, 8);
+	memcpy(&b, other, 8);
+	a += b;
+	memcpy(to, &a, 8);
+}
+
+static int reduce_large(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
+{
+	(void)key, (void)arg;
+	check(value->size == VALUE && other->size == VALUE);
+	add_counts(value->data, other->data);
+	return 0;
+}
+
+static int reduce_all_large(ummr_job *job, const struct ummr_bytes *key, ummr_values *values, void *arg)
+{
+	unsigned char sum[VALUE];
+	struct ummr_bytes value;
+
+	(void)arg, (void)key;
+	check(ummr_next_value(values, &value) == 1 && value.size == VALUE);
+	memcpy(sum, value.data, VALUE);
+	while (ummr_next_value(values, &value) > 0)
+		add_counts(sum, value.data);
+	return ummr_put(job, sum, VALUE);
+}
+
+/* KiB */
+static size_t peak_memory(void)
+{
+	FILE *f = fopen("/proc/self/status", "r");
+	char line[200];
+	size_t peak = 0;
+
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "VmHWM: %zu", &peak) == 1)
+			break;
+	fclose(f);
+	return peak;
+}
+
+static void check_large_result(ummr_job *job, bool skewed)
+{
+	struct ummr_bytes key, value;
+	uint32_t next = skewed ? 0 : 1;
+
+	for (; ummr_next(job, &key, &value) > 0; next++) {
+		const unsigned char *k = key.data;
+		unsigned char want[VALUE];
+		uint64_t count = next ? 2 : 2 * large_keys;
+
+		check(key.size == 4 && ((uint32_t)k[0] << 24 | (uint32_t)k[1] << 16 | (uint32_t)k[2] << 8 | k[3]) == next);
+		make_value(next, want);
+		memcpy(want, &count, sizeof(count));
+		check(value.size == VALUE && memcmp(want, value.data, VALUE) == 0, "key %u", next);
+	}
+	check(rank != 0 || next == large_keys + 1);
+}
+
+/* A pair takes 136 bytes in a bucket, 144 in a group, and each comes twice. */
+static void out_of_core(bool skewed)
+{
+	uint64_t bytes = 8 * LIMIT * (uint64_t)ranks / (skewed ? 4 : 2) / 136 / 64;
+	struct ummr_config c = UMMR_CONFIG_INIT;
+	char input[400];
+	const char *inputs[] = { strcpy(input, path_of("input")), NULL };
+	char *zeros = calloc(2, bytes);
+	size_t before = peak_memory(), grown;
+	ummr_job *job;
+
+	large_keys = bytes * 64;
+	make_file("input", zeros, 2 * bytes);
+	free(zeros);
+	c.inputs = inputs;
+	c.split = UMMR_SPLIT_FIXED;
+	c.record_size = 1;
+	c.map = map_large;
+	c.reduce = skewed ? NULL : reduce_large;
+	c.reduce_all = skewed ? reduce_all_large : NULL;
+	c.arg = skewed ? &c : NULL;
+	c.table_size = MIB;
+	c.transfer_limit = 64 * KIB;
+	c.bucket_size = MIB;
+	c.task_size = 500;
+	c.storage = folder;
+	c.sync_tasks = 4;
+	job = create(&c);
+	check_run(job);
+	grown = (peak_memory() - before) * KIB;
+	/* The pairs in the buckets alone are 8 times the limit; table, task, and what MPI needs for transfers are not in it. */
+	check(SANITIZED || grown < 5 * LIMIT, "%zu KiB of memory", grown / KIB);
+	check_large_result(job, skewed);
+	check(ummr_end(job) == 0);
+	nothing_left();
 }
 
 /* ---- Help: rank 0 stays in its first task until all others are done, which only the others can do ---- */
@@ -454,6 +873,8 @@ static void own_records(void)
 		c.find_record = find_own;
 		c.map = map_own;
 		c.reduce = add;
+		c.method = random_number(2) ? last_method() : UMMR_METHOD_1S;
+		c.input = (int)random_number(4);
 		job = create(&c);
 		check_run(job);
 		if (rank == 0) {
@@ -466,16 +887,6 @@ static void own_records(void)
 }
 
 /* ---- What is refused, at all ranks, with a sentence ---- */
-
-#define check_refused(call, error, words) check_refused_at((call), (error), (words), #call, __FILE__, __LINE__)
-
-static void check_refused_at(int result, int error, const char *words, const char *what, const char *file, int line)
-{
-	int got = errno;
-
-	check_at(result == -1 && got == error, what, file, line, " returned %d, errno %d: %s", result, got, ummr_error());
-	check_at(strstr(ummr_error(), words), what, file, line, " says \"%s\", not \"%s\"", ummr_error(), words);
-}
 
 static int bad_rank; /* whose functions fail */
 
@@ -524,7 +935,7 @@ static size_t find_too_far(const char *data, size_t size, void *arg)
 	return size + 1;
 }
 
-static struct ummr_config good_config(const char *const *inputs)
+static struct ummr_config good_config(const char *const *inputs, int method)
 {
 	struct ummr_config c = UMMR_CONFIG_INIT;
 
@@ -532,12 +943,13 @@ static struct ummr_config good_config(const char *const *inputs)
 	c.map = map_lines;
 	c.reduce = add;
 	c.task_size = 1000;
+	c.method = method;
 	return c;
 }
 
-static void refused_configs(const char *const *inputs)
+static void refused_configs(const char *const *inputs, int method)
 {
-	const struct ummr_config good = good_config(inputs);
+	const struct ummr_config good = good_config(inputs, method);
 	const char *missing[] = { inputs[0], "/nowhere/at all", NULL }, *device[] = { "/dev/null", NULL };
 	ummr_job *job;
 
@@ -557,6 +969,9 @@ static void refused_configs(const char *const *inputs)
 	refused((c.split = UMMR_SPLIT_FIXED, c.record_size = 7), EINVAL, "no whole number of records");
 	refused(c.order = -1, EINVAL, "UMMR_ORDER_");
 	refused(c.combine = 2, EINVAL, "UMMR_COMBINE_");
+	refused(c.method = 2, EINVAL, "UMMR_METHOD_");
+	refused(c.input = 4, EINVAL, "UMMR_INPUT_");
+	refused(c.timeline = "/nowhere/at all", ENOENT, "/nowhere/at all, the timeline");
 	refused(c.transfer_limit = SIZE_MAX, EINVAL, "transfer_limit");
 	refused(c.inputs = missing, ENOENT, "/nowhere/at all cannot be read");
 	refused(c.inputs = device, EINVAL, "neither a file nor a folder");
@@ -574,23 +989,24 @@ static void failing(struct ummr_config c, int error, const char *words)
 
 	check_refused(ummr_run(job), error, words);
 	check_refused(ummr_next(job, &key, &value), EINVAL, "ummr_run has returned 0");
-	check_refused(ummr_run(job), EINVAL, "has run");
+	check_refused(ummr_run(job), EINVAL, "has failed");
 	check(ummr_end(job) == 0);
 }
 
-static void errors(void)
+/* The lines of long_values. */
+static void errors(int method)
 {
 	char input[400];
 	const char *inputs[] = { strcpy(input, path_of("lines")), NULL };
-	struct ummr_config c = good_config(inputs);
+	struct ummr_config c = good_config(inputs, method);
 	ummr_job *job;
 
-	refused_configs(inputs);
+	refused_configs(inputs, method);
 	/* Whichever task a rank has first, the second one is not at 0. */
 	c.map = map_fails;
 	c.task_size = 100;
 	bad_rank = 0;
-	failing(c, ECANCELED, "the map function has failed for");
+	failing(c, ECANCELED, "the map function has failed 3 times for");
 	c.map = map_emits;
 	c.reduce = reduce_fails;
 	failing(c, ECANCELED, "the reduce function has failed for the key");
@@ -607,25 +1023,232 @@ static void errors(void)
 	check_refused(ummr_emit(job, "k", 1, NULL, 0), EINVAL, "for map functions");
 	check_refused(ummr_write(job, "/nowhere/at all", NULL), ENOENT, "/nowhere/at all");
 	check(ummr_end(job) == 0);
-	/* The input is cut short between two calls. */
-	c.map = map_lines;
-	c.reduce = append;
+}
+
+/* The input becomes shorter between two calls. */
+static void cut_short(int method)
+{
+	char input[400];
+	const char *inputs[] = { strcpy(input, path_of("cut")), NULL };
+	struct ummr_config c = good_config(inputs, method);
+	ummr_job *job;
+
+	make_file("cut", "two\nlines\n", 10);
+	c.task_size = 3;
 	job = create(&c);
-	make_file("lines", "short\n", 6);
-	check_refused(ummr_run(job), ESTALE, "was 300005 bytes long when the job was made, and is 6 now");
+	MPI_Barrier(MPI_COMM_WORLD);
+	make_file("cut", "short\n", 6);
+	check_refused(ummr_run(job), ESTALE, "was 10 bytes long when the job was made, and is 6 now");
 	check(ummr_end(job) == 0);
+}
+
+/* ---- The calls of MPI that a setting is about are made, with the hints; they lie before those of the libraries ---- */
+
+static struct {
+	unsigned iread, read_all, alltoall;
+	unsigned hinted; /* files that were opened with the hints of calls() */
+} made;
+
+#define BEFORE __attribute__((visibility("default")))
+
+BEFORE int MPI_File_open(MPI_Comm comm, const char *name, int mode, MPI_Info info, MPI_File *file)
+{
+	char count[32] = "", size[32] = "";
+	int there;
+
+	MPI_Info_get(info, "striping_factor", sizeof(count) - 1, count, &there);
+	MPI_Info_get(info, "striping_unit", sizeof(size) - 1, size, &there);
+	made.hinted += strcmp(count, "3") == 0 && strcmp(size, "65536") == 0;
+	return PMPI_File_open(comm, name, mode, info, file);
+}
+
+BEFORE int MPI_File_iread_at(MPI_File file, MPI_Offset at, void *to, int count, MPI_Datatype type, MPI_Request *request)
+{
+	made.iread++;
+	return PMPI_File_iread_at(file, at, to, count, type, request);
+}
+
+BEFORE int MPI_File_read_at_all(MPI_File file, MPI_Offset at, void *to, int count, MPI_Datatype type, MPI_Status *status)
+{
+	made.read_all++;
+	return PMPI_File_read_at_all(file, at, to, count, type, status);
+}
+
+BEFORE int MPI_Alltoallv(const void *from, const int counts[], const int at[], MPI_Datatype type, void *to, const int got[],
+			 const int got_at[], MPI_Datatype got_type, MPI_Comm comm)
+{
+	made.alltoall++;
+	return PMPI_Alltoallv(from, counts, at, type, to, got, got_at, got_type, comm);
+}
+
+static int map_hundred(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	(void)job, (void)arg;
+	check(task->size == 100);
+	return 0;
+}
+
+/* Sixty tasks in one file. */
+static struct ummr_config sixty_tasks(const char *const *inputs)
+{
+	struct ummr_config c = UMMR_CONFIG_INIT;
+	static const char zeros[6000];
+
+	make_file("zeros", zeros, sizeof(zeros));
+	c.inputs = inputs;
+	c.split = UMMR_SPLIT_FIXED;
+	c.record_size = c.task_size = 100;
+	c.map = map_hundred;
+	c.reduce = add;
+	return c;
+}
+
+/* Of all ranks: one may be left without a task. */
+static void run_and_count(const struct ummr_config *c)
+{
+	ummr_job *job;
+
+	memset(&made, 0, sizeof(made));
+	job = create(c);
+	check_run(job);
+	check(ummr_end(job) == 0);
+	MPI_Allreduce(MPI_IN_PLACE, &made, sizeof(made) / sizeof(unsigned), MPI_UNSIGNED, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void calls(void)
+{
+	char input[400];
+	const char *inputs[] = { strcpy(input, path_of("zeros")), NULL };
+	struct ummr_config c = sixty_tasks(inputs);
+	struct umstat stat = { .struct_size = sizeof(stat) };
+	uint64_t requests;
+	unsigned rounds = (unsigned)(60 + ranks - 1) / (unsigned)ranks;
+
+	c.stripe_count = 3;
+	c.stripe_size = 65536;
+	run_and_count(&c);
+	check(made.iread == 0 && made.read_all == 0 && made.alltoall == 0 && made.hinted == 0);
+	c.input = UMMR_INPUT_MPIIO;
+	run_and_count(&c);
+	check(made.iread == 0 && made.read_all == 0 && made.alltoall == 0 && made.hinted > 0);
+	c.input = UMMR_INPUT_MPIIO_AHEAD;
+	run_and_count(&c);
+	check(made.iread > 0 && made.read_all == 0 && made.alltoall == 0 && made.hinted > 0);
+	check(umstat(NULL, &stat) == 0);
+	requests = stat.read_requests;
+	c.input = UMMR_INPUT_UMMAP;
+	run_and_count(&c);
+	check(umstat(NULL, &stat) == 0);
+	requests = stat.read_requests - requests;
+	MPI_Allreduce(MPI_IN_PLACE, &requests, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+	check(requests > 0);
+	c.method = UMMR_METHOD_2S;
+	run_and_count(&c);
+	check(made.iread == 0 && made.read_all == rounds * (unsigned)ranks && made.alltoall == (unsigned)ranks);
+	check(made.hinted >= (unsigned)ranks);
+}
+
+/* ---- The timeline has each phase of each rank, and each task once ---- */
+
+struct seen {
+	double last;
+	int begun, ended;   /* phases */
+	unsigned steps;     /* of Map */
+};
+
+static void see_event(struct seen *seen, double seconds, const char *phase, const char *event)
+{
+	static const char *const phases[] = { "map", "reduce", "combine" };
+
+	check(seconds >= seen->last, "%f comes after %f", seconds, seen->last);
+	seen->last = seconds;
+	if (strcmp(event, "begin") == 0) {
+		check(seen->begun == seen->ended && seen->begun < 3 && strcmp(phase, phases[seen->begun]) == 0, "%s begins", phase);
+		seen->begun++;
+		return;
+	}
+	check(seen->begun == seen->ended + 1 && strcmp(phase, phases[seen->ended]) == 0, "%s: %s", phase, event);
+	if (strcmp(event, "end") == 0)
+		seen->ended++;
+	else if (seen->ended == 0 && strcmp(event, "step") == 0)
+		seen->steps++;
+	else
+		check(strcmp(event, "step") == 0 || strcmp(event, "sync") == 0, "%s", event);
+}
+
+static void check_timeline(const char *path)
+{
+	FILE *f = fopen(path, "r");
+	char line[200], phase[20], event[20];
+	struct seen seen[64] = { 0 };
+	unsigned steps = 0, number;
+	unsigned long kib;
+	double seconds;
+
+	check(f && fgets(line, sizeof(line), f) && strcmp(line, "run,rank,seconds,phase,event,memory_kib\n") == 0);
+	while (fgets(line, sizeof(line), f)) {
+		check(sscanf(line, "1,%u,%lf,%19[a-z],%19[a-z],%lu", &number, &seconds, phase, event, &kib) == 5, "%s", line);
+		check(number < (unsigned)ranks && kib > 0, "%s", line);
+		see_event(&seen[number], seconds, phase, event);
+	}
+	for (int i = 0; i < ranks; i++) {
+		check(seen[i].ended == 3, "rank %d", i);
+		steps += seen[i].steps;
+	}
+	check(steps == 60, "%u tasks", steps);
+	check(fclose(f) == 0);
+}
+
+static void timeline(int method, const char *storage)
+{
+	char input[400], path[400];
+	const char *inputs[] = { strcpy(input, path_of("zeros")), NULL };
+	struct ummr_config c = sixty_tasks(inputs);
+	ummr_job *job;
+
+	c.timeline = rank == 0 ? strcpy(path, path_of("timeline")) : NULL;
+	c.method = method;
+	c.storage = storage;
+	job = create(&c);
+	check_run(job);
+	check(ummr_end(job) == 0);
+	if (rank == 0)
+		check_timeline(c.timeline);
+	MPI_Barrier(MPI_COMM_WORLD);
 }
 
 int main(int argc, char **argv)
 {
+	set_budget(LIMIT);
+	set_env("UMMAP_SEG_SIZE", "256K");
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
+	out_of_core(ranks % 2);
+	if (getenv("UMMAP_TEST_LONG"))
+		out_of_core(!(ranks % 2));
 	random_pairs();
-	long_values(NULL);
-	long_values(folder);
+	for (method_of_all = UMMR_METHOD_1S; method_of_all <= last_method(); method_of_all++) {
+		all_values(3000);
+		all_values(0);
+		none_and_one();
+		several_runs(NULL, UMMR_COMBINE_ON);
+		several_runs(folder, UMMR_COMBINE_ON);
+		several_runs(folder, UMMR_COMBINE_OFF);
+		tries(0);
+		tries(1);
+		tries(3);
+	}
+	long_values(NULL, UMMR_METHOD_1S, UMMR_INPUT_MPIIO_AHEAD);
+	long_values(folder, UMMR_METHOD_1S, UMMR_INPUT_UMMAP);
+	long_values(folder, UMMR_METHOD_2S, 0);
 	own_records();
 	if (ranks > 1)
 		help();
-	errors();
+	for (int method = UMMR_METHOD_1S; method <= UMMR_METHOD_2S; method++) {
+		errors(method);
+		cut_short(method);
+		timeline(method, method == UMMR_METHOD_1S ? NULL : folder);
+	}
+	calls();
 	nothing_left();
 	MPI_Finalize();
 	return 0;

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * By MPI-IO, each rank for itself. The non-blocking way reads what is expected into a buffer while map works; a rank that
+ * wants it earlier waits for the rest of it.
+ */
+#include "mapreduce/infile.h"
+
+#include "mapreduce/error.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* One call has an int for its size. */
+#define CALL_MAX ((size_t)1 << 30)
+
+MPI_Info infile_hints(const struct ummr_config *config)
+{
+	MPI_Info info;
+	char text[24];
+
+	MPI_Info_create(&info);
+	if (config->stripe_count > 0) {
+		snprintf(text, sizeof(text), "%zu", config->stripe_count);
+		MPI_Info_set(info, "striping_factor", text);
+	}
+	if (config->stripe_size > 0) {
+		snprintf(text, sizeof(text), "%zu", config->stripe_size);
+		MPI_Info_set(info, "striping_unit", text);
+	}
+	return info;
+}
+
+static int open_mpiio(struct infile *s, const struct ummr_config *config)
+{
+	MPI_Info hints = infile_hints(config);
+	int code = MPI_File_open(MPI_COMM_SELF, s->path, MPI_MODE_RDONLY, hints, &s->file);
+
+	MPI_Info_free(&hints);
+	return check_mpi(code, s->path);
+}
+
+static int check_read(const struct infile *s, int code, MPI_Status *status, size_t wanted, uint64_t from)
+{
+	int got;
+
+	if (check_mpi(code, s->path) < 0)
+		return -1;
+	MPI_Get_count(status, MPI_BYTE, &got);
+	if ((size_t)got == wanted)
+		return 0;
+	return fail(ESTALE, "%s cannot be read at %llu: it has become shorter", s->path, (unsigned long long)from);
+}
+
+static int read_mpiio(struct infile *s, char *to, size_t size, uint64_t from)
+{
+	while (size > 0) {
+		size_t part = size < CALL_MAX ? size : CALL_MAX;
+		MPI_Status status;
+		int code = MPI_File_read_at(s->file, (MPI_Offset)from, to, (int)part, MPI_BYTE, &status);
+
+		if (check_read(s, code, &status, part, from) < 0)
+			return -1;
+		to += part;
+		size -= part;
+		from += part;
+	}
+	return 0;
+}
+
+static void expect_nothing(struct infile *s, uint64_t from, size_t size)
+{
+	(void)s, (void)from, (void)size;
+}
+
+static void close_mpiio(struct infile *s)
+{
+	MPI_File_close(&s->file);
+}
+
+const struct infile_way infile_mpiio = { open_mpiio, read_mpiio, expect_nothing, NULL, close_mpiio };
+
+/* ---- Non-blocking ---- */
+
+/* Whether all of it has come. */
+static bool finish(struct infile *s)
+{
+	MPI_Status status;
+	int code;
+
+	if (s->request == MPI_REQUEST_NULL)
+		return false;
+	code = MPI_Wait(&s->request, &status);
+	return check_read(s, code, &status, s->ahead.size, s->ahead.from) == 0;
+}
+
+static void read_ahead(struct infile *s, uint64_t from, size_t size)
+{
+	if (size > CALL_MAX)
+		size = CALL_MAX;
+	finish(s);
+	s->ahead.from = from;
+	if (piece_make_room(&s->ahead, size, s->path) < 0)
+		return;
+	s->ahead.size = size;
+	if (MPI_File_iread_at(s->file, (MPI_Offset)from, s->ahead.data, (int)size, MPI_BYTE, &s->request) != MPI_SUCCESS)
+		s->request = MPI_REQUEST_NULL;
+}
+
+static bool take_ahead(struct infile *s, uint64_t from, struct piece *piece)
+{
+	struct piece taken = s->ahead;
+
+	if (s->request == MPI_REQUEST_NULL || s->ahead.from != from || !finish(s))
+		return false;
+	s->ahead = *piece;
+	*piece = taken;
+	return true;
+}
+
+static void close_ahead(struct infile *s)
+{
+	finish(s);
+	MPI_File_close(&s->file);
+}
+
+const struct infile_way infile_mpiio_ahead = { open_mpiio, read_mpiio, read_ahead, take_ahead, close_ahead };

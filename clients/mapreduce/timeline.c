@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ranks begin together once for the sake of their clocks, before Map; an event costs a look at the clock and at /proc. */
+#include "mapreduce/timeline.h"
+
+#include "mapreduce/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* How many events travel together. */
+#define PIECE 256
+
+struct event {
+	double seconds;
+	uint64_t kib; /* resident */
+	int32_t phase, kind;
+};
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static int open_file(struct timeline *t, const char *path)
+{
+	t->path = strdup(path);
+	if (!t->path)
+		return fail(ENOMEM, "no memory for a file's name");
+	t->out = fopen(path, "we");
+	if (t->out)
+		fputs("run,rank,seconds,phase,event,memory_kib\n", t->out);
+	return t->out ? 0 : fail(errno, "%s, the timeline, cannot be written: %s", path, strerror(errno));
+}
+
+int timeline_open(struct timeline *t, MPI_Comm comm, const char *path)
+{
+	int rank, on = path != NULL;
+
+	*t = (struct timeline){ .statm = -1 };
+	MPI_Comm_rank(comm, &rank);
+	MPI_Bcast(&on, 1, MPI_INT, 0, comm);
+	t->on = on;
+	if (!on)
+		return 0;
+	t->statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+	return agree(comm, rank == 0 ? open_file(t, path) : 0);
+}
+
+void timeline_close(struct timeline *t)
+{
+	if (!t->on)
+		return;
+	if (t->out)
+		fclose(t->out);
+	if (t->statm >= 0)
+		close(t->statm);
+	free(t->path);
+	free(t->events);
+	*t = (struct timeline){ .statm = -1 };
+}
+
+void timeline_start(struct timeline *t, MPI_Comm comm)
+{
+	if (!t->on)
+		return;
+	t->run++;
+	t->count = 0;
+	MPI_Barrier(comm);
+	t->start = now();
+}
+
+/* Where there is no /proc, 0. */
+static uint64_t resident_kib(const struct timeline *t)
+{
+	char text[128] = "";
+	uint64_t pages = 0;
+
+	if (pread(t->statm, text, sizeof(text) - 1, 0) > 0)
+		sscanf(text, "%*s %" SCNu64, &pages);
+	return pages * (uint64_t)sysconf(_SC_PAGESIZE) / 1024;
+}
+
+void timeline_add(struct timeline *t, int phase, enum event_kind kind)
+{
+	if (!t->on)
+		return;
+	if (t->count == t->room) {
+		size_t room = 2 * t->room + 256;
+		struct event *events = realloc(t->events, room * sizeof(*events));
+
+		if (!events) {
+			t->lost = true;
+			return;
+		}
+		t->events = events;
+		t->room = room;
+	}
+	t->events[t->count++] = (struct event){ now() - t->start, resident_kib(t), phase, (int32_t)kind };
+}
+
+/* ---- Writing ---- */
+
+static void put_events(const struct timeline *t, int rank, const struct event *events, size_t count)
+{
+	static const char *const phases[] = { "map", "reduce", "combine" }, *const kinds[] = { "begin", "step", "sync", "end" };
+
+	for (size_t i = 0; i < count; i++)
+		fprintf(t->out, "%" PRIu64 ",%d,%.6f,%s,%s,%" PRIu64 "\n", t->run, rank, events[i].seconds, phases[events[i].phase],
+			kinds[events[i].kind], events[i].kib);
+}
+
+/* Rank after rank, in pieces, of which the last one is shorter. */
+static int receive_events(struct timeline *t, MPI_Comm comm)
+{
+	struct event piece[PIECE];
+	int ranks, bytes;
+
+	MPI_Comm_size(comm, &ranks);
+	put_events(t, 0, t->events, t->count);
+	for (int rank = 1; rank < ranks; rank++) {
+		do {
+			MPI_Status status;
+
+			MPI_Recv(piece, sizeof(piece), MPI_BYTE, rank, 0, comm, &status);
+			MPI_Get_count(&status, MPI_BYTE, &bytes);
+			put_events(t, rank, piece, (size_t)bytes / sizeof(*piece));
+		} while (bytes == sizeof(piece));
+	}
+	return fflush(t->out) == 0 ? 0 : fail(errno, "%s, the timeline, cannot be written: %s", t->path, strerror(errno));
+}
+
+static void send_events(const struct timeline *t, MPI_Comm comm)
+{
+	size_t sent = 0, count;
+
+	do {
+		count = t->count - sent < PIECE ? t->count - sent : PIECE;
+		MPI_Send(t->events + sent, (int)(count * sizeof(*t->events)), MPI_BYTE, 0, 0, comm);
+		sent += count;
+	} while (count == PIECE);
+}
+
+int timeline_write(struct timeline *t, MPI_Comm comm)
+{
+	int result = 0;
+
+	if (!t->on)
+		return 0;
+	if (t->out)
+		result = receive_events(t, comm);
+	else
+		send_events(t, comm);
+	if (result == 0 && t->lost)
+		result = fail(ENOMEM, "there was no memory for all events of the timeline");
+	return agree(comm, result);
+}
