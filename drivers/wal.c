@@ -417,6 +417,7 @@ static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, st
 	w->async = (w->home.caps & UMMAP_CAP_ASYNC) && (w->home.caps & UMMAP_CAP_PARALLEL) && w->home.driver.submit &&
 		   w->home.driver.reap;
 	w->keep = k->wish.keep;
+	snprintf(w->store, sizeof(w->store), "%s", uri->path);
 	w->block = malloc(WAL_BLOCK);
 	w->buffer = mmap(NULL, WAL_BLOCKS_MAX * WAL_BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (w->buffer == MAP_FAILED)
@@ -469,6 +470,13 @@ static int wal_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h
 	return open_both(uri, fd, oflags, h, geom);
 }
 
+static void tell_end(struct wal *w, int err)
+{
+	notice_give(&w->notice, "wal+: not all that was committed could be applied to the store: %s. Nothing is lost: when this is "
+		    "mended, `umwal --log %.150s apply %.150s` completes it", strerror(abs(err)), w->log.file.path,
+		    *w->store ? w->store : "STORE");
+}
+
 /* All that was committed goes home, and the log away. Where older epochs were found and nothing was added to them, they stay. */
 static int end_log(struct wal *w)
 {
@@ -481,7 +489,15 @@ static int end_log(struct wal *w)
 		err = wal_forget_epochs(&w->log);
 	if (!err)
 		err = wal_bring_home(w);
-	return err ? err : side_remove(&w->log.file);
+	if (err) {
+		tell_end(w, err);
+		return err;
+	}
+	err = side_remove(&w->log.file);
+	if (err)
+		notice_give(&w->notice, "wal+: the store is complete, but its log %.150s could not be removed: %s", w->log.file.path,
+			    strerror(-err));
+	return err;
 }
 
 static int wal_close_handle(void *h)

@@ -459,6 +459,49 @@ static void fill_the_store(void *arg)
 	unlink(count);
 }
 
+/* A mapping that ends while the store has no room: the program is told, and told what to do, which completes the store. */
+static void end_with_full_store(void *arg)
+{
+	char says[800], apply[340];
+	uint64_t *words;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	words = map_store("?error.op=write&error.times=always&error.errno=ENOSPC", 0);
+	put_version(words, 1);
+	check_fails(umunmap(words, 1), EUCLEAN);
+	snprintf(says, sizeof(says), "No space left on device. Nothing is lost: when this is mended, `umwal --log %s apply %s`",
+		 log_path, store);
+	check(strstr(umerrormsg(), "the mapping has ended") && strstr(umerrormsg(), says), "%s", umerrormsg());
+	check_fails(umunmap(words, 0), EINVAL);
+	snprintf(apply, sizeof(apply), "apply '%s'", store);
+	check(tool(apply) == 0);
+	check(access(log_path, F_OK) < 0);
+	snprintf(uri, sizeof(uri), "wal+posix:%s", store);
+	words = map_store("", 0);
+	check(version_of(words) == 1);
+	check(umunmap(words, 1) == 0);
+}
+
+/* Who did not ask for it has it in the log of messages only. */
+static void drop_with_full_store(void *arg)
+{
+	static char text[64 * KIB];
+	int log = temp_file(0), was = dup(STDERR_FILENO);
+	uint64_t *words;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	check(dup2(log, STDERR_FILENO) >= 0);
+	words = map_store("?error.op=write&error.times=always&error.errno=ENOSPC", 0);
+	put_version(words, 1);
+	check(umsync(words, 0) == 0);
+	check(umunmap(words, 0) == 0);
+	check(dup2(was, STDERR_FILENO) >= 0);
+	check(pread(log, text, sizeof(text) - 1, 0) > 0);
+	check(strstr(text, "`umwal --log ") && strstr(text, log_path), "%s", text);
+}
+
 int main(int argc, char **argv)
 {
 	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : ROUNDS;
@@ -483,5 +526,9 @@ int main(int argc, char **argv)
 	check_exits(run_child(fill_the_log, NULL), 0);
 	make_store("error+posix");
 	check_exits(run_child(fill_the_store, NULL), 0);
+	make_store("error+posix");
+	check_exits(run_child(end_with_full_store, NULL), 0);
+	make_store("error+posix");
+	check_exits(run_child(drop_with_full_store, NULL), 0);
 	return 0;
 }
