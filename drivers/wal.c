@@ -96,12 +96,14 @@ static void has_grown(struct wal *w, uint64_t end)
 		;
 }
 
-static int append(struct wal *w, uint64_t first, uint32_t blocks, const struct iovec *iov, int n, uint64_t end)
+/* *full: because of wal.size. */
+static int append(struct wal *w, uint64_t first, uint32_t blocks, const struct iovec *iov, int n, uint64_t end, bool *full)
 {
 	uint64_t place;
 	int err;
 
 	futex_lock(&w->log.lock);
+	*full = wal_is_full(&w->log, blocks);
 	err = wal_append(&w->log, first, blocks, iov, n, &place);
 	for (uint64_t k = 0; k < blocks && !err; k++)
 		blockmap_set(&w->index, first + k, place + k * WAL_BLOCK);
@@ -115,12 +117,16 @@ static int append(struct wal *w, uint64_t first, uint32_t blocks, const struct i
 static int write_blocks(struct wal *w, uint64_t first, uint32_t blocks, const struct iovec *iov, int n, uint64_t end)
 {
 	int err = blockmap_reserve(&w->index, first, blocks);
+	bool full = false;
 
 	if (!err)
-		err = append(w, first, blocks, iov, n, end);
+		err = append(w, first, blocks, iov, n, end, &full);
 	/* What was committed may make way; what was not has to stay. */
 	if ((err == -ENOSPC || err == -EDQUOT) && wal_make_room(w))
-		err = append(w, first, blocks, iov, n, end);
+		err = append(w, first, blocks, iov, n, end, &full);
+	/* Where bringing home fails, that is the reason, and is told. */
+	if (err && full && !w->failed_at)
+		wal_tell_full(w);
 	return err;
 }
 
