@@ -457,6 +457,11 @@ static int write_record(struct wal_log *l, struct wal_record *r, const struct io
 	return err ? err : side_writev(&l->file, pieces, used, at);
 }
 
+bool wal_is_full(const struct wal_log *l, uint32_t blocks)
+{
+	return l->end.at + sizeof(struct wal_record) + blocks * (uint64_t)WAL_BLOCK - l->tail > l->limit;
+}
+
 int wal_append(struct wal_log *l, uint64_t first, uint32_t blocks, const struct iovec *iov, int n, uint64_t *place)
 {
 	struct wal_record r = { .magic = WAL_RECORD_MAGIC, .kind = WAL_DATA, .blocks = blocks, .epoch = l->end.epoch + 1,
@@ -465,7 +470,7 @@ int wal_append(struct wal_log *l, uint64_t first, uint32_t blocks, const struct 
 
 	if (l->broken)
 		return -EIO;
-	if (l->end.at + sizeof(r) + payload(&r) - l->tail > l->limit)
+	if (wal_is_full(l, blocks))
 		return -ENOSPC;
 	r.data = side_sum_pieces(iov, n, l->head.salt);
 	err = write_record(l, &r, iov, n);

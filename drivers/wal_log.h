@@ -164,6 +164,8 @@ int wal_each_whole(struct wal_log *l, uint64_t to, int (*visit)(void *arg, const
 
 /* Appends blocks; *place is that of the first. -ENOSPC: beyond the limit. */
 int wal_append(struct wal_log *l, uint64_t first, uint32_t blocks, const struct iovec *iov, int n, uint64_t *place);
+/* Whether so many blocks in one record would be beyond the limit. */
+bool wal_is_full(const struct wal_log *l, uint32_t blocks);
 /* Ends the epoch, for a store of so many bytes. 0; a positive errno: not durable, but nothing is lost; or -errno. */
 int wal_commit(struct wal_log *l, uint64_t size);
 /* The newest commit that may be brought home; false: it is there. */

@@ -262,9 +262,14 @@ static int build(struct mapping *map, const struct plan *p)
 	return err;
 }
 
-/* Frees all that a mapping has; it is not in the table (any more), and has no users. */
-static void demolish(struct mapping *map)
+/* Frees all that a mapping has; it is not in the table (any more), and has no users. Who has made everything durable is told
+ * what its store lacks then. */
+static int demolish(struct mapping *map, bool complete)
 {
+	struct backing *last = &map->backings[map->current];
+	int err = 0;
+
+
 	seg_hide(map);
 	teardown(map, 0);
 	seg_show(map);
@@ -274,7 +279,14 @@ static void demolish(struct mapping *map)
 	engine_detach(map->engine, map->range, map->size);
 	map_destroy(map);
 	sync_close_older(map);
-	close_backing(&map->backings[map->current]);
+	if (!complete) {
+		close_backing(last);
+	} else {
+		lock_drop(last->lock);
+		err = io_complete(last->store);
+		*last = (struct backing){ .store = NULL };
+	}
+	return err;
 }
 
 /* The addresses beside a mapping belong to the caller, who does not get them if making the mapping fails. */
@@ -334,7 +346,7 @@ static int make_mapping(struct plan *p, void **addr)
 		if (!err)
 			err = map_insert(map);
 		if (err)
-			demolish(map);
+			demolish(map, false);
 	}
 	if (err) {
 		drop_beside(map, &p->attr);
@@ -411,7 +423,7 @@ int umunmap(void *addr, int sync)
 {
 	struct guard g;
 	struct mapping *map;
-	int err = 0;
+	int err = 0, closing = 0;
 
 	api_enter(&g);
 	if (sync)
@@ -421,16 +433,19 @@ int umunmap(void *addr, int sync)
 		return api_leave(&g, api_no_mapping(addr));
 	if (sync)
 		err = sync_all(map);
+	/* That one says that the mapping has ended. */
+	if (err == -EUCLEAN)
+		err = -EIO;
 	if (!err) {
 		map_remove(map);
-		demolish(map);
+		closing = demolish(map, sync);
 		stats_ending(map);
 	}
 	map_thaw(map);
 	map_leave(map);
 	if (!err)
 		map_free(map);
-	return api_leave(&g, err);
+	return api_leave(&g, err ? err : closing);
 }
 
 static int check_remap(const struct mapping *map, const struct remap *want, int fd, int sync)

@@ -367,8 +367,11 @@ static void fail_far(void *arg)
 	words = addr;
 	put_version(words, 7);
 	check(umsync(words, 0) == 0, "a sync does not need the far store");
-	umunmap(words, 0);
+	check_fails(umunmap(words, 1), EUCLEAN);
+	snprintf(uri, sizeof(uri), "`umcache --cache %s flush %s`", cache, store);
+	check(strstr(umerrormsg(), "the mapping has ended") && strstr(umerrormsg(), uri), "%s", umerrormsg());
 	check(dup2(was, STDERR_FILENO) >= 0);
+	check(count_lines(log, uri) == 1);
 	check(count_lines(log, "warn io: cache+: the store behind") == 1, "%u lines", count_lines(log, "cache+"));
 	check_far(0, 0);
 	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s", store, cache);

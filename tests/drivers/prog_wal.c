@@ -401,19 +401,38 @@ static void fuzz(uint64_t *random, unsigned rounds)
 
 /* ---- Full ---- */
 
+/* How often the log says it. */
+static unsigned count_lines(int log, const char *words)
+{
+	static char text[64 * KIB];
+	ssize_t len = pread(log, text, sizeof(text) - 1, 0);
+	unsigned n = 0;
+
+	check(len >= 0);
+	text[len] = '\0';
+	for (const char *at = text; (at = strstr(at, words)); at++)
+		n++;
+	return n;
+}
+
 /* What does not fit fails, and stays; what is less, later, goes. */
 static void fill_the_log(void *arg)
 {
+	int log = temp_file(0), was = dup(STDERR_FILENO);
 	uint64_t *words;
 
 	(void)arg;
 	set_budget(2 * SIZE);
+	check(dup2(log, STDERR_FILENO) >= 0);
 	words = map_store("?wal.size=300K", 0);
 	put_version(words, 1);
 	check_fails(umsync(words, 0), ENOSPC);
 	check_fails(umsync(words, 0), ENOSPC);
 	check(version_of(words) == 1, "it is in memory still");
 	check(umunmap(words, 0) == 0);
+	check(dup2(was, STDERR_FILENO) >= 0);
+	check(count_lines(log, "has reached wal.size=307200") == 1, "it is told, once");
+	check(count_lines(log, "warn io") == 1);
 	words = map_store("?wal.size=300K", 0);
 	check(version_of(words) == 0, "nothing of it is in the store");
 	/* Sync after sync fits, because what was committed makes way. */
@@ -459,6 +478,49 @@ static void fill_the_store(void *arg)
 	unlink(count);
 }
 
+/* A mapping that ends while the store has no room: the program is told, and told what to do, which completes the store. */
+static void end_with_full_store(void *arg)
+{
+	char says[800], apply[340];
+	uint64_t *words;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	words = map_store("?error.op=write&error.times=always&error.errno=ENOSPC", 0);
+	put_version(words, 1);
+	check_fails(umunmap(words, 1), EUCLEAN);
+	snprintf(says, sizeof(says), "No space left on device. Nothing is lost: when this is mended, `umwal --log %s apply %s`",
+		 log_path, store);
+	check(strstr(umerrormsg(), "the mapping has ended") && strstr(umerrormsg(), says), "%s", umerrormsg());
+	check_fails(umunmap(words, 0), EINVAL);
+	snprintf(apply, sizeof(apply), "apply '%s'", store);
+	check(tool(apply) == 0);
+	check(access(log_path, F_OK) < 0);
+	snprintf(uri, sizeof(uri), "wal+posix:%s", store);
+	words = map_store("", 0);
+	check(version_of(words) == 1);
+	check(umunmap(words, 1) == 0);
+}
+
+/* Who did not ask for it has it in the log of messages only. */
+static void drop_with_full_store(void *arg)
+{
+	int log = temp_file(0), was = dup(STDERR_FILENO);
+	char says[400];
+	uint64_t *words;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	check(dup2(log, STDERR_FILENO) >= 0);
+	words = map_store("?error.op=write&error.times=always&error.errno=ENOSPC", 0);
+	put_version(words, 1);
+	check(umsync(words, 0) == 0);
+	check(umunmap(words, 0) == 0);
+	check(dup2(was, STDERR_FILENO) >= 0);
+	snprintf(says, sizeof(says), "`umwal --log %s apply", log_path);
+	check(count_lines(log, says) == 1);
+}
+
 int main(int argc, char **argv)
 {
 	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : ROUNDS;
@@ -483,5 +545,9 @@ int main(int argc, char **argv)
 	check_exits(run_child(fill_the_log, NULL), 0);
 	make_store("error+posix");
 	check_exits(run_child(fill_the_store, NULL), 0);
+	make_store("error+posix");
+	check_exits(run_child(end_with_full_store, NULL), 0);
+	make_store("error+posix");
+	check_exits(run_child(drop_with_full_store, NULL), 0);
 	return 0;
 }
