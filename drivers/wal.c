@@ -401,14 +401,14 @@ static int open_log(struct wal *w, struct keys *k, const struct ummap_uri *uri, 
 		return err;
 	k->wish.store_size = geom->size;
 	k->wish.write = k->wish.create = w->writable;
+	k->wish.visit = index_record;
+	k->wish.arg = w;
 	err = wal_open(&w->log, &k->wish, geom);
 	if (err)
 		return err;
 	if (!w->log.file.h)
 		return 0;
-	err = wal_each(&w->log, w->log.durable.at, index_record, w);
-	if (!err && w->writable)
-		err = wal_start_thread(w);
+	err = w->writable ? wal_start_thread(w) : 0;
 	if (err)
 		wal_close(&w->log);
 	return err;

@@ -131,12 +131,12 @@ static struct wal_spot tail_spot(const struct wal_log *l)
 	return (struct wal_spot){ .at = l->head.tail, .chain = l->head.chain, .epoch = l->head.home, .floor = l->head.floor };
 }
 
-static int each(struct wal_log *l, uint64_t to, bool data, int (*visit)(void *arg, const struct wal_record *record), void *arg)
+int wal_each_whole(struct wal_log *l, uint64_t to, int (*visit)(void *arg, const struct wal_record *record), void *arg)
 {
 	struct wal_spot from = tail_spot(l);
 	struct wal_record r;
 	struct scan s;
-	int got = scan_begin(&s, l, &from, data);
+	int got = scan_begin(&s, l, &from, true);
 
 	while (!got && s.spot.at < to) {
 		got = scan_next(&s, &r);
@@ -145,16 +145,6 @@ static int each(struct wal_log *l, uint64_t to, bool data, int (*visit)(void *ar
 	}
 	scan_end(&s);
 	return got;
-}
-
-int wal_each(struct wal_log *l, uint64_t to, int (*visit)(void *arg, const struct wal_record *record), void *arg)
-{
-	return each(l, to, false, visit, arg);
-}
-
-int wal_each_whole(struct wal_log *l, uint64_t to, int (*visit)(void *arg, const struct wal_record *record), void *arg)
-{
-	return each(l, to, true, visit, arg);
 }
 
 /* ---- What is in a log ---- */
@@ -175,9 +165,45 @@ static int look_behind(struct scan *s, uint64_t from, uint64_t epoch, bool *foun
 	return err;
 }
 
-/* Reads all of it. What is whole goes to found; the last commits are noted. */
-static int find(struct wal_log *l, struct wal_found *found)
+/* Records since the last commit, which do not count before the next one. */
+struct pending {
+	struct wal_record *record;
+	size_t n, room;
+};
+
+static int keep_pending(struct pending *p, const struct wal_record *r)
 {
+	size_t room = p->room ? 2 * p->room : 64;
+	struct wal_record *more;
+
+	if (p->n == p->room) {
+		more = realloc(p->record, room * sizeof(*more));
+		if (!more)
+			return -ENOMEM;
+		p->record = more;
+		p->room = room;
+	}
+	p->record[p->n++] = *r;
+	return 0;
+}
+
+/* The wish may be to end before this commit. */
+static int visit_pending(struct pending *p, const struct wal_wish *wish, uint64_t epoch)
+{
+	bool counts = !wish->back || epoch <= wish->epoch;
+	int err = 0;
+
+	for (size_t i = 0; i < p->n && counts && !err; i++)
+		err = wish->visit(wish->arg, &p->record[i]);
+	p->n = 0;
+	return err;
+}
+
+/* Reads all of it. What is whole goes to found; the last commits are noted; NULL: nobody wishes to see records. */
+static int find(struct wal_log *l, const struct wal_wish *wish, struct wal_found *found)
+{
+	struct pending pending = { .n = 0 };
+	bool visits = wish && wish->visit;
 	struct wal_spot from = tail_spot(l);
 	struct wal_record r;
 	struct scan s;
@@ -191,6 +217,8 @@ static int find(struct wal_log *l, struct wal_found *found)
 		got = 0;
 		records++;
 		blocks += r.blocks;
+		if (visits)
+			got = r.kind == WAL_DATA ? keep_pending(&pending, &r) : visit_pending(&pending, wish, r.epoch);
 		if (r.kind == WAL_DATA)
 			continue;
 		found->records = records;
@@ -205,6 +233,7 @@ static int find(struct wal_log *l, struct wal_found *found)
 		found->damaged_at = s.spot.at;
 	found->floor = max_u64(l->head.floor, found->end.floor);
 	scan_end(&s);
+	free(pending.record);
 	return err;
 }
 
@@ -244,7 +273,7 @@ int wal_look(struct wal_log *l, const char *path, int how, struct wal_found *fou
 		return err;
 	err = read_head(l, geom);
 	if (err == 0) {
-		err = find(l, found);
+		err = find(l, NULL, found);
 		if (err)
 			keys_refuse(geom, -err, "%.100s cannot be read: %s", path, strerror(-err));
 	}
@@ -371,7 +400,7 @@ static int find_and_choose(struct wal_log *l, const struct wal_wish *wish, struc
 	if (wish->name && *l->head.name && strncmp(l->head.name, wish->name, sizeof(l->head.name) - 1) != 0)
 		return keys_refuse(geom, EINVAL, "%.70s is the log of another store, \"%.40s\": one of its own has to be named by "
 				   "wal.path", l->file.path, l->head.name);
-	err = find(l, found);
+	err = find(l, wish, found);
 	if (err)
 		return err;
 	if (wish->back)

@@ -129,6 +129,9 @@ struct wal_wish {
 	uint64_t epoch;
 	unsigned keep;
 	uint64_t limit;
+	/* Is called for each record up to where it goes on, which is found to be whole; NULL: for none. An error ends it. */
+	int (*visit)(void *arg, const struct wal_record *record);
+	void *arg;
 };
 
 /*
@@ -155,9 +158,8 @@ int wal_beside(char log[PATH_MAX], const char *store);
  * locked, and may be somebody's. */
 int wal_has_commits(const char *path);
 
-/* Each record from the tail to `to`, which is whole; its blocks are at place + sizeof. Stops at an error of `visit`. */
-int wal_each(struct wal_log *l, uint64_t to, int (*visit)(void *arg, const struct wal_record *record), void *arg);
-/* The same, and makes sure that blocks are what was written: -EBADMSG. */
+/* Each record from the tail to `to`; its blocks are at place + sizeof, and are what was written, or it is -EBADMSG. Stops at an
+ * error of `visit`. */
 int wal_each_whole(struct wal_log *l, uint64_t to, int (*visit)(void *arg, const struct wal_record *record), void *arg);
 
 /* ---- Under the lock ---- */
