@@ -333,9 +333,10 @@ static void unfinished_is_not_damaged(void)
 	check(pread(fd, slot, sizeof(slot), 0) == sizeof(slot));
 	check(pwrite(fd, zeros, sizeof(zeros), 0) == sizeof(zeros));
 	check(tool(words) == 1);
-	/* The second slot is written after the first head is durable: a part of it is what is left of more. */
+	/* The second slot is written after the first head is durable: a part of it is what is left of more. Its last eight
+	 * bytes are its sum, of which some may be zero, as what is behind the end is. */
 	check(pwrite(fd, slot, sizeof(slot), 0) == sizeof(slot));
-	for (size_t left = 1; left < sizeof(slot); left += 93) {
+	for (size_t left = 9; left < sizeof(slot); left += 93) {
 		check(ftruncate(fd, (off_t)(sizeof(slot) - left)) == 0);
 		check(tool(words) == 2);
 		check_exits(run_child(open_damaged, NULL), 3);
