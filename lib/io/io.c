@@ -217,8 +217,9 @@ int io_complete(struct store *store)
 	if (store->driver.set_notice)
 		store->driver.set_notice(store->handle, keep_notice, &said);
 	err = close_handle(store);
-	return err ? fail(EUCLEAN, "the mapping has ended, but its store was not closed as it should be: %s",
-			  *said.sentence ? said.sentence : strerror(-err)) : 0;
+	/* A driver that says nothing of it has the data, if not a trace of them. */
+	return err && *said.sentence ? fail(EUCLEAN, "the mapping has ended, but its store was not closed as it should be: %s",
+					    said.sentence) : 0;
 }
 
 void io_part(struct store *store, struct ummap_driver *driver, void **handle)
