@@ -99,7 +99,7 @@ static int copy_over(const struct userfaultfd *u, char *to, char *from, size_t l
 
 /* No thread can be storing to what was never exposed: copies are removed from many places together, moves one at a
  * time. */
-static int try_copy_back(const struct userfaultfd *u, char *range, char *pool, size_t len, bool writable)
+static int copy_back(const struct userfaultfd *u, char *range, char *pool, size_t len, bool writable)
 {
 	int err = writable ? userfaultfd_protect(u, range, len, true) : 0;
 
@@ -110,19 +110,8 @@ static int try_copy_back(const struct userfaultfd *u, char *range, char *pool, s
 	return err;
 }
 
-/* The pool may be full there though the frame is away: by mlockall(2), which fills all that may be stored to. */
-static int copy_back(const struct userfaultfd *u, char *range, char *pool, size_t len, bool writable)
-{
-	int err = try_copy_back(u, range, pool, len, writable);
-
-	if (err != -EEXIST)
-		return err;
-	drop(pool, len);
-	return try_copy_back(u, range, pool, len, writable);
-}
-
 /* If some of it has gone back already, it returns. */
-static int try_move_back(const struct userfaultfd *u, char *range, char *pool, size_t len, bool writable)
+static int move_back(const struct userfaultfd *u, char *range, char *pool, size_t len, bool writable)
 {
 	size_t moved;
 	int err = userfaultfd_move(u, pool, range, len, &moved);
@@ -132,21 +121,19 @@ static int try_move_back(const struct userfaultfd *u, char *range, char *pool, s
 	return err;
 }
 
-static int move_back(const struct userfaultfd *u, char *range, char *pool, size_t len, bool writable)
+/* The pool may be full there though the frame is away: by mlockall(2), which fills all that may be stored to. */
+int paged_unmap(const struct userfaultfd *u, char *range, char *pool, size_t len, bool writable, bool exposed)
 {
-	int err = try_move_back(u, range, pool, len, writable);
+	int (*back)(const struct userfaultfd *u, char *range, char *pool, size_t len, bool writable) = copy_back;
+	int err;
 
+	if (u->moves && exposed)
+		back = move_back;
+	err = back(u, range, pool, len, writable);
 	if (err != -EEXIST)
 		return err;
 	drop(pool, len);
-	return try_move_back(u, range, pool, len, writable);
-}
-
-int paged_unmap(const struct userfaultfd *u, char *range, char *pool, size_t len, bool writable, bool exposed)
-{
-	if (u->moves && exposed)
-		return move_back(u, range, pool, len, writable);
-	return copy_back(u, range, pool, len, writable);
+	return back(u, range, pool, len, writable);
 }
 
 int paged_unmap_last(char *range, char *pool, size_t len)
