@@ -206,11 +206,18 @@ static int open_target(const struct plan *p, const struct mapping *map, struct b
 	return err;
 }
 
-static void close_backing(struct backing *t)
+/* Who has made everything durable is told what the store lacks then. */
+static int close_backing(struct backing *t, bool complete)
 {
+	int err = 0;
+
 	lock_drop(t->lock);
-	io_close(t->store);
+	if (complete)
+		err = io_complete(t->store);
+	else
+		io_close(t->store);
 	*t = (struct backing){ .store = NULL };
+	return err;
 }
 
 static int make_backing(const struct plan *p, const struct mapping *map, struct backing *t)
@@ -221,7 +228,7 @@ static int make_backing(const struct plan *p, const struct mapping *map, struct 
 		return err;
 	err = make_length(p, t->store);
 	if (err)
-		close_backing(t);
+		close_backing(t, false);
 	return err;
 }
 
@@ -258,18 +265,13 @@ static int build(struct mapping *map, const struct plan *p)
 		}
 	}
 	if (err)
-		close_backing(&map->backings[0]);
+		close_backing(&map->backings[0], false);
 	return err;
 }
 
-/* Frees all that a mapping has; it is not in the table (any more), and has no users. Who has made everything durable is told
- * what its store lacks then. */
+/* Frees all that a mapping has; it is not in the table (any more), and has no users. */
 static int demolish(struct mapping *map, bool complete)
 {
-	struct backing *last = &map->backings[map->current];
-	int err = 0;
-
-
 	seg_hide(map);
 	teardown(map, 0);
 	seg_show(map);
@@ -279,14 +281,7 @@ static int demolish(struct mapping *map, bool complete)
 	engine_detach(map->engine, map->range, map->size);
 	map_destroy(map);
 	sync_close_older(map);
-	if (!complete) {
-		close_backing(last);
-	} else {
-		lock_drop(last->lock);
-		err = io_complete(last->store);
-		*last = (struct backing){ .store = NULL };
-	}
-	return err;
+	return close_backing(&map->backings[map->current], complete);
 }
 
 /* The addresses beside a mapping belong to the caller, who does not get them if making the mapping fails. */
