@@ -354,12 +354,10 @@ static int parse_keys(struct keys *k, const struct ummap_uri *uri, int oflags, s
 /* Beside a store that is a regular file there is a place for the log; others have to name one. */
 static int choose_path(struct keys *k, const struct ummap_uri *uri, struct ummap_geom *geom)
 {
-	const char *store = *uri->path ? uri->path : k->path;
 	char itself[PATH_MAX];
 	struct stat st = { .st_mode = 0 };
 
-	if (!realpath(store, itself))
-		snprintf(itself, sizeof(itself), "%s", store);
+	wal_resolve(itself, *uri->path ? uri->path : k->path);
 	snprintf(k->name, sizeof(k->name), "%s", basename(itself));
 	k->wish.name = k->name;
 	k->wish.path = k->path;

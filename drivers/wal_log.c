@@ -282,11 +282,18 @@ int wal_look(struct wal_log *l, const char *path, int how, struct wal_found *fou
 	return err < 0 ? err : 0;
 }
 
+void wal_resolve(char itself[PATH_MAX], const char *store)
+{
+	if (!realpath(store, itself))
+		snprintf(itself, PATH_MAX, "%s", store);
+}
+
 int wal_beside(char log[PATH_MAX], const char *store)
 {
 	char itself[PATH_MAX];
 
-	return snprintf(log, PATH_MAX, "%s" WAL_SUFFIX, realpath(store, itself) ? itself : store) < PATH_MAX ? 0 : -ENAMETOOLONG;
+	wal_resolve(itself, store);
+	return snprintf(log, PATH_MAX, "%s" WAL_SUFFIX, itself) < PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 
 int wal_has_commits(const char *path)

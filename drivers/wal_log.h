@@ -152,7 +152,9 @@ struct wal_found {
 
 /* Opens and reads it, and changes nothing; `how` is the lock. A damaged one is found->damaged_at, and no error. */
 int wal_look(struct wal_log *l, const char *path, int how, struct wal_found *found, struct ummap_geom *geom);
-/* Where the log of a store is: beside the file itself, by whichever link it is opened. -ENAMETOOLONG. */
+/* The path of a store itself, by whichever link it is opened. */
+void wal_resolve(char itself[PATH_MAX], const char *store);
+/* Where its log is: beside it. -ENAMETOOLONG. */
 int wal_beside(char log[PATH_MAX], const char *store);
 /* Whether commits that are not at home are in the log of that path: 0, 1, or -errno where that cannot be known. It is not
  * locked, and may be somebody's. */
