@@ -6,7 +6,7 @@
  *
  *	prog_wal [ROUNDS [SEED]]
  */
-#include "common.h"
+#include "beside.h"
 #include "ummap-driver.h"
 
 #define SEG (16 * KIB)
@@ -284,20 +284,9 @@ static void check_others(void)
 
 /* ---- Damage ---- */
 
-/* umwal stands beside the folder of this program. */
 static int tool(const char *words)
 {
-	char self[320], command[800];
-	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	int status;
-
-	check(len > 0);
-	self[len] = '\0';
-	*strrchr(self, '/') = '\0';
-	snprintf(command, sizeof(command), "'%s/../umwal' %s > /dev/null 2>&1", self, words);
-	status = system(command);
-	check(WIFEXITED(status) && WEXITSTATUS(status) < 127, "%s", command);
-	return WEXITSTATUS(status);
+	return run_tool("umwal", words);
 }
 
 /* The log is refused with a sentence that names it, or what was committed is there: never anything else. */
@@ -349,24 +338,14 @@ static void unfinished_is_not_damaged(void)
 	check(unlink(log_path) == 0);
 }
 
-/* Only a log is removed, and only that of the store which is named. */
-static void drops_nothing_else(void)
+static void drop(void)
 {
-	char words[800], other[330];
-	int fd = temp_named("other", 0, other);
+	char words[400];
 
-	check(write(fd, "of value", 8) == 8);
-	close(fd);
 	check_killed(run_child(commit_and_die, NULL), SIGKILL);
-	snprintf(words, sizeof(words), "--log '%s' drop '%s'", other, store);
-	check(tool(words) == 2 && access(other, F_OK) == 0);
-	snprintf(words, sizeof(words), "--log '%s' drop '%s'", store, store);
-	check(tool(words) == 2 && access(store, F_OK) == 0);
-	snprintf(words, sizeof(words), "--log '%s' drop '%s'", log_path, other);
-	check(tool(words) == 2 && access(log_path, F_OK) == 0);
+	check_drops_nothing_else("umwal", "--log", log_path, store);
 	snprintf(words, sizeof(words), "drop '%s'", store);
 	check(tool(words) == 0 && access(log_path, F_OK) < 0);
-	unlink(other);
 }
 
 static void fuzz(uint64_t *random, unsigned rounds)
@@ -401,20 +380,6 @@ static void fuzz(uint64_t *random, unsigned rounds)
 }
 
 /* ---- Full ---- */
-
-/* How often the log says it. */
-static unsigned count_lines(int log, const char *words)
-{
-	static char text[64 * KIB];
-	ssize_t len = pread(log, text, sizeof(text) - 1, 0);
-	unsigned n = 0;
-
-	check(len >= 0);
-	text[len] = '\0';
-	for (const char *at = text; (at = strstr(at, words)); at++)
-		n++;
-	return n;
-}
 
 /* What does not fit fails, and stays; what is less, later, goes. */
 static void fill_the_log(void *arg)
@@ -541,7 +506,7 @@ int main(int argc, char **argv)
 	fuzz(&seed, rounds);
 	make_store("posix");
 	unfinished_is_not_damaged();
-	drops_nothing_else();
+	drop();
 	make_store("posix");
 	check_exits(run_child(fill_the_log, NULL), 0);
 	make_store("error+posix");
