@@ -59,8 +59,6 @@ void side_punch(struct side *s, uint64_t off, uint64_t len);
 
 /* XXH3 of 64 bits. */
 uint64_t side_sum(const void *bytes, size_t len, uint64_t seed);
-/* The same of all pieces together. */
-uint64_t side_sum_pieces(const struct iovec *iov, int n, uint64_t seed);
 
 /*
  * The head of such a file: two slots of a page, written in turn, so that one of them is whole whatever becomes of a write.

@@ -15,7 +15,7 @@
 #define GRAIN sizeof(struct wal_record)  /* records begin at multiples of it */
 #define WINDOW ((size_t)2 << 20)         /* read at a time; more than a record */
 #define RETAINED ((uint64_t)64 << 20)    /* room that a log which begins anew does not give back */
-#define PIECES 64                        /* of one request of the file */
+#define RECORD_MAX (sizeof(struct wal_record) + WAL_BLOCKS_MAX * WAL_BLOCK)
 #define STARTED ((uint64_t)8 << 20)      /* as soon as so many bytes have gathered, the disk begins with them */
 #define BLOCKS_MOST ((uint64_t)INT64_MAX / WAL_BLOCK) /* of a store */
 
@@ -376,8 +376,13 @@ static int go_back(struct wal_log *l, const struct wal_wish *wish, struct wal_fo
 /* Nothing behind the end is ever taken for what comes next, and what was found is there for good. */
 static int make_ready(struct wal_log *l, const struct wal_found *found)
 {
-	int err = found->length > found->end.at ? side_resize(&l->file, found->end.at) : 0;
+	void *record = mmap(NULL, RECORD_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int err;
 
+	if (record == MAP_FAILED)
+		return -ENOMEM;
+	l->record = record;
+	err = found->length > found->end.at ? side_resize(&l->file, found->end.at) : 0;
 	if (!err)
 		err = side_flush(&l->file);
 	if (!err)
@@ -466,31 +471,29 @@ int wal_open(struct wal_log *l, const struct wal_wish *wish, struct ummap_geom *
 
 int wal_close(struct wal_log *l)
 {
+	if (l->record)
+		munmap(l->record, RECORD_MAX);
+	l->record = NULL;
 	return side_close(&l->file);
 }
 
 /* ---- Appending ---- */
 
-/* Writes a record and what belongs to it, in as few requests as there can be. */
-static int write_record(struct wal_log *l, struct wal_record *r, const struct iovec *iov, int n)
+/* Writes a record, whose blocks stand behind it in memory. */
+static int write_record(struct wal_log *l, struct wal_record *r)
 {
-	struct iovec pieces[PIECES] = { { r, sizeof(*r) } };
-	uint64_t at = r->place, bytes = sizeof(*r);
-	int used = 1, err = 0;
-
 	r->prev = l->end.chain;
 	r->sum = record_sum(l, r);
-	for (int i = 0; i < n && !err; i++) {
-		if (used == PIECES) {
-			err = side_writev(&l->file, pieces, used, at);
-			at += bytes;
-			bytes = 0;
-			used = 0;
-		}
-		pieces[used++] = iov[i];
-		bytes += iov[i].iov_len;
-	}
-	return err ? err : side_writev(&l->file, pieces, used, at);
+	return side_write(&l->file, r, sizeof(*r) + payload(r), r->place);
+}
+
+/* Memory that is pinned may be stored to at any moment: what has been summed up is what has to be written. */
+static void copy_blocks(struct wal_log *l, const struct iovec *iov, int n)
+{
+	char *to = (char *)(l->record + 1);
+
+	for (int i = 0; i < n; to += iov[i++].iov_len)
+		memcpy(to, iov[i].iov_base, iov[i].iov_len);
 }
 
 bool wal_is_full(const struct wal_log *l, uint32_t blocks)
@@ -500,21 +503,23 @@ bool wal_is_full(const struct wal_log *l, uint32_t blocks)
 
 int wal_append(struct wal_log *l, uint64_t first, uint32_t blocks, const struct iovec *iov, int n, uint64_t *place)
 {
-	struct wal_record r = { .magic = WAL_RECORD_MAGIC, .kind = WAL_DATA, .blocks = blocks, .epoch = l->end.epoch + 1,
-				.place = l->end.at, .where = first };
+	struct wal_record *r = l->record;
 	int err;
 
 	if (l->broken)
 		return -EIO;
 	if (wal_is_full(l, blocks))
 		return -ENOSPC;
-	r.data = side_sum_pieces(iov, n, l->head.salt);
-	err = write_record(l, &r, iov, n);
+	*r = (struct wal_record){ .magic = WAL_RECORD_MAGIC, .kind = WAL_DATA, .blocks = blocks, .epoch = l->end.epoch + 1,
+				  .place = l->end.at, .where = first };
+	copy_blocks(l, iov, n);
+	r->data = side_sum(r + 1, payload(r), l->head.salt);
+	err = write_record(l, r);
 	if (err)
 		return err;
-	*place = r.place + sizeof(r);
-	l->end.at += sizeof(r) + payload(&r);
-	l->end.chain = r.sum;
+	*place = r->place + sizeof(*r);
+	l->end.at += sizeof(*r) + payload(r);
+	l->end.chain = r->sum;
 	if (l->end.at - l->started >= STARTED) {
 		side_start(&l->file, l->started, l->end.at - l->started);
 		l->started = l->end.at;
@@ -574,7 +579,7 @@ int wal_commit(struct wal_log *l, uint64_t size)
 	if (l->broken)
 		return -EIO;
 	if (!err)
-		err = write_record(l, &r, NULL, 0);
+		err = write_record(l, &r);
 	if (err)
 		return -err;
 	err = flush_and_note(l, epoch);

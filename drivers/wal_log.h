@@ -109,6 +109,7 @@ struct wal_log {
 	struct wal_spot durable;   /* behind the newest commit */
 	uint64_t started;          /* bytes before it are on their way to the disk */
 	struct wal_spot commits[2 * WAL_KEEP_MAX]; /* the last ones, by number */
+	struct wal_record *record; /* for writing: memory for the largest one with its blocks */
 	unsigned keep;
 	uint64_t limit;            /* bytes of records; UINT64_MAX: none */
 	_Atomic uint64_t tail;     /* as in the head; room before it is given back */

@@ -125,6 +125,40 @@ static void kill_once(uint64_t *random, int interval)
 	check(access(log_path, F_OK) < 0, "the log is gone at a clean end");
 }
 
+/* ---- Memory that changes while it is written ---- */
+
+static _Atomic bool ends;
+
+static void *store_all_the_time(void *m)
+{
+	volatile uint64_t *words = m;
+
+	for (uint64_t i = 0; !ends; i++)
+		words[i % (SIZE / 8)] = i;
+	return NULL;
+}
+
+/* What is pinned is stored to without a fault, by threads and by devices: each byte of it is as it was at some time. */
+static void store_into_pinned(void *arg)
+{
+	uint64_t *words;
+	pthread_t thread;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	words = map_store("", 0);
+	check(umpin(words, SIZE, READ_WRITE) == 0);
+	check(pthread_create(&thread, NULL, store_all_the_time, words) == 0);
+	for (int i = 0; i < 20; i++)
+		check(umsync(words, 0) == 0);
+	ends = true;
+	check(pthread_join(thread, NULL) == 0);
+	umunpin(words, SIZE);
+	put_version(words, 1);
+	check(umsync(words, 0) == 0);
+	kill(getpid(), SIGKILL);
+}
+
 /* ---- Others ---- */
 
 static void open_past(void *driver)
@@ -500,6 +534,9 @@ int main(int argc, char **argv)
 		snprintf(uri, sizeof(uri), "wal+%s:%s", uring && i % 2 ? "uring" : "posix", store);
 		kill_once(&seed, (int)(i % 4 / 2));
 	}
+	make_store("posix");
+	check_killed(run_child(store_into_pinned, NULL), SIGKILL);
+	check(found_version() == 1);
 	make_store("posix");
 	check_others();
 	make_store("posix");
