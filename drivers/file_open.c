@@ -156,6 +156,7 @@ static int make_handle(int fd, struct keys keys, int oflags, void **h, struct um
 	f->fd = fd;
 	f->block = S_ISBLK(st.st_mode);
 	f->direct = keys.direct;
+	f->lends = keys.lends;
 	f->slot = -1;
 	open_direct(f, oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY);
 	err = file_size(f, &geom->size);
