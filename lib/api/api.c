@@ -25,6 +25,7 @@
 #include "paging/sync.h"
 #include "io/vars.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -179,6 +180,15 @@ static int open_store(const struct plan *p, const struct mapping *map, struct st
 	return io_open(p->uri, oflags, store);
 }
 
+static void warn_of_end(const struct plan *p, struct store *store)
+{
+	uint64_t end = (uint64_t)p->offset + p->size, have = io_size(store);
+
+	if (p->prot & PROT_WRITE && !io_grows(store) && have < end)
+		log_line(LOG_WARN, "open", "the mapping ends at byte %" PRIu64 ", but its store at %" PRIu64 ", and does not grow: "
+			 "what is stored behind that cannot be written", end, have);
+}
+
 /* A store that is made is as long as it was asked to be, without taking room. */
 static int make_length(const struct plan *p, struct store *store)
 {
@@ -229,6 +239,8 @@ static int make_backing(const struct plan *p, const struct mapping *map, struct 
 	err = make_length(p, t->store);
 	if (err)
 		close_backing(t, false);
+	else
+		warn_of_end(p, t->store);
 	return err;
 }
 

@@ -290,6 +290,11 @@ static int lengthen(struct store *s, uint64_t size)
 	return err == -EOPNOTSUPP ? 0 : err;
 }
 
+bool io_grows(const struct store *s)
+{
+	return s->geom.caps & UMMAP_CAP_GROW;
+}
+
 /* One store at a time becomes longer. */
 static _Atomic uint32_t lengthening;
 
@@ -297,7 +302,7 @@ int io_lengthen(struct store *s, uint64_t size)
 {
 	int err;
 
-	if (!s->driver.resize || !(s->geom.caps & UMMAP_CAP_GROW) || io_size(s) >= size)
+	if (!s->driver.resize || !io_grows(s) || io_size(s) >= size)
 		return 0;
 	futex_lock(&lengthening);
 	err = lengthen(s, size);

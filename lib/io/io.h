@@ -38,6 +38,8 @@ bool io_same(const struct store *a, const struct store *b);
 int io_lock(struct store *store, uint64_t off, uint64_t len, int how, char why[160]);
 /* Bytes of the store now. */
 uint64_t io_size(struct store *store);
+/* Whether writing past its end makes it longer. */
+bool io_grows(const struct store *s);
 /* Makes a store at least so long, if the driver can; the store has no mapping yet, and so no requests. */
 int io_lengthen(struct store *store, uint64_t size);
 /* In a forked child: no other thread makes a store longer. */
