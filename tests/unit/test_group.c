@@ -433,15 +433,15 @@ static void pass_over(size_t budget)
 {
 	struct umstat st;
 	uint8_t *quiet;
-	bool done = false;
+	bool calm = false;
 
 	set_budget(budget ? 64 * MIB : 4 * MIB + 16 * SEG);
 	quiet = map_new("quiet", NULL, 16 * SEG, SIZE);
 	check(umadvise(quiet, SIZE, UMMAP_ADV_RANDOM) == 0);
 	touch(quiet, 0, 16);
-	for (int i = 0; i < 6 && !done; i++)
-		done = reads_ahead(budget, 32 * MIB, &st);
-	check(done, "the last of them: %" PRIu64 " hits, %" PRIu64 " wasted", st.ahead_hits, st.ahead_waste);
+	for (int i = 0; i < 6 && !calm; i++)
+		calm = reads_ahead(budget, 32 * MIB, &st);
+	check(calm, "the last of them: %" PRIu64 " hits, %" PRIu64 " wasted", st.ahead_hits, st.ahead_waste);
 	check(stat_of(quiet).evictions == 0, "%" PRIu64, stat_of(quiet).evictions);
 	check(umunmap(quiet, 0) == 0);
 }
