@@ -111,7 +111,7 @@ static bool are_quiet(const struct shm *shm)
 static int done(const struct window *w)
 {
 	barrier();
-	shm_progress(w);
+	window_progress(w);
 	return MPI_SUCCESS;
 }
 

@@ -39,9 +39,6 @@
 
 static struct pmpi_feature parts;
 
-/* Calls without MPI, until it gets its turn. */
-#define TURN 64
-
 /* What a rank tells the others. */
 struct offer {
 	struct extent object;    /* its machine, and the bytes of the object; `to` 0: it offers none */
@@ -298,16 +295,6 @@ void shm_note(struct window *w, int rank)
 {
 	if (rank >= 0 && rank < w->shm->ranks)
 		atomic_store_explicit(&w->shm->peers[rank].pending, true, memory_order_release);
-}
-
-void shm_progress(const struct window *w)
-{
-	/* Without a call to find it. */
-	static _Thread_local unsigned calls __attribute__((tls_model("initial-exec")));
-	int found;
-
-	if (++calls % TURN == 0)
-		PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, w->comm, &found, MPI_STATUS_IGNORE);
 }
 
 /* ---- The calls: the window is there before its parts are opened, and they are closed behind it. ---- */

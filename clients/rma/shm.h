@@ -53,8 +53,6 @@ bool shm_put(struct window *w, const struct stretch *s, const void *from);
 bool shm_get(struct window *w, const struct stretch *s, void *to);
 /* MPI has got an operation on a rank's part. */
 void shm_note(struct window *w, int rank);
-/* For calls that do without MPI: every so often, MPI gets its turn to serve others. */
-void shm_progress(const struct window *w);
 
 /* Bytes of `count` items of type, one behind the other without gaps; 0: none, or only MPI can tell (types.c). */
 uint64_t type_bytes(MPI_Datatype type, int64_t count);

@@ -50,7 +50,7 @@ static int cancel(void *extra, int complete)
 /* A request for what is complete already. */
 static bool make_request(const struct window *w, MPI_Request *request)
 {
-	shm_progress(w);
+	window_progress(w);
 	if (PMPI_Grequest_start(query, release, cancel, NULL, request) != MPI_SUCCESS)
 		return false;
 	PMPI_Grequest_complete(*request);
