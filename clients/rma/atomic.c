@@ -47,17 +47,27 @@ struct update {
 
 /* ---- One word ---- */
 
-static enum op op_of(MPI_Op op)
+static enum op find_op(MPI_Op op)
 {
-	const MPI_Op ops[] = { MPI_SUM, MPI_REPLACE, MPI_NO_OP, MPI_PROD, MPI_MIN, MPI_MAX, MPI_LAND, MPI_LOR, MPI_LXOR, MPI_BAND,
-			       MPI_BOR, MPI_BXOR };
-	int i = 0;
+	const MPI_Op ops[] = { MPI_PROD, MPI_MIN, MPI_MAX, MPI_LAND, MPI_LOR, MPI_LXOR, MPI_BAND, MPI_BOR, MPI_BXOR, MPI_MINLOC,
+			       MPI_MAXLOC };
+	const enum op same[] = { OP_PROD, OP_MIN, OP_MAX, OP_LAND, OP_LOR, OP_LXOR, OP_BAND, OP_BOR, OP_BXOR, OP_PAIR, OP_PAIR };
 
-	while (i < (int)(sizeof(ops) / sizeof(*ops)) && ops[i] != op)
-		i++;
-	if (i < (int)(sizeof(ops) / sizeof(*ops)))
-		return (enum op)i;
-	return op == MPI_MINLOC || op == MPI_MAXLOC ? OP_PAIR : OP_NONE;
+	for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++) {
+		if (ops[i] == op)
+			return same[i];
+	}
+	return OP_NONE;
+}
+
+/* Those of most calls first. */
+static inline enum op op_of(MPI_Op op)
+{
+	if (op == MPI_SUM)
+		return OP_SUM;
+	if (op == MPI_REPLACE)
+		return OP_REPLACE;
+	return op == MPI_NO_OP ? OP_NO_OP : find_op(op);
 }
 
 /* Whether MPI has the operation for words of that kind. */
@@ -208,7 +218,10 @@ static inline uint64_t word_of(const void *p, uint64_t size)
 {
 	uint64_t word = 0;
 
-	memcpy(&word, p, size);
+	if (size == sizeof(word))
+		memcpy(&word, p, sizeof(word));
+	else
+		memcpy(&word, p, size);
 	return word;
 }
 
@@ -223,7 +236,7 @@ static inline void begin(const struct shm *shm, struct peer *p, bool alone)
 		sched_yield();
 	}
 	if (!p->exclusive)
-		nodelock_take(p->atomics, &shm->locks, alone);
+		nodelock_take(p->atomics, &shm->locks, alone ? NODELOCK_EXCLUSIVE : NODELOCK_SHARED);
 }
 
 static inline void end(const struct shm *shm, struct peer *p)
@@ -383,9 +396,10 @@ static void return_to(struct local *l, const struct update *u, const struct targ
 static int run_locked(struct window *w, const struct update *u, struct target *t, const struct local *from,
 		      const struct local *to)
 {
-	struct reach r = reach_begin(w, t->rank, u->op != OP_NO_OP);
+	struct reach r;
 	bool good;
 
+	reach_begin(&r, w->shm, t->rank, u->op != OP_NO_OP);
 	begin(w->shm, t->peer, true);
 	good = apply_all(&r, u, t, from->at, to->at);
 	reach_end(&r);
@@ -466,27 +480,63 @@ static bool update_words(struct reach *r, enum op op, const struct basic *b, con
 	return true;
 }
 
-static int run_few(struct window *w, const struct update *u, bool fences)
+/* Whether a side has as many words as the target. */
+static inline bool is_alike(const struct update *u, MPI_Datatype type, int64_t count, uint64_t bytes)
 {
-	char from[FEW * 8] = { 0 }, old[FEW * 8];
+	return type == u->target_type ? count == u->target_count : type_bytes(type, count) == bytes;
+}
+
+/* The most common case by itself; to NULL: nothing is fetched. */
+static inline int run_one(struct window *w, const void *from, void *to, MPI_Datatype type, int rank, MPI_Aint disp, enum op op)
+{
+	uint64_t at, with, was;
 	struct basic b;
 	struct reach r;
 	struct peer *p;
-	uint64_t at, bytes;
+	size_t len;
+	char *word;
+
+	if (!type_basic(type, &b) || !suits(b.kind, op))
+		return LEFT;
+	p = find_words(w, rank, disp, &b, 1, true, &at);
+	if (!p)
+		return LEFT;
+	with = op == OP_NO_OP ? 0 : word_of(from, b.size);
+	len = b.size;
+	reach_begin(&r, w->shm, rank, op != OP_NO_OP);
+	begin(w->shm, p, false);
+	word = reach_at(&r, at, &len);
+	if (word)
+		was = update_word(word, &b, op, with);
+	reach_end(&r);
+	end(w->shm, p);
+	if (!word)
+		return shm_failed(w, rank);
+	if (to)
+		memcpy(to, &was, b.size);
+	return MPI_SUCCESS;
+}
+
+static int run_few(struct window *w, const struct update *u, bool fences)
+{
+	uint64_t from[FEW], old[FEW], at, bytes;
+	struct basic b;
+	struct reach r;
+	struct peer *p;
 	bool good;
 
 	if (!type_basic(u->target_type, &b) || !suits(b.kind, u->op))
 		return LEFT;
 	p = find_words(w, u->rank, u->disp, &b, u->target_count, fences, &at);
 	bytes = (uint64_t)u->target_count * b.size;
-	if (!p || (u->op != OP_NO_OP && type_bytes(u->type, u->count) != bytes) ||
-	    (u->to && type_bytes(u->to_type, u->to_count) != bytes))
+	if (!p || (u->op != OP_NO_OP && !is_alike(u, u->type, u->count, bytes)) ||
+	    (u->to && !is_alike(u, u->to_type, u->to_count, bytes)))
 		return LEFT;
 	if (u->op != OP_NO_OP)
 		memcpy(from, u->from, bytes);
-	r = reach_begin(w, u->rank, u->op != OP_NO_OP);
+	reach_begin(&r, w->shm, u->rank, u->op != OP_NO_OP);
 	begin(w->shm, p, false);
-	good = update_words(&r, u->op, &b, from, old, at, bytes);
+	good = update_words(&r, u->op, &b, (const char *)from, (char *)old, at, bytes);
 	reach_end(&r);
 	end(w->shm, p);
 	if (good && u->to)
@@ -529,8 +579,13 @@ static int accumulate(const void *from, MPI_Count n, MPI_Datatype type, int rank
 		      MPI_Datatype target_type, MPI_Op op, MPI_Win win)
 {
 	struct update u = { from, n, type, NULL, 0, MPI_DATATYPE_NULL, rank, disp, target_n, target_type, op, OP_NONE };
-	int code = run(&u, win, NULL);
+	struct window *w = window_of(win);
+	int code = LEFT;
 
+	if (w && w->shm && w->shm->ours && n == 1 && target_n == 1 && type == target_type)
+		code = run_one(w, from, NULL, type, rank, disp, op_of(op));
+	if (code == LEFT)
+		code = run(&u, win, NULL);
 	if (code != LEFT)
 		return code;
 	return noted(atomics.next.Accumulate(from, n, type, rank, disp, target_n, target_type, op, win), rank, win);
@@ -578,8 +633,11 @@ static int fetch_and_op(const void *from, void *to, MPI_Datatype type, int rank,
 			MPI_Win win)
 {
 	struct update u = { from, 1, type, to, 1, type, rank, disp, 1, type, op, OP_NONE };
-	int code = run(&u, win, NULL);
+	struct window *w = window_of(win);
+	int code = w && w->shm && w->shm->ours ? run_one(w, from, to, type, rank, disp, op_of(op)) : LEFT;
 
+	if (code == LEFT)
+		code = run(&u, win, NULL);
 	if (code != LEFT)
 		return code;
 	return noted(atomics.next.Fetch_and_op(from, to, type, rank, disp, op, win), rank, win);
@@ -589,10 +647,11 @@ static int fetch_and_op(const void *from, void *to, MPI_Datatype type, int rank,
 
 static int swap_word(struct window *w, struct peer *p, int rank, const struct basic *b, uint64_t at, uint64_t *old, uint64_t new)
 {
-	struct reach r = reach_begin(w, rank, true);
 	size_t len = b->size;
+	struct reach r;
 	char *word;
 
+	reach_begin(&r, w->shm, rank, true);
 	begin(w->shm, p, false);
 	word = reach_at(&r, at, &len);
 	if (word)
@@ -605,10 +664,11 @@ static int swap_word(struct window *w, struct peer *p, int rank, const struct ba
 /* One that is not aligned, or no number. */
 static int swap_any(struct window *w, struct target *t, const char *from, const char *compare, char *old)
 {
-	struct reach r = reach_begin(w, t->rank, true);
 	uint64_t len, at = (uint64_t)cursor_at(&t->at, &len);
+	struct reach r;
 	bool good;
 
+	reach_begin(&r, w->shm, t->rank, true);
 	begin(w->shm, t->peer, true);
 	good = move_bytes(&r, at, old, t->bytes, false);
 	if (good && memcmp(old, compare, t->bytes) == 0)

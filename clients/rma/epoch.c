@@ -30,6 +30,15 @@ static void barrier(void)
 	atomic_thread_fence(memory_order_seq_cst);
 }
 
+/* Atomic operations are barriers themselves, and what was only got needs none. */
+static void order(struct peer *p)
+{
+	if (!atomic_load_explicit(&p->stored, memory_order_relaxed))
+		return;
+	atomic_store_explicit(&p->stored, false, memory_order_relaxed);
+	barrier();
+}
+
 /* ---- Locks ---- */
 
 static void set_access(struct peer *p, enum access access)
@@ -66,7 +75,7 @@ static int lock_ours(struct window *w, bool exclusive, int rank, int assert)
 		return is_locked(w->win);
 	shm->fenced = false;
 	if (!(assert & MPI_MODE_NOCHECK)) {
-		nodelock_take(p->lock, &shm->locks, exclusive);
+		shm_take(shm, p, exclusive);
 		p->exclusive = exclusive;
 		atomic_store_explicit(&p->held, true, memory_order_relaxed);
 	}
@@ -102,7 +111,10 @@ static int unlock_ours(struct window *w, int rank)
 	if (atomic_load_explicit(&p->held, memory_order_relaxed)) {
 		p->exclusive = false;
 		atomic_store_explicit(&p->held, false, memory_order_relaxed);
-		nodelock_drop(p->lock, &w->shm->locks);
+		/* Taking another one is a barrier. */
+		shm_drop(w->shm, p);
+	} else {
+		order(p);
 	}
 	window_progress(w);
 	return code;
@@ -118,7 +130,6 @@ static int unlock_all_ours(struct window *w)
 		code = code == MPI_SUCCESS ? one : code;
 	}
 	w->shm->all = false;
-	barrier();
 	return code;
 }
 
@@ -207,7 +218,14 @@ static bool are_quiet(const struct shm *shm)
 	return i == shm->ranks;
 }
 
-static int done(const struct window *w)
+static int done(const struct window *w, struct peer *p)
+{
+	order(p);
+	window_progress(w);
+	return MPI_SUCCESS;
+}
+
+static int all_done(const struct window *w)
 {
 	barrier();
 	window_progress(w);
@@ -222,7 +240,7 @@ static int flush(int rank, MPI_Win win)
 	int code;
 
 	if (p && is_quiet(w->shm, p))
-		return done(w);
+		return done(w, p);
 	pending = p && atomic_exchange(&p->pending, false);
 	code = epochs.next.Win_flush(rank, win);
 	if (p && code == MPI_SUCCESS && !w->shm->ours)
@@ -240,7 +258,7 @@ static int flush_all_ours(struct window *w)
 		if (atomic_exchange(&w->shm->peers[i].pending, false))
 			code = PMPI_Win_flush(i, w->win);
 	}
-	return code == MPI_SUCCESS ? done(w) : code;
+	return code == MPI_SUCCESS ? all_done(w) : code;
 }
 
 static bool is_any_locked(const struct shm *shm)
@@ -259,7 +277,7 @@ static int flush_all(MPI_Win win)
 	int code;
 
 	if (shm && are_quiet(shm))
-		return done(w);
+		return all_done(w);
 	if (shm && shm->ours && is_any_locked(shm))
 		return flush_all_ours(w);
 	/* A rank's note that comes meanwhile stays. */
@@ -279,7 +297,7 @@ static int flush_local(int rank, MPI_Win win)
 	struct window *w = window_of(win);
 
 	if (w && w->shm && rank >= 0 && rank < w->shm->ranks && is_quiet(w->shm, &w->shm->peers[rank]))
-		return done(w);
+		return done(w, &w->shm->peers[rank]);
 	return epochs.next.Win_flush_local(rank, win);
 }
 
@@ -288,7 +306,7 @@ static int flush_local_all(MPI_Win win)
 	struct window *w = window_of(win);
 
 	if (w && w->shm && are_quiet(w->shm))
-		return done(w);
+		return all_done(w);
 	if (w && w->shm && w->shm->ours && is_any_locked(w->shm))
 		return flush_all_ours(w);
 	return epochs.next.Win_flush_local_all(win);

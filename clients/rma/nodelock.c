@@ -7,7 +7,11 @@
  *
  * A rank sees everybody whose ticket is older: such a one has said that it chooses before it took its ticket, and taking
  * tickets is ordered by the counter. Those with newer tickets it need not see. So the counter is the only thing that has
- * to be changed by a locked instruction.
+ * to be changed by a locked instruction, unless the lock is exclusive.
+ *
+ * Who goes ahead has a ticket that is older than all, and waits only for a rank that has the lock alone. Such a rank says in
+ * its slot that it is in, and then looks once more for those who went ahead: if one of both has not seen the other, the
+ * other has seen it. Both may have: then the one with the ticket waits.
  *
  * A waiter spins, then gives the processor away, then sleeps until a slot changes; every so often it calls `idle`, for
  * others may wait for what only this process can do.
@@ -24,10 +28,13 @@
 #include <unistd.h>
 
 #define LINE 64
-/* A slot: nothing, or a ticket, from 1 on, and how it wants the lock. */
+/* A slot: nothing, or a ticket, how it wants the lock, and whether it has it alone. */
 #define CHOOSING UINT64_MAX
 #define EXCLUSIVE 1u
-#define TICKET 2u
+#define IN 2u
+#define TICKET 4u
+/* The ticket of those who go ahead; others have greater ones. */
+#define FIRST ((uint64_t)TICKET)
 
 /* Looks at a slot, before the next means is taken. */
 #define SPINS 400
@@ -102,7 +109,9 @@ static bool is_in_the_way(uint64_t theirs, uint64_t mine)
 {
 	if (theirs == 0)
 		return false;
-	return theirs == CHOOSING || (theirs / TICKET < mine / TICKET && ((theirs | mine) & EXCLUSIVE));
+	if (theirs == CHOOSING)
+		return true;
+	return theirs / TICKET < mine / TICKET && ((theirs | mine) & EXCLUSIVE);
 }
 
 /* Sleeps on `sleepers`: its lowest bit is set then, and whoever clears a slot clears it and counts in the others. */
@@ -126,6 +135,17 @@ static void wait_longer(struct nodelock *l, const struct nodelocks *all, int ran
 		atomic_compare_exchange_strong(&l->slot[rank], &theirs, 0);
 }
 
+static inline void wake_sleepers(struct nodelock *l)
+{
+	uint32_t seen = atomic_load_explicit(&l->sleepers, memory_order_relaxed);
+
+	if (!(seen & 1))
+		return;
+	/* Nobody sleeps on this value any more; who comes to sleep sets the mark again. */
+	atomic_compare_exchange_strong(&l->sleepers, &seen, (seen & ~1u) + 2);
+	nodelock_wake(&l->sleepers);
+}
+
 static void wait_for(struct nodelock *l, const struct nodelocks *all, int rank, uint64_t mine)
 {
 	uint64_t theirs;
@@ -134,30 +154,65 @@ static void wait_for(struct nodelock *l, const struct nodelocks *all, int rank, 
 		wait_longer(l, all, rank, theirs, n);
 }
 
-/* ---- The lock ---- */
-
-void nodelock_take(struct nodelock *l, const struct nodelocks *all, bool exclusive)
+static inline void wait_for_all(struct nodelock *l, const struct nodelocks *all, uint64_t mine)
 {
-	uint64_t mine;
-
-	atomic_store_explicit(&l->slot[all->me], CHOOSING, memory_order_relaxed);
-	mine = (atomic_fetch_add_explicit(&l->next, 1, memory_order_acq_rel) + 1) * TICKET + (exclusive ? EXCLUSIVE : 0);
-	atomic_store_explicit(&l->slot[all->me], mine, memory_order_release);
 	for (int i = 0; i < all->ranks; i++) {
 		if (i != all->me && atomic_load_explicit(&l->slot[i], memory_order_acquire))
 			wait_for(l, all, i, mine);
 	}
 }
 
+/* ---- The lock ---- */
+
+static void go_ahead(struct nodelock *l, const struct nodelocks *all)
+{
+	uint64_t theirs;
+
+	atomic_store(&l->slot[all->me], FIRST);
+	for (int i = 0; i < all->ranks; i++) {
+		for (unsigned n = 0; (theirs = atomic_load(&l->slot[i])) != CHOOSING && theirs & IN; n++)
+			wait_longer(l, all, i, theirs, n);
+	}
+}
+
+static bool is_anybody_ahead(const struct nodelock *l, const struct nodelocks *all)
+{
+	int i = 0;
+
+	while (i < all->ranks && atomic_load(&l->slot[i]) != FIRST)
+		i++;
+	return i < all->ranks;
+}
+
+void nodelock_take(struct nodelock *l, const struct nodelocks *all, enum nodelock_how how)
+{
+	_Atomic uint64_t *slot = &l->slot[all->me];
+	uint64_t mine;
+
+	if (how == NODELOCK_AHEAD) {
+		go_ahead(l, all);
+		return;
+	}
+	atomic_store_explicit(slot, CHOOSING, memory_order_relaxed);
+	mine = (atomic_fetch_add_explicit(&l->next, 1, memory_order_acq_rel) + 2) * TICKET +
+	       (how == NODELOCK_EXCLUSIVE ? EXCLUSIVE : 0);
+	atomic_store_explicit(slot, mine, memory_order_release);
+	wait_for_all(l, all, mine);
+	if (how != NODELOCK_EXCLUSIVE)
+		return;
+	atomic_store(slot, mine | IN);
+	while (is_anybody_ahead(l, all)) {
+		atomic_store(slot, mine);
+		wake_sleepers(l);
+		wait_for_all(l, all, mine);
+		atomic_store(slot, mine | IN);
+	}
+}
+
 void nodelock_drop(struct nodelock *l, const struct nodelocks *all)
 {
-	uint32_t seen;
-
-	atomic_store(&l->slot[all->me], 0);
-	seen = atomic_load(&l->sleepers);
-	if (!(seen & 1))
-		return;
-	/* Nobody sleeps on this value any more; who comes to sleep sets the mark again. */
-	atomic_compare_exchange_strong(&l->sleepers, &seen, (seen & ~1u) + 2);
-	nodelock_wake(&l->sleepers);
+	/* Who goes to sleep at this very moment may be seen too late, and then sleeps for its millisecond: a locked instruction
+	 * for each unlock would cost more. */
+	atomic_store_explicit(&l->slot[all->me], 0, memory_order_release);
+	wake_sleepers(l);
 }

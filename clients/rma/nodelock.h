@@ -33,8 +33,15 @@ size_t nodelock_size(int ranks);
 /* Who the calling process is. */
 struct who nodelock_self(void);
 
-/* A rank takes a lock once at a time. Whoever has waited longest is next; those that share it are in together. */
-void nodelock_take(struct nodelock *l, const struct nodelocks *all, bool exclusive);
+enum nodelock_how {
+	NODELOCK_SHARED,
+	NODELOCK_EXCLUSIVE,
+	NODELOCK_AHEAD           /* shared, and ahead of those that wait */
+};
+
+/* A rank takes a lock once at a time. Whoever has waited longest is next; those that share it are in together. Who has a lock
+ * already, and shares another, goes ahead: somebody who waits there could be waiting for the first. */
+void nodelock_take(struct nodelock *l, const struct nodelocks *all, enum nodelock_how how);
 void nodelock_drop(struct nodelock *l, const struct nodelocks *all);
 /* Wakes those that wait for a change of the word, and waits for it, a millisecond at most. */
 void nodelock_wake(_Atomic uint32_t *word);

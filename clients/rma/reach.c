@@ -38,18 +38,6 @@ bool reach_find(struct window *w, struct target *t, MPI_Aint disp, int64_t count
 	return !__builtin_mul_overflow(l->size, (uint64_t)count, &t->bytes);
 }
 
-struct reach reach_begin(struct window *w, int rank, bool store)
-{
-	return (struct reach){ .shm = w->shm, .peer = &w->shm->peers[rank], .store = store };
-}
-
-void reach_end(struct reach *r)
-{
-	if (r->to)
-		umpeer_release(&r->hold);
-	r->to = 0;
-}
-
 bool reach_allows(const struct peer *p, const void *buf, size_t len)
 {
 	return !p->paged || !ummapped(buf, len);

@@ -316,6 +316,31 @@ static bool become_open(struct window *w, int rank)
 
 static pthread_mutex_t passing = PTHREAD_MUTEX_INITIALIZER;
 
+/* Locks that this process has, of all windows. */
+static _Atomic int locks;
+
+void shm_take(struct shm *shm, struct peer *p, bool exclusive)
+{
+	int before;
+
+	if (shm->threads) {
+		before = atomic_fetch_add(&locks, 1);
+	} else {
+		before = atomic_load_explicit(&locks, memory_order_relaxed);
+		atomic_store_explicit(&locks, before + 1, memory_order_relaxed);
+	}
+	nodelock_take(p->lock, &shm->locks, exclusive ? NODELOCK_EXCLUSIVE : before ? NODELOCK_AHEAD : NODELOCK_SHARED);
+}
+
+void shm_drop(struct shm *shm, struct peer *p)
+{
+	nodelock_drop(p->lock, &shm->locks);
+	if (shm->threads)
+		atomic_fetch_sub(&locks, 1);
+	else
+		atomic_store_explicit(&locks, atomic_load_explicit(&locks, memory_order_relaxed) - 1, memory_order_relaxed);
+}
+
 /* Of a lock of all ranks, each comes when it is needed; one thread brings it. */
 static bool bring_lock(struct window *w, int rank)
 {
@@ -327,7 +352,7 @@ static bool bring_lock(struct window *w, int rank)
 			sched_yield();
 		return true;
 	}
-	nodelock_take(p->lock, &w->shm->locks, false);
+	shm_take(w->shm, p, false);
 	atomic_store(&p->access, ACCESS_OPEN);
 	return true;
 }
@@ -388,6 +413,12 @@ static inline struct peer *find_copy(struct window *w, const struct stretch *s, 
 	return p && (*mapped || is_paged(p, *at)) && shm_may_access(w, s->rank, s->fences) ? p : NULL;
 }
 
+static bool put_paged(struct peer *p, const void *from, uint64_t bytes, uint64_t at)
+{
+	atomic_store_explicit(&p->stored, true, memory_order_relaxed);
+	return umpeer_put(p->paged, from, bytes, at) == bytes;
+}
+
 bool shm_put(struct window *w, const struct stretch *s, const void *from)
 {
 	uint64_t at;
@@ -397,8 +428,9 @@ bool shm_put(struct window *w, const struct stretch *s, const void *from)
 	if (!p)
 		return false;
 	if (!mapped)
-		return umpeer_put(p->paged, from, s->bytes, at - p->paged_from) == s->bytes;
+		return put_paged(p, from, s->bytes, at - p->paged_from);
 	memmove(p->at + (at - p->from), from, s->bytes);
+	atomic_store_explicit(&p->stored, true, memory_order_relaxed);
 	return true;
 }
 

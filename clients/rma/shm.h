@@ -53,6 +53,7 @@ struct peer {
 	struct nodelock *atomics; /* operations by processor instructions share it, others have it alone */
 	_Atomic bool held;        /* this rank has the first */
 	bool exclusive;           /* ... alone */
+	_Atomic bool stored;      /* something was put that a flush has to order before what comes later */
 	_Atomic bool passed;      /* MPI has been given a lock of its own, for what was left to it */
 	_Atomic bool busy;        /* a thread of this process has the second */
 	void *map;                /* ours to unmap; NULL: somebody else's */
@@ -73,6 +74,9 @@ struct stretch {
 /* Copies it there, or from there. false: only MPI can. */
 bool shm_put(struct window *w, const struct stretch *s, const void *from);
 bool shm_get(struct window *w, const struct stretch *s, void *to);
+/* Takes and gives back what the program locks. */
+void shm_take(struct shm *shm, struct peer *p, bool exclusive);
+void shm_drop(struct shm *shm, struct peer *p);
 /* Whether operations on a rank's part may be made at the moment, of epochs of fences too. Brings a lock that was asked for. */
 bool shm_may_access(struct window *w, int rank, bool fences);
 /* Before MPI gets an operation on a rank's part, and when it has it. */
@@ -120,11 +124,24 @@ struct target {
 
 /* false: only MPI can tell. It may be accessed, and lies within the part. */
 bool reach_find(struct window *w, struct target *t, MPI_Aint disp, int64_t count, MPI_Datatype type, bool fences);
-struct reach reach_begin(struct window *w, int rank, bool store);
+static inline void reach_begin(struct reach *r, struct shm *shm, int rank, bool store)
+{
+	r->shm = shm;
+	r->peer = &shm->peers[rank];
+	r->store = store;
+	r->from = r->to = 0;
+}
+
 /* Where the bytes from `at` on are; *len becomes as many as are in one piece. Waits until they are in memory. NULL: they
  * cannot be had, and errno says why. */
 char *reach_at(struct reach *r, uint64_t at, size_t *len);
-void reach_end(struct reach *r);
+static inline void reach_end(struct reach *r)
+{
+	if (r->to)
+		umpeer_release(&r->hold);
+	r->to = 0;
+}
+
 /* Whether memory may be touched between these. */
 bool reach_allows(const struct peer *p, const void *buf, size_t len);
 

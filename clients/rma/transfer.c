@@ -81,10 +81,11 @@ static inline struct stretch stretch_of(const struct transfer *t, const MPI_Requ
 /* Copies to or from the target, whose bytes are in order at `local`. A hold is short. */
 static bool copy(struct window *w, struct target *t, char *local, bool put)
 {
-	struct reach r = reach_begin(w, t->rank, put);
 	size_t len, held = 0;
 	char *theirs = local;
+	struct reach r;
 
+	reach_begin(&r, w->shm, t->rank, put);
 	for (uint64_t done = 0; done < t->bytes && theirs; done += len) {
 		int64_t at = cursor_at(&t->at, &len);
 
@@ -101,6 +102,8 @@ static bool copy(struct window *w, struct target *t, char *local, bool put)
 		}
 	}
 	reach_end(&r);
+	if (put)
+		atomic_store_explicit(&t->peer->stored, true, memory_order_relaxed);
 	return theirs;
 }
 
