@@ -264,6 +264,21 @@ static bool move_bytes(struct reach *r, uint64_t at, char *bytes, size_t len, bo
 	return true;
 }
 
+/* OpenMPI 4.1 adds small numbers so that they stay at their limits, and for MPICH 4.0 all numbers of 16 bits have signs. */
+static bool is_theirs_right(const struct basic *b, enum op op)
+{
+	return b->kind == KIND_OTHER || (b->size >= 4 && (b->kind != KIND_UNSIGNED || (op != OP_MIN && op != OP_MAX)));
+}
+
+static void combine_all(const struct update *u, const struct basic *b, const char *from, char *target, int n)
+{
+	for (int i = 0; i < n; i++, from += b->size, target += b->size) {
+		uint64_t word = combine(b->kind, u->op, b->size, word_of(target, b->size), word_of(from, b->size));
+
+		memcpy(target, &word, b->size);
+	}
+}
+
 static void apply(const struct update *u, const struct basic *b, const char *from, char *to, char *target, int n)
 {
 	size_t len = (size_t)n * (size_t)b->extent;
@@ -272,6 +287,8 @@ static void apply(const struct update *u, const struct basic *b, const char *fro
 		memcpy(to, target, len);
 	if (u->op == OP_REPLACE)
 		memcpy(target, from, len);
+	else if (u->op != OP_NO_OP && !is_theirs_right(b, u->op))
+		combine_all(u, b, from, target, n);
 	else if (u->op != OP_NO_OP)
 		PMPI_Reduce_local(from, target, n, b->type, u->mpi_op);
 }

@@ -390,19 +390,20 @@ static void measure(struct layout *l)
 static struct layout *make_layout(MPI_Datatype type)
 {
 	struct layout *l = calloc(1, sizeof(*l));
-	MPI_Aint low, extent;
+	MPI_Aint low, extent, true_low, true_extent;
 	struct list list = { 0 };
 	MPI_Count size;
 	bool good;
 
-	good = l && PMPI_Type_get_extent(type, &low, &extent) == MPI_SUCCESS && PMPI_Type_size_x(type, &size) == MPI_SUCCESS &&
+	good = l && PMPI_Type_get_true_extent(type, &true_low, &true_extent) == MPI_SUCCESS &&
+	       PMPI_Type_get_extent(type, &low, &extent) == MPI_SUCCESS && PMPI_Type_size_x(type, &size) == MPI_SUCCESS &&
 	       flatten(type, &list) && list.n;
 	if (good) {
 		*l = (struct layout){ .blocks = list.blocks, .n = list.n, .extent = extent, .mixed = list.mixed,
 				      .basic = list.basic };
 		measure(l);
-		/* Else it is not understood. */
-		good = l->size == (uint64_t)size;
+		/* Else it is not understood, or not by MPI: OpenMPI 4.1 has strides of less than nothing begin elsewhere. */
+		good = l->size == (uint64_t)size && l->low == true_low && l->high == true_low + true_extent;
 	}
 	if (good)
 		return l;
