@@ -8,7 +8,7 @@
 #define SEG (4 * KIB)
 #define SIZE (32 * SEG)
 #define MIDDLE (SIZE / 2)  /* types reach to both sides of it */
-#define ROUNDS ((int)by_time(300, 3000))
+#define ROUNDS ((int)by_time(200, 3000))
 #define DEPTH 2
 #define MOST_BYTES (8 * KIB)
 
@@ -35,7 +35,7 @@ static MPI_Datatype make_type(int depth, MPI_Datatype basic);
 static void make_array(MPI_Datatype old, MPI_Datatype *new)
 {
 	int sizes[3], subs[3], starts[3], hows[3], args[3], grid[3], dims = 1 + dice(3), order = dice(2) ? MPI_ORDER_C : MPI_ORDER_FORTRAN;
-	int processes = 1;
+	int processes = 1, size;
 
 	for (int i = 0; i < dims; i++) {
 		const int distributions[] = { MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC, MPI_DISTRIBUTE_NONE };
@@ -52,6 +52,12 @@ static void make_array(MPI_Datatype old, MPI_Datatype *new)
 		MPI_Type_create_subarray(dims, sizes, subs, starts, order, old, new);
 	else
 		MPI_Type_create_darray(processes, dice(processes), dims, sizes, hows, args, grid, order, old, new);
+	MPI_Type_size(*new, &size);
+	if (size > 0)
+		return;
+	/* OpenMPI 4.1 forgets the gaps around what is empty. */
+	MPI_Type_free(new);
+	MPI_Type_dup(old, new);
 }
 
 /* Blocks that do not overlap, in some order. */
@@ -305,7 +311,7 @@ static void everything(MPI_Info info, bool paged)
 	MPI_Win_lock(MPI_LOCK_SHARED, next(), 0, win);
 	for (int i = 0; i < ROUNDS; i++) {
 		run_random();
-		if (paged && i % 8 == 0)
+		if (paged && i % 16 == 0)
 			check(umadvise(base + dice(SIZE / SEG) * (int)SEG, SEG, UMMAP_ADV_DONTNEED) == 0);
 	}
 	operations();
@@ -319,7 +325,7 @@ int main(int argc, char **argv)
 {
 	uint64_t seed = (uint64_t)time(NULL);
 
-	set_budget(SIZE / 2);
+	set_budget(2 * SIZE); /* what goes is sent off: the storage may be slow */
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
 	MPI_Bcast(&seed, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
 	if (rank == 0)
