@@ -104,7 +104,7 @@ $(foreach m,$(MPIS),$(eval $(call MPI_RULES,$m)))
 
 mpi: $(MPI_LIBS) $(MPI_PROGRAMS) $(foreach m,$(MPIS),$(call MPI_EXAMPLES,$m))
 mpi-tests: mpi $(foreach m,$(MPIS),$(call MPI_TESTS,$m)) $(foreach m,$(filter mpich,$(MPIS)),$B/tests/mpi/$m/finalize.so $B/tests/mpi/$m/yield.so) \
-	$(foreach m,$(MPIS),$B/tests/mpi/$m/front.so $B/tests/mpi/$m/behind.so)
+	$(foreach m,$(MPIS),$B/tests/mpi/$m/front.so $B/tests/mpi/$m/behind.so $B/tests/mpi/$m/sleep.so)
 
 # Programs have the name of their MPI behind their own, as mpirun has; without it they are those of the first.
 install: $(MPIS:%=install-mpi-%)

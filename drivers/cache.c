@@ -650,6 +650,7 @@ static int set_up(struct cache *c, struct keys *k, const struct ummap_uri *uri, 
 	c->grows = geom->caps & UMMAP_CAP_GROW;
 	c->async = (c->far.caps & UMMAP_CAP_ASYNC) && (c->far.caps & UMMAP_CAP_PARALLEL) && c->far.driver.submit &&
 		   c->far.driver.reap;
+	snprintf(c->store, sizeof(c->store), "%s", uri->path);
 	open_facts(c, k, uri, fd, geom);
 	k->wish.create = true;
 	err = choose_path(k, uri, geom);
@@ -727,6 +728,13 @@ static void note_far(struct cache *c)
 	cache_unlock(c);
 }
 
+static void tell_end(struct cache *c, int err)
+{
+	notice_give(&c->notice, "cache+: not all that was written could be written back to the store: %s. Nothing is lost: when this "
+		    "is mended, `umcache --cache %.140s flush %.140s` completes it", strerror(abs(err)), c->near.file.path,
+		    *c->store ? c->store : "STORE");
+}
+
 /* All that is dirty goes to the far store. What it does not take stays, durably. How the far store is known again is noted
  * when it is closed, because a filter there may write until then. */
 static int end(struct cache *c)
@@ -744,6 +752,8 @@ static int end(struct cache *c)
 		note_far(c);
 	passing = cache_make_durable(c);
 	cache_give_notice(c);
+	if (c->writable && err && c->near.index.list[CACHE_DIRTY].count)
+		tell_end(c, err);
 	/* Where nobody may write the far store, what is dirty is dirty still. */
 	if (!c->lasts && !err && !c->near.index.list[CACHE_DIRTY].count)
 		side_remove(&c->near.file);

@@ -4,6 +4,7 @@
 #ifndef DRIVERS_CACHE_H
 #define DRIVERS_CACHE_H
 
+#include <limits.h>
 #include <pthread.h>
 
 #include "behind.h"
@@ -34,6 +35,7 @@ struct cache {
 	bool flush_far;                /* a flush makes durable in the far store */
 	bool populate;
 	bool lasts;                    /* the far store can be there when it is opened again */
+	char store[PATH_MAX];          /* the far store's path; "": it has none */
 	int far_fd;                    /* only to be looked at; negative: none */
 	_Atomic uint64_t size;         /* of the store, what is in the cache included */
 	uint32_t dirty_most;           /* slots ... */

@@ -223,11 +223,30 @@ static bool may_direct(const struct file *f)
 	return f->direct_fd >= 0 && !atomic_load_explicit(&f->refused, memory_order_relaxed);
 }
 
+/* A direct write takes pages out of the page cache, also neighbours of its range: not where they are shown to programs. */
+static bool prefers_cache(struct file *f, uint64_t off, size_t len, bool write)
+{
+	return f->direct == AUTO && (!write || f->lends) && cached(f, off, len);
+}
+
 enum file_way file_way(struct file *f, const void *buf, size_t len, uint64_t off, bool write)
 {
 	if (!may_direct(f) || !len || len > CALL_MAX || len % f->grain || lead(f, buf, len, off))
 		return FILE_CUT;
-	return !write && f->direct == AUTO && cached(f, off, len) ? FILE_CACHED : FILE_DIRECT;
+	if (!prefers_cache(f, off, len, write))
+		return FILE_DIRECT;
+	return write ? FILE_CUT : FILE_CACHED;
+}
+
+static bool goes_direct(struct file *f, const struct iovec *iov, int n, uint64_t off, bool write)
+{
+	size_t len = 0;
+
+	if (!may_direct(f))
+		return false;
+	for (int i = 0; i < n; i++)
+		len += iov[i].iov_len;
+	return len == 0 || !prefers_cache(f, off, len, write);
 }
 
 int file_read_cached(struct file *f, void *buf, size_t len, uint64_t off)
@@ -239,21 +258,12 @@ int file_read_cached(struct file *f, void *buf, size_t len, uint64_t off)
 
 int file_readv(void *h, const struct iovec *iov, int n, uint64_t off)
 {
-	struct file *f = h;
-	bool direct = may_direct(f);
-	size_t len = 0;
-
-	if (direct && f->direct == AUTO) {
-		for (int i = 0; i < n; i++)
-			len += iov[i].iov_len;
-		direct = len == 0 || !cached(f, off, len);
-	}
-	return transfer(f, SYS_preadv, iov, n, off, direct);
+	return transfer(h, SYS_preadv, iov, n, off, goes_direct(h, iov, n, off, false));
 }
 
 int file_writev(void *h, const struct iovec *iov, int n, uint64_t off)
 {
-	return transfer(h, SYS_pwritev, iov, n, off, may_direct(h));
+	return transfer(h, SYS_pwritev, iov, n, off, goes_direct(h, iov, n, off, true));
 }
 
 int file_read(void *h, void *buf, size_t len, uint64_t off)

@@ -17,6 +17,7 @@ struct file {
 	int fd;                /* through the page cache */
 	int direct_fd;         /* the same file with O_DIRECT; negative: it takes none */
 	enum when direct;      /* what the user asked for */
+	bool lends;            /* pages of the cache are mapped by the library */
 	size_t page;           /* of the page cache */
 	size_t grain;          /* a direct transfer is of whole grains: pages, or more ... */
 	size_t mem_align;      /* ... and its memory is aligned to this */

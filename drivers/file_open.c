@@ -140,6 +140,17 @@ static void open_direct(struct file *f, int access)
 	posix_fadvise(f->fd, 0, 0, POSIX_FADV_RANDOM);
 }
 
+/* The kernel may open a device that takes no writes for writing, and then refuses each of them. */
+static int check_writable(int fd, int oflags, mode_t mode, struct ummap_geom *geom)
+{
+	int readonly = 0;
+
+	if (!(oflags & UMMAP_O_WRITE) || !S_ISBLK(mode) || ioctl(fd, BLKROGET, &readonly) < 0 || !readonly)
+		return 0;
+	return keys_refuse(geom, EROFS, "the block device is read-only: map it for loads only, or set it writable "
+			   "(blockdev --setrw)");
+}
+
 /* Takes over fd, also when it fails. */
 static int make_handle(int fd, struct keys keys, int oflags, void **h, struct ummap_geom *geom)
 {
@@ -147,8 +158,8 @@ static int make_handle(int fd, struct keys keys, int oflags, void **h, struct um
 	struct stat st;
 	int err;
 
-	if (!f || fstat(fd, &st) < 0) {
-		err = -errno;
+	err = f && fstat(fd, &st) == 0 ? check_writable(fd, oflags, st.st_mode, geom) : -errno;
+	if (err) {
 		free(f);
 		close_fd(fd);
 		return err;
@@ -156,6 +167,7 @@ static int make_handle(int fd, struct keys keys, int oflags, void **h, struct um
 	f->fd = fd;
 	f->block = S_ISBLK(st.st_mode);
 	f->direct = keys.direct;
+	f->lends = keys.lends;
 	f->slot = -1;
 	open_direct(f, oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY);
 	err = file_size(f, &geom->size);

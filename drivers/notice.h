@@ -13,7 +13,7 @@ struct notice {
 	_Atomic uint32_t lock;
 	ummap_notice *give;            /* NULL: nobody has said yet ... */
 	void *arg;
-	char early[256];               /* ... and this is for who does; "": nothing */
+	char early[512];               /* ... and this is for who does; "": nothing */
 };
 
 static inline void notice_set(struct notice *n, ummap_notice *give, void *arg)

@@ -247,19 +247,6 @@ uint64_t side_sum(const void *bytes, size_t len, uint64_t seed)
 	return XXH3_64bits_withSeed(bytes, len, seed);
 }
 
-uint64_t side_sum_pieces(const struct iovec *iov, int n, uint64_t seed)
-{
-	XXH3_state_t state;
-
-	if (n == 1)
-		return side_sum(iov->iov_base, iov->iov_len, seed);
-	XXH3_INITSTATE(&state);
-	XXH3_64bits_reset_withSeed(&state, seed);
-	for (int i = 0; i < n; i++)
-		XXH3_64bits_update(&state, iov[i].iov_base, iov[i].iov_len);
-	return XXH3_64bits_digest(&state);
-}
-
 /* ---- The head ---- */
 
 struct slot {

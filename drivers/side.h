@@ -18,6 +18,9 @@
 /* What opens them: the driver posix. Tests put one there that can lose power. */
 extern const struct ummap_driver *side_driver;
 
+/* So much of a device has zeros before it is used, and when it was: what others put on one begins there. */
+#define SIDE_BLANK ((uint64_t)1 << 20)
+
 struct side {
 	void *h;       /* NULL: not open */
 	char *path;    /* as it was given; the process may have gone to another folder since, so it is for sentences only */
@@ -32,12 +35,10 @@ struct side {
  * another has it, and who is in the sentence in geom->why, which all errors have. */
 int side_open(struct side *s, const char *path, int oflags, mode_t mode, int how, struct ummap_geom *geom);
 int side_close(struct side *s);
-/* So much of a device has zeros before it is used, and when it was: what others put on one begins there. */
-#define SIDE_BLANK ((uint64_t)1 << 20)
-
 /* For what has to end where its contents end: -EINVAL with a sentence if it is a device. */
 int side_must_be_file(const struct side *s, struct ummap_geom *geom);
-/* Takes its name away, or its head if it is a device (-EPERM: it has none, and is not touched); -ENOENT: it has not this name any more, and another file that may have is none of ours. */
+/* Takes its name away, or its head if it is a device (-EPERM: it has none, and is not touched). -ENOENT: it has not this name
+ * any more, and another file that may have is none of ours. */
 int side_remove(struct side *s);
 int side_read(struct side *s, void *buf, size_t len, uint64_t off);
 int side_readv(struct side *s, const struct iovec *iov, int n, uint64_t off);
@@ -58,8 +59,6 @@ void side_punch(struct side *s, uint64_t off, uint64_t len);
 
 /* XXH3 of 64 bits. */
 uint64_t side_sum(const void *bytes, size_t len, uint64_t seed);
-/* The same of all pieces together. */
-uint64_t side_sum_pieces(const struct iovec *iov, int n, uint64_t seed);
 
 /*
  * The head of such a file: two slots of a page, written in turn, so that one of them is whole whatever becomes of a write.

@@ -96,12 +96,14 @@ static void has_grown(struct wal *w, uint64_t end)
 		;
 }
 
-static int append(struct wal *w, uint64_t first, uint32_t blocks, const struct iovec *iov, int n, uint64_t end)
+/* *full: because of wal.size. */
+static int append(struct wal *w, uint64_t first, uint32_t blocks, const struct iovec *iov, int n, uint64_t end, bool *full)
 {
 	uint64_t place;
 	int err;
 
 	futex_lock(&w->log.lock);
+	*full = wal_is_full(&w->log, blocks);
 	err = wal_append(&w->log, first, blocks, iov, n, &place);
 	for (uint64_t k = 0; k < blocks && !err; k++)
 		blockmap_set(&w->index, first + k, place + k * WAL_BLOCK);
@@ -115,12 +117,16 @@ static int append(struct wal *w, uint64_t first, uint32_t blocks, const struct i
 static int write_blocks(struct wal *w, uint64_t first, uint32_t blocks, const struct iovec *iov, int n, uint64_t end)
 {
 	int err = blockmap_reserve(&w->index, first, blocks);
+	bool full = false;
 
 	if (!err)
-		err = append(w, first, blocks, iov, n, end);
+		err = append(w, first, blocks, iov, n, end, &full);
 	/* What was committed may make way; what was not has to stay. */
 	if ((err == -ENOSPC || err == -EDQUOT) && wal_make_room(w))
-		err = append(w, first, blocks, iov, n, end);
+		err = append(w, first, blocks, iov, n, end, &full);
+	/* Where bringing home fails, that is the reason, and is told. */
+	if (err && full && !w->failed_at)
+		wal_tell_full(w);
 	return err;
 }
 
@@ -348,12 +354,10 @@ static int parse_keys(struct keys *k, const struct ummap_uri *uri, int oflags, s
 /* Beside a store that is a regular file there is a place for the log; others have to name one. */
 static int choose_path(struct keys *k, const struct ummap_uri *uri, struct ummap_geom *geom)
 {
-	const char *store = *uri->path ? uri->path : k->path;
 	char itself[PATH_MAX];
 	struct stat st = { .st_mode = 0 };
 
-	if (!realpath(store, itself))
-		snprintf(itself, sizeof(itself), "%s", store);
+	wal_resolve(itself, *uri->path ? uri->path : k->path);
 	snprintf(k->name, sizeof(k->name), "%s", basename(itself));
 	k->wish.name = k->name;
 	k->wish.path = k->path;
@@ -395,14 +399,14 @@ static int open_log(struct wal *w, struct keys *k, const struct ummap_uri *uri, 
 		return err;
 	k->wish.store_size = geom->size;
 	k->wish.write = k->wish.create = w->writable;
+	k->wish.visit = index_record;
+	k->wish.arg = w;
 	err = wal_open(&w->log, &k->wish, geom);
 	if (err)
 		return err;
 	if (!w->log.file.h)
 		return 0;
-	err = wal_each(&w->log, w->log.durable.at, index_record, w);
-	if (!err && w->writable)
-		err = wal_start_thread(w);
+	err = w->writable ? wal_start_thread(w) : 0;
 	if (err)
 		wal_close(&w->log);
 	return err;
@@ -417,6 +421,7 @@ static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, st
 	w->async = (w->home.caps & UMMAP_CAP_ASYNC) && (w->home.caps & UMMAP_CAP_PARALLEL) && w->home.driver.submit &&
 		   w->home.driver.reap;
 	w->keep = k->wish.keep;
+	snprintf(w->store, sizeof(w->store), "%s", uri->path);
 	w->block = malloc(WAL_BLOCK);
 	w->buffer = mmap(NULL, WAL_BLOCKS_MAX * WAL_BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (w->buffer == MAP_FAILED)
@@ -469,6 +474,13 @@ static int wal_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h
 	return open_both(uri, fd, oflags, h, geom);
 }
 
+static void tell_end(struct wal *w, int err)
+{
+	notice_give(&w->notice, "wal+: not all that was committed could be applied to the store: %s. Nothing is lost: when this is "
+		    "mended, `umwal --log %.150s apply %.150s` completes it", strerror(abs(err)), w->log.file.path,
+		    *w->store ? w->store : "STORE");
+}
+
 /* All that was committed goes home, and the log away. Where older epochs were found and nothing was added to them, they stay. */
 static int end_log(struct wal *w)
 {
@@ -481,7 +493,15 @@ static int end_log(struct wal *w)
 		err = wal_forget_epochs(&w->log);
 	if (!err)
 		err = wal_bring_home(w);
-	return err ? err : side_remove(&w->log.file);
+	if (err) {
+		tell_end(w, err);
+		return err;
+	}
+	err = side_remove(&w->log.file);
+	if (err)
+		notice_give(&w->notice, "wal+: the store is complete, but its log %.150s could not be removed: %s", w->log.file.path,
+			    strerror(-err));
+	return err;
 }
 
 static int wal_close_handle(void *h)

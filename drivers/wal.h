@@ -3,6 +3,7 @@
 #ifndef DRIVERS_WAL_H
 #define DRIVERS_WAL_H
 
+#include <limits.h>
 #include <pthread.h>
 
 #include "behind.h"
@@ -11,12 +12,15 @@
 #include "notice.h"
 #include "wal_log.h"
 
+enum wal_full { WAL_FITS, WAL_FULL_UNTOLD, WAL_FULL_TOLD };
+
 struct wal {
 	struct behind home;            /* the store */
 	struct wal_log log;            /* file.h NULL: read-only, and there is none */
 	struct blockmap index;         /* places of blocks that are not at home, or may not be */
 	bool writable, grows, async;
 	unsigned keep;
+	char store[PATH_MAX];          /* its path; "": it has none */
 	_Atomic uint64_t size;         /* of the store, what is in the log included */
 	_Atomic bool committed;        /* by this handle */
 	_Atomic uint32_t odd;          /* around writes of parts of blocks; outside the log's lock */
@@ -34,6 +38,7 @@ struct wal {
 	_Atomic uint32_t served;       /* so many passes have ended */
 	_Atomic uint64_t freed;        /* passes that have given back room */
 	struct notice notice;
+	_Atomic uint8_t full;          /* enum wal_full: whether wal.size was too small */
 	bool told;                     /* the thread's: that bringing home fails */
 	_Atomic uint64_t failed_at;    /* when it has failed last, in seconds from 1; 0: the last time it has not */
 	struct held held[HELD_MAX];
@@ -49,6 +54,8 @@ void wal_stop_thread(struct wal *w);
 void wal_tell(struct wal *w);
 /* Has the thread bring home what it may, and waits for it; whether that has made room. */
 bool wal_make_room(struct wal *w);
+/* wal.size leaves no room for what is not committed: the thread tells it, once. */
+void wal_tell_full(struct wal *w);
 /* Brings home what may be; by one thread at a time. */
 int wal_bring_home(struct wal *w);
 

@@ -189,6 +189,16 @@ static void bring_home_or_tell(struct wal *w)
 	w->failed_at = err ? now_s() + 1 : 0;
 }
 
+static void give_notice(struct wal *w)
+{
+	uint8_t untold = WAL_FULL_UNTOLD;
+
+	if (atomic_compare_exchange_strong(&w->full, &untold, WAL_FULL_TOLD))
+		notice_give(&w->notice, "wal+: the log %.150s has reached wal.size=%ju, and what is written between two syncs does not "
+			    "fit: sync more often, or map the store with a larger wal.size. Writes fail until then, and nothing is "
+			    "lost", w->log.file.path, (uintmax_t)w->log.limit);
+}
+
 static void *run(void *arg)
 {
 	const struct timespec rest = { REST_S, 0 };
@@ -202,6 +212,7 @@ static void *run(void *arg)
 		bool quiet = seen == now;
 		uint64_t bytes, now_asked;
 
+		give_notice(w);
 		if (w->stop)
 			return NULL;
 		seen = now;
@@ -227,6 +238,15 @@ static void wake_thread(struct wal *w)
 void wal_tell(struct wal *w)
 {
 	wake_thread(w);
+}
+
+/* The caller may be a signal handler. */
+void wal_tell_full(struct wal *w)
+{
+	uint8_t fits = WAL_FITS;
+
+	if (atomic_compare_exchange_strong(&w->full, &fits, WAL_FULL_UNTOLD))
+		wake_thread(w);
 }
 
 bool wal_make_room(struct wal *w)

@@ -15,7 +15,7 @@
 #define GRAIN sizeof(struct wal_record)  /* records begin at multiples of it */
 #define WINDOW ((size_t)2 << 20)         /* read at a time; more than a record */
 #define RETAINED ((uint64_t)64 << 20)    /* room that a log which begins anew does not give back */
-#define PIECES 64                        /* of one request of the file */
+#define RECORD_MAX (sizeof(struct wal_record) + WAL_BLOCKS_MAX * WAL_BLOCK)
 #define STARTED ((uint64_t)8 << 20)      /* as soon as so many bytes have gathered, the disk begins with them */
 #define BLOCKS_MOST ((uint64_t)INT64_MAX / WAL_BLOCK) /* of a store */
 
@@ -131,12 +131,12 @@ static struct wal_spot tail_spot(const struct wal_log *l)
 	return (struct wal_spot){ .at = l->head.tail, .chain = l->head.chain, .epoch = l->head.home, .floor = l->head.floor };
 }
 
-static int each(struct wal_log *l, uint64_t to, bool data, int (*visit)(void *arg, const struct wal_record *record), void *arg)
+int wal_each_whole(struct wal_log *l, uint64_t to, int (*visit)(void *arg, const struct wal_record *record), void *arg)
 {
 	struct wal_spot from = tail_spot(l);
 	struct wal_record r;
 	struct scan s;
-	int got = scan_begin(&s, l, &from, data);
+	int got = scan_begin(&s, l, &from, true);
 
 	while (!got && s.spot.at < to) {
 		got = scan_next(&s, &r);
@@ -145,16 +145,6 @@ static int each(struct wal_log *l, uint64_t to, bool data, int (*visit)(void *ar
 	}
 	scan_end(&s);
 	return got;
-}
-
-int wal_each(struct wal_log *l, uint64_t to, int (*visit)(void *arg, const struct wal_record *record), void *arg)
-{
-	return each(l, to, false, visit, arg);
-}
-
-int wal_each_whole(struct wal_log *l, uint64_t to, int (*visit)(void *arg, const struct wal_record *record), void *arg)
-{
-	return each(l, to, true, visit, arg);
 }
 
 /* ---- What is in a log ---- */
@@ -175,9 +165,45 @@ static int look_behind(struct scan *s, uint64_t from, uint64_t epoch, bool *foun
 	return err;
 }
 
-/* Reads all of it. What is whole goes to found; the last commits are noted. */
-static int find(struct wal_log *l, struct wal_found *found)
+/* Records since the last commit, which do not count before the next one. */
+struct pending {
+	struct wal_record *record;
+	size_t n, room;
+};
+
+static int keep_pending(struct pending *p, const struct wal_record *r)
 {
+	size_t room = p->room ? 2 * p->room : 64;
+	struct wal_record *more;
+
+	if (p->n == p->room) {
+		more = realloc(p->record, room * sizeof(*more));
+		if (!more)
+			return -ENOMEM;
+		p->record = more;
+		p->room = room;
+	}
+	p->record[p->n++] = *r;
+	return 0;
+}
+
+/* The wish may be to end before this commit. */
+static int visit_pending(struct pending *p, const struct wal_wish *wish, uint64_t epoch)
+{
+	bool counts = !wish->back || epoch <= wish->epoch;
+	int err = 0;
+
+	for (size_t i = 0; i < p->n && counts && !err; i++)
+		err = wish->visit(wish->arg, &p->record[i]);
+	p->n = 0;
+	return err;
+}
+
+/* Reads all of it. What is whole goes to found; the last commits are noted; NULL: nobody wishes to see records. */
+static int find(struct wal_log *l, const struct wal_wish *wish, struct wal_found *found)
+{
+	struct pending pending = { .n = 0 };
+	bool visits = wish && wish->visit;
 	struct wal_spot from = tail_spot(l);
 	struct wal_record r;
 	struct scan s;
@@ -191,6 +217,8 @@ static int find(struct wal_log *l, struct wal_found *found)
 		got = 0;
 		records++;
 		blocks += r.blocks;
+		if (visits)
+			got = r.kind == WAL_DATA ? keep_pending(&pending, &r) : visit_pending(&pending, wish, r.epoch);
 		if (r.kind == WAL_DATA)
 			continue;
 		found->records = records;
@@ -205,6 +233,7 @@ static int find(struct wal_log *l, struct wal_found *found)
 		found->damaged_at = s.spot.at;
 	found->floor = max_u64(l->head.floor, found->end.floor);
 	scan_end(&s);
+	free(pending.record);
 	return err;
 }
 
@@ -244,7 +273,7 @@ int wal_look(struct wal_log *l, const char *path, int how, struct wal_found *fou
 		return err;
 	err = read_head(l, geom);
 	if (err == 0) {
-		err = find(l, found);
+		err = find(l, NULL, found);
 		if (err)
 			keys_refuse(geom, -err, "%.100s cannot be read: %s", path, strerror(-err));
 	}
@@ -253,11 +282,18 @@ int wal_look(struct wal_log *l, const char *path, int how, struct wal_found *fou
 	return err < 0 ? err : 0;
 }
 
+void wal_resolve(char itself[PATH_MAX], const char *store)
+{
+	if (!realpath(store, itself))
+		snprintf(itself, PATH_MAX, "%s", store);
+}
+
 int wal_beside(char log[PATH_MAX], const char *store)
 {
 	char itself[PATH_MAX];
 
-	return snprintf(log, PATH_MAX, "%s" WAL_SUFFIX, realpath(store, itself) ? itself : store) < PATH_MAX ? 0 : -ENAMETOOLONG;
+	wal_resolve(itself, store);
+	return snprintf(log, PATH_MAX, "%s" WAL_SUFFIX, itself) < PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 
 int wal_has_commits(const char *path)
@@ -340,8 +376,13 @@ static int go_back(struct wal_log *l, const struct wal_wish *wish, struct wal_fo
 /* Nothing behind the end is ever taken for what comes next, and what was found is there for good. */
 static int make_ready(struct wal_log *l, const struct wal_found *found)
 {
-	int err = found->length > found->end.at ? side_resize(&l->file, found->end.at) : 0;
+	void *record = mmap(NULL, RECORD_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int err;
 
+	if (record == MAP_FAILED)
+		return -ENOMEM;
+	l->record = record;
+	err = found->length > found->end.at ? side_resize(&l->file, found->end.at) : 0;
 	if (!err)
 		err = side_flush(&l->file);
 	if (!err)
@@ -371,7 +412,7 @@ static int find_and_choose(struct wal_log *l, const struct wal_wish *wish, struc
 	if (wish->name && *l->head.name && strncmp(l->head.name, wish->name, sizeof(l->head.name) - 1) != 0)
 		return keys_refuse(geom, EINVAL, "%.70s is the log of another store, \"%.40s\": one of its own has to be named by "
 				   "wal.path", l->file.path, l->head.name);
-	err = find(l, found);
+	err = find(l, wish, found);
 	if (err)
 		return err;
 	if (wish->back)
@@ -430,50 +471,55 @@ int wal_open(struct wal_log *l, const struct wal_wish *wish, struct ummap_geom *
 
 int wal_close(struct wal_log *l)
 {
+	if (l->record)
+		munmap(l->record, RECORD_MAX);
+	l->record = NULL;
 	return side_close(&l->file);
 }
 
 /* ---- Appending ---- */
 
-/* Writes a record and what belongs to it, in as few requests as there can be. */
-static int write_record(struct wal_log *l, struct wal_record *r, const struct iovec *iov, int n)
+/* Writes a record, whose blocks stand behind it in memory. */
+static int write_record(struct wal_log *l, struct wal_record *r)
 {
-	struct iovec pieces[PIECES] = { { r, sizeof(*r) } };
-	uint64_t at = r->place, bytes = sizeof(*r);
-	int used = 1, err = 0;
-
 	r->prev = l->end.chain;
 	r->sum = record_sum(l, r);
-	for (int i = 0; i < n && !err; i++) {
-		if (used == PIECES) {
-			err = side_writev(&l->file, pieces, used, at);
-			at += bytes;
-			bytes = 0;
-			used = 0;
-		}
-		pieces[used++] = iov[i];
-		bytes += iov[i].iov_len;
-	}
-	return err ? err : side_writev(&l->file, pieces, used, at);
+	return side_write(&l->file, r, sizeof(*r) + payload(r), r->place);
+}
+
+/* Memory that is pinned may be stored to at any moment: what has been summed up is what has to be written. */
+static void copy_blocks(struct wal_log *l, const struct iovec *iov, int n)
+{
+	char *to = (char *)(l->record + 1);
+
+	for (int i = 0; i < n; to += iov[i++].iov_len)
+		memcpy(to, iov[i].iov_base, iov[i].iov_len);
+}
+
+bool wal_is_full(const struct wal_log *l, uint32_t blocks)
+{
+	return l->end.at + sizeof(struct wal_record) + blocks * (uint64_t)WAL_BLOCK - l->tail > l->limit;
 }
 
 int wal_append(struct wal_log *l, uint64_t first, uint32_t blocks, const struct iovec *iov, int n, uint64_t *place)
 {
-	struct wal_record r = { .magic = WAL_RECORD_MAGIC, .kind = WAL_DATA, .blocks = blocks, .epoch = l->end.epoch + 1,
-				.place = l->end.at, .where = first };
+	struct wal_record *r = l->record;
 	int err;
 
 	if (l->broken)
 		return -EIO;
-	if (l->end.at + sizeof(r) + payload(&r) - l->tail > l->limit)
+	if (wal_is_full(l, blocks))
 		return -ENOSPC;
-	r.data = side_sum_pieces(iov, n, l->head.salt);
-	err = write_record(l, &r, iov, n);
+	*r = (struct wal_record){ .magic = WAL_RECORD_MAGIC, .kind = WAL_DATA, .blocks = blocks, .epoch = l->end.epoch + 1,
+				  .place = l->end.at, .where = first };
+	copy_blocks(l, iov, n);
+	r->data = side_sum(r + 1, payload(r), l->head.salt);
+	err = write_record(l, r);
 	if (err)
 		return err;
-	*place = r.place + sizeof(r);
-	l->end.at += sizeof(r) + payload(&r);
-	l->end.chain = r.sum;
+	*place = r->place + sizeof(*r);
+	l->end.at += sizeof(*r) + payload(r);
+	l->end.chain = r->sum;
 	if (l->end.at - l->started >= STARTED) {
 		side_start(&l->file, l->started, l->end.at - l->started);
 		l->started = l->end.at;
@@ -533,7 +579,7 @@ int wal_commit(struct wal_log *l, uint64_t size)
 	if (l->broken)
 		return -EIO;
 	if (!err)
-		err = write_record(l, &r, NULL, 0);
+		err = write_record(l, &r);
 	if (err)
 		return -err;
 	err = flush_and_note(l, epoch);

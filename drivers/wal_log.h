@@ -109,6 +109,7 @@ struct wal_log {
 	struct wal_spot durable;   /* behind the newest commit */
 	uint64_t started;          /* bytes before it are on their way to the disk */
 	struct wal_spot commits[2 * WAL_KEEP_MAX]; /* the last ones, by number */
+	struct wal_record *record; /* for writing: memory for the largest one with its blocks */
 	unsigned keep;
 	uint64_t limit;            /* bytes of records; UINT64_MAX: none */
 	_Atomic uint64_t tail;     /* as in the head; room before it is given back */
@@ -129,6 +130,9 @@ struct wal_wish {
 	uint64_t epoch;
 	unsigned keep;
 	uint64_t limit;
+	/* Is called for each record up to where it goes on, which is found to be whole; NULL: for none. An error ends it. */
+	int (*visit)(void *arg, const struct wal_record *record);
+	void *arg;
 };
 
 /*
@@ -149,21 +153,24 @@ struct wal_found {
 
 /* Opens and reads it, and changes nothing; `how` is the lock. A damaged one is found->damaged_at, and no error. */
 int wal_look(struct wal_log *l, const char *path, int how, struct wal_found *found, struct ummap_geom *geom);
-/* Where the log of a store is: beside the file itself, by whichever link it is opened. -ENAMETOOLONG. */
+/* The path of a store itself, by whichever link it is opened. */
+void wal_resolve(char itself[PATH_MAX], const char *store);
+/* Where its log is: beside it. -ENAMETOOLONG. */
 int wal_beside(char log[PATH_MAX], const char *store);
 /* Whether commits that are not at home are in the log of that path: 0, 1, or -errno where that cannot be known. It is not
  * locked, and may be somebody's. */
 int wal_has_commits(const char *path);
 
-/* Each record from the tail to `to`, which is whole; its blocks are at place + sizeof. Stops at an error of `visit`. */
-int wal_each(struct wal_log *l, uint64_t to, int (*visit)(void *arg, const struct wal_record *record), void *arg);
-/* The same, and makes sure that blocks are what was written: -EBADMSG. */
+/* Each record from the tail to `to`; its blocks are at place + sizeof, and are what was written, or it is -EBADMSG. Stops at an
+ * error of `visit`. */
 int wal_each_whole(struct wal_log *l, uint64_t to, int (*visit)(void *arg, const struct wal_record *record), void *arg);
 
 /* ---- Under the lock ---- */
 
 /* Appends blocks; *place is that of the first. -ENOSPC: beyond the limit. */
 int wal_append(struct wal_log *l, uint64_t first, uint32_t blocks, const struct iovec *iov, int n, uint64_t *place);
+/* Whether so many blocks in one record would be beyond the limit. */
+bool wal_is_full(const struct wal_log *l, uint32_t blocks);
 /* Ends the epoch, for a store of so many bytes. 0; a positive errno: not durable, but nothing is lost; or -errno. */
 int wal_commit(struct wal_log *l, uint64_t size);
 /* The newest commit that may be brought home; false: it is there. */

@@ -66,7 +66,8 @@ int umsync(void *addr, int evict);
 int umremap(void *old_addr, size_t size, int fd, off_t offset, int sync, void **new_addr);
 
 /*
- * Ends a mapping. sync != 0: makes all changes durable first; if that fails, -1 and the mapping stands.
+ * Ends a mapping. sync != 0: makes all changes durable first; if that fails, -1 and the mapping stands,
+ * but for EUCLEAN: it has ended, and what the store did not take is kept beside it; umerrormsg has what completes it.
  * sync 0: drops what was not written yet. Errors: EINVAL, or the store's. (Thesis, Section 6.1.2.)
  */
 int umunmap(void *addr, int sync);

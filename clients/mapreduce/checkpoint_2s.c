@@ -9,9 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* One call has an int for its size. */
-#define CALL_MAX ((uint64_t)1 << 30)
-
 /* ---- What is written ---- */
 
 struct image {
@@ -82,10 +79,10 @@ static int write_images(MPI_File file, const ummr_job *job, const struct image *
 
 	MPI_Scan(&image->size, &end, 1, MPI_UINT64_T, MPI_SUM, job->comm);
 	MPI_Allreduce(&image->size, &largest, 1, MPI_UINT64_T, MPI_MAX, job->comm);
-	for (uint64_t done = 0; done < largest; done += CALL_MAX) {
+	for (uint64_t done = 0; done < largest; done += MPI_CALL_MAX) {
 		uint64_t at = done < image->size ? done : image->size, part = image->size - at;
 		int code = MPI_File_write_at_all(file, (MPI_Offset)(end - image->size + at), image->data + at,
-						 (int)(part < CALL_MAX ? part : CALL_MAX), MPI_BYTE, MPI_STATUS_IGNORE);
+						 (int)(part < MPI_CALL_MAX ? part : MPI_CALL_MAX), MPI_BYTE, MPI_STATUS_IGNORE);
 
 		if (result == 0)
 			result = check_mpi(code, job->checkpoint);

@@ -6,26 +6,26 @@
  */
 #include "mapreduce/job.h"
 
-static int merge(ummr_job *job, int partner)
+int combine_run(ummr_job *job, const struct reader *other)
 {
 	struct reader readers[2];
-	struct source both = { 0 };
 	struct stream merged;
 	int result;
 
 	stream_open(&merged, &job->runs);
 	reader_open_own(&readers[0], &job->run);
-	result = reader_open(&readers[1], &job->runs, partner, 0);
-	if (result == 0)
-		result = source_open_streams(&both, readers, 2, job->config.order == UMMR_ORDER_DESCENDING);
-	if (result == 0)
-		result = source_copy(job, &both, &merged);
-	source_close(&both);
-	reader_close(&readers[0]);
-	reader_close(&readers[1]);
+	readers[1] = *other;
+	result = merge_readers(job, readers, 2, source_copy, &merged);
 	stream_close(&job->run);
 	job->run = merged;
 	return result;
+}
+
+static int combine_with(ummr_job *job, int partner)
+{
+	struct reader theirs;
+
+	return reader_open(&theirs, &job->runs, partner, 0) < 0 ? -1 : combine_run(job, &theirs);
 }
 
 /* false: the job was stopped before. */
@@ -62,7 +62,7 @@ int combine_phase(ummr_job *job)
 			continue;
 		if (!await_run(job, job->rank + step))
 			return 0;
-		if (merge(job, job->rank + step) < 0)
+		if (combine_with(job, job->rank + step) < 0)
 			return -1;
 		timeline_add(&job->timeline, UMMR_PHASE_COMBINE, EVENT_STEP);
 	}

@@ -4,6 +4,10 @@
 #define MAPREDUCE_ERROR_H
 
 #include <mpi.h>
+#include <stddef.h>
+
+/* Bytes of one call of MPI, which has an int for them. */
+#define MPI_CALL_MAX ((size_t)1 << 30)
 
 /* Sets the sentence and errno; returns -1. */
 int fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -11,9 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* One call has an int for its size. */
-#define CALL_MAX ((size_t)1 << 30)
-
 MPI_Info infile_hints(const struct ummr_config *config)
 {
 	MPI_Info info;
@@ -55,7 +52,7 @@ static int check_read(const struct infile *s, int code, MPI_Status *status, size
 static int read_mpiio(struct infile *s, char *to, size_t size, uint64_t from)
 {
 	while (size > 0) {
-		size_t part = size < CALL_MAX ? size : CALL_MAX;
+		size_t part = size < MPI_CALL_MAX ? size : MPI_CALL_MAX;
 		MPI_Status status;
 		int code = MPI_File_read_at(s->file, (MPI_Offset)from, to, (int)part, MPI_BYTE, &status);
 
@@ -96,8 +93,8 @@ static bool finish(struct infile *s)
 
 static void read_ahead(struct infile *s, uint64_t from, size_t size)
 {
-	if (size > CALL_MAX)
-		size = CALL_MAX;
+	if (size > MPI_CALL_MAX)
+		size = MPI_CALL_MAX;
 	finish(s);
 	s->ahead.from = from;
 	if (piece_make_room(&s->ahead, size, s->path) < 0)

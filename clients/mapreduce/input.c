@@ -116,7 +116,7 @@ static int list_inputs(struct list *l, const char *const *inputs)
 static void broadcast(void *data, uint64_t size, MPI_Comm comm)
 {
 	while (size > 0) {
-		int part = size < 1024 * MIB ? (int)size : (int)(1024 * MIB);
+		int part = (int)(size < MPI_CALL_MAX ? size : MPI_CALL_MAX);
 
 		MPI_Bcast(data, part, MPI_BYTE, 0, comm);
 		data = (char *)data + part;

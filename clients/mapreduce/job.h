@@ -92,8 +92,15 @@ int sort_table(ummr_job *job);
 int sort_finish(ummr_job *job);
 void sort_close(ummr_job *job);
 
-/* All pairs of a source into a stream. */
+/* What becomes of the pairs of a source, in a stream; this one leaves them as they are. */
+typedef int take_function(ummr_job *job, struct source *from, struct stream *to);
 int source_copy(ummr_job *job, struct source *from, struct stream *to);
+
+/* Merges what open readers read, and closes them. */
+int merge_readers(ummr_job *job, struct reader *readers, unsigned count, take_function *take, struct stream *to);
+
+/* Merges the rank's run with another one, whose open reader is closed then. */
+int combine_run(ummr_job *job, const struct reader *other);
 
 /* Calls reduce_all for each key; what that puts goes into a stream. */
 int values_reduce(ummr_job *job, struct source *from, struct stream *to);

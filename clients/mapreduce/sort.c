@@ -39,6 +39,19 @@ int source_copy(ummr_job *job, struct source *from, struct stream *to)
 	return there;
 }
 
+int merge_readers(ummr_job *job, struct reader *readers, unsigned count, take_function *take, struct stream *to)
+{
+	struct source source;
+	int result = source_open_streams(&source, readers, count, job->config.order == UMMR_ORDER_DESCENDING);
+
+	if (result == 0)
+		result = take(job, &source, to);
+	source_close(&source);
+	for (unsigned i = 0; i < count; i++)
+		reader_close(&readers[i]);
+	return result;
+}
+
 static int flush(struct table *batch, struct stream *to)
 {
 	for (struct entry *e = batch->first; e; e = e->next) {
@@ -109,24 +122,14 @@ static struct stream *add_sorted(ummr_job *job, unsigned level)
 	return &s->streams[s->count++];
 }
 
-typedef int take_function(ummr_job *job, struct source *from, struct stream *to);
-
 /* Merges the streams into another one. */
 static int merge(ummr_job *job, const struct stream *streams, unsigned count, take_function *take, struct stream *to)
 {
 	struct reader readers[MOST_FAN];
-	struct source source;
-	int result;
 
 	for (unsigned i = 0; i < count; i++)
 		reader_open_own(&readers[i], &streams[i]);
-	result = source_open_streams(&source, readers, count, job->config.order == UMMR_ORDER_DESCENDING);
-	if (result == 0)
-		result = take(job, &source, to);
-	source_close(&source);
-	for (unsigned i = 0; i < count; i++)
-		reader_close(&readers[i]);
-	return result;
+	return merge_readers(job, readers, count, take, to);
 }
 
 /* The last streams into one of this level, which takes their place. */

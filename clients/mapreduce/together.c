@@ -6,9 +6,6 @@
 
 #include <stdlib.h>
 
-/* One call has an int for its size. */
-#define CALL_MAX ((size_t)1 << 30)
-
 static bool is_shared(const struct input *in, const struct file *f)
 {
 	return f->size > 0 && f->start / in->task_size != (f->start + f->size - 1) / in->task_size;
@@ -49,8 +46,8 @@ static int read_calls(struct input *in, const char *path, struct piece *piece, s
 	size_t wanted = result == 0 ? size : 0;
 
 	piece->size = 0;
-	for (size_t done = 0; done < longest; done += CALL_MAX) {
-		size_t rest = wanted - piece->size, part = rest < CALL_MAX ? rest : CALL_MAX;
+	for (size_t done = 0; done < longest; done += MPI_CALL_MAX) {
+		size_t rest = wanted - piece->size, part = rest < MPI_CALL_MAX ? rest : MPI_CALL_MAX;
 		MPI_Status status;
 		int got, code = MPI_File_read_at_all(in->together.file, (MPI_Offset)(piece->from + piece->size),
 						     piece->data + piece->size, (int)part, MPI_BYTE, &status);

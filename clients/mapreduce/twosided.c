@@ -288,26 +288,16 @@ static int receive_run(ummr_job *job, int from, struct stream *run)
 
 static int combine_with(ummr_job *job, int partner)
 {
-	struct reader readers[2];
-	struct stream theirs, merged;
-	struct source both = { 0 };
+	struct reader reader;
+	struct stream theirs;
 	int result;
 
 	stream_open(&theirs, &job->runs);
-	stream_open(&merged, &job->runs);
 	result = receive_run(job, partner, &theirs);
-	reader_open_own(&readers[0], &job->run);
-	reader_open_own(&readers[1], &theirs);
+	reader_open_own(&reader, &theirs);
 	if (result == 0)
-		result = source_open_streams(&both, readers, 2, job->config.order == UMMR_ORDER_DESCENDING);
-	if (result == 0)
-		result = source_copy(job, &both, &merged);
-	source_close(&both);
-	reader_close(&readers[0]);
-	reader_close(&readers[1]);
+		result = combine_run(job, &reader);
 	stream_close(&theirs);
-	stream_close(&job->run);
-	job->run = merged;
 	return result;
 }
 

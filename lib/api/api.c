@@ -25,6 +25,7 @@
 #include "paging/sync.h"
 #include "io/vars.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -179,6 +180,15 @@ static int open_store(const struct plan *p, const struct mapping *map, struct st
 	return io_open(p->uri, oflags, store);
 }
 
+static void warn_of_end(const struct plan *p, struct store *store)
+{
+	uint64_t end = (uint64_t)p->offset + p->size, have = io_size(store);
+
+	if (p->prot & PROT_WRITE && !io_grows(store) && have < end)
+		log_line(LOG_WARN, "open", "the mapping ends at byte %" PRIu64 ", but its store at %" PRIu64 ", and does not grow: "
+			 "what is stored behind that cannot be written", end, have);
+}
+
 /* A store that is made is as long as it was asked to be, without taking room. */
 static int make_length(const struct plan *p, struct store *store)
 {
@@ -206,11 +216,18 @@ static int open_target(const struct plan *p, const struct mapping *map, struct b
 	return err;
 }
 
-static void close_backing(struct backing *t)
+/* Who has made everything durable is told what the store lacks then. */
+static int close_backing(struct backing *t, bool complete)
 {
+	int err = 0;
+
 	lock_drop(t->lock);
-	io_close(t->store);
+	if (complete)
+		err = io_complete(t->store);
+	else
+		io_close(t->store);
 	*t = (struct backing){ .store = NULL };
+	return err;
 }
 
 static int make_backing(const struct plan *p, const struct mapping *map, struct backing *t)
@@ -221,7 +238,9 @@ static int make_backing(const struct plan *p, const struct mapping *map, struct 
 		return err;
 	err = make_length(p, t->store);
 	if (err)
-		close_backing(t);
+		close_backing(t, false);
+	else
+		warn_of_end(p, t->store);
 	return err;
 }
 
@@ -258,12 +277,12 @@ static int build(struct mapping *map, const struct plan *p)
 		}
 	}
 	if (err)
-		close_backing(&map->backings[0]);
+		close_backing(&map->backings[0], false);
 	return err;
 }
 
 /* Frees all that a mapping has; it is not in the table (any more), and has no users. */
-static void demolish(struct mapping *map)
+static int demolish(struct mapping *map, bool complete)
 {
 	seg_hide(map);
 	teardown(map, 0);
@@ -274,7 +293,7 @@ static void demolish(struct mapping *map)
 	engine_detach(map->engine, map->range, map->size);
 	map_destroy(map);
 	sync_close_older(map);
-	close_backing(&map->backings[map->current]);
+	return close_backing(&map->backings[map->current], complete);
 }
 
 /* The addresses beside a mapping belong to the caller, who does not get them if making the mapping fails. */
@@ -334,7 +353,7 @@ static int make_mapping(struct plan *p, void **addr)
 		if (!err)
 			err = map_insert(map);
 		if (err)
-			demolish(map);
+			demolish(map, false);
 	}
 	if (err) {
 		drop_beside(map, &p->attr);
@@ -411,7 +430,7 @@ int umunmap(void *addr, int sync)
 {
 	struct guard g;
 	struct mapping *map;
-	int err = 0;
+	int err = 0, closing = 0;
 
 	api_enter(&g);
 	if (sync)
@@ -421,16 +440,19 @@ int umunmap(void *addr, int sync)
 		return api_leave(&g, api_no_mapping(addr));
 	if (sync)
 		err = sync_all(map);
+	/* That one says that the mapping has ended. */
+	if (err == -EUCLEAN)
+		err = -EIO;
 	if (!err) {
 		map_remove(map);
-		demolish(map);
+		closing = demolish(map, sync);
 		stats_ending(map);
 	}
 	map_thaw(map);
 	map_leave(map);
 	if (!err)
 		map_free(map);
-	return api_leave(&g, err);
+	return api_leave(&g, err ? err : closing);
 }
 
 static int check_remap(const struct mapping *map, const struct remap *want, int fd, int sync)

@@ -142,7 +142,7 @@ char *engine_attach(const struct engine *e, size_t len, size_t seg_size, size_t 
 	if (!start)
 		return NULL;
 	range = start + lead;
-	if (e->adopt(range, pages) < 0) {
+	if (e->adopt(e, range, pages) < 0) {
 		munmap(start, all);
 		return NULL;
 	}
@@ -162,7 +162,7 @@ bool engine_extend(const struct engine *e, char *range, size_t len, size_t more)
 	engine_hold_places();
 	at = sys_bare(end, pages, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
 	engine_release_places();
-	if (at == end && e->adopt(end, pages) == 0)
+	if (at == end && e->adopt(e, end, pages) == 0)
 		return true;
 	if (at != MAP_FAILED)
 		munmap(at, pages);
@@ -173,7 +173,7 @@ int engine_reset(const struct engine *e, char *range, size_t len)
 {
 	int err = engine_segv.discard(range, len);
 
-	return err ? err : e->adopt(range, len);
+	return err ? err : e->adopt(e, range, len);
 }
 
 void engine_detach(const struct engine *e, char *range, size_t len)
@@ -183,5 +183,5 @@ void engine_detach(const struct engine *e, char *range, size_t len)
 	if (!pages)
 		return;
 	munmap(range, pages);
-	e->wake(range, pages);
+	e->wake(e, range, pages);
 }

@@ -25,38 +25,42 @@ struct engine {
 	bool drops;              /* the mapped range has copies, which appear by copy_in and, where they are clean, leave by discard */
 	bool pins_block;         /* unmap finds out whether the kernel has pinned a page (-EBUSY) */
 
+	/* Its own. */
+	struct userfaultfd *uffd; /* what its memory is registered with; NULL: nothing */
+	bool loads_only;         /* it is for mappings that are only loaded from */
+
 	/*
 	 * Operations: 0, or -errno and nothing has changed, unless said otherwise. The caller holds the locks of the
 	 * segments; none takes one of its own.
 	 */
 
 	/* Reserved addresses become a mapped range: every access faults. */
-	int (*adopt)(char *range, size_t len);
+	int (*adopt)(const struct engine *e, char *range, size_t len);
 	/* Memory whose pages will be moved to mapped ranges. */
-	int (*adopt_pool)(char *pool, size_t len);
+	int (*adopt_pool)(const struct engine *e, char *pool, size_t len);
 	/* Maps the frame at `pool`, which may be stored to there or not (`was_writable`), into the mapped range, as a whole and
 	 * with its final rights at once. */
-	int (*map)(char *range, char *pool, size_t len, bool was_writable, bool writable);
+	int (*map)(const struct engine *e, char *range, char *pool, size_t len, bool was_writable, bool writable);
 	/* The same from memory that stays as it is, and is nobody's frame: only where `drops`. */
-	int (*copy_in)(char *range, const char *from, size_t len, bool writable);
+	int (*copy_in)(const struct engine *e, char *range, const char *from, size_t len, bool writable);
 	/* Whether the memory there, in the pool or in the mapped range, can be moved by one atomic call. Several segments may be
 	 * several VMAs, which Linux 6.17 moves one by one: if it fails on the way, some have moved. */
 	bool (*is_one)(char *at, size_t len);
 	/* Allows stores to a part of the mapped range, or forbids them. */
-	int (*protect)(char *range, size_t len, bool writable);
+	int (*protect)(const struct engine *e, char *range, size_t len, bool writable);
 	/* The frame goes back to the pool, and keeps its rights (`writable`); its place faults. `exposed`: it could be stored
 	 * to at some time since it was mapped. -EBUSY: the kernel works on it, and may store to it at any moment. */
-	int (*unmap)(char *range, char *pool, size_t len, bool writable, bool exposed);
+	int (*unmap)(const struct engine *e, char *range, char *pool, size_t len, bool writable, bool exposed);
 	/* The same where nobody uses the range any more: the place stays empty until it is discarded, and has to be before
 	 * engine_release_places. -EOPNOTSUPP: only unmap can do that. */
 	int (*unmap_last)(char *range, char *pool, size_t len);
 	/* The place faults and what stood there is lost: the way out when no mapping may be added. */
 	int (*discard)(char *range, size_t len);
 	/* Whoever waits for an access to the range tries it again. */
-	void (*wake)(char *range, size_t len);
+	void (*wake)(const struct engine *e, char *range, size_t len);
 	/* Every access to the absent place raises SIGSEGV, or gets EFAULT; and no longer. For engines by message. */
-	int (*poison)(char *range, size_t len);
-	int (*unpoison)(char *range, size_t len);
+	int (*poison)(const struct engine *e, char *range, size_t len);
+	int (*unpoison)(const struct engine *e, char *range, size_t len);
 };
 
 /* SIGSEGV and mremap; userfaultfd by message, and by signal: with the same for mappings that are only loaded from. */

@@ -9,7 +9,6 @@
 #include "engine/paged.h"
 
 #include "base/sys.h"
-#include "engine/engine.h"
 
 #include <sys/mman.h>
 
@@ -17,7 +16,7 @@ static _Thread_local bool batching __attribute__((tls_model("initial-exec")));
 static _Thread_local struct userfaultfd_drops drops __attribute__((tls_model("initial-exec")));
 
 /* In this order: the system fills what is locked as soon as it gets rights, but not where it is watched. */
-int paged_adopt(const struct userfaultfd *u, char *range, size_t len, bool writable)
+int paged_adopt(const struct engine *e, char *range, size_t len)
 {
 	int err;
 
@@ -25,10 +24,15 @@ int paged_adopt(const struct userfaultfd *u, char *range, size_t len, bool writa
 	madvise(range, len, MADV_NOHUGEPAGE);
 	if (madvise(range, len, MADV_DONTFORK) < 0)
 		return -errno;
-	err = userfaultfd_register(u, range, len, true);
+	err = userfaultfd_register(e->uffd, range, len, true);
 	if (err)
 		return err;
-	return mprotect(range, len, writable ? PROT_READ | PROT_WRITE : PROT_READ) < 0 ? -errno : 0;
+	return mprotect(range, len, e->loads_only ? PROT_READ : PROT_READ | PROT_WRITE) < 0 ? -errno : 0;
+}
+
+int paged_adopt_pool(const struct engine *e, char *pool, size_t len)
+{
+	return userfaultfd_register(e->uffd, pool, len, false);
 }
 
 bool paged_is_one(char *at, size_t len)
@@ -38,9 +42,9 @@ bool paged_is_one(char *at, size_t len)
 	return true;
 }
 
-int paged_protect(const struct userfaultfd *u, char *range, size_t len, bool writable)
+int paged_protect(const struct engine *e, char *range, size_t len, bool writable)
 {
-	return userfaultfd_protect(u, range, len, !writable);
+	return userfaultfd_protect(e->uffd, range, len, !writable);
 }
 
 static void drop(char *at, size_t len)
@@ -77,10 +81,10 @@ int paged_discard(char *range, size_t len)
 	return 0;
 }
 
-int paged_copy_in(const struct userfaultfd *u, char *range, const char *from, size_t len, bool writable)
+int paged_copy_in(const struct engine *e, char *range, const char *from, size_t len, bool writable)
 {
 	size_t done;
-	int err = userfaultfd_copy(u, range, from, len, !writable, &done);
+	int err = userfaultfd_copy(e->uffd, range, from, len, !writable, &done);
 
 	if (err)
 		drop(range, done);
@@ -88,9 +92,9 @@ int paged_copy_in(const struct userfaultfd *u, char *range, const char *from, si
 }
 
 /* All of it or nothing, where nothing can be stored meanwhile. */
-static int copy_over(const struct userfaultfd *u, char *to, char *from, size_t len, bool protect)
+static int copy_over(const struct engine *e, char *to, char *from, size_t len, bool protect)
 {
-	int err = paged_copy_in(u, to, from, len, !protect);
+	int err = paged_copy_in(e, to, from, len, !protect);
 
 	if (!err)
 		leave(from, len);
@@ -99,54 +103,41 @@ static int copy_over(const struct userfaultfd *u, char *to, char *from, size_t l
 
 /* No thread can be storing to what was never exposed: copies are removed from many places together, moves one at a
  * time. */
-static int try_copy_back(const struct userfaultfd *u, char *range, char *pool, size_t len, bool writable)
+static int copy_back(const struct engine *e, char *range, char *pool, size_t len, bool writable)
 {
-	int err = writable ? userfaultfd_protect(u, range, len, true) : 0;
+	int err = writable ? userfaultfd_protect(e->uffd, range, len, true) : 0;
 
 	if (!err)
-		err = copy_over(u, pool, range, len, false);
+		err = copy_over(e, pool, range, len, false);
 	if (err && writable)
-		userfaultfd_protect(u, range, len, false);
+		userfaultfd_protect(e->uffd, range, len, false);
+	return err;
+}
+
+/* If some of it has gone back already, it returns. */
+static int move_back(const struct engine *e, char *range, char *pool, size_t len, bool writable)
+{
+	size_t moved;
+	int err = userfaultfd_move(e->uffd, pool, range, len, &moved);
+
+	if (err && moved)
+		paged_map(e, range, pool, moved, writable, writable);
 	return err;
 }
 
 /* The pool may be full there though the frame is away: by mlockall(2), which fills all that may be stored to. */
-static int copy_back(const struct userfaultfd *u, char *range, char *pool, size_t len, bool writable)
+int paged_unmap(const struct engine *e, char *range, char *pool, size_t len, bool writable, bool exposed)
 {
-	int err = try_copy_back(u, range, pool, len, writable);
+	int (*back)(const struct engine *e, char *range, char *pool, size_t len, bool writable) = copy_back;
+	int err;
 
+	if (e->uffd->moves && exposed && !e->loads_only)
+		back = move_back;
+	err = back(e, range, pool, len, writable);
 	if (err != -EEXIST)
 		return err;
 	drop(pool, len);
-	return try_copy_back(u, range, pool, len, writable);
-}
-
-/* If some of it has gone back already, it returns. */
-static int try_move_back(const struct userfaultfd *u, char *range, char *pool, size_t len, bool writable)
-{
-	size_t moved;
-	int err = userfaultfd_move(u, pool, range, len, &moved);
-
-	if (err && moved)
-		paged_map(u, range, pool, moved, writable);
-	return err;
-}
-
-static int move_back(const struct userfaultfd *u, char *range, char *pool, size_t len, bool writable)
-{
-	int err = try_move_back(u, range, pool, len, writable);
-
-	if (err != -EEXIST)
-		return err;
-	drop(pool, len);
-	return try_move_back(u, range, pool, len, writable);
-}
-
-int paged_unmap(const struct userfaultfd *u, char *range, char *pool, size_t len, bool writable, bool exposed)
-{
-	if (u->moves && exposed)
-		return move_back(u, range, pool, len, writable);
-	return copy_back(u, range, pool, len, writable);
+	return back(e, range, pool, len, writable);
 }
 
 int paged_unmap_last(char *range, char *pool, size_t len)
@@ -158,22 +149,23 @@ int paged_unmap_last(char *range, char *pool, size_t len)
 }
 
 /* What does not move is copied. If that fails, all goes back. */
-static int map_writable(const struct userfaultfd *u, char *range, char *pool, size_t len)
+static int map_writable(const struct engine *e, char *range, char *pool, size_t len)
 {
 	size_t moved = 0, copied = 0;
 	int err = -EOPNOTSUPP;
 
-	if (u->moves)
-		err = userfaultfd_move(u, range, pool, len, &moved);
+	if (e->uffd->moves)
+		err = userfaultfd_move(e->uffd, range, pool, len, &moved);
 	if (err)
-		err = userfaultfd_copy(u, range + moved, pool + moved, len - moved, false, &copied);
+		err = userfaultfd_copy(e->uffd, range + moved, pool + moved, len - moved, false, &copied);
 	drop(pool + moved, copied);
 	if (err && moved + copied)
-		paged_unmap(u, range, pool, moved + copied, true, true);
+		paged_unmap(e, range, pool, moved + copied, true, true);
 	return err;
 }
 
-int paged_map(const struct userfaultfd *u, char *range, char *pool, size_t len, bool writable)
+int paged_map(const struct engine *e, char *range, char *pool, size_t len, bool was_writable, bool writable)
 {
-	return writable ? map_writable(u, range, pool, len) : copy_over(u, range, pool, len, true);
+	(void)was_writable;
+	return writable && !e->loads_only ? map_writable(e, range, pool, len) : copy_over(e, range, pool, len, true);
 }

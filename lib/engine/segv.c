@@ -40,8 +40,9 @@ static int rights(bool writable)
 	return writable ? PROT_READ | PROT_WRITE : PROT_READ;
 }
 
-static int map(char *range, char *pool, size_t len, bool was_writable, bool writable)
+static int map(const struct engine *e, char *range, char *pool, size_t len, bool was_writable, bool writable)
 {
+	(void)e;
 	if (writable != was_writable && mprotect(pool, len, rights(writable)) < 0)
 		return -errno;
 	if (!move(pool, range, len, MREMAP_DONTUNMAP)) {
@@ -66,8 +67,9 @@ static bool is_one(char *at, size_t len)
 	       (errno == ENOMEM || errno == EAGAIN);
 }
 
-static int protect(char *range, size_t len, bool writable)
+static int protect(const struct engine *e, char *range, size_t len, bool writable)
 {
+	(void)e;
 	return mprotect(range, len, rights(writable)) < 0 ? -errno : 0;
 }
 
@@ -85,8 +87,9 @@ static int unmap_poisoned(char *range, char *pool, size_t len, bool writable)
 	return 0;
 }
 
-static int unmap(char *range, char *pool, size_t len, bool writable, bool exposed)
+static int unmap(const struct engine *e, char *range, char *pool, size_t len, bool writable, bool exposed)
 {
+	(void)e;
 	(void)exposed;
 	if (!sys_is_apart(range)) {
 		int err = unmap_poisoned(range, pool, len, writable);
@@ -114,15 +117,17 @@ static int discard(char *range, size_t len)
 	return place(range, len) ? 0 : -errno;
 }
 
-static int adopt(char *range, size_t len)
+static int adopt(const struct engine *e, char *range, size_t len)
 {
+	(void)e;
 	(void)range;
 	(void)len;
 	return 0;
 }
 
-static void wake(char *range, size_t len)
+static void wake(const struct engine *e, char *range, size_t len)
 {
+	(void)e;
 	(void)range;
 	(void)len;
 }

@@ -8,7 +8,6 @@
 #include "engine/sigbus.h"
 
 #include "base/sys.h"
-#include "engine/engine.h"
 #include "engine/paged.h"
 
 static _Atomic bool started;
@@ -42,72 +41,18 @@ void sigbus_forget(void)
 	starting = 0;
 }
 
-static int adopt(char *range, size_t len)
-{
-	return paged_adopt(&userfaultfd_signals, range, len, true);
-}
-
-static int adopt_read(char *range, size_t len)
-{
-	return paged_adopt(&userfaultfd_signals, range, len, false);
-}
-
-static int adopt_pool(char *pool, size_t len)
-{
-	return userfaultfd_register(&userfaultfd_signals, pool, len, false);
-}
-
 /* Nobody waits: who cannot go on yet waits for the lock of a segment. */
-static void wake(char *range, size_t len)
+static void wake(const struct engine *e, char *range, size_t len)
 {
+	(void)e;
 	(void)range;
 	(void)len;
 }
 
-static int protect(char *range, size_t len, bool writable)
-{
-	return paged_protect(&userfaultfd_signals, range, len, writable);
-}
+#define ALL \
+	.needs = PAGED_NEEDS, .stored_to = &engine_sigbus, .by_bus = true, .drops = true, .uffd = &userfaultfd_signals, \
+	.adopt = paged_adopt, .adopt_pool = paged_adopt_pool, .map = paged_map, .copy_in = paged_copy_in, .is_one = paged_is_one, \
+	.protect = paged_protect, .unmap = paged_unmap, .unmap_last = paged_unmap_last, .discard = paged_discard, .wake = wake
 
-static int map(char *range, char *pool, size_t len, bool was_writable, bool writable)
-{
-	(void)was_writable;
-	return paged_map(&userfaultfd_signals, range, pool, len, writable);
-}
-
-static int map_read(char *range, char *pool, size_t len, bool was_writable, bool writable)
-{
-	(void)writable;
-	return map(range, pool, len, was_writable, false);
-}
-
-static int copy_in(char *range, const char *from, size_t len, bool writable)
-{
-	return paged_copy_in(&userfaultfd_signals, range, from, len, writable);
-}
-
-static int unmap(char *range, char *pool, size_t len, bool writable, bool exposed)
-{
-	return paged_unmap(&userfaultfd_signals, range, pool, len, writable, exposed);
-}
-
-static int unmap_read(char *range, char *pool, size_t len, bool writable, bool exposed)
-{
-	(void)exposed;
-	return unmap(range, pool, len, writable, false);
-}
-
-#define NEEDS "let the process use ioctl(2) on userfaultfd, and madvise(2) (a seccomp filter or an emulator may keep it from " \
-	      "that), or try UMMAP_ENGINE=segv"
-
-const struct engine engine_sigbus = {
-	.needs = NEEDS, .stored_to = &engine_sigbus, .by_bus = true, .drops = true,
-	.adopt = adopt, .adopt_pool = adopt_pool, .map = map, .copy_in = copy_in, .is_one = paged_is_one, .protect = protect, .unmap = unmap,
-	.unmap_last = paged_unmap_last, .discard = paged_discard, .wake = wake,
-};
-
-const struct engine engine_sigbus_read = {
-	.needs = NEEDS, .stored_to = &engine_sigbus, .by_bus = true, .drops = true,
-	.adopt = adopt_read, .adopt_pool = adopt_pool, .map = map_read, .copy_in = copy_in, .is_one = paged_is_one, .protect = protect,
-	.unmap = unmap_read, .unmap_last = paged_unmap_last, .discard = paged_discard, .wake = wake,
-};
+const struct engine engine_sigbus = { ALL };
+const struct engine engine_sigbus_read = { ALL, .loads_only = true };

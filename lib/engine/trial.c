@@ -25,16 +25,16 @@ static int go_round(const struct engine *e, char *range, char *pool, uint8_t mar
 	int err;
 
 	memset(pool, mark, len);
-	err = e->map(range, pool, len, true, false);
+	err = e->map(e, range, pool, len, true, false);
 	if (err)
 		return err;
 	if (((volatile uint8_t *)range)[len - 1] != mark)
 		return -ENOSYS;
-	err = e->protect(range, len, true);
+	err = e->protect(e, range, len, true);
 	if (err)
 		return err;
 	((volatile uint8_t *)range)[0] = mark + 1;
-	err = e->unmap(range, pool, len, true, true);
+	err = e->unmap(e, range, pool, len, true, true);
 	if (!err && mprotect(pool, len, PROT_READ | PROT_WRITE) < 0)
 		err = -errno;
 	if (err)
@@ -50,7 +50,7 @@ static int try_moves(const struct engine *e)
 	int err = pool ? 0 : -ENOMEM;
 
 	if (!err)
-		err = e->adopt_pool(pool, len);
+		err = e->adopt_pool(e, pool, len);
 	if (!err)
 		err = go_round(e, range, pool, MARK);
 	if (!err)

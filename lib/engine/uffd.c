@@ -85,93 +85,39 @@ void uffd_forget(void)
 
 /* ---- Mapped ranges ---- */
 
-static int poison(char *range, size_t len)
+static int poison(const struct engine *e, char *range, size_t len)
 {
 	int err = mprotect(range, len, PROT_NONE) < 0 ? -errno : 0;
 
-	userfaultfd_wake(&userfaultfd_messages, range, len);
+	userfaultfd_wake(e->uffd, range, len);
 	return err;
 }
 
-static int unpoison(char *range, size_t len)
+static int unpoison(const struct engine *e, char *range, size_t len)
 {
-	return mprotect(range, len, PROT_READ | PROT_WRITE) < 0 ? -errno : 0;
+	return mprotect(range, len, e->loads_only ? PROT_READ : PROT_READ | PROT_WRITE) < 0 ? -errno : 0;
 }
 
-static int unpoison_read(char *range, size_t len)
+static void wake(const struct engine *e, char *range, size_t len)
 {
-	return mprotect(range, len, PROT_READ) < 0 ? -errno : 0;
+	userfaultfd_wake(e->uffd, range, round_up(len, sys_page()));
 }
 
-static int adopt(char *range, size_t len)
+static int protect(const struct engine *e, char *range, size_t len, bool writable)
 {
-	return paged_adopt(&userfaultfd_messages, range, len, true);
-}
-
-static int adopt_read(char *range, size_t len)
-{
-	return paged_adopt(&userfaultfd_messages, range, len, false);
-}
-
-static int adopt_pool(char *pool, size_t len)
-{
-	return userfaultfd_register(&userfaultfd_messages, pool, len, false);
-}
-
-static void wake(char *range, size_t len)
-{
-	userfaultfd_wake(&userfaultfd_messages, range, round_up(len, sys_page()));
-}
-
-static int protect(char *range, size_t len, bool writable)
-{
-	int err = paged_protect(&userfaultfd_messages, range, len, writable);
+	int err = paged_protect(e, range, len, writable);
 
 	/* Nobody else would do so where rights are taken. */
 	if (!writable)
-		userfaultfd_wake(&userfaultfd_messages, range, len);
+		userfaultfd_wake(e->uffd, range, len);
 	return err;
 }
 
-static int map(char *range, char *pool, size_t len, bool was_writable, bool writable)
-{
-	(void)was_writable;
-	return paged_map(&userfaultfd_messages, range, pool, len, writable);
-}
+#define ALL \
+	.needs = PAGED_NEEDS, .stored_to = &engine_uffd, .by_message = true, .pins_block = true, .uffd = &userfaultfd_messages, \
+	.adopt = paged_adopt, .adopt_pool = paged_adopt_pool, .map = paged_map, .is_one = paged_is_one, .protect = protect, \
+	.unmap = paged_unmap, .unmap_last = paged_unmap_last, .discard = paged_discard, .wake = wake, .poison = poison, \
+	.unpoison = unpoison
 
-static int map_readonly(char *range, char *pool, size_t len, bool was_writable, bool writable)
-{
-	(void)writable;
-	return map(range, pool, len, was_writable, false);
-}
-
-static int unmap(char *range, char *pool, size_t len, bool writable, bool exposed)
-{
-	return paged_unmap(&userfaultfd_messages, range, pool, len, writable, exposed);
-}
-
-static int unmap_read(char *range, char *pool, size_t len, bool writable, bool exposed)
-{
-	(void)exposed;
-	return unmap(range, pool, len, writable, false);
-}
-
-/* ---- The tables ---- */
-
-#define NEEDS "let the process use ioctl(2) on userfaultfd, and madvise(2) (a seccomp filter or an emulator may keep it from " \
-	      "that), or try UMMAP_ENGINE=segv"
-
-const struct engine engine_uffd = {
-	.needs = NEEDS, .stored_to = &engine_uffd,
-	.by_message = true, .pins_block = true,
-	.adopt = adopt, .adopt_pool = adopt_pool, .map = map, .is_one = paged_is_one, .protect = protect, .unmap = unmap,
-	.unmap_last = paged_unmap_last, .discard = paged_discard, .wake = wake, .poison = poison, .unpoison = unpoison,
-};
-
-const struct engine engine_uffd_read = {
-	.needs = NEEDS, .stored_to = &engine_uffd,
-	.by_message = true, .pins_block = true,
-	.adopt = adopt_read, .adopt_pool = adopt_pool, .map = map_readonly, .is_one = paged_is_one, .protect = protect,
-	.unmap = unmap_read, .unmap_last = paged_unmap_last, .discard = paged_discard, .wake = wake, .poison = poison,
-	.unpoison = unpoison_read,
-};
+const struct engine engine_uffd = { ALL };
+const struct engine engine_uffd_read = { ALL, .loads_only = true };

@@ -174,16 +174,52 @@ struct store *io_hold(struct store *store)
 	return store;
 }
 
-void io_close(struct store *store)
-{
-	int err;
+/* The last notice of a store, while it is closed. */
+struct said {
+	_Atomic uint32_t lock;
+	char sentence[512];
+};
 
-	if (--store->owners > 0)
-		return;
-	err = store->driver.close(store->handle);
+static void keep_notice(void *arg, const char *sentence)
+{
+	struct said *said = arg;
+
+	log_notice(NULL, sentence);
+	futex_lock(&said->lock);
+	strncpy(said->sentence, sentence, sizeof(said->sentence) - 1);
+	futex_unlock(&said->lock);
+}
+
+static int close_handle(struct store *store)
+{
+	int err = store->driver.close(store->handle);
+
 	if (err)
 		log_line(LOG_WARN, "io", "closing a %s store: %s", store->driver.scheme, strerror(-err));
 	free(store);
+	return err;
+}
+
+/* A forked child does it, too, where the locks of notices may be held for ever. */
+void io_close(struct store *store)
+{
+	if (--store->owners == 0)
+		close_handle(store);
+}
+
+int io_complete(struct store *store)
+{
+	struct said said = { .lock = 0 };
+	int err;
+
+	if (--store->owners > 0)
+		return 0;
+	if (store->driver.set_notice)
+		store->driver.set_notice(store->handle, keep_notice, &said);
+	err = close_handle(store);
+	/* A driver that says nothing of it has the data, if not a trace of them. */
+	return err && *said.sentence ? fail(EUCLEAN, "the mapping has ended, but its store was not closed as it should be: %s",
+					    said.sentence) : 0;
 }
 
 void io_part(struct store *store, struct ummap_driver *driver, void **handle)
@@ -254,6 +290,11 @@ static int lengthen(struct store *s, uint64_t size)
 	return err == -EOPNOTSUPP ? 0 : err;
 }
 
+bool io_grows(const struct store *s)
+{
+	return s->geom.caps & UMMAP_CAP_GROW;
+}
+
 /* One store at a time becomes longer. */
 static _Atomic uint32_t lengthening;
 
@@ -261,7 +302,7 @@ int io_lengthen(struct store *s, uint64_t size)
 {
 	int err;
 
-	if (!s->driver.resize || !(s->geom.caps & UMMAP_CAP_GROW) || io_size(s) >= size)
+	if (!s->driver.resize || !io_grows(s) || io_size(s) >= size)
 		return 0;
 	futex_lock(&lengthening);
 	err = lengthen(s, size);

@@ -24,6 +24,8 @@ int io_open_fd(const char *uri, int fd, int oflags, struct store **store);
 /* Adds an owner to a store; each owner closes it once. */
 struct store *io_hold(struct store *store);
 void io_close(struct store *store);
+/* The same, for who has asked for all of it to be in the store: what is not there then is -EUCLEAN, with a sentence. */
+int io_complete(struct store *store);
 /* Frees a store that has one owner and has not been used, but leaves its handle open: the caller gets it, with a
  * copy of the table. */
 void io_part(struct store *store, struct ummap_driver *driver, void **handle);
@@ -36,6 +38,8 @@ bool io_same(const struct store *a, const struct store *b);
 int io_lock(struct store *store, uint64_t off, uint64_t len, int how, char why[160]);
 /* Bytes of the store now. */
 uint64_t io_size(struct store *store);
+/* Whether writing past its end makes it longer. */
+bool io_grows(const struct store *s);
 /* Makes a store at least so long, if the driver can; the store has no mapping yet, and so no requests. */
 int io_lengthen(struct store *store, uint64_t size);
 /* In a forked child: no other thread makes a store longer. */

@@ -539,10 +539,12 @@ void evict_resupply(struct mapping *map, unsigned n)
 		return;
 	}
 	giver = giver_for(map, room);
-	if (drops(map, giver))
-		drop_some(map, giver);
-	else
+	if (!drops(map, giver))
 		send_some(map, giver, n);
+	/* Who drops gives no second chance: an instruction needs up to four segments at the same time, which must not go for
+	 * the sake of the next one while something is inactive, nor where they are all that there is. */
+	else if (giver->clean < map->seg_size && giver->bytes / DROP_PART >= map->seg_size)
+		drop_some(map, giver);
 	if (map->engine->vma_each)
 		keep_ready(map, giver);
 }

@@ -31,13 +31,13 @@ static void poison(struct mapping *map, size_t i, int err)
 	seg_lock(s);
 	if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_INACTIVE)) {
 		/* Somebody was luckier. */
-		map->engine->wake(map_place(map, i), map_place_len(map, i));
+		map->engine->wake(map->engine, map_place(map, i), map_place_len(map, i));
 	} else {
 		map->load_error = err;
 		seg_change(s, SEG_POISON_OLD, SEG_POISONED);
 		map_mark(map->touched, i);
 		map->poisoned = true;
-		map->engine->poison(map_place(map, i), map_place_len(map, i));
+		map->engine->poison(map->engine, map_place(map, i), map_place_len(map, i));
 	}
 	seg_unlock(s);
 }

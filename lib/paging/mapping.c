@@ -219,7 +219,7 @@ void map_thaw(struct mapping *map)
 {
 	map->frozen = 0;
 	sys_wake(&map->frozen, INT32_MAX);
-	map->engine->wake(map->range, map->size);
+	map->engine->wake(map->engine, map->range, map->size);
 }
 
 void map_wait(struct mapping *map)

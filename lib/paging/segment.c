@@ -105,13 +105,13 @@ static int map_frame(struct mapping *map, size_t i, uint32_t frame, char *from, 
 	int err;
 
 	if (from != frame_addr(frame))
-		return map->engine->copy_in(map_place(map, i), from, len, writable);
+		return map->engine->copy_in(map->engine, map_place(map, i), from, len, writable);
 
 	do {
 		/* What of a frame stays in the pool has no rights that are noted: it can always be written. */
 		err = len < map->seg_size ? frame_make_writable(frame, 1) : 0;
 		if (!err)
-			err = map->engine->map(map_place(map, i), frame_addr(frame), len, frame_writable(frame),
+			err = map->engine->map(map->engine, map_place(map, i), frame_addr(frame), len, frame_writable(frame),
 					     writable);
 	} while (found_mapping(map, err));
 	if (!err)
@@ -126,7 +126,7 @@ static int protect(struct mapping *map, size_t i, const struct seg *s, bool writ
 	int err;
 
 	do
-		err = map->engine->protect(map_place(map, i), map_place_len(map, i), writable);
+		err = map->engine->protect(map->engine, map_place(map, i), map_place_len(map, i), writable);
 	while (found_mapping(map, err));
 	if (!err)
 		frame_note_split(s->frame, 1);
@@ -210,7 +210,7 @@ static void arrive(struct mapping *map, struct seg *s, bool write, enum ummap_ev
 
 int seg_unpoison(struct mapping *map, size_t i, struct seg *s)
 {
-	int err = map->engine->unpoison(map_place(map, i), map_place_len(map, i));
+	int err = map->engine->unpoison(map->engine, map_place(map, i), map_place_len(map, i));
 
 	if (!err)
 		seg_change(s, SEG_POISONED | SEG_POISON_OLD, 0);
@@ -252,7 +252,7 @@ static int map_cluster(struct mapping *map, size_t i, struct seg **list, unsigne
 	}
 	err = map->engine->is_one(frame_addr(first), n << map->shift) ? 0 : -EFAULT;
 	if (!err)
-		err = map->engine->map(map_place(map, i), frame_addr(first), n << map->shift,
+		err = map->engine->map(map->engine, map_place(map, i), frame_addr(first), n << map->shift,
 				     frame_writable(first), false);
 	if (!err)
 		frame_set_writable(first, n, false);
@@ -272,7 +272,7 @@ int seg_unmap(struct mapping *map, size_t i, struct seg **list, unsigned n)
 	int err = n == 1 || map->engine->is_one(map_place(map, i), len) ? 0 : -EFAULT;
 
 	if (!err)
-		err = map->engine->unmap(map_place(map, i), frame_addr(list[0]->frame), len, writable,
+		err = map->engine->unmap(map->engine, map_place(map, i), frame_addr(list[0]->frame), len, writable,
 				     seg_has(list[0], SEG_EXPOSED));
 	if (err)
 		return err;

@@ -140,11 +140,11 @@ static int make_readonly(struct run *run)
 		last = run->at[k + n - 1];
 		len = (size_t)(map_place(map, last) - range) + map_place_len(map, last);
 		do
-			err = map->engine->protect(range, len, false);
+			err = map->engine->protect(map->engine, range, len, false);
 		while (err == -ENOMEM && spare_give());
 		if (err) {
 			/* It may have got half-way. */
-			map->engine->protect(range, len, true);
+			map->engine->protect(map->engine, range, len, true);
 			return err;
 		}
 		for (unsigned j = k; j < k + n; j++)

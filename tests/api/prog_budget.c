@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * prog_budget - what a process holds: its peak stays within the budget plus a frame for each thread that moves one,
- * whatever the mappings and their segments; the mapping that is not used gives first; a mapping's own budget holds.
+ * whatever the mappings and their segments; the mapping that is not used gives first; a mapping's own budget holds. The
+ * smallest budget is enough for an instruction that needs four segments at the same time.
  */
 #include "common.h"
 
@@ -198,6 +199,51 @@ static void over_by_frames(void *unused)
 	check(umunmap(m, 0) == 0);
 }
 
+#define STEPS 2000
+
+/* Eight bytes that two segments share to eight that two others share. */
+static void move_across(uint8_t *to, const uint8_t *from)
+{
+#ifdef __x86_64__
+	__asm__ volatile("movsq" : "+S"(from), "+D"(to) : : "memory");
+#else
+	memcpy(to, from, 8);
+#endif
+}
+
+/* In turns with what leaves inactive segments behind. */
+static void four_at_once(void *unused)
+{
+	const size_t seg = 16 * KIB, segs = 64;
+	int fd = filled_file(segs * seg, 1);
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	uint64_t random = 1;
+	char uri[64];
+	uint8_t *m;
+	void *addr;
+
+	(void)unused;
+	set_budget(BUDGET);
+	attr.seg_size = seg;
+	attr.budget = 4 * seg;
+	snprintf(uri, sizeof(uri), "%s:/proc/self/fd/%d", has_driver("uring") ? "uring" : "posix", fd);
+	check(ummap_open(uri, segs * seg, 0, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());
+	m = addr;
+	for (unsigned i = 0; i < STEPS; i++) {
+		size_t from = 1 + next_random(&random) % (segs - 3), to = from < segs - 3 ? from + 2 : from - 2;
+
+		if (i % 8 == 0) {
+			check(umadvise(m + from * seg, 2 * seg, UMMAP_ADV_WILLNEED) == 0);
+			(void)*(volatile uint8_t *)(m + to * seg);
+			(void)*(volatile uint8_t *)(m + (to + 1) * seg);
+			(void)*(volatile uint8_t *)(m + from * seg);
+		}
+		move_across(m + to * seg - 4, m + from * seg - 4);
+	}
+	check(umunmap(m, 0) == 0);
+	close(fd);
+}
+
 int main(void)
 {
 	struct load loads[] = { { 1, false }, { 1, true }, { 4, false }, { 4, true } };
@@ -208,5 +254,6 @@ int main(void)
 	in_child(colder_gives_first, NULL, "colder gives first");
 	in_child(own_budget, NULL, "a budget of its own");
 	in_child(over_by_frames, NULL, "over by frames");
+	in_child(four_at_once, NULL, "four at once");
 	return 0;
 }

@@ -165,6 +165,30 @@ Test(pagecache_map, not_what_the_cache_lacks)
 	check(umunmap(m, 0) == 0);
 }
 
+/* Evicted segments go to the file through the page cache, which keeps them and their neighbours. */
+static void write_all(void *driver)
+{
+	uint8_t *m;
+	int fd;
+
+	start();
+	set_env("UMMAP_DRIVER", driver);
+	fd = cached_file(SIZE);
+	m = map_file(fd, SIZE, SEG, READ_WRITE, 0);
+	for (size_t i = 0; i < SEGS; i += 3)
+		fill(m + i * SEG, SEG, i * SEG, NEW);
+	check(umsync(m, 1) == 0);
+	check(cached_bytes(fd, SIZE) == SIZE, "%zu of %zu are cached", cached_bytes(fd, SIZE), SIZE);
+	check(umunmap(m, 0) == 0);
+}
+
+Test(pagecache_map, keeps_what_is_written)
+{
+	check_exits(run_child(write_all, "posix"), 0);
+	if (has_driver("uring"))
+		check_exits(run_child(write_all, "uring"), 0);
+}
+
 /* A file that is cached, opened by a URI with its path in it. */
 static void not_lent(const char *uri_of_path, int engine)
 {

@@ -9,6 +9,7 @@
  */
 #include <pthread.h>
 
+#include "beside.h"
 #include "small_fs.h"
 #include "ummap-driver.h"
 
@@ -76,20 +77,12 @@ static void make_store(void)
 	unlink(cache);
 }
 
-/* umcache stands beside the folder of this program. */
 static int tool(const char *verb)
 {
-	char self[320], command[1200];
-	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	int status;
+	char words[400];
 
-	check(len > 0);
-	self[len] = '\0';
-	*strrchr(self, '/') = '\0';
-	snprintf(command, sizeof(command), "'%s/../umcache' %s '%s' > /dev/null 2>&1", self, verb, store);
-	status = system(command);
-	check(WIFEXITED(status) && WEXITSTATUS(status) < 127, "%s", command);
-	return WEXITSTATUS(status);
+	snprintf(words, sizeof(words), "%s '%s'", verb, store);
+	return run_tool("umcache", words);
 }
 
 /* ---- kill -9 ---- */
@@ -277,26 +270,6 @@ static void hold(void *arg)
 	check(umunmap(words, 0) == 0);
 }
 
-/* Only a cache is removed, and only that of the store which is named. */
-static void drops_nothing_else(void)
-{
-	char words[800], other[320], kept[320];
-	int fd = temp_named("other", 0, other);
-
-	check(write(fd, "of value", 8) == 8);
-	close(fd);
-	snprintf(words, sizeof(words), "--cache '%s' drop", other);
-	check(tool(words) == 2 && access(other, F_OK) == 0);
-	snprintf(words, sizeof(words), "--cache '%s' drop", store);
-	check(tool(words) == 2 && access(store, F_OK) == 0);
-	snprintf(kept, sizeof(kept), "%s", store);
-	snprintf(words, sizeof(words), "--cache '%s' drop", cache);
-	snprintf(store, sizeof(store), "%s", other);
-	check(tool(words) == 2 && access(cache, F_OK) == 0);
-	snprintf(store, sizeof(store), "%s", kept);
-	unlink(other);
-}
-
 static void check_others(void)
 {
 	struct timespec times[2] = { { 0, UTIME_OMIT }, { 1000, 0 } };
@@ -305,7 +278,7 @@ static void check_others(void)
 	check_exits(run_child(hold, NULL), 0);
 	check(utimensat(AT_FDCWD, store, times, 0) == 0);
 	check_refused(ESTALE, "umcache drop");
-	drops_nothing_else();
+	check_drops_nothing_else("umcache", "--cache", cache, store);
 	check(tool("drop") == 0 && tool("ls") == 2);
 	check_exits(run_child(hold, NULL), 0);
 }
@@ -333,20 +306,6 @@ static void open_other(void *arg)
 
 /* ---- Failures ---- */
 
-/* How often the log says it. */
-static unsigned count_lines(int log, const char *words)
-{
-	static char text[64 * KIB];
-	ssize_t len = pread(log, text, sizeof(text) - 1, 0);
-	unsigned n = 0;
-
-	check(len >= 0);
-	text[len] = '\0';
-	for (const char *at = text; (at = strstr(at, words)); at++)
-		n++;
-	return n;
-}
-
 /* The far store takes nothing: what is written stays near, also when the mapping ends, and goes home when it takes it. The log
  * has one line about it. */
 static void fail_far(void *arg)
@@ -367,8 +326,11 @@ static void fail_far(void *arg)
 	words = addr;
 	put_version(words, 7);
 	check(umsync(words, 0) == 0, "a sync does not need the far store");
-	umunmap(words, 0);
+	check_fails(umunmap(words, 1), EUCLEAN);
+	snprintf(uri, sizeof(uri), "`umcache --cache %s flush %s`", cache, store);
+	check(strstr(umerrormsg(), "the mapping has ended") && strstr(umerrormsg(), uri), "%s", umerrormsg());
 	check(dup2(was, STDERR_FILENO) >= 0);
+	check(count_lines(log, uri) == 1);
 	check(count_lines(log, "warn io: cache+: the store behind") == 1, "%u lines", count_lines(log, "cache+"));
 	check_far(0, 0);
 	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s", store, cache);

@@ -6,7 +6,7 @@
  *
  *	prog_wal [ROUNDS [SEED]]
  */
-#include "common.h"
+#include "beside.h"
 #include "ummap-driver.h"
 
 #define SEG (16 * KIB)
@@ -123,6 +123,40 @@ static void kill_once(uint64_t *random, int interval)
 	found = found_version();
 	check(found == durable || found == durable + 1, "version %" PRIu64 " was durable, %" PRIu64 " is there", durable, found);
 	check(access(log_path, F_OK) < 0, "the log is gone at a clean end");
+}
+
+/* ---- Memory that changes while it is written ---- */
+
+static _Atomic bool ends;
+
+static void *store_all_the_time(void *m)
+{
+	volatile uint64_t *words = m;
+
+	for (uint64_t i = 0; !ends; i++)
+		words[i % (SIZE / 8)] = i;
+	return NULL;
+}
+
+/* What is pinned is stored to without a fault, by threads and by devices: each byte of it is as it was at some time. */
+static void store_into_pinned(void *arg)
+{
+	uint64_t *words;
+	pthread_t thread;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	words = map_store("", 0);
+	check(umpin(words, SIZE, READ_WRITE) == 0);
+	check(pthread_create(&thread, NULL, store_all_the_time, words) == 0);
+	for (int i = 0; i < 20; i++)
+		check(umsync(words, 0) == 0);
+	ends = true;
+	check(pthread_join(thread, NULL) == 0);
+	umunpin(words, SIZE);
+	put_version(words, 1);
+	check(umsync(words, 0) == 0);
+	kill(getpid(), SIGKILL);
 }
 
 /* ---- Others ---- */
@@ -284,20 +318,9 @@ static void check_others(void)
 
 /* ---- Damage ---- */
 
-/* umwal stands beside the folder of this program. */
 static int tool(const char *words)
 {
-	char self[320], command[800];
-	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	int status;
-
-	check(len > 0);
-	self[len] = '\0';
-	*strrchr(self, '/') = '\0';
-	snprintf(command, sizeof(command), "'%s/../umwal' %s > /dev/null 2>&1", self, words);
-	status = system(command);
-	check(WIFEXITED(status) && WEXITSTATUS(status) < 127, "%s", command);
-	return WEXITSTATUS(status);
+	return run_tool("umwal", words);
 }
 
 /* The log is refused with a sentence that names it, or what was committed is there: never anything else. */
@@ -333,9 +356,10 @@ static void unfinished_is_not_damaged(void)
 	check(pread(fd, slot, sizeof(slot), 0) == sizeof(slot));
 	check(pwrite(fd, zeros, sizeof(zeros), 0) == sizeof(zeros));
 	check(tool(words) == 1);
-	/* The second slot is written after the first head is durable: a part of it is what is left of more. */
+	/* The second slot is written after the first head is durable: a part of it is what is left of more. Its last eight
+	 * bytes are its sum, of which some may be zero, as what is behind the end is. */
 	check(pwrite(fd, slot, sizeof(slot), 0) == sizeof(slot));
-	for (size_t left = 1; left < sizeof(slot); left += 93) {
+	for (size_t left = 9; left < sizeof(slot); left += 93) {
 		check(ftruncate(fd, (off_t)(sizeof(slot) - left)) == 0);
 		check(tool(words) == 2);
 		check_exits(run_child(open_damaged, NULL), 3);
@@ -348,24 +372,14 @@ static void unfinished_is_not_damaged(void)
 	check(unlink(log_path) == 0);
 }
 
-/* Only a log is removed, and only that of the store which is named. */
-static void drops_nothing_else(void)
+static void drop(void)
 {
-	char words[800], other[330];
-	int fd = temp_named("other", 0, other);
+	char words[400];
 
-	check(write(fd, "of value", 8) == 8);
-	close(fd);
 	check_killed(run_child(commit_and_die, NULL), SIGKILL);
-	snprintf(words, sizeof(words), "--log '%s' drop '%s'", other, store);
-	check(tool(words) == 2 && access(other, F_OK) == 0);
-	snprintf(words, sizeof(words), "--log '%s' drop '%s'", store, store);
-	check(tool(words) == 2 && access(store, F_OK) == 0);
-	snprintf(words, sizeof(words), "--log '%s' drop '%s'", log_path, other);
-	check(tool(words) == 2 && access(log_path, F_OK) == 0);
+	check_drops_nothing_else("umwal", "--log", log_path, store);
 	snprintf(words, sizeof(words), "drop '%s'", store);
 	check(tool(words) == 0 && access(log_path, F_OK) < 0);
-	unlink(other);
 }
 
 static void fuzz(uint64_t *random, unsigned rounds)
@@ -404,16 +418,21 @@ static void fuzz(uint64_t *random, unsigned rounds)
 /* What does not fit fails, and stays; what is less, later, goes. */
 static void fill_the_log(void *arg)
 {
+	int log = temp_file(0), was = dup(STDERR_FILENO);
 	uint64_t *words;
 
 	(void)arg;
 	set_budget(2 * SIZE);
+	check(dup2(log, STDERR_FILENO) >= 0);
 	words = map_store("?wal.size=300K", 0);
 	put_version(words, 1);
 	check_fails(umsync(words, 0), ENOSPC);
 	check_fails(umsync(words, 0), ENOSPC);
 	check(version_of(words) == 1, "it is in memory still");
 	check(umunmap(words, 0) == 0);
+	check(dup2(was, STDERR_FILENO) >= 0);
+	check(count_lines(log, "has reached wal.size=307200") == 1, "it is told, once");
+	check(count_lines(log, "warn io") == 1);
 	words = map_store("?wal.size=300K", 0);
 	check(version_of(words) == 0, "nothing of it is in the store");
 	/* Sync after sync fits, because what was committed makes way. */
@@ -459,6 +478,49 @@ static void fill_the_store(void *arg)
 	unlink(count);
 }
 
+/* A mapping that ends while the store has no room: the program is told, and told what to do, which completes the store. */
+static void end_with_full_store(void *arg)
+{
+	char says[800], apply[340];
+	uint64_t *words;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	words = map_store("?error.op=write&error.times=always&error.errno=ENOSPC", 0);
+	put_version(words, 1);
+	check_fails(umunmap(words, 1), EUCLEAN);
+	snprintf(says, sizeof(says), "No space left on device. Nothing is lost: when this is mended, `umwal --log %s apply %s`",
+		 log_path, store);
+	check(strstr(umerrormsg(), "the mapping has ended") && strstr(umerrormsg(), says), "%s", umerrormsg());
+	check_fails(umunmap(words, 0), EINVAL);
+	snprintf(apply, sizeof(apply), "apply '%s'", store);
+	check(tool(apply) == 0);
+	check(access(log_path, F_OK) < 0);
+	snprintf(uri, sizeof(uri), "wal+posix:%s", store);
+	words = map_store("", 0);
+	check(version_of(words) == 1);
+	check(umunmap(words, 1) == 0);
+}
+
+/* Who did not ask for it has it in the log of messages only. */
+static void drop_with_full_store(void *arg)
+{
+	int log = temp_file(0), was = dup(STDERR_FILENO);
+	char says[400];
+	uint64_t *words;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	check(dup2(log, STDERR_FILENO) >= 0);
+	words = map_store("?error.op=write&error.times=always&error.errno=ENOSPC", 0);
+	put_version(words, 1);
+	check(umsync(words, 0) == 0);
+	check(umunmap(words, 0) == 0);
+	check(dup2(was, STDERR_FILENO) >= 0);
+	snprintf(says, sizeof(says), "`umwal --log %s apply", log_path);
+	check(count_lines(log, says) == 1);
+}
+
 int main(int argc, char **argv)
 {
 	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : ROUNDS;
@@ -473,15 +535,22 @@ int main(int argc, char **argv)
 		kill_once(&seed, (int)(i % 4 / 2));
 	}
 	make_store("posix");
+	check_killed(run_child(store_into_pinned, NULL), SIGKILL);
+	check(found_version() == 1);
+	make_store("posix");
 	check_others();
 	make_store("posix");
 	fuzz(&seed, rounds);
 	make_store("posix");
 	unfinished_is_not_damaged();
-	drops_nothing_else();
+	drop();
 	make_store("posix");
 	check_exits(run_child(fill_the_log, NULL), 0);
 	make_store("error+posix");
 	check_exits(run_child(fill_the_store, NULL), 0);
+	make_store("error+posix");
+	check_exits(run_child(end_with_full_store, NULL), 0);
+	make_store("error+posix");
+	check_exits(run_child(drop_with_full_store, NULL), 0);
 	return 0;
 }

@@ -134,6 +134,26 @@ Test(mem, ends_where_it_ends)
 	check(umunmap(m, 0) == 0);
 }
 
+static void map_with_stderr(void *to)
+{
+	check(dup2(*(int *)to, STDERR_FILENO) >= 0);
+	check(umunmap(map_uri("mem:1000000", 1000000, 0, READ_WRITE), 1) == 0);
+	check(umunmap(map_uri("mem:1000000", 2 * MIB, 0, PROT_READ), 1) == 0);
+	check(lseek(*(int *)to, 0, SEEK_END) == 0, "nothing is lost so far");
+	check(umunmap(map_uri("mem:1000000", 2 * MIB, 0, READ_WRITE), 1) == 0);
+	_exit(0);
+}
+
+Test(mem, warns_of_its_end)
+{
+	char text[KIB] = "";
+	int to = temp_file(0);
+
+	check_exits(run_child(map_with_stderr, &to), 0);
+	check(pread(to, text, sizeof(text) - 1, 0) > 0);
+	check(strstr(text, "the mapping ends at byte 2097152, but its store at 1000000"), "%s", text);
+}
+
 Test(mem, refuses_with_a_sentence)
 {
 	static const char *const bad[] = {

@@ -3,10 +3,12 @@
 #include "posix.h"
 
 #include <linux/filter.h>
+#include <linux/fs.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -229,6 +231,13 @@ Test(posix, block_device)
 		cr_assert_eq(buf[i], 0);
 	cr_expect_eq(posix->resize(h, 2 * MIB), -EINVAL);
 	cr_expect_eq(posix->close(h), 0);
+	cr_assert_eq(ioctl(fd, BLKROSET, &(int){ 1 }), 0);
+	cr_expect_eq(try_path(path, UMMAP_O_WRITE, NULL, &h), -EROFS);
+	cr_expect(strstr(geom.why, "read-only"), "%s", geom.why);
+	cr_assert_eq(try_path(path, 0, NULL, &h), 0, "%s", geom.why);
+	posix->close(h);
+	/* The next one to get this device would find it so. */
+	cr_assert_eq(ioctl(fd, BLKROSET, &(int){ 0 }), 0);
 	close(fd);
 }
 

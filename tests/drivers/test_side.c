@@ -318,14 +318,14 @@ Test(side, removes_no_other_file)
 
 static void keep_notice(void *arg, const char *sentence)
 {
-	snprintf(arg, 300, "%s", sentence);
+	snprintf(arg, 512, "%s", sentence);
 }
 
 /* A thread of the driver's may have something to say before anybody has said where. */
 Test(notice, waits_for_a_listener)
 {
 	struct notice n = { .give = NULL };
-	char first[300] = "", second[300] = "";
+	char first[512] = "", second[512] = "";
 
 	notice_give(&n, "%d and %s", 1, "two");
 	notice_set(&n, keep_notice, first);

@@ -128,3 +128,56 @@ Test(wal_log, records_that_cannot_be_are_its_end)
 		check(use(UMMAP_O_WRITE, "") == 0, "%zu: %s", i, umerrormsg());
 	}
 }
+
+/* Requests of this thread to read anything; -1: the kernel does not count them. */
+static long count_reads(void)
+{
+	FILE *f = fopen("/proc/thread-self/io", "re");
+	char line[100];
+	long n = -1;
+
+	while (f && n < 0 && fgets(line, sizeof(line), f))
+		sscanf(line, "syscr: %ld", &n);
+	if (f)
+		fclose(f);
+	return n;
+}
+
+/* Opening reads a log once, in large requests, and not each record by itself. What it has found of the epochs that are wished
+ * for is right. */
+Test(wal_log, opening_reads_it_once)
+{
+	enum { N = 1000 };
+	static struct record records[2 * N];
+	struct ummap_driver driver = { .struct_size = sizeof(driver) };
+	struct ummap_geom geom;
+	char uri[400], block[WAL_BLOCK];
+	long before;
+	void *h;
+	int fd;
+
+	/* Ones in the store, zeros in the log: two epochs, and what belongs to none. */
+	for (uint64_t i = 0; i < 2 * N; i++)
+		records[i] = (struct record){ WAL_DATA, 1, i, 0 };
+	records[N / 2] = records[N] = (struct record){ WAL_COMMIT, 0, 2 * N * WAL_BLOCK, EPOCH };
+	make_log(&good, records, 2 * N);
+	memset(block, 1, sizeof(block));
+	fd = open(store, O_WRONLY | O_CLOEXEC);
+	for (int i = 0; i < 2 * N; i++)
+		check(write(fd, block, sizeof(block)) == sizeof(block));
+	close(fd);
+	for (uint64_t epoch = EPOCH; epoch <= EPOCH + 2; epoch++) {
+		uint64_t end = (epoch - EPOCH) * N / 2;
+
+		snprintf(uri, sizeof(uri), "wal+posix:%s?wal.epoch=%ju", store, (uintmax_t)epoch);
+		before = count_reads();
+		check(ummap_driver_open(uri, 0, &driver, &h, &geom) == 0, "%s", umerrormsg());
+		if (before >= 0)
+			check(count_reads() - before < N / 2, "%ld reads", count_reads() - before);
+		for (uint64_t i = 0; i < 2 * N; i++) {
+			check(driver.read(h, block, sizeof(block), i * WAL_BLOCK) == 0);
+			check(block[0] == (i >= end || i == N / 2), "block %ju in epoch %ju", (uintmax_t)i, (uintmax_t)epoch);
+		}
+		check(driver.close(h) == 0);
+	}
+}

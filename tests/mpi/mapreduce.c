@@ -753,8 +753,9 @@ static void out_of_core(bool skewed)
 	job = create(&c);
 	check_run(job);
 	grown = (peak_memory() - before) * KIB;
-	/* The pairs in the buckets alone are 8 times the limit; table, task, and what MPI needs for transfers are not in it. */
-	check(SANITIZED || grown < 5 * LIMIT, "%zu KiB of memory", grown / KIB);
+	/* The pairs in the buckets alone are 8 times the limit. Table, task, and what MPI needs for transfers, which is more where
+	 * ranks wait longer for each other, are not in the limit. */
+	check(SANITIZED || grown < 7 * LIMIT, "%zu KiB of memory", grown / KIB);
 	check_large_result(job, skewed);
 	check(ummr_end(job) == 0);
 	nothing_left();

@@ -174,6 +174,32 @@ static void other_jobs(void)
 	refused(make_config(), EEXIST, "with another input");
 }
 
+/* MapReduce-2S knows nothing of what the other method has left, and leaves it; a checkpoint says nothing to the other. */
+static void other_method(void)
+{
+	struct ummr_config c = make_config();
+	char path[500];
+	int left = interrupt(), fd;
+	ummr_job *job;
+
+	c.method = UMMR_METHOD_2S;
+	check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0 && ummr_run(job) == 0, "%s", ummr_error());
+	check_result(job);
+	check(ummr_end(job) == 0 && mapped_by_all() == TASKS);
+	snprintf(path, sizeof(path), "%s/ummr.checkpoint", storage);
+	if (rank == 0) {
+		fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+		check(fd >= 0 && write(fd, "pairs", 5) == 5 && close(fd) == 0);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	c.method = UMMR_METHOD_1S;
+	check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0 && ummr_run(job) == 0, "%s", ummr_error());
+	check_result(job);
+	check(ummr_end(job) == 0 && mapped_by_all() <= left);
+	c.method = UMMR_METHOD_2S;
+	complete(c, TASKS);
+}
+
 /* ---- Damage ---- */
 
 static const char *file_of(const char *kind, int which)
@@ -381,6 +407,7 @@ int main(int argc, char **argv)
 	complete(make_config(), TASKS);
 	other_jobs();
 	clear_storage();
+	other_method();
 	torn_records();
 	lost_files();
 	two_jobs();

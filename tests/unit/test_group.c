@@ -415,38 +415,33 @@ Test(group, reading_ahead_takes_nothing_that_is_in_use)
 }
 
 /* Most of a pass over eight times the budget is read ahead all the same, and a group beside it has its peace. */
-static uint64_t hits_of_a_pass(size_t budget, size_t size)
+static bool reads_ahead(size_t budget, size_t size, struct umstat *st)
 {
 	uint8_t *run = map_new(NULL, NULL, budget, size);
-	struct umstat st;
 
 	for (size_t i = 0; i < size / SEG; i++) {
 		touch(run, i, i + 1);
 		usleep(200);  /* what is done with a segment */
 	}
-	st = stat_of(run);
-	check(st.ahead_waste <= 16, "%" PRIu64, st.ahead_waste);
+	*st = stat_of(run);
 	check(umunmap(run, 0) == 0);
-	return st.ahead_hits;
+	return st->ahead_hits >= size / SEG * 3 / 4 && st->ahead_waste <= 16;
 }
 
-/* The reader may get the processor where the workers do not: the best of some passes counts. */
+/* The reader may get the processor where the workers do not, or the other way round: one of some passes has to. */
 static void pass_over(size_t budget)
 {
-	const size_t size = 32 * MIB, enough = size / SEG * 3 / 4;
-	uint64_t best = 0;
+	struct umstat st;
 	uint8_t *quiet;
+	bool done = false;
 
 	set_budget(budget ? 64 * MIB : 4 * MIB + 16 * SEG);
 	quiet = map_new("quiet", NULL, 16 * SEG, SIZE);
 	check(umadvise(quiet, SIZE, UMMAP_ADV_RANDOM) == 0);
 	touch(quiet, 0, 16);
-	for (int i = 0; i < 6 && best < enough; i++) {
-		uint64_t hits = hits_of_a_pass(budget, size);
-
-		best = hits > best ? hits : best;
-	}
-	check(best >= enough, "%" PRIu64 " instead of %zu", best, enough);
+	for (int i = 0; i < 6 && !done; i++)
+		done = reads_ahead(budget, 32 * MIB, &st);
+	check(done, "the last of them: %" PRIu64 " hits, %" PRIu64 " wasted", st.ahead_hits, st.ahead_waste);
 	check(stat_of(quiet).evictions == 0, "%" PRIu64, stat_of(quiet).evictions);
 	check(umunmap(quiet, 0) == 0);
 }

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* beside.h - what the programs share that test filters with a file beside the store, and the tools for these files. */
+#ifndef TESTS_BESIDE_H
+#define TESTS_BESIDE_H
+
+#include "common.h"
+
+/* The exit status of a tool, which stands beside the folder of this program. */
+static inline int run_tool(const char *name, const char *words)
+{
+	char self[320], command[1600];
+	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	int status;
+
+	check(len > 0);
+	self[len] = '\0';
+	*strrchr(self, '/') = '\0';
+	snprintf(command, sizeof(command), "'%s/../%s' %s > /dev/null 2>&1", self, name, words);
+	status = system(command);
+	check(WIFEXITED(status) && WEXITSTATUS(status) < 127, "%s", command);
+	return WEXITSTATUS(status);
+}
+
+static inline void check_not_dropped(const char *tool, const char *option, const char *file, const char *store)
+{
+	char words[800];
+
+	snprintf(words, sizeof(words), "%s '%s' drop '%s'", option, file, store);
+	check(run_tool(tool, words) == 2 && access(file, F_OK) == 0, "%s %s", tool, words);
+}
+
+/* Only what is a file of the tool's is removed, and only that of the store which is named. */
+static inline void check_drops_nothing_else(const char *tool, const char *option, const char *file, const char *store)
+{
+	char other[320];
+	int fd = temp_named("other", 0, other);
+
+	check(write(fd, "of value", 8) == 8);
+	close(fd);
+	check_not_dropped(tool, option, other, store);
+	check_not_dropped(tool, option, store, store);
+	check_not_dropped(tool, option, file, other);
+	unlink(other);
+}
+
+/* How often the log of messages has these words. */
+static inline unsigned count_lines(int log, const char *words)
+{
+	static char text[64 * KIB];
+	ssize_t len = pread(log, text, sizeof(text) - 1, 0);
+	unsigned n = 0;
+
+	check(len >= 0);
+	text[len] = '\0';
+	for (const char *at = text; (at = strstr(at, words)); at++)
+		n++;
+	return n;
+}
+
+#endif
