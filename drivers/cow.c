@@ -264,7 +264,6 @@ static int open_changes(struct cow *c, const struct ummap_uri *uri, int fd, stru
 
 static int set_up(struct cow *c, const struct ummap_uri *uri, int fd, int oflags, struct ummap_geom *geom)
 {
-	uint32_t async = UMMAP_CAP_ASYNC | UMMAP_CAP_PARALLEL;
 	int err;
 
 	c->writable = oflags & UMMAP_O_WRITE;
@@ -281,7 +280,7 @@ static int set_up(struct cow *c, const struct ummap_uri *uri, int fd, int oflags
 	}
 	c->size = geom->size;
 	geom->caps |= UMMAP_CAP_PARALLEL | (c->writable ? UMMAP_CAP_WRITE | UMMAP_CAP_GROW : 0);
-	if ((c->store.caps & async) == async && c->store.driver.submit && c->store.driver.reap)
+	if (behind_is_async(&c->store))
 		geom->caps |= UMMAP_CAP_ASYNC;
 	return 0;
 }

@@ -386,7 +386,7 @@ static void release(struct wal *w)
 	blockmap_free(&w->index);
 	free(w->block);
 	if (w->buffer)
-		munmap(w->buffer, WAL_BLOCKS_MAX * WAL_BLOCK);
+		munmap(w->buffer, WAL_BUFFER);
 	free(w);
 }
 
@@ -418,12 +418,11 @@ static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, st
 
 	w->writable = geom->caps & UMMAP_CAP_WRITE;
 	w->grows = geom->caps & UMMAP_CAP_GROW;
-	w->async = (w->home.caps & UMMAP_CAP_ASYNC) && (w->home.caps & UMMAP_CAP_PARALLEL) && w->home.driver.submit &&
-		   w->home.driver.reap;
+	w->async = behind_is_async(&w->home);
 	w->keep = k->wish.keep;
 	snprintf(w->store, sizeof(w->store), "%s", uri->path);
 	w->block = malloc(WAL_BLOCK);
-	w->buffer = mmap(NULL, WAL_BLOCKS_MAX * WAL_BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	w->buffer = mmap(NULL, WAL_BUFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (w->buffer == MAP_FAILED)
 		w->buffer = NULL;
 	if (!w->block || !w->buffer)
