@@ -19,7 +19,7 @@ matches --method 2s -t 70K "$in"
 for how in mpiio ahead ummap; do matches --input $how -t 70K "$in/sub/lib" "$in/sub/long" "$in/sub/end" "$in/sub/man"; done
 matches --timeline "$folder/timeline" -t 70K "$in"
 [ "$(grep -c '^1,[012],[0-9.]*,combine,end,[0-9]*$' "$folder/timeline")" -eq 3 ] || wrong "not three ranks in the timeline"
-killed matches -t 20K --table 50K --memory 4M "$in"
+killed matches -t 150K --table 50K --memory 4M "$in"
 run -o "$got" --storage "$folder/windows" --sync 3 --task 50K "$in" || wrong "with storage: exit status $?"
 cmp "$want" "$got" || wrong "with storage: other counts"
 grep -q '^map .* of ' "$folder/out" || wrong "no progress"
