@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # What the tests of MapReduce's programs share: they are called with `LAUNCH MPI RANKS PROGRAM`, in UMMAP_TEST_FOLDER.
 folder=${UMMAP_TEST_FOLDER:?} launch=("$@") mpi=$2 program=$4
+# shellcheck disable=SC2034 # those who read this use it
 in=$folder/in want=$folder/want got=$folder/got
-export LC_ALL=C
+# Windows of many segments in little memory.
+export LC_ALL=C UMMAP_SEG_SIZE=64K
 
 wrong() {
 	cat "$folder/out"

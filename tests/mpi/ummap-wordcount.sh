@@ -15,6 +15,7 @@ mkfifo "$in/sub/pipe"
 find "$in" -type f -exec sed -s '$G' {} + | tr -cs A-Za-z '\n' | tr A-Z a-z | grep . | sort | uniq -c > "$want"
 
 for ranks in 1 2 3 5; do by_ranks $ranks; matches -t 7000 "$in"; done
+by_ranks 3
 matches --method 2s -t 70K "$in"
 for how in mpiio ahead ummap; do matches --input $how -t 70K "$in/sub/lib" "$in/sub/long" "$in/sub/end" "$in/sub/man"; done
 matches --timeline "$folder/timeline" -t 70K "$in"
