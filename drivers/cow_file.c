@@ -78,7 +78,7 @@ static bool is_same(const struct cow_base *a, const struct cow_base *b)
 }
 
 /* A commit that has begun has written to the store. */
-static int check_base(const struct cow_file *f, const struct cow_base *now, struct ummap_geom *geom)
+int cow_fits(const struct cow_file *f, const struct cow_base *now, struct ummap_geom *geom)
 {
 	const struct cow_base *then = &f->head.base;
 
@@ -188,7 +188,7 @@ static int make_ready(struct cow_file *f)
 
 static int check_and_use(struct cow_file *f, const struct cow_wish *wish, struct ummap_geom *geom)
 {
-	int err = check_base(f, wish->base, geom);
+	int err = cow_fits(f, wish->base, geom);
 
 	if (err)
 		return err;
@@ -418,7 +418,7 @@ static int write_store(struct cow_file *f, uint64_t size, const struct ummap_dri
 int cow_commit(struct cow_file *f, const struct cow_base *base, const struct ummap_driver *driver, void *store,
 	       struct ummap_geom *geom)
 {
-	int err = check_base(f, base, geom);
+	int err = cow_fits(f, base, geom);
 
 	if (err)
 		return err;

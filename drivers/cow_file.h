@@ -79,6 +79,8 @@ struct cow_file {
 };
 
 void cow_describe(struct cow_base *base, const char *path, int fd, uint64_t size);
+/* Whether they are changes of this store as it is: 0; -EINVAL, -ESTALE, with a sentence. */
+int cow_fits(const struct cow_file *f, const struct cow_base *now, struct ummap_geom *geom);
 
 /* What the caller wants of a file of changes. */
 struct cow_wish {

@@ -66,7 +66,7 @@ static int open_file(struct side *s, int oflags, mode_t mode, struct ummap_geom 
 	if (s->made && !err)
 		err = side_driver->open(&uri, oflags | UMMAP_O_LOGGED, &s->h, &own);
 	if (err)
-		keys_refuse(geom, -err, "%s cannot be opened: %s", s->path, *own.why ? own.why : strerror(-err));
+		keys_refuse(geom, -err, "%.100s cannot be opened: %s", s->path, *own.why ? own.why : strerror(-err));
 	memcpy(s->id, own.id, sizeof(s->id));
 	return err;
 }

@@ -4,8 +4,9 @@
  * blocks; a flush ends an epoch there (wal_log.h: the form of the log, and why recovery is right); a thread brings home what
  * was committed (wal_home.c). Reads ask the index for blocks that are in the log, and take all others from the store.
  *
- * Reading takes no lock. Writing takes the log's, across one request of the log's file; writes of parts of blocks, which read
- * the rest first, take `odd` around that. One handle has a store for writing, or several for reading only.
+ * Reading takes no lock. Writing takes a draft of a record, and the log's lock across one request of the log's file; writes of
+ * parts of blocks, which read the rest first, take `odd` around that. One handle has a store for writing, or several for reading
+ * only.
  */
 #include "wal.h"
 
@@ -97,14 +98,15 @@ static void has_grown(struct wal *w, uint64_t end)
 }
 
 /* *full: because of wal.size. */
-static int append(struct wal *w, uint64_t first, uint32_t blocks, const struct iovec *iov, int n, uint64_t end, bool *full)
+static int append(struct wal *w, struct wal_draft *d, uint64_t end, bool *full)
 {
-	uint64_t place;
+	uint64_t first = d->record->where, place;
+	uint32_t blocks = d->record->blocks;
 	int err;
 
 	futex_lock(&w->log.lock);
 	*full = wal_is_full(&w->log, blocks);
-	err = wal_append(&w->log, first, blocks, iov, n, &place);
+	err = wal_append(&w->log, d, &place);
 	for (uint64_t k = 0; k < blocks && !err; k++)
 		blockmap_set(&w->index, first + k, place + k * WAL_BLOCK);
 	if (!err)
@@ -117,13 +119,17 @@ static int append(struct wal *w, uint64_t first, uint32_t blocks, const struct i
 static int write_blocks(struct wal *w, uint64_t first, uint32_t blocks, const struct iovec *iov, int n, uint64_t end)
 {
 	int err = blockmap_reserve(&w->index, first, blocks);
+	struct wal_draft *d;
 	bool full = false;
 
-	if (!err)
-		err = append(w, first, blocks, iov, n, end, &full);
+	if (err)
+		return err;
+	d = wal_draft_begin(&w->log, first, blocks, iov, n);
+	err = append(w, d, end, &full);
 	/* What was committed may make way; what was not has to stay. */
 	if ((err == -ENOSPC || err == -EDQUOT) && wal_make_room(w))
-		err = append(w, first, blocks, iov, n, end, &full);
+		err = append(w, d, end, &full);
+	wal_draft_end(d);
 	/* Where bringing home fails, that is the reason, and is told. */
 	if (err && full && !w->failed_at)
 		wal_tell_full(w);

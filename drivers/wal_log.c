@@ -344,7 +344,7 @@ static uint64_t new_salt(const struct wal_log *l)
 /* The head of a log without records. */
 static void empty_head(struct wal_log *l, uint64_t epoch)
 {
-	l->head.salt = new_salt(l);
+	l->salt = l->head.salt = new_salt(l);
 	l->head.tail = WAL_START;
 	l->head.chain = l->head.salt;
 	l->head.home = l->head.acked = l->head.floor = epoch;
@@ -381,12 +381,13 @@ static int go_back(struct wal_log *l, const struct wal_wish *wish, struct wal_fo
 /* Nothing behind the end is ever taken for what comes next, and what was found is there for good. */
 static int make_ready(struct wal_log *l, const struct wal_found *found)
 {
-	void *record = mmap(NULL, RECORD_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *records = mmap(NULL, WAL_DRAFTS * RECORD_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int err;
 
-	if (record == MAP_FAILED)
+	if (records == MAP_FAILED)
 		return -ENOMEM;
-	l->record = record;
+	for (size_t i = 0; i < WAL_DRAFTS; i++)
+		l->drafts[i].record = (struct wal_record *)(records + i * RECORD_MAX);
 	err = found->length > found->end.at ? side_resize(&l->file, found->end.at) : 0;
 	if (!err)
 		err = side_flush(&l->file);
@@ -468,6 +469,7 @@ int wal_open(struct wal_log *l, const struct wal_wish *wish, struct ummap_geom *
 		l->end.size = l->durable.size = wish->store_size;
 	l->keep = wish->keep;
 	l->limit = wish->limit;
+	l->salt = l->head.salt;
 	l->tail = l->head.tail;
 	l->started = l->end.at;
 	l->acked = l->head.acked = l->durable.epoch;
@@ -476,9 +478,9 @@ int wal_open(struct wal_log *l, const struct wal_wish *wish, struct ummap_geom *
 
 int wal_close(struct wal_log *l)
 {
-	if (l->record)
-		munmap(l->record, RECORD_MAX);
-	l->record = NULL;
+	if (l->drafts->record)
+		munmap(l->drafts->record, WAL_DRAFTS * RECORD_MAX);
+	l->drafts->record = NULL;
 	return side_close(&l->file);
 }
 
@@ -492,13 +494,37 @@ static int write_record(struct wal_log *l, struct wal_record *r)
 	return side_write(&l->file, r, sizeof(*r) + payload(r), r->place);
 }
 
-/* Memory that is pinned may be stored to at any moment: what has been summed up is what has to be written. */
-static void copy_blocks(struct wal_log *l, const struct iovec *iov, int n)
+static void sum_up(struct wal_draft *d, uint64_t salt)
 {
-	char *to = (char *)(l->record + 1);
+	d->salt = salt;
+	d->record->data = side_sum(d->record + 1, payload(d->record), salt);
+}
 
+/* One that is free; if there is none, the first one when it is. */
+static struct wal_draft *take_draft(struct wal_log *l)
+{
+	for (struct wal_draft *d = l->drafts; d < l->drafts + WAL_DRAFTS; d++)
+		if (futex_trylock(&d->lock))
+			return d;
+	futex_lock(&l->drafts->lock);
+	return l->drafts;
+}
+
+struct wal_draft *wal_draft_begin(struct wal_log *l, uint64_t first, uint32_t blocks, const struct iovec *iov, int n)
+{
+	struct wal_draft *d = take_draft(l);
+	char *to = (char *)(d->record + 1);
+
+	*d->record = (struct wal_record){ .magic = WAL_RECORD_MAGIC, .kind = WAL_DATA, .blocks = blocks, .where = first };
 	for (int i = 0; i < n; to += iov[i++].iov_len)
 		memcpy(to, iov[i].iov_base, iov[i].iov_len);
+	sum_up(d, l->salt);
+	return d;
+}
+
+void wal_draft_end(struct wal_draft *d)
+{
+	futex_unlock(&d->lock);
 }
 
 bool wal_is_full(const struct wal_log *l, uint32_t blocks)
@@ -506,19 +532,20 @@ bool wal_is_full(const struct wal_log *l, uint32_t blocks)
 	return l->end.at + sizeof(struct wal_record) + blocks * (uint64_t)WAL_BLOCK - l->tail > l->limit;
 }
 
-int wal_append(struct wal_log *l, uint64_t first, uint32_t blocks, const struct iovec *iov, int n, uint64_t *place)
+int wal_append(struct wal_log *l, struct wal_draft *d, uint64_t *place)
 {
-	struct wal_record *r = l->record;
+	struct wal_record *r = d->record;
 	int err;
 
 	if (l->broken)
 		return -EIO;
-	if (wal_is_full(l, blocks))
+	if (wal_is_full(l, r->blocks))
 		return -ENOSPC;
-	*r = (struct wal_record){ .magic = WAL_RECORD_MAGIC, .kind = WAL_DATA, .blocks = blocks, .epoch = l->end.epoch + 1,
-				  .place = l->end.at, .where = first };
-	copy_blocks(l, iov, n);
-	r->data = side_sum(r + 1, payload(r), l->head.salt);
+	/* The log has begun anew since. */
+	if (d->salt != l->head.salt)
+		sum_up(d, l->head.salt);
+	r->epoch = l->end.epoch + 1;
+	r->place = l->end.at;
 	err = write_record(l, r);
 	if (err)
 		return err;

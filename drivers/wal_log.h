@@ -49,7 +49,8 @@
  * record of the epoch after the next one (1). `acked` is written behind each commit without a flush of its own, so that a
  * kill loses nothing of it, and power failure at most the last one's.
  *
- * Locks: `lock` around appending, committing and what they change; under it, or by itself, `head_lock` around the head.
+ * Locks: that of a draft, from its beginning to its end; under it, or by itself, `lock` around appending, committing and what they
+ * change; under that, or by itself, `head_lock` around the head.
  */
 #ifndef DRIVERS_WAL_LOG_H
 #define DRIVERS_WAL_LOG_H
@@ -64,6 +65,7 @@
 #define WAL_BLOCK ((size_t)4096)
 #define WAL_BLOCKS_MAX 256         /* of one record */
 #define WAL_KEEP_MAX 16
+#define WAL_DRAFTS 4
 #define WAL_START SIDE_HEAD        /* where the first record can be */
 #define WAL_SUFFIX ".wal"
 #define WAL_HEAD_MAGIC 0x31646165686c6177u   /* "walhead1" */
@@ -99,17 +101,25 @@ struct wal_spot {
 	uint64_t size, floor;      /* as its commit says */
 };
 
+/* A record to be, with its blocks: copied and summed up before its turn in the log comes. */
+struct wal_draft {
+	_Atomic uint32_t lock;
+	struct wal_record *record; /* in memory for the largest one */
+	uint64_t salt;             /* with which its blocks are summed up */
+};
+
 struct wal_log {
 	struct side file;
 	struct wal_head head;
 	struct side_head slots;
+	_Atomic uint64_t salt;     /* as in the head */
 	_Atomic uint32_t head_lock;
 	_Atomic uint32_t lock;
 	struct wal_spot end;       /* .epoch and behind: as at `durable` */
 	struct wal_spot durable;   /* behind the newest commit */
 	uint64_t started;          /* bytes before it are on their way to the disk */
 	struct wal_spot commits[2 * WAL_KEEP_MAX]; /* the last ones, by number */
-	struct wal_record *record; /* for writing: memory for the largest one with its blocks */
+	struct wal_draft drafts[WAL_DRAFTS];
 	unsigned keep;
 	uint64_t limit;            /* bytes of records; UINT64_MAX: none */
 	_Atomic uint64_t tail;     /* as in the head; room before it is given back */
@@ -167,10 +177,14 @@ int wal_each(struct wal_log *l, uint64_t to, int (*visit)(void *arg, const struc
 /* Whether the blocks of a record are what was written; `data` is as in the record. */
 bool wal_is_whole(const struct wal_log *l, const void *blocks, uint64_t n, uint64_t data);
 
+/* A record of these blocks, to be appended once: memory that is pinned may be stored to meanwhile, and does not change it. */
+struct wal_draft *wal_draft_begin(struct wal_log *l, uint64_t first, uint32_t blocks, const struct iovec *iov, int n);
+void wal_draft_end(struct wal_draft *d);
+
 /* ---- Under the lock ---- */
 
-/* Appends blocks; *place is that of the first. -ENOSPC: beyond the limit. */
-int wal_append(struct wal_log *l, uint64_t first, uint32_t blocks, const struct iovec *iov, int n, uint64_t *place);
+/* Appends it; *place is that of its first block. -ENOSPC: beyond the limit. */
+int wal_append(struct wal_log *l, struct wal_draft *d, uint64_t *place);
 /* Whether so many blocks in one record would be beyond the limit. */
 bool wal_is_full(const struct wal_log *l, uint32_t blocks);
 /* Ends the epoch, for a store of so many bytes. 0; a positive errno: not durable, but nothing is lost; or -errno. */

@@ -216,13 +216,13 @@ static void reread(void *version)
 	check(umunmap(words, 0) == 0);
 }
 
-static void check_list(const char *want)
+static void check_list(const char *path, const char *want)
 {
 	char output[340], text[400] = "";
 	int fd;
 
 	snprintf(output, sizeof(output), "%s.output", store);
-	check(tool("ls", changes, output) == 0);
+	check(tool("ls", path, output) == 0);
 	fd = open(output, O_RDONLY | O_CLOEXEC);
 	check(fd >= 0 && read(fd, text, sizeof(text) - 1) > 0);
 	close(fd);
@@ -241,11 +241,12 @@ static void check_others(void)
 		check_exits(run_child(reread, &versions[i]), 0);
 	check_plain(0);
 	snprintf(all, sizeof(all), "\n0 %zu\n", SIZE);
-	check_list(all);
+	check_list(changes, all);
 	check(tool("commit", changes, NULL) == 0);
 	check_plain(5);
 	check(access(changes, F_OK) < 0);
 	/* The others were of what it was before. */
+	check_list(other, "was written since");
 	check(tool("commit", other, NULL) == 2);
 	check_plain(5);
 	check(tool("discard", other, NULL) == 0 && access(other, F_OK) < 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* umcow - shows, commits and discards what was written to stores through cow+. */
 #include <inttypes.h>
+#include <sys/stat.h>
 
 #include "../../drivers/cow_file.h"
 #include "../beside.h"
@@ -34,6 +35,20 @@ static uint64_t show_run(struct cow_file *f, uint64_t first)
 	return end;
 }
 
+/* A device does not say whether it was written. */
+static void show_whether_it_fits(const struct job *job, const struct cow_file *f)
+{
+	struct ummap_geom geom = { .size = 0 };
+	struct cow_base base;
+	struct stat st;
+
+	if (stat(job->store, &st) < 0 || !S_ISREG(st.st_mode))
+		return;
+	cow_describe(&base, job->store, -1, (uint64_t)st.st_size);
+	if (cow_fits(f, &base, &geom) != 0)
+		printf("%s: %s\n", job->file, geom.why);
+}
+
 static int do_ls(const struct job *job)
 {
 	uint64_t block = 0, place;
@@ -49,6 +64,7 @@ static int do_ls(const struct job *job)
 		printf("%s: one of the two slots of the head is not whole; the other one is\n", job->file);
 	if (f.damaged_at)
 		printf("%s: damaged at byte %" PRIu64 "\n", job->file, f.damaged_at);
+	show_whether_it_fits(job, &f);
 	bad = f.slots.damaged || f.damaged_at;
 	cow_close(&f);
 	return bad ? EXIT_DAMAGED : EXIT_SUCCESS;
