@@ -665,7 +665,7 @@ static int set_up(struct cache *c, struct keys *k, const struct ummap_uri *uri, 
 	geom->caps |= UMMAP_CAP_PARALLEL | (c->async ? UMMAP_CAP_ASYNC : 0);
 	err = cache_home_init(c);
 	if (!err)
-		err = cache_start_thread(c);
+		err = cache_start_thread(c, geom);
 	if (err)
 		cache_near_close(&c->near);
 	return err;

@@ -123,7 +123,7 @@ int cache_writev(void *h, const struct iovec *iov, int n, uint64_t off);
 
 int cache_home_init(struct cache *c);
 void cache_home_end(struct cache *c);
-int cache_start_thread(struct cache *c);
+int cache_start_thread(struct cache *c, struct ummap_geom *geom);
 void cache_stop_thread(struct cache *c);
 void cache_tell(struct cache *c);
 /* Gives notice of trouble that has begun. */

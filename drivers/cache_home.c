@@ -9,6 +9,8 @@
  */
 #include "cache.h"
 
+#include "keys.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -501,7 +503,7 @@ void cache_tell(struct cache *c)
 	futex_wake(&c->word, 1);
 }
 
-int cache_start_thread(struct cache *c)
+int cache_start_thread(struct cache *c, struct ummap_geom *geom)
 {
 	sigset_t all, before;
 	int err;
@@ -511,7 +513,7 @@ int cache_start_thread(struct cache *c)
 	err = -pthread_create(&c->thread, NULL, run_thread, c);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	c->has_thread = !err;
-	return err;
+	return err ? keys_refuse(geom, -err, "its thread cannot be started: %s" KEYS_THREAD_LIMITS, strerror(-err)) : 0;
 }
 
 void cache_stop_thread(struct cache *c)

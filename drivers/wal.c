@@ -394,7 +394,7 @@ static int open_log(struct wal *w, struct keys *k, const struct ummap_uri *uri, 
 		return err;
 	if (!w->log.file.h)
 		return 0;
-	err = w->writable ? wal_start_thread(w) : 0;
+	err = w->writable ? wal_start_thread(w, geom) : 0;
 	if (err)
 		wal_close(&w->log);
 	return err;

@@ -52,7 +52,7 @@ struct wal {
 unsigned wal_enter(struct wal *w);
 void wal_leave(struct wal *w, unsigned ticket);
 
-int wal_start_thread(struct wal *w);
+int wal_start_thread(struct wal *w, struct ummap_geom *geom);
 void wal_stop_thread(struct wal *w);
 /* There is a new commit. */
 void wal_tell(struct wal *w);

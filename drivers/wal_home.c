@@ -8,6 +8,7 @@
 #include "wal.h"
 
 #include "futex.h"
+#include "keys.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -422,7 +423,7 @@ bool wal_make_room(struct wal *w)
 	return w->freed != freed;
 }
 
-int wal_start_thread(struct wal *w)
+int wal_start_thread(struct wal *w, struct ummap_geom *geom)
 {
 	sigset_t all, before;
 	int err;
@@ -432,7 +433,7 @@ int wal_start_thread(struct wal *w)
 	err = -pthread_create(&w->thread, NULL, run, w);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	w->has_thread = !err;
-	return err;
+	return err ? keys_refuse(geom, -err, "its thread cannot be started: %s" KEYS_THREAD_LIMITS, strerror(-err)) : 0;
 }
 
 void wal_stop_thread(struct wal *w)

@@ -266,10 +266,9 @@ static int build(struct mapping *map, const struct plan *p)
 	if (!err) {
 		map->member.cluster = map_cluster_size(map);
 		map->member.least = FRAMES_MIN * map_hold(map);
-		map->range = engine_attach(map->engine, map->size, map->seg_size, p->attr.before, p->attr.after);
-		err = map->range ? group_join(&map->member, &p->attr, map->seg_size) :
-				  fail(ENOMEM, "there is no address space for %zu bytes",
-				       p->attr.before + map->size + p->attr.after);
+		err = engine_attach(map->engine, map->size, map->seg_size, p->attr.before, p->attr.after, &map->range);
+		if (!err)
+			err = group_join(&map->member, &p->attr, map->seg_size);
 		if (err) {
 			if (map->range)
 				engine_detach(map->engine, map->range, map->size);

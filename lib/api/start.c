@@ -215,8 +215,10 @@ int start_prepare(const struct mapping *map)
 
 	if (err)
 		return err;
+	sys_forget_failure();
 	if (!frame_prepare(map_frames(map), map->seg_size))
-		return fail(ENOMEM, "there is no address space for frames of %zu bytes: smaller segments, or a larger "
+		return sys_failure(&err) ? engine_fail(map->engine, "memory for frames could not be prepared", err) :
+		       fail(ENOMEM, "there is no address space for frames of %zu bytes: smaller segments, or a larger "
 			    "RLIMIT_AS (ulimit -v), may be had", map->seg_size);
 	return trial(map->engine);
 }

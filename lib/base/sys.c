@@ -152,11 +152,37 @@ bool sys_look_for_locks(void)
 	return were || (are && !before);
 }
 
+static _Thread_local const char *failed_call __attribute__((tls_model("initial-exec")));
+static _Thread_local int failed_error __attribute__((tls_model("initial-exec")));
+
+int sys_failed(const char *call)
+{
+	int err = -errno;
+
+	if (!failed_call) {
+		failed_call = call;
+		failed_error = err;
+	}
+	return err;
+}
+
+const char *sys_failure(int *err)
+{
+	if (failed_call)
+		*err = failed_error;
+	return failed_call;
+}
+
+void sys_forget_failure(void)
+{
+	failed_call = NULL;
+}
+
 int sys_drop(void *p, size_t len)
 {
-	if (madvise(p, len, MADV_DONTNEED) == 0)
+	if (madvise(p, len, MADV_DONTNEED) == 0 || (errno == EINVAL && madvise(p, len, MADV_DONTNEED_LOCKED) == 0))
 		return 0;
-	return errno == EINVAL && madvise(p, len, MADV_DONTNEED_LOCKED) == 0 ? 0 : -errno;
+	return sys_failed("madvise(2) with MADV_DONTNEED");
 }
 
 void *sys_reserve(size_t len, size_t align)

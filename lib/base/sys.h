@@ -50,6 +50,18 @@ void sys_forget(void);
 /* Discards the contents of private memory, locked or not; 0 or -errno. */
 int sys_drop(void *p, size_t len);
 
+/*
+ * Which of the calls that prepare and move memory was the first to fail in this thread, because what comes of it may only
+ * fail later, and by another error. sys_failed: errno is that of such a call, which is part of a sentence; returns -errno.
+ * sys_failure: the first one since sys_forget_failure, and its -errno in *err; or NULL, and *err stays.
+ */
+int sys_failed(const char *call);
+const char *sys_failure(int *err);
+void sys_forget_failure(void);
+
+/* The end of a sentence about a thread that cannot be started. */
+#define SYS_THREAD_LIMITS "; larger limits may help: RLIMIT_AS (ulimit -v), RLIMIT_NPROC (ulimit -u), pids.max of the cgroup"
+
 /* Address space without memory or rights, aligned to align (a power of two). NULL: none left. */
 void *sys_reserve(size_t len, size_t align);
 /* The same in a part of the address space where the kernel maps nothing by itself; NULL: no room there. */

@@ -9,13 +9,16 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "engine/sigbus.h"
+#include "engine/trial.h"
 #include "engine/uffd.h"
 #include "engine/userfaultfd.h"
 
+#include <string.h>
 #include <sys/mman.h>
 #include <ummap.h>
 
 static _Atomic uint32_t places;
+static _Atomic bool usable[2]; /* by can_use */
 
 static void *(*serve_messages)(void *);
 
@@ -90,14 +93,27 @@ static int choose_uffd(const struct engine_wish *wish, const struct engine **e)
 	return err;
 }
 
-/* Nobody has asked for userfaultfd, so any reason why it cannot be had is one for segv. */
-static int choose_small(const struct engine_wish *wish, const struct engine **e)
+/* Whether segments can come and go in this process by segv, or by sigbus. That they could is remembered. */
+static bool can_use(const struct engine_wish *wish, bool bus, const struct engine **e)
 {
-	if (choose_sigbus(wish, e) < 0) {
-		log_line(LOG_INFO, "engine", "%s; the engine is segv", fail_message());
-		fail_clear();
-	}
-	return 0;
+	*e = &engine_segv;
+	if (bus && choose_sigbus(wish, e) < 0)
+		return false;
+	if (!usable[bus])
+		usable[bus] = trial_moves(*e) == 0;
+	return usable[bus];
+}
+
+/* Nobody has asked for either, so any reason why it cannot be had is one for the other. Where neither can be had, that is
+ * said when the first segment needs it: a store that is mapped in place has none. */
+static void choose_free(const struct engine_wish *wish, const struct engine **e)
+{
+	if (can_use(wish, wish->small, e))
+		return;
+	log_line(LOG_INFO, "engine", "%s; the engine is %s", fail_message(), wish->small ? "segv" : "sigbus");
+	if (!can_use(wish, !wish->small, e))
+		*e = &engine_segv;
+	fail_clear();
 }
 
 int engine_choose(const struct engine_wish *wish, const struct engine **e)
@@ -113,7 +129,9 @@ int engine_choose(const struct engine_wish *wish, const struct engine **e)
 		return choose_uffd(wish, e);
 	if (which == UMMAP_ENGINE_SIGBUS)
 		return choose_sigbus(wish, e);
-	return which == UMMAP_ENGINE_AUTO && wish->small ? choose_small(wish, e) : 0;
+	if (which == UMMAP_ENGINE_AUTO)
+		choose_free(wish, e);
+	return 0;
 }
 
 /* ---- Mapped ranges ---- */
@@ -128,11 +146,21 @@ void engine_release_places(void)
 	futex_unlock(&places);
 }
 
-char *engine_attach(const struct engine *e, size_t len, size_t seg_size, size_t before, size_t after)
+int engine_fail(const struct engine *e, const char *what, int err)
+{
+	const char *call = sys_failure(&err);
+	const char *larger = "have larger limits: vm.max_map_count (sysctl(8)), RLIMIT_AS (ulimit -v)";
+
+	return fail(-err, "%s: %s%s%s; %s", what, call ? call : "", call ? ": " : "", strerror(-err),
+		    err == -ENOMEM ? larger : e->needs);
+}
+
+int engine_attach(const struct engine *e, size_t len, size_t seg_size, size_t before, size_t after, char **range)
 {
 	size_t pages = round_up(len, sys_page()), align = max_size(HUGE_PAGE, min_size(seg_size, 512 * HUGE_PAGE));
 	size_t lead = round_up(before, align), all = lead + pages + after;
-	char *start, *range;
+	char *start, *at;
+	int err;
 
 	engine_hold_places();
 	start = sys_reserve_apart(all, align);
@@ -140,16 +168,19 @@ char *engine_attach(const struct engine *e, size_t len, size_t seg_size, size_t 
 	if (!start)
 		start = sys_reserve(all, align);
 	if (!start)
-		return NULL;
-	range = start + lead;
-	if (e->adopt(e, range, pages) < 0) {
+		return fail(ENOMEM, "there is no address space for %zu bytes: a larger RLIMIT_AS (ulimit -v) may be had", all);
+	at = start + lead;
+	sys_forget_failure();
+	err = e->adopt(e, at, pages);
+	if (err) {
 		munmap(start, all);
-		return NULL;
+		return engine_fail(e, "addresses could not be made those of a mapping", err);
 	}
 	/* The range is aligned; what stands before it need not be. */
 	if (lead > before)
 		munmap(start, lead - before);
-	return range;
+	*range = at;
+	return 0;
 }
 
 bool engine_extend(const struct engine *e, char *range, size_t len, size_t more)

@@ -81,11 +81,15 @@ int engine_start(enum fault_answer (*fault)(const struct fault *), void *(*serve
 int engine_choose(const struct engine_wish *wish, const struct engine **e);
 /* In a forked child: none is started. */
 void engine_forget(void);
+/* Which system call was refused (sys_failure), or only -errno; and what to do. `what`: the sentence's begin. Returns
+ * -errno. */
+int engine_fail(const struct engine *e, const char *what, int err);
 
 /* ---- Mapped ranges ---- */
 
-/* Address space in which every access faults, with whole reserved pages before and after it; NULL: none left. */
-char *engine_attach(const struct engine *e, size_t len, size_t seg_size, size_t before, size_t after);
+/* Address space in which every access faults, with whole reserved pages before and after it. 0, or -errno with a
+ * sentence. */
+int engine_attach(const struct engine *e, size_t len, size_t seg_size, size_t before, size_t after, char **range);
 /* More of it right behind a range. false: something else is there. */
 bool engine_extend(const struct engine *e, char *range, size_t len, size_t more);
 /* Makes every access to a range fault again, in which something else was mapped. 0 or -errno. */

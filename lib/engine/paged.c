@@ -25,11 +25,11 @@ int paged_adopt(const struct engine *e, char *range, size_t len)
 	/* The system must not put pages there by itself, huge ones in place of some. */
 	madvise(range, len, MADV_NOHUGEPAGE);
 	if (madvise(range, len, MADV_DONTFORK) < 0)
-		return -errno;
+		return sys_failed("madvise(2) with MADV_DONTFORK");
 	err = userfaultfd_register(e->uffd, range, len, true);
 	if (err)
 		return err;
-	return mprotect(range, len, e->loads_only ? PROT_READ : PROT_READ | PROT_WRITE) < 0 ? -errno : 0;
+	return mprotect(range, len, e->loads_only ? PROT_READ : PROT_READ | PROT_WRITE) < 0 ? sys_failed("mprotect(2)") : 0;
 }
 
 int paged_adopt_pool(const struct engine *e, char *pool, size_t len)

@@ -44,9 +44,9 @@ static int map(const struct engine *e, char *range, char *pool, size_t len, bool
 {
 	(void)e;
 	if (writable != was_writable && mprotect(pool, len, rights(writable)) < 0)
-		return -errno;
+		return sys_failed("mprotect(2)");
 	if (!move(pool, range, len, MREMAP_DONTUNMAP)) {
-		int err = -errno;
+		int err = sys_failed("mremap(2) with MREMAP_DONTUNMAP");
 
 		if (writable != was_writable)
 			mprotect(pool, len, rights(was_writable));
@@ -70,15 +70,15 @@ static bool is_one(char *at, size_t len)
 static int protect(const struct engine *e, char *range, size_t len, bool writable)
 {
 	(void)e;
-	return mprotect(range, len, rights(writable)) < 0 ? -errno : 0;
+	return mprotect(range, len, rights(writable)) < 0 ? sys_failed("mprotect(2)") : 0;
 }
 
 static int unmap_poisoned(char *range, char *pool, size_t len, bool writable)
 {
 	if (mprotect(range, len, PROT_NONE) < 0)
-		return -errno;
+		return sys_failed("mprotect(2)");
 	if (!move(range, pool, len, MREMAP_DONTUNMAP)) {
-		int err = -errno;
+		int err = sys_failed("mremap(2) with MREMAP_DONTUNMAP");
 
 		mprotect(range, len, rights(writable));
 		return err;
@@ -97,7 +97,7 @@ static int unmap(const struct engine *e, char *range, char *pool, size_t len, bo
 		if (err)
 			return err;
 	} else if (!move(range, pool, len, 0)) {
-		return -errno;
+		return sys_failed("mremap(2)");
 	}
 	/* A fresh mapping merges with the empty places around it; what mremap may leave behind never would. */
 	place(range, len);
@@ -134,8 +134,8 @@ static void wake(const struct engine *e, char *range, size_t len)
 
 const struct engine engine_segv = {
 	.stored_to = &engine_segv,
-	.needs = "let the process use mmap(2), mprotect(2) and mremap(2) with MREMAP_DONTUNMAP (a seccomp filter or an emulator "
-		 "may keep it from that), or try UMMAP_ENGINE=uffd",
+	.needs = "let the process use mmap(2), mprotect(2), madvise(2), and mremap(2) with MREMAP_DONTUNMAP (a seccomp filter or "
+		 "an emulator may keep it from that), or try UMMAP_ENGINE=sigbus",
 	.vma_each = true, .moves_huge = true, .page_cache = true,
 	.adopt = adopt, .adopt_pool = adopt, .map = map, .is_one = is_one, .protect = protect, .unmap = unmap,
 	.unmap_last = unmap_last, .discard = discard, .wake = wake,

@@ -36,7 +36,7 @@ static int go_round(const struct engine *e, char *range, char *pool, uint8_t mar
 	((volatile uint8_t *)range)[0] = mark + 1;
 	err = e->unmap(e, range, pool, len, true, true);
 	if (!err && mprotect(pool, len, PROT_READ | PROT_WRITE) < 0)
-		err = -errno;
+		err = sys_failed("mprotect(2)");
 	if (err)
 		return err;
 	return (uint8_t)pool[0] == mark + 1 && (uint8_t)pool[len - 1] == mark ? 0 : -ENOSYS;
@@ -45,21 +45,30 @@ static int go_round(const struct engine *e, char *range, char *pool, uint8_t mar
 static int try_moves(const struct engine *e)
 {
 	size_t len = sys_page();
-	char *range = engine_attach(e, len, len, 0, 0);
-	char *pool = range ? sys_lazy(len) : NULL;
-	int err = pool ? 0 : -ENOMEM;
+	char *range, *pool;
+	int err = engine_attach(e, len, len, 0, 0, &range);
 
-	if (!err)
-		err = e->adopt_pool(e, pool, len);
+	if (err)
+		return err;
+	pool = sys_lazy(len);
+	err = pool ? e->adopt_pool(e, pool, len) : -ENOMEM;
 	if (!err)
 		err = go_round(e, range, pool, MARK);
 	if (!err)
 		err = go_round(e, range, pool, MARK + 1);
 	if (pool)
 		munmap(pool, len);
-	if (range)
-		engine_detach(e, range, len);
+	engine_detach(e, range, len);
 	return err;
+}
+
+int trial_moves(const struct engine *e)
+{
+	int err;
+
+	sys_forget_failure();
+	err = try_moves(e->stored_to);
+	return err ? engine_fail(e, "segments could not come and go in this process, which was tried", err) : 0;
 }
 
 static int try_places(void)
@@ -69,27 +78,19 @@ static int try_places(void)
 	int err = all ? 0 : -ENOMEM;
 
 	for (size_t at = page; !err && at < len - page; at += 2 * page)
-		err = mprotect(all + at, page, PROT_READ) < 0 ? -errno : 0;
+		err = mprotect(all + at, page, PROT_READ) < 0 ? sys_failed("mprotect(2)") : 0;
 	if (all)
 		munmap(all, len);
 	return err;
 }
 
-static const char *advice(const struct engine *e, int err)
-{
-	return err == -ENOMEM ? "have larger limits: vm.max_map_count (sysctl(8)), RLIMIT_AS (ulimit -v)" : e->needs;
-}
-
 int trial(const struct engine *e)
 {
-	int err = try_moves(e->stored_to);
+	int err = trial_moves(e);
 
 	if (err)
-		return fail(-err, "segments could not come and go in this process, which was tried: %s; %s", strerror(-err),
-			    advice(e, err));
+		return err;
+	sys_forget_failure();
 	err = try_places();
-	if (err)
-		return fail(-err, "this process has nearly as many mappings as it may, or addresses: %s; %s", strerror(-err),
-			    advice(e, err));
-	return 0;
+	return err ? engine_fail(e, "this process has nearly as many mappings as it may, or addresses", err) : 0;
 }

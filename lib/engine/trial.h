@@ -5,6 +5,8 @@
 
 #include "engine/engine.h"
 
+/* 0: memory can be mapped and unmapped by the engine; or -errno with a sentence. */
+int trial_moves(const struct engine *e);
 /* For a new mapping: memory can be mapped and unmapped by the engine, and there are VMAs for a few more segments. 0, or
  * -errno with a sentence. */
 int trial(const struct engine *e);

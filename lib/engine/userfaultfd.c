@@ -100,7 +100,7 @@ static int ask_features(const struct userfaultfd *u, uint64_t *features)
 	if (fd < 0)
 		return fd;
 	if (ioctl(fd, UFFDIO_API, &api) < 0)
-		err = fail(errno, "userfaultfd cannot be asked what it can do: %s", strerror(errno));
+		err = fail(errno, "userfaultfd cannot be asked what it can do: ioctl(2) with UFFDIO_API: %s", strerror(errno));
 	else if ((api.features & needed) != needed)
 		err = fail(EOPNOTSUPP, "userfaultfd of this kernel cannot protect from stores (Linux 5.7 can)");
 	close(fd);
@@ -185,7 +185,7 @@ int userfaultfd_register(const struct userfaultfd *u, void *p, size_t len, bool 
 
 	if (absent)
 		r.mode |= UFFDIO_REGISTER_MODE_MISSING;
-	return ioctl(u->fd, UFFDIO_REGISTER, &r) < 0 ? -errno : 0;
+	return ioctl(u->fd, UFFDIO_REGISTER, &r) < 0 ? sys_failed("ioctl(2) with UFFDIO_REGISTER") : 0;
 }
 
 /* A call that stopped after `got` bytes (or with an error in place of them): whether to go on. */
@@ -210,7 +210,7 @@ int userfaultfd_copy(const struct userfaultfd *u, void *to, const void *from, si
 			return 0;
 		}
 		if (!goes_on(c.copy, done))
-			return -errno;
+			return sys_failed("ioctl(2) with UFFDIO_COPY");
 	}
 }
 
@@ -226,7 +226,7 @@ int userfaultfd_move(const struct userfaultfd *u, void *to, void *from, size_t l
 			return 0;
 		}
 		if (!goes_on(m.move, done))
-			return -errno;
+			return sys_failed("ioctl(2) with UFFDIO_MOVE");
 	}
 }
 
@@ -237,7 +237,7 @@ int userfaultfd_protect(const struct userfaultfd *u, void *p, size_t len, bool p
 
 	while (ioctl(u->fd, UFFDIO_WRITEPROTECT, &w) < 0) {
 		if (errno != EAGAIN)
-			return -errno;
+			return sys_failed("ioctl(2) with UFFDIO_WRITEPROTECT");
 		sched_yield();
 	}
 	return 0;

@@ -46,13 +46,22 @@ static size_t tables_len(size_t frames)
 	return frames * (2 * sizeof(uint32_t) + sizeof(uint8_t) + 2 * sizeof(bool) + sizeof(_Atomic bool));
 }
 
+static bool keep_from_children(char *pool, size_t len)
+{
+	bool kept = madvise(pool, len, MADV_DONTFORK) == 0;
+
+	if (!kept)
+		sys_failed("madvise(2) with MADV_DONTFORK");
+	return kept;
+}
+
 /* Pool addresses of private frames: reserved, or with contents that are not needed any more. They get rights together
  * with memory, so that they are not populated before (mlockall(2) populates what has rights). */
 static bool map_homes(char *pool, size_t len)
 {
 	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
 
-	return sys_bare(pool, len, flags, -1, 0) != MAP_FAILED && madvise(pool, len, MADV_DONTFORK) == 0;
+	return sys_bare(pool, len, flags, -1, 0) != MAP_FAILED && keep_from_children(pool, len);
 }
 
 /* The first len bytes of an arena. */
@@ -60,7 +69,7 @@ static bool map_arena(const struct arena *a, size_t len)
 {
 	if (a->kind != FRAME_SHARED)
 		return map_homes(a->base, len);
-	return shared_pool_map((uint32_t)(a - arenas), a->base, len) && madvise(a->base, len, MADV_DONTFORK) == 0;
+	return shared_pool_map((uint32_t)(a - arenas), a->base, len) && keep_from_children(a->base, len);
 }
 
 /* What the kernel has to know of an arena's memory. */
@@ -143,7 +152,8 @@ bool arena_populate(uint32_t frame, size_t len)
 	if (mapped && len >= HUGE_PAGE)
 		madvise(p, len, MADV_HUGEPAGE);
 	if (madvise(p, len, MADV_POPULATE_WRITE) < 0) {
-		if (errno != EINVAL) {
+		/* Older kernels do not know it, and filters of system calls may refuse what they do not know. */
+		if (errno != EINVAL && errno != EPERM && errno != EACCES && errno != ENOSYS) {
 			arena_drop(frame, len);
 			madvise(p, len, MADV_NOHUGEPAGE);
 			return false;

@@ -173,8 +173,10 @@ static int join(void)
 		err = enter();
 		/* That the table is full has its sentence. */
 		if (err == -EAGAIN && *fail_message())
-			break;
+			return err;
 	}
+	if (err == -EAGAIN)
+		fail(EAGAIN, "%s was removed by another process each time that it was opened: try again, or set UMMAP_GROUP", path);
 	return err;
 }
 

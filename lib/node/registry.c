@@ -49,7 +49,7 @@ static int check_file(int fd, const char *path)
 	struct stat st;
 
 	if (fstat(fd, &st) < 0)
-		return -errno;
+		return fail(errno, "%s was opened, but fstat(2) fails: %s", path, strerror(errno));
 	if (!S_ISREG(st.st_mode))
 		return fail(EINVAL, "%s is no regular file: remove it, or set UMMAP_GROUP", path);
 	if (st.st_uid != geteuid())
@@ -70,7 +70,7 @@ static int check_head(int fd, const char *path)
 	ssize_t got = pread(fd, &found, sizeof(found), 0);
 
 	if (got < 0)
-		return -errno;
+		return fail(errno, "%s cannot be read: %s", path, strerror(errno));
 	if (got != sizeof(found) || found.magic != head.magic)
 		return fail(EINVAL, "%s is damaged: remove it, or set UMMAP_GROUP", path);
 	if (memcmp(&found, &head, sizeof(head)) != 0)

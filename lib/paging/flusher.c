@@ -177,5 +177,5 @@ int flusher_start(void)
 {
 	int err = sys_thread(run, NULL);
 
-	return err ? fail(-err, "the background thread cannot be started: %s", strerror(-err)) : 0;
+	return err ? fail(-err, "the background thread cannot be started: %s" SYS_THREAD_LIMITS, strerror(-err)) : 0;
 }

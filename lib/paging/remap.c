@@ -57,8 +57,7 @@ static int reserve_view(struct mapping *map, size_t size, char **range)
 	/* A place of another mapping may be empty for the moment that a frame takes to leave it. */
 	if (!(more && map_meets(end, more)) && engine_extend(map->engine, map->range, map->size, size - map->size))
 		return 0;
-	*range = engine_attach(map->engine, size, map->seg_size, 0, 0);
-	return *range ? 0 : fail(ENOMEM, "there is no address space for %zu bytes", size);
+	return engine_attach(map->engine, size, map->seg_size, 0, 0, range);
 }
 
 /* Whether the last segment is going to be read, at whatever length it then has. */

@@ -8,7 +8,12 @@
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <linux/userfaultfd.h>
 #include <stddef.h>
+
+#ifndef MADV_POPULATE_WRITE /* Linux 5.14 */
+#define MADV_POPULATE_WRITE 23
+#endif
 
 #define SEG (16 * KIB)
 #define SIZE (256 * SEG)
@@ -56,23 +61,75 @@ static void with_addresses(void *more)
 
 	check(setrlimit(RLIMIT_AS, &(struct rlimit){ most, most }) == 0);
 	m = try_open(UMMAP_ENGINE_DEFAULT);
+	check(m || strstr(umerrormsg(), "RLIMIT_AS"), "%s", umerrormsg());
 	if (m)
 		use(m);
 }
 
-/* mremap(2) fails with EPERM from here on. */
-static void forbid_mremap(void)
+/* A filter that has a thread of its own says what keeps it from that. */
+static void with_few_addresses(void *uri)
 {
-	struct sock_filter filter[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mremap, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog program = { sizeof(filter) / sizeof(*filter), filter };
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	bool told = false, opened = false;
+	void *first, *second;
+	char path[320];
+	size_t most;
+
+	close(temp_named("store", SIZE, path));
+	check(chdir(temp_dir()) == 0);
+	attr.seg_size = SEG;
+	/* What the library needs for itself is there. */
+	check(ummap_open("mem:1M", SEG, 0, READ_WRITE, &attr, &first) == 0, "%s", umerrormsg());
+	most = status_bytes("VmSize");
+	for (size_t more = 0; more <= 256 * MIB && !opened; more += MIB) {
+		check(setrlimit(RLIMIT_AS, &(struct rlimit){ most + more, RLIM_INFINITY }) == 0);
+		opened = ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &second) == 0;
+		told |= !opened && errno == EAGAIN && strstr(umerrormsg(), "RLIMIT_AS");
+	}
+	check(opened, "%s", umerrormsg());
+	check(told);
+}
+
+static void filter_calls(struct sock_filter *filter, unsigned short len)
+{
+	struct sock_fprog program = { len, filter };
 
 	check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
 	check(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+/* A system call fails with EPERM from here on. */
+static void forbid(unsigned call)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+
+	filter_calls(filter, sizeof(filter) / sizeof(*filter));
+}
+
+/* ... where an argument has this value. */
+static void forbid_with(unsigned call, unsigned place, unsigned value)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) + place * sizeof(uint64_t)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+
+	filter_calls(filter, sizeof(filter) / sizeof(*filter));
+}
+
+static void is_refused(int engine, const char *call)
+{
+	check(!try_open(engine));
+	check(errno == EPERM && strstr(umerrormsg(), call), "%s", umerrormsg());
 }
 
 static void without_mremap(void *unused)
@@ -80,13 +137,114 @@ static void without_mremap(void *unused)
 	uint8_t *m;
 
 	(void)unused;
-	forbid_mremap();
-	check(!try_open(UMMAP_ENGINE_SEGV));
-	check(errno == EPERM && strstr(umerrormsg(), "mremap"), "%s", umerrormsg());
-	/* This one does without. */
+	forbid(SYS_mremap);
+	is_refused(UMMAP_ENGINE_SEGV, "mremap");
+	/* These do without. */
 	m = try_open(UMMAP_ENGINE_UFFD);
 	if (m)
 		use(m);
+}
+
+/* One call by one of its arguments, and a word that names it. */
+struct refusal {
+	unsigned call, place, value;
+	const char *name;
+};
+
+#ifndef UFFDIO_MOVE
+#define UFFDIO_MOVE 0xc028aa05 /* Linux 6.8 */
+#endif
+
+static bool has_sigbus(void)
+{
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | 1 /* UFFD_USER_MODE_ONLY */);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
+static const struct refusal of_userfaultfd[] = {
+	{ SYS_ioctl, 1, UFFDIO_API, "UFFDIO_API" },
+	{ SYS_ioctl, 1, UFFDIO_REGISTER, "UFFDIO_REGISTER" },
+	{ SYS_ioctl, 1, UFFDIO_COPY, "UFFDIO_COPY" },
+	{ SYS_ioctl, 1, UFFDIO_WRITEPROTECT, "UFFDIO_WRITEPROTECT" },
+	{ SYS_ioctl, 1, UFFDIO_MOVE, "UFFDIO_MOVE" },
+	{ SYS_madvise, 2, MADV_DONTNEED, "MADV_DONTNEED" },
+};
+
+/* Who has asked for no engine gets one that can be had; who has hears which call it lacks. */
+static void without_a_call(void *arg)
+{
+	const struct refusal *r = arg;
+	uint8_t *m;
+
+	forbid_with(r->call, r->place, r->value);
+	m = try_open(UMMAP_ENGINE_AUTO);
+	check(m, "%s", umerrormsg());
+	use(m);
+	/* A kernel that cannot move pages does without. */
+	if (r->value != UFFDIO_MOVE || !try_open(UMMAP_ENGINE_SIGBUS))
+		is_refused(UMMAP_ENGINE_SIGBUS, r->name);
+}
+
+/* Large segments have sigbus, too, if they must. */
+static void auto_without_mremap(void *unused)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *addr;
+
+	(void)unused;
+	forbid(SYS_mremap);
+	attr.seg_size = 64 * KIB;
+	attr.engine = UMMAP_ENGINE_AUTO;
+	if (ummap_open("mem:1M", MIB, 0, READ_WRITE, &attr, &addr) < 0) {
+		check(strstr(umerrormsg(), "mremap"), "%s", umerrormsg());
+		return;
+	}
+	fill(addr, MIB, 0, 3);
+	check_bytes(addr, MIB, 0, 3);
+	check(umunmap(addr, 1) == 0);
+}
+
+static void without_dontfork(void *unused)
+{
+	(void)unused;
+	forbid_with(SYS_madvise, 2, MADV_DONTFORK);
+	is_refused(UMMAP_ENGINE_AUTO, "MADV_DONTFORK");
+}
+
+/* It makes things faster, no more. */
+static void without_populate(void *unused)
+{
+	uint8_t *m;
+
+	(void)unused;
+	forbid_with(SYS_madvise, 2, MADV_POPULATE_WRITE);
+	m = try_open(UMMAP_ENGINE_SEGV);
+	check(m, "%s", umerrormsg());
+	use(m);
+}
+
+/* What is said has a reason. */
+static void without_fstat(void *unused)
+{
+	int log = temp_file(0), own = dup(STDERR_FILENO);
+	char said[4096] = "";
+	uint8_t *m;
+
+	(void)unused;
+	check(dup2(log, STDERR_FILENO) >= 0);
+#ifdef SYS_newfstatat
+	forbid(SYS_newfstatat);
+#endif
+	forbid(SYS_fstat);
+	m = try_open(UMMAP_ENGINE_DEFAULT);
+	check(dup2(own, STDERR_FILENO) >= 0);
+	if (m)
+		use(m);
+	check(pread(log, said, sizeof(said) - 1, 0) >= 0);
+	check(!strstr(said, ": \n"), "%s", said);
 }
 
 /* Takes all mappings that the process may have but so many. */
@@ -186,6 +344,8 @@ int main(void)
 	for (size_t more = MIB; more <= 4 * GIB; more *= 2)
 		check_exits(in_child(with_addresses, (void *)more), 0);
 	end("addresses");
+	check_exits(in_child(with_few_addresses, "wal+posix:store"), 0);
+	check_exits(in_child(with_few_addresses, "cache+posix:store?cache.path=near&cache.size=8M"), 0);
 	begin();
 	for (size_t left = 4; left <= 1024; left += left < 64 ? by_time(12, 4) : 3 * left)
 		check_exits(in_child(with_mappings, (void *)left), 0);
@@ -203,5 +363,16 @@ int main(void)
 	begin();
 	check_exits(in_child(without_mremap, NULL), 0);
 	end("mremap");
+	begin();
+	if (has_sigbus()) {
+		for (size_t i = 0; i < sizeof(of_userfaultfd) / sizeof(*of_userfaultfd); i++)
+			check_exits(in_child(without_a_call, (void *)&of_userfaultfd[i]), 0);
+		end("a call of userfaultfd");
+	}
+	check_exits(in_child(auto_without_mremap, NULL), 0);
+	check_exits(in_child(without_dontfork, NULL), 0);
+	check_exits(in_child(without_populate, NULL), 0);
+	check_exits(in_child(without_fstat, NULL), 0);
+	printf("calls, one by one\n");
 	return 0;
 }
