@@ -5,6 +5,7 @@
  */
 #include "mapreduce/job.h"
 
+#include "mapreduce/checkpoint_2s.h"
 #include "mapreduce/config.h"
 #include "mapreduce/error.h"
 #include "mapreduce/twosided.h"
@@ -52,6 +53,8 @@ static int open_state(ummr_job *job)
 	if (result == 0 && c->storage) {
 		job->folder = strdup(c->storage);
 		result = !job->folder ? fail(ENOMEM, "no memory for a folder's name") : check_storage(job->folder);
+		if (result == 0)
+			result = lock_take(&job->lock, job->folder, job->rank);
 		if (result == 0 && c->method == UMMR_METHOD_1S)
 			result = state_find(&job->acknowledged, job->folder, job->rank, syncs(job));
 	}
@@ -83,19 +86,6 @@ static int open_windows(ummr_job *job)
 	return open_space(job, &job->runs, 1, MPI_LOCK_EXCLUSIVE);
 }
 
-/* What MapReduce-2S has instead. */
-static int open_memory(ummr_job *job)
-{
-	int result = 0;
-
-	twosided_open(job);
-	if (job->folder && asprintf(&job->checkpoint, "%s/ummr.checkpoint", job->folder) < 0) {
-		job->checkpoint = NULL;
-		result = fail(ENOMEM, "no memory for a file's name");
-	}
-	return agree(job->comm, result);
-}
-
 static int prepare(ummr_job *job, const struct ummr_config *config)
 {
 	job->buckets = calloc((size_t)job->ranks, sizeof(*job->buckets));
@@ -105,13 +95,15 @@ static int prepare(ummr_job *job, const struct ummr_config *config)
 	    timeline_open(&job->timeline, job->comm, job->config.timeline) < 0 || open_state(job) < 0 ||
 	    agree(job->comm, status_open(&job->status, job->comm)) < 0)
 		return -1;
-	if (job->config.method == UMMR_METHOD_2S ? open_memory(job) < 0 : open_windows(job) < 0)
+	if (job->config.method == UMMR_METHOD_2S)
+		twosided_open(job);
+	else if (open_windows(job) < 0)
 		return -1;
 	for (int i = 0; i < job->ranks; i++)
 		stream_open(&job->buckets[i], &job->pairs);
 	stream_open(&job->run, &job->runs);
 	job->found = true;
-	if (resume_find(job) < 0)
+	if (resume_find(job) < 0 || (job->config.method == UMMR_METHOD_2S && twosided_find(job) < 0))
 		return -1;
 	job->config.inputs = NULL;
 	job->config.info = NULL;
@@ -133,9 +125,8 @@ static void close_job(ummr_job *job)
 	state_close(&job->acknowledged, job->found && (job->state == STATE_DONE || job->acknowledged.number == 0));
 	input_close(&job->input);
 	timeline_close(&job->timeline);
-	if (job->checkpoint && job->rank == 0)
-		unlink(job->checkpoint);
-	free(job->checkpoint);
+	checkpoint_close(job);
+	lock_release(&job->lock);
 	free(job->buckets);
 	free(job->done);
 	free(job->fresh);
@@ -155,6 +146,7 @@ int ummr_create(MPI_Comm comm, const struct ummr_config *config, ummr_job **crea
 	}
 	job->pairs.win = job->pairs.places = job->runs.win = job->runs.places = job->status.win = MPI_WIN_NULL;
 	job->pairs.info = job->runs.info = MPI_INFO_NULL;
+	job->lock.fd = -1;
 	job->acknowledged.files[0] = job->acknowledged.files[1] = job->acknowledged.folder_fd = -1;
 	MPI_Comm_dup(comm, &job->comm);
 	MPI_Comm_rank(comm, &job->rank);
