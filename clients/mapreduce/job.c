@@ -9,6 +9,7 @@
 #include "mapreduce/config.h"
 #include "mapreduce/error.h"
 #include "mapreduce/twosided.h"
+#include "mapreduce/wait.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -213,6 +214,7 @@ int ummr_run(ummr_job *job)
 		return fail(EINVAL, "the job runs: a function of its own cannot run it");
 	result_close(job);
 	job->state = STATE_RUNNING;
+	wait_for_all(job->comm);
 	timeline_start(&job->timeline, job->comm);
 	result = resume_begin(job);
 	if (result == 0)
@@ -239,6 +241,8 @@ int ummr_end(ummr_job *job)
 {
 	if (job->state == STATE_MAPPING || job->state == STATE_RUNNING)
 		return fail(EINVAL, "the job runs: ummr_end is for when ummr_run has returned");
+	/* Rank 0 may walk the result for long before it comes here. */
+	wait_for_all(job->comm);
 	close_job(job);
 	return 0;
 }
@@ -277,22 +281,12 @@ int ummr_rewind(ummr_job *job)
 
 typedef int print_function(FILE *out, const struct ummr_bytes *key, const struct ummr_bytes *value, void *arg);
 
-static int put_padded(FILE *out, const void *data, size_t size)
+static int cannot_write(FILE *out)
 {
-	static const char zeros[8];
-	size_t filler = padded(size) - size;
-
-	return fwrite(data, 1, size, out) == size && fwrite(zeros, 1, filler, out) == filler ? 0 : -1;
+	return fail(errno ? errno : EIO, "the result cannot be written: %s", ferror(out) ? strerror(errno) : "print has failed");
 }
 
-static int put_pair(FILE *out, const struct pair *p)
-{
-	if (fwrite(&p->head, sizeof(p->head), 1, out) != 1 || put_padded(out, p->key, p->head.key_size) < 0)
-		return -1;
-	return put_padded(out, p->value, p->head.value_size);
-}
-
-static int write_pairs(ummr_job *job, FILE *out, print_function *print)
+static int print_pairs(ummr_job *job, FILE *out, print_function *print)
 {
 	struct reader r;
 	struct pair p;
@@ -304,12 +298,19 @@ static int write_pairs(ummr_job *job, FILE *out, print_function *print)
 
 		if (there < 0)
 			result = -1;
-		else if (print ? print(out, &key, &value, job->config.arg) != 0 : put_pair(out, &p) < 0)
-			result = fail(errno ? errno : EIO, "the result cannot be written: %s",
-				      ferror(out) ? strerror(errno) : "print has failed");
+		else if (print(out, &key, &value, job->config.arg) != 0)
+			result = cannot_write(out);
 	}
 	reader_close(&r);
 	return result;
+}
+
+/* A run's pairs lie there as they are written. */
+static int write_pairs(ummr_job *job, FILE *out, print_function *print)
+{
+	if (print)
+		return print_pairs(job, out, print);
+	return stream_write(&job->run, out) == 0 ? 0 : cannot_write(out);
 }
 
 static int write_part(ummr_job *job, const char *path, print_function *print)
@@ -331,9 +332,12 @@ static int write_in_turns(ummr_job *job, const char *path, print_function *print
 {
 	int result = 0, before = 0;
 	bool has_part = job->rank == 0 || job->config.combine == UMMR_COMBINE_OFF;
+	MPI_Request turn;
 
-	if (job->rank > 0)
-		MPI_Recv(&before, 1, MPI_INT, job->rank - 1, 0, job->comm, MPI_STATUS_IGNORE);
+	if (job->rank > 0) {
+		MPI_Irecv(&before, 1, MPI_INT, job->rank - 1, 0, job->comm, &turn);
+		wait_for(&turn);
+	}
 	if (has_part && before == 0)
 		result = write_part(job, path, print);
 	before |= result;
@@ -349,6 +353,7 @@ static int write_file(ummr_job *job, const char *path, print_function *print)
 	struct stat st;
 	int in_place = stat(path, &st) == 0 && !S_ISREG(st.st_mode), result;
 
+	wait_for_all(job->comm);
 	MPI_Bcast(&in_place, 1, MPI_INT, 0, job->comm);
 	if (in_place)
 		return write_in_turns(job, path, print);
