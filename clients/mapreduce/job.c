@@ -224,12 +224,12 @@ int ummr_run(ummr_job *job)
 	for (int i = 0; i < job->ranks; i++)
 		stream_close(&job->buckets[i]);
 	result_open(job);
+	if (result == 0) {
+		job->complete++;
+		report_progress(job, UMMR_PHASE_DONE, 1, 1);
+	}
 	job->state = result == 0 ? STATE_DONE : STATE_FAILED;
-	if (result < 0)
-		return -1;
-	job->complete++;
-	report_progress(job, UMMR_PHASE_DONE, 1, 1);
-	return 0;
+	return result;
 }
 
 uint64_t ummr_runs(const ummr_job *job)
@@ -369,5 +369,14 @@ static int write_file(ummr_job *job, const char *path, print_function *print)
 
 int ummr_write(ummr_job *job, const char *path, print_function *print)
 {
-	return check_done(job) < 0 ? -1 : write_file(job, path, print);
+	enum job_state before = job->state;
+	int result;
+
+	if (check_done(job) < 0)
+		return -1;
+	/* print cannot call this, nor what ends the job or runs it. */
+	job->state = STATE_RUNNING;
+	result = write_file(job, path, print);
+	job->state = before;
+	return result;
 }
