@@ -131,12 +131,23 @@ static int open_together(const ummr_job *job, const char *path, int mode, MPI_Fi
 
 /* ---- Writing ---- */
 
+/* On a full disk, OpenMPI's own MPI-IO calls what was written in part a success. */
+static int reserve(const char *path, uint64_t size)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC), error = fd < 0 ? errno : posix_fallocate(fd, 0, (off_t)size);
+
+	if (fd >= 0)
+		close(fd);
+	return error == 0 ? 0 : fail(error, "%s cannot be written: %s", path, strerror(error));
+}
+
 /* Rank 0's, with what it gathers. */
 static int write_head(MPI_File file, const ummr_job *job, const struct image *image, const char *path, uint64_t tasks)
 {
 	const struct place mine = { image->size, XXH3_64bits(image->data, image->size) };
 	struct place places[job->ranks];
 	struct head h = { .run = job->acknowledged.run, .tasks = tasks };
+	uint64_t size = sizeof(h) + sizeof(places);
 	int code;
 
 	MPI_Gather(&mine, sizeof(mine), MPI_BYTE, places, sizeof(mine), MPI_BYTE, 0, job->comm);
@@ -145,6 +156,10 @@ static int write_head(MPI_File file, const ummr_job *job, const struct image *im
 	memcpy(h.magic, magic, sizeof(magic));
 	memcpy(h.facts, job->acknowledged.facts, sizeof(h.facts));
 	h.checksum = checksum_of(&h, places, job->ranks);
+	for (int i = 0; i < job->ranks; i++)
+		size += places[i].size;
+	if (reserve(path, size) < 0)
+		return -1;
 	code = MPI_File_write_at(file, 0, &h, sizeof(h), MPI_BYTE, MPI_STATUS_IGNORE);
 	if (code == MPI_SUCCESS)
 		code = MPI_File_write_at(file, sizeof(h), places, (int)sizeof(places), MPI_BYTE, MPI_STATUS_IGNORE);
@@ -161,8 +176,13 @@ static int write_file(const ummr_job *job, const char *path, const struct image 
 	result = check_mpi(MPI_File_set_size(file, 0), path);
 	if (write_head(file, job, image, path, tasks) < 0)
 		result = -1;
-	if (transfer(file, job, image, path, true) < 0 || (check_mpi(MPI_File_sync(file), path) < 0 && result == 0))
-		result = -1;
+	result = check_all(job->comm, result);
+	if (result == 0) {
+		result = transfer(file, job, image, path, true);
+		/* Also after an error of this rank's: the call is all ranks'. */
+		if (check_mpi(MPI_File_sync(file), path) < 0)
+			result = -1;
+	}
 	if (check_mpi(MPI_File_close(&file), path) < 0)
 		result = -1;
 	return result;

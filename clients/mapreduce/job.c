@@ -154,7 +154,7 @@ int ummr_create(MPI_Comm comm, const struct ummr_config *config, ummr_job **crea
 	MPI_Comm_size(comm, &job->ranks);
 	if (prepare(job, config) < 0) {
 		close_job(job);
-		return -1;
+		return fail_again();
 	}
 	*created = job;
 	return 0;
@@ -229,7 +229,7 @@ int ummr_run(ummr_job *job)
 		report_progress(job, UMMR_PHASE_DONE, 1, 1);
 	}
 	job->state = result == 0 ? STATE_DONE : STATE_FAILED;
-	return result;
+	return result == 0 ? 0 : fail_again();
 }
 
 uint64_t ummr_runs(const ummr_job *job)
@@ -378,5 +378,5 @@ int ummr_write(ummr_job *job, const char *path, print_function *print)
 	job->state = STATE_RUNNING;
 	result = write_file(job, path, print);
 	job->state = before;
-	return result;
+	return result == 0 ? 0 : fail_again();
 }

@@ -106,9 +106,12 @@ static void complete(struct ummr_config c, int most)
 static int fails(struct ummr_config c, int error, const char *words)
 {
 	ummr_job *job;
+	int result, got;
 
 	check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0, "%s", ummr_error());
-	check(ummr_run(job) == -1 && errno == error, "errno %d: %s", errno, ummr_error());
+	result = ummr_run(job);
+	got = errno;
+	check(result == -1 && got == error, "%d, errno %d: %s", result, got, ummr_error());
 	check(strstr(ummr_error(), words), "\"%s\" is not in \"%s\"", words, ummr_error());
 	check(ummr_end(job) == 0);
 	return mapped_by_all();
@@ -415,6 +418,51 @@ static int mount_memory(char *path)
 	return root;
 }
 
+static void fill_disk(int root, bool full)
+{
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 0 && full)
+		fill_up(root, space(root) - MIB);
+	else if (rank == 0)
+		make_space(root);
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* The other method, beside what the first one has left; 6 MB of checkpoints do not fit either. */
+static void full_checkpoints(int root)
+{
+	struct ummr_config c = make_config();
+	ummr_job *job;
+
+	c.arg = &c;
+	c.method = UMMR_METHOD_2S;
+	fill_disk(root, true);
+	fails(c, ENOSPC, "o space left");
+	fill_disk(root, false);
+	check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0 && ummr_run(job) == 0, "%s", ummr_error());
+	check_result(job);
+	check(ummr_end(job) == 0 && mapped_by_all() <= TASKS);
+}
+
+static void full_result(int root)
+{
+	struct ummr_config c = make_config();
+	char path[400];
+	ummr_job *job;
+
+	snprintf(path, sizeof(path), "%.300s/result", storage);
+	c.arg = &c;
+	c.storage = NULL;
+	check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0 && ummr_run(job) == 0, "%s", ummr_error());
+	fill_disk(root, true);
+	check(ummr_write(job, path, NULL) == -1 && errno == ENOSPC, "errno %d: %s", errno, ummr_error());
+	fill_disk(root, false);
+	check(rank != 0 || space(root) > 8 * MIB, "what was not complete is left");
+	check(ummr_write(job, path, NULL) == 0, "%s", ummr_error());
+	check(ummr_end(job) == 0);
+	mapped_by_all();
+}
+
 static void full_disk(void)
 {
 	struct ummr_config c = make_config();
@@ -431,17 +479,16 @@ static void full_disk(void)
 	}
 	MPI_Bcast(path, sizeof(path), MPI_CHAR, 0, MPI_COMM_WORLD);
 	snprintf(storage, sizeof(storage), "%s", path);
-	if (rank == 0)
-		fill_up(root, space(root) - MIB);
-	MPI_Barrier(MPI_COMM_WORLD);
+	fill_disk(root, true);
 	c.arg = &c;
 	done = fails(c, ENOSPC, "o space left");
 	again = fails(c, ENOSPC, "o space left");
-	if (rank == 0)
-		make_space(root);
-	MPI_Barrier(MPI_COMM_WORLD);
+	fill_disk(root, false);
 	check(done < TASKS && again < TASKS, "%d and %d tasks", done, again);
+	full_checkpoints(root);
+	c.method = UMMR_METHOD_1S;
 	complete(c, TASKS);
+	full_result(root);
 }
 
 int main(int argc, char **argv)
