@@ -24,6 +24,8 @@ MPI_FORTRAN = $(filter-out $(if $(call COARRAYS,$1),,%/coarray.f90),$(wildcard t
 MPI_TESTS = $(patsubst tests/mpi/%.c,$B/tests/mpi/$1/%,$(wildcard tests/mpi/*.c)) \
 	$(if $(shell command -v mpifort.$1 && command -v gfortran),$(patsubst tests/mpi/%.f90,$B/tests/mpi/$1/%,$(call MPI_FORTRAN,$1)))
 
+MAPREDUCE_TESTS = $(patsubst tests/mpi/%.c,$B/tests/mpi/$1/%,$(wildcard tests/mpi/mapreduce*.c))
+
 MPI_EXAMPLES = $(patsubst examples/mpi/%.c,$B/examples/mpi/$1/%,$(wildcard examples/mpi/*.c)) \
 	$(patsubst examples/mapreduce/%.c,$B/examples/mapreduce/$1/%,$(filter-out %/wordcount.c,$(wildcard examples/mapreduce/*.c)))
 
@@ -91,8 +93,8 @@ $(call MAPREDUCE_LIB,$1): $(call MAPREDUCE_OBJ,$1) clients/mapreduce/libummap-ma
 	ln -sf $$(notdir $$@) $B/libummap-mapreduce-$1.so.$$(SOMAJOR)
 	ln -sf libummap-mapreduce-$1.so.$$(SOMAJOR) $B/libummap-mapreduce-$1.so
 
-$B/tests/mpi/$1/mapreduce $B/tests/mpi/$1/mapreduce_kill $B/tests/mpi/$1/mapreduce_faults: $(call MAPREDUCE_LIB,$1)
-$B/tests/mpi/$1/mapreduce $B/tests/mpi/$1/mapreduce_kill $B/tests/mpi/$1/mapreduce_faults: MAPREDUCE = -lummap-mapreduce-$1
+$(call MAPREDUCE_TESTS,$1): $(call MAPREDUCE_LIB,$1)
+$(call MAPREDUCE_TESTS,$1): MAPREDUCE = -lummap-mapreduce-$1
 
 # Where it is built and where it is installed, it finds the libraries.
 $B/ummap-wordcount.$1: examples/mapreduce/wordcount.c $(call MAPREDUCE_LIB,$1) $(call MPI_LIB,$1)

@@ -26,6 +26,12 @@ int fail(int error, const char *format, ...)
 	return -1;
 }
 
+int fail_again(void)
+{
+	errno = last.code;
+	return -1;
+}
+
 int check_mpi(int code, const char *what)
 {
 	char text[MPI_MAX_ERROR_STRING] = "";

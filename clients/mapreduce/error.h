@@ -24,4 +24,7 @@ int agree(MPI_Comm comm, int result);
  */
 int check_all(MPI_Comm comm, int result);
 
+/* The last error once more, when what came after it may have changed errno: -1. */
+int fail_again(void);
+
 #endif

@@ -5,9 +5,11 @@
  */
 #include "mapreduce/job.h"
 
+#include "mapreduce/checkpoint_2s.h"
 #include "mapreduce/config.h"
 #include "mapreduce/error.h"
 #include "mapreduce/twosided.h"
+#include "mapreduce/wait.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -52,6 +54,8 @@ static int open_state(ummr_job *job)
 	if (result == 0 && c->storage) {
 		job->folder = strdup(c->storage);
 		result = !job->folder ? fail(ENOMEM, "no memory for a folder's name") : check_storage(job->folder);
+		if (result == 0)
+			result = lock_take(&job->lock, job->folder, job->rank);
 		if (result == 0 && c->method == UMMR_METHOD_1S)
 			result = state_find(&job->acknowledged, job->folder, job->rank, syncs(job));
 	}
@@ -83,19 +87,6 @@ static int open_windows(ummr_job *job)
 	return open_space(job, &job->runs, 1, MPI_LOCK_EXCLUSIVE);
 }
 
-/* What MapReduce-2S has instead. */
-static int open_memory(ummr_job *job)
-{
-	int result = 0;
-
-	twosided_open(job);
-	if (job->folder && asprintf(&job->checkpoint, "%s/ummr.checkpoint", job->folder) < 0) {
-		job->checkpoint = NULL;
-		result = fail(ENOMEM, "no memory for a file's name");
-	}
-	return agree(job->comm, result);
-}
-
 static int prepare(ummr_job *job, const struct ummr_config *config)
 {
 	job->buckets = calloc((size_t)job->ranks, sizeof(*job->buckets));
@@ -105,13 +96,15 @@ static int prepare(ummr_job *job, const struct ummr_config *config)
 	    timeline_open(&job->timeline, job->comm, job->config.timeline) < 0 || open_state(job) < 0 ||
 	    agree(job->comm, status_open(&job->status, job->comm)) < 0)
 		return -1;
-	if (job->config.method == UMMR_METHOD_2S ? open_memory(job) < 0 : open_windows(job) < 0)
+	if (job->config.method == UMMR_METHOD_2S)
+		twosided_open(job);
+	else if (open_windows(job) < 0)
 		return -1;
 	for (int i = 0; i < job->ranks; i++)
 		stream_open(&job->buckets[i], &job->pairs);
 	stream_open(&job->run, &job->runs);
 	job->found = true;
-	if (resume_find(job) < 0)
+	if (resume_find(job) < 0 || (job->config.method == UMMR_METHOD_2S && twosided_find(job) < 0))
 		return -1;
 	job->config.inputs = NULL;
 	job->config.info = NULL;
@@ -133,9 +126,8 @@ static void close_job(ummr_job *job)
 	state_close(&job->acknowledged, job->found && (job->state == STATE_DONE || job->acknowledged.number == 0));
 	input_close(&job->input);
 	timeline_close(&job->timeline);
-	if (job->checkpoint && job->rank == 0)
-		unlink(job->checkpoint);
-	free(job->checkpoint);
+	checkpoint_close(job);
+	lock_release(&job->lock);
 	free(job->buckets);
 	free(job->done);
 	free(job->fresh);
@@ -155,13 +147,14 @@ int ummr_create(MPI_Comm comm, const struct ummr_config *config, ummr_job **crea
 	}
 	job->pairs.win = job->pairs.places = job->runs.win = job->runs.places = job->status.win = MPI_WIN_NULL;
 	job->pairs.info = job->runs.info = MPI_INFO_NULL;
+	job->lock.fd = -1;
 	job->acknowledged.files[0] = job->acknowledged.files[1] = job->acknowledged.folder_fd = -1;
 	MPI_Comm_dup(comm, &job->comm);
 	MPI_Comm_rank(comm, &job->rank);
 	MPI_Comm_size(comm, &job->ranks);
 	if (prepare(job, config) < 0) {
 		close_job(job);
-		return -1;
+		return fail_again();
 	}
 	*created = job;
 	return 0;
@@ -221,6 +214,7 @@ int ummr_run(ummr_job *job)
 		return fail(EINVAL, "the job runs: a function of its own cannot run it");
 	result_close(job);
 	job->state = STATE_RUNNING;
+	wait_for_all(job->comm);
 	timeline_start(&job->timeline, job->comm);
 	result = resume_begin(job);
 	if (result == 0)
@@ -230,12 +224,12 @@ int ummr_run(ummr_job *job)
 	for (int i = 0; i < job->ranks; i++)
 		stream_close(&job->buckets[i]);
 	result_open(job);
+	if (result == 0) {
+		job->complete++;
+		report_progress(job, UMMR_PHASE_DONE, 1, 1);
+	}
 	job->state = result == 0 ? STATE_DONE : STATE_FAILED;
-	if (result < 0)
-		return -1;
-	job->complete++;
-	report_progress(job, UMMR_PHASE_DONE, 1, 1);
-	return 0;
+	return result == 0 ? 0 : fail_again();
 }
 
 uint64_t ummr_runs(const ummr_job *job)
@@ -247,6 +241,8 @@ int ummr_end(ummr_job *job)
 {
 	if (job->state == STATE_MAPPING || job->state == STATE_RUNNING)
 		return fail(EINVAL, "the job runs: ummr_end is for when ummr_run has returned");
+	/* Rank 0 may walk the result for long before it comes here. */
+	wait_for_all(job->comm);
 	close_job(job);
 	return 0;
 }
@@ -285,22 +281,12 @@ int ummr_rewind(ummr_job *job)
 
 typedef int print_function(FILE *out, const struct ummr_bytes *key, const struct ummr_bytes *value, void *arg);
 
-static int put_padded(FILE *out, const void *data, size_t size)
+static int cannot_write(FILE *out)
 {
-	static const char zeros[8];
-	size_t filler = padded(size) - size;
-
-	return fwrite(data, 1, size, out) == size && fwrite(zeros, 1, filler, out) == filler ? 0 : -1;
+	return fail(errno ? errno : EIO, "the result cannot be written: %s", ferror(out) ? strerror(errno) : "print has failed");
 }
 
-static int put_pair(FILE *out, const struct pair *p)
-{
-	if (fwrite(&p->head, sizeof(p->head), 1, out) != 1 || put_padded(out, p->key, p->head.key_size) < 0)
-		return -1;
-	return put_padded(out, p->value, p->head.value_size);
-}
-
-static int write_pairs(ummr_job *job, FILE *out, print_function *print)
+static int print_pairs(ummr_job *job, FILE *out, print_function *print)
 {
 	struct reader r;
 	struct pair p;
@@ -312,12 +298,19 @@ static int write_pairs(ummr_job *job, FILE *out, print_function *print)
 
 		if (there < 0)
 			result = -1;
-		else if (print ? print(out, &key, &value, job->config.arg) != 0 : put_pair(out, &p) < 0)
-			result = fail(errno ? errno : EIO, "the result cannot be written: %s",
-				      ferror(out) ? strerror(errno) : "print has failed");
+		else if (print(out, &key, &value, job->config.arg) != 0)
+			result = cannot_write(out);
 	}
 	reader_close(&r);
 	return result;
+}
+
+/* A run's pairs lie there as they are written. */
+static int write_pairs(ummr_job *job, FILE *out, print_function *print)
+{
+	if (print)
+		return print_pairs(job, out, print);
+	return stream_write(&job->run, out) == 0 ? 0 : cannot_write(out);
 }
 
 static int write_part(ummr_job *job, const char *path, print_function *print)
@@ -339,9 +332,12 @@ static int write_in_turns(ummr_job *job, const char *path, print_function *print
 {
 	int result = 0, before = 0;
 	bool has_part = job->rank == 0 || job->config.combine == UMMR_COMBINE_OFF;
+	MPI_Request turn;
 
-	if (job->rank > 0)
-		MPI_Recv(&before, 1, MPI_INT, job->rank - 1, 0, job->comm, MPI_STATUS_IGNORE);
+	if (job->rank > 0) {
+		MPI_Irecv(&before, 1, MPI_INT, job->rank - 1, 0, job->comm, &turn);
+		wait_for(&turn);
+	}
 	if (has_part && before == 0)
 		result = write_part(job, path, print);
 	before |= result;
@@ -357,6 +353,7 @@ static int write_file(ummr_job *job, const char *path, print_function *print)
 	struct stat st;
 	int in_place = stat(path, &st) == 0 && !S_ISREG(st.st_mode), result;
 
+	wait_for_all(job->comm);
 	MPI_Bcast(&in_place, 1, MPI_INT, 0, job->comm);
 	if (in_place)
 		return write_in_turns(job, path, print);
@@ -372,5 +369,14 @@ static int write_file(ummr_job *job, const char *path, print_function *print)
 
 int ummr_write(ummr_job *job, const char *path, print_function *print)
 {
-	return check_done(job) < 0 ? -1 : write_file(job, path, print);
+	enum job_state before = job->state;
+	int result;
+
+	if (check_done(job) < 0)
+		return -1;
+	/* print cannot call this, nor what ends the job or runs it. */
+	job->state = STATE_RUNNING;
+	result = write_file(job, path, print);
+	job->state = before;
+	return result == 0 ? 0 : fail_again();
 }

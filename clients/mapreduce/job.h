@@ -4,6 +4,7 @@
 #define MAPREDUCE_JOB_H
 
 #include "mapreduce/input.h"
+#include "mapreduce/lock.h"
 #include "mapreduce/source.h"
 #include "mapreduce/state.h"
 #include "mapreduce/status.h"
@@ -16,6 +17,13 @@
 #include <ummap-mapreduce.h>
 
 enum job_state { STATE_NEW, STATE_MAPPING, STATE_RUNNING, STATE_DONE, STATE_FAILED };
+
+/* MapReduce-2S: its checkpoints, and what it goes on with. */
+struct checkpoint {
+	char *pairs, *runs[2];   /* files, of which runs[] take turns; NULL: there is no storage */
+	int64_t tasks;           /* whose pairs are in what was found; 0: there is none of the next run */
+	bool reduced;            /* or only Combine is left of it */
+};
 
 /* Sorted streams, on their way to a run: the last ones have the lowest levels. */
 struct sorted {
@@ -40,7 +48,8 @@ struct ummr_job {
 	struct stream run;
 	struct reader walk;      /* ummr_next's */
 	struct timeline timeline;
-	char *checkpoint;        /* MapReduce-2S's file; NULL: none */
+	struct lock lock;        /* of the folder */
+	struct checkpoint checkpoint;
 	uint64_t complete;       /* runs */
 	bool found;              /* what is acknowledged is this job's */
 	struct state acknowledged;

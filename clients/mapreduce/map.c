@@ -39,8 +39,6 @@ static int add_value(ummr_job *job, uint64_t hash, const void *key, size_t key_s
 
 	if (job->config.reduce)
 		return table_add(&job->table, hash, key, key_size, value, value_size);
-	if (value_size > PTRDIFF_MAX / 2)
-		return fail(EINVAL, "a value of %zu bytes cannot be", value_size);
 	size = sizeof(*m) + padded(value_size);
 	if (size > job->group_room) {
 		char *group = realloc(job->group, size);
@@ -64,6 +62,9 @@ int ummr_emit(ummr_job *job, const void *key, size_t key_size, const void *value
 
 	if (job->state != STATE_MAPPING)
 		return fail(EINVAL, "ummr_emit is for map functions, while they run");
+	if (key_size > PTRDIFF_MAX / 2 || value_size > PTRDIFF_MAX / 2 || (!key && key_size > 0) || (!value && value_size > 0))
+		return job->emit_failed = fail(EINVAL, "ummr_emit: a key of %zu bytes at %p and a value of %zu bytes at %p cannot be",
+					       key_size, key, value_size, value);
 	/* Nor may reduce call this. */
 	job->state = STATE_RUNNING;
 	result = add_value(job, XXH3_64bits_withSeed(key, key_size, job->config.seed), key, key_size, value, value_size);

@@ -20,6 +20,15 @@ static inline uint64_t padded(uint64_t size)
 	return (size + 7) & ~(uint64_t)7;
 }
 
+/* The pair that begins there, as pairs lie in streams; returns its size. */
+static inline uint64_t pair_at(const char *data, struct pair *p)
+{
+	memcpy(&p->head, data, sizeof(p->head));
+	p->key = data + sizeof(p->head);
+	p->value = (const char *)p->key + padded(p->head.key_size);
+	return sizeof(p->head) + padded(p->head.key_size) + padded(p->head.value_size);
+}
+
 /* A value in a group: this, then its bytes, filled up as a pair's are. */
 struct member {
 	uint64_t size;

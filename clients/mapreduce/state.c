@@ -8,9 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define XXH_INLINE_ALL
@@ -129,17 +127,28 @@ static bool is_whole(const char *record, size_t size)
 	       h.checksum == XXH3_64bits(record + 16, h.size - 16);
 }
 
+int state_compare(const struct state *s, const char *folder, const uint64_t facts[STATE_FACTS])
+{
+	for (int i = 0; i < STATE_FACTS; i++)
+		if (facts[i] != s->facts[i])
+			return fail(EEXIST, "%s has what is left of a job with another %s (%llu, and %llu now): go on with that job, or "
+				    "remove all files ummr.* there, or use another folder", folder, fact_names[i],
+				    (unsigned long long)facts[i], (unsigned long long)s->facts[i]);
+	return 0;
+}
+
+int state_refuse(const char *folder)
+{
+	return fail(EEXIST, "%s has what is left of a job that syncs: use its sync_tasks to go on with it, or remove all files "
+		    "ummr.* there, or use another folder", folder);
+}
+
 static int compare_facts(const struct state *s, const char *record)
 {
 	struct head h;
 
 	memcpy(&h, record, sizeof(h));
-	for (int i = 0; i < STATE_FACTS; i++)
-		if (h.facts[i] != s->facts[i])
-			return fail(EEXIST, "%s has what is left of a job with another %s (%llu, and %llu now): go on with that job, or "
-				    "remove all files ummr.* there, or use another folder", s->folder, fact_names[i],
-				    (unsigned long long)h.facts[i], (unsigned long long)s->facts[i]);
-	return 0;
+	return state_compare(s, s->folder, h.facts);
 }
 
 /* ---- Files ---- */
@@ -199,8 +208,7 @@ static int choose(struct state *s, char *const records[2], const size_t sizes[2]
 	if (compare_facts(s, newest) < 0)
 		return -1;
 	if (!s->writes)
-		return fail(EEXIST, "%s has what is left of a job that syncs: use its sync_tasks to go on with it, or remove all files "
-			    "ummr.* there, or use another folder", s->folder);
+		return state_refuse(s->folder);
 	decode(s, newest);
 	return 0;
 }
@@ -236,46 +244,10 @@ static int name_files(struct state *s, int rank)
 	       ? 0 : fail(ENOMEM, "no memory for a file's name");
 }
 
-/* A job that was killed may take a moment to end. */
-static int lock_file(const struct state *s)
-{
-	const struct timespec pause = { 0, 20000000 };
-
-	for (int tries = 0; flock(s->files[0], LOCK_EX | LOCK_NB) < 0; tries++) {
-		if (errno != EWOULDBLOCK && errno != EINTR)
-			return cannot(s->paths[0], "locked");
-		if (tries == 250)
-			return fail(EBUSY, "%s is in use by another job: use a folder for each", s->folder);
-		nanosleep(&pause, NULL);
-	}
-	return 0;
-}
-
 static int open_file(struct state *s, int which)
 {
 	s->files[which] = open(s->paths[which], O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 	return s->files[which] >= 0 ? 0 : cannot(s->paths[which], "opened");
-}
-
-/* The job that had the lock before may have removed the file. */
-static bool is_gone(const struct state *s)
-{
-	struct stat ours, there;
-
-	return fstat(s->files[0], &ours) < 0 || stat(s->paths[0], &there) < 0 || ours.st_ino != there.st_ino ||
-	       ours.st_dev != there.st_dev;
-}
-
-static int open_files(struct state *s)
-{
-	for (;;) {
-		if (open_file(s, 0) < 0 || lock_file(s) < 0)
-			return -1;
-		if (!is_gone(s))
-			return open_file(s, 1);
-		close(s->files[0]);
-		s->files[0] = -1;
-	}
 }
 
 int state_find(struct state *s, const char *folder, int rank, bool writes)
@@ -287,7 +259,7 @@ int state_find(struct state *s, const char *folder, int rank, bool writes)
 	s->folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (s->folder_fd < 0)
 		return fail(errno, "%s, the folder for storage: %s", folder, strerror(errno));
-	return open_files(s) < 0 ? -1 : read_records(s);
+	return open_file(s, 0) < 0 || open_file(s, 1) < 0 ? -1 : read_records(s);
 }
 
 /* Names in the folder come last: without one, a file that is named in a record would not be found after a loss of power. */

@@ -44,9 +44,13 @@ struct state {
 /* A state in memory, in which nothing has begun. The facts are taken from there. */
 int state_open(struct state *s, const uint64_t facts[STATE_FACTS], unsigned streams, uint64_t tasks);
 
+/* What is left in the folder has to belong to the same facts; and a job that does not sync cannot go on with it: errors. */
+int state_compare(const struct state *s, const char *folder, const uint64_t facts[STATE_FACTS]);
+int state_refuse(const char *folder);
+
 /*
- * In storage: the newest record of this rank that is there, which has to belong to the same facts. Holds the files until
- * state_close: another job that wants them waits for a short time, and fails then. The folder's name has to stay.
+ * In storage: the newest record of this rank that is there, which has to belong to the same facts. The folder's name has to
+ * stay, and the folder has to be this job's.
  */
 int state_find(struct state *s, const char *folder, int rank, bool writes);
 

@@ -311,6 +311,28 @@ void stream_copy(const struct stream *s, char *to)
 	}
 }
 
+/* By a copy: what is paged cannot be given to system calls. */
+static int write_block(const char *memory, size_t size, FILE *out)
+{
+	char part[1 << 16];
+
+	for (size_t at = 0, n; at < size; at += n) {
+		n = size - at < sizeof(part) ? size - at : sizeof(part);
+		memcpy(part, memory + at, n);
+		if (fwrite(part, 1, n, out) != n)
+			return -1;
+	}
+	return 0;
+}
+
+int stream_write(const struct stream *s, FILE *out)
+{
+	for (unsigned i = 0; i < s->blocks; i++)
+		if (write_block(s->memory[i], (size_t)s->block[i].used, out) < 0)
+			return -1;
+	return 0;
+}
+
 void stream_publish(struct stream *s, unsigned number)
 {
 	memcpy(&s->space->mine[number * STREAM_BLOCKS], s->block, s->blocks * sizeof(struct block));

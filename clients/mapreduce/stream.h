@@ -12,6 +12,7 @@
 
 #include <mpi.h>
 #include <stdbool.h>
+#include <stdio.h>
 
 #define STREAM_BLOCKS 48
 
@@ -71,6 +72,8 @@ int stream_append_bytes(struct stream *s, const void *data, size_t size);
 uint64_t stream_size(const struct stream *s);
 /* All of its bytes. */
 void stream_copy(const struct stream *s, char *to);
+/* The same to a file; -1, with errno: they do not go there. */
+int stream_write(const struct stream *s, FILE *out);
 void stream_save(const struct stream *s, struct saved_stream *to);
 /* Goes no further than when it was saved. */
 void stream_cut(struct stream *s, const struct saved_stream *saved);

@@ -129,8 +129,6 @@ static int insert(struct table *t, struct slot *slot, uint64_t hash, const void 
 	uint64_t key_room = padded(key_size), room = padded(value_size);
 	struct entry *e;
 
-	if (key_room < key_size || room < value_size || key_room + room < room || key_room + room > PTRDIFF_MAX - sizeof(*e))
-		return fail(EINVAL, "a pair with a key of %zu bytes and a value of %zu bytes cannot be", key_size, value_size);
 	e = take(t, sizeof(*e) + key_room + room);
 	if (!e)
 		return no_memory(sizeof(*e) + key_room + room);

@@ -70,22 +70,23 @@ static bool any_failed(const int *results, int ranks)
 static int map_rounds(ummr_job *job, struct order *orders, int *results)
 {
 	struct order order;
-	int64_t task = 0;
+	const int64_t first = job->checkpoint.tasks;
+	int64_t task = first;
 	uint32_t since_checkpoint = 0;
 	int result = 0;
 
 	for (;; task += job->ranks) {
 		if (job->rank == 0)
-			give_out(job, orders, task > 0 && any_failed(results, job->ranks) ? job->input.tasks : task);
+			give_out(job, orders, task > first && any_failed(results, job->ranks) ? job->input.tasks : task);
 		MPI_Scatter(orders, sizeof(order), MPI_BYTE, &order, sizeof(order), MPI_BYTE, 0, job->comm);
 		report_progress(job, UMMR_PHASE_MAP, (uint64_t)(task < job->input.tasks ? task : job->input.tasks),
 				(uint64_t)job->input.tasks);
 		if (!order.more)
 			return result;
 		result = map_round(job, &order);
-		if (job->checkpoint && ++since_checkpoint == job->config.sync_tasks) {
+		if (job->checkpoint.pairs && ++since_checkpoint == job->config.sync_tasks) {
 			since_checkpoint = 0;
-			result = checkpoint_pairs(job, result);
+			result = checkpoint_pairs(job, result, task + job->ranks);
 		}
 		MPI_Gather(&result, 1, MPI_INT, results, 1, MPI_INT, 0, job->comm);
 	}
@@ -99,6 +100,8 @@ static int map_all(ummr_job *job)
 	result = orders && results ? table_open(&job->table, job->config.reduce, job->config.arg)
 				   : fail(ENOMEM, "no memory for the tasks of %d ranks", job->ranks);
 	result = check_all(job->comm, result);
+	if (result == 0 && job->checkpoint.tasks > 0)
+		result = checkpoint_take_pairs(job);
 	if (result == 0)
 		result = map_rounds(job, orders, results);
 	if (result == 0)
@@ -207,12 +210,7 @@ static int reduce_pairs(ummr_job *job, const char *data, uint64_t bytes)
 	for (uint64_t at = 0; at < bytes;) {
 		struct pair p;
 
-		memcpy(&p.head, data + at, sizeof(p.head));
-		at += sizeof(p.head);
-		p.key = data + at;
-		at += padded(p.head.key_size);
-		p.value = data + at;
-		at += padded(p.head.value_size);
+		at += pair_at(data + at, &p);
 		if (table_add(&job->table, p.head.hash, p.key, p.head.key_size, p.value, p.head.value_size) < 0)
 			return -1;
 	}
@@ -245,7 +243,7 @@ static int reduce_all(ummr_job *job)
 	free(x.in);
 	free(x.out);
 	free(x.counts);
-	if (job->checkpoint && job->config.sync_tasks != UMMR_SYNC_NEVER)
+	if (syncs(job))
 		result = checkpoint_run(job, result);
 	return check_all(job->comm, result);
 }
@@ -322,11 +320,38 @@ static int combine_all(ummr_job *job)
 
 /* ---- All of it ---- */
 
+static int combine_checked(ummr_job *job)
+{
+	return check_all(job->comm, combine_all(job));
+}
+
+int twosided_find(ummr_job *job)
+{
+	int result = checkpoint_find(job);
+
+	/* The result of the last complete run only has to be combined again. */
+	if (result == 0 && job->complete > 0)
+		result = checkpoint_take_run(job, job->complete);
+	if (result == 0 && job->complete > 0)
+		result = combine_checked(job);
+	result = agree(job->comm, result);
+	if (result == 0 && job->complete > 0)
+		result_open(job);
+	return result;
+}
+
 int twosided_run(ummr_job *job)
 {
-	int result = run_phase(job, UMMR_PHASE_MAP, map_all);
+	int result;
 
-	if (result == 0)
-		result = run_phase(job, UMMR_PHASE_REDUCE, reduce_all);
+	if (job->checkpoint.reduced) {
+		result = checkpoint_take_run(job, job->acknowledged.run);
+	} else {
+		result = run_phase(job, UMMR_PHASE_MAP, map_all);
+		if (result == 0)
+			result = run_phase(job, UMMR_PHASE_REDUCE, reduce_all);
+	}
+	job->checkpoint.reduced = false;
+	job->checkpoint.tasks = 0;
 	return result == 0 ? run_phase(job, UMMR_PHASE_COMBINE, combine_all) : result;
 }

@@ -8,7 +8,10 @@
 /* Instead of windows. */
 void twosided_open(ummr_job *job);
 
-/* Collective. All phases. An error may be at one rank only, and is 1 at others then: ranks agree on it afterwards. */
+/* Collective. Finds what an interrupted job has left in storage. */
+int twosided_find(ummr_job *job);
+
+/* Collective. All phases, or what is left of them. An error may be at one rank only, and is 1 at others then: ranks agree on it afterwards. */
 int twosided_run(ummr_job *job);
 
 #endif

@@ -69,8 +69,8 @@ int ummr_put(ummr_job *job, const void *value, size_t size)
 		return fail(EINVAL, "ummr_put is for reduce_all, while it runs");
 	p = (struct pair){ job->putting->head, job->putting->key, value };
 	p.head.value_size = size;
-	if (size > PTRDIFF_MAX)
-		return job->put_failed = fail(EINVAL, "a value of %zu bytes cannot be", size);
+	if (size > PTRDIFF_MAX / 2 || (!value && size > 0))
+		return job->put_failed = fail(EINVAL, "ummr_put: a value of %zu bytes at %p cannot be", size, value);
 	return stream_append(job->putting->result, &p) < 0 ? job->put_failed = -1 : 0;
 }
 

@@ -21,3 +21,11 @@ int wait_for(MPI_Request *request)
 		wait_a_moment(&waits);
 	return code;
 }
+
+void wait_for_all(MPI_Comm comm)
+{
+	MPI_Request request;
+
+	MPI_Ibarrier(comm, &request);
+	wait_for(&request);
+}

@@ -14,4 +14,7 @@ void wait_a_moment(unsigned *waits);
 /* As MPI_Wait, without its status. */
 int wait_for(MPI_Request *request);
 
+/* Until all ranks are here: before collective calls to which some come much later than others. */
+void wait_for_all(MPI_Comm comm);
+
 #endif

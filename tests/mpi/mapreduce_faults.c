@@ -106,9 +106,12 @@ static void complete(struct ummr_config c, int most)
 static int fails(struct ummr_config c, int error, const char *words)
 {
 	ummr_job *job;
+	int result, got;
 
 	check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0, "%s", ummr_error());
-	check(ummr_run(job) == -1 && errno == error, "errno %d: %s", errno, ummr_error());
+	result = ummr_run(job);
+	got = errno;
+	check(result == -1 && got == error, "%d, errno %d: %s", result, got, ummr_error());
 	check(strstr(ummr_error(), words), "\"%s\" is not in \"%s\"", words, ummr_error());
 	check(ummr_end(job) == 0);
 	return mapped_by_all();
@@ -174,29 +177,82 @@ static void other_jobs(void)
 	refused(make_config(), EEXIST, "with another input");
 }
 
+static void write_file(const char *name, const void *data, size_t size)
+{
+	char path[500];
+	int fd;
+
+	MPI_Barrier(MPI_COMM_WORLD);
+	snprintf(path, sizeof(path), "%s/%s", storage, name);
+	if (rank == 0) {
+		fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+		check(fd >= 0 && write(fd, data, size) == (ssize_t)size && close(fd) == 0);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void remove_file(const char *name)
+{
+	char path[500];
+
+	MPI_Barrier(MPI_COMM_WORLD);
+	snprintf(path, sizeof(path), "%s/%s", storage, name);
+	check(rank != 0 || unlink(path) == 0, "%s", path);
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
 /* MapReduce-2S knows nothing of what the other method has left, and leaves it; a checkpoint says nothing to the other. */
 static void other_method(void)
 {
 	struct ummr_config c = make_config();
-	char path[500];
-	int left = interrupt(), fd;
+	int left = interrupt();
 	ummr_job *job;
 
 	c.method = UMMR_METHOD_2S;
 	check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0 && ummr_run(job) == 0, "%s", ummr_error());
 	check_result(job);
 	check(ummr_end(job) == 0 && mapped_by_all() == TASKS);
-	snprintf(path, sizeof(path), "%s/ummr.checkpoint", storage);
-	if (rank == 0) {
-		fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-		check(fd >= 0 && write(fd, "pairs", 5) == 5 && close(fd) == 0);
-	}
-	MPI_Barrier(MPI_COMM_WORLD);
+	write_file("ummr.checkpoint", "pairs", 5);
 	c.method = UMMR_METHOD_1S;
 	check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0 && ummr_run(job) == 0, "%s", ummr_error());
 	check_result(job);
 	check(ummr_end(job) == 0 && mapped_by_all() <= left);
 	c.method = UMMR_METHOD_2S;
+	refused(c, EUCLEAN, "ummr.checkpoint is damaged");
+	remove_file("ummr.checkpoint");
+	complete(c, TASKS);
+}
+
+/* The last round of tasks is not in the checkpoint. */
+static void interrupt_2s(struct ummr_config c)
+{
+	c.map = map_until;
+	fails_now = true;
+	fails(c, ECANCELED, "the map function has failed 3 times for the 4096 bytes at 118784");
+	fails_now = false;
+}
+
+static void checkpoints(void)
+{
+	struct ummr_config c = make_config();
+	int left = TASKS - (TASKS - 1) / ranks * ranks;
+
+	c.method = UMMR_METHOD_2S;
+	interrupt_2s(c);
+	c.tag = 7;
+	refused(c, EEXIST, "with another tag (0, and 7 now)");
+	c.tag = 0;
+	c.sync_tasks = UMMR_SYNC_NEVER;
+	refused(c, EEXIST, "of a job that syncs");
+	c.sync_tasks = 2;
+	complete(c, left);
+	/* A task that fails behind what was found is taken back no further than to there. */
+	c.sync_tasks = 0;
+	interrupt_2s(c);
+	interrupt_2s(c);
+	write_file("ummr.checkpoint", "damage", 6);
+	refused(c, EUCLEAN, "ummr.checkpoint is damaged");
+	remove_file("ummr.checkpoint");
 	complete(c, TASKS);
 }
 
@@ -297,10 +353,13 @@ static void two_jobs(void)
 {
 	struct ummr_config c = make_config();
 	ummr_job *first, *second;
+	char words[80];
 
 	check(ummr_create(MPI_COMM_WORLD, &c, &first) == 0, "%s", ummr_error());
+	c.method = UMMR_METHOD_2S;
 	check(ummr_create(MPI_COMM_WORLD, &c, &second) == -1 && errno == EBUSY, "%s", ummr_error());
-	check(strstr(ummr_error(), "is in use by another job"), "%s", ummr_error());
+	snprintf(words, sizeof(words), "is in use by another job, in process %d of ", (int)getpid());
+	check(strstr(ummr_error(), rank == 0 ? words : "is in use by another job"), "%s", ummr_error());
 	check(ummr_run(first) == 0, "%s", ummr_error());
 	check_result(first);
 	check(ummr_end(first) == 0);
@@ -359,6 +418,51 @@ static int mount_memory(char *path)
 	return root;
 }
 
+static void fill_disk(int root, bool full)
+{
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 0 && full)
+		fill_up(root, space(root) - MIB);
+	else if (rank == 0)
+		make_space(root);
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* The other method, beside what the first one has left; 6 MB of checkpoints do not fit either. */
+static void full_checkpoints(int root)
+{
+	struct ummr_config c = make_config();
+	ummr_job *job;
+
+	c.arg = &c;
+	c.method = UMMR_METHOD_2S;
+	fill_disk(root, true);
+	fails(c, ENOSPC, "o space left");
+	fill_disk(root, false);
+	check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0 && ummr_run(job) == 0, "%s", ummr_error());
+	check_result(job);
+	check(ummr_end(job) == 0 && mapped_by_all() <= TASKS);
+}
+
+static void full_result(int root)
+{
+	struct ummr_config c = make_config();
+	char path[400];
+	ummr_job *job;
+
+	snprintf(path, sizeof(path), "%.300s/result", storage);
+	c.arg = &c;
+	c.storage = NULL;
+	check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0 && ummr_run(job) == 0, "%s", ummr_error());
+	fill_disk(root, true);
+	check(ummr_write(job, path, NULL) == -1 && errno == ENOSPC, "errno %d: %s", errno, ummr_error());
+	fill_disk(root, false);
+	check(rank != 0 || space(root) > 8 * MIB, "what was not complete is left");
+	check(ummr_write(job, path, NULL) == 0, "%s", ummr_error());
+	check(ummr_end(job) == 0);
+	mapped_by_all();
+}
+
 static void full_disk(void)
 {
 	struct ummr_config c = make_config();
@@ -375,17 +479,16 @@ static void full_disk(void)
 	}
 	MPI_Bcast(path, sizeof(path), MPI_CHAR, 0, MPI_COMM_WORLD);
 	snprintf(storage, sizeof(storage), "%s", path);
-	if (rank == 0)
-		fill_up(root, space(root) - MIB);
-	MPI_Barrier(MPI_COMM_WORLD);
+	fill_disk(root, true);
 	c.arg = &c;
 	done = fails(c, ENOSPC, "o space left");
 	again = fails(c, ENOSPC, "o space left");
-	if (rank == 0)
-		make_space(root);
-	MPI_Barrier(MPI_COMM_WORLD);
+	fill_disk(root, false);
 	check(done < TASKS && again < TASKS, "%d and %d tasks", done, again);
+	full_checkpoints(root);
+	c.method = UMMR_METHOD_1S;
 	complete(c, TASKS);
+	full_result(root);
 }
 
 int main(int argc, char **argv)
@@ -408,6 +511,7 @@ int main(int argc, char **argv)
 	other_jobs();
 	clear_storage();
 	other_method();
+	checkpoints();
 	torn_records();
 	lost_files();
 	two_jobs();

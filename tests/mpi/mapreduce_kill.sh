@@ -3,7 +3,7 @@
 # Kills all ranks of jobs of MapReduce again and again, until each has come to its end: `tests/mpi/mapreduce_kill.sh LAUNCH MPI RANKS
 # PROGRAM`, in UMMAP_TEST_FOLDER. A kill comes at a random moment of what a job takes that nobody kills.
 . tests/mpi/mapreduce.bash
-kills=2
+kills=1
 [ -z "${UMMAP_TEST_LONG:-}" ] || kills=34
 
 # One that comes to its end, and leaves nothing.
@@ -14,7 +14,7 @@ complete() { # form
 }
 
 total=0
-for form in sums groups runs; do
+for form in sums groups runs sums-2s groups-2s runs-2s; do
 	complete "$form"
 	for ((killed = 0; killed < kills; )); do
 		ms=$((RANDOM * 32768 + RANDOM)) ms=$((ms % (took + 1)))

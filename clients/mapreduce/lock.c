@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "mapreduce/lock.h"
+
+#include "mapreduce/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TRIES 250
+
+static int in_use(const struct lock *l, const char *folder)
+{
+	char owner[200] = "";
+
+	/* It may not stand there yet, or a full disk has kept it from that. */
+	if (pread(l->fd, owner, sizeof(owner) - 1, 0) <= 0)
+		snprintf(owner, sizeof(owner), "unknown");
+	return fail(EBUSY, "%s is in use by another job, in %s (%s): wait until that has ended, or use another folder", folder,
+		    owner, l->path);
+}
+
+static int lock_file(const struct lock *l, const char *folder)
+{
+	const struct timespec pause = { 0, 20000000 };
+
+	for (int tries = 0; flock(l->fd, LOCK_EX | LOCK_NB) < 0; tries++) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return fail(errno, "%s cannot be locked: %s", l->path, strerror(errno));
+		if (tries == TRIES)
+			return in_use(l, folder);
+		nanosleep(&pause, NULL);
+	}
+	return 0;
+}
+
+/* The job that had the lock before may have removed the file. */
+static bool is_gone(const struct lock *l)
+{
+	struct stat ours, there;
+
+	return fstat(l->fd, &ours) < 0 || stat(l->path, &there) < 0 || ours.st_ino != there.st_ino ||
+	       ours.st_dev != there.st_dev;
+}
+
+static void sign(const struct lock *l)
+{
+	char host[100] = "", owner[200];
+	int size;
+
+	gethostname(host, sizeof(host) - 1);
+	size = snprintf(owner, sizeof(owner), "process %d of %.60s on %s", (int)getpid(), program_invocation_short_name, host);
+	/* Only others' errors are poorer without it. */
+	if (ftruncate(l->fd, 0) < 0 || pwrite(l->fd, owner, (size_t)size, 0) < size)
+		return;
+}
+
+static void forget(struct lock *l)
+{
+	if (l->fd >= 0)
+		close(l->fd);
+	free(l->path);
+	*l = (struct lock){ NULL, -1 };
+}
+
+int lock_take(struct lock *l, const char *folder, int rank)
+{
+	if (asprintf(&l->path, "%s/ummr.lock.%d", folder, rank) < 0) {
+		l->path = NULL;
+		return fail(ENOMEM, "no memory for a file's name");
+	}
+	do {
+		l->fd = open(l->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+		if (l->fd < 0)
+			fail(errno, "%s cannot be opened: %s", l->path, strerror(errno));
+		if (l->fd < 0 || lock_file(l, folder) < 0) {
+			forget(l);
+			return -1;
+		}
+		if (!is_gone(l))
+			break;
+		close(l->fd);
+	} while (true);
+	sign(l);
+	return 0;
+}
+
+/* Removed while it is locked: whoever waits for it sees that. */
+void lock_release(struct lock *l)
+{
+	if (l->path)
+		unlink(l->path);
+	forget(l);
+}
