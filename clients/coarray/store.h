@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* An image's files: their names, what is in them, and which job has them. */
+#ifndef COARRAY_STORE_H
+#define COARRAY_STORE_H
+
+#include "coarray/config.h"
+#include "coarray/manifest.h"
+#include "pmpi/error.h"
+
+#include <mpi.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The last bytes of a mapped coarray's room: of which sync of the job its contents are. */
+struct trailer {
+	char magic[8];
+	uint64_t epoch;
+	uint64_t size;       /* of the coarray, in bytes */
+	char rest[ENTRY_TRAILER - 24];
+};
+
+struct store {
+	const struct config *config;
+	int image;
+	char driver[CONFIG_TEXT];    /* without wal+ */
+	int lock;                    /* a descriptor */
+};
+
+/* Where a coarray's last state is, and how far back its store can go. */
+struct holding {
+	bool there;                  /* a sync has reached it */
+	uint64_t epoch;              /* of the job */
+	uint64_t oldest, newest;     /* of the log */
+};
+
+/* Keeps other jobs out. */
+void store_open(struct store *s, const struct config *config, int image, struct error *e);
+/* `path` has room for STORE_PATH bytes. */
+#define STORE_PATH 600
+void store_manifest(const struct store *s, char *path);
+
+void store_look(const struct store *s, const struct entry *entry, struct holding *h, struct error *e);
+/* Drops what is newer than `epoch`. */
+void store_go_back(const struct store *s, const struct entry *entry, const struct holding *h, uint64_t epoch,
+		   struct error *e);
+
+/* The hints with which MPI_Win_allocate makes a window of entry_room() bytes of it. */
+void store_hints(const struct store *s, const struct entry *entry, MPI_Info info);
+/* Maps it without a window. NULL with an error. */
+char *store_map(const struct store *s, const struct entry *entry, struct error *e);
+/* Before a new one is made there: whatever an earlier job has left. */
+void store_remove(const struct store *s, const struct entry *entry);
+
+struct trailer *store_trailer(char *base, const struct entry *entry);
+bool store_is_whole(const struct trailer *t, const struct entry *entry);
+void store_stamp(char *base, const struct entry *entry, uint64_t epoch);
+
+#endif
