@@ -20,9 +20,13 @@ MPICC_mpich = MPICH_CC='$(CC)' mpicc.mpich
 
 # Tests in Fortran where its compiler is, and of coarrays where OpenCoarrays is.
 COARRAYS = $(filter /%,$(shell gfortran -print-file-name=libcaf_$1.so 2> /dev/null))
-MPI_FORTRAN = $(filter-out $(if $(call COARRAYS,$1),,%/coarray.f90),$(wildcard tests/mpi/*.f90))
+MPI_FORTRAN = $(filter-out tests/mpi/coarray%,$(wildcard tests/mpi/*.f90)) $(if $(call COARRAYS,$1),$(wildcard tests/mpi/coarray*.f90))
+# The static libcaf, which Debian's `caf` links.
+COARRAYS_STATIC = $(wildcard $(dir $(call COARRAYS,$1))open-coarrays/$1/lib/libcaf_$1.a)
+COARRAY_TESTS = $(patsubst tests/mpi/%.f90,$B/tests/mpi/$1/%.static,$(if $(call COARRAYS_STATIC,$1),$(wildcard tests/mpi/coarray_*.f90)))
 MPI_TESTS = $(patsubst tests/mpi/%.c,$B/tests/mpi/$1/%,$(wildcard tests/mpi/*.c)) \
-	$(if $(shell command -v mpifort.$1 && command -v gfortran),$(patsubst tests/mpi/%.f90,$B/tests/mpi/$1/%,$(call MPI_FORTRAN,$1)))
+	$(if $(shell command -v mpifort.$1 && command -v gfortran),$(patsubst tests/mpi/%.f90,$B/tests/mpi/$1/%,$(call MPI_FORTRAN,$1)) \
+		$(call COARRAY_TESTS,$1))
 
 MPI_EXAMPLES = $(patsubst examples/mpi/%.c,$B/examples/mpi/$1/%,$(wildcard examples/mpi/*.c))
 
@@ -73,6 +77,15 @@ $B/tests/mpi/$1/%: tests/mpi/%.f90 $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
 	mpifort.$1 -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -J$$(@D) -o $$@ $$< -L$B -Wl,--no-as-needed \
 		-lummap-mpi-$1 -lummap -Wl,-rpath,$(abspath $B)
+
+# Programs of coarrays know nothing of the library.
+$B/tests/mpi/$1/coarray%: tests/mpi/coarray%.f90 $(call MPI_LIB,$1)
+	@mkdir -p $$(@D)
+	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -J$$(@D) -o $$@ $$< -lcaf_$1
+
+$B/tests/mpi/$1/coarray_%.static: tests/mpi/coarray_%.f90 $(call MPI_LIB,$1)
+	@mkdir -p $$(@D)
+	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -J$$(@D) -o $$@ $$< $(call COARRAYS_STATIC,$1)
 
 $B/tests/mpi/$1/coarray: tests/mpi/coarray.f90 $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Kills a job of coarrays at random moments, ROUNDS times (5): one image, all of them, or what has launched them, in turns.
+# What comes back has to be of one step, which is the last one that was written down, or the next.
+. "$(dirname "$0")/coarray_job"
+
+images() { cat "$folder"/*.lock 2> /dev/null; }
+alive() { local pid; for pid in $(images); do kill -0 "$pid" 2> /dev/null && return; done; return 1; }
+
+kill_something() { # round, process of the launcher
+	local pids
+	read -ra pids <<< "$(images | tr '\n' ' ')"
+	case $(($1 % 3)) in
+	0) kill -9 "${pids[RANDOM % ${#pids[@]}]}" ;;
+	1) kill -9 "${pids[@]}" ;;
+	2) kill -9 "$2" ;;
+	esac 2> /dev/null
+}
+
+# Images that were left alone would go on.
+clean_up() {
+	local pid
+	while alive; do
+		for pid in $(images); do kill -9 "$pid" 2> /dev/null; done
+		sleep 0.05
+	done
+}
+
+last=0 rounds=${ROUNDS:-5}
+for ((round = 0; round < rounds; round++)); do
+	: > "$out"
+	job -- 1000000 > "$out" 2>&1 &
+	launcher=$!
+	# Not before it is under way.
+	until grep -q '^step' "$out"; do
+		kill -0 "$launcher" 2> /dev/null || fail "the job ended by itself"
+		sleep 0.05
+	done
+	sleep "0.$((RANDOM % 4))$((RANDOM % 10))"
+	kill_something "$round" "$launcher"
+	{ [ $((round % 3)) -eq 2 ] && clean_up; wait "$launcher"; } 2> /dev/null
+	clean_up
+	from=$(sed -n 's/^from //p' "$out")
+	[ "$from" -ge "$last" ] && [ "$from" -le $((last + 1)) ] || fail "round $round began with step $from, after $last"
+	last=$(sed -n 's/^step //p' "$out" | tail -n 1)
+done
+job -- $((last + 2)) > "$out" 2>&1 || fail "the last job has failed"
+grep -q "^step $((last + 2))$" "$out" || fail "the last job has not made its last step"
+# What has ended by itself leaves plain files.
+! ls "$folder"/*.wal 2> /dev/null || fail "there are logs left"
+echo "$rounds rounds, $last steps"
