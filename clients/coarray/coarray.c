@@ -2,7 +2,8 @@
 /*
  * The windows of MPI that libcaf makes are coarrays: with PCAF_ENABLED they are named files, whatever else the program does
  * with MPI. What cannot be told from the caller is told by what libcaf does next: locks, events and critical sections get
- * zeros by an MPI_Put of the image to itself before anything else, and stay in memory. A barrier on libcaf's communicator
+ * zeros by an MPI_Put of the image to itself before anything else, and types with allocatable components get memory for
+ * tokens; both stay in memory. A barrier on libcaf's communicator
  * is a `sync all`, also that which `allocate` and `deallocate` contain, and that at the end of the program.
  *
  * Without PCAF_ENABLED, none of this is in the way of any call.
@@ -153,6 +154,15 @@ static int put(const void *from, MPI_Count n, MPI_Datatype type, int rank, MPI_A
 	return coarrays.next.Put(from, n, type, rank, disp, target_n, target_type, win);
 }
 
+/* libcaf has a token for each component that is allocatable, whose address becomes part of the coarray as soon as that is
+ * there. In another run it means nothing. */
+static int alloc_mem(MPI_Aint size, MPI_Info info, void *base)
+{
+	if (newest && newest->kept && libcaf_function_at(pmpi_caller) == LIBCAF_REGISTER)
+		job_drop(newest);
+	return coarrays.next.Alloc_mem(size, info, base);
+}
+
 /* Between the constructors, where static coarrays are registered and get their initial values, and the program. */
 static void begin_main(void)
 {
@@ -247,6 +257,7 @@ static struct pmpi_feature coarrays = {
 	.take = {
 		.Init = init,
 		.Init_thread = init_thread,
+		.Alloc_mem = alloc_mem,
 		.Win_allocate = allocate,
 		.Win_free = free_window,
 		.Put = put,

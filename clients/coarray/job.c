@@ -446,6 +446,9 @@ static void rest(void)
 	job.pool = NULL;
 	if (job.image == 1 && job.changed && !job.config.unlink)
 		write_manifest(&e);
+	/* Of what this run has not asked for. */
+	for (size_t i = 0; i < job.manifest.n; i++)
+		store_apply(&job.store, &job.manifest.entries[i], &e);
 	job_check(job.comm, &e);
 	job.changed = false;
 }

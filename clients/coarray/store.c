@@ -22,6 +22,8 @@
 
 #define MAGIC "coarray\n"
 #define URI (8 * CONFIG_TEXT)
+/* That which is common, and one more. */
+#define KEEP 2
 /* For how long images of a job that was killed may go on. */
 #define LOCK_TRIES 100
 #define LOCK_PAUSE 50000000
@@ -68,7 +70,7 @@ static void add_driver(const struct store *s, const struct entry *entry, char *d
 		strcpy(driver, s->driver);
 		return;
 	}
-	len = (size_t)sprintf(driver, "wal+%.*s:?wal.keep=2", (int)scheme, s->driver);
+	len = (size_t)sprintf(driver, "wal+%.*s:?wal.keep=%d", (int)scheme, s->driver, s->keep);
 	if (s->config->shared_file) {
 		log_path(s, entry, log);
 		len += (size_t)sprintf(driver + len, "&wal.path=");
@@ -184,7 +186,7 @@ static void choose_driver(struct store *s, struct error *e)
 
 void store_open(struct store *s, const struct config *config, int image, struct error *e)
 {
-	*s = (struct store){ .config = config, .image = image, .lock = -1 };
+	*s = (struct store){ .config = config, .image = image, .keep = KEEP, .lock = -1 };
 	lock(s, e);
 	if (e->class == MPI_SUCCESS)
 		choose_driver(s, e);
@@ -271,6 +273,20 @@ void store_go_back(const struct store *s, const struct entry *entry, const struc
 	base = map(s, entry, key, PROT_READ | PROT_WRITE, e);
 	if (base)
 		umunmap(base, 0);
+}
+
+void store_apply(const struct store *s, const struct entry *entry, struct error *e)
+{
+	struct store last = *s;
+	char path[STORE_PATH], *base;
+
+	log_path(s, entry, path);
+	if (entry->small || access(path, F_OK) < 0)
+		return;
+	last.keep = 1;
+	base = map(&last, entry, "", PROT_READ | PROT_WRITE, e);
+	if (base && umunmap(base, 0) < 0)
+		error_errno(e, errno, "%s", umerrormsg());
 }
 
 /* A shared file keeps its length, and gives the room back where the file system can. */

@@ -23,6 +23,7 @@ struct store {
 	const struct config *config;
 	int image;
 	char driver[CONFIG_TEXT];    /* without wal+ */
+	int keep;                    /* how many syncs a log keeps */
 	int lock;                    /* a descriptor */
 };
 
@@ -43,6 +44,9 @@ void store_look(const struct store *s, const struct entry *entry, struct holding
 /* Drops what is newer than `epoch`. */
 void store_go_back(const struct store *s, const struct entry *entry, const struct holding *h, uint64_t epoch,
 		   struct error *e);
+
+/* Leaves no log of one that is not mapped. */
+void store_apply(const struct store *s, const struct entry *entry, struct error *e);
 
 /* The hints with which MPI_Win_allocate makes a window of entry_room() bytes of it. */
 void store_hints(const struct store *s, const struct entry *entry, MPI_Info info);

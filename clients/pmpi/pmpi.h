@@ -37,7 +37,8 @@ void pmpi_register(struct pmpi_feature *f);
 #define PMPI_FEATURE(feature) \
 	__attribute__((constructor)) static void register_##feature(void) { pmpi_register(&feature); }
 
-/* Where this thread's last call came from, of those for which pmpi/calls says "from". */
+/* Where this thread's last call came from, of those for which pmpi/calls says "from"; NULL: from
+ * Fortran. */
 extern _Thread_local const void *pmpi_caller __attribute__((visibility("hidden")));
 
 /* ---- For what is made from pmpi/calls, and for Fortran's calls beside it ---- */

@@ -160,6 +160,7 @@ function write_fortran(c, symbol, wide,    i, t, n, puts) {
 			puts = puts " && " n " != MPI_F_STATUS_IGNORE)\n\t\tPMPI_Status_c2f(&c_" n ", " n ");"
 		}
 	}
+	if (from[c]) print "\tpmpi_caller = NULL;\n"
 	print "\tint code = pmpi_first." call[c] "(" fortran_args(c) ");\n" puts
 	print "\tif (error)\n\t\t*error = code;\n}\n"
 }
