@@ -247,9 +247,11 @@ static int free_window(MPI_Win *win)
 	owed = owed && !c;
 	ending = ending || (c && !deallocated);
 	code = coarrays.next.Win_free(win);
-	if (c && code == MPI_SUCCESS)
-		job_leave(c, deallocated);
-	return code;
+	if (!c)
+		return code;
+	job_check_code(code);
+	job_leave(c, deallocated);
+	return MPI_SUCCESS;
 }
 
 static struct pmpi_feature coarrays = {

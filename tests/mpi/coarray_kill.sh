@@ -4,9 +4,6 @@
 # What comes back has to be of one step, which is the last one that was written down, or the next.
 . "$(dirname "$0")/coarray_job"
 
-images() { cat "$folder"/*.lock 2> /dev/null; }
-alive() { local pid; for pid in $(images); do kill -0 "$pid" 2> /dev/null && return; done; return 1; }
-
 kill_something() { # round, process of the launcher
 	local pids
 	read -ra pids <<< "$(images | tr '\n' ' ')"
@@ -17,19 +14,10 @@ kill_something() { # round, process of the launcher
 	esac 2> /dev/null
 }
 
-# Images that were left alone would go on.
-clean_up() {
-	local pid
-	while alive; do
-		for pid in $(images); do kill -9 "$pid" 2> /dev/null; done
-		sleep 0.05
-	done
-}
-
 last=0 rounds=${ROUNDS:-5}
 for ((round = 0; round < rounds; round++)); do
 	: > "$out"
-	job -- 1000000 > "$out" 2>&1 &
+	EXEC=exec job -- 1000000 > "$out" 2>&1 &
 	launcher=$!
 	# Not before it is under way.
 	until grep -q '^step' "$out"; do
@@ -38,8 +26,8 @@ for ((round = 0; round < rounds; round++)); do
 	done
 	sleep "0.$((RANDOM % 4))$((RANDOM % 10))"
 	kill_something "$round" "$launcher"
-	{ [ $((round % 3)) -eq 2 ] && clean_up; wait "$launcher"; } 2> /dev/null
-	clean_up
+	{ [ $((round % 3)) -ne 2 ] || kill_images; wait "$launcher"; } 2> /dev/null
+	kill_images
 	from=$(sed -n 's/^from //p' "$out")
 	[ "$from" -ge "$last" ] && [ "$from" -le $((last + 1)) ] || fail "round $round began with step $from, after $last"
 	last=$(sed -n 's/^step //p' "$out" | tail -n 1)
