@@ -258,7 +258,8 @@ static void check_frames(const struct job *j)
 static void check_reports(const struct job *j)
 {
 	unsigned reports = j->buses + j->errors;
-	bool may_be_silent = strcmp(j->op, "read") == 0 ? j->ahead : strcmp(j->op, "write") == 0 && (j->times == 1 || (j->times && j->ahead));
+	bool may_be_silent = strcmp(j->op, "read") == 0 ? j->ahead :
+			     strcmp(j->op, "write") == 0 && (j->times == 1 || (j->times && j->ahead));
 
 	check(reports >= 1 || may_be_silent);
 	check(reports <= 1 || j->times != 1, "%u SIGBUS, %u errors", j->buses, j->errors);
