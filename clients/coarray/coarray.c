@@ -215,6 +215,16 @@ static int barrier(MPI_Comm comm)
 	return sync_all();
 }
 
+/* An image that waits for an event calls nothing else in a loop, while others may need its MPI to go on. */
+static int sync_window(MPI_Win win)
+{
+	int code = coarrays.next.Win_sync(win), found;
+
+	if (active)
+		PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
+	return code;
+}
+
 static bool all_done(const MPI_Request *requests, int n)
 {
 	while (n > 0 && requests[n - 1] == MPI_REQUEST_NULL)
@@ -262,6 +272,7 @@ static struct pmpi_feature coarrays = {
 		.Alloc_mem = alloc_mem,
 		.Win_allocate = allocate,
 		.Win_free = free_window,
+		.Win_sync = sync_window,
 		.Put = put,
 		.Barrier = barrier,
 		.Waitany = waitany,

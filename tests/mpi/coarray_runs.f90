@@ -77,7 +77,7 @@ program coarray_runs
 	word = 'run ' // achar(iachar('a') + runs)
 	odd = mod(runs, 2) == 1
 	both%one = 3 + runs
-	late(:, 2)[next] = runs - 1
+	late(:, 2)[next] = late(:, 1) + runs
 	single[next]%one = 3 + runs
 	do i = 1, num_images()
 		call atomic_add(atom[i], 1)
