@@ -274,7 +274,7 @@ demo: deps
 CMAKEDIR = $(LIBDIR)/cmake/ummap
 CMAKE_INCLUDE = $(shell realpath -ms --relative-to='$(LIBDIR)' '$(INCLUDEDIR)')
 # Those that need no building.
-SCRIPTS = tools/ummap-trace tools/ummap-timeline
+SCRIPTS = tools/ummap-trace tools/ummap-timeline tools/ummap-cafrun
 COMMANDS = $(notdir $(TOOLS) $(SCRIPTS))
 
 install: lib tools

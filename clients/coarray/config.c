@@ -85,6 +85,7 @@ static const struct variable {
 	{ "PCAF_UNLINK", take_flag, FIELD(unlink), "\"true\" or \"false\"" },
 	{ "PCAF_CONSISTENT", take_flag, FIELD(consistent), "\"true\" or \"false\"" },
 	{ "PCAF_FORCE", take_flag, FIELD(force), "\"true\" or \"false\"" },
+	{ "PCAF_REPORT", take_flag, FIELD(report), "\"true\" or \"false\"" },
 	{ "PCAF_SYNCFREQ", take_number, FIELD(syncfreq), "a number of milliseconds" },
 	{ "PCAF_MIN", take_bytes, FIELD(min), "a number of bytes, such as 4096 or 1M" },
 	{ "PCAF_SEGSIZE", take_segment, FIELD(segsize), "a power of two of at least the page, such as 65536 or 2M" },

@@ -18,6 +18,7 @@ struct config {
 	bool unlink;                    /* files only serve as memory, and go with the program */
 	bool consistent;                /* a restart brings back one moment of all images */
 	bool force;                     /* what does not match what is there begins anew */
+	bool report;                    /* image 1 says what a run begins with */
 	uint64_t syncfreq;              /* milliseconds between two syncs with storage, at least; 0: each */
 	uint64_t min;                   /* smaller coarrays stay in memory */
 	uint64_t segsize;

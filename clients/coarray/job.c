@@ -186,6 +186,8 @@ static void take_over(struct error *e)
 		job_check(job.comm, e);
 		agree(m, e);
 		job.restart = job.epoch;
+		if (job.restart && job.config.report && job.image == 1)
+			fprintf(stderr, "ummap-coarray: going on from sync %" PRIu64 "\n", job.restart);
 	}
 	free(text);
 	for (size_t i = 0; i < m->n; i++) {
