@@ -81,11 +81,17 @@ $B/tests/mpi/$1/%: tests/mpi/%.f90 $(call MPI_LIB,$1)
 # Programs of coarrays know nothing of the library.
 $B/tests/mpi/$1/coarray%: tests/mpi/coarray%.f90 $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
-	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -J$$(@D) -o $$@ $$< -lcaf_$1
+	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -Iinclude -J$$(@D) -o $$@ $$< $$(CAF_LAYER) -lcaf_$1
 
 $B/tests/mpi/$1/coarray_%.static: tests/mpi/coarray_%.f90 $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
-	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -J$$(@D) -o $$@ $$< $(call COARRAYS_STATIC,$1)
+	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -Iinclude -J$$(@D) -o $$@ $$< $$(CAF_LAYER) \
+		$(call COARRAYS_STATIC,$1)
+
+# But for one, which makes calls of its own.
+$B/tests/mpi/$1/coarray_calls $B/tests/mpi/$1/coarray_calls.static: CAF_LAYER = -L$B -Wl,--no-as-needed -lummap-mpi-$1 \
+	-Wl,-rpath,$(abspath $B)
+$B/tests/mpi/$1/coarray_calls $B/tests/mpi/$1/coarray_calls.static: include/ummap_coarray.f90
 
 $B/tests/mpi/$1/coarray: tests/mpi/coarray.f90 $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)

@@ -193,26 +193,27 @@ static bool any_kept(void)
 	return c;
 }
 
-static int sync_all(void)
+/* All images are in a barrier, or have left it and done nothing else. */
+static void sync_all(bool due)
 {
-	bool due;
-	int code = meet(&due);
-
 	newest = NULL;
-	if (code != MPI_SUCCESS)
-		return code;
 	job_bring_back();
 	owed = !due;
 	if (due && any_kept())
 		job_sync();
-	return code;
 }
 
 static int barrier(MPI_Comm comm)
 {
+	bool due;
+	int code;
+
 	if (!active || job.config.unlink || comm != job.comm)
 		return coarrays.next.Barrier(comm);
-	return sync_all();
+	code = meet(&due);
+	if (code == MPI_SUCCESS)
+		sync_all(due);
+	return code;
 }
 
 /* An image that waits for an event calls nothing else in a loop, while others may need its MPI to go on. */
@@ -262,6 +263,62 @@ static int free_window(MPI_Win *win)
 	job_check_code(code);
 	job_leave(c, deallocated);
 	return MPI_SUCCESS;
+}
+
+/* ---- Calls of programs, by include/ummap_coarray.f90 ---- */
+
+/* As Fortran describes any argument to C: where it is comes first. */
+struct argument {
+	char *base;
+};
+
+#pragma GCC visibility push(default)
+bool pcaf_restarted(void);
+int64_t pcaf_epoch(void);
+void pcaf_sync(void);
+void pcaf_config(const struct argument *array, bool persistent);
+#pragma GCC visibility pop
+
+bool pcaf_restarted(void)
+{
+	return job.restart > 0;
+}
+
+int64_t pcaf_epoch(void)
+{
+	return (int64_t)job.epoch;
+}
+
+void pcaf_sync(void)
+{
+	PMPI_Barrier(job.comm == MPI_COMM_NULL ? MPI_COMM_WORLD : job.comm);
+	if (active && !job.config.unlink)
+		sync_all(true);
+}
+
+/* What is memory already can be kept later where it is small: the pool takes it as it is. */
+void pcaf_config(const struct argument *array, bool persistent)
+{
+	struct coarray *c = active && !job.config.unlink ? job.coarrays : NULL;
+	struct error e = { 0 };
+	bool earlier;
+
+	while (c && c->base != array->base)
+		c = c->next;
+	if (!active || job.config.unlink || (c && c->kept == persistent))
+		return;
+	if (!c)
+		error_set(&e, MPI_ERR_ARG, "pcaf_config: the array is no coarray, or a part of one");
+	else if (persistent && c->size > JOB_SMALL)
+		error_set(&e, MPI_ERR_ARG, "pcaf_config: coarray %u, of %zu bytes, is in memory, and too large to be kept later: "
+			  "allocate it again, with another PCAF_MIN", c->order, c->size);
+	job_check(job.comm, &e);
+	if (!persistent) {
+		job_drop(c);
+		return;
+	}
+	job_enter(c->order, c->size, &earlier);
+	c->kept = c->small = true;
 }
 
 static struct pmpi_feature coarrays = {
