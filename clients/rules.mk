@@ -24,9 +24,10 @@ MPI_FORTRAN = $(filter-out tests/mpi/coarray%,$(wildcard tests/mpi/*.f90)) $(if 
 # The static libcaf, which Debian's `caf` links.
 COARRAYS_STATIC = $(wildcard $(dir $(call COARRAYS,$1))open-coarrays/$1/lib/libcaf_$1.a)
 COARRAY_TESTS = $(patsubst tests/mpi/%.f90,$B/tests/mpi/$1/%.static,$(if $(call COARRAYS_STATIC,$1),$(wildcard tests/mpi/coarray_*.f90)))
+COARRAY_EXAMPLES = $(patsubst examples/coarray/%.f90,$B/tests/mpi/$1/coarray_%,$(if $(call COARRAYS,$1),$(wildcard examples/coarray/*.f90)))
 MPI_TESTS = $(patsubst tests/mpi/%.c,$B/tests/mpi/$1/%,$(wildcard tests/mpi/*.c)) \
 	$(if $(shell command -v mpifort.$1 && command -v gfortran),$(patsubst tests/mpi/%.f90,$B/tests/mpi/$1/%,$(call MPI_FORTRAN,$1)) \
-		$(call COARRAY_TESTS,$1))
+		$(call COARRAY_TESTS,$1) $(call COARRAY_EXAMPLES,$1))
 
 MPI_EXAMPLES = $(patsubst examples/mpi/%.c,$B/examples/mpi/$1/%,$(wildcard examples/mpi/*.c))
 
@@ -88,10 +89,14 @@ $B/tests/mpi/$1/coarray_%.static: tests/mpi/coarray_%.f90 $(call MPI_LIB,$1)
 	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -Iinclude -J$$(@D) -o $$@ $$< $$(CAF_LAYER) \
 		$(call COARRAYS_STATIC,$1)
 
-# But for one, which makes calls of its own.
-$B/tests/mpi/$1/coarray_calls $B/tests/mpi/$1/coarray_calls.static: CAF_LAYER = -L$B -Wl,--no-as-needed -lummap-mpi-$1 \
+$B/tests/mpi/$1/coarray_%: examples/coarray/%.f90 $(call MPI_LIB,$1)
+	@mkdir -p $$(@D)
+	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -Iinclude -J$$(@D) -o $$@ $$< $$(CAF_LAYER) -lcaf_$1
+
+# But for two, which make calls of their own.
+$B/tests/mpi/$1/coarray_calls $B/tests/mpi/$1/coarray_calls.static $B/tests/mpi/$1/coarray_neighbour: CAF_LAYER = -L$B -Wl,--no-as-needed -lummap-mpi-$1 \
 	-Wl,-rpath,$(abspath $B)
-$B/tests/mpi/$1/coarray_calls $B/tests/mpi/$1/coarray_calls.static: include/ummap_coarray.f90
+$B/tests/mpi/$1/coarray_calls $B/tests/mpi/$1/coarray_calls.static $B/tests/mpi/$1/coarray_neighbour: include/ummap_coarray.f90
 
 $B/tests/mpi/$1/coarray: tests/mpi/coarray.f90 $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
