@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Completes the arguments of umtop, umwal, umcow, umcache, ummap-trace, ummap-timeline, ummap-cafrun and driver-conform in bash.
+# Completes the arguments of umtop, umwal, umcow, umcache, ummap-trace, ummap-timeline, ummap-caf, ummap-cafrun and driver-conform in bash.
 # Installed once under the name of each.
 # shellcheck shell=bash
 
@@ -17,7 +17,7 @@ _ummap_complete() { # program, word, the word before
 	umtop:-n | umtop:--count | umtop:-d | umtop:--delay | umtop:-g | umtop:--group | umtop:-f | umtop:--filter) ;;
 	driver-conform:--only) mapfile -t words < <("$1" --list | cut -d' ' -f1) ;;
 	driver-conform:--size | driver-conform:--seed | driver-conform:--free | driver-conform:--beside | driver-conform:--seconds) ;;
-	ummap-timeline:--run | ummap-cafrun:-n | ummap-cafrun:--restarts | ummap-cafrun:--mpirun) ;;
+	ummap-timeline:--run | ummap-caf:--prefix | ummap-cafrun:-n | ummap-cafrun:--restarts | ummap-cafrun:--mpirun) ;;
 	ummap-cafrun:--mpi) words=(openmpi mpich) ;;
 	ummap-cafrun:--path | ummap-trace:-o | ummap-trace:--output | ummap-timeline:-o | ummap-timeline:--output | umwal:--log | umwal:ls | umwal:check | umwal:apply | umwal:back | umwal:drop | \
 		umcow:--changes | umcow:ls | umcow:commit | umcow:discard | \
@@ -33,6 +33,8 @@ _ummap_complete() { # program, word, the word before
 			words=(ls commit discard)
 		elif [ "${1##*/}" = umcache ]; then
 			words=(ls flush drop)
+		elif [ "${1##*/}:$3" = ummap-caf:ummap-caf ]; then
+			words=(ls show export)
 		elif [[ ${1##*/} = ummap-[ct]* ]]; then
 			file=yes
 		fi
@@ -46,4 +48,4 @@ _ummap_complete() { # program, word, the word before
 	fi
 }
 
-complete -F _ummap_complete umtop umwal umcow umcache ummap-trace ummap-timeline ummap-cafrun driver-conform
+complete -F _ummap_complete umtop umwal umcow umcache ummap-trace ummap-timeline ummap-caf ummap-cafrun driver-conform

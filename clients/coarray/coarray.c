@@ -97,7 +97,7 @@ static int allocate_mapped(struct coarray *c, const struct entry *entry, MPI_Ain
 	code = coarrays.next.Win_allocate((MPI_Aint)entry_room(entry), unit, info, job.comm, base, &c->win);
 	PMPI_Info_free(&info);
 	if (code == MPI_SUCCESS)
-		c->whole = store_is_whole(store_trailer(*(char **)base, entry), entry);
+		c->whole = entry_is_whole(entry, entry_trailer(*(char **)base, entry));
 	return code;
 }
 

@@ -172,15 +172,18 @@ static void agree(const struct manifest *m, struct error *e)
 
 static void take_over(struct error *e)
 {
-	char path[STORE_PATH], *text;
+	char path[MANIFEST_PATH], *text;
 	struct manifest *m = &job.manifest;
+	const char *wrong;
 
-	store_manifest(&job.store, path);
+	manifest_path(path, job.store.begin);
 	text = job.image == 1 ? read_text(path, e) : NULL;
 	job_check(job.comm, e);
 	text = share_text(text, e);
 	if (text) {
-		manifest_read(m, text, e);
+		wrong = manifest_read(m, text);
+		if (wrong)
+			error_set(e, MPI_ERR_IO, "%s", wrong);
 		if (e->class == MPI_SUCCESS)
 			compare(m, e);
 		job_check(job.comm, e);
@@ -198,6 +201,7 @@ static void take_over(struct error *e)
 	m->images = job.images;
 	m->shared_file = job.config.shared_file;
 	m->next_id = m->next_id ? m->next_id : 1;
+	store_clear(&job.store, m->next_id);
 	job.changed = true;
 }
 
@@ -358,13 +362,13 @@ void job_bring_back(void)
 
 static void write_manifest(struct error *e)
 {
-	char path[STORE_PATH], *text = manifest_write(&job.manifest);
+	char path[MANIFEST_PATH], *text = manifest_write(&job.manifest);
+	int err;
 
-	store_manifest(&job.store, path);
-	if (text)
-		manifest_replace(path, text, e);
-	else
-		lacks_memory(e);
+	manifest_path(path, job.store.begin);
+	err = text ? manifest_replace(path, text) : -ENOMEM;
+	if (err)
+		error_errno(e, -err, "the manifest %s cannot be written: %s", path, strerror(-err));
 	free(text);
 }
 
@@ -381,14 +385,14 @@ static void sync_own(uint64_t epoch, struct error *e)
 {
 	if (job.pool) {
 		fill_pool();
-		store_stamp(job.pool, manifest_find(&job.manifest, ENTRY_POOL), epoch);
+		entry_stamp(job.pool, manifest_find(&job.manifest, ENTRY_POOL), epoch);
 		if (umsync(job.pool, 0) < 0)
 			error_errno(e, errno, "%s", umerrormsg());
 	}
 	for (const struct coarray *c = job.coarrays; c && e->class == MPI_SUCCESS; c = c->next) {
 		if (!c->kept || c->small)
 			continue;
-		store_stamp(c->base, manifest_find(&job.manifest, c->order), epoch);
+		entry_stamp(c->base, manifest_find(&job.manifest, c->order), epoch);
 		window_sync(window_of(c->win), e);
 	}
 }

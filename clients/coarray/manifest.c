@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lines of text, the last of which has a checksum of those before it. Makes no calls of MPI. */
+/* Lines of text, the last of which has a checksum of those before it. */
 #include "coarray/manifest.h"
 
 #define XXH_INLINE_ALL
@@ -14,6 +14,7 @@
 #include <xxhash.h>
 
 #define FIRST_LINE "coarrays 1"
+#define MAGIC "coarray\n"
 
 static const char *const states[] = { "live", "parked", "ended" };
 
@@ -73,18 +74,16 @@ static bool read_entry(struct manifest *m, const char *line)
 	return manifest_add(m, &x);
 }
 
-void manifest_read(struct manifest *m, const char *text, struct error *e)
+const char *manifest_read(struct manifest *m, const char *text)
 {
 	const char *line = text;
 	char file[8];
 	int program = 0, end = 0;
 
 	*m = (struct manifest){ 0 };
-	if (!has_checksum(text)) {
-		error_set(e, MPI_ERR_IO, "the manifest is damaged: its checksum is not that of its contents; remove it, and "
-			  "with it the coarrays, to begin anew");
-		return;
-	}
+	if (!has_checksum(text))
+		return "the manifest is damaged: its checksum is not that of its contents; remove it, and with it the coarrays, to "
+		       "begin anew";
 	sscanf(text, FIRST_LINE "\nprogram %n%*[^\n]\nimages %d\nnext %u\nfile %7s%n", &program, &m->images, &m->next_id, file,
 	       &end);
 	if (end) {
@@ -94,9 +93,7 @@ void manifest_read(struct manifest *m, const char *text, struct error *e)
 	}
 	while (end && strncmp(line, "check ", 6) != 0 && read_entry(m, line))
 		line = strchr(line, '\n') + 1;
-	if (strncmp(line, "check ", 6) != 0)
-		error_set(e, MPI_ERR_IO, "the manifest is not one that this version can read: \"%.*s\"",
-			  (int)strcspn(line, "\n"), line);
+	return strncmp(line, "check ", 6) == 0 ? NULL : "the manifest is not one that this version can read";
 }
 
 /* ---- The file ---- */
@@ -130,7 +127,7 @@ static bool sync_folder(const char *path)
 	return done;
 }
 
-void manifest_replace(const char *path, const char *text, struct error *e)
+int manifest_replace(const char *path, const char *text)
 {
 	char fresh[1000];
 	int fd;
@@ -141,8 +138,27 @@ void manifest_replace(const char *path, const char *text, struct error *e)
 	done = fd >= 0 && write_all(fd, text, strlen(text));
 	if (fd >= 0 && close(fd) < 0)
 		done = false;
-	if (!done || rename(fresh, path) < 0 || !sync_folder(path))
-		error_errno(e, errno, "the manifest %s cannot be written: %s", path, strerror(errno));
+	return done && rename(fresh, path) == 0 && sync_folder(path) ? 0 : -errno;
+}
+
+/* ---- Names ---- */
+
+void manifest_path(char *path, const char *begin)
+{
+	snprintf(path, MANIFEST_PATH, "%smanifest", begin);
+}
+
+void manifest_file(char *path, const char *begin, bool shared, int image, unsigned id)
+{
+	if (shared)
+		snprintf(path, MANIFEST_PATH, "%s%d.win", begin, image);
+	else
+		snprintf(path, MANIFEST_PATH, "%s%d_%u.win", begin, image, id);
+}
+
+void manifest_log(char *path, const char *begin, int image, unsigned id)
+{
+	snprintf(path, MANIFEST_PATH, "%s%d_%u.win.wal", begin, image, id);
 }
 
 /* ---- Entries ---- */
@@ -185,6 +201,24 @@ uint64_t entry_room(const struct entry *entry)
 	uint64_t lines = (entry->size + ENTRY_TRAILER - 1) / ENTRY_TRAILER * ENTRY_TRAILER;
 
 	return entry->small ? lines : lines + ENTRY_TRAILER;
+}
+
+struct trailer *entry_trailer(char *base, const struct entry *entry)
+{
+	return (struct trailer *)(void *)(base + entry_room(entry) - ENTRY_TRAILER);
+}
+
+bool entry_is_whole(const struct entry *entry, const struct trailer *t)
+{
+	return memcmp(t->magic, MAGIC, sizeof(t->magic)) == 0 && t->size == entry->size;
+}
+
+void entry_stamp(char *base, const struct entry *entry, uint64_t epoch)
+{
+	struct trailer *t = entry_trailer(base, entry);
+
+	*t = (struct trailer){ .epoch = epoch, .size = entry->size };
+	memcpy(t->magic, MAGIC, sizeof(t->magic));
 }
 
 uint64_t manifest_place(const struct manifest *m, const struct entry *entry, uint64_t align)

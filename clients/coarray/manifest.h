@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The manifest: a file beside the coarrays' that says which program has left them, with how many images, and what they are. */
+/*
+ * What is in a folder of coarrays: the manifest, which says which program has left them, with how many images, and what they
+ * are; and the trailers of those that are mapped. Knows nothing of MPI: ummap-caf(1) reads the same.
+ */
 #ifndef COARRAY_MANIFEST_H
 #define COARRAY_MANIFEST_H
-
-#include "pmpi/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,11 +32,22 @@ struct entry {
 	char type[32];           /* "" where nobody knows */
 };
 
-/* What stands behind the bytes of one that is mapped: see store.h. */
 #define ENTRY_TRAILER 64
 
-/* Bytes that it takes, with what stands behind it. */
+/* The last bytes of a mapped coarray's room: of which sync of the job its contents are. */
+struct trailer {
+	char magic[8];
+	uint64_t epoch;
+	uint64_t size;       /* of the coarray, in bytes */
+	char rest[ENTRY_TRAILER - 24];
+};
+
+/* Bytes that it takes, with its trailer. */
 uint64_t entry_room(const struct entry *entry);
+struct trailer *entry_trailer(char *base, const struct entry *entry);
+/* Whether a sync has reached it. */
+bool entry_is_whole(const struct entry *entry, const struct trailer *t);
+void entry_stamp(char *base, const struct entry *entry, uint64_t epoch);
 
 #define MANIFEST_PROGRAM 256
 
@@ -50,9 +62,16 @@ struct manifest {
 
 /* As text, to be freed; NULL: there is no memory. */
 char *manifest_write(const struct manifest *m);
-void manifest_read(struct manifest *m, const char *text, struct error *e);
-/* Replaces the file as a whole: it is durable, or the old one is. */
-void manifest_replace(const char *path, const char *text, struct error *e);
+/* What is wrong with it; NULL: nothing. */
+const char *manifest_read(struct manifest *m, const char *text);
+/* Replaces the file as a whole: it is durable, or the old one is. Returns 0 or a negative errno. */
+int manifest_replace(const char *path, const char *text);
+
+/* Names. `path` has room for MANIFEST_PATH bytes; `begin` is the folder with the prefix. */
+#define MANIFEST_PATH 600
+void manifest_path(char *path, const char *begin);
+void manifest_file(char *path, const char *begin, bool shared, int image, unsigned id);
+void manifest_log(char *path, const char *begin, int image, unsigned id);
 
 /* NULL: there is none of that order. Those that are doomed are not found. */
 struct entry *manifest_find(struct manifest *m, unsigned order);

@@ -9,6 +9,7 @@
 
 #include "transport/engine.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -20,7 +21,6 @@
 #include <ummap.h>
 #include <unistd.h>
 
-#define MAGIC "coarray\n"
 #define URI (8 * CONFIG_TEXT)
 /* That which is common, and one more. */
 #define KEEP 2
@@ -30,22 +30,14 @@
 
 /* ---- Names ---- */
 
-void store_manifest(const struct store *s, char *path)
-{
-	snprintf(path, STORE_PATH, "%s/%smanifest", s->config->path, s->config->prefix);
-}
-
 static void file_path(const struct store *s, const struct entry *entry, char *path)
 {
-	if (s->config->shared_file)
-		snprintf(path, STORE_PATH, "%s/%s%d.win", s->config->path, s->config->prefix, s->image);
-	else
-		snprintf(path, STORE_PATH, "%s/%s%d_%u.win", s->config->path, s->config->prefix, s->image, entry->id);
+	manifest_file(path, s->begin, s->config->shared_file, s->image, entry->id);
 }
 
 static void log_path(const struct store *s, const struct entry *entry, char *path)
 {
-	snprintf(path, STORE_PATH, "%s/%s%d_%u.win.wal", s->config->path, s->config->prefix, s->image, entry->id);
+	manifest_log(path, s->begin, s->image, entry->id);
 }
 
 /* What has a meaning in URIs is encoded. */
@@ -63,7 +55,7 @@ static void add_driver(const struct store *s, const struct entry *entry, char *d
 {
 	size_t scheme = strcspn(s->driver, ":");
 	const char *keys = s->driver[scheme] ? s->driver + scheme + 1 : "";
-	char log[STORE_PATH];
+	char log[MANIFEST_PATH];
 	size_t len;
 
 	if (!s->config->consistent) {
@@ -82,7 +74,7 @@ static void add_driver(const struct store *s, const struct entry *entry, char *d
 
 static void make_uri(const struct store *s, const struct entry *entry, const char *key, char *uri)
 {
-	char driver[URI], path[STORE_PATH];
+	char driver[URI], path[MANIFEST_PATH];
 	const char *keys;
 	size_t len;
 
@@ -103,7 +95,7 @@ static void add_hint(MPI_Info info, const char *name, const char *value)
 void store_hints(const struct store *s, const struct entry *entry, MPI_Info info)
 {
 	const struct config *c = s->config;
-	char text[URI], path[STORE_PATH];
+	char text[URI], path[MANIFEST_PATH];
 	size_t len = 0;
 
 	file_path(s, entry, path);
@@ -143,9 +135,9 @@ static bool take_lock(int fd)
 
 static void lock(struct store *s, struct error *e)
 {
-	char path[STORE_PATH], owner[40] = "";
+	char path[MANIFEST_PATH], owner[40] = "";
 
-	snprintf(path, sizeof(path), "%s/%s%d.lock", s->config->path, s->config->prefix, s->image);
+	snprintf(path, sizeof(path), "%s%d.lock", s->begin, s->image);
 	s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 	if (s->lock < 0) {
 		error_errno(e, errno, "%s cannot be opened for reading and writing: %s", path, strerror(errno));
@@ -166,14 +158,14 @@ static void lock(struct store *s, struct error *e)
 /* As the window layer does: by io_uring where the kernel has it. */
 static void choose_driver(struct store *s, struct error *e)
 {
-	char uri[URI] = "uring:", path[STORE_PATH];
+	char uri[URI] = "uring:", path[MANIFEST_PATH];
 	void *probe;
 
 	if (*s->config->driver) {
 		strcpy(s->driver, s->config->driver);
 		return;
 	}
-	snprintf(path, sizeof(path), "%s/%s%d.lock", s->config->path, s->config->prefix, s->image);
+	snprintf(path, sizeof(path), "%s%d.lock", s->begin, s->image);
 	encode(uri + strlen(uri), path);
 	strcpy(s->driver, "uring");
 	if (ummap_open(uri, (size_t)sysconf(_SC_PAGESIZE), 0, PROT_READ, NULL, &probe) == 0)
@@ -187,6 +179,7 @@ static void choose_driver(struct store *s, struct error *e)
 void store_open(struct store *s, const struct config *config, int image, struct error *e)
 {
 	*s = (struct store){ .config = config, .image = image, .keep = KEEP, .lock = -1 };
+	snprintf(s->begin, sizeof(s->begin), "%s/%s", config->path, config->prefix);
 	lock(s, e);
 	if (e->class == MPI_SUCCESS)
 		choose_driver(s, e);
@@ -215,27 +208,9 @@ char *store_map(const struct store *s, const struct entry *entry, struct error *
 	return map(s, entry, "", PROT_READ | PROT_WRITE, e);
 }
 
-struct trailer *store_trailer(char *base, const struct entry *entry)
-{
-	return (struct trailer *)(void *)(base + entry_room(entry) - ENTRY_TRAILER);
-}
-
-bool store_is_whole(const struct trailer *t, const struct entry *entry)
-{
-	return memcmp(t->magic, MAGIC, sizeof(t->magic)) == 0 && t->size == entry->size;
-}
-
-void store_stamp(char *base, const struct entry *entry, uint64_t epoch)
-{
-	struct trailer *t = store_trailer(base, entry);
-
-	*t = (struct trailer){ .epoch = epoch, .size = entry->size };
-	memcpy(t->magic, MAGIC, sizeof(t->magic));
-}
-
 void store_look(const struct store *s, const struct entry *entry, struct holding *h, struct error *e)
 {
-	char path[STORE_PATH], log[STORE_PATH], *base;
+	char path[MANIFEST_PATH], log[MANIFEST_PATH], *base;
 	struct trailer t;
 
 	*h = (struct holding){ 0 };
@@ -250,8 +225,8 @@ void store_look(const struct store *s, const struct entry *entry, struct holding
 	base = map(s, entry, "", PROT_READ, e);
 	if (!base)
 		return;
-	t = *store_trailer(base, entry);
-	h->there = store_is_whole(&t, entry);
+	t = *entry_trailer(base, entry);
+	h->there = entry_is_whole(entry, &t);
 	h->epoch = t.epoch;
 	if (s->config->consistent && umepoch(base, &h->oldest, &h->newest) < 0)
 		error_errno(e, errno, "%s", umerrormsg());
@@ -278,7 +253,7 @@ void store_go_back(const struct store *s, const struct entry *entry, const struc
 void store_apply(const struct store *s, const struct entry *entry, struct error *e)
 {
 	struct store last = *s;
-	char path[STORE_PATH], *base;
+	char path[MANIFEST_PATH], *base;
 
 	log_path(s, entry, path);
 	if (entry->small || access(path, F_OK) < 0)
@@ -306,7 +281,7 @@ static void clear_room(const char *path, const struct entry *entry)
 
 void store_remove(const struct store *s, const struct entry *entry)
 {
-	char path[STORE_PATH];
+	char path[MANIFEST_PATH];
 
 	log_path(s, entry, path);
 	unlink(path);
@@ -315,4 +290,25 @@ void store_remove(const struct store *s, const struct entry *entry)
 		clear_room(path, entry);
 	else
 		unlink(path);
+}
+
+void store_clear(const struct store *s, unsigned id)
+{
+	DIR *folder = opendir(s->config->path);
+	char first[CONFIG_TEXT + 20], path[MANIFEST_PATH];
+	struct dirent *file;
+
+	snprintf(first, sizeof(first), "%s%d_", s->config->prefix, s->image);
+	while (folder && (file = readdir(folder))) {
+		const char *number = file->d_name + strlen(first);
+		char *end;
+
+		if (strncmp(file->d_name, first, strlen(first)) != 0 || strtoul(number, &end, 10) < id ||
+		    (strcmp(end, ".win") != 0 && strcmp(end, ".win.wal") != 0))
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", s->config->path, file->d_name);
+		unlink(path);
+	}
+	if (folder)
+		closedir(folder);
 }

@@ -11,17 +11,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The last bytes of a mapped coarray's room: of which sync of the job its contents are. */
-struct trailer {
-	char magic[8];
-	uint64_t epoch;
-	uint64_t size;       /* of the coarray, in bytes */
-	char rest[ENTRY_TRAILER - 24];
-};
-
 struct store {
 	const struct config *config;
 	int image;
+	char begin[2 * CONFIG_TEXT]; /* how all names do */
 	char driver[CONFIG_TEXT];    /* without wal+ */
 	int keep;                    /* how many syncs a log keeps */
 	int lock;                    /* a descriptor */
@@ -36,9 +29,6 @@ struct holding {
 
 /* Keeps other jobs out. */
 void store_open(struct store *s, const struct config *config, int image, struct error *e);
-/* `path` has room for STORE_PATH bytes. */
-#define STORE_PATH 600
-void store_manifest(const struct store *s, char *path);
 
 void store_look(const struct store *s, const struct entry *entry, struct holding *h, struct error *e);
 /* Drops what is newer than `epoch`. */
@@ -52,11 +42,9 @@ void store_apply(const struct store *s, const struct entry *entry, struct error 
 void store_hints(const struct store *s, const struct entry *entry, MPI_Info info);
 /* Maps it without a window. NULL with an error. */
 char *store_map(const struct store *s, const struct entry *entry, struct error *e);
+/* Removes this image's files with that ID and later ones: of a job that was killed before any sync had them. */
+void store_clear(const struct store *s, unsigned id);
 /* Before a new one is made there: whatever an earlier job has left. */
 void store_remove(const struct store *s, const struct entry *entry);
-
-struct trailer *store_trailer(char *base, const struct entry *entry);
-bool store_is_whole(const struct trailer *t, const struct entry *entry);
-void store_stamp(char *base, const struct entry *entry, uint64_t epoch);
 
 #endif

@@ -14,6 +14,13 @@ kill_something() { # round, process of the launcher
 	esac 2> /dev/null
 }
 
+# The step that a restart would find, in the files of an image. It is the one coarray of four bytes.
+step_of() { # image
+	local tool=${program%/tests/mpi/*}/ummap-caf order
+	order=$("$tool" ls "$folder" | awk '$2 == 4 { print $1 }') && "$tool" export "$folder" "$order" "$1" "$UMMAP_TEST_FOLDER/step" &&
+		od -An -td4 "$UMMAP_TEST_FOLDER/step" | tr -d ' '
+}
+
 last=0 rounds=${ROUNDS:-5}
 for ((round = 0; round < rounds; round++)); do
 	: > "$out"
@@ -32,6 +39,10 @@ for ((round = 0; round < rounds; round++)); do
 	# A launcher that is killed may keep the last lines to itself.
 	[ "$from" -ge "$last" ] || fail "round $round began with step $from, after $last"
 	last=$(sed -n 's/^step //p' "$out" | tail -n 1)
+	for ((image = 1; image <= ranks; image++)); do
+		step=$(step_of "$image") && [ "$step" -ge "$last" ] && [ "$step" -eq "$(step_of 1)" ] ||
+			fail "the files of image $image are of step ${step:-none}, after $last"
+	done
 done
 job -- $((last + 2)) > "$out" 2>&1 || fail "the last job has failed"
 grep -q "^step $((last + 2))$" "$out" || fail "the last job has not made its last step"
