@@ -21,7 +21,7 @@ run 1
 run 2
 if [ "${PCAF_CONSISTENT:-}" != false ]; then
 	! job -- die > "$out" 2>&1 || fail "this run should have died"
-	grep -q 'as it was told' "$out" || fail "this run should have died as it was told"
+	! grep -q wrong: "$out" || fail "this run should have died as it was told"
 fi
 run 3
 ! ls "$folder"/*.wal 2> /dev/null || fail "there are logs left"
