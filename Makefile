@@ -23,7 +23,7 @@ SANITIZE ?=
 override CFLAGS += $(SANITIZE)
 override LDFLAGS += $(SANITIZE) -pthread
 
-HEADERS = $(wildcard include/*.h)
+HEADERS = $(wildcard include/*.h) include/ummap_coarray.f90
 # The skeletons are for authors. A driver whose library is missing gives way to a file that says so. `make PMEM= URING=` builds as if both were.
 PMEM := $(shell pkg-config --exists libpmem2 2> /dev/null && echo libpmem2)
 URING := $(shell pkg-config --exists liburing 2> /dev/null && echo liburing)
@@ -71,7 +71,12 @@ UMTOP_OBJ = $(UMTOP_SRC:%.c=$B/%.o)
 BESIDE = $B/umwal $B/umcow $B/umcache
 BESIDE_OBJ = $(BESIDE:$B/%=$B/tools/%/main.o)
 
-TOOLS = $(CONFORM) $(UMTOP) $(BESIDE)
+# Reads what the MPI library writes beside coarrays, without MPI.
+CAF = $B/ummap-caf
+CAF_OBJ = $B/tools/ummap-caf/main.o $B/clients/coarray/manifest.o
+$(CAF_OBJ): override CPPFLAGS += -Iclients
+
+TOOLS = $(CONFORM) $(UMTOP) $(BESIDE) $(CAF)
 
 all: lib mpi tools $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
@@ -125,6 +130,9 @@ $(CONFORM): $(CONFORM_OBJ) $(ROOMS)
 $B/tools/driver-conform/%.o $B/tools/umtop/%.o: override CPPFLAGS += -Ilib
 $(UMTOP): $(UMTOP_OBJ) $(ROOMS)
 	$(CC) $(LDFLAGS) -o $@ $(UMTOP_OBJ) $(ROOMS) $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm
+
+$(CAF): $(CAF_OBJ) $(ROOMS)
+	$(CC) $(LDFLAGS) -o $@ $(CAF_OBJ) $(ROOMS) $(LIBS)
 
 $(BESIDE): $B/%: $B/tools/%/main.o $(ROOMS)
 	$(CC) $(LDFLAGS) -o $@ $< $(ROOMS) $(LIBS)
@@ -247,7 +255,7 @@ compile_commands.json: all tests FORCE
 	tools/compile-commands '$(CC)'
 
 # What .clang-tidy asks for, of all that is installed. Needs clang-tidy.
-TIDY = $(filter-out %/mpich.c,$(LIB_SRC) $(CONFORM_SRC) $(UMTOP_SRC) $(BESIDE_OBJ:$B/%.o=%.c) $(wildcard clients/*/*.c))
+TIDY = $(filter-out %/mpich.c,$(LIB_SRC) $(CONFORM_SRC) $(UMTOP_SRC) $(BESIDE_OBJ:$B/%.o=%.c) tools/ummap-caf/main.c $(wildcard clients/*/*.c))
 tidy: compile_commands.json
 	@if ! command -v clang-tidy > /dev/null; then echo "tidy: skipped, there is no clang-tidy"; else \
 	echo $(TIDY) | xargs -P$$(nproc) -n4 clang-tidy -p . --quiet --warnings-as-errors='*' 2> /dev/null && \
@@ -274,7 +282,7 @@ demo: deps
 CMAKEDIR = $(LIBDIR)/cmake/ummap
 CMAKE_INCLUDE = $(shell realpath -ms --relative-to='$(LIBDIR)' '$(INCLUDEDIR)')
 # Those that need no building.
-SCRIPTS = tools/ummap-trace tools/ummap-timeline
+SCRIPTS = tools/ummap-trace tools/ummap-timeline tools/ummap-cafrun
 COMMANDS = $(notdir $(TOOLS) $(SCRIPTS))
 
 install: lib tools
@@ -322,7 +330,7 @@ dist:
 clean:
 	rm -rf build
 
--include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(BESIDE_OBJ:.o=.d)
+-include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(BESIDE_OBJ:.o=.d) $(CAF_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(FUZZERS:=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
 .PHONY: all lib tools tests check check-long check-layers check-calls check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants \
 	check-ports check-mpi-machines check-cuts check-deb check-all \

@@ -4,7 +4,7 @@
 MPIS ?= $(foreach m,openmpi mpich,$(if $(shell command -v mpicc.$m),$m))
 
 # From the bottom to the top. A file openmpi.c or mpich.c is for that MPI alone.
-MPI_FOLDERS = pmpi transport mpiio window rma
+MPI_FOLDERS = pmpi transport mpiio window rma coarray
 MPI_SRC = $(filter-out $(patsubst %,\%/%.c,$(filter-out $1,openmpi mpich)),$(wildcard $(MPI_FOLDERS:%=clients/%/*.c)))
 # Each has the calls that install handlers, too: see there.
 MPI_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(call MPI_SRC,$1)) $B/clients/$1/pmpi/shims.o $B/clients/$1/signals.o
@@ -20,9 +20,14 @@ MPICC_mpich = MPICH_CC='$(CC)' mpicc.mpich
 
 # Tests in Fortran where its compiler is, and of coarrays where OpenCoarrays is.
 COARRAYS = $(filter /%,$(shell gfortran -print-file-name=libcaf_$1.so 2> /dev/null))
-MPI_FORTRAN = $(filter-out $(if $(call COARRAYS,$1),,%/coarray.f90),$(wildcard tests/mpi/*.f90))
+MPI_FORTRAN = $(filter-out tests/mpi/coarray%,$(wildcard tests/mpi/*.f90)) $(if $(call COARRAYS,$1),$(wildcard tests/mpi/coarray*.f90))
+# The static libcaf, which Debian's `caf` links.
+COARRAYS_STATIC = $(wildcard $(dir $(call COARRAYS,$1))open-coarrays/$1/lib/libcaf_$1.a)
+COARRAY_TESTS = $(patsubst tests/mpi/%.f90,$B/tests/mpi/$1/%.static,$(if $(call COARRAYS_STATIC,$1),$(wildcard tests/mpi/coarray_*.f90)))
+COARRAY_EXAMPLES = $(patsubst examples/coarray/%.f90,$B/tests/mpi/$1/coarray_%,$(if $(call COARRAYS,$1),$(wildcard examples/coarray/*.f90)))
 MPI_TESTS = $(patsubst tests/mpi/%.c,$B/tests/mpi/$1/%,$(wildcard tests/mpi/*.c)) \
-	$(if $(shell command -v mpifort.$1 && command -v gfortran),$(patsubst tests/mpi/%.f90,$B/tests/mpi/$1/%,$(call MPI_FORTRAN,$1)))
+	$(if $(shell command -v mpifort.$1 && command -v gfortran),$(patsubst tests/mpi/%.f90,$B/tests/mpi/$1/%,$(call MPI_FORTRAN,$1)) \
+		$(call COARRAY_TESTS,$1) $(call COARRAY_EXAMPLES,$1))
 
 MAPREDUCE_TESTS = $(patsubst tests/mpi/%.c,$B/tests/mpi/$1/%,$(wildcard tests/mpi/mapreduce*.c))
 
@@ -76,6 +81,25 @@ $B/tests/mpi/$1/%: tests/mpi/%.f90 $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
 	mpifort.$1 -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -J$$(@D) -o $$@ $$< -L$B -Wl,--no-as-needed \
 		-lummap-mpi-$1 -lummap -Wl,-rpath,$(abspath $B)
+
+# Programs of coarrays know nothing of the library.
+$B/tests/mpi/$1/coarray%: tests/mpi/coarray%.f90 $(call MPI_LIB,$1)
+	@mkdir -p $$(@D)
+	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -Iinclude -J$$(@D) -o $$@ $$< $$(CAF_LAYER) -lcaf_$1
+
+$B/tests/mpi/$1/coarray_%.static: tests/mpi/coarray_%.f90 $(call MPI_LIB,$1)
+	@mkdir -p $$(@D)
+	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -Iinclude -J$$(@D) -o $$@ $$< $$(CAF_LAYER) \
+		$(call COARRAYS_STATIC,$1)
+
+$B/tests/mpi/$1/coarray_%: examples/coarray/%.f90 $(call MPI_LIB,$1)
+	@mkdir -p $$(@D)
+	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -Iinclude -J$$(@D) -o $$@ $$< $$(CAF_LAYER) -lcaf_$1
+
+# But for two, which make calls of their own.
+$B/tests/mpi/$1/coarray_calls $B/tests/mpi/$1/coarray_calls.static $B/tests/mpi/$1/coarray_neighbour: CAF_LAYER = -L$B -Wl,--no-as-needed -lummap-mpi-$1 \
+	-Wl,-rpath,$(abspath $B)
+$B/tests/mpi/$1/coarray_calls $B/tests/mpi/$1/coarray_calls.static $B/tests/mpi/$1/coarray_neighbour: include/ummap_coarray.f90
 
 $B/tests/mpi/$1/coarray: tests/mpi/coarray.f90 $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)

@@ -14,6 +14,8 @@ typedef void (*function)(void);
 
 #define CALLS (sizeof(struct pmpi_calls) / sizeof(function))
 
+_Thread_local const void *pmpi_caller;
+
 static struct pmpi_feature *top;
 
 static function get(const struct pmpi_calls *calls, size_t i)

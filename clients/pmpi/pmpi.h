@@ -16,6 +16,7 @@
 
 /* From the program to MPI. Two of one place have no call in common. */
 enum pmpi_place {
+	PMPI_COARRAY,   /* windows that are coarrays */
 	PMPI_TOGETHER,  /* what all ranks write together, as long as windows are there */
 	PMPI_RMA,       /* copies, in the place of operations of windows that are there */
 	PMPI_WINDOWS,
@@ -35,6 +36,10 @@ void pmpi_register(struct pmpi_feature *f);
 
 #define PMPI_FEATURE(feature) \
 	__attribute__((constructor)) static void register_##feature(void) { pmpi_register(&feature); }
+
+/* Where this thread's last call came from, of those for which pmpi/calls says "from"; NULL: from
+ * Fortran. */
+extern _Thread_local const void *pmpi_caller __attribute__((visibility("hidden")));
 
 /* ---- For what is made from pmpi/calls, and for Fortran's calls beside it ---- */
 

@@ -13,8 +13,9 @@ function die(text) {
 function read_call(text,    c, part, i, p) {
 	c = ++calls
 	languages[c] = "all"
-	if (match(text, /^(C|hand): /)) {
-		languages[c] = substr(text, 1, RLENGTH - 2)
+	while (match(text, /^(C|hand|from): /)) {
+		if (substr(text, 1, RLENGTH - 2) == "from") from[c] = 1
+		else languages[c] = substr(text, 1, RLENGTH - 2)
 		text = substr(text, RLENGTH + 1)
 	}
 	if (text !~ /^[A-Z][a-z_]*\(.*\)$/) die("\"" text "\" is not a call")
@@ -134,6 +135,7 @@ function put_unit(c, t,    i) {
 
 function write_c(c, wide) {
 	begin("int MPI_" call[c] (wide ? "_c" : "") "(" c_params(c, wide) ")")
+	if (from[c]) print "\tpmpi_caller = __builtin_return_address(0);"
 	if (!gives_unit[c] || wide) { print "\treturn pmpi_first." call[c] "(" c_args(c) ");\n}\n"; return }
 	print "\tMPI_Aint unit;\n\tint code = pmpi_first." call[c] "(" c_args(c, 0, "&unit") ");\n"
 	put_unit(c, "int")
@@ -158,6 +160,7 @@ function write_fortran(c, symbol, wide,    i, t, n, puts) {
 			puts = puts " && " n " != MPI_F_STATUS_IGNORE)\n\t\tPMPI_Status_c2f(&c_" n ", " n ");"
 		}
 	}
+	if (from[c]) print "\tpmpi_caller = NULL;\n"
 	print "\tint code = pmpi_first." call[c] "(" fortran_args(c) ");\n" puts
 	print "\tif (error)\n\t\t*error = code;\n}\n"
 }

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One table has all variables. An empty one counts as unset; a value is taken or refused, never bent. */
+#include "coarray/config.h"
+
+#include "window/hints.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SEGSIZE ((uint64_t)64 << 10)
+
+static bool take_flag(void *field, const char *value)
+{
+	bool *flag = field;
+
+	*flag = strcmp(value, "true") == 0;
+	return *flag || strcmp(value, "false") == 0;
+}
+
+static bool take_text(void *field, const char *value)
+{
+	return snprintf(field, CONFIG_TEXT, "%s", value) < CONFIG_TEXT;
+}
+
+static bool take_folder(void *field, const char *value)
+{
+	struct stat st;
+	char *path = stat(value, &st) == 0 && S_ISDIR(st.st_mode) ? realpath(value, NULL) : NULL;
+	bool good = path && take_text(field, path);
+
+	free(path);
+	return good;
+}
+
+static bool take_prefix(void *field, const char *value)
+{
+	return !strchr(value, '/') && take_text(field, value);
+}
+
+static bool take_bytes(void *field, const char *value)
+{
+	return hints_bytes(value, field);
+}
+
+static bool take_number(void *field, const char *value)
+{
+	return value[strspn(value, "0123456789")] == '\0' && hints_bytes(value, field);
+}
+
+static bool take_segment(void *field, const char *value)
+{
+	uint64_t *bytes = field;
+
+	return hints_bytes(value, bytes) && *bytes >= (uint64_t)sysconf(_SC_PAGESIZE) && !(*bytes & (*bytes - 1));
+}
+
+static bool take_size(void *field, const char *value)
+{
+	uint64_t bytes;
+
+	return hints_bytes(value, &bytes) && bytes > 0 && take_text(field, value);
+}
+
+static bool take_engine(void *field, const char *value)
+{
+	return (!strcmp(value, "auto") || !strcmp(value, "segv") || !strcmp(value, "uffd")) && take_text(field, value);
+}
+
+#define FIELD(name) offsetof(struct config, name)
+
+static const struct variable {
+	const char *name;
+	bool (*take)(void *field, const char *value);
+	size_t field;
+	const char *want;
+} table[] = {
+	{ "PCAF_ENABLED", take_flag, FIELD(enabled), "\"true\" or \"false\"" },
+	{ "PCAF_PATH", take_folder, FIELD(path), "a folder that exists, with a name of less than 200 characters" },
+	{ "PCAF_PREFIX", take_prefix, FIELD(prefix), "how the names of files begin, without a \"/\"" },
+	{ "PCAF_SHAREDFILE", take_flag, FIELD(shared_file), "\"true\" or \"false\"" },
+	{ "PCAF_UNLINK", take_flag, FIELD(unlink), "\"true\" or \"false\"" },
+	{ "PCAF_CONSISTENT", take_flag, FIELD(consistent), "\"true\" or \"false\"" },
+	{ "PCAF_FORCE", take_flag, FIELD(force), "\"true\" or \"false\"" },
+	{ "PCAF_REPORT", take_flag, FIELD(report), "\"true\" or \"false\"" },
+	{ "PCAF_SYNCFREQ", take_number, FIELD(syncfreq), "a number of milliseconds" },
+	{ "PCAF_MIN", take_bytes, FIELD(min), "a number of bytes, such as 4096 or 1M" },
+	{ "PCAF_SEGSIZE", take_segment, FIELD(segsize), "a power of two of at least the page, such as 65536 or 2M" },
+	{ "PCAF_STRIPESIZE", take_size, FIELD(stripe_size), "a number of bytes of at least 1, such as 65536 or 1M" },
+	{ "PCAF_STRIPECOUNT", take_size, FIELD(stripe_count), "a number of at least 1" },
+	{ "PCAF_MEM_LIMIT", take_size, FIELD(mem_limit), "a number of bytes of at least 1, such as 512M or 8G" },
+	{ "PCAF_ENGINE", take_engine, FIELD(engine), "\"auto\", \"segv\" or \"uffd\"" },
+	{ "PCAF_DRIVER", take_text, FIELD(driver), "a driver for files, such as \"posix\" or \"uring:?depth=64\"" },
+};
+
+bool config_wanted(void)
+{
+	const char *value = secure_getenv("PCAF_ENABLED");
+
+	return value && *value && strcmp(value, "false") != 0;
+}
+
+void config_read(struct config *c, struct error *e)
+{
+	*c = (struct config){ .consistent = true, .segsize = SEGSIZE, .prefix = "OpenCoarrays_" };
+	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+		const char *value = secure_getenv(table[i].name);
+
+		if (value && *value && !table[i].take((char *)c + table[i].field, value))
+			error_set(e, MPI_ERR_ARG, "%s is \"%.100s\": it must be %s", table[i].name, value, table[i].want);
+	}
+	if (!*c->path)
+		error_set(e, MPI_ERR_ARG, "PCAF_ENABLED is \"true\", but PCAF_PATH, the folder for the coarrays' files, is "
+			  "missing");
+	if (c->unlink)
+		c->consistent = false;
+}
+
+void config_apply(const struct config *c)
+{
+	if (*c->mem_limit)
+		setenv("UMMAP_MEM_LIMIT", c->mem_limit, 1);
+	if (*c->engine && strcmp(c->engine, "auto") != 0)
+		setenv("UMMAP_ENGINE", c->engine, 1);
+}

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Lines of text, the last of which has a checksum of those before it. */
+#include "coarray/manifest.h"
+
+#define XXH_INLINE_ALL
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#define FIRST_LINE "coarrays 1"
+#define MAGIC "coarray\n"
+
+static const char *const states[] = { "live", "parked", "ended" };
+
+/* ---- Text ---- */
+
+char *manifest_write(const struct manifest *m)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *f = open_memstream(&text, &len);
+
+	if (!f)
+		return NULL;
+	fprintf(f, FIRST_LINE "\nprogram %s\nimages %d\nnext %u\nfile %s\n", m->program, m->images, m->next_id,
+		m->shared_file ? "shared" : "each");
+	for (size_t i = 0; i < m->n; i++) {
+		const struct entry *x = &m->entries[i];
+
+		if (x->state == ENTRY_DOOMED)
+			continue;
+		fprintf(f, "coarray %u id %u %s %s size %" PRIu64 " at %" PRIu64 " since %" PRIu64 " type %s\n", x->order, x->id,
+			states[x->state], x->small ? "pooled" : "mapped", x->size, x->at, x->since, x->type);
+	}
+	fflush(f);
+	fprintf(f, "check %016" PRIx64 "\n", (uint64_t)XXH3_64bits(text, len));
+	if (fclose(f) == 0)
+		return text;
+	free(text);
+	return NULL;
+}
+
+static bool has_checksum(const char *text)
+{
+	const char *last = strstr(text, "\ncheck ");
+	uint64_t sum;
+
+	return last && sscanf(last, "\ncheck %" SCNx64, &sum) == 1 &&
+	       sum == (uint64_t)XXH3_64bits(text, (size_t)(last + 1 - text));
+}
+
+static bool read_entry(struct manifest *m, const char *line)
+{
+	struct entry x = { 0 };
+	char state[16], kept[16];
+	int type = 0;
+
+	if (sscanf(line, "coarray %u id %u %15s %15s size %" SCNu64 " at %" SCNu64 " since %" SCNu64 " type%n", &x.order, &x.id,
+		   state, kept, &x.size, &x.at, &x.since, &type) != 7 || !type)
+		return false;
+	x.small = strcmp(kept, "pooled") == 0;
+	for (x.state = ENTRY_LIVE; strcmp(states[x.state], state) != 0; x.state++) {
+		if (x.state == ENTRY_ENDED)
+			return false;
+	}
+	line += type + 1;
+	snprintf(x.type, sizeof(x.type), "%.*s", (int)strcspn(line, "\n"), line);
+	return manifest_add(m, &x);
+}
+
+const char *manifest_read(struct manifest *m, const char *text)
+{
+	const char *line = text;
+	char file[8];
+	int program = 0, end = 0;
+
+	*m = (struct manifest){ 0 };
+	if (!has_checksum(text))
+		return "the manifest is damaged: its checksum is not that of its contents; remove it, and with it the coarrays, to "
+		       "begin anew";
+	sscanf(text, FIRST_LINE "\nprogram %n%*[^\n]\nimages %d\nnext %u\nfile %7s%n", &program, &m->images, &m->next_id, file,
+	       &end);
+	if (end) {
+		snprintf(m->program, sizeof(m->program), "%.*s", (int)strcspn(text + program, "\n"), text + program);
+		m->shared_file = strcmp(file, "shared") == 0;
+		line = text + end + 1;
+	}
+	while (end && strncmp(line, "check ", 6) != 0 && read_entry(m, line))
+		line = strchr(line, '\n') + 1;
+	return strncmp(line, "check ", 6) == 0 ? NULL : "the manifest is not one that this version can read";
+}
+
+/* ---- The file ---- */
+
+static bool write_all(int fd, const char *text, size_t len)
+{
+	while (len) {
+		ssize_t n = write(fd, text, len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return false;
+		text += n;
+		len -= (size_t)n;
+	}
+	return fsync(fd) == 0;
+}
+
+static bool sync_folder(const char *path)
+{
+	char copy[1000];
+	int fd;
+	bool done;
+
+	snprintf(copy, sizeof(copy), "%s", path);
+	fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	done = fd >= 0 && fsync(fd) == 0;
+	if (fd >= 0)
+		close(fd);
+	return done;
+}
+
+int manifest_replace(const char *path, const char *text)
+{
+	char fresh[1000];
+	int fd;
+	bool done;
+
+	snprintf(fresh, sizeof(fresh), "%s.new", path);
+	fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	done = fd >= 0 && write_all(fd, text, strlen(text));
+	if (fd >= 0 && close(fd) < 0)
+		done = false;
+	return done && rename(fresh, path) == 0 && sync_folder(path) ? 0 : -errno;
+}
+
+/* ---- Names ---- */
+
+void manifest_path(char *path, const char *begin)
+{
+	snprintf(path, MANIFEST_PATH, "%smanifest", begin);
+}
+
+void manifest_file(char *path, const char *begin, bool shared, int image, unsigned id)
+{
+	if (shared)
+		snprintf(path, MANIFEST_PATH, "%s%d.win", begin, image);
+	else
+		snprintf(path, MANIFEST_PATH, "%s%d_%u.win", begin, image, id);
+}
+
+void manifest_log(char *path, const char *begin, int image, unsigned id)
+{
+	snprintf(path, MANIFEST_PATH, "%s%d_%u.win.wal", begin, image, id);
+}
+
+/* ---- Entries ---- */
+
+struct entry *manifest_find(struct manifest *m, unsigned order)
+{
+	for (size_t i = 0; i < m->n; i++) {
+		if (m->entries[i].order == order && m->entries[i].state != ENTRY_DOOMED)
+			return &m->entries[i];
+	}
+	return NULL;
+}
+
+struct entry *manifest_add(struct manifest *m, const struct entry *entry)
+{
+	struct entry *more = realloc(m->entries, (m->n + 1) * sizeof(*more));
+
+	if (!more)
+		return NULL;
+	m->entries = more;
+	more[m->n] = *entry;
+	return &more[m->n++];
+}
+
+void manifest_sweep(struct manifest *m, void (*gone)(const struct entry *entry))
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < m->n; i++) {
+		if (m->entries[i].state == ENTRY_DOOMED)
+			gone(&m->entries[i]);
+		else
+			m->entries[kept++] = m->entries[i];
+	}
+	m->n = kept;
+}
+
+uint64_t entry_room(const struct entry *entry)
+{
+	uint64_t lines = (entry->size + ENTRY_TRAILER - 1) / ENTRY_TRAILER * ENTRY_TRAILER;
+
+	return entry->small ? lines : lines + ENTRY_TRAILER;
+}
+
+struct trailer *entry_trailer(char *base, const struct entry *entry)
+{
+	return (struct trailer *)(void *)(base + entry_room(entry) - ENTRY_TRAILER);
+}
+
+bool entry_is_whole(const struct entry *entry, const struct trailer *t)
+{
+	return memcmp(t->magic, MAGIC, sizeof(t->magic)) == 0 && t->size == entry->size;
+}
+
+void entry_stamp(char *base, const struct entry *entry, uint64_t epoch)
+{
+	struct trailer *t = entry_trailer(base, entry);
+
+	*t = (struct trailer){ .epoch = epoch, .size = entry->size };
+	memcpy(t->magic, MAGIC, sizeof(t->magic));
+}
+
+uint64_t manifest_place(const struct manifest *m, const struct entry *entry, uint64_t align)
+{
+	uint64_t at = 0, room = entry_room(entry);
+
+	for (size_t i = 0; i < m->n; i++) {
+		const struct entry *x = &m->entries[i];
+		uint64_t end = x->at + entry_room(x);
+
+		/* From the first one on again, behind one that is in the way. */
+		if (x->small == entry->small && x->at < at + room && at < end) {
+			at = (end + align - 1) / align * align;
+			i = (size_t)-1;
+		}
+	}
+	return at;
+}

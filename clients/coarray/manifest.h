@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What is in a folder of coarrays: the manifest, which says which program has left them, with how many images, and what they
+ * are; and the trailers of those that are mapped. Knows nothing of MPI: ummap-caf(1) reads the same.
+ */
+#ifndef COARRAY_MANIFEST_H
+#define COARRAY_MANIFEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum entry_state {
+	ENTRY_LIVE,    /* of the moment that a restart goes back to */
+	ENTRY_PARKED,  /* of an earlier run, and not asked for yet in this one */
+	ENTRY_ENDED,   /* deallocated */
+	ENTRY_DOOMED   /* its place is free after the next sync; not in the file */
+};
+
+/* The order of the pool, in which all images keep their small coarrays. */
+#define ENTRY_POOL 0
+
+struct entry {
+	unsigned order;          /* which of the coarrays that there were at a time, from 1 on */
+	unsigned id;             /* of its file; never used again */
+	enum entry_state state;
+	bool taken;              /* by a coarray of this run, now or before; not in the file */
+	bool small;              /* kept in the pool */
+	uint64_t size;           /* bytes of an image */
+	uint64_t at;             /* where it begins in the pool, or in the image's file */
+	uint64_t since;          /* the first epoch that has it */
+	char type[32];           /* "" where nobody knows */
+};
+
+#define ENTRY_TRAILER 64
+
+/* The last bytes of a mapped coarray's room: of which sync of the job its contents are. */
+struct trailer {
+	char magic[8];
+	uint64_t epoch;
+	uint64_t size;       /* of the coarray, in bytes */
+	char rest[ENTRY_TRAILER - 24];
+};
+
+/* Bytes that it takes, with its trailer. */
+uint64_t entry_room(const struct entry *entry);
+struct trailer *entry_trailer(char *base, const struct entry *entry);
+/* Whether a sync has reached it. */
+bool entry_is_whole(const struct entry *entry, const struct trailer *t);
+void entry_stamp(char *base, const struct entry *entry, uint64_t epoch);
+
+#define MANIFEST_PROGRAM 256
+
+struct manifest {
+	char program[MANIFEST_PROGRAM];
+	int images;
+	unsigned next_id;
+	bool shared_file;
+	struct entry *entries;
+	size_t n;
+};
+
+/* As text, to be freed; NULL: there is no memory. */
+char *manifest_write(const struct manifest *m);
+/* What is wrong with it; NULL: nothing. */
+const char *manifest_read(struct manifest *m, const char *text);
+/* Replaces the file as a whole: it is durable, or the old one is. Returns 0 or a negative errno. */
+int manifest_replace(const char *path, const char *text);
+
+/* Names. `path` has room for MANIFEST_PATH bytes; `begin` is the folder with the prefix. */
+#define MANIFEST_PATH 600
+void manifest_path(char *path, const char *begin);
+void manifest_file(char *path, const char *begin, bool shared, int image, unsigned id);
+void manifest_log(char *path, const char *begin, int image, unsigned id);
+
+/* NULL: there is none of that order. Those that are doomed are not found. */
+struct entry *manifest_find(struct manifest *m, unsigned order);
+/* Pointers to entries are no longer valid. NULL: there is no memory. */
+struct entry *manifest_add(struct manifest *m, const struct entry *entry);
+/* Those that are doomed: calls `gone` for each before it goes. */
+void manifest_sweep(struct manifest *m, void (*gone)(const struct entry *entry));
+/* The lowest place, a multiple of `align`, for an entry, where there is no other of its kind. */
+uint64_t manifest_place(const struct manifest *m, const struct entry *entry, uint64_t align);
+
+#endif

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A mapped coarray has its room in a file of its own, or in the one file of its image, and behind it a trailer with the
+ * number of the job's sync that it is of. Where a restart brings back one moment, the store is behind wal+: contents and
+ * trailer change together, and the last two syncs can be opened. A log's own numbers begin anew with each log; the trailer
+ * says which is which.
+ */
+#include "coarray/store.h"
+
+#include "transport/engine.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <ummap.h>
+#include <unistd.h>
+
+#define URI (8 * CONFIG_TEXT)
+/* That which is common, and one more. */
+#define KEEP 2
+/* For how long images of a job that was killed may go on. */
+#define LOCK_TRIES 100
+#define LOCK_PAUSE 50000000
+
+/* ---- Names ---- */
+
+static void file_path(const struct store *s, const struct entry *entry, char *path)
+{
+	manifest_file(path, s->begin, s->config->shared_file, s->image, entry->id);
+}
+
+static void log_path(const struct store *s, const struct entry *entry, char *path)
+{
+	manifest_log(path, s->begin, s->image, entry->id);
+}
+
+/* What has a meaning in URIs is encoded. */
+static size_t encode(char *to, const char *text)
+{
+	size_t len = 0;
+
+	for (; *text; text++)
+		len += (size_t)sprintf(to + len, strchr("%{?&", *text) ? "%%%02X" : "%c", *text);
+	return len;
+}
+
+/* As the hint storage_alloc_driver has it, "scheme:?keys". */
+static void add_driver(const struct store *s, const struct entry *entry, char *driver)
+{
+	size_t scheme = strcspn(s->driver, ":");
+	const char *keys = s->driver[scheme] ? s->driver + scheme + 1 : "";
+	char log[MANIFEST_PATH];
+	size_t len;
+
+	if (!s->config->consistent) {
+		strcpy(driver, s->driver);
+		return;
+	}
+	len = (size_t)sprintf(driver, "wal+%.*s:?wal.keep=%d", (int)scheme, s->driver, s->keep);
+	if (s->config->shared_file) {
+		log_path(s, entry, log);
+		len += (size_t)sprintf(driver + len, "&wal.path=");
+		len += encode(driver + len, log);
+	}
+	if (*keys == '?')
+		sprintf(driver + len, "&%s", keys + 1);
+}
+
+static void make_uri(const struct store *s, const struct entry *entry, const char *key, char *uri)
+{
+	char driver[URI], path[MANIFEST_PATH];
+	const char *keys;
+	size_t len;
+
+	add_driver(s, entry, driver);
+	file_path(s, entry, path);
+	keys = strchr(driver, ':');
+	len = (size_t)sprintf(uri, "%.*s:", (int)(keys ? (size_t)(keys - driver) : strlen(driver)), driver);
+	len += encode(uri + len, path);
+	sprintf(uri + len, "%s%s", keys ? keys + 1 : "", key);
+}
+
+static void add_hint(MPI_Info info, const char *name, const char *value)
+{
+	if (*value)
+		PMPI_Info_set(info, name, value);
+}
+
+void store_hints(const struct store *s, const struct entry *entry, MPI_Info info)
+{
+	const struct config *c = s->config;
+	char text[URI], path[MANIFEST_PATH];
+	size_t len = 0;
+
+	file_path(s, entry, path);
+	for (const char *p = path; *p; p++)
+		len += (size_t)sprintf(text + len, *p == '%' ? "%%%%" : "%c", *p);
+	add_hint(info, "alloc_type", "storage");
+	add_hint(info, "storage_alloc_filename", text);
+	snprintf(text, sizeof(text), "%" PRIu64, entry->at);
+	add_hint(info, "storage_alloc_offset", text);
+	snprintf(text, sizeof(text), "%" PRIu64, c->segsize);
+	add_hint(info, "storage_alloc_segsize", text);
+	add_driver(s, entry, text);
+	add_hint(info, "storage_alloc_driver", text);
+	add_hint(info, "storage_alloc_engine", c->engine);
+	/* All is durable by then, and nothing newer is to be. */
+	add_hint(info, "storage_alloc_discard", c->consistent || c->unlink ? "true" : "false");
+	add_hint(info, "storage_alloc_unlink", c->unlink ? "true" : "false");
+	add_hint(info, "striping_unit", c->stripe_size);
+	add_hint(info, "striping_factor", c->stripe_count);
+}
+
+/* ---- Other jobs ---- */
+
+static bool take_lock(int fd)
+{
+	struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+
+	for (int i = 0; i < LOCK_TRIES; i++) {
+		if (fcntl(fd, F_OFD_SETLK, &whole) == 0)
+			return true;
+		if (errno != EAGAIN && errno != EACCES)
+			return false;
+		nanosleep(&(struct timespec){ .tv_nsec = LOCK_PAUSE }, NULL);
+	}
+	return false;
+}
+
+static void lock(struct store *s, struct error *e)
+{
+	char path[MANIFEST_PATH], owner[40] = "";
+
+	snprintf(path, sizeof(path), "%s%d.lock", s->begin, s->image);
+	s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+	if (s->lock < 0) {
+		error_errno(e, errno, "%s cannot be opened for reading and writing: %s", path, strerror(errno));
+	} else if (take_lock(s->lock)) {
+		snprintf(owner, sizeof(owner), "%d\n", (int)getpid());
+		if (ftruncate(s->lock, 0) < 0 || pwrite(s->lock, owner, strlen(owner), 0) < 0)
+			error_errno(e, errno, "%s cannot be written: %s", path, strerror(errno));
+	} else if (errno == EAGAIN || errno == EACCES) {
+		if (pread(s->lock, owner, sizeof(owner) - 1, 0) < 0)
+			*owner = '\0';
+		error_set(e, MPI_ERR_IO, "another job has the coarrays in %s (process %ld): wait until it has ended, or take "
+			  "another PCAF_PATH or PCAF_PREFIX", s->config->path, strtol(owner, NULL, 10));
+	} else {
+		error_errno(e, errno, "%s cannot be locked: %s", path, strerror(errno));
+	}
+}
+
+/* As the window layer does: by io_uring where the kernel has it. */
+static void choose_driver(struct store *s, struct error *e)
+{
+	char uri[URI] = "uring:", path[MANIFEST_PATH];
+	void *probe;
+
+	if (*s->config->driver) {
+		strcpy(s->driver, s->config->driver);
+		return;
+	}
+	snprintf(path, sizeof(path), "%s%d.lock", s->begin, s->image);
+	encode(uri + strlen(uri), path);
+	strcpy(s->driver, "uring");
+	if (ummap_open(uri, (size_t)sysconf(_SC_PAGESIZE), 0, PROT_READ, NULL, &probe) == 0)
+		umunmap(probe, 0);
+	else if (errno == EOPNOTSUPP)
+		strcpy(s->driver, "posix");
+	else
+		error_errno(e, errno, "%s", umerrormsg());
+}
+
+void store_open(struct store *s, const struct config *config, int image, struct error *e)
+{
+	*s = (struct store){ .config = config, .image = image, .keep = KEEP, .lock = -1 };
+	snprintf(s->begin, sizeof(s->begin), "%s/%s", config->path, config->prefix);
+	lock(s, e);
+	if (e->class == MPI_SUCCESS)
+		choose_driver(s, e);
+}
+
+/* ---- Contents ---- */
+
+static char *map(const struct store *s, const struct entry *entry, const char *key, int prot, struct error *e)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[2 * URI];
+	void *base;
+
+	make_uri(s, entry, key, uri);
+	/* What is mapped here are scattered bytes: trailers, and small coarrays. */
+	attr.seg_size = (size_t)sysconf(_SC_PAGESIZE);
+	attr.flags = prot & PROT_WRITE ? UMMAP_CREATE : 0;
+	if (ummap_open(uri, entry_room(entry), (off_t)entry->at, prot, &attr, &base) == 0)
+		return base;
+	error_errno(e, errno, "%s", umerrormsg());
+	return NULL;
+}
+
+char *store_map(const struct store *s, const struct entry *entry, struct error *e)
+{
+	return map(s, entry, "", PROT_READ | PROT_WRITE, e);
+}
+
+void store_look(const struct store *s, const struct entry *entry, struct holding *h, struct error *e)
+{
+	char path[MANIFEST_PATH], log[MANIFEST_PATH], *base;
+	struct trailer t;
+
+	*h = (struct holding){ 0 };
+	file_path(s, entry, path);
+	log_path(s, entry, log);
+	if (access(path, F_OK) < 0 && errno == ENOENT)
+		return;
+	if (!s->config->consistent && access(log, F_OK) == 0) {
+		error_set(e, MPI_ERR_IO, "%s is left of a job that was killed: PCAF_CONSISTENT must be \"true\", as it was then", log);
+		return;
+	}
+	base = map(s, entry, "", PROT_READ, e);
+	if (!base)
+		return;
+	t = *entry_trailer(base, entry);
+	h->there = entry_is_whole(entry, &t);
+	h->epoch = t.epoch;
+	if (s->config->consistent && umepoch(base, &h->oldest, &h->newest) < 0)
+		error_errno(e, errno, "%s", umerrormsg());
+	umunmap(base, 0);
+}
+
+void store_go_back(const struct store *s, const struct entry *entry, const struct holding *h, uint64_t epoch, struct error *e)
+{
+	uint64_t steps = h->epoch - epoch;
+	char key[40], *base;
+
+	if (steps > h->newest - h->oldest) {
+		error_set(e, MPI_ERR_IO, "coarray %u is there as of syncs %" PRIu64 " to %" PRIu64 ", and another image, or a "
+			  "file that is missing, only as of %" PRIu64 ": there is no common moment to go back to", entry->order,
+			  h->epoch - (h->newest - h->oldest), h->epoch, epoch);
+		return;
+	}
+	snprintf(key, sizeof(key), "&wal.epoch=%" PRIu64, h->newest - steps);
+	base = map(s, entry, key, PROT_READ | PROT_WRITE, e);
+	if (base)
+		umunmap(base, 0);
+}
+
+void store_apply(const struct store *s, const struct entry *entry, struct error *e)
+{
+	struct store last = *s;
+	char path[MANIFEST_PATH], *base;
+
+	log_path(s, entry, path);
+	if (entry->small || access(path, F_OK) < 0)
+		return;
+	last.keep = 1;
+	base = map(&last, entry, "", PROT_READ | PROT_WRITE, e);
+	if (base && umunmap(base, 0) < 0)
+		error_errno(e, errno, "%s", umerrormsg());
+}
+
+/* A shared file keeps its length, and gives the room back where the file system can. */
+static void clear_room(const char *path, const struct entry *entry)
+{
+	static const char zeros[ENTRY_TRAILER];
+	off_t at = (off_t)entry->at, room = (off_t)entry_room(entry);
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+
+	if (fd < 0)
+		return;
+	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, room) < 0 && size > at + room - ENTRY_TRAILER)
+		(void)!pwrite(fd, zeros, sizeof(zeros), at + room - ENTRY_TRAILER);
+	close(fd);
+}
+
+void store_remove(const struct store *s, const struct entry *entry)
+{
+	char path[MANIFEST_PATH];
+
+	log_path(s, entry, path);
+	unlink(path);
+	file_path(s, entry, path);
+	if (s->config->shared_file)
+		clear_room(path, entry);
+	else
+		unlink(path);
+}
+
+void store_clear(const struct store *s, unsigned id)
+{
+	DIR *folder = opendir(s->config->path);
+	char first[CONFIG_TEXT + 20], path[MANIFEST_PATH];
+	struct dirent *file;
+
+	snprintf(first, sizeof(first), "%s%d_", s->config->prefix, s->image);
+	while (folder && (file = readdir(folder))) {
+		const char *number = file->d_name + strlen(first);
+		char *end;
+
+		if (strncmp(file->d_name, first, strlen(first)) != 0 || strtoul(number, &end, 10) < id ||
+		    (strcmp(end, ".win") != 0 && strcmp(end, ".win.wal") != 0))
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", s->config->path, file->d_name);
+		unlink(path);
+	}
+	if (folder)
+		closedir(folder);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* An image's files: their names, what is in them, and which job has them. */
+#ifndef COARRAY_STORE_H
+#define COARRAY_STORE_H
+
+#include "coarray/config.h"
+#include "coarray/manifest.h"
+#include "pmpi/error.h"
+
+#include <mpi.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct store {
+	const struct config *config;
+	int image;
+	char begin[2 * CONFIG_TEXT]; /* how all names do */
+	char driver[CONFIG_TEXT];    /* without wal+ */
+	int keep;                    /* how many syncs a log keeps */
+	int lock;                    /* a descriptor */
+};
+
+/* Where a coarray's last state is, and how far back its store can go. */
+struct holding {
+	bool there;                  /* a sync has reached it */
+	uint64_t epoch;              /* of the job */
+	uint64_t oldest, newest;     /* of the log */
+};
+
+/* Keeps other jobs out. */
+void store_open(struct store *s, const struct config *config, int image, struct error *e);
+
+void store_look(const struct store *s, const struct entry *entry, struct holding *h, struct error *e);
+/* Drops what is newer than `epoch`. */
+void store_go_back(const struct store *s, const struct entry *entry, const struct holding *h, uint64_t epoch,
+		   struct error *e);
+
+/* Leaves no log of one that is not mapped. */
+void store_apply(const struct store *s, const struct entry *entry, struct error *e);
+
+/* The hints with which MPI_Win_allocate makes a window of entry_room() bytes of it. */
+void store_hints(const struct store *s, const struct entry *entry, MPI_Info info);
+/* Maps it without a window. NULL with an error. */
+char *store_map(const struct store *s, const struct entry *entry, struct error *e);
+/* Removes this image's files with that ID and later ones: of a job that was killed before any sync had them. */
+void store_clear(const struct store *s, unsigned id);
+/* Before a new one is made there: whatever an earlier job has left. */
+void store_remove(const struct store *s, const struct entry *entry);
+
+#endif

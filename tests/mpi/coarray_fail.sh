@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# ummap-cafrun: a job whose images fail is started again, and has the result of one whose images do not.
+. "$(dirname "$0")/coarray_job"
+# As `launch` would.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+
+cafrun() { # ARGUMENT ...
+	LD_PRELOAD=${layer/${program%\/tests\/mpi\/*}\/libummap-mpi-$mpi.so.0/} UMMAP_GROUP=coarray.$$ LD_LIBRARY_PATH=${program%/tests/mpi/*}:${LD_LIBRARY_PATH:-} \
+		tools/ummap-cafrun --path "$folder" -n "$ranks" "$@" > "$out" 2>&1
+}
+
+! cafrun --restarts 1 "$program" || fail "one restart was not to be enough"
+grep -q '^ummap-cafrun: images have died .*restart 1 of 1' "$out" || fail "the restart was to be told"
+grep -q '^ummap-cafrun: images have died .* no restarts left' "$out" || fail "the end was to be told"
+cafrun --restarts 3 "$program" || fail "three restarts were to be enough"
+[ "$(grep -c '^ummap-coarray: going on from sync [1-9]' "$out")" -gt 0 ] || fail "what the job goes on from was to be told"
+grep -q '^ *steps 60 total 1770 tries 3$' "$out" || fail "the result was to be that without failures"
+rm -r "$folder"
+! cafrun --restarts 3 "$program" error || fail "the program has ended with an error"
+! grep -q 'starting again' "$out" || fail "a program that ends with an error was not to be started again"
+
+refuse() { # sentence, ARGUMENT ...
+	local sentence=$1
+	shift
+	! cafrun "$@" || fail "nothing was refused: $sentence"
+	grep -q "^ummap-cafrun: $sentence" "$out" || fail "this should have been said: $sentence"
+}
+
+refuse 'there is no option "--restart"' --restart 4 "$program"
+refuse '--restarts must be a number' --restarts many "$program"
+refuse 'there is no program' --restarts 1
+refuse '.*/none is no program that can be run' "$UMMAP_TEST_FOLDER/none"
+refuse 'which MPI .* cannot be seen' /bin/true

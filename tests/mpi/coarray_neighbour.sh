@@ -1,0 +1,1 @@
+coarray_heat.sh

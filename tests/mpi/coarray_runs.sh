@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# A program that knows nothing of storage goes on where its last run has ended, or died; and what it is told where it cannot.
+. "$(dirname "$0")/coarray_job"
+
+run() { # which of them, NAME=VALUE ...
+	local n=$1
+	shift
+	job "$@" > "$out" 2>&1 && grep -q "^ *run $n$" "$out" || fail "this should have been run $n"
+}
+
+refuse() { # sentence, how often, NAME=VALUE ...
+	local sentence=$1
+	shift
+	! job "$@" > "$out" 2>&1 || fail "nothing was refused: $sentence"
+	[ "$(grep -c "ummap-coarray: image [0-9]*: .*$sentence" "$out")" -eq 1 ] || fail "this should have been said once: $sentence"
+}
+
+# With consistent syncs, one run dies on the way.
+run 1
+run 2
+if [ "${PCAF_CONSISTENT:-}" != false ]; then
+	! job -- die > "$out" 2>&1 || fail "this run should have died"
+	! grep -q wrong: "$out" || fail "this run should have died as it was told"
+fi
+run 3
+! ls "$folder"/*.wal 2> /dev/null || fail "there are logs left"
+
+[ -n "${REFUSED:-}" ] || exit 0
+
+# What is wrong is said once, by image 1.
+refuse 'PCAF_ENABLED is "yes": it must be' PCAF_ENABLED=yes
+refuse 'PCAF_SYNCFREQ is "often": it must be a number of milliseconds' PCAF_SYNCFREQ=often
+refuse 'PCAF_SEGSIZE is "5000": it must be a power of two' PCAF_SEGSIZE=5000
+refuse 'PCAF_PATH is ".*/none": it must be a folder' PCAF_PATH="$folder/none"
+refuse "PCAF_PATH, the folder for the coarrays' files, is missing" PCAF_PATH=
+refuse 'were made with PCAF_SHAREDFILE=false' PCAF_SHAREDFILE=true
+strip -o "$UMMAP_TEST_FOLDER/bare" "$program"
+if [ "${CAF:-}" = static ]; then program=$UMMAP_TEST_FOLDER/bare refuse 'cannot be seen, because its symbols were removed'; fi
+
+# What does not match what is there.
+cp "$program" "$UMMAP_TEST_FOLDER/other"
+program=$UMMAP_TEST_FOLDER/other refuse "are of the program \"$(basename "$program")\", and this is \"other\""
+ranks=$((ranks + 1)) refuse "of a run with $ranks images, and this one has $((ranks + 1))"
+mkdir "$UMMAP_TEST_FOLDER/changed"
+cp "${program/runs/kill}" "$UMMAP_TEST_FOLDER/changed/$(basename "$program")"
+program=$UMMAP_TEST_FOLDER/changed/$(basename "$program") refuse 'coarray [0-9]* has [0-9]* bytes, and that in PCAF_PATH has' -- 1
+sed -i.right 's/^images.*/images 7/' "$folder"/OpenCoarrays_manifest
+refuse 'the manifest is damaged'
+mv "$folder"/OpenCoarrays_manifest.right "$folder"/OpenCoarrays_manifest
+
+# A folder that another job has, and one that nobody can write to.
+endless=${program/runs/kill}
+EXEC=exec program=$endless job PCAF_PREFIX=other_ -- 1000000 > "$UMMAP_TEST_FOLDER/first" 2>&1 &
+first=$!
+until grep -q '^step' "$UMMAP_TEST_FOLDER/first"; do
+	kill -0 "$first" || fail "the first of two jobs has ended"
+	sleep 0.1
+done
+program=$endless refuse 'another job has the coarrays in' PCAF_PREFIX=other_ -- 1
+kill_images
+wait "$first" 2> /dev/null
+refuse 'cannot be opened for reading and writing' PCAF_PATH=/proc/self
+
+# Storage that fails, on the way.
+refuse 'Input/output error' PCAF_PREFIX=error_ PCAF_CONSISTENT=false PCAF_DRIVER='error+posix:?error.op=write&error.nth=9'
+run 4
