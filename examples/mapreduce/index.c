@@ -111,7 +111,6 @@ static int print(FILE *out, const struct ummr_bytes *word, const struct ummr_byt
 int main(int argc, char **argv)
 {
 	const struct program program = {
-		.name = "index",
 		.usage = "[options] FILE|FOLDER ...\n"
 			 "\n"
 			 "Each line of the result has a word, and the files that it comes in, with tabs between.\n"

@@ -129,7 +129,6 @@ static const char *prepare(const struct options *o, struct ummr_config *config)
 int main(int argc, char **argv)
 {
 	const struct program program = {
-		.name = "join",
 		.usage = "[options] TABLE TABLE\n"
 			 "\n"
 			 "A line of a table has fields with tabs between. For each line of the first table and each\n"

@@ -221,7 +221,6 @@ static bool set(int letter, const char *value)
 int main(int argc, char **argv)
 {
 	const struct program program = {
-		.name = "kmeans",
 		.usage = "[options] FILE|FOLDER ...\n"
 			 "\n"
 			 "A line of the input is a point: numbers with blanks between, as many in each line. Each\n"

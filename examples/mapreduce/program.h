@@ -30,8 +30,7 @@ struct options {
 };
 
 struct program {
-	const char *name;
-	const char *usage;   /* all of it but the options that are here */
+	const char *usage;   /* behind the name, all of it but the options that are here */
 	const char *letters; /* of options of its own, as getopt(3) has them */
 	/* One of these; false: this is no value for it. */
 	bool (*set)(int letter, const char *value);
@@ -180,10 +179,10 @@ static int parse(struct options *o, const struct program *p, int argc, char **ar
 
 /* ---- The job ---- */
 
-static int complain(const struct program *p, int rank, const char *what)
+static int complain(int rank, const char *what)
 {
 	if (rank == 0)
-		fprintf(stderr, "%s: %s\n", p->name, what);
+		fprintf(stderr, "%s: %s\n", program_invocation_short_name, what);
 	return 1;
 }
 
@@ -197,7 +196,7 @@ static int print_all(const struct program *p, ummr_job *job)
 		there = p->print(stdout, &key, &value, NULL) ? 1 : 0;
 	if (there == 0 && fflush(stdout) == 0)
 		return 0;
-	return complain(p, 0, there < 0 ? ummr_error() : strerror(errno));
+	return complain(0, there < 0 ? ummr_error() : strerror(errno));
 }
 
 static int run_job(const struct program *p, const struct options *o, struct ummr_config *config, int rank)
@@ -207,7 +206,7 @@ static int run_job(const struct program *p, const struct options *o, struct ummr
 	int status = 0;
 
 	if (wrong)
-		return complain(p, rank, wrong);
+		return complain(rank, wrong);
 	config->inputs = o->inputs;
 	config->method = o->method;
 	config->input = o->input;
@@ -218,9 +217,9 @@ static int run_job(const struct program *p, const struct options *o, struct ummr
 	config->timeline = o->timeline;
 	config->progress = rank == 0 && !o->quiet ? show_progress : NULL;
 	if (ummr_create(MPI_COMM_WORLD, config, &job) < 0)
-		return complain(p, rank, ummr_error());
+		return complain(rank, ummr_error());
 	if ((p->run ? p->run(job) : ummr_run(job)) < 0 || (o->output && ummr_write(job, o->output, p->print) < 0))
-		status = complain(p, rank, ummr_error());
+		status = complain(rank, ummr_error());
 	else if (!o->output && rank == 0)
 		status = print_all(p, job);
 	ummr_end(job);
@@ -232,6 +231,7 @@ static int run_program(const struct program *p, struct ummr_config *config, int 
 {
 	struct options o = { 0 };
 	int rank, show = 0, status = parse(&o, p, argc, argv, &show);
+	const char *name = program_invocation_short_name;
 
 	/* Before the first mapping, and before MPI starts threads. */
 	if (o.memory)
@@ -241,11 +241,11 @@ static int run_program(const struct program *p, struct ummr_config *config, int 
 	if (status == GO_ON)
 		status = run_job(p, &o, config, rank);
 	else if (rank == 0 && show == 'V')
-		printf("%s (libummap) %s\n", p->name, UMMAP_VERSION);
+		printf("%s (libummap) %s\n", name, UMMAP_VERSION);
 	else if (rank == 0 && show == 'h')
-		printf("usage: %s %s%s", p->name, p->usage, options_usage);
+		printf("usage: %s %s%s", name, p->usage, options_usage);
 	else if (rank == 0)
-		fprintf(stderr, "%s: %s\nusage: %s %s%s", p->name, complaint, p->name, p->usage, options_usage);
+		fprintf(stderr, "%s: %s\nusage: %s %s%s", name, complaint, name, p->usage, options_usage);
 	MPI_Finalize();
 	return status;
 }

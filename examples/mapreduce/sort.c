@@ -63,7 +63,6 @@ static const char *prepare(const struct options *o, struct ummr_config *config)
 int main(int argc, char **argv)
 {
 	const struct program program = {
-		.name = "sort",
 		.usage = "[options] FILE|FOLDER ...\n"
 			 "\n"
 			 "Writes the lines of all files, in order of their bytes.\n"

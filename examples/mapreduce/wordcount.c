@@ -39,7 +39,6 @@ static int print(FILE *out, const struct ummr_bytes *word, const struct ummr_byt
 int main(int argc, char **argv)
 {
 	const struct program program = {
-		.name = "ummap-wordcount",
 		.usage = "[options] FILE|FOLDER ...\n"
 			 "\n"
 			 "Counts the words of files, and of all files in folders, on all ranks of an MPI job\n"

@@ -1072,6 +1072,24 @@ static void run_and_count(const struct ummr_config *c)
 	MPI_Allreduce(MPI_IN_PLACE, &made, sizeof(made) / sizeof(unsigned), MPI_UNSIGNED, MPI_SUM, MPI_COMM_WORLD);
 }
 
+/* A file that fits is read once, however often the job runs: a rank's mapping of it stays. */
+static void read_once(struct ummr_config c)
+{
+	struct umstat stat = { .struct_size = sizeof(stat) };
+	uint64_t requests;
+	ummr_job *job;
+
+	c.input = UMMR_INPUT_UMMAP;
+	check(umstat(NULL, &stat) == 0);
+	requests = stat.read_requests;
+	job = create(&c);
+	for (int i = 0; i < 10; i++)
+		check_run(job);
+	check(umstat(NULL, &stat) == 0);
+	check(stat.read_requests - requests <= 1, "%" PRIu64 " requests", stat.read_requests - requests);
+	check(ummr_end(job) == 0);
+}
+
 static void calls(void)
 {
 	char input[400];
@@ -1099,6 +1117,7 @@ static void calls(void)
 	requests = stat.read_requests - requests;
 	MPI_Allreduce(MPI_IN_PLACE, &requests, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
 	check(requests > 0);
+	read_once(c);
 	c.method = UMMR_METHOD_2S;
 	run_and_count(&c);
 	check(made.iread == 0 && made.read_all == rounds * (unsigned)ranks && made.alltoall == (unsigned)ranks);

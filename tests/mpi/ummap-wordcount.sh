@@ -32,8 +32,8 @@ expect 1 "No space left on device" -q -o /dev/full "$in/sub/end"
 [ -c /dev/full ] || wrong "/dev/full is a device no more"
 run -q "$in/sub/zero" "$in/sub/empty" || wrong "nothing to count: exit status $?"
 by_ranks 1
-expect 0 "usage: ummap-wordcount [options]" --help
-expect 0 "ummap-wordcount (libummap) 0." --version
+expect 0 "usage: ummap-wordcount.$mpi [options]" --help
+expect 0 "ummap-wordcount.$mpi (libummap) 0." --version
 expect 2 "no input is named"
 expect 2 '"5x" is no value for this option' --task 5x "$in"
 expect 2 '"3s" is no value for this option' --method 3s "$in"
