@@ -71,6 +71,8 @@ int stream_append_bytes(struct stream *s, const void *data, size_t size);
 uint64_t stream_size(const struct stream *s);
 /* All of its bytes. */
 void stream_copy(const struct stream *s, char *to);
+/* Storage begins to write what it has not yet, and this does not wait: the next space_sync finds less to do. */
+int stream_start_write(const struct stream *s);
 void stream_save(const struct stream *s, struct saved_stream *to);
 /* Goes no further than when it was saved. */
 void stream_cut(struct stream *s, const struct saved_stream *saved);

@@ -201,6 +201,7 @@ int main(int argc, char **argv)
 	c.transfer_limit = 30000;
 	c.table_size = groups ? 30000 : 0;
 	c.storage = folder;
+	c.sync_tasks = 1;
 	begun = MPI_Wtime();
 	if (strcmp(argv[3], "never") != 0)
 		start_killer(argv[3]);
