@@ -35,6 +35,7 @@ static const char help[] =
 "  --storage DIR    1s: windows in files there, 2s: checkpoints there\n"
 "  --sync N         with --storage: checkpoints after so many tasks of a rank; never (the library's default)\n"
 "  --table SIZE     bytes of pairs in a table, or of a page of MapReduce-MPI (the library's default, 256M)\n"
+"  --transfer SIZE  bytes that are fetched at a time at most, and of buffers of merges (1M)\n"
 "  --timeline FILE  what each rank did when, as CSV\n"
 ALLOC_KNOBS_HELP
 "                   also kernel: windows that the kernel maps\n"
@@ -75,10 +76,11 @@ static void set_text(struct words_options *o, char **argv, int at)
 
 static void parse(struct options *o, int argc, char **argv)
 {
-	enum { PAIRS = 1, WORK, TIMES, SLEEP, STORAGE, SYNC, TABLE, TIMELINE, CGROUP, JSON, HELP };
+	enum { PAIRS = 1, WORK, TIMES, SLEEP, STORAGE, SYNC, TABLE, TRANSFER, TIMELINE, CGROUP, JSON, HELP };
 	static const struct option known[] = {
 		{ "pairs", 0, 0, PAIRS }, { "work", 1, 0, WORK }, { "times", 1, 0, TIMES }, { "sleep", 0, 0, SLEEP },
 		{ "storage", 1, 0, STORAGE }, { "sync", 1, 0, SYNC }, { "table", 1, 0, TABLE },
+		{ "transfer", 1, 0, TRANSFER },
 		{ "timeline", 1, 0, TIMELINE }, { "cgroup", 1, 0, CGROUP }, { "json", 1, 0, JSON }, { "help", 0, 0, HELP },
 		ALLOC_KNOBS, { 0 },
 	};
@@ -96,6 +98,7 @@ static void parse(struct options *o, int argc, char **argv)
 		case STORAGE: w->storage = optarg; break;
 		case SYNC: w->sync = parse_sync(optarg); break;
 		case TABLE: w->table = parse_size("table", optarg); break;
+		case TRANSFER: w->transfer = parse_size("transfer", optarg); break;
 		case TIMELINE: w->timeline = optarg; break;
 		case CGROUP: o->group.budget = parse_size("cgroup", optarg); break;
 		case JSON: o->json = optarg; break;

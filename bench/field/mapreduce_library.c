@@ -62,6 +62,7 @@ static void count(const struct words_options *o, int method)
 	config.method = method;
 	config.task_size = o->task;
 	config.table_size = o->table;
+	config.transfer_limit = o->transfer;
 	config.storage = o->storage;
 	config.sync_tasks = o->sync;
 	config.timeline = o->timeline;

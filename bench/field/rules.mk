@@ -9,7 +9,7 @@ FIELD_RANKS = $(if $(FIELD_MPI),ior prk-stencil prk-transpose haccio dht mpi-rma
 FIELD_SANDIA = $(if $(filter openmpi,$(FIELD_MPI)),$(wildcard /usr/include/mrmpi/mapreduce.h))
 FIELD_COUNT = $(addprefix $B/bench/field/,words.o mapreduce_library.o mapreduce_table.o \
 	$(if $(FIELD_SANDIA),mapreduce_sandia.o,absent_sandia.o))
-FIELD = $(addprefix $B/bench/,mstream $(FIELD_RANKS) $(if $(FIELD_FUSE),slowfs))
+FIELD = $(addprefix $B/bench/,mstream zipf $(FIELD_RANKS) $(if $(FIELD_FUSE),slowfs))
 FIELD_ROOMS = $(addprefix $B/bench/field/,alloc.o report.o) $(addprefix $B/bench/kit/,common.o data.o memcg.o policy.o)
 FIELD_MPI_ROOMS = $(addprefix $B/bench/field/,job.o alloc_mpi.o)
 FIELD_MPI_OBJ = $(FIELD_RANKS:%=$B/bench/field/%.o) $(FIELD_MPI_ROOMS) $(addprefix $B/bench/field/,api.o prk.o) $(FIELD_COUNT)
@@ -21,6 +21,9 @@ $B/bench/field/%.o: override CFLAGS += -O3
 
 $B/bench/mstream: $B/bench/field/mstream.o $(FIELD_ROOMS) $B/bench/field/absent_mpi.o $(SO)
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_SO) -lm
+
+$B/bench/zipf: $B/bench/field/zipf.o $B/bench/kit/common.o $B/bench/kit/data.o
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^)
 
 $B/bench/slowfs: bench/field/slowfs.c $B/bench/kit/common.o $B/bench/kit/data.o
 	@mkdir -p $(@D)
