@@ -61,7 +61,7 @@ $(call MPI_LIB,$1): $(call MPI_OBJ,$1) clients/pmpi/libummap-mpi.map $$(SO)
 
 $B/tests/mpi/$1/%: tests/mpi/%.c $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
-	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B $$(MAPREDUCE) -lummap-mpi-$1 -lummap \
+	$(MPICC_$1) $$(CPPFLAGS) -Iclients $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B $$(MAPREDUCE) -lummap-mpi-$1 -lummap \
 		-Wl,-rpath,$(abspath $B)
 
 $B/examples/mpi/$1/%: examples/mpi/%.c $(call MPI_LIB,$1)

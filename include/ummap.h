@@ -234,6 +234,25 @@ int umpeer_open(const struct umoffer *offer, struct umpeer **peer);
 size_t umpeer_get(struct umpeer *peer, void *buf, size_t len, uint64_t offset);
 size_t umpeer_put(struct umpeer *peer, const void *buf, size_t len, uint64_t offset);
 
+/* What is held of a peer's mapping. */
+struct umhold {
+	char *addr;              /* where the bytes from the offset on are, in this process */
+	size_t len;              /* ... to the end of their segment */
+	void *slot;              /* the library's */
+};
+
+/*
+ * Gives the bytes from offset on in place, to be loaded from, or stored to as well: for what a copy cannot do, such as
+ * atomic instructions. Until umpeer_release the owner neither writes nor evicts them, and waits where it has to: so a
+ * hold lasts for microseconds, one thread has one, and meanwhile it touches no mapping (ummapped), waits for nothing, and is
+ * not stopped. -1: as when a get or put copies nothing. No other errors.
+ */
+int umpeer_hold(struct umpeer *peer, uint64_t offset, int store, struct umhold *hold);
+void umpeer_release(struct umhold *hold);
+
+/* Whether a byte of [addr, addr + len) is in a mapping of this process: 1 or 0. */
+int ummapped(const void *addr, size_t len);
+
 /* No thread uses the peer any more. NULL: nothing happens. */
 void umpeer_close(struct umpeer *peer);
 

@@ -456,12 +456,14 @@ static void sync_window(struct window *w, bool skip, struct error *e)
 {
 	const struct region *region = w->region && w->region->stored_len ? w->region : NULL;
 
-	if (!w->shared) {
+	if (!w->shared && !w->alone) {
 		collective_sync(w->comm, region ? region->stored : NULL, region ? region->stored_len : 0, skip, e);
 		return;
 	}
-	if (!skip)
+	if (!skip && w->shared)
 		shared_sync(w->shared, e);
+	if (!skip && region)
+		region_sync(region, region->stored, region->stored_len, e);
 	error_agree(w->comm, e);
 }
 
@@ -499,7 +501,7 @@ static int free_window(MPI_Win *win)
 	struct window *w = window_of(*win);
 	struct error e = { 0 };
 
-	if (w && w->comm != MPI_COMM_NULL) {
+	if (w && w->comm != MPI_COMM_NULL && !w->discarded) {
 		/* From here on nobody else comes in. */
 		PMPI_Barrier(w->comm);
 		sync_window(w, !window_hints(w) || window_hints(w)->discard, &e);

@@ -3,27 +3,39 @@
 #ifndef SHM_H
 #define SHM_H
 
+#include "rma/layout.h"
+#include "rma/nodelock.h"
+
 #include <mpi.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <ummap.h>
 
+struct pager;
+struct pager_door;
 struct shm;
-struct umpeer;
 struct window;
 
 /* ---- Epochs of access, as the calls that begin and end them tell (epoch.c). ---- */
 
 enum access {
 	ACCESS_NONE,   /* no lock */
-	ACCESS_ASKED,  /* MPI has been asked for a lock, and may not have it yet */
-	ACCESS_OPEN    /* it has it */
+	ACCESS_ASKED,  /* the program has been given it, but it may not be there yet */
+	ACCESS_OPEN    /* it is there */
 };
 
 struct shm {
 	int ranks;
 	_Atomic bool fenced;   /* in an epoch of fences which all ranks have begun */
+	bool ours;             /* all ranks reach all parts: locks and atomics are ours, at all of them */
+	bool threads;          /* several of this process may be here at once */
+	bool all;              /* ... and the lock is one of all ranks */
+	struct nodelocks locks;
+	void *control;         /* what ranks share beside their parts (control.c); NULL: nothing */
+	size_t control_len;
+	struct pager *pager;   /* by which others ask for segments of this rank's part; NULL: they need not */
 	struct peer *peers;
 };
 
@@ -32,7 +44,18 @@ struct peer {
 	uint64_t from, to;
 	struct umpeer *paged;     /* by what those from paged_from on are reached, if they are in memory; NULL: they are not */
 	uint64_t paged_from;
+	uint64_t size;            /* of its part */
 	int64_t unit;             /* bytes of a displacement */
+	struct pager_door *door;  /* where to ask for segments; NULL: they are all there */
+	uint64_t key;             /* ... of what */
+	struct pager_answer *answers; /* the rank's, to each that asks */
+	struct nodelock *lock;    /* what the program locks */
+	struct nodelock *atomics; /* operations by processor instructions share it, others have it alone */
+	_Atomic bool held;        /* this rank has the first */
+	bool exclusive;           /* ... alone */
+	_Atomic bool stored;      /* something was put that a flush has to order before what comes later */
+	_Atomic bool passed;      /* MPI has been given a lock of its own, for what was left to it */
+	_Atomic bool busy;        /* a thread of this process has the second */
 	void *map;                /* ours to unmap; NULL: somebody else's */
 	size_t map_len;
 	_Atomic int access;       /* enum access */
@@ -51,12 +74,75 @@ struct stretch {
 /* Copies it there, or from there. false: only MPI can. */
 bool shm_put(struct window *w, const struct stretch *s, const void *from);
 bool shm_get(struct window *w, const struct stretch *s, void *to);
-/* MPI has got an operation on a rank's part. */
+/* Takes and gives back what the program locks. */
+void shm_take(struct shm *shm, struct peer *p, bool exclusive);
+void shm_drop(struct shm *shm, struct peer *p);
+/* Whether operations on a rank's part may be made at the moment, of epochs of fences too. Brings a lock that was asked for. */
+bool shm_may_access(struct window *w, int rank, bool fences);
+/* Before MPI gets an operation on a rank's part, and when it has it. */
+void shm_pass(struct window *w, int rank);
 void shm_note(struct window *w, int rank);
-/* For calls that do without MPI: every so often, MPI gets its turn to serve others. */
-void shm_progress(const struct window *w);
 
-/* Bytes of `count` items of type, one behind the other without gaps; 0: none, or only MPI can tell (types.c). */
-uint64_t type_bytes(MPI_Datatype type, int64_t count);
+/* A request for what is complete already; false: there is none to be had. */
+bool shm_request(const struct window *w, MPI_Request *request);
+/* A rank's part could not be reached, for the reason that errno says: tells the program. Returns an MPI code. */
+int shm_failed(const struct window *w, int rank);
+
+/* ---- What ranks share beside their parts ---- */
+
+/* How others find it: plain bytes. */
+struct control_offer {
+	uint64_t dev, ino;
+	int32_t pid, fd;         /* fd -1: there is none */
+};
+
+/* Makes it, at one rank; closes the descriptor when all have it. */
+bool control_make(struct shm *shm, struct control_offer *offer);
+void control_hide(const struct control_offer *offer);
+/* Maps it, at the others. */
+bool control_find(struct shm *shm, const struct control_offer *offer);
+void control_close(struct shm *shm);
+
+/* ---- Bytes of a rank's part, in place ---- */
+
+/* For windows that are ours. One for each thread at a time; what is reached last may be held of its owner. */
+struct reach {
+	struct shm *shm;
+	struct peer *peer;
+	bool store;
+	struct umhold hold;
+	uint64_t from, to;       /* what is held; to 0: nothing */
+};
+
+/* What an operation is on: items of a type in a rank's part. */
+struct target {
+	int rank;
+	struct peer *peer;
+	struct cursor at;
+	uint64_t bytes;          /* of all items */
+};
+
+/* false: only MPI can tell. It may be accessed, and lies within the part. */
+bool reach_find(struct window *w, struct target *t, MPI_Aint disp, int64_t count, MPI_Datatype type, bool fences);
+static inline void reach_begin(struct reach *r, struct shm *shm, int rank, bool store)
+{
+	r->shm = shm;
+	r->peer = &shm->peers[rank];
+	r->store = store;
+	r->from = r->to = 0;
+}
+
+/* Where the bytes from `at` on are; *len becomes as many as are in one piece. Waits until they are in memory. NULL: they
+ * cannot be had, and errno says why. */
+char *reach_at(struct reach *r, uint64_t at, size_t *len);
+static inline void reach_end(struct reach *r)
+{
+	if (r->to)
+		umpeer_release(&r->hold);
+	r->to = 0;
+}
+
+/* Whether memory may be touched between these. */
+bool reach_allows(const struct peer *p, const void *buf, size_t len);
 
 #endif

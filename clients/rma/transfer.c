@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * MPI_Put and MPI_Get, as copies where the target's memory is reached (rma/shm.h) and both sides are bytes without gaps;
- * and all operations that are left to MPI, which are noted, so that flushes know.
+ * MPI_Put and MPI_Get, as copies where the target's memory is reached (rma/shm.h): of bytes without gaps, and in windows
+ * that are ours, of any datatype that is understood. What is left to MPI is noted, so that flushes know.
  */
 #include "pmpi/pmpi.h"
+#include "rma/local.h"
 #include "rma/shm.h"
 #include "window/window.h"
 
 #include <string.h>
 
 static struct pmpi_feature operations;
+
+/* The owner waits for no longer than copying so much takes. */
+#define HOLD_MOST ((size_t)256 << 10)
+/* No code of MPI's. */
+#define LEFT (-1)
 
 /* The arguments of a put (from) or get (to). */
 struct transfer {
@@ -47,10 +53,9 @@ static int cancel(void *extra, int complete)
 	return MPI_SUCCESS;
 }
 
-/* A request for what is complete already. */
-static bool make_request(const struct window *w, MPI_Request *request)
+bool shm_request(const struct window *w, MPI_Request *request)
 {
-	shm_progress(w);
+	window_progress(w);
 	if (PMPI_Grequest_start(query, release, cancel, NULL, request) != MPI_SUCCESS)
 		return false;
 	PMPI_Grequest_complete(*request);
@@ -73,31 +78,93 @@ static inline struct stretch stretch_of(const struct transfer *t, const MPI_Requ
 	return (struct stretch){ .rank = t->rank, .disp = t->disp, .bytes = bytes_of(t), .fences = !request };
 }
 
-/* Whether the copy could be made; if not, nothing was done. request: where one for it goes, complete; NULL: none. What was
- * copied and gets no request, MPI copies again. */
-static bool put_here(const struct transfer *t, MPI_Win win, MPI_Request *request)
+/* Copies to or from the target, whose bytes are in order at `local`. A hold is short. */
+static bool copy(struct window *w, struct target *t, char *local, bool put)
+{
+	size_t len, held = 0;
+	char *theirs = local;
+	struct reach r;
+
+	reach_begin(&r, w->shm, t->rank, put);
+	for (uint64_t done = 0; done < t->bytes && theirs; done += len) {
+		int64_t at = cursor_at(&t->at, &len);
+
+		len = len < t->bytes - done ? len : t->bytes - done;
+		len = len < HOLD_MOST ? len : HOLD_MOST;
+		theirs = reach_at(&r, (uint64_t)at, &len);
+		if (theirs)
+			memmove(put ? theirs : local + done, put ? local + done : theirs, len);
+		cursor_go(&t->at, len);
+		held += len;
+		if (held >= HOLD_MOST) {
+			reach_end(&r);
+			held = 0;
+		}
+	}
+	reach_end(&r);
+	if (put)
+		atomic_store_explicit(&t->peer->stored, true, memory_order_relaxed);
+	return theirs;
+}
+
+/* LEFT: it is for MPI. Else its code. */
+static int transfer(const struct transfer *t, MPI_Win win, MPI_Request *request)
+{
+	struct window *w = window_of(win);
+	bool put = t->from, good;
+	const void *buf = put ? t->from : t->to;
+	struct target target = { .rank = t->rank };
+	struct local local;
+
+	if (!w || !w->shm || !w->shm->ours || !reach_find(w, &target, t->disp, t->target_count, t->target_type, !request) ||
+	    local_size(t->type, t->count) != target.bytes ||
+	    !local_take(&local, buf, t->type, t->count, reach_allows(target.peer, buf, target.bytes), put))
+		return LEFT;
+	good = copy(w, &target, local.at, put);
+	if (good && !put)
+		local_return(&local, t->to, t->type, t->count);
+	local_drop(&local);
+	if (!good)
+		return shm_failed(w, t->rank);
+	return !request || shm_request(w, request) ? MPI_SUCCESS : MPI_ERR_NO_MEM;
+}
+
+/* The same, by one copy where that is all. */
+static inline int put_here(const struct transfer *t, MPI_Win win, MPI_Request *request)
 {
 	struct window *w = window_of(win);
 	struct stretch s;
 
 	if (!w || !w->shm)
-		return false;
+		return LEFT;
 	s = stretch_of(t, request);
-	return shm_put(w, &s, t->from) && (!request || make_request(w, request));
+	if (s.bytes && shm_put(w, &s, t->from) && (!request || shm_request(w, request)))
+		return MPI_SUCCESS;
+	return transfer(t, win, request);
 }
 
-static bool get_here(const struct transfer *t, MPI_Win win, MPI_Request *request)
+static inline int get_here(const struct transfer *t, MPI_Win win, MPI_Request *request)
 {
 	struct window *w = window_of(win);
 	struct stretch s;
 
 	if (!w || !w->shm)
-		return false;
+		return LEFT;
 	s = stretch_of(t, request);
-	return shm_get(w, &s, t->to) && (!request || make_request(w, request));
+	if (s.bytes && shm_get(w, &s, t->to) && (!request || shm_request(w, request)))
+		return MPI_SUCCESS;
+	return transfer(t, win, request);
 }
 
-/* MPI has taken an operation: passes on its code. */
+/* MPI is about to take an operation; it has taken one: passes on its code. */
+static void pass(int rank, MPI_Win win)
+{
+	struct window *w = window_of(win);
+
+	if (w && w->shm)
+		shm_pass(w, rank);
+}
+
 static int noted(int code, int rank, MPI_Win win)
 {
 	struct window *w = window_of(win);
@@ -113,9 +180,11 @@ static int put(const void *from, MPI_Count n, MPI_Datatype type, int rank, MPI_A
 	       MPI_Datatype target_type, MPI_Win win)
 {
 	struct transfer t = { from, NULL, n, type, rank, disp, target_n, target_type };
+	int code = put_here(&t, win, NULL);
 
-	if (put_here(&t, win, NULL))
-		return MPI_SUCCESS;
+	if (code != LEFT)
+		return code;
+	pass(rank, win);
 	return noted(operations.next.Put(from, n, type, rank, disp, target_n, target_type, win), rank, win);
 }
 
@@ -123,9 +192,11 @@ static int rput(const void *from, MPI_Count n, MPI_Datatype type, int rank, MPI_
 		MPI_Datatype target_type, MPI_Win win, MPI_Request *request)
 {
 	struct transfer t = { from, NULL, n, type, rank, disp, target_n, target_type };
+	int code = put_here(&t, win, request);
 
-	if (put_here(&t, win, request))
-		return MPI_SUCCESS;
+	if (code != LEFT)
+		return code;
+	pass(rank, win);
 	return noted(operations.next.Rput(from, n, type, rank, disp, target_n, target_type, win, request), rank, win);
 }
 
@@ -133,9 +204,11 @@ static int get(void *to, MPI_Count n, MPI_Datatype type, int rank, MPI_Aint disp
 	       MPI_Datatype target_type, MPI_Win win)
 {
 	struct transfer t = { NULL, to, n, type, rank, disp, target_n, target_type };
+	int code = get_here(&t, win, NULL);
 
-	if (get_here(&t, win, NULL))
-		return MPI_SUCCESS;
+	if (code != LEFT)
+		return code;
+	pass(rank, win);
 	return noted(operations.next.Get(to, n, type, rank, disp, target_n, target_type, win), rank, win);
 }
 
@@ -143,52 +216,12 @@ static int rget(void *to, MPI_Count n, MPI_Datatype type, int rank, MPI_Aint dis
 		MPI_Datatype target_type, MPI_Win win, MPI_Request *request)
 {
 	struct transfer t = { NULL, to, n, type, rank, disp, target_n, target_type };
+	int code = get_here(&t, win, request);
 
-	if (get_here(&t, win, request))
-		return MPI_SUCCESS;
+	if (code != LEFT)
+		return code;
+	pass(rank, win);
 	return noted(operations.next.Rget(to, n, type, rank, disp, target_n, target_type, win, request), rank, win);
-}
-
-static int accumulate(const void *from, MPI_Count n, MPI_Datatype type, int rank, MPI_Aint disp, MPI_Count target_n,
-		      MPI_Datatype target_type, MPI_Op op, MPI_Win win)
-{
-	return noted(operations.next.Accumulate(from, n, type, rank, disp, target_n, target_type, op, win), rank,
-		     win);
-}
-
-static int raccumulate(const void *from, MPI_Count n, MPI_Datatype type, int rank, MPI_Aint disp, MPI_Count target_n,
-		       MPI_Datatype target_type, MPI_Op op, MPI_Win win, MPI_Request *request)
-{
-	return noted(operations.next.Raccumulate(from, n, type, rank, disp, target_n, target_type, op, win, request),
-		     rank, win);
-}
-
-static int get_accumulate(const void *from, MPI_Count n, MPI_Datatype type, void *to, MPI_Count to_n,
-			  MPI_Datatype to_type, int rank, MPI_Aint disp, MPI_Count target_n, MPI_Datatype target_type,
-			  MPI_Op op, MPI_Win win)
-{
-	return noted(operations.next.Get_accumulate(from, n, type, to, to_n, to_type, rank, disp, target_n,
-						    target_type, op, win), rank, win);
-}
-
-static int rget_accumulate(const void *from, MPI_Count n, MPI_Datatype type, void *to, MPI_Count to_n,
-			   MPI_Datatype to_type, int rank, MPI_Aint disp, MPI_Count target_n,
-			   MPI_Datatype target_type, MPI_Op op, MPI_Win win, MPI_Request *request)
-{
-	return noted(operations.next.Rget_accumulate(from, n, type, to, to_n, to_type, rank, disp, target_n,
-						     target_type, op, win, request), rank, win);
-}
-
-static int fetch_and_op(const void *from, void *to, MPI_Datatype type, int rank, MPI_Aint disp, MPI_Op op,
-			MPI_Win win)
-{
-	return noted(operations.next.Fetch_and_op(from, to, type, rank, disp, op, win), rank, win);
-}
-
-static int compare_and_swap(const void *from, const void *compare, void *to, MPI_Datatype type, int rank,
-			    MPI_Aint disp, MPI_Win win)
-{
-	return noted(operations.next.Compare_and_swap(from, compare, to, type, rank, disp, win), rank, win);
 }
 
 static struct pmpi_feature operations = {
@@ -198,12 +231,6 @@ static struct pmpi_feature operations = {
 		.Get = get,
 		.Rput = rput,
 		.Rget = rget,
-		.Accumulate = accumulate,
-		.Raccumulate = raccumulate,
-		.Get_accumulate = get_accumulate,
-		.Rget_accumulate = rget_accumulate,
-		.Fetch_and_op = fetch_and_op,
-		.Compare_and_swap = compare_and_swap,
 	},
 };
 PMPI_FEATURE(operations)

@@ -20,6 +20,8 @@ struct part {
 	struct extent extent;
 	int rank;
 	int class;    /* of its error */
+	bool keeps;   /* it makes its part durable when the window ends */
+	bool mpiio;   /* its part is by that driver */
 };
 
 /* ---- MPI_Win_allocate ---- */
@@ -49,17 +51,32 @@ static void check_overlaps(MPI_Comm comm, struct part *parts, int ranks, const s
 	error_share(comm, parts[i - 1].rank, e);
 }
 
-/* No part failed, and no byte of a file is in two of them. */
-static void agree_on_parts(MPI_Comm comm, const struct region *region, struct part *parts, struct error *e)
+/* What all have to know of it. */
+static void tell_part(MPI_Comm comm, const struct region *region, int class, struct part *parts)
 {
-	struct part mine = { .class = e->class };
+	struct part mine = { .class = class };
+
+	PMPI_Comm_rank(comm, &mine.rank);
+	if (region) {
+		mine.extent = region->extent;
+		mine.keeps = region->stored_len && !region->hints.discard;
+		mine.mpiio = hints_by_mpiio(&region->hints);
+	}
+	PMPI_Allgather(&mine, sizeof(mine), MPI_BYTE, parts, sizeof(mine), MPI_BYTE, comm);
+}
+
+/* No part failed, and no byte of a file is in two of them. */
+static void agree_on_parts(MPI_Comm comm, struct window *w, struct part *parts, struct error *e)
+{
+	const struct region *region = w ? w->region : NULL;
 	int ranks, failed = 0;
 
 	PMPI_Comm_size(comm, &ranks);
-	PMPI_Comm_rank(comm, &mine.rank);
-	if (region)
-		mine.extent = region->extent;
-	PMPI_Allgather(&mine, sizeof(mine), MPI_BYTE, parts, sizeof(mine), MPI_BYTE, comm);
+	tell_part(comm, region, e->class, parts);
+	for (int i = 0; w && i < ranks; i++) {
+		w->discarded = w->discarded && !parts[i].keeps;
+		w->alone = w->alone && !parts[i].mpiio;
+	}
 	while (failed < ranks && parts[failed].class == MPI_SUCCESS)
 		failed++;
 	if (failed < ranks)
@@ -86,8 +103,10 @@ static struct window *open_window(MPI_Aint size, struct hints *h, MPI_Comm comm,
 
 	if (h->type == TYPE_NONE)
 		h->type = TYPE_MEMORY;
-	if (w)
+	if (w) {
 		w->fencesync = h->fencesync;
+		w->discarded = w->alone = true;
+	}
 	if (!w)
 		error_errno(e, ENOMEM, "there is no memory for a window");
 	else if (size < 0)
@@ -96,7 +115,7 @@ static struct window *open_window(MPI_Aint size, struct hints *h, MPI_Comm comm,
 		w->region = region_open((size_t)size, h, e);
 	if (e->class == MPI_SUCCESS)
 		transport_check(w->region->hints.engine, e);
-	agree_on_parts(comm, w ? w->region : NULL, parts, e);
+	agree_on_parts(comm, w, parts, e);
 	if (e->class == MPI_SUCCESS)
 		return w;
 	if (w)
@@ -148,7 +167,7 @@ static int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, 
 /* ---- Windows that are there ---- */
 
 /* Not PMPI_Win_sync for ours, but what it does: MPICH wants that to be in an epoch of locks, and an active target has to be
- * made durable as well. */
+ * made durable as well. Programs that wait for a word to change call it over and over. */
 static int sync_window(MPI_Win win)
 {
 	struct window *w = window_of(win);
@@ -157,6 +176,10 @@ static int sync_window(MPI_Win win)
 	if (!w || !window_has_storage(w))
 		return windows.next.Win_sync(win);
 	atomic_thread_fence(memory_order_seq_cst);
+	if (window_hints(w) && window_hints(w)->winsync == WINSYNC_MEMORY) {
+		window_progress(w);
+		return MPI_SUCCESS;
+	}
 	window_sync(w, &e);
 	return e.class == MPI_SUCCESS ? MPI_SUCCESS : error_tell_win(win, &e);
 }

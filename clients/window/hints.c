@@ -183,6 +183,23 @@ static bool put_engine(const void *field, char *value)
 	return true;
 }
 
+static const char *const syncs[] = { "", "memory", "storage", NULL };
+
+static bool take_winsync(void *field, const char *value)
+{
+	int sync;
+	bool known = take_choice(syncs, &sync, value) && sync != WINSYNC_DEFAULT;
+
+	*(enum winsync *)field = known ? (enum winsync)sync : WINSYNC_DEFAULT;
+	return known;
+}
+
+static bool put_winsync(const void *field, char *value)
+{
+	snprintf(value, HINT_TEXT, "%s", syncs[*(const enum winsync *)field]);
+	return true;
+}
+
 static bool take_factor(void *field, const char *value)
 {
 	double *factor = field;
@@ -267,7 +284,7 @@ static const struct kind text = { take_text, put_text }, count = { take_count, p
 	stripe = { take_stripe, put_stripe },
 	type = { take_type, put_type }, order = { take_order, put_order }, engine = { take_engine, put_engine },
 	factor = { take_factor, put_factor }, seconds = { take_seconds, put_seconds }, perm = { take_perm, put_perm },
-	style = { take_style, put_text };
+	style = { take_style, put_text }, winsync = { take_winsync, put_winsync };
 
 #define FIELD(name) offsetof(struct hints, name)
 
@@ -293,6 +310,7 @@ static const struct hint {
 	{ "storage_alloc_engine", &engine, FIELD(engine), "\"auto\", \"segv\", \"uffd\" or \"kernel\"" },
 	{ "storage_alloc_writers", &flag, FIELD(writers), "\"true\" or \"false\"" },
 	{ "storage_alloc_local", &flag, FIELD(local), "\"true\" or \"false\"" },
+	{ "storage_alloc_winsync", &winsync, FIELD(winsync), "\"memory\" or \"storage\"" },
 	{ "access_style", &style, FIELD(access_style), "a list of read_once, write_once, read_mostly, write_mostly, "
 	  "sequential, reverse_sequential and random" },
 	{ "file_perm", &perm, FIELD(perm), "an octal number up to 0777" },
@@ -398,6 +416,9 @@ void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct 
 	}
 	for (size_t i = 1; i < TABLE_SIZE && h->type == TYPE_STORAGE; i++)
 		read_hint(&table[i], h, info, e);
+	/* What is in a file that goes with the window, nobody will read again. */
+	if (h->winsync == WINSYNC_DEFAULT)
+		h->winsync = h->nameless || (h->unlink && h->discard) ? WINSYNC_MEMORY : WINSYNC_STORAGE;
 	if (!h->nameless)
 		expand_name(h, h->rank, e);
 	else if ((size_t)snprintf(h->filename, sizeof(h->filename), "%s", folder) >= sizeof(h->filename))
@@ -411,36 +432,49 @@ void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct 
 		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_stripe needs storage_alloc_driver to be \"mpiio\"");
 }
 
-/* Stripes of different sizes would have bytes in common. */
-static void agree_on_stripes(const struct hints *h, MPI_Comm comm, struct error *e)
-{
-	int64_t most[4] = { INT64_MIN, INT64_MIN, INT64_MIN, INT64_MIN };
+/* What the ranks tell each other about their hints: the greatest of each number is agreed on, in one call. */
+struct common {
+	int64_t failed;           /* ranks - rank; 0: it has not */
+	int64_t storage, fencesync;
+	int64_t stripe, offset;   /* with the driver mpiio; INT64_MIN: without, or without stripes */
+	int64_t unstripe, unoffset; /* the same below zero: that of all is the same if these two are */
+};
 
-	if (h->type == TYPE_STORAGE && hints_by_mpiio(h)) {
-		most[0] = (int64_t)h->stripe;
-		most[1] = -most[0];
-		most[2] = h->stripe ? (int64_t)h->offset : INT64_MIN;
-		most[3] = h->stripe ? -most[2] : INT64_MIN;
-	}
-	PMPI_Allreduce(MPI_IN_PLACE, most, 4, MPI_INT64_T, MPI_MAX, comm);
-	if ((most[0] > INT64_MIN && most[0] != -most[1]) || (most[2] > INT64_MIN && most[2] != -most[3]))
-		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_stripe, and with it storage_alloc_offset, must be the same at "
-			  "all ranks");
+static struct common common_of(const struct hints *h, const struct error *e)
+{
+	bool mpiio = h->type == TYPE_STORAGE && hints_by_mpiio(h), striped = mpiio && h->stripe;
+
+	return (struct common){
+		.failed = e->class == MPI_SUCCESS ? 0 : h->ranks - h->rank,
+		.storage = h->type == TYPE_STORAGE,
+		.fencesync = h->fencesync,
+		.stripe = mpiio ? (int64_t)h->stripe : INT64_MIN,
+		.unstripe = mpiio ? -(int64_t)h->stripe : INT64_MIN,
+		.offset = striped ? (int64_t)h->offset : INT64_MIN,
+		.unoffset = striped ? -(int64_t)h->offset : INT64_MIN,
+	};
+}
+
+/* Stripes of different sizes would have bytes in common. */
+static bool stripes_differ(const struct common *c)
+{
+	return (c->stripe > INT64_MIN && c->stripe != -c->unstripe) || (c->offset > INT64_MIN && c->offset != -c->unoffset);
 }
 
 bool hints_agree(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct error *e)
 {
-	int wanted[2];
+	struct common c;
 
 	hints_read(h, info, comm, all, e);
-	error_agree(comm, e);
-	wanted[0] = h->type == TYPE_STORAGE;
-	wanted[1] = h->fencesync;
-	PMPI_Allreduce(MPI_IN_PLACE, wanted, 2, MPI_INT, MPI_LOR, comm);
-	h->fencesync = wanted[1];
-	if (wanted[0] && e->class == MPI_SUCCESS)
-		agree_on_stripes(h, comm, e);
-	return wanted[0];
+	c = common_of(h, e);
+	PMPI_Allreduce(MPI_IN_PLACE, &c, sizeof(c) / sizeof(int64_t), MPI_INT64_T, MPI_MAX, comm);
+	h->fencesync = c.fencesync;
+	if (c.failed)
+		error_share(comm, h->ranks - (int)c.failed, e);
+	else if (c.storage && stripes_differ(&c))
+		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_stripe, and with it storage_alloc_offset, must be the same at "
+			  "all ranks");
+	return c.storage;
 }
 
 void hints_write(const struct hints *h, MPI_Info info)

@@ -13,6 +13,8 @@
 
 enum hints_type { TYPE_NONE, TYPE_MEMORY, TYPE_STORAGE };
 
+enum winsync { WINSYNC_DEFAULT, WINSYNC_MEMORY, WINSYNC_STORAGE };
+
 #define HINT_TEXT (MPI_MAX_INFO_VAL + 1)
 #define FACTOR_AUTO (-1.0)
 #define SYNC_NEVER 0
@@ -37,6 +39,7 @@ struct hints {
 	bool fencesync;                /* MPI_Win_fence makes durable */
 	bool writers;                  /* others write to the same bytes, too */
 	bool local;                    /* ranks of one machine reach each other's parts without MPI */
+	enum winsync winsync;          /* what MPI_Win_sync does */
 	bool nameless;                 /* filename is a folder: a file that goes with the process */
 };
 

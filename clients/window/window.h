@@ -19,6 +19,8 @@ struct window {
 	MPI_Win win;
 	int flavor;            /* what MPI_WIN_CREATE_FLAVOR is to say */
 	bool fencesync;        /* MPI_Win_fence makes it durable, at all ranks */
+	bool discarded;        /* no rank has anything to make durable when it ends */
+	bool alone;            /* no rank has a share of a file that all write together */
 	MPI_Comm comm;         /* ours, for MPI_Win_free; MPI_COMM_NULL where that has nothing to agree on */
 	struct region *region; /* made with the window; NULL: none */
 	struct shared *shared; /* the same for MPI_Win_allocate_shared */
@@ -74,6 +76,9 @@ void window_sync(struct window *w, struct error *e);
 /* Memory that windows are created from, or that is attached to them: noted if it is in storage. */
 int window_add_range(struct window *w, const void *base, size_t size);
 void window_remove_range(struct window *w, const void *base);
+
+/* For calls that do without MPI: every so often, MPI gets its turn to serve others. */
+void window_progress(const struct window *w);
 
 /* A communicator of the same ranks, for the layer alone. */
 int window_own_comm(MPI_Comm comm, MPI_Comm *own);

@@ -97,3 +97,18 @@ size_t umpeer_put(struct umpeer *peer, const void *buf, size_t len, uint64_t off
 {
 	return map_meets(buf, len) ? put_by_piece(peer, buf, len, offset) : import_put(peer, buf, len, offset);
 }
+
+int umpeer_hold(struct umpeer *peer, uint64_t offset, int store, struct umhold *hold)
+{
+	return import_hold(peer, offset, store, hold) ? 0 : -1;
+}
+
+void umpeer_release(struct umhold *hold)
+{
+	import_release(hold);
+}
+
+int ummapped(const void *addr, size_t len)
+{
+	return map_meets(addr, len);
+}

@@ -323,6 +323,11 @@ static inline _Atomic uint64_t *enter(struct umpeer *p, size_t i)
 	return NULL;
 }
 
+static inline void leave(_Atomic uint64_t *slot)
+{
+	atomic_store_explicit(slot, 0, memory_order_release);
+}
+
 /* Where the segment is, for one whose slot says so; NULL: it cannot be visited. The lock is looked for twice:
  * before, because what a holder has done since is seen then; and after, because a holder may undo what it has just
  * done, and waits for the slot before that. */
@@ -340,6 +345,25 @@ static inline char *look(struct umpeer *p, const struct seg *s, uint64_t wanted)
 	return find_frame(p, frame);
 }
 
+/* Enters segment i, to access what `wanted` says; NULL: it cannot be visited just now, and *slot is left. */
+static inline char *visit(struct umpeer *p, size_t i, uint64_t wanted, _Atomic uint64_t **slot)
+{
+	const struct seg *s = &p->segs[i];
+	char *frame;
+
+	for (unsigned n = 0; is_locked(s); n++) {
+		if (n == SPINS)
+			return NULL;
+	}
+	*slot = enter(p, i);
+	if (!*slot)
+		return NULL;
+	frame = look(p, s, wanted);
+	if (!frame)
+		leave(*slot);
+	return frame;
+}
+
 /* Words whole: they are what most transfers are of. */
 static inline void copy(void *to, const void *from, size_t len)
 {
@@ -350,26 +374,18 @@ static inline void copy(void *to, const void *from, size_t len)
 }
 
 /* Copies within one segment; 0: it cannot be visited just now. */
-static inline size_t visit(struct umpeer *p, void *to, const void *from, size_t len, uint64_t offset, uint64_t wanted)
+static inline size_t copy_some(struct umpeer *p, void *to, const void *from, size_t len, uint64_t offset, uint64_t wanted)
 {
-	size_t i = (size_t)(offset >> p->shift), at = (size_t)offset & (p->seg_size - 1);
-	const struct seg *s = &p->segs[i];
+	size_t at = (size_t)offset & (p->seg_size - 1);
 	_Atomic uint64_t *slot;
-	char *frame;
+	char *frame = visit(p, (size_t)(offset >> p->shift), wanted, &slot);
 
-	for (unsigned n = 0; is_locked(s); n++) {
-		if (n == SPINS)
-			return 0;
-	}
-	slot = enter(p, i);
-	if (!slot)
+	if (!frame)
 		return 0;
 	len = min_size(min_size(len, p->seg_size - at), COPY_MOST);
-	frame = look(p, s, wanted);
-	if (frame)
-		copy(to ? to : frame + at, from ? from : frame + at, len);
-	atomic_store_explicit(slot, 0, memory_order_release);
-	return frame ? len : 0;
+	copy(to ? to : frame + at, from ? from : frame + at, len);
+	leave(slot);
+	return len;
 }
 
 /* As much of [offset, offset + len) as is the mapping's, and known. */
@@ -389,7 +405,7 @@ size_t import_get(struct umpeer *p, void *buf, size_t len, uint64_t offset)
 	size_t done = 0, n = 1;
 
 	for (len = within(p, len, offset); done < len && n; done += n)
-		n = visit(p, (char *)buf + done, NULL, len - done, offset + done, SEG_VALID);
+		n = copy_some(p, (char *)buf + done, NULL, len - done, offset + done, SEG_VALID);
 	return done;
 }
 
@@ -398,6 +414,24 @@ size_t import_put(struct umpeer *p, const void *buf, size_t len, uint64_t offset
 	size_t done = 0, n = 1;
 
 	for (len = within(p, len, offset); done < len && n; done += n)
-		n = visit(p, NULL, (const char *)buf + done, len - done, offset + done, SEG_VALID | SEG_DIRTY);
+		n = copy_some(p, NULL, (const char *)buf + done, len - done, offset + done, SEG_VALID | SEG_DIRTY);
 	return done;
+}
+
+bool import_hold(struct umpeer *p, uint64_t offset, bool store, struct umhold *hold)
+{
+	size_t at = (size_t)offset & (p->seg_size - 1), len = within(p, p->seg_size - at, offset);
+	_Atomic uint64_t *slot;
+	char *frame = NULL;
+
+	if (len)
+		frame = visit(p, (size_t)(offset >> p->shift), store ? SEG_VALID | SEG_DIRTY : SEG_VALID, &slot);
+	if (frame)
+		*hold = (struct umhold){ .addr = frame + at, .len = len, .slot = (void *)slot };
+	return frame;
+}
+
+void import_release(struct umhold *hold)
+{
+	leave((_Atomic uint64_t *)hold->slot);
 }

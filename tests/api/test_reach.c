@@ -301,6 +301,41 @@ Test(reach, puts_only_where_it_will_be_written)
 	umpeer_close(peer);
 }
 
+Test(reach, holds_what_a_copy_could_reach)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+	struct umpeer *peer = open_peer(m);
+	struct umhold hold;
+
+	check(umpeer_hold(peer, 8, false, &hold) == -1 && umpeer_hold(peer, SIZE, false, &hold) == -1);
+	load(m, 0);
+	check(umpeer_hold(peer, 8, true, &hold) == -1, "clean");
+	check(umpeer_hold(peer, 8, false, &hold) == 0 && hold.len == SEG - 8);
+	check_bytes(hold.addr, hold.len, 8, OLD);
+	umpeer_release(&hold);
+	fill(m, SIZE, 0, NEW);
+	check(umpeer_hold(peer, SIZE - 100, true, &hold) == 0 && hold.len == 100 && hold.addr != (char *)m + SIZE - 100);
+	fill((uint8_t *)hold.addr, hold.len, SIZE - 100, LATER);
+	umpeer_release(&hold);
+	check(umunmap(m, 1) == 0);
+	check(umpeer_hold(peer, 8, false, &hold) == -1, "the mapping has ended");
+	check_file(fd, 0, SIZE - 100, 0, NEW);
+	check_file(fd, SIZE - 100, 100, SIZE - 100, LATER);
+	umpeer_close(peer);
+}
+
+Test(reach, knows_what_meets_a_mapping)
+{
+	int fd;
+	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
+
+	check(ummapped(m, 1) == 1 && ummapped(m + SIZE - 1, 100) == 1 && ummapped(m - 1, 2) == 1);
+	check(ummapped(m - 100, 100) == 0 && ummapped(&fd, sizeof(fd)) == 0);
+	check(umunmap(m, 0) == 0);
+	check(ummapped(m, SIZE) == 0);
+}
+
 Test(reach, never_puts_into_what_is_read_only)
 {
 	int fd;

@@ -49,6 +49,7 @@ static const struct bad {
 	{ "storage_alloc_engine", "steam", MPI_ERR_INFO_VALUE, "\"segv\"" },
 	{ "storage_alloc_writers", "2", MPI_ERR_INFO_VALUE, "\"true\" or \"false\"" },
 	{ "storage_alloc_local", "yes", MPI_ERR_INFO_VALUE, "\"true\" or \"false\"" },
+	{ "storage_alloc_winsync", "never", MPI_ERR_INFO_VALUE, "\"memory\" or \"storage\"" },
 	{ "access_style", "random,often", MPI_ERR_INFO_VALUE, "reverse_sequential" },
 	{ "access_style", "random,", MPI_ERR_INFO_VALUE, "reverse_sequential" },
 	{ "file_perm", "0999", MPI_ERR_INFO_VALUE, "octal" },
@@ -180,6 +181,7 @@ static void all_are_in_use(void)
 	check_hint(win, "storage_alloc_unlink", "true");
 	check_hint(win, "storage_alloc_discard", "true");
 	check_hint(win, "storage_alloc_segsize", "16384");
+	check_hint(win, "storage_alloc_winsync", "memory");
 	check_hint(win, "storage_alloc_syncfreq", "30");
 	check_hint(win, "storage_alloc_policy", "plru");
 	check_hint(win, "storage_alloc_driver", "posix:?direct=never");
@@ -203,6 +205,7 @@ static void defaults(void)
 	check_hint(win, "storage_alloc_unlink", "false");
 	check_hint(win, "storage_alloc_discard", "false");
 	check_hint(win, "storage_alloc_segsize", "262144");
+	check_hint(win, "storage_alloc_winsync", "storage");
 	check_hint(win, "storage_alloc_syncfreq", "never");
 	MPI_Win_free(&win);
 }

@@ -61,7 +61,8 @@ static uint8_t *allocate(size_t size, MPI_Info info, MPI_Win *win)
 	uint8_t *base = NULL;
 
 	check(MPI_Win_allocate((MPI_Aint)size, 1, info, MPI_COMM_WORLD, &base, win) == MPI_SUCCESS);
-	MPI_Info_free(&info);
+	if (info != MPI_INFO_NULL)
+		MPI_Info_free(&info);
 	return base;
 }
 
@@ -140,6 +141,31 @@ static void discarded_and_unlinked(void)
 	check(is_there(name));
 	MPI_Win_free(&win);
 	check(!is_there(name));
+}
+
+/* MPI_Win_sync is a barrier to memory, and writes nothing. */
+static void sync_of_memory(MPI_Info info)
+{
+	MPI_Win win;
+	uint8_t *base = allocate(SIZE, info, &win);
+	uint64_t written;
+
+	check_hint(win, "storage_alloc_winsync", "memory");
+	put_next(win, 0, SIZE, FIRST);
+	written = stat_of(base).write_bytes;
+	check(MPI_Win_sync(win) == MPI_SUCCESS);
+	check(stat_of(base).write_bytes == written && stat_of(base).dirty_bytes > 0);
+	MPI_Win_free(&win);
+}
+
+static void syncs_of_memory(void)
+{
+	sync_of_memory(storage_hints("barrier.%r", "storage_alloc_winsync", "memory", NULL));
+	check_part("barrier.%d", 0, SIZE, FIRST);
+	sync_of_memory(storage_hints("gone.%r", "storage_alloc_unlink", "true", "storage_alloc_discard", "true", NULL));
+	set_env("UMMAP_MPI_ALL", folder);
+	sync_of_memory(MPI_INFO_NULL);
+	check(unsetenv("UMMAP_MPI_ALL") == 0);
 }
 
 /* A rank may have no bytes. */
@@ -430,6 +456,7 @@ int main(int argc, char **argv)
 	attributes();
 	one_file();
 	discarded_and_unlinked();
+	syncs_of_memory();
 	nothing();
 	combined("0.5", "memory_first", SIZE / 2, SIZE / 2);
 	combined("0.5", "storage_first", 0, SIZE / 2);

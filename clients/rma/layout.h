@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Datatypes as the bytes that they stand for. */
+#ifndef LAYOUT_H
+#define LAYOUT_H
+
+#include <mpi.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What an item of a predefined type is, for operations on it. */
+enum kind { KIND_OTHER, KIND_SIGNED, KIND_UNSIGNED, KIND_FLOAT, KIND_BYTE };
+
+struct basic {
+	MPI_Datatype type;
+	uint64_t size;           /* of its data, and ... */
+	int64_t extent;          /* ... from one to the next; of pairs there may be gaps */
+	enum kind kind;          /* others than KIND_OTHER have 1, 2, 4 or 8 bytes, without gaps */
+};
+
+struct block {
+	int64_t at;
+	uint64_t len;
+};
+
+/* One item of a type: blocks in the order of its data. */
+struct layout {
+	struct block *blocks;
+	size_t n;
+	uint64_t size;           /* of all blocks */
+	int64_t extent;
+	int64_t low, high;       /* between these are all of them */
+	bool mixed;              /* of several predefined types; if not, of this: */
+	struct basic basic;
+};
+
+/* Bytes of `count` items of type, one behind the other without gaps; 0: none, or there are gaps. */
+uint64_t type_bytes(MPI_Datatype type, int64_t count);
+/* What a predefined type is; false: it is none. */
+bool type_basic(MPI_Datatype type, struct basic *basic);
+static inline bool type_is_predefined(int combiner)
+{
+	return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL || combiner == MPI_COMBINER_F90_COMPLEX ||
+	       combiner == MPI_COMBINER_F90_INTEGER;
+}
+
+/* NULL: only MPI can tell. Stays as long as the type. */
+const struct layout *layout_of(MPI_Datatype type);
+
+/* The bytes of `count` items, from `base` on, in order. */
+struct cursor {
+	const struct layout *layout;
+	int64_t base, items;     /* of the current item; how many there are with it */
+	size_t block;
+	uint64_t done;           /* of the current block */
+};
+
+static inline struct cursor cursor_of(const struct layout *l, int64_t base, int64_t count)
+{
+	return (struct cursor){ .layout = l, .base = base, .items = count };
+}
+
+/* Where the next bytes are, and how many of them are in one piece. Not at the end. */
+static inline int64_t cursor_at(const struct cursor *c, uint64_t *len)
+{
+	const struct block *b = &c->layout->blocks[c->block];
+
+	*len = b->len - c->done;
+	/* Items without gaps are one piece. */
+	if (c->layout->n == 1 && b->len == (uint64_t)c->layout->extent)
+		*len += (uint64_t)(c->items - 1) * b->len;
+	return c->base + b->at + (int64_t)c->done;
+}
+
+static inline void cursor_go(struct cursor *c, uint64_t len)
+{
+	const struct layout *l = c->layout;
+
+	c->done += len;
+	if (l->n == 1 && l->blocks->len == (uint64_t)l->extent) {
+		int64_t whole = (int64_t)(c->done / l->blocks->len);
+
+		c->done %= l->blocks->len;
+		c->base += whole * l->extent;
+		c->items -= whole;
+		return;
+	}
+	while (c->items > 0 && c->done >= l->blocks[c->block].len) {
+		c->done -= l->blocks[c->block].len;
+		if (++c->block < l->n)
+			continue;
+		c->block = 0;
+		c->base += l->extent;
+		c->items--;
+	}
+}
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* MPI packs and unpacks what has gaps. Between processes of one kind, what it packs are the bytes themselves. */
+#include "rma/local.h"
+
+#include "rma/layout.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* MPI counts bytes in ints. */
+#define MOST ((int64_t)1 << 30)
+
+uint64_t local_size(MPI_Datatype type, int64_t count)
+{
+	uint64_t bytes = type_bytes(type, count);
+	MPI_Count size;
+
+	if (bytes || count <= 0 || type == MPI_DATATYPE_NULL)
+		return bytes;
+	if (PMPI_Type_size_x(type, &size) != MPI_SUCCESS || size <= 0 ||
+	    __builtin_mul_overflow((uint64_t)size, (uint64_t)count, &bytes))
+		return 0;
+	return bytes;
+}
+
+/* From the program's memory to ours, or back; in calls for so many items as MPI can count the bytes of. */
+static bool pack(char *bytes, char *buf, MPI_Datatype type, int64_t count, bool out)
+{
+	int64_t item = (int64_t)local_size(type, 1), most = item ? MOST / item : 0;
+	MPI_Aint low, extent;
+
+	if (most == 0 || PMPI_Type_get_extent(type, &low, &extent) != MPI_SUCCESS)
+		return false;
+	for (int64_t done = 0; done < count;) {
+		int n = (int)(count - done < most ? count - done : most), len = (int)(n * item), at = 0, code;
+
+		if (out)
+			code = PMPI_Unpack(bytes + done * item, len, &at, buf + done * extent, n, type, MPI_COMM_SELF);
+		else
+			code = PMPI_Pack(buf + done * extent, n, type, bytes + done * item, len, &at, MPI_COMM_SELF);
+		if (code != MPI_SUCCESS)
+			return false;
+		done += n;
+	}
+	return true;
+}
+
+bool local_take(struct local *l, const void *buf, MPI_Datatype type, int64_t count, bool direct, bool filled)
+{
+	uint64_t plain = type_bytes(type, count), bytes = local_size(type, count);
+
+	*l = (struct local){ .at = (char *)buf };
+	if (plain && direct)
+		return true;
+	if (!plain && local_size(type, 1) > (uint64_t)MOST)
+		return false;
+	l->at = l->own = malloc(bytes);
+	if (!l->own)
+		return false;
+	if (!filled)
+		return true;
+	if (plain)
+		memcpy(l->at, buf, bytes);
+	else if (!pack(l->at, (char *)buf, type, count, false))
+		local_drop(l);
+	return l->own;
+}
+
+void local_return(const struct local *l, void *buf, MPI_Datatype type, int64_t count)
+{
+	if (!l->own)
+		return;
+	if (type_bytes(type, count))
+		memcpy(buf, l->at, type_bytes(type, count));
+	else
+		pack(l->at, buf, type, count, true);
+}
+
+void local_drop(struct local *l)
+{
+	free(l->own);
+	l->own = NULL;
+}

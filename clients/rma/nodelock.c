@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Lamport's bakery, with tickets from a counter: a rank says that it chooses, takes a ticket, shows it in its slot, and
+ * waits for each slot that has an older one, unless both only share. So ranks come in the order in which they asked, and
+ * what a rank has is in its own slot alone: if it dies, whoever waits for it finds the process gone, and clears the slot.
+ * What the dead one was changing may be half changed then, as in memory that it had mapped.
+ *
+ * A rank sees everybody whose ticket is older: such a one has said that it chooses before it took its ticket, and taking
+ * tickets is ordered by the counter. Those with newer tickets it need not see. So the counter is the only thing that has
+ * to be changed by a locked instruction, unless the lock is exclusive.
+ *
+ * Who goes ahead has a ticket that is older than all, and waits only for a rank that has the lock alone. Such a rank says in
+ * its slot that it is in, and then looks once more for those who went ahead: if one of both has not seen the other, the
+ * other has seen it. Both may have: then the one with the ticket waits.
+ *
+ * A waiter spins, then gives the processor away, then sleeps until a slot changes; every so often it calls `idle`, for
+ * others may wait for what only this process can do.
+ */
+#include "rma/nodelock.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LINE 64
+/* A slot: nothing, or a ticket, how it wants the lock, and whether it has it alone. */
+#define CHOOSING UINT64_MAX
+#define EXCLUSIVE 1u
+#define IN 2u
+#define TICKET 4u
+/* The ticket of those who go ahead; others have greater ones. */
+#define FIRST ((uint64_t)TICKET)
+
+/* Looks at a slot, before the next means is taken. */
+#define SPINS 400
+#define YIELDS 50
+/* Sleeps of a millisecond, before the process is looked for. */
+#define SLEEPS 10
+
+size_t nodelock_size(int ranks)
+{
+	size_t size = sizeof(struct nodelock) + (size_t)ranks * sizeof(uint64_t);
+
+	return (size + LINE - 1) & ~(size_t)(LINE - 1);
+}
+
+/* ---- Processes ---- */
+
+/* When it was started, in ticks; 0: there is none, or it has ended and is only waited for. */
+static uint64_t born(int pid)
+{
+	char path[32], text[512], state = 'X', *end;
+	unsigned long long ticks = 0;
+	size_t len;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	f = fopen(path, "re");
+	if (!f)
+		return 0;
+	len = fread(text, 1, sizeof(text) - 1, f);
+	fclose(f);
+	text[len] = '\0';
+	/* The name may have any characters in it. */
+	end = strrchr(text, ')');
+	if (!end || sscanf(end + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu", &state,
+			   &ticks) != 2)
+		return 0;
+	return strchr("ZXx", state) ? 0 : ticks;
+}
+
+struct who nodelock_self(void)
+{
+	return (struct who){ .pid = getpid(), .born = born(getpid()) };
+}
+
+bool nodelock_is_dead(const struct who *who)
+{
+	return born(who->pid) != who->born;
+}
+
+/* ---- Waiting ---- */
+
+void nodelock_wake(_Atomic uint32_t *word)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+void nodelock_sleep(_Atomic uint32_t *word, uint32_t value)
+{
+	struct timespec ms = { .tv_nsec = 1000000 };
+
+	syscall(SYS_futex, word, FUTEX_WAIT, value, &ms, NULL, 0);
+}
+
+static inline void pause_a_moment(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#endif
+}
+
+static bool is_in_the_way(uint64_t theirs, uint64_t mine)
+{
+	if (theirs == 0)
+		return false;
+	if (theirs == CHOOSING)
+		return true;
+	return theirs / TICKET < mine / TICKET && ((theirs | mine) & EXCLUSIVE);
+}
+
+/* Sleeps on `sleepers`: its lowest bit is set then, and whoever clears a slot clears it and counts in the others. */
+static void wait_longer(struct nodelock *l, const struct nodelocks *all, int rank, uint64_t theirs, unsigned n)
+{
+	uint32_t value;
+
+	if (n < SPINS) {
+		pause_a_moment();
+		return;
+	}
+	all->idle(all->arg);
+	if (n < SPINS + YIELDS) {
+		sched_yield();
+		return;
+	}
+	value = atomic_fetch_or(&l->sleepers, 1) | 1;
+	if (atomic_load(&l->slot[rank]) == theirs)
+		nodelock_sleep(&l->sleepers, value);
+	if ((n - SPINS - YIELDS) % SLEEPS == SLEEPS - 1 && nodelock_is_dead(&all->who[rank]))
+		atomic_compare_exchange_strong(&l->slot[rank], &theirs, 0);
+}
+
+static inline void wake_sleepers(struct nodelock *l)
+{
+	uint32_t seen = atomic_load_explicit(&l->sleepers, memory_order_relaxed);
+
+	if (!(seen & 1))
+		return;
+	/* Nobody sleeps on this value any more; who comes to sleep sets the mark again. */
+	atomic_compare_exchange_strong(&l->sleepers, &seen, (seen & ~1u) + 2);
+	nodelock_wake(&l->sleepers);
+}
+
+static void wait_for(struct nodelock *l, const struct nodelocks *all, int rank, uint64_t mine)
+{
+	uint64_t theirs;
+
+	for (unsigned n = 0; is_in_the_way(theirs = atomic_load(&l->slot[rank]), mine); n++)
+		wait_longer(l, all, rank, theirs, n);
+}
+
+static inline void wait_for_all(struct nodelock *l, const struct nodelocks *all, uint64_t mine)
+{
+	for (int i = 0; i < all->ranks; i++) {
+		if (i != all->me && atomic_load_explicit(&l->slot[i], memory_order_acquire))
+			wait_for(l, all, i, mine);
+	}
+}
+
+/* ---- The lock ---- */
+
+static void go_ahead(struct nodelock *l, const struct nodelocks *all)
+{
+	uint64_t theirs;
+
+	atomic_store(&l->slot[all->me], FIRST);
+	for (int i = 0; i < all->ranks; i++) {
+		for (unsigned n = 0; (theirs = atomic_load(&l->slot[i])) != CHOOSING && theirs & IN; n++)
+			wait_longer(l, all, i, theirs, n);
+	}
+}
+
+static bool is_anybody_ahead(const struct nodelock *l, const struct nodelocks *all)
+{
+	int i = 0;
+
+	while (i < all->ranks && atomic_load(&l->slot[i]) != FIRST)
+		i++;
+	return i < all->ranks;
+}
+
+void nodelock_take(struct nodelock *l, const struct nodelocks *all, enum nodelock_how how)
+{
+	_Atomic uint64_t *slot = &l->slot[all->me];
+	uint64_t mine;
+
+	if (how == NODELOCK_AHEAD) {
+		go_ahead(l, all);
+		return;
+	}
+	atomic_store_explicit(slot, CHOOSING, memory_order_relaxed);
+	mine = (atomic_fetch_add_explicit(&l->next, 1, memory_order_acq_rel) + 2) * TICKET +
+	       (how == NODELOCK_EXCLUSIVE ? EXCLUSIVE : 0);
+	atomic_store_explicit(slot, mine, memory_order_release);
+	wait_for_all(l, all, mine);
+	if (how != NODELOCK_EXCLUSIVE)
+		return;
+	atomic_store(slot, mine | IN);
+	while (is_anybody_ahead(l, all)) {
+		atomic_store(slot, mine);
+		wake_sleepers(l);
+		wait_for_all(l, all, mine);
+		atomic_store(slot, mine | IN);
+	}
+}
+
+void nodelock_drop(struct nodelock *l, const struct nodelocks *all)
+{
+	/* Who goes to sleep at this very moment may be seen too late, and then sleeps for its millisecond: a locked instruction
+	 * for each unlock would cost more. */
+	atomic_store_explicit(&l->slot[all->me], 0, memory_order_release);
+	wake_sleepers(l);
+}

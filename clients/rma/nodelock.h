@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Locks between the ranks of a window on one machine, in memory that all of them have mapped. */
+#ifndef NODELOCK_H
+#define NODELOCK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Who a rank is, for those that wait for it. */
+struct who {
+	int32_t pid;
+	uint64_t born;           /* when it was started: another process may get its number */
+};
+
+struct nodelock {
+	_Atomic uint64_t next;   /* ticket */
+	_Atomic uint32_t sleepers; /* some sleep until a slot changes */
+	_Atomic uint64_t slot[]; /* of each rank: 0, or what it wants or has (nodelock.c) */
+};
+
+/* A rank's view of the locks of a window. */
+struct nodelocks {
+	const struct who *who;   /* of each rank */
+	int ranks, me;
+	void (*idle)(void *arg); /* called while waiting */
+	void *arg;
+};
+
+/* Bytes of a lock for so many ranks: whole cache lines. */
+size_t nodelock_size(int ranks);
+/* Who the calling process is. */
+struct who nodelock_self(void);
+
+enum nodelock_how {
+	NODELOCK_SHARED,
+	NODELOCK_EXCLUSIVE,
+	NODELOCK_AHEAD           /* shared, and ahead of those that wait */
+};
+
+/* A rank takes a lock once at a time. Whoever has waited longest is next; those that share it are in together. Who has a lock
+ * already, and shares another, goes ahead: somebody who waits there could be waiting for the first. */
+void nodelock_take(struct nodelock *l, const struct nodelocks *all, enum nodelock_how how);
+void nodelock_drop(struct nodelock *l, const struct nodelocks *all);
+/* Wakes those that wait for a change of the word, and waits for it, a millisecond at most. */
+void nodelock_wake(_Atomic uint32_t *word);
+void nodelock_sleep(_Atomic uint32_t *word, uint32_t value);
+/* Whether the process of a rank has ended. */
+bool nodelock_is_dead(const struct who *who);
+
+#endif

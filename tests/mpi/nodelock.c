@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * nodelock - the locks between ranks of one machine, by processes that are forked, without MPI: who has a lock alone is
+ * alone, those that share it can be in together, who has one already passes those that wait, and of those who die in the
+ * middle, having a lock or waiting for it, nobody waits for ever.
+ */
+#include "../common.h"
+
+#include "rma/nodelock.c"
+
+#define RANKS 5
+#define TURNS ((int)by_time(2000, 20000))
+
+struct common {
+	struct who who[RANKS];
+	_Atomic int alone, together, most, done;
+	int64_t first, second;   /* whoever is alone changes them, one after the other */
+	char locks[2][4096] __attribute__((aligned(64)));
+};
+
+static struct common *common;
+static struct nodelocks all;
+
+static void idle(void *unused)
+{
+	(void)unused;
+}
+
+static struct nodelock *lock_of(int i)
+{
+	return (struct nodelock *)common->locks[i];
+}
+
+static pid_t start(int rank, void (*run)(void))
+{
+	pid_t pid = fork();
+
+	check(pid >= 0);
+	if (pid)
+		return pid;
+	all.me = rank;
+	common->who[rank] = nodelock_self();
+	run();
+	exit(0);
+}
+
+static void begin(void)
+{
+	common = mmap(NULL, sizeof(*common), READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	check(common != MAP_FAILED && nodelock_size(RANKS) <= sizeof(common->locks[0]));
+	all = (struct nodelocks){ .who = common->who, .ranks = RANKS, .me = 0, .idle = idle };
+	common->who[0] = nodelock_self();
+}
+
+static void end(void)
+{
+	munmap(common, sizeof(*common));
+}
+
+static void wait_until(const _Atomic int *n, int value)
+{
+	while (atomic_load(n) < value)
+		pause_ms(1);
+}
+
+/* ---- All at once ---- */
+
+static void take_turns(void)
+{
+	uint64_t dice = (uint64_t)all.me;
+
+	for (int i = 0; i < TURNS; i++) {
+		bool exclusive = next_random(&dice) % 2;
+
+		nodelock_take(lock_of(0), &all, exclusive ? NODELOCK_EXCLUSIVE : NODELOCK_SHARED);
+		if (exclusive) {
+			check(atomic_fetch_add(&common->alone, 1) == 0 && atomic_load(&common->together) == 0);
+			common->first++;
+			common->second++;
+			atomic_fetch_sub(&common->alone, 1);
+		} else {
+			atomic_fetch_add(&common->together, 1);
+			check(atomic_load(&common->alone) == 0 && common->first == common->second);
+			atomic_fetch_sub(&common->together, 1);
+		}
+		nodelock_drop(lock_of(0), &all);
+	}
+	atomic_fetch_add(&common->done, 1);
+}
+
+/* Shares both, one after the other: those who come to one of them alone are in the middle. */
+static void share_both(void)
+{
+	for (int i = 0; i < TURNS; i++) {
+		int first = (i + all.me) % 2;
+
+		nodelock_take(lock_of(first), &all, NODELOCK_SHARED);
+		nodelock_take(lock_of(!first), &all, NODELOCK_AHEAD);
+		check(atomic_load(&common->alone) == 0);
+		nodelock_drop(lock_of(!first), &all);
+		nodelock_drop(lock_of(first), &all);
+	}
+}
+
+static void come_alone(void)
+{
+	for (int i = 0; i < TURNS; i++) {
+		nodelock_take(lock_of(i % 2), &all, NODELOCK_EXCLUSIVE);
+		if (i % 2) {
+			atomic_fetch_add(&common->alone, 1);
+			atomic_fetch_sub(&common->alone, 1);
+		}
+		nodelock_drop(lock_of(i % 2), &all);
+	}
+}
+
+static void run_all(void (*one)(void), void (*other)(void))
+{
+	pid_t pids[RANKS];
+
+	begin();
+	for (int i = 1; i < RANKS; i++)
+		pids[i] = start(i, i % 2 ? one : other);
+	for (int i = 1; i < RANKS; i++) {
+		int status;
+
+		check(waitpid(pids[i], &status, 0) == pids[i]);
+		check_exits(status, 0);
+	}
+	check(common->first == common->second);
+	end();
+}
+
+/* ---- Deaths ---- */
+
+static void take_and_stay(void)
+{
+	nodelock_take(lock_of(0), &all, NODELOCK_EXCLUSIVE);
+	atomic_fetch_add(&common->done, 1);
+	pause();
+}
+
+static void share_and_stay(void)
+{
+	nodelock_take(lock_of(0), &all, NODELOCK_AHEAD);
+	atomic_fetch_add(&common->done, 1);
+	pause();
+}
+
+/* As who dies between two instructions. */
+static void choose_and_stay(void)
+{
+	atomic_store(&lock_of(0)->slot[all.me], CHOOSING);
+	atomic_fetch_add(&common->done, 1);
+	pause();
+}
+
+static void die_with(void (*run)(void))
+{
+	pid_t pid;
+
+	begin();
+	pid = start(1, run);
+	wait_until(&common->done, 1);
+	check(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
+	nodelock_take(lock_of(0), &all, NODELOCK_EXCLUSIVE);
+	nodelock_drop(lock_of(0), &all);
+	end();
+}
+
+/* Behind one who lives, and in front of another. */
+static void die_waiting(void)
+{
+	pid_t pid;
+
+	begin();
+	nodelock_take(lock_of(0), &all, NODELOCK_EXCLUSIVE);
+	pid = start(1, take_and_stay);
+	while (atomic_load(&lock_of(0)->slot[1]) == 0)
+		pause_ms(1);
+	check(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
+	nodelock_drop(lock_of(0), &all);
+	pid = start(2, take_turns);
+	wait_until(&common->done, 1);
+	check(waitpid(pid, NULL, 0) == pid);
+	end();
+}
+
+/* A parent that does not wait for it: it is a zombie. */
+static void die_unnoticed(void)
+{
+	pid_t pid;
+
+	begin();
+	pid = start(1, take_and_stay);
+	wait_until(&common->done, 1);
+	check(kill(pid, SIGKILL) == 0);
+	nodelock_take(lock_of(0), &all, NODELOCK_SHARED);
+	nodelock_drop(lock_of(0), &all);
+	check(waitpid(pid, NULL, 0) == pid);
+	end();
+}
+
+int main(void)
+{
+	run_all(take_turns, take_turns);
+	run_all(share_both, come_alone);
+	die_with(take_and_stay);
+	die_with(share_and_stay);
+	die_with(choose_and_stay);
+	die_waiting();
+	die_unnoticed();
+	return 0;
+}
