@@ -123,7 +123,8 @@ struct ummr_config {
 	uint64_t seed;             /* of the hash that leads keys to ranks */
 	const MPI_Info *info;      /* hints for the windows with pairs; NULL: none */
 	const char *storage;       /* a folder in which these windows are files; NULL: they are in memory */
-	uint32_t sync_tasks;       /* with storage: made durable after so many tasks of a rank; 0: each; UMMR_SYNC_NEVER */
+	uint32_t sync_tasks;       /* with storage: made durable after so many tasks of a rank; 0: as often as takes a 25th of the
+				    * time; UMMR_SYNC_NEVER */
 	/* Instead of reduce: is called once for each key, with all of its values, in an order that is open. Calls ummr_put for
 	 * each pair of the result that the key has: none, one or more. Not 0: the job ends. */
 	int (*reduce_all)(ummr_job *job, const struct ummr_bytes *key, ummr_values *values, void *arg);

@@ -4,11 +4,15 @@
 
 FIELD_MPI ?= $(firstword $(MPIS))
 FIELD_FUSE := $(shell pkg-config --exists fuse3 2> /dev/null && echo fuse3)
-FIELD_RANKS = $(if $(FIELD_MPI),ior prk-stencil prk-transpose haccio dht mpi-rma mpi-sync)
-FIELD = $(addprefix $B/bench/,mstream $(FIELD_RANKS) $(if $(FIELD_FUSE),slowfs))
+FIELD_RANKS = $(if $(FIELD_MPI),ior prk-stencil prk-transpose haccio dht mpi-rma mpi-sync mapreduce)
+# Debian has MapReduce-MPI for OpenMPI.
+FIELD_SANDIA = $(if $(filter openmpi,$(FIELD_MPI)),$(wildcard /usr/include/mrmpi/mapreduce.h))
+FIELD_COUNT = $(addprefix $B/bench/field/,words.o mapreduce_library.o mapreduce_table.o \
+	$(if $(FIELD_SANDIA),mapreduce_sandia.o,absent_sandia.o))
+FIELD = $(addprefix $B/bench/,mstream zipf $(FIELD_RANKS) $(if $(FIELD_FUSE),slowfs))
 FIELD_ROOMS = $(addprefix $B/bench/field/,alloc.o report.o) $(addprefix $B/bench/kit/,common.o data.o memcg.o policy.o)
 FIELD_MPI_ROOMS = $(addprefix $B/bench/field/,job.o alloc_mpi.o)
-FIELD_MPI_OBJ = $(FIELD_RANKS:%=$B/bench/field/%.o) $(FIELD_MPI_ROOMS) $(addprefix $B/bench/field/,api.o prk.o)
+FIELD_MPI_OBJ = $(FIELD_RANKS:%=$B/bench/field/%.o) $(FIELD_MPI_ROOMS) $(addprefix $B/bench/field/,api.o prk.o) $(FIELD_COUNT)
 
 all: $(FIELD)
 
@@ -17,6 +21,9 @@ $B/bench/field/%.o: override CFLAGS += -O3
 
 $B/bench/mstream: $B/bench/field/mstream.o $(FIELD_ROOMS) $B/bench/field/absent_mpi.o $(SO)
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LINK_SO) -lm
+
+$B/bench/zipf: $B/bench/field/zipf.o $B/bench/kit/common.o $B/bench/kit/data.o
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^)
 
 $B/bench/slowfs: bench/field/slowfs.c $B/bench/kit/common.o $B/bench/kit/data.o
 	@mkdir -p $(@D)
@@ -30,14 +37,20 @@ $B/bench/mpi: FORCE
 	@mkdir -p $(@D)
 	@echo '$(FIELD_MPI)' | cmp -s - $@ || echo '$(FIELD_MPI)' > $@
 
-$(FIELD_MPI_OBJ): $B/%.o: %.c $B/bench/mpi
+$(filter-out %/mapreduce_sandia.o,$(FIELD_MPI_OBJ)): $B/%.o: %.c $B/bench/mpi
 	@mkdir -p $(@D)
 	$(MPICC_$(FIELD_MPI)) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
+$B/bench/field/%.o: bench/field/%.cc $B/bench/mpi
+	@mkdir -p $(@D)
+	OMPI_CXX='$(CXX)' mpicxx.openmpi $(CPPFLAGS) -DOMPI_SKIP_MPICXX -O3 -g -std=gnu++11 -Wall -Wextra -pthread -MMD -MP -c -o $@ $<
+
 $B/bench/ior $B/bench/haccio: $B/bench/field/api.o
 $B/bench/prk-stencil $B/bench/prk-transpose: $B/bench/field/prk.o
+$B/bench/mapreduce: $(FIELD_COUNT) $(call MAPREDUCE_LIB,$(FIELD_MPI))
+$B/bench/mapreduce: FIELD_LIBS = -lummap-mapreduce-$(FIELD_MPI) $(if $(FIELD_SANDIA),-lMapReduceMPI -lstdc++)
 $(FIELD_RANKS:%=$B/bench/%): $B/bench/%: $B/bench/field/%.o $(FIELD_ROOMS) $(FIELD_MPI_ROOMS) $(call MPI_LIB,$(FIELD_MPI))
-	$(MPICC_$(FIELD_MPI)) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$B -lummap-mpi-$(FIELD_MPI) $(LINK_SO) -lm
+	$(MPICC_$(FIELD_MPI)) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$B $(FIELD_LIBS) -lummap-mpi-$(FIELD_MPI) $(LINK_SO) -lm
 
 check-bench: $(FIELD) $B/bench/fault $(PLUGINS)
 	tests/check-bench $B

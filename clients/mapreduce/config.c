@@ -81,10 +81,10 @@ int config_take(struct ummr_config *to, const struct ummr_config *from)
 		to->transfer_limit = MIB;
 	if (to->table_size == 0)
 		to->table_size = 256 * MIB;
-	if (to->sync_tasks == 0)
-		to->sync_tasks = 1;
-	if (to->method == UMMR_METHOD_2S)
+	if (to->method == UMMR_METHOD_2S) {
 		to->input = UMMR_INPUT_MPIIO;
+		to->sync_tasks = to->sync_tasks == 0 ? 1 : to->sync_tasks;
+	}
 	return 0;
 }
 

@@ -186,6 +186,9 @@ static int run_decoupled(ummr_job *job)
 {
 	int result = run_phases(job);
 
+	/* Another rank may have failed: what this one has done need not be done again. */
+	if (result == 0)
+		result = map_end_sync(job, UMMR_PHASE_MAP);
 	if (result < 0)
 		status_stop(&job->status);
 	return result;

@@ -32,6 +32,13 @@ struct sorted {
 	unsigned count, room;
 };
 
+/* How often there are syncs: after so many tasks, or so that they take a small part of the time. */
+struct pace {
+	uint32_t tasks;          /* since the last one */
+	double end;              /* of the last one: clock_seconds */
+	double took;             /* how long the last one kept the rank */
+};
+
 struct ummr_job {
 	MPI_Comm comm;           /* the job's own */
 	int rank, ranks;
@@ -58,7 +65,9 @@ struct ummr_job {
 	unsigned char *done;     /* a bit for each task that is in some rank's buckets when the run begins */
 	int64_t *fresh;          /* tasks that this rank has mapped since it has marked its buckets */
 	int64_t fresh_count, fresh_room;
-	uint32_t since_sync;     /* tasks */
+	struct pace pace;        /* of syncs */
+	bool unsynced;           /* tasks are acknowledged whose pairs may not be durable yet, and the record is to come */
+	bool results_begun;      /* the run may be written */
 	uint32_t passed;         /* pairs: see serve_sometimes */
 	int map_failed;          /* what it has returned for the task */
 	int emit_failed;         /* -1: a pair could not be kept, whether map says so or not */
@@ -84,6 +93,8 @@ int run_phase(ummr_job *job, int which, int (*phase)(ummr_job *job));
 int map_input(ummr_job *job, int64_t task);
 /* All that is left in the table goes there. */
 int map_empty_table(ummr_job *job);
+/* What was begun: the rank's pairs are durable, and its tasks acknowledged, when this returns. */
+int map_end_sync(ummr_job *job, int phase);
 
 /* Each goes on with what the others have finished, and returns early, with 0, if the job is stopped. */
 int map_phase(ummr_job *job);
@@ -96,6 +107,8 @@ static inline bool syncs(const ummr_job *job)
 	return job->folder && job->config.sync_tasks != UMMR_SYNC_NEVER;
 }
 
+/* Before the first of them: the window's file becomes that of this run. */
+int reduce_begin_results(ummr_job *job);
 /* The table, sorted, to the streams from which the run comes; and the run, of all of them and of what the table has. */
 int sort_table(ummr_job *job);
 int sort_finish(ummr_job *job);

@@ -10,6 +10,7 @@
  */
 #include "mapreduce/job.h"
 
+#include "mapreduce/clock.h"
 #include "mapreduce/error.h"
 
 #include <errno.h>
@@ -158,17 +159,53 @@ static void back_to_mark(ummr_job *job)
 		stream_cut(&job->buckets[i], &job->acknowledged.buckets[i]);
 }
 
-/* The buckets go as far as the mark. */
-static int sync_pairs(ummr_job *job)
+/* ---- Syncs: they begin behind a task, and end behind the next one, which storage works beside. ---- */
+
+/* Of the time, at most: a sync every SHARE times as long as the last one took. */
+#define SHARE 25
+/* The first one is not known: it comes after a second. */
+#define FIRST (1.0 / SHARE)
+
+static bool is_due(const ummr_job *job)
 {
-	job->since_sync = 0;
+	if (!syncs(job))
+		return false;
+	if (job->config.sync_tasks > 0)
+		return job->pace.tasks >= job->config.sync_tasks;
+	return clock_seconds() - job->pace.end >= SHARE * job->pace.took;
+}
+
+/* The buckets go as far as the mark. */
+static int begin_sync(ummr_job *job)
+{
+	double start = clock_seconds();
+
 	if (mark(job) < 0)
 		return -1;
 	if (!syncs(job))
 		return 0;
+	for (int i = 0; i < job->ranks; i++)
+		if (stream_start_write(&job->buckets[i]) < 0)
+			return -1;
+	job->unsynced = true;
+	job->pace.tasks = 0;
+	job->pace.end = clock_seconds();
+	job->pace.took = job->pace.end - start;
+	return 0;
+}
+
+int map_end_sync(ummr_job *job, int phase)
+{
+	double start = clock_seconds();
+
+	if (!job->unsynced)
+		return 0;
 	if (space_sync(&job->pairs) < 0 || state_write(&job->acknowledged) < 0)
 		return -1;
-	timeline_add(&job->timeline, UMMR_PHASE_MAP, EVENT_SYNC);
+	job->unsynced = false;
+	job->pace.end = clock_seconds();
+	job->pace.took += job->pace.end - start;
+	timeline_add(&job->timeline, phase, EVENT_SYNC);
 	return 0;
 }
 
@@ -185,11 +222,11 @@ static int map_alone(ummr_job *job, int64_t task, int tries)
 	return add_fresh(job, task) < 0 ? -1 : mark(job);
 }
 
-/* The task has failed once. */
+/* The task has failed once. If it fails for good, what was done before it is not lost. */
 static int map_again(ummr_job *job, int64_t task)
 {
 	int64_t count = job->fresh_count, *before = job->fresh;
-	int result = 0;
+	int result = map_end_sync(job, UMMR_PHASE_MAP);
 
 	job->fresh = NULL;
 	job->fresh_count = job->fresh_room = 0;
@@ -217,7 +254,8 @@ static int map_task(ummr_job *job, int64_t task)
 {
 	if (map_input(job, task) < 0)
 		return -1;
-	if (syncs(job) && ++job->since_sync == job->config.sync_tasks && sync_pairs(job) < 0)
+	job->pace.tasks++;
+	if (map_end_sync(job, UMMR_PHASE_MAP) < 0 || (is_due(job) && begin_sync(job) < 0))
 		return -1;
 	status_add(&job->status, job->rank, STATUS_DONE, 1);
 	report_tasks(job);
@@ -225,11 +263,11 @@ static int map_task(ummr_job *job, int64_t task)
 	return 0;
 }
 
-/* What is left in the table, and what others have to know to read the buckets. The record says that this run has begun, at
- * least: see state.h. */
+/* What is left in the table, and what others have to know to read the buckets. They need not be durable for that: who has
+ * reduced a task's pairs has them, also if it is mapped again. */
 static int finish(ummr_job *job)
 {
-	if (sync_pairs(job) < 0)
+	if (map_end_sync(job, UMMR_PHASE_MAP) < 0 || begin_sync(job) < 0)
 		return -1;
 	for (int i = 0; i < job->ranks; i++)
 		stream_publish(&job->buckets[i], (unsigned)i);
@@ -240,7 +278,10 @@ static int finish(ummr_job *job)
 int map_phase(ummr_job *job)
 {
 	int64_t task;
-	int from = 0, result = table_open(&job->table, job->config.reduce, job->config.arg);
+	int from = 0, result;
+
+	job->pace = (struct pace){ .end = clock_seconds(), .took = FIRST };
+	result = table_open(&job->table, job->config.reduce, job->config.arg);
 
 	report_tasks(job);
 	while (result == 0 && !status_stopped(&job->status) && (task = next_task(job, &from)) >= 0) {

@@ -11,6 +11,19 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* The record says that this run has begun, at least, before the result of the one before the last goes: see state.h. */
+int reduce_begin_results(ummr_job *job)
+{
+	if (job->results_begun)
+		return 0;
+	job->results_begun = true;
+	if (map_end_sync(job, UMMR_PHASE_REDUCE) < 0)
+		return -1;
+	if (job->runs.file)
+		unlink(job->runs.file);
+	return 0;
+}
+
 static int add_pairs(ummr_job *job, struct reader *r)
 {
 	uint64_t room = job->config.table_size > job->config.transfer_limit ? job->config.table_size : job->config.transfer_limit;
@@ -18,7 +31,7 @@ static int add_pairs(ummr_job *job, struct reader *r)
 	int there;
 
 	while ((there = reader_next(r, &p)) > 0) {
-		if (job->table.bytes > room && sort_table(job) < 0)
+		if (job->table.bytes > room && (reduce_begin_results(job) < 0 || sort_table(job) < 0))
 			return -1;
 		if (table_add(&job->table, p.head.hash, p.key, p.head.key_size, p.value, p.head.value_size) < 0)
 			return -1;
@@ -100,12 +113,10 @@ int reduce_phase(ummr_job *job)
 
 	if (job->acknowledged.reduced)
 		return 0;
-	if (job->runs.file)
-		unlink(job->runs.file);
 	result = table_open(&job->table, job->config.reduce, job->config.arg);
 	if (result == 0)
 		result = reduce_all(job);
-	if (result == 0 && !status_stopped(&job->status))
+	if (result == 0 && !status_stopped(&job->status) && (result = reduce_begin_results(job)) == 0)
 		result = sort_finish(job);
 	table_close(&job->table);
 	sort_close(job);

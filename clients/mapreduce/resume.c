@@ -162,7 +162,7 @@ int resume_begin(ummr_job *job)
 	space_use_file(&job->runs, s->results[s->run % 2]);
 	result = agree(job->comm, restore_windows(job));
 	job->resumed = false;
-	job->since_sync = 0;
+	job->unsynced = job->results_begun = false;
 	job->emit_failed = 0;
 	job->fresh_count = 0;
 	status_reset(&job->status);

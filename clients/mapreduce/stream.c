@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <ummap.h>
+
 /* Blocks of files begin at multiples of this. */
 #define FILE_STEP ((uint64_t)1 << 16)
 
@@ -342,6 +344,16 @@ void stream_publish(struct stream *s, unsigned number)
 }
 
 /* ---- Saving ---- */
+
+/* Windows that are no mapping of libummap's, or only in part, are left to space_sync. */
+int stream_start_write(const struct stream *s)
+{
+	for (unsigned i = 0; s->space->file && i < s->blocks; i++)
+		if (umsync_range(s->memory[i], size_of(s->space, i), UMMAP_ASYNC | UMMAP_NOFLUSH) < 0 && errno != EINVAL &&
+		    errno != ENOMEM)
+			return fail(errno, "%s cannot be written: %s", s->space->file, umerrormsg());
+	return 0;
+}
 
 void stream_save(const struct stream *s, struct saved_stream *to)
 {

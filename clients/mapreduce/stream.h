@@ -74,6 +74,8 @@ uint64_t stream_size(const struct stream *s);
 void stream_copy(const struct stream *s, char *to);
 /* The same to a file; -1, with errno: they do not go there. */
 int stream_write(const struct stream *s, FILE *out);
+/* Storage begins to write what it has not yet, and this does not wait: the next space_sync finds less to do. */
+int stream_start_write(const struct stream *s);
 void stream_save(const struct stream *s, struct saved_stream *to);
 /* Goes no further than when it was saved. */
 void stream_cut(struct stream *s, const struct saved_stream *saved);

@@ -2,6 +2,7 @@
 /* Ranks begin together once for the sake of their clocks, before Map; an event costs a look at the clock and at /proc. */
 #include "mapreduce/timeline.h"
 
+#include "mapreduce/clock.h"
 #include "mapreduce/error.h"
 
 #include <errno.h>
@@ -9,7 +10,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* How many events travel together. */
@@ -20,14 +20,6 @@ struct event {
 	uint64_t kib; /* resident */
 	int32_t phase, kind;
 };
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static int open_file(struct timeline *t, const char *path)
 {
@@ -74,7 +66,7 @@ void timeline_start(struct timeline *t, MPI_Comm comm)
 	t->run++;
 	t->count = 0;
 	MPI_Barrier(comm);
-	t->start = now();
+	t->start = clock_seconds();
 }
 
 /* Where there is no /proc, 0. */
@@ -103,7 +95,7 @@ void timeline_add(struct timeline *t, int phase, enum event_kind kind)
 		t->events = events;
 		t->room = room;
 	}
-	t->events[t->count++] = (struct event){ now() - t->start, resident_kib(t), phase, (int32_t)kind };
+	t->events[t->count++] = (struct event){ clock_seconds() - t->start, resident_kib(t), phase, (int32_t)kind };
 }
 
 /* ---- Writing ---- */

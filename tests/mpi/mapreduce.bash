@@ -59,6 +59,7 @@ ranks_of() { # process: those below it that run the program
 killed() { # what compares, argument ...
 	local compare=$1 times=1 killed=0 took ms
 	shift
+	set -- --sync 1 "$@"
 	[ -z "${UMMAP_TEST_LONG:-}" ] || times=10
 	mkdir -p "$folder/windows"
 	took=$(date +%s%N)

@@ -335,7 +335,7 @@ static void long_values(const char *storage, int method, int input)
 	c.storage = storage;
 	c.method = method;
 	c.input = input;
-	c.sync_tasks = method == UMMR_METHOD_2S ? 4 : 0;
+	c.sync_tasks = method == UMMR_METHOD_2S ? 4 : 1;
 	job = create(&c);
 	check_run(job);
 	check_index(job, text, sizeof(text));

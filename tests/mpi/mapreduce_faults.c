@@ -54,6 +54,7 @@ static struct ummr_config make_config(void)
 	c.reduce = add;
 	c.bucket_size = 5000;
 	c.storage = storage;
+	c.sync_tasks = 1;
 	return c;
 }
 
@@ -254,6 +255,44 @@ static void checkpoints(void)
 	refused(c, EUCLEAN, "ummr.checkpoint is damaged");
 	remove_file("ummr.checkpoint");
 	complete(c, TASKS);
+}
+
+/* Without a number of tasks, syncs come by time: the first one behind what took more than a second, and it ends behind the
+ * next task. One rank by itself does it, so that it is known who has which task. */
+static int map_slowly(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	if (task->offset / RECORD == 10)
+		nanosleep(&(struct timespec){ 1, 100000000 }, NULL);
+	return map_until(job, task, arg);
+}
+
+static int run_alone(const struct ummr_config *c)
+{
+	ummr_job *job;
+	int result;
+
+	mapped = 0;
+	check(ummr_create(MPI_COMM_SELF, c, &job) == 0, "%s", ummr_error());
+	result = ummr_run(job);
+	check(result == 0 || errno == ECANCELED, "%s", ummr_error());
+	check(ummr_end(job) == 0);
+	return result;
+}
+
+static void syncs_by_time(void)
+{
+	struct ummr_config c = make_config();
+
+	c.sync_tasks = 0;
+	c.map = map_slowly;
+	fails_now = true;
+	if (rank == 0)
+		check(run_alone(&c) == -1);
+	fails_now = false;
+	if (rank == 0)
+		check(run_alone(&c) == 0 && mapped <= TASKS - 11, "%d tasks are mapped", mapped);
+	mapped = 0;
+	MPI_Barrier(MPI_COMM_WORLD);
 }
 
 /* ---- Damage ---- */
@@ -512,6 +551,7 @@ int main(int argc, char **argv)
 	clear_storage();
 	other_method();
 	checkpoints();
+	syncs_by_time();
 	torn_records();
 	lost_files();
 	two_jobs();

@@ -204,6 +204,7 @@ int main(int argc, char **argv)
 	c.table_size = groups ? 30000 : 0;
 	c.storage = folder;
 	c.method = strstr(argv[2], "-2s") ? UMMR_METHOD_2S : UMMR_METHOD_1S;
+	c.sync_tasks = 1;
 	begun = MPI_Wtime();
 	if (strcmp(argv[3], "never") != 0)
 		start_killer(argv[3]);
