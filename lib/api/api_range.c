@@ -169,7 +169,7 @@ static int discard(const struct range *r)
 	size_t last = end == map->size ? map->segs : end >> map->shift;
 	int err;
 
-	if (map->in_place || map->writers || map->backings[map->current].read)
+	if (map->in_place || map->backings[map->current].read)
 		return fail(EINVAL, "only a mapping with UMMAP_BLANK, and that is not persistent memory in place, can discard what "
 			    "it holds");
 	err = first < last ? seg_discard(map, first, last) : 0;
