@@ -27,7 +27,9 @@ HEADERS = $(wildcard include/*.h)
 # The skeletons are for authors. A driver whose library is missing gives way to a file that says so. `make PMEM= URING=` builds as if both were.
 PMEM := $(shell pkg-config --exists libpmem2 2> /dev/null && echo libpmem2)
 URING := $(shell pkg-config --exists liburing 2> /dev/null && echo liburing)
-LEFT_OUT = %/skeleton.c %/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
+# jemalloc's archive, of which libumalloc has a copy inside.
+JEMALLOC := $(filter /%,$(shell $(CC) -print-file-name=libjemalloc_pic.a))
+LEFT_OUT = $(if $(JEMALLOC),,tests/umalloc/%.c) %/skeleton.c %/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
 	$(if $(URING),,drivers/uring.c %/test_uring.c %/test_uffd_uring.c)
 ABSENT = $(if $(PMEM),,pmem) $(if $(URING),,uring)
 LIB_SRC = $(filter-out $(LEFT_OUT),$(wildcard lib/*/*.c drivers/*.c policies/*.c))
@@ -44,10 +46,10 @@ ROOMS = $B/librooms.a
 # tests/*/prog_*.c: programs of their own, linked with the shared library: exit 0 pass, 77 skip, else fail.
 # Their names are unique: all are built in one folder.
 vpath test_%.c tests/unit tests/api tests/drivers tests/tools
-vpath prog_%.c tests/unit tests/api tests/drivers tests/tools
+vpath prog_%.c tests/unit tests/api tests/drivers tests/tools tests/umalloc
 SUITES = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(LEFT_OUT),$(wildcard tests/*/test_*.c))))
 # Sanitizers want to come before what is preloaded.
-PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_preload.c),$(wildcard tests/*/prog_*.c))))
+PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_preload.c) $(LEFT_OUT),$(wildcard tests/*/prog_*.c))))
 # Drivers and policies as files, for the suites: the skeletons, and those of tests/plugins.
 PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard tests/plugins/*.c)) \
 	$B/tests/plugins/ummap-driver-skeleton.so $B/tests/plugins/ummap-policy-skeleton.so
@@ -73,7 +75,7 @@ BESIDE_OBJ = $(BESIDE:$B/%=$B/tools/%/main.o)
 
 TOOLS = $(CONFORM) $(UMTOP) $(BESIDE)
 
-all: lib mpi tools $(EXAMPLES) $(BENCHES)
+all: lib mpi umalloc tools $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
 tools: $(TOOLS)
 tests: lib mpi-tests tools $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
@@ -165,6 +167,7 @@ $B/examples/%: examples/%.c $(SO)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
 
 include clients/rules.mk
+include clients/umalloc/rules.mk
 include bench/field/rules.mk
 
 # What CI and README call: everything that must hold. The checks that take a while are jobs of tests/run, beside the suites.
