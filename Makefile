@@ -23,7 +23,7 @@ SANITIZE ?=
 override CFLAGS += $(SANITIZE)
 override LDFLAGS += $(SANITIZE) -pthread
 
-HEADERS = $(wildcard include/*.h)
+HEADERS = $(wildcard include/*.h include/*.hpp)
 # The skeletons are for authors. A driver whose library is missing gives way to a file that says so. `make PMEM= URING=` builds as if both were.
 PMEM := $(shell pkg-config --exists libpmem2 2> /dev/null && echo libpmem2)
 URING := $(shell pkg-config --exists liburing 2> /dev/null && echo liburing)
@@ -78,7 +78,7 @@ TOOLS = $(CONFORM) $(UMTOP) $(BESIDE)
 all: lib mpi umalloc tools $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
 tools: $(TOOLS)
-tests: lib mpi-tests tools $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
+tests: lib mpi-tests umalloc tools $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -184,10 +184,10 @@ check-layers:
 check-calls: mpi-tests
 	tests/check-calls $B
 
-check-man: lib
+check-man: lib umalloc
 	tests/check-man $B
 
-check-install: lib mpi tools
+check-install: lib mpi umalloc tools
 	tests/check-install $B
 
 check-plugins: lib mpi tools

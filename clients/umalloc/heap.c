@@ -21,8 +21,8 @@
 
 #define SEG_SIZE ((size_t)256 << 10)
 
-/* For arenas that are made below. Large allocations begin with a page, not somewhere in it. Free extents are kept for a second; caches are made by number. */
-const char *malloc_conf = "dirty_decay_ms:1000,muzzy_decay_ms:0,tcache:false,narenas:1,retain:true,cache_oblivious:false";
+/* For arenas that are made below. Free extents are kept for a second; caches are made by number. */
+const char *malloc_conf = "dirty_decay_ms:1000,muzzy_decay_ms:0,tcache:false,narenas:1,retain:true";
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct umalloc_heap *heaps;

@@ -31,6 +31,23 @@ UMALLOC_TESTS = $(if $(JEMALLOC),$(patsubst tests/umalloc/%.c,$B/tests/%,$(wildc
 $(UMALLOC_TESTS): $(UMALLOC_SO)
 $(UMALLOC_TESTS): LINK_SO = -L$B -lumalloc -lummap -Wl,-rpath,$(abspath $B)
 
-umalloc: $(UMALLOC_LIBS)
-.PHONY: umalloc
+CXX ?= g++
+UMALLOC_EXAMPLES = $(if $(JEMALLOC),$(patsubst examples/umalloc/%.cpp,$B/examples/umalloc/%,$(wildcard examples/umalloc/*.cpp)))
+$B/examples/umalloc/%: examples/umalloc/%.cpp $(UMALLOC_SO)
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -O2 -g -Wall -Wextra -Iinclude -MMD -MP $(SANITIZE) -o $@ $< $(LINK_SO)
+$(UMALLOC_EXAMPLES): LINK_SO = -L$B -lumalloc -lummap -Wl,-rpath,$(abspath $B)
+
+umalloc: $(UMALLOC_LIBS) $(UMALLOC_EXAMPLES)
+
+install: $(if $(JEMALLOC),install-umalloc)
+install-umalloc: $(UMALLOC_SO)
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig
+	install -m 755 $(UMALLOC_SO) $(DESTDIR)$(LIBDIR)
+	ln -sf $(notdir $(UMALLOC_SO)) $(DESTDIR)$(LIBDIR)/libumalloc.so.$(SOMAJOR)
+	ln -sf libumalloc.so.$(SOMAJOR) $(DESTDIR)$(LIBDIR)/libumalloc.so
+	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
+		clients/umalloc/umalloc.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/umalloc.pc
+.PHONY: umalloc install-umalloc
+-include $(UMALLOC_EXAMPLES:=.d)
 -include $(UMALLOC_OBJ:.o=.d)
