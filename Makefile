@@ -75,7 +75,7 @@ BESIDE_OBJ = $(BESIDE:$B/%=$B/tools/%/main.o)
 
 TOOLS = $(CONFORM) $(UMTOP) $(BESIDE)
 
-all: lib mpi umalloc tools $(EXAMPLES) $(BENCHES)
+all: lib mpi umalloc umrun tools $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
 tools: $(TOOLS)
 tests: lib mpi-tests umalloc tools $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
@@ -168,6 +168,7 @@ $B/examples/%: examples/%.c $(SO)
 
 include clients/rules.mk
 include clients/umalloc/rules.mk
+include clients/umrun/rules.mk
 include bench/field/rules.mk
 
 # What CI and README call: everything that must hold. The checks that take a while are jobs of tests/run, beside the suites.
