@@ -46,7 +46,7 @@ ROOMS = $B/librooms.a
 # tests/*/prog_*.c: programs of their own, linked with the shared library: exit 0 pass, 77 skip, else fail.
 # Their names are unique: all are built in one folder.
 vpath test_%.c tests/unit tests/api tests/drivers tests/tools
-vpath prog_%.c tests/unit tests/api tests/drivers tests/tools tests/umalloc
+vpath prog_%.c tests/unit tests/api tests/drivers tests/tools tests/umalloc tests/umrun
 SUITES = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(LEFT_OUT),$(wildcard tests/*/test_*.c))))
 # Sanitizers want to come before what is preloaded.
 PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_preload.c) $(LEFT_OUT),$(wildcard tests/*/prog_*.c))))
@@ -78,7 +78,7 @@ TOOLS = $(CONFORM) $(UMTOP) $(BESIDE)
 all: lib mpi umalloc umrun tools $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
 tools: $(TOOLS)
-tests: lib mpi-tests umalloc tools $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
+tests: lib mpi-tests umalloc umrun tools $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -188,7 +188,7 @@ check-calls: mpi-tests
 check-man: lib umalloc
 	tests/check-man $B
 
-check-install: lib mpi umalloc tools
+check-install: lib mpi umalloc umrun tools
 	tests/check-install $B
 
 check-plugins: lib mpi tools

@@ -9,8 +9,10 @@
 #include "umrun/region.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -402,4 +404,49 @@ PUBLIC int execvp(const char *file, char *const argv[])
 {
 	region_write_all();
 	return ((int (*)(const char *, char *const *))NEXT("execvp"))(file, argv);
+}
+
+/* Those that take the arguments as a list. */
+static int exec_list(const char *file, const char *first, va_list *rest, bool search)
+{
+	size_t count = 1, room = 64;
+	char **argv = malloc(room * sizeof(*argv));
+	int result;
+
+	while (argv && first) {
+		argv[count - 1] = (char *)(uintptr_t)first;
+		first = va_arg(*rest, const char *);
+		if (++count == room)
+			argv = reallocarray(argv, room *= 2, sizeof(*argv));
+	}
+	if (!argv) {
+		errno = ENOMEM;
+		return -1;
+	}
+	argv[count - 1] = NULL;
+	result = search ? execvp(file, argv) : execv(file, argv);
+	free(argv);
+	return result;
+}
+
+PUBLIC int execl(const char *path, const char *first, ...)
+{
+	va_list rest;
+	int result;
+
+	va_start(rest, first);
+	result = exec_list(path, first, &rest, false);
+	va_end(rest);
+	return result;
+}
+
+PUBLIC int execlp(const char *file, const char *first, ...)
+{
+	va_list rest;
+	int result;
+
+	va_start(rest, first);
+	result = exec_list(file, first, &rest, true);
+	va_end(rest);
+	return result;
 }

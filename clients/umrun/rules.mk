@@ -15,6 +15,8 @@ $(UMRUN_SO): $(UMRUN_OBJ) $(SO)
 $(UMRUN): $B/tools/umrun/main.o $(UMRUN_SO)
 	$(CC) $(LDFLAGS) -o $@ $< -L$B -lummap -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib'
 
+$B/tests/prog_umrun: | $(UMRUN)
+
 umrun: $(UMRUN)
 
 install: install-umrun
