@@ -49,7 +49,7 @@ vpath test_%.c tests/unit tests/api tests/drivers tests/tools
 vpath prog_%.c tests/unit tests/api tests/drivers tests/tools tests/umalloc tests/umrun
 SUITES = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(LEFT_OUT),$(wildcard tests/*/test_*.c))))
 # Sanitizers want to come before what is preloaded.
-PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_preload.c) $(LEFT_OUT),$(wildcard tests/*/prog_*.c))))
+PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_preload.c %/prog_umrun.c) $(LEFT_OUT),$(wildcard tests/*/prog_*.c))))
 # Drivers and policies as files, for the suites: the skeletons, and those of tests/plugins.
 PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard tests/plugins/*.c)) \
 	$B/tests/plugins/ummap-driver-skeleton.so $B/tests/plugins/ummap-policy-skeleton.so
@@ -197,6 +197,10 @@ check-plugins: lib mpi tools
 check-gdb: lib
 	tests/check-gdb $B
 
+# Real programs.
+check-umrun: umrun
+	tests/check-umrun $B
+
 # The whole suite again under the sanitizers, each in a build folder of its own.
 check-asan:
 	$(MAKE) B=build/asan SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer' tests
@@ -328,6 +332,6 @@ clean:
 
 -include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(BESIDE_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(FUZZERS:=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
-.PHONY: all lib tools tests check check-long check-layers check-calls check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants \
+.PHONY: all lib tools tests check check-long check-layers check-calls check-man check-install check-plugins check-gdb check-umrun check-asan check-tsan check-mutants \
 	check-ports check-mpi-machines check-cuts check-deb check-all \
 	fuzz fuzzers tidy coverage deps bench demo install uninstall deb dist clean

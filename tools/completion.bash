@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Completes the arguments of umtop, umwal, umcow, umcache, ummap-trace, ummap-timeline and driver-conform in bash. Installed once under the name of each.
+# Completes the arguments of umrun, umtop, umwal, umcow, umcache, ummap-trace, ummap-timeline and driver-conform in bash. Installed once under the name of each.
 # shellcheck shell=bash
 
 # Options are those that the program's --help names.
@@ -17,6 +17,7 @@ _ummap_complete() { # program, word, the word before
 	driver-conform:--only) mapfile -t words < <("$1" --list | cut -d' ' -f1) ;;
 	driver-conform:--size | driver-conform:--seed | driver-conform:--free | driver-conform:--beside | driver-conform:--seconds) ;;
 	ummap-timeline:--run) ;;
+	umrun:--limit | umrun:--segment | umrun:--policy | umrun:--driver | umrun:--only | umrun:--min) ;;
 	ummap-trace:-o | ummap-trace:--output | ummap-timeline:-o | ummap-timeline:--output | umwal:--log | umwal:ls | umwal:check | umwal:apply | umwal:back | umwal:drop | \
 		umcow:--changes | umcow:ls | umcow:commit | umcow:discard | \
 		umcache:--cache | umcache:ls | umcache:flush | umcache:drop)
@@ -31,7 +32,7 @@ _ummap_complete() { # program, word, the word before
 			words=(ls commit discard)
 		elif [ "${1##*/}" = umcache ]; then
 			words=(ls flush drop)
-		elif [[ ${1##*/} = ummap-t* ]]; then
+		elif [[ ${1##*/} = ummap-t* || ${1##*/} = umrun ]]; then
 			file=yes
 		fi
 		;;
