@@ -45,4 +45,4 @@ _ummap_complete() { # program, word, the word before
 	fi
 }
 
-complete -F _ummap_complete umtop umwal umcow umcache ummap-trace ummap-timeline driver-conform
+complete -F _ummap_complete umrun umtop umwal umcow umcache ummap-trace ummap-timeline driver-conform

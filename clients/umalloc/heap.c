@@ -21,8 +21,8 @@
 
 #define SEG_SIZE ((size_t)256 << 10)
 
-/* For arenas that are made below. Free extents are kept for a second; caches are made by number. */
-const char *malloc_conf = "dirty_decay_ms:1000,muzzy_decay_ms:0,tcache:false,narenas:1,retain:true";
+/* For arenas that are made below. Free extents are kept for a second. */
+const char *malloc_conf = "dirty_decay_ms:1000,muzzy_decay_ms:0,narenas:1,retain:true";
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct umalloc_heap *heaps;
@@ -139,7 +139,7 @@ size_t heap_bitmap_size(const struct umalloc_heap *heap)
 	return (heap->size / heap->page + 63) / 64 * sizeof(uint64_t);
 }
 
-static uint64_t *make_bitmap(const struct umalloc_heap *heap)
+static void *make_bitmap(const struct umalloc_heap *heap)
 {
 	void *bits = mmap(NULL, heap_bitmap_size(heap), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
@@ -152,6 +152,8 @@ static void drop_bitmaps(struct umalloc_heap *heap)
 		munmap(heap->dead, heap_bitmap_size(heap));
 	if (heap->zero)
 		munmap(heap->zero, heap_bitmap_size(heap));
+	if (heap->large)
+		munmap(heap->large, heap_bitmap_size(heap));
 }
 
 static int take_attr(struct ummap_attr *mine, const struct ummap_attr *attr)
@@ -199,7 +201,8 @@ static int set_up(struct umalloc_heap *heap)
 	pthread_mutex_init(&heap->making, NULL);
 	heap->dead = make_bitmap(heap);
 	heap->zero = make_bitmap(heap);
-	if (!heap->dead || !heap->zero)
+	heap->large = make_bitmap(heap);
+	if (!heap->dead || !heap->zero || !heap->large)
 		return heap_fail(ENOMEM, "no address space for what is kept of a heap of %zu bytes", heap->size);
 	return heap_arena(heap, 0) < 0 ? -1 : 0;
 }

@@ -22,11 +22,12 @@ struct umalloc_heap {
 	size_t page;
 	bool forked;                     /* it is the parent's: nothing stands at base */
 	_Atomic bool ending;             /* arenas are being destroyed: their extents are nobody's any more */
-	pthread_mutex_t lock;            /* of the fields down to `failed`; the last one to be taken (extent.c) */
+	pthread_mutex_t lock;            /* of the fields down to `failed`, but `large`; the last one to be taken (extent.c) */
 	size_t used;                     /* bytes from base on that arenas have or had */
 	uint64_t *dead;                  /* a bit for each page that no arena uses */
 	uint64_t *zero;                  /* ... and that reads as zeros */
 	uint64_t dead_pages;
+	_Atomic uint64_t *large;         /* a bit for each page with which an allocation begins that is given up when it is freed */
 	_Atomic uint64_t discarded;      /* bytes */
 	uint64_t failed;                 /* writes that storage had refused when the heap last grew */
 	pthread_mutex_t making;          /* of the arenas */

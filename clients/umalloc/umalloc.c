@@ -70,6 +70,34 @@ static void *allocate_slowly(struct umalloc_heap *heap, struct binding *b, size_
 	return memory ? memory : explain(heap, size);
 }
 
+/* Which allocations are large is noted, so that the others need not be asked for their size when they are freed. */
+static _Atomic uint64_t *large_word(const struct umalloc_heap *heap, const void *memory, uint64_t *bit)
+{
+	size_t page = (size_t)((const char *)memory - heap->base) / heap->page;
+
+	*bit = 1ull << page % 64;
+	return &heap->large[page / 64];
+}
+
+static void note_large(const struct umalloc_heap *heap, const void *memory)
+{
+	uint64_t bit;
+	_Atomic uint64_t *word = large_word(heap, memory, &bit);
+
+	*word |= bit;
+}
+
+static bool was_large(const struct umalloc_heap *heap, const void *memory)
+{
+	uint64_t bit;
+	_Atomic uint64_t *word = large_word(heap, memory, &bit);
+
+	if (!(atomic_load_explicit(word, memory_order_relaxed) & bit))
+		return false;
+	*word &= ~bit;
+	return true;
+}
+
 /* flags: of jemalloc, besides those of the binding. */
 static inline void *allocate(struct umalloc_heap *heap, size_t size, int flags)
 {
@@ -81,7 +109,11 @@ static inline void *allocate(struct umalloc_heap *heap, size_t size, int flags)
 	size += size == 0;
 	if (size <= heap->size)
 		memory = mallocx(size, b->flags | flags);
-	return __builtin_expect(memory != NULL, 1) ? memory : allocate_slowly(heap, b, size, flags);
+	if (__builtin_expect(!memory, 0))
+		memory = allocate_slowly(heap, b, size, flags);
+	if (memory && size >= GIVEN_UP * heap->seg_size)
+		note_large(heap, memory);
+	return memory;
 }
 
 void *umalloc(umalloc_heap *heap, size_t size)
@@ -124,10 +156,8 @@ static void check_mine(const struct umalloc_heap *heap, const void *memory, cons
 
 static void free_in(struct umalloc_heap *heap, const struct binding *b, void *memory)
 {
-	size_t size = sallocx(memory, 0);
-
-	if (size >= GIVEN_UP * heap->seg_size)
-		extent_give_up(heap, memory, size);
+	if (was_large(heap, memory))
+		extent_give_up(heap, memory, sallocx(memory, 0));
 	dallocx(memory, b->free_flags);
 }
 
@@ -173,6 +203,8 @@ void *urealloc(umalloc_heap *heap, void *old, size_t size)
 		return NULL;
 	size += size == 0;
 	has = size <= heap->size ? xallocx(old, size, 0, b->flags) : 0;
+	if (has >= GIVEN_UP * heap->seg_size)
+		note_large(heap, old);
 	if (has >= size && has == nallocx(size, 0))
 		return old;
 	memory = move(heap, b, old, size);
