@@ -23,11 +23,13 @@ SANITIZE ?=
 override CFLAGS += $(SANITIZE)
 override LDFLAGS += $(SANITIZE) -pthread
 
-HEADERS = $(wildcard include/*.h) include/ummap_coarray.f90
+HEADERS = $(wildcard include/*.h include/*.hpp) include/ummap_coarray.f90
 # The skeletons are for authors. A driver whose library is missing gives way to a file that says so. `make PMEM= URING=` builds as if both were.
 PMEM := $(shell pkg-config --exists libpmem2 2> /dev/null && echo libpmem2)
 URING := $(shell pkg-config --exists liburing 2> /dev/null && echo liburing)
-LEFT_OUT = %/skeleton.c %/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
+# jemalloc's archive, of which libumalloc has a copy inside.
+JEMALLOC := $(filter /%,$(shell $(CC) -print-file-name=libjemalloc_pic.a))
+LEFT_OUT = $(if $(JEMALLOC),,tests/umalloc/%.c) %/skeleton.c %/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
 	$(if $(URING),,drivers/uring.c %/test_uring.c %/test_uffd_uring.c)
 ABSENT = $(if $(PMEM),,pmem) $(if $(URING),,uring)
 LIB_SRC = $(filter-out $(LEFT_OUT),$(wildcard lib/*/*.c drivers/*.c policies/*.c))
@@ -44,10 +46,10 @@ ROOMS = $B/librooms.a
 # tests/*/prog_*.c: programs of their own, linked with the shared library: exit 0 pass, 77 skip, else fail.
 # Their names are unique: all are built in one folder.
 vpath test_%.c tests/unit tests/api tests/drivers tests/tools
-vpath prog_%.c tests/unit tests/api tests/drivers tests/tools
+vpath prog_%.c tests/unit tests/api tests/drivers tests/tools tests/umalloc tests/umrun
 SUITES = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(LEFT_OUT),$(wildcard tests/*/test_*.c))))
 # Sanitizers want to come before what is preloaded.
-PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_preload.c),$(wildcard tests/*/prog_*.c))))
+PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_preload.c %/prog_umrun.c) $(LEFT_OUT),$(wildcard tests/*/prog_*.c))))
 # Drivers and policies as files, for the suites: the skeletons, and those of tests/plugins.
 PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard tests/plugins/*.c)) \
 	$B/tests/plugins/ummap-driver-skeleton.so $B/tests/plugins/ummap-policy-skeleton.so
@@ -78,10 +80,10 @@ $(CAF_OBJ): override CPPFLAGS += -Iclients
 
 TOOLS = $(CONFORM) $(UMTOP) $(BESIDE) $(CAF)
 
-all: lib mpi tools $(EXAMPLES) $(BENCHES)
+all: lib mpi umalloc umrun tools $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
 tools: $(TOOLS)
-tests: lib mpi-tests tools $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
+tests: lib mpi-tests umalloc umrun tools $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -173,6 +175,8 @@ $B/examples/%: examples/%.c $(SO)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
 
 include clients/rules.mk
+include clients/umalloc/rules.mk
+include clients/umrun/rules.mk
 include bench/field/rules.mk
 
 # What CI and README call: everything that must hold. The checks that take a while are jobs of tests/run, beside the suites.
@@ -189,10 +193,10 @@ check-layers:
 check-calls: mpi-tests
 	tests/check-calls $B
 
-check-man: lib
+check-man: lib umalloc
 	tests/check-man $B
 
-check-install: lib mpi tools
+check-install: lib mpi umalloc umrun tools
 	tests/check-install $B
 
 check-plugins: lib mpi tools
@@ -200,6 +204,10 @@ check-plugins: lib mpi tools
 
 check-gdb: lib
 	tests/check-gdb $B
+
+# Real programs.
+check-umrun: umrun
+	tests/check-umrun $B
 
 # The whole suite again under the sanitizers, each in a build folder of its own.
 check-asan:
@@ -332,6 +340,6 @@ clean:
 
 -include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(BESIDE_OBJ:.o=.d) $(CAF_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(FUZZERS:=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
-.PHONY: all lib tools tests check check-long check-layers check-calls check-man check-install check-plugins check-gdb check-asan check-tsan check-mutants \
+.PHONY: all lib tools tests check check-long check-layers check-calls check-man check-install check-plugins check-gdb check-umrun check-asan check-tsan check-mutants \
 	check-ports check-mpi-machines check-cuts check-deb check-all \
 	fuzz fuzzers tidy coverage deps bench demo install uninstall deb dist clean

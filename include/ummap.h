@@ -146,12 +146,14 @@ enum {
 	UMMAP_ADV_RANDOM = 1,     /* no read-ahead */
 	UMMAP_ADV_SEQUENTIAL = 2, /* read ahead from the first fault, drop what lies behind */
 	UMMAP_ADV_WILLNEED = 3,   /* load the range in the background */
-	UMMAP_ADV_DONTNEED = 4    /* write the range's changes, then let go of its memory */
+	UMMAP_ADV_DONTNEED = 4,   /* write the range's changes, then let go of its memory */
+	UMMAP_ADV_DISCARD = 5     /* nobody needs what the range holds: it is not written, and reads as zeros */
 };
 
 /*
  * Says how [addr, addr + len) will be used. NORMAL, RANDOM and SEQUENTIAL hold for the whole mapping from
- * then on; WILLNEED and DONTNEED act on the range's segments. Errors: EINVAL, ENOMEM as umsync_range.
+ * then on; WILLNEED and DONTNEED act on the range's segments, DISCARD on those that lie in it as a whole, of a mapping
+ * with UMMAP_BLANK. Errors: EINVAL, ENOMEM as umsync_range; EINVAL (DISCARD: not UMMAP_BLANK).
  */
 int umadvise(void *addr, size_t len, int advice);
 

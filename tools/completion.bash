@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Completes the arguments of umtop, umwal, umcow, umcache, ummap-trace, ummap-timeline, ummap-caf, ummap-cafrun and driver-conform in bash.
+# Completes the arguments of umrun, umtop, umwal, umcow, umcache, ummap-trace, ummap-timeline, ummap-caf, ummap-cafrun and driver-conform in bash.
 # Installed once under the name of each.
 # shellcheck shell=bash
 
@@ -18,6 +18,7 @@ _ummap_complete() { # program, word, the word before
 	driver-conform:--only) mapfile -t words < <("$1" --list | cut -d' ' -f1) ;;
 	driver-conform:--size | driver-conform:--seed | driver-conform:--free | driver-conform:--beside | driver-conform:--seconds) ;;
 	ummap-timeline:--run | ummap-caf:--prefix | ummap-cafrun:-n | ummap-cafrun:--restarts | ummap-cafrun:--mpirun) ;;
+	umrun:--limit | umrun:--segment | umrun:--policy | umrun:--driver | umrun:--only | umrun:--min) ;;
 	ummap-cafrun:--mpi) words=(openmpi mpich) ;;
 	ummap-cafrun:--path | ummap-trace:-o | ummap-trace:--output | ummap-timeline:-o | ummap-timeline:--output | umwal:--log | umwal:ls | umwal:check | umwal:apply | umwal:back | umwal:drop | \
 		umcow:--changes | umcow:ls | umcow:commit | umcow:discard | \
@@ -35,7 +36,7 @@ _ummap_complete() { # program, word, the word before
 			words=(ls flush drop)
 		elif [ "${1##*/}:$3" = ummap-caf:ummap-caf ]; then
 			words=(ls show export)
-		elif [[ ${1##*/} = ummap-[ct]* ]]; then
+		elif [[ ${1##*/} = ummap-[ct]* || ${1##*/} = umrun ]]; then
 			file=yes
 		fi
 		;;
@@ -48,4 +49,4 @@ _ummap_complete() { # program, word, the word before
 	fi
 }
 
-complete -F _ummap_complete umtop umwal umcow umcache ummap-trace ummap-timeline ummap-caf ummap-cafrun driver-conform
+complete -F _ummap_complete umrun umtop umwal umcow umcache ummap-trace ummap-timeline ummap-caf ummap-cafrun driver-conform

@@ -161,6 +161,21 @@ int umepoch(const void *addr, uint64_t *oldest, uint64_t *newest)
 	return api_leave(&g, err);
 }
 
+/* The segments that lie in the range as a whole. */
+static int discard(const struct range *r)
+{
+	struct mapping *map = r->map;
+	size_t end = r->at + r->len, first = (r->at + map->seg_size - 1) >> map->shift;
+	size_t last = end == map->size ? map->segs : end >> map->shift;
+	int err;
+
+	if (map->in_place || map->backings[map->current].read)
+		return fail(EINVAL, "only a mapping with UMMAP_BLANK, and that is not persistent memory in place, can discard what "
+			    "it holds");
+	err = first < last ? seg_discard(map, first, last) : 0;
+	return err ? fail(-err, "a part of the range cannot be discarded: %s", strerror(-err)) : 0;
+}
+
 int umadvise(void *addr, size_t len, int advice)
 {
 	struct guard g;
@@ -191,6 +206,9 @@ int umadvise(void *addr, size_t len, int advice)
 		err = sync_range(&r, UMMAP_NOFLUSH | UMMAP_EVICT);
 		if (err)
 			sync_explain(r.map, err);
+		break;
+	case UMMAP_ADV_DISCARD:
+		err = discard(&r);
 		break;
 	default:
 		err = fail(EINVAL, "there is no advice %d: it must be one of UMMAP_ADV_*", advice);

@@ -529,6 +529,44 @@ void seg_evict(struct mapping *map, size_t first, size_t last)
 	pagecache_unmap(map, first, last);
 }
 
+/* What it holds is needed nowhere: neither written, nor read back, nor counted where a flush fails. */
+static int discard_one(struct mapping *map, size_t i, struct seg *s)
+{
+	int err = 0;
+
+	if (seg_pins(s))
+		return 0;
+	if (seg_has(s, SEG_VALID)) {
+		cache_remove(&map->member, s);
+		if (!seg_has(s, SEG_INACTIVE))
+			err = seg_drop(map, i, s);
+		if (err) {
+			seg_put_back(map, s);
+			return err;
+		}
+	}
+	seg_change(s, SEG_STORED, 0);
+	seg_set_backing(s, map->current);
+	if (seg_has(s, SEG_VALID))
+		frame_free(evict_let_go(map, s));
+	return 0;
+}
+
+int seg_discard(struct mapping *map, size_t first, size_t last)
+{
+	int err = 0;
+
+	pagecache_unmap(map, first, last);
+	for (size_t i = map_next(map, map->touched, first); i < last && !err; i = map_next(map, map->touched, i + 1)) {
+		struct seg *s = map_seg(map, i);
+
+		seg_lock(s);
+		err = discard_one(map, i, s);
+		map_unlock(map, i, s);
+	}
+	return err;
+}
+
 static bool is_idle(const struct seg *s)
 {
 	return seg_has(s, SEG_VALID) && !seg_has(s, SEG_INACTIVE) && !seg_has(s, SEG_DIRTY) && !seg_pins(s);

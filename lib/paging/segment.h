@@ -28,6 +28,8 @@ int seg_pin(struct mapping *map, size_t i, bool write);
 void seg_unpin(struct mapping *map, size_t i);
 /* Evicts the clean, unpinned segments of [first, last), and frees their memory to the system. */
 void seg_evict(struct mapping *map, size_t first, size_t last);
+/* Makes the segments of [first, last) of a blank mapping as if they had never been touched; those that are pinned stay. */
+int seg_discard(struct mapping *map, size_t first, size_t last);
 /* Evicts those of `count` segments from `first` on that are clean and not locked; their frames are the next to be
  * taken. */
 void seg_drop_behind(struct mapping *map, size_t first, size_t count);

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The C library's calls that move bytes between memory and descriptors. Where the kernel's own accesses to a region are not
+ * served, the region is pinned around the call, a part at a time. Where a call reads or writes a file that has a region, it finds
+ * what was stored, and the region shows what was written. What the C library does inside itself does not come this way, but for
+ * fread and fwrite, which copy.
+ */
+#include "umrun/next.h"
+#include "umrun/region.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <ummap.h>
+
+#define PUBLIC __attribute__((visibility("default")))
+/* Pinned at a time: little beside any budget. */
+#define PART ((size_t)256 << 10)
+#define COPIED 16384
+
+/* ---- A file that has regions. ---- */
+
+/* umsync_range for what of the regions of the file lies in [off, off + len). */
+static void sync_regions(const struct stat *st, off_t off, size_t len, bool writable_only, int flags)
+{
+	int error = errno;
+
+	region_lock_look();
+	for (struct region *r = region_of_file(NULL, st); r; r = region_of_file(r, st)) {
+		off_t from = off > r->off ? off : r->off, end = r->off + (off_t)r->ours;
+
+		end = off + (off_t)len < end ? off + (off_t)len : end;
+		if (from < end && (r->writable || !writable_only))
+			umsync_range(r->addr + (from - r->off), (size_t)(end - from), flags);
+	}
+	region_unlock();
+	errno = error;
+}
+
+static bool has_regions(int fd, struct stat *st)
+{
+	int error = errno;
+	bool has = false;
+
+	if (region_count && fstat(fd, st) == 0 && S_ISREG(st->st_mode)) {
+		region_lock_look();
+		has = region_of_file(NULL, st) != NULL;
+		region_unlock();
+	}
+	errno = error;
+	return has;
+}
+
+/* ---- Memory that is in a region. ---- */
+
+/* How many bytes from buf on can be given to the kernel at once; *pinned: they are pinned. */
+static size_t hold(const char *buf, size_t len, int prot, bool *pinned)
+{
+	const struct region *r;
+	int error = errno;
+
+	*pinned = false;
+	if (!region_count || region_kernel)
+		return len;
+	region_lock_look();
+	r = region_at(buf, len);
+	if (r && r->addr > buf) {
+		len = (size_t)(r->addr - buf);
+	} else if (r && buf < r->addr + r->ours) {
+		size_t left = (size_t)(r->addr + r->ours - buf);
+
+		len = len < left ? len : left;
+		len = len < PART ? len : PART;
+		*pinned = umpin((void *)(uintptr_t)buf, len, prot) == 0;
+	}
+	region_unlock();
+	errno = error;
+	return len;
+}
+
+static void let_go(const char *buf, size_t len, bool pinned)
+{
+	int error = errno;
+
+	if (pinned)
+		umunpin((void *)(uintptr_t)buf, len);
+	errno = error;
+}
+
+static bool is_held(const void *buf, size_t len)
+{
+	bool held;
+
+	if (!region_count || region_kernel || !len)
+		return false;
+	region_lock_look();
+	held = region_at(buf, len) != NULL;
+	region_unlock();
+	return held;
+}
+
+/* ---- Transfers. ---- */
+
+struct transfer {
+	int fd;
+	off_t off;               /* -1: where the descriptor is */
+	int flags;               /* of send and recv */
+	bool loads;              /* bytes go into memory */
+	void *call;              /* what makes a step */
+	ssize_t (*step)(const struct transfer *t, char *buf, size_t len);
+};
+
+/* By parts, and like one call: what follows a short one is left. Only a file has more to give without waiting. */
+static ssize_t move(struct transfer *t, char *buf, size_t len, bool is_file)
+{
+	size_t done = 0;
+	bool pinned;
+
+	do {
+		size_t part = hold(buf + done, len - done, t->loads ? PROT_READ | PROT_WRITE : PROT_READ, &pinned);
+		ssize_t n = t->step(t, buf + done, part);
+
+		let_go(buf + done, part, pinned);
+		if (n < 0)
+			return done ? (ssize_t)done : -1;
+		done += (size_t)n;
+		t->off += t->off >= 0 ? n : 0;
+		if ((size_t)n < part)
+			break;
+	} while (done < len && (is_file || !t->loads));
+	return (ssize_t)done;
+}
+
+static ssize_t transfer(struct transfer *t, void *buf, size_t len)
+{
+	struct stat st;
+	off_t off;
+	ssize_t n;
+
+	if (!region_count)
+		return t->step(t, buf, len);
+	if (!has_regions(t->fd, &st))
+		return move(t, buf, len, is_held(buf, len) && lseek(t->fd, 0, SEEK_CUR) >= 0);
+	off = t->off >= 0 ? t->off : lseek(t->fd, 0, SEEK_CUR);
+	sync_regions(&st, off, len, true, UMMAP_NOFLUSH);
+	n = move(t, buf, len, true);
+	if (n > 0 && !t->loads)
+		sync_regions(&st, off, (size_t)n, false, UMMAP_NOFLUSH | UMMAP_EVICT);
+	return n;
+}
+
+/* One after the other, where something has to be done for one of them. */
+static ssize_t transfer_all(struct transfer *t, const struct iovec *iov, int count)
+{
+	ssize_t done = 0;
+
+	for (int i = 0; i < count; i++) {
+		ssize_t n = transfer(t, iov[i].iov_base, iov[i].iov_len);
+
+		if (n < 0)
+			return done ? done : -1;
+		done += n;
+		if ((size_t)n < iov[i].iov_len)
+			break;
+	}
+	return done;
+}
+
+static bool needs_care(int fd, const struct iovec *iov, int count)
+{
+	struct stat st;
+
+	if (!region_count)
+		return false;
+	for (int i = 0; i < count; i++) {
+		if (is_held(iov[i].iov_base, iov[i].iov_len))
+			return true;
+	}
+	return has_regions(fd, &st);
+}
+
+static ssize_t step_read(const struct transfer *t, char *buf, size_t len)
+{
+	return ((ssize_t (*)(int, void *, size_t))t->call)(t->fd, buf, len);
+}
+
+static ssize_t step_pread(const struct transfer *t, char *buf, size_t len)
+{
+	return ((ssize_t (*)(int, void *, size_t, off_t))t->call)(t->fd, buf, len, t->off);
+}
+
+static ssize_t step_recv(const struct transfer *t, char *buf, size_t len)
+{
+	return ((ssize_t (*)(int, void *, size_t, int))t->call)(t->fd, buf, len, t->flags);
+}
+
+/* The same for those that only load from memory. */
+#define step_write step_read
+#define step_pwrite step_pread
+#define step_send step_recv
+
+static ssize_t run(const void *caller, struct transfer t, const void *buf, size_t len)
+{
+	char *bytes = (char *)(uintptr_t)buf;
+
+	return next_is_library(caller) ? t.step(&t, bytes, len) : transfer(&t, bytes, len);
+}
+
+#define NEXT(name) ({ static void *behind; next_call(&behind, name); })
+#define CALLER __builtin_return_address(0)
+
+PUBLIC ssize_t read(int fd, void *buf, size_t len)
+{
+	return run(CALLER, (struct transfer){ fd, -1, 0, true, NEXT("read"), step_read }, buf, len);
+}
+
+PUBLIC ssize_t write(int fd, const void *buf, size_t len)
+{
+	return run(CALLER, (struct transfer){ fd, -1, 0, false, NEXT("write"), step_write }, buf, len);
+}
+
+PUBLIC ssize_t pread(int fd, void *buf, size_t len, off_t off)
+{
+	return run(CALLER, (struct transfer){ fd, off, 0, true, NEXT("pread"), step_pread }, buf, len);
+}
+
+PUBLIC ssize_t pread64(int fd, void *buf, size_t len, off_t off)
+{
+	return run(CALLER, (struct transfer){ fd, off, 0, true, NEXT("pread"), step_pread }, buf, len);
+}
+
+PUBLIC ssize_t pwrite(int fd, const void *buf, size_t len, off_t off)
+{
+	return run(CALLER, (struct transfer){ fd, off, 0, false, NEXT("pwrite"), step_pwrite }, buf, len);
+}
+
+PUBLIC ssize_t pwrite64(int fd, const void *buf, size_t len, off_t off)
+{
+	return run(CALLER, (struct transfer){ fd, off, 0, false, NEXT("pwrite"), step_pwrite }, buf, len);
+}
+
+PUBLIC ssize_t send(int fd, const void *buf, size_t len, int flags)
+{
+	return run(CALLER, (struct transfer){ fd, -1, flags, false, NEXT("send"), step_send }, buf, len);
+}
+
+PUBLIC ssize_t recv(int fd, void *buf, size_t len, int flags)
+{
+	return run(CALLER, (struct transfer){ fd, -1, flags, true, NEXT("recv"), step_recv }, buf, len);
+}
+
+PUBLIC ssize_t readv(int fd, const struct iovec *iov, int count)
+{
+	struct transfer t = { fd, -1, 0, true, NEXT("read"), step_read };
+
+	if (FROM_LIBRARY() || !needs_care(fd, iov, count))
+		return ((ssize_t (*)(int, const struct iovec *, int))NEXT("readv"))(fd, iov, count);
+	return transfer_all(&t, iov, count);
+}
+
+PUBLIC ssize_t writev(int fd, const struct iovec *iov, int count)
+{
+	struct transfer t = { fd, -1, 0, false, NEXT("write"), step_write };
+
+	if (FROM_LIBRARY() || !needs_care(fd, iov, count))
+		return ((ssize_t (*)(int, const struct iovec *, int))NEXT("writev"))(fd, iov, count);
+	return transfer_all(&t, iov, count);
+}
+
+static ssize_t vector(const void *caller, struct transfer t, const struct iovec *iov, int count, void *whole)
+{
+	if (next_is_library(caller) || !needs_care(t.fd, iov, count))
+		return ((ssize_t (*)(int, const struct iovec *, int, off_t))whole)(t.fd, iov, count, t.off);
+	return transfer_all(&t, iov, count);
+}
+
+PUBLIC ssize_t preadv(int fd, const struct iovec *iov, int count, off_t off)
+{
+	return vector(CALLER, (struct transfer){ fd, off, 0, true, NEXT("pread"), step_pread }, iov, count, NEXT("preadv"));
+}
+
+PUBLIC ssize_t preadv64(int fd, const struct iovec *iov, int count, off_t off)
+{
+	return vector(CALLER, (struct transfer){ fd, off, 0, true, NEXT("pread"), step_pread }, iov, count, NEXT("preadv"));
+}
+
+PUBLIC ssize_t pwritev(int fd, const struct iovec *iov, int count, off_t off)
+{
+	return vector(CALLER, (struct transfer){ fd, off, 0, false, NEXT("pwrite"), step_pwrite }, iov, count, NEXT("pwritev"));
+}
+
+PUBLIC ssize_t pwritev64(int fd, const struct iovec *iov, int count, off_t off)
+{
+	return vector(CALLER, (struct transfer){ fd, off, 0, false, NEXT("pwrite"), step_pwrite }, iov, count, NEXT("pwritev"));
+}
+
+/* ---- Streams: their large parts go from and to memory inside the C library. ---- */
+
+PUBLIC size_t fwrite(const void *from, size_t size, size_t count, FILE *file)
+{
+	size_t (*next)(const void *, size_t, size_t, FILE *) = NEXT("fwrite");
+	size_t all = size * count, done = 0;
+	char copy[COPIED];
+
+	if (!is_held(from, all))
+		return next(from, size, count, file);
+	while (done < all) {
+		size_t part = all - done < COPIED ? all - done : COPIED, n;
+
+		memcpy(copy, (const char *)from + done, part);
+		n = next(copy, 1, part, file);
+		done += n;
+		if (n < part)
+			break;
+	}
+	return done / size;
+}
+
+PUBLIC size_t fread(void *to, size_t size, size_t count, FILE *file)
+{
+	size_t (*next)(void *, size_t, size_t, FILE *) = NEXT("fread");
+	size_t all = size * count, done = 0;
+	char copy[COPIED];
+
+	if (!is_held(to, all))
+		return next(to, size, count, file);
+	while (done < all) {
+		size_t part = all - done < COPIED ? all - done : COPIED, n = next(copy, 1, part, file);
+
+		memcpy((char *)to + done, copy, n);
+		done += n;
+		if (n < part)
+			break;
+	}
+	return done / size;
+}
+
+/* ---- Files that become shorter: what lies behind the end raises SIGBUS in a mapping of the kernel's. ---- */
+
+static int shorten(int fd, off_t len)
+{
+	struct stat st;
+	int result = 0;
+
+	if (!has_regions(fd, &st) || len >= st.st_size)
+		return 0;
+	region_lock_change();
+	result = region_hand_back_file(&st, len);
+	region_unlock();
+	return result;
+}
+
+PUBLIC int ftruncate(int fd, off_t len)
+{
+	int (*next)(int, off_t) = NEXT("ftruncate");
+
+	return !FROM_LIBRARY() && shorten(fd, len) < 0 ? -1 : next(fd, len);
+}
+
+PUBLIC int ftruncate64(int fd, off_t len)
+{
+	int (*next)(int, off_t) = NEXT("ftruncate");
+
+	return !FROM_LIBRARY() && shorten(fd, len) < 0 ? -1 : next(fd, len);
+}
+
+/* ---- Ends that no destructor sees. ---- */
+
+PUBLIC void _exit(int status)
+{
+	region_write_all();
+	((void (*)(int))NEXT("_exit"))(status);
+	__builtin_unreachable();
+}
+
+PUBLIC void _Exit(int status)
+{
+	region_write_all();
+	((void (*)(int))NEXT("_exit"))(status);
+	__builtin_unreachable();
+}
+
+PUBLIC int execve(const char *path, char *const argv[], char *const env[])
+{
+	region_write_all();
+	return ((int (*)(const char *, char *const *, char *const *))NEXT("execve"))(path, argv, env);
+}
+
+PUBLIC int execv(const char *path, char *const argv[])
+{
+	region_write_all();
+	return ((int (*)(const char *, char *const *))NEXT("execv"))(path, argv);
+}
+
+PUBLIC int execvp(const char *file, char *const argv[])
+{
+	region_write_all();
+	return ((int (*)(const char *, char *const *))NEXT("execvp"))(file, argv);
+}
+
+/* Those that take the arguments as a list. */
+static int exec_list(const char *file, const char *first, va_list *rest, bool search)
+{
+	size_t count = 1, room = 64;
+	char **argv = malloc(room * sizeof(*argv));
+	int result;
+
+	while (argv && first) {
+		argv[count - 1] = (char *)(uintptr_t)first;
+		first = va_arg(*rest, const char *);
+		if (++count == room)
+			argv = reallocarray(argv, room *= 2, sizeof(*argv));
+	}
+	if (!argv) {
+		errno = ENOMEM;
+		return -1;
+	}
+	argv[count - 1] = NULL;
+	result = search ? execvp(file, argv) : execv(file, argv);
+	free(argv);
+	return result;
+}
+
+PUBLIC int execl(const char *path, const char *first, ...)
+{
+	va_list rest;
+	int result;
+
+	va_start(rest, first);
+	result = exec_list(path, first, &rest, false);
+	va_end(rest);
+	return result;
+}
+
+PUBLIC int execlp(const char *file, const char *first, ...)
+{
+	va_list rest;
+	int result;
+
+	va_start(rest, first);
+	result = exec_list(file, first, &rest, true);
+	va_end(rest);
+	return result;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What umrun(1) asks for, by variables of the environment that it sets. */
+#ifndef UMRUN_CONFIG_H
+#define UMRUN_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct config {
+	size_t min;              /* mappings of fewer bytes are the kernel's; 0: all are */
+	const char *only;        /* so are files whose path does not match; NULL: all match */
+	const char *driver;      /* NULL: uring, or posix where it cannot be */
+	const char *policy;      /* NULL: the library's default */
+	bool stats;              /* what was mapped and read goes to stderr at the end */
+	bool verbose;            /* ... and each mapping that is left to the kernel, with the reason */
+};
+
+extern struct config config;
+void config_read(void);
+
+#endif

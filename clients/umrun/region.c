@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Which mappings the library has, and how they become the kernel's again.
+ *
+ * The library has whole pages of a regular file as long as it is when it is mapped. What lies behind is mapped by the kernel, so
+ * that it raises SIGBUS, or shows what the file has gained. A file that can be stored to by one mapping has one only: when there
+ * is another one of it, all are handed to the kernel, for good. So are those that can be stored to before a fork. A child has all
+ * others from the kernel, at the same addresses.
+ *
+ * `lock` is for the list, and never held across the program's own system calls.
+ */
+#include "umrun/region.h"
+
+#include "umrun/config.h"
+#include "umrun/next.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <linux/magic.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <ummap.h>
+
+/* As late as other pages of a file are written by the kernel. */
+#define FLUSH_INTERVAL 5
+/* Our descriptors are out of the way of those that a program expects. */
+#define FD_FIRST 700
+
+/* A file of which the kernel has a mapping that can be stored to. */
+struct shared_file {
+	dev_t dev;
+	ino_t ino;
+	struct shared_file *next;
+};
+
+_Atomic unsigned region_count;
+_Atomic bool region_kernel = true;
+static struct region *regions;
+static struct shared_file *shared;
+static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_once_t watching = PTHREAD_ONCE_INIT;
+static pid_t process;
+static struct { unsigned long mapped, left, handed_back; unsigned long long bytes; } counted;
+
+void region_lock_change(void)
+{
+	pthread_rwlock_wrlock(&lock);
+}
+
+void region_lock_look(void)
+{
+	pthread_rwlock_rdlock(&lock);
+}
+
+void region_unlock(void)
+{
+	pthread_rwlock_unlock(&lock);
+}
+
+static size_t page(void)
+{
+	return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+struct region *region_at(const void *addr, size_t len)
+{
+	uintptr_t at = (uintptr_t)addr, end = len < UINTPTR_MAX - at ? at + len : UINTPTR_MAX;
+
+	for (struct region *r = regions; r; r = r->next) {
+		if (at < (uintptr_t)r->addr + r->len && (uintptr_t)r->addr < end)
+			return r;
+	}
+	return NULL;
+}
+
+static bool is_of(const struct region *r, const struct stat *st)
+{
+	return r->ino == st->st_ino && r->dev == st->st_dev;
+}
+
+struct region *region_of_file(const struct region *r, const struct stat *st)
+{
+	struct region *next = r ? r->next : regions;
+
+	while (next && !is_of(next, st))
+		next = next->next;
+	return next;
+}
+
+static bool is_shared(const struct stat *st)
+{
+	for (struct shared_file *f = shared; f; f = f->next) {
+		if (f->ino == st->st_ino && f->dev == st->st_dev)
+			return true;
+	}
+	return false;
+}
+
+static int note_shared(dev_t dev, ino_t ino)
+{
+	struct shared_file *f = malloc(sizeof(*f));
+
+	if (!f) {
+		errno = ENOMEM;
+		return -1;
+	}
+	*f = (struct shared_file){ dev, ino, shared };
+	shared = f;
+	return 0;
+}
+
+/* ---- Which mappings are taken. ---- */
+
+static bool leave(int fd, const char *why)
+{
+	counted.left++;
+	if (config.verbose)
+		fprintf(stderr, "umrun: descriptor %d is mapped by the kernel: %s\n", fd, why);
+	return false;
+}
+
+static bool is_memory(int fd)
+{
+	struct statfs fs;
+
+	return fstatfs(fd, &fs) < 0 || fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC || fs.f_type == HUGETLBFS_MAGIC ||
+	       fs.f_type == PROC_SUPER_MAGIC || fs.f_type == SYSFS_MAGIC;
+}
+
+static bool has_name(int fd)
+{
+	char link[32], path[4096];
+	ssize_t len;
+
+	if (!config.only)
+		return true;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	len = readlink(link, path, sizeof(path) - 1);
+	path[len < 0 ? 0 : len] = '\0';
+	return fnmatch(config.only, path, 0) == 0 || (strrchr(path, '/') && fnmatch(config.only, strrchr(path, '/') + 1, 0) == 0);
+}
+
+static bool may_take(size_t ours, int prot, int flags, int fd, const struct stat *st)
+{
+	bool writable = prot & PROT_WRITE;
+	int mode = fcntl(fd, F_GETFL) & O_ACCMODE;
+
+	if (ours < config.min)
+		return leave(fd, "it is smaller than --min");
+	if (!has_name(fd))
+		return leave(fd, "its name does not match --only");
+	if (is_memory(fd))
+		return leave(fd, "the file is in memory");
+	if (mode == O_WRONLY || (writable && mode != O_RDWR))
+		return leave(fd, "the descriptor does not allow it");
+	if ((flags & MAP_TYPE) == MAP_PRIVATE && writable)
+		return leave(fd, "it is private and can be stored to");
+	if (is_shared(st))
+		return leave(fd, "another mapping of the file can be stored to");
+	return true;
+}
+
+static bool is_kind(int prot, int flags, int fd)
+{
+	const int never = MAP_ANONYMOUS | MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_GROWSDOWN | MAP_HUGETLB | MAP_LOCKED | MAP_SYNC;
+
+	return fd >= 0 && !(flags & never) && !(prot & PROT_EXEC) && (prot & (PROT_READ | PROT_WRITE)) && config.min;
+}
+
+/* ---- Taking. ---- */
+
+static int open_as(const char *driver, const struct region *r, struct ummap_attr *attr, void **base)
+{
+	char uri[256];
+	int prot = r->writable ? PROT_READ | PROT_WRITE : PROT_READ, result;
+
+	snprintf(uri, sizeof(uri), "%s:/proc/self/fd/%d", driver, r->fd);
+	attr->flags = region_kernel ? UMMAP_KERNEL : 0;
+	result = ummap_open(uri, r->ours, r->off, prot, attr, base);
+	/* The kernel does not report its own accesses here: what calls are given is pinned. */
+	if (result < 0 && region_kernel && errno != EBUSY) {
+		attr->flags = 0;
+		result = ummap_open(uri, r->ours, r->off, prot, attr, base);
+		if (result == 0)
+			region_kernel = false;
+	}
+	return result;
+}
+
+static int open_region(struct region *r, void **base)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+
+	attr.policy = config.policy;
+	attr.flush_interval = r->writable ? FLUSH_INTERVAL : 0;
+	attr.after = r->len - r->ours + page();
+	if (config.driver)
+		return open_as(config.driver, r, &attr, base);
+	return open_as("uring", r, &attr, base) == 0 ? 0 : open_as("posix", r, &attr, base);
+}
+
+/* And a page of zeros behind it all: programs are known to load a byte too many, where the kernel mostly has something. */
+static int map_tail(const struct region *r, void *base)
+{
+	char *end = (char *)base + r->len;
+
+	if (kernel_mmap(end, page(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+		return -1;
+	if (r->len == r->ours)
+		return 0;
+	return kernel_mmap((char *)base + r->ours, r->len - r->ours, r->prot, r->flags | MAP_FIXED, r->fd, r->off + (off_t)r->ours) ==
+	       MAP_FAILED ? -1 : 0;
+}
+
+static void link_region(struct region *r)
+{
+	r->next = regions;
+	regions = r;
+	region_count++;
+	counted.mapped++;
+	counted.bytes += r->ours;
+}
+
+static void unlink_region(struct region *r)
+{
+	struct region **at = &regions;
+
+	while (*at != r)
+		at = &(*at)->next;
+	*at = r->next;
+	region_count--;
+}
+
+static void free_region(struct region *r)
+{
+	close(r->fd);
+	free(r);
+}
+
+static void watch_forks(void);
+
+static bool take(struct region *r, int fd)
+{
+	void *base;
+
+	r->fd = fcntl(fd, F_DUPFD_CLOEXEC, FD_FIRST);
+	if (r->fd < 0)
+		r->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (r->fd < 0)
+		return leave(fd, "there is no descriptor left");
+	if (open_region(r, &base) < 0) {
+		leave(fd, umerrormsg());
+	} else if (map_tail(r, base) < 0) {
+		umunmap(base, 0);
+		kernel_munmap((char *)base + r->ours, r->len - r->ours + page());
+		leave(fd, "what lies behind the file's end cannot be mapped");
+	} else {
+		r->addr = base;
+		/* Behind the library, whose handlers in a child have to come first. */
+		pthread_once(&watching, watch_forks);
+		return true;
+	}
+	close(r->fd);
+	return false;
+}
+
+void *region_map(size_t len, int prot, int flags, int fd, off_t off)
+{
+	int error = errno;
+	struct region *r;
+	struct stat st;
+	size_t whole = (len + page() - 1) & ~(page() - 1), ours;
+
+	if (!is_kind(prot, flags, fd) || whole < len || off < 0 || off % (off_t)page() || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return errno = error, NULL;
+	ours = off < st.st_size ? (size_t)(st.st_size - off) & ~(page() - 1) : 0;
+	ours = ours < whole ? ours : whole;
+	r = may_take(ours, prot, flags, fd, &st) ? malloc(sizeof(*r)) : NULL;
+	if (!r)
+		return errno = error, NULL;
+	*r = (struct region){ .len = whole, .ours = ours, .prot = prot, .flags = flags & ~MAP_POPULATE, .off = off,
+			      .dev = st.st_dev, .ino = st.st_ino, .writable = prot & PROT_WRITE };
+	/* One that can be stored to stands alone. */
+	for (struct region *other = region_of_file(NULL, &st); other; other = region_of_file(other, &st)) {
+		if (other->writable || r->writable) {
+			leave(fd, "another mapping of the file is there, and one of both can be stored to");
+			free(r);
+			return errno = error, NULL;
+		}
+	}
+	if (!take(r, fd)) {
+		free(r);
+		return errno = error, NULL;
+	}
+	link_region(r);
+	errno = error;
+	return r->addr;
+}
+
+int region_share(int prot, int flags, int fd)
+{
+	struct region *r;
+	struct stat st;
+	bool writable = (flags & MAP_TYPE) != MAP_PRIVATE && (prot & PROT_WRITE);
+
+	if (fd < 0 || flags & MAP_ANONYMOUS || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return 0;
+	r = region_of_file(NULL, &st);
+	/* What is only loaded from goes on being so, unless this one changes it. */
+	if (!writable && (!r || !r->writable))
+		return 0;
+	if (region_hand_back_file(&st, 0) < 0)
+		return -1;
+	return is_shared(&st) ? 0 : note_shared(st.st_dev, st.st_ino);
+}
+
+/* ---- Giving back. ---- */
+
+int region_hand_back(struct region *r)
+{
+	char *place;
+
+	if (r->writable && note_shared(r->dev, r->ino) < 0)
+		return -1;
+	place = kernel_mmap(NULL, r->ours, r->prot, r->flags, r->fd, r->off);
+	if (place == MAP_FAILED)
+		return -1;
+	if (umunmap(r->addr, r->writable) < 0) {
+		int error = errno;
+
+		kernel_munmap(place, r->ours);
+		errno = error;
+		return -1;
+	}
+	syscall(SYS_mremap, place, r->ours, r->ours, MREMAP_MAYMOVE | MREMAP_FIXED, r->addr);
+	counted.handed_back++;
+	unlink_region(r);
+	free_region(r);
+	return 0;
+}
+
+int region_hand_back_range(const void *addr, size_t len)
+{
+	struct region *r;
+
+	while ((r = region_at(addr, len))) {
+		if (region_hand_back(r) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+int region_hand_back_file(const struct stat *st, off_t end)
+{
+	struct region *next;
+
+	for (struct region *r = region_of_file(NULL, st); r; r = next) {
+		next = region_of_file(r, st);
+		if (r->off + (off_t)r->ours > end && region_hand_back(r) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+int region_end(struct region *r)
+{
+	if (r->writable && umsync_range(r->addr, r->ours, UMMAP_NOFLUSH) < 0)
+		return -1;
+	if (umunmap(r->addr, 0) < 0)
+		return -1;
+	kernel_munmap(r->addr + r->ours, r->len - r->ours + page());
+	unlink_region(r);
+	free_region(r);
+	return 0;
+}
+
+/* ---- Fork. ---- */
+
+static void before_fork(void)
+{
+	struct region *next;
+
+	region_lock_change();
+	for (struct region *r = regions; r; r = next) {
+		next = r->next;
+		if (r->writable && region_hand_back(r) < 0)
+			fprintf(stderr, "umrun: a forked child does not see what was stored: %s\n", umerrormsg());
+	}
+}
+
+static void in_parent(void)
+{
+	region_unlock();
+}
+
+/* Nothing stands there any more: the library's mappings are the parent's. */
+static void in_child(void)
+{
+	struct region *r;
+
+	pthread_rwlock_init(&lock, NULL);
+	process = getpid();
+	while ((r = regions)) {
+		if (kernel_mmap(r->addr, r->ours, r->prot, r->flags | MAP_FIXED, r->fd, r->off) == MAP_FAILED)
+			abort();
+		unlink_region(r);
+		free_region(r);
+	}
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(before_fork, in_parent, in_child);
+}
+
+/* ---- The end. ---- */
+
+void region_write_all(void)
+{
+	/* A child of vfork has its parent's memory. */
+	if (!region_count || getpid() != process)
+		return;
+	region_lock_look();
+	for (struct region *r = regions; r; r = r->next) {
+		if (r->writable && umsync_range(r->addr, r->ours, UMMAP_NOFLUSH) < 0)
+			fprintf(stderr, "umrun: what was stored is not all in its file: %s\n", umerrormsg());
+	}
+	region_unlock();
+}
+
+static void show_stats(void)
+{
+	struct umstat st = { .struct_size = sizeof(st) };
+
+	if (umstat(NULL, &st) < 0)
+		return;
+	fprintf(stderr, "umrun: %s: %lu mappings of %llu bytes taken, %lu left to the kernel, %lu handed back to it; system calls %s\n",
+		program_invocation_short_name, counted.mapped, counted.bytes, counted.left, counted.handed_back,
+		region_kernel ? "as they are" : "by pinning");
+	fprintf(stderr, "umrun: %s: %llu bytes read by %llu requests, %llu written by %llu; %llu faults, %llu evictions\n",
+		program_invocation_short_name, (unsigned long long)st.read_bytes, (unsigned long long)st.read_requests,
+		(unsigned long long)st.write_bytes, (unsigned long long)st.write_requests,
+		(unsigned long long)(st.read_faults + st.write_faults + st.upgrade_faults), (unsigned long long)st.evictions);
+}
+
+__attribute__((destructor))
+static void at_end(void)
+{
+	region_write_all();
+	if (config.stats && (counted.mapped || counted.left) && getpid() == process)
+		show_stats();
+}
+
+void region_start(void)
+{
+	process = getpid();
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Regions: file mappings of the program that are mappings of the library. */
+#ifndef UMRUN_REGION_H
+#define UMRUN_REGION_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+struct region {
+	char *addr;
+	size_t len;              /* the program's, whole pages */
+	size_t ours;             /* ... of which the library has these; what lies behind the file's end is the kernel's */
+	int prot, flags;         /* as for mmap */
+	int fd;                  /* of the file, our own */
+	off_t off;               /* of addr in the file */
+	dev_t dev;
+	ino_t ino;
+	bool writable;           /* stores go to the file */
+	struct region *next;
+};
+
+/* How many there are: where there are none, nothing has to be looked for. */
+extern _Atomic unsigned region_count;
+/* Whether system calls may be given addresses of regions as they are. */
+extern _Atomic bool region_kernel;
+
+/* The list is changed, or must not change meanwhile. */
+void region_lock_change(void);
+void region_lock_look(void);
+void region_unlock(void);
+
+/* ---- With the list locked. ---- */
+
+/* The first region of which [addr, addr + len) has a byte; NULL: none. */
+struct region *region_at(const void *addr, size_t len);
+/* The next region, after r or from the beginning, of the file. */
+struct region *region_of_file(const struct region *r, const struct stat *st);
+
+/* ---- With the list locked to be changed. ---- */
+
+/* Maps the file, if the rules allow it: its address; NULL: it is to be left to the kernel. */
+void *region_map(size_t len, int prot, int flags, int fd, off_t off);
+/* A mapping of the file is made by the kernel: where one of them can be stored to, all have to be. 0 or -1 with errno. */
+int region_share(int prot, int flags, int fd);
+/* What it shows is mapped by the kernel from now on, at the same addresses. 0, or -1 with errno, and nothing has changed. */
+int region_hand_back(struct region *r);
+/* All that have a byte there. */
+int region_hand_back_range(const void *addr, size_t len);
+/* All of a file that reach beyond `end`. */
+int region_hand_back_file(const struct stat *st, off_t end);
+/* Ends it, as munmap does: what was stored is in the file. */
+int region_end(struct region *r);
+
+/* Begins to watch forks and the end. */
+void region_start(void);
+/* What was stored is in the files, as far as others can see. */
+void region_write_all(void);
+
+#endif

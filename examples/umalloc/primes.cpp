@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Primes by the sieve of Eratosthenes, in a vector that may be larger than memory: `primes LIMIT`, and
+// `UMMAP_MEM_LIMIT=64M primes 1000000000` needs 1 GB of numbers. Says how many there are, and the largest.
+#include <umallocator.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <vector>
+
+// What is struck out in a stretch of the vector stays in memory meanwhile.
+static constexpr std::size_t stretch = std::size_t(1) << 22;
+
+static std::vector<std::size_t> small_primes(std::size_t limit)
+{
+	std::vector<bool> composite(limit + 1);
+	std::vector<std::size_t> primes;
+
+	for (std::size_t n = 2; n <= limit; n++) {
+		if (composite[n])
+			continue;
+		primes.push_back(n);
+		for (std::size_t m = n * n; m <= limit; m += n)
+			composite[m] = true;
+	}
+	return primes;
+}
+
+int main(int argc, char **argv)
+{
+	std::size_t limit = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 100000000, root = 1, count = 0, last = 0;
+
+	try {
+		std::vector<std::uint8_t, umallocator<std::uint8_t>> composite(limit + 1);
+
+		while (root * root <= limit)
+			root++;
+		for (std::size_t from = 0; from <= limit; from += stretch) {
+			std::size_t end = std::min(from + stretch, limit + 1);
+
+			for (std::size_t p : small_primes(root))
+				for (std::size_t m = std::max(p * p, (from + p - 1) / p * p); m < end; m += p)
+					composite[m] = 1;
+		}
+		for (std::size_t n = 2; n <= limit; n++) {
+			if (!composite[n]) {
+				count++;
+				last = n;
+			}
+		}
+	} catch (const std::exception &error) {
+		std::fprintf(stderr, "primes: %s: %s\n", error.what(), umalloc_errormsg());
+		return 1;
+	}
+	std::printf("%zu primes up to %zu, the largest is %zu\n", count, limit, last);
+	return 0;
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * prog_umalloc_model - threads at random in many heaps, each allocation held against what was stored in it: nothing overlaps,
+ * nothing is lost, in a budget that is a part of what is allocated. Allocations change hands between threads.
+ */
+#include "heap.h"
+
+#define BUDGET (24 * MIB)
+#define HEAPS 12
+#define THREADS 4
+#define SLOTS 256   /* of each heap */
+
+struct slot {
+	pthread_mutex_t lock;
+	char *memory;
+	size_t size;
+	uint64_t seed;
+};
+
+static struct {
+	umalloc_heap *heap;
+	struct slot slot[SLOTS];
+} heaps[HEAPS];
+
+static unsigned rounds;
+
+/* From bytes to some MiB, the small ones most often; one in many is sparse. */
+static size_t any_size(uint64_t *random)
+{
+	switch (next_random(random) % 64) {
+	case 0: return 1 + next_random(random) % (4 * MIB);
+	case 1: case 2: case 3: return 1 + next_random(random) % (256 * KIB);
+	case 4: return 8 * GIB + next_random(random) % GIB;
+	default: return 1 + next_random(random) % 4000;
+	}
+}
+
+/* What of it is filled: the beginning and the end, if it is sparse. */
+static size_t shown(size_t size)
+{
+	return size < GIB ? size : 4 * KIB;
+}
+
+static void fill_slot(struct slot *s, size_t from)
+{
+	size_t part = shown(s->size);
+
+	if (from < part)
+		fill(s->memory + from, part - from, from, s->seed);
+	if (part < s->size)
+		fill(s->memory + s->size - part, part, 0, s->seed);
+}
+
+static void check_slot(const struct slot *s)
+{
+	size_t part = shown(s->size);
+
+	check_bytes(s->memory, part, 0, s->seed);
+	if (part < s->size)
+		check_bytes(s->memory + s->size - part, part, 0, s->seed);
+}
+
+static void allocate(umalloc_heap *heap, struct slot *s, uint64_t *random)
+{
+	size_t alignment = (size_t)1 << next_random(random) % 14;
+	unsigned how = next_random(random) % 4;
+
+	s->size = any_size(random);
+	s->seed = next_random(random) % 1000 + 1;
+	if (how == 0) {
+		s->memory = ucalloc(heap, 1, s->size);
+		check(s->memory, "%s", umalloc_errormsg());
+		check_zeros(s->memory, shown(s->size));
+	} else if (how == 1) {
+		s->memory = ualigned_alloc(heap, alignment, s->size);
+		check(s->memory && (uintptr_t)s->memory % alignment == 0);
+	} else {
+		s->memory = umalloc(heap, s->size);
+	}
+	check(s->memory, "%zu: %s", s->size, umalloc_errormsg());
+	check(umalloc_usable_size(heap, s->memory) >= s->size);
+	fill_slot(s, 0);
+}
+
+static void reallocate(umalloc_heap *heap, struct slot *s, uint64_t *random)
+{
+	size_t size = any_size(random), kept = size < s->size ? size : s->size;
+
+	/* Copying what is sparse is for programs that can wait. */
+	if (size >= GIB || s->size >= GIB)
+		return;
+	s->memory = urealloc(heap, s->memory, size);
+	check(s->memory, "%zu: %s", size, umalloc_errormsg());
+	check_bytes(s->memory, kept, 0, s->seed);
+	s->size = size;
+	fill_slot(s, kept);
+}
+
+static void *work(void *arg)
+{
+	uint64_t random = (uintptr_t)arg;
+
+	for (unsigned round = 0; round < rounds; round++) {
+		size_t h = next_random(&random) % HEAPS;
+		struct slot *s = &heaps[h].slot[next_random(&random) % SLOTS];
+
+		pthread_mutex_lock(&s->lock);
+		if (!s->memory) {
+			allocate(heaps[h].heap, s, &random);
+		} else {
+			check_slot(s);
+			if (next_random(&random) % 3) {
+				ufree(heaps[h].heap, s->memory);
+				s->memory = NULL;
+			} else {
+				reallocate(heaps[h].heap, s, &random);
+			}
+		}
+		pthread_mutex_unlock(&s->lock);
+	}
+	return NULL;
+}
+
+/* Threads come and go, and heaps stay. */
+static void run_threads(unsigned generation)
+{
+	pthread_t thread[THREADS];
+
+	for (size_t i = 0; i < THREADS; i++)
+		check(pthread_create(&thread[i], NULL, work, (void *)(uintptr_t)(generation * THREADS + i + 1)) == 0);
+	for (size_t i = 0; i < THREADS; i++)
+		check(pthread_join(thread[i], NULL) == 0);
+}
+
+static void check_all(void)
+{
+	for (size_t h = 0; h < HEAPS; h++) {
+		for (size_t i = 0; i < SLOTS; i++) {
+			if (heaps[h].slot[i].memory)
+				check_slot(&heaps[h].slot[i]);
+		}
+	}
+}
+
+/* A heap that ends leaves the others alone, and another one takes its place. */
+static void renew(size_t h)
+{
+	umalloc_destroy(heaps[h].heap);
+	heaps[h].heap = make_heap(512 * GIB);
+	for (size_t i = 0; i < SLOTS; i++)
+		heaps[h].slot[i].memory = NULL;
+}
+
+int main(void)
+{
+	set_budget(BUDGET);
+	rounds = by_time(2500, 60000);
+	for (size_t h = 0; h < HEAPS; h++) {
+		heaps[h].heap = make_heap(512 * GIB);
+		for (size_t i = 0; i < SLOTS; i++)
+			pthread_mutex_init(&heaps[h].slot[i].lock, NULL);
+	}
+	for (unsigned generation = 0; generation < 4; generation++) {
+		run_threads(generation);
+		check_all();
+		renew(generation * 5 % HEAPS);
+	}
+	check(stat_of(NULL).read_bytes > 0 && stat_of(NULL).write_bytes > 0, "more than the budget");
+	for (size_t h = 0; h < HEAPS; h++)
+		umalloc_destroy(heaps[h].heap);
+	check(stat_of(NULL).mappings == 0);
+	return 0;
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* umrun - runs a program with its file mappings on libummap: sets the environment, tries it, and becomes the program. */
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <link.h>
+#include <ummap.h>
+
+static const char usage[] =
+"usage: umrun [OPTION ...] PROGRAM [ARGUMENT ...]\n"
+"Runs a program whose file mappings of 1 MiB and more are paged by libummap: memory, and how it moves, as the options say.\n"
+"  --limit SIZE      memory for all mappings of the program and its children (default: as ummap(7) says)\n"
+"  --segment SIZE    what is read and evicted at a time (256K)\n"
+"  --policy NAME     what is evicted first: fifo, lifo, plru, prnd, wiro-f, wiro-l, or one that is loaded (fifo)\n"
+"  --driver NAME     how files are read and written (uring, or posix where that cannot be used)\n"
+"  --only GLOB       only files whose path, or name, matches\n"
+"  --min SIZE        only mappings of at least so many bytes (1M)\n"
+"  --stats           says at the end what was mapped and read\n"
+"  --verbose         also says which mappings are left to the kernel, and why\n"
+"  --help, --version\n";
+
+enum { LIMIT = 256, SEGMENT, POLICY, DRIVER, ONLY, MIN, STATS, VERBOSE, HELP, VERSION };
+
+static const struct option options[] = {
+	{ "limit", required_argument, NULL, LIMIT },
+	{ "segment", required_argument, NULL, SEGMENT },
+	{ "policy", required_argument, NULL, POLICY },
+	{ "driver", required_argument, NULL, DRIVER },
+	{ "only", required_argument, NULL, ONLY },
+	{ "min", required_argument, NULL, MIN },
+	{ "stats", no_argument, NULL, STATS },
+	{ "verbose", no_argument, NULL, VERBOSE },
+	{ "help", no_argument, NULL, HELP },
+	{ "version", no_argument, NULL, VERSION },
+	{ NULL, 0, NULL, 0 },
+};
+
+__attribute__((noreturn, format(printf, 1, 2)))
+static void refuse(const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	fprintf(stderr, "umrun: ");
+	vfprintf(stderr, format, args);
+	fprintf(stderr, "\n");
+	exit(125);
+}
+
+static void set(const char *name, const char *value)
+{
+	if (setenv(name, value, 1) < 0)
+		refuse("no memory for the environment");
+}
+
+/* As the library's own variables are. */
+static void set_size(const char *name, const char *text, const char *option)
+{
+	static const char suffixes[] = "KMGT";
+	const char *suffix;
+	char number[32], *end;
+	unsigned long long size;
+
+	errno = 0;
+	size = strtoull(text, &end, 10);
+	suffix = *end ? strchr(suffixes, *end) : NULL;
+	if (errno || end == text || *text == '-' || (*end && (!suffix || end[1])) ||
+	    (suffix && size > SIZE_MAX >> (10 * (suffix - suffixes + 1))))
+		refuse("--%s %s: a size is a number of bytes, or has one of the suffixes K, M, G and T", option, text);
+	snprintf(number, sizeof(number), "%llu", suffix ? size << (10 * (suffix - suffixes + 1)) : size);
+	set(name, number);
+}
+
+/* Where the library is loaded from. */
+static int look_for(struct dl_phdr_info *info, size_t size, void *path)
+{
+	const char *name = strrchr(info->dlpi_name, '/');
+
+	(void)size;
+	if (!name || strncmp(name, "/libummap.so", 12) != 0)
+		return 0;
+	snprintf(path, PATH_MAX, "%s", info->dlpi_name);
+	return 1;
+}
+
+/* The preloaded library is beside the other. */
+static void preload(void)
+{
+	const char *others = getenv("LD_PRELOAD");
+	char library[PATH_MAX] = "", real[PATH_MAX], value[3 * PATH_MAX], path[PATH_MAX];
+	char *slash;
+
+	if (!dl_iterate_phdr(look_for, library) || !realpath(library, real))
+		refuse("libummap.so is not where it was loaded from");
+	slash = strrchr(real, '/');
+	*slash = '\0';
+	if (snprintf(path, sizeof(path), "%s/libumrun.so.0", real) >= (int)sizeof(path) || access(path, R_OK) < 0)
+		refuse("%s/libumrun.so.0 cannot be read: %s", real, strerror(errno));
+	if (strpbrk(path, " :"))
+		refuse("%s cannot be preloaded, because its path has a blank or a colon", path);
+	*slash = '/';
+	if (snprintf(value, sizeof(value), "%s:%s%s%s", path, real, others ? ":" : "", others ? others : "") >= (int)sizeof(value))
+		refuse("LD_PRELOAD would be too long");
+	set("LD_PRELOAD", value);
+}
+
+/* All that programs share, unless they are told of another group, is their limit. */
+static void set_group(void)
+{
+	char group[32];
+
+	snprintf(group, sizeof(group), "umrun.%d", (int)getpid());
+	if (setenv("UMMAP_GROUP", group, 0) < 0)
+		refuse("no memory for the environment");
+}
+
+/* What the library would refuse in the program, where nobody would hear of it, it refuses here. */
+static void try_options(const char *driver, const char *policy)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[256];
+	void *base;
+
+	attr.policy = policy;
+	snprintf(uri, sizeof(uri), "%s:/proc/self/exe", driver ? driver : "posix");
+	if (ummap_open(uri, 4096, 0, PROT_READ, &attr, &base) < 0)
+		refuse("%s", umerrormsg());
+	umunmap(base, 0);
+}
+
+int main(int argc, char **argv)
+{
+	const char *driver = NULL, *policy = NULL;
+	int option;
+
+	if (!getenv("UMMAP_SEG_SIZE"))
+		set("UMMAP_SEG_SIZE", "256K");
+	while ((option = getopt_long(argc, argv, "+", options, NULL)) != -1) {
+		switch (option) {
+		case LIMIT: set_size("UMMAP_MEM_LIMIT", optarg, "limit"); break;
+		case SEGMENT: set_size("UMMAP_SEG_SIZE", optarg, "segment"); break;
+		case MIN: set_size("UMRUN_MIN", optarg, "min"); break;
+		case POLICY: set("UMRUN_POLICY", policy = optarg); break;
+		case DRIVER: set("UMRUN_DRIVER", driver = optarg); break;
+		case ONLY: set("UMRUN_ONLY", optarg); break;
+		case STATS: set("UMRUN_STATS", "1"); break;
+		case VERBOSE: set("UMRUN_VERBOSE", "1"); break;
+		case HELP: return fputs(usage, stdout) < 0;
+		case VERSION: return printf("umrun (libummap) %s\n", UMMAP_VERSION) < 0;
+		default: fputs(usage, stderr); return 125;
+		}
+	}
+	if (optind == argc) {
+		fputs(usage, stderr);
+		return 125;
+	}
+	set_group();
+	try_options(driver, policy);
+	preload();
+	execvp(argv[optind], argv + optind);
+	fprintf(stderr, "umrun: %s cannot be run: %s\n", argv[optind], strerror(errno));
+	return errno == ENOENT ? 127 : 126;
+}
