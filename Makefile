@@ -273,7 +273,9 @@ demo: deps
 # What find_package of CMake reads finds the rest from where it lies itself, so that a tree may be moved.
 CMAKEDIR = $(LIBDIR)/cmake/ummap
 CMAKE_INCLUDE = $(shell realpath -ms --relative-to='$(LIBDIR)' '$(INCLUDEDIR)')
-COMMANDS = $(notdir $(TOOLS)) ummap-trace
+# Those that need no building.
+SCRIPTS = tools/ummap-trace tools/ummap-timeline
+COMMANDS = $(notdir $(TOOLS) $(SCRIPTS))
 
 install: lib tools
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(CMAKEDIR) $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(COMPLETIONDIR) \
@@ -290,7 +292,7 @@ install: lib tools
 			packaging/cmake/$$file.in > $(DESTDIR)$(CMAKEDIR)/$$file || exit; \
 	done
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
-	install -m 755 $(TOOLS) tools/ummap-trace $(DESTDIR)$(BINDIR)
+	install -m 755 $(TOOLS) $(SCRIPTS) $(DESTDIR)$(BINDIR)
 	for command in $(COMMANDS); do \
 		install -m 644 tools/completion.bash $(DESTDIR)$(COMPLETIONDIR)/$$command || exit; \
 	done

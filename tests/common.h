@@ -138,6 +138,17 @@ static inline int temp_file(uint64_t size)
 	return fd;
 }
 
+/* A name in the test's folder. */
+static inline const char *in_dir(const char *name)
+{
+	static char path[4][320];
+	static int next;
+	char *p = path[next++ % 4];
+
+	snprintf(p, sizeof(path[0]), "%s/%s", temp_dir(), name);
+	return p;
+}
+
 /* A file with a name, which goes into path. */
 static inline int temp_named(const char *name, uint64_t size, char path[static 320])
 {

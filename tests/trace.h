@@ -77,17 +77,6 @@ static inline uint64_t count_bytes(const char *op)
 	return bytes;
 }
 
-/* A name in the test's folder. */
-static inline const char *in_dir(const char *name)
-{
-	static char path[4][320];
-	static int next;
-	char *p = path[next++ % 4];
-
-	snprintf(p, sizeof(path[0]), "%s/%s", temp_dir(), name);
-	return p;
-}
-
 /* ---- Mappings ---- */
 
 __attribute__((format(printf, 3, 4)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Completes the arguments of umtop, umwal, umcow, umcache, ummap-trace and driver-conform in bash. Installed once under the name of each.
+# Completes the arguments of umtop, umwal, umcow, umcache, ummap-trace, ummap-timeline and driver-conform in bash. Installed once under the name of each.
 # shellcheck shell=bash
 
 # Options are those that the program's --help names.
@@ -16,7 +16,8 @@ _ummap_complete() { # program, word, the word before
 	umtop:-n | umtop:--count | umtop:-d | umtop:--delay | umtop:-g | umtop:--group | umtop:-f | umtop:--filter) ;;
 	driver-conform:--only) mapfile -t words < <("$1" --list | cut -d' ' -f1) ;;
 	driver-conform:--size | driver-conform:--seed | driver-conform:--free | driver-conform:--beside | driver-conform:--seconds) ;;
-	ummap-trace:-o | ummap-trace:--output | umwal:--log | umwal:ls | umwal:check | umwal:apply | umwal:back | umwal:drop | \
+	ummap-timeline:--run) ;;
+	ummap-trace:-o | ummap-trace:--output | ummap-timeline:-o | ummap-timeline:--output | umwal:--log | umwal:ls | umwal:check | umwal:apply | umwal:back | umwal:drop | \
 		umcow:--changes | umcow:ls | umcow:commit | umcow:discard | \
 		umcache:--cache | umcache:ls | umcache:flush | umcache:drop)
 		file=yes
@@ -30,7 +31,7 @@ _ummap_complete() { # program, word, the word before
 			words=(ls commit discard)
 		elif [ "${1##*/}" = umcache ]; then
 			words=(ls flush drop)
-		elif [ "${1##*/}" = ummap-trace ]; then
+		elif [[ ${1##*/} = ummap-t* ]]; then
 			file=yes
 		fi
 		;;
@@ -43,4 +44,4 @@ _ummap_complete() { # program, word, the word before
 	fi
 }
 
-complete -F _ummap_complete umtop umwal umcow umcache ummap-trace driver-conform
+complete -F _ummap_complete umtop umwal umcow umcache ummap-trace ummap-timeline driver-conform

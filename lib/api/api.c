@@ -185,7 +185,7 @@ static void warn_of_end(const struct plan *p, struct store *store)
 	uint64_t end = (uint64_t)p->offset + p->size, have = io_size(store);
 
 	if (p->prot & PROT_WRITE && !io_grows(store) && have < end)
-		log_line(LOG_WARN, "open", "the mapping ends at byte %" PRIu64 ", but its store at %" PRIu64 ", and does not grow: "
+		log_line(LOG_WARN, "io", "the mapping ends at byte %" PRIu64 ", but its store at %" PRIu64 ", and does not grow: "
 			 "what is stored behind that cannot be written", end, have);
 }
 

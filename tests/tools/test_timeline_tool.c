@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_timeline_tool.c - tools/ummap-timeline: sums, pictures, and what it says when something is wrong. */
+#include <criterion/criterion.h>
+
+#include "script.h"
+
+#define HEADER "run,rank,seconds,phase,event,memory_kib\n"
+
+/* Two ranks; the second one was killed while it reduced, in the middle of a line. A run of one rank after that. */
+static const char events[] = HEADER
+	"1,0,0.000010,map,begin,10240\n1,0,0.250000,map,step,20480\n1,0,0.300000,map,sync,40960\n1,0,0.500000,map,step,20480\n"
+	"1,0,0.500010,map,end,20480\n1,0,0.500020,reduce,begin,20480\n1,0,0.750000,reduce,end,20480\n"
+	"1,0,0.750010,combine,begin,20480\n1,0,0.875000,combine,step,30720\n1,0,1.000000,combine,end,30720\n"
+	"1,1,0.000020,map,begin,10240\n1,1,0.600000,map,end,10240\n1,1,0.600010,reduce,begin,10240\n1,1,0.700000,reduce,step,10240\n"
+	"1,1,0.7000\n"
+	"2,0,0.000000,map,begin,1024\n2,0,3.000000,map,end,1024\n";
+
+static const char *written(const char *name, const char *text)
+{
+	const char *path = in_dir(name);
+	FILE *f = fopen(path, "we");
+
+	check(f && fputs(text, f) >= 0 && fclose(f) == 0);
+	return path;
+}
+
+Test(timeline, sums_up)
+{
+	const char *csv = written("t.csv", events);
+	char out[4096];
+
+	check(tool("ummap-timeline", out, "--summary %s", csv) == 0, "%s", out);
+	check(strstr(out, "\n   0  map           0.000      0.500     0.500      2      1      40.0\n"), "%s", out);
+	check(strstr(out, "\n   0  combine       0.750      1.000     0.250      1      0      30.0\n"), "%s", out);
+	check(strstr(out, "\n   1  reduce        0.600      0.700     0.100      1      0      10.0\n"), "%s", out);
+	check(strstr(out, "no event: lines: 1"), "%s", out);
+	check(!strstr(out, "3.000"), "%s", out);
+	check(tool("ummap-timeline", out, "--run 2 -s %s", csv) == 0, "%s", out);
+	check(strstr(out, "\n   0  map           0.000      3.000     3.000      0      0       1.0\n"), "%s", out);
+}
+
+Test(timeline, draws)
+{
+	const char *csv = written("t.csv", events), *png = in_dir("t.png"), *svg = in_dir("t.svg");
+	char out[4096];
+
+	check(tool("ummap-timeline", out, "%s -o %s", csv, png) == 0, "%s", out);
+	check_picture(png, "\x89PNG");
+	check(tool("ummap-timeline", out, "--run 2 -o %s %s %s", svg, csv, csv) == 0, "%s", out);
+	check_picture(svg, "<?xml");
+}
+
+Test(timeline, says_what_is_wrong)
+{
+	static const struct { const char *args, *says; int status; } cases[] = {
+		{ "", "which timeline", 2 }, { "--sumary x", "no option --sumary", 2 }, { "x", "--summary", 2 },
+		{ "x -o", "needs the name", 2 }, { "x -o y.gif", ".png", 2 }, { "x -s --run 0", "from 1 on", 2 },
+		{ "x -s --run", "from 1 on", 2 }, { "-s /nowhere", "cannot be read", 1 }, { "-s /etc", "cannot be read", 1 },
+		{ "-s /etc/passwd", "is no timeline", 1 }, { "--help", "usage:", 0 },
+	};
+	const char *csv;
+	char out[4096];
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		check(tool("ummap-timeline", out, "%s", cases[i].args) == cases[i].status, "%s: %s", cases[i].args, out);
+		check(strstr(out, cases[i].says), "%s: %s", cases[i].args, out);
+	}
+	csv = written("t.csv", HEADER);
+	check(tool("ummap-timeline", out, "-s %s", csv) == 1 && strstr(out, "no events of run 1"), "%s", out);
+	csv = written("t.csv", events);
+	check(tool("ummap-timeline", out, "-s --run 3 %s", csv) == 1 && strstr(out, "no events of run 3"), "%s", out);
+	check(tool("ummap-timeline", out, "%s -o /nowhere/x.png", csv) == 1 && strstr(out, "cannot be written"), "%s", out);
+}
