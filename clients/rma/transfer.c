@@ -78,6 +78,15 @@ static inline struct stretch stretch_of(const struct transfer *t, const MPI_Requ
 	return (struct stretch){ .rank = t->rank, .disp = t->disp, .bytes = bytes_of(t), .fences = !request };
 }
 
+/* Where the next bytes of the target are, and as many of them as are left. */
+static inline uint64_t next_piece(const struct target *t, uint64_t done, size_t *len)
+{
+	uint64_t at = (uint64_t)cursor_at(&t->at, len);
+
+	*len = *len < t->bytes - done ? *len : t->bytes - done;
+	return at;
+}
+
 /* Copies to or from the target, whose bytes are in order at `local`. A hold is short. */
 static bool copy(struct window *w, struct target *t, char *local, bool put)
 {
@@ -87,11 +96,10 @@ static bool copy(struct window *w, struct target *t, char *local, bool put)
 
 	reach_begin(&r, w->shm, t->rank, put);
 	for (uint64_t done = 0; done < t->bytes && theirs; done += len) {
-		int64_t at = cursor_at(&t->at, &len);
+		uint64_t at = next_piece(t, done, &len);
 
-		len = len < t->bytes - done ? len : t->bytes - done;
 		len = len < HOLD_MOST ? len : HOLD_MOST;
-		theirs = reach_at(&r, (uint64_t)at, &len);
+		theirs = reach_at(&r, at, &len);
 		if (theirs)
 			memmove(put ? theirs : local + done, put ? local + done : theirs, len);
 		cursor_go(&t->at, len);
@@ -102,9 +110,33 @@ static bool copy(struct window *w, struct target *t, char *local, bool put)
 		}
 	}
 	reach_end(&r);
-	if (put)
-		atomic_store_explicit(&t->peer->stored, true, memory_order_relaxed);
 	return theirs;
+}
+
+/* The same by the kernel, as many pieces at a time as it takes, but for those that are mapped here. */
+static bool copy_remote(struct window *w, struct target *t, char *local, bool put)
+{
+	const struct peer *p = t->peer;
+	struct remote list;
+	bool good = true;
+	size_t len;
+
+	remote_begin(&list, w->shm->locks.who[t->rank].pid, put);
+	for (uint64_t done = 0; done < t->bytes && good; done += len) {
+		uint64_t at = next_piece(t, done, &len), there;
+
+		if (reach_is_remote(p, at)) {
+			len = reach_remote(p, at, len, &there);
+			good = remote_copy(&list, local + done, there, len);
+		} else {
+			char *theirs = p->at + (at - p->from);
+
+			len = len < p->to - at ? len : p->to - at;
+			memmove(put ? theirs : local + done, put ? local + done : theirs, len);
+		}
+		cursor_go(&t->at, len);
+	}
+	return good && remote_end(&list);
 }
 
 /* LEFT: it is for MPI. Else its code. */
@@ -120,7 +152,9 @@ static int transfer(const struct transfer *t, MPI_Win win, MPI_Request *request)
 	    local_size(t->type, t->count) != target.bytes ||
 	    !local_take(&local, buf, t->type, t->count, reach_allows(target.peer, buf, target.bytes), put))
 		return LEFT;
-	good = copy(w, &target, local.at, put);
+	good = (target.peer->remote ? copy_remote : copy)(w, &target, local.at, put);
+	if (put)
+		atomic_store_explicit(&target.peer->stored, true, memory_order_relaxed);
 	if (good && !put)
 		local_return(&local, t->to, t->type, t->count);
 	local_drop(&local);
