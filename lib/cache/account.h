@@ -17,8 +17,9 @@ struct account {
 	_Atomic size_t coming;        /* ... that queued jobs will read ahead (readahead.c) */
 	_Atomic size_t ahead_less;    /* ... by which the bound on readahead is reduced (readahead.c) */
 	_Atomic bool supplying;       /* evict.c: a job deactivates segments, to have enough inactive ones */
+	_Atomic bool stuck;           /* ... a thread has waited in vain for others to be done with their frames */
 	size_t resident;              /* cache.c: mapped segments */
-	uint64_t came;                /* ... that were ever mapped: serves as a clock */
+	_Atomic uint64_t came;        /* ... that were ever mapped: serves as a clock */
 	struct ummap_node groups;     /* cache.c: a ring, visited in turn */
 	size_t group_count;
 	struct ummap_node link;       /* in the list of accounts */

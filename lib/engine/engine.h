@@ -99,9 +99,10 @@ void engine_release_places(void);
 
 /*
  * Between these two, frames that the calling thread maps and unmaps may leave copies behind, and places that it discards
- * may keep them, which are freed together at the end. Until then their segments stay locked. Not nested.
+ * may keep them, which are freed together at the end; or before it, when such copies have `most` bytes. Until then their
+ * segments stay locked, and discarded ones keep their frames. Not nested.
  */
-void engine_batch_begin(void);
+void engine_batch_begin(size_t most);
 void engine_batch_end(void);
 
 /* ---- Accesses by message: for the threads that serve them ---- */

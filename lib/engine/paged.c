@@ -13,6 +13,8 @@
 #include <sys/mman.h>
 
 static _Thread_local bool batching __attribute__((tls_model("initial-exec")));
+static _Thread_local size_t left __attribute__((tls_model("initial-exec")));
+static _Thread_local size_t left_most __attribute__((tls_model("initial-exec")));
 static _Thread_local struct userfaultfd_drops drops __attribute__((tls_model("initial-exec")));
 
 /* In this order: the system fills what is locked as soon as it gets rights, but not where it is watched. */
@@ -53,24 +55,35 @@ static void drop(char *at, size_t len)
 		sys_drop(at, len);
 }
 
-void engine_batch_begin(void)
+void engine_batch_begin(size_t most)
 {
 	batching = true;
+	left_most = most;
+}
+
+static void drop_all(void)
+{
+	userfaultfd_drop_all(&drops);
+	left = 0;
 }
 
 void engine_batch_end(void)
 {
-	userfaultfd_drop_all(&drops);
+	drop_all();
 	batching = false;
 }
 
 /* The copy that a frame leaves behind. */
 static void leave(char *at, size_t len)
 {
-	if (batching)
-		userfaultfd_drop_later(&drops, at, len);
-	else
+	if (!batching) {
 		drop(at, len);
+		return;
+	}
+	userfaultfd_drop_later(&drops, at, len);
+	left += len;
+	if (left >= left_most)
+		drop_all();
 }
 
 int paged_discard(char *range, size_t len)

@@ -42,7 +42,7 @@ int userfaultfd_copy(const struct userfaultfd *u, void *to, const void *from, si
 /* Moves pages to absent places, which can be stored to then. -EBUSY: a page is pinned. */
 int userfaultfd_move(const struct userfaultfd *u, void *to, void *from, size_t len, size_t *done);
 /* Places that become absent together: each time that the kernel removes pages it interrupts the other processors, which
- * takes longer than all the rest for a small place. Until then their memory is in no budget. */
+ * takes longer than all the rest for a small place. */
 #define USERFAULTFD_DROPS 32
 #define USERFAULTFD_DROP_BYTES ((size_t)512 << 10)
 struct userfaultfd_drops {

@@ -311,6 +311,7 @@ uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit)
 	bool ok;
 
 	futex_lock(&lock);
+	limit = limit == FRAME_ONE_MORE ? held + len : limit;
 	if (arena_maps(kind) && used >= used_max) {
 		futex_unlock(&lock);
 		return FRAME_NONE;

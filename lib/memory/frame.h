@@ -17,6 +17,7 @@ void frame_forget(void);
  * Takes a frame of len bytes (a power of two); its contents are undefined, and it may be read-only (frame_writable).
  * New memory is allocated only up to `limit` bytes in all. FRAME_NONE: there is none within the limit.
  */
+#define FRAME_ONE_MORE 0 /* as a limit: memory for this one, whatever all others have */
 uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit);
 /* Reserves address space for such frames; false: there is none. */
 bool frame_prepare(enum frame_kind kind, size_t len);

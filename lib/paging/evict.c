@@ -30,9 +30,11 @@
 #define BEHIND_MOST ((size_t)4 << 20)
 /* How often a thread tries again when other threads have locked every segment. */
 #define PATIENCE 10000
-/* ... and before it goes over the budget of an account: so often, and then so many milliseconds. */
+/* ... and before it goes over the budget, or asks another account: so often, and then so many milliseconds. Storage may
+ * be slow: a load takes less than the long time, unless it needs a frame itself. */
 #define YIELDS 100
 #define NAPS 5
+#define NAPS_LONG 1000
 /* Beyond the budget, a fault frees so many frames before it takes one: the background thread frees the rest. */
 #define HELP 2
 /* So many inactive are enough to make the frame of one ready before it is needed. */
@@ -46,6 +48,8 @@
  * locks meanwhile. */
 #define TOGETHER 8
 #define TOGETHER_MOST (TOGETHER + CLUSTER_MAX)
+/* What a batch has twice for a moment is not in the budget: as much as this part of it, for each thread. */
+#define TWICE_PART 256
 /* Where they are dropped, so many at a time, and no more bytes than this or this part of what the account holds. */
 #define DROP_TOGETHER 32
 #define DROP_BYTES ((size_t)512 << 10)
@@ -57,7 +61,9 @@ struct request {
 	size_t limit;    /* of the process */
 	bool ahead;      /* it only reads ahead */
 	bool charged;    /* its account has promised it the frame's bytes */
-	unsigned waits;  /* how often it has waited for what others have in hands */
+	bool over;       /* ... beyond its budget, or the frame is beyond the process's */
+	unsigned waits;  /* how often it has waited for what others have in hands, since the last segment came */
+	uint64_t came;   /* ... which was that one, of its account */
 	unsigned help;   /* frames that it still has to free, beyond the budget, before it may take one */
 	uint32_t frame;
 };
@@ -65,6 +71,11 @@ struct request {
 size_t evict_limit(const struct mapping *map)
 {
 	return max_size(budget_bytes(), map->member.least);
+}
+
+size_t evict_twice(const struct mapping *map)
+{
+	return evict_limit(map) / TWICE_PART;
 }
 
 /* A segment that is in no list gives up its frame, whose contents are in storage or not wanted. The frame stays
@@ -181,6 +192,7 @@ static bool drops(const struct mapping *wanted, const struct account *giver)
 	return wanted->engine->drops && !giver->ahead && !giver->coming;
 }
 
+/* It holds its frame until free_dropped: the memory is in its place, perhaps until the end of the batch. */
 static int drop_one(struct mapping *map, struct seg *s)
 {
 	int err = seg_drop(map, map_index(map, s), s);
@@ -188,8 +200,14 @@ static int drop_one(struct mapping *map, struct seg *s)
 	if (err)
 		seg_put_back(map, s);
 	else
-		frame_free(evict_let_go(map, s));
+		let_go(map, s);
 	return err ? err : 1;
+}
+
+static void free_dropped(struct mapping *map, const struct seg *s)
+{
+	if (!seg_has(s, SEG_VALID))
+		evict_return_frame(map, s->frame);
 }
 
 /* A segment that leaves the mapped range, which is locked and in no list, becomes inactive; or, with `drop`, gives its
@@ -216,6 +234,7 @@ static int send_off(struct mapping *wanted, struct account *giver, bool clean)
 	if (!s)
 		return 0;
 	done = send_one(map_of(m), s, giver, drops(wanted, giver));
+	free_dropped(map_of(m), s);
 	seg_unlock(s);
 	return done;
 }
@@ -321,11 +340,13 @@ static int send_together(struct mapping *wanted, struct account *giver, size_t b
 	int done;
 
 	n = cache_victims(giver, &wanted->member, bytes, list, from, n, TOGETHER_MOST);
-	engine_batch_begin();
+	engine_batch_begin(evict_twice(wanted));
 	done = send_all(list, from, n, giver, drop);
 	engine_batch_end();
-	while (n > 0)
-		seg_unlock(list[--n]);
+	while (n-- > 0) {
+		free_dropped(map_of(from[n]), list[n]);
+		seg_unlock(list[n]);
+	}
 	return done;
 }
 
@@ -414,20 +435,43 @@ static bool make_room(struct request *r, struct account *giver)
 	return retire(r->map, giver, false);
 }
 
-/* Other threads have locked the segments that an account could give up, mostly not for long. false: the wait has been
- * long enough, or all of them are pinned. */
-static bool wait_for_hands(const struct mapping *map, unsigned waits)
+/* Other threads load or write the segments that an account could give up. false: the wait has been long enough, or all
+ * of them are pinned. */
+static bool wait_for_hands(struct request *r, unsigned naps)
 {
-	const struct account *account = map_account(map);
+	const struct account *mine = map_account(r->map);
 	_Atomic uint32_t nobody = 0;
 
-	if (waits >= YIELDS + NAPS || account->pinned + map->seg_size > account->most)
+	if (mine->pinned + r->map->seg_size > min_size(mine->most, r->limit))
 		return false;
-	if (waits < YIELDS)
+	if (mine->came != r->came) {
+		r->came = mine->came;
+		r->waits = min_size(r->waits, YIELDS);
+	}
+	if (r->waits >= YIELDS + naps)
+		return false;
+	if (r->waits++ < YIELDS)
 		sched_yield();
 	else
 		sys_wait(&nobody, 0, 1);
 	return true;
+}
+
+/* Before it goes over the budget: what is loaded or written now comes back, unless it needs a frame itself, as what has
+ * a twin does. What storage refuses to take, or what the kernel has pinned, does not: once a wait was in vain, the next
+ * ones are short, or none, until something has come. */
+static bool wait_for_others(struct request *r, unsigned tries)
+{
+	struct account *mine = map_account(r->map);
+
+	if (r->map->writers)
+		return wait_for_hands(r, NAPS);
+	if (mine->stuck)
+		return !r->charged && wait_for_hands(r, NAPS);
+	if (tries < PATIENCE / 2 && wait_for_hands(r, NAPS_LONG))
+		return true;
+	mine->stuck = true;
+	return false;
 }
 
 /* What the mapping's own account could give may be in the hands of a worker just now. Who holds more than is due waits
@@ -438,7 +482,7 @@ static bool waits_for_own(struct request *r, const struct account *giver)
 
 	if (!r->charged || giver != mine || mine->bytes <= r->map->member.least || !account_nth(1))
 		return false;
-	return wait_for_hands(r->map, r->waits++);
+	return wait_for_hands(r, NAPS);
 }
 
 /* Moves one segment, of whichever mapping, one step towards giving up its frame; false: there is no such segment. */
@@ -475,10 +519,11 @@ static bool take_free(struct request *r, size_t limit)
  * huge page of them. */
 static void go_over(struct request *r)
 {
+	r->over = true;
 	if (!r->charged) {
 		map_account(r->map)->bytes += r->map->seg_size;
 		r->charged = true;
-	} else if (!take_free(r, frame_held() + r->map->seg_size) && !spare_give()) {
+	} else if (!take_free(r, FRAME_ONE_MORE) && !spare_give()) {
 		sched_yield();
 	}
 }
@@ -505,14 +550,16 @@ uint32_t evict_take_frame(struct mapping *map, bool ahead)
 		/* 5. Nobody has anything to give just now. Reading ahead goes without. */
 		if (ahead)
 			break;
-		/* 6. What is in others' hands comes back soon; segments that have twins are few, and are held for longer. */
-		if ((!r.charged || map->writers) && wait_for_hands(map, r.waits++))
+		/* 6. What is in others' hands comes back. */
+		if (wait_for_others(&r, tries))
 			continue;
 		/* 7. A fault is served, budget or not. */
 		go_over(&r);
 	}
 	if (r.charged && r.frame == FRAME_NONE)
 		map_account(map)->bytes -= map->seg_size;
+	if (r.frame != FRAME_NONE && !r.over && map_account(map)->stuck)
+		map_account(map)->stuck = false;
 	return r.frame;
 }
 
@@ -552,7 +599,8 @@ void evict_resupply(struct mapping *map, unsigned n)
 bool evict_shrink(struct mapping *map, size_t limit, unsigned frames)
 {
 	/* No frame is within a limit of 0: all of them are freed. */
-	struct request r = { .map = map, .charged = true, .help = UINT_MAX, .waits = YIELDS + NAPS, .frame = FRAME_NONE };
+	struct request r = { .map = map, .charged = true, .help = UINT_MAX, .waits = YIELDS + NAPS,
+			     .came = map_account(map)->came, .frame = FRAME_NONE };
 
 	for (; frames > 0 && frame_held() > limit; frames--) {
 		if (!frame_shrink(FRAME_MAPPED, 0) && !find_room(&r))

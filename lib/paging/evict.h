@@ -8,6 +8,9 @@
 /* The process's budget, or what a mapping needs at least. */
 size_t evict_limit(const struct mapping *map);
 
+/* For engine_batch_begin, by whoever moves its segments. */
+size_t evict_twice(const struct mapping *map);
+
 /*
  * A frame for the mapping: within the budgets as long as a segment can be evicted, beyond them rather than block or
  * lose data. FRAME_NONE: for readahead, there is neither a free frame nor a clean inactive segment; otherwise, no

@@ -161,7 +161,7 @@ static void finish(struct server *v, struct ummap_io **done, unsigned n)
 {
 	int err[MOST];
 
-	engine_batch_begin();
+	engine_batch_begin(evict_twice(container_of(done[0], struct seg_load, io)->map));
 	for (unsigned k = 0; k < n; k++)
 		err[k] = seg_load_end(container_of(done[k], struct seg_load, io));
 	engine_batch_end();
