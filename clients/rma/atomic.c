@@ -463,7 +463,7 @@ static int run_any(struct window *w, const struct update *u, bool fences)
 
 /* Where such words begin: in the part of a rank that may be accessed, aligned, and that no rank reaches by copies; NULL:
  * elsewhere. */
-static struct peer *find_words(struct window *w, int rank, MPI_Aint disp, const struct basic *b, int64_t count, bool fences,
+static inline struct peer *find_words(struct window *w, int rank, MPI_Aint disp, const struct basic *b, int64_t count, bool fences,
 			       uint64_t *at)
 {
 	struct peer *p;
