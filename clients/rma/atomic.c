@@ -2,8 +2,7 @@
 /*
  * Accumulates, and what fetches with them, made by the calling process in windows that are ours. Each rank's part has a lock
  * for them (rma/control.c). Few words, aligned, are changed by processor instructions, and share the lock; everything else
- * has it alone, and is a loop of MPI's own (MPI_Reduce_local); and so has all that is in a part that some rank can reach by
- * copies only. So any two operations on one word are atomic to each
+ * has it alone, and is a loop of MPI's own (MPI_Reduce_local); and so has all that is reached by copies. So any two operations on one word are atomic to each
  * other, whatever they are, and however their types differ. A program that has locked the part alone needs no second lock.
  *
  * The lock comes before any segment is held, and what the program passes is copied before, where touching it could fault.
@@ -461,7 +460,7 @@ static int run_any(struct window *w, const struct update *u, bool fences)
 
 /* ---- Few words ---- */
 
-/* Where such words begin: in the part of a rank that may be accessed, aligned, and that no rank reaches by copies; NULL:
+/* Where such words begin: in the part of a rank that may be accessed, aligned, and is not reached by copies; NULL:
  * elsewhere. */
 static inline struct peer *find_words(struct window *w, int rank, MPI_Aint disp, const struct basic *b, int64_t count, bool fences,
 			       uint64_t *at)
@@ -472,7 +471,7 @@ static inline struct peer *find_words(struct window *w, int rank, MPI_Aint disp,
 	if (rank < 0 || rank >= w->shm->ranks || b->kind == KIND_OTHER || count <= 0 || count > FEW)
 		return NULL;
 	p = &w->shm->peers[rank];
-	if (p->copied || disp < 0 || __builtin_mul_overflow((int64_t)disp, p->unit, &from) || (uint64_t)from > p->size ||
+	if (p->remote || disp < 0 || __builtin_mul_overflow((int64_t)disp, p->unit, &from) || (uint64_t)from > p->size ||
 	    (uint64_t)count * b->size > p->size - (uint64_t)from || !shm_may_access(w, rank, fences))
 		return NULL;
 	*at = (uint64_t)from;

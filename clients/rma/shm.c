@@ -173,7 +173,6 @@ static void take_offers(struct shm *shm, const struct region *region, int rank, 
 	for (int i = 0; i < shm->ranks; i++) {
 		shm->peers[i].unit = offers[i].unit;
 		shm->peers[i].size = offers[i].size;
-		shm->peers[i].copied = offers[i].remote.at;
 		if (i == rank) {
 			reach_self(&shm->peers[i], region->base, region->size);
 			continue;

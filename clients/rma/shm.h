@@ -46,7 +46,6 @@ struct peer {
 	struct umpeer *paged;     /* by what those from paged_from on are reached, if they are in memory; NULL: they are not */
 	uint64_t remote;          /* ... or where these are in its process, to which the kernel copies; 0: nowhere */
 	uint64_t paged_from;
-	bool copied;              /* some rank reaches it so: atomic operations have it alone */
 	uint64_t size;            /* of its part */
 	int64_t unit;             /* bytes of a displacement */
 	struct pager_door *door;  /* where to ask for segments; NULL: they are all there */
