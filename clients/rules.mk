@@ -24,7 +24,8 @@ MPI_FORTRAN = $(filter-out $(if $(call COARRAYS,$1),,%/coarray.f90),$(wildcard t
 MPI_TESTS = $(patsubst tests/mpi/%.c,$B/tests/mpi/$1/%,$(wildcard tests/mpi/*.c)) \
 	$(if $(shell command -v mpifort.$1 && command -v gfortran),$(patsubst tests/mpi/%.f90,$B/tests/mpi/$1/%,$(call MPI_FORTRAN,$1)))
 
-MPI_EXAMPLES = $(patsubst examples/mpi/%.c,$B/examples/mpi/$1/%,$(wildcard examples/mpi/*.c))
+MPI_EXAMPLES = $(patsubst examples/mpi/%.c,$B/examples/mpi/$1/%,$(wildcard examples/mpi/*.c)) \
+	$(patsubst examples/mapreduce/%.c,$B/examples/mapreduce/$1/%,$(filter-out %/wordcount.c,$(wildcard examples/mapreduce/*.c)))
 
 # All ways into the library are made from one table.
 SHIMS = clients/pmpi/shims.awk clients/pmpi/calls
@@ -97,6 +98,11 @@ $B/tests/mpi/$1/mapreduce $B/tests/mpi/$1/mapreduce_kill $B/tests/mpi/$1/mapredu
 $B/ummap-wordcount.$1: examples/mapreduce/wordcount.c $(call MAPREDUCE_LIB,$1) $(call MPI_LIB,$1)
 	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -MMD -MP -MF $$@.d $$(LDFLAGS) -o $$@ $$< -L$B -Wl,--no-as-needed -lummap-mapreduce-$1 \
 		-lummap-mpi-$1 -Wl,-rpath,'$$$$ORIGIN:$$$$ORIGIN/../lib'
+
+$B/examples/mapreduce/$1/%: examples/mapreduce/%.c $(call MAPREDUCE_LIB,$1) $(call MPI_LIB,$1)
+	@mkdir -p $$(@D)
+	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B -Wl,--no-as-needed -lummap-mapreduce-$1 \
+		-lummap-mpi-$1 -lm -Wl,-rpath,$(abspath $B)
 
 -include $(patsubst %.o,%.d,$(call MPI_OBJ,$1) $(call MAPREDUCE_OBJ,$1)) $B/ummap-wordcount.$1.d $(addsuffix .d,$(call MPI_TESTS,$1) $(call MPI_EXAMPLES,$1))
 endef

@@ -105,6 +105,28 @@ int behind_write(struct behind *b, const void *buf, size_t len, uint64_t off)
 	return behind_writev(b, &(struct iovec){ (void *)(uintptr_t)buf, len }, 1, off);
 }
 
+bool behind_is_async(const struct behind *b)
+{
+	uint32_t caps = UMMAP_CAP_ASYNC | UMMAP_CAP_PARALLEL;
+
+	return (b->caps & caps) == caps && b->driver.submit && b->driver.reap;
+}
+
+int behind_submit(struct behind *b, struct ummap_io *io)
+{
+	return b->driver.submit(b->h, &io, 1);
+}
+
+int behind_reap(struct behind *b, struct ummap_io **done, unsigned max, unsigned min)
+{
+	int got = b->driver.reap(b->h, done, max, min);
+
+	for (int i = 0; i < got; i++)
+		if (!done[i]->res)
+			has_written(b, done[i]->off + done[i]->len);
+	return got;
+}
+
 int behind_flush(struct behind *b)
 {
 	int err;

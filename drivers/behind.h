@@ -36,6 +36,11 @@ int behind_flush(struct behind *b);
 int behind_resize(struct behind *b, uint64_t size);
 int behind_size(struct behind *b, uint64_t *size);
 void behind_set_notice(struct behind *b, ummap_notice *notice, void *arg);
+/* Whether requests can be under way while others begin. The driver's own submit and reap are for requests of the filter's caller;
+ * these two are for the filter's own writes, with the driver's answers. */
+bool behind_is_async(const struct behind *b);
+int behind_submit(struct behind *b, struct ummap_io *io);
+int behind_reap(struct behind *b, struct ummap_io **done, unsigned max, unsigned min);
 int behind_lock(struct behind *b, uint64_t off, uint64_t len, int how, char why[160]);
 
 #endif

@@ -648,8 +648,7 @@ static int set_up(struct cache *c, struct keys *k, const struct ummap_uri *uri, 
 
 	c->writable = geom->caps & UMMAP_CAP_WRITE;
 	c->grows = geom->caps & UMMAP_CAP_GROW;
-	c->async = (c->far.caps & UMMAP_CAP_ASYNC) && (c->far.caps & UMMAP_CAP_PARALLEL) && c->far.driver.submit &&
-		   c->far.driver.reap;
+	c->async = behind_is_async(&c->far);
 	snprintf(c->store, sizeof(c->store), "%s", uri->path);
 	open_facts(c, k, uri, fd, geom);
 	k->wish.create = true;

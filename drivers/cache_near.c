@@ -442,11 +442,14 @@ static int give_room(struct cache_near *n, struct ummap_geom *geom)
 				 strerror(-err)) : 0;
 }
 
+static uint64_t besides(uint64_t block)
+{
+	return SIDE_HEAD + 2 * 4096 + block - 4096;
+}
+
 static uint64_t slots_in(uint64_t size, uint64_t block)
 {
-	uint64_t besides = SIDE_HEAD + 2 * 4096 + block - 4096;
-
-	return size < besides ? 0 : (size - besides) / (block + 2 * sizeof(struct cache_record));
+	return size < besides(block) ? 0 : (size - besides(block)) / (block + 2 * sizeof(struct cache_record));
 }
 
 static int begin(struct cache_near *n, const struct cache_wish *wish, struct ummap_geom *geom)
@@ -459,9 +462,12 @@ static int begin(struct cache_near *n, const struct cache_wish *wish, struct umm
 	memset(&n->head, 0, sizeof(n->head));
 	n->head.block = block;
 	n->head.slots = slots_in(size, block);
-	if (n->head.slots < SLOTS_MIN || n->head.slots >= CACHE_NO_SLOT)
-		return keys_refuse(geom, EINVAL, "cache.size: a cache has %d to 2^32-2 blocks, not %" PRIu64 " of %" PRIu64 " bytes",
-				   SLOTS_MIN, n->head.slots, block);
+	if (n->head.slots < SLOTS_MIN)
+		return keys_refuse(geom, EINVAL, "cache.size must be at least %" PRIu64 " bytes for blocks of %" PRIu64 ", %d of them",
+				   besides(block) + SLOTS_MIN * (block + 2 * sizeof(struct cache_record)), block, SLOTS_MIN);
+	if (n->head.slots >= CACHE_NO_SLOT)
+		return keys_refuse(geom, EINVAL, "cache.size: a cache has at most 2^32-2 blocks, and these are %" PRIu64 " of %" PRIu64
+				   " bytes: cache.block can be larger", n->head.slots, block);
 	if (getrandom(&n->head.salt, sizeof(n->head.salt), 0) != sizeof(n->head.salt))
 		return keys_refuse(geom, EIO, "there are no random numbers");
 	n->head.far = wish->far;

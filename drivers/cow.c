@@ -186,32 +186,16 @@ static void cow_set_notice(void *h, ummap_notice *notice, void *arg)
 
 /* ---- Asynchronous reads go to the store where it has not changed; all else is done at once, and held ---- */
 
-static bool is_for_store(struct cow *c, const struct ummap_io *io)
+static bool is_for_store(void *h, const struct ummap_io *io)
 {
-	return io->op == UMMAP_IO_READ && is_unchanged(c, io->len, io->off);
+	return io->op == UMMAP_IO_READ && is_unchanged(h, io->len, io->off);
 }
 
 static int cow_submit(void *h, struct ummap_io **io, unsigned n)
 {
 	struct cow *c = h;
-	unsigned i = 0;
-	int thread;
 
-	while (i < n && is_for_store(c, io[i]))
-		i++;
-	if (i > 0)
-		return c->store.driver.submit(c->store.h, io, i);
-	thread = held_self();
-	for (; i < n && !is_for_store(c, io[i]); i++) {
-		struct held *place = held_take(c->held, thread);
-
-		if (!place)
-			break;
-		io[i]->res = io[i]->op == UMMAP_IO_WRITE ? cow_write(c, io[i]->buf, io[i]->len, io[i]->off) :
-							    cow_read(c, io[i]->buf, io[i]->len, io[i]->off);
-		place->io = io[i];
-	}
-	return (int)i;
+	return held_submit(c->held, &c->store.driver, c->store.h, &ummap_driver_cow, c, is_for_store, io, n);
 }
 
 static int cow_reap(void *h, struct ummap_io **done, unsigned max, unsigned min)
@@ -264,7 +248,6 @@ static int open_changes(struct cow *c, const struct ummap_uri *uri, int fd, stru
 
 static int set_up(struct cow *c, const struct ummap_uri *uri, int fd, int oflags, struct ummap_geom *geom)
 {
-	uint32_t async = UMMAP_CAP_ASYNC | UMMAP_CAP_PARALLEL;
 	int err;
 
 	c->writable = oflags & UMMAP_O_WRITE;
@@ -281,7 +264,7 @@ static int set_up(struct cow *c, const struct ummap_uri *uri, int fd, int oflags
 	}
 	c->size = geom->size;
 	geom->caps |= UMMAP_CAP_PARALLEL | (c->writable ? UMMAP_CAP_WRITE | UMMAP_CAP_GROW : 0);
-	if ((c->store.caps & async) == async && c->store.driver.submit && c->store.driver.reap)
+	if (behind_is_async(&c->store))
 		geom->caps |= UMMAP_CAP_ASYNC;
 	return 0;
 }
@@ -299,10 +282,13 @@ static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h, 
 		return -ENOMEM;
 	/* It is only read, and so it has to be there. */
 	err = behind_open(&c->store, uri, fd, oflags & ~(UMMAP_O_WRITE | UMMAP_O_CREATE), geom);
-	if (err) {
+	if (err)
 		free(c);
+	if (err == -ENOENT && oflags & UMMAP_O_CREATE)
+		return keys_refuse(geom, ENOENT, "there is no store %.90s, and cow+ creates none, because it only reads it: create it first, "
+				   "even if it is empty", uri->path);
+	if (err)
 		return err;
-	}
 	err = set_up(c, uri, fd, oflags, geom);
 	if (err) {
 		behind_close(&c->store);

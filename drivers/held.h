@@ -7,6 +7,7 @@
 #define DRIVERS_HELD_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/syscall.h>
 #include <ummap-driver.h>
@@ -59,6 +60,32 @@ static inline unsigned held_let_go(struct held places[HELD_MAX], struct ummap_io
 		held_free(p);
 	}
 	return n;
+}
+
+/* The call `submit` of such a filter: requests that the store is to answer as it is go there; what comes first of the others is done
+ * at once by the filter's own calls. */
+static inline int held_submit(struct held places[HELD_MAX], const struct ummap_driver *behind, void *store,
+			      const struct ummap_driver *own, void *h, bool (*is_for_store)(void *h, const struct ummap_io *io),
+			      struct ummap_io **io, unsigned n)
+{
+	unsigned i = 0;
+	int thread;
+
+	while (i < n && is_for_store(h, io[i]))
+		i++;
+	if (i > 0)
+		return behind->submit(store, io, i);
+	thread = held_self();
+	for (; i < n && !is_for_store(h, io[i]); i++) {
+		struct held *place = held_take(places, thread);
+
+		if (!place)
+			break;
+		io[i]->res = io[i]->op == UMMAP_IO_WRITE ? own->write(h, io[i]->buf, io[i]->len, io[i]->off) :
+							    own->read(h, io[i]->buf, io[i]->len, io[i]->off);
+		place->io = io[i];
+	}
+	return (int)i;
 }
 
 /* The call `reap` of such a filter: what it has done itself, then what the driver behind it has. */

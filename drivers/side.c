@@ -30,14 +30,12 @@ static int open_folder(const char *path, int how)
 }
 
 /* A name is durable when its folder is. */
-static int flush_folder(const char *path)
+static int flush_folder(int fd)
 {
-	int fd = open_folder(path, O_RDONLY), err;
+	int err = fd < 0 ? fd : (int)answer(fsync(fd));
 
-	if (fd < 0)
-		return fd;
-	err = (int)answer(fsync(fd));
-	close(fd);
+	if (fd >= 0)
+		close(fd);
 	/* Some file systems have nothing to flush there. */
 	return err == -EINVAL ? 0 : err;
 }
@@ -52,7 +50,7 @@ static int make_file(const struct side *s, mode_t mode)
 	/* Whoever may write the store has to get on with what belongs to it, whatever the mask of new files is. */
 	fchmod(fd, mode);
 	close(fd);
-	return flush_folder(s->path);
+	return flush_folder(open_folder(s->path, O_RDONLY));
 }
 
 static int open_file(struct side *s, int oflags, mode_t mode, struct ummap_geom *geom)
@@ -371,10 +369,16 @@ static int wipe(struct side *s)
 
 int side_remove(struct side *s)
 {
+	int err;
+
 	/* Other drivers have no folders. */
 	if (side_driver != &ummap_driver_posix)
 		return side_resize(s, 0);
 	if (s->device)
 		return wipe(s);
-	return has_name(s) ? (int)answer(unlinkat(s->folder, name_of(s), 0)) : -ENOENT;
+	if (!has_name(s))
+		return -ENOENT;
+	err = (int)answer(unlinkat(s->folder, name_of(s), 0));
+	/* It must not come back when power is lost, after the store was written without it. */
+	return err ? err : flush_folder((int)answer(openat(s->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
 }

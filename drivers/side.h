@@ -37,7 +37,7 @@ int side_open(struct side *s, const char *path, int oflags, mode_t mode, int how
 int side_close(struct side *s);
 /* For what has to end where its contents end: -EINVAL with a sentence if it is a device. */
 int side_must_be_file(const struct side *s, struct ummap_geom *geom);
-/* Takes its name away, or its head if it is a device (-EPERM: it has none, and is not touched). -ENOENT: it has not this name
+/* Takes its name away, durably, or its head if it is a device (-EPERM: it has none, and is not touched). -ENOENT: it has not this name
  * any more, and another file that may have is none of ours. */
 int side_remove(struct side *s);
 int side_read(struct side *s, void *buf, size_t len, uint64_t off);

@@ -266,35 +266,23 @@ static void wal_set_notice(void *h, ummap_notice *notice, void *arg)
 	notice_set(&w->notice, notice, arg);
 }
 
-/* ---- Asynchronous reads, which go to the store if there is nothing in the log; all else is done at once, and held ---- */
+/* ---- Asynchronous reads go to the store if nothing of them is in the log; all else is done at once, and held ---- */
 
-static int run_one(struct wal *w, struct ummap_io *io)
+/* While it is under way, nobody writes these blocks home: they would have to be committed, and so be written, first. */
+static bool is_for_store(void *h, const struct ummap_io *io)
 {
-	if (io->op == UMMAP_IO_WRITE)
-		return wal_write(w, io->buf, io->len, io->off);
-	return wal_read(w, io->buf, io->len, io->off);
+	struct wal *w = h;
+	uint64_t first = io->off / WAL_BLOCK, n = (io->off + io->len + WAL_BLOCK - 1) / WAL_BLOCK - first, place;
+
+	return io->op == UMMAP_IO_READ &&
+	       (w->index.count == 0 || (blockmap_run(&w->index, first, n, WAL_BLOCK, &place) == n && !place));
 }
 
 static int wal_submit(void *h, struct ummap_io **io, unsigned n)
 {
 	struct wal *w = h;
-	unsigned i, reads = 0;
-	int thread;
 
-	while (reads < n && io[reads]->op == UMMAP_IO_READ)
-		reads++;
-	if (reads > 0 && w->index.count == 0)
-		return w->home.driver.submit(w->home.h, io, reads);
-	thread = held_self();
-	for (i = 0; i < n; i++) {
-		struct held *place = held_take(w->held, thread);
-
-		if (!place)
-			break;
-		io[i]->res = run_one(w, io[i]);
-		place->io = io[i];
-	}
-	return (int)i;
+	return held_submit(w->held, &w->home.driver, w->home.h, &ummap_driver_wal, w, is_for_store, io, n);
 }
 
 static int wal_reap(void *h, struct ummap_io **done, unsigned max, unsigned min)
@@ -386,7 +374,7 @@ static void release(struct wal *w)
 	blockmap_free(&w->index);
 	free(w->block);
 	if (w->buffer)
-		munmap(w->buffer, WAL_BLOCKS_MAX * WAL_BLOCK);
+		munmap(w->buffer, WAL_BUFFER);
 	free(w);
 }
 
@@ -418,12 +406,11 @@ static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, st
 
 	w->writable = geom->caps & UMMAP_CAP_WRITE;
 	w->grows = geom->caps & UMMAP_CAP_GROW;
-	w->async = (w->home.caps & UMMAP_CAP_ASYNC) && (w->home.caps & UMMAP_CAP_PARALLEL) && w->home.driver.submit &&
-		   w->home.driver.reap;
+	w->async = behind_is_async(&w->home);
 	w->keep = k->wish.keep;
 	snprintf(w->store, sizeof(w->store), "%s", uri->path);
 	w->block = malloc(WAL_BLOCK);
-	w->buffer = mmap(NULL, WAL_BLOCKS_MAX * WAL_BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	w->buffer = mmap(NULL, WAL_BUFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (w->buffer == MAP_FAILED)
 		w->buffer = NULL;
 	if (!w->block || !w->buffer)

@@ -12,6 +12,10 @@
 #include "notice.h"
 #include "wal_log.h"
 
+#define WAL_FLIGHTS 4          /* requests to the store that are under way at a time, while committed blocks are brought home */
+#define WAL_RUN (WAL_BLOCKS_MAX * WAL_BLOCK)
+#define WAL_BUFFER ((WAL_FLIGHTS + 1) * WAL_RUN)
+
 enum wal_full { WAL_FITS, WAL_FULL_UNTOLD, WAL_FULL_TOLD };
 
 struct wal {
@@ -31,7 +35,7 @@ struct wal {
 	/* The thread. */
 	pthread_t thread;
 	bool has_thread;
-	char *buffer;                  /* its own; WAL_BLOCKS_MAX blocks */
+	char *buffer;                  /* its own; WAL_BUFFER bytes */
 	_Atomic uint32_t word;         /* goes up when there is something to see */
 	_Atomic bool stop;
 	_Atomic uint64_t asked;        /* for room, so many times */

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MUCH ((uint64_t)64 << 20)    /* bytes in the log; or a quarter of its limit */
@@ -47,32 +48,184 @@ static void wait_for_readers(struct wal *w)
 
 /* ---- A pass ---- */
 
-struct batch {
-	struct blockmap places;
+/* A record that is brought home. */
+struct source {
+	uint64_t place;            /* of its first block */
+	uint64_t data;             /* sum of all of them */
+	uint32_t blocks;
+	bool whole;                /* they are what was written: has been seen */
 };
+
+struct flight {
+	struct ummap_io io;
+	char *buf;
+	bool flying;
+};
+
+struct batch {
+	struct blockmap places;    /* the newest one of each block */
+	struct source *sources;    /* in the order of the log */
+	size_t n, room;
+	struct flight flights[WAL_FLIGHTS];
+	unsigned flying;
+};
+
+static void begin_batch(struct wal *w, struct batch *b)
+{
+	memset(b, 0, sizeof(*b));
+	for (size_t i = 0; i < WAL_FLIGHTS; i++)
+		b->flights[i].buf = w->buffer + i * WAL_RUN;
+}
+
+static void end_batch(struct batch *b)
+{
+	blockmap_free(&b->places);
+	free(b->sources);
+}
+
+static int note_source(struct batch *b, const struct wal_record *r)
+{
+	size_t room = b->room ? 2 * b->room : 64;
+	struct source *more;
+
+	if (b->n == b->room) {
+		more = realloc(b->sources, room * sizeof(*more));
+		if (!more)
+			return -ENOMEM;
+		b->sources = more;
+		b->room = room;
+	}
+	b->sources[b->n++] = (struct source){ r->place + sizeof(*r), r->data, r->blocks, false };
+	return 0;
+}
 
 static int note_record(void *arg, const struct wal_record *r)
 {
 	struct batch *b = arg;
-	int err = r->blocks ? blockmap_reserve(&b->places, r->where, r->blocks) : 0;
+	int err;
 
+	if (!r->blocks)
+		return 0;
+	err = blockmap_reserve(&b->places, r->where, r->blocks);
+	if (!err)
+		err = note_source(b, r);
 	for (uint64_t k = 0; k < r->blocks && !err; k++)
 		blockmap_set(&b->places, r->where + k, r->place + sizeof(*r) + k * WAL_BLOCK);
 	return err;
 }
 
-static int write_blocks(struct wal *w, struct batch *b, uint64_t size)
+/* The one that has the block at this place. */
+static struct source *source_of(struct batch *b, uint64_t place)
 {
-	uint64_t block = 0, place;
+	size_t low = 0, high = b->n;
+
+	while (high - low > 1) {
+		size_t middle = low + (high - low) / 2;
+
+		if (b->sources[middle].place <= place)
+			low = middle;
+		else
+			high = middle;
+	}
+	return &b->sources[low];
+}
+
+/* Blocks of one record. Nothing of it goes home before all of it has been seen to be whole. */
+static int fetch(struct wal *w, struct batch *b, uint64_t place, uint64_t blocks, char *buf)
+{
+	struct source *s = source_of(b, place);
+	char *whole = blocks == s->blocks ? buf : w->buffer + WAL_FLIGHTS * WAL_RUN;
+	int err;
+
+	if (s->whole)
+		return side_read(&w->log.file, buf, blocks * WAL_BLOCK, place);
+	err = side_read(&w->log.file, whole, s->blocks * WAL_BLOCK, s->place);
+	if (err)
+		return err;
+	if (!wal_is_whole(&w->log, whole, s->blocks, s->data))
+		return -EBADMSG;
+	s->whole = true;
+	if (whole != buf)
+		memcpy(buf, whole + (place - s->place), blocks * WAL_BLOCK);
+	return 0;
+}
+
+/* Blocks from `first` on that are neighbours in the store, as far as there is room for all that a record has of them. */
+static int collect(struct wal *w, struct batch *b, uint64_t first, char *buf, uint64_t *n)
+{
 	int err = 0;
 
-	while (!err && blockmap_next(&b->places, &block, &place)) {
-		uint64_t n = side_collect(&w->log.file, &b->places, block, WAL_BLOCKS_MAX, WAL_BLOCK, w->buffer, &err);
-		uint64_t off = block * WAL_BLOCK, len = n * WAL_BLOCK;
+	for (*n = 0; !err;) {
+		uint64_t place, run = blockmap_run(&b->places, first + *n, WAL_BLOCKS_MAX, WAL_BLOCK, &place);
 
+		if (!place || run > WAL_BLOCKS_MAX - *n)
+			return 0;
+		err = fetch(w, b, place, run, buf + *n * WAL_BLOCK);
+		*n += run;
+	}
+	return err;
+}
+
+/* Waits for at least so many requests. */
+static int land(struct wal *w, struct batch *b, unsigned min)
+{
+	struct ummap_io *done[WAL_FLIGHTS];
+	int got = behind_reap(&w->home, done, WAL_FLIGHTS, min), err = 0;
+
+	/* A driver that fails here says nothing about any of them. */
+	if (got < 0)
+		b->flying = 0;
+	for (int i = 0; i < got; i++) {
+		((struct flight *)done[i]->owner)->flying = false;
+		b->flying--;
+		if (done[i]->res)
+			err = done[i]->res;
+	}
+	return got < 0 ? got : err;
+}
+
+static int take_flight(struct wal *w, struct batch *b, struct flight **f)
+{
+	int err = b->flying == WAL_FLIGHTS ? land(w, b, 1) : 0;
+
+	for (*f = b->flights; !err && (*f)->flying;)
+		++*f;
+	return err;
+}
+
+static int start(struct wal *w, struct batch *b, struct flight *f, uint64_t off, size_t len)
+{
+	int got = 0;
+
+	f->io = (struct ummap_io){ .op = UMMAP_IO_WRITE, .buf = f->buf, .len = len, .off = off, .owner = f };
+	if (w->async)
+		got = behind_submit(&w->home, &f->io);
+	if (got == 0)
+		return behind_write(&w->home, f->buf, len, off);
+	f->flying = got == 1;
+	b->flying += f->flying;
+	return got < 0 ? got : 0;
+}
+
+static int write_blocks(struct wal *w, struct batch *b, uint64_t size)
+{
+	uint64_t block = 0, place, n = 0;
+	int err = 0, late;
+
+	for (; !err && blockmap_next(&b->places, &block, &place); block += n) {
+		uint64_t off = block * WAL_BLOCK, len;
+		struct flight *f;
+
+		err = take_flight(w, b, &f);
+		if (!err)
+			err = collect(w, b, block, f->buf, &n);
+		len = n * WAL_BLOCK;
 		if (!err && off < size)
-			err = behind_write(&w->home, w->buffer, len < size - off ? len : size - off, off);
-		block += n;
+			err = start(w, b, f, off, len < size - off ? len : size - off);
+	}
+	while (b->flying > 0) {
+		late = land(w, b, b->flying);
+		err = err ? err : late;
 	}
 	return err;
 }
@@ -119,7 +272,7 @@ static int give_back_room(struct wal *w, const struct wal_spot *spot)
 
 static int bring(struct wal *w, struct batch *b, const struct wal_spot *due)
 {
-	int err = wal_each_whole(&w->log, due->at, note_record, b);
+	int err = wal_each(&w->log, due->at, note_record, b);
 
 	if (!err)
 		err = write_blocks(w, b, due->size);
@@ -140,8 +293,8 @@ static int bring(struct wal *w, struct batch *b, const struct wal_spot *due)
 
 int wal_bring_home(struct wal *w)
 {
-	struct batch b = { .places = { .count = 0 } };
 	struct wal_spot due;
+	struct batch b;
 	bool any;
 	int err;
 
@@ -150,8 +303,9 @@ int wal_bring_home(struct wal *w)
 	futex_unlock(&w->log.lock);
 	if (!any)
 		return 0;
+	begin_batch(w, &b);
 	err = bring(w, &b, &due);
-	blockmap_free(&b.places);
+	end_batch(&b);
 	return err;
 }
 

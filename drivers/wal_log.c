@@ -37,6 +37,11 @@ static uint64_t payload(const struct wal_record *r)
 	return r->blocks * (uint64_t)WAL_BLOCK;
 }
 
+bool wal_is_whole(const struct wal_log *l, const void *blocks, uint64_t n, uint64_t data)
+{
+	return side_sum(blocks, n * WAL_BLOCK, l->head.salt) == data;
+}
+
 /* ---- Reading records ---- */
 
 struct scan {
@@ -112,7 +117,7 @@ static int scan_next(struct scan *s, struct wal_record *r)
 		err = scan_load(s, at, sizeof(*r) + payload(r));
 		if (err)
 			return err;
-		if (side_sum(s->window + (at - s->at) + sizeof(*r), payload(r), s->log->head.salt) != r->data)
+		if (!wal_is_whole(s->log, s->window + (at - s->at) + sizeof(*r), r->blocks, r->data))
 			return 0;
 	}
 	s->spot.at += sizeof(*r) + payload(r);
@@ -131,12 +136,12 @@ static struct wal_spot tail_spot(const struct wal_log *l)
 	return (struct wal_spot){ .at = l->head.tail, .chain = l->head.chain, .epoch = l->head.home, .floor = l->head.floor };
 }
 
-int wal_each_whole(struct wal_log *l, uint64_t to, int (*visit)(void *arg, const struct wal_record *record), void *arg)
+int wal_each(struct wal_log *l, uint64_t to, int (*visit)(void *arg, const struct wal_record *record), void *arg)
 {
 	struct wal_spot from = tail_spot(l);
 	struct wal_record r;
 	struct scan s;
-	int got = scan_begin(&s, l, &from, true);
+	int got = scan_begin(&s, l, &from, false);
 
 	while (!got && s.spot.at < to) {
 		got = scan_next(&s, &r);

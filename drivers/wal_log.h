@@ -161,9 +161,11 @@ int wal_beside(char log[PATH_MAX], const char *store);
  * locked, and may be somebody's. */
 int wal_has_commits(const char *path);
 
-/* Each record from the tail to `to`; its blocks are at place + sizeof, and are what was written, or it is -EBADMSG. Stops at an
- * error of `visit`. */
-int wal_each_whole(struct wal_log *l, uint64_t to, int (*visit)(void *arg, const struct wal_record *record), void *arg);
+/* Each record from the tail to `to`; its blocks are at place + sizeof, and whoever reads them has to see whether they are whole.
+ * Stops at an error of `visit`; -EBADMSG: a record is damaged. */
+int wal_each(struct wal_log *l, uint64_t to, int (*visit)(void *arg, const struct wal_record *record), void *arg);
+/* Whether the blocks of a record are what was written; `data` is as in the record. */
+bool wal_is_whole(const struct wal_log *l, const void *blocks, uint64_t n, uint64_t data);
 
 /* ---- Under the lock ---- */
 

@@ -193,6 +193,29 @@ Test(cache_index, ghosts_are_remembered_for_a_while)
 	check(ix.slot[put(5, false)].list == CACHE_SMALL, "it left long ago");
 }
 
+/* What has left is no ghost any more when as many others have left as there can be ghosts, also where none of them has taken its
+ * place meanwhile. */
+Test(cache_index, ghosts_grow_old)
+{
+	enum { TRIALS = 60 };
+	unsigned kept[3] = { 0 };
+
+	for (unsigned age = 0; age < 3; age++) {
+		for (uint64_t t = 0; t < TRIALS; t++) {
+			uint64_t block = t << 20, others = age * (uint64_t)(ix.ghosts + 1) + 5;
+
+			end();
+			begin();
+			for (uint64_t b = block; b < block + SLOTS + 1 + others; b++)
+				read_in(b);
+			check(!has(block) && cache_evict(&ix));
+			pass();
+			kept[age] += ix.slot[put(block, false)].list == CACHE_MAIN;
+		}
+	}
+	check(kept[0] == TRIALS && kept[1] == 0 && kept[2] == 0, "%u, %u and %u of %d", kept[0], kept[1], kept[2], TRIALS);
+}
+
 /* In the main queue one goes round once for each time that it was read, and pinned ones stay. */
 Test(cache_index, the_main_queue_goes_round)
 {

@@ -191,6 +191,26 @@ Test(cow, notices_another_size)
 	check_fails(try_open(&h, 0, "cow+posix:%s", store), ESTALE);
 }
 
+/* A store is not written, and so not created. One that is empty is there, and what is beyond its end is a change. */
+Test(cow, creates_no_store)
+{
+	struct handle h;
+
+	close(make_store());
+	check(unlink(store) == 0);
+	check(try_open(&h, UMMAP_O_WRITE | UMMAP_O_CREATE, "cow+posix:%s", store) == -1 && errno == ENOENT);
+	check(strstr(umerrormsg(), "create it first"), "%s", umerrormsg());
+	check(access(store, F_OK) < 0 && access(changes, F_OK) < 0);
+	close(open(store, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+	check(try_open(&h, UMMAP_O_WRITE | UMMAP_O_CREATE, "cow+posix:%s", store) == 0, "%s", umerrormsg());
+	put(&h, 0, 5000, 1);
+	close_store(&h);
+	open_store(&h, 0);
+	check(h.geom.size == 5000);
+	expect(&h, 0, 5000, 1);
+	close_store(&h);
+}
+
 Test(cow, without_a_path)
 {
 	struct handle h;

@@ -9,6 +9,7 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 /* ---- The map ---- */
 
@@ -296,6 +297,36 @@ Test(side, removes_its_own_file)
 	check(side_open(&s, "name", UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE, &geom) == 0, "%s", geom.why);
 	check(chdir("../two") == 0);
 	check(side_remove(&s) == 0 && access("../one/name", F_OK) < 0 && access("name", F_OK) == 0);
+	side_close(&s);
+}
+
+/* In place of the C library's: what had this name when its folder was made durable. */
+static const char *watched;
+static int folders, with_name;
+
+int fsync(int fd)
+{
+	struct stat st;
+
+	if (watched && fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
+		folders++;
+		with_name += access(watched, F_OK) == 0;
+	}
+	return (int)syscall(SYS_fsync, fd);
+}
+
+/* A name is there, and gone, for good. */
+Test(side, has_a_durable_name)
+{
+	struct ummap_geom geom = { .size = 0 };
+	struct side s;
+
+	watched = side_path();
+	unlink(watched);
+	check(side_open(&s, watched, UMMAP_O_WRITE | UMMAP_O_CREATE, 0600, UMMAP_LOCK_EXCLUSIVE, &geom) == 0, "%s", geom.why);
+	check(folders == 1 && with_name == 1);
+	check(side_remove(&s) == 0);
+	check(folders == 2 && with_name == 1);
 	side_close(&s);
 }
 

@@ -181,3 +181,43 @@ Test(wal_log, opening_reads_it_once)
 		check(driver.close(h) == 0);
 	}
 }
+
+static void cover(const struct ummap_driver *driver, void *h, uint64_t first, size_t blocks, int value)
+{
+	char bytes[2 * WAL_BLOCK];
+
+	memset(bytes, value, sizeof(bytes));
+	check(driver->write(h, bytes, blocks * WAL_BLOCK, first * WAL_BLOCK) == 0 && driver->flush(h, 0, UINT64_MAX) == 0);
+}
+
+/* What becomes of a log after it was opened: nothing of a record in which a byte is another one goes home, whether this byte would
+ * or not. The rest stays in the log, too. */
+Test(wal_log, what_is_damaged_later_does_not_go_home)
+{
+	static const char zero;
+
+	for (uint64_t damaged = 0; damaged < 3; damaged++) {
+		struct ummap_driver driver = { .struct_size = sizeof(driver) };
+		struct ummap_geom geom;
+		char uri[400], byte;
+		void *h;
+		int fd;
+
+		make_log(&good, NULL, 0);
+		/* None of it goes home before the end. */
+		snprintf(uri, sizeof(uri), "wal+posix:%s?wal.keep=16", store);
+		check(ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) == 0, "%s", umerrormsg());
+		cover(&driver, h, 0, 2, 1);
+		cover(&driver, h, 0, 1, 2);
+		fd = open(path, O_WRONLY | O_CLOEXEC);
+		/* The block that was written again, the one that was not, and none. */
+		if (damaged < 2)
+			check(pwrite(fd, &zero, 1, WAL_START + sizeof(struct wal_record) + (off_t)(damaged * WAL_BLOCK) + 9) == 1);
+		close(fd);
+		check(driver.close(h) == (damaged < 2 ? -EBADMSG : 0));
+		check((access(path, F_OK) == 0) == (damaged < 2));
+		fd = open(store, O_RDONLY | O_CLOEXEC);
+		check(pread(fd, &byte, 1, WAL_BLOCK + 9) == (damaged == 2) && (damaged < 2 || byte == 1));
+		close(fd);
+	}
+}

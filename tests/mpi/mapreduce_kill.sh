@@ -2,14 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Kills all ranks of jobs of MapReduce again and again, until each has come to its end: `tests/mpi/mapreduce_kill.sh LAUNCH MPI RANKS
 # PROGRAM`, in UMMAP_TEST_FOLDER. A kill comes at a random moment of what a job takes that nobody kills.
-folder=${UMMAP_TEST_FOLDER:?} kills=2
+. tests/mpi/mapreduce.bash
+kills=2
 [ -z "${UMMAP_TEST_LONG:-}" ] || kills=34
-
-wrong() {
-	cat "$folder/out"
-	echo "mapreduce_kill.sh: $*"
-	exit 1
-}
 
 # One that comes to its end, and leaves nothing.
 complete() { # form
@@ -18,19 +13,7 @@ complete() { # form
 	took=$(sed -n 's/^complete after \([0-9]*\) ms$/\1/p' "$folder/out")
 }
 
-# OpenMPI's mpirun may wait for ever, and not reap them, when all ranks are killed at once: it is ended when only zombies are left.
-await() { # mpirun
-	local zombies=0 states
-	while kill -0 "$1" 2> /dev/null; do
-		states=$(ps -o stat= --ppid "$1")
-		[ -n "$states" ] && ! grep -qv '^Z' <<< "$states" && zombies=$((zombies + 1)) || zombies=0
-		[ "$zombies" -lt 100 ] || kill -9 "$1"
-		sleep 0.05
-	done
-	wait "$1"
-}
-
-launch=("$@") total=0
+total=0
 for form in sums groups runs; do
 	complete "$form"
 	for ((killed = 0; killed < kills; )); do

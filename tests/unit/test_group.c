@@ -94,12 +94,21 @@ static void wait_for_jobs(void)
 
 /* ---- One policy ---- */
 
+static size_t count_in_view(uint8_t *const segs[], size_t n)
+{
+	size_t there = 0;
+
+	for (size_t i = 0; i < n; i++)
+		there += in_view(segs[i], 0);
+	return there;
+}
+
 /* First in, first out over both: what is in the view is what came last, however they took turns. */
 Test(group, fifo_over_all_mappings)
 {
 	enum { ROUNDS = 48 };
 	uint8_t *maps[2], *came[2 * ROUNDS];
-	size_t there = 0;
+	size_t newest, others;
 
 	start(64 * MIB);
 	maps[0] = map_new("g", "fifo", 32 * SEG, SIZE);
@@ -113,11 +122,10 @@ Test(group, fifo_over_all_mappings)
 		next[which]++;
 	}
 	wait_for_jobs();
-	for (size_t n = 2 * ROUNDS; n-- > 0 && in_view(came[n], 0);)
-		there++;
-	check(there >= 32 / 2 && there <= 32, "%zu", there);
-	for (size_t n = 0; n < 2 * ROUNDS - there; n++)
-		check(!in_view(came[n], 0), "the %zuth of %d that came, with the last %zu there", n, 2 * ROUNDS, there);
+	others = count_in_view(came, 2 * ROUNDS - 32);
+	newest = count_in_view(came + 2 * ROUNDS - 32, 32);
+	/* Some of them are inactive. One that the kernel has in hands when it is to go stays, and counts as new. */
+	check(newest >= 32 / 2 && others <= 2, "%zu of the newest, %zu others", newest, others);
 	for (int i = 0; i < 2; i++)
 		check(umunmap(maps[i], 0) == 0);
 }

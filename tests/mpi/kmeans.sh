@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The centres are those that awk finds, also where ranks are killed. Coordinates are whole numbers: their sums are exact.
+set -u
+. tests/mpi/mapreduce.bash
+
+awk 'BEGIN { srand(3); for (i = 0; i < 6000; i++) printf "%d %d\t%d\n", rand() * 1000 + i % 4 * 800, rand() * 1000, i % 4 * 700 }' > "$in"
+cat > "$folder/kmeans.awk" <<'PROGRAM'
+{ for (d = 1; d <= 3; d++) x[NR, d] = $d }
+END {
+	for (k = 1; k <= 4; k++) for (d = 1; d <= 3; d++) centre[k, d] = x[k, d]
+	for (run = moved = 1; moved && run <= 100; run++) {
+		moved = 0
+		for (k = 1; k <= 4; k++) count[k] = sum[k, 1] = sum[k, 2] = sum[k, 3] = 0
+		for (i = 1; i <= NR; i++) {
+			least = -1
+			for (k = 1; k <= 4; k++) {
+				far = 0
+				for (d = 1; d <= 3; d++) far += (x[i, d] - centre[k, d]) ^ 2
+				if (least < 0 || far < least) { least = far; best = k }
+			}
+			count[best]++
+			for (d = 1; d <= 3; d++) sum[best, d] += x[i, d]
+		}
+		for (k = 1; k <= 4; k++) for (d = 1; d <= 3; d++) {
+			moved += centre[k, d] != sum[k, d] / count[k]
+			centre[k, d] = sum[k, d] / count[k]
+		}
+	}
+	for (k = 1; k <= 4; k++) printf "%d %.9g %.9g %.9g\n", count[k], centre[k, 1], centre[k, 2], centre[k, 3]
+}
+PROGRAM
+awk -f "$folder/kmeans.awk" "$in" > "$want"
+
+for ranks in 1 2 3 5; do by_ranks $ranks; matches -k 4 -t 10K "$in"; done
+by_ranks 3
+killed matches -k 4 -t 20K "$in"
+matches -k 4 -t 20K --input ummap "$in"
+by_ranks 1
+expect 0 "usage: kmeans [options]" --help
+expect 1 "line 1, one of the first centres, is not there" /dev/null
+expect 1 "$folder/nothing cannot be read: No such file" "$folder/nothing"
+expect 2 '"1001" is no value' -k 1001 "$in"
+printf '1 2\n3 4\n5\n' > "$in"
+expect 1 "the line at byte 8 has no 2 numbers" "$in"
+printf '1 2\n3\n5 6\n' > "$in"
+expect 1 "line 2, one of the first centres, does not have as many numbers" "$in"

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# What the tests of MapReduce's programs share: they are called with `LAUNCH MPI RANKS PROGRAM`, in UMMAP_TEST_FOLDER.
+folder=${UMMAP_TEST_FOLDER:?} launch=("$@") mpi=$2 program=$4
+# shellcheck disable=SC2034 # those who read this use it
+in=$folder/in want=$folder/want got=$folder/got
+# Windows of many segments in little memory.
+export LC_ALL=C UMMAP_SEG_SIZE=64K
+
+wrong() {
+	cat "$folder/out"
+	echo "$(basename "$0"): $*"
+	exit 1
+}
+
+run() { # argument ...
+	"${launch[@]}" "$@" > "$folder/out" 2>&1
+}
+
+expect() { # exit status, text, argument ...
+	local status=$1 text=$2
+	shift 2
+	run "$@"
+	[ $? -eq "$status" ] || wrong "$*: not exit status $status"
+	grep -qF -- "$text" "$folder/out" || wrong "$*: expected \"$text\""
+}
+
+# The program and its arguments write $want's bytes, by so many ranks.
+by_ranks() { # ranks
+	launch=(tests/mpi/launch "$mpi" "$1" "$program")
+}
+matches() { # argument ...
+	rm -f "$got"
+	run -q -o "$got" "$@" || wrong "${launch[2]} ranks, $*: exit status $?"
+	cmp "$want" "$got" || wrong "${launch[2]} ranks, $*: another result"
+}
+
+# OpenMPI's mpirun may wait for ever, and not reap them, when all ranks are killed at once: it is ended when only zombies are left.
+await() { # mpirun
+	local zombies=0 states
+	while kill -0 "$1" 2> /dev/null; do
+		states=$(ps -o stat= --ppid "$1")
+		[ -n "$states" ] && ! grep -qv '^Z' <<< "$states" && zombies=$((zombies + 1)) || zombies=0
+		[ "$zombies" -lt 20 ] || kill -9 "$1"
+		sleep 0.05
+	done
+	wait "$1"
+}
+
+ranks_of() { # process: those below it that run the program
+	local pid
+	for pid in $(ps -o pid= --ppid "$1"); do
+		ranks_of "$pid"
+		[ "$(readlink "/proc/$pid/exe")" != "$(realpath "$program")" ] || echo "$pid"
+	done
+}
+
+# All ranks killed, each time at a random moment of what a job takes that nobody kills; then the result is the same, and
+# nothing is left.
+killed() { # what compares, argument ...
+	local compare=$1 times=1 killed=0 took ms
+	shift
+	[ -z "${UMMAP_TEST_LONG:-}" ] || times=10
+	mkdir -p "$folder/windows"
+	took=$(date +%s%N)
+	"$compare" -s "$folder/windows" "$@"
+	took=$((($(date +%s%N) - took) / 1000000))
+	while [ "$killed" -lt "$times" ]; do
+		"${launch[@]}" -q -o "$got" -s "$folder/windows" "$@" > "$folder/out" 2>&1 &
+		ms=$((RANDOM * 32768 + RANDOM)) ms=$((ms % (took + 1)))
+		sleep "$((ms / 1000)).$(printf %03d $((ms % 1000)))"
+		# shellcheck disable=SC2046 # one word for each
+		kill -9 $(ranks_of $!) 2> /dev/null
+		await $! || killed=$((killed + 1))
+	done
+	"$compare" -s "$folder/windows" "$@"
+	[ -z "$(ls -A "$folder/windows")" ] || wrong "$*: files are left in the folder for storage: $(ls "$folder/windows")"
+}
