@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mpi-rma - how long a Put or a Get and its flush take from one rank to another that is within MPI, on windows in storage
- * which are in memory as a whole, and on windows in memory: of MPI_Win_create and of MPI_Win_allocate. Every repetition
- * has all windows in turn, so that ratios are of neighbours. What was moved is looked at each time.
+ * mpi-rma - how long operations take from one rank to another that is within MPI, on windows in storage which are in
+ * memory as a whole, and on windows in memory: of MPI_Win_create and of MPI_Win_allocate. They are a put or a get with its
+ * flush; a get within a lock of its own, as coarrays do it; a fetch-and-op; a get and a put of a square of doubles in the
+ * corner of a larger one; and making and freeing a window, by both ranks. Every repetition has all windows in turn, so that
+ * ratios are of neighbours. What was moved is looked at each time.
  */
 #include <getopt.h>
 
@@ -12,6 +14,10 @@
 #define WINDOW (4 * MIB)
 #define SIZES_MAX 16
 #define CALLS_MAX 1000000
+#define CELLS_MAX (2 * SIZES_MAX + OPS)
+/* A square of so many doubles, and lines of the one that it is in. */
+#define SQUARE 64
+#define LINE 256
 
 struct options {
 	struct alloc alloc;
@@ -20,12 +26,25 @@ struct options {
 	unsigned count, reps, ms;
 };
 
+enum op { GET, PUT, LOCK_GET, FETCH, GET_SQUARE, PUT_SQUARE, MAKE, OPS };
+
+static const char *const names[OPS] = {
+	[GET] = "get", [PUT] = "put", [LOCK_GET] = "lock-get-unlock", [FETCH] = "fetch-and-op", [GET_SQUARE] = "get-square",
+	[PUT_SQUARE] = "put-square", [MAKE] = "make-and-free",
+};
+
+/* What is measured on each window. */
+struct cell {
+	enum op op;
+	size_t bytes;
+};
+
 /* A window and what it is called. */
 struct kind {
 	const char *name, *engine, *local;
 	char *base;
 	MPI_Win win;
-	unsigned calls[2][SIZES_MAX];  /* in the time that a cell has, put and get */
+	unsigned calls[CELLS_MAX];     /* in the time that a cell has */
 };
 
 static struct kind kinds[] = {
@@ -43,26 +62,28 @@ static struct kind kinds[] = {
 
 static const char help[] =
 "usage: mpirun -n 2 mpi-rma [OPTION ...]\n"
-"Measures Put and Get of one rank from and to another, on all kinds of windows.\n"
+"Measures one-sided operations of one rank with another, on all kinds of windows.\n"
 "  --dir DIR        for scratch files, one for each rank (.)\n"
 "  --sizes LIST     of a transfer, up to 4M (8,64,512,4K,32K,256K,1M)\n"
 "  --reps N         times that all windows are measured in turn (5)\n"
 "  --time MS        that each of them gets (15)\n"
-"  --quick          two repetitions of 2 ms for 8 and 4K\n"
+"  --quick          two repetitions of 2 ms, puts and gets of 8 and 4K\n"
 "  --help\n"
 "CSV goes to stdout: the median of the time of a transfer is for whoever reads it to take.\n";
 
 static char *buffer;
+static MPI_Datatype square;
 
 /* ---- Windows ---- */
 
 static void open_storage(struct kind *k, const struct options *o)
 {
+	static unsigned made;
 	char name[4200], type[MPI_MAX_INFO_VAL + 1] = "";
 	MPI_Info info;
 	int found;
 
-	snprintf(name, sizeof(name), "%s/ummap-%s-%s-%s.%%r", o->dir, getenv("UMMAP_GROUP"), k->engine, k->local);
+	snprintf(name, sizeof(name), "%s/ummap-%s-%u.%%r", o->dir, getenv("UMMAP_GROUP"), made++);
 	MPI_Info_create(&info);
 	MPI_Info_set(info, "alloc_type", "storage");
 	MPI_Info_set(info, "storage_alloc_filename", name);
@@ -79,7 +100,7 @@ static void open_storage(struct kind *k, const struct options *o)
 		die("this program has been linked without the library for MPI windows");
 }
 
-static void open_window(struct kind *k, const struct options *o)
+static void make_window(struct kind *k, const struct options *o)
 {
 	if (strcmp(k->name, "storage") == 0) {
 		open_storage(k, o);
@@ -91,6 +112,18 @@ static void open_window(struct kind *k, const struct options *o)
 			die("there is no memory");
 		MPI_Win_create(k->base, WINDOW, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &k->win);
 	}
+}
+
+static void free_window(struct kind *k)
+{
+	MPI_Win_free(&k->win);
+	if (strcmp(k->name, "create") == 0)
+		free(k->base);
+}
+
+static void open_window(struct kind *k, const struct options *o)
+{
+	make_window(k, o);
 	/* All of it is there, and may be stored to. */
 	memset(k->base, 0, WINDOW);
 	MPI_Win_lock_all(0, k->win);
@@ -99,40 +132,55 @@ static void open_window(struct kind *k, const struct options *o)
 static void close_window(struct kind *k)
 {
 	MPI_Win_unlock_all(k->win);
-	MPI_Win_free(&k->win);
-	if (strcmp(k->name, "create") == 0)
-		free(k->base);
+	free_window(k);
 }
 
 /* ---- Measuring ---- */
 
-static void transfer(const struct kind *k, bool put, size_t bytes)
+static bool is_put(enum op op)
 {
-	if (put)
-		MPI_Put(buffer, (int)bytes, MPI_BYTE, 1, 0, (int)bytes, MPI_BYTE, k->win);
-	else
-		MPI_Get(buffer, (int)bytes, MPI_BYTE, 1, 0, (int)bytes, MPI_BYTE, k->win);
-	MPI_Win_flush(1, k->win);
+	return op == PUT || op == PUT_SQUARE;
 }
 
-static uint64_t run_calls(const struct kind *k, bool put, size_t bytes, unsigned calls)
+static void transfer(const struct kind *k, const struct cell *c)
+{
+	const uint64_t one = 1;
+	int bytes = (int)c->bytes;
+
+	switch (c->op) {
+	case PUT: MPI_Put(buffer, bytes, MPI_BYTE, 1, 0, bytes, MPI_BYTE, k->win); break;
+	case PUT_SQUARE: MPI_Put(buffer, bytes, MPI_BYTE, 1, 0, 1, square, k->win); break;
+	case GET_SQUARE: MPI_Get(buffer, bytes, MPI_BYTE, 1, 0, 1, square, k->win); break;
+	case FETCH: MPI_Fetch_and_op(&one, buffer, MPI_UINT64_T, 1, 0, MPI_SUM, k->win); break;
+	default: MPI_Get(buffer, bytes, MPI_BYTE, 1, 0, bytes, MPI_BYTE, k->win); break;
+	}
+	if (c->op != LOCK_GET)
+		MPI_Win_flush(1, k->win);
+}
+
+static uint64_t run_calls(const struct kind *k, const struct cell *c, unsigned calls)
 {
 	uint64_t start = now_ns();
 
-	for (unsigned i = 0; i < calls; i++)
-		transfer(k, put, bytes);
+	for (unsigned i = 0; i < calls; i++) {
+		if (c->op == LOCK_GET)
+			MPI_Win_lock(MPI_LOCK_SHARED, 1, 0, k->win);
+		transfer(k, c);
+		if (c->op == LOCK_GET)
+			MPI_Win_unlock(1, k->win);
+	}
 	return now_ns() - start;
 }
 
 /* How many calls fill the time; also, the first one brings the lock. */
-static unsigned calibrate(const struct kind *k, bool put, size_t bytes, unsigned ms)
+static unsigned calibrate(const struct kind *k, const struct cell *c, unsigned ms)
 {
 	uint64_t wanted = (uint64_t)ms * 1000000, took = 0;
 	unsigned calls = 8;
 
 	while (took < wanted / 4 && calls < CALLS_MAX) {
 		calls *= 2;
-		took = run_calls(k, put, bytes, calls);
+		took = run_calls(k, c, calls);
 	}
 	took = calls * wanted / took;
 	return took < 1 ? 1 : took > CALLS_MAX ? CALLS_MAX : (unsigned)took;
@@ -146,43 +194,103 @@ static void look(const char *p, size_t bytes, char want)
 	}
 }
 
-/* The time of one transfer in ns, at rank 0; the other one waits within MPI. */
-static double measure(struct kind *k, const struct options *o, unsigned rep, bool put, unsigned size)
+/* What has to be there afterwards; the square's first line stands for all. */
+static void check(const struct kind *k, const struct cell *c, char mark, uint64_t calls)
 {
-	size_t bytes = o->sizes[size];
-	unsigned *calls = &k->calls[put][size];
-	char mark = (char)(1 + (rep * 2 + put + size) % 100);
-	char *mine = job.rank ? k->base : buffer;
+	uint64_t sum;
+
+	if (c->op == FETCH) {
+		memcpy(&sum, k->base, sizeof(sum));
+		if (job.rank && sum != calls)
+			die("%llu additions make %llu", (unsigned long long)calls, (unsigned long long)sum);
+	} else if (is_put(c->op) == !!job.rank) {
+		look(job.rank ? k->base : buffer, c->op == PUT_SQUARE ? SQUARE * sizeof(double) : c->bytes, mark);
+	}
+}
+
+/* The time of one call in ns, at rank 0; the other one waits within MPI. */
+static double measure(struct kind *k, const struct options *o, unsigned rep, const struct cell *c, unsigned *calls)
+{
+	char mark = (char)(1 + (rep * OPS + c->op + c->bytes / 8) % 100);
+	bool from = is_put(c->op) == !job.rank;
+	uint64_t all = 0;
 	double ns = 0;
 
-	memset(mine, put == !job.rank ? mark : 0, bytes);
+	memset(job.rank ? k->base : buffer, from && c->op != FETCH ? mark : 0, job.rank ? SQUARE * LINE * sizeof(double) + c->bytes :
+	       c->bytes);
 	__sync_synchronize();
 	MPI_Barrier(MPI_COMM_WORLD);
+	if (c->op == LOCK_GET)
+		MPI_Win_unlock_all(k->win);
 	if (!job.rank) {
 		if (!*calls)
-			*calls = calibrate(k, put, bytes, o->ms);
-		transfer(k, put, bytes);
-		ns = (double)run_calls(k, put, bytes, *calls) / *calls;
+			*calls = calibrate(k, c, o->ms);
+		memset(buffer, from ? mark : 0, c->bytes);
+		run_calls(k, c, 1);
+		ns = (double)run_calls(k, c, *calls) / *calls;
+		memcpy(&all, buffer, sizeof(all));
+		all++;
 	}
-	MPI_Barrier(MPI_COMM_WORLD);
+	if (c->op == LOCK_GET)
+		MPI_Win_lock_all(0, k->win);
+	/* What was fetched last is what was there before it. */
+	MPI_Bcast(&all, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
 	__sync_synchronize();
-	look(mine, bytes, mark);
+	check(k, c, mark, all);
 	return ns;
+}
+
+/* The same for a window more of that kind, as many times as take about as long. */
+static double measure_making(const struct kind *k, const struct options *o, unsigned *calls)
+{
+	struct kind another = *k;
+	uint64_t start;
+
+	if (!*calls)
+		*calls = o->ms;
+	MPI_Barrier(MPI_COMM_WORLD);
+	start = now_ns();
+	for (unsigned i = 0; i < *calls; i++) {
+		make_window(&another, o);
+		free_window(&another);
+	}
+	return (double)(now_ns() - start) / *calls;
+}
+
+static unsigned list_cells(const struct options *o, struct cell *cells)
+{
+	const size_t bytes = SQUARE * SQUARE * sizeof(double);
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < o->count; i++) {
+		cells[n++] = (struct cell){ GET, o->sizes[i] };
+		cells[n++] = (struct cell){ PUT, o->sizes[i] };
+	}
+	cells[n++] = (struct cell){ LOCK_GET, sizeof(double) };
+	cells[n++] = (struct cell){ FETCH, sizeof(uint64_t) };
+	cells[n++] = (struct cell){ GET_SQUARE, bytes };
+	cells[n++] = (struct cell){ PUT_SQUARE, bytes };
+	cells[n++] = (struct cell){ MAKE, 0 };
+	return n;
 }
 
 static void run(const struct options *o, const char *mpi)
 {
+	struct cell cells[CELLS_MAX];
+	unsigned n = list_cells(o, cells);
+
 	for (unsigned rep = 1; rep <= o->reps; rep++) {
-		for (unsigned cell = 0; cell < 2 * o->count; cell++) {
-			bool put = cell % 2;
+		for (unsigned cell = 0; cell < n; cell++) {
+			const struct cell *c = &cells[cell];
 
 			for (size_t i = 0; i < KINDS; i++) {
 				struct kind *k = &kinds[i];
-				double ns = measure(k, o, rep, put, cell / 2);
+				double ns = c->op == MAKE ? measure_making(k, o, &k->calls[cell]) :
+					    measure(k, o, rep, c, &k->calls[cell]);
 
 				if (!job.rank)
 					printf("%u,%s,%s,%s,%s,%s,%zu,%.4f\n", rep, mpi, k->name, k->engine, k->local,
-					       put ? "put" : "get", o->sizes[cell / 2], ns / 1000);
+					       names[c->op], c->bytes, ns / 1000);
 			}
 		}
 	}
@@ -239,6 +347,8 @@ int main(int argc, char **argv)
 	if (!buffer)
 		die("there is no memory");
 	memset(buffer, 0, WINDOW);
+	MPI_Type_vector(SQUARE, SQUARE, LINE, MPI_DOUBLE, &square);
+	MPI_Type_commit(&square);
 	for (size_t i = 0; i < KINDS; i++)
 		open_window(&kinds[i], &o);
 	if (!job.rank)
@@ -246,6 +356,7 @@ int main(int argc, char **argv)
 	run(&o, strstr(library, "Open MPI") ? "openmpi" : "mpich");
 	for (size_t i = 0; i < KINDS; i++)
 		close_window(&kinds[i]);
+	MPI_Type_free(&square);
 	free(buffer);
 	job_end();
 	return 0;

@@ -2,7 +2,7 @@
 /*
  * Accumulates, and what fetches with them, made by the calling process in windows that are ours. Each rank's part has a lock
  * for them (rma/control.c). Few words, aligned, are changed by processor instructions, and share the lock; everything else
- * has it alone, and is a loop of MPI's own (MPI_Reduce_local). So any two operations on one word are atomic to each
+ * has it alone, and is a loop of MPI's own (MPI_Reduce_local); and so has all that is reached by copies. So any two operations on one word are atomic to each
  * other, whatever they are, and however their types differ. A program that has locked the part alone needs no second lock.
  *
  * The lock comes before any segment is held, and what the program passes is copied before, where touching it could fault.
@@ -341,7 +341,8 @@ static bool apply_all(struct reach *r, const struct update *u, struct target *t,
 		if (n == 0)
 			return false;
 		/* The owner waits no longer than for so many. */
-		reach_end(r);
+		if (!reach_end(r))
+			return false;
 		cursor_go(&t->at, (uint64_t)n * b->size);
 		left -= (uint64_t)n;
 		from = from ? from + n * b->extent : NULL;
@@ -419,7 +420,7 @@ static int run_locked(struct window *w, const struct update *u, struct target *t
 	reach_begin(&r, w->shm, t->rank, u->op != OP_NO_OP);
 	begin(w->shm, t->peer, true);
 	good = apply_all(&r, u, t, from->at, to->at);
-	reach_end(&r);
+	good = reach_end(&r) && good;
 	end(w->shm, t->peer);
 	return good ? MPI_SUCCESS : shm_failed(w, t->rank);
 }
@@ -459,8 +460,9 @@ static int run_any(struct window *w, const struct update *u, bool fences)
 
 /* ---- Few words ---- */
 
-/* Where such words begin: in the part of a rank that may be accessed, aligned; NULL: elsewhere. */
-static struct peer *find_words(struct window *w, int rank, MPI_Aint disp, const struct basic *b, int64_t count, bool fences,
+/* Where such words begin: in the part of a rank that may be accessed, aligned, and is not reached by copies; NULL:
+ * elsewhere. */
+static inline struct peer *find_words(struct window *w, int rank, MPI_Aint disp, const struct basic *b, int64_t count, bool fences,
 			       uint64_t *at)
 {
 	struct peer *p;
@@ -469,7 +471,7 @@ static struct peer *find_words(struct window *w, int rank, MPI_Aint disp, const 
 	if (rank < 0 || rank >= w->shm->ranks || b->kind == KIND_OTHER || count <= 0 || count > FEW)
 		return NULL;
 	p = &w->shm->peers[rank];
-	if (disp < 0 || __builtin_mul_overflow((int64_t)disp, p->unit, &from) || (uint64_t)from > p->size ||
+	if (p->remote || disp < 0 || __builtin_mul_overflow((int64_t)disp, p->unit, &from) || (uint64_t)from > p->size ||
 	    (uint64_t)count * b->size > p->size - (uint64_t)from || !shm_may_access(w, rank, fences))
 		return NULL;
 	*at = (uint64_t)from;
@@ -688,9 +690,10 @@ static int swap_any(struct window *w, struct target *t, const char *from, const 
 	reach_begin(&r, w->shm, t->rank, true);
 	begin(w->shm, t->peer, true);
 	good = move_bytes(&r, at, old, t->bytes, false);
-	if (good && memcmp(old, compare, t->bytes) == 0)
+	r.store = good && memcmp(old, compare, t->bytes) == 0;
+	if (r.store)
 		good = move_bytes(&r, at, (char *)from, t->bytes, true);
-	reach_end(&r);
+	good = reach_end(&r) && good;
 	end(w->shm, t->peer);
 	return good ? MPI_SUCCESS : shm_failed(w, t->rank);
 }

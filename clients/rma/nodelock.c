@@ -6,12 +6,12 @@
  * What the dead one was changing may be half changed then, as in memory that it had mapped.
  *
  * A rank sees everybody whose ticket is older: such a one has said that it chooses before it took its ticket, and taking
- * tickets is ordered by the counter. Those with newer tickets it need not see. So the counter is the only thing that has
- * to be changed by a locked instruction, unless the lock is exclusive.
+ * tickets is ordered by the counter. Those with newer tickets it need not see.
  *
  * Who goes ahead has a ticket that is older than all, and waits only for a rank that has the lock alone. Such a rank says in
  * its slot that it is in, and then looks once more for those who went ahead: if one of both has not seen the other, the
- * other has seen it. Both may have: then the one with the ticket waits.
+ * other has seen it. Both may have: then the one with the ticket waits. Who shares the lock goes ahead, too, unless somebody
+ * wants it alone, or may: there is nobody then whose turn that would take, and nothing but its own slot to be changed.
  *
  * A waiter spins, then gives the processor away, then sleeps until a slot changes; every so often it calls `idle`, for
  * others may wait for what only this process can do.
@@ -28,7 +28,7 @@
 #include <unistd.h>
 
 #define LINE 64
-/* A slot: nothing, or a ticket, how it wants the lock, and whether it has it alone. */
+/* A slot: nothing, or a ticket, how it wants the lock, and whether it has it alone. Who chooses may want it in any way. */
 #define CHOOSING UINT64_MAX
 #define EXCLUSIVE 1u
 #define IN 2u
@@ -175,6 +175,17 @@ static void go_ahead(struct nodelock *l, const struct nodelocks *all)
 	}
 }
 
+/* false: somebody may want the lock alone, and comes first. */
+static inline bool slip_in(struct nodelock *l, const struct nodelocks *all)
+{
+	int i = 0;
+
+	atomic_store(&l->slot[all->me], FIRST);
+	while (i < all->ranks && !(atomic_load_explicit(&l->slot[i], memory_order_acquire) & EXCLUSIVE))
+		i++;
+	return i == all->ranks;
+}
+
 static bool is_anybody_ahead(const struct nodelock *l, const struct nodelocks *all)
 {
 	int i = 0;
@@ -184,15 +195,12 @@ static bool is_anybody_ahead(const struct nodelock *l, const struct nodelocks *a
 	return i < all->ranks;
 }
 
-void nodelock_take(struct nodelock *l, const struct nodelocks *all, enum nodelock_how how)
+/* Not inlined: most that share do without. */
+static __attribute__((noinline)) void take_turn(struct nodelock *l, const struct nodelocks *all, enum nodelock_how how)
 {
 	_Atomic uint64_t *slot = &l->slot[all->me];
 	uint64_t mine;
 
-	if (how == NODELOCK_AHEAD) {
-		go_ahead(l, all);
-		return;
-	}
 	atomic_store_explicit(slot, CHOOSING, memory_order_relaxed);
 	mine = (atomic_fetch_add_explicit(&l->next, 1, memory_order_acq_rel) + 2) * TICKET +
 	       (how == NODELOCK_EXCLUSIVE ? EXCLUSIVE : 0);
@@ -207,6 +215,14 @@ void nodelock_take(struct nodelock *l, const struct nodelocks *all, enum nodeloc
 		wait_for_all(l, all, mine);
 		atomic_store(slot, mine | IN);
 	}
+}
+
+void nodelock_take(struct nodelock *l, const struct nodelocks *all, enum nodelock_how how)
+{
+	if (how == NODELOCK_AHEAD)
+		go_ahead(l, all);
+	else if (how == NODELOCK_EXCLUSIVE || !slip_in(l, all))
+		take_turn(l, all, how);
 }
 
 void nodelock_drop(struct nodelock *l, const struct nodelocks *all)

@@ -3,6 +3,7 @@
  * Where a rank's bytes are in this process. What is mapped here is simply there. What its owner pages is held for a moment
  * (umpeer_hold(3)); if it is not in memory, the owner's thread is asked for it (rma/pager.h), until it is: it may have to go
  * again before this process has come to it. Nothing is held while waiting, so the owner never waits for who waits for it.
+ * With the engine uffd it is copied to here, and back (rma/remote.h): that is for those who have it alone meanwhile.
  */
 #include "rma/pager.h"
 #include "rma/shm.h"
@@ -40,7 +41,7 @@ bool reach_find(struct window *w, struct target *t, MPI_Aint disp, int64_t count
 
 bool reach_allows(const struct peer *p, const void *buf, size_t len)
 {
-	return !p->paged || !ummapped(buf, len);
+	return (!p->paged && !p->remote) || !ummapped(buf, len);
 }
 
 /* Looks at the answer a few times: most segments come from the owner's memory. */
@@ -87,6 +88,42 @@ static char *hold(struct reach *r, uint64_t at, size_t *len)
 	return r->hold.addr;
 }
 
+/* The same bytes to here, or back. */
+static bool exchange(struct reach *r, bool back)
+{
+	struct remote list;
+	uint64_t there;
+
+	reach_remote(r->peer, r->from, r->to - r->from, &there);
+	remote_begin(&list, r->shm->locks.who[r->peer - r->shm->peers].pid, back);
+	return remote_copy(&list, r->copy, there, r->to - r->from) && remote_end(&list);
+}
+
+static char *copy(struct reach *r, uint64_t at, size_t *len)
+{
+	uint64_t there;
+
+	*len = reach_remote(r->peer, at, *len < REACH_COPY ? *len : REACH_COPY, &there);
+	r->from = at;
+	r->to = at + *len;
+	if (exchange(r, false))
+		return r->copy;
+	r->to = 0;
+	return NULL;
+}
+
+bool reach_finish(struct reach *r)
+{
+	bool good = true;
+
+	if (!reach_is_remote(r->peer, r->from))
+		umpeer_release(&r->hold);
+	else if (r->store)
+		good = exchange(r, true);
+	r->to = 0;
+	return good;
+}
+
 char *reach_at(struct reach *r, uint64_t at, size_t *len)
 {
 	const struct peer *p = r->peer;
@@ -97,8 +134,9 @@ char *reach_at(struct reach *r, uint64_t at, size_t *len)
 	}
 	if (at >= r->from && at < r->to) {
 		*len = *len < r->to - at ? *len : r->to - at;
-		return r->hold.addr + (at - r->from);
+		return (reach_is_remote(p, at) ? r->copy : r->hold.addr) + (at - r->from);
 	}
-	reach_end(r);
-	return hold(r, at, len);
+	if (!reach_end(r))
+		return NULL;
+	return reach_is_remote(p, at) ? copy(r, at, len) : hold(r, at, len);
 }

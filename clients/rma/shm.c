@@ -65,6 +65,7 @@ struct offer {
 	bool pages;              /* there is something that the library pages, too: */
 	struct umoffer paged;
 	uint64_t paged_from;     /* where in its part that begins */
+	struct remote_offer remote; /* ... in another way */
 	struct control_offer control; /* of the first rank's */
 	struct pager_offer pager;
 };
@@ -120,6 +121,8 @@ static void make_offer(struct offer *o, const struct region *region)
 	o->processes = extent_processes();
 	o->pages = region->shared && umoffer(region->stored, &o->paged) == 0;
 	o->paged_from = region->stored_from;
+	if (region->stored && region->hints.engine == ENGINE_UFFD)
+		remote_make(&o->remote, region->stored);
 	if (region->object.fd < 0)
 		return;
 	o->pid = (int)getpid();
@@ -178,6 +181,8 @@ static void take_offers(struct shm *shm, const struct region *region, int rank, 
 		/* Whom it does not reach, for whatever reason, MPI does. */
 		if (offers[i].pages && umpeer_open(&offers[i].paged, &shm->peers[i].paged) < 0)
 			shm->peers[i].paged = NULL;
+		if (offers[i].remote.at && offers[i].processes == extent_processes() && remote_find(&offers[i].remote))
+			shm->peers[i].remote = offers[i].remote.at;
 		shm->peers[i].paged_from = offers[i].paged_from;
 		shm->peers[i].key = offers[i].pager.key;
 		if (shm->peers[i].paged && offers[i].pager.fd >= 0)
@@ -205,7 +210,7 @@ static bool is_reached(const struct peer *p)
 {
 	if (p->from == 0 && p->to == p->size)
 		return true;
-	if (!p->paged || !p->door)
+	if (!(p->paged && p->door) && !p->remote)
 		return false;
 	return p->paged_from == 0 ? p->to == 0 || p->to == p->size : p->from == 0 && p->to == p->paged_from;
 }
@@ -399,9 +404,9 @@ static inline bool is_mapped(const struct peer *p, uint64_t at, uint64_t bytes)
 	return at >= p->from && at < p->to && bytes <= p->to - at;
 }
 
-static inline bool is_paged(const struct peer *p, uint64_t at)
+static inline bool is_paged(const struct peer *p, const struct stretch *s, uint64_t at)
 {
-	return p->paged && at >= p->paged_from;
+	return (p->paged || p->remote) && at >= p->paged_from && s->bytes <= p->size && at <= p->size - s->bytes;
 }
 
 /* Where a stretch can be copied without MPI: in what is mapped here, or in the rank's segments. NULL: nowhere. */
@@ -410,13 +415,34 @@ static inline struct peer *find_copy(struct window *w, const struct stretch *s, 
 	struct peer *p = find_peer(w, s, at);
 
 	*mapped = p && is_mapped(p, *at, s->bytes);
-	return p && (*mapped || is_paged(p, *at)) && shm_may_access(w, s->rank, s->fences) ? p : NULL;
+	return p && (*mapped || is_paged(p, s, *at)) && shm_may_access(w, s->rank, s->fences) ? p : NULL;
 }
 
-static bool put_paged(struct peer *p, const void *from, uint64_t bytes, uint64_t at)
+/* By the kernel, where it is all in one piece. */
+static bool copy_remote(const struct shm *shm, const struct peer *p, void *here, uint64_t bytes, uint64_t at, bool put)
+{
+	struct remote list;
+	uint64_t there;
+
+	if (!reach_is_remote(p, at) || reach_remote(p, at, bytes, &there) != bytes)
+		return false;
+	remote_begin(&list, shm->locks.who[p - shm->peers].pid, put);
+	return remote_copy(&list, here, there, bytes) && remote_end(&list);
+}
+
+static bool put_paged(const struct shm *shm, struct peer *p, const void *from, uint64_t bytes, uint64_t at)
 {
 	atomic_store_explicit(&p->stored, true, memory_order_relaxed);
-	return umpeer_put(p->paged, from, bytes, at) == bytes;
+	if (p->remote)
+		return copy_remote(shm, p, (void *)from, bytes, at, true);
+	return umpeer_put(p->paged, from, bytes, at - p->paged_from) == bytes;
+}
+
+static bool get_paged(const struct shm *shm, const struct peer *p, void *to, uint64_t bytes, uint64_t at)
+{
+	if (p->remote)
+		return copy_remote(shm, p, to, bytes, at, false);
+	return umpeer_get(p->paged, to, bytes, at - p->paged_from) == bytes;
 }
 
 bool shm_put(struct window *w, const struct stretch *s, const void *from)
@@ -428,7 +454,7 @@ bool shm_put(struct window *w, const struct stretch *s, const void *from)
 	if (!p)
 		return false;
 	if (!mapped)
-		return put_paged(p, from, s->bytes, at - p->paged_from);
+		return put_paged(w->shm, p, from, s->bytes, at);
 	memmove(p->at + (at - p->from), from, s->bytes);
 	atomic_store_explicit(&p->stored, true, memory_order_relaxed);
 	return true;
@@ -443,7 +469,7 @@ bool shm_get(struct window *w, const struct stretch *s, void *to)
 	if (!p)
 		return false;
 	if (!mapped)
-		return umpeer_get(p->paged, to, s->bytes, at - p->paged_from) == s->bytes;
+		return get_paged(w->shm, p, to, s->bytes, at);
 	memmove(to, p->at + (at - p->from), s->bytes);
 	return true;
 }

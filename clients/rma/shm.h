@@ -5,6 +5,7 @@
 
 #include "rma/layout.h"
 #include "rma/nodelock.h"
+#include "rma/remote.h"
 
 #include <mpi.h>
 #include <stdatomic.h>
@@ -43,6 +44,7 @@ struct peer {
 	char *at;                 /* where bytes [from, to) of its part are mapped here */
 	uint64_t from, to;
 	struct umpeer *paged;     /* by what those from paged_from on are reached, if they are in memory; NULL: they are not */
+	uint64_t remote;          /* ... or where these are in its process, to which the kernel copies; 0: nowhere */
 	uint64_t paged_from;
 	uint64_t size;            /* of its part */
 	int64_t unit;             /* bytes of a displacement */
@@ -105,13 +107,16 @@ void control_close(struct shm *shm);
 
 /* ---- Bytes of a rank's part, in place ---- */
 
-/* For windows that are ours. One for each thread at a time; what is reached last may be held of its owner. */
+/* For windows that are ours. One for each thread at a time; what is reached last may be held of its owner, or be a copy, which
+ * replaces what it is of in the end. */
+#define REACH_COPY ((size_t)16 << 10)
 struct reach {
 	struct shm *shm;
 	struct peer *peer;
 	bool store;
 	struct umhold hold;
-	uint64_t from, to;       /* what is held; to 0: nothing */
+	uint64_t from, to;       /* what is held, or copied; to 0: nothing */
+	char copy[REACH_COPY];
 };
 
 /* What an operation is on: items of a type in a rank's part. */
@@ -135,11 +140,24 @@ static inline void reach_begin(struct reach *r, struct shm *shm, int rank, bool 
 /* Where the bytes from `at` on are; *len becomes as many as are in one piece. Waits until they are in memory. NULL: they
  * cannot be had, and errno says why. */
 char *reach_at(struct reach *r, uint64_t at, size_t *len);
-static inline void reach_end(struct reach *r)
+/* false: what was stored could not be brought there, and errno says why. */
+bool reach_finish(struct reach *r);
+static inline bool reach_end(struct reach *r)
 {
-	if (r->to)
-		umpeer_release(&r->hold);
-	r->to = 0;
+	return !r->to || reach_finish(r);
+}
+
+/* Whether the kernel has to copy the bytes from `at` on. */
+static inline bool reach_is_remote(const struct peer *p, uint64_t at)
+{
+	return p->remote && at >= p->paged_from && !(at >= p->from && at < p->to);
+}
+
+/* Those of them that are in one piece, len at most, and the address of the first in their process. */
+static inline size_t reach_remote(const struct peer *p, uint64_t at, size_t len, uint64_t *there)
+{
+	*there = p->remote + (at - p->paged_from);
+	return p->to > p->from && at < p->from && len > p->from - at ? p->from - at : len;
 }
 
 /* Whether memory may be touched between these. */

@@ -78,33 +78,113 @@ static inline struct stretch stretch_of(const struct transfer *t, const MPI_Requ
 	return (struct stretch){ .rank = t->rank, .disp = t->disp, .bytes = bytes_of(t), .fences = !request };
 }
 
-/* Copies to or from the target, whose bytes are in order at `local`. A hold is short. */
-static bool copy(struct window *w, struct target *t, char *local, bool put)
+/* A transfer in pieces, each of which is one block of the target. */
+struct pieces {
+	const struct peer *peer;
+	char *local;              /* the next one's bytes */
+	bool put;
+	size_t held;              /* bytes since the owner was last free to go on */
+	struct reach reach;
+	struct remote remote;
+};
+
+static inline void move_bytes(struct pieces *s, char *theirs, size_t len)
 {
-	size_t len, held = 0;
-	char *theirs = local;
-	struct reach r;
+	if (s->put)
+		memmove(theirs, s->local, len);
+	else
+		memmove(s->local, theirs, len);
+	s->local += len;
+}
 
-	reach_begin(&r, w->shm, t->rank, put);
-	for (uint64_t done = 0; done < t->bytes && theirs; done += len) {
-		int64_t at = cursor_at(&t->at, &len);
+/* A hold is short. */
+static bool move_piece(struct pieces *s, uint64_t at, size_t bytes)
+{
+	for (size_t done = 0, len; done < bytes; done += len) {
+		char *theirs;
 
-		len = len < t->bytes - done ? len : t->bytes - done;
-		len = len < HOLD_MOST ? len : HOLD_MOST;
-		theirs = reach_at(&r, (uint64_t)at, &len);
-		if (theirs)
-			memmove(put ? theirs : local + done, put ? local + done : theirs, len);
-		cursor_go(&t->at, len);
-		held += len;
-		if (held >= HOLD_MOST) {
-			reach_end(&r);
-			held = 0;
+		len = bytes - done < HOLD_MOST ? bytes - done : HOLD_MOST;
+		theirs = reach_at(&s->reach, at + done, &len);
+		if (!theirs)
+			return false;
+		move_bytes(s, theirs, len);
+		s->held += len;
+		if (s->held >= HOLD_MOST) {
+			reach_end(&s->reach);
+			s->held = 0;
 		}
 	}
-	reach_end(&r);
+	return true;
+}
+
+/* The same by the kernel, but for what is mapped here. */
+static bool list_piece(struct pieces *s, uint64_t at, size_t bytes)
+{
+	const struct peer *p = s->peer;
+	uint64_t there;
+
+	for (size_t done = 0, len; done < bytes; done += len) {
+		len = bytes - done;
+		if (reach_is_remote(p, at + done)) {
+			len = reach_remote(p, at + done, len, &there);
+			if (!remote_copy(&s->remote, s->local, there, len))
+				return false;
+			s->local += len;
+		} else {
+			len = len < p->to - at - done ? len : p->to - at - done;
+			move_bytes(s, p->at + (at + done - p->from), len);
+		}
+	}
+	return true;
+}
+
+static inline bool is_here(const struct peer *p, uint64_t at, size_t bytes)
+{
+	return at >= p->from && at < p->to && bytes <= p->to - at;
+}
+
+static bool copy_piece(struct pieces *s, uint64_t at, size_t bytes)
+{
+	if (is_here(s->peer, at, bytes)) {
+		move_bytes(s, s->peer->at + (at - s->peer->from), bytes);
+		return true;
+	}
+	return s->peer->remote ? list_piece(s, at, bytes) : move_piece(s, at, bytes);
+}
+
+/* Items without gaps are one piece. */
+static bool copy_pieces(struct pieces *s, const struct target *t)
+{
+	const struct layout *l = t->at.layout;
+	int64_t base = t->at.base;
+	bool good = true;
+
+	if (l->n == 1 && l->blocks->len == (uint64_t)l->extent)
+		return copy_piece(s, (uint64_t)(base + l->blocks->at), t->bytes);
+	for (int64_t item = 0; item < t->at.items; item++, base += l->extent) {
+		for (size_t k = 0; k < l->n && good; k++)
+			good = copy_piece(s, (uint64_t)(base + l->blocks[k].at), l->blocks[k].len);
+	}
+	return good;
+}
+
+/* Copies to or from the target, whose bytes are in order at `local`. */
+static bool copy(struct window *w, struct target *t, char *local, bool put)
+{
+	struct pieces s;
+	bool good;
+
+	s.peer = t->peer;
+	s.local = local;
+	s.put = put;
+	s.held = 0;
+	reach_begin(&s.reach, w->shm, t->rank, put);
+	remote_begin(&s.remote, w->shm->locks.who[t->rank].pid, put);
+	good = copy_pieces(&s, t) && remote_end(&s.remote);
+	reach_end(&s.reach);
 	if (put)
 		atomic_store_explicit(&t->peer->stored, true, memory_order_relaxed);
-	return theirs;
+	return good;
 }
 
 /* LEFT: it is for MPI. Else its code. */

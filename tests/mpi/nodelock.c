@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * nodelock - the locks between ranks of one machine, by processes that are forked, without MPI: who has a lock alone is
- * alone, those that share it can be in together, who has one already passes those that wait, and of those who die in the
- * middle, having a lock or waiting for it, nobody waits for ever.
+ * alone, those that share it can be in together, but nobody passes one who waits, except who has a lock already; and for
+ * those who die in the middle, having a lock or waiting for it, nobody waits for ever.
  */
 #include "../common.h"
 
@@ -131,6 +131,49 @@ static void run_all(void (*one)(void), void (*other)(void))
 	end();
 }
 
+/* ---- In turn ---- */
+
+/* Until somebody else has asked for it as well. */
+static void share_until_asked(void)
+{
+	nodelock_take(lock_of(0), &all, NODELOCK_SHARED);
+	atomic_fetch_add(&common->done, 1);
+	while (atomic_load(&lock_of(0)->slot[2]) == 0)
+		pause_ms(1);
+	nodelock_drop(lock_of(0), &all);
+}
+
+/* Behind one that wants it alone. */
+static void share_behind(void)
+{
+	uint64_t first;
+
+	while ((first = atomic_load(&lock_of(0)->slot[0])) == 0 || first == CHOOSING)
+		pause_ms(1);
+	nodelock_take(lock_of(0), &all, NODELOCK_SHARED);
+	check(atomic_load(&common->alone) == 1, "who shares a lock has passed one who waited for it");
+	nodelock_drop(lock_of(0), &all);
+}
+
+static void in_turn(void)
+{
+	pid_t pids[2];
+	int status;
+
+	begin();
+	pids[0] = start(1, share_until_asked);
+	wait_until(&common->done, 1);
+	pids[1] = start(2, share_behind);
+	nodelock_take(lock_of(0), &all, NODELOCK_EXCLUSIVE);
+	atomic_fetch_add(&common->alone, 1);
+	nodelock_drop(lock_of(0), &all);
+	for (int i = 0; i < 2; i++) {
+		check(waitpid(pids[i], &status, 0) == pids[i]);
+		check_exits(status, 0);
+	}
+	end();
+}
+
 /* ---- Deaths ---- */
 
 static void take_and_stay(void)
@@ -205,6 +248,7 @@ int main(void)
 {
 	run_all(take_turns, take_turns);
 	run_all(share_both, come_alone);
+	in_turn();
 	die_with(take_and_stay);
 	die_with(share_and_stay);
 	die_with(choose_and_stay);
