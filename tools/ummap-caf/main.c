@@ -264,7 +264,7 @@ int main(int argc, char **argv)
 		if (c == 'h')
 			return fputs(usage, stdout) == EOF;
 		if (c == 'v')
-			return printf("ummap-caf %s\n", UMMAP_VERSION) < 0;
+			return printf("ummap-caf (libummap) %s\n", UMMAP_VERSION) < 0;
 		if (c != 'p')
 			refuse("there is no such option; see ummap-caf --help");
 		prefix = optarg;
