@@ -167,6 +167,12 @@ static void agree(const struct manifest *m, struct error *e)
 	}
 	job.pool_epoch = job.pool_epoch > job.epoch ? job.epoch : job.pool_epoch;
 	job_check(job.comm, e);
+	/* All have that moment now. Files that are plain say what it was until the first sync: see forget_changes. */
+	for (size_t i = 0; i < m->n && had_part; i++) {
+		if (m->entries[i].state == ENTRY_LIVE)
+			store_apply(&job.store, &m->entries[i], e);
+	}
+	job_check(job.comm, e);
 	free(held);
 }
 
@@ -333,6 +339,8 @@ static void forget_changes(const struct coarray *c, struct error *e)
 
 	if (umstat(base, &st) < 0)
 		error_errno(e, errno, "%s", umerrormsg());
+	else if (st.write_bytes && job.config.consistent)
+		store_read_back(&job.store, manifest_find(&job.manifest, c->order), c->base, e);
 	else if (st.write_bytes)
 		error_set(e, MPI_ERR_NO_MEM, "the initialiser of coarray %u, of %zu bytes, does not fit into memory, so what it has "
 			  "overwritten cannot be brought back: set PCAF_MEM_LIMIT", c->order, c->size);

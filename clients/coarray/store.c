@@ -264,6 +264,30 @@ void store_apply(const struct store *s, const struct entry *entry, struct error 
 		error_errno(e, errno, "%s", umerrormsg());
 }
 
+void store_read_back(const struct store *s, const struct entry *entry, char *base, struct error *e)
+{
+	static char block[64 << 10];
+	char path[MANIFEST_PATH];
+	ssize_t n = 1;
+	int fd;
+
+	file_path(s, entry, path);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	for (uint64_t at = 0; fd >= 0 && n > 0 && at < entry->size; at += (uint64_t)n) {
+		uint64_t rest = entry->size - at;
+
+		n = pread(fd, block, rest < sizeof(block) ? rest : sizeof(block), (off_t)(entry->at + at));
+		if (n > 0 && memcmp(base + at, block, (size_t)n) != 0)
+			memcpy(base + at, block, (size_t)n);
+	}
+	if (fd < 0 || n < 0)
+		error_errno(e, errno, "%s cannot be read: %s", path, strerror(errno));
+	else if (n == 0)
+		error_set(e, MPI_ERR_IO, "%s is too short: it has been changed by something else", path);
+	if (fd >= 0)
+		close(fd);
+}
+
 /* A shared file keeps its length, and gives the room back where the file system can. */
 static void clear_room(const char *path, const struct entry *entry)
 {

@@ -38,6 +38,9 @@ void store_go_back(const struct store *s, const struct entry *entry, const struc
 /* Leaves no log of one that is not mapped. */
 void store_apply(const struct store *s, const struct entry *entry, struct error *e);
 
+/* Puts what the file has into its memory. With logs, and before the first sync of a run, that is what the run began with. */
+void store_read_back(const struct store *s, const struct entry *entry, char *base, struct error *e);
+
 /* The hints with which MPI_Win_allocate makes a window of entry_room() bytes of it. */
 void store_hints(const struct store *s, const struct entry *entry, MPI_Info info);
 /* Maps it without a window. NULL with an error. */
