@@ -292,6 +292,7 @@ static int broken_data(void *h, uint64_t off, uint64_t *begin, uint64_t *end)
 	if (b->bug == DATA_KEPT && off == 0) {
 		b->hole = *begin > b->hole ? *begin : b->hole;
 		*begin = b->hole;
+		*end = *end > b->hole ? *end : b->hole;
 	}
 	return 0;
 }
