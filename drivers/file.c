@@ -28,6 +28,7 @@
 #endif
 
 #define CALL_MAX ((size_t)1 << 30)    /* bytes of one system call; Linux cuts at 2 GiB less a page */
+#define BLOCK_COUNTED 512             /* bytes of a block in st_blocks */
 #define BATCH 64                      /* pieces of one system call; IOV_MAX would be much stack */
 
 /* Where a transfer stands. */
@@ -110,6 +111,35 @@ int file_lend(void *h, void *addr, size_t len, uint64_t off)
 	if (addr && syscall(SYS_mmap, addr, len, PROT_READ, MAP_SHARED | MAP_FIXED, f->fd, off) == -1)
 		return -errno;
 	return 1;
+}
+
+/* A file with as many blocks as bytes has no holes, and need not be walked through: one that is all reserved can be a long
+ * list of extents, none of which was written. */
+int file_data(void *h, uint64_t off, uint64_t *begin, uint64_t *end)
+{
+	const struct file *f = h;
+	struct stat st;
+	off_t at;
+
+	if (f->block || f->shared)
+		return -EOPNOTSUPP;
+	if (off > INT64_MAX)
+		return -EINVAL;
+	if (fstat(f->fd, &st) < 0)
+		return -errno;
+	if (off < (uint64_t)st.st_size && (uint64_t)st.st_blocks * BLOCK_COUNTED >= (uint64_t)st.st_size) {
+		*begin = off;
+		*end = (uint64_t)st.st_size;
+		return 0;
+	}
+	at = lseek(f->fd, (off_t)off, SEEK_DATA);
+	if (at < 0 && errno != ENXIO)
+		return -errno;
+	*begin = at < 0 ? UINT64_MAX : (uint64_t)at;
+	/* Where they end is of use only to who is among them. */
+	at = *begin == off ? lseek(f->fd, (off_t)off, SEEK_HOLE) : -1;
+	*end = at > (off_t)off ? (uint64_t)at : *begin;
+	return 0;
 }
 
 /* Goes on by `bytes`, and over empty pieces. */

@@ -21,6 +21,7 @@ struct file {
 	size_t page;           /* of the page cache */
 	size_t grain;          /* a direct transfer is of whole grains: pages, or more ... */
 	size_t mem_align;      /* ... and its memory is aligned to this */
+	bool shared;           /* the description is the caller's, too: its offset must not move */
 	bool block;            /* a block device ... */
 	uint64_t had;          /* ... of so many bytes when it was opened; a file: 0 */
 	atomic_bool refused;   /* a direct transfer was refused: this file does not mean its O_DIRECT */
@@ -50,6 +51,7 @@ int file_flush(void *h, uint64_t off, uint64_t len);
 int file_resize(void *h, uint64_t size);
 int file_size(void *h, uint64_t *size);
 int file_lend(void *h, void *addr, size_t len, uint64_t off);
+int file_data(void *h, uint64_t off, uint64_t *begin, uint64_t *end);
 int file_lock(void *h, uint64_t off, uint64_t len, int how, char why[160]);
 
 /* The same for any open file. */

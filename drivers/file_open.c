@@ -271,6 +271,9 @@ int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
 			      flags & O_DIRECT ? "O_DIRECT" : "O_APPEND", strerror(-own));
 	own = (int)answer(fcntl(fd, F_DUPFD_CLOEXEC, 0));
 	keys.direct = NEVER;
-	return own < 0 ? own : make_handle(own, keys, oflags, h, geom);
+	err = own < 0 ? own : make_handle(own, keys, oflags, h, geom);
+	if (!err)
+		((struct file *)*h)->shared = true;
+	return err;
 }
 

@@ -21,5 +21,6 @@ const struct ummap_driver ummap_driver_posix = {
 	.writev = file_writev,
 	.size = file_size,
 	.lend = file_lend,
+	.data = file_data,
 	.lock = file_lock,
 };

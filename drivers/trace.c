@@ -276,6 +276,13 @@ static int trace_lock(void *h, uint64_t off, uint64_t len, int how, char why[160
 }
 
 /* What is asked for is no request. */
+static int trace_data(void *h, uint64_t off, uint64_t *begin, uint64_t *end)
+{
+	struct trace *t = h;
+
+	return t->next.data ? t->next.data(t->h, off, begin, end) : -EOPNOTSUPP;
+}
+
 static int trace_epoch(void *h, uint64_t *oldest, uint64_t *newest)
 {
 	struct trace *t = h;
@@ -516,4 +523,5 @@ const struct ummap_driver ummap_driver_trace = {
 	.epoch = trace_epoch,
 	.push = trace_push,
 	.set_notice = trace_set_notice,
+	.data = trace_data,
 };

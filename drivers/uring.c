@@ -430,5 +430,6 @@ const struct ummap_driver ummap_driver_uring = {
 	.writev = file_writev,
 	.size = file_size,
 	.lend = file_lend,
+	.data = file_data,
 	.lock = file_lock,
 };

@@ -147,6 +147,11 @@ struct ummap_driver {
 	 * close, any thread of the driver's or in a call may call notice(arg, sentence), which copies the sentence and does not
 	 * wait. The library calls it after open; the last call counts. A filter passes it on. NULL: there are no notices. */
 	void (*set_notice)(void *h, ummap_notice *notice, void *arg);
+	/* Where the store has data: the first byte at or behind off that may be other than zero is at *begin, and [*begin, *end)
+	 * need not be asked about again. All bytes between off and *begin are zeros, whoever wrote the store before the call.
+	 * None: *begin is UINT64_MAX. Called at any time, also beside a transfer and inside a signal handler, and does not
+	 * wait for storage as a read does. NULL, or a negative errno: there may be data anywhere, from now on. */
+	int (*data)(void *h, uint64_t off, uint64_t *begin, uint64_t *end);
 };
 
 /* What the file ummap-driver-SCHEME.so of a driver exports. */

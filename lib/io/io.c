@@ -315,6 +315,27 @@ void io_forget(void)
 	lengthening = 0;
 }
 
+/* Only data are remembered. That they have become a hole, or that the two numbers are of different answers, costs a read; but a hole
+ * that is remembered could hide what others have written to it. */
+bool io_is_hole(struct store *s, uint64_t off, size_t len)
+{
+	uint64_t begin = 0, end = UINT64_MAX;
+
+	if (!s->driver.data || (off >= s->data_begin && off < s->data_end))
+		return false;
+	if (s->driver.data(s->handle, off, &begin, &end) < 0) {
+		begin = 0;
+		end = UINT64_MAX;
+	}
+	if (begin >= off + len)
+		return true;
+	if (begin <= off) {
+		s->data_begin = begin;
+		s->data_end = end;
+	}
+	return false;
+}
+
 bool io_maps(const struct store *s)
 {
 	return s->driver.map;

@@ -77,6 +77,9 @@ int io_map(struct store *store, void *addr, size_t len, uint64_t off, int prot);
 /* Whether the driver can map pages of the page cache; and maps them, as ummap-driver(3) says of `lend`. */
 bool io_lends(const struct store *store);
 int io_lend(struct store *store, void *addr, size_t len, uint64_t off);
+/* Whether bytes [off, off + len) of the store are known to read as zeros, as it is now: nothing that was written before
+ * the call is missed, whoever wrote it. */
+bool io_is_hole(struct store *store, uint64_t off, size_t len);
 /* Makes stores into pages in place durable. */
 int io_persist(struct store *store, void *addr, size_t len, struct io_count *count);
 

@@ -13,6 +13,8 @@ struct store {
 	struct ummap_geom geom;
 	_Atomic uint32_t turn;
 	_Atomic unsigned owners;
+	_Atomic uint64_t data_begin; /* there are bytes in [data_begin, data_end), for all that is known ... */
+	_Atomic uint64_t data_end;   /* ... about which the driver need not be asked */
 };
 
 #endif

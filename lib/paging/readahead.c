@@ -160,18 +160,19 @@ static unsigned take_frames(struct mapping *map, uint32_t *frames, unsigned n, b
 	return got;
 }
 
-/* Requests for absent segments, which are locked then. Returns how many. */
-static unsigned prepare_batch(struct mapping *map, size_t i, size_t count, size_t step, struct ummap_io *io, bool *full)
+/* Absent segments get frames, and are locked then. Returns how many; *requests: for those whose contents are in the store. */
+static unsigned prepare_batch(struct mapping *map, size_t i, size_t count, size_t step, struct seg **list, struct ummap_io *io,
+			      unsigned *requests, bool *full)
 {
-	struct seg *list[CLUSTER_MAX];
 	uint32_t frames[TRIES * CLUSTER_MAX];
 	unsigned locked = lock_absent(map, i, count, step, list), n = take_frames(map, frames, locked, full);
 
 	for (unsigned k = locked; k-- > n;)
 		seg_unlock(list[k]);
+	*requests = 0;
 	for (unsigned k = 0; k < n; k++) {
 		list[k]->frame = frames[k];
-		seg_request(map, i + k * step, list[k], frames[k], &io[k]);
+		*requests += seg_request(map, i + k * step, list[k], frames[k], &io[*requests]);
 	}
 	return n;
 }
@@ -192,13 +193,18 @@ static void become_inactive(struct mapping *map, size_t i, struct seg *s, int re
 /* Loads absent segments, the first of up to `count`. Returns how many. */
 static unsigned load_batch(struct mapping *map, size_t first, size_t count, size_t step, bool *full)
 {
-	struct ummap_io io[CLUSTER_MAX];
-	unsigned n = prepare_batch(map, first, count, step, io, full);
+	struct seg *list[CLUSTER_MAX];
+	struct ummap_io io[CLUSTER_MAX], *next = io;
+	unsigned requests, n = prepare_batch(map, first, count, step, list, io, &requests, full);
 
-	if (n)
-		io_run(map->backings[seg_backing(io->owner)].store, io, n, true, &map->stat.io);
-	for (unsigned k = 0; k < n; k++)
-		become_inactive(map, first + k * step, io[k].owner, io[k].res);
+	if (requests)
+		io_run(map->backings[seg_backing(list[0])].store, io, requests, true, &map->stat.io);
+	for (unsigned k = 0; k < n; k++) {
+		bool read = next < io + requests && next->owner == list[k];
+
+		become_inactive(map, first + k * step, list[k], read ? next->res : 0);
+		next += read;
+	}
 	/* Whoever waits for the first one finds the others with it. */
 	for (unsigned k = n; k-- > 0;)
 		seg_unlock(map_seg(map, first + k * step));

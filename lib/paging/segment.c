@@ -33,14 +33,14 @@ static int make_writable(struct mapping *map, uint32_t frame)
 static bool request(struct mapping *map, size_t i, struct seg *s, char *buf, bool blank, struct ummap_io *io)
 {
 	const struct backing *t = &map->backings[seg_backing(s)];
-	size_t len = map_len(map, i), read = map_reads(map, s) ? len : 0;
+	uint64_t off = t->offset + ((uint64_t)i << map->shift);
+	size_t len = map_len(map, i), read = map_reads(map, s) && !io_is_hole(t->store, off, len) ? len : 0;
 
 	if (!blank)
 		memset(buf + read, 0, map_place_len(map, i) - read);
 	if (!read)
 		return false;
-	*io = (struct ummap_io){ .op = UMMAP_IO_READ, .buf = buf, .len = len,
-				 .off = t->offset + ((uint64_t)i << map->shift), .owner = s };
+	*io = (struct ummap_io){ .op = UMMAP_IO_READ, .buf = buf, .len = len, .off = off, .owner = s };
 	return true;
 }
 

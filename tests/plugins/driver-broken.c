@@ -21,7 +21,8 @@
 enum bug {
 	NONE, SHORT, GARBAGE_END, CRASH, MALLOC, VECTOR, ODD, RMW, GROW_PAGE, SIZE, CUT, FLUSH_PART, STALE,
 	EMPTIES, READ_ONLY, LEAK, IDS, ALIGN, ERRNO, KEYS, FORK, FORK_ASYNC, LOSE, TWICE, MIXED,
-	BLOCKS, FULL, LATE, LEND_NEXT, LEND_PART, LEND_COPY, LOCK_ALL, LOCK_LAX, LOCK_KEPT, BUGS
+	BLOCKS, FULL, LATE, LEND_NEXT, LEND_PART, LEND_COPY, LOCK_ALL, LOCK_LAX, LOCK_KEPT,
+	DATA_LATE, DATA_KEPT, BUGS
 };
 
 static const char *const names[BUGS] = {
@@ -29,6 +30,7 @@ static const char *const names[BUGS] = {
 	"flush-part", "stale", "empties", "read-only", "leak", "ids", "align", "errno", "keys", "fork",
 	"fork-async", "lose", "twice", "mixed", "blocks", "full", "late",
 	"lend-next", "lend-part", "lend-copy", "lock-all", "lock-lax", "lock-kept",
+	"data-late", "data-kept",
 };
 
 /* A request, and the thread that has submitted it and will reap it. */
@@ -45,6 +47,7 @@ struct broken {
 	bool writable;
 	pid_t pid;                   /* of the process that has the thread */
 	char *page;                  /* the first block, kept too long */
+	uint64_t hole;               /* where data began once behind a hole at the begin, kept too long */
 	bool *closed;                /* shared with forked children */
 	pthread_t thread;
 	pthread_mutex_t lock;
@@ -277,6 +280,23 @@ static int broken_lock(void *h, uint64_t off, uint64_t len, int how, char why[16
 	return b->next.lock(b->h, off, len, how, why);
 }
 
+static int broken_data(void *h, uint64_t off, uint64_t *begin, uint64_t *end)
+{
+	struct broken *b = h;
+	int err = b->next.data(b->h, off, begin, end);
+
+	if (err)
+		return err;
+	if (b->bug == DATA_LATE && *begin != UINT64_MAX)
+		++*begin;
+	if (b->bug == DATA_KEPT && off == 0) {
+		b->hole = *begin > b->hole ? *begin : b->hole;
+		*begin = b->hole;
+		*end = *end > b->hole ? *end : b->hole;
+	}
+	return 0;
+}
+
 /* ---- Opening and closing ---- */
 
 static int parse(struct broken *b, const struct ummap_uri *uri, struct ummap_geom *geom)
@@ -409,4 +429,5 @@ const struct ummap_driver ummap_driver = {
 	.size = broken_size,
 	.lend = broken_lend,
 	.lock = broken_lock,
+	.data = broken_data,
 };

@@ -174,6 +174,57 @@ void check_resize(void)
 	handle_close(&h);
 }
 
+/* From off on there is no byte but zeros before what data says. */
+static bool ask_data(struct handle *h, size_t off)
+{
+	uint64_t begin = 0, end = 0;
+	int err;
+
+	doing("data from %zu on", off);
+	err = h->driver.data(h->h, off, &begin, &end);
+	if (err == -EOPNOTSUPP)
+		return false;
+	expect(err == 0, "%s: %s", verdict->doing, error_name(err));
+	expect(begin >= off && end >= begin, "%s gives the range from %ju to %ju", verdict->doing, (uintmax_t)begin, (uintmax_t)end);
+	for (size_t i = off; i < begin && i < facts->size; i++)
+		expect(shadow[i] == 0, "%s begin at %ju, but 0x%02x was written to %zu", verdict->doing, (uintmax_t)begin, shadow[i], i);
+	return true;
+}
+
+void check_data(void)
+{
+	struct handle h, other;
+	unsigned char buf[3 * PAGE];
+
+	handle_fill_writable(&h);
+	if (!h.driver.data)
+		skip("data is NULL");
+	if (!ask_data(&h, 0))
+		skip("this store cannot say where it has data");
+	need_bytes();
+	if (!options.overwrite && h.driver.resize && h.driver.resize(h.h, 0) == 0) {
+		resize_to(&h, facts->size);
+		memset(shadow, 0, facts->size);
+	}
+	if (!options.alone)
+		handle_open(&other);
+	for (int i = 0; i < 200; i++) {
+		size_t len = 1 + random_below(sizeof(buf)), off = random_below(facts->size - len);
+
+		ask_data(&h, 0);
+		memset(buf, 1 + (int)random_below(255), len);
+		handle_write(options.alone || i % 2 ? &h : &other, buf, len, off);
+		shadow_write(off, buf, len);
+		ask_data(&h, off);
+		ask_data(&h, random_below(facts->size));
+	}
+	ask_data(&h, facts->size);
+	shadow_compare_all(&h, "after questions about data");
+	if (!options.alone)
+		handle_close(&other);
+	handle_close(&h);
+}
+
 void check_flush(void)
 {
 	struct handle h;

@@ -25,6 +25,7 @@ void check_writev(void);
 void check_last_byte(void);
 void check_grow(void);
 void check_no_grow(void);
+void check_data(void);
 void check_resize(void);
 void check_flush(void);
 void check_reopen(void);

@@ -16,6 +16,7 @@ const struct check checks[] = {
 	{ "grow", "UMMAP_CAP_GROW: a write past the end ends the store, and the gap is zeros", check_grow },
 	{ "no-grow", "without it: an error, and nothing is changed", check_no_grow },
 	{ "resize", "resize cuts and lengthens, and what it adds is zeros", check_resize },
+	{ "data", "data passes no byte that was written, by whatever handle", check_data },
 	{ "flush", "flush works for the whole store and for any part", check_flush },
 	{ "reopen", "a new handle has what an old one wrote", check_reopen },
 	{ "second-handle", "handles see what others wrote and flushed", check_second_handle },
