@@ -563,29 +563,45 @@ Test(uffd, unmapping_wakes_who_waits)
 	      "wait status %#x", status);
 }
 
-static void *touch_meanwhile(void *m)
+#define MOVED (24 * SEG)
+
+static struct {
+	uint8_t *m;
+	atomic_bool over;     /* the call that changes the mapping has returned */
+	atomic_bool touched;  /* ... and the thread has got all that it wanted */
+} meanwhile;
+
+static void *touch_meanwhile(void *unused)
 {
-	pause_ms(100);
-	check(((volatile uint8_t *)m)[8 * SEG] == 0);
+	(void)unused;
+	for (size_t i = 1; i < MOVED / SEG && !meanwhile.over; i++) {
+		pause_ms(20);
+		(void)((volatile uint8_t *)meanwhile.m)[i * SEG];
+	}
+	meanwhile.touched = true;
 	return NULL;
 }
 
-/* Who meets a mapping that is being changed waits until it has been. */
+/* Who meets a mapping that is being changed waits until it has been: here while its contents move within their file, and each
+ * write takes its time. */
 Test(uffd, waits_while_the_mapping_changes)
 {
-	struct ummap_attr attr = init;
-	void *addr, *moved = NULL;
+	void *moved = NULL;
 	pthread_t thread;
+	int fd;
 
-	attr.engine = UMMAP_ENGINE_UFFD;
-	attr.seg_size = SEG;
-	check(ummap_open("error+mem:1M?error.op=write&error.nth=9999&error.delay=300000", MIB, 0, READ_WRITE, &attr,
-			 &addr) == 0);
-	*(volatile uint8_t *)addr = 1;
-	check(pthread_create(&thread, NULL, touch_meanwhile, addr) == 0);
-	check(umremap(addr, MIB / 2, -1, -1, UMMAP_SYNC, &moved) == 0 && moved == addr);
+	set_env("UMMAP_ENGINE", "uffd");
+	set_env("UMMAP_DRIVER", "error+posix:?error.op=write&error.nth=9999&error.delay=100000");
+	fd = temp_file(2 * MOVED);
+	meanwhile.m = map_file(fd, MOVED, SEG, READ_WRITE, 0);
+	check(pthread_create(&thread, NULL, touch_meanwhile, NULL) == 0);
+	check(umremap(meanwhile.m, 0, fd, SEG, 0, &moved) == 0 && moved == meanwhile.m);
+	meanwhile.over = true;
+	for (double end = now() + 60; !meanwhile.touched && now() < end;)
+		pause_ms(10);
+	check(meanwhile.touched, "who waited is not woken");
 	check(pthread_join(thread, NULL) == 0);
-	check(umunmap(addr, 0) == 0);
+	check(umunmap(meanwhile.m, 0) == 0);
 }
 
 /* Few mappings of the kernel's, however many segments. */
