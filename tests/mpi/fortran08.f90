@@ -33,6 +33,8 @@ program fortran08
 		end if
 		if (pass > 1) then
 			if (any(words /= pass - 1 + before() * n + [(i, i = 1, n)])) error stop 'not what was there'
+			! Others put at once, without this rank's help.
+			call mpi_barrier(mpi_comm_world)
 		end if
 		mine = pass + rank * n + [(i, i = 1, n)]
 		call mpi_win_lock(mpi_lock_shared, mod(rank + 1, ranks), 0, win)
