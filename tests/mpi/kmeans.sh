@@ -37,10 +37,10 @@ by_ranks 3
 killed matches -k 4 -t 20K "$in"
 matches -k 4 -t 20K --input ummap "$in"
 
-# The first cluster moves, and has no points from the second run on. A job that goes on behind that knows where it is: this one
+# The second cluster moves, and has no points then, while others move on. A job that goes on behind that knows where it is: this one
 # waits for somebody to read its result.
-printf '8 16\n9 18\n17 16\n13 7\n2 20\n12 3\n9 19\n' > "$in"
-printf '%s\n' "0 7.33333333 13" "4 7 18.25" "3 14 8.66666667" > "$want"
+printf '13 2\n9 1\n17 12\n6 19\n1 14\n4 16\n2 15\n15 2\n' > "$in"
+printf '%s\n' "4 13.5 4.25" "0 5 7.5" "4 3.25 16" > "$want"
 matches -k 3 "$in"
 mkfifo "$folder/pipe"
 "${launch[@]}" -n 3 -k 3 -s "$folder/windows" --sync 1 -o "$folder/pipe" "$in" > "$folder/out" 2>&1 &
