@@ -14,7 +14,8 @@
 #define MOST_CLUSTERS 1000
 #define MOST_DIMENSIONS 100
 
-/* What is known of a cluster: for a task, for a rank, for all points. The value of a pair; its key is the cluster's number. */
+/* What is known of a cluster: for a task, for a rank, for all points. The value of a pair; its key is the cluster's number. One
+ * without points has its centre in place of their sum: a job that goes on has no other memory of where it is. */
 struct sum {
 	double count;
 	double of[MOST_DIMENSIONS]; /* as many as there are dimensions */
@@ -29,24 +30,31 @@ static size_t size_of_sum(void)
 	return (1 + dimensions) * sizeof(double);
 }
 
-/* The numbers of a line of this size; 0: it has something else, or too many. */
-static unsigned parse_point(const char *line, size_t size, double point[MOST_DIMENSIONS])
+static unsigned parse_numbers(const char *p, double point[MOST_DIMENSIONS])
 {
-	char text[size + 1], *p = text, *end;
 	unsigned n = 0;
+	char *end;
 
-	memcpy(text, line, size);
-	text[size] = 0;
 	for (;; p = end) {
 		p += strspn(p, " \t\r");
 		if (!*p)
 			return n;
 		if (n == MOST_DIMENSIONS)
 			return 0;
-		point[n++] = strtod(p, &end);
-		if (end == p)
+		point[n] = strtod(p, &end);
+		if (end == p || !isfinite(point[n++]))
 			return 0;
 	}
+}
+
+/* The numbers of a line of this size; 0: it has something else, or too many. */
+static unsigned parse_point(const char *line, size_t size, double point[MOST_DIMENSIONS])
+{
+	char *text = strndup(line, size);
+	unsigned n = text ? parse_numbers(text, point) : 0;
+
+	free(text);
+	return n;
 }
 
 static unsigned nearest(const double *point)
@@ -79,7 +87,9 @@ static int emit_sums(ummr_job *job)
 	for (unsigned k = 0; k < clusters; k++) {
 		const unsigned char key[2] = { (unsigned char)(k >> 8), (unsigned char)k };
 
-		if (sums[k].count > 0 && ummr_emit(job, key, sizeof(key), &sums[k], size_of_sum()) < 0)
+		if (sums[k].count == 0)
+			memcpy(sums[k].of, centres[k], sizeof(sums[k].of));
+		if (ummr_emit(job, key, sizeof(key), &sums[k], size_of_sum()) < 0)
 			return -1;
 	}
 	return 0;
@@ -107,9 +117,21 @@ static int map(ummr_job *job, const struct ummr_task *task, void *arg)
 
 static int reduce(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
 {
+	double *sum = value->data;
+	const double *more = other->data;
+
 	(void)key, (void)arg;
-	add(value->data, other->data);
+	if (sum[0] == 0)
+		memcpy(sum, more, size_of_sum());
+	else if (more[0] > 0)
+		add(sum, more);
 	return 0;
+}
+
+/* The centre, of what is known of all points. */
+static double mean_of(const double *sum, unsigned d)
+{
+	return sum[0] > 0 ? sum[d + 1] / sum[0] : sum[d + 1];
 }
 
 static int print(FILE *out, const struct ummr_bytes *key, const struct ummr_bytes *value, void *arg)
@@ -118,8 +140,8 @@ static int print(FILE *out, const struct ummr_bytes *key, const struct ummr_byte
 	int put = fprintf(out, "%.0f", sum[0]);
 
 	(void)key, (void)arg;
-	for (unsigned d = 1; put >= 0 && d <= dimensions; d++)
-		put = fprintf(out, " %.9g", sum[d] / sum[0]);
+	for (unsigned d = 0; put >= 0 && d < dimensions; d++)
+		put = fprintf(out, " %.9g", mean_of(sum, d));
 	return put < 0 || putc('\n', out) == EOF;
 }
 
@@ -185,7 +207,7 @@ static int take_centres(ummr_job *job, bool *moved)
 		const double *sum = value.data;
 
 		for (unsigned d = 0; d < dimensions; d++) {
-			double mean = sum[d + 1] / sum[0];
+			double mean = mean_of(sum, d);
 
 			*moved = *moved || fabs(mean - centre[d]) > 1e-9 * fabs(mean);
 			centre[d] = mean;
