@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -156,6 +157,15 @@ enum {
  * with UMMAP_BLANK. Errors: EINVAL, ENOMEM as umsync_range; EINVAL (DISCARD: not UMMAP_BLANK).
  */
 int umadvise(void *addr, size_t len, int advice);
+
+/*
+ * Says that the n ranges are going to be used, all of one mapping: their segments are loaded in the background, together,
+ * and the call does not wait. They may be in any order, many and small, and overlap; what is in memory costs nothing.
+ * What comes first in the list is loaded first of all, as far as the budget has room; the rest is ignored. Errors, of
+ * which nothing is loaded: EINVAL (n, a length of 0, the first range is in no mapping), ENOMEM (a range is not in the
+ * mapping of the first one; no memory for the list).
+ */
+int umprefetch(const struct iovec *ranges, int n);
 
 /*
  * Brings [addr, addr + len) in and keeps it there while a system call, MPI or a device works on it;

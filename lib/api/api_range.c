@@ -2,6 +2,7 @@
 /* The public calls that sync, advise and pin parts of a mapping. The rules are those of api.c. */
 #include "api/api.h"
 
+#include "paging/prefetch.h"
 #include "paging/readahead.h"
 #include "api/start.h"
 #include "paging/inplace.h"
@@ -13,6 +14,7 @@
 #include "paging/sync.h"
 #include "paging/writeback.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -23,25 +25,28 @@ struct range {
 	size_t first, last;
 };
 
+static int set_range(struct mapping *map, const void *addr, size_t len, struct range *r)
+{
+	size_t at = (size_t)((const char *)addr - map->range);
+
+	if (len == 0 || at >= map->size || len > map->size - at)
+		return fail(len ? ENOMEM : EINVAL, len ? "the range leaves its mapping" : "the length is 0");
+	*r = (struct range){ .map = map, .at = at, .len = len, .first = at >> map->shift,
+			     .last = ((at + len - 1) >> map->shift) + 1 };
+	return 0;
+}
+
 static int find_range(const void *addr, size_t len, struct range *r)
 {
-	struct mapping *map;
-	size_t at;
+	struct mapping *map = map_find(addr);
+	int err;
 
-	r->map = map_find(addr);
-	if (!r->map)
+	if (!map)
 		return fail(EINVAL, "no mapping holds %p", addr);
-	map = r->map;
-	at = (size_t)((const char *)addr - map->range);
-	if (len == 0 || at >= map->size || len > map->size - at) {
+	err = set_range(map, addr, len, r);
+	if (err)
 		map_leave(map);
-		return fail(len ? ENOMEM : EINVAL, len ? "the range leaves its mapping" : "the length is 0");
-	}
-	r->at = at;
-	r->len = len;
-	r->first = at >> map->shift;
-	r->last = ((at + len - 1) >> map->shift) + 1;
-	return 0;
+	return err;
 }
 
 /* The range once more, after most of what a sync of it has to write was written. */
@@ -215,6 +220,72 @@ int umadvise(void *addr, size_t len, int advice)
 	}
 	map_leave(map);
 	return api_leave(&g, err);
+}
+
+/* Segments of all ranges, with those that are in several of them; or -errno. */
+static int count_segments(struct mapping *map, const struct iovec *ranges, int n, size_t *segments)
+{
+	struct range r;
+
+	*segments = 0;
+	for (int i = 0; i < n; i++) {
+		int err = set_range(map, ranges[i].iov_base, ranges[i].iov_len, &r);
+
+		if (err == -ENOMEM)
+			return fail(ENOMEM, "range %d of the list is not, as a whole, in the mapping that its first one begins in", i);
+		if (err)
+			return fail(-err, "range %d of the list has the length 0", i);
+		*segments += min_size(r.last - r.first, SIZE_MAX - *segments);
+	}
+	return 0;
+}
+
+static int prefetch(struct mapping *map, const struct iovec *ranges, int n)
+{
+	struct prefetch *p;
+	size_t segments;
+	struct range r;
+	int err = count_segments(map, ranges, n, &segments);
+
+	if (err || map->in_place)
+		return err;
+	p = prefetch_open(map, segments);
+	if (!p)
+		return fail(ENOMEM, "no memory for the list");
+	for (int i = 0; i < n; i++) {
+		if (set_range(map, ranges[i].iov_base, ranges[i].iov_len, &r) || !prefetch_add(p, r.first, r.last))
+			break;
+	}
+	prefetch_start(p);
+	return 0;
+}
+
+int umprefetch(const struct iovec *ranges, int n)
+{
+	size_t size = n > 0 ? (size_t)n * sizeof(*ranges) : 1;
+	struct iovec *copy = malloc(size);
+	struct mapping *map;
+	struct guard g;
+	int err = 0;
+
+	/* The list may be in a mapping itself, whose use would be in the way of whoever has to serve a fault there. */
+	if (copy && n > 0 && ranges)
+		memcpy(copy, ranges, size);
+	api_enter(&g);
+	if (n < 0 || (n > 0 && !ranges))
+		err = fail(EINVAL, n < 0 ? "the number of ranges is negative" : "the list of ranges is NULL");
+	else if (!copy)
+		err = fail(ENOMEM, "no memory for the list");
+	if (!err && n > 0) {
+		map = map_find(copy->iov_base);
+		err = map ? prefetch(map, copy, n) : fail(EINVAL, "no mapping holds %p, where the first range begins",
+							  copy->iov_base);
+		if (map)
+			map_leave(map);
+	}
+	err = api_leave(&g, err);
+	free(copy);
+	return err;
 }
 
 static int check_pin(const struct range *r, int prot)

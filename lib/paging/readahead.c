@@ -55,15 +55,26 @@ static bool is_wanted(const struct mapping *map, const struct seg *s)
 	return !seg_has(s, SEG_VALID) && !seg_has(s, SEG_PAGECACHE) && map_reads(map, s);
 }
 
-/* Locks absent segments that are read from one backing store: `count` at most, from i on, every `step`th. Returns how
+/* Segments to be loaded, in the order of their addresses: those of a list, or every `step`th from `first` on. */
+struct wanted {
+	const size_t *list;      /* NULL: there is none */
+	size_t first, step;
+};
+
+static size_t nth(const struct wanted *w, size_t k)
+{
+	return w->list ? w->list[k] : w->first + k * w->step;
+}
+
+/* Locks absent segments that are read from one backing store: the first ones of `count` from the `at`th on. Returns how
  * many. */
-static unsigned lock_absent(struct mapping *map, size_t i, size_t count, size_t step, struct seg **list)
+static unsigned lock_absent(struct mapping *map, const struct wanted *w, size_t at, size_t count, struct seg **list)
 {
 	size_t most = min_size(min_size(count, CLUSTER_MAX), max_size(HUGE_PAGE >> map->shift, 1));
 	unsigned n = 0;
 
-	for (; n < most; n++, i += step) {
-		struct seg *s = map_seg(map, i);
+	for (; n < most; n++) {
+		struct seg *s = map_seg(map, nth(w, at + n));
 
 		if (!is_wanted(map, s) || !seg_trylock(s))
 			break;
@@ -161,18 +172,18 @@ static unsigned take_frames(struct mapping *map, uint32_t *frames, unsigned n, b
 }
 
 /* Absent segments get frames, and are locked then. Returns how many; *requests: for those whose contents are in the store. */
-static unsigned prepare_batch(struct mapping *map, size_t i, size_t count, size_t step, struct seg **list, struct ummap_io *io,
-			      unsigned *requests, bool *full)
+static unsigned prepare_batch(struct mapping *map, const struct wanted *w, size_t at, size_t count, struct seg **list,
+			      struct ummap_io *io, unsigned *requests, bool *full)
 {
 	uint32_t frames[TRIES * CLUSTER_MAX];
-	unsigned locked = lock_absent(map, i, count, step, list), n = take_frames(map, frames, locked, full);
+	unsigned locked = lock_absent(map, w, at, count, list), n = take_frames(map, frames, locked, full);
 
 	for (unsigned k = locked; k-- > n;)
 		seg_unlock(list[k]);
 	*requests = 0;
 	for (unsigned k = 0; k < n; k++) {
 		list[k]->frame = frames[k];
-		*requests += seg_request(map, i + k * step, list[k], frames[k], &io[*requests]);
+		*requests += seg_request(map, nth(w, at + k), list[k], frames[k], &io[*requests]);
 	}
 	return n;
 }
@@ -190,39 +201,54 @@ static void become_inactive(struct mapping *map, size_t i, struct seg *s, int re
 	}
 }
 
-/* Loads absent segments, the first of up to `count`. Returns how many. */
-static unsigned load_batch(struct mapping *map, size_t first, size_t count, size_t step, bool *full)
+/* Loads absent segments, the first of up to `count` from the `at`th on. Returns how many. */
+static unsigned load_batch(struct mapping *map, const struct wanted *w, size_t at, size_t count, bool *full)
 {
 	struct seg *list[CLUSTER_MAX];
 	struct ummap_io io[CLUSTER_MAX], *next = io;
-	unsigned requests, n = prepare_batch(map, first, count, step, list, io, &requests, full);
+	unsigned requests, n = prepare_batch(map, w, at, count, list, io, &requests, full);
 
 	if (requests)
 		io_run(map->backings[seg_backing(list[0])].store, io, requests, true, &map->stat.io);
 	for (unsigned k = 0; k < n; k++) {
 		bool read = next < io + requests && next->owner == list[k];
 
-		become_inactive(map, first + k * step, list[k], read ? next->res : 0);
+		become_inactive(map, nth(w, at + k), list[k], read ? next->res : 0);
 		next += read;
 	}
 	/* Whoever waits for the first one finds the others with it. */
 	for (unsigned k = n; k-- > 0;)
-		seg_unlock(map_seg(map, first + k * step));
+		seg_unlock(list[k]);
 	return n;
 }
 
-/* Loads the absent ones of `count` segments from first on, every `step`th, as far as there is room without evicting
- * what a fault has not asked to go. */
-static void load(struct mapping *map, size_t first, size_t count, size_t step)
+/* Loads the absent ones of `count` segments, as far as there is room without evicting what nobody has asked to go.
+ * false: there is no more. */
+static bool load_wanted(struct mapping *map, const struct wanted *w, size_t count)
 {
 	bool full = false;
 
-	while (count > 0 && !full && !map->frozen) {
-		unsigned n = load_batch(map, first, count, step, &full), skip = n ? n : 1;
+	for (size_t at = 0; at < count && !full && !map->frozen;) {
+		unsigned n = load_batch(map, w, at, count - at, &full);
 
-		first += skip * step;
-		count -= skip;
+		at += n ? n : 1;
 	}
+	return !full;
+}
+
+static void load(struct mapping *map, size_t first, size_t count, size_t step)
+{
+	load_wanted(map, &(struct wanted){ .first = first, .step = step }, count);
+}
+
+bool readahead_wants(const struct mapping *map, size_t i)
+{
+	return is_wanted(map, map_seg(map, i));
+}
+
+bool readahead_load(struct mapping *map, const size_t *list, size_t n)
+{
+	return load_wanted(map, &(struct wanted){ .list = list }, n);
 }
 
 /* ---- How far ---- */

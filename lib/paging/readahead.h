@@ -15,5 +15,9 @@ void readahead_wasted(struct mapping *map);
 void readahead_pressed(struct mapping *map);
 /* Loads [first, last) in the background, as far as memory allows. */
 void readahead_want(struct mapping *map, size_t first, size_t last);
+/* Whether segment i is absent, and has something to be loaded; and loads such segments of a list, which is sorted, at
+ * once. false: memory allows no more. */
+bool readahead_wants(const struct mapping *map, size_t i);
+bool readahead_load(struct mapping *map, const size_t *list, size_t n);
 
 #endif
