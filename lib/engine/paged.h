@@ -7,7 +7,7 @@
 #include "engine/userfaultfd.h"
 
 #define PAGED_NEEDS "let the process use ioctl(2) on userfaultfd, and madvise(2) (a seccomp filter or an emulator may keep it " \
-		    "from that), or try UMMAP_ENGINE=segv"
+		    "from that), or leave the choice of the engine to the library, without UMMAP_ENGINE and UMMAP_KERNEL"
 
 int paged_adopt(const struct engine *e, char *range, size_t len);
 int paged_adopt_pool(const struct engine *e, char *pool, size_t len);

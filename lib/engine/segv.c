@@ -135,7 +135,7 @@ static void wake(const struct engine *e, char *range, size_t len)
 const struct engine engine_segv = {
 	.stored_to = &engine_segv,
 	.needs = "let the process use mmap(2), mprotect(2), madvise(2), and mremap(2) with MREMAP_DONTUNMAP (a seccomp filter or "
-		 "an emulator may keep it from that), or try UMMAP_ENGINE=sigbus",
+		 "an emulator may keep it from that), or leave the choice of the engine to the library, without UMMAP_ENGINE",
 	.vma_each = true, .moves_huge = true, .page_cache = true,
 	.adopt = adopt, .adopt_pool = adopt, .map = map, .is_one = is_one, .protect = protect, .unmap = unmap,
 	.unmap_last = unmap_last, .discard = discard, .wake = wake,
