@@ -71,6 +71,14 @@ static int open_file(struct side *s, int oflags, mode_t mode, struct ummap_geom 
 	return err;
 }
 
+/* A store whose beginning is empty would be taken for a new file of the filter's, also where it is not locked. */
+static int check_other(const struct side *s, struct ummap_geom *geom)
+{
+	if (!s->id[0] || s->id[0] != geom->id[0] || s->id[1] != geom->id[1])
+		return 0;
+	return keys_refuse(geom, EINVAL, "%.100s is the store itself: what is kept beside it needs a file of its own", s->path);
+}
+
 static int find_folder(struct side *s, struct ummap_geom *geom)
 {
 	if (side_driver != &ummap_driver_posix)
@@ -133,7 +141,9 @@ int side_open(struct side *s, const char *path, int oflags, mode_t mode, int how
 		err = open_file(s, oflags, mode, geom);
 		if (err)
 			break;
-		err = find_folder(s, geom);
+		err = check_other(s, geom);
+		if (!err)
+			err = find_folder(s, geom);
 		if (!err)
 			err = lock_file(s, how, geom);
 		if (err)

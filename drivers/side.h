@@ -32,7 +32,7 @@ struct side {
 
 /* Opens a file by its path, and locks it until it is closed: nobody else may have it (UMMAP_LOCK_EXCLUSIVE), or all only to
  * read it (UMMAP_LOCK_SHARED). With UMMAP_O_CREATE it is made, with at most these rights, and its name is durable. -EBUSY:
- * another has it, and who is in the sentence in geom->why, which all errors have. */
+ * another has it, and who is in the sentence in geom->why, which all errors have. -EINVAL: it is the store, whose id geom has. */
 int side_open(struct side *s, const char *path, int oflags, mode_t mode, int how, struct ummap_geom *geom);
 int side_close(struct side *s);
 /* For what has to end where its contents end: -EINVAL with a sentence if it is a device. */

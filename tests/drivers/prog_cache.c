@@ -299,7 +299,7 @@ static void open_other(void *arg)
 	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s.new", other, cache);
 	check_fails(ummap_open(uri, 100, 0, PROT_READ, &attr, &addr), EINVAL);
 	check(strstr(umerrormsg(), "cache.size has to say"), "%s", umerrormsg());
-	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s", store, store);
+	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s", store, other);
 	check_fails(ummap_open(uri, 100, 0, PROT_READ, &attr, &addr), EUCLEAN);
 	close(fd);
 }
@@ -485,6 +485,32 @@ static void open_beside(void *filter)
 	check(strstr(umerrormsg(), "only a regular file will do"), "%s", umerrormsg());
 }
 
+/* Of a store that begins with zeros nothing says that it is none of the filter's: neither to write it nor to read it. */
+static void open_itself(void *filter)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[1200];
+	void *addr;
+
+	set_group();
+	snprintf(uri, sizeof(uri), "%s+posix:%s?%s.path=%s", (char *)filter, cache, (char *)filter, cache);
+	for (int prot = PROT_READ; prot <= READ_WRITE; prot += READ_WRITE - PROT_READ) {
+		check_fails(ummap_open(uri, SIZE, 0, prot, &attr, &addr), EINVAL);
+		check(strstr(umerrormsg(), "the store itself"), "%s", umerrormsg());
+	}
+}
+
+static void check_itself(int device)
+{
+	static const char *const filters[] = { "wal", "cow", "cache" };
+	static char head[MIB];
+	static const char zeros[MIB];
+
+	for (size_t i = 0; i < sizeof(filters) / sizeof(*filters); i++)
+		check_exits(run_child(open_itself, (void *)(uintptr_t)filters[i]), 0);
+	check(pread(device, head, MIB, 0) == (ssize_t)MIB && memcmp(head, zeros, MIB) == 0);
+}
+
 static void check_device(void)
 {
 	char image[320], link[64], verb[400], byte = 1;
@@ -500,6 +526,7 @@ static void check_device(void)
 	len = readlink(link, cache, sizeof(cache) - 1);
 	check(len > 0);
 	cache[len] = '\0';
+	check_itself(device);
 	check_exits(run_child(open_beside, (void *)(uintptr_t)"wal"), 0);
 	check_exits(run_child(open_beside, (void *)(uintptr_t)"cow"), 0);
 	check_killed(run_child(store_on_device_and_die, NULL), SIGKILL);

@@ -275,6 +275,28 @@ Test(side, says_why_it_cannot_be)
 	check(!s.h && side_close(&s) == 0);
 }
 
+/* The store is none of the filter's, also while it is empty. */
+Test(side, is_not_the_store)
+{
+	static const char *const filters[] = { "wal+posix:%s?wal.path=%s", "cow+posix:%s?cow.path=%s",
+					       "cache+posix:%s?cache.path=%s&cache.size=2M" };
+	char path[320], uri[800];
+	struct stat st;
+	void *addr;
+	int fd = temp_named("empty", 0, path);
+
+	for (size_t i = 0; i < sizeof(filters) / sizeof(*filters); i++) {
+		struct ummap_attr attr = UMMAP_ATTR_INIT;
+
+		attr.flags = UMMAP_CREATE;
+		snprintf(uri, sizeof(uri), filters[i], path, path);
+		check_fails(ummap_open(uri, 64 * KIB, 0, READ_WRITE, &attr, &addr), EINVAL);
+		check(strstr(umerrormsg(), "the store itself"), "%s", umerrormsg());
+		check(stat(path, &st) == 0 && st.st_size == 0);
+	}
+	close(fd);
+}
+
 /* ---- Names ---- */
 
 static void make_named(const char *path, const char *text)
