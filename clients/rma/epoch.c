@@ -79,7 +79,8 @@ static int lock_ours(struct window *w, bool exclusive, int rank, int assert)
 		p->exclusive = exclusive;
 		atomic_store_explicit(&p->held, true, memory_order_relaxed);
 	}
-	atomic_store_explicit(&p->access, ACCESS_OPEN, memory_order_release);
+	/* What MPI was asked to do in an epoch of another kind is complete. */
+	set_access(p, ACCESS_OPEN);
 	return MPI_SUCCESS;
 }
 

@@ -196,6 +196,8 @@ static void lock(struct operation *o, MPI_Win win, int64_t *got)
 {
 	MPI_Win_lock(o->count % 2 ? MPI_LOCK_SHARED : MPI_LOCK_EXCLUSIVE, o->target, 0, win);
 	o->kind->run(o, win, got);
+	if (o->count % 3 == 0)
+		MPI_Win_flush(o->target, win);
 	MPI_Win_unlock(o->target, win);
 }
 
