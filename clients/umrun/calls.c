@@ -9,12 +9,14 @@
 #include "umrun/region.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -25,6 +27,8 @@
 /* Pinned at a time: little beside any budget. */
 #define PART ((size_t)256 << 10)
 #define COPIED 16384
+/* The kernel moves no more in one call. */
+#define MOST ((size_t)0x7ffff000)
 
 /* ---- A file that has regions. ---- */
 
@@ -372,6 +376,142 @@ PUBLIC int ftruncate64(int fd, off_t len)
 	return !FROM_LIBRARY() && shorten(fd, len) < 0 ? -1 : next(fd, len);
 }
 
+/* ---- Calls that move bytes from one descriptor to another, or change what a file holds. ---- */
+
+/* What a call reads or changes of a file, which has regions or not. */
+struct span {
+	struct stat st;
+	off_t off;
+	bool has;
+};
+
+/* Before the call, which finds what was stored; at: where, NULL: where the descriptor is. */
+static struct span span_begin(int fd, const off_t *at, size_t len)
+{
+	struct span s = { .has = has_regions(fd, &s.st) };
+
+	if (s.has) {
+		s.off = at ? *at : lseek(fd, 0, SEEK_CUR);
+		sync_regions(&s.st, s.off, len, true, UMMAP_NOFLUSH);
+	}
+	return s;
+}
+
+/* After it, where it changed the file: the regions show it. */
+static void span_changed(const struct span *s, ssize_t len)
+{
+	if (s->has && len > 0)
+		sync_regions(&s->st, s->off, (size_t)len, false, UMMAP_NOFLUSH | UMMAP_EVICT);
+}
+
+/* copy_file_range and splice. */
+static ssize_t between(const void *caller, void *call, int in, off_t *in_at, int out, off_t *out_at, size_t len, unsigned flags)
+{
+	ssize_t (*next)(int, off_t *, int, off_t *, size_t, unsigned) = (ssize_t (*)(int, off_t *, int, off_t *, size_t, unsigned))call;
+	struct span to;
+	ssize_t n;
+
+	if (next_is_library(caller) || !region_count)
+		return next(in, in_at, out, out_at, len, flags);
+	len = len < MOST ? len : MOST;
+	span_begin(in, in_at, len);
+	to = span_begin(out, out_at, len);
+	n = next(in, in_at, out, out_at, len, flags);
+	span_changed(&to, n);
+	return n;
+}
+
+PUBLIC ssize_t copy_file_range(int in, off_t *in_at, int out, off_t *out_at, size_t len, unsigned flags)
+{
+	return between(CALLER, NEXT("copy_file_range"), in, in_at, out, out_at, len, flags);
+}
+
+PUBLIC ssize_t splice(int in, off_t *in_at, int out, off_t *out_at, size_t len, unsigned flags)
+{
+	return between(CALLER, NEXT("splice"), in, in_at, out, out_at, len, flags);
+}
+
+static ssize_t send_file(const void *caller, void *call, int out, int in, off_t *at, size_t len)
+{
+	ssize_t (*next)(int, int, off_t *, size_t) = (ssize_t (*)(int, int, off_t *, size_t))call;
+	struct span to;
+	ssize_t n;
+
+	if (next_is_library(caller) || !region_count)
+		return next(out, in, at, len);
+	len = len < MOST ? len : MOST;
+	span_begin(in, at, len);
+	to = span_begin(out, NULL, len);
+	n = next(out, in, at, len);
+	span_changed(&to, n);
+	return n;
+}
+
+PUBLIC ssize_t sendfile(int out, int in, off_t *at, size_t len)
+{
+	return send_file(CALLER, NEXT("sendfile"), out, in, at, len);
+}
+
+PUBLIC ssize_t sendfile64(int out, int in, off_t *at, size_t len)
+{
+	return send_file(CALLER, NEXT("sendfile"), out, in, at, len);
+}
+
+/* Those that move what follows make every page another one: the kernel shows that. */
+static int allocate(const void *caller, int fd, int mode, off_t off, off_t len)
+{
+	int (*next)(int, int, off_t, off_t) = NEXT("fallocate");
+	struct span s;
+	int result;
+
+	if (next_is_library(caller) || !region_count || !(mode & ~FALLOC_FL_KEEP_SIZE) || off < 0 || len <= 0)
+		return next(fd, mode, off, len);
+	if (mode & (FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE) && shorten(fd, off) < 0)
+		return -1;
+	s = span_begin(fd, &off, (size_t)len);
+	result = next(fd, mode, off, len);
+	span_changed(&s, result == 0 ? len : 0);
+	return result;
+}
+
+PUBLIC int fallocate(int fd, int mode, off_t off, off_t len)
+{
+	return allocate(CALLER, fd, mode, off, len);
+}
+
+PUBLIC int fallocate64(int fd, int mode, off_t off, off_t len)
+{
+	return allocate(CALLER, fd, mode, off, len);
+}
+
+/* ---- Calls that make a file durable: with what was stored by mappings, as the kernel does. ---- */
+
+static int sync_file(const void *caller, int fd, int (*next)(int))
+{
+	struct stat st;
+	int result = 0;
+
+	if (next_is_library(caller) || !has_regions(fd, &st))
+		return next(fd);
+	region_lock_look();
+	for (struct region *r = region_of_file(NULL, &st); r && result == 0; r = region_of_file(r, &st)) {
+		if (r->writable)
+			result = umsync_range(r->addr, r->ours, 0);
+	}
+	region_unlock();
+	return result < 0 ? result : next(fd);
+}
+
+PUBLIC int fsync(int fd)
+{
+	return sync_file(CALLER, fd, (int (*)(int))NEXT("fsync"));
+}
+
+PUBLIC int fdatasync(int fd)
+{
+	return sync_file(CALLER, fd, (int (*)(int))NEXT("fdatasync"));
+}
+
 /* ---- Ends that no destructor sees. ---- */
 
 PUBLIC void _exit(int status)
@@ -386,6 +526,25 @@ PUBLIC void _Exit(int status)
 	region_write_all();
 	((void (*)(int))NEXT("_exit"))(status);
 	__builtin_unreachable();
+}
+
+PUBLIC void quick_exit(int status)
+{
+	region_write_all();
+	((void (*)(int))NEXT("quick_exit"))(status);
+	__builtin_unreachable();
+}
+
+PUBLIC int fexecve(int fd, char *const argv[], char *const env[])
+{
+	region_write_all();
+	return ((int (*)(int, char *const *, char *const *))NEXT("fexecve"))(fd, argv, env);
+}
+
+PUBLIC int execvpe(const char *file, char *const argv[], char *const env[])
+{
+	region_write_all();
+	return ((int (*)(const char *, char *const *, char *const *))NEXT("execvpe"))(file, argv, env);
 }
 
 PUBLIC int execve(const char *path, char *const argv[], char *const env[])

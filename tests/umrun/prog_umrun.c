@@ -5,7 +5,9 @@
  */
 #include "common.h"
 
+#include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 
 #define PAGE ((size_t)4096)
@@ -136,6 +138,81 @@ static void written_while_loaded(void)
 static void written_while_stored(void)
 {
 	written_meanwhile(READ_WRITE);
+}
+
+/* Calls that move bytes between descriptors, from and to a file that is mapped and stored to. */
+static void copies(void)
+{
+	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
+	int fd = open_data(O_RDWR), other = temp_file(0), ends[2];
+	off_t from, to;
+
+	fill(m, SIZE, 0, NEW);
+	for (from = to = 0; from < (off_t)SIZE;)
+		check(copy_file_range(fd, &from, other, &to, SIZE, 0) > 0);
+	check_file(other, 0, SIZE, 0, NEW);
+	fill(m, SIZE, 0, 3);
+	check(lseek(other, 0, SEEK_SET) == 0);
+	for (from = 0; from < (off_t)SIZE;)
+		check(sendfile(other, fd, &from, SIZE) > 0);
+	check_file(other, 0, SIZE, 0, 3);
+	fill(m, SIZE, 0, 4);
+	from = 5 * MIB;
+	to = 0;
+	check(pipe(ends) == 0 && splice(fd, &from, ends[1], NULL, 4096, 0) == 4096);
+	check(splice(ends[0], NULL, other, &to, 4096, 0) == 4096);
+	check_file(other, 0, 4096, 5 * MIB, 4);
+
+	/* Into it: what was stored there before is gone, what was stored beside stays. */
+	file_fill(other, 0, SIZE, 0, NEW);
+	fill(m, SIZE, 0, 5);
+	from = to = 1000;
+	while (to < (off_t)(3 * MIB))
+		check(copy_file_range(other, &from, fd, &to, 3 * MIB - (size_t)to, 0) > 0);
+	check_bytes(m + 1000, 3 * MIB - 1000, 1000, NEW);
+	check_bytes(m + 3 * MIB, SIZE - 3 * MIB, 3 * MIB, 5);
+	from = 4 * MIB;
+	check(lseek(fd, from, SEEK_SET) == from && sendfile(fd, other, &from, MIB) == (ssize_t)MIB);
+	check_bytes(m + 4 * MIB, MIB, 4 * MIB, NEW);
+	check(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 7 * MIB + 100, MIB) == 0 || errno == EOPNOTSUPP);
+	if (m[7 * MIB + 200] != pattern(7 * MIB + 200, 5)) {
+		for (size_t i = 0; i < MIB; i++)
+			check(m[7 * MIB + 100 + i] == 0);
+	}
+	check(munmap(m, SIZE) == 0);
+	check_file(fd, 1000, 3 * MIB - 1000, 1000, NEW);
+	check_file(fd, 4 * MIB, MIB, 4 * MIB, NEW);
+	close(ends[0]);
+	close(ends[1]);
+	close(other);
+	close(fd);
+}
+
+/* As the kernel has it, without the C library. */
+static void check_stored(int fd, uint64_t seed)
+{
+	static uint8_t buf[SIZE];
+	size_t at = 0;
+	long n;
+
+	while (at < SIZE && (n = syscall(SYS_pread64, fd, buf + at, SIZE - at, at)) > 0)
+		at += (size_t)n;
+	check(at == SIZE);
+	check_bytes(buf, SIZE, 0, seed);
+}
+
+static void made_durable(void)
+{
+	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
+	int fd = open_data(O_RDWR);
+
+	fill(m, SIZE, 0, 3);
+	check(fsync(fd) == 0);
+	check_stored(fd, 3);
+	fill(m, SIZE, 0, NEW);
+	check(fdatasync(fd) == 0);
+	check_stored(fd, NEW);
+	close(fd);
 }
 
 /* Each shows the other's stores at once. */
@@ -407,6 +484,31 @@ static void ends_by_execv(void)
 	check(false, "execv");
 }
 
+static void ends_by_execvpe(void)
+{
+	char *args[] = { (char *)"true", NULL };
+
+	ends_by_return();
+	execvpe("true", args, args + 1);
+	check(false, "execvpe");
+}
+
+static void ends_by_fexecve(void)
+{
+	char *args[] = { (char *)"true", NULL };
+	int fd = open("/bin/true", O_RDONLY);
+
+	ends_by_return();
+	fexecve(fd, args, args + 1);
+	check(false, "fexecve");
+}
+
+static void ends_quickly(void)
+{
+	ends_by_return();
+	quick_exit(0);
+}
+
 /* ---- Running them. ---- */
 
 static const struct part {
@@ -419,6 +521,8 @@ static const struct part {
 	{ "stores", stores, true, true },
 	{ "written while loaded", written_while_loaded, false, true },
 	{ "written while stored", written_while_stored, false, true },
+	{ "copies", copies, false, true },
+	{ "made durable", made_durable, true, true },
 	{ "twice", twice, false, true },
 	{ "twice with changes", twice_with_changes, false, true },
 	{ "parts", parts, false, true },
@@ -433,6 +537,9 @@ static const struct part {
 	{ "ends at once", ends_at_once, true, false },
 	{ "ends by exec", ends_by_exec, true, false },
 	{ "ends by execv", ends_by_execv, true, false },
+	{ "ends by execvpe", ends_by_execvpe, true, false },
+	{ "ends by fexecve", ends_by_fexecve, true, false },
+	{ "ends quickly", ends_quickly, true, false },
 };
 
 static const struct part *find(const char *name)
