@@ -211,6 +211,13 @@ Test(cow, creates_no_store)
 	close_store(&h);
 }
 
+static void put_text(const char *path, const char *text)
+{
+	FILE *f = fopen(path, "w");
+
+	check(f && fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
 Test(cow, without_a_path)
 {
 	struct handle h;
@@ -226,7 +233,11 @@ Test(cow, without_a_path)
 	check_fails(try_open(&h, UMMAP_O_WRITE | UMMAP_O_WRITERS, "cow+posix:%s", store), EINVAL);
 	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+posix:%s?cow.path=/no-such-folder/x", store), ENOENT);
 	check(strstr(umerrormsg(), "/no-such-folder/x cannot be opened"), "%s", umerrormsg());
-	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+posix:%s?cow.path=%s", store, store), EUCLEAN);
+	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+posix:%s?cow.path=%s", store, store), EINVAL);
+	check(strstr(umerrormsg(), "is the store itself"), "%s", umerrormsg());
+	snprintf(path, sizeof(path), "%s.other", store);
+	put_text(path, "no changes of anybody's");
+	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+posix:%s?cow.path=%s", store, path), EUCLEAN);
 	check(strstr(umerrormsg(), "no file of cow+"), "%s", umerrormsg());
 }
 
