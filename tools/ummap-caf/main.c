@@ -16,6 +16,8 @@
 #include "coarray/manifest.h"
 #include "ummap.h"
 
+#include "../output.h"
+
 #define URI 2000
 
 static const char usage[] =
@@ -260,11 +262,12 @@ int main(int argc, char **argv)
 						 { "version", no_argument, NULL, 'v' }, { 0 } };
 	const char *prefix = "OpenCoarrays_", *verb;
 
+	output_watch(2);
 	for (int c; (c = getopt_long(argc, argv, "+h", options, NULL)) != -1;) {
-		if (c == 'h')
-			return fputs(usage, stdout) == EOF;
-		if (c == 'v')
-			return printf("ummap-caf (libummap) %s\n", UMMAP_VERSION) < 0;
+		if (c == 'h' || c == 'v') {
+			fputs(c == 'h' ? usage : "ummap-caf (libummap) " UMMAP_VERSION "\n", stdout);
+			return 0;
+		}
 		if (c != 'p')
 			refuse("there is no such option; see ummap-caf --help");
 		prefix = optarg;
