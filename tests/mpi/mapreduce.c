@@ -1129,13 +1129,24 @@ static void run_and_count(const struct ummr_config *c)
 	MPI_Allreduce(MPI_IN_PLACE, &made, sizeof(made) / sizeof(unsigned), MPI_UNSIGNED, MPI_SUM, MPI_COMM_WORLD);
 }
 
-/* A file that fits is read once, however often the job runs: a rank's mapping of it stays. */
+/* Files that fit are read once, however often the job runs: a rank's mappings of them stay. */
 static void read_once(struct ummr_config c)
 {
+	char paths[4][400];
+	const char *inputs[] = { paths[0], paths[1], paths[2], paths[3], NULL };
 	struct umstat stat = { .struct_size = sizeof(stat) };
 	uint64_t requests;
 	ummr_job *job;
 
+	for (int i = 0; i < 4; i++) {
+		static const char zeros[1000];
+		char name[20];
+
+		snprintf(name, sizeof(name), "zeros.%d", i);
+		make_file(name, zeros, sizeof(zeros));
+		strcpy(paths[i], path_of(name));
+	}
+	c.inputs = inputs;
 	c.input = UMMR_INPUT_UMMAP;
 	check(umstat(NULL, &stat) == 0);
 	requests = stat.read_requests;
@@ -1143,7 +1154,7 @@ static void read_once(struct ummr_config c)
 	for (int i = 0; i < 10; i++)
 		check_run(job);
 	check(umstat(NULL, &stat) == 0);
-	check(stat.read_requests - requests <= 1, "%" PRIu64 " requests", stat.read_requests - requests);
+	check(stat.read_requests - requests <= 4, "%" PRIu64 " requests", stat.read_requests - requests);
 	check(ummr_end(job) == 0);
 }
 
