@@ -357,6 +357,9 @@ static int write_part(ummr_job *job, const char *path, print_function *print)
 		return fail(errno, "%s cannot be written: %s", path, strerror(errno));
 	errno = 0;
 	result = write_pairs(job, out, print);
+	/* It may be unbuffered, and print need not look. */
+	if (result == 0 && ferror(out))
+		result = cannot_write(out);
 	if ((path ? fclose(out) : fflush(out)) != 0 && result == 0)
 		result = fail(errno, "%s cannot be written: %s", path ? path : "standard output", strerror(errno));
 	return result;

@@ -237,7 +237,7 @@ static int show_help(const struct program *p, int what)
 		printf("%s (libummap) %d.%d.%d\n", name, UMMAP_VERSION_MAJOR, UMMAP_VERSION_MINOR, UMMAP_VERSION_PATCH);
 	else
 		printf("usage: %s %s%s", name, p->usage, options_usage);
-	return fflush(stdout) == 0 ? 0 : complain(0, strerror(errno));
+	return fflush(stdout) == 0 && !ferror(stdout) ? 0 : complain(0, strerror(errno));
 }
 
 /* All of main. The job's functions, and how records are found, are in the config. */
