@@ -133,12 +133,14 @@ static void kill_once(uint64_t *random, struct round *r)
 
 static void check_kills(uint64_t *random, unsigned rounds)
 {
+	static const char *const drivers[] = { "posix", "uring", "pmem" };
 	struct round r = { 0, "" };
 
 	make_store();
 	for (unsigned i = 0; i < rounds; i++) {
-		if (has_driver("uring"))
-			driver = i % 2 ? "uring" : "posix";
+		driver = drivers[i % 3];
+		if (!has_driver(driver))
+			driver = "posix";
 		kill_once(random, &r);
 	}
 	driver = "posix";

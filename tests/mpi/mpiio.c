@@ -401,6 +401,41 @@ static void other_mappings(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* Each filter, with a file for each rank beside the one of all: what a rank wrote is there again, and in the file where the filter
+ * brings it home. */
+static void behind_filter(const char *filter, const char *keys, uint64_t before, uint64_t after)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[1000];
+	void *addr;
+
+	attr.seg_size = 64 * KIB;
+	snprintf(uri, sizeof(uri), "%s+mpiio:%s/mapped?rank=%d&ranks=%d&stripe=16K&%s.path=%s/beside.%s.%d%s", filter, folder, rank,
+		 ranks, filter, folder, filter, rank, keys);
+	for (int again = 0; again < 2; again++) {
+		check(ummpi_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0, "%s", uri);
+		check_bytes(addr, SIZE, 0, again ? 80 + (uint64_t)rank : before);
+		fill(addr, SIZE, 0, 80 + (uint64_t)rank);
+		check(ummpi_sync_all(MPI_COMM_WORLD, addr) == MPI_SUCCESS);
+		check(umunmap(addr, 1) == 0);
+	}
+	check_share(16 * KIB, after);
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void behind_filters(void)
+{
+	uint64_t self = (uint64_t)rank;
+	uint8_t *m = map_share("16K");
+
+	fill(m, SIZE, 0, 60 + self);
+	check(umunmap(m, 1) == 0);
+	MPI_Barrier(MPI_COMM_WORLD);
+	behind_filter("cow", "", 60 + self, 60 + self);
+	behind_filter("wal", "", 60 + self, 80 + self);
+	behind_filter("cache", "&cache.size=2M", 80 + self, 80 + self);
+}
+
 /* Storage fails some writes of one rank, when it is evicted or taken into the stage: all learn of it, and nothing is lost.
  * They are more than what leaves together and what is tried once more of that. */
 static void one_fails(void)
@@ -440,6 +475,7 @@ int main(int argc, char **argv)
 	with_threads(&kinds[0]);
 	with_threads(&kinds[1]);
 	other_mappings();
+	behind_filters();
 	one_fails();
 	MPI_Finalize();
 	return 0;
