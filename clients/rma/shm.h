@@ -81,6 +81,11 @@ void shm_take(struct shm *shm, struct peer *p, bool exclusive);
 void shm_drop(struct shm *shm, struct peer *p);
 /* Whether operations on a rank's part may be made at the moment, of epochs of fences too. Brings a lock that was asked for. */
 bool shm_may_access(struct window *w, int rank, bool fences);
+/* What it says where nothing has to be brought. */
+static inline bool shm_is_open(const struct peer *p)
+{
+	return atomic_load_explicit(&p->access, memory_order_acquire) == ACCESS_OPEN;
+}
 /* Before MPI gets an operation on a rank's part, and when it has it. */
 void shm_pass(struct window *w, int rank);
 void shm_note(struct window *w, int rank);
