@@ -202,6 +202,35 @@ static void look_together(int target, int place)
 	MPI_Win_unlock(target, win);
 }
 
+/* ---- One word against many ---- */
+
+#define MANY 2000
+#define WORDS 20000
+
+/* The first rank adds to single words of the second one's part, all others to all of them at once. */
+static void meet(void)
+{
+	const MPI_Aint begin = 7 * SEG;
+	int64_t ones[MANY], one = 1, sum = 0;
+
+	for (int i = 0; i < MANY; i++)
+		ones[i] = 1;
+	MPI_Win_lock_all(0, win);
+	for (int i = 0; i < WORDS && rank == 0; i++) {
+		MPI_Accumulate(&one, 1, MPI_INT64_T, 1, begin + 8 * (MPI_Aint)dice(MANY), 1, MPI_INT64_T, MPI_SUM, win);
+		MPI_Win_flush(1, win);
+	}
+	for (int i = 0; i < WORDS / 10 && rank != 0; i++) {
+		MPI_Accumulate(ones, MANY, MPI_INT64_T, 1, begin, MANY, MPI_INT64_T, MPI_SUM, win);
+		MPI_Win_flush(1, win);
+	}
+	MPI_Win_unlock_all(win);
+	MPI_Barrier(MPI_COMM_WORLD);
+	for (int i = 0; i < MANY && rank == 1; i++)
+		sum += ((int64_t *)(base + begin))[i];
+	check(rank != 1 || sum == WORDS + (int64_t)(ranks - 1) * WORDS / 10 * MANY, "%" PRId64, sum);
+}
+
 /* ---- All of it ---- */
 
 static void run_round(int round, bool paged)
@@ -262,6 +291,8 @@ static void everything(MPI_Info info, bool paged, bool ours)
 	MPI_Barrier(MPI_COMM_WORLD);
 	for (int i = 0; i < ROUNDS; i++)
 		run_round(i, paged);
+	if (are_ours && ranks > 1)
+		meet();
 	MPI_Barrier(MPI_COMM_WORLD);
 	/* The same numbers are all that is in it. */
 	MPI_Allreduce(MPI_IN_PLACE, added, (int)((size_t)ranks * PLACES * sizeof(*added) / 8), MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
