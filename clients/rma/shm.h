@@ -45,6 +45,7 @@ struct peer {
 	uint64_t from, to;
 	struct umpeer *paged;     /* by what those from paged_from on are reached, if they are in memory; NULL: they are not */
 	uint64_t remote;          /* ... or where these are in its process, to which the kernel copies; 0: nowhere */
+	int pid;                  /* ... of that process */
 	uint64_t paged_from;
 	uint64_t size;            /* of its part */
 	int64_t unit;             /* bytes of a displacement */
