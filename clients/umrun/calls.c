@@ -5,6 +5,7 @@
  * what was stored, and the region shows what was written. What the C library does inside itself does not come this way, but for
  * fread and fwrite, which copy.
  */
+#include "umrun/heap.h"
 #include "umrun/next.h"
 #include "umrun/region.h"
 
@@ -23,7 +24,6 @@
 
 #include <ummap.h>
 
-#define PUBLIC __attribute__((visibility("default")))
 /* Pinned at a time: little beside any budget. */
 #define PART ((size_t)256 << 10)
 #define COPIED 16384
@@ -54,7 +54,7 @@ static bool has_regions(int fd, struct stat *st)
 	int error = errno;
 	bool has = false;
 
-	if (region_count && fstat(fd, st) == 0 && S_ISREG(st->st_mode)) {
+	if (region_files && fstat(fd, st) == 0 && S_ISREG(st->st_mode)) {
 		region_lock_look();
 		has = region_of_file(NULL, st) != NULL;
 		region_unlock();
@@ -70,17 +70,19 @@ static size_t hold(const char *buf, size_t len, int prot, bool *pinned)
 {
 	const struct region *r;
 	int error = errno;
+	size_t left;
 
 	*pinned = false;
-	if (!region_count || region_kernel)
+	if (!region_count || region_kernel || !len)
 		return len;
+	left = heap_left(buf);
 	region_lock_look();
-	r = region_at(buf, len);
-	if (r && r->addr > buf) {
+	r = left ? NULL : region_at(buf, len);
+	if (r && r->addr > buf)
 		len = (size_t)(r->addr - buf);
-	} else if (r && buf < r->addr + r->ours) {
-		size_t left = (size_t)(r->addr + r->ours - buf);
-
+	else if (r && buf < r->addr + r->ours)
+		left = (size_t)(r->addr + r->ours - buf);
+	if (left) {
 		len = len < left ? len : left;
 		len = len < PART ? len : PART;
 		*pinned = umpin((void *)(uintptr_t)buf, len, prot) == 0;
@@ -105,6 +107,8 @@ static bool is_held(const void *buf, size_t len)
 
 	if (!region_count || region_kernel || !len)
 		return false;
+	if (heap_left(buf))
+		return true;
 	region_lock_look();
 	held = region_at(buf, len) != NULL;
 	region_unlock();
@@ -217,9 +221,6 @@ static ssize_t run(const void *caller, struct transfer t, const void *buf, size_
 
 	return next_is_library(caller) ? t.step(&t, bytes, len) : transfer(&t, bytes, len);
 }
-
-#define NEXT(name) ({ static void *behind; next_call(&behind, name); })
-#define CALLER __builtin_return_address(0)
 
 PUBLIC ssize_t read(int fd, void *buf, size_t len)
 {

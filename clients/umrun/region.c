@@ -12,6 +12,7 @@
 #include "umrun/region.h"
 
 #include "umrun/config.h"
+#include "umrun/heap.h"
 #include "umrun/next.h"
 
 #include <errno.h>
@@ -31,8 +32,6 @@
 
 /* As late as other pages of a file are written by the kernel. */
 #define FLUSH_INTERVAL 5
-/* Our descriptors are out of the way of those that a program expects. */
-#define FD_FIRST 700
 
 /* A file of which the kernel has a mapping that can be stored to. */
 struct shared_file {
@@ -41,7 +40,8 @@ struct shared_file {
 	struct shared_file *next;
 };
 
-_Atomic unsigned region_count;
+_Atomic unsigned region_count, region_files;
+const struct heap_calls *heap_calls;
 _Atomic bool region_kernel = true;
 static struct region *regions;
 static struct shared_file *shared;
@@ -225,6 +225,7 @@ static void link_region(struct region *r)
 	r->next = regions;
 	regions = r;
 	region_count++;
+	region_files++;
 	counted.mapped++;
 	counted.bytes += r->ours;
 }
@@ -237,6 +238,7 @@ static void unlink_region(struct region *r)
 		at = &(*at)->next;
 	*at = r->next;
 	region_count--;
+	region_files--;
 }
 
 static void free_region(struct region *r)
