@@ -424,6 +424,8 @@ static void calls(void)
 }
 
 static uint8_t *common_map;
+/* Another one: what hands a mapping to the kernel is not for threads that use it at this moment. */
+static int other_file;
 
 static void *use(void *arg)
 {
@@ -437,7 +439,7 @@ static void *use(void *arg)
 		fill(common_map + at, PAGE, at, NEW);
 		check_bytes(common_map + at, PAGE, at, NEW);
 		if (i % 50 == 0) {
-			uint8_t *own = map_data(2 * MIB, PROT_READ, MAP_PRIVATE, 0);
+			uint8_t *own = mmap(NULL, 2 * MIB, PROT_READ, MAP_PRIVATE, other_file, 0);
 
 			(void)*(volatile uint8_t *)(own + MIB);
 			check(munmap(own, 2 * MIB) == 0);
@@ -450,12 +452,14 @@ static void threads(void)
 {
 	pthread_t thread[4];
 
+	other_file = temp_file(4 * MIB);
 	common_map = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
 	for (size_t i = 0; i < 4; i++)
 		check(pthread_create(&thread[i], NULL, use, (void *)(uintptr_t)i) == 0);
 	for (size_t i = 0; i < 4; i++)
 		check(pthread_join(thread[i], NULL) == 0);
 	check(munmap(common_map, SIZE) == 0);
+	close(other_file);
 }
 
 /* What was stored is in the file, however the program ends. */
