@@ -13,7 +13,7 @@
 #include <ummap.h>
 
 /* The library, what heaps are made of, and what both use. */
-static struct { uintptr_t first, end; } library[3];
+static struct range { uintptr_t first, end; } library[3], c;
 
 void *kernel_mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off)
 {
@@ -65,27 +65,37 @@ static int look_at(struct dl_phdr_info *info, size_t size, void *found)
 	return 1;
 }
 
+static struct range object_of(const char *call)
+{
+	struct object object = { .call = (uintptr_t)dlsym(RTLD_DEFAULT, call) };
+
+	return object.call && dl_iterate_phdr(look_at, &object) ? (struct range){ object.first, object.end } : (struct range){ 0 };
+}
+
 void next_start(void)
 {
 	static const char *const calls[] = { "ummap_open", "umalloc_create", "io_uring_queue_init_params" };
 
-	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
-		struct object object = { .call = (uintptr_t)dlsym(RTLD_DEFAULT, calls[i]) };
+	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++)
+		library[i] = object_of(calls[i]);
+	c = object_of("gnu_get_libc_version");
+}
 
-		if (object.call && dl_iterate_phdr(look_at, &object)) {
-			library[i].first = object.first;
-			library[i].end = object.end;
-		}
-	}
+static bool is_in(const struct range *range, const void *address)
+{
+	return (uintptr_t)address - range->first < range->end - range->first;
 }
 
 bool next_is_library(const void *return_address)
 {
-	uintptr_t at = (uintptr_t)return_address;
-
 	for (size_t i = 0; i < sizeof(library) / sizeof(*library); i++) {
-		if (at - library[i].first < library[i].end - library[i].first)
+		if (is_in(&library[i], return_address))
 			return true;
 	}
 	return false;
+}
+
+bool next_is_c(const void *return_address)
+{
+	return is_in(&c, return_address);
 }

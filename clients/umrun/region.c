@@ -46,6 +46,7 @@ _Atomic bool region_kernel = true;
 static struct region *regions;
 static struct shared_file *shared;
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
+static _Thread_local bool holds;
 static pthread_once_t watching = PTHREAD_ONCE_INIT;
 static pid_t process;
 static struct { unsigned long mapped, left, handed_back; unsigned long long bytes; } counted;
@@ -53,16 +54,24 @@ static struct { unsigned long mapped, left, handed_back; unsigned long long byte
 void region_lock_change(void)
 {
 	pthread_rwlock_wrlock(&lock);
+	holds = true;
 }
 
 void region_lock_look(void)
 {
 	pthread_rwlock_rdlock(&lock);
+	holds = true;
 }
 
 void region_unlock(void)
 {
+	holds = false;
 	pthread_rwlock_unlock(&lock);
+}
+
+bool region_is_locked(void)
+{
+	return holds;
 }
 
 static size_t page(void)
@@ -409,6 +418,7 @@ static void in_child(void)
 	struct region *r;
 
 	pthread_rwlock_init(&lock, NULL);
+	holds = false;
 	process = getpid();
 	while ((r = regions)) {
 		if (kernel_mmap(r->addr, r->ours, r->prot, r->flags | MAP_FIXED, r->fd, r->off) == MAP_FAILED)

@@ -37,6 +37,8 @@ extern _Atomic bool region_kernel;
 void region_lock_change(void);
 void region_lock_look(void);
 void region_unlock(void);
+/* By this thread, whose calls are not the program's then. */
+bool region_is_locked(void);
 
 /* ---- With the list locked. ---- */
 

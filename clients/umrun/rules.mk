@@ -10,7 +10,10 @@ UMRUN = $B/umrun
 $(UMRUN_OBJ) $(UMRUN_HEAP_OBJ): override CFLAGS += -fPIC
 $(UMRUN_OBJ) $(UMRUN_HEAP_OBJ): override CPPFLAGS += -Iclients
 # It stands before the dynamic linker's own way to variables of threads, which allocates.
-$(UMRUN_HEAP_OBJ): override CFLAGS += -ftls-model=initial-exec -fno-builtin-malloc
+$(UMRUN_OBJ) $(UMRUN_HEAP_OBJ): override CFLAGS += -ftls-model=initial-exec
+$(UMRUN_HEAP_OBJ): override CFLAGS += -fno-builtin-malloc
+# Its headers say that these only fill memory; where that is, is asked before.
+$B/clients/umrun/buffers.o: override CFLAGS += -Wno-maybe-uninitialized
 
 $(UMRUN_ONE): $(UMRUN_OBJ) $(SO)
 	$(CC) -shared $(LDFLAGS) -Wl,-soname,libumrun.so.$(SOMAJOR) -Wl,-z,defs -o $@ $(UMRUN_OBJ) -L$B -lummap -Wl,-rpath,'$$ORIGIN'

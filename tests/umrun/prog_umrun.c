@@ -5,8 +5,11 @@
  */
 #include "common.h"
 
+#include <grp.h>
 #include <malloc.h>
 #include <stdatomic.h>
+#include <sys/ioctl.h>
+#include <sys/random.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -16,6 +19,7 @@
 #define SIZE (16 * MIB + 5000)  /* the file ends within a page */
 #define OLD 1
 #define NEW 2
+#define NOBODY 65534
 
 static char data[320];  /* the file */
 
@@ -423,6 +427,90 @@ static void calls(void)
 	check(munmap(m, SIZE) == 0);
 }
 
+static struct msghdr one_part(struct iovec *iov, void *at, size_t len)
+{
+	*iov = (struct iovec){ at, len };
+	return (struct msghdr){ .msg_iov = iov, .msg_iovlen = 1 };
+}
+
+/* Messages and structures, in memory that is not there. */
+static void messages(void)
+{
+	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
+	int pair[2], waiting = 0, streams[2];
+	struct iovec iov[4];
+	struct mmsghdr many[2] = { { .msg_len = 0 } };
+	struct msghdr msg;
+	struct stat st, *held = (struct stat *)(void *)(m + 7 * MIB);
+	FILE *file;
+
+	check(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, streams) == 0);
+	msg = one_part(iov, m + 11 * MIB, 5000);
+	check(sendmsg(pair[0], &msg, 0) == 5000);
+	msg = one_part(iov, m + 1 * MIB, 6000);
+	check(recvmsg(pair[1], &msg, 0) == 5000);
+	check_bytes(m + MIB, 5000, 11 * MIB, OLD);
+	check(sendto(pair[0], m + 12 * MIB, 4000, 0, NULL, 0) == 4000);
+	check(recvfrom(pair[1], m + 2 * MIB, 9000, 0, NULL, NULL) == 4000);
+	check_bytes(m + 2 * MIB, 4000, 12 * MIB, OLD);
+	many[0].msg_hdr = one_part(iov, m + 13 * MIB, 3000);
+	many[1].msg_hdr = one_part(iov + 1, m + 14 * MIB, 2000);
+	check(sendmmsg(pair[0], many, 2, 0) == 2 && many[0].msg_len == 3000 && many[1].msg_len == 2000);
+	many[0].msg_hdr = one_part(iov, m + 3 * MIB, 3000);
+	many[1].msg_hdr = one_part(iov + 1, m + 4 * MIB, 3000);
+	check(recvmmsg(pair[1], many, 2, 0, NULL) == 2 && many[0].msg_len == 3000 && many[1].msg_len == 2000);
+	check_bytes(m + 3 * MIB, 3000, 13 * MIB, OLD);
+	check_bytes(m + 4 * MIB, 2000, 14 * MIB, OLD);
+	check(write(streams[0], "12345", 5) == 5);
+	check(ioctl(streams[1], FIONREAD, m + 5 * MIB) == 0);
+	memcpy(&waiting, m + 5 * MIB, sizeof(waiting));
+	check(waiting == 5);
+	check(stat(data, &st) == 0 && stat(data, held) == 0 && memcmp(&st, held, sizeof(st)) == 0);
+	check(getrandom(m + 8 * MIB, 3 * MIB, 0) > 0 && readlink("/proc/self/exe", (char *)m + 9 * MIB, 1000) > 0);
+	memset(m + 10 * MIB, 'x', 100000);
+	m[10 * MIB + 100000] = 0;
+	file = tmpfile();
+	check(madvise(m, SIZE, MADV_DONTNEED) == 0 && fputs((char *)m + 10 * MIB, file) >= 0 && fflush(file) == 0);
+	check(fstat(fileno(file), &st) == 0 && st.st_size == 100000);
+	fclose(file);
+	check(munmap(m, SIZE) == 0);
+}
+
+/* Files become shorter by their names, too. */
+static void shorten_by(int way)
+{
+	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
+	int fd = -1;
+	FILE *file = NULL;
+
+	fill(m, SIZE, 0, NEW);
+	switch (way) {
+	case 0: check(truncate(data, MIB) == 0); break;
+	case 1: fd = open(data, O_RDWR | O_TRUNC); break;
+	case 2: fd = creat(data, 0600); break;
+	case 3: fd = openat(AT_FDCWD, data, O_WRONLY | O_TRUNC | O_CREAT, 0600); break;
+	case 4: file = fopen(data, "w"); break;
+	}
+	check(way == 0 || fd >= 0 || file);
+	if (way == 0)
+		check_bytes(m, MIB, 0, NEW);
+	check(signal_of(m + 2 * MIB, false) == SIGBUS && signal_of(m + (way ? 0 : MIB), false) == SIGBUS);
+	check(munmap(m, SIZE) == 0);
+	if (file)
+		fclose(file);
+	fd = open_data(O_RDWR);
+	file_fill(fd, 0, SIZE, 0, OLD);
+	close(fd);
+}
+
+static void truncations(void)
+{
+	for (int way = 0; way < 5; way++) {
+		printf("way %d\n", way);
+		shorten_by(way);
+	}
+}
+
 static uint8_t *common_map;
 /* Another one: what hands a mapping to the kernel is not for threads that use it at this moment. */
 static int other_file;
@@ -753,6 +841,8 @@ static const struct part {
 	{ "forks", forks, false, true, false },
 	{ "forks and loads", forks_and_loads, false, true, false },
 	{ "calls", calls, false, true, false },
+	{ "messages", messages, false, true, false },
+	{ "truncations", truncations, false, true, false },
 	{ "threads", threads, false, true, false },
 	{ "allocates", allocates, false, true, true },
 	{ "allocates zeros", allocates_zeros, false, true, true },
@@ -782,14 +872,14 @@ static const struct part *find(const char *name)
 static char umrun[512], self[512], log_name[320];
 
 /* As another program, with or without umrun. */
-static void run_part(const struct part *part, bool under)
+static void run_part(const struct part *part, bool under, bool as_nobody)
 {
 	char *args[] = { umrun, (char *)"--limit", (char *)"4M", (char *)"--segment", (char *)"128K", (char *)"--stats", (char *)"--heap",
 			 (char *)(uintptr_t)temp_dir(), self, (char *)(uintptr_t)part->name, data, NULL };
 	int fd = open(data, O_RDWR | O_CREAT | O_TRUNC, 0600), status;
 	pid_t child;
 
-	printf("%s%s\n", part->name, under ? ", under umrun" : "");
+	printf("%s%s%s\n", part->name, under ? ", under umrun" : "", as_nobody ? ", without rights" : "");
 	fflush(stdout);
 	file_fill(fd, 0, SIZE, 0, OLD);
 	child = fork();
@@ -798,6 +888,12 @@ static void run_part(const struct part *part, bool under)
 		int out = open(log_name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
 
 		dup2(out, STDERR_FILENO);
+		if (as_nobody) {
+			check(fchown(fd, NOBODY, NOBODY) == 0 && chown(temp_dir(), NOBODY, NOBODY) == 0);
+			check(setgroups(0, NULL) == 0 && setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
+			if (access(umrun, X_OK) < 0)
+				_exit(77);
+		}
 		if (!part->heap)
 			memmove(args + 6, args + 8, 4 * sizeof(*args));
 		execv(under ? umrun : self, under ? args : args + (part->heap ? 8 : 6));
@@ -810,6 +906,10 @@ static void run_part(const struct part *part, bool under)
 
 		while (log && fgets(line, sizeof(line), log))
 			fputs(line, stderr);
+	}
+	if (as_nobody && WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+		printf("... who may not run it\n");
+		return;
 	}
 	check(status == 0, "%s: wait status %#x", part->name, status);
 	if (part->ends)
@@ -866,10 +966,13 @@ int main(int argc, char **argv)
 		/* It is not built without jemalloc. */
 		if (all[i].heap && access(library, R_OK) < 0)
 			continue;
-		run_part(&all[i], false);
-		run_part(&all[i], true);
+		run_part(&all[i], false, false);
+		run_part(&all[i], true, false);
 		if (all[i].stats)
 			check_taken(&all[i]);
+		/* Where the kernel's own accesses are not served. */
+		if (geteuid() == 0 && (strstr(all[i].name, "calls") || all[i].run == messages || all[i].run == allocates_and_forks))
+			run_part(&all[i], true, true);
 	}
 	check(refuses("--limit", "7Q") && refuses("--policy", "nonsense") && refuses("--driver", "nonsense"));
 	check(refuses("--segment", "5000") && refuses("--limit", "1") && refuses("--nonsense", "1") && refuses("--min", "-1"));
