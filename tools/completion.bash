@@ -5,7 +5,7 @@
 
 # Options are those that the program's --help names.
 _ummap_options() { # program
-	"$1" --help 2> /dev/null | grep -oE -- '(^|[][ |])--[a-z]+' | tr -d '][ |' | sort -u
+	"$1" --help 2> /dev/null | grep -oE -- '(^|[][ |])--[a-z][a-z-]*' | tr -d '][ |' | sort -u
 }
 
 _ummap_complete() { # program, word, the word before
@@ -18,9 +18,9 @@ _ummap_complete() { # program, word, the word before
 	driver-conform:--only) mapfile -t words < <("$1" --list | cut -d' ' -f1) ;;
 	driver-conform:--size | driver-conform:--seed | driver-conform:--free | driver-conform:--beside | driver-conform:--seconds) ;;
 	ummap-timeline:--run | ummap-caf:--prefix | ummap-cafrun:-n | ummap-cafrun:--restarts | ummap-cafrun:--mpirun) ;;
-	umrun:--limit | umrun:--segment | umrun:--policy | umrun:--driver | umrun:--only | umrun:--min) ;;
+	umrun:--limit | umrun:--heap-min | umrun:--segment | umrun:--policy | umrun:--driver | umrun:--only | umrun:--min) ;;
 	ummap-cafrun:--mpi) words=(openmpi mpich) ;;
-	ummap-cafrun:--path | ummap-cafrun:--recover | ummap-trace:-o | ummap-trace:--output | ummap-timeline:-o | ummap-timeline:--output | umwal:--log | umwal:ls | umwal:check | umwal:apply | umwal:back | umwal:drop | \
+	ummap-cafrun:--path | umrun:--heap | ummap-cafrun:--recover | ummap-trace:-o | ummap-trace:--output | ummap-timeline:-o | ummap-timeline:--output | umwal:--log | umwal:ls | umwal:check | umwal:apply | umwal:back | umwal:drop | \
 		umcow:--changes | umcow:ls | umcow:commit | umcow:discard | \
 		umcache:--cache | umcache:ls | umcache:flush | umcache:drop)
 		file=yes
