@@ -342,6 +342,8 @@ void job_drop(struct coarray *c)
 {
 	if (c->covered)
 		take_cover_off(c);
+	if (!c->small)
+		c->former = *manifest_find(&job.manifest, c->order);
 	manifest_find(&job.manifest, c->order)->state = ENTRY_DOOMED;
 	c->kept = c->pending = false;
 	job.changed = true;
@@ -452,9 +454,14 @@ bool job_is_due(void)
 	return now() - job.synced >= (double)job.config.syncfreq;
 }
 
+/* What is mapped still takes its log away itself. */
 static void remove_file(const struct entry *entry)
 {
-	if (!entry->small)
+	const struct coarray *c = job.coarrays;
+
+	while (c && c->former.id != entry->id)
+		c = c->next;
+	if (!entry->small && !c)
 		store_remove(&job.store, entry);
 }
 
@@ -544,6 +551,8 @@ void job_leave(struct coarray *c, bool deallocated)
 		manifest_find(&job.manifest, c->order)->state = ENTRY_ENDED;
 		job.changed = true;
 	}
+	if (c->former.id)
+		store_remove(&job.store, &c->former);
 	if (c->kept && !any)
 		rest();
 	free(c);
