@@ -25,10 +25,10 @@ contains
 		do i = 1, command_argument_count()
 			call get_command_argument(i, argument)
 			if (argument == '--json') call get_command_argument(i + 1, json)
-			if (argument == '--help') then
-				if (this_image() == 1) print '(a)', usage
-				stop
-			end if
+			if (argument /= '--help') cycle
+			if (this_image() == 1) print '(a)', usage
+			! OpenCoarrays' `stop` is an abort.
+			call exit(0)
 		end do
 	end subroutine
 
