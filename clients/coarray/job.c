@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #define POOL ((uint64_t)64 << 20)
+#define SAY 100000000
 /* Which none is: what an image without files has. */
 #define NO_EPOCH UINT64_MAX
 
@@ -43,7 +44,9 @@ void job_check(MPI_Comm comm, const struct error *e)
 		return;
 	if (first == rank)
 		fprintf(stderr, "ummap-coarray: image %d: %s\n", comm == MPI_COMM_SELF ? job.image : rank + 1, e->text);
-	/* Nobody ends the others before it is said. */
+	/* Nobody ends the others before it is said, and a launcher may drop what it has not read by then. */
+	if (first == rank)
+		nanosleep(&(struct timespec){ .tv_nsec = SAY }, NULL);
 	PMPI_Barrier(comm);
 	PMPI_Abort(MPI_COMM_WORLD, 1);
 	_exit(1);

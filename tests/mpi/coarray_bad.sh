@@ -10,13 +10,6 @@ runs() { # line, NAME=VALUE ... -- ARGUMENT ...
 	grep -q "^$line$" "$out" || fail "this was to be said: $line"
 }
 
-refuse() { # sentence, NAME=VALUE ... -- ARGUMENT ...
-	local sentence=$1
-	shift
-	! job "$@" > "$out" 2>&1 || fail "nothing was refused: $sentence"
-	[ "$(grep -c "^ummap-coarray: image [0-9]*: .*$sentence" "$out")" -eq 1 ] || fail "this should have been said once: $sentence"
-}
-
 # ---- PCAF_FORCE ----
 
 runs 'from 0 same 0 field 0' -- 3
