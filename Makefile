@@ -141,6 +141,7 @@ $(BESIDE): $B/%: $B/tools/%/main.o $(ROOMS)
 
 $B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_cache: | $(BESIDE)
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
+$B/tests/test_manifest: override CPPFLAGS += -Iclients
 $B/tests/test_%: test_%.c $(ROOMS)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Ilib -Itests -I. $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(ROOMS) $(LIBS) -lcriterion
