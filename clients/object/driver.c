@@ -437,12 +437,11 @@ static bool next_row(const struct umobject_shape *shape, struct rows *r)
 	return false;
 }
 
-static bool first_row(const struct umobject_shape *shape, uint64_t number, struct rows *r, uint64_t *bytes)
+static void first_row(const struct umobject_shape *shape, uint64_t number, struct rows *r, uint64_t *bytes)
 {
 	*r = (struct rows){ .at = { 0 } };
 	*bytes = umobject_chunk(shape, number, r->start, r->count) * umobject_type_size(shape->type);
 	r->bytes = shape->rank ? r->count[shape->rank - 1] * umobject_type_size(shape->type) : *bytes;
-	return true;
 }
 
 static bool touches(const struct handle *h, uint64_t number)
@@ -461,6 +460,12 @@ static bool touches(const struct handle *h, uint64_t number)
 	return false;
 }
 
+/* Whether the old version has the same in this chunk: what is written comes in segments, of which most has not changed. */
+static bool is_unchanged(const struct handle *h, const struct rows *r, const char *data, char *old, uint64_t bytes)
+{
+	return h->base && umobject_read(h->base, r->start, r->count, old) == 0 && memcmp(old, data, bytes) == 0;
+}
+
 static int put_chunk(struct handle *h, umobject_put *put, uint64_t number)
 {
 	uint64_t bytes;
@@ -469,14 +474,14 @@ static int put_chunk(struct handle *h, umobject_put *put, uint64_t number)
 	int err = 0;
 
 	first_row(&h->shape, number, &r, &bytes);
-	to = data = malloc(bytes);
+	to = data = malloc(2 * bytes);
 	if (!data)
 		return -ENOMEM;
 	do {
 		err = object_read(h, to, (size_t)r.bytes, row_offset(&h->shape, &r));
 		to += r.bytes;
 	} while (!err && h->shape.rank > 1 && next_row(&h->shape, &r));
-	if (!err && umobject_put_chunk(put, number, data) < 0)
+	if (!err && !is_unchanged(h, &r, data, data + bytes, bytes) && umobject_put_chunk(put, number, data) < 0)
 		err = -errno;
 	free(data);
 	return err;

@@ -198,7 +198,7 @@ static int folders_open(const char *where, const struct umobject_attr *attr, str
 	if (read_description(where, d) < 0)
 		return -1;
 	f = calloc(1, sizeof(*f));
-	path = realpath(where, NULL);
+	path = strdup(where);
 	if (!f || !path) {
 		free(f);
 		free(path);

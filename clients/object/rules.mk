@@ -38,6 +38,7 @@ $(OBJECT_TOOL): $(OBJECT_TOOL_OBJ) $(OBJECT_SO)
 
 OBJECT_TESTS = $(if $(OBJECT),$(patsubst tests/object/%.c,$B/tests/%,$(wildcard tests/object/prog_*.c)))
 $(OBJECT_TESTS): $(OBJECT_ALL)
+$(OBJECT_TESTS): override CPPFLAGS += -DOBJECT_PLUGINS='"$(abspath $B)/plugins"'
 $(OBJECT_TESTS): LINK_SO = $(OBJECT_LIBS) -Wl,-rpath,$(abspath $B)
 
 object: $(OBJECT_ALL)
