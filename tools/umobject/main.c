@@ -169,7 +169,7 @@ static void take_option(int what, char **argv)
 		if (!optarg && argv[optind] && argv[optind][0] >= '0' && argv[optind][0] <= '9')
 			optarg = argv[optind++];
 		if (!optarg) {
-			puts("umobject " UMMAP_VERSION);
+			puts("umobject (libummap) " UMMAP_VERSION);
 			exit(0);
 		}
 		options.version = parse_number("--version", optarg);
