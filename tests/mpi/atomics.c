@@ -204,33 +204,46 @@ static void look_together(int target, int place)
 	MPI_Win_unlock(target, win);
 }
 
-/* ---- One word against many ---- */
+/* ---- By processor instructions, and under the lock ---- */
 
-#define MANY 2000
-#define WORDS 20000
+#define ADDITIONS 200
+/* Three bytes hold that and what the others add. */
+#define MOST 10000000
 
-/* The first rank adds to single words of the second one's part, all others to all of them at once. */
+static void add(int64_t n, MPI_Aint at)
+{
+	MPI_Accumulate(&n, 1, MPI_INT64_T, 1, at, 1, MPI_INT64_T, MPI_SUM, win);
+	MPI_Win_flush(1, win);
+}
+
+static bool are_done(MPI_Aint at)
+{
+	int64_t none = 0, done = 0;
+
+	MPI_Fetch_and_op(&none, &done, MPI_INT64_T, 1, at, MPI_NO_OP, win);
+	MPI_Win_flush(1, win);
+	return done == ranks - 1;
+}
+
+/* As long as the others add to a number that begins with the last bytes of a word in the second one's part, and lies over the
+ * border of a segment, which takes two copies there and back, the first rank adds to these bytes in the word. */
 static void meet(void)
 {
-	const MPI_Aint begin = 7 * SEG;
-	int64_t ones[MANY], one = 1, sum = 0;
+	const MPI_Aint border = 7 * SEG, done = border + 64;
+	int64_t sum = 0, added_here = 0;
 
-	for (int i = 0; i < MANY; i++)
-		ones[i] = 1;
-	MPI_Win_lock_all(0, win);
-	for (int i = 0; i < WORDS && rank == 0; i++) {
-		MPI_Accumulate(&one, 1, MPI_INT64_T, 1, begin + 8 * (MPI_Aint)dice(MANY), 1, MPI_INT64_T, MPI_SUM, win);
-		MPI_Win_flush(1, win);
-	}
-	for (int i = 0; i < WORDS / 10 && rank != 0; i++) {
-		MPI_Accumulate(ones, MANY, MPI_INT64_T, 1, begin, MANY, MPI_INT64_T, MPI_SUM, win);
-		MPI_Win_flush(1, win);
-	}
-	MPI_Win_unlock_all(win);
+	/* Nobody waits for a lock that the first rank keeps until they are done. */
 	MPI_Barrier(comm);
-	for (int i = 0; i < MANY && rank == 1; i++)
-		sum += ((int64_t *)(base + begin))[i];
-	check(rank != 1 || sum == WORDS + (int64_t)(ranks - 1) * WORDS / 10 * MANY, "%" PRId64, sum);
+	MPI_Win_lock_all(0, win);
+	for (; rank ? added_here < ADDITIONS : added_here < MOST && !are_done(done); added_here++)
+		add(rank ? 1 : (int64_t)1 << 40, rank ? border - 3 : border - 8);
+	if (rank)
+		add(1, done);
+	MPI_Win_unlock_all(win);
+	MPI_Allreduce(MPI_IN_PLACE, &added_here, 1, MPI_INT64_T, MPI_SUM, comm);
+	if (rank == 1)
+		memcpy(&sum, base + border - 3, sizeof(sum));
+	check(rank != 1 || sum == added_here, "%" PRId64 ", not %" PRId64, sum, added_here);
 }
 
 /* ---- All of it ---- */
