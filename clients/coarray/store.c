@@ -147,21 +147,23 @@ static void lock(struct store *s, struct error *e)
 	}
 }
 
-/* As the window layer does: by io_uring where the kernel has it. */
+/* As the window layer does: by io_uring where the kernel has it. What it is is tried on a file that is there. */
 static void choose_driver(struct store *s, struct error *e)
 {
-	char uri[URI] = "uring:", path[MANIFEST_PATH];
+	const char *wanted = s->config->driver, *keys = strchr(wanted, ':');
+	char uri[2 * URI], path[MANIFEST_PATH];
 	void *probe;
+	size_t len;
 
-	if (*s->config->driver) {
-		strcpy(s->driver, s->config->driver);
-		return;
-	}
 	manifest_lock(path, &s->names, s->image);
-	manifest_encode(uri + strlen(uri), path);
-	strcpy(s->driver, "uring");
+	strcpy(s->driver, *wanted ? wanted : "uring");
+	len = (size_t)sprintf(uri, "%.*s:", (int)strcspn(s->driver, ":"), s->driver);
+	len += manifest_encode(uri + len, path);
+	strcpy(uri + len, keys ? keys + 1 : "");
 	if (ummap_open(uri, (size_t)sysconf(_SC_PAGESIZE), 0, PROT_READ, NULL, &probe) == 0)
 		umunmap(probe, 0);
+	else if (*wanted)
+		error_errno(e, errno, "PCAF_DRIVER is \"%.100s\": %s", wanted, umerrormsg());
 	else if (errno == EOPNOTSUPP)
 		strcpy(s->driver, "posix");
 	else
