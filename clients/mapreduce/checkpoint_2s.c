@@ -3,6 +3,7 @@
 
 #include "mapreduce/error.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -397,26 +398,41 @@ int checkpoint_take_run(ummr_job *job, uint64_t run)
 
 /* ---- The end ---- */
 
-/* A job that was killed may have left one that was not complete. */
-static void drop(char *path, bool remove)
+/* A job that was killed may have left one that was not complete; and OpenMPI, among machines, files of its own beside that, with
+ * names that begin like it. */
+static bool is_ours(const char *name)
 {
-	if (path && remove) {
-		char unfinished[strlen(path) + sizeof(".new")];
+	static const char *const ours[] = { "ummr.checkpoint", "ummr.runs.0", "ummr.runs.1" };
 
-		snprintf(unfinished, sizeof(unfinished), "%s.new", path);
-		unlink(unfinished);
-		unlink(path);
+	for (int i = 0; i < 3; i++) {
+		size_t length = strlen(ours[i]);
+
+		if (strncmp(name, ours[i], length) == 0 && (!name[length] || strncmp(name + length, ".new", 4) == 0))
+			return true;
 	}
-	free(path);
+	return false;
+}
+
+static void remove_files(const char *folder)
+{
+	DIR *d = opendir(folder);
+	const struct dirent *e;
+
+	while (d && (e = readdir(d)))
+		if (is_ours(e->d_name))
+			unlinkat(dirfd(d), e->d_name, 0);
+	if (d)
+		closedir(d);
 }
 
 void checkpoint_close(ummr_job *job, bool through)
 {
 	struct checkpoint *c = &job->checkpoint;
-	bool remove = job->rank == 0 && through;
 
-	drop(c->pairs, remove);
-	drop(c->runs[0], remove);
-	drop(c->runs[1], remove);
+	if (c->pairs && job->rank == 0 && through)
+		remove_files(job->folder);
+	free(c->pairs);
+	free(c->runs[0]);
+	free(c->runs[1]);
 	*c = (struct checkpoint){ 0 };
 }

@@ -64,9 +64,11 @@ static int64_t *shared_word(struct status *s, int rank, enum status_word word)
 static int64_t fetch(struct status *s, int rank, enum status_word word, int64_t n, MPI_Op op)
 {
 	int64_t before = 0;
+	MPI_Request request;
 
-	MPI_Fetch_and_op(&n, &before, MPI_INT64_T, rank, (MPI_Aint)word, op, s->win);
-	MPI_Win_flush(rank, s->win);
+	/* As MPI_Fetch_and_op, whose end MPI would wait for. */
+	MPI_Rget_accumulate(&n, 1, MPI_INT64_T, &before, 1, MPI_INT64_T, rank, (MPI_Aint)word, 1, MPI_INT64_T, op, s->win, &request);
+	wait_for(&request);
 	return before;
 }
 

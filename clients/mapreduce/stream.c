@@ -407,10 +407,12 @@ int stream_restore(struct stream *s, struct space *space, const struct saved_str
 
 int reader_open(struct reader *r, struct space *space, int rank, unsigned number)
 {
+	MPI_Request request;
+
 	*r = (struct reader){ .space = space, .rank = rank };
-	MPI_Get(r->block, sizeof(r->block), MPI_BYTE, rank, (MPI_Aint)(number * sizeof(r->block)), sizeof(r->block), MPI_BYTE,
-		space->places);
-	MPI_Win_flush(rank, space->places);
+	MPI_Rget(r->block, sizeof(r->block), MPI_BYTE, rank, (MPI_Aint)(number * sizeof(r->block)), sizeof(r->block), MPI_BYTE,
+		 space->places, &request);
+	wait_for(&request);
 	if (check_mpi(MPI_Win_lock(space->lock, rank, 0, space->win), "another rank's window cannot be locked") == 0)
 		return 0;
 	r->space = NULL;
