@@ -80,10 +80,10 @@ $(CAF_OBJ): override CPPFLAGS += -Iclients
 
 TOOLS = $(CONFORM) $(UMTOP) $(BESIDE) $(CAF)
 
-all: lib mpi umalloc umrun tools $(EXAMPLES) $(BENCHES)
+all: lib mpi umalloc umrun bindings tools $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
 tools: $(TOOLS)
-tests: lib mpi-tests umalloc umrun tools $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
+tests: lib mpi-tests umalloc umrun bindings tools $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -177,6 +177,7 @@ $B/examples/%: examples/%.c $(SO)
 include clients/rules.mk
 include clients/umalloc/rules.mk
 include clients/umrun/rules.mk
+include bindings/rules.mk
 include bench/field/rules.mk
 
 # What CI and README call: everything that must hold. The checks that take a while are jobs of tests/run, beside the suites.

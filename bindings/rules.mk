@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# The library in other languages: a package for Python, a module for Fortran. Each is built where its language is found; the
+# header for C++, include/ummap.hpp, needs no building. `make PYTHON= FORTRAN=` builds as if neither was there.
+
+# ---- Python: one that has numpy and what C modules need, the one of PATH first. Its stable ABI is complete since 3.11. ----
+
+PYTHON := $(shell for python in python3 /usr/bin/python3; do command -v $$python > /dev/null && $$python -c \
+	'import importlib.util, os, sys, sysconfig; sys.exit(sys.version_info < (3, 11) or not importlib.util.find_spec("numpy") \
+	or not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2> /dev/null && command -v $$python && break; done)
+# Sanitizers would have to be in the program that loads the module.
+PYTHON_FILES = $(if $(PYTHON),$(if $(SANITIZE),,$(PY)/_ummap.abi3.so $(PY_SRC:bindings/python/ummap/%=$(PY)/%)))
+PY = $B/python/ummap
+PY_SRC = $(wildcard bindings/python/ummap/*.py bindings/python/ummap/*.pyi) bindings/python/ummap/py.typed
+PY_OBJ = $(patsubst %.c,$B/%.o,$(wildcard bindings/python/ummap/*.c))
+# Where Debian's python looks, or another one: below /usr the folder of packages, elsewhere that of what is installed by hand.
+PYTHONDIR ?= $(if $(PYTHON),$(shell $(PYTHON) -c 'import sys, sysconfig; debian = "deb_system" in sysconfig.get_scheme_names(); \
+	print("$(PREFIX)/lib/python3/dist-packages" if debian and "$(PREFIX)" == "/usr" else "$(PREFIX)/lib/python%d.%d/%s-packages" \
+	% (*sys.version_info[:2], "dist" if debian else "site"))'))
+
+$(PY_OBJ): override CFLAGS += -fPIC
+$(PY_OBJ): override CPPFLAGS += -isystem $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')
+LINK_PY = $(CC) -shared $(LDFLAGS) $(PY_OBJ) -L$B -lummap
+$(PY)/_ummap.abi3.so: $(PY_OBJ) $(SO)
+	@mkdir -p $(@D)
+	$(LINK_PY) -Wl,-rpath,'$$ORIGIN/../..' -o $@
+$(PY)/%: bindings/python/ummap/%
+	@mkdir -p $(@D)
+	cp $< $@
+
+# The module finds the library from where it lies itself.
+install-python: $(PYTHON_FILES)
+	install -d $(DESTDIR)$(PYTHONDIR)/ummap
+	install -m 644 $(PY_SRC) $(DESTDIR)$(PYTHONDIR)/ummap
+	$(LINK_PY) -Wl,-rpath,'$$ORIGIN/$(shell realpath -ms --relative-to='$(PYTHONDIR)/ummap' '$(LIBDIR)')' \
+		-o $(DESTDIR)$(PYTHONDIR)/ummap/_ummap.abi3.so
+
+bindings: $(PYTHON_FILES)
+install: $(if $(PYTHON_FILES),install-python)
+
+check-bindings: lib bindings
+	tests/check-bindings $B
+
+.PHONY: bindings check-bindings install-python
+-include $(PY_OBJ:.o=.d)
