@@ -40,5 +40,9 @@ install: $(if $(PYTHON_FILES),install-python)
 check-bindings: lib bindings
 	tests/check-bindings $B
 
-.PHONY: bindings check-bindings install-python
+# For scripts that run it.
+print-python:
+	@echo $(PYTHON)
+
+.PHONY: print-python bindings check-bindings install-python
 -include $(PY_OBJ:.o=.d)

@@ -16,7 +16,7 @@ counts. ``python -m ummap`` shows what there is on this machine.
 from __future__ import annotations
 
 import os as _os
-from typing import Union as _Union
+from typing import Optional as _Optional, Union as _Union
 
 from . import _open, _ummap
 from ._open import Mapping
@@ -31,7 +31,7 @@ if hasattr(_ummap, "Array"):
     __all__ += ["load", "memmap"]
 
 
-def limit(size: _Union[int, str, None] = None) -> int:
+def limit(size: _Union[int, str, None] = None) -> _Optional[int]:
     """Set how many bytes of memory all mappings of this process have together, and return it.
 
     Parameters
@@ -43,8 +43,8 @@ def limit(size: _Union[int, str, None] = None) -> int:
 
     Returns
     -------
-    int
-        The limit in bytes; before the first mapping 0 where it is not known yet, which is 0.8 of the memory or a percentage.
+    int or None
+        The limit in bytes; None where it is a part of the memory, which is 80% if nobody has set anything else.
 
     Raises
     ------
@@ -62,23 +62,18 @@ def limit(size: _Union[int, str, None] = None) -> int:
     268435456
     ValueError: limit is "1 pound": it must be bytes, or a number with K, M, G or T, such as "4G"
     """
-    started = _ummap.stat()["budget_bytes"]
+    text = _os.environ.get("UMMAP_MEM_LIMIT", "%").strip()
+    now = None if text.endswith("%") else _open.size_of(text, "UMMAP_MEM_LIMIT")
     if size is None:
-        text = _os.environ.get("UMMAP_MEM_LIMIT", "%")
-        return started or (0 if text.endswith("%") else _open.size_of(text, "UMMAP_MEM_LIMIT"))
-    if isinstance(size, str) and size.strip().endswith("%"):
-        text, wanted = size.strip(), 0
-    else:
-        wanted = _open.size_of(size, "limit")
-        text = str(wanted)
-    if not started:
-        _ummap.set_limit(text)
-        _os.environ["UMMAP_MEM_LIMIT"] = text
-        return wanted
-    if wanted != started:
-        raise RuntimeError(f"the limit is {started} bytes since the first mapping was made: set it before, or give mappings a "
-                           "limit of their own")
-    return started
+        return now
+    part = isinstance(size, str) and size.strip().endswith("%")
+    wanted = None if part else _open.size_of(size, "limit")
+    new = str(size).strip() if part else str(wanted)
+    if _ummap.stat()["budget_bytes"] and (new != text if part else wanted != now):
+        raise RuntimeError(f"the limit is {text if now is None else now} since the first mapping was made: set it before, or give "
+                           "mappings a limit of their own")
+    _os.environ["UMMAP_MEM_LIMIT"] = new
+    return wanted
 
 
 def stat() -> dict:

@@ -48,7 +48,8 @@ def main() -> int:
     rows += [(f"engine {name}", _opens(engine=name)) for name in ("segv", "sigbus", "uffd")]
     rows.append(("kernel=True", _opens(kernel=True)))
     rows += [(f"driver {name}", _driver(name)) for name in ("uring", "posix", "pmem")]
-    rows.append(("limit", f"{ummap.limit() / 2**20:.0f} MiB of {memory / 2**20:.0f}"))
+    limit = ummap.limit()
+    rows.append(("limit", f"{'80%' if limit is None else f'{limit / 2**20:.0f} MiB'} of {memory / 2**20:.0f} MiB"))
     for name in sorted(os.environ):
         if name.startswith("UMMAP_"):
             rows.append((name, os.environ[name]))

@@ -161,25 +161,21 @@ class memmap(_ummap.Array):
 
     def _extent(self) -> tuple:
         """Where its bytes are in the mapping: offset and size, gaps included."""
-        first = self.__array_interface__["data"][0] - self._mapping()._address
         if self.size == 0:
             return 0, 0
+        first = self.__array_interface__["data"][0] - self._mapping()._address
         ends = [(n - 1) * s for n, s in zip(self.shape, self.strides)]
         low = first + sum(e for e in ends if e < 0)
         return low, sum(abs(e) for e in ends) + self.itemsize
 
     def _part(self, index: Any) -> "memmap":
-        """A view, by slices and numbers."""
-        part = self if index is None else self[index]
-        if not isinstance(part, memmap) or part._mmap is None:
-            part = self[index if isinstance(index, tuple) else (index,)][...] if part is self else self._element(index)
-        return part
-
-    def _element(self, index: Any) -> "memmap":
+        """A view, by numbers and slices, of which nothing is touched."""
+        if index is None:
+            return self
         index = index if isinstance(index, tuple) else (index,)
-        if not all(isinstance(i, slice) or hasattr(i, "__index__") or i is Ellipsis for i in index):
-            raise TypeError("a part of the array is named by numbers and slices, not by arrays")
-        return np.ndarray.__getitem__(self, index + (Ellipsis,))
+        if not all(i is None or i is Ellipsis or isinstance(i, slice) or hasattr(i, "__index__") for i in index):
+            raise TypeError(f"a part of the array is named by numbers and slices, not by {index!r}")
+        return np.ndarray.__getitem__(self, index if any(i is Ellipsis for i in index) else index + (Ellipsis,))
 
     def _row_numbers(self, index: Any) -> Any:
         """The rows that an index names, as int64 from 0 on; None: it names something else, or not what numpy allows."""
@@ -313,41 +309,28 @@ class memmap(_ummap.Array):
             return out
         part = self._part(index)
         out = np.empty(part.shape, part.dtype)
-        part._copy_to(out)
+        if part.size:
+            part._copy_to(out)
         return out
 
     def _copy_to(self, out: Any) -> None:
+        """What fits is copied while it is pinned, and the rest by halves."""
         mapping = self._mapping()
         offset, size = self._extent()
-        if size == 0:
-            return
         if self.flags.c_contiguous:
-            mapping._copy(offset, out.reshape(-1).view(np.uint8))
-        elif self.flags.f_contiguous:
-            self.T._copy_to(out_f := np.empty(self.T.shape, self.dtype))
-            out[...] = out_f.T
-        elif size <= _PIECE or self.ndim == 1 and abs(self.strides[0]) >= PAGE:
-            self._copy_pinned(out)
+            copy = out if out.flags.c_contiguous else np.empty(self.shape, self.dtype)
+            mapping._copy(offset, copy.reshape(-1).view(np.uint8))
+            if copy is not out:
+                out[...] = copy
+        elif size <= mapping._at_once:
+            with self.pin(write=False):
+                out[...] = self.view(np.ndarray)
         else:
-            half = len(self) // 2 or 1
             axis = int(np.argmax(np.abs(self.strides) * (np.array(self.shape) > 1)))
             part, there = np.ndarray.swapaxes(self, 0, axis), out.swapaxes(0, axis)
             half = len(part) // 2
-            np.ndarray.__getitem__(part, slice(None, half))._copy_to_view(there[:half])
-            np.ndarray.__getitem__(part, slice(half, None))._copy_to_view(there[half:])
-
-    def _copy_to_view(self, there: Any) -> None:
-        copy = np.empty(self.shape, self.dtype)
-        self._copy_to(copy)
-        there[...] = copy
-
-    def _copy_pinned(self, out: Any) -> None:
-        if self._extent()[1] <= _PIECE:
-            with self.pin(write=False):
-                out[...] = self.view(np.ndarray)
-            return
-        for at in range(len(self)):
-            self._element(slice(at, at + 1))._copy_to(out[at : at + 1])
+            for piece in (slice(half), slice(half, None)):
+                np.ndarray.__getitem__(part, piece)._copy_to(there[piece])
 
     @contextmanager
     def pin(self, index: Any = None, *, write: Optional[bool] = None) -> "Iterator[memmap]":
@@ -371,8 +354,8 @@ class memmap(_ummap.Array):
         >>> bytes(a[:5])
         b'Linux'
         """
+        mapping = self._mapping()
         part = self._part(index)
-        mapping = part._mapping()
         offset, size = part._extent()
         if size == 0:
             yield part

@@ -22,15 +22,14 @@ PyObject *core_fail(int error, const char *sentence);
 int core_pin(char *addr, size_t len, bool write);
 void core_unpin(char *addr, size_t len);
 
-/* How much may be pinned by what only passes bytes on: a quarter of what the mapping at addr may hold. */
-size_t core_pin_most(const char *addr);
-
 /* A dictionary of the counters of the mapping that holds addr, or of the process (NULL). */
 PyObject *core_stat(const void *addr);
 
 /* The class Mapping, and whether [addr, addr + len) is in the mapping that `mapping` is. */
 PyObject *mapping_type(PyObject *module);
 bool mapping_has(PyObject *mapping, const char *addr);
+/* How much may be pinned by what only passes bytes on: a quarter of its limit, or of the machine's memory. */
+size_t mapping_pin_most(PyObject *mapping);
 /* NULL with an exception set where it has ended, or is another process's and nothing stands in for it. */
 PyObject *mapping_check(PyObject *mapping);
 /* Some mapping of the parent has nothing in its place in this child: arrays have to look before they touch. */

@@ -141,21 +141,29 @@ failed:
 
 /* ---- Buffers ---- */
 
+/* Where the memory has no room for it the kernel may still do a part, as it does with a long write anyway. */
+static int pin_buffer(PyObject *self, Py_buffer *view, bool write)
+{
+	PyObject *mapping = mapping_of(self);
+	bool pins = mapping && mapping != Py_None && ummapped(view->buf, (size_t)view->len) &&
+		    (size_t)view->len <= mapping_pin_most(mapping);
+	bool failed = !mapping || (pins && core_pin(view->buf, (size_t)view->len, write) == -1);
+
+	Py_XDECREF(mapping);
+	if (!failed)
+		view->internal = pins ? &pinned_mark : view->internal;
+	else
+		PyBuffer_Release(view);
+	return failed ? -1 : 0;
+}
+
 static int array_getbuffer(PyObject *self, Py_buffer *view, int flags)
 {
 	if (mapping_orphans && check_alive(self) == -1)
 		return -1;
 	if (super.getbuffer(self, view, flags) == -1)
 		return -1;
-	if (flags & ~PyBUF_WRITABLE || view->len == 0 || !ummapped(view->buf, (size_t)view->len) ||
-	    (size_t)view->len > core_pin_most(view->buf))
-		return 0;
-	if (core_pin(view->buf, (size_t)view->len, flags & PyBUF_WRITABLE) == -1) {
-		PyBuffer_Release(view);
-		return -1;
-	}
-	view->internal = &pinned_mark;
-	return 0;
+	return flags & ~PyBUF_WRITABLE || view->len == 0 ? 0 : pin_buffer(self, view, flags & PyBUF_WRITABLE);
 }
 
 static void array_releasebuffer(PyObject *self, Py_buffer *view)

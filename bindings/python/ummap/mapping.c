@@ -25,6 +25,9 @@
 #define PIECE_NS 50000000
 #define PIECE_MIN ((size_t)1 << 20)
 #define PIECE_MAX ((size_t)1 << 30)
+/* What is pinned for a moment, to be copied. */
+#define PIN_MAX ((size_t)16 << 20)
+#define PIN_SHARE 4
 /* Rows that are loaded together, and copied while the next ones load. */
 #define GROUP 512
 #define GROUP_BYTES ((size_t)8 << 20)
@@ -35,6 +38,7 @@ struct mapping {
 	PyObject_HEAD
 	char *base;              /* NULL: it has ended */
 	size_t size;
+	size_t limit;            /* of its own; 0: none */
 	off_t offset;            /* of base in the file; pages only where fd is */
 	int fd;                  /* the file, for what a forked child sees; -1: none */
 	pid_t pid;               /* whose it is */
@@ -83,6 +87,13 @@ bool mapping_has(PyObject *self, const char *addr)
 	return m->base && addr >= m->base && addr < m->base + m->size;
 }
 
+size_t mapping_pin_most(PyObject *self)
+{
+	size_t limit = of(self)->limit, pages = (size_t)sysconf(_SC_PHYS_PAGES);
+
+	return (limit ? limit : pages * (size_t)sysconf(_SC_PAGESIZE)) / PIN_SHARE;
+}
+
 /* [offset, offset + len), len negative: to the end. */
 static int check_range(struct mapping *m, Py_ssize_t offset, Py_ssize_t *len)
 {
@@ -107,9 +118,9 @@ static int64_t now_ns(void)
 	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
-static int in_pieces(struct mapping *m, size_t at, size_t len, piece_fn *fn, void *arg)
+static int in_pieces(struct mapping *m, size_t at, size_t len, size_t most, piece_fn *fn, void *arg)
 {
-	size_t end = at + len, piece = PIECE_MIN, n;
+	size_t end = at + len, piece = PIECE_MIN < most ? PIECE_MIN : most, n;
 	int failed = 0;
 	int64_t took;
 
@@ -125,7 +136,7 @@ static int in_pieces(struct mapping *m, size_t at, size_t len, piece_fn *fn, voi
 			core_error();
 		else
 			failed = PyErr_CheckSignals();
-		if (took < PIECE_NS / 2 && piece < PIECE_MAX)
+		if (took < PIECE_NS / 2 && piece * 2 <= most)
 			piece *= 2;
 		else if (took > PIECE_NS * 2 && piece > PIECE_MIN)
 			piece /= 2;
@@ -147,7 +158,7 @@ static int flush_piece(struct mapping *m, size_t at, size_t len, void *arg)
 
 static int write_all(struct mapping *m, size_t at, size_t len, int flags)
 {
-	return len > 0 ? in_pieces(m, at, len, write_piece, &flags) : 0;
+	return len > 0 ? in_pieces(m, at, len, PIECE_MAX, write_piece, &flags) : 0;
 }
 
 /* The flush is one request of the store's. */
@@ -202,12 +213,19 @@ static PyObject *mapping_advise(PyObject *self, PyObject *args)
 	if (len == 0)
 		Py_RETURN_NONE;
 	if (advice == UMMAP_ADV_DONTNEED)
-		failed = in_pieces(m, (size_t)offset, (size_t)len, advise_piece, &advice);
+		failed = in_pieces(m, (size_t)offset, (size_t)len, PIECE_MAX, advise_piece, &advice);
 	else if ((failed = umadvise(m->base + offset, (size_t)len, advice)))
 		core_error();
 	if (failed)
 		return NULL;
 	Py_RETURN_NONE;
+}
+
+static size_t copied_at_once(PyObject *self)
+{
+	size_t most = mapping_pin_most(self);
+
+	return most < PIN_MAX ? most : PIN_MAX;
 }
 
 static int load_piece(struct mapping *m, size_t at, size_t len, void *arg)
@@ -224,7 +242,7 @@ static PyObject *mapping_load(PyObject *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "|nn", &offset, &len) || !check_own(self) || check_range(m, offset, &len) == -1)
 		return NULL;
-	if (len > 0 && in_pieces(m, (size_t)offset, (size_t)len, load_piece, NULL))
+	if (len > 0 && in_pieces(m, (size_t)offset, (size_t)len, copied_at_once(self), load_piece, NULL))
 		return NULL;
 	Py_RETURN_NONE;
 }
@@ -291,7 +309,7 @@ static int copy_bytes(struct mapping *m, size_t offset, size_t len, char *other,
 		memcpy(store ? m->base + offset : other, store ? other : m->base + offset, len);
 		return 0;
 	}
-	return in_pieces(m, offset, len, copy_piece, &c);
+	return in_pieces(m, offset, len, copied_at_once((PyObject *)m), copy_piece, &c);
 }
 
 /* copy(offset, buffer, store=False) */
@@ -319,7 +337,7 @@ static PyObject *mapping_copy(PyObject *self, PyObject *args)
 struct rows {
 	size_t first;            /* where row 0 begins in the mapping */
 	Py_ssize_t stride;
-	size_t size;             /* of one row, at most GROUP_BYTES but where one row is more */
+	size_t size;             /* of one row */
 	const int64_t *index;
 	size_t n;
 	char *out;               /* NULL: only prefetched */
@@ -377,6 +395,16 @@ static int do_rows(struct mapping *m, const struct rows *r)
 	return failed;
 }
 
+/* Rows that are too large to be pinned as a whole. */
+static int do_large_rows(struct mapping *m, const struct rows *r)
+{
+	int failed = 0;
+
+	for (size_t i = 0; i < r->n && !failed; i++)
+		failed = copy_bytes(m, (size_t)(row(m, r, i) - m->base), r->size, r->out + i * r->size, false);
+	return failed;
+}
+
 static int check_rows(struct mapping *m, struct rows *r)
 {
 	for (size_t i = 0; i < r->n; i++) {
@@ -400,6 +428,7 @@ static PyObject *mapping_rows(PyObject *self, PyObject *args)
 	Py_buffer index = { 0 }, there = { 0 };
 	Py_ssize_t first, size;
 	struct rows r = { 0 };
+	bool large = false;
 	int failed = -1;
 
 	if (!PyArg_ParseTuple(args, "nnnO|O", &first, &r.stride, &size, &indices, &out) || !check_own(self))
@@ -412,12 +441,13 @@ static PyObject *mapping_rows(PyObject *self, PyObject *args)
 		goto done;
 	r.first = (size_t)first, r.size = (size_t)size;
 	r.index = index.buf, r.n = (size_t)index.len / sizeof(int64_t), r.out = there.buf;
-	r.group = GROUP_BYTES / r.size;
+	r.group = (copied_at_once(self) < GROUP_BYTES ? copied_at_once(self) : GROUP_BYTES) / r.size;
+	large = r.out && r.group == 0;
 	r.group = r.group < 1 ? 1 : r.group > GROUP ? GROUP : r.group;
 	if (r.out && (size_t)there.len != r.n * r.size)
 		PyErr_SetString(PyExc_ValueError, "the place for the rows has another size");
 	else
-		failed = check_rows(m, &r) || do_rows(m, &r);
+		failed = check_rows(m, &r) || (large ? do_large_rows(m, &r) : do_rows(m, &r));
 done:
 	PyBuffer_Release(&index);
 	if (there.obj)
@@ -678,6 +708,7 @@ static PyObject *mapping_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 	}
 	m->base = base;
 	m->size = (size_t)o.size;
+	m->limit = o.attr.budget;
 	m->offset = (off_t)o.offset;
 	m->pid = getpid();
 	m->writable = o.writable;
@@ -705,6 +736,12 @@ static PyObject *get_own(PyObject *self, void *unused)
 	return PyBool_FromLong(of(self)->base && of(self)->pid == getpid());
 }
 
+static PyObject *get_at_once(PyObject *self, void *unused)
+{
+	(void)unused;
+	return PyLong_FromSize_t(copied_at_once(self));
+}
+
 static PyMethodDef methods[] = {
 	{ "_sync", mapping_sync, METH_VARARGS, NULL },
 	{ "_advise", mapping_advise, METH_VARARGS, NULL },
@@ -729,6 +766,7 @@ static PyMethodDef methods[] = {
 static PyGetSetDef getset[] = {
 	{ "closed", get_closed, NULL, "Whether it has ended.", NULL },
 	{ "_address", get_address, NULL, NULL, NULL },
+	{ "_at_once", get_at_once, NULL, NULL, NULL },
 	{ "_own", get_own, NULL, NULL, NULL },
 	{ NULL, NULL, NULL, NULL, NULL },
 };

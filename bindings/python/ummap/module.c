@@ -9,14 +9,12 @@
 #include "_ummap.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <ummap.h>
 #include <ummap-driver.h>
 
-#define PIN_PIECE ((size_t)16 << 20)
-#define PIN_SHARE 4
+#define PIN_PIECE ((size_t)1 << 20)
 
 PyObject *core_fail(int error, const char *sentence)
 {
@@ -47,6 +45,9 @@ int core_pin(char *addr, size_t len, bool write)
 {
 	int prot = write ? PROT_READ | PROT_WRITE : PROT_READ, failed;
 
+	/* All pieces on their way at once. */
+	if (len > PIN_PIECE)
+		umprefetch(&(struct iovec){ addr, len }, 1);
 	for (size_t at = 0; at < len; at += PIN_PIECE) {
 		Py_BEGIN_ALLOW_THREADS
 		failed = umpin(addr + at, len - at < PIN_PIECE ? len - at : PIN_PIECE, prot);
@@ -61,13 +62,6 @@ int core_pin(char *addr, size_t len, bool write)
 		return -1;
 	}
 	return 0;
-}
-
-size_t core_pin_most(const char *addr)
-{
-	struct umstat st = { .struct_size = sizeof(st) };
-
-	return umstat(addr, &st) == -1 ? 0 : (size_t)st.budget_bytes / PIN_SHARE;
 }
 
 /* ---- Counters ---- */
@@ -113,7 +107,7 @@ static PyObject *module_stat(PyObject *module, PyObject *unused)
 	return core_stat(NULL);
 }
 
-/* ---- Stores, and the environment that the library reads ---- */
+/* ---- Stores ---- */
 
 /* (uri, write, create, empty): how many bytes the store has; empty: none from now on. */
 static PyObject *module_store_size(PyObject *module, PyObject *args)
@@ -142,23 +136,9 @@ static PyObject *module_store_size(PyObject *module, PyObject *args)
 	return PyLong_FromUnsignedLongLong(empty ? 0 : geom.size);
 }
 
-/* The environment of the process itself, which the library reads and child processes get. */
-static PyObject *module_set_limit(PyObject *module, PyObject *args)
-{
-	const char *text;
-
-	(void)module;
-	if (!PyArg_ParseTuple(args, "s", &text))
-		return NULL;
-	if (setenv("UMMAP_MEM_LIMIT", text, 1) == -1)
-		return PyErr_SetFromErrno(PyExc_OSError);
-	Py_RETURN_NONE;
-}
-
 static PyMethodDef methods[] = {
 	{ "stat", module_stat, METH_NOARGS, NULL },
 	{ "store_size", module_store_size, METH_VARARGS, NULL },
-	{ "set_limit", module_set_limit, METH_VARARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };
 
