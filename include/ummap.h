@@ -120,6 +120,12 @@ int ummap_open(const char *uri, size_t size, off_t offset, int prot,
 	       const struct ummap_attr *attr, void **addr);
 
 /*
+ * As umremap, to the store of a URI, which is made if contents are to migrate and it is not there; uri NULL: the same store
+ * as before. Errors: as umremap, and as ummap_open for the URI.
+ */
+int umremap_open(void *old_addr, const char *uri, size_t size, off_t offset, int sync, void **new_addr);
+
+/*
  * Gives the variable {name} of URIs a value, which is copied; value NULL: takes it away. {rank}, {pid} and
  * {host} are there by themselves and cannot be set. A name is letters, digits and '_'.
  * Errors: EINVAL (name, or a value of more than 4095 bytes), ENOMEM.

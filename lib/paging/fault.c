@@ -102,13 +102,13 @@ enum fault_answer fault_by_signal(const struct fault *fault)
 
 	if (!map)
 		return FAULT_FOREIGN;
-	/* Beyond the end of a file that is shown, or of the store of a mapping in place, there is nothing to serve. */
-	if ((fault->write && !map->writable) || (fault->bus && (map->in_place || !map->engine->by_bus))) {
+	/* Beyond the end of a file that is shown there is nothing to serve. */
+	if ((fault->write && !map->writable) || (fault->bus && !map->in_place && !map->engine->by_bus)) {
 		map_leave(map);
 		return FAULT_FOREIGN;
 	}
 	if (map->in_place) {
-		err = inplace_fault(map, fault->addr);
+		err = inplace_fault(map, fault->addr, fault->bus);
 		map_leave(map);
 		return err ? FAULT_FOREIGN : FAULT_SERVED;
 	}

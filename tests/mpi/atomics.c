@@ -278,7 +278,7 @@ static void everything(MPI_Info info, bool paged, bool ours)
 int main(int argc, char **argv)
 {
 	const char *engine = getenv("UMMAP_ENGINE");
-	bool paged = engine && strcmp(engine, "segv") == 0; /* with it, locks are the library's */
+	bool paged = !engine || strcmp(engine, "segv") == 0; /* with it, locks are the library's */
 	uint64_t seed = (uint64_t)time(NULL);
 
 	set_budget(4 * SEG);
