@@ -34,8 +34,42 @@ install-python: $(PYTHON_FILES)
 	$(LINK_PY) -Wl,-rpath,'$$ORIGIN/$(shell realpath -ms --relative-to='$(PYTHONDIR)/ummap' '$(LIBDIR)')' \
 		-o $(DESTDIR)$(PYTHONDIR)/ummap/_ummap.abi3.so
 
-bindings: $(PYTHON_FILES)
-install: $(if $(PYTHON_FILES),install-python)
+# ---- Fortran: what is the same for each kind, which the compiler names, and each rank is written by a script. ----
+
+FORTRAN := $(shell command -v gfortran)
+FORT = $B/fortran
+FORT_LIB = $(if $(FORTRAN),$(FORT)/libummap-fortran.a)
+# A module is for the compiler that made it; its source goes beside the headers, for others.
+FMODDIR ?= $(LIBDIR)/ummap/fortran
+
+$(FORT)/kinds: bindings/fortran/kinds.f90
+	@mkdir -p $(@D)
+	$(FORTRAN) -o $@ $<
+$(FORT)/ummap.f90: $(FORT)/kinds bindings/fortran/ummap.in bindings/fortran/pointers.awk
+	$(FORT)/kinds > $(FORT)/kinds.txt
+	awk -f bindings/fortran/pointers.awk $(FORT)/kinds.txt bindings/fortran/ummap.in > $@.new
+	mv $@.new $@
+$(FORT_LIB): $(FORT)/ummap.f90
+	$(FORTRAN) -O2 -g -Wall -Wno-tabs -fPIC -J$(@D) -c -o $(FORT)/ummap.o $<
+	rm -f $@
+	$(AR) rcs $@ $(FORT)/ummap.o
+
+install-fortran: $(FORT_LIB)
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(FMODDIR) $(DESTDIR)$(INCLUDEDIR)
+	install -m 644 $(FORT_LIB) $(DESTDIR)$(LIBDIR)
+	install -m 644 $(FORT)/ummap.mod $(DESTDIR)$(FMODDIR)
+	install -m 644 $(FORT)/ummap.f90 $(DESTDIR)$(INCLUDEDIR)
+	sed -e 's|@LIBDIR@|$(LIBDIR)|; s|@FMODDIR@|$(FMODDIR)|; s|@VERSION@|$(VERSION)|' bindings/fortran/ummap-fortran.pc.in \
+		> $(DESTDIR)$(LIBDIR)/pkgconfig/ummap-fortran.pc
+
+# ---- C++: an example. ----
+
+$B/examples/%: examples/%.cpp include/ummap.hpp $(SO)
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -O2 -g -Wall -Wextra -Iinclude $(SANITIZE) -o $@ $< $(LINK_SO)
+
+bindings: $(PYTHON_FILES) $(FORT_LIB) $B/examples/heat
+install: $(if $(PYTHON_FILES),install-python) $(if $(FORTRAN),install-fortran)
 
 check-bindings: lib bindings
 	tests/check-bindings $B
@@ -44,5 +78,5 @@ check-bindings: lib bindings
 print-python:
 	@echo $(PYTHON)
 
-.PHONY: print-python bindings check-bindings install-python
+.PHONY: print-python bindings check-bindings install-python install-fortran
 -include $(PY_OBJ:.o=.d)
