@@ -40,7 +40,7 @@ FORTRAN := $(shell command -v gfortran)
 FORT = $B/fortran
 FORT_LIB = $(if $(FORTRAN),$(FORT)/libummap-fortran.a)
 # A module is for the compiler that made it; its source goes beside the headers, for others.
-FMODDIR ?= $(LIBDIR)/ummap/fortran
+FMODDIR ?= $(LIBDIR)/fortran/ummap
 
 $(FORT)/kinds: bindings/fortran/kinds.f90
 	@mkdir -p $(@D)
