@@ -68,7 +68,7 @@ $B/examples/%: examples/%.cpp include/ummap.hpp $(SO)
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 -O2 -g -Wall -Wextra -Iinclude $(SANITIZE) -o $@ $< $(LINK_SO)
 
-bindings: $(PYTHON_FILES) $(FORT_LIB) $B/examples/heat
+bindings: $(PYTHON_FILES) $(FORT_LIB) $(if $(shell command -v $(CXX)),$B/examples/heat)
 install: $(if $(PYTHON_FILES),install-python) $(if $(FORTRAN),install-fortran)
 
 check-bindings: lib bindings

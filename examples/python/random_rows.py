@@ -40,7 +40,7 @@ def ours(row, count):
 def main():
     compare.make(PATH, SIZE)
     rows, bars = [("rows a second", "numpy.memmap", "MADV_RANDOM", "ummap.memmap")], []
-    for row, count in ((1 << 10, 4096), (64 << 10, 2048)):
+    for row, count in ((1 << 10, 1024), (64 << 10, 512)):
         got = compare.in_turns({
             "numpy": lambda: compare.measure("numpys", row, count, 0, in_group=True, path=PATH),
             "random": lambda: compare.measure("numpys", row, count, 1, in_group=True, path=PATH),
