@@ -80,10 +80,10 @@ $(CAF_OBJ): override CPPFLAGS += -Iclients
 
 TOOLS = $(CONFORM) $(UMTOP) $(BESIDE) $(CAF)
 
-all: lib mpi umalloc umrun object tools $(EXAMPLES) $(BENCHES)
+all: lib mpi umalloc umrun object bindings tools $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
 tools: $(TOOLS)
-tests: lib mpi-tests umalloc umrun object tools $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
+tests: lib mpi-tests umalloc umrun object bindings tools $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -178,6 +178,7 @@ $B/examples/%: examples/%.c $(SO)
 include clients/rules.mk
 include clients/umalloc/rules.mk
 include clients/umrun/rules.mk
+include bindings/rules.mk
 include clients/object/rules.mk
 include bench/field/rules.mk
 

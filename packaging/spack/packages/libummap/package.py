@@ -17,6 +17,8 @@ class Libummap(MakefilePackage):
     variant("uring", default=True, description="the driver uring, through liburing")
     variant("pmem", default=False, description="the driver pmem, through libpmem2")
     variant("screen", default=True, description="the screen of umtop, through ncurses")
+    variant("python", default=False, description="the package for Python, with numpy")
+    variant("fortran", default=False, description="the module for Fortran")
     variant("mpi", default=False, description="MPI windows on storage")
 
     depends_on("c", type="build")
@@ -26,13 +28,17 @@ class Libummap(MakefilePackage):
     depends_on("liburing", when="+uring")
     depends_on("pmdk", when="+pmem")
     depends_on("ncurses", when="+screen")
+    depends_on("python@3.11:", when="+python")
+    depends_on("py-numpy", when="+python")
+    depends_on("fortran", type="build", when="+fortran")
     depends_on("mpi", when="+mpi")
     requires("^[virtuals=mpi] openmpi", "^[virtuals=mpi] mpich", policy="one_of", when="+mpi")
 
     def arguments(self):
         spec = self.spec
         arguments = ["PREFIX=" + self.prefix, "CC=" + spack_cc]
-        for variant, variable in (("+uring", "URING="), ("+pmem", "PMEM="), ("+screen", "NCURSES=")):
+        for variant, variable in (("+uring", "URING="), ("+pmem", "PMEM="), ("+screen", "NCURSES="), ("+python", "PYTHON="),
+                                  ("+fortran", "FORTRAN=")):
             if variant not in spec:
                 arguments.append(variable)
         if "+mpi" in spec:
@@ -44,7 +50,7 @@ class Libummap(MakefilePackage):
 
     @property
     def build_targets(self):
-        return self.arguments() + ["lib", "mpi", "tools"]
+        return self.arguments() + ["lib", "mpi", "bindings", "tools"]
 
     @property
     def install_targets(self):

@@ -1,0 +1,13 @@
+! SPDX-License-Identifier: BSD-3-Clause
+! Which kinds this compiler has, for pointers.awk: a line for each.
+program kinds
+	use iso_fortran_env, only: integer_kinds, logical_kinds, real_kinds
+	implicit none
+	integer :: i
+
+	print '(a, i3)', ('integer', integer_kinds(i), i = 1, size(integer_kinds))
+	print '(a, i3)', ('real', real_kinds(i), i = 1, size(real_kinds))
+	print '(a, i3)', ('complex', real_kinds(i), i = 1, size(real_kinds))
+	print '(a, i3)', ('logical', logical_kinds(i), i = 1, size(logical_kinds))
+	print '(a, i3)', 'character', kind('a')
+end program

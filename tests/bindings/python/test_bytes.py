@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""ummap.open, the limit of the process, and file objects over mappings."""
+import io
+import re
+import subprocess
+import sys
+import unittest
+import zipfile
+
+import ummap
+from folder import InFolder
+
+
+class Bytes(InFolder):
+    def test_read_and_write(self):
+        with ummap.open(self.path, "w+", size=100000, limit="64K") as m:
+            self.assertEqual((len(m), m.closed, m.writable, m[99999], m[-1]), (100000, False, True, 0, 0))
+            m[5:8] = b"abc"
+            m[8] = ord("d")
+            self.assertEqual(m.write(9, bytearray(b"ef")), 2)
+            self.assertEqual((m[4:11], m.read(5, 2), m[99998:], m[7:3]), (b"\0abcdef", b"ab", b"\0\0", b""))
+            for wrong in (lambda: m[100000], lambda: m.__setitem__(slice(0, 2), b"abc"), lambda: m.__setitem__(0, 256),
+                          lambda: m[::2], lambda: m.write(99999, b"ab"), lambda: m._copy(99999, bytearray(2))):
+                with self.assertRaises((IndexError, ValueError)):
+                    wrong()
+        self.assertTrue(m.closed)
+        for use in (lambda: m[0], m.flush, m.stat, lambda: memoryview(m), lambda: len(m)):
+            with self.assertRaisesRegex(ValueError, "closed"):
+                use()
+        m = ummap.open(self.path)
+        self.assertEqual(re.search(b"[a-f]+", m)[0], b"abcdef")
+        with self.assertRaises(TypeError):
+            m[0] = 1
+
+    def test_buffers_keep_it_open(self):
+        m = ummap.open(self.path, "w+", size=8192)
+        view = memoryview(m)
+        with self.assertRaisesRegex(BufferError, "1 buffers"):
+            m.close()
+        view[4096] = 5
+        view.release()
+        m.close()
+        with ummap.open(self.path) as m, m.pin(4096, 10) as part:
+            self.assertEqual(bytes(part), b"\5" + bytes(9))
+            with self.assertRaises(BufferError):
+                m.close()
+
+    def test_arguments(self):
+        with open(self.path, "wb") as f:
+            f.write(bytes(5000))
+        self.assertEqual(len(ummap.open(self.path, offset=4096)), 904)
+        for wrong in (dict(offset=5), dict(offset=8192), dict(offset=-4096), dict(size=5001), dict(size=0), dict(mode="w")):
+            with self.assertRaises(ValueError):
+                ummap.open(self.path, **wrong)
+
+    def test_advice(self):
+        m = ummap.open(self.path, "w+", size=1 << 20)
+        memoryview(m)[:] = b"x" * (1 << 20)
+        m.advise("dontneed")
+        self.assertEqual(m.stat()["resident_bytes"], 0)
+        m.prefetch(0, 100, wait=True)
+        m.advise("sequential")
+        m.advise("willneed", 0, 4096)
+        with self.assertRaises(ValueError):
+            m.advise("seldom")
+
+    def test_as_a_file(self):
+        with ummap.open(self.path, "w+", size=1 << 16) as m:
+            buffered = io.BufferedRandom(m.file())
+            with zipfile.ZipFile(buffered, "w") as z:
+                z.writestr("a", b"hello" * 1000)
+            buffered.flush()
+            with zipfile.ZipFile(io.BytesIO(m[: buffered.tell()])) as z:
+                self.assertEqual(z.read("a"), b"hello" * 1000)
+            f = m.file()
+            self.assertEqual((f.seek(-2, 2), f.write(b"abcd"), f.write(b""), f.tell(), f.read(1)), (65534, 2, 0, 65536, b""))
+            with self.assertRaisesRegex(OSError, "does not grow"):
+                f.write(b"x")
+            f.close()
+            buffered.detach()
+
+    def test_limit(self):
+        program = """
+import ummap
+assert ummap.limit("64M") == ummap.limit() == 64 << 20
+with ummap.open("null:1G", size=1 << 30) as m:
+    view = memoryview(m)
+    for i in range(0, 1 << 30, 1 << 20):
+        view[i]
+    view.release()
+    assert ummap.stat()["held_bytes"] <= 64 << 20
+assert ummap.limit("64M") == 64 << 20
+ummap.limit("65M")
+"""
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        self.assertIn("RuntimeError: the limit is 67108864 since the first mapping", done.stderr)
+
+    def test_percent(self):
+        program = "import ummap; ummap.limit('50%'); ummap.open('null:1M').close(); ummap.limit('50%'); print(ummap.limit())"
+        self.assertEqual(subprocess.check_output([sys.executable, "-c", program], text=True), "None\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

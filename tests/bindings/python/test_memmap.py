@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""ummap.memmap: modes, shapes, rows, errors, the end; and what it promises beyond numpy's."""
+import errno
+import gc
+import os
+import pathlib
+import tempfile
+import unittest
+
+import numpy as np
+import ummap
+from folder import InFolder
+
+
+class Modes(InFolder):
+    def test_all_kinds_of_arrays(self):
+        rng = np.random.default_rng(7)
+        for dtype in ("u1", ">i4", "f8", "c16", "M8[s]", "S5", [("a", "i2"), ("b", "f4")]):
+            for shape, order in (((7,), "C"), ((300, 5, 3), "C"), ((4, 300), "F"), ((), "C")):
+                with self.subTest(dtype=dtype, shape=shape, order=order):
+                    data = np.frombuffer(rng.bytes(int(np.prod(shape)) * np.dtype(dtype).itemsize), dtype).reshape(shape)
+                    ours = ummap.memmap(self.path, dtype, "w+", 123, shape, order, limit="1M")
+                    ours[...] = data
+                    ours.flush()
+                    theirs = np.memmap(self.path, dtype, "r", 123, shape, order)
+                    self.assertEqual(theirs.tobytes(), data.tobytes())
+                    self.assertEqual((ours.strides, ours.tobytes()), (theirs.strides, data.tobytes()))
+                    ours.close()
+                    self.assertEqual(os.path.getsize(self.path), 123 + data.nbytes)
+
+    def test_copy_on_write(self):
+        data = self.make()
+        with open(self.path, "rb") as f:
+            before = f.read()
+        a = ummap.memmap(self.path, "f4", "c", shape=data.shape, limit="128K")
+        a += 1
+        self.assertTrue((a == data + 1).all())
+        a.flush()
+        a.close()
+        with open(self.path, "rb") as f:
+            self.assertEqual(f.read(), before)
+        self.assertEqual(os.listdir(self.folder.name), ["data"])
+
+    def test_what_is_dropped_is_written(self):
+        a = ummap.memmap(self.path, "i4", "w+", shape=5000)
+        a[:] = 3
+        del a
+        self.assertTrue((np.fromfile(self.path, "i4") == 3).all())
+
+    def test_uris(self):
+        a = ummap.memmap(f"wal+posix:{self.path}", "i8", "w+", shape=5000)
+        a[:] = range(5000)
+        self.assertEqual(a.filename, f"wal+posix:{self.path}")
+        a.close()
+        b = ummap.memmap(f"wal+posix:{self.path}", "i8", "r")
+        self.assertEqual((b.shape, int(b[4999])), ((5000,), 4999))
+        with ummap.memmap("mem:1M", "f4", shape=100) as m:
+            m[:] = 1
+            self.assertEqual(m.sum(), 100)
+
+    def test_limit_and_segment(self):
+        data = self.make(8192)
+        a = ummap.memmap(self.path, "f4", "r", shape=data.shape, limit="1M", segment="64K")
+        self.assertTrue((a == data).all())
+        self.assertEqual(a.stat()["budget_bytes"], 1 << 20)
+        self.assertLessEqual(a.stat()["resident_bytes"], 1 << 20)
+        self.assertEqual(ummap.memmap(self.path, "f4", "r", shape=data.shape, advice="random")._mmap.recipe["segment"], 4096)
+
+    def test_load(self):
+        path = os.path.join(self.folder.name, "a.npy")
+        for data in (np.arange(24.0).reshape(4, 6), np.asfortranarray(np.arange(24).reshape(4, 6))):
+            np.save(path, data)
+            for mode in ("r", "r+", "c"):
+                a = ummap.load(path, mode)
+                self.assertTrue((a == data).all() and a.flags.f_contiguous == data.flags.f_contiguous)
+                a.close()
+        with open(path, "r+b") as f:
+            f.truncate(150)
+        with self.assertRaisesRegex(ValueError, "needs 192 bytes .*greater than file size"):
+            ummap.load(path)
+        with open(path, "wb") as f:
+            f.write(b"no array of numpy's at all")
+        with self.assertRaisesRegex(ValueError, "no array of numpy.save: the magic string is not correct"):
+            ummap.load(path)
+        np.save(path, np.array([{}]), allow_pickle=True)
+        with self.assertRaisesRegex(ValueError, "Python objects"):
+            ummap.load(path)
+
+
+class Rows(InFolder):
+    def test_indices(self):
+        data = self.make(3000, 160)
+        for columns in (160, 7):
+            data = self.make(3000, columns)
+            a = ummap.memmap(self.path, "f4", "r", shape=data.shape, limit="256K", advice="random")
+            rng = np.random.default_rng(3)
+            rows = rng.integers(-3000, 3000, 5000)
+            for index in (rows, rows.tolist(), rows.astype("i2"), rng.random(3000) < 0.3, rows[:1], [], rows.reshape(50, 100),
+                          (rows, 3), (slice(5, 90), [1, 2]), slice(None, None, -7), 5, (3, 4), Ellipsis, None):
+                got = a[index]
+                self.assertTrue(np.array_equal(got, data[index]), index)
+                theirs = np.memmap(self.path, "f4", "r", shape=data.shape)[index]
+                self.assertEqual(type(got), ummap.memmap if type(theirs) is np.memmap else type(theirs), index)
+            for index in ([3000], [0, -3001], rows + 9000, np.ones(4, bool), [0.5, 1.5]):
+                with self.assertRaises(IndexError):
+                    a[index]
+
+    def test_rows_are_loaded_together(self):
+        data = self.make(20000)
+        a = ummap.memmap(self.path, "f4", "r", shape=data.shape, limit="4M", advice="random")
+        rows = np.random.default_rng(1).permutation(20000)[:500]
+        a[rows]
+        self.assertGreater(a.stat()["ahead_loads"], 400)
+
+    def test_read_and_prefetch(self):
+        data = self.make(5000).reshape(50, 100, 256)
+        a = ummap.memmap(self.path, "f4", "r", shape=data.shape, limit="1M")
+        for index in (None, 3, (slice(4, 9), 2), (Ellipsis, 5), (3, 4, 5), slice(40, 3, -3), (slice(None), slice(None), 7), [3, -1], slice(3, 3), (None, 2)):
+            got = a.read(index)
+            self.assertTrue(np.array_equal(got, data if index is None else data[index]), index)
+            self.assertFalse(isinstance(got, ummap.memmap))
+            a.prefetch(index, wait=True)
+            a.prefetch(index)
+        for wrong in ([50], [True], "x"):
+            with self.assertRaises((IndexError, TypeError)):
+                a.read(wrong)
+        f = ummap.memmap(self.path, "f4", "r", shape=data.shape, order="F")
+        self.assertTrue(np.array_equal(f.read([1, 2]), f[[1, 2]]))
+        self.assertTrue(np.array_equal(f.read(), f))
+
+    def test_failed_loads_are_exceptions(self):
+        self.make()
+        a = ummap.memmap(f"error+posix:{self.path}?error.op=read&error.times=always&direct=never", "f4", "r", shape=(1000, 256))
+        for call in (a.read, lambda: a.read(3), lambda: a.read((3, 4)), lambda: a.read([1, 2]), lambda: a[[1, 2]], lambda: a.prefetch(wait=True),
+                     lambda: a.prefetch([1, 2], wait=True), lambda: a.pin().__enter__(), lambda: os.write(1, a[5]),
+                     lambda: bytes(ummap.open(a.filename)[:3])):
+            with self.assertRaises(OSError) as raised:
+                call()
+            self.assertEqual(raised.exception.errno, errno.EIO)
+            self.assertGreater(len(raised.exception.strerror), 10)
+        a.prefetch()
+        a.prefetch([1, 2])
+
+    def test_failed_writes_are_exceptions(self):
+        a = ummap.memmap(f"error+posix:{self.path}?error.op=write&error.errno=ENOSPC&error.times=2", "f4", "w+", shape=5000)
+        a[:] = 1
+        with self.assertRaises(OSError) as raised:
+            a.flush()
+        self.assertEqual(raised.exception.errno, errno.ENOSPC)
+        for _ in range(3):
+            try:
+                a.close()
+            except OSError:
+                self.assertEqual(a[0], 1)
+        self.assertTrue((np.fromfile(self.path, "f4") == 1).all())
+
+
+class End(InFolder):
+    def test_close_ends_at_once(self):
+        self.make()
+        before = ummap.stat()["mappings"]
+        for _ in range(2):
+            a = ummap.memmap(self.path, "f4", "r+", shape=(1000, 256))
+            a.close()
+            self.assertEqual(ummap.stat()["mappings"], before)
+            with ummap.memmap(self.path, "f4", "r+", shape=(1000, 256)) as b:
+                b[0] = 1
+            self.assertEqual(ummap.stat()["mappings"], before)
+
+    def test_closed_arrays_raise(self):
+        self.make()
+        a = ummap.memmap(self.path, "f4", "r+", shape=(1000, 256))
+        a.close()
+        a.close()
+        for use in (lambda: a[0], lambda: a + 1, lambda: a.sum(), lambda: np.sum(a), lambda: np.dot(a, a), lambda: len(a),
+                    lambda: a.flush(), lambda: list(a), lambda: a.tofile("x"), lambda: a.__setitem__(0, 1), lambda: a.read(),
+                    lambda: a.prefetch(), lambda: a.stat(), lambda: a.copy(), lambda: a.reshape(-1)):
+            with self.assertRaisesRegex(ValueError, "closed"):
+                use()
+        self.assertIn("closed", repr(a))
+
+    def test_views_outlive_a_close(self):
+        self.make()
+        before = ummap.stat()["mappings"]
+        for view in (lambda a: a[5:7], np.asarray, memoryview, lambda a: np.asarray(a[5:])[::2], lambda a: a.T, np.ravel):
+            a = ummap.memmap(self.path, "f4", "r+", shape=(1000, 256))
+            kept = view(a)
+            a.close()
+            a = None
+            gc.collect()
+            self.assertEqual(ummap.stat()["mappings"], before + 1)
+            self.assertEqual(np.asarray(kept).size, np.asarray(kept).ravel().size)
+            self.assertEqual(np.array(kept).tobytes()[-4:], np.float32(np.asarray(kept).flat[-1]).tobytes())
+            del kept
+            gc.collect()
+            self.assertEqual(ummap.stat()["mappings"], before)
+
+    def test_views_keep_the_mapping(self):
+        self.make()
+        before = ummap.stat()["mappings"]
+        v = ummap.memmap(self.path, "f4", "r", shape=(1000, 256))[900:]
+        w = np.asarray(v)[3]
+        self.assertEqual((v.filename, v.mode, v.offset), (self.path, "r", 0))
+        del v
+        self.assertEqual((w[0], ummap.stat()["mappings"]), (903, before + 1))
+        del w
+        self.assertEqual(ummap.stat()["mappings"], before)
+
+
+class BadInput(InFolder):
+    def refused(self, kind, pattern, *args, **kwargs):
+        with self.assertRaisesRegex(kind, pattern):
+            ummap.memmap(*args, **kwargs)
+
+    def test_arguments(self):
+        self.make()
+        p = self.path
+        self.refused(ValueError, "mode must be one of", p, "f4", "x")
+        self.refused(ValueError, "shape must be given", p, "f4", "w+")
+        self.refused(ValueError, "not a multiple of the data-type size", p, "S7", "r")
+        self.refused(ValueError, "greater than file size", p, "f4", "r", 0, 256001)
+        self.refused(ValueError, "greater than file size", p, "f4", "c", 4, 256000)
+        self.refused(ValueError, "greater than file size", p, "f4", "r", 1 << 40)
+        self.refused(ValueError, "must not be negative", p, "f4", "r", -4)
+        self.refused(ValueError, "negative dimensions", p, "f4", "r", 0, (-1, 4))
+        self.refused(ValueError, "Python objects", p, object, "r")
+        self.refused(TypeError, "", p, "no type", "r")
+        self.refused(ValueError, "order must be|order", p, "f4", "r", order="X")
+        self.refused(ValueError, "advice must be one of", p, advice="often")
+        self.refused(ValueError, "engine must be one of", p, engine="steam")
+        self.refused(ValueError, 'limit is "much"', p, limit="much")
+        self.refused(ValueError, "more than 0", p, limit=0)
+        self.refused(TypeError, "limit must be bytes", p, limit=1.5)
+        self.refused(OSError, "power of two", p, segment=5000)
+        self.refused(OSError, "policy", p, policy="best")
+        self.refused(FileNotFoundError, "", p + "x", "f4", "r")
+        self.refused(FileNotFoundError, "", p + "x", "f4", "r+")
+        self.refused(IsADirectoryError, "", self.folder.name, "f4", "r")
+        self.refused(OSError, "no driver", "steam:/x")
+        open(p, "w").close()
+        self.refused(ValueError, "empty file", p, "f4", "r")
+
+    def test_shapes_are_numpys(self):
+        self.make(10)
+        for shape in (5, np.int64(5), (5,), [5], (5, 4), ()):
+            self.assertEqual(ummap.memmap(self.path, "f4", "r", shape=shape).shape, np.zeros(shape).shape)
+
+    def test_read_only(self):
+        self.make()
+        a = ummap.memmap(self.path, "f4", "r", shape=(1000, 256))
+        with self.assertRaisesRegex(ValueError, "read-only"):
+            a[0] = 1
+        with self.assertRaises(OSError):
+            a.pin(write=True).__enter__()
+
+    def test_a_second_writer(self):
+        self.make()
+        a = ummap.memmap(self.path, "f4", "r+", shape=(1000, 256))
+        with self.assertRaisesRegex(OSError, "written by another mapping, of this process") as raised:
+            ummap.memmap(self.path, "f4", "r+", shape=(1000, 256))
+        self.assertEqual(raised.exception.errno, errno.EBUSY)
+        a.close()
+        a = ummap.memmap(self.path, "f4", "r+", shape=(1000, 256), writers=True)
+        b = ummap.memmap(self.path, "f4", "r+", shape=(1000, 256), writers=True)
+        a[0], b[1] = 7, 8
+        a.close()
+        b.close()
+        self.assertEqual(np.fromfile(self.path, "f4").reshape(1000, 256)[:2, 0].tolist(), [7, 8])
+
+    def test_a_file_that_shrinks(self):
+        self.make()
+        a = ummap.memmap(self.path, "f4", "r", shape=(1000, 256), segment=4096)
+        os.truncate(self.path, 4096 * 4)
+        self.assertEqual((a[3, 0], a[999, 0], a.read(500).sum()), (3, 0, 0))
+
+    def test_no_rights(self):
+        if os.geteuid() == 0:
+            self.skipTest("root has all rights")
+        self.make()
+        os.chmod(self.path, 0o444)
+        self.refused(PermissionError, "", self.path, "f4", "r+")
+
+    def test_paths(self):
+        self.make(4)
+        for path in (pathlib.Path(self.path), os.path.relpath(self.path), self.path):
+            a = ummap.memmap(path, "f4", "r")
+            self.assertEqual(str(a.filename), os.path.realpath(self.path))
+        odd = os.path.join(self.folder.name, "ä %3F?{rank}&\udcff")
+        os.rename(self.path, odd)
+        self.assertEqual(ummap.memmap(odd, "f4", "r").size, 1024)
+        with tempfile.TemporaryFile(dir=self.folder.name) as f:
+            self.assertIsNone(ummap.memmap(f, "f4", "w+", shape=5).filename)
+
+
+if __name__ == "__main__":
+    unittest.main()

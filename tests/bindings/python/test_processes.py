@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Forked and spawned processes, pickles, and the end of processes."""
+import copy
+import errno
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import unittest
+
+import numpy as np
+import ummap
+from folder import InFolder
+
+
+def total(a):
+    return float(a.sum(dtype="f8"))
+
+
+def store(job):
+    a, row = job
+    a[row] = -1
+    return a.filename
+
+
+def store_by_path(path):
+    # Kept in a global, as a worker might: it ends with the process.
+    global kept
+    kept = ummap.memmap(path, "f4", "r+", shape=(1000, 256))
+    kept[7] = 77
+
+
+class Pickles(InFolder):
+    def test_views(self):
+        data = self.make()
+        a = ummap.memmap(self.path, "f4", "r", shape=data.shape, limit="1M", advice="random")
+        for view in (lambda x: x, lambda x: x[3:9], lambda x: x[::-2, 5], lambda x: x.T, lambda x: x[3, 4:5], lambda x: x.view("i4")):
+            text = pickle.dumps(view(a))
+            self.assertLess(len(text), 2000)
+            b = pickle.loads(text)
+            self.assertTrue(np.array_equal(b, view(data)))
+            self.assertIs(b._mmap, a._mmap)
+        del a, b
+        b = pickle.loads(text)
+        self.assertEqual((type(b), b.filename, b.stat()["budget_bytes"]), (ummap.memmap, self.path, 1 << 20))
+        self.assertTrue(np.array_equal(b, data.view("i4")))
+
+    def test_what_has_no_path(self):
+        self.make()
+        a = ummap.memmap(self.path, "f4", "c", shape=(1000, 256))
+        a[0] = 5
+        self.assertEqual((type(pickle.loads(pickle.dumps(a))), pickle.loads(pickle.dumps(a))[0, 0]), (np.ndarray, 5))
+        self.assertEqual(copy.deepcopy(a)[0, 0], 5)
+        self.assertEqual(pickle.loads(pickle.dumps(a[[1, 2]])).tolist(), a[[1, 2]].tolist())
+        self.assertEqual(pickle.loads(pickle.dumps(a + 1))[0, 0], 6)
+        with open(self.path, "r+b") as f:
+            os.unlink(self.path)
+            with self.assertRaisesRegex(pickle.PicklingError, "without a name"):
+                pickle.dumps(ummap.memmap(f, "f4", "r", shape=5))
+
+
+class Processes(InFolder):
+    def test_pools(self):
+        for method in ("fork", "spawn"):
+            data = self.make()
+            with self.subTest(method), multiprocessing.get_context(method).Pool(2) as pool:
+                a = ummap.memmap(self.path, "f4", "r", shape=data.shape, limit="1M")
+                got = pool.map(total, [a[i : i + 100] for i in range(0, 1000, 100)])
+                self.assertEqual(sum(got), total(data))
+                a = ummap.memmap(self.path, "f4", "r+", shape=data.shape, writers=True)
+                a[900] = 0
+                self.assertEqual(pool.map(store, [(a, i) for i in range(8)]), [self.path] * 8)
+                pool.close()
+                pool.join()
+                a.close()
+                now = np.fromfile(self.path, "f4").reshape(data.shape)
+                self.assertTrue((now[:8] == -1).all() and (now[8:900] == data[8:900]).all() and (now[900] == 0).all())
+
+    def in_child(self, function):
+        """What it returns in a forked child, or the exception there."""
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                result = function()
+            except BaseException as error:
+                result = (type(error).__name__, getattr(error, "errno", None), str(error))
+            os.write(write, pickle.dumps(result))
+            os._exit(0)
+        os.close(write)
+        with open(read, "rb") as f:
+            result = f.read()
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        return pickle.loads(result)
+
+    def test_what_a_forked_child_inherits(self):
+        data = self.make()
+        a = ummap.memmap(self.path, "f4", "r+", shape=data.shape, limit="256K")
+        a[10] = 5
+        plain = np.asarray(a)
+        view = a[9:12]
+
+        def child():
+            sums = total(a), total(plain), float(view[1, 0]), float(a[[10, 11]].sum()), total(a.read()), bytes(a[10])[:4]
+            a[11] = 6
+            return sums + (float(a[11, 0]),)
+
+        want = total(a)
+        self.assertEqual(self.in_child(child), (want, want, 5.0, 16 * 256.0, want, np.float32(5).tobytes(), 6.0))
+        self.assertEqual(a[11, 0], 11)
+        for call in (a.flush, a.stat, a.prefetch, lambda: a.pin().__enter__(), lambda: a.advise("random")):
+            kind, number, text = self.in_child(call)
+            self.assertEqual((kind, number), ("OSError", errno.ENXIO))
+            self.assertIn("open it here, too", text)
+        self.assertEqual(self.in_child(lambda: a.close()), None)
+        a.close()
+        self.assertEqual(np.fromfile(self.path, "f4").reshape(data.shape)[11, 0], 11)
+
+    def test_what_a_forked_child_cannot_have(self):
+        with ummap.memmap("mem:1M", "f4", shape=1000) as a:
+            b = a[3:]
+            for use in (lambda: a[0], lambda: a.__setitem__(0, 1), lambda: b[1:2], lambda: os.write(1, a), lambda: a._mmap[0]):
+                kind, number, _ = self.in_child(use)
+                self.assertEqual((kind, number), ("OSError", errno.ENXIO))
+
+    def test_a_child_opens_its_own(self):
+        data = self.make()
+        a = ummap.memmap(self.path, "f4", "r", shape=data.shape)
+        self.assertEqual(self.in_child(lambda: total(ummap.memmap(self.path, "f4", "r", shape=data.shape, limit="1M"))), total(a))
+
+    def test_workers_write_at_their_end(self):
+        self.make()
+        for method in ("fork", "spawn"):
+            process = multiprocessing.get_context(method).Process(target=store_by_path, args=(self.path,))
+            process.start()
+            process.join()
+            self.assertEqual(process.exitcode, 0)
+            self.assertTrue((np.fromfile(self.path, "f4").reshape(1000, 256)[7] == 77).all())
+            self.make()
+
+    def test_programs_write_at_their_end(self):
+        program = "import ummap, sys; a = ummap.memmap(sys.argv[1], 'i4', 'w+', shape=9); a[:] = 4; sys.modules['a'] = a"
+        subprocess.run([sys.executable, "-c", program, self.path], check=True)
+        self.assertEqual(np.fromfile(self.path, "i4").tolist(), [4] * 9)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Other Python threads run while a call of ours waits for storage, and Ctrl-C ends it."""
+import os
+import signal
+import subprocess
+import sys
+import threading
+import unittest
+
+import numpy as np
+import ummap
+from folder import InFolder
+
+INTERRUPTED = """
+import numpy as np, signal, sys, ummap
+path, call = sys.argv[1:]
+a = ummap.memmap(f"error+posix:{path}?error.op=any&error.nth=1000000&error.delay=30000&direct=never", "f4", "r+", shape=1 << 22,
+                 segment=65536)
+requests = "write_requests" if call == "a.flush()" else "read_requests"
+if call == "a.flush()":
+    a[:: 1024] = 1
+    a.advise("dontneed", slice(0, 1))
+before = a.stat()[requests]
+
+def handler(*_):
+    if a.stat()[requests] > before:
+        raise KeyboardInterrupt
+
+signal.signal(signal.SIGINT, handler)
+print("ready", flush=True)
+try:
+    eval(call)
+    print("it ended by itself")
+except KeyboardInterrupt:
+    print("interrupted", a.stat()[requests] - before < 200)
+    sys.stdout.flush()
+    import os
+    os._exit(0)
+"""
+
+
+class Threads(InFolder):
+    def test_the_lock_is_free(self):
+        self.make(64, 1024)
+        slow = f"error+posix:{self.path}?error.op=any&error.nth=1000000&error.delay=20000&direct=never"
+        null = os.open("/dev/null", os.O_WRONLY)
+        self.addCleanup(os.close, null)
+        calls = {
+            "read": lambda a: a.read(), "rows": lambda a: a[[5, 40, 60]], "prefetch": lambda a: a.prefetch(wait=True),
+            "pin": lambda a: a.pin().__enter__(), "flush": lambda a: a.flush(), "buffer": lambda a: os.write(null, a[:9]),
+        }
+        interval = sys.getswitchinterval()
+        # Nobody is made to give the lock away: another thread runs only while a call leaves it.
+        sys.setswitchinterval(1000)
+        try:
+            for name, call in calls.items():
+                with self.subTest(name):
+                    self.assertTrue(any(self.runs_beside(slow, call) for _ in range(40)))
+        finally:
+            sys.setswitchinterval(interval)
+
+    def runs_beside(self, uri, call):
+        a = ummap.memmap(uri, "f4", "r+", shape=(64, 1024), segment=4096)
+        a[3] = 5
+        begin, seen = threading.Lock(), []
+        begin.acquire()
+
+        def other():
+            begin.acquire()
+            seen.append(True)
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        begin.release()
+        call(a)
+        ran = bool(seen)
+        thread.join()
+        return ran
+
+    def test_ctrl_c(self):
+        np.zeros(1 << 22, "f4").tofile(self.path)
+        np.ones(1 << 22, "f4").tofile(self.path)
+        for call in ("a.flush()", "a.read()", "a.prefetch(wait=True)", "a.pin().__enter__()"):
+            with self.subTest(call):
+                process = subprocess.Popen([sys.executable, "-c", INTERRUPTED, self.path, call], stdout=subprocess.PIPE, text=True)
+                self.assertEqual(process.stdout.readline(), "ready\n")
+                while process.poll() is None:
+                    process.send_signal(signal.SIGINT)
+                    try:
+                        process.wait(0.05)
+                    except subprocess.TimeoutExpired:
+                        pass
+                self.assertEqual(process.stdout.read(), "interrupted True\n")
+                process.stdout.close()
+
+    def test_many_threads(self):
+        data = self.make(4000)
+        a = ummap.memmap(self.path, "f4", "r", shape=data.shape, limit="256K", advice="random")
+        wrong = []
+
+        def work(seed):
+            rows = np.random.default_rng(seed).integers(0, 4000, 500)
+            if not np.array_equal(a[rows], data[rows]) or not np.array_equal(a.read(rows[:50]), data[rows[:50]]):
+                wrong.append(seed)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ummap.hpp: mappings, spans, pins, moves and every kind of error. Its argument is a folder. */
+#include <algorithm>
+#include <cstdio>
+#include <fcntl.h>
+#include <numeric>
+#include <ummap.hpp>
+#include <unistd.h>
+
+static int failures;
+
+#define CHECK(what) \
+	((what) ? void() : void((std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what), failures++)))
+
+template <class F> static bool throws(int error, const char *words, F &&call)
+{
+	try {
+		call();
+	} catch (const std::system_error &e) {
+		bool right = e.code().value() == error && std::string(e.what()).find(words) != std::string::npos;
+
+		if (!right)
+			std::fprintf(stderr, "%d: %s\n", e.code().value(), e.what());
+		return right;
+	}
+	return false;
+}
+
+static std::size_t mappings()
+{
+	struct umstat st = {};
+
+	st.struct_size = sizeof(st);
+	umstat(nullptr, &st);
+	return st.mappings;
+}
+
+static void check_contents(const std::string &path)
+{
+	um::options small;
+	small.limit = 1 << 20;
+	small.segment = 64 << 10;
+	small.policy = "lifo";
+	{
+		um::mapping m = um::mapping::file(path, um::mode::create, 8 << 20, small);
+		um::span<double> values = m.as<double>();
+
+		CHECK(m && m.size() == 8 << 20 && values.size() == 1 << 20 && mappings() == 1);
+		std::iota(values.begin(), values.end(), 0.0);
+		CHECK(m.stat().budget_bytes == 1 << 20);
+		m.sync();
+		CHECK(m.stat().dirty_bytes == 0);
+		m.sync(0, 4096, UMMAP_NOFLUSH);
+		values.back() = -1;
+	}
+	CHECK(mappings() == 0);
+	const um::mapping m = um::mapping::file(path, um::mode::read, um::npos, small, 4096);
+	um::span<const double> values = m.as<const double>();
+	CHECK(values.size() == (1 << 20) - 512 && values[0] == 512 && values.back() == -1);
+	const double n = 1 << 20;
+	CHECK(std::accumulate(values.begin(), values.end() - 1, 0.0) == (n - 1) * (n - 2) / 2 - 511 * 512 / 2);
+	CHECK(m.as<const double>(80, 2).size() == 2 && m.as<const double>(80, 2)[1] == 523);
+	CHECK(values.subspan(3, 2).front() == 515 && values.subspan(3).size() == values.size() - 3);
+}
+
+static void check_calls(const std::string &path)
+{
+	um::mapping m = um::mapping::file(path, um::mode::read_write), other;
+	int fd = open("/dev/zero", O_RDONLY);
+
+	m.sync(true);
+	{
+		um::pin held = m.pin(8192, 4096, true), kept = std::move(held);
+		CHECK(read(fd, kept.data(), kept.size()) == 4096);
+		CHECK(m.stat().pinned_bytes > 0);
+	}
+	close(fd);
+	CHECK(m.stat().pinned_bytes == 0 && m.as<double>()[1024] == 0 && m.as<double>()[1536] == 1536);
+	m.advise(um::advice::random);
+	m.advise(um::advice::dontneed, 0, 4096);
+	m.prefetch(0, 4096);
+	m.prefetch({{0, 8}, {4 << 20, 8}});
+	other = std::move(m);
+	CHECK(!m && other && mappings() == 1 && !m.data());
+	m = um::mapping("mem:1M", 1 << 20, um::mode::read_write);
+	m = std::move(other);
+	CHECK(mappings() == 1 && m.as<const double>()[1536] == 1536);
+	m.close();
+	m.close();
+	CHECK(mappings() == 0);
+}
+
+static void check_errors(const std::string &path)
+{
+	um::options wrong;
+
+	CHECK(throws(ENOENT, "nowhere", [&] { um::mapping::file(path + "nowhere"); }));
+	CHECK(throws(EINVAL, "no driver", [] { um::mapping("steam:/x", 1); }));
+	wrong.segment = 5000;
+	CHECK(throws(EINVAL, "power of two", [&] { um::mapping::file(path, um::mode::read, um::npos, wrong); }));
+	CHECK(throws(EINVAL, "size is 0", [&] { um::mapping::file(path, um::mode::read, um::npos, {}, 1 << 30); }));
+	um::mapping m = um::mapping::file(path);
+	CHECK(throws(EACCES, "read only", [&] { m.as<double>(); }));
+	CHECK(throws(EACCES, "read", [&] { (void)m.pin(0, 8, true); }));
+	CHECK(throws(EINVAL, "aligned", [&] { m.as<const double>(3); }));
+	CHECK(throws(EINVAL, "not in the mapping", [&] { m.as<const char>(m.size() + 1); }));
+	CHECK(throws(EINVAL, "not in the mapping", [&] { m.as<const double>(0, um::npos / 8); }));
+	CHECK(throws(ENOMEM, "", [&] { m.sync(0, m.size() + 1); }));
+	m.close();
+	CHECK(throws(EINVAL, "", [&] { m.sync(); }));
+	std::string plain = path.substr(0, path.rfind('/')) + "/plain";
+	um::mapping full("error+posix:" + plain + "?error.op=write&error.errno=ENOSPC", 4096, um::mode::create);
+	full.as<char>()[0] = 1;
+	CHECK(throws(ENOSPC, "", [&] { full.close(); }) && full);
+	full.close();
+}
+
+int main(int, char **argv)
+{
+	std::string path = std::string(argv[1]) + "/100%? {x}";
+
+	check_contents(path);
+	check_calls(path);
+	check_errors(path);
+	return failures != 0;
+}
