@@ -6,9 +6,9 @@
  */
 #include <dirent.h>
 #include <getopt.h>
-#include <math.h>
 
 #include "kit/data.h"
+#include "kit/zipf.h"
 #include "ummap-driver.h"
 #include "ummap.h"
 
@@ -180,33 +180,6 @@ static double sync_rate(const char *uri, uint64_t seed)
 
 /* ---- Hits where few blocks are read often ---- */
 
-static uint32_t *zipf_reads(uint64_t seed)
-{
-	uint32_t *reads = malloc(ZIPF_READS * sizeof(*reads)), *name = malloc(ZIPF_BLOCKS * sizeof(*name));
-	double *up_to = malloc(ZIPF_BLOCKS * sizeof(*up_to)), sum = 0;
-
-	for (uint32_t i = 0; i < ZIPF_BLOCKS; i++)
-		name[i] = i, up_to[i] = sum += pow(i + 1, -0.99);
-	shuffle(name, ZIPF_BLOCKS, seed);
-	for (uint32_t k = 0; k < ZIPF_READS; k++) {
-		double at = (double)(next_random(&seed) >> 11) * 0x1p-53 * sum;
-		uint32_t low = 0, high = ZIPF_BLOCKS - 1;
-
-		while (low < high) {
-			uint32_t middle = (low + high) / 2;
-
-			if (up_to[middle] < at)
-				low = middle + 1;
-			else
-				high = middle;
-		}
-		reads[k] = name[low];
-	}
-	free(up_to);
-	free(name);
-	return reads;
-}
-
 /* S3-FIFO as its authors have it: rings of blocks, and for each block where it is and how often it was read. */
 struct fifo {
 	uint32_t *ring;
@@ -349,7 +322,7 @@ static const struct ummap_driver count_driver = {
 
 static void measure_zipf(unsigned rep)
 {
-	uint32_t *reads = zipf_reads(rep), slots = ZIPF_BLOCKS / 8;
+	uint32_t *reads = zipf_draws(ZIPF_BLOCKS, ZIPF_READS, rep, rep), slots = ZIPF_BLOCKS / 8;
 	struct store s;
 	char uri[600], buf[4096];
 

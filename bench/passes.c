@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * passes - goes over a file larger than the budget, in order or at random, reading or writing every word of
- * it, with the library and with what it is measured against (methods.h). Each pass runs in a process of its
- * own, with a cold page cache; everything read is checked, everything written is read back and checked.
+ * it, with the library and with what it is measured against (methods.h). Each measurement runs in a process of its
+ * own, and each pass with a cold page cache; everything read is checked, everything written is read back and checked.
  */
 #include <getopt.h>
 #include <libgen.h>
@@ -12,15 +12,18 @@
 
 #include "kit/memcg.h"
 #include "kit/methods.h"
+#include "kit/policy.h"
+#include "kit/zipf.h"
 
-enum { STEP = 4, MAX_SEGS = 16, MAX_THREADS = 64, MAX_THREAD_COUNTS = 8 };
+enum { STEP = 4, MAX_SEGS = 16, MAX_THREADS = 64, MAX_THREAD_COUNTS = 8, ZIPF_TURNS = 16 };
 
 struct options {
 	char file[PATH_MAX];
 	size_t size, budget;
 	size_t segs[MAX_SEGS];
 	size_t threads[MAX_THREAD_COUNTS];
-	unsigned nsegs, nthreads, reps, cap_s;
+	unsigned nsegs, nthreads, reps, passes, cap_s;
+	int ptype;
 	const char *methods, *patterns, *ops, *drivers, *engines;
 	const char *one;    /* internal: the pass to do, in a process of its own */
 	char **argv;
@@ -36,19 +39,29 @@ static const char help[] =
 "  --segs LIST        64K,256K,1M,2M,16M\n"
 "  --threads LIST     1,2\n"
 "  --methods LIST     ummap,fresh,floor,mmap,inplace,deep (or one of it: deep1 to deep32)\n"
-"  --patterns LIST    seq,rand (stride: every 4th segment)\n"
+"  --patterns LIST    seq,rand (stride: every 4th segment; zipf: few often, 16 accesses a segment)\n"
 "  --ops LIST         read,write (modify: read and written)\n"
 "  --reps N           times that every method takes its turn (5)\n"
+"  --passes N         one after the other over the same mapping (1)\n"
 "  --mmap-cap SECONDS when mmap at random stops, as it would take minutes; counts what it touched (15)\n"
 "  --drivers LIST     ummap by URI instead of descriptor, once for each: schemes, and keys if any:\n"
 "                     'posix?direct=never,uring'\n"
 "  --engines LIST     ummap with each of them: segv,uffd,sigbus (segv)\n"
+"  --policy POLICY    of the library: fifo,lifo,plru,prnd,wiro-f,wiro-l,s3fifo (s3fifo, the default)\n"
 "  --help\n";
 
 static struct memcg group;
 static volatile sig_atomic_t stopped;
 
 /* ---- One pass, in the child. ---- */
+
+static void plan_zipf(struct worker *w, const struct pass *p, unsigned index)
+{
+	size_t segments = p->size / p->seg;
+
+	w->segments = segments * ZIPF_TURNS / p->threads;
+	w->order = zipf_draws((uint32_t)segments, w->segments, 1, p->rep * MAX_THREADS + index);
+}
 
 /* In order: a contiguous part of the file for each thread, or every 4th segment of it. At random: the same
  * parts, shuffled. */
@@ -57,14 +70,16 @@ static void plan(struct worker *w, struct pass *p, unsigned index)
 	size_t i;
 
 	w->pass = p;
+	if (p->zipf) {
+		plan_zipf(w, p, index);
+		return;
+	}
 	w->segments = p->size / p->seg / p->threads / p->step;
 	w->order = calloc(w->segments, sizeof(*w->order));
 	for (i = 0; i < w->segments; i++)
 		w->order[i] = (uint32_t)((index * w->segments + i) * p->step);
 	if (p->random)
 		shuffle(w->order, w->segments, p->rep * MAX_THREADS + index);
-	if (p->method->begin_worker)
-		p->method->begin_worker(w);
 }
 
 /* Files that are written hold what one pass or another has left in each segment. */
@@ -120,32 +135,44 @@ static double cpu_us(const struct rusage *u)
 	       (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec);
 }
 
-static void report(const struct pass *p, double mib, double seconds, double cpu, long maxrss, bool cold)
+static void report(const struct pass *p, double mib, double seconds, double cpu, long maxrss, bool cold, double misses,
+		   unsigned number)
 {
-	printf("%u,%s,%s,%s,%zu,%u,%.1f,%.2f,%ld,%d,%s,%s\n", p->rep, p->method->name,
-	       p->random ? "rand" : p->step > 1 ? "stride" : "seq",
+	printf("%u,%s,%s,%s,%zu,%u,%.1f,%.2f,%ld,%d,%s,%s,%.4f,%u\n", p->rep, p->method->name,
+	       p->zipf ? "zipf" : p->random ? "rand" : p->step > 1 ? "stride" : "seq",
 	       p->modify ? "modify" : p->write ? "write" : "read", p->seg, p->threads,
-	       mib / seconds, cpu / mib, maxrss, cold, p->driver ? p->driver : "-", p->engine);
+	       mib / seconds, cpu / mib, maxrss, cold, p->driver ? p->driver : "-", p->engine, misses, number);
+	fflush(stdout);
 }
 
-static void run_pass(struct pass *p)
+/* Segments that were loaded, or with the kernel's mmap, faults that had to wait. */
+static uint64_t loads(const struct pass *p, const struct rusage *u)
 {
-	struct worker workers[MAX_THREADS] = { 0 };
+	struct umstat st = { .struct_size = sizeof(st) };
+
+	if (!p->method->counts)
+		return (uint64_t)u->ru_majflt;
+	if (umstat(p->view, &st) < 0)
+		die("umstat: %s", umerrormsg());
+	return st.read_faults + st.write_faults - st.standby_hits - st.ahead_hits + st.ahead_loads;
+}
+
+static void run_pass(struct pass *p, struct worker *workers, unsigned number)
+{
 	struct rusage before, after;
-	uint64_t start, end;
+	uint64_t start, end, loaded;
 	size_t done = 0;
 	bool cold;
 	unsigned t;
 
-	p->fd = open_file(p->path, p->write ? O_RDWR : O_RDONLY);
-	p->direct = open_file(p->path, (p->write ? O_RDWR : O_RDONLY) | O_DIRECT);
-	p->salt = now_ns();
-	if (p->method->begin)
-		p->method->begin(p);
-	for (t = 0; t < p->threads; t++)
-		plan(&workers[t], p, t);
+	for (t = 0; t < p->threads; t++) {
+		workers[t].done = 0;
+		if (p->method->begin_worker)
+			p->method->begin_worker(&workers[t]);
+	}
 	cold = drop_cache(p->fd, p->size);
 	getrusage(RUSAGE_SELF, &before);
+	loaded = loads(p, &before);
 	start = now_ns();
 	for (t = 0; t < p->threads; t++)
 		if (pthread_create(&workers[t].thread, NULL, work, &workers[t]))
@@ -158,10 +185,26 @@ static void run_pass(struct pass *p)
 		p->method->finish(p);
 	end = now_ns();
 	getrusage(RUSAGE_SELF, &after);
+	loaded = loads(p, &after) - loaded;
 	if (p->write)
 		verify(workers, p);
 	report(p, (double)done * (double)p->seg / (double)MIB, (double)(end - start) * 1e-9,
-	       cpu_us(&after) - cpu_us(&before), after.ru_maxrss, cold);
+	       cpu_us(&after) - cpu_us(&before), after.ru_maxrss, cold, (double)loaded / (double)done, number);
+}
+
+static void run_passes(struct pass *p, unsigned passes)
+{
+	struct worker workers[MAX_THREADS] = { 0 };
+
+	p->fd = open_file(p->path, p->write ? O_RDWR : O_RDONLY);
+	p->direct = open_file(p->path, (p->write ? O_RDWR : O_RDONLY) | O_DIRECT);
+	p->salt = now_ns();
+	if (p->method->begin)
+		p->method->begin(p);
+	for (unsigned t = 0; t < p->threads; t++)
+		plan(&workers[t], p, t);
+	for (unsigned number = 1; number <= passes; number++)
+		run_pass(p, workers, number);
 }
 
 static const struct method *find_method(const char *name)
@@ -176,7 +219,8 @@ static const struct method *find_method(const char *name)
 
 static int child(const struct options *o)
 {
-	struct pass p = { .size = o->size, .budget = o->budget, .cap_s = o->cap_s };
+	struct pass p = { .size = o->size, .budget = o->budget, .cap_s = o->cap_s,
+			  .ptype = o->ptype };
 	char method[16], pattern[8], op[8], driver[128], engine[8], path[PATH_MAX + 8];
 
 	if (sscanf(o->one, "%15[^,],%7[^,],%7[^,],%zu,%u,%u,%127[^,],%7s", method, pattern, op, &p.seg, &p.threads,
@@ -186,13 +230,14 @@ static int child(const struct options *o)
 	p.engine = engine;
 	p.method = find_method(method);
 	p.driver = strcmp(driver, "-") ? driver : NULL;
-	p.random = !strcmp(pattern, "rand");
+	p.zipf = !strcmp(pattern, "zipf");
+	p.random = p.zipf || !strcmp(pattern, "rand");
 	p.step = strcmp(pattern, "stride") ? 1 : STEP;
 	p.modify = !strcmp(op, "modify");
 	p.write = p.modify || !strcmp(op, "write");
 	snprintf(path, sizeof(path), "%s%s", o->file, p.write ? ".out" : "");
 	p.path = path;
-	run_pass(&p);
+	run_passes(&p, o->passes);
 	return 0;
 }
 
@@ -322,17 +367,17 @@ static void prepare(const struct options *o)
 
 static int parent(const struct options *o)
 {
-	static const char *const patterns[] = { "seq", "rand", "stride" };
+	static const char *const patterns[] = { "seq", "rand", "stride", "zipf" };
 	static const char *const ops[] = { "read", "write", "modify" };
 	unsigned rep, t, op, pattern, s;
 
 	prepare(o);
-	puts("rep,method,pattern,op,seg_bytes,threads,mib_per_s,cpu_us_per_mib,maxrss_kib,cold,driver,engine");
+	puts("rep,method,pattern,op,seg_bytes,threads,mib_per_s,cpu_us_per_mib,maxrss_kib,cold,driver,engine,misses,pass");
 	fflush(stdout);
 	for (rep = 1; rep <= o->reps; rep++)
 		for (t = 0; t < o->nthreads; t++)
 			for (op = 0; op < 3; op++)
-				for (pattern = 0; pattern < 3; pattern++)
+				for (pattern = 0; pattern < 4; pattern++)
 					for (s = 0; s < o->nsegs; s++)
 						take_turns(o, rep, patterns[pattern], ops[op], o->segs[s],
 							   o->threads[t]);
@@ -357,7 +402,7 @@ static void check_options(struct options *o)
 
 	check_list("methods", o->methods,
 		   "ummap,fresh,floor,mmap,inplace,deep,deep1,deep2,deep4,deep8,deep16,deep32");
-	check_list("patterns", o->patterns, "seq,rand,stride");
+	check_list("patterns", o->patterns, "seq,rand,stride,zipf");
 	check_list("ops", o->ops, "read,write,modify");
 	check_list("engines", o->engines, "segv,uffd,sigbus");
 	for (t = 0; t < o->nthreads; t++) {
@@ -382,7 +427,7 @@ static void parse_options(struct options *o, int argc, char **argv)
 		{ "budget", 1, 0, 'b' }, { "segs", 1, 0, 'g' }, { "threads", 1, 0, 't' },
 		{ "methods", 1, 0, 'm' }, { "patterns", 1, 0, 'p' }, { "ops", 1, 0, 'o' },
 		{ "reps", 1, 0, 'r' }, { "mmap-cap", 1, 0, 'c' }, { "drivers", 1, 0, 'u' },
-		{ "engines", 1, 0, 'e' }, { "one", 1, 0, '1' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
+		{ "engines", 1, 0, 'e' }, { "passes", 1, 0, 'n' }, { "policy", 1, 0, 'y' }, { "one", 1, 0, '1' }, { "help", 0, 0, 'h' }, { 0, 0, 0, 0 },
 	};
 	const char *dir = "./cache";
 	int c;
@@ -399,6 +444,8 @@ static void parse_options(struct options *o, int argc, char **argv)
 		case 'p': o->patterns = optarg; break;
 		case 'o': o->ops = optarg; break;
 		case 'r': o->reps = parse_count("reps", optarg, 1000); break;
+		case 'n': o->passes = parse_count("passes", optarg, 1000); break;
+		case 'y': o->ptype = parse_policy(optarg); break;
 		case 'c': o->cap_s = parse_count("mmap-cap", optarg, 86400); break;
 		case 'u': o->drivers = optarg; break;
 		case 'e': o->engines = optarg; break;
@@ -419,7 +466,7 @@ static void parse_options(struct options *o, int argc, char **argv)
 int main(int argc, char **argv)
 {
 	struct options o = {
-		.size = 2 * GIB, .budget = 512 * MIB, .reps = 5, .cap_s = 15,
+		.size = 2 * GIB, .budget = 512 * MIB, .reps = 5, .passes = 1, .cap_s = 15, .ptype = UMMAP_PTYPE_S3FIFO,
 		.segs = { 64 * KIB, 256 * KIB, MIB, 2 * MIB, 16 * MIB }, .nsegs = 5,
 		.threads = { 1, 2 }, .nthreads = 2,
 		.methods = "ummap,fresh,floor,mmap,inplace,deep", .drivers = "-", .engines = "segv", .patterns = "seq,rand", .ops = "read,write",

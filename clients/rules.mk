@@ -85,21 +85,22 @@ $B/tests/mpi/$1/%: tests/mpi/%.f90 $(call MPI_LIB,$1)
 # Programs of coarrays know nothing of the library.
 $B/tests/mpi/$1/coarray%: tests/mpi/coarray%.f90 $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
-	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -Iinclude -J$$(@D) -o $$@ $$< $$(CAF_LAYER) -lcaf_$1
+	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -Iinclude $$(CAF_MODULES) -o $$@ $$< $$(CAF_LAYER) -lcaf_$1
 
 $B/tests/mpi/$1/coarray_%.static: tests/mpi/coarray_%.f90 $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
-	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -Iinclude -J$$(@D) -o $$@ $$< $$(CAF_LAYER) \
+	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -Iinclude $$(CAF_MODULES) -o $$@ $$< $$(CAF_LAYER) \
 		$(call COARRAYS_STATIC,$1)
 
 $B/tests/mpi/$1/coarray_%: examples/coarray/%.f90 $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
-	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -Iinclude -J$$(@D) -o $$@ $$< $$(CAF_LAYER) -lcaf_$1
+	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -Iinclude $$(CAF_MODULES) -o $$@ $$< $$(CAF_LAYER) -lcaf_$1
 
-# But for two, which make calls of their own.
-$B/tests/mpi/$1/coarray_calls $B/tests/mpi/$1/coarray_calls.static $B/tests/mpi/$1/coarray_neighbour: CAF_LAYER = -L$B -Wl,--no-as-needed -lummap-mpi-$1 \
-	-Wl,-rpath,$(abspath $B)
-$B/tests/mpi/$1/coarray_calls $B/tests/mpi/$1/coarray_calls.static $B/tests/mpi/$1/coarray_neighbour: include/ummap_coarray.f90
+# But for some, which make calls of their own. Each has a module of the same name.
+CAF_CALLING_$1 = $(addprefix $B/tests/mpi/$1/coarray_,calls calls.static recover recover.static path path.static neighbour redistribute)
+$$(CAF_CALLING_$1): CAF_LAYER = -L$B -Wl,--no-as-needed -lummap-mpi-$1 -Wl,-rpath,$(abspath $B)
+$$(CAF_CALLING_$1): CAF_MODULES = -J$$(shell mkdir -p $$@.modules && echo $$@.modules)
+$$(CAF_CALLING_$1): include/ummap_coarray.f90
 
 $B/tests/mpi/$1/coarray: tests/mpi/coarray.f90 $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
@@ -120,15 +121,15 @@ $(call MAPREDUCE_LIB,$1): $(call MAPREDUCE_OBJ,$1) clients/mapreduce/libummap-ma
 $(call MAPREDUCE_TESTS,$1): $(call MAPREDUCE_LIB,$1)
 $(call MAPREDUCE_TESTS,$1): MAPREDUCE = -lummap-mapreduce-$1
 
-# Where it is built and where it is installed, it finds the libraries.
+# By no more than the manual says. Where it is built and where it is installed, it finds the libraries.
 $B/ummap-wordcount.$1: examples/mapreduce/wordcount.c $(call MAPREDUCE_LIB,$1) $(call MPI_LIB,$1)
-	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -MMD -MP -MF $$@.d $$(LDFLAGS) -o $$@ $$< -L$B -Wl,--no-as-needed -lummap-mapreduce-$1 \
+	$(MPICC_$1) -Iinclude $$(CFLAGS) -MMD -MP -MF $$@.d $$(LDFLAGS) -o $$@ $$< -L$B -Wl,--no-as-needed -lummap-mapreduce-$1 \
 		-lummap-mpi-$1 -Wl,-rpath,'$$$$ORIGIN:$$$$ORIGIN/../lib'
 
 $B/examples/mapreduce/$1/%: examples/mapreduce/%.c $(call MAPREDUCE_LIB,$1) $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
-	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B -Wl,--no-as-needed -lummap-mapreduce-$1 \
-		-lummap-mpi-$1 -lm -Wl,-rpath,$(abspath $B)
+	$(MPICC_$1) -Iinclude $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B -Wl,--no-as-needed -lummap-mapreduce-$1 \
+		-lummap-mpi-$1 -Wl,-rpath,$(abspath $B)
 
 -include $(patsubst %.o,%.d,$(call MPI_OBJ,$1) $(call MAPREDUCE_OBJ,$1)) $B/ummap-wordcount.$1.d $(addsuffix .d,$(call MPI_TESTS,$1) $(call MPI_EXAMPLES,$1))
 endef

@@ -4,8 +4,8 @@
  *
  * A mapping, or a group of them, has a policy object of its own. All calls but create and destroy run under
  * one lock of the library: no I/O, no allocation, no blocking. A policy sees faults, never hits: what it lets
- * go by mistake comes back from the inactive list cheaply. It sees nodes only, and may keep them in lists by
- * their two links. See ummap-policy(3).
+ * go by mistake comes back from the inactive list cheaply, which shows that it was used. It sees nodes only, and may
+ * keep them in lists by their two links. See ummap-policy(3).
  */
 #ifndef UMMAP_POLICY_H
 #define UMMAP_POLICY_H
@@ -19,7 +19,8 @@ extern "C" {
 
 #define UMMAP_POLICY_ABI 1
 
-/* Stands inside each segment; the links are the policy's from insert to remove. */
+/* Stands inside each segment, at a multiple of 8 bytes; the links are the policy's from insert to remove, and from gone to
+ * the next insert. */
 struct ummap_node {
 	struct ummap_node *prev, *next;
 };
@@ -51,6 +52,14 @@ struct ummap_policy {
 	/* The node to let go first (after NULL), or the next best after `after`; NULL: no more. Changes nothing
 	 * that would make a walk from NULL to the end miss a node. */
 	struct ummap_node *(*pick)(void *p, struct ummap_node *after);
+
+	/* Called right before remove: a number from 0 to 3, which the library keeps for gone. 0: no use of it is expected, so
+	 * that a second chance is not worth a copy. NULL: 0. */
+	unsigned (*label)(void *p, struct ummap_node *node);
+	/* The node was removed with this label, and its segment has left memory, too. What is left in the links now is what
+	 * insert finds there; both are NULL where nothing was left, or the node has come another way meanwhile. NULL: no
+	 * matter. */
+	void (*gone)(void *p, struct ummap_node *node, unsigned label);
 };
 
 /* What the file ummap-policy-NAME.so of a policy exports. */

@@ -33,7 +33,9 @@ enum {
 	UMMAP_PTYPE_PLRU = 2,   /* the one whose last fault is longest ago */
 	UMMAP_PTYPE_PRND = 3,   /* any one */
 	UMMAP_PTYPE_WIRO_F = 4, /* unchanged ones first, each kind first-in first-out */
-	UMMAP_PTYPE_WIRO_L = 5  /* unchanged ones first, each kind last-in first-out */
+	UMMAP_PTYPE_WIRO_L = 5, /* unchanged ones first, each kind last-in first-out */
+	UMMAP_PTYPE_S3FIFO = 6, /* one that was used once before those that were used again (S3-FIFO) */
+	UMMAP_PTYPE_DEFAULT = 0 /* in ummap_attr: UMMAP_PTYPE_S3FIFO. The policy "fifo" is asked for by its name there */
 };
 
 /*
@@ -96,19 +98,19 @@ struct ummap_attr {
 	size_t struct_size;   /* sizeof(struct ummap_attr) */
 	size_t seg_size;      /* bytes, as for ummap; 0: the default */
 	int flush_interval;   /* seconds until a change is written by itself; 0: never */
-	int ptype;            /* UMMAP_PTYPE_*, used where policy is NULL */
+	int ptype;            /* UMMAP_PTYPE_*, used where policy is NULL; 0: the default, UMMAP_PTYPE_S3FIFO */
 	unsigned flags;       /* UMMAP_CREATE, UMMAP_KERNEL, UMMAP_SHARED, UMMAP_BLANK, UMMAP_WRITERS, UMMAP_GROWS */
 	const char *policy;   /* a policy by name, "fifo" or "prnd:seed=7"; NULL: ptype */
 	size_t budget;        /* bytes that this mapping may hold, inside the process's; 0: no bound of its own */
 	const char *group;    /* mappings that share policy and budget, by a name of at most 31 letters, digits,
 				 '-', '_', '.'; NULL: none. The first one makes the group with its policy and
-				 budget; others name none (UMMAP_PTYPE_FIFO), or the same */
+				 budget; others name none (UMMAP_PTYPE_DEFAULT), or the same */
 	int engine;           /* UMMAP_ENGINE_* */
 	size_t before, after; /* bytes of addresses right before the mapping and right behind its last page, multiples of
 				 the page's size, that the caller maps what it likes to (MAP_FIXED), and unmaps */
 };
 
-#define UMMAP_ATTR_INIT { sizeof(struct ummap_attr), 0, 0, UMMAP_PTYPE_FIFO, 0, NULL, 0, NULL, \
+#define UMMAP_ATTR_INIT { sizeof(struct ummap_attr), 0, 0, UMMAP_PTYPE_DEFAULT, 0, NULL, 0, NULL, \
 			  UMMAP_ENGINE_DEFAULT, 0, 0 }
 
 /*
@@ -118,6 +120,12 @@ struct ummap_attr {
  */
 int ummap_open(const char *uri, size_t size, off_t offset, int prot,
 	       const struct ummap_attr *attr, void **addr);
+
+/*
+ * As umremap, to the store of a URI, which is made if contents are to migrate and it is not there; uri NULL: the same store
+ * as before. Errors: as umremap, and as ummap_open for the URI.
+ */
+int umremap_open(void *old_addr, const char *uri, size_t size, off_t offset, int sync, void **new_addr);
 
 /*
  * Gives the variable {name} of URIs a value, which is copied; value NULL: takes it away. {rank}, {pid} and
@@ -257,7 +265,7 @@ struct umhold {
  * Gives the bytes from offset on in place, to be loaded from, or stored to as well: for what a copy cannot do, such as
  * atomic instructions. Until umpeer_release the owner neither writes nor evicts them, and waits where it has to: so a
  * hold lasts for microseconds, one thread has one, and meanwhile it touches no mapping (ummapped), waits for nothing, and is
- * not stopped. -1: as when a get or put copies nothing. No other errors.
+ * not stopped. Where it succeeds, it is a full barrier to memory. -1: as when a get or put copies nothing. No other errors.
  */
 int umpeer_hold(struct umpeer *peer, uint64_t offset, int store, struct umhold *hold);
 void umpeer_release(struct umhold *hold);

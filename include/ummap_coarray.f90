@@ -2,10 +2,10 @@
 ! What programs may ask and say about coarrays that are kept in files: see ummap-coarray(7). To be compiled with the
 ! program, which is then linked with libummap-mpi-openmpi or -mpich.
 module ummap_coarray
-	use iso_c_binding, only: c_bool, c_int64_t
+	use iso_c_binding, only: c_bool, c_char, c_int, c_int64_t, c_null_char
 	implicit none
 	private
-	public :: pcaf_restarted, pcaf_epoch, pcaf_sync, pcaf_config
+	public :: pcaf_restarted, pcaf_epoch, pcaf_sync, pcaf_config, pcaf_images, pcaf_open_image
 
 	interface
 		! Whether this run has begun with what an earlier one has left.
@@ -23,21 +23,50 @@ module ummap_coarray
 		! A sync all that reaches storage, whatever PCAF_SYNCFREQ says.
 		subroutine pcaf_sync() bind(c)
 		end subroutine
+
+		! How many images the run in PCAF_RECOVER had; 0: there is none.
+		function pcaf_images() bind(c) result(images)
+			import :: c_int
+			integer(c_int) :: images
+		end function
 	end interface
 
 	interface
-		subroutine pcaf_config_c(array, persistent) bind(c, name='pcaf_config')
-			import :: c_bool
+		subroutine pcaf_config_c(array, persistent, path) bind(c, name='pcaf_config')
+			import :: c_bool, c_char
 			type(*), dimension(..), intent(in) :: array
 			logical(c_bool), value :: persistent
+			character(kind=c_char), intent(in) :: path(*)
+		end subroutine
+
+		subroutine pcaf_open_image_c(array, image, copy) bind(c, name='pcaf_open_image')
+			import :: c_int
+			type(*), dimension(..), intent(in) :: array
+			integer(c_int), value :: image
+			type(*), dimension(..), intent(inout), contiguous :: copy
 		end subroutine
 	end interface
 contains
-	! Whether a coarray is kept from now on. All images call it, with the same coarray.
-	subroutine pcaf_config(array, persistent)
+	! Whether a coarray is kept from now on, and in which folder, if not in PCAF_PATH. All images call it, with the same
+	! coarray.
+	subroutine pcaf_config(array, persistent, path)
 		type(*), dimension(..), intent(in) :: array
 		logical, intent(in) :: persistent
+		character(*), intent(in), optional :: path
 
-		call pcaf_config_c(array, logical(persistent, c_bool))
+		if (present(path)) then
+			call pcaf_config_c(array, logical(persistent, c_bool), trim(path) // c_null_char)
+		else
+			call pcaf_config_c(array, logical(persistent, c_bool), c_null_char)
+		end if
+	end subroutine
+
+	! What the run in PCAF_RECOVER has left of this coarray at one of its images, in an ordinary array of that size.
+	subroutine pcaf_open_image(array, image, copy)
+		type(*), dimension(..), intent(in) :: array
+		integer, intent(in) :: image
+		type(*), dimension(..), intent(inout), contiguous :: copy
+
+		call pcaf_open_image_c(array, int(image, c_int), copy)
 	end subroutine
 end module

@@ -18,6 +18,8 @@
 #include "ummap-driver.h"
 #include "ummap.h"
 
+#include "output.h"
+
 enum { EXIT_DAMAGED = 1, EXIT_TROUBLE = 2 };
 
 struct job {
@@ -126,6 +128,7 @@ static inline int tool_main(const struct tool *tool, int argc, char **argv)
 	static char file[PATH_MAX];
 	struct job job = { .file = NULL };
 
+	output_watch(EXIT_TROUBLE);
 	tool_options(tool, argc, argv, &job);
 	argc -= optind;
 	argv += optind;

@@ -20,7 +20,7 @@ _ummap_complete() { # program, word, the word before
 	ummap-timeline:--run | ummap-caf:--prefix | ummap-cafrun:-n | ummap-cafrun:--restarts | ummap-cafrun:--mpirun) ;;
 	umrun:--limit | umrun:--segment | umrun:--policy | umrun:--driver | umrun:--only | umrun:--min) ;;
 	ummap-cafrun:--mpi) words=(openmpi mpich) ;;
-	ummap-cafrun:--path | ummap-trace:-o | ummap-trace:--output | ummap-timeline:-o | ummap-timeline:--output | umwal:--log | umwal:ls | umwal:check | umwal:apply | umwal:back | umwal:drop | \
+	ummap-cafrun:--path | ummap-cafrun:--recover | ummap-trace:-o | ummap-trace:--output | ummap-timeline:-o | ummap-timeline:--output | umwal:--log | umwal:ls | umwal:check | umwal:apply | umwal:back | umwal:drop | \
 		umcow:--changes | umcow:ls | umcow:commit | umcow:discard | \
 		umcache:--cache | umcache:ls | umcache:flush | umcache:drop)
 		file=yes

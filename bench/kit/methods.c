@@ -30,6 +30,7 @@ static void ummap_open_uri(struct pass *p, int prot)
 	void *addr = NULL;
 
 	attr.seg_size = p->seg;
+	attr.ptype = p->ptype;
 	attr.flags = reads(p) ? 0 : UMMAP_BLANK;
 	if (asprintf(&uri, "%.*s:%s%s", (int)scheme, p->driver, p->path, p->driver + scheme) < 0)
 		die("no memory");
@@ -76,7 +77,7 @@ static void fresh_begin(struct pass *p)
 	if (p->driver) {
 		ummap_open_uri(p, prot);
 	} else {
-		if (ummap(p->size, p->seg, prot, p->fd, 0, -1, reads(p), UMMAP_PTYPE_FIFO, &addr))
+		if (ummap(p->size, p->seg, prot, p->fd, 0, -1, reads(p), p->ptype, &addr))
 			die("ummap: %s", umerrormsg());
 		p->view = addr;
 	}
@@ -242,13 +243,13 @@ static void inplace_finish_worker(struct worker *w)
 }
 
 #define DEEP(n) { "deep" #n, NULL, deep_begin_worker, deep_enter_segment, deep_leave_segment, \
-		  deep_finish_worker, sync_file, n }
+		  deep_finish_worker, sync_file, n, false }
 
 const struct method methods[METHODS] = {
-	{ "ummap", ummap_begin, NULL, view_enter, NULL, NULL, ummap_finish, 0 },
-	{ "fresh", fresh_begin, NULL, view_enter, NULL, NULL, ummap_finish, 0 },
-	{ "floor", NULL, floor_begin_worker, floor_enter, floor_leave, NULL, sync_file, 0 },
+	{ "ummap", ummap_begin, NULL, view_enter, NULL, NULL, ummap_finish, 0, true },
+	{ "fresh", fresh_begin, NULL, view_enter, NULL, NULL, ummap_finish, 0, true },
+	{ "floor", NULL, floor_begin_worker, floor_enter, floor_leave, NULL, sync_file, 0, false },
 	DEEP(1), DEEP(2), DEEP(4), DEEP(8), DEEP(16), DEEP(32),
-	{ "mmap", mmap_begin, mmap_begin_worker, view_enter, NULL, NULL, mmap_finish, 0 },
-	{ "inplace", inplace_begin, inplace_begin_worker, inplace_enter, NULL, inplace_finish_worker, sync_file, 0 },
+	{ "mmap", mmap_begin, mmap_begin_worker, view_enter, NULL, NULL, mmap_finish, 0, false },
+	{ "inplace", inplace_begin, inplace_begin_worker, inplace_enter, NULL, inplace_finish_worker, sync_file, 0, false },
 };

@@ -27,7 +27,9 @@ struct pass {
 	const char *engine; /* of ummap, as in UMMAP_ENGINE */
 	size_t size, seg, budget;
 	unsigned threads, rep;
+	int ptype;          /* of ummap, UMMAP_PTYPE_* */
 	bool random, write;
+	bool zipf;          /* random, few segments often */
 	bool modify;        /* read and written */
 	size_t step;        /* every so manyth segment has its turn */
 	unsigned cap_s;     /* mmap at random stops after this many seconds */
@@ -60,6 +62,7 @@ struct method {
 	void (*finish_worker)(struct worker *);       /* write: the clock is running; may be NULL */
 	void (*finish)(struct pass *);                /* write: makes it durable, the clock is running */
 	unsigned depth;                               /* of the deep floor */
+	bool counts;                                  /* umstat says what was loaded */
 };
 
 /* Whether the file's contents are wanted. */

@@ -8,6 +8,7 @@
  *
  * Without PCAF_ENABLED, none of this is in the way of any call.
  */
+#include "coarray/coarray.h"
 #include "coarray/job.h"
 #include "coarray/libcaf.h"
 #include "pmpi/pmpi.h"
@@ -131,6 +132,7 @@ static int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, 
 	code = entry && !c->small ? allocate_mapped(c, entry, unit, base) : allocate_small(c, size, unit, info, base);
 	job_check_code(code);
 	c->base = *(char **)base;
+	job_cover(c);
 	c->next = job.coarrays;
 	newest = job.coarrays = c;
 	*win = c->win;
@@ -265,60 +267,18 @@ static int free_window(MPI_Win *win)
 	return MPI_SUCCESS;
 }
 
-/* ---- Calls of programs, by include/ummap_coarray.f90 ---- */
+/* ---- For calls of programs ---- */
 
-/* As Fortran describes any argument to C: where it is comes first. */
-struct argument {
-	char *base;
-};
-
-#pragma GCC visibility push(default)
-bool pcaf_restarted(void);
-int64_t pcaf_epoch(void);
-void pcaf_sync(void);
-void pcaf_config(const struct argument *array, bool persistent);
-#pragma GCC visibility pop
-
-bool pcaf_restarted(void)
+bool coarray_active(void)
 {
-	return job.restart > 0;
+	return active;
 }
 
-int64_t pcaf_epoch(void)
-{
-	return (int64_t)job.epoch;
-}
-
-void pcaf_sync(void)
+void coarray_sync(void)
 {
 	PMPI_Barrier(job.comm == MPI_COMM_NULL ? MPI_COMM_WORLD : job.comm);
 	if (active && !job.config.unlink)
 		sync_all(true);
-}
-
-/* What is memory already can be kept later where it is small: the pool takes it as it is. */
-void pcaf_config(const struct argument *array, bool persistent)
-{
-	struct coarray *c = active && !job.config.unlink ? job.coarrays : NULL;
-	struct error e = { 0 };
-	bool earlier;
-
-	while (c && c->base != array->base)
-		c = c->next;
-	if (!active || job.config.unlink || (c && c->kept == persistent))
-		return;
-	if (!c)
-		error_set(&e, MPI_ERR_ARG, "pcaf_config: the array is no coarray, or a part of one");
-	else if (persistent && c->size > JOB_SMALL)
-		error_set(&e, MPI_ERR_ARG, "pcaf_config: coarray %u, of %zu bytes, is in memory, and too large to be kept later: "
-			  "allocate it again, with another PCAF_MIN", c->order, c->size);
-	job_check(job.comm, &e);
-	if (!persistent) {
-		job_drop(c);
-		return;
-	}
-	job_enter(c->order, c->size, &earlier);
-	c->kept = c->small = true;
 }
 
 static struct pmpi_feature coarrays = {

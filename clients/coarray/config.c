@@ -26,14 +26,20 @@ static bool take_text(void *field, const char *value)
 	return snprintf(field, CONFIG_TEXT, "%s", value) < CONFIG_TEXT;
 }
 
+/* The manifest has it in a line. */
 static bool take_folder(void *field, const char *value)
 {
 	struct stat st;
 	char *path = stat(value, &st) == 0 && S_ISDIR(st.st_mode) ? realpath(value, NULL) : NULL;
-	bool good = path && take_text(field, path);
+	bool good = path && !strchr(path, '\n') && take_text(field, path);
 
 	free(path);
 	return good;
+}
+
+bool config_folder(char name[CONFIG_TEXT], const char *value)
+{
+	return take_folder(name, value);
 }
 
 static bool take_prefix(void *field, const char *value)
@@ -67,7 +73,8 @@ static bool take_size(void *field, const char *value)
 
 static bool take_engine(void *field, const char *value)
 {
-	return (!strcmp(value, "auto") || !strcmp(value, "segv") || !strcmp(value, "uffd")) && take_text(field, value);
+	return (!strcmp(value, "auto") || !strcmp(value, "segv") || !strcmp(value, "uffd") || !strcmp(value, "kernel")) &&
+	       take_text(field, value);
 }
 
 #define FIELD(name) offsetof(struct config, name)
@@ -80,6 +87,7 @@ static const struct variable {
 } table[] = {
 	{ "PCAF_ENABLED", take_flag, FIELD(enabled), "\"true\" or \"false\"" },
 	{ "PCAF_PATH", take_folder, FIELD(path), "a folder that exists, with a name of less than 200 characters" },
+	{ "PCAF_RECOVER", take_folder, FIELD(recover), "a folder that exists, with a name of less than 200 characters" },
 	{ "PCAF_PREFIX", take_prefix, FIELD(prefix), "how the names of files begin, without a \"/\"" },
 	{ "PCAF_SHAREDFILE", take_flag, FIELD(shared_file), "\"true\" or \"false\"" },
 	{ "PCAF_UNLINK", take_flag, FIELD(unlink), "\"true\" or \"false\"" },
@@ -92,7 +100,7 @@ static const struct variable {
 	{ "PCAF_STRIPESIZE", take_size, FIELD(stripe_size), "a number of bytes of at least 1, such as 65536 or 1M" },
 	{ "PCAF_STRIPECOUNT", take_size, FIELD(stripe_count), "a number of at least 1" },
 	{ "PCAF_MEM_LIMIT", take_size, FIELD(mem_limit), "a number of bytes of at least 1, such as 512M or 8G" },
-	{ "PCAF_ENGINE", take_engine, FIELD(engine), "\"auto\", \"segv\" or \"uffd\"" },
+	{ "PCAF_ENGINE", take_engine, FIELD(engine), "\"auto\", \"segv\", \"uffd\" or \"kernel\"" },
 	{ "PCAF_DRIVER", take_text, FIELD(driver), "a driver for files, such as \"posix\" or \"uring:?depth=64\"" },
 };
 
@@ -103,26 +111,50 @@ bool config_wanted(void)
 	return value && *value && strcmp(value, "false") != 0;
 }
 
+/* What the kernel maps it writes when it likes, and as it likes. */
+static void check_kernel(const struct config *c, struct error *e)
+{
+	if (c->consistent)
+		error_set(e, MPI_ERR_ARG, "PCAF_ENGINE is \"kernel\", which writes changes at any time: PCAF_CONSISTENT must be "
+			  "\"false\"");
+	if (c->segsize || *c->driver || *c->mem_limit)
+		error_set(e, MPI_ERR_ARG, "PCAF_SEGSIZE, PCAF_DRIVER and PCAF_MEM_LIMIT have no meaning with PCAF_ENGINE=kernel: "
+			  "leave them out");
+}
+
+/* What one variable says of others. */
+static void check_all(struct config *c, struct error *e)
+{
+	if (!*c->path)
+		error_set(e, MPI_ERR_ARG, "PCAF_ENABLED is \"true\", but PCAF_PATH, the folder for the coarrays' files, is "
+			  "missing");
+	if (strcmp(c->path, c->recover) == 0)
+		error_set(e, MPI_ERR_ARG, "PCAF_RECOVER is the same folder as PCAF_PATH: it must be another one");
+	if (c->unlink)
+		c->consistent = false;
+	c->kernel = strcmp(c->engine, "kernel") == 0;
+	if (c->kernel)
+		check_kernel(c, e);
+	if (!c->segsize)
+		c->segsize = SEGSIZE;
+}
+
 void config_read(struct config *c, struct error *e)
 {
-	*c = (struct config){ .consistent = true, .segsize = SEGSIZE, .prefix = "OpenCoarrays_" };
+	*c = (struct config){ .consistent = true, .prefix = "OpenCoarrays_" };
 	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
 		const char *value = secure_getenv(table[i].name);
 
 		if (value && *value && !table[i].take((char *)c + table[i].field, value))
 			error_set(e, MPI_ERR_ARG, "%s is \"%.100s\": it must be %s", table[i].name, value, table[i].want);
 	}
-	if (!*c->path)
-		error_set(e, MPI_ERR_ARG, "PCAF_ENABLED is \"true\", but PCAF_PATH, the folder for the coarrays' files, is "
-			  "missing");
-	if (c->unlink)
-		c->consistent = false;
+	check_all(c, e);
 }
 
 void config_apply(const struct config *c)
 {
 	if (*c->mem_limit)
 		setenv("UMMAP_MEM_LIMIT", c->mem_limit, 1);
-	if (*c->engine && strcmp(c->engine, "auto") != 0)
+	if (*c->engine && strcmp(c->engine, "auto") != 0 && !c->kernel)
 		setenv("UMMAP_ENGINE", c->engine, 1);
 }

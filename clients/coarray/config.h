@@ -3,16 +3,18 @@
 #ifndef COARRAY_CONFIG_H
 #define COARRAY_CONFIG_H
 
+#include "coarray/manifest.h"
 #include "pmpi/error.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CONFIG_TEXT 200
+#define CONFIG_TEXT MANIFEST_FOLDER
 
 struct config {
 	bool enabled;
 	char path[CONFIG_TEXT];         /* a folder */
+	char recover[CONFIG_TEXT];      /* that of an earlier run, for pcaf_open_image; "": none */
 	char prefix[CONFIG_TEXT];       /* of the names of all files there */
 	bool shared_file;               /* all coarrays of an image in one file */
 	bool unlink;                    /* files only serve as memory, and go with the program */
@@ -22,6 +24,7 @@ struct config {
 	uint64_t syncfreq;              /* milliseconds between two syncs with storage, at least; 0: each */
 	uint64_t min;                   /* smaller coarrays stay in memory */
 	uint64_t segsize;
+	bool kernel;                    /* files are mapped by the kernel */
 	char stripe_size[CONFIG_TEXT], stripe_count[CONFIG_TEXT];
 	char mem_limit[CONFIG_TEXT], engine[CONFIG_TEXT], driver[CONFIG_TEXT];
 };
@@ -29,6 +32,8 @@ struct config {
 /* Whether the environment says anything but that coarrays are to stay in memory. */
 bool config_wanted(void);
 void config_read(struct config *c, struct error *e);
+/* Whether it is a folder; its name, in full. */
+bool config_folder(char name[CONFIG_TEXT], const char *value);
 /* Hands what the library itself has variables for on to it, before it starts. */
 void config_apply(const struct config *c);
 

@@ -42,10 +42,10 @@ void job_check(MPI_Comm comm, const struct error *e)
 	if (first == size)
 		return;
 	if (first == rank)
-		fprintf(stderr, "ummap-coarray: image %d: %s\n", rank + 1, e->text);
+		fprintf(stderr, "ummap-coarray: image %d: %s\n", comm == MPI_COMM_SELF ? job.image : rank + 1, e->text);
 	/* Nobody ends the others before it is said. */
 	PMPI_Barrier(comm);
-	PMPI_Abort(comm, 1);
+	PMPI_Abort(MPI_COMM_WORLD, 1);
 	_exit(1);
 }
 
@@ -122,7 +122,8 @@ static void compare(const struct manifest *m, struct error *e)
 			  "another folder or PCAF_PREFIX, or PCAF_FORCE=true", m->program, program);
 	if (!job.config.force && m->images != job.images)
 		error_set(e, MPI_ERR_ARG, "the coarrays in PCAF_PATH are of a run with %d images, and this one has %d: take as many, "
-			  "or PCAF_FORCE=true, with which those of other images are left alone", m->images, job.images);
+			  "or another folder and this one as PCAF_RECOVER, or PCAF_FORCE=true, with which those of other images "
+			  "are left alone", m->images, job.images);
 	if (m->shared_file != job.config.shared_file)
 		error_set(e, MPI_ERR_ARG, "the coarrays in PCAF_PATH were made with PCAF_SHAREDFILE=%s: it must be so again",
 			  m->shared_file ? "true" : "false");
@@ -182,7 +183,7 @@ static void take_over(struct error *e)
 	struct manifest *m = &job.manifest;
 	const char *wrong;
 
-	manifest_path(path, job.store.begin);
+	manifest_path(path, &job.store.names);
 	text = job.image == 1 ? read_text(path, e) : NULL;
 	job_check(job.comm, e);
 	text = share_text(text, e);
@@ -308,8 +309,39 @@ struct entry *job_enter(unsigned order, size_t size, bool *earlier)
 	return x;
 }
 
+void job_cover(struct coarray *c)
+{
+	struct error e = { 0 };
+
+	if (!job.config.kernel || !c->pending || c->small || !c->whole)
+		return;
+	store_cover(&job.store, manifest_find(&job.manifest, c->order), c->base, true, &e);
+	job_check(MPI_COMM_SELF, &e);
+	c->covered = true;
+}
+
+/* What has been stored meanwhile counts now. */
+static void take_cover_off(struct coarray *c)
+{
+	char *stored = malloc(c->size);
+	struct error e = { 0 };
+
+	if (stored) {
+		memcpy(stored, c->base, c->size);
+		store_cover(&job.store, manifest_find(&job.manifest, c->order), c->base, false, &e);
+		memcpy(c->base, stored, c->size);
+	} else {
+		lacks_memory(&e);
+	}
+	free(stored);
+	job_check(MPI_COMM_SELF, &e);
+	c->covered = false;
+}
+
 void job_drop(struct coarray *c)
 {
+	if (c->covered)
+		take_cover_off(c);
 	manifest_find(&job.manifest, c->order)->state = ENTRY_DOOMED;
 	c->kept = c->pending = false;
 	job.changed = true;
@@ -332,12 +364,14 @@ static char *place_in_pool(const struct coarray *c)
 
 /* ---- Initialisers ---- */
 
-static void forget_changes(const struct coarray *c, struct error *e)
+static void forget_changes(struct coarray *c, struct error *e)
 {
 	struct umstat st = { .struct_size = sizeof(st) };
 	void *base = c->base;
 
-	if (umstat(base, &st) < 0)
+	if (c->covered)
+		store_cover(&job.store, manifest_find(&job.manifest, c->order), c->base, c->covered = false, e);
+	else if (umstat(base, &st) < 0)
 		error_errno(e, errno, "%s", umerrormsg());
 	else if (st.write_bytes && job.config.consistent)
 		store_read_back(&job.store, manifest_find(&job.manifest, c->order), c->base, e);
@@ -373,7 +407,7 @@ static void write_manifest(struct error *e)
 	char path[MANIFEST_PATH], *text = manifest_write(&job.manifest);
 	int err;
 
-	manifest_path(path, job.store.begin);
+	manifest_path(path, &job.store.names);
 	err = text ? manifest_replace(path, text) : -ENOMEM;
 	if (err)
 		error_errno(e, -err, "the manifest %s cannot be written: %s", path, strerror(-err));
@@ -446,6 +480,35 @@ void job_sync_alone(void)
 	sync_own(job.epoch, &e);
 	job_check(MPI_COMM_SELF, &e);
 	job.synced = now();
+}
+
+/* All images have it there before the manifest says so; what they had before is complete until then. */
+void job_move(struct coarray *c, const char *path)
+{
+	struct entry *x = manifest_find(&job.manifest, c->order), before = *x, after = *x;
+	struct error e = { 0 };
+
+	if (job.config.kernel)
+		error_set(&e, MPI_ERR_ARG, "pcaf_config: with PCAF_ENGINE=kernel, coarrays stay in the folder where they are");
+	else if (!config_folder(after.folder, path))
+		error_set(&e, MPI_ERR_ARG, "pcaf_config: \"%.100s\" must be a folder that exists, with a name of less than %d "
+			  "characters", path, MANIFEST_FOLDER);
+	job_check(job.comm, &e);
+	if (strcmp(after.folder, job.config.path) == 0)
+		*after.folder = '\0';
+	if (strcmp(before.folder, after.folder) == 0)
+		return;
+	store_remove(&job.store, &after);
+	store_move(&job.store, &after, c->base, &e);
+	job_check(job.comm, &e);
+	job_bring_back();
+	job_sync();
+	x = manifest_find(&job.manifest, c->order);
+	strcpy(x->folder, after.folder);
+	if (job.image == 1)
+		write_manifest(&e);
+	job_check(job.comm, &e);
+	store_remove(&job.store, &before);
 }
 
 /* ---- The end ---- */

@@ -26,6 +26,7 @@ struct coarray {
 	bool small;          /* memory, of which the pool has a copy */
 	bool pending;        /* it was there in an earlier run: initialisers have to be undone */
 	bool whole;          /* and this image's part of it, too */
+	bool covered;        /* what initialisers store does not reach its file */
 };
 
 struct job {
@@ -54,8 +55,12 @@ void job_check_code(int code);
 
 /* The entry for a coarray of that size, for now: that of an earlier run, or a new one. `earlier`: the former. */
 struct entry *job_enter(unsigned order, size_t size, bool *earlier);
+/* Keeps initialisers from storage that takes what they store at once. */
+void job_cover(struct coarray *c);
 /* It is not to be kept. */
 void job_drop(struct coarray *c);
+/* Its files are in that folder from now on. */
+void job_move(struct coarray *c, const char *path);
 struct coarray *job_find(MPI_Win win);
 /* Puts back what initialisers have stored over. */
 void job_bring_back(void);

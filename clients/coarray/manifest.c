@@ -14,6 +14,7 @@
 #include <xxhash.h>
 
 #define FIRST_LINE "coarrays 1"
+#define FOLDER "folder "
 #define MAGIC "coarray\n"
 
 static const char *const states[] = { "live", "parked", "ended" };
@@ -37,6 +38,8 @@ char *manifest_write(const struct manifest *m)
 			continue;
 		fprintf(f, "coarray %u id %u %s %s size %" PRIu64 " at %" PRIu64 " since %" PRIu64 " type %s\n", x->order, x->id,
 			states[x->state], x->small ? "pooled" : "mapped", x->size, x->at, x->since, x->type);
+		if (*x->folder)
+			fprintf(f, FOLDER "%s\n", x->folder);
 	}
 	fflush(f);
 	fprintf(f, "check %016" PRIx64 "\n", (uint64_t)XXH3_64bits(text, len));
@@ -55,12 +58,22 @@ static bool has_checksum(const char *text)
 	       sum == (uint64_t)XXH3_64bits(text, (size_t)(last + 1 - text));
 }
 
+/* Of the entry before it. */
+static bool read_folder(struct manifest *m, const char *line)
+{
+	if (m->n)
+		snprintf(m->entries[m->n - 1].folder, MANIFEST_FOLDER, "%.*s", (int)strcspn(line, "\n"), line);
+	return m->n;
+}
+
 static bool read_entry(struct manifest *m, const char *line)
 {
 	struct entry x = { 0 };
 	char state[16], kept[16];
 	int type = 0;
 
+	if (strncmp(line, FOLDER, strlen(FOLDER)) == 0)
+		return read_folder(m, line + strlen(FOLDER));
 	if (sscanf(line, "coarray %u id %u %15s %15s size %" SCNu64 " at %" SCNu64 " since %" SCNu64 " type%n", &x.order, &x.id,
 		   state, kept, &x.size, &x.at, &x.since, &type) != 7 || !type)
 		return false;
@@ -143,22 +156,40 @@ int manifest_replace(const char *path, const char *text)
 
 /* ---- Names ---- */
 
-void manifest_path(char *path, const char *begin)
+void manifest_path(char *path, const struct names *names)
 {
-	snprintf(path, MANIFEST_PATH, "%smanifest", begin);
+	snprintf(path, MANIFEST_PATH, "%s/%smanifest", names->folder, names->prefix);
 }
 
-void manifest_file(char *path, const char *begin, bool shared, int image, unsigned id)
+void manifest_lock(char *path, const struct names *names, int image)
 {
-	if (shared)
-		snprintf(path, MANIFEST_PATH, "%s%d.win", begin, image);
+	snprintf(path, MANIFEST_PATH, "%s/%s%d.lock", names->folder, names->prefix, image);
+}
+
+void manifest_file(char *path, const struct names *names, int image, const struct entry *entry)
+{
+	const char *folder = *entry->folder ? entry->folder : names->folder;
+
+	if (names->shared)
+		snprintf(path, MANIFEST_PATH, "%s/%s%d.win", folder, names->prefix, image);
 	else
-		snprintf(path, MANIFEST_PATH, "%s%d_%u.win", begin, image, id);
+		snprintf(path, MANIFEST_PATH, "%s/%s%d_%u.win", folder, names->prefix, image, entry->id);
 }
 
-void manifest_log(char *path, const char *begin, int image, unsigned id)
+void manifest_log(char *path, const struct names *names, int image, const struct entry *entry)
 {
-	snprintf(path, MANIFEST_PATH, "%s%d_%u.win.wal", begin, image, id);
+	const char *folder = *entry->folder ? entry->folder : names->folder;
+
+	snprintf(path, MANIFEST_PATH, "%s/%s%d_%u.win.wal", folder, names->prefix, image, entry->id);
+}
+
+size_t manifest_encode(char *to, const char *path)
+{
+	size_t len = 0;
+
+	for (; *path; path++)
+		len += (size_t)sprintf(to + len, strchr("%{?&", *path) ? "%%%02X" : "%c", *path);
+	return len;
 }
 
 /* ---- Entries ---- */

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define MANIFEST_FOLDER 200
+
 enum entry_state {
 	ENTRY_LIVE,    /* of the moment that a restart goes back to */
 	ENTRY_PARKED,  /* of an earlier run, and not asked for yet in this one */
@@ -30,6 +32,7 @@ struct entry {
 	uint64_t at;             /* where it begins in the pool, or in the image's file */
 	uint64_t since;          /* the first epoch that has it */
 	char type[32];           /* "" where nobody knows */
+	char folder[MANIFEST_FOLDER]; /* of its files; "": as for all others */
 };
 
 #define ENTRY_TRAILER 64
@@ -67,11 +70,21 @@ const char *manifest_read(struct manifest *m, const char *text);
 /* Replaces the file as a whole: it is durable, or the old one is. Returns 0 or a negative errno. */
 int manifest_replace(const char *path, const char *text);
 
-/* Names. `path` has room for MANIFEST_PATH bytes; `begin` is the folder with the prefix. */
+/* Where files are. */
+struct names {
+	char folder[MANIFEST_FOLDER];
+	char prefix[MANIFEST_FOLDER];   /* of all their names */
+	bool shared;                    /* all coarrays of an image in one file */
+};
+
+/* Paths have room for MANIFEST_PATH bytes. */
 #define MANIFEST_PATH 600
-void manifest_path(char *path, const char *begin);
-void manifest_file(char *path, const char *begin, bool shared, int image, unsigned id);
-void manifest_log(char *path, const char *begin, int image, unsigned id);
+void manifest_path(char *path, const struct names *names);
+void manifest_lock(char *path, const struct names *names, int image);
+void manifest_file(char *path, const struct names *names, int image, const struct entry *entry);
+void manifest_log(char *path, const struct names *names, int image, const struct entry *entry);
+/* For URIs: what has a meaning there is encoded. Returns how long that is. */
+size_t manifest_encode(char *to, const char *path);
 
 /* NULL: there is none of that order. Those that are doomed are not found. */
 struct entry *manifest_find(struct manifest *m, unsigned order);

@@ -32,22 +32,12 @@
 
 static void file_path(const struct store *s, const struct entry *entry, char *path)
 {
-	manifest_file(path, s->begin, s->config->shared_file, s->image, entry->id);
+	manifest_file(path, &s->names, s->image, entry);
 }
 
 static void log_path(const struct store *s, const struct entry *entry, char *path)
 {
-	manifest_log(path, s->begin, s->image, entry->id);
-}
-
-/* What has a meaning in URIs is encoded. */
-static size_t encode(char *to, const char *text)
-{
-	size_t len = 0;
-
-	for (; *text; text++)
-		len += (size_t)sprintf(to + len, strchr("%{?&", *text) ? "%%%02X" : "%c", *text);
-	return len;
+	manifest_log(path, &s->names, s->image, entry);
 }
 
 /* As the hint storage_alloc_driver has it, "scheme:?keys". */
@@ -66,7 +56,7 @@ static void add_driver(const struct store *s, const struct entry *entry, char *d
 	if (s->config->shared_file) {
 		log_path(s, entry, log);
 		len += (size_t)sprintf(driver + len, "&wal.path=");
-		len += encode(driver + len, log);
+		len += manifest_encode(driver + len, log);
 	}
 	if (*keys == '?')
 		sprintf(driver + len, "&%s", keys + 1);
@@ -82,7 +72,7 @@ static void make_uri(const struct store *s, const struct entry *entry, const cha
 	file_path(s, entry, path);
 	keys = strchr(driver, ':');
 	len = (size_t)sprintf(uri, "%.*s:", (int)(keys ? (size_t)(keys - driver) : strlen(driver)), driver);
-	len += encode(uri + len, path);
+	len += manifest_encode(uri + len, path);
 	sprintf(uri + len, "%s%s", keys ? keys + 1 : "", key);
 }
 
@@ -105,11 +95,13 @@ void store_hints(const struct store *s, const struct entry *entry, MPI_Info info
 	add_hint(info, "storage_alloc_filename", text);
 	snprintf(text, sizeof(text), "%" PRIu64, entry->at);
 	add_hint(info, "storage_alloc_offset", text);
-	snprintf(text, sizeof(text), "%" PRIu64, c->segsize);
-	add_hint(info, "storage_alloc_segsize", text);
-	add_driver(s, entry, text);
-	add_hint(info, "storage_alloc_driver", text);
 	add_hint(info, "storage_alloc_engine", c->engine);
+	if (!c->kernel) {
+		snprintf(text, sizeof(text), "%" PRIu64, c->segsize);
+		add_hint(info, "storage_alloc_segsize", text);
+		add_driver(s, entry, text);
+		add_hint(info, "storage_alloc_driver", text);
+	}
 	/* All is durable by then, and nothing newer is to be. */
 	add_hint(info, "storage_alloc_discard", c->consistent || c->unlink ? "true" : "false");
 	add_hint(info, "storage_alloc_unlink", c->unlink ? "true" : "false");
@@ -137,7 +129,7 @@ static void lock(struct store *s, struct error *e)
 {
 	char path[MANIFEST_PATH], owner[40] = "";
 
-	snprintf(path, sizeof(path), "%s%d.lock", s->begin, s->image);
+	manifest_lock(path, &s->names, s->image);
 	s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 	if (s->lock < 0) {
 		error_errno(e, errno, "%s cannot be opened for reading and writing: %s", path, strerror(errno));
@@ -165,8 +157,8 @@ static void choose_driver(struct store *s, struct error *e)
 		strcpy(s->driver, s->config->driver);
 		return;
 	}
-	snprintf(path, sizeof(path), "%s%d.lock", s->begin, s->image);
-	encode(uri + strlen(uri), path);
+	manifest_lock(path, &s->names, s->image);
+	manifest_encode(uri + strlen(uri), path);
 	strcpy(s->driver, "uring");
 	if (ummap_open(uri, (size_t)sysconf(_SC_PAGESIZE), 0, PROT_READ, NULL, &probe) == 0)
 		umunmap(probe, 0);
@@ -179,7 +171,9 @@ static void choose_driver(struct store *s, struct error *e)
 void store_open(struct store *s, const struct config *config, int image, struct error *e)
 {
 	*s = (struct store){ .config = config, .image = image, .keep = KEEP, .lock = -1 };
-	snprintf(s->begin, sizeof(s->begin), "%s/%s", config->path, config->prefix);
+	s->names.shared = config->shared_file;
+	strcpy(s->names.folder, config->path);
+	strcpy(s->names.prefix, config->prefix);
 	lock(s, e);
 	if (e->class == MPI_SUCCESS)
 		choose_driver(s, e);
@@ -206,6 +200,30 @@ static char *map(const struct store *s, const struct entry *entry, const char *k
 char *store_map(const struct store *s, const struct entry *entry, struct error *e)
 {
 	return map(s, entry, "", PROT_READ | PROT_WRITE, e);
+}
+
+void store_move(const struct store *s, const struct entry *entry, char *base, struct error *e)
+{
+	char uri[2 * URI];
+	void *same = base;
+
+	make_uri(s, entry, "", uri);
+	if (umremap_open(base, uri, 0, (off_t)entry->at, 0, &same) < 0)
+		error_errno(e, errno, "%s", umerrormsg());
+}
+
+void store_cover(const struct store *s, const struct entry *entry, char *base, bool cover, struct error *e)
+{
+	char path[MANIFEST_PATH];
+	int fd;
+
+	file_path(s, entry, path);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0 || mmap(base, entry_room(entry), PROT_READ | PROT_WRITE, MAP_FIXED | (cover ? MAP_PRIVATE : MAP_SHARED), fd,
+			   (off_t)entry->at) == MAP_FAILED)
+		error_errno(e, errno, "%s cannot be mapped: %s", path, strerror(errno));
+	if (fd >= 0)
+		close(fd);
 }
 
 void store_look(const struct store *s, const struct entry *entry, struct holding *h, struct error *e)

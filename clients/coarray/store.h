@@ -14,7 +14,7 @@
 struct store {
 	const struct config *config;
 	int image;
-	char begin[2 * CONFIG_TEXT]; /* how all names do */
+	struct names names;
 	char driver[CONFIG_TEXT];    /* without wal+ */
 	int keep;                    /* how many syncs a log keeps */
 	int lock;                    /* a descriptor */
@@ -45,6 +45,10 @@ void store_read_back(const struct store *s, const struct entry *entry, char *bas
 void store_hints(const struct store *s, const struct entry *entry, MPI_Info info);
 /* Maps it without a window. NULL with an error. */
 char *store_map(const struct store *s, const struct entry *entry, struct error *e);
+/* From now on that is another one, as the entry says: what is mapped stays, and the next sync makes the file complete. */
+void store_move(const struct store *s, const struct entry *entry, char *base, struct error *e);
+/* Of the engine `kernel`: what is stored to its memory goes to a copy of its own, or to the file again, without that. */
+void store_cover(const struct store *s, const struct entry *entry, char *base, bool cover, struct error *e);
 /* Removes this image's files with that ID and later ones: of a job that was killed before any sync had them. */
 void store_clear(const struct store *s, unsigned id);
 /* Before a new one is made there: whatever an earlier job has left. */

@@ -35,7 +35,7 @@ static struct pin pin_of(const void *buf, MPI_Count count, MPI_Datatype type)
 	from = (const char *)buf + lb + (extent < 0 ? (count - 1) * extent : 0);
 	to = from + (count - 1) * (extent < 0 ? -extent : extent) + len;
 	region = region_find(from);
-	if (!region || !region->stored_len || (region->hints.engine != ENGINE_SEGV && !hints_by_mpiio(&region->hints)))
+	if (!region || !region->stored_len || (!engine_hides_from_kernel(region->hints.engine) && !hints_by_mpiio(&region->hints)))
 		return (struct pin){ 0 };
 	if (from < region->stored)
 		from = region->stored;

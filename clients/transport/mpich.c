@@ -10,12 +10,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define RANKS "PMI_SIZE"
+
+static bool all_are_here(void)
+{
+	const char *all = getenv(RANKS), *here = getenv("MPI_LOCALNRANKS");
+
+	return !all || (here && strcmp(all, here) == 0);
+}
+
+bool transport_is_local(void)
+{
+	const char *all = getenv(RANKS);
+
+	return all && strcmp(all, "1") != 0 && all_are_here();
+}
+
 void transport_prepare(int threads)
 {
-	const char *all = getenv("PMI_SIZE"), *here = getenv("MPI_LOCALNRANKS");
-
 	(void)threads;
-	if (!engine_expects_uffd() && (!all || (here && strcmp(all, here) == 0)))
+	if (!engine_expects_uffd() && all_are_here())
 		engine_default("UCX_TLS", "posix,self");
 }
 

@@ -14,6 +14,7 @@
 
 #define OSC "OMPI_MCA_osc"
 #define RANKS "OMPI_COMM_WORLD_SIZE"
+#define RANKS_HERE "OMPI_COMM_WORLD_LOCAL_SIZE"
 #define COPY "OMPI_MCA_btl_vader_single_copy_mechanism"
 
 void transport_prepare(int threads)
@@ -22,7 +23,7 @@ void transport_prepare(int threads)
 	if (engine_expects_uffd())
 		return;
 	engine_default(COPY, "none");
-	/* UCX would take SIGSEGV away. */
+	/* UCX would take SIGSEGV and SIGBUS away. */
 	engine_default("UCX_HANDLE_ERRORS", "none");
 }
 
@@ -45,31 +46,39 @@ static bool selects(const char *list, const char *name)
 /* mpirun says how many there are, and how many of them are here. */
 static bool on_one_machine(void)
 {
-	const char *all = getenv(RANKS), *here = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+	const char *all = getenv(RANKS), *here = getenv(RANKS_HERE);
 
 	return !all || !here || strcmp(all, here) == 0;
+}
+
+bool transport_is_local(void)
+{
+	const char *all = getenv(RANKS);
+
+	return all && getenv(RANKS_HERE) && strcmp(all, "1") != 0 && on_one_machine();
 }
 
 void transport_check(enum engine engine, struct error *e)
 {
 	const char *osc = getenv(OSC), *copy = getenv(COPY), *pml = getenv("OMPI_MCA_pml"), *btl = getenv("OMPI_MCA_btl");
+	const char *name = engine == ENGINE_SIGBUS ? "sigbus" : "segv";
 	bool emulated = copy && strcmp(copy, "emulated") == 0, by_ucx = pml && selects(pml, "ucx");
 
-	if (engine != ENGINE_SEGV)
+	if (!engine_hides_from_kernel(engine))
 		return;
 	if (!on_one_machine())
-		error_set(e, MPI_ERR_INFO_VALUE, "on several machines OpenMPI cannot reach windows of the engine segv: "
-			  "storage_alloc_engine must be \"uffd\"");
+		error_set(e, MPI_ERR_INFO_VALUE, "on several machines OpenMPI cannot reach windows of the engine %s: "
+			  "storage_alloc_engine must be \"uffd\"", name);
 	if (selects(osc, "rdma") && !emulated)
-		error_set(e, MPI_ERR_INFO_VALUE, "OpenMPI's osc/rdma cannot reach windows of the engine segv: leave "
+		error_set(e, MPI_ERR_INFO_VALUE, "OpenMPI's osc/rdma cannot reach windows of the engine %s: leave "
 			  "the MCA parameter osc alone, or set it to \"^rdma,ucx\", or "
-			  "btl_vader_single_copy_mechanism to \"emulated\"");
+			  "btl_vader_single_copy_mechanism to \"emulated\"", name);
 	if (by_ucx && selects(osc, "pt2pt"))
-		error_set(e, MPI_ERR_INFO_VALUE, "OpenMPI's pml/ucx cannot reach windows of the engine segv through "
-			  "osc/pt2pt: leave the MCA parameter pml alone, or set osc to \"ucx\"");
+		error_set(e, MPI_ERR_INFO_VALUE, "OpenMPI's pml/ucx cannot reach windows of the engine %s through "
+			  "osc/pt2pt: leave the MCA parameter pml alone, or set osc to \"ucx\"", name);
 	if (!selects(btl, "vader"))
-		error_set(e, MPI_ERR_INFO_VALUE, "without btl/vader, OpenMPI cannot reach windows of the engine segv: "
-			  "leave the MCA parameter btl alone, or add \"vader\" to it");
+		error_set(e, MPI_ERR_INFO_VALUE, "without btl/vader, OpenMPI cannot reach windows of the engine %s: "
+			  "leave the MCA parameter btl alone, or add \"vader\" to it", name);
 }
 
 void transport_check_base(const void *base, struct error *e)

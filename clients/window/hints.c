@@ -166,7 +166,7 @@ static bool put_type(const void *field, char *value)
 	return true;
 }
 
-static const char *const engines[] = { "auto", "segv", "uffd", "kernel", NULL };
+static const char *const engines[] = { "auto", "segv", "uffd", "kernel", "sigbus", NULL };
 
 static bool take_engine(void *field, const char *value)
 {
@@ -307,7 +307,7 @@ static const struct hint {
 	{ "storage_alloc_driver", &text, FIELD(driver), "a driver, such as \"posix\" or \"uring:?depth=64\"" },
 	{ "storage_alloc_stripe", &stripe, FIELD(stripe), "a number of bytes of at least 1, such as 65536 or 1M" },
 	{ "storage_alloc_fencesync", &flag, FIELD(fencesync), "\"true\" or \"false\"" },
-	{ "storage_alloc_engine", &engine, FIELD(engine), "\"auto\", \"segv\", \"uffd\" or \"kernel\"" },
+	{ "storage_alloc_engine", &engine, FIELD(engine), "\"auto\", \"segv\", \"uffd\", \"sigbus\" or \"kernel\"" },
 	{ "storage_alloc_writers", &flag, FIELD(writers), "\"true\" or \"false\"" },
 	{ "storage_alloc_local", &flag, FIELD(local), "\"true\" or \"false\"" },
 	{ "storage_alloc_winsync", &winsync, FIELD(winsync), "\"memory\" or \"storage\"" },

@@ -220,6 +220,11 @@ static int map_path(struct region *region, const char *path, const struct ummap_
 	return map_uri(region, h->driver, path, attr, base);
 }
 
+static bool is_for_others(const struct hints *h)
+{
+	return h->local && h->ranks > 1;
+}
+
 /* So that others can reach what is paged: only with this engine, and not where the store is mapped in place. */
 static bool map_shared(struct region *region, const char *path, const struct ummap_attr *attr, void **base)
 {
@@ -227,7 +232,7 @@ static bool map_shared(struct region *region, const char *path, const struct umm
 	struct ummap_attr shared = *attr;
 
 	shared.flags |= UMMAP_SHARED;
-	region->shared = h->local && h->ranks > 1 && h->engine == ENGINE_SEGV && map_path(region, path, &shared, base) == 0;
+	region->shared = is_for_others(h) && h->engine == ENGINE_SEGV && map_path(region, path, &shared, base) == 0;
 	return region->shared;
 }
 
@@ -271,7 +276,7 @@ static void map_storage(struct region *region, size_t budget, struct error *e)
 	attr.budget = budget;
 	attr.before = region->stored_from;
 	attr.after = whole_pages(memory_behind(region));
-	h->engine = engine_choose(h->engine, &attr);
+	h->engine = engine_choose(h->engine, is_for_others(h), &attr);
 	if (!map_shared(region, file ? path : h->filename, &attr, &base) &&
 	    map_path(region, file ? path : h->filename, &attr, &base) < 0)
 		explain(h, e);

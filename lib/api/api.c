@@ -378,6 +378,8 @@ int ummap(size_t size, size_t seg_size, int prot, int fd, off_t offset,
 	p.attr.seg_size = seg_size;
 	p.attr.flush_interval = flush_interval < 0 ? 0 : flush_interval == 0 ? 1 : flush_interval;
 	p.attr.flags = read_file ? 0 : UMMAP_BLANK;
+	p.attr.policy = plugin_ptype(ptype);
+	/* One that is none is told of. */
 	p.attr.ptype = ptype;
 	api_enter(&g);
 	err = fd < 0 ? fail(EBADF, "%d is no descriptor", fd) : make_mapping(&p, addr);
@@ -457,14 +459,14 @@ int umunmap(void *addr, int sync)
 	return api_leave(&g, err ? err : closing);
 }
 
-static int check_remap(const struct mapping *map, const struct remap *want, int fd, int sync)
+static int check_remap(const struct mapping *map, const struct remap *want, int sync)
 {
 	if (sync & ~(UMMAP_SYNC | UMMAP_SWITCH))
 		return fail(EINVAL, "sync is %d: it must be made of UMMAP_SYNC and UMMAP_SWITCH", sync);
 	if (want->size > (size_t)INT64_MAX - map->seg_size || want->size > (size_t)(INT64_MAX - want->offset))
 		return fail(EOVERFLOW, "offset %llu + size %zu is more than a file can have",
 			    (unsigned long long)want->offset, want->size);
-	if ((fd >= 0 || want->moved) && !map->writable && !want->switch_over)
+	if (want->moved && !map->writable && !want->switch_over)
 		return fail(EACCES, "a read-only mapping cannot carry its contents to a new target: "
 			    "use UMMAP_SWITCH");
 	return 0;
@@ -484,7 +486,23 @@ static void take_known(const struct mapping *map, struct store **store)
 	}
 }
 
-static int remap(struct mapping *map, size_t size, int fd, off_t offset, int sync)
+/* By URI, by descriptor, or as before. A store that is to get the contents may be a new one. */
+struct target {
+	const char *uri;
+	int fd;
+};
+
+static int open_new(const struct mapping *map, const struct target *to, bool migrates, struct store **store)
+{
+	if (to->uri)
+		return io_open(to->uri, writing(map) | (migrates ? UMMAP_O_CREATE : 0), store);
+	if (to->fd >= 0)
+		return io_open_fd(driver_for(to->fd), to->fd, writing(map), store);
+	io_hold(*store);
+	return 0;
+}
+
+static int remap(struct mapping *map, size_t size, const struct target *to, off_t offset, int sync)
 {
 	const struct backing *now = &map->backings[map->current];
 	struct remap want = { .store = now->store, .offset = offset == -1 ? now->offset : (uint64_t)offset,
@@ -492,12 +510,10 @@ static int remap(struct mapping *map, size_t size, int fd, off_t offset, int syn
 	struct lock *before;
 	int err;
 
-	want.moved = fd >= 0 || want.offset != now->offset;
-	err = check_remap(map, &want, fd, sync);
-	if (!err && fd >= 0)
-		err = io_open_fd(driver_for(fd), fd, writing(map), &want.store);
-	else if (!err)
-		io_hold(want.store);
+	want.moved = to->uri || to->fd >= 0 || want.offset != now->offset;
+	err = check_remap(map, &want, sync);
+	if (!err)
+		err = open_new(map, to, !want.switch_over, &want.store);
 	if (err)
 		return err;
 	take_known(map, &want.store);
@@ -518,7 +534,7 @@ static int remap(struct mapping *map, size_t size, int fd, off_t offset, int syn
 	return err;
 }
 
-int umremap(void *old_addr, size_t size, int fd, off_t offset, int sync, void **new_addr)
+static int remap_to(void *old_addr, const struct target *to, size_t size, off_t offset, int sync, void **new_addr)
 {
 	struct guard g;
 	struct mapping *map;
@@ -529,22 +545,36 @@ int umremap(void *old_addr, size_t size, int fd, off_t offset, int sync, void **
 		return api_leave(&g, fail(EINVAL, "*new_addr must be NULL or the old address"));
 	if (offset < -1)
 		return api_leave(&g, fail(EINVAL, "the offset is %lld: it must not be negative", (long long)offset));
-	if (fd < -1)
-		return api_leave(&g, fail(EBADF, "%d is no descriptor", fd));
+	if (to->fd < -1)
+		return api_leave(&g, fail(EBADF, "%d is no descriptor", to->fd));
 	if (sync & UMMAP_SYNC)
 		api_write(&g, old_addr, 0);
 	map = map_find_alone(old_addr);
 	if (!map)
 		return api_leave(&g, api_no_mapping(old_addr));
-	err = remap(map, size, fd, offset, sync);
+	err = remap(map, size, to, offset, sync);
 	if (!err) {
 		*new_addr = map->range;
-		if (fd >= 0)
-			map_name(map, NULL, fd);
+		if (to->uri || to->fd >= 0)
+			map_name(map, to->uri, to->fd);
 	}
 	map_thaw(map);
 	map_leave(map);
 	return api_leave(&g, err);
+}
+
+int umremap(void *old_addr, size_t size, int fd, off_t offset, int sync, void **new_addr)
+{
+	struct target to = { .fd = fd };
+
+	return remap_to(old_addr, &to, size, offset, sync, new_addr);
+}
+
+int umremap_open(void *old_addr, const char *uri, size_t size, off_t offset, int sync, void **new_addr)
+{
+	struct target to = { .uri = uri, .fd = -1 };
+
+	return remap_to(old_addr, &to, size, offset, sync, new_addr);
 }
 
 /* ---- The rest ---- */

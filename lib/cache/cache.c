@@ -321,7 +321,10 @@ static void remove_resident(struct member *m, struct seg *s)
 {
 	struct group *g = m->group;
 
+	if (g->policy->label)
+		seg_set_label(s, g->policy->label(g->p, &s->node));
 	g->policy->remove(g->p, &s->node);
+	s->node = (struct ummap_node){ NULL, NULL };
 	m->resident--;
 	g->resident--;
 	g->account->resident--;
@@ -357,6 +360,17 @@ void cache_remove(struct member *m, struct seg *s)
 		remove_inactive(m, s);
 	else
 		remove_resident(m, s);
+	futex_unlock(&lock);
+}
+
+void cache_gone(struct member *m, struct seg *s)
+{
+	struct group *g = m->group;
+
+	if (!g->policy->gone)
+		return;
+	futex_lock(&lock);
+	g->policy->gone(g->p, &s->node, seg_label(s));
 	futex_unlock(&lock);
 }
 

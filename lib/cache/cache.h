@@ -69,6 +69,8 @@ void cache_insert(struct member *m, struct seg *s, enum ummap_event why);
 void cache_touch(struct member *m, struct seg *s, enum ummap_event why);
 /* A resident or inactive segment stops being so. */
 void cache_remove(struct member *m, struct seg *s);
+/* A segment that was removed has left memory, too. */
+void cache_gone(struct member *m, struct seg *s);
 /* A segment that was removed becomes inactive; and several neighbours, which stay together in the list. */
 void cache_deactivate(struct member *m, struct seg *s, enum inactive how);
 void cache_deactivate_all(struct member *m, struct seg **list, unsigned n, enum inactive how);

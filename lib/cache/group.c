@@ -101,7 +101,7 @@ static int make(const struct ummap_attr *attr, const char *spec, size_t len, str
 /* A mapping that joins has the attributes of the one that made the group, or the defaults. */
 static int check_join(const struct named *g, const struct ummap_attr *attr, const char *spec)
 {
-	if ((attr->policy || attr->ptype != UMMAP_PTYPE_FIFO) && strcmp(g->spec, spec) != 0)
+	if ((attr->policy || attr->ptype != UMMAP_PTYPE_DEFAULT) && strcmp(g->spec, spec) != 0)
 		return fail(EINVAL, "the group \"%s\" has the policy \"%s\", not \"%s\": name the same, or none", g->name,
 			    g->spec, spec);
 	if (attr->budget && attr->budget != g->group.budget && g->group.budget)
@@ -113,9 +113,16 @@ static int check_join(const struct named *g, const struct ummap_attr *attr, cons
 	return 0;
 }
 
+static const char *policy_of(const struct ummap_attr *attr)
+{
+	if (attr->policy)
+		return attr->policy;
+	return plugin_ptype(attr->ptype == UMMAP_PTYPE_DEFAULT ? UMMAP_PTYPE_S3FIFO : attr->ptype);
+}
+
 int group_join(struct member *m, const struct ummap_attr *attr, size_t len)
 {
-	const char *spec = attr->policy ? attr->policy : plugin_ptype(attr->ptype);
+	const char *spec = policy_of(attr);
 	struct named *g = NULL;
 	int err = attr->group ? check_name(attr->group) : 0;
 

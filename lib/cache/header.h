@@ -14,7 +14,7 @@ struct seg {
 	_Atomic uint64_t head;       /* the bits and fields below */
 	_Atomic uint32_t lock;       /* futex word; its third state replaces the thesis's waiter count */
 	uint32_t frame;              /* number of the frame that it holds, if VALID */
-	struct ummap_node node;      /* the policy's while resident, the cache's while inactive */
+	struct ummap_node node;      /* the policy's while resident or absent, the cache's while inactive */
 };
 
 _Static_assert(sizeof(struct seg) == 32, "the thesis's segment structure");
@@ -30,6 +30,8 @@ _Static_assert(sizeof(struct seg) == 32, "the thesis's segment structure");
 
 #define SEG_BACKING_SHIFT 8   /* which backing store of the mapping holds its contents, 1 bit */
 #define SEG_BACKINGS 2
+#define SEG_LABEL_SHIFT 9    /* what its policy said when it was last unmapped, 2 bits */
+#define SEG_LABELS 4
 #define SEG_PINS_SHIFT 12    /* pins, 12 bits */
 #define SEG_PINS_MAX 4095
 #define SEG_TIME_SHIFT 24    /* when it was first changed, ms, 37 bits */
@@ -67,6 +69,16 @@ static inline unsigned seg_backing(const struct seg *s)
 static inline void seg_set_backing(struct seg *s, unsigned backing)
 {
 	seg_change(s, (uint64_t)(SEG_BACKINGS - 1) << SEG_BACKING_SHIFT, (uint64_t)backing << SEG_BACKING_SHIFT);
+}
+
+static inline unsigned seg_label(const struct seg *s)
+{
+	return (seg_head(s) >> SEG_LABEL_SHIFT) & (SEG_LABELS - 1);
+}
+
+static inline void seg_set_label(struct seg *s, unsigned label)
+{
+	seg_change(s, (uint64_t)(SEG_LABELS - 1) << SEG_LABEL_SHIFT, (uint64_t)(label & (SEG_LABELS - 1)) << SEG_LABEL_SHIFT);
 }
 
 static inline unsigned seg_pins(const struct seg *s)

@@ -89,6 +89,7 @@ static uint32_t let_go(struct mapping *map, struct seg *s)
 	if (map->writers)
 		twin_drop(map, map_index(map, s));
 	seg_change(s, SEG_VALID | SEG_INACTIVE | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD, 0);
+	cache_gone(&map->member, s);
 	return s->frame;
 }
 

@@ -108,14 +108,14 @@ enum fault_answer fault_by_signal(const struct fault *fault)
 
 	if (!map)
 		return FAULT_FOREIGN;
-	/* Beyond the end of the store of a mapping in place, there is nothing to serve. */
+	/* What is not shown from the page cache, and raises no SIGBUS, has nothing to serve there. */
 	if ((fault->write && !map->writable) ||
-	    (fault->bus && (map->in_place || !(map->engine->by_bus || pagecache_may(map))))) {
+	    (fault->bus && !(map->in_place || map->engine->by_bus || pagecache_may(map)))) {
 		map_leave(map);
 		return FAULT_FOREIGN;
 	}
 	if (map->in_place) {
-		err = inplace_fault(map, fault->addr);
+		err = inplace_fault(map, fault->addr, fault->bus);
 		map_leave(map);
 		return err ? FAULT_FOREIGN : FAULT_SERVED;
 	}

@@ -63,6 +63,9 @@ static bool fits(const struct mapping *map)
 	return t->read && t->offset % sys_page() == 0 && io_size(t->store) >= t->offset + map->size;
 }
 
+/* How often mappings were put in place. */
+static _Atomic uint64_t placed;
+
 int inplace_enter(struct mapping *map)
 {
 	const struct backing *t = &map->backings[map->current];
@@ -81,6 +84,7 @@ int inplace_enter(struct mapping *map)
 		return fail(-err, "the store cannot be put in place: %s", strerror(-err));
 	}
 	map->in_place = true;
+	map->placed = atomic_fetch_add(&placed, 1) + 1;
 	map->persisted = sys_now();
 	log_line(LOG_INFO, "inplace", "the mapping at %p is in place", (void *)map->range);
 	return 0;
@@ -129,10 +133,25 @@ int inplace_sync_old(struct mapping *map, uint64_t interval)
 	return inplace_sync(map, 0, map->size);
 }
 
-int inplace_fault(struct mapping *map, void *addr)
+/*
+ * With an engine that reports by SIGBUS, an access to what was one of segments is raised as the store's own errors are, but not a
+ * second time: so a thread tries once for each time that a mapping is put in place.
+ */
+static bool may_be_over(const struct mapping *map)
+{
+	static _Thread_local uint64_t tried __attribute__((tls_model("initial-exec")));
+	bool first = tried != map->placed;
+
+	tried = map->placed;
+	return map->engine->by_bus && first;
+}
+
+int inplace_fault(struct mapping *map, void *addr, bool bus)
 {
 	size_t page = (size_t)((char *)addr - map->range) & ~(sys_page() - 1);
 
+	if (bus)
+		return may_be_over(map) ? 0 : -EFAULT;
 	/* While the mapping was changed, it had fewer rights or was one of segments. */
 	return set_rights(map->range + page, sys_page(), map->writable);
 }

@@ -22,8 +22,8 @@ int inplace_sync_old(struct mapping *map, uint64_t interval);
 
 /* These return 0 or -errno. */
 
-/* An access to addr, which the mapping allows, has faulted. */
-int inplace_fault(struct mapping *map, void *addr);
+/* An access to addr, which the mapping allows, has faulted, by SIGBUS or by SIGSEGV. An error: it is the store's own. */
+int inplace_fault(struct mapping *map, void *addr, bool bus);
 
 /* Counts a pin of segment i, and removes it. */
 int inplace_pin(struct mapping *map, size_t i);

@@ -236,6 +236,8 @@ void map_reset(struct mapping *map, size_t first)
 		/* A look first: memory that was never written need not be now. */
 		if (seg_head(s))
 			atomic_store_explicit(&s->head, 0, memory_order_relaxed);
+		if (s->node.next)
+			s->node = (struct ummap_node){ NULL, NULL };
 	}
 }
 

@@ -9,11 +9,11 @@
 #include <string.h>
 
 extern const struct ummap_policy ummap_policy_fifo, ummap_policy_lifo, ummap_policy_plru,
-	ummap_policy_prnd, ummap_policy_wiro_f, ummap_policy_wiro_l;
+	ummap_policy_prnd, ummap_policy_wiro_f, ummap_policy_wiro_l, ummap_policy_s3fifo;
 
 static const struct ummap_policy *const policies[] = {
 	&ummap_policy_fifo, &ummap_policy_lifo, &ummap_policy_plru,
-	&ummap_policy_prnd, &ummap_policy_wiro_f, &ummap_policy_wiro_l,
+	&ummap_policy_prnd, &ummap_policy_wiro_f, &ummap_policy_wiro_l, &ummap_policy_s3fifo,
 };
 
 #define COUNT(table) (sizeof(table) / sizeof(*(table)))
@@ -32,6 +32,25 @@ static void touch(const struct ummap_policy *policy, void *p, struct ummap_node 
 {
 	if (policy->touch)
 		policy->touch(p, node, why);
+}
+
+/* As the library does it: afterwards the links are nobody's. Returns the label. */
+static unsigned remove_node(const struct ummap_policy *policy, void *p, struct ummap_node *node)
+{
+	unsigned label = policy->label ? policy->label(p, node) : 0;
+
+	policy->remove(p, node);
+	*node = (struct ummap_node){ NULL, NULL };
+	return label;
+}
+
+/* ... and the segment leaves memory. */
+static void let_go(const struct ummap_policy *policy, void *p, struct ummap_node *node)
+{
+	unsigned label = remove_node(policy, p, node);
+
+	if (policy->gone)
+		policy->gone(p, node, label);
 }
 
 /* One step of a script: what happens, and to which node. */
@@ -57,7 +76,10 @@ static void step(const struct ummap_policy *policy, void *p, char what, struct u
 		touch(policy, p, node, UMMAP_EV_RETURN);
 		break;
 	case 'x':
-		policy->remove(p, node);
+		remove_node(policy, p, node);
+		break;
+	case 'g':
+		let_go(policy, p, node);
 		break;
 	default:
 		cr_assert_fail("no such step: %c", what);
@@ -66,7 +88,7 @@ static void step(const struct ummap_policy *policy, void *p, char what, struct u
 
 static const struct {
 	const struct ummap_policy *policy;
-	const char *script; /* "rA wB xA": read fault on A, write fault on B, A is removed */
+	const char *script; /* "rA wB xA gB": read fault on A, write fault on B, A is removed, B leaves memory */
 	const char *order;
 } orders[] = {
 	{ &ummap_policy_fifo, "", "" },
@@ -103,6 +125,17 @@ static const struct {
 	{ &ummap_policy_wiro_l, "rA rB wC wD bA bC", "BADC" },
 	{ &ummap_policy_wiro_l, "wA rB xB", "A" },
 	{ &ummap_policy_wiro_l, "wA rB xA wC", "BC" },
+	{ &ummap_policy_s3fifo, "", "" },
+	{ &ummap_policy_s3fifo, "rA wB aC", "ABC" },
+	{ &ummap_policy_s3fifo, "rA rB dA cA", "AB" },
+	{ &ummap_policy_s3fifo, "rA rB bA", "BA" },
+	{ &ummap_policy_s3fifo, "rA rB bA bB rC", "CAB" },
+	{ &ummap_policy_s3fifo, "rA rB bA bB bA", "BA" },
+	{ &ummap_policy_s3fifo, "rA rB rC xA rA rD", "BCAD" },
+	{ &ummap_policy_s3fifo, "rA rB rC gA rA rD", "BCDA" },
+	{ &ummap_policy_s3fifo, "rA rB rC gA aA rD", "BCAD" },
+	{ &ummap_policy_s3fifo, "rA rB rC bA gA wA rD", "BCDA" },
+	{ &ummap_policy_s3fifo, "rA rB rC rD gA gB gC rA rE", "DAE" },
 	{ &ummap_policy_prnd, "", "" },
 	{ &ummap_policy_prnd, "rA", "A" },
 	{ &ummap_policy_prnd, "rA rB xA", "B" },
@@ -113,7 +146,7 @@ Test(policy, order)
 {
 	for (size_t i = 0; i < COUNT(orders); i++) {
 		const struct ummap_policy *policy = orders[i].policy;
-		struct ummap_node nodes[26], *at = NULL;
+		struct ummap_node nodes[26] = { 0 }, *at = NULL;
 		void *p = make(policy, "");
 		char got[27] = "";
 		size_t len = 0;
@@ -148,6 +181,12 @@ static bool before(const struct ummap_policy *policy, const struct known *a, con
 	return policy == &ummap_policy_wiro_f ? a->turned < b->turned : a->turned > b->turned;
 }
 
+/* Whose order is more than a line: prnd has none, and s3fifo has a model (below). */
+static bool has_order(const struct ummap_policy *policy)
+{
+	return policy != &ummap_policy_prnd && policy != &ummap_policy_s3fifo;
+}
+
 static void check_walk(const struct ummap_policy *policy, void *p, const struct ummap_node *nodes,
 		       const struct known *known, unsigned now)
 {
@@ -161,7 +200,7 @@ static void check_walk(const struct ummap_policy *policy, void *p, const struct 
 
 		cr_assert_leq(++steps, NODES, "%s: endless walk after step %u", policy->name, now);
 		visits[at - nodes]++;
-		if (last && policy != &ummap_policy_prnd)
+		if (last && has_order(policy))
 			cr_assert(before(policy, last, k), "%s: order after step %u", policy->name, now);
 		last = k;
 	}
@@ -175,7 +214,7 @@ static char random_step(const struct known *k)
 	if (!k->resident)
 		return "rwa"[rand() % 3];
 	if (rand() % 3 == 0)
-		return 'x';
+		return "xg"[rand() % 2];
 	if (rand() % 4 == 0)
 		return 'b';
 	return k->changed ? 'c' : 'd';
@@ -191,7 +230,7 @@ static void learn(struct known *k, char what, unsigned now)
 		k->turned = now;
 		k->changed = what == 'w' || what == 'd';
 	}
-	k->resident = what != 'x';
+	k->resident = what != 'x' && what != 'g';
 }
 
 /* Each node exactly once, in the right order, whatever has happened before. */
@@ -200,7 +239,7 @@ Test(policy, walks)
 	srand(7);
 	for (size_t i = 0; i < COUNT(policies); i++) {
 		struct known known[NODES] = { 0 };
-		struct ummap_node nodes[NODES];
+		struct ummap_node nodes[NODES] = { 0 };
 		void *p = make(policies[i], "");
 
 		for (unsigned now = 1; now <= 5000; now++) {
@@ -218,7 +257,7 @@ Test(policy, walks)
 Test(policy, pick_changes_nothing)
 {
 	for (size_t i = 0; i < COUNT(policies); i++) {
-		struct ummap_node nodes[NODES], *first;
+		struct ummap_node nodes[NODES] = { 0 }, *first;
 		void *p = make(policies[i], "");
 
 		for (int n = 0; n < NODES; n++)
@@ -277,7 +316,7 @@ static void random_order(const char *args, struct ummap_node *nodes, int *order)
 
 Test(policy, seed_decides)
 {
-	struct ummap_node nodes[NODES];
+	struct ummap_node nodes[NODES] = { 0 };
 	int one[NODES], again[NODES], other[NODES], zero[NODES];
 
 	random_order("seed=1", nodes, one);
@@ -326,4 +365,139 @@ Test(policy, random_is_random)
 	cr_expect(middle >= 57 && middle <= 69, "%u %%", middle);
 	cr_expect(old >= 81 && old <= 91, "%u %%", old);
 	policy->destroy(p);
+}
+
+/*
+ * ---- S3-FIFO by its rules: arrays that are searched, and moved by hand ----
+ */
+
+struct s3model {
+	int queue[2][NODES], count[2]; /* what was used once, and again; first in at 0 */
+	long went[2], clock, part;     /* part in millionths of a binary million, as the policy has it */
+	long left_at[NODES];           /* 0: not known */
+	int left[NODES];
+};
+
+static void model_put(struct s3model *m, int queue, int n)
+{
+	m->queue[queue][m->count[queue]++] = n;
+}
+
+/* Returns the queue that it was in. */
+static int model_take(struct s3model *m, int n)
+{
+	for (int queue = 0; queue < 2; queue++) {
+		for (int i = 0; i < m->count[queue]; i++) {
+			if (m->queue[queue][i] != n)
+				continue;
+			m->count[queue]--;
+			memmove(&m->queue[queue][i], &m->queue[queue][i + 1], (size_t)(m->count[queue] - i) * sizeof(int));
+			return queue;
+		}
+	}
+	cr_assert_fail("node %d is in no queue", n);
+	return 0;
+}
+
+static void model_insert(struct s3model *m, int n, bool ahead)
+{
+	bool known = !ahead && m->left_at[n] && m->clock - m->left_at[n] <= (m->count[0] + m->count[1]) / 2;
+	long whole = 1 << 20, step;
+
+	if (known) {
+		step = whole / 1024 * m->went[!m->left[n]] / (m->went[0] + m->went[1]);
+		m->part += m->left[n] == 0 ? step : -step;
+		m->part = m->part < whole / 50 ? whole / 50 : m->part > whole / 10 * 9 ? whole / 10 * 9 : m->part;
+	}
+	m->left_at[n] = 0;
+	model_put(m, known, n);
+}
+
+static void model_gone(struct s3model *m, int n)
+{
+	m->left[n] = model_take(m, n);
+	m->left_at[n] = ++m->clock;
+	m->went[m->left[n]]++;
+	if (m->went[0] + m->went[1] > (m->count[0] + m->count[1]) / 2 + 64) {
+		m->went[0] /= 2;
+		m->went[1] /= 2;
+	}
+}
+
+static void model_step(struct s3model *m, char what, int n)
+{
+	if (strchr("rwa", what)) {
+		model_insert(m, n, what == 'a');
+	} else if (what == 'b') {
+		model_take(m, n);
+		model_put(m, 1, n);
+	} else if (what == 'x') {
+		model_take(m, n);
+	} else if (what == 'g') {
+		model_gone(m, n);
+	}
+}
+
+static int model_nth(const struct s3model *m, int i)
+{
+	int first = m->count[1] > 0 && m->count[0] <= (m->count[0] + m->count[1]) * m->part >> 20;
+
+	return i < m->count[first] ? m->queue[first][i] : m->queue[!first][i - m->count[first]];
+}
+
+static void check_model(const struct s3model *m, void *p, const struct ummap_node *nodes, unsigned now)
+{
+	struct ummap_node *at = NULL;
+
+	for (int i = 0; i < m->count[0] + m->count[1]; i++) {
+		at = ummap_policy_s3fifo.pick(p, at);
+		cr_assert_eq(at, &nodes[model_nth(m, i)], "place %d after step %u", i, now);
+	}
+	cr_assert_null(ummap_policy_s3fifo.pick(p, at), "after step %u", now);
+}
+
+static char model_choice(const struct known *k)
+{
+	if (!k->resident)
+		return "rwa"[rand() % 3];
+	if (rand() % 3 == 0)
+		return 'g';
+	if (rand() % 40 == 0)
+		return 'x';
+	return rand() % 4 == 0 ? 'b' : k->changed ? 'c' : 'd';
+}
+
+/* In phases: what has left the one queue comes back at once, then what has left the other, so that the border moves both
+ * ways. */
+static int model_node(const struct s3model *m, const struct known *known, int last, int phase)
+{
+	return !known[last].resident && m->left_at[last] && m->left[last] == phase && rand() % 2 ? last : rand() % NODES;
+}
+
+Test(policy, s3fifo_is_its_model)
+{
+	struct ummap_node nodes[NODES] = { 0 };
+	struct known known[NODES] = { 0 };
+	struct s3model m = { .part = (1 << 20) / 10 };
+	void *p = make(&ummap_policy_s3fifo, "");
+	long least = m.part, most = m.part;
+	int last = 0;
+
+	srand(11);
+	for (unsigned now = 1; now <= 200000; now++) {
+		int n = model_node(&m, known, last, !(now / 50000 & 1));
+		char what = model_choice(&known[n]);
+
+		last = what == 'g' ? n : last;
+		step(&ummap_policy_s3fifo, p, what, &nodes[n]);
+		model_step(&m, what, n);
+		learn(&known[n], what, now);
+		check_model(&m, p, nodes, now);
+		least = m.part < least ? m.part : least;
+		most = m.part > most ? m.part : most;
+	}
+	/* The model has been where it can tell. */
+	cr_expect_lt(least, (1 << 20) / 20, "%ld", least);
+	cr_expect_gt(most, (1 << 20) / 5, "%ld", most);
+	ummap_policy_s3fifo.destroy(p);
 }

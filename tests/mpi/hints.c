@@ -193,6 +193,30 @@ static void all_are_in_use(void)
 	check(!is_there(name));
 }
 
+/* Where all ranks are on one machine, that of memory which they reach without MPI. */
+static void engines(void)
+{
+	const char *named = getenv("UMMAP_ENGINE");
+	MPI_Info info = storage_hints("auto.%r", "storage_alloc_engine", "auto", NULL);
+	void *base;
+	MPI_Win win;
+
+	check(allocate(info, &base, &win) == MPI_SUCCESS);
+	if (named)
+		check_hint(win, "storage_alloc_engine", named);
+	else if (ranks > 1 && !getenv("MACHINES"))
+		check_hint(win, "storage_alloc_engine", "segv");
+	MPI_Win_free(&win);
+	info = storage_hints("bus.%r", "storage_alloc_engine", "sigbus", NULL);
+	if (!getenv("MACHINES")) {
+		check(allocate(info, &base, &win) == MPI_SUCCESS);
+		check_hint(win, "storage_alloc_engine", "sigbus");
+		MPI_Win_free(&win);
+	} else {
+		MPI_Info_free(&info);
+	}
+}
+
 static void defaults(void)
 {
 	void *base;
@@ -253,6 +277,7 @@ int main(int argc, char **argv)
 	check(ranks > 1);
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	defaults();
+	engines();
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		refuse(&bad[i], 0);
 		refuse(&bad[i], ranks - 1);

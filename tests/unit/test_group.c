@@ -510,7 +510,7 @@ Test(group, wrong_joins_are_refused)
 	none = map_new("g", NULL, 0, SIZE);
 	open = map_new("h", NULL, 0, SIZE);
 	refused("h", NULL, 0, MIB, "has no budget of its own");
-	refused("h", "lifo", 0, 0, "has the policy \"fifo\"");
+	refused("h", "lifo", 0, 0, "has the policy \"s3fifo\"");
 	check(stat_of(none).budget_bytes == 2 * MIB && stat_of(open).budget_bytes == 64 * MIB);
 	check(umunmap(one, 0) == 0 && umunmap(same, 0) == 0 && umunmap(none, 0) == 0 && umunmap(open, 0) == 0);
 }

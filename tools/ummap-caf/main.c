@@ -10,13 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include "coarray/manifest.h"
-#include "ummap.h"
+#include "coarray/earlier.h"
 
-#define URI 2000
+#include "../output.h"
 
 static const char usage[] =
 "usage: ummap-caf [--prefix P] ls|show DIR\n"
@@ -29,8 +26,8 @@ static const char usage[] =
 "      --prefix P   how the names of files begin (OpenCoarrays_)\n"
 "      --help, --version\n";
 
-static struct manifest m;
-static char begin[MANIFEST_PATH / 2];
+static struct earlier found;
+static struct manifest *const m = &found.manifest;
 
 __attribute__((noreturn, format(printf, 1, 2))) static void refuse(const char *format, ...)
 {
@@ -44,100 +41,14 @@ __attribute__((noreturn, format(printf, 1, 2))) static void refuse(const char *f
 	exit(2);
 }
 
-static void read_manifest(const char *folder, const char *prefix)
+static void read_folder(const char *folder, const char *prefix)
 {
-	char path[MANIFEST_PATH], *text = NULL;
-	const char *wrong;
-	size_t room = 0;
-	FILE *f;
-
-	if (snprintf(begin, sizeof(begin), "%s/%s", folder, prefix) >= (int)sizeof(begin))
+	if (strlen(folder) >= sizeof(found.names.folder) || strlen(prefix) >= sizeof(found.names.prefix))
 		refuse("%s: the name is too long", folder);
-	manifest_path(path, begin);
-	f = fopen(path, "re");
-	if (!f)
-		refuse("%s: %s", path, strerror(errno));
-	if (getdelim(&text, &room, '\0', f) < 0)
-		refuse("%s cannot be read, or is empty", path);
-	fclose(f);
-	wrong = manifest_read(&m, text);
-	if (wrong)
-		refuse("%s: %s", path, wrong);
-	free(text);
-}
-
-/* ---- Stores ---- */
-
-/* What is there of a mapped coarray of an image. */
-struct view {
-	char *base;
-	bool whole;
-	uint64_t epoch, oldest, newest;
-};
-
-static size_t encode(char *to, const char *text)
-{
-	size_t len = 0;
-
-	for (; *text; text++)
-		len += (size_t)sprintf(to + len, strchr("%{?&", *text) ? "%%%02X" : "%c", *text);
-	return len;
-}
-
-/* As it was `back` syncs before the last one that is there. */
-static struct view look(const struct entry *x, int image, uint64_t back)
-{
-	char uri[2 * URI], path[MANIFEST_PATH], log[MANIFEST_PATH];
-	struct view v = { 0 };
-	size_t len;
-	void *base;
-
-	manifest_file(path, begin, m.shared_file, image, x->id);
-	manifest_log(log, begin, image, x->id);
-	if (access(path, F_OK) < 0)
-		return v;
-	len = (size_t)sprintf(uri, "wal+posix:");
-	len += encode(uri + len, path);
-	len += (size_t)sprintf(uri + len, "?wal.path=");
-	len += encode(uri + len, log);
-	if (back)
-		sprintf(uri + len, "&wal.epoch=%" PRIu64, look(x, image, 0).newest - back);
-	if (ummap_open(uri, entry_room(x), (off_t)x->at, PROT_READ, NULL, &base) < 0)
-		refuse("%s", umerrormsg());
-	if (umepoch(base, &v.oldest, &v.newest) < 0)
-		refuse("%s", umerrormsg());
-	v.base = base;
-	v.whole = entry_is_whole(x, entry_trailer(v.base, x));
-	v.epoch = v.whole ? entry_trailer(v.base, x)->epoch : 0;
-	return v;
-}
-
-static void leave(const struct view *v)
-{
-	if (v->base)
-		umunmap(v->base, 0);
-}
-
-/* The moment that all images have. */
-static uint64_t common_epoch(void)
-{
-	uint64_t common = UINT64_MAX;
-
-	for (int image = 1; image <= m.images; image++) {
-		for (size_t i = 0; i < m.n; i++) {
-			const struct entry *x = &m.entries[i];
-			uint64_t before = x->since ? x->since - 1 : 0;
-			struct view v = { 0 };
-
-			if (x->small || x->state != ENTRY_LIVE)
-				continue;
-			v = look(x, image, 0);
-			before = v.epoch > before ? v.epoch : before;
-			common = before < common ? before : common;
-			leave(&v);
-		}
-	}
-	return common == UINT64_MAX ? 0 : common;
+	strcpy(found.names.folder, folder);
+	strcpy(found.names.prefix, prefix);
+	if (!earlier_open(&found))
+		refuse("%s", found.wrong);
 }
 
 /* ---- What is done ---- */
@@ -146,9 +57,9 @@ static const char *const states[] = { "live", "parked", "ended", "doomed" };
 
 static void ls(void)
 {
-	printf("program %s, %d images, sync %" PRIu64 "\n", m.program, m.images, common_epoch());
-	for (unsigned order = 1; order <= m.next_id; order++) {
-		const struct entry *x = manifest_find(&m, order);
+	printf("program %s, %d images, sync %" PRIu64 "\n", m->program, m->images, found.epoch);
+	for (unsigned order = 1; order <= m->next_id; order++) {
+		const struct entry *x = manifest_find(m, order);
 
 		if (x)
 			printf("%u %" PRIu64 " %s %s\n", order, x->size, states[x->state], *x->type ? x->type : "-");
@@ -157,20 +68,21 @@ static void ls(void)
 
 static void show(void)
 {
-	for (int image = 1; image <= m.images; image++) {
-		for (size_t i = 0; i < m.n; i++) {
-			const struct entry *x = &m.entries[i];
-			struct view v = { 0 };
+	for (int image = 1; image <= m->images; image++) {
+		for (size_t i = 0; i < m->n; i++) {
+			const struct entry *x = &m->entries[i];
+			struct view v;
 
 			if (x->small)
 				continue;
-			v = look(x, image, 0);
+			if (!earlier_look(&found, x, image, &v))
+				refuse("%s", found.wrong);
 			printf("image %d %s %u: ", image, x->order == ENTRY_POOL ? "pool" : "coarray", x->order);
 			if (v.whole)
 				printf("syncs %" PRIu64 " to %" PRIu64 "\n", v.epoch - (v.newest - v.oldest), v.epoch);
 			else
 				printf("no sync has reached it\n");
-			leave(&v);
+			earlier_leave(&v);
 		}
 	}
 }
@@ -222,26 +134,17 @@ static void write_out(const struct entry *x, const char *bytes, const char *path
 
 static void export(unsigned order, int image, const char *path)
 {
-	const struct entry *x = order ? manifest_find(&m, order) : NULL, *mapped;
-	uint64_t common = common_epoch();
+	const struct entry *x = order ? manifest_find(m, order) : NULL;
+	const char *bytes;
 	struct view v;
 
 	if (!x)
 		refuse("there is no coarray %u", order);
-	if (image < 1 || image > m.images)
-		refuse("there are the images 1 to %d only", m.images);
-	mapped = x->small ? manifest_find(&m, ENTRY_POOL) : x;
-	v = look(mapped, image, 0);
-	if (v.whole && mapped->state == ENTRY_LIVE && v.epoch > common) {
-		uint64_t back = v.epoch - common;
-
-		leave(&v);
-		v = look(mapped, image, back);
-	}
-	if (!v.whole || (x->small && x->since > v.epoch))
-		refuse("no sync of all images has reached coarray %u", order);
-	write_out(x, v.base + (x->small ? x->at : 0), path);
-	leave(&v);
+	bytes = earlier_contents(&found, x, image, &v);
+	if (!bytes)
+		refuse("%s", found.wrong);
+	write_out(x, bytes, path);
+	earlier_leave(&v);
 }
 
 static unsigned number(const char *text)
@@ -260,11 +163,12 @@ int main(int argc, char **argv)
 						 { "version", no_argument, NULL, 'v' }, { 0 } };
 	const char *prefix = "OpenCoarrays_", *verb;
 
+	output_watch(2);
 	for (int c; (c = getopt_long(argc, argv, "+h", options, NULL)) != -1;) {
-		if (c == 'h')
-			return fputs(usage, stdout) == EOF;
-		if (c == 'v')
-			return printf("ummap-caf (libummap) %s\n", UMMAP_VERSION) < 0;
+		if (c == 'h' || c == 'v') {
+			fputs(c == 'h' ? usage : "ummap-caf (libummap) " UMMAP_VERSION "\n", stdout);
+			return 0;
+		}
 		if (c != 'p')
 			refuse("there is no such option; see ummap-caf --help");
 		prefix = optarg;
@@ -274,7 +178,7 @@ int main(int argc, char **argv)
 	argc -= optind;
 	if (!(argc == 2 && (!strcmp(verb, "ls") || !strcmp(verb, "show"))) && !(argc == 5 && !strcmp(verb, "export")))
 		refuse("it is ls or show with a folder, or export with a folder, an order, an image and a file; see ummap-caf --help");
-	read_manifest(argv[1], prefix);
+	read_folder(argv[1], prefix);
 	if (!strcmp(verb, "ls"))
 		ls();
 	else if (!strcmp(verb, "show"))

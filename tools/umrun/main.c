@@ -15,6 +15,8 @@
 #include <link.h>
 #include <ummap.h>
 
+#include "../output.h"
+
 static const char usage[] =
 "usage: umrun [OPTION ...] PROGRAM [ARGUMENT ...]\n"
 "Runs a program whose file mappings of 1 MiB and more are paged by libummap: memory, and how it moves, as the options say.\n"
@@ -142,6 +144,7 @@ int main(int argc, char **argv)
 	const char *driver = NULL, *policy = NULL;
 	int option;
 
+	output_watch(125);
 	if (!getenv("UMMAP_SEG_SIZE"))
 		set("UMMAP_SEG_SIZE", "256K");
 	while ((option = getopt_long(argc, argv, "+", options, NULL)) != -1) {
@@ -154,8 +157,8 @@ int main(int argc, char **argv)
 		case ONLY: set("UMRUN_ONLY", optarg); break;
 		case STATS: set("UMRUN_STATS", "1"); break;
 		case VERBOSE: set("UMRUN_VERBOSE", "1"); break;
-		case HELP: return fputs(usage, stdout) < 0;
-		case VERSION: return printf("umrun (libummap) %s\n", UMMAP_VERSION) < 0;
+		case HELP: fputs(usage, stdout); return 0;
+		case VERSION: puts("umrun (libummap) " UMMAP_VERSION); return 0;
 		default: fputs(usage, stderr); return 125;
 		}
 	}

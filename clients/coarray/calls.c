@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The calls of programs, by include/ummap_coarray.f90. Those that say something of a coarray are made by all images; those that
+ * ask, and pcaf_open_image, by any of them. They change nothing in the folder of the earlier run, so that what they are for can be
+ * done again if this job dies on the way.
+ */
+#include "coarray/coarray.h"
+#include "coarray/earlier.h"
+#include "coarray/job.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MOST_RANKS 15
+
+/* As Fortran describes any argument to C (CFI_cdesc_t). */
+struct argument {
+	char *base;
+	size_t element;                     /* bytes */
+	int version;
+	signed char rank, attribute;
+	short type;
+	struct {
+		ptrdiff_t lower, extent, stride;
+	} dim[MOST_RANKS];
+};
+
+#pragma GCC visibility push(default)
+bool pcaf_restarted(void);
+int64_t pcaf_epoch(void);
+void pcaf_sync(void);
+void pcaf_config(const struct argument *array, bool persistent, const char *path);
+int pcaf_images(void);
+void pcaf_open_image(const struct argument *array, int image, const struct argument *copy);
+#pragma GCC visibility pop
+
+bool pcaf_restarted(void)
+{
+	return job.restart > 0;
+}
+
+int64_t pcaf_epoch(void)
+{
+	return (int64_t)job.epoch;
+}
+
+void pcaf_sync(void)
+{
+	coarray_sync();
+}
+
+static struct coarray *find(const struct argument *array)
+{
+	struct coarray *c = job.coarrays;
+
+	while (c && c->base != array->base)
+		c = c->next;
+	return c;
+}
+
+/* ---- What is kept, and where ---- */
+
+static const char no_coarray[] = "the array is no coarray, or a part of one";
+
+/* What is memory already can be kept later where it is small: the pool takes it as it is. */
+static void check_config(const struct coarray *c, bool persistent, const char *path, struct error *e)
+{
+	if (!c)
+		error_set(e, MPI_ERR_ARG, "pcaf_config: %s", no_coarray);
+	else if (persistent && !c->kept && c->size > JOB_SMALL)
+		error_set(e, MPI_ERR_ARG, "pcaf_config: coarray %u, of %zu bytes, is in memory, and too large to be kept later: "
+			  "allocate it again, with another PCAF_MIN", c->order, c->size);
+	else if (persistent && *path && c->size <= JOB_SMALL)
+		error_set(e, MPI_ERR_ARG, "pcaf_config: coarray %u has %zu bytes: those of at most %d are all kept in one file in "
+			  "PCAF_PATH", c->order, c->size, JOB_SMALL);
+}
+
+void pcaf_config(const struct argument *array, bool persistent, const char *path)
+{
+	struct coarray *c = find(array);
+	struct error e = { 0 };
+	bool earlier;
+
+	if (!coarray_active() || job.config.unlink)
+		return;
+	check_config(c, persistent, path, &e);
+	job_check(job.comm, &e);
+	if (!persistent && c->kept)
+		job_drop(c);
+	if (persistent && !c->kept) {
+		job_enter(c->order, c->size, &earlier);
+		c->kept = c->small = true;
+	}
+	if (persistent && *path)
+		job_move(c, path);
+}
+
+/* ---- An earlier run, in PCAF_RECOVER ---- */
+
+static struct earlier run;
+static bool opened;
+
+/* A job that goes on there would change it under our eyes. */
+static void check_lock(struct error *e)
+{
+	struct flock whole = { .l_type = F_RDLCK, .l_whence = SEEK_SET };
+	char path[MANIFEST_PATH];
+	int fd;
+
+	manifest_lock(path, &run.names, 1);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0 && fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK)
+		error_set(e, MPI_ERR_IO, "another job has the coarrays in PCAF_RECOVER, %s: wait until it has ended",
+			  run.names.folder);
+	if (fd >= 0)
+		close(fd);
+}
+
+static void open_run(struct error *e)
+{
+	if (opened)
+		return;
+	strcpy(run.names.folder, job.config.recover);
+	strcpy(run.names.prefix, job.config.prefix);
+	/* For memory that is short, too. */
+	run.seg_size = (size_t)sysconf(_SC_PAGESIZE);
+	check_lock(e);
+	if (e->class == MPI_SUCCESS && !earlier_open(&run))
+		error_set(e, MPI_ERR_IO, "PCAF_RECOVER: %s", run.wrong);
+	opened = e->class == MPI_SUCCESS;
+}
+
+int pcaf_images(void)
+{
+	struct error e = { 0 };
+
+	if (!coarray_active() || !*job.config.recover)
+		return 0;
+	open_run(&e);
+	job_check(MPI_COMM_SELF, &e);
+	return run.manifest.images;
+}
+
+static size_t bytes_of(const struct argument *array)
+{
+	size_t bytes = array->element;
+
+	for (int i = 0; i < array->rank; i++)
+		bytes *= (size_t)array->dim[i].extent;
+	return bytes;
+}
+
+static void copy_out(const struct coarray *c, int image, const struct argument *copy, struct error *e)
+{
+	const struct entry *entry = manifest_find(&run.manifest, c->order);
+	const char *bytes;
+	struct view v;
+
+	if (!entry) {
+		error_set(e, MPI_ERR_ARG, "pcaf_open_image: the run in PCAF_RECOVER had no coarray %u", c->order);
+		return;
+	}
+	if (bytes_of(copy) != entry->size) {
+		error_set(e, MPI_ERR_ARG, "pcaf_open_image: the copy has %zu bytes, and coarray %u of the run in PCAF_RECOVER %"
+			  PRIu64, bytes_of(copy), c->order, entry->size);
+		return;
+	}
+	bytes = earlier_contents(&run, entry, image, &v);
+	if (!bytes) {
+		error_set(e, MPI_ERR_ARG, "pcaf_open_image: %s", run.wrong);
+		return;
+	}
+	memcpy(copy->base, bytes, entry->size);
+	earlier_leave(&v);
+}
+
+void pcaf_open_image(const struct argument *array, int image, const struct argument *copy)
+{
+	struct coarray *c = coarray_active() ? find(array) : NULL;
+	struct error e = { 0 };
+
+	if (!coarray_active() || !*job.config.recover)
+		error_set(&e, MPI_ERR_ARG, "pcaf_open_image: PCAF_RECOVER must be the folder of an earlier run, and PCAF_ENABLED "
+			  "\"true\"");
+	else if (!c)
+		error_set(&e, MPI_ERR_ARG, "pcaf_open_image: %s", no_coarray);
+	else
+		open_run(&e);
+	if (e.class == MPI_SUCCESS)
+		copy_out(c, image, copy, &e);
+	job_check(MPI_COMM_SELF, &e);
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Logs are read as wal+ does it, and to go back means to look at an older epoch of theirs. */
+#include "coarray/earlier.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ummap.h>
+#include <unistd.h>
+
+#define URI 4000
+
+__attribute__((format(printf, 2, 3))) static bool fail(struct earlier *x, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(x->wrong, sizeof(x->wrong), format, args);
+	va_end(args);
+	return false;
+}
+
+/* ---- The manifest ---- */
+
+static bool read_manifest(struct earlier *x)
+{
+	char path[MANIFEST_PATH], *text = NULL;
+	const char *wrong = NULL;
+	size_t room = 0;
+	ssize_t len;
+	FILE *f;
+
+	manifest_path(path, &x->names);
+	f = fopen(path, "re");
+	if (!f)
+		return fail(x, "%s: %s", path, strerror(errno));
+	len = getdelim(&text, &room, '\0', f);
+	fclose(f);
+	if (len >= 0)
+		wrong = manifest_read(&x->manifest, text);
+	free(text);
+	x->names.shared = x->manifest.shared_file;
+	if (len < 0)
+		return fail(x, "%s cannot be read, or is empty", path);
+	return wrong ? fail(x, "%s: %s", path, wrong) : true;
+}
+
+/* ---- Stores ---- */
+
+static bool look_back(struct earlier *x, const struct entry *entry, int image, uint64_t epoch, struct view *v)
+{
+	char uri[URI], path[MANIFEST_PATH], log[MANIFEST_PATH];
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	size_t len;
+	void *base;
+
+	*v = (struct view){ 0 };
+	manifest_file(path, &x->names, image, entry);
+	manifest_log(log, &x->names, image, entry);
+	if (access(path, F_OK) < 0)
+		return errno == ENOENT || fail(x, "%s: %s", path, strerror(errno));
+	len = (size_t)sprintf(uri, "wal+posix:");
+	len += manifest_encode(uri + len, path);
+	len += (size_t)sprintf(uri + len, "?wal.path=");
+	len += manifest_encode(uri + len, log);
+	if (epoch)
+		sprintf(uri + len, "&wal.epoch=%" PRIu64, epoch);
+	attr.seg_size = x->seg_size;
+	if (ummap_open(uri, entry_room(entry), (off_t)entry->at, PROT_READ, &attr, &base) < 0)
+		return fail(x, "%s", umerrormsg());
+	v->base = base;
+	if (umepoch(base, &v->oldest, &v->newest) < 0) {
+		earlier_leave(v);
+		return fail(x, "%s", umerrormsg());
+	}
+	v->whole = entry_is_whole(entry, entry_trailer(v->base, entry));
+	v->epoch = v->whole ? entry_trailer(v->base, entry)->epoch : 0;
+	return true;
+}
+
+bool earlier_look(struct earlier *x, const struct entry *entry, int image, struct view *v)
+{
+	return look_back(x, entry, image, 0, v);
+}
+
+void earlier_leave(const struct view *v)
+{
+	if (v->base)
+		umunmap(v->base, 0);
+}
+
+static bool find_epoch(struct earlier *x)
+{
+	uint64_t common = UINT64_MAX;
+
+	for (int image = 1; image <= x->manifest.images; image++) {
+		for (size_t i = 0; i < x->manifest.n; i++) {
+			const struct entry *entry = &x->manifest.entries[i];
+			uint64_t before = entry->since ? entry->since - 1 : 0;
+			struct view v;
+
+			if (entry->small || entry->state != ENTRY_LIVE)
+				continue;
+			if (!earlier_look(x, entry, image, &v))
+				return false;
+			before = v.epoch > before ? v.epoch : before;
+			common = before < common ? before : common;
+			earlier_leave(&v);
+		}
+	}
+	x->epoch = common == UINT64_MAX ? 0 : common;
+	return true;
+}
+
+bool earlier_open(struct earlier *x)
+{
+	return read_manifest(x) && find_epoch(x);
+}
+
+const char *earlier_contents(struct earlier *x, const struct entry *entry, int image, struct view *v)
+{
+	const struct entry *mapped = entry->small ? manifest_find(&x->manifest, ENTRY_POOL) : entry;
+
+	if (image < 1 || image > x->manifest.images) {
+		fail(x, "there are the images 1 to %d only", x->manifest.images);
+		return NULL;
+	}
+	if (!earlier_look(x, mapped, image, v))
+		return NULL;
+	if (v->whole && mapped->state == ENTRY_LIVE && v->epoch > x->epoch) {
+		uint64_t back = v->epoch - x->epoch, newest = v->newest;
+
+		earlier_leave(v);
+		if (!look_back(x, mapped, image, newest - back, v))
+			return NULL;
+	}
+	if (v->whole && (!entry->small || entry->since <= v->epoch))
+		return v->base + (entry->small ? entry->at : 0);
+	earlier_leave(v);
+	fail(x, "no sync of all images has reached coarray %u", entry->order);
+	return NULL;
+}

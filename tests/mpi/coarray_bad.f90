@@ -1,0 +1,29 @@
+! SPDX-License-Identifier: BSD-3-Clause
+! coarray_bad STEPS [N] - so many steps, each of which changes all of a coarray of N elements, and is written down by image 1.
+program coarray_bad
+	use, intrinsic :: iso_fortran_env, only: output_unit
+	implicit none
+	integer :: step[*] = 0, n, last
+	real(8) :: same(30000)[*] = 0
+	integer, allocatable :: field(:)[:]
+	character(20) :: argument
+
+	call get_command_argument(1, argument)
+	read (argument, *) last
+	n = 40000
+	call get_command_argument(2, argument)
+	if (argument /= '') read (argument, *) n
+	allocate(field(n)[*], source=0)
+	if (this_image() == 1) print '(3(a,i0))', 'from ', step, ' same ', nint(same(1)), ' field ', field(1)
+	if (any(same /= same(1)) .or. any(field /= field(1))) error stop 'not of one step'
+	sync all
+	last = step + last
+	do while (step < last)
+		step = step + 1
+		same = step
+		field = step
+		sync all
+		if (this_image() == 1) print '(a,i0)', 'step ', step
+		flush output_unit
+	end do
+end program

@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# What goes on with PCAF_FORCE although it does not match; and folders without room, or without the right to write.
+. "$(dirname "$0")/coarray_job"
+
+runs() { # line, NAME=VALUE ... -- ARGUMENT ...
+	local line=$1
+	shift
+	job "$@" > "$out" 2>&1 || fail "it fails"
+	grep -q "^$line$" "$out" || fail "this was to be said: $line"
+}
+
+refuse() { # sentence, NAME=VALUE ... -- ARGUMENT ...
+	local sentence=$1
+	shift
+	! job "$@" > "$out" 2>&1 || fail "nothing was refused: $sentence"
+	[ "$(grep -c "^ummap-coarray: image [0-9]*: .*$sentence" "$out")" -eq 1 ] || fail "this should have been said once: $sentence"
+}
+
+# ---- PCAF_FORCE ----
+
+runs 'from 0 same 0 field 0' -- 3
+refuse 'has 200000 bytes, and that in PCAF_PATH has 160000' -- 3 50000
+# What differs begins anew, and nothing else.
+runs 'from 3 same 3 field 0' PCAF_FORCE=true -- 3 50000
+runs 'from 6 same 6 field 6' -- 3 50000
+cp "$program" "$UMMAP_TEST_FOLDER/other"
+program=$UMMAP_TEST_FOLDER/other runs 'from 9 same 9 field 9' PCAF_FORCE=true -- 3 50000
+refuse 'are of the program "other"' -- 3 50000
+# More images: the new one begins anew, and is of the same moment from then on. Fewer: theirs go on.
+ranks=$((ranks + 1)) runs 'from 12 same 12 field 12' PCAF_FORCE=true -- 3 50000
+ranks=1 runs 'from 15 same 15 field 15' PCAF_FORCE=true -- 3 50000
+ranks=1 runs 'from 18 same 18 field 18' -- 3 50000
+ls "$folder"/OpenCoarrays_"$ranks"_*.win > /dev/null || fail "the files of images that are not there any more were to stay"
+
+# ---- No right to write ----
+
+mkdir "$UMMAP_TEST_FOLDER/closed"
+chmod 555 "$UMMAP_TEST_FOLDER/closed"
+# Root has it all the same, unless it gives that up.
+free=()
+[ "$(id -u)" -ne 0 ] || free=(setpriv --bounding-set=-dac_override,-dac_read_search --inh-caps=-dac_override,-dac_read_search)
+launch_as() { "${free[@]}" "$launcher" "$@"; }
+launcher=$launch launch=launch_as
+refuse 'closed/OpenCoarrays_1.lock cannot be opened for reading and writing: Permission denied' PCAF_PATH="$UMMAP_TEST_FOLDER/closed" -- 3
+mkdir "$UMMAP_TEST_FOLDER/half"
+launch=$launcher
+runs 'from 0 same 0 field 0' PCAF_PATH="$UMMAP_TEST_FOLDER/half" -- 3
+chmod 555 "$UMMAP_TEST_FOLDER/half"
+launch=launch_as
+refuse 'Permission denied' PCAF_PATH="$UMMAP_TEST_FOLDER/half" -- 3
+launch=$launcher
+chmod 755 "$UMMAP_TEST_FOLDER/half"
+runs 'from 3 same 3 field 3' PCAF_PATH="$UMMAP_TEST_FOLDER/half" -- 3
+
+# ---- A full disk ----
+
+# The mount is seen from within this namespace only, and goes with it.
+if [ "$(id -u)" -ne 0 ] || ! unshare --mount true 2> /dev/null; then
+	echo "a full disk is left out: it needs root"
+	exit 0
+fi
+on_small() { # script
+	unshare --mount bash -c 'mount -t tmpfs -o size='"$((2 * ranks))"'M small "$1" || exit 1; eval "$2"' small "$small" "$1"
+}
+small=$UMMAP_TEST_FOLDER/small
+mkdir "$small"
+export -f job fail runs refuse
+export launch mpi ranks program folder layer out small
+folder=$small on_small '
+	set -u
+	# The pool has holes; steps take room, until there is none. A moment that all had is still there then.
+	job -- 3 > "$out" 2>&1 || fail "there was to be room for this"
+	fallocate -l "$(($(stat -f -c "%a * %S" "$small") - 100000))" "$small/filler" || fail "it cannot be filled"
+	refuse "No space left on device" -- 1000
+	last=$(sed -n "s/^step //p" "$out" | tail -n 1)
+	rm "$small/filler"
+	job -- 3 > "$out" 2>&1 || fail "it does not go on where there is room"
+	from=$(sed -n "s/^from \([0-9]*\) same \1 field \1$/\1/p" "$out")
+	[ -n "$from" ] && [ "$from" -ge "${last:-3}" ] || fail "it has gone on from ${from:-something else}, and not from ${last:-3}"
+	# No room at the beginning.
+	rm -f "$small"/*
+	fallocate -l "$(($(stat -f -c "%a * %S" "$small")))" "$small/filler" || fail "it cannot be filled"
+	refuse "No space left on device" -- 3
+	rm "$small"/*
+	job -- 3 > "$out" 2>&1 || fail "it does not begin where there is room"
+' || exit 1

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# pcaf_config with a folder: files are there from then on, in later runs too, also after one that has died.
+. "$(dirname "$0")/coarray_job"
+library=${program%/tests/mpi/*}
+layer=${layer/$library\/libummap-mpi-$mpi.so.0/}
+far=$UMMAP_TEST_FOLDER/far% again=$UMMAP_TEST_FOLDER/again
+mkdir "$far" "$again"
+
+run() { # run, ARGUMENT ...
+	local n=$1
+	shift
+	job -- "$@" > "$out" 2>&1 && grep -q "^run $n$" "$out" || fail "this should have been run $n"
+}
+
+dies() { # ARGUMENT ...
+	! job -- "$@" > "$out" 2>&1 || fail "it was to stop"
+	grep -q 'as it was told' "$out" || [ "$mpi" = openmpi ] || fail "it was to stop as it was told"
+}
+
+files_at() { # folder, how many
+	[ "$(find "$1" -name '*.win' | wc -l)" -eq "$2" ] || { ls -l "$1" >> "$out"; fail "there should be $2 files in $1"; }
+}
+
+per_image=3
+[ "${PCAF_SHAREDFILE:-}" != true ] || per_image=1
+run 1 "$far"
+files_at "$far" "$ranks"
+files_at "$folder" $(((per_image == 1 ? 1 : per_image - 1) * ranks))
+run 2 "$far"
+dies "$far" die
+run 4 "$far"
+"$library/ummap-caf" ls "$folder" > "$out" || fail "ummap-caf does not find it"
+contents=$(for order in $("$library/ummap-caf" ls "$folder" | awk '$2 == 120000 { print $1 }'); do
+	"$library/ummap-caf" export "$folder" "$order" "$ranks" "$UMMAP_TEST_FOLDER/part" &&
+		od -v -w4 -An -td4 "$UMMAP_TEST_FOLDER/part" | sort -u
+done)
+[ "$(echo $contents)" = "7 9" ] || [ "$(echo $contents)" = "9 7" ] || fail "ummap-caf has $contents"
+# Killed right behind the move, and back to where all others are.
+dies "$again" early
+[ "${PCAF_SHAREDFILE:-}" = true ] || files_at "$far" 0
+files_at "$again" "$ranks"
+run 5 "$folder"
+[ "${PCAF_SHAREDFILE:-}" = true ] || files_at "$again" 0
+
+refuse() { # sentence, NAME=VALUE ... -- ARGUMENT ...
+	local sentence=$1
+	shift
+	! job "$@" > "$out" 2>&1 || fail "nothing was refused: $sentence"
+	[ "$(grep -c "^ummap-coarray: image 1: .*$sentence" "$out")" -eq 1 ] || fail "this should have been said once: $sentence"
+}
+
+refuse 'none" must be a folder that exists' -- "$UMMAP_TEST_FOLDER/none"
+refuse 'are all kept in one file in PCAF_PATH' -- "$far" small
+refuse 'with PCAF_ENGINE=kernel, coarrays stay' PCAF_PREFIX=other_ PCAF_ENGINE=kernel PCAF_CONSISTENT=false -- "$far"
+run 6 "$folder"

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# pcaf_open_image: what a run has left that has ended, or died, and what is refused.
+. "$(dirname "$0")/coarray_job"
+layer=${layer/${program%\/tests\/mpi\/*}\/libummap-mpi-$mpi.so.0/}
+first=$folder second=$UMMAP_TEST_FOLDER/second before=$ranks
+
+recover() { # images, NAME=VALUE ... -- ARGUMENT ...
+	ranks=$1
+	shift
+	rm -rf "$second" && mkdir "$second"
+	folder=$second job PCAF_RECOVER="$first" "$@" > "$out" 2>&1
+}
+
+refuse() { # sentence, NAME=VALUE ... -- ARGUMENT ...
+	local sentence=$1
+	shift
+	! recover 1 "$@" || fail "nothing was refused: $sentence"
+	grep -q "^ummap-coarray: image 1: .*$sentence" "$out" || fail "this should have been said: $sentence"
+}
+
+! job -- die > "$out" 2>&1 || fail "it was to stop"
+recover $((before + 1)) -- || fail "there is something else at the earlier images, or nothing"
+grep -q "^recovered $before$" "$out" || fail "nothing was recovered"
+recover 1 -- || fail "there is something else at the earlier images, or nothing"
+refuse "there are the images 1 to $before only" -- image
+refuse 'the copy has 4 bytes, and coarray [0-9]* of the run in PCAF_RECOVER 240000' -- size
+refuse 'the array is no coarray' -- array
+refuse 'PCAF_RECOVER must be the folder of an earlier run' PCAF_RECOVER= -- none
+refuse 'is the same folder as PCAF_PATH' PCAF_RECOVER="$second" -- none
+refuse 'PCAF_RECOVER: .*manifest: No such file' PCAF_RECOVER="$UMMAP_TEST_FOLDER" -- none
+
+# Nothing has changed there: the run goes on.
+ranks=$before
+job -- > "$out" 2>&1 || fail "the first run does not go on"
+recover $((before > 1 ? before - 1 : 2)) -- ended || fail "what has ended by itself is not there"
