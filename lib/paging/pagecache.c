@@ -140,6 +140,11 @@ int pagecache_prepare(const struct mapping *map)
 	return pagecache_may(map) ? sigsegv_start_bus() : 0;
 }
 
+bool pagecache_has(struct mapping *map, size_t first, size_t last)
+{
+	return last <= map->size >> map->shift && pagecache_may(map) && show(map, &(struct run){ first, last }, NULL);
+}
+
 bool pagecache_map(struct mapping *map, size_t i)
 {
 	struct seg *s = map_seg(map, i);
