@@ -67,7 +67,7 @@ static int parse_keys(const struct ummap_uri *uri, int oflags, struct keys *keys
 	static const char *const cached[] = { [AUTO] = "auto", [ALWAYS] = "map", [NEVER] = "copy" };
 	int value = 0;
 
-	*keys = (struct keys){ .direct = AUTO, .lends = AUTO };
+	*keys = (struct keys){ .direct = AUTO, .lends = NEVER };
 	for (unsigned i = 0; i < uri->nkeys && value >= 0; i++) {
 		const struct ummap_key *key = &uri->keys[i];
 
