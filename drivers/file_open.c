@@ -41,7 +41,7 @@ int file_close(void *h)
 /* What the keys say. */
 struct keys {
 	enum when direct;
-	bool lends;
+	enum when lends;
 };
 
 /* The number of a key's value among `names`; or -EINVAL. */
@@ -55,13 +55,19 @@ static int parse_key(const struct ummap_key *key, const char *const *names, int 
 		      n > 2 ? names[1] : "", names[n - 1], key->value);
 }
 
+/* Who only loads has no use for copies. Who stores to most of it would have each segment's place mapped twice. */
+static bool lends(const struct keys *keys, int oflags)
+{
+	return keys->lends == ALWAYS || (keys->lends == AUTO && !(oflags & UMMAP_O_WRITE));
+}
+
 static int parse_keys(const struct ummap_uri *uri, int oflags, struct keys *keys, struct ummap_geom *geom)
 {
 	static const char *const direct[] = { [AUTO] = "auto", [ALWAYS] = "always", [NEVER] = "never" };
-	static const char *const cached[] = { "copy", "map" };
+	static const char *const cached[] = { [AUTO] = "auto", [ALWAYS] = "map", [NEVER] = "copy" };
 	int value = 0;
 
-	*keys = (struct keys){ .direct = AUTO };
+	*keys = (struct keys){ .direct = AUTO, .lends = NEVER };
 	for (unsigned i = 0; i < uri->nkeys && value >= 0; i++) {
 		const struct ummap_key *key = &uri->keys[i];
 
@@ -69,7 +75,7 @@ static int parse_keys(const struct ummap_uri *uri, int oflags, struct keys *keys
 			value = parse_key(key, direct, 3, geom);
 			keys->direct = value;
 		} else if (strcmp(key->name, "cached") == 0) {
-			value = parse_key(key, cached, 2, geom);
+			value = parse_key(key, cached, 3, geom);
 			keys->lends = value;
 		}
 	}
@@ -167,7 +173,7 @@ static int make_handle(int fd, struct keys keys, int oflags, void **h, struct um
 	f->fd = fd;
 	f->block = S_ISBLK(st.st_mode);
 	f->direct = keys.direct;
-	f->lends = keys.lends;
+	f->lends = lends(&keys, oflags);
 	f->slot = -1;
 	open_direct(f, oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY);
 	err = file_size(f, &geom->size);
@@ -184,7 +190,7 @@ static int make_handle(int fd, struct keys keys, int oflags, void **h, struct um
 	geom->caps = UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE;
 	if (f->direct_fd >= 0)
 		geom->caps |= UMMAP_CAP_DIRECT;
-	if (keys.lends)
+	if (f->lends)
 		geom->caps |= UMMAP_CAP_LEND;
 	if (oflags & UMMAP_O_WRITE)
 		geom->caps |= UMMAP_CAP_WRITE | (f->block ? 0 : UMMAP_CAP_GROW);

@@ -18,6 +18,7 @@
 #include "paging/lock.h"
 #include "base/log.h"
 #include "paging/lookup.h"
+#include "paging/pagecache.h"
 #include "io/plugin.h"
 #include "paging/remap.h"
 #include "paging/segment.h"
@@ -350,6 +351,8 @@ static int make_mapping(struct plan *p, void **addr)
 		if (!err && !map->in_place)
 			err = start_prepare(map);
 		if (!err)
+			err = pagecache_prepare(map);
+		if (!err)
 			err = map_insert(map);
 		if (err)
 			demolish(map, false);
@@ -519,6 +522,8 @@ static int remap(struct mapping *map, size_t size, const struct target *to, off_
 		err = sync_all(map);
 	if (!err)
 		err = remap_apply(map, &want);
+	if (!err)
+		err = pagecache_prepare(map);
 	before = want.lock;
 	if (!err) {
 		before = map->backings[map->current].lock;

@@ -26,7 +26,7 @@
 #define DEFAULT_FAULT_THREADS 8
 #define FAULT_THREADS_MAX 64
 
-struct config config = { .direct = "auto", .cached = "copy" };
+struct config config = { .direct = "auto", .cached = "auto" };
 
 bool config_is_name(const char *text)
 {
@@ -182,9 +182,9 @@ static int load_writers(const char *text)
 
 static int load_cached(const char *text)
 {
-	config.cached = text ? text : "copy";
-	if (strcmp(config.cached, "copy") && strcmp(config.cached, "map"))
-		return fail(EINVAL, "UMMAP_CACHED is \"%s\": it must be copy or map", text);
+	config.cached = text ? text : "auto";
+	if (strcmp(config.cached, "auto") && strcmp(config.cached, "copy") && strcmp(config.cached, "map"))
+		return fail(EINVAL, "UMMAP_CACHED is \"%s\": it must be auto, map or copy", text);
 	return 0;
 }
 

@@ -18,7 +18,7 @@ struct config {
 	const char *driver;    /* for descriptors: a URI without a path; NULL: the best there is */
 	const char *driver_path; /* folders of loadable drivers and policies, with colons between them; or NULL */
 	const char *direct;    /* "auto", "always" or "never" */
-	const char *cached;    /* "copy" or "map" */
+	const char *cached;    /* "auto", "copy" or "map" */
 	int engine;            /* UMMAP_ENGINE_* */
 	unsigned fault_threads; /* threads that serve accesses that userfaultfd reports */
 	size_t readahead;      /* bytes of the window; 0: off */

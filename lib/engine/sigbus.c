@@ -50,7 +50,7 @@ static void wake(const struct engine *e, char *range, size_t len)
 }
 
 #define ALL \
-	.needs = PAGED_NEEDS, .stored_to = &engine_sigbus, .by_bus = true, .drops = true, .uffd = &userfaultfd_signals, \
+	.needs = PAGED_NEEDS, .stored_to = &engine_sigbus, .by_bus = true, .drops = true, .page_cache = true, .uffd = &userfaultfd_signals, \
 	.adopt = paged_adopt, .adopt_pool = paged_adopt_pool, .map = paged_map, .copy_in = paged_copy_in, .is_one = paged_is_one, \
 	.protect = paged_protect, .unmap = paged_unmap, .unmap_last = paged_unmap_last, .discard = paged_discard, .wake = wake
 

@@ -93,6 +93,12 @@ void fault_onerror(void (*fn)(void *addr, int error))
 	on_error = fn;
 }
 
+/* What is shown there and raises SIGBUS the kernel cannot load, or the file has lost it: reading it tells. */
+static bool show_pages(struct mapping *map, size_t i, const struct fault *fault)
+{
+	return !fault->write && !(fault->bus && seg_has(map_seg(map, i), SEG_PAGECACHE)) && pagecache_map(map, i);
+}
+
 enum fault_answer fault_by_signal(const struct fault *fault)
 {
 	struct mapping *map = map_find(fault->addr);
@@ -102,8 +108,9 @@ enum fault_answer fault_by_signal(const struct fault *fault)
 
 	if (!map)
 		return FAULT_FOREIGN;
-	/* Beyond the end of a file that is shown there is nothing to serve. */
-	if ((fault->write && !map->writable) || (fault->bus && !map->in_place && !map->engine->by_bus)) {
+	/* What is not shown from the page cache, and raises no SIGBUS, has nothing to serve there. */
+	if ((fault->write && !map->writable) ||
+	    (fault->bus && !(map->in_place || map->engine->by_bus || pagecache_may(map)))) {
 		map_leave(map);
 		return FAULT_FOREIGN;
 	}
@@ -113,7 +120,7 @@ enum fault_answer fault_by_signal(const struct fault *fault)
 		return err ? FAULT_FOREIGN : FAULT_SERVED;
 	}
 	i = (size_t)((char *)fault->addr - map->range) >> map->shift;
-	if (!fault->write && pagecache_map(map, i)) {
+	if (show_pages(map, i, fault)) {
 		map_leave(map);
 		return FAULT_SERVED;
 	}

@@ -2,18 +2,21 @@
 /*
  * Absent -> mapped from the page cache, and back. Such a segment has no frame: its place in the mapped range shows the
  * kernel's pages of the store, read-only. All other code treats it as absent. A store, or a pin, pages it in, and the
- * call that maps the frame replaces the pages. The kernel may evict its pages, and then loads them again by itself,
- * page by page: correct, but slow; so the background thread checks from time to time. Takes the locks of segments;
- * while one is held another is only trylocked.
+ * call that maps the frame replaces the pages, or, where places are watched, the call before it. The kernel may evict
+ * its pages, and then loads them again by itself, page by page: correct, but slow; so the background thread checks from
+ * time to time. What the kernel cannot load, or finds cut off, raises SIGBUS: then it is paged in, too. Takes the locks
+ * of segments; while one is held another is only trylocked.
  */
 #include "paging/pagecache.h"
+
+#include "engine/engine.h"
 
 #include <sys/mman.h>
 
 /* Faults cost more than pages that come along. Segments that are mapped together begin at a multiple of their
  * number. */
 #define TOGETHER_BYTES ((size_t)16 << 20)
-#define TOGETHER_MOST 64
+#define TOGETHER_MOST 512
 /* Each cluster may be a mapping of the kernel's, of which there are not many. */
 #define STRETCHES_MAX 2048
 /* How many clusters are looked at in one round. */
@@ -127,14 +130,28 @@ static bool map_pages_locked(struct mapping *map, size_t i)
 	return done;
 }
 
+bool pagecache_may(const struct mapping *map)
+{
+	return map->engine->page_cache && !map->shared && !map->in_place && io_lends(map->backings[map->current].store);
+}
+
+int pagecache_prepare(const struct mapping *map)
+{
+	return pagecache_may(map) ? sigsegv_start_bus() : 0;
+}
+
+bool pagecache_has(struct mapping *map, size_t first, size_t last)
+{
+	return last <= map->size >> map->shift && pagecache_may(map) && show(map, &(struct run){ first, last }, NULL);
+}
+
 bool pagecache_map(struct mapping *map, size_t i)
 {
 	struct seg *s = map_seg(map, i);
 	bool done = false;
 
 	/* Only where all of it belongs to the mapping, and to this process alone. */
-	if (!map->engine->page_cache || map->shared || i >= map->size >> map->shift ||
-	    !io_lends(map->backings[map->current].store))
+	if (i >= map->size >> map->shift || !pagecache_may(map))
 		return false;
 	if (map->stretches >= STRETCHES_MAX && pagecache_unmap(map, 0, map->segs) == 0)
 		map->stretches = 0;
@@ -158,7 +175,7 @@ static int unmap_run(struct mapping *map, size_t i, size_t last)
 	if (seg_has(map_seg(map, i), SEG_PAGECACHE)) {
 		while (r.last < end && lock_if(map, r.last, true))
 			r.last++;
-		err = map->engine->discard(map_place(map, i), (r.last - i) << map->shift);
+		err = engine_reset(map->engine, map_place(map, i), (r.last - i) << map->shift);
 		for (size_t k = i; k < r.last && !err; k++) {
 			seg_change(map_seg(map, k), SEG_PAGECACHE, 0);
 			map->pagecached--;

@@ -5,6 +5,12 @@
 
 #include "paging/mapping.h"
 
+/* Whether its segments may be mapped from the page cache. */
+bool pagecache_may(const struct mapping *map);
+/* Before the first of them are, of each store. 0, or -errno with a sentence. */
+int pagecache_prepare(const struct mapping *map);
+/* Whether loads of [first, last) would be, now. */
+bool pagecache_has(struct mapping *map, size_t first, size_t last);
 /* For a load of segment i: maps the kernel's pages in its place, if the page cache has all of it, and those of
  * neighbours for which that is true. false: the segment has to be paged in. */
 bool pagecache_map(struct mapping *map, size_t i);

@@ -11,6 +11,7 @@
 #include "base/worker.h"
 #include "memory/budget.h"
 #include "paging/evict.h"
+#include "paging/pagecache.h"
 #include "paging/readahead.h"
 
 #include <stdlib.h>
@@ -103,6 +104,8 @@ static bool is_full(struct prefetch *p)
 
 bool prefetch_add(struct prefetch *p, size_t first, size_t last)
 {
+	if (pagecache_has(p->map, first, last))
+		return true;
 	for (size_t i = first; i < last; i++) {
 		if (!readahead_wants(p->map, i))
 			continue;

@@ -223,6 +223,8 @@ static int map_segment(struct mapping *map, size_t i, struct seg *s, char *from,
 	int err = seg_has(s, SEG_POISONED) ? seg_unpoison(map, i, s) : 0;
 	uint64_t before = seg_head(s);
 
+	if (!err && before & SEG_PAGECACHE && map->engine->drops)
+		err = engine_reset(map->engine, map_place(map, i), map_place_len(map, i));
 	if (!err && write)
 		err = make_twin(map, i, from);
 	if (err)

@@ -264,6 +264,7 @@ static void read_in_order(void *value)
 	uint8_t *m;
 
 	set_env("UMMAP_READAHEAD", value);
+	set_env("UMMAP_CACHED", "copy");
 	file_fill(fd, 0, SIZE, 0, 1);
 	m = map_file(fd, SIZE, SEG, PROT_READ, 0);
 	check_bytes(m, SIZE, 0, 1);

@@ -56,6 +56,7 @@ static void load_all(void *driver)
 
 	set_budget(4 * MIB);
 	set_env("UMMAP_DRIVER", driver);
+	set_env("UMMAP_CACHED", "copy");
 	m = map_random(fd, SIZE, PROT_READ);
 	for (size_t i = 0; i < SEGS; i++)
 		check_segment(m, i * 37 % SEGS);

@@ -218,6 +218,34 @@ Test(pagecache_map, not_with_uffd)
 	not_lent("posix:%s", UMMAP_ENGINE_UFFD);
 }
 
+static size_t lent_by(const char *uri, int prot, size_t seg)
+{
+	struct ummap_attr attr = init;
+	size_t is;
+	void *m;
+
+	attr.seg_size = seg;
+	check(ummap_open(uri, SIZE, 0, prot, &attr, &m) == 0);
+	check_bytes(m, SIZE, 0, OLD);
+	is = lent(m);
+	check(umunmap(m, 0) == 0);
+	return is;
+}
+
+/* What nobody asks for: only to who only loads, whatever the size of segments and with it the engine. */
+Test(pagecache_map, untold)
+{
+	char path[320], uri[400];
+
+	set_budget(BUDGET);
+	file_fill(temp_named("file", 0, path), 0, SIZE, 0, OLD);
+	snprintf(uri, sizeof(uri), "posix:%s", path);
+	check(lent_by(uri, PROT_READ, SEG) == SIZE && lent_by(uri, PROT_READ, 4 * KIB) == SIZE);
+	check(lent_by(uri, READ_WRITE, SEG) == 0 && lent_by(uri, READ_WRITE, 4 * KIB) == 0);
+	strcat(uri, "?cached=copy");
+	check(lent_by(uri, PROT_READ, SEG) == 0 && lent_by(uri, PROT_READ, 4 * KIB) == 0);
+}
+
 /* Each mapping may have it its own way. */
 Test(pagecache_map, by_a_key)
 {
@@ -239,7 +267,7 @@ Test(pagecache_map, by_a_key)
 	check(umunmap(m, 0) == 0);
 	snprintf(uri, sizeof(uri), "posix:%s?cached=maps", path);
 	check_fails(ummap_open(uri, SIZE, 0, READ_WRITE, &init, &m), EINVAL);
-	check(strstr(umerrormsg(), "cached must be copy or map, not \"maps\""), "%s", umerrormsg());
+	check(strstr(umerrormsg(), "cached must be auto, map or copy, not \"maps\""), "%s", umerrormsg());
 }
 
 /* ---- What is done to it ---- */
@@ -286,6 +314,32 @@ Test(pagecache_map, others_write)
 	check_bytes(m, SEG, 0, OLD);
 	check_bytes(m + SEG, SIZE - SEG, SEG, NEW);
 	check(umunmap(m, 0) == 0);
+}
+
+/* What is cut off the file while its pages are shown reads as zeros, as where they are copied. */
+static void cut_off(void *engine)
+{
+	const size_t left = SIZE / 2 + 3 * KIB;
+	uint8_t *m;
+	int fd;
+
+	start();
+	set_env("UMMAP_ENGINE", engine);
+	set_env("UMMAP_CACHED", "auto");
+	fd = cached_file(SIZE);
+	m = map_file(fd, SIZE, SEG, PROT_READ, 0);
+	check_bytes(m, SIZE, 0, OLD);
+	check(lent(m) == SIZE);
+	check(ftruncate(fd, (off_t)left) == 0);
+	check_bytes(m, left, 0, OLD);
+	check_zeros(m + left, SIZE - left);
+	check(lent(m) < SIZE && umunmap(m, 0) == 0);
+}
+
+Test(pagecache_map, others_cut_off)
+{
+	check_exits(run_child(cut_off, "segv"), 0);
+	check_exits(run_child(cut_off, "sigbus"), 0);
 }
 
 static uint8_t *load_lent(int fd)

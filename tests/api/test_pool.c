@@ -98,6 +98,7 @@ Test(pool, what_is_in_use_stays)
 	uint8_t *m;
 
 	set_budget(BUDGET);
+	set_env("UMMAP_CACHED", "copy");
 	m = map_file(fd, SIZE / 4, SEG, PROT_READ, 0);
 	check_bytes(m, SIZE / 4, 0, 3);
 	use_once(SIZE, 1);

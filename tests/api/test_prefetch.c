@@ -19,6 +19,7 @@ static uint8_t *map_within(size_t budget)
 	cr_assert_geq(fd, 0);
 	file_fill(fd, 0, SIZE, 0, SEED);
 	set_budget(budget);
+	set_env("UMMAP_CACHED", "copy");
 	m = map_file(fd, SIZE, SEG, PROT_READ, 0);
 	close(fd);
 	cr_assert_eq(umadvise(m, SIZE, UMMAP_ADV_RANDOM), 0);
@@ -316,4 +317,28 @@ Test(prefetch, and_the_end)
 	}
 	cr_expect_eq(stat_of(NULL).standby_bytes, 0);
 	cr_expect_eq(stat_of(NULL).mappings, 0);
+}
+
+/* Where a load shows the page cache's own pages, a copy of them would be for nothing. The engine uffd shows none. */
+Test(prefetch, not_what_is_shown)
+{
+	static size_t order[SEGS];
+	const char *engine = getenv("UMMAP_ENGINE");
+	uint8_t *m;
+	int fd;
+
+	if (engine && strcmp(engine, "uffd") == 0)
+		return;
+	fd = memfd_create("prefetch", MFD_CLOEXEC);
+	file_fill(fd, 0, SIZE, 0, SEED);
+	set_budget(2 * SIZE);
+	m = map_file(fd, SIZE, SEG, PROT_READ, 0);
+	close(fd);
+	cr_assert_eq(umadvise(m, SIZE, UMMAP_ADV_RANDOM), 0);
+	shuffle(order, 5);
+	cr_assert_eq(ask(m, order, SEGS), 0);
+	cr_assert_eq(settled(m), 0);
+	check_bytes(m, SIZE, 0, SEED);
+	cr_assert(stat_of(m).lent_bytes == SIZE && stat_of(m).read_requests == 0);
+	end(m);
 }

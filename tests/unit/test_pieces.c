@@ -15,6 +15,7 @@
 static uint8_t *map_in(size_t seg, int fd, int prot)
 {
 	set_env("UMMAP_ENGINE", "segv");
+	set_env("UMMAP_CACHED", "copy");
 	set_budget(BUDGET);
 	return map_file(fd, SIZE, seg, prot, 0);
 }
