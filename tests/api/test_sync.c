@@ -13,7 +13,7 @@
 #define SIZE (SEGS * SEG)
 #define DEPTH 64
 
-static uint8_t store[SIZE];
+static uint8_t store[SIZE], durable[SIZE]; /* what was written, and what of it was flushed */
 static struct ummap_io *waiting[DEPTH];
 static unsigned n_waiting, most_waiting;
 static uint64_t fails_at = UINT64_MAX; /* a write at this offset */
@@ -74,10 +74,17 @@ static int lazy_reap(void *h, struct ummap_io **done, unsigned max, unsigned min
 	return (int)n;
 }
 
+static int lazy_flush(void *h, uint64_t off, uint64_t len)
+{
+	(void)off, (void)len;
+	memcpy(durable, h, SIZE);
+	return 0;
+}
+
 static const struct ummap_driver lazy = {
 	.struct_size = sizeof(lazy), .abi = UMMAP_DRIVER_ABI, .scheme = "lazy", .help = "memory, when it is asked for",
 	.open = lazy_open, .close = lazy_close, .read = lazy_read, .write = lazy_write, .submit = lazy_submit,
-	.reap = lazy_reap,
+	.reap = lazy_reap, .flush = lazy_flush,
 };
 
 /* A mapping in which every `step`th segment is changed; nothing was on its way yet. */
@@ -128,6 +135,22 @@ Test(sync, one_by_one_where_asked_to)
 	check(umsync(m, 0) == 0);
 	check(most_waiting == 1, "%u", most_waiting);
 	check_store(3, SEGS);
+	check(umunmap(m, 0) == 0);
+}
+
+/* It flushes what it has written, and not what was written before. */
+Test(sync, is_durable_when_it_is_back)
+{
+	uint8_t *m = changed(3);
+
+	for (size_t i = 0; i < SEGS; i += 40) {
+		check(umsync(m, 0) == 0);
+		check(memcmp(durable, m, SIZE) == 0, "segment %zu", i);
+		fill(m + i * SEG, SEG, i * SEG, 8);
+	}
+	fill(m, SEG, 0, 9);
+	check(umsync_range(m, SEG, 0) == 0);
+	check_bytes(durable, SEG, 0, 9);
 	check(umunmap(m, 0) == 0);
 }
 
