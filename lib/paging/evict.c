@@ -90,7 +90,7 @@ static uint32_t let_go(struct mapping *map, struct seg *s)
 	flush_leaves(map, s);
 	if (map->writers)
 		twin_drop(map, map_index(map, s));
-	seg_change(s, SEG_VALID | SEG_INACTIVE | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD, 0);
+	seg_change(s, SEG_VALID | SEG_INACTIVE | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD | SEG_LEFT_BEHIND, 0);
 	cache_gone(&map->member, s);
 	return s->frame;
 }
