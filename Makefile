@@ -29,7 +29,7 @@ PMEM := $(shell pkg-config --exists libpmem2 2> /dev/null && echo libpmem2)
 URING := $(shell pkg-config --exists liburing 2> /dev/null && echo liburing)
 # jemalloc's archive, of which libumalloc has a copy inside.
 JEMALLOC := $(filter /%,$(shell $(CC) -print-file-name=libjemalloc_pic.a))
-LEFT_OUT = $(if $(JEMALLOC),,tests/umalloc/%.c) %/skeleton.c %/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
+LEFT_OUT = $(if $(JEMALLOC),,tests/umalloc/%.c) $(if $(OBJECT),,tests/object/%.c) %/skeleton.c %/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
 	$(if $(URING),,drivers/uring.c %/test_uring.c %/test_uffd_uring.c)
 ABSENT = $(if $(PMEM),,pmem) $(if $(URING),,uring)
 LIB_SRC = $(filter-out $(LEFT_OUT),$(wildcard lib/*/*.c drivers/*.c policies/*.c))
@@ -46,7 +46,7 @@ ROOMS = $B/librooms.a
 # tests/*/prog_*.c: programs of their own, linked with the shared library: exit 0 pass, 77 skip, else fail.
 # Their names are unique: all are built in one folder.
 vpath test_%.c tests/unit tests/api tests/drivers tests/tools
-vpath prog_%.c tests/unit tests/api tests/drivers tests/tools tests/umalloc tests/umrun
+vpath prog_%.c tests/unit tests/api tests/drivers tests/tools tests/umalloc tests/umrun tests/object
 SUITES = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(LEFT_OUT),$(wildcard tests/*/test_*.c))))
 # Sanitizers want to come before what is preloaded.
 PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_preload.c %/prog_umrun.c) $(LEFT_OUT),$(wildcard tests/*/prog_*.c))))
@@ -80,10 +80,10 @@ $(CAF_OBJ): override CPPFLAGS += -Iclients
 
 TOOLS = $(CONFORM) $(UMTOP) $(BESIDE) $(CAF)
 
-all: lib mpi umalloc umrun tools $(EXAMPLES) $(BENCHES)
+all: lib mpi umalloc umrun object tools $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
 tools: $(TOOLS)
-tests: lib mpi-tests umalloc umrun tools $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
+tests: lib mpi-tests umalloc umrun object tools $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -141,6 +141,7 @@ $(BESIDE): $B/%: $B/tools/%/main.o $(ROOMS)
 
 $B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_cache: | $(BESIDE)
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
+$B/tests/test_manifest: override CPPFLAGS += -Iclients
 $B/tests/test_%: test_%.c $(ROOMS)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Ilib -Itests -I. $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(ROOMS) $(LIBS) -lcriterion
@@ -177,6 +178,7 @@ $B/examples/%: examples/%.c $(SO)
 include clients/rules.mk
 include clients/umalloc/rules.mk
 include clients/umrun/rules.mk
+include clients/object/rules.mk
 include bench/field/rules.mk
 
 # What CI and README call: everything that must hold. The checks that take a while are jobs of tests/run, beside the suites.
@@ -193,10 +195,10 @@ check-layers:
 check-calls: mpi-tests
 	tests/check-calls $B
 
-check-man: lib umalloc
+check-man: lib umalloc object
 	tests/check-man $B
 
-check-install: lib mpi umalloc umrun tools
+check-install: lib mpi umalloc umrun object tools
 	tests/check-install $B
 
 check-plugins: lib mpi tools

@@ -121,15 +121,15 @@ $(call MAPREDUCE_LIB,$1): $(call MAPREDUCE_OBJ,$1) clients/mapreduce/libummap-ma
 $(call MAPREDUCE_TESTS,$1): $(call MAPREDUCE_LIB,$1)
 $(call MAPREDUCE_TESTS,$1): MAPREDUCE = -lummap-mapreduce-$1
 
-# Where it is built and where it is installed, it finds the libraries.
+# By no more than the manual says. Where it is built and where it is installed, it finds the libraries.
 $B/ummap-wordcount.$1: examples/mapreduce/wordcount.c $(call MAPREDUCE_LIB,$1) $(call MPI_LIB,$1)
-	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -MMD -MP -MF $$@.d $$(LDFLAGS) -o $$@ $$< -L$B -Wl,--no-as-needed -lummap-mapreduce-$1 \
+	$(MPICC_$1) -Iinclude $$(CFLAGS) -MMD -MP -MF $$@.d $$(LDFLAGS) -o $$@ $$< -L$B -Wl,--no-as-needed -lummap-mapreduce-$1 \
 		-lummap-mpi-$1 -Wl,-rpath,'$$$$ORIGIN:$$$$ORIGIN/../lib'
 
 $B/examples/mapreduce/$1/%: examples/mapreduce/%.c $(call MAPREDUCE_LIB,$1) $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
-	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B -Wl,--no-as-needed -lummap-mapreduce-$1 \
-		-lummap-mpi-$1 -lm -Wl,-rpath,$(abspath $B)
+	$(MPICC_$1) -Iinclude $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B -Wl,--no-as-needed -lummap-mapreduce-$1 \
+		-lummap-mpi-$1 -Wl,-rpath,$(abspath $B)
 
 -include $(patsubst %.o,%.d,$(call MPI_OBJ,$1) $(call MAPREDUCE_OBJ,$1)) $B/ummap-wordcount.$1.d $(addsuffix .d,$(call MPI_TESTS,$1) $(call MPI_EXAMPLES,$1))
 endef

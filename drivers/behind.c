@@ -5,7 +5,12 @@
 #include "futex.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+#define ENCODED "%?&={}"               /* in paths and values of a URI */
 
 static void take_turn(struct behind *b)
 {
@@ -44,6 +49,50 @@ int behind_open(struct behind *b, const struct ummap_uri *uri, int fd, int oflag
 int behind_close(struct behind *b)
 {
 	return b->driver.close(b->h);
+}
+
+/* Text that ends at `end`; what does not fit has no end. */
+struct text {
+	char *at, *end;
+};
+
+static void add(struct text *t, const char *s, const char *encoded)
+{
+	for (; *s && t->at + 4 < t->end; s++)
+		t->at += sprintf(t->at, strchr(encoded, *s) ? "%%%02x" : "%c", (unsigned char)*s);
+	if (*s)
+		t->at = t->end;
+}
+
+void behind_uri(const struct ummap_uri *uri, char *to, size_t size)
+{
+	struct text t = { to, to + size };
+	const char *between = "?";
+	char folder[PATH_MAX];
+
+	for (const struct ummap_uri *u = uri->next_uri; u; u = u->next_uri) {
+		add(&t, u->scheme, "");
+		add(&t, u->next_uri ? "+" : ":", "");
+	}
+	if (*uri->path != '/' && getcwd(folder, sizeof(folder))) {
+		add(&t, folder, ENCODED);
+		add(&t, "/", "");
+	}
+	add(&t, uri->path, ENCODED);
+	for (const struct ummap_uri *u = uri->next_uri; u; u = u->next_uri) {
+		for (unsigned i = 0; i < u->nkeys; i++, between = "&") {
+			add(&t, between, "");
+			add(&t, u->next_uri ? u->scheme : "", "");
+			add(&t, u->next_uri ? "." : "", "");
+			add(&t, u->keys[i].name, "");
+			add(&t, "=", "");
+			add(&t, u->keys[i].value, ENCODED);
+		}
+	}
+	if (t.at < t.end)
+		*t.at = '\0';
+	else
+		*to = '\0';
 }
 
 bool behind_inherited(const struct behind *b)

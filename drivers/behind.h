@@ -25,6 +25,8 @@ struct behind {
  * calls could do: asynchronous transfers and lending. */
 int behind_open(struct behind *b, const struct ummap_uri *uri, int fd, int oflags, struct ummap_geom *geom);
 int behind_close(struct behind *b);
+/* The URI of what is behind, with a path that holds in every folder, if it fits into so many bytes; else "". */
+void behind_uri(const struct ummap_uri *uri, char *to, size_t size);
 /* Whether this process has forked from the one that opened it: nothing but closing is left to do. */
 bool behind_inherited(const struct behind *b);
 int behind_readv(struct behind *b, const struct iovec *iov, int n, uint64_t off);

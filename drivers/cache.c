@@ -303,6 +303,7 @@ static int write_row(struct cache *c, const struct row *row, struct cursor at)
 		size_t bytes = cursor_slice(&at, row->end - at.off, iov, CACHE_SLICES, &n);
 
 		err = side_writev(&c->near.file, iov, n, cache_place(&c->near, row->slot, skip + at.off - row->off));
+		cache_has_written(c, bytes);
 		cursor_advance(&at, bytes);
 	}
 	if (err)
@@ -651,6 +652,8 @@ static int set_up(struct cache *c, struct keys *k, const struct ummap_uri *uri, 
 	c->async = behind_is_async(&c->far);
 	snprintf(c->store, sizeof(c->store), "%s", uri->path);
 	open_facts(c, k, uri, fd, geom);
+	if (c->lasts && fd < 0)
+		behind_uri(uri, k->wish.store, sizeof(k->wish.store));
 	k->wish.create = true;
 	err = choose_path(k, uri, geom);
 	if (!err)

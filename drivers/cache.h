@@ -62,6 +62,7 @@ struct cache {
 	char *buffer;                  /* under `homing` */
 	uint32_t told[2];              /* the thread's: when each trouble was told, in seconds from 1; 0: never */
 	uint32_t tried;                /* the thread's: when it wrote back last */
+	_Atomic uint64_t unstarted;    /* bytes that were written to the near file since the system last began to write them */
 	uint64_t populated;            /* the thread's: as far as this */
 	struct held held[HELD_MAX];
 };
@@ -126,6 +127,8 @@ void cache_home_end(struct cache *c);
 int cache_start_thread(struct cache *c, struct ummap_geom *geom);
 void cache_stop_thread(struct cache *c);
 void cache_tell(struct cache *c);
+/* So many bytes were written to the near file. */
+void cache_has_written(struct cache *c, size_t bytes);
 /* Gives notice of trouble that has begun. */
 void cache_give_notice(struct cache *c);
 /* Writes back all that is dirty now, and flushes the far store. */

@@ -23,6 +23,7 @@
 #define RESERVE_MAX 1024               /* slots that are kept free */
 #define REST_S 1
 #define NOTICE_S 60                    /* from one notice to the next of the same kind */
+#define START ((uint64_t)256 << 10)    /* bytes from which on the system begins to write them */
 #define YIELD_MAX_NS 100000000         /* how long one request waits for readers, at most */
 
 struct cache_flight {
@@ -421,6 +422,23 @@ static void write_back(struct cache *c)
 	futex_unlock(&c->homing);
 }
 
+/* A sync waits for all that was written to the near file, also for what is clean. Its pages are all over the file. */
+static void start_writing(struct cache *c)
+{
+	if (c->unstarted < START)
+		return;
+	c->unstarted = 0;
+	side_start(&c->near.file, 0, 0);
+}
+
+void cache_has_written(struct cache *c, size_t bytes)
+{
+	uint64_t before = atomic_fetch_add(&c->unstarted, bytes);
+
+	if (before < START && before + bytes >= START)
+		cache_tell(c);
+}
+
 /* Whether intents are noted that nobody has had for a while. */
 static bool is_restless(const struct cache *c)
 {
@@ -460,6 +478,7 @@ void cache_give_notice(struct cache *c)
 static bool step(struct cache *c, bool quiet)
 {
 	cache_give_notice(c);
+	start_writing(c);
 	keep_room(c);
 	if (c->writable && is_due(c)) {
 		if (may_try(c))

@@ -231,9 +231,21 @@ void cache_settle(struct cache_index *ix, uint32_t s)
 		move(ix, s, CACHE_FREE);
 }
 
+void cache_shed(struct cache_index *ix, uint32_t s)
+{
+	struct cache_slot *slot = &ix->slot[s];
+
+	if (slot->pins || !cache_is_clean(ix, s) || cache_valid(slot))
+		return;
+	if (slot->list == CACHE_MAIN)
+		ghost_add(ix, slot->key >> 1);
+	cache_drop(ix, s);
+}
+
 void cache_unpin(struct cache_index *ix, uint32_t s)
 {
 	ix->slot[s].pins--;
+	cache_shed(ix, s);
 	cache_settle(ix, s);
 }
 

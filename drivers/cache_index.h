@@ -124,6 +124,9 @@ void cache_drop(struct cache_index *ix, uint32_t s);
 void cache_stay_dirty(struct cache_index *ix, uint32_t s, uint32_t now);
 /* What was dirty is clean, of a block that has no clean slot. */
 void cache_make_clean(struct cache_index *ix, uint32_t s);
+/* A clean one that has no sectors any more is emptied, as soon as nobody reads or fills it. What it had may be dirty now, and is
+ * clean again later: then it is where it was. */
+void cache_shed(struct cache_index *ix, uint32_t s);
 /* Empties the clean slot that is the next to go; false: there is none that can. */
 bool cache_evict(struct cache_index *ix);
 void cache_pin(struct cache_index *ix, uint32_t s);

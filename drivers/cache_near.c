@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define HEAD_MAGIC 0x3164686568636163u /* "cachehd1" */
+#define HEAD_MAGIC 0x3264686568636163u /* "cachehd2" */
 #define SLOTS_MIN 16
 
 _Static_assert(sizeof(struct cache_record) == 64, "records do not cross sectors");
@@ -472,6 +472,7 @@ static int begin(struct cache_near *n, const struct cache_wish *wish, struct umm
 		return keys_refuse(geom, EIO, "there are no random numbers");
 	n->head.far = wish->far;
 	n->head.size = wish->far.size;
+	strcpy(n->head.store, wish->store);
 	lay_out(n);
 	/* What is on a device that is too short stays. */
 	err = n->file.device ? give_room(n, geom) : 0;
@@ -530,6 +531,8 @@ static int find(struct cache_near *n, const struct cache_wish *wish, struct umma
 	if (err)
 		return err;
 	forget_intended(n);
+	if (*wish->store)
+		memcpy(n->next.store, wish->store, sizeof(n->next.store));
 	err = flush(n);
 	if (!err)
 		err = cache_pass(n);

@@ -51,6 +51,7 @@
 #include "side.h"
 
 #define CACHE_REGIONS 8192             /* of the store, by a hash: for intents */
+#define CACHE_STORE 2048
 #define CACHE_BLOCK ((size_t)64 << 10)
 #define CACHE_BLOCK_MIN ((size_t)4 << 10)
 #define CACHE_BLOCK_MAX ((size_t)256 << 10)
@@ -75,6 +76,7 @@ struct cache_head {
 	struct cache_facts far;
 	uint64_t touched;              /* 1: the far store may have been written by us since `far` was so */
 	uint64_t intent[CACHE_REGIONS / 64];
+	char store[CACHE_STORE];       /* URI of the store, for tools; "": unknown */
 };
 
 struct cache_record {
@@ -111,6 +113,7 @@ struct cache_wish {
 	bool create;
 	uint64_t size, block;          /* 0: as the file has it */
 	struct cache_facts far;
+	char store[CACHE_STORE];       /* its URI; "": it has none that others could open */
 };
 
 /* Opens it and fills the index, or makes one. Clean sectors that the far store may have differently are forgotten. All errors

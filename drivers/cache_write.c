@@ -65,6 +65,19 @@ static bool give_up_clean(struct cache *c, uint64_t off, uint64_t end)
 	return must;
 }
 
+/* What was written is not kept: slots that it has left without sectors are of no use. */
+static void shed_clean(struct cache *c, uint64_t off, uint64_t end)
+{
+	cache_lock(c);
+	for (uint64_t block = cache_block_of(c, off); block << c->near.block_shift < end; block++) {
+		uint32_t s = cache_find(&c->near.index, block, false);
+
+		if (s != CACHE_NO_SLOT)
+			cache_shed(&c->near.index, s);
+	}
+	cache_unlock(c);
+}
+
 static int write_far(struct cache *c, struct cursor from, uint64_t end)
 {
 	int err = 0;
@@ -110,6 +123,8 @@ static int write_past(struct cache *c, struct cursor *cursor)
 		if (c->mode != CACHE_READ)
 			cache_keep(c, written);
 	}
+	if (c->mode == CACHE_READ || err)
+		shed_clean(c, off, end);
 	stamps_end(c, first, blocks);
 	return err;
 }
@@ -163,8 +178,10 @@ static void has_sectors(struct cache *c, uint32_t s, uint64_t block, cache_mask 
 
 	if ((cache_valid(&ix->slot[s]) & sectors) != sectors)
 		cache_set_valid(ix, s, cache_valid(&ix->slot[s]) | sectors);
-	if (clean != CACHE_NO_SLOT && cache_valid(&ix->slot[clean]) & sectors)
+	if (clean != CACHE_NO_SLOT && cache_valid(&ix->slot[clean]) & sectors) {
 		cache_set_valid(ix, clean, cache_valid(&ix->slot[clean]) & ~sectors);
+		cache_shed(ix, clean);
+	}
 }
 
 static int write_file(struct cache *c, uint32_t s, size_t skip, const struct iovec *iov, int n)

@@ -170,12 +170,16 @@ int ummr_rewind(ummr_job *job);
 
 /*
  * Collective. Writes the result to a file, rank after rank, which takes the place of one that is there when it is complete.
- * print writes one pair, and returns not 0 if it cannot; NULL: pairs are written as they are, behind a ummr_header.
+ * print writes one pair, and returns not 0 if it cannot; NULL: pairs are written as they are, behind a ummr_header. Without
+ * a path: to standard output.
  */
 int ummr_write(ummr_job *job, const char *path,
 	       int (*print)(FILE *out, const struct ummr_bytes *key, const struct ummr_bytes *value, void *arg));
 
-/* Collective. Ends the job and its windows. Files in storage stay if it has not run to its end: another job can go on. */
+/*
+ * Collective. Ends the job and its windows. Files in storage stay if it has not run to its end, or if the last ummr_write has
+ * failed: another job can go on.
+ */
 int ummr_end(ummr_job *job);
 
 /* What was wrong with this thread's last call that returned -1. */

@@ -265,7 +265,7 @@ struct umhold {
  * Gives the bytes from offset on in place, to be loaded from, or stored to as well: for what a copy cannot do, such as
  * atomic instructions. Until umpeer_release the owner neither writes nor evicts them, and waits where it has to: so a
  * hold lasts for microseconds, one thread has one, and meanwhile it touches no mapping (ummapped), waits for nothing, and is
- * not stopped. -1: as when a get or put copies nothing. No other errors.
+ * not stopped. Where it succeeds, it is a full barrier to memory. -1: as when a get or put copies nothing. No other errors.
  */
 int umpeer_hold(struct umpeer *peer, uint64_t offset, int store, struct umhold *hold);
 void umpeer_release(struct umhold *hold);

@@ -18,11 +18,14 @@
 #include "ummap-driver.h"
 #include "ummap.h"
 
+#include "output.h"
+
 enum { EXIT_DAMAGED = 1, EXIT_TROUBLE = 2 };
 
 struct job {
 	const char *store, *file;
 	const char *word;          /* the third one; NULL: none */
+	bool named;                /* the file, by the option */
 };
 
 struct verb {
@@ -126,6 +129,7 @@ static inline int tool_main(const struct tool *tool, int argc, char **argv)
 	static char file[PATH_MAX];
 	struct job job = { .file = NULL };
 
+	output_watch(EXIT_TROUBLE);
 	tool_options(tool, argc, argv, &job);
 	argc -= optind;
 	argv += optind;
@@ -134,6 +138,7 @@ static inline int tool_main(const struct tool *tool, int argc, char **argv)
 			continue;
 		job.store = argv[1];
 		job.word = argv[2];
+		job.named = job.file != NULL;
 		if (!job.file && !name_file(tool, job.store, file))
 			refuse("%s: %s", job.store, strerror(ENAMETOOLONG));
 		job.file = job.file ? job.file : file;

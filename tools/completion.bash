@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Completes the arguments of umrun, umtop, umwal, umcow, umcache, ummap-trace, ummap-timeline, ummap-caf, ummap-cafrun and driver-conform in bash.
+# Completes the arguments of umrun, umtop, umwal, umcow, umcache, umobject, ummap-trace, ummap-timeline, ummap-caf, ummap-cafrun and driver-conform in bash.
 # Installed once under the name of each.
 # shellcheck shell=bash
 
 # Options are those that the program's --help names.
 _ummap_options() { # program
-	"$1" --help 2> /dev/null | grep -oE -- '(^|[][ |])--[a-z]+' | tr -d '][ |' | sort -u
+	"$1" --help 2> /dev/null | grep -oE -- '(^|[][ |])--[a-z][a-z-]*' | tr -d '][ |' | sort -u
 }
 
 _ummap_complete() { # program, word, the word before
@@ -18,9 +18,11 @@ _ummap_complete() { # program, word, the word before
 	driver-conform:--only) mapfile -t words < <("$1" --list | cut -d' ' -f1) ;;
 	driver-conform:--size | driver-conform:--seed | driver-conform:--free | driver-conform:--beside | driver-conform:--seconds) ;;
 	ummap-timeline:--run | ummap-caf:--prefix | ummap-cafrun:-n | ummap-cafrun:--restarts | ummap-cafrun:--mpirun) ;;
-	umrun:--limit | umrun:--segment | umrun:--policy | umrun:--driver | umrun:--only | umrun:--min) ;;
+	umrun:--limit | umrun:--heap-min | umrun:--segment | umrun:--policy | umrun:--driver | umrun:--only | umrun:--min) ;;
+	umobject:--keep | umobject:--dims | umobject:--chunk | umobject:--attribute) ;;
+	umobject:--type) words=(int8 uint8 int16 uint16 int32 uint32 int64 uint64 float double ldouble) ;;
 	ummap-cafrun:--mpi) words=(openmpi mpich) ;;
-	ummap-cafrun:--path | ummap-cafrun:--recover | ummap-trace:-o | ummap-trace:--output | ummap-timeline:-o | ummap-timeline:--output | umwal:--log | umwal:ls | umwal:check | umwal:apply | umwal:back | umwal:drop | \
+	ummap-cafrun:--path | umrun:--heap | ummap-cafrun:--recover | ummap-trace:-o | ummap-trace:--output | ummap-timeline:-o | ummap-timeline:--output | umwal:--log | umwal:ls | umwal:check | umwal:apply | umwal:back | umwal:drop | \
 		umcow:--changes | umcow:ls | umcow:commit | umcow:discard | \
 		umcache:--cache | umcache:ls | umcache:flush | umcache:drop)
 		file=yes
@@ -34,9 +36,11 @@ _ummap_complete() { # program, word, the word before
 			words=(ls commit discard)
 		elif [ "${1##*/}" = umcache ]; then
 			words=(ls flush drop)
+		elif [ "${1##*/}:$3" = umobject:umobject ]; then
+			words=(create put get export ls stat rm cp gc check)
 		elif [ "${1##*/}:$3" = ummap-caf:ummap-caf ]; then
 			words=(ls show export)
-		elif [[ ${1##*/} = ummap-[ct]* || ${1##*/} = umrun ]]; then
+		elif [[ ${1##*/} = ummap-[ct]* || ${1##*/} = umrun || ${1##*/} = umobject ]]; then
 			file=yes
 		fi
 		;;
@@ -49,4 +53,4 @@ _ummap_complete() { # program, word, the word before
 	fi
 }
 
-complete -F _ummap_complete umrun umtop umwal umcow umcache ummap-trace ummap-timeline ummap-caf ummap-cafrun driver-conform
+complete -F _ummap_complete umrun umtop umwal umcow umcache umobject ummap-trace ummap-timeline ummap-caf ummap-cafrun driver-conform

@@ -56,6 +56,7 @@ static struct kind kinds[] = {
 	{ .name = "storage", .engine = "segv", .local = "true" },
 	{ .name = "storage", .engine = "kernel", .local = "false" },
 	{ .name = "storage", .engine = "kernel", .local = "true" },
+	{ .name = "storage", .engine = "auto", .local = "true" },
 };
 
 #define KINDS (sizeof(kinds) / sizeof(*kinds))

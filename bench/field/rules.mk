@@ -52,7 +52,14 @@ $B/bench/mapreduce: FIELD_LIBS = -lummap-mapreduce-$(FIELD_MPI) $(if $(FIELD_SAN
 $(FIELD_RANKS:%=$B/bench/%): $B/bench/%: $B/bench/field/%.o $(FIELD_ROOMS) $(FIELD_MPI_ROOMS) $(call MPI_LIB,$(FIELD_MPI))
 	$(MPICC_$(FIELD_MPI)) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$B $(FIELD_LIBS) -lummap-mpi-$(FIELD_MPI) $(LINK_SO) -lm
 
-check-bench: $(FIELD) $B/bench/fault $(PLUGINS)
+# Coarrays, where OpenCoarrays is. They are not linked with the library.
+FIELD_CAF = $(if $(call COARRAYS,$(FIELD_MPI)),$(addprefix $B/bench/,caf-micro caf-stencil caf-transpose caf-sync))
+all: $(FIELD_CAF)
+$(FIELD_CAF): $B/bench/%: bench/field/%.f90 bench/field/caf-kit.f90 $B/bench/mpi
+	@mkdir -p $@.modules
+	mpifort.$(FIELD_MPI) -fcoarray=lib -O3 -g -Wall -Wno-tabs -J$@.modules -o $@ bench/field/caf-kit.f90 $< -lcaf_$(FIELD_MPI)
+
+check-bench: $(FIELD_CAF) $(FIELD) $B/bench/fault $(PLUGINS)
 	tests/check-bench $B
 .PHONY: check-bench
 

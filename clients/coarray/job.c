@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #define POOL ((uint64_t)64 << 20)
+#define SAY 100000000
 /* Which none is: what an image without files has. */
 #define NO_EPOCH UINT64_MAX
 
@@ -43,7 +44,9 @@ void job_check(MPI_Comm comm, const struct error *e)
 		return;
 	if (first == rank)
 		fprintf(stderr, "ummap-coarray: image %d: %s\n", comm == MPI_COMM_SELF ? job.image : rank + 1, e->text);
-	/* Nobody ends the others before it is said. */
+	/* Nobody ends the others before it is said, and a launcher may drop what it has not read by then. */
+	if (first == rank)
+		nanosleep(&(struct timespec){ .tv_nsec = SAY }, NULL);
 	PMPI_Barrier(comm);
 	PMPI_Abort(MPI_COMM_WORLD, 1);
 	_exit(1);
@@ -342,6 +345,8 @@ void job_drop(struct coarray *c)
 {
 	if (c->covered)
 		take_cover_off(c);
+	if (!c->small)
+		c->former = *manifest_find(&job.manifest, c->order);
 	manifest_find(&job.manifest, c->order)->state = ENTRY_DOOMED;
 	c->kept = c->pending = false;
 	job.changed = true;
@@ -452,9 +457,14 @@ bool job_is_due(void)
 	return now() - job.synced >= (double)job.config.syncfreq;
 }
 
+/* What is mapped still takes its log away itself. */
 static void remove_file(const struct entry *entry)
 {
-	if (!entry->small)
+	const struct coarray *c = job.coarrays;
+
+	while (c && c->former.id != entry->id)
+		c = c->next;
+	if (!entry->small && !c)
 		store_remove(&job.store, entry);
 }
 
@@ -544,6 +554,8 @@ void job_leave(struct coarray *c, bool deallocated)
 		manifest_find(&job.manifest, c->order)->state = ENTRY_ENDED;
 		job.changed = true;
 	}
+	if (c->former.id)
+		store_remove(&job.store, &c->former);
 	if (c->kept && !any)
 		rest();
 	free(c);

@@ -26,6 +26,7 @@ struct coarray {
 	bool small;          /* memory, of which the pool has a copy */
 	bool pending;        /* it was there in an earlier run: initialisers have to be undone */
 	bool whole;          /* and this image's part of it, too */
+	struct entry former; /* what it was before it was dropped: its files are mapped still; ID 0: nothing */
 	bool covered;        /* what initialisers store does not reach its file */
 };
 

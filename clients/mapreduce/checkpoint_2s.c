@@ -410,10 +410,10 @@ static void drop(char *path, bool remove)
 	free(path);
 }
 
-void checkpoint_close(ummr_job *job)
+void checkpoint_close(ummr_job *job, bool through)
 {
 	struct checkpoint *c = &job->checkpoint;
-	bool remove = job->rank == 0 && job->state == STATE_DONE;
+	bool remove = job->rank == 0 && through;
 
 	drop(c->pairs, remove);
 	drop(c->runs[0], remove);

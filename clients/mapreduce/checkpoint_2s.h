@@ -21,7 +21,7 @@ int checkpoint_find(ummr_job *job);
 int checkpoint_take_pairs(ummr_job *job);
 int checkpoint_take_run(ummr_job *job, uint64_t run);
 
-/* The files go when the job has run to its end. */
-void checkpoint_close(ummr_job *job);
+/* through: the files are not needed any more, and go. */
+void checkpoint_close(ummr_job *job, bool through);
 
 #endif

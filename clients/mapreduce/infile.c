@@ -18,13 +18,11 @@ static const struct infile_way *const ways[] = {
 	[UMMR_INPUT_UMMAP] = &infile_ummap,
 };
 
-int infile_open(struct infile *s, const struct ummr_config *config, const struct file *file, uint64_t number)
+int infile_check(const struct file *file)
 {
 	const char *path = file->path;
 	struct stat st;
 
-	*s = (struct infile){ .path = path, .number = number, .size = file->size, .fd = -1, .file = MPI_FILE_NULL,
-			      .request = MPI_REQUEST_NULL };
 	if (stat(path, &st) < 0)
 		return fail(errno, "%s cannot be read: %s", path, strerror(errno));
 	if ((uint64_t)st.st_size != file->size)
@@ -32,6 +30,15 @@ int infile_open(struct infile *s, const struct ummr_config *config, const struct
 			    (unsigned long long)file->size, (unsigned long long)st.st_size);
 	if (input_time_of(&st) != file->time)
 		return fail(ESTALE, "%s has been changed since the job was made", path);
+	return 0;
+}
+
+int infile_open(struct infile *s, const struct ummr_config *config, const struct file *file, uint64_t number)
+{
+	*s = (struct infile){ .path = file->path, .number = number, .size = file->size, .fd = -1, .file = MPI_FILE_NULL,
+			      .request = MPI_REQUEST_NULL };
+	if (infile_check(file) < 0)
+		return -1;
 	if (ways[config->input]->open(s, config) < 0)
 		return -1;
 	s->way = ways[config->input];
@@ -112,4 +119,4 @@ static void close_posix(struct infile *s)
 	close(s->fd);
 }
 
-const struct infile_way infile_posix = { open_posix, read_posix, expect_posix, NULL, close_posix };
+const struct infile_way infile_posix = { open_posix, read_posix, expect_posix, NULL, close_posix, false };

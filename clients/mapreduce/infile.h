@@ -31,6 +31,7 @@ struct infile_way {
 	/* NULL: there never is any. */
 	bool (*take)(struct infile *s, uint64_t from, struct piece *piece);
 	void (*close)(struct infile *s);
+	bool stays; /* open, see kept.h */
 };
 
 struct infile {
@@ -46,6 +47,7 @@ struct infile {
 
 /* Fails if the file has been changed. */
 int infile_open(struct infile *s, const struct ummr_config *config, const struct file *file, uint64_t number);
+int infile_check(const struct file *file);
 void infile_close(struct infile *s);
 
 /* All of it, or an error. */

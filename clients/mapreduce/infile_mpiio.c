@@ -75,7 +75,7 @@ static void close_mpiio(struct infile *s)
 	MPI_File_close(&s->file);
 }
 
-const struct infile_way infile_mpiio = { open_mpiio, read_mpiio, expect_nothing, NULL, close_mpiio };
+const struct infile_way infile_mpiio = { open_mpiio, read_mpiio, expect_nothing, NULL, close_mpiio, false };
 
 /* ---- Non-blocking ---- */
 
@@ -121,4 +121,4 @@ static void close_ahead(struct infile *s)
 	MPI_File_close(&s->file);
 }
 
-const struct infile_way infile_mpiio_ahead = { open_mpiio, read_mpiio, read_ahead, take_ahead, close_ahead };
+const struct infile_way infile_mpiio_ahead = { open_mpiio, read_mpiio, read_ahead, take_ahead, close_ahead, false };

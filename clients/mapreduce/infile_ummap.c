@@ -60,4 +60,4 @@ static void close_ummap(struct infile *s)
 	umunmap(s->mapping, 0);
 }
 
-const struct infile_way infile_ummap = { open_ummap, read_ummap, expect_ummap, NULL, close_ummap };
+const struct infile_way infile_ummap = { open_ummap, read_ummap, expect_ummap, NULL, close_ummap, true };

@@ -211,11 +211,24 @@ void input_close(struct input *in)
 {
 	infile_close(&in->reading);
 	infile_close(&in->expected);
+	kept_close(&in->kept);
 	together_close(&in->together);
 	free(in->view.data);
 	free(in->files);
 	free(in->names);
 	*in = (struct input){ 0 };
+}
+
+bool input_has(const struct input *in, const char *path)
+{
+	struct stat file, st;
+
+	if (stat(path, &file) < 0)
+		return false;
+	for (uint64_t i = 0; i < in->count; i++)
+		if (stat(in->files[i].path, &st) == 0 && st.st_dev == file.st_dev && st.st_ino == file.st_ino)
+			return true;
+	return false;
 }
 
 /* ---- Tasks, and their parts in files ---- */
@@ -271,11 +284,16 @@ bool input_next_part(const struct input *in, int64_t task, uint64_t *at, struct 
 
 /* ---- Reading ---- */
 
-static int open_infile(const struct input *in, struct infile *s, uint64_t number)
+static int open_infile(struct input *in, struct infile *s, uint64_t number)
 {
 	const struct file *f = &in->files[number];
 
-	return infile_open(s, in->config, f, number);
+	if (!kept_take(&in->kept, number, s))
+		return infile_open(s, in->config, f, number);
+	if (infile_check(f) == 0)
+		return 0;
+	infile_close(s);
+	return -1;
 }
 
 static bool is_open(const struct infile *s, uint64_t number)
@@ -287,7 +305,7 @@ static int open_file(struct input *in, uint64_t number)
 {
 	if (is_open(&in->reading, number))
 		return 0;
-	infile_close(&in->reading);
+	kept_put(&in->kept, &in->reading);
 	if (!is_open(&in->expected, number))
 		return open_infile(in, &in->reading, number);
 	in->reading = in->expected;
@@ -417,7 +435,7 @@ void input_expect(struct input *in, int64_t task)
 	if (!is_open(s, part.number)) {
 		s = &in->expected;
 		if (!is_open(s, part.number)) {
-			infile_close(s);
+			kept_put(&in->kept, s);
 			/* Whatever is wrong with it is said when it is wanted. */
 			if (open_infile(in, s, part.number) < 0)
 				return;

@@ -7,6 +7,7 @@
 #define MAPREDUCE_INPUT_H
 
 #include <mpi.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,7 @@
 #include <ummap-mapreduce.h>
 
 #include "mapreduce/infile.h"
+#include "mapreduce/kept.h"
 #include "mapreduce/together.h"
 
 /* What is read at first to find where a task's last record ends. */
@@ -41,6 +43,7 @@ struct input {
 	int64_t tasks;
 	struct infile reading;  /* the file that is read */
 	struct infile expected; /* the one after that */
+	struct kept kept;       /* others */
 	struct piece view;      /* of a file, for the task that is mapped */
 	struct together together;
 };
@@ -48,6 +51,9 @@ struct input {
 /* Collective: rank 0 looks for the files. */
 int input_open(struct input *in, MPI_Comm comm, const struct ummr_config *config);
 void input_close(struct input *in);
+
+/* Whether a file of this name, whichever it is, belongs to it. */
+bool input_has(const struct input *in, const char *path);
 
 /* The last file that begins there or before: the one that has this byte of the input. */
 uint64_t input_file_at(const struct input *in, uint64_t at);

@@ -14,8 +14,11 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <ummap.h>
 
 void report_progress(ummr_job *job, int phase, uint64_t done, uint64_t all)
 {
@@ -40,6 +43,19 @@ static int check_storage(const char *folder)
 	return 0;
 }
 
+/* What libummap cannot do at all, such as a UMMAP_MEM_LIMIT that is no size, is said now, and not in the middle of Map. */
+static int try_mapping(const struct ummr_config *c)
+{
+	void *base;
+
+	if ((!c->storage || c->method == UMMR_METHOD_2S) && c->input != UMMR_INPUT_UMMAP)
+		return 0;
+	if (ummap_open("posix:/proc/self/exe", 1, 0, PROT_READ, NULL, &base) < 0)
+		return fail(errno, "%s", umerrormsg());
+	umunmap(base, 0);
+	return 0;
+}
+
 /* In the order of the names that state.c has. */
 static int open_state(ummr_job *job)
 {
@@ -49,8 +65,10 @@ static int open_state(ummr_job *job)
 		(uint64_t)job->ranks, in->count, in->size, in->stamp, in->task_size, c->bucket_size, (uint64_t)c->split,
 		c->record_size, (uint64_t)c->order, c->seed, c->reduce_all != NULL, c->tag, 0x0102030405060708,
 	};
-	int result = state_open(&job->acknowledged, facts, (unsigned)job->ranks, (uint64_t)in->tasks);
+	int result = try_mapping(c);
 
+	if (result == 0)
+		result = state_open(&job->acknowledged, facts, (unsigned)job->ranks, (uint64_t)in->tasks);
 	if (result == 0 && c->storage) {
 		job->folder = strdup(c->storage);
 		result = !job->folder ? fail(ENOMEM, "no memory for a folder's name") : check_storage(job->folder);
@@ -74,6 +92,17 @@ static MPI_Info copy_info(const struct ummr_config *c)
 	return copy;
 }
 
+/* Rank 0's, which would make a file empty that is there. */
+static int open_timeline(ummr_job *job)
+{
+	const char *path = job->config.timeline;
+
+	if (agree(job->comm, job->rank == 0 && path && input_has(&job->input, path)
+				     ? fail(EINVAL, "%s, the timeline, is a file of the input", path) : 0) < 0)
+		return -1;
+	return timeline_open(&job->timeline, job->comm, path);
+}
+
 static int open_space(ummr_job *job, struct space *s, int streams, int lock)
 {
 	return agree(job->comm, space_open(s, job->comm, (unsigned)streams, job->config.bucket_size,
@@ -93,7 +122,7 @@ static int prepare(ummr_job *job, const struct ummr_config *config)
 	if (agree(job->comm, job->buckets ? config_take(&job->config, config)
 					  : fail(ENOMEM, "no memory for a job")) < 0 ||
 	    config_compare(&job->config, job->comm) < 0 || input_open(&job->input, job->comm, &job->config) < 0 ||
-	    timeline_open(&job->timeline, job->comm, job->config.timeline) < 0 || open_state(job) < 0 ||
+	    open_timeline(job) < 0 || open_state(job) < 0 ||
 	    agree(job->comm, status_open(&job->status, job->comm)) < 0)
 		return -1;
 	if (job->config.method == UMMR_METHOD_2S)
@@ -115,6 +144,8 @@ static int prepare(ummr_job *job, const struct ummr_config *config)
 
 static void close_job(ummr_job *job)
 {
+	bool through = job->state == STATE_DONE && !job->unwritten;
+
 	for (int i = 0; job->buckets && i < job->ranks; i++)
 		stream_close(&job->buckets[i]);
 	stream_close(&job->run);
@@ -123,10 +154,10 @@ static void close_job(ummr_job *job)
 	space_close(&job->runs);
 	status_close(&job->status);
 	/* All ranks are here: closing windows is collective. */
-	state_close(&job->acknowledged, job->found && (job->state == STATE_DONE || job->acknowledged.number == 0));
+	state_close(&job->acknowledged, job->found && (through || job->acknowledged.number == 0));
 	input_close(&job->input);
 	timeline_close(&job->timeline);
-	checkpoint_close(job);
+	checkpoint_close(job, through);
 	lock_release(&job->lock);
 	free(job->buckets);
 	free(job->done);
@@ -216,6 +247,7 @@ int ummr_run(ummr_job *job)
 	if (job->state != STATE_NEW && job->state != STATE_DONE)
 		return fail(EINVAL, "the job runs: a function of its own cannot run it");
 	result_close(job);
+	job->unwritten = false;
 	job->state = STATE_RUNNING;
 	wait_for_all(job->comm);
 	timeline_start(&job->timeline, job->comm);
@@ -318,19 +350,22 @@ static int write_pairs(ummr_job *job, FILE *out, print_function *print)
 
 static int write_part(ummr_job *job, const char *path, print_function *print)
 {
-	FILE *out = fopen(path, job->rank == 0 ? "we" : "ae");
+	FILE *out = !path ? stdout : fopen(path, job->rank == 0 ? "we" : "ae");
 	int result;
 
 	if (!out)
 		return fail(errno, "%s cannot be written: %s", path, strerror(errno));
 	errno = 0;
 	result = write_pairs(job, out, print);
-	if (fclose(out) != 0 && result == 0)
-		result = fail(errno, "%s cannot be written: %s", path, strerror(errno));
+	/* It may be unbuffered, and print need not look. */
+	if (result == 0 && ferror(out))
+		result = cannot_write(out);
+	if ((path ? fclose(out) : fflush(out)) != 0 && result == 0)
+		result = fail(errno, "%s cannot be written: %s", path ? path : "standard output", strerror(errno));
 	return result;
 }
 
-/* Ranks take turns. Those that have no part, or come behind an error, pass the turn on. */
+/* path: NULL, or as it is. Ranks take turns. Those that have no part, or come behind an error, pass the turn on. */
 static int write_in_turns(ummr_job *job, const char *path, print_function *print)
 {
 	int result = 0, before = 0;
@@ -349,12 +384,12 @@ static int write_in_turns(ummr_job *job, const char *path, print_function *print
 	return agree(job->comm, result);
 }
 
-/* Where rank 0 says: a file gets its name when it is complete. Pipes and devices are written as they are. */
+/* Where rank 0 says. A file gets its name when it is complete. Pipes and devices are written as they are. */
 static int write_file(ummr_job *job, const char *path, print_function *print)
 {
-	char unfinished[strlen(path) + sizeof(".unfinished")];
+	char unfinished[(path ? strlen(path) : 0) + sizeof(".unfinished")];
 	struct stat st;
-	int in_place = stat(path, &st) == 0 && !S_ISREG(st.st_mode), result;
+	int in_place = !path || (stat(path, &st) == 0 && !S_ISREG(st.st_mode)), result;
 
 	wait_for_all(job->comm);
 	MPI_Bcast(&in_place, 1, MPI_INT, 0, job->comm);
@@ -381,5 +416,6 @@ int ummr_write(ummr_job *job, const char *path, print_function *print)
 	job->state = STATE_RUNNING;
 	result = write_file(job, path, print);
 	job->state = before;
+	job->unwritten = result < 0;
 	return result == 0 ? 0 : fail_again();
 }

@@ -69,6 +69,7 @@ struct ummr_job {
 	bool unsynced;           /* tasks are acknowledged whose pairs may not be durable yet, and the record is to come */
 	bool results_begun;      /* the run may be written */
 	uint32_t passed;         /* pairs: see serve_sometimes */
+	bool unwritten;          /* the last ummr_write has failed: what is in storage is all that there is of the result */
 	int map_failed;          /* what it has returned for the task */
 	int emit_failed;         /* -1: a pair could not be kept, whether map says so or not */
 	char *group;             /* ummr_emit's: a value as a group */

@@ -438,25 +438,55 @@ void reader_rewind(struct reader *r)
 	r->from = r->to = 0;
 }
 
-static int fetch(struct reader *r, MPI_Aint size)
-{
-	char *to = r->buffer + r->to;
-	MPI_Request request;
+/* Each transfer waits for the other rank to serve it, however short it is: so short ones go together, up to these bounds. */
+#define TOGETHER_BYTES ((size_t)16 << 10)
+#define TOGETHER_MAX 64
 
-	if (r->stream) {
-		memcpy(to, r->stream->memory[r->current] + r->at, (size_t)size);
-		return 0;
+/* Begins with as many transfers as go together, and ends with what they have brought. */
+static int transfer(struct reader *r, char *to, MPI_Aint at, size_t size, size_t *brought)
+{
+	MPI_Request requests[TOGETHER_MAX];
+	unsigned begun = 0;
+	int code = MPI_SUCCESS;
+
+	*brought = 0;
+	do {
+		size_t rest = size - *brought, part = rest < r->space->transfer_limit ? rest : r->space->transfer_limit;
+
+		code = MPI_Rget(to + *brought, (int)part, MPI_BYTE, r->rank, at + (MPI_Aint)*brought, (int)part, MPI_BYTE,
+				r->space->win, &requests[begun]);
+		if (code != MPI_SUCCESS)
+			break;
+		begun++;
+		*brought += part;
+	} while (*brought < size && *brought < TOGETHER_BYTES && begun < TOGETHER_MAX);
+	while (begun > 0) {
+		int ended = wait_for(&requests[--begun]);
+
+		code = code == MPI_SUCCESS ? ended : code;
 	}
-	if (check_mpi(MPI_Rget(to, (int)size, MPI_BYTE, r->rank, r->block[r->current].at + r->at, (int)size, MPI_BYTE,
-			       r->space->win, &request), "pairs of another rank cannot be read") < 0)
-		return -1;
-	return check_mpi(wait_for(&request), "pairs of another rank cannot be read");
+	return check_mpi(code, "pairs of another rank cannot be read");
 }
 
-/* Room for so many bytes from r->from on, and for a transfer at least. */
+/* So many bytes behind those in the buffer. */
+static int fetch(struct reader *r, size_t size)
+{
+	size_t brought = size;
+
+	if (r->stream)
+		memcpy(r->buffer + r->to, r->stream->memory[r->current] + r->at, size);
+	else if (transfer(r, r->buffer + r->to, r->block[r->current].at + r->at, size, &brought) < 0)
+		return -1;
+	r->to += brought;
+	r->at += (MPI_Aint)brought;
+	return 0;
+}
+
+/* Room for so many bytes from r->from on, and for a transfer at least, or for several short ones. */
 static int make_room(struct reader *r, size_t need)
 {
-	size_t room = need > r->space->transfer_limit ? need : r->space->transfer_limit;
+	size_t least = r->space->transfer_limit > TOGETHER_BYTES ? r->space->transfer_limit : TOGETHER_BYTES,
+	       room = need > least ? need : least;
 	char *buffer;
 
 	if (r->from > 0)
@@ -481,19 +511,13 @@ static int have(struct reader *r, size_t need)
 	if (make_room(r, need) < 0)
 		return -1;
 	while (r->to < need) {
-		MPI_Aint size;
+		size_t size;
 
 		if (r->current == STREAM_BLOCKS || r->block[r->current].used == 0)
 			return 0;
-		size = r->block[r->current].used - r->at;
-		if (size > (MPI_Aint)r->space->transfer_limit)
-			size = (MPI_Aint)r->space->transfer_limit;
-		if (size > (MPI_Aint)(r->room - r->to))
-			size = (MPI_Aint)(r->room - r->to);
-		if (fetch(r, size) < 0)
+		size = (size_t)(r->block[r->current].used - r->at);
+		if (fetch(r, size < r->room - r->to ? size : r->room - r->to) < 0)
 			return -1;
-		r->to += (size_t)size;
-		r->at += size;
 		if (r->at == r->block[r->current].used) {
 			r->current++;
 			r->at = 0;

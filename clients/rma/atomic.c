@@ -225,6 +225,14 @@ static inline uint64_t word_of(const void *p, uint64_t size)
 	return word;
 }
 
+static inline void put_word(void *p, uint64_t word, uint64_t size)
+{
+	if (size == sizeof(word))
+		memcpy(p, &word, sizeof(word));
+	else
+		memcpy(p, &word, size);
+}
+
 /* ---- The lock ---- */
 
 static inline void begin(const struct shm *shm, struct peer *p, bool alone)
@@ -245,6 +253,45 @@ static inline void end(const struct shm *shm, struct peer *p)
 		nodelock_drop(p->atomics, &shm->locks);
 	if (shm->threads)
 		atomic_store(&p->busy, false);
+}
+
+/* ---- ... for one word, which is not reached by copies ---- */
+
+/* Its segment, if the owner has it in memory. Then that is a barrier. */
+static inline char *hold_word(struct reach *r, uint64_t at)
+{
+	if (umpeer_hold(r->peer->paged, at - r->peer->paged_from, r->store, &r->hold) < 0)
+		return NULL;
+	r->from = at;
+	r->to = at + r->hold.len;
+	return r->hold.addr;
+}
+
+/* NULL: it cannot be reached, as of reach_at. Where the word is in a segment of the owner's, the lock is shared before that is
+ * held, and who wants it alone is looked for behind it. Nobody is waited for with a segment held. */
+static inline char *begin_word(struct reach *r, struct peer *p, uint64_t at, size_t size)
+{
+	const struct nodelocks *locks = &r->shm->locks;
+	char *word;
+
+	if (!(at >= p->from && at < p->to) && !p->exclusive && !r->shm->threads) {
+		nodelock_show(p->atomics, locks);
+		word = hold_word(r, at);
+		if (word && nodelock_is_shared(p->atomics, locks))
+			return word;
+		if (word)
+			umpeer_release(&r->hold);
+		r->to = 0;
+	}
+	begin(r->shm, p, false);
+	return reach_at(r, at, &size);
+}
+
+static inline void end_word(struct reach *r, struct peer *p)
+{
+	if (r->to)
+		umpeer_release(&r->hold);
+	end(r->shm, p);
 }
 
 /* ---- Any number of elements of any type ---- */
@@ -460,6 +507,12 @@ static int run_any(struct window *w, const struct update *u, bool fences)
 
 /* ---- Few words ---- */
 
+/* Of words, which have a power of two of bytes: a division would take longer than all else. */
+static inline bool is_aligned(uint64_t at, const struct basic *b)
+{
+	return (at & (b->size - 1)) == 0;
+}
+
 /* Where such words begin: in the part of a rank that may be accessed, aligned, and is not reached by copies; NULL:
  * elsewhere. */
 static inline struct peer *find_words(struct window *w, int rank, MPI_Aint disp, const struct basic *b, int64_t count, bool fences,
@@ -472,13 +525,13 @@ static inline struct peer *find_words(struct window *w, int rank, MPI_Aint disp,
 		return NULL;
 	p = &w->shm->peers[rank];
 	if (p->remote || disp < 0 || __builtin_mul_overflow((int64_t)disp, p->unit, &from) || (uint64_t)from > p->size ||
-	    (uint64_t)count * b->size > p->size - (uint64_t)from || !shm_may_access(w, rank, fences))
+	    (uint64_t)count * b->size > p->size - (uint64_t)from || (!shm_is_open(p) && !shm_may_access(w, rank, fences)))
 		return NULL;
 	*at = (uint64_t)from;
 	/* What is paged begins on a page. */
 	if (*at >= p->from && *at < p->to)
-		return ((uintptr_t)p->at + (*at - p->from)) % b->size ? NULL : p;
-	return (*at - p->paged_from) % b->size ? NULL : p;
+		return is_aligned((uintptr_t)p->at + (*at - p->from), b) ? p : NULL;
+	return is_aligned(*at - p->paged_from, b) ? p : NULL;
 }
 
 /* Copies what is there to `old`. */
@@ -508,31 +561,30 @@ static inline bool is_alike(const struct update *u, MPI_Datatype type, int64_t c
 /* The most common case by itself; to NULL: nothing is fetched. */
 static inline int run_one(struct window *w, const void *from, void *to, MPI_Datatype type, int rank, MPI_Aint disp, enum op op)
 {
+	const struct basic *b = type_known(type);
 	uint64_t at, with, was;
-	struct basic b;
+	struct basic asked;
 	struct reach r;
 	struct peer *p;
-	size_t len;
 	char *word;
 
-	if (!type_basic(type, &b) || !suits(b.kind, op))
+	if (!b)
+		b = type_basic(type, &asked) ? &asked : NULL;
+	if (!b || !suits(b->kind, op))
 		return LEFT;
-	p = find_words(w, rank, disp, &b, 1, true, &at);
+	p = find_words(w, rank, disp, b, 1, true, &at);
 	if (!p)
 		return LEFT;
-	with = op == OP_NO_OP ? 0 : word_of(from, b.size);
-	len = b.size;
+	with = op == OP_NO_OP ? 0 : word_of(from, b->size);
 	reach_begin(&r, w->shm, rank, op != OP_NO_OP);
-	begin(w->shm, p, false);
-	word = reach_at(&r, at, &len);
+	word = begin_word(&r, p, at, b->size);
 	if (word)
-		was = update_word(word, &b, op, with);
-	reach_end(&r);
-	end(w->shm, p);
+		was = update_word(word, b, op, with);
+	end_word(&r, p);
 	if (!word)
 		return shm_failed(w, rank);
 	if (to)
-		memcpy(to, &was, b.size);
+		put_word(to, was, b->size);
 	return MPI_SUCCESS;
 }
 
@@ -666,63 +718,63 @@ static int fetch_and_op(const void *from, void *to, MPI_Datatype type, int rank,
 
 static int swap_word(struct window *w, struct peer *p, int rank, const struct basic *b, uint64_t at, uint64_t *old, uint64_t new)
 {
-	size_t len = b->size;
 	struct reach r;
 	char *word;
 
 	reach_begin(&r, w->shm, rank, true);
-	begin(w->shm, p, false);
-	word = reach_at(&r, at, &len);
+	word = begin_word(&r, p, at, b->size);
 	if (word)
 		swap(word, b->size, old, new);
-	reach_end(&r);
-	end(w->shm, p);
+	end_word(&r, p);
 	return word ? MPI_SUCCESS : shm_failed(w, rank);
 }
 
-/* One that is not aligned, or no number. */
-static int swap_any(struct window *w, struct target *t, const char *from, const char *compare, char *old)
+/* Bytes of one that is no number. */
+#define SWAP_MOST 16
+
+/* One that is not aligned, or no number. The program's memory is not touched while a segment is held. */
+static int swap_any(struct window *w, struct target *t, const void *from, const void *compare, void *to)
 {
 	uint64_t len, at = (uint64_t)cursor_at(&t->at, &len);
+	char new[SWAP_MOST], wanted[SWAP_MOST], old[SWAP_MOST];
 	struct reach r;
 	bool good;
 
+	memcpy(new, from, t->bytes);
+	memcpy(wanted, compare, t->bytes);
 	reach_begin(&r, w->shm, t->rank, true);
 	begin(w->shm, t->peer, true);
 	good = move_bytes(&r, at, old, t->bytes, false);
-	r.store = good && memcmp(old, compare, t->bytes) == 0;
+	r.store = good && memcmp(old, wanted, t->bytes) == 0;
 	if (r.store)
-		good = move_bytes(&r, at, (char *)from, t->bytes, true);
+		good = move_bytes(&r, at, new, t->bytes, true);
 	good = reach_end(&r) && good;
 	end(w->shm, t->peer);
+	if (good)
+		memcpy(to, old, t->bytes);
 	return good ? MPI_SUCCESS : shm_failed(w, t->rank);
 }
 
 static int swap_here(struct window *w, const void *from, const void *compare, void *to, MPI_Datatype type, int rank, MPI_Aint disp)
 {
+	const struct basic *b = type_known(type);
 	struct target t = { .rank = rank };
-	char new[16], wanted[16], old[16];
-	struct basic b;
+	struct basic asked;
 	struct peer *p;
 	uint64_t at, was;
 	int code;
 
-	if (!type_basic(type, &b) || b.kind == KIND_FLOAT || has_gaps(&b) || b.size > sizeof(old))
+	if (!b)
+		b = type_basic(type, &asked) ? &asked : NULL;
+	if (!b || b->kind == KIND_FLOAT || has_gaps(b) || b->size > SWAP_MOST)
 		return LEFT;
-	memcpy(new, from, b.size);
-	memcpy(wanted, compare, b.size);
-	p = find_words(w, rank, disp, &b, 1, true, &at);
-	if (p) {
-		was = word_of(wanted, b.size);
-		code = swap_word(w, p, rank, &b, at, &was, word_of(new, b.size));
-		memcpy(old, &was, sizeof(was));
-	} else if (reach_find(w, &t, disp, 1, type, true)) {
-		code = swap_any(w, &t, new, wanted, old);
-	} else {
-		return LEFT;
-	}
+	p = find_words(w, rank, disp, b, 1, true, &at);
+	if (!p)
+		return reach_find(w, &t, disp, 1, type, true) ? swap_any(w, &t, from, compare, to) : LEFT;
+	was = word_of(compare, b->size);
+	code = swap_word(w, p, rank, b, at, &was, word_of(from, b->size));
 	if (code == MPI_SUCCESS)
-		memcpy(to, old, b.size);
+		put_word(to, was, b->size);
 	return code;
 }
 

@@ -4,6 +4,7 @@
 #define LAYOUT_H
 
 #include <mpi.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -36,6 +37,30 @@ struct layout {
 
 /* Bytes of `count` items of type, one behind the other without gaps; 0: none, or there are gaps. */
 uint64_t type_bytes(MPI_Datatype type, int64_t count);
+/* Those that were asked for: a place belongs to the first that comes. The key is the handle; 0: free. Written last. */
+struct type_entry {
+	_Atomic uintptr_t key;
+	struct basic basic;
+};
+
+#define TYPE_PLACES_LOG2 8
+#define TYPE_PLACES (1 << TYPE_PLACES_LOG2)
+extern struct type_entry type_table[TYPE_PLACES] __attribute__((visibility("hidden")));
+
+/* Handles are pointers or numbers, whose low bits say most. */
+static inline struct type_entry *type_entry(MPI_Datatype type)
+{
+	return &type_table[((uintptr_t)type * 0x9E3779B97F4A7C15ull) >> (64 - TYPE_PLACES_LOG2)];
+}
+
+/* NULL: it has not been asked for, or has no place. */
+static inline const struct basic *type_known(MPI_Datatype type)
+{
+	const struct type_entry *e = type_entry(type);
+
+	return atomic_load_explicit(&e->key, memory_order_acquire) == (uintptr_t)type ? &e->basic : NULL;
+}
+
 /* What a predefined type is; false: it is none. */
 bool type_basic(MPI_Datatype type, struct basic *basic);
 static inline bool type_is_predefined(int combiner)

@@ -30,11 +30,10 @@
 #define LINE 64
 /* A slot: nothing, or a ticket, how it wants the lock, and whether it has it alone. Who chooses may want it in any way. */
 #define CHOOSING UINT64_MAX
-#define EXCLUSIVE 1u
+#define EXCLUSIVE NODELOCK_ALONE
 #define IN 2u
 #define TICKET 4u
-/* The ticket of those who go ahead; others have greater ones. */
-#define FIRST ((uint64_t)TICKET)
+#define FIRST NODELOCK_FIRST
 
 /* Looks at a slot, before the next means is taken. */
 #define SPINS 400
@@ -175,15 +174,10 @@ static void go_ahead(struct nodelock *l, const struct nodelocks *all)
 	}
 }
 
-/* false: somebody may want the lock alone, and comes first. */
 static inline bool slip_in(struct nodelock *l, const struct nodelocks *all)
 {
-	int i = 0;
-
 	atomic_store(&l->slot[all->me], FIRST);
-	while (i < all->ranks && !(atomic_load_explicit(&l->slot[i], memory_order_acquire) & EXCLUSIVE))
-		i++;
-	return i == all->ranks;
+	return nodelock_is_shared(l, all);
 }
 
 static bool is_anybody_ahead(const struct nodelock *l, const struct nodelocks *all)

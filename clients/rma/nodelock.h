@@ -20,6 +20,10 @@ struct nodelock {
 	_Atomic uint64_t slot[]; /* of each rank: 0, or what it wants or has (nodelock.c) */
 };
 
+/* In a slot: it is wanted alone. And the ticket of those who go ahead; others have greater ones. */
+#define NODELOCK_ALONE 1u
+#define NODELOCK_FIRST ((uint64_t)4)
+
 /* A rank's view of the locks of a window. */
 struct nodelocks {
 	const struct who *who;   /* of each rank */
@@ -43,6 +47,21 @@ enum nodelock_how {
  * already, and shares another, goes ahead: somebody who waits there could be waiting for the first. */
 void nodelock_take(struct nodelock *l, const struct nodelocks *all, enum nodelock_how how);
 void nodelock_drop(struct nodelock *l, const struct nodelocks *all);
+/* Sharing it in two steps, for those who have a barrier to memory between these anyway. false: somebody may want the lock
+ * alone, and comes first; it has to be taken or dropped. */
+static inline void nodelock_show(struct nodelock *l, const struct nodelocks *all)
+{
+	atomic_store_explicit(&l->slot[all->me], NODELOCK_FIRST, memory_order_relaxed);
+}
+
+static inline bool nodelock_is_shared(const struct nodelock *l, const struct nodelocks *all)
+{
+	int i = 0;
+
+	while (i < all->ranks && !(atomic_load_explicit(&l->slot[i], memory_order_acquire) & NODELOCK_ALONE))
+		i++;
+	return i == all->ranks;
+}
 /* Wakes those that wait for a change of the word, and waits for it, a millisecond at most. */
 void nodelock_wake(_Atomic uint32_t *word);
 void nodelock_sleep(_Atomic uint32_t *word, uint32_t value);

@@ -95,7 +95,7 @@ static bool exchange(struct reach *r, bool back)
 	uint64_t there;
 
 	reach_remote(r->peer, r->from, r->to - r->from, &there);
-	remote_begin(&list, r->shm->locks.who[r->peer - r->shm->peers].pid, back);
+	remote_begin(&list, r->peer->pid, back);
 	return remote_copy(&list, r->copy, there, r->to - r->from) && remote_end(&list);
 }
 

@@ -181,8 +181,10 @@ static void take_offers(struct shm *shm, const struct region *region, int rank, 
 		/* Whom it does not reach, for whatever reason, MPI does. */
 		if (offers[i].pages && umpeer_open(&offers[i].paged, &shm->peers[i].paged) < 0)
 			shm->peers[i].paged = NULL;
-		if (offers[i].remote.at && offers[i].processes == extent_processes() && remote_find(&offers[i].remote))
+		if (offers[i].remote.at && offers[i].processes == extent_processes() && remote_find(&offers[i].remote)) {
 			shm->peers[i].remote = offers[i].remote.at;
+			shm->peers[i].pid = offers[i].remote.pid;
+		}
 		shm->peers[i].paged_from = offers[i].paged_from;
 		shm->peers[i].key = offers[i].pager.key;
 		if (shm->peers[i].paged && offers[i].pager.fd >= 0)
@@ -419,29 +421,29 @@ static inline struct peer *find_copy(struct window *w, const struct stretch *s, 
 }
 
 /* By the kernel, where it is all in one piece. */
-static bool copy_remote(const struct shm *shm, const struct peer *p, void *here, uint64_t bytes, uint64_t at, bool put)
+static bool copy_remote(const struct peer *p, void *here, uint64_t bytes, uint64_t at, bool put)
 {
 	struct remote list;
 	uint64_t there;
 
 	if (!reach_is_remote(p, at) || reach_remote(p, at, bytes, &there) != bytes)
 		return false;
-	remote_begin(&list, shm->locks.who[p - shm->peers].pid, put);
+	remote_begin(&list, p->pid, put);
 	return remote_copy(&list, here, there, bytes) && remote_end(&list);
 }
 
-static bool put_paged(const struct shm *shm, struct peer *p, const void *from, uint64_t bytes, uint64_t at)
+static bool put_paged(struct peer *p, const void *from, uint64_t bytes, uint64_t at)
 {
 	atomic_store_explicit(&p->stored, true, memory_order_relaxed);
 	if (p->remote)
-		return copy_remote(shm, p, (void *)from, bytes, at, true);
+		return copy_remote(p, (void *)from, bytes, at, true);
 	return umpeer_put(p->paged, from, bytes, at - p->paged_from) == bytes;
 }
 
-static bool get_paged(const struct shm *shm, const struct peer *p, void *to, uint64_t bytes, uint64_t at)
+static bool get_paged(const struct peer *p, void *to, uint64_t bytes, uint64_t at)
 {
 	if (p->remote)
-		return copy_remote(shm, p, to, bytes, at, false);
+		return copy_remote(p, to, bytes, at, false);
 	return umpeer_get(p->paged, to, bytes, at - p->paged_from) == bytes;
 }
 
@@ -454,7 +456,7 @@ bool shm_put(struct window *w, const struct stretch *s, const void *from)
 	if (!p)
 		return false;
 	if (!mapped)
-		return put_paged(w->shm, p, from, s->bytes, at);
+		return put_paged(p, from, s->bytes, at);
 	memmove(p->at + (at - p->from), from, s->bytes);
 	atomic_store_explicit(&p->stored, true, memory_order_relaxed);
 	return true;
@@ -469,7 +471,7 @@ bool shm_get(struct window *w, const struct stretch *s, void *to)
 	if (!p)
 		return false;
 	if (!mapped)
-		return get_paged(w->shm, p, to, s->bytes, at);
+		return get_paged(p, to, s->bytes, at);
 	memmove(to, p->at + (at - p->from), s->bytes);
 	return true;
 }

@@ -45,6 +45,7 @@ struct peer {
 	uint64_t from, to;
 	struct umpeer *paged;     /* by what those from paged_from on are reached, if they are in memory; NULL: they are not */
 	uint64_t remote;          /* ... or where these are in its process, to which the kernel copies; 0: nowhere */
+	int pid;                  /* ... of that process */
 	uint64_t paged_from;
 	uint64_t size;            /* of its part */
 	int64_t unit;             /* bytes of a displacement */
@@ -81,6 +82,11 @@ void shm_take(struct shm *shm, struct peer *p, bool exclusive);
 void shm_drop(struct shm *shm, struct peer *p);
 /* Whether operations on a rank's part may be made at the moment, of epochs of fences too. Brings a lock that was asked for. */
 bool shm_may_access(struct window *w, int rank, bool fences);
+/* What it says where nothing has to be brought. */
+static inline bool shm_is_open(const struct peer *p)
+{
+	return atomic_load_explicit(&p->access, memory_order_acquire) == ACCESS_OPEN;
+}
 /* Before MPI gets an operation on a rank's part, and when it has it. */
 void shm_pass(struct window *w, int rank);
 void shm_note(struct window *w, int rank);

@@ -179,7 +179,7 @@ static bool copy(struct window *w, struct target *t, char *local, bool put)
 	s.put = put;
 	s.held = 0;
 	reach_begin(&s.reach, w->shm, t->rank, put);
-	remote_begin(&s.remote, w->shm->locks.who[t->rank].pid, put);
+	remote_begin(&s.remote, t->peer->pid, put);
 	good = copy_pieces(&s, t) && remote_end(&s.remote);
 	reach_end(&s.reach);
 	if (put)

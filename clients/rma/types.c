@@ -9,34 +9,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define PLACES_LOG2 8
-#define PLACES (1 << PLACES_LOG2)
 /* Types of types of types. */
 #define DEPTH 8
 
-struct entry {
-	_Atomic uintptr_t key;   /* the handle; 0: free. Written last */
-	struct basic basic;
-};
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct entry table[PLACES];
-
-/* Handles are pointers or numbers, whose low bits say most. */
-static uintptr_t key_of(MPI_Datatype type)
-{
-	return (uintptr_t)type;
-}
-
-static struct entry *entry_of(uintptr_t key)
-{
-	return &table[(key * 0x9E3779B97F4A7C15ull) >> (64 - PLACES_LOG2)];
-}
-
-static inline bool is_known(MPI_Datatype type, const struct entry *e)
-{
-	return atomic_load_explicit(&e->key, memory_order_acquire) == key_of(type);
-}
+struct type_entry type_table[TYPE_PLACES];
 
 /* ---- Predefined types ---- */
 
@@ -81,30 +58,30 @@ static bool ask(MPI_Datatype type, struct basic *b)
 	return low == 0 && size > 0;
 }
 
-static void keep(const struct basic *b, struct entry *e)
+static void keep(const struct basic *b, struct type_entry *e)
 {
 	pthread_mutex_lock(&lock);
 	if (!atomic_load(&e->key)) {
 		e->basic = *b;
-		atomic_store_explicit(&e->key, key_of(b->type), memory_order_release);
+		atomic_store_explicit(&e->key, (uintptr_t)b->type, memory_order_release);
 	}
 	pthread_mutex_unlock(&lock);
 }
 
 bool type_basic(MPI_Datatype type, struct basic *b)
 {
-	struct entry *e = entry_of(key_of(type));
+	const struct basic *known = type_known(type);
 	int integers, addresses, types, combiner;
 
-	if (is_known(type, e)) {
-		*b = e->basic;
+	if (known) {
+		*b = *known;
 		return true;
 	}
 	if (type == MPI_DATATYPE_NULL ||
 	    PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS ||
 	    !type_is_predefined(combiner) || !ask(type, b))
 		return false;
-	keep(b, e);
+	keep(b, type_entry(type));
 	return true;
 }
 
@@ -135,13 +112,12 @@ static uint64_t item_bytes(MPI_Datatype type, int depth)
 
 uint64_t type_bytes(MPI_Datatype type, int64_t count)
 {
-	const struct entry *e = entry_of(key_of(type));
-	const struct basic *b = &e->basic;
+	const struct basic *b = type_known(type);
 	uint64_t item, bytes;
 
 	if (count <= 0)
 		return 0;
-	if (is_known(type, e))
+	if (b)
 		item = b->extent == (int64_t)b->size ? b->size : 0;
 	else
 		item = item_bytes(type, 0);

@@ -246,3 +246,11 @@ void extent_give_up(struct umalloc_heap *heap, void *memory, size_t size)
 	if (first < last)
 		discard(heap, first, last);
 }
+
+void extent_clear(struct umalloc_heap *heap, void *memory, size_t size)
+{
+	size_t at = (size_t)((char *)memory - heap->base);
+
+	if (!discard(heap, at, (at + size + heap->seg_size - 1) & ~(heap->seg_size - 1)))
+		memset(memory, 0, size);
+}

@@ -124,12 +124,20 @@ void *umalloc(umalloc_heap *heap, size_t size)
 void *ucalloc(umalloc_heap *heap, size_t count, size_t size)
 {
 	size_t all;
+	void *memory;
 
 	if (__builtin_mul_overflow(count, size, &all)) {
 		heap_fail(ENOMEM, "%zu times %zu bytes are more than there can be", count, size);
 		return NULL;
 	}
-	return allocate(heap, all, MALLOCX_ZERO);
+	if (all < GIVEN_UP * heap->seg_size)
+		return allocate(heap, all, MALLOCX_ZERO);
+	/* Of whole segments, what was there before need not be overwritten. */
+	memory = all <= heap->size ? allocate(heap, (all + heap->seg_size - 1) & ~(heap->seg_size - 1),
+					      MALLOCX_LG_ALIGN(__builtin_ctzl(heap->seg_size))) : explain(heap, all);
+	if (memory)
+		extent_clear(heap, memory, all);
+	return memory;
 }
 
 void *ualigned_alloc(umalloc_heap *heap, size_t alignment, size_t size)

@@ -3,8 +3,11 @@
  * The C library's calls that move bytes between memory and descriptors. Where the kernel's own accesses to a region are not
  * served, the region is pinned around the call, a part at a time. Where a call reads or writes a file that has a region, it finds
  * what was stored, and the region shows what was written. What the C library does inside itself does not come this way, but for
- * fread and fwrite, which copy.
+ * streams that are given much at once, which copy.
  */
+#include "umrun/calls.h"
+
+#include "umrun/heap.h"
 #include "umrun/next.h"
 #include "umrun/region.h"
 
@@ -23,7 +26,10 @@
 
 #include <ummap.h>
 
-#define PUBLIC __attribute__((visibility("default")))
+/* Where these are macros, too. */
+#undef fread_unlocked
+#undef fwrite_unlocked
+
 /* Pinned at a time: little beside any budget. */
 #define PART ((size_t)256 << 10)
 #define COPIED 16384
@@ -54,7 +60,7 @@ static bool has_regions(int fd, struct stat *st)
 	int error = errno;
 	bool has = false;
 
-	if (region_count && fstat(fd, st) == 0 && S_ISREG(st->st_mode)) {
+	if (region_files && fstat(fd, st) == 0 && S_ISREG(st->st_mode)) {
 		region_lock_look();
 		has = region_of_file(NULL, st) != NULL;
 		region_unlock();
@@ -70,17 +76,19 @@ static size_t hold(const char *buf, size_t len, int prot, bool *pinned)
 {
 	const struct region *r;
 	int error = errno;
+	size_t left;
 
 	*pinned = false;
-	if (!region_count || region_kernel)
+	if (!region_count || region_kernel || !len || region_is_locked())
 		return len;
+	left = heap_left(buf);
 	region_lock_look();
-	r = region_at(buf, len);
-	if (r && r->addr > buf) {
+	r = left ? NULL : region_at(buf, len);
+	if (r && r->addr > buf)
 		len = (size_t)(r->addr - buf);
-	} else if (r && buf < r->addr + r->ours) {
-		size_t left = (size_t)(r->addr + r->ours - buf);
-
+	else if (r && buf < r->addr + r->ours)
+		left = (size_t)(r->addr + r->ours - buf);
+	if (left) {
 		len = len < left ? len : left;
 		len = len < PART ? len : PART;
 		*pinned = umpin((void *)(uintptr_t)buf, len, prot) == 0;
@@ -99,16 +107,32 @@ static void let_go(const char *buf, size_t len, bool pinned)
 	errno = error;
 }
 
-static bool is_held(const void *buf, size_t len)
+bool is_held(const void *buf, size_t len)
 {
 	bool held;
 
-	if (!region_count || region_kernel || !len)
+	if (!region_count || region_kernel || !len || region_is_locked())
 		return false;
+	if (heap_left(buf))
+		return true;
 	region_lock_look();
 	held = region_at(buf, len) != NULL;
 	region_unlock();
 	return held;
+}
+
+bool pin(const void *buf, size_t len, int prot)
+{
+	int error = errno;
+	bool pinned = is_held(buf, len) && umpin((void *)(uintptr_t)buf, len, prot) == 0;
+
+	errno = error;
+	return pinned;
+}
+
+void unpin(const void *buf, size_t len, bool pinned)
+{
+	let_go(buf, len, pinned);
 }
 
 /* ---- Transfers. ---- */
@@ -218,9 +242,6 @@ static ssize_t run(const void *caller, struct transfer t, const void *buf, size_
 	return next_is_library(caller) ? t.step(&t, bytes, len) : transfer(&t, bytes, len);
 }
 
-#define NEXT(name) ({ static void *behind; next_call(&behind, name); })
-#define CALLER __builtin_return_address(0)
-
 PUBLIC ssize_t read(int fd, void *buf, size_t len)
 {
 	return run(CALLER, (struct transfer){ fd, -1, 0, true, NEXT("read"), step_read }, buf, len);
@@ -259,6 +280,63 @@ PUBLIC ssize_t send(int fd, const void *buf, size_t len, int flags)
 PUBLIC ssize_t recv(int fd, void *buf, size_t len, int flags)
 {
 	return run(CALLER, (struct transfer){ fd, -1, flags, true, NEXT("recv"), step_recv }, buf, len);
+}
+
+/* ---- The same, from programs that were built to be checked (_FORTIFY_SOURCE). ---- */
+
+static void check_room(size_t len, size_t room)
+{
+	if (len > room)
+		((void (*)(void))NEXT("__chk_fail"))();
+}
+
+PUBLIC ssize_t __read_chk(int fd, void *buf, size_t len, size_t room);
+PUBLIC ssize_t __read_chk(int fd, void *buf, size_t len, size_t room)
+{
+	check_room(len, room);
+	return run(CALLER, (struct transfer){ fd, -1, 0, true, NEXT("read"), step_read }, buf, len);
+}
+
+PUBLIC ssize_t __pread_chk(int fd, void *buf, size_t len, off_t off, size_t room);
+PUBLIC ssize_t __pread_chk(int fd, void *buf, size_t len, off_t off, size_t room)
+{
+	check_room(len, room);
+	return run(CALLER, (struct transfer){ fd, off, 0, true, NEXT("pread"), step_pread }, buf, len);
+}
+
+PUBLIC ssize_t __pread64_chk(int fd, void *buf, size_t len, off_t off, size_t room);
+PUBLIC ssize_t __pread64_chk(int fd, void *buf, size_t len, off_t off, size_t room)
+{
+	check_room(len, room);
+	return run(CALLER, (struct transfer){ fd, off, 0, true, NEXT("pread"), step_pread }, buf, len);
+}
+
+PUBLIC ssize_t __recv_chk(int fd, void *buf, size_t len, size_t room, int flags);
+PUBLIC ssize_t __recv_chk(int fd, void *buf, size_t len, size_t room, int flags)
+{
+	check_room(len, room);
+	return run(CALLER, (struct transfer){ fd, -1, flags, true, NEXT("recv"), step_recv }, buf, len);
+}
+
+PUBLIC ssize_t __recvfrom_chk(int fd, void *buf, size_t len, size_t room, int flags, struct sockaddr *from, socklen_t *from_len);
+PUBLIC ssize_t __recvfrom_chk(int fd, void *buf, size_t len, size_t room, int flags, struct sockaddr *from, socklen_t *from_len)
+{
+	check_room(len, room);
+	return recvfrom(fd, buf, len, flags, from, from_len);
+}
+
+PUBLIC size_t __fread_chk(void *to, size_t room, size_t size, size_t count, FILE *file);
+PUBLIC size_t __fread_chk(void *to, size_t room, size_t size, size_t count, FILE *file)
+{
+	check_room(size * count, room);
+	return fread(to, size, count, file);
+}
+
+PUBLIC size_t __fread_unlocked_chk(void *to, size_t room, size_t size, size_t count, FILE *file);
+PUBLIC size_t __fread_unlocked_chk(void *to, size_t room, size_t size, size_t count, FILE *file)
+{
+	check_room(size * count, room);
+	return fread_unlocked(to, size, count, file);
 }
 
 PUBLIC ssize_t readv(int fd, const struct iovec *iov, int count)
@@ -306,11 +384,35 @@ PUBLIC ssize_t pwritev64(int fd, const struct iovec *iov, int count, off_t off)
 	return vector(CALLER, (struct transfer){ fd, off, 0, false, NEXT("pwrite"), step_pwrite }, iov, count, NEXT("pwritev"));
 }
 
+/* Flags that ask for more than to wait are the kernel's to judge. */
+PUBLIC ssize_t preadv2(int fd, const struct iovec *iov, int count, off_t off, int flags)
+{
+	if (FROM_LIBRARY() || !needs_care(fd, iov, count))
+		return ((ssize_t (*)(int, const struct iovec *, int, off_t, int))NEXT("preadv2"))(fd, iov, count, off, flags);
+	return off == -1 ? readv(fd, iov, count) : preadv(fd, iov, count, off);
+}
+
+PUBLIC ssize_t preadv64v2(int fd, const struct iovec *iov, int count, off_t off, int flags)
+{
+	return preadv2(fd, iov, count, off, flags);
+}
+
+PUBLIC ssize_t pwritev2(int fd, const struct iovec *iov, int count, off_t off, int flags)
+{
+	if (FROM_LIBRARY() || flags & RWF_APPEND || !needs_care(fd, iov, count))
+		return ((ssize_t (*)(int, const struct iovec *, int, off_t, int))NEXT("pwritev2"))(fd, iov, count, off, flags);
+	return off == -1 ? writev(fd, iov, count) : pwritev(fd, iov, count, off);
+}
+
+PUBLIC ssize_t pwritev64v2(int fd, const struct iovec *iov, int count, off_t off, int flags)
+{
+	return pwritev2(fd, iov, count, off, flags);
+}
+
 /* ---- Streams: their large parts go from and to memory inside the C library. ---- */
 
-PUBLIC size_t fwrite(const void *from, size_t size, size_t count, FILE *file)
+static size_t put(size_t (*next)(const void *, size_t, size_t, FILE *), const void *from, size_t size, size_t count, FILE *file)
 {
-	size_t (*next)(const void *, size_t, size_t, FILE *) = NEXT("fwrite");
 	size_t all = size * count, done = 0;
 	char copy[COPIED];
 
@@ -328,9 +430,8 @@ PUBLIC size_t fwrite(const void *from, size_t size, size_t count, FILE *file)
 	return done / size;
 }
 
-PUBLIC size_t fread(void *to, size_t size, size_t count, FILE *file)
+static size_t get(size_t (*next)(void *, size_t, size_t, FILE *), void *to, size_t size, size_t count, FILE *file)
 {
-	size_t (*next)(void *, size_t, size_t, FILE *) = NEXT("fread");
 	size_t all = size * count, done = 0;
 	char copy[COPIED];
 
@@ -347,19 +448,68 @@ PUBLIC size_t fread(void *to, size_t size, size_t count, FILE *file)
 	return done / size;
 }
 
+PUBLIC size_t fwrite(const void *from, size_t size, size_t count, FILE *file)
+{
+	return put(NEXT("fwrite"), from, size, count, file);
+}
+
+PUBLIC size_t fwrite_unlocked(const void *from, size_t size, size_t count, FILE *file)
+{
+	return put(NEXT("fwrite_unlocked"), from, size, count, file);
+}
+
+PUBLIC size_t fread(void *to, size_t size, size_t count, FILE *file)
+{
+	return get(NEXT("fread"), to, size, count, file);
+}
+
+PUBLIC size_t fread_unlocked(void *to, size_t size, size_t count, FILE *file)
+{
+	return get(NEXT("fread_unlocked"), to, size, count, file);
+}
+
+PUBLIC int fputs(const char *text, FILE *file)
+{
+	size_t len = is_held(text, 1) ? strlen(text) : 0;
+
+	if (!len)
+		return ((int (*)(const char *, FILE *))NEXT("fputs"))(text, file);
+	return fwrite(text, 1, len, file) == len ? 1 : EOF;
+}
+
+PUBLIC int fputs_unlocked(const char *text, FILE *file)
+{
+	size_t len = is_held(text, 1) ? strlen(text) : 0;
+
+	if (!len)
+		return ((int (*)(const char *, FILE *))NEXT("fputs_unlocked"))(text, file);
+	return fwrite_unlocked(text, 1, len, file) == len ? 1 : EOF;
+}
+
+PUBLIC int puts(const char *text)
+{
+	if (!is_held(text, 1))
+		return ((int (*)(const char *))NEXT("puts"))(text);
+	return fputs(text, stdout) == EOF ? EOF : putchar('\n');
+}
+
 /* ---- Files that become shorter: what lies behind the end raises SIGBUS in a mapping of the kernel's. ---- */
+
+int shorten_file(const struct stat *st, off_t len)
+{
+	int result;
+
+	region_lock_change();
+	result = region_hand_back_file(st, len);
+	region_unlock();
+	return result;
+}
 
 static int shorten(int fd, off_t len)
 {
 	struct stat st;
-	int result = 0;
 
-	if (!has_regions(fd, &st) || len >= st.st_size)
-		return 0;
-	region_lock_change();
-	result = region_hand_back_file(&st, len);
-	region_unlock();
-	return result;
+	return has_regions(fd, &st) && len < st.st_size ? shorten_file(&st, len) : 0;
 }
 
 PUBLIC int ftruncate(int fd, off_t len)

@@ -4,17 +4,27 @@
 #include <stdlib.h>
 
 #define MIN_DEFAULT ((size_t)1 << 20)
+#define HEAP_MIN_DEFAULT ((size_t)64 << 10)
+#define SEGMENT_DEFAULT ((size_t)256 << 10)
 
 struct config config;
 
+static size_t size_of(const char *name, size_t otherwise)
+{
+	const char *value = secure_getenv(name);
+
+	return value ? strtoull(value, NULL, 10) : otherwise;
+}
+
 void config_read(void)
 {
-	const char *min = secure_getenv("UMRUN_MIN");
-
-	config.min = min ? strtoull(min, NULL, 10) : MIN_DEFAULT;
+	config.min = size_of("UMRUN_MIN", MIN_DEFAULT);
 	config.only = secure_getenv("UMRUN_ONLY");
 	config.driver = secure_getenv("UMRUN_DRIVER");
 	config.policy = secure_getenv("UMRUN_POLICY");
+	config.heap = secure_getenv("UMRUN_HEAP");
+	config.heap_min = size_of("UMRUN_HEAP_MIN", HEAP_MIN_DEFAULT);
+	config.segment = size_of("UMRUN_SEGMENT", SEGMENT_DEFAULT);
 	config.stats = secure_getenv("UMRUN_STATS") != NULL;
 	config.verbose = secure_getenv("UMRUN_VERBOSE") != NULL;
 }

@@ -11,6 +11,9 @@ struct config {
 	const char *only;        /* so are files whose path does not match; NULL: all match */
 	const char *driver;      /* NULL: uring, or posix where it cannot be */
 	const char *policy;      /* NULL: the library's default */
+	const char *heap;        /* the folder for what of large allocations is not in memory; NULL: they are the C library's */
+	size_t heap_min;         /* allocations of fewer bytes are so, too */
+	size_t segment;          /* of the heap */
 	bool stats;              /* what was mapped and read goes to stderr at the end */
 	bool verbose;            /* ... and each mapping that is left to the kernel, with the reason */
 };

@@ -4,6 +4,7 @@
  * before. Calls of the library itself pass through, in whatever thread and signal handler.
  */
 #include "umrun/config.h"
+#include "umrun/heap.h"
 #include "umrun/next.h"
 #include "umrun/region.h"
 
@@ -16,8 +17,6 @@
 #include <unistd.h>
 
 #include <ummap.h>
-
-#define PUBLIC __attribute__((visibility("default")))
 
 static bool started;
 
@@ -34,6 +33,11 @@ static void *map(void *addr, size_t len, int prot, int flags, int fd, off_t off)
 {
 	void *result = NULL;
 
+	/* Of which the library goes on having all. */
+	if (flags & MAP_FIXED && heap_left(addr)) {
+		errno = ENOMEM;
+		return MAP_FAILED;
+	}
 	region_lock_change();
 	if (flags & MAP_FIXED && region_hand_back_range(addr, len) < 0)
 		result = MAP_FAILED;
@@ -52,19 +56,28 @@ static bool passes(const void *caller)
 	return !started || next_is_library(caller);
 }
 
+static void *map_any(const void *caller, void *addr, size_t len, int prot, int flags, int fd, off_t off)
+{
+	void *result = NULL;
+
+	if (passes(caller))
+		return kernel_mmap(addr, len, prot, flags, fd, off);
+	/* The most common one has nothing to do with files or regions. */
+	if ((flags & (MAP_ANONYMOUS | MAP_FIXED)) != MAP_ANONYMOUS)
+		return map(addr, len, prot, flags, fd, off);
+	if (heap_calls)
+		result = heap_calls->map(addr, len, prot, flags);
+	return result ? result : kernel_mmap(addr, len, prot, flags, fd, off);
+}
+
 PUBLIC void *mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off)
 {
-	/* The most common one has nothing to do with files or regions. */
-	if (passes(__builtin_return_address(0)) || ((flags & (MAP_ANONYMOUS | MAP_FIXED)) == MAP_ANONYMOUS))
-		return kernel_mmap(addr, len, prot, flags, fd, off);
-	return map(addr, len, prot, flags, fd, off);
+	return map_any(__builtin_return_address(0), addr, len, prot, flags, fd, off);
 }
 
 PUBLIC void *mmap64(void *addr, size_t len, int prot, int flags, int fd, off_t off)
 {
-	if (passes(__builtin_return_address(0)) || ((flags & (MAP_ANONYMOUS | MAP_FIXED)) == MAP_ANONYMOUS))
-		return kernel_mmap(addr, len, prot, flags, fd, off);
-	return map(addr, len, prot, flags, fd, off);
+	return map_any(__builtin_return_address(0), addr, len, prot, flags, fd, off);
 }
 
 static size_t whole_pages(size_t len)
@@ -81,6 +94,8 @@ PUBLIC int munmap(void *addr, size_t len)
 
 	if (!region_count || passes(__builtin_return_address(0)))
 		return kernel_munmap(addr, len);
+	if (heap_left(addr))
+		return heap_calls->unmap(addr, len);
 	region_lock_change();
 	r = region_at(addr, len);
 	if (r && r->addr == addr && r->len == whole_pages(len))
@@ -115,6 +130,8 @@ PUBLIC void *mremap(void *old, size_t old_len, size_t len, int flags, ...)
 	va_end(args);
 	if (!region_count || passes(__builtin_return_address(0)))
 		return (void *)syscall(SYS_mremap, old, old_len, len, flags, wanted);
+	if (heap_left(old))
+		return heap_calls->remap(old, old_len, len, flags);
 	region_lock_change();
 	r = region_at(old, old_len ? old_len : 1);
 	if (r && r->addr == old && r->len == whole_pages(old_len) && len > old_len && flags == MREMAP_MAYMOVE && !r->writable)
@@ -135,6 +152,12 @@ PUBLIC int mprotect(void *addr, size_t len, int prot)
 
 	if (!region_count || passes(__builtin_return_address(0)))
 		return (int)syscall(SYS_mprotect, addr, len, prot);
+	/* Which only takes away, but for the right to run it. */
+	if (heap_left(addr)) {
+		if (prot & PROT_EXEC)
+			errno = EACCES;
+		return prot & PROT_EXEC ? -1 : 0;
+	}
 	region_lock_change();
 	r = region_at(addr, len);
 	if (!r || r->prot != prot || (char *)addr < r->addr || whole_pages(len) > (size_t)(r->addr + r->len - (char *)addr))
@@ -151,6 +174,8 @@ static int each_part(void *addr, size_t len, int how, int (*ours)(void *, size_t
 	char *at = addr, *end = at + whole_pages(len);
 	int result = 0;
 
+	if (heap_left(addr))
+		return ours(addr, len, how);
 	region_lock_look();
 	while (at < end && result == 0) {
 		const struct region *r = region_at(at, (size_t)(end - at));
@@ -172,6 +197,8 @@ static int each_part(void *addr, size_t len, int how, int (*ours)(void *, size_t
 
 static int sync_ours(void *addr, size_t len, int flags)
 {
+	if (heap_left(addr))
+		return 0;
 	return umsync_range(addr, len, (flags & MS_ASYNC ? UMMAP_ASYNC : 0) | (flags & MS_INVALIDATE ? UMMAP_EVICT : 0));
 }
 
@@ -218,6 +245,8 @@ static bool changes_contents(int advice)
 
 static int advise(void *addr, size_t len, int advice)
 {
+	if (heap_left(addr))
+		return heap_calls->advise(addr, len, advice);
 	if (changes_contents(advice)) {
 		int result;
 
@@ -289,7 +318,7 @@ PUBLIC int mincore(void *addr, size_t len, unsigned char *vec)
 	if (region_count && !passes(__builtin_return_address(0))) {
 		region_lock_look();
 		r = region_at(addr, len);
-		ours = r && (char *)addr >= r->addr && (char *)addr + len <= r->addr + r->ours;
+		ours = heap_left(addr) >= len || (r && (char *)addr >= r->addr && (char *)addr + len <= r->addr + r->ours);
 		region_unlock();
 		if (ours) {
 			memset(vec, 1, whole_pages(len) / (size_t)sysconf(_SC_PAGESIZE));

@@ -12,7 +12,8 @@
 
 #include <ummap.h>
 
-static uintptr_t library, library_end;
+/* The library, what heaps are made of, and what both use. */
+static struct range { uintptr_t first, end; } library[3], c;
 
 void *kernel_mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off)
 {
@@ -39,10 +40,14 @@ void *next_call(void **cache, const char *name)
 	return call;
 }
 
-/* The object that has the library's calls, from its first to its last byte. */
-static int look_at(struct dl_phdr_info *info, size_t size, void *call)
+/* The object that has the call, from its first to its last byte. */
+struct object {
+	uintptr_t call, first, end;
+};
+
+static int look_at(struct dl_phdr_info *info, size_t size, void *found)
 {
-	uintptr_t first = UINTPTR_MAX, end = 0;
+	struct object *object = found, here = { object->call, UINTPTR_MAX, 0 };
 
 	(void)size;
 	for (int i = 0; i < info->dlpi_phnum; i++) {
@@ -51,22 +56,46 @@ static int look_at(struct dl_phdr_info *info, size_t size, void *call)
 
 		if (part->p_type != PT_LOAD)
 			continue;
-		first = at < first ? at : first;
-		end = at + part->p_memsz > end ? at + part->p_memsz : end;
+		here.first = at < here.first ? at : here.first;
+		here.end = at + part->p_memsz > here.end ? at + part->p_memsz : here.end;
 	}
-	if ((uintptr_t)call < first || (uintptr_t)call >= end)
+	if (here.call < here.first || here.call >= here.end)
 		return 0;
-	library = first;
-	library_end = end;
+	*object = here;
 	return 1;
+}
+
+static struct range object_of(const char *call)
+{
+	struct object object = { .call = (uintptr_t)dlsym(RTLD_DEFAULT, call) };
+
+	return object.call && dl_iterate_phdr(look_at, &object) ? (struct range){ object.first, object.end } : (struct range){ 0 };
 }
 
 void next_start(void)
 {
-	dl_iterate_phdr(look_at, dlsym(RTLD_DEFAULT, "ummap_open"));
+	static const char *const calls[] = { "ummap_open", "umalloc_create", "io_uring_queue_init_params" };
+
+	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++)
+		library[i] = object_of(calls[i]);
+	c = object_of("gnu_get_libc_version");
+}
+
+static bool is_in(const struct range *range, const void *address)
+{
+	return (uintptr_t)address - range->first < range->end - range->first;
 }
 
 bool next_is_library(const void *return_address)
 {
-	return (uintptr_t)return_address - library < library_end - library;
+	for (size_t i = 0; i < sizeof(library) / sizeof(*library); i++) {
+		if (is_in(&library[i], return_address))
+			return true;
+	}
+	return false;
+}
+
+bool next_is_c(const void *return_address)
+{
+	return is_in(&c, return_address);
 }

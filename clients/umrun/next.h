@@ -15,11 +15,17 @@ int kernel_munmap(void *addr, size_t len);
  * `cache` is that place's. */
 void *next_call(void **cache, const char *name);
 
-/* Finds out where the library is. */
+/* Finds out where the library is, and what belongs to it: libumalloc, liburing. */
 void next_start(void);
 /* A call that comes from the library itself, of which nothing is taken. */
 bool next_is_library(const void *return_address);
+/* ... from the C library. */
+bool next_is_c(const void *return_address);
 
-#define FROM_LIBRARY() next_is_library(__builtin_return_address(0))
+/* What is taken is seen by the program. */
+#define PUBLIC __attribute__((visibility("default")))
+#define NEXT(name) ({ static void *behind; next_call(&behind, name); })
+#define CALLER __builtin_return_address(0)
+#define FROM_LIBRARY() next_is_library(CALLER)
 
 #endif

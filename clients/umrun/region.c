@@ -12,6 +12,7 @@
 #include "umrun/region.h"
 
 #include "umrun/config.h"
+#include "umrun/heap.h"
 #include "umrun/next.h"
 
 #include <errno.h>
@@ -31,8 +32,6 @@
 
 /* As late as other pages of a file are written by the kernel. */
 #define FLUSH_INTERVAL 5
-/* Our descriptors are out of the way of those that a program expects. */
-#define FD_FIRST 700
 
 /* A file of which the kernel has a mapping that can be stored to. */
 struct shared_file {
@@ -41,11 +40,13 @@ struct shared_file {
 	struct shared_file *next;
 };
 
-_Atomic unsigned region_count;
+_Atomic unsigned region_count, region_files;
+const struct heap_calls *heap_calls;
 _Atomic bool region_kernel = true;
 static struct region *regions;
 static struct shared_file *shared;
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
+static _Thread_local bool holds;
 static pthread_once_t watching = PTHREAD_ONCE_INIT;
 static pid_t process;
 static struct { unsigned long mapped, left, handed_back; unsigned long long bytes; } counted;
@@ -53,16 +54,24 @@ static struct { unsigned long mapped, left, handed_back; unsigned long long byte
 void region_lock_change(void)
 {
 	pthread_rwlock_wrlock(&lock);
+	holds = true;
 }
 
 void region_lock_look(void)
 {
 	pthread_rwlock_rdlock(&lock);
+	holds = true;
 }
 
 void region_unlock(void)
 {
+	holds = false;
 	pthread_rwlock_unlock(&lock);
+}
+
+bool region_is_locked(void)
+{
+	return holds;
 }
 
 static size_t page(void)
@@ -225,6 +234,7 @@ static void link_region(struct region *r)
 	r->next = regions;
 	regions = r;
 	region_count++;
+	region_files++;
 	counted.mapped++;
 	counted.bytes += r->ours;
 }
@@ -237,6 +247,7 @@ static void unlink_region(struct region *r)
 		at = &(*at)->next;
 	*at = r->next;
 	region_count--;
+	region_files--;
 }
 
 static void free_region(struct region *r)
@@ -407,6 +418,7 @@ static void in_child(void)
 	struct region *r;
 
 	pthread_rwlock_init(&lock, NULL);
+	holds = false;
 	process = getpid();
 	while ((r = regions)) {
 		if (kernel_mmap(r->addr, r->ours, r->prot, r->flags | MAP_FIXED, r->fd, r->off) == MAP_FAILED)

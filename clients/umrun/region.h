@@ -10,6 +10,9 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
+/* Our descriptors are out of the way of those that a program expects. */
+#define FD_FIRST 700
+
 struct region {
 	char *addr;
 	size_t len;              /* the program's, whole pages */
@@ -23,8 +26,10 @@ struct region {
 	struct region *next;
 };
 
-/* How many there are: where there are none, nothing has to be looked for. */
+/* How many there are, and a heap (heap.h): where there are none, nothing has to be looked for. */
 extern _Atomic unsigned region_count;
+/* Without the heap. */
+extern _Atomic unsigned region_files;
 /* Whether system calls may be given addresses of regions as they are. */
 extern _Atomic bool region_kernel;
 
@@ -32,6 +37,8 @@ extern _Atomic bool region_kernel;
 void region_lock_change(void);
 void region_lock_look(void);
 void region_unlock(void);
+/* By this thread, whose calls are not the program's then. */
+bool region_is_locked(void);
 
 /* ---- With the list locked. ---- */
 

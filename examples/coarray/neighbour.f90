@@ -37,6 +37,6 @@ contains
 
 		total = sum(work)
 		call co_sum(total)
-		if (this_image() == 1) print '(a, i0, a, f0.6)', 'after ', steps, ' steps: ', total
+		if (this_image() == 1) print '(a, i0, a, f0.3)', 'after ', steps, ' steps: ', total
 	end subroutine
 end program

@@ -6,8 +6,12 @@
 #ifndef PROGRAM_H
 #define PROGRAM_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* program_invocation_short_name */
+#endif
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -17,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <ummap.h>
 #include <ummap-mapreduce.h>
 
 struct options {
@@ -47,7 +52,8 @@ static const char options_usage[] =
 "  -s, --storage FOLDER  keep the windows of the job in files there, and go on with\n"
 "                        those of one that was interrupted\n"
 "      --sync TASKS      with --storage: make them durable after so many tasks\n"
-"                        (default: as often as takes a 25th of the time)\n"
+"                        (default: as often as takes a 25th of the time, or after\n"
+"                        each round of --method 2s)\n"
 "      --memory SIZE     with --storage or --input ummap: memory for windows and\n"
 "                        mapped input, of all ranks of a machine together\n"
 "      --table SIZE      bytes of pairs that a rank keeps before they go to its\n"
@@ -187,19 +193,6 @@ static int complain(int rank, const char *what)
 	return 1;
 }
 
-/* What rank 0 has: all of the result. */
-static int print_all(const struct program *p, ummr_job *job)
-{
-	struct ummr_bytes key, value;
-	int there = ummr_rewind(job);
-
-	while (there == 0 && (there = ummr_next(job, &key, &value)) > 0)
-		there = p->print(stdout, &key, &value, NULL) ? 1 : 0;
-	if (there == 0 && fflush(stdout) == 0)
-		return 0;
-	return complain(0, there < 0 ? ummr_error() : strerror(errno));
-}
-
 static int run_job(const struct program *p, const struct options *o, struct ummr_config *config, int rank)
 {
 	const char *wrong = p->prepare ? p->prepare(o, config) : NULL;
@@ -219,12 +212,32 @@ static int run_job(const struct program *p, const struct options *o, struct ummr
 	config->progress = rank == 0 && !o->quiet ? show_progress : NULL;
 	if (ummr_create(MPI_COMM_WORLD, config, &job) < 0)
 		return complain(rank, ummr_error());
-	if ((p->run ? p->run(job) : ummr_run(job)) < 0 || (o->output && ummr_write(job, o->output, p->print) < 0))
+	if ((p->run ? p->run(job) : ummr_run(job)) < 0 || ummr_write(job, o->output, p->print) < 0)
 		status = complain(rank, ummr_error());
-	else if (!o->output && rank == 0)
-		status = print_all(p, job);
 	ummr_end(job);
 	return status;
+}
+
+/* What is closed stays so: MPI opens much, and would get what is meant for standard output. */
+static void keep_closed(void)
+{
+	int fd;
+
+	while ((fd = open("/dev/null", O_RDONLY)) >= 0 && fd <= STDERR_FILENO)
+		;
+	if (fd >= 0)
+		close(fd);
+}
+
+static int show_help(const struct program *p, int what)
+{
+	const char *name = program_invocation_short_name;
+
+	if (what == 'V')
+		printf("%s (libummap) %d.%d.%d\n", name, UMMAP_VERSION_MAJOR, UMMAP_VERSION_MINOR, UMMAP_VERSION_PATCH);
+	else
+		printf("usage: %s %s%s", name, p->usage, options_usage);
+	return fflush(stdout) == 0 && !ferror(stdout) ? 0 : complain(0, strerror(errno));
 }
 
 /* All of main. The job's functions, and how records are found, are in the config. */
@@ -234,6 +247,7 @@ static int run_program(const struct program *p, struct ummr_config *config, int 
 	int rank, show = 0, status = parse(&o, p, argc, argv, &show);
 	const char *name = program_invocation_short_name;
 
+	keep_closed();
 	/* Before the first mapping, and before MPI starts threads. */
 	if (o.memory)
 		setenv("UMMAP_MEM_LIMIT", o.memory, 1);
@@ -241,10 +255,8 @@ static int run_program(const struct program *p, struct ummr_config *config, int 
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	if (status == GO_ON)
 		status = run_job(p, &o, config, rank);
-	else if (rank == 0 && show == 'V')
-		printf("%s (libummap) %s\n", name, UMMAP_VERSION);
-	else if (rank == 0 && show == 'h')
-		printf("usage: %s %s%s", name, p->usage, options_usage);
+	else if (rank == 0 && show)
+		status = show_help(p, show);
 	else if (rank == 0)
 		fprintf(stderr, "%s: %s\nusage: %s %s%s", name, complaint, name, p->usage, options_usage);
 	MPI_Finalize();

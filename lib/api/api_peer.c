@@ -100,7 +100,7 @@ size_t umpeer_put(struct umpeer *peer, const void *buf, size_t len, uint64_t off
 
 int umpeer_hold(struct umpeer *peer, uint64_t offset, int store, struct umhold *hold)
 {
-	return import_hold(peer, offset, store, hold) ? 0 : -1;
+	return import_hold(peer, offset, store, hold);
 }
 
 void umpeer_release(struct umhold *hold)

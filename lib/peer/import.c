@@ -346,7 +346,7 @@ static inline char *look(struct umpeer *p, const struct seg *s, uint64_t wanted)
 }
 
 /* Enters segment i, to access what `wanted` says; NULL: it cannot be visited just now, and *slot is left. */
-static inline char *visit(struct umpeer *p, size_t i, uint64_t wanted, _Atomic uint64_t **slot)
+static inline __attribute__((always_inline)) char *visit(struct umpeer *p, size_t i, uint64_t wanted, _Atomic uint64_t **slot)
 {
 	const struct seg *s = &p->segs[i];
 	char *frame;
@@ -418,7 +418,15 @@ size_t import_put(struct umpeer *p, const void *buf, size_t len, uint64_t offset
 	return done;
 }
 
-bool import_hold(struct umpeer *p, uint64_t offset, bool store, struct umhold *hold)
+/* Where entering has not been one: an atomic exchange orders loads behind the store before it on some processors only. */
+static inline void be_barrier(void)
+{
+#if !defined(__x86_64__)
+	atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
+int import_hold(struct umpeer *p, uint64_t offset, bool store, struct umhold *hold)
 {
 	size_t at = (size_t)offset & (p->seg_size - 1), len = within(p, p->seg_size - at, offset);
 	_Atomic uint64_t *slot;
@@ -426,9 +434,11 @@ bool import_hold(struct umpeer *p, uint64_t offset, bool store, struct umhold *h
 
 	if (len)
 		frame = visit(p, (size_t)(offset >> p->shift), store ? SEG_VALID | SEG_DIRTY : SEG_VALID, &slot);
-	if (frame)
-		*hold = (struct umhold){ .addr = frame + at, .len = len, .slot = (void *)slot };
-	return frame;
+	if (!frame)
+		return -1;
+	be_barrier();
+	*hold = (struct umhold){ .addr = frame + at, .len = len, .slot = (void *)slot };
+	return 0;
 }
 
 void import_release(struct umhold *hold)

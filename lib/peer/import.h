@@ -13,8 +13,8 @@ void import_close(struct umpeer *peer);
  * must never wait for a mapping, because the other process may wait for this one meanwhile. */
 size_t import_get(struct umpeer *peer, void *buf, size_t len, uint64_t offset);
 size_t import_put(struct umpeer *peer, const void *buf, size_t len, uint64_t offset);
-/* The bytes from offset on in place, until they are released; false: they cannot be accessed just now. */
-bool import_hold(struct umpeer *peer, uint64_t offset, bool store, struct umhold *hold);
+/* The bytes from offset on in place, until they are released; -1: they cannot be accessed just now. */
+int import_hold(struct umpeer *peer, uint64_t offset, bool store, struct umhold *hold);
 void import_release(struct umhold *hold);
 
 #endif

@@ -5,18 +5,29 @@
 
 #include "common.h"
 
-/* The exit status of a tool, which stands beside the folder of this program. */
-static inline int run_tool(const char *name, const char *words)
+#define COMMAND_MAX 1600
+
+/* That of a tool, which stands beside the folder of this program. */
+static inline void tool_command(const char *name, const char *words, char command[static COMMAND_MAX])
 {
-	char self[320], command[1600];
+	char self[320];
 	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	int status;
 
 	check(len > 0);
 	self[len] = '\0';
 	*strrchr(self, '/') = '\0';
-	snprintf(command, sizeof(command), "'%s/../%s' %s > /dev/null 2>&1", self, name, words);
-	status = system(command);
+	snprintf(command, COMMAND_MAX, "'%s/../%s' %s", self, name, words);
+}
+
+/* The exit status of a tool. */
+static inline int run_tool(const char *name, const char *words)
+{
+	char command[COMMAND_MAX], silent[COMMAND_MAX + 20];
+	int status;
+
+	tool_command(name, words, command);
+	snprintf(silent, sizeof(silent), "%s > /dev/null 2>&1", command);
+	status = system(silent);
 	check(WIFEXITED(status) && WEXITSTATUS(status) < 127, "%s", command);
 	return WEXITSTATUS(status);
 }

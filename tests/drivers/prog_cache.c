@@ -7,6 +7,7 @@
  *
  *	prog_cache [ROUNDS [SEED]]
  */
+#include <dirent.h>
 #include <pthread.h>
 
 #include "beside.h"
@@ -302,6 +303,102 @@ static void open_other(void *arg)
 	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s", store, other);
 	check_fails(ummap_open(uri, 100, 0, PROT_READ, &attr, &addr), EUCLEAN);
 	close(fd);
+}
+
+/* ---- A folder of caches ---- */
+
+/* From the folder of the store, whose name alone is in the URI. */
+static void store_in_folder(void *arg)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[1200], *slash = strrchr(store, '/');
+	void *addr;
+
+	set_budget(2 * SIZE);
+	attr.seg_size = SEG;
+	*slash = '\0';
+	check(chdir(store) == 0);
+	snprintf(uri, sizeof(uri), "cache+%s:%s?cache.path=%s&cache.size=2M&cache.dirty=90,1000000", driver, slash + 1,
+		 (const char *)arg);
+	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0);
+	put_version(addr, 3);
+	check(umsync(addr, 0) == 0);
+	kill(getpid(), SIGKILL);
+}
+
+static unsigned count_names(const char *folder)
+{
+	DIR *dir = opendir(folder);
+	struct dirent *entry;
+	unsigned n = 0;
+
+	check(dir);
+	while ((entry = readdir(dir)))
+		n += *entry->d_name != '.';
+	closedir(dir);
+	return n;
+}
+
+/* All of a folder are written back and removed, also beside a file that is no cache, which stays. */
+static void check_folder(void)
+{
+	char folder[] = "/tmp/ummap-caches-XXXXXX", other[64], words[100], stores[2][320];
+	int fd;
+
+	check(mkdtemp(folder));
+	snprintf(other, sizeof(other), "%s/b.cache", folder);
+	fd = open(other, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	check(fd >= 0 && write(fd, "of value", 8) == 8);
+	close(fd);
+	for (int i = 0; i < 2; i++) {
+		make_store();
+		snprintf(stores[i], sizeof(stores[i]), "%.310s.%d", store, i);
+		check(rename(store, stores[i]) == 0);
+		strcpy(store, stores[i]);
+		check_killed(run_child(store_in_folder, folder), SIGKILL);
+		check_far(0, 3); /* some may have gone home */
+	}
+	check(count_names(folder) == 3);
+	for (const char *const *verb = (const char *const[]){ "ls", "flush", "drop", NULL }; *verb; verb++) {
+		snprintf(words, sizeof(words), "%s '%s'", *verb, folder);
+		check(run_tool("umcache", words) == 2, "of the file that is no cache");
+		check(count_names(folder) == (**verb == 'd' ? 1 : 3));
+		for (int i = 0; i < 2; i++) {
+			strcpy(store, stores[i]);
+			check_far(**verb == 'l' ? 0 : 3, 3);
+		}
+	}
+	check(unlink(other) == 0 && run_tool("umcache", words) == 0);
+	check(rmdir(folder) == 0 && unlink(stores[0]) == 0 && unlink(stores[1]) == 0);
+}
+
+/* What the cache has no sectors of takes no room in it: umcache says how many blocks there are. */
+static void overwrite_read(void *arg)
+{
+	uint64_t *words, sum = 0;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	words = map_store("&cache.mode=read");
+	for (size_t i = 0; i < SIZE / 8; i += SEG / 8)
+		sum += words[i];
+	put_version(words, sum ? 5 : 6);
+	check(umunmap(words, 1) == 0);
+}
+
+static void check_sheds(void)
+{
+	char words[400], command[COMMAND_MAX], line[800] = "";
+	FILE *out;
+
+	make_store();
+	check_exits(run_child(overwrite_read, NULL), 0);
+	snprintf(words, sizeof(words), "ls '%s'", store);
+	tool_command("umcache", words, command);
+	out = popen(command, "r");
+	check(out && fgets(line, sizeof(line), out) && fgets(line, sizeof(line), out));
+	check(strstr(line, ": 0 blocks with 0 bytes"), "%s", line);
+	pclose(out);
 }
 
 /* ---- Failures ---- */
@@ -713,6 +810,8 @@ int main(int argc, char **argv)
 	fuzz(&seed, rounds);
 	check_others();
 	check_exits(run_child(open_other, NULL), 0);
+	check_folder();
+	check_sheds();
 	make_store();
 	check_exits(run_child(fail_far, NULL), 0);
 	make_store();

@@ -66,6 +66,41 @@ static void read_in(uint64_t block)
 	put(block, false);
 }
 
+/* What has no sectors any more is empty when nobody has it, and of what was read often the next one comes to the same queue. */
+Test(cache_index, slots_without_sectors_go)
+{
+	uint32_t s = put(1, false);
+
+	cache_pin(&ix, s);
+	cache_set_valid(&ix, s, 0);
+	cache_shed(&ix, s);
+	check(has(1), "somebody fills it");
+	cache_unpin(&ix, s);
+	check(!has(1) && ix.slot[s].list == CACHE_FREEING && all() == SLOTS);
+
+	s = put(2, false);
+	cache_shed(&ix, s);
+	check(has(2), "it has one");
+	for (int i = 0; i < 2; i++)
+		cache_hit(&ix, s);
+	for (uint64_t b = 3; !ix.list[CACHE_MAIN].count; b++)
+		read_in(b);
+	check(ix.slot[s].list == CACHE_MAIN);
+	cache_set_valid(&ix, s, 0);
+	cache_shed(&ix, s);
+	check(!has(2));
+	pass();
+	s = put(2, false);
+	check(ix.slot[s].list == CACHE_MAIN);
+
+	cache_drop(&ix, s);
+	pass();
+	s = put(1000, true);
+	cache_set_valid(&ix, s, 0);
+	cache_shed(&ix, s);
+	check(ix.slot[s].list == CACHE_DIRTY, "dirty ones are not of its business");
+}
+
 /* A block has a slot of each kind, and many that share a bucket are told apart. */
 Test(cache_index, finds_what_was_put)
 {

@@ -2,7 +2,8 @@
 /*
  * atomics - all ranks at once lock parts of windows in storage, and add to the same words of them by every kind of atomic
  * operation, while segments come and go: no addition is lost or made twice, whoever has a part alone is alone, and who
- * shares it sees whole states. On each kind of memory, with locks of the library's and of MPI's.
+ * shares it sees whole states. On each kind of memory, with locks of the library's and of MPI's. Among machines those of
+ * windows over several are MPI's, and those of one machine's windows the library's.
  */
 #include "common.h"
 
@@ -30,6 +31,7 @@ struct added {
 	int64_t sums[40], small[8], real[8], odd;
 };
 
+static MPI_Comm comm;      /* `rank` and `ranks` are of it */
 static char *base;
 static MPI_Win win;
 static struct added *added;
@@ -202,6 +204,35 @@ static void look_together(int target, int place)
 	MPI_Win_unlock(target, win);
 }
 
+/* ---- One word against many ---- */
+
+#define MANY 2000
+#define WORDS 20000
+
+/* The first rank adds to single words of the second one's part, all others to all of them at once. */
+static void meet(void)
+{
+	const MPI_Aint begin = 7 * SEG;
+	int64_t ones[MANY], one = 1, sum = 0;
+
+	for (int i = 0; i < MANY; i++)
+		ones[i] = 1;
+	MPI_Win_lock_all(0, win);
+	for (int i = 0; i < WORDS && rank == 0; i++) {
+		MPI_Accumulate(&one, 1, MPI_INT64_T, 1, begin + 8 * (MPI_Aint)dice(MANY), 1, MPI_INT64_T, MPI_SUM, win);
+		MPI_Win_flush(1, win);
+	}
+	for (int i = 0; i < WORDS / 10 && rank != 0; i++) {
+		MPI_Accumulate(ones, MANY, MPI_INT64_T, 1, begin, MANY, MPI_INT64_T, MPI_SUM, win);
+		MPI_Win_flush(1, win);
+	}
+	MPI_Win_unlock_all(win);
+	MPI_Barrier(comm);
+	for (int i = 0; i < MANY && rank == 1; i++)
+		sum += ((int64_t *)(base + begin))[i];
+	check(rank != 1 || sum == WORDS + (int64_t)(ranks - 1) * WORDS / 10 * MANY, "%" PRId64, sum);
+}
+
 /* ---- All of it ---- */
 
 static void run_round(int round, bool paged)
@@ -253,19 +284,21 @@ static void everything(MPI_Info info, bool paged, bool ours)
 {
 	has_pairs = ours || PAIRS_OF_MPI;
 	are_ours = ours;
-	check(MPI_Win_allocate(SIZE, 1, info, MPI_COMM_WORLD, &base, &win) == MPI_SUCCESS);
+	check(MPI_Win_allocate(SIZE, 1, info, comm, &base, &win) == MPI_SUCCESS);
 	MPI_Info_free(&info);
 	memset(base, 0, SIZE);
 	added = calloc((size_t)ranks * PLACES, sizeof(*added));
 	tickets = ROUNDS;
 	seen = calloc(1, (size_t)(tickets * ranks));
-	MPI_Barrier(MPI_COMM_WORLD);
+	MPI_Barrier(comm);
 	for (int i = 0; i < ROUNDS; i++)
 		run_round(i, paged);
-	MPI_Barrier(MPI_COMM_WORLD);
+	if (are_ours && ranks > 1)
+		meet();
+	MPI_Barrier(comm);
 	/* The same numbers are all that is in it. */
-	MPI_Allreduce(MPI_IN_PLACE, added, (int)((size_t)ranks * PLACES * sizeof(*added) / 8), MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
-	MPI_Allreduce(MPI_IN_PLACE, seen, (int)(tickets * ranks), MPI_UINT8_T, MPI_SUM, MPI_COMM_WORLD);
+	MPI_Allreduce(MPI_IN_PLACE, added, (int)((size_t)ranks * PLACES * sizeof(*added) / 8), MPI_INT64_T, MPI_SUM, comm);
+	MPI_Allreduce(MPI_IN_PLACE, seen, (int)(tickets * ranks), MPI_UINT8_T, MPI_SUM, comm);
 	for (int i = 0; i < PLACES; i++)
 		check_sums(i);
 	for (int64_t i = 0; i < tickets * ranks; i++)
@@ -275,10 +308,25 @@ static void everything(MPI_Info info, bool paged, bool ours)
 	check(MPI_Win_free(&win) == MPI_SUCCESS);
 }
 
+/* From now on all is among the ranks of this machine. */
+static void stay_here(void)
+{
+	int first = rank;
+
+	MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &comm);
+	MPI_Bcast(&first, 1, MPI_INT, 0, comm);
+	MPI_Comm_rank(comm, &rank);
+	MPI_Comm_size(comm, &ranks);
+	snprintf(folder + strlen(folder), sizeof(folder) - strlen(folder), "/%d", first);
+	check(rank != 0 || mkdir(folder, 0700) == 0);
+	MPI_Barrier(comm);
+}
+
 int main(int argc, char **argv)
 {
 	const char *engine = getenv("UMMAP_ENGINE");
-	bool paged = !engine || strcmp(engine, "segv") == 0; /* with it, locks are the library's */
+	bool far = getenv("MACHINES");
+	bool paged = engine ? strcmp(engine, "segv") == 0 : !far; /* with it, locks are the library's on one machine */
 	uint64_t seed = (uint64_t)time(NULL);
 
 	set_budget(4 * SEG);
@@ -288,6 +336,12 @@ int main(int argc, char **argv)
 		printf("seed %" PRIu64 "\n", seed);
 	fflush(stdout);
 	random_state = seed + (uint64_t)rank * 1000;
+	comm = MPI_COMM_WORLD;
+	if (far) {
+		everything(storage_hints("all.%r", "storage_alloc_segsize", "64K", NULL), paged, false);
+		everything(storage_hints("mapped.%r", "storage_alloc_engine", "kernel", NULL), false, false);
+		stay_here();
+	}
 	everything(storage_hints("paged.%r", "storage_alloc_segsize", "64K", NULL), true, paged);
 	everything(storage_hints("kernel.%r", "storage_alloc_engine", "kernel", NULL), false, true);
 	everything(storage_hints("last.%r", "storage_alloc_factor", "0.5", "storage_alloc_order", "storage_first",

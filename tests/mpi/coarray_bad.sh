@@ -10,13 +10,6 @@ runs() { # line, NAME=VALUE ... -- ARGUMENT ...
 	grep -q "^$line$" "$out" || fail "this was to be said: $line"
 }
 
-refuse() { # sentence, NAME=VALUE ... -- ARGUMENT ...
-	local sentence=$1
-	shift
-	! job "$@" > "$out" 2>&1 || fail "nothing was refused: $sentence"
-	[ "$(grep -c "^ummap-coarray: image [0-9]*: .*$sentence" "$out")" -eq 1 ] || fail "this should have been said once: $sentence"
-}
-
 # ---- PCAF_FORCE ----
 
 runs 'from 0 same 0 field 0' -- 3
@@ -32,6 +25,14 @@ ranks=$((ranks + 1)) runs 'from 12 same 12 field 12' PCAF_FORCE=true -- 3 50000
 ranks=1 runs 'from 15 same 15 field 15' PCAF_FORCE=true -- 3 50000
 ranks=1 runs 'from 18 same 18 field 18' -- 3 50000
 ls "$folder"/OpenCoarrays_"$ranks"_*.win > /dev/null || fail "the files of images that are not there any more were to stay"
+
+# ---- Syncs that do not get through ----
+
+# While the manifest cannot be replaced, nothing else is: what it names stays where it is.
+mkdir "$folder/OpenCoarrays_manifest.new"
+ranks=1 refuse 'manifest cannot be written: Is a directory' PCAF_FORCE=true -- 3 40000
+rmdir "$folder/OpenCoarrays_manifest.new"
+ranks=1 runs 'from 21 same 21 field 21' -- 3 50000
 
 # ---- No right to write ----
 
@@ -65,6 +66,14 @@ on_small() { # script
 }
 small=$UMMAP_TEST_FOLDER/small
 mkdir "$small"
+export mixed=$UMMAP_TEST_FOLDER/mixed
+# Only the last image has its files there: where it fails, the others have made that sync durable, and go back.
+cat > "$mixed" << END
+#!/bin/sh
+[ "\${OMPI_COMM_WORLD_RANK:-\$PMI_RANK}" -ne $((ranks - 1)) ] || export PCAF_PATH=$small
+exec "$program" "\$@"
+END
+chmod +x "$mixed"
 export -f job fail runs refuse
 export launch mpi ranks program folder layer out small
 folder=$small on_small '
@@ -84,4 +93,14 @@ folder=$small on_small '
 	refuse "No space left on device" -- 3
 	rm "$small"/*
 	job -- 3 > "$out" 2>&1 || fail "it does not begin where there is room"
+' || exit 1
+on_small '
+	set -u
+	export PCAF_PREFIX=agree_
+	program=$mixed job -- 3 40000 agree > "$out" 2>&1 || fail "there was to be room for this"
+	fallocate -l "$(($(stat -f -c "%a * %S" "$small") - 1000000))" "$small/filler" || fail "it cannot be filled"
+	program=$mixed refuse "No space left on device" -- 1000 40000 agree
+	rm "$small/filler"
+	program=$mixed job -- 3 40000 agree > "$out" 2>&1 || fail "the images have not gone back to one moment"
+	grep -q "^from [1-9][0-9]* " "$out" || fail "there was to be something to go back to"
 ' || exit 1

@@ -43,13 +43,6 @@ files_at "$again" "$ranks"
 run 5 "$folder"
 [ "${PCAF_SHAREDFILE:-}" = true ] || files_at "$again" 0
 
-refuse() { # sentence, NAME=VALUE ... -- ARGUMENT ...
-	local sentence=$1
-	shift
-	! job "$@" > "$out" 2>&1 || fail "nothing was refused: $sentence"
-	[ "$(grep -c "^ummap-coarray: image 1: .*$sentence" "$out")" -eq 1 ] || fail "this should have been said once: $sentence"
-}
-
 refuse 'none" must be a folder that exists' -- "$UMMAP_TEST_FOLDER/none"
 refuse 'are all kept in one file in PCAF_PATH' -- "$far" small
 refuse 'with PCAF_ENGINE=kernel, coarrays stay' PCAF_PREFIX=other_ PCAF_ENGINE=kernel PCAF_CONSISTENT=false -- "$far"

@@ -12,23 +12,21 @@ recover() { # images, NAME=VALUE ... -- ARGUMENT ...
 	folder=$second job PCAF_RECOVER="$first" "$@" > "$out" 2>&1
 }
 
-refuse() { # sentence, NAME=VALUE ... -- ARGUMENT ...
-	local sentence=$1
-	shift
-	! recover 1 "$@" || fail "nothing was refused: $sentence"
-	grep -q "^ummap-coarray: image 1: .*$sentence" "$out" || fail "this should have been said: $sentence"
+refused() { # sentence, NAME=VALUE ... -- ARGUMENT ...
+	rm -rf "$second" && mkdir "$second"
+	folder=$second ranks=1 refuse "$1" PCAF_RECOVER="$first" "${@:2}"
 }
 
 ! job -- die > "$out" 2>&1 || fail "it was to stop"
 recover $((before + 1)) -- || fail "there is something else at the earlier images, or nothing"
 grep -q "^recovered $before$" "$out" || fail "nothing was recovered"
 recover 1 -- || fail "there is something else at the earlier images, or nothing"
-refuse "there are the images 1 to $before only" -- image
-refuse 'the copy has 4 bytes, and coarray [0-9]* of the run in PCAF_RECOVER 240000' -- size
-refuse 'the array is no coarray' -- array
-refuse 'PCAF_RECOVER must be the folder of an earlier run' PCAF_RECOVER= -- none
-refuse 'is the same folder as PCAF_PATH' PCAF_RECOVER="$second" -- none
-refuse 'PCAF_RECOVER: .*manifest: No such file' PCAF_RECOVER="$UMMAP_TEST_FOLDER" -- none
+refused "there are the images 1 to $before only" -- image
+refused 'the copy has 4 bytes, and coarray [0-9]* of the run in PCAF_RECOVER 240000' -- size
+refused 'the array is no coarray' -- array
+refused 'PCAF_RECOVER must be the folder of an earlier run' PCAF_RECOVER= -- none
+refused 'is the same folder as PCAF_PATH' PCAF_RECOVER="$second" -- none
+refused 'PCAF_RECOVER: .*manifest: No such file' PCAF_RECOVER="$UMMAP_TEST_FOLDER" -- none
 
 # Nothing has changed there: the run goes on.
 ranks=$before

@@ -9,13 +9,6 @@ run() { # which of them, NAME=VALUE ...
 	job "$@" > "$out" 2>&1 && grep -q "^ *run $n$" "$out" || fail "this should have been run $n"
 }
 
-refuse() { # sentence, how often, NAME=VALUE ...
-	local sentence=$1
-	shift
-	! job "$@" > "$out" 2>&1 || fail "nothing was refused: $sentence"
-	[ "$(grep -c "ummap-coarray: image [0-9]*: .*$sentence" "$out")" -eq 1 ] || fail "this should have been said once: $sentence"
-}
-
 # With consistent syncs, one run dies on the way.
 run 1
 run 2

@@ -6,6 +6,7 @@
 #include "mapreduce.h"
 #include "../sanitizers.h"
 
+#include <dlfcn.h>
 #include <ummap.h>
 
 #define KEYS 1000
@@ -999,14 +1000,70 @@ static void cut_short(int method)
 	check(ummr_end(job) == 0);
 }
 
+/* ---- Transfers that are short go together: each waits for another rank to serve it ---- */
+
+static struct {
+	unsigned transfers, turns; /* without a test of whether any is through in between */
+	int longest;
+	bool under_way;
+} fetched;
+
+/* Those of the library that comes before MPI. */
+#define NEXT(call) ({ static __typeof__(call) *next; next ? next : (next = (__typeof__(call) *)dlsym(RTLD_NEXT, #call)); })
+#define BEFORE __attribute__((visibility("default")))
+
+BEFORE int MPI_Rget(void *to, int count, MPI_Datatype type, int target, MPI_Aint at, int there, MPI_Datatype type_there, MPI_Win win,
+		    MPI_Request *request)
+{
+	fetched.transfers++;
+	fetched.turns += !fetched.under_way;
+	fetched.under_way = true;
+	fetched.longest = count > fetched.longest ? count : fetched.longest;
+	return NEXT(MPI_Rget)(to, count, type, target, at, there, type_there, win, request);
+}
+
+BEFORE int MPI_Test(MPI_Request *request, int *done, MPI_Status *status)
+{
+	fetched.under_way = false;
+	return NEXT(MPI_Test)(request, done, status);
+}
+
+static void short_transfers(size_t limit)
+{
+	struct ummr_config c = UMMR_CONFIG_INIT;
+	char input[400];
+	const char *inputs[] = { strcpy(input, path_of("records")), NULL };
+	struct record records[600];
+	uint64_t sums[KEYS] = { 0 };
+	ummr_job *job;
+
+	for (unsigned i = 0; i < 600; i++) {
+		records[i] = (struct record){ i % KEYS, i + 1 };
+		sums[i % KEYS] += i + 1;
+	}
+	make_file("records", records, sizeof(records));
+	c.inputs = inputs;
+	c.split = UMMR_SPLIT_FIXED;
+	c.record_size = sizeof(struct record);
+	c.map = map_records;
+	c.reduce_all = add_all;
+	c.transfer_limit = limit;
+	c.storage = folder;
+	memset(&fetched, 0, sizeof(fetched));
+	job = create(&c);
+	check_run(job);
+	check(fetched.longest <= (int)limit, "%d bytes", fetched.longest);
+	check(fetched.turns * 10 <= fetched.transfers, "%u turns for %u transfers", fetched.turns, fetched.transfers);
+	check_sums(job, &c, sums);
+	check(ummr_end(job) == 0);
+}
+
 /* ---- The calls of MPI that a setting is about are made, with the hints; they lie before those of the libraries ---- */
 
 static struct {
 	unsigned iread, read_all, alltoall;
 	unsigned hinted; /* files that were opened with the hints of calls() */
 } made;
-
-#define BEFORE __attribute__((visibility("default")))
 
 BEFORE int MPI_File_open(MPI_Comm comm, const char *name, int mode, MPI_Info info, MPI_File *file)
 {
@@ -1072,13 +1129,24 @@ static void run_and_count(const struct ummr_config *c)
 	MPI_Allreduce(MPI_IN_PLACE, &made, sizeof(made) / sizeof(unsigned), MPI_UNSIGNED, MPI_SUM, MPI_COMM_WORLD);
 }
 
-/* A file that fits is read once, however often the job runs: a rank's mapping of it stays. */
+/* Files that fit are read once, however often the job runs: a rank's mappings of them stay. */
 static void read_once(struct ummr_config c)
 {
+	char paths[4][400];
+	const char *inputs[] = { paths[0], paths[1], paths[2], paths[3], NULL };
 	struct umstat stat = { .struct_size = sizeof(stat) };
 	uint64_t requests;
 	ummr_job *job;
 
+	for (int i = 0; i < 4; i++) {
+		static const char zeros[1000];
+		char name[20];
+
+		snprintf(name, sizeof(name), "zeros.%d", i);
+		make_file(name, zeros, sizeof(zeros));
+		strcpy(paths[i], path_of(name));
+	}
+	c.inputs = inputs;
 	c.input = UMMR_INPUT_UMMAP;
 	check(umstat(NULL, &stat) == 0);
 	requests = stat.read_requests;
@@ -1086,7 +1154,7 @@ static void read_once(struct ummr_config c)
 	for (int i = 0; i < 10; i++)
 		check_run(job);
 	check(umstat(NULL, &stat) == 0);
-	check(stat.read_requests - requests <= 1, "%" PRIu64 " requests", stat.read_requests - requests);
+	check(stat.read_requests - requests <= 4, "%" PRIu64 " requests", stat.read_requests - requests);
 	check(ummr_end(job) == 0);
 }
 
@@ -1217,6 +1285,8 @@ int main(int argc, char **argv)
 	long_values(folder, UMMR_METHOD_1S, UMMR_INPUT_UMMAP);
 	long_values(folder, UMMR_METHOD_2S, 0);
 	own_records();
+	short_transfers(1);
+	short_transfers(7);
 	if (ranks > 1)
 		help();
 	for (int method = UMMR_METHOD_1S; method <= UMMR_METHOD_2S; method++) {

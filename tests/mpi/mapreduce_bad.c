@@ -176,6 +176,86 @@ static void elsewhere(void)
 	check(chdir(before) == 0);
 }
 
+/* ---- A result that cannot be written is not lost with the job: what is left of it is combined, and no task mapped, again ---- */
+
+static int mapped;
+
+static int map_and_count(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	mapped++;
+	return map_bytes(job, task, arg);
+}
+
+static int files_left(void)
+{
+	const struct dirent *e;
+	int left = 0;
+	DIR *d;
+
+	MPI_Barrier(MPI_COMM_WORLD);
+	d = opendir(folder);
+	while ((e = readdir(d)))
+		left += strncmp(e->d_name, "ummr.", 5) == 0;
+	closedir(d);
+	MPI_Barrier(MPI_COMM_WORLD);
+	return left;
+}
+
+static int tasks_mapped(const struct ummr_config *c, ummr_job **job)
+{
+	mapped = 0;
+	*job = create(c);
+	check_run(*job);
+	if (c->combine == UMMR_COMBINE_ON)
+		check_count(*job, 16);
+	MPI_Allreduce(MPI_IN_PLACE, &mapped, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	return mapped;
+}
+
+static void unwritten(int method, int combine)
+{
+	char name[400];
+	const char *inputs[] = { strcpy(name, path_of("lines")), NULL };
+	struct ummr_config c = make_config(inputs);
+	ummr_job *job;
+
+	make_file("lines", "these\nare\nlines\n", 16);
+	c.map = map_and_count;
+	c.storage = folder;
+	c.method = method;
+	c.combine = combine;
+	check(tasks_mapped(&c, &job) > 0);
+	check_refused(ummr_write(job, "/dev/full", NULL), ENOSPC, "cannot be written");
+	check(ummr_end(job) == 0);
+	check(files_left() > 0);
+	check(tasks_mapped(&c, &job) == 0);
+	check_refused(ummr_write(job, "/nowhere/at all", NULL), ENOENT, "cannot be written");
+	check(ummr_write(job, path_of("result"), NULL) == 0, "%s", ummr_error());
+	check(ummr_end(job) == 0);
+	check(files_left() == 0);
+}
+
+/* A timeline in the place of a file of the input. */
+static void timeline_is_input(void)
+{
+	char name[400], link_name[400];
+	const char *inputs[] = { strcpy(name, path_of("lines")), NULL };
+	struct ummr_config c = make_config(inputs);
+	struct stat st;
+	ummr_job *job;
+
+	make_file("lines", "these\nare\nlines\n", 16);
+	strcpy(link_name, path_of("link"));
+	check(rank != 0 || link(name, link_name) == 0);
+	c.timeline = name;
+	check_refused(ummr_create(MPI_COMM_WORLD, &c, &job), EINVAL, "the timeline, is a file of the input");
+	c.timeline = link_name;
+	check_refused(ummr_create(MPI_COMM_WORLD, &c, &job), EINVAL, "the timeline, is a file of the input");
+	check(stat(name, &st) == 0 && st.st_size == 16);
+	MPI_Barrier(MPI_COMM_WORLD);
+	check(rank != 0 || unlink(link_name) == 0);
+}
+
 /* ---- Functions that call what is not theirs ---- */
 
 static ummr_job *running;
@@ -330,6 +410,10 @@ int main(int argc, char **argv)
 	gone();
 	other_inputs();
 	elsewhere();
+	for (int method = UMMR_METHOD_1S; method <= UMMR_METHOD_2S; method++)
+		unwritten(method, UMMR_COMBINE_ON);
+	unwritten(UMMR_METHOD_1S, UMMR_COMBINE_OFF);
+	timeline_is_input();
 	calls(UMMR_METHOD_1S);
 	calls(UMMR_METHOD_2S);
 	sizes();

@@ -29,8 +29,21 @@ expect 0 "      1 no" -q "$in/sub/end"
 expect 1 "$folder/nothing cannot be read: No such file" -q "$folder/nothing"
 expect 1 "pipe is neither a file nor a folder" -q "$in/sub/pipe"
 expect 1 "No space left on device" -q -o /dev/full "$in/sub/end"
+# What there is of it stays where it is.
+expect 1 "No space left on device" -o /dev/full --storage "$folder/windows" "$in"
+grep -q '^map ' "$folder/out" || wrong "no progress"
+run -o "$got" --storage "$folder/windows" "$in" || wrong "again: exit status $?"
+! grep -q '^map ' "$folder/out" || wrong "tasks are mapped again for a result that could not be written"
+cmp "$want" "$got" || wrong "again: other counts"
+[ -z "$(ls -A "$folder/windows")" ] || wrong "files are left in the folder for storage"
+# Before any task is mapped.
+expect 1 "UMMAP_MEM_LIMIT is \"9000000G\"" --memory 9000000G --storage "$folder/windows" "$in"
+! grep -q '^map ' "$folder/out" || wrong "memory that is not there is refused when tasks are mapped"
 [ -c /dev/full ] || wrong "/dev/full is a device no more"
 run -q "$in/sub/zero" "$in/sub/empty" || wrong "nothing to count: exit status $?"
+"$program" -q "$in/sub/end" > /dev/full 2> "$folder/out" && wrong "a result into a full disk is none"
+grep -q "No space left" "$folder/out" || wrong "without the reason"
+"$program" -q "$in/sub/end" >&- 2> "$folder/out" && wrong "a result without an output is none"
 by_ranks 1
 expect 0 "usage: ummap-wordcount.$mpi [options]" --help
 expect 0 "ummap-wordcount.$mpi (libummap) 0." --version

@@ -5,6 +5,11 @@
  */
 #include "common.h"
 
+#include <grp.h>
+#include <malloc.h>
+#include <stdatomic.h>
+#include <sys/ioctl.h>
+#include <sys/random.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -14,6 +19,7 @@
 #define SIZE (16 * MIB + 5000)  /* the file ends within a page */
 #define OLD 1
 #define NEW 2
+#define NOBODY 65534
 
 static char data[320];  /* the file */
 
@@ -421,7 +427,93 @@ static void calls(void)
 	check(munmap(m, SIZE) == 0);
 }
 
+static struct msghdr one_part(struct iovec *iov, void *at, size_t len)
+{
+	*iov = (struct iovec){ at, len };
+	return (struct msghdr){ .msg_iov = iov, .msg_iovlen = 1 };
+}
+
+/* Messages and structures, in memory that is not there. */
+static void messages(void)
+{
+	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
+	int pair[2], waiting = 0, streams[2];
+	struct iovec iov[4];
+	struct mmsghdr many[2] = { { .msg_len = 0 } };
+	struct msghdr msg;
+	struct stat st, *held = (struct stat *)(void *)(m + 7 * MIB);
+	FILE *file;
+
+	check(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, streams) == 0);
+	msg = one_part(iov, m + 11 * MIB, 5000);
+	check(sendmsg(pair[0], &msg, 0) == 5000);
+	msg = one_part(iov, m + 1 * MIB, 6000);
+	check(recvmsg(pair[1], &msg, 0) == 5000);
+	check_bytes(m + MIB, 5000, 11 * MIB, OLD);
+	check(sendto(pair[0], m + 12 * MIB, 4000, 0, NULL, 0) == 4000);
+	check(recvfrom(pair[1], m + 2 * MIB, 9000, 0, NULL, NULL) == 4000);
+	check_bytes(m + 2 * MIB, 4000, 12 * MIB, OLD);
+	many[0].msg_hdr = one_part(iov, m + 13 * MIB, 3000);
+	many[1].msg_hdr = one_part(iov + 1, m + 14 * MIB, 2000);
+	check(sendmmsg(pair[0], many, 2, 0) == 2 && many[0].msg_len == 3000 && many[1].msg_len == 2000);
+	many[0].msg_hdr = one_part(iov, m + 3 * MIB, 3000);
+	many[1].msg_hdr = one_part(iov + 1, m + 4 * MIB, 3000);
+	check(recvmmsg(pair[1], many, 2, 0, NULL) == 2 && many[0].msg_len == 3000 && many[1].msg_len == 2000);
+	check_bytes(m + 3 * MIB, 3000, 13 * MIB, OLD);
+	check_bytes(m + 4 * MIB, 2000, 14 * MIB, OLD);
+	check(write(streams[0], "12345", 5) == 5);
+	check(ioctl(streams[1], FIONREAD, m + 5 * MIB) == 0);
+	memcpy(&waiting, m + 5 * MIB, sizeof(waiting));
+	check(waiting == 5);
+	check(stat(data, &st) == 0 && stat(data, held) == 0 && memcmp(&st, held, sizeof(st)) == 0);
+	check(getrandom(m + 8 * MIB, 3 * MIB, 0) > 0 && readlink("/proc/self/exe", (char *)m + 9 * MIB, 1000) > 0);
+	memset(m + 10 * MIB, 'x', 100000);
+	m[10 * MIB + 100000] = 0;
+	file = tmpfile();
+	check(madvise(m, SIZE, MADV_DONTNEED) == 0 && fputs((char *)m + 10 * MIB, file) >= 0 && fflush(file) == 0);
+	check(fstat(fileno(file), &st) == 0 && st.st_size == 100000);
+	fclose(file);
+	check(munmap(m, SIZE) == 0);
+}
+
+/* Files become shorter by their names, too. */
+static void shorten_by(int way)
+{
+	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
+	int fd = -1;
+	FILE *file = NULL;
+
+	fill(m, SIZE, 0, NEW);
+	switch (way) {
+	case 0: check(truncate(data, MIB) == 0); break;
+	case 1: fd = open(data, O_RDWR | O_TRUNC); break;
+	case 2: fd = creat(data, 0600); break;
+	case 3: fd = openat(AT_FDCWD, data, O_WRONLY | O_TRUNC | O_CREAT, 0600); break;
+	case 4: file = fopen(data, "w"); break;
+	}
+	check(way == 0 || fd >= 0 || file);
+	if (way == 0)
+		check_bytes(m, MIB, 0, NEW);
+	check(signal_of(m + 2 * MIB, false) == SIGBUS && signal_of(m + (way ? 0 : MIB), false) == SIGBUS);
+	check(munmap(m, SIZE) == 0);
+	if (file)
+		fclose(file);
+	fd = open_data(O_RDWR);
+	file_fill(fd, 0, SIZE, 0, OLD);
+	close(fd);
+}
+
+static void truncations(void)
+{
+	for (int way = 0; way < 5; way++) {
+		printf("way %d\n", way);
+		shorten_by(way);
+	}
+}
+
 static uint8_t *common_map;
+/* Another one: what hands a mapping to the kernel is not for threads that use it at this moment. */
+static int other_file;
 
 static void *use(void *arg)
 {
@@ -435,7 +527,7 @@ static void *use(void *arg)
 		fill(common_map + at, PAGE, at, NEW);
 		check_bytes(common_map + at, PAGE, at, NEW);
 		if (i % 50 == 0) {
-			uint8_t *own = map_data(2 * MIB, PROT_READ, MAP_PRIVATE, 0);
+			uint8_t *own = mmap(NULL, 2 * MIB, PROT_READ, MAP_PRIVATE, other_file, 0);
 
 			(void)*(volatile uint8_t *)(own + MIB);
 			check(munmap(own, 2 * MIB) == 0);
@@ -448,12 +540,14 @@ static void threads(void)
 {
 	pthread_t thread[4];
 
+	other_file = temp_file(4 * MIB);
 	common_map = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
 	for (size_t i = 0; i < 4; i++)
 		check(pthread_create(&thread[i], NULL, use, (void *)(uintptr_t)i) == 0);
 	for (size_t i = 0; i < 4; i++)
 		check(pthread_join(thread[i], NULL) == 0);
 	check(munmap(common_map, SIZE) == 0);
+	close(other_file);
 }
 
 /* What was stored is in the file, however the program ends. */
@@ -509,6 +603,220 @@ static void ends_quickly(void)
 	quick_exit(0);
 }
 
+/* ---- With a heap: what malloc and mmap give may be larger than memory, and is the program's as ever. ---- */
+
+#define LARGE (12 * MIB)
+
+/* Across the border, both ways. */
+static void allocates(void)
+{
+	volatile size_t huge = SIZE_MAX / 4;
+	uint8_t *p = malloc(1000), *q;
+
+	fill(p, 1000, 0, 1);
+	for (size_t size = 2000; size <= LARGE; size = size * 3 + 5) {
+		p = realloc(p, size);
+		check(p && malloc_usable_size(p) >= size);
+		check_bytes(p, 1000, 0, 1);
+	}
+	p = realloc(p, LARGE);
+	fill(p, 8 * MIB, 0, 2);
+	for (size_t size = 8 * MIB; size > 1000; size /= 3) {
+		p = reallocarray(p, size, 1);
+		check(p && malloc_usable_size(p) >= size);
+		check_bytes(p, size, 0, 2);
+	}
+	free(p);
+	for (size_t size = 100; size <= LARGE; size *= 6) {
+		for (size_t alignment = 8; alignment <= MIB; alignment *= 4) {
+			check(posix_memalign((void **)&p, alignment, size) == 0 && (uintptr_t)p % alignment == 0);
+			q = aligned_alloc(alignment, size);
+			check(q && (uintptr_t)q % alignment == 0);
+			fill(p, size, 0, 1);
+			fill(q, size, 0, 2);
+			check_bytes(p, size, 0, 1);
+			check_bytes(q, size, 0, 2);
+			free(p);
+			q = realloc(q, 0);
+			check(!q);
+		}
+	}
+	check(posix_memalign((void **)&p, 24, MIB) == EINVAL);
+	errno = 0;
+	check(!malloc(huge) && errno == ENOMEM);
+	check(!calloc(huge, 8) && !reallocarray(NULL, huge, 8));
+	p = valloc(100000);
+	q = memalign(4096, 200000);
+	check((uintptr_t)p % PAGE == 0 && (uintptr_t)q % PAGE == 0);
+	free(p);
+	free(q);
+}
+
+/* Whatever was there before. */
+static void allocates_zeros(void)
+{
+	for (int round = 0; round < 3; round++) {
+		uint8_t *p[6];
+
+		for (size_t i = 0; i < 6; i++) {
+			p[i] = calloc(i + 1, 700001);
+			check_zeros(p[i], (i + 1) * 700001);
+			fill(p[i], (i + 1) * 700001, 0, i + 1);
+		}
+		for (size_t i = 0; i < 6; i++) {
+			check_bytes(p[i], (i + 1) * 700001, 0, i + 1);
+			free(p[i]);
+		}
+	}
+}
+
+static void *_Atomic passed[4];
+
+static void *pass_on(void *arg)
+{
+	size_t i = (size_t)(uintptr_t)arg;
+
+	for (size_t round = 0; round < 40; round++) {
+		size_t size = round % 2 ? 100000 + 100000 * i : 1000;
+		uint8_t *p = malloc(size), *old;
+
+		fill(p, 1000, 0, 7);
+		fill(p + size - 1000, 1000, 0, 7);
+		old = atomic_exchange(&passed[(i + round) % 4], p);
+		if (old)
+			check_bytes(old, 1000, 0, 7);
+		free(old);
+	}
+	return NULL;
+}
+
+/* What one thread has allocated, another one frees. */
+static void allocates_in_threads(void)
+{
+	pthread_t thread[4];
+
+	for (size_t i = 0; i < 4; i++)
+		check(pthread_create(&thread[i], NULL, pass_on, (void *)(uintptr_t)i) == 0);
+	for (size_t i = 0; i < 4; i++)
+		check(pthread_join(thread[i], NULL) == 0);
+	for (size_t i = 0; i < 4; i++)
+		free(passed[i]);
+}
+
+/* The kernel is given what malloc gave, most of which is not in memory. */
+static void allocates_for_calls(void)
+{
+	uint8_t *p = malloc(LARGE), *q = malloc(LARGE);
+	int fd = temp_file(0), pair[2];
+	struct iovec iov[2] = { { q + 100, MIB }, { p, MIB } };
+	FILE *file;
+
+	fill(p, LARGE, 0, 1);
+	fill(q, LARGE, 0, 2);
+	check(pwrite(fd, p, LARGE, 0) == (ssize_t)LARGE);
+	check_file(fd, 0, LARGE, 0, 1);
+	check(pread(fd, q, LARGE, 0) == (ssize_t)LARGE);
+	check_bytes(q, LARGE, 0, 1);
+	fill(p, LARGE, 0, 3);
+	check(pwritev(fd, iov, 2, 0) == (ssize_t)(2 * MIB));
+	check_file(fd, 0, MIB, 100, 1);
+	check_file(fd, MIB, MIB, 0, 3);
+	check(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+	check(send(pair[0], p + 10 * MIB, 5000, 0) == 5000 && recv(pair[1], q, 5000, MSG_WAITALL) == 5000);
+	check_bytes(q, 5000, 10 * MIB, 3);
+	file = fdopen(fd, "r+");
+	check(fwrite(p, 1, LARGE, file) == LARGE);
+	rewind(file);
+	check(fread(q, 1, LARGE, file) == LARGE);
+	check_bytes(q, LARGE, 0, 3);
+	fclose(file);
+	close(pair[0]);
+	close(pair[1]);
+	free(p);
+	free(q);
+}
+
+/* A child has what its parent had, and both go on by themselves. */
+static void allocates_and_forks(void)
+{
+	uint8_t *p = malloc(LARGE), *zeros = calloc(1, 3 * MIB), *more;
+	int status;
+	pid_t child;
+
+	fill(p, LARGE, 0, 1);
+	child = fork();
+	check(child >= 0);
+	if (child == 0) {
+		check_bytes(p, LARGE, 0, 1);
+		check_zeros(zeros, 3 * MIB);
+		fill(p + MIB, MIB, 0, 2);
+		more = malloc(LARGE);
+		fill(more, LARGE, 0, 3);
+		p = realloc(p, LARGE + MIB);
+		check_bytes(p, MIB, 0, 1);
+		check_bytes(p + MIB, MIB, 0, 2);
+		check_bytes(p + 2 * MIB, LARGE - 2 * MIB, 2 * MIB, 1);
+		child = fork();
+		if (child == 0) {
+			check_bytes(more, LARGE, 0, 3);
+			check_bytes(p + MIB, MIB, 0, 2);
+			check_zeros(zeros, 3 * MIB);
+			_exit(0);
+		}
+		check(waitpid(child, &status, 0) == child);
+		check_exits(status, 0);
+		check_bytes(more, LARGE, 0, 3);
+		free(more);
+		free(p);
+		free(zeros);
+		_exit(0);
+	}
+	fill(p, MIB, 0, 4);
+	check(waitpid(child, &status, 0) == child);
+	check_exits(status, 0);
+	check_bytes(p, MIB, 0, 4);
+	check_bytes(p + MIB, LARGE - MIB, MIB, 1);
+	check_zeros(zeros, 3 * MIB);
+	free(p);
+	free(zeros);
+}
+
+static uint8_t *map_memory(size_t len)
+{
+	uint8_t *m = mmap(NULL, len, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	check(m != MAP_FAILED && (uintptr_t)m % PAGE == 0);
+	check_zeros(m, len);
+	return m;
+}
+
+/* As allocators do it, which map more than they need and unmap what lies before and behind. */
+static void maps_memory(void)
+{
+	for (int round = 0; round < 3; round++) {
+		uint8_t *m = map_memory(LARGE), *n = map_memory(MIB);
+
+		fill(m, LARGE, 0, 1);
+		fill(n, MIB, 0, 2);
+		check(munmap(m, 300000) == 0 && munmap(m + 11 * MIB, LARGE - 11 * MIB) == 0);
+		check_bytes(m + 300000 / PAGE * PAGE + PAGE, 10 * MIB, 300000 / PAGE * PAGE + PAGE, 1);
+		check(munmap(m, 300000) == 0);
+		check_bytes(n, MIB, 0, 2);
+		check(madvise(m + 5 * MIB, MIB, MADV_DONTNEED) == 0);
+		check_zeros(m + 5 * MIB, MIB);
+		check_bytes(m + 4 * MIB, MIB, 4 * MIB, 1);
+		check_bytes(m + 6 * MIB, 5 * MIB, 6 * MIB, 1);
+		n = mremap(n, MIB, 5 * MIB, MREMAP_MAYMOVE);
+		check(n != MAP_FAILED);
+		check_bytes(n, MIB, 0, 2);
+		check_zeros(n + MIB, 4 * MIB);
+		check(mremap(n, 5 * MIB, 2 * MIB, 0) == n);
+		check_bytes(n, MIB, 0, 2);
+		check(mprotect(n, MIB, PROT_READ) == 0 && mprotect(n, MIB, READ_WRITE) == 0);
+		check(munmap(n, 2 * MIB) == 0 && munmap(m + 300000 / PAGE * PAGE, 11 * MIB) == 0);
+	}
+}
+
 /* ---- Running them. ---- */
 
 static const struct part {
@@ -516,30 +824,39 @@ static const struct part {
 	void (*run)(void);
 	bool ends;     /* the file has to hold NEW afterwards */
 	bool stats;    /* the program says at the end what was taken */
+	bool heap;     /* ... with a heap */
 } all[] = {
-	{ "loads", loads, false, true },
-	{ "stores", stores, true, true },
-	{ "written while loaded", written_while_loaded, false, true },
-	{ "written while stored", written_while_stored, false, true },
-	{ "copies", copies, false, true },
-	{ "made durable", made_durable, true, true },
-	{ "twice", twice, false, true },
-	{ "twice with changes", twice_with_changes, false, true },
-	{ "parts", parts, false, true },
-	{ "becomes private", becomes_private, false, true },
-	{ "moves", moves, false, true },
-	{ "file ends", file_ends, false, true },
-	{ "forks", forks, false, true },
-	{ "forks and loads", forks_and_loads, false, true },
-	{ "calls", calls, false, true },
-	{ "threads", threads, false, true },
-	{ "ends by return", ends_by_return, true, true },
-	{ "ends at once", ends_at_once, true, false },
-	{ "ends by exec", ends_by_exec, true, false },
-	{ "ends by execv", ends_by_execv, true, false },
-	{ "ends by execvpe", ends_by_execvpe, true, false },
-	{ "ends by fexecve", ends_by_fexecve, true, false },
-	{ "ends quickly", ends_quickly, true, false },
+	{ "loads", loads, false, true, false },
+	{ "stores", stores, true, true, false },
+	{ "written while loaded", written_while_loaded, false, true, false },
+	{ "written while stored", written_while_stored, false, true, false },
+	{ "copies", copies, false, true, false },
+	{ "made durable", made_durable, true, true, false },
+	{ "twice", twice, false, true, false },
+	{ "twice with changes", twice_with_changes, false, true, false },
+	{ "parts", parts, false, true, false },
+	{ "becomes private", becomes_private, false, true, false },
+	{ "moves", moves, false, true, false },
+	{ "file ends", file_ends, false, true, false },
+	{ "forks", forks, false, true, false },
+	{ "forks and loads", forks_and_loads, false, true, false },
+	{ "calls", calls, false, true, false },
+	{ "messages", messages, false, true, false },
+	{ "truncations", truncations, false, true, false },
+	{ "threads", threads, false, true, false },
+	{ "allocates", allocates, false, true, true },
+	{ "allocates zeros", allocates_zeros, false, true, true },
+	{ "allocates in threads", allocates_in_threads, false, true, true },
+	{ "allocates for calls", allocates_for_calls, false, true, true },
+	{ "allocates and forks", allocates_and_forks, false, true, true },
+	{ "maps memory", maps_memory, false, true, true },
+	{ "ends by return", ends_by_return, true, true, false },
+	{ "ends at once", ends_at_once, true, false, false },
+	{ "ends by exec", ends_by_exec, true, false, false },
+	{ "ends by execv", ends_by_execv, true, false, false },
+	{ "ends by execvpe", ends_by_execvpe, true, false, false },
+	{ "ends by fexecve", ends_by_fexecve, true, false, false },
+	{ "ends quickly", ends_quickly, true, false, false },
 };
 
 static const struct part *find(const char *name)
@@ -555,14 +872,14 @@ static const struct part *find(const char *name)
 static char umrun[512], self[512], log_name[320];
 
 /* As another program, with or without umrun. */
-static void run_part(const struct part *part, bool under)
+static void run_part(const struct part *part, bool under, bool as_nobody)
 {
-	char *args[] = { umrun, (char *)"--limit", (char *)"4M", (char *)"--segment", (char *)"128K", (char *)"--stats", self,
-			 (char *)(uintptr_t)part->name, data, NULL };
+	char *args[] = { umrun, (char *)"--limit", (char *)"4M", (char *)"--segment", (char *)"128K", (char *)"--stats", (char *)"--heap",
+			 (char *)(uintptr_t)temp_dir(), self, (char *)(uintptr_t)part->name, data, NULL };
 	int fd = open(data, O_RDWR | O_CREAT | O_TRUNC, 0600), status;
 	pid_t child;
 
-	printf("%s%s\n", part->name, under ? ", under umrun" : "");
+	printf("%s%s%s\n", part->name, under ? ", under umrun" : "", as_nobody ? ", without rights" : "");
 	fflush(stdout);
 	file_fill(fd, 0, SIZE, 0, OLD);
 	child = fork();
@@ -571,7 +888,15 @@ static void run_part(const struct part *part, bool under)
 		int out = open(log_name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
 
 		dup2(out, STDERR_FILENO);
-		execv(under ? umrun : self, under ? args : args + 6);
+		if (as_nobody) {
+			check(fchown(fd, NOBODY, NOBODY) == 0 && chown(temp_dir(), NOBODY, NOBODY) == 0);
+			check(setgroups(0, NULL) == 0 && setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
+			if (access(umrun, X_OK) < 0)
+				_exit(77);
+		}
+		if (!part->heap)
+			memmove(args + 6, args + 8, 4 * sizeof(*args));
+		execv(under ? umrun : self, under ? args : args + (part->heap ? 8 : 6));
 		_exit(100);
 	}
 	check(waitpid(child, &status, 0) == child);
@@ -581,6 +906,10 @@ static void run_part(const struct part *part, bool under)
 
 		while (log && fgets(line, sizeof(line), log))
 			fputs(line, stderr);
+	}
+	if (as_nobody && WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+		printf("... who may not run it\n");
+		return;
 	}
 	check(status == 0, "%s: wait status %#x", part->name, status);
 	if (part->ends)
@@ -599,7 +928,7 @@ static void check_taken(const struct part *part)
 		const char *at = strstr(line, ": ");
 
 		at = at ? strstr(at + 2, ": ") : NULL;
-		if (at && sscanf(at, ": %lu mappings", &taken) == 1)
+		if (at && sscanf(at, part->heap ? ": the heap has had %lu allocations" : ": %lu mappings", &taken) == 1)
 			break;
 	}
 	check(taken > 0, "%s: %s", part->name, line);
@@ -621,6 +950,8 @@ static bool refuses(const char *option, const char *value)
 
 int main(int argc, char **argv)
 {
+	char library[600];
+
 	if (argc == 3) {
 		snprintf(data, sizeof(data), "%s", argv[2]);
 		find(argv[1])->run();
@@ -630,13 +961,21 @@ int main(int argc, char **argv)
 	snprintf(umrun, sizeof(umrun), "%.*s/../umrun", (int)(strrchr(self, '/') - self), self);
 	snprintf(data, sizeof(data), "%s/data", temp_dir());
 	snprintf(log_name, sizeof(log_name), "%s/log", temp_dir());
+	snprintf(library, sizeof(library), "%.*s/../libumrun-heap.so.0", (int)(strrchr(self, '/') - self), self);
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
-		run_part(&all[i], false);
-		run_part(&all[i], true);
+		/* It is not built without jemalloc. */
+		if (all[i].heap && access(library, R_OK) < 0)
+			continue;
+		run_part(&all[i], false, false);
+		run_part(&all[i], true, false);
 		if (all[i].stats)
 			check_taken(&all[i]);
+		/* Where the kernel's own accesses are not served. */
+		if (geteuid() == 0 && (strstr(all[i].name, "calls") || all[i].run == messages || all[i].run == allocates_and_forks))
+			run_part(&all[i], true, true);
 	}
 	check(refuses("--limit", "7Q") && refuses("--policy", "nonsense") && refuses("--driver", "nonsense"));
 	check(refuses("--segment", "5000") && refuses("--limit", "1") && refuses("--nonsense", "1") && refuses("--min", "-1"));
+	check(refuses("--heap", "/nonexistent") && refuses("--heap", self) && refuses("--heap-min", "x"));
 	return 0;
 }

@@ -8,6 +8,8 @@
 
 #include "base/size.h"
 
+#include "../output.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -384,6 +386,7 @@ int main(int argc, char **argv)
 		options.uri = argv[5];
 		return verify_main(atoi(argv[2]), strtoull(argv[4], NULL, 10));
 	}
+	output_watch(EXIT_CANNOT);
 	parse_options(argc, argv);
 	share_verdict(memfd_create("verdict", MFD_CLOEXEC));
 	facts = mmap(NULL, sizeof(*facts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -13,6 +13,8 @@
 
 #include "coarray/earlier.h"
 
+#include "../output.h"
+
 static const char usage[] =
 "usage: ummap-caf [--prefix P] ls|show DIR\n"
 "       ummap-caf [--prefix P] export DIR ORDER IMAGE FILE\n"
@@ -161,11 +163,12 @@ int main(int argc, char **argv)
 						 { "version", no_argument, NULL, 'v' }, { 0 } };
 	const char *prefix = "OpenCoarrays_", *verb;
 
+	output_watch(2);
 	for (int c; (c = getopt_long(argc, argv, "+h", options, NULL)) != -1;) {
-		if (c == 'h')
-			return fputs(usage, stdout) == EOF;
-		if (c == 'v')
-			return printf("ummap-caf (libummap) %s\n", UMMAP_VERSION) < 0;
+		if (c == 'h' || c == 'v') {
+			fputs(c == 'h' ? usage : "ummap-caf (libummap) " UMMAP_VERSION "\n", stdout);
+			return 0;
+		}
 		if (c != 'p')
 			refuse("there is no such option; see ummap-caf --help");
 		prefix = optarg;

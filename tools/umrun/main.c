@@ -10,10 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <link.h>
 #include <ummap.h>
+
+#include "../output.h"
 
 static const char usage[] =
 "usage: umrun [OPTION ...] PROGRAM [ARGUMENT ...]\n"
@@ -24,11 +27,13 @@ static const char usage[] =
 "  --driver NAME     how files are read and written (uring, or posix where that cannot be used)\n"
 "  --only GLOB       only files whose path, or name, matches\n"
 "  --min SIZE        only mappings of at least so many bytes (1M)\n"
+"  --heap FOLDER     allocations of 64 KiB and more, and private memory of 256 KiB and more, are paged to a file there, too\n"
+"  --heap-min SIZE   ... from another size of allocations on (64K)\n"
 "  --stats           says at the end what was mapped and read\n"
 "  --verbose         also says which mappings are left to the kernel, and why\n"
 "  --help, --version\n";
 
-enum { LIMIT = 256, SEGMENT, POLICY, DRIVER, ONLY, MIN, STATS, VERBOSE, HELP, VERSION };
+enum { LIMIT = 256, SEGMENT, POLICY, DRIVER, ONLY, MIN, HEAP, HEAP_MIN, STATS, VERBOSE, HELP, VERSION };
 
 static const struct option options[] = {
 	{ "limit", required_argument, NULL, LIMIT },
@@ -37,6 +42,8 @@ static const struct option options[] = {
 	{ "driver", required_argument, NULL, DRIVER },
 	{ "only", required_argument, NULL, ONLY },
 	{ "min", required_argument, NULL, MIN },
+	{ "heap", required_argument, NULL, HEAP },
+	{ "heap-min", required_argument, NULL, HEAP_MIN },
 	{ "stats", no_argument, NULL, STATS },
 	{ "verbose", no_argument, NULL, VERBOSE },
 	{ "help", no_argument, NULL, HELP },
@@ -80,6 +87,19 @@ static void set_size(const char *name, const char *text, const char *option)
 	set(name, number);
 }
 
+/* Wherever the program goes. */
+static void set_folder(const char *name, const char *path)
+{
+	char real[PATH_MAX];
+	struct stat st;
+
+	if (!realpath(path, real) || stat(real, &st) < 0)
+		refuse("--heap %s: %s", path, strerror(errno));
+	if (!S_ISDIR(st.st_mode) || access(real, W_OK | X_OK) < 0)
+		refuse("--heap %s: this has to be a folder in which files can be made", path);
+	set(name, real);
+}
+
 /* Where the library is loaded from. */
 static int look_for(struct dl_phdr_info *info, size_t size, void *path)
 {
@@ -93,7 +113,7 @@ static int look_for(struct dl_phdr_info *info, size_t size, void *path)
 }
 
 /* The preloaded library is beside the other. */
-static void preload(void)
+static void preload(const char *name)
 {
 	const char *others = getenv("LD_PRELOAD");
 	char library[PATH_MAX] = "", real[PATH_MAX], value[3 * PATH_MAX], path[PATH_MAX];
@@ -103,8 +123,8 @@ static void preload(void)
 		refuse("libummap.so is not where it was loaded from");
 	slash = strrchr(real, '/');
 	*slash = '\0';
-	if (snprintf(path, sizeof(path), "%s/libumrun.so.0", real) >= (int)sizeof(path) || access(path, R_OK) < 0)
-		refuse("%s/libumrun.so.0 cannot be read: %s", real, strerror(errno));
+	if (snprintf(path, sizeof(path), "%s/%s.so.0", real, name) >= (int)sizeof(path) || access(path, R_OK) < 0)
+		refuse("%s/%s.so.0 cannot be read: %s", real, name, strerror(errno));
 	if (strpbrk(path, " :"))
 		refuse("%s cannot be preloaded, because its path has a blank or a colon", path);
 	*slash = '/';
@@ -139,23 +159,26 @@ static void try_options(const char *driver, const char *policy)
 
 int main(int argc, char **argv)
 {
-	const char *driver = NULL, *policy = NULL;
+	const char *driver = NULL, *policy = NULL, *heap = NULL;
 	int option;
 
+	output_watch(125);
 	if (!getenv("UMMAP_SEG_SIZE"))
 		set("UMMAP_SEG_SIZE", "256K");
 	while ((option = getopt_long(argc, argv, "+", options, NULL)) != -1) {
 		switch (option) {
 		case LIMIT: set_size("UMMAP_MEM_LIMIT", optarg, "limit"); break;
-		case SEGMENT: set_size("UMMAP_SEG_SIZE", optarg, "segment"); break;
+		case SEGMENT: set_size("UMMAP_SEG_SIZE", optarg, "segment"); set("UMRUN_SEGMENT", getenv("UMMAP_SEG_SIZE")); break;
 		case MIN: set_size("UMRUN_MIN", optarg, "min"); break;
 		case POLICY: set("UMRUN_POLICY", policy = optarg); break;
 		case DRIVER: set("UMRUN_DRIVER", driver = optarg); break;
 		case ONLY: set("UMRUN_ONLY", optarg); break;
+		case HEAP: set_folder("UMRUN_HEAP", heap = optarg); break;
+		case HEAP_MIN: set_size("UMRUN_HEAP_MIN", optarg, "heap-min"); break;
 		case STATS: set("UMRUN_STATS", "1"); break;
 		case VERBOSE: set("UMRUN_VERBOSE", "1"); break;
-		case HELP: return fputs(usage, stdout) < 0;
-		case VERSION: return printf("umrun (libummap) %s\n", UMMAP_VERSION) < 0;
+		case HELP: fputs(usage, stdout); return 0;
+		case VERSION: puts("umrun (libummap) " UMMAP_VERSION); return 0;
 		default: fputs(usage, stderr); return 125;
 		}
 	}
@@ -165,7 +188,7 @@ int main(int argc, char **argv)
 	}
 	set_group();
 	try_options(driver, policy);
-	preload();
+	preload(heap ? "libumrun-heap" : "libumrun");
 	execvp(argv[optind], argv + optind);
 	fprintf(stderr, "umrun: %s cannot be run: %s\n", argv[optind], strerror(errno));
 	return errno == ENOENT ? 127 : 126;

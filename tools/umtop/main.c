@@ -5,6 +5,8 @@
 #include "base/config.h"
 #include "base/log.h"
 
+#include "../output.h"
+
 #include <errno.h>
 #include <getopt.h>
 #include <stdarg.h>
@@ -138,9 +140,7 @@ static int print_all(struct view *view, const struct options *o)
 	for (unsigned i = 1; !err; i++) {
 		view_sort(view, o->sort, o->ascending);
 		(o->json ? print_json : print_text)(stdout, view, o);
-		if (fflush(stdout) < 0)
-			return fail(errno, "the output cannot be written: %s", strerror(errno));
-		if (i == o->looks)
+		if (!output_flush() || i == o->looks)
 			break;
 		usleep((useconds_t)(o->delay * 1e6));
 		err = view_take(view);
@@ -155,6 +155,7 @@ int main(int argc, char **argv)
 	struct view view = { .count = 0 };
 	int err = -ENOTSUP;
 
+	output_watch(1);
 	parse(&o, &group, argc, argv);
 	view.group = group && *group ? parse_group(group) : NULL;
 	registry_path(view.group, view.path);

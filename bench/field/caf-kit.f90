@@ -1,0 +1,80 @@
+! SPDX-License-Identifier: BSD-3-Clause
+! What the benchmarks of coarrays share: their arguments, times, and what they report. They know nothing of storage: the same
+! program has its coarrays in memory, or in files by ummap-cafrun(1).
+module caf_kit
+	use, intrinsic :: iso_fortran_env, only: int64, real64, output_unit, error_unit
+	implicit none
+	private
+	public :: int64, real64, seconds, kit_begin, kit_number, kit_flag, kit_report
+
+	character(1000) :: json = ''
+contains
+	real(real64) function seconds()
+		integer(int64) :: count, rate
+
+		call system_clock(count, rate)
+		seconds = real(count, real64) / real(rate, real64)
+	end function
+
+	! "--help" prints the usage and ends; "--json FILE" is where kit_report adds its lines, too.
+	subroutine kit_begin(usage)
+		character(*), intent(in) :: usage
+		character(1000) :: argument
+		integer :: i
+
+		do i = 1, command_argument_count()
+			call get_command_argument(i, argument)
+			if (argument == '--json') call get_command_argument(i + 1, json)
+			if (argument /= '--help') cycle
+			if (this_image() == 1) print '(a)', usage
+			! OpenCoarrays' `stop` is an abort.
+			call exit(0)
+		end do
+	end subroutine
+
+	logical function kit_flag(name)
+		character(*), intent(in) :: name
+		character(1000) :: argument
+		integer :: i
+
+		kit_flag = .false.
+		do i = 1, command_argument_count()
+			call get_command_argument(i, argument)
+			kit_flag = kit_flag .or. argument == name
+		end do
+	end function
+
+	! The value of an option, or what it is without that.
+	integer function kit_number(name, default)
+		character(*), intent(in) :: name
+		integer, intent(in) :: default
+		character(1000) :: argument
+		integer :: i, error
+
+		kit_number = default
+		do i = 1, command_argument_count() - 1
+			call get_command_argument(i, argument)
+			if (argument /= name) cycle
+			call get_command_argument(i + 1, argument)
+			read (argument, *, iostat=error) kit_number
+			if (error == 0 .and. kit_number > 0) return
+			if (this_image() == 1) write (error_unit, '(3a)') name, ' must be a number of at least 1, and not ', trim(argument)
+			error stop
+		end do
+	end function
+
+	! A line of JSON, of image 1.
+	subroutine kit_report(what, name, value)
+		character(*), intent(in) :: what, name
+		real(real64), intent(in) :: value
+		integer :: unit
+
+		if (this_image() /= 1) return
+		write (output_unit, '(3a,es14.6)') what, ' ', name, value
+		flush output_unit
+		if (json == '') return
+		open (newunit=unit, file=trim(json), position='append')
+		write (unit, '(5a,es14.6,a)') '{', what, ',"', name, '":', value, '}'
+		close (unit)
+	end subroutine
+end module

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Containers and their names: which back end has them, and what is there. */
+#include "object/container.h"
+
+#include "object/error.h"
+#include "object/id.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct backend_ops *const backends[] = {
+#ifdef OBJECT_RADOS
+	&backend_rados,
+#endif
+	&backend_folders,
+};
+
+#define KEEP_MAX 1000
+
+/* What stands behind the scheme; a path has none. */
+static const struct backend_ops *find_backend(const char *where, const char **rest)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(backends) / sizeof(*backends); i++) {
+		const char *scheme = backends[i]->scheme;
+		size_t len = scheme ? strlen(scheme) : 0;
+
+		if (!scheme || (strncmp(where, scheme, len) == 0 && where[len] == ':')) {
+			*rest = scheme ? where + len + 1 : where;
+			return backends[i];
+		}
+	}
+	return NULL;
+}
+
+static int check_attr(const struct umobject_attr *attr)
+{
+	unsigned i;
+
+	if (attr->struct_size < sizeof(*attr))
+		return object_fail(EINVAL, "attr.struct_size is %zu: set it by UMOBJECT_ATTR_INIT", attr->struct_size);
+	if (attr->flags & ~(UMOBJECT_CREATE | UMOBJECT_READ_ONLY))
+		return object_fail(EINVAL, "attr.flags is %#x: there are UMOBJECT_CREATE and UMOBJECT_READ_ONLY", attr->flags);
+	if (attr->flags == (UMOBJECT_CREATE | UMOBJECT_READ_ONLY))
+		return object_fail(EINVAL, "a container that is only read is not made: UMOBJECT_CREATE does not go with UMOBJECT_READ_ONLY");
+	if (attr->keep > KEEP_MAX)
+		return object_fail(EINVAL, "attr.keep is %u: at most %d versions of a name are kept", attr->keep, KEEP_MAX);
+	if (attr->ndevices > 256 || (attr->ndevices && !attr->devices))
+		return object_fail(EINVAL, "attr.ndevices is %u: attr.devices has at most 256 folders", attr->ndevices);
+	for (i = 0; i < attr->ndevices; i++)
+		if (!attr->devices[i] || !*attr->devices[i])
+			return object_fail(EINVAL, "attr.devices[%u] is empty", i);
+	return 0;
+}
+
+int umobject_open(const char *where, const struct umobject_attr *attr, umobject_container **container)
+{
+	static const char *const inside[] = { "data" };
+	struct umobject_attr defaults = UMOBJECT_ATTR_INIT;
+	const struct backend_ops *ops;
+	struct umobject_container *c;
+	struct description d;
+	const char *rest = where;
+
+	if (!where || !*where || !container)
+		return object_fail(EINVAL, "which container? It is a folder, or rados:POOL");
+	attr = attr ? attr : &defaults;
+	if (check_attr(attr) < 0)
+		return -1;
+	ops = find_backend(where, &rest);
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return object_fail(ENOMEM, "no memory for a container");
+	d.keep = attr->keep ? attr->keep : 1;
+	d.devices = (char **)(uintptr_t)(attr->ndevices ? attr->devices : inside);
+	d.ndevices = attr->ndevices ? attr->ndevices : 1;
+	if (ops->open(rest, attr, &d, &c->b) < 0) {
+		free(c);
+		return -1;
+	}
+	c->keep = d.keep;
+	c->read_only = attr->flags & UMOBJECT_READ_ONLY;
+	description_free(&d);
+	*container = c;
+	return 0;
+}
+
+void umobject_close(umobject_container *c)
+{
+	if (!c)
+		return;
+	c->b->ops->close(c->b);
+	free(c);
+}
+
+struct listing {
+	int (*each)(void *arg, const char *name);
+	void *arg;
+};
+
+static int list_one(void *arg, const void *bytes, size_t size)
+{
+	struct listing *l = arg;
+	struct object *o = object_unpack(bytes, size, "a version");
+	int result = o ? l->each(l->arg, o->name) : -1;
+
+	object_free(o);
+	return result;
+}
+
+int umobject_list(umobject_container *c, int (*each)(void *arg, const char *name), void *arg)
+{
+	struct listing l = { each, arg };
+
+	return c->b->ops->names(c->b, list_one, &l);
+}
+
+int umobject_versions(umobject_container *c, const char *name, int (*each)(void *arg, uint64_t version), void *arg)
+{
+	if (name_check(name) < 0)
+		return -1;
+	return c->b->ops->versions(c->b, name, each, arg);
+}
+
+int umobject_delete(umobject_container *c, const char *name)
+{
+	void *lock;
+	int result, error;
+
+	if (name_check(name) < 0)
+		return -1;
+	if (c->read_only)
+		return object_fail(EROFS, "the container was opened to be read only");
+	if (c->b->ops->name_lock(c->b, name, &lock) < 0)
+		return -1;
+	result = c->b->ops->name_remove(c->b, name);
+	error = errno;
+	c->b->ops->name_unlock(c->b, lock);
+	errno = error;
+	return result;
+}
+
+int umobject_gc(umobject_container *c, struct umobject_garbage *removed)
+{
+	struct umobject_garbage counted = { sizeof(counted), 0, 0, 0 };
+	int result;
+
+	if (removed && removed->struct_size < sizeof(counted))
+		return object_fail(EINVAL, "struct_size is %zu: it is sizeof(struct umobject_garbage)", removed->struct_size);
+	if (c->read_only)
+		return object_fail(EROFS, "the container was opened to be read only");
+	result = c->b->ops->collect(c->b, &counted);
+	if (removed) {
+		counted.struct_size = removed->struct_size;
+		*removed = counted;
+	}
+	return result;
+}

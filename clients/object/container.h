@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef OBJECT_CONTAINER_H
+#define OBJECT_CONTAINER_H
+
+#include "object/backend.h"
+#include "object/chunk.h"
+#include "object/message.h"
+
+struct umobject_container {
+	struct backend *b;
+	unsigned keep;
+	bool read_only;
+};
+
+/* A version that is held, and the chunks that were read last. */
+#define OPEN_CHUNKS 16
+
+struct umobject_version {
+	struct umobject_container *container;
+	struct lease *lease;
+	struct object *object;
+	struct chunk *chunks[OPEN_CHUNKS]; /* by number, as far as they are open */
+	uint64_t numbers[OPEN_CHUNKS];
+};
+
+/* Takes over lease and bytes. */
+int version_make(struct umobject_container *c, struct lease *lease, void *bytes, size_t size, const char *what,
+		 struct umobject_version **held);
+
+#endif

@@ -1,0 +1,577 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The driver `object`: an object's bytes as a store. What is written goes to a file without a name, block by block, until it is
+ * flushed: then each chunk with such blocks is put, and a new version committed, which has all other chunks of the old one. So a flush
+ * happens as a whole or not at all, and one that fails can be tried again. The library takes turns on a handle.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <ummap-driver.h>
+#include <ummap-object.h>
+
+/* What is written is kept in blocks of so many bytes. */
+#define BLOCK 4096
+
+struct handle {
+	umobject_container *container;
+	char *name;
+	umobject_version *base;        /* NULL: there is no object of that name yet */
+	struct umobject_shape shape;
+	uint64_t size;                 /* 0: not known yet */
+	int written;                   /* the file; -1: nothing has been written */
+	uint8_t *blocks;               /* a bit for each block of it */
+	uint64_t nblocks;
+	bool may_grow;                 /* a new one whose shape nobody has given: bytes */
+};
+
+static const struct {
+	const char *name;
+	enum umobject_type type;
+} types[] = {
+	{ "int8", UMOBJECT_INT8 }, { "uint8", UMOBJECT_UINT8 }, { "int16", UMOBJECT_INT16 }, { "uint16", UMOBJECT_UINT16 },
+	{ "int32", UMOBJECT_INT32 }, { "uint32", UMOBJECT_UINT32 }, { "int64", UMOBJECT_INT64 }, { "uint64", UMOBJECT_UINT64 },
+	{ "float", UMOBJECT_FLOAT }, { "double", UMOBJECT_DOUBLE }, { "ldouble", UMOBJECT_LDOUBLE },
+};
+
+/* ---- Opening ---- */
+
+struct wish {
+	uint64_t version;
+	struct umobject_id id;
+	bool by_id;
+	struct umobject_shape shape;
+	unsigned chunk_rank;
+};
+
+static int say(struct ummap_geom *geom, int error, const char *format, const char *what)
+{
+	snprintf(geom->why, sizeof(geom->why), format, what);
+	return -error;
+}
+
+/* The library's own sentence. */
+static int told(struct ummap_geom *geom)
+{
+	int error = errno ? errno : EIO;
+
+	snprintf(geom->why, sizeof(geom->why), "%s", umobject_errormsg());
+	return -error;
+}
+
+static bool parse_id(const char *text, struct umobject_id *id)
+{
+	size_t i, n = 0;
+
+	for (i = 0; text[i] && n < 32; i++) {
+		const char *digits = "0123456789abcdef", *at;
+
+		if (text[i] == '-')
+			continue;
+		at = strchr(digits, text[i]);
+		if (!at)
+			return false;
+		id->bytes[n / 2] = (uint8_t)(n % 2 ? id->bytes[n / 2] | (at - digits) : (at - digits) << 4);
+		n++;
+	}
+	return n == 32 && !text[i];
+}
+
+/* Numbers with an x between them. Returns how many; 0: they are none. */
+static unsigned parse_dims(const char *text, uint64_t dims[UMOBJECT_RANK_MAX])
+{
+	unsigned n = 0;
+
+	while (n < UMOBJECT_RANK_MAX) {
+		char *end;
+
+		if (*text < '0' || *text > '9')
+			return 0;
+		errno = 0;
+		dims[n++] = strtoull(text, &end, 10);
+		if (errno || (*end && *end != 'x'))
+			return 0;
+		if (!*end)
+			return n;
+		text = end + 1;
+	}
+	return 0;
+}
+
+static bool parse_type(const char *text, struct wish *w)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(types) / sizeof(*types); i++) {
+		if (strcmp(types[i].name, text) == 0) {
+			w->shape.type = types[i].type;
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool parse_version(const char *text, struct wish *w)
+{
+	char *end;
+
+	errno = 0;
+	w->version = strtoull(text, &end, 10);
+	return *text >= '1' && *text <= '9' && !*end && !errno;
+}
+
+static int parse_key(const struct ummap_key *k, struct wish *w, struct ummap_geom *geom)
+{
+	if (strcmp(k->name, "version") == 0)
+		return parse_version(k->value, w) ? 0 : say(geom, EINVAL, "version is \"%.40s\": it is a number from 1 on", k->value);
+	if (strcmp(k->name, "id") == 0) {
+		w->by_id = true;
+		return parse_id(k->value, &w->id) ? 0 : say(geom, EINVAL, "id is \"%.40s\": it is a UUID of 32 hexadecimal digits", k->value);
+	}
+	if (strcmp(k->name, "type") == 0)
+		return parse_type(k->value, w) ? 0 : say(geom, EINVAL, "type is \"%.40s\": it is int8 to uint64, float, double or ldouble", k->value);
+	if (strcmp(k->name, "dims") == 0) {
+		w->shape.rank = parse_dims(k->value, w->shape.dims);
+		return w->shape.rank ? 0 : say(geom, EINVAL, "dims is \"%.40s\": it is as 1000x200, with at most 32 numbers", k->value);
+	}
+	w->chunk_rank = parse_dims(k->value, w->shape.chunk);
+	return w->chunk_rank ? 0 : say(geom, EINVAL, "chunk is \"%.40s\": it is as 100x200, with at most 32 numbers", k->value);
+}
+
+static int parse_keys(const struct ummap_uri *uri, struct wish *w, struct ummap_geom *geom)
+{
+	unsigned i;
+
+	for (i = 0; i < uri->nkeys; i++) {
+		int err = parse_key(&uri->keys[i], w, geom);
+
+		if (err)
+			return err;
+	}
+	if (w->shape.rank && !w->shape.type)
+		w->shape.type = UMOBJECT_UINT8;
+	if (w->chunk_rank && w->shape.rank && w->chunk_rank != w->shape.rank)
+		return say(geom, EINVAL, "%s", "chunk and dims have as many numbers as each other");
+	return 0;
+}
+
+/* The container is the longest beginning of the path that is one; the name is the rest, and may have slashes. */
+static int open_container(struct handle *h, const char *path, bool write, bool named, struct ummap_geom *geom)
+{
+	struct umobject_attr attr = UMOBJECT_ATTR_INIT;
+	char *folder = strdup(path), *slash = folder ? folder + strlen(folder) : NULL;
+	int err = -ENOMEM;
+
+	attr.flags = write ? 0 : UMOBJECT_READ_ONLY;
+	while (slash && slash > folder) {
+		*slash = '\0';
+		/* Without a name the container may be all of the path. */
+		if ((!named || slash < folder + strlen(path)) && umobject_open(folder, &attr, &h->container) == 0) {
+			h->name = strdup(path + (slash - folder) + (path[slash - folder] == '/'));
+			*geom->why = '\0';
+			err = h->name ? 0 : -ENOMEM;
+			break;
+		}
+		err = told(geom);
+		slash = strrchr(folder, '/');
+	}
+	free(folder);
+	if (err == -ENOENT)
+		return say(geom, ENOENT, "no container is in %.100s: umobject create makes one", path);
+	return err;
+}
+
+static int take_shape(struct handle *h, const struct umobject_version *base)
+{
+	struct umobject_stat st = { .struct_size = sizeof(st) };
+
+	if (umobject_stat(base, &st) < 0)
+		return -errno;
+	h->shape = st.shape;
+	h->size = st.bytes;
+	return 0;
+}
+
+static uint64_t bytes_of(const struct umobject_shape *shape)
+{
+	uint64_t bytes = umobject_type_size(shape->type);
+	unsigned d;
+
+	for (d = 0; d < shape->rank; d++)
+		bytes *= shape->dims[d];
+	return bytes;
+}
+
+/* Bytes, in chunks of a MiB, as long as nobody says otherwise. */
+static int take_wish(struct handle *h, const struct wish *w, struct ummap_geom *geom)
+{
+	h->shape = w->shape;
+	if (!h->shape.rank) {
+		h->may_grow = true;
+		h->shape = (struct umobject_shape){ .type = UMOBJECT_UINT8, .rank = 1, .chunk = { 1 << 20 } };
+		return 0;
+	}
+	if (!umobject_chunks(&h->shape))
+		return told(geom);
+	h->size = bytes_of(&h->shape);
+	return 0;
+}
+
+static int hold_base(struct handle *h, const struct wish *w, int oflags, struct ummap_geom *geom)
+{
+	int result = w->by_id ? umobject_hold_id(h->container, &w->id, &h->base) :
+		umobject_hold(h->container, h->name, w->version, &h->base);
+
+	if (result == 0)
+		return take_shape(h, h->base);
+	h->base = NULL;
+	if (errno == ENOENT && oflags & UMMAP_O_CREATE && !w->by_id && !w->version)
+		return take_wish(h, w, geom);
+	return told(geom);
+}
+
+static int object_close(void *handle)
+{
+	struct handle *h = handle;
+
+	umobject_release(h->base);
+	umobject_close(h->container);
+	if (h->written >= 0)
+		close(h->written);
+	if (h->blocks)
+		munmap(h->blocks, h->nblocks / 8 + 1);
+	free(h->name);
+	free(h);
+	return 0;
+}
+
+static int object_open(const struct ummap_uri *uri, int oflags, void **handle, struct ummap_geom *geom)
+{
+	struct handle *h = calloc(1, sizeof(*h));
+	struct wish wish = { 0 };
+	int err;
+
+	if (!h)
+		return -ENOMEM;
+	h->written = -1;
+	err = parse_keys(uri, &wish, geom);
+	if (!err)
+		err = open_container(h, uri->path, oflags & UMMAP_O_WRITE, !wish.by_id, geom);
+	if (!err)
+		err = hold_base(h, &wish, oflags, geom);
+	if (!err && oflags & UMMAP_O_WRITE && (wish.version || wish.by_id))
+		err = say(geom, EROFS, "%s", "versions do not change: without version and id, a writable mapping makes a new one");
+	if (err) {
+		object_close(h);
+		return err;
+	}
+	geom->size = h->size;
+	geom->align = 1;
+	geom->optimal = 1 << 20;
+	geom->caps = oflags & UMMAP_O_WRITE ? UMMAP_CAP_WRITE | (h->may_grow ? UMMAP_CAP_GROW : 0) : 0;
+	*handle = h;
+	return 0;
+}
+
+/* ---- What was written ---- */
+
+/* Room for all blocks: none of it is taken before it is used. */
+static int prepare_writing(struct handle *h)
+{
+	const char *folder = getenv("TMPDIR");
+
+	if (h->written >= 0)
+		return 0;
+	h->nblocks = h->may_grow ? (uint64_t)1 << 32 : h->size / BLOCK + 1;
+	h->blocks = mmap(NULL, h->nblocks / 8 + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (h->blocks == MAP_FAILED) {
+		h->blocks = NULL;
+		return -errno;
+	}
+	folder = folder && *folder ? folder : "/var/tmp";
+	h->written = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	return h->written < 0 ? -errno : 0;
+}
+
+static bool is_written(const struct handle *h, uint64_t block)
+{
+	return h->blocks && block < h->nblocks && h->blocks[block / 8] & 1 << block % 8;
+}
+
+static int transfer(const struct handle *h, bool write, char *p, size_t len, uint64_t off)
+{
+	while (len) {
+		ssize_t n = write ? pwrite(h->written, p, len, (off_t)off) : pread(h->written, p, len, (off_t)off);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (n == 0) {
+			memset(p, 0, len);
+			return 0;
+		}
+		p += n;
+		off += (uint64_t)n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+static int read_base(const struct handle *h, void *buf, size_t len, uint64_t off)
+{
+	if (!h->base) {
+		memset(buf, 0, len);
+		return 0;
+	}
+	return umobject_read_bytes(h->base, buf, len, off) < 0 ? -errno : 0;
+}
+
+/* Blocks that are in the same place go together. */
+static int object_read(void *handle, void *buf, size_t len, uint64_t off)
+{
+	struct handle *h = handle;
+	char *to = buf;
+
+	while (len) {
+		bool written = is_written(h, off / BLOCK);
+		uint64_t end = off / BLOCK + 1;
+		size_t n;
+		int err;
+
+		while (end * BLOCK < off + len && is_written(h, end) == written)
+			end++;
+		n = end * BLOCK - off < len ? (size_t)(end * BLOCK - off) : len;
+		err = written ? transfer(h, false, to, n, off) : read_base(h, to, n, off);
+		if (err)
+			return err;
+		to += n;
+		off += n;
+		len -= n;
+	}
+	return 0;
+}
+
+/* A block of which only a part is written has the rest of what was there. */
+static int fill_block(struct handle *h, uint64_t block)
+{
+	char bytes[BLOCK];
+	int err;
+
+	if (is_written(h, block))
+		return 0;
+	err = read_base(h, bytes, BLOCK, block * BLOCK);
+	if (!err)
+		err = transfer(h, true, bytes, BLOCK, block * BLOCK);
+	if (!err)
+		h->blocks[block / 8] |= (uint8_t)(1 << block % 8);
+	return err;
+}
+
+static int object_write(void *handle, const void *buf, size_t len, uint64_t off)
+{
+	struct handle *h = handle;
+	uint64_t block;
+	int err = prepare_writing(h);
+
+	if (!err && off + len > h->size && h->may_grow)
+		h->size = off + len;
+	if (!err && (off + len > h->size || (off + len - 1) / BLOCK >= h->nblocks))
+		err = -EFBIG;
+	if (!err && off % BLOCK)
+		err = fill_block(h, off / BLOCK);
+	if (!err && (off + len) % BLOCK)
+		err = fill_block(h, (off + len) / BLOCK);
+	if (!err)
+		err = transfer(h, true, (char *)(uintptr_t)buf, len, off);
+	for (block = off / BLOCK; !err && block * BLOCK < off + len; block++)
+		h->blocks[block / 8] |= (uint8_t)(1 << block % 8);
+	return err;
+}
+
+static int object_resize(void *handle, uint64_t size)
+{
+	struct handle *h = handle;
+
+	if (size == h->size)
+		return 0;
+	if (!h->may_grow || size < h->size)
+		return -EINVAL;
+	h->size = size;
+	return 0;
+}
+
+/* ---- A new version ---- */
+
+/* A row of a chunk is bytes that stand together in the array as well. */
+struct rows {
+	uint64_t start[UMOBJECT_RANK_MAX], count[UMOBJECT_RANK_MAX], at[UMOBJECT_RANK_MAX], bytes;
+};
+
+static uint64_t row_offset(const struct umobject_shape *shape, const struct rows *r)
+{
+	uint64_t off = 0;
+	unsigned d;
+
+	for (d = 0; d < shape->rank; d++)
+		off = off * shape->dims[d] + r->start[d] + r->at[d];
+	return off * umobject_type_size(shape->type);
+}
+
+static bool next_row(const struct umobject_shape *shape, struct rows *r)
+{
+	unsigned d;
+
+	for (d = shape->rank - 1; d-- > 0;) {
+		if (++r->at[d] < r->count[d])
+			return true;
+		r->at[d] = 0;
+	}
+	return false;
+}
+
+static void first_row(const struct umobject_shape *shape, uint64_t number, struct rows *r, uint64_t *bytes)
+{
+	*r = (struct rows){ .at = { 0 } };
+	*bytes = umobject_chunk(shape, number, r->start, r->count) * umobject_type_size(shape->type);
+	r->bytes = shape->rank ? r->count[shape->rank - 1] * umobject_type_size(shape->type) : *bytes;
+}
+
+static bool touches(const struct handle *h, uint64_t number)
+{
+	uint64_t bytes, block;
+	struct rows r;
+
+	first_row(&h->shape, number, &r, &bytes);
+	do {
+		uint64_t off = row_offset(&h->shape, &r);
+
+		for (block = off / BLOCK; block * BLOCK < off + r.bytes; block++)
+			if (is_written(h, block))
+				return true;
+	} while (h->shape.rank > 1 && next_row(&h->shape, &r));
+	return false;
+}
+
+/* Whether the old version has the same in this chunk: what is written comes in segments, of which most has not changed. */
+static bool is_unchanged(const struct handle *h, const struct rows *r, const char *data, char *old, uint64_t bytes)
+{
+	return h->base && umobject_read(h->base, r->start, r->count, old) == 0 && memcmp(old, data, bytes) == 0;
+}
+
+static int put_chunk(struct handle *h, umobject_put *put, uint64_t number)
+{
+	uint64_t bytes;
+	struct rows r;
+	char *data, *to;
+	int err = 0;
+
+	first_row(&h->shape, number, &r, &bytes);
+	to = data = malloc(2 * bytes);
+	if (!data)
+		return -ENOMEM;
+	do {
+		err = object_read(h, to, (size_t)r.bytes, row_offset(&h->shape, &r));
+		to += r.bytes;
+	} while (!err && h->shape.rank > 1 && next_row(&h->shape, &r));
+	if (!err && !is_unchanged(h, &r, data, data + bytes, bytes) && umobject_put_chunk(put, number, data) < 0)
+		err = -errno;
+	free(data);
+	return err;
+}
+
+static int put_chunks(struct handle *h, umobject_put *put)
+{
+	uint64_t chunks = umobject_chunks(&h->shape), number;
+
+	for (number = 0; number < chunks; number++) {
+		int err = touches(h, number) ? put_chunk(h, put, number) : 0;
+
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* The next version is made from this one. */
+static int rebase(struct handle *h, const struct umobject_id *id)
+{
+	umobject_version *made;
+
+	if (umobject_hold_id(h->container, id, &made) < 0)
+		return -errno;
+	umobject_release(h->base);
+	h->base = made;
+	close(h->written);
+	munmap(h->blocks, h->nblocks / 8 + 1);
+	h->written = -1;
+	h->blocks = NULL;
+	h->may_grow = false;
+	return 0;
+}
+
+static int begin(struct handle *h, umobject_put **put, struct umobject_id *id)
+{
+	int result;
+
+	if (h->may_grow) {
+		h->shape.dims[0] = h->size;
+		h->shape.chunk[0] = 1 << 20;
+	}
+	result = h->base ? umobject_begin_from(h->base, put, id) : umobject_begin(h->container, h->name, &h->shape, put, id);
+	return result < 0 ? -errno : 0;
+}
+
+/* Positive: all is there still, and the next flush tries again. */
+static int object_flush(void *handle, uint64_t off, uint64_t len)
+{
+	struct handle *h = handle;
+	struct umobject_id id;
+	umobject_put *put;
+	int err;
+
+	(void)off;
+	(void)len;
+	if (h->written < 0)
+		return 0;
+	err = begin(h, &put, &id);
+	if (err)
+		return -err;
+	err = put_chunks(h, put);
+	if (err) {
+		umobject_abandon(put);
+		return -err;
+	}
+	if (umobject_commit(put, UMOBJECT_SPARSE, NULL) < 0)
+		return errno;
+	return -rebase(h, &id);
+}
+
+static int object_size(void *handle, uint64_t *size)
+{
+	*size = ((struct handle *)handle)->size;
+	return 0;
+}
+
+__attribute__((visibility("default")))
+const struct ummap_driver ummap_driver = {
+	.struct_size = sizeof(struct ummap_driver),
+	.abi = UMMAP_DRIVER_ABI,
+	.scheme = "object",
+	.keys = "version id type dims chunk",
+	.help = "an object of a container: CONTAINER/NAME",
+	.open = object_open,
+	.close = object_close,
+	.read = object_read,
+	.write = object_write,
+	.flush = object_flush,
+	.resize = object_resize,
+	.size = object_size,
+};

@@ -1,0 +1,838 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Containers in folders:
+ *
+ *	container          what it says of itself
+ *	live/UUID          a version: its bytes. Whoever holds it has it open, under a shared lock (flock(2))
+ *	names/NAME         a hard link to the newest version of a name; NAME as name_escape makes it
+ *	versions/NAME.N    hard links to the versions that are kept, with 20 digits
+ *	views/UUID.h5      a virtual dataset of a version; h5/NAME.h5 is a symbolic link to that of the newest one
+ *	locks/XX           who names versions has one of these, by the name's hash
+ *	DEVICE/UUID.N.h5   chunks, in the device that a hash of the UUID and the number says
+ *
+ * So a version that nobody names has one link, and a version that nobody holds can be locked. What is locked and has one link is garbage,
+ * and whoever opens a name whose file has lost its links meanwhile opens the name again.
+ *
+ * Lock: `lock`, around the list of files whose contents are not durable yet.
+ */
+#include "object/folders.h"
+
+#include "object/durable.h"
+#include "object/error.h"
+#include "object/id.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+static const char *const folder_names[FOLDERS] = { "live", "names", "versions", "views", "h5", "locks" };
+
+/* ---- Opening ---- */
+
+static int ensure_folder(const char *path)
+{
+	if (mkdir(path, 0777) < 0 && errno != EEXIST)
+		return object_fail(errno, "%s cannot be made: %s", path, strerror(errno));
+	return 0;
+}
+
+static void join(char out[static PATH_MAX], const char *folder, const char *name)
+{
+	if (*name == '/')
+		snprintf(out, PATH_MAX, "%s", name);
+	else
+		snprintf(out, PATH_MAX, "%s/%s", folder, name);
+}
+
+/* Into a file of another name, durably, and then under its own: false in *mine if somebody else was first. */
+static int write_description(const char *path, const struct description *d)
+{
+	char temporary[PATH_MAX], file[PATH_MAX];
+	size_t size;
+	void *bytes = description_pack(d, &size);
+	int fd, folder, error = 0;
+
+	if (!bytes)
+		return -1;
+	snprintf(temporary, sizeof(temporary), "%.4000s/container.%d", path, (int)getpid());
+	join(file, path, "container");
+	fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0 || folder < 0)
+		error = errno;
+	if (!error)
+		error = durable_write(fd, &(struct iovec){ bytes, size }, 1);
+	if (!error && (fsync(fd) < 0 || (link(temporary, file) < 0 && errno != EEXIST) || fsync(folder) < 0))
+		error = errno;
+	unlink(temporary);
+	if (fd >= 0)
+		close(fd);
+	if (folder >= 0)
+		close(folder);
+	free(bytes);
+	return error ? object_fail(error, "the container %s cannot be made: %s", path, strerror(error)) : 0;
+}
+
+static int create(const char *path, const struct description *d)
+{
+	char sub[PATH_MAX];
+	size_t i;
+
+	if (ensure_folder(path) < 0)
+		return -1;
+	for (i = 0; i < FOLDERS; i++) {
+		join(sub, path, folder_names[i]);
+		if (ensure_folder(sub) < 0)
+			return -1;
+	}
+	for (i = 0; i < d->ndevices; i++) {
+		join(sub, path, d->devices[i]);
+		if (ensure_folder(sub) < 0)
+			return -1;
+	}
+	return write_description(path, d);
+}
+
+static int read_description(const char *path, struct description *d)
+{
+	char file[PATH_MAX];
+	size_t size;
+	void *bytes;
+	int fd, result;
+
+	join(file, path, "container");
+	fd = open(file, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return object_fail(errno, errno == ENOENT ? "%s is no container: there is none, or it was not made by this library" :
+				   "the container %s cannot be opened: %m", path);
+	bytes = durable_contents(fd, &size);
+	result = bytes ? description_unpack(bytes, size, file, d) : object_fail(errno, "%s cannot be read: %s", file, strerror(errno));
+	free(bytes);
+	close(fd);
+	return result;
+}
+
+static void folders_close(struct backend *b)
+{
+	struct folders *f = of(b);
+	unsigned i;
+
+	for (i = 0; i < f->nunsynced; i++)
+		close(f->unsynced[i].fd);
+	for (i = 0; i < FOLDERS; i++)
+		if (f->folder[i] >= 0)
+			close(f->folder[i]);
+	for (i = 0; i < f->ndevices; i++) {
+		if (f->devices[i] >= 0)
+			close(f->devices[i]);
+		free(f->device_paths[i]);
+		free(f->device_names[i]);
+	}
+	pthread_mutex_destroy(&f->lock);
+	free(f->devices);
+	free(f->device_paths);
+	free(f->device_names);
+	free(f->path);
+	free(f);
+}
+
+/* A device that is gone is an error only where it is needed. */
+static int open_devices(struct folders *f, const struct description *d)
+{
+	char path[PATH_MAX], name[PATH_MAX];
+	size_t i;
+
+	f->devices = calloc(d->ndevices, sizeof(*f->devices));
+	f->device_paths = calloc(d->ndevices, sizeof(*f->device_paths));
+	f->device_names = calloc(d->ndevices, sizeof(*f->device_names));
+	if (!f->devices || !f->device_paths || !f->device_names)
+		return object_fail(ENOMEM, "no memory for a container");
+	for (i = 0; i < d->ndevices; i++) {
+		join(path, f->path, d->devices[i]);
+		join(name, "..", d->devices[i]);
+		f->device_paths[i] = strdup(path);
+		f->device_names[i] = strdup(name);
+		f->devices[i] = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		f->ndevices++;
+		if (!f->device_paths[i] || !f->device_names[i])
+			return object_fail(ENOMEM, "no memory for a container");
+	}
+	return 0;
+}
+
+static int open_folders(struct folders *f)
+{
+	char path[PATH_MAX];
+	size_t i;
+
+	for (i = 0; i < FOLDERS; i++) {
+		join(path, f->path, folder_names[i]);
+		f->folder[i] = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (f->folder[i] < 0)
+			return object_fail(errno, "the folder %s of the container cannot be opened: %s", path, strerror(errno));
+	}
+	return 0;
+}
+
+static int folders_open(const char *where, const struct umobject_attr *attr, struct description *d, struct backend **b)
+{
+	struct description given = *d;
+	struct folders *f;
+	char *path;
+	size_t i;
+
+	if (strlen(where) > PATH_MAX - 512)
+		return object_fail(ENAMETOOLONG, "the path of the container is too long");
+	if (attr->flags & UMOBJECT_CREATE && create(where, &given) < 0)
+		return -1;
+	if (read_description(where, d) < 0)
+		return -1;
+	f = calloc(1, sizeof(*f));
+	path = strdup(where);
+	if (!f || !path) {
+		free(f);
+		free(path);
+		return object_fail(ENOMEM, "no memory for a container");
+	}
+	f->b.ops = &backend_folders;
+	f->path = path;
+	pthread_mutex_init(&f->lock, NULL);
+	for (i = 0; i < FOLDERS; i++)
+		f->folder[i] = -1;
+	if (open_folders(f) < 0 || open_devices(f, d) < 0) {
+		folders_close(&f->b);
+		return -1;
+	}
+	*b = &f->b;
+	return 0;
+}
+
+/* ---- Chunks ---- */
+
+static unsigned device_of(const struct folders *f, const struct umobject_id *id, uint64_t number)
+{
+	return (unsigned)(XXH3_64bits_withSeed(id->bytes, sizeof(id->bytes), number) % f->ndevices);
+}
+
+static void chunk_name(const struct umobject_id *id, uint64_t number, char name[static 64])
+{
+	char text[ID_TEXT];
+
+	id_text(id, text);
+	snprintf(name, 64, "%s.%llu.h5", text, (unsigned long long)number);
+}
+
+static int no_device(const struct folders *f, unsigned device)
+{
+	return object_fail(ENODEV, "the device %s of the container is not there: mount it, or bring it back", f->device_paths[device]);
+}
+
+/* The device is synced with its chunks: their names are in it. */
+static int sync_some(struct folders *f, const struct umobject_id *id)
+{
+	int fds[UNSYNCED + 256], error;
+	bool used[256] = { false };
+	unsigned i, n = 0, left = 0;
+
+	for (i = 0; i < f->nunsynced; i++) {
+		const struct unsynced *u = &f->unsynced[i];
+
+		if (id && !id_same(&u->id, id))
+			continue;
+		fds[n++] = u->fd;
+		used[u->device % 256] = true;
+	}
+	for (i = 0; i < f->ndevices && n; i++)
+		if (used[i % 256] && f->devices[i] >= 0)
+			fds[n++] = f->devices[i];
+	error = durable_all(fds, n);
+	for (i = 0; i < f->nunsynced; i++) {
+		if (id && !id_same(&f->unsynced[i].id, id))
+			f->unsynced[left++] = f->unsynced[i];
+		else
+			close(f->unsynced[i].fd);
+	}
+	f->nunsynced = left;
+	return error ? object_fail(error, "chunks could not be made durable: %s", strerror(error)) : 0;
+}
+
+static int folders_chunk_sync(struct backend *b, const struct umobject_id *id)
+{
+	struct folders *f = of(b);
+	int result;
+
+	pthread_mutex_lock(&f->lock);
+	result = sync_some(f, id);
+	pthread_mutex_unlock(&f->lock);
+	return result;
+}
+
+static int note_unsynced(struct folders *f, const struct umobject_id *id, int fd, unsigned device)
+{
+	int result = 0;
+
+	pthread_mutex_lock(&f->lock);
+	if (f->nunsynced == UNSYNCED)
+		result = sync_some(f, NULL);
+	f->unsynced[f->nunsynced++] = (struct unsynced){ *id, fd, device };
+	pthread_mutex_unlock(&f->lock);
+	return result;
+}
+
+/* Written under another name: one that is put again is whole at any time. */
+static int folders_chunk_write(struct backend *b, const struct umobject_id *id, uint64_t number, const struct iovec *iov, int n)
+{
+	struct folders *f = of(b);
+	unsigned device = device_of(f, id, number);
+	char name[64], temporary[80];
+	int fd, error;
+
+	if (f->devices[device] < 0)
+		return no_device(f, device);
+	chunk_name(id, number, name);
+	snprintf(temporary, sizeof(temporary), "%s.%d", name, (int)gettid());
+	fd = openat(f->devices[device], temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return object_fail(errno, "a chunk cannot be made in %s: %s", f->device_paths[device], strerror(errno));
+	error = durable_write(fd, iov, n);
+	if (!error && renameat(f->devices[device], temporary, f->devices[device], name) < 0)
+		error = errno;
+	if (error) {
+		unlinkat(f->devices[device], temporary, 0);
+		close(fd);
+		return object_fail(error, "a chunk could not be written to %s: %s", f->device_paths[device], strerror(error));
+	}
+	/* Storage begins now, and has less to do when it has to be durable. */
+	sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+	return note_unsynced(f, id, fd, device);
+}
+
+struct stored_file {
+	struct stored s;
+	int fd;
+};
+
+static int stored_read(struct stored *s, void *to, size_t size, uint64_t at)
+{
+	int error = durable_read(((struct stored_file *)s)->fd, to, size, at);
+
+	if (error == EBADMSG)
+		return object_fail(EBADMSG, "a chunk is damaged: its file is shorter than it was");
+	return error ? object_fail(error, "a chunk cannot be read: %s", strerror(error)) : 0;
+}
+
+static void stored_close(struct stored *s)
+{
+	close(((struct stored_file *)s)->fd);
+	free(s);
+}
+
+static const struct stored_ops stored_ops = { stored_read, stored_close };
+
+static int folders_chunk_open(struct backend *b, const struct umobject_id *id, uint64_t number, struct stored **stored)
+{
+	struct folders *f = of(b);
+	unsigned device = device_of(f, id, number);
+	struct stored_file *s;
+	char name[64];
+	int fd;
+
+	if (f->devices[device] < 0)
+		return no_device(f, device);
+	chunk_name(id, number, name);
+	fd = openat(f->devices[device], name, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT ? object_fail(ENODATA, "chunk %llu is missing: %s is not in %s", (unsigned long long)number, name,
+						     f->device_paths[device]) :
+			object_fail(errno, "the chunk %s cannot be opened: %s", name, strerror(errno));
+	s = malloc(sizeof(*s));
+	if (!s) {
+		close(fd);
+		return object_fail(ENOMEM, "no memory for a chunk");
+	}
+	*s = (struct stored_file){ { &stored_ops }, fd };
+	*stored = &s->s;
+	return 0;
+}
+
+static int folders_chunk_there(struct backend *b, const struct umobject_id *id, uint64_t number, bool *there)
+{
+	struct folders *f = of(b);
+	unsigned device = device_of(f, id, number);
+	char name[64];
+
+	if (f->devices[device] < 0)
+		return no_device(f, device);
+	chunk_name(id, number, name);
+	*there = faccessat(f->devices[device], name, F_OK, 0) == 0;
+	return *there || errno == ENOENT ? 0 : object_fail(errno, "the chunk %s cannot be looked for: %s", name, strerror(errno));
+}
+
+static int folders_chunk_remove(struct backend *b, const struct umobject_id *id, uint64_t number)
+{
+	struct folders *f = of(b);
+	unsigned device = device_of(f, id, number);
+	char name[64];
+
+	if (f->devices[device] < 0)
+		return no_device(f, device);
+	chunk_name(id, number, name);
+	if (unlinkat(f->devices[device], name, 0) < 0 && errno != ENOENT)
+		return object_fail(errno, "the chunk %s cannot be removed: %s", name, strerror(errno));
+	return 0;
+}
+
+/* ---- Versions ---- */
+
+static struct lease *new_lease(const struct umobject_id *id, int fd)
+{
+	struct lease *l = malloc(sizeof(*l));
+
+	if (l)
+		*l = (struct lease){ fd, *id };
+	return l;
+}
+
+
+bool folders_has_links(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && st.st_nlink > 0;
+}
+
+static int folders_version_new(struct backend *b, const struct umobject_id *id, const void *bytes, size_t size, struct lease **lease)
+{
+	struct folders *f = of(b);
+	char name[ID_TEXT];
+	int fd, error = 0;
+
+	id_text(id, name);
+	do {
+		fd = openat(f->folder[LIVE], name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+		if (fd < 0)
+			return object_fail(errno, "a version cannot be made in %s/live: %s", f->path, strerror(errno));
+		if (flock(fd, LOCK_SH) < 0)
+			error = errno;
+		/* Garbage may have been collected just now. */
+	} while (!error && !folders_has_links(fd) && close(fd) == 0);
+	if (!error)
+		error = durable_write(fd, &(struct iovec){ (void *)(uintptr_t)bytes, size }, 1);
+	*lease = error ? NULL : new_lease(id, fd);
+	if (*lease)
+		return 0;
+	unlinkat(f->folder[LIVE], name, 0);
+	close(fd);
+	return object_fail(error ? error : ENOMEM, "a version cannot be made in %s/live: %s", f->path, strerror(error ? error : ENOMEM));
+}
+
+/* Opens and locks a version by a link to it: 0; 1: it has gone meanwhile, or is being collected; -1. */
+static int hold_link(const struct folders *f, int folder, const char *name, int *fd)
+{
+	*fd = openat(f->folder[folder], name, O_RDWR | O_CLOEXEC);
+	if (*fd < 0 && (errno == EACCES || errno == EROFS))
+		*fd = openat(f->folder[folder], name, O_RDONLY | O_CLOEXEC);
+	if (*fd < 0)
+		return errno == ENOENT ? object_fail(ENOENT, "there is no object of this name in %s", f->path) :
+			object_fail(errno, "%s/%s/%s cannot be opened: %s", f->path, folder_names[folder], name, strerror(errno));
+	if (flock(*fd, LOCK_SH | LOCK_NB) == 0 && folders_has_links(*fd))
+		return 0;
+	close(*fd);
+	return 1;
+}
+
+static int hold(const struct folders *f, int folder, const char *name, struct lease **lease, void **bytes, size_t *size)
+{
+	int fd, result;
+
+	/* Each time somebody else has made a newer one, so this ends. */
+	do
+		result = hold_link(f, folder, name, &fd);
+	while (result > 0);
+	if (result < 0)
+		return -1;
+	*bytes = durable_contents(fd, size);
+	*lease = *bytes ? new_lease(&(struct umobject_id){ { 0 } }, fd) : NULL;
+	if (*lease)
+		return 0;
+	result = errno;
+	free(*bytes);
+	close(fd);
+	return object_fail(result, "%s/%s/%s cannot be read: %s", f->path, folder_names[folder], name, strerror(result));
+}
+
+static int folders_version_hold(struct backend *b, const struct umobject_id *id, struct lease **lease, void **bytes, size_t *size)
+{
+	char name[ID_TEXT];
+
+	id_text(id, name);
+	if (hold(of(b), LIVE, name, lease, bytes, size) < 0)
+		return errno == ENOENT ? object_fail(ENOENT, "there is no version %s in %s", name, of(b)->path) : -1;
+	(*lease)->id = *id;
+	return 0;
+}
+
+static void version_name(const char *name, uint64_t version, char text[static NAME_TEXT + 24])
+{
+	name_escape(name, text);
+	sprintf(text + strlen(text), ".%020llu", (unsigned long long)version);
+}
+
+static int folders_name_hold(struct backend *b, const char *name, uint64_t version, struct lease **lease, void **bytes, size_t *size)
+{
+	char text[NAME_TEXT + 24];
+	int result;
+
+	if (version) {
+		version_name(name, version, text);
+		result = hold(of(b), VERSIONS, text, lease, bytes, size);
+	} else {
+		name_escape(name, text);
+		result = hold(of(b), NAMES, text, lease, bytes, size);
+	}
+	if (result < 0 && errno == ENOENT)
+		return version ? object_fail(ENOENT, "there is no version %llu of %s in %s, or it is no longer kept",
+					     (unsigned long long)version, name, of(b)->path) :
+			object_fail(ENOENT, "there is no object %s in %s", name, of(b)->path);
+	return result;
+}
+
+static void folders_release(struct backend *b, struct lease *lease)
+{
+	(void)b;
+	close(lease->fd);
+	free(lease);
+}
+
+/* ---- Names ---- */
+
+static int folders_name_lock(struct backend *b, const char *name, void **lock)
+{
+	struct folders *f = of(b);
+	int *fd = malloc(sizeof(*fd));
+	char file[8];
+
+	if (!fd)
+		return object_fail(ENOMEM, "no memory for a lock");
+	snprintf(file, sizeof(file), "%02x", (unsigned)(XXH3_64bits(name, strlen(name)) & 0x3f));
+	*fd = openat(f->folder[LOCKS], file, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+	while (*fd >= 0 && flock(*fd, LOCK_EX) < 0 && errno == EINTR)
+		;
+	if (*fd < 0) {
+		int error = errno;
+
+		free(fd);
+		return object_fail(error, "%s/locks/%s cannot be opened: %s", f->path, file, strerror(error));
+	}
+	*lock = fd;
+	return 0;
+}
+
+static void folders_name_unlock(struct backend *b, void *lock)
+{
+	int *fd = lock;
+
+	(void)b;
+	close(*fd);
+	free(fd);
+}
+
+/* The version is another file from now on, locked before others can see it, so that nobody ever reads half of it. */
+static int rewrite(const struct folders *f, struct lease *lease, const void *bytes, size_t size)
+{
+	char name[ID_TEXT], temporary[ID_TEXT + 1];
+	int fd, error = 0;
+
+	id_text(&lease->id, name);
+	snprintf(temporary, sizeof(temporary), ".%s", name);
+	fd = openat(f->folder[LIVE], temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return errno;
+	if (flock(fd, LOCK_SH) < 0)
+		error = errno;
+	if (!error)
+		error = durable_write(fd, &(struct iovec){ (void *)(uintptr_t)bytes, size }, 1);
+	if (!error && renameat(f->folder[LIVE], temporary, f->folder[LIVE], name) < 0)
+		error = errno;
+	if (error) {
+		unlinkat(f->folder[LIVE], temporary, 0);
+		close(fd);
+		return error;
+	}
+	close(lease->fd);
+	lease->fd = fd;
+	return 0;
+}
+
+/* Chunks, view, version and the folders that have their names: all are durable before anything refers to them. */
+static int sync_version(struct folders *f, const struct lease *lease)
+{
+	char name[ID_TEXT + 3];
+	int fds[4], error, view;
+
+	if (folders_chunk_sync(&f->b, &lease->id) < 0)
+		return -1;
+	id_text(&lease->id, name);
+	strcat(name, ".h5");
+	view = openat(f->folder[VIEWS], name, O_RDONLY | O_CLOEXEC);
+	fds[0] = lease->fd;
+	fds[1] = f->folder[LIVE];
+	fds[2] = f->folder[VIEWS];
+	fds[3] = view;
+	error = durable_all(fds, view >= 0 ? 4 : 3);
+	if (view >= 0)
+		close(view);
+	return error ? object_fail(error, "the version could not be made durable: %s", strerror(error)) : 0;
+}
+
+/* A link of this name to the version, in place of another one. */
+static int point(const struct folders *f, int folder, const char *name, const char *id)
+{
+	char temporary[ID_TEXT + 8];
+
+	snprintf(temporary, sizeof(temporary), ".%s", id);
+	unlinkat(f->folder[folder], temporary, 0);
+	if (linkat(f->folder[LIVE], id, f->folder[folder], temporary, 0) < 0 ||
+	    renameat(f->folder[folder], temporary, f->folder[folder], name) < 0)
+		return errno;
+	return 0;
+}
+
+/* What people open; it follows the name, and is no part of what is promised to be durable. */
+static void point_view(const struct folders *f, const char *name, const char *id)
+{
+	char link[NAME_TEXT + 8], target[ID_TEXT + 16], temporary[ID_TEXT + 8];
+
+	snprintf(link, sizeof(link), "%s.h5", name);
+	snprintf(target, sizeof(target), "../views/%s.h5", id);
+	snprintf(temporary, sizeof(temporary), ".%s", id);
+	unlinkat(f->folder[H5], temporary, 0);
+	if (symlinkat(target, f->folder[H5], temporary) == 0)
+		renameat(f->folder[H5], temporary, f->folder[H5], link);
+}
+
+struct version_list {
+	uint64_t *numbers;
+	size_t n;
+};
+
+static int by_number(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+DIR *folders_read(const struct folders *f, int folder)
+{
+	int fd = openat(f->folder[folder], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+	if (!d) {
+		object_fail(errno, "%s/%s cannot be read: %s", f->path, folder_names[folder], strerror(errno));
+		if (fd >= 0)
+			close(fd);
+	}
+	return d;
+}
+
+static int list_versions(const struct folders *f, const char *escaped, struct version_list *list)
+{
+	size_t len = strlen(escaped);
+	DIR *d = folders_read(f, VERSIONS);
+	const struct dirent *e;
+
+	*list = (struct version_list){ 0 };
+	if (!d)
+		return -1;
+	while ((e = readdir(d))) {
+		uint64_t *grown;
+
+		if (strncmp(e->d_name, escaped, len) != 0 || e->d_name[len] != '.' || strlen(e->d_name + len) != 21)
+			continue;
+		grown = realloc(list->numbers, (list->n + 1) * sizeof(*grown));
+		if (!grown) {
+			closedir(d);
+			free(list->numbers);
+			return object_fail(ENOMEM, "no memory for a list of versions");
+		}
+		list->numbers = grown;
+		list->numbers[list->n++] = strtoull(e->d_name + len + 1, NULL, 10);
+	}
+	closedir(d);
+	if (list->n)
+		qsort(list->numbers, list->n, sizeof(*list->numbers), by_number);
+	return 0;
+}
+
+static void drop_version_name(const struct folders *f, const char *escaped, uint64_t version)
+{
+	char text[NAME_TEXT + 24];
+
+	snprintf(text, sizeof(text), "%s.%020llu", escaped, (unsigned long long)version);
+	unlinkat(f->folder[VERSIONS], text, 0);
+}
+
+static int folders_publish(struct backend *b, struct lease *lease, const char *name, uint64_t version, unsigned keep, const void *bytes,
+			   size_t size)
+{
+	struct folders *f = of(b);
+	char escaped[NAME_TEXT], text[NAME_TEXT + 24], id[ID_TEXT];
+	struct version_list list;
+	int error;
+	size_t i;
+
+	name_escape(name, escaped);
+	version_name(name, version, text);
+	id_text(&lease->id, id);
+	error = rewrite(f, lease, bytes, size);
+	if (error)
+		return object_fail(error, "the version could not be written: %s", strerror(error));
+	if (sync_version(f, lease) < 0)
+		return -1;
+	error = point(f, VERSIONS, text, id);
+	if (!error)
+		error = point(f, NAMES, escaped, id);
+	if (!error)
+		error = durable_all((int[]){ f->folder[NAMES], f->folder[VERSIONS] }, 2);
+	if (error)
+		return object_fail(error, "the version could not be given its name: %s", strerror(error));
+	point_view(f, escaped, id);
+	if (list_versions(f, escaped, &list) == 0) {
+		for (i = 0; i + keep < list.n; i++)
+			drop_version_name(f, escaped, list.numbers[i]);
+		free(list.numbers);
+	}
+	return 0;
+}
+
+static int folders_name_remove(struct backend *b, const char *name)
+{
+	struct folders *f = of(b);
+	char escaped[NAME_TEXT], link[NAME_TEXT + 8];
+	struct version_list list;
+	size_t i;
+
+	name_escape(name, escaped);
+	if (list_versions(f, escaped, &list) < 0)
+		return -1;
+	snprintf(link, sizeof(link), "%s.h5", escaped);
+	unlinkat(f->folder[H5], link, 0);
+	if (unlinkat(f->folder[NAMES], escaped, 0) < 0) {
+		free(list.numbers);
+		return errno == ENOENT ? object_fail(ENOENT, "there is no object %s in %s", name, f->path) :
+			object_fail(errno, "%s cannot be deleted: %s", name, strerror(errno));
+	}
+	for (i = 0; i < list.n; i++)
+		drop_version_name(f, escaped, list.numbers[i]);
+	free(list.numbers);
+	if (durable_all((int[]){ f->folder[NAMES], f->folder[VERSIONS] }, 2))
+		return object_fail(errno, "that %s was deleted could not be made durable: %s", name, strerror(errno));
+	return 0;
+}
+
+static int folders_names(struct backend *b, int (*each)(void *arg, const void *bytes, size_t size), void *arg)
+{
+	struct folders *f = of(b);
+	DIR *d = folders_read(f, NAMES);
+	const struct dirent *e;
+	int result = 0;
+
+	if (!d)
+		return -1;
+	while (result == 0 && (e = readdir(d))) {
+		struct lease *lease;
+		void *bytes;
+		size_t size;
+
+		if (*e->d_name == '.')
+			continue;
+		/* One that is deleted meanwhile is no longer in the list. */
+		if (hold(f, NAMES, e->d_name, &lease, &bytes, &size) < 0) {
+			result = errno == ENOENT ? 0 : -1;
+			continue;
+		}
+		result = each(arg, bytes, size);
+		free(bytes);
+		folders_release(b, lease);
+	}
+	closedir(d);
+	return result;
+}
+
+static int folders_versions(struct backend *b, const char *name, int (*each)(void *arg, uint64_t version), void *arg)
+{
+	char escaped[NAME_TEXT];
+	struct version_list list;
+	int result = 0;
+	size_t i;
+
+	name_escape(name, escaped);
+	if (list_versions(of(b), escaped, &list) < 0)
+		return -1;
+	for (i = 0; i < list.n && result == 0; i++)
+		result = each(arg, list.numbers[i]);
+	free(list.numbers);
+	return result;
+}
+
+/* ---- Views ---- */
+
+static void folders_view_file(void *b, const struct umobject_id *id, uint64_t number, char *text, size_t size)
+{
+	const struct folders *f = b;
+	char name[64];
+
+	chunk_name(id, number, name);
+	snprintf(text, size, "%s/%s", f->device_names[device_of(f, id, number)], name);
+}
+
+static int folders_view_write(struct backend *b, const struct umobject_id *id, const void *bytes, size_t size)
+{
+	struct folders *f = of(b);
+	char name[ID_TEXT + 3];
+	int fd, error;
+
+	id_text(id, name);
+	strcat(name, ".h5");
+	fd = openat(f->folder[VIEWS], name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return object_fail(errno, "%s/views/%s cannot be made: %s", f->path, name, strerror(errno));
+	error = durable_write(fd, &(struct iovec){ (void *)(uintptr_t)bytes, size }, 1);
+	close(fd);
+	return error ? object_fail(error, "%s/views/%s cannot be written: %s", f->path, name, strerror(error)) : 0;
+}
+
+const struct backend_ops backend_folders = {
+	.open = folders_open,
+	.close = folders_close,
+	.chunk_write = folders_chunk_write,
+	.chunk_sync = folders_chunk_sync,
+	.chunk_open = folders_chunk_open,
+	.chunk_there = folders_chunk_there,
+	.chunk_remove = folders_chunk_remove,
+	.version_new = folders_version_new,
+	.version_hold = folders_version_hold,
+	.name_hold = folders_name_hold,
+	.release = folders_release,
+	.name_lock = folders_name_lock,
+	.name_unlock = folders_name_unlock,
+	.publish = folders_publish,
+	.name_remove = folders_name_remove,
+	.names = folders_names,
+	.versions = folders_versions,
+	.view_file = folders_view_file,
+	.view_write = folders_view_write,
+	.collect = folders_collect,
+	.version_remove = folders_version_remove,
+};

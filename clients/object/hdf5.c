@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * All calls of the HDF5 library. It lays out files of which only the head and the end are kept: data is written by the back ends, which
+ * know more ways to be fast and durable. The library is not for threads, so that one at a time is in it.
+ *
+ * Lock: `turn`, around every call of HDF5.
+ */
+#include "object/hdf5.h"
+
+#include "object/durable.h"
+#include "object/error.h"
+#include "object/shape.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <hdf5.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+
+static hid_t type_of(enum umobject_type type)
+{
+	switch (type) {
+	case UMOBJECT_INT8: return H5T_NATIVE_INT8;
+	case UMOBJECT_UINT8: return H5T_NATIVE_UINT8;
+	case UMOBJECT_INT16: return H5T_NATIVE_INT16;
+	case UMOBJECT_UINT16: return H5T_NATIVE_UINT16;
+	case UMOBJECT_INT32: return H5T_NATIVE_INT32;
+	case UMOBJECT_UINT32: return H5T_NATIVE_UINT32;
+	case UMOBJECT_INT64: return H5T_NATIVE_INT64;
+	case UMOBJECT_UINT64: return H5T_NATIVE_UINT64;
+	case UMOBJECT_FLOAT: return H5T_NATIVE_FLOAT;
+	case UMOBJECT_DOUBLE: return H5T_NATIVE_DOUBLE;
+	case UMOBJECT_LDOUBLE: return H5T_NATIVE_LDOUBLE;
+	}
+	return H5I_INVALID_HID;
+}
+
+static hid_t space_of(unsigned rank, const uint64_t *count)
+{
+	hsize_t dims[UMOBJECT_RANK_MAX];
+	unsigned d;
+
+	for (d = 0; d < rank; d++)
+		dims[d] = count[d];
+	return rank ? H5Screate_simple((int)rank, dims, NULL) : H5Screate(H5S_SCALAR);
+}
+
+/* Files in the form of HDF5 1.8 where that has it: virtual datasets are of 1.10. */
+static hid_t new_access(void)
+{
+	hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
+
+	H5Pset_libver_bounds(fapl, H5F_LIBVER_V18, H5F_LIBVER_V110);
+	return fapl;
+}
+
+/* HDF5 opens nothing without a name, and what it has of a file in memory has another checksum than it should. */
+static int temporary_file(char path[static PATH_MAX])
+{
+	const char *folder = getenv("TMPDIR");
+	int fd;
+
+	snprintf(path, PATH_MAX, "%.4000s/ummap-object-XXXXXX", folder && *folder ? folder : "/tmp");
+	fd = mkostemp(path, O_CLOEXEC);
+	if (fd < 0)
+		return object_fail(errno, "no file for HDF5: %s: %s; TMPDIR may name another folder", path, strerror(errno));
+	return fd;
+}
+
+/* ---- The frame of a chunk ---- */
+
+/* Lays the file out, without its data, and says where that would be. */
+static bool lay_out(const char *path, const struct umobject_shape *shape, const uint64_t *count, size_t skip, haddr_t *at)
+{
+	hid_t fcpl = H5Pcreate(H5P_FILE_CREATE), fapl = new_access(), dcpl = H5Pcreate(H5P_DATASET_CREATE);
+	hid_t space = space_of(shape->rank, count), file, set = H5I_INVALID_HID;
+
+	H5Pset_userblock(fcpl, skip);
+	H5Pset_layout(dcpl, H5D_CONTIGUOUS);
+	H5Pset_alloc_time(dcpl, H5D_ALLOC_TIME_EARLY);
+	H5Pset_fill_time(dcpl, H5D_FILL_TIME_NEVER);
+	file = H5Fcreate(path, H5F_ACC_TRUNC, fcpl, fapl);
+	if (file >= 0)
+		set = H5Dcreate2(file, HDF5_DATASET, type_of(shape->type), space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+	*at = set >= 0 ? H5Dget_offset(set) : HADDR_UNDEF;
+	if (set >= 0)
+		H5Dclose(set);
+	if (file >= 0 && H5Fclose(file) < 0)
+		*at = HADDR_UNDEF;
+	H5Sclose(space);
+	H5Pclose(dcpl);
+	H5Pclose(fapl);
+	H5Pclose(fcpl);
+	return *at != HADDR_UNDEF;
+}
+
+static void *copy_of(int fd, uint64_t at, size_t size)
+{
+	char *bytes = calloc(1, size + 1);
+
+	if (bytes && pread(fd, bytes, size, (off_t)at) == (ssize_t)size)
+		return bytes;
+	free(bytes);
+	return NULL;
+}
+
+static int take_frame(int fd, uint64_t at, uint64_t bytes, struct frame *frame)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size < at + bytes)
+		return object_fail(EIO, "HDF5 has laid out a chunk in less than its bytes");
+	frame->front_size = at;
+	frame->back_size = (size_t)st.st_size - at - bytes;
+	frame->front = copy_of(fd, 0, frame->front_size);
+	frame->back = copy_of(fd, at + bytes, frame->back_size);
+	if (frame->front && frame->back)
+		return 0;
+	frame_free(frame);
+	return object_fail(ENOMEM, "no memory for the head of a chunk");
+}
+
+int frame_make(const struct umobject_shape *shape, const uint64_t *count, size_t skip, struct frame *frame)
+{
+	struct box all = { { 0 }, { 0 } };
+	char path[PATH_MAX];
+	haddr_t at;
+	int fd, result;
+	bool done;
+
+	*frame = (struct frame){ 0 };
+	/* Its data is a hole. */
+	fd = temporary_file(path);
+	if (fd < 0)
+		return -1;
+	memcpy(all.count, count, shape->rank * sizeof(*count));
+	pthread_mutex_lock(&turn);
+	H5E_BEGIN_TRY {
+		done = lay_out(path, shape, count, skip, &at);
+	} H5E_END_TRY;
+	pthread_mutex_unlock(&turn);
+	unlink(path);
+	if (done)
+		result = take_frame(fd, at, box_bytes(shape, &all), frame);
+	else
+		result = object_fail(EIO, "HDF5 does not lay out a chunk of this shape");
+	close(fd);
+	return result;
+}
+
+void frame_free(struct frame *frame)
+{
+	free(frame->front);
+	free(frame->back);
+	*frame = (struct frame){ 0 };
+}
+
+/* ---- Views ---- */
+
+static bool add_part(hid_t dcpl, hid_t whole, const struct object *o, uint64_t number, const char *file)
+{
+	uint64_t start[UMOBJECT_RANK_MAX], count[UMOBJECT_RANK_MAX];
+	hsize_t from[UMOBJECT_RANK_MAX], n[UMOBJECT_RANK_MAX];
+	hid_t part;
+	bool added;
+	unsigned d;
+
+	umobject_chunk(&o->shape, number, start, count);
+	for (d = 0; d < o->shape.rank; d++) {
+		from[d] = start[d];
+		n[d] = count[d];
+	}
+	part = space_of(o->shape.rank, count);
+	if (o->shape.rank)
+		H5Sselect_hyperslab(whole, H5S_SELECT_SET, from, NULL, n, NULL);
+	added = H5Pset_virtual(dcpl, whole, file, HDF5_DATASET, part) >= 0;
+	H5Sclose(part);
+	return added;
+}
+
+static bool add_parts(hid_t dcpl, hid_t whole, const struct object *o,
+		      void (*file)(void *, const struct umobject_id *, uint64_t, char *, size_t), void *arg)
+{
+	char text[4096];
+	uint64_t number;
+	size_t i;
+
+	for (i = 0; i < o->nsources; i++) {
+		const struct source *s = &o->sources[i];
+
+		for (number = s->first; number < s->first + s->count; number++) {
+			file(arg, &s->id, number, text, sizeof(text));
+			if (!add_part(dcpl, whole, o, number, text))
+				return false;
+		}
+	}
+	return true;
+}
+
+/* Text where it can be one, else bytes without a meaning. */
+static bool add_attribute(hid_t set, const struct attribute *a)
+{
+	bool text = a->size && !memchr(a->value, 0, a->size);
+	hid_t type = text ? H5Tcopy(H5T_C_S1) : H5Tcreate(H5T_OPAQUE, a->size ? a->size : 1), space = H5Screate(H5S_SCALAR), attribute;
+	bool added;
+
+	if (text) {
+		H5Tset_size(type, a->size);
+		H5Tset_strpad(type, H5T_STR_NULLPAD);
+		H5Tset_cset(type, H5T_CSET_UTF8);
+	} else {
+		H5Tset_tag(type, "bytes");
+	}
+	attribute = H5Acreate2(set, a->name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+	added = attribute >= 0 && H5Awrite(attribute, type, a->size ? a->value : "") >= 0;
+	if (attribute >= 0)
+		H5Aclose(attribute);
+	H5Sclose(space);
+	H5Tclose(type);
+	return added;
+}
+
+static bool fill_view(hid_t file, const struct object *o, void (*name)(void *, const struct umobject_id *, uint64_t, char *, size_t),
+		      void *arg)
+{
+	hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), space = space_of(o->shape.rank, o->shape.dims), set = H5I_INVALID_HID;
+	bool filled = add_parts(dcpl, space, o, name, arg);
+	size_t i;
+
+	if (filled) {
+		H5Sselect_all(space);
+		set = H5Dcreate2(file, HDF5_DATASET, type_of(o->shape.type), space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+	}
+	filled = set >= 0;
+	for (i = 0; i < o->nattributes && filled; i++)
+		filled = add_attribute(set, &o->attributes[i]);
+	if (set >= 0)
+		H5Dclose(set);
+	H5Sclose(space);
+	H5Pclose(dcpl);
+	return filled;
+}
+
+void *view_make(const struct object *o, void (*name)(void *arg, const struct umobject_id *id, uint64_t number, char *text, size_t size),
+		void *arg, size_t *size)
+{
+	char path[PATH_MAX];
+	int fd = temporary_file(path);
+	void *bytes = NULL;
+	bool filled = false;
+	hid_t fapl, file;
+
+	if (fd < 0)
+		return NULL;
+	pthread_mutex_lock(&turn);
+	H5E_BEGIN_TRY {
+		fapl = new_access();
+		file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
+		if (file >= 0) {
+			filled = fill_view(file, o, name, arg);
+			filled = H5Fclose(file) >= 0 && filled;
+		}
+		H5Pclose(fapl);
+	} H5E_END_TRY;
+	pthread_mutex_unlock(&turn);
+	unlink(path);
+	if (filled)
+		bytes = durable_contents(fd, size);
+	close(fd);
+	if (!bytes)
+		object_fail(EIO, "HDF5 does not make a view of %s: an attribute's name may be none that HDF5 takes", o->name);
+	return bytes;
+}

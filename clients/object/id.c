@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "object/id.h"
+
+#include "object/error.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+int id_make(struct umobject_id *id)
+{
+	if (getrandom(id->bytes, sizeof(id->bytes), 0) != sizeof(id->bytes))
+		return object_fail(errno, "no random numbers for a UUID: %s", strerror(errno));
+	id->bytes[6] = (uint8_t)((id->bytes[6] & 0x0f) | 0x40);
+	id->bytes[8] = (uint8_t)((id->bytes[8] & 0x3f) | 0x80);
+	return 0;
+}
+
+bool id_same(const struct umobject_id *a, const struct umobject_id *b)
+{
+	return memcmp(a, b, sizeof(*a)) == 0;
+}
+
+static bool hyphen_before(unsigned byte)
+{
+	return byte == 4 || byte == 6 || byte == 8 || byte == 10;
+}
+
+void id_text(const struct umobject_id *id, char text[static ID_TEXT])
+{
+	unsigned i;
+
+	for (i = 0; i < sizeof(id->bytes); i++)
+		text += sprintf(text, "%s%02x", hyphen_before(i) ? "-" : "", id->bytes[i]);
+}
+
+static int digit(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool id_parse(const char *text, struct umobject_id *id)
+{
+	unsigned i;
+
+	for (i = 0; i < sizeof(id->bytes); i++) {
+		if (hyphen_before(i) && *text++ != '-')
+			return false;
+		if (digit(text[0]) < 0 || digit(text[1]) < 0)
+			return false;
+		id->bytes[i] = (uint8_t)(digit(text[0]) << 4 | digit(text[1]));
+		text += 2;
+	}
+	return *text == '\0';
+}
+
+int name_check(const char *name)
+{
+	if (!name || !*name)
+		return object_fail(EINVAL, "the name is empty");
+	if (strlen(name) > UMOBJECT_NAME_MAX)
+		return object_fail(ENAMETOOLONG, "the name has %zu bytes: it may have %d", strlen(name), UMOBJECT_NAME_MAX);
+	return 0;
+}
+
+static bool plain(const char *name, const char *at)
+{
+	return isascii((unsigned char)*at) && (isalnum((unsigned char)*at) || *at == '-' || *at == '_' || (*at == '.' && at > name));
+}
+
+void name_escape(const char *name, char text[static NAME_TEXT])
+{
+	size_t n = 0;
+	const char *c;
+
+	for (c = name; *c && n + 4 < NAME_TEXT; c++)
+		n += (size_t)(plain(name, c) ? sprintf(text + n, "%c", *c) : sprintf(text + n, "%%%02x", (unsigned char)*c));
+	if (*c) {
+		XXH128_hash_t hash = XXH3_128bits(name, strlen(name));
+
+		sprintf(text, "%%%%%016llx%016llx", (unsigned long long)hash.high64, (unsigned long long)hash.low64);
+	}
+}
+
+char *name_unescape(const char *text)
+{
+	char *name = malloc(strlen(text) + 1), *to = name;
+	const char *from = text;
+
+	if (!name || strncmp(text, "%%", 2) == 0)
+		goto none;
+	while (*from) {
+		if (*from != '%') {
+			*to++ = *from++;
+		} else if (digit(from[1]) >= 0 && digit(from[2]) >= 0) {
+			*to++ = (char)(digit(from[1]) << 4 | digit(from[2]));
+			from += 3;
+		} else {
+			goto none;
+		}
+	}
+	*to = '\0';
+	return name;
+none:
+	free(name);
+	return NULL;
+}

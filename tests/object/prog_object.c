@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* prog_object - containers, puts, versions and the driver: what they promise, and how they refuse. */
+#include "object.h"
+#include "../small_fs.h"
+
+#include <ummap.h>
+
+static const struct umobject_shape shape = { .type = UMOBJECT_INT32, .rank = 2, .dims = { 70, 50 }, .chunk = { 32, 32 } };
+#define ELEMENTS (70 * 50)
+
+static void fill_with(int32_t *data, int32_t first)
+{
+	for (int32_t i = 0; i < ELEMENTS; i++)
+		data[i] = first + i;
+}
+
+static void expect(umobject_container *c, const char *name, int32_t first)
+{
+	int32_t got[ELEMENTS];
+
+	good(umobject_get(c, name, NULL, NULL, got));
+	for (int32_t i = 0; i < ELEMENTS; i++)
+		check(got[i] == first + i, "%s[%d] is %d", name, i, got[i]);
+}
+
+static void put(umobject_container *c, const char *name, int32_t first)
+{
+	int32_t data[ELEMENTS];
+
+	fill_with(data, first);
+	good(umobject_put_array(c, name, &shape, data));
+}
+
+static void refuses_bad_calls(void *unused)
+{
+	struct umobject_attr attr = UMOBJECT_ATTR_INIT;
+	struct umobject_shape bad = shape;
+	int32_t data[ELEMENTS] = { 0 };
+	umobject_container *c;
+	umobject_version *v;
+	umobject_put *p;
+	char *name = malloc(UMOBJECT_NAME_MAX + 2);
+	uint64_t start[2] = { 60, 0 }, count[2] = { 11, 1 };
+
+	(void)unused;
+	refused(umobject_open(in_dir("none"), NULL, &c), ENOENT, "no container");
+	refused(umobject_open("", NULL, &c), EINVAL, "which container");
+	attr.flags = 8;
+	refused(umobject_open(in_dir("none"), &attr, &c), EINVAL, "attr.flags");
+	attr.struct_size = 4;
+	refused(umobject_open(in_dir("none"), &attr, &c), EINVAL, "struct_size");
+	c = new_box(1);
+	refused(umobject_put_array(c, "", &shape, data), EINVAL, "empty");
+	memset(name, 'x', UMOBJECT_NAME_MAX + 1);
+	name[UMOBJECT_NAME_MAX + 1] = '\0';
+	refused(umobject_put_array(c, name, &shape, data), ENAMETOOLONG, "4096");
+	/* The longest one works. */
+	name[UMOBJECT_NAME_MAX] = '\0';
+	put(c, name, 5);
+	expect(c, name, 5);
+	free(name);
+	bad.type = 99;
+	refused(umobject_put_array(c, "a", &bad, data), EINVAL, "shape.type");
+	bad = shape;
+	bad.rank = 33;
+	refused(umobject_put_array(c, "a", &bad, data), EINVAL, "shape.rank");
+	bad = shape;
+	bad.dims[1] = 0;
+	refused(umobject_put_array(c, "a", &bad, data), EINVAL, "dims[1]");
+	bad.dims[1] = UINT64_MAX / 8;
+	refused(umobject_put_array(c, "a", &bad, data), EINVAL, "more bytes");
+	put(c, "a", 1);
+	refused(umobject_get(c, "a", start, count, data), EINVAL, "not within");
+	refused(umobject_get(c, "a", start, NULL, data), EINVAL, "both NULL");
+	refused(umobject_hold(c, "a", 7, &v), ENOENT, "version 7");
+	refused(umobject_delete(c, "b"), ENOENT, "b");
+	good(umobject_begin(c, "a", &shape, &p, NULL));
+	refused(umobject_put_chunk(p, 6, data), EINVAL, "no chunk 6");
+	refused(umobject_put_attribute(p, "", "", 0), EINVAL, "attribute");
+	good(umobject_put_chunk(p, 0, data));
+	refused(umobject_commit(p, 0, NULL), ENODATA, "chunk 1 of a is missing");
+	expect(c, "a", 1);
+	umobject_close(c);
+	c = open_box(box(), UMOBJECT_READ_ONLY, 0);
+	refused(umobject_put_array(c, "a", &shape, data), EROFS, "read only");
+	refused(umobject_gc(c, NULL), EROFS, "read only");
+	umobject_close(c);
+}
+
+/* Who holds a version reads it, whatever becomes of its name. */
+static void keeps_what_is_held(void *unused)
+{
+	umobject_container *c = new_box(2);
+	umobject_version *old, *v;
+	int32_t got[ELEMENTS];
+	struct umobject_id id;
+
+	(void)unused;
+	put(c, "a", 1);
+	good(umobject_hold(c, "a", 0, &old));
+	id = stat_held(old).id;
+	put(c, "a", 1000);
+	put(c, "a", 2000);
+	put(c, "a", 3000);
+	good(umobject_hold(c, "a", 3, &v));
+	good(umobject_read(v, NULL, NULL, got));
+	check(got[0] == 2000);
+	umobject_release(v);
+	refused(umobject_hold(c, "a", 2, &v), ENOENT, "no longer kept");
+	good(umobject_delete(c, "a"));
+	good(umobject_gc(c, NULL));
+	good(umobject_read(old, NULL, NULL, got));
+	check(got[0] == 1 && got[ELEMENTS - 1] == ELEMENTS);
+	good(umobject_hold_id(c, &id, &v));
+	umobject_release(v);
+	umobject_release(old);
+	good(umobject_gc(c, NULL));
+	refused(umobject_hold_id(c, &id, &v), ENOENT, "no version");
+	check(count_files("data") == 0);
+	umobject_close(c);
+}
+
+/* With nothing held, versions that are no longer kept go by themselves. */
+static void replaces_in_place(void *unused)
+{
+	umobject_container *c = new_box(2);
+
+	(void)unused;
+	for (int i = 0; i < 6; i++)
+		put(c, "a", i);
+	check(count_files("live") == 2 && count_files("data") == 12, "%u versions, %u chunks", count_files("live"), count_files("data"));
+	umobject_close(c);
+}
+
+static void sparse(void *unused)
+{
+	struct umobject_shape huge = { .type = UMOBJECT_DOUBLE, .rank = 2, .dims = { 1 << 20, 1 << 20 }, .chunk = { 1 << 17, 1 << 17 } };
+	umobject_container *c = new_box(1);
+	uint64_t start[2] = { 5, 7 }, count[2] = { 3, 4 };
+	double got[12];
+	umobject_put *p;
+	umobject_version *v;
+
+	(void)unused;
+	memset(got, 1, sizeof(got));
+	good(umobject_begin(c, "huge", &huge, &p, NULL));
+	good(umobject_commit(p, UMOBJECT_SPARSE, NULL));
+	good(umobject_get(c, "huge", start, count, got));
+	check_zeros(got, sizeof(got));
+	good(umobject_hold(c, "huge", 0, &v));
+	check(stat_held(v).bytes == 1ull << 43 && stat_held(v).stored == 0 && stat_held(v).chunks == 64);
+	umobject_release(v);
+	umobject_close(c);
+}
+
+/* ---- Damage ---- */
+
+static unsigned complaints;
+
+static void complain(void *arg, const char *sentence)
+{
+	(void)arg;
+	check(strstr(sentence, "chunk"), "%s", sentence);
+	complaints++;
+}
+
+/* One file in a folder of the container. */
+static void find_file(const char *pattern, char path[static 600])
+{
+	char command[700];
+	FILE *p;
+
+	snprintf(command, sizeof(command), "ls %s/%s | head -n 1", box(), pattern);
+	p = popen(command, "r");
+	check(p && fgets(path, 600, p));
+	path[strcspn(path, "\n")] = '\0';
+	pclose(p);
+}
+
+static void flip(const char *path, off_t at)
+{
+	int fd = open(path, O_RDWR);
+	uint8_t byte;
+
+	check(fd >= 0 && pread(fd, &byte, 1, at) == 1);
+	byte ^= 0x40;
+	check(pwrite(fd, &byte, 1, at) == 1 && close(fd) == 0);
+}
+
+/* Every byte that is damaged is found, or nobody needs it. */
+static void finds_damage(void *unused)
+{
+	umobject_container *c = new_box(1);
+	int32_t got[ELEMENTS];
+	char path[600];
+	struct stat st;
+	unsigned found = 0, harmless = 0;
+
+	(void)unused;
+	put(c, "a", 1);
+	find_file("data/*.0.h5", path);
+	check(stat(path, &st) == 0);
+	for (off_t at = 0; at < st.st_size; at += at < 600 ? 1 : 37) {
+		flip(path, at);
+		if (umobject_get(c, "a", NULL, NULL, got) < 0) {
+			check(errno == EBADMSG && strstr(umobject_errormsg(), "damaged"), "byte %ld: %s", (long)at, umobject_errormsg());
+			found++;
+		} else {
+			/* HDF5's own head, which is for others. */
+			for (int32_t i = 0; i < ELEMENTS; i++)
+				check(got[i] == 1 + i, "byte %ld", (long)at);
+			harmless++;
+		}
+		flip(path, at);
+	}
+	check(found > 50 && harmless > 0, "%u, %u", found, harmless);
+	find_file("live/*", path);
+	check(stat(path, &st) == 0);
+	for (off_t at = 0; at < st.st_size; at++) {
+		flip(path, at);
+		refused(umobject_get(c, "a", NULL, NULL, got), EBADMSG, "damaged");
+		refused(umobject_gc(c, NULL), EBADMSG, "nothing was removed");
+		flip(path, at);
+	}
+	expect(c, "a", 1);
+	find_file("container", path);
+	flip(path, 3);
+	umobject_close(c);
+	refused(umobject_open(box(), NULL, &c), EBADMSG, "damaged");
+}
+
+static void names_what_is_missing(void *unused)
+{
+	umobject_container *c = new_box(1);
+	int32_t got[ELEMENTS];
+	umobject_version *v;
+	char path[600];
+
+	(void)unused;
+	put(c, "a", 1);
+	find_file("data/*.4.h5", path);
+	check(unlink(path) == 0);
+	refused(umobject_get(c, "a", NULL, NULL, got), ENODATA, "chunk 4 is missing");
+	find_file("data/*.1.h5", path);
+	check(truncate(path, 900) == 0);
+	good(umobject_hold(c, "a", 0, &v));
+	check(umobject_check(v, complain, NULL) == 2 && complaints == 2);
+	umobject_release(v);
+	umobject_close(c);
+}
+
+/* ---- Devices ---- */
+
+static void spreads_over_devices(void *unused)
+{
+	const char *devices[] = { strdup(in_dir("one")), strdup(in_dir("two")), "inside" };
+	struct umobject_attr attr = UMOBJECT_ATTR_INIT;
+	umobject_container *c;
+	int32_t got[ELEMENTS];
+	unsigned inside;
+	char away[300];
+
+	(void)unused;
+	attr.flags = UMOBJECT_CREATE;
+	attr.devices = devices;
+	attr.ndevices = 3;
+	good(umobject_open(box(), &attr, &c));
+	for (int i = 0; i < 8; i++)
+		put(c, (char[]){ (char)('a' + i), 0 }, i);
+	inside = count_files("inside");
+	check(inside > 0 && inside < 48 && count_files("../one") + count_files("../two") + inside == 48);
+	umobject_close(c);
+	snprintf(away, sizeof(away), "%s.away", devices[0]);
+	check(rename(devices[0], away) == 0);
+	c = open_box(box(), 0, 0);
+	check(umobject_get(c, "a", NULL, NULL, got) < 0 && errno == ENODEV && strstr(umobject_errormsg(), devices[0]), "%s",
+	      umobject_errormsg());
+	refused(umobject_gc(c, NULL), ENODEV, devices[0]);
+	umobject_close(c);
+	check(rename(away, devices[0]) == 0);
+	c = open_box(box(), 0, 0);
+	expect(c, "a", 0);
+	umobject_close(c);
+}
+
+/* ---- No room ---- */
+
+static void survives_a_full_disk(void *unused)
+{
+	struct umobject_shape large = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { MIB }, .chunk = { 128 * KIB } };
+	uint8_t *data = malloc(MIB), *got = malloc(MIB);
+	int root = small_file_system();
+	char path[64];
+	umobject_container *c;
+	unsigned puts = 0;
+
+	(void)unused;
+	if (root < 0)
+		return;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d/box", root);
+	c = open_box(path, UMOBJECT_CREATE, 100);
+	for (;; puts++) {
+		fill(data, MIB, 0, puts);
+		if (umobject_put_array(c, "a", &large, data) < 0)
+			break;
+	}
+	check(errno == ENOSPC && puts > 1, "after %u: %s", puts, umobject_errormsg());
+	good(umobject_get(c, "a", NULL, NULL, got));
+	check_bytes(got, MIB, 0, puts - 1);
+	good(umobject_gc(c, NULL));
+	good(umobject_delete(c, "a"));
+	good(umobject_gc(c, NULL));
+	good(umobject_put_array(c, "a", &large, data));
+	umobject_close(c);
+	close(root);
+}
+
+/* ---- The driver ---- */
+
+static void *map_object(const char *rest, size_t size, int prot, int flags)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[600];
+	void *base;
+
+	snprintf(uri, sizeof(uri), "object:%s/%s", box(), rest);
+	attr.flags = flags;
+	attr.seg_size = 64 * KIB;
+	if (ummap_open(uri, size, 0, prot, &attr, &base) == 0)
+		return base;
+	return NULL;
+}
+
+static void maps(void *unused)
+{
+	umobject_container *c = new_box(5);
+	struct umobject_shape wide = { .type = UMOBJECT_INT32, .rank = 2, .dims = { 1000, 700 }, .chunk = { 100, 128 } };
+	size_t bytes = 1000 * 700 * sizeof(int32_t);
+	int32_t *data = malloc(bytes), *m, *n;
+	umobject_version *v;
+	struct umobject_stat st;
+
+	(void)unused;
+	set_budget(16 * MIB);
+	for (int i = 0; i < 700000; i++)
+		data[i] = i;
+	good(umobject_put_array(c, "sim/a", &wide, data));
+	m = map_object("sim/a", bytes, PROT_READ, 0);
+	check(m && memcmp(m, data, bytes) == 0, "%s", umerrormsg());
+	n = map_object("sim/a", bytes, PROT_READ | PROT_WRITE, 0);
+	check(n, "%s", umerrormsg());
+	/* In one chunk. */
+	n[3] = data[3] = -1;
+	n[700 * 50 + 5] = data[700 * 50 + 5] = -2;
+	check(umsync(n, 0) == 0, "%s", umerrormsg());
+	check(m[3] == 3, "a version does not change");
+	good(umobject_hold(c, "sim/a", 0, &v));
+	st = stat_held(v);
+	check(st.version == 2 && st.chunks == 60);
+	umobject_release(v);
+	check(count_files("data") == 61, "only the chunk that changed was put: %u", count_files("data"));
+	for (int i = 0; i < 700000; i += 1000)
+		n[i] = data[i] = 7;
+	check(umunmap(n, 1) == 0, "%s", umerrormsg());
+	n = map_object("sim/a?version=3", bytes, PROT_READ, 0);
+	check(n && memcmp(n, data, bytes) == 0);
+	check(umunmap(n, 0) == 0 && umunmap(m, 0) == 0);
+	check(!map_object("sim/a?version=2", bytes, PROT_READ | PROT_WRITE, 0) && strstr(umerrormsg(), "do not change"), "%s", umerrormsg());
+	check(!map_object("sim/none", bytes, PROT_READ, 0) && strstr(umerrormsg(), "no object"), "%s", umerrormsg());
+	check(!map_object("sim/a?version=x", bytes, PROT_READ, 0) && strstr(umerrormsg(), "number"), "%s", umerrormsg());
+	/* A new one, sparse but for what is stored. */
+	n = map_object("new?type=double&dims=1000x1000&chunk=100x1000", 8000000, PROT_READ | PROT_WRITE, UMMAP_CREATE);
+	check(n, "%s", umerrormsg());
+	((double *)n)[999999] = 1.5;
+	check(umunmap(n, 1) == 0, "%s", umerrormsg());
+	good(umobject_hold(c, "new", 0, &v));
+	st = stat_held(v);
+	check(st.stored == 1 && st.chunks == 10 && st.shape.type == UMOBJECT_DOUBLE);
+	umobject_release(v);
+	umobject_close(c);
+	free(data);
+}
+
+int main(void)
+{
+	static void (*const all[])(void *) = { refuses_bad_calls, keeps_what_is_held, replaces_in_place, sparse, finds_damage,
+					       names_what_is_missing, spreads_over_devices, survives_a_full_disk, maps };
+
+	/* Beside the library that was built. */
+	if (!getenv("UMMAP_DRIVER_PATH"))
+		set_env("UMMAP_DRIVER_PATH", OBJECT_PLUGINS);
+	for (box_number = 0; box_number < sizeof(all) / sizeof(*all); box_number++)
+		check_exits(run_child(all[box_number], NULL), 0);
+	return 0;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Files from which objects are made, and which are made from objects: plain bytes, arrays of NumPy, and HDF5. */
+#ifndef UMOBJECT_FORMATS_H
+#define UMOBJECT_FORMATS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <ummap-object.h>
+
+/* An array that is read from, or written to, slab by slab: elements in row-major order. Calls return 0, or -1 with a sentence in why. */
+struct array {
+	struct umobject_shape shape; /* of what is there; without chunks */
+	int (*read)(struct array *a, void *to, const uint64_t *start, const uint64_t *count);
+	int (*write)(struct array *a, const void *from, const uint64_t *start, const uint64_t *count);
+	/* What was written is there when it returns 0. */
+	int (*close)(struct array *a);
+	const char *path;
+	char why[512];
+	int fd;
+	uint64_t data;               /* where the elements begin */
+	long long file, set;         /* HDF5's */
+};
+
+/* By the name: ".npy", and ".h5" or ".hdf5", behind which ":/name" may name a dataset, are arrays; all others are plain bytes, whose shape is
+ * the caller's. "-" is standard input or output. */
+int array_open(struct array *a, const char *path, const struct umobject_shape *plain);
+int array_create(struct array *a, const char *path, const struct umobject_shape *shape);
+
+__attribute__((format(printf, 2, 3)))
+int array_fail(struct array *a, const char *format, ...);
+
+/* The types by their names: "double". 0: there is none. */
+enum umobject_type type_of_name(const char *name);
+const char *name_of_type(enum umobject_type type);
+
+/* formats_npy.c, formats_hdf5.c */
+int npy_open(struct array *a);
+int npy_create(struct array *a);
+int hdf5_open(struct array *a);
+int hdf5_create(struct array *a);
+bool is_hdf5(const char *path);
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Datasets of HDF5: FILE.h5:/name, or the one named "data". */
+#include "formats.h"
+
+#include <hdf5.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static hid_t type_of(enum umobject_type type)
+{
+	const hid_t types[] = { H5I_INVALID_HID, H5T_NATIVE_INT8, H5T_NATIVE_UINT8, H5T_NATIVE_INT16, H5T_NATIVE_UINT16, H5T_NATIVE_INT32,
+				H5T_NATIVE_UINT32, H5T_NATIVE_INT64, H5T_NATIVE_UINT64, H5T_NATIVE_FLOAT, H5T_NATIVE_DOUBLE,
+				H5T_NATIVE_LDOUBLE };
+
+	return types[type];
+}
+
+/* What stands in the file in another order of bytes is the same to us: HDF5 converts it. */
+static enum umobject_type type_in(hid_t set)
+{
+	hid_t stored = H5Dget_type(set), native = H5Tget_native_type(stored, H5T_DIR_ASCEND);
+	enum umobject_type type;
+
+	for (type = UMOBJECT_INT8; type <= UMOBJECT_LDOUBLE; type++)
+		if (H5Tequal(native, type_of(type)) > 0)
+			break;
+	H5Tclose(native);
+	H5Tclose(stored);
+	return type <= UMOBJECT_LDOUBLE ? type : 0;
+}
+
+static int transfer(struct array *a, void *data, bool write, const uint64_t *start, const uint64_t *count)
+{
+	hid_t space = H5Dget_space(a->set), memory = H5S_ALL, type = type_of(a->shape.type);
+	hsize_t from[UMOBJECT_RANK_MAX], n[UMOBJECT_RANK_MAX];
+	unsigned d;
+	herr_t err;
+
+	for (d = 0; d < a->shape.rank; d++) {
+		from[d] = start[d];
+		n[d] = count[d];
+	}
+	if (a->shape.rank) {
+		H5Sselect_hyperslab(space, H5S_SELECT_SET, from, NULL, n, NULL);
+		memory = H5Screate_simple((int)a->shape.rank, n, NULL);
+	}
+	err = write ? H5Dwrite(a->set, type, memory, space, H5P_DEFAULT, data) : H5Dread(a->set, type, memory, space, H5P_DEFAULT, data);
+	if (a->shape.rank)
+		H5Sclose(memory);
+	H5Sclose(space);
+	return err < 0 ? array_fail(a, "HDF5 cannot %s %s", write ? "write" : "read", a->path) : 0;
+}
+
+static int hdf5_read(struct array *a, void *to, const uint64_t *start, const uint64_t *count)
+{
+	return transfer(a, to, false, start, count);
+}
+
+static int hdf5_write(struct array *a, const void *from, const uint64_t *start, const uint64_t *count)
+{
+	return transfer(a, (void *)(uintptr_t)from, true, start, count);
+}
+
+static int hdf5_close(struct array *a)
+{
+	herr_t err = 0;
+
+	if (a->set >= 0)
+		err = H5Dclose(a->set);
+	if (a->file >= 0 && H5Fclose(a->file) < 0)
+		err = -1;
+	return err < 0 ? array_fail(a, "HDF5 cannot write %s", a->path) : 0;
+}
+
+/* The file, and the dataset in it. */
+static char *split(const char *path, const char **set)
+{
+	char *file = strdup(path), *colon = file ? strstr(file, ":/") : NULL;
+
+	*set = "data";
+	if (colon) {
+		*set = path + (colon - file) + 1;
+		*colon = '\0';
+	}
+	return file;
+}
+
+static int begin(struct array *a)
+{
+	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+	a->read = hdf5_read;
+	a->write = hdf5_write;
+	a->close = hdf5_close;
+	a->file = a->set = -1;
+	return 0;
+}
+
+int hdf5_open(struct array *a)
+{
+	hsize_t dims[UMOBJECT_RANK_MAX];
+	const char *name;
+	char *file = split(a->path, &name);
+	hid_t space;
+	int rank, d;
+
+	begin(a);
+	a->file = file ? H5Fopen(file, H5F_ACC_RDONLY, H5P_DEFAULT) : -1;
+	free(file);
+	if (a->file < 0)
+		return array_fail(a, "%s is no HDF5 file, or cannot be opened", a->path);
+	a->set = H5Dopen2(a->file, name, H5P_DEFAULT);
+	a->shape.type = a->set >= 0 ? type_in(a->set) : 0;
+	if (!a->shape.type) {
+		array_fail(a, a->set < 0 ? "%s has no dataset %s: FILE.h5:/name names one" : "%s: the dataset %s is not of numbers", a->path, name);
+		hdf5_close(a);
+		return -1;
+	}
+	space = H5Dget_space(a->set);
+	rank = H5Sget_simple_extent_dims(space, dims, NULL);
+	H5Sclose(space);
+	a->shape.rank = rank < 0 ? 0 : (unsigned)rank;
+	for (d = 0; d < rank; d++)
+		a->shape.dims[d] = dims[d];
+	return 0;
+}
+
+int hdf5_create(struct array *a)
+{
+	hsize_t dims[UMOBJECT_RANK_MAX];
+	const char *name;
+	char *file = split(a->path, &name);
+	hid_t space, links = H5Pcreate(H5P_LINK_CREATE);
+	unsigned d;
+
+	begin(a);
+	for (d = 0; d < a->shape.rank; d++)
+		dims[d] = a->shape.dims[d];
+	space = a->shape.rank ? H5Screate_simple((int)a->shape.rank, dims, NULL) : H5Screate(H5S_SCALAR);
+	H5Pset_create_intermediate_group(links, 1);
+	a->file = file ? H5Fcreate(file, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT) : -1;
+	free(file);
+	if (a->file >= 0)
+		a->set = H5Dcreate2(a->file, name, type_of(a->shape.type), space, links, H5P_DEFAULT, H5P_DEFAULT);
+	H5Sclose(space);
+	H5Pclose(links);
+	if (a->set >= 0)
+		return 0;
+	hdf5_close(a);
+	return array_fail(a, "HDF5 cannot make %s", a->path);
+}

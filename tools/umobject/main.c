@@ -1,0 +1,601 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* umobject - puts arrays into containers and gets them out again. */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../output.h"
+#include "formats.h"
+
+static const char usage[] =
+"usage: umobject create CONTAINER [--keep N] [--device FOLDER]...\n"
+"       umobject put CONTAINER NAME FILE [--type T] [--dims AxB] [--chunk CxD] [--attribute NAME=VALUE]...\n"
+"       umobject get|export CONTAINER NAME FILE [--version N]\n"
+"       umobject ls CONTAINER [NAME]\n"
+"       umobject stat|rm CONTAINER NAME [--version N]\n"
+"       umobject cp CONTAINER NAME CONTAINER NAME [--version N] [--chunk CxD]\n"
+"       umobject gc CONTAINER\n"
+"       umobject check CONTAINER [NAME]\n"
+"Arrays as objects; CONTAINER is a folder, or rados:POOL. FILE is plain bytes, or by its end an array of NumPy (.npy) or a dataset\n"
+"of HDF5 (.h5, .h5:/name); - is standard input or output.\n"
+"  create   makes a container: how many versions of a name are kept (1), and folders for chunks\n"
+"  put      makes the file the newest version of an object\n"
+"  get, export  writes an object to a file\n"
+"  ls       names, with versions and sizes; with NAME, its versions\n"
+"  stat     what is known of an object\n"
+"  rm       takes a name away\n"
+"  cp       copies an object\n"
+"  gc       removes what nobody refers to\n"
+"  check    reads all, and says what is missing or damaged: then the exit status is 1\n"
+"  --type T (double; plain bytes: uint8), --dims, --chunk (at most 8 MiB each), --quiet: no progress\n"
+"  --help, --version\n";
+
+static struct options {
+	unsigned keep;
+	const char **devices;
+	unsigned ndevices;
+	struct umobject_shape plain;
+	struct umobject_shape chunk;
+	const char **attributes;
+	unsigned nattributes;
+	uint64_t version;
+	bool quiet;
+} options = { .plain = { .type = UMOBJECT_UINT8 } };
+
+__attribute__((format(printf, 1, 2), noreturn))
+static void refuse(const char *format, ...)
+{
+	va_list args;
+
+	fprintf(stderr, "umobject: ");
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fputc('\n', stderr);
+	exit(2);
+}
+
+__attribute__((noreturn))
+static void refuse_library(void)
+{
+	refuse("%s", umobject_errormsg());
+}
+
+static umobject_container *open_container(const char *where, unsigned flags)
+{
+	struct umobject_attr attr = UMOBJECT_ATTR_INIT;
+	umobject_container *c;
+
+	attr.flags = flags;
+	attr.keep = options.keep;
+	attr.devices = options.devices;
+	attr.ndevices = options.ndevices;
+	if (umobject_open(where, &attr, &c) < 0)
+		refuse_library();
+	return c;
+}
+
+static umobject_version *hold(umobject_container *c, const char *name, struct umobject_stat *st)
+{
+	umobject_version *v;
+
+	*st = (struct umobject_stat){ .struct_size = sizeof(*st) };
+	if (umobject_hold(c, name, options.version, &v) < 0 || umobject_stat(v, st) < 0)
+		refuse_library();
+	return v;
+}
+
+/* ---- Options ---- */
+
+static unsigned parse_dims(const char *what, const char *text, uint64_t dims[UMOBJECT_RANK_MAX])
+{
+	unsigned n = 0;
+
+	for (;;) {
+		char *end;
+
+		errno = 0;
+		if (*text < '0' || *text > '9' || n == UMOBJECT_RANK_MAX)
+			refuse("%s is as 1000x200, with at most %d numbers", what, UMOBJECT_RANK_MAX);
+		dims[n++] = strtoull(text, &end, 10);
+		if (errno || (*end && *end != 'x'))
+			refuse("%s is as 1000x200, with at most %d numbers", what, UMOBJECT_RANK_MAX);
+		if (!*end)
+			return n;
+		text = end + 1;
+	}
+}
+
+static uint64_t parse_number(const char *what, const char *text)
+{
+	char *end;
+	uint64_t n;
+
+	errno = 0;
+	n = strtoull(text, &end, 10);
+	if (*text < '0' || *text > '9' || *end || errno || n == 0)
+		refuse("%s is \"%s\": it is a number from 1 on", what, text);
+	return n;
+}
+
+static void add(const char ***list, unsigned *n, const char *what)
+{
+	*list = realloc(*list, (*n + 1) * sizeof(**list));
+	if (!*list)
+		refuse("no memory");
+	(*list)[(*n)++] = what;
+}
+
+enum { KEEP = 256, DEVICE, TYPE, DIMS, CHUNK, ATTRIBUTE, VERSION, QUIET, HELP };
+
+static const struct option long_options[] = {
+	{ "keep", 1, NULL, KEEP }, { "device", 1, NULL, DEVICE }, { "type", 1, NULL, TYPE }, { "dims", 1, NULL, DIMS },
+	{ "chunk", 1, NULL, CHUNK }, { "attribute", 1, NULL, ATTRIBUTE }, { "version", 2, NULL, VERSION }, { "quiet", 0, NULL, QUIET },
+	{ "help", 0, NULL, HELP }, { NULL, 0, NULL, 0 },
+};
+
+static void take_option(int what, char **argv)
+{
+	switch (what) {
+	case KEEP:
+		options.keep = (unsigned)parse_number("--keep", optarg);
+		break;
+	case DEVICE:
+		add(&options.devices, &options.ndevices, optarg);
+		break;
+	case TYPE:
+		options.plain.type = type_of_name(optarg);
+		if (!options.plain.type)
+			refuse("--type is \"%s\": it is int8 to uint64, float, double or ldouble", optarg);
+		break;
+	case DIMS:
+		options.plain.rank = parse_dims("--dims", optarg, options.plain.dims);
+		break;
+	case CHUNK:
+		options.chunk.rank = parse_dims("--chunk", optarg, options.chunk.chunk);
+		break;
+	case ATTRIBUTE:
+		if (!strchr(optarg, '='))
+			refuse("--attribute is NAME=VALUE");
+		add(&options.attributes, &options.nattributes, optarg);
+		break;
+	case VERSION:
+		/* The program's, where nothing else is asked for. */
+		if (!optarg && argv[optind] && argv[optind][0] >= '0' && argv[optind][0] <= '9')
+			optarg = argv[optind++];
+		if (!optarg) {
+			puts("umobject (libummap) " UMMAP_VERSION);
+			exit(0);
+		}
+		options.version = parse_number("--version", optarg);
+		break;
+	case QUIET:
+		options.quiet = true;
+		break;
+	case HELP:
+		fputs(usage, stdout);
+		exit(0);
+	default:
+		fputs("umobject --help says more\n", stderr);
+		exit(2);
+	}
+}
+
+/* ---- Arrays, slab by slab ---- */
+
+static void progress(const char *name, uint64_t done, uint64_t all)
+{
+	static time_t last;
+	time_t now = time(NULL);
+
+	if (options.quiet || !isatty(STDERR_FILENO) || (now == last && done < all))
+		return;
+	last = now;
+	fprintf(stderr, "\r%s: %" PRIu64 " of %" PRIu64 " MiB%s", name, done >> 20, all >> 20, done == all ? "\n" : "");
+}
+
+/* Chunks of at most 8 MiB, cut along the first dimensions. */
+static void choose_chunk(struct umobject_shape *s)
+{
+	uint64_t bytes = umobject_type_size(s->type);
+	unsigned d;
+
+	if (options.chunk.rank) {
+		if (options.chunk.rank != s->rank)
+			refuse("--chunk has %u numbers, and the array %u dimensions", options.chunk.rank, s->rank);
+		memcpy(s->chunk, options.chunk.chunk, sizeof(s->chunk));
+		return;
+	}
+	for (d = s->rank; d-- > 0;) {
+		uint64_t fit = ((uint64_t)8 << 20) / bytes;
+
+		s->chunk[d] = fit == 0 ? 1 : fit < s->dims[d] ? fit : s->dims[d];
+		bytes *= s->chunk[d];
+	}
+}
+
+/* What one chunk row after the other has: all of the inner dimensions. */
+static uint64_t slab_rows(const struct umobject_shape *s)
+{
+	return s->rank == 0 ? 1 : s->chunk[0] ? s->chunk[0] : s->dims[0];
+}
+
+static uint64_t row_size(const struct umobject_shape *s)
+{
+	uint64_t bytes = umobject_type_size(s->type);
+	unsigned d;
+
+	for (d = 1; d < s->rank; d++)
+		bytes *= s->dims[d];
+	return bytes;
+}
+
+/* Of a slab, the chunk. */
+static void cut_chunk(const struct umobject_shape *s, const char *slab, uint64_t first, const uint64_t *start, const uint64_t *count, char *to)
+{
+	uint64_t at[UMOBJECT_RANK_MAX] = { 0 }, size = umobject_type_size(s->type), run = size * count[s->rank - 1], off;
+	unsigned d;
+
+	for (;;) {
+		off = start[0] + at[0] - first;
+		for (d = 1; d < s->rank; d++)
+			off = off * s->dims[d] + start[d] + at[d];
+		memcpy(to, slab + off * size, run);
+		to += run;
+		for (d = s->rank - 1; d-- > 0;) {
+			if (++at[d] < count[d])
+				break;
+			at[d] = 0;
+		}
+		if (d == UINT32_MAX)
+			return;
+	}
+}
+
+static void put_slab(umobject_put *p, const struct umobject_shape *s, const char *slab, uint64_t first, uint64_t *number, char *chunk)
+{
+	uint64_t start[UMOBJECT_RANK_MAX], count[UMOBJECT_RANK_MAX];
+
+	while (umobject_chunk(s, *number, start, count) && start[0] == first) {
+		cut_chunk(s, slab, first, start, count, chunk);
+		if (umobject_put_chunk(p, *number, chunk) < 0)
+			refuse_library();
+		++*number;
+	}
+}
+
+static void put_attributes(umobject_put *p)
+{
+	unsigned i;
+
+	for (i = 0; i < options.nattributes; i++) {
+		const char *equal = strchr(options.attributes[i], '=');
+		char *name = strndup(options.attributes[i], (size_t)(equal - options.attributes[i]));
+
+		if (!name || umobject_put_attribute(p, name, equal + 1, strlen(equal + 1)) < 0)
+			refuse_library();
+		free(name);
+	}
+}
+
+/* From an array to a new version, which is committed. */
+static void put_from(umobject_container *c, const char *name, struct array *a)
+{
+	struct umobject_shape s = a->shape;
+	uint64_t row = row_size(&s), rows, at[UMOBJECT_RANK_MAX] = { 0 }, count[UMOBJECT_RANK_MAX], number = 0, version;
+	umobject_put *p;
+	char *slab, *chunk;
+
+	choose_chunk(&s);
+	if (umobject_begin(c, name, &s, &p, NULL) < 0)
+		refuse_library();
+	put_attributes(p);
+	rows = slab_rows(&s);
+	slab = malloc(rows * row);
+	chunk = malloc(rows * row);
+	if (!slab || !chunk)
+		refuse("no memory for %" PRIu64 " bytes: smaller chunks need less", rows * row);
+	memcpy(count, s.dims, sizeof(count));
+	for (;;) {
+		if (s.rank)
+			count[0] = s.dims[0] - at[0] < rows ? s.dims[0] - at[0] : rows;
+		if (a->read(a, slab, at, count) < 0) {
+			umobject_abandon(p);
+			refuse("%s", a->why);
+		}
+		if (s.rank)
+			put_slab(p, &s, slab, at[0], &number, chunk);
+		else if (umobject_put_chunk(p, 0, slab) < 0)
+			refuse_library();
+		if (!s.rank)
+			break;
+		at[0] += count[0];
+		progress(name, at[0] * row, s.dims[0] * row);
+		if (at[0] == s.dims[0])
+			break;
+	}
+	free(slab);
+	free(chunk);
+	if (umobject_commit(p, 0, &version) < 0)
+		refuse_library();
+	if (!options.quiet)
+		printf("%s: version %" PRIu64 "\n", name, version);
+}
+
+static void get_to(umobject_version *v, const struct umobject_stat *st, const char *path)
+{
+	const struct umobject_shape *s = &st->shape;
+	uint64_t row = row_size(s), rows = slab_rows(s), at[UMOBJECT_RANK_MAX] = { 0 }, count[UMOBJECT_RANK_MAX];
+	char *slab = malloc(rows * row);
+	struct array a;
+
+	if (!slab)
+		refuse("no memory for %" PRIu64 " bytes", rows * row);
+	if (array_create(&a, path, s) < 0)
+		refuse("%s", a.why);
+	memcpy(count, s->dims, sizeof(count));
+	do {
+		if (s->rank)
+			count[0] = s->dims[0] - at[0] < rows ? s->dims[0] - at[0] : rows;
+		if (umobject_read(v, at, count, slab) < 0)
+			refuse_library();
+		if (a.write(&a, slab, at, count) < 0)
+			refuse("%s", a.why);
+		at[0] += s->rank ? count[0] : 1;
+		progress(st->name, at[0] * row, (s->rank ? s->dims[0] : 1) * row);
+	} while (s->rank && at[0] < s->dims[0]);
+	if (a.close(&a) < 0)
+		refuse("%s", a.why);
+	free(slab);
+}
+
+/* A version as an array, to be copied from. */
+static umobject_version *source;
+
+static int read_source(struct array *a, void *to, const uint64_t *start, const uint64_t *count)
+{
+	(void)a;
+	if (umobject_read(source, start, count, to) < 0)
+		refuse_library();
+	return 0;
+}
+
+/* ---- Commands ---- */
+
+static void print_dims(const struct umobject_shape *s, const uint64_t *dims)
+{
+	unsigned d;
+
+	for (d = 0; d < s->rank; d++)
+		printf("%s%" PRIu64, d ? "x" : "", dims[d]);
+	if (!s->rank)
+		printf("1");
+}
+
+static int do_create(char **arg)
+{
+	umobject_close(open_container(arg[0], UMOBJECT_CREATE));
+	return 0;
+}
+
+static int do_put(char **arg)
+{
+	umobject_container *c = open_container(arg[0], 0);
+	struct array a;
+
+	if (array_open(&a, arg[2], &options.plain) < 0)
+		refuse("%s", a.why);
+	put_from(c, arg[1], &a);
+	a.close(&a);
+	umobject_close(c);
+	return 0;
+}
+
+static int do_get(char **arg)
+{
+	umobject_container *c = open_container(arg[0], UMOBJECT_READ_ONLY);
+	struct umobject_stat st;
+	umobject_version *v = hold(c, arg[1], &st);
+
+	get_to(v, &st, arg[2]);
+	umobject_release(v);
+	umobject_close(c);
+	return 0;
+}
+
+static void print_line(const char *name, const struct umobject_stat *st)
+{
+	printf("%" PRIu64 "\t%" PRIu64 "\t%s ", st->version, st->bytes, name_of_type(st->shape.type));
+	print_dims(&st->shape, st->shape.dims);
+	putchar('\t');
+	for (; *name; name++)
+		putchar(*name == '\n' || *name == '\t' ? '?' : *name);
+	putchar('\n');
+}
+
+static int list_name(void *container, const char *name)
+{
+	struct umobject_stat st = { .struct_size = sizeof(st) };
+	umobject_version *v;
+
+	/* It may have gone since it was listed. */
+	if (umobject_hold(container, name, 0, &v) < 0)
+		return errno == ENOENT ? 0 : -1;
+	umobject_stat(v, &st);
+	print_line(name, &st);
+	umobject_release(v);
+	return 0;
+}
+
+struct listed {
+	umobject_container *container;
+	const char *name;
+};
+
+static int list_version(void *arg, uint64_t version)
+{
+	struct listed *l = arg;
+	struct umobject_stat st = { .struct_size = sizeof(st) };
+	umobject_version *v;
+
+	if (umobject_hold(l->container, l->name, version, &v) < 0)
+		return errno == ENOENT ? 0 : -1;
+	umobject_stat(v, &st);
+	print_line(l->name, &st);
+	umobject_release(v);
+	return 0;
+}
+
+static int do_ls(char **arg)
+{
+	umobject_container *c = open_container(arg[0], UMOBJECT_READ_ONLY);
+	struct listed l = { c, arg[1] };
+
+	if ((arg[1] ? umobject_versions(c, arg[1], list_version, &l) : umobject_list(c, list_name, c)) < 0)
+		refuse_library();
+	umobject_close(c);
+	return 0;
+}
+
+static void print_id(const struct umobject_id *id)
+{
+	unsigned i;
+
+	for (i = 0; i < sizeof(id->bytes); i++)
+		printf("%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", id->bytes[i]);
+}
+
+static int do_stat(char **arg)
+{
+	umobject_container *c = open_container(arg[0], UMOBJECT_READ_ONLY);
+	struct umobject_stat st;
+	umobject_version *v = hold(c, arg[1], &st);
+	time_t created = (time_t)(st.created / 1000000000);
+	unsigned i;
+	char text[64];
+
+	strftime(text, sizeof(text), "%F %T", localtime(&created));
+	printf("name     %s\nversion  %" PRIu64 "\nid       ", st.name, st.version);
+	print_id(&st.id);
+	printf("\ntype     %s\ndims     ", name_of_type(st.shape.type));
+	print_dims(&st.shape, st.shape.dims);
+	printf("\nchunk    ");
+	print_dims(&st.shape, st.shape.chunk);
+	printf("\nchunks   %" PRIu64 ", of which %" PRIu64 " are stored\nbytes    %" PRIu64 "\ncreated  %s\n", st.chunks, st.stored, st.bytes, text);
+	for (i = 0; i < st.attributes; i++) {
+		const char *name = umobject_attribute_name(v, i);
+		size_t size;
+		const char *value = umobject_attribute(v, name, &size);
+
+		printf("attribute %s=%.*s\n", name, (int)size, value);
+	}
+	umobject_release(v);
+	umobject_close(c);
+	return 0;
+}
+
+static int do_rm(char **arg)
+{
+	umobject_container *c = open_container(arg[0], 0);
+
+	if (umobject_delete(c, arg[1]) < 0)
+		refuse_library();
+	umobject_close(c);
+	return 0;
+}
+
+static int do_cp(char **arg)
+{
+	umobject_container *from = open_container(arg[0], UMOBJECT_READ_ONLY), *to = open_container(arg[2], 0);
+	struct umobject_stat st;
+	struct array a;
+
+	source = hold(from, arg[1], &st);
+	a = (struct array){ .shape = st.shape, .read = read_source };
+	if (!options.chunk.rank) {
+		options.chunk.rank = st.shape.rank;
+		memcpy(options.chunk.chunk, st.shape.chunk, sizeof(st.shape.chunk));
+	}
+	put_from(to, arg[3], &a);
+	umobject_release(source);
+	umobject_close(from);
+	umobject_close(to);
+	return 0;
+}
+
+static int do_gc(char **arg)
+{
+	umobject_container *c = open_container(arg[0], 0);
+	struct umobject_garbage g = { .struct_size = sizeof(g) };
+
+	if (umobject_gc(c, &g) < 0)
+		refuse_library();
+	printf("%" PRIu64 " versions, %" PRIu64 " chunks, %" PRIu64 " bytes removed\n", g.versions, g.chunks, g.bytes);
+	umobject_close(c);
+	return 0;
+}
+
+static int found;
+
+static void report(void *name, const char *sentence)
+{
+	printf("%s: %s\n", (const char *)name, sentence);
+	found++;
+}
+
+static int check_name(void *container, const char *name)
+{
+	umobject_version *v;
+
+	if (umobject_hold(container, name, options.version, &v) < 0) {
+		if (errno != ENOENT)
+			report((void *)(uintptr_t)name, umobject_errormsg());
+		return 0;
+	}
+	if (umobject_check(v, report, (void *)(uintptr_t)name) < 0)
+		refuse_library();
+	umobject_release(v);
+	return 0;
+}
+
+static int do_check(char **arg)
+{
+	umobject_container *c = open_container(arg[0], UMOBJECT_READ_ONLY);
+
+	if (arg[1])
+		check_name(c, arg[1]);
+	else if (umobject_list(c, check_name, c) < 0)
+		refuse_library();
+	umobject_close(c);
+	return found ? 1 : 0;
+}
+
+static const struct command {
+	const char *name;
+	int least, most;
+	int (*run)(char **arg);
+} commands[] = {
+	{ "create", 1, 1, do_create }, { "put", 3, 3, do_put }, { "get", 3, 3, do_get }, { "export", 3, 3, do_get }, { "ls", 1, 2, do_ls },
+	{ "stat", 2, 2, do_stat }, { "rm", 2, 2, do_rm }, { "cp", 4, 4, do_cp }, { "gc", 1, 1, do_gc }, { "check", 1, 2, do_check },
+};
+
+int main(int argc, char **argv)
+{
+	size_t i;
+	int what, n;
+
+	output_watch(2);
+	while ((what = getopt_long(argc, argv, "", long_options, NULL)) != -1)
+		take_option(what, argv);
+	n = argc - optind - 1;
+	for (i = 0; n >= 0 && i < sizeof(commands) / sizeof(*commands); i++)
+		if (strcmp(commands[i].name, argv[optind]) == 0 && n >= commands[i].least && n <= commands[i].most)
+			return commands[i].run(argv + optind + 1);
+	fputs(usage, stderr);
+	return 2;
+}
