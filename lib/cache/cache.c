@@ -363,6 +363,19 @@ void cache_remove(struct member *m, struct seg *s)
 	futex_unlock(&lock);
 }
 
+unsigned cache_label(const struct member *m, struct seg *s)
+{
+	struct group *g = m->group;
+	unsigned label = 0;
+
+	if (!g->policy->label)
+		return 0;
+	futex_lock(&lock);
+	label = g->policy->label(g->p, &s->node);
+	futex_unlock(&lock);
+	return label;
+}
+
 void cache_gone(struct member *m, struct seg *s)
 {
 	struct group *g = m->group;

@@ -69,6 +69,8 @@ void cache_insert(struct member *m, struct seg *s, enum ummap_event why);
 void cache_touch(struct member *m, struct seg *s, enum ummap_event why);
 /* A resident or inactive segment stops being so. */
 void cache_remove(struct member *m, struct seg *s);
+/* What its policy says of a resident segment; 0: nothing, or that no other use of it is expected. */
+unsigned cache_label(const struct member *m, struct seg *s);
 /* A segment that was removed has left memory, too. */
 void cache_gone(struct member *m, struct seg *s);
 /* A segment that was removed becomes inactive; and several neighbours, which stay together in the list. */

@@ -13,7 +13,7 @@
 struct seg {
 	_Atomic uint64_t head;       /* the bits and fields below */
 	_Atomic uint32_t lock;       /* futex word; its third state replaces the thesis's waiter count */
-	uint32_t frame;              /* number of the frame that it holds, if VALID */
+	uint32_t frame;              /* number of the frame that it holds, if VALID; or when it was left behind */
 	struct ummap_node node;      /* the policy's while resident or absent, the cache's while inactive */
 };
 
@@ -32,6 +32,7 @@ _Static_assert(sizeof(struct seg) == 32, "the thesis's segment structure");
 #define SEG_BACKINGS 2
 #define SEG_LABEL_SHIFT 9    /* what its policy said when it was last unmapped, 2 bits */
 #define SEG_LABELS 4
+#define SEG_LEFT_BEHIND (1ull << 11) /* of an absent one: it was dropped behind a run, at the time that `frame` says (recycle.c) */
 #define SEG_PINS_SHIFT 12    /* pins, 12 bits */
 #define SEG_PINS_MAX 4095
 #define SEG_TIME_SHIFT 24    /* when it was first changed, ms, 37 bits */

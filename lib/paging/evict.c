@@ -54,6 +54,8 @@
 #define DROP_TOGETHER 32
 #define DROP_BYTES ((size_t)512 << 10)
 #define DROP_PART 32
+/* ... and of what is inactive there, one goes with so many of them: the oldest, which has had its chance. */
+#define EXPIRE_PART 16
 
 /* A request for a frame, and its progress. */
 struct request {
@@ -88,7 +90,7 @@ static uint32_t let_go(struct mapping *map, struct seg *s)
 	flush_leaves(map, s);
 	if (map->writers)
 		twin_drop(map, map_index(map, s));
-	seg_change(s, SEG_VALID | SEG_INACTIVE | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD, 0);
+	seg_change(s, SEG_VALID | SEG_INACTIVE | SEG_DIRTY | SEG_WRITABLE | SEG_AHEAD | SEG_LEFT_BEHIND, 0);
 	cache_gone(&map->member, s);
 	return s->frame;
 }
@@ -186,8 +188,8 @@ bool evict_shed(struct mapping *wanted)
 	return given || shed;
 }
 
-/* A second chance costs two copies where frames are copied, and while nothing is read ahead it mostly is for nothing.
- * Else it tells how much of the memory readahead may take. */
+/* A second chance costs two copies where frames are copied, and while nothing is read ahead it mostly is for nothing: only
+ * what its policy has labelled gets one. Else it tells how much of the memory readahead may take. */
 static bool drops(const struct mapping *wanted, const struct account *giver)
 {
 	return wanted->engine->drops && !giver->ahead && !giver->coming;
@@ -217,7 +219,7 @@ static int send_one(struct mapping *map, struct seg *s, struct account *giver, b
 {
 	int err;
 
-	if (drop && map->engine->drops && !seg_has(s, SEG_DIRTY))
+	if (drop && map->engine->drops && !seg_has(s, SEG_DIRTY) && !seg_label(s))
 		return drop_one(map, s);
 	err = seg_deactivate(map, map_index(map, s), s);
 	if (!err && seg_has(s, SEG_DIRTY) && giver->dirty_inactive >= min_size(giver->bytes / BEHIND_PART, BEHIND_MOST))
@@ -359,10 +361,34 @@ static int send_some(struct mapping *wanted, struct account *giver, unsigned n)
 	return bytes ? send_together(wanted, giver, bytes, n < TOGETHER ? n : TOGETHER, false) : 1;
 }
 
-/* The next faults find room. */
+/* What has been inactive for long gives its memory back, as one of so many that leave. */
+static void expire_some(struct mapping *wanted, struct account *giver, size_t leaving)
+{
+	unsigned n = leaving / EXPIRE_PART + (giver->came % EXPIRE_PART < leaving % EXPIRE_PART);
+	struct member *m;
+	struct seg *s;
+
+	for (; n > 0 && (s = cache_reclaim(giver, &wanted->member, &m)); n--) {
+		frame_free(evict_let_go(map_of(m), s));
+		seg_unlock(s);
+	}
+}
+
+/* The next faults find room: 1, or -errno; 0: there is nothing to give. */
 static int drop_some(struct mapping *wanted, struct account *giver)
 {
-	return send_together(wanted, giver, min_size(giver->bytes / DROP_PART, DROP_BYTES), DROP_TOGETHER, true);
+	size_t bytes = min_size(giver->bytes / DROP_PART, DROP_BYTES);
+	int done = send_together(wanted, giver, bytes, DROP_TOGETHER, true);
+
+	expire_some(wanted, giver, min_size(bytes / wanted->seg_size, DROP_TOGETHER));
+	return done;
+}
+
+/* Whether dropping comes before what is inactive gives its frame: that has its chance until there is enough of it. */
+static bool drops_first(const struct mapping *wanted, const struct account *giver)
+{
+	return drops(wanted, giver) && giver->clean < giver->bytes / INACTIVE_PART &&
+	       giver->bytes / DROP_PART >= wanted->seg_size && !has_backlog(giver);
 }
 
 /* Filling the supply takes several system calls a segment: a worker makes them while faults wait for I/O. */
@@ -409,7 +435,9 @@ void evict_expect(struct mapping *map)
 /* One step towards a frame, out of one account; false: it has nothing to give. */
 static bool make_room(struct request *r, struct account *giver)
 {
-	/* a. What is inactive and clean gives its frame. */
+	/* a. What is inactive and clean gives its frame, unless what gets no second chance is to go first. */
+	if (!r->ahead && drops_first(r->map, giver) && has_moved(r->map, drop_some(r->map, giver)))
+		return true;
 	if (reclaim(r, giver, false))
 		return true;
 	/* b. Readahead evicts no mapped segment, unless a fault has asked for more inactive ones anyway; and it does not wait
@@ -591,7 +619,7 @@ void evict_resupply(struct mapping *map, unsigned n)
 		send_some(map, giver, n);
 	/* Who drops gives no second chance: an instruction needs up to four segments at the same time, which must not go for
 	 * the sake of the next one while something is inactive, nor where they are all that there is. */
-	else if (giver->clean < map->seg_size && giver->bytes / DROP_PART >= map->seg_size)
+	else if (drops_first(map, giver))
 		drop_some(map, giver);
 	if (map->engine->vma_each)
 		keep_ready(map, giver);

@@ -65,6 +65,7 @@ struct stream {
 	size_t until;            /* read ahead as far as this one */
 	unsigned seen;           /* faults, counted up to a bound */
 	size_t window;           /* segments */
+	size_t began;            /* the segment of its first fault */
 	uint64_t used;           /* when it was last continued */
 };
 
@@ -112,6 +113,7 @@ struct mapping {
 	struct stream streams[STREAMS];
 	uint64_t stream_clock;
 	_Atomic size_t ahead_lost; /* by how many segments the readahead window is reduced (readahead.c) */
+	_Atomic uint64_t wanted_until; /* runs leave nothing behind before this time of the account's clock (recycle.c) */
 	struct map_stat stat;
 	bool blank;              /* UMMAP_BLANK, or ummap's read_file 0 */
 	int flush_interval;      /* seconds; 0: never */

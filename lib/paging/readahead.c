@@ -15,6 +15,7 @@
 #include "memory/budget.h"
 #include "memory/freelist.h"
 #include "paging/evict.h"
+#include "paging/recycle.h"
 #include "paging/segment.h"
 
 #include <stdlib.h>
@@ -182,6 +183,7 @@ static unsigned prepare_batch(struct mapping *map, const struct wanted *w, size_
 		seg_unlock(list[k]);
 	*requests = 0;
 	for (unsigned k = 0; k < n; k++) {
+		recycle_look(map, list[k]);
 		list[k]->frame = frames[k];
 		*requests += seg_request(map, nth(w, at + k), list[k], frames[k], &io[*requests]);
 	}
@@ -334,7 +336,7 @@ static struct stream *find(struct mapping *map, size_t i)
 		near->until = near->last;
 		return near;
 	}
-	*oldest = (struct stream){ .last = i, .until = i, .stride = map->advice == UMMAP_ADV_SEQUENTIAL };
+	*oldest = (struct stream){ .last = i, .until = i, .began = i, .stride = map->advice == UMMAP_ADV_SEQUENTIAL };
 	return oldest;
 }
 
@@ -437,12 +439,18 @@ static void catch_up(struct mapping *map, size_t i)
 		load(map, i, min_size(cluster - i % cluster, map->segs - i), 1);
 }
 
-/* Drops a few more than the last ones, which other threads may just have locked. */
-static void let_go_behind(struct mapping *map, size_t i, size_t cluster)
+/* Drops a few more than the last ones, which other threads may just have locked; `all`: what its policy would keep, too. */
+static void let_go_behind(struct mapping *map, size_t i, size_t cluster, bool all)
 {
 	i -= i % cluster;
 	for (size_t k = BEHIND_FIRST; k <= BEHIND_LAST && k * cluster <= i; k++)
-		seg_drop_behind(map, i - k * cluster, cluster);
+		seg_drop_behind(map, i - k * cluster, cluster, all);
+}
+
+/* Whether the run has left more behind than stays there. */
+static bool is_long(const struct mapping *map, const struct stream *r, size_t i)
+{
+	return r->stride == 1 && i > r->began && i - r->began >= RECYCLE_BEHIND >> map->shift;
 }
 
 /* Loads what lies from one step behind segment i to another: (from, to]. */
@@ -454,8 +462,9 @@ static void post_steps(struct mapping *map, size_t i, long stride, long from, lo
 		post(map, (size_t)((long)i + to * stride), (size_t)(to - from), (size_t)-stride);
 }
 
-/* Reads ahead if segment i continues a run. Returns the number of segments in a cluster of that run; 0: unknown. */
-static size_t follow(struct mapping *map, size_t i)
+/* Reads ahead if segment i continues a run. Returns the number of segments in a cluster of that run; 0: unknown. *far:
+ * whether it has come far. */
+static size_t follow(struct mapping *map, size_t i, bool *far)
 {
 	bool in_jobs = false, overtaken = false;
 	long from = 0, to = 0, stride = 0, end;
@@ -474,6 +483,7 @@ static size_t follow(struct mapping *map, size_t i)
 	}
 	if (stride && is_run(map, r)) {
 		in_jobs = stride == 1 && r->window >= job_segs(map);
+		*far = is_long(map, r, i);
 		overtaken = in_jobs && i <= r->until;
 		advance(map, r, &from, &to);
 		/* As far as there are segments. */
@@ -494,8 +504,11 @@ static size_t follow(struct mapping *map, size_t i)
 
 void readahead_fault(struct mapping *map, size_t i)
 {
-	size_t cluster = follow(map, i);
+	bool far = false;
+	size_t cluster = follow(map, i, &far);
 
 	if (cluster && map->advice == UMMAP_ADV_SEQUENTIAL)
-		let_go_behind(map, i, cluster);
+		let_go_behind(map, i, cluster, true);
+	else if (cluster && far && recycle_now(map))
+		let_go_behind(map, i - (RECYCLE_BEHIND >> map->shift), cluster, false);
 }

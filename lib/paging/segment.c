@@ -7,6 +7,7 @@
 #include "paging/segment.h"
 
 #include "paging/readahead.h"
+#include "paging/recycle.h"
 #include "base/scratch.h"
 #include "engine/engine.h"
 #include "paging/evict.h"
@@ -409,6 +410,7 @@ static int bring_in(struct mapping *map, size_t i, struct seg *s, bool write)
 
 	if (frame == FRAME_NONE)
 		return -ENOMEM;
+	recycle_look(map, s);
 	instead = take_instead(map, frame);
 	if (!instead)
 		return install(map, i, s, frame, frame_addr(frame), write, page_in(map, i, s, frame));
@@ -456,7 +458,7 @@ int seg_load_begin(struct mapping *map, size_t i, bool write, struct seg_load *l
 		err = bring_locked(map, i, s, write);
 	else if (frame == FRAME_NONE)
 		err = -EAGAIN;
-	else if (seg_request(map, i, s, frame, &l->io))
+	else if (recycle_look(map, s), seg_request(map, i, s, frame, &l->io))
 		err = 1;
 	else
 		err = install(map, i, s, frame, frame_addr(frame), write, 0);
@@ -589,14 +591,33 @@ static void leave_behind(struct mapping *map, size_t i, struct seg **list, unsig
 	gone = (n > 1 ? seg_unmap(map, i, list, n) : seg_drop(map, i, list[0])) == 0;
 	for (unsigned k = n; k-- > 0;) {
 		/* For the next segment, while the processor's caches have the frame. */
-		if (gone)
-			frame_free(evict_let_go(map, list[k]));
-		else
+		if (!gone) {
 			seg_put_back(map, list[k]);
+			continue;
+		}
+		frame_free(evict_let_go(map, list[k]));
+		recycle_leave(map, list[k]);
 	}
 }
 
-void seg_drop_behind(struct mapping *map, size_t first, size_t count)
+/* The cluster that begins with list[0], as far as its policy expects no other use of it; `all`: the whole of it. 0: of the
+ * first one it does. All but that are locked here. */
+static unsigned lock_idle(struct mapping *map, size_t i, struct seg **list, size_t most, bool all)
+{
+	unsigned n, k = 0;
+
+	if (!all && cache_label(&map->member, list[0]))
+		return 0;
+	n = map_lock_cluster(map, i, list, most, is_idle_too);
+	do
+		k++;
+	while (k < n && (all || !cache_label(&map->member, list[k])));
+	for (; n > k; n--)
+		map_unlock(map, i + n - 1, list[n - 1]);
+	return n;
+}
+
+void seg_drop_behind(struct mapping *map, size_t first, size_t count, bool all)
 {
 	struct seg *list[CLUSTER_MAX];
 	size_t end = first + count;
@@ -607,12 +628,13 @@ void seg_drop_behind(struct mapping *map, size_t first, size_t count)
 		n = 1;
 		if (!is_idle(list[0]) || !seg_trylock(list[0]))
 			continue;
-		if (is_idle(list[0])) {
-			n = map_lock_cluster(map, i, list, end - i, is_idle_too);
+		n = is_idle(list[0]) ? lock_idle(map, i, list, end - i, all) : 0;
+		if (n) {
 			leave_behind(map, i, list, n);
 			map_unlock_cluster(map, i, list, n);
 		}
 		map_unlock(map, i, list[0]);
+		n = n ? n : 1;
 	}
 }
 

@@ -17,7 +17,7 @@ static uint64_t loads(const uint8_t *m)
 	return st.read_bytes / SEG;
 }
 
-static uint8_t *map(void)
+static uint8_t *map(const char *policy)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	char path[320], uri[512];
@@ -32,6 +32,7 @@ static uint8_t *map(void)
 	set_budget(BUDGET * SEG);
 	set_env("UMMAP_READAHEAD", "0");
 	attr.seg_size = SEG;
+	attr.policy = policy;
 	snprintf(uri, sizeof(uri), "posix:%s", path);
 	check(ummap_open(uri, (HOT + COLD) * SEG, 0, PROT_READ, &attr, &addr) == 0);
 	return addr;
@@ -52,5 +53,35 @@ static uint64_t hot_loads(const uint8_t *m)
 Test(hot, stays_by_default)
 {
 	/* With fifo it is 550 with sigbus, 96 with segv. */
-	cr_expect_leq(hot_loads(map()), 4 * HOT);
+	cr_expect_leq(hot_loads(map(NULL)), 4 * HOT);
+}
+
+/* Segments that are loaded while few of 16 times the memory are accessed often. */
+static uint64_t skewed_loads(uint8_t *m, uint64_t *second_chances)
+{
+	uint64_t before = loads(m);
+
+	for (size_t i = 0; i < 15000; i++) {
+		uint64_t at = 16 * BUDGET;
+
+		/* The product of three: a half of it is below an eighth of where it would be. */
+		for (int k = 0; k < 3; k++)
+			at = at * (mix(3 * i + (size_t)k) & 0xffff) >> 16;
+		check(m[at * SEG] == 1);
+	}
+	*second_chances = stat_of(m).standby_hits;
+	return loads(m) - before;
+}
+
+/* ... and what is labelled has a second chance, also where others are dropped at once (sigbus). */
+Test(hot, fewer_are_loaded_than_with_fifo)
+{
+	uint64_t chances, none;
+	uint8_t *m = map(NULL);
+	uint64_t loaded = skewed_loads(m, &chances), fifo;
+
+	check(umunmap(m, 0) == 0);
+	fifo = skewed_loads(map("fifo"), &none);
+	cr_expect_lt(loaded * 100, fifo * 97, "%lu, with fifo %lu", loaded, fifo);
+	cr_expect_gt(chances, 0);
 }

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Runs in order that take the frames that they left behind, until something shows that these are wanted again. */
+#include "common.h"
+#include "paging/lookup.h"
+#include "paging/recycle.h"
+
+#include <criterion/criterion.h>
+
+#define SEG ((size_t)64 * KIB)
+#define SEGS ((size_t)1536)
+#define SIZE (SEGS * SEG)
+/* What a run leaves behind it, and some that are busy just then, and what was read ahead. */
+#define FEW (RECYCLE_BEHIND + RECYCLE_BEHIND / 2)
+/* What segments that are busy, or that come without the run, may change. */
+#define SLACK (8 * MIB)
+
+static uint8_t *map_within(size_t budget)
+{
+	int fd = memfd_create("recycle", MFD_CLOEXEC);
+	uint8_t *m;
+
+	cr_assert_geq(fd, 0);
+	cr_assert_eq(ftruncate(fd, SIZE), 0);
+	for (size_t i = 0; i < SEGS; i++) {
+		uint8_t byte = (uint8_t)(i % 251);
+
+		cr_assert_eq(pwrite(fd, &byte, 1, (off_t)(i * SEG)), 1);
+	}
+	set_env("UMMAP_ENGINE", "segv");
+	set_budget(budget);
+	m = map_file(fd, SIZE, SEG, PROT_READ, 0);
+	close(fd);
+	return m;
+}
+
+/* Goes over all of it. Returns the bytes that were loaded. */
+static uint64_t pass(uint8_t *m)
+{
+	uint64_t before = stat_of(m).read_bytes;
+
+	for (size_t i = 0; i < SEGS; i++)
+		cr_assert_eq(((const volatile uint8_t *)m)[i * SEG], i % 251, "segment %zu", i);
+	return stat_of(m).read_bytes - before;
+}
+
+static size_t in_memory(uint8_t *m)
+{
+	struct umstat st = stat_of(m);
+
+	return st.resident_bytes + st.standby_bytes;
+}
+
+static uint64_t wanted_until(uint8_t *m)
+{
+	struct mapping *map = map_find(m);
+	uint64_t until = map->wanted_until;
+
+	map_leave(map);
+	return until;
+}
+
+/* Memory for all of it: the first pass takes little, the second one shows that it is wanted, the third one loads nothing. */
+Test(recycle, what_fits_stays_from_the_second_pass_on)
+{
+	uint8_t *m = map_within(SIZE + SIZE / 4);
+
+	cr_expect_geq(pass(m), SIZE);
+	cr_expect_leq(in_memory(m), FEW, "%zu", in_memory(m));
+	cr_expect_geq(pass(m), SIZE - FEW);
+	cr_expect_geq(in_memory(m), SIZE - SLACK, "%zu", in_memory(m));
+	cr_expect_leq(pass(m), SLACK);
+	cr_expect_leq(pass(m), SLACK);
+}
+
+/* Where it would have been evicted anyway when it is loaded again, that shows nothing. */
+Test(recycle, what_does_not_fit_is_left_behind_each_time)
+{
+	uint8_t *m = map_within(SIZE / 2);
+
+	for (int i = 0; i < 3; i++) {
+		cr_expect_geq(pass(m), SIZE - FEW - SLACK);
+		cr_expect_eq(wanted_until(m), 0);
+	}
+}
+
+/* Another reader of the same, behind the first one, but not far. */
+Test(recycle, what_is_loaded_again_is_kept)
+{
+	uint8_t *m = map_within(SIZE + SIZE / 4);
+	size_t far = RECYCLE_BEHIND / SEG * 3 / 2;
+
+	for (size_t i = 0; i < SEGS; i++) {
+		cr_assert_eq(((const volatile uint8_t *)m)[i * SEG], i % 251);
+		if (i >= far)
+			cr_assert_eq(((const volatile uint8_t *)m)[(i - far) * SEG], (i - far) % 251);
+	}
+	cr_expect_gt(wanted_until(m), 0);
+	cr_expect_geq(in_memory(m), SIZE / 2, "%zu", in_memory(m));
+}
+
+/* A run that has not come far leaves nothing behind. */
+Test(recycle, short_runs_stay)
+{
+	uint8_t *m = map_within(SIZE + SIZE / 4);
+
+	for (size_t i = 0; i < RECYCLE_BEHIND / SEG; i++)
+		cr_assert_eq(((const volatile uint8_t *)m)[i * SEG], i % 251);
+	cr_expect_geq(in_memory(m), RECYCLE_BEHIND);
+}
