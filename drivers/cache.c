@@ -360,21 +360,49 @@ static void forget_intended(struct cache *c)
 	cache_unlock(c);
 }
 
-int cache_flush_far(struct cache *c)
+/* Under the lock of flushes, because one that fails may lose what another thread has written, whose own flush then finds nothing
+ * to complain of: those that come after it see far_failures, and far_lost. */
+static int flush_far(struct cache *c)
 {
-	bool unflushed = atomic_exchange(&c->far_unflushed, false);
+	uint32_t was = CACHE_UNFLUSHED;
+	bool unflushed = atomic_compare_exchange_strong(&c->far_unflushed, &was, CACHE_BEING_FLUSHED);
 	int err = behind_flush(&c->far);
 
 	cache_far_was(c, err);
-	if (!err)
+	was = CACHE_BEING_FLUSHED;
+	if (err && unflushed)
+		c->far_unflushed = CACHE_UNFLUSHED;
+	else if (unflushed)
+		atomic_compare_exchange_strong(&c->far_unflushed, &was, CACHE_FLUSHED);
+	if (err < 0)
+		c->far_failures++;
+	if (err < 0 && unflushed) {
+		forget_intended(c);
+		c->far_lost = err;
+	}
+	return err;
+}
+
+int cache_flush_far(struct cache *c)
+{
+	int err;
+
+	futex_lock(&c->flushing);
+	err = flush_far(c);
+	futex_unlock(&c->flushing);
+	return err;
+}
+
+int cache_flush_past(struct cache *c)
+{
+	int err;
+
+	/* Nobody waits for what goes home. */
+	if (c->far_unflushed == CACHE_FLUSHED)
 		return 0;
-	if (!unflushed)
-		return err;
-	c->far_unflushed = true;
-	if (err > 0)
-		return err;
-	forget_intended(c);
-	c->far_lost = err;
+	futex_lock(&c->flushing);
+	err = c->far_unflushed == CACHE_FLUSHED ? 0 : flush_far(c);
+	futex_unlock(&c->flushing);
 	return err;
 }
 
@@ -389,8 +417,8 @@ static int cache_flush(void *h, uint64_t off, uint64_t len)
 		return 0;
 	if (c->flush_far)
 		err = cache_bring_home(c);
-	else if (c->far_unflushed)
-		err = cache_flush_far(c);
+	else
+		err = cache_flush_past(c);
 	if (!err && (c->mode == CACHE_BACK || c->landed || c->near.index.list[CACHE_DIRTY].count > 0))
 		err = cache_make_durable(c);
 	lost = atomic_exchange(&c->far_lost, 0);

@@ -27,6 +27,8 @@ enum cache_mode {
 /* Things that go wrong for a while. */
 enum cache_trouble { CACHE_NEAR_FAILS = 1, CACHE_FAR_FAILS = 2 };
 
+enum cache_flushed { CACHE_FLUSHED, CACHE_UNFLUSHED, CACHE_BEING_FLUSHED };
+
 struct cache {
 	struct behind far;
 	struct cache_near near;
@@ -49,7 +51,7 @@ struct cache {
 	_Atomic uint64_t stamp[CACHE_STAMPS];
 	_Atomic uint64_t direct;       /* the same for the whole store */
 	_Atomic uint64_t settled;      /* what `direct` was when the far store was flushed for that */
-	_Atomic bool far_unflushed;    /* it has not been flushed since */
+	_Atomic uint32_t far_unflushed; /* whether it has not been flushed since (enum cache_flushed) */
 	_Atomic bool landed;           /* what was written back is dirty still, as the last pass has it */
 	_Atomic int far_lost;          /* how a flush of it has failed that may have lost some; until somebody was told */
 	/* The thread. */
@@ -57,7 +59,9 @@ struct cache {
 	bool has_thread;
 	_Atomic uint32_t word;         /* goes up when there is something to see */
 	_Atomic bool stop;
-	_Atomic uint32_t homing;       /* a lock, around writing back and what follows */
+	_Atomic uint32_t flushing;     /* a lock, around flushes of the far store */
+	_Atomic unsigned far_failures; /* flushes of it that may have lost some */
+	_Atomic uint32_t homing;       /* a lock, around writing back and what follows; before `flushing` */
 	struct cache_flight *flight;   /* under `homing` */
 	char *buffer;                  /* under `homing` */
 	uint32_t told[2];              /* the thread's: when each trouble was told, in seconds from 1; 0: never */
@@ -113,6 +117,8 @@ void cache_near_failed(struct cache *c, int err);
 void cache_far_was(struct cache *c, int err);
 /* Flushes it. Where that may have lost what was written past the cache, the next flush by the driver's caller says so. */
 int cache_flush_far(struct cache *c);
+/* The same if something was written past the cache since; a flush that another thread has begun is over then. */
+int cache_flush_past(struct cache *c);
 /* A pass, after which a near file that failed may be used again. */
 int cache_make_durable(struct cache *c);
 

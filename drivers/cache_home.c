@@ -231,13 +231,16 @@ static void land(struct cache *c, const struct cache_flight *f, bool is_home, bo
 static int fly(struct cache *c, unsigned n, bool gently, int *unread)
 {
 	int err = cache_make_durable(c);
-	unsigned failures = c->near.failures;
+	unsigned failures = c->near.failures, far_failures = c->far_failures;
 
 	if (!err) {
 		sort_flight(c->flight, n);
 		err = send(c, n, gently);
 		if (!err)
 			err = cache_flush_far(c);
+		/* Somebody else's flush failed, and may have been for these. */
+		if (!err && c->far_failures != far_failures)
+			err = -EIO;
 	}
 	c->landed = true;
 	cache_lock(c);
@@ -288,9 +291,12 @@ static int lengthen(struct cache *c)
 	err = cache_make_durable(c);
 	if (err)
 		return err;
-	c->far_unflushed = true;
+	c->far_unflushed = CACHE_UNFLUSHED;
 	err = behind_resize(&c->far, size);
-	return err == -EOPNOTSUPP ? behind_write(&c->far, "", 1, size - 1) : err;
+	if (err == -EOPNOTSUPP)
+		err = behind_write(&c->far, "", 1, size - 1);
+	c->far_unflushed = CACHE_UNFLUSHED;
+	return err;
 }
 
 int cache_bring_home(struct cache *c)
@@ -301,8 +307,8 @@ int cache_bring_home(struct cache *c)
 	err = bring_home(c, UINT32_MAX, false);
 	if (!err)
 		err = lengthen(c);
-	if (!err && c->far_unflushed)
-		err = cache_flush_far(c);
+	if (!err)
+		err = cache_flush_past(c);
 	futex_unlock(&c->homing);
 	return err;
 }

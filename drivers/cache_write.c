@@ -112,8 +112,10 @@ static int write_past(struct cache *c, struct cursor *cursor)
 	if (must)
 		err = cache_make_durable(c);
 	if (!err && end > off) {
-		c->far_unflushed = true;
+		/* Before, for a flush that fails meanwhile, and again, for one that has come too early. */
+		c->far_unflushed = CACHE_UNFLUSHED;
 		err = write_far(c, *cursor, end);
+		c->far_unflushed = CACHE_UNFLUSHED;
 		cache_far_was(c, err);
 	}
 	if (!err && end > off) {

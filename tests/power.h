@@ -50,7 +50,10 @@ static _Atomic unsigned power_bad_flushes;     /* so many fail, of any file, ...
 static _Atomic unsigned power_good_flushes;    /* ... after so many that do not */
 static uint64_t power_room = POWER_CAP;        /* bytes that any file may have: a write beyond fails with ENOSPC */
 
-static void (*power_before_read)(const struct power_file *file); /* NULL: nobody asks */
+/* NULL: nobody asks. */
+static void (*power_before_read)(const struct power_file *file);
+static void (*power_before_write)(const struct power_file *file);
+static void (*power_after_write)(const struct power_file *file);
 
 /* ---- The driver ---- */
 
@@ -128,11 +131,15 @@ static inline int power_write(void *h, const void *buf, size_t len, uint64_t off
 
 	if (off + len > power_room)
 		return -ENOSPC;
+	if (power_before_write)
+		power_before_write(f);
 	pthread_mutex_lock(&power_lock);
 	power_note(POWER_WRITE, f, buf, off, len);
 	memcpy(f->bytes + off, buf, len);
 	f->size = off + len > f->size ? off + len : f->size;
 	pthread_mutex_unlock(&power_lock);
+	if (power_after_write)
+		power_after_write(f);
 	return 0;
 }
 

@@ -297,3 +297,78 @@ Test(cache_cuts, recovery_is_cut_off)
 	cuts_begin();
 	cut_all(cuts_wanted() / 10, check_recoveries, 37);
 }
+
+static struct handle beside;
+
+/* As another thread does for what it has written past the cache. */
+static void flush_badly(const struct power_file *file)
+{
+	if (strcmp(file->name, "store") != 0)
+		return;
+	power_after_write = NULL;
+	power_bad_flushes = 1;
+	check(cache_flush_far(beside.cache) == -EIO);
+}
+
+/* A flush that fails may have lost what is on its way home, though the next one succeeds. */
+Test(cache_cuts, another_flush_fails_on_the_way)
+{
+	static uint8_t bytes[8192];
+	void *store;
+	struct ummap_geom geom;
+
+	cuts_begin();
+	power_erase();
+	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) == 0);
+	check(power_resize(store, START) == 0);
+	open_store(&beside, "back");
+	fill(bytes, sizeof(bytes), 0, 5);
+	check(beside.driver.write(beside.cache, bytes, sizeof(bytes), 0) == 0);
+	power_after_write = flush_badly;
+	check(cache_bring_home(beside.cache) != 0);
+	check(!power_after_write, "it was on its way");
+	check(beside.cache->near.index.list[CACHE_DIRTY].count == 2);
+	check(cache_bring_home(beside.cache) == 0 && beside.cache->near.index.list[CACHE_DIRTY].count == 0);
+	close_store(&beside);
+}
+
+/* As the cache's own thread does, too early for this write. */
+static void flush_early(const struct power_file *file)
+{
+	if (strcmp(file->name, "store") != 0)
+		return;
+	power_before_write = NULL;
+	check(cache_flush_far(beside.cache) == 0);
+}
+
+/* The request of a kind that was the last one to the far store. */
+static size_t last_request(const struct power_record *r, enum power_kind kind)
+{
+	size_t k = r->n;
+
+	while (k > 0 && !(r->ops[k - 1].kind == kind && strcmp(r->ops[k - 1].file->name, "store") == 0))
+		k--;
+	return k;
+}
+
+/* A write past the cache is flushed by the next flush, whatever was flushed while it began. */
+Test(cache_cuts, another_flush_comes_too_early)
+{
+	static uint8_t bytes[8192];
+	void *store;
+	struct ummap_geom geom;
+
+	cuts_begin();
+	power_erase();
+	memset(&world, 0, sizeof(world));
+	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) == 0);
+	check(power_resize(store, START) == 0);
+	power_record_begin(&world.record);
+	open_store(&beside, "through");
+	power_before_write = flush_early;
+	check(beside.driver.write(beside.cache, bytes, sizeof(bytes), 0) == 0 && !power_before_write);
+	check(beside.driver.flush(beside.cache, 0, UINT64_MAX) == 0);
+	check(last_request(&world.record, POWER_FLUSH) > last_request(&world.record, POWER_WRITE));
+	close_store(&beside);
+	end_workload();
+}
