@@ -377,6 +377,7 @@ static int flush_far(struct cache *c)
 	if (err < 0)
 		c->far_failures++;
 	if (err < 0 && unflushed) {
+		c->far_doubt = true;
 		forget_intended(c);
 		c->far_lost = err;
 	}
@@ -754,7 +755,8 @@ static void note_far(struct cache *c)
 	n->next.far.size = c->size;
 	cache_look_at_far(c, &n->next.far);
 	n->next.touched = 0;
-	memset(n->next.intent, 0, sizeof(n->next.intent));
+	if (!c->far_doubt)
+		memset(n->next.intent, 0, sizeof(n->next.intent));
 	cache_unlock(c);
 }
 

@@ -60,6 +60,8 @@ struct cache {
 	_Atomic uint32_t word;         /* goes up when there is something to see */
 	_Atomic bool stop;
 	_Atomic uint32_t flushing;     /* a lock, around flushes of the far store */
+	_Atomic bool far_doubt;        /* what was written past the cache may be read, and be lost with the power: its regions stay
+					* intended, so that what was kept of them is not trusted when the file is opened again */
 	_Atomic unsigned far_failures; /* flushes of it that may have lost some */
 	_Atomic uint32_t homing;       /* a lock, around writing back and what follows; before `flushing` */
 	struct cache_flight *flight;   /* under `homing` */

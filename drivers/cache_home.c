@@ -342,7 +342,7 @@ int cache_settle_far(struct cache *c)
 	err = cache_flush_far(c);
 	if (!err) {
 		cache_lock(c);
-		if (c->direct == before)
+		if (c->direct == before && !c->far_doubt)
 			memset(n->next.intent, 0, sizeof(n->next.intent));
 		cache_unlock(c);
 		err = cache_make_durable(c);

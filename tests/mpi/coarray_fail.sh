@@ -20,6 +20,17 @@ rm -r "$folder"
 ! cafrun --restarts 3 "$program" error || fail "the program has ended with an error"
 ! grep -q 'starting again' "$out" || fail "a program that ends with an error was not to be started again"
 
+# As if an image had noticed that another one has ended before the launcher did.
+cat > "$folder/notices" << END
+#!/bin/sh
+mkdir "$folder/once" 2> /dev/null || exit 0
+echo "libummap-mpi: rank 1 has ended, and its part of the window cannot be reached any more" >&2
+exit 14
+END
+chmod +x "$folder/notices"
+cafrun --mpi "$mpi" --restarts 1 "$folder/notices" || fail "what an image has noticed was to be enough"
+grep -q 'starting again, restart 1 of 1' "$out" || fail "that restart was to be told"
+
 refuse() { # sentence, ARGUMENT ...
 	local sentence=$1
 	shift
