@@ -672,6 +672,45 @@ static void open_facts(struct cache *c, struct keys *k, const struct ummap_uri *
 	c->lasts = cache_look_at_far(c, &k->wish.far) || !geom->id[0];
 }
 
+/* A slot of the block in which the store ends: what is behind the end goes, and of the last sector it becomes zeros. */
+static int cut_slot(struct cache *c, uint32_t s, uint64_t block)
+{
+	static const char zeros[CACHE_SECTOR_MAX];
+	size_t sector = (size_t)1 << c->near.sector_shift, inside = c->size % sector;
+	uint64_t skip = c->size - (block << c->near.block_shift);
+	unsigned whole = (unsigned)(skip / sector);
+	cache_mask valid = cache_valid(&c->near.index.slot[s]), left = whole ? valid & cache_mask_of(0, whole) : 0;
+	bool ends_in = inside && valid >> whole & 1;
+
+	if (ends_in)
+		left |= (cache_mask)1 << whole;
+	if (left != valid)
+		cache_set_valid(&c->near.index, s, left);
+	if (!left)
+		cache_drop(&c->near.index, s);
+	return ends_in ? side_write(&c->near.file, zeros, sector - inside, cache_place(&c->near, s, skip)) : 0;
+}
+
+/* A crash may have left bytes of a write that made the store longer, without the length: they must not appear when it becomes longer
+ * again. */
+static int cut_end(struct cache *c)
+{
+	struct cache_index *ix = &c->near.index;
+	int err = 0;
+
+	for (uint32_t s = 0; s < ix->slots && !err; s++) {
+		uint64_t block = ix->slot[s].key >> 1, from = block << c->near.block_shift;
+
+		if (ix->slot[s].key == CACHE_NO_KEY || from + ((uint64_t)1 << c->near.block_shift) <= c->size)
+			continue;
+		if (from >= c->size)
+			cache_drop(ix, s);
+		else
+			err = cut_slot(c, s, block);
+	}
+	return err;
+}
+
 static int set_up(struct cache *c, struct keys *k, const struct ummap_uri *uri, int fd, struct ummap_geom *geom)
 {
 	int err;
@@ -692,6 +731,11 @@ static int set_up(struct cache *c, struct keys *k, const struct ummap_uri *uri, 
 	if (c->near.index.list[CACHE_DIRTY].count > 0 && c->near.head.size > geom->size)
 		geom->size = c->near.head.size;
 	c->size = c->near.next.size = geom->size;
+	err = cut_end(c);
+	if (err) {
+		cache_near_close(&c->near);
+		return keys_refuse(geom, -err, "the near file %.100s cannot be written: %s", k->path, strerror(-err));
+	}
 	c->dirty_most = (uint32_t)(c->near.index.slots * k->dirty_percent / 100);
 	c->dirty_age = (uint32_t)k->dirty_age;
 	geom->caps |= UMMAP_CAP_PARALLEL | (c->async ? UMMAP_CAP_ASYNC : 0);

@@ -372,3 +372,51 @@ Test(cache_cuts, another_flush_comes_too_early)
 	close_store(&beside);
 	end_workload();
 }
+
+static size_t cut_here;
+
+/* What was written so far becomes durable, as a flush of another thread's does, before the length is known. */
+static void flush_within(const struct power_file *file)
+{
+	if (strcmp(file->name, "near") != 0)
+		return;
+	power_after_write = NULL;
+	check(cache_make_durable(beside.cache) == 0);
+	cut_here = power_requests();
+}
+
+/* Bytes of a write that made the store longer are no part of it where the length was lost, also when it becomes longer again. */
+Test(cache_cuts, bytes_behind_the_end)
+{
+	static uint8_t bytes[300], got[300];
+	struct power_replay replay;
+	void *store;
+	struct ummap_geom geom;
+
+	cuts_begin();
+	power_erase();
+	memset(&world, 0, sizeof(world));
+	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) == 0);
+	check(power_resize(store, START) == 0);
+	power_record_begin(&world.record);
+	open_store(&beside, "back");
+	fill(bytes, sizeof(bytes), 0, 5);
+	check(beside.driver.write(beside.cache, bytes, 300, START - 300) == 0);
+	check(beside.driver.flush(beside.cache, 0, UINT64_MAX) == 0);
+	power_after_write = flush_within;
+	check(beside.driver.write(beside.cache, bytes, 100, START) == 0 && !power_after_write);
+	close_store(&beside);
+	power_replay_begin(&replay, &world.record);
+	power_cut(&replay, cut_here, 1);
+	power_replay_end(&replay);
+	open_store(&beside, "back");
+	check(beside.geom.size == START);
+	check(beside.driver.read(beside.cache, got, 100, START) == 0);
+	check_zeros(got, 100);
+	check(beside.driver.write(beside.cache, bytes, 1, START + 200) == 0);
+	check(beside.driver.read(beside.cache, got, 200, START) == 0);
+	check_zeros(got, 200);
+	check(beside.driver.read(beside.cache, got, 300, START - 300) == 0 && memcmp(got, bytes, 300) == 0);
+	close_store(&beside);
+	end_workload();
+}
