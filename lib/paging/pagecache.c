@@ -19,8 +19,13 @@
 #define TOGETHER_MOST 512
 /* Each cluster may be a mapping of the kernel's, of which there are not many. */
 #define STRETCHES_MAX 2048
+/* ... nor may all mappings of the process have more together. */
+#define STRETCHES_OF_ALL 8192
 /* How many clusters are looked at in one round. */
 #define LOOKS 64
+
+/* Runs of all mappings. */
+static _Atomic unsigned all_stretches;
 
 struct run {
 	size_t first, last; /* segments [first, last) are locked */
@@ -106,6 +111,22 @@ static void note(struct mapping *map, const struct run *r)
 		map_mark(map->touched, i);
 	}
 	map->stretches++;
+	all_stretches++;
+}
+
+void pagecache_forget(struct mapping *map)
+{
+	all_stretches -= atomic_exchange(&map->stretches, 0);
+}
+
+/* Whether there may be one run more; a mapping that has too many begins anew. */
+static bool has_room(struct mapping *map)
+{
+	if (map->stretches < STRETCHES_MAX && all_stretches < STRETCHES_OF_ALL)
+		return true;
+	if (map->stretches && pagecache_unmap(map, 0, map->segs) == 0)
+		pagecache_forget(map);
+	return all_stretches < STRETCHES_OF_ALL;
 }
 
 /* Segment i, locked, and perhaps others with it. One that is mapped already was so by a thread that was faster. */
@@ -153,8 +174,8 @@ bool pagecache_map(struct mapping *map, size_t i)
 	/* Only where all of it belongs to the mapping, and to this process alone. */
 	if (i >= map->size >> map->shift || !pagecache_may(map))
 		return false;
-	if (map->stretches >= STRETCHES_MAX && pagecache_unmap(map, 0, map->segs) == 0)
-		map->stretches = 0;
+	if (!has_room(map))
+		return false;
 	seg_lock(s);
 	if (may_be_mapped(map, s))
 		done = map_pages_locked(map, i);

@@ -20,5 +20,7 @@ int pagecache_unmap(struct mapping *map, size_t first, size_t last);
 /* The same for some of those whose pages the kernel has evicted, so that the library pages them in, and not the
  * kernel. */
 void pagecache_look(struct mapping *map);
+/* The mapping has none of them any more: it ends, say. */
+void pagecache_forget(struct mapping *map);
 
 #endif

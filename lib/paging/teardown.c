@@ -107,5 +107,7 @@ void teardown(struct mapping *map, size_t first)
 		pagecache_unmap(map, first, map->segs);
 		map_for_valid(map, first, map->segs, discard_one);
 	}
+	if (first == 0)
+		pagecache_forget(map);
 	map_for_valid(map, first, map->segs, drop_frame);
 }

@@ -578,3 +578,35 @@ Test(pagecache_map, threads)
 	check(lent(shared.m) == 0, "%zu", lent(shared.m));
 	check(umunmap(shared.m, 1) == 0);
 }
+
+/* Each run may be two mappings of the kernel's, of which a process has few. */
+#define SCATTERED 24
+
+static void scattered(void *unused)
+{
+	int fd = filled_file(32 * MIB, 6), before, rest;
+	uint8_t *m[SCATTERED], page[1];
+
+	(void)unused;
+	set_env("UMMAP_ENGINE", "segv");
+	set_budget(16 * MIB);
+	check(fsync(fd) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM) == 0);
+	for (size_t at = 0; at < 32 * MIB; at += 8 * KIB)
+		check(pread(fd, page, 1, (off_t)at) == 1);
+	before = count_maps();
+	for (int k = 0; k < SCATTERED; k++) {
+		m[k] = map_file(fd, 32 * MIB, 4 * KIB, PROT_READ, 0);
+		check(umadvise(m[k], 32 * MIB, UMMAP_ADV_RANDOM) == 0);
+		for (size_t at = 0; at < 32 * MIB; at += 8 * KIB)
+			check(m[k][at] == pattern(at, 6));
+	}
+	rest = count_maps() - before;
+	check(rest < 40000, "%d mappings of the kernel's", rest);
+	for (int k = 0; k < SCATTERED; k++)
+		check(umunmap(m[k], 0) == 0);
+}
+
+Test(pagecache_map, scattered_in_many_mappings)
+{
+	check_exits(run_child(scattered, NULL), 0);
+}
