@@ -60,13 +60,12 @@ struct umobject_attr {
 	unsigned keep;            /* for UMOBJECT_CREATE: how many versions of a name are kept; 0: 1, the newest */
 	const char *const *devices; /* for UMOBJECT_CREATE: folders for chunks, on storage of their own; NULL: one, inside */
 	unsigned ndevices;
-	unsigned timeout;         /* seconds after which a server that does not answer is an error; 0: 30 */
 };
 #define UMOBJECT_ATTR_INIT { .struct_size = sizeof(struct umobject_attr) }
 
 /*
- * Opens a container: the path of a folder, or rados:POOL[/NAMESPACE][?conf=FILE]. attr NULL: the defaults. Errors: ENOENT (there is
- * none), EINVAL (attr), EPROTO (it is damaged, or of a newer release), ETIMEDOUT, those of the system.
+ * Opens a container: the path of a folder. attr NULL: the defaults. Errors: ENOENT (there is none), EINVAL (attr), EBADMSG (it is
+ * damaged), EPROTO (it is of a newer release), those of the system.
  */
 int umobject_open(const char *where, const struct umobject_attr *attr, umobject_container **container);
 /* Ends it, once nothing is held and no put is under way. */

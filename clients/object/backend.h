@@ -2,7 +2,7 @@
 /*
  * What a back end does for containers: it keeps chunks by id and number, versions by id, and names that refer to versions. A
  * version is bytes (message.h), which a back end does not look into. A new back end is one file with one table, and one line in
- * container.c; tests/object/backend_memory.c is a small one.
+ * container.c.
  *
  * Calls return 0, or -1 with errno and a sentence (error.h). Calls of one back end may be made by many threads.
  */

@@ -10,9 +10,6 @@
 #include <string.h>
 
 static const struct backend_ops *const backends[] = {
-#ifdef OBJECT_RADOS
-	&backend_rados,
-#endif
 	&backend_folders,
 };
 
@@ -65,7 +62,7 @@ int umobject_open(const char *where, const struct umobject_attr *attr, umobject_
 	const char *rest = where;
 
 	if (!where || !*where || !container)
-		return object_fail(EINVAL, "which container? It is a folder, or rados:POOL");
+		return object_fail(EINVAL, "which container? It is a folder");
 	attr = attr ? attr : &defaults;
 	if (check_attr(attr) < 0)
 		return -1;
