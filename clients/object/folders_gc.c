@@ -235,6 +235,7 @@ static void remove_version(const struct folders *f, const struct umobject_id *id
 	char name[ID_TEXT + 3];
 
 	id_text(id, name);
+	drop_temporary(f, name);
 	unlinkat(f->folder[LIVE], name, 0);
 	strcat(name, ".h5");
 	unlinkat(f->folder[VIEWS], name, 0);
