@@ -5,6 +5,7 @@
  */
 #include "file/cached.h"
 
+#include "file/guard.h"
 #include "window/window.h"
 
 #include <errno.h>
@@ -155,6 +156,7 @@ struct cached *cached_open(MPI_Comm comm, const char *name, int amode, MPI_File 
 	c->turn = MPI_WIN_NULL;
 	c->share.data = c->share.words = MPI_WIN_NULL;
 	view_init(&c->view);
+	guard_begin();
 	PMPI_Comm_rank(c->comm, &c->rank);
 	PMPI_Comm_size(c->comm, &c->ranks);
 	open_all(c, name, e);

@@ -121,6 +121,8 @@ void share_commit(struct cached *c, uint32_t node, struct error *e);
 /* Collective: looks for what earlier jobs have left, writes back what cannot be taken over, and fills `found` with the head to go
  * on with, at owners. Returns whether all have one. */
 bool former_find(struct cached *c, const struct head_facts *facts, struct head *found, struct error *e);
+/* Collective: writes back what they have left, and removes it. */
+void former_flush(struct cached *c, struct error *e);
 /* The file's facts, from one rank for all. Collective. */
 void former_look(struct cached *c, struct head_facts *facts, struct error *e);
 /* The names of a node's files, in its folder. */

@@ -22,11 +22,11 @@
 #define HEAD ".head"
 
 /* Of the caches that were found; what is counted is summed up over machines. */
-enum count { COUNT_HEADS, COUNT_DIRTY, COUNT_DAMAGED, COUNT_OTHER, COUNT_CHANGED, COUNT_OWN, COUNTS };
+enum count { COUNT_HEADS, COUNT_DIRTY, COUNT_DAMAGED, COUNT_OTHER, COUNT_WROTE, COUNT_CHANGED, COUNT_SHORTER, COUNTS };
 
 struct found {
 	int64_t count[COUNTS];
-	int64_t most[4];         /* nodes, and a job's number with its negative; greatest of all */
+	int64_t most[3];         /* nodes, and a job's number with its negative; greatest of all */
 };
 
 void former_name(char *to, size_t room, const struct cached *c, int node, const char *suffix)
@@ -53,8 +53,6 @@ static bool is_changed(const struct head *head, const struct head_facts *is)
 {
 	const struct head_facts *was = &head->facts;
 
-	if (head->wrote)
-		return is->size < was->size;
 	return is->size != was->size || is->seconds != was->seconds || is->nanoseconds != was->nanoseconds;
 }
 
@@ -114,7 +112,9 @@ static int look(const struct cached *c, int folder, const char *name, void *arg)
 	f->count[COUNT_HEADS]++;
 	f->count[COUNT_DIRTY] += head.state != HEAD_CLEAN;
 	f->count[COUNT_OTHER] += head.facts.ino != l->facts->ino;
+	f->count[COUNT_WROTE] += head.wrote;
 	f->count[COUNT_CHANGED] += is_changed(&head, l->facts);
+	f->count[COUNT_SHORTER] += l->facts->size < head.facts.size;
 	f->most[0] = head.spread.nodes > f->most[0] ? head.spread.nodes : f->most[0];
 	f->most[1] = (int64_t)(head.job >> 1) > f->most[1] ? (int64_t)(head.job >> 1) : f->most[1];
 	f->most[2] = -(int64_t)(head.job >> 1) > f->most[2] ? -(int64_t)(head.job >> 1) : f->most[2];
@@ -191,6 +191,11 @@ static void act_in_turn(struct cached *c, int folder, int (*act)(const struct ca
 	error_agree(c->comm, e);
 }
 
+void former_flush(struct cached *c, struct error *e)
+{
+	act_in_turn(c, c->folder, flush, "written back", e);
+}
+
 /* Whether an owner's own is there, and fits what is wanted. */
 static bool has_own(const struct cached *c, struct head *own)
 {
@@ -218,6 +223,9 @@ static void look_everywhere(struct cached *c, int folder, const struct head_fact
 	if (err)
 		error_errno(e, -err, "what an earlier job has left of %s cannot be read: %s", c->path, strerror(-err));
 	PMPI_Allreduce(MPI_IN_PLACE, f->count, COUNTS, MPI_INT64_T, MPI_SUM, c->comm);
+	/* What one has written changes the file for all of them. */
+	if (f->count[COUNT_WROTE])
+		f->count[COUNT_CHANGED] = f->count[COUNT_SHORTER];
 	PMPI_Allreduce(MPI_IN_PLACE, f->most, 3, MPI_INT64_T, MPI_MAX, c->comm);
 	error_agree(c->comm, e);
 }

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define BLOCK ((uint64_t)64 << 10)     /* of a cache; parts are of whole blocks */
-#define SEGMENT "16384"
+#define SEGMENT "65536"
 #define TURN ((uint64_t)1 << 20)       /* of what a file grows by, a node's at a time */
 #define GROWTH ((uint64_t)64 << 30)    /* of all nodes together; what is behind it has no cache */
 #define LEAST ((uint64_t)64 << 20)     /* of a near file */
@@ -375,6 +375,8 @@ static void end_heads(struct cached *c, enum share_end how, struct error *e)
 void share_close(struct cached *c, enum share_end how, struct error *e)
 {
 	struct share *s = &c->share;
+	/* What is closed to be kept is written back by opening it once more. */
+	bool twice = how == SHARE_FLUSH && c->config.keep;
 
 	PMPI_Barrier(c->comm);
 	if (how != SHARE_DROP)
@@ -383,13 +385,15 @@ void share_close(struct cached *c, enum share_end how, struct error *e)
 	if (s->head)
 		s->head->failed = 0;
 	close_all(c);
-	if (s->head && s->head->failed && how == SHARE_FLUSH)
+	if (s->head && s->head->failed && how == SHARE_FLUSH && !twice)
 		error_errno(e, s->head->failed, "%s cannot be written: %s; nothing is lost: what it lacks is in %s, and goes there when it is "
 			    "opened again, or by ummap-cache flush", c->path, strerror(s->head->failed), c->config.path);
 	error_agree(c->comm, e);
 	if (e->class == MPI_SUCCESS || how == SHARE_DROP)
-		end_heads(c, how, e);
+		end_heads(c, twice ? SHARE_KEEP : how, e);
 	release(c);
+	if (twice && e->class == MPI_SUCCESS)
+		former_flush(c, e);
 }
 
 /* ---- While it is open ---- */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Runs of the view, cut where the owner changes: each is a put or a get of bytes, and a flush of those owners that were put to or
- * got from ends them. This rank's own share is pinned for a moment instead, because a load that storage fails has no way to say
- * so. What no share has room for is read and written past the caches. Where the file ends is moved before what makes it longer is
+ * got from ends them. This rank's own share is copied to and from where it stands. What no share has room for is read and written past the caches. Where the file ends is moved before what makes it longer is
  * written, for the owner cuts what it writes back there.
  */
 #include "file/transfer.h"
 
+#include "file/guard.h"
 #include "rma/local.h"
 
 #include <errno.h>
@@ -48,24 +48,28 @@ static void far(struct cached *c, char *bytes, int64_t len, int64_t off, bool wr
 	}
 }
 
-static void own(struct cached *c, char *bytes, int64_t len, uint64_t at, bool writing, struct error *e)
+/* What cannot be copied is pinned, piece by piece, which says why. */
+static void own_pinned(struct cached *c, char *bytes, int64_t len, char *here, bool writing, struct error *e)
 {
 	int prot = writing ? PROT_READ | PROT_WRITE : PROT_READ;
 
 	for (int64_t done = 0, n; done < len; done += n) {
-		char *here = c->share.base + at + done;
-
 		n = len - done < PIECE ? len - done : PIECE;
-		if (umpin(here, (size_t)n, prot) < 0) {
+		if (umpin(here + done, (size_t)n, prot) < 0) {
 			error_errno(e, errno, "%s: %s", c->path, umerrormsg());
 			return;
 		}
-		if (writing)
-			memcpy(here, bytes + done, (size_t)n);
-		else
-			memcpy(bytes + done, here, (size_t)n);
-		umunpin(here, (size_t)n);
+		memcpy(writing ? here + done : bytes + done, writing ? bytes + done : here + done, (size_t)n);
+		umunpin(here + done, (size_t)n);
 	}
+}
+
+static void own(struct cached *c, char *bytes, int64_t len, uint64_t at, bool writing, struct error *e)
+{
+	char *here = c->share.base + at;
+
+	if (!guard_copy(writing ? here : bytes, writing ? bytes : here, here, (size_t)len))
+		own_pinned(c, bytes, len, here, writing, e);
 }
 
 static void other(struct move *m, char *bytes, int64_t len, uint64_t at, int rank, struct error *e)
