@@ -3,6 +3,8 @@
  * for attributes. */
 #include "pmpi/fortran.h"
 
+#include "pmpi/pmpi.h"
+
 #pragma GCC visibility push(default)
 extern int mpi_fortran_bottom_, mpi_fortran_in_place_;
 
@@ -16,6 +18,7 @@ void ompi_file_set_view_f(MPI_Fint *file, MPI_Offset *disp, MPI_Fint *etype, MPI
 			  MPI_Fint *error, int len);
 void mpi_file_set_view_(MPI_Fint *file, MPI_Offset *disp, MPI_Fint *etype, MPI_Fint *filetype, char *datarep, MPI_Fint *info,
 			MPI_Fint *error, int len) __attribute__((alias("ompi_file_set_view_f")));
+void mpi_file_set_atomicity_f08_(MPI_Fint *file, MPI_Fint *flag, MPI_Fint *error);
 void ompi_win_get_attr_f(MPI_Fint *win, MPI_Fint *key, MPI_Aint *value, MPI_Fint *found, MPI_Fint *error);
 void mpi_win_get_attr_(MPI_Fint *win, MPI_Fint *key, MPI_Aint *value, MPI_Fint *found, MPI_Fint *error)
 	__attribute__((alias("ompi_win_get_attr_f")));
@@ -40,6 +43,15 @@ void ompi_file_set_view_f(MPI_Fint *file, MPI_Offset *disp, MPI_Fint *etype, MPI
 			  MPI_Fint *error, int len)
 {
 	fortran_file_set_view(file, disp, etype, filetype, datarep, info, error, (size_t)len);
+}
+
+/* The module goes past ompi_x_f for a logical, which is an int. */
+void mpi_file_set_atomicity_f08_(MPI_Fint *file, MPI_Fint *flag, MPI_Fint *error)
+{
+	int code = pmpi_first.File_set_atomicity(MPI_File_f2c(*file), *flag);
+
+	if (error)
+		*error = code;
 }
 
 void ompi_win_get_attr_f(MPI_Fint *win, MPI_Fint *key, MPI_Aint *value, MPI_Fint *found, MPI_Fint *error)
