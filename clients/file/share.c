@@ -110,14 +110,23 @@ static void open_window(struct cached *c, MPI_Aint size, int unit, MPI_Info info
 	pmpi_first.Win_lock_all(MPI_MODE_NOCHECK, *win);
 }
 
+/* Hints for a window of words: memory, but one that the layer reaches as it does those of storage. No file is made of the name. */
+static void words_info(MPI_Info *info)
+{
+	PMPI_Info_create(info);
+	PMPI_Info_set(*info, "alloc_type", "storage");
+	PMPI_Info_set(*info, "storage_alloc_filename", "words");
+	PMPI_Info_set(*info, "storage_alloc_factor", "1");
+	PMPI_Info_set(*info, "storage_alloc_discard", "true");
+}
+
 static void open_words(struct cached *c, int64_t size, struct error *e)
 {
 	struct share *s = &c->share;
 	MPI_Info info;
 	void *base = NULL;
 
-	PMPI_Info_create(&info);
-	PMPI_Info_set(info, "alloc_type", "memory");
+	words_info(&info);
 	open_window(c, c->nodes.owns ? WORDS * sizeof(int64_t) : 0, sizeof(int64_t), info, &base, &s->words, e);
 	PMPI_Info_free(&info);
 	if (s->words == MPI_WIN_NULL)
@@ -498,8 +507,7 @@ void share_lock_window(struct cached *c, struct error *e)
 	MPI_Info info;
 	void *base;
 
-	PMPI_Info_create(&info);
-	PMPI_Info_set(info, "alloc_type", "memory");
+	words_info(&info);
 	pmpi_caller = __builtin_return_address(0);
 	share_explain(e, pmpi_first.Win_allocate(c->rank == 0 ? sizeof(int64_t) : 0, sizeof(int64_t), info, c->comm, &base, &c->turn));
 	PMPI_Info_free(&info);
