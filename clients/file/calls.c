@@ -308,6 +308,26 @@ static int get_position_shared(MPI_File file, MPI_Offset *at)
 
 /* ---- The file ---- */
 
+/* With a cache. What one rank cannot open none has. */
+static int open_cached(MPI_Comm comm, const char *name, int amode, const struct config *config, int code, MPI_File *file)
+{
+	int good = code == MPI_SUCCESS, all;
+	struct error e = { 0 };
+
+	PMPI_Allreduce(&good, &all, 1, MPI_INT, MPI_MIN, comm);
+	if (!all && good) {
+		files.next.File_close(file);
+		error_set(&e, MPI_ERR_FILE, "%.200s cannot be opened at another rank", name);
+		return error_tell_open(comm, &e);
+	}
+	if (!good || cached_open(comm, name, amode, *file, config, &e))
+		return code;
+	/* It is still there, for its handler; that may end the program. */
+	code = error_tell_file(*file, &e);
+	files.next.File_close(file);
+	return code;
+}
+
 static int open_file(MPI_Comm comm, const char *name, int amode, MPI_Info info, MPI_File *file)
 {
 	struct error e = { 0 };
@@ -318,15 +338,12 @@ static int open_file(MPI_Comm comm, const char *name, int amode, MPI_Info info, 
 		return files.next.File_open(comm, name, amode, info, file);
 	config_agree(&config, info, name, comm, &e);
 	if (e.class != MPI_SUCCESS)
-		return error_tell_file(MPI_FILE_NULL, &e);
+		return error_tell_open(comm, &e);
 	code = files.next.File_open(comm, name, amode, info, file);
 	/* What is read once from its beginning is nothing for a cache. */
-	if (code != MPI_SUCCESS || !config.wanted || amode & MPI_MODE_SEQUENTIAL)
+	if (!config.wanted || amode & MPI_MODE_SEQUENTIAL)
 		return code;
-	if (cached_open(comm, name, amode, *file, &config, &e))
-		return MPI_SUCCESS;
-	files.next.File_close(file);
-	return error_tell_file(MPI_FILE_NULL, &e);
+	return open_cached(comm, name, amode, &config, code, file);
 }
 
 /* MPI's own handle ends even where the file could not be written: what it lacks is in the caches. */

@@ -6,6 +6,7 @@
 #include "file/config.h"
 
 #include "window/hints.h"
+#include "window/window.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -136,6 +137,17 @@ static void read_all(struct config *c, MPI_Info info, const char *name, struct e
 		memset(c, 0, sizeof(*c));
 }
 
+/* Not by the program's communicator: errors of files are none of its. */
+static void agree(MPI_Comm comm, struct error *e)
+{
+	MPI_Comm own;
+
+	if (window_own_comm(comm, &own) != MPI_SUCCESS)
+		return;
+	error_agree(own, e);
+	PMPI_Comm_free(&own);
+}
+
 void config_agree(struct config *c, MPI_Info info, const char *name, MPI_Comm comm, struct error *e)
 {
 	const unsigned char *byte = (const unsigned char *)c;
@@ -154,7 +166,7 @@ void config_agree(struct config *c, MPI_Info info, const char *name, MPI_Comm co
 	sum[3] = e->class != MPI_SUCCESS;
 	PMPI_Allreduce(MPI_IN_PLACE, sum, 4, MPI_INT64_T, MPI_MAX, comm);
 	if (sum[3])
-		error_agree(comm, e);
+		agree(comm, e);
 	else if (sum[0] && sum[1] != -sum[2])
 		error_set(e, MPI_ERR_INFO_VALUE, "%.80s: the ranks want different caches of it: pmem_path and what goes with it must be "
 			  "the same at all of them", name);

@@ -292,8 +292,10 @@ static void open_all(struct cached *c, struct error *e)
 		s->head->end = &s->word[WORD_END];
 	if (e->class == MPI_SUCCESS)
 		open_data(c, earlier ? 0 : near_size(c, spread_size(&s->spread, 0, facts.size)), e);
-	if (e->class == MPI_SUCCESS)
-		start_helper(c, e);
+	/* That is the same at all ranks. */
+	if (e->class != MPI_SUCCESS)
+		return;
+	start_helper(c, e);
 	if (e->class == MPI_SUCCESS && s->head)
 		set_state(s->head, HEAD_OPEN, NULL, e);
 	error_agree(c->comm, e);
