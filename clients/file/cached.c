@@ -81,19 +81,43 @@ static void make_name(struct cached *c)
 	PMPI_Bcast(c->name, sizeof(c->name), MPI_CHAR, 0, c->comm);
 }
 
+/* Its path from its beginning, as one rank knows it: to ask a far file system for that takes a while. */
+static void find_path(struct cached *c, const char *name, struct error *e)
+{
+	char path[HEAD_PATH] = "";
+	char *real = NULL;
+
+	if (c->rank == 0)
+		real = realpath(without_prefix(name), NULL);
+	if (c->rank == 0 && !real)
+		error_errno(e, errno, "%s: %s: for a cache it has to be a file that can be opened without MPI, too", name, strerror(errno));
+	else if (c->rank == 0 && strlen(real) >= sizeof(path))
+		error_errno(e, ENAMETOOLONG, "%s: %s", real, strerror(ENAMETOOLONG));
+	else if (c->rank == 0)
+		strcpy(path, real);
+	free(real);
+	PMPI_Bcast(path, sizeof(path), MPI_CHAR, 0, c->comm);
+	c->path = strdup(path);
+}
+
+int cached_fd(struct cached *c)
+{
+	if (c->fd >= 0)
+		return c->fd;
+	/* What is written back is of whole sectors: it may have to be read before, and the other way round after a crash. */
+	c->fd = open(c->path, O_RDWR | O_CLOEXEC);
+	if (c->fd < 0 && c->amode & MPI_MODE_RDONLY)
+		c->fd = open(c->path, O_RDONLY | O_CLOEXEC);
+	return c->fd;
+}
+
 static void open_file(struct cached *c, const char *name, struct error *e)
 {
-	const char *plain = without_prefix(name);
-
-	c->path = realpath(plain, NULL);
-	/* What is written back is of whole sectors: it may have to be read before, and the other way round after a crash. */
-	c->fd = c->path ? open(c->path, O_RDWR | O_CLOEXEC) : -1;
-	if (c->fd < 0 && c->path && c->amode & MPI_MODE_RDONLY)
-		c->fd = open(c->path, O_RDONLY | O_CLOEXEC);
-	if (c->fd < 0)
-		error_errno(e, errno, "%s: %s: for a cache it has to be a file that can be opened without MPI, too", name, strerror(errno));
-	else if (strlen(c->path) >= HEAD_PATH)
-		error_errno(e, ENAMETOOLONG, "%s: %s", c->path, strerror(ENAMETOOLONG));
+	find_path(c, name, e);
+	if (!c->path)
+		error_errno(e, ENOMEM, "there is no memory for a cache");
+	else if (*c->path && c->nodes.owns && cached_fd(c) < 0)
+		error_errno(e, errno, "%s: %s: for a cache it has to be a file that can be opened without MPI, too", c->path, strerror(errno));
 }
 
 static void open_folder(struct cached *c, struct error *e)
@@ -124,8 +148,7 @@ static void open_all(struct cached *c, const char *name, struct error *e)
 {
 	if (!nodes_find(&c->nodes, c->comm))
 		error_errno(e, ENOMEM, "there is no memory for a cache");
-	if (e->class == MPI_SUCCESS)
-		open_file(c, name, e);
+	open_file(c, name, e);
 	if (e->class == MPI_SUCCESS)
 		open_folder(c, e);
 	error_agree(c->comm, e);

@@ -58,7 +58,7 @@ struct cached {
 	int rank, ranks, amode;
 	struct config config;
 	char *path;              /* of the file, for this process */
-	int fd;                  /* the same; for what no share has room for */
+	int fd;                  /* the same; -1: it was not asked for yet */
 	int folder;              /* where this node's caches are, at owners; else -1 */
 	char name[80];           /* what their names begin with */
 	struct nodes nodes;
@@ -78,6 +78,8 @@ struct cached *cached_find(MPI_File file);
 /* Collective, when MPI has opened the file. NULL with an error, at all ranks alike. */
 struct cached *cached_open(MPI_Comm comm, const char *name, int amode, MPI_File file, const struct config *config,
 			   struct error *e);
+/* The file without MPI, opened when it is first wanted; -1 with errno. */
+int cached_fd(struct cached *c);
 /* Collective. The cache is flushed, kept or dropped, and *c is no more, whatever the error. */
 void cached_close(struct cached *c, struct error *e);
 /* Collective: what was written is durable, at all ranks. */

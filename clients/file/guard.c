@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 
 struct guard {
@@ -16,7 +17,7 @@ struct guard {
 	const char *from, *to;
 };
 
-static _Thread_local struct guard *current __attribute__((tls_model("initial-exec")));
+static _Thread_local struct guard *volatile current __attribute__((tls_model("initial-exec")));
 static struct sigaction former;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -74,8 +75,11 @@ bool guard_copy(void *to, const void *from, const char *mapped, size_t len)
 		unblock();
 		return false;
 	}
+	/* Nothing of the copy is made before the handler can know, or after. */
 	current = &guard;
+	atomic_signal_fence(memory_order_seq_cst);
 	memcpy(to, from, len);
+	atomic_signal_fence(memory_order_seq_cst);
 	current = NULL;
 	return true;
 }

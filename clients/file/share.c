@@ -9,6 +9,8 @@
  */
 #include "file/cached.h"
 
+#include "window/region.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -62,13 +64,16 @@ static int make_info(const struct cached *c, uint64_t near, MPI_Info *info)
 {
 	char driver[512], file[128], head[160], text[16];
 	const struct config *f = &c->config;
+	/* "filter+?keys" */
+	const char *far = secure_getenv("UMMAP_CACHE_FAR"), *keys = far ? strchr(far, '?') : NULL;
 	int len, code = PMPI_Info_create(info);
 
 	if (code != MPI_SUCCESS)
 		return code;
 	former_name(file, sizeof(file), c, c->nodes.mine, "");
-	len = snprintf(driver, sizeof(driver), "cache+filepart:?cache.path=/proc/self/fd/%d/%s.cache&cache.dirty=90,%d%s%s", c->folder,
-		       file, f->flush, f->populate ? "&cache.populate=background" : "", f->keep ? "&cache.close=keep" : "");
+	len = snprintf(driver, sizeof(driver), "cache+%.*sfilepart:?%s%scache.path=/proc/self/fd/%d/%s.cache&cache.dirty=90,%d%s%s",
+		       keys ? (int)(keys - far) : 0, far ? far : "", keys ? keys + 1 : "", keys ? "&" : "", c->folder, file, f->flush,
+		       f->populate ? "&cache.populate=background" : "", f->keep ? "&cache.close=keep" : "");
 	if (near)
 		snprintf(driver + len, sizeof(driver) - (size_t)len, "&cache.size=%llu", (unsigned long long)near);
 	snprintf(head, sizeof(head), "/proc/self/fd/%d/%s.head", c->folder, file);
@@ -78,6 +83,7 @@ static int make_info(const struct cached *c, uint64_t near, MPI_Info *info)
 	PMPI_Info_set(*info, "storage_alloc_filename", head);
 	PMPI_Info_set(*info, "storage_alloc_segsize", SEGMENT);
 	PMPI_Info_set(*info, "storage_alloc_syncfreq", f->flush == CONFIG_AT_CLOSE ? "never" : text);
+	/* All is durable before it ends, and Win_free is not to fail. */
 	PMPI_Info_set(*info, "storage_alloc_discard", "true");
 	return MPI_SUCCESS;
 }
@@ -388,6 +394,7 @@ void share_close(struct cached *c, enum share_end how, struct error *e)
 	struct share *s = &c->share;
 	/* What is closed to be kept is written back by opening it once more. */
 	bool twice = how == SHARE_FLUSH && c->config.keep;
+	int err = 0;
 
 	PMPI_Barrier(c->comm);
 	if (how != SHARE_DROP)
@@ -396,9 +403,11 @@ void share_close(struct cached *c, enum share_end how, struct error *e)
 	if (s->head)
 		s->head->failed = 0;
 	close_all(c);
-	if (s->head && s->head->failed && how == SHARE_FLUSH && !twice)
-		error_errno(e, s->head->failed, "%s cannot be written: %s; nothing is lost: what it lacks is in %s, and goes there when it is "
-			    "opened again, or by ummap-cache flush", c->path, strerror(s->head->failed), c->config.path);
+	if (s->head)
+		err = s->head->failed ? s->head->failed : region_ended_with();
+	if (err && how == SHARE_FLUSH && !twice)
+		error_errno(e, err, "%s cannot be written: %s; nothing is lost: what it lacks is in %s, and goes there when it is opened "
+			    "again, or by ummap-cache flush", c->path, strerror(err), c->config.path);
 	error_agree(c->comm, e);
 	if (e->class == MPI_SUCCESS || how == SHARE_DROP)
 		end_heads(c, twice ? SHARE_KEEP : how, e);

@@ -31,7 +31,8 @@ struct move {
 static void far(struct cached *c, char *bytes, int64_t len, int64_t off, bool writing, struct error *e)
 {
 	while (len > 0) {
-		ssize_t n = writing ? pwrite(c->fd, bytes, (size_t)len, off) : pread(c->fd, bytes, (size_t)len, off);
+		int fd = cached_fd(c);
+		ssize_t n = writing ? pwrite(fd, bytes, (size_t)len, off) : pread(fd, bytes, (size_t)len, off);
 
 		if (n < 0 && errno != EINTR) {
 			error_errno(e, errno, "%s: %s", c->path, strerror(errno));

@@ -283,6 +283,7 @@ static const struct variable {
 	{ "UMMAP_MPI_ALL", NULL },
 	{ "UMMAP_MPI_LOCAL", NULL },
 	{ "UMMAP_CACHE_ALL", NULL },
+	{ "UMMAP_CACHE_FAR", NULL },
 	{ "UMMAP_CACHE_NODES", NULL },
 	{ "UMMAP_CACHE_PATH", NULL },
 };
