@@ -2,8 +2,9 @@
 #ifndef OBJECT_ERROR_H
 #define OBJECT_ERROR_H
 
-/* Keeps the sentence for umobject_errormsg, sets errno, and returns -1. */
-__attribute__((format(printf, 2, 3)))
-int object_fail(int error, const char *format, ...);
+/* Keeps the sentence for umobject_errormsg, sets errno, and returns -1. Back ends that are loaded call it too, by a name that is the
+ * library's own. */
+__attribute__((format(printf, 2, 3), visibility("default")))
+int object_fail(int error, const char *format, ...) __asm__("umobject_fail");
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include "object/container.h"
 #include "object/error.h"
+#include "object/gc.h"
 #include "object/hdf5.h"
 #include "object/id.h"
 #include "object/shape.h"
@@ -278,12 +279,12 @@ static void remove_old(struct umobject_container *c, const struct object *old, c
 		if (id_same(&old->sources[i].id, &old->id))
 			own[n++] = old->sources[i];
 	if (own && !still_needed(c, old, newest))
-		c->b->ops->version_remove(c->b, &old->id, own, n);
+		gc_version(c->b, &old->id, own, n);
 	free(own);
 }
 
-/* Under the name's lock. */
-static int publish(struct umobject_put *p)
+/* Under the name's lock, if there is one. */
+static int publish_once(struct umobject_put *p)
 {
 	struct umobject_container *c = p->container;
 	struct object *o = p->object, *old;
@@ -312,32 +313,39 @@ static int publish(struct umobject_put *p)
 	return result;
 }
 
-int umobject_commit(umobject_put *p, unsigned flags, uint64_t *version)
+static int publish(struct umobject_put *p)
 {
 	struct backend *b = p->container->b;
-	int result = 0, error;
-	void *lock;
+	const char *name = p->object->name;
+	void *lock = NULL;
+	int result, error;
+
+	if (b->ops->name_lock && b->ops->name_lock(b, name, &lock) < 0)
+		return -1;
+	/* Each time somebody else has made a version, so this ends. */
+	do
+		result = publish_once(p);
+	while (result < 0 && errno == EAGAIN && !b->ops->name_lock);
+	error = errno;
+	if (b->ops->name_unlock)
+		b->ops->name_unlock(b, lock);
+	errno = error;
+	return result;
+}
+
+int umobject_commit(umobject_put *p, unsigned flags, uint64_t *version)
+{
+	int error;
 
 	if (flags & ~UMOBJECT_SPARSE)
-		result = object_fail(EINVAL, "flags is %#x: there is UMOBJECT_SPARSE", flags);
-	if (result == 0 && (find_sources(p, flags & UMOBJECT_SPARSE) < 0 || make_view(p) < 0 || umobject_put_sync(p) < 0 ||
-			    b->ops->name_lock(b, p->object->name, &lock) < 0))
-		result = -1;
-	if (result < 0) {
-		error = errno;
-		umobject_abandon(p);
-		errno = error;
-		return -1;
-	}
-	result = publish(p);
-	error = errno;
-	b->ops->name_unlock(b, lock);
-	if (result == 0) {
+		object_fail(EINVAL, "flags is %#x: there is UMOBJECT_SPARSE", flags);
+	else if (find_sources(p, flags & UMOBJECT_SPARSE) == 0 && make_view(p) == 0 && umobject_put_sync(p) == 0 && publish(p) == 0) {
 		if (version)
 			*version = p->object->version;
 		put_free(p);
 		return 0;
 	}
+	error = errno;
 	umobject_abandon(p);
 	errno = error;
 	return -1;
@@ -368,7 +376,7 @@ void umobject_abandon(umobject_put *p)
 	}
 	c->b->ops->chunk_sync(c->b, &id);
 	put_free(p);
-	c->b->ops->version_remove(c->b, &id, own, n);
+	gc_version(c->b, &id, own, n);
 	free(own);
 }
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# libummap-object: arrays as objects, their command, and the driver `object`. Without HDF5, protobuf-c and liburing it is not built.
+# libummap-object: arrays as objects, their command, the driver `object`, and the back end for RADOS, where librados is. Without HDF5,
+# protobuf-c and liburing it is not built.
 
 OBJECT := $(if $(URING),$(and $(shell pkg-config --exists hdf5-serial libprotobuf-c 2> /dev/null && echo yes),$(shell command -v protoc-c)))
 OBJECT_SRC = $(filter-out %/driver.c,$(wildcard clients/object/*.c))
@@ -12,6 +13,8 @@ OBJECT_ALL = $(if $(OBJECT),$(OBJECT_SO) $(OBJECT_DRIVER) $(OBJECT_TOOL))
 
 $(OBJECT_OBJ) $B/clients/object/driver.o: override CFLAGS += -fPIC
 $(OBJECT_OBJ) $B/clients/object/driver.o: override CPPFLAGS += -Iclients -I$B/clients
+$B/clients/object/plugin.o: override CPPFLAGS += -DUMMAP_PLUGIN_DIR='"$(PLUGINDIR)"'
+$B/clients/object/plugin.o: $B/plugindir
 $B/clients/object/hdf5.o $B/tools/umobject/formats_hdf5.o: override CPPFLAGS += $(shell pkg-config --cflags hdf5-serial 2> /dev/null)
 $(OBJECT_OBJ): | $B/clients/object/object.pb-c.h
 
