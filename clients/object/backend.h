@@ -58,8 +58,9 @@ struct backend_ops {
 	/* NULL, or: this chunk, of about so many bytes, will be opened soon and read from its beginning to its end. */
 	void (*chunk_ahead)(struct backend *b, const struct umobject_id *id, uint64_t number, uint64_t bytes);
 
-	/* A new version, under this id, of which nobody knows by name: it is held. */
-	int (*version_new)(struct backend *b, const struct umobject_id *id, const void *bytes, size_t size, struct lease **lease);
+	/* A new version, under this id, of which nobody knows by name: it is held. name: which one it may be given. */
+	int (*version_new)(struct backend *b, const struct umobject_id *id, const char *name, const void *bytes, size_t size,
+			   struct lease **lease);
 	/* Holds a version by its id, or by a name and its number (0: the newest), and gives its bytes, for the caller to free. ENOENT. */
 	int (*version_hold)(struct backend *b, const struct umobject_id *id, struct lease **lease, void **bytes, size_t *size);
 	int (*name_hold)(struct backend *b, const char *name, uint64_t version, struct lease **lease, void **bytes, size_t *size);
@@ -96,5 +97,7 @@ struct backend_ops {
 };
 
 extern const struct backend_ops backend_folders;
+/* What a back end that is loaded exports. */
+extern const struct backend_ops umobject_backend;
 
 #endif

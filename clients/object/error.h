@@ -7,4 +7,13 @@
 __attribute__((format(printf, 2, 3), visibility("default")))
 int object_fail(int error, const char *format, ...) __asm__("umobject_fail");
 
+/* A failure, kept while what has failed is cleaned up, which may fail as well. */
+struct failure {
+	int error;
+	char text[1024];
+};
+
+void failure_keep(struct failure *f);
+void failure_restore(const struct failure *f);
+
 #endif

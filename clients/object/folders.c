@@ -445,12 +445,14 @@ static bool has_links(int fd)
 	return fstat(fd, &st) == 0 && st.st_nlink > 0;
 }
 
-static int folders_version_new(struct backend *b, const struct umobject_id *id, const void *bytes, size_t size, struct lease **lease)
+static int folders_version_new(struct backend *b, const struct umobject_id *id, const char *of_name, const void *bytes, size_t size,
+			       struct lease **lease)
 {
 	struct folders *f = of(b);
 	char name[ID_TEXT];
 	int fd, error = 0;
 
+	(void)of_name;
 	id_text(id, name);
 	do {
 		fd = openat(f->folder[LIVE], name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

@@ -78,7 +78,7 @@ static int start(struct umobject_container *c, struct object *o, umobject_put **
 	if (p->mine && id_make(&o->id) == 0)
 		bytes = object_pack(o, &size);
 	if (bytes)
-		result = c->b->ops->version_new(c->b, &o->id, bytes, size, &p->lease);
+		result = c->b->ops->version_new(c->b, &o->id, o->name, bytes, size, &p->lease);
 	free(bytes);
 	if (result < 0) {
 		put_free(p);
@@ -335,8 +335,6 @@ static int publish(struct umobject_put *p)
 
 int umobject_commit(umobject_put *p, unsigned flags, uint64_t *version)
 {
-	int error;
-
 	if (flags & ~UMOBJECT_SPARSE)
 		object_fail(EINVAL, "flags is %#x: there is UMOBJECT_SPARSE", flags);
 	else if (find_sources(p, flags & UMOBJECT_SPARSE) == 0 && make_view(p) == 0 && umobject_put_sync(p) == 0 && publish(p) == 0) {
@@ -345,9 +343,7 @@ int umobject_commit(umobject_put *p, unsigned flags, uint64_t *version)
 		put_free(p);
 		return 0;
 	}
-	error = errno;
 	umobject_abandon(p);
-	errno = error;
 	return -1;
 }
 
@@ -365,9 +361,11 @@ void umobject_abandon(umobject_put *p)
 	struct umobject_container *c = p->container;
 	struct umobject_id id = p->object->id;
 	struct source *own = NULL;
+	struct failure why;
 	size_t n = 0;
 
-	/* Its sentence, if there is one, is why it is abandoned: what fails here, the collector finds. */
+	/* Why it is abandoned is what counts: what fails here, the collector finds. */
+	failure_keep(&why);
 	if (p->mine) {
 		own = p->mine->sources;
 		n = p->mine->nsources;
@@ -378,6 +376,7 @@ void umobject_abandon(umobject_put *p)
 	put_free(p);
 	gc_version(c->b, &id, own, n);
 	free(own);
+	failure_restore(&why);
 }
 
 static int put_all(umobject_put *p, const void *data)
@@ -416,14 +415,11 @@ static int put_all(umobject_put *p, const void *data)
 int umobject_put_array(umobject_container *c, const char *name, const struct umobject_shape *shape, const void *data)
 {
 	umobject_put *p;
-	int error;
 
 	if (umobject_begin(c, name, shape, &p, NULL) < 0)
 		return -1;
 	if (put_all(p, data) == 0)
 		return umobject_commit(p, 0, NULL);
-	error = errno;
 	umobject_abandon(p);
-	errno = error;
 	return -1;
 }
