@@ -180,6 +180,12 @@ static void set_timeouts(struct cluster *c, const struct place *p)
 	if (!c->timeout && rados_conf_get(c->rados, names[0], text, sizeof(text)) == 0)
 		c->timeout = (unsigned)strtod(text, NULL);
 	c->timeout = c->timeout ? c->timeout : 30;
+	/* librados asks for a newer map of the cluster only when an operation is older than 10 s, which none would become. */
+	if (c->timeout <= 20) {
+		snprintf(text, sizeof(text), "%g", c->timeout / 4.0);
+		rados_conf_set(c->rados, "objecter_timeout", text);
+		rados_conf_set(c->rados, "objecter_tick_interval", text);
+	}
 	snprintf(text, sizeof(text), "%u", c->timeout);
 	for (i = 0; i < sizeof(names) / sizeof(*names); i++)
 		rados_conf_set(c->rados, names[i], text);
