@@ -368,6 +368,8 @@ static int flush_far(struct cache *c)
 	bool unflushed = atomic_compare_exchange_strong(&c->far_unflushed, &was, CACHE_BEING_FLUSHED);
 	int err = behind_flush(&c->far);
 
+	/* What came meanwhile may be lost, too. */
+	unflushed |= err && c->far_unflushed != CACHE_FLUSHED;
 	cache_far_was(c, err);
 	was = CACHE_BEING_FLUSHED;
 	if (err && unflushed)
@@ -451,6 +453,8 @@ static int cache_resize(void *h, uint64_t size)
 	err = cache_make_durable(c);
 	if (!err)
 		err = behind_resize(&c->far, size);
+	if (!err)
+		c->far_unflushed = CACHE_UNFLUSHED;
 	c->direct += CACHE_DIRECT_END;
 	if (!err)
 		cache_has_grown(c, size);

@@ -54,6 +54,7 @@ static uint64_t power_room = POWER_CAP;        /* bytes that any file may have: 
 static void (*power_before_read)(const struct power_file *file);
 static void (*power_before_write)(const struct power_file *file);
 static void (*power_after_write)(const struct power_file *file);
+static void (*power_before_flush)(const struct power_file *file);
 
 /* ---- The driver ---- */
 
@@ -161,6 +162,8 @@ static inline int power_flush(void *h, uint64_t off, uint64_t len)
 	bool fails;
 
 	(void)off, (void)len;
+	if (power_before_flush)
+		power_before_flush(h);
 	pthread_mutex_lock(&power_lock);
 	fails = power_bad_flushes > 0 && power_good_flushes == 0;
 	power_good_flushes -= power_good_flushes > 0;

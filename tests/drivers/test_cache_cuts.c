@@ -420,3 +420,153 @@ Test(cache_cuts, bytes_behind_the_end)
 	close_store(&beside);
 	end_workload();
 }
+
+/* ---- One thing at a time ---- */
+
+static void begin_store(const char *mode)
+{
+	void *store;
+	struct ummap_geom geom;
+
+	power_erase();
+	memset(&world, 0, sizeof(world));
+	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) == 0);
+	check(power_resize(store, START) == 0);
+	power_record_begin(&world.record);
+	open_store(&beside, mode);
+}
+
+static const uint8_t *some_bytes(uint64_t seed_of)
+{
+	static uint8_t bytes[8192];
+
+	fill(bytes, sizeof(bytes), 0, seed_of);
+	return bytes;
+}
+
+static void write_within(const struct power_file *file)
+{
+	if (strcmp(file->name, "store") != 0)
+		return;
+	power_before_flush = NULL;
+	power_bad_flushes = 1;
+	check(beside.driver.write(beside.cache, some_bytes(6), 8192, 16384) == 0);
+}
+
+/* A write past the cache that begins and ends while a flush is under way, which fails, may be lost. */
+Test(cache_cuts, a_flush_fails_around_a_write)
+{
+	cuts_begin();
+	begin_store("through");
+	check(beside.driver.write(beside.cache, some_bytes(5), 8192, 0) == 0);
+	check(beside.driver.flush(beside.cache, 0, UINT64_MAX) == 0);
+	power_before_flush = write_within;
+	check(cache_flush_far(beside.cache) == -EIO && !power_before_flush);
+	check(beside.cache->far_doubt, "what was written meanwhile is in doubt");
+	check(beside.driver.flush(beside.cache, 0, UINT64_MAX) != 0, "a caller is told once");
+	check(beside.driver.write(beside.cache, some_bytes(6), 8192, 16384) == 0);
+	check(beside.driver.flush(beside.cache, 0, UINT64_MAX) == 0);
+	close_store(&beside);
+	end_workload();
+}
+
+/* A length that a flush has acknowledged. */
+Test(cache_cuts, made_longer_and_flushed)
+{
+	struct power_replay replay;
+
+	cuts_begin();
+	for (unsigned mode = 0; mode < 4; mode++) {
+		begin_store(modes[mode]);
+		check(beside.driver.resize(beside.cache, CAP) == 0);
+		check(beside.driver.flush(beside.cache, 0, UINT64_MAX) == 0);
+		cut_here = power_requests();
+		close_store(&beside);
+		power_replay_begin(&replay, &world.record);
+		power_cut(&replay, cut_here, mode);
+		power_replay_end(&replay);
+		open_store(&beside, modes[mode]);
+		check(beside.geom.size == CAP, "%s: %" PRIu64 " bytes", modes[mode], beside.geom.size);
+		close_store(&beside);
+		end_workload();
+	}
+}
+
+/* A sector in the middle of a head, where most do not differ. */
+#define LOST (5 * POWER_SECTOR)
+
+static uint64_t slot_number(const uint8_t *slot)
+{
+	uint64_t number;
+
+	memcpy(&number, slot + 8, sizeof(number));
+	return number;
+}
+
+/* The first head of a pass, without one of its sectors: the pass before counts. */
+static size_t lose_sector_of_head(const uint8_t *before)
+{
+	uint8_t *near = power_file("near")->bytes;
+	size_t newer = slot_number(near) < slot_number(near + SIDE_SLOT) ? 0 : SIDE_SLOT, other = newer ? 0 : SIDE_SLOT;
+
+	check(slot_number(near + newer) + 1 == slot_number(near + other), "the pass has written both");
+	memcpy(near + other, before + other, SIDE_SLOT);
+	memset(near + newer + LOST, 0x5a, POWER_SECTOR);
+	return newer;
+}
+
+/* Of the head that is written next only that sector gets there. */
+static void complete_head(const struct power_record *r, size_t slot)
+{
+	struct power_replay replay;
+	size_t k = 0;
+
+	while (k < r->n && !(r->ops[k].kind == POWER_WRITE && strcmp(r->ops[k].file->name, "near") == 0 && r->ops[k].off == slot))
+		k++;
+	check(k < r->n, "a head is written");
+	power_replay_begin(&replay, r);
+	power_kill(&replay, k, &world.record);
+	memcpy(power_file("near")->bytes + slot + LOST, r->ops[k].data + LOST, POWER_SECTOR);
+	power_replay_end(&replay);
+	power_record_free(&world.record);
+}
+
+/* A head that is there in part, and becomes whole by a part of the one that is written over it, speaks of records that are
+ * there. */
+Test(cache_cuts, half_a_head_and_the_other_half)
+{
+	static uint8_t before[SIDE_HEAD], got[8192];
+	struct power_record record;
+	size_t slot;
+
+	cuts_begin();
+	begin_store("back");
+	check(beside.driver.write(beside.cache, some_bytes(5), 8192, 0) == 0);
+	check(beside.driver.flush(beside.cache, 0, UINT64_MAX) == 0);
+	memcpy(before, power_file("near")->bytes, SIDE_HEAD);
+	check(beside.driver.write(beside.cache, some_bytes(6), 8192, 16384) == 0);
+	check(beside.driver.flush(beside.cache, 0, UINT64_MAX) == 0);
+	cut_here = power_requests();
+	{
+		struct power_replay replay;
+		struct handle left = beside;
+
+		/* The process is gone, and its threads' work with it. */
+		close_store(&left);
+		power_replay_begin(&replay, &world.record);
+		power_kill(&replay, cut_here, &record);
+		power_replay_end(&replay);
+		power_record_free(&record);
+	}
+	slot = lose_sector_of_head(before);
+	end_workload();
+	power_record_begin(&record);
+	open_store(&beside, "back");
+	close_store(&beside);
+	power_recording = NULL;
+	complete_head(&record, slot);
+	power_record_free(&record);
+	open_store(&beside, "back");
+	check(beside.driver.read(beside.cache, got, 8192, 0) == 0 && memcmp(got, some_bytes(5), 8192) == 0);
+	close_store(&beside);
+}
