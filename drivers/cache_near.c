@@ -362,8 +362,16 @@ static uint64_t pass_of(const struct cache_near *n, const struct cache_record *r
 	return r->slot == s && r->sum == record_sum(n, r) ? r->pass : 0;
 }
 
+static bool was_written(const struct cache_record *r)
+{
+	static const struct cache_record never;
+
+	return memcmp(r, &never, sizeof(never)) != 0;
+}
+
 /* Of the two records of a slot the newer one that counts; an empty slot that never had one has none. One of a pass that did
- * not come to its end is to be written over by the next one, which has the same number. */
+ * not come to its end is to be written over by the next one, which has the same number; also one that is there in part, because
+ * what a later pass leaves there in part may make it whole. */
 static void load_slot(struct cache_near *n, uint32_t s, const struct cache_record *a, const struct cache_record *b)
 {
 	const struct cache_record *r[2] = { a, b };
@@ -371,7 +379,7 @@ static void load_slot(struct cache_near *n, uint32_t s, const struct cache_recor
 	unsigned copy;
 
 	for (int i = 0; i < 2; i++) {
-		if (pass[i] <= n->head.pass)
+		if (pass[i] ? pass[i] <= n->head.pass : !was_written(r[i]))
 			continue;
 		pass[i] = 0;
 		cache_mark_changed(&n->index, s);

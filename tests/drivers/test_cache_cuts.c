@@ -570,3 +570,36 @@ Test(cache_cuts, half_a_head_and_the_other_half)
 	check(beside.driver.read(beside.cache, got, 8192, 0) == 0 && memcmp(got, some_bytes(5), 8192) == 0);
 	close_store(&beside);
 }
+
+/* A record that is there in part is written over by the first pass. */
+Test(cache_cuts, half_a_record)
+{
+	static const uint8_t part[24] = { [0 ... 23] = 0x5a };
+	const size_t tables = SIDE_HEAD, table = 4096, record = sizeof(struct cache_record);
+	unsigned torn = 0;
+	uint8_t *near;
+
+	cuts_begin();
+	begin_store("back");
+	for (unsigned round = 0; round < 3; round++) {
+		check(beside.driver.write(beside.cache, some_bytes(round), 8192, 0) == 0);
+		check(beside.driver.flush(beside.cache, 0, UINT64_MAX) == 0);
+	}
+	close_store(&beside);
+	end_workload();
+	power_recording = NULL;
+	near = power_file("near")->bytes;
+	for (size_t s = 0; s < table / record; s++) {
+		const struct cache_record *r[2] = { (void *)(near + tables + s * record), (void *)(near + tables + table + s * record) };
+
+		if (!r[0]->pass || !r[1]->pass)
+			continue;
+		memcpy(near + tables + (r[0]->pass < r[1]->pass ? 0 : table) + s * record, part, sizeof(part));
+		torn++;
+	}
+	check(torn > 0);
+	open_store(&beside, "back");
+	close_store(&beside);
+	for (size_t at = tables; at < tables + 2 * table; at += record)
+		check(memcmp(near + at, part, sizeof(part)) != 0, "the record at %zu", at);
+}
