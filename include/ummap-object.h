@@ -64,8 +64,9 @@ struct umobject_attr {
 #define UMOBJECT_ATTR_INIT { .struct_size = sizeof(struct umobject_attr) }
 
 /*
- * Opens a container: the path of a folder. attr NULL: the defaults. Errors: ENOENT (there is none), EINVAL (attr), EBADMSG (it is
- * damaged), EPROTO (it is of a newer release), those of the system.
+ * Opens a container: the path of a folder, or as "rados:POOL/NAME". attr NULL: the defaults. Errors: ENOENT (there is none), EINVAL
+ * (attr), EBADMSG (it is damaged), EPROTO (it is of a newer release), EPROTONOSUPPORT (there is no such back end), ETIMEDOUT (the cluster
+ * does not answer), those of the system.
  */
 int umobject_open(const char *where, const struct umobject_attr *attr, umobject_container **container);
 /* Ends it, once nothing is held and no put is under way. */
@@ -96,7 +97,8 @@ int umobject_put_attribute(umobject_put *put, const char *name, const void *valu
 #define UMOBJECT_SPARSE 1u /* chunks that nobody has put are zeros, and no error */
 /*
  * Makes the version visible and ends the put, also where it fails. All others have called umobject_put_sync, or have ended. Errors:
- * ENODATA (a chunk is missing: the sentence says which), those of storage. *version: its number; NULL: not asked for.
+ * ENODATA (a chunk is missing: the sentence says which), ESTALE (the version was collected while this process was away from the cluster),
+ * those of storage. *version: its number; NULL: not asked for.
  */
 int umobject_commit(umobject_put *put, unsigned flags, uint64_t *version);
 /* Ends a put in this process: chunks that were put stay, and are durable when it returns 0. */

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a back end does for containers: it keeps chunks by id and number, versions by id, and names that refer to versions. A
- * version is bytes (message.h), which a back end does not look into. A new back end is one file with one table, and one line in
- * container.c.
+ * What a back end does for containers: it keeps chunks by id and number, versions by id, and names that refer to versions. What a chunk
+ * and a version are is bytes to it; which chunks a version needs is known to the core alone, which collects garbage (gc.h).
+ *
+ * The back end for folders is in the library. Others are files ummap-object-SCHEME.so that export `umobject_backend`, and are loaded when
+ * somebody opens SCHEME:... They include this header and error.h only. tests/object/memory.c is one in as few lines as can be.
  *
  * Calls return 0, or -1 with errno and a sentence (error.h). Calls of one back end may be made by many threads.
  */
 #ifndef OBJECT_BACKEND_H
 #define OBJECT_BACKEND_H
-
-#include "object/message.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,7 +17,12 @@
 #include <sys/uio.h>
 #include <ummap-object.h>
 
-struct backend;
+/* Rises with each change of what is below: a file of another one is refused. */
+#define BACKEND_ABI 1
+
+struct backend {
+	const struct backend_ops *ops;
+};
 
 /* A chunk that is open to be read. */
 struct stored {
@@ -25,61 +30,74 @@ struct stored {
 };
 
 struct stored_ops {
-	/* All of it, or it is an error: EBADMSG where there are fewer bytes. */
+	/* All of it, or it is an error: EBADMSG where there are fewer bytes, ENODATA where there is no such chunk. */
 	int (*read)(struct stored *s, void *to, size_t size, uint64_t at);
 	void (*close)(struct stored *s);
 };
 
-/* A version that is held: what it refers to stays. Whoever holds it may die, and holds nothing any more. */
+/* A version that is held: what it refers to stays. Whoever holds it may die, and holds nothing any more, at once or some time later. */
 struct lease;
 
 struct backend_ops {
+	unsigned abi;       /* BACKEND_ABI */
 	const char *scheme; /* NULL: containers are paths */
-	/* where: what stands behind "scheme:"; *d: what the container says of itself; with UMOBJECT_CREATE, what it is to say. */
-	int (*open)(const char *where, const struct umobject_attr *attr, struct description *d, struct backend **b);
+	/* where: what stands behind "scheme:". wanted: what the container is to say of itself if it has to be made; NULL: it has to be
+	 * there already (ENOENT). *bytes, for the caller to free: what it does say. */
+	int (*open)(const char *where, const void *wanted, size_t wanted_size, void **bytes, size_t *size, struct backend **b);
 	void (*close)(struct backend *b);
 
-	/* Chunks. A write is whole or it fails; what was written is durable after sync, which is for this handle's writes of the id. */
+	/* Chunks. A write is whole or it fails, also where a chunk is replaced; one that fails later is told of by sync. What was written is
+	 * durable after sync, which is for this handle's writes of the id. */
 	int (*chunk_write)(struct backend *b, const struct umobject_id *id, uint64_t number, const struct iovec *iov, int n);
 	int (*chunk_sync)(struct backend *b, const struct umobject_id *id);
-	/* ENODATA: there is none. */
+	/* ENODATA, here or when it is read: there is none. */
 	int (*chunk_open)(struct backend *b, const struct umobject_id *id, uint64_t number, struct stored **stored);
 	int (*chunk_there)(struct backend *b, const struct umobject_id *id, uint64_t number, bool *there);
-	int (*chunk_remove)(struct backend *b, const struct umobject_id *id, uint64_t number);
+	/* Chunks [first, first + count), as far as they are there. */
+	int (*chunks_remove)(struct backend *b, const struct umobject_id *id, uint64_t first, uint64_t count);
+	/* NULL, or: this chunk, of about so many bytes, will be opened soon and read from its beginning to its end. */
+	void (*chunk_ahead)(struct backend *b, const struct umobject_id *id, uint64_t number, uint64_t bytes);
 
-	/* A new version, under this id, of which nobody knows by name: it is held. */
-	int (*version_new)(struct backend *b, const struct umobject_id *id, const void *bytes, size_t size, struct lease **lease);
+	/* A new version, under this id, of which nobody knows by name: it is held. name: which one it may be given. */
+	int (*version_new)(struct backend *b, const struct umobject_id *id, const char *name, const void *bytes, size_t size,
+			   struct lease **lease);
 	/* Holds a version by its id, or by a name and its number (0: the newest), and gives its bytes, for the caller to free. ENOENT. */
 	int (*version_hold)(struct backend *b, const struct umobject_id *id, struct lease **lease, void **bytes, size_t *size);
 	int (*name_hold)(struct backend *b, const char *name, uint64_t version, struct lease **lease, void **bytes, size_t *size);
 	void (*release)(struct backend *b, struct lease *lease);
-	/* Nobody else names versions of this name from lock to unlock. */
+	/* Nobody else names versions of this name from lock to unlock; the empty name is the collector's. Both NULL: there are no locks, and
+	 * publish compares. */
 	int (*name_lock)(struct backend *b, const char *name, void **lock);
 	void (*name_unlock)(struct backend *b, void *lock);
 	/* The bytes of a version that is held are these now, durably, and so are its chunks and its view, and name is this version's: at once
-	 * for all others. Versions of the name older than the newest `keep` lose it. Under the name's lock. */
+	 * for all others. Versions of the name older than the newest `keep` lose it. Under the name's lock; without locks, EAGAIN if the
+	 * newest version is not the one before this one. */
 	int (*publish)(struct backend *b, struct lease *lease, const char *name, uint64_t version, unsigned keep, const void *bytes,
 		       size_t size);
-	/* Takes the name from all its versions. Under its lock. */
+	/* Takes the name from all its versions. Under its lock. ENOENT. */
 	int (*name_remove)(struct backend *b, const char *name);
-	/* Where names are kept as something else, `bytes` has the name in it. */
-	int (*names)(struct backend *b, int (*each)(void *arg, const void *bytes, size_t size), void *arg);
+	int (*names)(struct backend *b, int (*each)(void *arg, const char *name), void *arg);
+	/* From the oldest on. */
 	int (*versions)(struct backend *b, const char *name, int (*each)(void *arg, uint64_t version), void *arg);
 
 	/* A view for HDF5 programs; NULL: there is no place for one. view_file names a chunk's file as the view is to call it. */
 	void (*view_file)(void *b, const struct umobject_id *id, uint64_t number, char *text, size_t size);
 	int (*view_write)(struct backend *b, const struct umobject_id *id, const void *bytes, size_t size);
 
-	/* Removes versions that nobody names or holds, and chunks to which none that is named or held refers. */
-	int (*collect)(struct backend *b, struct umobject_garbage *removed);
-	/* Removes one version, if nobody names or holds it, and these chunks of its id, to which no other version refers. */
-	int (*version_remove)(struct backend *b, const struct umobject_id *id, const struct source *own, size_t n);
-};
-
-struct backend {
-	const struct backend_ops *ops;
+	/* For the collector. All versions that are there, named, held or neither. */
+	int (*all_versions)(struct backend *b, int (*each)(void *arg, const struct umobject_id *id), void *arg);
+	int (*version_there)(struct backend *b, const struct umobject_id *id, bool *there);
+	/* A version that nobody names or holds: from now on nobody can, until it is removed, with its view, or released. EBUSY: somebody does,
+	 * and these are its bytes. ENOENT. */
+	int (*version_claim)(struct backend *b, const struct umobject_id *id, struct lease **claim, void **bytes, size_t *size);
+	void (*version_remove)(struct backend *b, struct lease *claim);
+	/* Removes all chunks that `garbage` says are, and what is left of writes of theirs that were interrupted. */
+	int (*sweep)(struct backend *b, bool (*garbage)(void *arg, const struct umobject_id *id, uint64_t number), void *arg,
+		     struct umobject_garbage *removed);
 };
 
 extern const struct backend_ops backend_folders;
+/* What a back end that is loaded exports. */
+extern const struct backend_ops umobject_backend;
 
 #endif

@@ -3,34 +3,15 @@
 #include "object/container.h"
 
 #include "object/error.h"
+#include "object/gc.h"
 #include "object/id.h"
+#include "object/plugin.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct backend_ops *const backends[] = {
-	&backend_folders,
-};
-
 #define KEEP_MAX 1000
-
-/* What stands behind the scheme; a path has none. */
-static const struct backend_ops *find_backend(const char *where, const char **rest)
-{
-	size_t i;
-
-	for (i = 0; i < sizeof(backends) / sizeof(*backends); i++) {
-		const char *scheme = backends[i]->scheme;
-		size_t len = scheme ? strlen(scheme) : 0;
-
-		if (!scheme || (strncmp(where, scheme, len) == 0 && where[len] == ':')) {
-			*rest = scheme ? where + len + 1 : where;
-			return backends[i];
-		}
-	}
-	return NULL;
-}
 
 static int check_attr(const struct umobject_attr *attr)
 {
@@ -52,34 +33,66 @@ static int check_attr(const struct umobject_attr *attr)
 	return 0;
 }
 
-int umobject_open(const char *where, const struct umobject_attr *attr, umobject_container **container)
+/* What a new container is to say of itself. */
+static void *describe(const struct umobject_attr *attr, size_t *size)
 {
 	static const char *const inside[] = { "data" };
-	struct umobject_attr defaults = UMOBJECT_ATTR_INIT;
-	const struct backend_ops *ops;
-	struct umobject_container *c;
-	struct description d;
-	const char *rest = where;
+	struct description d = { .keep = attr->keep ? attr->keep : 1 };
 
-	if (!where || !*where || !container)
-		return object_fail(EINVAL, "which container? It is a folder");
-	attr = attr ? attr : &defaults;
-	if (check_attr(attr) < 0)
-		return -1;
-	ops = find_backend(where, &rest);
-	c = calloc(1, sizeof(*c));
-	if (!c)
-		return object_fail(ENOMEM, "no memory for a container");
-	d.keep = attr->keep ? attr->keep : 1;
 	d.devices = (char **)(uintptr_t)(attr->ndevices ? attr->devices : inside);
 	d.ndevices = attr->ndevices ? attr->ndevices : 1;
-	if (ops->open(rest, attr, &d, &c->b) < 0) {
-		free(c);
+	return description_pack(&d, size);
+}
+
+static int open_backend(struct umobject_container *c, const struct backend_ops *ops, const char *where, const struct umobject_attr *attr)
+{
+	void *wanted = NULL, *bytes;
+	size_t wanted_size = 0, size;
+	struct description d;
+	int result;
+
+	if (attr->flags & UMOBJECT_CREATE && !(wanted = describe(attr, &wanted_size)))
+		return -1;
+	result = ops->open(where, wanted, wanted_size, &bytes, &size, &c->b);
+	free(wanted);
+	if (result < 0)
+		return -1;
+	result = description_unpack(bytes, size, where, &d);
+	free(bytes);
+	if (result < 0) {
+		ops->close(c->b);
 		return -1;
 	}
 	c->keep = d.keep;
 	c->read_only = attr->flags & UMOBJECT_READ_ONLY;
 	description_free(&d);
+	return 0;
+}
+
+int umobject_open(const char *where, const struct umobject_attr *attr, umobject_container **container)
+{
+	struct umobject_attr defaults = UMOBJECT_ATTR_INIT;
+	const struct backend_ops *ops;
+	struct umobject_container *c;
+	const char *rest;
+
+	if (!where || !*where || !container)
+		return object_fail(EINVAL, "which container? It is a folder, or as rados:POOL/NAME");
+	attr = attr ? attr : &defaults;
+	if (check_attr(attr) < 0)
+		return -1;
+	ops = plugin_find(where, &rest);
+	if (!ops)
+		return -1;
+	if (ops->scheme && attr->ndevices)
+		return object_fail(EINVAL, "attr.devices are for containers in folders: %s has places of its own", ops->scheme);
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return object_fail(ENOMEM, "no memory for a container");
+	if (open_backend(c, ops, rest, attr) < 0) {
+		free(c);
+		return -1;
+	}
 	*container = c;
 	return 0;
 }
@@ -92,26 +105,9 @@ void umobject_close(umobject_container *c)
 	free(c);
 }
 
-struct listing {
-	int (*each)(void *arg, const char *name);
-	void *arg;
-};
-
-static int list_one(void *arg, const void *bytes, size_t size)
-{
-	struct listing *l = arg;
-	struct object *o = object_unpack(bytes, size, "a version");
-	int result = o ? l->each(l->arg, o->name) : -1;
-
-	object_free(o);
-	return result;
-}
-
 int umobject_list(umobject_container *c, int (*each)(void *arg, const char *name), void *arg)
 {
-	struct listing l = { each, arg };
-
-	return c->b->ops->names(c->b, list_one, &l);
+	return c->b->ops->names(c->b, each, arg);
 }
 
 int umobject_versions(umobject_container *c, const char *name, int (*each)(void *arg, uint64_t version), void *arg)
@@ -123,18 +119,19 @@ int umobject_versions(umobject_container *c, const char *name, int (*each)(void 
 
 int umobject_delete(umobject_container *c, const char *name)
 {
-	void *lock;
+	void *lock = NULL;
 	int result, error;
 
 	if (name_check(name) < 0)
 		return -1;
 	if (c->read_only)
 		return object_fail(EROFS, "the container was opened to be read only");
-	if (c->b->ops->name_lock(c->b, name, &lock) < 0)
+	if (c->b->ops->name_lock && c->b->ops->name_lock(c->b, name, &lock) < 0)
 		return -1;
 	result = c->b->ops->name_remove(c->b, name);
 	error = errno;
-	c->b->ops->name_unlock(c->b, lock);
+	if (c->b->ops->name_unlock)
+		c->b->ops->name_unlock(c->b, lock);
 	errno = error;
 	return result;
 }
@@ -148,7 +145,7 @@ int umobject_gc(umobject_container *c, struct umobject_garbage *removed)
 		return object_fail(EINVAL, "struct_size is %zu: it is sizeof(struct umobject_garbage)", removed->struct_size);
 	if (c->read_only)
 		return object_fail(EROFS, "the container was opened to be read only");
-	result = c->b->ops->collect(c->b, &counted);
+	result = gc_all(c->b, &counted);
 	if (removed) {
 		counted.struct_size = removed->struct_size;
 		*removed = counted;

@@ -44,6 +44,7 @@ static const struct {
 /* ---- Opening ---- */
 
 struct wish {
+	char container[1200];          /* keys that are the container's: "?conf=..." */
 	uint64_t version;
 	struct umobject_id id;
 	bool by_id;
@@ -127,8 +128,19 @@ static bool parse_version(const char *text, struct wish *w)
 	return *text >= '1' && *text <= '9' && !*end && !errno;
 }
 
+/* One that the container has behind a question mark. */
+static int pass_key(const struct ummap_key *k, struct wish *w, struct ummap_geom *geom)
+{
+	size_t len = strlen(w->container);
+	int n = snprintf(w->container + len, sizeof(w->container) - len, "%c%s=%s", len ? '&' : '?', k->name, k->value);
+
+	return n < 0 || (size_t)n >= sizeof(w->container) - len ? say(geom, ENAMETOOLONG, "%s is too long", k->name) : 0;
+}
+
 static int parse_key(const struct ummap_key *k, struct wish *w, struct ummap_geom *geom)
 {
+	if (strcmp(k->name, "conf") == 0 || strcmp(k->name, "user") == 0 || strcmp(k->name, "timeout") == 0 || strcmp(k->name, "lease") == 0)
+		return pass_key(k, w, geom);
 	if (strcmp(k->name, "version") == 0)
 		return parse_version(k->value, w) ? 0 : say(geom, EINVAL, "version is \"%.40s\": it is a number from 1 on", k->value);
 	if (strcmp(k->name, "id") == 0) {
@@ -162,30 +174,59 @@ static int parse_keys(const struct ummap_uri *uri, struct wish *w, struct ummap_
 	return 0;
 }
 
-/* The container is the longest beginning of the path that is one; the name is the rest, and may have slashes. */
-static int open_container(struct handle *h, const char *path, bool write, bool named, struct ummap_geom *geom)
+/* What stands before it is the container, what stands behind is the name. */
+static int open_at(struct handle *h, const char *path, size_t len, const struct wish *w, bool write)
 {
 	struct umobject_attr attr = UMOBJECT_ATTR_INIT;
-	char *folder = strdup(path), *slash = folder ? folder + strlen(folder) : NULL;
-	int err = -ENOMEM;
+	char *container;
+	int result;
 
+	if (asprintf(&container, "%.*s%s", (int)len, path, w->container) < 0)
+		return -ENOMEM;
 	attr.flags = write ? 0 : UMOBJECT_READ_ONLY;
-	while (slash && slash > folder) {
-		*slash = '\0';
-		/* Without a name the container may be all of the path. */
-		if ((!named || slash < folder + strlen(path)) && umobject_open(folder, &attr, &h->container) == 0) {
-			h->name = strdup(path + (slash - folder) + (path[slash - folder] == '/'));
-			*geom->why = '\0';
-			err = h->name ? 0 : -ENOMEM;
-			break;
-		}
-		err = told(geom);
-		slash = strrchr(folder, '/');
+	result = umobject_open(container, &attr, &h->container) < 0 ? -errno : 0;
+	free(container);
+	if (result == 0) {
+		h->name = strdup(path + len + (path[len] == '/'));
+		result = h->name ? 0 : -ENOMEM;
 	}
-	free(folder);
-	if (err == -ENOENT)
+	return result;
+}
+
+/* As rados:POOL/CONTAINER/NAME. 0: it is a path. */
+static size_t scheme_length(const char *path)
+{
+	size_t len = strspn(path, "abcdefghijklmnopqrstuvwxyz");
+
+	return len && path[len] == ':' ? len + 1 : 0;
+}
+
+/* Behind a scheme, the container has one slash in it. */
+static int open_behind_scheme(struct handle *h, const char *path, size_t scheme, const struct wish *w, bool write, struct ummap_geom *geom)
+{
+	size_t pool = scheme + strcspn(path + scheme, "/"), len = path[pool] ? pool + 1 + strcspn(path + pool + 1, "/") : pool;
+
+	return open_at(h, path, len, w, write) < 0 ? told(geom) : 0;
+}
+
+/* The container is the longest beginning of the path that is one; the name is the rest, and may have slashes. */
+static int open_container(struct handle *h, const char *path, bool write, const struct wish *w, struct ummap_geom *geom)
+{
+	size_t len = strlen(path), scheme = scheme_length(path);
+	int err = -ENOENT;
+
+	if (scheme)
+		return open_behind_scheme(h, path, scheme, w, write, geom);
+	if (*w->container)
+		return say(geom, EINVAL, "%s", "conf, user, timeout and lease are keys of containers in RADOS");
+	/* Without a name the container may be all of the path. */
+	for (len += w->by_id; len > 1 && (err == -ENOENT || err == -ENOTDIR); len--)
+		if (path[len - 1] == '/' || !path[len - 1])
+			err = open_at(h, path, len - 1, w, write);
+	errno = -err;
+	if (err == -ENOENT || err == -ENOTDIR)
 		return say(geom, ENOENT, "no container is in %.100s: umobject create makes one", path);
-	return err;
+	return err ? told(geom) : 0;
 }
 
 static int take_shape(struct handle *h, const struct umobject_version *base)
@@ -263,7 +304,7 @@ static int object_open(const struct ummap_uri *uri, int oflags, void **handle, s
 	h->written = -1;
 	err = parse_keys(uri, &wish, geom);
 	if (!err)
-		err = open_container(h, uri->path, oflags & UMMAP_O_WRITE, !wish.by_id, geom);
+		err = open_container(h, uri->path, oflags & UMMAP_O_WRITE, &wish, geom);
 	if (!err)
 		err = hold_base(h, &wish, oflags, geom);
 	if (!err && oflags & UMMAP_O_WRITE && (wish.version || wish.by_id))
@@ -565,7 +606,7 @@ const struct ummap_driver ummap_driver = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "object",
-	.keys = "version id type dims chunk",
+	.keys = "version id type dims chunk conf user timeout lease",
 	.help = "an object of a container: CONTAINER/NAME",
 	.open = object_open,
 	.close = object_close,

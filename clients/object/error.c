@@ -4,10 +4,11 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <ummap-object.h>
 
-static _Thread_local char text[1024];
+static _Thread_local char text[sizeof(((struct failure *)0)->text)];
 
 int object_fail(int error, const char *format, ...)
 {
@@ -18,6 +19,18 @@ int object_fail(int error, const char *format, ...)
 	va_end(args);
 	errno = error;
 	return -1;
+}
+
+void failure_keep(struct failure *f)
+{
+	f->error = errno;
+	memcpy(f->text, text, sizeof(text));
+}
+
+void failure_restore(const struct failure *f)
+{
+	errno = f->error;
+	memcpy(text, f->text, sizeof(text));
 }
 
 const char *umobject_errormsg(void)

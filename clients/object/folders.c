@@ -55,15 +55,11 @@ static void join(char out[static PATH_MAX], const char *folder, const char *name
 }
 
 /* Into a file of another name, durably, and then under its own: false in *mine if somebody else was first. */
-static int write_description(const char *path, const struct description *d)
+static int write_description(const char *path, const void *bytes, size_t size)
 {
 	char temporary[PATH_MAX], file[PATH_MAX];
-	size_t size;
-	void *bytes = description_pack(d, &size);
 	int fd, folder, error = 0;
 
-	if (!bytes)
-		return -1;
 	snprintf(temporary, sizeof(temporary), "%.4000s/container.%d", path, (int)getpid());
 	join(file, path, "container");
 	fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -71,7 +67,7 @@ static int write_description(const char *path, const struct description *d)
 	if (fd < 0 || folder < 0)
 		error = errno;
 	if (!error)
-		error = durable_write(fd, &(struct iovec){ bytes, size }, 1);
+		error = durable_write(fd, &(struct iovec){ (void *)(uintptr_t)bytes, size }, 1);
 	if (!error && (fsync(fd) < 0 || (link(temporary, file) < 0 && errno != EEXIST) || fsync(folder) < 0))
 		error = errno;
 	unlink(temporary);
@@ -79,13 +75,27 @@ static int write_description(const char *path, const struct description *d)
 		close(fd);
 	if (folder >= 0)
 		close(folder);
-	free(bytes);
 	return error ? object_fail(error, "the container %s cannot be made: %s", path, strerror(error)) : 0;
 }
 
-static int create(const char *path, const struct description *d)
+static int create_devices(const char *path, const struct description *d)
 {
 	char sub[PATH_MAX];
+	size_t i;
+
+	for (i = 0; i < d->ndevices; i++) {
+		join(sub, path, d->devices[i]);
+		if (ensure_folder(sub) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int create(const char *path, const void *wanted, size_t size)
+{
+	char sub[PATH_MAX];
+	struct description d;
+	int result;
 	size_t i;
 
 	if (ensure_folder(path) < 0)
@@ -95,31 +105,32 @@ static int create(const char *path, const struct description *d)
 		if (ensure_folder(sub) < 0)
 			return -1;
 	}
-	for (i = 0; i < d->ndevices; i++) {
-		join(sub, path, d->devices[i]);
-		if (ensure_folder(sub) < 0)
-			return -1;
-	}
-	return write_description(path, d);
+	if (description_unpack(wanted, size, path, &d) < 0)
+		return -1;
+	result = create_devices(path, &d);
+	description_free(&d);
+	return result < 0 ? -1 : write_description(path, wanted, size);
 }
 
-static int read_description(const char *path, struct description *d)
+/* NULL with a sentence. */
+static void *read_description(const char *path, size_t *size)
 {
 	char file[PATH_MAX];
-	size_t size;
 	void *bytes;
-	int fd, result;
+	int fd;
 
 	join(file, path, "container");
 	fd = open(file, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return object_fail(errno, errno == ENOENT ? "%s is no container: there is none, or it was not made by this library" :
-				   "the container %s cannot be opened: %m", path);
-	bytes = durable_contents(fd, &size);
-	result = bytes ? description_unpack(bytes, size, file, d) : object_fail(errno, "%s cannot be read: %s", file, strerror(errno));
-	free(bytes);
+	if (fd < 0) {
+		object_fail(errno, errno == ENOENT ? "%s is no container: there is none, or it was not made by this library" :
+			    "the container %s cannot be opened: %m", path);
+		return NULL;
+	}
+	bytes = durable_contents(fd, size);
+	if (!bytes)
+		object_fail(errno, "%s cannot be read: %s", file, strerror(errno));
 	close(fd);
-	return result;
+	return bytes;
 }
 
 static void folders_close(struct backend *b)
@@ -184,21 +195,13 @@ static int open_folders(struct folders *f)
 	return 0;
 }
 
-static int folders_open(const char *where, const struct umobject_attr *attr, struct description *d, struct backend **b)
+/* As the container's description says. */
+static int open_all(const char *where, const struct description *d, struct backend **b)
 {
-	struct description given = *d;
-	struct folders *f;
-	char *path;
+	struct folders *f = calloc(1, sizeof(*f));
+	char *path = strdup(where);
 	size_t i;
 
-	if (strlen(where) > PATH_MAX - 512)
-		return object_fail(ENAMETOOLONG, "the path of the container is too long");
-	if (attr->flags & UMOBJECT_CREATE && create(where, &given) < 0)
-		return -1;
-	if (read_description(where, d) < 0)
-		return -1;
-	f = calloc(1, sizeof(*f));
-	path = strdup(where);
 	if (!f || !path) {
 		free(f);
 		free(path);
@@ -215,6 +218,28 @@ static int folders_open(const char *where, const struct umobject_attr *attr, str
 	}
 	*b = &f->b;
 	return 0;
+}
+
+static int folders_open(const char *where, const void *wanted, size_t wanted_size, void **bytes, size_t *size, struct backend **b)
+{
+	struct description d;
+	int result;
+
+	if (strlen(where) > PATH_MAX - 512)
+		return object_fail(ENAMETOOLONG, "the path of the container is too long");
+	if (wanted && create(where, wanted, wanted_size) < 0)
+		return -1;
+	*bytes = read_description(where, size);
+	if (!*bytes)
+		return -1;
+	result = description_unpack(*bytes, *size, where, &d);
+	if (result == 0) {
+		result = open_all(where, &d, b);
+		description_free(&d);
+	}
+	if (result < 0)
+		free(*bytes);
+	return result;
 }
 
 /* ---- Chunks ---- */
@@ -378,9 +403,8 @@ static int folders_chunk_there(struct backend *b, const struct umobject_id *id, 
 	return *there || errno == ENOENT ? 0 : object_fail(errno, "the chunk %s cannot be looked for: %s", name, strerror(errno));
 }
 
-static int folders_chunk_remove(struct backend *b, const struct umobject_id *id, uint64_t number)
+static int chunk_remove(const struct folders *f, const struct umobject_id *id, uint64_t number)
 {
-	struct folders *f = of(b);
 	unsigned device = device_of(f, id, number);
 	char name[64];
 
@@ -392,9 +416,19 @@ static int folders_chunk_remove(struct backend *b, const struct umobject_id *id,
 	return 0;
 }
 
+static int folders_chunks_remove(struct backend *b, const struct umobject_id *id, uint64_t first, uint64_t count)
+{
+	uint64_t number;
+
+	for (number = first; number < first + count; number++)
+		if (chunk_remove(of(b), id, number) < 0)
+			return -1;
+	return 0;
+}
+
 /* ---- Versions ---- */
 
-static struct lease *new_lease(const struct umobject_id *id, int fd)
+struct lease *folders_lease(const struct umobject_id *id, int fd)
 {
 	struct lease *l = malloc(sizeof(*l));
 
@@ -403,20 +437,22 @@ static struct lease *new_lease(const struct umobject_id *id, int fd)
 	return l;
 }
 
-
-bool folders_has_links(int fd)
+/* Whether a file that is open still has a name: if not, it was removed between being opened and being locked. */
+static bool has_links(int fd)
 {
 	struct stat st;
 
 	return fstat(fd, &st) == 0 && st.st_nlink > 0;
 }
 
-static int folders_version_new(struct backend *b, const struct umobject_id *id, const void *bytes, size_t size, struct lease **lease)
+static int folders_version_new(struct backend *b, const struct umobject_id *id, const char *of_name, const void *bytes, size_t size,
+			       struct lease **lease)
 {
 	struct folders *f = of(b);
 	char name[ID_TEXT];
 	int fd, error = 0;
 
+	(void)of_name;
 	id_text(id, name);
 	do {
 		fd = openat(f->folder[LIVE], name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -425,10 +461,10 @@ static int folders_version_new(struct backend *b, const struct umobject_id *id, 
 		if (flock(fd, LOCK_SH) < 0)
 			error = errno;
 		/* Garbage may have been collected just now. */
-	} while (!error && !folders_has_links(fd) && close(fd) == 0);
+	} while (!error && !has_links(fd) && close(fd) == 0);
 	if (!error)
 		error = durable_write(fd, &(struct iovec){ (void *)(uintptr_t)bytes, size }, 1);
-	*lease = error ? NULL : new_lease(id, fd);
+	*lease = error ? NULL : folders_lease(id, fd);
 	if (*lease)
 		return 0;
 	unlinkat(f->folder[LIVE], name, 0);
@@ -445,7 +481,7 @@ static int hold_link(const struct folders *f, int folder, const char *name, int 
 	if (*fd < 0)
 		return errno == ENOENT ? object_fail(ENOENT, "there is no object of this name in %s", f->path) :
 			object_fail(errno, "%s/%s/%s cannot be opened: %s", f->path, folder_names[folder], name, strerror(errno));
-	if (flock(*fd, LOCK_SH | LOCK_NB) == 0 && folders_has_links(*fd))
+	if (flock(*fd, LOCK_SH | LOCK_NB) == 0 && has_links(*fd))
 		return 0;
 	close(*fd);
 	return 1;
@@ -462,7 +498,7 @@ static int hold(const struct folders *f, int folder, const char *name, struct le
 	if (result < 0)
 		return -1;
 	*bytes = durable_contents(fd, size);
-	*lease = *bytes ? new_lease(&(struct umobject_id){ { 0 } }, fd) : NULL;
+	*lease = *bytes ? folders_lease(&(struct umobject_id){ { 0 } }, fd) : NULL;
 	if (*lease)
 		return 0;
 	result = errno;
@@ -524,7 +560,10 @@ static int folders_name_lock(struct backend *b, const char *name, void **lock)
 
 	if (!fd)
 		return object_fail(ENOMEM, "no memory for a lock");
-	snprintf(file, sizeof(file), "%02x", (unsigned)(XXH3_64bits(name, strlen(name)) & 0x3f));
+	if (*name)
+		snprintf(file, sizeof(file), "%02x", (unsigned)(XXH3_64bits(name, strlen(name)) & 0x3f));
+	else
+		strcpy(file, "collect");
 	*fd = openat(f->folder[LOCKS], file, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 	while (*fd >= 0 && flock(*fd, LOCK_EX) < 0 && errno == EINTR)
 		;
@@ -741,7 +780,29 @@ static int folders_name_remove(struct backend *b, const char *name)
 	return 0;
 }
 
-static int folders_names(struct backend *b, int (*each)(void *arg, const void *bytes, size_t size), void *arg)
+/* What is in the file of a name that is too long for a file's; NULL with errno. */
+static char *name_in_version(struct folders *f, const char *file)
+{
+	struct lease *lease;
+	struct object *o;
+	char *name = NULL;
+	void *bytes;
+	size_t size;
+
+	if (hold(f, NAMES, file, &lease, &bytes, &size) < 0)
+		return NULL;
+	o = object_unpack(bytes, size, file);
+	if (o) {
+		name = o->name;
+		o->name = NULL;
+	}
+	object_free(o);
+	free(bytes);
+	folders_release(&f->b, lease);
+	return name;
+}
+
+static int folders_names(struct backend *b, int (*each)(void *arg, const char *name), void *arg)
 {
 	struct folders *f = of(b);
 	DIR *d = folders_read(f, NAMES);
@@ -751,20 +812,19 @@ static int folders_names(struct backend *b, int (*each)(void *arg, const void *b
 	if (!d)
 		return -1;
 	while (result == 0 && (e = readdir(d))) {
-		struct lease *lease;
-		void *bytes;
-		size_t size;
+		char *name;
 
 		if (*e->d_name == '.')
 			continue;
-		/* One that is deleted meanwhile is no longer in the list. */
-		if (hold(f, NAMES, e->d_name, &lease, &bytes, &size) < 0) {
+		name = name_unescape(e->d_name);
+		if (!name)
+			name = name_in_version(f, e->d_name);
+		if (name)
+			result = each(arg, name);
+		else
+			/* One that is deleted meanwhile is no longer in the list. */
 			result = errno == ENOENT ? 0 : -1;
-			continue;
-		}
-		result = each(arg, bytes, size);
-		free(bytes);
-		folders_release(b, lease);
+		free(name);
 	}
 	closedir(d);
 	return result;
@@ -814,13 +874,14 @@ static int folders_view_write(struct backend *b, const struct umobject_id *id, c
 }
 
 const struct backend_ops backend_folders = {
+	.abi = BACKEND_ABI,
 	.open = folders_open,
 	.close = folders_close,
 	.chunk_write = folders_chunk_write,
 	.chunk_sync = folders_chunk_sync,
 	.chunk_open = folders_chunk_open,
 	.chunk_there = folders_chunk_there,
-	.chunk_remove = folders_chunk_remove,
+	.chunks_remove = folders_chunks_remove,
 	.version_new = folders_version_new,
 	.version_hold = folders_version_hold,
 	.name_hold = folders_name_hold,
@@ -833,6 +894,9 @@ const struct backend_ops backend_folders = {
 	.versions = folders_versions,
 	.view_file = folders_view_file,
 	.view_write = folders_view_write,
-	.collect = folders_collect,
+	.all_versions = folders_all_versions,
+	.version_there = folders_version_there,
+	.version_claim = folders_version_claim,
 	.version_remove = folders_version_remove,
+	.sweep = folders_sweep,
 };

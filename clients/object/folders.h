@@ -4,6 +4,7 @@
 #define OBJECT_FOLDERS_H
 
 #include "object/backend.h"
+#include "object/message.h"
 
 #include <dirent.h>
 #include <pthread.h>
@@ -43,13 +44,17 @@ static inline struct folders *of(struct backend *b)
 	return (struct folders *)b;
 }
 
-/* Whether a file that is open still has a name: if not, it was removed between being opened and being locked. */
-bool folders_has_links(int fd);
+/* NULL: no memory. */
+struct lease *folders_lease(const struct umobject_id *id, int fd);
 /* To be read with readdir, and closed; NULL with a sentence. */
 DIR *folders_read(const struct folders *f, int folder);
 
 /* folders_gc.c */
-int folders_collect(struct backend *b, struct umobject_garbage *removed);
-int folders_version_remove(struct backend *b, const struct umobject_id *id, const struct source *own, size_t n);
+int folders_all_versions(struct backend *b, int (*each)(void *arg, const struct umobject_id *id), void *arg);
+int folders_version_there(struct backend *b, const struct umobject_id *id, bool *there);
+int folders_version_claim(struct backend *b, const struct umobject_id *id, struct lease **claim, void **bytes, size_t *size);
+void folders_version_remove(struct backend *b, struct lease *claim);
+int folders_sweep(struct backend *b, bool (*garbage)(void *arg, const struct umobject_id *id, uint64_t number), void *arg,
+		  struct umobject_garbage *removed);
 
 #endif

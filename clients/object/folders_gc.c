@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Garbage of containers in folders. A version that can be locked for oneself is held by nobody, and if it has one link, nobody names it.
- * It stays locked until it is gone, so that nobody begins to hold it. Its chunks stay as long as another version refers to them: each
- * version that is named or held is asked. A version that is made from another one holds that, so what it will refer to is referred to
- * all the time. Chunks come to be after their version, and go before it.
- *
+ * What the collector asks of folders. A version that can be locked for oneself is held by nobody, and if it has one link, nobody names it.
  * Leaves of a folder that no live version owns are of a system that lost power: they go as well.
  */
 #include "object/folders.h"
@@ -22,93 +18,31 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A version that is garbage, and locked. */
-struct dead {
-	struct umobject_id id;
-	int fd;
-};
-
-struct collection {
-	struct folders *f;
-	struct dead *dead;
-	size_t ndead;
-	struct source *refers;      /* chunks that somebody needs: sorted when all are there */
-	size_t nrefers;
-	struct umobject_id *asked;  /* versions that are alive, and have said what they need */
-	size_t nasked;
-	struct umobject_garbage *removed;
-};
-
-/* A version whose chunks are not known yet needs all of its id. */
-#define ALL UINT64_MAX
-
-static int by_id(const void *a, const void *b)
+int folders_all_versions(struct backend *b, int (*each)(void *arg, const struct umobject_id *id), void *arg)
 {
-	return memcmp(&((const struct source *)a)->id, &((const struct source *)b)->id, sizeof(struct umobject_id));
-}
+	DIR *d = folders_read(of(b), LIVE);
+	const struct dirent *e;
+	int result = 0;
 
-/* The first that has this id, or a greater one. */
-static size_t first_of(const struct collection *c, const struct umobject_id *id)
-{
-	size_t low = 0, high = c->nrefers;
+	if (!d)
+		return -1;
+	while (result == 0 && (e = readdir(d))) {
+		struct umobject_id id;
 
-	while (low < high) {
-		size_t middle = (low + high) / 2;
-
-		if (memcmp(&c->refers[middle].id, id, sizeof(*id)) < 0)
-			low = middle + 1;
-		else
-			high = middle;
+		if (id_parse(e->d_name, &id))
+			result = each(arg, &id);
 	}
-	return low;
+	closedir(d);
+	return result;
 }
 
-static bool needed(const struct collection *c, const struct umobject_id *id, uint64_t number)
+int folders_version_there(struct backend *b, const struct umobject_id *id, bool *there)
 {
-	size_t i;
+	char name[ID_TEXT];
 
-	for (i = first_of(c, id); i < c->nrefers && id_same(&c->refers[i].id, id); i++)
-		if (number - c->refers[i].first < c->refers[i].count)
-			return true;
-	return false;
-}
-
-/* One more at the end of a list; false: no memory. */
-static bool append(void *list, size_t *n, size_t size, const void *what)
-{
-	char *grown = realloc(*(void **)list, (*n + 1) * size);
-
-	if (!grown)
-		return false;
-	memcpy(grown + *n * size, what, size);
-	*(void **)list = grown;
-	++*n;
-	return true;
-}
-
-static bool add_references(struct collection *c, const struct object *o)
-{
-	size_t i;
-
-	for (i = 0; i < o->nsources; i++)
-		if (!append(&c->refers, &c->nrefers, sizeof(*o->sources), &o->sources[i]))
-			return false;
-	/* A put that is under way has chunks of which only the file system knows. */
-	return o->version || append(&c->refers, &c->nrefers, sizeof(struct source), &(struct source){ o->id, 0, ALL });
-}
-
-/* What a version that is alive refers to. One that is damaged may refer to anything; one that has nothing in it yet is only itself. */
-static int ask(struct collection *c, int fd, const struct umobject_id *id, const char *name)
-{
-	size_t size;
-	void *bytes = durable_contents(fd, &size);
-	struct object *o = bytes && size ? object_unpack(bytes, size, name) : NULL;
-	bool asked = o ? add_references(c, o) : bytes && !size && append(&c->refers, &c->nrefers, sizeof(struct source), &(struct source){ *id, 0, ALL });
-
-	free(bytes);
-	object_free(o);
-	asked = asked && append(&c->asked, &c->nasked, sizeof(*id), id);
-	return asked ? 0 : object_fail(EBADMSG, "the version %s cannot be read, so nobody knows which chunks are in use: nothing was removed", name);
+	id_text(id, name);
+	*there = faccessat(of(b)->folder[LIVE], name, F_OK, 0) == 0;
+	return *there || errno == ENOENT ? 0 : object_fail(errno, "the version %s cannot be looked for: %s", name, strerror(errno));
 }
 
 /* Its descriptor, locked, if nobody names or holds it; -1: it is alive, and *fd is open to be asked; -2: it is not there. */
@@ -134,47 +68,48 @@ static void drop_temporary(const struct folders *f, const char *id)
 		unlinkat(f->folder[where[i]], name, 0);
 }
 
-static int look_at(struct collection *c, const char *name)
+int folders_version_claim(struct backend *b, const struct umobject_id *id, struct lease **claim, void **bytes, size_t *size)
 {
-	struct umobject_id id;
-	int fd, state, result = 0;
+	const struct folders *f = of(b);
+	char name[ID_TEXT];
+	int fd, state, error;
 
-	if (!id_parse(name, &id))
-		return 0;
-	state = lock_dead(c->f, name, &fd);
+	id_text(id, name);
+	state = lock_dead(f, name, &fd);
 	if (state == -1 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
 		/* Nobody holds it, so a link without a name is of nobody who is still at work. */
-		drop_temporary(c->f, name);
+		drop_temporary(f, name);
 		flock(fd, LOCK_UN);
 		close(fd);
-		state = lock_dead(c->f, name, &fd);
+		state = lock_dead(f, name, &fd);
 	}
+	if (state == -2)
+		return object_fail(errno, "the version %s cannot be opened: %s", name, strerror(errno));
 	if (state >= 0) {
-		if (!append(&c->dead, &c->ndead, sizeof(struct dead), &(struct dead){ id, fd })) {
-			close(fd);
-			result = object_fail(ENOMEM, "no memory for a list of versions");
-		}
-	} else if (state == -1) {
-		result = ask(c, fd, &id, name);
+		*claim = folders_lease(id, fd);
+		if (*claim)
+			return 0;
 		close(fd);
+		return object_fail(ENOMEM, "no memory for a version");
 	}
-	return result;
+	*bytes = durable_contents(fd, size);
+	error = errno;
+	close(fd);
+	return *bytes ? object_fail(EBUSY, "the version %s is in use", name) :
+		object_fail(error, "the version %s cannot be read: %s", name, strerror(error));
 }
 
-static int find_dead(struct collection *c)
+void folders_version_remove(struct backend *b, struct lease *claim)
 {
-	DIR *d = folders_read(c->f, LIVE);
-	const struct dirent *e;
-	int result = 0;
+	const struct folders *f = of(b);
+	char name[ID_TEXT + 3];
 
-	if (!d)
-		return -1;
-	while (result == 0 && (e = readdir(d)))
-		result = look_at(c, e->d_name);
-	closedir(d);
-	if (c->nrefers)
-		qsort(c->refers, c->nrefers, sizeof(*c->refers), by_id);
-	return result;
+	id_text(&claim->id, name);
+	drop_temporary(f, name);
+	unlinkat(f->folder[LIVE], name, 0);
+	strcat(name, ".h5");
+	unlinkat(f->folder[VIEWS], name, 0);
+	b->ops->release(b, claim);
 }
 
 /* The id and the number of a file in a device: of a chunk, or of one that was being written. */
@@ -190,113 +125,42 @@ static bool parse_file(const char *name, struct umobject_id *id, uint64_t *numbe
 	return id_parse(text, id) && strncmp(end, ".h5", 3) == 0;
 }
 
-/* Of a version that began after the others were asked, nothing goes. */
-static bool may_go(const struct collection *c, const struct umobject_id *id)
+static int sweep_device(const struct folders *f, unsigned device,
+			bool (*garbage)(void *arg, const struct umobject_id *id, uint64_t number), void *arg, struct umobject_garbage *removed)
 {
-	char name[ID_TEXT];
-	size_t i;
-
-	for (i = 0; i < c->ndead; i++)
-		if (id_same(&c->dead[i].id, id))
-			return true;
-	for (i = 0; i < c->nasked; i++)
-		if (id_same(&c->asked[i], id))
-			return true;
-	id_text(id, name);
-	return faccessat(c->f->folder[LIVE], name, F_OK, 0) < 0 && errno == ENOENT;
-}
-
-static int sweep(struct collection *c, unsigned device)
-{
-	int fd = openat(c->f->devices[device], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = openat(f->devices[device], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	const struct dirent *e;
 
 	if (!d)
-		return object_fail(errno, "%s cannot be read: %s", c->f->device_paths[device], strerror(errno));
+		return object_fail(errno, "%s cannot be read: %s", f->device_paths[device], strerror(errno));
 	while ((e = readdir(d))) {
 		struct umobject_id id;
 		uint64_t number;
 		struct stat st;
 
-		if (!parse_file(e->d_name, &id, &number) || needed(c, &id, number) || !may_go(c, &id))
+		if (!parse_file(e->d_name, &id, &number) || !garbage(arg, &id, number))
 			continue;
-		if (fstatat(c->f->devices[device], e->d_name, &st, 0) == 0 && unlinkat(c->f->devices[device], e->d_name, 0) == 0) {
-			c->removed->chunks++;
-			c->removed->bytes += (uint64_t)st.st_size;
+		if (fstatat(f->devices[device], e->d_name, &st, 0) == 0 && unlinkat(f->devices[device], e->d_name, 0) == 0) {
+			removed->chunks++;
+			removed->bytes += (uint64_t)st.st_size;
 		}
 	}
 	closedir(d);
 	return 0;
 }
 
-static void remove_version(const struct folders *f, const struct umobject_id *id)
+int folders_sweep(struct backend *b, bool (*garbage)(void *arg, const struct umobject_id *id, uint64_t number), void *arg,
+		  struct umobject_garbage *removed)
 {
-	char name[ID_TEXT + 3];
-
-	id_text(id, name);
-	drop_temporary(f, name);
-	unlinkat(f->folder[LIVE], name, 0);
-	strcat(name, ".h5");
-	unlinkat(f->folder[VIEWS], name, 0);
-}
-
-/* Who collects keeps others from doing so. */
-static int lock_collection(const struct folders *f)
-{
-	int fd = openat(f->folder[LOCKS], "collect", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-
-	if (fd < 0)
-		return object_fail(errno, "%s/locks/collect cannot be opened: %s", f->path, strerror(errno));
-	while (flock(fd, LOCK_EX) < 0 && errno == EINTR)
-		;
-	return fd;
-}
-
-int folders_collect(struct backend *b, struct umobject_garbage *removed)
-{
-	struct collection c = { .f = of(b), .removed = removed };
-	int lock = lock_collection(c.f), result;
+	const struct folders *f = of(b);
 	unsigned device;
-	size_t i;
 
-	if (lock < 0)
-		return -1;
-	result = find_dead(&c);
-	for (device = 0; device < c.f->ndevices && result == 0; device++)
-		result = c.f->devices[device] < 0 ?
-			object_fail(ENODEV, "the device %s is not there: nothing is removed from it", c.f->device_paths[device]) : sweep(&c, device);
-	for (i = 0; i < c.ndead; i++) {
-		/* Its chunks may be needed though nobody needs the version: these are found by their own. */
-		if (result == 0) {
-			remove_version(c.f, &c.dead[i].id);
-			removed->versions++;
-		}
-		close(c.dead[i].fd);
+	for (device = 0; device < f->ndevices; device++) {
+		if (f->devices[device] < 0)
+			return object_fail(ENODEV, "the device %s is not there: nothing is removed from it", f->device_paths[device]);
+		if (sweep_device(f, device, garbage, arg, removed) < 0)
+			return -1;
 	}
-	close(lock);
-	free(c.dead);
-	free(c.refers);
-	free(c.asked);
-	return result;
-}
-
-int folders_version_remove(struct backend *b, const struct umobject_id *id, const struct source *own, size_t n)
-{
-	struct folders *f = of(b);
-	char name[ID_TEXT];
-	uint64_t number;
-	size_t i;
-	int fd;
-
-	id_text(id, name);
-	if (lock_dead(f, name, &fd) >= 0) {
-		for (i = 0; i < n; i++)
-			for (number = own[i].first; number < own[i].first + own[i].count; number++)
-				b->ops->chunk_remove(b, id, number);
-		remove_version(f, id);
-	}
-	if (fd >= 0)
-		close(fd);
 	return 0;
 }

@@ -5,6 +5,7 @@
  */
 #include "object/container.h"
 #include "object/error.h"
+#include "object/gc.h"
 #include "object/hdf5.h"
 #include "object/id.h"
 #include "object/shape.h"
@@ -77,7 +78,7 @@ static int start(struct umobject_container *c, struct object *o, umobject_put **
 	if (p->mine && id_make(&o->id) == 0)
 		bytes = object_pack(o, &size);
 	if (bytes)
-		result = c->b->ops->version_new(c->b, &o->id, bytes, size, &p->lease);
+		result = c->b->ops->version_new(c->b, &o->id, o->name, bytes, size, &p->lease);
 	free(bytes);
 	if (result < 0) {
 		put_free(p);
@@ -278,12 +279,12 @@ static void remove_old(struct umobject_container *c, const struct object *old, c
 		if (id_same(&old->sources[i].id, &old->id))
 			own[n++] = old->sources[i];
 	if (own && !still_needed(c, old, newest))
-		c->b->ops->version_remove(c->b, &old->id, own, n);
+		gc_version(c->b, &old->id, own, n);
 	free(own);
 }
 
-/* Under the name's lock. */
-static int publish(struct umobject_put *p)
+/* Under the name's lock, if there is one. */
+static int publish_once(struct umobject_put *p)
 {
 	struct umobject_container *c = p->container;
 	struct object *o = p->object, *old;
@@ -312,34 +313,37 @@ static int publish(struct umobject_put *p)
 	return result;
 }
 
-int umobject_commit(umobject_put *p, unsigned flags, uint64_t *version)
+static int publish(struct umobject_put *p)
 {
 	struct backend *b = p->container->b;
-	int result = 0, error;
-	void *lock;
+	const char *name = p->object->name;
+	void *lock = NULL;
+	int result, error;
 
-	if (flags & ~UMOBJECT_SPARSE)
-		result = object_fail(EINVAL, "flags is %#x: there is UMOBJECT_SPARSE", flags);
-	if (result == 0 && (find_sources(p, flags & UMOBJECT_SPARSE) < 0 || make_view(p) < 0 || umobject_put_sync(p) < 0 ||
-			    b->ops->name_lock(b, p->object->name, &lock) < 0))
-		result = -1;
-	if (result < 0) {
-		error = errno;
-		umobject_abandon(p);
-		errno = error;
+	if (b->ops->name_lock && b->ops->name_lock(b, name, &lock) < 0)
 		return -1;
-	}
-	result = publish(p);
+	/* Each time somebody else has made a version, so this ends. */
+	do
+		result = publish_once(p);
+	while (result < 0 && errno == EAGAIN && !b->ops->name_lock);
 	error = errno;
-	b->ops->name_unlock(b, lock);
-	if (result == 0) {
+	if (b->ops->name_unlock)
+		b->ops->name_unlock(b, lock);
+	errno = error;
+	return result;
+}
+
+int umobject_commit(umobject_put *p, unsigned flags, uint64_t *version)
+{
+	if (flags & ~UMOBJECT_SPARSE)
+		object_fail(EINVAL, "flags is %#x: there is UMOBJECT_SPARSE", flags);
+	else if (find_sources(p, flags & UMOBJECT_SPARSE) == 0 && make_view(p) == 0 && umobject_put_sync(p) == 0 && publish(p) == 0) {
 		if (version)
 			*version = p->object->version;
 		put_free(p);
 		return 0;
 	}
 	umobject_abandon(p);
-	errno = error;
 	return -1;
 }
 
@@ -357,9 +361,11 @@ void umobject_abandon(umobject_put *p)
 	struct umobject_container *c = p->container;
 	struct umobject_id id = p->object->id;
 	struct source *own = NULL;
+	struct failure why;
 	size_t n = 0;
 
-	/* Its sentence, if there is one, is why it is abandoned: what fails here, the collector finds. */
+	/* Why it is abandoned is what counts: what fails here, the collector finds. */
+	failure_keep(&why);
 	if (p->mine) {
 		own = p->mine->sources;
 		n = p->mine->nsources;
@@ -368,8 +374,9 @@ void umobject_abandon(umobject_put *p)
 	}
 	c->b->ops->chunk_sync(c->b, &id);
 	put_free(p);
-	c->b->ops->version_remove(c->b, &id, own, n);
+	gc_version(c->b, &id, own, n);
 	free(own);
+	failure_restore(&why);
 }
 
 static int put_all(umobject_put *p, const void *data)
@@ -408,14 +415,11 @@ static int put_all(umobject_put *p, const void *data)
 int umobject_put_array(umobject_container *c, const char *name, const struct umobject_shape *shape, const void *data)
 {
 	umobject_put *p;
-	int error;
 
 	if (umobject_begin(c, name, shape, &p, NULL) < 0)
 		return -1;
 	if (put_all(p, data) == 0)
 		return umobject_commit(p, 0, NULL);
-	error = errno;
 	umobject_abandon(p);
-	errno = error;
 	return -1;
 }

@@ -129,30 +129,66 @@ static int read_chunk(umobject_version *v, uint64_t number, const struct box *ch
 	return 0;
 }
 
-/* All chunks that the box touches, in the order of their numbers. */
+/* The next chunk of those that the box touches, in the order of their numbers; false: there is none. */
+static bool next_place(unsigned rank, const struct box *grid, uint64_t *place)
+{
+	unsigned d;
+
+	for (d = rank; d-- > 0;) {
+		if (++place[d] < grid->start[d] + grid->count[d])
+			return true;
+		place[d] = grid->start[d];
+	}
+	return false;
+}
+
+/* So many chunks are on their way while one is read. */
+#define AHEAD 8
+
+/* Tells the back end of a chunk of which most will be read. */
+static void go_ahead(const umobject_version *v, const uint64_t *place, const struct box *part)
+{
+	const struct umobject_shape *shape = &v->object->shape;
+	struct backend *b = v->container->b;
+	uint64_t number = shape_number(shape, place);
+	const struct source *s = object_source(v->object, number);
+	unsigned at = (unsigned)(number % OPEN_CHUNKS);
+	struct box chunk_box, common;
+
+	if (!s || (v->chunks[at] && v->numbers[at] == number))
+		return;
+	umobject_chunk(shape, number, chunk_box.start, chunk_box.count);
+	if (box_meet(shape->rank, &chunk_box, part, &common) && box_bytes(shape, &common) >= box_bytes(shape, &chunk_box) / 2)
+		b->ops->chunk_ahead(b, &s->id, number, box_bytes(shape, &chunk_box));
+}
+
+/* All chunks that the box touches. */
 static int read_box(umobject_version *v, const struct box *part, void *data)
 {
 	const struct umobject_shape *shape = &v->object->shape;
-	uint64_t place[UMOBJECT_RANK_MAX];
+	uint64_t place[UMOBJECT_RANK_MAX], ahead[UMOBJECT_RANK_MAX];
 	struct box grid, chunk_box;
-	unsigned d;
+	bool more = v->container->b->ops->chunk_ahead;
+	unsigned n = 0;
 
 	shape_grid(shape, part, &grid);
 	memcpy(place, grid.start, sizeof(place));
-	for (;;) {
+	memcpy(ahead, grid.start, sizeof(ahead));
+	/* One by itself is read as well where it is asked for. */
+	more = more && next_place(shape->rank, &grid, ahead);
+	do {
 		uint64_t number = shape_number(shape, place);
 
+		for (; more && n < AHEAD; n++) {
+			go_ahead(v, ahead, part);
+			more = next_place(shape->rank, &grid, ahead);
+		}
+		n -= n > 0;
 		umobject_chunk(shape, number, chunk_box.start, chunk_box.count);
 		if (read_chunk(v, number, &chunk_box, part, data) < 0)
 			return -1;
-		for (d = shape->rank; d-- > 0;) {
-			if (++place[d] < grid.start[d] + grid.count[d])
-				break;
-			place[d] = grid.start[d];
-		}
-		if (d == UINT32_MAX)
-			return 0;
-	}
+	} while (next_place(shape->rank, &grid, place));
+	return 0;
 }
 
 int umobject_read(umobject_version *v, const uint64_t *start, const uint64_t *count, void *data)

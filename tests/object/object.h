@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* object.h - what the tests of libummap-object share. */
+/*
+ * object.h - what the tests of libummap-object share. Containers are in folders of the test, or where OBJECT_STORE says: as
+ * "rados:test/?conf=FILE", whose name goes before the question mark, or "memory:test/".
+ */
 #ifndef TESTS_OBJECT_H
 #define TESTS_OBJECT_H
 
 #include "../common.h"
 
+#include <dlfcn.h>
 #include <ummap-object.h>
 
 #define good(call) check((call) == 0, "%s", umobject_errormsg())
@@ -25,15 +29,49 @@ static inline umobject_container *open_box(const char *path, unsigned flags, uns
 	return c;
 }
 
+static inline bool in_folders(void)
+{
+	return !getenv("OBJECT_STORE");
+}
+
+static inline bool in_rados(void)
+{
+	return !in_folders() && strncmp(getenv("OBJECT_STORE"), "rados:", 6) == 0;
+}
+
 /* The container of this test. */
 static unsigned box_number;
 
+/* Its name behind the scheme and the pool, which no other test has. */
+static inline const char *box_name(void)
+{
+	static char name[64];
+
+	snprintf(name, sizeof(name), "%s.%u", strrchr(temp_dir(), '/') + 1, box_number);
+	return name;
+}
+
+/* Without the keys, which stand in *keys, "" or "?...". */
+static inline const char *bare_box(const char **keys)
+{
+	static char text[128];
+	const char *store = getenv("OBJECT_STORE");
+
+	*keys = "";
+	if (!store)
+		return in_dir(box_name());
+	*keys = store + strcspn(store, "?");
+	snprintf(text, sizeof(text), "%.*s%s", (int)strcspn(store, "?"), store, box_name());
+	return text;
+}
+
 static inline const char *box(void)
 {
-	char name[16];
+	static char text[512];
+	const char *keys, *bare = bare_box(&keys);
 
-	snprintf(name, sizeof(name), "box%u", box_number);
-	return in_dir(name);
+	snprintf(text, sizeof(text), "%s%s", bare, keys);
+	return text;
 }
 
 static inline umobject_container *new_box(unsigned keep)
@@ -49,18 +87,121 @@ static inline struct umobject_stat stat_held(const umobject_version *v)
 	return st;
 }
 
-/* Files below a folder of the container. */
-static inline unsigned count_files(const char *folder)
+/* ---- What is in a container ---- */
+
+/* The line that a command ends with, or "" if there is none. */
+static inline const char *output_of(const char *format, const char *a, const char *b)
 {
-	char command[600];
-	unsigned n;
+	static char line[600];
+	char command[1200];
 	FILE *p;
 
-	snprintf(command, sizeof(command), "find '%s/%s' -type f | wc -l", box(), folder);
+	snprintf(command, sizeof(command), format, a, b);
 	p = popen(command, "r");
-	check(p && fscanf(p, "%u", &n) == 1);
+	check(p);
+	if (!fgets(line, sizeof(line), p))
+		*line = '\0';
+	line[strcspn(line, "\n")] = '\0';
 	pclose(p);
-	return n;
+	return line;
+}
+
+/* Ceph's own command for objects, in the container's namespace. */
+static inline const char *rados_command(void)
+{
+	static char text[400];
+	const char *conf = strstr(getenv("OBJECT_STORE"), "conf=");
+
+	check(conf);
+	conf += 5;
+	snprintf(text, sizeof(text), "rados -c '%.*s' -p test --namespace '%s'", (int)strcspn(conf, "&"), conf, box_name());
+	return text;
+}
+
+#define VERSIONS "live"
+#define CHUNKS "data"
+#define VIEWS "views"
+
+static inline unsigned count_in_memory(const char *what)
+{
+	static const struct { const char *what; const char *symbol; } counts[] = { { VERSIONS, "memory_versions" }, { CHUNKS, "memory_chunks" } };
+	void *object = dlopen(OBJECT_TEST_PLUGINS "/ummap-object-memory.so", RTLD_NOW | RTLD_NOLOAD);
+
+	check(object, "%s", dlerror());
+	for (unsigned i = 0; i < 2; i++) {
+		if (strcmp(counts[i].what, what) == 0) {
+			unsigned (*count)(const char *) = (unsigned (*)(const char *))dlsym(object, counts[i].symbol);
+			char name[80];
+
+			snprintf(name, sizeof(name), "test/%s", box_name());
+
+			return count(name);
+		}
+	}
+	return 0;
+}
+
+static inline unsigned count_stored(const char *what)
+{
+	if (in_folders())
+		return (unsigned)atoi(output_of("find '%s/%s' -type f | wc -l", box(), what));
+	if (in_rados())
+		return (unsigned)atoi(output_of("%s ls | grep -c '^%s'", rados_command(), strcmp(what, CHUNKS) == 0 ? "chunk" :
+						strcmp(what, VERSIONS) == 0 ? "version" : "view"));
+	return count_in_memory(what);
+}
+
+/* A chunk, or a version's bytes: a file of the container, or one to which it was copied. */
+struct stored_thing {
+	char oid[128], path[600];
+	bool version;
+};
+
+static inline void run_rados(const struct stored_thing *t, const char *command)
+{
+	char text[1400];
+
+	snprintf(text, sizeof(text), "%s %s %s%s %s '%s'", rados_command(), command, t->oid, t->version ? " object" : "",
+		 strncmp(command, "set", 3) == 0 ? "<" : "", t->path);
+	check(system(text) == 0, "%s", text);
+}
+
+/* The first version there is, or the first chunk of this number. */
+static inline void take_thing(struct stored_thing *t, int chunk)
+{
+	char pattern[64];
+
+	t->version = chunk < 0;
+	if (in_folders()) {
+		snprintf(pattern, sizeof(pattern), chunk < 0 ? "live/*" : "data/*.%d.h5", chunk);
+		strcpy(t->path, output_of("ls '%s'/%s | head -n 1", box(), pattern));
+		check(*t->path);
+		return;
+	}
+	snprintf(pattern, sizeof(pattern), chunk < 0 ? "^version" : "^chunk.*\\.%d$", chunk);
+	snprintf(t->oid, sizeof(t->oid), "%.120s", output_of("%s ls | grep '%s' | head -n 1", rados_command(), pattern));
+	check(*t->oid);
+	strcpy(t->path, in_dir("thing"));
+	run_rados(t, t->version ? "getomapval" : "get");
+}
+
+/* What is in the file now is in the container. */
+static inline void put_thing(const struct stored_thing *t)
+{
+	if (!in_folders())
+		run_rados(t, t->version ? "setomapval" : "put");
+}
+
+static inline void remove_thing(const struct stored_thing *t)
+{
+	if (in_folders()) {
+		check(unlink(t->path) == 0);
+	} else {
+		char text[700];
+
+		snprintf(text, sizeof(text), "%s rm %s", rados_command(), t->oid);
+		check(system(text) == 0);
+	}
 }
 
 #endif

@@ -243,9 +243,8 @@ static void do_one(umobject_container *c, unsigned i)
 		read_some(c, i);
 }
 
-int main(int argc, char **argv)
+static void run_model(unsigned rounds)
 {
-	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : by_time(50, 3000);
 	umobject_container *c = new_box(KEEP);
 
 	for (unsigned r = 0; r < rounds; r++)
@@ -255,7 +254,20 @@ int main(int argc, char **argv)
 		if (shadows[i].there)
 			remove_name(c, i);
 	good(umobject_gc(c, NULL));
-	check(count_files("data") == 0 && count_files("live") == 0 && count_files("views") == 0);
+	check(count_stored(CHUNKS) == 0 && count_stored(VERSIONS) == 0 && count_stored(VIEWS) == 0);
 	umobject_close(c);
+}
+
+int main(int argc, char **argv)
+{
+	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : by_time(50, 3000);
+
+	if (!getenv("UMMAP_DRIVER_PATH"))
+		set_env("UMMAP_DRIVER_PATH", OBJECT_PLUGINS ":" OBJECT_TEST_PLUGINS);
+	run_model(rounds);
+	if (in_folders()) {
+		set_env("OBJECT_STORE", "memory:test/");
+		run_model(rounds);
+	}
 	return 0;
 }

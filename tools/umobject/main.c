@@ -21,7 +21,7 @@ static const char usage[] =
 "       umobject cp CONTAINER NAME CONTAINER NAME [--version N] [--chunk CxD]\n"
 "       umobject gc CONTAINER\n"
 "       umobject check CONTAINER [NAME]\n"
-"Arrays as objects; CONTAINER is a folder. FILE is plain bytes, or by its end an array of NumPy (.npy) or a dataset\n"
+"Arrays as objects; CONTAINER is a folder, or as rados:POOL/NAME. FILE is plain bytes, or by its end an array of NumPy (.npy) or a dataset\n"
 "of HDF5 (.h5, .h5:/name); - is standard input or output.\n"
 "  create   makes a container: how many versions of a name are kept (1), and folders for chunks\n"
 "  put      makes the file the newest version of an object\n"

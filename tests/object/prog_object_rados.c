@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * prog_object_rados - the back end for RADOS on a real cluster of one monitor and one OSD, which the script rados-cluster makes: all that
+ * the other programs here do, and an OSD that is killed and comes back, one that hangs, one that is full, and a writer that is away for
+ * longer than its lease.
+ */
+#include "object.h"
+
+#include <signal.h>
+
+static char folder[300];
+
+static int cluster(const char *command, const char *argument)
+{
+	char text[900];
+
+	snprintf(text, sizeof(text), "%s/rados-cluster %s '%s' %s", OBJECT_TESTS, command, folder, argument);
+	return system(text);
+}
+
+/* The store of the tests, with these keys. */
+static void use_store(const char *keys)
+{
+	char text[500];
+
+	snprintf(text, sizeof(text), "rados:test/?conf=%s/ceph.conf&%s", folder, keys);
+	set_env("OBJECT_STORE", text);
+}
+
+static void run_program(const char *name, const char *argument)
+{
+	char text[600];
+
+	snprintf(text, sizeof(text), "%s/../tests/%s %s", OBJECT_PLUGINS, name, argument);
+	check(system(text) == 0, "%s over RADOS", text);
+}
+
+/* ---- An array that is one number in all places ---- */
+
+#define SIDE 256
+static const struct umobject_shape shape = { .type = UMOBJECT_UINT64, .rank = 2, .dims = { SIDE, SIDE }, .chunk = { 64, 64 } };
+static uint64_t data[SIDE * SIDE];
+
+static int put_number(umobject_container *c, const char *name, uint64_t number)
+{
+	for (unsigned i = 0; i < SIDE * SIDE; i++)
+		data[i] = number;
+	return umobject_put_array(c, name, &shape, data);
+}
+
+static uint64_t get_number(umobject_container *c, const char *name)
+{
+	good(umobject_get(c, name, NULL, NULL, data));
+	for (unsigned i = 1; i < SIDE * SIDE; i++)
+		check(data[i] == data[0], "%s is a mixture", name);
+	return data[0];
+}
+
+/* ---- The OSD dies and comes back ---- */
+
+static void write_on(void *pipe)
+{
+	umobject_container *c = open_box(box(), 0, 0);
+
+	for (uint64_t n = 1;; n++) {
+		good(put_number(c, "one", n));
+		check(write((int)(intptr_t)pipe, &n, sizeof(n)) == sizeof(n));
+	}
+}
+
+static uint64_t newest_of(int from)
+{
+	uint64_t n;
+
+	check(read(from, &n, sizeof(n)) == sizeof(n));
+	return n;
+}
+
+/* Nobody is told of it: writes and reads wait until it is there again. */
+static void survives_the_osd(void *unused)
+{
+	umobject_container *c = new_box(1);
+	umobject_version *v;
+	int ends[2];
+	uint64_t n, got;
+	pid_t pid;
+
+	(void)unused;
+	good(put_number(c, "one", 0));
+	good(umobject_hold(c, "one", 0, &v));
+	check(pipe(ends) == 0);
+	/* librados has threads, which a child does not. */
+	pid = fork();
+	check(pid >= 0);
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		write_on((void *)(intptr_t)ends[1]);
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		newest_of(ends[0]);
+		check(cluster("kill-osd", "") == 0);
+		check(cluster("start-osd", "") == 0);
+		n = newest_of(ends[0]);
+		got = get_number(c, "one");
+		check(got >= n, "%" PRIu64 " after %" PRIu64 " was committed", got, n);
+	}
+	/* What was held all the time is there. */
+	good(umobject_read(v, NULL, NULL, data));
+	check(data[0] == 0 && data[SIDE * SIDE - 1] == 0);
+	umobject_release(v);
+	kill(pid, SIGKILL);
+	check_killed(wait_child(pid), SIGKILL);
+	for (unsigned i = 0; i < 60 && count_stored(VERSIONS) != 1; i++) {
+		good(umobject_gc(c, NULL));
+		pause_ms(500);
+	}
+	check(count_stored(VERSIONS) == 1 && count_stored(CHUNKS) == 16, "%u versions, %u chunks", count_stored(VERSIONS),
+	      count_stored(CHUNKS));
+	get_number(c, "one");
+	umobject_close(c);
+}
+
+/* ---- The cluster does not answer ---- */
+
+static void times_out(void *hangs)
+{
+	umobject_container *c = new_box(1), *d;
+	umobject_put *p;
+
+	good(put_number(c, "one", 1));
+	good(umobject_begin(c, "one", &shape, &p, NULL));
+	check(cluster(hangs ? "stop-osd" : "kill-osd", "") == 0);
+	refused(umobject_get(c, "one", NULL, NULL, data), ETIMEDOUT, "not answered within 2 s");
+	refused(put_number(c, "one", 2), ETIMEDOUT, "not answered within 2 s");
+	good(umobject_put_chunk(p, 0, data));
+	refused(umobject_put_sync(p), ETIMEDOUT, "chunk 0 could not be written");
+	refused(umobject_gc(c, NULL), ETIMEDOUT, "not answered");
+	refused(umobject_open(box(), NULL, &d), ETIMEDOUT, "not answered");
+	check(cluster(hangs ? "go-osd" : "start-osd", "") == 0);
+	/* It takes a while until the monitor believes that it is back. */
+	for (unsigned i = 0; i < 60 && umobject_get(c, "one", NULL, NULL, data) < 0; i++)
+		check(errno == ETIMEDOUT, "%s", umobject_errormsg());
+	check(get_number(c, "one") == 1);
+	umobject_abandon(p);
+	good(put_number(c, "one", 3));
+	check(get_number(c, "one") == 3);
+	umobject_close(c);
+}
+
+/* No monitor, and no configuration. */
+static void finds_nobody(void *unused)
+{
+	umobject_container *c;
+	char text[400], command[900];
+
+	(void)unused;
+	snprintf(command, sizeof(command), "sed 's/^\\tmon host.*/mon host = v2:127.0.0.1:1/; s/^mon host.*/mon host = v2:127.0.0.1:1/' "
+		 "'%s/ceph.conf' > '%s/nobody.conf'", folder, folder);
+	check(system(command) == 0);
+	snprintf(text, sizeof(text), "rados:test/box?conf=%s/nobody.conf&timeout=1", folder);
+	refused(umobject_open(text, NULL, &c), ETIMEDOUT, "no connection to the cluster");
+	refused(umobject_open("rados:test/box?conf=/nowhere", NULL, &c), ENOENT, "/nowhere");
+	refused(umobject_open("rados:test", NULL, &c), EINVAL, "rados:POOL/NAME");
+	refused(umobject_open("rados:test/a/b", NULL, &c), EINVAL, "rados:POOL/NAME");
+	refused(umobject_open("rados:test/a?timeout=soon", NULL, &c), EINVAL, "timeout is");
+	refused(umobject_open("rados:test/a?colour=red", NULL, &c), EINVAL, "no key");
+	snprintf(text, sizeof(text), "rados:nopool/box?conf=%s/ceph.conf", folder);
+	refused(umobject_open(text, NULL, &c), ENOENT, "nopool");
+	refused(umobject_open(box(), NULL, &c), ENOENT, "no container");
+}
+
+/* ---- No room ---- */
+
+/* Others know of it some time later. */
+static void survives_a_full_cluster(void *unused)
+{
+	umobject_container *c = new_box(1);
+	uint64_t last = 1;
+	int result = 0;
+
+	(void)unused;
+	good(put_number(c, "one", 1));
+	check(cluster("fill-osd", "") == 0);
+	for (unsigned i = 0; i < 600 && result == 0; i++) {
+		result = put_number(c, "one", last + 1);
+		last += result == 0;
+	}
+	check(result < 0 && errno == ENOSPC, "errno %d, %s", errno, umobject_errormsg());
+	check(get_number(c, "one") == last);
+	good(umobject_gc(c, NULL));
+	check(cluster("empty-osd", "") == 0);
+	for (unsigned i = 0; i < 60 && (result = put_number(c, "one", 7)) < 0; i++) {
+		check(errno == ENOSPC, "%s", umobject_errormsg());
+		pause_ms(500);
+	}
+	check(result == 0 && get_number(c, "one") == 7);
+	umobject_close(c);
+}
+
+/* ---- A writer that is away ---- */
+
+static void stay_away(void *unused)
+{
+	umobject_container *c = open_box(box(), 0, 0);
+	umobject_version *v;
+	umobject_put *p;
+
+	(void)unused;
+	good(umobject_begin(c, "one", &shape, &p, NULL));
+	memset(data, 0, sizeof(data));
+	for (uint64_t i = 0; i < umobject_chunks(&shape); i++)
+		good(umobject_put_chunk(p, i, data));
+	good(umobject_put_sync(p));
+	raise(SIGSTOP);
+	good(umobject_put_chunk(p, 3, data));
+	refused(umobject_commit(p, 0, NULL), ESTALE, "lease of 2 s");
+	good(umobject_hold(c, "one", 0, &v));
+	check(stat_held(v).version == 1);
+	umobject_release(v);
+	umobject_close(c);
+}
+
+static void loses_its_lease(void *unused)
+{
+	umobject_container *c = new_box(1);
+	int status;
+	pid_t pid;
+
+	(void)unused;
+	good(put_number(c, "one", 5));
+	umobject_close(c);
+	pid = start_child(stay_away, NULL);
+	check(waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status));
+	c = open_box(box(), 0, 0);
+	check(count_stored(VERSIONS) == 2);
+	for (unsigned i = 0; i < 60 && count_stored(VERSIONS) != 1; i++) {
+		good(umobject_gc(c, NULL));
+		pause_ms(500);
+	}
+	check(count_stored(VERSIONS) == 1 && count_stored(CHUNKS) == 16);
+	kill(pid, SIGCONT);
+	check_exits(wait_child(pid), 0);
+	good(umobject_gc(c, NULL));
+	check(count_stored(CHUNKS) == 16 && get_number(c, "one") == 5);
+	umobject_close(c);
+}
+
+/* A live put is left alone for longer than its lease. */
+static void keeps_what_is_put(void *unused)
+{
+	umobject_container *c = new_box(1), *d = open_box(box(), 0, 0);
+	umobject_put *p;
+	double end = now() + 5;
+
+	(void)unused;
+	good(umobject_begin(c, "one", &shape, &p, NULL));
+	memset(data, 0, sizeof(data));
+	for (uint64_t i = 0; i < umobject_chunks(&shape); i++)
+		good(umobject_put_chunk(p, i, data));
+	good(umobject_put_sync(p));
+	while (now() < end) {
+		good(umobject_gc(d, NULL));
+		pause_ms(100);
+	}
+	good(umobject_commit(p, 0, NULL));
+	check(get_number(d, "one") == 0);
+	umobject_close(d);
+	umobject_close(c);
+}
+
+/* What the cluster has to go through, one after the other; an argument: only that one. */
+static const struct part {
+	const char *name;
+	void (*body)(void *);
+	void *arg;
+	const char *keys;
+} parts[] = {
+	{ "nobody", finds_nobody, NULL, "timeout=60" },
+	{ "live", keeps_what_is_put, NULL, "timeout=60&lease=4" },
+	{ "lease", loses_its_lease, NULL, "timeout=60&lease=2" },
+	{ "osd", survives_the_osd, NULL, "timeout=60&lease=4" },
+	{ "full", survives_a_full_cluster, NULL, "timeout=60" },
+	{ "down", times_out, NULL, "timeout=2&lease=60" },
+	{ "slow", times_out, "it hangs", "timeout=2&lease=60" },
+};
+
+static void run_others(void)
+{
+	use_store("timeout=60");
+	run_program("prog_object", "");
+	run_program("prog_object_model", "20");
+	use_store("timeout=60&lease=5");
+	run_program("prog_object_kill", "15");
+}
+
+int main(int argc, char **argv)
+{
+	const char *only = argc > 1 ? argv[1] : NULL;
+	char pid[32];
+	int status;
+
+	if (access(OBJECT_PLUGINS "/ummap-object-rados.so", F_OK) < 0) {
+		printf("the library was built without librados\n");
+		return 77;
+	}
+	snprintf(folder, sizeof(folder), "%s", in_dir("cluster"));
+	snprintf(pid, sizeof(pid), "%d", (int)getpid());
+	set_env("UMMAP_DRIVER_PATH", OBJECT_PLUGINS ":" OBJECT_TEST_PLUGINS);
+	status = cluster("up", pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		return 77;
+	check(status == 0, "there is no cluster");
+	if (!only)
+		run_others();
+	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++, box_number++) {
+		if (only && strcmp(only, parts[i].name) != 0)
+			continue;
+		use_store(parts[i].keys);
+		check_exits(run_child(parts[i].body, parts[i].arg), 0);
+	}
+	check(cluster("down", "") == 0);
+	return 0;
+}
