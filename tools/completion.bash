@@ -34,7 +34,7 @@ _ummap_complete() { # program, word, the word before
 			words=(ls check apply back drop)
 		elif [ "${1##*/}" = umcow ]; then
 			words=(ls commit discard)
-		elif [ "${1##*/}" = umcache ]; then
+		elif [ "${1##*/}" = umcache ] || [ "${1##*/}:$3" = ummap-cache:ummap-cache ]; then
 			words=(ls flush drop)
 		elif [ "${1##*/}:$3" = umobject:umobject ]; then
 			words=(create put get export ls stat rm cp gc check)

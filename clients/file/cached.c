@@ -268,7 +268,10 @@ void cached_resize(struct cached *c, int64_t size, bool allocate, struct error *
 			shorten(c, size, e);
 		return;
 	}
-	set_length(c, size, allocate, e);
+	share_mark(c, e);
+	error_agree(c->comm, e);
+	if (e->class == MPI_SUCCESS)
+		set_length(c, size, allocate, e);
 	if (e->class == MPI_SUCCESS)
 		share_explain(e, share_reach(c, 0, size));
 	PMPI_Barrier(c->comm);

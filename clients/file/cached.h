@@ -105,6 +105,8 @@ void share_open(struct cached *c, struct error *e);
 void share_close(struct cached *c, enum share_end how, struct error *e);
 /* This rank's share is durable, if it has one. */
 void share_sync(struct cached *c, struct error *e);
+/* Notes that the file is going to be changed, and not by others, if this rank has a share. */
+void share_mark(struct cached *c, struct error *e);
 /* The size of the file, as all ranks know together. */
 int64_t share_size(struct cached *c, struct error *e);
 /* The file reaches so far, by something in a node's share. Returns an MPI code. */

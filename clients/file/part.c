@@ -39,6 +39,9 @@ static int part_open(const struct ummap_uri *uri, int oflags, void **h, struct u
 	}
 	p->pid = getpid();
 	p->fd = open(p->file->head.path, (writing ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+	/* Who only reads has nothing to write back. */
+	if (p->fd < 0 && (errno == EACCES || errno == EROFS || errno == EPERM))
+		p->fd = open(p->file->head.path, O_RDONLY | O_CLOEXEC);
 	if (p->fd < 0 || fstat(p->fd, &st) < 0) {
 		err = -errno;
 		if (p->fd >= 0)
@@ -123,7 +126,7 @@ static int write_run(int fd, const char *buf, size_t len, uint64_t off)
 		if (n == 0)
 			return -ENOSPC;
 		if (n < 0 && errno != EINTR)
-			return -errno;
+			return errno == EBADF ? -EROFS : -errno;
 		n = n < 0 ? 0 : n;
 		buf += n;
 		off += (uint64_t)n;

@@ -418,6 +418,33 @@ void share_close(struct cached *c, enum share_end how, struct error *e)
 
 /* ---- While it is open ---- */
 
+/* Under the lock of the head. */
+static int mark(struct head_file *head)
+{
+	int err = 0;
+
+	if (!head->head.wrote) {
+		head->head.wrote = 1;
+		err = head_write(head);
+		head->head.wrote = !err;
+	}
+	return err;
+}
+
+void share_mark(struct cached *c, struct error *e)
+{
+	struct head_file *head = c->share.head;
+	int err;
+
+	if (!head)
+		return;
+	pthread_mutex_lock(&head->lock);
+	err = mark(head);
+	pthread_mutex_unlock(&head->lock);
+	if (err)
+		error_errno(e, -err, "the head of the cache of %s cannot be written: %s", c->path, strerror(-err));
+}
+
 void share_sync(struct cached *c, struct error *e)
 {
 	struct head_file *head = c->share.head;
@@ -432,7 +459,10 @@ void share_sync(struct cached *c, struct error *e)
 		return;
 	}
 	pthread_mutex_lock(&head->lock);
-	if (end > head->head.end) {
+	/* Some of it was written past the caches. */
+	if (end > c->share.spread.room * c->share.spread.nodes)
+		err = mark(head);
+	if (!err && end > head->head.end) {
 		uint64_t was = head->head.end;
 
 		head->head.end = end;

@@ -163,7 +163,7 @@ static int64_t cut(struct cached *c, int64_t data, int64_t len, struct error *e)
 {
 	int64_t run, last, end;
 
-	if (len == 0)
+	if (len == 0 || c->view.size == 0)
 		return 0;
 	last = view_place(&c->view, data + len - 1, &run);
 	if (last < c->share.size || last < share_size(c, e))
@@ -227,6 +227,8 @@ int64_t transfer(struct cached *c, const struct request *r, int64_t at, struct e
 	transfer_check(c, r, &len, e);
 	if (e->class == MPI_SUCCESS && at < 0)
 		error_set(e, MPI_ERR_ARG, "the offset is %lld", (long long)at);
+	if (r->writing && len > 0 && c->view.size == 0)
+		error_set(e, MPI_ERR_ARG, "%s: the filetype of the view is empty: nothing can be written there", c->path);
 	if (e->class != MPI_SUCCESS || len == 0)
 		return 0;
 	if (__builtin_mul_overflow(at, c->view.etype, &data) || data > INT64_MAX / 4 || len > INT64_MAX / 4) {

@@ -107,12 +107,12 @@ bool view_set(struct view *v, int64_t disp, MPI_Datatype etype, MPI_Datatype fil
 {
 	const struct layout *l = layout_of(filetype);
 	struct view new = { .disp = disp };
-	MPI_Count size;
+	MPI_Count size, data;
 
-	if (PMPI_Type_size_x(etype, &size) != MPI_SUCCESS || size <= 0)
+	if (PMPI_Type_size_x(etype, &size) != MPI_SUCCESS || size <= 0 || PMPI_Type_size_x(filetype, &data) != MPI_SUCCESS)
 		return false;
 	new.etype = size;
-	if (l ? !by_layout(&new, l) : !by_effect(&new, filetype)) {
+	if (data != 0 && (l ? !by_layout(&new, l) : !by_effect(&new, filetype))) {
 		view_free(&new);
 		return false;
 	}
@@ -157,7 +157,7 @@ int64_t view_data(const struct view *v, int64_t size)
 {
 	int64_t low = 0, high, run;
 
-	if (size <= v->disp)
+	if (size <= v->disp || v->size == 0)
 		return 0;
 	if (!v->runs)
 		return size - v->disp;

@@ -16,7 +16,7 @@ struct run {
 struct view {
 	int64_t disp;
 	int64_t etype;           /* bytes of one */
-	int64_t size, extent;    /* of a filetype: of its data, and from one to the next */
+	int64_t size, extent;    /* of a filetype: of its data, and from one to the next; size 0: the view shows nothing */
 	struct run *runs;        /* of one; the one behind the last has `before` alone. NULL: there are no gaps */
 	size_t n;
 };

@@ -24,7 +24,7 @@ uint64_t local_size(MPI_Datatype type, int64_t count)
 }
 
 /* From the program's memory to ours, or back; in calls for so many items as MPI can count the bytes of. */
-static bool pack(char *bytes, char *buf, MPI_Datatype type, int64_t count, bool out)
+static bool pack_at(char *bytes, char *buf, MPI_Datatype type, int64_t count, bool out)
 {
 	int64_t item = (int64_t)local_size(type, 1), most = item ? MOST / item : 0;
 	MPI_Aint low, extent;
@@ -43,6 +43,29 @@ static bool pack(char *bytes, char *buf, MPI_Datatype type, int64_t count, bool 
 		done += n;
 	}
 	return true;
+}
+
+/* MPICH takes no MPI_BOTTOM there: then the same type counts from somewhere else. */
+static bool pack(char *bytes, char *buf, MPI_Datatype type, int64_t count, bool out)
+{
+	static char anchor;
+	MPI_Aint back = -(MPI_Aint)(intptr_t)&anchor, low, extent;
+	MPI_Datatype moved, sized;
+	bool good = false;
+	int one = 1;
+
+	if (buf)
+		return pack_at(bytes, buf, type, count, out);
+	if (PMPI_Type_get_extent(type, &low, &extent) != MPI_SUCCESS ||
+	    PMPI_Type_create_hindexed(1, &one, &back, type, &moved) != MPI_SUCCESS)
+		return false;
+	if (PMPI_Type_create_resized(moved, 0, extent, &sized) == MPI_SUCCESS) {
+		PMPI_Type_commit(&sized);
+		good = pack_at(bytes, &anchor, sized, count, out);
+		PMPI_Type_free(&sized);
+	}
+	PMPI_Type_free(&moved);
+	return good;
 }
 
 bool local_take(struct local *l, const void *buf, MPI_Datatype type, int64_t count, bool direct, bool filled)

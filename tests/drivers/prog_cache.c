@@ -730,6 +730,31 @@ static void populate(void *arg)
 	check(d.close(h) == 0);
 }
 
+/* What is dirty stays near when it is closed, and goes to the far store when the next one is. */
+static void keep(void *arg)
+{
+	struct ummap_driver d;
+	char bytes[4096], found[sizeof(bytes)];
+	void *h;
+
+	(void)arg;
+	set_group();
+	check(ummap_driver_register(&far_driver) == 0);
+	memset(far_bytes, 'f', SIZE);
+	memset(bytes, 'n', sizeof(bytes));
+	h = open_far(&d, "cache.size=2M&cache.close=keep&cache.dirty=90,1000000");
+	check(d.write(h, bytes, sizeof(bytes), 8192) == 0);
+	check(d.close(h) == 0);
+	check(far_bytes[8192] == 'f', "it was written back");
+	h = open_far(&d, "cache.close=keep&cache.dirty=90,1000000");
+	check(d.read(h, found, sizeof(found), 8192) == 0 && memcmp(found, bytes, sizeof(bytes)) == 0);
+	check(d.close(h) == 0);
+	check(far_bytes[8192] == 'f', "it was written back");
+	h = open_far(&d, "cache.close=flush");
+	check(d.close(h) == 0);
+	check(memcmp(far_bytes + 8192, bytes, sizeof(bytes)) == 0, "it was not written back");
+}
+
 /* Pieces that share sectors and blocks; each is of one thread. */
 #define PIECE 1000
 #define THREADS 4
@@ -823,6 +848,8 @@ int main(int argc, char **argv)
 	check_full();
 	unlink(cache);
 	check_exits(run_child(populate, NULL), 0);
+	unlink(cache);
+	check_exits(run_child(keep, NULL), 0);
 	check_threads();
 	return 0;
 }

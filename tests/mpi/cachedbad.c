@@ -136,6 +136,25 @@ static void handler(MPI_File *f, int *code, ...)
 	called++;
 }
 
+/* For a rank that takes no part. */
+static void view_of_nothing(void)
+{
+	MPI_Datatype none;
+	MPI_Status s;
+	int n = 4;
+
+	MPI_Type_contiguous(0, MPI_INT, &none);
+	MPI_Type_commit(&none);
+	if (MPI_File_set_view(file, 0, MPI_INT, none, "native", MPI_INFO_NULL) == MPI_SUCCESS) {
+		check(MPI_File_read_all(file, &n, 0, MPI_INT, &s) == MPI_SUCCESS);
+		check(MPI_File_read_at(file, 3, &n, 1, MPI_INT, &s) == MPI_SUCCESS);
+		check_error(MPI_File_write_at(file, 3, &n, 1, MPI_INT, &s), MPI_ERR_ARG, "empty");
+		check(MPI_File_seek(file, 0, MPI_SEEK_END) == MPI_SUCCESS);
+	}
+	MPI_Type_free(&none);
+	check(MPI_File_set_view(file, 0, MPI_INT, MPI_INT, "native", MPI_INFO_NULL) == MPI_SUCCESS);
+}
+
 static void bad_calls(void)
 {
 	char bytes[8] = "";
@@ -159,6 +178,7 @@ static void bad_calls(void)
 	check(MPI_File_read_all_end(file, bytes, MPI_STATUS_IGNORE) == MPI_SUCCESS);
 	check(MPI_File_set_view(file, 0, MPI_INT, MPI_INT, "native", MPI_INFO_NULL) == MPI_SUCCESS);
 	check_error(MPI_File_write_at(file, 0, bytes, 3, MPI_BYTE, MPI_STATUS_IGNORE), MPI_ERR_ARG, "whole etypes");
+	view_of_nothing();
 	MPI_File_create_errhandler(handler, &errhandler);
 	MPI_File_set_errhandler(file, errhandler);
 	check_error(MPI_File_read_at(file, -1, bytes, 4, MPI_BYTE, MPI_STATUS_IGNORE), MPI_ERR_ARG, "offset");

@@ -505,6 +505,28 @@ static void one_round(void)
 	all[draw(&drawn, sizeof(all) / sizeof(*all))]();
 }
 
+/* From MPI_BOTTOM, and into it. */
+static void absolute_addresses(void)
+{
+	int numbers[2] = { 5 + rank, 6 + rank }, lens[2] = { 1, 1 };
+	MPI_Aint places[2];
+	MPI_Datatype type;
+
+	MPI_Get_address(&numbers[0], &places[1]);
+	MPI_Get_address(&numbers[1], &places[0]);
+	MPI_Type_create_hindexed(2, lens, places, MPI_INT, &type);
+	MPI_Type_commit(&type);
+	check(MPI_File_set_view(cached, rank * 8, MPI_INT, MPI_INT, "native", MPI_INFO_NULL) == MPI_SUCCESS);
+	check(MPI_File_set_view(plain, rank * 8, MPI_INT, MPI_INT, "native", MPI_INFO_NULL) == MPI_SUCCESS);
+	check(MPI_File_write_at(cached, 0, MPI_BOTTOM, 1, type, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+	check(MPI_File_write_at(plain, 0, MPI_BOTTOM, 1, type, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+	numbers[0] = numbers[1] = 0;
+	check(MPI_File_read_at(cached, 0, MPI_BOTTOM, 1, type, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+	check(numbers[0] == 5 + rank && numbers[1] == 6 + rank);
+	MPI_Type_free(&type);
+	settle();
+}
+
 /* ---- Ways of having a cache ---- */
 
 static const char *const ways[][9] = {
@@ -533,6 +555,7 @@ int main(int argc, char **argv)
 		bool keeps = ways[w][0] && strcmp(ways[w][0], "pmem_close") == 0;
 
 		open_both(ways[w]);
+		absolute_addresses();
 		choose_view();
 		for (int i = 0; i < rounds; i++)
 			one_round();
