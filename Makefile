@@ -78,7 +78,12 @@ CAF = $B/ummap-caf
 CAF_OBJ = $B/tools/ummap-caf/main.o $B/clients/coarray/earlier.o $B/clients/coarray/manifest.o
 $(CAF_OBJ): override CPPFLAGS += -Iclients
 
-TOOLS = $(CONFORM) $(UMTOP) $(BESIDE) $(CAF)
+# The same for files that have a cache.
+FILE_CACHE = $B/ummap-cache
+FILE_CACHE_OBJ = $B/tools/ummap-cache/main.o $B/clients/file/head.o $B/clients/file/part.o
+$(FILE_CACHE_OBJ): override CPPFLAGS += -Iclients
+
+TOOLS = $(CONFORM) $(UMTOP) $(BESIDE) $(CAF) $(FILE_CACHE)
 
 all: lib mpi umalloc umrun object bindings tools $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
@@ -135,6 +140,9 @@ $(UMTOP): $(UMTOP_OBJ) $(ROOMS)
 
 $(CAF): $(CAF_OBJ) $(ROOMS)
 	$(CC) $(LDFLAGS) -o $@ $(CAF_OBJ) $(ROOMS) $(LIBS)
+
+$(FILE_CACHE): $(FILE_CACHE_OBJ) $(ROOMS)
+	$(CC) $(LDFLAGS) -o $@ $(FILE_CACHE_OBJ) $(ROOMS) $(LIBS)
 
 $(BESIDE): $B/%: $B/tools/%/main.o $(ROOMS)
 	$(CC) $(LDFLAGS) -o $@ $< $(ROOMS) $(LIBS)
@@ -266,7 +274,7 @@ compile_commands.json: all tests FORCE
 	tools/compile-commands '$(CC)'
 
 # What .clang-tidy asks for, of all that is installed. Needs clang-tidy.
-TIDY = $(filter-out %/mpich.c,$(LIB_SRC) $(CONFORM_SRC) $(UMTOP_SRC) $(BESIDE_OBJ:$B/%.o=%.c) tools/ummap-caf/main.c $(wildcard clients/*/*.c))
+TIDY = $(filter-out %/mpich.c,$(LIB_SRC) $(CONFORM_SRC) $(UMTOP_SRC) $(BESIDE_OBJ:$B/%.o=%.c) tools/ummap-caf/main.c tools/ummap-cache/main.c $(wildcard clients/*/*.c))
 tidy: compile_commands.json
 	@if ! command -v clang-tidy > /dev/null; then echo "tidy: skipped, there is no clang-tidy"; else \
 	echo $(TIDY) | xargs -P$$(nproc) -n4 clang-tidy -p . --quiet --warnings-as-errors='*' 2> /dev/null && \
@@ -341,7 +349,7 @@ dist:
 clean:
 	rm -rf build
 
--include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(BESIDE_OBJ:.o=.d) $(CAF_OBJ:.o=.d)
+-include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(BESIDE_OBJ:.o=.d) $(CAF_OBJ:.o=.d) $(FILE_CACHE_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(FUZZERS:=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
 .PHONY: all lib tools tests check check-long check-layers check-calls check-man check-install check-plugins check-gdb check-umrun check-asan check-tsan check-mutants \
 	check-ports check-mpi-machines check-cuts check-deb check-all \

@@ -4,7 +4,7 @@
 MPIS ?= $(foreach m,openmpi mpich,$(if $(shell command -v mpicc.$m),$m))
 
 # From the bottom to the top. A file openmpi.c or mpich.c is for that MPI alone.
-MPI_FOLDERS = pmpi transport mpiio window rma coarray
+MPI_FOLDERS = pmpi transport mpiio window rma coarray file
 MPI_SRC = $(filter-out $(patsubst %,\%/%.c,$(filter-out $1,openmpi mpich)),$(wildcard $(MPI_FOLDERS:%=clients/%/*.c)))
 # Each has the calls that install handlers, too: see there.
 MPI_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(call MPI_SRC,$1)) $B/clients/$1/pmpi/shims.o $B/clients/$1/signals.o

@@ -611,6 +611,10 @@ static int parse_key(struct cache *c, struct keys *k, const struct ummap_key *ke
 		c->flush_far = word == 1;
 		k->flush_given = true;
 		return word < 0 ? word : 0;
+	} else if (strcmp(key->name, "close") == 0) {
+		word = parse_word(key->value, "flush|keep", geom, key->name);
+		c->keep = word == 1;
+		return word < 0 ? word : 0;
 	} else if (!parse_dirty(k, key->value)) {
 		return keys_refuse(geom, EINVAL, "cache.dirty must be a percentage from 1 to 90, perhaps with a comma and "
 				   "seconds behind it, not \"%.40s\"", key->value);
@@ -811,14 +815,14 @@ static void tell_end(struct cache *c, int err)
 		    *c->store ? c->store : "STORE");
 }
 
-/* All that is dirty goes to the far store. What it does not take stays, durably. How the far store is known again is noted
- * when it is closed, because a filter there may write until then. */
+/* All that is dirty goes to the far store, unless it is to be kept. What that does not take stays, durably. How the far store is
+ * known again is noted when it is closed, because a filter there may write until then. */
 static int end(struct cache *c)
 {
 	int err = 0, closing, passing;
 
 	cache_stop_thread(c);
-	if (c->writable)
+	if (c->writable && !c->keep)
 		err = cache_bring_home(c);
 	if (c->writable && !err)
 		err = cache_settle_far(c);
@@ -854,7 +858,7 @@ const struct ummap_driver ummap_driver_cache = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "cache",
-	.keys = "path size block mode populate flush dirty",
+	.keys = "path size block mode populate flush dirty close",
 	.help = "cache+URI  a file that is near before a store that is not (cache.path, cache.size, cache.mode=back|through|read)",
 	.filter = 1,
 	.open = cache_open_uri,

@@ -36,6 +36,7 @@ struct cache {
 	bool writable, grows, async;
 	bool flush_far;                /* a flush makes durable in the far store */
 	bool populate;
+	bool keep;                     /* what is dirty when it is closed stays so */
 	bool lasts;                    /* the far store can be there when it is opened again */
 	char store[PATH_MAX];          /* the far store's path; "": it has none */
 	int far_fd;                    /* only to be looked at; negative: none */

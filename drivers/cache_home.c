@@ -383,14 +383,24 @@ static bool add_block(struct cache *c, uint64_t block, const char *bytes, unsign
 }
 
 /* Some blocks more; false: that was all, or all that there is room for. */
+/* Whether the far store has something from there on. */
+static bool has_data(struct cache *c, uint64_t off)
+{
+	uint64_t begin, end;
+
+	return !c->far.driver.data || c->far.driver.data(c->far.h, off, &begin, &end) < 0 || begin != UINT64_MAX;
+}
+
 static bool populate_some(struct cache *c)
 {
 	uint64_t off = c->populated, size = c->size, block = (uint64_t)1 << c->near.block_shift, direct = c->direct;
 	size_t len = off < size ? (size - off < BUFFER ? (size_t)(size - off) : BUFFER) : 0, sector = (size_t)1 << c->near.sector_shift;
 	bool room = true;
 
-	if (len == 0 || (uint32_t)direct)
-		return len > 0;
+	if (len == 0 || !has_data(c, off))
+		return false;
+	if ((uint32_t)direct)
+		return true;
 	yield_to_readers(c);
 	/* The last sector has zeros behind the end. */
 	len = (len + sector - 1) & ~(sector - 1);

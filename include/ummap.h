@@ -77,6 +77,13 @@ int umunmap(void *addr, int sync);
 
 /* ---- Additions to the thesis's four calls. ---- */
 
+/*
+ * As umunmap, for a mapping that other threads may go on using: what is mapped at `pages` (mmap(2), as many pages as the
+ * mapping has) moves to its addresses with no moment between; accesses wait meanwhile. Errors: as umunmap; EBUSY (a part is
+ * pinned); EINVAL (no pages). ENOMEM, if its sentence says so: the mapping has ended, and the pages have not moved.
+ */
+int umunmap_onto(void *addr, int sync, void *pages);
+
 #define UMMAP_CREATE 1u /* ummap_attr.flags: create the store if it is not there, as long as the mapping needs it */
 #define UMMAP_KERNEL 2u /* ... system calls and other processes may touch what is absent (see ummap(7)) */
 #define UMMAP_SHARED 4u /* ... other processes of the machine may reach what is in memory (umoffer); engine segv only */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Completes the arguments of umrun, umtop, umwal, umcow, umcache, umobject, ummap-trace, ummap-timeline, ummap-caf, ummap-cafrun and driver-conform in bash.
+# Completes the arguments of umrun, umtop, umwal, umcow, umcache, ummap-cache, umobject, ummap-trace, ummap-timeline, ummap-caf, ummap-cafrun and driver-conform in bash.
 # Installed once under the name of each.
 # shellcheck shell=bash
 
@@ -53,4 +53,4 @@ _ummap_complete() { # program, word, the word before
 	fi
 }
 
-complete -F _ummap_complete umrun umtop umwal umcow umcache umobject ummap-trace ummap-timeline ummap-caf ummap-cafrun driver-conform
+complete -F _ummap_complete umrun umtop umwal umcow umcache ummap-cache umobject ummap-trace ummap-timeline ummap-caf ummap-cafrun driver-conform

@@ -4,7 +4,7 @@
 
 FIELD_MPI ?= $(firstword $(MPIS))
 FIELD_FUSE := $(shell pkg-config --exists fuse3 2> /dev/null && echo fuse3)
-FIELD_RANKS = $(if $(FIELD_MPI),ior prk-stencil prk-transpose haccio dht mpi-rma mpi-sync mapreduce)
+FIELD_RANKS = $(if $(FIELD_MPI),ior prk-stencil prk-transpose haccio dht mpi-rma mpi-sync mapreduce rompio mapsearch randomwalk)
 # Debian has MapReduce-MPI for OpenMPI.
 FIELD_SANDIA = $(if $(filter openmpi,$(FIELD_MPI)),$(wildcard /usr/include/mrmpi/mapreduce.h))
 FIELD_COUNT = $(addprefix $B/bench/field/,words.o mapreduce_library.o mapreduce_table.o \
@@ -12,7 +12,7 @@ FIELD_COUNT = $(addprefix $B/bench/field/,words.o mapreduce_library.o mapreduce_
 FIELD = $(addprefix $B/bench/,mstream zipf $(FIELD_RANKS) $(if $(FIELD_FUSE),slowfs))
 FIELD_ROOMS = $(addprefix $B/bench/field/,alloc.o report.o) $(addprefix $B/bench/kit/,common.o data.o memcg.o policy.o)
 FIELD_MPI_ROOMS = $(addprefix $B/bench/field/,job.o alloc_mpi.o)
-FIELD_MPI_OBJ = $(FIELD_RANKS:%=$B/bench/field/%.o) $(FIELD_MPI_ROOMS) $(addprefix $B/bench/field/,api.o prk.o) $(FIELD_COUNT)
+FIELD_MPI_OBJ = $(FIELD_RANKS:%=$B/bench/field/%.o) $(FIELD_MPI_ROOMS) $(addprefix $B/bench/field/,api.o prk.o filepair.o) $(FIELD_COUNT)
 
 all: $(FIELD)
 
@@ -47,6 +47,7 @@ $B/bench/field/%.o: bench/field/%.cc $B/bench/mpi
 
 $B/bench/ior $B/bench/haccio: $B/bench/field/api.o
 $B/bench/prk-stencil $B/bench/prk-transpose: $B/bench/field/prk.o
+$B/bench/rompio $B/bench/mapsearch $B/bench/randomwalk: $B/bench/field/filepair.o
 $B/bench/mapreduce: $(FIELD_COUNT) $(call MAPREDUCE_LIB,$(FIELD_MPI))
 $B/bench/mapreduce: FIELD_LIBS = -lummap-mapreduce-$(FIELD_MPI) $(if $(FIELD_SANDIA),-lMapReduceMPI -lstdc++)
 $(FIELD_RANKS:%=$B/bench/%): $B/bench/%: $B/bench/field/%.o $(FIELD_ROOMS) $(FIELD_MPI_ROOMS) $(call MPI_LIB,$(FIELD_MPI))

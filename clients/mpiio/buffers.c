@@ -6,6 +6,7 @@
  * until the call that ends them. Buffers in other memory pass by.
  */
 #include "pmpi/pmpi.h"
+#include "pmpi/request.h"
 #include "window/region.h"
 
 #include <errno.h>
@@ -62,36 +63,6 @@ static void unpin(const struct pin *p)
 {
 	if (p->len)
 		umunpin(p->addr, p->len);
-}
-
-/* ---- Requests of what has ended ---- */
-
-/* The status of what has been done, for whoever completes the request. */
-static int query(void *done, MPI_Status *status)
-{
-	*status = *(MPI_Status *)done;
-	return MPI_SUCCESS;
-}
-
-static int release(void *done)
-{
-	free(done);
-	return MPI_SUCCESS;
-}
-
-static int cancel(void *done, int complete)
-{
-	(void)done;
-	(void)complete;
-	return MPI_SUCCESS;
-}
-
-/* Makes a request of what has been done, with this status, which the request frees. */
-static int complete(MPI_Status *done, MPI_Request *request)
-{
-	int code = PMPI_Grequest_start(query, release, cancel, done, request);
-
-	return code == MPI_SUCCESS ? PMPI_Grequest_complete(*request) : code;
 }
 
 /* ---- Pins that last ---- */
@@ -223,7 +194,7 @@ BLOCKING(write_at_all, const, FROM, AT, file, at)
 			return MPI_ERR_NO_MEM;                                                                 \
 		code = file_##blocking(__VA_ARGS__, buf, count, type, done);                                   \
 		if (code == MPI_SUCCESS)                                                                       \
-			return complete(done, request);                                                        \
+			return request_complete(done, request);                                                        \
 		free(done);                                                                                    \
 		return code;                                                                                   \
 	}
@@ -274,11 +245,12 @@ END(write_ordered, const)
 END(read_at_all, )
 END(write_at_all, const)
 
+/* Who calls from Fortran waits by MPI's own calls, which nobody sees. */
 #define LATER(name, constant, prot, params, ...)                                                               \
 	static int file_##name(params, constant void *buf, MPI_Count count, MPI_Datatype type, MPI_Request *request) \
 	{                                                                                                      \
-		int failed;                                                                                    \
-		struct kept *k = keep(file, buf, count, type, prot, &failed);                                  \
+		int failed = 0;                                                                                \
+		struct kept *k = pmpi_caller ? keep(file, buf, count, type, prot, &failed) : NULL;             \
 		int code = buffers.next.File_##name(__VA_ARGS__, buf, failed ? 0 : count, type, request);      \
                                                                                                                \
 		if (code != MPI_SUCCESS)                                                                       \

@@ -152,6 +152,18 @@ int error_tell_file(MPI_File file, const struct error *e)
 	return e->class;
 }
 
+int error_tell_open(MPI_Comm comm, const struct error *e)
+{
+	MPI_Errhandler handler;
+
+	last = *e;
+	if (PMPI_File_get_errhandler(MPI_FILE_NULL, &handler) == MPI_SUCCESS && ends_program(handler)) {
+		say(e);
+		PMPI_Abort(comm, e->class);
+	}
+	return e->class;
+}
+
 /* ---- The call ---- */
 
 static int error_string(int code, char *string, int *len)

@@ -27,5 +27,7 @@ void error_share(MPI_Comm comm, int from, struct error *e);
 int error_tell_comm(MPI_Comm comm, const struct error *e);
 int error_tell_win(MPI_Win win, const struct error *e);
 int error_tell_file(MPI_File file, const struct error *e);
+/* Of a file that is not there. Not every MPI calls the handler of MPI_FILE_NULL, so that ends the program or does nothing. */
+int error_tell_open(MPI_Comm comm, const struct error *e);
 
 #endif

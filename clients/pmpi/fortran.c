@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Fortran's strings end with blanks. */
@@ -21,6 +22,48 @@ void fortran_error_string(const MPI_Fint *code, char *string, MPI_Fint *len, MPI
 	*len = (size_t)*len < room ? *len : (MPI_Fint)room;
 	memset(string, ' ', room);
 	memcpy(string, text, (size_t)*len);
+}
+
+/* A string of C's, without the blanks around it. NULL: there is no memory. */
+static char *string(const char *text, size_t len)
+{
+	while (len > 0 && *text == ' ') {
+		text++;
+		len--;
+	}
+	while (len > 0 && text[len - 1] == ' ')
+		len--;
+	return strndup(text, len);
+}
+
+void fortran_file_open(const MPI_Fint *comm, const char *name, const MPI_Fint *amode, const MPI_Fint *info, MPI_Fint *file,
+		       MPI_Fint *error, size_t len)
+{
+	char *c_name = string(name, len);
+	MPI_File c_file = MPI_FILE_NULL;
+	int code = MPI_ERR_NO_MEM;
+
+	if (c_name)
+		code = pmpi_first.File_open(MPI_Comm_f2c(*comm), c_name, *amode, MPI_Info_f2c(*info), &c_file);
+	free(c_name);
+	if (code == MPI_SUCCESS)
+		*file = MPI_File_c2f(c_file);
+	if (error)
+		*error = code;
+}
+
+void fortran_file_set_view(const MPI_Fint *file, const MPI_Offset *disp, const MPI_Fint *etype, const MPI_Fint *filetype,
+			   const char *datarep, const MPI_Fint *info, MPI_Fint *error, size_t len)
+{
+	char *c_datarep = string(datarep, len);
+	int code = MPI_ERR_NO_MEM;
+
+	if (c_datarep)
+		code = pmpi_first.File_set_view(MPI_File_f2c(*file), *disp, MPI_Type_f2c(*etype), MPI_Type_f2c(*filetype), c_datarep,
+						MPI_Info_f2c(*info));
+	free(c_datarep);
+	if (error)
+		*error = code;
 }
 
 static int get_flavor(MPI_Fint win, MPI_Aint *value, MPI_Fint *found)

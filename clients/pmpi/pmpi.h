@@ -20,6 +20,7 @@ enum pmpi_place {
 	PMPI_TOGETHER,  /* what all ranks write together, as long as windows are there */
 	PMPI_RMA,       /* copies, in the place of operations of windows that are there */
 	PMPI_WINDOWS,
+	PMPI_FILES,     /* that have a cache */
 	PMPI_BUFFERS,   /* of MPI-IO */
 	PMPI_LAST       /* what is taken by one feature only */
 };

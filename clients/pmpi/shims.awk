@@ -33,7 +33,7 @@ function read_call(text,    c, part, i, p) {
 }
 
 function note(c, t) {
-	if (t !~ /^((const )?void \*|address|(count|unit|int|MPI_Aint|MPI_Offset|MPI_[A-Z][a-z]+)|(unit|int|MPI_Aint|MPI_[A-Z][a-z]+|char|char \*\*) ?\*)$/)
+	if (t !~ /^((const )?void \*|address|(count|unit|int|MPI_Aint|MPI_Offset|MPI_[A-Z][a-z]+)|(unit|int|MPI_Aint|MPI_[A-Z][a-z]+|(const )?char|char \*\*) ?\*)$/)
 		die(call[c] " has a parameter of the type \"" t "\", for which there is no rule")
 	if (t ~ /^(count|unit)/) counts[c] = 1
 	if (t ~ /void \*$/) buffers[c] = 1

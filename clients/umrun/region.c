@@ -33,6 +33,10 @@
 /* As late as other pages of a file are written by the kernel. */
 #define FLUSH_INTERVAL 5
 
+/* For a second. */
+#define PINNED_TRIES 1000
+#define PINNED_US 1000
+
 /* A file of which the kernel has a mapping that can be stored to. */
 struct shared_file {
 	dev_t dev;
@@ -335,6 +339,22 @@ int region_share(int prot, int flags, int fd)
 
 /* ---- Giving back. ---- */
 
+/* Other threads may use it meanwhile, but not for a system call that never ends, nor what is locked in memory. */
+static int replace(const struct region *r, void *place)
+{
+	for (int tries = 0; tries < PINNED_TRIES; tries++) {
+		if (umunmap_onto(r->addr, r->writable, place) == 0)
+			return 0;
+		if (errno != EBUSY)
+			return -1;
+		usleep(PINNED_US);
+	}
+	if (umunmap(r->addr, r->writable) < 0)
+		return -1;
+	syscall(SYS_mremap, place, r->ours, r->ours, MREMAP_MAYMOVE | MREMAP_FIXED, r->addr);
+	return 0;
+}
+
 int region_hand_back(struct region *r)
 {
 	char *place;
@@ -344,14 +364,13 @@ int region_hand_back(struct region *r)
 	place = kernel_mmap(NULL, r->ours, r->prot, r->flags, r->fd, r->off);
 	if (place == MAP_FAILED)
 		return -1;
-	if (umunmap(r->addr, r->writable) < 0) {
+	if (replace(r, place) < 0) {
 		int error = errno;
 
 		kernel_munmap(place, r->ours);
 		errno = error;
 		return -1;
 	}
-	syscall(SYS_mremap, place, r->ours, r->ours, MREMAP_MAYMOVE | MREMAP_FIXED, r->addr);
 	counted.handed_back++;
 	unlink_region(r);
 	free_region(r);

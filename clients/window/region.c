@@ -444,10 +444,28 @@ void region_close_object(struct region *region)
 	region->object.fd = -1;
 }
 
+static _Thread_local int ended_with;
+
+int region_ended_with(void)
+{
+	return ended_with;
+}
+
+/* A cache that could not write back all says so only to who asks for a sync with it: for shares of files (file/part.c) that is so,
+ * and what is to be discarded of them is durable before. */
+static void unmap_stored(const struct region *region)
+{
+	bool asks = strstr(region->hints.driver, "filepart:");
+
+	ended_with = asks && umunmap(region->stored, 1) < 0 ? errno : 0;
+	if (!asks || (ended_with && ended_with != EUCLEAN))
+		umunmap(region->stored, 0);
+}
+
 static void unmap(const struct region *region)
 {
 	if (region->stored_len)
-		umunmap(region->stored, 0);
+		unmap_stored(region);
 	if (region->stored_from)
 		munmap(region->base, region->stored_from);
 	if (memory_behind(region))

@@ -41,6 +41,8 @@ void region_sync(const struct region *region, const void *addr, size_t len, stru
 void region_close_object(struct region *region);
 /* What is not durable yet is dropped; what the kernel has mapped is not. */
 void region_close(struct region *region);
+/* What ending the last one of this thread came to, if it was the share of a file: 0, or an errno; then what the file lacks is near. */
+int region_ended_with(void);
 /* The same for one that nobody has used: its file stays, whatever the hints say. */
 void region_abandon(struct region *region);
 

@@ -18,6 +18,7 @@
 #include "paging/lock.h"
 #include "base/log.h"
 #include "paging/lookup.h"
+#include "paging/handover.h"
 #include "paging/pagecache.h"
 #include "io/plugin.h"
 #include "paging/remap.h"
@@ -282,7 +283,7 @@ static int build(struct mapping *map, const struct plan *p)
 }
 
 /* Frees all that a mapping has; it is not in the table (any more), and has no users. */
-static int demolish(struct mapping *map, bool complete)
+static void dismantle(struct mapping *map)
 {
 	seg_hide(map);
 	teardown(map, 0);
@@ -290,10 +291,32 @@ static int demolish(struct mapping *map, bool complete)
 	/* A fault on another mapping may have found one of our segments, and posted a job for it. */
 	map_quiesce(map);
 	group_leave(&map->member);
-	engine_detach(map->engine, map->range, map->size);
+}
+
+static int abandon(struct mapping *map, bool complete)
+{
 	map_destroy(map);
 	sync_close_older(map);
 	return close_backing(&map->backings[map->current], complete);
+}
+
+static int demolish(struct mapping *map, bool complete)
+{
+	dismantle(map);
+	engine_detach(map->engine, map->range, map->size);
+	return abandon(map, complete);
+}
+
+/* Accesses wait meanwhile. */
+static int demolish_onto(struct mapping *map, bool complete, void *pages)
+{
+	int err, closing;
+
+	dismantle(map);
+	err = engine_replace(map->engine, map->range, map->size, pages);
+	handover_end();
+	closing = abandon(map, complete);
+	return err ? fail(-err, "the mapping has ended, and the pages stay where they were: %s", strerror(-err)) : closing;
 }
 
 /* The addresses beside a mapping belong to the caller, who does not get them if making the mapping fails. */
@@ -430,7 +453,35 @@ int ummap_setvar(const char *name, const char *value)
 
 /* ---- umunmap, umremap ---- */
 
-int umunmap(void *addr, int sync)
+/* Stores of other threads wait from here on, and find the pages. */
+static int hold_stores(struct mapping *map)
+{
+	int err;
+
+	if (map->pinned)
+		return fail(EBUSY, "part of the mapping is pinned; umunpin it first");
+	if (map->in_place || !map->writable)
+		return 0;
+	seg_hide(map);
+	err = seg_unmap_all(map, 0, map->segs);
+	seg_show(map);
+	return err ? fail(-err, "the mapping cannot be held: %s", strerror(-err)) : 0;
+}
+
+/* The mapping is frozen, and all is written that is to be. */
+static int end_mapping(struct mapping *map, bool complete, void *pages)
+{
+	int err;
+
+	if (pages)
+		handover_begin(map);
+	map_remove(map);
+	err = pages ? demolish_onto(map, complete, pages) : demolish(map, complete);
+	stats_ending(map);
+	return err;
+}
+
+static int unmap(void *addr, int sync, void *pages)
 {
 	struct guard g;
 	struct mapping *map;
@@ -442,21 +493,35 @@ int umunmap(void *addr, int sync)
 	map = map_find_alone(addr);
 	if (!map)
 		return api_leave(&g, api_no_mapping(addr));
-	if (sync)
+	if (pages)
+		err = hold_stores(map);
+	if (!err && sync)
 		err = sync_all(map);
 	/* That one says that the mapping has ended. */
 	if (err == -EUCLEAN)
 		err = -EIO;
-	if (!err) {
-		map_remove(map);
-		closing = demolish(map, sync);
-		stats_ending(map);
-	}
+	if (!err)
+		closing = end_mapping(map, sync, pages);
 	map_thaw(map);
 	map_leave(map);
 	if (!err)
 		map_free(map);
 	return api_leave(&g, err ? err : closing);
+}
+
+int umunmap(void *addr, int sync)
+{
+	return unmap(addr, sync, NULL);
+}
+
+int umunmap_onto(void *addr, int sync, void *pages)
+{
+	struct guard g;
+
+	if (pages && (uintptr_t)pages % sys_page() == 0)
+		return unmap(addr, sync, pages);
+	api_enter(&g);
+	return api_leave(&g, fail(EINVAL, "%p is no address where pages can begin", pages));
 }
 
 static int check_remap(const struct mapping *map, const struct remap *want, int sync)

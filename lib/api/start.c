@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "paging/fault.h"
 #include "cache/group.h"
+#include "paging/handover.h"
 #include "paging/inplace.h"
 #include "io/io.h"
 #include "io/plugin.h"
@@ -110,6 +111,7 @@ static void fork_child(void)
 	writeback_forget();
 	map_forget_pins();
 	lock_forget();
+	handover_fork_child();
 	sigsegv_fork_child();
 	spare_forget();
 	stats_forget();

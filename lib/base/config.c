@@ -282,6 +282,10 @@ static const struct variable {
 	{ "UMMAP_STATS", load_stats },
 	{ "UMMAP_MPI_ALL", NULL },
 	{ "UMMAP_MPI_LOCAL", NULL },
+	{ "UMMAP_CACHE_ALL", NULL },
+	{ "UMMAP_CACHE_FAR", NULL },
+	{ "UMMAP_CACHE_NODES", NULL },
+	{ "UMMAP_CACHE_PATH", NULL },
 };
 
 /* Programs that come with the library have variables of their own. */

@@ -216,3 +216,14 @@ void engine_detach(const struct engine *e, char *range, size_t len)
 	munmap(range, pages);
 	e->wake(e, range, pages);
 }
+
+int engine_replace(const struct engine *e, char *range, size_t len, void *with)
+{
+	size_t pages = round_up(len, sys_page());
+	int err = mremap(with, pages, pages, MREMAP_MAYMOVE | MREMAP_FIXED, range) == MAP_FAILED ? -errno : 0;
+
+	if (err)
+		munmap(range, pages);
+	e->wake(e, range, pages);
+	return err;
+}

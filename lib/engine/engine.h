@@ -96,6 +96,8 @@ bool engine_extend(const struct engine *e, char *range, size_t len, size_t more)
 int engine_reset(const struct engine *e, char *range, size_t len);
 /* Frees a range; a thread that waits for a segment there then faults at an address of no mapping. */
 void engine_detach(const struct engine *e, char *range, size_t len);
+/* As engine_detach; what is mapped at `with` moves there with no moment between. 0, or -errno: it has not moved. */
+int engine_replace(const struct engine *e, char *range, size_t len, void *with);
 /* Between these two no mapped range is made, or grown, into places that are empty for the moment. The caller must not
  * wait for such a call. */
 void engine_hold_places(void);

@@ -13,6 +13,7 @@
 #include "paging/readahead.h"
 #include "paging/evict.h"
 #include "paging/inplace.h"
+#include "paging/handover.h"
 #include "paging/pagecache.h"
 #include "paging/lookup.h"
 #include "paging/segment.h"
@@ -107,7 +108,7 @@ enum fault_answer fault_by_signal(const struct fault *fault)
 	int err;
 
 	if (!map)
-		return FAULT_FOREIGN;
+		return handover_arrived(fault->addr) ? FAULT_SERVED : FAULT_FOREIGN;
 	/* What is not shown from the page cache, and raises no SIGBUS, has nothing to serve there. */
 	if ((fault->write && !map->writable) ||
 	    (fault->bus && !(map->in_place || map->engine->by_bus || pagecache_may(map)))) {

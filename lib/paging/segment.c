@@ -558,9 +558,8 @@ static int discard_one(struct mapping *map, size_t i, struct seg *s)
 
 int seg_discard(struct mapping *map, size_t first, size_t last)
 {
-	int err = 0;
+	int err = pagecache_unmap(map, first, last);
 
-	pagecache_unmap(map, first, last);
 	for (size_t i = map_next(map, map->touched, first); i < last && !err; i = map_next(map, map->touched, i + 1)) {
 		struct seg *s = map_seg(map, i);
 

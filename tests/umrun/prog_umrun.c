@@ -512,8 +512,62 @@ static void truncations(void)
 }
 
 static uint8_t *common_map;
-/* Another one: what hands a mapping to the kernel is not for threads that use it at this moment. */
 static int other_file;
+
+#define COUNTERS 4
+#define COUNTS ((size_t)64)
+
+/* Each thread counts in places of its own, all over the mapping. */
+static _Atomic bool counted_enough;
+
+static uint64_t *counter(size_t thread, size_t n)
+{
+	return (uint64_t *)(void *)(common_map + n * (SIZE / COUNTS / PAGE * PAGE)) + thread;
+}
+
+static void *count(void *arg)
+{
+	size_t me = (size_t)(uintptr_t)arg;
+	uint64_t done = 0;
+
+	do {
+		done++;
+		for (size_t n = 0; n < COUNTS; n++) {
+			volatile uint64_t *at = counter(me, n);
+
+			check(*at == done - 1, "%" PRIu64 " where %" PRIu64 " were counted", *at, done - 1);
+			*at = done;
+		}
+	} while (!counted_enough);
+	return (void *)(uintptr_t)done;
+}
+
+/* What becomes the kernel's while threads load and store. */
+static void handed_back_in_use(void)
+{
+	for (int round = 0; round < 10; round++) {
+		pthread_t thread[COUNTERS];
+		void *counts[COUNTERS];
+
+		common_map = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
+		for (size_t n = 0; n < COUNTS; n++)
+			memset(counter(0, n), 0, COUNTERS * sizeof(uint64_t));
+		counted_enough = false;
+		for (size_t i = 0; i < COUNTERS; i++)
+			check(pthread_create(&thread[i], NULL, count, (void *)(uintptr_t)i) == 0);
+		usleep(1000u * (unsigned)round);
+		check(mprotect(common_map + SIZE / PAGE * PAGE, PAGE, PROT_READ) == 0);
+		usleep(1000);
+		counted_enough = true;
+		for (size_t i = 0; i < COUNTERS; i++)
+			check(pthread_join(thread[i], &counts[i]) == 0);
+		for (size_t n = 0; n < COUNTS; n++) {
+			for (size_t i = 0; i < COUNTERS; i++)
+				check(*counter(i, n) == (uintptr_t)counts[i]);
+		}
+		check(munmap(common_map, SIZE) == 0);
+	}
+}
 
 static void *use(void *arg)
 {
@@ -844,6 +898,7 @@ static const struct part {
 	{ "messages", messages, false, true, false },
 	{ "truncations", truncations, false, true, false },
 	{ "threads", threads, false, true, false },
+	{ "handed back in use", handed_back_in_use, false, true, false },
 	{ "allocates", allocates, false, true, true },
 	{ "allocates zeros", allocates_zeros, false, true, true },
 	{ "allocates in threads", allocates_in_threads, false, true, true },

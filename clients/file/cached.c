@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The files that are open, by their handles, which are MPI's. Files are opened and closed by all ranks together, and few at a
+ * time. Lock: around the list.
+ */
+#include "file/cached.h"
+
+#include "file/guard.h"
+#include "window/window.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct cached *all;
+
+struct cached *cached_find(MPI_File file)
+{
+	struct cached *c;
+
+	/* Most programs have none. */
+	if (!__atomic_load_n(&all, __ATOMIC_ACQUIRE))
+		return NULL;
+	pthread_mutex_lock(&lock);
+	for (c = all; c && c->file != file; c = c->next)
+		;
+	pthread_mutex_unlock(&lock);
+	return c;
+}
+
+static void remember(struct cached *c)
+{
+	pthread_mutex_lock(&lock);
+	c->next = all;
+	__atomic_store_n(&all, c, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&lock);
+}
+
+static void forget(struct cached *c)
+{
+	struct cached **at = &all;
+
+	pthread_mutex_lock(&lock);
+	while (*at && *at != c)
+		at = &(*at)->next;
+	if (*at)
+		__atomic_store_n(at, c->next, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&lock);
+}
+
+/* ---- Opening ---- */
+
+/* MPI's file systems by name: "ufs:/d/a". */
+static const char *without_prefix(const char *name)
+{
+	size_t len = strcspn(name, ":/");
+
+	return len > 0 && name[len] == ':' ? name + len + 1 : name;
+}
+
+/* "a b.dat" is a_b.dat-0123456789abcdef, by its path at one rank: for names of files, and in URIs. */
+static void make_name(struct cached *c)
+{
+	const char *base = strrchr(c->path, '/');
+	uint64_t hash = 0xcbf29ce484222325;
+	int len;
+
+	for (const char *s = c->path; *s; s++)
+		hash = (hash ^ (unsigned char)*s) * 0x100000001b3;
+	len = snprintf(c->name, sizeof(c->name), "%.40s", base ? base + 1 : c->path);
+	for (int i = 0; i < len; i++) {
+		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", c->name[i]))
+			c->name[i] = '_';
+	}
+	snprintf(c->name + len, sizeof(c->name) - (size_t)len, "-%016llx", (unsigned long long)hash);
+	PMPI_Bcast(c->name, sizeof(c->name), MPI_CHAR, 0, c->comm);
+}
+
+/* Its path from its beginning, as one rank knows it: to ask a far file system for that takes a while. */
+static void find_path(struct cached *c, const char *name, struct error *e)
+{
+	char path[HEAD_PATH] = "";
+	char *real = NULL;
+
+	if (c->rank == 0)
+		real = realpath(without_prefix(name), NULL);
+	if (c->rank == 0 && !real)
+		error_errno(e, errno, "%s: %s: for a cache it has to be a file that can be opened without MPI, too", name, strerror(errno));
+	else if (c->rank == 0 && strlen(real) >= sizeof(path))
+		error_errno(e, ENAMETOOLONG, "%s: %s", real, strerror(ENAMETOOLONG));
+	else if (c->rank == 0)
+		strcpy(path, real);
+	free(real);
+	PMPI_Bcast(path, sizeof(path), MPI_CHAR, 0, c->comm);
+	c->path = strdup(path);
+}
+
+int cached_fd(struct cached *c)
+{
+	if (c->fd >= 0)
+		return c->fd;
+	/* What is written back is of whole sectors: it may have to be read before, and the other way round after a crash. */
+	c->fd = open(c->path, O_RDWR | O_CLOEXEC);
+	if (c->fd < 0 && c->amode & MPI_MODE_RDONLY)
+		c->fd = open(c->path, O_RDONLY | O_CLOEXEC);
+	return c->fd;
+}
+
+static void open_file(struct cached *c, const char *name, struct error *e)
+{
+	find_path(c, name, e);
+	if (!c->path)
+		error_errno(e, ENOMEM, "there is no memory for a cache");
+	else if (*c->path && c->nodes.owns && cached_fd(c) < 0)
+		error_errno(e, errno, "%s: %s: for a cache it has to be a file that can be opened without MPI, too", c->path, strerror(errno));
+}
+
+static void open_folder(struct cached *c, struct error *e)
+{
+	if (c->nodes.owns)
+		c->folder = open(c->config.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (c->nodes.owns && (c->folder < 0 || faccessat(c->folder, ".", W_OK | X_OK, 0) < 0))
+		error_errno(e, errno, "pmem_path: %s: %s: it has to be a folder of each node", c->config.path, strerror(errno));
+}
+
+static void release(struct cached *c)
+{
+	if (c->fd >= 0)
+		close(c->fd);
+	if (c->folder >= 0)
+		close(c->folder);
+	if (c->turn != MPI_WIN_NULL)
+		pmpi_first.Win_free(&c->turn);
+	nodes_free(&c->nodes);
+	view_free(&c->view);
+	if (c->comm != MPI_COMM_NULL)
+		PMPI_Comm_free(&c->comm);
+	free(c->path);
+	free(c);
+}
+
+static void open_all(struct cached *c, const char *name, struct error *e)
+{
+	if (!nodes_find(&c->nodes, c->comm))
+		error_errno(e, ENOMEM, "there is no memory for a cache");
+	open_file(c, name, e);
+	if (e->class == MPI_SUCCESS)
+		open_folder(c, e);
+	error_agree(c->comm, e);
+	if (e->class != MPI_SUCCESS)
+		return;
+	make_name(c);
+	share_open(c, e);
+	if (e->class == MPI_SUCCESS && c->amode & MPI_MODE_APPEND)
+		c->pointer = share_size(c, e);
+}
+
+struct cached *cached_open(MPI_Comm comm, const char *name, int amode, MPI_File file, const struct config *config,
+			   struct error *e)
+{
+	struct cached *c = calloc(1, sizeof(*c));
+	int there = c != NULL;
+
+	PMPI_Allreduce(MPI_IN_PLACE, &there, 1, MPI_INT, MPI_MIN, comm);
+	if (!there || window_own_comm(comm, &c->comm) != MPI_SUCCESS) {
+		error_errno(e, ENOMEM, "there is no memory for a cache");
+		free(c);
+		return NULL;
+	}
+	c->file = file;
+	c->amode = amode;
+	c->config = *config;
+	c->fd = c->folder = -1;
+	c->turn = MPI_WIN_NULL;
+	c->share.data = c->share.words = MPI_WIN_NULL;
+	view_init(&c->view);
+	guard_begin();
+	PMPI_Comm_rank(c->comm, &c->rank);
+	PMPI_Comm_size(c->comm, &c->ranks);
+	open_all(c, name, e);
+	if (e->class == MPI_SUCCESS) {
+		/* The shared pointer begins there, too. */
+		if (c->amode & MPI_MODE_APPEND && c->nodes.owns && c->nodes.mine == 0)
+			atomic_store(&c->share.word[WORD_SHARED], c->pointer);
+		PMPI_Barrier(c->comm);
+		remember(c);
+		return c;
+	}
+	release(c);
+	return NULL;
+}
+
+/* ---- The calls of all ranks ---- */
+
+void cached_sync(struct cached *c, struct error *e)
+{
+	PMPI_Barrier(c->comm);
+	share_sync(c, e);
+	error_agree(c->comm, e);
+}
+
+void cached_close(struct cached *c, struct error *e)
+{
+	bool gone = c->amode & MPI_MODE_DELETE_ON_CLOSE;
+
+	/* What is in memory only would be lost with it, so that stands unless it is durable. */
+	if (c->broken.class == MPI_SUCCESS && !c->left && !gone)
+		cached_sync(c, e);
+	if (e->class != MPI_SUCCESS)
+		return;
+	forget(c);
+	if (c->broken.class == MPI_SUCCESS && !c->left)
+		share_close(c, gone ? SHARE_DROP : c->config.keep ? SHARE_KEEP : SHARE_FLUSH, e);
+	release(c);
+}
+
+/* By one rank, for all. */
+static void set_length(struct cached *c, int64_t size, bool allocate, struct error *e)
+{
+	int err = 0;
+
+	if (c->rank == 0 && allocate)
+		err = posix_fallocate(c->fd, 0, size > 0 ? size : 1);
+	else if (c->rank == 0 && ftruncate(c->fd, size) < 0)
+		err = errno;
+	PMPI_Bcast(&err, 1, MPI_INT, 0, c->comm);
+	if (err)
+		error_errno(e, err, "%s cannot have %lld bytes: %s", c->path, (long long)size, strerror(err));
+}
+
+/* What is cut off must not come back when the file grows again: so the cache ends, and begins anew. */
+static void shorten(struct cached *c, int64_t size, struct error *e)
+{
+	int64_t shared = c->nodes.owns && c->nodes.mine == 0 ? atomic_load(&c->share.word[WORD_SHARED]) : 0;
+	struct error again = { 0 };
+
+	share_close(c, SHARE_FLUSH, e);
+	if (e->class == MPI_SUCCESS)
+		set_length(c, size, false, e);
+	share_open(c, &again);
+	if (again.class != MPI_SUCCESS)
+		c->broken = again;
+	else if (c->nodes.owns && c->nodes.mine == 0)
+		atomic_store(&c->share.word[WORD_SHARED], shared);
+	if (e->class == MPI_SUCCESS)
+		*e = again;
+	PMPI_Barrier(c->comm);
+}
+
+void cached_resize(struct cached *c, int64_t size, bool allocate, struct error *e)
+{
+	int64_t now;
+
+	PMPI_Barrier(c->comm);
+	now = share_size(c, e);
+	error_agree(c->comm, e);
+	PMPI_Barrier(c->comm);
+	if (e->class != MPI_SUCCESS || (size <= now && allocate))
+		return;
+	if (size < now) {
+		cached_sync(c, e);
+		if (e->class == MPI_SUCCESS)
+			shorten(c, size, e);
+		return;
+	}
+	set_length(c, size, allocate, e);
+	if (e->class == MPI_SUCCESS)
+		share_explain(e, share_reach(c, 0, size));
+	PMPI_Barrier(c->comm);
+}
+
+void cached_leave(struct cached *c, struct error *e)
+{
+	cached_sync(c, e);
+	if (e->class != MPI_SUCCESS)
+		return;
+	share_close(c, SHARE_FLUSH, e);
+	if (e->class == MPI_SUCCESS)
+		c->left = true;
+	else
+		c->broken = *e;
+}

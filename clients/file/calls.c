@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The calls on files that have a cache. A call is over when it returns, non-blocking and split ones too, and collective ones wait
+ * for nobody, but where all need one number. Handles and views are MPI's as well, so calls that are not taken here find them:
+ * those on groups, hints, views, types, error handlers. A representation of data other than MPI's own, which has to convert, is
+ * left to MPI: from then on the file has no cache.
+ */
+#include "file/part.h"
+#include "file/transfer.h"
+#include "pmpi/request.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static struct pmpi_feature files;
+
+/* ---- Results ---- */
+
+static int tell(struct cached *c, struct error *e)
+{
+	return e->class == MPI_SUCCESS ? MPI_SUCCESS : error_tell_file(c->file, e);
+}
+
+static void put_status(MPI_Status *status, int64_t bytes)
+{
+	if (status == MPI_STATUS_IGNORE)
+		return;
+	PMPI_Status_set_elements_x(status, MPI_BYTE, bytes);
+	PMPI_Status_set_cancelled(status, 0);
+	status->MPI_SOURCE = MPI_UNDEFINED;
+	status->MPI_TAG = MPI_UNDEFINED;
+}
+
+/* Whether there is a cache for this call; false: *e says why not. */
+static bool is_whole(const struct cached *c, struct error *e)
+{
+	if (c->broken.class != MPI_SUCCESS)
+		*e = c->broken;
+	return c->broken.class == MPI_SUCCESS;
+}
+
+static struct cached *find(MPI_File file)
+{
+	struct cached *c = cached_find(file);
+
+	return c && !c->left ? c : NULL;
+}
+
+/* ---- Pointers ---- */
+
+enum pointer { AT_OFFSET, AT_POINTER, AT_SHARED, AT_ORDERED };
+
+/* Moves the shared pointer by so much, and returns where it was. */
+static int64_t take_shared(struct cached *c, int64_t etypes, struct error *e)
+{
+	return share_word(c, 0, WORD_SHARED, etypes, MPI_SUM, e);
+}
+
+/* In the order of ranks. All take part, whatever is wrong. */
+static int64_t take_ordered(struct cached *c, int64_t etypes, struct error *e)
+{
+	int64_t before = 0, sum = 0, begin = 0;
+	int64_t mine = e->class == MPI_SUCCESS ? etypes : 0;
+
+	/* Nobody takes it by himself meanwhile who has done so before this call at any rank. */
+	PMPI_Allreduce(&mine, &sum, 1, MPI_INT64_T, MPI_SUM, c->comm);
+	PMPI_Exscan(&mine, &before, 1, MPI_INT64_T, MPI_SUM, c->comm);
+	if (c->rank == 0)
+		begin = take_shared(c, sum, e);
+	PMPI_Bcast(&begin, 1, MPI_INT64_T, 0, c->comm);
+	return begin + (c->rank == 0 ? 0 : before);
+}
+
+static int64_t place(struct cached *c, const struct request *r, enum pointer p, int64_t at, struct error *e)
+{
+	int64_t bytes;
+
+	if (p == AT_OFFSET)
+		return at;
+	if (p == AT_POINTER)
+		return c->pointer;
+	transfer_check(c, r, &bytes, e);
+	if (p == AT_ORDERED)
+		return take_ordered(c, bytes / c->view.etype, e);
+	return e->class == MPI_SUCCESS ? take_shared(c, bytes / c->view.etype, e) : 0;
+}
+
+/* A whole call; *bytes: what was moved. */
+static int move(struct cached *c, const struct request *r, enum pointer p, int64_t at, int64_t *bytes)
+{
+	struct error e = { 0 };
+
+	*bytes = 0;
+	if (is_whole(c, &e))
+		at = place(c, r, p, at, &e);
+	if (e.class == MPI_SUCCESS)
+		*bytes = transfer(c, r, at, &e);
+	if (p == AT_POINTER)
+		c->pointer += *bytes / c->view.etype;
+	return tell(c, &e);
+}
+
+/* ---- Data ---- */
+
+#define HERE MPI_File file
+#define AT MPI_File file, MPI_Offset at
+
+static int blocking(struct cached *c, struct request r, enum pointer p, int64_t at, MPI_Status *status)
+{
+	int64_t bytes;
+	int code = move(c, &r, p, at, &bytes);
+
+	put_status(status, bytes);
+	return code;
+}
+
+#define BLOCKING(name, constant, writing, pointer, offset, params, ...)                                        \
+	static int file_##name(params, constant void *buf, MPI_Count count, MPI_Datatype type, MPI_Status *status) \
+	{                                                                                                      \
+		struct cached *c = find(file);                                                                 \
+                                                                                                               \
+		if (!c)                                                                                        \
+			return files.next.File_##name(__VA_ARGS__, buf, count, type, status);                  \
+		return blocking(c, (struct request){ (void *)(uintptr_t)buf, count, type, writing }, pointer, offset, status); \
+	}
+
+BLOCKING(read, , false, AT_POINTER, 0, HERE, file)
+BLOCKING(read_all, , false, AT_POINTER, 0, HERE, file)
+BLOCKING(read_shared, , false, AT_SHARED, 0, HERE, file)
+BLOCKING(read_ordered, , false, AT_ORDERED, 0, HERE, file)
+BLOCKING(read_at, , false, AT_OFFSET, at, AT, file, at)
+BLOCKING(read_at_all, , false, AT_OFFSET, at, AT, file, at)
+BLOCKING(write, const, true, AT_POINTER, 0, HERE, file)
+BLOCKING(write_all, const, true, AT_POINTER, 0, HERE, file)
+BLOCKING(write_shared, const, true, AT_SHARED, 0, HERE, file)
+BLOCKING(write_ordered, const, true, AT_ORDERED, 0, HERE, file)
+BLOCKING(write_at, const, true, AT_OFFSET, at, AT, file, at)
+BLOCKING(write_at_all, const, true, AT_OFFSET, at, AT, file, at)
+
+/* An error is of the call itself, and there is no request. */
+static int nonblocking(struct cached *c, struct request r, enum pointer p, int64_t at, MPI_Request *request)
+{
+	MPI_Status *done = calloc(1, sizeof(*done));
+	int code = MPI_ERR_NO_MEM;
+
+	if (done)
+		code = blocking(c, r, p, at, done);
+	if (code == MPI_SUCCESS)
+		return request_complete(done, request);
+	*request = MPI_REQUEST_NULL;
+	free(done);
+	return code;
+}
+
+#define NONBLOCKING(name, constant, writing, pointer, offset, params, ...)                                     \
+	static int file_##name(params, constant void *buf, MPI_Count count, MPI_Datatype type, MPI_Request *request) \
+	{                                                                                                      \
+		struct cached *c = find(file);                                                                 \
+                                                                                                               \
+		if (!c)                                                                                        \
+			return files.next.File_##name(__VA_ARGS__, buf, count, type, request);                 \
+		return nonblocking(c, (struct request){ (void *)(uintptr_t)buf, count, type, writing }, pointer, offset, request); \
+	}
+
+NONBLOCKING(iread, , false, AT_POINTER, 0, HERE, file)
+NONBLOCKING(iread_all, , false, AT_POINTER, 0, HERE, file)
+NONBLOCKING(iread_shared, , false, AT_SHARED, 0, HERE, file)
+NONBLOCKING(iread_at, , false, AT_OFFSET, at, AT, file, at)
+NONBLOCKING(iread_at_all, , false, AT_OFFSET, at, AT, file, at)
+NONBLOCKING(iwrite, const, true, AT_POINTER, 0, HERE, file)
+NONBLOCKING(iwrite_all, const, true, AT_POINTER, 0, HERE, file)
+NONBLOCKING(iwrite_shared, const, true, AT_SHARED, 0, HERE, file)
+NONBLOCKING(iwrite_at, const, true, AT_OFFSET, at, AT, file, at)
+NONBLOCKING(iwrite_at_all, const, true, AT_OFFSET, at, AT, file, at)
+
+static int begin(struct cached *c, struct request r, enum pointer p, int64_t at, enum split which)
+{
+	struct error e = { 0 };
+	int code;
+
+	if (c->split != SPLIT_NONE) {
+		error_set(&e, MPI_ERR_OTHER, "%s: a split collective call has begun already, and has not ended", c->path);
+		return tell(c, &e);
+	}
+	code = move(c, &r, p, at, &c->split_bytes);
+	if (code == MPI_SUCCESS)
+		c->split = which;
+	return code;
+}
+
+static int end(struct cached *c, enum split which, MPI_Status *status)
+{
+	struct error e = { 0 };
+
+	if (c->split == which)
+		put_status(status, c->split_bytes);
+	else
+		error_set(&e, MPI_ERR_OTHER, "%s: the split collective call that is to end has not begun", c->path);
+	if (c->split == which)
+		c->split = SPLIT_NONE;
+	return tell(c, &e);
+}
+
+#define SPLIT(name, constant, which, writing, pointer, offset, params, ...)                                    \
+	static int file_##name##_begin(params, constant void *buf, MPI_Count count, MPI_Datatype type)         \
+	{                                                                                                      \
+		struct cached *c = find(file);                                                                 \
+                                                                                                               \
+		if (!c)                                                                                        \
+			return files.next.File_##name##_begin(__VA_ARGS__, buf, count, type);                  \
+		return begin(c, (struct request){ (void *)(uintptr_t)buf, count, type, writing }, pointer, offset, which); \
+	}                                                                                                      \
+                                                                                                               \
+	static int file_##name##_end(MPI_File file, constant void *buf, MPI_Status *status)                    \
+	{                                                                                                      \
+		struct cached *c = find(file);                                                                 \
+                                                                                                               \
+		return c ? end(c, which, status) : files.next.File_##name##_end(file, buf, status);            \
+	}
+
+SPLIT(read_all, , SPLIT_READ_ALL, false, AT_POINTER, 0, HERE, file)
+SPLIT(read_ordered, , SPLIT_READ_ORDERED, false, AT_ORDERED, 0, HERE, file)
+SPLIT(read_at_all, , SPLIT_READ_AT_ALL, false, AT_OFFSET, at, AT, file, at)
+SPLIT(write_all, const, SPLIT_WRITE_ALL, true, AT_POINTER, 0, HERE, file)
+SPLIT(write_ordered, const, SPLIT_WRITE_ORDERED, true, AT_ORDERED, 0, HERE, file)
+SPLIT(write_at_all, const, SPLIT_WRITE_AT_ALL, true, AT_OFFSET, at, AT, file, at)
+
+/* ---- Where to ---- */
+
+/* The end of the file in etypes of the view. */
+static int64_t end_of(struct cached *c, struct error *e)
+{
+	int64_t data = view_data(&c->view, share_size(c, e));
+
+	return data / c->view.etype + (data % c->view.etype != 0);
+}
+
+static int64_t sought(struct cached *c, int64_t at, int64_t now, int64_t last, int whence, struct error *e)
+{
+	if (whence == MPI_SEEK_CUR)
+		at += now;
+	else if (whence == MPI_SEEK_END)
+		at += last;
+	else if (whence != MPI_SEEK_SET)
+		error_set(e, MPI_ERR_ARG, "%s: %d is no way of seeking", c->path, whence);
+	if (at < 0)
+		error_set(e, MPI_ERR_ARG, "%s: %lld would be before the beginning of the view", c->path, (long long)at);
+	return at;
+}
+
+static int seek(MPI_File file, MPI_Offset at, int whence)
+{
+	struct cached *c = find(file);
+	struct error e = { 0 };
+	int64_t to = 0;
+
+	if (!c)
+		return files.next.File_seek(file, at, whence);
+	if (is_whole(c, &e))
+		to = sought(c, at, c->pointer, whence == MPI_SEEK_END ? end_of(c, &e) : 0, whence, &e);
+	if (e.class == MPI_SUCCESS)
+		c->pointer = to;
+	return tell(c, &e);
+}
+
+/* The same at all ranks, and in the order of the calls before and after it. */
+static int seek_shared(MPI_File file, MPI_Offset at, int whence)
+{
+	struct cached *c = find(file);
+	struct error e = { 0 };
+	int64_t to = 0;
+
+	if (!c)
+		return files.next.File_seek_shared(file, at, whence);
+	if (is_whole(c, &e)) {
+		PMPI_Barrier(c->comm);
+		to = sought(c, at, share_word(c, 0, WORD_SHARED, 0, MPI_NO_OP, &e), whence == MPI_SEEK_END ? end_of(c, &e) : 0, whence, &e);
+		error_agree(c->comm, &e);
+		if (e.class == MPI_SUCCESS && c->rank == 0)
+			share_word(c, 0, WORD_SHARED, to, MPI_REPLACE, &e);
+		PMPI_Barrier(c->comm);
+	}
+	return tell(c, &e);
+}
+
+static int get_position(MPI_File file, MPI_Offset *at)
+{
+	struct cached *c = find(file);
+
+	if (!c)
+		return files.next.File_get_position(file, at);
+	*at = c->pointer;
+	return MPI_SUCCESS;
+}
+
+static int get_position_shared(MPI_File file, MPI_Offset *at)
+{
+	struct cached *c = find(file);
+	struct error e = { 0 };
+
+	if (!c)
+		return files.next.File_get_position_shared(file, at);
+	if (is_whole(c, &e))
+		*at = share_word(c, 0, WORD_SHARED, 0, MPI_NO_OP, &e);
+	return tell(c, &e);
+}
+
+/* ---- The file ---- */
+
+/* With a cache. What one rank cannot open none has. */
+static int open_cached(MPI_Comm comm, const char *name, int amode, const struct config *config, int code, MPI_File *file)
+{
+	int good = code == MPI_SUCCESS, all;
+	struct error e = { 0 };
+
+	PMPI_Allreduce(&good, &all, 1, MPI_INT, MPI_MIN, comm);
+	if (!all && good) {
+		files.next.File_close(file);
+		error_set(&e, MPI_ERR_FILE, "%.200s cannot be opened at another rank", name);
+		return error_tell_open(comm, &e);
+	}
+	if (!good || cached_open(comm, name, amode, *file, config, &e))
+		return code;
+	/* It is still there, for its handler; that may end the program. */
+	code = error_tell_file(*file, &e);
+	files.next.File_close(file);
+	return code;
+}
+
+static int open_file(MPI_Comm comm, const char *name, int amode, MPI_Info info, MPI_File *file)
+{
+	struct error e = { 0 };
+	struct config config;
+	int code, inter = 1;
+
+	if (comm == MPI_COMM_NULL || !name || PMPI_Comm_test_inter(comm, &inter) != MPI_SUCCESS || inter)
+		return files.next.File_open(comm, name, amode, info, file);
+	config_agree(&config, info, name, comm, &e);
+	if (e.class != MPI_SUCCESS)
+		return error_tell_open(comm, &e);
+	code = files.next.File_open(comm, name, amode, info, file);
+	/* What is read once from its beginning is nothing for a cache. */
+	if (!config.wanted || amode & MPI_MODE_SEQUENTIAL)
+		return code;
+	return open_cached(comm, name, amode, &config, code, file);
+}
+
+/* MPI's own handle ends even where the file could not be written: what it lacks is in the caches. */
+static int close_file(MPI_File *file)
+{
+	struct cached *c = cached_find(*file);
+	struct error e = { 0 };
+	int code;
+
+	if (!c)
+		return files.next.File_close(file);
+	cached_close(c, &e);
+	/* It is still there if what is in memory could not be made durable. */
+	if (e.class != MPI_SUCCESS) {
+		code = error_tell_file(*file, &e);
+		if (!cached_find(*file))
+			files.next.File_close(file);
+		return code;
+	}
+	return files.next.File_close(file);
+}
+
+static bool is_native(const char *datarep)
+{
+	return strcasecmp(datarep, "native") == 0 || strcasecmp(datarep, "internal") == 0;
+}
+
+static void set_view_here(struct cached *c, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype, struct error *e)
+{
+	if (disp == MPI_DISPLACEMENT_CURRENT || disp < 0)
+		error_set(e, MPI_ERR_ARG, "%s: the displacement is %lld", c->path, (long long)disp);
+	else if (!view_set(&c->view, disp, etype, filetype))
+		error_set(e, MPI_ERR_TYPE, "%s: the filetype cannot be taken apart", c->path);
+	c->pointer = 0;
+	error_agree(c->comm, e);
+	if (e->class == MPI_SUCCESS && c->rank == 0)
+		share_word(c, 0, WORD_SHARED, 0, MPI_REPLACE, e);
+	PMPI_Barrier(c->comm);
+}
+
+/* MPI checks all of it first. What was written under the old view stays, whoever has it. */
+static int set_view(MPI_File file, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype, const char *datarep, MPI_Info info)
+{
+	struct cached *c = find(file);
+	struct error e = { 0 };
+	int code = files.next.File_set_view(file, disp, etype, filetype, datarep, info);
+
+	if (!c || code != MPI_SUCCESS)
+		return code;
+	if (!is_whole(c, &e))
+		return tell(c, &e);
+	if (is_native(datarep))
+		set_view_here(c, disp, etype, filetype, &e);
+	else
+		cached_leave(c, &e);
+	return tell(c, &e);
+}
+
+static int get_size(MPI_File file, MPI_Offset *size)
+{
+	struct cached *c = find(file);
+	struct error e = { 0 };
+
+	if (!c)
+		return files.next.File_get_size(file, size);
+	if (is_whole(c, &e))
+		*size = share_size(c, &e);
+	return tell(c, &e);
+}
+
+static int resize(struct cached *c, MPI_Offset size, bool allocate)
+{
+	struct error e = { 0 };
+
+	if (!is_whole(c, &e))
+		return tell(c, &e);
+	if (size < 0)
+		error_set(&e, MPI_ERR_ARG, "%s: the size is %lld", c->path, (long long)size);
+	else if (c->amode & MPI_MODE_RDONLY)
+		error_set(&e, MPI_ERR_READ_ONLY, "%s was opened to be read only", c->path);
+	error_agree(c->comm, &e);
+	if (e.class == MPI_SUCCESS)
+		cached_resize(c, size, allocate, &e);
+	return tell(c, &e);
+}
+
+static int set_size(MPI_File file, MPI_Offset size)
+{
+	struct cached *c = find(file);
+
+	return c ? resize(c, size, false) : files.next.File_set_size(file, size);
+}
+
+static int preallocate(MPI_File file, MPI_Offset size)
+{
+	struct cached *c = find(file);
+
+	return c ? resize(c, size, true) : files.next.File_preallocate(file, size);
+}
+
+static int sync_file(MPI_File file)
+{
+	struct cached *c = find(file);
+	struct error e = { 0 };
+
+	if (!c)
+		return files.next.File_sync(file);
+	if (is_whole(c, &e))
+		cached_sync(c, &e);
+	return tell(c, &e);
+}
+
+/* The lock is made when it is first wanted, and stays. */
+static int set_atomicity(MPI_File file, int flag)
+{
+	struct cached *c = find(file);
+	struct error e = { 0 };
+	int code = files.next.File_set_atomicity(file, flag);
+
+	if (!c || code != MPI_SUCCESS)
+		return code;
+	if (!is_whole(c, &e))
+		return tell(c, &e);
+	if (flag && c->turn == MPI_WIN_NULL)
+		share_lock_window(c, &e);
+	if (e.class == MPI_SUCCESS)
+		c->atomic = flag;
+	PMPI_Barrier(c->comm);
+	return tell(c, &e);
+}
+
+static int get_info(MPI_File file, MPI_Info *info)
+{
+	struct cached *c = find(file);
+	int code = files.next.File_get_info(file, info);
+
+	if (c && code == MPI_SUCCESS)
+		config_write(&c->config, *info);
+	return code;
+}
+
+#define TAKE(name) .File_##name = file_##name
+
+static struct pmpi_feature files = {
+	.place = PMPI_FILES,
+	.take = {
+		TAKE(read), TAKE(read_all), TAKE(read_shared), TAKE(read_ordered), TAKE(read_at), TAKE(read_at_all), TAKE(write),
+		TAKE(write_all), TAKE(write_shared), TAKE(write_ordered), TAKE(write_at), TAKE(write_at_all), TAKE(iread),
+		TAKE(iread_all), TAKE(iread_shared), TAKE(iread_at), TAKE(iread_at_all), TAKE(iwrite), TAKE(iwrite_all),
+		TAKE(iwrite_shared), TAKE(iwrite_at), TAKE(iwrite_at_all), TAKE(read_all_begin), TAKE(read_ordered_begin),
+		TAKE(read_at_all_begin), TAKE(write_all_begin), TAKE(write_ordered_begin), TAKE(write_at_all_begin),
+		TAKE(read_all_end), TAKE(read_ordered_end), TAKE(read_at_all_end), TAKE(write_all_end), TAKE(write_ordered_end),
+		TAKE(write_at_all_end),
+		.File_open = open_file, .File_close = close_file, .File_set_view = set_view, .File_get_size = get_size,
+		.File_set_size = set_size, .File_preallocate = preallocate, .File_sync = sync_file, .File_seek = seek,
+		.File_seek_shared = seek_shared, .File_get_position = get_position,
+		.File_get_position_shared = get_position_shared, .File_set_atomicity = set_atomicity, .File_get_info = get_info,
+	},
+};
+
+__attribute__((constructor)) static void begin_files(void)
+{
+	part_register();
+	pmpi_register(&files);
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Two slots, which are written in turns: what was durable before stays while the other is written. Lock: around the list, never
+ * with that of a file.
+ */
+#include "file/head.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#define MAGIC 0x31646165686d6d75ull
+#define SLOT 4096
+
+_Static_assert(sizeof(struct head) <= SLOT, "a head has to fit into its slot");
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct head_file *files;
+
+static uint64_t sum_of(const struct head *head)
+{
+	const unsigned char *byte = (const unsigned char *)head;
+	uint64_t sum = 0xcbf29ce484222325;
+
+	for (size_t i = 0; i < offsetof(struct head, sum); i++)
+		sum = (sum ^ byte[i]) * 0x100000001b3;
+	return sum;
+}
+
+/* Whether a slot is whole. */
+static bool is_whole(const struct head *head)
+{
+	return head->magic == MAGIC && head->sum == sum_of(head) && memchr(head->path, '\0', sizeof(head->path)) &&
+	       head->spread.nodes > 0 && head->spread.stripe > 0 && head->node < head->spread.nodes;
+}
+
+static int read_slots(int fd, struct head *head)
+{
+	struct head slot;
+	int err = -EUCLEAN;
+
+	for (int i = 0; i < 2; i++) {
+		ssize_t n = pread(fd, &slot, sizeof(slot), i * SLOT);
+
+		if (n < 0)
+			return -errno;
+		if (n != sizeof(slot) || !is_whole(&slot) || (!err && slot.number < head->number))
+			continue;
+		*head = slot;
+		err = 0;
+	}
+	return err;
+}
+
+int head_read(const char *path, struct head *head)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC), err;
+
+	if (fd < 0)
+		return -errno;
+	err = read_slots(fd, head);
+	close(fd);
+	return err;
+}
+
+int head_write(struct head_file *file)
+{
+	struct head *head = &file->head;
+	ssize_t n;
+
+	head->magic = MAGIC;
+	head->number++;
+	head->sum = sum_of(head);
+	n = pwrite(file->fd, head, sizeof(*head), (off_t)(head->number & 1) * SLOT);
+	if (n < 0)
+		return -errno;
+	if (n != sizeof(*head))
+		return -ENOSPC;
+	return fdatasync(file->fd) < 0 ? -errno : 0;
+}
+
+static struct head_file *find(const char *path)
+{
+	struct head_file *file = files;
+
+	while (file && strcmp(file->path, path) != 0)
+		file = file->next;
+	return file;
+}
+
+/* Opens and locks it. */
+static int begin(struct head_file *file, const struct head *made)
+{
+	file->fd = open(file->path, O_RDWR | O_CLOEXEC | (made ? O_CREAT : 0), 0600);
+	if (file->fd < 0)
+		return -errno;
+	if (flock(file->fd, LOCK_EX | LOCK_NB) < 0)
+		return errno == EWOULDBLOCK ? -EBUSY : -errno;
+	if (!made)
+		return read_slots(file->fd, &file->head);
+	file->head = *made;
+	return head_write(file);
+}
+
+static int add(const char *path, const struct head *made, struct head_file **result)
+{
+	struct head_file *file = calloc(1, sizeof(*file));
+	int err = -ENOMEM;
+
+	if (!file)
+		return err;
+	file->fd = -1;
+	pthread_mutex_init(&file->lock, NULL);
+	file->path = strdup(path);
+	if (file->path)
+		err = begin(file, made);
+	if (err) {
+		if (file->fd >= 0)
+			close(file->fd);
+		free(file->path);
+		free(file);
+		return err;
+	}
+	file->users = 1;
+	file->next = files;
+	files = file;
+	*result = file;
+	return 0;
+}
+
+int head_open(const char *path, const struct head *made, struct head_file **file)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&lock);
+	*file = find(path);
+	if (*file && made)
+		err = -EBUSY;
+	else if (*file)
+		(*file)->users++;
+	else
+		err = add(path, made, file);
+	pthread_mutex_unlock(&lock);
+	return err;
+}
+
+void head_close(struct head_file *file)
+{
+	struct head_file **at = &files;
+
+	pthread_mutex_lock(&lock);
+	if (--file->users > 0) {
+		pthread_mutex_unlock(&lock);
+		return;
+	}
+	while (*at != file)
+		at = &(*at)->next;
+	*at = file->next;
+	pthread_mutex_unlock(&lock);
+	close(file->fd);
+	pthread_mutex_destroy(&file->lock);
+	free(file->path);
+	free(file);
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Which ranks are on one node, as MPI tells. UMMAP_CACHE_NODES=n pretends that those of each machine are on n nodes. The first
+ * rank of a node owns its share; nodes are numbered in the order of their owners.
+ */
+#include "file/cached.h"
+
+#include <stdlib.h>
+
+/* How many nodes a machine is to be. */
+static int pretended(int ranks)
+{
+	const char *env = secure_getenv("UMMAP_CACHE_NODES");
+	int n = env ? atoi(env) : 1;
+
+	return n < 1 ? 1 : n > ranks ? ranks : n;
+}
+
+/* Whether this rank is the first of its node, and of its machine. */
+static int look(MPI_Comm comm, bool *owns, bool *first)
+{
+	MPI_Comm machine;
+	int rank, ranks, n;
+	int code = PMPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
+
+	if (code != MPI_SUCCESS)
+		return code;
+	PMPI_Comm_rank(machine, &rank);
+	PMPI_Comm_size(machine, &ranks);
+	n = pretended(ranks);
+	*first = rank == 0;
+	*owns = rank == 0 || (int64_t)rank * n / ranks != (int64_t)(rank - 1) * n / ranks;
+	return PMPI_Comm_free(&machine);
+}
+
+bool nodes_find(struct nodes *n, MPI_Comm comm)
+{
+	int rank, ranks, mine, *all;
+
+	*n = (struct nodes){ 0 };
+	PMPI_Comm_rank(comm, &rank);
+	PMPI_Comm_size(comm, &ranks);
+	all = malloc((size_t)ranks * sizeof(*all));
+	n->owner = malloc((size_t)ranks * sizeof(*all));
+	if (!all || !n->owner || look(comm, &n->owns, &n->first) != MPI_SUCCESS) {
+		free(all);
+		return false;
+	}
+	mine = n->owns;
+	PMPI_Allgather(&mine, 1, MPI_INT, all, 1, MPI_INT, comm);
+	for (int i = 0; i < ranks; i++) {
+		if (all[i] && i == rank)
+			n->mine = n->n;
+		if (all[i])
+			n->owner[n->n++] = i;
+	}
+	free(all);
+	return true;
+}
+
+void nodes_free(struct nodes *n)
+{
+	free(n->owner);
+	n->owner = NULL;
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Runs of the view, cut where the owner changes: each is a put or a get of bytes, and a flush of those owners that were put to or
+ * got from ends them. This rank's own share is copied to and from where it stands. What no share has room for is read and written past the caches. Where the file ends is moved before what makes it longer is
+ * written, for the owner cuts what it writes back there.
+ */
+#include "file/transfer.h"
+
+#include "file/guard.h"
+#include "rma/local.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ummap.h>
+#include <unistd.h>
+
+#define PIECE ((int64_t)1 << 20)       /* of this rank's share, pinned at a time */
+#define MANY (-2)
+
+struct move {
+	struct cached *c;
+	bool writing;
+	int touched;             /* the owner whose operations have to be flushed; -1: none, MANY: of several */
+	bool written;            /* this rank's own share was */
+};
+
+/* ---- One run ---- */
+
+static void far(struct cached *c, char *bytes, int64_t len, int64_t off, bool writing, struct error *e)
+{
+	while (len > 0) {
+		int fd = cached_fd(c);
+		ssize_t n = writing ? pwrite(fd, bytes, (size_t)len, off) : pread(fd, bytes, (size_t)len, off);
+
+		if (n < 0 && errno != EINTR) {
+			error_errno(e, errno, "%s: %s", c->path, strerror(errno));
+			return;
+		}
+		if (n == 0) {
+			memset(bytes, 0, (size_t)len);
+			return;
+		}
+		n = n < 0 ? 0 : n;
+		bytes += n;
+		off += n;
+		len -= n;
+	}
+}
+
+/* What cannot be copied is pinned, piece by piece, which says why. */
+static void own_pinned(struct cached *c, char *bytes, int64_t len, char *here, bool writing, struct error *e)
+{
+	int prot = writing ? PROT_READ | PROT_WRITE : PROT_READ;
+
+	for (int64_t done = 0, n; done < len; done += n) {
+		n = len - done < PIECE ? len - done : PIECE;
+		if (umpin(here + done, (size_t)n, prot) < 0) {
+			error_errno(e, errno, "%s: %s", c->path, umerrormsg());
+			return;
+		}
+		memcpy(writing ? here + done : bytes + done, writing ? bytes + done : here + done, (size_t)n);
+		umunpin(here + done, (size_t)n);
+	}
+}
+
+static void own(struct cached *c, char *bytes, int64_t len, uint64_t at, bool writing, struct error *e)
+{
+	char *here = c->share.base + at;
+
+	if (!guard_copy(writing ? here : bytes, writing ? bytes : here, here, (size_t)len))
+		own_pinned(c, bytes, len, here, writing, e);
+}
+
+static void other(struct move *m, char *bytes, int64_t len, uint64_t at, int rank, struct error *e)
+{
+	MPI_Win win = m->c->share.data;
+	int code;
+
+	if (m->writing)
+		code = pmpi_first.Put(bytes, len, MPI_BYTE, rank, (MPI_Aint)at, len, MPI_BYTE, win);
+	else
+		code = pmpi_first.Get(bytes, len, MPI_BYTE, rank, (MPI_Aint)at, len, MPI_BYTE, win);
+	m->touched = m->touched == -1 || m->touched == rank ? rank : MANY;
+	share_explain(e, code);
+}
+
+/* Bytes from `off` on, as many as one owner has in a row; returns how many. */
+static int64_t move_run(struct move *m, char *bytes, int64_t len, int64_t off, struct error *e)
+{
+	struct cached *c = m->c;
+	uint64_t at, run;
+	uint32_t node = spread_find(&c->share.spread, (uint64_t)off, &at, &run);
+	bool nowhere = node == c->share.spread.nodes;
+
+	len = (uint64_t)len < run ? len : (int64_t)run;
+	if (m->writing)
+		share_explain(e, share_reach(c, nowhere ? 0 : node, off + len));
+	if (e->class != MPI_SUCCESS)
+		return 0;
+	if (nowhere)
+		far(c, bytes, len, off, m->writing, e);
+	else if (c->nodes.owner[node] == c->rank)
+		own(c, bytes, len, at, m->writing, e);
+	else
+		other(m, bytes, len, at, c->nodes.owner[node], e);
+	if (m->writing && !nowhere && c->config.durable_write)
+		m->written = true;
+	return len;
+}
+
+static void finish(struct move *m, struct error *e)
+{
+	MPI_Win win = m->c->share.data;
+
+	if (m->touched >= 0)
+		share_explain(e, pmpi_first.Win_flush(m->touched, win));
+	else if (m->touched == MANY)
+		share_explain(e, pmpi_first.Win_flush_all(win));
+}
+
+/* ---- A request ---- */
+
+/* The nodes that have something of it, one after the other, until all were asked. */
+static void commit(struct cached *c, int64_t data, int64_t bytes, struct error *e)
+{
+	int64_t run;
+
+	for (uint32_t node = 0; node < c->share.spread.nodes && e->class == MPI_SUCCESS; node++) {
+		for (int64_t done = 0; done < bytes; done += run) {
+			int64_t off = view_place(&c->view, data + done, &run);
+			uint64_t at, row;
+
+			if (spread_find(&c->share.spread, (uint64_t)off, &at, &row) == node) {
+				share_commit(c, node, e);
+				break;
+			}
+			run = (uint64_t)run < row ? run : (int64_t)row;
+		}
+	}
+}
+
+static int64_t move_all(struct cached *c, char *bytes, int64_t len, int64_t data, bool writing, struct error *e)
+{
+	struct move m = { .c = c, .writing = writing, .touched = -1 };
+	int64_t run, done = 0;
+
+	while (done < len && e->class == MPI_SUCCESS) {
+		int64_t off = view_place(&c->view, data + done, &run);
+
+		run = run < len - done ? run : len - done;
+		done += move_run(&m, bytes + done, run, off, e);
+	}
+	finish(&m, e);
+	if (m.written && e->class == MPI_SUCCESS)
+		commit(c, data, done, e);
+	return e->class == MPI_SUCCESS ? done : 0;
+}
+
+/* What there is to read of so many bytes. */
+static int64_t cut(struct cached *c, int64_t data, int64_t len, struct error *e)
+{
+	int64_t run, last, end;
+
+	if (len == 0)
+		return 0;
+	last = view_place(&c->view, data + len - 1, &run);
+	if (last < c->share.size || last < share_size(c, e))
+		return len;
+	end = view_data(&c->view, c->share.size);
+	return end > data ? end - data : 0;
+}
+
+void transfer_check(const struct cached *c, const struct request *r, int64_t *bytes, struct error *e)
+{
+	MPI_Count size = 0;
+	int wants = r->writing ? MPI_MODE_RDONLY : MPI_MODE_WRONLY;
+
+	*bytes = 0;
+	if (r->count < 0) {
+		error_set(e, MPI_ERR_COUNT, "the count is %lld", (long long)r->count);
+	} else if (r->type == MPI_DATATYPE_NULL || PMPI_Type_size_x(r->type, &size) != MPI_SUCCESS || size == MPI_UNDEFINED) {
+		error_set(e, MPI_ERR_TYPE, "the type is none");
+	} else if (c->amode & wants) {
+		error_set(e, r->writing ? MPI_ERR_READ_ONLY : MPI_ERR_ACCESS, "%s was opened to be %s only", c->path,
+			  r->writing ? "read" : "written");
+	} else if (__builtin_mul_overflow(size, r->count, bytes)) {
+		error_set(e, MPI_ERR_COUNT, "%lld items are more than a file can have", (long long)r->count);
+	} else if (*bytes % c->view.etype) {
+		error_set(e, MPI_ERR_ARG, "%lld bytes are not whole etypes of %lld", (long long)*bytes, (long long)c->view.etype);
+	}
+}
+
+/* With gaps, by way of bytes one behind the other. */
+static int64_t move_packed(struct cached *c, const struct request *r, int64_t data, int64_t len, struct error *e)
+{
+	int64_t bytes = (int64_t)local_size(r->type, r->count), done = 0;
+	struct local l;
+
+	/* What is read less than all leaves the rest of the buffer as it is. */
+	if (!local_take(&l, r->buf, r->type, r->count, true, r->writing || len < bytes)) {
+		error_errno(e, ENOMEM, "there is no memory for a transfer of %lld bytes", (long long)bytes);
+		return 0;
+	}
+	done = move_all(c, l.at, len, data, r->writing, e);
+	if (!r->writing && e->class == MPI_SUCCESS)
+		local_return(&l, r->buf, r->type, r->count);
+	local_drop(&l);
+	return done;
+}
+
+/* In atomic mode, nobody else writes meanwhile: the lock may not be there before something was done with it. */
+static void take_turn(struct cached *c, bool alone, struct error *e)
+{
+	int64_t word;
+
+	share_explain(e, pmpi_first.Win_lock(alone ? MPI_LOCK_EXCLUSIVE : MPI_LOCK_SHARED, 0, 0, c->turn));
+	share_explain(e, pmpi_first.Get(&word, 1, MPI_INT64_T, 0, 0, 1, MPI_INT64_T, c->turn));
+	share_explain(e, pmpi_first.Win_flush(0, c->turn));
+}
+
+int64_t transfer(struct cached *c, const struct request *r, int64_t at, struct error *e)
+{
+	int64_t len, data, done = 0;
+
+	transfer_check(c, r, &len, e);
+	if (e->class == MPI_SUCCESS && at < 0)
+		error_set(e, MPI_ERR_ARG, "the offset is %lld", (long long)at);
+	if (e->class != MPI_SUCCESS || len == 0)
+		return 0;
+	if (__builtin_mul_overflow(at, c->view.etype, &data) || data > INT64_MAX / 4 || len > INT64_MAX / 4) {
+		error_set(e, MPI_ERR_ARG, "the offset is %lld: no file is so long", (long long)at);
+		return 0;
+	}
+	if (c->atomic)
+		take_turn(c, r->writing, e);
+	if (!r->writing && e->class == MPI_SUCCESS)
+		len = cut(c, data, len, e);
+	if (e->class == MPI_SUCCESS && len > 0)
+		done = move_packed(c, r, data, len, e);
+	if (c->atomic)
+		pmpi_first.Win_unlock(0, c->turn);
+	return done;
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Filetypes are monotonous and do not overlap (MPI), so where a byte of data is in the file is found by halves. Types that the
+ * layer does not take apart itself are seen by their effect: bytes that count are packed, and what comes first was first.
+ */
+#include "file/view.h"
+
+#include "rma/layout.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Of the extent of a type that is seen by its effect. */
+#define MOST ((MPI_Aint)64 << 20)
+
+void view_init(struct view *v)
+{
+	*v = (struct view){ .etype = 1, .size = 1, .extent = 1 };
+}
+
+void view_free(struct view *v)
+{
+	free(v->runs);
+	v->runs = NULL;
+}
+
+static struct run *new_runs(size_t n)
+{
+	return malloc((n + 1) * sizeof(struct run));
+}
+
+static bool by_layout(struct view *v, const struct layout *l)
+{
+	int64_t before = 0;
+
+	v->size = (int64_t)l->size;
+	v->extent = l->extent;
+	if (l->n == 1 && l->blocks->len == (uint64_t)l->extent && l->blocks->at == 0)
+		return true;
+	v->runs = new_runs(l->n);
+	if (!v->runs)
+		return false;
+	for (v->n = 0; v->n < l->n; v->n++) {
+		v->runs[v->n] = (struct run){ l->blocks[v->n].at, before };
+		before += (int64_t)l->blocks[v->n].len;
+	}
+	v->runs[v->n].before = before;
+	return true;
+}
+
+/* Where each byte of data of a type was: one pass for each byte of an offset. */
+static bool pack_places(MPI_Datatype type, MPI_Aint low, MPI_Aint len, int size, unsigned char *bytes, int64_t *place)
+{
+	unsigned char *packed = bytes + len;
+
+	memset(place, 0, (size_t)size * sizeof(*place));
+	for (int digit = 0; digit < 4; digit++) {
+		int at = 0;
+
+		for (MPI_Aint i = 0; i < len; i++)
+			bytes[i] = (unsigned char)(i >> (8 * digit));
+		if (PMPI_Pack(bytes - low, 1, type, packed, size, &at, MPI_COMM_SELF) != MPI_SUCCESS || at != size)
+			return false;
+		for (int i = 0; i < size; i++)
+			place[i] |= (int64_t)packed[i] << (8 * digit);
+	}
+	return true;
+}
+
+static bool runs_of(struct view *v, const int64_t *place, MPI_Aint low)
+{
+	v->runs = new_runs((size_t)v->size);
+	if (!v->runs)
+		return false;
+	for (int64_t i = 0; i < v->size; i++) {
+		if (i == 0 || place[i] != place[i - 1] + 1)
+			v->runs[v->n++] = (struct run){ low + place[i], i };
+	}
+	v->runs[v->n].before = v->size;
+	return true;
+}
+
+static bool by_effect(struct view *v, MPI_Datatype type)
+{
+	MPI_Aint low, len, unused, extent;
+	unsigned char *bytes = NULL;
+	int64_t *place = NULL;
+	bool good = false;
+	int size;
+
+	if (PMPI_Type_size(type, &size) != MPI_SUCCESS || size <= 0 ||
+	    PMPI_Type_get_true_extent(type, &low, &len) != MPI_SUCCESS || len > MOST ||
+	    PMPI_Type_get_extent(type, &unused, &extent) != MPI_SUCCESS)
+		return false;
+	v->size = size;
+	v->extent = extent;
+	bytes = malloc((size_t)len + (size_t)size);
+	place = malloc((size_t)size * sizeof(*place));
+	if (bytes && place)
+		good = pack_places(type, low, len, size, bytes, place) && runs_of(v, place, low);
+	free(bytes);
+	free(place);
+	return good;
+}
+
+bool view_set(struct view *v, int64_t disp, MPI_Datatype etype, MPI_Datatype filetype)
+{
+	const struct layout *l = layout_of(filetype);
+	struct view new = { .disp = disp };
+	MPI_Count size;
+
+	if (PMPI_Type_size_x(etype, &size) != MPI_SUCCESS || size <= 0)
+		return false;
+	new.etype = size;
+	if (l ? !by_layout(&new, l) : !by_effect(&new, filetype)) {
+		view_free(&new);
+		return false;
+	}
+	view_free(v);
+	*v = new;
+	return true;
+}
+
+/* The last run that begins at or before byte `data` of an item. */
+static size_t find_run(const struct view *v, int64_t data)
+{
+	size_t low = 0, high = v->n;
+
+	while (high - low > 1) {
+		size_t middle = low + (high - low) / 2;
+
+		if (v->runs[middle].before <= data)
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+int64_t view_place(const struct view *v, int64_t data, int64_t *run)
+{
+	int64_t item, rest;
+	size_t k;
+
+	if (!v->runs) {
+		*run = INT64_MAX - v->disp - data;
+		return v->disp + data;
+	}
+	item = data / v->size;
+	rest = data % v->size;
+	k = find_run(v, rest);
+	*run = v->runs[k + 1].before - rest;
+	return v->disp + item * v->extent + v->runs[k].at + (rest - v->runs[k].before);
+}
+
+int64_t view_data(const struct view *v, int64_t size)
+{
+	int64_t low = 0, high, run;
+
+	if (size <= v->disp)
+		return 0;
+	if (!v->runs)
+		return size - v->disp;
+	/* Places only grow with data. */
+	high = ((size - v->disp) / (v->extent > 0 ? v->extent : 1) + 2) * v->size;
+	while (low < high) {
+		int64_t middle = low + (high - low) / 2;
+
+		if (view_place(v, middle, &run) < size)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}

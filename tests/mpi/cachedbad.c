@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What is wrong with a cached file, or with what is asked of it: an error of MPI's with a sentence, the same at all ranks, and
+ * nothing is lost.
+ */
+#include "common.h"
+
+#include <stdlib.h>
+
+#define BYTES 300000
+
+static char path[400], near[400];
+static MPI_File file;
+
+static MPI_Info __attribute__((sentinel)) hints(const char *folder_name, ...)
+{
+	const char *name;
+	va_list args;
+	MPI_Info info;
+
+	MPI_Info_create(&info);
+	MPI_Info_set(info, "pmem_path", (char *)folder_name);
+	va_start(args, folder_name);
+	while ((name = va_arg(args, const char *)))
+		MPI_Info_set(info, (char *)name, va_arg(args, char *));
+	va_end(args);
+	return info;
+}
+
+static int open_with(MPI_Info info, int amode)
+{
+	int code = MPI_File_open(MPI_COMM_WORLD, path, amode, info, &file);
+
+	MPI_Info_free(&info);
+	return code;
+}
+
+static int open_plainly(void)
+{
+	return open_with(hints(near, NULL), MPI_MODE_RDWR | MPI_MODE_CREATE);
+}
+
+/* At all ranks, of one class. */
+#define check_all(call, class, words) do { \
+		int code_ = (call), most_ = code_, least_ = code_; \
+		check_error(code_, class, words); \
+		MPI_Allreduce(MPI_IN_PLACE, &most_, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD); \
+		MPI_Allreduce(MPI_IN_PLACE, &least_, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD); \
+		check(most_ == least_); \
+	} while (0)
+
+/* By one rank, for all. */
+static void shell(const char *format, ...)
+{
+	char command[2000];
+	va_list args;
+
+	MPI_Barrier(MPI_COMM_WORLD);
+	va_start(args, format);
+	vsnprintf(command, sizeof(command), format, args);
+	va_end(args);
+	if (rank == 0)
+		check(system(command) == 0, "%s", command);
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static char byte_of(size_t i)
+{
+	return (char)(i * 7 + i / 300 + 1);
+}
+
+static void write_all_of_it(void)
+{
+	static char bytes[BYTES];
+
+	for (size_t i = 0; i < BYTES; i++)
+		bytes[i] = byte_of(i);
+	if (rank == 0)
+		check(MPI_File_write_at(file, 0, bytes, BYTES, MPI_BYTE, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void read_all_of_it(void)
+{
+	static char bytes[BYTES];
+
+	check(MPI_File_read_at(file, 0, bytes, BYTES, MPI_BYTE, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+	for (size_t i = 0; i < BYTES; i++)
+		check(bytes[i] == byte_of(i), "byte %zu is %d", i, bytes[i]);
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void keep_something(void)
+{
+	check(open_with(hints(near, "pmem_close", "keep", NULL), MPI_MODE_RDWR | MPI_MODE_CREATE) == MPI_SUCCESS);
+	write_all_of_it();
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+}
+
+static void bad_hints(void)
+{
+	static const char *const bad[][3] = {
+		{ "pmem_size", "1", "at least 2M" }, { "pmem_size", "many", "at least 2M" }, { "pmem_stripe", "100", "multiple of 64K" },
+		{ "pmem_flush", "0", "seconds" }, { "pmem_flush", "never", "seconds" }, { "pmem_populate", "yes", "true" },
+		{ "pmem_durable", "always", "write" }, { "pmem_close", "no", "keep" }, { "pmem_io_mode", "2", "pmem_io_mode" },
+		{ "failure_recovery", "1", "true" }, { "do_recovery", "maybe", "true" },
+	};
+	int amode = MPI_MODE_RDWR | MPI_MODE_CREATE;
+	MPI_Info info;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+		check_all(open_with(hints(near, bad[i][0], bad[i][1], NULL), amode), MPI_ERR_INFO_VALUE, bad[i][2]);
+	check_all(open_with(hints("/no/such/folder", NULL), amode), MPI_ERR_NO_SUCH_FILE, "/no/such/folder");
+	check_all(open_with(hints(near, "do_recovery", "true", "do_recovery_path", "/no/such", NULL), amode), MPI_ERR_NO_SUCH_FILE,
+		  "do_recovery_path");
+	check_all(open_with(hints(near, "pmem_size", "10T", NULL), amode), MPI_ERR_NO_SPACE, "");
+	if (ranks > 1) {
+		info = rank ? hints(near, NULL) : hints(near, "pmem_flush", "3", NULL);
+		check_all(open_with(info, amode), MPI_ERR_INFO_VALUE, "the same at all of them");
+		MPI_Info_create(&info);
+		if (rank == 0)
+			MPI_Info_set(info, "pmem_path", near);
+		check_all(open_with(info, amode), MPI_ERR_INFO_VALUE, "the same at all of them");
+	}
+	/* One of these makes no cache. */
+	check(open_with(hints(near, "pmem_io_mode", "1", NULL), amode) == MPI_SUCCESS);
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	shell("test -z \"$(ls %s)\"", near);
+}
+
+static int called;
+
+static void handler(MPI_File *f, int *code, ...)
+{
+	(void)f, (void)code;
+	called++;
+}
+
+static void bad_calls(void)
+{
+	char bytes[8] = "";
+	MPI_Errhandler errhandler;
+	MPI_File twice;
+	MPI_Info info = hints(near, NULL);
+	MPI_Offset size;
+
+	check(open_plainly() == MPI_SUCCESS);
+	write_all_of_it();
+	check_all(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDWR, info, &twice), MPI_ERR_IO, "twice");
+	MPI_Info_free(&info);
+	check_error(MPI_File_read_at(file, -1, bytes, 1, MPI_BYTE, MPI_STATUS_IGNORE), MPI_ERR_ARG, "offset");
+	check_error(MPI_File_write_at(file, 0, bytes, -1, MPI_BYTE, MPI_STATUS_IGNORE), MPI_ERR_COUNT, "count");
+	check_error(MPI_File_seek(file, -1, MPI_SEEK_SET), MPI_ERR_ARG, "before the beginning");
+	check_error(MPI_File_seek(file, 0, 77), MPI_ERR_ARG, "seeking");
+	check_all(MPI_File_set_size(file, -5), MPI_ERR_ARG, "size");
+	check_error(MPI_File_write_all_end(file, bytes, MPI_STATUS_IGNORE), MPI_ERR_OTHER, "has not begun");
+	check(MPI_File_read_all_begin(file, bytes, 1, MPI_BYTE) == MPI_SUCCESS);
+	check_error(MPI_File_read_all_begin(file, bytes, 1, MPI_BYTE), MPI_ERR_OTHER, "has begun already");
+	check(MPI_File_read_all_end(file, bytes, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+	check(MPI_File_set_view(file, 0, MPI_INT, MPI_INT, "native", MPI_INFO_NULL) == MPI_SUCCESS);
+	check_error(MPI_File_write_at(file, 0, bytes, 3, MPI_BYTE, MPI_STATUS_IGNORE), MPI_ERR_ARG, "whole etypes");
+	MPI_File_create_errhandler(handler, &errhandler);
+	MPI_File_set_errhandler(file, errhandler);
+	check_error(MPI_File_read_at(file, -1, bytes, 4, MPI_BYTE, MPI_STATUS_IGNORE), MPI_ERR_ARG, "offset");
+	check(called == 1);
+	MPI_Errhandler_free(&errhandler);
+	check(MPI_File_get_size(file, &size) == MPI_SUCCESS && size == BYTES);
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	check(open_with(hints(near, NULL), MPI_MODE_RDONLY) == MPI_SUCCESS);
+	check_error(MPI_File_write_at(file, 0, bytes, 1, MPI_BYTE, MPI_STATUS_IGNORE), MPI_ERR_READ_ONLY, "read only");
+	check_all(MPI_File_set_size(file, 5), MPI_ERR_READ_ONLY, "read only");
+	read_all_of_it();
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	check(open_with(hints(near, NULL), MPI_MODE_WRONLY) == MPI_SUCCESS);
+	check_error(MPI_File_read_at(file, 0, bytes, 1, MPI_BYTE, MPI_STATUS_IGNORE), MPI_ERR_ACCESS, "written only");
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+}
+
+/* What was kept is refused, and given up by the command. */
+static void check_refused(const char *words)
+{
+	check_all(open_plainly(), MPI_ERR_FILE, words);
+	check_all(open_plainly(), MPI_ERR_FILE, words);
+	shell("\"$UMMAP_TEST_CACHE\" drop %s", near);
+	check(open_plainly() == MPI_SUCCESS);
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
+}
+
+static void caches_that_do_not_fit(void)
+{
+	shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
+	keep_something();
+	shell("mv %s %s.old && cp %s.old %s", path, path, path, path);
+	check_refused("is not the file");
+	keep_something();
+	shell("sleep 0.02; echo more >> %s", path);
+	check_refused("changed by others");
+	shell("head -c 100000 /dev/zero > %s", path);
+	keep_something();
+	shell("sleep 0.02; truncate -s 50000 %s", path);
+	check_refused("changed by others");
+	keep_something();
+	shell("for f in %s/*.head; do head -c 100 $f > $f.new && mv $f.new $f; done", near);
+	check_refused("damaged");
+	keep_something();
+	if (ranks > 1) {
+		shell("rm %s/*.1.head", near);
+		check_refused("are there");
+		keep_something();
+	}
+	shell("for f in %s/*.cache; do truncate -s 100000 $f; done", near);
+	check(open_plainly() != MPI_SUCCESS);
+	shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
+}
+
+/* By the command, and by the next program; and a file that goes while it is open. */
+static void nothing_is_lost(void)
+{
+	keep_something();
+	shell("\"$UMMAP_TEST_CACHE\" ls %s | grep -q kept", near);
+	shell("\"$UMMAP_TEST_CACHE\" flush %s && ! \"$UMMAP_TEST_CACHE\" ls %s | grep -v clean", near, near);
+	check(open_with(hints(near, "pmem_io_mode", "1", NULL), MPI_MODE_RDWR) == MPI_SUCCESS);
+	read_all_of_it();
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	check(open_plainly() == MPI_SUCCESS);
+	read_all_of_it();
+	shell("rm %s", path);
+	write_all_of_it();
+	check(MPI_File_sync(file) == MPI_SUCCESS);
+	read_all_of_it();
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	shell("test -z \"$(ls %s)\"", near);
+	check(open_with(hints(near, NULL), MPI_MODE_RDWR | MPI_MODE_CREATE | MPI_MODE_DELETE_ON_CLOSE) == MPI_SUCCESS);
+	write_all_of_it();
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	shell("test -z \"$(ls %s)\" && ! test -e %s", near, path);
+}
+
+int main(int argc, char **argv)
+{
+	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
+	snprintf(path, sizeof(path), "%s/file", folder);
+	snprintf(near, sizeof(near), "%s/near", folder);
+	shell("mkdir %s", near);
+	bad_hints();
+	bad_calls();
+	nothing_is_lost();
+	caches_that_do_not_fit();
+	MPI_Finalize();
+	return 0;
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A file system that fails under a cached file, at one request after the other: reads and syncs and closing are errors of MPI's or
+ * succeed, no process ends, and nothing that was acknowledged is lost.
+ */
+#include "common.h"
+
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#define BLOCK 5000
+#define BLOCKS 60
+
+static char path[400];
+static MPI_File file;
+
+static int open_cached(void)
+{
+	MPI_Info info;
+	int code;
+
+	MPI_Info_create(&info);
+	MPI_Info_set(info, "pmem_path", folder);
+	MPI_Info_set(info, "pmem_size", "5M");
+	code = MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDWR | MPI_MODE_CREATE, info, &file);
+	MPI_Info_free(&info);
+	return code;
+}
+
+static void fill_block(char *block, int i, int version)
+{
+	for (int k = 0; k < BLOCK; k++)
+		block[k] = (char)(i * 13 + k * 7 + version * 101);
+}
+
+/* Each rank those of another one. Returns how many could not be. */
+static int go_over(bool writing, int version)
+{
+	static char block[BLOCK], found[BLOCK];
+	int failed = 0;
+
+	for (int i = (rank + 1) % ranks; i < BLOCKS; i += ranks) {
+		MPI_Offset at = (MPI_Offset)i * BLOCK * 20;
+		MPI_Status s;
+		int n;
+
+		fill_block(block, i, version);
+		if (writing) {
+			failed += MPI_File_write_at(file, at, block, BLOCK, MPI_BYTE, &s) != MPI_SUCCESS;
+		} else if (MPI_File_read_at(file, at, found, BLOCK, MPI_BYTE, &s) != MPI_SUCCESS) {
+			failed++;
+		} else {
+			MPI_Get_count(&s, MPI_BYTE, &n);
+			check(n == BLOCK && memcmp(block, found, BLOCK) == 0, "block %d", i);
+		}
+	}
+	MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	return failed;
+}
+
+static void set_fault(const char *op, int nth)
+{
+	char text[100];
+
+	snprintf(text, sizeof(text), "error+?error.op=%s&error.nth=%d&error.times=5", op, nth);
+	setenv("UMMAP_CACHE_FAR", text, 1);
+}
+
+/* Of nodes, each counts its own. */
+static void reads_that_fail(void)
+{
+	int all = 0;
+
+	for (int nth = 1; nth <= 5; nth++) {
+		MPI_Barrier(MPI_COMM_WORLD);
+		if (rank == 0)
+			check(system("rm -f \"$UMMAP_TEST_FOLDER\"/*.cache \"$UMMAP_TEST_FOLDER\"/*.head") == 0);
+		MPI_Barrier(MPI_COMM_WORLD);
+		set_fault("read", nth);
+		check(open_cached() == MPI_SUCCESS);
+		all += go_over(false, 1);
+		/* In the end it can be read. */
+		while (go_over(false, 1) > 0)
+			all++;
+		unsetenv("UMMAP_CACHE_FAR");
+		check(MPI_File_close(&file) == MPI_SUCCESS);
+	}
+	check(all > 0);
+}
+
+static void writes_that_fail(void)
+{
+	int failed = 0;
+
+	for (int nth = 1; nth <= 5; nth++) {
+		set_fault(nth % 2 ? "write" : "flush", nth);
+		check(open_cached() == MPI_SUCCESS);
+		unsetenv("UMMAP_CACHE_FAR");
+		check(go_over(true, nth) == 0);
+		/* While what is in memory cannot be made durable, the file stays. */
+		for (bool left = true; left; left = file != MPI_FILE_NULL)
+			failed += MPI_File_close(&file) != MPI_SUCCESS;
+		check(open_cached() == MPI_SUCCESS);
+		check(go_over(false, nth) == 0);
+		check(MPI_File_close(&file) == MPI_SUCCESS);
+	}
+	check(failed > 0);
+}
+
+/* A limit on the length of files: the near ones are shorter, the far one is not. */
+static void file_that_is_too_long(void)
+{
+	struct rlimit was, limit;
+
+	check(getrlimit(RLIMIT_FSIZE, &was) == 0);
+	limit = was;
+	limit.rlim_cur = 5600000;
+	check(open_cached() == MPI_SUCCESS);
+	check(go_over(true, 77) == 0);
+	signal(SIGXFSZ, SIG_IGN);
+	check(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+	check_error(MPI_File_close(&file), MPI_ERR_IO, "nothing is lost");
+	check(setrlimit(RLIMIT_FSIZE, &was) == 0);
+	check(open_cached() == MPI_SUCCESS);
+	check(go_over(false, 77) == 0);
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+}
+
+int main(int argc, char **argv)
+{
+	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
+	snprintf(folder, sizeof(folder), "%s", getenv("UMMAP_TEST_FOLDER"));
+	snprintf(path, sizeof(path), "%s/file", folder);
+	check(open_cached() == MPI_SUCCESS);
+	check(go_over(true, 1) == 0);
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	reads_that_fail();
+	writes_that_fail();
+	file_that_is_too_long();
+	MPI_Finalize();
+	return 0;
+}

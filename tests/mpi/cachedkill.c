@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * cachedkill - a job that dies at any moment leaves in its caches what was acknowledged, and the next one goes on from there, with
+ * any number of ranks and nodes: `cachedkill FOLDER MILLISECONDS` writes version after version to records all over a file that
+ * grows, until all ranks kill themselves; `cachedkill FOLDER check` looks at what is there, and closes. cachedkill.sh runs it.
+ * With CACHED_DURABLE each write is durable, and no sync is made.
+ */
+#include "common.h"
+
+#include <stdlib.h>
+
+#define RECORD 5                         /* words of one */
+#define RECORDS (durable ? 60 : 3000)    /* of the first version, and each adds some */
+#define MORE 40
+#define MOST 20000
+
+static MPI_File file;
+static bool durable, dying;
+
+/* Others may be dead a moment before. */
+static void must(int code)
+{
+	while (dying && code != MPI_SUCCESS)
+		pause_ms(1000);
+	check(code == MPI_SUCCESS);
+}
+
+static void open_cached(void)
+{
+	char path[400], cache[400];
+	MPI_Info info;
+	int code;
+
+	snprintf(path, sizeof(path), "%s/file", folder);
+	snprintf(cache, sizeof(cache), "%s/near", folder);
+	MPI_Info_create(&info);
+	MPI_Info_set(info, "pmem_path", cache);
+	MPI_Info_set(info, "pmem_size", "4M");
+	MPI_Info_set(info, "pmem_flush", "1");
+	MPI_Info_set(info, "pmem_durable", durable ? "write" : "sync");
+	code = MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDWR | MPI_MODE_CREATE, info, &file);
+	if (code != MPI_SUCCESS) {
+		char text[MPI_MAX_ERROR_STRING];
+		int len;
+
+		MPI_Error_string(code, text, &len);
+		check(code == MPI_SUCCESS, "%s", text);
+	}
+	MPI_Info_free(&info);
+}
+
+static int open_acknowledged(void)
+{
+	char path[400];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/acknowledged", folder);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	check(fd >= 0, "%s", path);
+	return fd;
+}
+
+static size_t records_of(uint64_t version)
+{
+	size_t n = version ? RECORDS + MORE * (version - 1) : 0;
+
+	return n < MOST ? n : MOST;
+}
+
+/* No word is older than what was acknowledged, or from the future. */
+static void check_records(uint64_t acknowledged)
+{
+	size_t n = records_of(acknowledged);
+	MPI_Offset size;
+
+	check(MPI_File_get_size(file, &size) == MPI_SUCCESS);
+	check((uint64_t)size >= n * RECORD * 8, "%lld bytes, not %zu", (long long)size, n * RECORD * 8);
+	for (size_t i = (size_t)rank; i < n; i += (size_t)ranks) {
+		uint64_t record[RECORD];
+
+		check(MPI_File_read_at(file, (MPI_Offset)(i * sizeof(record)), record, RECORD, MPI_UINT64_T, MPI_STATUS_IGNORE) ==
+		      MPI_SUCCESS);
+		for (int w = 0; w < RECORD; w++)
+			check(record[w] >= acknowledged && record[w] <= acknowledged + 1, "record %zu is %" PRIu64 ", but %" PRIu64
+			      " was acknowledged", i, record[w], acknowledged);
+	}
+}
+
+static void write_records(uint64_t version)
+{
+	size_t n = records_of(version);
+	uint64_t record[RECORD];
+
+	for (int w = 0; w < RECORD; w++)
+		record[w] = version;
+	for (size_t k = (size_t)rank; k < n; k += (size_t)ranks) {
+		/* All over the file: 7919 is no divisor of any n here, so that each record comes once. */
+		size_t i = (k * 7919) % n;
+
+		must(MPI_File_write_at(file, (MPI_Offset)(i * sizeof(record)), record, RECORD, MPI_UINT64_T, MPI_STATUS_IGNORE));
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (!durable)
+		must(MPI_File_sync(file));
+}
+
+static void *kill_later(void *ms)
+{
+	pause_ms((unsigned)atoi(ms));
+	kill(getpid(), SIGKILL);
+	return NULL;
+}
+
+static void write_versions(int fd, uint64_t version, char *ms)
+{
+	pthread_t thread;
+
+	dying = true;
+	check(pthread_create(&thread, NULL, kill_later, ms) == 0);
+	for (;; version++) {
+		write_records(version);
+		if (rank == 0)
+			check(pwrite(fd, &version, sizeof(version), 0) == sizeof(version));
+		MPI_Barrier(MPI_COMM_WORLD);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t acknowledged = 0;
+	int fd;
+
+	check(argc == 3, "cachedkill.sh runs this");
+	durable = getenv("CACHED_DURABLE");
+	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
+	snprintf(folder, sizeof(folder), "%s", argv[1]);  /* kept for the next job */
+	fd = open_acknowledged();
+	check(pread(fd, &acknowledged, sizeof(acknowledged), 0) >= 0);
+	open_cached();
+	check_records(acknowledged);
+	MPI_Barrier(MPI_COMM_WORLD);
+	/* What came after it may be there in part: it is written again. */
+	if (acknowledged)
+		write_records(acknowledged);
+	if (strcmp(argv[2], "check") != 0)
+		write_versions(fd, acknowledged + 1, argv[2]);
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	if (rank == 0)
+		printf("version %" PRIu64 "\n", acknowledged);
+	MPI_Finalize();
+	return acknowledged < 1;
+}

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Kills jobs with a cached file again and again, each with other ranks and nodes: `tests/mpi/cachedkill.sh LAUNCH MPI RANKS PROGRAM`,
+# in UMMAP_TEST_FOLDER; CACHED_KILLS times (5).
+folder=${UMMAP_TEST_FOLDER:?} launch=$1 mpi=$2 most=$3 program=$4
+mkdir -p "$folder/near"
+run() { # RANKS NODES ARGUMENT
+	UMMAP_CACHE_NODES=$2 "$launch" "$mpi" "$1" "$program" "$folder" "$3" > "$folder/out" 2>&1
+}
+for ((i = 0; i < ${CACHED_KILLS:-5}; i++)); do
+	ranks=$((1 + RANDOM % most)) nodes=$((1 + RANDOM % 3)) ms=$((i == 0 ? 1000 : RANDOM % 400))
+	if run "$ranks" "$nodes" "$ms" || grep -q '\] failed:' "$folder/out"; then
+		cat "$folder/out"
+		echo "cachedkill.sh: the job of $ranks ranks on $nodes nodes was to be killed after $ms ms, and nothing else"
+		exit 1
+	fi
+done
+run "$most" "$((1 + RANDOM % 3))" check || { cat "$folder/out"; exit 1; }
+# The file is complete without the cache, and has every version in the end.
+UMMAP_CACHE_NODES=1 run 1 1 check || { cat "$folder/out"; exit 1; }

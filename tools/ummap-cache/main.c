@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ummap-cache - shows, writes back and removes what the folder of a node has of files that MPI programs have opened with a cache. */
+#include <dirent.h>
+#include <inttypes.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "file/head.h"
+#include "file/part.h"
+
+#include "../../drivers/cache_near.h"
+#include "../beside.h"
+
+static const char usage[] =
+"usage: ummap-cache ls|flush|drop DIR\n"
+"Caches of files that MPI programs have opened with pmem_path DIR; see ummap-mpi-cache(7).\n"
+"  ls        of which files, and what they lack\n"
+"  flush     writes back what they lack; the caches stay\n"
+"  drop      removes the caches, and what of them was not written back\n"
+"  --help, --version\n";
+
+#define SUFFIX ".head"
+
+struct share {
+	char head_path[PATH_MAX], cache_path[PATH_MAX];
+	struct head head;
+	int err;                     /* reading the head; -EUCLEAN: it is damaged */
+	bool flushed;
+};
+
+static struct share *shares;
+static size_t n_shares;
+static int result = EXIT_SUCCESS;
+
+__attribute__((format(printf, 1, 2))) static void complain(const char *format, ...)
+{
+	va_list args;
+
+	fprintf(stderr, "%s: ", program_invocation_short_name);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fputc('\n', stderr);
+	result = EXIT_TROUBLE;
+}
+
+static int is_head(const struct dirent *entry)
+{
+	size_t len = strlen(entry->d_name), end = sizeof(SUFFIX) - 1;
+
+	return len > end && strcmp(entry->d_name + len - end, SUFFIX) == 0;
+}
+
+static void read_folder(const char *folder)
+{
+	struct dirent **entry;
+	int n = scandir(folder, &entry, is_head, versionsort);
+
+	if (n < 0)
+		refuse("%s: %s", folder, strerror(errno));
+	shares = calloc((size_t)n + 1, sizeof(*shares));
+	if (!shares)
+		refuse("%s", strerror(ENOMEM));
+	for (int i = 0; i < n; i++) {
+		struct share *s = &shares[n_shares];
+		int len = (int)(strlen(entry[i]->d_name) - strlen(SUFFIX));
+		struct stat st;
+
+		if (snprintf(s->head_path, PATH_MAX, "%s/%s", folder, entry[i]->d_name) >= PATH_MAX ||
+		    snprintf(s->cache_path, PATH_MAX, "%s/%.*s.cache", folder, len, entry[i]->d_name) >= PATH_MAX)
+			refuse("%s: %s", folder, strerror(ENAMETOOLONG));
+		/* What it says of a file is only believed of a file of one's own. */
+		if (lstat(s->head_path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid()) {
+			complain("%s is not a file of yours", s->head_path);
+			continue;
+		}
+		s->err = head_read(s->head_path, &s->head);
+		n_shares++;
+	}
+}
+
+/* ---- ls ---- */
+
+/* Bytes in the near file that the file lacks; -1: nobody can tell now. */
+static int64_t dirty_bytes(const struct share *s)
+{
+	static struct cache_near near;
+	struct ummap_geom geom = { .size = 0 };
+	int64_t sectors = 0;
+
+	memset(&near, 0, sizeof(near));
+	if (cache_near_look(&near, s->cache_path, UMMAP_LOCK_SHARED, &geom) != 0)
+		return -1;
+	for (uint32_t i = 0; i < near.index.slots; i++) {
+		const struct cache_slot *slot = &near.index.slot[i];
+
+		if (slot->key != CACHE_NO_KEY && slot->key & 1)
+			sectors += __builtin_popcountll(slot->valid[0]) + __builtin_popcountll(slot->valid[1]);
+	}
+	sectors <<= near.sector_shift;
+	cache_near_close(&near);
+	return sectors;
+}
+
+static int ls(const struct job *job)
+{
+	static const char *const states[] = { "damaged", "clean", "open, or left by a crash", "kept" };
+
+	read_folder(job->store);
+	for (size_t i = 0; i < n_shares; i++) {
+		const struct share *s = &shares[i];
+		int64_t dirty = s->err ? -1 : dirty_bytes(s);
+
+		if (s->err) {
+			complain("%s: %s", s->head_path, s->err == -EUCLEAN ? "the head is damaged" : strerror(-s->err));
+			continue;
+		}
+		printf("%s: of %s, node %u of %u, which reaches to byte %" PRIu64 "; %s; ", s->cache_path, s->head.path, s->head.node,
+		       s->head.spread.nodes, s->head.end, states[s->head.state < 4 ? s->head.state : 0]);
+		if (dirty < 0)
+			printf("in use, or not readable\n");
+		else
+			printf("%" PRId64 " bytes that the file lacks\n", dirty);
+	}
+	return result;
+}
+
+/* ---- flush ---- */
+
+static bool facts_of(const struct head *head, struct head_facts *facts)
+{
+	struct stat st;
+
+	if (stat(head->path, &st) < 0)
+		return false;
+	*facts = (struct head_facts){ st.st_ino, (uint64_t)st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec };
+	return true;
+}
+
+/* What one share of a job has written changes the file for all of them. */
+static bool has_written(uint64_t job)
+{
+	for (size_t i = 0; i < n_shares; i++) {
+		if (!shares[i].err && shares[i].head.job == job && shares[i].head.wrote)
+			return true;
+	}
+	return false;
+}
+
+/* Whether the file is as the share knows it. */
+static bool is_known(const struct share *s)
+{
+	const struct head_facts *was = &s->head.facts;
+	struct head_facts is;
+
+	if (!facts_of(&s->head, &is) || is.ino != was->ino)
+		return false;
+	if (has_written(s->head.job))
+		return is.size >= was->size;
+	return is.size == was->size && is.seconds == was->seconds && is.nanoseconds == was->nanoseconds;
+}
+
+static void flush_share(struct share *s)
+{
+	static char head[3 * PATH_MAX], cache[3 * PATH_MAX], uri[sizeof(head) + sizeof(cache) + 64];
+	struct ummap_driver driver = { .struct_size = sizeof(driver) };
+	struct ummap_geom geom;
+	void *h;
+	int err;
+
+	encode(head, s->head_path);
+	encode(cache, s->cache_path);
+	snprintf(uri, sizeof(uri), "cache+filepart:%s?cache.path=%s", head, cache);
+	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) < 0) {
+		complain("%s: %s", s->cache_path, umerrormsg());
+		return;
+	}
+	err = driver.close(h);
+	if (err)
+		complain("%s: %s: %s; what it lacks stays in the cache", s->cache_path, s->head.path, strerror(-err));
+	s->flushed = !err;
+}
+
+/* When all have written. */
+static void note_flushed(struct share *s)
+{
+	struct head_file *file;
+	int err = head_open(s->head_path, NULL, &file);
+
+	if (!err) {
+		pthread_mutex_lock(&file->lock);
+		if (facts_of(&file->head, &file->head.facts)) {
+			file->head.state = HEAD_CLEAN;
+			file->head.wrote = 0;
+		}
+		err = head_write(file);
+		pthread_mutex_unlock(&file->lock);
+		head_close(file);
+	}
+	if (err)
+		complain("%s: %s", s->head_path, strerror(-err));
+}
+
+static int flush(const struct job *job)
+{
+	bool *fit;
+
+	part_register();
+	read_folder(job->store);
+	fit = calloc(n_shares + 1, sizeof(*fit));
+	if (!fit)
+		refuse("%s", strerror(ENOMEM));
+	/* Before the first of them changes a file. */
+	for (size_t i = 0; i < n_shares; i++)
+		fit[i] = !shares[i].err && (shares[i].head.state == HEAD_CLEAN || is_known(&shares[i]));
+	for (size_t i = 0; i < n_shares; i++) {
+		struct share *s = &shares[i];
+
+		if (s->err)
+			complain("%s: %s", s->head_path, s->err == -EUCLEAN ? "the head is damaged" : strerror(-s->err));
+		else if (!fit[i])
+			complain("%s: %s is not there, is another file, or was changed by others: nothing is written", s->cache_path,
+				 s->head.path);
+		else if (s->head.state != HEAD_CLEAN)
+			flush_share(s);
+	}
+	for (size_t i = 0; i < n_shares; i++) {
+		if (shares[i].flushed)
+			note_flushed(&shares[i]);
+	}
+	free(fit);
+	return result;
+}
+
+/* ---- drop ---- */
+
+/* A damaged head is no reason to keep it; a lock is. */
+static int drop(const struct job *job)
+{
+	read_folder(job->store);
+	for (size_t i = 0; i < n_shares; i++) {
+		struct share *s = &shares[i];
+		struct head_file *file = NULL;
+		int err = head_open(s->head_path, NULL, &file);
+
+		if (err && err != -EUCLEAN)
+			complain("%s: %s", s->head_path, err == -EBUSY ? "a program has it" : strerror(-err));
+		else if ((unlink(s->cache_path) < 0 && errno != ENOENT) || unlink(s->head_path) < 0)
+			complain("%s cannot be removed: %s", s->cache_path, strerror(errno));
+		if (!err)
+			head_close(file);
+	}
+	return result;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct verb verbs[] = {
+		{ "ls", 2, ls }, { "flush", 2, flush }, { "drop", 2, drop }, { NULL, 0, NULL },
+	};
+	const struct tool tool = { .usage = usage, .option = "cache", .suffix = "", .verbs = verbs };
+
+	return tool_main(&tool, argc, argv);
+}
