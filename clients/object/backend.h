@@ -74,6 +74,9 @@ struct backend_ops {
 	 * newest version is not the one before this one. */
 	int (*publish)(struct backend *b, struct lease *lease, const char *name, uint64_t version, unsigned keep, const void *bytes,
 		       size_t size);
+	/* NULL where publish is one step. Otherwise, behind one that was killed: only the versions [first, last] have the name. Under its
+	 * lock. */
+	void (*trim)(struct backend *b, const char *name, uint64_t first, uint64_t last);
 	/* Takes the name from all its versions. Under its lock. ENOENT. */
 	int (*name_remove)(struct backend *b, const char *name);
 	int (*names)(struct backend *b, int (*each)(void *arg, const char *name), void *arg);

@@ -136,6 +136,41 @@ int umobject_delete(umobject_container *c, const char *name)
 	return result;
 }
 
+/* The number of the newest version; 0: it is not known. */
+static uint64_t newest_of(const umobject_container *c, const char *name)
+{
+	struct lease *lease;
+	struct object *o;
+	uint64_t version;
+	void *bytes;
+	size_t size;
+
+	if (c->b->ops->name_hold(c->b, name, 0, &lease, &bytes, &size) < 0)
+		return 0;
+	o = object_unpack(bytes, size, name);
+	version = o ? o->version : 0;
+	object_free(o);
+	free(bytes);
+	c->b->ops->release(c->b, lease);
+	return version;
+}
+
+/* A commit that was killed may have left a name versions that are no longer kept, or one that is not the newest yet. */
+static int trim_name(void *arg, const char *name)
+{
+	const umobject_container *c = arg;
+	void *lock = NULL;
+	uint64_t last;
+
+	if (c->b->ops->name_lock(c->b, name, &lock) < 0)
+		return -1;
+	last = newest_of(c, name);
+	if (last)
+		c->b->ops->trim(c->b, name, last > c->keep ? last - c->keep + 1 : 1, last);
+	c->b->ops->name_unlock(c->b, lock);
+	return 0;
+}
+
 int umobject_gc(umobject_container *c, struct umobject_garbage *removed)
 {
 	struct umobject_garbage counted = { sizeof(counted), 0, 0, 0 };
@@ -145,6 +180,8 @@ int umobject_gc(umobject_container *c, struct umobject_garbage *removed)
 		return object_fail(EINVAL, "struct_size is %zu: it is sizeof(struct umobject_garbage)", removed->struct_size);
 	if (c->read_only)
 		return object_fail(EROFS, "the container was opened to be read only");
+	if (c->b->ops->trim && c->b->ops->names(c->b, trim_name, c) < 0)
+		return -1;
 	result = gc_all(c->b, &counted);
 	if (removed) {
 		counted.struct_size = removed->struct_size;

@@ -722,14 +722,27 @@ static void drop_version_name(const struct folders *f, const char *escaped, uint
 	unlinkat(f->folder[VERSIONS], text, 0);
 }
 
+static void folders_trim(struct backend *b, const char *name, uint64_t first, uint64_t last)
+{
+	struct version_list list;
+	char escaped[NAME_TEXT];
+	size_t i;
+
+	name_escape(name, escaped);
+	if (list_versions(of(b), escaped, &list) < 0)
+		return;
+	for (i = 0; i < list.n; i++)
+		if (list.numbers[i] < first || list.numbers[i] > last)
+			drop_version_name(of(b), escaped, list.numbers[i]);
+	free(list.numbers);
+}
+
 static int folders_publish(struct backend *b, struct lease *lease, const char *name, uint64_t version, unsigned keep, const void *bytes,
 			   size_t size)
 {
 	struct folders *f = of(b);
 	char escaped[NAME_TEXT], text[NAME_TEXT + 24], id[ID_TEXT];
-	struct version_list list;
 	int error;
-	size_t i;
 
 	name_escape(name, escaped);
 	version_name(name, version, text);
@@ -747,11 +760,7 @@ static int folders_publish(struct backend *b, struct lease *lease, const char *n
 	if (error)
 		return object_fail(error, "the version could not be given its name: %s", strerror(error));
 	point_view(f, escaped, id);
-	if (list_versions(f, escaped, &list) == 0) {
-		for (i = 0; i + keep < list.n; i++)
-			drop_version_name(f, escaped, list.numbers[i]);
-		free(list.numbers);
-	}
+	folders_trim(b, name, version > keep ? version - keep + 1 : 1, version);
 	return 0;
 }
 
@@ -889,6 +898,7 @@ const struct backend_ops backend_folders = {
 	.name_lock = folders_name_lock,
 	.name_unlock = folders_name_unlock,
 	.publish = folders_publish,
+	.trim = folders_trim,
 	.name_remove = folders_name_remove,
 	.names = folders_names,
 	.versions = folders_versions,

@@ -102,13 +102,14 @@ int folders_version_claim(struct backend *b, const struct umobject_id *id, struc
 void folders_version_remove(struct backend *b, struct lease *claim)
 {
 	const struct folders *f = of(b);
-	char name[ID_TEXT + 3];
+	char name[ID_TEXT], view[ID_TEXT + 3];
 
 	id_text(&claim->id, name);
+	snprintf(view, sizeof(view), "%s.h5", name);
 	drop_temporary(f, name);
+	/* Of a view without a version nobody would know any more. */
+	unlinkat(f->folder[VIEWS], view, 0);
 	unlinkat(f->folder[LIVE], name, 0);
-	strcat(name, ".h5");
-	unlinkat(f->folder[VIEWS], name, 0);
 	b->ops->release(b, claim);
 }
 

@@ -56,7 +56,7 @@ $B/tests/plugins/ummap-object-memory.so: tests/object/memory.c $(OBJECT_SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Iclients $(CFLAGS) -fPIC -MMD -MP -MF $(@:.so=.d) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $< -L$B -lummap-object \
 		-Wl,-rpath,'$$ORIGIN/../..'
-$(OBJECT_TESTS): LINK_SO = $(OBJECT_LIBS) -Wl,-rpath,$(abspath $B)
+$(OBJECT_TESTS): LINK_SO = $(OBJECT_LIBS) -Wl,-rpath,'$$ORIGIN/..'
 
 object: $(OBJECT_ALL)
 
