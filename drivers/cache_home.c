@@ -516,11 +516,10 @@ static void *run_thread(void *arg)
 	const struct timespec rest = { REST_S, 0 };
 	struct cache *c = arg;
 	uint64_t direct = c->direct;
-	uint32_t seen = c->word;
+	uint32_t seen = c->word, now;
 
-	while (!c->stop) {
-		/* The word comes first: what is said after it is read ends the wait. */
-		uint32_t now = c->word;
+	/* The word comes first: what is said after it is read ends the wait. So does its end. */
+	while (now = c->word, !c->stop) {
 		bool quiet = seen == now && direct == c->direct;
 
 		seen = now;
