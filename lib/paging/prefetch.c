@@ -14,6 +14,7 @@
 #include "paging/pagecache.h"
 #include "paging/readahead.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -25,6 +26,8 @@
 #define UNASKED_PART 2
 /* Segments that were in the list several times leave room for others: used, if it is more than this part of the list. */
 #define GAIN_PART 8
+/* How often a part that finds no room is tried. */
+#define TRIES_MAX 32
 
 struct prefetch {
 	struct mapping *map;
@@ -117,6 +120,18 @@ bool prefetch_add(struct prefetch *p, size_t first, size_t last)
 	return true;
 }
 
+/* What others have in hands just now comes back. false: there was no room for some of them, again and again. */
+static bool load_all(struct prefetch *p, const size_t *list, size_t n)
+{
+	for (unsigned tries = 0; tries < TRIES_MAX && !p->ended; tries++) {
+		evict_expect(p->map);
+		if (readahead_load(p->map, list, n))
+			return true;
+		sched_yield();
+	}
+	return false;
+}
+
 /* Loads the next part of the list; false: there is none. */
 static bool load_part(struct prefetch *p)
 {
@@ -128,8 +143,7 @@ static bool load_part(struct prefetch *p)
 	if (at >= p->count)
 		return false;
 	n = min_size(p->count - at, CLUSTER_MAX);
-	evict_expect(p->map);
-	if (!readahead_load(p->map, p->list + at, n))
+	if (!load_all(p, p->list + at, n))
 		p->ended = true;
 	map_account(p->map)->coming -= n << p->map->shift;
 	return true;
