@@ -453,21 +453,6 @@ int ummap_setvar(const char *name, const char *value)
 
 /* ---- umunmap, umremap ---- */
 
-/* Stores of other threads wait from here on, and find the pages. */
-static int hold_stores(struct mapping *map)
-{
-	int err;
-
-	if (map->pinned)
-		return fail(EBUSY, "part of the mapping is pinned; umunpin it first");
-	if (map->in_place || !map->writable)
-		return 0;
-	seg_hide(map);
-	err = seg_unmap_all(map, 0, map->segs);
-	seg_show(map);
-	return err ? fail(-err, "the mapping cannot be held: %s", strerror(-err)) : 0;
-}
-
 /* The mapping is frozen, and all is written that is to be. */
 static int end_mapping(struct mapping *map, bool complete, void *pages)
 {
@@ -493,8 +478,9 @@ static int unmap(void *addr, int sync, void *pages)
 	map = map_find_alone(addr);
 	if (!map)
 		return api_leave(&g, api_no_mapping(addr));
-	if (pages)
-		err = hold_stores(map);
+	/* The mapping is frozen: what is written by this is not stored to any more, but by who has pinned it. */
+	if (pages && map->pinned)
+		err = fail(EBUSY, "part of the mapping is pinned; umunpin it first");
 	if (!err && sync)
 		err = sync_all(map);
 	/* That one says that the mapping has ended. */
