@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -232,12 +233,27 @@ uint64_t side_collect(struct side *s, struct blockmap *places, uint64_t first, u
 	return n;
 }
 
+/* Whether the file system can never have room for that: asked first, because the kernel takes all that is left before it says
+ * so, and others would find no room meanwhile. */
+static bool is_too_much(const struct file *f, uint64_t size)
+{
+	struct statvfs all;
+	struct stat st;
+	uint64_t has;
+
+	if (fstatvfs(f->fd, &all) < 0 || fstat(f->fd, &st) < 0 || !all.f_blocks)
+		return false;
+	has = (uint64_t)st.st_blocks * 512;
+	return size > has && (size - has) / all.f_frsize > all.f_bfree;
+}
+
 int side_reserve(struct side *s, uint64_t size)
 {
 	const struct file *f = s->h;
-	int err = side_resize(s, size);
+	bool is_file = side_driver == &ummap_driver_posix;
+	int err = is_file && is_too_much(f, size) ? -ENOSPC : side_resize(s, size);
 
-	if (!err && side_driver == &ummap_driver_posix)
+	if (!err && is_file)
 		err = (int)answer(fallocate(f->fd, 0, 0, (off_t)size));
 	return err == -EOPNOTSUPP ? 0 : err;
 }
