@@ -282,41 +282,28 @@ static int build(struct mapping *map, const struct plan *p)
 	return err;
 }
 
-/* Frees all that a mapping has; it is not in the table (any more), and has no users. */
-static void dismantle(struct mapping *map)
+/* Frees all that a mapping has; it is not in the table (any more), and has no users. With `pages`, for whose way a handover has
+ * begun, these take its place. */
+static int demolish(struct mapping *map, bool complete, void *pages)
 {
+	int moved = 0, closed;
+
 	seg_hide(map);
 	teardown(map, 0);
 	seg_show(map);
 	/* A fault on another mapping may have found one of our segments, and posted a job for it. */
 	map_quiesce(map);
 	group_leave(&map->member);
-}
-
-static int abandon(struct mapping *map, bool complete)
-{
+	if (pages) {
+		moved = engine_replace(map->engine, map->range, map->size, pages);
+		handover_end();
+	} else {
+		engine_detach(map->engine, map->range, map->size);
+	}
 	map_destroy(map);
 	sync_close_older(map);
-	return close_backing(&map->backings[map->current], complete);
-}
-
-static int demolish(struct mapping *map, bool complete)
-{
-	dismantle(map);
-	engine_detach(map->engine, map->range, map->size);
-	return abandon(map, complete);
-}
-
-/* Accesses wait meanwhile. */
-static int demolish_onto(struct mapping *map, bool complete, void *pages)
-{
-	int err, closing;
-
-	dismantle(map);
-	err = engine_replace(map->engine, map->range, map->size, pages);
-	handover_end();
-	closing = abandon(map, complete);
-	return err ? fail(-err, "the mapping has ended, and the pages stay where they were: %s", strerror(-err)) : closing;
+	closed = close_backing(&map->backings[map->current], complete);
+	return moved ? fail(-moved, "the mapping has ended, and the pages stay where they were: %s", strerror(-moved)) : closed;
 }
 
 /* The addresses beside a mapping belong to the caller, who does not get them if making the mapping fails. */
@@ -378,7 +365,7 @@ static int make_mapping(struct plan *p, void **addr)
 		if (!err)
 			err = map_insert(map);
 		if (err)
-			demolish(map, false);
+			demolish(map, false, NULL);
 	}
 	if (err) {
 		drop_beside(map, &p->attr);
@@ -461,7 +448,7 @@ static int end_mapping(struct mapping *map, bool complete, void *pages)
 	if (pages)
 		handover_begin(map);
 	map_remove(map);
-	err = pages ? demolish_onto(map, complete, pages) : demolish(map, complete);
+	err = demolish(map, complete, pages);
 	stats_ending(map);
 	return err;
 }
