@@ -93,13 +93,6 @@ static void renew_file(const struct filepair *p)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-static int by_value(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-
-	return *x < *y ? -1 : *x > *y;
-}
-
 void filepair_compare(const struct filepair *p, const char *const *names, void (*run)(const struct filepair *p, bool cached, double *steps))
 {
 	static double found[2][FILEPAIR_STEPS][FILEPAIR_RUNS];
@@ -118,10 +111,9 @@ void filepair_compare(const struct filepair *p, const char *const *names, void (
 		}
 	}
 	for (int s = 0; names[s] && job.rank == 0; s++) {
-		qsort(found[0][s], p->runs, sizeof(double), by_value);
-		qsort(found[1][s], p->runs, sizeof(double), by_value);
-		printf("%-24s MPI-IO %12.3f  cache %12.3f  %8.2f times\n", names[s], found[0][s][p->runs / 2], found[1][s][p->runs / 2],
-		       found[0][s][p->runs / 2] / found[1][s][p->runs / 2]);
+		double far = median(found[0][s], p->runs), near = median(found[1][s], p->runs);
+
+		printf("%-24s MPI-IO %12.3f  cache %12.3f  %8.2f times\n", names[s], far, near, far / near);
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (job.rank == 0)

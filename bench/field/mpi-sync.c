@@ -128,19 +128,6 @@ static void verify(const struct options *o, const char *path, uint64_t salt)
 	close(fd);
 }
 
-static double median(double *seconds, unsigned n)
-{
-	for (unsigned i = 1; i < n; i++) {
-		for (unsigned k = i; k > 0 && seconds[k] < seconds[k - 1]; k--) {
-			double held = seconds[k];
-
-			seconds[k] = seconds[k - 1];
-			seconds[k - 1] = held;
-		}
-	}
-	return seconds[n / 2];
-}
-
 static const char *mpi_name(void)
 {
 	static char name[MPI_MAX_LIBRARY_VERSION_STRING];

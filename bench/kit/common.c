@@ -118,3 +118,16 @@ char *huge_memory(size_t len)
 	memset(p, 0x5a, len);
 	return p;
 }
+
+double median(double *values, unsigned n)
+{
+	for (unsigned i = 1; i < n; i++) {
+		for (unsigned k = i; k > 0 && values[k] < values[k - 1]; k--) {
+			double held = values[k];
+
+			values[k] = values[k - 1];
+			values[k - 1] = held;
+		}
+	}
+	return values[n / 2];
+}

@@ -36,6 +36,9 @@ unsigned parse_count(const char *option, const char *text, unsigned max);
 /* A list of sizes with commas between them; returns how many. */
 unsigned parse_sizes(const char *option, const char *text, size_t *sizes, unsigned max);
 
+/* Sorts them. */
+double median(double *values, unsigned n);
+
 /* xorshift64*; *state must not be 0. */
 static inline uint64_t next_random(uint64_t *state)
 {
