@@ -15,6 +15,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct cached *all;
@@ -67,17 +69,13 @@ static const char *without_prefix(const char *name)
 static void make_name(struct cached *c)
 {
 	const char *base = strrchr(c->path, '/');
-	uint64_t hash = 0xcbf29ce484222325;
-	int len;
+	int len = snprintf(c->name, sizeof(c->name), "%.40s", base ? base + 1 : c->path);
 
-	for (const char *s = c->path; *s; s++)
-		hash = (hash ^ (unsigned char)*s) * 0x100000001b3;
-	len = snprintf(c->name, sizeof(c->name), "%.40s", base ? base + 1 : c->path);
 	for (int i = 0; i < len; i++) {
 		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", c->name[i]))
 			c->name[i] = '_';
 	}
-	snprintf(c->name + len, sizeof(c->name) - (size_t)len, "-%016llx", (unsigned long long)hash);
+	snprintf(c->name + len, sizeof(c->name) - (size_t)len, "-%016llx", (unsigned long long)XXH3_64bits(c->path, strlen(c->path)));
 	PMPI_Bcast(c->name, sizeof(c->name), MPI_CHAR, 0, c->comm);
 }
 

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 static bool get(MPI_Info info, const char *key, char value[CONFIG_PATH])
 {
@@ -150,16 +152,12 @@ static void agree(MPI_Comm comm, struct error *e)
 
 void config_agree(struct config *c, MPI_Info info, const char *name, MPI_Comm comm, struct error *e)
 {
-	const unsigned char *byte = (const unsigned char *)c;
 	/* Wanted by any, and a number of what is wanted with its negative: the greatest of both are one number if all have it. */
 	int64_t sum[4] = { 0 };
-	uint64_t hash = 0xcbf29ce484222325;
+	uint64_t hash;
 
 	read_all(c, info, name, e);
-	for (size_t i = 0; i < sizeof(*c); i++)
-		hash = (hash ^ byte[i]) * 0x100000001b3;
-	for (const char *s = name; c->wanted && *s; s++)
-		hash = (hash ^ (unsigned char)*s) * 0x100000001b3;
+	hash = XXH3_64bits_withSeed(name, c->wanted ? strlen(name) : 0, XXH3_64bits(c, sizeof(*c)));
 	sum[0] = c->wanted;
 	sum[1] = (int64_t)(hash >> 1);
 	sum[2] = -sum[1];

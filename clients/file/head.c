@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #define MAGIC 0x31646165686d6d75ull
 #define SLOT 4096
@@ -22,12 +24,7 @@ static struct head_file *files;
 
 static uint64_t sum_of(const struct head *head)
 {
-	const unsigned char *byte = (const unsigned char *)head;
-	uint64_t sum = 0xcbf29ce484222325;
-
-	for (size_t i = 0; i < offsetof(struct head, sum); i++)
-		sum = (sum ^ byte[i]) * 0x100000001b3;
-	return sum;
+	return XXH3_64bits(head, offsetof(struct head, sum));
 }
 
 /* Whether a slot is whole. */
