@@ -542,9 +542,9 @@ static int find(struct cache_near *n, const struct cache_wish *wish, struct umma
 	if (*wish->store)
 		memcpy(n->next.store, wish->store, sizeof(n->next.store));
 	err = flush(n);
-	/* Of a head that is there in part, a part of the next one may be all that is missing, when its records are written over. */
-	if (!err && n->slots.damaged)
-		err = take_back_head(n);
+	if (!err)
+		err = side_head_mend(&n->file, &n->slots, &n->head, sizeof(n->head));
+	n->durable = n->slots.number;
 	if (!err)
 		err = cache_pass(n);
 	return err ? keys_refuse(geom, -err, "%.100s cannot be written: %s", n->file.path, strerror(-err)) : 0;

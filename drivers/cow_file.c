@@ -183,6 +183,9 @@ static int make_ready(struct cow_file *f)
 	if (err)
 		return err;
 	side_head_flushed(&f->slots);
+	err = side_head_mend(&f->file, &f->slots, &f->head, sizeof(f->head));
+	if (err)
+		return err;
 	return place ? side_write(&f->file, zeros, COW_BLOCK - tail, place + tail) : 0;
 }
 

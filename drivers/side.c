@@ -361,6 +361,21 @@ int side_head_settle(struct side *s, struct side_head *head, const void *body, s
 	return err;
 }
 
+int side_head_mend(struct side *s, struct side_head *head, const void *body, size_t len)
+{
+	int err = head->damaged ? side_head_write(s, head, body, len) : 0;
+
+	if (!err && head->damaged)
+		err = side_flush(s);
+	if (err) {
+		side_head_again(head);
+		return err;
+	}
+	side_head_flushed(head);
+	head->damaged = 0;
+	return 0;
+}
+
 /* ---- Its end ---- */
 
 static int write_zeros(struct side *s, uint64_t from, uint64_t to)

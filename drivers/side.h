@@ -81,6 +81,11 @@ int side_head_read(struct side *s, struct side_head *head, uint64_t length, void
 int side_head_write(struct side *s, struct side_head *head, const void *body, size_t len);
 /* Writes both slots; it is durable. */
 int side_head_settle(struct side *s, struct side_head *head, const void *body, size_t len);
+/*
+ * What was found is durable, and is going to be written over: a slot that is there in part is made whole before, because a part
+ * of a later head may be all that it lacks to be a newer one, which nobody goes by. It is durable.
+ */
+int side_head_mend(struct side *s, struct side_head *head, const void *body, size_t len);
 /* For the caller, who has flushed the file. */
 static inline void side_head_flushed(struct side_head *head)
 {

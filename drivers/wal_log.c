@@ -393,7 +393,7 @@ static int make_ready(struct wal_log *l, const struct wal_found *found)
 		err = side_flush(&l->file);
 	if (!err)
 		side_head_flushed(&l->slots);
-	return err;
+	return err ? err : side_head_mend(&l->file, &l->slots, &l->head, sizeof(l->head));
 }
 
 static int begin(struct wal_log *l, const struct wal_wish *wish, struct wal_found *found)

@@ -157,6 +157,29 @@ Test(head, is_written_in_turn)
 	side_close(&s);
 }
 
+/* The half that is there has to go before anything does that it may speak of. */
+Test(head, is_mended)
+{
+	struct side_head head = { .magic = MAGIC }, found = head;
+	char zeros[SIDE_SLOT / 2] = { 0 };
+	struct side s;
+	uint64_t body = 1, got;
+
+	open_side(&s, side_path());
+	check(side_head_settle(&s, &head, &body, sizeof(body)) == 0);
+	check(side_head_read(&s, &found, SIDE_HEAD + 1, &got, sizeof(got)) == 0 && !found.damaged);
+	side_head_flushed(&found);
+	check(side_head_mend(&s, &found, &got, sizeof(got)) == 0 && found.number == head.number, "what is whole stays");
+	body = 2;
+	check(side_head_write(&s, &head, &body, sizeof(body)) == 0);
+	check(side_write(&s, zeros, sizeof(zeros), head.number % 2 * SIDE_SLOT + sizeof(zeros)) == 0);
+	check(side_head_read(&s, &found, SIDE_HEAD + 1, &got, sizeof(got)) == 0 && found.damaged);
+	side_head_flushed(&found);
+	check(side_head_mend(&s, &found, &got, sizeof(got)) == 0 && found.number == head.number && !found.damaged && !found.flying);
+	check(side_head_read(&s, &found, SIDE_HEAD + 1, &got, sizeof(got)) == 0 && got == 1 && !found.damaged);
+	side_close(&s);
+}
+
 /* A write that failed may have left anything in its slot, and the next one goes there, not to the other one. */
 Test(head, is_kept_by_a_write_that_failed)
 {
