@@ -298,7 +298,23 @@ Test(cache_cuts, recovery_is_cut_off)
 	cut_all(cuts_wanted() / 10, check_recoveries, 37);
 }
 
+/* ---- One thing at a time ---- */
+
 static struct handle beside;
+
+/* A store that is all a hole, and is recorded; `beside` has it open. */
+static void begin_store(const char *mode)
+{
+	void *store;
+	struct ummap_geom geom;
+
+	power_erase();
+	memset(&world, 0, sizeof(world));
+	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) == 0);
+	check(power_resize(store, START) == 0);
+	power_record_begin(&world.record);
+	open_store(&beside, mode);
+}
 
 /* As another thread does for what it has written past the cache. */
 static void flush_badly(const struct power_file *file)
@@ -355,16 +371,9 @@ static size_t last_request(const struct power_record *r, enum power_kind kind)
 Test(cache_cuts, another_flush_comes_too_early)
 {
 	static uint8_t bytes[8192];
-	void *store;
-	struct ummap_geom geom;
 
 	cuts_begin();
-	power_erase();
-	memset(&world, 0, sizeof(world));
-	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) == 0);
-	check(power_resize(store, START) == 0);
-	power_record_begin(&world.record);
-	open_store(&beside, "through");
+	begin_store("through");
 	power_before_write = flush_early;
 	check(beside.driver.write(beside.cache, bytes, sizeof(bytes), 0) == 0 && !power_before_write);
 	check(beside.driver.flush(beside.cache, 0, UINT64_MAX) == 0);
@@ -390,16 +399,9 @@ Test(cache_cuts, bytes_behind_the_end)
 {
 	static uint8_t bytes[300], got[300];
 	struct power_replay replay;
-	void *store;
-	struct ummap_geom geom;
 
 	cuts_begin();
-	power_erase();
-	memset(&world, 0, sizeof(world));
-	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) == 0);
-	check(power_resize(store, START) == 0);
-	power_record_begin(&world.record);
-	open_store(&beside, "back");
+	begin_store("back");
 	fill(bytes, sizeof(bytes), 0, 5);
 	check(beside.driver.write(beside.cache, bytes, 300, START - 300) == 0);
 	check(beside.driver.flush(beside.cache, 0, UINT64_MAX) == 0);
@@ -419,21 +421,6 @@ Test(cache_cuts, bytes_behind_the_end)
 	check(beside.driver.read(beside.cache, got, 300, START - 300) == 0 && memcmp(got, bytes, 300) == 0);
 	close_store(&beside);
 	end_workload();
-}
-
-/* ---- One thing at a time ---- */
-
-static void begin_store(const char *mode)
-{
-	void *store;
-	struct ummap_geom geom;
-
-	power_erase();
-	memset(&world, 0, sizeof(world));
-	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) == 0);
-	check(power_resize(store, START) == 0);
-	power_record_begin(&world.record);
-	open_store(&beside, mode);
 }
 
 static const uint8_t *some_bytes(uint64_t seed_of)
