@@ -5,7 +5,7 @@ module caf_kit
 	use, intrinsic :: iso_fortran_env, only: int64, real64, output_unit, error_unit
 	implicit none
 	private
-	public :: int64, real64, seconds, kit_begin, kit_number, kit_flag, kit_report
+	public :: int64, real64, seconds, kit_begin, kit_refuse, kit_number, kit_flag, kit_report
 
 	character(1000) :: json = ''
 contains
@@ -30,6 +30,18 @@ contains
 			! OpenCoarrays' `stop` is an abort.
 			call exit(0)
 		end do
+	end subroutine
+
+	! What is wrong, once, and the end of all images. `error stop` is an abort, in which mpirun may lose what was said just before.
+	subroutine kit_refuse(sentence)
+		character(*), intent(in) :: sentence
+
+		if (this_image() == 1) then
+			write (error_unit, '(a)') sentence
+			flush error_unit
+		end if
+		sync all
+		call exit(1)
 	end subroutine
 
 	logical function kit_flag(name)
@@ -58,8 +70,7 @@ contains
 			call get_command_argument(i + 1, argument)
 			read (argument, *, iostat=error) kit_number
 			if (error == 0 .and. kit_number > 0) return
-			if (this_image() == 1) write (error_unit, '(3a)') name, ' must be a number of at least 1, and not ', trim(argument)
-			error stop
+			call kit_refuse(name // ' must be a number of at least 1, and not ' // trim(argument))
 		end do
 	end function
 

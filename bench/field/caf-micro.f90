@@ -15,7 +15,7 @@ program caf_micro
 		'Two images: MB/s of puts and gets, and microseconds of synchronisation.' // new_line('a') // &
 		'  --ms MS      how long each is measured (50)' // new_line('a') // &
 		'  --json FILE  adds a line for each to it' // new_line('a') // '  --help')
-	if (num_images() /= 2) error stop 'it needs two images'
+	if (num_images() /= 2) call kit_refuse('it needs two images')
 	limit = kit_number('--ms', 50)
 	allocate(x(2 * most)[*], plane(side, side)[*])
 	x = this_image()

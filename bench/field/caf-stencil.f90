@@ -21,7 +21,7 @@ program caf_stencil
 	tell = kit_flag('--tell')
 	me = this_image()
 	images = num_images()
-	if (mod(order, images) /= 0 .or. order / images < r) error stop '--order must be a multiple of the number of images'
+	if (mod(order, images) /= 0 .or. order / images < r) call kit_refuse('--order must be a multiple of the number of images')
 	width = order / images
 	first = (me - 1) * width
 	w = 0

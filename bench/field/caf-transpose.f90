@@ -17,7 +17,7 @@ program caf_transpose
 	order = kit_number('--order', 1024)
 	me = this_image()
 	images = num_images()
-	if (mod(order, images) /= 0) error stop '--order must be a multiple of the number of images'
+	if (mod(order, images) /= 0) call kit_refuse('--order must be a multiple of the number of images')
 	width = order / images
 	first = (me - 1) * width
 	allocate(a(order, width)[*], b(order, width)[*], block(width, width))
