@@ -38,7 +38,8 @@ static const char help[] =
 "  --budget BUDGET    512M\n"
 "  --segs LIST        64K,256K,1M,2M,16M\n"
 "  --threads LIST     1,2\n"
-"  --methods LIST     ummap,fresh,floor,mmap,inplace,deep (or one of it: deep1 to deep32)\n"
+"  --methods LIST     ummap,fresh,floor,mmap,inplace,deep (or one of it: deep1 to deep32),\n"
+"                     or willneed: mmap that is told of each segment before it is read\n"
 "  --patterns LIST    seq,rand (stride: every 4th segment; zipf: few often, 16 accesses a segment)\n"
 "  --ops LIST         read,write (modify: read and written)\n"
 "  --reps N           times that every method takes its turn (5)\n"
@@ -46,7 +47,7 @@ static const char help[] =
 "  --mmap-cap SECONDS when mmap at random stops, as it would take minutes; counts what it touched (15)\n"
 "  --drivers LIST     ummap by URI instead of descriptor, once for each: schemes, and keys if any:\n"
 "                     'posix?direct=never,uring'\n"
-"  --engines LIST     ummap with each of them: segv,uffd,sigbus (segv)\n"
+"  --engines LIST     ummap with each of them: auto,segv,uffd,sigbus (segv)\n"
 "  --policy POLICY    of the library: fifo,lifo,plru,prnd,wiro-f,wiro-l,s3fifo (s3fifo, the default)\n"
 "  --help\n";
 
@@ -296,7 +297,7 @@ static void run_child(const struct options *o, const char *one, bool grouped)
 
 static void take_turn_with(const struct options *o, const char *method, const char *what, const char *driver)
 {
-	bool ours = !strcmp(method, "ummap") || !strcmp(method, "fresh"), grouped = !strcmp(method, "mmap");
+	bool ours = !strcmp(method, "ummap") || !strcmp(method, "fresh"), grouped = find_method(method)->kernel;
 	char *copy = strdup(ours ? o->engines : "-"), *rest = copy, *engine, one[256];
 
 	while ((engine = strsep(&rest, ","))) {
@@ -331,7 +332,7 @@ static void take_turns(const struct options *o, unsigned rep, const char *patter
 
 		if (!in_list(o->methods, m->name) && !(m->depth && in_list(o->methods, "deep")))
 			continue;
-		if (!strcmp(m->name, "mmap") && !group.dir[0])
+		if (m->kernel && !group.dir[0])
 			continue;
 		snprintf(what, sizeof(what), "%s,%s,%zu,%zu,%u", pattern, op, seg, threads, rep);
 		take_turn(o, m->name, what);
@@ -358,8 +359,8 @@ static void prepare(const struct options *o)
 		snprintf(out, sizeof(out), "%s.out", o->file);
 		make_file(out, o->size);
 	}
-	if (in_list(o->methods, "mmap") && !memcg_create(&group, o->budget))
-		fprintf(stderr, "passes: mmap is left out: %s\n", group.why);
+	if ((in_list(o->methods, "mmap") || in_list(o->methods, "willneed")) && !memcg_create(&group, o->budget))
+		fprintf(stderr, "passes: the kernel's mmap is left out: %s\n", group.why);
 	atexit(remove_group);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
@@ -401,10 +402,10 @@ static void check_options(struct options *o)
 	unsigned s, t;
 
 	check_list("methods", o->methods,
-		   "ummap,fresh,floor,mmap,inplace,deep,deep1,deep2,deep4,deep8,deep16,deep32");
+		   "ummap,fresh,floor,mmap,willneed,inplace,deep,deep1,deep2,deep4,deep8,deep16,deep32");
 	check_list("patterns", o->patterns, "seq,rand,stride,zipf");
 	check_list("ops", o->ops, "read,write,modify");
-	check_list("engines", o->engines, "segv,uffd,sigbus");
+	check_list("engines", o->engines, "auto,segv,uffd,sigbus");
 	for (t = 0; t < o->nthreads; t++) {
 		if (o->threads[t] > MAX_THREADS)
 			die("--threads: at most %d", MAX_THREADS);

@@ -63,12 +63,13 @@ struct method {
 	void (*finish)(struct pass *);                /* write: makes it durable, the clock is running */
 	unsigned depth;                               /* of the deep floor */
 	bool counts;                                  /* umstat says what was loaded */
+	bool kernel;                                  /* the kernel's paging: it runs in a memory cgroup of the budget */
 };
 
 /* Whether the file's contents are wanted. */
 bool reads(const struct pass *p);
 
-enum { METHODS = 11 };
+enum { METHODS = 12 };
 extern const struct method methods[METHODS];
 
 #endif
