@@ -29,6 +29,8 @@ PMEM := $(shell pkg-config --exists libpmem2 2> /dev/null && echo libpmem2)
 URING := $(shell pkg-config --exists liburing 2> /dev/null && echo liburing)
 # jemalloc's archive, of which libumalloc has a copy inside.
 JEMALLOC := $(filter /%,$(shell $(CC) -print-file-name=libjemalloc_pic.a))
+# What libummap-object needs. Its tests are among those of the rule for all of them, so this stands before it.
+OBJECT := $(if $(URING),$(and $(shell pkg-config --exists hdf5-serial libprotobuf-c 2> /dev/null && echo yes),$(shell command -v protoc-c)))
 LEFT_OUT = $(if $(JEMALLOC),,tests/umalloc/%.c) $(if $(OBJECT),,tests/object/%.c) %/skeleton.c %/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
 	$(if $(URING),,drivers/uring.c %/test_uring.c %/test_uffd_uring.c)
 ABSENT = $(if $(PMEM),,pmem) $(if $(URING),,uring)

@@ -23,6 +23,7 @@ extern "C" {
 typedef struct umobject_container umobject_container; /* an open container */
 typedef struct umobject_put umobject_put;             /* a version that is being made */
 typedef struct umobject_version umobject_version;     /* one that is held, to be read */
+typedef struct umobject_draft umobject_draft;         /* bytes that are changed over a version */
 
 #define UMOBJECT_RANK_MAX 32
 #define UMOBJECT_NAME_MAX 4096 /* bytes */
@@ -105,6 +106,28 @@ int umobject_commit(umobject_put *put, unsigned flags, uint64_t *version);
 int umobject_put_end(umobject_put *put);
 /* Ends it and takes back what this process has put. */
 void umobject_abandon(umobject_put *put);
+
+/* ---- Drafts: an array's bytes that are changed in place, of which a put makes a version ---- */
+
+/*
+ * Over what is held, which stays so until the draft has another base or ends; base NULL: zeros. shape is the array's; of one dimension
+ * that is 0: it grows with what is written, and gets its shape before it is put. What is written is kept in a file without a name in
+ * TMPDIR, or /var/tmp. One thread at a time uses a draft. Errors of all: ENOMEM, those of umobject_read and of the folder.
+ */
+int umobject_draft_begin(umobject_version *base, const struct umobject_shape *shape, umobject_draft **draft);
+void umobject_draft_reshape(umobject_draft *draft, const struct umobject_shape *shape);
+/* Bytes of the array in row-major order, from byte offset on. Errors of a write: EFBIG (behind the end). */
+int umobject_draft_read(umobject_draft *draft, void *data, size_t size, uint64_t offset);
+int umobject_draft_write(umobject_draft *draft, const void *data, size_t size, uint64_t offset);
+/* Whether anything was written. */
+int umobject_draft_is_written(const umobject_draft *draft);
+/* Puts those of the chunks from first on, count at most, that were written, and differ from the base. By the same put, a second call
+ * puts what was written since. */
+int umobject_draft_put(umobject_draft *draft, umobject_put *put, uint64_t first, uint64_t count);
+/* What was written is in that version, and is forgotten here. */
+void umobject_draft_rebase(umobject_draft *draft, umobject_version *base);
+/* What was written is lost. NULL: nothing. */
+void umobject_draft_end(umobject_draft *draft);
 
 /* ---- Gets ---- */
 

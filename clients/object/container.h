@@ -23,6 +23,9 @@ struct umobject_version {
 	uint64_t numbers[OPEN_CHUNKS];
 };
 
+/* Of the version that it makes. */
+const struct umobject_id *put_id(const umobject_put *put);
+
 /* Takes over lease and bytes. */
 int version_make(struct umobject_container *c, struct lease *lease, void *bytes, size_t size, const char *what,
 		 struct umobject_version **held);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The driver `object`: an object's bytes as a store. What is written goes to a file without a name, block by block, until it is
- * flushed: then each chunk with such blocks is put, and a new version committed, which has all other chunks of the old one. So a flush
- * happens as a whole or not at all, and one that fails can be tried again. The library takes turns on a handle.
+ * The driver `object`: an object's bytes as a store. What is written is a draft until it is flushed: then each chunk that was
+ * written is put, and a new version committed, which has all other chunks of the old one. So a flush happens as a whole or not at all,
+ * and one that fails can be tried again. The library takes turns on a handle.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,18 +17,13 @@
 #include <ummap-driver.h>
 #include <ummap-object.h>
 
-/* What is written is kept in blocks of so many bytes. */
-#define BLOCK 4096
-
 struct handle {
 	umobject_container *container;
 	char *name;
 	umobject_version *base;        /* NULL: there is no object of that name yet */
 	struct umobject_shape shape;
 	uint64_t size;                 /* 0: not known yet */
-	int written;                   /* the file; -1: nothing has been written */
-	uint8_t *blocks;               /* a bit for each block of it */
-	uint64_t nblocks;
+	umobject_draft *draft;         /* what was written since */
 	bool may_grow;                 /* a new one whose shape nobody has given: bytes */
 };
 
@@ -282,12 +277,9 @@ static int object_close(void *handle)
 {
 	struct handle *h = handle;
 
+	umobject_draft_end(h->draft);
 	umobject_release(h->base);
 	umobject_close(h->container);
-	if (h->written >= 0)
-		close(h->written);
-	if (h->blocks)
-		munmap(h->blocks, h->nblocks / 8 + 1);
 	free(h->name);
 	free(h);
 	return 0;
@@ -301,7 +293,6 @@ static int object_open(const struct ummap_uri *uri, int oflags, void **handle, s
 
 	if (!h)
 		return -ENOMEM;
-	h->written = -1;
 	err = parse_keys(uri, &wish, geom);
 	if (!err)
 		err = open_container(h, uri->path, oflags & UMMAP_O_WRITE, &wish, geom);
@@ -309,6 +300,8 @@ static int object_open(const struct ummap_uri *uri, int oflags, void **handle, s
 		err = hold_base(h, &wish, oflags, geom);
 	if (!err && oflags & UMMAP_O_WRITE && (wish.version || wish.by_id))
 		err = say(geom, EROFS, "%s", "versions do not change: without version and id, a writable mapping makes a new one");
+	if (!err && umobject_draft_begin(h->base, &h->shape, &h->draft) < 0)
+		err = told(geom);
 	if (err) {
 		object_close(h);
 		return err;
@@ -321,120 +314,23 @@ static int object_open(const struct ummap_uri *uri, int oflags, void **handle, s
 	return 0;
 }
 
-/* ---- What was written ---- */
-
-/* Room for all blocks: none of it is taken before it is used. */
-static int prepare_writing(struct handle *h)
+static int result_of(int result)
 {
-	const char *folder = getenv("TMPDIR");
-
-	if (h->written >= 0)
-		return 0;
-	h->nblocks = h->may_grow ? (uint64_t)1 << 32 : h->size / BLOCK + 1;
-	h->blocks = mmap(NULL, h->nblocks / 8 + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (h->blocks == MAP_FAILED) {
-		h->blocks = NULL;
-		return -errno;
-	}
-	folder = folder && *folder ? folder : "/var/tmp";
-	h->written = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	return h->written < 0 ? -errno : 0;
+	return result < 0 ? -errno : 0;
 }
 
-static bool is_written(const struct handle *h, uint64_t block)
-{
-	return h->blocks && block < h->nblocks && h->blocks[block / 8] & 1 << block % 8;
-}
-
-static int transfer(const struct handle *h, bool write, char *p, size_t len, uint64_t off)
-{
-	while (len) {
-		ssize_t n = write ? pwrite(h->written, p, len, (off_t)off) : pread(h->written, p, len, (off_t)off);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (n == 0) {
-			memset(p, 0, len);
-			return 0;
-		}
-		p += n;
-		off += (uint64_t)n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
-
-static int read_base(const struct handle *h, void *buf, size_t len, uint64_t off)
-{
-	if (!h->base) {
-		memset(buf, 0, len);
-		return 0;
-	}
-	return umobject_read_bytes(h->base, buf, len, off) < 0 ? -errno : 0;
-}
-
-/* Blocks that are in the same place go together. */
 static int object_read(void *handle, void *buf, size_t len, uint64_t off)
 {
-	struct handle *h = handle;
-	char *to = buf;
-
-	while (len) {
-		bool written = is_written(h, off / BLOCK);
-		uint64_t end = off / BLOCK + 1;
-		size_t n;
-		int err;
-
-		while (end * BLOCK < off + len && is_written(h, end) == written)
-			end++;
-		n = end * BLOCK - off < len ? (size_t)(end * BLOCK - off) : len;
-		err = written ? transfer(h, false, to, n, off) : read_base(h, to, n, off);
-		if (err)
-			return err;
-		to += n;
-		off += n;
-		len -= n;
-	}
-	return 0;
-}
-
-/* A block of which only a part is written has the rest of what was there. */
-static int fill_block(struct handle *h, uint64_t block)
-{
-	char bytes[BLOCK];
-	int err;
-
-	if (is_written(h, block))
-		return 0;
-	err = read_base(h, bytes, BLOCK, block * BLOCK);
-	if (!err)
-		err = transfer(h, true, bytes, BLOCK, block * BLOCK);
-	if (!err)
-		h->blocks[block / 8] |= (uint8_t)(1 << block % 8);
-	return err;
+	return result_of(umobject_draft_read(((struct handle *)handle)->draft, buf, len, off));
 }
 
 static int object_write(void *handle, const void *buf, size_t len, uint64_t off)
 {
 	struct handle *h = handle;
-	uint64_t block;
-	int err = prepare_writing(h);
 
-	if (!err && off + len > h->size && h->may_grow)
+	if (off + len > h->size && h->may_grow)
 		h->size = off + len;
-	if (!err && (off + len > h->size || (off + len - 1) / BLOCK >= h->nblocks))
-		err = -EFBIG;
-	if (!err && off % BLOCK)
-		err = fill_block(h, off / BLOCK);
-	if (!err && (off + len) % BLOCK)
-		err = fill_block(h, (off + len) / BLOCK);
-	if (!err)
-		err = transfer(h, true, (char *)(uintptr_t)buf, len, off);
-	for (block = off / BLOCK; !err && block * BLOCK < off + len; block++)
-		h->blocks[block / 8] |= (uint8_t)(1 << block % 8);
-	return err;
+	return result_of(umobject_draft_write(h->draft, buf, len, off));
 }
 
 static int object_resize(void *handle, uint64_t size)
@@ -451,94 +347,14 @@ static int object_resize(void *handle, uint64_t size)
 
 /* ---- A new version ---- */
 
-/* A row of a chunk is bytes that stand together in the array as well. */
-struct rows {
-	uint64_t start[UMOBJECT_RANK_MAX], count[UMOBJECT_RANK_MAX], at[UMOBJECT_RANK_MAX], bytes;
-};
-
-static uint64_t row_offset(const struct umobject_shape *shape, const struct rows *r)
+static int begin(struct handle *h, umobject_put **put, struct umobject_id *id)
 {
-	uint64_t off = 0;
-	unsigned d;
-
-	for (d = 0; d < shape->rank; d++)
-		off = off * shape->dims[d] + r->start[d] + r->at[d];
-	return off * umobject_type_size(shape->type);
-}
-
-static bool next_row(const struct umobject_shape *shape, struct rows *r)
-{
-	unsigned d;
-
-	for (d = shape->rank - 1; d-- > 0;) {
-		if (++r->at[d] < r->count[d])
-			return true;
-		r->at[d] = 0;
+	if (h->may_grow) {
+		h->shape.dims[0] = h->size;
+		h->shape.chunk[0] = 1 << 20;
+		umobject_draft_reshape(h->draft, &h->shape);
 	}
-	return false;
-}
-
-static void first_row(const struct umobject_shape *shape, uint64_t number, struct rows *r, uint64_t *bytes)
-{
-	*r = (struct rows){ .at = { 0 } };
-	*bytes = umobject_chunk(shape, number, r->start, r->count) * umobject_type_size(shape->type);
-	r->bytes = shape->rank ? r->count[shape->rank - 1] * umobject_type_size(shape->type) : *bytes;
-}
-
-static bool touches(const struct handle *h, uint64_t number)
-{
-	uint64_t bytes, block;
-	struct rows r;
-
-	first_row(&h->shape, number, &r, &bytes);
-	do {
-		uint64_t off = row_offset(&h->shape, &r);
-
-		for (block = off / BLOCK; block * BLOCK < off + r.bytes; block++)
-			if (is_written(h, block))
-				return true;
-	} while (h->shape.rank > 1 && next_row(&h->shape, &r));
-	return false;
-}
-
-/* Whether the old version has the same in this chunk: what is written comes in segments, of which most has not changed. */
-static bool is_unchanged(const struct handle *h, const struct rows *r, const char *data, char *old, uint64_t bytes)
-{
-	return h->base && umobject_read(h->base, r->start, r->count, old) == 0 && memcmp(old, data, bytes) == 0;
-}
-
-static int put_chunk(struct handle *h, umobject_put *put, uint64_t number)
-{
-	uint64_t bytes;
-	struct rows r;
-	char *data, *to;
-	int err = 0;
-
-	first_row(&h->shape, number, &r, &bytes);
-	to = data = malloc(2 * bytes);
-	if (!data)
-		return -ENOMEM;
-	do {
-		err = object_read(h, to, (size_t)r.bytes, row_offset(&h->shape, &r));
-		to += r.bytes;
-	} while (!err && h->shape.rank > 1 && next_row(&h->shape, &r));
-	if (!err && !is_unchanged(h, &r, data, data + bytes, bytes) && umobject_put_chunk(put, number, data) < 0)
-		err = -errno;
-	free(data);
-	return err;
-}
-
-static int put_chunks(struct handle *h, umobject_put *put)
-{
-	uint64_t chunks = umobject_chunks(&h->shape), number;
-
-	for (number = 0; number < chunks; number++) {
-		int err = touches(h, number) ? put_chunk(h, put, number) : 0;
-
-		if (err)
-			return err;
-	}
-	return 0;
+	return result_of(h->base ? umobject_begin_from(h->base, put, id) : umobject_begin(h->container, h->name, &h->shape, put, id));
 }
 
 /* The next version is made from this one. */
@@ -548,26 +364,11 @@ static int rebase(struct handle *h, const struct umobject_id *id)
 
 	if (umobject_hold_id(h->container, id, &made) < 0)
 		return -errno;
+	umobject_draft_rebase(h->draft, made);
 	umobject_release(h->base);
 	h->base = made;
-	close(h->written);
-	munmap(h->blocks, h->nblocks / 8 + 1);
-	h->written = -1;
-	h->blocks = NULL;
 	h->may_grow = false;
 	return 0;
-}
-
-static int begin(struct handle *h, umobject_put **put, struct umobject_id *id)
-{
-	int result;
-
-	if (h->may_grow) {
-		h->shape.dims[0] = h->size;
-		h->shape.chunk[0] = 1 << 20;
-	}
-	result = h->base ? umobject_begin_from(h->base, put, id) : umobject_begin(h->container, h->name, &h->shape, put, id);
-	return result < 0 ? -errno : 0;
 }
 
 /* Positive: all is there still, and the next flush tries again. */
@@ -580,15 +381,15 @@ static int object_flush(void *handle, uint64_t off, uint64_t len)
 
 	(void)off;
 	(void)len;
-	if (h->written < 0)
+	if (!umobject_draft_is_written(h->draft))
 		return 0;
 	err = begin(h, &put, &id);
 	if (err)
 		return -err;
-	err = put_chunks(h, put);
-	if (err) {
+	if (umobject_draft_put(h->draft, put, 0, UINT64_MAX) < 0) {
+		err = errno;
 		umobject_abandon(put);
-		return -err;
+		return err;
 	}
 	if (umobject_commit(put, UMOBJECT_SPARSE, NULL) < 0)
 		return errno;

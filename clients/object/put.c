@@ -23,6 +23,11 @@ struct umobject_put {
 	struct chunk_writer writer;
 };
 
+const struct umobject_id *put_id(const umobject_put *p)
+{
+	return &p->object->id;
+}
+
 static uint64_t now(void)
 {
 	struct timespec t;

@@ -2,7 +2,6 @@
 # libummap-object: arrays as objects, their command, the driver `object`, and the back end for RADOS, where librados is. Without HDF5,
 # protobuf-c and liburing it is not built.
 
-OBJECT := $(if $(URING),$(and $(shell pkg-config --exists hdf5-serial libprotobuf-c 2> /dev/null && echo yes),$(shell command -v protoc-c)))
 OBJECT_SRC = $(filter-out %/driver.c clients/object/rados%,$(wildcard clients/object/*.c))
 OBJECT_OBJ = $(OBJECT_SRC:%.c=$B/%.o) $B/clients/object/object.pb-c.o
 OBJECT_SO = $B/libummap-object.so.$(VERSION)
