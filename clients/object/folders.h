@@ -11,11 +11,12 @@
 
 enum { LIVE, NAMES, VERSIONS, VIEWS, H5, LOCKS, FOLDERS };
 
-/* A chunk that was written and is not durable yet. */
+/* A chunk that was written and is not durable yet; or, without a descriptor, that chunks of this id could not be made durable. */
 struct unsynced {
 	struct umobject_id id;
 	int fd;
 	unsigned device;
+	int error;
 };
 
 /* So many are open at most. */
@@ -31,7 +32,8 @@ struct folders {
 	unsigned ndevices;
 	pthread_mutex_t lock;
 	struct unsynced unsynced[UNSYNCED];
-	unsigned nunsynced;
+	unsigned nunsynced, most; /* most: so many of them may be open */
+	unsigned keep;          /* versions of a name */
 };
 
 struct lease {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the collector asks of folders. A version that can be locked for oneself is held by nobody, and if it has one link, nobody names it.
- * Leaves of a folder that no live version owns are of a system that lost power: they go as well.
+ * What the collector asks of folders. A version that can be locked for oneself is held by nobody, and if it has one link, nobody names it:
+ * who claims it removes it at once, so that any number can be claimed. Chunks that no live version owns, whose collector did not come to
+ * them or whose system lost power, go as well.
  */
 #include "object/folders.h"
 
@@ -68,6 +69,17 @@ static void drop_temporary(const struct folders *f, const char *id)
 		unlinkat(f->folder[where[i]], name, 0);
 }
 
+/* Under its lock. Of a view without a version nobody would know any more. */
+static void remove_version(const struct folders *f, const char *name)
+{
+	char view[ID_TEXT + 3];
+
+	snprintf(view, sizeof(view), "%s.h5", name);
+	drop_temporary(f, name);
+	unlinkat(f->folder[VIEWS], view, 0);
+	unlinkat(f->folder[LIVE], name, 0);
+}
+
 int folders_version_claim(struct backend *b, const struct umobject_id *id, struct lease **claim, void **bytes, size_t *size)
 {
 	const struct folders *f = of(b);
@@ -86,11 +98,11 @@ int folders_version_claim(struct backend *b, const struct umobject_id *id, struc
 	if (state == -2)
 		return object_fail(errno, "the version %s cannot be opened: %s", name, strerror(errno));
 	if (state >= 0) {
-		*claim = folders_lease(id, fd);
+		*claim = folders_lease(id, -1);
 		if (*claim)
-			return 0;
+			remove_version(f, name);
 		close(fd);
-		return object_fail(ENOMEM, "no memory for a version");
+		return *claim ? 0 : object_fail(ENOMEM, "no memory for a version");
 	}
 	*bytes = durable_contents(fd, size);
 	error = errno;
@@ -101,15 +113,6 @@ int folders_version_claim(struct backend *b, const struct umobject_id *id, struc
 
 void folders_version_remove(struct backend *b, struct lease *claim)
 {
-	const struct folders *f = of(b);
-	char name[ID_TEXT], view[ID_TEXT + 3];
-
-	id_text(&claim->id, name);
-	snprintf(view, sizeof(view), "%s.h5", name);
-	drop_temporary(f, name);
-	/* Of a view without a version nobody would know any more. */
-	unlinkat(f->folder[VIEWS], view, 0);
-	unlinkat(f->folder[LIVE], name, 0);
 	b->ops->release(b, claim);
 }
 
