@@ -965,7 +965,8 @@ static int folders_name_remove(struct backend *b, const char *name)
 		return -1;
 	first = first_kept(version, f->keep);
 	drop_before(f, name, first);
-	for (; first < version; first++)
+	/* The newest has this name too where a commit behind it was killed. */
+	for (; first <= version; first++)
 		drop_version_name(f, name, first);
 	if (f->keep > 1 && fsync(f->folder[VERSIONS]) < 0)
 		error = errno;
