@@ -24,6 +24,30 @@ int ummpi_sync_all(MPI_Comm comm, void *addr);
 /* ummap_open of ummap.h, and ummpi_sync_all will know which handle of the driver mpiio is behind the mapping. */
 int ummpi_open(const char *uri, size_t size, off_t offset, int prot, const struct ummap_attr *attr, void **addr);
 
+/*
+ * For the assert of MPI_Win_lock and MPI_Win_lock_all, alone or with MPI_MODE_NOCHECK: in that epoch, a put combines what it
+ * brings into the target, and a get combines the target into what the origin has, each element atomically, as
+ * MPI_Accumulate does (thesis, Section 7.4). `op` is MPI_REPLACE, or a predefined operation of MPI_Reduce; with another one
+ * the lock fails with MPI_ERR_OP. Without the library, MPI refuses the lock (MPI_ERR_ASSERT).
+ */
+#define UMMPI_OP(op) ummpi_op(op)
+
+/* Those that there are, in the order of their numbers, which stand in bits that no MPI_MODE_* has. */
+#define UMMPI_OPS { MPI_REPLACE, MPI_MAX, MPI_MIN, MPI_SUM, MPI_PROD, MPI_LAND, MPI_BAND, MPI_LOR, MPI_BOR, MPI_LXOR, MPI_BXOR, \
+		    MPI_MAXLOC, MPI_MINLOC }
+enum { UMMPI_OP_SHIFT = 20, UMMPI_OP_MASK = 31 << UMMPI_OP_SHIFT };
+
+static inline int ummpi_op(MPI_Op op)
+{
+	const MPI_Op ops[] = UMMPI_OPS;
+
+	for (int i = 0; i < (int)(sizeof(ops) / sizeof(*ops)); i++) {
+		if (ops[i] == op)
+			return (i + 1) << UMMPI_OP_SHIFT;
+	}
+	return UMMPI_OP_MASK;
+}
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

@@ -18,6 +18,7 @@
 enum pmpi_place {
 	PMPI_COARRAY,   /* windows that are coarrays */
 	PMPI_TOGETHER,  /* what all ranks write together, as long as windows are there */
+	PMPI_MERGES,    /* epochs with an operation: puts that are accumulates */
 	PMPI_RMA,       /* copies, in the place of operations of windows that are there */
 	PMPI_WINDOWS,
 	PMPI_FILES,     /* that have a cache */

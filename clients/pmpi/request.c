@@ -6,7 +6,14 @@
 
 static int query(void *done, MPI_Status *status)
 {
-	*status = *(MPI_Status *)done;
+	if (done) {
+		*status = *(MPI_Status *)done;
+		return MPI_SUCCESS;
+	}
+	PMPI_Status_set_elements(status, MPI_BYTE, 0);
+	PMPI_Status_set_cancelled(status, 0);
+	status->MPI_SOURCE = MPI_UNDEFINED;
+	status->MPI_TAG = MPI_UNDEFINED;
 	return MPI_SUCCESS;
 }
 

@@ -6,7 +6,7 @@
 #include <mpi.h>
 
 /* Makes a request that is complete, with this status, which was allocated by malloc(3) and is freed with the request, or if there
- * is none. Returns an MPI code. */
+ * is none; NULL: an empty one. Returns an MPI code. */
 int request_complete(MPI_Status *done, MPI_Request *request);
 
 #endif

@@ -9,6 +9,7 @@
  */
 #include "pmpi/pmpi.h"
 #include "rma/local.h"
+#include "rma/operation.h"
 #include "rma/shm.h"
 #include "window/window.h"
 
@@ -27,7 +28,6 @@ static struct pmpi_feature atomics;
 /* No code of MPI's. */
 #define LEFT (-1)
 
-enum op { OP_SUM, OP_REPLACE, OP_NO_OP, OP_PROD, OP_MIN, OP_MAX, OP_LAND, OP_LOR, OP_LXOR, OP_BAND, OP_BOR, OP_BXOR, OP_PAIR, OP_NONE };
 
 /* The arguments of a call; to NULL: nothing is fetched. */
 struct update {
@@ -46,41 +46,6 @@ struct update {
 };
 
 /* ---- One word ---- */
-
-static enum op find_op(MPI_Op op)
-{
-	const MPI_Op ops[] = { MPI_PROD, MPI_MIN, MPI_MAX, MPI_LAND, MPI_LOR, MPI_LXOR, MPI_BAND, MPI_BOR, MPI_BXOR, MPI_MINLOC,
-			       MPI_MAXLOC };
-	const enum op same[] = { OP_PROD, OP_MIN, OP_MAX, OP_LAND, OP_LOR, OP_LXOR, OP_BAND, OP_BOR, OP_BXOR, OP_PAIR, OP_PAIR };
-
-	for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++) {
-		if (ops[i] == op)
-			return same[i];
-	}
-	return OP_NONE;
-}
-
-/* Those of most calls first. */
-static inline enum op op_of(MPI_Op op)
-{
-	if (op == MPI_SUM)
-		return OP_SUM;
-	if (op == MPI_REPLACE)
-		return OP_REPLACE;
-	return op == MPI_NO_OP ? OP_NO_OP : find_op(op);
-}
-
-/* Whether MPI has the operation for words of that kind. */
-static bool suits(enum kind kind, enum op op)
-{
-	switch (kind) {
-	case KIND_SIGNED:
-	case KIND_UNSIGNED: return op < OP_PAIR;
-	case KIND_FLOAT: return op <= OP_MAX;
-	case KIND_BYTE: return op == OP_REPLACE || op == OP_NO_OP || (op >= OP_BAND && op < OP_PAIR);
-	default: return false;
-	}
-}
 
 static inline uint64_t load(const void *p, uint64_t size)
 {
@@ -118,87 +83,6 @@ static inline bool swap(void *p, uint64_t size, uint64_t *old, uint64_t new)
 	}
 }
 
-static uint64_t combine_signed(enum op op, int64_t a, int64_t b)
-{
-	switch (op) {
-	case OP_MIN: return (uint64_t)(a < b ? a : b);
-	case OP_MAX: return (uint64_t)(a > b ? a : b);
-	default: return 0;
-	}
-}
-
-/* Of so many bytes, with their sign. */
-static inline int64_t extend(uint64_t word, uint64_t size)
-{
-	unsigned shift = 64 - 8 * (unsigned)size;
-
-	return (int64_t)(word << shift) >> shift;
-}
-
-static uint64_t combine_integers(enum kind kind, enum op op, uint64_t size, uint64_t a, uint64_t b)
-{
-	switch (op) {
-	case OP_SUM: return a + b;
-	case OP_PROD: return a * b;
-	case OP_LAND: return a && b;
-	case OP_LOR: return a || b;
-	case OP_LXOR: return !a != !b;
-	case OP_BAND: return a & b;
-	case OP_BOR: return a | b;
-	case OP_BXOR: return a ^ b;
-	case OP_MIN:
-	case OP_MAX:
-		if (kind == KIND_SIGNED)
-			return combine_signed(op, extend(a, size), extend(b, size));
-		return (op == OP_MIN) == (a < b) ? a : b;
-	default: return b;
-	}
-}
-
-static double combine_doubles(enum op op, double a, double b)
-{
-	switch (op) {
-	case OP_SUM: return a + b;
-	case OP_PROD: return a * b;
-	case OP_MIN: return a < b ? a : b;
-	case OP_MAX: return a > b ? a : b;
-	default: return b;
-	}
-}
-
-static float combine_floats(enum op op, float a, float b)
-{
-	switch (op) {
-	case OP_SUM: return a + b;
-	case OP_PROD: return a * b;
-	case OP_MIN: return a < b ? a : b;
-	case OP_MAX: return a > b ? a : b;
-	default: return b;
-	}
-}
-
-/* What the word becomes. */
-static uint64_t combine(enum kind kind, enum op op, uint64_t size, uint64_t word, uint64_t with)
-{
-	double d[2];
-	float f[2];
-
-	if (kind != KIND_FLOAT || op == OP_REPLACE)
-		return combine_integers(kind, op, size, word, with);
-	if (size == sizeof(double)) {
-		memcpy(&d[0], &word, sizeof(double));
-		memcpy(&d[1], &with, sizeof(double));
-		d[0] = combine_doubles(op, d[0], d[1]);
-		memcpy(&word, &d[0], sizeof(double));
-		return word;
-	}
-	memcpy(&f[0], &word, sizeof(float));
-	memcpy(&f[1], &with, sizeof(float));
-	f[0] = combine_floats(op, f[0], f[1]);
-	memcpy(&word, &f[0], sizeof(float));
-	return word;
-}
-
 /* Returns what was there. */
 static inline uint64_t update_word(void *p, const struct basic *b, enum op op, uint64_t with)
 {
@@ -209,28 +93,9 @@ static inline uint64_t update_word(void *p, const struct basic *b, enum op op, u
 	if (op == OP_SUM && b->kind != KIND_FLOAT && b->size == 4)
 		return __atomic_fetch_add((uint32_t *)p, (uint32_t)with, __ATOMIC_SEQ_CST);
 	old = load(p, b->size);
-	while (op != OP_NO_OP && !swap(p, b->size, &old, combine(b->kind, op, b->size, old, with)))
+	while (op != OP_NO_OP && !swap(p, b->size, &old, op_word(b->kind, op, b->size, old, with)))
 		;
 	return old;
-}
-
-static inline uint64_t word_of(const void *p, uint64_t size)
-{
-	uint64_t word = 0;
-
-	if (size == sizeof(word))
-		memcpy(&word, p, sizeof(word));
-	else
-		memcpy(&word, p, size);
-	return word;
-}
-
-static inline void put_word(void *p, uint64_t word, uint64_t size)
-{
-	if (size == sizeof(word))
-		memcpy(p, &word, sizeof(word));
-	else
-		memcpy(p, &word, size);
 }
 
 /* ---- The lock ---- */
@@ -311,33 +176,11 @@ static bool move_bytes(struct reach *r, uint64_t at, char *bytes, size_t len, bo
 	return true;
 }
 
-/* OpenMPI 4.1 adds small numbers so that they stay at their limits, and for MPICH 4.0 all numbers of 16 bits have signs. */
-static bool is_theirs_right(const struct basic *b, enum op op)
-{
-	return b->kind == KIND_OTHER || (b->size >= 4 && (b->kind != KIND_UNSIGNED || (op != OP_MIN && op != OP_MAX)));
-}
-
-static void combine_all(const struct update *u, const struct basic *b, const char *from, char *target, int n)
-{
-	for (int i = 0; i < n; i++, from += b->size, target += b->size) {
-		uint64_t word = combine(b->kind, u->op, b->size, word_of(target, b->size), word_of(from, b->size));
-
-		memcpy(target, &word, b->size);
-	}
-}
-
 static void apply(const struct update *u, const struct basic *b, const char *from, char *to, char *target, int n)
 {
-	size_t len = (size_t)n * (size_t)b->extent;
-
 	if (to)
-		memcpy(to, target, len);
-	if (u->op == OP_REPLACE)
-		memcpy(target, from, len);
-	else if (u->op != OP_NO_OP && !is_theirs_right(b, u->op))
-		combine_all(u, b, from, target, n);
-	else if (u->op != OP_NO_OP)
-		PMPI_Reduce_local(from, target, n, b->type, u->mpi_op);
+		memcpy(to, target, (size_t)n * (size_t)b->extent);
+	op_combine(u->op, u->mpi_op, b, from, target, n);
 }
 
 /* An element that lies over a border, or has gaps: its bytes up to `span` go to memory of ours and back. */
@@ -400,62 +243,24 @@ static bool apply_all(struct reach *r, const struct update *u, struct target *t,
 
 /* ---- What the program passes, as elements in memory ---- */
 
-static bool has_gaps(const struct basic *b)
-{
-	return b->extent != (int64_t)b->size;
-}
-
-/* n elements that are packed, as they are in memory. */
-static bool spread(struct local *l, const struct basic *b, uint64_t n)
-{
-	struct local packed = *l;
-	int at = 0;
-
-	l->at = l->own = n * (uint64_t)b->extent <= INT_MAX ? calloc(n, (size_t)b->extent) : NULL;
-	if (l->own && packed.at)
-		PMPI_Unpack(packed.at, (int)(n * b->size), &at, l->at, (int)n, b->type, MPI_COMM_SELF);
-	local_drop(&packed);
-	return l->own;
-}
-
 static bool take_from(struct local *l, const struct update *u, const struct target *t)
 {
-	const struct basic *b = &t->at.layout->basic;
-	bool direct = !has_gaps(b) && reach_allows(t->peer, u->from, t->bytes);
-
 	*l = (struct local){ 0 };
-	if (u->op == OP_NO_OP)
-		return true;
-	return local_take(l, u->from, u->type, u->count, direct, true) && (!has_gaps(b) || spread(l, b, t->bytes / b->size));
+	return u->op == OP_NO_OP || local_take_elements(l, u->from, u->type, u->count, &t->at.layout->basic,
+							reach_allows(t->peer, u->from, t->bytes), true);
 }
 
 static bool take_to(struct local *l, const struct update *u, const struct target *t)
 {
-	const struct basic *b = &t->at.layout->basic;
-
 	*l = (struct local){ 0 };
-	if (!u->to)
-		return true;
-	if (has_gaps(b))
-		return spread(l, b, t->bytes / b->size);
-	return local_take(l, u->to, u->to_type, u->to_count, reach_allows(t->peer, u->to, t->bytes), false);
+	return !u->to || local_take_elements(l, u->to, u->to_type, u->to_count, &t->at.layout->basic,
+					     reach_allows(t->peer, u->to, t->bytes), false);
 }
 
-static void return_to(struct local *l, const struct update *u, const struct target *t)
+static void return_to(const struct local *l, const struct update *u, const struct target *t)
 {
-	const struct basic *b = &t->at.layout->basic;
-	struct local packed = *l;
-	int at = 0;
-
-	if (u->to && has_gaps(b)) {
-		packed.at = packed.own = malloc(t->bytes);
-		if (packed.own)
-			PMPI_Pack(l->at, (int)(t->bytes / b->size), b->type, packed.at, (int)t->bytes, &at, MPI_COMM_SELF);
-		local_return(&packed, u->to, u->to_type, u->to_count);
-		local_drop(&packed);
-	} else if (u->to) {
-		local_return(l, u->to, u->to_type, u->to_count);
-	}
+	if (u->to)
+		local_return_elements(l, u->to, u->to_type, u->to_count, &t->at.layout->basic);
 }
 
 static int run_locked(struct window *w, const struct update *u, struct target *t, const struct local *from,
@@ -477,7 +282,7 @@ static bool is_sound(const struct update *u, const struct target *t)
 {
 	const struct basic *b = &t->at.layout->basic;
 
-	if (t->at.layout->mixed || u->op == OP_NONE || (b->kind != KIND_OTHER && !suits(b->kind, u->op)))
+	if (t->at.layout->mixed || u->op == OP_NONE || (b->kind != KIND_OTHER && !op_suits(b->kind, u->op)))
 		return false;
 	if (u->op != OP_NO_OP && local_size(u->type, u->count) != t->bytes)
 		return false;
@@ -570,7 +375,7 @@ static inline int run_one(struct window *w, const void *from, void *to, MPI_Data
 
 	if (!b)
 		b = type_basic(type, &asked) ? &asked : NULL;
-	if (!b || !suits(b->kind, op))
+	if (!b || !op_suits(b->kind, op))
 		return LEFT;
 	p = find_words(w, rank, disp, b, 1, true, &at);
 	if (!p)
@@ -596,7 +401,7 @@ static int run_few(struct window *w, const struct update *u, bool fences)
 	struct peer *p;
 	bool good;
 
-	if (!type_basic(u->target_type, &b) || !suits(b.kind, u->op))
+	if (!type_basic(u->target_type, &b) || !op_suits(b.kind, u->op))
 		return LEFT;
 	p = find_words(w, u->rank, u->disp, &b, u->target_count, fences, &at);
 	bytes = (uint64_t)u->target_count * b.size;
@@ -766,7 +571,7 @@ static int swap_here(struct window *w, const void *from, const void *compare, vo
 
 	if (!b)
 		b = type_basic(type, &asked) ? &asked : NULL;
-	if (!b || b->kind == KIND_FLOAT || has_gaps(b) || b->size > SWAP_MOST)
+	if (!b || b->kind == KIND_FLOAT || basic_has_gaps(b) || b->size > SWAP_MOST)
 		return LEFT;
 	p = find_words(w, rank, disp, b, 1, true, &at);
 	if (!p)

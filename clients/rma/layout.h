@@ -19,6 +19,11 @@ struct basic {
 	enum kind kind;          /* others than KIND_OTHER have 1, 2, 4 or 8 bytes, without gaps */
 };
 
+static inline bool basic_has_gaps(const struct basic *b)
+{
+	return b->extent != (int64_t)b->size;
+}
+
 struct block {
 	int64_t at;
 	uint64_t len;

@@ -2,8 +2,7 @@
 /* MPI packs and unpacks what has gaps. Between processes of one kind, what it packs are the bytes themselves. */
 #include "rma/local.h"
 
-#include "rma/layout.h"
-
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,4 +102,45 @@ void local_drop(struct local *l)
 {
 	free(l->own);
 	l->own = NULL;
+}
+
+/* ---- Elements ---- */
+
+/* n elements that are packed, as they are in memory. */
+static bool spread(struct local *l, const struct basic *b, uint64_t n)
+{
+	struct local packed = *l;
+	int at = 0;
+
+	l->at = l->own = n * (uint64_t)b->extent <= INT_MAX ? calloc(n, (size_t)b->extent) : NULL;
+	if (l->own && packed.at)
+		PMPI_Unpack(packed.at, (int)(n * b->size), &at, l->at, (int)n, b->type, MPI_COMM_SELF);
+	local_drop(&packed);
+	return l->own;
+}
+
+bool local_take_elements(struct local *l, const void *buf, MPI_Datatype type, int64_t count, const struct basic *b, bool direct,
+			 bool filled)
+{
+	if (!basic_has_gaps(b))
+		return local_take(l, buf, type, count, direct, filled);
+	*l = (struct local){ 0 };
+	return (!filled || local_take(l, buf, type, count, false, true)) && spread(l, b, local_size(type, count) / b->size);
+}
+
+void local_return_elements(const struct local *l, void *buf, MPI_Datatype type, int64_t count, const struct basic *b)
+{
+	uint64_t bytes = local_size(type, count);
+	struct local packed;
+	int at = 0;
+
+	if (!basic_has_gaps(b)) {
+		local_return(l, buf, type, count);
+		return;
+	}
+	packed.at = packed.own = malloc(bytes);
+	if (packed.own)
+		PMPI_Pack(l->at, (int)(bytes / b->size), b->type, packed.at, (int)bytes, &at, MPI_COMM_SELF);
+	local_return(&packed, buf, type, count);
+	local_drop(&packed);
 }

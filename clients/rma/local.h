@@ -3,6 +3,8 @@
 #ifndef LOCAL_H
 #define LOCAL_H
 
+#include "rma/layout.h"
+
 #include <mpi.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,5 +23,10 @@ bool local_take(struct local *l, const void *buf, MPI_Datatype type, int64_t cou
 /* Gives them to the program. */
 void local_return(const struct local *l, void *buf, MPI_Datatype type, int64_t count);
 void local_drop(struct local *l);
+
+/* The same as elements of a predefined type, of which the datatype is made: as they are in memory, with gaps where they have some. */
+bool local_take_elements(struct local *l, const void *buf, MPI_Datatype type, int64_t count, const struct basic *b, bool direct,
+			 bool filled);
+void local_return_elements(const struct local *l, void *buf, MPI_Datatype type, int64_t count, const struct basic *b);
 
 #endif

@@ -4,6 +4,7 @@
  * that are ours, of any datatype that is understood. What is left to MPI is noted, so that flushes know.
  */
 #include "pmpi/pmpi.h"
+#include "pmpi/request.h"
 #include "rma/local.h"
 #include "rma/shm.h"
 #include "window/window.h"
@@ -31,35 +32,10 @@ struct transfer {
 
 /* ---- Copies ---- */
 
-static int query(void *extra, MPI_Status *status)
-{
-	(void)extra;
-	PMPI_Status_set_elements(status, MPI_BYTE, 0);
-	PMPI_Status_set_cancelled(status, 0);
-	status->MPI_SOURCE = MPI_UNDEFINED;
-	status->MPI_TAG = MPI_UNDEFINED;
-	return MPI_SUCCESS;
-}
-
-static int release(void *extra)
-{
-	(void)extra;
-	return MPI_SUCCESS;
-}
-
-static int cancel(void *extra, int complete)
-{
-	(void)extra, (void)complete;
-	return MPI_SUCCESS;
-}
-
 bool shm_request(const struct window *w, MPI_Request *request)
 {
 	window_progress(w);
-	if (PMPI_Grequest_start(query, release, cancel, NULL, request) != MPI_SUCCESS)
-		return false;
-	PMPI_Grequest_complete(*request);
-	return true;
+	return request_complete(NULL, request) == MPI_SUCCESS;
 }
 
 /* Bytes that both sides have alike; 0: only MPI can tell. */

@@ -13,6 +13,7 @@ program fortran_rma
 	type(mpi_info) :: info
 	type(mpi_win) :: win
 	integer, pointer :: words(:)
+	integer, external :: ummpi_op
 
 	call mpi_init_thread(mpi_thread_funneled, provided)
 	call mpi_comm_rank(mpi_comm_world, rank)
@@ -28,6 +29,7 @@ program fortran_rma
 		if (engine == 'kernel' .and. near) call without_target()
 		call locks()
 		call requests()
+		call operations()
 		call fences()
 		call mpi_win_free(win)
 	end do
@@ -117,6 +119,28 @@ contains
 			if (old /= i + 1 .or. value(1) /= i + 2) error stop 'atomics differ'
 		end do
 		call mpi_win_unlock_all(win)
+		call mpi_barrier(mpi_comm_world)
+	end subroutine
+
+	! In epochs that have one.
+	subroutine operations()
+		integer(kind=mpi_address_kind) :: at
+		integer :: mine(3), got(3)
+
+		do i = 1, turns
+			at = mod(i * 104729, n - 3)
+			mine = [rank, i, -1]
+			call mpi_win_lock(mpi_lock_exclusive, next, 0, win)
+			call mpi_put(mine, 3, mpi_integer, next, at, 3, mpi_integer, win)
+			call mpi_win_unlock(next, win)
+			call mpi_win_lock(mpi_lock_shared, next, ummpi_op(mpi_sum%mpi_val), win)
+			call mpi_put(mine, 3, mpi_integer, next, at, 3, mpi_integer, win)
+			call mpi_win_flush(next, win)
+			got = [5, 6, 7]
+			call mpi_get(got, 3, mpi_integer, next, at, 3, mpi_integer, win)
+			call mpi_win_unlock(next, win)
+			if (any(got /= 2 * mine + [5, 6, 7])) error stop 'an epoch with an operation has not added'
+		end do
 		call mpi_barrier(mpi_comm_world)
 	end subroutine
 

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Epochs with an operation: the assert of a lock names one, and puts and gets of the epoch combine (thesis, Section 7.4). A
+ * put is an accumulate. A get fetches what the target has by an accumulate that changes nothing, and combines that into the
+ * origin at once: it is complete when the call returns. Whether a copy, a lock of ours or MPI makes these is for what comes
+ * behind this feature, so any window can have such epochs. Lock: around the list of them; who has none does not look.
+ */
+#include "pmpi/error.h"
+#include "pmpi/pmpi.h"
+#include "pmpi/request.h"
+#include "rma/local.h"
+#include "rma/operation.h"
+#include "rma/shm.h"
+#include "window/window.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <ummap-mpi.h>
+
+static struct pmpi_feature merges;
+
+/* A window in which some epoch has an operation. */
+struct merging {
+	struct merging *next;
+	MPI_Win win;
+	int ranks, epochs;       /* how many ranks there are, and how many of them have one */
+	MPI_Op all, *ops;        /* of lock_all, and of each rank; MPI_OP_NULL: none */
+};
+
+static pthread_mutex_t lock_of_list = PTHREAD_MUTEX_INITIALIZER;
+static struct merging *list;
+static atomic_int merging;
+
+static struct merging **find_locked(MPI_Win win)
+{
+	struct merging **m = &list;
+
+	while (*m && (*m)->win != win)
+		m = &(*m)->next;
+	return m;
+}
+
+/* MPI_OP_NULL: puts and gets are what they always are. */
+static inline MPI_Op op_at(MPI_Win win, int rank)
+{
+	MPI_Op op = MPI_OP_NULL;
+	struct merging *m;
+
+	if (!atomic_load_explicit(&merging, memory_order_relaxed))
+		return op;
+	pthread_mutex_lock(&lock_of_list);
+	m = *find_locked(win);
+	if (m && rank >= 0 && rank < m->ranks)
+		op = m->all != MPI_OP_NULL ? m->all : m->ops[rank];
+	pthread_mutex_unlock(&lock_of_list);
+	return op;
+}
+
+/* ---- Epochs ---- */
+
+static struct merging *new_merging(MPI_Win win)
+{
+	struct merging *m = calloc(1, sizeof(*m));
+	MPI_Group group;
+
+	if (!m || PMPI_Win_get_group(win, &group) != MPI_SUCCESS) {
+		free(m);
+		return NULL;
+	}
+	PMPI_Group_size(group, &m->ranks);
+	PMPI_Group_free(&group);
+	m->win = win;
+	m->all = MPI_OP_NULL;
+	m->ops = malloc((size_t)m->ranks * sizeof(*m->ops));
+	for (int i = 0; m->ops && i < m->ranks; i++)
+		m->ops[i] = MPI_OP_NULL;
+	if (m->ops)
+		return m;
+	free(m);
+	return NULL;
+}
+
+static void forget_locked(struct merging **at)
+{
+	struct merging *m = *at;
+
+	*at = m->next;
+	free(m->ops);
+	free(m);
+	atomic_fetch_sub(&merging, 1);
+}
+
+/* rank -1: all. */
+static bool remember(MPI_Win win, int rank, MPI_Op op)
+{
+	struct merging **at, *m;
+
+	pthread_mutex_lock(&lock_of_list);
+	at = find_locked(win);
+	if (!*at && (*at = new_merging(win)))
+		atomic_fetch_add(&merging, 1);
+	m = *at;
+	if (m && rank < 0)
+		m->all = op;
+	else if (m)
+		m->ops[rank] = op;
+	if (m)
+		m->epochs++;
+	pthread_mutex_unlock(&lock_of_list);
+	return m;
+}
+
+static void forget(MPI_Win win, int rank)
+{
+	struct merging **at, *m;
+
+	if (!atomic_load(&merging))
+		return;
+	pthread_mutex_lock(&lock_of_list);
+	at = find_locked(win);
+	m = *at;
+	if (m && rank < m->ranks) {
+		MPI_Op *op = rank < 0 ? &m->all : &m->ops[rank];
+
+		m->epochs -= *op != MPI_OP_NULL;
+		*op = MPI_OP_NULL;
+		if (m->epochs == 0)
+			forget_locked(at);
+	}
+	pthread_mutex_unlock(&lock_of_list);
+}
+
+static int tell(MPI_Win win, int class, const char *sentence)
+{
+	struct error e = { 0 };
+
+	error_set(&e, class, "%s", sentence);
+	return error_tell_win(win, &e);
+}
+
+/* What the assert asks for; MPI_OP_NULL: no operation, or one that there is not. */
+static MPI_Op asked(int assert)
+{
+	const MPI_Op ops[] = UMMPI_OPS;
+	int number = (assert & UMMPI_OP_MASK) >> UMMPI_OP_SHIFT;
+
+	return number > 0 && number <= (int)(sizeof(ops) / sizeof(*ops)) ? ops[number - 1] : MPI_OP_NULL;
+}
+
+static int no_op(MPI_Win win)
+{
+	return tell(win, MPI_ERR_OP, "UMMPI_OP: an epoch has MPI_REPLACE, or a predefined operation of MPI_Reduce, and no other");
+}
+
+static int no_memory(MPI_Win win)
+{
+	return tell(win, MPI_ERR_NO_MEM, "UMMPI_OP: no memory for the operations of an epoch");
+}
+
+static int lock(int type, int rank, int assert, MPI_Win win)
+{
+	MPI_Op op = asked(assert);
+	int code;
+
+	if (!(assert & UMMPI_OP_MASK))
+		return merges.next.Win_lock(type, rank, assert, win);
+	if (op == MPI_OP_NULL)
+		return no_op(win);
+	code = merges.next.Win_lock(type, rank, assert & ~UMMPI_OP_MASK, win);
+	if (code != MPI_SUCCESS || rank < 0 || remember(win, rank, op))
+		return code;
+	merges.next.Win_unlock(rank, win);
+	return no_memory(win);
+}
+
+static int lock_all(int assert, MPI_Win win)
+{
+	MPI_Op op = asked(assert);
+	int code;
+
+	if (!(assert & UMMPI_OP_MASK))
+		return merges.next.Win_lock_all(assert, win);
+	if (op == MPI_OP_NULL)
+		return no_op(win);
+	code = merges.next.Win_lock_all(assert & ~UMMPI_OP_MASK, win);
+	if (code != MPI_SUCCESS || remember(win, -1, op))
+		return code;
+	merges.next.Win_unlock_all(win);
+	return no_memory(win);
+}
+
+static int unlock(int rank, MPI_Win win)
+{
+	int code = merges.next.Win_unlock(rank, win);
+
+	if (code == MPI_SUCCESS && rank >= 0)
+		forget(win, rank);
+	return code;
+}
+
+static int unlock_all(MPI_Win win)
+{
+	int code = merges.next.Win_unlock_all(win);
+
+	if (code == MPI_SUCCESS)
+		forget(win, -1);
+	return code;
+}
+
+/* ---- Types ---- */
+
+static bool is_one_of(MPI_Datatype type, const MPI_Datatype *types, size_t n)
+{
+	size_t i = 0;
+
+	while (i < n && types[i] != type)
+		i++;
+	return i < n;
+}
+
+/* Whether MPI has the operation for a type of KIND_OTHER. Of those that no list has, MPI says so itself. */
+static bool suits_other(MPI_Datatype type, enum op op)
+{
+	const MPI_Datatype pairs[] = { MPI_FLOAT_INT, MPI_DOUBLE_INT, MPI_LONG_INT, MPI_2INT, MPI_SHORT_INT, MPI_LONG_DOUBLE_INT,
+				       MPI_2REAL, MPI_2DOUBLE_PRECISION, MPI_2INTEGER };
+	const MPI_Datatype complex[] = { MPI_C_COMPLEX, MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_C_LONG_DOUBLE_COMPLEX,
+					 MPI_COMPLEX, MPI_DOUBLE_COMPLEX };
+	const MPI_Datatype logical[] = { MPI_C_BOOL, MPI_LOGICAL };
+	const MPI_Datatype text[] = { MPI_CHAR, MPI_WCHAR, MPI_CHARACTER, MPI_PACKED };
+
+	if (op == OP_REPLACE)
+		return true;
+	if (is_one_of(type, pairs, sizeof(pairs) / sizeof(*pairs)))
+		return op == OP_PAIR;
+	if (is_one_of(type, complex, sizeof(complex) / sizeof(*complex)))
+		return op == OP_SUM || op == OP_PROD;
+	if (is_one_of(type, logical, sizeof(logical) / sizeof(*logical)))
+		return op == OP_LAND || op == OP_LOR || op == OP_LXOR;
+	if (type == MPI_LONG_DOUBLE)
+		return op_suits(KIND_FLOAT, op);
+	return op != OP_PAIR && !is_one_of(type, text, sizeof(text) / sizeof(*text));
+}
+
+/* The predefined type that both sides are made of, if the operation can be done; NULL: it cannot, and *code says so. */
+static const struct basic *type_for(MPI_Op mpi_op, MPI_Datatype type, MPI_Datatype target_type, MPI_Win win, int *code)
+{
+	const struct layout *l = type == MPI_DATATYPE_NULL ? NULL : layout_of(type);
+	const struct layout *target = target_type == MPI_DATATYPE_NULL ? NULL : layout_of(target_type);
+	const struct basic *b = target ? &target->basic : NULL;
+	enum op op = op_of(mpi_op);
+
+	if (!l || !target || l->mixed || target->mixed || l->basic.type != target->basic.type) {
+		*code = tell(win, MPI_ERR_TYPE, "UMMPI_OP: in an epoch with an operation, both sides of a put or get have to be made "
+						"of one predefined type, the same");
+		return NULL;
+	}
+	if (b->kind == KIND_OTHER ? suits_other(b->type, op) : op_suits(b->kind, op))
+		return b;
+	*code = tell(win, MPI_ERR_OP, "UMMPI_OP: MPI does not define the epoch's operation for elements of the type of a put or get");
+	return NULL;
+}
+
+/* ---- Puts and gets ---- */
+
+/* OpenMPI 4.1 ends the program when it is to do that, so it is not asked. */
+static bool is_beyond_mpi(MPI_Op op, MPI_Win win)
+{
+#ifdef OPEN_MPI
+	struct window *w = window_of(win);
+
+	return op_of(op) == OP_PAIR && !(w && w->shm && w->shm->ours);
+#else
+	(void)op, (void)win;
+	return false;
+#endif
+}
+
+/* false: *code says why. */
+static bool can_put(MPI_Op op, MPI_Datatype type, MPI_Datatype target_type, MPI_Win win, int *code)
+{
+	if (!type_for(op, type, target_type, win, code))
+		return false;
+	if (!is_beyond_mpi(op, win))
+		return true;
+	*code = tell(win, MPI_ERR_OP, "UMMPI_OP: OpenMPI has no MPI_MAXLOC and MPI_MINLOC for accumulates on a window that is its own");
+	return false;
+}
+
+static int put(const void *from, MPI_Count n, MPI_Datatype type, int rank, MPI_Aint disp, MPI_Count target_n,
+	       MPI_Datatype target_type, MPI_Win win)
+{
+	MPI_Op op = op_at(win, rank);
+	int code;
+
+	if (op == MPI_OP_NULL)
+		return merges.next.Put(from, n, type, rank, disp, target_n, target_type, win);
+	if (!can_put(op, type, target_type, win, &code))
+		return code;
+	return merges.next.Accumulate(from, n, type, rank, disp, target_n, target_type, op, win);
+}
+
+static int rput(const void *from, MPI_Count n, MPI_Datatype type, int rank, MPI_Aint disp, MPI_Count target_n,
+		MPI_Datatype target_type, MPI_Win win, MPI_Request *request)
+{
+	MPI_Op op = op_at(win, rank);
+	int code;
+
+	if (op == MPI_OP_NULL)
+		return merges.next.Rput(from, n, type, rank, disp, target_n, target_type, win, request);
+	if (!can_put(op, type, target_type, win, &code))
+		return code;
+	return merges.next.Raccumulate(from, n, type, rank, disp, target_n, target_type, op, win, request);
+}
+
+/* What the target has, in elements. */
+static int fetch(void *there, MPI_Count elements, const struct basic *b, int rank, MPI_Aint disp, MPI_Count target_n,
+		 MPI_Datatype target_type, MPI_Win win)
+{
+	int code = merges.next.Get_accumulate(NULL, 0, b->type, there, elements, b->type, rank, disp, target_n, target_type,
+					      MPI_NO_OP, win);
+
+	return code == MPI_SUCCESS ? merges.next.Win_flush_local(rank, win) : code;
+}
+
+/* Elements of both sides, as they are in memory: `there` is combined into `here`. MPI counts in ints. */
+static void combine(MPI_Op op, const struct basic *b, const char *there, char *here, uint64_t elements)
+{
+	const uint64_t most = 1 << 20;
+
+	for (uint64_t done = 0, n; done < elements; done += n) {
+		n = elements - done < most ? elements - done : most;
+		op_combine(op_of(op), op, b, there + done * (uint64_t)b->extent, here + done * (uint64_t)b->extent, (int)n);
+	}
+}
+
+static int merge(MPI_Op op, void *to, MPI_Count n, MPI_Datatype type, int rank, MPI_Aint disp, MPI_Count target_n,
+		 MPI_Datatype target_type, MPI_Win win)
+{
+	uint64_t elements, bytes = local_size(type, n);
+	const struct basic *b;
+	struct local here;
+	char *there;
+	int code;
+
+	b = type_for(op, type, target_type, win, &code);
+	if (!b || bytes == 0)
+		return b ? merges.next.Get(to, n, type, rank, disp, target_n, target_type, win) : code;
+	elements = bytes / b->size;
+	there = calloc(elements, (size_t)b->extent);
+	if (!there || !local_take_elements(&here, to, type, n, b, true, true)) {
+		free(there);
+		return no_memory(win);
+	}
+	code = fetch(there, (MPI_Count)elements, b, rank, disp, target_n, target_type, win);
+	if (code == MPI_SUCCESS) {
+		combine(op, b, there, here.at, elements);
+		local_return_elements(&here, to, type, n, b);
+	}
+	local_drop(&here);
+	free(there);
+	return code;
+}
+
+static int get(void *to, MPI_Count n, MPI_Datatype type, int rank, MPI_Aint disp, MPI_Count target_n,
+	       MPI_Datatype target_type, MPI_Win win)
+{
+	MPI_Op op = op_at(win, rank);
+
+	if (op == MPI_OP_NULL)
+		return merges.next.Get(to, n, type, rank, disp, target_n, target_type, win);
+	return merge(op, to, n, type, rank, disp, target_n, target_type, win);
+}
+
+static int rget(void *to, MPI_Count n, MPI_Datatype type, int rank, MPI_Aint disp, MPI_Count target_n,
+		MPI_Datatype target_type, MPI_Win win, MPI_Request *request)
+{
+	MPI_Op op = op_at(win, rank);
+	int code;
+
+	if (op == MPI_OP_NULL)
+		return merges.next.Rget(to, n, type, rank, disp, target_n, target_type, win, request);
+	code = merge(op, to, n, type, rank, disp, target_n, target_type, win);
+	return code == MPI_SUCCESS ? request_complete(NULL, request) : code;
+}
+
+static struct pmpi_feature merges = {
+	.place = PMPI_MERGES,
+	.take = {
+		.Win_lock = lock,
+		.Win_lock_all = lock_all,
+		.Win_unlock = unlock,
+		.Win_unlock_all = unlock_all,
+		.Put = put,
+		.Rput = rput,
+		.Get = get,
+		.Rget = rget,
+	},
+};
+PMPI_FEATURE(merges)
+
+/* For Fortran, whose handles are numbers. */
+int ummpi_op_(const MPI_Fint *op) __attribute__((visibility("default")));
+int ummpi_op_(const MPI_Fint *op)
+{
+	return ummpi_op(PMPI_Op_f2c(*op));
+}
