@@ -712,8 +712,7 @@ static int folders_name_hold(struct backend *b, const char *name, uint64_t versi
 static void folders_release(struct backend *b, struct lease *lease)
 {
 	(void)b;
-	if (lease->fd >= 0)
-		close(lease->fd);
+	close(lease->fd);
 	free(lease);
 }
 
@@ -1098,6 +1097,5 @@ const struct backend_ops backend_folders = {
 	.all_versions = folders_all_versions,
 	.version_there = folders_version_there,
 	.version_claim = folders_version_claim,
-	.version_remove = folders_version_remove,
 	.sweep = folders_sweep,
 };

@@ -55,7 +55,6 @@ DIR *folders_read(const struct folders *f, int folder);
 int folders_all_versions(struct backend *b, int (*each)(void *arg, const struct umobject_id *id), void *arg);
 int folders_version_there(struct backend *b, const struct umobject_id *id, bool *there);
 int folders_version_claim(struct backend *b, const struct umobject_id *id, struct lease **claim, void **bytes, size_t *size);
-void folders_version_remove(struct backend *b, struct lease *claim);
 int folders_sweep(struct backend *b, bool (*garbage)(void *arg, const struct umobject_id *id, uint64_t number), void *arg,
 		  struct umobject_garbage *removed);
 

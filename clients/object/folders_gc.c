@@ -49,12 +49,19 @@ int folders_version_there(struct backend *b, const struct umobject_id *id, bool 
 /* Its descriptor, locked, if nobody names or holds it; -1: it is alive, and *fd is open to be asked; -2: it is not there. */
 static int lock_dead(const struct folders *f, const char *name, int *fd)
 {
-	struct stat st;
+	for (;;) {
+		struct stat st;
 
-	*fd = openat(f->folder[LIVE], name, O_RDWR | O_CLOEXEC);
-	if (*fd < 0)
-		return -2;
-	return flock(*fd, LOCK_EX | LOCK_NB) == 0 && fstat(*fd, &st) == 0 && st.st_nlink == 1 ? *fd : -1;
+		*fd = openat(f->folder[LIVE], name, O_RDWR | O_CLOEXEC);
+		if (*fd < 0)
+			return -2;
+		if (flock(*fd, LOCK_EX | LOCK_NB) < 0 || fstat(*fd, &st) < 0)
+			return -1;
+		if (st.st_nlink)
+			return st.st_nlink == 1 ? *fd : -1;
+		/* A commit has put another file in its place, which it holds. */
+		close(*fd);
+	}
 }
 
 /* What a crash has left between a link and its renaming. */
@@ -98,22 +105,16 @@ int folders_version_claim(struct backend *b, const struct umobject_id *id, struc
 	if (state == -2)
 		return object_fail(errno, "the version %s cannot be opened: %s", name, strerror(errno));
 	if (state >= 0) {
-		*claim = folders_lease(id, -1);
-		if (*claim)
-			remove_version(f, name);
+		remove_version(f, name);
 		close(fd);
-		return *claim ? 0 : object_fail(ENOMEM, "no memory for a version");
+		*claim = NULL;
+		return 0;
 	}
 	*bytes = durable_contents(fd, size);
 	error = errno;
 	close(fd);
 	return *bytes ? object_fail(EBUSY, "the version %s is in use", name) :
 		object_fail(error, "the version %s cannot be read: %s", name, strerror(error));
-}
-
-void folders_version_remove(struct backend *b, struct lease *claim)
-{
-	b->ops->release(b, claim);
 }
 
 /* The id and the number of a file in a device: of a chunk, or of one that was being written. */
