@@ -132,7 +132,8 @@ static int attribute_fill(struct attribute *a, const char *name, const void *val
 {
 	*a = (struct attribute){ strdup(name), malloc(size ? size : 1), size };
 	if (a->name && a->value) {
-		memcpy(a->value, value, size);
+		if (size)
+			memcpy(a->value, value, size);
 		return 0;
 	}
 	free(a->name);

@@ -31,7 +31,7 @@ static void run(int line, int status, const char *words, const char *format, ...
 static void puts_and_gets(void)
 {
 	does("", "umobject create box --keep 3; head -c 8000 /dev/urandom > raw");
-	does("raw: version 1", "umobject put box raw raw --type double --dims 10x100 --chunk 3x70 --attribute a=1 --attribute 'long name=x y'");
+	does("raw: version 1", "umobject put box raw raw --type double --dims 10x100 --chunk 3x70 --attribute a=1 --attribute none= --attribute 'long name=x y'");
 	does("", "umobject get box raw back; cmp raw back");
 	does("", "umobject get box raw - | cmp raw -");
 	does("raw: version 2", "umobject put box raw - --dims 8000 < raw");
@@ -40,7 +40,7 @@ static void puts_and_gets(void)
 	does("attribute long name=x y", "umobject stat box raw --version 1");
 	/* Attributes are a part of what is copied. */
 	does("copy: version 1", "umobject create other; umobject cp box raw other copy --version 1 --attribute b=2");
-	does("attribute a=1\nattribute long name=x y\nattribute b=2", "umobject stat other copy");
+	does("attribute a=1\nattribute none=\nattribute long name=x y\nattribute b=2", "umobject stat other copy");
 	does("", "umobject get other copy back; cmp raw back; umobject get other copy a.npy; umobject put box npy a.npy; umobject get box npy back; cmp raw back");
 	does("", "umobject get box npy a.h5; umobject put box h5 a.h5; umobject get box h5 back; cmp raw back");
 	does("", "umobject get box npy b.hdf5:/group/set; umobject put box h5 b.hdf5:/group/set; umobject get box h5 back; cmp raw back");
