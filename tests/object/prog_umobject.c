@@ -108,10 +108,19 @@ static void checks(void)
 	refuses("damaged", "umobject get bad x back");
 }
 
+/* The example: its last step is there whole, as are those before it that are kept. */
+static void runs_a_simulation(void)
+{
+	does("step 40 is version 8", "'%s/../examples/object-simulation' sim 3 40", OBJECT_PLUGINS);
+	does("8\t3145728\tdouble 768x512\tfield", "umobject check sim; umobject ls sim field");
+	does("1\t3145728", "umobject ls sim field");
+}
+
 int main(void)
 {
 	puts_and_gets();
 	refuses_bad_arguments();
 	checks();
+	runs_a_simulation();
 	return 0;
 }
