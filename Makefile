@@ -258,7 +258,7 @@ check-all:
 
 # What comes from elsewhere, as nobody would make it: each fuzzer of tests/fuzz for FUZZ_SECONDS. Needs clang.
 FUZZ_SECONDS ?= 60
-FUZZERS = $(patsubst tests/%.c,$B/%,$(wildcard tests/fuzz/*.c))
+FUZZERS = $(patsubst tests/%.c,$B/%,$(filter-out $(if $(OBJECT),,%/object.c),$(wildcard tests/fuzz/*.c)))
 fuzz:
 	@if ! command -v clang > /dev/null; then echo "fuzz: skipped, there is no clang"; else \
 	$(MAKE) B=build/fuzz CC=clang MPIS= fuzzers \
@@ -266,9 +266,12 @@ fuzz:
 	tests/run-fuzz build/fuzz $(FUZZ_SECONDS); fi
 fuzzers: $(FUZZERS)
 $B/fuzz/registry: $(filter-out %/main.o,$(UMTOP_OBJ))
+$B/fuzz/object: $(filter-out %/chunk.o,$(OBJECT_OBJ))
+$B/fuzz/object: private override CPPFLAGS += -Iclients -I$B/clients
+$B/fuzz/object: private LIBS += $(shell pkg-config --libs hdf5-serial libprotobuf-c liburing 2> /dev/null)
 $B/fuzz/%: tests/fuzz/%.c $(ROOMS)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Ilib -I. $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.c %.o,$^) $(ROOMS) \
+	$(CC) $(CPPFLAGS) -Ilib -I. $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(filter %.o,$^) $(ROOMS) \
 		$(LIBS) $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm
 
 # For clangd, clang-tidy and the like; all that is made by programs of our own has to be there.

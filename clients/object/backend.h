@@ -74,9 +74,9 @@ struct backend_ops {
 	 * newest version is not the one before this one. */
 	int (*publish)(struct backend *b, struct lease *lease, const char *name, uint64_t version, unsigned keep, const void *bytes,
 		       size_t size);
-	/* NULL where publish is one step. Otherwise, behind one that was killed: only the versions [first, last] have the name. Under its
-	 * lock. */
-	void (*trim)(struct backend *b, const char *name, uint64_t first, uint64_t last);
+	/* NULL where publish and name_remove are one step. Otherwise, behind one that was killed: what is not as it should be where
+	 * this is the newest version of the name. Under its lock. */
+	void (*settle)(struct backend *b, const char *name, const struct umobject_id *newest, uint64_t version);
 	/* Takes the name from all its versions. Under its lock. ENOENT. */
 	int (*name_remove)(struct backend *b, const char *name);
 	int (*names)(struct backend *b, int (*each)(void *arg, const char *name), void *arg);
@@ -90,9 +90,11 @@ struct backend_ops {
 	/* For the collector. All versions that are there, named, held or neither. */
 	int (*all_versions)(struct backend *b, int (*each)(void *arg, const struct umobject_id *id), void *arg);
 	int (*version_there)(struct backend *b, const struct umobject_id *id, bool *there);
-	/* A version that nobody names or holds: from now on nobody can, until it is removed, with its view, or released. EBUSY: somebody does,
-	 * and these are its bytes. ENOENT. */
+	/* A version that nobody names or holds: from now on nobody can, until it is removed, with its view, or released. *claim
+	 * NULL: it has been removed at once; its chunks, of which no version knows any more, are found by sweep. EBUSY: somebody does, and
+	 * these are its bytes. ENOENT. */
 	int (*version_claim)(struct backend *b, const struct umobject_id *id, struct lease **claim, void **bytes, size_t *size);
+	/* NULL where every claim does that. */
 	void (*version_remove)(struct backend *b, struct lease *claim);
 	/* Removes all chunks that `garbage` says are, and what is left of writes of theirs that were interrupted. */
 	int (*sweep)(struct backend *b, bool (*garbage)(void *arg, const struct umobject_id *id, uint64_t number), void *arg,

@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEEP_MAX 1000
-
 static int check_attr(const struct umobject_attr *attr)
 {
 	unsigned i;
@@ -25,8 +23,8 @@ static int check_attr(const struct umobject_attr *attr)
 		return object_fail(EINVAL, "a container that is only read is not made: UMOBJECT_CREATE does not go with UMOBJECT_READ_ONLY");
 	if (attr->keep > KEEP_MAX)
 		return object_fail(EINVAL, "attr.keep is %u: at most %d versions of a name are kept", attr->keep, KEEP_MAX);
-	if (attr->ndevices > 256 || (attr->ndevices && !attr->devices))
-		return object_fail(EINVAL, "attr.ndevices is %u: attr.devices has at most 256 folders", attr->ndevices);
+	if (attr->ndevices > DEVICES_MAX || (attr->ndevices && !attr->devices))
+		return object_fail(EINVAL, "attr.ndevices is %u: attr.devices has at most %d folders", attr->ndevices, DEVICES_MAX);
 	for (i = 0; i < attr->ndevices; i++)
 		if (!attr->devices[i] || !*attr->devices[i])
 			return object_fail(EINVAL, "attr.devices[%u] is empty", i);
@@ -136,37 +134,32 @@ int umobject_delete(umobject_container *c, const char *name)
 	return result;
 }
 
-/* The number of the newest version; 0: it is not known. */
-static uint64_t newest_of(const umobject_container *c, const char *name)
+static void settle_newest(const struct umobject_container *c, const char *name)
 {
 	struct lease *lease;
 	struct object *o;
-	uint64_t version;
 	void *bytes;
 	size_t size;
 
 	if (c->b->ops->name_hold(c->b, name, 0, &lease, &bytes, &size) < 0)
-		return 0;
+		return;
 	o = object_unpack(bytes, size, name);
-	version = o ? o->version : 0;
+	if (o)
+		c->b->ops->settle(c->b, name, &o->id, o->version);
 	object_free(o);
 	free(bytes);
 	c->b->ops->release(c->b, lease);
-	return version;
 }
 
-/* A commit that was killed may have left a name versions that are no longer kept, or one that is not the newest yet. */
-static int trim_name(void *arg, const char *name)
+/* A commit that was killed may have left versions that are no longer kept, or the view of another one. */
+static int settle_name(void *arg, const char *name)
 {
-	const umobject_container *c = arg;
+	const struct umobject_container *c = arg;
 	void *lock = NULL;
-	uint64_t last;
 
 	if (c->b->ops->name_lock(c->b, name, &lock) < 0)
 		return -1;
-	last = newest_of(c, name);
-	if (last)
-		c->b->ops->trim(c->b, name, last > c->keep ? last - c->keep + 1 : 1, last);
+	settle_newest(c, name);
 	c->b->ops->name_unlock(c->b, lock);
 	return 0;
 }
@@ -180,7 +173,7 @@ int umobject_gc(umobject_container *c, struct umobject_garbage *removed)
 		return object_fail(EINVAL, "struct_size is %zu: it is sizeof(struct umobject_garbage)", removed->struct_size);
 	if (c->read_only)
 		return object_fail(EROFS, "the container was opened to be read only");
-	if (c->b->ops->trim && c->b->ops->names(c->b, trim_name, c) < 0)
+	if (c->b->ops->settle && c->b->ops->names(c->b, settle_name, c) < 0)
 		return -1;
 	result = gc_all(c->b, &counted);
 	if (removed) {

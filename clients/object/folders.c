@@ -5,13 +5,14 @@
  *	container          what it says of itself
  *	live/UUID          a version: its bytes. Whoever holds it has it open, under a shared lock (flock(2))
  *	names/NAME         a hard link to the newest version of a name; NAME as name_escape makes it
- *	versions/NAME.N    hard links to the versions that are kept, with 20 digits
+ *	versions/NAME.N    hard links to the older ones that are kept, with 20 digits
  *	views/UUID.h5      a virtual dataset of a version; h5/NAME.h5 is a symbolic link to that of the newest one
  *	locks/XX           who names versions has one of these, by the name's hash
  *	DEVICE/UUID.N.h5   chunks, in the device that a hash of the UUID and the number says
  *
  * So a version that nobody names has one link, and a version that nobody holds can be locked. What is locked and has one link is garbage,
- * and whoever opens a name whose file has lost its links meanwhile opens the name again.
+ * and whoever opens a name whose file has lost its links meanwhile opens the name again. A commit is one renaming, in names/: before it, the
+ * version that is replaced gets its name in versions/, and behind it those that are too old lose theirs.
  *
  * Lock: `lock`, around the list of files whose contents are not durable yet.
  */
@@ -30,6 +31,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
@@ -57,12 +59,17 @@ static void join(char out[static PATH_MAX], const char *folder, const char *name
 /* Into a file of another name, durably, and then under its own: false in *mine if somebody else was first. */
 static int write_description(const char *path, const void *bytes, size_t size)
 {
-	char temporary[PATH_MAX], file[PATH_MAX];
+	char temporary[PATH_MAX], file[PATH_MAX], text[ID_TEXT];
+	struct umobject_id own;
 	int fd, folder, error = 0;
 
-	snprintf(temporary, sizeof(temporary), "%.4000s/container.%d", path, (int)getpid());
+	/* Whoever makes it at the same time, in this process or on another machine, has another one. */
+	if (id_make(&own) < 0)
+		return -1;
+	id_text(&own, text);
+	snprintf(temporary, sizeof(temporary), "%.4000s/.%s", path, text);
 	join(file, path, "container");
-	fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 || folder < 0)
 		error = errno;
@@ -76,6 +83,16 @@ static int write_description(const char *path, const void *bytes, size_t size)
 	if (folder >= 0)
 		close(folder);
 	return error ? object_fail(error, "the container %s cannot be made: %s", path, strerror(error)) : 0;
+}
+
+static int check_lengths(const char *path, const struct description *d)
+{
+	size_t i;
+
+	for (i = 0; i < d->ndevices; i++)
+		if (strlen(path) + strlen(d->devices[i]) > PATH_MAX - 128)
+			return object_fail(ENAMETOOLONG, "the path of a device of the container is too long");
+	return 0;
 }
 
 static int create_devices(const char *path, const struct description *d)
@@ -107,7 +124,7 @@ static int create(const char *path, const void *wanted, size_t size)
 	}
 	if (description_unpack(wanted, size, path, &d) < 0)
 		return -1;
-	result = create_devices(path, &d);
+	result = check_lengths(path, &d) < 0 ? -1 : create_devices(path, &d);
 	description_free(&d);
 	return result < 0 ? -1 : write_description(path, wanted, size);
 }
@@ -139,7 +156,8 @@ static void folders_close(struct backend *b)
 	unsigned i;
 
 	for (i = 0; i < f->nunsynced; i++)
-		close(f->unsynced[i].fd);
+		if (f->unsynced[i].fd >= 0)
+			close(f->unsynced[i].fd);
 	for (i = 0; i < FOLDERS; i++)
 		if (f->folder[i] >= 0)
 			close(f->folder[i]);
@@ -195,6 +213,14 @@ static int open_folders(struct folders *f)
 	return 0;
 }
 
+/* Other files of this process need room, too. */
+static unsigned most_unsynced(void)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / 4 < UNSYNCED ? (unsigned)limit.rlim_cur / 4 + 1 : UNSYNCED;
+}
+
 /* As the container's description says. */
 static int open_all(const char *where, const struct description *d, struct backend **b)
 {
@@ -209,6 +235,8 @@ static int open_all(const char *where, const struct description *d, struct backe
 	}
 	f->b.ops = &backend_folders;
 	f->path = path;
+	f->keep = d->keep;
+	f->most = most_unsynced();
 	pthread_mutex_init(&f->lock, NULL);
 	for (i = 0; i < FOLDERS; i++)
 		f->folder[i] = -1;
@@ -234,7 +262,7 @@ static int folders_open(const char *where, const void *wanted, size_t wanted_siz
 		return -1;
 	result = description_unpack(*bytes, *size, where, &d);
 	if (result == 0) {
-		result = open_all(where, &d, b);
+		result = check_lengths(where, &d) < 0 ? -1 : open_all(where, &d, b);
 		description_free(&d);
 	}
 	if (result < 0)
@@ -262,30 +290,64 @@ static int no_device(const struct folders *f, unsigned device)
 	return object_fail(ENODEV, "the device %s of the container is not there: mount it, or bring it back", f->device_paths[device]);
 }
 
-/* The device is synced with its chunks: their names are in it. */
-static int sync_some(struct folders *f, const struct umobject_id *id)
+static bool is_of(const struct unsynced *u, const struct umobject_id *id)
 {
-	int fds[UNSYNCED + 256], error;
-	bool used[256] = { false };
-	unsigned i, n = 0, left = 0;
+	return !id || id_same(&u->id, id);
+}
+
+/* Files of this id, or all, and their devices, where their names are. Returns the first error, also one of earlier. */
+static int flush_some(const struct folders *f, const struct umobject_id *id)
+{
+	int fds[UNSYNCED + DEVICES_MAX], error, earlier = 0;
+	bool used[DEVICES_MAX] = { false };
+	unsigned i, n = 0;
 
 	for (i = 0; i < f->nunsynced; i++) {
 		const struct unsynced *u = &f->unsynced[i];
 
-		if (id && !id_same(&u->id, id))
+		if (!is_of(u, id))
 			continue;
-		fds[n++] = u->fd;
-		used[u->device % 256] = true;
+		if (u->fd >= 0) {
+			fds[n++] = u->fd;
+			used[u->device] = true;
+		} else {
+			earlier = u->error;
+		}
 	}
-	for (i = 0; i < f->ndevices && n; i++)
-		if (used[i % 256] && f->devices[i] >= 0)
+	for (i = 0; i < f->ndevices; i++)
+		if (used[i] && f->devices[i] >= 0)
 			fds[n++] = f->devices[i];
-	error = durable_all(fds, n);
+	error = n ? durable_all(fds, n) : 0;
+	return earlier ? earlier : error;
+}
+
+static bool is_noted(const struct folders *f, unsigned n, const struct umobject_id *id)
+{
+	unsigned i;
+
+	for (i = 0; i < n; i++)
+		if (f->unsynced[i].fd < 0 && id_same(&f->unsynced[i].id, id))
+			return true;
+	return false;
+}
+
+/* An error is for the put whose chunks these are: where another one needed their places, it stays noted. */
+static int sync_some(struct folders *f, const struct umobject_id *id)
+{
+	int error = flush_some(f, id);
+	unsigned i, left = 0;
+
 	for (i = 0; i < f->nunsynced; i++) {
-		if (id && !id_same(&f->unsynced[i].id, id))
-			f->unsynced[left++] = f->unsynced[i];
-		else
-			close(f->unsynced[i].fd);
+		struct unsynced u = f->unsynced[i];
+
+		if (!is_of(&u, id)) {
+			f->unsynced[left++] = u;
+			continue;
+		}
+		if (u.fd >= 0)
+			close(u.fd);
+		if (!id && error && !is_noted(f, left, &u.id))
+			f->unsynced[left++] = (struct unsynced){ u.id, -1, 0, error };
 	}
 	f->nunsynced = left;
 	return error ? object_fail(error, "chunks could not be made durable: %s", strerror(error)) : 0;
@@ -302,16 +364,40 @@ static int folders_chunk_sync(struct backend *b, const struct umobject_id *id)
 	return result;
 }
 
+/* Makes a place for one more. */
+static void free_places(struct folders *f)
+{
+	pthread_mutex_lock(&f->lock);
+	sync_some(f, NULL);
+	pthread_mutex_unlock(&f->lock);
+}
+
 static int note_unsynced(struct folders *f, const struct umobject_id *id, int fd, unsigned device)
 {
 	int result = 0;
 
 	pthread_mutex_lock(&f->lock);
-	if (f->nunsynced == UNSYNCED)
+	if (f->nunsynced >= f->most)
 		result = sync_some(f, NULL);
-	f->unsynced[f->nunsynced++] = (struct unsynced){ *id, fd, device };
+	if (f->nunsynced < UNSYNCED) {
+		f->unsynced[f->nunsynced++] = (struct unsynced){ *id, fd, device, 0 };
+		result = 0;
+	} else {
+		close(fd);
+	}
 	pthread_mutex_unlock(&f->lock);
 	return result;
+}
+
+/* A process that has no descriptor left may have them here. */
+static int open_temporary(struct folders *f, unsigned device, const char *temporary)
+{
+	int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, fd = openat(f->devices[device], temporary, flags, 0666);
+
+	if (fd >= 0 || errno != EMFILE)
+		return fd;
+	free_places(f);
+	return openat(f->devices[device], temporary, flags, 0666);
 }
 
 /* Written under another name: one that is put again is whole at any time. */
@@ -326,7 +412,7 @@ static int folders_chunk_write(struct backend *b, const struct umobject_id *id, 
 		return no_device(f, device);
 	chunk_name(id, number, name);
 	snprintf(temporary, sizeof(temporary), "%s.%d", name, (int)gettid());
-	fd = openat(f->devices[device], temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	fd = open_temporary(f, device, temporary);
 	if (fd < 0)
 		return object_fail(errno, "a chunk cannot be made in %s: %s", f->device_paths[device], strerror(errno));
 	error = durable_write(fd, iov, n);
@@ -437,6 +523,17 @@ struct lease *folders_lease(const struct umobject_id *id, int fd)
 	return l;
 }
 
+/* The collector has the lock for a moment, where it looks at a version. */
+static int lock_shared(int fd)
+{
+	int result;
+
+	do
+		result = flock(fd, LOCK_SH);
+	while (result < 0 && errno == EINTR);
+	return result;
+}
+
 /* Whether a file that is open still has a name: if not, it was removed between being opened and being locked. */
 static bool has_links(int fd)
 {
@@ -458,7 +555,7 @@ static int folders_version_new(struct backend *b, const struct umobject_id *id, 
 		fd = openat(f->folder[LIVE], name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 		if (fd < 0)
 			return object_fail(errno, "a version cannot be made in %s/live: %s", f->path, strerror(errno));
-		if (flock(fd, LOCK_SH) < 0)
+		if (lock_shared(fd) < 0)
 			error = errno;
 		/* Garbage may have been collected just now. */
 	} while (!error && !has_links(fd) && close(fd) == 0);
@@ -472,7 +569,7 @@ static int folders_version_new(struct backend *b, const struct umobject_id *id, 
 	return object_fail(error ? error : ENOMEM, "a version cannot be made in %s/live: %s", f->path, strerror(error ? error : ENOMEM));
 }
 
-/* Opens and locks a version by a link to it: 0; 1: it has gone meanwhile, or is being collected; -1. */
+/* Opens and locks a version by a link to it: 0; 1: it has gone meanwhile; -1. */
 static int hold_link(const struct folders *f, int folder, const char *name, int *fd)
 {
 	*fd = openat(f->folder[folder], name, O_RDWR | O_CLOEXEC);
@@ -481,7 +578,13 @@ static int hold_link(const struct folders *f, int folder, const char *name, int 
 	if (*fd < 0)
 		return errno == ENOENT ? object_fail(ENOENT, "there is no object of this name in %s", f->path) :
 			object_fail(errno, "%s/%s/%s cannot be opened: %s", f->path, folder_names[folder], name, strerror(errno));
-	if (flock(*fd, LOCK_SH | LOCK_NB) == 0 && has_links(*fd))
+	if (lock_shared(*fd) < 0) {
+		int error = errno;
+
+		close(*fd);
+		return object_fail(error, "%s/%s/%s cannot be locked: %s", f->path, folder_names[folder], name, strerror(error));
+	}
+	if (has_links(*fd))
 		return 0;
 	close(*fd);
 	return 1;
@@ -524,18 +627,81 @@ static void version_name(const char *name, uint64_t version, char text[static NA
 	sprintf(text + strlen(text), ".%020llu", (unsigned long long)version);
 }
 
-static int folders_name_hold(struct backend *b, const char *name, uint64_t version, struct lease **lease, void **bytes, size_t *size)
+/* The newest version of a name, with what it says of itself; NULL. */
+static struct object *hold_newest(const struct folders *f, const char *escaped, struct lease **lease, void **bytes, size_t *size)
 {
-	char text[NAME_TEXT + 24];
+	struct object *o;
+
+	if (hold(f, NAMES, escaped, lease, bytes, size) < 0)
+		return NULL;
+	o = object_unpack(*bytes, *size, escaped);
+	if (o)
+		return o;
+	close((*lease)->fd);
+	free(*lease);
+	free(*bytes);
+	return NULL;
+}
+
+/* 0: it is not known, and errno says why. */
+static uint64_t newest_number(const struct folders *f, const char *escaped)
+{
+	struct lease *lease;
+	void *bytes;
+	size_t size;
+	struct object *o = hold_newest(f, escaped, &lease, &bytes, &size);
+	uint64_t number;
+
+	if (!o)
+		return 0;
+	number = o->version;
+	object_free(o);
+	close(lease->fd);
+	free(lease);
+	free(bytes);
+	return number;
+}
+
+/* The newest one, if it has this number; 1: it has a greater one. */
+static int hold_if_newest(const struct folders *f, const char *escaped, uint64_t version, struct lease **lease, void **bytes, size_t *size)
+{
+	struct object *o = hold_newest(f, escaped, lease, bytes, size);
+	uint64_t number;
+
+	if (!o)
+		return -1;
+	number = o->version;
+	object_free(o);
+	if (number == version)
+		return 0;
+	close((*lease)->fd);
+	free(*lease);
+	free(*bytes);
+	return number > version ? 1 : object_fail(ENOENT, "there is no such version");
+}
+
+/* One that is replaced between the two looks has its other name by the second. */
+static int hold_number(const struct folders *f, const char *name, uint64_t version, struct lease **lease, void **bytes, size_t *size)
+{
+	char escaped[NAME_TEXT], text[NAME_TEXT + 24];
 	int result;
 
-	if (version) {
-		version_name(name, version, text);
-		result = hold(of(b), VERSIONS, text, lease, bytes, size);
-	} else {
-		name_escape(name, text);
-		result = hold(of(b), NAMES, text, lease, bytes, size);
-	}
+	name_escape(name, escaped);
+	version_name(name, version, text);
+	result = hold(f, VERSIONS, text, lease, bytes, size);
+	if (result == 0 || errno != ENOENT)
+		return result;
+	result = hold_if_newest(f, escaped, version, lease, bytes, size);
+	return result > 0 ? hold(f, VERSIONS, text, lease, bytes, size) : result;
+}
+
+static int folders_name_hold(struct backend *b, const char *name, uint64_t version, struct lease **lease, void **bytes, size_t *size)
+{
+	char escaped[NAME_TEXT];
+	int result;
+
+	name_escape(name, escaped);
+	result = version ? hold_number(of(b), name, version, lease, bytes, size) : hold(of(b), NAMES, escaped, lease, bytes, size);
 	if (result < 0 && errno == ENOENT)
 		return version ? object_fail(ENOENT, "there is no version %llu of %s in %s, or it is no longer kept",
 					     (unsigned long long)version, name, of(b)->path) :
@@ -582,6 +748,8 @@ static void folders_name_unlock(struct backend *b, void *lock)
 	int *fd = lock;
 
 	(void)b;
+	/* A child that another thread has made meanwhile has the file open as well. */
+	flock(*fd, LOCK_UN);
 	close(*fd);
 	free(fd);
 }
@@ -597,7 +765,7 @@ static int rewrite(const struct folders *f, struct lease *lease, const void *byt
 	fd = openat(f->folder[LIVE], temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return errno;
-	if (flock(fd, LOCK_SH) < 0)
+	if (lock_shared(fd) < 0)
 		error = errno;
 	if (!error)
 		error = durable_write(fd, &(struct iovec){ (void *)(uintptr_t)bytes, size }, 1);
@@ -617,7 +785,7 @@ static int rewrite(const struct folders *f, struct lease *lease, const void *byt
 static int sync_version(struct folders *f, const struct lease *lease)
 {
 	char name[ID_TEXT + 3];
-	int fds[4], error, view;
+	int fds[5], error, view, n = 3;
 
 	if (folders_chunk_sync(&f->b, &lease->id) < 0)
 		return -1;
@@ -627,8 +795,11 @@ static int sync_version(struct folders *f, const struct lease *lease)
 	fds[0] = lease->fd;
 	fds[1] = f->folder[LIVE];
 	fds[2] = f->folder[VIEWS];
-	fds[3] = view;
-	error = durable_all(fds, view >= 0 ? 4 : 3);
+	if (view >= 0)
+		fds[n++] = view;
+	if (f->keep > 1)
+		fds[n++] = f->folder[VERSIONS];
+	error = durable_all(fds, (size_t)n);
 	if (view >= 0)
 		close(view);
 	return error ? object_fail(error, "the version could not be made durable: %s", strerror(error)) : 0;
@@ -660,18 +831,6 @@ static void point_view(const struct folders *f, const char *name, const char *id
 		renameat(f->folder[H5], temporary, f->folder[H5], link);
 }
 
-struct version_list {
-	uint64_t *numbers;
-	size_t n;
-};
-
-static int by_number(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 DIR *folders_read(const struct folders *f, int folder)
 {
 	int fd = openat(f->folder[folder], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -685,108 +844,136 @@ DIR *folders_read(const struct folders *f, int folder)
 	return d;
 }
 
-static int list_versions(const struct folders *f, const char *escaped, struct version_list *list)
-{
-	size_t len = strlen(escaped);
-	DIR *d = folders_read(f, VERSIONS);
-	const struct dirent *e;
-
-	*list = (struct version_list){ 0 };
-	if (!d)
-		return -1;
-	while ((e = readdir(d))) {
-		uint64_t *grown;
-
-		if (strncmp(e->d_name, escaped, len) != 0 || e->d_name[len] != '.' || strlen(e->d_name + len) != 21)
-			continue;
-		grown = realloc(list->numbers, (list->n + 1) * sizeof(*grown));
-		if (!grown) {
-			closedir(d);
-			free(list->numbers);
-			return object_fail(ENOMEM, "no memory for a list of versions");
-		}
-		list->numbers = grown;
-		list->numbers[list->n++] = strtoull(e->d_name + len + 1, NULL, 10);
-	}
-	closedir(d);
-	if (list->n)
-		qsort(list->numbers, list->n, sizeof(*list->numbers), by_number);
-	return 0;
-}
-
-static void drop_version_name(const struct folders *f, const char *escaped, uint64_t version)
+/* False: it had none. */
+static bool drop_version_name(const struct folders *f, const char *name, uint64_t version)
 {
 	char text[NAME_TEXT + 24];
 
-	snprintf(text, sizeof(text), "%s.%020llu", escaped, (unsigned long long)version);
-	unlinkat(f->folder[VERSIONS], text, 0);
+	version_name(name, version, text);
+	return unlinkat(f->folder[VERSIONS], text, 0) == 0;
 }
 
-static void folders_trim(struct backend *b, const char *name, uint64_t first, uint64_t last)
+/* What a commit that was killed did not drop stands right before what the next one drops. */
+static void drop_before(const struct folders *f, const char *name, uint64_t first)
 {
-	struct version_list list;
-	char escaped[NAME_TEXT];
-	size_t i;
+	while (first > 1 && drop_version_name(f, name, --first))
+		;
+}
 
-	name_escape(name, escaped);
-	if (list_versions(of(b), escaped, &list) < 0)
-		return;
-	for (i = 0; i < list.n; i++)
-		if (list.numbers[i] < first || list.numbers[i] > last)
-			drop_version_name(of(b), escaped, list.numbers[i]);
-	free(list.numbers);
+/* The version that is replaced has its number as its name from now on. */
+static int keep_old(const struct folders *f, const char *name, const char *escaped, uint64_t version, const char *id)
+{
+	char text[NAME_TEXT + 24], temporary[ID_TEXT + 8];
+	int error = 0;
+
+	if (f->keep < 2 || version < 2)
+		return 0;
+	version_name(name, version - 1, text);
+	snprintf(temporary, sizeof(temporary), ".%s", id);
+	unlinkat(f->folder[VERSIONS], temporary, 0);
+	if (linkat(f->folder[NAMES], escaped, f->folder[VERSIONS], temporary, 0) < 0 ||
+	    renameat(f->folder[VERSIONS], temporary, f->folder[VERSIONS], text) < 0)
+		error = errno;
+	/* It stays where both were the same already: a commit before this one has failed behind this step. */
+	unlinkat(f->folder[VERSIONS], temporary, 0);
+	return error;
+}
+
+static uint64_t first_kept(uint64_t version, unsigned keep)
+{
+	return version > keep ? version - keep + 1 : 1;
 }
 
 static int folders_publish(struct backend *b, struct lease *lease, const char *name, uint64_t version, unsigned keep, const void *bytes,
 			   size_t size)
 {
 	struct folders *f = of(b);
-	char escaped[NAME_TEXT], text[NAME_TEXT + 24], id[ID_TEXT];
+	char escaped[NAME_TEXT], id[ID_TEXT];
 	int error;
 
 	name_escape(name, escaped);
-	version_name(name, version, text);
 	id_text(&lease->id, id);
 	error = rewrite(f, lease, bytes, size);
 	if (error)
 		return object_fail(error, "the version could not be written: %s", strerror(error));
+	error = keep_old(f, name, escaped, version, id);
+	if (error)
+		return object_fail(error, "the version before it could not be kept: %s", strerror(error));
 	if (sync_version(f, lease) < 0)
 		return -1;
-	error = point(f, VERSIONS, text, id);
-	if (!error)
-		error = point(f, NAMES, escaped, id);
-	if (!error)
-		error = durable_all((int[]){ f->folder[NAMES], f->folder[VERSIONS] }, 2);
+	error = point(f, NAMES, escaped, id);
+	if (!error && fsync(f->folder[NAMES]) < 0)
+		error = errno;
 	if (error)
 		return object_fail(error, "the version could not be given its name: %s", strerror(error));
 	point_view(f, escaped, id);
-	folders_trim(b, name, version > keep ? version - keep + 1 : 1, version);
+	drop_before(f, name, first_kept(version, keep));
 	return 0;
 }
 
+static bool has_view(const struct folders *f, const char *escaped, const char *id)
+{
+	char link[NAME_TEXT + 8], target[ID_TEXT + 16], is[ID_TEXT + 16] = "";
+
+	snprintf(link, sizeof(link), "%s.h5", escaped);
+	snprintf(target, sizeof(target), "../views/%s.h5", id);
+	return readlinkat(f->folder[H5], link, is, sizeof(is) - 1) > 0 && strcmp(is, target) == 0;
+}
+
+static void folders_settle(struct backend *b, const char *name, const struct umobject_id *newest, uint64_t version)
+{
+	const struct folders *f = of(b);
+	char escaped[NAME_TEXT], id[ID_TEXT];
+
+	name_escape(name, escaped);
+	id_text(newest, id);
+	if (!has_view(f, escaped, id))
+		point_view(f, escaped, id);
+	drop_before(f, name, first_kept(version, f->keep));
+}
+
+/* Where the newest one is damaged, nobody knows how many there are. */
+static int drop_all(const struct folders *f, const char *escaped)
+{
+	size_t len = strlen(escaped);
+	DIR *d = folders_read(f, VERSIONS);
+	const struct dirent *e;
+
+	if (!d)
+		return -1;
+	while ((e = readdir(d)))
+		if (strncmp(e->d_name, escaped, len) == 0 && e->d_name[len] == '.' && strlen(e->d_name + len) == 21)
+			unlinkat(f->folder[VERSIONS], e->d_name, 0);
+	closedir(d);
+	return 0;
+}
+
+/* The name goes last: until then it has its newest version. */
 static int folders_name_remove(struct backend *b, const char *name)
 {
 	struct folders *f = of(b);
 	char escaped[NAME_TEXT], link[NAME_TEXT + 8];
-	struct version_list list;
-	size_t i;
+	uint64_t version, first;
+	int error = 0;
 
 	name_escape(name, escaped);
-	if (list_versions(f, escaped, &list) < 0)
+	version = newest_number(f, escaped);
+	if (!version && errno != EBADMSG)
+		return errno == ENOENT ? object_fail(ENOENT, "there is no object %s in %s", name, f->path) : -1;
+	if (!version && drop_all(f, escaped) < 0)
 		return -1;
+	first = first_kept(version, f->keep);
+	drop_before(f, name, first);
+	/* The newest has this name too where a commit behind it was killed. */
+	for (; first <= version; first++)
+		drop_version_name(f, name, first);
+	if (f->keep > 1 && fsync(f->folder[VERSIONS]) < 0)
+		error = errno;
 	snprintf(link, sizeof(link), "%s.h5", escaped);
 	unlinkat(f->folder[H5], link, 0);
-	if (unlinkat(f->folder[NAMES], escaped, 0) < 0) {
-		free(list.numbers);
-		return errno == ENOENT ? object_fail(ENOENT, "there is no object %s in %s", name, f->path) :
-			object_fail(errno, "%s cannot be deleted: %s", name, strerror(errno));
-	}
-	for (i = 0; i < list.n; i++)
-		drop_version_name(f, escaped, list.numbers[i]);
-	free(list.numbers);
-	if (durable_all((int[]){ f->folder[NAMES], f->folder[VERSIONS] }, 2))
-		return object_fail(errno, "that %s was deleted could not be made durable: %s", name, strerror(errno));
-	return 0;
+	if (!error && (unlinkat(f->folder[NAMES], escaped, 0) < 0 || fsync(f->folder[NAMES]) < 0))
+		error = errno;
+	return error ? object_fail(error, "%s cannot be deleted: %s", name, strerror(error)) : 0;
 }
 
 /* What is in the file of a name that is too long for a file's; NULL with errno. */
@@ -841,18 +1028,21 @@ static int folders_names(struct backend *b, int (*each)(void *arg, const char *n
 
 static int folders_versions(struct backend *b, const char *name, int (*each)(void *arg, uint64_t version), void *arg)
 {
-	char escaped[NAME_TEXT];
-	struct version_list list;
+	const struct folders *f = of(b);
+	char escaped[NAME_TEXT], text[NAME_TEXT + 24];
+	uint64_t newest, number;
 	int result = 0;
-	size_t i;
 
 	name_escape(name, escaped);
-	if (list_versions(of(b), escaped, &list) < 0)
-		return -1;
-	for (i = 0; i < list.n && result == 0; i++)
-		result = each(arg, list.numbers[i]);
-	free(list.numbers);
-	return result;
+	newest = newest_number(f, escaped);
+	if (!newest)
+		return errno == ENOENT ? 0 : -1;
+	for (number = first_kept(newest, f->keep); number < newest && result == 0; number++) {
+		version_name(name, number, text);
+		if (faccessat(f->folder[VERSIONS], text, F_OK, 0) == 0)
+			result = each(arg, number);
+	}
+	return result ? result : each(arg, newest);
 }
 
 /* ---- Views ---- */
@@ -898,7 +1088,7 @@ const struct backend_ops backend_folders = {
 	.name_lock = folders_name_lock,
 	.name_unlock = folders_name_unlock,
 	.publish = folders_publish,
-	.trim = folders_trim,
+	.settle = folders_settle,
 	.name_remove = folders_name_remove,
 	.names = folders_names,
 	.versions = folders_versions,
@@ -907,6 +1097,5 @@ const struct backend_ops backend_folders = {
 	.all_versions = folders_all_versions,
 	.version_there = folders_version_there,
 	.version_claim = folders_version_claim,
-	.version_remove = folders_version_remove,
 	.sweep = folders_sweep,
 };

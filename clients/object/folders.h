@@ -11,11 +11,12 @@
 
 enum { LIVE, NAMES, VERSIONS, VIEWS, H5, LOCKS, FOLDERS };
 
-/* A chunk that was written and is not durable yet. */
+/* A chunk that was written and is not durable yet; or, without a descriptor, that chunks of this id could not be made durable. */
 struct unsynced {
 	struct umobject_id id;
 	int fd;
 	unsigned device;
+	int error;
 };
 
 /* So many are open at most. */
@@ -31,7 +32,8 @@ struct folders {
 	unsigned ndevices;
 	pthread_mutex_t lock;
 	struct unsynced unsynced[UNSYNCED];
-	unsigned nunsynced;
+	unsigned nunsynced, most; /* most: so many of them may be open */
+	unsigned keep;          /* versions of a name */
 };
 
 struct lease {
@@ -53,7 +55,6 @@ DIR *folders_read(const struct folders *f, int folder);
 int folders_all_versions(struct backend *b, int (*each)(void *arg, const struct umobject_id *id), void *arg);
 int folders_version_there(struct backend *b, const struct umobject_id *id, bool *there);
 int folders_version_claim(struct backend *b, const struct umobject_id *id, struct lease **claim, void **bytes, size_t *size);
-void folders_version_remove(struct backend *b, struct lease *claim);
 int folders_sweep(struct backend *b, bool (*garbage)(void *arg, const struct umobject_id *id, uint64_t number), void *arg,
 		  struct umobject_garbage *removed);
 

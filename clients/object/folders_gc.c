@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the collector asks of folders. A version that can be locked for oneself is held by nobody, and if it has one link, nobody names it.
- * Leaves of a folder that no live version owns are of a system that lost power: they go as well.
+ * What the collector asks of folders. A version that can be locked for oneself is held by nobody, and if it has one link, nobody names it:
+ * who claims it removes it at once, so that any number can be claimed. Chunks that no live version owns, whose collector did not come to
+ * them or whose system lost power, go as well.
  */
 #include "object/folders.h"
 
@@ -48,12 +49,19 @@ int folders_version_there(struct backend *b, const struct umobject_id *id, bool 
 /* Its descriptor, locked, if nobody names or holds it; -1: it is alive, and *fd is open to be asked; -2: it is not there. */
 static int lock_dead(const struct folders *f, const char *name, int *fd)
 {
-	struct stat st;
+	for (;;) {
+		struct stat st;
 
-	*fd = openat(f->folder[LIVE], name, O_RDWR | O_CLOEXEC);
-	if (*fd < 0)
-		return -2;
-	return flock(*fd, LOCK_EX | LOCK_NB) == 0 && fstat(*fd, &st) == 0 && st.st_nlink == 1 ? *fd : -1;
+		*fd = openat(f->folder[LIVE], name, O_RDWR | O_CLOEXEC);
+		if (*fd < 0)
+			return -2;
+		if (flock(*fd, LOCK_EX | LOCK_NB) < 0 || fstat(*fd, &st) < 0)
+			return -1;
+		if (st.st_nlink)
+			return st.st_nlink == 1 ? *fd : -1;
+		/* A commit has put another file in its place, which it holds. */
+		close(*fd);
+	}
 }
 
 /* What a crash has left between a link and its renaming. */
@@ -66,6 +74,17 @@ static void drop_temporary(const struct folders *f, const char *id)
 	snprintf(name, sizeof(name), ".%.36s", id);
 	for (i = 0; i < sizeof(where) / sizeof(*where); i++)
 		unlinkat(f->folder[where[i]], name, 0);
+}
+
+/* Under its lock. Of a view without a version nobody would know any more. */
+static void remove_version(const struct folders *f, const char *name)
+{
+	char view[ID_TEXT + 3];
+
+	snprintf(view, sizeof(view), "%s.h5", name);
+	drop_temporary(f, name);
+	unlinkat(f->folder[VIEWS], view, 0);
+	unlinkat(f->folder[LIVE], name, 0);
 }
 
 int folders_version_claim(struct backend *b, const struct umobject_id *id, struct lease **claim, void **bytes, size_t *size)
@@ -86,31 +105,16 @@ int folders_version_claim(struct backend *b, const struct umobject_id *id, struc
 	if (state == -2)
 		return object_fail(errno, "the version %s cannot be opened: %s", name, strerror(errno));
 	if (state >= 0) {
-		*claim = folders_lease(id, fd);
-		if (*claim)
-			return 0;
+		remove_version(f, name);
 		close(fd);
-		return object_fail(ENOMEM, "no memory for a version");
+		*claim = NULL;
+		return 0;
 	}
 	*bytes = durable_contents(fd, size);
 	error = errno;
 	close(fd);
 	return *bytes ? object_fail(EBUSY, "the version %s is in use", name) :
 		object_fail(error, "the version %s cannot be read: %s", name, strerror(error));
-}
-
-void folders_version_remove(struct backend *b, struct lease *claim)
-{
-	const struct folders *f = of(b);
-	char name[ID_TEXT], view[ID_TEXT + 3];
-
-	id_text(&claim->id, name);
-	snprintf(view, sizeof(view), "%s.h5", name);
-	drop_temporary(f, name);
-	/* Of a view without a version nobody would know any more. */
-	unlinkat(f->folder[VIEWS], view, 0);
-	unlinkat(f->folder[LIVE], name, 0);
-	b->ops->release(b, claim);
 }
 
 /* The id and the number of a file in a device: of a chunk, or of one that was being written. */

@@ -24,6 +24,7 @@ struct collection {
 	struct backend *b;
 	struct dead *dead;
 	size_t ndead;
+	uint64_t gone;              /* versions that were removed as they were claimed */
 	struct source *refers;      /* chunks that somebody needs: sorted when all are there */
 	size_t nrefers;
 	struct umobject_id *asked;  /* versions that are alive, and have said what they need; sorted too */
@@ -128,6 +129,9 @@ static int look_at(void *arg, const struct umobject_id *id)
 	int result;
 
 	if (c->b->ops->version_claim(c->b, id, &claim, &bytes, &size) == 0) {
+		c->gone += !claim;
+		if (!claim)
+			return 0;
 		if (append(&c->dead, &c->ndead, sizeof(struct dead), &(struct dead){ *id, claim }))
 			return 0;
 		c->b->ops->release(c->b, claim);
@@ -194,6 +198,7 @@ int gc_all(struct backend *b, struct umobject_garbage *removed)
 	result = collect(&c, removed);
 	error = errno;
 	end_claims(&c, result == 0, removed);
+	removed->versions += c.gone;
 	if (b->ops->name_unlock)
 		b->ops->name_unlock(b, lock);
 	free(c.dead);
@@ -216,9 +221,11 @@ void gc_version(struct backend *b, const struct umobject_id *id, const struct so
 	}
 	for (i = 0; i < n; i++) {
 		if (b->ops->chunks_remove(b, id, own[i].first, own[i].count) < 0) {
-			b->ops->release(b, claim);
+			if (claim)
+				b->ops->release(b, claim);
 			return;
 		}
 	}
-	b->ops->version_remove(b, claim);
+	if (claim)
+		b->ops->version_remove(b, claim);
 }

@@ -102,6 +102,12 @@ static bool lay_out(const char *path, const struct umobject_shape *shape, const 
 	return *at != HADDR_UNDEF;
 }
 
+/* What the system said where HDF5 only says that it failed. */
+static int storage_error(int error)
+{
+	return error == ENOSPC || error == EDQUOT || error == EFBIG || error == EMFILE || error == ENFILE ? error : EIO;
+}
+
 static void *copy_of(int fd, uint64_t at, size_t size)
 {
 	char *bytes = calloc(1, size + 1);
@@ -133,7 +139,7 @@ int frame_make(const struct umobject_shape *shape, const uint64_t *count, size_t
 	struct box all = { { 0 }, { 0 } };
 	char path[PATH_MAX];
 	haddr_t at;
-	int fd, result;
+	int fd, result, error;
 	bool done;
 
 	*frame = (struct frame){ 0 };
@@ -143,15 +149,17 @@ int frame_make(const struct umobject_shape *shape, const uint64_t *count, size_t
 		return -1;
 	memcpy(all.count, count, shape->rank * sizeof(*count));
 	pthread_mutex_lock(&turn);
+	errno = 0;
 	H5E_BEGIN_TRY {
 		done = lay_out(path, shape, count, skip, &at);
 	} H5E_END_TRY;
+	error = storage_error(errno);
 	pthread_mutex_unlock(&turn);
 	unlink(path);
 	if (done)
 		result = take_frame(fd, at, box_bytes(shape, &all), frame);
 	else
-		result = object_fail(EIO, "HDF5 does not lay out a chunk of this shape");
+		result = object_fail(error, "HDF5 does not lay out a chunk of this shape in %s: %s", path, strerror(error));
 	close(fd);
 	return result;
 }
@@ -186,10 +194,21 @@ static bool add_part(hid_t dcpl, hid_t whole, const struct object *o, uint64_t n
 	return added;
 }
 
+/* In the names of a virtual dataset's files, %b would be the number of a block. */
+static void escape(const char *plain, char *text)
+{
+	for (; *plain; plain++) {
+		if (*plain == '%')
+			*text++ = '%';
+		*text++ = *plain;
+	}
+	*text = '\0';
+}
+
 static bool add_parts(hid_t dcpl, hid_t whole, const struct object *o,
 		      void (*file)(void *, const struct umobject_id *, uint64_t, char *, size_t), void *arg)
 {
-	char text[4096];
+	char plain[PATH_MAX], text[2 * PATH_MAX];
 	uint64_t number;
 	size_t i;
 
@@ -197,7 +216,8 @@ static bool add_parts(hid_t dcpl, hid_t whole, const struct object *o,
 		const struct source *s = &o->sources[i];
 
 		for (number = s->first; number < s->first + s->count; number++) {
-			file(arg, &s->id, number, text, sizeof(text));
+			file(arg, &s->id, number, plain, sizeof(plain));
+			escape(plain, text);
 			if (!add_part(dcpl, whole, o, number, text))
 				return false;
 		}
@@ -257,10 +277,12 @@ void *view_make(const struct object *o, void (*name)(void *arg, const struct umo
 	void *bytes = NULL;
 	bool filled = false;
 	hid_t fapl, file;
+	int error;
 
 	if (fd < 0)
 		return NULL;
 	pthread_mutex_lock(&turn);
+	errno = 0;
 	H5E_BEGIN_TRY {
 		fapl = new_access();
 		file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
@@ -270,12 +292,14 @@ void *view_make(const struct object *o, void (*name)(void *arg, const struct umo
 		}
 		H5Pclose(fapl);
 	} H5E_END_TRY;
+	error = storage_error(errno);
 	pthread_mutex_unlock(&turn);
 	unlink(path);
-	if (filled)
-		bytes = durable_contents(fd, size);
+	if (filled && !(bytes = durable_contents(fd, size)))
+		object_fail(errno, "the view of %s cannot be read: %s", o->name, strerror(errno));
+	else if (!filled)
+		object_fail(error, "HDF5 does not make a view of %s in %s: %s", o->name, path, error == EIO ?
+			    "an attribute's name may be none that HDF5 takes" : strerror(error));
 	close(fd);
-	if (!bytes)
-		object_fail(EIO, "HDF5 does not make a view of %s: an attribute's name may be none that HDF5 takes", o->name);
 	return bytes;
 }

@@ -132,7 +132,8 @@ static int attribute_fill(struct attribute *a, const char *name, const void *val
 {
 	*a = (struct attribute){ strdup(name), malloc(size ? size : 1), size };
 	if (a->name && a->value) {
-		memcpy(a->value, value, size);
+		if (size)
+			memcpy(a->value, value, size);
 		return 0;
 	}
 	free(a->name);
@@ -441,7 +442,7 @@ int description_unpack(const void *bytes, size_t size, const char *what, struct 
 	d->keep = m->keep;
 	if (m->format != FORMAT)
 		result = object_fail(EPROTO, "%s is of format %u: this release knows format %d", what, m->format, FORMAT);
-	else if (!take_devices(m, d) || d->keep == 0)
+	else if (m->n_devices == 0 || m->n_devices > DEVICES_MAX || !take_devices(m, d) || d->keep == 0 || d->keep > KEEP_MAX)
 		result = object_fail(EBADMSG, "%s is damaged", what);
 	if (result < 0)
 		description_free(d);

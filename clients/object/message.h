@@ -48,6 +48,9 @@ struct object *object_unpack(const void *bytes, size_t size, const char *what);
 struct object *object_copy(const struct object *o);
 
 /* What a container says of itself. */
+#define KEEP_MAX 1000
+#define DEVICES_MAX 256
+
 struct description {
 	unsigned keep;
 	char **devices;

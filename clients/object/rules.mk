@@ -57,7 +57,13 @@ $B/tests/plugins/ummap-object-memory.so: tests/object/memory.c $(OBJECT_SO)
 		-Wl,-rpath,'$$ORIGIN/../..'
 $(OBJECT_TESTS): LINK_SO = $(OBJECT_LIBS) -Wl,-rpath,'$$ORIGIN/..'
 
-object: $(OBJECT_ALL)
+OBJECT_EXAMPLES = $(if $(OBJECT),$(patsubst examples/object/%.c,$B/examples/object-%,$(wildcard examples/object/*.c)))
+$(OBJECT_EXAMPLES): $B/examples/object-%: examples/object/%.c $(OBJECT_SO)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< -L$B -lummap-object -Wl,-rpath,'$$ORIGIN/..'
+$(OBJECT_TESTS): $(OBJECT_EXAMPLES)
+
+object: $(OBJECT_ALL) $(OBJECT_EXAMPLES)
 
 install: $(if $(OBJECT),install-object)
 install-object: $(OBJECT_ALL)
@@ -71,4 +77,4 @@ install-object: $(OBJECT_ALL)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
 		clients/object/ummap-object.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap-object.pc
 .PHONY: object install-object
--include $(OBJECT_OBJ:.o=.d) $(RADOS_OBJ:.o=.d) $B/tests/plugins/ummap-object-memory.d $B/clients/object/driver.d $(OBJECT_TOOL_OBJ:.o=.d)
+-include $(OBJECT_OBJ:.o=.d) $(RADOS_OBJ:.o=.d) $B/tests/plugins/ummap-object-memory.d $B/clients/object/driver.d $(OBJECT_TOOL_OBJ:.o=.d) $(OBJECT_EXAMPLES:=.d)

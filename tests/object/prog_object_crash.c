@@ -2,7 +2,7 @@
 /*
  * prog_object_crash - a put dies before its first system call, its second, and so on until it is through, by ptrace(2). Each time
  * the name has the old array or the new one, whole, and the collector leaves nothing else in the container. A new one of a put of
- * the whole, and one that is made from the old version.
+ * the whole, one that is made from the old version, the first of a name, and the end of a name.
  */
 #include "object.h"
 
@@ -100,7 +100,32 @@ static int count_one(void *n, uint64_t version)
 	return 0;
 }
 
-static void check_clean(umobject_container *c, unsigned call)
+static unsigned count_names(const char *folder)
+{
+	return (unsigned)atoi(output_of("ls '%s/%s' | wc -l", box(), folder));
+}
+
+/* The views of names are those of their newest versions. */
+static void check_views(umobject_container *c, unsigned call)
+{
+	char wanted[64], *to = wanted + sprintf(wanted, "../views/");
+	umobject_version *v;
+	struct umobject_id id;
+
+	if (count_names("names") == 0) {
+		check(count_names("h5") == 0, "after call %u: a view without a name", call);
+		return;
+	}
+	good(umobject_hold(c, "one", 0, &v));
+	id = stat_held(v).id;
+	umobject_release(v);
+	for (unsigned i = 0; i < 16; i++)
+		to += sprintf(to, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", id.bytes[i]);
+	strcpy(to, ".h5");
+	check(strcmp(output_of("readlink '%s/%s'", box(), "h5/one.h5"), wanted) == 0, "after call %u: the view is another one's", call);
+}
+
+static void check_clean(umobject_container *c, unsigned keep, unsigned call)
 {
 	struct umobject_garbage again = { .struct_size = sizeof(again) };
 	unsigned n = 0;
@@ -112,7 +137,11 @@ static void check_clean(umobject_container *c, unsigned call)
 		pause_ms(10);
 		good(umobject_gc(c, NULL));
 	}
-	check(n == 1, "after call %u: %u versions of the name", call, n);
+	check(n <= keep, "after call %u: %u versions of the name", call, n);
+	/* The newest may have its other name already. */
+	check(n ? count_names("names") == 1 && count_names("versions") - (n - 1) <= (keep > 1) : count_names("names") + count_names("versions") == 0,
+	      "after call %u: %u names, and %u of old versions", call, count_names("names"), count_names("versions"));
+	check_views(c, call);
 	check(count_stored(VERSIONS) == n && count_stored(CHUNKS) == 2 * n && count_stored(VIEWS) == n,
 	      "after call %u: %u versions, %u chunks, %u views for %u", call, count_stored(VERSIONS), count_stored(CHUNKS),
 	      count_stored(VIEWS), n);
@@ -121,9 +150,9 @@ static void check_clean(umobject_container *c, unsigned call)
 	check(again.versions == 0 && again.chunks == 0);
 }
 
-static void die_everywhere(void (*put)(umobject_container *c, uint32_t number), unsigned step)
+static void die_everywhere(void (*put)(umobject_container *c, uint32_t number), unsigned keep, unsigned step)
 {
-	umobject_container *c = new_box(1);
+	umobject_container *c = new_box(keep);
 	uint32_t before = 1, after, changes = 0;
 	struct work w = { put, 2 };
 	unsigned call = 0;
@@ -135,22 +164,92 @@ static void die_everywhere(void (*put)(umobject_container *c, uint32_t number), 
 		after = number_now(c);
 		check(after == before || after == w.number, "call %u: %u", call, after);
 		changes += after != before;
-		check_clean(c, call);
+		check_clean(c, keep, call);
 		before = after;
 		w.number++;
 		call += step;
 	} while (died);
 	/* It was killed before and behind the moment at which the name changes. */
-	check(call > 30 && changes > 1 && changes < call / step - 10, "%u calls, %u versions", call, changes);
+	check(call > 30 && changes > (step == 1) && changes < call / step - 10, "%u calls, %u versions", call, changes);
 	printf("%u calls, %u of them behind the commit\n", call, changes);
+	umobject_close(c);
+	box_number++;
+}
+
+static void delete_name(umobject_container *c, uint32_t number)
+{
+	(void)number;
+	good(umobject_delete(c, "one"));
+}
+
+static int see_name(void *seen, const char *name)
+{
+	check(strcmp(name, "one") == 0);
+	*(bool *)seen = true;
+	return 0;
+}
+
+/* What is listed by name is listed by its versions, and can be held by both. */
+static bool is_there(umobject_container *c)
+{
+	bool there = false;
+	unsigned n = 0;
+	umobject_version *v;
+
+	good(umobject_list(c, see_name, &there));
+	good(umobject_versions(c, "one", count_one, &n));
+	check(there == (n > 0), "%u versions", n);
+	if (!there)
+		refused(umobject_hold(c, "one", 1, &v), ENOENT, "no version 1");
+	return there;
+}
+
+/* A name that was not there is there, or not; and one that was is, or not. */
+static void come_and_go(unsigned step)
+{
+	umobject_container *c = new_box(3);
+	struct work come = { put_number, 7 }, go = { delete_name, 0 };
+	unsigned call = 0, came = 0, stayed = 0;
+	bool died;
+
+	do {
+		bool first = call / step % 2;
+		uint32_t number;
+
+		if (!first)
+			put_number(c, 6);
+		died = die_at(&come, call);
+		number = is_there(c) ? number_now(c) : 0;
+		check(number == 7 || (first ? number == 0 : number == 6), "call %u: %u", call, number);
+		came += number == 7;
+		check_clean(c, 3, call);
+		if (is_there(c))
+			good(umobject_delete(c, "one"));
+		check_clean(c, 0, call);
+		call += step;
+	} while (died);
+	for (call = 0, died = true; died; call += step > 1 ? 4 : 1) {
+		for (unsigned i = 0; i < 3; i++)
+			put_number(c, 8 + i);
+		died = die_at(&go, call);
+		stayed += is_there(c);
+		check(!is_there(c) || number_now(c) == 10);
+		check_clean(c, 3, call);
+		if (is_there(c))
+			good(umobject_delete(c, "one"));
+		check_clean(c, 0, call);
+	}
+	check(came > 0 && came < call && stayed > 0, "%u, %u", came, stayed);
 	umobject_close(c);
 	box_number++;
 }
 
 int main(void)
 {
-	die_everywhere(put_number, 1);
+	die_everywhere(put_number, 1, 1);
 	/* Most of its calls are the same. */
-	die_everywhere(change_number, by_time(5, 1));
+	die_everywhere(change_number, 1, by_time(5, 1));
+	die_everywhere(put_number, 3, by_time(9, 1));
+	come_and_go(by_time(5, 1));
 	return 0;
 }

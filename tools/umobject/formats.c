@@ -69,6 +69,21 @@ static int plain_read(struct array *a, void *to, const uint64_t *start, const ui
 	return 0;
 }
 
+int array_ends(struct array *a)
+{
+	char more;
+	ssize_t n;
+
+	if (a->read != plain_read)
+		return 0;
+	do
+		n = read(a->fd, &more, 1);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return array_fail(a, "%s cannot be read: %s", a->path, strerror(errno));
+	return n ? array_fail(a, "%s has more bytes than the array", a->path) : 0;
+}
+
 static int plain_write(struct array *a, const void *from, const uint64_t *start, const uint64_t *count)
 {
 	uint64_t left = row_bytes(a) * (a->shape.rank ? count[0] : 1);

@@ -26,6 +26,9 @@ struct array {
 int array_open(struct array *a, const char *path, const struct umobject_shape *plain);
 int array_create(struct array *a, const char *path, const struct umobject_shape *shape);
 
+/* Of one that is read in order, whether all of it was read: it is an error if there is more. */
+int array_ends(struct array *a);
+
 __attribute__((format(printf, 2, 3)))
 int array_fail(struct array *a, const char *format, ...);
 

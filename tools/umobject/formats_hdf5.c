@@ -3,6 +3,7 @@
 #include "formats.h"
 
 #include <hdf5.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,6 +104,7 @@ int hdf5_open(struct array *a)
 	char *file = split(a->path, &name);
 	hid_t space;
 	int rank, d;
+	bool empty;
 
 	begin(a);
 	a->file = file ? H5Fopen(file, H5F_ACC_RDONLY, H5P_DEFAULT) : -1;
@@ -118,8 +120,14 @@ int hdf5_open(struct array *a)
 	}
 	space = H5Dget_space(a->set);
 	rank = H5Sget_simple_extent_dims(space, dims, NULL);
+	empty = H5Sget_simple_extent_type(space) == H5S_NULL;
 	H5Sclose(space);
-	a->shape.rank = rank < 0 ? 0 : (unsigned)rank;
+	if (rank < 0 || empty) {
+		array_fail(a, "%s: the dataset %s has no elements", a->path, name);
+		hdf5_close(a);
+		return -1;
+	}
+	a->shape.rank = (unsigned)rank;
 	for (d = 0; d < rank; d++)
 		a->shape.dims[d] = dims[d];
 	return 0;

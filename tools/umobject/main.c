@@ -17,10 +17,11 @@ static const char usage[] =
 "       umobject put CONTAINER NAME FILE [--type T] [--dims AxB] [--chunk CxD] [--attribute NAME=VALUE]...\n"
 "       umobject get|export CONTAINER NAME FILE [--version N]\n"
 "       umobject ls CONTAINER [NAME]\n"
-"       umobject stat|rm CONTAINER NAME [--version N]\n"
+"       umobject stat CONTAINER NAME [--version N]\n"
+"       umobject rm CONTAINER NAME\n"
 "       umobject cp CONTAINER NAME CONTAINER NAME [--version N] [--chunk CxD]\n"
 "       umobject gc CONTAINER\n"
-"       umobject check CONTAINER [NAME]\n"
+"       umobject check CONTAINER [NAME [--version N]]\n"
 "Arrays as objects; CONTAINER is a folder, or as rados:POOL/NAME. FILE is plain bytes, or by its end an array of NumPy (.npy) or a dataset\n"
 "of HDF5 (.h5, .h5:/name); - is standard input or output.\n"
 "  create   makes a container: how many versions of a name are kept (1), and folders for chunks\n"
@@ -47,6 +48,9 @@ static struct options {
 	bool quiet;
 } options = { .plain = { .type = UMOBJECT_UINT8 } };
 
+/* What is put is taken back where the command fails. */
+static umobject_put *under_way;
+
 __attribute__((format(printf, 1, 2), noreturn))
 static void refuse(const char *format, ...)
 {
@@ -57,6 +61,8 @@ static void refuse(const char *format, ...)
 	vfprintf(stderr, format, args);
 	va_end(args);
 	fputc('\n', stderr);
+	if (under_way)
+		umobject_abandon(under_way);
 	exit(2);
 }
 
@@ -111,15 +117,15 @@ static unsigned parse_dims(const char *what, const char *text, uint64_t dims[UMO
 	}
 }
 
-static uint64_t parse_number(const char *what, const char *text)
+static uint64_t parse_number(const char *what, const char *text, uint64_t most)
 {
 	char *end;
 	uint64_t n;
 
 	errno = 0;
 	n = strtoull(text, &end, 10);
-	if (*text < '0' || *text > '9' || *end || errno || n == 0)
-		refuse("%s is \"%s\": it is a number from 1 on", what, text);
+	if (*text < '0' || *text > '9' || *end || errno || n == 0 || n > most)
+		refuse("%s is \"%s\": it is a number from 1 to %" PRIu64, what, text, most);
 	return n;
 }
 
@@ -139,11 +145,18 @@ static const struct option long_options[] = {
 	{ "help", 0, NULL, HELP }, { NULL, 0, NULL, 0 },
 };
 
+/* Those that were given: a bit each. */
+static unsigned given;
+
+#define BIT(option) (1u << ((option) - KEEP))
+
 static void take_option(int what, char **argv)
 {
+	if (what >= KEEP)
+		given |= BIT(what);
 	switch (what) {
 	case KEEP:
-		options.keep = (unsigned)parse_number("--keep", optarg);
+		options.keep = (unsigned)parse_number("--keep", optarg, 1000);
 		break;
 	case DEVICE:
 		add(&options.devices, &options.ndevices, optarg);
@@ -172,7 +185,7 @@ static void take_option(int what, char **argv)
 			puts("umobject (libummap) " UMMAP_VERSION);
 			exit(0);
 		}
-		options.version = parse_number("--version", optarg);
+		options.version = parse_number("--version", optarg, UINT64_MAX);
 		break;
 	case QUIET:
 		options.quiet = true;
@@ -205,10 +218,14 @@ static void choose_chunk(struct umobject_shape *s)
 	uint64_t bytes = umobject_type_size(s->type);
 	unsigned d;
 
+	/* No dimension is 0, and all together are no more than 64 bits can count. */
+	if (!umobject_chunks(s))
+		refuse_library();
 	if (options.chunk.rank) {
 		if (options.chunk.rank != s->rank)
 			refuse("--chunk has %u numbers, and the array %u dimensions", options.chunk.rank, s->rank);
-		memcpy(s->chunk, options.chunk.chunk, sizeof(s->chunk));
+		for (d = 0; d < s->rank; d++)
+			s->chunk[d] = options.chunk.chunk[d] && options.chunk.chunk[d] < s->dims[d] ? options.chunk.chunk[d] : s->dims[d];
 		return;
 	}
 	for (d = s->rank; d-- > 0;) {
@@ -222,7 +239,7 @@ static void choose_chunk(struct umobject_shape *s)
 /* What one chunk row after the other has: all of the inner dimensions. */
 static uint64_t slab_rows(const struct umobject_shape *s)
 {
-	return s->rank == 0 ? 1 : s->chunk[0] ? s->chunk[0] : s->dims[0];
+	return s->rank == 0 ? 1 : s->chunk[0];
 }
 
 static uint64_t row_size(const struct umobject_shape *s)
@@ -283,44 +300,62 @@ static void put_attributes(umobject_put *p)
 	}
 }
 
-/* From an array to a new version, which is committed. */
-static void put_from(umobject_container *c, const char *name, struct array *a)
+static void copy_attributes(umobject_put *p, const umobject_version *from)
+{
+	const char *name;
+	unsigned i;
+
+	for (i = 0; from && (name = umobject_attribute_name(from, i)); i++) {
+		size_t size;
+		const void *value = umobject_attribute(from, name, &size);
+
+		if (umobject_put_attribute(p, name, value, size) < 0)
+			refuse_library();
+	}
+}
+
+/* All of the array, slab by slab. */
+static void put_slabs(umobject_put *p, const char *name, struct array *a, const struct umobject_shape *s)
+{
+	uint64_t row = row_size(s), rows = slab_rows(s), at[UMOBJECT_RANK_MAX] = { 0 }, count[UMOBJECT_RANK_MAX], number = 0;
+	char *slab = malloc(rows * row), *chunk = malloc(rows * row);
+
+	if (!slab || !chunk)
+		refuse("no memory for %" PRIu64 " bytes: smaller chunks need less", rows * row);
+	memcpy(count, s->dims, sizeof(count));
+	do {
+		if (s->rank)
+			count[0] = s->dims[0] - at[0] < rows ? s->dims[0] - at[0] : rows;
+		if (a->read(a, slab, at, count) < 0)
+			refuse("%s", a->why);
+		if (s->rank)
+			put_slab(p, s, slab, at[0], &number, chunk);
+		else if (umobject_put_chunk(p, 0, slab) < 0)
+			refuse_library();
+		at[0] += s->rank ? count[0] : 1;
+		progress(name, at[0] * row, (s->rank ? s->dims[0] : 1) * row);
+	} while (s->rank && at[0] < s->dims[0]);
+	free(slab);
+	free(chunk);
+}
+
+/* From an array to a new version, which is committed. from: a version whose attributes it has; NULL: none. */
+static void put_from(umobject_container *c, const char *name, struct array *a, const umobject_version *from)
 {
 	struct umobject_shape s = a->shape;
-	uint64_t row = row_size(&s), rows, at[UMOBJECT_RANK_MAX] = { 0 }, count[UMOBJECT_RANK_MAX], number = 0, version;
 	umobject_put *p;
-	char *slab, *chunk;
+	uint64_t version;
 
 	choose_chunk(&s);
 	if (umobject_begin(c, name, &s, &p, NULL) < 0)
 		refuse_library();
+	under_way = p;
+	copy_attributes(p, from);
 	put_attributes(p);
-	rows = slab_rows(&s);
-	slab = malloc(rows * row);
-	chunk = malloc(rows * row);
-	if (!slab || !chunk)
-		refuse("no memory for %" PRIu64 " bytes: smaller chunks need less", rows * row);
-	memcpy(count, s.dims, sizeof(count));
-	for (;;) {
-		if (s.rank)
-			count[0] = s.dims[0] - at[0] < rows ? s.dims[0] - at[0] : rows;
-		if (a->read(a, slab, at, count) < 0) {
-			umobject_abandon(p);
-			refuse("%s", a->why);
-		}
-		if (s.rank)
-			put_slab(p, &s, slab, at[0], &number, chunk);
-		else if (umobject_put_chunk(p, 0, slab) < 0)
-			refuse_library();
-		if (!s.rank)
-			break;
-		at[0] += count[0];
-		progress(name, at[0] * row, s.dims[0] * row);
-		if (at[0] == s.dims[0])
-			break;
-	}
-	free(slab);
-	free(chunk);
+	put_slabs(p, name, a, &s);
+	if (array_ends(a) < 0)
+		refuse("%s", a->why);
+	under_way = NULL;
 	if (umobject_commit(p, 0, &version) < 0)
 		refuse_library();
 	if (!options.quiet)
@@ -390,7 +425,7 @@ static int do_put(char **arg)
 
 	if (array_open(&a, arg[2], &options.plain) < 0)
 		refuse("%s", a.why);
-	put_from(c, arg[1], &a);
+	put_from(c, arg[1], &a, NULL);
 	a.close(&a);
 	umobject_close(c);
 	return 0;
@@ -414,7 +449,7 @@ static void print_line(const char *name, const struct umobject_stat *st)
 	print_dims(&st->shape, st->shape.dims);
 	putchar('\t');
 	for (; *name; name++)
-		putchar(*name == '\n' || *name == '\t' ? '?' : *name);
+		putchar((unsigned char)*name < ' ' || *name == 127 ? '?' : *name);
 	putchar('\n');
 }
 
@@ -435,6 +470,7 @@ static int list_name(void *container, const char *name)
 struct listed {
 	umobject_container *container;
 	const char *name;
+	unsigned n;
 };
 
 static int list_version(void *arg, uint64_t version)
@@ -447,6 +483,7 @@ static int list_version(void *arg, uint64_t version)
 		return errno == ENOENT ? 0 : -1;
 	umobject_stat(v, &st);
 	print_line(l->name, &st);
+	l->n++;
 	umobject_release(v);
 	return 0;
 }
@@ -454,10 +491,12 @@ static int list_version(void *arg, uint64_t version)
 static int do_ls(char **arg)
 {
 	umobject_container *c = open_container(arg[0], UMOBJECT_READ_ONLY);
-	struct listed l = { c, arg[1] };
+	struct listed l = { c, arg[1], 0 };
 
 	if ((arg[1] ? umobject_versions(c, arg[1], list_version, &l) : umobject_list(c, list_name, c)) < 0)
 		refuse_library();
+	if (arg[1] && !l.n)
+		refuse("there is no object %s in %s", arg[1], arg[0]);
 	umobject_close(c);
 	return 0;
 }
@@ -521,7 +560,7 @@ static int do_cp(char **arg)
 		options.chunk.rank = st.shape.rank;
 		memcpy(options.chunk.chunk, st.shape.chunk, sizeof(st.shape.chunk));
 	}
-	put_from(to, arg[3], &a);
+	put_from(to, arg[3], &a, source);
 	umobject_release(source);
 	umobject_close(from);
 	umobject_close(to);
@@ -548,11 +587,14 @@ static void report(void *name, const char *sentence)
 	found++;
 }
 
-static int check_name(void *container, const char *name)
+static int check_one(umobject_container *container, const char *name, bool one)
 {
 	umobject_version *v;
 
 	if (umobject_hold(container, name, options.version, &v) < 0) {
+		/* It may have gone since it was listed. */
+		if (errno == ENOENT && one)
+			refuse_library();
 		if (errno != ENOENT)
 			report((void *)(uintptr_t)name, umobject_errormsg());
 		return 0;
@@ -563,12 +605,17 @@ static int check_name(void *container, const char *name)
 	return 0;
 }
 
+static int check_name(void *container, const char *name)
+{
+	return check_one(container, name, false);
+}
+
 static int do_check(char **arg)
 {
 	umobject_container *c = open_container(arg[0], UMOBJECT_READ_ONLY);
 
 	if (arg[1])
-		check_name(c, arg[1]);
+		check_one(c, arg[1], true);
 	else if (umobject_list(c, check_name, c) < 0)
 		refuse_library();
 	umobject_close(c);
@@ -579,10 +626,33 @@ static const struct command {
 	const char *name;
 	int least, most;
 	int (*run)(char **arg);
+	unsigned takes;
 } commands[] = {
-	{ "create", 1, 1, do_create }, { "put", 3, 3, do_put }, { "get", 3, 3, do_get }, { "export", 3, 3, do_get }, { "ls", 1, 2, do_ls },
-	{ "stat", 2, 2, do_stat }, { "rm", 2, 2, do_rm }, { "cp", 4, 4, do_cp }, { "gc", 1, 1, do_gc }, { "check", 1, 2, do_check },
+	{ "create", 1, 1, do_create, BIT(KEEP) | BIT(DEVICE) },
+	{ "put", 3, 3, do_put, BIT(TYPE) | BIT(DIMS) | BIT(CHUNK) | BIT(ATTRIBUTE) },
+	{ "get", 3, 3, do_get, BIT(VERSION) }, { "export", 3, 3, do_get, BIT(VERSION) }, { "ls", 1, 2, do_ls, 0 },
+	{ "stat", 2, 2, do_stat, BIT(VERSION) }, { "rm", 2, 2, do_rm, 0 },
+	{ "cp", 4, 4, do_cp, BIT(VERSION) | BIT(CHUNK) | BIT(ATTRIBUTE) }, { "gc", 1, 1, do_gc, 0 },
+	{ "check", 1, 2, do_check, BIT(VERSION) },
 };
+
+/* One that would be passed over may be the one that matters, as in "rm --version 3". */
+static void refuse_others(const struct command *c)
+{
+	size_t i;
+
+	for (i = 0; long_options[i].name; i++)
+		if (given & BIT(long_options[i].val) & ~(c->takes | BIT(QUIET)))
+			refuse("%s takes no --%s", c->name, long_options[i].name);
+}
+
+static int run(const struct command *c, char **arg, int n)
+{
+	refuse_others(c);
+	if (c->run == do_check && n == 1 && options.version)
+		refuse("check takes --version with a name");
+	return c->run(arg);
+}
 
 int main(int argc, char **argv)
 {
@@ -595,7 +665,7 @@ int main(int argc, char **argv)
 	n = argc - optind - 1;
 	for (i = 0; n >= 0 && i < sizeof(commands) / sizeof(*commands); i++)
 		if (strcmp(commands[i].name, argv[optind]) == 0 && n >= commands[i].least && n <= commands[i].most)
-			return commands[i].run(argv + optind + 1);
+			return run(&commands[i], argv + optind + 1, n);
 	fputs(usage, stderr);
 	return 2;
 }

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* prog_umobject - the command: what it puts it gets again, and what it refuses, with its status and a sentence. */
+#include "object.h"
+
+/* In the folder of the test, beside the library that was built. */
+__attribute__((format(printf, 4, 5)))
+static void run(int line, int status, const char *words, const char *format, ...)
+{
+	char command[2048], out[8192];
+	size_t len, got;
+	va_list args;
+	int ended;
+	FILE *f;
+
+	len = (size_t)snprintf(command, sizeof(command), "exec 2>&1; cd '%s'; PATH='%s/..':$PATH; ", temp_dir(), OBJECT_PLUGINS);
+	va_start(args, format);
+	vsnprintf(command + len, sizeof(command) - len, format, args);
+	va_end(args);
+	f = popen(command, "r");
+	check(f);
+	got = fread(out, 1, sizeof(out) - 1, f);
+	out[got] = '\0';
+	ended = pclose(f);
+	check(WIFEXITED(ended) && WEXITSTATUS(ended) == status, "line %d: %s: status %#x: %s", line, command + len, (unsigned)ended, out);
+	check(strstr(out, words), "line %d: %s: nothing of \"%s\" in: %s", line, command + len, words, out);
+}
+
+#define does(words, ...) run(__LINE__, 0, words, __VA_ARGS__)
+#define refuses(words, ...) run(__LINE__, 2, words, __VA_ARGS__)
+
+static void puts_and_gets(void)
+{
+	does("", "umobject create box --keep 3; head -c 8000 /dev/urandom > raw");
+	does("raw: version 1", "umobject put box raw raw --type double --dims 10x100 --chunk 3x70 --attribute a=1 --attribute none= --attribute 'long name=x y'");
+	does("", "umobject get box raw back; cmp raw back");
+	does("", "umobject get box raw - | cmp raw -");
+	does("raw: version 2", "umobject put box raw - --dims 8000 < raw");
+	does("8000\tuint8 8000", "umobject ls box");
+	does("1\t8000\tdouble 10x100", "umobject ls box raw");
+	does("attribute long name=x y", "umobject stat box raw --version 1");
+	/* Attributes are a part of what is copied. */
+	does("copy: version 1", "umobject create other; umobject cp box raw other copy --version 1 --attribute b=2");
+	does("attribute a=1\nattribute none=\nattribute long name=x y\nattribute b=2", "umobject stat other copy");
+	does("", "umobject get other copy back; cmp raw back; umobject get other copy a.npy; umobject put box npy a.npy; umobject get box npy back; cmp raw back");
+	does("", "umobject get box npy a.h5; umobject put box h5 a.h5; umobject get box h5 back; cmp raw back");
+	does("", "umobject get box npy b.hdf5:/group/set; umobject put box h5 b.hdf5:/group/set; umobject get box h5 back; cmp raw back");
+	/* A chunk that is larger than the array is the array. */
+	does("", "umobject put box wide raw --type double --dims 1x1000 --chunk 2305843009213693952x1000; umobject get box wide back; cmp raw back");
+	does("", "umobject put box wide raw --type double --dims 1000x1 --chunk 18446744073709551615x1; umobject get box wide back; cmp raw back");
+	does("0 versions", "umobject gc box");
+	does("", "umobject check box; umobject check box raw --version 1");
+	does("2 versions, 2 chunks", "umobject rm box wide; ! umobject ls box | grep wide; umobject gc box");
+	does("a?b", "umobject put box \"$(printf 'a\\033b')\" raw; umobject ls box");
+}
+
+static void refuses_bad_arguments(void)
+{
+	refuses("usage", "umobject");
+	refuses("usage", "umobject frob box");
+	refuses("usage", "umobject put box a");
+	refuses("no container", "umobject ls none");
+	refuses("no object nobody", "umobject ls box nobody");
+	refuses("no object nobody", "umobject stat box nobody");
+	refuses("no object nobody", "umobject check box nobody");
+	refuses("no object nobody", "umobject rm box nobody");
+	refuses("no version 9", "umobject get box raw back --version 9");
+	refuses("--version with a name", "umobject check box --version 1");
+	refuses("1 to 1000", "umobject create box2 --keep 4294967297");
+	refuses("1 to 1000", "umobject create box2 --keep 0");
+	/* It would take all of them. */
+	refuses("rm takes no --version", "umobject rm box raw --version 1");
+	does("double 10x100", "umobject ls box raw");
+	refuses("get takes no --chunk", "umobject get box raw back --chunk 3");
+	refuses("fewer bytes", "umobject put box a raw --dims 8001");
+	refuses("more bytes", "umobject put box a raw --dims 7999");
+	refuses("more bytes", "umobject put box a - --dims 7999 < raw");
+	refuses("dims[1] is 0", "umobject put box a raw --dims 3x0");
+	refuses("dims[0] is 0", "umobject put box a raw --dims 0x3");
+	refuses("more bytes than a file", "umobject put box a raw --dims 18446744073709551615x3");
+	refuses("as 1000x200", "umobject put box a raw --dims 3x");
+	refuses("as 1000x200", "umobject put box a raw --dims 99999999999999999999");
+	refuses("2 numbers", "umobject put box a raw --chunk 3x3");
+	refuses("--type", "umobject put box a raw --type complex");
+	refuses("NAME=VALUE", "umobject put box a raw --attribute a");
+	refuses("No such file", "umobject put box a nothing");
+	refuses("no HDF5 file", "cp raw raw.h5; umobject put box a raw.h5");
+	refuses("no dataset", "umobject put box a a.h5:/none");
+	refuses("no file of NumPy", "cp raw raw.npy; umobject put box a raw.npy");
+	refuses("within its head", "head -c 20 a.npy > short.npy; umobject put box a short.npy");
+	refuses("fewer bytes", "head -c 5000 a.npy > short.npy; umobject put box a short.npy");
+	refuses("more bytes", "cat a.npy raw > long.npy; umobject put box a long.npy");
+	refuses("cannot be written", "umobject get box raw - > /dev/full");
+	refuses("cannot be written", "umobject ls box > /dev/full");
+	refuses("cannot be written", "umobject get box raw /dev/full");
+	refuses("cannot be made", "umobject get box raw none/raw");
+	/* Nothing of all these is in the container. */
+	does("0 versions, 0 chunks", "umobject gc box");
+}
+
+/* In the container that it makes, the chunk of number 0 of the only object. */
+static void checks(void)
+{
+	does("", "umobject create bad; umobject put bad x raw --chunk 1000; umobject check bad");
+	does("", "printf x | dd of=\"$(ls bad/data/*.0.h5)\" bs=1 seek=3000 conv=notrunc 2> /dev/null");
+	run(__LINE__, 1, "chunk 0", "umobject check bad");
+	does("", "rm bad/data/*.5.h5");
+	run(__LINE__, 1, "chunk 5 is missing", "umobject check bad x");
+	refuses("damaged", "umobject get bad x back");
+}
+
+/* The example: its last step is there whole, as are those before it that are kept. */
+static void runs_a_simulation(void)
+{
+	does("step 40 is version 8", "'%s/../examples/object-simulation' sim 3 40", OBJECT_PLUGINS);
+	does("8\t3145728\tdouble 768x512\tfield", "umobject check sim; umobject ls sim field");
+	does("1\t3145728", "umobject ls sim field");
+}
+
+int main(void)
+{
+	puts_and_gets();
+	refuses_bad_arguments();
+	checks();
+	runs_a_simulation();
+	return 0;
+}
