@@ -25,7 +25,7 @@ MPI_FORTRAN = $(filter-out tests/mpi/coarray%,$(wildcard tests/mpi/*.f90)) $(if 
 COARRAYS_STATIC = $(wildcard $(dir $(call COARRAYS,$1))open-coarrays/$1/lib/libcaf_$1.a)
 COARRAY_TESTS = $(patsubst tests/mpi/%.f90,$B/tests/mpi/$1/%.static,$(if $(call COARRAYS_STATIC,$1),$(wildcard tests/mpi/coarray_*.f90)))
 COARRAY_EXAMPLES = $(patsubst examples/coarray/%.f90,$B/tests/mpi/$1/coarray_%,$(if $(call COARRAYS,$1),$(wildcard examples/coarray/*.f90)))
-MPI_TESTS = $(patsubst tests/mpi/%.c,$B/tests/mpi/$1/%,$(wildcard tests/mpi/*.c)) \
+MPI_TESTS = $(patsubst tests/mpi/%.c,$B/tests/mpi/$1/%,$(filter-out $(if $(OBJECT),,tests/mpi/objects.c),$(wildcard tests/mpi/*.c))) \
 	$(if $(shell command -v mpifort.$1 && command -v gfortran),$(patsubst tests/mpi/%.f90,$B/tests/mpi/$1/%,$(call MPI_FORTRAN,$1)) \
 		$(call COARRAY_TESTS,$1) $(call COARRAY_EXAMPLES,$1))
 
@@ -45,6 +45,7 @@ define MPI_RULES
 MPI_CC_$1 = $(MPICC_$1) $$(CPPFLAGS) -Iclients -I$B/clients $$(CFLAGS) -fPIC -MMD -MP
 $(call MPI_OBJ,$1): | $B/clients/pmpi/calls.h
 MAPREDUCE =
+OBJECT_LIB =
 $B/clients/$1/%.o: clients/%.c
 	@mkdir -p $$(@D)
 	$$(MPI_CC_$1) -c -o $$@ $$<
@@ -69,7 +70,7 @@ $(call MPI_LIB,$1): $(call MPI_OBJ,$1) clients/pmpi/libummap-mpi.map $$(SO)
 
 $B/tests/mpi/$1/%: tests/mpi/%.c $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
-	$(MPICC_$1) $$(CPPFLAGS) -Iclients $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B $$(MAPREDUCE) -lummap-mpi-$1 -lummap \
+	$(MPICC_$1) $$(CPPFLAGS) -Iclients $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B $$(MAPREDUCE) $$(OBJECT_LIB) -lummap-mpi-$1 -lummap \
 		-Wl,-rpath,$(abspath $B)
 
 $B/examples/mpi/$1/%: examples/mpi/%.c $(call MPI_LIB,$1)
@@ -95,6 +96,10 @@ $B/tests/mpi/$1/coarray_%.static: tests/mpi/coarray_%.f90 $(call MPI_LIB,$1)
 $B/tests/mpi/$1/coarray_%: examples/coarray/%.f90 $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
 	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -Iinclude $$(CAF_MODULES) -o $$@ $$< $$(CAF_LAYER) -lcaf_$1
+
+# It looks for what windows have left in a container.
+$B/tests/mpi/$1/objects: $B/libummap-object.so.$(VERSION)
+$B/tests/mpi/$1/objects: OBJECT_LIB = -lummap-object
 
 # But for some, which make calls of their own. Each has a module of the same name.
 CAF_CALLING_$1 = $(addprefix $B/tests/mpi/$1/coarray_,calls calls.static recover recover.static path path.static neighbour redistribute)

@@ -70,6 +70,13 @@ struct umobject_attr {
  * does not answer), those of the system.
  */
 int umobject_open(const char *where, const struct umobject_attr *attr, umobject_container **container);
+/*
+ * The same for a path of a container and a name: "/data/box/field", where /data/box is the longest beginning that is a container, or
+ * "rados:POOL/CONTAINER/field". options: what comes behind a container in RADOS, "?conf=...", or NULL. *name is the rest of path, and
+ * may be empty.
+ */
+int umobject_open_path(const char *path, const char *options, const struct umobject_attr *attr, umobject_container **container,
+		       const char **name);
 /* Ends it, once nothing is held and no put is under way. */
 void umobject_close(umobject_container *container);
 
@@ -124,7 +131,7 @@ int umobject_draft_is_written(const umobject_draft *draft);
 /* Puts those of the chunks from first on, count at most, that were written, and differ from the base. By the same put, a second call
  * puts what was written since. */
 int umobject_draft_put(umobject_draft *draft, umobject_put *put, uint64_t first, uint64_t count);
-/* What was written is in that version, and is forgotten here. */
+/* What was put is in that version, and is forgotten here; what was written since stays. */
 void umobject_draft_rebase(umobject_draft *draft, umobject_version *base);
 /* What was written is lost. NULL: nothing. */
 void umobject_draft_end(umobject_draft *draft);

@@ -12,6 +12,7 @@
 #include "pmpi/pmpi.h"
 #include "transport/engine.h"
 #include "window/shared.h"
+#include "window/versioned.h"
 #include "window/window.h"
 
 #include <errno.h>
@@ -456,7 +457,7 @@ static void sync_window(struct window *w, bool skip, struct error *e)
 {
 	const struct region *region = w->region && w->region->stored_len ? w->region : NULL;
 
-	if (!w->shared && !w->alone) {
+	if (!w->shared && !w->versioned && !w->alone) {
 		collective_sync(w->comm, region ? region->stored : NULL, region ? region->stored_len : 0, skip, e);
 		return;
 	}
@@ -465,6 +466,8 @@ static void sync_window(struct window *w, bool skip, struct error *e)
 	if (!skip && region)
 		region_sync(region, region->stored, region->stored_len, e);
 	error_agree(w->comm, e);
+	if (!skip && w->versioned && e->class == MPI_SUCCESS)
+		versioned_commit(w->comm, w->versioned, e);
 }
 
 /* ---- The calls ---- */
@@ -479,6 +482,8 @@ int ummpi_sync_all(MPI_Comm comm, void *addr)
 		collective_sync(comm, region->stored_len ? region->stored : NULL, region->stored_len, false, &e);
 	else
 		collective_sync(comm, addr, 0, false, &e);
+	if (e.class == MPI_SUCCESS)
+		versioned_commit(comm, region ? region->versioned : NULL, &e);
 	return e.class == MPI_SUCCESS ? MPI_SUCCESS : error_tell_comm(comm, &e);
 }
 

@@ -223,8 +223,7 @@ static bool visit(umobject_draft *d, uint64_t number, bool forget)
 
 		for (uint64_t block = off / BLOCK; block * BLOCK < end && (forget || !any); block++) {
 			any = any || has(d->fresh, d->nblocks, block);
-			/* Those that lie in other chunks, too, may be wanted there. */
-			if (forget && block * BLOCK >= off && (block + 1) * BLOCK <= end)
+			if (forget)
 				d->fresh[block / 8] &= (uint8_t)~(1 << block % 8);
 		}
 	} while ((forget || !any) && d->shape.rank > 1 && next_row(&d->shape, &r));
@@ -255,8 +254,6 @@ static int put_chunk(umobject_draft *d, umobject_put *put, uint64_t number)
 	if (result == 0 && !is_unchanged(d, &r, data, data + bytes, bytes))
 		result = umobject_put_chunk(put, number, data);
 	free(data);
-	if (result == 0)
-		visit(d, number, true);
 	return result;
 }
 
@@ -269,10 +266,14 @@ int umobject_draft_put(umobject_draft *d, umobject_put *put, uint64_t first, uin
 	if (memcmp(&d->last, put_id(put), sizeof(d->last)) != 0)
 		memcpy(d->fresh, d->written, size_of(d) / BLOCK / 8 + 1);
 	d->last = *put_id(put);
-	for (uint64_t number = first; number < chunks && number < end; number++) {
+	end = chunks < end ? chunks : end;
+	for (uint64_t number = first; number < end; number++) {
 		if (visit(d, number, false) && put_chunk(d, put, number) < 0)
 			return -1;
 	}
+	/* Not before: a block may lie in several chunks. */
+	for (uint64_t number = first; number < end; number++)
+		visit(d, number, true);
 	return 0;
 }
 
@@ -303,9 +304,23 @@ void umobject_draft_reshape(umobject_draft *d, const struct umobject_shape *shap
 	d->shape = *shape;
 }
 
+static bool is_any_fresh(const umobject_draft *d, uint64_t bytes)
+{
+	uint64_t i = 0;
+
+	while (d->fresh && i < bytes && !d->fresh[i])
+		i++;
+	return d->fresh && i < bytes;
+}
+
 void umobject_draft_rebase(umobject_draft *d, umobject_version *base)
 {
-	drop(d);
+	uint64_t bytes = size_of(d) / BLOCK / 8 + 1;
+
+	if (is_any_fresh(d, bytes))
+		memcpy(d->written, d->fresh, bytes);
+	else
+		drop(d);
 	d->base = base;
 	d->growing = false;
 }

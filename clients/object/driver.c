@@ -169,59 +169,16 @@ static int parse_keys(const struct ummap_uri *uri, struct wish *w, struct ummap_
 	return 0;
 }
 
-/* What stands before it is the container, what stands behind is the name. */
-static int open_at(struct handle *h, const char *path, size_t len, const struct wish *w, bool write)
-{
-	struct umobject_attr attr = UMOBJECT_ATTR_INIT;
-	char *container;
-	int result;
-
-	if (asprintf(&container, "%.*s%s", (int)len, path, w->container) < 0)
-		return -ENOMEM;
-	attr.flags = write ? 0 : UMOBJECT_READ_ONLY;
-	result = umobject_open(container, &attr, &h->container) < 0 ? -errno : 0;
-	free(container);
-	if (result == 0) {
-		h->name = strdup(path + len + (path[len] == '/'));
-		result = h->name ? 0 : -ENOMEM;
-	}
-	return result;
-}
-
-/* As rados:POOL/CONTAINER/NAME. 0: it is a path. */
-static size_t scheme_length(const char *path)
-{
-	size_t len = strspn(path, "abcdefghijklmnopqrstuvwxyz");
-
-	return len && path[len] == ':' ? len + 1 : 0;
-}
-
-/* Behind a scheme, the container has one slash in it. */
-static int open_behind_scheme(struct handle *h, const char *path, size_t scheme, const struct wish *w, bool write, struct ummap_geom *geom)
-{
-	size_t pool = scheme + strcspn(path + scheme, "/"), len = path[pool] ? pool + 1 + strcspn(path + pool + 1, "/") : pool;
-
-	return open_at(h, path, len, w, write) < 0 ? told(geom) : 0;
-}
-
-/* The container is the longest beginning of the path that is one; the name is the rest, and may have slashes. */
 static int open_container(struct handle *h, const char *path, bool write, const struct wish *w, struct ummap_geom *geom)
 {
-	size_t len = strlen(path), scheme = scheme_length(path);
-	int err = -ENOENT;
+	struct umobject_attr attr = UMOBJECT_ATTR_INIT;
+	const char *name;
 
-	if (scheme)
-		return open_behind_scheme(h, path, scheme, w, write, geom);
-	if (*w->container)
-		return say(geom, EINVAL, "%s", "conf, user, timeout and lease are keys of containers in RADOS");
-	/* Without a name the container may be all of the path. */
-	for (len += w->by_id; len > 1 && (err == -ENOENT || err == -ENOTDIR); len--)
-		if (path[len - 1] == '/' || !path[len - 1])
-			err = open_at(h, path, len - 1, w, write);
-	errno = -err;
-	if (err == -ENOENT || err == -ENOTDIR)
-		return say(geom, ENOENT, "no container is in %.100s: umobject create makes one", path);
-	return err ? told(geom) : 0;
+	attr.flags = write ? 0 : UMOBJECT_READ_ONLY;
+	if (umobject_open_path(path, w->container, &attr, &h->container, &name) < 0)
+		return told(geom);
+	h->name = strdup(name);
+	return h->name ? 0 : -ENOMEM;
 }
 
 static int take_shape(struct handle *h, const struct umobject_version *base)

@@ -6,6 +6,7 @@
 #include "pmpi/pmpi.h"
 #include "transport/engine.h"
 #include "window/shared.h"
+#include "window/versioned.h"
 #include "window/window.h"
 
 #include <errno.h>
@@ -97,6 +98,16 @@ static struct part *new_parts(MPI_Comm comm, struct error *e)
 	return parts;
 }
 
+/* Collective: all come here, or none. */
+static void open_object(struct window *w, size_t size, const struct hints *h, MPI_Comm comm, struct error *e)
+{
+	w->versioned = versioned_open(h->object, h->object_chunk, size, comm, e);
+	if (w->versioned)
+		w->region = region_open(size, h, e);
+	if (w->region)
+		w->region->versioned = w->versioned;
+}
+
 static struct window *open_window(MPI_Aint size, struct hints *h, MPI_Comm comm, struct part *parts, struct error *e)
 {
 	struct window *w = window_new(MPI_WIN_FLAVOR_ALLOCATE);
@@ -111,6 +122,8 @@ static struct window *open_window(MPI_Aint size, struct hints *h, MPI_Comm comm,
 		error_errno(e, ENOMEM, "there is no memory for a window");
 	else if (size < 0)
 		error_set(e, MPI_ERR_SIZE, "the size of the window is %ld: it must not be negative", (long)size);
+	else if (*h->object)
+		open_object(w, (size_t)size, h, comm, e);
 	else
 		w->region = region_open((size_t)size, h, e);
 	if (e->class == MPI_SUCCESS)

@@ -5,6 +5,8 @@
  */
 #include "window/hints.h"
 
+#include "window/versioned.h"
+
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -149,7 +151,7 @@ static bool put_order(const void *field, char *value)
 	return true;
 }
 
-static const char *const types[] = { "", "memory", "storage", NULL };
+static const char *const types[] = { "", "memory", "storage", "object", NULL };
 
 static bool take_type(void *field, const char *value)
 {
@@ -294,8 +296,10 @@ static const struct hint {
 	size_t field;
 	const char *want;
 } table[] = {
-	{ "alloc_type", &type, FIELD(type), "\"memory\" or \"storage\"" },
+	{ "alloc_type", &type, FIELD(type), "\"memory\", \"storage\" or \"object\"" },
 	{ "storage_alloc_filename", &text, FIELD(filename), "the name of a file" },
+	{ "storage_alloc_object", &text, FIELD(object), "a container and a name, such as \"/data/box/field\"" },
+	{ "storage_alloc_object_chunk", &stripe, FIELD(object_chunk), "a number of bytes of at least 1, such as 65536 or 1M" },
 	{ "storage_alloc_offset", &bytes, FIELD(offset), "a number of bytes, such as 4096 or 1M" },
 	{ "storage_alloc_factor", &factor, FIELD(factor), "a number from 0 to 1, or \"auto\"" },
 	{ "storage_alloc_order", &order, FIELD(storage_first), "\"memory_first\" or \"storage_first\"" },
@@ -310,7 +314,7 @@ static const struct hint {
 	{ "storage_alloc_engine", &engine, FIELD(engine), "\"auto\", \"segv\", \"uffd\", \"sigbus\" or \"kernel\"" },
 	{ "storage_alloc_writers", &flag, FIELD(writers), "\"true\" or \"false\"" },
 	{ "storage_alloc_local", &flag, FIELD(local), "\"true\" or \"false\"" },
-	{ "storage_alloc_winsync", &winsync, FIELD(winsync), "\"memory\" or \"storage\"" },
+	{ "storage_alloc_winsync", &winsync, FIELD(winsync), "\"memory\", \"storage\" or \"object\"" },
 	{ "access_style", &style, FIELD(access_style), "a list of read_once, write_once, read_mostly, write_mostly, "
 	  "sequential, reverse_sequential and random" },
 	{ "file_perm", &perm, FIELD(perm), "an octal number up to 0777" },
@@ -399,6 +403,26 @@ static void expand_name(struct hints *h, int rank, struct error *e)
 	memcpy(h->filename, name, sizeof(name));
 }
 
+/* An object is a store of files' kind behind a driver of ours. What is only for files, or for other drivers, it cannot have. */
+static void take_object(struct hints *h, struct error *e)
+{
+	const struct { const char *name; bool there; } files[] = {
+		{ "storage_alloc_filename", *h->filename }, { "storage_alloc_driver", *h->driver }, { "storage_alloc_offset", h->offset },
+		{ "storage_alloc_unlink", h->unlink }, { "storage_alloc_stripe", h->stripe }, { "storage_alloc_writers", h->writers },
+		{ "storage_alloc_engine = kernel", h->engine == ENGINE_KERNEL },
+	};
+
+	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+		if (files[i].there)
+			error_set(e, MPI_ERR_INFO_VALUE, "%s is for windows in files, and alloc_type is \"object\"", files[i].name);
+	}
+	if (!*h->object)
+		error_set(e, MPI_ERR_INFO_VALUE, "alloc_type is \"object\", but storage_alloc_object, a container and a name, is missing");
+	h->type = TYPE_STORAGE;
+	strcpy(h->driver, VERSIONED_DRIVER);
+	strcpy(h->filename, h->object);
+}
+
 void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct error *e)
 {
 	const char *folder = all ? secure_getenv("UMMAP_MPI_ALL") : NULL, *local = secure_getenv("UMMAP_MPI_LOCAL");
@@ -414,13 +438,19 @@ void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct 
 		h->type = TYPE_STORAGE;
 		h->nameless = h->discard = true;
 	}
-	for (size_t i = 1; i < TABLE_SIZE && h->type == TYPE_STORAGE; i++)
+	for (size_t i = 1; i < TABLE_SIZE && h->type >= TYPE_STORAGE; i++)
 		read_hint(&table[i], h, info, e);
 	/* What is in a file that goes with the window, nobody will read again. */
 	if (h->winsync == WINSYNC_DEFAULT)
 		h->winsync = h->nameless || (h->unlink && h->discard) ? WINSYNC_MEMORY : WINSYNC_STORAGE;
-	if (!h->nameless)
+	if (h->type == TYPE_OBJECT)
+		take_object(h, e);
+	else
+		*h->object = '\0';
+	if (!h->nameless && !*h->object)
 		expand_name(h, h->rank, e);
+	else if (!h->nameless)
+		return;
 	else if ((size_t)snprintf(h->filename, sizeof(h->filename), "%s", folder) >= sizeof(h->filename))
 		error_set(e, MPI_ERR_INFO_VALUE, "UMMAP_MPI_ALL is too long: it must be the name of a folder");
 	if (h->type == TYPE_STORAGE && !*h->filename)
@@ -436,6 +466,7 @@ void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct 
 struct common {
 	int64_t failed;           /* ranks - rank; 0: it has not */
 	int64_t storage, fencesync;
+	int64_t object, file;     /* it wants an object window; it wants none */
 	int64_t stripe, offset;   /* with the driver mpiio; INT64_MIN: without, or without stripes */
 	int64_t unstripe, unoffset; /* the same below zero: that of all is the same if these two are */
 };
@@ -448,6 +479,8 @@ static struct common common_of(const struct hints *h, const struct error *e)
 		.failed = e->class == MPI_SUCCESS ? 0 : h->ranks - h->rank,
 		.storage = h->type == TYPE_STORAGE,
 		.fencesync = h->fencesync,
+		.object = *h->object != '\0',
+		.file = *h->object == '\0',
 		.stripe = mpiio ? (int64_t)h->stripe : INT64_MIN,
 		.unstripe = mpiio ? -(int64_t)h->stripe : INT64_MIN,
 		.offset = striped ? (int64_t)h->offset : INT64_MIN,
@@ -471,6 +504,10 @@ bool hints_agree(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct
 	h->fencesync = c.fencesync;
 	if (c.failed)
 		error_share(comm, h->ranks - (int)c.failed, e);
+	else if (c.object && !all)
+		error_set(e, MPI_ERR_INFO_VALUE, "alloc_type is \"object\", which is for MPI_Win_allocate only");
+	else if (c.object && c.file)
+		error_set(e, MPI_ERR_INFO_VALUE, "alloc_type is \"object\" at some ranks only: it must be at all, or at none");
 	else if (c.storage && stripes_differ(&c))
 		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_stripe, and with it storage_alloc_offset, must be the same at "
 			  "all ranks");
@@ -484,6 +521,8 @@ void hints_write(const struct hints *h, MPI_Info info)
 	for (size_t i = 0; i < (h->type == TYPE_STORAGE ? TABLE_SIZE : 1); i++) {
 		if (!table[i].kind->put((const char *)h + table[i].field, value))
 			continue;
+		if (*h->object && table[i].field == FIELD(type))
+			strcpy(value, types[TYPE_OBJECT]);
 		value[MPI_MAX_INFO_VAL - 1] = '\0';
 		PMPI_Info_set(info, table[i].name, value);
 	}

@@ -11,7 +11,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum hints_type { TYPE_NONE, TYPE_MEMORY, TYPE_STORAGE };
+/* TYPE_OBJECT is read only: such a window is in storage, and `object` says in which. */
+enum hints_type { TYPE_NONE, TYPE_MEMORY, TYPE_STORAGE, TYPE_OBJECT };
 
 enum winsync { WINSYNC_DEFAULT, WINSYNC_MEMORY, WINSYNC_STORAGE };
 
@@ -22,7 +23,9 @@ enum winsync { WINSYNC_DEFAULT, WINSYNC_MEMORY, WINSYNC_STORAGE };
 struct hints {
 	enum hints_type type;          /* alloc_type */
 	enum engine engine;
-	char filename[HINT_TEXT];      /* with %r replaced */
+	char filename[HINT_TEXT];      /* with %r replaced; of an object window, the same as object */
+	char object[HINT_TEXT];        /* alloc_type "object": a container and a name; empty: a file */
+	uint64_t object_chunk;         /* bytes, at most; 0: the default */
 	char driver[HINT_TEXT];        /* as UMMAP_DRIVER: a URI without a path; empty: the default */
 	char policy[HINT_TEXT];        /* empty: the default */
 	char access_style[HINT_TEXT];
@@ -47,7 +50,8 @@ struct hints {
  * alloc_type is not "storage". */
 void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct error *e);
 
-/* Collective, in the place of hints_read: all have the error of one. Returns whether any rank wants storage. */
+/* Collective, in the place of hints_read: all have the error of one, as where some want an object, but not all. Returns whether any
+ * rank wants storage. */
 bool hints_agree(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct error *e);
 
 /* Adds those in use to info. */

@@ -26,6 +26,8 @@ static int alloc_mem(MPI_Aint size, MPI_Info info, void *base)
 	struct hints h;
 
 	hints_read(&h, info, MPI_COMM_WORLD, true, &e);
+	if (*h.object)
+		error_set(&e, MPI_ERR_INFO_VALUE, "alloc_type is \"object\", which is for MPI_Win_allocate only");
 	if (e.class == MPI_SUCCESS && (h.type != TYPE_STORAGE || size <= 0))
 		return memory.next.Alloc_mem(size, info, base);
 	/* Which window it will be in, if any, nobody knows. */

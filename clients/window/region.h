@@ -18,6 +18,8 @@ struct object {
 	size_t from, len;
 };
 
+struct versioned;
+
 struct region {
 	struct region *next;
 	char *base;            /* NULL: no bytes */
@@ -30,6 +32,7 @@ struct region {
 	struct object object;
 	bool kernel;           /* storage is the kernel's mapping of its file */
 	bool shared;           /* what the library pages can be offered to other processes */
+	struct versioned *versioned; /* of an object window, whose it is; NULL: none */
 	struct hints hints;    /* in use: what was left to us is filled in */
 };
 

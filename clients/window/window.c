@@ -5,6 +5,7 @@
  * around changes of the table.
  */
 #include "window/shared.h"
+#include "window/versioned.h"
 #include "window/window.h"
 
 #include <errno.h>
@@ -98,6 +99,7 @@ void window_forget(struct window *w)
 		region_close(w->region);
 	if (w->shared)
 		shared_close(w->shared);
+	versioned_close(w->versioned);
 	if (w->comm != MPI_COMM_NULL)
 		PMPI_Comm_free(&w->comm);
 	free(w);

@@ -13,6 +13,7 @@
 
 struct range;
 struct shared;
+struct versioned;
 struct shm;
 
 struct window {
@@ -25,6 +26,7 @@ struct window {
 	struct region *region; /* made with the window; NULL: none */
 	struct shared *shared; /* the same for MPI_Win_allocate_shared */
 	struct range *ranges;  /* memory that was there before: created from, or attached */
+	struct versioned *versioned; /* an object window's; NULL: it is none */
 	struct shm *shm;       /* parts that are reached without MPI (rma/); NULL: none */
 };
 

@@ -382,6 +382,75 @@ static void maps(void *unused)
 	free(data);
 }
 
+static umobject_put *begin_from(umobject_version *base, struct umobject_id *id)
+{
+	umobject_put *p;
+
+	good(umobject_begin_from(base, &p, id));
+	return p;
+}
+
+static int32_t element_of(umobject_draft *d, uint64_t i)
+{
+	int32_t got;
+
+	good(umobject_draft_read(d, &got, sizeof(got), i * sizeof(got)));
+	return got;
+}
+
+static void set_element(umobject_draft *d, uint64_t i, int32_t to)
+{
+	good(umobject_draft_write(d, &to, sizeof(to), i * sizeof(to)));
+}
+
+/* What was put and not committed is put again; what is written after a put stays in the draft, over the version that it made. */
+static void drafts(void *unused)
+{
+	umobject_container *c = new_box(1);
+	umobject_version *base, *made;
+	umobject_put *p;
+	umobject_draft *d;
+	struct umobject_shape whole;
+	struct umobject_id id;
+	int32_t got[ELEMENTS];
+
+	(void)unused;
+	put(c, "a", 1);
+	good(umobject_hold(c, "a", 0, &base));
+	whole = stat_held(base).shape;
+	good(umobject_draft_begin(base, &whole, &d));
+	check(!umobject_draft_is_written(d) && element_of(d, 7) == 8);
+	set_element(d, 7, -7);
+	set_element(d, ELEMENTS - 1, -9);
+	check(umobject_draft_is_written(d) && element_of(d, 7) == -7 && element_of(d, 8) == 9);
+	refused(umobject_draft_write(d, got, sizeof(got), sizeof(got[0])), EFBIG, "behind the end");
+	p = begin_from(base, &id);
+	good(umobject_draft_put(d, p, 0, UINT64_MAX));
+	umobject_abandon(p);
+	p = begin_from(base, &id);
+	good(umobject_draft_put(d, p, 0, UINT64_MAX));
+	set_element(d, 8, -8);
+	good(umobject_commit(p, 0, NULL));
+	good(umobject_hold_id(c, &id, &made));
+	umobject_draft_rebase(d, made);
+	umobject_release(base);
+	check(umobject_draft_is_written(d) && element_of(d, 8) == -8 && element_of(d, 7) == -7 && element_of(d, 9) == 10);
+	good(umobject_read(made, NULL, NULL, got));
+	check(got[7] == -7 && got[8] == 9 && got[ELEMENTS - 1] == -9);
+	p = begin_from(made, &id);
+	good(umobject_draft_put(d, p, 0, UINT64_MAX));
+	good(umobject_commit(p, 0, NULL));
+	good(umobject_hold_id(c, &id, &base));
+	umobject_draft_rebase(d, base);
+	umobject_release(made);
+	check(!umobject_draft_is_written(d));
+	good(umobject_read(base, NULL, NULL, got));
+	check(got[7] == -7 && got[8] == -8 && got[9] == 10 && got[ELEMENTS - 1] == -9);
+	umobject_draft_end(d);
+	umobject_release(base);
+	umobject_close(c);
+}
+
 static void refuses_bad_schemes(void *unused)
 {
 	struct umobject_attr attr = UMOBJECT_ATTR_INIT;
@@ -401,7 +470,7 @@ static void run_all(void)
 		bool folders, bytes;   /* it is about folders; it looks at what is stored */
 	} all[] = {
 		{ refuses_bad_calls, false, false }, { keeps_what_is_held, false, false }, { replaces_in_place, false, false },
-		{ sparse, false, false }, { maps, false, false }, { finds_damage, false, true }, { names_what_is_missing, false, true },
+		{ sparse, false, false }, { maps, false, false }, { drafts, false, false }, { finds_damage, false, true }, { names_what_is_missing, false, true },
 		{ spreads_over_devices, true, false }, { survives_a_full_disk, true, false }, { refuses_bad_schemes, true, false },
 	};
 	size_t i;

@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A rank has a draft over the newest version, and what the library writes of its part goes there. A flush stages it: chunks that
+ * have changed are put, for the version that all ranks are making, and nobody sees them yet. One rank begins that version and commits it;
+ * the others join it by its id. libummap-object is loaded when the first such window is made: other programs do not need it.
+ * Lock: the library reads and writes on threads of its own.
+ */
+#include "window/versioned.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ummap-driver.h>
+#include <ummap-object.h>
+
+#define LIBRARY "libummap-object.so.0"
+/* A change costs a chunk. */
+#define CHUNK_MOST ((uint64_t)16 << 20)
+/* How many bytes each rank has: the rows of the object are as long as the longest. */
+#define SIZES "ummap.window.sizes"
+
+struct versioned {
+	MPI_Comm comm;
+	int rank, ranks, holders;      /* holders: ranks that have bytes */
+	size_t size;                   /* of this rank's part; 0: the rest is not there */
+	uint64_t *sizes;
+	umobject_container *container;
+	char *name;
+	struct umobject_shape shape;
+	umobject_version *base;        /* NULL: there is none yet */
+	umobject_draft *draft;
+	umobject_put *put;             /* under way; NULL: the next commit begins one */
+	struct umobject_id id;         /* its */
+	pthread_mutex_t lock;
+};
+
+static _Thread_local struct versioned *opening;
+
+/* ---- The library ---- */
+
+#define CALLS(x) \
+	x(open_path) x(close) x(begin) x(join) x(begin_from) x(put_sync) x(put_attribute) x(commit) x(put_end) x(abandon) x(hold) \
+	x(hold_id) x(release) x(stat) x(attribute) x(draft_begin) x(draft_read) x(draft_write) x(draft_is_written) x(draft_put) \
+	x(draft_rebase) x(draft_end) x(errormsg)
+
+#define POINTER(name) __typeof__(umobject_##name) *name;
+static struct { CALLS(POINTER) } call;
+
+static const struct {
+	const char *name;
+	void **to;
+} symbols[] = {
+#define SYMBOL(name) { "umobject_" #name, (void **)&call.name },
+	CALLS(SYMBOL)
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static char cannot_load[512];
+
+static const struct ummap_driver driver;
+
+static void load(void)
+{
+	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+
+	for (size_t i = 0; library && i < sizeof(symbols) / sizeof(*symbols); i++) {
+		*symbols[i].to = dlsym(library, symbols[i].name);
+		if (!*symbols[i].to)
+			library = NULL;
+	}
+	if (library)
+		ummap_driver_register(&driver);
+	else
+		snprintf(cannot_load, sizeof(cannot_load), "%s", dlerror());
+}
+
+static void said(struct error *e, const char *object)
+{
+	int error = errno;
+
+	error_errno(e, error, "%s: %s", object, call.errormsg());
+}
+
+/* ---- As a store ---- */
+
+static int versioned_open_store(const struct ummap_uri *uri, int oflags, void **handle, struct ummap_geom *geom)
+{
+	(void)uri, (void)oflags;
+	if (!opening) {
+		snprintf(geom->why, sizeof(geom->why), "stores of this driver are made by MPI_Win_allocate only");
+		return -EINVAL;
+	}
+	geom->size = opening->size;
+	geom->align = 1;
+	geom->optimal = 1 << 20;
+	geom->caps = UMMAP_CAP_WRITE;
+	*handle = opening;
+	opening = NULL;
+	return 0;
+}
+
+/* It is the window's. */
+static int versioned_close_store(void *handle)
+{
+	(void)handle;
+	return 0;
+}
+
+static uint64_t begin_of(const struct versioned *v)
+{
+	return (uint64_t)v->rank * v->shape.dims[1];
+}
+
+static int versioned_read(void *handle, void *buf, size_t len, uint64_t off)
+{
+	struct versioned *v = handle;
+	int err;
+
+	pthread_mutex_lock(&v->lock);
+	err = call.draft_read(v->draft, buf, len, begin_of(v) + off) < 0 ? -errno : 0;
+	pthread_mutex_unlock(&v->lock);
+	return err;
+}
+
+static int versioned_write(void *handle, const void *buf, size_t len, uint64_t off)
+{
+	struct versioned *v = handle;
+	int err;
+
+	pthread_mutex_lock(&v->lock);
+	err = call.draft_write(v->draft, buf, len, begin_of(v) + off) < 0 ? -errno : 0;
+	pthread_mutex_unlock(&v->lock);
+	return err;
+}
+
+/* This rank's chunks. */
+static int stage_locked(struct versioned *v)
+{
+	uint64_t row = (v->shape.dims[1] + v->shape.chunk[1] - 1) / v->shape.chunk[1];
+
+	if (call.draft_put(v->draft, v->put, (uint64_t)v->rank * row, row) < 0)
+		return -1;
+	return call.put_sync(v->put);
+}
+
+/* Positive: the draft has all of it still. */
+static int versioned_flush(void *handle, uint64_t off, uint64_t len)
+{
+	struct versioned *v = handle;
+	int err;
+
+	(void)off, (void)len;
+	pthread_mutex_lock(&v->lock);
+	err = v->put && stage_locked(v) < 0 ? errno : 0;
+	pthread_mutex_unlock(&v->lock);
+	return err;
+}
+
+static const struct ummap_driver driver = {
+	.struct_size = sizeof(struct ummap_driver),
+	.abi = UMMAP_DRIVER_ABI,
+	.scheme = VERSIONED_DRIVER,
+	.help = "a rank's part of an object window",
+	.open = versioned_open_store,
+	.close = versioned_close_store,
+	.read = versioned_read,
+	.write = versioned_write,
+	.flush = versioned_flush,
+};
+
+/* ---- Opening ---- */
+
+/* All name the same object. */
+static void agree_on_name(struct versioned *v, const char *object, uint64_t *chunk, struct error *e)
+{
+	char first[MPI_MAX_INFO_VAL + 1] = "";
+	uint64_t theirs = *chunk;
+
+	snprintf(first, sizeof(first), "%s", object);
+	PMPI_Bcast(first, sizeof(first), MPI_CHAR, 0, v->comm);
+	PMPI_Bcast(&theirs, 1, MPI_UINT64_T, 0, v->comm);
+	if (strcmp(first, object) != 0)
+		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_object is \"%.100s\", and \"%.100s\" at rank 0: it must be the same "
+			  "at all ranks", object, first);
+	else if (theirs != *chunk)
+		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_object_chunk must be the same at all ranks");
+	error_agree(v->comm, e);
+}
+
+static void share_sizes(struct versioned *v, uint64_t chunk)
+{
+	uint64_t mine = v->size, most = 1;
+
+	PMPI_Allgather(&mine, 1, MPI_UINT64_T, v->sizes, 1, MPI_UINT64_T, v->comm);
+	for (int i = 0; i < v->ranks; i++) {
+		v->holders += v->sizes[i] > 0;
+		most = v->sizes[i] > most ? v->sizes[i] : most;
+	}
+	chunk = chunk ? chunk : CHUNK_MOST;
+	v->shape = (struct umobject_shape){ .type = UMOBJECT_UINT8, .rank = 2, .dims = { (uint64_t)v->ranks, most },
+					    .chunk = { 1, chunk < most ? chunk : most } };
+}
+
+/* Whether what is there was left by a window of as many ranks, with as many bytes each. Its chunks may be others. */
+static void check_base(struct versioned *v, const char *object, struct error *e)
+{
+	struct umobject_stat st = { .struct_size = sizeof(st) };
+	const uint64_t *sizes;
+	size_t size;
+
+	call.stat(v->base, &st);
+	sizes = call.attribute(v->base, SIZES, &size);
+	if (!sizes || size % sizeof(*sizes) != 0 || st.shape.rank != 2 || st.shape.chunk[0] != 1)
+		return error_set(e, MPI_ERR_INFO_VALUE, "%s is an object that no window has made: take another name", object);
+	if (size != (size_t)v->ranks * sizeof(*sizes))
+		return error_set(e, MPI_ERR_INFO_VALUE, "%s was made by a window of %zu ranks, and this one has %d: take as many, or another "
+				 "name", object, size / sizeof(*sizes), v->ranks);
+	for (int i = 0; i < v->ranks; i++) {
+		uint64_t had;
+
+		memcpy(&had, &sizes[i], sizeof(had));
+		if (had != v->sizes[i])
+			return error_set(e, MPI_ERR_INFO_VALUE, "%s was made by a window in which rank %d has %llu bytes, and now it has %llu: "
+					 "take as many, or another name", object, i, (unsigned long long)had, (unsigned long long)v->sizes[i]);
+	}
+	v->shape = st.shape;
+}
+
+/* The lowest rank that has bytes looks for the newest version, and all hold that. */
+static void hold_base(struct versioned *v, const char *object, int first, struct error *e)
+{
+	struct umobject_stat st = { .struct_size = sizeof(st) };
+	int there = 0;
+
+	if (v->rank == first && call.hold(v->container, v->name, 0, &v->base) == 0) {
+		there = 1;
+		check_base(v, object, e);
+		call.stat(v->base, &st);
+	} else if (v->rank == first && errno != ENOENT) {
+		said(e, object);
+	}
+	error_agree(v->comm, e);
+	if (e->class != MPI_SUCCESS)
+		return;
+	PMPI_Bcast(&there, 1, MPI_INT, first, v->comm);
+	PMPI_Bcast(&st, sizeof(st), MPI_BYTE, first, v->comm);
+	if (!there)
+		return;
+	v->shape = st.shape;
+	if (v->size && v->rank != first && call.hold_id(v->container, &st.id, &v->base) < 0)
+		said(e, object);
+	error_agree(v->comm, e);
+}
+
+static int first_holder(const struct versioned *v)
+{
+	int i = 0;
+
+	while (i < v->ranks - 1 && v->sizes[i] == 0)
+		i++;
+	return i;
+}
+
+static void open_object(struct versioned *v, const char *object, struct error *e)
+{
+	struct umobject_attr attr = UMOBJECT_ATTR_INIT;
+	const char *name;
+
+	if (!v->size)
+		return;
+	if (call.open_path(object, NULL, &attr, &v->container, &name) < 0) {
+		v->container = NULL;
+		said(e, object);
+		return;
+	}
+	v->name = strdup(name);
+	if (!v->name)
+		error_errno(e, ENOMEM, "there is no memory for a window");
+	else if (!*v->name)
+		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_object is \"%.100s\", which is a container: the name of an object must be "
+			  "behind it", object);
+}
+
+/* ---- Versions under way ---- */
+
+static int begin_put(struct versioned *v, umobject_put **put)
+{
+	return v->base ? call.begin_from(v->base, put, &v->id) : call.begin(v->container, v->name, &v->shape, put, &v->id);
+}
+
+/* Collective, over ranks of which `first` begins one, and those with v join it. All have it, or none. */
+static void begin_version(MPI_Comm comm, struct versioned *v, int first, struct error *e)
+{
+	umobject_put *put = NULL;
+	struct umobject_id id;
+	int rank;
+
+	PMPI_Comm_rank(comm, &rank);
+	if (rank == first && begin_put(v, &put) < 0)
+		said(e, v->name);
+	if (rank == first)
+		id = v->id;
+	error_agree(comm, e);
+	PMPI_Bcast(&id, sizeof(id), MPI_BYTE, first, comm);
+	if (e->class == MPI_SUCCESS && v && rank != first) {
+		v->id = id;
+		if (call.join(v->container, &id, &put) < 0)
+			said(e, v->name);
+	}
+	error_agree(comm, e);
+	if (e->class != MPI_SUCCESS && put) {
+		call.abandon(put);
+		put = NULL;
+	}
+	if (v) {
+		pthread_mutex_lock(&v->lock);
+		v->put = put;
+		pthread_mutex_unlock(&v->lock);
+	}
+}
+
+struct versioned *versioned_open(const char *object, uint64_t chunk, size_t size, MPI_Comm comm, struct error *e)
+{
+	struct versioned *v = calloc(1, sizeof(*v));
+	struct error not_now = { 0 };
+	int first, ranks;
+
+	PMPI_Comm_size(comm, &ranks);
+	pthread_once(&once, load);
+	if (v)
+		v->sizes = calloc((size_t)ranks, sizeof(*v->sizes));
+	if (!v || !v->sizes)
+		error_errno(e, ENOMEM, "there is no memory for a window");
+	else if (*cannot_load)
+		error_set(e, MPI_ERR_INFO_VALUE, "alloc_type is \"object\", for which libummap-object is needed: %s", cannot_load);
+	error_agree(comm, e);
+	if (e->class != MPI_SUCCESS) {
+		if (v)
+			free(v->sizes);
+		free(v);
+		return NULL;
+	}
+	pthread_mutex_init(&v->lock, NULL);
+	v->size = size;
+	v->comm = comm;
+	PMPI_Comm_rank(comm, &v->rank);
+	v->ranks = ranks;
+	agree_on_name(v, object, &chunk, e);
+	if (e->class == MPI_SUCCESS) {
+		share_sizes(v, chunk);
+		open_object(v, object, e);
+		error_agree(comm, e);
+	}
+	first = first_holder(v);
+	if (e->class == MPI_SUCCESS && v->holders)
+		hold_base(v, object, first, e);
+	if (e->class == MPI_SUCCESS && v->size && call.draft_begin(v->base, &v->shape, &v->draft) < 0)
+		said(e, object);
+	error_agree(comm, e);
+	if (e->class != MPI_SUCCESS) {
+		versioned_close(v);
+		return NULL;
+	}
+	/* Where that is not possible, for there is no room, the first commit says so. */
+	if (v->holders)
+		begin_version(comm, v->size ? v : NULL, first, &not_now);
+	opening = size ? v : NULL;
+	return v;
+}
+
+void versioned_close(struct versioned *v)
+{
+	if (!v)
+		return;
+	if (v->put)
+		call.abandon(v->put);
+	if (v->draft)
+		call.draft_end(v->draft);
+	if (v->base)
+		call.release(v->base);
+	if (v->container)
+		call.close(v->container);
+	if (opening == v)
+		opening = NULL;
+	pthread_mutex_destroy(&v->lock);
+	free(v->sizes);
+	free(v->name);
+	free(v);
+}
+
+/* ---- Commits ---- */
+
+static uint64_t hash(const char *s)
+{
+	uint64_t h = 14695981039346656037u;
+
+	while (*s)
+		h = (h ^ (unsigned char)*s++) * 1099511628211u;
+	return h >> 1;
+}
+
+static bool is_written(struct versioned *v)
+{
+	bool written;
+
+	pthread_mutex_lock(&v->lock);
+	written = call.draft_is_written(v->draft);
+	pthread_mutex_unlock(&v->lock);
+	return written;
+}
+
+/* What ranks tell each other, in one call: the greatest of each is found. */
+enum { UNFIRST, WRITTEN, UNBEGUN, NAME, UNNAME, WORDS };
+
+/* The first of them; -1: there is nothing to do, or an error. */
+static int look_around(MPI_Comm comm, struct versioned *v, bool *begun, struct error *e)
+{
+	int64_t words[WORDS] = { 0, 0, 0, INT64_MIN, INT64_MIN }, parts = v != NULL;
+	int rank, ranks;
+
+	PMPI_Comm_rank(comm, &rank);
+	PMPI_Comm_size(comm, &ranks);
+	PMPI_Allreduce(MPI_IN_PLACE, &parts, 1, MPI_INT64_T, MPI_SUM, comm);
+	if (parts == 0)
+		return -1;
+	if (v) {
+		int64_t name = (int64_t)hash(v->name);
+
+		words[UNFIRST] = ranks - rank;
+		words[WRITTEN] = is_written(v);
+		words[UNBEGUN] = v->put == NULL;
+		words[NAME] = name;
+		words[UNNAME] = -name;
+	}
+	PMPI_Allreduce(MPI_IN_PLACE, words, WORDS, MPI_INT64_T, MPI_MAX, comm);
+	*begun = !words[UNBEGUN];
+	if (words[NAME] != -words[UNNAME] || (v && parts != v->holders))
+		error_set(e, MPI_ERR_ARG, "all ranks of an object window have to be there, each with its own part of it");
+	error_agree(comm, e);
+	return words[WRITTEN] && e->class == MPI_SUCCESS ? ranks - (int)words[UNFIRST] : -1;
+}
+
+/* All of this rank is put, and the put is nobody else's from now on. */
+static umobject_put *take_put(struct versioned *v, struct error *e)
+{
+	umobject_put *put;
+
+	pthread_mutex_lock(&v->lock);
+	if (stage_locked(v) < 0)
+		said(e, v->name);
+	put = v->put;
+	v->put = NULL;
+	pthread_mutex_unlock(&v->lock);
+	return put;
+}
+
+static int end_put(struct versioned *v, umobject_put *put, bool first)
+{
+	if (!first)
+		return call.put_end(put);
+	if (call.put_attribute(put, SIZES, v->sizes, (size_t)v->ranks * sizeof(*v->sizes)) == 0)
+		return call.commit(put, UMOBJECT_SPARSE, NULL);
+	call.abandon(put);
+	return -1;
+}
+
+/* Of the version that is under way, which ends, also where that fails. The others have ended it before the first one commits. */
+static void commit_put(MPI_Comm comm, struct versioned *v, int first, struct error *e)
+{
+	umobject_put *put = v ? take_put(v, e) : NULL;
+	int rank;
+
+	PMPI_Comm_rank(comm, &rank);
+	error_agree(comm, e);
+	for (int turn = 0; turn < 2; turn++) {
+		if (put && e->class == MPI_SUCCESS && (rank == first) == turn) {
+			if (end_put(v, put, turn) < 0)
+				said(e, v->name);
+			put = NULL;
+		}
+		error_agree(comm, e);
+	}
+	if (put)
+		call.abandon(put);
+}
+
+static void go_on_from(struct versioned *v, struct error *e)
+{
+	umobject_version *made, *old;
+
+	if (call.hold_id(v->container, &v->id, &made) < 0) {
+		said(e, v->name);
+		return;
+	}
+	pthread_mutex_lock(&v->lock);
+	call.draft_rebase(v->draft, made);
+	old = v->base;
+	v->base = made;
+	pthread_mutex_unlock(&v->lock);
+	if (old)
+		call.release(old);
+}
+
+/* No lock is held while others are waited for: MPI may put into this rank's part meanwhile, and that may be a fault. */
+void versioned_commit(MPI_Comm comm, struct versioned *v, struct error *e)
+{
+	struct error not_now = { 0 };
+	bool begun;
+	int first;
+
+	v = v && v->size ? v : NULL;
+	first = look_around(comm, v, &begun, e);
+	if (first < 0)
+		return;
+	if (!begun)
+		begin_version(comm, v, first, e);
+	if (e->class == MPI_SUCCESS)
+		commit_put(comm, v, first, e);
+	if (e->class != MPI_SUCCESS)
+		return;
+	if (v)
+		go_on_from(v, e);
+	error_agree(comm, e);
+	if (e->class == MPI_SUCCESS)
+		begin_version(comm, v, first, &not_now);
+}

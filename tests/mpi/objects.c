@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * objects - object windows: each rank's part is chunks of one object, all one-sided operations work on it, and a version has what
+ * all ranks had when they made it durable together, or as the window ended; MPI_Win_sync alone makes none. The next window opens the
+ * newest version. What does not fit to it is refused at all ranks, and nothing is left behind by what failed.
+ */
+#include "common.h"
+
+#include <ummap-mpi.h>
+#include <ummap-object.h>
+
+#define PART(of) ((size_t)(160 + 37 * (of)) * KIB + 13)
+#define CHUNK "65536"
+#define SEG "16K"
+
+static char box[400], object[420];
+static uint64_t random_state;
+
+static MPI_Info hints(const char *more, const char *value)
+{
+	MPI_Info info;
+
+	MPI_Info_create(&info);
+	MPI_Info_set(info, "alloc_type", "object");
+	MPI_Info_set(info, "storage_alloc_object", object);
+	MPI_Info_set(info, "storage_alloc_object_chunk", CHUNK);
+	MPI_Info_set(info, "storage_alloc_segsize", SEG);
+	if (more && value)
+		MPI_Info_set(info, more, value);
+	else if (more)
+		MPI_Info_delete(info, more);
+	return info;
+}
+
+static char *open_window(size_t size, MPI_Win *win)
+{
+	MPI_Info info = hints(NULL, NULL);
+	char *base;
+
+	check(MPI_Win_allocate((MPI_Aint)size, 1, info, MPI_COMM_WORLD, &base, win) == MPI_SUCCESS);
+	MPI_Info_free(&info);
+	MPI_Win_set_errhandler(*win, MPI_ERRORS_RETURN);
+	return base;
+}
+
+static void refused(size_t size, const char *more, const char *value, int class, const char *words)
+{
+	MPI_Info info = hints(more, value);
+	char *base;
+	MPI_Win win;
+
+	check_error(MPI_Win_allocate((MPI_Aint)size, 1, info, MPI_COMM_WORLD, &base, &win), class, words);
+	MPI_Info_free(&info);
+}
+
+/* How many versions there are of it, with what rank 0 finds in the container. */
+static uint64_t versions(void)
+{
+	struct umobject_stat st = { .struct_size = sizeof(st) };
+	umobject_container *c;
+	umobject_version *v;
+
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 0) {
+		check(umobject_open(box, NULL, &c) == 0, "%s", umobject_errormsg());
+		if (umobject_hold(c, "field", 0, &v) == 0) {
+			check(umobject_stat(v, &st) == 0);
+			check(umobject_check(v, NULL, NULL) == 0);
+			umobject_release(v);
+		}
+		umobject_close(c);
+	}
+	MPI_Bcast(&st.version, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+	return st.version;
+}
+
+static char value_at(int of, size_t i, int version)
+{
+	return (char)(of * 17 + version * 5 + (int)(i / 977) + 1);
+}
+
+static void store(char *base, int version)
+{
+	for (size_t i = 0; i < PART(rank); i++)
+		base[i] = value_at(rank, i, version);
+}
+
+static void expect(const char *base, int of, int version)
+{
+	for (size_t i = 0; i < PART(of); i++)
+		check(base[i] == value_at(of, i, version), "byte %zu of rank %d: %d, not %d", i, of, base[i], value_at(of, i, version));
+}
+
+/* What another program sees of it: rows, one for each rank. */
+static void expect_object(int version)
+{
+	struct umobject_stat st = { .struct_size = sizeof(st) };
+	umobject_container *c;
+	umobject_version *v;
+
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank > 0)
+		return;
+	check(umobject_open(box, NULL, &c) == 0 && umobject_hold(c, "field", 0, &v) == 0, "%s", umobject_errormsg());
+	check(umobject_stat(v, &st) == 0 && st.shape.rank == 2 && st.shape.dims[0] == (uint64_t)ranks);
+	check(st.shape.dims[1] == PART(ranks - 1) && st.shape.chunk[0] == 1 && st.shape.chunk[1] == 65536);
+	for (int of = 0; of < ranks; of++) {
+		char *row = malloc(PART(of));
+
+		check(umobject_read(v, (uint64_t[]){ (uint64_t)of, 0 }, (uint64_t[]){ 1, PART(of) }, row) == 0, "%s", umobject_errormsg());
+		expect(row, of, version);
+		free(row);
+	}
+	umobject_release(v);
+	umobject_close(c);
+}
+
+static void versions_of_all(void)
+{
+	MPI_Win win;
+	char *base = open_window(PART(rank), &win), *theirs = malloc(PART(ranks - 1));
+	int next = (rank + 1) % ranks;
+
+	check(base[0] == 0 && versions() == 0);
+	check_hint(win, "alloc_type", "object");
+	check_hint(win, "storage_alloc_object", object);
+	store(base, 1);
+	MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, win);
+	check(MPI_Win_sync(win) == MPI_SUCCESS);
+	MPI_Win_unlock(rank, win);
+	check(versions() == 0);
+	check(ummpi_sync_all(MPI_COMM_WORLD, base) == MPI_SUCCESS);
+	check(versions() == 1);
+	expect_object(1);
+	/* Nothing has changed: no version. */
+	check(ummpi_sync_all(MPI_COMM_WORLD, base) == MPI_SUCCESS && versions() == 1);
+	/* Another rank's part, by all kinds of operations. */
+	for (size_t i = 0; i < PART(next); i++)
+		theirs[i] = value_at(next, i, 2);
+	MPI_Win_lock_all(0, win);
+	MPI_Put(theirs, (int)PART(next), MPI_CHAR, next, 0, (int)PART(next), MPI_CHAR, win);
+	MPI_Win_flush(next, win);
+	memset(theirs, 0, PART(next));
+	MPI_Get(theirs, (int)PART(next), MPI_CHAR, next, 0, (int)PART(next), MPI_CHAR, win);
+	MPI_Win_unlock_all(win);
+	expect(theirs, next, 2);
+	MPI_Barrier(MPI_COMM_WORLD);
+	expect(base, rank, 2);
+	expect_object(1);
+	/* The end makes one, too. */
+	check(MPI_Win_free(&win) == MPI_SUCCESS);
+	check(versions() == 2);
+	expect_object(2);
+	free(theirs);
+}
+
+/* Sums are exact, and a restart finds them. */
+static void restart(void)
+{
+	long one = 1, *sums;
+	MPI_Win win;
+	char *base = open_window(PART(rank), &win);
+
+	expect(base, rank, 2);
+	MPI_Barrier(MPI_COMM_WORLD);
+	memset(base, 0, 64 * KIB);
+	MPI_Barrier(MPI_COMM_WORLD);
+	MPI_Win_lock_all(UMMPI_OP(MPI_SUM), win);
+	for (int i = 0; i < 1000; i++)
+		MPI_Put(&one, 1, MPI_LONG, i % ranks, 8 * (i % 8000), 1, MPI_LONG, win);
+	MPI_Win_unlock_all(win);
+	MPI_Barrier(MPI_COMM_WORLD);
+	check(MPI_Win_free(&win) == MPI_SUCCESS);
+	sums = (long *)(void *)open_window(PART(rank), &win);
+	for (int i = 0; i < 1000; i++)
+		check(sums[i] == (i % ranks == rank ? ranks : 0), "%d: %ld", i, sums[i]);
+	check(MPI_Win_free(&win) == MPI_SUCCESS && versions() == 3);
+}
+
+/* While other ranks put into them, versions are whole: each rank's counters only grow. */
+static void puts_meanwhile(void)
+{
+	long last[4] = { 0 }, got[4];
+	MPI_Win win;
+	char *base = open_window(PART(rank), &win);
+	int target = (rank + 1) % ranks;
+
+	MPI_Win_lock(MPI_LOCK_EXCLUSIVE, rank, 0, win);
+	memset(base, 0, PART(rank));
+	MPI_Win_unlock(rank, win);
+	MPI_Barrier(MPI_COMM_WORLD);
+	for (long round = 1; round <= (long)by_time(6, 60); round++) {
+		long values[4] = { round, round, round, round };
+
+		MPI_Win_lock(MPI_LOCK_SHARED, target, 0, win);
+		MPI_Put(values, 4, MPI_LONG, target, (MPI_Aint)(next_random(&random_state) % 19) * 8192, 4, MPI_LONG, win);
+		MPI_Put(values, 4, MPI_LONG, target, 0, 4, MPI_LONG, win);
+		MPI_Win_unlock(target, win);
+		check(ummpi_sync_all(MPI_COMM_WORLD, base) == MPI_SUCCESS);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	check(MPI_Win_free(&win) == MPI_SUCCESS);
+	base = open_window(PART(rank), &win);
+	memcpy(got, base, sizeof(got));
+	last[0] = (long)by_time(6, 60);
+	check(got[0] == last[0] && got[3] == last[0], "%ld", got[0]);
+	check(MPI_Win_free(&win) == MPI_SUCCESS);
+}
+
+static void bad(void)
+{
+	uint64_t before = versions();
+	MPI_Info info;
+	char *base, name[sizeof(object)];
+	MPI_Win win;
+
+	refused(PART(rank) + 1, NULL, NULL, MPI_ERR_INFO_VALUE, "rank 0 has");
+	refused(PART(rank), "storage_alloc_filename", "/tmp/x", MPI_ERR_INFO_VALUE, "storage_alloc_filename is for windows in files");
+	refused(PART(rank), "storage_alloc_driver", "posix", MPI_ERR_INFO_VALUE, "storage_alloc_driver is for");
+	refused(PART(rank), "storage_alloc_engine", "kernel", MPI_ERR_INFO_VALUE, "kernel is for windows in files");
+	refused(PART(rank), "storage_alloc_object", NULL, MPI_ERR_INFO_VALUE, "storage_alloc_object, a container and a name, is missing");
+	refused(PART(rank), "storage_alloc_object_chunk", "0", MPI_ERR_INFO_VALUE, "storage_alloc_object_chunk is");
+	refused(PART(rank), "storage_alloc_object", box, MPI_ERR_INFO_VALUE, "is a container");
+	refused(PART(rank), "storage_alloc_object", "/nowhere/at/all", MPI_ERR_NO_SUCH_FILE, "no container is in");
+	snprintf(name, sizeof(name), "%s/other", box);
+	refused(PART(rank), "storage_alloc_object", name, MPI_ERR_INFO_VALUE, "an object that no window has made");
+	if (ranks > 1) {
+		snprintf(name, sizeof(name), "%s/field%d", box, rank);
+		refused(PART(rank), "storage_alloc_object", name, MPI_ERR_INFO_VALUE, "must be the same at all ranks");
+		refused(PART(rank), "storage_alloc_object_chunk", rank ? "4096" : "8192", MPI_ERR_INFO_VALUE, "must be the same at all ranks");
+		refused(PART(rank), "alloc_type", rank ? "memory" : "object", MPI_ERR_INFO_VALUE, "at some ranks only");
+	}
+	info = hints(NULL, NULL);
+	check_error(MPI_Alloc_mem(1000, info, &base), MPI_ERR_INFO_VALUE, "MPI_Win_allocate only");
+	check_error(MPI_Win_allocate_shared(1000, 1, info, MPI_COMM_WORLD, &base, &win), MPI_ERR_INFO_VALUE, "MPI_Win_allocate only");
+	MPI_Info_free(&info);
+	check(versions() == before);
+	/* Not all of it. */
+	base = open_window(PART(rank), &win);
+	if (ranks > 1)
+		check_error(ummpi_sync_all(MPI_COMM_SELF, base), MPI_ERR_ARG, "all ranks of an object window");
+	base[0]++;
+	/* What is to be discarded is no version. */
+	check(MPI_Win_free(&win) == MPI_SUCCESS && versions() == before + 1);
+	info = hints("storage_alloc_discard", "true");
+	check(MPI_Win_allocate((MPI_Aint)PART(rank), 1, info, MPI_COMM_WORLD, &base, &win) == MPI_SUCCESS);
+	MPI_Info_free(&info);
+	base[0]++;
+	check(MPI_Win_free(&win) == MPI_SUCCESS && versions() == before + 1);
+}
+
+/* Ranks without bytes are there, too. */
+static void some_without(void)
+{
+	size_t size = rank == ranks - 1 ? 100 * KIB : 0;
+	MPI_Win win;
+	char *base;
+
+	snprintf(object, sizeof(object), "%s/few", box);
+	for (int round = 0; round < 3; round++) {
+		base = open_window(size, &win);
+		if (size)
+			check(base[77] == round, "%d", base[77]), base[77]++;
+		check(ummpi_sync_all(MPI_COMM_WORLD, round == 1 && size ? base : NULL) == MPI_SUCCESS);
+		check(MPI_Win_free(&win) == MPI_SUCCESS);
+	}
+	snprintf(object, sizeof(object), "%s/none", box);
+	base = open_window(0, &win);
+	check(MPI_Win_free(&win) == MPI_SUCCESS);
+}
+
+int main(int argc, char **argv)
+{
+	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+	random_state = (uint64_t)rank + 1;
+	snprintf(box, sizeof(box), "%s/box", folder);
+	snprintf(object, sizeof(object), "%s/field", box);
+	if (rank == 0) {
+		struct umobject_attr attr = UMOBJECT_ATTR_INIT;
+		struct umobject_shape shape = { .type = UMOBJECT_DOUBLE, .rank = 1, .dims = { 5 } };
+		umobject_container *c;
+
+		attr.flags = UMOBJECT_CREATE;
+		check(umobject_open(box, &attr, &c) == 0 && umobject_put_array(c, "other", &shape, (double[5]){ 0 }) == 0);
+		umobject_close(c);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	versions_of_all();
+	restart();
+	puts_meanwhile();
+	bad();
+	some_without();
+	MPI_Finalize();
+	return 0;
+}

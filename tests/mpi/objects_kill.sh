@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Kills a job again and again: `tests/mpi/objects_kill.sh LAUNCH MPI RANKS PROGRAM`, in UMMAP_TEST_FOLDER. What dead jobs had
+# staged is garbage, and nothing else is.
+folder=${UMMAP_TEST_FOLDER:?}
+umobject=$(dirname "$4")/../../../umobject
+"$umobject" create "$folder/box" || exit 1
+for ms in 0 $((RANDOM % 50)) $((RANDOM % 200)) $((RANDOM % 200)); do
+	if "$@" "$folder" "$ms" > "$folder/out" 2>&1 || grep -q '\] failed:' "$folder/out"; then
+		cat "$folder/out"
+		echo "objects_kill.sh: the job was to be killed after $ms ms, and nothing else"
+		exit 1
+	fi
+done
+"$umobject" gc "$folder/box" > "$folder/gc" || exit 1
+"$@" "$folder" check || exit 1
+"$umobject" check "$folder/box" || exit 1
+# No chunk is left that the newest version has not: 4 a rank.
+chunks=$(find "$folder/box/data" -type f | wc -l)
+[ "$chunks" -eq $((4 * $3)) ] || { echo "objects_kill.sh: $chunks chunks are left"; exit 1; }
