@@ -22,7 +22,7 @@ static const struct bad {
 	int class;
 	const char *words;
 } bad[] = {
-	{ "alloc_type", "strage", MPI_ERR_INFO_VALUE, "it must be \"memory\" or \"storage\"" },
+	{ "alloc_type", "strage", MPI_ERR_INFO_VALUE, "it must be \"memory\", \"storage\" or \"object\"" },
 	{ "storage_alloc_filename", "part%d", MPI_ERR_INFO_VALUE, "%r" },
 	{ "storage_alloc_filename", "/nowhere/part%r", MPI_ERR_NO_SUCH_FILE, "/nowhere/part" },
 	{ "storage_alloc_offset", "-1", MPI_ERR_INFO_VALUE, "storage_alloc_offset is \"-1\"" },
