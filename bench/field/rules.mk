@@ -30,6 +30,12 @@ $B/bench/slowfs: bench/field/slowfs.c $B/bench/kit/common.o $B/bench/kit/data.o
 	$(CC) $(CPPFLAGS) -Ibench $(CFLAGS) $(shell pkg-config --cflags $(FIELD_FUSE)) -MMD -MP -MF $B/bench/field/slowfs.d \
 		$(LDFLAGS) -o $@ $(filter %.c %.o,$^) $(shell pkg-config --libs $(FIELD_FUSE))
 
+# Where libummap-object is.
+FIELD_OBJECT = $(if $(OBJECT),$B/bench/objects)
+all: $(FIELD_OBJECT)
+$B/bench/objects: $B/bench/field/objects.o $B/bench/kit/common.o $B/bench/kit/data.o $(OBJECT_ALL)
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(OBJECT_LIBS) $(LINK_SO) -Wl,-rpath,'$$ORIGIN/..'
+
 $B/bench/fault: $B/bench/field/report.o
 
 # Which MPI they are for; another one makes them again.
@@ -60,7 +66,7 @@ $(FIELD_CAF): $B/bench/%: bench/field/%.f90 bench/field/caf-kit.f90 $B/bench/mpi
 	@mkdir -p $@.modules
 	mpifort.$(FIELD_MPI) -fcoarray=lib -O3 -g -Wall -Wno-tabs -J$@.modules -o $@ bench/field/caf-kit.f90 $< -lcaf_$(FIELD_MPI)
 
-check-bench: $(FIELD_CAF) $(FIELD) $B/bench/fault $(PLUGINS)
+check-bench: $(FIELD_CAF) $(FIELD) $(FIELD_OBJECT) $B/bench/fault $(PLUGINS)
 	tests/check-bench $B
 .PHONY: check-bench
 

@@ -295,13 +295,21 @@ static bool is_of(const struct unsynced *u, const struct umobject_id *id)
 	return !id || id_same(&u->id, id);
 }
 
-/* Files of this id, or all, and their devices, where their names are. Returns the first error, also one of earlier. */
-static int flush_some(const struct folders *f, const struct umobject_id *id)
-{
-	int fds[UNSYNCED + DEVICES_MAX], error, earlier = 0;
-	bool used[DEVICES_MAX] = { false };
-	unsigned i, n = 0;
+/* What is flushed together with chunks. */
+struct others {
+	int fds[5];
+	unsigned n;
+};
 
+/* Files of this id, or all, and their devices, where their names are. Returns the first error, also one of earlier. */
+static int flush_some(const struct folders *f, const struct umobject_id *id, const struct others *others)
+{
+	int fds[UNSYNCED + DEVICES_MAX + 5], error, earlier = 0;
+	bool used[DEVICES_MAX] = { false };
+	unsigned i, n;
+
+	memcpy(fds, others->fds, sizeof(others->fds));
+	n = others->n;
 	for (i = 0; i < f->nunsynced; i++) {
 		const struct unsynced *u = &f->unsynced[i];
 
@@ -332,9 +340,9 @@ static bool is_noted(const struct folders *f, unsigned n, const struct umobject_
 }
 
 /* An error is for the put whose chunks these are: where another one needed their places, it stays noted. */
-static int sync_some(struct folders *f, const struct umobject_id *id)
+static int sync_some(struct folders *f, const struct umobject_id *id, const struct others *others)
 {
-	int error = flush_some(f, id);
+	int error = flush_some(f, id, others);
 	unsigned i, left = 0;
 
 	for (i = 0; i < f->nunsynced; i++) {
@@ -350,26 +358,22 @@ static int sync_some(struct folders *f, const struct umobject_id *id)
 			f->unsynced[left++] = (struct unsynced){ u.id, -1, 0, error };
 	}
 	f->nunsynced = left;
-	return error ? object_fail(error, "chunks could not be made durable: %s", strerror(error)) : 0;
+	return error ? object_fail(error, "what was put could not be made durable: %s", strerror(error)) : 0;
 }
 
-static int folders_chunk_sync(struct backend *b, const struct umobject_id *id)
+static int sync_with(struct folders *f, const struct umobject_id *id, const struct others *others)
 {
-	struct folders *f = of(b);
 	int result;
 
 	pthread_mutex_lock(&f->lock);
-	result = sync_some(f, id);
+	result = sync_some(f, id, others);
 	pthread_mutex_unlock(&f->lock);
 	return result;
 }
 
-/* Makes a place for one more. */
-static void free_places(struct folders *f)
+static int folders_chunk_sync(struct backend *b, const struct umobject_id *id)
 {
-	pthread_mutex_lock(&f->lock);
-	sync_some(f, NULL);
-	pthread_mutex_unlock(&f->lock);
+	return sync_with(of(b), id, &(struct others){ .n = 0 });
 }
 
 static int note_unsynced(struct folders *f, const struct umobject_id *id, int fd, unsigned device)
@@ -378,7 +382,7 @@ static int note_unsynced(struct folders *f, const struct umobject_id *id, int fd
 
 	pthread_mutex_lock(&f->lock);
 	if (f->nunsynced >= f->most)
-		result = sync_some(f, NULL);
+		result = sync_some(f, NULL, &(struct others){ .n = 0 });
 	if (f->nunsynced < UNSYNCED) {
 		f->unsynced[f->nunsynced++] = (struct unsynced){ *id, fd, device, 0 };
 		result = 0;
@@ -396,7 +400,7 @@ static int open_temporary(struct folders *f, unsigned device, const char *tempor
 
 	if (fd >= 0 || errno != EMFILE)
 		return fd;
-	free_places(f);
+	sync_with(f, NULL, &(struct others){ .n = 0 });
 	return openat(f->devices[device], temporary, flags, 0666);
 }
 
@@ -784,25 +788,21 @@ static int rewrite(const struct folders *f, struct lease *lease, const void *byt
 /* Chunks, view, version and the folders that have their names: all are durable before anything refers to them. */
 static int sync_version(struct folders *f, const struct lease *lease)
 {
+	struct others others = { { lease->fd, f->folder[LIVE], f->folder[VIEWS] }, 3 };
 	char name[ID_TEXT + 3];
-	int fds[5], error, view, n = 3;
+	int view, result;
 
-	if (folders_chunk_sync(&f->b, &lease->id) < 0)
-		return -1;
 	id_text(&lease->id, name);
 	strcat(name, ".h5");
 	view = openat(f->folder[VIEWS], name, O_RDONLY | O_CLOEXEC);
-	fds[0] = lease->fd;
-	fds[1] = f->folder[LIVE];
-	fds[2] = f->folder[VIEWS];
 	if (view >= 0)
-		fds[n++] = view;
+		others.fds[others.n++] = view;
 	if (f->keep > 1)
-		fds[n++] = f->folder[VERSIONS];
-	error = durable_all(fds, (size_t)n);
+		others.fds[others.n++] = f->folder[VERSIONS];
+	result = sync_with(f, &lease->id, &others);
 	if (view >= 0)
 		close(view);
-	return error ? object_fail(error, "the version could not be made durable: %s", strerror(error)) : 0;
+	return result;
 }
 
 /* A link of this name to the version, in place of another one. */

@@ -3,7 +3,7 @@
  * All calls of the HDF5 library. It lays out files of which only the head and the end are kept: data is written by the back ends, which
  * know more ways to be fast and durable. The library is not for threads, so that one at a time is in it.
  *
- * Lock: `turn`, around every call of HDF5.
+ * Lock: `turn`, around every call of HDF5 and around `last`.
  */
 #include "object/hdf5.h"
 
@@ -134,6 +134,60 @@ static int take_frame(int fd, uint64_t at, uint64_t bytes, struct frame *frame)
 	return object_fail(ENOMEM, "no memory for the head of a chunk");
 }
 
+/* The last one that was made: many puts have chunks of one shape. Under `turn`. */
+static struct {
+	struct frame frame;
+	enum umobject_type type;
+	unsigned rank;
+	uint64_t count[UMOBJECT_RANK_MAX];
+	size_t skip;
+} last;
+
+static void *copy_bytes(const void *from, size_t size)
+{
+	void *copy = malloc(size + 1);
+
+	return copy ? memcpy(copy, from, size) : NULL;
+}
+
+static bool copy_frame(const struct frame *from, struct frame *to)
+{
+	*to = (struct frame){ copy_bytes(from->front, from->front_size), from->front_size, copy_bytes(from->back, from->back_size), from->back_size };
+	if (to->front && to->back)
+		return true;
+	frame_free(to);
+	return false;
+}
+
+static bool is_last(const struct umobject_shape *shape, const uint64_t *count, size_t skip)
+{
+	return last.frame.front && last.type == shape->type && last.rank == shape->rank && last.skip == skip &&
+		memcmp(last.count, count, shape->rank * sizeof(*count)) == 0;
+}
+
+static bool take_last(const struct umobject_shape *shape, const uint64_t *count, size_t skip, struct frame *frame)
+{
+	bool taken;
+
+	pthread_mutex_lock(&turn);
+	taken = is_last(shape, count, skip) && copy_frame(&last.frame, frame);
+	pthread_mutex_unlock(&turn);
+	return taken;
+}
+
+static void keep_last(const struct umobject_shape *shape, const uint64_t *count, size_t skip, const struct frame *frame)
+{
+	pthread_mutex_lock(&turn);
+	frame_free(&last.frame);
+	if (copy_frame(frame, &last.frame)) {
+		last.type = shape->type;
+		last.rank = shape->rank;
+		last.skip = skip;
+		memcpy(last.count, count, shape->rank * sizeof(*count));
+	}
+	pthread_mutex_unlock(&turn);
+}
+
 int frame_make(const struct umobject_shape *shape, const uint64_t *count, size_t skip, struct frame *frame)
 {
 	struct box all = { { 0 }, { 0 } };
@@ -143,6 +197,8 @@ int frame_make(const struct umobject_shape *shape, const uint64_t *count, size_t
 	bool done;
 
 	*frame = (struct frame){ 0 };
+	if (take_last(shape, count, skip, frame))
+		return 0;
 	/* Its data is a hole. */
 	fd = temporary_file(path);
 	if (fd < 0)
@@ -161,6 +217,8 @@ int frame_make(const struct umobject_shape *shape, const uint64_t *count, size_t
 	else
 		result = object_fail(error, "HDF5 does not lay out a chunk of this shape in %s: %s", path, strerror(error));
 	close(fd);
+	if (result == 0)
+		keep_last(shape, count, skip, frame);
 	return result;
 }
 

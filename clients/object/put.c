@@ -338,11 +338,20 @@ static int publish(struct umobject_put *p)
 	return result;
 }
 
+/* Others who commit the name wait for what is flushed with the version; for little they wait less than for a flush of its own. */
+static bool is_little(const struct umobject_put *p)
+{
+	const struct object *mine = p->mine;
+
+	return mine->nsources <= 1 && (!mine->nsources || mine->sources->count == 1) && shape_bytes(&mine->shape) <= 65536;
+}
+
 int umobject_commit(umobject_put *p, unsigned flags, uint64_t *version)
 {
 	if (flags & ~UMOBJECT_SPARSE)
 		object_fail(EINVAL, "flags is %#x: there is UMOBJECT_SPARSE", flags);
-	else if (find_sources(p, flags & UMOBJECT_SPARSE) == 0 && make_view(p) == 0 && umobject_put_sync(p) == 0 && publish(p) == 0) {
+	else if (find_sources(p, flags & UMOBJECT_SPARSE) == 0 && make_view(p) == 0 &&
+		 (is_little(p) || umobject_put_sync(p) == 0) && publish(p) == 0) {
 		if (version)
 			*version = p->object->version;
 		put_free(p);

@@ -125,7 +125,8 @@ static int memory_open(const char *where, const void *wanted, size_t wanted_size
 		set(&m->description, &(struct iovec){ (void *)(uintptr_t)wanted, wanted_size }, 1);
 	}
 	result = m ? copy(&m->description, bytes, size) : object_fail(ENOENT, "memory:%s is no container: there is none", where);
-	*b = &m->b;
+	if (m)
+		*b = &m->b;
 	pthread_mutex_unlock(&lock);
 	return result;
 }
