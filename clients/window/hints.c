@@ -314,7 +314,7 @@ static const struct hint {
 	{ "storage_alloc_engine", &engine, FIELD(engine), "\"auto\", \"segv\", \"uffd\", \"sigbus\" or \"kernel\"" },
 	{ "storage_alloc_writers", &flag, FIELD(writers), "\"true\" or \"false\"" },
 	{ "storage_alloc_local", &flag, FIELD(local), "\"true\" or \"false\"" },
-	{ "storage_alloc_winsync", &winsync, FIELD(winsync), "\"memory\", \"storage\" or \"object\"" },
+	{ "storage_alloc_winsync", &winsync, FIELD(winsync), "\"memory\" or \"storage\"" },
 	{ "access_style", &style, FIELD(access_style), "a list of read_once, write_once, read_mostly, write_mostly, "
 	  "sequential, reverse_sequential and random" },
 	{ "file_perm", &perm, FIELD(perm), "an octal number up to 0777" },

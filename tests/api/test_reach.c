@@ -606,8 +606,8 @@ static void *end_mapping(void *m)
 	return NULL;
 }
 
-/* The visitor is in segment 0, which is changed, while `work` begins. */
-static pid_t hold(bool put, uint8_t **m, int *fd, pthread_t *thread, void *(*work)(void *))
+/* The visitor is in segment 0, which is changed, or clean, while `work` begins. */
+static pid_t hold_one(bool put, bool clean, uint8_t **m, int *fd, pthread_t *thread, void *(*work)(void *))
 {
 	pid_t pid;
 
@@ -616,12 +616,19 @@ static pid_t hold(bool put, uint8_t **m, int *fd, pthread_t *thread, void *(*wor
 	pid = start_child(visit, NULL);
 	*m = open_shared(fd, SIZE, READ_WRITE, BUDGET);
 	fill(*m, SEG, 0, NEW);
+	if (clean)
+		check(umsync(*m, 0) == 0);
 	check(umoffer(*m, &common->offer) == 0);
 	common->offered = true;
 	while (!common->inside)
 		pause_ms(1);
 	check(pthread_create(thread, NULL, work, *m) == 0);
 	return pid;
+}
+
+static pid_t hold(bool put, uint8_t **m, int *fd, pthread_t *thread, void *(*work)(void *))
+{
+	return hold_one(put, false, m, fd, thread, work);
 }
 
 /* It does not end while it is held up. */
@@ -644,6 +651,19 @@ Test(reach_held, mapping_does_not_end)
 
 	let_go(pid, thread);
 	check_bytes(common->bytes, HELD, 0, NEW);
+}
+
+/* What has nothing to be written leaves behind the visitor, too: its frame would be another segment's. */
+Test(reach_held, clean_does_not_leave)
+{
+	pthread_t thread;
+	uint8_t *m;
+	int fd;
+	pid_t pid = hold_one(false, true, &m, &fd, &thread, sync_and_evict);
+
+	let_go(pid, thread);
+	check_bytes(common->bytes, HELD, 0, NEW);
+	check(umunmap(m, 1) == 0);
 }
 
 Test(reach_held, put_is_written)

@@ -330,7 +330,7 @@ static void stores_meanwhile(void *arg)
 		c[i].counters = (uint64_t *)m;
 		check(pthread_create(&threads[i], NULL, count, &c[i]) == 0);
 	}
-	for (int i = 1; i <= 40; i++) {
+	for (int i = 1; i <= 100; i++) {
 		check(umremap(m, 0, fds[i % 2], 0, i % 3 ? 0 : UMMAP_SYNC, &base) == 0);
 		pause_ms(2);
 	}

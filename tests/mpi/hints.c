@@ -100,6 +100,9 @@ static void same_bytes(void)
 
 	check_error(allocate(storage_hints("same", NULL), &base, &win), MPI_ERR_INFO_VALUE, "same");
 	check_error(allocate(parts(SIZE - 1), &base, &win), MPI_ERR_INFO_VALUE, "storage_alloc_offset");
+	/* What the kernel maps has no lock that would find it. */
+	check_error(allocate(storage_hints("kernels", "storage_alloc_engine", "kernel", NULL), &base, &win), MPI_ERR_INFO_VALUE,
+		    "has some of the same bytes");
 	check(allocate(parts(SIZE), &base, &win) == MPI_SUCCESS);
 	/* nor with another window of this process */
 	check_error(allocate(storage_hints("same", "storage_alloc_offset", rank ? "1M" : "100000", NULL), &other, &more),

@@ -124,7 +124,7 @@ static int shaky_flush(void *h, uint64_t off, uint64_t len)
 /* How it takes several requests. */
 enum shaky_kind { ONE_BY_ONE, VECTORS, ASYNC, SHAKY_KINDS };
 
-static uint8_t *map_shaky(int prot, enum shaky_kind kind)
+static uint8_t *map_shaky_with(int prot, enum shaky_kind kind, unsigned flags)
 {
 	static const char *const schemes[] = { "shaky", "shakyv", "shakya" };
 	struct ummap_driver driver = {
@@ -145,10 +145,16 @@ static uint8_t *map_shaky(int prot, enum shaky_kind kind)
 	set_env("UMMAP_ENGINE", "segv");
 	set_budget(BUDGET);
 	attr.seg_size = SEG;
+	attr.flags = flags;
 	cr_assert_eq(ummap_driver_register(&driver), 0);
 	snprintf(uri, sizeof(uri), "%s:any", schemes[kind]);
 	check(ummap_open(uri, SIZE, 0, prot, &attr, &m) == 0, "%s", umerrormsg());
 	return m;
+}
+
+static uint8_t *map_shaky(int prot, enum shaky_kind kind)
+{
+	return map_shaky_with(prot, kind, 0);
 }
 
 static bool has_all(const uint8_t *m, size_t first, size_t n)
@@ -208,6 +214,25 @@ Test(shaky, bad_place)
 {
 	for (enum shaky_kind kind = 0; kind < SHAKY_KINDS; kind++)
 		write_past_a_bad_one(kind);
+}
+
+/* Where others write, too, only what was stored is written: in several requests, of which one fails. */
+Test(shaky, bad_part)
+{
+	for (enum shaky_kind kind = 0; kind < SHAKY_KINDS; kind++) {
+		uint8_t *m = map_shaky_with(READ_WRITE, kind, UMMAP_WRITERS);
+
+		for (size_t i = 5; i < SEG; i += 16 * KIB)
+			m[i] = 200;
+		bad = 64 * KIB + 5;
+		cr_assert_eq(umsync(m, 0), -1);
+		cr_expect_eq(errno, EIO);
+		bad = SIZE;
+		cr_assert_eq(umsync(m, 0), 0);
+		for (size_t i = 5; i < SEG; i += 16 * KIB)
+			cr_expect_eq(durable[i], 200, "%zu", i);
+		cr_assert_eq(umunmap(m, 0), 0);
+	}
 }
 
 /* The first n segments go to standby. */
