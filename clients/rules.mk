@@ -11,7 +11,9 @@ MPI_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(call MPI_SRC,$1)) $B/client
 MPI_LIB = $B/libummap-mpi-$1.so.$(VERSION)
 MAPREDUCE_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(wildcard clients/mapreduce/*.c))
 MAPREDUCE_LIB = $B/libummap-mapreduce-$1.so.$(VERSION)
-MPI_LIBS = $(foreach m,$(MPIS),$(call MPI_LIB,$m) $(call MAPREDUCE_LIB,$m))
+OBJECT_MPI_OBJ = $(patsubst %,$B/clients/$1/object/%.o,together shape)
+OBJECT_MPI_LIB = $(if $(OBJECT),$B/libummap-object-$1.so.$(VERSION))
+MPI_LIBS = $(foreach m,$(MPIS),$(call MPI_LIB,$m) $(call MAPREDUCE_LIB,$m) $(call OBJECT_MPI_LIB,$m))
 MPI_PROGRAMS = $(MPIS:%=$B/ummap-wordcount.%)
 
 # The wrappers call our compiler.
@@ -25,7 +27,7 @@ MPI_FORTRAN = $(filter-out tests/mpi/coarray%,$(wildcard tests/mpi/*.f90)) $(if 
 COARRAYS_STATIC = $(wildcard $(dir $(call COARRAYS,$1))open-coarrays/$1/lib/libcaf_$1.a)
 COARRAY_TESTS = $(patsubst tests/mpi/%.f90,$B/tests/mpi/$1/%.static,$(if $(call COARRAYS_STATIC,$1),$(wildcard tests/mpi/coarray_*.f90)))
 COARRAY_EXAMPLES = $(patsubst examples/coarray/%.f90,$B/tests/mpi/$1/coarray_%,$(if $(call COARRAYS,$1),$(wildcard examples/coarray/*.f90)))
-MPI_TESTS = $(patsubst tests/mpi/%.c,$B/tests/mpi/$1/%,$(filter-out $(if $(OBJECT),,tests/mpi/objects.c),$(wildcard tests/mpi/*.c))) \
+MPI_TESTS = $(patsubst tests/mpi/%.c,$B/tests/mpi/$1/%,$(filter-out $(if $(OBJECT),,tests/mpi/objects.c tests/mpi/objects_all.c),$(wildcard tests/mpi/*.c))) \
 	$(if $(shell command -v mpifort.$1 && command -v gfortran),$(patsubst tests/mpi/%.f90,$B/tests/mpi/$1/%,$(call MPI_FORTRAN,$1)) \
 		$(call COARRAY_TESTS,$1) $(call COARRAY_EXAMPLES,$1))
 
@@ -97,9 +99,17 @@ $B/tests/mpi/$1/coarray_%: examples/coarray/%.f90 $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
 	mpifort.$1 -fcoarray=lib -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -Iinclude $$(CAF_MODULES) -o $$@ $$< $$(CAF_LAYER) -lcaf_$1
 
-# It looks for what windows have left in a container.
-$B/tests/mpi/$1/objects: $B/libummap-object.so.$(VERSION)
-$B/tests/mpi/$1/objects: OBJECT_LIB = -lummap-object
+# Objects that all ranks put and get together: on the calls of MPI, too.
+$B/libummap-object-$1.so.$(VERSION): $(call OBJECT_MPI_OBJ,$1) clients/object/libummap-object-mpi.map $B/libummap-object.so.$(VERSION)
+	$(MPICC_$1) -shared $$(LDFLAGS) -Wl,-soname,libummap-object-$1.so.$$(SOMAJOR) \
+		-Wl,--version-script=clients/object/libummap-object-mpi.map -Wl,-z,defs -o $$@ $(call OBJECT_MPI_OBJ,$1) -L$B -lummap-object \
+		-Wl,-rpath,'$$$$ORIGIN'
+	ln -sf $$(notdir $$@) $B/libummap-object-$1.so.$$(SOMAJOR)
+	ln -sf libummap-object-$1.so.$$(SOMAJOR) $B/libummap-object-$1.so
+
+# These look for what windows and all ranks have left in a container.
+$(addprefix $B/tests/mpi/$1/,objects objects_all): $B/libummap-object.so.$(VERSION) $(call OBJECT_MPI_LIB,$1)
+$(addprefix $B/tests/mpi/$1/,objects objects_all): OBJECT_LIB = -lummap-object-$1 -lummap-object
 
 # But for some, which make calls of their own. Each has a module of the same name.
 CAF_CALLING_$1 = $(addprefix $B/tests/mpi/$1/coarray_,calls calls.static recover recover.static path path.static neighbour redistribute)
@@ -136,7 +146,7 @@ $B/examples/mapreduce/$1/%: examples/mapreduce/%.c $(call MAPREDUCE_LIB,$1) $(ca
 	$(MPICC_$1) -Iinclude $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B -Wl,--no-as-needed -lummap-mapreduce-$1 \
 		-lummap-mpi-$1 -Wl,-rpath,$(abspath $B)
 
--include $(patsubst %.o,%.d,$(call MPI_OBJ,$1) $(call MAPREDUCE_OBJ,$1)) $B/ummap-wordcount.$1.d $(addsuffix .d,$(call MPI_TESTS,$1) $(call MPI_EXAMPLES,$1))
+-include $(patsubst %.o,%.d,$(call MPI_OBJ,$1) $(call MAPREDUCE_OBJ,$1) $(call OBJECT_MPI_OBJ,$1)) $B/ummap-wordcount.$1.d $(addsuffix .d,$(call MPI_TESTS,$1) $(call MPI_EXAMPLES,$1))
 endef
 $(foreach m,$(MPIS),$(eval $(call MPI_RULES,$m)))
 
@@ -146,14 +156,17 @@ mpi-tests: mpi $(foreach m,$(MPIS),$(call MPI_TESTS,$m)) $(foreach m,$(filter mp
 
 # Programs have the name of their MPI behind their own, as mpirun has; without it they are those of the first.
 install: $(MPIS:%=install-mpi-%)
-$(MPIS:%=install-mpi-%): install-mpi-%: $B/libummap-mpi-%.so.$(VERSION) $B/libummap-mapreduce-%.so.$(VERSION) $B/ummap-wordcount.%
+$(MPIS:%=install-mpi-%): install-mpi-%: $B/libummap-mpi-%.so.$(VERSION) $B/libummap-mapreduce-%.so.$(VERSION) $B/ummap-wordcount.% \
+		$(if $(OBJECT),$B/libummap-object-%.so.$(VERSION))
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(BINDIR)
-	for name in mpi mapreduce; do lib=libummap-$$name-$*.so; \
+	for name in mpi mapreduce $(if $(OBJECT),object); do lib=libummap-$$name-$*.so; \
 		install -m 755 $B/$$lib.$(VERSION) $(DESTDIR)$(LIBDIR) && \
 		ln -sf $$lib.$(VERSION) $(DESTDIR)$(LIBDIR)/$$lib.$(SOMAJOR) && \
 		ln -sf $$lib.$(SOMAJOR) $(DESTDIR)$(LIBDIR)/$$lib || exit; done
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
 		-e 's|@MPI@|$*|g' clients/mapreduce/ummap-mapreduce.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap-mapreduce-$*.pc
+	$(if $(OBJECT),sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
+		-e 's|@MPI@|$*|g' clients/object/ummap-object-mpi.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap-object-$*.pc)
 	install -m 755 $B/ummap-wordcount.$* $(DESTDIR)$(BINDIR)
 	$(if $(filter $*,$(firstword $(MPIS))),ln -sf ummap-wordcount.$* $(DESTDIR)$(BINDIR)/ummap-wordcount)
 .PHONY: mpi mpi-tests $(MPIS:%=install-mpi-%)

@@ -2,7 +2,7 @@
 # libummap-object: arrays as objects, their command, the driver `object`, and the back end for RADOS, where librados is. Without HDF5,
 # protobuf-c and liburing it is not built.
 
-OBJECT_SRC = $(filter-out %/driver.c clients/object/rados%,$(wildcard clients/object/*.c))
+OBJECT_SRC = $(filter-out %/driver.c %/together.c clients/object/rados%,$(wildcard clients/object/*.c))
 OBJECT_OBJ = $(OBJECT_SRC:%.c=$B/%.o) $B/clients/object/object.pb-c.o
 OBJECT_SO = $B/libummap-object.so.$(VERSION)
 OBJECT_DRIVER = $B/plugins/ummap-driver-object.so

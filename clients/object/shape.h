@@ -38,7 +38,7 @@ struct runs {
 	uint64_t a, b;                      /* where the run stands now, in bytes */
 };
 
-/* The common box within a and within b. Then, while runs_next, the run is at runs->a and runs->b. */
+/* The common box within a and within b: the first run is at runs->a and runs->b, and the next one after runs_next, while that is true. */
 void runs_begin(struct runs *r, const struct umobject_shape *shape, const struct box *common, const struct box *a, const struct box *b);
 bool runs_next(struct runs *r);
 
