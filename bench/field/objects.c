@@ -266,7 +266,7 @@ static void small_figure(unsigned rep)
 
 /* ---- Mapped ones ---- */
 
-#define READS 100000
+#define READS 20000
 
 static double read_mapped(const char *uri, size_t size, size_t seg, uint64_t seed)
 {
@@ -309,8 +309,10 @@ static void mapped_figure(unsigned rep)
 	close(fd);
 	munmap(bytes, size);
 	for (unsigned i = 0; i < 2; i++) {
-		double plain = read_mapped(path, size, segs[i], rep), object;
+		double plain, object;
 
+		snprintf(uri, sizeof(uri), "posix:%s", path);
+		plain = read_mapped(uri, size, segs[i], rep);
 		snprintf(uri, sizeof(uri), "object:%s/array", box);
 		object = read_mapped(uri, size, segs[i], rep);
 		snprintf(of, sizeof(of), "%zuK", segs[i] / KIB);
@@ -496,6 +498,8 @@ int main(int argc, char **argv)
 	for (unsigned i = 0; i < options.nranks; i++)
 		if (options.ranks[i] > MOST_RANKS)
 			die("--ranks are at most %d", MOST_RANKS);
+	/* Pages of the kernel's that hold a file need no load at all; what is compared are loads. */
+	setenv("UMMAP_CACHED", "copy", 0);
 	snprintf(box, sizeof(box), "%s/objects.%d.box", options.dir, (int)getpid());
 	snprintf(folder, sizeof(folder), "%s/objects.%d.plain", options.dir, (int)getpid());
 	data = huge_memory(options.size);
