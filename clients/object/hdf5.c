@@ -62,8 +62,21 @@ static hid_t new_access(void)
 	return fapl;
 }
 
+/* Bytes for what HDF5 writes of its own. */
+#define HEADS ((off_t)64 << 10)
+
+/* A file that HDF5 cannot close is one on which it crashes when the process ends. So what it is going to write has room before. */
+static bool has_room(int fd, uint64_t bytes, off_t heads)
+{
+	if (ftruncate(fd, (off_t)bytes + heads) < 0)
+		return false;
+	if (fallocate(fd, 0, 0, heads) < 0 && errno != EOPNOTSUPP && errno != ENOSYS)
+		return false;
+	return ftruncate(fd, 0) == 0;
+}
+
 /* HDF5 opens nothing without a name, and what it has of a file in memory has another checksum than it should. */
-static int temporary_file(char path[static PATH_MAX])
+static int temporary_file(char path[static PATH_MAX], uint64_t bytes, off_t heads)
 {
 	const char *folder = getenv("TMPDIR");
 	int fd;
@@ -72,7 +85,12 @@ static int temporary_file(char path[static PATH_MAX])
 	fd = mkostemp(path, O_CLOEXEC);
 	if (fd < 0)
 		return object_fail(errno, "no file for HDF5: %s: %s; TMPDIR may name another folder", path, strerror(errno));
-	return fd;
+	if (has_room(fd, bytes, heads))
+		return fd;
+	object_fail(errno, "no room for a file of HDF5's, %s: %s; TMPDIR may name another folder", path, strerror(errno));
+	unlink(path);
+	close(fd);
+	return -1;
 }
 
 /* ---- The frame of a chunk ---- */
@@ -200,10 +218,10 @@ int frame_make(const struct umobject_shape *shape, const uint64_t *count, size_t
 	if (take_last(shape, count, skip, frame))
 		return 0;
 	/* Its data is a hole. */
-	fd = temporary_file(path);
+	memcpy(all.count, count, shape->rank * sizeof(*count));
+	fd = temporary_file(path, skip + box_bytes(shape, &all), HEADS);
 	if (fd < 0)
 		return -1;
-	memcpy(all.count, count, shape->rank * sizeof(*count));
 	pthread_mutex_lock(&turn);
 	errno = 0;
 	H5E_BEGIN_TRY {
@@ -327,11 +345,21 @@ static bool fill_view(hid_t file, const struct object *o, void (*name)(void *, c
 	return filled;
 }
 
+/* What its heads, its names of chunks, and its attributes may take, and more. */
+static off_t view_most(const struct object *o)
+{
+	uint64_t chunks = umobject_chunks(&o->shape), most = HEADS;
+
+	for (size_t i = 0; i < o->nattributes; i++)
+		most += o->attributes[i].size + 4096;
+	return (off_t)(most + chunks * 512);
+}
+
 void *view_make(const struct object *o, void (*name)(void *arg, const struct umobject_id *id, uint64_t number, char *text, size_t size),
 		void *arg, size_t *size)
 {
 	char path[PATH_MAX];
-	int fd = temporary_file(path);
+	int fd = temporary_file(path, 0, view_most(o));
 	void *bytes = NULL;
 	bool filled = false;
 	hid_t fapl, file;
