@@ -193,7 +193,7 @@ static void says_that_files_may_not_grow(void *unused)
 	signal(SIGXFSZ, SIG_IGN);
 	put_seed(c, "a", 1);
 	fill(data, sizeof(data), 0, 2);
-	for (rlim_t most = 0; most < 32 * KIB; most += 700) {
+	for (rlim_t most = 0; most < 256 * KIB; most += most < 16 * KIB ? 700 : 5000) {
 		check(setrlimit(RLIMIT_FSIZE, &(struct rlimit){ most, RLIM_INFINITY }) == 0);
 		if (umobject_put_array(c, "a", &shape, data) == 0)
 			break;
