@@ -158,6 +158,8 @@ $B/tests/test_%: test_%.c $(ROOMS)
 
 $B/tests/prog_umtop: | $(UMTOP)
 $B/tests/prog_preload: LINK_SO =
+# It has the head itself.
+$B/tests/prog_cachehead: override CPPFLAGS += -Iclients
 $B/tests/prog_%: prog_%.c $(SO)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Ilib -Itests $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)

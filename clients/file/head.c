@@ -68,15 +68,17 @@ int head_write(struct head_file *file)
 	struct head *head = &file->head;
 	ssize_t n;
 
+	int err;
+
 	head->magic = MAGIC;
 	head->number++;
 	head->sum = sum_of(head);
 	n = pwrite(file->fd, head, sizeof(*head), (off_t)(head->number & 1) * SLOT);
-	if (n < 0)
-		return -errno;
-	if (n != sizeof(*head))
-		return -ENOSPC;
-	return fdatasync(file->fd) < 0 ? -errno : 0;
+	err = n < 0 ? -errno : n != sizeof(*head) ? -ENOSPC : fdatasync(file->fd) < 0 ? -errno : 0;
+	/* What failed may be there in part: the next one goes to the same slot, and the other stays. */
+	if (err)
+		head->number--;
+	return err;
 }
 
 static struct head_file *find(const char *path)
