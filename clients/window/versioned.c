@@ -16,6 +16,8 @@
 #include <string.h>
 #include <ummap-driver.h>
 #include <ummap-object.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #define LIBRARY "libummap-object.so.0"
 /* A change costs a chunk. */
@@ -394,15 +396,6 @@ void versioned_close(struct versioned *v)
 
 /* ---- Commits ---- */
 
-static uint64_t hash(const char *s)
-{
-	uint64_t h = 14695981039346656037u;
-
-	while (*s)
-		h = (h ^ (unsigned char)*s++) * 1099511628211u;
-	return h >> 1;
-}
-
 static bool is_written(struct versioned *v)
 {
 	bool written;
@@ -428,7 +421,7 @@ static int look_around(MPI_Comm comm, struct versioned *v, bool *begun, struct e
 	if (parts == 0)
 		return -1;
 	if (v) {
-		int64_t name = (int64_t)hash(v->name);
+		int64_t name = (int64_t)(XXH3_64bits(v->name, strlen(v->name)) >> 1);
 
 		words[UNFIRST] = ranks - rank;
 		words[WRITTEN] = is_written(v);
