@@ -69,7 +69,7 @@ def limit(size: _Union[int, str, None] = None) -> _Optional[int]:
     part = isinstance(size, str) and size.strip().endswith("%")
     wanted = None if part else _open.size_of(size, "limit")
     new = str(size).strip() if part else str(wanted)
-    if _ummap.stat()["budget_bytes"] and (new != text if part else wanted != now):
+    if (_open.began or _ummap.stat()["budget_bytes"]) and (new != text if part else wanted != now):
         raise RuntimeError(f"the limit is {text if now is None else now} since the first mapping was made: set it before, or give "
                            "mappings a limit of their own")
     _os.environ["UMMAP_MEM_LIMIT"] = new

@@ -76,6 +76,11 @@ def segment_for(segment: Size, limit: int, advice: Optional[str], row: int) -> i
     return 0 if wanted == most else max(wanted, PAGE)
 
 
+# Whether there was a mapping: from then on, the limit of the process stays. The budget that umstat(3) tells is none for a moment where
+# other processes have all of the memory that they share.
+began = False
+
+
 class Mapping(_ummap.Mapping):
     """Bytes of a store, in memory as far as they are used: what `ummap.open` returns.
 
@@ -323,6 +328,7 @@ class Store:
             advice: Optional[str] = None, writers: bool = False, kernel: bool = False, engine: Optional[str] = None,
             row: int = 0) -> Mapping:
         """Map [offset, offset + size); offset is a multiple of the page's size."""
+        global began
         if engine not in _ENGINES:
             raise ValueError(f"engine must be one of {list(_ENGINES)!r} (got {engine!r})")
         number = None if advice is None else advice_of(advice)
@@ -330,6 +336,7 @@ class Store:
         flags = (_ummap.WRITERS if writers else 0) | (_ummap.KERNEL if kernel else 0)
         options = dict(segment=segment_for(segment, budget, advice, row), policy=policy, limit=budget, engine=_ENGINES[engine])
         mapping = self._open(size, offset, flags, options)
+        began = True
         mapping.recipe = dict(store=self.uri if self.uri is not None else self.path, mode=self.mode, offset=offset, size=size,
                               limit=limit, segment=options["segment"] or None, policy=policy, advice=advice, writers=writers,
                               kernel=kernel, engine=engine)
