@@ -15,7 +15,7 @@ grep -q '^ummap-cafrun: images have died .*restart 1 of 1' "$out" || fail "the r
 grep -q '^ummap-cafrun: images have died .* no restarts left' "$out" || fail "the end was to be told"
 cafrun --restarts 3 "$program" || fail "three restarts were to be enough"
 [ "$(grep -c '^ummap-coarray: going on from sync [1-9]' "$out")" -gt 0 ] || fail "what the job goes on from was to be told"
-grep -q '^ *steps 60 total 1770 tries 3$' "$out" || fail "the result was to be that without failures"
+grep -qw 'steps 60 total 1770 tries 3' "$out" || fail "the result was to be that without failures"
 rm -r "$folder"
 ! cafrun --restarts 3 "$program" error || fail "the program has ended with an error"
 ! grep -q 'starting again' "$out" || fail "a program that ends with an error was not to be started again"

@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! coarray_path FOLDER [die] - one coarray has its files in a folder of its own; each run adds one to all.
+! coarray_path FOLDER [small] [die|early FILE] - one coarray has its files in a folder of its own; each run adds one to all.
 include 'ummap_coarray.f90'
 program coarray_path
 	use ummap_coarray
@@ -17,7 +17,7 @@ program coarray_path
 	! What is not in any file yet goes along.
 	if (how /= 'early') far(1) = -1
 	call pcaf_config(far, .true., folder)
-	if (how == 'early') error stop 'as it was told'
+	if (how == 'early') call die()
 	if (far(1) /= -1 .or. any(far(2:) /= 5 + runs)) error stop 'the contents have not come along'
 	far(1) = 5 + runs
 	do i = 1, num_images()
@@ -30,8 +30,19 @@ program coarray_path
 	sync all
 	! Without this, no other run sees it.
 	far = -2
-	if (how == 'die') error stop 'as it was told'
+	if (how == 'die') call die()
 	far = 5 + runs
 	sync all
 	if (this_image() == 1) print '(a,i0)', 'run ', runs
+contains
+	! A file says so: MPICH may lose what is said right before it ends all images, or mix what several say.
+	subroutine die()
+		character(500) :: told
+		integer :: unit
+
+		call get_command_argument(3, told)
+		open (newunit=unit, file=told)
+		close (unit)
+		error stop
+	end subroutine
 end program

@@ -43,13 +43,12 @@ static void lock_after_it(MPI_Win win, bool paged)
 	check_error(MPI_Get(far, 8, MPI_BYTE, 1, 7 * SEG, 8, MPI_BYTE, win), MPI_ERR_OTHER, "rank 1 has ended");
 }
 
-/* Leaves a file of that name, for this rank of the job. */
-static void leave_file(const char *name, const char *number)
+static void leave_file(const char *name, int number)
 {
 	char path[400];
 	int fd;
 
-	snprintf(path, sizeof(path), "%s/%s.%s", getenv("UMMAP_TEST_FOLDER"), name, number);
+	snprintf(path, sizeof(path), "%s/%s.%d", getenv("UMMAP_TEST_FOLDER"), name, number);
 	fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
 	check(fd >= 0, "%s", path);
 	close(fd);
@@ -83,7 +82,7 @@ static void become_child(void)
 	if (pid == 0)
 		return;
 	check(waitpid(pid, &status, 0) == pid);
-	leave_file("ended", mine);
+	leave_file("ended", atoi(mine));
 	for (int i = 0; i < atoi(all); i++)
 		wait_for_file("ended", i);
 	exit(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL ? 0 : WEXITSTATUS(status));
@@ -97,7 +96,7 @@ int main(int argc, char **argv)
 	char name[64], *base;
 	MPI_Info info;
 	MPI_Win win;
-	int first;
+	int first, here;
 
 	become_child();
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
@@ -105,6 +104,7 @@ int main(int argc, char **argv)
 	MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &machine);
 	MPI_Bcast(&first, 1, MPI_INT, 0, machine);
 	MPI_Comm_rank(machine, &rank);
+	MPI_Comm_size(machine, &here);
 	snprintf(name, sizeof(name), "died-%d.%%r", first);
 	info = kernel ? storage_hints(name, "storage_alloc_engine", "kernel", NULL) :
 	       storage_hints(name, "storage_alloc_segsize", "64K", NULL);
@@ -114,7 +114,11 @@ int main(int argc, char **argv)
 	if (rank == 1)
 		lock_and_die(win);
 	lock_after_it(win, !kernel && (!engine || strcmp(engine, "segv") == 0));
-	leave_file("came", getenv(LAUNCHER_RANK));
-	/* MPI_Finalize would wait for the dead one. */
+	/* MPI_Finalize would wait for the dead one; and the lock is in memory of the first of a machine. */
+	snprintf(name, sizeof(name), "came-%d", first);
+	leave_file(name, rank);
+	for (int i = 0; i < here; i++)
+		if (i != 1)
+			wait_for_file(name, i);
 	_exit(0);
 }

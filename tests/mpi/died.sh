@@ -5,7 +5,7 @@
 folder=${UMMAP_TEST_FOLDER:?} machines=($MACHINES)
 died=${#machines[@]}
 "$@" > "$folder/out" 2>&1
-came=$(find "$folder" -maxdepth 1 -name 'came.*' | wc -l)
+came=$(find "$folder" -maxdepth 1 -name 'came-*' | wc -l)
 [ "$came" -eq $(($3 - (died ? died : 1))) ] && ! grep -q '\] failed:' "$folder/out" && exit
 cat "$folder/out"
 echo "died.sh: $came ranks got the lock"
