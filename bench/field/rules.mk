@@ -9,10 +9,14 @@ FIELD_RANKS = $(if $(FIELD_MPI),ior prk-stencil prk-transpose haccio dht mpi-rma
 FIELD_SANDIA = $(if $(filter openmpi,$(FIELD_MPI)),$(wildcard /usr/include/mrmpi/mapreduce.h))
 FIELD_COUNT = $(addprefix $B/bench/field/,words.o mapreduce_library.o mapreduce_table.o \
 	$(if $(FIELD_SANDIA),mapreduce_sandia.o,absent_sandia.o))
-FIELD = $(addprefix $B/bench/,mstream zipf $(FIELD_RANKS) $(if $(FIELD_FUSE),slowfs))
+# The skeleton application, beside parallel HDF5 where that is for the same MPI.
+FIELD_OUTPUTS = $(if $(OBJECT),$(if $(FIELD_MPI),outputs))
+FIELD_HDF5 := $(shell pkg-config --exists hdf5-$(FIELD_MPI) 2> /dev/null && echo hdf5-$(FIELD_MPI))
+FIELD_OUTPUTS_HDF5 = $B/bench/field/$(if $(FIELD_HDF5),outputs,absent)_hdf5.o
+FIELD = $(addprefix $B/bench/,mstream zipf $(FIELD_RANKS) $(FIELD_OUTPUTS) $(if $(FIELD_FUSE),slowfs))
 FIELD_ROOMS = $(addprefix $B/bench/field/,alloc.o report.o) $(addprefix $B/bench/kit/,common.o data.o memcg.o policy.o)
 FIELD_MPI_ROOMS = $(addprefix $B/bench/field/,job.o alloc_mpi.o)
-FIELD_MPI_OBJ = $(FIELD_RANKS:%=$B/bench/field/%.o) $(FIELD_MPI_ROOMS) $(addprefix $B/bench/field/,api.o prk.o filepair.o) $(FIELD_COUNT)
+FIELD_MPI_OBJ = $(patsubst %,$B/bench/field/%.o,$(FIELD_RANKS) $(FIELD_OUTPUTS)) $(if $(FIELD_OUTPUTS),$(FIELD_OUTPUTS_HDF5)) $(FIELD_MPI_ROOMS) $(addprefix $B/bench/field/,api.o prk.o filepair.o) $(FIELD_COUNT)
 
 all: $(FIELD)
 
@@ -56,7 +60,10 @@ $B/bench/prk-stencil $B/bench/prk-transpose: $B/bench/field/prk.o
 $B/bench/rompio $B/bench/mapsearch $B/bench/randomwalk: $B/bench/field/filepair.o
 $B/bench/mapreduce: $(FIELD_COUNT) $(call MAPREDUCE_LIB,$(FIELD_MPI))
 $B/bench/mapreduce: FIELD_LIBS = -lummap-mapreduce-$(FIELD_MPI) $(if $(FIELD_SANDIA),-lMapReduceMPI -lstdc++)
-$(FIELD_RANKS:%=$B/bench/%): $B/bench/%: $B/bench/field/%.o $(FIELD_ROOMS) $(FIELD_MPI_ROOMS) $(call MPI_LIB,$(FIELD_MPI))
+$B/bench/field/outputs_hdf5.o: override CPPFLAGS += $(shell pkg-config --cflags-only-I $(FIELD_HDF5))
+$B/bench/outputs: $(FIELD_OUTPUTS_HDF5) $(call OBJECT_MPI_LIB,$(FIELD_MPI))
+$B/bench/outputs: FIELD_LIBS = -lummap-object-$(FIELD_MPI) -lummap-object $(if $(FIELD_HDF5),$(shell pkg-config --libs $(FIELD_HDF5)))
+$(patsubst %,$B/bench/%,$(FIELD_RANKS) $(FIELD_OUTPUTS)): $B/bench/%: $B/bench/field/%.o $(FIELD_ROOMS) $(FIELD_MPI_ROOMS) $(call MPI_LIB,$(FIELD_MPI))
 	$(MPICC_$(FIELD_MPI)) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$B $(FIELD_LIBS) -lummap-mpi-$(FIELD_MPI) $(LINK_SO) -lm
 
 # Coarrays, where OpenCoarrays is. They are not linked with the library.

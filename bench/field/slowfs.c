@@ -161,6 +161,11 @@ static int slow_truncate(const char *name, off_t size, struct fuse_file_info *fi
 	return result(fi ? ftruncate((int)fi->fh, size) : truncate(path, size));
 }
 
+static int slow_fsyncdir(const char *name, int data_only, struct fuse_file_info *fi)
+{
+	return slow_fsync(name, data_only, fi);
+}
+
 static int slow_unlink(const char *name)
 {
 	char path[PATH_MAX];
@@ -168,6 +173,60 @@ static int slow_unlink(const char *name)
 
 	take_time(0);
 	return err ? err : result(unlink(path));
+}
+
+static int slow_mkdir(const char *name, mode_t mode)
+{
+	char path[PATH_MAX];
+	int err = below(path, name);
+
+	take_time(0);
+	return err ? err : result(mkdir(path, mode));
+}
+
+static int slow_rmdir(const char *name)
+{
+	char path[PATH_MAX];
+	int err = below(path, name);
+
+	take_time(0);
+	return err ? err : result(rmdir(path));
+}
+
+static int slow_symlink(const char *target, const char *name)
+{
+	char path[PATH_MAX];
+	int err = below(path, name);
+
+	take_time(0);
+	return err ? err : result(symlink(target, path));
+}
+
+static int slow_readlink(const char *name, char *target, size_t size)
+{
+	char path[PATH_MAX];
+	int err = below(path, name);
+	ssize_t len;
+
+	take_time(0);
+	if (err)
+		return err;
+	len = readlink(path, target, size - 1);
+	if (len < 0)
+		return -errno;
+	target[len] = '\0';
+	return 0;
+}
+
+static int slow_link(const char *from, const char *to)
+{
+	char old[PATH_MAX], new[PATH_MAX];
+	int err = below(old, from);
+
+	if (!err)
+		err = below(new, to);
+	take_time(0);
+	return err ? err : result(link(old, new));
 }
 
 /* FUSE also does this to files that are removed while somebody has them open. */
@@ -196,7 +255,8 @@ static void *slow_init(struct fuse_conn_info *conn, struct fuse_config *config)
 static const struct fuse_operations operations = {
 	.init = slow_init, .getattr = slow_getattr, .readdir = slow_readdir, .open = slow_open, .create = slow_create,
 	.release = slow_release, .read = slow_read, .write = slow_write, .fsync = slow_fsync,
-	.truncate = slow_truncate, .unlink = slow_unlink, .rename = slow_rename,
+	.truncate = slow_truncate, .unlink = slow_unlink, .rename = slow_rename, .link = slow_link,
+	.mkdir = slow_mkdir, .rmdir = slow_rmdir, .fsyncdir = slow_fsyncdir, .symlink = slow_symlink, .readlink = slow_readlink,
 };
 
 static bool parse_options(int argc, char **argv)

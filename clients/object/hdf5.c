@@ -66,17 +66,17 @@ static hid_t new_access(void)
 #define HEADS ((off_t)64 << 10)
 
 /* A file that HDF5 cannot close is one on which it crashes when the process ends. So what it is going to write has room before. */
-static bool has_room(int fd, uint64_t bytes, off_t heads)
+static bool has_room(int fd, uint64_t bytes)
 {
-	if (ftruncate(fd, (off_t)bytes + heads) < 0)
+	if (ftruncate(fd, (off_t)bytes + HEADS) < 0)
 		return false;
-	if (fallocate(fd, 0, 0, heads) < 0 && errno != EOPNOTSUPP && errno != ENOSYS)
+	if (fallocate(fd, 0, 0, HEADS) < 0 && errno != EOPNOTSUPP && errno != ENOSYS)
 		return false;
 	return ftruncate(fd, 0) == 0;
 }
 
-/* HDF5 opens nothing without a name, and what it has of a file in memory has another checksum than it should. */
-static int temporary_file(char path[static PATH_MAX], uint64_t bytes, off_t heads)
+/* Sparse: its data stays a hole. */
+static int temporary_file(char path[static PATH_MAX], uint64_t bytes)
 {
 	const char *folder = getenv("TMPDIR");
 	int fd;
@@ -85,7 +85,7 @@ static int temporary_file(char path[static PATH_MAX], uint64_t bytes, off_t head
 	fd = mkostemp(path, O_CLOEXEC);
 	if (fd < 0)
 		return object_fail(errno, "no file for HDF5: %s: %s; TMPDIR may name another folder", path, strerror(errno));
-	if (has_room(fd, bytes, heads))
+	if (has_room(fd, bytes))
 		return fd;
 	object_fail(errno, "no room for a file of HDF5's, %s: %s; TMPDIR may name another folder", path, strerror(errno));
 	unlink(path);
@@ -106,6 +106,8 @@ static bool lay_out(const char *path, const struct umobject_shape *shape, const 
 	H5Pset_alloc_time(dcpl, H5D_ALLOC_TIME_EARLY);
 	H5Pset_fill_time(dcpl, H5D_FILL_TIME_NEVER);
 	file = H5Fcreate(path, H5F_ACC_TRUNC, fcpl, fapl);
+	/* Whoever is killed leaves nothing. */
+	unlink(path);
 	if (file >= 0)
 		set = H5Dcreate2(file, HDF5_DATASET, type_of(shape->type), space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
 	*at = set >= 0 ? H5Dget_offset(set) : HADDR_UNDEF;
@@ -219,7 +221,7 @@ int frame_make(const struct umobject_shape *shape, const uint64_t *count, size_t
 		return 0;
 	/* Its data is a hole. */
 	memcpy(all.count, count, shape->rank * sizeof(*count));
-	fd = temporary_file(path, skip + box_bytes(shape, &all), HEADS);
+	fd = temporary_file(path, skip + box_bytes(shape, &all));
 	if (fd < 0)
 		return -1;
 	pthread_mutex_lock(&turn);
@@ -229,7 +231,6 @@ int frame_make(const struct umobject_shape *shape, const uint64_t *count, size_t
 	} H5E_END_TRY;
 	error = storage_error(errno);
 	pthread_mutex_unlock(&turn);
-	unlink(path);
 	if (done)
 		result = take_frame(fd, at, box_bytes(shape, &all), frame);
 	else
@@ -345,47 +346,84 @@ static bool fill_view(hid_t file, const struct object *o, void (*name)(void *, c
 	return filled;
 }
 
-/* What its heads, its names of chunks, and its attributes may take, and more. */
-static off_t view_most(const struct object *o)
-{
-	uint64_t chunks = umobject_chunks(&o->shape), most = HEADS;
+/* What HDF5 has in memory of a file: it is complete when the file is closed, and not before. */
+struct image {
+	char *bytes;
+	size_t size;
+};
 
-	for (size_t i = 0; i < o->nattributes; i++)
-		most += o->attributes[i].size + 4096;
-	return (off_t)(most + chunks * 512);
+static void *image_resize(void *bytes, size_t size, H5FD_file_image_op_t op, void *arg)
+{
+	struct image *image = arg;
+	void *larger = realloc(bytes, size);
+
+	(void)op;
+	if (larger)
+		*image = (struct image){ larger, size };
+	return larger;
+}
+
+static void *image_make(size_t size, H5FD_file_image_op_t op, void *arg)
+{
+	return image_resize(NULL, size, op, arg);
+}
+
+static herr_t image_keep(void *bytes, H5FD_file_image_op_t op, void *arg)
+{
+	(void)bytes, (void)op, (void)arg;
+	return 0;
+}
+
+static void *same_image(void *arg)
+{
+	return arg;
+}
+
+static herr_t leave_image(void *arg)
+{
+	(void)arg;
+	return 0;
+}
+
+/* A file in memory, with no more bytes than it has. */
+static hid_t image_access(struct image *image)
+{
+	H5FD_file_image_callbacks_t calls = { .image_malloc = image_make, .image_realloc = image_resize, .image_free = image_keep,
+		.udata_copy = same_image, .udata_free = leave_image, .udata = image };
+	hid_t fapl = new_access();
+
+	if (H5Pset_fapl_core(fapl, 1, false) >= 0 && H5Pset_file_image_callbacks(fapl, &calls) >= 0)
+		return fapl;
+	H5Pclose(fapl);
+	return H5I_INVALID_HID;
 }
 
 void *view_make(const struct object *o, void (*name)(void *arg, const struct umobject_id *id, uint64_t number, char *text, size_t size),
 		void *arg, size_t *size)
 {
-	char path[PATH_MAX];
-	int fd = temporary_file(path, 0, view_most(o));
-	void *bytes = NULL;
+	struct image image = { NULL, 0 };
 	bool filled = false;
-	hid_t fapl, file;
-	int error;
+	hid_t fapl, file = H5I_INVALID_HID;
 
-	if (fd < 0)
-		return NULL;
 	pthread_mutex_lock(&turn);
-	errno = 0;
 	H5E_BEGIN_TRY {
-		fapl = new_access();
-		file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
+		fapl = image_access(&image);
+		/* Of no file that could be there. */
+		if (fapl >= 0)
+			file = H5Fcreate("/dev/null/view", H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
 		if (file >= 0) {
 			filled = fill_view(file, o, name, arg);
 			filled = H5Fclose(file) >= 0 && filled;
 		}
-		H5Pclose(fapl);
+		if (fapl >= 0)
+			H5Pclose(fapl);
 	} H5E_END_TRY;
-	error = storage_error(errno);
 	pthread_mutex_unlock(&turn);
-	unlink(path);
-	if (filled && !(bytes = durable_contents(fd, size)))
-		object_fail(errno, "the view of %s cannot be read: %s", o->name, strerror(errno));
-	else if (!filled)
-		object_fail(error, "HDF5 does not make a view of %s in %s: %s", o->name, path, error == EIO ?
-			    "an attribute's name may be none that HDF5 takes" : strerror(error));
-	close(fd);
-	return bytes;
+	if (filled) {
+		*size = image.size;
+		return image.bytes;
+	}
+	free(image.bytes);
+	object_fail(EIO, "HDF5 does not make a view of %s: an attribute's name may be none that HDF5 takes, or there is no memory", o->name);
+	return NULL;
 }

@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Where there is no parallel HDF5 for the MPI. */
+#include <stddef.h>
+
+#include "outputs.h"
+
+const struct output_method *const outputs_hdf5[] = { NULL };

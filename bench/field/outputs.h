@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Ways to write what a simulation has computed, an array at each output, of which every rank has one chunk: side by side doubles, the
+ * ranks' below each other. All calls are of all ranks together.
+ */
+#ifndef FIELD_OUTPUTS_H
+#define FIELD_OUTPUTS_H
+
+#include <stdint.h>
+
+struct outputs {
+	const char *path;    /* does not exist before, and is removed behind */
+	uint64_t side;
+	unsigned count;      /* of outputs */
+};
+
+struct output_method {
+	const char *name;
+	void (*begin)(const struct outputs *o);
+	/* The chunk of this rank; durable when it returns. */
+	void (*write)(const struct outputs *o, unsigned output, const double *chunk);
+	/* The chunk of any rank, each at its own turn. */
+	void (*read)(const struct outputs *o, unsigned output, int of, double *chunk);
+	void (*end)(void);
+};
+
+/* End with NULL; empty where there is no parallel HDF5. */
+extern const struct output_method *const outputs_hdf5[];
+
+#endif
