@@ -565,6 +565,8 @@ int cache_near_open(struct cache_near *n, const struct cache_wish *wish, struct 
 	} else if (!err) {
 		err = find(n, wish, geom);
 	}
+	if (!err)
+		err = side_map(&n->file);
 	if (err && n->file.made && !n->index.memory)
 		side_remove(&n->file);
 	if (err)

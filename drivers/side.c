@@ -12,13 +12,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-extern const struct ummap_driver ummap_driver_posix;
+extern const struct ummap_driver ummap_driver_posix, ummap_driver_pmem;
 
 const struct ummap_driver *side_driver = &ummap_driver_posix;
 
@@ -155,13 +156,60 @@ int side_open(struct side *s, const char *path, int oflags, mode_t mode, int how
 	return err;
 }
 
+static void unmap(struct side *s)
+{
+	if (s->memory)
+		munmap(s->memory, s->mapped);
+	if (s->pmem)
+		ummap_driver_pmem.close(s->pmem);
+	s->memory = NULL;
+	s->pmem = NULL;
+}
+
 int side_close(struct side *s)
 {
 	int err = s->h ? side_driver->close(s->h) : 0;
 
+	unmap(s);
 	if (s->path)
 		release(s);
 	return err;
+}
+
+/* Whether it is on persistent memory, which the driver finds out, and may have been told. */
+static bool put_in_place(struct side *s)
+{
+	const struct ummap_uri uri = { .scheme = ummap_driver_pmem.scheme, .path = "" };
+	const struct file *f = s->h;
+	struct ummap_geom own = { .size = 0 };
+
+	if (ummap_driver_pmem.open_fd(&uri, f->fd, UMMAP_O_WRITE, &s->pmem, &own) < 0) {
+		s->pmem = NULL;
+		return false;
+	}
+	s->memory = mmap(NULL, s->mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (s->memory == MAP_FAILED)
+		s->memory = NULL;
+	return s->memory && ummap_driver_pmem.map(s->pmem, s->memory, s->mapped, 0, PROT_READ | PROT_WRITE) == 0;
+}
+
+int side_map(struct side *s)
+{
+	uint64_t size;
+	int err;
+
+	if (side_driver != &ummap_driver_posix || s->device || !ummap_driver_pmem.map)
+		return 0;
+	/* What was written before is durable from here on, too. */
+	err = side_flush(s);
+	if (!err)
+		err = side_size(s, &size);
+	if (err)
+		return err;
+	s->mapped = size & ~(uint64_t)(sysconf(_SC_PAGESIZE) - 1);
+	if (!s->mapped || !put_in_place(s))
+		unmap(s);
+	return 0;
 }
 
 int side_must_be_file(const struct side *s, struct ummap_geom *geom)
@@ -169,16 +217,33 @@ int side_must_be_file(const struct side *s, struct ummap_geom *geom)
 	return s->device ? keys_refuse(geom, EINVAL, "%.100s is a block device: only a regular file will do", s->path) : 0;
 }
 
+/* Whether these bytes stand in memory; -EIO: they did, and the file was cut since. */
+static int in_memory(struct side *s, size_t len, uint64_t off)
+{
+	uint64_t size;
+	int err;
+
+	if (!s->memory || off + len > s->mapped)
+		return 0;
+	err = side_size(s, &size);
+	return err ? err : off + len > size ? -EIO : 1;
+}
+
 int side_read(struct side *s, void *buf, size_t len, uint64_t off)
 {
-	return side_driver->read(s->h, buf, len, off);
+	int there = in_memory(s, len, off);
+
+	if (there <= 0)
+		return there ? there : side_driver->read(s->h, buf, len, off);
+	memcpy(buf, s->memory + off, len);
+	return 0;
 }
 
 int side_readv(struct side *s, const struct iovec *iov, int n, uint64_t off)
 {
 	int err = 0;
 
-	if (side_driver->readv)
+	if (!s->memory && side_driver->readv)
 		return side_driver->readv(s->h, iov, n, off);
 	for (int i = 0; i < n && !err; off += iov[i++].iov_len)
 		err = side_read(s, iov[i].iov_base, iov[i].iov_len, off);
@@ -187,16 +252,32 @@ int side_readv(struct side *s, const struct iovec *iov, int n, uint64_t off)
 
 int side_write(struct side *s, const void *buf, size_t len, uint64_t off)
 {
-	return side_driver->write(s->h, buf, len, off);
+	int there = in_memory(s, len, off);
+
+	if (there <= 0)
+		return there ? there : side_driver->write(s->h, buf, len, off);
+	memcpy(s->memory + off, buf, len);
+	return ummap_driver_pmem.persist(s->pmem, s->memory + off, len);
 }
 
 int side_writev(struct side *s, const struct iovec *iov, int n, uint64_t off)
 {
-	return side_driver->writev(s->h, iov, n, off);
+	int err = 0;
+
+	if (!s->memory)
+		return side_driver->writev(s->h, iov, n, off);
+	for (int i = 0; i < n && !err; off += iov[i++].iov_len)
+		err = side_write(s, iov[i].iov_base, iov[i].iov_len, off);
+	return err;
 }
 
+/* What lies behind the last whole page went by the driver. */
 int side_flush(struct side *s)
 {
+	uint64_t size;
+
+	if (s->memory && side_size(s, &size) == 0 && size <= s->mapped)
+		return 0;
 	return side_driver->flush(s->h, 0, UINT64_MAX);
 }
 
@@ -204,7 +285,7 @@ void side_start(struct side *s, uint64_t off, uint64_t len)
 {
 	const struct file *f = s->h;
 
-	if (side_driver == &ummap_driver_posix)
+	if (side_driver == &ummap_driver_posix && !s->memory)
 		syscall(SYS_sync_file_range, f->fd, off, len, SYNC_FILE_RANGE_WRITE);
 }
 
@@ -262,7 +343,7 @@ void side_punch(struct side *s, uint64_t off, uint64_t len)
 {
 	const struct file *f = s->h;
 
-	if (side_driver == &ummap_driver_posix)
+	if (side_driver == &ummap_driver_posix && !s->memory)
 		syscall(SYS_fallocate, f->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off, len);
 }
 

@@ -28,6 +28,9 @@ struct side {
 	bool made;     /* it was not there before */
 	bool device;   /* a block device, which cannot be made longer or removed */
 	uint64_t id[2];/* as ummap_geom's */
+	char *memory;  /* all of it, on persistent memory; NULL: by the driver */
+	size_t mapped; /* bytes there */
+	void *pmem;    /* the driver pmem's handle of it */
 };
 
 /* Opens a file by its path, and locks it until it is closed: nobody else may have it (UMMAP_LOCK_EXCLUSIVE), or all only to
@@ -35,6 +38,9 @@ struct side {
  * another has it, and who is in the sentence in geom->why, which all errors have. -EINVAL: it is the store, whose id geom has. */
 int side_open(struct side *s, const char *path, int oflags, mode_t mode, int how, struct ummap_geom *geom);
 int side_close(struct side *s);
+/* Where the file is on persistent memory, the driver pmem puts it in place: what is read and written is copied there, and is
+ * durable at once. From now on its length stays, and its room is not given back. Elsewhere nothing changes. */
+int side_map(struct side *s);
 /* For what has to end where its contents end: -EINVAL with a sentence if it is a device. */
 int side_must_be_file(const struct side *s, struct ummap_geom *geom);
 /* Takes its name away, durably, or its head if it is a device (-EPERM: it has none, and is not touched). -ENOENT: it has not this name

@@ -3,7 +3,7 @@
  * prog_cache - mappings of a store behind cache+: kill -9 at any moment loses nothing that a sync has acknowledged, and what was
  * dirty goes home; a cache that is damaged, of another store, or of one that was changed is refused with a sentence; one
  * process at a time has it; where the near file or the far store fails, the other one serves; threads that read and write more
- * than it holds find what they wrote, and it fills itself ahead.
+ * than it holds find what they wrote, and it fills itself ahead. All of it also where the cache is on persistent memory.
  *
  *	prog_cache [ROUNDS [SEED]]
  */
@@ -141,8 +141,14 @@ static void check_kills(uint64_t *random, unsigned rounds)
 		driver = drivers[i % 3];
 		if (!has_driver(driver))
 			driver = "posix";
+		/* By turns the cache is on persistent memory, too. */
+		if (i % 2)
+			set_env("PMEM2_FORCE_GRANULARITY", "cache_line");
+		else
+			unsetenv("PMEM2_FORCE_GRANULARITY");
 		kill_once(random, &r);
 	}
+	unsetenv("PMEM2_FORCE_GRANULARITY");
 	driver = "posix";
 	check(tool("ls") == 0 && tool("flush") == 0);
 	check_far(r.durable, r.durable + 1);
@@ -755,6 +761,72 @@ static void keep(void *arg)
 	check(memcmp(far_bytes + 8192, bytes, sizeof(bytes)) == 0, "it was not written back");
 }
 
+/* How many bytes of the cache this process has in place. */
+static size_t bytes_in_place(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char line[800];
+	size_t bytes = 0;
+
+	check(maps);
+	while (fgets(line, sizeof(line), maps)) {
+		size_t begin, end;
+
+		if (strstr(line, "rw-s") && strstr(line, cache)) {
+			check(sscanf(line, "%zx-%zx", &begin, &end) == 2);
+			bytes += end - begin;
+		}
+	}
+	fclose(maps);
+	return bytes;
+}
+
+/* On persistent memory it is loaded from and stored to; what was cut meanwhile is an error. On a disk it is not in place. */
+static void lie_in_memory(void *granularity)
+{
+	struct ummap_driver d;
+	char bytes[4096], found[sizeof(bytes)];
+	struct stat st;
+	void *h;
+
+	set_group();
+	if (granularity)
+		set_env("PMEM2_FORCE_GRANULARITY", granularity);
+	check(ummap_driver_register(&far_driver) == 0);
+	memset(far_bytes, 'f', SIZE);
+	memset(bytes, 'n', sizeof(bytes));
+	h = open_far(&d, "cache.size=2M&cache.dirty=90,1000000");
+	check(stat(cache, &st) == 0);
+	check(bytes_in_place() == (granularity && has_driver("pmem") ? (size_t)st.st_size : 0), "%zu bytes", bytes_in_place());
+	for (size_t off = 0; off < SIZE / 4; off += 2 * sizeof(bytes))
+		check(d.write(h, bytes, sizeof(bytes), off) == 0);
+	check(d.flush(h, 0, UINT64_MAX) == 0);
+	for (size_t off = 0; off < SIZE / 4; off += sizeof(bytes)) {
+		check(d.read(h, found, sizeof(found), off) == 0);
+		check(found[7] == (off % (2 * sizeof(bytes)) ? 'f' : 'n'), "at %zu", off);
+	}
+	if (granularity) {
+		/* It is an error, or comes from the far store where that is as good. */
+		check(truncate(cache, 8192) == 0);
+		check(d.read(h, found, sizeof(found), 0) < 0);
+		check(d.read(h, found, sizeof(found), sizeof(bytes)) == 0 && found[7] == 'f');
+		_exit(0);
+	}
+	check(d.close(h) == 0);
+	check(memcmp(far_bytes, bytes, sizeof(bytes)) == 0 && far_bytes[sizeof(bytes)] == 'f');
+}
+
+static void check_in_memory(void)
+{
+	static const char *const granularities[] = { NULL, "cache_line", "byte" };
+
+	for (int i = 0; i < 3; i++) {
+		unlink(cache);
+		check_exits(run_child(lie_in_memory, (void *)(uintptr_t)granularities[i]), 0);
+	}
+	unlink(cache);
+}
+
 /* Pieces that share sectors and blocks; each is of one thread. */
 #define PIECE 1000
 #define THREADS 4
@@ -850,6 +922,7 @@ int main(int argc, char **argv)
 	check_exits(run_child(populate, NULL), 0);
 	unlink(cache);
 	check_exits(run_child(keep, NULL), 0);
+	check_in_memory();
 	check_threads();
 	return 0;
 }
