@@ -154,28 +154,34 @@ static void stores_by_mappings(void *unused)
 
 #define LARGE (8 * MIB) /* its twin takes a while */
 #define ROUNDS ((int)by_time(40, 200))
-#define LATER 150 /* stores, one each 10 us */
+#define LATER 150 /* stores */
 
 struct second {
 	uint8_t *m;
 	pthread_barrier_t start, end;
 };
 
-/* Stores into the end of the segment while the other thread's first store into it is under way. */
+static uint64_t upgrades_of(const uint8_t *m)
+{
+	return stat_of(m).upgrade_faults;
+}
+
+/* Stores into the end of the segment as soon as the other thread's first store into it may let all threads do so. */
 static void *store_later(void *arg)
 {
 	struct second *s = arg;
 
 	for (int round = 1; round <= ROUNDS; round++) {
-		double start;
+		double seen;
 
 		pthread_barrier_wait(&s->start);
-		start = now();
-		for (int i = 0; i < LATER; i++) {
-			while (now() < start + i * 1e-5)
-				;
+		while (upgrades_of(s->m) == 0)
+			;
+		/* Before it may, this would wait until all is over. */
+		for (seen = now(); now() < seen + 1e-5 * (round % 10);)
+			;
+		for (int i = 0; i < LATER; i++)
 			s->m[LARGE - 1 - i] = (uint8_t)(round % 255 + 1);
-		}
 		pthread_barrier_wait(&s->end);
 	}
 	return NULL;
@@ -185,7 +191,7 @@ static void *store_later(void *arg)
 static void first_stores_of_threads(void *unused)
 {
 	int fd = temp_file(LARGE);
-	struct second s = { .m = open_writer(fd, LARGE, LARGE, 0) };
+	struct second s = { .m = NULL };
 	pthread_t thread;
 	uint8_t bytes[LATER];
 
@@ -194,16 +200,18 @@ static void first_stores_of_threads(void *unused)
 	pthread_barrier_init(&s.end, NULL, 2);
 	check(pthread_create(&thread, NULL, store_later, &s) == 0);
 	for (int round = 1; round <= ROUNDS; round++) {
+		/* A twin stays as long as its segment. */
+		s.m = open_writer(fd, LARGE, LARGE, 0);
+		(void)*(volatile uint8_t *)s.m;
 		pthread_barrier_wait(&s.start);
 		s.m[round] = 1;
 		pthread_barrier_wait(&s.end);
-		check(umsync_range(s.m, LARGE, UMMAP_NOFLUSH) == 0);
+		check(umunmap(s.m, 1) == 0);
 		check(pread(fd, bytes, LATER, LARGE - LATER) == LATER);
 		for (int i = 0; i < LATER; i++)
 			check(bytes[i] == round % 255 + 1, "round %d, byte %d is %d", round, i, bytes[i]);
 	}
 	check(pthread_join(thread, NULL) == 0);
-	check(umunmap(s.m, 1) == 0);
 }
 
 /* ---- What a segment shows, and how it ends ---- */

@@ -17,6 +17,7 @@
 static uint8_t accepted[KEPT], durable[KEPT];
 static size_t bad = SIZE;       /* nothing that has this byte can be read or written */
 static _Atomic bool flush_fails;
+static const char *policy;      /* NULL: the default */
 
 static int shaky_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
@@ -146,6 +147,7 @@ static uint8_t *map_shaky_with(int prot, enum shaky_kind kind, unsigned flags)
 	set_budget(BUDGET);
 	attr.seg_size = SEG;
 	attr.flags = flags;
+	attr.policy = policy;
 	cr_assert_eq(ummap_driver_register(&driver), 0);
 	snprintf(uri, sizeof(uri), "%s:any", schemes[kind]);
 	check(ummap_open(uri, SIZE, 0, prot, &attr, &m) == 0, "%s", umerrormsg());
@@ -249,8 +251,9 @@ Test(shaky, in_doubt)
 {
 	uint8_t *m;
 
-	/* They come back one by one. */
+	/* They come back one by one, and go together, as they came. */
 	set_env("UMMAP_READAHEAD", "0");
+	policy = "fifo";
 	m = map_shaky(READ_WRITE, ONE_BY_ONE);
 	for (size_t i = 0; i < KEPT; i += SEG)
 		m[i] = 200;
