@@ -25,6 +25,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -32,6 +33,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
@@ -409,13 +411,17 @@ static int folders_chunk_write(struct backend *b, const struct umobject_id *id, 
 {
 	struct folders *f = of(b);
 	unsigned device = device_of(f, id, number);
-	char name[64], temporary[80];
+	char name[64], temporary[96];
+	uint64_t mine;
 	int fd, error;
 
 	if (f->devices[device] < 0)
 		return no_device(f, device);
+	/* Two machines may put one chunk at once. */
+	if (getrandom(&mine, sizeof(mine), 0) != sizeof(mine))
+		return object_fail(errno, "a chunk has no random name: %s", strerror(errno));
 	chunk_name(id, number, name);
-	snprintf(temporary, sizeof(temporary), "%s.%d", name, (int)gettid());
+	snprintf(temporary, sizeof(temporary), "%s.%016" PRIx64, name, mine);
 	fd = open_temporary(f, device, temporary);
 	if (fd < 0)
 		return object_fail(errno, "a chunk cannot be made in %s: %s", f->device_paths[device], strerror(errno));

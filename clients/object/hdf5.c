@@ -9,6 +9,7 @@
 
 #include "object/durable.h"
 #include "object/error.h"
+#include "object/hdf5_attribute.h"
 #include "object/shape.h"
 
 #include <errno.h>
@@ -302,29 +303,6 @@ static bool add_parts(hid_t dcpl, hid_t whole, const struct object *o,
 	return true;
 }
 
-/* Text where it can be one, else bytes without a meaning. */
-static bool add_attribute(hid_t set, const struct attribute *a)
-{
-	bool text = a->size && !memchr(a->value, 0, a->size);
-	hid_t type = text ? H5Tcopy(H5T_C_S1) : H5Tcreate(H5T_OPAQUE, a->size ? a->size : 1), space = H5Screate(H5S_SCALAR), attribute;
-	bool added;
-
-	if (text) {
-		H5Tset_size(type, a->size);
-		H5Tset_strpad(type, H5T_STR_NULLPAD);
-		H5Tset_cset(type, H5T_CSET_UTF8);
-	} else {
-		H5Tset_tag(type, "bytes");
-	}
-	attribute = H5Acreate2(set, a->name, type, space, H5P_DEFAULT, H5P_DEFAULT);
-	added = attribute >= 0 && H5Awrite(attribute, type, a->size ? a->value : "") >= 0;
-	if (attribute >= 0)
-		H5Aclose(attribute);
-	H5Sclose(space);
-	H5Tclose(type);
-	return added;
-}
-
 static bool fill_view(hid_t file, const struct object *o, void (*name)(void *, const struct umobject_id *, uint64_t, char *, size_t),
 		      void *arg)
 {
@@ -338,7 +316,7 @@ static bool fill_view(hid_t file, const struct object *o, void (*name)(void *, c
 	}
 	filled = set >= 0;
 	for (i = 0; i < o->nattributes && filled; i++)
-		filled = add_attribute(set, &o->attributes[i]);
+		filled = hdf5_add_attribute(set, o->attributes[i].name, o->attributes[i].value, o->attributes[i].size);
 	if (set >= 0)
 		H5Dclose(set);
 	H5Sclose(space);

@@ -43,6 +43,7 @@ $B/plugins/ummap-object-rados.so: $(RADOS_OBJ) $(OBJECT_SO)
 	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $(RADOS_OBJ) -L$B -lummap-object -lrados -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN'
 
 OBJECT_TOOL_OBJ = $(patsubst %.c,$B/%.o,$(wildcard tools/umobject/*.c))
+$(OBJECT_TOOL_OBJ): override CPPFLAGS += -Iclients
 $(OBJECT_TOOL): $(OBJECT_TOOL_OBJ) $(OBJECT_SO)
 	$(CC) $(LDFLAGS) -o $@ $(OBJECT_TOOL_OBJ) -L$B -lummap-object $(shell pkg-config --libs hdf5-serial) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib'
 

@@ -28,6 +28,24 @@ static void run(int line, int status, const char *words, const char *format, ...
 #define does(words, ...) run(__LINE__, 0, words, __VA_ARGS__)
 #define refuses(words, ...) run(__LINE__, 2, words, __VA_ARGS__)
 
+/* Attributes go to a file of HDF5 and come from one, also as other programs write them. */
+static void attributes_in_files(void)
+{
+	does("", "umobject create att; head -c 80 /dev/urandom > ten");
+	does("a: version 1", "umobject put att a ten --type double --dims 10 --attribute unit=m/s --attribute none= --attribute 'two words=x y'");
+	does("", "umobject export att a out.h5");
+	does("\"m/s\"", "h5dump -a /data/unit out.h5");
+	does("\"x y\"", "h5dump -a '/data/two words' out.h5");
+	does("b: version 1", "umobject put att b out.h5");
+	does("attribute two words=x y\nattribute unit=m/s", "umobject stat att b");
+	does("", "/usr/bin/python3 -c \"import h5py, numpy; f = h5py.File('theirs.h5', 'w'); d = f.create_dataset('data', data=numpy.arange(3)); "
+	     "d.attrs['text'] = 'long'; d.attrs['fixed'] = numpy.bytes_('short'); d.attrs['pair'] = numpy.array([0x4142, 0x4344], 'int16')\"");
+	does("c: version 1", "umobject put att c theirs.h5");
+	does("attribute fixed=short\nattribute pair=BADC\nattribute text=long", "umobject stat att c");
+	does("", "/usr/bin/python3 -c \"import h5py; f = h5py.File('theirs.h5', 'a'); f['data'].attrs['where'] = f['data'].ref\"");
+	refuses("attribute where is of a type that an object cannot have", "umobject put att d theirs.h5");
+}
+
 static void puts_and_gets(void)
 {
 	does("", "umobject create box --keep 3; head -c 8000 /dev/urandom > raw");
@@ -119,6 +137,7 @@ static void runs_a_simulation(void)
 int main(void)
 {
 	puts_and_gets();
+	attributes_in_files();
 	refuses_bad_arguments();
 	checks();
 	runs_a_simulation();

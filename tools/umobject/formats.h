@@ -12,6 +12,10 @@ struct array {
 	struct umobject_shape shape; /* of what is there; without chunks */
 	int (*read)(struct array *a, void *to, const uint64_t *start, const uint64_t *count);
 	int (*write)(struct array *a, const void *from, const uint64_t *start, const uint64_t *count);
+	/* An attribute of one that is written; and takes each of one that is read, whose result is 0, or what ends it. NULL: the format
+	 * has none. */
+	int (*add_attribute)(struct array *a, const char *name, const void *value, size_t size);
+	int (*attributes)(struct array *a, int (*take)(void *arg, const char *name, const void *value, size_t size), void *arg);
 	/* What was written is there when it returns 0. */
 	int (*close)(struct array *a);
 	const char *path;

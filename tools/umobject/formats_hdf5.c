@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Datasets of HDF5: FILE.h5:/name, or the one named "data". */
 #include "formats.h"
+#include "object/hdf5_attribute.h"
 
-#include <hdf5.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +63,85 @@ static int hdf5_write(struct array *a, const void *from, const uint64_t *start, 
 	return transfer(a, (void *)(uintptr_t)from, true, start, count);
 }
 
+static int add_attribute(struct array *a, const char *name, const void *value, size_t size)
+{
+	return hdf5_add_attribute(a->set, name, value, size) ? 0 : array_fail(a, "HDF5 does not write the attribute %s to %s", name, a->path);
+}
+
+struct taker {
+	struct array *a;
+	int (*take)(void *arg, const char *name, const void *value, size_t size);
+	void *arg;
+};
+
+/* Text without what fills it up. */
+static size_t text_size(hid_t type, const char *text, size_t size)
+{
+	if (H5Tget_strpad(type) == H5T_STR_SPACEPAD)
+		while (size && text[size - 1] == ' ')
+			size--;
+	return strnlen(text, size);
+}
+
+/* Of variable length: a pointer is what is read. */
+static int take_pointer(const struct taker *t, const char *name, hid_t attribute, hid_t type, hid_t space)
+{
+	char *text = NULL;
+	int result;
+
+	if (H5Sget_simple_extent_npoints(space) != 1 || H5Aread(attribute, type, &text) < 0)
+		return array_fail(t->a, "%s: the attribute %s is no single text", t->a->path, name);
+	result = t->take(t->arg, name, text ? text : "", text ? strlen(text) : 0);
+	H5Dvlen_reclaim(type, space, H5P_DEFAULT, &text);
+	return result;
+}
+
+/* Text as text, all else as its bytes in memory. */
+static int take_bytes(const struct taker *t, const char *name, hid_t attribute, hid_t type, hid_t space)
+{
+	hssize_t n = H5Sget_simple_extent_npoints(space);
+	size_t size = n > 0 ? (size_t)n * H5Tget_size(type) : 0;
+	char *value = malloc(size + 1);
+	int result;
+
+	if (!value || (size && H5Aread(attribute, type, value) < 0))
+		result = array_fail(t->a, "%s: the attribute %s cannot be read", t->a->path, name);
+	else
+		result = t->take(t->arg, name, value, n == 1 && H5Tget_class(type) == H5T_STRING ? text_size(type, value, size) : size);
+	free(value);
+	return result;
+}
+
+static herr_t take_one(hid_t set, const char *name, const H5A_info_t *info, void *arg)
+{
+	const struct taker *t = arg;
+	hid_t attribute = H5Aopen(set, name, H5P_DEFAULT), stored = H5Aget_type(attribute), space = H5Aget_space(attribute);
+	hid_t type = H5Tget_native_type(stored, H5T_DIR_ASCEND);
+	int result;
+
+	(void)info;
+	if (H5Tis_variable_str(stored) > 0)
+		result = take_pointer(t, name, attribute, stored, space);
+	/* A pointer into this file has no meaning elsewhere. */
+	else if (H5Tdetect_class(stored, H5T_REFERENCE) > 0 || H5Tdetect_class(stored, H5T_VLEN) > 0)
+		result = array_fail(t->a, "%s: the attribute %s is of a type that an object cannot have", t->a->path, name);
+	else
+		result = take_bytes(t, name, attribute, type >= 0 ? type : stored, space);
+	if (type >= 0)
+		H5Tclose(type);
+	H5Tclose(stored);
+	H5Sclose(space);
+	H5Aclose(attribute);
+	return result;
+}
+
+static int attributes(struct array *a, int (*take)(void *arg, const char *name, const void *value, size_t size), void *arg)
+{
+	struct taker t = { a, take, arg };
+
+	return H5Aiterate2(a->set, H5_INDEX_NAME, H5_ITER_INC, NULL, take_one, &t) < 0 ? -1 : 0;
+}
+
 static int hdf5_close(struct array *a)
 {
 	herr_t err = 0;
@@ -93,6 +172,8 @@ static int begin(struct array *a)
 	a->read = hdf5_read;
 	a->write = hdf5_write;
 	a->close = hdf5_close;
+	a->add_attribute = add_attribute;
+	a->attributes = attributes;
 	a->file = a->set = -1;
 	return 0;
 }

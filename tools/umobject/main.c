@@ -286,6 +286,13 @@ static void put_slab(umobject_put *p, const struct umobject_shape *s, const char
 	}
 }
 
+static int take_attribute(void *put, const char *name, const void *value, size_t size)
+{
+	if (umobject_put_attribute(put, name, value, size) < 0)
+		refuse_library();
+	return 0;
+}
+
 static void put_attributes(umobject_put *p)
 {
 	unsigned i;
@@ -294,8 +301,9 @@ static void put_attributes(umobject_put *p)
 		const char *equal = strchr(options.attributes[i], '=');
 		char *name = strndup(options.attributes[i], (size_t)(equal - options.attributes[i]));
 
-		if (!name || umobject_put_attribute(p, name, equal + 1, strlen(equal + 1)) < 0)
-			refuse_library();
+		if (!name)
+			refuse("no memory for an attribute");
+		take_attribute(p, name, equal + 1, strlen(equal + 1));
 		free(name);
 	}
 }
@@ -309,8 +317,7 @@ static void copy_attributes(umobject_put *p, const umobject_version *from)
 		size_t size;
 		const void *value = umobject_attribute(from, name, &size);
 
-		if (umobject_put_attribute(p, name, value, size) < 0)
-			refuse_library();
+		take_attribute(p, name, value, size);
 	}
 }
 
@@ -339,6 +346,20 @@ static void put_slabs(umobject_put *p, const char *name, struct array *a, const 
 	free(chunk);
 }
 
+static void export_attributes(const umobject_version *v, struct array *a)
+{
+	const char *name;
+	unsigned i;
+
+	for (i = 0; a->add_attribute && (name = umobject_attribute_name(v, i)); i++) {
+		size_t size;
+		const void *value = umobject_attribute(v, name, &size);
+
+		if (a->add_attribute(a, name, value, size) < 0)
+			refuse("%s", a->why);
+	}
+}
+
 /* From an array to a new version, which is committed. from: a version whose attributes it has; NULL: none. */
 static void put_from(umobject_container *c, const char *name, struct array *a, const umobject_version *from)
 {
@@ -351,6 +372,8 @@ static void put_from(umobject_container *c, const char *name, struct array *a, c
 		refuse_library();
 	under_way = p;
 	copy_attributes(p, from);
+	if (a->attributes && a->attributes(a, take_attribute, p) < 0)
+		refuse("%s", a->why);
 	put_attributes(p);
 	put_slabs(p, name, a, &s);
 	if (array_ends(a) < 0)
@@ -373,6 +396,7 @@ static void get_to(umobject_version *v, const struct umobject_stat *st, const ch
 		refuse("no memory for %" PRIu64 " bytes", rows * row);
 	if (array_create(&a, path, s) < 0)
 		refuse("%s", a.why);
+	export_attributes(v, &a);
 	memcpy(count, s->dims, sizeof(count));
 	do {
 		if (s->rank)
