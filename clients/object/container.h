@@ -13,7 +13,7 @@ struct umobject_container {
 };
 
 /* A version that is held, and the chunks that were read last. */
-#define OPEN_CHUNKS 16
+#define OPEN_CHUNKS 64
 
 struct umobject_version {
 	struct umobject_container *container;

@@ -64,15 +64,20 @@ int umobject_hold_id(umobject_container *c, const struct umobject_id *id, umobje
 	return object_fail(ENOENT, "the version %s is not committed", text);
 }
 
-void umobject_release(umobject_version *v)
+static void close_chunks(umobject_version *v)
 {
-	size_t i;
-
-	if (!v)
-		return;
-	for (i = 0; i < OPEN_CHUNKS; i++)
+	for (size_t i = 0; i < OPEN_CHUNKS; i++) {
 		if (v->chunks[i])
 			chunk_close(v->chunks[i]);
+		v->chunks[i] = NULL;
+	}
+}
+
+void umobject_release(umobject_version *v)
+{
+	if (!v)
+		return;
+	close_chunks(v);
 	v->container->b->ops->release(v->container->b, v->lease);
 	object_free(v->object);
 	free(v);
@@ -90,8 +95,13 @@ static struct chunk *chunk_of(umobject_version *v, const struct source *s, uint6
 	if (v->chunks[at])
 		chunk_close(v->chunks[at]);
 	v->chunks[at] = NULL;
-	if (chunk_open(v->container->b, &s->id, number, size, &v->chunks[at]) < 0)
-		return NULL;
+	if (chunk_open(v->container->b, &s->id, number, size, &v->chunks[at]) < 0) {
+		if (errno != EMFILE && errno != ENFILE)
+			return NULL;
+		close_chunks(v);
+		if (chunk_open(v->container->b, &s->id, number, size, &v->chunks[at]) < 0)
+			return NULL;
+	}
 	v->numbers[at] = number;
 	return v->chunks[at];
 }
