@@ -27,6 +27,8 @@ enum count { COUNT_HEADS, COUNT_DIRTY, COUNT_DAMAGED, COUNT_OTHER, COUNT_WROTE, 
 struct found {
 	int64_t count[COUNTS];
 	int64_t most[3];         /* nodes, and a job's number with its negative; greatest of all */
+	unsigned char *there;    /* the nodes whose heads are there: machines with one folder together find the same ones */
+	uint32_t nodes;          /* of them */
 };
 
 void former_name(char *to, size_t room, const struct cached *c, int node, const char *suffix)
@@ -92,6 +94,20 @@ struct looking {
 	struct found *found;
 };
 
+static int make_room(struct found *f, uint32_t nodes)
+{
+	unsigned char *more = nodes > f->nodes ? realloc(f->there, nodes) : f->there;
+
+	if (!more && nodes)
+		return -ENOMEM;
+	if (nodes > f->nodes) {
+		memset(more + f->nodes, 0, nodes - f->nodes);
+		f->nodes = nodes;
+	}
+	f->there = more;
+	return 0;
+}
+
 static int look(const struct cached *c, int folder, const char *name, void *arg)
 {
 	struct looking *l = arg;
@@ -103,13 +119,15 @@ static int look(const struct cached *c, int folder, const char *name, void *arg)
 	(void)c;
 	make_path(path, sizeof(path), folder, name, HEAD);
 	err = head_read(path, &head);
-	if (err == -EUCLEAN) {
+	if (err == -EUCLEAN || (!err && head.node >= head.spread.nodes)) {
 		f->count[COUNT_DAMAGED]++;
 		return 0;
 	}
+	if (!err)
+		err = make_room(f, head.spread.nodes);
 	if (err)
 		return err;
-	f->count[COUNT_HEADS]++;
+	f->there[head.node] = 1;
 	f->count[COUNT_DIRTY] += head.state != HEAD_CLEAN;
 	f->count[COUNT_OTHER] += head.facts.ino != l->facts->ino;
 	f->count[COUNT_WROTE] += head.wrote;
@@ -212,6 +230,21 @@ static bool has_own(const struct cached *c, struct head *own)
 	       (!c->config.stripe || (own->spread.part == 0 && own->spread.stripe == c->config.stripe));
 }
 
+/* How many nodes have a head, wherever it was found. */
+static void count_heads(struct cached *c, struct found *f, struct error *e)
+{
+	int err = make_room(f, (uint32_t)f->most[0]);
+
+	if (err)
+		error_errno(e, -err, "no memory for the heads of %lld nodes", (long long)f->most[0]);
+	error_agree(c->comm, e);
+	if (e->class != MPI_SUCCESS)
+		return;
+	PMPI_Allreduce(MPI_IN_PLACE, f->there, (int)f->nodes, MPI_BYTE, MPI_BOR, c->comm);
+	for (uint32_t i = 0; i < f->nodes; i++)
+		f->count[COUNT_HEADS] += f->there[i];
+}
+
 static void look_everywhere(struct cached *c, int folder, const struct head_facts *facts, struct found *f, struct error *e)
 {
 	struct looking l = { facts, f };
@@ -227,7 +260,9 @@ static void look_everywhere(struct cached *c, int folder, const struct head_fact
 	if (f->count[COUNT_WROTE])
 		f->count[COUNT_CHANGED] = f->count[COUNT_SHORTER];
 	PMPI_Allreduce(MPI_IN_PLACE, f->most, 3, MPI_INT64_T, MPI_MAX, c->comm);
-	error_agree(c->comm, e);
+	count_heads(c, f, e);
+	free(f->there);
+	f->there = NULL;
 }
 
 /* Why what is there must not be touched. */

@@ -128,6 +128,23 @@ static void bad_hints(void)
 	shell("test -z \"$(ls %s)\"", near);
 }
 
+/* What one machine has in its memory, another one has not. */
+static void folder_of_one_machine(void)
+{
+	const char *own = "/dev/shm/of-one-machine";
+	MPI_Comm machine;
+	int here;
+
+	MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
+	MPI_Comm_size(machine, &here);
+	MPI_Comm_free(&machine);
+	if (here == ranks)
+		return;
+	shell("mkdir %s", own);
+	check_all(open_with(hints(own, NULL), MPI_MODE_RDWR | MPI_MODE_CREATE), MPI_ERR_NO_SUCH_FILE, own);
+	shell("test -z \"$(ls %s)\" && rmdir %s", own, own);
+}
+
 static int called;
 
 static void handler(MPI_File *f, int *code, ...)
@@ -264,6 +281,7 @@ int main(int argc, char **argv)
 	snprintf(near, sizeof(near), "%s/near", folder);
 	shell("mkdir %s", near);
 	bad_hints();
+	folder_of_one_machine();
 	bad_calls();
 	nothing_is_lost();
 	caches_that_do_not_fit();
