@@ -32,6 +32,8 @@ void transport_prepare(int threads);
 bool transport_is_local(void);
 /* Whether those in use can. */
 void transport_check(enum engine engine, struct error *e);
+/* Collective where the job is on several machines: whether they reach memory that is a mapping, or a part of one. */
+void transport_check_mapped(const void *base, MPI_Comm comm, struct error *e);
 /* Whether a collective write of MPI-IO's ends at all ranks, and says so, when storage fails it at one. */
 bool transport_writes_together(void);
 /* Whether they reach a window that begins there. */

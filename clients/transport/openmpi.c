@@ -86,6 +86,19 @@ void transport_check_base(const void *base, struct error *e)
 	(void)base, (void)e;
 }
 
+void transport_check_mapped(const void *base, MPI_Comm comm, struct error *e)
+{
+	struct umstat st = { .struct_size = sizeof(st) };
+
+	if (on_one_machine())
+		return;
+	if (base && umstat(base, &st) == 0 && !st.kernel)
+		error_set(e, MPI_ERR_BASE, "on several machines OpenMPI does not reach memory that is a mapping of libummap's and was opened "
+			  "without UMMAP_KERNEL");
+	if (comm != MPI_COMM_NULL)
+		error_agree(comm, e);
+}
+
 /* OMPIO leaves the other ranks waiting for ever, and takes a write that was cut short for a whole one. ROMIO, which is
  * there as well, does neither. */
 bool transport_writes_together(void)

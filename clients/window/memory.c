@@ -74,8 +74,13 @@ static int note(MPI_Win win, int flavor, const void *base, MPI_Aint size)
 
 static int create(void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *win)
 {
-	int code = memory.next.Win_create(base, size, unit, info, comm, win);
+	struct error e = { 0 };
+	int code;
 
+	transport_check_mapped(size > 0 ? base : NULL, comm, &e);
+	if (e.class != MPI_SUCCESS)
+		return error_tell_comm(comm, &e);
+	code = memory.next.Win_create(base, size, unit, info, comm, win);
 	return code == MPI_SUCCESS ? note(*win, MPI_WIN_FLAVOR_CREATE, base, size) : code;
 }
 
@@ -88,8 +93,13 @@ static int create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *win)
 
 static int attach(MPI_Win win, void *base, MPI_Aint size)
 {
-	int code = memory.next.Win_attach(win, base, size);
+	struct error e = { 0 };
+	int code;
 
+	transport_check_mapped(base, MPI_COMM_NULL, &e);
+	if (e.class != MPI_SUCCESS)
+		return error_tell_win(win, &e);
+	code = memory.next.Win_attach(win, base, size);
 	return code == MPI_SUCCESS ? window_add_range(window_of(win), base, (size_t)size) : code;
 }
 

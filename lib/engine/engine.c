@@ -134,6 +134,16 @@ int engine_choose(const struct engine_wish *wish, const struct engine **e)
 	return 0;
 }
 
+int engine_number(const struct engine *e)
+{
+	return e->by_bus ? UMMAP_ENGINE_SIGBUS : e->by_message ? UMMAP_ENGINE_UFFD : UMMAP_ENGINE_SEGV;
+}
+
+bool engine_sees_kernel(const struct engine *e)
+{
+	return e->by_message && userfaultfd_messages.sees_kernel;
+}
+
 /* ---- Mapped ranges ---- */
 
 void engine_hold_places(void)

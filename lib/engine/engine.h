@@ -83,6 +83,10 @@ int engine_choose(const struct engine_wish *wish, const struct engine **e);
 void engine_forget(void);
 /* Which system call was refused (sys_failure), or only -errno; and what to do. `what`: the sentence's begin. Returns
  * -errno. */
+/* As UMMAP_ENGINE_* has it. */
+int engine_number(const struct engine *e);
+/* Whether accesses by system calls and other processes fault, too. */
+bool engine_sees_kernel(const struct engine *e);
 int engine_fail(const struct engine *e, const char *what, int err);
 
 /* ---- Mapped ranges ---- */

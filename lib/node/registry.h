@@ -9,9 +9,9 @@
 #include <ummap.h>
 
 #define REGISTRY_MAGIC 0x65646f6e6d6d75ull /* "ummnode" */
-#define REGISTRY_VERSION 5
+#define REGISTRY_VERSION 6
 #define REGISTRY_SLOTS 1024
-#define REGISTRY_MAPS 26
+#define REGISTRY_MAPS 24
 #define REGISTRY_NAME_LEN 64
 #define REGISTRY_PATH_LEN 96
 
@@ -47,7 +47,7 @@ struct registry_page {
 	uint64_t updated;          /* when, as sys_now says */
 	struct umstat st;          /* of the process */
 	struct registry_map map[REGISTRY_MAPS];
-	uint64_t unused[7];        /* up to whole pages, so that pages of free slots take no memory */
+	uint64_t unused[33];       /* up to whole pages, so that pages of free slots take no memory */
 };
 
 struct registry {

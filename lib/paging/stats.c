@@ -7,6 +7,7 @@
 
 #include "memory/budget.h"
 #include "base/log.h"
+#include "engine/engine.h"
 #include "paging/lookup.h"
 #include "node/node.h"
 
@@ -94,6 +95,8 @@ void stats_map(const struct mapping *map, struct umstat *st)
 
 	count(map, st);
 	st->budget_bytes = budget ? budget : budget_bytes();
+	st->engine = map->in_place ? 0 : engine_number(map->engine);
+	st->kernel = map->in_place || engine_sees_kernel(map->engine);
 }
 
 void stats_ending(const struct mapping *map)

@@ -278,6 +278,29 @@ Test(umstat, fills_what_the_caller_knows)
 	close(fd);
 }
 
+/* That of the choice, or an engine that suits as well; and whether a system call gets at what is absent is as it says. */
+Test(umstat, says_what_serves)
+{
+	static const int engines[] = { UMMAP_ENGINE_SEGV, UMMAP_ENGINE_UFFD, UMMAP_ENGINE_SIGBUS };
+	int pipes[2];
+
+	check(pipe2(pipes, O_CLOEXEC) == 0);
+	check(stat_of(NULL).engine == 0 && stat_of(NULL).kernel == 0);
+	for (size_t i = 0; i < sizeof(engines) / sizeof(*engines); i++) {
+		struct ummap_attr attr = UMMAP_ATTR_INIT;
+		void *m;
+
+		attr.engine = engines[i];
+		if (ummap_open("null:1M", MIB, 0, PROT_READ, &attr, &m) < 0)
+			continue;
+		check(stat_of(m).engine == (uint64_t)engines[i], "%" PRIu64 ", not %d", stat_of(m).engine, engines[i]);
+		check((write(pipes[1], (char *)m + 4096, 1) == 1) == stat_of(m).kernel, "engine %d", engines[i]);
+		check(umunmap(m, 0) == 0);
+	}
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
 Test(umstat, counts_what_happens)
 {
 	int fd = temp_file(4 * SEG);

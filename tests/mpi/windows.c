@@ -288,25 +288,60 @@ static void created(void)
 	MPI_Info_free(&info);
 }
 
-/* Memory that the program has mapped by itself is in storage as well. */
-static void mapped_by_the_program(void)
+static uint8_t *map_by_itself(unsigned flags)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	char path[400];
-	uint8_t *base;
 	void *mapped;
-	MPI_Win win;
 
 	snprintf(path, sizeof(path), "posix:%s/mapped.%d", folder, rank);
 	attr.seg_size = SEG;
-	attr.flags = UMMAP_CREATE;
-#ifdef OPEN_MPI
-	/* Between machines its transports hand the memory to system calls. */
-	if (getenv("MACHINES") && *getenv("MACHINES"))
-		attr.flags |= UMMAP_KERNEL;
-#endif
+	attr.flags = UMMAP_CREATE | flags;
 	check(ummap_open(path, SIZE, 0, READ_WRITE, &attr, &mapped) == 0, "%s", umerrormsg());
-	base = mapped;
+	return mapped;
+}
+
+/* Between machines, OpenMPI's transports hand memory to system calls. */
+static bool needs_kernel(void)
+{
+#ifdef OPEN_MPI
+	const char *machines = getenv("MACHINES");
+
+	return machines && *machines;
+#else
+	return false;
+#endif
+}
+
+/* One rank has what cannot be reached: an error at all. A window to which it is attached has the error at that rank only. */
+static void mapped_out_of_reach(void)
+{
+	uint8_t *base = map_by_itself(rank == 0 ? 0 : UMMAP_KERNEL);
+	bool out = !stat_of(base).kernel;
+	MPI_Win win;
+
+	check(out || rank > 0);
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	check_error(MPI_Win_create(base, SIZE, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win), MPI_ERR_BASE, "UMMAP_KERNEL");
+	check(MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &win) == MPI_SUCCESS);
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+	MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
+	if (out) {
+		check_error(MPI_Win_attach(win, base, SIZE), MPI_ERR_BASE, "UMMAP_KERNEL");
+	} else {
+		check(MPI_Win_attach(win, base, SIZE) == MPI_SUCCESS);
+		check(MPI_Win_detach(win, base) == MPI_SUCCESS);
+	}
+	MPI_Win_free(&win);
+	check(umunmap(base, 0) == 0);
+}
+
+/* Memory that the program has mapped by itself is in storage as well. */
+static void mapped_by_the_program(void)
+{
+	uint8_t *base = map_by_itself(needs_kernel() ? UMMAP_KERNEL : 0);
+	MPI_Win win;
+
 	check(MPI_Win_create(base, SIZE, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win) == MPI_SUCCESS);
 	put_next(win, 0, SIZE, FIRST);
 	check(MPI_Win_sync(win) == MPI_SUCCESS);
@@ -473,6 +508,8 @@ int main(int argc, char **argv)
 	beside("storage_first", 0);
 	automatic(BUDGET);
 	created();
+	if (needs_kernel() && !(getenv("UMMAP_ENGINE") && strcmp(getenv("UMMAP_ENGINE"), "uffd") == 0))
+		mapped_out_of_reach();
 	mapped_by_the_program();
 	dynamic();
 	shared("false");

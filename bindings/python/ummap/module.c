@@ -76,10 +76,13 @@ static const struct {
 	COUNTER(read_requests), COUNTER(write_bytes), COUNTER(write_requests), COUNTER(flushes), COUNTER(read_errors),
 	COUNTER(write_errors), COUNTER(resident_bytes), COUNTER(standby_bytes), COUNTER(dirty_bytes), COUNTER(pinned_bytes),
 	COUNTER(budget_bytes), COUNTER(lent_bytes), COUNTER(lost_bytes),
+	/* Of mappings only. */
+	COUNTER(engine), COUNTER(kernel),
 	/* Of the process only. */
 	COUNTER(held_bytes), COUNTER(over_budget_peak), COUNTER(mappings),
 };
 #define OF_MAPPING (sizeof(counters) / sizeof(*counters) - 3)
+#define OF_BOTH (OF_MAPPING - 2)
 
 PyObject *core_stat(const void *addr)
 {
@@ -92,6 +95,8 @@ PyObject *core_stat(const void *addr)
 		return core_error();
 	all = PyDict_New();
 	for (size_t i = 0; all && i < n; i++) {
+		if (!addr && i >= OF_BOTH && i < OF_MAPPING)
+			continue;
 		value = PyLong_FromUnsignedLongLong(*(const uint64_t *)((const char *)&st + counters[i].at));
 		failed = !value || PyDict_SetItemString(all, counters[i].name, value) == -1;
 		Py_XDECREF(value);
