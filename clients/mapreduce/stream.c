@@ -530,6 +530,7 @@ static int have(struct reader *r, size_t need)
 
 int reader_next(struct reader *r, struct pair *p)
 {
+	const uint64_t most = (uint64_t)1 << 60; /* of what can be added up */
 	size_t size;
 	int there = have(r, sizeof(p->head));
 
@@ -537,8 +538,11 @@ int reader_next(struct reader *r, struct pair *p)
 		return there;
 	memcpy(&p->head, r->buffer + r->from, sizeof(p->head));
 	size = sizeof(p->head) + padded(p->head.key_size) + padded(p->head.value_size);
-	if (have(r, size) < 0)
+	there = p->head.key_size < most && p->head.value_size < most ? have(r, size) : 0;
+	if (there < 0)
 		return -1;
+	if (!there)
+		return fail(EIO, "pairs of rank %d are damaged: one would be longer than all that are left", r->rank);
 	p->key = r->buffer + r->from + sizeof(p->head);
 	p->value = (const char *)p->key + padded(p->head.key_size);
 	r->from += size;
