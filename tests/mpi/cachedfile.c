@@ -2,7 +2,8 @@
 /*
  * Files with a cache against files of MPI's own: each call is made on one of either kind, with the same arguments, and what
  * it returns, reads and counts has to be the same; at the end both have the same bytes. Views, offsets, sizes, types and calls
- * are drawn; what several ranks write at once has no byte in common. `cachedfile [SEED [ROUNDS]]`.
+ * are drawn; what several ranks write at once has no byte in common. In atomic mode it has all in common, in parts of all
+ * nodes, and one of them is there whole. `cachedfile [SEED [ROUNDS]]`.
  */
 #include "common.h"
 
@@ -527,6 +528,65 @@ static void absolute_addresses(void)
 	settle();
 }
 
+/* ---- Atomic mode ---- */
+
+#define ATOMIC_BYTES 400000              /* in parts of all nodes, in views with and without gaps */
+
+/* All that is there is one rank's of this turn. */
+static unsigned char read_one_writers(MPI_File file, int turn)
+{
+	static unsigned char bytes[ATOMIC_BYTES];
+	int base = turn * ranks;
+
+	memset(bytes, 0, sizeof(bytes));
+	check(MPI_File_read_at(file, 100, bytes, ATOMIC_BYTES, MPI_BYTE, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+	check(bytes[0] > base && bytes[0] <= base + ranks, "turn %d: %d", turn, bytes[0]);
+	for (size_t i = 1; i < ATOMIC_BYTES; i++)
+		check(bytes[i] == bytes[0], "turn %d: byte %zu is of %d, the first of %d", turn, i, bytes[i], bytes[0]);
+	return bytes[0];
+}
+
+/* All ranks write the same bytes at once, and read them while others still write. */
+static void write_at_once(MPI_File file, int turn)
+{
+	static unsigned char bytes[ATOMIC_BYTES];
+	unsigned char last, least, most;
+
+	memset(bytes, turn * ranks + rank + 1, sizeof(bytes));
+	MPI_Barrier(MPI_COMM_WORLD);
+	check(MPI_File_write_at(file, 100, bytes, ATOMIC_BYTES, MPI_BYTE, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+	read_one_writers(file, turn);
+	MPI_Barrier(MPI_COMM_WORLD);
+	last = read_one_writers(file, turn);
+	MPI_Allreduce(&last, &least, 1, MPI_UNSIGNED_CHAR, MPI_MIN, MPI_COMM_WORLD);
+	MPI_Allreduce(&last, &most, 1, MPI_UNSIGNED_CHAR, MPI_MAX, MPI_COMM_WORLD);
+	check(least == most, "turn %d: %d and %d", turn, least, most);
+}
+
+static void overlap(const char *const *hints)
+{
+	MPI_Info info = cache_hints(hints);
+	MPI_Datatype gaps, items;
+	MPI_File file;
+	char path[400];
+
+	name_file(path, sizeof(path), "overlapping");
+	check(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDWR | MPI_MODE_CREATE, info, &file) == MPI_SUCCESS);
+	MPI_Info_free(&info);
+	check(MPI_File_preallocate(file, 2 * LEAST) == MPI_SUCCESS);
+	check(MPI_File_set_atomicity(file, 1) == MPI_SUCCESS);
+	MPI_Type_contiguous(1000, MPI_BYTE, &items);
+	MPI_Type_create_resized(items, 0, 2000, &gaps);
+	MPI_Type_commit(&gaps);
+	for (int turn = 0; turn < 8; turn++) {
+		check(MPI_File_set_view(file, 0, MPI_BYTE, turn % 2 ? gaps : MPI_BYTE, "native", MPI_INFO_NULL) == MPI_SUCCESS);
+		write_at_once(file, turn);
+	}
+	MPI_Type_free(&items);
+	MPI_Type_free(&gaps);
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+}
+
 /* ---- Ways of having a cache ---- */
 
 static const char *const ways[][9] = {
@@ -564,6 +624,7 @@ int main(int argc, char **argv)
 		if (!keeps)
 			compare_files(w);
 		MPI_Barrier(MPI_COMM_WORLD);
+		overlap(ways[w]);
 	}
 	MPI_Finalize();
 	return 0;
