@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * objects_full - an object window whose container has no room, and whose new bytes have none at one rank: committing is an error at all
+ * ranks alike, the version before stays as it was, what was stored is still in the window, and with room again the same call commits
+ * it.
+ */
+#include "small_fs.h"
+
+#include <ummap-mpi.h>
+#include <ummap-object.h>
+
+#define PART (2 * MIB)
+#define CHUNK "262144"
+#define OLD 1
+#define NEW 2
+
+static char box[100], object[120];
+
+static void make_box(void)
+{
+	struct umobject_attr attr = UMOBJECT_ATTR_INIT;
+	umobject_container *c;
+
+	attr.flags = UMOBJECT_CREATE;
+	if (rank == 0) {
+		check(umobject_open(box, &attr, &c) == 0, "%s", umobject_errormsg());
+		umobject_close(c);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static uint8_t *open_window(MPI_Win *win)
+{
+	MPI_Info info;
+	uint8_t *base;
+
+	MPI_Info_create(&info);
+	MPI_Info_set(info, "alloc_type", "object");
+	MPI_Info_set(info, "storage_alloc_object", object);
+	MPI_Info_set(info, "storage_alloc_object_chunk", CHUNK);
+	MPI_Info_set(info, "storage_alloc_segsize", "64K");
+	check(MPI_Win_allocate(PART, 1, info, MPI_COMM_WORLD, &base, win) == MPI_SUCCESS);
+	MPI_Info_free(&info);
+	MPI_Win_set_errhandler(*win, MPI_ERRORS_RETURN);
+	return base;
+}
+
+static uint64_t seed_of(int version)
+{
+	return (uint64_t)(version * 100 + rank);
+}
+
+/* Its newest version, as rank 0 finds it; whole. */
+static uint64_t newest(void)
+{
+	struct umobject_stat st = { .struct_size = sizeof(st) };
+	umobject_container *c;
+	umobject_version *v;
+
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 0) {
+		check(umobject_open(box, NULL, &c) == 0 && umobject_hold(c, "field", 0, &v) == 0, "%s", umobject_errormsg());
+		check(umobject_stat(v, &st) == 0 && umobject_check(v, NULL, NULL) == 0, "%s", umobject_errormsg());
+		umobject_release(v);
+		umobject_close(c);
+	}
+	MPI_Bcast(&st.version, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+	return st.version;
+}
+
+/* One code at all ranks. */
+static void check_alike(int code)
+{
+	int most = code, least = code;
+
+	MPI_Allreduce(MPI_IN_PLACE, &most, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+	MPI_Allreduce(MPI_IN_PLACE, &least, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+	check(most == least, "%d", code);
+}
+
+static void commit_without_room(void *base, uint64_t before)
+{
+	int code = ummpi_sync_all(MPI_COMM_WORLD, base), class;
+	char text[MPI_MAX_ERROR_STRING];
+
+	check(code != MPI_SUCCESS);
+	check_alike(code);
+	MPI_Error_class(code, &class);
+	MPI_Error_string(code, text, &(int){ 0 });
+	check(class == MPI_ERR_NO_SPACE, "class %d: %s", class, text);
+	check(strstr(text, "No space"), "%s", text);
+	check(newest() == before);
+}
+
+int main(int argc, char **argv)
+{
+	char path[64] = "";
+	uint64_t first;
+	uint8_t *base;
+	MPI_Win win;
+	int root = -1, version = NEW;
+
+	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
+	mount_small(&root, path);
+	snprintf(box, sizeof(box), "%s/box", path);
+	snprintf(object, sizeof(object), "%s/field", box);
+	make_box();
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	base = open_window(&win);
+	fill(base, PART, 0, seed_of(OLD));
+	check(ummpi_sync_all(MPI_COMM_WORLD, base) == MPI_SUCCESS);
+	first = newest();
+	/* All ranks' chunks have no room; then only one has any. */
+	for (int alone = 0; alone < 2; alone++, version++) {
+		MPI_Barrier(MPI_COMM_WORLD);
+		if (rank == 0)
+			fill_up(root, space(root) - 128 * KIB);
+		MPI_Barrier(MPI_COMM_WORLD);
+		if (!alone || rank == ranks - 1)
+			fill(base, PART, 0, seed_of(version));
+		commit_without_room(base, first + (uint64_t)alone);
+		commit_without_room(base, first + (uint64_t)alone);
+		check_bytes(base, PART, 0, seed_of(alone && rank < ranks - 1 ? version - 1 : version));
+		MPI_Barrier(MPI_COMM_WORLD);
+		if (rank == 0)
+			make_space(root);
+		MPI_Barrier(MPI_COMM_WORLD);
+		check(ummpi_sync_all(MPI_COMM_WORLD, base) == MPI_SUCCESS);
+		check(newest() == first + 1 + (uint64_t)alone);
+	}
+	check(MPI_Win_free(&win) == MPI_SUCCESS);
+	base = open_window(&win);
+	check_bytes(base, PART, 0, seed_of(rank == ranks - 1 ? version - 1 : version - 2));
+	check(MPI_Win_free(&win) == MPI_SUCCESS);
+	MPI_Finalize();
+	return 0;
+}
