@@ -169,7 +169,9 @@ static int run_all(const struct job *job, int (*run)(const struct job *job))
 			refuse("%s: %s", job->store, strerror(ENAMETOOLONG));
 		if (run_one(run, file))
 			result = EXIT_TROUBLE;
+		free(entry[i]);
 	}
+	free(entry);
 	return result;
 }
 

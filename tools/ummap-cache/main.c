@@ -77,6 +77,9 @@ static void read_folder(const char *folder)
 		s->err = head_read(s->head_path, &s->head);
 		n_shares++;
 	}
+	for (int i = 0; i < n; i++)
+		free(entry[i]);
+	free(entry);
 }
 
 /* ---- ls ---- */
