@@ -14,8 +14,11 @@
 #include "pmpi/pmpi.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static struct pmpi_feature coarrays;
 static struct error bad;          /* variables of the user's */
@@ -267,6 +270,21 @@ static int free_window(MPI_Win *win)
 	return MPI_SUCCESS;
 }
 
+/* ---- The program ends all images ---- */
+
+/* A launcher may lose what MPI says of it, and has the same exit status where a signal ends an image. */
+static int abort_all(MPI_Comm comm, int code)
+{
+	char path[2 * CONFIG_TEXT + 16];
+	int fd = -1;
+
+	if (job.config.report && snprintf(path, sizeof(path), "%s/%saborted", job.config.path, job.config.prefix) < (int)sizeof(path))
+		fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		close(fd);
+	return coarrays.next.Abort(comm, code);
+}
+
 /* ---- For calls of programs ---- */
 
 bool coarray_active(void)
@@ -293,6 +311,7 @@ static struct pmpi_feature coarrays = {
 		.Put = put,
 		.Barrier = barrier,
 		.Waitany = waitany,
+		.Abort = abort_all,
 	},
 };
 
