@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Files exist when they are opened to be written. */
 #include "api.h"
+#include "job.h"
 
 #include <strings.h>
 
@@ -38,17 +39,6 @@ static void posix_close(struct file *f)
 
 /* ---- MPI-IO ---- */
 
-static void check_mpi(int err, const char *call)
-{
-	char text[MPI_MAX_ERROR_STRING];
-	int len;
-
-	if (err == MPI_SUCCESS)
-		return;
-	MPI_Error_string(err, text, &len);
-	die("%s: %s", call, text);
-}
-
 /* A call that moved less than asked for is no success, whatever it returned. */
 static void check_moved(MPI_Status *status, size_t len, const char *call)
 {
@@ -63,14 +53,14 @@ static void mpiio_open(struct file *f, const struct access *a, const char *path,
 {
 	MPI_Comm comm = a->per_process ? MPI_COMM_SELF : MPI_COMM_WORLD;
 
-	check_mpi(MPI_File_open(comm, path, write ? MPI_MODE_RDWR : MPI_MODE_RDONLY, MPI_INFO_NULL, &f->mpi), path);
+	job_check(MPI_File_open(comm, path, write ? MPI_MODE_RDWR : MPI_MODE_RDONLY, MPI_INFO_NULL, &f->mpi), path);
 }
 
 static void mpiio_read(struct file *f, void *buf, size_t len, uint64_t off)
 {
 	MPI_Status status;
 
-	check_mpi(MPI_File_read_at(f->mpi, (MPI_Offset)off, buf, (int)len, MPI_BYTE, &status), "MPI_File_read_at");
+	job_check(MPI_File_read_at(f->mpi, (MPI_Offset)off, buf, (int)len, MPI_BYTE, &status), "MPI_File_read_at");
 	check_moved(&status, len, "MPI_File_read_at");
 }
 
@@ -78,18 +68,18 @@ static void mpiio_write(struct file *f, const void *buf, size_t len, uint64_t of
 {
 	MPI_Status status;
 
-	check_mpi(MPI_File_write_at(f->mpi, (MPI_Offset)off, buf, (int)len, MPI_BYTE, &status), "MPI_File_write_at");
+	job_check(MPI_File_write_at(f->mpi, (MPI_Offset)off, buf, (int)len, MPI_BYTE, &status), "MPI_File_write_at");
 	check_moved(&status, len, "MPI_File_write_at");
 }
 
 static void mpiio_sync(struct file *f)
 {
-	check_mpi(MPI_File_sync(f->mpi), "MPI_File_sync");
+	job_check(MPI_File_sync(f->mpi), "MPI_File_sync");
 }
 
 static void mpiio_close(struct file *f)
 {
-	check_mpi(MPI_File_close(&f->mpi), "MPI_File_close");
+	job_check(MPI_File_close(&f->mpi), "MPI_File_close");
 }
 
 /* ---- Memory over the file ---- */

@@ -44,17 +44,6 @@ void filepair_begin(struct filepair *p, int argc, char **argv, const char *what)
 		die("--size: each rank has to have a block");
 }
 
-static void must(int code, const char *what)
-{
-	char text[MPI_MAX_ERROR_STRING];
-	int len;
-
-	if (code == MPI_SUCCESS)
-		return;
-	MPI_Error_string(code, text, &len);
-	die("%s: %s", what, text);
-}
-
 MPI_File filepair_open(const struct filepair *p, bool cached)
 {
 	MPI_Info info;
@@ -63,7 +52,7 @@ MPI_File filepair_open(const struct filepair *p, bool cached)
 	MPI_Info_create(&info);
 	if (cached)
 		MPI_Info_set(info, "pmem_path", p->cache);
-	must(MPI_File_open(MPI_COMM_WORLD, p->file, MPI_MODE_RDWR, info, &file), p->file);
+	job_check(MPI_File_open(MPI_COMM_WORLD, p->file, MPI_MODE_RDWR, info, &file), p->file);
 	MPI_Info_free(&info);
 	return file;
 }
@@ -77,19 +66,19 @@ static void renew_file(const struct filepair *p)
 
 	MPI_Info_create(&info);
 	MPI_Info_set(info, "pmem_path", p->cache);
-	must(MPI_File_open(MPI_COMM_WORLD, p->file, MPI_MODE_RDWR | MPI_MODE_CREATE | MPI_MODE_DELETE_ON_CLOSE, info, &file), p->file);
+	job_check(MPI_File_open(MPI_COMM_WORLD, p->file, MPI_MODE_RDWR | MPI_MODE_CREATE | MPI_MODE_DELETE_ON_CLOSE, info, &file), p->file);
 	MPI_Info_free(&info);
-	must(MPI_File_close(&file), p->file);
-	must(MPI_File_open(MPI_COMM_WORLD, p->file, MPI_MODE_RDWR | MPI_MODE_CREATE, MPI_INFO_NULL, &file), p->file);
+	job_check(MPI_File_close(&file), p->file);
+	job_check(MPI_File_open(MPI_COMM_WORLD, p->file, MPI_MODE_RDWR | MPI_MODE_CREATE, MPI_INFO_NULL, &file), p->file);
 	for (size_t i = 0; i < sizeof(block); i++)
 		block[i] = (char)(i * 31 + i / 256);
 	for (size_t at = (size_t)job.rank * MIB; at < p->size; at += (size_t)job.ranks * MIB) {
 		size_t len = p->size - at < MIB ? p->size - at : MIB;
 
-		must(MPI_File_write_at(file, (MPI_Offset)at, block, (int)len, MPI_BYTE, MPI_STATUS_IGNORE), p->file);
+		job_check(MPI_File_write_at(file, (MPI_Offset)at, block, (int)len, MPI_BYTE, MPI_STATUS_IGNORE), p->file);
 	}
-	must(MPI_File_sync(file), p->file);
-	must(MPI_File_close(&file), p->file);
+	job_check(MPI_File_sync(file), p->file);
+	job_check(MPI_File_close(&file), p->file);
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 

@@ -74,6 +74,17 @@ void job_end(void)
 	MPI_Finalize();
 }
 
+void job_check(int code, const char *what)
+{
+	char text[MPI_MAX_ERROR_STRING];
+	int len;
+
+	if (code == MPI_SUCCESS)
+		return;
+	MPI_Error_string(code, text, &len);
+	die("%s: %s", what, text);
+}
+
 double job_max(double value)
 {
 	double all;

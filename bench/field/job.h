@@ -32,6 +32,9 @@ void job_reach_windows(void);
 MPI_Win job_window(struct memory *m);
 void job_window_free(struct memory *m, MPI_Win win);
 
+/* Ends the program where a call of MPI's has failed, with what MPI says; `what`: of which call or file. */
+void job_check(int code, const char *what);
+
 /* Of all ranks, for all: the greatest, the sum. */
 double job_max(double value);
 double job_sum(double value);

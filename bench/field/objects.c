@@ -55,15 +55,6 @@ static umobject_container *open_box(void)
 	return c;
 }
 
-static void remove_all(const char *path)
-{
-	char command[PATH_MAX + 16];
-
-	snprintf(command, sizeof(command), "rm -rf '%s'", path);
-	if (system(command))
-		die("%s cannot be removed", path);
-}
-
 static int sync_folder(const char *path)
 {
 	int fd = open_file(path, O_RDONLY | O_DIRECTORY), result = fsync(fd);
@@ -333,21 +324,6 @@ struct job {
 	bool objects;
 };
 
-static void compute(uint64_t ns)
-{
-	struct timespec t;
-	volatile double x = 1;
-	uint64_t end;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	end = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec + ns;
-	do {
-		for (unsigned i = 0; i < 1000; i++)
-			x = x * 1.0000001 + 0.1;
-		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	} while ((uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec < end);
-}
-
 /* Each phase has a name of its own, as each has a place of its own in the file. */
 static void output_object(umobject_container *c, struct job *j, unsigned rank, unsigned phase)
 {
@@ -387,7 +363,7 @@ static void work(struct job *j, unsigned rank)
 
 	for (unsigned cycle = 1; cycle <= options.cycles; cycle++) {
 		if (j->computing)
-			compute(j->computing);
+			spend_ns(j->computing);
 		if (cycle % 5)
 			continue;
 		if (j->objects)
@@ -468,13 +444,13 @@ static void take_option(int what)
 	switch (what) {
 	case DIR_IS: options.dir = optarg; break;
 	case ONLY: options.only = optarg; break;
-	case SIZE: options.size = parse_size("--size", optarg); break;
-	case COUNT: options.count = parse_count("--count", optarg, 10000000); break;
-	case RANKS: options.nranks = parse_sizes("--ranks", optarg, options.ranks, 8); break;
-	case CYCLES: options.cycles = parse_count("--cycles", optarg, 1000000); break;
+	case SIZE: options.size = parse_size("size", optarg); break;
+	case COUNT: options.count = parse_count("count", optarg, 10000000); break;
+	case RANKS: options.nranks = parse_sizes("ranks", optarg, options.ranks, 8); break;
+	case CYCLES: options.cycles = parse_count("cycles", optarg, 1000000); break;
 	case STORE: options.store = optarg; options.only = "put"; break;
-	case CHUNK: options.chunk = parse_size("--chunk", optarg); options.only = "put"; break;
-	case REPS: options.reps = parse_count("--reps", optarg, 1000); break;
+	case CHUNK: options.chunk = parse_size("chunk", optarg); options.only = "put"; break;
+	case REPS: options.reps = parse_count("reps", optarg, 1000); break;
 	case HELP: fputs(help, stdout); exit(0);
 	default: exit(2);
 	}

@@ -85,17 +85,12 @@ static const struct output_method objects = { "objects", objects_begin, objects_
 
 static MPI_File file;
 
-static void check_mpi(int result, const char *call)
-{
-	if (result != MPI_SUCCESS)
-		die("%s failed", call);
-}
-
 static void mpiio_begin(const struct outputs *o)
 {
-	check_mpi(MPI_File_open(MPI_COMM_WORLD, o->path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file), "MPI_File_open");
+	job_check(MPI_File_open(MPI_COMM_WORLD, o->path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file), "MPI_File_open");
 }
 
+/* Also what the words of the chunk depend on. */
 static MPI_Offset place_of(const struct outputs *o, unsigned output, int of)
 {
 	return (MPI_Offset)(((uint64_t)output * (unsigned)job.ranks + (unsigned)of) * o->side * o->side * sizeof(double));
@@ -103,20 +98,20 @@ static MPI_Offset place_of(const struct outputs *o, unsigned output, int of)
 
 static void mpiio_write(const struct outputs *o, unsigned output, const double *chunk)
 {
-	check_mpi(MPI_File_write_at(file, place_of(o, output, job.rank), chunk, (int)(o->side * o->side), MPI_DOUBLE, MPI_STATUS_IGNORE),
+	job_check(MPI_File_write_at(file, place_of(o, output, job.rank), chunk, (int)(o->side * o->side), MPI_DOUBLE, MPI_STATUS_IGNORE),
 		  "MPI_File_write_at");
-	check_mpi(MPI_File_sync(file), "MPI_File_sync");
+	job_check(MPI_File_sync(file), "MPI_File_sync");
 }
 
 static void mpiio_read(const struct outputs *o, unsigned output, int of, double *chunk)
 {
-	check_mpi(MPI_File_read_at(file, place_of(o, output, of), chunk, (int)(o->side * o->side), MPI_DOUBLE, MPI_STATUS_IGNORE),
+	job_check(MPI_File_read_at(file, place_of(o, output, of), chunk, (int)(o->side * o->side), MPI_DOUBLE, MPI_STATUS_IGNORE),
 		  "MPI_File_read_at");
 }
 
 static void mpiio_end(void)
 {
-	check_mpi(MPI_File_close(&file), "MPI_File_close");
+	job_check(MPI_File_close(&file), "MPI_File_close");
 }
 
 static const struct output_method mpiio = { "mpiio", mpiio_begin, mpiio_write, mpiio_read, mpiio_end };
@@ -137,27 +132,9 @@ static const struct output_method *method_of(const char *name)
 	    "-m %s: there is no such method; see --help", name);
 }
 
-static void compute(unsigned us)
-{
-	struct timespec t;
-	volatile double x = 1;
-	uint64_t end = 0, at;
-
-	do {
-		for (unsigned i = 0; i < 1000; i++)
-			x = x * 1.0000001 + 0.1;
-		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-		at = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-		if (!end)
-			end = at + us * 1000ull;
-	} while (at < end);
-}
-
 static void fill_chunk(const struct outputs *o, unsigned output, int of, double *chunk)
 {
-	size_t bytes = o->side * o->side * sizeof(double);
-
-	fill_words(chunk, bytes, ((uint64_t)output * (unsigned)job.ranks + (unsigned)of) * bytes, FILE_SALT);
+	fill_words(chunk, o->side * o->side * sizeof(double), (uint64_t)place_of(o, output, of), FILE_SALT);
 }
 
 /* Each rank looks at what its neighbour has written. */
@@ -181,7 +158,7 @@ static double run(const struct options *o, double *chunk, double *output_s)
 	o->method->begin(&o->outputs);
 	for (unsigned cycle = 1; cycle <= o->cycles; cycle++) {
 		if (o->computing)
-			compute(o->computing);
+			spend_ns(o->computing * 1000ull);
 		if (cycle % EACH)
 			continue;
 		fill_chunk(&o->outputs, cycle / EACH - 1, job.rank, chunk);
@@ -212,17 +189,6 @@ static void print(const struct options *o, double seconds, double output_s)
 	report_end(&r);
 }
 
-static void remove_path(const char *path)
-{
-	char command[4096 + 16];
-
-	if (job.rank)
-		return;
-	snprintf(command, sizeof(command), "rm -rf -- '%s'", path);
-	if (system(command))
-		fprintf(stderr, "outputs: %s cannot be removed\n", path);
-}
-
 static void parse_options(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
@@ -234,9 +200,9 @@ static void parse_options(struct options *o, int argc, char **argv)
 		switch (c) {
 		case 'm': o->method = method_of(optarg); break;
 		case 'o': o->outputs.path = optarg; break;
-		case 's': o->outputs.side = parse_count("--side", optarg, 8192); break;
-		case 'n': o->cycles = parse_count("--cycles", optarg, 1000000); break;
-		case 'c': o->computing = parse_count("--computing", optarg, 1000000000); break;
+		case 's': o->outputs.side = parse_count("side", optarg, 8192); break;
+		case 'n': o->cycles = parse_count("cycles", optarg, 1000000); break;
+		case 'c': o->computing = parse_count("computing", optarg, 1000000000); break;
 		case 'j': o->json = optarg; break;
 		case 'h': fputs(help, stdout); exit(0);
 		default: die("see --help");
@@ -269,7 +235,8 @@ int main(int argc, char **argv)
 	check_outputs(&o, chunk, want);
 	o.method->end();
 	MPI_Barrier(MPI_COMM_WORLD);
-	remove_path(o.outputs.path);
+	if (job.rank == 0)
+		remove_all(o.outputs.path);
 	print(&o, seconds, output_s);
 	job_end();
 	return 0;

@@ -45,25 +45,6 @@ static bool is_slow(uint64_t task)
 	return next_random(&state) >> 62 == 0;
 }
 
-static uint64_t processor_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
-/* So much of a processor's time, however many share it. */
-static void compute(uint64_t ns)
-{
-	static volatile uint64_t sink;
-	uint64_t start = processor_ns(), state = 1;
-
-	while (processor_ns() - start < ns)
-		for (int i = 0; i < 10000; i++)
-			sink += next_random(&state);
-}
-
 void task_work(const struct words_options *o, uint64_t task)
 {
 	uint64_t ns = (uint64_t)o->work * 1000000 * (is_slow(task) ? o->times : 1);
@@ -73,7 +54,7 @@ void task_work(const struct words_options *o, uint64_t task)
 	if (o->sleeps)
 		nanosleep(&(struct timespec){ (time_t)(ns / 1000000000), (long)(ns % 1000000000) }, NULL);
 	else
-		compute(ns);
+		spend_ns(ns);
 }
 
 /* ---- Tasks ---- */

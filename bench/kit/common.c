@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "kit/common.h"
 
+#include <limits.h>
+
 __attribute__((noreturn, format(printf, 1, 2))) void die(const char *format, ...)
 {
 	va_list args;
@@ -11,6 +13,33 @@ __attribute__((noreturn, format(printf, 1, 2))) void die(const char *format, ...
 	va_end(args);
 	fputc('\n', stderr);
 	exit(1);
+}
+
+static uint64_t processor_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+void spend_ns(uint64_t ns)
+{
+	static volatile uint64_t sink;
+	uint64_t start = processor_ns(), state = 1;
+
+	while (processor_ns() - start < ns)
+		for (int i = 0; i < 1000; i++)
+			sink += next_random(&state);
+}
+
+void remove_all(const char *path)
+{
+	char command[PATH_MAX + 16];
+
+	snprintf(command, sizeof(command), "rm -rf -- '%s'", path);
+	if (system(command))
+		die("%s cannot be removed", path);
 }
 
 size_t parse_size(const char *option, const char *text)

@@ -28,6 +28,12 @@ static inline uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
+/* So much of a processor's time, however many share it. */
+void spend_ns(uint64_t ns);
+
+/* A file, or a folder with all that is in it, if it is there. */
+void remove_all(const char *path);
+
 /* "64K", "2M", "3G", "1T", in small letters too, or plain bytes; greater than 0. */
 size_t parse_size(const char *option, const char *text);
 
