@@ -7,7 +7,6 @@
  */
 #include "object/hdf5.h"
 
-#include "object/durable.h"
 #include "object/error.h"
 #include "object/hdf5_attribute.h"
 #include "object/shape.h"

@@ -89,19 +89,20 @@ void umobject_release(umobject_version *v)
 static struct chunk *chunk_of(umobject_version *v, const struct source *s, uint64_t number, uint64_t size)
 {
 	unsigned at = (unsigned)(number % OPEN_CHUNKS);
+	int err;
 
 	if (v->chunks[at] && v->numbers[at] == number)
 		return v->chunks[at];
 	if (v->chunks[at])
 		chunk_close(v->chunks[at]);
 	v->chunks[at] = NULL;
-	if (chunk_open(v->container->b, &s->id, number, size, &v->chunks[at]) < 0) {
-		if (errno != EMFILE && errno != ENFILE)
-			return NULL;
+	err = chunk_open(v->container->b, &s->id, number, size, &v->chunks[at]);
+	if (err < 0 && (errno == EMFILE || errno == ENFILE)) {
 		close_chunks(v);
-		if (chunk_open(v->container->b, &s->id, number, size, &v->chunks[at]) < 0)
-			return NULL;
+		err = chunk_open(v->container->b, &s->id, number, size, &v->chunks[at]);
 	}
+	if (err < 0)
+		return NULL;
 	v->numbers[at] = number;
 	return v->chunks[at];
 }

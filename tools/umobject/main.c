@@ -308,17 +308,20 @@ static void put_attributes(umobject_put *p)
 	}
 }
 
-static void copy_attributes(umobject_put *p, const umobject_version *from)
+/* A version's attributes, one after the other, to what takes them: 0, or -1, which ends it. */
+static int each_attribute(const umobject_version *v, int (*take)(void *to, const char *name, const void *value, size_t size), void *to)
 {
 	const char *name;
 	unsigned i;
 
-	for (i = 0; from && (name = umobject_attribute_name(from, i)); i++) {
+	for (i = 0; (name = umobject_attribute_name(v, i)); i++) {
 		size_t size;
-		const void *value = umobject_attribute(from, name, &size);
+		const void *value = umobject_attribute(v, name, &size);
 
-		take_attribute(p, name, value, size);
+		if (take(to, name, value, size) < 0)
+			return -1;
 	}
+	return 0;
 }
 
 /* All of the array, slab by slab. */
@@ -346,20 +349,6 @@ static void put_slabs(umobject_put *p, const char *name, struct array *a, const 
 	free(chunk);
 }
 
-static void export_attributes(const umobject_version *v, struct array *a)
-{
-	const char *name;
-	unsigned i;
-
-	for (i = 0; a->add_attribute && (name = umobject_attribute_name(v, i)); i++) {
-		size_t size;
-		const void *value = umobject_attribute(v, name, &size);
-
-		if (a->add_attribute(a, name, value, size) < 0)
-			refuse("%s", a->why);
-	}
-}
-
 /* From an array to a new version, which is committed. from: a version whose attributes it has; NULL: none. */
 static void put_from(umobject_container *c, const char *name, struct array *a, const umobject_version *from)
 {
@@ -371,7 +360,8 @@ static void put_from(umobject_container *c, const char *name, struct array *a, c
 	if (umobject_begin(c, name, &s, &p, NULL) < 0)
 		refuse_library();
 	under_way = p;
-	copy_attributes(p, from);
+	if (from)
+		each_attribute(from, take_attribute, p);
 	if (a->attributes && a->attributes(a, take_attribute, p) < 0)
 		refuse("%s", a->why);
 	put_attributes(p);
@@ -385,6 +375,13 @@ static void put_from(umobject_container *c, const char *name, struct array *a, c
 		printf("%s: version %" PRIu64 "\n", name, version);
 }
 
+static int add_to_array(void *array, const char *name, const void *value, size_t size)
+{
+	struct array *a = array;
+
+	return a->add_attribute(a, name, value, size);
+}
+
 static void get_to(umobject_version *v, const struct umobject_stat *st, const char *path)
 {
 	const struct umobject_shape *s = &st->shape;
@@ -396,7 +393,8 @@ static void get_to(umobject_version *v, const struct umobject_stat *st, const ch
 		refuse("no memory for %" PRIu64 " bytes", rows * row);
 	if (array_create(&a, path, s) < 0)
 		refuse("%s", a.why);
-	export_attributes(v, &a);
+	if (a.add_attribute && each_attribute(v, add_to_array, &a) < 0)
+		refuse("%s", a.why);
 	memcpy(count, s->dims, sizeof(count));
 	do {
 		if (s->rank)
