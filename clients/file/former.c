@@ -96,15 +96,16 @@ struct looking {
 
 static int make_room(struct found *f, uint32_t nodes)
 {
-	unsigned char *more = nodes > f->nodes ? realloc(f->there, nodes) : f->there;
+	unsigned char *more;
 
-	if (!more && nodes)
+	if (nodes <= f->nodes)
+		return 0;
+	more = realloc(f->there, nodes);
+	if (!more)
 		return -ENOMEM;
-	if (nodes > f->nodes) {
-		memset(more + f->nodes, 0, nodes - f->nodes);
-		f->nodes = nodes;
-	}
+	memset(more + f->nodes, 0, nodes - f->nodes);
 	f->there = more;
+	f->nodes = nodes;
 	return 0;
 }
 
