@@ -81,12 +81,12 @@ int engine_start(enum fault_answer (*fault)(const struct fault *), void *(*serve
 int engine_choose(const struct engine_wish *wish, const struct engine **e);
 /* In a forked child: none is started. */
 void engine_forget(void);
-/* Which system call was refused (sys_failure), or only -errno; and what to do. `what`: the sentence's begin. Returns
- * -errno. */
 /* As UMMAP_ENGINE_* has it. */
 int engine_number(const struct engine *e);
 /* Whether accesses by system calls and other processes fault, too. */
 bool engine_sees_kernel(const struct engine *e);
+/* Which system call was refused (sys_failure), or only -errno; and what to do. `what`: the sentence's begin. Returns
+ * -errno. */
 int engine_fail(const struct engine *e, const char *what, int err);
 
 /* ---- Mapped ranges ---- */
