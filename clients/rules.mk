@@ -27,7 +27,9 @@ MPI_FORTRAN = $(filter-out tests/mpi/coarray%,$(wildcard tests/mpi/*.f90)) $(if 
 COARRAYS_STATIC = $(wildcard $(dir $(call COARRAYS,$1))open-coarrays/$1/lib/libcaf_$1.a)
 COARRAY_TESTS = $(patsubst tests/mpi/%.f90,$B/tests/mpi/$1/%.static,$(if $(call COARRAYS_STATIC,$1),$(wildcard tests/mpi/coarray_*.f90)))
 COARRAY_EXAMPLES = $(patsubst examples/coarray/%.f90,$B/tests/mpi/$1/coarray_%,$(if $(call COARRAYS,$1),$(wildcard examples/coarray/*.f90)))
-MPI_TESTS = $(patsubst tests/mpi/%.c,$B/tests/mpi/$1/%,$(filter-out $(if $(OBJECT),,tests/mpi/objects.c tests/mpi/objects_all.c tests/mpi/objects_full.c),$(wildcard tests/mpi/*.c))) \
+# They need the library of objects, in which they look for what windows have left.
+OBJECT_TESTS = objects objects_all objects_full
+MPI_TESTS = $(patsubst tests/mpi/%.c,$B/tests/mpi/$1/%,$(filter-out $(if $(OBJECT),,$(OBJECT_TESTS:%=tests/mpi/%.c)),$(wildcard tests/mpi/*.c))) \
 	$(if $(shell command -v mpifort.$1 && command -v gfortran),$(patsubst tests/mpi/%.f90,$B/tests/mpi/$1/%,$(call MPI_FORTRAN,$1)) \
 		$(call COARRAY_TESTS,$1) $(call COARRAY_EXAMPLES,$1))
 
@@ -107,9 +109,8 @@ $B/libummap-object-$1.so.$(VERSION): $(call OBJECT_MPI_OBJ,$1) clients/object/li
 	ln -sf $$(notdir $$@) $B/libummap-object-$1.so.$$(SOMAJOR)
 	ln -sf libummap-object-$1.so.$$(SOMAJOR) $B/libummap-object-$1.so
 
-# These look for what windows and all ranks have left in a container.
-$(addprefix $B/tests/mpi/$1/,objects objects_all objects_full): $B/libummap-object.so.$(VERSION) $(call OBJECT_MPI_LIB,$1)
-$(addprefix $B/tests/mpi/$1/,objects objects_all objects_full): OBJECT_LIB = -lummap-object-$1 -lummap-object
+$(OBJECT_TESTS:%=$B/tests/mpi/$1/%): $B/libummap-object.so.$(VERSION) $(call OBJECT_MPI_LIB,$1)
+$(OBJECT_TESTS:%=$B/tests/mpi/$1/%): OBJECT_LIB = -lummap-object-$1 -lummap-object
 
 # But for some, which make calls of their own. Each has a module of the same name.
 CAF_CALLING_$1 = $(addprefix $B/tests/mpi/$1/coarray_,calls calls.static recover recover.static path path.static neighbour redistribute)

@@ -74,6 +74,14 @@ static inline unsigned by_time(unsigned little, unsigned much)
 	return getenv("UMMAP_TEST_LONG") ? much : little;
 }
 
+/* How long a model runs: UMMAP_STRESS_SECONDS, if it is set. */
+static inline double stress_seconds(unsigned little, unsigned much)
+{
+	const char *text = getenv("UMMAP_STRESS_SECONDS");
+
+	return text ? strtod(text, NULL) : by_time(little, much);
+}
+
 /* A useful sentence has several words, and says more than errno does. */
 static inline void check_sentence(int error, const char *what, const char *file, int line)
 {

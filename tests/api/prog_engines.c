@@ -2,7 +2,7 @@
 /*
  * prog_engines - a model of one file with three mappings in one process, each of another engine. Stretches of the file pass from
  * one engine to another, while threads load and store at random, advise, sync, prefetch and pin; every load is compared with a
- * shadow in memory, and so is the file at the end. The budget is an eighth of the file, and stretches end within segments of nobody.
+ * shadow in memory, and so is the file at the end. The budget is an eighth of the file, and a stretch is whole segments of each.
  *
  *	prog_engines [SEED]
  *
@@ -117,13 +117,6 @@ static void *work(void *arg)
 	return (void *)steps;
 }
 
-static double seconds(void)
-{
-	const char *text = getenv("UMMAP_STRESS_SECONDS");
-
-	return text ? strtod(text, NULL) : by_time(6, 600);
-}
-
 int main(int argc, char **argv)
 {
 	uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL), seeds[THREADS];
@@ -131,7 +124,7 @@ int main(int argc, char **argv)
 	char path[320];
 	size_t steps = 0;
 	int fd = temp_named("engines", SIZE, path);
-	double end = now() + seconds();
+	double end = now() + stress_seconds(6, 600);
 
 	printf("seed %" PRIu64 "\n", seed);
 	set_group();

@@ -5,7 +5,7 @@
  *
  *	prog_stress [SEED [POLICY SEG_SIZE]]
  *
- * UMMAP_STRESS_SECONDS: for all of it (default 40). UMMAP_STRESS_SEED: as SEED. A record belongs to one
+ * UMMAP_STRESS_SECONDS: for all of it (10; with UMMAP_TEST_LONG 20). UMMAP_STRESS_SEED: as SEED. A record belongs to one
  * thread, neighbours to different ones; its version also stands in a shadow in memory, so that every load
  * can be checked at once, and the file at the end. Then counters that belong to nobody, whose sum must be
  * exact. Records straddle pages and segments. Every second policy runs where the address space that the
@@ -294,13 +294,6 @@ static void run(void *arg)
 	check(st.evictions > 0);
 }
 
-static double seconds(void)
-{
-	const char *text = getenv("UMMAP_STRESS_SECONDS");
-
-	return text ? strtod(text, NULL) : by_time(10, 20);
-}
-
 static uint64_t choose_seed(int argc, char **argv)
 {
 	const char *text = argc > 1 ? argv[1] : getenv("UMMAP_STRESS_SEED");
@@ -319,7 +312,7 @@ int main(int argc, char **argv)
 			/* 18 runs of records, and 3 of counters */
 			for (int shared = 0; shared <= ((unsigned)policy == (seed + i) % 6); shared++) {
 				struct run r = { .seed = seed, .policy = policy, .seg_size = seg_sizes[i],
-						 .shared = shared, .seconds = seconds() / 21, .fd = -1 };
+						 .shared = shared, .seconds = stress_seconds(10, 20) / 21, .fd = -1 };
 
 				if (argc > 3 && (strcmp(argv[2], policies[policy]) != 0 ||
 						 strtoull(argv[3], NULL, 0) != seg_sizes[i]))

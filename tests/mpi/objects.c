@@ -4,27 +4,20 @@
  * all ranks had when they made it durable together, or as the window ended; MPI_Win_sync alone makes none. The next window opens the
  * newest version. What does not fit to it is refused at all ranks, and nothing is left behind by what failed.
  */
-#include "common.h"
+#include "object_window.h"
 
 #include <ummap-mpi.h>
-#include <ummap-object.h>
 
 #define PART(of) ((size_t)(160 + 37 * (of)) * KIB + 13)
 #define CHUNK "65536"
 #define SEG "16K"
 
-static char box[400], object[420];
 static uint64_t random_state;
 
 static MPI_Info hints(const char *more, const char *value)
 {
-	MPI_Info info;
+	MPI_Info info = object_hints(CHUNK, SEG);
 
-	MPI_Info_create(&info);
-	MPI_Info_set(info, "alloc_type", "object");
-	MPI_Info_set(info, "storage_alloc_object", object);
-	MPI_Info_set(info, "storage_alloc_object_chunk", CHUNK);
-	MPI_Info_set(info, "storage_alloc_segsize", SEG);
 	if (more && value)
 		MPI_Info_set(info, more, value);
 	else if (more)
@@ -32,15 +25,9 @@ static MPI_Info hints(const char *more, const char *value)
 	return info;
 }
 
-static char *open_window(size_t size, MPI_Win *win)
+static void *open_window(size_t size, MPI_Win *win)
 {
-	MPI_Info info = hints(NULL, NULL);
-	char *base;
-
-	check(MPI_Win_allocate((MPI_Aint)size, 1, info, MPI_COMM_WORLD, &base, win) == MPI_SUCCESS);
-	MPI_Info_free(&info);
-	MPI_Win_set_errhandler(*win, MPI_ERRORS_RETURN);
-	return base;
+	return object_window(size, object_hints(CHUNK, SEG), win);
 }
 
 static void refused(size_t size, const char *more, const char *value, int class, const char *words)
@@ -51,27 +38,6 @@ static void refused(size_t size, const char *more, const char *value, int class,
 
 	check_error(MPI_Win_allocate((MPI_Aint)size, 1, info, MPI_COMM_WORLD, &base, &win), class, words);
 	MPI_Info_free(&info);
-}
-
-/* How many versions there are of it, with what rank 0 finds in the container. */
-static uint64_t versions(void)
-{
-	struct umobject_stat st = { .struct_size = sizeof(st) };
-	umobject_container *c;
-	umobject_version *v;
-
-	MPI_Barrier(MPI_COMM_WORLD);
-	if (rank == 0) {
-		check(umobject_open(box, NULL, &c) == 0, "%s", umobject_errormsg());
-		if (umobject_hold(c, "field", 0, &v) == 0) {
-			check(umobject_stat(v, &st) == 0);
-			check(umobject_check(v, NULL, NULL) == 0);
-			umobject_release(v);
-		}
-		umobject_close(c);
-	}
-	MPI_Bcast(&st.version, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
-	return st.version;
 }
 
 static char value_at(int of, size_t i, int version)
@@ -121,19 +87,19 @@ static void versions_of_all(void)
 	char *base = open_window(PART(rank), &win), *theirs = malloc(PART(ranks - 1));
 	int next = (rank + 1) % ranks;
 
-	check(base[0] == 0 && versions() == 0);
+	check(base[0] == 0 && newest_version() == 0);
 	check_hint(win, "alloc_type", "object");
 	check_hint(win, "storage_alloc_object", object);
 	store(base, 1);
 	MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, win);
 	check(MPI_Win_sync(win) == MPI_SUCCESS);
 	MPI_Win_unlock(rank, win);
-	check(versions() == 0);
+	check(newest_version() == 0);
 	check(ummpi_sync_all(MPI_COMM_WORLD, base) == MPI_SUCCESS);
-	check(versions() == 1);
+	check(newest_version() == 1);
 	expect_object(1);
 	/* Nothing has changed: no version. */
-	check(ummpi_sync_all(MPI_COMM_WORLD, base) == MPI_SUCCESS && versions() == 1);
+	check(ummpi_sync_all(MPI_COMM_WORLD, base) == MPI_SUCCESS && newest_version() == 1);
 	/* Another rank's part, by all kinds of operations. */
 	for (size_t i = 0; i < PART(next); i++)
 		theirs[i] = value_at(next, i, 2);
@@ -149,7 +115,7 @@ static void versions_of_all(void)
 	expect_object(1);
 	/* The end makes one, too. */
 	check(MPI_Win_free(&win) == MPI_SUCCESS);
-	check(versions() == 2);
+	check(newest_version() == 2);
 	expect_object(2);
 	free(theirs);
 }
@@ -171,10 +137,10 @@ static void restart(void)
 	MPI_Win_unlock_all(win);
 	MPI_Barrier(MPI_COMM_WORLD);
 	check(MPI_Win_free(&win) == MPI_SUCCESS);
-	sums = (long *)(void *)open_window(PART(rank), &win);
+	sums = open_window(PART(rank), &win);
 	for (int i = 0; i < 1000; i++)
 		check(sums[i] == (i % ranks == rank ? ranks : 0), "%d: %ld", i, sums[i]);
-	check(MPI_Win_free(&win) == MPI_SUCCESS && versions() == 3);
+	check(MPI_Win_free(&win) == MPI_SUCCESS && newest_version() == 3);
 }
 
 /* While other ranks put into them, versions are whole: each rank's counters only grow. */
@@ -209,7 +175,7 @@ static void puts_meanwhile(void)
 
 static void bad(void)
 {
-	uint64_t before = versions();
+	uint64_t before = newest_version();
 	MPI_Info info;
 	char *base, name[sizeof(object)];
 	MPI_Win win;
@@ -234,19 +200,19 @@ static void bad(void)
 	check_error(MPI_Alloc_mem(1000, info, &base), MPI_ERR_INFO_VALUE, "MPI_Win_allocate only");
 	check_error(MPI_Win_allocate_shared(1000, 1, info, MPI_COMM_WORLD, &base, &win), MPI_ERR_INFO_VALUE, "MPI_Win_allocate only");
 	MPI_Info_free(&info);
-	check(versions() == before);
+	check(newest_version() == before);
 	/* Not all of it. */
 	base = open_window(PART(rank), &win);
 	if (ranks > 1)
 		check_error(ummpi_sync_all(MPI_COMM_SELF, base), MPI_ERR_ARG, "all ranks of an object window");
 	base[0]++;
 	/* What is to be discarded is no version. */
-	check(MPI_Win_free(&win) == MPI_SUCCESS && versions() == before + 1);
+	check(MPI_Win_free(&win) == MPI_SUCCESS && newest_version() == before + 1);
 	info = hints("storage_alloc_discard", "true");
 	check(MPI_Win_allocate((MPI_Aint)PART(rank), 1, info, MPI_COMM_WORLD, &base, &win) == MPI_SUCCESS);
 	MPI_Info_free(&info);
 	base[0]++;
-	check(MPI_Win_free(&win) == MPI_SUCCESS && versions() == before + 1);
+	check(MPI_Win_free(&win) == MPI_SUCCESS && newest_version() == before + 1);
 }
 
 /* Ranks without bytes are there, too. */
@@ -275,8 +241,7 @@ int main(int argc, char **argv)
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
 	random_state = (uint64_t)rank + 1;
-	snprintf(box, sizeof(box), "%s/box", folder);
-	snprintf(object, sizeof(object), "%s/field", box);
+	name_box(folder);
 	if (rank == 0) {
 		struct umobject_attr attr = UMOBJECT_ATTR_INIT;
 		struct umobject_shape shape = { .type = UMOBJECT_DOUBLE, .rank = 1, .dims = { 5 } };

@@ -6,15 +6,14 @@
  */
 #include "small_fs.h"
 
+#include "object_window.h"
+
 #include <ummap-mpi.h>
-#include <ummap-object.h>
 
 #define PART (2 * MIB)
 #define CHUNK "262144"
 #define OLD 1
 #define NEW 2
-
-static char box[100], object[120];
 
 static void make_box(void)
 {
@@ -31,41 +30,12 @@ static void make_box(void)
 
 static uint8_t *open_window(MPI_Win *win)
 {
-	MPI_Info info;
-	uint8_t *base;
-
-	MPI_Info_create(&info);
-	MPI_Info_set(info, "alloc_type", "object");
-	MPI_Info_set(info, "storage_alloc_object", object);
-	MPI_Info_set(info, "storage_alloc_object_chunk", CHUNK);
-	MPI_Info_set(info, "storage_alloc_segsize", "64K");
-	check(MPI_Win_allocate(PART, 1, info, MPI_COMM_WORLD, &base, win) == MPI_SUCCESS);
-	MPI_Info_free(&info);
-	MPI_Win_set_errhandler(*win, MPI_ERRORS_RETURN);
-	return base;
+	return object_window(PART, object_hints(CHUNK, "64K"), win);
 }
 
 static uint64_t seed_of(int version)
 {
 	return (uint64_t)(version * 100 + rank);
-}
-
-/* Its newest version, as rank 0 finds it; whole. */
-static uint64_t newest(void)
-{
-	struct umobject_stat st = { .struct_size = sizeof(st) };
-	umobject_container *c;
-	umobject_version *v;
-
-	MPI_Barrier(MPI_COMM_WORLD);
-	if (rank == 0) {
-		check(umobject_open(box, NULL, &c) == 0 && umobject_hold(c, "field", 0, &v) == 0, "%s", umobject_errormsg());
-		check(umobject_stat(v, &st) == 0 && umobject_check(v, NULL, NULL) == 0, "%s", umobject_errormsg());
-		umobject_release(v);
-		umobject_close(c);
-	}
-	MPI_Bcast(&st.version, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
-	return st.version;
 }
 
 /* One code at all ranks. */
@@ -89,7 +59,7 @@ static void commit_without_room(void *base, uint64_t before)
 	MPI_Error_string(code, text, &(int){ 0 });
 	check(class == MPI_ERR_NO_SPACE, "class %d: %s", class, text);
 	check(strstr(text, "No space"), "%s", text);
-	check(newest() == before);
+	check(newest_version() == before);
 }
 
 int main(int argc, char **argv)
@@ -102,14 +72,13 @@ int main(int argc, char **argv)
 
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
 	mount_small(&root, path);
-	snprintf(box, sizeof(box), "%s/box", path);
-	snprintf(object, sizeof(object), "%s/field", box);
+	name_box(path);
 	make_box();
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	base = open_window(&win);
 	fill(base, PART, 0, seed_of(OLD));
 	check(ummpi_sync_all(MPI_COMM_WORLD, base) == MPI_SUCCESS);
-	first = newest();
+	first = newest_version();
 	/* All ranks' chunks have no room; then only one has any. */
 	for (int alone = 0; alone < 2; alone++, version++) {
 		MPI_Barrier(MPI_COMM_WORLD);
@@ -126,7 +95,7 @@ int main(int argc, char **argv)
 			make_space(root);
 		MPI_Barrier(MPI_COMM_WORLD);
 		check(ummpi_sync_all(MPI_COMM_WORLD, base) == MPI_SUCCESS);
-		check(newest() == first + 1 + (uint64_t)alone);
+		check(newest_version() == first + 1 + (uint64_t)alone);
 	}
 	check(MPI_Win_free(&win) == MPI_SUCCESS);
 	base = open_window(&win);

@@ -4,29 +4,11 @@
  * than the last that they have heard of. `objects_kill FOLDER MILLISECONDS` commits version after version until the last rank kills
  * itself; `objects_kill FOLDER check` looks at what is there, and ends. objects_kill.sh runs it.
  */
-#include "common.h"
+#include "object_window.h"
 
 #include <ummap-mpi.h>
 
-#define SEG (16 * KIB)
-#define SIZE (16 * SEG)
-
-static uint64_t *open_window(MPI_Win *win)
-{
-	char object[400];
-	MPI_Info info;
-	void *base;
-
-	snprintf(object, sizeof(object), "%s/box/field", folder);
-	MPI_Info_create(&info);
-	MPI_Info_set(info, "alloc_type", "object");
-	MPI_Info_set(info, "storage_alloc_object", object);
-	MPI_Info_set(info, "storage_alloc_object_chunk", "65536");
-	MPI_Info_set(info, "storage_alloc_segsize", "16K");
-	check(MPI_Win_allocate(SIZE, 8, info, MPI_COMM_WORLD, &base, win) == MPI_SUCCESS);
-	MPI_Info_free(&info);
-	return base;
-}
+#define SIZE (256 * KIB)
 
 static void *kill_later(void *ms)
 {
@@ -100,7 +82,8 @@ int main(int argc, char **argv)
 	check(argc == 3);
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
 	snprintf(folder, sizeof(folder), "%s", argv[1]);
-	words = open_window(&win);
+	name_box(folder);
+	words = object_window(SIZE, object_hints("65536", "16K"), &win);
 	version = check_version(words);
 	if (strcmp(argv[2], "check") != 0)
 		write_versions(win, words, version, argv[2]);
