@@ -5,8 +5,6 @@
 
 #include "common.h"
 
-#include <criterion/criterion.h>
-
 /* Bytes of [addr, addr + len) that are on huge pages, and mapped so. */
 static inline size_t huge_bytes(const uint8_t *addr, size_t len)
 {
@@ -16,7 +14,7 @@ static inline size_t huge_bytes(const uint8_t *addr, size_t len)
 	bool inside = false;
 	char line[256];
 
-	cr_assert_not_null(f);
+	check(f);
 	while (fgets(line, sizeof(line), f)) {
 		if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
 			inside = from >= (uintptr_t)addr && to <= (uintptr_t)addr + len;

@@ -270,6 +270,16 @@ static uint32_t claim_unpopulated(uint32_t i, size_t len, size_t limit, uint32_t
 	return frame;
 }
 
+/* Under the lock: the number of one more, or ARENA_NONE. */
+static uint32_t add_arena(struct size_class *c, enum frame_kind kind, size_t len)
+{
+	uint32_t arena = arena_add(kind, len, c->arena);
+
+	if (arena != ARENA_NONE)
+		c->arena = arena;
+	return arena;
+}
+
 /* Under the lock: charges memory for frames that have none, and says how many of them, from which on. */
 static uint32_t claim(struct size_class *c, enum frame_kind kind, size_t len, size_t limit, uint32_t *count)
 {
@@ -287,13 +297,8 @@ static uint32_t claim(struct size_class *c, enum frame_kind kind, size_t len, si
 				  c->released_count * len >= RELEASED_BYTES))
 		frame = pop_released(c);
 	if (frame == FRAME_NONE) {
-		if (arena == ARENA_NONE) {
-			arena = arena_add(kind, len, c->arena);
-			if (arena == ARENA_NONE)
-				return FRAME_NONE;
-			c->arena = arena;
-		}
-		if (!arena_open(&arenas[arena], arenas[arena].unpopulated))
+		arena = arena == ARENA_NONE ? add_arena(c, kind, len) : arena;
+		if (arena == ARENA_NONE || !arena_open(&arenas[arena], arenas[arena].unpopulated))
 			return FRAME_NONE;
 		frame = claim_unpopulated(arena, len, limit, count);
 	}
@@ -342,6 +347,42 @@ uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit)
 		ok ? push_free(frame + i) : push_released(frame + i);
 	futex_unlock(&lock);
 	return ok ? frame : FRAME_NONE;
+}
+
+/* Under the lock. */
+static uint32_t claim_huge(struct size_class *c, size_t len, size_t limit)
+{
+	uint32_t n = arena_per_huge(len), arena = unpopulated_arena(c), frame, count;
+
+	if (used + n > used_max || held + HUGE_PAGE > limit || coarse(FRAME_MAPPED, len, limit) != n ||
+	    c->released_count * len > held + RELEASED_BYTES)
+		return FRAME_NONE;
+	arena = arena == ARENA_NONE ? add_arena(c, FRAME_MAPPED, len) : arena;
+	if (arena == ARENA_NONE || arenas[arena].unpopulated % n != 0)
+		return FRAME_NONE;
+	frame = claim_unpopulated(arena, len, limit, &count);
+	c->with_memory += n;
+	count_taken(FRAME_MAPPED, (int)n);
+	held += HUGE_PAGE;
+	return frame;
+}
+
+uint32_t frame_take_huge(size_t len, size_t limit)
+{
+	uint32_t n = arena_per_huge(len), frame;
+
+	futex_lock(&lock);
+	frame = claim_huge(class_of(FRAME_MAPPED, len), len, limit);
+	futex_unlock(&lock);
+	if (frame == FRAME_NONE)
+		return FRAME_NONE;
+	if (arena_populate(frame, HUGE_PAGE)) {
+		frame_set_writable(frame, n, true);
+		return frame;
+	}
+	for (uint32_t i = n; i-- > 0;)
+		frame_free_to_system(frame + i);
+	return FRAME_NONE;
 }
 
 bool frame_prepare(enum frame_kind kind, size_t len)

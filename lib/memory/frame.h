@@ -19,6 +19,9 @@ void frame_forget(void);
  */
 #define FRAME_ONE_MORE 0 /* as a limit: memory for this one, whatever all others have */
 uint32_t frame_take(enum frame_kind kind, size_t len, size_t limit);
+/* Takes all frames of a huge page that has had no memory before, mapped ones of len bytes: the first of them. Never, where
+ * more address space would lie idle than the pool has memory. It does not count for frame_peak. */
+uint32_t frame_take_huge(size_t len, size_t limit);
 /* Reserves address space for such frames; false: there is none. */
 bool frame_prepare(enum frame_kind kind, size_t len);
 /* The process has locked its memory (mlockall(2)): unlocks that of the pool, and frees the memory that the lock has

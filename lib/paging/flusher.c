@@ -2,13 +2,14 @@
 /*
  * Once a second: writes segments that have been dirty for longer than their mapping's flush interval and makes them
  * durable, writes dirty inactive segments that no job has written, allows failed loads to be tried again, checks the
- * signal handler and page-cache mappings, frees idle memory to the system, and publishes the counters. When the budget
- * has shrunk: evicts what exceeds it. Errors are kept with the mapping. Holds no lock between mappings.
+ * signal handler and page-cache mappings, assembles huge pages, frees idle memory to the system, and publishes the counters.
+ * When the budget has shrunk: evicts what exceeds it. Errors are kept with the mapping. Holds no lock between mappings.
  */
 #include "paging/flusher.h"
 
 #include "memory/budget.h"
 #include "engine/sigsegv.h"
+#include "paging/assemble.h"
 #include "paging/evict.h"
 #include "paging/flush.h"
 #include "paging/inplace.h"
@@ -112,6 +113,7 @@ static void make_round(void)
 		flush_old(map);
 		fault_unpoison(map, false);
 		pagecache_look(map);
+		assemble_look(map);
 		map_leave(map);
 	}
 	while (mode_yields() && frame_shrink(FRAME_MAPPED, 0))

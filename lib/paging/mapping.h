@@ -69,6 +69,12 @@ struct stream {
 	uint64_t used;           /* when it was last continued */
 };
 
+/* Whether anything comes or goes (assemble.c); the background thread's. */
+struct rest {
+	uint64_t movements;      /* until its last look */
+	size_t next;             /* the segment from which on to look for huge pages to assemble */
+};
+
 struct mapping {
 	_Atomic uint32_t users;  /* threads and jobs that use it; outlives the mapping */
 	char *range;
@@ -115,6 +121,7 @@ struct mapping {
 	_Atomic size_t ahead_lost; /* by how many segments the readahead window is reduced (readahead.c) */
 	_Atomic uint64_t wanted_until; /* runs leave nothing behind before this time of the account's clock (recycle.c) */
 	struct map_stat stat;
+	struct rest rest;
 	bool blank;              /* UMMAP_BLANK, or ummap's read_file 0 */
 	int flush_interval;      /* seconds; 0: never */
 	char name[REGISTRY_NAME_LEN]; /* of the store, for people: its end, if it is long */
