@@ -123,11 +123,7 @@ static int transfer(MPI_File file, const ummr_job *job, const struct image *imag
 
 static int open_together(const ummr_job *job, const char *path, int mode, MPI_File *file)
 {
-	MPI_Info hints = infile_hints(&job->config);
-	int result = check_mpi(MPI_File_open(job->comm, path, mode, hints, file), path);
-
-	MPI_Info_free(&hints);
-	return check_all(job->comm, result);
+	return check_all(job->comm, infile_open_mpiio(job->comm, path, mode, &job->config, file));
 }
 
 /* ---- Writing ---- */

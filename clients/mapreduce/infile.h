@@ -59,8 +59,8 @@ bool infile_take(struct infile *s, uint64_t from, struct piece *piece);
 /* Room for so many bytes. Those that are there stay. */
 int piece_make_room(struct piece *piece, size_t size, const char *path);
 
-/* What is shared by those that read by MPI-IO: the hints that the config has for it. */
-MPI_Info infile_hints(const struct ummr_config *config);
+/* By MPI-IO, with the hints that the config has for it; collective. The name is a file's, whatever is in it. */
+int infile_open_mpiio(MPI_Comm comm, const char *path, int mode, const struct ummr_config *config, MPI_File *file);
 
 extern const struct infile_way infile_posix, infile_mpiio, infile_mpiio_ahead, infile_ummap;
 

@@ -10,8 +10,9 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-MPI_Info infile_hints(const struct ummr_config *config)
+static MPI_Info make_hints(const struct ummr_config *config)
 {
 	MPI_Info info;
 	char text[24];
@@ -28,13 +29,43 @@ MPI_Info infile_hints(const struct ummr_config *config)
 	return info;
 }
 
-static int open_mpiio(struct infile *s, const struct ummr_config *config)
+/* Collective. An open file cannot be closed by some of the ranks: it is not tried again when any has it. */
+static bool all_failed(MPI_Comm comm, int code)
 {
-	MPI_Info hints = infile_hints(config);
-	int code = MPI_File_open(MPI_COMM_SELF, s->path, MPI_MODE_RDONLY, hints, &s->file);
+	int any = code == MPI_SUCCESS;
+
+	MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_MAX, comm);
+	return !any;
+}
+
+/*
+ * ROMIO takes what is before the first colon of a name for a file system, and knows none of a name that begins with "./" or "/":
+ * it has to be told which. Other implementations of MPI-IO have no such names, and would take that for one more folder.
+ */
+static int open_with_colon(MPI_Comm comm, const char *path, int mode, MPI_Info hints, MPI_File *file)
+{
+	static const char file_system[] = "ufs:";
+	char name[sizeof(file_system) + 2 + strlen(path)], *plain = name + strlen(file_system);
+	int code;
+
+	snprintf(name, sizeof(name), "%s%s%s", file_system, *path == '/' ? "" : "./", path);
+	code = MPI_File_open(comm, plain, mode, hints, file);
+	return all_failed(comm, code) ? MPI_File_open(comm, name, mode, hints, file) : code;
+}
+
+int infile_open_mpiio(MPI_Comm comm, const char *path, int mode, const struct ummr_config *config, MPI_File *file)
+{
+	MPI_Info hints = make_hints(config);
+	int code = strchr(path, ':') ? open_with_colon(comm, path, mode, hints, file)
+				     : MPI_File_open(comm, path, mode, hints, file);
 
 	MPI_Info_free(&hints);
-	return check_mpi(code, s->path);
+	return check_mpi(code, path);
+}
+
+static int open_mpiio(struct infile *s, const struct ummr_config *config)
+{
+	return infile_open_mpiio(MPI_COMM_SELF, s->path, MPI_MODE_RDONLY, config, &s->file);
 }
 
 static int check_read(const struct infile *s, int code, MPI_Status *status, size_t wanted, uint64_t from)

@@ -14,11 +14,15 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <ummap.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 void report_progress(ummr_job *job, int phase, uint64_t done, uint64_t all)
 {
@@ -405,6 +409,20 @@ static int write_file(ummr_job *job, const char *path, print_function *print)
 	return result;
 }
 
+/* Parts in several files would not be the result. The others have no part where rank 0 has all of it. */
+static int compare_paths(ummr_job *job, const char *path)
+{
+	uint64_t mine = path ? XXH3_64bits(path, strlen(path)) + 1 : 0, first = mine;
+	MPI_Request request;
+
+	if (job->config.combine == UMMR_COMBINE_ON)
+		return 0;
+	MPI_Ibcast(&first, 1, MPI_UINT64_T, 0, job->comm, &request);
+	wait_for(&request);
+	return agree(job->comm, mine == first ? 0 : fail(EINVAL, "ummr_write: the path is %s here, and another one at rank 0",
+							 path ? path : "NULL"));
+}
+
 int ummr_write(ummr_job *job, const char *path, print_function *print)
 {
 	enum job_state before = job->state;
@@ -414,7 +432,9 @@ int ummr_write(ummr_job *job, const char *path, print_function *print)
 		return -1;
 	/* print cannot call this, nor what ends the job or runs it. */
 	job->state = STATE_RUNNING;
-	result = write_file(job, path, print);
+	result = compare_paths(job, path);
+	if (result == 0)
+		result = write_file(job, path, print);
 	job->state = before;
 	job->unwritten = result < 0;
 	return result == 0 ? 0 : fail_again();

@@ -22,17 +22,14 @@ static void close_file(struct together *t)
 static int open_file(struct input *in, MPI_Comm comm, uint64_t number)
 {
 	struct together *t = &in->together;
-	MPI_Info hints;
 	int code;
 
 	if (t->open && t->number == number)
 		return 0;
 	close_file(t);
-	hints = infile_hints(in->config);
-	code = MPI_File_open(comm, in->files[number].path, MPI_MODE_RDONLY, hints, &t->file);
-	MPI_Info_free(&hints);
+	code = infile_open_mpiio(comm, in->files[number].path, MPI_MODE_RDONLY, in->config, &t->file);
 	t->number = number;
-	code = check_all(comm, check_mpi(code, in->files[number].path));
+	code = check_all(comm, code);
 	t->open = code == 0;
 	return code;
 }

@@ -25,6 +25,8 @@ struct umobject_version {
 
 /* Of the version that it makes. */
 const struct umobject_id *put_id(const umobject_put *put);
+/* Whether what it makes has this chunk of that version, unless the chunk is put. */
+bool put_has_chunk_of(const umobject_put *put, const umobject_version *version, uint64_t number);
 
 /* Takes over lease and bytes. */
 int version_make(struct umobject_container *c, struct lease *lease, void *bytes, size_t size, const char *what,

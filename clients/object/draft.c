@@ -230,10 +230,13 @@ static bool visit(umobject_draft *d, uint64_t number, bool forget)
 	return any;
 }
 
-/* Whether the old version has the same in this chunk: what is written comes in segments, of which most has not changed. */
-static bool is_unchanged(const umobject_draft *d, const struct rows *r, const char *data, char *old, uint64_t bytes)
+/* Whether the new version has the same in this chunk already, of the old one: what is written comes in segments, of which most has
+ * not changed. One that was put stays as that was, unless it is put again. */
+static bool is_unchanged(const umobject_draft *d, const umobject_put *put, uint64_t number, const struct rows *r, const char *data, char *old,
+			 uint64_t bytes)
 {
-	return d->base && umobject_read(d->base, r->start, r->count, old) == 0 && memcmp(old, data, bytes) == 0;
+	return d->base && put_has_chunk_of(put, d->base, number) && umobject_read(d->base, r->start, r->count, old) == 0 &&
+	       memcmp(old, data, bytes) == 0;
 }
 
 static int put_chunk(umobject_draft *d, umobject_put *put, uint64_t number)
@@ -251,7 +254,7 @@ static int put_chunk(umobject_draft *d, umobject_put *put, uint64_t number)
 		result = umobject_draft_read(d, to, (size_t)r.bytes, row_offset(&d->shape, &r));
 		to += r.bytes;
 	} while (result == 0 && d->shape.rank > 1 && next_row(&d->shape, &r));
-	if (result == 0 && !is_unchanged(d, &r, data, data + bytes, bytes))
+	if (result == 0 && !is_unchanged(d, put, number, &r, data, data + bytes, bytes))
 		result = umobject_put_chunk(put, number, data);
 	free(data);
 	return result;

@@ -303,10 +303,10 @@ struct others {
 	unsigned n;
 };
 
-/* Files of this id, or all, and their devices, where their names are. Returns the first error, also one of earlier. */
+/* Files of this id, or all, and their devices, where their names are. */
 static int flush_some(const struct folders *f, const struct umobject_id *id, const struct others *others)
 {
-	int fds[UNSYNCED + DEVICES_MAX + 5], error, earlier = 0;
+	int fds[UNSYNCED + DEVICES_MAX + 5];
 	bool used[DEVICES_MAX] = { false };
 	unsigned i, n;
 
@@ -315,20 +315,15 @@ static int flush_some(const struct folders *f, const struct umobject_id *id, con
 	for (i = 0; i < f->nunsynced; i++) {
 		const struct unsynced *u = &f->unsynced[i];
 
-		if (!is_of(u, id))
+		if (!is_of(u, id) || u->fd < 0)
 			continue;
-		if (u->fd >= 0) {
-			fds[n++] = u->fd;
-			used[u->device] = true;
-		} else {
-			earlier = u->error;
-		}
+		fds[n++] = u->fd;
+		used[u->device] = true;
 	}
 	for (i = 0; i < f->ndevices; i++)
 		if (used[i] && f->devices[i] >= 0)
 			fds[n++] = f->devices[i];
-	error = n ? durable_all(fds, n) : 0;
-	return earlier ? earlier : error;
+	return n ? durable_all(fds, n) : 0;
 }
 
 static bool is_noted(const struct folders *f, unsigned n, const struct umobject_id *id)
@@ -341,10 +336,11 @@ static bool is_noted(const struct folders *f, unsigned n, const struct umobject_
 	return false;
 }
 
-/* An error is for the put whose chunks these are: where another one needed their places, it stays noted. */
+/* An error is for the put whose chunks these are, and an earlier one for no other: where files of all puts are flushed, because one needed
+ * their places, it stays noted. */
 static int sync_some(struct folders *f, const struct umobject_id *id, const struct others *others)
 {
-	int error = flush_some(f, id, others);
+	int error = flush_some(f, id, others), earlier = 0;
 	unsigned i, left = 0;
 
 	for (i = 0; i < f->nunsynced; i++) {
@@ -354,12 +350,17 @@ static int sync_some(struct folders *f, const struct umobject_id *id, const stru
 			f->unsynced[left++] = u;
 			continue;
 		}
-		if (u.fd >= 0)
+		if (u.fd >= 0) {
 			close(u.fd);
-		if (!id && error && !is_noted(f, left, &u.id))
-			f->unsynced[left++] = (struct unsynced){ u.id, -1, 0, error };
+			u.fd = -1;
+			u.error = error;
+		}
+		earlier = u.error ? u.error : earlier;
+		if (!id && u.error && !is_noted(f, left, &u.id))
+			f->unsynced[left++] = u;
 	}
 	f->nunsynced = left;
+	error = earlier ? earlier : error;
 	return error ? object_fail(error, "what was put could not be made durable: %s", strerror(error)) : 0;
 }
 

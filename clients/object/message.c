@@ -249,6 +249,8 @@ void *object_pack(const struct object *o, size_t *size)
 	m.dims = dims;
 	m.chunk = chunk;
 	m.created = o->created;
+	if (o->has_base)
+		m.made_from = binary(o->base.bytes, sizeof(o->base.bytes));
 	if (p.sources && p.psources && p.attributes && p.pattributes) {
 		point_to_sources(o, &p);
 		point_to_attributes(o, &p);
@@ -334,6 +336,12 @@ static bool take_attributes(const Ummap__Object *m, struct object *o)
 	return true;
 }
 
+static bool take_base(const Ummap__Object *m, struct object *o)
+{
+	o->has_base = m->made_from.len > 0;
+	return !o->has_base || id_of(&m->made_from, &o->base);
+}
+
 static struct object *take(const Ummap__Object *m)
 {
 	struct object *o = calloc(1, sizeof(*o));
@@ -343,7 +351,7 @@ static struct object *take(const Ummap__Object *m)
 	o->name = text_of(&m->name);
 	o->version = m->version;
 	o->created = m->created;
-	if (o->name && id_of(&m->id, &o->id) && take_shape(m, &o->shape) && take_sources(m, o) && take_attributes(m, o))
+	if (o->name && id_of(&m->id, &o->id) && take_base(m, o) && take_shape(m, &o->shape) && take_sources(m, o) && take_attributes(m, o))
 		return o;
 	object_free(o);
 	return NULL;

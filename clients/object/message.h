@@ -21,7 +21,8 @@ struct attribute {
 };
 
 struct object {
-	struct umobject_id id;
+	struct umobject_id id, base;  /* base: while has_base, that of the version that this one is made from */
+	bool has_base;
 	char *name;
 	uint64_t version;             /* 0: not committed yet */
 	struct umobject_shape shape;  /* complete */

@@ -28,6 +28,16 @@ const struct umobject_id *put_id(const umobject_put *p)
 	return &p->object->id;
 }
 
+static bool same_source(const struct source *a, const struct source *b)
+{
+	return a && b ? id_same(&a->id, &b->id) : !a && !b;
+}
+
+bool put_has_chunk_of(const umobject_put *p, const umobject_version *version, uint64_t number)
+{
+	return !object_source(p->mine, number) && same_source(object_source(p->object, number), object_source(version->object, number));
+}
+
 static uint64_t now(void)
 {
 	struct timespec t;
@@ -112,24 +122,40 @@ int umobject_begin(umobject_container *c, const char *name, const struct umobjec
 	return o ? start(c, o, put, id) : -1;
 }
 
+/* Each process that puts holds it: who began the put may have ended before another one commits. */
+static int hold_base(struct umobject_put *p)
+{
+	struct backend *b = p->container->b;
+	void *bytes;
+	size_t size;
+
+	if (!p->object->has_base)
+		return 0;
+	if (b->ops->version_hold(b, &p->object->base, &p->base, &bytes, &size) < 0) {
+		p->base = NULL;
+		return -1;
+	}
+	free(bytes);
+	return 0;
+}
+
 int umobject_begin_from(umobject_version *old, umobject_put **put, struct umobject_id *id)
 {
 	struct umobject_container *c = old->container;
 	struct object *o;
-	void *bytes;
-	size_t size;
 
 	if (check_writable(c) < 0 || !(o = object_copy(old->object)))
 		return -1;
 	o->version = 0;
 	o->created = now();
+	o->base = old->object->id;
+	o->has_base = true;
 	if (start(c, o, put, id) < 0)
 		return -1;
-	if (c->b->ops->version_hold(c->b, &old->object->id, &(*put)->base, &bytes, &size) < 0) {
+	if (hold_base(*put) < 0) {
 		umobject_abandon(*put);
 		return -1;
 	}
-	free(bytes);
 	return 0;
 }
 
@@ -155,7 +181,7 @@ int umobject_join(umobject_container *c, const struct umobject_id *id, umobject_
 		object_free(p->mine);
 		p->mine = NULL;
 	}
-	if (!p->mine) {
+	if (!p->mine || hold_base(p) < 0) {
 		put_free(p);
 		return -1;
 	}
@@ -264,8 +290,11 @@ static bool still_needed(struct umobject_container *c, const struct object *old,
 		struct lease *lease;
 		struct object *o = look(c, newest->name, version, &lease);
 
-		if (!o)
+		/* One that cannot be read now may be read later. */
+		if (!o) {
+			needed = errno != ENOENT;
 			continue;
+		}
 		needed = refers(o, &old->id);
 		object_free(o);
 		c->b->ops->release(c->b, lease);
@@ -305,6 +334,7 @@ static int publish_once(struct umobject_put *p)
 	if (old)
 		c->b->ops->release(c->b, lease);
 	object_free(old);
+	o->has_base = false;
 	old = o->version > c->keep ? look(c, o->name, o->version - c->keep, &lease) : NULL;
 	bytes = object_pack(o, &size);
 	result = bytes ? c->b->ops->publish(c->b, p->lease, o->name, o->version, c->keep, bytes, size) : -1;

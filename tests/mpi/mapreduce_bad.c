@@ -98,6 +98,35 @@ static void little(void)
 	}
 }
 
+/* ---- Names that have a meaning for MPI-IO, and are files all the same, beside those that would be meant ---- */
+
+static void colons(void)
+{
+	const char *inputs[] = { "ufs:one", "nowhere:one", NULL };
+	char before[400];
+
+	make_file("ufs:one", "12345", 5);
+	make_file("nowhere:one", "1234567", 7);
+	check(rank != 0 || mkdir(path_of("ufs:windows"), 0755) == 0);
+	MPI_Barrier(MPI_COMM_WORLD);
+	check(getcwd(before, sizeof(before)) && chdir(folder) == 0);
+	for (int way = UMMR_INPUT_POSIX; way <= UMMR_INPUT_UMMAP + 1; way++) {
+		struct ummr_config c = make_config(inputs);
+		ummr_job *job;
+
+		c.method = way > UMMR_INPUT_UMMAP ? UMMR_METHOD_2S : UMMR_METHOD_1S;
+		c.input = c.method == UMMR_METHOD_1S ? way : 0;
+		c.split = UMMR_SPLIT_FIXED;
+		c.task_size = 2;
+		c.storage = "ufs:windows";
+		job = create(&c);
+		check_run(job);
+		check_count(job, 12);
+		check(ummr_end(job) == 0);
+	}
+	check(chdir(before) == 0);
+}
+
 /* ---- What cannot be read ---- */
 
 /* As a user who may read nothing of this; root may read all. Only rank 0 looks. */
@@ -233,6 +262,30 @@ static void unwritten(int method, int combine)
 	check(ummr_write(job, path_of("result"), NULL) == 0, "%s", ummr_error());
 	check(ummr_end(job) == 0);
 	check(files_left() == 0);
+}
+
+/* Of a result that all ranks have a part of. */
+static void other_paths(void)
+{
+	char input[400], name[400], other[420];
+	const char *inputs[] = { strcpy(input, path_of("lines")), NULL };
+	struct ummr_config c = make_config(inputs);
+	ummr_job *job;
+
+	make_file("lines", "these\nare\nlines\n", 16);
+	strcpy(name, path_of("result"));
+	strcpy(other, path_of("other"));
+	c.combine = UMMR_COMBINE_OFF;
+	job = create(&c);
+	check_run(job);
+	if (ranks > 1) {
+		check_refused(ummr_write(job, rank == 0 ? name : other, NULL), EINVAL, "and another one at rank 0");
+		check_refused(ummr_write(job, rank == 0 ? name : NULL, NULL), EINVAL, "the path is NULL here");
+		check_refused(ummr_write(job, rank == 0 ? NULL : name, NULL), EINVAL, "and another one at rank 0");
+	}
+	check(access(other, F_OK) != 0 && access(strcat(other, ".unfinished"), F_OK) != 0);
+	check(ummr_write(job, name, NULL) == 0, "%s", ummr_error());
+	check(ummr_end(job) == 0);
 }
 
 /* A timeline in the place of a file of the input. */
@@ -400,12 +453,24 @@ static void sizes(void)
 	fails(&c, EINVAL, "cannot be");
 }
 
+/* Of windows in memory, as much as no machine has. */
+static void no_memory(void)
+{
+	char name[400];
+	const char *inputs[] = { strcpy(name, path_of("lines")), NULL };
+	struct ummr_config c = make_config(inputs);
+
+	c.bucket_size = (size_t)1 << 52;
+	fails(&c, ENOMEM, "cannot grow");
+}
+
 int main(int argc, char **argv)
 {
 	set_budget(4 * MIB);
 	set_env("UMMAP_SEG_SIZE", "64K");
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
 	little();
+	colons();
 	unreadable();
 	gone();
 	other_inputs();
@@ -413,10 +478,12 @@ int main(int argc, char **argv)
 	for (int method = UMMR_METHOD_1S; method <= UMMR_METHOD_2S; method++)
 		unwritten(method, UMMR_COMBINE_ON);
 	unwritten(UMMR_METHOD_1S, UMMR_COMBINE_OFF);
+	other_paths();
 	timeline_is_input();
 	calls(UMMR_METHOD_1S);
 	calls(UMMR_METHOD_2S);
 	sizes();
+	no_memory();
 	MPI_Finalize();
 	return 0;
 }

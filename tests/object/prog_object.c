@@ -156,6 +156,76 @@ static void sparse(void *unused)
 	umobject_close(c);
 }
 
+/* ---- Versions that are made from another one ---- */
+
+static umobject_put *begin_from(umobject_version *base, struct umobject_id *id)
+{
+	umobject_put *p;
+
+	good(umobject_begin_from(base, &p, id));
+	return p;
+}
+
+/* Who began it has ended before who joined it commits: what the new version has of the old one stays meanwhile, also where nobody else
+ * needs that any more. */
+static void outlives_who_began(void *unused)
+{
+	umobject_container *c = new_box(1);
+	umobject_version *base;
+	struct umobject_id id;
+	umobject_put *began, *joined;
+	int32_t data[ELEMENTS], got[ELEMENTS];
+
+	(void)unused;
+	put(c, "a", 1);
+	good(umobject_hold(c, "a", 0, &base));
+	began = begin_from(base, &id);
+	umobject_release(base);
+	good(umobject_join(c, &id, &joined));
+	good(umobject_put_end(began));
+	put(c, "a", 1000);
+	good(umobject_gc(c, NULL));
+	/* Chunk 0 is 32 times 32. */
+	fill_with(data, -5000);
+	good(umobject_put_chunk(joined, 0, data));
+	good(umobject_commit(joined, 0, NULL));
+	good(umobject_get(c, "a", NULL, NULL, got));
+	check(got[0] == -5000 && got[31] == -5000 + 31 && got[32] == 33 && got[ELEMENTS - 1] == ELEMENTS);
+	good(umobject_hold(c, "a", 0, &base));
+	check(umobject_check(base, NULL, NULL) == 0);
+	umobject_release(base);
+	/* Nothing is left over. */
+	put(c, "a", 7);
+	good(umobject_gc(c, NULL));
+	check(count_stored(CHUNKS) == 6, "%u chunks", count_stored(CHUNKS));
+	umobject_close(c);
+}
+
+/* Zeros of the old version are zeros in the new one, whoever commits it. */
+static void keeps_zeros(void *unused)
+{
+	umobject_container *c = new_box(1);
+	int32_t data[ELEMENTS], got[ELEMENTS];
+	umobject_put *began, *joined;
+	umobject_version *base;
+	struct umobject_id id;
+
+	(void)unused;
+	good(umobject_begin(c, "a", &shape, &began, NULL));
+	good(umobject_commit(began, UMOBJECT_SPARSE, NULL));
+	good(umobject_hold(c, "a", 0, &base));
+	began = begin_from(base, &id);
+	good(umobject_join(c, &id, &joined));
+	umobject_release(base);
+	fill_with(data, 1);
+	good(umobject_put_chunk(began, 0, data));
+	good(umobject_put_end(began));
+	good(umobject_commit(joined, 0, NULL));
+	good(umobject_get(c, "a", NULL, NULL, got));
+	check(got[0] == 1 && got[31] == 32 && got[32] == 0 && got[ELEMENTS - 1] == 0);
+	umobject_close(c);
+}
+
 /* ---- Damage ---- */
 
 static unsigned complaints;
@@ -382,14 +452,6 @@ static void maps(void *unused)
 	free(data);
 }
 
-static umobject_put *begin_from(umobject_version *base, struct umobject_id *id)
-{
-	umobject_put *p;
-
-	good(umobject_begin_from(base, &p, id));
-	return p;
-}
-
 static int32_t element_of(umobject_draft *d, uint64_t i)
 {
 	int32_t got;
@@ -451,6 +513,45 @@ static void drafts(void *unused)
 	umobject_close(c);
 }
 
+/* What was put with one value, and is the old one again when it is put once more by the same put, is the old one. */
+static void drafts_that_turn_back(void *unused)
+{
+	umobject_container *c = new_box(1);
+	umobject_version *base, *newer;
+	struct umobject_shape whole;
+	int32_t got[ELEMENTS];
+	struct umobject_id id;
+	umobject_draft *d;
+	umobject_put *p;
+
+	(void)unused;
+	put(c, "a", 1);
+	good(umobject_hold(c, "a", 0, &base));
+	whole = stat_held(base).shape;
+	good(umobject_draft_begin(base, &whole, &d));
+	p = begin_from(base, &id);
+	set_element(d, 7, -7);
+	set_element(d, ELEMENTS - 1, -9);
+	good(umobject_draft_put(d, p, 0, UINT64_MAX));
+	set_element(d, 7, 8);
+	good(umobject_draft_put(d, p, 0, UINT64_MAX));
+	good(umobject_commit(p, 0, NULL));
+	good(umobject_get(c, "a", NULL, NULL, got));
+	check(got[7] == 8 && got[8] == 9 && got[ELEMENTS - 1] == -9, "%d, %d, %d", got[7], got[8], got[ELEMENTS - 1]);
+	/* Nor is a chunk that is as the draft's base has it left out of a version that is made from another one. */
+	put(c, "a", 1000);
+	good(umobject_hold(c, "a", 0, &newer));
+	p = begin_from(newer, &id);
+	good(umobject_draft_put(d, p, 0, UINT64_MAX));
+	good(umobject_commit(p, 0, NULL));
+	good(umobject_get(c, "a", NULL, NULL, got));
+	check(got[7] == 8 && got[8] == 9 && got[ELEMENTS - 1] == -9, "%d, %d, %d", got[7], got[8], got[ELEMENTS - 1]);
+	umobject_draft_end(d);
+	umobject_release(newer);
+	umobject_release(base);
+	umobject_close(c);
+}
+
 static void refuses_bad_schemes(void *unused)
 {
 	struct umobject_attr attr = UMOBJECT_ATTR_INIT;
@@ -470,7 +571,8 @@ static void run_all(void)
 		bool folders, bytes;   /* it is about folders; it looks at what is stored */
 	} all[] = {
 		{ refuses_bad_calls, false, false }, { keeps_what_is_held, false, false }, { replaces_in_place, false, false },
-		{ sparse, false, false }, { maps, false, false }, { drafts, false, false }, { finds_damage, false, true }, { names_what_is_missing, false, true },
+		{ sparse, false, false }, { maps, false, false }, { drafts, false, false }, { drafts_that_turn_back, false, false },
+		{ outlives_who_began, false, false }, { keeps_zeros, false, false }, { finds_damage, false, true }, { names_what_is_missing, false, true },
 		{ spreads_over_devices, true, false }, { survives_a_full_disk, true, false }, { refuses_bad_schemes, true, false },
 	};
 	size_t i;

@@ -52,6 +52,25 @@ int fsync(int fd)
 	return (int)syscall(SYS_fsync, fd);
 }
 
+/* What of this name cannot be opened now. */
+static const char *no_descriptor_for;
+
+__attribute__((visibility("default")))
+int openat(int folder, const char *path, int flags, ...)
+{
+	va_list args;
+	mode_t mode;
+
+	va_start(args, flags);
+	mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(args, mode_t) : 0;
+	va_end(args);
+	if (no_descriptor_for && strcmp(path, no_descriptor_for) == 0) {
+		errno = EMFILE;
+		return -1;
+	}
+	return (int)syscall(SYS_openat, folder, path, flags, mode);
+}
+
 static void put_seed(umobject_container *c, const char *name, uint64_t seed)
 {
 	fill(data, sizeof(data), 0, seed);
@@ -98,6 +117,27 @@ static void tells_whose_flush_failed(void *unused)
 	umobject_close(c);
 }
 
+/* A put whose chunks could not be flushed has not ended when those of others are: they are durable. */
+static void tells_nobody_else_of_it(void *unused)
+{
+	struct umobject_shape many = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 300 }, .chunk = { 1 } };
+	umobject_container *c = new_box(1);
+	umobject_put *a, *b;
+
+	(void)unused;
+	good(umobject_begin(c, "a", &many, &a, NULL));
+	fail_flushes = 1;
+	for (unsigned i = 0; i < 300; i++)
+		good(umobject_put_chunk(a, i, data));
+	check(fail_flushes == 0);
+	good(umobject_begin(c, "b", &many, &b, NULL));
+	for (unsigned i = 0; i < 300; i++)
+		good(umobject_put_chunk(b, i, data));
+	good(umobject_commit(b, 0, NULL));
+	refused(umobject_commit(a, 0, NULL), EIO, "durable");
+	umobject_close(c);
+}
+
 /* Each flush of a put fails, one after the other: it is the old one, or the new one where only its name was not durable. */
 static void survives_flushes_that_fail(void *unused)
 {
@@ -130,6 +170,32 @@ static void survives_flushes_that_fail(void *unused)
 		check(count_stored(VERSIONS) == 1 && count_stored(CHUNKS) == 4);
 	}
 	check(failed == 12);
+	umobject_close(c);
+}
+
+/* Where it cannot be found out whether a version that is kept needs chunks of the one that goes, they stay. */
+static void removes_nothing_in_doubt(void *unused)
+{
+	umobject_container *c = new_box(3);
+	umobject_version *v;
+	umobject_put *p;
+
+	(void)unused;
+	put_seed(c, "a", 1);
+	good(umobject_hold(c, "a", 0, &v));
+	good(umobject_begin_from(v, &p, NULL));
+	good(umobject_commit(p, 0, NULL));
+	umobject_release(v);
+	put_seed(c, "a", 3);
+	no_descriptor_for = "a.00000000000000000002";
+	put_seed(c, "a", 4);
+	no_descriptor_for = NULL;
+	good(umobject_hold(c, "a", 2, &v));
+	good(umobject_read(v, NULL, NULL, got));
+	check_bytes(got, sizeof(got), 0, 1);
+	umobject_release(v);
+	good(umobject_delete(c, "a"));
+	count_empty(c, 0);
 	umobject_close(c);
 }
 
@@ -280,7 +346,7 @@ static void survives_no_room(void *unused)
 int main(void)
 {
 	static void (*const all[])(void *) = {
-		tells_whose_flush_failed, survives_flushes_that_fail, lets_children_live, needs_few_descriptors,
+		tells_whose_flush_failed, tells_nobody_else_of_it, survives_flushes_that_fail, removes_nothing_in_doubt, lets_children_live, needs_few_descriptors,
 		says_that_files_may_not_grow, survives_no_room,
 	};
 
