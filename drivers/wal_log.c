@@ -400,6 +400,7 @@ static int begin(struct wal_log *l, const struct wal_wish *wish, struct wal_foun
 {
 	empty_head(l, 0);
 	strncpy(l->head.name, wish->name ? wish->name : "", sizeof(l->head.name) - 1);
+	strncpy(l->head.way, wish->way ? wish->way : "", sizeof(l->head.way) - 1);
 	found->end = tail_spot(l);
 	found->length = SIDE_HEAD;
 	return write_head(l);
@@ -411,6 +412,19 @@ static int damaged(const struct wal_log *l, const struct wal_found *found, struc
 			   "drops it", l->file.path, (uintmax_t)found->damaged_at, (uintmax_t)found->end.epoch);
 }
 
+/* What was committed through cow+, say, is about what cow+ shows: written to the store itself it would change that. A log in
+ * which nothing is left to apply is everybody's. */
+static int check_way(struct wal_log *l, const struct wal_wish *wish, const struct wal_found *found, struct ummap_geom *geom)
+{
+	if (!wish->way || strcmp(l->head.way, wish->way) == 0)
+		return 0;
+	if (*l->head.way && found->end.epoch > l->head.home)
+		return keys_refuse(geom, EINVAL, "%.60s has commits to a store that was opened as wal+%.30s:, and not as wal+%.20s: "
+				   "(umwal(1) takes URIs, too)", l->file.path, l->head.way, wish->way);
+	strncpy(l->head.way, wish->way, sizeof(l->head.way) - 1);
+	return wish->write && !found->damaged_at ? write_head(l) : 0;
+}
+
 static int find_and_choose(struct wal_log *l, const struct wal_wish *wish, struct wal_found *found, struct ummap_geom *geom)
 {
 	int err;
@@ -419,6 +433,8 @@ static int find_and_choose(struct wal_log *l, const struct wal_wish *wish, struc
 		return keys_refuse(geom, EINVAL, "%.70s is the log of another store, \"%.40s\": one of its own has to be named by "
 				   "wal.path", l->file.path, l->head.name);
 	err = find(l, wish, found);
+	if (!err)
+		err = check_way(l, wish, found, geom);
 	if (err)
 		return err;
 	if (wish->back)
