@@ -128,6 +128,7 @@ struct wal_log {
 	_Atomic uint64_t acked;    /* newest commit that was acknowledged */
 	bool unsure;               /* a flush has failed, and may have lost records behind `durable` */
 	bool broken;               /* it has: nothing is taken any more */
+	bool restarting;           /* its head could not be written: that comes before anything else */
 };
 
 /* What the caller wants of a log. */
