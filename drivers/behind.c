@@ -64,21 +64,37 @@ static void add(struct text *t, const char *s, const char *encoded)
 		t->at = t->end;
 }
 
+/* From the folder of this process, if it does not begin with a slash. */
+static void add_path(struct text *t, const char *path)
+{
+	char folder[PATH_MAX];
+
+	if (*path != '/' && getcwd(folder, sizeof(folder))) {
+		add(t, folder, ENCODED);
+		add(t, "/", "");
+	}
+	add(t, path, ENCODED);
+}
+
+/* Of filters, the one that is a path names the file that they have. */
+static void add_value(struct text *t, const struct ummap_uri *uri, const struct ummap_key *key)
+{
+	if (uri->next_uri && strcmp(key->name, "path") == 0)
+		add_path(t, key->value);
+	else
+		add(t, key->value, ENCODED);
+}
+
 void behind_uri(const struct ummap_uri *uri, char *to, size_t size)
 {
 	struct text t = { to, to + size };
 	const char *between = "?";
-	char folder[PATH_MAX];
 
 	for (const struct ummap_uri *u = uri->next_uri; u; u = u->next_uri) {
 		add(&t, u->scheme, "");
 		add(&t, u->next_uri ? "+" : ":", "");
 	}
-	if (*uri->path != '/' && getcwd(folder, sizeof(folder))) {
-		add(&t, folder, ENCODED);
-		add(&t, "/", "");
-	}
-	add(&t, uri->path, ENCODED);
+	add_path(&t, uri->path);
 	for (const struct ummap_uri *u = uri->next_uri; u; u = u->next_uri) {
 		for (unsigned i = 0; i < u->nkeys; i++, between = "&") {
 			add(&t, between, "");
@@ -86,13 +102,34 @@ void behind_uri(const struct ummap_uri *uri, char *to, size_t size)
 			add(&t, u->next_uri ? "." : "", "");
 			add(&t, u->keys[i].name, "");
 			add(&t, "=", "");
-			add(&t, u->keys[i].value, ENCODED);
+			add_value(&t, u, &u->keys[i]);
 		}
 	}
 	if (t.at < t.end)
 		*t.at = '\0';
 	else
 		*to = '\0';
+}
+
+static bool is_one_of(const char *scheme, const char *const *names)
+{
+	while (*names && strcmp(scheme, *names) != 0)
+		names++;
+	return *names;
+}
+
+void behind_way(const struct ummap_uri *uri, char way[BEHIND_WAY])
+{
+	static const char *const transparent[] = { "error", "fault", "trace", NULL }, *const of_files[] = { "uring", "pmem", NULL };
+	struct text t = { way, way + BEHIND_WAY };
+
+	for (const struct ummap_uri *u = uri->next_uri; u; u = u->next_uri) {
+		if (u->next_uri && is_one_of(u->scheme, transparent))
+			continue;
+		add(&t, is_one_of(u->scheme, of_files) ? "posix" : u->scheme, "");
+		add(&t, u->next_uri ? "+" : "", "");
+	}
+	way[t.at < t.end ? t.at - way : BEHIND_WAY - 1] = '\0';
 }
 
 bool behind_inherited(const struct behind *b)

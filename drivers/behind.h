@@ -25,8 +25,12 @@ struct behind {
  * calls could do: asynchronous transfers and lending. */
 int behind_open(struct behind *b, const struct ummap_uri *uri, int fd, int oflags, struct ummap_geom *geom);
 int behind_close(struct behind *b);
-/* The URI of what is behind, with a path that holds in every folder, if it fits into so many bytes; else "". */
+/* The URI of what is behind, with paths that hold in every folder, if it fits into so many bytes; else "". */
 void behind_uri(const struct ummap_uri *uri, char *to, size_t size);
+/* The drivers between `uri` and the bytes of its store, as in "cow+posix": what was written through other ones is about other
+ * bytes. Filters that change none of them are left out, and all drivers of files are posix. Ends with a null byte. */
+#define BEHIND_WAY 128
+void behind_way(const struct ummap_uri *uri, char way[BEHIND_WAY]);
 /* Whether this process has forked from the one that opened it: nothing but closing is left to do. */
 bool behind_inherited(const struct behind *b);
 int behind_readv(struct behind *b, const struct iovec *iov, int n, uint64_t off);

@@ -230,11 +230,12 @@ static void release(struct cow *c)
 static int open_changes(struct cow *c, const struct ummap_uri *uri, int fd, struct ummap_geom *geom)
 {
 	struct stat st = { .st_mode = 0 };
-	char path[PATH_MAX];
+	char path[PATH_MAX], way[BEHIND_WAY];
 	struct cow_base base;
-	struct cow_wish wish = { .path = path, .base = &base, .write = c->writable };
+	struct cow_wish wish = { .path = path, .base = &base, .way = way, .write = c->writable };
 	int err;
 
+	behind_way(uri, way);
 	cow_describe(&base, uri->path, fd, geom->size);
 	err = choose_path(path, uri, &base, geom);
 	if (err)

@@ -99,12 +99,13 @@ static int damaged(const struct cow_file *f, struct ummap_geom *geom)
 }
 
 /* One that is new, or was never used. */
-static int begin(struct cow_file *f, const struct cow_base *base)
+static int begin(struct cow_file *f, const struct cow_base *base, const char *way)
 {
 	if (syscall(SYS_getrandom, &f->head.salt, sizeof(f->head.salt), GRND_NONBLOCK) != sizeof(f->head.salt))
 		f->head.salt = side_sum(base, sizeof(*base), (uintptr_t)f);
 	f->head.base = *base;
 	f->head.size = base->size;
+	strncpy(f->head.way, way, sizeof(f->head.way) - 1);
 	return side_head_settle(&f->file, &f->slots, &f->head, sizeof(f->head));
 }
 
@@ -219,7 +220,7 @@ int cow_open(struct cow_file *f, const struct cow_wish *wish, struct ummap_geom 
 	if (!err)
 		err = read_file(f, geom);
 	if (err == 1 && wish->write)
-		err = begin(f, wish->base);
+		err = begin(f, wish->base, wish->way);
 	else if (err == 0)
 		err = check_and_use(f, wish, geom);
 	if (err < 0 && !*geom->why)

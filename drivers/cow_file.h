@@ -32,6 +32,7 @@
 #ifndef DRIVERS_COW_FILE_H
 #define DRIVERS_COW_FILE_H
 
+#include "behind.h"
 #include "blockmap.h"
 #include "side.h"
 
@@ -60,6 +61,7 @@ struct cow_head {
 	uint64_t slots;            /* entries that are durable, at least */
 	uint64_t committing;       /* 1: the store may have some of the changes */
 	struct cow_base base;
+	char way[BEHIND_WAY];      /* behind_way to the store; "": unknown */
 };
 
 struct cow_file {
@@ -86,6 +88,7 @@ int cow_fits(const struct cow_file *f, const struct cow_base *now, struct ummap_
 struct cow_wish {
 	const char *path;
 	const struct cow_base *base;
+	const char *way;           /* to it, as behind_way says */
 	bool write;                /* makes it, too, ... */
 	mode_t mode;               /* ... with these rights */
 };

@@ -304,6 +304,7 @@ struct keys {
 	struct wal_wish wish;
 	char path[PATH_MAX];
 	char name[256];
+	char way[BEHIND_WAY];
 };
 
 static int parse_key(struct keys *k, const struct ummap_key *key, struct ummap_geom *geom)
@@ -354,6 +355,8 @@ static int choose_path(struct keys *k, const struct ummap_uri *uri, struct ummap
 	wal_resolve(itself, *uri->path ? uri->path : k->path);
 	snprintf(k->name, sizeof(k->name), "%s", basename(itself));
 	k->wish.name = k->name;
+	behind_way(uri, k->way);
+	k->wish.way = k->way;
 	k->wish.path = k->path;
 	if (*uri->path)
 		stat(uri->path, &st);
@@ -406,6 +409,19 @@ static int open_log(struct wal *w, struct keys *k, const struct ummap_uri *uri, 
 	return err;
 }
 
+/* A file by its path; what is reached by other ways by its URI, in quotes for a shell. */
+static void name_for_umwal(struct wal *w, const struct ummap_uri *uri)
+{
+	char way[BEHIND_WAY], store[sizeof(w->store) - 2];
+
+	behind_way(uri, way);
+	behind_uri(uri, store, sizeof(store));
+	if (strcmp(way, "posix") == 0 || !*uri->path || !*store)
+		snprintf(w->store, sizeof(w->store), "%s", uri->path);
+	else
+		snprintf(w->store, sizeof(w->store), "'%s'", store);
+}
+
 static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, struct ummap_geom *geom)
 {
 	int err;
@@ -414,7 +430,7 @@ static int set_up(struct wal *w, struct keys *k, const struct ummap_uri *uri, st
 	w->grows = geom->caps & UMMAP_CAP_GROW;
 	w->async = behind_is_async(&w->home);
 	w->keep = k->wish.keep;
-	snprintf(w->store, sizeof(w->store), "%s", uri->path);
+	name_for_umwal(w, uri);
 	w->block = malloc(WAL_BLOCK);
 	w->buffer = mmap(NULL, WAL_BUFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (w->buffer == MAP_FAILED)

@@ -400,6 +400,7 @@ static int begin(struct wal_log *l, const struct wal_wish *wish, struct wal_foun
 {
 	empty_head(l, 0);
 	strncpy(l->head.name, wish->name ? wish->name : "", sizeof(l->head.name) - 1);
+	strncpy(l->head.way, wish->way ? wish->way : "", sizeof(l->head.way) - 1);
 	found->end = tail_spot(l);
 	found->length = SIDE_HEAD;
 	return write_head(l);
@@ -411,6 +412,19 @@ static int damaged(const struct wal_log *l, const struct wal_found *found, struc
 			   "drops it", l->file.path, (uintmax_t)found->damaged_at, (uintmax_t)found->end.epoch);
 }
 
+/* What was committed through cow+, say, is about what cow+ shows: written to the store itself it would change that. A log in
+ * which nothing is left to apply is everybody's. */
+static int check_way(struct wal_log *l, const struct wal_wish *wish, const struct wal_found *found, struct ummap_geom *geom)
+{
+	if (!wish->way || strcmp(l->head.way, wish->way) == 0)
+		return 0;
+	if (*l->head.way && found->end.epoch > l->head.home)
+		return keys_refuse(geom, EINVAL, "%.60s has commits to a store that was opened as wal+%.30s:, and not as wal+%.20s: "
+				   "(umwal(1) takes URIs, too)", l->file.path, l->head.way, wish->way);
+	strncpy(l->head.way, wish->way, sizeof(l->head.way) - 1);
+	return wish->write && !found->damaged_at ? write_head(l) : 0;
+}
+
 static int find_and_choose(struct wal_log *l, const struct wal_wish *wish, struct wal_found *found, struct ummap_geom *geom)
 {
 	int err;
@@ -419,6 +433,8 @@ static int find_and_choose(struct wal_log *l, const struct wal_wish *wish, struc
 		return keys_refuse(geom, EINVAL, "%.70s is the log of another store, \"%.40s\": one of its own has to be named by "
 				   "wal.path", l->file.path, l->head.name);
 	err = find(l, wish, found);
+	if (!err)
+		err = check_way(l, wish, found, geom);
 	if (err)
 		return err;
 	if (wish->back)
@@ -532,13 +548,21 @@ bool wal_is_full(const struct wal_log *l, uint32_t blocks)
 	return l->end.at + sizeof(struct wal_record) + blocks * (uint64_t)WAL_BLOCK - l->tail > l->limit;
 }
 
+/* Whether anything can be appended. */
+static int check_begun(struct wal_log *l)
+{
+	if (l->broken)
+		return -EIO;
+	return l->restarting ? wal_restart(l) : 0;
+}
+
 int wal_append(struct wal_log *l, struct wal_draft *d, uint64_t *place)
 {
 	struct wal_record *r = d->record;
-	int err;
+	int err = check_begun(l);
 
-	if (l->broken)
-		return -EIO;
+	if (err)
+		return err;
 	if (wal_is_full(l, r->blocks))
 		return -ENOSPC;
 	/* The log has begun anew since. */
@@ -567,15 +591,17 @@ static int write_again(struct wal_log *l)
 	struct scan s;
 	int got = scan_begin(&s, l, &l->durable, true);
 
-	while (!got && s.spot.at < l->end.at)
-		got = scan_next(&s, &r) == 1 ? 0 : -EIO;
+	while (!got && s.spot.at < l->end.at) {
+		got = scan_next(&s, &r);
+		l->broken = got == 0;
+		got = got == 0 ? -EIO : got == 1 ? 0 : got;
+	}
 	for (uint64_t at = l->durable.at; !got && at < l->end.at; at += s.len) {
 		s.len = l->end.at - at < WINDOW ? (size_t)(l->end.at - at) : WINDOW;
 		got = side_read(&l->file, s.window, s.len, at);
 		if (!got)
 			got = side_write(&l->file, s.window, s.len, at);
 	}
-	l->broken = got == -EIO;
 	scan_end(&s);
 	return got;
 }
@@ -602,14 +628,15 @@ static int flush_and_note(struct wal_log *l, uint64_t epoch)
 int wal_commit(struct wal_log *l, uint64_t size)
 {
 	uint64_t epoch = l->end.epoch + 1, oldest = epoch >= l->keep ? epoch - l->keep + 1 : 0;
-	struct wal_record r = { .magic = WAL_RECORD_MAGIC, .kind = WAL_COMMIT, .epoch = epoch, .place = l->end.at, .where = size,
-				.data = max_u64(l->durable.floor, oldest) };
-	int err = l->broken ? -EIO : 0;
+	struct wal_record r = { .magic = WAL_RECORD_MAGIC, .kind = WAL_COMMIT, .epoch = epoch, .where = size };
+	int err = check_begun(l);
 
 	if (!err && l->unsure)
 		err = write_again(l);
 	if (l->broken)
 		return -EIO;
+	r.place = l->end.at;
+	r.data = max_u64(l->durable.floor, oldest);
 	if (!err)
 		err = write_record(l, &r);
 	if (err)
@@ -641,15 +668,20 @@ bool wal_is_empty(const struct wal_log *l)
 
 int wal_advance(struct wal_log *l, const struct wal_spot *spot)
 {
+	struct wal_head before;
 	int err;
 
 	futex_lock(&l->head_lock);
+	before = l->head;
 	l->head.tail = spot->at;
 	l->head.chain = spot->chain;
 	l->head.home = spot->epoch;
 	l->head.floor = max_u64(l->head.floor, spot->epoch);
 	l->head.acked = l->acked;
 	err = write_head(l);
+	/* Either head may be there: all that they say of is, and is read and applied again until the tail has moved. */
+	if (err)
+		l->head = before;
 	futex_unlock(&l->head_lock);
 	return err;
 }
@@ -674,8 +706,8 @@ int wal_restart(struct wal_log *l)
 	futex_lock(&l->head_lock);
 	empty_head(l, l->end.epoch);
 	err = write_head(l);
-	/* Which head counts nobody knows. All that it was for is at home. */
-	l->broken = err != 0;
+	/* Which head counts nobody knows. All that it was for is at home, and nothing is appended before there is one that does. */
+	l->restarting = err != 0;
 	futex_unlock(&l->head_lock);
 	if (err)
 		return err;

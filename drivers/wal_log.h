@@ -5,7 +5,7 @@
  *
  * THE FILE. Two slots of a page (side.h: the head), then records, each right behind the one before:
  *
- *	head    salt, tail, chain, home, acked, floor, name of the store
+ *	head    salt, tail, chain, home, acked, floor, name of the store, drivers behind wal+
  *	DATA    64 bytes, then up to 256 blocks of 4 KiB: what blocks `where` ... of the store are from now on
  *	COMMIT  64 bytes: all records before it are of epochs that are complete; `where` is the length of the store
  *
@@ -60,6 +60,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "behind.h"
 #include "side.h"
 
 #define WAL_BLOCK ((size_t)4096)
@@ -92,6 +93,7 @@ struct wal_head {
 	uint64_t acked;            /* this commit was durable, at least */
 	uint64_t floor;
 	char name[256];            /* last part of the store's path */
+	char way[BEHIND_WAY];      /* behind_way; "": unknown */
 };
 
 /* Behind a record: where the next one goes, and what it has to say. */
@@ -126,12 +128,14 @@ struct wal_log {
 	_Atomic uint64_t acked;    /* newest commit that was acknowledged */
 	bool unsure;               /* a flush has failed, and may have lost records behind `durable` */
 	bool broken;               /* it has: nothing is taken any more */
+	bool restarting;           /* its head could not be written: that comes before anything else */
 };
 
 /* What the caller wants of a log. */
 struct wal_wish {
 	const char *path;
 	const char *name;          /* of the store; NULL: any */
+	const char *way;           /* to it; NULL: any */
 	uint64_t store_size;       /* now */
 	bool write;
 	bool create;               /* one that is not there, ... */

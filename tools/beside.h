@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * beside.h - what the programs share that work on the files which filters keep beside stores: a command line of a verb, a store
- * and perhaps one word more, with an option for the file if it is not where it is by default.
+ * (a path or a URI) and perhaps one word more, with an option for the file if it is not where it is by default.
  */
 #ifndef TOOLS_BESIDE_H
 #define TOOLS_BESIDE_H
@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../drivers/side.h"
 #include "ummap-driver.h"
@@ -24,6 +25,7 @@ enum { EXIT_DAMAGED = 1, EXIT_TROUBLE = 2 };
 
 struct job {
 	const char *store, *file;
+	const char *path;          /* of the store, which may be a URI */
 	const char *word;          /* the third one; NULL: none */
 	bool named;                /* the file, by the option */
 };
@@ -62,21 +64,59 @@ static inline void encode(char *to, const char *path)
 	*to = '\0';
 }
 
-static inline bool has_name(const char *path, const char *name)
+/* What could be a path as well is one if there is such a file. */
+static inline bool is_uri(const char *store)
 {
-	const char *slash = strrchr(path, '/'), *last = slash ? slash + 1 : path;
-	size_t len = strcspn(last, "?");
+	size_t len = strspn(store, "abcdefghijklmnopqrstuvwxyz0123456789-+");
 
-	return strlen(name) == len && strncmp(last, name, len) == 0;
+	return len > 0 && store[len] == ':' && access(store, F_OK) < 0;
 }
 
-/* Whether a store, which is a path, a link to it or a URI, has this name in the end. */
-static inline bool is_called(const char *store, const char *name)
+static inline void store_path(const char *store, char path[PATH_MAX])
 {
-	const char *colon = strchr(store, ':');
+	const char *from = is_uri(store) ? strchr(store, ':') + 1 : NULL;
+	size_t len = 0;
+	unsigned code;
+
+	if (!from)
+		snprintf(path, PATH_MAX, "%s", store);
+	for (; from && *from && *from != '?' && len < PATH_MAX - 1; from++) {
+		bool coded = sscanf(from, "%%%2x", &code) == 1;
+
+		path[len++] = coded ? (char)code : *from;
+		from += coded ? 2 : 0;
+	}
+	if (from)
+		path[len] = '\0';
+}
+
+/* URI of the store behind one filter, which may have more keys behind it; a path is a file. */
+#define STORE_URI_MAX (3 * PATH_MAX + 32)
+static inline void store_uri(char uri[STORE_URI_MAX], const char *store)
+{
+	char path[3 * PATH_MAX];
+
+	if (is_uri(store)) {
+		snprintf(uri, STORE_URI_MAX, "%s", store);
+		return;
+	}
+	encode(path, store);
+	snprintf(uri, STORE_URI_MAX, "posix:%s", path);
+}
+
+static inline bool has_name(const char *path, const char *name)
+{
+	const char *slash = strrchr(path, '/');
+
+	return strcmp(slash ? slash + 1 : path, name) == 0;
+}
+
+/* Whether a store, which is a path or a link to it, has this name in the end. */
+static inline bool is_called(const char *path, const char *name)
+{
 	char itself[PATH_MAX];
 
-	return has_name(store, name) || (colon && has_name(colon + 1, name)) || (realpath(store, itself) && has_name(itself, name));
+	return has_name(path, name) || (realpath(path, itself) && has_name(itself, name));
 }
 
 /* Removes a file that has been found to be what it should be, if it is of the store that is meant. */
@@ -84,7 +124,7 @@ static inline int tool_remove(const struct job *job, struct side *file, const ch
 {
 	int err;
 
-	if (*of && !is_called(job->store, of))
+	if (*of && !is_called(job->path, of))
 		refuse("%s is of another store, \"%s\"", job->file, of);
 	err = side_remove(file);
 	if (err)
@@ -126,8 +166,8 @@ static inline bool name_file(const struct tool *tool, const char *store, char fi
 
 static inline int tool_main(const struct tool *tool, int argc, char **argv)
 {
-	static char file[PATH_MAX];
-	struct job job = { .file = NULL };
+	static char file[PATH_MAX], path[PATH_MAX];
+	struct job job = { .file = NULL, .path = path };
 
 	output_watch(EXIT_TROUBLE);
 	tool_options(tool, argc, argv, &job);
@@ -139,7 +179,8 @@ static inline int tool_main(const struct tool *tool, int argc, char **argv)
 		job.store = argv[1];
 		job.word = argv[2];
 		job.named = job.file != NULL;
-		if (!job.file && !name_file(tool, job.store, file))
+		store_path(job.store, path);
+		if (!job.file && !name_file(tool, path, file))
 			refuse("%s: %s", job.store, strerror(ENAMETOOLONG));
 		job.file = job.file ? job.file : file;
 		return verb->run(&job);

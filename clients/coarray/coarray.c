@@ -18,6 +18,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct pmpi_feature coarrays;
@@ -270,18 +271,52 @@ static int free_window(MPI_Win *win)
 	return MPI_SUCCESS;
 }
 
-/* ---- The program ends all images ---- */
+/* ---- The program ends itself ---- */
 
-/* A launcher may lose what MPI says of it, and has the same exit status where a signal ends an image. */
+/* How long an image waits for others to come to their `stop`, in milliseconds: one of them may wait for what it has not done. */
+#define STOP_WAIT 5000
+
+static bool all_stop(void)
+{
+	MPI_Request all;
+	int there = 0;
+
+	PMPI_Ibarrier(job.stopped, &all);
+	for (int ms = 0; ms < STOP_WAIT && !there; ms++) {
+		PMPI_Test(&all, &there, MPI_STATUS_IGNORE);
+		if (!there)
+			nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+	}
+	return there;
+}
+
+/*
+ * A launcher may lose what MPI says of it, and has the same exit status where a signal ends an image: so there is a file, with
+ * the exit statuses of images that have ended themselves.
+ */
+static void report_end(int code)
+{
+	char path[2 * CONFIG_TEXT + 16], line[20];
+	int fd, len = snprintf(line, sizeof(line), "%d\n", code & 0xff);
+
+	if (!job.config.report)
+		return;
+	snprintf(path, sizeof(path), "%s/%saborted", job.config.path, job.config.prefix);
+	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return;
+	/* On a full disk, the file alone says less. */
+	if (write(fd, line, (size_t)len) < 0)
+		perror(path);
+	close(fd);
+}
+
+/* For libcaf, a `stop` ends all images as an error does, but with 0: before that, they get what the end of a program has. */
 static int abort_all(MPI_Comm comm, int code)
 {
-	char path[2 * CONFIG_TEXT + 16];
-	int fd = -1;
-
-	if (job.config.report && snprintf(path, sizeof(path), "%s/%saborted", job.config.path, job.config.prefix) < (int)sizeof(path))
-		fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-	if (fd >= 0)
-		close(fd);
+	report_end(code);
+	if (active && code == 0 && job.comm != MPI_COMM_NULL && !job.config.unlink && all_stop())
+		sync_all(true);
 	return coarrays.next.Abort(comm, code);
 }
 

@@ -28,7 +28,7 @@
 /* Which none is: what an image without files has. */
 #define NO_EPOCH UINT64_MAX
 
-struct job job = { .comm = MPI_COMM_NULL };
+struct job job = { .comm = MPI_COMM_NULL, .stopped = MPI_COMM_NULL };
 
 /* ---- Errors ---- */
 
@@ -223,6 +223,7 @@ void job_begin(MPI_Comm comm)
 	PMPI_Comm_rank(comm, &job.image);
 	PMPI_Comm_size(comm, &job.images);
 	job.image++;
+	PMPI_Comm_dup(comm, &job.stopped);
 	store_open(&job.store, &job.config, job.image, &e);
 	job_check(comm, &e);
 	if (!job.config.unlink)

@@ -33,6 +33,7 @@ struct coarray {
 struct job {
 	struct config config;
 	MPI_Comm comm;            /* libcaf's, of all images; MPI_COMM_NULL: no coarray was there yet */
+	MPI_Comm stopped;         /* the same images: those that have come to a `stop` */
 	int image, images;        /* from 1 on */
 	uint64_t epoch;           /* the last sync that reached storage at all images */
 	uint64_t restart;         /* the one that this run began with; 0: it has begun anew */

@@ -315,9 +315,14 @@ static void open_other(void *arg)
 
 /* ---- A folder of caches ---- */
 
-/* From the folder of the store, whose name alone is in the URI. */
+struct place {
+	const char *folder, *driver, *keys;
+};
+
+/* From the folder of the store, whose name alone is in the URI, as is that of a log. */
 static void store_in_folder(void *arg)
 {
+	const struct place *place = arg;
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	char uri[1200], *slash = strrchr(store, '/');
 	void *addr;
@@ -326,8 +331,8 @@ static void store_in_folder(void *arg)
 	attr.seg_size = SEG;
 	*slash = '\0';
 	check(chdir(store) == 0);
-	snprintf(uri, sizeof(uri), "cache+%s:%s?cache.path=%s&cache.size=2M&cache.dirty=90,1000000", driver, slash + 1,
-		 (const char *)arg);
+	snprintf(uri, sizeof(uri), "cache+%s:%s?cache.path=%s&cache.size=2M&cache.dirty=90,1000000%s", place->driver, slash + 1,
+		 place->folder, place->keys);
 	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0);
 	put_version(addr, 3);
 	check(umsync(addr, 0) == 0);
@@ -350,7 +355,8 @@ static unsigned count_names(const char *folder)
 /* All of a folder are written back and removed, also beside a file that is no cache, which stays. */
 static void check_folder(void)
 {
-	char folder[] = "/tmp/ummap-caches-XXXXXX", other[64], words[100], stores[2][320];
+	char folder[] = "/tmp/ummap-caches-XXXXXX", other[64], words[100], stores[2][320], log[330];
+	struct place places[] = { { folder, driver, "" }, { folder, "wal+posix", "&wal.path=its.log" } };
 	int fd;
 
 	check(mkdtemp(folder));
@@ -363,9 +369,11 @@ static void check_folder(void)
 		snprintf(stores[i], sizeof(stores[i]), "%.310s.%d", store, i);
 		check(rename(store, stores[i]) == 0);
 		strcpy(store, stores[i]);
-		check_killed(run_child(store_in_folder, folder), SIGKILL);
+		check_killed(run_child(store_in_folder, &places[i]), SIGKILL);
 		check_far(0, 3); /* some may have gone home */
 	}
+	snprintf(log, sizeof(log), "%.*sits.log", (int)(strrchr(store, '/') + 1 - store), store);
+	check(access(log, F_OK) == 0);
 	check(count_names(folder) == 3);
 	for (const char *const *verb = (const char *const[]){ "ls", "flush", "drop", NULL }; *verb; verb++) {
 		snprintf(words, sizeof(words), "%s '%s'", *verb, folder);
@@ -376,6 +384,7 @@ static void check_folder(void)
 			check_far(**verb == 'l' ? 0 : 3, 3);
 		}
 	}
+	check(access(log, F_OK) < 0, "the log beside the store was used, and none elsewhere");
 	check(unlink(other) == 0 && run_tool("umcache", words) == 0);
 	check(rmdir(folder) == 0 && unlink(stores[0]) == 0 && unlink(stores[1]) == 0);
 }

@@ -48,6 +48,7 @@ static uint64_t version_of(const uint64_t *words)
 static void make_store(const char *driver)
 {
 	uint64_t *words = malloc(SIZE);
+	char changes[330];
 	int fd = temp_named("store", 0, store);
 
 	put_version(words, 0);
@@ -56,6 +57,8 @@ static void make_store(const char *driver)
 	close(fd);
 	snprintf(log_path, sizeof(log_path), "%s.wal", store);
 	unlink(log_path);
+	snprintf(changes, sizeof(changes), "%s.cow", store);
+	unlink(changes);
 	snprintf(uri, sizeof(uri), "wal+%s:%s", driver, store);
 }
 
@@ -383,6 +386,102 @@ static void drop(void)
 	check(tool(words) == 0 && access(log_path, F_OK) < 0);
 }
 
+/* ---- Before other filters ---- */
+
+static void commit_version_1(void *arg)
+{
+	uint64_t *words;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	words = map_store("", 0);
+	put_version(words, 1);
+	check(umsync(words, 0) == 0);
+	kill(getpid(), SIGKILL);
+}
+
+static void open_without_cow(void *driver)
+{
+	char text[400];
+	void *addr;
+
+	set_group();
+	snprintf(text, sizeof(text), "wal+%s:%s", (const char *)driver, store);
+	check_fails(ummap_open(text, SIZE, 0, READ_WRITE, NULL, &addr), EINVAL);
+	check(strstr(umerrormsg(), log_path) && strstr(umerrormsg(), "wal+cow+posix:"), "%s", umerrormsg());
+	check_fails(ummap_open(text, SIZE, 0, PROT_READ, NULL, &addr), EINVAL);
+}
+
+static uint64_t version_of_file(void)
+{
+	uint64_t *words = malloc(SIZE), version;
+	int fd = open(store, O_RDONLY | O_CLOEXEC);
+
+	check(fd >= 0 && pread(fd, words, SIZE, 0) == (ssize_t)SIZE);
+	version = version_of(words);
+	close(fd);
+	free(words);
+	return version;
+}
+
+/* What was committed before cow+ is applied before cow+, and never to the store itself. */
+static void apply_before_cow(void)
+{
+	char words[800];
+
+	make_store("cow+posix");
+	check_killed(run_child(commit_version_1, NULL), SIGKILL);
+	snprintf(words, sizeof(words), "apply '%s'", store);
+	check(tool(words) == 2 && access(log_path, F_OK) == 0 && version_of_file() == 0, "the store is not the file");
+	check_exits(run_child(open_without_cow, "posix"), 0);
+	if (has_driver("uring"))
+		check_exits(run_child(open_without_cow, "uring"), 0);
+	/* A filter that changes nothing makes no difference. */
+	snprintf(words, sizeof(words), "--log '%s' apply 'cow+error+posix:%s?error.nth=1000000'", log_path, store);
+	check(tool(words) == 0 && access(log_path, F_OK) < 0 && version_of_file() == 0);
+	check(found_version() == 1);
+	snprintf(words, sizeof(words), "commit '%s'", store);
+	check(run_tool("umcow", words) == 0 && version_of_file() == 1);
+}
+
+static void store_uncommitted(void *arg)
+{
+	uint64_t *words;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	words = map_store("", 0);
+	put_version(words, 1);
+	check(umsync_range(words, SIZE, UMMAP_NOFLUSH) == 0);
+	kill(getpid(), SIGKILL);
+}
+
+/* A log without commits says nothing of the store. */
+static void reuse_before_cow(void)
+{
+	make_store("posix");
+	check_killed(run_child(store_uncommitted, NULL), SIGKILL);
+	snprintf(uri, sizeof(uri), "wal+cow+posix:%s", store);
+	check_killed(run_child(commit_version_1, NULL), SIGKILL);
+	check_exits(run_child(open_without_cow, "posix"), 0);
+	check(found_version() == 1 && version_of_file() == 0);
+}
+
+/* Changes of what a log shows are committed to that. */
+static void commit_before_wal(void)
+{
+	char words[800];
+
+	make_store("posix");
+	snprintf(uri, sizeof(uri), "cow+wal+posix:%s", store);
+	check_killed(run_child(commit_version_1, NULL), SIGKILL);
+	snprintf(words, sizeof(words), "commit '%s'", store);
+	check(run_tool("umcow", words) == 2 && version_of_file() == 0, "the store is not the file");
+	snprintf(words, sizeof(words), "commit 'wal+posix:%s'", store);
+	check(run_tool("umcow", words) == 0 && version_of_file() == 1);
+	check(access(log_path, F_OK) < 0, "the log is gone at a clean end");
+}
+
 static void fuzz(uint64_t *random, unsigned rounds)
 {
 	uint64_t length, end;
@@ -503,6 +602,27 @@ static void end_with_full_store(void *arg)
 	check(umunmap(words, 1) == 0);
 }
 
+/* A store that is no plain file is named by its URI. */
+static void end_before_full_cow(void *arg)
+{
+	char says[1200], apply[800];
+	uint64_t *words;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	words = map_store("?error.op=write&error.times=always", 0);
+	put_version(words, 1);
+	check_fails(umunmap(words, 1), EUCLEAN);
+	snprintf(says, sizeof(says), "`umwal --log %s apply 'error+cow+posix:%s?error.op=write&error.times=always", log_path, store);
+	check(strstr(umerrormsg(), says), "%s", umerrormsg());
+	snprintf(apply, sizeof(apply), "apply 'cow+posix:%s'", store);
+	check(tool(apply) == 0 && version_of_file() == 0);
+	snprintf(uri, sizeof(uri), "cow+posix:%s", store);
+	words = map_store("", 0);
+	check(version_of(words) == 1);
+	check(umunmap(words, 1) == 0);
+}
+
 /* Who did not ask for it has it in the log of messages only. */
 static void drop_with_full_store(void *arg)
 {
@@ -545,12 +665,17 @@ int main(int argc, char **argv)
 	make_store("posix");
 	unfinished_is_not_damaged();
 	drop();
+	apply_before_cow();
+	reuse_before_cow();
+	commit_before_wal();
 	make_store("posix");
 	check_exits(run_child(fill_the_log, NULL), 0);
 	make_store("error+posix");
 	check_exits(run_child(fill_the_store, NULL), 0);
 	make_store("error+posix");
 	check_exits(run_child(end_with_full_store, NULL), 0);
+	make_store("error+cow+posix");
+	check_exits(run_child(end_before_full_cow, NULL), 0);
 	make_store("error+posix");
 	check_exits(run_child(drop_with_full_store, NULL), 0);
 	return 0;

@@ -7,91 +7,11 @@
 #include <criterion/criterion.h>
 
 #include "drivers/cache.h"
-#include "cuts.h"
+#include "faults.h"
 
 #define BLOCK (4 * KIB)
 #define BLOCKS ((uint64_t)24)
 #define SIZE (BLOCKS * BLOCK)
-
-/* ---- A near file that fails ---- */
-
-enum { READS = 1, WRITES = 2, FLUSHES = 4 };
-
-static struct {
-	_Atomic unsigned ops;      /* that are counted */
-	_Atomic uint64_t nth;      /* the first one that fails, from 1 ... */
-	_Atomic uint64_t times;    /* ... and how many do */
-	_Atomic uint64_t from, to; /* of reads and writes: only where they touch these bytes of the file */
-	_Atomic uint64_t seen, fired;
-} fault;
-
-static void fail_near(unsigned ops, uint64_t nth, uint64_t times)
-{
-	fault.ops = 0;
-	fault.seen = fault.fired = 0;
-	fault.nth = nth;
-	fault.times = times;
-	fault.from = 0;
-	fault.to = UINT64_MAX;
-	fault.ops = ops;
-}
-
-static int fires(unsigned op, uint64_t off, uint64_t len)
-{
-	uint64_t number;
-
-	if (!(fault.ops & op) || off >= fault.to || off + len <= fault.from)
-		return 0;
-	number = ++fault.seen;
-	if (number < fault.nth || number - fault.nth >= fault.times)
-		return 0;
-	fault.fired++;
-	return -EIO;
-}
-
-static int near_read(void *h, void *buf, size_t len, uint64_t off)
-{
-	return fires(READS, off, len) ? -EIO : power_read(h, buf, len, off);
-}
-
-/* What fails has written half. */
-static int near_write(void *h, const void *buf, size_t len, uint64_t off)
-{
-	bool fails = fires(WRITES, off, len) != 0;
-	int err = power_write(h, buf, fails ? len / 2 : len, off);
-
-	return fails ? -EIO : err;
-}
-
-static int near_writev(void *h, const struct iovec *iov, int n, uint64_t off)
-{
-	size_t len = 0;
-
-	for (int i = 0; i < n; i++)
-		len += iov[i].iov_len;
-	if (!fires(WRITES, off, len))
-		return power_writev(h, iov, n, off);
-	power_write(h, iov->iov_base, iov->iov_len / 2, off);
-	return -EIO;
-}
-
-static int near_flush(void *h, uint64_t off, uint64_t len)
-{
-	return fires(FLUSHES, 0, 1) ? -EIO : power_flush(h, off, len);
-}
-
-static struct ummap_driver near_driver;
-
-static void begin(void)
-{
-	cuts_begin();
-	near_driver = power_driver;
-	near_driver.read = near_read;
-	near_driver.write = near_write;
-	near_driver.writev = near_writev;
-	near_driver.flush = near_flush;
-	side_driver = &near_driver;
-}
 
 /* ---- A store, and what it has to be ---- */
 
@@ -107,7 +27,7 @@ static void make_far(void)
 	struct ummap_geom geom;
 	void *store;
 
-	fail_near(0, 1, 1);
+	fail_side(0, 1, 1);
 	power_erase();
 	fill(model, SIZE, 0, 7);
 	check(power_open(&(struct ummap_uri){ .path = "store" }, UMMAP_O_CREATE, &store, &geom) == 0);
@@ -174,17 +94,17 @@ static const char *const modes[] = { "cache.mode=back", "cache.mode=through", "c
 /* What the far store has is read there, be it at the beginning or where it was read near before. */
 Test(cache_faults, clean_is_read_from_afar)
 {
-	begin();
+	faults_begin();
 	for (int i = 0; i < 3; i++) {
 		make_far();
 		open_store(modes[i]);
 		check_all();
 		check_all();
-		fail_near(READS | WRITES | FLUSHES, 1, UINT64_MAX);
+		fail_side(READS | WRITES | FLUSHES, 1, UINT64_MAX);
 		check_all();
 		check_all();
 		check(fault.fired > 0);
-		fail_near(0, 1, 1);
+		fail_side(0, 1, 1);
 		check_all();
 		check(close_store() == 0);
 		check_far(0, SIZE);
@@ -194,16 +114,16 @@ Test(cache_faults, clean_is_read_from_afar)
 /* Dirty sectors are nowhere else: reading them fails as long as the near file does, and that of others does not. */
 Test(cache_faults, dirty_is_lost_to_nobody)
 {
-	begin();
+	faults_begin();
 	make_far();
 	open_store("cache.dirty=90,1000000");
 	check_all();
 	check(write_at(3 * BLOCK + 512, 1024, 1) == 0);
 	check(h.driver.flush(h.cache, 0, UINT64_MAX) == 0);
-	fail_near(READS, 1, UINT64_MAX);
+	fail_side(READS, 1, UINT64_MAX);
 	check(read_at(3 * BLOCK, 512) == 0 && read_at(4 * BLOCK, BLOCK) == 0);
 	check(read_at(3 * BLOCK + 512, 512) == -EIO && read_at(2 * BLOCK, 3 * BLOCK) == -EIO);
-	fail_near(0, 1, 1);
+	fail_side(0, 1, 1);
 	check_all();
 	check(close_store() == 0);
 	check_far(0, SIZE);
@@ -214,17 +134,17 @@ Test(cache_faults, writes_go_to_the_far_store)
 {
 	unsigned refused = 0;
 
-	begin();
+	faults_begin();
 	make_far();
 	open_store("cache.dirty=90,1000000");
 	for (uint64_t block = 0; block < BLOCKS; block++) {
 		check(cache_make_durable(h.cache) == 0);
-		fail_near(WRITES, 1, 1);
+		fail_side(WRITES, 1, 1);
 		check(write_at(block * BLOCK, BLOCK, 1) == 0 && fault.fired == 1);
 		check_far(block * BLOCK, (block + 1) * BLOCK);
 	}
 	/* Where nothing can be written near, the far store may be written only where the near file does not say what was there. */
-	fail_near(WRITES, 1, UINT64_MAX);
+	fail_side(WRITES, 1, UINT64_MAX);
 	for (uint64_t block = 0; block < BLOCKS; block++) {
 		uint8_t before[BLOCK];
 		int err;
@@ -238,7 +158,7 @@ Test(cache_faults, writes_go_to_the_far_store)
 		refused += err != 0;
 	}
 	printf("%u of %u writes refused\n", refused, (unsigned)BLOCKS);
-	fail_near(0, 1, 1);
+	fail_side(0, 1, 1);
 	for (uint64_t block = 0; block < BLOCKS; block++)
 		check(write_at(block * BLOCK, BLOCK, 3) == 0);
 	check(h.driver.flush(h.cache, 0, UINT64_MAX) == 0);
@@ -253,7 +173,7 @@ Test(cache_faults, one_bad_block_keeps_no_other)
 	uint64_t bad, place, reads;
 	double start;
 
-	begin();
+	faults_begin();
 	make_far();
 	open_store("cache.dirty=90,0");
 	futex_lock(&h.cache->homing); /* not yet */
@@ -264,7 +184,7 @@ Test(cache_faults, one_bad_block_keeps_no_other)
 	cache_unlock(h.cache);
 	check(bad != CACHE_NO_SLOT);
 	place = cache_place(&h.cache->near, (uint32_t)bad, 0);
-	fail_near(READS, 1, UINT64_MAX);
+	fail_side(READS, 1, UINT64_MAX);
 	fault.from = place;
 	fault.to = place + BLOCK;
 	futex_unlock(&h.cache->homing);
@@ -278,7 +198,7 @@ Test(cache_faults, one_bad_block_keeps_no_other)
 	check(fault.fired - reads <= 2 * (now() - start + 2), "%" PRIu64 " tries", fault.fired - reads);
 	check(read_at(5 * BLOCK, BLOCK) == -EIO && read_at(0, 5 * BLOCK) == 0);
 	check(close_store() == -EIO);
-	fail_near(0, 1, 1);
+	fail_side(0, 1, 1);
 	open_store("cache.mode=back");
 	check_all();
 	check(close_store() == 0);
@@ -347,7 +267,7 @@ static bool run_with_fault(unsigned op, uint64_t nth, uint64_t times)
 	bool fired;
 
 	make_far();
-	fail_near(op, nth, times);
+	fail_side(op, nth, times);
 	while (try_open("", mode) < 0)
 		check(*umerrormsg() && ++tries <= times, "%s", umerrormsg());
 	for (int i = 0; i < 12; i++)
@@ -361,7 +281,7 @@ static bool run_with_fault(unsigned op, uint64_t nth, uint64_t times)
 			check(++tries <= times, "%s", umerrormsg());
 	}
 	check_far(0, SIZE);
-	fail_near(0, 1, 1);
+	fail_side(0, 1, 1);
 	open_store(mode);
 	check_all();
 	check(close_store() == 0);
@@ -370,7 +290,7 @@ static bool run_with_fault(unsigned op, uint64_t nth, uint64_t times)
 
 static void each_in_turn(unsigned op)
 {
-	begin();
+	faults_begin();
 	for (uint64_t nth = 1, times = 1; run_with_fault(op, nth, times); nth += 1 + nth / 8)
 		times = 1 + times % 3;
 }
@@ -411,30 +331,30 @@ static void await_notice(const char *words)
 
 Test(cache_faults, near_trouble_is_told_once)
 {
-	begin();
+	faults_begin();
 	make_far();
 	open_store("cache.mode=back");
 	h.driver.set_notice(h.cache, collect_notice, &h);
 	check_all();
 	check(notices == 0);
-	fail_near(READS | WRITES, 1, UINT64_MAX);
+	fail_side(READS | WRITES, 1, UINT64_MAX);
 	check_all();
 	await_notice("the near file");
 	check_all();
 	write_again(0, BLOCK);
 	/* That it comes and goes is no news. */
-	fail_near(0, 1, 1);
+	fail_side(0, 1, 1);
 	check(cache_make_durable(h.cache) == 0);
-	fail_near(READS | WRITES, 1, UINT64_MAX);
+	fail_side(READS | WRITES, 1, UINT64_MAX);
 	check_all();
-	fail_near(0, 1, 1);
+	fail_side(0, 1, 1);
 	check(close_store() == 0);
 	check(notices == 1, "%u", notices);
 }
 
 Test(cache_faults, far_trouble_is_told_once)
 {
-	begin();
+	faults_begin();
 	make_far();
 	check(try_open("error+", "cache.dirty=90,0&error.op=write&error.times=always") == 0, "%s", umerrormsg());
 	h.driver.set_notice(h.cache, collect_notice, &h);

@@ -16,9 +16,27 @@ grep -q '^ummap-cafrun: images have died .* no restarts left' "$out" || fail "th
 cafrun --restarts 3 "$program" || fail "three restarts were to be enough"
 [ "$(grep -c '^ummap-coarray: going on from sync [1-9]' "$out")" -gt 0 ] || fail "what the job goes on from was to be told"
 grep -qw 'steps 60 total 1770 tries 3' "$out" || fail "the result was to be that without failures"
+# By itself: also with the exit status that signals have, or more than there are.
+for end in 'error 7' 'error 9' 'error 137' 'error 200' 'stop 9' 'stop 139'; do
+	rm -r "$folder"
+	# shellcheck disable=SC2086 # two words
+	! cafrun --restarts 3 "$program" $end || fail "the program has ended with an error"
+	! grep -q 'starting again' "$out" || fail "a program that ends by \"$end\" was not to be started again"
+done
+
+# What was stored before a stop, whose syncs are those at the beginning.
+exported() { # order, image, how od shows it
+	local tool=${program%/tests/mpi/*}/ummap-caf
+	"$tool" export "$folder" "$1" "$2" "$UMMAP_TEST_FOLDER/bytes" && od -An -v -w8 -t"$3" "$UMMAP_TEST_FOLDER/bytes" | sort -u | tr -d ' '
+}
 rm -r "$folder"
-! cafrun --restarts 3 "$program" error || fail "the program has ended with an error"
-! grep -q 'starting again' "$out" || fail "a program that ends with an error was not to be started again"
+for code in '' 0; do
+	cafrun "$program" stop ${code:+"$code"} || fail "stop is no error"
+done
+order=$("${program%/tests/mpi/*}/ummap-caf" ls "$folder" | awk '$2 == 160000 { print $1 }')
+for ((image = 1; image <= ranks; image++)); do
+	[ "$(exported "$order" "$image" f8)" = 2 ] || fail "image $image has lost what it had stored before the stop"
+done
 
 # As if an image had noticed that another one has ended before the launcher did.
 cat > "$folder/notices" << END

@@ -73,19 +73,17 @@ static int do_ls(const struct job *job)
 
 static int do_flush(const struct job *job)
 {
-	static char store[3 * PATH_MAX], cache[3 * PATH_MAX], uri[sizeof(store) + sizeof(cache) + 64];
+	static char store[STORE_URI_MAX], cache[3 * PATH_MAX], uri[sizeof(store) + sizeof(cache) + 64];
 	struct ummap_driver driver = { .struct_size = sizeof(driver) };
-	bool is_uri = strchr(job->store, ':') != NULL;
 	struct ummap_geom geom;
 	void *h;
 	int err;
 
 	/* One that is not there is not to be made. */
 	do_ls(job);
-	encode(store, job->store);
+	store_uri(store, job->store);
 	encode(cache, job->file);
-	snprintf(uri, sizeof(uri), "cache+%s%s%ccache.path=%s", is_uri ? "" : "posix:", is_uri ? job->store : store,
-		 is_uri && strchr(job->store, '?') ? '&' : '?', cache);
+	snprintf(uri, sizeof(uri), "cache+%s%ccache.path=%s", store, strchr(store, '?') ? '&' : '?', cache);
 	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) < 0)
 		refuse("%s", umerrormsg());
 	err = driver.close(h);

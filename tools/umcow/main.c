@@ -8,7 +8,8 @@
 
 static const char usage[] =
 "usage: umcow [--changes CHANGES] ls|commit|discard FILE\n"
-"Changes of stores that are written through cow+; FILE is the store, CHANGES are beside it (FILE.cow).\n"
+"Changes of stores that are written through cow+; FILE is the store, a path or a URI,\n"
+"CHANGES are beside it (FILE.cow).\n"
 "  ls        what was changed: offsets and lengths; exit status 1: the changes are damaged\n"
 "  commit    writes the changes to the store, and removes them\n"
 "  discard   removes the changes\n"
@@ -42,9 +43,9 @@ static void show_whether_it_fits(const struct job *job, const struct cow_file *f
 	struct cow_base base;
 	struct stat st;
 
-	if (stat(job->store, &st) < 0 || !S_ISREG(st.st_mode))
+	if (stat(job->path, &st) < 0 || !S_ISREG(st.st_mode))
 		return;
-	cow_describe(&base, job->store, -1, (uint64_t)st.st_size);
+	cow_describe(&base, job->path, -1, (uint64_t)st.st_size);
 	if (cow_fits(f, &base, &geom) != 0)
 		printf("%s: %s\n", job->file, geom.why);
 }
@@ -72,15 +73,22 @@ static int do_ls(const struct job *job)
 
 static void open_store(const struct job *job, struct ummap_driver *driver, void **h, struct ummap_geom *geom)
 {
-	static char path[3 * PATH_MAX], uri[sizeof(path) + 8];
+	static char uri[STORE_URI_MAX];
 	char who[160] = "";
 
-	encode(path, job->store);
-	snprintf(uri, sizeof(uri), "posix:%s", path);
+	store_uri(uri, job->store);
 	if (ummap_driver_open(uri, UMMAP_O_WRITE, driver, h, geom) < 0)
 		refuse("%s", umerrormsg());
-	if (driver->lock(*h, 0, INT64_MAX, UMMAP_LOCK_EXCLUSIVE, who) == -EBUSY)
+	if (driver->lock && driver->lock(*h, 0, INT64_MAX, UMMAP_LOCK_EXCLUSIVE, who) == -EBUSY)
 		refuse("%s is in use by %s", job->store, *who ? who : "another process");
+}
+
+/* What cow+ was used before has the contents of the store, or knows of it: to write past that would make them two. */
+static void check_way(const struct job *job, const struct cow_file *f)
+{
+	if (*f->head.way && strcmp(f->head.way, "posix") != 0 && !is_uri(job->store))
+		refuse("%s has changes of a store that was opened as %s: commit them to that URI, and not to the file", job->file,
+		       f->head.way);
 }
 
 static int do_commit(const struct job *job)
@@ -93,13 +101,16 @@ static int do_commit(const struct job *job)
 	int err;
 
 	look(job, UMMAP_LOCK_EXCLUSIVE, &f);
+	check_way(job, &f);
 	open_store(job, &driver, &store, &geom);
-	cow_describe(&base, job->store, -1, geom.size);
+	cow_describe(&base, job->path, -1, geom.size);
 	err = cow_commit(&f, &base, &driver, store, &geom);
 	if (err)
 		refuse("%s", geom.why);
 	cow_close(&f);
-	driver.close(store);
+	err = driver.close(store);
+	if (err)
+		refuse("%s: %s", job->store, strerror(-err));
 	return EXIT_SUCCESS;
 }
 

@@ -8,7 +8,7 @@
 static const char usage[] =
 "usage: umwal [--log LOG] ls|check|apply|drop FILE\n"
 "       umwal [--log LOG] back FILE EPOCH\n"
-"Logs of stores that are written through wal+; FILE is the store, LOG its log (FILE.wal).\n"
+"Logs of stores that are written through wal+; FILE is the store, a path or a URI, LOG its log (FILE.wal).\n"
 "  ls        what is in the log\n"
 "  check     reads all of it; exit status 1: it is damaged\n"
 "  apply     brings home what was committed, and removes the log\n"
@@ -63,7 +63,7 @@ static int do_check(const struct job *job)
 
 static int do_apply(const struct job *job)
 {
-	static char store[3 * PATH_MAX], log[3 * PATH_MAX], uri[sizeof(store) + sizeof(log) + 32];
+	static char store[STORE_URI_MAX], log[3 * PATH_MAX], uri[sizeof(store) + sizeof(log) + 32];
 	struct ummap_driver driver = { .struct_size = sizeof(driver) };
 	struct ummap_geom geom;
 	void *h;
@@ -71,9 +71,9 @@ static int do_apply(const struct job *job)
 
 	/* One that is not there is not to be made. */
 	do_ls(job);
-	encode(store, job->store);
+	store_uri(store, job->store);
 	encode(log, job->file);
-	snprintf(uri, sizeof(uri), "wal+posix:%s?wal.path=%s", store, log);
+	snprintf(uri, sizeof(uri), "wal+%s%cwal.path=%s", store, strchr(store, '?') ? '&' : '?', log);
 	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) < 0)
 		refuse("%s", umerrormsg());
 	err = driver.close(h);
