@@ -667,6 +667,14 @@ static int choose_path(struct keys *k, const struct ummap_uri *uri, struct ummap
 }
 
 /* The file itself, to be looked at now and then. */
+/* Commits in a log are not seen by the time at which the file was changed. */
+static bool has_commits(struct behind *far)
+{
+	uint64_t oldest, newest;
+
+	return far->driver.epoch && far->driver.epoch(far->h, &oldest, &newest) == 0 && newest > 0;
+}
+
 static void open_facts(struct cache *c, struct keys *k, const struct ummap_uri *uri, int fd, const struct ummap_geom *geom)
 {
 	char copy[PATH_MAX];
@@ -678,6 +686,7 @@ static void open_facts(struct cache *c, struct keys *k, const struct ummap_uri *
 	c->far_fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : *uri->path ? open(uri->path, O_PATH | O_CLOEXEC) : -1;
 	/* One that is of this process ends with it, and so does what is kept of it. */
 	c->lasts = cache_look_at_far(c, &k->wish.far) || !geom->id[0];
+	k->wish.doubt = !c->lasts || has_commits(&c->far);
 }
 
 /* A slot of the block in which the store ends: what is behind the end goes, and of the last sector it becomes zeros. */

@@ -74,6 +74,8 @@ static void make_store(void)
 	check(write(fd, words, SIZE) == (ssize_t)SIZE);
 	close(fd);
 	free(words);
+	snprintf(cache, sizeof(cache), "%s.cow", store);
+	unlink(cache);
 	snprintf(cache, sizeof(cache), "%s.cache", store);
 	unlink(cache);
 }
@@ -311,6 +313,69 @@ static void open_other(void *arg)
 	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s", store, other);
 	check_fails(ummap_open(uri, 100, 0, PROT_READ, &attr, &addr), EUCLEAN);
 	close(fd);
+}
+
+/* ---- Before other filters ---- */
+
+/* Clean blocks, and one that is dirty, stay near. */
+static void read_and_keep(void *arg)
+{
+	uint64_t *words;
+
+	(void)arg;
+	set_budget(SIZE);
+	words = map_store("&cache.close=keep&cache.dirty=90,1000000");
+	for (size_t i = 0; i < SIZE / 8 - SEG / 8; i++)
+		check(words[i] == i);
+	words[SIZE / 8 - 1] = (uint64_t)1 << 32 | (SIZE / 8 - 1);
+	check(umunmap(words, 1) == 0);
+}
+
+/* Not through the cache; what is written is durable, and the mapping does not end. */
+static void store_past_and_die(void *arg)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[400];
+	void *addr;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	attr.seg_size = SEG;
+	snprintf(uri, sizeof(uri), "%s:%s", driver, store);
+	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0);
+	put_version(addr, 1);
+	check(umsync(addr, 0) == 0);
+	kill(getpid(), SIGKILL);
+}
+
+static void read_changed(void *arg)
+{
+	uint64_t *words;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	words = map_store("");
+	/* What was dirty is the newer one. */
+	for (size_t i = 0; i < SIZE / 8 - SEG / 8; i++)
+		check(words[i] == ((uint64_t)1 << 32 | i), "%s: word %zu is %#" PRIx64, driver, i, words[i]);
+	check(words[SIZE / 8 - 2] == SIZE / 8 - 2);
+	check(umunmap(words, 1) == 0);
+}
+
+/* Where the store is not the file alone, the time of its last change does not say that somebody has changed it. */
+static void check_changed_behind(void)
+{
+	static const char *const drivers[] = { "cow+posix", "wal+posix", NULL };
+	const char *was = driver;
+
+	for (const char *const *d = drivers; *d; d++) {
+		driver = *d;
+		make_store();
+		check_exits(run_child(read_and_keep, NULL), 0);
+		check_killed(run_child(store_past_and_die, NULL), SIGKILL);
+		check_exits(run_child(read_changed, NULL), 0);
+	}
+	driver = was;
 }
 
 /* ---- A folder of caches ---- */
@@ -918,6 +983,7 @@ int main(int argc, char **argv)
 	fuzz(&seed, rounds);
 	check_others();
 	check_exits(run_child(open_other, NULL), 0);
+	check_changed_behind();
 	check_folder();
 	check_sheds();
 	make_store();
