@@ -9,6 +9,7 @@
  */
 #include <dirent.h>
 #include <pthread.h>
+#include <stdarg.h>
 
 #include "beside.h"
 #include "small_fs.h"
@@ -313,6 +314,48 @@ static void open_other(void *arg)
 	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s", store, other);
 	check_fails(ummap_open(uri, 100, 0, PROT_READ, &attr, &addr), EUCLEAN);
 	close(fd);
+}
+
+/* ---- No descriptor ---- */
+
+static _Atomic bool looks_fail;
+
+/* In place of the C library's, for the library, too: the system has no descriptors left for who only wants to have a look. */
+__attribute__((visibility("default"))) int open(const char *path, int flags, ...)
+{
+	va_list args;
+	int mode = 0;
+
+	va_start(args, flags);
+	if (flags & O_CREAT)
+		mode = va_arg(args, int);
+	va_end(args);
+	if (looks_fail && flags & O_PATH && !(flags & O_DIRECTORY)) {
+		errno = ENFILE;
+		return -1;
+	}
+	return openat(AT_FDCWD, path, flags, mode);
+}
+
+/* Who could not have a look at the store has no cache of it: all later mappings would take it for that of another one. */
+static void fail_to_look(void *arg)
+{
+	uint64_t *words;
+	void *addr;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	looks_fail = true;
+	check_fails(try_map("&cache.close=keep", READ_WRITE, &addr), ENFILE);
+	check(strstr(umerrormsg(), store), "%s", umerrormsg());
+	check(access(cache, F_OK) < 0);
+	looks_fail = false;
+	words = map_store("&cache.close=keep");
+	put_version(words, 1);
+	check(umunmap(words, 1) == 0);
+	words = map_store("");
+	check_version(words, 1, 1);
+	check(umunmap(words, 1) == 0);
 }
 
 /* ---- Before other filters ---- */
@@ -983,6 +1026,8 @@ int main(int argc, char **argv)
 	fuzz(&seed, rounds);
 	check_others();
 	check_exits(run_child(open_other, NULL), 0);
+	make_store();
+	check_exits(run_child(fail_to_look, NULL), 0);
 	check_changed_behind();
 	check_folder();
 	check_sheds();
