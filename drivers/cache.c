@@ -666,7 +666,6 @@ static int choose_path(struct keys *k, const struct ummap_uri *uri, struct ummap
 	return 0;
 }
 
-/* The file itself, to be looked at now and then. */
 /* Commits in a log are not seen by the time at which the file was changed. */
 static bool has_commits(struct behind *far)
 {
@@ -675,7 +674,7 @@ static bool has_commits(struct behind *far)
 	return far->driver.epoch && far->driver.epoch(far->h, &oldest, &newest) == 0 && newest > 0;
 }
 
-/* What is no file has no path, or one that leads to none. */
+/* The file itself, to be looked at now and then; what is no file has no path, or one that leads to none. */
 static int open_far(struct cache *c, const struct ummap_uri *uri, int fd, struct ummap_geom *geom)
 {
 	if (fd < 0 && !*uri->path)
@@ -688,11 +687,13 @@ static int open_far(struct cache *c, const struct ummap_uri *uri, int fd, struct
 
 static int open_facts(struct cache *c, struct keys *k, const struct ummap_uri *uri, int fd, struct ummap_geom *geom)
 {
-	char copy[PATH_MAX];
+	char itself[PATH_MAX];
 	int err;
 
-	snprintf(copy, sizeof(copy), "%s", uri->path);
-	snprintf(k->wish.far.name, sizeof(k->wish.far.name), "%s", *copy ? basename(copy) : "");
+	/* It is the same store by a link. */
+	if (!realpath(uri->path, itself))
+		snprintf(itself, sizeof(itself), "%s", uri->path);
+	snprintf(k->wish.far.name, sizeof(k->wish.far.name), "%s", *itself ? basename(itself) : "");
 	k->wish.far.id = geom->id[0];
 	k->wish.far.size = geom->size;
 	err = open_far(c, uri, fd, geom);

@@ -497,6 +497,35 @@ static void check_folder(void)
 	check(rmdir(folder) == 0 && unlink(stores[0]) == 0 && unlink(stores[1]) == 0);
 }
 
+/* By a link it is the same store, with the same cache, be that named or in a folder. */
+static void open_by_link(void *arg)
+{
+	char own[320], link[330], folder[] = "/tmp/ummap-caches-XXXXXX";
+	const char *path = arg;
+	uint64_t *words;
+
+	set_budget(2 * SIZE);
+	if (!path)
+		strcpy(cache, mkdtemp(folder));
+	words = map_store("&cache.close=keep&cache.dirty=90,1000000");
+	words[1] |= (uint64_t)1 << 32;
+	check(umunmap(words, 1) == 0);
+	check_far(0, 0);
+	strcpy(own, store);
+	snprintf(link, sizeof(link), "%s.link", own);
+	check(symlink(own, link) == 0);
+	strcpy(store, link);
+	words = map_store("");
+	check(words[1] >> 32 == 1, "what was dirty is not there");
+	check(umunmap(words, 1) == 0 && unlink(link) == 0);
+	strcpy(store, own);
+	if (path)
+		return;
+	check(count_names(folder) == 1);
+	snprintf(link, sizeof(link), "drop '%s'", folder);
+	check(run_tool("umcache", link) == 0 && rmdir(folder) == 0);
+}
+
 /* What the cache has no sectors of takes no room in it: umcache says how many blocks there are. */
 static void overwrite_read(void *arg)
 {
@@ -1030,6 +1059,10 @@ int main(int argc, char **argv)
 	check_exits(run_child(fail_to_look, NULL), 0);
 	check_changed_behind();
 	check_folder();
+	for (int named = 0; named < 2; named++) {
+		make_store();
+		check_exits(run_child(open_by_link, named ? cache : NULL), 0);
+	}
 	check_sheds();
 	make_store();
 	check_exits(run_child(fail_far, NULL), 0);
