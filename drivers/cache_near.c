@@ -513,8 +513,8 @@ static int recognize(struct cache_near *n, const struct cache_wish *wish, struct
 	return 0;
 }
 
-/* What was written past the cache may be there, or not; it is intended still, until the far store was flushed. And where nobody knows
- * who else has written the store, nothing clean is right for sure. */
+/* What was written past the cache may be there, or not; it is intended still, until the far store was flushed. Where nobody
+ * knows who else has written the store, nothing clean is right for sure. */
 static void forget_doubtful(struct cache_near *n, bool all)
 {
 	for (uint32_t s = 0; s < n->index.slots; s++)
