@@ -497,6 +497,38 @@ static void check_folder(void)
 	check(rmdir(folder) == 0 && unlink(stores[0]) == 0 && unlink(stores[1]) == 0);
 }
 
+static void keep_one_word(void *arg)
+{
+	uint64_t *words;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	words = map_store("&cache.close=keep&cache.dirty=90,1000000");
+	words[1] |= (uint64_t)1 << 32;
+	check(umunmap(words, 1) == 0);
+	check_far(0, 0);
+}
+
+/* A path may have a colon, as URIs do. */
+static void flush_with_colon(void)
+{
+	char own[320];
+	uint64_t word = 0;
+	int fd;
+
+	make_store();
+	strcpy(own, store);
+	snprintf(store, sizeof(store), "%.310s:1", own);
+	snprintf(cache, sizeof(cache), "%s.cache", store);
+	check(rename(own, store) == 0);
+	check_exits(run_child(keep_one_word, NULL), 0);
+	check(tool("flush") == 0);
+	fd = open(store, O_RDONLY | O_CLOEXEC);
+	check(pread(fd, &word, sizeof(word), sizeof(word)) == sizeof(word) && word >> 32 == 1);
+	close(fd);
+	check(tool("drop") == 0 && unlink(store) == 0);
+}
+
 /* By a link it is the same store, with the same cache, be that named or in a folder. */
 static void open_by_link(void *arg)
 {
@@ -507,10 +539,7 @@ static void open_by_link(void *arg)
 	set_budget(2 * SIZE);
 	if (!path)
 		strcpy(cache, mkdtemp(folder));
-	words = map_store("&cache.close=keep&cache.dirty=90,1000000");
-	words[1] |= (uint64_t)1 << 32;
-	check(umunmap(words, 1) == 0);
-	check_far(0, 0);
+	keep_one_word(NULL);
 	strcpy(own, store);
 	snprintf(link, sizeof(link), "%s.link", own);
 	check(symlink(own, link) == 0);
@@ -1059,6 +1088,7 @@ int main(int argc, char **argv)
 	check_exits(run_child(fail_to_look, NULL), 0);
 	check_changed_behind();
 	check_folder();
+	flush_with_colon();
 	for (int named = 0; named < 2; named++) {
 		make_store();
 		check_exits(run_child(open_by_link, named ? cache : NULL), 0);
