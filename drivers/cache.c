@@ -666,18 +666,43 @@ static int choose_path(struct keys *k, const struct ummap_uri *uri, struct ummap
 	return 0;
 }
 
-/* The file itself, to be looked at now and then. */
-static void open_facts(struct cache *c, struct keys *k, const struct ummap_uri *uri, int fd, const struct ummap_geom *geom)
+/* Commits in a log are not seen by the time at which the file was changed. */
+static bool has_commits(struct behind *far)
 {
-	char copy[PATH_MAX];
+	uint64_t oldest, newest;
 
-	snprintf(copy, sizeof(copy), "%s", uri->path);
-	snprintf(k->wish.far.name, sizeof(k->wish.far.name), "%s", *copy ? basename(copy) : "");
+	return far->driver.epoch && far->driver.epoch(far->h, &oldest, &newest) == 0 && newest > 0;
+}
+
+/* The file itself, to be looked at now and then; what is no file has no path, or one that leads to none. */
+static int open_far(struct cache *c, const struct ummap_uri *uri, int fd, struct ummap_geom *geom)
+{
+	if (fd < 0 && !*uri->path)
+		return 0;
+	c->far_fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : open(uri->path, O_PATH | O_CLOEXEC);
+	if (c->far_fd >= 0 || errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == ELOOP || errno == ENAMETOOLONG)
+		return 0;
+	return keys_refuse(geom, errno, "%.100s cannot be looked at: %s", uri->path, strerror(errno));
+}
+
+static int open_facts(struct cache *c, struct keys *k, const struct ummap_uri *uri, int fd, struct ummap_geom *geom)
+{
+	char itself[PATH_MAX];
+	int err;
+
+	/* It is the same store by a link. */
+	if (!realpath(uri->path, itself))
+		snprintf(itself, sizeof(itself), "%s", uri->path);
+	snprintf(k->wish.far.name, sizeof(k->wish.far.name), "%s", *itself ? basename(itself) : "");
 	k->wish.far.id = geom->id[0];
 	k->wish.far.size = geom->size;
-	c->far_fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : *uri->path ? open(uri->path, O_PATH | O_CLOEXEC) : -1;
+	err = open_far(c, uri, fd, geom);
+	if (err)
+		return err;
 	/* One that is of this process ends with it, and so does what is kept of it. */
 	c->lasts = cache_look_at_far(c, &k->wish.far) || !geom->id[0];
+	k->wish.doubt = !c->lasts || has_commits(&c->far);
+	return 0;
 }
 
 /* A slot of the block in which the store ends: what is behind the end goes, and of the last sector it becomes zeros. */
@@ -727,7 +752,9 @@ static int set_up(struct cache *c, struct keys *k, const struct ummap_uri *uri, 
 	c->grows = geom->caps & UMMAP_CAP_GROW;
 	c->async = behind_is_async(&c->far);
 	snprintf(c->store, sizeof(c->store), "%s", uri->path);
-	open_facts(c, k, uri, fd, geom);
+	err = open_facts(c, k, uri, fd, geom);
+	if (err)
+		return err;
 	if (c->lasts && fd < 0)
 		behind_uri(uri, k->wish.store, sizeof(k->wish.store));
 	k->wish.create = true;

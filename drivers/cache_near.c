@@ -513,11 +513,12 @@ static int recognize(struct cache_near *n, const struct cache_wish *wish, struct
 	return 0;
 }
 
-/* What was written past the cache may be there, or not; it is intended still, until the far store was flushed. */
-static void forget_intended(struct cache_near *n)
+/* What was written past the cache may be there, or not; it is intended still, until the far store was flushed. Where nobody
+ * knows who else has written the store, nothing clean is right for sure. */
+static void forget_doubtful(struct cache_near *n, bool all)
 {
 	for (uint32_t s = 0; s < n->index.slots; s++)
-		if (cache_is_clean(&n->index, s) && cache_intends(n->head.intent, n->index.slot[s].key >> 1))
+		if (cache_is_clean(&n->index, s) && (all || cache_intends(n->head.intent, n->index.slot[s].key >> 1)))
 			cache_drop(&n->index, s);
 }
 
@@ -538,7 +539,7 @@ static int find(struct cache_near *n, const struct cache_wish *wish, struct umma
 		err = load(n, geom);
 	if (err)
 		return err;
-	forget_intended(n);
+	forget_doubtful(n, wish->doubt);
 	if (*wish->store)
 		memcpy(n->next.store, wish->store, sizeof(n->next.store));
 	err = flush(n);

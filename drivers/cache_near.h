@@ -113,6 +113,7 @@ struct cache_wish {
 	bool create;
 	uint64_t size, block;          /* 0: as the file has it */
 	struct cache_facts far;
+	bool doubt;                    /* these do not say whether the far store was changed otherwise */
 	char store[CACHE_STORE];       /* its URI; "": it has none that others could open */
 };
 

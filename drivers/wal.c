@@ -387,11 +387,24 @@ static void release(struct wal *w)
 	free(w);
 }
 
+/* Who reads may have no log to lock, and would see what a writer applies. Before the log is looked for: one that comes later has
+ * such a writer. Where there are no locks, nobody can tell. */
+static int lock_for_reading(struct wal *w, struct ummap_geom *geom)
+{
+	char who[160] = "";
+
+	if (w->writable || behind_lock(&w->home, 0, INT64_MAX, UMMAP_LOCK_SHARED, who) != -EBUSY)
+		return 0;
+	return keys_refuse(geom, EBUSY, "the store is in use by %.80s, which writes it", *who ? who : "another process");
+}
+
 /* The log, and what of it the index has to say. */
 static int open_log(struct wal *w, struct keys *k, const struct ummap_uri *uri, struct ummap_geom *geom)
 {
 	int err = choose_path(k, uri, geom);
 
+	if (!err)
+		err = lock_for_reading(w, geom);
 	if (err)
 		return err;
 	k->wish.store_size = geom->size;

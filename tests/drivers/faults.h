@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* faults.h - what the suites share in which the file beside a store fails: on the disk of power.h, at a request of their choice. */
+/* faults.h - for suites in which the file beside a store fails, on the disk of power.h, at requests of their choice. */
 #ifndef TESTS_FAULTS_H
 #define TESTS_FAULTS_H
 

@@ -9,6 +9,7 @@
  */
 #include <dirent.h>
 #include <pthread.h>
+#include <stdarg.h>
 
 #include "beside.h"
 #include "small_fs.h"
@@ -74,6 +75,8 @@ static void make_store(void)
 	check(write(fd, words, SIZE) == (ssize_t)SIZE);
 	close(fd);
 	free(words);
+	snprintf(cache, sizeof(cache), "%s.cow", store);
+	unlink(cache);
 	snprintf(cache, sizeof(cache), "%s.cache", store);
 	unlink(cache);
 }
@@ -313,6 +316,111 @@ static void open_other(void *arg)
 	close(fd);
 }
 
+/* ---- No descriptor ---- */
+
+static _Atomic bool looks_fail;
+
+/* In place of the C library's, for the library, too: the system has no descriptors left for who only wants to have a look. */
+__attribute__((visibility("default"))) int open(const char *path, int flags, ...)
+{
+	va_list args;
+	int mode = 0;
+
+	va_start(args, flags);
+	if (flags & O_CREAT)
+		mode = va_arg(args, int);
+	va_end(args);
+	if (looks_fail && flags & O_PATH && !(flags & O_DIRECTORY)) {
+		errno = ENFILE;
+		return -1;
+	}
+	return openat(AT_FDCWD, path, flags, mode);
+}
+
+/* Who could not have a look at the store has no cache of it: all later mappings would take it for that of another one. */
+static void fail_to_look(void *arg)
+{
+	uint64_t *words;
+	void *addr;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	looks_fail = true;
+	check_fails(try_map("&cache.close=keep", READ_WRITE, &addr), ENFILE);
+	check(strstr(umerrormsg(), store), "%s", umerrormsg());
+	check(access(cache, F_OK) < 0);
+	looks_fail = false;
+	words = map_store("&cache.close=keep");
+	put_version(words, 1);
+	check(umunmap(words, 1) == 0);
+	words = map_store("");
+	check_version(words, 1, 1);
+	check(umunmap(words, 1) == 0);
+}
+
+/* ---- Before other filters ---- */
+
+/* Clean blocks, and one that is dirty, stay near. */
+static void read_and_keep(void *arg)
+{
+	uint64_t *words;
+
+	(void)arg;
+	set_budget(SIZE);
+	words = map_store("&cache.close=keep&cache.dirty=90,1000000");
+	for (size_t i = 0; i < SIZE / 8 - SEG / 8; i++)
+		check(words[i] == i);
+	words[SIZE / 8 - 1] = (uint64_t)1 << 32 | (SIZE / 8 - 1);
+	check(umunmap(words, 1) == 0);
+}
+
+/* Not through the cache; what is written is durable, and the mapping does not end. */
+static void store_past_and_die(void *arg)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[400];
+	void *addr;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	attr.seg_size = SEG;
+	snprintf(uri, sizeof(uri), "%s:%s", driver, store);
+	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0);
+	put_version(addr, 1);
+	check(umsync(addr, 0) == 0);
+	kill(getpid(), SIGKILL);
+}
+
+static void read_changed(void *arg)
+{
+	uint64_t *words;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	words = map_store("");
+	/* What was dirty is the newer one. */
+	for (size_t i = 0; i < SIZE / 8 - SEG / 8; i++)
+		check(words[i] == ((uint64_t)1 << 32 | i), "%s: word %zu is %#" PRIx64, driver, i, words[i]);
+	check(words[SIZE / 8 - 2] == SIZE / 8 - 2);
+	check(umunmap(words, 1) == 0);
+}
+
+/* Where the store is not the file alone, the time of its last change does not say that somebody has changed it. */
+static void check_changed_behind(void)
+{
+	static const char *const drivers[] = { "cow+posix", "wal+posix", NULL };
+	const char *was = driver;
+
+	for (const char *const *d = drivers; *d; d++) {
+		driver = *d;
+		make_store();
+		check_exits(run_child(read_and_keep, NULL), 0);
+		check_killed(run_child(store_past_and_die, NULL), SIGKILL);
+		check_exits(run_child(read_changed, NULL), 0);
+	}
+	driver = was;
+}
+
 /* ---- A folder of caches ---- */
 
 struct place {
@@ -387,6 +495,64 @@ static void check_folder(void)
 	check(access(log, F_OK) < 0, "the log beside the store was used, and none elsewhere");
 	check(unlink(other) == 0 && run_tool("umcache", words) == 0);
 	check(rmdir(folder) == 0 && unlink(stores[0]) == 0 && unlink(stores[1]) == 0);
+}
+
+static void keep_one_word(void *arg)
+{
+	uint64_t *words;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	words = map_store("&cache.close=keep&cache.dirty=90,1000000");
+	words[1] |= (uint64_t)1 << 32;
+	check(umunmap(words, 1) == 0);
+	check_far(0, 0);
+}
+
+/* A path may have a colon, as URIs do. */
+static void flush_with_colon(void)
+{
+	char own[320];
+	uint64_t word = 0;
+	int fd;
+
+	make_store();
+	strcpy(own, store);
+	snprintf(store, sizeof(store), "%.310s:1", own);
+	snprintf(cache, sizeof(cache), "%s.cache", store);
+	check(rename(own, store) == 0);
+	check_exits(run_child(keep_one_word, NULL), 0);
+	check(tool("flush") == 0);
+	fd = open(store, O_RDONLY | O_CLOEXEC);
+	check(pread(fd, &word, sizeof(word), sizeof(word)) == sizeof(word) && word >> 32 == 1);
+	close(fd);
+	check(tool("drop") == 0 && unlink(store) == 0);
+}
+
+/* By a link it is the same store, with the same cache, be that named or in a folder. */
+static void open_by_link(void *arg)
+{
+	char own[320], link[330], folder[] = "/tmp/ummap-caches-XXXXXX";
+	const char *path = arg;
+	uint64_t *words;
+
+	set_budget(2 * SIZE);
+	if (!path)
+		strcpy(cache, mkdtemp(folder));
+	keep_one_word(NULL);
+	strcpy(own, store);
+	snprintf(link, sizeof(link), "%s.link", own);
+	check(symlink(own, link) == 0);
+	strcpy(store, link);
+	words = map_store("");
+	check(words[1] >> 32 == 1, "what was dirty is not there");
+	check(umunmap(words, 1) == 0 && unlink(link) == 0);
+	strcpy(store, own);
+	if (path)
+		return;
+	check(count_names(folder) == 1);
+	snprintf(link, sizeof(link), "drop '%s'", folder);
+	check(run_tool("umcache", link) == 0 && rmdir(folder) == 0);
 }
 
 /* What the cache has no sectors of takes no room in it: umcache says how many blocks there are. */
@@ -918,7 +1084,15 @@ int main(int argc, char **argv)
 	fuzz(&seed, rounds);
 	check_others();
 	check_exits(run_child(open_other, NULL), 0);
+	make_store();
+	check_exits(run_child(fail_to_look, NULL), 0);
+	check_changed_behind();
 	check_folder();
+	flush_with_colon();
+	for (int named = 0; named < 2; named++) {
+		make_store();
+		check_exits(run_child(open_by_link, named ? cache : NULL), 0);
+	}
 	check_sheds();
 	make_store();
 	check_exits(run_child(fail_far, NULL), 0);

@@ -189,6 +189,32 @@ static void open_too(void *pid)
 	check(strstr(umerrormsg(), number), "%s", umerrormsg());
 }
 
+static void read_too(void *arg)
+{
+	void *addr;
+
+	(void)arg;
+	set_group();
+	check(ummap_open(uri, SIZE, 0, PROT_READ, NULL, &addr) == 0);
+	check(umunmap(addr, 0) == 0);
+}
+
+/* Readers keep a writer away, and no other reader, also where there is no log. */
+static void read_without_log(void *arg)
+{
+	int self = getpid();
+	void *addr;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	check(ummap_open(uri, SIZE, 0, PROT_READ, NULL, &addr) == 0);
+	check_exits(run_child(open_too, &self), 0);
+	check_exits(run_child(read_too, NULL), 0);
+	check(version_of(addr) == 0);
+	check(umunmap(addr, 0) == 0 && access(log_path, F_OK) < 0);
+	check(found_version() == 0);
+}
+
 static void commit_and_die(void *arg)
 {
 	uint64_t *words;
@@ -305,6 +331,7 @@ static void check_others(void)
 	uint64_t epochs[] = { 4, 3, 2, 1, 5 };
 
 	check_exits(run_child(open_nothing, NULL), 0);
+	check_exits(run_child(read_without_log, NULL), 0);
 	check_killed(run_child(commit_and_die, NULL), SIGKILL);
 	check_exits(run_child(open_by_link, NULL), 0);
 	check_exits(run_child(open_by_link, "past"), 0);
