@@ -169,7 +169,7 @@ enum {
 /*
  * Says how [addr, addr + len) will be used. NORMAL, RANDOM and SEQUENTIAL hold for the whole mapping from
  * then on; WILLNEED and DONTNEED act on the range's segments, DISCARD on those that lie in it as a whole, of a mapping
- * with UMMAP_BLANK. Errors: EINVAL, ENOMEM as umsync_range; EINVAL (DISCARD: not UMMAP_BLANK).
+ * with UMMAP_BLANK. Errors: EINVAL, ENOMEM as umsync_range; EINVAL (DISCARD: not UMMAP_BLANK), EBUSY (DISCARD: a part is pinned).
  */
 int umadvise(void *addr, size_t len, int advice);
 

@@ -151,7 +151,7 @@ static bool dalloc_hook(extent_hooks_t *hooks, void *memory, size_t size, bool c
 
 /* ---- Giving up, and using again. ---- */
 
-/* The segments of [first, last), bytes of the heap at which segments begin. */
+/* The segments of [first, last), bytes of the heap at which segments begin. false: not all of them, because one is pinned. */
 static bool discard(struct umalloc_heap *heap, size_t first, size_t last)
 {
 	if (umadvise(heap->base + first, last - first, UMMAP_ADV_DISCARD) < 0)
@@ -247,10 +247,24 @@ void extent_give_up(struct umalloc_heap *heap, void *memory, size_t size)
 		discard(heap, first, last);
 }
 
+/* Those that cannot be discarded are few, and found by halves. */
+static void clear(struct umalloc_heap *heap, size_t first, size_t last)
+{
+	size_t half = first + (last - first) / heap->seg_size / 2 * heap->seg_size;
+
+	if (discard(heap, first, last))
+		return;
+	if (half == first) {
+		memset(heap->base + first, 0, last - first);
+		return;
+	}
+	clear(heap, first, half);
+	clear(heap, half, last);
+}
+
 void extent_clear(struct umalloc_heap *heap, void *memory, size_t size)
 {
 	size_t at = (size_t)((char *)memory - heap->base);
 
-	if (!discard(heap, at, (at + size + heap->seg_size - 1) & ~(heap->seg_size - 1)))
-		memset(memory, 0, size);
+	clear(heap, at, (at + size + heap->seg_size - 1) & ~(heap->seg_size - 1));
 }

@@ -29,12 +29,16 @@ static void *from_other_arenas(struct umalloc_heap *heap, struct binding *b, siz
 	return memory;
 }
 
+static void *refuse(const struct umalloc_heap *heap, size_t size)
+{
+	heap_fail(ENOMEM, "no %zu bytes are free in one piece in a heap of %zu: make it with a larger size", size, heap->size);
+	return NULL;
+}
+
 /* Where storage is the reason, the hook has left its sentence. */
 static void *explain(const struct umalloc_heap *heap, size_t size)
 {
-	if (errno != ENOSPC && errno != EIO && errno != EDQUOT)
-		heap_fail(ENOMEM, "no %zu bytes are free in one piece in a heap of %zu: make it with a larger size", size, heap->size);
-	return NULL;
+	return errno == ENOSPC || errno == EIO || errno == EDQUOT ? NULL : refuse(heap, size);
 }
 
 /* Free extents become one with their neighbours when they are given up. */
@@ -58,7 +62,7 @@ static void *allocate_slowly(struct umalloc_heap *heap, struct binding *b, size_
 	void *memory;
 
 	if (size > heap->size)
-		return explain(heap, size);
+		return refuse(heap, size);
 	errno = 0;
 	memory = from_other_arenas(heap, b, size, flags);
 	if (memory)
@@ -134,7 +138,7 @@ void *ucalloc(umalloc_heap *heap, size_t count, size_t size)
 		return allocate(heap, all, MALLOCX_ZERO);
 	/* Of whole segments, what was there before need not be overwritten. */
 	memory = all <= heap->size ? allocate(heap, (all + heap->seg_size - 1) & ~(heap->seg_size - 1),
-					      MALLOCX_LG_ALIGN(__builtin_ctzl(heap->seg_size))) : explain(heap, all);
+					      MALLOCX_LG_ALIGN(__builtin_ctzl(heap->seg_size))) : refuse(heap, all);
 	if (memory)
 		extent_clear(heap, memory, all);
 	return memory;
@@ -146,10 +150,8 @@ void *ualigned_alloc(umalloc_heap *heap, size_t alignment, size_t size)
 		heap_fail(EINVAL, "an alignment of %zu cannot be: it must be a power of two", alignment);
 		return NULL;
 	}
-	if (alignment > heap->size) {
-		explain(heap, size);
-		return NULL;
-	}
+	if (alignment > heap->size)
+		return refuse(heap, size);
 	return allocate(heap, size, MALLOCX_LG_ALIGN(__builtin_ctzl(alignment)));
 }
 

@@ -31,18 +31,19 @@
 #define MOST ((size_t)512 << 10)
 #define WRITABLE (PROT_READ | PROT_WRITE)
 
-/* The call, with what it fills pinned. */
+/* The call, with what it fills pinned. The library's own wait for nobody: another thread may wait for the library meanwhile. */
 #define WITH(buf, len, prot, call) ({ \
-	const void *memory_ = (const void *)(uintptr_t)(buf); \
-	bool pinned_ = pin(memory_, len, prot); \
+	struct pins pins_ = { .count = 0 }; \
+	if (!FROM_LIBRARY()) \
+		pin(&pins_, (const void *)(uintptr_t)(buf), len, prot); \
 	__auto_type result_ = (call); \
-	unpin(memory_, len, pinned_); \
+	unpin(&pins_); \
 	result_; \
 })
 
-static size_t part_of(uintptr_t buf, size_t len)
+static size_t part_of(const void *caller, uintptr_t buf, size_t len)
 {
-	return len > MOST && is_held((const void *)buf, len) ? MOST : len;
+	return len > MOST && !next_is_library(caller) && is_held((const void *)buf, len) ? MOST : len;
 }
 
 /* ---- Messages. ---- */
@@ -50,7 +51,7 @@ static size_t part_of(uintptr_t buf, size_t len)
 /* The parts of a message, pinned, as far as MOST reaches. */
 struct parts {
 	struct iovec iov[IOV_MAX];
-	bool pinned[IOV_MAX];
+	struct pins pins[IOV_MAX];
 	size_t count;
 };
 
@@ -65,19 +66,19 @@ static bool has_held(const struct msghdr *msg)
 	return is_held(msg->msg_iov, 1) || is_held(msg->msg_name, msg->msg_namelen) || is_held(msg->msg_control, msg->msg_controllen);
 }
 
-static void pin_parts(struct parts *p, const struct msghdr *msg, int prot)
+static void pin_parts(struct parts *p, const struct iovec *iov, size_t count, int prot)
 {
 	size_t left = MOST;
 
 	p->count = 0;
-	for (size_t i = 0; i < msg->msg_iovlen && i < IOV_MAX && left; i++) {
-		struct iovec one = msg->msg_iov[i];
+	for (size_t i = 0; i < count && i < IOV_MAX && left; i++) {
+		struct iovec one = iov[i];
 
 		if (is_held(one.iov_base, one.iov_len)) {
 			one.iov_len = one.iov_len < left ? one.iov_len : left;
 			left -= one.iov_len;
 		}
-		p->pinned[i] = pin(one.iov_base, one.iov_len, prot);
+		pin(&p->pins[i], one.iov_base, one.iov_len, prot);
 		p->iov[i] = one;
 		p->count++;
 	}
@@ -86,19 +87,34 @@ static void pin_parts(struct parts *p, const struct msghdr *msg, int prot)
 static void unpin_parts(const struct parts *p)
 {
 	for (size_t i = 0; i < p->count; i++)
-		unpin(p->iov[i].iov_base, p->iov[i].iov_len, p->pinned[i]);
+		unpin(&p->pins[i]);
+}
+
+ssize_t pinned_vector(ssize_t (*next)(int, const struct iovec *, int), int fd, const struct iovec *iov, int count, int prot)
+{
+	struct parts *p = count >= 0 && count <= IOV_MAX ? malloc(sizeof(*p)) : NULL;
+	ssize_t n;
+
+	if (!p)
+		return next(fd, iov, count);
+	pin_parts(p, iov, (size_t)count, prot);
+	n = next(fd, p->iov, (int)p->count);
+	unpin_parts(p);
+	free(p);
+	return n;
 }
 
 static ssize_t message(ssize_t (*next)(int, struct msghdr *, int), int fd, struct msghdr *msg, int flags, int prot)
 {
 	struct msghdr part = *msg;
 	struct parts *p = malloc(sizeof(*p));
-	bool name = pin(msg->msg_name, msg->msg_namelen, prot), control = pin(msg->msg_control, msg->msg_controllen, prot);
-	size_t name_len = msg->msg_namelen, control_len = msg->msg_controllen;
+	struct pins name, control;
 	ssize_t n = -1;
 
+	pin(&name, msg->msg_name, msg->msg_namelen, prot);
+	pin(&control, msg->msg_control, msg->msg_controllen, prot);
 	if (p) {
-		pin_parts(p, msg, prot);
+		pin_parts(p, msg->msg_iov, msg->msg_iovlen, prot);
 		part.msg_iov = p->iov;
 		part.msg_iovlen = p->count;
 		n = next(fd, &part, flags);
@@ -110,8 +126,8 @@ static ssize_t message(ssize_t (*next)(int, struct msghdr *, int), int fd, struc
 		msg->msg_controllen = part.msg_controllen;
 		msg->msg_flags = part.msg_flags;
 	}
-	unpin(msg->msg_name, name_len, name);
-	unpin(msg->msg_control, control_len, control);
+	unpin(&name);
+	unpin(&control);
 	return n;
 }
 
@@ -120,14 +136,14 @@ PUBLIC ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 	ssize_t (*next)(int, struct msghdr *, int) = NEXT("sendmsg");
 	struct msghdr *mine = (struct msghdr *)(uintptr_t)msg;
 
-	return has_held(msg) ? message(next, fd, mine, flags, PROT_READ) : next(fd, mine, flags);
+	return !FROM_LIBRARY() && has_held(msg) ? message(next, fd, mine, flags, PROT_READ) : next(fd, mine, flags);
 }
 
 PUBLIC ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
 	ssize_t (*next)(int, struct msghdr *, int) = NEXT("recvmsg");
 
-	return has_held(msg) ? message(next, fd, msg, flags, WRITABLE) : next(fd, msg, flags);
+	return !FROM_LIBRARY() && has_held(msg) ? message(next, fd, msg, flags, WRITABLE) : next(fd, msg, flags);
 }
 
 static bool any_held(const struct mmsghdr *all, unsigned count)
@@ -156,7 +172,7 @@ PUBLIC int sendmmsg(int fd, struct mmsghdr *all, unsigned count, int flags)
 {
 	int (*next)(int, struct mmsghdr *, unsigned, int) = NEXT("sendmmsg");
 
-	return any_held(all, count) ? messages((ssize_t (*)(int, struct msghdr *, int))sendmsg, fd, all, count, flags) :
+	return !FROM_LIBRARY() && any_held(all, count) ? messages((ssize_t (*)(int, struct msghdr *, int))sendmsg, fd, all, count, flags) :
 	       next(fd, all, count, flags);
 }
 
@@ -166,7 +182,7 @@ PUBLIC int recvmmsg(int fd, struct mmsghdr *all, unsigned count, int flags, stru
 	int (*next)(int, struct mmsghdr *, unsigned, int, struct timespec *) = NEXT("recvmmsg");
 	int first, more;
 
-	if (!any_held(all, count) || count == 0)
+	if (count == 0 || FROM_LIBRARY() || !any_held(all, count))
 		return next(fd, all, count, flags, timeout);
 	first = messages(recvmsg, fd, all, 1, flags & ~MSG_WAITFORONE);
 	more = first == 1 && count > 1 ? messages(recvmsg, fd, all + 1, count - 1, (flags & ~MSG_WAITFORONE) | MSG_DONTWAIT) : 0;
@@ -176,24 +192,28 @@ PUBLIC int recvmmsg(int fd, struct mmsghdr *all, unsigned count, int flags, stru
 PUBLIC ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *to, socklen_t to_len)
 {
 	ssize_t (*next)(int, const void *, size_t, int, const struct sockaddr *, socklen_t) = NEXT("sendto");
-	size_t part = part_of((uintptr_t)buf, len);
+	size_t part = part_of(CALLER, (uintptr_t)buf, len);
+	struct pins address = { .count = 0 };
+	ssize_t n;
 
-	bool pinned = pin(to, to_len, PROT_READ);
-	ssize_t n = WITH(buf, part, PROT_READ, next(fd, buf, part, flags, to, to_len));
-
-	unpin(to, to_len, pinned);
+	if (!FROM_LIBRARY())
+		pin(&address, to, to_len, PROT_READ);
+	n = WITH(buf, part, PROT_READ, next(fd, buf, part, flags, to, to_len));
+	unpin(&address);
 	return n;
 }
 
 PUBLIC ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from, socklen_t *from_len)
 {
 	ssize_t (*next)(int, void *, size_t, int, struct sockaddr *, socklen_t *) = NEXT("recvfrom");
-	size_t part = part_of((uintptr_t)buf, len), room = from && from_len ? *from_len : 0;
+	size_t part = part_of(CALLER, (uintptr_t)buf, len), room = from && from_len ? *from_len : 0;
+	struct pins address = { .count = 0 };
+	ssize_t n;
 
-	bool pinned = pin(from, room, WRITABLE);
-	ssize_t n = WITH(buf, part, WRITABLE, next(fd, buf, part, flags, from, from_len));
-
-	unpin(from, room, pinned);
+	if (!FROM_LIBRARY())
+		pin(&address, from, room, WRITABLE);
+	n = WITH(buf, part, WRITABLE, next(fd, buf, part, flags, from, from_len));
+	unpin(&address);
 	return n;
 }
 
@@ -282,14 +302,14 @@ PUBLIC int statx(int folder, const char *path, int flags, unsigned mask, struct 
 
 PUBLIC ssize_t getdents64(int fd, void *buf, size_t len)
 {
-	size_t part = part_of((uintptr_t)buf, len);
+	size_t part = part_of(CALLER, (uintptr_t)buf, len);
 
 	return WITH(buf, part, WRITABLE, ((ssize_t (*)(int, void *, size_t))NEXT("getdents64"))(fd, buf, part));
 }
 
 PUBLIC ssize_t getrandom(void *buf, size_t len, unsigned flags)
 {
-	size_t part = part_of((uintptr_t)buf, len);
+	size_t part = part_of(CALLER, (uintptr_t)buf, len);
 
 	return WITH(buf, part, WRITABLE, ((ssize_t (*)(void *, size_t, unsigned))NEXT("getrandom"))(buf, part, flags));
 }

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -55,6 +56,23 @@ static void sync_regions(const struct stat *st, off_t off, size_t len, bool writ
 	errno = error;
 }
 
+/*
+ * Before a file is written by a call. Of what is dirty, whole segments are written: a store of another thread to one that the call
+ * writes, too, would undo the call, so what can be stored to is the kernel's from now on.
+ */
+static void hand_back_stored(const struct stat *st)
+{
+	const struct region *r;
+	int error = errno;
+
+	region_lock_change();
+	r = region_of_file(NULL, st);
+	if (r && r->writable)
+		region_hand_back_file(st, 0);
+	region_unlock();
+	errno = error;
+}
+
 static bool has_regions(int fd, struct stat *st)
 {
 	int error = errno;
@@ -71,68 +89,73 @@ static bool has_regions(int fd, struct stat *st)
 
 /* ---- Memory that is in a region. ---- */
 
-/* How many bytes from buf on can be given to the kernel at once; *pinned: they are pinned. */
-static size_t hold(const char *buf, size_t len, int prot, bool *pinned)
+static bool is_ours(const void *buf, size_t len)
 {
-	const struct region *r;
-	int error = errno;
-	size_t left;
+	bool ours;
 
-	*pinned = false;
-	if (!region_count || region_kernel || !len || region_is_locked())
-		return len;
-	left = heap_left(buf);
-	region_lock_look();
-	r = left ? NULL : region_at(buf, len);
-	if (r && r->addr > buf)
-		len = (size_t)(r->addr - buf);
-	else if (r && buf < r->addr + r->ours)
-		left = (size_t)(r->addr + r->ours - buf);
-	if (left) {
-		len = len < left ? len : left;
-		len = len < PART ? len : PART;
-		*pinned = umpin((void *)(uintptr_t)buf, len, prot) == 0;
-	}
-	region_unlock();
-	errno = error;
-	return len;
-}
-
-static void let_go(const char *buf, size_t len, bool pinned)
-{
-	int error = errno;
-
-	if (pinned)
-		umunpin((void *)(uintptr_t)buf, len);
-	errno = error;
-}
-
-bool is_held(const void *buf, size_t len)
-{
-	bool held;
-
-	if (!region_count || region_kernel || !len || region_is_locked())
+	if (!region_count || !len || region_is_locked())
 		return false;
 	if (heap_left(buf))
 		return true;
 	region_lock_look();
-	held = region_at(buf, len) != NULL;
+	ours = region_at(buf, len) != NULL;
 	region_unlock();
-	return held;
+	return ours;
 }
 
-bool pin(const void *buf, size_t len, int prot)
+bool is_held(const void *buf, size_t len)
+{
+	return !region_kernel && is_ours(buf, len);
+}
+
+static void pin_part(struct pins *pins, char *at, size_t len, int prot)
+{
+	if (pins->count < PINS && umpin(at, len, prot) == 0)
+		pins->part[pins->count++] = (struct iovec){ at, len };
+}
+
+/* What of the range is in regions; what lies between and behind them is the kernel's. */
+static void pin_regions(struct pins *pins, char *from, size_t len, int prot)
+{
+	char *end = from + len;
+
+	region_lock_look();
+	for (const struct region *r = region_next(NULL, from, len); r; r = region_next(r, from, len)) {
+		char *first = from > r->addr ? from : r->addr, *last = end < r->addr + r->ours ? end : r->addr + r->ours;
+
+		if (first < last)
+			pin_part(pins, first, (size_t)(last - first), prot);
+	}
+	region_unlock();
+}
+
+static void pin_ours(struct pins *pins, const void *buf, size_t len, int prot)
 {
 	int error = errno;
-	bool pinned = is_held(buf, len) && umpin((void *)(uintptr_t)buf, len, prot) == 0;
+	size_t left = heap_left(buf);
 
+	pins->count = 0;
+	if (left)
+		pin_part(pins, (char *)(uintptr_t)buf, len < left ? len : left, prot);
+	else if (len)
+		pin_regions(pins, (char *)(uintptr_t)buf, len, prot);
 	errno = error;
-	return pinned;
 }
 
-void unpin(const void *buf, size_t len, bool pinned)
+void pin(struct pins *pins, const void *buf, size_t len, int prot)
 {
-	let_go(buf, len, pinned);
+	pins->count = 0;
+	if (is_held(buf, len))
+		pin_ours(pins, buf, len, prot);
+}
+
+void unpin(const struct pins *pins)
+{
+	int error = errno;
+
+	for (size_t i = 0; i < pins->count; i++)
+		umunpin(pins->part[i].iov_base, pins->part[i].iov_len);
+	errno = error;
 }
 
 /* ---- Transfers. ---- */
@@ -146,43 +169,59 @@ struct transfer {
 	ssize_t (*step)(const struct transfer *t, char *buf, size_t len);
 };
 
-/* By parts, and like one call: what follows a short one is left. Only a file has more to give without waiting. */
+/* And on to what follows. */
+static ssize_t step(struct transfer *t, char *buf, size_t len)
+{
+	ssize_t n = t->step(t, buf, len);
+
+	t->off += t->off >= 0 && n > 0 ? n : 0;
+	return n;
+}
+
+/* By pinned parts, and like one call: what follows a short one is left. Only a file has more to give without waiting. */
 static ssize_t move(struct transfer *t, char *buf, size_t len, bool is_file)
 {
 	size_t done = 0;
-	bool pinned;
 
 	do {
-		size_t part = hold(buf + done, len - done, t->loads ? PROT_READ | PROT_WRITE : PROT_READ, &pinned);
-		ssize_t n = t->step(t, buf + done, part);
+		size_t part = len - done < PART ? len - done : PART;
+		struct pins pins;
+		ssize_t n;
 
-		let_go(buf + done, part, pinned);
+		pin_ours(&pins, buf + done, part, t->loads ? PROT_READ | PROT_WRITE : PROT_READ);
+		n = step(t, buf + done, part);
+		unpin(&pins);
 		if (n < 0)
 			return done ? (ssize_t)done : -1;
 		done += (size_t)n;
-		t->off += t->off >= 0 ? n : 0;
 		if ((size_t)n < part)
 			break;
 	} while (done < len && (is_file || !t->loads));
 	return (ssize_t)done;
 }
 
+/* A file that has regions is locked by the kernel while it waits for memory, which the library may need the file for. */
+static ssize_t transfer_of_file(struct transfer *t, const struct stat *st, char *buf, size_t len)
+{
+	off_t off = t->off >= 0 ? t->off : lseek(t->fd, 0, SEEK_CUR);
+	ssize_t n;
+
+	if (!t->loads)
+		hand_back_stored(st);
+	sync_regions(st, off, len, true, UMMAP_NOFLUSH);
+	n = is_ours(buf, len) ? move(t, buf, len, true) : step(t, buf, len);
+	if (n > 0 && !t->loads)
+		sync_regions(st, off, (size_t)n, false, UMMAP_NOFLUSH | UMMAP_EVICT);
+	return n;
+}
+
 static ssize_t transfer(struct transfer *t, void *buf, size_t len)
 {
 	struct stat st;
-	off_t off;
-	ssize_t n;
 
-	if (!region_count)
-		return t->step(t, buf, len);
-	if (!has_regions(t->fd, &st))
-		return move(t, buf, len, is_held(buf, len) && lseek(t->fd, 0, SEEK_CUR) >= 0);
-	off = t->off >= 0 ? t->off : lseek(t->fd, 0, SEEK_CUR);
-	sync_regions(&st, off, len, true, UMMAP_NOFLUSH);
-	n = move(t, buf, len, true);
-	if (n > 0 && !t->loads)
-		sync_regions(&st, off, (size_t)n, false, UMMAP_NOFLUSH | UMMAP_EVICT);
-	return n;
+	if (has_regions(t->fd, &st))
+		return transfer_of_file(t, &st, buf, len);
+	return is_held(buf, len) ? move(t, buf, len, lseek(t->fd, 0, SEEK_CUR) >= 0) : step(t, buf, len);
 }
 
 /* One after the other, where something has to be done for one of them. */
@@ -202,11 +241,12 @@ static ssize_t transfer_all(struct transfer *t, const struct iovec *iov, int cou
 	return done;
 }
 
+/* Counts that cannot be are the kernel's to refuse. */
 static bool needs_care(int fd, const struct iovec *iov, int count)
 {
 	struct stat st;
 
-	if (!region_count)
+	if (!region_count || count <= 0 || count > IOV_MAX)
 		return false;
 	for (int i = 0; i < count; i++) {
 		if (is_held(iov[i].iov_base, iov[i].iov_len))
@@ -339,22 +379,26 @@ PUBLIC size_t __fread_unlocked_chk(void *to, size_t room, size_t size, size_t co
 	return fread_unlocked(to, size, count, file);
 }
 
+/* Of what is no file, all parts are one message, or what there is without waiting. */
+static ssize_t vector_here(const void *caller, struct transfer t, const struct iovec *iov, int count, void *whole)
+{
+	ssize_t (*next)(int, const struct iovec *, int) = (ssize_t (*)(int, const struct iovec *, int))whole;
+
+	if (next_is_library(caller) || !needs_care(t.fd, iov, count))
+		return next(t.fd, iov, count);
+	if (lseek(t.fd, 0, SEEK_CUR) < 0)
+		return pinned_vector(next, t.fd, iov, count, t.loads ? PROT_READ | PROT_WRITE : PROT_READ);
+	return transfer_all(&t, iov, count);
+}
+
 PUBLIC ssize_t readv(int fd, const struct iovec *iov, int count)
 {
-	struct transfer t = { fd, -1, 0, true, NEXT("read"), step_read };
-
-	if (FROM_LIBRARY() || !needs_care(fd, iov, count))
-		return ((ssize_t (*)(int, const struct iovec *, int))NEXT("readv"))(fd, iov, count);
-	return transfer_all(&t, iov, count);
+	return vector_here(CALLER, (struct transfer){ fd, -1, 0, true, NEXT("read"), step_read }, iov, count, NEXT("readv"));
 }
 
 PUBLIC ssize_t writev(int fd, const struct iovec *iov, int count)
 {
-	struct transfer t = { fd, -1, 0, false, NEXT("write"), step_write };
-
-	if (FROM_LIBRARY() || !needs_care(fd, iov, count))
-		return ((ssize_t (*)(int, const struct iovec *, int))NEXT("writev"))(fd, iov, count);
-	return transfer_all(&t, iov, count);
+	return vector_here(CALLER, (struct transfer){ fd, -1, 0, false, NEXT("write"), step_write }, iov, count, NEXT("writev"));
 }
 
 static ssize_t vector(const void *caller, struct transfer t, const struct iovec *iov, int count, void *whole)
@@ -411,12 +455,13 @@ PUBLIC ssize_t pwritev64v2(int fd, const struct iovec *iov, int count, off_t off
 
 /* ---- Streams: their large parts go from and to memory inside the C library. ---- */
 
-static size_t put(size_t (*next)(const void *, size_t, size_t, FILE *), const void *from, size_t size, size_t count, FILE *file)
+static size_t put(const void *caller, void *call, const void *from, size_t size, size_t count, FILE *file)
 {
+	size_t (*next)(const void *, size_t, size_t, FILE *) = (size_t (*)(const void *, size_t, size_t, FILE *))call;
 	size_t all = size * count, done = 0;
 	char copy[COPIED];
 
-	if (!is_held(from, all))
+	if (next_is_library(caller) || !is_held(from, all))
 		return next(from, size, count, file);
 	while (done < all) {
 		size_t part = all - done < COPIED ? all - done : COPIED, n;
@@ -430,12 +475,13 @@ static size_t put(size_t (*next)(const void *, size_t, size_t, FILE *), const vo
 	return done / size;
 }
 
-static size_t get(size_t (*next)(void *, size_t, size_t, FILE *), void *to, size_t size, size_t count, FILE *file)
+static size_t get(const void *caller, void *call, void *to, size_t size, size_t count, FILE *file)
 {
+	size_t (*next)(void *, size_t, size_t, FILE *) = (size_t (*)(void *, size_t, size_t, FILE *))call;
 	size_t all = size * count, done = 0;
 	char copy[COPIED];
 
-	if (!is_held(to, all))
+	if (next_is_library(caller) || !is_held(to, all))
 		return next(to, size, count, file);
 	while (done < all) {
 		size_t part = all - done < COPIED ? all - done : COPIED, n = next(copy, 1, part, file);
@@ -450,27 +496,27 @@ static size_t get(size_t (*next)(void *, size_t, size_t, FILE *), void *to, size
 
 PUBLIC size_t fwrite(const void *from, size_t size, size_t count, FILE *file)
 {
-	return put(NEXT("fwrite"), from, size, count, file);
+	return put(CALLER, NEXT("fwrite"), from, size, count, file);
 }
 
 PUBLIC size_t fwrite_unlocked(const void *from, size_t size, size_t count, FILE *file)
 {
-	return put(NEXT("fwrite_unlocked"), from, size, count, file);
+	return put(CALLER, NEXT("fwrite_unlocked"), from, size, count, file);
 }
 
 PUBLIC size_t fread(void *to, size_t size, size_t count, FILE *file)
 {
-	return get(NEXT("fread"), to, size, count, file);
+	return get(CALLER, NEXT("fread"), to, size, count, file);
 }
 
 PUBLIC size_t fread_unlocked(void *to, size_t size, size_t count, FILE *file)
 {
-	return get(NEXT("fread_unlocked"), to, size, count, file);
+	return get(CALLER, NEXT("fread_unlocked"), to, size, count, file);
 }
 
 PUBLIC int fputs(const char *text, FILE *file)
 {
-	size_t len = is_held(text, 1) ? strlen(text) : 0;
+	size_t len = !FROM_LIBRARY() && is_held(text, 1) ? strlen(text) : 0;
 
 	if (!len)
 		return ((int (*)(const char *, FILE *))NEXT("fputs"))(text, file);
@@ -479,7 +525,7 @@ PUBLIC int fputs(const char *text, FILE *file)
 
 PUBLIC int fputs_unlocked(const char *text, FILE *file)
 {
-	size_t len = is_held(text, 1) ? strlen(text) : 0;
+	size_t len = !FROM_LIBRARY() && is_held(text, 1) ? strlen(text) : 0;
 
 	if (!len)
 		return ((int (*)(const char *, FILE *))NEXT("fputs_unlocked"))(text, file);
@@ -488,7 +534,7 @@ PUBLIC int fputs_unlocked(const char *text, FILE *file)
 
 PUBLIC int puts(const char *text)
 {
-	if (!is_held(text, 1))
+	if (FROM_LIBRARY() || !is_held(text, 1))
 		return ((int (*)(const char *))NEXT("puts"))(text);
 	return fputs(text, stdout) == EOF ? EOF : putchar('\n');
 }
@@ -536,11 +582,13 @@ struct span {
 };
 
 /* Before the call, which finds what was stored; at: where, NULL: where the descriptor is. */
-static struct span span_begin(int fd, const off_t *at, size_t len)
+static struct span span_begin(int fd, const off_t *at, size_t len, bool writes)
 {
 	struct span s = { .has = has_regions(fd, &s.st) };
 
 	if (s.has) {
+		if (writes)
+			hand_back_stored(&s.st);
 		s.off = at ? *at : lseek(fd, 0, SEEK_CUR);
 		sync_regions(&s.st, s.off, len, true, UMMAP_NOFLUSH);
 	}
@@ -564,8 +612,8 @@ static ssize_t between(const void *caller, void *call, int in, off_t *in_at, int
 	if (next_is_library(caller) || !region_count)
 		return next(in, in_at, out, out_at, len, flags);
 	len = len < MOST ? len : MOST;
-	span_begin(in, in_at, len);
-	to = span_begin(out, out_at, len);
+	span_begin(in, in_at, len, false);
+	to = span_begin(out, out_at, len, true);
 	n = next(in, in_at, out, out_at, len, flags);
 	span_changed(&to, n);
 	return n;
@@ -590,8 +638,8 @@ static ssize_t send_file(const void *caller, void *call, int out, int in, off_t 
 	if (next_is_library(caller) || !region_count)
 		return next(out, in, at, len);
 	len = len < MOST ? len : MOST;
-	span_begin(in, at, len);
-	to = span_begin(out, NULL, len);
+	span_begin(in, at, len, false);
+	to = span_begin(out, NULL, len, true);
 	n = next(out, in, at, len);
 	span_changed(&to, n);
 	return n;
@@ -618,7 +666,7 @@ static int allocate(const void *caller, int fd, int mode, off_t off, off_t len)
 		return next(fd, mode, off, len);
 	if (mode & (FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE) && shorten(fd, off) < 0)
 		return -1;
-	s = span_begin(fd, &off, (size_t)len);
+	s = span_begin(fd, &off, (size_t)len, true);
 	result = next(fd, mode, off, len);
 	span_changed(&s, result == 0 ? len : 0);
 	return result;

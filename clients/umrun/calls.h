@@ -6,12 +6,22 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
+
+/* What of a range is in regions, or in the heap. */
+#define PINS 4
+struct pins {
+	struct iovec part[PINS];
+	size_t count;
+};
 
 /* Whether the kernel cannot be given it as it is. */
 bool is_held(const void *buf, size_t len);
-/* Makes sure that the kernel can, until unpin; false: that was not needed. */
-bool pin(const void *buf, size_t len, int prot);
-void unpin(const void *buf, size_t len, bool pinned);
+/* Makes sure that the kernel can, until unpin. */
+void pin(struct pins *pins, const void *buf, size_t len, int prot);
+void unpin(const struct pins *pins);
+/* readv and writev of what is no file, where is_held says so of a part: one call, and a short one if that is much. */
+ssize_t pinned_vector(ssize_t (*next)(int, const struct iovec *, int), int fd, const struct iovec *iov, int count, int prot);
 /* The file is going to have `len` bytes only: what of it is mapped behind is the kernel's before. -1 with errno. */
 int shorten_file(const struct stat *st, off_t len);
 

@@ -134,33 +134,33 @@ PUBLIC int __openat64_2(int folder, const char *path, int flags)
 	return open_path(CALLER, folder, path, flags, 0);
 }
 
-static int begins_anew(const char *path, const char *mode)
+static int begins_anew(const void *caller, const char *path, const char *mode)
 {
-	return *mode == 'w' ? shorten_path(AT_FDCWD, path, 0) : 0;
+	return *mode == 'w' && !next_is_library(caller) ? shorten_path(AT_FDCWD, path, 0) : 0;
 }
 
 PUBLIC FILE *fopen(const char *path, const char *mode)
 {
-	return begins_anew(path, mode) < 0 ? NULL : ((FILE *(*)(const char *, const char *))NEXT("fopen"))(path, mode);
+	return begins_anew(CALLER, path, mode) < 0 ? NULL : ((FILE *(*)(const char *, const char *))NEXT("fopen"))(path, mode);
 }
 
 PUBLIC FILE *fopen64(const char *path, const char *mode)
 {
-	return begins_anew(path, mode) < 0 ? NULL : ((FILE *(*)(const char *, const char *))NEXT("fopen"))(path, mode);
+	return begins_anew(CALLER, path, mode) < 0 ? NULL : ((FILE *(*)(const char *, const char *))NEXT("fopen"))(path, mode);
 }
 
 PUBLIC FILE *freopen(const char *path, const char *mode, FILE *file)
 {
 	FILE *(*next)(const char *, const char *, FILE *) = NEXT("freopen");
 
-	return path && begins_anew(path, mode) < 0 ? NULL : next(path, mode, file);
+	return path && begins_anew(CALLER, path, mode) < 0 ? NULL : next(path, mode, file);
 }
 
 PUBLIC FILE *freopen64(const char *path, const char *mode, FILE *file)
 {
 	FILE *(*next)(const char *, const char *, FILE *) = NEXT("freopen");
 
-	return path && begins_anew(path, mode) < 0 ? NULL : next(path, mode, file);
+	return path && begins_anew(CALLER, path, mode) < 0 ? NULL : next(path, mode, file);
 }
 
 /* ---- All of a file system. ---- */

@@ -325,11 +325,11 @@ static void give_up(char *from, size_t len)
 	size_t seg = config.segment, at = (size_t)(from - mine.base), end = at + len;
 	size_t first = (at + seg - 1) / seg * seg, last = end / seg * seg;
 
-	if (first >= last) {
+	/* What is locked in memory stays. */
+	if (first >= last || umadvise(mine.base + first, last - first, UMMAP_ADV_DISCARD) < 0) {
 		memset(from, 0, len);
 		return;
 	}
-	umadvise(mine.base + first, last - first, UMMAP_ADV_DISCARD);
 	memset(from, 0, first - at);
 	memset(mine.base + last, 0, end - last);
 }

@@ -41,12 +41,15 @@ static void *map(void *addr, size_t len, int prot, int flags, int fd, off_t off)
 	region_lock_change();
 	if (flags & MAP_FIXED && region_hand_back_range(addr, len) < 0)
 		result = MAP_FAILED;
-	if (!result)
+	/* A program that wishes for an address is given it, where it is free, by the kernel only. */
+	if (!result && !addr)
 		result = region_map(len, prot, flags, fd, off);
 	if (!result && region_share(prot, flags, fd) < 0)
 		result = MAP_FAILED;
 	if (!result)
 		result = kernel_mmap(addr, len, prot, flags, fd, off);
+	if (flags & MAP_FIXED && result != MAP_FAILED)
+		region_forget_zeros(addr, len);
 	region_unlock();
 	return result;
 }
@@ -85,6 +88,12 @@ static size_t whole_pages(size_t len)
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
 	return (len + page - 1) & ~(page - 1);
+}
+
+/* What is wrong with other addresses is the kernel's to tell. */
+static bool is_page(const void *addr)
+{
+	return (uintptr_t)addr % (size_t)sysconf(_SC_PAGESIZE) == 0;
 }
 
 PUBLIC int munmap(void *addr, size_t len)
@@ -141,6 +150,8 @@ PUBLIC void *mremap(void *old, size_t old_len, size_t len, int flags, ...)
 		result = MAP_FAILED;
 	if (!result)
 		result = (void *)syscall(SYS_mremap, old, old_len, len, flags, wanted);
+	if (wanted && result != MAP_FAILED)
+		region_forget_zeros(wanted, len);
 	region_unlock();
 	return result;
 }
@@ -160,8 +171,10 @@ PUBLIC int mprotect(void *addr, size_t len, int prot)
 	}
 	region_lock_change();
 	r = region_at(addr, len);
-	if (!r || r->prot != prot || (char *)addr < r->addr || whole_pages(len) > (size_t)(r->addr + r->len - (char *)addr))
-		result = region_hand_back_range(addr, len) < 0 ? -1 : (int)syscall(SYS_mprotect, addr, len, prot);
+	if (!r || r->prot != prot || !is_page(addr) || (char *)addr < r->addr ||
+	    whole_pages(len) > (size_t)(r->addr + r->len - (char *)addr))
+		result = region_hand_back_range(addr, len) < 0 || region_share_range(addr, len, prot) < 0 ? -1 :
+			 (int)syscall(SYS_mprotect, addr, len, prot);
 	region_unlock();
 	return result;
 }
@@ -207,9 +220,14 @@ static int sync_theirs(void *addr, size_t len, int flags)
 	return (int)syscall(SYS_msync, addr, len, flags);
 }
 
+static bool are_sync_flags(int flags)
+{
+	return !(flags & ~(MS_SYNC | MS_ASYNC | MS_INVALIDATE)) && (flags & (MS_SYNC | MS_ASYNC)) != (MS_SYNC | MS_ASYNC);
+}
+
 PUBLIC int msync(void *addr, size_t len, int flags)
 {
-	if (!region_count || passes(__builtin_return_address(0)))
+	if (!region_count || !is_page(addr) || !are_sync_flags(flags) || passes(__builtin_return_address(0)))
 		return sync_theirs(addr, len, flags);
 	return each_part(addr, len, flags, sync_ours, sync_theirs);
 }
@@ -227,8 +245,22 @@ static int advise_ours(void *addr, size_t len, int advice)
 		return umadvise(addr, len, UMMAP_ADV_WILLNEED);
 	case MADV_DONTNEED:
 		return umadvise(addr, len, UMMAP_ADV_DONTNEED);
-	default:
+	case MADV_DONTDUMP:
+	case MADV_DODUMP:
+	case MADV_DOFORK:
+	case MADV_KEEPONFORK:
+	case MADV_HUGEPAGE:
+	case MADV_NOHUGEPAGE:
+	case MADV_MERGEABLE:
+	case MADV_UNMERGEABLE:
+	case MADV_COLD:
+	case MADV_PAGEOUT:
+	case MADV_POPULATE_READ:
+	case MADV_POPULATE_WRITE:
 		return 0;
+	default:
+		errno = EINVAL;
+		return -1;
 	}
 }
 
@@ -255,7 +287,7 @@ static int advise(void *addr, size_t len, int advice)
 		region_unlock();
 		return result;
 	}
-	return each_part(addr, len, advice, advise_ours, advise_theirs);
+	return is_page(addr) ? each_part(addr, len, advice, advise_ours, advise_theirs) : advise_theirs(addr, len, advice);
 }
 
 PUBLIC int madvise(void *addr, size_t len, int advice)
@@ -291,22 +323,46 @@ static int lock_theirs(void *addr, size_t len, int lock)
 	return (int)syscall(lock ? SYS_mlock : SYS_munlock, addr, len);
 }
 
-PUBLIC int mlock(const void *addr, size_t len)
+/* What is to stay once it is loaded is not loaded now, and may go again. */
+static int lock_ours_later(void *addr, size_t len, int flags)
+{
+	(void)addr, (void)len, (void)flags;
+	return 0;
+}
+
+static int lock_theirs_later(void *addr, size_t len, int flags)
+{
+	return (int)syscall(SYS_mlock2, addr, len, flags);
+}
+
+static int each_lock(const void *addr, size_t len, int how, int (*ours)(void *, size_t, int), int (*theirs)(void *, size_t, int))
 {
 	void *from = (void *)((uintptr_t)addr & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1));
 
+	return each_part(from, len + (size_t)((const char *)addr - (char *)from), how, ours, theirs);
+}
+
+PUBLIC int mlock(const void *addr, size_t len)
+{
 	if (!region_count || passes(__builtin_return_address(0)))
 		return lock_theirs((void *)(uintptr_t)addr, len, 1);
-	return each_part(from, len + (size_t)((const char *)addr - (char *)from), 1, lock_ours, lock_theirs);
+	return each_lock(addr, len, 1, lock_ours, lock_theirs);
+}
+
+PUBLIC int mlock2(const void *addr, size_t len, unsigned flags)
+{
+	if (!region_count || flags & ~(unsigned)MLOCK_ONFAULT || passes(__builtin_return_address(0)))
+		return lock_theirs_later((void *)(uintptr_t)addr, len, (int)flags);
+	if (flags)
+		return each_lock(addr, len, (int)flags, lock_ours_later, lock_theirs_later);
+	return each_lock(addr, len, 1, lock_ours, lock_theirs);
 }
 
 PUBLIC int munlock(const void *addr, size_t len)
 {
-	void *from = (void *)((uintptr_t)addr & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1));
-
 	if (!region_count || passes(__builtin_return_address(0)))
 		return lock_theirs((void *)(uintptr_t)addr, len, 0);
-	return each_part(from, len + (size_t)((const char *)addr - (char *)from), 0, lock_ours, lock_theirs);
+	return each_lock(addr, len, 0, lock_ours, lock_theirs);
 }
 
 /* The library does not say which of its pages are in memory: as far as the program is concerned, all may be. */
@@ -315,7 +371,7 @@ PUBLIC int mincore(void *addr, size_t len, unsigned char *vec)
 	const struct region *r;
 	bool ours;
 
-	if (region_count && !passes(__builtin_return_address(0))) {
+	if (region_count && is_page(addr) && !passes(__builtin_return_address(0))) {
 		region_lock_look();
 		r = region_at(addr, len);
 		ours = heap_left(addr) >= len || (r && (char *)addr >= r->addr && (char *)addr + len <= r->addr + r->ours);

@@ -4,8 +4,8 @@
  *
  * The library has whole pages of a regular file as long as it is when it is mapped. What lies behind is mapped by the kernel, so
  * that it raises SIGBUS, or shows what the file has gained. A file that can be stored to by one mapping has one only: when there
- * is another one of it, all are handed to the kernel, for good. So are those that can be stored to before a fork. A child has all
- * others from the kernel, at the same addresses.
+ * is another one of it, all are handed to the kernel, for good. So is one that can be stored to when the file is written by
+ * write(2), and before a fork. A child has all others from the kernel, at the same addresses.
  *
  * `lock` is for the list, and never held across the program's own system calls.
  */
@@ -13,6 +13,7 @@
 
 #include "umrun/config.h"
 #include "umrun/heap.h"
+#include "umrun/maps.h"
 #include "umrun/next.h"
 
 #include <errno.h>
@@ -49,6 +50,8 @@ const struct heap_calls *heap_calls;
 _Atomic bool region_kernel = true;
 static struct region *regions;
 static struct shared_file *shared;
+/* Whether the kernel has had mappings that mprotect(2) makes such ones. */
+static bool may_be_shared;
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static _Thread_local bool holds;
 static pthread_once_t watching = PTHREAD_ONCE_INIT;
@@ -83,15 +86,19 @@ static size_t page(void)
 	return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-struct region *region_at(const void *addr, size_t len)
+struct region *region_next(const struct region *r, const void *addr, size_t len)
 {
 	uintptr_t at = (uintptr_t)addr, end = len < UINTPTR_MAX - at ? at + len : UINTPTR_MAX;
+	struct region *next = r ? r->next : regions;
 
-	for (struct region *r = regions; r; r = r->next) {
-		if (at < (uintptr_t)r->addr + r->len && (uintptr_t)r->addr < end)
-			return r;
-	}
-	return NULL;
+	while (next && (at >= (uintptr_t)next->addr + next->len || (uintptr_t)next->addr >= end))
+		next = next->next;
+	return next;
+}
+
+struct region *region_at(const void *addr, size_t len)
+{
+	return region_next(NULL, addr, len);
 }
 
 static bool is_of(const struct region *r, const struct stat *st)
@@ -119,8 +126,12 @@ static bool is_shared(const struct stat *st)
 
 static int note_shared(dev_t dev, ino_t ino)
 {
-	struct shared_file *f = malloc(sizeof(*f));
+	const struct stat st = { .st_dev = dev, .st_ino = ino };
+	struct shared_file *f;
 
+	if (is_shared(&st))
+		return 0;
+	f = malloc(sizeof(*f));
 	if (!f) {
 		errno = ENOMEM;
 		return -1;
@@ -185,7 +196,28 @@ static bool is_kind(int prot, int flags, int fd)
 {
 	const int never = MAP_ANONYMOUS | MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_GROWSDOWN | MAP_HUGETLB | MAP_LOCKED | MAP_SYNC;
 
-	return fd >= 0 && !(flags & never) && !(prot & PROT_EXEC) && (prot & (PROT_READ | PROT_WRITE)) && config.min;
+	return fd >= 0 && (flags & MAP_TYPE) && !(flags & never) && !(prot & PROT_EXEC) && (prot & (PROT_READ | PROT_WRITE)) &&
+	       config.min;
+}
+
+static int is_the_file(ino_t ino, bool is_shared_one, void *wanted)
+{
+	(void)is_shared_one;
+	return ino == *(ino_t *)wanted;
+}
+
+/* One that can be stored to stands alone. Of the kernel's, all are looked at: those that are only loaded from are not noted. */
+static bool stands_alone(const struct region *r, const struct stat *st, int fd)
+{
+	ino_t ino = st->st_ino;
+
+	for (struct region *other = region_of_file(NULL, st); other; other = region_of_file(other, st)) {
+		if (other->writable || r->writable)
+			return leave(fd, "another mapping of the file is there, and one of both can be stored to");
+	}
+	if (r->writable && maps_each_file(NULL, SIZE_MAX, is_the_file, &ino) != 0)
+		return leave(fd, "the kernel has another mapping of the file");
+	return true;
 }
 
 /* ---- Taking. ---- */
@@ -221,12 +253,13 @@ static int open_region(struct region *r, void **base)
 }
 
 /* And a page of zeros behind it all: programs are known to load a byte too many, where the kernel mostly has something. */
-static int map_tail(const struct region *r, void *base)
+static int map_tail(struct region *r, void *base)
 {
 	char *end = (char *)base + r->len;
 
 	if (kernel_mmap(end, page(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
 		return -1;
+	r->zeros = true;
 	if (r->len == r->ours)
 		return 0;
 	return kernel_mmap((char *)base + r->ours, r->len - r->ours, r->prot, r->flags | MAP_FIXED, r->fd, r->off + (off_t)r->ours) ==
@@ -254,8 +287,18 @@ static void unlink_region(struct region *r)
 	region_files--;
 }
 
+void region_forget_zeros(const void *addr, size_t len)
+{
+	for (struct region *r = regions; r; r = r->next) {
+		if ((uintptr_t)r->addr + r->len - (uintptr_t)addr < len)
+			r->zeros = false;
+	}
+}
+
 static void free_region(struct region *r)
 {
+	if (r->zeros)
+		kernel_munmap(r->addr + r->len, page());
 	close(r->fd);
 	free(r);
 }
@@ -303,15 +346,7 @@ void *region_map(size_t len, int prot, int flags, int fd, off_t off)
 		return errno = error, NULL;
 	*r = (struct region){ .len = whole, .ours = ours, .prot = prot, .flags = flags & ~MAP_POPULATE, .off = off,
 			      .dev = st.st_dev, .ino = st.st_ino, .writable = prot & PROT_WRITE };
-	/* One that can be stored to stands alone. */
-	for (struct region *other = region_of_file(NULL, &st); other; other = region_of_file(other, &st)) {
-		if (other->writable || r->writable) {
-			leave(fd, "another mapping of the file is there, and one of both can be stored to");
-			free(r);
-			return errno = error, NULL;
-		}
-	}
-	if (!take(r, fd)) {
+	if (!stands_alone(r, &st, fd) || !take(r, fd)) {
 		free(r);
 		return errno = error, NULL;
 	}
@@ -329,12 +364,34 @@ int region_share(int prot, int flags, int fd)
 	if (fd < 0 || flags & MAP_ANONYMOUS || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return 0;
 	r = region_of_file(NULL, &st);
+	if ((flags & MAP_TYPE) != MAP_PRIVATE && !writable && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR)
+		may_be_shared = true;
 	/* What is only loaded from goes on being so, unless this one changes it. */
 	if (!writable && (!r || !r->writable))
 		return 0;
 	if (region_hand_back_file(&st, 0) < 0)
 		return -1;
-	return is_shared(&st) ? 0 : note_shared(st.st_dev, st.st_ino);
+	return note_shared(st.st_dev, st.st_ino);
+}
+
+/* A file that the kernel has mapped, whose mapping gets the right to be stored to. */
+static int share_file(ino_t ino, bool is_shared_one, void *arg)
+{
+	struct region *r = regions;
+	struct stat st;
+
+	(void)arg;
+	while (r && r->ino != ino)
+		r = r->next;
+	if (!r || !is_shared_one)
+		return 0;
+	st = (struct stat){ .st_dev = r->dev, .st_ino = ino };
+	return region_hand_back_file(&st, 0) < 0 || note_shared(st.st_dev, st.st_ino) < 0 ? -1 : 0;
+}
+
+int region_share_range(const void *addr, size_t len, int prot)
+{
+	return may_be_shared && prot & PROT_WRITE ? maps_each_file(addr, len, share_file, NULL) : 0;
 }
 
 /* ---- Giving back. ---- */
@@ -372,6 +429,7 @@ int region_hand_back(struct region *r)
 		return -1;
 	}
 	counted.handed_back++;
+	may_be_shared |= !r->writable;
 	unlink_region(r);
 	free_region(r);
 	return 0;
@@ -406,7 +464,8 @@ int region_end(struct region *r)
 		return -1;
 	if (umunmap(r->addr, 0) < 0)
 		return -1;
-	kernel_munmap(r->addr + r->ours, r->len - r->ours + page());
+	if (r->len > r->ours)
+		kernel_munmap(r->addr + r->ours, r->len - r->ours);
 	unlink_region(r);
 	free_region(r);
 	return 0;

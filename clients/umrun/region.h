@@ -23,6 +23,7 @@ struct region {
 	dev_t dev;
 	ino_t ino;
 	bool writable;           /* stores go to the file */
+	bool zeros;              /* the page behind len is ours, too */
 	struct region *next;
 };
 
@@ -44,6 +45,8 @@ bool region_is_locked(void);
 
 /* The first region of which [addr, addr + len) has a byte; NULL: none. */
 struct region *region_at(const void *addr, size_t len);
+/* The next one, after r or from the beginning, which need not be the next address. */
+struct region *region_next(const struct region *r, const void *addr, size_t len);
 /* The next region, after r or from the beginning, of the file. */
 struct region *region_of_file(const struct region *r, const struct stat *st);
 
@@ -53,6 +56,10 @@ struct region *region_of_file(const struct region *r, const struct stat *st);
 void *region_map(size_t len, int prot, int flags, int fd, off_t off);
 /* A mapping of the file is made by the kernel: where one of them can be stored to, all have to be. 0 or -1 with errno. */
 int region_share(int prot, int flags, int fd);
+/* Mappings of the kernel's get rights: likewise, for the files that are mapped there. */
+int region_share_range(const void *addr, size_t len, int prot);
+/* The program maps something there: a page of zeros there was no region's any more. */
+void region_forget_zeros(const void *addr, size_t len);
 /* What it shows is mapped by the kernel from now on, at the same addresses. 0, or -1 with errno, and nothing has changed. */
 int region_hand_back(struct region *r);
 /* All that have a byte there. */

@@ -178,6 +178,8 @@ static int discard(const struct range *r)
 		return fail(EINVAL, "only a mapping with UMMAP_BLANK, and that is not persistent memory in place, can discard what "
 			    "it holds");
 	err = first < last ? seg_discard(map, first, last) : 0;
+	if (err == -EBUSY)
+		return fail(EBUSY, "a part of the range is pinned, and stays as it was; all else is discarded");
 	return err ? fail(-err, "a part of the range cannot be discarded: %s", strerror(-err)) : 0;
 }
 

@@ -539,7 +539,7 @@ static int discard_one(struct mapping *map, size_t i, struct seg *s)
 	int err = 0;
 
 	if (seg_pins(s))
-		return 0;
+		return -EBUSY;
 	if (seg_has(s, SEG_VALID)) {
 		cache_remove(&map->member, s);
 		if (!seg_has(s, SEG_INACTIVE))
@@ -558,7 +558,7 @@ static int discard_one(struct mapping *map, size_t i, struct seg *s)
 
 int seg_discard(struct mapping *map, size_t first, size_t last)
 {
-	int err = pagecache_unmap(map, first, last);
+	int err = pagecache_unmap(map, first, last), busy = 0;
 
 	for (size_t i = map_next(map, map->touched, first); i < last && !err; i = map_next(map, map->touched, i + 1)) {
 		struct seg *s = map_seg(map, i);
@@ -566,8 +566,12 @@ int seg_discard(struct mapping *map, size_t first, size_t last)
 		seg_lock(s);
 		err = discard_one(map, i, s);
 		map_unlock(map, i, s);
+		if (err == -EBUSY) {
+			busy = err;
+			err = 0;
+		}
 	}
-	return err;
+	return err ? err : busy;
 }
 
 static bool is_idle(const struct seg *s)

@@ -105,6 +105,40 @@ static void zeros_between(void *arg)
 	umalloc_destroy(heap);
 }
 
+/* A program may forget to unpin what it frees: it stays in memory, and is used again. */
+static void zeros_where_pinned(void *arg)
+{
+	umalloc_heap *heap = (set_budget(BUDGET), make_heap(8 * GIB));
+	char *p = umalloc(heap, 4 * MIB), *small[64];
+
+	(void)arg;
+	fill(p, 4 * MIB, 0, 1);
+	check(umpin(p + MIB, MIB + 100, READ_WRITE) == 0);
+	ufree(heap, p);
+	for (int round = 0; round < 3; round++) {
+		p = ucalloc(heap, 1, 4 * MIB);
+		check_zeros(p, 4 * MIB);
+		fill(p, 4 * MIB, 0, 2);
+		ufree(heap, p);
+	}
+	for (size_t i = 0; i < 64; i++) {
+		small[i] = umalloc(heap, 100000);
+		fill(small[i], 100000, 0, 3);
+	}
+	check(umpin(small[5], 100000, PROT_READ) == 0);
+	for (size_t i = 0; i < 64; i++)
+		ufree(heap, small[i]);
+	/* All that is free is given up before it says so. */
+	check_null(umalloc(heap, 8 * GIB), ENOMEM);
+	for (size_t i = 0; i < 64; i++) {
+		small[i] = ucalloc(heap, 1, 100000);
+		check_zeros(small[i], 100000);
+	}
+	p = ucalloc(heap, 1, 2 * GIB);
+	check(p && heap_umstat(heap).resident_bytes < 2 * BUDGET);
+	umalloc_destroy(heap);
+}
+
 static void reallocations(void *arg)
 {
 	umalloc_heap *heap = (set_budget(BUDGET), make_heap(GIB));
@@ -186,6 +220,31 @@ static void gives_up(void *arg)
 	umalloc_destroy(heap);
 }
 
+/* Of small ones, segments in which nothing is left are given up, too. */
+static void gives_up_small_ones(void *arg)
+{
+	enum { COUNT = 1000, SIZE = 50000 };
+	umalloc_heap *heap = (set_budget(BUDGET), make_heap(GIB));
+	static char *p[COUNT];
+	struct umstat before, after;
+
+	(void)arg;
+	for (size_t i = 0; i < COUNT; i++) {
+		p[i] = umalloc(heap, SIZE);
+		fill(p[i], SIZE, 0, i);
+	}
+	for (size_t i = 0; i < COUNT; i++)
+		ufree(heap, p[i]);
+	/* All that is free is given up before it says so. */
+	check_null(umalloc(heap, GIB), ENOMEM);
+	check(heap_stats(heap).discarded > 40 * MIB, "%" PRIu64, (uint64_t)heap_stats(heap).discarded);
+	before = heap_umstat(heap);
+	check(umsync_range((void *)(uintptr_t)heap_stats(heap).base, GIB, UMMAP_NOFLUSH) == 0);
+	after = heap_umstat(heap);
+	check(after.write_bytes - before.write_bytes <= 8 * SEG, "wrote %" PRIu64, after.write_bytes - before.write_bytes);
+	umalloc_destroy(heap);
+}
+
 /* Small ones, which are evicted: to free them touches none of them. */
 static void frees_without_touching(void *arg)
 {
@@ -242,6 +301,13 @@ static void fills_up(void *arg)
 	(void)arg;
 	check_null(umalloc(heap, GIB + 1), ENOMEM);
 	check_null(umalloc(heap, SIZE_MAX), ENOMEM);
+	/* Whatever has failed before. */
+	errno = ENOSPC;
+	check(!umalloc(heap, SIZE_MAX) && errno == ENOMEM);
+	errno = ENOSPC;
+	check(!ualigned_alloc(heap, 2 * GIB, 1) && errno == ENOMEM);
+	errno = ENOSPC;
+	check(!ucalloc(heap, 2 * GIB, 1) && errno == ENOMEM);
 	while (n < MOST && (p[n] = umalloc(heap, 32 * KIB)))
 		n++;
 	check(errno == ENOMEM && n * 36 * KIB > 960 * MIB, "%zu", n); /* each has a page more than it asks for */
@@ -425,7 +491,8 @@ int main(void)
 		void (*run)(void *);
 	} parts[] = {
 		{ "all sizes", all_sizes }, { "alignments", alignments }, { "zeros", zeros }, { "zeros between", zeros_between },
-		{ "reallocations", reallocations }, { "is sparse", is_sparse }, { "gives up", gives_up },
+		{ "zeros where pinned", zeros_where_pinned }, { "reallocations", reallocations }, { "is sparse", is_sparse },
+		{ "gives up", gives_up }, { "gives up small ones", gives_up_small_ones },
 		{ "frees without touching", frees_without_touching }, { "counts", counts }, { "fills up", fills_up },
 		{ "refuses", refuses }, { "on a store", on_a_store }, { "leaves nothing", leaves_nothing }, { "forks", forks },
 		{ "beside malloc", beside_malloc },

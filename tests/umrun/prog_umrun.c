@@ -67,6 +67,18 @@ static int signal_of(volatile uint8_t *at, bool store)
 	return sig;
 }
 
+static size_t count_areas(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	size_t lines = 0;
+	int c;
+
+	while ((c = getc(maps)) != EOF)
+		lines += c == '\n';
+	fclose(maps);
+	return lines;
+}
+
 /* ---- The parts; each has the file with OLD in it. ---- */
 
 static void loads(void)
@@ -477,6 +489,238 @@ static void messages(void)
 }
 
 /* Files become shorter by their names, too. */
+
+/* What is no page, flag or advice is refused, whoever has the mapping. */
+static void refusals(void)
+{
+	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
+	unsigned char in_memory[2];
+	int fd = open_data(O_RDWR);
+
+	errno = 0;
+	check(msync(m, PAGE, MS_SYNC | MS_ASYNC) == -1 && errno == EINVAL);
+	check(msync(m, PAGE, 64) == -1 && msync(m + 1, PAGE, MS_SYNC) == -1 && errno == EINVAL);
+	check(madvise(m, PAGE, 1234) == -1 && errno == EINVAL && madvise(m + 1, PAGE, MADV_RANDOM) == -1 && errno == EINVAL);
+	check(posix_madvise(m, PAGE, 1234) == EINVAL);
+	check(mprotect(m + 1, PAGE, READ_WRITE) == -1 && errno == EINVAL);
+	check(mincore(m + 1, PAGE, in_memory) == -1 && errno == EINVAL);
+	check(mlock2(m, PAGE, 64) == -1 && errno == EINVAL);
+	check(mmap(NULL, MIB, PROT_READ, 0, fd, 0) == MAP_FAILED && errno == EINVAL);
+	check_bytes(m, SIZE, 0, OLD);
+	check(munmap(m, SIZE) == 0);
+	close(fd);
+}
+
+/* An address that is wished for, and free, is that of the mapping. */
+static void wishes(void)
+{
+	const size_t align = 2 * MIB;  /* as the kernel may align it, for huge pages */
+	int fd = open_data(O_RDONLY);
+	uint8_t *m, *room = mmap(NULL, SIZE + 2 * align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t *wished = (uint8_t *)(((uintptr_t)room + align - 1) / align * align);
+
+	check(room != MAP_FAILED && munmap(room, SIZE + 2 * align) == 0);
+	m = mmap(wished, SIZE, PROT_READ, MAP_SHARED, fd, 0);
+	check(m == wished, "%p, and not %p", (void *)m, (void *)wished);
+	check_bytes(m, SIZE, 0, OLD);
+	check(munmap(m, SIZE) == 0);
+	close(fd);
+}
+
+static void locks(void)
+{
+	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
+
+	check(mlock2(m + MIB, 10 * PAGE, 0) == 0 && mlock2(m + 3 * MIB, 4 * MIB, MLOCK_ONFAULT) == 0);
+	check_bytes(m, SIZE, 0, OLD);
+	fill(m, SIZE, 0, NEW);
+	check(munlock(m, SIZE) == 0);
+	check_bytes(m, SIZE, 0, NEW);
+	check(munmap(m, SIZE) == 0);
+}
+
+/* The kernel has the smaller one, which is only loaded from: it was there before, ... */
+static void small_one_before(void)
+{
+	uint8_t *small = map_data(10 * PAGE, PROT_READ, MAP_SHARED, 0), *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
+
+	fill(m, 10 * PAGE, 0, NEW);
+	check_bytes(small, 10 * PAGE, 0, NEW);
+	fill(m, SIZE, 0, NEW);
+	check(munmap(m, SIZE) == 0 && munmap(small, 10 * PAGE) == 0);
+}
+
+/* ... or is stored to later only. */
+static void small_one_changed(void)
+{
+	uint8_t *m = map_data(SIZE, PROT_READ, MAP_SHARED, 0), *small;
+	int fd = open_data(O_RDWR);
+
+	check_bytes(m, SIZE, 0, OLD);
+	small = mmap(NULL, 10 * PAGE, PROT_READ, MAP_SHARED, fd, 0);
+	check(small != MAP_FAILED && mprotect(small, 10 * PAGE, READ_WRITE) == 0);
+	check_bytes(m, 10 * PAGE, 0, OLD);
+	fill(small, 10 * PAGE, 0, NEW);
+	check_bytes(m, 10 * PAGE, 0, NEW);
+	check_bytes(m + 10 * PAGE, SIZE - 10 * PAGE, 10 * PAGE, OLD);
+	check(munmap(m, SIZE) == 0 && munmap(small, 10 * PAGE) == 0);
+	close(fd);
+}
+
+/* A part of it got other rights, and so all of it is the kernel's. */
+static void handed_back_before(void)
+{
+	uint8_t *n = map_data(SIZE, PROT_READ, MAP_SHARED, 0), *m;
+
+	check(mprotect(n + 5 * MIB, MIB, PROT_NONE) == 0);
+	m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
+	fill(m, 5 * MIB, 0, NEW);
+	check_bytes(n, 5 * MIB, 0, NEW);
+	check(munmap(m, SIZE) == 0 && munmap(n, SIZE) == 0);
+}
+
+/* Memory areas of mappings that were handed over go with them, and what the program maps behind one stays. */
+static void areas(void)
+{
+	int fd = open_data(O_RDONLY);
+	uint8_t *m, *behind;
+	size_t before = 0;
+
+	for (int i = 0; i < 400; i++) {
+		m = map_data(2 * MIB, PROT_READ, MAP_SHARED, 0);
+		check(mprotect(m + MIB, PAGE, PROT_NONE) == 0 && munmap(m, 2 * MIB) == 0);
+		before = i == 100 ? count_areas() : before;
+	}
+	check(count_areas() < before + 50, "%zu memory areas, and %zu before", count_areas(), before);
+	m = map_data(2 * MIB, PROT_READ, MAP_SHARED, 0);
+	behind = mmap(m + 2 * MIB, PAGE, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	if (behind == MAP_FAILED && errno == EEXIST)
+		behind = mmap(m + 2 * MIB, PAGE, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	check(behind == m + 2 * MIB);
+	fill(behind, PAGE, 0, 3);
+	check_bytes(m, 2 * MIB, 0, OLD);
+	check(munmap(m, 2 * MIB) == 0);
+	check_bytes(behind, PAGE, 0, 3);
+	check(munmap(behind, PAGE) == 0);
+	close(fd);
+}
+
+/* What a thread stores, and another one writes, lies side by side. */
+static atomic_bool writing;
+
+static void *store_beside(void *arg)
+{
+	volatile uint8_t *m = arg;
+	uint8_t value = 0;
+
+	for (; writing; value++) {
+		for (size_t at = 0; at < 64 * PAGE; at += PAGE)
+			m[at] = value;
+	}
+	return NULL;
+}
+
+static void written_beside_stores(void)
+{
+	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0), wrote[64];
+	int fd = open_data(O_RDWR);
+	pthread_t thread;
+
+	writing = true;
+	check(pthread_create(&thread, NULL, store_beside, m) == 0);
+	for (size_t i = 0; i < 2000; i++) {
+		size_t at = i % 64 * PAGE + 100;
+
+		fill(wrote, sizeof(wrote), 0, i);
+		check(pwrite(fd, wrote, sizeof(wrote), (off_t)at) == (ssize_t)sizeof(wrote));
+		check_bytes(m + at, sizeof(wrote), 0, i);
+	}
+	writing = false;
+	check(pthread_join(thread, NULL) == 0);
+	for (size_t i = 2000 - 64; i < 2000; i++)
+		check_bytes(m + i % 64 * PAGE + 100, sizeof(wrote), 0, i);
+	check(munmap(m, SIZE) == 0);
+	for (size_t i = 2000 - 64; i < 2000; i++)
+		check_file(fd, (off_t)(i % 64 * PAGE + 100), sizeof(wrote), 0, i);
+	close(fd);
+}
+
+/* A file is written from what is mapped of itself: the kernel waits for the memory with the file locked. */
+static void calls_of_itself(void)
+{
+	uint8_t *m = map_data(SIZE, PROT_READ, MAP_SHARED, 0);
+	int fd = open_data(O_RDWR);
+
+	alarm(60);
+	check(pwrite(fd, m + 8 * MIB + 100, 3 * MIB, 4 * MIB) == (ssize_t)(3 * MIB));
+	check_file(fd, 4 * MIB, 3 * MIB, 8 * MIB + 100, OLD);
+	check_bytes(m + 4 * MIB, 3 * MIB, 8 * MIB + 100, OLD);
+	check(munmap(m, SIZE) == 0);
+	m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
+	fill(m, 4 * MIB, 0, NEW);
+	check(pwrite(fd, m + 100, MIB, 9 * MIB) == (ssize_t)MIB);
+	check_bytes(m + 9 * MIB, MIB, 100, NEW);
+	alarm(0);
+	check(munmap(m, SIZE) == 0);
+	close(fd);
+}
+
+/* A message is one, wherever its parts are, and a pipe is not waited for longer than it has to be. */
+static void calls_on_sockets(void)
+{
+	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0), there[3000];
+	size_t whole = SIZE / PAGE * PAGE;
+	struct iovec parts[2] = { { m + MIB, 1000 }, { m + 5 * MIB, 2000 } }, in[2] = { { m + 2 * MIB, 1000 }, { there, 2000 } };
+	int pair[2], ends[2];
+
+	alarm(60);
+	check(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0 && pipe(ends) == 0);
+	check(writev(pair[0], parts, 2) == 3000 && recv(pair[1], there, 3000, MSG_DONTWAIT) == 3000);
+	check_bytes(there, 1000, MIB, OLD);
+	check_bytes(there + 1000, 2000, 5 * MIB, OLD);
+	/* Across the last whole page, behind which the kernel has the rest. */
+	check(write(pair[0], m + whole - 500, 900) == 900 && recv(pair[1], there, 3000, MSG_DONTWAIT) == 900);
+	check_bytes(there, 900, whole - 500, OLD);
+	check(sendto(pair[0], m + whole - 700, 900, 0, NULL, 0) == 900 && recv(pair[1], m + whole - 100, 900, MSG_DONTWAIT) == 900);
+	check_bytes(m + whole - 100, 900, whole - 700, OLD);
+	fill(there, 3000, 0, 3);
+	check(write(pair[0], there, 3000) == 3000 && readv(pair[1], in, 2) == 3000);
+	check_bytes(m + 2 * MIB, 1000, 0, 3);
+	check_bytes(there, 2000, 1000, 3);
+	check(write(ends[1], there, 1000) == 1000 && readv(ends[0], in, 2) == 1000);
+	check_bytes(m + 2 * MIB, 1000, 1000, 3);
+	alarm(0);
+	close(pair[0]);
+	close(pair[1]);
+	close(ends[0]);
+	close(ends[1]);
+	check(munmap(m, SIZE) == 0);
+}
+
+/* What is locked is handed over within a second, and a thread of the library wakes in that time. */
+static void forks_with_locks(void)
+{
+	alarm(60);
+	for (int i = 0; i < 2; i++) {
+		pid_t child = fork();
+		int status;
+
+		check(child >= 0);
+		if (child == 0) {
+			uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
+
+			alarm(30);
+			check(mlock(m + MIB, PAGE) == 0);
+			check(fork() >= 0);
+			check_bytes(m, 2 * MIB, 0, OLD);
+			_exit(0);
+		}
+		check(waitpid(child, &status, 0) == child);
+		check_exits(status, 0);
+	}
+	alarm(0);
+}
+
 static void shorten_by(int way)
 {
 	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
@@ -897,6 +1141,17 @@ static const struct part {
 	{ "calls", calls, false, true, false },
 	{ "messages", messages, false, true, false },
 	{ "truncations", truncations, false, true, false },
+	{ "refusals", refusals, false, true, false },
+	{ "wishes", wishes, false, false, false },
+	{ "locks", locks, true, true, false },
+	{ "small one before", small_one_before, true, false, false },
+	{ "small one changed", small_one_changed, false, true, false },
+	{ "handed back before", handed_back_before, false, true, false },
+	{ "areas", areas, false, true, false },
+	{ "written beside stores", written_beside_stores, false, true, false },
+	{ "calls that write a file from itself", calls_of_itself, false, true, false },
+	{ "calls on sockets", calls_on_sockets, false, true, false },
+	{ "calls of the library while it forks", forks_with_locks, false, false, false },
 	{ "threads", threads, false, true, false },
 	{ "handed back in use", handed_back_in_use, false, true, false },
 	{ "allocates", allocates, false, true, true },
@@ -1031,6 +1286,7 @@ int main(int argc, char **argv)
 	}
 	check(refuses("--limit", "7Q") && refuses("--policy", "nonsense") && refuses("--driver", "nonsense"));
 	check(refuses("--segment", "5000") && refuses("--limit", "1") && refuses("--nonsense", "1") && refuses("--min", "-1"));
+	check(refuses("--min", " -5") && refuses("--heap-min", "") && refuses("--limit", "+4M"));
 	check(refuses("--heap", "/nonexistent") && refuses("--heap", self) && refuses("--heap-min", "x"));
 	return 0;
 }

@@ -23,7 +23,8 @@ static const char usage[] =
 "Runs a program whose file mappings of 1 MiB and more are paged by libummap: memory, and how it moves, as the options say.\n"
 "  --limit SIZE      memory for all mappings of the program and its children (default: as ummap(7) says)\n"
 "  --segment SIZE    what is read and evicted at a time (256K)\n"
-"  --policy NAME     what is evicted first: fifo, lifo, plru, prnd, wiro-f, wiro-l, or one that is loaded (fifo)\n"
+"  --policy NAME     what is evicted first: fifo, lifo, plru, prnd, wiro-f, wiro-l, s3fifo, or one that is\n"
+"                    loaded (s3fifo)\n"
 "  --driver NAME     how files are read and written (uring, or posix where that cannot be used)\n"
 "  --only GLOB       only files whose path, or name, matches\n"
 "  --min SIZE        only mappings of at least so many bytes (1M)\n"
@@ -80,7 +81,7 @@ static void set_size(const char *name, const char *text, const char *option)
 	errno = 0;
 	size = strtoull(text, &end, 10);
 	suffix = *end ? strchr(suffixes, *end) : NULL;
-	if (errno || end == text || *text == '-' || (*end && (!suffix || end[1])) ||
+	if (errno || *text < '0' || *text > '9' || (*end && (!suffix || end[1])) ||
 	    (suffix && size > SIZE_MAX >> (10 * (suffix - suffixes + 1))))
 		refuse("--%s %s: a size is a number of bytes, or has one of the suffixes K, M, G and T", option, text);
 	snprintf(number, sizeof(number), "%llu", suffix ? size << (10 * (suffix - suffixes + 1)) : size);
