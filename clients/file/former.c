@@ -22,7 +22,7 @@
 #define HEAD ".head"
 
 /* Of the caches that were found; what is counted is summed up over machines. */
-enum count { COUNT_HEADS, COUNT_DIRTY, COUNT_DAMAGED, COUNT_OTHER, COUNT_WROTE, COUNT_CHANGED, COUNT_SHORTER, COUNTS };
+enum count { COUNT_HEADS, COUNT_DIRTY, COUNT_DAMAGED, COUNT_OTHER, COUNT_WROTE, COUNT_KNOWN, COUNT_CHANGED, COUNT_SHORTER, COUNTS };
 
 struct found {
 	int64_t count[COUNTS];
@@ -128,10 +128,13 @@ static int look(const struct cached *c, int folder, const char *name, void *arg)
 		err = make_room(f, head.spread.nodes);
 	if (err)
 		return err;
-	f->there[head.node] = 1;
+	make_path(path, sizeof(path), folder, name, ".cache");
+	/* A head that has lost its cache is not all of a share. */
+	f->there[head.node] |= head.state == HEAD_CLEAN || access(path, F_OK) == 0;
 	f->count[COUNT_DIRTY] += head.state != HEAD_CLEAN;
 	f->count[COUNT_OTHER] += head.facts.ino != l->facts->ino;
-	f->count[COUNT_WROTE] += head.wrote;
+	f->count[COUNT_WROTE] += head_wrote(&head, l->facts->size);
+	f->count[COUNT_KNOWN] += head.facts.ino == l->facts->ino && !is_changed(&head, l->facts);
 	f->count[COUNT_CHANGED] += is_changed(&head, l->facts);
 	f->count[COUNT_SHORTER] += l->facts->size < head.facts.size;
 	f->most[0] = head.spread.nodes > f->most[0] ? head.spread.nodes : f->most[0];
@@ -162,6 +165,22 @@ static int drop(const struct cached *c, int folder, const char *name, void *arg)
 	return err;
 }
 
+/* It stays in the head that the file was written: only when all have nothing any more, none is missed. */
+static int note_written(const char *path)
+{
+	struct head_file *file;
+	int err = head_open(path, NULL, &file);
+
+	if (err)
+		return err;
+	pthread_mutex_lock(&file->lock);
+	file->head.state = HEAD_CLEAN;
+	err = head_write(file);
+	pthread_mutex_unlock(&file->lock);
+	head_close(file);
+	return err;
+}
+
 /* Opening the cache finds what is dirty, and closing it writes that back. */
 static int flush(const struct cached *c, int folder, const char *name, void *arg)
 {
@@ -176,10 +195,8 @@ static int flush(const struct cached *c, int folder, const char *name, void *arg
 	make_path(path, sizeof(path), folder, name, HEAD);
 	make_path(cache, sizeof(cache), folder, name, ".cache");
 	err = head_read(path, &head);
-	if (err)
+	if (err || head.state == HEAD_CLEAN)
 		return err;
-	if (head.state == HEAD_CLEAN || access(cache, F_OK) < 0)
-		return drop(c, folder, name, NULL);
 	snprintf(uri, sizeof(uri), "cache+filepart:%s?cache.path=%s", path, cache);
 	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) < 0) {
 		err = -errno;
@@ -187,7 +204,7 @@ static int flush(const struct cached *c, int folder, const char *name, void *arg
 		return err;
 	}
 	err = driver.close(h);
-	return err ? err : drop(c, folder, name, NULL);
+	return err ? err : note_written(path);
 }
 
 /* ---- All nodes ---- */
@@ -210,9 +227,17 @@ static void act_in_turn(struct cached *c, int folder, int (*act)(const struct ca
 	error_agree(c->comm, e);
 }
 
+/* A job that dies meanwhile leaves all of them, or none that the file lacks anything of. */
+static void write_back(struct cached *c, int folder, struct error *e)
+{
+	act_in_turn(c, folder, flush, "written back", e);
+	if (e->class == MPI_SUCCESS)
+		act_in_turn(c, folder, drop, "dropped", e);
+}
+
 void former_flush(struct cached *c, struct error *e)
 {
-	act_in_turn(c, c->folder, flush, "written back", e);
+	write_back(c, c->folder, e);
 }
 
 /* Whether an owner's own is there, and fits what is wanted. */
@@ -257,10 +282,13 @@ static void look_everywhere(struct cached *c, int folder, const struct head_fact
 	if (err)
 		error_errno(e, -err, "what an earlier job has left of %s cannot be read: %s", c->path, strerror(-err));
 	PMPI_Allreduce(MPI_IN_PLACE, f->count, COUNTS, MPI_INT64_T, MPI_SUM, c->comm);
-	/* What one has written changes the file for all of them. */
-	if (f->count[COUNT_WROTE])
-		f->count[COUNT_CHANGED] = f->count[COUNT_SHORTER];
 	PMPI_Allreduce(MPI_IN_PLACE, f->most, 3, MPI_INT64_T, MPI_MAX, c->comm);
+	/* What one has written changes the file for all of them; so it does where one has noted since how the file is. */
+	if (f->count[COUNT_DIRTY] && (f->count[COUNT_WROTE] || (f->count[COUNT_KNOWN] && f->most[1] == -f->most[2])))
+		f->count[COUNT_CHANGED] = f->count[COUNT_SHORTER];
+	/* Of a file that was written, and not looked at since, nothing is known. */
+	else if (!f->count[COUNT_DIRTY])
+		f->count[COUNT_CHANGED] += f->count[COUNT_WROTE];
 	count_heads(c, f, e);
 	free(f->there);
 	f->there = NULL;
@@ -302,7 +330,7 @@ static void find_old(struct cached *c, struct head_facts *facts, struct error *e
 	if (e->class == MPI_SUCCESS)
 		check(c, &f, c->config.old, e);
 	if (e->class == MPI_SUCCESS && f.count[COUNT_HEADS])
-		act_in_turn(c, folder, f.count[COUNT_DIRTY] ? flush : drop, "written back", e);
+		write_back(c, folder, e);
 	if (folder >= 0)
 		close(folder);
 	if (e->class == MPI_SUCCESS)
@@ -328,6 +356,6 @@ bool former_find(struct cached *c, const struct head_facts *facts, struct head *
 	PMPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_INT, MPI_MIN, c->comm);
 	if (mine && f.most[1] == -f.most[2] && !f.count[COUNT_OTHER] && !f.count[COUNT_CHANGED])
 		return true;
-	act_in_turn(c, c->folder, f.count[COUNT_DIRTY] ? flush : drop, f.count[COUNT_DIRTY] ? "written back" : "dropped", e);
+	write_back(c, c->folder, e);
 	return false;
 }

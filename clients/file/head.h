@@ -57,6 +57,12 @@ struct head_file {
 	int failed;              /* an errno with which writing back has failed since this was last 0 */
 };
 
+/* Whether the file may have been written since the facts were noted: by way of the caches, or past them, where it is so long. */
+static inline bool head_wrote(const struct head *head, uint64_t size)
+{
+	return head->wrote || (head->state == HEAD_OPEN && size > head->spread.room * head->spread.nodes);
+}
+
 /* Reads one without opening it for long. 0, -ENOENT, -EUCLEAN where it is damaged, or another negative errno. */
 int head_read(const char *path, struct head *head);
 /* With `made`, the file is made, or taken, and gets that. -EBUSY: another process has it. */

@@ -382,10 +382,11 @@ static void end_heads(struct cached *c, enum share_end how, struct error *e)
 	struct head_facts facts;
 
 	former_look(c, &facts, e);
+	if (e->class == MPI_SUCCESS && c->share.head)
+		set_state(c->share.head, how == SHARE_KEEP && facts.ino ? HEAD_KEPT : HEAD_CLEAN, &facts, e);
+	/* Nobody misses what is in a cache that goes. */
 	if (e->class == MPI_SUCCESS && c->share.head && (how == SHARE_DROP || !facts.ino))
 		unlink_own(c);
-	else if (e->class == MPI_SUCCESS && c->share.head)
-		set_state(c->share.head, how == SHARE_KEEP ? HEAD_KEPT : HEAD_CLEAN, &facts, e);
 	error_agree(c->comm, e);
 }
 
@@ -412,6 +413,8 @@ void share_close(struct cached *c, enum share_end how, struct error *e)
 	if (e->class == MPI_SUCCESS || how == SHARE_DROP)
 		end_heads(c, twice ? SHARE_KEEP : how, e);
 	release(c);
+	/* Who opens them next finds none of them locked. */
+	PMPI_Barrier(c->comm);
 	if (twice && e->class == MPI_SUCCESS)
 		former_flush(c, e);
 }

@@ -2,7 +2,9 @@
 /*
  * cachedkill - a job that dies at any moment leaves in its caches what was acknowledged, and the next one goes on from there, with
  * any number of ranks and nodes: `cachedkill FOLDER MILLISECONDS` writes version after version to records all over a file that
- * grows, until all ranks kill themselves; `cachedkill FOLDER check` looks at what is there, and closes. cachedkill.sh runs it.
+ * grows, until all ranks kill themselves; `cachedkill FOLDER check` looks at what is there, and closes; `cachedkill FOLDER cut=N`
+ * opens, writes, and closes some times, and each rank dies where it would change or sync what is durable for the Nth time:
+ * while it recovers what earlier jobs have left, too. cachedkill.sh runs it.
  * With CACHED_DURABLE each write is durable, and no sync is made.
  */
 #include "common.h"
@@ -15,7 +17,36 @@
 #define MOST 20000
 
 static MPI_File file;
-static bool durable, dying;
+static bool durable, dying, keeping;
+
+/* ---- Death at a call ---- */
+
+static _Atomic int left;                 /* of these calls; 0: it does not end so */
+
+static void count_down(void)
+{
+	if (left && --left == 0)
+		kill(getpid(), SIGKILL);
+}
+
+__attribute__((visibility("default"))) int fdatasync(int fd)
+{
+	count_down();
+	return (int)syscall(SYS_fdatasync, fd);
+}
+
+__attribute__((visibility("default"))) int unlinkat(int folder_fd, const char *name, int flags)
+{
+	count_down();
+	return (int)syscall(SYS_unlinkat, folder_fd, name, flags);
+}
+
+__attribute__((visibility("default"))) int unlink(const char *name)
+{
+	return unlinkat(AT_FDCWD, name, 0);
+}
+
+/* ---- Versions ---- */
 
 /* Others may be dead a moment before. */
 static void must(int code)
@@ -38,6 +69,7 @@ static void open_cached(void)
 	MPI_Info_set(info, "pmem_size", "4M");
 	MPI_Info_set(info, "pmem_flush", "1");
 	MPI_Info_set(info, "pmem_durable", durable ? "write" : "sync");
+	MPI_Info_set(info, "pmem_close", keeping ? "keep" : "flush");
 	code = MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDWR | MPI_MODE_CREATE, info, &file);
 	if (code != MPI_SUCCESS) {
 		char text[MPI_MAX_ERROR_STRING];
@@ -127,10 +159,31 @@ static void write_versions(int fd, uint64_t version, char *ms)
 	}
 }
 
+/* Opens with what earlier jobs have left, writes, and closes. */
+static void live(int fd, uint64_t version)
+{
+	dying = true;
+	for (int turn = 0; turn < 4; turn++, version++) {
+		keeping = turn % 2;
+		if (turn > 0)
+			open_cached();
+		check_records(version - 1);
+		MPI_Barrier(MPI_COMM_WORLD);
+		write_records(version);
+		if (rank == 0)
+			check(pwrite(fd, &version, sizeof(version), 0) == sizeof(version));
+		MPI_Barrier(MPI_COMM_WORLD);
+		must(MPI_File_close(&file));
+	}
+	left = 0;
+	MPI_Finalize();
+	exit(0);
+}
+
 int main(int argc, char **argv)
 {
 	uint64_t acknowledged = 0;
-	int fd;
+	int fd, cut = 0;
 
 	check(argc == 3, "cachedkill.sh runs this");
 	durable = getenv("CACHED_DURABLE");
@@ -138,12 +191,17 @@ int main(int argc, char **argv)
 	snprintf(folder, sizeof(folder), "%s", argv[1]);  /* kept for the next job */
 	fd = open_acknowledged();
 	check(pread(fd, &acknowledged, sizeof(acknowledged), 0) >= 0);
+	if (sscanf(argv[2], "cut=%d", &cut) == 1)
+		left = cut;
+	keeping = cut % 2;
 	open_cached();
 	check_records(acknowledged);
 	MPI_Barrier(MPI_COMM_WORLD);
 	/* What came after it may be there in part: it is written again. */
 	if (acknowledged)
 		write_records(acknowledged);
+	if (cut)
+		live(fd, acknowledged + 1);
 	if (strcmp(argv[2], "check") != 0)
 		write_versions(fd, acknowledged + 1, argv[2]);
 	check(MPI_File_close(&file) == MPI_SUCCESS);

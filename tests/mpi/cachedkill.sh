@@ -8,10 +8,18 @@ run() { # RANKS NODES ARGUMENT
 	UMMAP_CACHE_NODES=$2 "$launch" "$mpi" "$1" "$program" "$folder" "$3" > "$folder/out" 2>&1
 }
 for ((i = 0; i < ${CACHED_KILLS:-5}; i++)); do
-	ranks=$((1 + RANDOM % most)) nodes=$((1 + RANDOM % 3)) ms=$((i == 0 ? 1000 : RANDOM % 400))
+	ranks=$((1 + RANDOM % most)) nodes=$((1 + RANDOM % 3)) ms=$((i == 0 ? 1000 : RANDOM % 400)) cut=$((1 + RANDOM % 40))
 	if run "$ranks" "$nodes" "$ms" || grep -q '\] failed:' "$folder/out"; then
 		cat "$folder/out"
 		echo "cachedkill.sh: the job of $ranks ranks on $nodes nodes was to be killed after $ms ms, and nothing else"
+		exit 1
+	fi
+	# The next one dies while it goes on with that, or later, or has no more such calls.
+	ranks=$((1 + RANDOM % most)) nodes=$((1 + RANDOM % 3))
+	run "$ranks" "$nodes" "cut=$cut"
+	if grep -q '\] failed:' "$folder/out"; then
+		cat "$folder/out"
+		echo "cachedkill.sh: the job of $ranks ranks on $nodes nodes was to die at a call, $cut"
 		exit 1
 	fi
 done

@@ -140,14 +140,28 @@ static bool facts_of(const struct head *head, struct head_facts *facts)
 	return true;
 }
 
-/* What one share of a job has written changes the file for all of them. */
-static bool has_written(uint64_t job)
+static bool is_as_seen(const struct head_facts *is, const struct head_facts *was)
 {
+	return is->ino == was->ino && is->size == was->size && is->seconds == was->seconds && is->nanoseconds == was->nanoseconds;
+}
+
+/* What one share of a job has written changes the file for all of them: where one says that it did, where one has seen the file
+ * since, and where not all are in this folder, for then others may have been written back on their nodes. */
+static bool may_have_written(uint64_t job, const struct head_facts *is)
+{
+	uint32_t there = 0, nodes = 0;
+
 	for (size_t i = 0; i < n_shares; i++) {
-		if (!shares[i].err && shares[i].head.job == job && shares[i].head.wrote)
+		const struct head *head = &shares[i].head;
+
+		if (shares[i].err || head->job != job)
+			continue;
+		if (head_wrote(head, is->size) || is_as_seen(is, &head->facts))
 			return true;
+		there++;
+		nodes = head->spread.nodes;
 	}
-	return false;
+	return there < nodes;
 }
 
 /* Whether the file is as the share knows it. */
@@ -158,9 +172,7 @@ static bool is_known(const struct share *s)
 
 	if (!facts_of(&s->head, &is) || is.ino != was->ino)
 		return false;
-	if (has_written(s->head.job))
-		return is.size >= was->size;
-	return is.size == was->size && is.seconds == was->seconds && is.nanoseconds == was->nanoseconds;
+	return is_as_seen(&is, was) || (may_have_written(s->head.job, &is) && is.size >= was->size);
 }
 
 static void flush_share(struct share *s)
