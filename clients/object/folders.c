@@ -927,16 +927,64 @@ static bool has_view(const struct folders *f, const char *escaped, const char *i
 	return readlinkat(f->folder[H5], link, is, sizeof(is) - 1) > 0 && strcmp(is, target) == 0;
 }
 
-static void folders_settle(struct backend *b, const char *name, const struct umobject_id *newest, uint64_t version)
+/* A copy of a container may have files where this one has links: what is in live/ would be garbage there. */
+static int restore_link(const struct folders *f, int folder, const char *name, const char *id)
+{
+	char temporary[ID_TEXT + 1];
+	struct stat named, live;
+
+	if (fstatat(f->folder[folder], name, &named, 0) == 0 && fstatat(f->folder[LIVE], id, &live, 0) == 0 &&
+	    named.st_ino == live.st_ino && named.st_dev == live.st_dev)
+		return 0;
+	snprintf(temporary, sizeof(temporary), ".%s", id);
+	unlinkat(f->folder[LIVE], temporary, 0);
+	if (linkat(f->folder[folder], name, f->folder[LIVE], temporary, 0) < 0 ||
+	    renameat(f->folder[LIVE], temporary, f->folder[LIVE], id) < 0)
+		return object_fail(errno, "%s/%s/%s is no link to a file in live, and cannot be made one: %s", f->path, folder_names[folder],
+				   name, strerror(errno));
+	return 0;
+}
+
+/* The same for an older version, if it is there. */
+static int restore_old(const struct folders *f, const char *name, uint64_t version)
+{
+	char text[NAME_TEXT + 24], id[ID_TEXT];
+	struct lease *lease;
+	struct object *o;
+	int result = -1;
+	void *bytes;
+	size_t size;
+
+	version_name(name, version, text);
+	if (hold(f, VERSIONS, text, &lease, &bytes, &size) < 0)
+		return errno == ENOENT ? 0 : -1;
+	o = object_unpack(bytes, size, text);
+	if (o) {
+		id_text(&o->id, id);
+		result = restore_link(f, VERSIONS, text, id);
+	}
+	object_free(o);
+	free(bytes);
+	close(lease->fd);
+	free(lease);
+	return result;
+}
+
+static int folders_settle(struct backend *b, const char *name, const struct umobject_id *newest, uint64_t version)
 {
 	const struct folders *f = of(b);
 	char escaped[NAME_TEXT], id[ID_TEXT];
+	uint64_t number;
 
 	name_escape(name, escaped);
 	id_text(newest, id);
 	if (!has_view(f, escaped, id))
 		point_view(f, escaped, id);
 	drop_before(f, name, first_kept(version, f->keep));
+	for (number = first_kept(version, f->keep); number < version; number++)
+		if (restore_old(f, name, number) < 0)
+			return -1;
+	return restore_link(f, NAMES, escaped, id);
 }
 
 /* Where the newest one is damaged, nobody knows how many there are. */

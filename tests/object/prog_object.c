@@ -355,6 +355,50 @@ static void spreads_over_devices(void *unused)
 
 /* ---- No room ---- */
 
+/* Whoever copies a container may have files where there were links: what they name is no garbage. */
+static void collects_in_copies(void *unused)
+{
+	umobject_container *c = new_box(3);
+	umobject_version *v;
+	umobject_put *p;
+	int32_t got[ELEMENTS];
+	struct umobject_id id;
+	char copy[500];
+
+	(void)unused;
+	put(c, "a", 0);
+	put(c, "a", 1);
+	good(umobject_hold(c, "a", 0, &v));
+	p = begin_from(v, &id);
+	good(umobject_commit(p, 0, NULL));
+	umobject_release(v);
+	put(c, "a", 3);
+	put(c, "b", 4);
+	umobject_close(c);
+	snprintf(copy, sizeof(copy), "%s.copy", box());
+	check(*output_of("cp -r '%s' '%s' && echo copied", box(), copy));
+	c = open_box(copy, 0, 0);
+	for (int round = 0; round < 2; round++) {
+		struct umobject_garbage removed = { .struct_size = sizeof(removed) };
+
+		good(umobject_gc(c, &removed));
+		check(removed.versions == 0 && removed.chunks == 0, "%d", (int)removed.chunks);
+		for (uint64_t version = 2; version <= 4; version++) {
+			good(umobject_hold(c, "a", version, &v));
+			good(umobject_read(v, NULL, NULL, got));
+			check(got[0] == (version == 4 ? 3 : 1));
+			umobject_release(v);
+		}
+		expect(c, "b", 4);
+	}
+	good(umobject_delete(c, "a"));
+	put(c, "b", 5);
+	good(umobject_delete(c, "b"));
+	good(umobject_gc(c, NULL));
+	check(!*output_of("find '%s'/live '%s'/data -type f", copy, copy));
+	umobject_close(c);
+}
+
 static void survives_a_full_disk(void *unused)
 {
 	struct umobject_shape large = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { MIB }, .chunk = { 128 * KIB } };
@@ -573,7 +617,7 @@ static void run_all(void)
 		{ refuses_bad_calls, false, false }, { keeps_what_is_held, false, false }, { replaces_in_place, false, false },
 		{ sparse, false, false }, { maps, false, false }, { drafts, false, false }, { drafts_that_turn_back, false, false },
 		{ outlives_who_began, false, false }, { keeps_zeros, false, false }, { finds_damage, false, true }, { names_what_is_missing, false, true },
-		{ spreads_over_devices, true, false }, { survives_a_full_disk, true, false }, { refuses_bad_schemes, true, false },
+		{ spreads_over_devices, true, false }, { collects_in_copies, true, false }, { survives_a_full_disk, true, false }, { refuses_bad_schemes, true, false },
 	};
 	size_t i;
 
