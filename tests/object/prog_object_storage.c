@@ -351,6 +351,50 @@ static void says_that_files_may_not_grow(void *unused)
 	umobject_close(c);
 }
 
+/* A version of some MiB, for attributes. */
+static void put_much(void *c)
+{
+	umobject_version *v;
+	umobject_put *p;
+	char name[8];
+
+	put_seed(c, "a", 1);
+	good(umobject_hold(c, "a", 0, &v));
+	good(umobject_begin_from(v, &p, NULL));
+	umobject_release(v);
+	for (int i = 0; i < 100; i++) {
+		snprintf(name, sizeof(name), "%d", i);
+		good(umobject_put_attribute(p, name, data, 60000));
+	}
+	good(umobject_commit(p, 0, NULL));
+}
+
+/* What there is no memory for is not damaged. */
+static void says_that_there_is_no_memory(void *unused)
+{
+	umobject_container *c = new_box(1);
+	bool held = false, refused = false;
+	umobject_version *v;
+	size_t most;
+
+	(void)unused;
+	if (SANITIZED)
+		return;
+	/* In a process of its own: what it frees would be enough. */
+	check_exits(run_child(put_much, c), 0);
+	most = status_bytes("VmSize");
+	for (size_t more = 0; !held; more += MIB) {
+		check(more < 256 * MIB);
+		check(setrlimit(RLIMIT_AS, &(struct rlimit){ most + more, RLIM_INFINITY }) == 0);
+		held = umobject_hold(c, "a", 0, &v) == 0;
+		check(held || errno == ENOMEM, "%s", umobject_errormsg());
+		refused |= !held;
+	}
+	check(refused);
+	umobject_release(v);
+	umobject_close(c);
+}
+
 /* ---- No room ---- */
 
 static unsigned count_in(int root, const char *folder)
@@ -427,7 +471,7 @@ int main(void)
 {
 	static void (*const all[])(void *) = {
 		tells_whose_flush_failed, tells_nobody_else_of_it, survives_flushes_that_fail, removes_nothing_in_doubt, maps_what_is_replaced, lets_children_live, needs_few_descriptors,
-		says_that_files_may_not_grow, survives_no_room,
+		says_that_files_may_not_grow, says_that_there_is_no_memory, survives_no_room,
 	};
 
 	if (!getenv("UMMAP_DRIVER_PATH"))
