@@ -5,7 +5,7 @@
  *	container          what it says of itself
  *	live/UUID          a version: its bytes. Whoever holds it has it open, under a shared lock (flock(2))
  *	names/NAME         a hard link to the newest version of a name; NAME as name_escape makes it
- *	versions/NAME.N    hard links to the older ones that are kept, with 20 digits
+ *	versions/NAME.N    hard links to the older ones that are kept, with 20 digits; of a name for which that is too long, by its hash
  *	views/UUID.h5      a virtual dataset of a version; h5/NAME.h5 is a symbolic link to that of the newest one
  *	locks/XX           who names versions has one of these, by the name's hash
  *	DEVICE/UUID.N.h5   chunks, in the device that a hash of the UUID and the number says
@@ -632,9 +632,20 @@ static int folders_version_hold(struct backend *b, const struct umobject_id *id,
 	return 0;
 }
 
-static void version_name(const char *name, uint64_t version, char text[static NAME_TEXT + 24])
+/* A dot and 20 digits. */
+#define VERSION_TEXT 21
+
+/* What the names of its versions begin with. */
+static void version_stem(const char *name, char text[static NAME_TEXT])
 {
 	name_escape(name, text);
+	if (strlen(text) > NAME_MAX - VERSION_TEXT)
+		name_hash(name, text);
+}
+
+static void version_name(const char *name, uint64_t version, char text[static NAME_TEXT + 24])
+{
+	version_stem(name, text);
 	sprintf(text + strlen(text), ".%020llu", (unsigned long long)version);
 }
 
@@ -988,16 +999,19 @@ static int folders_settle(struct backend *b, const char *name, const struct umob
 }
 
 /* Where the newest one is damaged, nobody knows how many there are. */
-static int drop_all(const struct folders *f, const char *escaped)
+static int drop_all(const struct folders *f, const char *name)
 {
-	size_t len = strlen(escaped);
 	DIR *d = folders_read(f, VERSIONS);
+	char stem[NAME_TEXT];
 	const struct dirent *e;
+	size_t len;
 
 	if (!d)
 		return -1;
+	version_stem(name, stem);
+	len = strlen(stem);
 	while ((e = readdir(d)))
-		if (strncmp(e->d_name, escaped, len) == 0 && e->d_name[len] == '.' && strlen(e->d_name + len) == 21)
+		if (strncmp(e->d_name, stem, len) == 0 && e->d_name[len] == '.' && strlen(e->d_name + len) == VERSION_TEXT)
 			unlinkat(f->folder[VERSIONS], e->d_name, 0);
 	closedir(d);
 	return 0;
@@ -1015,7 +1029,7 @@ static int folders_name_remove(struct backend *b, const char *name)
 	version = newest_number(f, escaped);
 	if (!version && errno != EBADMSG)
 		return errno == ENOENT ? object_fail(ENOENT, "there is no object %s in %s", name, f->path) : -1;
-	if (!version && drop_all(f, escaped) < 0)
+	if (!version && drop_all(f, name) < 0)
 		return -1;
 	first = first_kept(version, f->keep);
 	drop_before(f, name, first);
