@@ -5,7 +5,7 @@
  *	container          what it says of itself
  *	live/UUID          a version: its bytes. Whoever holds it has it open, under a shared lock (flock(2))
  *	names/NAME         a hard link to the newest version of a name; NAME as name_escape makes it
- *	versions/NAME.N    hard links to the older ones that are kept, with 20 digits; of a name for which that is too long, by its hash
+ *	versions/NAME.N    hard links to the older ones that are kept, with 20 digits; where that is too long, NAME is a hash
  *	views/UUID.h5      a virtual dataset of a version; h5/NAME.h5 is a symbolic link to that of the newest one
  *	locks/XX           who names versions has one of these, by the name's hash
  *	DEVICE/UUID.N.h5   chunks, in the device that a hash of the UUID and the number says
