@@ -109,6 +109,8 @@ int umobject_put_attribute(umobject_put *put, const char *name, const void *valu
  * those of storage. *version: its number; NULL: not asked for.
  */
 int umobject_commit(umobject_put *put, unsigned flags, uint64_t *version);
+/* The same, and the version that was made is held: nobody can replace it and have it collected in between. */
+int umobject_commit_hold(umobject_put *put, unsigned flags, umobject_version **held);
 /* Ends a put in this process: chunks that were put stay, and are durable when it returns 0. */
 int umobject_put_end(umobject_put *put);
 /* Ends it and takes back what this process has put. */
@@ -128,7 +130,7 @@ int umobject_draft_read(umobject_draft *draft, void *data, size_t size, uint64_t
 int umobject_draft_write(umobject_draft *draft, const void *data, size_t size, uint64_t offset);
 /* Whether anything was written. */
 int umobject_draft_is_written(const umobject_draft *draft);
-/* Puts those of the chunks from first on, count at most, that were written, and differ from the base. By the same put, a second call
+/* Puts those of the chunks from first on, count at most, that were written, and differ from what the version would have otherwise. By the same put, a second call
  * puts what was written since. */
 int umobject_draft_put(umobject_draft *draft, umobject_put *put, uint64_t first, uint64_t count);
 /* What was put is in that version, and is forgotten here; what was written since stays. */

@@ -18,7 +18,7 @@
 #include <ummap-object.h>
 
 /* Rises with each change of what is below: a file of another one is refused. */
-#define BACKEND_ABI 1
+#define BACKEND_ABI 2
 
 struct backend {
 	const struct backend_ops *ops;
@@ -75,8 +75,8 @@ struct backend_ops {
 	int (*publish)(struct backend *b, struct lease *lease, const char *name, uint64_t version, unsigned keep, const void *bytes,
 		       size_t size);
 	/* NULL where publish and name_remove are one step. Otherwise, behind one that was killed: what is not as it should be where
-	 * this is the newest version of the name. Under its lock. */
-	void (*settle)(struct backend *b, const char *name, const struct umobject_id *newest, uint64_t version);
+	 * this is the newest version of the name. Under its lock. -1: the collector cannot tell what is garbage. */
+	int (*settle)(struct backend *b, const char *name, const struct umobject_id *newest, uint64_t version);
 	/* Takes the name from all its versions. Under its lock. ENOENT. */
 	int (*name_remove)(struct backend *b, const char *name);
 	int (*names)(struct backend *b, int (*each)(void *arg, const char *name), void *arg);

@@ -134,21 +134,23 @@ int umobject_delete(umobject_container *c, const char *name)
 	return result;
 }
 
-static void settle_newest(const struct umobject_container *c, const char *name)
+/* One that was deleted meanwhile needs nothing. */
+static int settle_newest(const struct umobject_container *c, const char *name)
 {
 	struct lease *lease;
 	struct object *o;
 	void *bytes;
 	size_t size;
+	int result;
 
 	if (c->b->ops->name_hold(c->b, name, 0, &lease, &bytes, &size) < 0)
-		return;
+		return errno == ENOENT ? 0 : -1;
 	o = object_unpack(bytes, size, name);
-	if (o)
-		c->b->ops->settle(c->b, name, &o->id, o->version);
+	result = o ? c->b->ops->settle(c->b, name, &o->id, o->version) : -1;
 	object_free(o);
 	free(bytes);
 	c->b->ops->release(c->b, lease);
+	return result;
 }
 
 /* A commit that was killed may have left versions that are no longer kept, or the view of another one. */
@@ -156,12 +158,17 @@ static int settle_name(void *arg, const char *name)
 {
 	const struct umobject_container *c = arg;
 	void *lock = NULL;
+	int result, error;
 
 	if (c->b->ops->name_lock(c->b, name, &lock) < 0)
 		return -1;
-	settle_newest(c, name);
+	result = settle_newest(c, name);
+	error = errno;
 	c->b->ops->name_unlock(c->b, lock);
-	return 0;
+	if (result < 0 && error == EBADMSG)
+		return object_fail(EBADMSG, "%s is damaged, so nobody knows which chunks are in use: nothing was removed", name);
+	errno = error;
+	return result;
 }
 
 int umobject_gc(umobject_container *c, struct umobject_garbage *removed)

@@ -304,35 +304,30 @@ static int object_resize(void *handle, uint64_t size)
 
 /* ---- A new version ---- */
 
-static int begin(struct handle *h, umobject_put **put, struct umobject_id *id)
+static int begin(struct handle *h, umobject_put **put)
 {
 	if (h->may_grow) {
 		h->shape.dims[0] = h->size;
 		h->shape.chunk[0] = 1 << 20;
 		umobject_draft_reshape(h->draft, &h->shape);
 	}
-	return result_of(h->base ? umobject_begin_from(h->base, put, id) : umobject_begin(h->container, h->name, &h->shape, put, id));
+	return result_of(h->base ? umobject_begin_from(h->base, put, NULL) : umobject_begin(h->container, h->name, &h->shape, put, NULL));
 }
 
 /* The next version is made from this one. */
-static int rebase(struct handle *h, const struct umobject_id *id)
+static void rebase(struct handle *h, umobject_version *made)
 {
-	umobject_version *made;
-
-	if (umobject_hold_id(h->container, id, &made) < 0)
-		return -errno;
 	umobject_draft_rebase(h->draft, made);
 	umobject_release(h->base);
 	h->base = made;
 	h->may_grow = false;
-	return 0;
 }
 
 /* Positive: all is there still, and the next flush tries again. */
 static int object_flush(void *handle, uint64_t off, uint64_t len)
 {
 	struct handle *h = handle;
-	struct umobject_id id;
+	umobject_version *made;
 	umobject_put *put;
 	int err;
 
@@ -340,7 +335,7 @@ static int object_flush(void *handle, uint64_t off, uint64_t len)
 	(void)len;
 	if (!umobject_draft_is_written(h->draft))
 		return 0;
-	err = begin(h, &put, &id);
+	err = begin(h, &put);
 	if (err)
 		return -err;
 	if (umobject_draft_put(h->draft, put, 0, UINT64_MAX) < 0) {
@@ -348,9 +343,10 @@ static int object_flush(void *handle, uint64_t off, uint64_t len)
 		umobject_abandon(put);
 		return err;
 	}
-	if (umobject_commit(put, UMOBJECT_SPARSE, NULL) < 0)
+	if (umobject_commit_hold(put, UMOBJECT_SPARSE, &made) < 0)
 		return errno;
-	return -rebase(h, &id);
+	rebase(h, made);
+	return 0;
 }
 
 static int object_size(void *handle, uint64_t *size)

@@ -5,7 +5,7 @@
  *	container          what it says of itself
  *	live/UUID          a version: its bytes. Whoever holds it has it open, under a shared lock (flock(2))
  *	names/NAME         a hard link to the newest version of a name; NAME as name_escape makes it
- *	versions/NAME.N    hard links to the older ones that are kept, with 20 digits
+ *	versions/NAME.N    hard links to the older ones that are kept, with 20 digits; where that is too long, NAME is a hash
  *	views/UUID.h5      a virtual dataset of a version; h5/NAME.h5 is a symbolic link to that of the newest one
  *	locks/XX           who names versions has one of these, by the name's hash
  *	DEVICE/UUID.N.h5   chunks, in the device that a hash of the UUID and the number says
@@ -632,9 +632,20 @@ static int folders_version_hold(struct backend *b, const struct umobject_id *id,
 	return 0;
 }
 
-static void version_name(const char *name, uint64_t version, char text[static NAME_TEXT + 24])
+/* A dot and 20 digits. */
+#define VERSION_TEXT 21
+
+/* What the names of its versions begin with. */
+static void version_stem(const char *name, char text[static NAME_TEXT])
 {
 	name_escape(name, text);
+	if (strlen(text) > NAME_MAX - VERSION_TEXT)
+		name_hash(name, text);
+}
+
+static void version_name(const char *name, uint64_t version, char text[static NAME_TEXT + 24])
+{
+	version_stem(name, text);
 	sprintf(text + strlen(text), ".%020llu", (unsigned long long)version);
 }
 
@@ -927,29 +938,80 @@ static bool has_view(const struct folders *f, const char *escaped, const char *i
 	return readlinkat(f->folder[H5], link, is, sizeof(is) - 1) > 0 && strcmp(is, target) == 0;
 }
 
-static void folders_settle(struct backend *b, const char *name, const struct umobject_id *newest, uint64_t version)
+/* A copy of a container may have files where this one has links: what is in live/ would be garbage there. */
+static int restore_link(const struct folders *f, int folder, const char *name, const char *id)
+{
+	char temporary[ID_TEXT + 1];
+	struct stat named, live;
+
+	if (fstatat(f->folder[folder], name, &named, 0) == 0 && fstatat(f->folder[LIVE], id, &live, 0) == 0 &&
+	    named.st_ino == live.st_ino && named.st_dev == live.st_dev)
+		return 0;
+	snprintf(temporary, sizeof(temporary), ".%s", id);
+	unlinkat(f->folder[LIVE], temporary, 0);
+	if (linkat(f->folder[folder], name, f->folder[LIVE], temporary, 0) < 0 ||
+	    renameat(f->folder[LIVE], temporary, f->folder[LIVE], id) < 0)
+		return object_fail(errno, "%s/%s/%s is no link to a file in live, and cannot be made one: %s", f->path, folder_names[folder],
+				   name, strerror(errno));
+	return 0;
+}
+
+/* The same for an older version, if it is there. */
+static int restore_old(const struct folders *f, const char *name, uint64_t version)
+{
+	char text[NAME_TEXT + 24], id[ID_TEXT];
+	struct lease *lease;
+	struct object *o;
+	int result = -1;
+	void *bytes;
+	size_t size;
+
+	version_name(name, version, text);
+	if (hold(f, VERSIONS, text, &lease, &bytes, &size) < 0)
+		return errno == ENOENT ? 0 : -1;
+	o = object_unpack(bytes, size, text);
+	if (o) {
+		id_text(&o->id, id);
+		result = restore_link(f, VERSIONS, text, id);
+	}
+	object_free(o);
+	free(bytes);
+	close(lease->fd);
+	free(lease);
+	return result;
+}
+
+static int folders_settle(struct backend *b, const char *name, const struct umobject_id *newest, uint64_t version)
 {
 	const struct folders *f = of(b);
 	char escaped[NAME_TEXT], id[ID_TEXT];
+	uint64_t number;
 
 	name_escape(name, escaped);
 	id_text(newest, id);
 	if (!has_view(f, escaped, id))
 		point_view(f, escaped, id);
 	drop_before(f, name, first_kept(version, f->keep));
+	for (number = first_kept(version, f->keep); number < version; number++)
+		if (restore_old(f, name, number) < 0)
+			return -1;
+	return restore_link(f, NAMES, escaped, id);
 }
 
 /* Where the newest one is damaged, nobody knows how many there are. */
-static int drop_all(const struct folders *f, const char *escaped)
+static int drop_all(const struct folders *f, const char *name)
 {
-	size_t len = strlen(escaped);
 	DIR *d = folders_read(f, VERSIONS);
+	char stem[NAME_TEXT];
 	const struct dirent *e;
+	size_t len;
 
 	if (!d)
 		return -1;
+	version_stem(name, stem);
+	len = strlen(stem);
 	while ((e = readdir(d)))
-		if (strncmp(e->d_name, escaped, len) == 0 && e->d_name[len] == '.' && strlen(e->d_name + len) == 21)
+		if (strncmp(e->d_name, stem, len) == 0 && e->d_name[len] == '.' && strlen(e->d_name + len) == VERSION_TEXT)
 			unlinkat(f->folder[VERSIONS], e->d_name, 0);
 	closedir(d);
 	return 0;
@@ -967,7 +1029,7 @@ static int folders_name_remove(struct backend *b, const char *name)
 	version = newest_number(f, escaped);
 	if (!version && errno != EBADMSG)
 		return errno == ENOENT ? object_fail(ENOENT, "there is no object %s in %s", name, f->path) : -1;
-	if (!version && drop_all(f, escaped) < 0)
+	if (!version && drop_all(f, name) < 0)
 		return -1;
 	first = first_kept(version, f->keep);
 	drop_before(f, name, first);

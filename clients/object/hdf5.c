@@ -125,7 +125,8 @@ static bool lay_out(const char *path, const struct umobject_shape *shape, const 
 /* What the system said where HDF5 only says that it failed. */
 static int storage_error(int error)
 {
-	return error == ENOSPC || error == EDQUOT || error == EFBIG || error == EMFILE || error == ENFILE ? error : EIO;
+	return error == ENOSPC || error == EDQUOT || error == EFBIG || error == EMFILE || error == ENFILE ||
+	       error == ENOMEM ? error : EIO;
 }
 
 static void *copy_of(int fd, uint64_t at, size_t size)
@@ -380,9 +381,11 @@ void *view_make(const struct object *o, void (*name)(void *arg, const struct umo
 {
 	struct image image = { NULL, 0 };
 	bool filled = false;
+	int error;
 	hid_t fapl, file = H5I_INVALID_HID;
 
 	pthread_mutex_lock(&turn);
+	errno = 0;
 	H5E_BEGIN_TRY {
 		fapl = image_access(&image);
 		/* Of no file that could be there. */
@@ -395,12 +398,16 @@ void *view_make(const struct object *o, void (*name)(void *arg, const struct umo
 		if (fapl >= 0)
 			H5Pclose(fapl);
 	} H5E_END_TRY;
+	error = storage_error(errno);
 	pthread_mutex_unlock(&turn);
 	if (filled) {
 		*size = image.size;
 		return image.bytes;
 	}
 	free(image.bytes);
-	object_fail(EIO, "HDF5 does not make a view of %s: an attribute's name may be none that HDF5 takes, or there is no memory", o->name);
+	if (error == ENOMEM)
+		object_fail(ENOMEM, "there is no memory for a view of %s", o->name);
+	else
+		object_fail(EIO, "HDF5 does not make a view of %s: an attribute's name may be none that HDF5 takes", o->name);
 	return NULL;
 }

@@ -80,11 +80,15 @@ void name_escape(const char *name, char text[static NAME_TEXT])
 
 	for (c = name; *c && n + 4 < NAME_TEXT; c++)
 		n += (size_t)(plain(name, c) ? sprintf(text + n, "%c", *c) : sprintf(text + n, "%%%02x", (unsigned char)*c));
-	if (*c) {
-		XXH128_hash_t hash = XXH3_128bits(name, strlen(name));
+	if (*c)
+		name_hash(name, text);
+}
 
-		sprintf(text, "%%%%%016llx%016llx", (unsigned long long)hash.high64, (unsigned long long)hash.low64);
-	}
+void name_hash(const char *name, char text[static NAME_TEXT])
+{
+	XXH128_hash_t hash = XXH3_128bits(name, strlen(name));
+
+	sprintf(text, "%%%%%016llx%016llx", (unsigned long long)hash.high64, (unsigned long long)hash.low64);
 }
 
 char *name_unescape(const char *text)

@@ -23,6 +23,8 @@ int name_check(const char *name);
  * leads out of its folder. What is too long then is '%%' and a hash of the name; the name itself is in the message.
  */
 void name_escape(const char *name, char text[static NAME_TEXT]);
+/* That hash, of a name of any length. */
+void name_hash(const char *name, char text[static NAME_TEXT]);
 /* The name; NULL: it is a hash, or no escaped name. For the caller to free. */
 char *name_unescape(const char *text);
 

@@ -372,13 +372,22 @@ static ProtobufCMessage *unwrap(const ProtobufCMessageDescriptor *kind, const vo
 
 struct object *object_unpack(const void *bytes, size_t size, const char *what)
 {
-	ProtobufCMessage *m = unwrap(&ummap__object__descriptor, bytes, size);
-	struct object *o = m ? take((const Ummap__Object *)m) : NULL;
+	int before = errno;
+	ProtobufCMessage *m;
+	struct object *o;
 
+	/* What cannot be unpacked for want of memory is not damaged. */
+	errno = 0;
+	m = unwrap(&ummap__object__descriptor, bytes, size);
+	o = m ? take((const Ummap__Object *)m) : NULL;
+	if (!o && errno == ENOMEM)
+		object_fail(ENOMEM, "there is no memory for what %s says of the object", what);
+	else if (!o)
+		object_fail(EBADMSG, "%s is damaged: what it says of the object is not as it was written", what);
+	else
+		errno = before;
 	if (m)
 		protobuf_c_message_free_unpacked(m, NULL);
-	if (!o)
-		object_fail(EBADMSG, "%s is damaged: what it says of the object is not as it was written", what);
 	return o;
 }
 
@@ -441,19 +450,25 @@ static bool take_devices(const Ummap__Container *m, struct description *d)
 
 int description_unpack(const void *bytes, size_t size, const char *what, struct description *d)
 {
-	Ummap__Container *m = (Ummap__Container *)unwrap(&ummap__container__descriptor, bytes, size);
-	int result = 0;
+	Ummap__Container *m;
+	int result = 0, before = errno;
 
 	*d = (struct description){ 0 };
+	errno = 0;
+	m = (Ummap__Container *)unwrap(&ummap__container__descriptor, bytes, size);
 	if (!m)
-		return object_fail(EBADMSG, "%s is damaged, or no container", what);
+		return errno == ENOMEM ? object_fail(ENOMEM, "there is no memory to open %s", what) :
+			object_fail(EBADMSG, "%s is damaged, or no container", what);
 	d->keep = m->keep;
 	if (m->format != FORMAT)
 		result = object_fail(EPROTO, "%s is of format %u: this release knows format %d", what, m->format, FORMAT);
 	else if (m->n_devices == 0 || m->n_devices > DEVICES_MAX || !take_devices(m, d) || d->keep == 0 || d->keep > KEEP_MAX)
-		result = object_fail(EBADMSG, "%s is damaged", what);
+		result = errno == ENOMEM ? object_fail(ENOMEM, "there is no memory to open %s", what) :
+			object_fail(EBADMSG, "%s is damaged", what);
 	if (result < 0)
 		description_free(d);
+	else
+		errno = before;
 	ummap__container__free_unpacked(m, NULL);
 	return result;
 }

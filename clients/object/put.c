@@ -376,19 +376,45 @@ static bool is_little(const struct umobject_put *p)
 	return mine->nsources <= 1 && (!mine->nsources || mine->sources->count == 1) && shape_bytes(&mine->shape) <= 65536;
 }
 
-int umobject_commit(umobject_put *p, unsigned flags, uint64_t *version)
+static int commit(umobject_put *p, unsigned flags)
 {
 	if (flags & ~UMOBJECT_SPARSE)
 		object_fail(EINVAL, "flags is %#x: there is UMOBJECT_SPARSE", flags);
-	else if (find_sources(p, flags & UMOBJECT_SPARSE) == 0 && make_view(p) == 0 &&
-		 (is_little(p) || umobject_put_sync(p) == 0) && publish(p) == 0) {
-		if (version)
-			*version = p->object->version;
-		put_free(p);
+	else if (find_sources(p, flags & UMOBJECT_SPARSE) == 0 && make_view(p) == 0 && (is_little(p) || umobject_put_sync(p) == 0) &&
+		 publish(p) == 0)
 		return 0;
-	}
 	umobject_abandon(p);
 	return -1;
+}
+
+int umobject_commit(umobject_put *p, unsigned flags, uint64_t *version)
+{
+	if (commit(p, flags) < 0)
+		return -1;
+	if (version)
+		*version = p->object->version;
+	put_free(p);
+	return 0;
+}
+
+int umobject_commit_hold(umobject_put *p, unsigned flags, umobject_version **held)
+{
+	struct umobject_version *v = calloc(1, sizeof(*v));
+
+	if (!v) {
+		umobject_abandon(p);
+		return object_fail(ENOMEM, "no memory for a version");
+	}
+	if (commit(p, flags) < 0) {
+		free(v);
+		return -1;
+	}
+	*v = (struct umobject_version){ .container = p->container, .lease = p->lease, .object = p->object };
+	p->lease = NULL;
+	p->object = NULL;
+	put_free(p);
+	*held = v;
+	return 0;
 }
 
 int umobject_put_end(umobject_put *p)

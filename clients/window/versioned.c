@@ -45,7 +45,7 @@ static _Thread_local struct versioned *opening;
 /* ---- The library ---- */
 
 #define CALLS(x) \
-	x(open_path) x(close) x(begin) x(join) x(begin_from) x(put_sync) x(put_attribute) x(commit) x(put_end) x(abandon) x(hold) \
+	x(open_path) x(close) x(begin) x(join) x(begin_from) x(put_sync) x(put_attribute) x(commit_hold) x(put_end) x(abandon) x(hold) \
 	x(hold_id) x(release) x(stat) x(attribute) x(draft_begin) x(draft_read) x(draft_write) x(draft_is_written) x(draft_put) \
 	x(draft_rebase) x(draft_end) x(errormsg)
 
@@ -451,18 +451,19 @@ static umobject_put *take_put(struct versioned *v, struct error *e)
 	return put;
 }
 
-static int end_put(struct versioned *v, umobject_put *put, bool first)
+/* The first one commits, and holds what it has made. */
+static int end_put(struct versioned *v, umobject_put *put, bool first, umobject_version **made)
 {
 	if (!first)
 		return call.put_end(put);
 	if (call.put_attribute(put, SIZES, v->sizes, (size_t)v->ranks * sizeof(*v->sizes)) == 0)
-		return call.commit(put, UMOBJECT_SPARSE, NULL);
+		return call.commit_hold(put, UMOBJECT_SPARSE, made);
 	call.abandon(put);
 	return -1;
 }
 
 /* Of the version that is under way, which ends, also where that fails. The others have ended it before the first one commits. */
-static void commit_put(MPI_Comm comm, struct versioned *v, int first, struct error *e)
+static void commit_put(MPI_Comm comm, struct versioned *v, int first, umobject_version **made, struct error *e)
 {
 	umobject_put *put = v ? take_put(v, e) : NULL;
 	int rank;
@@ -471,7 +472,7 @@ static void commit_put(MPI_Comm comm, struct versioned *v, int first, struct err
 	error_agree(comm, e);
 	for (int turn = 0; turn < 2; turn++) {
 		if (put && e->class == MPI_SUCCESS && (rank == first) == turn) {
-			if (end_put(v, put, turn) < 0)
+			if (end_put(v, put, turn, made) < 0)
 				said(e, v->name);
 			put = NULL;
 		}
@@ -481,14 +482,14 @@ static void commit_put(MPI_Comm comm, struct versioned *v, int first, struct err
 		call.abandon(put);
 }
 
-static void go_on_from(struct versioned *v, struct error *e)
+/* From the version that was made: another job may have replaced it by now, and the first one holds it until the next commit. A rank that
+ * cannot hold it has all that it has written still, and goes on from the older one. */
+static void go_on_from(struct versioned *v, umobject_version *made)
 {
-	umobject_version *made, *old;
+	umobject_version *old;
 
-	if (call.hold_id(v->container, &v->id, &made) < 0) {
-		said(e, v->name);
+	if (!made && call.hold_id(v->container, &v->id, &made) < 0)
 		return;
-	}
 	pthread_mutex_lock(&v->lock);
 	call.draft_rebase(v->draft, made);
 	old = v->base;
@@ -502,6 +503,7 @@ static void go_on_from(struct versioned *v, struct error *e)
 void versioned_commit(MPI_Comm comm, struct versioned *v, struct error *e)
 {
 	struct error not_now = { 0 };
+	umobject_version *made = NULL;
 	bool begun;
 	int first;
 
@@ -512,12 +514,10 @@ void versioned_commit(MPI_Comm comm, struct versioned *v, struct error *e)
 	if (!begun)
 		begin_version(comm, v, first, e);
 	if (e->class == MPI_SUCCESS)
-		commit_put(comm, v, first, e);
+		commit_put(comm, v, first, &made, e);
 	if (e->class != MPI_SUCCESS)
 		return;
 	if (v)
-		go_on_from(v, e);
-	error_agree(comm, e);
-	if (e->class == MPI_SUCCESS)
-		begin_version(comm, v, first, &not_now);
+		go_on_from(v, made);
+	begin_version(comm, v, first, &not_now);
 }

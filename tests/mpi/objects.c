@@ -235,6 +235,59 @@ static void some_without(void)
 	check(MPI_Win_free(&win) == MPI_SUCCESS);
 }
 
+/* What is staged with one value, and stored again as it was before, is as it was before. */
+static void turns_back(void)
+{
+	MPI_Win win;
+	char *base;
+
+	snprintf(object, sizeof(object), "%s/turned", box);
+	base = open_window(PART(rank), &win);
+	store(base, 1);
+	check(ummpi_sync_all(MPI_COMM_WORLD, base) == MPI_SUCCESS);
+	base[70000]++;
+	base[5]++;
+	check(MPI_Win_sync(win) == MPI_SUCCESS);
+	base[70000]--;
+	check(ummpi_sync_all(MPI_COMM_WORLD, base) == MPI_SUCCESS);
+	base[5]--;
+	check(MPI_Win_free(&win) == MPI_SUCCESS);
+	base = open_window(PART(rank), &win);
+	expect(base, rank, 1);
+	check(MPI_Win_free(&win) == MPI_SUCCESS);
+}
+
+/* Two ranks each are a job here: the jobs replace each other's versions, and no commit fails. */
+static void jobs_of_one_name(void)
+{
+	int in_job = rank < ranks / 2 * 2;
+	MPI_Info info;
+	MPI_Comm job;
+	MPI_Win win;
+	char *base;
+
+	snprintf(object, sizeof(object), "%s/jobs", box);
+	info = hints(NULL, NULL);
+	MPI_Comm_split(MPI_COMM_WORLD, in_job ? rank / 2 : MPI_UNDEFINED, rank, &job);
+	for (int round = 0; round < 2; round++) {
+		MPI_Barrier(MPI_COMM_WORLD);
+		if (!in_job)
+			continue;
+		check(MPI_Win_allocate(PART(0), 1, info, job, &base, &win) == MPI_SUCCESS);
+		check(base[0] == base[PART(0) - 1] && (round == 0 || base[0] >= 60), "%d, %d", base[0], base[PART(0) - 1]);
+		for (int i = 0; round == 0 && i < 60; i++) {
+			base[0]++;
+			base[PART(0) - 1]++;
+			check(ummpi_sync_all(job, base) == MPI_SUCCESS, "%d", i);
+		}
+		check(MPI_Win_free(&win) == MPI_SUCCESS);
+	}
+	if (in_job)
+		MPI_Comm_free(&job);
+	MPI_Info_free(&info);
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
 int main(int argc, char **argv)
 {
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
@@ -257,6 +310,8 @@ int main(int argc, char **argv)
 	puts_meanwhile();
 	bad();
 	some_without();
+	turns_back();
+	jobs_of_one_name();
 	MPI_Finalize();
 	return 0;
 }

@@ -123,6 +123,50 @@ static void keeps_what_is_held(void *unused)
 	umobject_close(c);
 }
 
+static int count_name(void *arg, const char *name)
+{
+	check(*name == 'n');
+	*(size_t *)arg += strlen(name);
+	return 0;
+}
+
+/* Names of all lengths have their versions, also where that of a version's file is longer than a file's may be. */
+static void keeps_versions_of_long_names(void *unused)
+{
+	umobject_container *c = new_box(2);
+	const struct umobject_shape one = { .type = UMOBJECT_INT32, .rank = 0 };
+	umobject_version *v;
+	size_t lengths = 0;
+	char name[260];
+	int32_t got;
+
+	(void)unused;
+	memset(name, 'n', sizeof(name));
+	for (size_t len = 225; len < sizeof(name); len++) {
+		name[len] = '\0';
+		for (int32_t i = 1; i <= 4; i++)
+			good(umobject_put_array(c, name, &one, &i));
+		for (uint64_t version = 3; version <= 4; version++) {
+			good(umobject_hold(c, name, version, &v));
+			good(umobject_read(v, NULL, NULL, &got));
+			check(got == (int32_t)version);
+			umobject_release(v);
+		}
+		name[len] = 'n';
+		lengths += len;
+	}
+	good(umobject_list(c, count_name, &lengths));
+	check(lengths == 2 * (225 + 259) * 35 / 2, "%zu", lengths);
+	for (size_t len = 225; len < sizeof(name); len++) {
+		name[len] = '\0';
+		good(umobject_delete(c, name));
+		name[len] = 'n';
+	}
+	good(umobject_gc(c, NULL));
+	check(count_stored(VERSIONS) == 0 && count_stored(CHUNKS) == 0);
+	umobject_close(c);
+}
+
 /* With nothing held, versions that are no longer kept go by themselves. */
 static void replaces_in_place(void *unused)
 {
@@ -355,6 +399,50 @@ static void spreads_over_devices(void *unused)
 
 /* ---- No room ---- */
 
+/* Whoever copies a container may have files where there were links: what they name is no garbage. */
+static void collects_in_copies(void *unused)
+{
+	umobject_container *c = new_box(3);
+	umobject_version *v;
+	umobject_put *p;
+	int32_t got[ELEMENTS];
+	struct umobject_id id;
+	char copy[500];
+
+	(void)unused;
+	put(c, "a", 0);
+	put(c, "a", 1);
+	good(umobject_hold(c, "a", 0, &v));
+	p = begin_from(v, &id);
+	good(umobject_commit(p, 0, NULL));
+	umobject_release(v);
+	put(c, "a", 3);
+	put(c, "b", 4);
+	umobject_close(c);
+	snprintf(copy, sizeof(copy), "%s.copy", box());
+	check(*output_of("cp -r '%s' '%s' && echo copied", box(), copy));
+	c = open_box(copy, 0, 0);
+	for (int round = 0; round < 2; round++) {
+		struct umobject_garbage removed = { .struct_size = sizeof(removed) };
+
+		good(umobject_gc(c, &removed));
+		check(removed.versions == 0 && removed.chunks == 0, "%d", (int)removed.chunks);
+		for (uint64_t version = 2; version <= 4; version++) {
+			good(umobject_hold(c, "a", version, &v));
+			good(umobject_read(v, NULL, NULL, got));
+			check(got[0] == (version == 4 ? 3 : 1));
+			umobject_release(v);
+		}
+		expect(c, "b", 4);
+	}
+	good(umobject_delete(c, "a"));
+	put(c, "b", 5);
+	good(umobject_delete(c, "b"));
+	good(umobject_gc(c, NULL));
+	check(!*output_of("find '%s'/live '%s'/data -type f", copy, copy));
+	umobject_close(c);
+}
+
 static void survives_a_full_disk(void *unused)
 {
 	struct umobject_shape large = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { MIB }, .chunk = { 128 * KIB } };
@@ -571,9 +659,10 @@ static void run_all(void)
 		bool folders, bytes;   /* it is about folders; it looks at what is stored */
 	} all[] = {
 		{ refuses_bad_calls, false, false }, { keeps_what_is_held, false, false }, { replaces_in_place, false, false },
+		{ keeps_versions_of_long_names, false, false },
 		{ sparse, false, false }, { maps, false, false }, { drafts, false, false }, { drafts_that_turn_back, false, false },
 		{ outlives_who_began, false, false }, { keeps_zeros, false, false }, { finds_damage, false, true }, { names_what_is_missing, false, true },
-		{ spreads_over_devices, true, false }, { survives_a_full_disk, true, false }, { refuses_bad_schemes, true, false },
+		{ spreads_over_devices, true, false }, { collects_in_copies, true, false }, { survives_a_full_disk, true, false }, { refuses_bad_schemes, true, false },
 	};
 	size_t i;
 

@@ -8,8 +8,10 @@
 
 #include <liburing.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <ummap.h>
 
 static const struct umobject_shape shape = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 64 * KIB }, .chunk = { 16 * KIB } };
 static uint8_t data[64 * KIB], got[64 * KIB];
@@ -54,6 +56,25 @@ int fsync(int fd)
 
 /* What of this name cannot be opened now. */
 static const char *no_descriptor_for;
+/* What somebody else does before anything is opened behind a commit, which ends as its lock does. */
+static void (*behind_commit)(void);
+static bool committed;
+
+__attribute__((visibility("default")))
+int flock(int fd, int what)
+{
+	committed = behind_commit && what == LOCK_UN;
+	return (int)syscall(SYS_flock, fd, what);
+}
+
+static void go_behind_commit(void)
+{
+	void (*call)(void) = behind_commit;
+
+	behind_commit = NULL;
+	committed = false;
+	call();
+}
 
 __attribute__((visibility("default")))
 int openat(int folder, const char *path, int flags, ...)
@@ -68,6 +89,8 @@ int openat(int folder, const char *path, int flags, ...)
 		errno = EMFILE;
 		return -1;
 	}
+	if (committed && !(flags & O_CREAT))
+		go_behind_commit();
 	return (int)syscall(SYS_openat, folder, path, flags, mode);
 }
 
@@ -222,6 +245,63 @@ static void lets_children_live(void *unused)
 	umobject_close(c);
 }
 
+/* ---- Somebody else's commits ---- */
+
+static umobject_container *elsewhere;
+
+static void replace(void)
+{
+	put_seed(elsewhere, "a", 77);
+	good(umobject_gc(elsewhere, NULL));
+}
+
+/* A version that is replaced as soon as it is there, and removed, is held by who has made it: a sync of a mapping succeeds, and the next
+ * one makes a version of all that is in the mapping. */
+static void maps_what_is_replaced(void *unused)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	umobject_container *c = new_box(1);
+	umobject_version *v;
+	char uri[600];
+	uint8_t *m;
+	umobject_put *p;
+
+	(void)unused;
+	elsewhere = open_box(box(), 0, 0);
+	put_seed(c, "a", 1);
+	snprintf(uri, sizeof(uri), "object:%s/a", box());
+	attr.seg_size = 4096;
+	check(ummap_open(uri, sizeof(data), 0, PROT_READ | PROT_WRITE, &attr, (void **)&m) == 0, "%s", umerrormsg());
+	for (size_t at = 0; at < sizeof(data); at += 20 * KIB) {
+		m[at] ^= 1;
+		behind_commit = replace;
+		check(umsync(m, 0) == 0, "%s", umerrormsg());
+		expect_seed(c, "a", 77);
+		check(!behind_commit);
+	}
+	m[1] ^= 1;
+	check(umsync(m, 0) == 0, "%s", umerrormsg());
+	good(umobject_get(c, "a", NULL, NULL, got));
+	check(memcmp(got, m, sizeof(got)) == 0);
+	check(umunmap(m, 0) == 0, "%s", umerrormsg());
+	/* The same for who makes one without a mapping. */
+	put_seed(c, "a", 1);
+	fill(data, sizeof(data), 0, 2);
+	good(umobject_begin(c, "a", &shape, &p, NULL));
+	for (unsigned i = 0; i < 4; i++)
+		good(umobject_put_chunk(p, i, data + i * 16 * KIB));
+	behind_commit = replace;
+	good(umobject_commit_hold(p, 0, &v));
+	expect_seed(c, "a", 77);
+	good(umobject_read(v, NULL, NULL, got));
+	check_bytes(got, sizeof(got), 0, 2);
+	check(stat_held(v).version == 12);
+	umobject_release(v);
+	count_empty(c, 1);
+	umobject_close(elsewhere);
+	umobject_close(c);
+}
+
 /* ---- Limits ---- */
 
 static void limit(int what, rlim_t most)
@@ -268,6 +348,50 @@ static void says_that_files_may_not_grow(void *unused)
 	}
 	expect_seed(c, "a", 2);
 	count_empty(c, 1);
+	umobject_close(c);
+}
+
+/* A version of some MiB, for attributes. */
+static void put_much(void *c)
+{
+	umobject_version *v;
+	umobject_put *p;
+	char name[8];
+
+	put_seed(c, "a", 1);
+	good(umobject_hold(c, "a", 0, &v));
+	good(umobject_begin_from(v, &p, NULL));
+	umobject_release(v);
+	for (int i = 0; i < 100; i++) {
+		snprintf(name, sizeof(name), "%d", i);
+		good(umobject_put_attribute(p, name, data, 60000));
+	}
+	good(umobject_commit(p, 0, NULL));
+}
+
+/* What there is no memory for is not damaged. */
+static void says_that_there_is_no_memory(void *unused)
+{
+	umobject_container *c = new_box(1);
+	bool held = false, refused = false;
+	umobject_version *v;
+	size_t most;
+
+	(void)unused;
+	if (SANITIZED)
+		return;
+	/* In a process of its own: what it frees would be enough. */
+	check_exits(run_child(put_much, c), 0);
+	most = status_bytes("VmSize");
+	for (size_t more = 0; !held; more += MIB) {
+		check(more < 256 * MIB);
+		check(setrlimit(RLIMIT_AS, &(struct rlimit){ most + more, RLIM_INFINITY }) == 0);
+		held = umobject_hold(c, "a", 0, &v) == 0;
+		check(held || errno == ENOMEM, "%s", umobject_errormsg());
+		refused |= !held;
+	}
+	check(refused);
+	umobject_release(v);
 	umobject_close(c);
 }
 
@@ -346,10 +470,12 @@ static void survives_no_room(void *unused)
 int main(void)
 {
 	static void (*const all[])(void *) = {
-		tells_whose_flush_failed, tells_nobody_else_of_it, survives_flushes_that_fail, removes_nothing_in_doubt, lets_children_live, needs_few_descriptors,
-		says_that_files_may_not_grow, survives_no_room,
+		tells_whose_flush_failed, tells_nobody_else_of_it, survives_flushes_that_fail, removes_nothing_in_doubt, maps_what_is_replaced, lets_children_live, needs_few_descriptors,
+		says_that_files_may_not_grow, says_that_there_is_no_memory, survives_no_room,
 	};
 
+	if (!getenv("UMMAP_DRIVER_PATH"))
+		set_env("UMMAP_DRIVER_PATH", OBJECT_PLUGINS);
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++, box_number++)
 		check_exits(run_child(all[i], NULL), 0);
 	return 0;
