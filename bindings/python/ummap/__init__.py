@@ -16,6 +16,7 @@ counts. ``python -m ummap`` shows what there is on this machine.
 from __future__ import annotations
 
 import os as _os
+import sys as _sys
 from typing import Optional as _Optional, Union as _Union
 
 from . import _open, _ummap
@@ -29,6 +30,12 @@ if hasattr(_ummap, "Array"):
     from ._memmap import load, memmap
 
     __all__ += ["load", "memmap"]
+else:
+
+    def __getattr__(name: str) -> None:
+        if name in ("load", "memmap"):
+            raise AttributeError(f"ummap.{name} needs numpy, which this Python ({_sys.executable}) does not have")
+        raise AttributeError(f"module 'ummap' has no attribute {name!r}")
 
 
 def limit(size: _Union[int, str, None] = None) -> _Optional[int]:
@@ -49,7 +56,7 @@ def limit(size: _Union[int, str, None] = None) -> _Optional[int]:
     Raises
     ------
     ValueError
-        if size is no size.
+        if size is no size, or not from four pages to the machine's memory, or not from 1% to 100%.
     RuntimeError
         if there were mappings already, and it is another limit than they have.
 
@@ -62,18 +69,17 @@ def limit(size: _Union[int, str, None] = None) -> _Optional[int]:
     268435456
     ValueError: limit is "1 pound": it must be bytes, or a number with K, M, G or T, such as "4G"
     """
-    text = _os.environ.get("UMMAP_MEM_LIMIT", "%").strip()
-    now = None if text.endswith("%") else _open.size_of(text, "UMMAP_MEM_LIMIT")
+    text = _os.environ.get("UMMAP_MEM_LIMIT") or f"{100 * float(_os.environ.get('UMMAP_MEM_FACTOR') or 0.8):g}%"
+    now = _open.limit_of(text, "UMMAP_MEM_LIMIT")
     if size is None:
-        return now
-    part = isinstance(size, str) and size.strip().endswith("%")
-    wanted = None if part else _open.size_of(size, "limit")
-    new = str(size).strip() if part else str(wanted)
-    if (_open.began or _ummap.stat()["budget_bytes"]) and (new != text if part else wanted != now):
-        raise RuntimeError(f"the limit is {text if now is None else now} since the first mapping was made: set it before, or give "
-                           "mappings a limit of their own")
+        return now if isinstance(now, int) else None
+    wanted = _open.limit_of(size, "limit")
+    new = str(wanted) if isinstance(wanted, int) else f"{wanted:g}%"
+    if (_open.began or _ummap.stat()["budget_bytes"]) and wanted != now:
+        raise RuntimeError(f"the limit is {text} since the first mapping was made: set it before, or give mappings a limit of "
+                           "their own")
     _os.environ["UMMAP_MEM_LIMIT"] = new
-    return wanted
+    return wanted if isinstance(wanted, int) else None
 
 
 def stat() -> dict:

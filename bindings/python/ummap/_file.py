@@ -33,19 +33,25 @@ class MappingFile(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._mapping)}[whence]
+        self._checkClosed()
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._mapping)}.get(whence)
+        if begin is None:
+            raise ValueError(f"whence is {whence}: it must be 0, 1 or 2")
+        at = offset + begin
         if at < 0:
             raise ValueError(f"seek to byte {at}")
         self._at = at
         return at
 
     def tell(self) -> int:
+        self._checkClosed()
         return self._at
 
     def _span(self, size: int) -> int:
         return max(0, min(size, len(self._mapping) - self._at))
 
     def readinto(self, buffer: Any) -> int:
+        self._checkClosed()
         view = memoryview(buffer).cast("B")
         size = self._span(view.nbytes)
         if size:
@@ -54,6 +60,7 @@ class MappingFile(io.RawIOBase):
         return size
 
     def write(self, data: Any) -> int:
+        self._checkClosed()
         view = memoryview(data).cast("B")
         if not self._mapping.writable:
             raise io.UnsupportedOperation("the mapping is read-only: open it with mode 'r+'")
@@ -66,6 +73,7 @@ class MappingFile(io.RawIOBase):
         return size
 
     def truncate(self, size: Any = None) -> int:
+        self._checkClosed()
         size = self._at if size is None else size
         if size != len(self._mapping):
             raise io.UnsupportedOperation(f"the mapping has {len(self._mapping)} bytes, and keeps its size")

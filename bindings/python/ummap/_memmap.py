@@ -2,6 +2,7 @@
 """memmap: numpy.memmap on libummap."""
 from __future__ import annotations
 
+import operator
 import os
 import pickle
 from contextlib import contextmanager
@@ -30,12 +31,14 @@ class memmap(_ummap.Array):
     ----------
     filename : str, path or file object
         A path, an open file, or a URI of a store such as ``"wal+uring:/data/a"`` (ummap-drivers(7)). A str that begins with
-        a scheme and a colon is a URI; a file of such a name is ``"./name:x"``.
+        a scheme and a colon is a URI; a file of such a name is ``"./name:x"``. An open file is opened once more, by its path
+        or through /proc, for which this process needs the right.
     dtype : data-type
         Of the elements. Default: uint8.
     mode : {'r+', 'r', 'w+', 'c'}
         'r': read only; 'r+': read and write what is there; 'w+': make the file, or empty it; 'c': changes are this array's own
         and never get to the file (they may be more than memory: the rest is in a file without a name, in $TMPDIR or /var/tmp).
+        No other mapping may write to the file meanwhile (OSError, EBUSY).
     offset : int
         Where the array begins in the file, in bytes.
     shape : int or tuple
@@ -48,8 +51,9 @@ class memmap(_ummap.Array):
         What is read and written at a time: a power of two from the page's size on. Default: for random access a row of the
         array, otherwise 2 MiB, and at most a 32nd of the limit.
     policy : str
-        Which segment leaves memory first: "fifo" (the default), "lifo", "plru", "prnd", "wiro-f", "wiro-l". For passes over
-        more than memory, "lifo" keeps what it has, instead of reading all of it again in each pass.
+        Which segment leaves memory first: "s3fifo" (the default: what was used once), "fifo", "lifo", "plru", "prnd", "wiro-f",
+        "wiro-l" (ummap_open(3)). For passes over more than memory, "lifo" keeps what it has, instead of reading all of it again
+        in each pass.
     advice : {'normal', 'random', 'sequential'}
         How it will be used. 'random': small segments, nothing read ahead. 'sequential': far ahead, and dropped behind.
     writers : bool
@@ -85,8 +89,11 @@ class memmap(_ummap.Array):
     memoryviews, of which the library does not know.
 
     *Processes.* A pickled array is reopened by its path, with the same limit, so it can be sent to processes of
-    multiprocessing, whether they are forked or spawned. An array that a forked child inherits shows the file as it was at the
-    fork, through the kernel and without a limit; what the child stores there is its own, and `flush` raises OSError.
+    multiprocessing, whether they are forked or spawned. One that may be stored to is read-only (mode 'r') in a process that
+    reopens it while another one has it, unless it was opened with `writers`. An array that a forked child inherits shows the
+    file as it was at the fork, through the kernel and without a limit; what the child stores there is its own, and `flush`
+    raises OSError. Of mode 'c' and of stores that are no files a child inherits nothing: ``a[0]`` is an OSError there (ENXIO),
+    and what touches the memory otherwise is a SIGSEGV. Pickled, an array of mode 'c' is a copy.
 
     *Signals.* The global interpreter lock is free while a call of this class loads or writes, and Ctrl-C ends the call.
 
@@ -130,7 +137,7 @@ class memmap(_ummap.Array):
         if offset < 0:
             raise ValueError(f"offset is {offset}: it must not be negative")
         if shape is not None:
-            shape = tuple(int(n) for n in shape) if isinstance(shape, (tuple, list)) else (shape.__index__(),)
+            shape = tuple(operator.index(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
             if min(shape, default=0) < 0:
                 raise ValueError(f"shape is {shape}: negative dimensions are not allowed")
         with Store(filename, mode) as opened:
@@ -173,7 +180,7 @@ class memmap(_ummap.Array):
         if index is None:
             return self
         index = index if isinstance(index, tuple) else (index,)
-        if not all(i is None or i is Ellipsis or isinstance(i, slice) or hasattr(i, "__index__") for i in index):
+        if not all(i is None or i is Ellipsis or isinstance(i, slice) or _is_number(i) for i in index):
             raise TypeError(f"a part of the array is named by numbers and slices, not by {index!r}")
         return np.ndarray.__getitem__(self, index if any(i is Ellipsis for i in index) else index + (Ellipsis,))
 
@@ -184,9 +191,13 @@ class memmap(_ummap.Array):
             return None
         if rows.dtype == bool:
             return np.flatnonzero(rows) if rows.size == self.shape[0] else None
-        if rows.dtype.kind not in "iu" or rows.size == 0:
+        if rows.size == 0 and isinstance(index, list):
+            rows = rows.astype(np.int64)
+        if rows.dtype.kind not in "iu":
             return None
         count = self.shape[0]
+        if rows.size == 0:
+            return rows.astype(np.int64)
         rows = rows.astype(np.int64, copy=False)
         if rows.min() < -count or rows.max() >= count:
             return None
@@ -287,7 +298,7 @@ class memmap(_ummap.Array):
         """Return a copy of the part that `index` names, as ``numpy.array(a[index])`` does, but raise OSError where storage
         fails, which is a SIGBUS there.
 
-        index: numbers and slices, or a list or an array of row numbers; None: all.
+        index: numbers and slices, or a list or a one-dimensional array of row numbers; None: all.
 
         >>> import ummap, tempfile
         >>> a = ummap.memmap(tempfile.NamedTemporaryFile(), "i4", "w+", shape=(10, 3))
@@ -409,21 +420,31 @@ class memmap(_ummap.Array):
     def __reduce__(self) -> Any:
         return self.__reduce_ex__(2)
 
-    def _end(self, alone: bool) -> None:
-        """close, after it was found whether anybody else stands on the memory of this array."""
+    # An array without memory, for __setstate__.
+    _closed_state = (1, (0,), np.dtype([("closed", "V1")]), False, b"")
+
+    def _save(self) -> bool:
+        """The first part of close; whether there is a mapping."""
         mapping = self._mmap
-        if mapping is not None:
-            if mapping._own and mapping.recipe["mode"] in ("r+", "w+"):
-                mapping._sync()
-            if alone:
-                # Empties it: from here on it has no memory.
-                np.ndarray.__setstate__(self, (1, (0,), np.dtype([("closed", "V1")]), False, b""))
-                try:
-                    mapping.close()
-                except BufferError:
-                    pass
-        self.__dict__.clear()
-        self.__class__ = _Closed
+        if mapping is not None and mapping._own and mapping.recipe["mode"] in ("r+", "w+"):
+            mapping._sync()
+        return mapping is not None
+
+    def _end(self, alone: bool) -> None:
+        """The last part of close. Alone: nobody else stood on the memory of this array, and it has none any more."""
+        try:
+            if alone and self._mmap is not None:
+                self._mmap.close()
+        except BufferError:
+            pass
+        finally:
+            self.__dict__.clear()
+            self.__class__ = _Closed
+
+
+def _is_number(index: Any) -> bool:
+    """Whether it names one row: no truth value, which would be a mask, and no array of numbers, which would be a list."""
+    return hasattr(index, "__index__") and not isinstance(index, (bool, np.bool_)) and getattr(index, "ndim", 0) == 0
 
 
 def _fit(opened: Store, descr: Any, offset: int, shape: Any) -> tuple:
@@ -452,6 +473,8 @@ def _unpickle(cls: Any, token: tuple, recipe: dict, dtype: Any, shape: tuple, st
     array = np.ndarray.__new__(cls, shape, dtype, memoryview(mapping), first, strides)
     array._mmap = mapping
     array.filename, array.offset, array.mode = shared
+    if not mapping.writable:
+        array.mode = "r"
     return array
 
 
@@ -464,6 +487,9 @@ class _Closed(memmap):
 
     __getitem__ = __setitem__ = __len__ = __iter__ = __array_ufunc__ = __array_function__ = __reduce_ex__ = _refuse
     flush = advise = prefetch = read = pin = stat = tofile = tobytes = copy = view = sum = mean = reshape = _refuse
+
+    def _save(self) -> bool:
+        return False
 
     def _end(self, alone: bool) -> None:
         pass
@@ -520,7 +546,9 @@ def load(file: Any, mode: str = "r", *, dtype: Any = None, limit: Size = None, s
             if header is None:
                 header = lambda f: np.lib.format._read_array_header(f, version)  # noqa: E731 - as open_memmap of numpy
             shape, fortran, descr = header(f)
-        except ValueError as error:
+        except OSError:
+            raise
+        except Exception as error:  # A damaged header has been code that is wrong in any way.
             raise ValueError(f"{os.fspath(file)} is no array of numpy.save: {error}") from None
         offset = f.tell()
     if dtype is not None and np.dtype(dtype) != descr:

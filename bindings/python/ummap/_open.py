@@ -12,7 +12,7 @@ import tempfile
 import urllib.parse
 import weakref
 from contextlib import contextmanager
-from errno import EOPNOTSUPP
+from errno import EBUSY, EOPNOTSUPP
 from typing import Any, Iterator, Optional, Union
 
 from . import _ummap
@@ -54,6 +54,20 @@ def size_of(size: Size, what: str) -> int:
     if size <= 0:
         raise ValueError(f"{what} is {size}: it must be more than 0 bytes")
     return size
+
+
+def limit_of(size: Size, what: str) -> Union[int, float]:
+    """The limit of a process: bytes, or (a float) per cent of the memory. ValueError if the library would not take it."""
+    if isinstance(size, str) and size.strip().endswith("%"):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", size)
+        part = float(match[1]) if match else 0.0
+        if not 1 <= part <= 100:
+            raise ValueError(f'{what} is "{size}": a part of the memory is from 1% to 100%')
+        return part
+    number, memory = size_of(size, what), os.sysconf("SC_PHYS_PAGES") * PAGE
+    if not 4 * PAGE <= number <= memory:
+        raise ValueError(f"{what} is {number}: it must be from {4 * PAGE}, four pages, to the {memory} of this machine's memory")
+    return number
 
 
 def advice_of(advice: str) -> int:
@@ -106,12 +120,17 @@ class Mapping(_ummap.Mapping):
         self.close()
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return `size` bytes from `offset` on; fewer at the end. OSError where storage fails."""
-        return self[offset : offset + size]
+        """Return `size` bytes from `offset` on, fewer at the end, and all where `size` is -1. OSError where storage fails."""
+        _check_offset(offset)
+        return self[offset : offset + size if size >= 0 else None]
 
     def write(self, offset: int, data: Any) -> int:
-        """Store bytes at `offset`, and return how many. They reach the store by `flush`, or when memory is needed."""
+        """Store bytes at `offset`, and return how many. They reach the store by `flush`, or when memory is needed.
+
+        Raises ValueError where they would reach beyond the end.
+        """
         size = memoryview(data).nbytes
+        _check_offset(offset)
         self[offset : offset + size] = data
         return size
 
@@ -129,6 +148,7 @@ class Mapping(_ummap.Mapping):
 
     def prefetch(self, offset: int = 0, size: int = -1, *, wait: bool = False) -> None:
         """Load a range in the background, or with `wait` now: then OSError is raised where storage fails."""
+        _check_offset(offset)
         size = len(self) - offset if size < 0 else size
         if size > 0:
             self._rows(offset, 1, size, _ZERO)
@@ -161,6 +181,13 @@ class Mapping(_ummap.Mapping):
 
 
 _ZERO = bytes(8)
+
+
+def _check_offset(offset: int) -> None:
+    if offset < 0:
+        raise ValueError(f"offset is {offset}: it must not be negative")
+
+
 
 _all: "weakref.WeakSet[Mapping]" = weakref.WeakSet()
 _live: "weakref.WeakValueDictionary[tuple, Mapping]" = weakref.WeakValueDictionary()
@@ -258,12 +285,13 @@ class Store:
             self.close()
             raise
         name = getattr(self.file, "name", None)
+        path = os.fsdecode(name) if isinstance(name, (str, bytes)) else None
         if isinstance(store, os.PathLike) and hasattr(store, "resolve"):
             self.filename = store.resolve()
         else:
             self.filename = os.path.abspath(name) if isinstance(name, str) else None
-        if self.filename is not None and _same_file(self.filename, self.fd):
-            self.path = os.path.abspath(self.filename)
+        if path is not None and _same_file(path, self.fd):
+            self.path = os.path.abspath(path)
 
     def __enter__(self) -> "Store":
         return self
@@ -350,6 +378,11 @@ class Store:
         return mapping
 
 
+def _map_again(store: Any, mode: str, offset: int, size: int, **options: Any) -> Mapping:
+    with Store(store, mode) as opened:
+        return opened.map(offset, size, **options)
+
+
 def reopen(token: tuple, recipe: dict) -> Mapping:
     """The mapping that a pickle was made of, or one like it: in another process, or where it has ended."""
     mapping = find(token)
@@ -361,8 +394,13 @@ def reopen(token: tuple, recipe: dict) -> Mapping:
         from pathlib import Path
 
         store = Path(store)
-    with Store(store, "r+" if mode == "w+" else mode) as opened:
-        mapping = opened.map(options.pop("offset"), options.pop("size"), **options)
+    try:
+        mapping = _map_again(store, "r+" if mode == "w+" else mode, **options)
+    except OSError as error:
+        # Another process writes to it. What cannot be read from its pipe ends a worker of multiprocessing, and nobody is told.
+        if error.errno != EBUSY or mode == "r":
+            raise
+        mapping = _map_again(store, "r", **options)
     mapping.token = token
     _live[token] = mapping
     return mapping

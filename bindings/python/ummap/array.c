@@ -183,21 +183,33 @@ static bool is_alone(PyObject *self)
 	return Py_REFCNT(self) <= (Py_Version >= 0x030e0000 ? 1 : 2);
 }
 
-static PyObject *close_array(PyObject *self, bool alone)
-{
-	return PyObject_CallMethod(self, "_end", "O", alone ? Py_True : Py_False);
-}
-
+/*
+ * Changes are made durable first, while other threads run, which may make views of it. From is_alone to the end of
+ * __setstate__, which takes the memory away, no other thread runs: it is all in C, with the GIL held.
+ */
 static PyObject *array_close(PyObject *self, PyObject *unused)
 {
+	PyObject *has_mapping = PyObject_CallMethod(self, "_save", NULL), *state, *set, *emptied, *done = NULL;
+	bool alone;
+
 	(void)unused;
-	return close_array(self, is_alone(self));
+	state = has_mapping ? PyObject_GetAttrString(self, "_closed_state") : NULL;
+	set = state ? PyObject_GetAttrString((PyObject *)super.ndarray, "__setstate__") : NULL;
+	if (set) {
+		alone = has_mapping == Py_True && is_alone(self);
+		emptied = alone ? PyObject_CallFunctionObjArgs(set, self, state, NULL) : Py_NewRef(Py_None);
+		done = emptied ? PyObject_CallMethod(self, "_end", "O", alone ? Py_True : Py_False) : NULL;
+		Py_XDECREF(emptied);
+	}
+	Py_XDECREF(has_mapping);
+	Py_XDECREF(state);
+	Py_XDECREF(set);
+	return done;
 }
 
 static PyObject *array_exit(PyObject *self, PyObject *args)
 {
-	(void)args;
-	return close_array(self, is_alone(self));
+	return array_close(self, args);
 }
 
 static PyObject *array_enter(PyObject *self, PyObject *unused)

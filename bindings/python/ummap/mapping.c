@@ -6,14 +6,17 @@
  * these are counted. Offsets are bytes from its beginning, and every range is checked here. All fields but `base` are for
  * the GIL's holder; a call without the GIL counts itself in `busy` first.
  *
- * After a fork the child has none of its parent's mappings, and nothing at their addresses. A mapping of a file gets the
- * kernel's own mapping there, private and without a limit, so that what the child inherited can be read; others become orphans.
+ * After a fork the child has none of its parent's mappings, and at their addresses nothing, or what was reserved for absent
+ * segments. A mapping of a file gets the kernel's own mapping there, private and without a limit, so that what the child
+ * inherited can be read. Others become orphans, whose addresses stay reserved: an array may still point there.
  */
 #include "_ummap.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <structmember.h>
 #include <sys/mman.h>
@@ -45,6 +48,7 @@ struct mapping {
 	bool writable;
 	bool keep;               /* what was changed is written at the end */
 	bool stand_in;           /* in a forked child: the kernel's mapping of the file stands there */
+	bool reserved;           /* in a forked child: so that nothing else comes there */
 	Py_ssize_t exports;      /* buffers that stand on it */
 	Py_ssize_t busy;         /* calls that work on it without the GIL */
 	PyObject *weak;
@@ -295,21 +299,37 @@ static int copy_piece(struct mapping *m, size_t at, size_t len, void *arg)
 	if (c->store)
 		memcpy(here, there, len);
 	else
-		memcpy(there, here, len);
+		memmove(there, here, len);
 	return umunpin(here, len);
 }
 
 static int copy_bytes(struct mapping *m, size_t offset, size_t len, char *other, bool store)
 {
 	struct copy c = { .other = other, .at = offset, .store = store };
+	char *apart = NULL;
+	int failed;
 
+	/* To find out what an index or a buffer is may have run any code. */
+	if (!mapping_check((PyObject *)m))
+		return -1;
 	if (len == 0)
 		return 0;
 	if (m->pid != getpid()) {
-		memcpy(store ? m->base + offset : other, store ? other : m->base + offset, len);
+		memmove(store ? m->base + offset : other, store ? other : m->base + offset, len);
 		return 0;
 	}
-	return in_pieces(m, offset, len, copied_at_once((PyObject *)m), copy_piece, &c);
+	/* From one place of it to another: a piece would overwrite what the next one is to copy. */
+	if (store && other < m->base + m->size && other + len > m->base) {
+		apart = PyMem_Malloc(len);
+		if (!apart) {
+			PyErr_NoMemory();
+			return -1;
+		}
+		c.other = memcpy(apart, other, len);
+	}
+	failed = in_pieces(m, offset, len, copied_at_once((PyObject *)m), copy_piece, &c);
+	PyMem_Free(apart);
+	return failed;
 }
 
 /* copy(offset, buffer, store=False) */
@@ -444,6 +464,8 @@ static PyObject *mapping_rows(PyObject *self, PyObject *args)
 	r.group = (copied_at_once(self) < GROUP_BYTES ? copied_at_once(self) : GROUP_BYTES) / r.size;
 	large = r.out && r.group == 0;
 	r.group = r.group < 1 ? 1 : r.group > GROUP ? GROUP : r.group;
+	if (!check_own(self))
+		goto done;
 	if (r.out && (size_t)there.len != r.n * r.size)
 		PyErr_SetString(PyExc_ValueError, "the place for the rows has another size");
 	else
@@ -581,7 +603,7 @@ static int end(struct mapping *m)
 
 	if (m->pid != getpid()) {
 		/* Only what stands in for it is this process's. */
-		if (m->stand_in)
+		if (m->stand_in || m->reserved)
 			munmap(base, m->size);
 		m->base = NULL;
 		return 0;
@@ -597,6 +619,14 @@ static int end(struct mapping *m)
 	return failed;
 }
 
+static int check_unused(const struct mapping *m)
+{
+	if (!m->exports && !m->busy)
+		return 0;
+	PyErr_Format(PyExc_BufferError, "%zd buffers, pins or calls still stand on the mapping", m->exports + m->busy);
+	return -1;
+}
+
 static PyObject *mapping_close(PyObject *self, PyObject *unused)
 {
 	struct mapping *m = of(self);
@@ -604,11 +634,10 @@ static PyObject *mapping_close(PyObject *self, PyObject *unused)
 	(void)unused;
 	if (!m->base)
 		Py_RETURN_NONE;
-	if (m->exports || m->busy)
-		return PyErr_Format(PyExc_BufferError, "%zd buffers, pins or calls still stand on the mapping", m->exports + m->busy);
-	if (m->keep && m->pid == getpid() && write_all(m, 0, m->size, 0))
+	if (check_unused(m) || (m->keep && m->pid == getpid() && write_all(m, 0, m->size, 0)))
 		return NULL;
-	if (end(m))
+	/* What other threads have done meanwhile. */
+	if (m->base && (check_unused(m) || end(m)))
 		return NULL;
 	Py_RETURN_NONE;
 }
@@ -644,6 +673,39 @@ static void mapping_dealloc(PyObject *self)
 	Py_DECREF(type);
 }
 
+/* Whether all that is in [from, to) gives access to nothing, and is nobody's: no mapping was made since the fork. */
+static bool only_reserved(const char *from, const char *to)
+{
+	struct umstat st = { .struct_size = sizeof(st) };
+	FILE *maps = umstat(NULL, &st) == 0 && st.mappings == 0 ? fopen("/proc/self/maps", "re") : NULL;
+	unsigned long low, high, inode;
+	bool only = maps;
+	char *line = NULL;
+	size_t room = 0;
+	char rights[5];
+
+	while (only && getline(&line, &room, maps) > 0) {
+		if (sscanf(line, "%lx-%lx %4s %*x %*x:%*x %lu", &low, &high, rights, &inode) != 4)
+			only = false;
+		else if (low < (uintptr_t)to && high > (uintptr_t)from)
+			only = strcmp(rights, "---p") == 0 && inode == 0;
+	}
+	free(line);
+	if (maps)
+		fclose(maps);
+	return only;
+}
+
+/* Maps what stands in for a mapping of the parent, where nothing but its reservations can be overwritten. */
+static bool put_in_place(struct mapping *m, int prot, int flags, int fd, off_t offset)
+{
+	flags |= MAP_PRIVATE | MAP_NORESERVE;
+	if (mmap(m->base, m->size, prot, flags | MAP_FIXED_NOREPLACE, fd, offset) == m->base)
+		return true;
+	return errno == EEXIST && only_reserved(m->base, m->base + m->size) &&
+	       mmap(m->base, m->size, prot, flags | MAP_FIXED, fd, offset) == m->base;
+}
+
 /* In a forked child, once. */
 static PyObject *mapping_in_child(PyObject *self, PyObject *unused)
 {
@@ -651,10 +713,13 @@ static PyObject *mapping_in_child(PyObject *self, PyObject *unused)
 	int prot = m->writable ? PROT_READ | PROT_WRITE : PROT_READ;
 
 	(void)unused;
+	/* The threads that were in calls are not in the child. */
+	m->busy = 0;
 	if (!m->base || m->pid == getpid() || m->stand_in)
 		Py_RETURN_NONE;
-	m->stand_in = m->fd >= 0 && mmap(m->base, m->size, prot, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED_NOREPLACE, m->fd,
-					 m->offset) == m->base;
+	m->stand_in = m->fd >= 0 && put_in_place(m, prot, 0, m->fd, m->offset);
+	if (!m->stand_in)
+		m->reserved |= put_in_place(m, PROT_NONE, MAP_ANONYMOUS, -1, 0);
 	mapping_orphans |= !m->stand_in;
 	Py_RETURN_NONE;
 }

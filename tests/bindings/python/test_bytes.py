@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """ummap.open, the limit of the process, and file objects over mappings."""
 import io
+import os
 import re
 import subprocess
 import sys
@@ -53,6 +54,36 @@ class Bytes(InFolder):
             with self.assertRaises(ValueError):
                 ummap.open(self.path, **wrong)
 
+    def test_offsets_are_from_the_beginning(self):
+        with ummap.open(self.path, "w+", size=10000) as m:
+            m[9998:] = b"ab"
+            self.assertEqual((m.read(9998, -1), m.read(9999, 5), m.read(20000, 5)), (b"ab", b"b", b""))
+            for call in (lambda: m.read(-3, 10), lambda: m.write(-2, b"xy"), lambda: m.prefetch(-5), lambda: m.write(9999, b"xy")):
+                self.assertRaises(ValueError, call)
+
+    def test_from_one_place_to_another(self):
+        with ummap.open(self.path, "w+", size=5 << 20, limit="8M") as m:
+            data = bytearray(os.urandom(5 << 20))
+            m[:] = data
+            m[5000:] = memoryview(m)[:-5000]
+            data[5000:] = data[:-5000]
+            self.assertTrue(m[:] == data)
+            m.write(0, memoryview(m)[3:])
+            data[:-3] = data[3:]
+            self.assertTrue(m[:] == data)
+
+    def test_an_index_that_closes_it(self):
+        class Closes:
+            def __index__(self):
+                m.close()
+                return 0
+
+        m = ummap.open(self.path, "w+", size=10000)
+        self.assertRaisesRegex(ValueError, "closed", lambda: m[Closes() : 5000])
+        m = ummap.open(self.path, "r+")
+        with self.assertRaisesRegex(ValueError, "closed"):
+            m[3] = Closes()
+
     def test_advice(self):
         m = ummap.open(self.path, "w+", size=1 << 20)
         memoryview(m)[:] = b"x" * (1 << 20)
@@ -76,7 +107,12 @@ class Bytes(InFolder):
             self.assertEqual((f.seek(-2, 2), f.write(b"abcd"), f.write(b""), f.tell(), f.read(1)), (65534, 2, 0, 65536, b""))
             with self.assertRaisesRegex(OSError, "does not grow"):
                 f.write(b"x")
+            with self.assertRaisesRegex(ValueError, "whence"):
+                f.seek(0, 7)
             f.close()
+            for call in (lambda: f.read(1), lambda: f.write(b"x"), lambda: f.seek(0), f.tell):
+                with self.assertRaisesRegex(ValueError, "closed"):
+                    call()
             buffered.detach()
 
     def test_limit(self):
@@ -100,6 +136,18 @@ ummap.limit("65M")
     def test_percent(self):
         program = "import ummap; ummap.limit('50%'); ummap.open('null:1M').close(); ummap.limit('50%'); print(ummap.limit())"
         self.assertEqual(subprocess.check_output([sys.executable, "-c", program], text=True), "None\n")
+        program = "import ummap; ummap.open('null:1M').close(); print(ummap.limit('80%'), ummap.limit('80.0 %'))"
+        self.assertEqual(subprocess.check_output([sys.executable, "-c", program], text=True), "None None\n")
+
+    def test_what_is_no_limit(self):
+        """What the library would not take is told at once, and not by the first mapping."""
+        program = "import sys, ummap; ummap.limit(eval(sys.argv[1]))"
+        for limit in ("'half%'", "'150%'", "'0%'", "'%'", "1", "'8K'", "1 << 70"):
+            done = subprocess.run([sys.executable, "-c", program, limit], capture_output=True, text=True)
+            with self.subTest(limit):
+                self.assertIn("ValueError: limit is", done.stderr)
+        program = "import ummap; ummap.limit(' 50 %'); ummap.open('null:1M').close(); print('fine')"
+        self.assertEqual(subprocess.check_output([sys.executable, "-c", program], text=True), "fine\n")
 
 
 if __name__ == "__main__":

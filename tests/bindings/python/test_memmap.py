@@ -88,6 +88,17 @@ class Modes(InFolder):
 
 
 class Rows(InFolder):
+    def test_load_damaged_headers(self):
+        path = os.path.join(self.folder.name, "a.npy")
+        np.save(path, np.zeros(3))
+        with open(path, "rb") as f:
+            whole = f.read()
+        for old, new in ((b"(3,)", b"(3,("), (b"(3,)", b"(-3,"), (b"'descr'", b"'d\0scr'"), (b"False", b"lambd"), (b"'<f8'", b"'<f9'")):
+            with open(path, "wb") as f:
+                f.write(whole.replace(old, new))
+            with self.subTest(new), self.assertRaisesRegex(ValueError, "a.npy"):
+                ummap.load(path)
+
     def test_indices(self):
         data = self.make(3000, 160)
         for columns in (160, 7):
@@ -246,6 +257,26 @@ class BadInput(InFolder):
         self.make(10)
         for shape in (5, np.int64(5), (5,), [5], (5, 4), ()):
             self.assertEqual(ummap.memmap(self.path, "f4", "r", shape=shape).shape, np.zeros(shape).shape)
+
+    def test_shapes_are_whole_numbers(self):
+        self.make(3)
+        for shape in ((2.5, 3), 5.0, range(2, 4), "5", np.array([2, 2])):
+            with self.subTest(shape), self.assertRaises(TypeError):
+                ummap.memmap(self.path, "f4", "r", shape=shape)
+        self.assertEqual(ummap.memmap(self.path, "f4", "r", shape=[np.int8(2), 3]).shape, (2, 3))
+
+    def test_no_rows(self):
+        self.make(30)
+        a = ummap.memmap(self.path, "f4", "r", shape=(30, 256))
+        for rows in ([], np.array([], int), np.zeros(30, bool)):
+            a.prefetch(rows, wait=True)
+            self.assertEqual((a.read(rows).shape, a[rows].shape), ((0, 256), (0, 256)))
+        for index in (True, np.bool_(True), (slice(3), [1]), "x", 1.5):
+            for call in (a.read, a.prefetch, lambda i: a.pin(i).__enter__(), lambda i: a.advise("willneed", i)):
+                with self.subTest(index=index), self.assertRaisesRegex(TypeError, "numbers and slices"):
+                    call(index)
+        with self.assertRaisesRegex(TypeError, "numbers and slices"):
+            a.pin(np.array([3])).__enter__()
 
     def test_read_only(self):
         self.make()

@@ -18,6 +18,14 @@ def total(a):
     return float(a.sum(dtype="f8"))
 
 
+def read_and_mode(a):
+    return float(a[5, 0]), float(a[900, 0]), a.mode
+
+
+def set_row(a):
+    a[5] = 0
+
+
 def store(job):
     a, row = job
     a[row] = -1
@@ -77,6 +85,18 @@ class Processes(InFolder):
                 now = np.fromfile(self.path, "f4").reshape(data.shape)
                 self.assertTrue((now[:8] == -1).all() and (now[8:900] == data[8:900]).all() and (now[900] == 0).all())
 
+    def test_pools_get_what_may_be_stored_to(self):
+        """Another process has the array to store to, so here it is read-only; it must not be that a worker ends without a word."""
+        for method in ("fork", "spawn"):
+            data = self.make()
+            a = ummap.memmap(self.path, "f4", "r+", shape=data.shape, limit="1M")
+            a[900] = -3
+            with self.subTest(method), multiprocessing.get_context(method).Pool(2) as pool:
+                self.assertEqual(pool.apply_async(read_and_mode, (a[:],)).get(60), (5, -3, "r"))
+                with self.assertRaisesRegex(ValueError, "read-only"):
+                    pool.apply_async(set_row, (a,)).get(60)
+            a.close()
+
     def in_child(self, function):
         """What it returns in a forked child, or the exception there."""
         read, write = os.pipe()
@@ -116,6 +136,34 @@ class Processes(InFolder):
         self.assertEqual(self.in_child(lambda: a.close()), None)
         a.close()
         self.assertEqual(np.fromfile(self.path, "f4").reshape(data.shape)[11, 0], 11)
+
+    def test_a_child_inherits_what_was_never_touched(self):
+        data = self.make()
+        touches = {"nothing": lambda a: None, "the first": lambda a: a[0], "some in the middle": lambda a: a[500], "all": lambda a: a.sum()}
+        for engine in ("segv", "sigbus"):
+            for name, touch in touches.items():
+                with self.subTest(name, engine=engine), ummap.memmap(self.path, "f4", "r", shape=data.shape, segment=4096,
+                                                                     engine=engine) as a:
+                    touch(a)
+                    self.assertEqual(self.in_child(lambda: (float(a[7, 3]), float(a[999, 255]), total(a))), (7, 999, total(data)))
+        with ummap.open(self.path) as m:
+            self.assertEqual(self.in_child(lambda: m[4096:4100]), np.float32(4).tobytes())
+
+    def test_nothing_else_comes_where_a_mapping_was(self):
+        self.make()
+
+        def rights(low, high):
+            with open("/proc/self/maps") as maps:
+                lines = [line.split() for line in maps]
+            ranges = [[int(at, 16) for at in line[0].split("-")] + [line[1]] for line in lines]
+            return [(max(a, low) - low, min(b, high) - low, what) for a, b, what in ranges if a < high and b > low]
+
+        for store, mode in (("mem:1M", "r+"), (self.path, "c")):
+            for touched in (0, 1000, 250000):
+                with ummap.memmap(store, "f4", mode, shape=250000, segment=4096) as a:
+                    a[:touched].sum()
+                    at, size = a._mmap._address, len(a._mmap) // 4096 * 4096
+                    self.assertEqual(self.in_child(lambda: rights(at, at + size)), [(0, size, "---p")])
 
     def test_what_a_forked_child_cannot_have(self):
         with ummap.memmap("mem:1M", "f4", shape=1000) as a:

@@ -98,6 +98,41 @@ class Threads(InFolder):
                     pass
             return process.stdout.read()
 
+    def test_what_is_taken_while_it_closes(self):
+        """close writes first, while other threads run. What they take then must not lose its memory."""
+        for kind in ("mapping", "array"):
+            with self.subTest(kind):
+                self.make(64, 1024)
+                slow = f"error+posix:{self.path}?error.op=any&error.nth=1000000&error.delay=20000&direct=never"
+                x = ummap.open(slow, "r+", segment=4096) if kind == "mapping" else ummap.memmap(slow, "f4", "r+", segment=4096)
+                for at in range(0, len(x), len(x) // 16):
+                    x[at] = 1
+                taken, ended = [], threading.Event()
+
+                def other(x=x, taken=taken, ended=ended):
+                    try:
+                        while not x.stat()["write_requests"]:
+                            pass
+                        taken.append(memoryview(x) if kind == "mapping" else x[:8])
+                    except ValueError:
+                        pass  # It has ended already.
+                    # What is in this frame no longer stands on it.
+                    del x
+                    ended.set()
+
+                thread = threading.Thread(target=other)
+                thread.start()
+                try:
+                    x.close()
+                except BufferError:
+                    pass
+                ended.wait()
+                thread.join()
+                for view in taken:
+                    self.assertEqual(view[0], 1)
+                del taken[:], view
+                x.close()
+
     def test_many_threads(self):
         data = self.make(4000)
         a = ummap.memmap(self.path, "f4", "r", shape=data.shape, limit="256K", advice="random")
