@@ -14,6 +14,7 @@
 #include "coarray/libcaf.h"
 #include "window/window.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -104,15 +105,63 @@ static char *share_text(char *text, struct error *e)
 	return len ? text : NULL;
 }
 
+/* The kernel marks one that was replaced or removed since it was started. */
 static void own_name(char *name)
 {
+	static const char mark[] = " (deleted)";
 	char path[1000];
 	ssize_t len = readlink("/proc/self/exe", path, sizeof(path) - 1);
 	char *last;
 
 	path[len < 0 ? 0 : len] = '\0';
+	if (len > (ssize_t)strlen(mark) && strcmp(path + len - strlen(mark), mark) == 0)
+		path[len - (ssize_t)strlen(mark)] = '\0';
 	last = strrchr(path, '/');
 	snprintf(name, MANIFEST_PROGRAM, "%.255s", last ? last + 1 : path);
+}
+
+/* One that cannot be read says nothing. */
+static bool clashes(const struct names *other)
+{
+	char path[MANIFEST_PATH], *text;
+	struct manifest m = { 0 };
+	struct error e = { 0 };
+	bool clash = false;
+
+	manifest_path(path, other);
+	text = read_text(path, &e);
+	if (text && !manifest_read(&m, text)) {
+		struct names theirs = *other;
+
+		theirs.shared = m.shared_file;
+		clash = manifest_clash(&job.store.names, job.images, &theirs, m.images);
+	}
+	free(m.entries);
+	free(text);
+	return clash;
+}
+
+/* Other coarrays in the folder keep their files: image 1 looks, for it has the manifests. */
+static void check_prefixes(struct error *e)
+{
+	static const char name[] = "manifest";
+	struct names other = job.store.names;
+	DIR *folder = opendir(other.folder);
+	const struct dirent *file;
+
+	while (folder && (file = readdir(folder))) {
+		size_t len = strlen(file->d_name), prefix = len - strlen(name);
+
+		if (len < strlen(name) || strcmp(file->d_name + prefix, name) != 0 || prefix >= sizeof(other.prefix))
+			continue;
+		snprintf(other.prefix, sizeof(other.prefix), "%.*s", (int)prefix, file->d_name);
+		if (clashes(&other))
+			error_set(e, MPI_ERR_ARG, "PCAF_PREFIX is \"%.60s\", and PCAF_PATH has coarrays with \"%.60s\", whose files "
+				  "would have the same names as some of %d images: take another folder or PCAF_PREFIX",
+				  job.config.prefix, other.prefix, job.images);
+	}
+	if (folder)
+		closedir(folder);
 }
 
 static void compare(const struct manifest *m, struct error *e)
@@ -187,7 +236,9 @@ static void take_over(struct error *e)
 	const char *wrong;
 
 	manifest_path(path, &job.store.names);
-	text = job.image == 1 ? read_text(path, e) : NULL;
+	if (job.image == 1)
+		check_prefixes(e);
+	text = job.image == 1 && e->class == MPI_SUCCESS ? read_text(path, e) : NULL;
 	job_check(job.comm, e);
 	text = share_text(text, e);
 	if (text) {

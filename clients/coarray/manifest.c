@@ -183,6 +183,27 @@ void manifest_log(char *path, const struct names *names, int image, const struct
 	snprintf(path, MANIFEST_PATH, "%s/%s%d_%u.win.wal", folder, names->prefix, image, entry->id);
 }
 
+/* "run1" has the image 11 where "run11" has the image 1, and "run" the image 1 where "run1_", in shared files, has its own. */
+static bool reaches(const struct names *names, int images, const struct names *longer)
+{
+	size_t len = strlen(names->prefix);
+	const char *rest = longer->prefix + len;
+	unsigned long long number;
+	char *end;
+
+	if (strncmp(names->prefix, longer->prefix, len) != 0 || *rest < '1' || *rest > '9')
+		return false;
+	number = strtoull(rest, &end, 10);
+	if (strcmp(end, "_") == 0)
+		return longer->shared && !names->shared && (unsigned)images >= number;
+	return !*end && (unsigned)images / 10 >= number && (unsigned)images > 10 * number;
+}
+
+bool manifest_clash(const struct names *names, int images, const struct names *other, int other_images)
+{
+	return reaches(names, images, other) || reaches(other, other_images, names);
+}
+
 size_t manifest_encode(char *to, const char *path)
 {
 	size_t len = 0;

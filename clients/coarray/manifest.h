@@ -86,6 +86,9 @@ void manifest_log(char *path, const struct names *names, int image, const struct
 /* For URIs: what has a meaning there is encoded. Returns how long that is. */
 size_t manifest_encode(char *to, const char *path);
 
+/* Whether so many images have a file of the same name as one of those with another prefix. */
+bool manifest_clash(const struct names *names, int images, const struct names *other, int other_images);
+
 /* NULL: there is none of that order. Those that are doomed are not found. */
 struct entry *manifest_find(struct manifest *m, unsigned order);
 /* Pointers to entries are no longer valid. NULL: there is no memory. */

@@ -62,9 +62,36 @@ static int by_name(const FTSENT **a, const FTSENT **b)
 	return strcmp((*a)->fts_name, (*b)->fts_name);
 }
 
+/* How long the name is before "-NUMBER" at its end; 0: there is none. */
+static size_t before_number(const char *name, size_t length)
+{
+	size_t digits = 0;
+
+	while (digits < length && name[length - digits - 1] >= '0' && name[length - digits - 1] <= '9')
+		digits++;
+	return digits > 0 && digits < length && name[length - digits - 1] == '-' ? length - digits - 1 : 0;
+}
+
+/* OpenMPI's MPI-IO makes a NAME-NUMBER-NUMBER.lock beside each file that it opens: of a job that runs, or was killed there. */
+static bool is_lock(const FTSENT *e)
+{
+	static const char end[] = ".lock";
+	size_t length = strlen(e->fts_name), rest;
+	char path[strlen(e->fts_path) + 1];
+
+	if (length < strlen(end) || strcmp(e->fts_name + length - strlen(end), end) != 0)
+		return false;
+	rest = before_number(e->fts_name, before_number(e->fts_name, length - strlen(end)));
+	strcpy(path, e->fts_path);
+	path[strlen(path) - length + rest] = 0;
+	return rest > 0 && access(path, F_OK) == 0;
+}
+
 /* What is neither file nor folder counts only if it was named. */
 static int list_entry(struct list *l, const FTSENT *e)
 {
+	if (e->fts_level > 0 && is_lock(e))
+		return 0;
 	switch (e->fts_info) {
 	case FTS_F:
 		if (access(e->fts_accpath, R_OK) != 0)

@@ -26,7 +26,36 @@ ranks=1 runs 'from 15 same 15 field 15' PCAF_FORCE=true -- 3 50000
 ranks=1 runs 'from 18 same 18 field 18' -- 3 50000
 ls "$folder"/OpenCoarrays_"$ranks"_*.win > /dev/null || fail "the files of images that are not there any more were to stay"
 
-# ---- Syncs that do not get through ----
+# ---- A program that was removed, or compiled again, since it was started ----
+
+removed=$UMMAP_TEST_FOLDER/removed
+cat > "$removed" << END
+#!/bin/sh
+own=$removed.\$\$ name=${program##*/}
+mkdir "\$own" && cp "$program" "\$own" && exec 3< "\$own/\$name" && rm -r "\$own" && exec /proc/self/fd/3 "\$@"
+END
+chmod +x "$removed"
+program=$removed runs 'from 0 same 0 field 0' PCAF_PREFIX=removed_ -- 3
+runs 'from 3 same 3 field 3' PCAF_PREFIX=removed_ -- 3
+program=$removed runs 'from 6 same 6 field 6' PCAF_PREFIX=removed_ -- 3
+
+# ---- Prefixes with which files have the same names ----
+
+for prefix in run run1_ run11 a1_; do
+	shared=false
+	[ "$prefix" != a1_ ] || shared=true
+	runs 'from 0 same 0 field 0' PCAF_PREFIX="$prefix" PCAF_SHAREDFILE="$shared" -- 1
+done
+# "run" has an image 1, whose files begin as those of "run1_" do, if these are one for each image; and "run1" an image 11.
+refuse 'PCAF_PREFIX is "a", and PCAF_PATH has coarrays with "a1_"' PCAF_PREFIX=a -- 1
+refuse 'PCAF_PREFIX is "run2_", and PCAF_PATH has coarrays with "run"' PCAF_PREFIX=run2_ PCAF_SHAREDFILE=true -- 1
+ranks=11 refuse 'PCAF_PREFIX is "run1", and PCAF_PATH has coarrays with "run11"' PCAF_PREFIX=run1 -- 1
+for prefix in run1 run01_ "run$((ranks + 1))_" a; do
+	runs 'from 0 same 0 field 0' PCAF_PREFIX="$prefix" PCAF_SHAREDFILE=true -- 1
+done
+for prefix in run run1_ run11; do
+	runs 'from 1 same 1 field 1' PCAF_PREFIX="$prefix" -- 1
+done
 
 # While the manifest cannot be replaced, nothing else is: what it names stays where it is.
 mkdir "$folder/OpenCoarrays_manifest.new"

@@ -127,6 +127,21 @@ static void colons(void)
 	check(chdir(before) == 0);
 }
 
+/* What OpenMPI's MPI-IO leaves in a folder when it is killed is no input; what only looks like that is. */
+static void locks(void)
+{
+	static const char *const files[] = { "locks/a", "locks/a-1662713857-4087.lock", "locks/a-1-x.lock", "locks/a-12.lock",
+					     "locks/b-1-2.lock", "locks/-1-2.lock", "locks/.lock" };
+	char name[400];
+	const char *inputs[] = { strcpy(name, path_of("locks")), NULL };
+	struct ummr_config c = make_config(inputs);
+
+	check(rank != 0 || mkdir(name, 0755) == 0);
+	for (unsigned i = 0; i < sizeof(files) / sizeof(*files); i++)
+		make_file(files[i], "1234567", i + 1);
+	counts(&c, 1 + 3 + 4 + 5 + 6 + 7);
+}
+
 /* ---- What cannot be read ---- */
 
 /* As a user who may read nothing of this; root may read all. Only rank 0 looks. */
@@ -471,6 +486,7 @@ int main(int argc, char **argv)
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
 	little();
 	colons();
+	locks();
 	unreadable();
 	gone();
 	other_inputs();
