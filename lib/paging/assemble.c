@@ -137,6 +137,15 @@ static void move_to(struct mapping *map, size_t first, uint32_t frame)
 	free_all(map, frame);
 }
 
+/* The system is kept from doing so by itself (arena.c). */
+static void collapse(char *range)
+{
+	if (madvise(range, HUGE_PAGE, MADV_HUGEPAGE) < 0)
+		return;
+	madvise(range, HUGE_PAGE, MADV_COLLAPSE);
+	madvise(range, HUGE_PAGE, MADV_NOHUGEPAGE);
+}
+
 /* The segments of a huge page, all locked. false: there is no room just now. */
 static bool put_together(struct mapping *map, size_t first)
 {
@@ -146,7 +155,7 @@ static bool put_together(struct mapping *map, size_t first)
 	if (!fit(map, first, &apart))
 		return true;
 	if (!apart && frame_is_split(frame))
-		madvise(map_place(map, first), HUGE_PAGE, MADV_COLLAPSE);
+		collapse(map_place(map, first));
 	if (!apart)
 		return true;
 	frame = frame_take_huge(map->seg_size, max_size(evict_limit(map), frame_held() + evict_twice(map)));

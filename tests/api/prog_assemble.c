@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * prog_assemble - segments that are loaded one by one, in an order of chance, end on huge pages once the mapping is at rest, while
- * threads load from them and store to them; nothing that is loaded, or stands in the file at the end, differs from a shadow. Those
- * that are pinned stay where they are. What has been assembled can be evicted and loaded again.
+ * threads load from them, and again when they have stored to them; nothing that is loaded, or stands in the file at the end,
+ * differs from a shadow. Those that are pinned stay where they are. What was on huge pages is written as it was stored to.
  *
  *	prog_assemble [SEED]
  */
@@ -19,12 +19,17 @@
 #define PINNED 4 /* this huge page of the file has a pinned segment */
 
 static uint8_t *base, *shadow;
-static atomic_bool over;
+static atomic_bool stores, over;
 
-/* Of each four huge pages one is only loaded from, and of one only a half is stored to. */
+/* Of each four huge pages one is only loaded from, of one only a half is stored to, and one is stored to from the beginning on. */
 static bool is_stored_to(size_t at)
 {
-	return at / HUGE % 4 > 1 || (at / HUGE % 4 == 1 && at % HUGE < HUGE / 2);
+	switch (at / HUGE % 4) {
+	case 0: return false;
+	case 1: return stores && at % HUGE < HUGE / 2;
+	case 2: return stores;
+	default: return true;
+	}
 }
 
 /* Each thread has its own of every so many words. */
@@ -61,12 +66,12 @@ static void load_at_random(uint64_t *random)
 }
 
 /* Once all that is stored to has been, nothing comes or goes any more. What has two kinds of rights stays as it is. */
-static void await_huge(bool pinned)
+static void await_huge(bool stored_to)
 {
 	size_t bytes = 0;
 
 	for (size_t huge = 0; huge < SIZE / HUGE; huge++)
-		bytes += huge % 4 == 1 || (pinned && huge == PINNED) ? 0 : HUGE;
+		bytes += (stored_to && huge % 4 == 1) || huge == PINNED ? 0 : HUGE;
 	while (huge_bytes(base, SIZE) != bytes)
 		pause_ms(10);
 }
@@ -97,6 +102,8 @@ int main(int argc, char **argv)
 	check(umpin(base + PINNED * HUGE + 3 * SEG, 1, PROT_READ) == 0);
 	for (uintptr_t i = 0; i < THREADS; i++)
 		check(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
+	await_huge(false);
+	stores = true;
 	await_huge(true);
 	check(umunpin(base + PINNED * HUGE + 3 * SEG, 1) == 0);
 	over = true;
