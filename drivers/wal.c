@@ -388,12 +388,12 @@ static void release(struct wal *w)
 }
 
 /* Who reads may have no log to lock, and would see what a writer applies. Before the log is looked for: one that comes later has
- * such a writer. Where there are no locks, nobody can tell. */
+ * such a writer. The last byte is for those who make the store longer. Where there are no locks, nobody can tell. */
 static int lock_for_reading(struct wal *w, struct ummap_geom *geom)
 {
 	char who[160] = "";
 
-	if (w->writable || behind_lock(&w->home, 0, INT64_MAX, UMMAP_LOCK_SHARED, who) != -EBUSY)
+	if (w->writable || behind_lock(&w->home, 0, INT64_MAX - 1, UMMAP_LOCK_SHARED, who) != -EBUSY)
 		return 0;
 	return keys_refuse(geom, EBUSY, "the store is in use by %.80s, which writes it", *who ? who : "another process");
 }
