@@ -9,8 +9,14 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1  /* bounds on memory and time do not hold */
 
+/* ":name=value", of a program that needs more. */
+#ifndef TSAN_MORE
+#define TSAN_MORE ""
+#endif
+
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
+__attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
 
 const char *__asan_default_options(void)
 {
@@ -19,7 +25,14 @@ const char *__asan_default_options(void)
 
 const char *__tsan_default_options(void)
 {
-	return "handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0:die_after_fork=0";
+	return "handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0:die_after_fork=0" TSAN_MORE;
+}
+
+/* The right to store to it is what keeps stores from memory that is copied; and what has come from the kernel by a call of its
+ * own is taken for what stood there before. */
+const char *__tsan_default_suppressions(void)
+{
+	return "race:move_to\nrace:twin_keep\nrace:prefetch_open\n";
 }
 #else
 #define SANITIZED 0

@@ -10,6 +10,7 @@
 
 #include "common.h"
 #include "huge.h"
+#include "sanitizers.h"
 
 #define SEG (256 * KIB)
 #define HUGE (2 * MIB)

@@ -11,6 +11,7 @@
 #include <pthread.h>
 
 #include "common.h"
+#include "sanitizers.h"
 
 #define ENGINES 3
 #define STRETCH (256 * KIB)

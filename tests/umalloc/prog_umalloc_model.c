@@ -4,7 +4,10 @@
  * nothing is lost, in a budget that is a part of what is allocated. Allocations change hands between threads.
  */
 #include "heap.h"
+#include "sanitizers.h"
 
+/* Sanitizers leave less room for addresses. */
+#define HEAP (SANITIZED ? 16 * GIB : 512 * GIB)
 #define BUDGET (24 * MIB)
 #define HEAPS 12
 #define THREADS 4
@@ -146,7 +149,7 @@ static void check_all(void)
 static void renew(size_t h)
 {
 	umalloc_destroy(heaps[h].heap);
-	heaps[h].heap = make_heap(512 * GIB);
+	heaps[h].heap = make_heap(HEAP);
 	for (size_t i = 0; i < SLOTS; i++)
 		heaps[h].slot[i].memory = NULL;
 }
@@ -156,7 +159,7 @@ int main(void)
 	set_budget(BUDGET);
 	rounds = by_time(2500, 60000);
 	for (size_t h = 0; h < HEAPS; h++) {
-		heaps[h].heap = make_heap(512 * GIB);
+		heaps[h].heap = make_heap(HEAP);
 		for (size_t i = 0; i < SLOTS; i++)
 			pthread_mutex_init(&heaps[h].slot[i].lock, NULL);
 	}
