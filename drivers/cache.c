@@ -826,12 +826,13 @@ static int cache_open_fd(const struct ummap_uri *uri, int fd, int oflags, void *
 }
 
 /* The far store is closed, and complete. */
-static void note_far(struct cache *c)
+/* So many bytes it has itself: what makes it longer may be dirty still. */
+static void note_far(struct cache *c, uint64_t size)
 {
 	struct cache_near *n = &c->near;
 
 	cache_lock(c);
-	n->next.far.size = c->size;
+	n->next.far.size = size;
 	cache_look_at_far(c, &n->next.far);
 	n->next.touched = 0;
 	if (!c->far_doubt)
@@ -851,16 +852,19 @@ static void tell_end(struct cache *c, int err)
 static int end(struct cache *c)
 {
 	int err = 0, closing, passing;
+	uint64_t size = 0;
 
 	cache_stop_thread(c);
 	if (c->writable && !c->keep)
 		err = cache_bring_home(c);
 	if (c->writable && !err)
 		err = cache_settle_far(c);
+	if (c->writable && !err)
+		err = behind_size(&c->far, &size);
 	closing = behind_close(&c->far);
 	err = err ? err : closing;
 	if (c->writable && !err)
-		note_far(c);
+		note_far(c, size);
 	passing = cache_make_durable(c);
 	cache_give_notice(c);
 	if (c->writable && err && c->near.index.list[CACHE_DIRTY].count)

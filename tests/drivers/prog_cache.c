@@ -529,6 +529,42 @@ static void flush_with_colon(void)
 	check(tool("drop") == 0 && unlink(store) == 0);
 }
 
+static uint64_t *map_grown(const char *keys)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[1200];
+	void *addr;
+
+	attr.seg_size = SEG;
+	attr.flags = UMMAP_CREATE | UMMAP_GROWS;
+	snprintf(uri, sizeof(uri), "cache+%s:%s?cache.path=%s&cache.size=800K&cache.block=16K%s", driver, store, cache, keys);
+	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0);
+	return addr;
+}
+
+/* What makes the store longer stays near, and is there again. */
+static void keep_growth(void *arg)
+{
+	struct stat st;
+	uint64_t *words;
+
+	(void)arg;
+	set_budget(2 * SIZE);
+	check(truncate(store, SIZE / 2) == 0);
+	for (uint64_t version = 1; version < 3; version++) {
+		words = map_grown("&cache.close=keep&cache.dirty=90,1000000");
+		check(words[SIZE / 8 - 1] == version - 1);
+		words[SIZE / 8 - 1] = version;
+		check(umunmap(words, 1) == 0);
+		check(stat(store, &st) == 0 && st.st_size == SIZE / 2);
+	}
+	check(tool("flush") == 0);
+	check(stat(store, &st) == 0 && st.st_size == SIZE);
+	words = map_grown("");
+	check(words[SIZE / 8 - 1] == 2 && words[1] == 1);
+	check(umunmap(words, 1) == 0);
+}
+
 /* By a link it is the same store, with the same cache, be that named or in a folder. */
 static void open_by_link(void *arg)
 {
@@ -1089,6 +1125,8 @@ int main(int argc, char **argv)
 	check_changed_behind();
 	check_folder();
 	flush_with_colon();
+	make_store();
+	check_exits(run_child(keep_growth, NULL), 0);
 	for (int named = 0; named < 2; named++) {
 		make_store();
 		check_exits(run_child(open_by_link, named ? cache : NULL), 0);
