@@ -57,14 +57,6 @@ static void forget(struct cached *c)
 
 /* ---- Opening ---- */
 
-/* MPI's file systems by name: "ufs:/d/a". */
-static const char *without_prefix(const char *name)
-{
-	size_t len = strcspn(name, ":/");
-
-	return len > 0 && name[len] == ':' ? name + len + 1 : name;
-}
-
 /* "a b.dat" is a_b.dat-0123456789abcdef, by its path at one rank: for names of files, and in URIs. */
 static void make_name(struct cached *c)
 {
@@ -86,7 +78,9 @@ static void find_path(struct cached *c, const char *name, struct error *e)
 	char *real = NULL;
 
 	if (c->rank == 0)
-		real = realpath(without_prefix(name), NULL);
+		real = realpath(name, NULL);
+	if (c->rank == 0 && !real)
+		real = realpath(config_plain_name(name), NULL);
 	if (c->rank == 0 && !real)
 		error_errno(e, errno, "%s: %s: for a cache it has to be a file that can be opened without MPI, too", name, strerror(errno));
 	else if (c->rank == 0 && strlen(real) >= sizeof(path))
@@ -134,6 +128,7 @@ static void release(struct cached *c)
 		close(c->folder);
 	if (c->turn != MPI_WIN_NULL)
 		pmpi_first.Win_free(&c->turn);
+	pthread_mutex_destroy(&c->lock);
 	nodes_free(&c->nodes);
 	view_free(&c->view);
 	if (c->comm != MPI_COMM_NULL)
@@ -176,6 +171,7 @@ struct cached *cached_open(MPI_Comm comm, const char *name, int amode, MPI_File 
 	c->fd = c->folder = -1;
 	c->turn = MPI_WIN_NULL;
 	c->share.data = c->share.words = MPI_WIN_NULL;
+	pthread_mutex_init(&c->lock, NULL);
 	view_init(&c->view);
 	guard_begin();
 	PMPI_Comm_rank(c->comm, &c->rank);
@@ -199,7 +195,28 @@ void cached_sync(struct cached *c, struct error *e)
 {
 	PMPI_Barrier(c->comm);
 	share_sync(c, e);
+	cached_sync_far(c, e);
 	error_agree(c->comm, e);
+}
+
+void cached_sync_far(struct cached *c, struct error *e)
+{
+	if (!atomic_exchange(&c->wrote_far, false) || fdatasync(c->fd) == 0)
+		return;
+	error_errno(e, errno, "%s: %s", c->path, strerror(errno));
+	c->wrote_far = true;
+}
+
+/* By one rank, for all; MPI was not asked to. */
+static void remove_file(struct cached *c, struct error *e)
+{
+	int err = 0;
+
+	if (c->rank == 0 && unlink(c->path) < 0 && errno != ENOENT)
+		err = errno;
+	PMPI_Bcast(&err, 1, MPI_INT, 0, c->comm);
+	if (err)
+		error_errno(e, err, "%s cannot be removed: %s", c->path, strerror(err));
 }
 
 void cached_close(struct cached *c, struct error *e)
@@ -214,6 +231,8 @@ void cached_close(struct cached *c, struct error *e)
 	forget(c);
 	if (c->broken.class == MPI_SUCCESS && !c->left)
 		share_close(c, gone ? SHARE_DROP : c->config.keep ? SHARE_KEEP : SHARE_FLUSH, e);
+	if (gone)
+		remove_file(c, e);
 	release(c);
 }
 
@@ -223,7 +242,7 @@ static void set_length(struct cached *c, int64_t size, bool allocate, struct err
 	int err = 0;
 
 	if (c->rank == 0 && allocate)
-		err = posix_fallocate(c->fd, 0, size > 0 ? size : 1);
+		err = posix_fallocate(c->fd, 0, size);
 	else if (c->rank == 0 && ftruncate(c->fd, size) < 0)
 		err = errno;
 	PMPI_Bcast(&err, 1, MPI_INT, 0, c->comm);
@@ -258,9 +277,9 @@ void cached_resize(struct cached *c, int64_t size, bool allocate, struct error *
 	now = share_size(c, e);
 	error_agree(c->comm, e);
 	PMPI_Barrier(c->comm);
-	if (e->class != MPI_SUCCESS || (size <= now && allocate))
+	if (e->class != MPI_SUCCESS || (size == 0 && allocate))
 		return;
-	if (size < now) {
+	if (size < now && !allocate) {
 		cached_sync(c, e);
 		if (e->class == MPI_SUCCESS)
 			shorten(c, size, e);

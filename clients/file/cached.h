@@ -65,6 +65,8 @@ struct cached {
 	struct share share;
 	struct error broken;     /* there is no cache any more: what every call returns */
 	bool left;               /* to MPI: it is to convert what is read and written */
+	_Atomic bool wrote_far;  /* past the caches, since it was last made durable */
+	pthread_mutex_t lock;    /* around the pointer, with what is moved there, and turns: other threads of this rank */
 	struct view view;
 	int64_t pointer;         /* the individual one, in etypes */
 	bool atomic;
@@ -84,7 +86,9 @@ int cached_fd(struct cached *c);
 void cached_close(struct cached *c, struct error *e);
 /* Collective: what was written is durable, at all ranks. */
 void cached_sync(struct cached *c, struct error *e);
-/* Collective: the file has exactly so many bytes. */
+/* What this rank has written past the caches is durable. */
+void cached_sync_far(struct cached *c, struct error *e);
+/* Collective: the file has exactly so many bytes; or at least, with storage for all of them. */
 void cached_resize(struct cached *c, int64_t size, bool allocate, struct error *e);
 /* Collective: the file has all that is in the cache, and there is no cache any more; MPI has it. */
 void cached_leave(struct cached *c, struct error *e);

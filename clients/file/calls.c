@@ -78,8 +78,6 @@ static int64_t place(struct cached *c, const struct request *r, enum pointer p, 
 
 	if (p == AT_OFFSET)
 		return at;
-	if (p == AT_POINTER)
-		return c->pointer;
 	transfer_check(c, r, &bytes, e);
 	if (p == AT_ORDERED)
 		return take_ordered(c, bytes / c->view.etype, e);
@@ -91,13 +89,22 @@ static int move(struct cached *c, const struct request *r, enum pointer p, int64
 {
 	struct error e = { 0 };
 
+	bool alone = p == AT_POINTER || c->atomic;
+
 	*bytes = 0;
-	if (is_whole(c, &e))
+	/* Before the lock: other ranks may be late. */
+	if (is_whole(c, &e) && p != AT_POINTER)
 		at = place(c, r, p, at, &e);
+	if (alone)
+		pthread_mutex_lock(&c->lock);
+	if (p == AT_POINTER)
+		at = c->pointer;
 	if (e.class == MPI_SUCCESS)
 		*bytes = transfer(c, r, at, &e);
 	if (p == AT_POINTER)
 		c->pointer += *bytes / c->view.etype;
+	if (alone)
+		pthread_mutex_unlock(&c->lock);
 	return tell(c, &e);
 }
 
@@ -238,15 +245,15 @@ static int64_t end_of(struct cached *c, struct error *e)
 
 static int64_t sought(struct cached *c, int64_t at, int64_t now, int64_t last, int whence, struct error *e)
 {
-	if (whence == MPI_SEEK_CUR)
-		at += now;
-	else if (whence == MPI_SEEK_END)
-		at += last;
-	else if (whence != MPI_SEEK_SET)
+	int64_t to;
+
+	if (whence != MPI_SEEK_SET && whence != MPI_SEEK_CUR && whence != MPI_SEEK_END)
 		error_set(e, MPI_ERR_ARG, "%s: %d is no way of seeking", c->path, whence);
-	if (at < 0)
-		error_set(e, MPI_ERR_ARG, "%s: %lld would be before the beginning of the view", c->path, (long long)at);
-	return at;
+	if (__builtin_add_overflow(at, whence == MPI_SEEK_CUR ? now : whence == MPI_SEEK_END ? last : 0, &to))
+		error_set(e, MPI_ERR_ARG, "%s: no file is so long", c->path);
+	else if (to < 0)
+		error_set(e, MPI_ERR_ARG, "%s: %lld would be before the beginning of the view", c->path, (long long)to);
+	return to;
 }
 
 static int seek(MPI_File file, MPI_Offset at, int whence)
@@ -257,10 +264,12 @@ static int seek(MPI_File file, MPI_Offset at, int whence)
 
 	if (!c)
 		return files.next.File_seek(file, at, whence);
+	pthread_mutex_lock(&c->lock);
 	if (is_whole(c, &e))
 		to = sought(c, at, c->pointer, whence == MPI_SEEK_END ? end_of(c, &e) : 0, whence, &e);
 	if (e.class == MPI_SUCCESS)
 		c->pointer = to;
+	pthread_mutex_unlock(&c->lock);
 	return tell(c, &e);
 }
 
@@ -290,7 +299,9 @@ static int get_position(MPI_File file, MPI_Offset *at)
 
 	if (!c)
 		return files.next.File_get_position(file, at);
+	pthread_mutex_lock(&c->lock);
 	*at = c->pointer;
+	pthread_mutex_unlock(&c->lock);
 	return MPI_SUCCESS;
 }
 
@@ -307,6 +318,16 @@ static int get_position_shared(MPI_File file, MPI_Offset *at)
 }
 
 /* ---- The file ---- */
+
+static void remove_made(MPI_Comm comm, const char *name)
+{
+	int rank;
+
+	PMPI_Comm_rank(comm, &rank);
+	if (rank == 0)
+		PMPI_File_delete(name, MPI_INFO_NULL);
+	PMPI_Barrier(comm);
+}
 
 /* With a cache. What one rank cannot open none has. */
 static int open_cached(MPI_Comm comm, const char *name, int amode, const struct config *config, int code, MPI_File *file)
@@ -325,6 +346,9 @@ static int open_cached(MPI_Comm comm, const char *name, int amode, const struct 
 	/* It is still there, for its handler; that may end the program. */
 	code = error_tell_file(*file, &e);
 	files.next.File_close(file);
+	/* This call has made it. */
+	if (amode & MPI_MODE_EXCL)
+		remove_made(comm, name);
 	return code;
 }
 
@@ -339,10 +363,11 @@ static int open_file(MPI_Comm comm, const char *name, int amode, MPI_Info info, 
 	config_agree(&config, info, name, comm, &e);
 	if (e.class != MPI_SUCCESS)
 		return error_tell_open(comm, &e);
-	code = files.next.File_open(comm, name, amode, info, file);
 	/* What is read once from its beginning is nothing for a cache. */
 	if (!config.wanted || amode & MPI_MODE_SEQUENTIAL)
-		return code;
+		return files.next.File_open(comm, name, amode, info, file);
+	/* The cache removes it, lest an open that fails does. */
+	code = files.next.File_open(comm, name, amode & ~MPI_MODE_DELETE_ON_CLOSE, info, file);
 	return open_cached(comm, name, amode, &config, code, file);
 }
 
@@ -475,6 +500,16 @@ static int set_atomicity(MPI_File file, int flag)
 	return tell(c, &e);
 }
 
+static int get_amode(MPI_File file, int *amode)
+{
+	struct cached *c = cached_find(file);
+	int code = files.next.File_get_amode(file, amode);
+
+	if (c && code == MPI_SUCCESS)
+		*amode = c->amode;
+	return code;
+}
+
 static int get_info(MPI_File file, MPI_Info *info)
 {
 	struct cached *c = find(file);
@@ -501,6 +536,7 @@ static struct pmpi_feature files = {
 		.File_set_size = set_size, .File_preallocate = preallocate, .File_sync = sync_file, .File_seek = seek,
 		.File_seek_shared = seek_shared, .File_get_position = get_position,
 		.File_get_position_shared = get_position_shared, .File_set_atomicity = set_atomicity, .File_get_info = get_info,
+		.File_get_amode = get_amode,
 	},
 };
 

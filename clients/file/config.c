@@ -82,20 +82,36 @@ static void read_theirs(struct config *c, MPI_Info info, struct error *e)
 		*c->old = '\0';
 }
 
-/* Files under UMMAP_CACHE_ALL have one without a hint. */
-static bool is_under(const char *name, const char *folder)
+const char *config_plain_name(const char *name)
 {
-	char real[PATH_MAX], all[PATH_MAX], copy[PATH_MAX], *slash;
-	size_t len;
+	size_t len = strcspn(name, ":/");
 
-	if (!folder || !*folder || !realpath(folder, all) || strlen(name) >= sizeof(copy))
+	return len > 0 && name[len] == ':' ? name + len + 1 : name;
+}
+
+/* The folder of a file that need not be there yet. */
+static bool find_folder(const char *name, char real[PATH_MAX])
+{
+	char copy[PATH_MAX], *slash;
+
+	if (strlen(name) >= sizeof(copy))
 		return false;
 	strcpy(copy, name);
 	slash = strrchr(copy, '/');
 	if (slash)
 		*slash = '\0';
-	/* The file need not be there yet. */
-	if (!realpath(!slash ? "." : *copy ? copy : "/", real))
+	return realpath(!slash ? "." : *copy ? copy : "/", real) != NULL;
+}
+
+/* Files under UMMAP_CACHE_ALL have one without a hint. */
+static bool is_under(const char *name, const char *folder)
+{
+	char real[PATH_MAX], all[PATH_MAX];
+	size_t len;
+
+	if (!folder || !*folder || !realpath(folder, all))
+		return false;
+	if (!find_folder(name, real) && !find_folder(config_plain_name(name), real))
 		return false;
 	len = strlen(all);
 	return strncmp(real, all, len) == 0 && (real[len] == '/' || !real[len] || len == 1);
@@ -181,7 +197,8 @@ void config_write(const struct config *c, MPI_Info info)
 	snprintf(text, sizeof(text), "%d", c->flush);
 	PMPI_Info_set(info, "pmem_flush", c->flush == CONFIG_AT_CLOSE ? "close" : text);
 	snprintf(text, sizeof(text), "%llu", (unsigned long long)c->size);
-	PMPI_Info_set(info, "pmem_size", text);
+	if (c->size)
+		PMPI_Info_set(info, "pmem_size", text);
 	snprintf(text, sizeof(text), "%llu", (unsigned long long)c->stripe);
 	if (c->stripe)
 		PMPI_Info_set(info, "pmem_stripe", text);

@@ -26,6 +26,8 @@ struct config {
 
 /* Collective: all ranks have the same, or all have an error. `name`: of the file. */
 void config_agree(struct config *c, MPI_Info info, const char *name, MPI_Comm comm, struct error *e);
+/* MPI's file systems by name: "ufs:/d/a" is /d/a, but where there is a file or a folder of that name. */
+const char *config_plain_name(const char *name);
 /* Adds what is in use to info. */
 void config_write(const struct config *c, MPI_Info info);
 

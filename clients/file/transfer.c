@@ -46,6 +46,8 @@ static void far(struct cached *c, char *bytes, int64_t len, int64_t off, bool wr
 		bytes += n;
 		off += n;
 		len -= n;
+		if (writing)
+			c->wrote_far = true;
 	}
 }
 
@@ -155,6 +157,8 @@ static int64_t move_all(struct cached *c, char *bytes, int64_t len, int64_t data
 	finish(&m, e);
 	if (m.written && e->class == MPI_SUCCESS)
 		commit(c, data, done, e);
+	if (writing && c->config.durable_write)
+		cached_sync_far(c, e);
 	return e->class == MPI_SUCCESS ? done : 0;
 }
 
@@ -231,7 +235,8 @@ int64_t transfer(struct cached *c, const struct request *r, int64_t at, struct e
 		error_set(e, MPI_ERR_ARG, "%s: the filetype of the view is empty: nothing can be written there", c->path);
 	if (e->class != MPI_SUCCESS || len == 0)
 		return 0;
-	if (__builtin_mul_overflow(at, c->view.etype, &data) || data > INT64_MAX / 4 || len > INT64_MAX / 4) {
+	if (__builtin_mul_overflow(at, c->view.etype, &data) || data > INT64_MAX / 4 || len > INT64_MAX / 4 ||
+	    !view_has(&c->view, data + len - 1)) {
 		error_set(e, MPI_ERR_ARG, "the offset is %lld: no file is so long", (long long)at);
 		return 0;
 	}

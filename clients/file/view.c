@@ -153,6 +153,17 @@ int64_t view_place(const struct view *v, int64_t data, int64_t *run)
 	return v->disp + item * v->extent + v->runs[k].at + (rest - v->runs[k].before);
 }
 
+bool view_has(const struct view *v, int64_t data)
+{
+	int64_t item, place;
+
+	if (v->size == 0)
+		return true;
+	item = v->runs ? data / v->size : data;
+	return !__builtin_mul_overflow(item, v->runs ? v->extent : 1, &place) && !__builtin_add_overflow(place, v->disp, &place) &&
+	       !__builtin_add_overflow(place, v->runs ? v->runs[v->n - 1].at + v->size : 0, &place) && place < INT64_MAX / 2;
+}
+
 int64_t view_data(const struct view *v, int64_t size)
 {
 	int64_t low = 0, high, run;

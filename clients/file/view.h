@@ -29,6 +29,8 @@ void view_free(struct view *v);
 
 /* Where byte `data` of what the view shows is in the file; *run: how many follow there in a row, itself included. */
 int64_t view_place(const struct view *v, int64_t data, int64_t *run);
+/* Whether that, and what is before it, is where a file can be. */
+bool view_has(const struct view *v, int64_t data);
 /* How many bytes of data the view shows in a file of so many. */
 int64_t view_data(const struct view *v, int64_t size);
 

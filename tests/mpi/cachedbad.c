@@ -274,6 +274,176 @@ static void nothing_is_lost(void)
 	shell("test -z \"$(ls %s)\" && ! test -e %s", near, path);
 }
 
+/* What is in use, is a hint again. */
+static void hints_in_use(void)
+{
+	MPI_Info used;
+
+	check(open_plainly() == MPI_SUCCESS);
+	check(MPI_File_get_info(file, &used) == MPI_SUCCESS);
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	check(open_with(used, MPI_MODE_RDWR) == MPI_SUCCESS);
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
+}
+
+/* An open that fails for its cache leaves all as it was. */
+static void opens_that_fail(void)
+{
+	int amode;
+
+	shell("echo something > %s", path);
+	check_all(open_with(hints("/no/such/folder", NULL), MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE), MPI_ERR_NO_SUCH_FILE, "/no/such");
+	shell("grep -q something %s && rm %s", path, path);
+	check_all(open_with(hints("/no/such/folder", NULL), MPI_MODE_RDWR | MPI_MODE_CREATE | MPI_MODE_EXCL), MPI_ERR_NO_SUCH_FILE, "/no/such");
+	shell("! test -e %s", path);
+	check(open_with(hints(near, NULL), MPI_MODE_RDWR | MPI_MODE_CREATE | MPI_MODE_EXCL | MPI_MODE_DELETE_ON_CLOSE) == MPI_SUCCESS);
+	check(MPI_File_get_amode(file, &amode) == MPI_SUCCESS);
+	check(amode == (MPI_MODE_RDWR | MPI_MODE_CREATE | MPI_MODE_EXCL | MPI_MODE_DELETE_ON_CLOSE));
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	shell("! test -e %s", path);
+}
+
+/* A place that no file has is not one near the beginning. */
+static void places_too_far(void)
+{
+	MPI_Datatype sparse;
+	char byte = 'x';
+
+	check(open_plainly() == MPI_SUCCESS);
+	write_all_of_it();
+	MPI_Type_create_resized(MPI_BYTE, 0, (MPI_Aint)1 << 40, &sparse);
+	MPI_Type_commit(&sparse);
+	check(MPI_File_set_view(file, 0, MPI_BYTE, sparse, "native", MPI_INFO_NULL) == MPI_SUCCESS);
+	for (int shift = 22; shift < 62; shift++)
+		check_error(MPI_File_write_at(file, (MPI_Offset)1 << shift, &byte, 1, MPI_BYTE, MPI_STATUS_IGNORE), MPI_ERR_ARG, "so long");
+	check_error(MPI_File_write_at(file, 0, &byte, -1, MPI_BYTE, MPI_STATUS_IGNORE), MPI_ERR_COUNT, "count");
+	MPI_Type_free(&sparse);
+	check(MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL) == MPI_SUCCESS);
+	check(MPI_File_seek(file, INT64_MAX, MPI_SEEK_SET) == MPI_SUCCESS);
+	check_error(MPI_File_seek(file, 1, MPI_SEEK_CUR), MPI_ERR_ARG, "so long");
+	read_all_of_it();
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
+}
+
+/* Each node has a folder of its own, so the command runs once on each: what the first has written is no change by others. */
+static void one_node_after_the_other(void)
+{
+	for (int by_command = 0; by_command < 2; by_command++) {
+		keep_something();
+		shell("mkdir %s.1 && mv %s/*.1.* %s.1 && \"$UMMAP_TEST_CACHE\" flush %s", near, near, near, near);
+		if (by_command)
+			shell("\"$UMMAP_TEST_CACHE\" flush %s.1", near);
+		shell("mv %s.1/* %s && rmdir %s.1", near, near, near);
+		check(open_plainly() == MPI_SUCCESS);
+		read_all_of_it();
+		check(MPI_File_close(&file) == MPI_SUCCESS);
+		check(open_with(hints(near, "pmem_io_mode", "1", NULL), MPI_MODE_RDWR) == MPI_SUCCESS);
+		read_all_of_it();
+		check(MPI_File_close(&file) == MPI_SUCCESS);
+		shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
+	}
+	/* A head alone is not all of a share. */
+	keep_something();
+	shell("rm %s/*.1.cache", near);
+	check_refused("are there");
+}
+
+static _Atomic int syncs;
+
+__attribute__((visibility("default"))) int fdatasync(int fd)
+{
+	syncs++;
+	return (int)syscall(SYS_fdatasync, fd);
+}
+
+/* What is behind all shares: it is durable as all else, and no change by others after a crash. Its caches are as they were then. */
+static void beyond_the_caches(void)
+{
+	MPI_Offset far = ((MPI_Offset)65 << 30) + rank * 100, size;
+	char byte = 'f';
+	int before;
+
+	check(open_with(hints(near, "pmem_durable", "write", "pmem_size", "4M", NULL), MPI_MODE_RDWR | MPI_MODE_CREATE) == MPI_SUCCESS);
+	write_all_of_it();
+	check(MPI_File_sync(file) == MPI_SUCCESS);
+	MPI_Barrier(MPI_COMM_WORLD);
+	before = syncs;
+	check(MPI_File_write_at(file, far, &byte, 1, MPI_BYTE, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+	check(syncs > before);
+	shell("mkdir %s.then && cp %s/* %s.then", near, near, near);
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	shell("mv %s.then/* %s && rmdir %s.then", near, near, near);
+	check(open_plainly() == MPI_SUCCESS);
+	read_all_of_it();
+	byte = 0;
+	check(MPI_File_read_at(file, far, &byte, 1, MPI_BYTE, MPI_STATUS_IGNORE) == MPI_SUCCESS && byte == 'f');
+	check(MPI_File_get_size(file, &size) == MPI_SUCCESS && size == ((MPI_Offset)65 << 30) + (ranks - 1) * 100 + 1);
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
+}
+
+/* Also of what the file reaches to without storage. */
+static void storage_for_all(void)
+{
+	struct stat st;
+
+	check(open_plainly() == MPI_SUCCESS);
+	check(MPI_File_set_size(file, 1 << 20) == MPI_SUCCESS);
+	check(MPI_File_preallocate(file, 1 << 20) == MPI_SUCCESS);
+	check(stat(path, &st) == 0 && st.st_size == 1 << 20 && st.st_blocks >= (1 << 20) / 512, "%lld blocks", (long long)st.st_blocks);
+	MPI_Barrier(MPI_COMM_WORLD);
+	check(MPI_File_preallocate(file, 0) == MPI_SUCCESS);
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
+}
+
+/* MPIs do not agree on whether ufs: is part of a name: the cache is of the file that MPI has. */
+static void names_with_a_colon(void)
+{
+	char name[500], found[300] = "";
+	MPI_Info used;
+	int is, code;
+
+	check(chdir(folder) == 0);
+	setenv("UMMAP_CACHE_ALL", folder, 1);
+	setenv("UMMAP_CACHE_PATH", near, 1);
+	for (int i = 0; i < 2; i++) {
+		snprintf(name, sizeof(name), i ? "ufs:%s" : "ufs:file", path);
+		code = MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_RDWR | MPI_MODE_CREATE, MPI_INFO_NULL, &file);
+		/* A folder named ufs: is not there. */
+		check(code == MPI_SUCCESS || i, "%s", name);
+		if (code != MPI_SUCCESS)
+			continue;
+		check(MPI_File_get_info(file, &used) == MPI_SUCCESS);
+		MPI_Info_get(used, "pmem_path", sizeof(found) - 1, found, &is);
+		check(is && strcmp(found, near) == 0, "%s", name);
+		MPI_Info_free(&used);
+		write_all_of_it();
+		check(MPI_File_close(&file) == MPI_SUCCESS);
+		shell("test $(cat ufs:file file 2> /dev/null | wc -c) = %d && rm -f ufs:file file", BYTES);
+		shell("\"$UMMAP_TEST_CACHE\" drop %s", near);
+	}
+	unsetenv("UMMAP_CACHE_ALL");
+}
+
+/* What ends at one node has ended at all, when it begins anew. */
+static void again_and_again(void)
+{
+	for (int i = 0; i < 20; i++) {
+		check(open_with(hints(near, "pmem_close", "keep", NULL), MPI_MODE_RDWR | MPI_MODE_CREATE) == MPI_SUCCESS);
+		write_all_of_it();
+		check(MPI_File_set_size(file, BYTES / 2) == MPI_SUCCESS);
+		write_all_of_it();
+		check(MPI_File_close(&file) == MPI_SUCCESS);
+	}
+	check(open_plainly() == MPI_SUCCESS);
+	read_all_of_it();
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
+}
+
 int main(int argc, char **argv)
 {
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
@@ -285,6 +455,15 @@ int main(int argc, char **argv)
 	bad_calls();
 	nothing_is_lost();
 	caches_that_do_not_fit();
+	again_and_again();
+	hints_in_use();
+	opens_that_fail();
+	places_too_far();
+	if (ranks > 1)
+		one_node_after_the_other();
+	beyond_the_caches();
+	storage_for_all();
+	names_with_a_colon();
 	MPI_Finalize();
 	return 0;
 }
