@@ -634,6 +634,12 @@ static void drafts_that_turn_back(void *unused)
 	good(umobject_commit(p, 0, NULL));
 	good(umobject_get(c, "a", NULL, NULL, got));
 	check(got[7] == 8 && got[8] == 9 && got[ELEMENTS - 1] == -9, "%d, %d, %d", got[7], got[8], got[ELEMENTS - 1]);
+	/* Of another shape. */
+	whole.type = UMOBJECT_INT8;
+	refused(umobject_draft_begin(base, &whole, &(umobject_draft *){ NULL }), EINVAL, "of the version");
+	good(umobject_begin(c, "a", &whole, &p, NULL));
+	refused(umobject_draft_put(d, p, 0, UINT64_MAX), EINVAL, "of what is put");
+	umobject_abandon(p);
 	umobject_draft_end(d);
 	umobject_release(newer);
 	umobject_release(base);
