@@ -540,6 +540,41 @@ static void maps(void *unused)
 	free(data);
 }
 
+/* Names that are longer than a file's may be, and what is said of the shape where there is no object yet. */
+static void maps_new_names(void *unused)
+{
+	umobject_container *c = new_box(1), *same;
+	const char *keys, *bare = bare_box(&keys), *found;
+	struct umobject_shape bytes = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 64 * KIB }, .chunk = { 64 * KIB } };
+	char name[600], path[1200], uri[700];
+	umobject_version *v;
+	uint8_t *m;
+
+	(void)unused;
+	memset(name, 'n', sizeof(name));
+	name[300] = '/';
+	name[sizeof(name) - 1] = '\0';
+	m = calloc(1, 64 * KIB);
+	good(umobject_put_array(c, name, &bytes, m));
+	free(m);
+	snprintf(path, sizeof(path), "%s/%s", bare, name);
+	good(umobject_open_path(path, keys, NULL, &same, &found));
+	check(strcmp(found, name) == 0);
+	umobject_close(same);
+	name[290] = '\0';
+	snprintf(uri, sizeof(uri), "%s?chunk=20000", name);
+	m = map_object(uri, 64 * KIB, PROT_READ | PROT_WRITE, UMMAP_CREATE);
+	check(m, "%s", umerrormsg());
+	m[50000] = 1;
+	check(umunmap(m, 1) == 0, "%s", umerrormsg());
+	good(umobject_hold(c, name, 0, &v));
+	check(stat_held(v).chunks == 4 && stat_held(v).shape.chunk[0] == 20000);
+	umobject_release(v);
+	check(!map_object("none?type=double", 64 * KIB, PROT_READ | PROT_WRITE, UMMAP_CREATE) && strstr(umerrormsg(), "dims"), "%s", umerrormsg());
+	check(!map_object("none?chunk=10x20", 64 * KIB, PROT_READ | PROT_WRITE, UMMAP_CREATE) && strstr(umerrormsg(), "dims"), "%s", umerrormsg());
+	umobject_close(c);
+}
+
 static int32_t element_of(umobject_draft *d, uint64_t i)
 {
 	int32_t got;
@@ -666,7 +701,7 @@ static void run_all(void)
 	} all[] = {
 		{ refuses_bad_calls, false, false }, { keeps_what_is_held, false, false }, { replaces_in_place, false, false },
 		{ keeps_versions_of_long_names, false, false },
-		{ sparse, false, false }, { maps, false, false }, { drafts, false, false }, { drafts_that_turn_back, false, false },
+		{ sparse, false, false }, { maps, false, false }, { maps_new_names, false, false }, { drafts, false, false }, { drafts_that_turn_back, false, false },
 		{ outlives_who_began, false, false }, { keeps_zeros, false, false }, { finds_damage, false, true }, { names_what_is_missing, false, true },
 		{ spreads_over_devices, true, false }, { collects_in_copies, true, false }, { survives_a_full_disk, true, false }, { refuses_bad_schemes, true, false },
 	};
