@@ -232,8 +232,8 @@ static bool visit(umobject_draft *d, uint64_t number, bool forget)
 
 /* Whether the new version has the same in this chunk already, of the old one: what is written comes in segments, of which most has
  * not changed. One that was put stays as that was, unless it is put again. */
-static bool is_unchanged(const umobject_draft *d, const umobject_put *put, uint64_t number, const struct rows *r, const char *data, char *old,
-			 uint64_t bytes)
+static bool is_unchanged(const umobject_draft *d, const umobject_put *put, uint64_t number, const struct rows *r, const char *data,
+			 char *old, uint64_t bytes)
 {
 	return d->base && put_has_chunk_of(put, d->base, number) && umobject_read(d->base, r->start, r->count, old) == 0 &&
 	       memcmp(old, data, bytes) == 0;

@@ -170,8 +170,8 @@ static bool may_go(void *arg, const struct umobject_id *id, uint64_t number)
 /* More than commits can follow each other while each is just under way. */
 #define LOOKS 10
 
-/* A list may leave out what is put in the place of something else meanwhile (readdir(3) of tmpfs does), as a version is that is committed.
- * That happens to it once, so the next list has it; and of what is made from others after that, these others are known. */
+/* A list may leave out what comes in the place of something else meanwhile (readdir(3) of tmpfs does), as a version does that is
+ * committed. That happens to it once, so the next list has it; and of what is made from others after that, these others are known. */
 static int look_around(struct collection *c)
 {
 	unsigned looks = 0;

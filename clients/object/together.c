@@ -112,7 +112,8 @@ static int check_shape(const umobject_put *put, const struct umobject_shape *giv
 	if (shape_complete(given, shape) < 0)
 		return -1;
 	umobject_put_shape(put, &begun);
-	return memcmp(&begun, shape, sizeof(begun)) == 0 ? 0 : object_fail(EINVAL, "the shape is another one than that with which the put began");
+	return memcmp(&begun, shape, sizeof(begun)) == 0 ? 0 :
+		object_fail(EINVAL, "the shape is another one than that with which the put began");
 }
 
 static bool is_empty(const struct umobject_shape *shape, const struct box *b)

@@ -95,20 +95,16 @@ int openat(int folder, const char *path, int flags, ...)
 	return (int)syscall(SYS_openat, folder, path, flags, mode);
 }
 
-static bool id_in(const char *name)
-{
-	return strlen(name) == 36 && strspn(name, "0123456789abcdef-") == 36;
-}
-
 static void text_of_id(const struct umobject_id *id, char *text)
 {
 	for (unsigned i = 0; i < sizeof(id->bytes); i++)
 		text += sprintf(text, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", id->bytes[i]);
 }
 
-/* What somebody else does while a folder is listed, of which the list leaves out what has come in the place of something else: POSIX
- * lets it, and tmpfs does. */
+/* What somebody else does while a folder is listed that has names of this length; the list leaves out what has come in the place of
+ * something else meanwhile, as tmpfs does. */
 static void (*while_listed)(void);
+static size_t listed_length;
 static char left_out[40];
 
 __attribute__((visibility("default")))
@@ -121,8 +117,7 @@ struct dirent *readdir(DIR *d)
 	if (!next)
 		next = (struct dirent *(*)(DIR *))dlsym(RTLD_NEXT, "readdir");
 	e = next(d);
-	/* There is more than the two folders above and this one. */
-	if (call && e && id_in(e->d_name)) {
+	if (call && e && *e->d_name != '.' && strlen(e->d_name) == listed_length) {
 		while_listed = NULL;
 		call();
 	}
@@ -350,8 +345,8 @@ static void commit_meanwhile(void)
 	good(umobject_commit(under_way, 0, NULL));
 }
 
-/* A version is committed while the collector lists versions, and takes the name of the one whose chunks it has: it does not find the one
- * at first, and the other one is garbage. */
+/* A version is committed while the collector lists versions, and takes the name of the one whose chunks it has: it does not find the
+ * one at first, and the other one is garbage. */
 static void collects_during_commits(void *unused)
 {
 	umobject_container *c = new_box(1);
@@ -365,6 +360,7 @@ static void collects_during_commits(void *unused)
 		good(umobject_begin_from(v, &under_way, &id));
 		umobject_release(v);
 		text_of_id(&id, left_out);
+		listed_length = strlen(left_out);
 		while_listed = commit_meanwhile;
 		good(umobject_gc(c, NULL));
 		check(!while_listed && !*left_out);
@@ -372,6 +368,40 @@ static void collects_during_commits(void *unused)
 	}
 	good(umobject_gc(c, NULL));
 	check(count_stored(VERSIONS) == 1 && count_stored(CHUNKS) == 4);
+	umobject_close(c);
+}
+
+static void put_meanwhile(void)
+{
+	put_seed(elsewhere, "a", 2);
+}
+
+static int count_names(void *arg, const char *name)
+{
+	check(strcmp(name, "a") == 0 || strcmp(name, "b") == 0);
+	++*(unsigned *)arg;
+	return 0;
+}
+
+/* A name that gets a new version while names are listed is one of them, once. */
+static void lists_during_commits(void *unused)
+{
+	umobject_container *c = new_box(1);
+
+	(void)unused;
+	elsewhere = open_box(box(), 0, 0);
+	put_seed(c, "a", 1);
+	put_seed(c, "b", 1);
+	for (int round = 0; round < 8; round++) {
+		unsigned names = 0;
+
+		strcpy(left_out, "a");
+		listed_length = 1;
+		while_listed = put_meanwhile;
+		good(umobject_list(c, count_names, &names));
+		check(!while_listed && !*left_out && names == 2, "%u names", names);
+	}
+	umobject_close(elsewhere);
 	umobject_close(c);
 }
 
@@ -543,8 +573,9 @@ static void survives_no_room(void *unused)
 int main(void)
 {
 	static void (*const all[])(void *) = {
-		tells_whose_flush_failed, tells_nobody_else_of_it, survives_flushes_that_fail, removes_nothing_in_doubt, maps_what_is_replaced, collects_during_commits, lets_children_live, needs_few_descriptors,
-		says_that_files_may_not_grow, says_that_there_is_no_memory, survives_no_room,
+		tells_whose_flush_failed, tells_nobody_else_of_it, survives_flushes_that_fail, removes_nothing_in_doubt, maps_what_is_replaced,
+		collects_during_commits, lists_during_commits, lets_children_live, needs_few_descriptors, says_that_files_may_not_grow,
+		says_that_there_is_no_memory, survives_no_room,
 	};
 
 	if (!getenv("UMMAP_DRIVER_PATH"))
