@@ -100,6 +100,8 @@ int umobject_begin_from(umobject_version *old, umobject_put **put, struct umobje
  * umobject_put_sync, umobject_put_end or umobject_commit. A chunk may be put again. Errors: EINVAL (number), those of storage. */
 int umobject_put_chunk(umobject_put *put, uint64_t number, const void *data);
 int umobject_put_sync(umobject_put *put);
+/* The shape of the array, with no 0 in chunk: for who has joined. */
+void umobject_put_shape(const umobject_put *put, struct umobject_shape *shape);
 /* Attributes: names and values of any bytes. Those of the process that commits count. Errors: EINVAL, ENOMEM. */
 int umobject_put_attribute(umobject_put *put, const char *name, const void *value, size_t size);
 #define UMOBJECT_SPARSE 1u /* chunks that nobody has put are zeros, and no error */
@@ -121,7 +123,8 @@ void umobject_abandon(umobject_put *put);
 /*
  * Over what is held, which stays so until the draft has another base or ends; base NULL: zeros. shape is the array's; of one dimension
  * that is 0: it grows with what is written, and gets its shape before it is put. What is written is kept in a file without a name in
- * TMPDIR, or /var/tmp. One thread at a time uses a draft. Errors of all: ENOMEM, those of umobject_read and of the folder.
+ * TMPDIR, or /var/tmp. One thread at a time uses a draft. Errors of all: ENOMEM, EINVAL (the shape is not that of the base, or of what is
+ * put), those of umobject_read and of the folder.
  */
 int umobject_draft_begin(umobject_version *base, const struct umobject_shape *shape, umobject_draft **draft);
 void umobject_draft_reshape(umobject_draft *draft, const struct umobject_shape *shape);

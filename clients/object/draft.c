@@ -232,8 +232,8 @@ static bool visit(umobject_draft *d, uint64_t number, bool forget)
 
 /* Whether the new version has the same in this chunk already, of the old one: what is written comes in segments, of which most has
  * not changed. One that was put stays as that was, unless it is put again. */
-static bool is_unchanged(const umobject_draft *d, const umobject_put *put, uint64_t number, const struct rows *r, const char *data, char *old,
-			 uint64_t bytes)
+static bool is_unchanged(const umobject_draft *d, const umobject_put *put, uint64_t number, const struct rows *r, const char *data,
+			 char *old, uint64_t bytes)
 {
 	return d->base && put_has_chunk_of(put, d->base, number) && umobject_read(d->base, r->start, r->count, old) == 0 &&
 	       memcmp(old, data, bytes) == 0;
@@ -260,10 +260,22 @@ static int put_chunk(umobject_draft *d, umobject_put *put, uint64_t number)
 	return result;
 }
 
+/* Chunks of another shape would be read as if they were of this one. */
+static bool has_shape(const umobject_draft *d, const struct umobject_shape *theirs)
+{
+	struct umobject_shape mine;
+
+	return shape_complete(&d->shape, &mine) == 0 && memcmp(&mine, theirs, sizeof(mine)) == 0;
+}
+
 int umobject_draft_put(umobject_draft *d, umobject_put *put, uint64_t first, uint64_t count)
 {
 	uint64_t chunks = umobject_chunks(&d->shape), end = count > UINT64_MAX - first ? UINT64_MAX : first + count;
+	struct umobject_shape shape;
 
+	umobject_put_shape(put, &shape);
+	if (!has_shape(d, &shape))
+		return object_fail(EINVAL, "the shape of the draft is another one than that of what is put");
 	if (d->file < 0)
 		return 0;
 	if (memcmp(&d->last, put_id(put), sizeof(d->last)) != 0)
@@ -293,6 +305,10 @@ int umobject_draft_begin(umobject_version *base, const struct umobject_shape *sh
 	d->shape = *shape;
 	d->file = -1;
 	d->growing = shape->rank == 1 && shape->dims[0] == 0;
+	if (base && !has_shape(d, &base->object->shape)) {
+		free(d);
+		return object_fail(EINVAL, "the shape of the draft is another one than that of the version");
+	}
 	*draft = d;
 	return 0;
 }

@@ -166,6 +166,8 @@ static int parse_keys(const struct ummap_uri *uri, struct wish *w, struct ummap_
 		w->shape.type = UMOBJECT_UINT8;
 	if (w->chunk_rank && w->shape.rank && w->chunk_rank != w->shape.rank)
 		return say(geom, EINVAL, "%s", "chunk and dims have as many numbers as each other");
+	if (!w->shape.rank && (w->shape.type || w->chunk_rank > 1))
+		return say(geom, EINVAL, "%s", "dims, as 1000x200, is missing: without it an object is bytes, in one dimension");
 	return 0;
 }
 
@@ -202,13 +204,15 @@ static uint64_t bytes_of(const struct umobject_shape *shape)
 	return bytes;
 }
 
-/* Bytes, in chunks of a MiB, as long as nobody says otherwise. */
+/* Bytes, in chunks of a MiB, unless the URI says otherwise. */
 static int take_wish(struct handle *h, const struct wish *w, struct ummap_geom *geom)
 {
+	uint64_t chunk = w->shape.chunk[0] ? w->shape.chunk[0] : 1 << 20;
+
 	h->shape = w->shape;
 	if (!h->shape.rank) {
 		h->may_grow = true;
-		h->shape = (struct umobject_shape){ .type = UMOBJECT_UINT8, .rank = 1, .chunk = { 1 << 20 } };
+		h->shape = (struct umobject_shape){ .type = UMOBJECT_UINT8, .rank = 1, .chunk = { chunk } };
 		return 0;
 	}
 	if (!umobject_chunks(&h->shape))
@@ -308,7 +312,6 @@ static int begin(struct handle *h, umobject_put **put)
 {
 	if (h->may_grow) {
 		h->shape.dims[0] = h->size;
-		h->shape.chunk[0] = 1 << 20;
 		umobject_draft_reshape(h->draft, &h->shape);
 	}
 	return result_of(h->base ? umobject_begin_from(h->base, put, NULL) : umobject_begin(h->container, h->name, &h->shape, put, NULL));

@@ -951,8 +951,8 @@ static int restore_link(const struct folders *f, int folder, const char *name, c
 	unlinkat(f->folder[LIVE], temporary, 0);
 	if (linkat(f->folder[folder], name, f->folder[LIVE], temporary, 0) < 0 ||
 	    renameat(f->folder[LIVE], temporary, f->folder[LIVE], id) < 0)
-		return object_fail(errno, "%s/%s/%s is no link to a file in live, and cannot be made one: %s", f->path, folder_names[folder],
-				   name, strerror(errno));
+		return object_fail(errno, "%s/%s/%s is no link to a file in live, and cannot be made one: %s", f->path,
+				   folder_names[folder], name, strerror(errno));
 	return 0;
 }
 
@@ -1067,9 +1067,45 @@ static char *name_in_version(struct folders *f, const char *file)
 	return name;
 }
 
-static int folders_names(struct backend *b, int (*each)(void *arg, const char *name), void *arg)
+/* Files that were listed, sorted as far as `sorted`. */
+struct listed {
+	char **files;
+	size_t n, sorted;
+};
+
+static int by_text(const void *a, const void *b)
 {
-	struct folders *f = of(b);
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* False: no memory. */
+static bool note_listed(struct listed *l, const char *file)
+{
+	char **grown = realloc(l->files, (l->n + 1) * sizeof(*grown));
+
+	if (!grown)
+		return false;
+	l->files = grown;
+	grown[l->n] = strdup(file);
+	return grown[l->n] && ++l->n;
+}
+
+static int tell_name(struct folders *f, const char *file, int (*each)(void *arg, const char *name), void *arg)
+{
+	char *name = name_unescape(file);
+	int result;
+
+	if (!name)
+		name = name_in_version(f, file);
+	/* One that is deleted meanwhile is no longer in the list. */
+	result = name ? each(arg, name) : errno == ENOENT ? 0 : -1;
+	free(name);
+	return result;
+}
+
+/* All that are not listed yet. */
+static int list_names(struct folders *f, struct listed *l, int (*each)(void *arg, const char *name), void *arg)
+{
 	DIR *d = folders_read(f, NAMES);
 	const struct dirent *e;
 	int result = 0;
@@ -1077,21 +1113,48 @@ static int folders_names(struct backend *b, int (*each)(void *arg, const char *n
 	if (!d)
 		return -1;
 	while (result == 0 && (e = readdir(d))) {
-		char *name;
+		const char *file = e->d_name;
 
-		if (*e->d_name == '.')
+		if (*file == '.' || (l->sorted && bsearch(&file, l->files, l->sorted, sizeof(*l->files), by_text)))
 			continue;
-		name = name_unescape(e->d_name);
-		if (!name)
-			name = name_in_version(f, e->d_name);
-		if (name)
-			result = each(arg, name);
-		else
-			/* One that is deleted meanwhile is no longer in the list. */
-			result = errno == ENOENT ? 0 : -1;
-		free(name);
+		result = note_listed(l, file) ? tell_name(f, file, each, arg) : object_fail(ENOMEM, "no memory for a list of names");
 	}
 	closedir(d);
+	return result;
+}
+
+/* When the folder has changed last. */
+static struct timespec change_of_names(const struct folders *f)
+{
+	struct stat st = { 0 };
+
+	fstat(f->folder[NAMES], &st);
+	return st.st_mtim;
+}
+
+/* So often names are listed if they change each time. */
+#define LOOKS 10
+
+/* While names get new versions, a list may leave them out (readdir(3) of tmpfs does), so it is taken once more. */
+static int folders_names(struct backend *b, int (*each)(void *arg, const char *name), void *arg)
+{
+	struct folders *f = of(b);
+	struct timespec before, now;
+	struct listed l = { 0 };
+	unsigned looks = 0;
+	int result;
+
+	do {
+		before = change_of_names(f);
+		result = list_names(f, &l, each, arg);
+		now = change_of_names(f);
+		if (l.n)
+			qsort(l.files, l.n, sizeof(*l.files), by_text);
+		l.sorted = l.n;
+	} while (result == 0 && ++looks < LOOKS && (before.tv_sec != now.tv_sec || before.tv_nsec != now.tv_nsec));
+	while (l.n)
+		free(l.files[--l.n]);
+	free(l.files);
 	return result;
 }
 

@@ -29,6 +29,8 @@ struct collection {
 	size_t nrefers;
 	struct umobject_id *asked;  /* versions that are alive, and have said what they need; sorted too */
 	size_t nasked;
+	struct umobject_id *seen;   /* all that were looked at, sorted as far as `nsorted` */
+	size_t nseen, nsorted;
 	bool failed;                /* it could not be found out whether a version is there */
 };
 
@@ -128,6 +130,10 @@ static int look_at(void *arg, const struct umobject_id *id)
 	size_t size;
 	int result;
 
+	if (is_in(c->seen, c->nsorted, sizeof(*c->seen), id))
+		return 0;
+	if (!append(&c->seen, &c->nseen, sizeof(*c->seen), id))
+		return object_fail(ENOMEM, "no memory for a list of versions");
 	if (c->b->ops->version_claim(c->b, id, &claim, &bytes, &size) == 0) {
 		c->gone += !claim;
 		if (!claim)
@@ -161,9 +167,29 @@ static bool may_go(void *arg, const struct umobject_id *id, uint64_t number)
 	return !there;
 }
 
+/* More than commits can follow each other while each is just under way. */
+#define LOOKS 10
+
+/* A list may leave out what comes in the place of something else meanwhile (readdir(3) of tmpfs does), as a version does that is
+ * committed. That happens to it once, so the next list has it; and of what is made from others after that, these others are known. */
+static int look_around(struct collection *c)
+{
+	unsigned looks = 0;
+	size_t before;
+
+	do {
+		before = c->nseen;
+		if (c->b->ops->all_versions(c->b, look_at, c) != 0)
+			return -1;
+		sort(c->seen, c->nseen, sizeof(*c->seen));
+		c->nsorted = c->nseen;
+	} while (c->nseen > before && ++looks < LOOKS);
+	return 0;
+}
+
 static int collect(struct collection *c, struct umobject_garbage *removed)
 {
-	if (c->b->ops->all_versions(c->b, look_at, c) != 0)
+	if (look_around(c) < 0)
 		return -1;
 	sort(c->refers, c->nrefers, sizeof(*c->refers));
 	sort(c->asked, c->nasked, sizeof(*c->asked));
@@ -204,6 +230,7 @@ int gc_all(struct backend *b, struct umobject_garbage *removed)
 	free(c.dead);
 	free(c.refers);
 	free(c.asked);
+	free(c.seen);
 	errno = error;
 	return result;
 }

@@ -351,7 +351,8 @@ static struct object *take(const Ummap__Object *m)
 	o->name = text_of(&m->name);
 	o->version = m->version;
 	o->created = m->created;
-	if (o->name && id_of(&m->id, &o->id) && take_base(m, o) && take_shape(m, &o->shape) && take_sources(m, o) && take_attributes(m, o))
+	if (o->name && id_of(&m->id, &o->id) && take_base(m, o) &&
+	    take_shape(m, &o->shape) && take_sources(m, o) && take_attributes(m, o))
 		return o;
 	object_free(o);
 	return NULL;

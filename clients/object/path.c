@@ -3,6 +3,7 @@
 #include "object/error.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,12 @@ static size_t scheme_length(const char *path)
 	return len && path[len] == ':' ? len + 1 : 0;
 }
 
+/* A name may have more bytes between two slashes than a folder's can have, and more of them than a path. */
+static bool is_no_container(int error)
+{
+	return error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG;
+}
+
 int umobject_open_path(const char *path, const char *options, const struct umobject_attr *attr, umobject_container **container,
 		       const char **name)
 {
@@ -49,13 +56,13 @@ int umobject_open_path(const char *path, const char *options, const struct umobj
 	if (options && *options)
 		return object_fail(EINVAL, "conf, user, timeout and lease are keys of containers in RADOS");
 	errno = ENOENT;
-	for (len++; len > 1 && result < 0 && (errno == ENOENT || errno == ENOTDIR); len--) {
+	for (len++; len > 1 && result < 0 && is_no_container(errno); len--) {
 		if (path[len - 1] == '/' || !path[len - 1])
 			result = open_at(path, len - 1, options, attr, container, name);
 		else
 			errno = ENOENT;
 	}
-	if (result < 0 && (errno == ENOENT || errno == ENOTDIR))
+	if (result < 0 && is_no_container(errno))
 		return object_fail(ENOENT, "no container is in %.100s: umobject create makes one", path);
 	return result;
 }

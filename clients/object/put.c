@@ -203,6 +203,11 @@ int umobject_put_chunk(umobject_put *p, uint64_t number, const void *data)
 	return object_add_source(p->mine, &p->object->id, number);
 }
 
+void umobject_put_shape(const umobject_put *p, struct umobject_shape *shape)
+{
+	*shape = p->object->shape;
+}
+
 int umobject_put_sync(umobject_put *p)
 {
 	struct backend *b = p->container->b;

@@ -104,6 +104,18 @@ static int check_same(MPI_Comm comm, const char *name, const struct umobject_sha
 
 /* ---- Blocks ---- */
 
+/* Chunks of another shape would be read as if they were of this one. */
+static int check_shape(const umobject_put *put, const struct umobject_shape *given, struct umobject_shape *shape)
+{
+	struct umobject_shape begun;
+
+	if (shape_complete(given, shape) < 0)
+		return -1;
+	umobject_put_shape(put, &begun);
+	return memcmp(&begun, shape, sizeof(begun)) == 0 ? 0 :
+		object_fail(EINVAL, "the shape is another one than that with which the put began");
+}
+
 static bool is_empty(const struct umobject_shape *shape, const struct box *b)
 {
 	for (unsigned d = 0; d < shape->rank; d++) {
@@ -409,7 +421,7 @@ int umobject_put_blocks(MPI_Comm comm, umobject_put *put, const struct umobject_
 
 	MPI_Comm_rank(comm, &b.rank);
 	MPI_Comm_size(comm, &b.ranks);
-	result = shape_complete(given, &shape);
+	result = check_shape(put, given, &shape);
 	b.all = malloc((size_t)b.ranks * sizeof(*b.all));
 	if (result == 0 && !b.all)
 		result = no_memory();

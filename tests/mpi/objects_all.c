@@ -199,6 +199,7 @@ static void bad(void)
 	struct umobject_shape s = { .type = UMOBJECT_INT32, .rank = 1, .dims = { 1000 }, .chunk = { 300 } }, other = s, none = s;
 	uint64_t start = 1000 * (uint64_t)rank / (uint64_t)ranks, count = 1000 * ((uint64_t)rank + 1) / (uint64_t)ranks - start, more = count + 1;
 	int32_t *data = calloc(1100, sizeof(*data)), names = 0;
+	umobject_put *put;
 	struct rlimit was, small;
 
 	if (ranks > 1) {
@@ -211,6 +212,10 @@ static void bad(void)
 	refused(umobject_put_all(MPI_COMM_WORLD, box, "bad", &s, &start, rank ? &count : NULL, data), EINVAL, "the blocks of all ranks");
 	refused(umobject_put_all(MPI_COMM_WORLD, box, "bad", &s, &start, &count, rank == ranks - 1 ? NULL : data), EINVAL, "data is NULL");
 	refused(umobject_put_all(MPI_COMM_WORLD, box, NULL, &s, &start, &count, data), EINVAL, "no name");
+	/* The last rank says something else than it has begun. */
+	good(umobject_begin_all(MPI_COMM_WORLD, box, "bad", &s, &put));
+	none.chunk[0] = 200;
+	refused(umobject_put_blocks(MPI_COMM_WORLD, put, rank == ranks - 1 ? &none : &s, &start, &count, data), EINVAL, "the put began");
 	none.dims[0] = 0;
 	refused(umobject_put_all(MPI_COMM_WORLD, box, "bad", &none, &start, &count, data), EINVAL, "rank 0");
 	refused(umobject_get_all(MPI_COMM_WORLD, box, "bad", 0, &start, &count, data), ENOENT, "rank 0");

@@ -540,6 +540,43 @@ static void maps(void *unused)
 	free(data);
 }
 
+/* Names that are longer than a file's may be, and what is said of the shape where there is no object yet. */
+static void maps_new_names(void *unused)
+{
+	umobject_container *c = new_box(1), *same;
+	const char *keys, *bare = bare_box(&keys), *found;
+	struct umobject_shape bytes = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 64 * KIB }, .chunk = { 64 * KIB } };
+	char name[600], path[1200], uri[700];
+	umobject_version *v;
+	uint8_t *m;
+
+	(void)unused;
+	memset(name, 'n', sizeof(name));
+	name[300] = '/';
+	name[sizeof(name) - 1] = '\0';
+	m = calloc(1, 64 * KIB);
+	good(umobject_put_array(c, name, &bytes, m));
+	free(m);
+	snprintf(path, sizeof(path), "%s/%s", bare, name);
+	good(umobject_open_path(path, keys, NULL, &same, &found));
+	check(strcmp(found, name) == 0);
+	umobject_close(same);
+	name[290] = '\0';
+	snprintf(uri, sizeof(uri), "%s?chunk=20000", name);
+	m = map_object(uri, 64 * KIB, PROT_READ | PROT_WRITE, UMMAP_CREATE);
+	check(m, "%s", umerrormsg());
+	m[50000] = 1;
+	check(umunmap(m, 1) == 0, "%s", umerrormsg());
+	good(umobject_hold(c, name, 0, &v));
+	check(stat_held(v).chunks == 4 && stat_held(v).shape.chunk[0] == 20000);
+	umobject_release(v);
+	check(!map_object("none?type=double", 64 * KIB, PROT_READ | PROT_WRITE, UMMAP_CREATE));
+	check(strstr(umerrormsg(), "dims"), "%s", umerrormsg());
+	check(!map_object("none?chunk=10x20", 64 * KIB, PROT_READ | PROT_WRITE, UMMAP_CREATE));
+	check(strstr(umerrormsg(), "dims"), "%s", umerrormsg());
+	umobject_close(c);
+}
+
 static int32_t element_of(umobject_draft *d, uint64_t i)
 {
 	int32_t got;
@@ -634,6 +671,12 @@ static void drafts_that_turn_back(void *unused)
 	good(umobject_commit(p, 0, NULL));
 	good(umobject_get(c, "a", NULL, NULL, got));
 	check(got[7] == 8 && got[8] == 9 && got[ELEMENTS - 1] == -9, "%d, %d, %d", got[7], got[8], got[ELEMENTS - 1]);
+	/* Of another shape. */
+	whole.type = UMOBJECT_INT8;
+	refused(umobject_draft_begin(base, &whole, &(umobject_draft *){ NULL }), EINVAL, "of the version");
+	good(umobject_begin(c, "a", &whole, &p, NULL));
+	refused(umobject_draft_put(d, p, 0, UINT64_MAX), EINVAL, "of what is put");
+	umobject_abandon(p);
 	umobject_draft_end(d);
 	umobject_release(newer);
 	umobject_release(base);
@@ -658,11 +701,12 @@ static void run_all(void)
 		void (*run)(void *);
 		bool folders, bytes;   /* it is about folders; it looks at what is stored */
 	} all[] = {
-		{ refuses_bad_calls, false, false }, { keeps_what_is_held, false, false }, { replaces_in_place, false, false },
-		{ keeps_versions_of_long_names, false, false },
-		{ sparse, false, false }, { maps, false, false }, { drafts, false, false }, { drafts_that_turn_back, false, false },
-		{ outlives_who_began, false, false }, { keeps_zeros, false, false }, { finds_damage, false, true }, { names_what_is_missing, false, true },
-		{ spreads_over_devices, true, false }, { collects_in_copies, true, false }, { survives_a_full_disk, true, false }, { refuses_bad_schemes, true, false },
+		{ refuses_bad_calls, false, false }, { keeps_what_is_held, false, false }, { keeps_versions_of_long_names, false, false },
+		{ replaces_in_place, false, false }, { sparse, false, false }, { maps, false, false }, { maps_new_names, false, false },
+		{ drafts, false, false }, { drafts_that_turn_back, false, false }, { outlives_who_began, false, false },
+		{ keeps_zeros, false, false }, { finds_damage, false, true }, { names_what_is_missing, false, true },
+		{ spreads_over_devices, true, false }, { collects_in_copies, true, false }, { survives_a_full_disk, true, false },
+		{ refuses_bad_schemes, true, false },
 	};
 	size_t i;
 

@@ -6,6 +6,7 @@
 #include "object.h"
 #include "../small_fs.h"
 
+#include <dirent.h>
 #include <liburing.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -92,6 +93,39 @@ int openat(int folder, const char *path, int flags, ...)
 	if (committed && !(flags & O_CREAT))
 		go_behind_commit();
 	return (int)syscall(SYS_openat, folder, path, flags, mode);
+}
+
+static void text_of_id(const struct umobject_id *id, char *text)
+{
+	for (unsigned i = 0; i < sizeof(id->bytes); i++)
+		text += sprintf(text, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", id->bytes[i]);
+}
+
+/* What somebody else does while a folder is listed that has names of this length; the list leaves out what has come in the place of
+ * something else meanwhile, as tmpfs does. */
+static void (*while_listed)(void);
+static size_t listed_length;
+static char left_out[40];
+
+__attribute__((visibility("default")))
+struct dirent *readdir(DIR *d)
+{
+	static struct dirent *(*next)(DIR *d);
+	void (*call)(void) = while_listed;
+	struct dirent *e;
+
+	if (!next)
+		next = (struct dirent *(*)(DIR *))dlsym(RTLD_NEXT, "readdir");
+	e = next(d);
+	if (call && e && *e->d_name != '.' && strlen(e->d_name) == listed_length) {
+		while_listed = NULL;
+		call();
+	}
+	while (e && *left_out && strcmp(e->d_name, left_out) == 0)
+		e = next(d);
+	if (!e && !while_listed)
+		*left_out = '\0';
+	return e;
 }
 
 static void put_seed(umobject_container *c, const char *name, uint64_t seed)
@@ -302,6 +336,75 @@ static void maps_what_is_replaced(void *unused)
 	umobject_close(c);
 }
 
+/* ---- The collector ---- */
+
+static umobject_put *under_way;
+
+static void commit_meanwhile(void)
+{
+	good(umobject_commit(under_way, 0, NULL));
+}
+
+/* A version is committed while the collector lists versions, and takes the name of the one whose chunks it has: it does not find the
+ * one at first, and the other one is garbage. */
+static void collects_during_commits(void *unused)
+{
+	umobject_container *c = new_box(1);
+	struct umobject_id id;
+	umobject_version *v;
+
+	(void)unused;
+	put_seed(c, "a", 1);
+	for (int round = 0; round < 8; round++) {
+		good(umobject_hold(c, "a", 0, &v));
+		good(umobject_begin_from(v, &under_way, &id));
+		umobject_release(v);
+		text_of_id(&id, left_out);
+		listed_length = strlen(left_out);
+		while_listed = commit_meanwhile;
+		good(umobject_gc(c, NULL));
+		check(!while_listed && !*left_out);
+		expect_seed(c, "a", 1);
+	}
+	good(umobject_gc(c, NULL));
+	check(count_stored(VERSIONS) == 1 && count_stored(CHUNKS) == 4);
+	umobject_close(c);
+}
+
+static void put_meanwhile(void)
+{
+	put_seed(elsewhere, "a", 2);
+}
+
+static int count_names(void *arg, const char *name)
+{
+	check(strcmp(name, "a") == 0 || strcmp(name, "b") == 0);
+	++*(unsigned *)arg;
+	return 0;
+}
+
+/* A name that gets a new version while names are listed is one of them, once. */
+static void lists_during_commits(void *unused)
+{
+	umobject_container *c = new_box(1);
+
+	(void)unused;
+	elsewhere = open_box(box(), 0, 0);
+	put_seed(c, "a", 1);
+	put_seed(c, "b", 1);
+	for (int round = 0; round < 8; round++) {
+		unsigned names = 0;
+
+		strcpy(left_out, "a");
+		listed_length = 1;
+		while_listed = put_meanwhile;
+		good(umobject_list(c, count_names, &names));
+		check(!while_listed && !*left_out && names == 2, "%u names", names);
+	}
+	umobject_close(elsewhere);
+	umobject_close(c);
+}
+
 /* ---- Limits ---- */
 
 static void limit(int what, rlim_t most)
@@ -470,8 +573,9 @@ static void survives_no_room(void *unused)
 int main(void)
 {
 	static void (*const all[])(void *) = {
-		tells_whose_flush_failed, tells_nobody_else_of_it, survives_flushes_that_fail, removes_nothing_in_doubt, maps_what_is_replaced, lets_children_live, needs_few_descriptors,
-		says_that_files_may_not_grow, says_that_there_is_no_memory, survives_no_room,
+		tells_whose_flush_failed, tells_nobody_else_of_it, survives_flushes_that_fail, removes_nothing_in_doubt, maps_what_is_replaced,
+		collects_during_commits, lists_during_commits, lets_children_live, needs_few_descriptors, says_that_files_may_not_grow,
+		says_that_there_is_no_memory, survives_no_room,
 	};
 
 	if (!getenv("UMMAP_DRIVER_PATH"))
