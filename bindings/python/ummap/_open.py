@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import itertools
 import os
 import re
@@ -363,7 +364,14 @@ class Store:
         budget = size_of(limit, "limit")
         flags = (_ummap.WRITERS if writers else 0) | (_ummap.KERNEL if kernel else 0)
         options = dict(segment=segment_for(segment, budget, advice, row), policy=policy, limit=budget, engine=_ENGINES[engine])
-        mapping = self._open(size, offset, flags, options)
+        try:
+            mapping = self._open(size, offset, flags, options)
+        except OSError as error:
+            if error.errno != EBUSY or not _all:
+                raise
+            # Who has the bytes may be an array that nobody has any more, but for a cycle.
+            gc.collect()
+            mapping = self._open(size, offset, flags, options)
         began = True
         mapping.recipe = dict(store=self.uri if self.uri is not None else self.path, mode=self.mode, offset=offset, size=size,
                               limit=limit, segment=options["segment"] or None, policy=policy, advice=advice, writers=writers,
