@@ -78,11 +78,16 @@ def advice_of(advice: str) -> int:
     return ADVICE[advice]
 
 
+def segment_default() -> int:
+    """What a mapping that asks for none gets."""
+    return size_of(os.environ.get("UMMAP_SEG_SIZE") or _SEGMENT, "UMMAP_SEG_SIZE")
+
+
 def segment_for(segment: Size, limit: int, advice: Optional[str], row: int) -> int:
     """The segment size: what was asked for; for random access, of a row; and such that the limit has room for some."""
     if segment is not None:
         return size_of(segment, "segment")
-    most = size_of(os.environ.get("UMMAP_SEG_SIZE") or _SEGMENT, "UMMAP_SEG_SIZE")
+    most = segment_default()
     wanted = most
     if advice == "random" and row:
         wanted = min(most, 1 << (row - 1).bit_length())
@@ -373,6 +378,7 @@ class Store:
             gc.collect()
             mapping = self._open(size, offset, flags, options)
         began = True
+        mapping._segment = options["segment"] or segment_default()
         mapping.recipe = dict(store=self.uri if self.uri is not None else self.path, mode=self.mode, offset=offset, size=size,
                               limit=limit, segment=options["segment"] or None, policy=policy, advice=advice, writers=writers,
                               kernel=kernel, engine=engine)
