@@ -39,7 +39,7 @@ install-python: $(PYTHON_FILES)
 FORTRAN := $(shell command -v gfortran)
 FORT = $B/fortran
 FORT_LIB = $(if $(FORTRAN),$(FORT)/libummap-fortran.a)
-# A module is for the compiler that made it; its source goes beside the headers, for others.
+# A module is for the compiler that made it; its source goes beside the headers, for others, which may not have all of its kinds.
 FMODDIR ?= $(LIBDIR)/fortran/ummap
 
 $(FORT)/kinds: bindings/fortran/kinds.f90
@@ -49,7 +49,12 @@ $(FORT)/ummap.f90: $(FORT)/kinds bindings/fortran/ummap.in bindings/fortran/poin
 	$(FORT)/kinds > $(FORT)/kinds.txt
 	awk -f bindings/fortran/pointers.awk $(FORT)/kinds.txt bindings/fortran/ummap.in > $@.new
 	mv $@.new $@
-$(FORT_LIB): $(FORT)/ummap.f90
+$(FORT)/portable/ummap.f90: $(FORT)/ummap.f90
+	@mkdir -p $(@D)
+	grep -vE '1[06]$$' $(FORT)/kinds.txt > $(@D)/kinds.txt
+	awk -f bindings/fortran/pointers.awk $(@D)/kinds.txt bindings/fortran/ummap.in > $@.new
+	mv $@.new $@
+$(FORT_LIB): $(FORT)/ummap.f90 $(FORT)/portable/ummap.f90
 	$(FORTRAN) -O2 -g -Wall -Wno-tabs -fPIC -J$(@D) -c -o $(FORT)/ummap.o $<
 	rm -f $@
 	$(AR) rcs $@ $(FORT)/ummap.o
@@ -58,7 +63,7 @@ install-fortran: $(FORT_LIB)
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(FMODDIR) $(DESTDIR)$(INCLUDEDIR)
 	install -m 644 $(FORT_LIB) $(DESTDIR)$(LIBDIR)
 	install -m 644 $(FORT)/ummap.mod $(DESTDIR)$(FMODDIR)
-	install -m 644 $(FORT)/ummap.f90 $(DESTDIR)$(INCLUDEDIR)
+	install -m 644 $(FORT)/portable/ummap.f90 $(DESTDIR)$(INCLUDEDIR)
 	sed -e 's|@LIBDIR@|$(LIBDIR)|; s|@FMODDIR@|$(FMODDIR)|; s|@VERSION@|$(VERSION)|' bindings/fortran/ummap-fortran.pc.in \
 		> $(DESTDIR)$(LIBDIR)/pkgconfig/ummap-fortran.pc
 

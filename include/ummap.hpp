@@ -13,12 +13,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <fcntl.h>
 #include <string>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <type_traits>
 #include <ummap.h>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -79,7 +81,7 @@ enum class advice { normal = 0, random = 1, sequential = 2, willneed = 3, dontne
 struct options {
 	std::size_t limit = 0;      /* bytes that this mapping may have in memory; 0: only the process's limit holds */
 	std::size_t segment = 0;    /* bytes that move at a time, a power of two from the page's size on */
-	std::string policy{};       /* "fifo", "lifo", "plru", "prnd", ...; "": fifo */
+	std::string policy{};       /* "s3fifo", "fifo", "lifo", "plru", "prnd", ...; "": s3fifo */
 	std::string group{};        /* mappings of one name share policy and limit */
 	int engine = UMMAP_ENGINE_DEFAULT;
 	unsigned flags = 0;         /* UMMAP_KERNEL, UMMAP_WRITERS, UMMAP_SHARED, UMMAP_BLANK */
@@ -91,7 +93,7 @@ class mapping;
 /* A part of a mapping that stays in memory, for system calls and devices, until this ends. */
 class pin {
 public:
-	pin(pin &&other) noexcept : at_(std::exchange(other.at_, nullptr)), size_(other.size_) {}
+	pin(pin &&other) noexcept : at_(std::exchange(other.at_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 	pin &operator=(pin &&other) noexcept
 	{
 		std::swap(at_, other.at_);
@@ -133,7 +135,7 @@ public:
 
 	/*
 	 * Maps a file from offset on; size npos: up to its end. The driver is uring, or posix where the kernel has no io_uring.
-	 * Also throws what stat(2) gives.
+	 * Also throws what stat(2) and, of a device, open(2) give.
 	 */
 	static mapping file(const std::string &path, mode how = mode::read, std::size_t size = npos, const options &with = {},
 			    std::int64_t offset = 0)
@@ -167,16 +169,20 @@ public:
 	/* Makes changes durable. A destructor cannot report that storage failed to: whoever has to know calls close first. */
 	~mapping() { end(); }
 
-	/* Makes changes durable and ends the mapping; if it throws, the mapping stands. Of no mapping: nothing happens. */
+	/*
+	 * Makes changes durable and ends the mapping; if it throws, the mapping stands, unless the code is EUCLEAN (see umunmap(3)).
+	 * Of no mapping: nothing happens.
+	 */
 	void close()
 	{
-		if (addr_ && umunmap(addr_, writes_) == -1) {
-			if (errno == EUCLEAN)
-				addr_ = nullptr;
+		bool failed = addr_ && umunmap(addr_, writes_) == -1;
+
+		if (failed && errno != EUCLEAN)
 			throw_error();
-		}
 		addr_ = nullptr;
 		size_ = 0;
+		if (failed)
+			throw_error();
 	}
 
 	explicit operator bool() const noexcept { return addr_; }
@@ -200,6 +206,8 @@ public:
 			count == npos ? (size_ - offset) / sizeof(T) : count};
 	}
 
+	/* Calls for a range throw EINVAL where it begins outside the mapping. */
+
 	/* Makes all changes durable; evict: then lets go of the memory. */
 	void sync(bool evict = false) { check(umsync(addr_, evict)); }
 	/* The same for a range; flags: UMMAP_ASYNC, UMMAP_EVICT, UMMAP_NOFLUSH. */
@@ -220,7 +228,7 @@ public:
 
 		list.reserve(ranges.size());
 		for (auto [offset, size] : ranges)
-			list.push_back({at(offset), size});
+			list.push_back({at(offset), rest(offset, size)});
 		check(umprefetch(list.data(), static_cast<int>(list.size())));
 	}
 	/* Keeps a range in memory as long as the result lives; write: the kernel or a device stores there. */
@@ -233,6 +241,8 @@ public:
 	{
 		struct umstat st = {};
 
+		if (!addr_)
+			fail(EINVAL, "there is no mapping");
 		st.struct_size = sizeof(st);
 		check(umstat(addr_, &st));
 		return st;
@@ -267,7 +277,13 @@ private:
 		addr_ = nullptr;
 		size_ = 0;
 	}
-	char *at(std::size_t offset) const { return static_cast<char *>(addr_) + offset; }
+	/* Where nothing of this mapping is, another one may be. */
+	char *at(std::size_t offset) const
+	{
+		if (offset >= size_)
+			fail(EINVAL, addr_ ? "the range begins outside the mapping" : "there is no mapping");
+		return static_cast<char *>(addr_) + offset;
+	}
 	std::size_t rest(std::size_t offset, std::size_t size) const
 	{
 		return size == npos && offset <= size_ ? size_ - offset : size;
@@ -287,7 +303,20 @@ private:
 
 		if (::stat(path.c_str(), &st) == -1)
 			throw std::system_error(errno, std::generic_category(), path);
-		return offset < st.st_size ? static_cast<std::size_t>(st.st_size - offset) : 0;
+		off_t size = S_ISBLK(st.st_mode) ? size_of_device(path) : st.st_size;
+		return offset < size ? static_cast<std::size_t>(size - offset) : 0;
+	}
+	static off_t size_of_device(const std::string &path)
+	{
+		int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+		off_t size = fd == -1 ? -1 : ::lseek(fd, 0, SEEK_END);
+		int error = errno;
+
+		if (fd != -1)
+			::close(fd);
+		if (size == -1)
+			throw std::system_error(error, std::generic_category(), path);
+		return size;
 	}
 	/* A path may have any bytes, of which some mean something in a URI. */
 	static std::string quoted(const std::string &path)

@@ -4,6 +4,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -28,6 +30,8 @@ class BuildWithLibrary(build_ext):
         shutil.copy(BUILD / "libummap.so.0", package / "libummap.so.0")
 
 
+if {"dist_info", "bdist_wheel"} & set(sys.argv) and not (find_spec("setuptools.command.bdist_wheel") or find_spec("wheel")):
+    sys.exit("this setuptools is older than 70.1 and needs the package wheel: pip install wheel")
 BUILD.joinpath("pip").mkdir(parents=True, exist_ok=True)
 setup(
     name="ummap",

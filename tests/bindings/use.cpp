@@ -115,6 +115,29 @@ static void check_errors(const std::string &path)
 	full.close();
 }
 
+static void check_other_mappings()
+{
+	um::mapping a("mem:64K", 65536, um::mode::read_write), b("mem:64K", 65536, um::mode::read_write);
+
+	if (a.data() > b.data())
+		std::swap(a, b);
+	std::size_t apart = static_cast<char *>(b.data()) - static_cast<char *>(a.data());
+	b.as<char>()[0] = 1;
+	CHECK(throws(EINVAL, "outside", [&] { (void)a.pin(apart, 4096); }));
+	CHECK(throws(EINVAL, "outside", [&] { a.sync(apart, 4096); }));
+	CHECK(throws(EINVAL, "outside", [&] { a.advise(um::advice::dontneed, apart, 4096); }));
+	CHECK(throws(EINVAL, "outside", [&] { a.prefetch(apart, 4096); }));
+	CHECK(throws(EINVAL, "outside", [&] { a.prefetch({{0, 8}, {a.size(), 8}}); }));
+	CHECK(b.stat().dirty_bytes > 0 && b.stat().pinned_bytes == 0);
+	a.prefetch(4096, um::npos);
+	a.sync(0, um::npos);
+	um::mapping none;
+	CHECK(throws(EINVAL, "no mapping", [&] { none.stat(); }));
+	CHECK(throws(EINVAL, "no mapping", [&] { (void)none.pin(0, 1); }));
+	um::pin held = a.pin(0, 4096), kept = std::move(held);
+	CHECK(!held.data() && held.size() == 0 && kept.size() == 4096);
+}
+
 int main(int, char **argv)
 {
 	std::string path = std::string(argv[1]) + "/100%? {x}";
@@ -122,5 +145,6 @@ int main(int, char **argv)
 	check_contents(path);
 	check_calls(path);
 	check_errors(path);
+	check_other_mappings();
 	return failures != 0;
 }

@@ -1,6 +1,7 @@
 ! SPDX-License-Identifier: BSD-3-Clause
 ! The module ummap: arrays of many kinds and ranks, calls, and errors. Its argument is a folder.
 program use_ummap
+	use iso_c_binding, only: c_double, c_f_pointer, c_int, c_intptr_t, c_loc
 	use iso_fortran_env, only: int8, int64, real32, real64
 	use ummap
 	implicit none
@@ -15,6 +16,8 @@ program use_ummap
 	call contents()
 	call calls()
 	call errors()
+	call other_mappings()
+	call records()
 	if (failures > 0) error stop 1
 contains
 	subroutine check(right, what)
@@ -124,9 +127,68 @@ contains
 		call check(stat == 22, 'an offset outside')
 		call m%pin(0_int64, 8_int64, write=.true., stat=stat, errmsg=why)
 		call check(stat == 13 .and. ummap_message() == why, 'a pin to be written of a read-only mapping')
+		call m%point(a, [-5], stat=stat, errmsg=why)
+		call check(stat == 22 .and. index(why, 'negative') > 0 .and. .not. associated(a), 'a negative extent')
+		call m%prefetch([0_int64, 8_int64], [8_int64], stat=stat, errmsg=why)
+		call check(stat == 22 .and. index(why, 'as many') > 0, 'a size is missing')
 		call m%point(a, [0], stat=stat)
 		call check(stat == 0 .and. size(a) == 0, 'an empty array')
 		call m%close(stat=stat)
 		call check(stat == 0, 'close')
+		call m%open(uri, 4096_int64, limit=-1_int64, stat=stat, errmsg=why)
+		call check(stat == 22 .and. index(why, 'negative') > 0, 'a negative limit')
+	end subroutine
+
+	! An offset that is outside a mapping may be inside another one.
+	subroutine other_mappings()
+		type(mapping) :: both(2), a
+		integer(int8), pointer :: bytes(:)
+		integer(int64) :: at(2), apart
+		type(statistics) :: s
+		integer :: i, low
+
+		do i = 1, 2
+			call both(i)%open('mem:64K', 65536_int64, mode='readwrite')
+			call both(i)%point(bytes, [65536])
+			at(i) = transfer(c_loc(bytes), 0_c_intptr_t)
+			bytes(1) = 1
+		end do
+		low = minloc(at, 1)
+		a = both(low)
+		apart = abs(at(2) - at(1))
+		call a%pin(apart, 4096_int64, stat=stat, errmsg=why)
+		call check(stat == 22 .and. index(why, 'outside') > 0, 'a pin outside')
+		call a%unpin(apart, 4096_int64, stat=stat)
+		call check(stat == 22, 'an end of a pin outside')
+		call a%sync(offset=apart, bytes=4096_int64, stat=stat, errmsg=why)
+		call check(stat == 22 .and. index(why, 'outside') > 0, 'a sync outside')
+		call a%advise(ummap_dontneed, offset=apart, bytes=4096_int64, stat=stat)
+		call check(stat == 22, 'advice outside')
+		call a%prefetch(apart, 4096_int64, stat=stat)
+		call check(stat == 22, 'a prefetch outside')
+		call a%sync(offset=-1_int64, stat=stat)
+		call check(stat == 22, 'an offset below zero')
+		s = both(3 - low)%counters()
+		call check(s%dirty_bytes > 0 .and. s%pinned_bytes == 0, 'the other mapping')
+		call both(1)%close()
+		call both(2)%close()
+	end subroutine
+
+	! As the comments of the module have it.
+	subroutine records()
+		type, bind(c) :: record
+			integer(c_int) :: i
+			real(c_double) :: d
+		end type
+		integer(int8), pointer :: bytes(:)
+		type(record), pointer :: all(:)
+
+		call m%open('mem:64K', 65536_int64, mode='readwrite')
+		call m%point(bytes, [1600], offset=16_int64)
+		call c_f_pointer(c_loc(bytes), all, [100])
+		all(100)%d = 2.5
+		call m%point(bytes, [8], offset=16_int64 + 1592)
+		call check(transfer(bytes, 0.0_c_double) == 2.5, 'a derived type')
+		call m%close()
 	end subroutine
 end program

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import itertools
 import os
 import re
@@ -77,11 +78,16 @@ def advice_of(advice: str) -> int:
     return ADVICE[advice]
 
 
+def segment_default() -> int:
+    """What a mapping that asks for none gets."""
+    return size_of(os.environ.get("UMMAP_SEG_SIZE") or _SEGMENT, "UMMAP_SEG_SIZE")
+
+
 def segment_for(segment: Size, limit: int, advice: Optional[str], row: int) -> int:
     """The segment size: what was asked for; for random access, of a row; and such that the limit has room for some."""
     if segment is not None:
         return size_of(segment, "segment")
-    most = size_of(os.environ.get("UMMAP_SEG_SIZE") or _SEGMENT, "UMMAP_SEG_SIZE")
+    most = segment_default()
     wanted = most
     if advice == "random" and row:
         wanted = min(most, 1 << (row - 1).bit_length())
@@ -363,8 +369,16 @@ class Store:
         budget = size_of(limit, "limit")
         flags = (_ummap.WRITERS if writers else 0) | (_ummap.KERNEL if kernel else 0)
         options = dict(segment=segment_for(segment, budget, advice, row), policy=policy, limit=budget, engine=_ENGINES[engine])
-        mapping = self._open(size, offset, flags, options)
+        try:
+            mapping = self._open(size, offset, flags, options)
+        except OSError as error:
+            if error.errno != EBUSY or not _all:
+                raise
+            # Who has the bytes may be an array that nobody has any more, but for a cycle.
+            gc.collect()
+            mapping = self._open(size, offset, flags, options)
         began = True
+        mapping._segment = options["segment"] or segment_default()
         mapping.recipe = dict(store=self.uri if self.uri is not None else self.path, mode=self.mode, offset=offset, size=size,
                               limit=limit, segment=options["segment"] or None, policy=policy, advice=advice, writers=writers,
                               kernel=kernel, engine=engine)

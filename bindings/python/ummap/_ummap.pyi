@@ -17,6 +17,7 @@ class Mapping:
     _address: int
     _own: bool
     _at_once: int
+    _segment: int
     def __init__(self, uri: str, size: int, offset: int, writable: bool, keep: bool, flags: int, segment: int,
                  policy: Optional[str], limit: int, engine: int, fd: int, name: Any) -> None: ...
     def __len__(self) -> int: ...

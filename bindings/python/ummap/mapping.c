@@ -42,6 +42,7 @@ struct mapping {
 	char *base;              /* NULL: it has ended */
 	size_t size;
 	size_t limit;            /* of its own; 0: none */
+	Py_ssize_t segment;      /* its size */
 	off_t offset;            /* of base in the file; pages only where fd is */
 	int fd;                  /* the file, for what a forked child sees; -1: none */
 	pid_t pid;               /* whose it is */
@@ -232,10 +233,50 @@ static size_t copied_at_once(PyObject *self)
 	return most < PIN_MAX ? most : PIN_MAX;
 }
 
+/* What is done with bytes of one segment, while they are pinned. */
+typedef void (pinned_fn)(char *here, char *there, size_t len);
+
+static void copy_out(char *here, char *there, size_t len)
+{
+	memmove(there, here, len);
+}
+
+static void copy_in(char *here, char *there, size_t len)
+{
+	memcpy(here, there, len);
+}
+
+/* One segment at a time: threads that each have pinned some of theirs and need more would wait for each other. */
+static int pin_each(const struct mapping *m, char *here, size_t len, char *there, pinned_fn *fn)
+{
+	size_t segment = (size_t)m->segment, done = 0, n;
+	int prot = fn == copy_in ? PROT_READ | PROT_WRITE : PROT_READ;
+
+	for (; done < len; done += n) {
+		n = segment - (size_t)(here + done - m->base) % segment;
+		n = n < len - done ? n : len - done;
+		if (umpin(here + done, n, prot))
+			return -1;
+		if (fn)
+			fn(here + done, there + done, n);
+		if (umunpin(here + done, n))
+			return -1;
+	}
+	return 0;
+}
+
+/* The same for bytes that are going to be read: all are on their way at once. */
+static int load_each(const struct mapping *m, char *here, size_t len, char *there, pinned_fn *fn)
+{
+	if (len > (size_t)m->segment)
+		umprefetch(&(struct iovec){ here, len }, 1);
+	return pin_each(m, here, len, there, fn);
+}
+
 static int load_piece(struct mapping *m, size_t at, size_t len, void *arg)
 {
 	(void)arg;
-	return umpin(m->base + at, len, PROT_READ) || umunpin(m->base + at, len) ? -1 : 0;
+	return load_each(m, m->base + at, len, NULL, NULL);
 }
 
 /* load(offset, length): waits until it was in memory, and raises where storage fails. */
@@ -294,13 +335,7 @@ static int copy_piece(struct mapping *m, size_t at, size_t len, void *arg)
 	struct copy *c = arg;
 	char *here = m->base + at, *there = c->other + (at - c->at);
 
-	if (umpin(here, len, c->store ? PROT_READ | PROT_WRITE : PROT_READ))
-		return -1;
-	if (c->store)
-		memcpy(here, there, len);
-	else
-		memmove(there, here, len);
-	return umunpin(here, len);
+	return c->store ? pin_each(m, here, len, there, copy_in) : load_each(m, here, len, there, copy_out);
 }
 
 static int copy_bytes(struct mapping *m, size_t offset, size_t len, char *other, bool store)
@@ -382,12 +417,8 @@ static int prefetch_group(const struct mapping *m, const struct rows *r, size_t 
 static int copy_group(const struct mapping *m, const struct rows *r, size_t from)
 {
 	for (size_t i = from; i < r->n && i < from + r->group; i++) {
-		char *here = row(m, r, i);
-
-		if (umpin(here, r->size, PROT_READ))
+		if (pin_each(m, row(m, r, i), r->size, r->out + i * r->size, copy_out))
 			return -1;
-		memcpy(r->out + i * r->size, here, r->size);
-		umunpin(here, r->size);
 	}
 	return 0;
 }
@@ -774,6 +805,7 @@ static PyObject *mapping_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 	m->base = base;
 	m->size = (size_t)o.size;
 	m->limit = o.attr.budget;
+	m->segment = o.attr.seg_size ? (Py_ssize_t)o.attr.seg_size : sysconf(_SC_PAGESIZE);
 	m->offset = (off_t)o.offset;
 	m->pid = getpid();
 	m->writable = o.writable;
@@ -838,6 +870,8 @@ static PyGetSetDef getset[] = {
 
 static PyMemberDef members[] = {
 	{ "__weaklistoffset__", T_PYSSIZET, offsetof(struct mapping, weak), READONLY, NULL },
+	/* Set where the default holds, which Python code knows. */
+	{ "_segment", T_PYSSIZET, offsetof(struct mapping, segment), 0, NULL },
 	{ "writable", T_BOOL, offsetof(struct mapping, writable), READONLY, "Whether it may be stored to." },
 	{ "name", T_OBJECT, offsetof(struct mapping, name), READONLY, "The path or the URI of the store." },
 	{ NULL, 0, 0, 0, NULL },

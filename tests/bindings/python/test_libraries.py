@@ -25,6 +25,34 @@ except ImportError:
     torch = None
 
 
+class Rows:
+    """A data set of torch's."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __len__(self):
+        return len(self.array)
+
+    def __getitem__(self, i):
+        return np.array(self.array[i])
+
+
+class OpenedLate:
+    """One that opens its array in the worker."""
+
+    def __init__(self, path, rows):
+        self.path, self.rows, self.array = path, rows, None
+
+    def __len__(self):
+        return self.rows
+
+    def __getitem__(self, i):
+        if self.array is None:
+            self.array = ummap.memmap(self.path, "f4", "r", shape=(self.rows, 256), limit="256K", engine="segv")
+        return np.array(self.array[i])
+
+
 class Libraries(InFolder):
     def setUp(self):
         super().setUp()
@@ -77,6 +105,15 @@ class Libraries(InFolder):
             self.assertTrue(torch.equal(tensor[[5, 900]], torch.from_numpy(self.data[[5, 900]])))
             self.assertTrue(torch.allclose(tensor @ tensor[:8].T, torch.from_numpy(self.data @ self.data[:8].T)))
             del tensor
+        # Nothing of it was touched when the workers are forked.
+        for mode in ("r", "r+"):
+            with self.subTest(mode), ummap.memmap(self.path, "f4", mode, shape=self.data.shape, engine="segv") as a:
+                loader = torch.utils.data.DataLoader(Rows(a), batch_size=100, num_workers=2, multiprocessing_context="fork")
+                self.assertTrue(torch.equal(torch.cat(list(loader)), torch.from_numpy(self.data)))
+                del loader
+        loader = torch.utils.data.DataLoader(OpenedLate(self.path, len(self.data)), batch_size=100, num_workers=2,
+                                             multiprocessing_context="spawn")
+        self.assertTrue(torch.equal(torch.cat(list(loader)), torch.from_numpy(self.data)))
 
 
 if __name__ == "__main__":

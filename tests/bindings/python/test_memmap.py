@@ -300,6 +300,17 @@ class BadInput(InFolder):
         b.close()
         self.assertEqual(np.fromfile(self.path, "f4").reshape(1000, 256)[:2, 0].tolist(), [7, 8])
 
+    def test_a_writer_that_nobody_has(self):
+        self.make(3)
+        gc.disable()
+        self.addCleanup(gc.enable)
+        for mode in ("r+", "c", "r+"):
+            a = ummap.memmap(self.path, "f4", mode)
+            cycle = [a]
+            cycle.append(cycle)
+            del a, cycle
+        ummap.memmap(self.path, "f4", "r+").close()
+
     def test_a_file_that_shrinks(self):
         self.make()
         a = ummap.memmap(self.path, "f4", "r", shape=(1000, 256), segment=4096)

@@ -133,6 +133,30 @@ class Threads(InFolder):
                 del taken[:], view
                 x.close()
 
+    @staticmethod
+    def watch(a, most, ended):
+        while not ended.is_set():
+            most[0] = max(most[0], a.stat()["pinned_bytes"])
+
+    def test_what_is_pinned_for_a_copy(self):
+        """One segment at a time: threads that each have some and need more would wait for each other."""
+        data = self.make(64, 1024)
+        slow = f"error+posix:{self.path}?error.op=any&error.nth=1000000&error.delay=5000&direct=never"
+        calls = {
+            "read": lambda a: a.read(), "prefetch": lambda a: a.prefetch(wait=True), "write": lambda a: a._mmap.write(5, b"x" * 60000),
+            "rows": lambda a: a.reshape(8, -1)[[5, 1, 3]],
+        }
+        for name, call in calls.items():
+            with ummap.memmap(slow, "f4", "r+", shape=data.shape, segment=4096) as a:
+                most, ended = [0], threading.Event()
+                thread = threading.Thread(target=self.watch, args=(a, most, ended))
+                thread.start()
+                call(a)
+                ended.set()
+                thread.join()
+                with self.subTest(name):
+                    self.assertLessEqual(most[0], 4096)
+
     def test_many_threads(self):
         data = self.make(4000)
         a = ummap.memmap(self.path, "f4", "r", shape=data.shape, limit="256K", advice="random")
