@@ -36,6 +36,9 @@ static inline long answer(long res)
 	return res < 0 ? -errno : res;
 }
 
+/* The descriptor, out of the way of those that a program chooses itself, by dup2(2) say; an error stays one. */
+int file_away(int fd);
+
 /* Hands on the error of a call that writes, without the signal that may have come with it. */
 int file_failed(int err);
 

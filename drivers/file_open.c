@@ -20,6 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define FD_FIRST 700
 #define OPTIMAL_MIN (256u << 10)
 #define DIO_ALIGN_UNKNOWN 4096 /* what every device in use takes */
 
@@ -27,6 +28,17 @@
 static int close_fd(int fd)
 {
 	return fd < 0 ? 0 : (int)answer(syscall(SYS_close, fd));
+}
+
+int file_away(int fd)
+{
+	int away = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FD_FIRST);
+
+	/* Where the process may have so many. */
+	if (away < 0)
+		return fd;
+	close_fd(fd);
+	return away;
 }
 
 int file_close(void *h)
@@ -102,7 +114,7 @@ static int reopen(int fd, int flags)
 	char path[32];
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return (int)answer(open(path, flags | O_CLOEXEC));
+	return file_away((int)answer(open(path, flags | O_CLOEXEC)));
 }
 
 #ifdef STATX_DIOALIGN
@@ -235,7 +247,7 @@ int file_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_ge
 		return err;
 	if (oflags & UMMAP_O_CREATE)
 		flags |= O_CREAT;
-	fd = (int)answer(open(uri->path, flags | O_CLOEXEC, 0666));
+	fd = file_away((int)answer(open(uri->path, flags | O_CLOEXEC, 0666)));
 	return fd < 0 ? fd : make_handle(fd, keys, oflags, h, geom);
 }
 
@@ -275,7 +287,9 @@ int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
 	if (flags & O_DIRECT || (flags & O_APPEND && oflags & UMMAP_O_WRITE))
 		return keys_refuse(geom, EINVAL, "the descriptor has %s, and opening it again without failed: %s",
 			      flags & O_DIRECT ? "O_DIRECT" : "O_APPEND", strerror(-own));
-	own = (int)answer(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+	own = (int)answer(fcntl(fd, F_DUPFD_CLOEXEC, FD_FIRST));
+	if (own < 0)
+		own = (int)answer(fcntl(fd, F_DUPFD_CLOEXEC, 0));
 	keys.direct = NEVER;
 	err = own < 0 ? own : make_handle(own, keys, oflags, h, geom);
 	if (!err)

@@ -85,6 +85,7 @@ static int make_ring(struct ring *r)
 	}
 	if (err)
 		return err;
+	r->uring.ring_fd = r->uring.enter_ring_fd = file_away(r->uring.ring_fd);
 	r->files = io_uring_register_files_sparse(&r->uring, FILES) == 0;
 	r->flying = r->quick = 0;
 	memset(r->slots, 0, sizeof(r->slots));

@@ -2,6 +2,7 @@
 #include "umrun/config.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define MIN_DEFAULT ((size_t)1 << 20)
 #define HEAP_MIN_DEFAULT ((size_t)64 << 10)
@@ -16,13 +17,27 @@ static size_t size_of(const char *name, size_t otherwise)
 	return value ? strtoull(value, NULL, 10) : otherwise;
 }
 
+/* Programs overwrite what they were started with, to show another title. */
+static const char *text_of(const char *name)
+{
+	const char *value = secure_getenv(name);
+
+	return value ? strdup(value) : NULL;
+}
+
+/* Once, whichever part of the library starts first. */
 void config_read(void)
 {
+	static bool has_read;
+
+	if (has_read)
+		return;
+	has_read = true;
 	config.min = size_of("UMRUN_MIN", MIN_DEFAULT);
-	config.only = secure_getenv("UMRUN_ONLY");
-	config.driver = secure_getenv("UMRUN_DRIVER");
-	config.policy = secure_getenv("UMRUN_POLICY");
-	config.heap = secure_getenv("UMRUN_HEAP");
+	config.only = text_of("UMRUN_ONLY");
+	config.driver = text_of("UMRUN_DRIVER");
+	config.policy = text_of("UMRUN_POLICY");
+	config.heap = text_of("UMRUN_HEAP");
 	config.heap_min = size_of("UMRUN_HEAP_MIN", HEAP_MIN_DEFAULT);
 	config.segment = size_of("UMRUN_SEGMENT", SEGMENT_DEFAULT);
 	config.stats = secure_getenv("UMRUN_STATS") != NULL;

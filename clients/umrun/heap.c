@@ -431,6 +431,32 @@ static void *remap(void *old, size_t old_len, size_t len, int flags)
 	return memory;
 }
 
+static bool clear_inherited(void *addr, size_t len)
+{
+	const struct inherited *i = find_inherited(addr);
+
+	if (!i || (uintptr_t)addr % i->heap.page || len > (size_t)(i->heap.base + i->heap.size - (char *)addr))
+		return false;
+	memset(addr, 0, (len + i->heap.page - 1) / i->heap.page * i->heap.page);
+	return true;
+}
+
+/* What is made larger is copied: the file ends where the heap did. */
+static void *grow_inherited(void *old, size_t old_len, size_t len, int flags)
+{
+	const struct inherited *i = find_inherited(old);
+	void *memory;
+
+	if (!i || flags != MREMAP_MAYMOVE || len <= old_len || old_len > (size_t)(i->heap.base + i->heap.size - (char *)old))
+		return NULL;
+	memory = kernel_mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (memory == MAP_FAILED)
+		return memory;
+	memcpy(memory, old, old_len);
+	kernel_munmap(old, old_len);
+	return memory;
+}
+
 static int advise(void *addr, size_t len, int advice)
 {
 	if (advice == MADV_DONTNEED && len <= left(addr)) {
@@ -441,7 +467,7 @@ static int advise(void *addr, size_t len, int advice)
 	return 0;
 }
 
-static const struct heap_calls calls = { left, map, unmap, remap, advise };
+static const struct heap_calls calls = { left, map, unmap, remap, advise, clear_inherited, grow_inherited };
 
 /* ---- Fork. ---- */
 
@@ -511,8 +537,13 @@ static void in_parent(void)
 
 static void in_child(void)
 {
-	struct inherited *i = ready ? malloc(sizeof(*i)) : NULL;
+	struct inherited *i = NULL;
 
+	/* Not from the heap, which is the parent's. */
+	inside = true;
+	if (ready)
+		i = malloc(sizeof(*i));
+	inside = false;
 	pthread_mutex_init(&making, NULL);
 	pthread_mutex_init(&lock, NULL);
 	process = getpid();

@@ -19,6 +19,10 @@ struct heap_calls {
 	int (*unmap)(void *addr, size_t len);
 	void *(*remap)(void *old, size_t old_len, size_t len, int flags);
 	int (*advise)(void *addr, size_t len, int advice);
+	/* MADV_DONTNEED of what a child of fork has from its parent's heap; false: it is elsewhere. */
+	bool (*clear_inherited)(void *addr, size_t len);
+	/* mremap that makes such memory larger; NULL: it is the kernel's to do. */
+	void *(*grow_inherited)(void *old, size_t old_len, size_t len, int flags);
 };
 
 /* NULL: the program has no heap, nor will it. */

@@ -137,6 +137,10 @@ PUBLIC void *mremap(void *old, size_t old_len, size_t len, int flags, ...)
 	if (flags & MREMAP_FIXED)
 		wanted = va_arg(args, void *);
 	va_end(args);
+	if (heap_calls)
+		result = heap_calls->grow_inherited(old, old_len, len, flags);
+	if (result)
+		return result;
 	if (!region_count || passes(__builtin_return_address(0)))
 		return (void *)syscall(SYS_mremap, old, old_len, len, flags, wanted);
 	if (heap_left(old))
@@ -277,7 +281,7 @@ static bool changes_contents(int advice)
 
 static int advise(void *addr, size_t len, int advice)
 {
-	if (heap_left(addr))
+	if (heap_left(addr) && is_page(addr))
 		return heap_calls->advise(addr, len, advice);
 	if (changes_contents(advice)) {
 		int result;
@@ -292,6 +296,9 @@ static int advise(void *addr, size_t len, int advice)
 
 PUBLIC int madvise(void *addr, size_t len, int advice)
 {
+	/* The kernel would show what the file had that the child's mapping is of. */
+	if (advice == MADV_DONTNEED && heap_calls && heap_calls->clear_inherited(addr, len))
+		return 0;
 	if (!region_count || passes(__builtin_return_address(0)))
 		return advise_theirs(addr, len, advice);
 	return advise(addr, len, advice);

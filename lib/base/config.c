@@ -364,10 +364,24 @@ static void warn_of_unknown(void)
 	}
 }
 
+/* Programs free what they had in the environment, and use it for other things. */
+static char *copies[COUNT(variables)];
+
+static int load(size_t i)
+{
+	const char *text = variables[i].load ? secure_getenv(variables[i].name) : NULL;
+
+	free(copies[i]);
+	copies[i] = text ? strdup(text) : NULL;
+	if (text && !copies[i])
+		return fail(ENOMEM, "no memory for the value of %s", variables[i].name);
+	return variables[i].load ? variables[i].load(copies[i]) : 0;
+}
+
 int config_load(void)
 {
 	for (size_t i = 0; i < COUNT(variables); i++) {
-		int err = variables[i].load ? variables[i].load(secure_getenv(variables[i].name)) : 0;
+		int err = load(i);
 
 		if (err)
 			return err;

@@ -283,6 +283,20 @@ int sys_object(const char *name, uint64_t size)
 	return err ? err : fd;
 }
 
+#define FD_FIRST 700
+
+int sys_fd_away(int fd)
+{
+	int error = errno, away = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FD_FIRST);
+
+	errno = error;
+	/* Where the process may have so many. */
+	if (away < 0)
+		return fd;
+	close(fd);
+	return away;
+}
+
 void sys_wait(_Atomic uint32_t *word, uint32_t value, int ms)
 {
 	struct timespec t = { ms / 1000, (long)(ms % 1000) * 1000000 };

@@ -73,6 +73,8 @@ void *sys_lazy(size_t len);
 /* A file of so many bytes, which has no name and no memory yet, for other processes to map: a descriptor, or -errno.
  * It never gets shorter. */
 int sys_object(const char *name, uint64_t size);
+/* The descriptor, out of the way of those that a program chooses itself, by dup2(2) say; an error stays one, with its errno. */
+int sys_fd_away(int fd);
 
 /* Waits while *word == value, for at most ms milliseconds (negative: without limit). May wake for no reason. */
 void sys_wait(_Atomic uint32_t *word, uint32_t value, int ms);

@@ -110,7 +110,7 @@ static int ask_features(const struct userfaultfd *u, uint64_t *features)
 
 static void name_myself(void)
 {
-	int none = -1, own = myself < 0 ? (int)syscall(SYS_pidfd_open, getpid(), 0) : -1;
+	int none = -1, own = myself < 0 ? sys_fd_away((int)syscall(SYS_pidfd_open, getpid(), 0)) : -1;
 
 	if (own >= 0 && !atomic_compare_exchange_strong(&myself, &none, own))
 		close(own);
@@ -127,7 +127,7 @@ int userfaultfd_open(struct userfaultfd *u)
 	err = ask_features(u, &features);
 	if (err)
 		return err;
-	fd = open_one(u, &u->sees_kernel);
+	fd = sys_fd_away(open_one(u, &u->sees_kernel));
 	if (fd < 0)
 		return fd;
 	api.features = features;

@@ -4,6 +4,7 @@
  * They are read once, at the first mapping, so each case runs in a child of a process that never maps.
  */
 #include <criterion/criterion.h>
+#include <glob.h>
 #include <sys/sysinfo.h>
 
 #include "common.h"
@@ -427,4 +428,49 @@ Test(env, stats_come_at_exit)
 	check(at && strtoul(strchr(at, ':') + 1, NULL, 10) == 16, "%s", text);
 	check(strstr(text, "\"read_bytes\"") && strstr(text, "\"evictions\""), "%s", text);
 	close(fd);
+}
+
+static size_t objects_of(const char *group)
+{
+	char pattern[100];
+	size_t count;
+	glob_t found;
+
+	snprintf(pattern, sizeof(pattern), "/dev/shm/ummap-*-%s", group);
+	glob(pattern, 0, NULL, &found);
+	count = found.gl_pathc;
+	globfree(&found);
+	return count;
+}
+
+static void maps_in_another_group_than(void *arg)
+{
+	uint8_t *m = map_file(temp_file(SEG), SEG, SEG, READ_WRITE, 0);
+
+	m[1] = 1;
+	check(objects_of(arg) == 0, "%s", (const char *)arg);
+	check(umunmap(m, 0) == 0);
+	exit(0);
+}
+
+/* What a program has in its environment, it may free or overwrite later. */
+static void changes_the_text(void *arg)
+{
+	static char text[60];
+	uint8_t *m;
+
+	(void)arg;
+	snprintf(text, sizeof(text), "UMMAP_GROUP=test.env.%d", (int)getpid());
+	check(putenv(text) == 0);
+	m = map_file(temp_file(SEG), SEG, SEG, READ_WRITE, 0);
+	m[1] = 1;
+	memset(strchr(text, '=') + 1, 'x', 8);
+	check_exits(run_child(maps_in_another_group_than, strchr(text, '=') + 1), 0);
+	check(umunmap(m, 0) == 0);
+	exit(0);
+}
+
+Test(env, stays_as_it_was_read)
+{
+	check_exits(run_child(changes_the_text, NULL), 0);
 }

@@ -906,6 +906,26 @@ static void ends_quickly(void)
 #define LARGE (12 * MIB)
 
 /* Across the border, both ways. */
+/* A program chooses numbers of descriptors itself, as shells do. */
+static void descriptors(void)
+{
+	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0), *p = malloc(LARGE);
+	int null = open("/dev/null", O_RDWR);
+
+	alarm(60);
+	fill(p, LARGE, 0, 1);
+	for (int fd = 3; fd < 200; fd++)
+		check(fd == null || dup2(null, fd) == fd);
+	check_bytes(p, LARGE, 0, 1);
+	fill(p, LARGE, 0, 2);
+	fill(m, SIZE, 0, NEW);
+	check_bytes(p, LARGE, 0, 2);
+	check_bytes(m, SIZE, 0, NEW);
+	alarm(0);
+	free(p);
+	check(munmap(m, SIZE) == 0);
+}
+
 static void allocates(void)
 {
 	volatile size_t huge = SIZE_MAX / 4;
@@ -1034,6 +1054,37 @@ static void allocates_for_calls(void)
 	free(q);
 }
 
+/* A child gives up what its parent mapped. */
+static void gives_up_and_forks(void)
+{
+	uint8_t *m = mmap(NULL, LARGE, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	pid_t child;
+	int status;
+
+	check(m != MAP_FAILED);
+	fill(m, LARGE, 0, 1);
+	child = fork();
+	check(child >= 0);
+	if (child == 0) {
+		check(madvise(m + MIB, 2 * MIB, MADV_DONTNEED) == 0);
+		check_zeros(m + MIB, 2 * MIB);
+		check_bytes(m, MIB, 0, 1);
+		check_bytes(m + 3 * MIB, LARGE - 3 * MIB, 3 * MIB, 1);
+		fill(m + MIB, MIB, 0, 2);
+		check_bytes(m + MIB, MIB, 0, 2);
+		m = mremap(m, LARGE, 2 * LARGE, MREMAP_MAYMOVE);
+		check(m != MAP_FAILED);
+		check_bytes(m, MIB, 0, 1);
+		check_bytes(m + 3 * MIB, LARGE - 3 * MIB, 3 * MIB, 1);
+		check_zeros(m + LARGE, LARGE);
+		_exit(0);
+	}
+	check(waitpid(child, &status, 0) == child);
+	check_exits(status, 0);
+	check_bytes(m, LARGE, 0, 1);
+	check(munmap(m, LARGE) == 0);
+}
+
 /* A child has what its parent had, and both go on by themselves. */
 static void allocates_and_forks(void)
 {
@@ -1123,50 +1174,54 @@ static const struct part {
 	bool ends;     /* the file has to hold NEW afterwards */
 	bool stats;    /* the program says at the end what was taken */
 	bool heap;     /* ... with a heap */
+	bool all_large;  /* ... which has all allocations */
 } all[] = {
-	{ "loads", loads, false, true, false },
-	{ "stores", stores, true, true, false },
-	{ "written while loaded", written_while_loaded, false, true, false },
-	{ "written while stored", written_while_stored, false, true, false },
-	{ "copies", copies, false, true, false },
-	{ "made durable", made_durable, true, true, false },
-	{ "twice", twice, false, true, false },
-	{ "twice with changes", twice_with_changes, false, true, false },
-	{ "parts", parts, false, true, false },
-	{ "becomes private", becomes_private, false, true, false },
-	{ "moves", moves, false, true, false },
-	{ "file ends", file_ends, false, true, false },
-	{ "forks", forks, false, true, false },
-	{ "forks and loads", forks_and_loads, false, true, false },
-	{ "calls", calls, false, true, false },
-	{ "messages", messages, false, true, false },
-	{ "truncations", truncations, false, true, false },
-	{ "refusals", refusals, false, true, false },
-	{ "wishes", wishes, false, false, false },
-	{ "locks", locks, true, true, false },
-	{ "small one before", small_one_before, true, false, false },
-	{ "small one changed", small_one_changed, false, true, false },
-	{ "handed back before", handed_back_before, false, true, false },
-	{ "areas", areas, false, true, false },
-	{ "written beside stores", written_beside_stores, false, true, false },
-	{ "calls that write a file from itself", calls_of_itself, false, true, false },
-	{ "calls on sockets", calls_on_sockets, false, true, false },
-	{ "calls of the library while it forks", forks_with_locks, false, false, false },
-	{ "threads", threads, false, true, false },
-	{ "handed back in use", handed_back_in_use, false, true, false },
-	{ "allocates", allocates, false, true, true },
-	{ "allocates zeros", allocates_zeros, false, true, true },
-	{ "allocates in threads", allocates_in_threads, false, true, true },
-	{ "allocates for calls", allocates_for_calls, false, true, true },
-	{ "allocates and forks", allocates_and_forks, false, true, true },
-	{ "maps memory", maps_memory, false, true, true },
-	{ "ends by return", ends_by_return, true, true, false },
-	{ "ends at once", ends_at_once, true, false, false },
-	{ "ends by exec", ends_by_exec, true, false, false },
-	{ "ends by execv", ends_by_execv, true, false, false },
-	{ "ends by execvpe", ends_by_execvpe, true, false, false },
-	{ "ends by fexecve", ends_by_fexecve, true, false, false },
-	{ "ends quickly", ends_quickly, true, false, false },
+	{ "loads", loads, false, true, false, false },
+	{ "stores", stores, true, true, false, false },
+	{ "written while loaded", written_while_loaded, false, true, false, false },
+	{ "written while stored", written_while_stored, false, true, false, false },
+	{ "copies", copies, false, true, false, false },
+	{ "made durable", made_durable, true, true, false, false },
+	{ "twice", twice, false, true, false, false },
+	{ "twice with changes", twice_with_changes, false, true, false, false },
+	{ "parts", parts, false, true, false, false },
+	{ "becomes private", becomes_private, false, true, false, false },
+	{ "moves", moves, false, true, false, false },
+	{ "file ends", file_ends, false, true, false, false },
+	{ "forks", forks, false, true, false, false },
+	{ "forks and loads", forks_and_loads, false, true, false, false },
+	{ "calls", calls, false, true, false, false },
+	{ "messages", messages, false, true, false, false },
+	{ "truncations", truncations, false, true, false, false },
+	{ "refusals", refusals, false, true, false, false },
+	{ "wishes", wishes, false, false, false, false },
+	{ "locks", locks, true, true, false, false },
+	{ "small one before", small_one_before, true, false, false, false },
+	{ "small one changed", small_one_changed, false, true, false, false },
+	{ "handed back before", handed_back_before, false, true, false, false },
+	{ "areas", areas, false, true, false, false },
+	{ "written beside stores", written_beside_stores, false, true, false, false },
+	{ "calls that write a file from itself", calls_of_itself, false, true, false, false },
+	{ "calls on sockets", calls_on_sockets, false, true, false, false },
+	{ "calls of the library while it forks", forks_with_locks, false, false, false, false },
+	{ "threads", threads, false, true, false, false },
+	{ "handed back in use", handed_back_in_use, false, true, false, false },
+	{ "descriptors", descriptors, true, true, true, false },
+	{ "allocates", allocates, false, true, true, false },
+	{ "allocates zeros", allocates_zeros, false, true, true, false },
+	{ "allocates in threads", allocates_in_threads, false, true, true, false },
+	{ "allocates for calls", allocates_for_calls, false, true, true, false },
+	{ "allocates and forks", allocates_and_forks, false, true, true, false },
+	{ "all is large, and it forks", allocates_and_forks, false, true, true, true },
+	{ "gives up and forks", gives_up_and_forks, false, true, true, false },
+	{ "maps memory", maps_memory, false, true, true, false },
+	{ "ends by return", ends_by_return, true, true, false, false },
+	{ "ends at once", ends_at_once, true, false, false, false },
+	{ "ends by exec", ends_by_exec, true, false, false, false },
+	{ "ends by execv", ends_by_execv, true, false, false, false },
+	{ "ends by execvpe", ends_by_execvpe, true, false, false, false },
+	{ "ends by fexecve", ends_by_fexecve, true, false, false, false },
+	{ "ends quickly", ends_quickly, true, false, false, false },
 };
 
 static const struct part *find(const char *name)
@@ -1206,6 +1261,9 @@ static void run_part(const struct part *part, bool under, bool as_nobody)
 		}
 		if (!part->heap)
 			memmove(args + 6, args + 8, 4 * sizeof(*args));
+		/* As --heap-min does. */
+		if (part->all_large)
+			setenv("UMRUN_HEAP_MIN", "1", 1);
 		execv(under ? umrun : self, under ? args : args + (part->heap ? 8 : 6));
 		_exit(100);
 	}
