@@ -272,17 +272,16 @@ static void agree_on_head(struct cached *c, struct head *head)
 	c->share.spread = head->spread;
 }
 
-static void open_all(struct cached *c, struct error *e)
+static void open_all(struct cached *c, bool *earlier, struct error *e)
 {
 	struct share *s = &c->share;
 	struct head_facts facts;
 	struct head head = { 0 };
-	bool earlier = false;
 
 	former_look(c, &facts, e);
 	if (e->class == MPI_SUCCESS)
-		earlier = former_find(c, &facts, &head, e);
-	if (e->class == MPI_SUCCESS && !earlier) {
+		*earlier = former_find(c, &facts, &head, e);
+	if (e->class == MPI_SUCCESS && !*earlier) {
 		former_look(c, &facts, e);
 		new_head(c, &head, &facts);
 	}
@@ -290,14 +289,14 @@ static void open_all(struct cached *c, struct error *e)
 		return;
 	agree_on_head(c, &head);
 	if (c->nodes.owns)
-		open_head(c, &head, earlier, e);
+		open_head(c, &head, *earlier, e);
 	error_agree(c->comm, e);
 	if (e->class == MPI_SUCCESS)
 		open_words(c, (int64_t)(head.end > facts.size ? head.end : facts.size), e);
 	if (e->class == MPI_SUCCESS && s->head)
 		s->head->end = &s->word[WORD_END];
 	if (e->class == MPI_SUCCESS)
-		open_data(c, earlier ? 0 : near_size(c, spread_size(&s->spread, 0, facts.size)), e);
+		open_data(c, *earlier ? 0 : near_size(c, spread_size(&s->spread, 0, facts.size)), e);
 	/* That is the same at all ranks. */
 	if (e->class != MPI_SUCCESS)
 		return;
@@ -354,10 +353,21 @@ static void release(struct cached *c)
 	c->share.end = NULL;
 }
 
-void share_open(struct cached *c, struct error *e)
+/* Collective: whether no share has anything that the file lacks, so that all of them may go. */
+static bool all_clean(const struct cached *c)
+{
+	const struct head_file *head = c->share.head;
+	int clean = !c->nodes.owns || (head && head->head.state == HEAD_CLEAN);
+
+	PMPI_Allreduce(MPI_IN_PLACE, &clean, 1, MPI_INT, MPI_MIN, c->comm);
+	return clean;
+}
+
+/* Returns whether caches of an earlier job were in the way, and went. */
+static bool open_once(struct cached *c, struct error *e)
 {
 	struct share *s = &c->share;
-	bool fresh;
+	bool earlier = false, clean;
 
 	*s = (struct share){ .data = MPI_WIN_NULL, .words = MPI_WIN_NULL };
 	s->end = calloc((size_t)c->nodes.n, sizeof(*s->end));
@@ -365,15 +375,25 @@ void share_open(struct cached *c, struct error *e)
 		error_errno(e, ENOMEM, "there is no memory for a cache");
 	error_agree(c->comm, e);
 	if (e->class == MPI_SUCCESS)
-		open_all(c, e);
+		open_all(c, &earlier, e);
 	if (e->class == MPI_SUCCESS)
-		return;
+		return false;
 	close_all(c);
-	/* Of a new one nothing stays. */
-	fresh = s->head && s->head->head.state == HEAD_CLEAN;
-	if (fresh)
+	clean = all_clean(c);
+	if (clean && s->head)
 		unlink_own(c);
 	release(c);
+	PMPI_Barrier(c->comm);
+	return clean && earlier;
+}
+
+void share_open(struct cached *c, struct error *e)
+{
+	/* Damaged ones of which the file has all are no reason to fail. */
+	if (open_once(c, e)) {
+		*e = (struct error){ 0 };
+		open_once(c, e);
+	}
 }
 
 /* The file has all that the caches had; or what it lacks is known. */

@@ -251,6 +251,19 @@ static void caches_that_do_not_fit(void)
 	shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
 }
 
+/* Of what the file has in full, nothing is lost by damage. */
+static void damage_without_harm(void)
+{
+	check(open_plainly() == MPI_SUCCESS);
+	write_all_of_it();
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	shell("for f in %s/*.0.cache; do truncate -s 5000 $f; done", near);
+	check(open_plainly() == MPI_SUCCESS);
+	read_all_of_it();
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
+}
+
 /* By the command, and by the next program; and a file that goes while it is open. */
 static void nothing_is_lost(void)
 {
@@ -455,6 +468,7 @@ int main(int argc, char **argv)
 	bad_calls();
 	nothing_is_lost();
 	caches_that_do_not_fit();
+	damage_without_harm();
 	again_and_again();
 	hints_in_use();
 	opens_that_fail();
