@@ -8,8 +8,10 @@
 #include "object/plugin.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 static int check_attr(const struct umobject_attr *attr)
 {
@@ -42,6 +44,16 @@ static void *describe(const struct umobject_attr *attr, size_t *size)
 	return description_pack(&d, size);
 }
 
+/* A quarter of the descriptors that this process may have: others need some, too. */
+static unsigned most_chunks(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur > UINT_MAX)
+		return UINT_MAX;
+	return (unsigned)limit.rlim_cur / 4;
+}
+
 static int open_backend(struct umobject_container *c, const struct backend_ops *ops, const char *where, const struct umobject_attr *attr)
 {
 	void *wanted = NULL, *bytes;
@@ -62,6 +74,7 @@ static int open_backend(struct umobject_container *c, const struct backend_ops *
 		return -1;
 	}
 	c->keep = d.keep;
+	c->most_chunks = most_chunks();
 	c->read_only = attr->flags & UMOBJECT_READ_ONLY;
 	description_free(&d);
 	return 0;

@@ -6,10 +6,14 @@
 #include "object/chunk.h"
 #include "object/message.h"
 
+#include <stdatomic.h>
+
 struct umobject_container {
 	struct backend *b;
 	unsigned keep;
 	bool read_only;
+	atomic_uint open_chunks; /* of all versions that are held */
+	unsigned most_chunks;    /* where so many are open, a version that opens one closes its others */
 };
 
 /* A version that is held, and the chunks that were read last. */

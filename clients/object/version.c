@@ -64,13 +64,19 @@ int umobject_hold_id(umobject_container *c, const struct umobject_id *id, umobje
 	return object_fail(ENOENT, "the version %s is not committed", text);
 }
 
+static void close_chunk(umobject_version *v, size_t at)
+{
+	if (!v->chunks[at])
+		return;
+	chunk_close(v->chunks[at]);
+	v->chunks[at] = NULL;
+	atomic_fetch_sub(&v->container->open_chunks, 1);
+}
+
 static void close_chunks(umobject_version *v)
 {
-	for (size_t i = 0; i < OPEN_CHUNKS; i++) {
-		if (v->chunks[i])
-			chunk_close(v->chunks[i]);
-		v->chunks[i] = NULL;
-	}
+	for (size_t i = 0; i < OPEN_CHUNKS; i++)
+		close_chunk(v, i);
 }
 
 void umobject_release(umobject_version *v)
@@ -93,9 +99,9 @@ static struct chunk *chunk_of(umobject_version *v, const struct source *s, uint6
 
 	if (v->chunks[at] && v->numbers[at] == number)
 		return v->chunks[at];
-	if (v->chunks[at])
-		chunk_close(v->chunks[at]);
-	v->chunks[at] = NULL;
+	close_chunk(v, at);
+	if (atomic_load(&v->container->open_chunks) >= v->container->most_chunks)
+		close_chunks(v);
 	err = chunk_open(v->container->b, &s->id, number, size, &v->chunks[at]);
 	if (err < 0 && (errno == EMFILE || errno == ENFILE)) {
 		close_chunks(v);
@@ -103,6 +109,7 @@ static struct chunk *chunk_of(umobject_version *v, const struct source *s, uint6
 	}
 	if (err < 0)
 		return NULL;
+	atomic_fetch_add(&v->container->open_chunks, 1);
 	v->numbers[at] = number;
 	return v->chunks[at];
 }

@@ -434,6 +434,33 @@ static void needs_few_descriptors(void *unused)
 	umobject_close(c);
 }
 
+/* Versions that are held have chunks open; all of them together leave some descriptors for the program. */
+static void leaves_descriptors(void *unused)
+{
+	struct umobject_shape many = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 70 }, .chunk = { 1 } };
+	umobject_container *c;
+	umobject_version *held[30];
+
+	(void)unused;
+	limit(RLIMIT_NOFILE, 256);
+	c = new_box(1);
+	fill(data, sizeof(data), 0, 1);
+	good(umobject_put_array(c, "many", &many, data));
+	for (int i = 0; i < 30; i++) {
+		good(umobject_hold(c, "many", 0, &held[i]));
+		good(umobject_read(held[i], NULL, NULL, got));
+		check(memcmp(got, data, 70) == 0);
+	}
+	for (int i = 0; i < 60; i++)
+		check(dup(0) >= 0);
+	for (int i = 0; i < 30; i++) {
+		good(umobject_read(held[i], NULL, NULL, got));
+		check(memcmp(got, data, 70) == 0);
+		umobject_release(held[i]);
+	}
+	umobject_close(c);
+}
+
 static void says_that_files_may_not_grow(void *unused)
 {
 	umobject_container *c = new_box(1);
@@ -574,7 +601,7 @@ int main(void)
 {
 	static void (*const all[])(void *) = {
 		tells_whose_flush_failed, tells_nobody_else_of_it, survives_flushes_that_fail, removes_nothing_in_doubt, maps_what_is_replaced,
-		collects_during_commits, lists_during_commits, lets_children_live, needs_few_descriptors, says_that_files_may_not_grow,
+		collects_during_commits, lists_during_commits, lets_children_live, needs_few_descriptors, leaves_descriptors, says_that_files_may_not_grow,
 		says_that_there_is_no_memory, survives_no_room,
 	};
 
