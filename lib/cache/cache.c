@@ -123,6 +123,8 @@ static struct member *owner_of(const struct seg *s)
  */
 
 #define GRACE 8
+/* Segments that one instruction may touch. */
+#define INSTRUCTION 4
 
 static uint64_t arrivals;  /* that there ever were: a clock */
 static struct newcomer {
@@ -427,12 +429,21 @@ void cache_deactivate_all(struct member *m, struct seg **list, unsigned n, enum 
 
 /* ---- Who goes next ---- */
 
+/* Of how many segments of an account the last ones are recent: not of those that are pinned, because they may be the only ones
+ * left then; but what one instruction touches never makes room for itself. */
+static size_t not_pinned(const struct account *own, size_t len)
+{
+	size_t pinned = own->pinned / len;
+
+	return own->resident > pinned + INSTRUCTION ? own->resident - pinned : own->resident;
+}
+
 /* An account that makes room for itself always has something that may go. */
 static bool is_recent(const struct search *search, const struct seg *s)
 {
 	const struct account *own = search->wanted->group->account == search->account ? search->account : NULL;
 
-	return grace_has(s, own, own ? own->resident : resident_count);
+	return grace_has(s, own, own ? not_pinned(own, search->wanted->len) : resident_count);
 }
 
 /* The first unlocked segment of a group's inactive list. */

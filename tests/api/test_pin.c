@@ -49,6 +49,31 @@ static void kernel_loads(const uint8_t *m, size_t at, size_t len, uint64_t seed)
 	close(fd);
 }
 
+/* What came last does not go, but where the only segments that came before it are pinned, there has to be another one. */
+Test(pin, leaves_others_to_be_evicted)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	struct umstat st = { .struct_size = sizeof(st) };
+	char uri[64];
+	uint8_t *m;
+
+	set_budget(BUDGET);
+	snprintf(uri, sizeof(uri), "posix:/proc/self/fd/%d", filled_file(SIZE, OLD));
+	attr.seg_size = SEG;
+	attr.budget = 9 * SEG;
+	for (size_t pinned = 1; pinned <= 4; pinned++) {
+		check(ummap_open(uri, SIZE, 0, PROT_READ | PROT_WRITE, &attr, (void **)&m) == 0);
+		check(umadvise(m, SIZE, UMMAP_ADV_RANDOM) == 0);
+		check(umpin(m, pinned * SEG, PROT_READ) == 0);
+		for (size_t at = 0; at < SIZE; at += SEG) {
+			(void)*(const volatile uint8_t *)(m + at);
+			check(umstat(m, &st) == 0);
+			cr_assert_leq(st.resident_bytes + st.standby_bytes, attr.budget, "%zu pinned, byte %zu", pinned, at);
+		}
+		check(umunpin(m, pinned * SEG) == 0 && umunmap(m, 0) == 0);
+	}
+}
+
 Test(pin, lets_the_kernel_load)
 {
 	int fd;

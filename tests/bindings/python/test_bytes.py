@@ -58,7 +58,8 @@ class Bytes(InFolder):
         with ummap.open(self.path, "w+", size=10000) as m:
             m[9998:] = b"ab"
             self.assertEqual((m.read(9998, -1), m.read(9999, 5), m.read(20000, 5)), (b"ab", b"b", b""))
-            for call in (lambda: m.read(-3, 10), lambda: m.write(-2, b"xy"), lambda: m.prefetch(-5), lambda: m.write(9999, b"xy")):
+            for call in (lambda: m.read(-3, 10), lambda: m.write(-2, b"xy"), lambda: m.prefetch(-5),
+                         lambda: m.write(9999, b"xy")):
                 self.assertRaises(ValueError, call)
 
     def test_from_one_place_to_another(self):

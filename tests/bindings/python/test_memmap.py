@@ -93,7 +93,8 @@ class Rows(InFolder):
         np.save(path, np.zeros(3))
         with open(path, "rb") as f:
             whole = f.read()
-        for old, new in ((b"(3,)", b"(3,("), (b"(3,)", b"(-3,"), (b"'descr'", b"'d\0scr'"), (b"False", b"lambd"), (b"'<f8'", b"'<f9'")):
+        for old, new in ((b"(3,)", b"(3,("), (b"(3,)", b"(-3,"), (b"'descr'", b"'d\0scr'"), (b"False", b"lambd"),
+                         (b"'<f8'", b"'<f9'")):
             with open(path, "wb") as f:
                 f.write(whole.replace(old, new))
             with self.subTest(new), self.assertRaisesRegex(ValueError, "a.npy"):

@@ -86,7 +86,7 @@ class Processes(InFolder):
                 self.assertTrue((now[:8] == -1).all() and (now[8:900] == data[8:900]).all() and (now[900] == 0).all())
 
     def test_pools_get_what_may_be_stored_to(self):
-        """Another process has the array to store to, so here it is read-only; it must not be that a worker ends without a word."""
+        """Another process has the array to store to, so it is read-only here; and no worker ends without a word."""
         for method in ("fork", "spawn"):
             data = self.make()
             a = ummap.memmap(self.path, "f4", "r+", shape=data.shape, limit="1M")
@@ -139,7 +139,8 @@ class Processes(InFolder):
 
     def test_a_child_inherits_what_was_never_touched(self):
         data = self.make()
-        touches = {"nothing": lambda a: None, "the first": lambda a: a[0], "some in the middle": lambda a: a[500], "all": lambda a: a.sum()}
+        touches = {"nothing": lambda a: None, "the first": lambda a: a[0], "some in the middle": lambda a: a[500],
+                   "all": lambda a: a.sum()}
         for engine in ("segv", "sigbus"):
             for name, touch in touches.items():
                 with self.subTest(name, engine=engine), ummap.memmap(self.path, "f4", "r", shape=data.shape, segment=4096,

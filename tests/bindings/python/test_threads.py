@@ -143,8 +143,8 @@ class Threads(InFolder):
         data = self.make(64, 1024)
         slow = f"error+posix:{self.path}?error.op=any&error.nth=1000000&error.delay=5000&direct=never"
         calls = {
-            "read": lambda a: a.read(), "prefetch": lambda a: a.prefetch(wait=True), "write": lambda a: a._mmap.write(5, b"x" * 60000),
-            "rows": lambda a: a.reshape(8, -1)[[5, 1, 3]],
+            "read": lambda a: a.read(), "prefetch": lambda a: a.prefetch(wait=True),
+            "write": lambda a: a._mmap.write(5, b"x" * 60000), "rows": lambda a: a.reshape(8, -1)[[5, 1, 3]],
         }
         for name, call in calls.items():
             with ummap.memmap(slow, "f4", "r+", shape=data.shape, segment=4096) as a:
