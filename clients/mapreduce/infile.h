@@ -47,6 +47,7 @@ struct infile {
 
 /* Fails if the file has been changed. */
 int infile_open(struct infile *s, const struct ummr_config *config, const struct file *file, uint64_t number);
+/* What was read of it before was of the job's file if it has not been changed now. */
 int infile_check(const struct file *file);
 void infile_close(struct infile *s);
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static MPI_Info make_hints(const struct ummr_config *config)
 {
@@ -122,11 +123,21 @@ static bool finish(struct infile *s)
 	return check_read(s, code, &status, s->ahead.size, s->ahead.from) == 0;
 }
 
+/* OpenMPI's own MPI-IO never ends a non-blocking read that goes beyond the end of a file. */
+static bool is_there(const struct infile *s, uint64_t end)
+{
+	struct stat st;
+
+	return stat(s->path, &st) == 0 && (uint64_t)st.st_size >= end;
+}
+
 static void read_ahead(struct infile *s, uint64_t from, size_t size)
 {
 	if (size > MPI_CALL_MAX)
 		size = MPI_CALL_MAX;
 	finish(s);
+	if (!is_there(s, from + size))
+		return;
 	s->ahead.from = from;
 	if (piece_make_room(&s->ahead, size, s->path) < 0)
 		return;

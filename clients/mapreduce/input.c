@@ -439,7 +439,8 @@ int input_map(struct input *in, int64_t task, int (*map)(const struct ummr_task 
 	while (input_next_part(in, task, &at, &part)) {
 		struct view v = { in, &in->files[part.number], part.number };
 
-		if (open_file(in, part.number) < 0 || find_records(&v, &part, &first, &end) < 0)
+		/* Collective reads may take for read what is not there any more. */
+		if (open_file(in, part.number) < 0 || find_records(&v, &part, &first, &end) < 0 || infile_check(v.file) < 0)
 			return -1;
 		if (first < part.b && first < end) {
 			struct ummr_task t = { in->view.data + (first - in->view.from), (size_t)(end - first), v.file->path, first };

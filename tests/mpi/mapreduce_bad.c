@@ -179,6 +179,46 @@ static void gone(void)
 	}
 }
 
+/* The first of many tasks changes the file, which ranks have open. */
+struct change {
+	const char *path;
+	bool cut;
+	bool done;
+};
+
+static int map_and_change(ummr_job *job, const struct ummr_task *task, void *arg)
+{
+	const struct timespec times[2] = { { 0, UTIME_OMIT }, { 1, 0 } };
+	struct change *change = arg;
+
+	if (!change->done)
+		check((change->cut ? truncate(change->path, 100) : utimensat(AT_FDCWD, change->path, times, 0)) == 0);
+	change->done = true;
+	return map_bytes(job, task, arg);
+}
+
+static void changed(void)
+{
+	static char bytes[20000];
+	char name[400];
+	const char *inputs[] = { strcpy(name, path_of("changed")), NULL };
+
+	memset(bytes, '\n', sizeof(bytes));
+	for (int way = UMMR_INPUT_POSIX; way <= 2 * UMMR_INPUT_UMMAP + 3; way++) {
+		/* Not while OpenMPI's own MPI-IO reads ahead: that never ends where the file ends before. */
+		struct change change = { name, way % 2 && way / 2 != UMMR_INPUT_MPIIO_AHEAD, false };
+		struct ummr_config c = make_config(inputs);
+
+		make_file("changed", bytes, sizeof(bytes));
+		c.method = way / 2 > UMMR_INPUT_UMMAP ? UMMR_METHOD_2S : UMMR_METHOD_1S;
+		c.input = c.method == UMMR_METHOD_1S ? way / 2 : 0;
+		c.map = map_and_change;
+		c.arg = &change;
+		c.task_size = 100;
+		fails(&c, ESTALE, "changed");
+	}
+}
+
 /* ---- Ranks that differ ---- */
 
 /* Rank 0's count. */
@@ -489,6 +529,7 @@ int main(int argc, char **argv)
 	locks();
 	unreadable();
 	gone();
+	changed();
 	other_inputs();
 	elsewhere();
 	for (int method = UMMR_METHOD_1S; method <= UMMR_METHOD_2S; method++)
