@@ -57,7 +57,10 @@ int file_lend(void *h, void *addr, size_t len, uint64_t off);
 int file_data(void *h, uint64_t off, uint64_t *begin, uint64_t *end);
 int file_lock(void *h, uint64_t off, uint64_t len, int how, char why[160]);
 
-/* The same for any open file. */
+/* Whether this process has locks of the other kind on the file (fcntl(2)'s traditional ones), which go as soon as it closes any
+ * descriptor of it. */
+bool file_is_locked_here(int fd);
+/* The same as file_lock for any open file. */
 int file_lock_fd(int fd, uint64_t off, uint64_t len, int how, char why[160]);
 
 enum file_way {

@@ -49,6 +49,27 @@ static bool descriptor_holds(int process, const char *fd, const struct flock *wa
 	return holds;
 }
 
+bool file_is_locked_here(int fd)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	unsigned long long ino;
+	struct stat st;
+	bool has = false;
+	char line[256];
+	FILE *f;
+	int pid;
+
+	if (fcntl(fd, F_OFD_GETLK, &lock) < 0 || lock.l_type == F_UNLCK || fstat(fd, &st) < 0)
+		return false;
+	/* It is one of several. */
+	f = lock.l_pid == getpid() ? NULL : fopen("/proc/locks", "re");
+	while (f && !has && fgets(line, sizeof(line), f))
+		has = sscanf(line, "%*s POSIX %*s %*s %d %*x:%*x:%llu", &pid, &ino) == 2 && pid == getpid() && ino == st.st_ino;
+	if (f)
+		fclose(f);
+	return has || lock.l_pid == getpid();
+}
+
 /* Whether a process has the file open, and a lock of it that is in the way. */
 static bool process_holds(int process, const struct stat *file, const struct flock *wanted)
 {

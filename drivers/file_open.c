@@ -5,6 +5,7 @@
  */
 #include "file.h"
 
+#include "futex.h"
 #include "keys.h"
 #include "wal_log.h"
 
@@ -32,19 +33,80 @@ static int close_fd(int fd)
 
 int file_away(int fd)
 {
-	int away = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FD_FIRST);
+	int away = fd < 0 || file_is_locked_here(fd) ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FD_FIRST);
 
-	/* Where the process may have so many. */
+	/* Where the process may have so many, and the other one may be closed. */
 	if (away < 0)
 		return fd;
 	close_fd(fd);
 	return away;
 }
 
+/* ---- Descriptors that cannot be closed yet ---- */
+
+static struct {
+	_Atomic uint32_t lock;
+	_Atomic pid_t pid;     /* whose they are: a forked child has no such locks */
+	int *fd;
+	size_t count, room;
+} kept;
+
+static void lock_kept(void)
+{
+	if (atomic_exchange(&kept.pid, getpid()) != getpid())
+		kept.lock = 0;
+	futex_lock(&kept.lock);
+}
+
+/* Without memory it stays open for good. */
+static void keep(int fd)
+{
+	char unused[160];
+
+	/* What the description has locked is over with its handle. */
+	file_lock_fd(fd, 0, INT64_MAX, UMMAP_LOCK_NONE, unused);
+	lock_kept();
+	if (kept.count == kept.room) {
+		int *more = realloc(kept.fd, (2 * kept.room + 8) * sizeof(int));
+
+		kept.fd = more ? more : kept.fd;
+		kept.room = more ? 2 * kept.room + 8 : kept.room;
+	}
+	if (kept.count < kept.room)
+		kept.fd[kept.count++] = fd;
+	futex_unlock(&kept.lock);
+}
+
+static void close_kept(void)
+{
+	size_t left = 0;
+
+	lock_kept();
+	for (size_t i = 0; i < kept.count; i++) {
+		if (file_is_locked_here(kept.fd[i]))
+			kept.fd[left++] = kept.fd[i];
+		else
+			close_fd(kept.fd[i]);
+	}
+	kept.count = left;
+	futex_unlock(&kept.lock);
+}
+
+/* A program's locks of a file that it has mapped, too, are not to go with the mapping. */
+static int close_unless_locked(int fd)
+{
+	if (fd < 0 || !file_is_locked_here(fd))
+		return close_fd(fd);
+	keep(fd);
+	return 0;
+}
+
 int file_close(void *h)
 {
 	struct file *f = h;
-	int err = close_fd(f->fd), direct_err = close_fd(f->direct_fd);
+	int err = close_unless_locked(f->fd), direct_err = close_unless_locked(f->direct_fd);
+
+	close_kept();
 
 	free(f);
 	return err ? err : direct_err;

@@ -107,14 +107,54 @@ static void *open_known(int fd, const char *direct, int *buffered, int *direct_f
 {
 	void *h;
 
-	/* The two lowest numbers that are free. */
-	*buffered = dup(fd);
-	*direct_fd = dup(fd);
+	/* The two lowest numbers that are free, of those that the library takes. */
+	*buffered = fcntl(fd, F_DUPFD, 700);
+	*direct_fd = fcntl(fd, F_DUPFD, 700);
 	close(*buffered);
 	close(*direct_fd);
 	h = open_fd(fd, UMMAP_O_WRITE, direct);
 	cr_assert(!(fcntl(*buffered, F_GETFL) & O_DIRECT) && fcntl(*direct_fd, F_GETFL) & O_DIRECT);
 	return h;
+}
+
+static int first_free(int from)
+{
+	int fd = fcntl(STDOUT_FILENO, F_DUPFD, from);
+
+	close(fd);
+	return fd;
+}
+
+static int temp_again(int fd)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return open(path, O_RDWR | O_CLOEXEC);
+}
+
+static bool is_locked(int fd)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+
+	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+/* The program's own lock of the file outlives the handle, with locks of others beside it, and no descriptor is left when it is gone. */
+Test(posix, keeps_locks)
+{
+	struct flock lock = { .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 10 };
+	int fd = temp_file("/var/tmp", 12345), other = temp_again(fd), low = first_free(0), high = first_free(700);
+
+	cr_assert(fcntl(fd, F_SETLK, &lock) == 0 && fcntl(other, F_OFD_SETLK, &lock) == 0);
+	for (int i = 0; i < 3; i++)
+		posix->close(open_fd(fd, UMMAP_O_WRITE, NULL));
+	lock.l_type = F_UNLCK;
+	cr_assert(fcntl(other, F_OFD_SETLK, &lock) == 0);
+	cr_expect(is_locked(other));
+	cr_assert(fcntl(fd, F_SETLK, &lock) == 0);
+	posix->close(open_fd(fd, UMMAP_O_WRITE, NULL));
+	cr_expect(!is_locked(other) && first_free(0) == low && first_free(700) == high);
 }
 
 /* The handle shares nothing with the caller's descriptor, and leaves none behind. */
