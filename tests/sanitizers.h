@@ -32,7 +32,7 @@ const char *__tsan_default_options(void)
  * own is taken for what stood there before. */
 const char *__tsan_default_suppressions(void)
 {
-	return "race:move_to\nrace:twin_keep\nrace:prefetch_open\n";
+	return "race:twin_keep\nrace:prefetch_open\n";
 }
 #else
 #define SANITIZED 0
