@@ -571,6 +571,8 @@ void job_move(struct coarray *c, const char *path)
 		write_manifest(&e);
 	job_check(job.comm, &e);
 	store_remove(&job.store, &before);
+	/* Nobody goes on, and dies, while another has its old files still: no later run would look for them. */
+	PMPI_Barrier(job.comm);
 }
 
 /* ---- The end ---- */
