@@ -7,6 +7,7 @@ numpy.memmap gets its memory from a cgroup, where this user may make one; otherw
 says so. ummap.memmap gets a limit. Each measurement is a process of its own that begins with nothing of the file in memory.
 The functions of an example are called by name in that process: `python example.py --run FUNCTION ARGUMENT...`
 """
+import csv
 import json
 import os
 import statistics
@@ -109,13 +110,13 @@ def median(runs, key="seconds"):
     return statistics.median(one[key] for one in runs)
 
 
-def table(title, rows, csv):
+def table(title, rows, path):
     """Prints rows, the first of which has the names of columns, and writes them as CSV."""
     print(title if group_works() else f"{title}  (no cgroup: numpy.memmap has all of the machine's memory)")
     for row in rows:
         print("  " + f"{row[0]:<44}" + "".join(f"{cell:>16}" for cell in row[1:]))
-    with open(csv, "w") as f:
-        f.writelines(",".join(str(cell) for cell in row) + "\n" for row in rows)
+    with open(path, "w", newline="") as f:
+        csv.writer(f, lineterminator="\n").writerows(rows)
 
 
 def group_works():
@@ -129,13 +130,13 @@ def picture(title, axis, rows, png):
     """Bars by gnuplot, if it is there: rows of a name and a number."""
     data = "\n".join(f'"{name}" {value}' for name, value in rows)
     script = f"""
-set terminal pngcairo size 900,{140 + 50 * len(rows)} font "Sans,11"
+set terminal pngcairo noenhanced size 900,{140 + 50 * len(rows)} font "Sans,11"
 set output "{png}"
 set title "{title}"
 set xlabel "{axis}"
 set style fill solid 0.7
 set yrange [-0.6:{len(rows) - 0.4}] reverse
-set xrange [0:*]
+set xrange [0:{1.1 * max(number for _, number in rows)}]
 set grid xtics
 $data << EOD
 {data}
