@@ -55,7 +55,7 @@ PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_
 # Drivers and policies as files, for the suites: the skeletons, and those of tests/plugins.
 PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard tests/plugins/*.c)) \
 	$B/tests/plugins/ummap-driver-skeleton.so $B/tests/plugins/ummap-policy-skeleton.so
-BENCHES = $(patsubst bench/%.c,$B/bench/%,$(wildcard bench/*.c))
+BENCHES = $(patsubst bench/%.c,$B/bench/%,$(filter-out $(if $(JEMALLOC),,bench/umalloc.c),$(wildcard bench/*.c)))
 EXAMPLES = $(patsubst examples/%.c,$B/examples/%,$(wildcard examples/*.c))
 LINK_SO = -L$B -Wl,--as-needed -lummap -Wl,--no-as-needed -Wl,-rpath,$(abspath $B)
 

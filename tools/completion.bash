@@ -18,7 +18,7 @@ _ummap_complete() { # program, word, the word before
 	driver-conform:--only) mapfile -t words < <("$1" --list | cut -d' ' -f1) ;;
 	driver-conform:--size | driver-conform:--seed | driver-conform:--free | driver-conform:--beside | driver-conform:--seconds) ;;
 	ummap-timeline:--run | ummap-caf:--prefix | ummap-cafrun:-n | ummap-cafrun:--restarts | ummap-cafrun:--mpirun) ;;
-	umrun:--limit | umrun:--heap-min | umrun:--segment | umrun:--policy | umrun:--driver | umrun:--only | umrun:--min) ;;
+	umrun:--limit | umrun:--heap-min | umrun:--segment | umrun:--policy | umrun:--driver | umrun:--engine | umrun:--only | umrun:--min) ;;
 	umobject:--keep | umobject:--dims | umobject:--chunk | umobject:--attribute) ;;
 	umobject:--type) words=(int8 uint8 int16 uint16 int32 uint32 int64 uint64 float double ldouble) ;;
 	ummap-cafrun:--mpi) words=(openmpi mpich) ;;

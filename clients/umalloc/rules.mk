@@ -38,6 +38,9 @@ $B/examples/umalloc/%: examples/umalloc/%.cpp $(UMALLOC_SO)
 	$(CXX) -std=c++17 -O2 -g -Wall -Wextra -Iinclude -MMD -MP $(SANITIZE) -o $@ $< $(LINK_SO)
 $(UMALLOC_EXAMPLES): LINK_SO = -L$B -lumalloc -lummap -Wl,-rpath,$(abspath $B)
 
+$B/bench/umalloc: $(UMALLOC_SO)
+$B/bench/umalloc: LINK_SO = -L$B -lumalloc -lummap -Wl,-rpath,$(abspath $B)
+
 umalloc: $(UMALLOC_LIBS) $(UMALLOC_EXAMPLES)
 
 install: $(if $(JEMALLOC),install-umalloc)

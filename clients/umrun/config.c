@@ -29,6 +29,7 @@ static const char *text_of(const char *name)
 void config_read(void)
 {
 	static bool has_read;
+	const char *engine;
 
 	if (has_read)
 		return;
@@ -41,5 +42,7 @@ void config_read(void)
 	config.heap_min = size_of("UMRUN_HEAP_MIN", HEAP_MIN_DEFAULT);
 	config.segment = size_of("UMRUN_SEGMENT", SEGMENT_DEFAULT);
 	config.stats = secure_getenv("UMRUN_STATS") != NULL;
+	engine = secure_getenv("UMRUN_ENGINE");
+	config.pins = engine && strcmp(engine, "uffd") != 0 && strcmp(engine, "auto") != 0;
 	config.verbose = secure_getenv("UMRUN_VERBOSE") != NULL;
 }

@@ -14,6 +14,7 @@ struct config {
 	const char *heap;        /* the folder for what of large allocations is not in memory; NULL: they are the C library's */
 	size_t heap_min;         /* allocations of fewer bytes are so, too */
 	size_t segment;          /* of the heap */
+	bool pins;               /* its engine does not see the kernel's accesses: what calls are given is pinned */
 	bool stats;              /* what was mapped and read goes to stderr at the end */
 	bool verbose;            /* ... and each mapping that is left to the kernel, with the reason */
 };

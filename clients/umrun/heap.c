@@ -608,6 +608,8 @@ static void start(void)
 
 	config_read();
 	process = getpid();
+	if (config.pins)
+		region_kernel = false;
 	if (own)
 		fprintf(stderr, "umrun: %s has the malloc of %s, which is left alone: it has no heap\n", program_invocation_short_name, own);
 	else if (config.heap)

@@ -552,4 +552,6 @@ static void at_end(void)
 void region_start(void)
 {
 	process = getpid();
+	if (config.pins)
+		region_kernel = false;
 }

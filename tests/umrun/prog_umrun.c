@@ -1237,14 +1237,35 @@ static const struct part *find(const char *name)
 static char umrun[512], self[512], log_name[320];
 
 /* As another program, with or without umrun. */
-static void run_part(const struct part *part, bool under, bool as_nobody)
+enum how { AS_IT_IS, UNDER, AS_NOBODY, BY_SIGNALS };
+
+static void execute(const struct part *part, enum how how)
 {
-	char *args[] = { umrun, (char *)"--limit", (char *)"4M", (char *)"--segment", (char *)"128K", (char *)"--stats", (char *)"--heap",
-			 (char *)(uintptr_t)temp_dir(), self, (char *)(uintptr_t)part->name, data, NULL };
+	const char *args[20] = { umrun, "--limit", "4M", "--segment", "128K", "--stats" };
+	unsigned n = how == AS_IT_IS ? 0 : 6;
+
+	if (n && part->heap) {
+		args[n++] = "--heap";
+		args[n++] = temp_dir();
+	}
+	if (how == BY_SIGNALS) {
+		args[n++] = "--engine";
+		args[n++] = "sigbus";
+	}
+	args[n++] = self;
+	args[n++] = part->name;
+	args[n++] = data;
+	args[n] = NULL;
+	execv(args[0], (char **)(uintptr_t)args);
+}
+
+static void run_part(const struct part *part, enum how how)
+{
+	static const char *const hows[] = { "", ", under umrun", ", without rights", ", with another engine" };
 	int fd = open(data, O_RDWR | O_CREAT | O_TRUNC, 0600), status;
 	pid_t child;
 
-	printf("%s%s%s\n", part->name, under ? ", under umrun" : "", as_nobody ? ", without rights" : "");
+	printf("%s%s\n", part->name, hows[how]);
 	fflush(stdout);
 	file_fill(fd, 0, SIZE, 0, OLD);
 	child = fork();
@@ -1253,18 +1274,16 @@ static void run_part(const struct part *part, bool under, bool as_nobody)
 		int out = open(log_name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
 
 		dup2(out, STDERR_FILENO);
-		if (as_nobody) {
+		if (how == AS_NOBODY) {
 			check(fchown(fd, NOBODY, NOBODY) == 0 && chown(temp_dir(), NOBODY, NOBODY) == 0);
 			check(setgroups(0, NULL) == 0 && setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
 			if (access(umrun, X_OK) < 0)
 				_exit(77);
 		}
-		if (!part->heap)
-			memmove(args + 6, args + 8, 4 * sizeof(*args));
 		/* As --heap-min does. */
 		if (part->all_large)
 			setenv("UMRUN_HEAP_MIN", "1", 1);
-		execv(under ? umrun : self, under ? args : args + (part->heap ? 8 : 6));
+		execute(part, how);
 		_exit(100);
 	}
 	check(waitpid(child, &status, 0) == child);
@@ -1275,7 +1294,7 @@ static void run_part(const struct part *part, bool under, bool as_nobody)
 		while (log && fgets(line, sizeof(line), log))
 			fputs(line, stderr);
 	}
-	if (as_nobody && WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+	if (how == AS_NOBODY && WIFEXITED(status) && WEXITSTATUS(status) == 77) {
 		printf("... who may not run it\n");
 		return;
 	}
@@ -1334,15 +1353,19 @@ int main(int argc, char **argv)
 		/* It is not built without jemalloc. */
 		if (all[i].heap && access(library, R_OK) < 0)
 			continue;
-		run_part(&all[i], false, false);
-		run_part(&all[i], true, false);
+		run_part(&all[i], AS_IT_IS);
+		run_part(&all[i], UNDER);
 		if (all[i].stats)
 			check_taken(&all[i]);
 		/* Where the kernel's own accesses are not served. */
-		if (geteuid() == 0 && (strstr(all[i].name, "calls") || all[i].run == messages || all[i].run == allocates_and_forks))
-			run_part(&all[i], true, true);
+		if (strstr(all[i].name, "calls") || all[i].run == messages || all[i].run == allocates_and_forks) {
+			if (geteuid() == 0)
+				run_part(&all[i], AS_NOBODY);
+			run_part(&all[i], BY_SIGNALS);
+		}
 	}
 	check(refuses("--limit", "7Q") && refuses("--policy", "nonsense") && refuses("--driver", "nonsense"));
+	check(refuses("--engine", "nonsense"));
 	check(refuses("--segment", "5000") && refuses("--limit", "1") && refuses("--nonsense", "1") && refuses("--min", "-1"));
 	check(refuses("--min", " -5") && refuses("--heap-min", "") && refuses("--limit", "+4M"));
 	check(refuses("--heap", "/nonexistent") && refuses("--heap", self) && refuses("--heap-min", "x"));

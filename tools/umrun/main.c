@@ -26,6 +26,8 @@ static const char usage[] =
 "  --policy NAME     what is evicted first: fifo, lifo, plru, prnd, wiro-f, wiro-l, s3fifo, or one that is\n"
 "                    loaded (s3fifo)\n"
 "  --driver NAME     how files are read and written (uring, or posix where that cannot be used)\n"
+"  --engine NAME     how accesses are caught: uffd, by which any system call may be given a mapping; sigbus or segv,\n"
+"                    which are faster (uffd, where it may be used)\n"
 "  --only GLOB       only files whose path, or name, matches\n"
 "  --min SIZE        only mappings of at least so many bytes (1M)\n"
 "  --heap FOLDER     allocations of 64 KiB and more, and private memory of 256 KiB and more, are paged to a file there, too\n"
@@ -34,13 +36,14 @@ static const char usage[] =
 "  --verbose         also says which mappings are left to the kernel, and why\n"
 "  --help, --version\n";
 
-enum { LIMIT = 256, SEGMENT, POLICY, DRIVER, ONLY, MIN, HEAP, HEAP_MIN, STATS, VERBOSE, HELP, VERSION };
+enum { LIMIT = 256, SEGMENT, POLICY, DRIVER, ENGINE, ONLY, MIN, HEAP, HEAP_MIN, STATS, VERBOSE, HELP, VERSION };
 
 static const struct option options[] = {
 	{ "limit", required_argument, NULL, LIMIT },
 	{ "segment", required_argument, NULL, SEGMENT },
 	{ "policy", required_argument, NULL, POLICY },
 	{ "driver", required_argument, NULL, DRIVER },
+	{ "engine", required_argument, NULL, ENGINE },
 	{ "only", required_argument, NULL, ONLY },
 	{ "min", required_argument, NULL, MIN },
 	{ "heap", required_argument, NULL, HEAP },
@@ -173,6 +176,7 @@ int main(int argc, char **argv)
 		case MIN: set_size("UMRUN_MIN", optarg, "min"); break;
 		case POLICY: set("UMRUN_POLICY", policy = optarg); break;
 		case DRIVER: set("UMRUN_DRIVER", driver = optarg); break;
+		case ENGINE: set("UMMAP_ENGINE", optarg); set("UMRUN_ENGINE", optarg); break;
 		case ONLY: set("UMRUN_ONLY", optarg); break;
 		case HEAP: set_folder("UMRUN_HEAP", heap = optarg); break;
 		case HEAP_MIN: set_size("UMRUN_HEAP_MIN", optarg, "heap-min"); break;
