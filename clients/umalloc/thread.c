@@ -93,7 +93,10 @@ static void make_cache(struct binding *b)
 
 	if (mallctl("tcache.create", &b->cache, &len, NULL, 0))
 		b->cache = NO_CACHE;
-	b->free_flags = b->cache == NO_CACHE ? MALLOCX_TCACHE_NONE : MALLOCX_TCACHE(b->cache);
+	b->cache_flags = b->cache == NO_CACHE ? MALLOCX_TCACHE_NONE : MALLOCX_TCACHE(b->cache);
+	/* What a new thread frees first mostly was handed to it, and has neighbours in other threads' hands: it must not come back as
+	 * the first thing that this thread allocates. */
+	b->free_flags = MALLOCX_TCACHE_NONE;
 }
 
 static int bind(struct binding *b, struct umalloc_heap *heap)
@@ -105,7 +108,7 @@ static int bind(struct binding *b, struct umalloc_heap *heap)
 	if (arena < 0)
 		return -1;
 	make_cache(b);
-	b->flags = MALLOCX_ARENA((unsigned)arena) | b->free_flags;
+	b->flags = MALLOCX_ARENA((unsigned)arena) | b->cache_flags;
 	pthread_mutex_lock(&lock);
 	b->heap = heap;
 	b->heap_next = heap->bindings;

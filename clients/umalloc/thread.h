@@ -8,7 +8,8 @@
 struct binding {
 	struct umalloc_heap *heap;       /* NULL: it has ended */
 	int flags;                       /* for jemalloc: the arena, and the cache */
-	int free_flags;                  /* ... where it frees */
+	int free_flags;                  /* ... where it frees next */
+	int cache_flags;                 /* ... and from then on */
 	unsigned cache;                  /* its number; NO_CACHE: there is none */
 	unsigned arena;                  /* which of the heap's */
 	struct binding *next;            /* of the thread */

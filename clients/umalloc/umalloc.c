@@ -164,11 +164,12 @@ static void check_mine(const struct umalloc_heap *heap, const void *memory, cons
 	abort();
 }
 
-static void free_in(struct umalloc_heap *heap, const struct binding *b, void *memory)
+static void free_in(struct umalloc_heap *heap, struct binding *b, void *memory)
 {
 	if (was_large(heap, memory))
 		extent_give_up(heap, memory, sallocx(memory, 0));
 	dallocx(memory, b->free_flags);
+	b->free_flags = b->cache_flags;
 }
 
 void ufree(umalloc_heap *heap, void *memory)
@@ -187,7 +188,7 @@ void ufree(umalloc_heap *heap, void *memory)
 }
 
 /* Where it cannot stay, it is copied. */
-static void *move(struct umalloc_heap *heap, const struct binding *b, void *old, size_t size)
+static void *move(struct umalloc_heap *heap, struct binding *b, void *old, size_t size)
 {
 	size_t had = sallocx(old, 0);
 	void *memory = allocate(heap, size, 0);
