@@ -105,13 +105,12 @@ static void check_records(uint64_t acknowledged)
 	size_t n = records_of(acknowledged);
 	MPI_Offset size;
 
-	check(MPI_File_get_size(file, &size) == MPI_SUCCESS);
+	must(MPI_File_get_size(file, &size));
 	check((uint64_t)size >= n * RECORD * 8, "%lld bytes, not %zu", (long long)size, n * RECORD * 8);
 	for (size_t i = (size_t)rank; i < n; i += (size_t)ranks) {
 		uint64_t record[RECORD];
 
-		check(MPI_File_read_at(file, (MPI_Offset)(i * sizeof(record)), record, RECORD, MPI_UINT64_T, MPI_STATUS_IGNORE) ==
-		      MPI_SUCCESS);
+		must(MPI_File_read_at(file, (MPI_Offset)(i * sizeof(record)), record, RECORD, MPI_UINT64_T, MPI_STATUS_IGNORE));
 		for (int w = 0; w < RECORD; w++)
 			check(record[w] >= acknowledged && record[w] <= acknowledged + 1, "record %zu is %" PRIu64 ", but %" PRIu64
 			      " was acknowledged", i, record[w], acknowledged);
