@@ -6,6 +6,7 @@
  * that another one has allocated beside those of others, and then allocate, write and free one over and over: those that share
  * cache lines with others are slow (E. Berger et al.: Hoard, ASPLOS 2000). Each side is a process of its own.
  */
+#include <dlfcn.h>
 #include <getopt.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -165,6 +166,8 @@ static void side(const struct pattern *p, bool ours)
 		heap = umalloc_create(NULL, HEAP, &attr);
 		if (!heap)
 			die("umalloc_create: %s", umalloc_errormsg());
+	} else if (!dlsym(RTLD_DEFAULT, "mallocx")) {
+		die("what was preloaded is no jemalloc: --jemalloc names another one");
 	}
 	printf("%.3f\n", p->run());
 	umalloc_destroy(heap);
