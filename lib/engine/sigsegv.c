@@ -444,11 +444,13 @@ static int set_theirs(struct owned *o, const struct sigaction *act, struct sigac
 
 PUBLIC int ummap_sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 {
-	struct owned *o = owned_by(sig);
+	struct owned *o;
 
-	/* A child of vfork(2) has dispositions of its own, but our memory: what it changes is not for us. */
+	/* A child of vfork(2) has dispositions of its own, but our memory: what it changes is not for us. And a race detector makes
+	 * this call before it can watch any of the others here. */
 	if (!segv->started || getpid() != process)
 		return __sigaction(sig, act, old);
+	o = owned_by(sig);
 	if (o)
 		return set_theirs(o, act, old);
 	return act && is_deadly(sig) ? set_deadly(sig, act, old) : __sigaction(sig, act, old);

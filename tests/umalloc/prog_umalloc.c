@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* prog_umalloc - the calls of a heap, one by one: sizes, alignments, zeros, what is given up, what is refused, fork. */
-#include "heap.h"
 /* A fork takes more locks, all of jemalloc's, than it counts. */
 #define TSAN_MORE ":detect_deadlocks=0"
+#include "heap.h"
 #include "sanitizers.h"
 
 #include <dlfcn.h>
