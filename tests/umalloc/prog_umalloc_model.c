@@ -8,6 +8,7 @@
 
 /* Sanitizers leave less room for addresses. */
 #define HEAP (SANITIZED ? 16 * GIB : 512 * GIB)
+#define SPARSE (HEAP / 64)
 #define BUDGET (24 * MIB)
 #define HEAPS 12
 #define THREADS 4
@@ -33,7 +34,7 @@ static size_t any_size(uint64_t *random)
 	switch (next_random(random) % 64) {
 	case 0: return 1 + next_random(random) % (4 * MIB);
 	case 1: case 2: case 3: return 1 + next_random(random) % (256 * KIB);
-	case 4: return 8 * GIB + next_random(random) % GIB;
+	case 4: return SPARSE + next_random(random) % (SPARSE / 8);
 	default: return 1 + next_random(random) % 4000;
 	}
 }
@@ -41,7 +42,7 @@ static size_t any_size(uint64_t *random)
 /* What of it is filled: the beginning and the end, if it is sparse. */
 static size_t shown(size_t size)
 {
-	return size < GIB ? size : 4 * KIB;
+	return size < SPARSE ? size : 4 * KIB;
 }
 
 static void fill_slot(struct slot *s, size_t from)
@@ -90,7 +91,7 @@ static void reallocate(umalloc_heap *heap, struct slot *s, uint64_t *random)
 	size_t size = any_size(random), kept = size < s->size ? size : s->size;
 
 	/* Copying what is sparse is for programs that can wait. */
-	if (size >= GIB || s->size >= GIB)
+	if (size >= SPARSE || s->size >= SPARSE)
 		return;
 	s->memory = urealloc(heap, s->memory, size);
 	check(s->memory, "%zu: %s", size, umalloc_errormsg());
