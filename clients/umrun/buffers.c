@@ -7,6 +7,7 @@
 #include "umrun/calls.h"
 #include "umrun/next.h"
 #include "umrun/region.h"
+#include "umrun/signals.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -377,8 +378,9 @@ PUBLIC int poll(struct pollfd *all, nfds_t count, int ms)
 PUBLIC int ppoll(struct pollfd *all, nfds_t count, const struct timespec *timeout, const sigset_t *mask)
 {
 	int (*next)(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *) = NEXT("ppoll");
+	sigset_t room;
 
-	return WITH(all, count * sizeof(*all), WRITABLE, next(all, count, timeout, mask));
+	return WITH(all, count * sizeof(*all), WRITABLE, next(all, count, timeout, signals_mask(mask, &room)));
 }
 
 PUBLIC int epoll_wait(int fd, struct epoll_event *events, int most, int ms)
@@ -393,6 +395,7 @@ PUBLIC int epoll_pwait(int fd, struct epoll_event *events, int most, int ms, con
 {
 	int (*next)(int, struct epoll_event *, int, int, const sigset_t *) = NEXT("epoll_pwait");
 	size_t len = most > 0 ? (size_t)most * sizeof(*events) : 0;
+	sigset_t room;
 
-	return WITH(events, len, WRITABLE, next(fd, events, most, ms, mask));
+	return WITH(events, len, WRITABLE, next(fd, events, most, ms, signals_mask(mask, &room)));
 }
