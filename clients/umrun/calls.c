@@ -105,7 +105,8 @@ static bool has_regions(int fd, struct stat *st)
 	int error = errno;
 	bool has = false;
 
-	if (region_files && fstat(fd, st) == 0 && S_ISREG(st->st_mode)) {
+	/* A heap is copied for a child while the list is locked. */
+	if (region_files && !region_is_locked() && fstat(fd, st) == 0 && S_ISREG(st->st_mode)) {
 		region_lock_look();
 		has = region_of_file(NULL, st) != NULL;
 		region_unlock();

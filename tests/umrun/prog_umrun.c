@@ -1166,6 +1166,28 @@ static void maps_memory(void)
 	}
 }
 
+/* The heap is there before the mapping, and stays. */
+static void forks_with_both(void)
+{
+	uint8_t *memory = malloc(LARGE), *m;
+
+	fill(memory, LARGE, 0, 5);
+	m = map_data(SIZE, PROT_READ, MAP_SHARED, 0);
+	for (int i = 0; i < 3; i++) {
+		pid_t child = fork();
+		int status;
+
+		if (child == 0) {
+			check_bytes(memory, LARGE, 0, 5);
+			check_bytes(m, SIZE, 0, OLD);
+			_exit(0);
+		}
+		check(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+		check_bytes(m, SIZE, 0, OLD);
+	}
+	free(memory);
+}
+
 /* ---- Calls that wait, with what they were given. ---- */
 
 #define WRITERS 24
@@ -1348,6 +1370,7 @@ static const struct part {
 	{ "allocates in threads", allocates_in_threads, false, true, true, false },
 	{ "allocates for calls", allocates_for_calls, false, true, true, false },
 	{ "allocates and forks", allocates_and_forks, false, true, true, false },
+	{ "allocates beside a mapping, and forks", forks_with_both, false, true, true, false },
 	{ "all is large, and it forks", allocates_and_forks, false, true, true, true },
 	{ "gives up and forks", gives_up_and_forks, false, true, true, false },
 	{ "maps memory", maps_memory, false, true, true, false },
