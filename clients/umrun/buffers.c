@@ -7,6 +7,7 @@
 #include "umrun/calls.h"
 #include "umrun/next.h"
 #include "umrun/region.h"
+#include "umrun/signals.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -52,6 +53,7 @@ static size_t part_of(const void *caller, uintptr_t buf, size_t len)
 struct parts {
 	struct iovec iov[IOV_MAX];
 	struct pins pins[IOV_MAX];
+	void *copies[IOV_MAX];   /* of those that could not be pinned; NULL: it is the program's */
 	size_t count;
 };
 
@@ -79,15 +81,29 @@ static void pin_parts(struct parts *p, const struct iovec *iov, size_t count, in
 			left -= one.iov_len;
 		}
 		pin(&p->pins[i], one.iov_base, one.iov_len, prot);
+		p->copies[i] = p->pins[i].over ? stand_in(one.iov_base, one.iov_len, prot) : NULL;
+		if (p->copies[i])
+			one.iov_base = p->copies[i];
 		p->iov[i] = one;
 		p->count++;
 	}
 }
 
-static void unpin_parts(const struct parts *p)
+/* After n bytes; iov: the program's. */
+static void unpin_parts(const struct parts *p, const struct iovec *iov, ssize_t n, int prot)
 {
-	for (size_t i = 0; i < p->count; i++)
+	size_t left = n > 0 && prot & PROT_WRITE ? (size_t)n : 0;
+
+	for (size_t i = 0; i < p->count; i++) {
+		size_t len = p->iov[i].iov_len, here = len < left ? len : left;
+
+		if (p->copies[i]) {
+			memcpy(iov[i].iov_base, p->copies[i], here);
+			stand_in_end(p->copies[i], len);
+		}
+		left -= here;
 		unpin(&p->pins[i]);
+	}
 }
 
 ssize_t pinned_vector(ssize_t (*next)(int, const struct iovec *, int), int fd, const struct iovec *iov, int count, int prot)
@@ -99,7 +115,7 @@ ssize_t pinned_vector(ssize_t (*next)(int, const struct iovec *, int), int fd, c
 		return next(fd, iov, count);
 	pin_parts(p, iov, (size_t)count, prot);
 	n = next(fd, p->iov, (int)p->count);
-	unpin_parts(p);
+	unpin_parts(p, iov, n, prot);
 	free(p);
 	return n;
 }
@@ -118,7 +134,7 @@ static ssize_t message(ssize_t (*next)(int, struct msghdr *, int), int fd, struc
 		part.msg_iov = p->iov;
 		part.msg_iovlen = p->count;
 		n = next(fd, &part, flags);
-		unpin_parts(p);
+		unpin_parts(p, msg->msg_iov, n, prot);
 		free(p);
 	}
 	if (n >= 0 && prot & PROT_WRITE) {
@@ -377,8 +393,9 @@ PUBLIC int poll(struct pollfd *all, nfds_t count, int ms)
 PUBLIC int ppoll(struct pollfd *all, nfds_t count, const struct timespec *timeout, const sigset_t *mask)
 {
 	int (*next)(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *) = NEXT("ppoll");
+	sigset_t room;
 
-	return WITH(all, count * sizeof(*all), WRITABLE, next(all, count, timeout, mask));
+	return WITH(all, count * sizeof(*all), WRITABLE, next(all, count, timeout, signals_mask(mask, &room)));
 }
 
 PUBLIC int epoll_wait(int fd, struct epoll_event *events, int most, int ms)
@@ -393,6 +410,7 @@ PUBLIC int epoll_pwait(int fd, struct epoll_event *events, int most, int ms, con
 {
 	int (*next)(int, struct epoll_event *, int, int, const sigset_t *) = NEXT("epoll_pwait");
 	size_t len = most > 0 ? (size_t)most * sizeof(*events) : 0;
+	sigset_t room;
 
-	return WITH(events, len, WRITABLE, next(fd, events, most, ms, mask));
+	return WITH(events, len, WRITABLE, next(fd, events, most, ms, signals_mask(mask, &room)));
 }

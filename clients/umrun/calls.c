@@ -40,11 +40,8 @@
 /* ---- A file that has regions. ---- */
 
 /* umsync_range for what of the regions of the file lies in [off, off + len). */
-static void sync_regions(const struct stat *st, off_t off, size_t len, bool writable_only, int flags)
+static void sync_locked(const struct stat *st, off_t off, size_t len, bool writable_only, int flags)
 {
-	int error = errno;
-
-	region_lock_look();
 	for (struct region *r = region_of_file(NULL, st); r; r = region_of_file(r, st)) {
 		off_t from = off > r->off ? off : r->off, end = r->off + (off_t)r->ours;
 
@@ -52,6 +49,15 @@ static void sync_regions(const struct stat *st, off_t off, size_t len, bool writ
 		if (from < end && (r->writable || !writable_only))
 			umsync_range(r->addr + (from - r->off), (size_t)(end - from), flags);
 	}
+}
+
+/* Before a call that reads or writes the file: it finds what was stored. */
+static void write_stored(const struct stat *st, off_t off, size_t len)
+{
+	int error = errno;
+
+	region_lock_look();
+	sync_locked(st, off, len, true, UMMAP_NOFLUSH);
 	region_unlock();
 	errno = error;
 }
@@ -73,12 +79,34 @@ static void hand_back_stored(const struct stat *st)
 	errno = error;
 }
 
+/*
+ * After a call has written to the file: its regions show it. What is pinned, for a call of another thread or by mlock(2), stays in
+ * memory as it was, and is the kernel's from now on. Nothing is pinned while the list is locked to be changed.
+ */
+static void show_written(const struct stat *st, off_t off, size_t len)
+{
+	int error = errno;
+	bool pinned = false;
+
+	region_lock_change();
+	for (const struct region *r = region_of_file(NULL, st); r && !pinned; r = region_of_file(r, st)) {
+		struct umstat now = { .struct_size = sizeof(now) };
+
+		pinned = umstat(r->addr, &now) == 0 && now.pinned_bytes;
+	}
+	if (!pinned || region_hand_back_file(st, 0) < 0)
+		sync_locked(st, off, len, false, UMMAP_NOFLUSH | UMMAP_EVICT);
+	region_unlock();
+	errno = error;
+}
+
 static bool has_regions(int fd, struct stat *st)
 {
 	int error = errno;
 	bool has = false;
 
-	if (region_files && fstat(fd, st) == 0 && S_ISREG(st->st_mode)) {
+	/* A heap is copied for a child while the list is locked. */
+	if (region_files && !region_is_locked() && fstat(fd, st) == 0 && S_ISREG(st->st_mode)) {
 		region_lock_look();
 		has = region_of_file(NULL, st) != NULL;
 		region_unlock();
@@ -110,8 +138,12 @@ bool is_held(const void *buf, size_t len)
 
 static void pin_part(struct pins *pins, char *at, size_t len, int prot)
 {
-	if (pins->count < PINS && umpin(at, len, prot) == 0)
+	if (pins->count == PINS)
+		return;
+	if (umpin(at, len, prot) == 0)
 		pins->part[pins->count++] = (struct iovec){ at, len };
+	else
+		pins->over |= errno == ENOMEM || errno == EAGAIN;
 }
 
 /* What of the range is in regions; what lies between and behind them is the kernel's. */
@@ -134,7 +166,7 @@ static void pin_ours(struct pins *pins, const void *buf, size_t len, int prot)
 	int error = errno;
 	size_t left = heap_left(buf);
 
-	pins->count = 0;
+	*pins = (struct pins){ .count = 0 };
 	if (left)
 		pin_part(pins, (char *)(uintptr_t)buf, len < left ? len : left, prot);
 	else if (len)
@@ -144,7 +176,7 @@ static void pin_ours(struct pins *pins, const void *buf, size_t len, int prot)
 
 void pin(struct pins *pins, const void *buf, size_t len, int prot)
 {
-	pins->count = 0;
+	*pins = (struct pins){ .count = 0 };
 	if (is_held(buf, len))
 		pin_ours(pins, buf, len, prot);
 }
@@ -155,6 +187,42 @@ void unpin(const struct pins *pins)
 
 	for (size_t i = 0; i < pins->count; i++)
 		umunpin(pins->part[i].iov_base, pins->part[i].iov_len);
+	errno = error;
+}
+
+static bool is_whole(const char *from, size_t len, int prot)
+{
+	const struct region *r;
+	bool whole;
+
+	if (heap_left(from))
+		return heap_left(from) >= len;
+	region_lock_look();
+	r = region_at(from, len);
+	whole = r && from >= r->addr && len <= (size_t)(r->addr + r->ours - from) && (r->writable || !(prot & PROT_WRITE));
+	region_unlock();
+	return whole;
+}
+
+void *stand_in(const void *buf, size_t len, int prot)
+{
+	int error = errno;
+	void *copy = is_whole(buf, len, prot) ? kernel_mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) :
+						MAP_FAILED;
+
+	errno = error;
+	if (copy == MAP_FAILED)
+		return NULL;
+	if (!(prot & PROT_WRITE))
+		memcpy(copy, buf, len);
+	return copy;
+}
+
+void stand_in_end(void *copy, size_t len)
+{
+	int error = errno;
+
+	kernel_munmap(copy, len);
 	errno = error;
 }
 
@@ -178,6 +246,26 @@ static ssize_t step(struct transfer *t, char *buf, size_t len)
 	return n;
 }
 
+/* Where other threads have pinned all that may be, of which some may wait for long, it goes by a copy. */
+static ssize_t step_pinned(struct transfer *t, char *buf, size_t len)
+{
+	int prot = t->loads ? PROT_READ | PROT_WRITE : PROT_READ;
+	struct pins pins;
+	char *copy;
+	ssize_t n;
+
+	pin_ours(&pins, buf, len, prot);
+	copy = pins.over ? stand_in(buf, len, prot) : NULL;
+	n = step(t, copy ? copy : buf, len);
+	if (copy) {
+		if (t->loads && n > 0)
+			memcpy(buf, copy, (size_t)n < len ? (size_t)n : len);
+		stand_in_end(copy, len);
+	}
+	unpin(&pins);
+	return n;
+}
+
 /* By pinned parts, and like one call: what follows a short one is left. Only a file has more to give without waiting. */
 static ssize_t move(struct transfer *t, char *buf, size_t len, bool is_file)
 {
@@ -185,12 +273,8 @@ static ssize_t move(struct transfer *t, char *buf, size_t len, bool is_file)
 
 	do {
 		size_t part = len - done < PART ? len - done : PART;
-		struct pins pins;
-		ssize_t n;
+		ssize_t n = step_pinned(t, buf + done, part);
 
-		pin_ours(&pins, buf + done, part, t->loads ? PROT_READ | PROT_WRITE : PROT_READ);
-		n = step(t, buf + done, part);
-		unpin(&pins);
 		if (n < 0)
 			return done ? (ssize_t)done : -1;
 		done += (size_t)n;
@@ -208,10 +292,10 @@ static ssize_t transfer_of_file(struct transfer *t, const struct stat *st, char 
 
 	if (!t->loads)
 		hand_back_stored(st);
-	sync_regions(st, off, len, true, UMMAP_NOFLUSH);
+	write_stored(st, off, len);
 	n = is_ours(buf, len) ? move(t, buf, len, true) : step(t, buf, len);
 	if (n > 0 && !t->loads)
-		sync_regions(st, off, (size_t)n, false, UMMAP_NOFLUSH | UMMAP_EVICT);
+		show_written(st, off, (size_t)n);
 	return n;
 }
 
@@ -590,7 +674,7 @@ static struct span span_begin(int fd, const off_t *at, size_t len, bool writes)
 		if (writes)
 			hand_back_stored(&s.st);
 		s.off = at ? *at : lseek(fd, 0, SEEK_CUR);
-		sync_regions(&s.st, s.off, len, true, UMMAP_NOFLUSH);
+		write_stored(&s.st, s.off, len);
 	}
 	return s;
 }
@@ -599,7 +683,7 @@ static struct span span_begin(int fd, const off_t *at, size_t len, bool writes)
 static void span_changed(const struct span *s, ssize_t len)
 {
 	if (s->has && len > 0)
-		sync_regions(&s->st, s->off, (size_t)len, false, UMMAP_NOFLUSH | UMMAP_EVICT);
+		show_written(&s->st, s->off, (size_t)len);
 }
 
 /* copy_file_range and splice. */

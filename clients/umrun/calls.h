@@ -13,6 +13,7 @@
 struct pins {
 	struct iovec part[PINS];
 	size_t count;
+	bool over;     /* a part is not pinned: more is pinned already than memory allows */
 };
 
 /* Whether the kernel cannot be given it as it is. */
@@ -20,6 +21,10 @@ bool is_held(const void *buf, size_t len);
 /* Makes sure that the kernel can, until unpin. */
 void pin(struct pins *pins, const void *buf, size_t len, int prot);
 void unpin(const struct pins *pins);
+/* Memory of the kernel's to be given to it in place of buf, which could not be pinned; with what is there, unless it is to be
+ * filled. NULL: there is none, or the range is not memory of the library as a whole. */
+void *stand_in(const void *buf, size_t len, int prot);
+void stand_in_end(void *copy, size_t len);
 /* readv and writev of what is no file, where is_held says so of a part: one call, and a short one if that is much. */
 ssize_t pinned_vector(ssize_t (*next)(int, const struct iovec *, int), int fd, const struct iovec *iov, int count, int prot);
 /* The file is going to have `len` bytes only: what of it is mapped behind is the kernel's before. -1 with errno. */

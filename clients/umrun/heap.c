@@ -130,7 +130,7 @@ static umalloc_heap *create_as(const char *driver, int fd, size_t size)
 		attr.flags = 0;
 		heap = umalloc_create(uri, size, &attr);
 		if (heap)
-			region_kernel = false;
+			region_pins();
 	}
 	return heap;
 }
@@ -608,8 +608,6 @@ static void start(void)
 
 	config_read();
 	process = getpid();
-	if (config.pins)
-		region_kernel = false;
 	if (own)
 		fprintf(stderr, "umrun: %s has the malloc of %s, which is left alone: it has no heap\n", program_invocation_short_name, own);
 	else if (config.heap)

@@ -15,6 +15,7 @@
 #include "umrun/heap.h"
 #include "umrun/maps.h"
 #include "umrun/next.h"
+#include "umrun/signals.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -57,6 +58,12 @@ static _Thread_local bool holds;
 static pthread_once_t watching = PTHREAD_ONCE_INIT;
 static pid_t process;
 static struct { unsigned long mapped, left, handed_back; unsigned long long bytes; } counted;
+
+void region_pins(void)
+{
+	region_kernel = false;
+	signals_begin();
+}
 
 void region_lock_change(void)
 {
@@ -235,7 +242,7 @@ static int open_as(const char *driver, const struct region *r, struct ummap_attr
 		attr->flags = 0;
 		result = ummap_open(uri, r->ours, r->off, prot, attr, base);
 		if (result == 0)
-			region_kernel = false;
+			region_pins();
 	}
 	return result;
 }
@@ -553,5 +560,5 @@ void region_start(void)
 {
 	process = getpid();
 	if (config.pins)
-		region_kernel = false;
+		region_pins();
 }

@@ -33,6 +33,8 @@ extern _Atomic unsigned region_count;
 extern _Atomic unsigned region_files;
 /* Whether system calls may be given addresses of regions as they are. */
 extern _Atomic bool region_kernel;
+/* They may not, from now on. */
+void region_pins(void);
 
 /* The list is changed, or must not change meanwhile. */
 void region_lock_change(void);

@@ -1166,6 +1166,161 @@ static void maps_memory(void)
 	}
 }
 
+/* The heap is there before the mapping, and stays. */
+static void forks_with_both(void)
+{
+	uint8_t *memory = malloc(LARGE), *m;
+
+	fill(memory, LARGE, 0, 5);
+	m = map_data(SIZE, PROT_READ, MAP_SHARED, 0);
+	for (int i = 0; i < 3; i++) {
+		pid_t child = fork();
+		int status;
+
+		if (child == 0) {
+			check_bytes(memory, LARGE, 0, 5);
+			check_bytes(m, SIZE, 0, OLD);
+			_exit(0);
+		}
+		check(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+		check_bytes(m, SIZE, 0, OLD);
+	}
+	free(memory);
+}
+
+/* ---- Calls that wait, with what they were given. ---- */
+
+#define WRITERS 24
+
+struct writer {
+	pthread_t id;
+	int pipe[2];
+	uint8_t *from;
+	bool by_vector;
+};
+
+static void *write_to_pipe(void *arg)
+{
+	struct writer *w = arg;
+	struct iovec iov[2] = { { w->from, MIB / 2 }, { w->from + MIB / 2, MIB / 2 } };
+	size_t done = 0;
+	ssize_t n;
+
+	if (!w->by_vector) {
+		check(write(w->pipe[1], w->from, MIB) == (ssize_t)MIB);
+		return NULL;
+	}
+	for (; done < MIB; done += (size_t)n) {
+		n = done < MIB / 2 ? writev(w->pipe[1], iov, 2) : write(w->pipe[1], w->from + done, MIB - done);
+		check(n > 0);
+		iov[0].iov_base = w->from + done + n;
+		iov[0].iov_len = done + (size_t)n < MIB / 2 ? MIB / 2 - done - (size_t)n : 0;
+	}
+	return NULL;
+}
+
+static void start_writer(struct writer *w, uint8_t *from)
+{
+	w->from = from;
+	check(pipe(w->pipe) == 0 && pthread_create(&w->id, NULL, write_to_pipe, w) == 0);
+}
+
+static void end_writer(struct writer *w, uint64_t off, uint64_t what)
+{
+	uint8_t buf[65536];
+	ssize_t n;
+
+	for (size_t done = 0; done < MIB; done += (size_t)n) {
+		n = read(w->pipe[0], buf, sizeof(buf));
+		check(n > 0);
+		if (what)
+			check_bytes(buf, (size_t)n, off + done, what);
+	}
+	check(pthread_join(w->id, NULL) == 0 && close(w->pipe[0]) == 0 && close(w->pipe[1]) == 0);
+}
+
+/* More than memory allows to be pinned. */
+static void waiting_calls(void)
+{
+	uint8_t *m = map_data(SIZE, PROT_READ, MAP_SHARED, 0);
+	static struct writer writers[WRITERS];
+
+	for (size_t i = 0; i < WRITERS; i++) {
+		writers[i].by_vector = i % 2;
+		start_writer(&writers[i], m + i % 16 * MIB);
+	}
+	usleep(100000);
+	check_bytes(m, SIZE, 0, OLD);
+	for (size_t i = 0; i < WRITERS; i++)
+		end_writer(&writers[i], i % 16 * MIB, OLD);
+}
+
+/* What is pinned cannot be read again. */
+static void written_in_calls(void)
+{
+	uint8_t *m = map_data(SIZE, PROT_READ, MAP_SHARED, 0), *buf = malloc(SIZE);
+	int fd = open_data(O_RDWR);
+	struct writer w = { .by_vector = false };
+
+	check_bytes(m, SIZE, 0, OLD);
+	start_writer(&w, m + 3 * MIB);
+	usleep(100000);
+	fill(buf, SIZE, 0, NEW);
+	check(pwrite(fd, buf, SIZE, 0) == (ssize_t)SIZE);
+	check_bytes(m, SIZE, 0, NEW);
+	end_writer(&w, 0, 0);
+	check_bytes(m, SIZE, 0, NEW);
+	check(munmap(m, SIZE) == 0);
+	m = map_data(SIZE, PROT_READ, MAP_SHARED, 0);
+	check(mlock(m + MIB, MIB / 2) == 0);
+	fill(buf, SIZE, 0, OLD);
+	check(pwrite(fd, buf, SIZE, 0) == (ssize_t)SIZE);
+	check_bytes(m, SIZE, 0, OLD);
+	free(buf);
+	close(fd);
+}
+
+/* ---- Programs that block all signals. ---- */
+
+static uint8_t *loaded;
+
+static void load_all(int sig)
+{
+	(void)sig;
+	check_bytes(loaded, SIZE, 0, OLD);
+}
+
+static void *load_in_thread(void *arg)
+{
+	load_all(0);
+	return arg;
+}
+
+static void all_blocked(void)
+{
+	struct sigaction act = { .sa_handler = load_all };
+	sigset_t set, old, others;
+	pthread_t thread;
+
+	sigfillset(&set);
+	check(sigprocmask(SIG_SETMASK, &set, &old) == 0 && !sigismember(&old, SIGBUS) && !sigismember(&old, SIGSEGV));
+	loaded = map_data(SIZE, PROT_READ, MAP_SHARED, 0);
+	load_all(0);
+	check(pthread_sigmask(SIG_BLOCK, &set, &old) == 0 && sigismember(&old, SIGBUS) && sigismember(&old, SIGUSR1));
+	check(pthread_create(&thread, NULL, load_in_thread, NULL) == 0 && pthread_join(thread, NULL) == 0);
+	/* A handler, during which all are blocked, and of a call that blocks all others. */
+	sigfillset(&act.sa_mask);
+	check(sigaction(SIGUSR1, &act, NULL) == 0 && raise(SIGUSR1) == 0);
+	sigfillset(&others);
+	sigdelset(&others, SIGUSR1);
+	check(sigsuspend(&others) == -1 && errno == EINTR);
+	sigemptyset(&others);
+	sigaddset(&others, SIGBUS);
+	check(sigprocmask(SIG_UNBLOCK, &others, NULL) == 0 && sigprocmask(SIG_BLOCK, NULL, &old) == 0);
+	check(!sigismember(&old, SIGBUS) && sigismember(&old, SIGSEGV) && sigismember(&old, SIGUSR1));
+	load_all(0);
+}
+
 /* ---- Running them. ---- */
 
 static const struct part {
@@ -1203,6 +1358,9 @@ static const struct part {
 	{ "written beside stores", written_beside_stores, false, true, false, false },
 	{ "calls that write a file from itself", calls_of_itself, false, true, false, false },
 	{ "calls on sockets", calls_on_sockets, false, true, false, false },
+	{ "calls that wait", waiting_calls, false, true, false, false },
+	{ "calls while the file is written", written_in_calls, false, true, false, false },
+	{ "calls that block all signals", all_blocked, false, true, false, false },
 	{ "calls of the library while it forks", forks_with_locks, false, false, false, false },
 	{ "threads", threads, false, true, false, false },
 	{ "handed back in use", handed_back_in_use, false, true, false, false },
@@ -1212,6 +1370,7 @@ static const struct part {
 	{ "allocates in threads", allocates_in_threads, false, true, true, false },
 	{ "allocates for calls", allocates_for_calls, false, true, true, false },
 	{ "allocates and forks", allocates_and_forks, false, true, true, false },
+	{ "allocates beside a mapping, and forks", forks_with_both, false, true, true, false },
 	{ "all is large, and it forks", allocates_and_forks, false, true, true, true },
 	{ "gives up and forks", gives_up_and_forks, false, true, true, false },
 	{ "maps memory", maps_memory, false, true, true, false },
