@@ -10,6 +10,7 @@
 #include "umrun/signals.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -116,6 +117,53 @@ ssize_t pinned_vector(ssize_t (*next)(int, const struct iovec *, int), int fd, c
 	pin_parts(p, iov, (size_t)count, prot);
 	n = next(fd, p->iov, (int)p->count);
 	unpin_parts(p, iov, n, prot);
+	free(p);
+	return n;
+}
+
+/* A pipe keeps pages, where memory of the library gets other contents: it is given copies. false: there is none. */
+static bool copy_parts(struct parts *p, const struct iovec *iov, size_t count)
+{
+	size_t left = MOST;
+
+	p->count = 0;
+	for (size_t i = 0; i < count && left; i++) {
+		struct iovec one = iov[i];
+
+		p->pins[i] = (struct pins){ .count = 0 };
+		p->copies[i] = NULL;
+		if (is_held(one.iov_base, one.iov_len)) {
+			one.iov_len = one.iov_len < left ? one.iov_len : left;
+			left -= one.iov_len;
+			one.iov_base = p->copies[i] = stand_in(one.iov_base, one.iov_len, PROT_READ);
+			if (!one.iov_base)
+				break;
+		}
+		p->iov[i] = one;
+		p->count++;
+	}
+	return p->count;
+}
+
+PUBLIC ssize_t vmsplice(int fd, const struct iovec *iov, size_t count, unsigned flags)
+{
+	ssize_t (*next)(int, const struct iovec *, size_t, unsigned) = NEXT("vmsplice");
+	bool held = false, loads = (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY;
+	struct parts *p;
+	ssize_t n = -1;
+
+	for (size_t i = 0; i < count && count <= IOV_MAX && !held && region_count && !region_kernel; i++)
+		held = is_held(iov[i].iov_base, iov[i].iov_len);
+	p = held && !FROM_LIBRARY() ? malloc(sizeof(*p)) : NULL;
+	if (!p)
+		return next(fd, iov, count, flags);
+	if (loads)
+		pin_parts(p, iov, count, WRITABLE);
+	if (loads || copy_parts(p, iov, count))
+		n = next(fd, p->iov, p->count, flags);
+	else
+		errno = EFAULT;
+	unpin_parts(p, iov, n, loads ? WRITABLE : PROT_READ);
 	free(p);
 	return n;
 }

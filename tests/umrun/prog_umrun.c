@@ -1255,6 +1255,30 @@ static void waiting_calls(void)
 		end_writer(&writers[i], i % 16 * MIB, OLD);
 }
 
+/* What a pipe holds stays as it was, whatever memory is used for meanwhile. */
+static void calls_that_keep(void)
+{
+	uint8_t *m, buf[PAGE];
+	int fd = open_data(O_RDWR);
+
+	/* What the kernel has in memory is not copied. */
+	check(fsync(fd) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0 && close(fd) == 0);
+	m = map_data(SIZE, PROT_READ, MAP_SHARED, 0);
+
+	for (size_t at = 0; at < 16 * MIB; at += 151 * PAGE) {
+		struct iovec iov = { m + at, PAGE };
+		int fds[2];
+
+		check(pipe(fds) == 0 && m[at] == pattern(at, OLD) && vmsplice(fds[1], &iov, 1, 0) == (ssize_t)PAGE);
+		for (size_t other = 0; other < 16 * MIB; other += 32 * PAGE)
+			check(m[other] == pattern(other, OLD));
+		check(read(fds[0], buf, PAGE) == (ssize_t)PAGE);
+		check_bytes(buf, PAGE, at, OLD);
+		close(fds[0]);
+		close(fds[1]);
+	}
+}
+
 /* What is pinned cannot be read again. */
 static void written_in_calls(void)
 {
@@ -1359,6 +1383,7 @@ static const struct part {
 	{ "calls that write a file from itself", calls_of_itself, false, true, false, false },
 	{ "calls on sockets", calls_on_sockets, false, true, false, false },
 	{ "calls that wait", waiting_calls, false, true, false, false },
+	{ "calls that keep what they are given", calls_that_keep, false, true, false, false },
 	{ "calls while the file is written", written_in_calls, false, true, false, false },
 	{ "calls that block all signals", all_blocked, false, true, false, false },
 	{ "calls of the library while it forks", forks_with_locks, false, false, false, false },
