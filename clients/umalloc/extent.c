@@ -15,8 +15,15 @@
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 #include <ummap.h>
+
+/* What waits to be written is tried in parts: so many of a heap, of so many segments at least. */
+#define PARTS 256
+#define SEGMENTS 4
+/* Storage that has refused that is not asked again for so long. */
+#define REFUSED_MS 100
 
 static struct umalloc_heap *heap_of(extent_hooks_t *hooks)
 {
@@ -85,6 +92,29 @@ static bool all_set(const uint64_t *bits, size_t first, size_t last)
 
 /* ---- Growing. ---- */
 
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* Part by part, until one is refused: all that waits may be much, and a program may ask for memory again and again. */
+static int write_what_waits(const struct umalloc_heap *heap)
+{
+	size_t part = heap->used / PARTS > SEGMENTS * heap->seg_size ? heap->used / PARTS : SEGMENTS * heap->seg_size;
+
+	for (size_t at = 0; at < heap->used; at += part) {
+		size_t len = part < heap->used - at ? part : heap->used - at;
+
+		/* The first also tells an error of before. */
+		if (umsync_range(heap->base + at, len, UMMAP_NOFLUSH) < 0 && umsync_range(heap->base + at, len, UMMAP_NOFLUSH) < 0)
+			return -1;
+	}
+	return 0;
+}
+
 /* Whether storage takes what leaves memory. Where it has refused a write since the last time, all writes that wait are tried: a
  * heap that grew nevertheless would do so in memory, beyond its budget. */
 static bool takes_writes(struct umalloc_heap *heap)
@@ -93,8 +123,16 @@ static bool takes_writes(struct umalloc_heap *heap)
 
 	if (umstat(heap->base, &st) < 0 || st.write_errors == heap->failed)
 		return true;
-	/* The first also tells an error of before. */
-	if (umsync_range(heap->base, heap->size, UMMAP_NOFLUSH) < 0 && umsync_range(heap->base, heap->size, UMMAP_NOFLUSH) < 0) {
+	/* Each arena is asked in turn, and a program that does without asks again. */
+	if (heap->refused && now_ms() - heap->refused_at < REFUSED_MS) {
+		heap_fail(heap->refused, "the heap does not grow while its storage fails to take what leaves memory: %s",
+			  strerror(heap->refused));
+		return false;
+	}
+	heap->refused = 0;
+	if (write_what_waits(heap) < 0) {
+		heap->refused = errno;
+		heap->refused_at = now_ms();
 		heap_fail(errno, "the heap does not grow while its storage fails to take what leaves memory: %s", umerrormsg());
 		return false;
 	}

@@ -30,6 +30,8 @@ struct umalloc_heap {
 	_Atomic uint64_t *large;         /* a bit for each page with which an allocation begins that is given up when it is freed */
 	_Atomic uint64_t discarded;      /* bytes */
 	uint64_t failed;                 /* writes that storage had refused when the heap last grew */
+	int refused;                     /* the error of the last time that it did not; 0: none */
+	uint64_t refused_at;             /* when that was, in ms */
 	pthread_mutex_t making;          /* of the arenas */
 	unsigned arenas;                 /* how many there may be */
 	_Atomic uint32_t arena[ARENAS_MAX]; /* jemalloc's numbers of them; NO_ARENA: not made yet */
