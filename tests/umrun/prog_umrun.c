@@ -1421,7 +1421,7 @@ static const struct part *find(const char *name)
 static char umrun[512], self[512], log_name[320];
 
 /* As another program, with or without umrun. */
-enum how { AS_IT_IS, UNDER, AS_NOBODY, BY_SIGNALS };
+enum how { AS_IT_IS, UNDER, AS_NOBODY, BY_SIGBUS, BY_SEGV };
 
 static void execute(const struct part *part, enum how how)
 {
@@ -1432,9 +1432,9 @@ static void execute(const struct part *part, enum how how)
 		args[n++] = "--heap";
 		args[n++] = temp_dir();
 	}
-	if (how == BY_SIGNALS) {
+	if (how == BY_SIGBUS || how == BY_SEGV) {
 		args[n++] = "--engine";
-		args[n++] = "sigbus";
+		args[n++] = how == BY_SEGV ? "segv" : "sigbus";
 	}
 	args[n++] = self;
 	args[n++] = part->name;
@@ -1445,7 +1445,7 @@ static void execute(const struct part *part, enum how how)
 
 static void run_part(const struct part *part, enum how how)
 {
-	static const char *const hows[] = { "", ", under umrun", ", without rights", ", with another engine" };
+	static const char *const hows[] = { "", ", under umrun", ", without rights", ", by sigbus", ", by segv" };
 	int fd = open(data, O_RDWR | O_CREAT | O_TRUNC, 0600), status;
 	pid_t child;
 
@@ -1545,7 +1545,8 @@ int main(int argc, char **argv)
 		if (strstr(all[i].name, "calls") || all[i].run == messages || all[i].run == allocates_and_forks) {
 			if (geteuid() == 0)
 				run_part(&all[i], AS_NOBODY);
-			run_part(&all[i], BY_SIGNALS);
+			run_part(&all[i], BY_SIGBUS);
+			run_part(&all[i], BY_SEGV);
 		}
 	}
 	check(refuses("--limit", "7Q") && refuses("--policy", "nonsense") && refuses("--driver", "nonsense"));
