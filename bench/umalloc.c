@@ -10,8 +10,6 @@
 #include <getopt.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "kit/common.h"
 #include "umalloc.h"
@@ -179,8 +177,8 @@ static double run_side(char *self, const char *preload, const char *name, bool o
 	double rate = 0;
 	FILE *f;
 
-	snprintf(command, sizeof(command), "%s%s%s'%s' --threads %u%s --side %s-%s", ours ? "" : "LD_PRELOAD='", ours ? "" : preload,
-		 ours ? "" : "' ", self, threads, less > 1 ? " --quick" : "", ours ? "ours" : "theirs", name);
+	snprintf(command, sizeof(command), "LD_PRELOAD='%s' '%s' --threads %u%s --side %s-%s", ours ? "" : preload, self, threads,
+		 less > 1 ? " --quick" : "", ours ? "ours" : "theirs", name);
 	f = popen(command, "r");
 	if (!f || fscanf(f, "%lf", &rate) != 1 || pclose(f))
 		die("%s: it has failed", command);

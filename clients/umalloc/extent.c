@@ -100,7 +100,7 @@ static uint64_t now_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* Part by part, until one is refused: all that waits may be much, and a program may ask for memory again and again. */
+/* Part by part, until one is refused, with the error: all that waits may be much, and a program may ask for memory again and again. */
 static int write_what_waits(const struct umalloc_heap *heap)
 {
 	size_t part = heap->used / PARTS > SEGMENTS * heap->seg_size ? heap->used / PARTS : SEGMENTS * heap->seg_size;
@@ -110,7 +110,7 @@ static int write_what_waits(const struct umalloc_heap *heap)
 
 		/* The first also tells an error of before. */
 		if (umsync_range(heap->base + at, len, UMMAP_NOFLUSH) < 0 && umsync_range(heap->base + at, len, UMMAP_NOFLUSH) < 0)
-			return -1;
+			return errno;
 	}
 	return 0;
 }
@@ -120,20 +120,20 @@ static int write_what_waits(const struct umalloc_heap *heap)
 static bool takes_writes(struct umalloc_heap *heap)
 {
 	struct umstat st = { .struct_size = sizeof(st) };
+	const char *why;
 
 	if (umstat(heap->base, &st) < 0 || st.write_errors == heap->failed)
 		return true;
 	/* Each arena is asked in turn, and a program that does without asks again. */
 	if (heap->refused && now_ms() - heap->refused_at < REFUSED_MS) {
-		heap_fail(heap->refused, "the heap does not grow while its storage fails to take what leaves memory: %s",
-			  strerror(heap->refused));
-		return false;
-	}
-	heap->refused = 0;
-	if (write_what_waits(heap) < 0) {
-		heap->refused = errno;
+		why = strerror(heap->refused);
+	} else {
+		heap->refused = write_what_waits(heap);
 		heap->refused_at = now_ms();
-		heap_fail(errno, "the heap does not grow while its storage fails to take what leaves memory: %s", umerrormsg());
+		why = umerrormsg();
+	}
+	if (heap->refused) {
+		heap_fail(heap->refused, "the heap does not grow while its storage fails to take what leaves memory: %s", why);
 		return false;
 	}
 	heap->failed = st.write_errors;

@@ -54,35 +54,48 @@ static size_t part_of(const void *caller, uintptr_t buf, size_t len)
 struct parts {
 	struct iovec iov[IOV_MAX];
 	struct pins pins[IOV_MAX];
-	void *copies[IOV_MAX];   /* of those that could not be pinned; NULL: it is the program's */
+	void *copies[IOV_MAX];   /* in place of those that are not pinned; NULL: it is the program's */
 	size_t count;
 };
+
+static bool has_held_part(const struct iovec *iov, size_t count)
+{
+	for (size_t i = 0; i < count && region_count && !region_kernel; i++) {
+		if (is_held(iov[i].iov_base, iov[i].iov_len))
+			return true;
+	}
+	return false;
+}
 
 static bool has_held(const struct msghdr *msg)
 {
 	if (!region_count || region_kernel)
 		return false;
-	for (size_t i = 0; i < msg->msg_iovlen; i++) {
-		if (is_held(msg->msg_iov[i].iov_base, msg->msg_iov[i].iov_len))
-			return true;
-	}
-	return is_held(msg->msg_iov, 1) || is_held(msg->msg_name, msg->msg_namelen) || is_held(msg->msg_control, msg->msg_controllen);
+	return has_held_part(msg->msg_iov, msg->msg_iovlen) || is_held(msg->msg_iov, 1) || is_held(msg->msg_name, msg->msg_namelen) ||
+	       is_held(msg->msg_control, msg->msg_controllen);
 }
 
-static void pin_parts(struct parts *p, const struct iovec *iov, size_t count, int prot)
+/* kept: the kernel goes on using it after the call, when memory of the library may have other contents: it is given copies, or no
+ * more where there is none. */
+static void pin_parts(struct parts *p, const struct iovec *iov, size_t count, int prot, bool kept)
 {
 	size_t left = MOST;
 
 	p->count = 0;
 	for (size_t i = 0; i < count && i < IOV_MAX && left; i++) {
 		struct iovec one = iov[i];
+		bool held = is_held(one.iov_base, one.iov_len), copied = held && kept;
 
-		if (is_held(one.iov_base, one.iov_len)) {
+		if (held) {
 			one.iov_len = one.iov_len < left ? one.iov_len : left;
 			left -= one.iov_len;
 		}
-		pin(&p->pins[i], one.iov_base, one.iov_len, prot);
-		p->copies[i] = p->pins[i].over ? stand_in(one.iov_base, one.iov_len, prot) : NULL;
+		p->pins[i] = (struct pins){ .count = 0 };
+		if (!kept)
+			pin(&p->pins[i], one.iov_base, one.iov_len, prot);
+		p->copies[i] = copied || p->pins[i].over ? stand_in(one.iov_base, one.iov_len, prot) : NULL;
+		if (copied && !p->copies[i])
+			return;
 		if (p->copies[i])
 			one.iov_base = p->copies[i];
 		p->iov[i] = one;
@@ -114,56 +127,31 @@ ssize_t pinned_vector(ssize_t (*next)(int, const struct iovec *, int), int fd, c
 
 	if (!p)
 		return next(fd, iov, count);
-	pin_parts(p, iov, (size_t)count, prot);
+	pin_parts(p, iov, (size_t)count, prot, false);
 	n = next(fd, p->iov, (int)p->count);
 	unpin_parts(p, iov, n, prot);
 	free(p);
 	return n;
 }
 
-/* A pipe keeps pages, where memory of the library gets other contents: it is given copies. false: there is none. */
-static bool copy_parts(struct parts *p, const struct iovec *iov, size_t count)
-{
-	size_t left = MOST;
-
-	p->count = 0;
-	for (size_t i = 0; i < count && left; i++) {
-		struct iovec one = iov[i];
-
-		p->pins[i] = (struct pins){ .count = 0 };
-		p->copies[i] = NULL;
-		if (is_held(one.iov_base, one.iov_len)) {
-			one.iov_len = one.iov_len < left ? one.iov_len : left;
-			left -= one.iov_len;
-			one.iov_base = p->copies[i] = stand_in(one.iov_base, one.iov_len, PROT_READ);
-			if (!one.iov_base)
-				break;
-		}
-		p->iov[i] = one;
-		p->count++;
-	}
-	return p->count;
-}
-
+/* To a pipe, which keeps the pages; or from one. */
 PUBLIC ssize_t vmsplice(int fd, const struct iovec *iov, size_t count, unsigned flags)
 {
 	ssize_t (*next)(int, const struct iovec *, size_t, unsigned) = NEXT("vmsplice");
-	bool held = false, loads = (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY;
-	struct parts *p;
+	bool held = count <= IOV_MAX && !FROM_LIBRARY() && has_held_part(iov, count);
+	struct parts *p = held ? malloc(sizeof(*p)) : NULL;
 	ssize_t n = -1;
+	int prot;
 
-	for (size_t i = 0; i < count && count <= IOV_MAX && !held && region_count && !region_kernel; i++)
-		held = is_held(iov[i].iov_base, iov[i].iov_len);
-	p = held && !FROM_LIBRARY() ? malloc(sizeof(*p)) : NULL;
 	if (!p)
 		return next(fd, iov, count, flags);
-	if (loads)
-		pin_parts(p, iov, count, WRITABLE);
-	if (loads || copy_parts(p, iov, count))
+	prot = (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY ? WRITABLE : PROT_READ;
+	pin_parts(p, iov, count, prot, prot == PROT_READ);
+	if (p->count)
 		n = next(fd, p->iov, p->count, flags);
 	else
 		errno = EFAULT;
-	unpin_parts(p, iov, n, loads ? WRITABLE : PROT_READ);
+	unpin_parts(p, iov, n, prot);
 	free(p);
 	return n;
 }
@@ -178,7 +166,7 @@ static ssize_t message(ssize_t (*next)(int, struct msghdr *, int), int fd, struc
 	pin(&name, msg->msg_name, msg->msg_namelen, prot);
 	pin(&control, msg->msg_control, msg->msg_controllen, prot);
 	if (p) {
-		pin_parts(p, msg->msg_iov, msg->msg_iovlen, prot);
+		pin_parts(p, msg->msg_iov, msg->msg_iovlen, prot, false);
 		part.msg_iov = p->iov;
 		part.msg_iovlen = p->count;
 		n = next(fd, &part, flags);

@@ -222,26 +222,21 @@ bool heap_ready(void)
 static void say_refused(int error)
 {
 	static _Atomic bool said;
-	char line[700];
-	int len;
 
-	if (error == ENOMEM || atomic_exchange(&said, true))
-		return;
-	len = snprintf(line, sizeof(line), "umrun: %s has no more memory from its heap in %s: %s\n", program_invocation_short_name,
-		       config.heap, umalloc_errormsg());
-	if (len > 0 && write(STDERR_FILENO, line, (size_t)len < sizeof(line) ? (size_t)len : sizeof(line) - 1) < 0)
-		errno = ENOMEM;
+	if (error != ENOMEM && !atomic_exchange(&said, true))
+		fprintf(stderr, "umrun: %s has no more memory from its heap in %s: %s\n", program_invocation_short_name, config.heap,
+			umalloc_errormsg());
 }
 
 static void *allocated(void *memory)
 {
-	if (memory)
+	if (memory) {
 		counted.allocations++;
-	else
+	} else {
 		say_refused(errno);
-	inside = false;
-	if (!memory)
 		errno = ENOMEM;
+	}
+	inside = false;
 	return memory;
 }
 

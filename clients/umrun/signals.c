@@ -8,7 +8,6 @@
 #include "umrun/next.h"
 #include "umrun/region.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
@@ -77,20 +76,22 @@ PUBLIC int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
 	return FROM_LIBRARY() || region_kernel ? next(how, set, old) : change(next, how, set, old);
 }
 
-PUBLIC int sighold(int sig)
+static int change_one(int how, int sig)
 {
 	sigset_t set;
 
 	sigemptyset(&set);
-	return sigaddset(&set, sig) < 0 ? -1 : sigprocmask(SIG_BLOCK, &set, NULL);
+	return sigaddset(&set, sig) < 0 ? -1 : sigprocmask(how, &set, NULL);
+}
+
+PUBLIC int sighold(int sig)
+{
+	return change_one(SIG_BLOCK, sig);
 }
 
 PUBLIC int sigrelse(int sig)
 {
-	sigset_t set;
-
-	sigemptyset(&set);
-	return sigaddset(&set, sig) < 0 ? -1 : sigprocmask(SIG_UNBLOCK, &set, NULL);
+	return change_one(SIG_UNBLOCK, sig);
 }
 
 /* ---- Handlers use mappings, too. ---- */
