@@ -8,16 +8,16 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/loop.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <unistd.h>
+
+#include "loop.h"
 
 extern const struct ummap_driver ummap_driver_posix;
 static const struct ummap_driver *const posix = &ummap_driver_posix;
@@ -50,24 +50,18 @@ static inline void need_root(void)
 }
 
 /* A loop device, gone when its last user is. */
-static inline int loop_device(size_t size, char *path)
+static inline int loop_device(size_t size, char *path, size_t room)
 {
-	struct loop_config config = { .fd = (__u32)temp_file("/var/tmp", size),
-				      .info.lo_flags = LO_FLAGS_AUTOCLEAR };
-	int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC), fd;
+	int file = temp_file("/var/tmp", size), fd = loop_attach(file);
+	char link[32];
+	ssize_t len;
 
-	cr_assert_geq(control, 0);
-	do {
-		snprintf(path, 32, "/dev/loop%d", ioctl(control, LOOP_CTL_GET_FREE));
-		fd = open(path, O_RDWR | O_CLOEXEC);
-		cr_assert_geq(fd, 0, "%s", path);
-		if (ioctl(fd, LOOP_CONFIGURE, &config) == 0)
-			break;
-		cr_assert_eq(errno, EBUSY, "%s: %s", path, strerror(errno));
-		close(fd);
-	} while (true);
-	close(control);
-	close((int)config.fd);
+	cr_assert_geq(fd, 0, "%s", strerror(errno));
+	close(file);
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	len = readlink(link, path, room - 1);
+	cr_assert_gt(len, 0);
+	path[len] = '\0';
 	return fd;
 }
 
@@ -75,7 +69,7 @@ static inline int loop_device(size_t size, char *path)
 static inline int ext4_file(size_t size)
 {
 	char device[32], command[80], dir[] = "/tmp/test_posix.XXXXXX";
-	int loop = loop_device(16 * MIB, device), fd;
+	int loop = loop_device(16 * MIB, device, sizeof(device)), fd;
 
 	snprintf(command, sizeof(command), "mkfs.ext4 -q -b 1024 %s", device);
 	cr_assert_eq(system(command), 0);

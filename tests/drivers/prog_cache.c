@@ -862,6 +862,8 @@ static void check_device(void)
 	check_exits(run_child(find_on_device, NULL), 0);
 	close(device);
 	close(file);
+	/* The caches that follow have files again, which are removed. */
+	make_store();
 }
 
 /* ---- A far store in memory, which counts what is read from it ---- */

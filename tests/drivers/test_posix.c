@@ -257,7 +257,7 @@ Test(posix, block_device)
 	void *h;
 
 	need_root();
-	fd = loop_device(MIB, path);
+	fd = loop_device(MIB, path, sizeof(path));
 	cr_assert_eq(try_path(path, UMMAP_O_WRITE, NULL, &h), 0, "%s", geom.why);
 	cr_expect_eq(geom.caps, UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE | UMMAP_CAP_DIRECT |
 					UMMAP_CAP_WRITE);

@@ -134,7 +134,7 @@ Test(posix_mixed, model_on_block_device)
 	char path[32];
 
 	need_root();
-	against_model(loop_device(SPAN, path), false);
+	against_model(loop_device(SPAN, path, sizeof(path)), false);
 }
 
 /* --- threads --- */
@@ -239,5 +239,5 @@ Test(posix_mixed, threads_on_block_device)
 	char path[32];
 
 	need_root();
-	many_threads(loop_device(MIB, path), false);
+	many_threads(loop_device(MIB, path, sizeof(path)), false);
 }
