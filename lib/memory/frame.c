@@ -6,6 +6,8 @@
  */
 #include "memory/frame.h"
 
+#include "engine/userfaultfd.h"
+
 #include "memory/freelist.h"
 #include "base/sys.h"
 
@@ -487,6 +489,19 @@ void frame_free(uint32_t frame)
 	push_free(frame);
 	count_taken(arena_of(frame)->kind, -1);
 	futex_unlock(&lock);
+}
+
+void frame_empty(const uint32_t *frames, unsigned n)
+{
+	struct userfaultfd_drops drops = { .n = 0 };
+
+	for (unsigned k = 0; k < n; k++) {
+		if (arena_of(frames[k])->kind == FRAME_COPIED && !*blank_of(frames[k]))
+			userfaultfd_drop_later(&drops, frame_addr(frames[k]), arena_of(frames[k])->len);
+	}
+	userfaultfd_drop_all(&drops);
+	for (unsigned k = 0; k < n; k++)
+		*blank_of(frames[k]) |= arena_of(frames[k])->kind == FRAME_COPIED;
 }
 
 /* The memory of a free frame goes; false: there is none. */

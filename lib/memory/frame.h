@@ -34,6 +34,8 @@ void frame_free(uint32_t frame);
 /* Frees a frame, and its memory to the system; the frame need not be in the pool, if its memory was discarded
  * elsewhere. */
 void frame_free_to_system(uint32_t frame);
+/* Those that are copied, and are in the pool, give their memory to the system, by one call where it can. */
+void frame_empty(const uint32_t *frames, unsigned n);
 /* How many frames of len bytes are populated at a time, as one huge page: 1, where they move page by page or `limit` is
  * too small for whole huge pages. */
 uint32_t frame_block(enum frame_kind kind, size_t len, size_t limit);

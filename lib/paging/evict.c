@@ -56,6 +56,11 @@
 #define DROP_PART 32
 /* ... and of what is inactive there, one goes with so many of them: the oldest, which has had its chance. */
 #define EXPIRE_PART 16
+/* So many frames lose their memory in the pool together, where a segment is no larger than this; and no more than this part
+ * of what is inactive, which has its chance. */
+#define EMPTY_TOGETHER 16
+#define EMPTY_MOST ((size_t)16 << 10)
+#define EMPTY_PART 4
 
 /* A request for a frame, and its progress. */
 struct request {
@@ -258,6 +263,29 @@ static bool is_of_use(const struct mapping *from, const struct mapping *wanted)
 	return from->seg_size == wanted->seg_size && map_frames(from) == map_frames(wanted);
 }
 
+/*
+ * What is read into a frame that has memory in the pool moves to its place, and each move interrupts the other processors;
+ * without that memory it is copied (seg_fault). So the memory goes, by one call with that of frames that would be taken
+ * next, and these are free from now on.
+ */
+static void empty_frames(struct request *r, struct account *giver)
+{
+	size_t spare = giver->clean / EMPTY_PART / r->map->seg_size;
+	uint32_t frames[EMPTY_TOGETHER] = { r->frame };
+	unsigned n = 1;
+	struct member *m;
+	struct seg *s;
+
+	for (; n < EMPTY_TOGETHER && n < spare && (s = cache_reclaim(giver, &r->map->member, &m)); n++) {
+		frames[n] = evict_let_go(map_of(m), s);
+		seg_unlock(s);
+	}
+	if (n > 1)
+		frame_empty(frames, n);
+	while (n-- > 1)
+		frame_free(frames[n]);
+}
+
 /* Takes the frame of a segment that is inactive and clean; true without one: try again, something has moved. */
 static bool reclaim(struct request *r, struct account *giver, bool unused)
 {
@@ -280,6 +308,8 @@ static bool reclaim(struct request *r, struct account *giver, bool unused)
 	r->charged |= fits;
 	if (fits) {
 		r->frame = got;
+		if (r->map->engine->drops && r->map->seg_size <= EMPTY_MOST && !frame_is_blank(got))
+			empty_frames(r, giver);
 	} else {
 		frame_free_to_system(got);
 		r->help -= r->help > 0;
