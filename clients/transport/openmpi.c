@@ -2,9 +2,10 @@
 /*
  * OpenMPI 4.1. Its first choice for windows, osc/rdma, has the kernel copy between processes (CMA): where that gets EFAULT
  * it tries for ever. With any engine and with plain memory, it finds no way to windows of a single process, and its
- * operations are not atomic. osc/pt2pt has none of this, but does not do THREAD_MULTIPLE; there, osc/ucx. btl/vader tries
- * CMA as well and falls back to its own copies, not without a line on stderr each time. Between machines every transport
- * writes from windows by system calls.
+ * operations are not atomic. osc/pt2pt has none of this, but does not do THREAD_MULTIPLE; there, osc/ucx, which later
+ * versions leave out where UCX has only transports that are not in a list of fast networks'. btl/vader tries CMA as well
+ * and falls back to its own copies, not without a line on stderr each time; UCX ends the program. Between machines every
+ * transport writes from windows by system calls.
  */
 #include "transport/engine.h"
 
@@ -19,12 +20,19 @@
 
 void transport_prepare(int threads)
 {
-	engine_default(OSC, threads == MPI_THREAD_MULTIPLE ? "^rdma" : "^rdma,ucx");
+	if (threads == MPI_THREAD_MULTIPLE) {
+		engine_default(OSC, "^rdma");
+		/* With the list of devices as it is, messages stay where they were. */
+		engine_default("OMPI_MCA_opal_common_ucx_tls", "any");
+	} else {
+		engine_default(OSC, "^rdma,ucx");
+	}
 	if (engine_expects_uffd())
 		return;
 	engine_default(COPY, "none");
 	/* UCX would take SIGSEGV and SIGBUS away. */
 	engine_default("UCX_HANDLE_ERRORS", "none");
+	engine_default("UCX_TLS", "^cma");
 }
 
 /* Whether a list of components, "a,b" or "^a,b", leaves name in. */
