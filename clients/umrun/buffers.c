@@ -450,3 +450,40 @@ PUBLIC int epoll_pwait(int fd, struct epoll_event *events, int most, int ms, con
 
 	return WITH(events, len, WRITABLE, next(fd, events, most, ms, signals_mask(mask, &room)));
 }
+
+/* ---- The same, from programs that were built to be checked (_FORTIFY_SOURCE). ---- */
+
+PUBLIC ssize_t __readlink_chk(const char *path, char *buf, size_t len, size_t room);
+PUBLIC ssize_t __readlink_chk(const char *path, char *buf, size_t len, size_t room)
+{
+	check_room(len, room);
+	return readlink(path, buf, len);
+}
+
+PUBLIC ssize_t __readlinkat_chk(int folder, const char *path, char *buf, size_t len, size_t room);
+PUBLIC ssize_t __readlinkat_chk(int folder, const char *path, char *buf, size_t len, size_t room)
+{
+	check_room(len, room);
+	return readlinkat(folder, path, buf, len);
+}
+
+PUBLIC char *__getcwd_chk(char *buf, size_t len, size_t room);
+PUBLIC char *__getcwd_chk(char *buf, size_t len, size_t room)
+{
+	check_room(len, room);
+	return getcwd(buf, len);
+}
+
+PUBLIC int __poll_chk(struct pollfd *all, nfds_t count, int ms, size_t room);
+PUBLIC int __poll_chk(struct pollfd *all, nfds_t count, int ms, size_t room)
+{
+	check_room(count * sizeof(*all), room);
+	return poll(all, count, ms);
+}
+
+PUBLIC int __ppoll_chk(struct pollfd *all, nfds_t count, const struct timespec *timeout, const sigset_t *mask, size_t room);
+PUBLIC int __ppoll_chk(struct pollfd *all, nfds_t count, const struct timespec *timeout, const sigset_t *mask, size_t room)
+{
+	check_room(count * sizeof(*all), room);
+	return ppoll(all, count, timeout, mask);
+}

@@ -408,7 +408,7 @@ PUBLIC ssize_t recv(int fd, void *buf, size_t len, int flags)
 
 /* ---- The same, from programs that were built to be checked (_FORTIFY_SOURCE). ---- */
 
-static void check_room(size_t len, size_t room)
+void check_room(size_t len, size_t room)
 {
 	if (len > room)
 		((void (*)(void))NEXT("__chk_fail"))();

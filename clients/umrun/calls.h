@@ -25,6 +25,8 @@ void unpin(const struct pins *pins);
  * filled. NULL: there is none, or the range is not memory of the library as a whole. */
 void *stand_in(const void *buf, size_t len, int prot);
 void stand_in_end(void *copy, size_t len);
+/* Of a program that was built to be checked (_FORTIFY_SOURCE): ends it where a buffer has less room. */
+void check_room(size_t len, size_t room);
 /* readv and writev of what is no file, where is_held says so of a part: one call, and a short one if that is much. */
 ssize_t pinned_vector(ssize_t (*next)(int, const struct iovec *, int), int fd, const struct iovec *iov, int count, int prot);
 /* The file is going to have `len` bytes only: what of it is mapped behind is the kernel's before. -1 with errno. */

@@ -7,6 +7,7 @@
 
 #include <grp.h>
 #include <malloc.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
@@ -445,6 +446,28 @@ static struct msghdr one_part(struct iovec *iov, void *at, size_t len)
 	return (struct msghdr){ .msg_iov = iov, .msg_iovlen = 1 };
 }
 
+int __poll_chk(struct pollfd *all, nfds_t count, int ms, size_t room);
+int __ppoll_chk(struct pollfd *all, nfds_t count, const struct timespec *timeout, const sigset_t *mask, size_t room);
+ssize_t __readlink_chk(const char *path, char *buf, size_t len, size_t room);
+ssize_t __readlinkat_chk(int folder, const char *path, char *buf, size_t len, size_t room);
+char *__getcwd_chk(char *buf, size_t len, size_t room);
+
+/* What a compiler makes of calls where it checks the room (_FORTIFY_SOURCE). There is something to be read. */
+static void call_checked(uint8_t *m, int fd)
+{
+	struct pollfd *one = (struct pollfd *)(void *)(m + 6 * MIB);
+	char *there = (char *)m + 9 * MIB, folder[PATH_MAX];
+
+	*one = (struct pollfd){ .fd = fd, .events = POLLIN };
+	check(madvise(m, SIZE, MADV_DONTNEED) == 0 && __poll_chk(one, 1, 0, sizeof(*one)) == 1 && one->revents == POLLIN);
+	one->revents = 0;
+	check(madvise(m, SIZE, MADV_DONTNEED) == 0 && __ppoll_chk(one, 1, NULL, NULL, sizeof(*one)) == 1 && one->revents == POLLIN);
+	check(__readlink_chk("/proc/self/exe", there, 1000, 1000) > 0);
+	check(madvise(m, SIZE, MADV_DONTNEED) == 0 && __readlinkat_chk(AT_FDCWD, "/proc/self/exe", there, 1000, 1000) > 0);
+	check(madvise(m, SIZE, MADV_DONTNEED) == 0 && __getcwd_chk(there, PATH_MAX, PATH_MAX) == there);
+	check(getcwd(folder, sizeof(folder)) && strcmp(folder, there) == 0);
+}
+
 /* Messages and structures, in memory that is not there. */
 static void messages(void)
 {
@@ -479,6 +502,7 @@ static void messages(void)
 	check(waiting == 5);
 	check(stat(data, &st) == 0 && stat(data, held) == 0 && memcmp(&st, held, sizeof(st)) == 0);
 	check(getrandom(m + 8 * MIB, 3 * MIB, 0) > 0 && readlink("/proc/self/exe", (char *)m + 9 * MIB, 1000) > 0);
+	call_checked(m, streams[1]);
 	memset(m + 10 * MIB, 'x', 100000);
 	m[10 * MIB + 100000] = 0;
 	file = tmpfile();
