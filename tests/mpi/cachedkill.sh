@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Kills jobs with a cached file again and again, each with other ranks and nodes: `tests/mpi/cachedkill.sh LAUNCH MPI RANKS PROGRAM`,
-# in UMMAP_TEST_FOLDER; CACHED_KILLS times (5).
+# in UMMAP_TEST_FOLDER; CACHED_KILLS times (5). Among machines, one of them is gone in the end; others can reach its cache.
+. tests/mpi/gone.bash
 folder=${UMMAP_TEST_FOLDER:?} launch=$1 mpi=$2 most=$3 program=$4
 mkdir -p "$folder/near"
 run() { # RANKS NODES ARGUMENT
@@ -23,6 +24,17 @@ for ((i = 0; i < ${CACHED_KILLS:-5}; i++)); do
 		exit 1
 	fi
 done
+if several_machines; then
+	"$launch" "$mpi" "$most" "$program" "$folder" 1000000 > "$folder/out" 2>&1 &
+	sleep "$((RANDOM % 4)).$((RANDOM % 10))"
+	lose_machine
+	end_job $! "$program"
+	if grep -q '\] failed:' "$folder/out"; then
+		cat "$folder/out"
+		echo "cachedkill.sh: the job was to lose a machine, and nothing else"
+		exit 1
+	fi
+fi
 run "$most" "$((1 + RANDOM % 3))" check || { cat "$folder/out"; exit 1; }
 # The file is complete without the cache, and has every version in the end.
 UMMAP_CACHE_NODES=1 run 1 1 check || { cat "$folder/out"; exit 1; }

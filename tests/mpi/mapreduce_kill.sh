@@ -3,6 +3,7 @@
 # Kills all ranks of jobs of MapReduce again and again, until each has come to its end: `tests/mpi/mapreduce_kill.sh LAUNCH MPI RANKS
 # PROGRAM`, in UMMAP_TEST_FOLDER. A kill comes at a random moment of what a job takes that nobody kills.
 . tests/mpi/mapreduce.bash
+. tests/mpi/gone.bash
 kills=1
 [ -z "${UMMAP_TEST_LONG:-}" ] || kills=34
 
@@ -29,31 +30,15 @@ for form in sums groups runs sums-2s groups-2s runs-2s; do
 done
 echo "killed $total times"
 
-# What is left of a job: launchers may wait for a machine that is gone until TCP gives up. All processes here are this test's.
-end() { # launcher
-	local pid
-	for _ in {1..60}; do kill -0 "$1" 2> /dev/null || return; sleep 0.05; done
-	kill -9 "$1"
-	for pid in /proc/[0-9]*; do
-		case $(readlink "$pid/exe") in
-		"$(realpath "$program")" | */orted | */hydra_pmi_proxy) kill -9 "${pid#/proc/}" ;;
-		esac
-	done
-}
-
-# Among machines: one of them is gone at such a moment, with its ranks and its network. The job goes on on those that are left.
-read -ra hosts <<< "${MACHINES:-}"
-read -ra keepers <<< "${MACHINES_PIDS:-}"
+# Among machines: one of them is gone at such a moment. The job goes on on those that are left.
 for form in sums runs-2s; do
-	[ ${#hosts[@]} -gt 1 ] || break
+	several_machines || break
 	complete "$form"
 	"${launch[@]}" "$folder" "$form" never > "$folder/out" 2>&1 &
 	ms=$((RANDOM * 32768 + RANDOM)) ms=$((ms % (took + 1)))
 	sleep "$((ms / 1000)).$(printf %03d $((ms % 1000)))"
-	kill -9 "${keepers[-1]}"
-	unset 'keepers[-1]' 'hosts[-1]'
-	MACHINES=${hosts[*]}
-	end $! 2> /dev/null
+	lose_machine
+	end_job $! "$program"
 	! grep -q '\] failed:' "$folder/out" || wrong "$form: without a machine after $ms ms of $took"
 	complete "$form"
 	echo "$form: went on without a machine that was gone after $ms ms of $took"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Kills a job again and again: `tests/mpi/objects_kill.sh LAUNCH MPI RANKS PROGRAM`, in UMMAP_TEST_FOLDER. What dead jobs had
-# staged is garbage, and nothing else is.
+# staged is garbage, and nothing else is. Among machines, one of them is gone in the end, and the next job runs on the others.
+. tests/mpi/gone.bash
 folder=${UMMAP_TEST_FOLDER:?}
 umobject=$(dirname "$4")/../../../umobject
 "$umobject" create "$folder/box" || exit 1
@@ -12,6 +13,17 @@ for ms in 0 $((RANDOM % 50)) $((RANDOM % 200)) $((RANDOM % 200)); do
 		exit 1
 	fi
 done
+if several_machines; then
+	"$@" "$folder" 1000000 > "$folder/out" 2>&1 &
+	sleep "$((RANDOM % 3)).$((RANDOM % 10))"
+	lose_machine
+	end_job $! "$4"
+	if grep -q '\] failed:' "$folder/out"; then
+		cat "$folder/out"
+		echo "objects_kill.sh: the job was to lose a machine, and nothing else"
+		exit 1
+	fi
+fi
 "$umobject" gc "$folder/box" > "$folder/gc" || exit 1
 "$@" "$folder" check || exit 1
 "$umobject" check "$folder/box" || exit 1
