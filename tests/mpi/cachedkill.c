@@ -2,9 +2,9 @@
 /*
  * cachedkill - a job that dies at any moment leaves in its caches what was acknowledged, and the next one goes on from there, with
  * any number of ranks and nodes: `cachedkill FOLDER MILLISECONDS` writes version after version to records all over a file that
- * grows, until all ranks kill themselves; `cachedkill FOLDER check` looks at what is there, and closes; `cachedkill FOLDER cut=N`
- * opens, writes, and closes some times, and each rank dies where it would change or sync what is durable for the Nth time:
- * while it recovers what earlier jobs have left, too. cachedkill.sh runs it.
+ * grows, until all ranks kill themselves; `cachedkill FOLDER lost`, until a machine is gone; `cachedkill FOLDER check` looks at
+ * what is there, and closes; `cachedkill FOLDER cut=N` opens, writes, and closes some times, and each rank dies where it would
+ * change or sync what is durable for the Nth time: while it recovers what earlier jobs have left, too. cachedkill.sh runs it.
  * With CACHED_DURABLE each write is durable, and no sync is made.
  */
 #include "common.h"
@@ -71,13 +71,14 @@ static void open_cached(void)
 	MPI_Info_set(info, "pmem_durable", durable ? "write" : "sync");
 	MPI_Info_set(info, "pmem_close", keeping ? "keep" : "flush");
 	code = MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDWR | MPI_MODE_CREATE, info, &file);
-	if (code != MPI_SUCCESS) {
+	if (code != MPI_SUCCESS && !dying) {
 		char text[MPI_MAX_ERROR_STRING];
 		int len;
 
 		MPI_Error_string(code, text, &len);
 		check(code == MPI_SUCCESS, "%s", text);
 	}
+	must(code);
 	MPI_Info_free(&info);
 }
 
@@ -147,9 +148,10 @@ static void write_versions(int fd, uint64_t version, char *ms)
 	pthread_t thread;
 
 	/* That changes the file at once, and is no change by others. */
-	check(MPI_File_preallocate(file, (MPI_Offset)records_of(version) * RECORD * 8 + 1000) == MPI_SUCCESS);
+	must(MPI_File_preallocate(file, (MPI_Offset)records_of(version) * RECORD * 8 + 1000));
 	dying = true;
-	check(pthread_create(&thread, NULL, kill_later, ms) == 0);
+	if (strcmp(ms, "lost") != 0)
+		check(pthread_create(&thread, NULL, kill_later, ms) == 0);
 	for (;; version++) {
 		write_records(version);
 		if (rank == 0)
@@ -193,6 +195,7 @@ int main(int argc, char **argv)
 	if (sscanf(argv[2], "cut=%d", &cut) == 1)
 		left = cut;
 	keeping = cut % 2;
+	dying = strcmp(argv[2], "lost") == 0;
 	open_cached();
 	check_records(acknowledged);
 	MPI_Barrier(MPI_COMM_WORLD);

@@ -25,7 +25,7 @@ for ((i = 0; i < ${CACHED_KILLS:-5}; i++)); do
 	fi
 done
 if several_machines; then
-	"$launch" "$mpi" "$most" "$program" "$folder" 1000000 > "$folder/out" 2>&1 &
+	"$launch" "$mpi" "$most" "$program" "$folder" lost > "$folder/out" 2>&1 &
 	sleep "$((RANDOM % 4)).$((RANDOM % 10))"
 	lose_machine
 	end_job $! "$program"
