@@ -136,6 +136,7 @@ static int sweep_device(const struct folders *f, unsigned device,
 	int fd = openat(f->devices[device], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	const struct dirent *e;
+	int error = 0;
 
 	if (!d)
 		return object_fail(errno, "%s cannot be read: %s", f->device_paths[device], strerror(errno));
@@ -149,10 +150,12 @@ static int sweep_device(const struct folders *f, unsigned device,
 		if (fstatat(f->devices[device], e->d_name, &st, 0) == 0 && unlinkat(f->devices[device], e->d_name, 0) == 0) {
 			removed->chunks++;
 			removed->bytes += (uint64_t)st.st_size;
+		} else if (errno != ENOENT) {
+			error = errno;
 		}
 	}
 	closedir(d);
-	return 0;
+	return error ? object_fail(error, "chunks in %s cannot be removed: %s", f->device_paths[device], strerror(error)) : 0;
 }
 
 int folders_sweep(struct backend *b, bool (*garbage)(void *arg, const struct umobject_id *id, uint64_t number), void *arg,
@@ -160,12 +163,16 @@ int folders_sweep(struct backend *b, bool (*garbage)(void *arg, const struct umo
 {
 	const struct folders *f = of(b);
 	unsigned device;
+	int error = 0;
 
+	/* One from which nothing can be removed does not keep the others full. */
 	for (device = 0; device < f->ndevices; device++) {
 		if (f->devices[device] < 0)
-			return object_fail(ENODEV, "the device %s is not there: nothing is removed from it", f->device_paths[device]);
-		if (sweep_device(f, device, garbage, arg, removed) < 0)
-			return -1;
+			object_fail(ENODEV, "the device %s is not there: nothing is removed from it", f->device_paths[device]);
+		else if (sweep_device(f, device, garbage, arg, removed) == 0)
+			continue;
+		error = errno;
 	}
-	return 0;
+	errno = error;
+	return error ? -1 : 0;
 }

@@ -597,12 +597,43 @@ static void survives_no_room(void *unused)
 	close(root);
 }
 
+/* A device that is gone, as the first one is here, does not keep the others full. */
+static void collects_where_it_can(void *unused)
+{
+	struct umobject_attr attr = UMOBJECT_ATTR_INIT;
+	struct umobject_shape small = shape;
+	umobject_container *c;
+	char path[PATH_MAX];
+
+	(void)unused;
+	attr.flags = UMOBJECT_CREATE;
+	attr.devices = (const char *[]){ "first", "second" };
+	attr.ndevices = 2;
+	small.chunk[0] = 1 * KIB;
+	good(umobject_open(box(), &attr, &c));
+	good(umobject_put_array(c, "a", &small, data));
+	check(count_stored("first") && count_stored("second"));
+	umobject_close(c);
+	snprintf(path, sizeof(path), "%s/first", box());
+	check(rename(path, in_dir("away")) == 0);
+	c = open_box(box(), 0, 0);
+	good(umobject_delete(c, "a"));
+	refused(umobject_gc(c, NULL), ENODEV, "first is not there");
+	check(!count_stored("second"));
+	umobject_close(c);
+	check(rename(in_dir("away"), path) == 0);
+	c = open_box(box(), 0, 0);
+	good(umobject_gc(c, NULL));
+	check(!count_stored("first"));
+	umobject_close(c);
+}
+
 int main(void)
 {
 	static void (*const all[])(void *) = {
 		tells_whose_flush_failed, tells_nobody_else_of_it, survives_flushes_that_fail, removes_nothing_in_doubt, maps_what_is_replaced,
 		collects_during_commits, lists_during_commits, lets_children_live, needs_few_descriptors, leaves_descriptors, says_that_files_may_not_grow,
-		says_that_there_is_no_memory, survives_no_room,
+		says_that_there_is_no_memory, survives_no_room, collects_where_it_can,
 	};
 
 	if (!getenv("UMMAP_DRIVER_PATH"))
