@@ -41,6 +41,36 @@
 
 static const char *const folder_names[FOLDERS] = { "live", "names", "versions", "views", "h5", "locks" };
 
+/*
+ * Who may make and remove what is in a folder has to read, lock and link it, too, also where the umask of who made it says that others may
+ * not. Not in a folder like /tmp, where everybody removes only what is his own.
+ */
+static void share(int folder, int fd)
+{
+	struct stat in, st;
+	mode_t more = 0;
+
+	if (fstat(folder, &in) < 0 || fstat(fd, &st) < 0 || in.st_mode & S_ISVTX)
+		return;
+	if (in.st_mode & S_IWOTH)
+		more |= S_IROTH | S_IWOTH;
+	if (in.st_mode & S_IWGRP && (in.st_gid == st.st_gid || in.st_mode & S_IWOTH))
+		more |= S_IRGRP | S_IWGRP;
+	/* A file system without rights refuses, and needs none. */
+	if (more & ~st.st_mode)
+		fchmod(fd, (st.st_mode | more) & 0777);
+}
+
+/* Makes a file, or opens it. */
+static int share_file(int folder, const char *name, int flags)
+{
+	int fd = openat(folder, name, flags | O_CREAT | O_CLOEXEC, 0666);
+
+	if (fd >= 0)
+		share(folder, fd);
+	return fd;
+}
+
 /* ---- Opening ---- */
 
 static int ensure_folder(const char *path)
@@ -399,12 +429,12 @@ static int note_unsynced(struct folders *f, const struct umobject_id *id, int fd
 /* A process that has no descriptor left may have them here. */
 static int open_temporary(struct folders *f, unsigned device, const char *temporary)
 {
-	int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, fd = openat(f->devices[device], temporary, flags, 0666);
+	int fd = share_file(f->devices[device], temporary, O_WRONLY | O_TRUNC);
 
 	if (fd >= 0 || errno != EMFILE)
 		return fd;
 	sync_with(f, NULL, &(struct others){ .n = 0 });
-	return openat(f->devices[device], temporary, flags, 0666);
+	return share_file(f->devices[device], temporary, O_WRONLY | O_TRUNC);
 }
 
 /* Written under another name: one that is put again is whole at any time. */
@@ -563,7 +593,7 @@ static int folders_version_new(struct backend *b, const struct umobject_id *id, 
 	(void)of_name;
 	id_text(id, name);
 	do {
-		fd = openat(f->folder[LIVE], name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+		fd = share_file(f->folder[LIVE], name, O_RDWR | O_EXCL);
 		if (fd < 0)
 			return object_fail(errno, "a version cannot be made in %s/live: %s", f->path, strerror(errno));
 		if (lock_shared(fd) < 0)
@@ -752,7 +782,10 @@ static int folders_name_lock(struct backend *b, const char *name, void **lock)
 		snprintf(file, sizeof(file), "%02x", (unsigned)(XXH3_64bits(name, strlen(name)) & 0x3f));
 	else
 		strcpy(file, "collect");
-	*fd = openat(f->folder[LOCKS], file, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+	*fd = share_file(f->folder[LOCKS], file, O_RDWR);
+	/* That of somebody else can be locked by who may only read it, but for some file systems of networks. */
+	if (*fd < 0 && errno == EACCES)
+		*fd = openat(f->folder[LOCKS], file, O_RDONLY | O_CLOEXEC);
 	while (*fd >= 0 && flock(*fd, LOCK_EX) < 0 && errno == EINTR)
 		;
 	if (*fd < 0) {
@@ -784,7 +817,7 @@ static int rewrite(const struct folders *f, struct lease *lease, const void *byt
 
 	id_text(&lease->id, name);
 	snprintf(temporary, sizeof(temporary), ".%s", name);
-	fd = openat(f->folder[LIVE], temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	fd = share_file(f->folder[LIVE], temporary, O_RDWR | O_TRUNC);
 	if (fd < 0)
 		return errno;
 	if (lock_shared(fd) < 0)
@@ -1196,7 +1229,7 @@ static int folders_view_write(struct backend *b, const struct umobject_id *id, c
 
 	id_text(id, name);
 	strcat(name, ".h5");
-	fd = openat(f->folder[VIEWS], name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	fd = share_file(f->folder[VIEWS], name, O_WRONLY | O_TRUNC);
 	if (fd < 0)
 		return object_fail(errno, "%s/views/%s cannot be made: %s", f->path, name, strerror(errno));
 	error = durable_write(fd, &(struct iovec){ (void *)(uintptr_t)bytes, size }, 1);

@@ -53,6 +53,8 @@ static int lock_dead(const struct folders *f, const char *name, int *fd)
 		struct stat st;
 
 		*fd = openat(f->folder[LIVE], name, O_RDWR | O_CLOEXEC);
+		if (*fd < 0 && errno == EACCES)
+			*fd = openat(f->folder[LIVE], name, O_RDONLY | O_CLOEXEC);
 		if (*fd < 0)
 			return -2;
 		if (flock(*fd, LOCK_EX | LOCK_NB) < 0 || fstat(*fd, &st) < 0)
@@ -77,14 +79,14 @@ static void drop_temporary(const struct folders *f, const char *id)
 }
 
 /* Under its lock. Of a view without a version nobody would know any more. */
-static void remove_version(const struct folders *f, const char *name)
+static int remove_version(const struct folders *f, const char *name)
 {
 	char view[ID_TEXT + 3];
 
 	snprintf(view, sizeof(view), "%s.h5", name);
 	drop_temporary(f, name);
 	unlinkat(f->folder[VIEWS], view, 0);
-	unlinkat(f->folder[LIVE], name, 0);
+	return unlinkat(f->folder[LIVE], name, 0) == 0 ? 0 : object_fail(errno, "the version %s cannot be removed: %s", name, strerror(errno));
 }
 
 int folders_version_claim(struct backend *b, const struct umobject_id *id, struct lease **claim, void **bytes, size_t *size)
@@ -105,10 +107,10 @@ int folders_version_claim(struct backend *b, const struct umobject_id *id, struc
 	if (state == -2)
 		return object_fail(errno, "the version %s cannot be opened: %s", name, strerror(errno));
 	if (state >= 0) {
-		remove_version(f, name);
+		state = remove_version(f, name);
 		close(fd);
 		*claim = NULL;
-		return 0;
+		return state;
 	}
 	*bytes = durable_contents(fd, size);
 	error = errno;

@@ -7,6 +7,7 @@
 #include "../small_fs.h"
 
 #include <dirent.h>
+#include <grp.h>
 #include <liburing.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -628,12 +629,137 @@ static void collects_where_it_can(void *unused)
 	umobject_close(c);
 }
 
+/* ---- Several users ---- */
+
+#define GROUP 65532
+
+struct member {
+	uid_t uid;
+	void (*act)(umobject_container *c);
+};
+
+/* Whose umask keeps files to themselves. */
+static void be_member(void *arg)
+{
+	const struct member *m = arg;
+	gid_t group = GROUP;
+	umobject_container *c;
+
+	umask(077);
+	check(setgroups(1, &group) == 0 && setresgid(m->uid, m->uid, m->uid) == 0 && setresuid(m->uid, m->uid, m->uid) == 0);
+	c = open_box("box", 0, 0);
+	m->act(c);
+	umobject_close(c);
+}
+
+static void puts_two(umobject_container *c)
+{
+	data[0] = 1;
+	good(umobject_put_array(c, "a", &shape, data));
+	good(umobject_put_array(c, "b", &shape, data));
+}
+
+static void puts_over_it(umobject_container *c)
+{
+	good(umobject_get(c, "a", NULL, NULL, got));
+	check(got[0] == 1);
+	data[0] = 2;
+	good(umobject_put_array(c, "a", &shape, data));
+	good(umobject_put_array(c, "a", &shape, data));
+	good(umobject_delete(c, "b"));
+	good(umobject_gc(c, NULL));
+}
+
+static void removes_it(umobject_container *c)
+{
+	good(umobject_get(c, "a", NULL, NULL, got));
+	check(got[0] == 2);
+	good(umobject_delete(c, "a"));
+	good(umobject_gc(c, NULL));
+}
+
+/* Mode of a folder that is the group's; the test stays in it, because others may not come to it by its path. */
+static void enter(const char *name, mode_t mode)
+{
+	const char *path = in_dir(name);
+
+	check(mkdir(path, 0700) == 0 && chown(path, (uid_t)-1, GROUP) == 0 && chmod(path, mode) == 0 && chdir(path) == 0);
+}
+
+static void serves_a_group(void *unused)
+{
+	struct member first = { 65533, puts_two }, second = { 65534, puts_over_it };
+
+	(void)unused;
+	if (geteuid() != 0)
+		return;
+	enter("group", 02770);
+	umask(007);
+	umobject_close(open_box("box", UMOBJECT_CREATE, 2));
+	check_exits(run_child(be_member, &first), 0);
+	check_exits(run_child(be_member, &second), 0);
+	first.act = removes_it;
+	check_exits(run_child(be_member, &first), 0);
+	check(!*output_of("find box/live box/names box/versions box/data box/views -type f", "", ""));
+}
+
+static void dies_in_a_put(void *unused)
+{
+	umobject_container *c = open_box("box", 0, 0);
+	umobject_put *put;
+
+	(void)unused;
+	good(umobject_begin(c, "a", &shape, &put, NULL));
+	_exit(0);
+}
+
+static void only_reads(umobject_container *c)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	void *addr;
+
+	good(umobject_get(c, "a", NULL, NULL, got));
+	check(memcmp(got, data, sizeof(got)) == 0);
+	refused(umobject_put_array(c, "a", &shape, data), EACCES, "box/live");
+	refused(umobject_delete(c, "a"), EACCES, "a cannot be deleted");
+	refused(umobject_gc(c, NULL), EACCES, "cannot be removed");
+	good(umobject_get(c, "a", NULL, NULL, got));
+	check(ummap_open("object:box/a", sizeof(data), 0, PROT_READ, &attr, &addr) == 0, "%s", umerrormsg());
+	check(memcmp(addr, data, sizeof(data)) == 0);
+	check(umunmap(addr, 0) == 0);
+}
+
+static void serves_readers(void *unused)
+{
+	struct member reader = { 65534, only_reads };
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	umobject_container *c;
+	void *addr;
+
+	(void)unused;
+	if (geteuid() != 0)
+		return;
+	enter("readers", 0755);
+	umask(022);
+	c = open_box("box", UMOBJECT_CREATE, 1);
+	fill(data, sizeof(data), 0, 1);
+	good(umobject_put_array(c, "a", &shape, data));
+	good(umobject_gc(c, NULL));
+	/* This loads the driver, whose folder the reader may not see. */
+	check(ummap_open("object:box/a", sizeof(data), 0, PROT_READ, &attr, &addr) == 0 && umunmap(addr, 0) == 0, "%s", umerrormsg());
+	check_exits(run_child(dies_in_a_put, NULL), 0);
+	check_exits(run_child(be_member, &reader), 0);
+	good(umobject_gc(c, NULL));
+	check(strcmp(output_of("find box/live -type f | wc -l", "", ""), "1") == 0);
+	umobject_close(c);
+}
+
 int main(void)
 {
 	static void (*const all[])(void *) = {
 		tells_whose_flush_failed, tells_nobody_else_of_it, survives_flushes_that_fail, removes_nothing_in_doubt, maps_what_is_replaced,
 		collects_during_commits, lists_during_commits, lets_children_live, needs_few_descriptors, leaves_descriptors, says_that_files_may_not_grow,
-		says_that_there_is_no_memory, survives_no_room, collects_where_it_can,
+		says_that_there_is_no_memory, survives_no_room, collects_where_it_can, serves_a_group, serves_readers,
 	};
 
 	if (!getenv("UMMAP_DRIVER_PATH"))
