@@ -246,6 +246,20 @@ static int object_close(void *handle)
 	return 0;
 }
 
+/* Who may not make a version hears it now, and not when there is something to lose. All else may be better by then. */
+static int may_put(const struct handle *h, struct ummap_geom *geom)
+{
+	struct umobject_shape shape = h->shape;
+	umobject_put *put;
+
+	if (h->may_grow)
+		shape.dims[0] = 1;
+	if ((h->base ? umobject_begin_from(h->base, &put, NULL) : umobject_begin(h->container, h->name, &shape, &put, NULL)) < 0)
+		return errno == EACCES || errno == EPERM || errno == EROFS ? told(geom) : 0;
+	umobject_abandon(put);
+	return 0;
+}
+
 static int object_open(const struct ummap_uri *uri, int oflags, void **handle, struct ummap_geom *geom)
 {
 	struct handle *h = calloc(1, sizeof(*h));
@@ -261,6 +275,8 @@ static int object_open(const struct ummap_uri *uri, int oflags, void **handle, s
 		err = hold_base(h, &wish, oflags, geom);
 	if (!err && oflags & UMMAP_O_WRITE && (wish.version || wish.by_id))
 		err = say(geom, EROFS, "%s", "versions do not change: without version and id, a writable mapping makes a new one");
+	if (!err && oflags & UMMAP_O_WRITE)
+		err = may_put(h, geom);
 	if (!err && umobject_draft_begin(h->base, &h->shape, &h->draft) < 0)
 		err = told(geom);
 	if (err) {

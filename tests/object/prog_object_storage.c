@@ -727,6 +727,10 @@ static void only_reads(umobject_container *c)
 	check(ummap_open("object:box/a", sizeof(data), 0, PROT_READ, &attr, &addr) == 0, "%s", umerrormsg());
 	check(memcmp(addr, data, sizeof(data)) == 0);
 	check(umunmap(addr, 0) == 0);
+	check(ummap_open("object:box/a", sizeof(data), 0, PROT_READ | PROT_WRITE, &attr, &addr) == -1 && errno == EACCES);
+	check(strstr(umerrormsg(), "box/live"), "%s", umerrormsg());
+	attr.flags = UMMAP_CREATE;
+	check(ummap_open("object:box/new", sizeof(data), 0, PROT_READ | PROT_WRITE, &attr, &addr) == -1 && errno == EACCES);
 }
 
 static void serves_readers(void *unused)
