@@ -7,19 +7,17 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Text where it can be one, else bytes without a meaning. */
+/* Text where it can be one, else bytes without a meaning: also without a tag, because HDF5 has nobody read them by a type of another tag. */
 static inline bool hdf5_add_attribute(hid_t set, const char *name, const void *value, size_t size)
 {
-	bool text = size && !memchr(value, 0, size);
-	hid_t type = text ? H5Tcopy(H5T_C_S1) : H5Tcreate(H5T_OPAQUE, size ? size : 1), space = H5Screate(H5S_SCALAR), attribute;
+	bool text = !size || !memchr(value, 0, size);
+	hid_t type = text ? H5Tcopy(H5T_C_S1) : H5Tcreate(H5T_OPAQUE, size), space = H5Screate(H5S_SCALAR), attribute;
 	bool added;
 
 	if (text) {
-		H5Tset_size(type, size);
+		H5Tset_size(type, size ? size : 1);
 		H5Tset_strpad(type, H5T_STR_NULLPAD);
 		H5Tset_cset(type, H5T_CSET_UTF8);
-	} else {
-		H5Tset_tag(type, "bytes");
 	}
 	attribute = H5Acreate2(set, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
 	added = attribute >= 0 && H5Awrite(attribute, type, size ? value : "") >= 0;

@@ -38,10 +38,15 @@ static void attributes_in_files(void)
 	does("\"x y\"", "h5dump -a '/data/two words' out.h5");
 	does("b: version 1", "umobject put att b out.h5");
 	does("attribute two words=x y\nattribute unit=m/s", "umobject stat att b");
+	/* What is empty stays so. */
+	does("H5T_STRING", "umobject export att b again.h5; h5dump -a /data/none again.h5");
 	does("", "/usr/bin/python3 -c \"import h5py, numpy; f = h5py.File('theirs.h5', 'w'); d = f.create_dataset('data', data=numpy.arange(3)); "
-	     "d.attrs['text'] = 'long'; d.attrs['fixed'] = numpy.bytes_('short'); d.attrs['pair'] = numpy.array([0x4142, 0x4344], 'int16')\"");
+	     "d.attrs['text'] = 'long'; d.attrs['fixed'] = numpy.bytes_('short'); d.attrs['pair'] = numpy.array([0x4142, 0x4344], 'int16'); "
+	     "d.attrs['zeros'] = numpy.array([1, 2], 'int16'); d.attrs['empty'] = ''\"");
 	does("c: version 1", "umobject put att c theirs.h5");
-	does("attribute fixed=short\nattribute pair=BADC\nattribute text=long", "umobject stat att c");
+	does("attribute empty=\nattribute fixed=short\nattribute pair=BADC\nattribute text=long\nattribute zeros=", "umobject stat att c");
+	does("b'\\x01\\x00\\x02\\x00' b''", "umobject get att c ours.h5; /usr/bin/python3 -c \"import h5py; a = h5py.File('ours.h5')['data'].attrs; "
+	     "print(a['zeros'].tobytes(), a['empty'])\"");
 	does("", "/usr/bin/python3 -c \"import h5py; f = h5py.File('theirs.h5', 'a'); f['data'].attrs['where'] = f['data'].ref\"");
 	refuses("attribute where is of a type that an object cannot have", "umobject put att d theirs.h5");
 }
