@@ -129,6 +129,12 @@ static void checks(void)
 	does("", "rm bad/data/*.5.h5");
 	run(__LINE__, 1, "chunk 5 is missing", "umobject check bad x");
 	refuses("damaged", "umobject get bad x back");
+	/* Whichever of them is listed first, and its versions: what is damaged hides no other. */
+	does("", "umobject put bad y raw; umobject put bad z raw; printf x | dd of=bad/names/y bs=1 seek=9 conv=notrunc 2> /dev/null");
+	refuses("y is damaged", "umobject ls bad");
+	refuses("\tx\n", "umobject ls bad");
+	refuses("\tz\n", "umobject ls bad");
+	refuses("y is damaged", "umobject ls bad y");
 }
 
 /* The example: its last step is there whole, as are those before it that are kept. */

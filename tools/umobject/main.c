@@ -475,14 +475,26 @@ static void print_line(const char *name, const struct umobject_stat *st)
 	putchar('\n');
 }
 
+static bool all_listed = true;
+
+/* What was listed may have gone since. What cannot be read does not hide the others. */
+static int not_held(void)
+{
+	if (errno == ENOENT)
+		return 0;
+	fflush(stdout);
+	fprintf(stderr, "umobject: %s\n", umobject_errormsg());
+	all_listed = false;
+	return 0;
+}
+
 static int list_name(void *container, const char *name)
 {
 	struct umobject_stat st = { .struct_size = sizeof(st) };
 	umobject_version *v;
 
-	/* It may have gone since it was listed. */
 	if (umobject_hold(container, name, 0, &v) < 0)
-		return errno == ENOENT ? 0 : -1;
+		return not_held();
 	umobject_stat(v, &st);
 	print_line(name, &st);
 	umobject_release(v);
@@ -502,7 +514,7 @@ static int list_version(void *arg, uint64_t version)
 	umobject_version *v;
 
 	if (umobject_hold(l->container, l->name, version, &v) < 0)
-		return errno == ENOENT ? 0 : -1;
+		return not_held();
 	umobject_stat(v, &st);
 	print_line(l->name, &st);
 	l->n++;
@@ -517,10 +529,10 @@ static int do_ls(char **arg)
 
 	if ((arg[1] ? umobject_versions(c, arg[1], list_version, &l) : umobject_list(c, list_name, c)) < 0)
 		refuse_library();
-	if (arg[1] && !l.n)
+	if (arg[1] && !l.n && all_listed)
 		refuse("there is no object %s in %s", arg[1], arg[0]);
 	umobject_close(c);
-	return 0;
+	return all_listed ? 0 : 2;
 }
 
 static void print_id(const struct umobject_id *id)
