@@ -71,6 +71,24 @@ static int share_file(int folder, const char *name, int flags)
 	return fd;
 }
 
+/* One that others may find and use at once has its rights before it has its name, where the file system and the system can do that. EEXIST. */
+static int make_shared(int folder, const char *name)
+{
+	int fd = openat(folder, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0666), error;
+	char path[32];
+
+	if (fd < 0)
+		return share_file(folder, name, O_RDWR | O_EXCL);
+	share(folder, fd);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (linkat(AT_FDCWD, path, folder, name, AT_SYMLINK_FOLLOW) == 0)
+		return fd;
+	error = errno;
+	close(fd);
+	errno = error;
+	return error == EEXIST ? -1 : share_file(folder, name, O_RDWR | O_EXCL);
+}
+
 /* ---- Opening ---- */
 
 static int ensure_folder(const char *path)
@@ -593,7 +611,7 @@ static int folders_version_new(struct backend *b, const struct umobject_id *id, 
 	(void)of_name;
 	id_text(id, name);
 	do {
-		fd = share_file(f->folder[LIVE], name, O_RDWR | O_EXCL);
+		fd = make_shared(f->folder[LIVE], name);
 		if (fd < 0)
 			return object_fail(errno, "a version cannot be made in %s/live: %s", f->path, strerror(errno));
 		if (lock_shared(fd) < 0)
@@ -770,6 +788,22 @@ static void folders_release(struct backend *b, struct lease *lease)
 
 /* ---- Names ---- */
 
+static int open_lock(const struct folders *f, const char *file)
+{
+	int fd;
+
+	do {
+		fd = openat(f->folder[LOCKS], file, O_RDWR | O_CLOEXEC);
+		/* That of somebody else can be locked by who may only read it, but for some file systems of networks. */
+		if (fd < 0 && errno == EACCES)
+			fd = openat(f->folder[LOCKS], file, O_RDONLY | O_CLOEXEC);
+		if (fd < 0 && errno == ENOENT)
+			fd = make_shared(f->folder[LOCKS], file);
+		/* Somebody else has just made it. */
+	} while (fd < 0 && errno == EEXIST);
+	return fd;
+}
+
 static int folders_name_lock(struct backend *b, const char *name, void **lock)
 {
 	struct folders *f = of(b);
@@ -782,10 +816,7 @@ static int folders_name_lock(struct backend *b, const char *name, void **lock)
 		snprintf(file, sizeof(file), "%02x", (unsigned)(XXH3_64bits(name, strlen(name)) & 0x3f));
 	else
 		strcpy(file, "collect");
-	*fd = share_file(f->folder[LOCKS], file, O_RDWR);
-	/* That of somebody else can be locked by who may only read it, but for some file systems of networks. */
-	if (*fd < 0 && errno == EACCES)
-		*fd = openat(f->folder[LOCKS], file, O_RDONLY | O_CLOEXEC);
+	*fd = open_lock(f, file);
 	while (*fd >= 0 && flock(*fd, LOCK_EX) < 0 && errno == EINTR)
 		;
 	if (*fd < 0) {

@@ -678,6 +678,27 @@ static void removes_it(umobject_container *c)
 	good(umobject_gc(c, NULL));
 }
 
+#define PUTS 300
+
+static void puts_many(umobject_container *c)
+{
+	const struct umobject_shape one = { .type = UMOBJECT_UINT8, .rank = 1, .dims = { 1 } };
+
+	for (unsigned i = 0; i < PUTS; i++)
+		good(umobject_put_array(c, i < PUTS - 1 ? "many" : "last", &one, data));
+}
+
+static void collects_meanwhile(umobject_container *c)
+{
+	umobject_version *last;
+
+	while (umobject_hold(c, "last", 0, &last) < 0)
+		good(umobject_gc(c, NULL));
+	umobject_release(last);
+	good(umobject_delete(c, "last"));
+	good(umobject_delete(c, "many"));
+}
+
 /* Mode of a folder that is the group's; the test stays in it, because others may not come to it by its path. */
 static void enter(const char *name, mode_t mode)
 {
@@ -689,6 +710,7 @@ static void enter(const char *name, mode_t mode)
 static void serves_a_group(void *unused)
 {
 	struct member first = { 65533, puts_two }, second = { 65534, puts_over_it };
+	pid_t pid;
 
 	(void)unused;
 	if (geteuid() != 0)
@@ -698,6 +720,11 @@ static void serves_a_group(void *unused)
 	umobject_close(open_box("box", UMOBJECT_CREATE, 2));
 	check_exits(run_child(be_member, &first), 0);
 	check_exits(run_child(be_member, &second), 0);
+	first.act = puts_many;
+	second.act = collects_meanwhile;
+	pid = start_child(be_member, &first);
+	check_exits(run_child(be_member, &second), 0);
+	check_exits(wait_child(pid), 0);
 	first.act = removes_it;
 	check_exits(run_child(be_member, &first), 0);
 	check(!*output_of("find box/live box/names box/versions box/data box/views -type f", "", ""));
