@@ -1131,10 +1131,11 @@ static char *name_in_version(struct folders *f, const char *file)
 	return name;
 }
 
-/* Files that were listed, sorted as far as `sorted`. */
+/* Files that were listed, sorted as far as `sorted`, and why one of them has no name that can be told. */
 struct listed {
 	char **files;
 	size_t n, sorted;
+	struct failure failed;
 };
 
 static int by_text(const void *a, const void *b)
@@ -1154,15 +1155,17 @@ static bool note_listed(struct listed *l, const char *file)
 	return grown[l->n] && ++l->n;
 }
 
-static int tell_name(struct folders *f, const char *file, int (*each)(void *arg, const char *name), void *arg)
+static int tell_name(struct folders *f, struct listed *l, const char *file, int (*each)(void *arg, const char *name), void *arg)
 {
 	char *name = name_unescape(file);
 	int result;
 
 	if (!name)
 		name = name_in_version(f, file);
-	/* One that is deleted meanwhile is no longer in the list. */
-	result = name ? each(arg, name) : errno == ENOENT ? 0 : -1;
+	/* One that is deleted meanwhile is no longer in the list. One that is damaged does not hide the others. */
+	if (!name && errno != ENOENT)
+		failure_keep(&l->failed);
+	result = name ? each(arg, name) : 0;
 	free(name);
 	return result;
 }
@@ -1181,7 +1184,7 @@ static int list_names(struct folders *f, struct listed *l, int (*each)(void *arg
 
 		if (*file == '.' || (l->sorted && bsearch(&file, l->files, l->sorted, sizeof(*l->files), by_text)))
 			continue;
-		result = note_listed(l, file) ? tell_name(f, file, each, arg) : object_fail(ENOMEM, "no memory for a list of names");
+		result = note_listed(l, file) ? tell_name(f, l, file, each, arg) : object_fail(ENOMEM, "no memory for a list of names");
 	}
 	closedir(d);
 	return result;
@@ -1219,7 +1222,10 @@ static int folders_names(struct backend *b, int (*each)(void *arg, const char *n
 	while (l.n)
 		free(l.files[--l.n]);
 	free(l.files);
-	return result;
+	if (result || !l.failed.error)
+		return result;
+	failure_restore(&l.failed);
+	return -1;
 }
 
 static int folders_versions(struct backend *b, const char *name, int (*each)(void *arg, uint64_t version), void *arg)

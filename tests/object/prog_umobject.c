@@ -135,6 +135,12 @@ static void checks(void)
 	refuses("\tx\n", "umobject ls bad");
 	refuses("\tz\n", "umobject ls bad");
 	refuses("y is damaged", "umobject ls bad y");
+	/* Also where it alone knows its name, which is too long for a file's. */
+	does("", "umobject create long; for n in a b c; do umobject put long $n raw; umobject put long $(printf '%%0400d' 0)$n raw; done");
+	does("", "printf x | dd of=\"$(ls long/names/* | head -1)\" bs=1 seek=9 conv=notrunc 2> /dev/null");
+	refuses("damaged", "umobject ls long");
+	does("5", "umobject ls long 2> /dev/null | wc -l");
+	refuses("damaged", "umobject rm long a; umobject gc long");
 }
 
 /* The example: its last step is there whole, as are those before it that are kept. */
