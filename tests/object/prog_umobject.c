@@ -110,6 +110,9 @@ static void refuses_bad_arguments(void)
 	refuses("no dataset", "umobject put box a a.h5:/none");
 	refuses("no file of NumPy", "cp raw raw.npy; umobject put box a raw.npy");
 	refuses("within its head", "head -c 20 a.npy > short.npy; umobject put box a short.npy");
+	refuses("its head is damaged", "sed s/fortran_order/fortran_odder/ a.npy > order.npy; umobject put box a order.npy");
+	refuses("is in Fortran's order", "sed 's/False,/True, /' a.npy > order.npy; umobject put box a order.npy");
+	refuses("have: '<q8'\n", "sed \"s/'<..'/'<q8'/\" a.npy > type.npy; umobject put box a type.npy");
 	refuses("fewer bytes", "head -c 5000 a.npy > short.npy; umobject put box a short.npy");
 	refuses("more bytes", "cat a.npy raw > long.npy; umobject put box a long.npy");
 	refuses("cannot be written", "umobject get box raw - > /dev/full");

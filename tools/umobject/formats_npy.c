@@ -56,7 +56,10 @@ static int take_type(struct array *a, const char *text)
 			return 0;
 		}
 	}
-	return array_fail(a, "%s has elements of a type that objects do not have: %.20s", a->path, text ? text : "none");
+	text = text ? text : "none";
+	/* As it stands there, up to the next key. */
+	len = strcspn(text, *text == '[' ? "]" : ",}\n");
+	return array_fail(a, "%s has elements of a type that objects do not have: %.*s", a->path, len < 40 ? (int)len : 40, text);
 }
 
 static int take_dims(struct array *a, const char *text)
@@ -102,7 +105,9 @@ int npy_open(struct array *a)
 		return array_fail(a, "no memory");
 	result = read_all(a, head, len);
 	order = result == 0 ? value_of(head, "'fortran_order'") : NULL;
-	if (result == 0 && (!order || strncmp(order, "False", 5) != 0))
+	if (result == 0 && !order)
+		result = array_fail(a, "%s does not say its order: its head is damaged", a->path);
+	else if (result == 0 && strncmp(order, "False", 5) != 0)
 		result = array_fail(a, "%s is in Fortran's order: numpy.ascontiguousarray makes it C's", a->path);
 	if (result == 0 && (take_type(a, value_of(head, "'descr'")) < 0 || take_dims(a, value_of(head, "'shape'")) < 0))
 		result = -1;
