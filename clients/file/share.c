@@ -59,21 +59,33 @@ static uint64_t near_size(const struct cached *c, uint64_t share)
 	return size < room || room < LEAST / 8 ? size : room;
 }
 
+/* For tests: "filter+?keys". */
+struct filters {
+	int len;                 /* of the names */
+	const char *names, *keys, *and;
+};
+
+static struct filters filters_of(const char *variable)
+{
+	const char *text = secure_getenv(variable), *keys = text ? strchr(text, '?') : NULL;
+
+	return keys ? (struct filters){ (int)(keys - text), text, keys + 1, "&" } : (struct filters){ 0, "", "", "" };
+}
+
 /* The hints for the window of storage. */
 static int make_info(const struct cached *c, uint64_t near, MPI_Info *info)
 {
 	char driver[512], file[128], head[160], text[16];
 	const struct config *f = &c->config;
-	/* "filter+?keys" */
-	const char *far = secure_getenv("UMMAP_CACHE_FAR"), *keys = far ? strchr(far, '?') : NULL;
+	struct filters before = filters_of("UMMAP_CACHE_NEAR"), far = filters_of("UMMAP_CACHE_FAR");
 	int len, code = PMPI_Info_create(info);
 
 	if (code != MPI_SUCCESS)
 		return code;
 	former_name(file, sizeof(file), c, c->nodes.mine, "");
-	len = snprintf(driver, sizeof(driver), "cache+%.*sfilepart:?%s%scache.path=/proc/self/fd/%d/%s.cache&cache.dirty=90,%d%s%s",
-		       keys ? (int)(keys - far) : 0, far ? far : "", keys ? keys + 1 : "", keys ? "&" : "", c->folder, file, f->flush,
-		       f->populate ? "&cache.populate=background" : "", f->keep ? "&cache.close=keep" : "");
+	len = snprintf(driver, sizeof(driver), "%.*scache+%.*sfilepart:?%s%s%s%scache.path=/proc/self/fd/%d/%s.cache&cache.dirty=90,%d%s%s",
+		       before.len, before.names, far.len, far.names, before.keys, before.and, far.keys, far.and, c->folder, file,
+		       f->flush, f->populate ? "&cache.populate=background" : "", f->keep ? "&cache.close=keep" : "");
 	if (near)
 		snprintf(driver + len, sizeof(driver) - (size_t)len, "&cache.size=%llu", (unsigned long long)near);
 	snprintf(head, sizeof(head), "/proc/self/fd/%d/%s.head", c->folder, file);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A file system that fails under a cached file, at one request after the other: reads and syncs and closing are errors of MPI's or
- * succeed, no process ends, and nothing that was acknowledged is lost.
+ * A file system that fails under a cached file, or a cache that fails, at one request after the other: reads and syncs and closing are
+ * errors of MPI's or succeed, no process ends, and nothing that was acknowledged is lost.
  */
 #include "common.h"
 
@@ -58,16 +58,18 @@ static int go_over(bool writing, int version)
 	return failed;
 }
 
-static void set_fault(const char *op, int nth)
+static const char *const places[] = { "UMMAP_CACHE_FAR", "UMMAP_CACHE_NEAR" };
+
+static void set_fault(const char *place, const char *op, int nth)
 {
 	char text[100];
 
 	snprintf(text, sizeof(text), "error+?error.op=%s&error.nth=%d&error.times=5", op, nth);
-	setenv("UMMAP_CACHE_FAR", text, 1);
+	setenv(place, text, 1);
 }
 
 /* Of nodes, each counts its own. */
-static void reads_that_fail(void)
+static void reads_that_fail(const char *place)
 {
 	int all = 0;
 
@@ -76,26 +78,26 @@ static void reads_that_fail(void)
 		if (rank == 0)
 			check(system("rm -f \"$UMMAP_TEST_FOLDER\"/*.cache \"$UMMAP_TEST_FOLDER\"/*.head") == 0);
 		MPI_Barrier(MPI_COMM_WORLD);
-		set_fault("read", nth);
+		set_fault(place, "read", nth);
 		check(open_cached() == MPI_SUCCESS);
 		all += go_over(false, 1);
 		/* In the end it can be read. */
 		while (go_over(false, 1) > 0)
 			all++;
-		unsetenv("UMMAP_CACHE_FAR");
+		unsetenv(place);
 		check(MPI_File_close(&file) == MPI_SUCCESS);
 	}
 	check(all > 0);
 }
 
-static void writes_that_fail(void)
+static void writes_that_fail(const char *place)
 {
 	int failed = 0;
 
 	for (int nth = 1; nth <= 5; nth++) {
-		set_fault(nth % 2 ? "write" : "flush", nth);
+		set_fault(place, nth % 2 ? "write" : "flush", nth);
 		check(open_cached() == MPI_SUCCESS);
-		unsetenv("UMMAP_CACHE_FAR");
+		unsetenv(place);
 		check(go_over(true, nth) == 0);
 		/* While what is in memory cannot be made durable, the file stays. */
 		for (bool left = true; left; left = file != MPI_FILE_NULL)
@@ -131,11 +133,13 @@ int main(int argc, char **argv)
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
 	snprintf(folder, sizeof(folder), "%s", getenv("UMMAP_TEST_FOLDER"));
 	snprintf(path, sizeof(path), "%s/file", folder);
-	check(open_cached() == MPI_SUCCESS);
-	check(go_over(true, 1) == 0);
-	check(MPI_File_close(&file) == MPI_SUCCESS);
-	reads_that_fail();
-	writes_that_fail();
+	for (int i = 0; i < 2; i++) {
+		check(open_cached() == MPI_SUCCESS);
+		check(go_over(true, 1) == 0);
+		check(MPI_File_close(&file) == MPI_SUCCESS);
+		reads_that_fail(places[i]);
+		writes_that_fail(places[i]);
+	}
 	file_that_is_too_long();
 	MPI_Finalize();
 	return 0;
