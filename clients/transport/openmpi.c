@@ -18,23 +18,6 @@
 #define RANKS_HERE "OMPI_COMM_WORLD_LOCAL_SIZE"
 #define COPY "OMPI_MCA_btl_vader_single_copy_mechanism"
 
-void transport_prepare(int threads)
-{
-	if (threads == MPI_THREAD_MULTIPLE) {
-		engine_default(OSC, "^rdma");
-		/* With the list of devices as it is, messages stay where they were. */
-		engine_default("OMPI_MCA_opal_common_ucx_tls", "any");
-	} else {
-		engine_default(OSC, "^rdma,ucx");
-	}
-	if (engine_expects_uffd())
-		return;
-	engine_default(COPY, "none");
-	/* UCX would take SIGSEGV and SIGBUS away. */
-	engine_default("UCX_HANDLE_ERRORS", "none");
-	engine_default("UCX_TLS", "^cma");
-}
-
 /* Whether a list of components, "a,b" or "^a,b", leaves name in. */
 static bool selects(const char *list, const char *name)
 {
@@ -64,6 +47,27 @@ bool transport_is_local(void)
 	const char *all = getenv(RANKS);
 
 	return all && getenv(RANKS_HERE) && strcmp(all, "1") != 0 && on_one_machine();
+}
+
+void transport_prepare(int threads)
+{
+	if (threads == MPI_THREAD_MULTIPLE) {
+		engine_default(OSC, "^rdma");
+		if (on_one_machine()) {
+			engine_default("OMPI_MCA_opal_common_ucx_tls", "any");
+			engine_default("OMPI_MCA_opal_common_ucx_devices", "any");
+			/* Messages stay where they were. */
+			engine_default("OMPI_MCA_pml_ucx_priority", "1");
+		}
+	} else {
+		engine_default(OSC, "^rdma,ucx");
+	}
+	if (engine_expects_uffd())
+		return;
+	engine_default(COPY, "none");
+	/* UCX would take SIGSEGV and SIGBUS away. */
+	engine_default("UCX_HANDLE_ERRORS", "none");
+	engine_default("UCX_TLS", "^cma");
 }
 
 void transport_check(enum engine engine, struct error *e)
