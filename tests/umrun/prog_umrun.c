@@ -1577,6 +1577,6 @@ int main(int argc, char **argv)
 	check(refuses("--engine", "nonsense"));
 	check(refuses("--segment", "5000") && refuses("--limit", "1") && refuses("--nonsense", "1") && refuses("--min", "-1"));
 	check(refuses("--min", " -5") && refuses("--heap-min", "") && refuses("--limit", "+4M"));
-	check(refuses("--heap", "/nonexistent") && refuses("--heap", self) && refuses("--heap-min", "x"));
+	check(refuses("--heap", "/dev/null/nowhere") && refuses("--heap", self) && refuses("--heap-min", "x"));
 	return 0;
 }
