@@ -6,10 +6,9 @@
  */
 #include "memory/frame.h"
 
-#include "engine/userfaultfd.h"
-
 #include "memory/freelist.h"
 #include "base/sys.h"
+#include "engine/userfaultfd.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -496,12 +495,12 @@ void frame_empty(const uint32_t *frames, unsigned n)
 	struct userfaultfd_drops drops = { .n = 0 };
 
 	for (unsigned k = 0; k < n; k++) {
-		if (arena_of(frames[k])->kind == FRAME_COPIED && !*blank_of(frames[k]))
-			userfaultfd_drop_later(&drops, frame_addr(frames[k]), arena_of(frames[k])->len);
+		if (arena_of(frames[k])->kind != FRAME_COPIED || *blank_of(frames[k]))
+			continue;
+		userfaultfd_drop_later(&drops, frame_addr(frames[k]), arena_of(frames[k])->len);
+		*blank_of(frames[k]) = true;
 	}
 	userfaultfd_drop_all(&drops);
-	for (unsigned k = 0; k < n; k++)
-		*blank_of(frames[k]) |= arena_of(frames[k])->kind == FRAME_COPIED;
 }
 
 /* The memory of a free frame goes; false: there is none. */
