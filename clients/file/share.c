@@ -75,19 +75,19 @@ static struct filters filters_of(const char *variable)
 /* The hints for the window of storage. */
 static int make_info(const struct cached *c, uint64_t near, MPI_Info *info)
 {
-	char driver[512], file[128], head[160], text[16];
+	char driver[512], file[128], head[160], text[16], size[40] = "";
 	const struct config *f = &c->config;
 	struct filters before = filters_of("UMMAP_CACHE_NEAR"), far = filters_of("UMMAP_CACHE_FAR");
-	int len, code = PMPI_Info_create(info);
+	int code = PMPI_Info_create(info);
 
 	if (code != MPI_SUCCESS)
 		return code;
 	former_name(file, sizeof(file), c, c->nodes.mine, "");
-	len = snprintf(driver, sizeof(driver), "%.*scache+%.*sfilepart:?%s%s%s%scache.path=/proc/self/fd/%d/%s.cache&cache.dirty=90,%d%s%s",
-		       before.len, before.names, far.len, far.names, before.keys, before.and, far.keys, far.and, c->folder, file,
-		       f->flush, f->populate ? "&cache.populate=background" : "", f->keep ? "&cache.close=keep" : "");
 	if (near)
-		snprintf(driver + len, sizeof(driver) - (size_t)len, "&cache.size=%llu", (unsigned long long)near);
+		snprintf(size, sizeof(size), "&cache.size=%llu", (unsigned long long)near);
+	snprintf(driver, sizeof(driver), "%.*scache+%.*sfilepart:?%s%s%s%scache.path=/proc/self/fd/%d/%s.cache&cache.dirty=90,%d%s%s%s",
+		 before.len, before.names, far.len, far.names, before.keys, before.and, far.keys, far.and, c->folder, file, f->flush,
+		 f->populate ? "&cache.populate=background" : "", f->keep ? "&cache.close=keep" : "", size);
 	snprintf(head, sizeof(head), "/proc/self/fd/%d/%s.head", c->folder, file);
 	snprintf(text, sizeof(text), "%d", f->flush / 2 > 0 ? f->flush / 2 : 1);
 	PMPI_Info_set(*info, "alloc_type", "storage");
