@@ -42,8 +42,8 @@
 static const char *const folder_names[FOLDERS] = { "live", "names", "versions", "views", "h5", "locks" };
 
 /*
- * Who may make and remove what is in a folder has to read, lock and link it, too, also where the umask of who made it says that others may
- * not. Not in a folder like /tmp, where everybody removes only what is his own.
+ * Who may make and remove what is in a folder has to read, lock and link it, too, also where the umask of who made it says that
+ * others may not. Not in a folder like /tmp, where everybody removes only what is his own.
  */
 static void share(int folder, int fd)
 {
@@ -71,7 +71,8 @@ static int share_file(int folder, const char *name, int flags)
 	return fd;
 }
 
-/* One that others may find and use at once has its rights before it has its name, where the file system and the system can do that. EEXIST. */
+/* One that others may find and use at once has its rights before it has its name, where the file system and the system can do
+ * that. EEXIST. */
 static int make_shared(int folder, const char *name)
 {
 	int fd = openat(folder, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0666), error;
@@ -788,15 +789,19 @@ static void folders_release(struct backend *b, struct lease *lease)
 
 /* ---- Names ---- */
 
+int folders_open_to_lock(const struct folders *f, int folder, const char *file)
+{
+	int fd = openat(f->folder[folder], file, O_RDWR | O_CLOEXEC);
+
+	return fd < 0 && errno == EACCES ? openat(f->folder[folder], file, O_RDONLY | O_CLOEXEC) : fd;
+}
+
 static int open_lock(const struct folders *f, const char *file)
 {
 	int fd;
 
 	do {
-		fd = openat(f->folder[LOCKS], file, O_RDWR | O_CLOEXEC);
-		/* That of somebody else can be locked by who may only read it, but for some file systems of networks. */
-		if (fd < 0 && errno == EACCES)
-			fd = openat(f->folder[LOCKS], file, O_RDONLY | O_CLOEXEC);
+		fd = folders_open_to_lock(f, LOCKS, file);
 		if (fd < 0 && errno == ENOENT)
 			fd = make_shared(f->folder[LOCKS], file);
 		/* Somebody else has just made it. */

@@ -50,6 +50,8 @@ static inline struct folders *of(struct backend *b)
 struct lease *folders_lease(const struct umobject_id *id, int fd);
 /* To be read with readdir, and closed; NULL with a sentence. */
 DIR *folders_read(const struct folders *f, int folder);
+/* To be locked: that of somebody else can be by who may only read it, but for some file systems of networks. -1 with errno. */
+int folders_open_to_lock(const struct folders *f, int folder, const char *file);
 
 /* folders_gc.c */
 int folders_all_versions(struct backend *b, int (*each)(void *arg, const struct umobject_id *id), void *arg);

@@ -52,9 +52,7 @@ static int lock_dead(const struct folders *f, const char *name, int *fd)
 	for (;;) {
 		struct stat st;
 
-		*fd = openat(f->folder[LIVE], name, O_RDWR | O_CLOEXEC);
-		if (*fd < 0 && errno == EACCES)
-			*fd = openat(f->folder[LIVE], name, O_RDONLY | O_CLOEXEC);
+		*fd = folders_open_to_lock(f, LIVE, name);
 		if (*fd < 0)
 			return -2;
 		if (flock(*fd, LOCK_EX | LOCK_NB) < 0 || fstat(*fd, &st) < 0)

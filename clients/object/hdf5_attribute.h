@@ -7,7 +7,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Text where it can be one, else bytes without a meaning: also without a tag, because HDF5 has nobody read them by a type of another tag. */
+/* Text where it can be one, else bytes without a meaning: also without a tag, because HDF5 has nobody read them by a type of
+ * another tag. */
 static inline bool hdf5_add_attribute(hid_t set, const char *name, const void *value, size_t size)
 {
 	bool text = !size || !memchr(value, 0, size);
