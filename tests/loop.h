@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <linux/loop.h>
 #include <linux/major.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -58,6 +59,20 @@ static inline int loop_attach(int file)
 	if (control >= 0)
 		close(control);
 	return device;
+}
+
+/* Its path; false: there is no room for it. */
+static inline bool loop_name(int device, char *path, size_t room)
+{
+	char link[32];
+	ssize_t len;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", device);
+	len = readlink(link, path, room);
+	if (len <= 0 || (size_t)len == room)
+		return false;
+	path[len] = '\0';
+	return true;
 }
 
 #endif

@@ -53,15 +53,10 @@ static inline void need_root(void)
 static inline int loop_device(size_t size, char *path, size_t room)
 {
 	int file = temp_file("/var/tmp", size), fd = loop_attach(file);
-	char link[32];
-	ssize_t len;
 
 	cr_assert_geq(fd, 0, "%s", strerror(errno));
 	close(file);
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-	len = readlink(link, path, room - 1);
-	cr_assert_gt(len, 0);
-	path[len] = '\0';
+	cr_assert(loop_name(fd, path, room));
 	return fd;
 }
 

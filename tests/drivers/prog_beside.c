@@ -160,14 +160,9 @@ static void check_device(struct job *j)
 {
 	char path[320];
 	int file = temp_file(SIZE), device = loop_attach(file);
-	char link[40];
-	ssize_t len;
 
 	check(device >= 0);
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", device);
-	len = readlink(link, store, sizeof(store) - 1);
-	check(len > 0);
-	store[len] = '\0';
+	check(loop_name(device, store, sizeof(store)));
 	file_fill(device, 0, SIZE, 0, OLD);
 	close(temp_named("beside", 0, path));
 	check(unlink(path) == 0);

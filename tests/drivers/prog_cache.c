@@ -829,19 +829,15 @@ static void check_itself(int device)
 
 static void check_device(void)
 {
-	char image[320], link[64], verb[400], byte = 1;
+	char image[320], verb[400], byte = 1;
 	int file = temp_named("device", 8 * MIB, image), device = geteuid() == 0 ? loop_attach(file) : -1;
-	ssize_t len;
 
 	if (device < 0) {
 		puts("no loop devices here");
 		return;
 	}
 	make_store();
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", device);
-	len = readlink(link, cache, sizeof(cache) - 1);
-	check(len > 0);
-	cache[len] = '\0';
+	check(loop_name(device, cache, sizeof(cache)));
 	check_itself(device);
 	check_exits(run_child(open_beside, (void *)(uintptr_t)"wal"), 0);
 	check_exits(run_child(open_beside, (void *)(uintptr_t)"cow"), 0);

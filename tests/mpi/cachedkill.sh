@@ -25,15 +25,7 @@ for ((i = 0; i < ${CACHED_KILLS:-5}; i++)); do
 	fi
 done
 if several_machines; then
-	"$launch" "$mpi" "$most" "$program" "$folder" lost > "$folder/out" 2>&1 &
-	sleep "$((RANDOM % 4)).$((RANDOM % 10))"
-	lose_machine
-	end_job $! "$program"
-	if grep -q '\] failed:' "$folder/out"; then
-		cat "$folder/out"
-		echo "cachedkill.sh: the job was to lose a machine, and nothing else"
-		exit 1
-	fi
+	lose_machine_of 4 "$program" "$folder/out" "$launch" "$mpi" "$most" "$program" "$folder" lost || exit 1
 fi
 run "$most" "$((1 + RANDOM % 3))" check || { cat "$folder/out"; exit 1; }
 # The file is complete without the cache, and has every version in the end.

@@ -26,3 +26,17 @@ end_job() { # launcher, program
 		esac
 	done
 } 2> /dev/null
+
+# A job that has no end of its own loses a machine, and no rank finds anything else wrong. It runs PROGRAM.
+lose_machine_of() { # seconds at most, program, output, command ...
+	local most=$1 program=$2 out=$3
+	shift 3
+	"$@" > "$out" 2>&1 &
+	sleep "$((RANDOM % most)).$((RANDOM % 10))"
+	lose_machine
+	end_job $! "$program"
+	grep -q '\] failed:' "$out" || return 0
+	cat "$out"
+	echo "$(basename "$0"): the job was to lose a machine, and nothing else"
+	return 1
+}

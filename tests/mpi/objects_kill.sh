@@ -14,15 +14,7 @@ for ms in 0 $((RANDOM % 50)) $((RANDOM % 200)) $((RANDOM % 200)); do
 	fi
 done
 if several_machines; then
-	"$@" "$folder" 1000000 > "$folder/out" 2>&1 &
-	sleep "$((RANDOM % 3)).$((RANDOM % 10))"
-	lose_machine
-	end_job $! "$4"
-	if grep -q '\] failed:' "$folder/out"; then
-		cat "$folder/out"
-		echo "objects_kill.sh: the job was to lose a machine, and nothing else"
-		exit 1
-	fi
+	lose_machine_of 3 "$4" "$folder/out" "$@" "$folder" 1000000 || exit 1
 fi
 "$umobject" gc "$folder/box" > "$folder/gc" || exit 1
 "$@" "$folder" check || exit 1
