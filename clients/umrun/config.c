@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "umrun/config.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,4 +47,14 @@ void config_read(void)
 	engine = secure_getenv("UMRUN_ENGINE");
 	config.pins = engine && strcmp(engine, "uffd") != 0 && strcmp(engine, "auto") != 0;
 	config.verbose = secure_getenv("UMRUN_VERBOSE") != NULL;
+}
+
+bool config_uri(char *to, size_t room, const char *driver, int fd)
+{
+	size_t name = strcspn(driver, "?");
+
+	if (snprintf(to, room, "%.*s:/proc/self/fd/%d%s", (int)name, driver, fd, driver + name) < (int)room)
+		return true;
+	errno = ENAMETOOLONG;
+	return false;
 }

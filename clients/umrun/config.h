@@ -9,7 +9,7 @@
 struct config {
 	size_t min;              /* mappings of fewer bytes are the kernel's; 0: all are */
 	const char *only;        /* so are files whose path does not match; NULL: all match */
-	const char *driver;      /* NULL: uring, or posix where it cannot be */
+	const char *driver;      /* with its keys, as in "trace+posix?trace.file=a"; NULL: uring, or posix where it cannot be */
 	const char *policy;      /* NULL: the library's default */
 	const char *heap;        /* the folder for what of large allocations is not in memory; NULL: they are the C library's */
 	size_t heap_min;         /* allocations of fewer bytes are so, too */
@@ -21,5 +21,7 @@ struct config {
 
 extern struct config config;
 void config_read(void);
+/* The URI by which a driver opens what a descriptor has. false: it is too long. */
+bool config_uri(char *to, size_t room, const char *driver, int fd);
 
 #endif

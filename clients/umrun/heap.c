@@ -118,9 +118,11 @@ static umalloc_heap *create_as(const char *driver, int fd, size_t size)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	umalloc_heap *heap;
-	char uri[256];
+	char uri[PATH_MAX + 256];
 
-	snprintf(uri, sizeof(uri), "%s:/proc/self/fd/%d", driver, fd);
+	/* umrun has opened something by it, and a descriptor is no longer than that. */
+	if (!config_uri(uri, sizeof(uri), driver, fd))
+		return NULL;
 	attr.policy = config.policy;
 	attr.seg_size = config.segment;
 	attr.flags = region_kernel ? UMMAP_KERNEL : 0;

@@ -20,6 +20,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -231,10 +232,11 @@ static bool stands_alone(const struct region *r, const struct stat *st, int fd)
 
 static int open_as(const char *driver, const struct region *r, struct ummap_attr *attr, void **base)
 {
-	char uri[256];
+	char uri[PATH_MAX + 256];
 	int prot = r->writable ? PROT_READ | PROT_WRITE : PROT_READ, result;
 
-	snprintf(uri, sizeof(uri), "%s:/proc/self/fd/%d", driver, r->fd);
+	if (!config_uri(uri, sizeof(uri), driver, r->fd))
+		return -1;
 	attr->flags = region_kernel ? UMMAP_KERNEL : 0;
 	result = ummap_open(uri, r->ours, r->off, prot, attr, base);
 	/* The kernel does not report its own accesses here: what calls are given is pinned. */

@@ -1543,6 +1543,35 @@ static bool refuses(const char *option, const char *value)
 	return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 125;
 }
 
+/* A driver takes keys; the file that they name is one of the program's requests, and not of a trial before. */
+static void driver_with_keys(void)
+{
+	char driver[700], trace[600], line[200];
+	int fd = open(data, O_RDWR | O_CREAT | O_TRUNC, 0600), status, reads = 0;
+	pid_t child;
+	FILE *file;
+
+	puts("a driver with keys");
+	fflush(stdout);
+	file_fill(fd, 0, SIZE, 0, OLD);
+	snprintf(trace, sizeof(trace), "%s/trace.csv", temp_dir());
+	snprintf(driver, sizeof(driver), "trace+posix?trace.file=%s&direct=never", trace);
+	child = fork();
+	check(child >= 0);
+	if (child == 0) {
+		execl(umrun, "umrun", "--driver", driver, "--only", "*/data", self, "loads", data, (char *)NULL);
+		_exit(100);
+	}
+	check(waitpid(child, &status, 0) == child && status == 0, "wait status %#x", status);
+	file = fopen(trace, "r");
+	check(file, "%s", trace);
+	while (fgets(line, sizeof(line), file))
+		reads += strstr(line, ",read,") != NULL;
+	check(reads > 0);
+	fclose(file);
+	close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	char library[600];
@@ -1573,6 +1602,8 @@ int main(int argc, char **argv)
 			run_part(&all[i], BY_SEGV);
 		}
 	}
+	driver_with_keys();
+	check(refuses("--driver", "posix?direct=nver"));
 	check(refuses("--limit", "7Q") && refuses("--policy", "nonsense") && refuses("--driver", "nonsense"));
 	check(refuses("--engine", "nonsense"));
 	check(refuses("--segment", "5000") && refuses("--limit", "1") && refuses("--nonsense", "1") && refuses("--min", "-1"));

@@ -147,15 +147,27 @@ static void set_group(void)
 		refuse("no memory for the environment");
 }
 
+/* A driver with its keys, before a path. A trace is the program's, and none is made for a trial. */
+static void make_uri(char *uri, size_t room, const char *driver)
+{
+	size_t name = strcspn(driver, "?");
+	const char *keys = driver + name, *file = strstr(keys, "trace.file=");
+	const char *behind = file ? file + strcspn(file, "&") : "";
+
+	if (snprintf(uri, room, "%.*s:/proc/self/exe%.*s%s%s", (int)name, driver, file ? (int)(file - keys) : (int)strlen(keys), keys,
+		     file ? "trace.file=/dev/null" : "", behind) >= (int)room)
+		refuse("--driver %s: this is too long", driver);
+}
+
 /* What the library would refuse in the program, where nobody would hear of it, it refuses here. */
 static void try_options(const char *driver, const char *policy)
 {
 	struct ummap_attr attr = UMMAP_ATTR_INIT;
-	char uri[256];
+	char uri[PATH_MAX];
 	void *base;
 
 	attr.policy = policy;
-	snprintf(uri, sizeof(uri), "%s:/proc/self/exe", driver ? driver : "posix");
+	make_uri(uri, sizeof(uri), driver ? driver : "posix");
 	if (ummap_open(uri, 4096, 0, PROT_READ, &attr, &base) < 0)
 		refuse("%s", umerrormsg());
 	umunmap(base, 0);
