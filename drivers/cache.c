@@ -855,8 +855,12 @@ static int end(struct cache *c)
 	uint64_t size = 0;
 
 	cache_stop_thread(c);
-	if (c->writable && !c->keep)
+	if (c->writable && !c->keep) {
+		if (c->near.index.list[CACHE_DIRTY].count > 1)
+			cache_gather_crew(c);
 		err = cache_bring_home(c);
+	}
+	cache_dismiss_crew(c);
 	if (c->writable && !err)
 		err = cache_settle_far(c);
 	if (c->writable && !err)

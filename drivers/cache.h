@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the files of the filter cache+ share: its handle. cache.c has the calls of a driver and reads, cache_write.c writes,
- * cache_home.c has the thread: it writes back, makes room, and fills the cache ahead. */
+ * cache_home.c has the thread: it writes back, makes room, and fills the cache ahead; cache_send.c has the requests of that. */
 #ifndef DRIVERS_CACHE_H
 #define DRIVERS_CACHE_H
 
@@ -28,6 +28,37 @@ enum cache_mode {
 enum cache_trouble { CACHE_NEAR_FAILS = 1, CACHE_FAR_FAILS = 2 };
 
 enum cache_flushed { CACHE_FLUSHED, CACHE_UNFLUSHED, CACHE_BEING_FLUSHED };
+
+/* A dirty slot that is being written back. */
+struct cache_flight {
+	uint64_t block;
+	cache_mask sectors;
+	uint32_t slot, clean;          /* both are pinned; clean may be CACHE_NO_SLOT */
+	int unread;                    /* how reading it from the near file failed: it stays, and the others fly */
+};
+
+#define CACHE_BUFFER ((size_t)1 << 20) /* bytes of one request that writes back */
+#define CACHE_CREW 7                   /* threads that send along with the caller */
+
+struct cache_member {
+	struct cache *cache;
+	pthread_t thread;
+	char *buffer;
+};
+
+struct cache_crew {
+	struct cache_member member[CACHE_CREW];
+	unsigned n;                    /* that there are; under `homing` */
+	_Atomic uint32_t called;       /* goes up when they are to look */
+	_Atomic uint32_t there;        /* that look */
+	_Atomic int places;            /* of this flight, that are free */
+	_Atomic bool dismissed;
+	/* Of this flight. */
+	_Atomic uint32_t lock;         /* around `next` */
+	unsigned slots, next;
+	bool gently;
+	_Atomic int err;
+};
 
 struct cache {
 	struct behind far;
@@ -67,6 +98,7 @@ struct cache {
 	_Atomic uint32_t homing;       /* a lock, around writing back and what follows; before `flushing` */
 	struct cache_flight *flight;   /* under `homing` */
 	char *buffer;                  /* under `homing` */
+	struct cache_crew crew;        /* one flight at a time: under `homing` */
 	uint32_t told[2];              /* the thread's: when each trouble was told, in seconds from 1; 0: never */
 	uint32_t tried;                /* the thread's: when it wrote back last */
 	_Atomic uint64_t unstarted;    /* bytes that were written to the near file since the system last began to write them */
@@ -142,13 +174,26 @@ void cache_has_written(struct cache *c, size_t bytes);
 void cache_give_notice(struct cache *c);
 /* Writes back all that is dirty now, and flushes the far store. */
 int cache_bring_home(struct cache *c);
-/* Slots that are kept free. */
+/* Slots that are kept free, and that there are so many. */
 uint32_t cache_reserve(const struct cache *c);
+void cache_keep_room(struct cache *c);
 /* Empties slots until some are free, durably. */
 void cache_make_room(struct cache *c);
 /* Flushes the far store; then nothing is intended any more that is not under way. */
 int cache_settle_far(struct cache *c);
 /* Looks at the far store, for the head; whether it is a file or a device. */
 bool cache_look_at_far(struct cache *c, struct cache_facts *facts);
+
+/* ---- cache_send.c ---- */
+
+/* Sends c->flight, which has so many slots in the order of their blocks. Gently: readers of the far store come first. */
+int cache_send(struct cache *c, unsigned n, bool gently);
+/* Readers of the far store come first, for a while. */
+void cache_yield(struct cache *c);
+/* Starts threads that send along, as far as there can be some; not in a signal handler, and under `homing` or before the thread. */
+void cache_gather_crew(struct cache *c);
+void cache_dismiss_crew(struct cache *c);
+char *cache_new_buffer(void);
+void cache_free_buffer(char *buffer);
 
 #endif

@@ -15,31 +15,13 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #define FLIGHT_MAX 1024                /* slots in one flight */
-#define BUFFER ((size_t)1 << 20)       /* bytes of one request */
 #define RESERVE_MAX 1024               /* slots that are kept free */
 #define REST_S 1
 #define NOTICE_S 60                    /* from one notice to the next of the same kind */
 #define START ((uint64_t)256 << 10)    /* bytes from which on the system begins to write them */
-#define YIELD_MAX_NS 100000000         /* how long one request waits for readers, at most */
-
-struct cache_flight {
-	uint64_t block;
-	cache_mask sectors;
-	uint32_t slot, clean;          /* both are pinned; clean may be CACHE_NO_SLOT */
-	int unread;                    /* how reading it from the near file failed: it stays, and the others fly */
-};
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 /* ---- Room ---- */
 
@@ -64,7 +46,7 @@ void cache_make_room(struct cache *c)
 		cache_make_durable(c);
 }
 
-static void keep_room(struct cache *c)
+void cache_keep_room(struct cache *c)
 {
 	if (c->near.index.list[CACHE_FREE].count < cache_reserve(c))
 		cache_make_room(c);
@@ -119,89 +101,6 @@ static void sort_flight(struct cache_flight *f, unsigned n)
 	}
 }
 
-/* Readers of the far store come first, for a while. */
-static void yield_to_readers(struct cache *c)
-{
-	const struct timespec pause = { 0, 200000 };
-	uint64_t until = now_ns() + YIELD_MAX_NS;
-
-	while (c->far_readers > 0 && now_ns() < until)
-		nanosleep(&pause, NULL);
-}
-
-/* Neighbouring sectors that are in the buffer. */
-struct run {
-	uint64_t off;
-	size_t len;
-};
-
-static int write_run(struct cache *c, struct run *run, bool gently)
-{
-	uint64_t size = c->size;
-	size_t len = run->off + run->len > size ? (run->off < size ? (size_t)(size - run->off) : 0) : run->len;
-	int err = 0;
-
-	if (len > 0) {
-		if (gently)
-			yield_to_readers(c);
-		err = behind_write(&c->far, c->buffer, len, run->off);
-		cache_far_was(c, err);
-		keep_room(c);
-	}
-	run->len = 0;
-	return err;
-}
-
-/* Some neighbouring sectors of one block go to the buffer, and to the clean slot of the block. */
-static int collect(struct cache *c, struct cache_flight *f, unsigned first, unsigned n, struct run *run, bool gently)
-{
-	uint64_t skip = (uint64_t)first << c->near.sector_shift, off = (f->block << c->near.block_shift) + skip;
-	size_t bytes = (size_t)n << c->near.sector_shift;
-	int err = 0;
-
-	if (run->len > 0 && (run->off + run->len != off || run->len + bytes > BUFFER))
-		err = write_run(c, run, gently);
-	if (err)
-		return err;
-	f->unread = side_read(&c->near.file, c->buffer + run->len, bytes, cache_place(&c->near, f->slot, skip));
-	if (f->unread)
-		return 0;
-	if (f->clean != CACHE_NO_SLOT &&
-	    side_write(&c->near.file, c->buffer + run->len, bytes, cache_place(&c->near, f->clean, skip))) {
-		cache_lock(c);
-		cache_unpin(&c->near.index, f->clean);
-		cache_unlock(c);
-		f->clean = CACHE_NO_SLOT;
-	}
-	if (run->len == 0)
-		run->off = off;
-	run->len += bytes;
-	return 0;
-}
-
-static int send(struct cache *c, unsigned n, bool gently)
-{
-	unsigned sectors = 1u << (c->near.block_shift - c->near.sector_shift);
-	struct run run = { .len = 0 };
-	int err = 0;
-
-	for (struct cache_flight *f = c->flight; f < c->flight + n && !err; f++) {
-		cache_lock(c);
-		f->clean = cache_find(&c->near.index, f->block, false);
-		if (f->clean != CACHE_NO_SLOT)
-			cache_pin(&c->near.index, f->clean);
-		cache_unlock(c);
-		for (unsigned k = 0, some; k < sectors && !err && !f->unread; k += some) {
-			some = cache_mask_run(f->sectors, k, sectors - k);
-			if (f->sectors >> k & 1)
-				err = collect(c, f, k, some, &run, gently);
-		}
-	}
-	if (!err && run.len > 0)
-		err = write_run(c, &run, gently);
-	return err;
-}
-
 /* Under the lock. */
 static void land(struct cache *c, const struct cache_flight *f, bool is_home, bool is_copied)
 {
@@ -235,7 +134,7 @@ static int fly(struct cache *c, unsigned n, bool gently, int *unread)
 
 	if (!err) {
 		sort_flight(c->flight, n);
-		err = send(c, n, gently);
+		err = cache_send(c, n, gently);
 		if (!err)
 			err = cache_flush_far(c);
 		/* Somebody else's flush failed, and may have been for these. */
@@ -394,14 +293,15 @@ static bool has_data(struct cache *c, uint64_t off)
 static bool populate_some(struct cache *c)
 {
 	uint64_t off = c->populated, size = c->size, block = (uint64_t)1 << c->near.block_shift, direct = c->direct;
-	size_t len = off < size ? (size - off < BUFFER ? (size_t)(size - off) : BUFFER) : 0, sector = (size_t)1 << c->near.sector_shift;
+	size_t len = off < size ? (size - off < CACHE_BUFFER ? (size_t)(size - off) : CACHE_BUFFER) : 0;
+	size_t sector = (size_t)1 << c->near.sector_shift;
 	bool room = true;
 
 	if (len == 0 || !has_data(c, off))
 		return false;
 	if ((uint32_t)direct)
 		return true;
-	yield_to_readers(c);
+	cache_yield(c);
 	/* The last sector has zeros behind the end. */
 	len = (len + sector - 1) & ~(sector - 1);
 	if (behind_read(&c->far, c->buffer, len, off) < 0)
@@ -409,7 +309,7 @@ static bool populate_some(struct cache *c)
 	for (size_t at = 0; at < len && room; at += block)
 		room = add_block(c, cache_block_of(c, off + at), c->buffer + at,
 				 (unsigned)((len - at < block ? len - at : block) >> c->near.sector_shift), direct);
-	c->populated = off + BUFFER;
+	c->populated = off + CACHE_BUFFER;
 	return room;
 }
 
@@ -433,6 +333,7 @@ static bool is_due(struct cache *c)
 static void write_back(struct cache *c)
 {
 	futex_lock(&c->homing);
+	cache_gather_crew(c);
 	/* What is due was so before a flush came. */
 	bring_home(c, FLIGHT_MAX, c->near.index.list[CACHE_DIRTY].count < c->dirty_most);
 	futex_unlock(&c->homing);
@@ -495,7 +396,7 @@ static bool step(struct cache *c, bool quiet)
 {
 	cache_give_notice(c);
 	start_writing(c);
-	keep_room(c);
+	cache_keep_room(c);
 	if (c->writable && is_due(c)) {
 		if (may_try(c))
 			write_back(c);
@@ -542,11 +443,16 @@ int cache_start_thread(struct cache *c, struct ummap_geom *geom)
 	sigset_t all, before;
 	int err;
 
+	/* Who waits for all of it at a flush may do so in a signal handler, which starts no threads. */
+	if (c->flush_far && c->writable)
+		cache_gather_crew(c);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	err = -pthread_create(&c->thread, NULL, run_thread, c);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	c->has_thread = !err;
+	if (err)
+		cache_dismiss_crew(c);
 	return err ? keys_refuse(geom, -err, "its thread cannot be started: %s" KEYS_THREAD_LIMITS, strerror(-err)) : 0;
 }
 
@@ -563,15 +469,14 @@ void cache_stop_thread(struct cache *c)
 int cache_home_init(struct cache *c)
 {
 	c->flight = malloc(FLIGHT_MAX * sizeof(*c->flight));
-	c->buffer = mmap(NULL, BUFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (c->buffer == MAP_FAILED)
-		c->buffer = NULL;
+	c->buffer = cache_new_buffer();
 	return c->flight && c->buffer ? 0 : -ENOMEM;
 }
 
 void cache_home_end(struct cache *c)
 {
 	free(c->flight);
-	if (c->buffer)
-		munmap(c->buffer, BUFFER);
+	cache_free_buffer(c->buffer);
+	for (int i = 0; i < CACHE_CREW; i++)
+		cache_free_buffer(c->crew.member[i].buffer);
 }

@@ -866,6 +866,9 @@ static void check_device(void)
 
 static char far_bytes[SIZE];
 static _Atomic size_t far_read_bytes;
+static uint32_t far_caps = UMMAP_CAP_PARALLEL;
+static _Atomic unsigned far_writers, far_most_writers;
+static bool far_meets;                 /* a write waits for another one, as long as none ever had one beside it */
 
 static int far_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
@@ -873,7 +876,7 @@ static int far_open(const struct ummap_uri *uri, int oflags, void **h, struct um
 	*h = far_bytes;
 	geom->size = SIZE;
 	geom->align = 1;
-	geom->caps = UMMAP_CAP_PARALLEL | (oflags & UMMAP_O_WRITE ? UMMAP_CAP_WRITE : 0);
+	geom->caps = far_caps | (oflags & UMMAP_O_WRITE ? UMMAP_CAP_WRITE : 0);
 	return 0;
 }
 
@@ -897,7 +900,17 @@ static int far_read(void *h, void *buf, size_t len, uint64_t off)
 
 static int far_write(void *h, const void *buf, size_t len, uint64_t off)
 {
+	unsigned writers = ++far_writers, most = far_most_writers;
+
+	while (most < writers && !atomic_compare_exchange_weak(&far_most_writers, &most, writers))
+		;
+	for (int ms = 0; far_meets && far_most_writers < 2 && ms < 60000; ms++)
+		pause_ms(1);
+	/* Who comes second may be the last one. */
+	if (far_meets && writers > 1)
+		pause_ms(20);
 	memcpy((char *)h + off, buf, len);
+	far_writers--;
 	return 0;
 }
 
@@ -968,6 +981,36 @@ static void keep(void *arg)
 	h = open_far(&d, "cache.close=flush");
 	check(d.close(h) == 0);
 	check(memcmp(far_bytes + 8192, bytes, sizeof(bytes)) == 0, "it was not written back");
+}
+
+/* Blocks that are no neighbours go to the far store by several requests at a time, if it takes them, when the cache is closed or
+ * flushed to there. */
+static void send_together(void *arg)
+{
+	static const char *const keys[] = { "cache.dirty=90,1000000", "cache.flush=far&cache.dirty=90,1000000", "cache.dirty=90,1000000" };
+	struct ummap_driver d;
+	char bytes[4096];
+	void *h;
+
+	(void)arg;
+	set_group();
+	check(ummap_driver_register(&far_driver) == 0);
+	for (int i = 0; i < 3; i++) {
+		far_caps = i < 2 ? UMMAP_CAP_PARALLEL : 0;
+		far_meets = i < 2;
+		far_most_writers = 0;
+		memset(far_bytes, 'f', SIZE);
+		h = open_far(&d, keys[i]);
+		for (size_t off = 0; off < SIZE / 2; off += 2 * sizeof(bytes)) {
+			memset(bytes, 'a' + (int)(off / 8192 % 26), sizeof(bytes));
+			check(d.write(h, bytes, sizeof(bytes), off) == 0);
+		}
+		check(i == 1 ? d.flush(h, 0, UINT64_MAX) == 0 : d.close(h) == 0);
+		check(i == 2 ? far_most_writers == 1 : far_most_writers >= 2, "%u requests at a time", far_most_writers);
+		for (size_t at = 0; at < SIZE; at++)
+			check(far_bytes[at] == (at < SIZE / 2 && at / 4096 % 2 == 0 ? 'a' + (int)(at / 8192 % 26) : 'f'), "at %zu", at);
+		check(i != 1 || d.close(h) == 0);
+	}
 }
 
 /* How many bytes of the cache this process has in place. */
@@ -1139,6 +1182,7 @@ int main(int argc, char **argv)
 	check_full();
 	unlink(cache);
 	check_exits(run_child(populate, NULL), 0);
+	check_exits(run_child(send_together, NULL), 0);
 	unlink(cache);
 	check_exits(run_child(keep, NULL), 0);
 	check_in_memory();
