@@ -39,7 +39,8 @@ static const char help[] =
 "  --segs LIST        64K,256K,1M,2M,16M\n"
 "  --threads LIST     1,2\n"
 "  --methods LIST     ummap,fresh,floor,mmap,inplace,deep (or one of it: deep1 to deep32),\n"
-"                     or willneed: mmap that is told of each segment before it is read\n"
+"                     or willneed: mmap that is told of each segment before it is read, or\n"
+"                     listed: fresh, told of 5000 segments at a time\n"
 "  --patterns LIST    seq,rand (stride: every 4th segment; zipf: few often, 16 accesses a segment)\n"
 "  --ops LIST         read,write (modify: read and written)\n"
 "  --reps N           times that every method takes its turn (5)\n"
@@ -297,7 +298,7 @@ static void run_child(const struct options *o, const char *one, bool grouped)
 
 static void take_turn_with(const struct options *o, const char *method, const char *what, const char *driver)
 {
-	bool ours = !strcmp(method, "ummap") || !strcmp(method, "fresh"), grouped = find_method(method)->kernel;
+	bool ours = find_method(method)->counts, grouped = find_method(method)->kernel;
 	char *copy = strdup(ours ? o->engines : "-"), *rest = copy, *engine, one[256];
 
 	while ((engine = strsep(&rest, ","))) {
@@ -310,7 +311,7 @@ static void take_turn_with(const struct options *o, const char *method, const ch
 /* One method's turn; the library has one with each driver and engine. */
 static void take_turn(const struct options *o, const char *method, const char *what)
 {
-	bool ours = !strcmp(method, "ummap") || !strcmp(method, "fresh");
+	bool ours = find_method(method)->counts;
 	char *copy = strdup(ours ? o->drivers : "-"), *rest = copy, *driver;
 
 	while ((driver = strsep(&rest, ",")))
@@ -402,7 +403,7 @@ static void check_options(struct options *o)
 	unsigned s, t;
 
 	check_list("methods", o->methods,
-		   "ummap,fresh,floor,mmap,willneed,inplace,deep,deep1,deep2,deep4,deep8,deep16,deep32");
+		   "ummap,fresh,listed,floor,mmap,willneed,inplace,deep,deep1,deep2,deep4,deep8,deep16,deep32");
 	check_list("patterns", o->patterns, "seq,rand,stride,zipf");
 	check_list("ops", o->ops, "read,write,modify");
 	check_list("engines", o->engines, "auto,segv,uffd,sigbus");

@@ -102,7 +102,7 @@ void filepair_compare(const struct filepair *p, const char *const *names, void (
 	for (int s = 0; names[s] && job.rank == 0; s++) {
 		double far = median(found[0][s], p->runs), near = median(found[1][s], p->runs);
 
-		printf("%-24s MPI-IO %12.3f  cache %12.3f  %8.2f times\n", names[s], far, near, far / near);
+		printf("%-26s MPI-IO %12.3f  cache %12.3f  %8.2f times\n", names[s], far, near, far / near);
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (job.rank == 0)

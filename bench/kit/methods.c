@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "kit/methods.h"
 
-enum { FLOOR_BUFFERS = 4 };
+enum { FLOOR_BUFFERS = 4, LIST = 5000 };
 
 static struct pass *inplace_pass;
 static __thread struct worker *inplace_worker;
@@ -95,6 +95,28 @@ static void ummap_finish(struct pass *p)
 {
 	if (umsync(p->view, 0))
 		die("umsync: %s", umerrormsg());
+}
+
+/* As many segments as make a list, from that turn on. */
+static void prefetch_list(struct worker *w, size_t turn)
+{
+	static __thread struct iovec list[LIST];
+	int n = 0;
+
+	for (; n < LIST && turn < w->segments; turn++)
+		list[n++] = (struct iovec){ w->pass->view + w->order[turn] * w->pass->seg, w->pass->seg };
+	if (umprefetch(list, n))
+		die("umprefetch: %s", umerrormsg());
+}
+
+/* There is always the next list under way. */
+static char *listed_enter(struct worker *w, size_t off)
+{
+	if (w->done == 0)
+		prefetch_list(w, 0);
+	if (w->done % LIST == 0)
+		prefetch_list(w, w->done + LIST);
+	return view_enter(w, off);
 }
 
 static void floor_begin_worker(struct worker *w)
@@ -258,6 +280,7 @@ static void inplace_finish_worker(struct worker *w)
 const struct method methods[METHODS] = {
 	{ "ummap", ummap_begin, NULL, view_enter, NULL, NULL, ummap_finish, 0, true, false },
 	{ "fresh", fresh_begin, NULL, view_enter, NULL, NULL, ummap_finish, 0, true, false },
+	{ "listed", fresh_begin, NULL, listed_enter, NULL, NULL, ummap_finish, 0, true, false },
 	{ "floor", NULL, floor_begin_worker, floor_enter, floor_leave, NULL, sync_file, 0, false, false },
 	DEEP(1), DEEP(2), DEEP(4), DEEP(8), DEEP(16), DEEP(32),
 	{ "mmap", mmap_begin, mmap_begin_worker, view_enter, NULL, NULL, mmap_finish, 0, false, true },

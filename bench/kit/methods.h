@@ -5,6 +5,7 @@
  *   ummap    the library, its budget set by UMMAP_MEM_LIMIT and full of another mapping's segments, so that
  *            each segment has to make room, in memory that was touched before as the floor's was
  *   fresh    the same with an empty budget: the system clears memory while the clock is running
+ *   listed   fresh, which is told of 5000 segments to come by one umprefetch(3), and of as many again when it begins with these
  *   floor    pread and pwrite with O_DIRECT between the file and huge pages, one request at a time
  *   deepN    the same with N requests in flight, by io_uring, ahead of the turns (deep.h)
  *   mmap     the kernel's mmap, in a memory cgroup of the same budget
@@ -69,7 +70,7 @@ struct method {
 /* Whether the file's contents are wanted. */
 bool reads(const struct pass *p);
 
-enum { METHODS = 12 };
+enum { METHODS = 13 };
 extern const struct method methods[METHODS];
 
 #endif
