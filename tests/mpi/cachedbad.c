@@ -189,6 +189,10 @@ static void bad_calls(void)
 	check_error(MPI_File_seek(file, -1, MPI_SEEK_SET), MPI_ERR_ARG, "before the beginning");
 	check_error(MPI_File_seek(file, 0, 77), MPI_ERR_ARG, "seeking");
 	check_all(MPI_File_set_size(file, -5), MPI_ERR_ARG, "size");
+	if (ranks > 1) {
+		check_all(MPI_File_set_size(file, rank ? BYTES / 2 : BYTES * 2), MPI_ERR_ARG, "different sizes");
+		check_all(MPI_File_preallocate(file, BYTES + rank), MPI_ERR_ARG, "different sizes");
+	}
 	check_error(MPI_File_write_all_end(file, bytes, MPI_STATUS_IGNORE), MPI_ERR_OTHER, "has not begun");
 	check(MPI_File_read_all_begin(file, bytes, 1, MPI_BYTE) == MPI_SUCCESS);
 	check_error(MPI_File_read_all_begin(file, bytes, 1, MPI_BYTE), MPI_ERR_OTHER, "has begun already");
