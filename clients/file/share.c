@@ -26,7 +26,8 @@
 #define SEGMENT "65536"
 #define TURN ((uint64_t)1 << 20)       /* of what a file grows by, a node's at a time */
 #define GROWTH ((uint64_t)64 << 30)    /* of all nodes together; what is behind it has no cache */
-#define LEAST ((uint64_t)64 << 20)     /* of a near file */
+#define LEAST ((uint64_t)2 << 20)      /* of a near file */
+#define MORE ((uint64_t)64 << 20)      /* than a share has, for what the file grows by */
 #define MOST ((uint64_t)1 << 30)
 #define NAP 100000                     /* ns that a helper sleeps when nobody asks */
 
@@ -47,7 +48,7 @@ static struct spread make_spread(const struct cached *c, uint64_t size)
 /* As much as the share has, and some more, as far as there is half of the folder's room; owners may have one folder together. */
 static uint64_t near_size(const struct cached *c, uint64_t share)
 {
-	uint64_t size = share + share / 8 + LEAST, room;
+	uint64_t size = share + share / 8 + MORE, room;
 	struct statvfs fs;
 
 	if (c->config.size)
@@ -56,7 +57,8 @@ static uint64_t near_size(const struct cached *c, uint64_t share)
 	if (fstatvfs(c->folder, &fs) < 0)
 		return size;
 	room = fs.f_bavail * fs.f_frsize / 2 / (uint64_t)c->nodes.n;
-	return size < room || room < LEAST / 8 ? size : room;
+	room = room > LEAST ? room : LEAST;
+	return size < room ? size : room;
 }
 
 /* For tests: "filter+?keys". */
