@@ -371,7 +371,7 @@ static void release(struct cached *c)
 static bool all_clean(const struct cached *c)
 {
 	const struct head_file *head = c->share.head;
-	int clean = !c->nodes.owns || (head && head->head.state == HEAD_CLEAN);
+	int clean = !c->nodes.owns || (head && head_lacks_nothing(&head->head));
 
 	PMPI_Allreduce(MPI_IN_PLACE, &clean, 1, MPI_INT, MPI_MIN, c->comm);
 	return clean;

@@ -361,6 +361,20 @@ static void one_node_after_the_other(void)
 		check(MPI_File_close(&file) == MPI_SUCCESS);
 		shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
 	}
+	if (ranks > 1) {
+		/* What the other nodes have may be missed. */
+		keep_something();
+		shell("mkdir %s.1 && mv %s/*.1.* %s.1 && \"$UMMAP_TEST_CACHE\" flush %s", near, near, near, near);
+		check_all(open_plainly(), MPI_ERR_FILE, "are there");
+		shell("\"$UMMAP_TEST_CACHE\" flush %s.1", near);
+		check_all(open_plainly(), MPI_ERR_FILE, "are there");
+		shell("mv %s.1/* %s && rmdir %s.1 && \"$UMMAP_TEST_CACHE\" flush %s", near, near, near, near);
+		shell("! \"$UMMAP_TEST_CACHE\" ls %s | grep -v '; clean;' && rm %s/*.1.*", near, near);
+		check(open_plainly() == MPI_SUCCESS);
+		read_all_of_it();
+		check(MPI_File_close(&file) == MPI_SUCCESS);
+		shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
+	}
 	/* A head alone is not all of a share. */
 	keep_something();
 	shell("rm %s/*.1.cache", near);
