@@ -114,6 +114,19 @@ void share_explain(struct error *e, int code)
 	error_set(e, class, "%s", text);
 }
 
+/* The folder by the name that it has on each node, not by a descriptor of who tells of it. */
+static void name_folder(const struct cached *c, struct error *e)
+{
+	static const char descriptor[] = "/proc/self/fd/";
+	char text[sizeof(e->text)];
+	char *at = strstr(e->text, descriptor);
+
+	if (!at)
+		return;
+	snprintf(text, sizeof(text), "%s", at + strlen(descriptor) + strspn(at + strlen(descriptor), "0123456789"));
+	snprintf(at, sizeof(e->text) - (size_t)(at - e->text), "%.120s%s", c->config.path, text);
+}
+
 static void open_window(struct cached *c, MPI_Aint size, int unit, MPI_Info info, void *base, MPI_Win *win, struct error *e)
 {
 	int code;
@@ -122,6 +135,7 @@ static void open_window(struct cached *c, MPI_Aint size, int unit, MPI_Info info
 	pmpi_caller = __builtin_return_address(0);
 	code = pmpi_first.Win_allocate(size, unit, info, c->comm, base, win);
 	share_explain(e, code);
+	name_folder(c, e);
 	if (code != MPI_SUCCESS) {
 		*win = MPI_WIN_NULL;
 		return;
