@@ -751,7 +751,7 @@ static int set_up(struct cache *c, struct keys *k, const struct ummap_uri *uri, 
 	c->writable = geom->caps & UMMAP_CAP_WRITE;
 	c->grows = geom->caps & UMMAP_CAP_GROW;
 	c->async = behind_is_async(&c->far);
-	snprintf(c->store, sizeof(c->store), "%s", uri->path);
+	snprintf(c->store, sizeof(c->store), "%s", geom->id[0] ? uri->path : "");
 	err = open_facts(c, k, uri, fd, geom);
 	if (err)
 		return err;
@@ -842,9 +842,14 @@ static void note_far(struct cache *c, uint64_t size)
 
 static void tell_end(struct cache *c, int err)
 {
-	notice_give(&c->notice, "cache+: not all that was written could be written back to the store: %s. Nothing is lost: when this "
-		    "is mended, `umcache --cache %.140s flush %.140s` completes it", strerror(abs(err)), c->near.file.path,
-		    *c->store ? c->store : "STORE");
+	const char *begin = "cache+: not all that was written could be written back to the store", *near = c->near.file.path;
+
+	if (*c->store)
+		notice_give(&c->notice, "%s: %s. Nothing is lost: when this is mended, `umcache --cache %.140s flush %.140s` completes it",
+			    begin, strerror(abs(err)), near, c->store);
+	else
+		notice_give(&c->notice, "%s: %s. Nothing is lost: it stays in %.140s, and goes there when that is opened again", begin,
+			    strerror(abs(err)), near);
 }
 
 /* All that is dirty goes to the far store, unless it is to be kept. What that does not take stays, durably. How the far store is

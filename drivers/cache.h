@@ -69,7 +69,7 @@ struct cache {
 	bool populate;
 	bool keep;                     /* what is dirty when it is closed stays so */
 	bool lasts;                    /* the far store can be there when it is opened again */
-	char store[PATH_MAX];          /* the far store's path; "": it has none */
+	char store[PATH_MAX];          /* the far store's path; "": it has none, or is no file */
 	int far_fd;                    /* only to be looked at; negative: none */
 	_Atomic uint64_t size;         /* of the store, what is in the cache included */
 	uint32_t dirty_most;           /* slots ... */

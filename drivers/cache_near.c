@@ -466,7 +466,7 @@ static int begin(struct cache_near *n, const struct cache_wish *wish, struct umm
 	int err = !size && n->file.device ? side_size(&n->file, &size) : 0;
 
 	if (err || !size)
-		return keys_refuse(geom, EINVAL, "there is no cache %.90s: cache.size has to say how large it is to be", wish->path);
+		return keys_refuse(geom, EINVAL, "there is no cache %.90s: cache.size has to say how large it is to be", n->file.path);
 	memset(&n->head, 0, sizeof(n->head));
 	n->head.block = block;
 	n->head.slots = slots_in(size, block);

@@ -130,6 +130,22 @@ static void release(struct side *s)
 	memset(s, 0, sizeof(*s));
 }
 
+/* Who reads of it does not know the folder by a descriptor of this process. */
+static void name_folder(struct side *s)
+{
+	char folder[PATH_MAX], real[PATH_MAX], *named;
+	const char *slash = strrchr(s->path, '/');
+
+	if (strncmp(s->path, "/proc/self/fd/", strlen("/proc/self/fd/")) != 0 || (size_t)(slash - s->path) >= sizeof(folder))
+		return;
+	memcpy(folder, s->path, (size_t)(slash - s->path));
+	folder[slash - s->path] = '\0';
+	if (!realpath(folder, real) || asprintf(&named, "%s%s", real, slash) < 0)
+		return;
+	free(s->path);
+	s->path = named;
+}
+
 int side_open(struct side *s, const char *path, int oflags, mode_t mode, int how, struct ummap_geom *geom)
 {
 	int err;
@@ -153,6 +169,8 @@ int side_open(struct side *s, const char *path, int oflags, mode_t mode, int how
 	} while (err == -ESTALE);
 	if (err)
 		release(s);
+	else
+		name_folder(s);
 	return err;
 }
 

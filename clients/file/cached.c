@@ -236,13 +236,21 @@ void cached_close(struct cached *c, struct error *e)
 	release(c);
 }
 
+/* Where there is no room for all of it, the file stays as long as it was. */
+static int allocate_all(int fd, int64_t size)
+{
+	if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, size) < 0 && errno != EOPNOTSUPP)
+		return errno;
+	return posix_fallocate(fd, 0, size);
+}
+
 /* By one rank, for all. */
 static void set_length(struct cached *c, int64_t size, bool allocate, struct error *e)
 {
 	int err = 0;
 
 	if (c->rank == 0 && allocate)
-		err = posix_fallocate(c->fd, 0, size);
+		err = allocate_all(c->fd, size);
 	else if (c->rank == 0 && ftruncate(c->fd, size) < 0)
 		err = errno;
 	PMPI_Bcast(&err, 1, MPI_INT, 0, c->comm);

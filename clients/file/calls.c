@@ -439,6 +439,17 @@ static int get_size(MPI_File file, MPI_Offset *size)
 	return tell(c, &e);
 }
 
+/* All ranks have to give the same: else some of them would wait for the others where these never come. */
+static void agree_on_size(struct cached *c, MPI_Offset size, struct error *e)
+{
+	int64_t most[2] = { size, -size };
+
+	PMPI_Allreduce(MPI_IN_PLACE, most, 2, MPI_INT64_T, MPI_MAX, c->comm);
+	if (most[0] != -most[1])
+		error_set(e, MPI_ERR_ARG, "%s: the ranks want different sizes, %lld to %lld", c->path, (long long)-most[1],
+			  (long long)most[0]);
+}
+
 static int resize(struct cached *c, MPI_Offset size, bool allocate)
 {
 	struct error e = { 0 };
@@ -450,6 +461,8 @@ static int resize(struct cached *c, MPI_Offset size, bool allocate)
 	else if (c->amode & MPI_MODE_RDONLY)
 		error_set(&e, MPI_ERR_READ_ONLY, "%s was opened to be read only", c->path);
 	error_agree(c->comm, &e);
+	if (e.class == MPI_SUCCESS)
+		agree_on_size(c, size, &e);
 	if (e.class == MPI_SUCCESS)
 		cached_resize(c, size, allocate, &e);
 	return tell(c, &e);

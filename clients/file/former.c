@@ -22,7 +22,7 @@
 #define HEAD ".head"
 
 /* Of the caches that were found; what is counted is summed up over machines. */
-enum count { COUNT_HEADS, COUNT_DIRTY, COUNT_DAMAGED, COUNT_OTHER, COUNT_WROTE, COUNT_KNOWN, COUNT_CHANGED, COUNT_SHORTER, COUNTS };
+enum count { COUNT_HEADS, COUNT_DIRTY, COUNT_ALONE, COUNT_DAMAGED, COUNT_OTHER, COUNT_WROTE, COUNT_KNOWN, COUNT_CHANGED, COUNT_SHORTER, COUNTS };
 
 struct found {
 	int64_t count[COUNTS];
@@ -130,8 +130,9 @@ static int look(const struct cached *c, int folder, const char *name, void *arg)
 		return err;
 	make_path(path, sizeof(path), folder, name, ".cache");
 	/* A head that has lost its cache is not all of a share. */
-	f->there[head.node] |= head.state == HEAD_CLEAN || access(path, F_OK) == 0;
-	f->count[COUNT_DIRTY] += head.state != HEAD_CLEAN;
+	f->there[head.node] |= head_lacks_nothing(&head) || access(path, F_OK) == 0;
+	f->count[COUNT_DIRTY] += !head_lacks_nothing(&head);
+	f->count[COUNT_ALONE] += head.state == HEAD_ALONE;
 	f->count[COUNT_OTHER] += head.facts.ino != l->facts->ino;
 	f->count[COUNT_WROTE] += head_wrote(&head, l->facts->size);
 	f->count[COUNT_KNOWN] += head.facts.ino == l->facts->ino && !is_changed(&head, l->facts);
@@ -165,12 +166,16 @@ static int drop(const struct cached *c, int folder, const char *name, void *arg)
 	return err;
 }
 
-/* It stays in the head that the file was written: only when all have nothing any more, none is missed. */
-static int note_written(const char *path)
+/* Only when all have nothing any more, none is missed. That the file was written stays in the head. */
+static int note_written(const struct cached *c, int folder, const char *name, void *arg)
 {
 	struct head_file *file;
-	int err = head_open(path, NULL, &file);
+	char path[320];
+	int err;
 
+	(void)c, (void)arg;
+	make_path(path, sizeof(path), folder, name, HEAD);
+	err = head_open(path, NULL, &file);
 	if (err)
 		return err;
 	pthread_mutex_lock(&file->lock);
@@ -195,7 +200,7 @@ static int flush(const struct cached *c, int folder, const char *name, void *arg
 	make_path(path, sizeof(path), folder, name, HEAD);
 	make_path(cache, sizeof(cache), folder, name, ".cache");
 	err = head_read(path, &head);
-	if (err || head.state == HEAD_CLEAN)
+	if (err || head_lacks_nothing(&head))
 		return err;
 	snprintf(uri, sizeof(uri), "cache+filepart:%s?cache.path=%s", path, cache);
 	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) < 0) {
@@ -203,8 +208,7 @@ static int flush(const struct cached *c, int folder, const char *name, void *arg
 		error_errno(e, errno, "%s: %s", c->path, umerrormsg());
 		return err;
 	}
-	err = driver.close(h);
-	return err ? err : note_written(path);
+	return driver.close(h);
 }
 
 /* ---- All nodes ---- */
@@ -231,6 +235,8 @@ static void act_in_turn(struct cached *c, int folder, int (*act)(const struct ca
 static void write_back(struct cached *c, int folder, struct error *e)
 {
 	act_in_turn(c, folder, flush, "written back", e);
+	if (e->class == MPI_SUCCESS)
+		act_in_turn(c, folder, note_written, "written back", e);
 	if (e->class == MPI_SUCCESS)
 		act_in_turn(c, folder, drop, "dropped", e);
 }
@@ -312,6 +318,10 @@ static void check(const struct cached *c, const struct found *f, const char *fol
 		error_set(e, MPI_ERR_FILE, "of the %lld parts of a cache of %.100s in %.100s, with something that was not written back, "
 			  "%lld are there: all nodes that have one have to take part", (long long)f->most[0], c->path, folder,
 			  (long long)n[COUNT_HEADS]);
+	else if (n[COUNT_ALONE] && n[COUNT_HEADS] < f->most[0])
+		error_set(e, MPI_ERR_FILE, "of the %lld parts of a cache of %.100s in %.100s, %lld are there: these were written back, and of the "
+			  "others nobody knows: all nodes that have one have to take part, or %s", (long long)f->most[0], c->path, folder,
+			  (long long)n[COUNT_HEADS], way);
 }
 
 /* What is in another folder goes back to the file, in any case. */

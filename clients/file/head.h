@@ -18,7 +18,8 @@
 enum head_state {
 	HEAD_CLEAN = 1,          /* the file has all that is in the cache */
 	HEAD_OPEN,               /* a job has it; or it has ended without a word */
-	HEAD_KEPT                /* closed, and not written back */
+	HEAD_KEPT,               /* closed, and not written back */
+	HEAD_ALONE               /* written back by itself: the caches that belong to it may not be */
 };
 
 /* The file as it was seen. */
@@ -56,6 +57,12 @@ struct head_file {
 	const _Atomic int64_t *end; /* where the file reaches at the moment, in the place of head.end; NULL: head.end */
 	int failed;              /* an errno with which writing back has failed since this was last 0 */
 };
+
+/* Whether the file has all that is in it, whatever the others have. */
+static inline bool head_lacks_nothing(const struct head *head)
+{
+	return head->state == HEAD_CLEAN || head->state == HEAD_ALONE;
+}
 
 /* Whether the file may have been written since the facts were noted: by way of the caches, or past them, where it is so long. */
 static inline bool head_wrote(const struct head *head, uint64_t size)

@@ -26,7 +26,8 @@
 #define SEGMENT "65536"
 #define TURN ((uint64_t)1 << 20)       /* of what a file grows by, a node's at a time */
 #define GROWTH ((uint64_t)64 << 30)    /* of all nodes together; what is behind it has no cache */
-#define LEAST ((uint64_t)64 << 20)     /* of a near file */
+#define LEAST ((uint64_t)2 << 20)      /* of a near file */
+#define MORE ((uint64_t)64 << 20)      /* than a share has, for what the file grows by */
 #define MOST ((uint64_t)1 << 30)
 #define NAP 100000                     /* ns that a helper sleeps when nobody asks */
 
@@ -47,7 +48,7 @@ static struct spread make_spread(const struct cached *c, uint64_t size)
 /* As much as the share has, and some more, as far as there is half of the folder's room; owners may have one folder together. */
 static uint64_t near_size(const struct cached *c, uint64_t share)
 {
-	uint64_t size = share + share / 8 + LEAST, room;
+	uint64_t size = share + share / 8 + MORE, room;
 	struct statvfs fs;
 
 	if (c->config.size)
@@ -56,7 +57,8 @@ static uint64_t near_size(const struct cached *c, uint64_t share)
 	if (fstatvfs(c->folder, &fs) < 0)
 		return size;
 	room = fs.f_bavail * fs.f_frsize / 2 / (uint64_t)c->nodes.n;
-	return size < room || room < LEAST / 8 ? size : room;
+	room = room > LEAST ? room : LEAST;
+	return size < room ? size : room;
 }
 
 /* For tests: "filter+?keys". */
@@ -112,6 +114,19 @@ void share_explain(struct error *e, int code)
 	error_set(e, class, "%s", text);
 }
 
+/* The folder by the name that it has on each node, not by a descriptor of who tells of it. */
+static void name_folder(const struct cached *c, struct error *e)
+{
+	static const char descriptor[] = "/proc/self/fd/";
+	char text[sizeof(e->text)];
+	char *at = strstr(e->text, descriptor);
+
+	if (!at)
+		return;
+	snprintf(text, sizeof(text), "%s", at + strlen(descriptor) + strspn(at + strlen(descriptor), "0123456789"));
+	snprintf(at, sizeof(e->text) - (size_t)(at - e->text), "%.120s%s", c->config.path, text);
+}
+
 static void open_window(struct cached *c, MPI_Aint size, int unit, MPI_Info info, void *base, MPI_Win *win, struct error *e)
 {
 	int code;
@@ -120,6 +135,7 @@ static void open_window(struct cached *c, MPI_Aint size, int unit, MPI_Info info
 	pmpi_caller = __builtin_return_address(0);
 	code = pmpi_first.Win_allocate(size, unit, info, c->comm, base, win);
 	share_explain(e, code);
+	name_folder(c, e);
 	if (code != MPI_SUCCESS) {
 		*win = MPI_WIN_NULL;
 		return;
@@ -369,7 +385,7 @@ static void release(struct cached *c)
 static bool all_clean(const struct cached *c)
 {
 	const struct head_file *head = c->share.head;
-	int clean = !c->nodes.owns || (head && head->head.state == HEAD_CLEAN);
+	int clean = !c->nodes.owns || (head && head_lacks_nothing(&head->head));
 
 	PMPI_Allreduce(MPI_IN_PLACE, &clean, 1, MPI_INT, MPI_MIN, c->comm);
 	return clean;

@@ -30,7 +30,8 @@ static struct pin pin_of(const void *buf, MPI_Count count, MPI_Datatype type)
 	const struct region *region;
 	const char *from, *to;
 
-	if (count <= 0 || PMPI_Type_get_true_extent(type, &lb, &len) != MPI_SUCCESS || len <= 0)
+	/* What is wrong with the arguments, MPI says, by the file's error handler. */
+	if (count <= 0 || type == MPI_DATATYPE_NULL || PMPI_Type_get_true_extent(type, &lb, &len) != MPI_SUCCESS || len <= 0)
 		return (struct pin){ 0 };
 	PMPI_Type_get_extent(type, &unused, &extent);
 	from = (const char *)buf + lb + (extent < 0 ? (count - 1) * extent : 0);

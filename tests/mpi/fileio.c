@@ -239,6 +239,15 @@ static void larger_than_memory(void)
 		compare(window + (size_t)n * BLOCK, n);
 }
 
+/* What is wrong with the arguments, MPI says, and no window ends the program. */
+static void types_that_are_none(void)
+{
+	int n = 0;
+
+	check_error(MPI_File_write_at(file, 0, &n, 1, MPI_DATATYPE_NULL, MPI_STATUS_IGNORE), MPI_ERR_TYPE, "");
+	check_error(MPI_File_read(file, &n, 1, MPI_DATATYPE_NULL, MPI_STATUS_IGNORE), MPI_ERR_TYPE, "");
+}
+
 int main(int argc, char **argv)
 {
 	char name[400];
@@ -259,6 +268,7 @@ int main(int argc, char **argv)
 	large_counts();
 	with_holes();
 	larger_than_memory();
+	types_that_are_none();
 	check(MPI_File_close(&file) == MPI_SUCCESS);
 	/* No pin is left. */
 	check(umunpin(window, SIZE) == -1);

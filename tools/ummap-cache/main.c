@@ -107,7 +107,7 @@ static int64_t dirty_bytes(const struct share *s)
 
 static int ls(const struct job *job)
 {
-	static const char *const states[] = { "damaged", "clean", "open, or left by a crash", "kept" };
+	static const char *const states[] = { "damaged", "clean", "open, or left by a crash", "kept", "written back alone" };
 
 	read_folder(job->store);
 	for (size_t i = 0; i < n_shares; i++) {
@@ -119,7 +119,7 @@ static int ls(const struct job *job)
 			continue;
 		}
 		printf("%s: of %s, node %u of %u, which reaches to byte %" PRIu64 "; %s; ", s->cache_path, s->head.path, s->head.node,
-		       s->head.spread.nodes, s->head.end, states[s->head.state < 4 ? s->head.state : 0]);
+		       s->head.spread.nodes, s->head.end, states[s->head.state <= HEAD_ALONE ? s->head.state : 0]);
 		if (dirty < 0)
 			printf("in use, or not readable\n");
 		else
@@ -196,16 +196,39 @@ static void flush_share(struct share *s)
 	s->flushed = !err;
 }
 
-/* When all have written. */
+/* Whether all shares of a job are in this folder, with nothing that the file lacks. */
+static bool is_complete(uint64_t job)
+{
+	uint32_t written = 0, nodes = 1;
+
+	for (size_t i = 0; i < n_shares; i++) {
+		const struct share *s = &shares[i];
+
+		if (s->err || s->head.job != job)
+			continue;
+		written += s->flushed || head_lacks_nothing(&s->head);
+		nodes = s->head.spread.nodes;
+	}
+	return written >= nodes;
+}
+
+/* When all have written. One that was written back before stays with what it knew of the file then. */
 static void note_flushed(struct share *s)
 {
 	struct head_file *file;
-	int err = head_open(s->head_path, NULL, &file);
+	enum head_state state = is_complete(s->head.job) ? HEAD_CLEAN : HEAD_ALONE;
+	int err;
+
+	if (s->err || (!s->flushed && (s->head.state != HEAD_ALONE || state == HEAD_ALONE)))
+		return;
+	err = head_open(s->head_path, NULL, &file);
 
 	if (!err) {
 		pthread_mutex_lock(&file->lock);
-		if (facts_of(&file->head, &file->head.facts)) {
-			file->head.state = HEAD_CLEAN;
+		if (!s->flushed) {
+			file->head.state = state;
+		} else if (facts_of(&file->head, &file->head.facts)) {
+			file->head.state = state;
 			file->head.wrote = 0;
 		}
 		err = head_write(file);
@@ -227,7 +250,7 @@ static int flush(const struct job *job)
 		refuse("%s", strerror(ENOMEM));
 	/* Before the first of them changes a file. */
 	for (size_t i = 0; i < n_shares; i++)
-		fit[i] = !shares[i].err && (shares[i].head.state == HEAD_CLEAN || is_known(&shares[i]));
+		fit[i] = !shares[i].err && (head_lacks_nothing(&shares[i].head) || is_known(&shares[i]));
 	for (size_t i = 0; i < n_shares; i++) {
 		struct share *s = &shares[i];
 
@@ -236,13 +259,11 @@ static int flush(const struct job *job)
 		else if (!fit[i])
 			complain("%s: %s is not there, is another file, or was changed by others: nothing is written", s->cache_path,
 				 s->head.path);
-		else if (s->head.state != HEAD_CLEAN)
+		else if (!head_lacks_nothing(&s->head))
 			flush_share(s);
 	}
-	for (size_t i = 0; i < n_shares; i++) {
-		if (shares[i].flushed)
-			note_flushed(&shares[i]);
-	}
+	for (size_t i = 0; i < n_shares; i++)
+		note_flushed(&shares[i]);
 	free(fit);
 	return result;
 }
