@@ -308,6 +308,14 @@ static bool is_of_earlier(const struct entry *x, size_t size)
 	return x && !x->taken && x->size == size && same_type(x) && (!x->small || x->since <= job.restart);
 }
 
+static void place(struct entry *x)
+{
+	x->at = 0;
+	if (x->small || job.config.shared_file)
+		x->at = manifest_place(&job.manifest, x, x->small ? ENTRY_TRAILER : job.config.segsize);
+}
+
+/* A small one for which the pool has no room is mapped. */
 static struct entry *new_entry(unsigned order, size_t size, bool small, struct error *e)
 {
 	struct entry x = { .order = order, .size = size, .small = small, .since = job.epoch + 1, .id = job.manifest.next_id++ };
@@ -315,9 +323,12 @@ static struct entry *new_entry(unsigned order, size_t size, bool small, struct e
 
 	if (order != ENTRY_POOL)
 		snprintf(x.type, sizeof(x.type), "%s", libcaf_type());
-	if (small || job.config.shared_file)
-		x.at = manifest_place(&job.manifest, &x, small ? ENTRY_TRAILER : job.config.segsize);
-	if (!small)
+	place(&x);
+	if (small && x.at + entry_room(&x) > POOL) {
+		x.small = false;
+		place(&x);
+	}
+	if (!x.small)
 		store_remove(&job.store, &x);
 	entry = manifest_add(&job.manifest, &x);
 	if (!entry)
@@ -352,9 +363,6 @@ struct entry *job_enter(unsigned order, size_t size, bool *earlier)
 	x = manifest_find(&job.manifest, order);
 	if (!x && e.class == MPI_SUCCESS)
 		x = new_entry(order, size, small, &e);
-	if (x && small && x->at + entry_room(x) > POOL)
-		error_set(&e, MPI_ERR_NO_MEM, "there is no room for another coarray of at most %d bytes: all of them together "
-			  "may have %d MiB; set PCAF_MIN", JOB_SMALL, (int)(POOL >> 20));
 	job_check(job.comm, &e);
 	x->state = ENTRY_LIVE;
 	x->taken = true;
