@@ -196,6 +196,7 @@ static void agree(const struct manifest *m, struct error *e)
 	struct holding *held = calloc(m->n + 1, sizeof(*held));
 	uint64_t mine = NO_EPOCH, newest = 0, common;
 	bool had_part = job.image <= m->images;
+	int behind;
 
 	if (!held)
 		lacks_memory(e);
@@ -213,10 +214,12 @@ static void agree(const struct manifest *m, struct error *e)
 	PMPI_Allreduce(&mine, &common, 1, MPI_UINT64_T, MPI_MIN, job.comm);
 	PMPI_Allreduce(MPI_IN_PLACE, &newest, 1, MPI_UINT64_T, MPI_MAX, job.comm);
 	job.epoch = !job.config.consistent || common == NO_EPOCH ? newest : common;
+	behind = mine == common ? job.image : job.images + 1;
+	PMPI_Allreduce(MPI_IN_PLACE, &behind, 1, MPI_INT, MPI_MIN, job.comm);
 	job_check(job.comm, e);
 	for (size_t i = 0; i < m->n && job.config.consistent; i++) {
 		if (held[i].there && held[i].epoch > job.epoch)
-			store_go_back(&job.store, &m->entries[i], &held[i], job.epoch, e);
+			store_go_back(&job.store, &m->entries[i], &held[i], job.epoch, behind, e);
 	}
 	job.pool_epoch = job.pool_epoch > job.epoch ? job.epoch : job.pool_epoch;
 	job_check(job.comm, e);
@@ -562,7 +565,7 @@ void job_move(struct coarray *c, const char *path)
 		error_set(&e, MPI_ERR_ARG, "pcaf_config: with PCAF_ENGINE=kernel, coarrays stay in the folder where they are");
 	else if (!config_folder(after.folder, path))
 		error_set(&e, MPI_ERR_ARG, "pcaf_config: \"%.100s\" must be a folder that exists, with a name of less than %d "
-			  "characters", path, MANIFEST_FOLDER);
+			  "characters in one line", path, MANIFEST_FOLDER);
 	job_check(job.comm, &e);
 	if (strcmp(after.folder, job.config.path) == 0)
 		*after.folder = '\0';
