@@ -113,7 +113,7 @@ $(OBJECT_TESTS:%=$B/tests/mpi/$1/%): $B/libummap-object.so.$(VERSION) $(call OBJ
 $(OBJECT_TESTS:%=$B/tests/mpi/$1/%): OBJECT_LIB = -lummap-object-$1 -lummap-object
 
 # But for some, which make calls of their own. Each has a module of the same name.
-CAF_CALLING_$1 = $(addprefix $B/tests/mpi/$1/coarray_,calls calls.static recover recover.static path path.static neighbour redistribute)
+CAF_CALLING_$1 = $(addprefix $B/tests/mpi/$1/coarray_,calls calls.static many many.static recover recover.static path path.static neighbour redistribute)
 $$(CAF_CALLING_$1): CAF_LAYER = -L$B -Wl,--no-as-needed -lummap-mpi-$1 -Wl,-rpath,$(abspath $B)
 $$(CAF_CALLING_$1): CAF_MODULES = -J$$(shell mkdir -p $$@.modules && echo $$@.modules)
 $$(CAF_CALLING_$1): include/ummap_coarray.f90

@@ -74,7 +74,7 @@ static void check_config(const struct coarray *c, bool persistent, const char *p
 	else if (persistent && !c->kept && c->size > JOB_SMALL)
 		error_set(e, MPI_ERR_ARG, "pcaf_config: coarray %u, of %zu bytes, is in memory, and too large to be kept later: "
 			  "allocate it again, with another PCAF_MIN", c->order, c->size);
-	else if (persistent && *path && c->size <= JOB_SMALL)
+	else if (persistent && *path && (c->small || !c->kept))
 		error_set(e, MPI_ERR_ARG, "pcaf_config: coarray %u has %zu bytes: those of at most %d are all kept in one file in "
 			  "PCAF_PATH", c->order, c->size, JOB_SMALL);
 }
@@ -92,8 +92,12 @@ void pcaf_config(const struct argument *array, bool persistent, const char *path
 	if (!persistent && c->kept)
 		job_drop(c);
 	if (persistent && !c->kept) {
-		job_enter(c->order, c->size, &earlier);
-		c->kept = c->small = true;
+		c->small = job_enter(c->order, c->size, &earlier)->small;
+		if (!c->small)
+			error_set(&e, MPI_ERR_NO_MEM, "pcaf_config: coarray %u is in memory, and the file of the small ones has no room "
+				  "for it: allocate it again, with another PCAF_MIN", c->order);
+		job_check(job.comm, &e);
+		c->kept = true;
 	}
 	if (persistent && *path)
 		job_move(c, path);

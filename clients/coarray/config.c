@@ -86,8 +86,8 @@ static const struct variable {
 	const char *want;
 } table[] = {
 	{ "PCAF_ENABLED", take_flag, FIELD(enabled), "\"true\" or \"false\"" },
-	{ "PCAF_PATH", take_folder, FIELD(path), "a folder that exists, with a name of less than 200 characters" },
-	{ "PCAF_RECOVER", take_folder, FIELD(recover), "a folder that exists, with a name of less than 200 characters" },
+	{ "PCAF_PATH", take_folder, FIELD(path), "a folder that exists, with a name of less than 200 characters in one line" },
+	{ "PCAF_RECOVER", take_folder, FIELD(recover), "a folder that exists, with a name of less than 200 characters in one line" },
 	{ "PCAF_PREFIX", take_prefix, FIELD(prefix), "how the names of files begin, without a \"/\"" },
 	{ "PCAF_SHAREDFILE", take_flag, FIELD(shared_file), "\"true\" or \"false\"" },
 	{ "PCAF_UNLINK", take_flag, FIELD(unlink), "\"true\" or \"false\"" },

@@ -196,6 +196,7 @@ static void agree(const struct manifest *m, struct error *e)
 	struct holding *held = calloc(m->n + 1, sizeof(*held));
 	uint64_t mine = NO_EPOCH, newest = 0, common;
 	bool had_part = job.image <= m->images;
+	int behind;
 
 	if (!held)
 		lacks_memory(e);
@@ -213,10 +214,12 @@ static void agree(const struct manifest *m, struct error *e)
 	PMPI_Allreduce(&mine, &common, 1, MPI_UINT64_T, MPI_MIN, job.comm);
 	PMPI_Allreduce(MPI_IN_PLACE, &newest, 1, MPI_UINT64_T, MPI_MAX, job.comm);
 	job.epoch = !job.config.consistent || common == NO_EPOCH ? newest : common;
+	behind = mine == common ? job.image : job.images + 1;
+	PMPI_Allreduce(MPI_IN_PLACE, &behind, 1, MPI_INT, MPI_MIN, job.comm);
 	job_check(job.comm, e);
 	for (size_t i = 0; i < m->n && job.config.consistent; i++) {
 		if (held[i].there && held[i].epoch > job.epoch)
-			store_go_back(&job.store, &m->entries[i], &held[i], job.epoch, e);
+			store_go_back(&job.store, &m->entries[i], &held[i], job.epoch, behind, e);
 	}
 	job.pool_epoch = job.pool_epoch > job.epoch ? job.epoch : job.pool_epoch;
 	job_check(job.comm, e);
@@ -308,6 +311,14 @@ static bool is_of_earlier(const struct entry *x, size_t size)
 	return x && !x->taken && x->size == size && same_type(x) && (!x->small || x->since <= job.restart);
 }
 
+static void place(struct entry *x)
+{
+	x->at = 0;
+	if (x->small || job.config.shared_file)
+		x->at = manifest_place(&job.manifest, x, x->small ? ENTRY_TRAILER : job.config.segsize);
+}
+
+/* A small one for which the pool has no room is mapped. */
 static struct entry *new_entry(unsigned order, size_t size, bool small, struct error *e)
 {
 	struct entry x = { .order = order, .size = size, .small = small, .since = job.epoch + 1, .id = job.manifest.next_id++ };
@@ -315,9 +326,12 @@ static struct entry *new_entry(unsigned order, size_t size, bool small, struct e
 
 	if (order != ENTRY_POOL)
 		snprintf(x.type, sizeof(x.type), "%s", libcaf_type());
-	if (small || job.config.shared_file)
-		x.at = manifest_place(&job.manifest, &x, small ? ENTRY_TRAILER : job.config.segsize);
-	if (!small)
+	place(&x);
+	if (small && x.at + entry_room(&x) > POOL) {
+		x.small = false;
+		place(&x);
+	}
+	if (!x.small)
 		store_remove(&job.store, &x);
 	entry = manifest_add(&job.manifest, &x);
 	if (!entry)
@@ -352,9 +366,6 @@ struct entry *job_enter(unsigned order, size_t size, bool *earlier)
 	x = manifest_find(&job.manifest, order);
 	if (!x && e.class == MPI_SUCCESS)
 		x = new_entry(order, size, small, &e);
-	if (x && small && x->at + entry_room(x) > POOL)
-		error_set(&e, MPI_ERR_NO_MEM, "there is no room for another coarray of at most %d bytes: all of them together "
-			  "may have %d MiB; set PCAF_MIN", JOB_SMALL, (int)(POOL >> 20));
 	job_check(job.comm, &e);
 	x->state = ENTRY_LIVE;
 	x->taken = true;
@@ -554,7 +565,7 @@ void job_move(struct coarray *c, const char *path)
 		error_set(&e, MPI_ERR_ARG, "pcaf_config: with PCAF_ENGINE=kernel, coarrays stay in the folder where they are");
 	else if (!config_folder(after.folder, path))
 		error_set(&e, MPI_ERR_ARG, "pcaf_config: \"%.100s\" must be a folder that exists, with a name of less than %d "
-			  "characters", path, MANIFEST_FOLDER);
+			  "characters in one line", path, MANIFEST_FOLDER);
 	job_check(job.comm, &e);
 	if (strcmp(after.folder, job.config.path) == 0)
 		*after.folder = '\0';

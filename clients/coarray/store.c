@@ -253,15 +253,17 @@ void store_look(const struct store *s, const struct entry *entry, struct holding
 	umunmap(base, 0);
 }
 
-void store_go_back(const struct store *s, const struct entry *entry, const struct holding *h, uint64_t epoch, struct error *e)
+void store_go_back(const struct store *s, const struct entry *entry, const struct holding *h, uint64_t epoch, int behind,
+		   struct error *e)
 {
 	uint64_t steps = h->epoch - epoch;
-	char key[40], *base;
+	char key[40], path[MANIFEST_PATH], *base;
 
 	if (steps > h->newest - h->oldest) {
-		error_set(e, MPI_ERR_IO, "coarray %u is there as of syncs %" PRIu64 " to %" PRIu64 ", and another image, or a "
-			  "file that is missing, only as of %" PRIu64 ": there is no common moment to go back to", entry->order,
-			  h->epoch - (h->newest - h->oldest), h->epoch, epoch);
+		file_path(s, entry, path);
+		error_set(e, MPI_ERR_IO, "%s has syncs %" PRIu64 " to %" PRIu64 ", and a file of image %d, which may be missing, "
+			  "only %" PRIu64 ": there is no common moment to go back to; bring that file back, or take another folder",
+			  path, h->epoch - (h->newest - h->oldest), h->epoch, behind, epoch);
 		return;
 	}
 	snprintf(key, sizeof(key), "&wal.epoch=%" PRIu64, h->newest - steps);

@@ -31,8 +31,8 @@ struct holding {
 void store_open(struct store *s, const struct config *config, int image, struct error *e);
 
 void store_look(const struct store *s, const struct entry *entry, struct holding *h, struct error *e);
-/* Drops what is newer than `epoch`. */
-void store_go_back(const struct store *s, const struct entry *entry, const struct holding *h, uint64_t epoch,
+/* Drops what is newer than `epoch`, which is all that the image `behind` has. */
+void store_go_back(const struct store *s, const struct entry *entry, const struct holding *h, uint64_t epoch, int behind,
 		   struct error *e);
 
 /* Leaves no log of one that is not mapped. */

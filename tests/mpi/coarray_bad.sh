@@ -26,6 +26,15 @@ ranks=1 runs 'from 15 same 15 field 15' PCAF_FORCE=true -- 3 50000
 ranks=1 runs 'from 18 same 18 field 18' -- 3 50000
 ls "$folder"/OpenCoarrays_"$ranks"_*.win > /dev/null || fail "the files of images that are not there any more were to stay"
 
+# ---- A file that is missing ----
+
+runs 'from 0 same 0 field 0' PCAF_PREFIX=whole_ -- 3
+whole=$(find "$folder" -name "whole_${ranks}_*" -size +63M)
+mv "$whole" "$UMMAP_TEST_FOLDER/whole"
+refuse "has syncs .*, and a file of image $ranks, which may be missing, only 0: .* bring that file back" PCAF_PREFIX=whole_ -- 3
+mv "$UMMAP_TEST_FOLDER/whole" "$whole"
+runs 'from 3 same 3 field 3' PCAF_PREFIX=whole_ -- 3
+
 # ---- A program that was removed, or compiled again, since it was started ----
 
 removed=$UMMAP_TEST_FOLDER/removed
