@@ -22,6 +22,9 @@ static const char *const fact_names[STATE_FACTS] = {
 	"task_size", "bucket_size", "split", "record_size", "order", "seed", "kind of reduce function", "tag", "byte order",
 };
 
+/* A hash, which tells nobody anything. */
+#define FACT_INPUT 3
+
 /* A record: this, then each stream (its blocks, used, and the places of these blocks): buckets and runs; then the tasks. */
 struct head {
 	char magic[8];
@@ -129,12 +132,18 @@ static bool is_whole(const char *record, size_t size)
 
 int state_compare(const struct state *s, const char *folder, const uint64_t facts[STATE_FACTS])
 {
-	for (int i = 0; i < STATE_FACTS; i++)
-		if (facts[i] != s->facts[i])
-			return fail(EEXIST, "%s has what is left of a job with another %s (%llu, and %llu now): go on with that job, or "
-				    "remove all files ummr.* there, or use another folder", folder, fact_names[i],
-				    (unsigned long long)facts[i], (unsigned long long)s->facts[i]);
-	return 0;
+	char numbers[64] = "";
+	int i;
+
+	for (i = 0; i < STATE_FACTS && facts[i] == s->facts[i]; i++)
+		;
+	if (i == STATE_FACTS)
+		return 0;
+	if (i != FACT_INPUT)
+		snprintf(numbers, sizeof(numbers), " (%llu, and %llu now)", (unsigned long long)facts[i],
+			 (unsigned long long)s->facts[i]);
+	return fail(EEXIST, "%s has what is left of a job with another %s%s: go on with that job, or remove all files ummr.* there, "
+		    "or use another folder", folder, fact_names[i], numbers);
 }
 
 int state_refuse(const char *folder)
