@@ -306,6 +306,48 @@ static void clear_storage(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* The last rank that has acknowledged anything keeps its files, the others do not. */
+static int keep_last(void)
+{
+	int last = -1;
+	struct stat st;
+
+	for (int i = 0; i < 2; i++)
+		if (stat(file_of("state", i), &st) == 0 && st.st_size > 0)
+			last = rank;
+	MPI_Allreduce(MPI_IN_PLACE, &last, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+	check(last >= 0);
+	if (rank != last)
+		remove_own();
+	MPI_Barrier(MPI_COMM_WORLD);
+	return last;
+}
+
+/* What ranks have acknowledged that the next job has not is not passed over, and nothing of theirs stays that has no meaning. */
+static void more_ranks(void)
+{
+	struct ummr_config c = make_config();
+	char words[80];
+	ummr_job *job;
+	int last;
+
+	snprintf(words, sizeof(words), "another number of ranks (%d, and 1 now)", ranks);
+	interrupt();
+	last = keep_last();
+	if (rank == 0 && last > 0) {
+		check(ummr_create(MPI_COMM_SELF, &c, &job) == -1 && errno == EEXIST, "errno %d: %s", errno, ummr_error());
+		check(strstr(ummr_error(), words), "\"%s\" is not in \"%s\"", words, ummr_error());
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == last)
+		check(truncate(file_of("state", 0), 0) == 0 && truncate(file_of("state", 1), 0) == 0);
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 0)
+		check(run_alone(&c) == 0 && mapped == TASKS, "%d tasks are mapped", mapped);
+	mapped = 0;
+	complete(c, TASKS);
+}
+
 static void syncs_by_time(void)
 {
 	struct ummr_config c = make_config();
@@ -577,6 +619,7 @@ int main(int argc, char **argv)
 	clear_storage();
 	other_method();
 	checkpoints();
+	more_ranks();
 	syncs_by_time();
 	torn_records();
 	broken_pairs();
