@@ -313,13 +313,21 @@ static void close_file(char *path, bool remove)
 	free(path);
 }
 
+/* A job that was refused has made files for records, and nothing else. */
+static bool is_empty(int file)
+{
+	struct stat st;
+
+	return file >= 0 && fstat(file, &st) == 0 && st.st_size == 0;
+}
+
 void state_close(struct state *s, bool remove)
 {
 	bool any = s->folder != NULL && s->files[1] >= 0 && remove;
 
 	/* Without a record, nobody looks at the windows. */
 	for (int i = 0; i < 2; i++)
-		close_file(s->paths[i], any);
+		close_file(s->paths[i], any || is_empty(s->files[i]));
 	for (int i = 0; i < 2; i++)
 		close_file(s->results[i], any);
 	close_file(s->pairs, any);
