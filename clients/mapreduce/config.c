@@ -8,9 +8,6 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #define MIB ((size_t)1 << 20)
 
 /* A newer header may have more fields; what they ask for is not known here. */
@@ -90,13 +87,38 @@ int config_take(struct ummr_config *to, const struct ummr_config *from)
 
 int config_compare(const struct ummr_config *c, MPI_Comm comm)
 {
-	uint64_t fields[] = { (uint64_t)c->split, c->record_size, c->task_size, c->bucket_size, c->transfer_limit,
-			      c->table_size, (uint64_t)c->combine, (uint64_t)c->order, c->seed, c->storage != NULL,
-			      c->sync_tasks, c->reduce_all != NULL, c->tag, (uint64_t)c->method, (uint64_t)c->input,
-			      c->stripe_count, c->stripe_size };
-	uint64_t mine = XXH64(fields, sizeof(fields), 0), first = mine;
+	const struct {
+		const char *name;
+		uint64_t value;
+	} fields[] = {
+		{ "split", (uint64_t)c->split },
+		{ "record_size", c->record_size },
+		{ "task_size", c->task_size },
+		{ "bucket_size", c->bucket_size },
+		{ "transfer_limit", c->transfer_limit },
+		{ "table_size", c->table_size },
+		{ "combine", (uint64_t)c->combine },
+		{ "order", (uint64_t)c->order },
+		{ "seed", c->seed },
+		{ "storage (0: NULL)", c->storage != NULL },
+		{ "sync_tasks", c->sync_tasks },
+		{ "reduce_all (0: NULL)", c->reduce_all != NULL },
+		{ "tag", c->tag },
+		{ "method", (uint64_t)c->method },
+		{ "input", (uint64_t)c->input },
+		{ "stripe_count", c->stripe_count },
+		{ "stripe_size", c->stripe_size },
+	};
+	enum { FIELDS = sizeof(fields) / sizeof(*fields) };
+	uint64_t first[FIELDS];
+	int i;
 
-	MPI_Bcast(&first, 1, MPI_UINT64_T, 0, comm);
-	return agree(comm, mine == first ? 0 : fail(EINVAL, "its config is not that of rank 0: sizes, rules and settings "
-						    "have to be the same at all ranks"));
+	for (i = 0; i < FIELDS; i++)
+		first[i] = fields[i].value;
+	MPI_Bcast(first, FIELDS, MPI_UINT64_T, 0, comm);
+	for (i = 0; i < FIELDS && fields[i].value == first[i]; i++)
+		;
+	return agree(comm, i == FIELDS ? 0 : fail(EINVAL, "its config is not that of rank 0: %s is %llu, and %llu there, but has to "
+						  "be the same at all ranks", fields[i].name, (unsigned long long)fields[i].value,
+						  (unsigned long long)first[i]));
 }

@@ -8,6 +8,7 @@
 #include "mapreduce/checkpoint_2s.h"
 #include "mapreduce/config.h"
 #include "mapreduce/error.h"
+#include "mapreduce/others.h"
 #include "mapreduce/twosided.h"
 #include "mapreduce/wait.h"
 
@@ -80,6 +81,8 @@ static int open_state(ummr_job *job)
 			result = lock_take(&job->lock, job->folder, job->rank);
 		if (result == 0 && c->method == UMMR_METHOD_1S)
 			result = state_find(&job->acknowledged, job->folder, job->rank, syncs(job));
+		if (result == 0 && c->method == UMMR_METHOD_1S && job->rank == 0)
+			result = others_clear(&job->acknowledged, job->folder, job->ranks);
 	}
 	return agree(job->comm, result);
 }

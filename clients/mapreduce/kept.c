@@ -4,6 +4,14 @@
 #include "mapreduce/infile.h"
 
 #include <stdlib.h>
+#include <sys/resource.h>
+
+static rlim_t most(void)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / 8 < KEPT_MOST ? limit.rlim_cur / 8 : KEPT_MOST;
+}
 
 /* Without memory for more, the file is opened anew as those behind the last. */
 static bool has_room(struct kept *k)
@@ -11,8 +19,10 @@ static bool has_room(struct kept *k)
 	unsigned room = 2 * k->room + 8;
 	struct infile *files;
 
-	if (k->count < k->room || k->count == KEPT_MOST)
-		return k->count < KEPT_MOST;
+	if (k->count >= most())
+		return false;
+	if (k->count < k->room)
+		return true;
 	files = realloc(k->files, room * sizeof(*files));
 	if (!files)
 		return false;

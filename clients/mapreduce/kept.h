@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Files of the input that stay open when another one is read: mappings, which have in memory what a job that runs again reads
- * again. As many as this, for each takes address space; files behind them are opened anew.
+ * again. As many as this, for each takes address space, and an eighth of the descriptors that the process may have, for each
+ * takes some, which windows and MPI need as well; files behind them are opened anew.
  */
 #ifndef MAPREDUCE_KEPT_H
 #define MAPREDUCE_KEPT_H

@@ -22,6 +22,9 @@ static const char *const fact_names[STATE_FACTS] = {
 	"task_size", "bucket_size", "split", "record_size", "order", "seed", "kind of reduce function", "tag", "byte order",
 };
 
+/* A hash, which tells nobody anything. */
+#define FACT_INPUT 3
+
 /* A record: this, then each stream (its blocks, used, and the places of these blocks): buckets and runs; then the tasks. */
 struct head {
 	char magic[8];
@@ -129,12 +132,18 @@ static bool is_whole(const char *record, size_t size)
 
 int state_compare(const struct state *s, const char *folder, const uint64_t facts[STATE_FACTS])
 {
-	for (int i = 0; i < STATE_FACTS; i++)
-		if (facts[i] != s->facts[i])
-			return fail(EEXIST, "%s has what is left of a job with another %s (%llu, and %llu now): go on with that job, or "
-				    "remove all files ummr.* there, or use another folder", folder, fact_names[i],
-				    (unsigned long long)facts[i], (unsigned long long)s->facts[i]);
-	return 0;
+	char numbers[64] = "";
+	int i;
+
+	for (i = 0; i < STATE_FACTS && facts[i] == s->facts[i]; i++)
+		;
+	if (i == STATE_FACTS)
+		return 0;
+	if (i != FACT_INPUT)
+		snprintf(numbers, sizeof(numbers), " (%llu, and %llu now)", (unsigned long long)facts[i],
+			 (unsigned long long)s->facts[i]);
+	return fail(EEXIST, "%s has what is left of a job with another %s%s: go on with that job, or remove all files ummr.* there, "
+		    "or use another folder", folder, fact_names[i], numbers);
 }
 
 int state_refuse(const char *folder)
@@ -304,13 +313,21 @@ static void close_file(char *path, bool remove)
 	free(path);
 }
 
+/* A job that was refused has made files for records, and nothing else. */
+static bool is_empty(int file)
+{
+	struct stat st;
+
+	return file >= 0 && fstat(file, &st) == 0 && st.st_size == 0;
+}
+
 void state_close(struct state *s, bool remove)
 {
 	bool any = s->folder != NULL && s->files[1] >= 0 && remove;
 
 	/* Without a record, nobody looks at the windows. */
 	for (int i = 0; i < 2; i++)
-		close_file(s->paths[i], any);
+		close_file(s->paths[i], any || is_empty(s->files[i]));
 	for (int i = 0; i < 2; i++)
 		close_file(s->results[i], any);
 	close_file(s->pairs, any);

@@ -384,7 +384,8 @@ static int check_file(const struct space *space, const struct saved_stream *save
 	struct stat st;
 
 	if (stat(space->file, &st) < 0)
-		return fail(errno == ENOENT ? EUCLEAN : errno, "%s, which an earlier job has left: %s", space->file, strerror(errno));
+		return fail(errno == ENOENT ? EUCLEAN : errno, "%s, which an earlier job has left: %s: remove all files ummr.* there "
+			    "to begin again", space->file, strerror(errno));
 	for (unsigned i = 0; i < saved->blocks; i++) {
 		uint64_t used = i + 1 < saved->blocks ? size_of(space, i) : saved->used;
 
@@ -513,19 +514,28 @@ static int make_room(struct reader *r, size_t need)
 	return 0;
 }
 
-/* So many bytes are in the buffer: 1; 0: the stream ends before. */
+/* Bytes that are to come, those in the buffer included. */
+static size_t left(const struct reader *r)
+{
+	size_t size = r->to - r->from;
+
+	for (unsigned i = r->current; i < STREAM_BLOCKS && r->block[i].used > 0; i++)
+		size += (size_t)r->block[i].used;
+	return size - (size_t)r->at;
+}
+
+/* So many bytes are in the buffer: 1; 0: the stream ends before. What is damaged may ask for more than memory has. */
 static int have(struct reader *r, size_t need)
 {
 	if (r->to - r->from >= need)
 		return 1;
+	if (left(r) < need)
+		return 0;
 	if (make_room(r, need) < 0)
 		return -1;
 	while (r->to < need) {
-		size_t size;
+		size_t size = (size_t)(r->block[r->current].used - r->at);
 
-		if (r->current == STREAM_BLOCKS || r->block[r->current].used == 0)
-			return 0;
-		size = (size_t)(r->block[r->current].used - r->at);
 		if (fetch(r, size < r->room - r->to ? size : r->room - r->to) < 0)
 			return -1;
 		if (r->at == r->block[r->current].used) {

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -193,13 +194,39 @@ static int complain(int rank, const char *what)
 	return 1;
 }
 
+/* Of rank 0, before the job: it may take long, and its result would be lost. NULL, or what is wrong with the file. */
+static const char *wrong_output(const char *output)
+{
+	static char sentence[400];
+	const char *slash = output ? strrchr(output, '/') : NULL;
+	char folder[slash ? slash - output + 2 : 2];
+	struct stat st;
+	bool there = output && stat(output, &st) == 0;
+
+	/* Pipes and devices are written as they are; a file is made anew in its folder. */
+	snprintf(folder, sizeof(folder), "%s", slash ? output : ".");
+	if (!output || (there && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
+		return NULL;
+	if (there && S_ISDIR(st.st_mode))
+		errno = EISDIR;
+	else if (access(folder, W_OK | X_OK) == 0)
+		return NULL;
+	snprintf(sentence, sizeof(sentence), "%.300s cannot be written: %s", output, strerror(errno));
+	return sentence;
+}
+
 static int run_job(const struct program *p, const struct options *o, struct ummr_config *config, int rank)
 {
 	const char *wrong = p->prepare ? p->prepare(o, config) : NULL;
 	ummr_job *job;
-	int status = 0;
+	int status = 0, writes = 1;
 
 	if (wrong)
+		return complain(rank, wrong);
+	if (rank == 0 && (wrong = wrong_output(o->output)))
+		writes = 0;
+	MPI_Bcast(&writes, 1, MPI_INT, 0, MPI_COMM_WORLD);
+	if (!writes)
 		return complain(rank, wrong);
 	config->inputs = o->inputs;
 	config->method = o->method;

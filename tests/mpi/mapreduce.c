@@ -936,7 +936,8 @@ static void refused_configs(const char *const *inputs, int method)
 	refused(c.storage = "/nowhere", ENOENT, "/nowhere, the folder for storage");
 	refused(c.storage = inputs[0], ENOTDIR, "the folder for storage, is none");
 	if (ranks > 1)
-		refused(c.task_size += (size_t)rank, EINVAL, "not that of rank 0");
+		refused(c.task_size = 1000 + (rank == ranks - 1), EINVAL,
+			"not that of rank 0: task_size is 1001, and 1000 there, but has to be the same at all ranks");
 }
 
 /* Runs into an error, and has no result. */

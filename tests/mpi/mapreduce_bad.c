@@ -6,6 +6,8 @@
  */
 #include "mapreduce.h"
 
+#include <sys/resource.h>
+
 static int add(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
 {
 	(void)key, (void)arg;
@@ -96,6 +98,29 @@ static void little(void)
 		c.split = (way + 1) % 3;
 		counts(&c, 1);
 	}
+}
+
+/* ---- More files than the process may have descriptors: mappings that are kept for later are fewer then ---- */
+
+static void descriptors(void)
+{
+	char name[400], file[40];
+	const char *inputs[] = { strcpy(name, path_of("many")), NULL };
+	struct ummr_config c = make_config(inputs);
+	struct rlimit before, few;
+	int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	check(next >= 0 && close(next) == 0 && getrlimit(RLIMIT_NOFILE, &before) == 0);
+	check(rank != 0 || mkdir(name, 0755) == 0);
+	for (int i = 0; i < 200; i++) {
+		snprintf(file, sizeof(file), "many/%d", i);
+		make_file(file, "12345", 5);
+	}
+	few = (struct rlimit){ (rlim_t)next + 64, before.rlim_max };
+	check(setrlimit(RLIMIT_NOFILE, &few) == 0);
+	c.input = UMMR_INPUT_UMMAP;
+	counts(&c, 1000);
+	check(setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
 /* ---- Names that have a meaning for MPI-IO, and are files all the same, beside those that would be meant ---- */
@@ -525,6 +550,7 @@ int main(int argc, char **argv)
 	set_env("UMMAP_SEG_SIZE", "64K");
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
 	little();
+	descriptors();
 	colons();
 	locks();
 	unreadable();

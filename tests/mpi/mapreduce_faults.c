@@ -175,7 +175,7 @@ static void other_jobs(void)
 	if (rank == 0)
 		check(utimensat(AT_FDCWD, input_path, times, 0) == 0);
 	MPI_Barrier(MPI_COMM_WORLD);
-	refused(make_config(), EEXIST, "with another input");
+	refused(make_config(), EEXIST, "with another input (a file's name, size or time of its last change): go on");
 }
 
 static void write_file(const char *name, const void *data, size_t size)
@@ -279,6 +279,77 @@ static int run_alone(const struct ummr_config *c)
 	return result;
 }
 
+static const char *file_of(const char *kind, int which)
+{
+	static char path[500];
+
+	if (which < 0)
+		snprintf(path, sizeof(path), "%s/ummr.%s.%d", storage, kind, rank);
+	else
+		snprintf(path, sizeof(path), "%s/ummr.%s.%d.%d", storage, kind, which, rank);
+	return path;
+}
+
+static void remove_own(void)
+{
+	unlink(file_of("pairs", -1));
+	for (int i = 0; i < 2; i++) {
+		unlink(file_of("result", i));
+		unlink(file_of("state", i));
+	}
+}
+
+static void clear_storage(void)
+{
+	MPI_Barrier(MPI_COMM_WORLD);
+	remove_own();
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* The last rank that has acknowledged anything keeps its files, the others do not. */
+static int keep_last(void)
+{
+	int last = -1;
+	struct stat st;
+
+	for (int i = 0; i < 2; i++)
+		if (stat(file_of("state", i), &st) == 0 && st.st_size > 0)
+			last = rank;
+	MPI_Allreduce(MPI_IN_PLACE, &last, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+	check(last >= 0);
+	if (rank != last)
+		remove_own();
+	MPI_Barrier(MPI_COMM_WORLD);
+	return last;
+}
+
+/* What ranks have acknowledged that the next job has not is not passed over, and nothing of theirs stays that has no meaning. */
+static void more_ranks(void)
+{
+	struct ummr_config c = make_config();
+	char words[80];
+	ummr_job *job;
+	int last;
+
+	snprintf(words, sizeof(words), "another number of ranks (%d, and 1 now)", ranks);
+	interrupt();
+	last = keep_last();
+	if (rank == 0 && last > 0) {
+		check(ummr_create(MPI_COMM_SELF, &c, &job) == -1 && errno == EEXIST, "errno %d: %s", errno, ummr_error());
+		check(strstr(ummr_error(), words), "\"%s\" is not in \"%s\"", words, ummr_error());
+		check(access(file_of("state", 0), F_OK) != 0 && access(file_of("state", 1), F_OK) != 0,
+		      "a job that was refused has left files");
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	for (int i = 0; i < 2 && rank == last; i++)
+		check(truncate(file_of("state", i), 0) == 0 || errno == ENOENT);
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 0)
+		check(run_alone(&c) == 0 && mapped == TASKS, "%d tasks are mapped", mapped);
+	mapped = 0;
+	complete(c, TASKS);
+}
+
 static void syncs_by_time(void)
 {
 	struct ummr_config c = make_config();
@@ -296,28 +367,6 @@ static void syncs_by_time(void)
 }
 
 /* ---- Damage ---- */
-
-static const char *file_of(const char *kind, int which)
-{
-	static char path[500];
-
-	if (which < 0)
-		snprintf(path, sizeof(path), "%s/ummr.%s.%d", storage, kind, rank);
-	else
-		snprintf(path, sizeof(path), "%s/ummr.%s.%d.%d", storage, kind, which, rank);
-	return path;
-}
-
-static void clear_storage(void)
-{
-	MPI_Barrier(MPI_COMM_WORLD);
-	unlink(file_of("pairs", -1));
-	for (int i = 0; i < 2; i++) {
-		unlink(file_of("result", i));
-		unlink(file_of("state", i));
-	}
-	MPI_Barrier(MPI_COMM_WORLD);
-}
 
 /* One byte of the record that is named. */
 static void damage(int which)
@@ -360,6 +409,22 @@ static void torn_records(void)
 	clear_storage();
 }
 
+/* A pair that would be larger than memory, and than all pairs together, is none. */
+static void broken_pairs(void)
+{
+	const uint64_t key_size = (uint64_t)1 << 45;
+	int fd;
+
+	interrupt();
+	fd = open(file_of("pairs", -1), O_WRONLY | O_CLOEXEC);
+	if (fd >= 0)
+		check(pwrite(fd, &key_size, sizeof(key_size), offsetof(struct ummr_header, key_size)) == sizeof(key_size));
+	close(fd);
+	MPI_Barrier(MPI_COMM_WORLD);
+	fails(make_config(), EIO, "are damaged: one would be longer than all that are left");
+	clear_storage();
+}
+
 static void lost_files(void)
 {
 	ummr_job *job;
@@ -374,6 +439,11 @@ static void lost_files(void)
 	check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0, "%s", ummr_error());
 	check(ummr_run(job) == -1 && errno == EUCLEAN && strstr(ummr_error(), "shorter"), "errno %d: %s", errno, ummr_error());
 	check(ummr_end(job) == 0);
+	clear_storage();
+	interrupt();
+	unlink(file_of("pairs", -1));
+	MPI_Barrier(MPI_COMM_WORLD);
+	fails(c, EUCLEAN, "No such file or directory: remove all files ummr.* there to begin again");
 	clear_storage();
 	/* All that a rank has: the others' tasks are acknowledged. */
 	left = interrupt();
@@ -551,8 +621,10 @@ int main(int argc, char **argv)
 	clear_storage();
 	other_method();
 	checkpoints();
+	more_ranks();
 	syncs_by_time();
 	torn_records();
+	broken_pairs();
 	lost_files();
 	two_jobs();
 	failing_syncs();
