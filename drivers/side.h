@@ -23,7 +23,7 @@ extern const struct ummap_driver *side_driver;
 
 struct side {
 	void *h;       /* NULL: not open */
-	char *path;    /* as it was given, but not by way of a descriptor; the process may have gone to another folder since, so it is for sentences only */
+	char *path;    /* as it was given, but not by way of a descriptor: for sentences only, the process may be in another folder now */
 	int folder;    /* where it is; negative: nowhere */
 	bool made;     /* it was not there before */
 	bool device;   /* a block device, which cannot be made longer or removed */
