@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Runs of the view, cut where the owner changes: each is a put or a get of bytes, and a flush of those owners that were put to or
- * got from ends them. This rank's own share is copied to and from where it stands. What no share has room for is read and written past the caches. Where the file ends is moved before what makes it longer is
- * written, for the owner cuts what it writes back there.
+ * got from ends them. This rank's own share is copied to and from where it stands. What no share has room for is read and written
+ * past the caches. Where the file ends is moved before what makes it longer is written, for the owner cuts what it writes back
+ * there.
  */
 #include "file/transfer.h"
 
@@ -97,6 +98,7 @@ static int64_t move_run(struct move *m, char *bytes, int64_t len, int64_t off, s
 	bool nowhere = node == c->share.spread.nodes;
 
 	len = (uint64_t)len < run ? len : (int64_t)run;
+	len = len < LAYOUT_PACKED ? len : LAYOUT_PACKED;
 	if (m->writing)
 		share_explain(e, share_reach(c, nowhere ? 0 : node, off + len));
 	if (e->class != MPI_SUCCESS)
@@ -196,6 +198,26 @@ void transfer_check(const struct cached *c, const struct request *r, int64_t *by
 	}
 }
 
+/* Items too large to be packed: each block by itself. */
+static int64_t move_blocks(struct cached *c, const struct request *r, int64_t data, int64_t len, struct error *e)
+{
+	const struct layout *l = layout_of(r->type);
+	struct cursor at = cursor_of(l, (int64_t)(intptr_t)r->buf, r->count);
+	int64_t done = 0;
+
+	if (!l)
+		error_set(e, MPI_ERR_TYPE, "%s: a type of more than 1 GiB, of which MPI cannot say what it is made of", c->path);
+	while (done < len && e->class == MPI_SUCCESS) {
+		uint64_t n;
+		char *here = (char *)(intptr_t)cursor_at(&at, &n);
+
+		n = n < (uint64_t)(len - done) ? n : (uint64_t)(len - done);
+		done += move_all(c, here, (int64_t)n, data + done, r->writing, e);
+		cursor_go(&at, n);
+	}
+	return done;
+}
+
 /* With gaps, by way of bytes one behind the other. */
 static int64_t move_packed(struct cached *c, const struct request *r, int64_t data, int64_t len, struct error *e)
 {
@@ -224,6 +246,11 @@ static void take_turn(struct cached *c, bool alone, struct error *e)
 	share_explain(e, pmpi_first.Win_flush(0, c->turn));
 }
 
+static bool is_large(const struct request *r)
+{
+	return !type_bytes(r->type, r->count) && local_size(r->type, 1) > (uint64_t)LAYOUT_PACKED;
+}
+
 int64_t transfer(struct cached *c, const struct request *r, int64_t at, struct error *e)
 {
 	int64_t len, data, done = 0;
@@ -245,7 +272,7 @@ int64_t transfer(struct cached *c, const struct request *r, int64_t at, struct e
 	if (!r->writing && e->class == MPI_SUCCESS)
 		len = cut(c, data, len, e);
 	if (e->class == MPI_SUCCESS && len > 0)
-		done = move_packed(c, r, data, len, e);
+		done = is_large(r) ? move_blocks(c, r, data, len, e) : move_packed(c, r, data, len, e);
 	if (c->atomic)
 		pmpi_first.Win_unlock(0, c->turn);
 	return done;

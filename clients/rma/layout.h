@@ -40,6 +40,9 @@ struct layout {
 	struct basic basic;
 };
 
+/* MPI packs no more bytes at once, for it counts them in ints. */
+#define LAYOUT_PACKED ((int64_t)1 << 30)
+
 /* Bytes of `count` items of type, one behind the other without gaps; 0: none, or there are gaps. */
 uint64_t type_bytes(MPI_Datatype type, int64_t count);
 /* Those that were asked for: a place belongs to the first that comes. The key is the handle; 0: free. Written last. */

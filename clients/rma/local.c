@@ -6,9 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* MPI counts bytes in ints. */
-#define MOST ((int64_t)1 << 30)
-
 uint64_t local_size(MPI_Datatype type, int64_t count)
 {
 	uint64_t bytes = type_bytes(type, count);
@@ -25,7 +22,7 @@ uint64_t local_size(MPI_Datatype type, int64_t count)
 /* From the program's memory to ours, or back; in calls for so many items as MPI can count the bytes of. */
 static bool pack_at(char *bytes, char *buf, MPI_Datatype type, int64_t count, bool out)
 {
-	int64_t item = (int64_t)local_size(type, 1), most = item ? MOST / item : 0;
+	int64_t item = (int64_t)local_size(type, 1), most = item ? LAYOUT_PACKED / item : 0;
 	MPI_Aint low, extent;
 
 	if (most == 0 || PMPI_Type_get_extent(type, &low, &extent) != MPI_SUCCESS)
@@ -74,7 +71,7 @@ bool local_take(struct local *l, const void *buf, MPI_Datatype type, int64_t cou
 	*l = (struct local){ .at = (char *)buf };
 	if (plain && direct)
 		return true;
-	if (!plain && local_size(type, 1) > (uint64_t)MOST)
+	if (!plain && local_size(type, 1) > (uint64_t)LAYOUT_PACKED)
 		return false;
 	l->at = l->own = malloc(bytes);
 	if (!l->own)

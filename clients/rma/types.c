@@ -110,6 +110,19 @@ static uint64_t item_bytes(MPI_Datatype type, int depth)
 	return bytes;
 }
 
+/* Programs put contiguous types and a rest together for more bytes than an int counts. Smaller ones may have many blocks, and are
+ * not looked at so closely. */
+static uint64_t large_item_bytes(MPI_Datatype type)
+{
+	const struct layout *l;
+	MPI_Count size;
+
+	if (type == MPI_DATATYPE_NULL || PMPI_Type_size_x(type, &size) != MPI_SUCCESS || size <= LAYOUT_PACKED)
+		return 0;
+	l = layout_of(type);
+	return l && l->n == 1 && l->blocks->at == 0 && (int64_t)l->size == l->extent ? l->size : 0;
+}
+
 uint64_t type_bytes(MPI_Datatype type, int64_t count)
 {
 	const struct basic *b = type_known(type);
@@ -121,5 +134,7 @@ uint64_t type_bytes(MPI_Datatype type, int64_t count)
 		item = b->extent == (int64_t)b->size ? b->size : 0;
 	else
 		item = item_bytes(type, 0);
+	if (!b && !item)
+		item = large_item_bytes(type);
 	return !__builtin_mul_overflow(item, (uint64_t)count, &bytes) ? bytes : 0;
 }

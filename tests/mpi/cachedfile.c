@@ -7,7 +7,9 @@
  */
 #include "common.h"
 
+#include <limits.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #define MOST 3000                        /* bytes of one request */
 #define RANGE 200000                     /* offsets are below, in bytes; twice and three times as much in views without gaps */
@@ -589,6 +591,55 @@ static void overlap(const char *const *hints)
 
 /* ---- Ways of having a cache ---- */
 
+/* An item of 2 GiB, as programs put it together for more bytes than an int counts; and `gap` bytes before its last one. */
+static MPI_Datatype large_type(MPI_Aint gap)
+{
+	int lengths[2] = { 1, 1 };
+	MPI_Aint places[2] = { 0, INT_MAX + gap };
+	MPI_Datatype parts[2] = { MPI_DATATYPE_NULL, MPI_BYTE }, type;
+
+	MPI_Type_contiguous(INT_MAX, MPI_BYTE, &parts[0]);
+	MPI_Type_create_struct(2, lengths, places, parts, &type);
+	MPI_Type_commit(&type);
+	MPI_Type_free(&parts[0]);
+	return type;
+}
+
+/* Of which the file has only the beginning: the rest of the memory is not touched, and would be too much for tests. */
+static void large_items(void)
+{
+	enum { SOME = 200000 };
+	size_t room = (size_t)INT_MAX + 4096;
+	MPI_Info info = cache_hints((const char *const[]){ NULL });
+	unsigned char *memory = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	MPI_Status status;
+	MPI_Count bytes;
+	char path[400];
+	MPI_File file;
+
+	check(memory != MAP_FAILED);
+	name_file(path, sizeof(path), "large");
+	check(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDWR | MPI_MODE_CREATE | MPI_MODE_DELETE_ON_CLOSE, info, &file) == MPI_SUCCESS);
+	MPI_Info_free(&info);
+	for (int i = 0; i < SOME; i++)
+		memory[i] = (unsigned char)(i / 251 + i);
+	if (rank == 0)
+		check(MPI_File_write_at(file, 0, memory, SOME, MPI_BYTE, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+	MPI_Barrier(MPI_COMM_WORLD);
+	for (int gap = 0; gap < 2; gap++) {
+		MPI_Datatype type = large_type(gap);
+
+		memset(memory, 0, SOME);
+		check(MPI_File_read_at(file, 0, memory, 1, type, &status) == MPI_SUCCESS);
+		check(MPI_Get_elements_x(&status, MPI_BYTE, &bytes) == MPI_SUCCESS && bytes == SOME, "%lld bytes", (long long)bytes);
+		for (int i = 0; i < SOME; i++)
+			check(memory[i] == (unsigned char)(i / 251 + i), "at %d", i);
+		MPI_Type_free(&type);
+	}
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	munmap(memory, room);
+}
+
 static const char *const ways[][9] = {
 	{ NULL },
 	{ "pmem_stripe", "64K", "pmem_flush", "1", NULL },
@@ -626,6 +677,7 @@ int main(int argc, char **argv)
 		MPI_Barrier(MPI_COMM_WORLD);
 		overlap(ways[w]);
 	}
+	large_items();
 	MPI_Finalize();
 	return 0;
 }
