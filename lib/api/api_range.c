@@ -89,11 +89,15 @@ static int sync_range(const struct range *r, int flags)
 	/* To the byte: a program that knows what it has stored need not pay for a segment. */
 	if (map->in_place)
 		return flags & UMMAP_NOFLUSH ? 0 : inplace_sync(map, r->at, r->len);
-	err = sync_migrate(r->map, r->first, r->last);
-	if (!err && (flags & UMMAP_NOFLUSH))
-		err = writeback_range(map, r->first, r->last, UINT64_MAX);
-	else if (!err)
-		err = writeback_sync(map, r->first, r->last);
+	if (r->first == 0 && r->last == map->segs && !(flags & UMMAP_NOFLUSH)) {
+		err = sync_segments(map);
+	} else {
+		err = sync_migrate(map, r->first, r->last);
+		if (!err && (flags & UMMAP_NOFLUSH))
+			err = writeback_range(map, r->first, r->last, UINT64_MAX);
+		else if (!err)
+			err = writeback_sync(map, r->first, r->last);
+	}
 	if (!err && (flags & UMMAP_EVICT))
 		seg_evict(map, r->first, r->last);
 	return err;

@@ -77,7 +77,7 @@ int sync_migrate(struct mapping *map, size_t first, size_t last)
 	return map->migration ? seg_migrate(map, first, last, false) : 0;
 }
 
-static int sync_segments(struct mapping *map)
+int sync_segments(struct mapping *map)
 {
 	int err = sync_migrate(map, 0, map->segs);
 

@@ -17,5 +17,7 @@ bool sync_some(struct mapping *map, size_t *at, size_t last);
 void sync_explain(const struct mapping *map, int err);
 /* Closes the older backing store. */
 void sync_close_older(struct mapping *map);
+/* All of it, which has no older backing store any more then. 0, or a negative errno. */
+int sync_segments(struct mapping *map);
 
 #endif

@@ -11,6 +11,7 @@ run() { # run, ARGUMENT ...
 	local n=$1
 	shift
 	job -- "$@" > "$out" 2>&1 && grep -q "^run $n$" "$out" || fail "this should have been run $n"
+	! grep -q ' warn io: ' "$out" || fail "what works is no reason for a warning"
 }
 
 dies() { # ARGUMENT ...
