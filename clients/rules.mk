@@ -164,10 +164,9 @@ $(MPIS:%=install-mpi-%): install-mpi-%: $B/libummap-mpi-%.so.$(VERSION) $B/libum
 		install -m 755 $B/$$lib.$(VERSION) $(DESTDIR)$(LIBDIR) && \
 		ln -sf $$lib.$(VERSION) $(DESTDIR)$(LIBDIR)/$$lib.$(SOMAJOR) && \
 		ln -sf $$lib.$(SOMAJOR) $(DESTDIR)$(LIBDIR)/$$lib || exit; done
-	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
-		-e 's|@MPI@|$*|g' clients/mapreduce/ummap-mapreduce.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap-mapreduce-$*.pc
-	$(if $(OBJECT),sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
-		-e 's|@MPI@|$*|g' clients/object/ummap-object-mpi.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap-object-$*.pc)
+	for pc in pmpi/ummap-mpi mapreduce/ummap-mapreduce $(if $(OBJECT),object/ummap-object-mpi); do name=$${pc##*/}; \
+		sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
+		-e 's|@MPI@|$*|g' clients/$$pc.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/$$(echo $$name | sed 's/object-mpi/object/')-$*.pc || exit; done
 	install -m 755 $B/ummap-wordcount.$* $(DESTDIR)$(BINDIR)
 	$(if $(filter $*,$(firstword $(MPIS))),ln -sf ummap-wordcount.$* $(DESTDIR)$(BINDIR)/ummap-wordcount)
 .PHONY: mpi mpi-tests $(MPIS:%=install-mpi-%)

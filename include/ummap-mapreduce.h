@@ -70,7 +70,7 @@ struct ummr_progress {
 enum {
 	UMMR_SPLIT_LINES = 0, /* behind each '\n' */
 	UMMR_SPLIT_FIXED = 1, /* at multiples of record_size */
-	UMMR_SPLIT_OWN = 2    /* where split finds one */
+	UMMR_SPLIT_OWN = 2    /* where find_record finds one */
 };
 
 enum {

@@ -87,10 +87,16 @@ static bool is_lock(const FTSENT *e)
 	return rest > 0 && access(path, F_OK) == 0;
 }
 
+/* Files that jobs leave: the folder may be one for storage, too. */
+static bool is_of_job(const FTSENT *e)
+{
+	return strncmp(e->fts_name, "ummr.", strlen("ummr.")) == 0 || is_lock(e);
+}
+
 /* What is neither file nor folder counts only if it was named. */
 static int list_entry(struct list *l, const FTSENT *e)
 {
-	if (e->fts_level > 0 && is_lock(e))
+	if (e->fts_level > 0 && is_of_job(e))
 		return 0;
 	switch (e->fts_info) {
 	case FTS_F:

@@ -51,9 +51,10 @@ void config_read(void)
 
 bool config_uri(char *to, size_t room, const char *driver, int fd)
 {
-	size_t name = strcspn(driver, "?");
+	const char *keys = driver + strcspn(driver, "?");
 
-	if (snprintf(to, room, "%.*s:/proc/self/fd/%d%s", (int)name, driver, fd, driver + name) < (int)room)
+	/* Of "trace+posix:?keys", as others write it, too. */
+	if (snprintf(to, room, "%.*s:/proc/self/fd/%d%s", (int)strcspn(driver, ":?"), driver, fd, keys) < (int)room)
 		return true;
 	errno = ENAMETOOLONG;
 	return false;

@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,7 +175,8 @@ static int parse(struct options *o, const struct program *p, int argc, char **ar
 		if (c == '?')
 			snprintf(complaint, sizeof(complaint), "\"%s\" is no option, or lacks its value", last);
 		else if (!take_option(o, p, c))
-			snprintf(complaint, sizeof(complaint), "\"%s\" is no value for this option", optarg);
+			snprintf(complaint, sizeof(complaint), "\"%s\" is no value for %s", optarg,
+				 last == optarg ? argv[optind - 2] : last);
 		if (*complaint)
 			return 2;
 	}
@@ -194,8 +196,29 @@ static int complain(int rank, const char *what)
 	return 1;
 }
 
+/* Whether a file of that name is an input, or would be in one that is a folder. */
+static bool is_input(const char *const *inputs, const char *folder, const struct stat *st)
+{
+	char within[PATH_MAX], real[PATH_MAX];
+	struct stat input;
+
+	if (!realpath(folder, within))
+		return false;
+	for (; *inputs; inputs++) {
+		size_t length;
+
+		if (!realpath(*inputs, real) || stat(real, &input) < 0)
+			continue;
+		length = strlen(real);
+		if (S_ISDIR(input.st_mode) ? strncmp(within, real, length) == 0 && (within[length] == '/' || !within[length]) :
+		    st && input.st_dev == st->st_dev && input.st_ino == st->st_ino)
+			return true;
+	}
+	return false;
+}
+
 /* Of rank 0, before the job: it may take long, and its result would be lost. NULL, or what is wrong with the file. */
-static const char *wrong_output(const char *output)
+static const char *wrong_output(const char *output, const char *const *inputs)
 {
 	static char sentence[400];
 	const char *slash = output ? strrchr(output, '/') : NULL;
@@ -207,6 +230,10 @@ static const char *wrong_output(const char *output)
 	snprintf(folder, sizeof(folder), "%s", slash ? output : ".");
 	if (!output || (there && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
 		return NULL;
+	if (is_input(inputs, folder, there ? &st : NULL)) {
+		snprintf(sentence, sizeof(sentence), "%.300s is an input, or in one: the result needs another place", output);
+		return sentence;
+	}
 	if (there && S_ISDIR(st.st_mode))
 		errno = EISDIR;
 	else if (access(folder, W_OK | X_OK) == 0)
@@ -223,7 +250,7 @@ static int run_job(const struct program *p, const struct options *o, struct ummr
 
 	if (wrong)
 		return complain(rank, wrong);
-	if (rank == 0 && (wrong = wrong_output(o->output)))
+	if (rank == 0 && (wrong = wrong_output(o->output, o->inputs)))
 		writes = 0;
 	MPI_Bcast(&writes, 1, MPI_INT, 0, MPI_COMM_WORLD);
 	if (!writes)
@@ -285,7 +312,7 @@ static int run_program(const struct program *p, struct ummr_config *config, int 
 	else if (rank == 0 && show)
 		status = show_help(p, show);
 	else if (rank == 0)
-		fprintf(stderr, "%s: %s\nusage: %s %s%s", name, complaint, name, p->usage, options_usage);
+		fprintf(stderr, "usage: %s %s%s\n%s: %s\n", name, p->usage, options_usage, name, complaint);
 	MPI_Finalize();
 	return status;
 }

@@ -234,6 +234,6 @@ void start_note_mapping(const struct mapping *map)
 		log_line(LOG_WARN, "start", "a budget of %zu bytes is less than %d segments of %zu; %zu are used",
 			 mode_due(), (int)(map->member.least / map->seg_size), map->seg_size, start_budget(map));
 	if (map->engine->vma_each && most < mode_due() && most < map->size && !atomic_exchange(&told_places, true))
-		log_line(LOG_WARN, "start", "vm.max_map_count bounds segments of %zu bytes to %zu MiB in memory; "
+		log_line(LOG_INFO, "start", "vm.max_map_count bounds segments of %zu bytes to %zu MiB in memory; "
 			 "larger segments, or a larger vm.max_map_count, have more", map->seg_size, most >> 20);
 }

@@ -40,7 +40,7 @@ static int make_headers(struct mapping *map, struct extent *e)
 	}
 	e->segs = sys_lazy(e->count * sizeof(struct seg));
 	if (!e->segs)
-		return fail(ENOMEM, "no address space for the headers of %zu segments", e->count);
+		return fail(ENOMEM, "no address space for the headers of %zu segments: a larger RLIMIT_AS (ulimit -v) may be had", e->count);
 	madvise(e->segs, e->count * sizeof(struct seg), MADV_DONTFORK);
 	return 0;
 }

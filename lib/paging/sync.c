@@ -54,7 +54,8 @@ void sync_explain(const struct mapping *map, int err)
 	}
 	fail(-err, "changes could not be written to storage: %s; they are kept in memory%s", strerror(-err),
 	     err == -ENOSPC || err == -EDQUOT ? ", so make space (the disk's, or that of a limit in the URI: the log of messages says "
-						"which) and sync again" : ", so sync again");
+						"which) and sync again" :
+	     err == -EFBIG ? ": RLIMIT_FSIZE (ulimit -f) is too small for it, or the file system" : ", so sync again");
 }
 
 static int complete_in_order(struct mapping *map)

@@ -156,7 +156,7 @@ static void colons(void)
 static void locks(void)
 {
 	static const char *const files[] = { "locks/a", "locks/a-1662713857-4087.lock", "locks/a-1-x.lock", "locks/a-12.lock",
-					     "locks/b-1-2.lock", "locks/-1-2.lock", "locks/.lock" };
+					     "locks/b-1-2.lock", "locks/-1-2.lock", "locks/.lock", "locks/ummr.pairs.0" };
 	char name[400];
 	const char *inputs[] = { strcpy(name, path_of("locks")), NULL };
 	struct ummr_config c = make_config(inputs);

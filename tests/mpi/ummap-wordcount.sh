@@ -43,6 +43,10 @@ expect 1 "$folder/nowhere/counts cannot be written: No such file" -o "$folder/no
 ! grep -q '^map ' "$folder/out" || wrong "a folder that is not there is found out when all is counted"
 expect 1 "$in cannot be written: Is a directory" -o "$in" "$in"
 ! grep -q '^map ' "$folder/out" || wrong "a result in place of a folder is refused when all is counted"
+cp "$in/sub/end" "$folder/kept"
+expect 1 "$in/sub/end is an input, or in one" -o "$in/sub/end" "$folder/kept" "$in/sub/end"
+expect 1 "$in/counts is an input, or in one" -o "$in/counts" "$in"
+cmp "$folder/kept" "$in/sub/end" || wrong "an input was written over"
 [ -c /dev/full ] || wrong "/dev/full is a device no more"
 run -q "$in/sub/zero" "$in/sub/empty" || wrong "nothing to count: exit status $?"
 "$program" -q "$in/sub/end" > /dev/full 2> "$folder/out" && wrong "a result into a full disk is none"
@@ -52,7 +56,7 @@ by_ranks 1
 expect 0 "usage: ummap-wordcount.$mpi [options]" --help
 expect 0 "ummap-wordcount.$mpi (libummap) 0." --version
 expect 2 "no input is named"
-expect 2 '"5x" is no value for this option' --task 5x "$in"
-expect 2 '"3s" is no value for this option' --method 3s "$in"
+expect 2 '"5x" is no value for --task' --task 5x "$in"
+expect 2 '"3s" is no value for --method' --method 3s "$in"
 expect 2 '"--colour" is no option' --colour "$in"
 expect 2 '"-o" is no option, or lacks its value' "$in" -o

@@ -1555,7 +1555,7 @@ static void driver_with_keys(void)
 	fflush(stdout);
 	file_fill(fd, 0, SIZE, 0, OLD);
 	snprintf(trace, sizeof(trace), "%s/trace.csv", temp_dir());
-	snprintf(driver, sizeof(driver), "trace+posix?trace.file=%s&direct=never", trace);
+	snprintf(driver, sizeof(driver), "trace+posix:?trace.file=%s&direct=never", trace);
 	child = fork();
 	check(child >= 0);
 	if (child == 0) {

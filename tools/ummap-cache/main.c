@@ -84,7 +84,7 @@ static void read_folder(const char *folder)
 
 /* ---- ls ---- */
 
-/* Bytes in the near file that the file lacks; -1: nobody can tell now. */
+/* Bytes in the near file that the file lacks, in whole sectors; a negative errno: nobody can tell now. */
 static int64_t dirty_bytes(const struct share *s)
 {
 	static struct cache_near near;
@@ -93,7 +93,7 @@ static int64_t dirty_bytes(const struct share *s)
 
 	memset(&near, 0, sizeof(near));
 	if (cache_near_look(&near, s->cache_path, UMMAP_LOCK_SHARED, &geom) != 0)
-		return -1;
+		return errno == EBUSY ? -EBUSY : -EIO;
 	for (uint32_t i = 0; i < near.index.slots; i++) {
 		const struct cache_slot *slot = &near.index.slot[i];
 
@@ -112,7 +112,7 @@ static int ls(const struct job *job)
 	read_folder(job->store);
 	for (size_t i = 0; i < n_shares; i++) {
 		const struct share *s = &shares[i];
-		int64_t dirty = s->err ? -1 : dirty_bytes(s);
+		int64_t dirty = s->err ? s->err : dirty_bytes(s);
 
 		if (s->err) {
 			complain("%s: %s", s->head_path, s->err == -EUCLEAN ? "the head is damaged" : strerror(-s->err));
@@ -121,7 +121,7 @@ static int ls(const struct job *job)
 		printf("%s: of %s, node %u of %u, which reaches to byte %" PRIu64 "; %s; ", s->cache_path, s->head.path, s->head.node,
 		       s->head.spread.nodes, s->head.end, states[s->head.state <= HEAD_ALONE ? s->head.state : 0]);
 		if (dirty < 0)
-			printf("in use, or not readable\n");
+			printf(dirty == -EBUSY ? "a program has it\n" : "its near file cannot be read\n");
 		else
 			printf("%" PRId64 " bytes that the file lacks\n", dirty);
 	}
@@ -187,7 +187,7 @@ static void flush_share(struct share *s)
 	encode(cache, s->cache_path);
 	snprintf(uri, sizeof(uri), "cache+filepart:%s?cache.path=%s", head, cache);
 	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) < 0) {
-		complain("%s: %s", s->cache_path, umerrormsg());
+		complain("%s: %s", s->cache_path, errno == EBUSY ? "a program has it: nothing is written" : umerrormsg());
 		return;
 	}
 	err = driver.close(h);

@@ -150,8 +150,8 @@ static void set_group(void)
 /* A driver with its keys, before a path. A trace is the program's, and none is made for a trial. */
 static void make_uri(char *uri, size_t room, const char *driver)
 {
-	size_t name = strcspn(driver, "?");
-	const char *keys = driver + name, *file = strstr(keys, "trace.file=");
+	size_t name = strcspn(driver, ":?");
+	const char *keys = driver + strcspn(driver, "?"), *file = strstr(keys, "trace.file=");
 	const char *behind = file ? file + strcspn(file, "&") : "";
 
 	if (snprintf(uri, room, "%.*s:/proc/self/exe%.*s%s%s", (int)name, driver, file ? (int)(file - keys) : (int)strlen(keys), keys,
