@@ -132,6 +132,9 @@ static void check_all(struct config *c, struct error *e)
 		error_set(e, MPI_ERR_ARG, "PCAF_RECOVER is the same folder as PCAF_PATH: it must be another one");
 	if (c->unlink)
 		c->consistent = false;
+	if (c->consistent && strstr(c->driver, "wal+"))
+		error_set(e, MPI_ERR_ARG, "PCAF_DRIVER is \"%.100s\": files are behind wal+ as it is, where PCAF_CONSISTENT is \"true\": "
+			  "leave it out", c->driver);
 	c->kernel = strcmp(c->engine, "kernel") == 0;
 	if (c->kernel)
 		check_kernel(c, e);

@@ -31,6 +31,7 @@ refuse 'PCAF_ENGINE is "tape": it must be' PCAF_ENGINE=tape
 refuse 'PCAF_DRIVER is "tape": there is no driver "tape"' PCAF_PREFIX=tape PCAF_DRIVER=tape
 refuse 'PCAF_ENGINE is "kernel", which .*: PCAF_CONSISTENT must be' PCAF_ENGINE=kernel
 refuse 'have no meaning with PCAF_ENGINE=kernel' PCAF_ENGINE=kernel PCAF_CONSISTENT=false PCAF_SEGSIZE=64K
+refuse 'PCAF_DRIVER is "wal+posix": files are behind wal+ as it is' PCAF_DRIVER=wal+posix
 refuse "PCAF_PATH, the folder for the coarrays' files, is missing" PCAF_PATH=
 refuse 'were made with PCAF_SHAREDFILE=false' PCAF_SHAREDFILE=true
 strip -o "$UMMAP_TEST_FOLDER/bare" "$program"

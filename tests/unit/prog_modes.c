@@ -254,13 +254,13 @@ static void calls_are_not_interrupted(void *unused)
 	unsetenv("UMMAP_MEMCONFIG");
 }
 
-/* As runtimes and shells do before they go on: past all interposition, by the kernel's own call. */
+/* As runtimes and shells do before they go on: past all interposition, by the kernel's own call. But for those that engines need. */
 static void reset_all_signals(void)
 {
 	const struct { void *handler; unsigned long flags; void *restorer; uint64_t mask; } none = { .handler = SIG_DFL };
 
 	for (int sig = 1; sig <= SIGRTMAX; sig++) {
-		if (sig != SIGSEGV && sig != SIGKILL && sig != SIGSTOP)
+		if (sig != SIGSEGV && sig != SIGBUS && sig != SIGKILL && sig != SIGSTOP)
 			check(syscall(SYS_rt_sigaction, sig, &none, NULL, sizeof(none.mask)) == 0, "signal %d", sig);
 	}
 }
@@ -278,6 +278,7 @@ static void work_blocked(void *child)
 
 	sigfillset(&all);
 	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGBUS);
 	check(pthread_sigmask(SIG_SETMASK, &all, NULL) == 0);
 	work_reset(child);
 }
