@@ -10,9 +10,9 @@
 #include "cache.h"
 
 #include "keys.h"
+#include "thread.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -440,16 +440,12 @@ void cache_tell(struct cache *c)
 
 int cache_start_thread(struct cache *c, struct ummap_geom *geom)
 {
-	sigset_t all, before;
 	int err;
 
 	/* Who waits for all of it at a flush may do so in a signal handler, which starts no threads. */
 	if (c->flush_far && c->writable)
 		cache_gather_crew(c);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	err = -pthread_create(&c->thread, NULL, run_thread, c);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	err = thread_start(&c->thread, run_thread, c);
 	c->has_thread = !err;
 	if (err)
 		cache_dismiss_crew(c);

@@ -9,10 +9,10 @@
  */
 #include "cache.h"
 
-#include <signal.h>
+#include "thread.h"
+
 #include <sys/mman.h>
 
-#define BUFFER CACHE_BUFFER
 #define GENTLE 1                       /* others that send along while nobody waits for it */
 #define YIELD_MAX_NS 100000000         /* how long one request waits for readers, at most */
 
@@ -35,7 +35,7 @@ void cache_yield(struct cache *c)
 
 char *cache_new_buffer(void)
 {
-	char *buffer = mmap(NULL, BUFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *buffer = mmap(NULL, CACHE_BUFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	return buffer == MAP_FAILED ? NULL : buffer;
 }
@@ -43,7 +43,7 @@ char *cache_new_buffer(void)
 void cache_free_buffer(char *buffer)
 {
 	if (buffer)
-		munmap(buffer, BUFFER);
+		munmap(buffer, CACHE_BUFFER);
 }
 
 /* ---- One request ---- */
@@ -79,7 +79,7 @@ static int collect(struct cache *c, struct cache_flight *f, unsigned first, unsi
 	size_t bytes = (size_t)n << c->near.sector_shift;
 	int err = 0;
 
-	if (run->len > 0 && (run->off + run->len != off || run->len + bytes > BUFFER))
+	if (run->len > 0 && (run->off + run->len != off || run->len + bytes > CACHE_BUFFER))
 		err = write_run(c, run);
 	if (err)
 		return err;
@@ -123,7 +123,7 @@ static int send_block(struct cache *c, struct cache_flight *f, struct run *run)
 static unsigned take_stretch(struct cache *c, struct cache_flight **first)
 {
 	struct cache_crew *crew = &c->crew;
-	unsigned n = 0, most = (unsigned)(BUFFER >> c->near.block_shift);
+	unsigned n = 0, most = (unsigned)(CACHE_BUFFER >> c->near.block_shift);
 
 	futex_lock(&crew->lock);
 	*first = c->flight + crew->next;
@@ -206,12 +206,9 @@ static void *run_member(void *arg)
 void cache_gather_crew(struct cache *c)
 {
 	struct cache_crew *crew = &c->crew;
-	sigset_t all, before;
 
 	if (crew->n > 0 || !(c->far.caps & UMMAP_CAP_PARALLEL))
 		return;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
 	while (crew->n < CACHE_CREW) {
 		struct cache_member *m = &crew->member[crew->n];
 
@@ -219,11 +216,10 @@ void cache_gather_crew(struct cache *c)
 		if (!m->buffer)
 			m->buffer = cache_new_buffer();
 		/* A smaller one will do. */
-		if (!m->buffer || pthread_create(&m->thread, NULL, run_member, m))
+		if (!m->buffer || thread_start(&m->thread, run_member, m))
 			break;
 		crew->n++;
 	}
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 void cache_dismiss_crew(struct cache *c)

@@ -9,9 +9,9 @@
 
 #include "futex.h"
 #include "keys.h"
+#include "thread.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -425,13 +425,8 @@ bool wal_make_room(struct wal *w)
 
 int wal_start_thread(struct wal *w, struct ummap_geom *geom)
 {
-	sigset_t all, before;
-	int err;
+	int err = thread_start(&w->thread, run, w);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	err = -pthread_create(&w->thread, NULL, run, w);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	w->has_thread = !err;
 	return err ? keys_refuse(geom, -err, "its thread cannot be started: %s" KEYS_THREAD_LIMITS, strerror(-err)) : 0;
 }

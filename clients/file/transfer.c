@@ -246,14 +246,10 @@ static void take_turn(struct cached *c, bool alone, struct error *e)
 	share_explain(e, pmpi_first.Win_flush(0, c->turn));
 }
 
-static bool is_large(const struct request *r)
-{
-	return !type_bytes(r->type, r->count) && local_size(r->type, 1) > (uint64_t)LAYOUT_PACKED;
-}
-
 int64_t transfer(struct cached *c, const struct request *r, int64_t at, struct error *e)
 {
 	int64_t len, data, done = 0;
+	bool large;
 
 	transfer_check(c, r, &len, e);
 	if (e->class == MPI_SUCCESS && at < 0)
@@ -267,12 +263,14 @@ int64_t transfer(struct cached *c, const struct request *r, int64_t at, struct e
 		error_set(e, MPI_ERR_ARG, "the offset is %lld: no file is so long", (long long)at);
 		return 0;
 	}
+	/* Without gaps, nothing has to be packed. */
+	large = len / r->count > LAYOUT_PACKED && !type_bytes(r->type, r->count);
 	if (c->atomic)
 		take_turn(c, r->writing, e);
 	if (!r->writing && e->class == MPI_SUCCESS)
 		len = cut(c, data, len, e);
 	if (e->class == MPI_SUCCESS && len > 0)
-		done = is_large(r) ? move_blocks(c, r, data, len, e) : move_packed(c, r, data, len, e);
+		done = large ? move_blocks(c, r, data, len, e) : move_packed(c, r, data, len, e);
 	if (c->atomic)
 		pmpi_first.Win_unlock(0, c->turn);
 	return done;

@@ -225,6 +225,9 @@ static void bad_calls(void)
 	check(MPI_File_close(&file) == MPI_SUCCESS);
 	check(open_with(hints(near, NULL), MPI_MODE_WRONLY) == MPI_SUCCESS);
 	check_error(MPI_File_read_at(file, 0, bytes, 1, MPI_BYTE, MPI_STATUS_IGNORE), MPI_ERR_ACCESS, "written only");
+	/* A share that somebody has is told, and left. */
+	for (int i = 0; i < 3; i++)
+		shell("\"$UMMAP_TEST_CACHE\" %s %s 2>&1 | grep -q 'a program has it'", (const char *const[]){ "ls", "flush", "drop" }[i], near);
 	check(MPI_File_close(&file) == MPI_SUCCESS);
 }
 

@@ -90,10 +90,12 @@ static int64_t dirty_bytes(const struct share *s)
 	static struct cache_near near;
 	struct ummap_geom geom = { .size = 0 };
 	int64_t sectors = 0;
+	int err;
 
 	memset(&near, 0, sizeof(near));
-	if (cache_near_look(&near, s->cache_path, UMMAP_LOCK_SHARED, &geom) != 0)
-		return errno == EBUSY ? -EBUSY : -EIO;
+	err = cache_near_look(&near, s->cache_path, UMMAP_LOCK_SHARED, &geom);
+	if (err)
+		return err < 0 ? err : -ENODATA;
 	for (uint32_t i = 0; i < near.index.slots; i++) {
 		const struct cache_slot *slot = &near.index.slot[i];
 
@@ -112,12 +114,13 @@ static int ls(const struct job *job)
 	read_folder(job->store);
 	for (size_t i = 0; i < n_shares; i++) {
 		const struct share *s = &shares[i];
-		int64_t dirty = s->err ? s->err : dirty_bytes(s);
+		int64_t dirty;
 
 		if (s->err) {
 			complain("%s: %s", s->head_path, s->err == -EUCLEAN ? "the head is damaged" : strerror(-s->err));
 			continue;
 		}
+		dirty = dirty_bytes(s);
 		printf("%s: of %s, node %u of %u, which reaches to byte %" PRIu64 "; %s; ", s->cache_path, s->head.path, s->head.node,
 		       s->head.spread.nodes, s->head.end, states[s->head.state <= HEAD_ALONE ? s->head.state : 0]);
 		if (dirty < 0)
@@ -222,7 +225,6 @@ static void note_flushed(struct share *s)
 	if (s->err || (!s->flushed && (s->head.state != HEAD_ALONE || state == HEAD_ALONE)))
 		return;
 	err = head_open(s->head_path, NULL, &file);
-
 	if (!err) {
 		pthread_mutex_lock(&file->lock);
 		if (!s->flushed) {
