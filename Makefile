@@ -102,7 +102,7 @@ $B/%.o: %.c
 
 # One source for all drivers that cannot be.
 $B/drivers/absent_pmem.o: override CPPFLAGS += -DKEYS='"granularity"' -DLIBRARY='"libpmem2"'
-$B/drivers/absent_uring.o: override CPPFLAGS += -DKEYS='"direct cached depth"' -DLIBRARY='"liburing"'
+$B/drivers/absent_uring.o: override CPPFLAGS += -DKEYS='"direct cached fd depth"' -DLIBRARY='"liburing"'
 $(ABSENT_OBJ): $B/drivers/absent_%.o: drivers/absent.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -DTABLE=ummap_driver_$* -DSCHEME='"$*"' $(CFLAGS) -MMD -MP -c -o $@ $<

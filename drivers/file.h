@@ -22,6 +22,7 @@ struct file {
 	size_t grain;          /* a direct transfer is of whole grains: pages, or more ... */
 	size_t mem_align;      /* ... and its memory is aligned to this */
 	bool shared;           /* the description is the caller's, too: its offset must not move */
+	bool given;            /* ... by the key `fd`: its locks are the caller's business */
 	bool block;            /* a block device ... */
 	uint64_t had;          /* ... of so many bytes when it was opened; a file: 0 */
 	atomic_bool refused;   /* a direct transfer was refused: this file does not mean its O_DIRECT */
@@ -42,7 +43,7 @@ int file_away(int fd);
 /* Hands on the error of a call that writes, without the signal that may have come with it. */
 int file_failed(int err);
 
-/* They take the keys `direct` and `cached`, and look at no other. */
+/* They take the keys `direct`, `cached` and `fd`, and look at no other. */
 int file_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom);
 int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom);
 int file_close(void *h);

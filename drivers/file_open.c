@@ -112,10 +112,11 @@ int file_close(void *h)
 	return err ? err : direct_err;
 }
 
-/* What the keys say. */
+/* The values of the keys. */
 struct keys {
 	enum when direct;
 	enum when lends;
+	int fd;                /* a descriptor whose open file description is to be used; negative: the path is opened */
 };
 
 /* The number of a key's value among `names`; or -EINVAL. */
@@ -135,13 +136,25 @@ static bool lends(const struct keys *keys, int oflags)
 	return keys->lends == ALWAYS || (keys->lends == AUTO && !(oflags & UMMAP_O_WRITE));
 }
 
+static int parse_fd(const struct ummap_key *key, struct ummap_geom *geom)
+{
+	char *end;
+	long fd;
+
+	errno = 0;
+	fd = strtol(key->value, &end, 10);
+	if (errno || *end || end == key->value || fd < 0 || fd > INT_MAX)
+		return keys_refuse(geom, EINVAL, "fd must be the number of an open descriptor, not \"%s\"", key->value);
+	return (int)fd;
+}
+
 static int parse_keys(const struct ummap_uri *uri, int oflags, struct keys *keys, struct ummap_geom *geom)
 {
 	static const char *const direct[] = { [AUTO] = "auto", [ALWAYS] = "always", [NEVER] = "never" };
 	static const char *const cached[] = { [AUTO] = "auto", [ALWAYS] = "map", [NEVER] = "copy" };
 	int value = 0;
 
-	*keys = (struct keys){ .direct = AUTO, .lends = NEVER };
+	*keys = (struct keys){ .direct = AUTO, .lends = NEVER, .fd = -1 };
 	for (unsigned i = 0; i < uri->nkeys && value >= 0; i++) {
 		const struct ummap_key *key = &uri->keys[i];
 
@@ -151,6 +164,9 @@ static int parse_keys(const struct ummap_uri *uri, int oflags, struct keys *keys
 		} else if (strcmp(key->name, "cached") == 0) {
 			value = parse_key(key, cached, 3, geom);
 			keys->lends = value;
+		} else if (strcmp(key->name, "fd") == 0) {
+			value = parse_fd(key, geom);
+			keys->fd = value;
 		}
 	}
 	if (value < 0 || !(oflags & UMMAP_O_WRITERS))
@@ -293,26 +309,6 @@ static int check_log(const char *path, struct ummap_geom *geom)
 	return 0;
 }
 
-int file_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
-{
-	int flags = oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY;
-	struct keys keys;
-	struct stat st;
-	int fd, err = parse_keys(uri, oflags, &keys, geom);
-
-	/* Opening a pipe would wait, and opening some devices does something. */
-	if (!err && stat(uri->path, &st) == 0)
-		err = check_kind(st.st_mode, geom);
-	if (!err && !(oflags & UMMAP_O_LOGGED))
-		err = check_log(uri->path, geom);
-	if (err)
-		return err;
-	if (oflags & UMMAP_O_CREATE)
-		flags |= O_CREAT;
-	fd = file_away((int)answer(open(uri->path, flags | O_CLOEXEC, 0666)));
-	return fd < 0 ? fd : make_handle(fd, keys, oflags, h, geom);
-}
-
 static int check_fd(int fd, int oflags, int *flags, struct ummap_geom *geom)
 {
 	struct stat st;
@@ -332,6 +328,58 @@ static int check_fd(int fd, int oflags, int *flags, struct ummap_geom *geom)
 		      oflags & UMMAP_O_WRITE ? " and writing" : "");
 }
 
+/* Uses the caller's open file description, if its flags do no harm. */
+static int share_description(int fd, int flags, struct keys keys, int oflags, void **h, struct ummap_geom *geom)
+{
+	int own, err;
+
+	if (flags & O_DIRECT || (flags & O_APPEND && oflags & UMMAP_O_WRITE))
+		return keys_refuse(geom, EINVAL, "the descriptor has %s, and is not opened again without it",
+				   flags & O_DIRECT ? "O_DIRECT" : "O_APPEND");
+	own = (int)answer(fcntl(fd, F_DUPFD_CLOEXEC, FD_FIRST));
+	if (own < 0)
+		own = (int)answer(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+	keys.direct = NEVER;
+	err = own < 0 ? own : make_handle(own, keys, oflags, h, geom);
+	if (!err)
+		((struct file *)*h)->shared = true;
+	return err;
+}
+
+/* The description of the key `fd`: no other one is opened, because a lease of the file would end. */
+static int open_given(struct keys keys, int oflags, void **h, struct ummap_geom *geom)
+{
+	int flags, err = check_fd(keys.fd, oflags, &flags, geom);
+
+	if (!err)
+		err = share_description(keys.fd, flags, keys, oflags, h, geom);
+	if (!err)
+		((struct file *)*h)->given = true;
+	return err;
+}
+
+int file_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
+{
+	int flags = oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY;
+	struct keys keys;
+	struct stat st;
+	int fd, err = parse_keys(uri, oflags, &keys, geom);
+
+	if (!err && keys.fd >= 0)
+		return open_given(keys, oflags, h, geom);
+	/* Opening a pipe would wait, and opening some devices does something. */
+	if (!err && stat(uri->path, &st) == 0)
+		err = check_kind(st.st_mode, geom);
+	if (!err && !(oflags & UMMAP_O_LOGGED))
+		err = check_log(uri->path, geom);
+	if (err)
+		return err;
+	if (oflags & UMMAP_O_CREATE)
+		flags |= O_CREAT;
+	fd = file_away((int)answer(open(uri->path, flags | O_CLOEXEC, 0666)));
+	return fd < 0 ? fd : make_handle(fd, keys, oflags, h, geom);
+}
+
 int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
 			 struct ummap_geom *geom)
 {
@@ -345,17 +393,7 @@ int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
 	own = reopen(fd, oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY);
 	if (own >= 0)
 		return make_handle(own, keys, oflags, h, geom);
-	/* No /proc, or not our file any more: share the caller's, if its flags do no harm. */
-	if (flags & O_DIRECT || (flags & O_APPEND && oflags & UMMAP_O_WRITE))
-		return keys_refuse(geom, EINVAL, "the descriptor has %s, and opening it again without failed: %s",
-			      flags & O_DIRECT ? "O_DIRECT" : "O_APPEND", strerror(-own));
-	own = (int)answer(fcntl(fd, F_DUPFD_CLOEXEC, FD_FIRST));
-	if (own < 0)
-		own = (int)answer(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-	keys.direct = NEVER;
-	err = own < 0 ? own : make_handle(own, keys, oflags, h, geom);
-	if (!err)
-		((struct file *)*h)->shared = true;
-	return err;
+	/* No /proc, or not our file any more. */
+	return share_description(fd, flags, keys, oflags, h, geom);
 }
 

@@ -71,6 +71,7 @@ int umremap(void *old_addr, size_t size, int fd, off_t offset, int sync, void **
 /*
  * Ends a mapping. sync != 0: makes all changes durable first; if that fails, -1 and the mapping stands,
  * but for EUCLEAN: it has ended, and what the store did not take is kept beside it; umerrormsg has what completes it.
+ * sync UMMAP_NOFLUSH: writes all changes, but does not wait until they are durable.
  * sync 0: drops what was not written yet. Errors: EINVAL, or the store's. (Thesis, Section 6.1.2.)
  */
 int umunmap(void *addr, int sync);

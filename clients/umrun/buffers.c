@@ -7,6 +7,7 @@
 #include "umrun/calls.h"
 #include "umrun/next.h"
 #include "umrun/region.h"
+#include "umrun/sharing.h"
 #include "umrun/signals.h"
 
 #include <errno.h>
@@ -188,6 +189,7 @@ PUBLIC ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 	ssize_t (*next)(int, struct msghdr *, int) = NEXT("sendmsg");
 	struct msghdr *mine = (struct msghdr *)(uintptr_t)msg;
 
+	sharing_send(msg);
 	return !FROM_LIBRARY() && has_held(msg) ? message(next, fd, mine, flags, PROT_READ) : next(fd, mine, flags);
 }
 
@@ -195,7 +197,11 @@ PUBLIC ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
 	ssize_t (*next)(int, struct msghdr *, int) = NEXT("recvmsg");
 
-	return !FROM_LIBRARY() && has_held(msg) ? message(next, fd, msg, flags, WRITABLE) : next(fd, msg, flags);
+	ssize_t n = !FROM_LIBRARY() && has_held(msg) ? message(next, fd, msg, flags, WRITABLE) : next(fd, msg, flags);
+
+	if (n >= 0)
+		sharing_receive(msg);
+	return n;
 }
 
 static bool any_held(const struct mmsghdr *all, unsigned count)
@@ -224,6 +230,8 @@ PUBLIC int sendmmsg(int fd, struct mmsghdr *all, unsigned count, int flags)
 {
 	int (*next)(int, struct mmsghdr *, unsigned, int) = NEXT("sendmmsg");
 
+	for (unsigned i = 0; i < count; i++)
+		sharing_send(&all[i].msg_hdr);
 	return !FROM_LIBRARY() && any_held(all, count) ? messages((ssize_t (*)(int, struct msghdr *, int))sendmsg, fd, all, count, flags) :
 	       next(fd, all, count, flags);
 }
@@ -234,8 +242,12 @@ PUBLIC int recvmmsg(int fd, struct mmsghdr *all, unsigned count, int flags, stru
 	int (*next)(int, struct mmsghdr *, unsigned, int, struct timespec *) = NEXT("recvmmsg");
 	int first, more;
 
-	if (count == 0 || FROM_LIBRARY() || !any_held(all, count))
-		return next(fd, all, count, flags, timeout);
+	if (count == 0 || FROM_LIBRARY() || !any_held(all, count)) {
+		first = next(fd, all, count, flags, timeout);
+		for (int i = 0; i < first; i++)
+			sharing_receive(&all[i].msg_hdr);
+		return first;
+	}
 	first = messages(recvmsg, fd, all, 1, flags & ~MSG_WAITFORONE);
 	more = first == 1 && count > 1 ? messages(recvmsg, fd, all + 1, count - 1, (flags & ~MSG_WAITFORONE) | MSG_DONTWAIT) : 0;
 	return first == 1 ? 1 + (more > 0 ? more : 0) : first;
@@ -296,6 +308,8 @@ PUBLIC int ioctl(int fd, unsigned long request, ...)
 	va_start(rest, request);
 	arg = va_arg(rest, void *);
 	va_end(rest);
+	if (region_files && !FROM_LIBRARY())
+		sharing_clone(fd, request, arg);
 	return WITH(arg, size, WRITABLE, next(fd, request, arg));
 }
 

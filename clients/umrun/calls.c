@@ -798,22 +798,19 @@ PUBLIC int fdatasync(int fd)
 
 PUBLIC void _exit(int status)
 {
-	region_write_all();
-	((void (*)(int))NEXT("_exit"))(status);
+	((void (*)(int))NEXT("_exit"))(region_exit_status(status));
 	__builtin_unreachable();
 }
 
 PUBLIC void _Exit(int status)
 {
-	region_write_all();
-	((void (*)(int))NEXT("_exit"))(status);
+	((void (*)(int))NEXT("_exit"))(region_exit_status(status));
 	__builtin_unreachable();
 }
 
 PUBLIC void quick_exit(int status)
 {
-	region_write_all();
-	((void (*)(int))NEXT("quick_exit"))(status);
+	((void (*)(int))NEXT("quick_exit"))(region_exit_status(status));
 	__builtin_unreachable();
 }
 

@@ -31,5 +31,7 @@ void check_room(size_t len, size_t room);
 ssize_t pinned_vector(ssize_t (*next)(int, const struct iovec *, int), int fd, const struct iovec *iov, int count, int prot);
 /* The file is going to have `len` bytes only: what of it is mapped behind is the kernel's before. -1 with errno. */
 int shorten_file(const struct stat *st, off_t len);
+/* The same for the file of a path. */
+int shorten_path(int folder, const char *path, off_t len);
 
 #endif

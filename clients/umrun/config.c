@@ -43,18 +43,25 @@ void config_read(void)
 	config.heap = text_of("UMRUN_HEAP");
 	config.heap_min = size_of("UMRUN_HEAP_MIN", HEAP_MIN_DEFAULT);
 	config.segment = size_of("UMRUN_SEGMENT", SEGMENT_DEFAULT);
+	config.exclusive = secure_getenv("UMRUN_EXCLUSIVE") != NULL;
+	config.quiet = secure_getenv("UMRUN_QUIET") != NULL;
 	config.stats = secure_getenv("UMRUN_STATS") != NULL;
 	engine = secure_getenv("UMRUN_ENGINE");
 	config.pins = engine && strcmp(engine, "uffd") != 0 && strcmp(engine, "auto") != 0;
 	config.verbose = secure_getenv("UMRUN_VERBOSE") != NULL;
 }
 
-bool config_uri(char *to, size_t room, const char *driver, int fd)
+bool config_uri(char *to, size_t room, const char *driver, int fd, bool same)
 {
 	const char *keys = driver + strcspn(driver, "?");
+	char key[24] = "";
+	int len;
 
-	/* Of "trace+posix:?keys", as others write it, too. */
-	if (snprintf(to, room, "%.*s:/proc/self/fd/%d%s", (int)strcspn(driver, ":?"), driver, fd, keys) < (int)room)
+	if (same)
+		snprintf(key, sizeof(key), "%sfd=%d", *keys ? "&" : "?", fd);
+	/* Both "trace+posix:?keys" and "trace+posix?keys" are accepted. */
+	len = snprintf(to, room, "%.*s:/proc/self/fd/%d%s%s", (int)strcspn(driver, ":?"), driver, fd, keys, key);
+	if (len < (int)room)
 		return true;
 	errno = ENAMETOOLONG;
 	return false;

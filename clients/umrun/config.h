@@ -15,13 +15,15 @@ struct config {
 	size_t heap_min;         /* allocations of fewer bytes are so, too */
 	size_t segment;          /* of the heap */
 	bool pins;               /* its engine does not see the kernel's accesses: what calls are given is pinned */
+	bool exclusive;          /* the user says that no other process uses the files */
+	bool quiet;              /* no line at the end about mappings that stayed with the kernel */
 	bool stats;              /* what was mapped and read goes to stderr at the end */
 	bool verbose;            /* ... and each mapping that is left to the kernel, with the reason */
 };
 
 extern struct config config;
 void config_read(void);
-/* The URI by which a driver opens what a descriptor has. false: it is too long. */
-bool config_uri(char *to, size_t room, const char *driver, int fd);
+/* The URI by which a driver opens the file of a descriptor; same: by the descriptor's own description. false: it is too long. */
+bool config_uri(char *to, size_t room, const char *driver, int fd, bool same);
 
 #endif

@@ -3,6 +3,7 @@
 #include "umrun/calls.h"
 #include "umrun/next.h"
 #include "umrun/region.h"
+#include "umrun/sharing.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +13,7 @@
 #include <unistd.h>
 
 /* Errors of the path are the call's to tell. */
-static int shorten_path(int folder, const char *path, off_t len)
+int shorten_path(int folder, const char *path, off_t len)
 {
 	int error = errno, result = 0;
 	struct stat st;
@@ -134,33 +135,37 @@ PUBLIC int __openat64_2(int folder, const char *path, int flags)
 	return open_path(CALLER, folder, path, flags, 0);
 }
 
-static int begins_anew(const void *caller, const char *path, const char *mode)
+/* ---- Descriptions. ---- */
+
+static int change_description(const void *caller, int fd, int command, void *arg)
 {
-	return *mode == 'w' && !next_is_library(caller) ? shorten_path(AT_FDCWD, path, 0) : 0;
+	int (*next)(int, int, void *) = NEXT("fcntl");
+
+	if (region_files && !next_is_library(caller) && !region_is_locked())
+		sharing_change_description(fd, command);
+	return next(fd, command, arg);
 }
 
-PUBLIC FILE *fopen(const char *path, const char *mode)
+PUBLIC int fcntl(int fd, int command, ...)
 {
-	return begins_anew(CALLER, path, mode) < 0 ? NULL : ((FILE *(*)(const char *, const char *))NEXT("fopen"))(path, mode);
+	va_list rest;
+	void *arg;
+
+	va_start(rest, command);
+	arg = va_arg(rest, void *);
+	va_end(rest);
+	return change_description(CALLER, fd, command, arg);
 }
 
-PUBLIC FILE *fopen64(const char *path, const char *mode)
+PUBLIC int fcntl64(int fd, int command, ...)
 {
-	return begins_anew(CALLER, path, mode) < 0 ? NULL : ((FILE *(*)(const char *, const char *))NEXT("fopen"))(path, mode);
-}
+	va_list rest;
+	void *arg;
 
-PUBLIC FILE *freopen(const char *path, const char *mode, FILE *file)
-{
-	FILE *(*next)(const char *, const char *, FILE *) = NEXT("freopen");
-
-	return path && begins_anew(CALLER, path, mode) < 0 ? NULL : next(path, mode, file);
-}
-
-PUBLIC FILE *freopen64(const char *path, const char *mode, FILE *file)
-{
-	FILE *(*next)(const char *, const char *, FILE *) = NEXT("freopen");
-
-	return path && begins_anew(CALLER, path, mode) < 0 ? NULL : next(path, mode, file);
+	va_start(rest, command);
+	arg = va_arg(rest, void *);
+	va_end(rest);
+	return change_description(CALLER, fd, command, arg);
 }
 
 /* ---- All of a file system. ---- */

@@ -121,7 +121,7 @@ static umalloc_heap *create_as(const char *driver, int fd, size_t size)
 	char uri[PATH_MAX + 256];
 
 	/* umrun has opened something by it, and a descriptor is no longer than that. */
-	if (!config_uri(uri, sizeof(uri), driver, fd))
+	if (!config_uri(uri, sizeof(uri), driver, fd, false))
 		return NULL;
 	attr.policy = config.policy;
 	attr.seg_size = config.segment;

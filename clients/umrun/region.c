@@ -15,6 +15,8 @@
 #include "umrun/heap.h"
 #include "umrun/maps.h"
 #include "umrun/next.h"
+#include "umrun/report.h"
+#include "umrun/sharing.h"
 #include "umrun/signals.h"
 
 #include <errno.h>
@@ -58,7 +60,7 @@ static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static _Thread_local bool holds;
 static pthread_once_t watching = PTHREAD_ONCE_INIT;
 static pid_t process;
-static struct { unsigned long mapped, left, handed_back; unsigned long long bytes; } counted;
+static int end_status = -1;
 
 void region_pins(void)
 {
@@ -151,14 +153,6 @@ static int note_shared(dev_t dev, ino_t ino)
 
 /* ---- Which mappings are taken. ---- */
 
-static bool leave(int fd, const char *why)
-{
-	counted.left++;
-	if (config.verbose)
-		fprintf(stderr, "umrun: descriptor %d is mapped by the kernel: %s\n", fd, why);
-	return false;
-}
-
 static bool is_memory(int fd)
 {
 	struct statfs fs;
@@ -186,17 +180,21 @@ static bool may_take(size_t ours, int prot, int flags, int fd, const struct stat
 	int mode = fcntl(fd, F_GETFL) & O_ACCMODE;
 
 	if (ours < config.min)
-		return leave(fd, "it is smaller than --min");
+		return report_left(fd, LEFT_SMALL, NULL);
 	if (!has_name(fd))
-		return leave(fd, "its name does not match --only");
+		return report_left(fd, LEFT_NAME, NULL);
 	if (is_memory(fd))
-		return leave(fd, "the file is in memory");
+		return report_left(fd, LEFT_IN_MEMORY, NULL);
 	if (mode == O_WRONLY || (writable && mode != O_RDWR))
-		return leave(fd, "the descriptor does not allow it");
+		return report_left(fd, LEFT_ACCESS, NULL);
 	if ((flags & MAP_TYPE) == MAP_PRIVATE && writable)
-		return leave(fd, "it is private and can be stored to");
+		return report_left(fd, LEFT_PRIVATE, NULL);
 	if (is_shared(st))
-		return leave(fd, "another mapping of the file can be stored to");
+		return report_left(fd, LEFT_MAPPED, NULL);
+	if (sharing_has_stream(st, writable))
+		return report_left(fd, LEFT_STREAM, NULL);
+	if (sharing_has_async() && (writable || mode != O_RDONLY))
+		return report_left(fd, LEFT_ASYNC, NULL);
 	return true;
 }
 
@@ -221,10 +219,10 @@ static bool stands_alone(const struct region *r, const struct stat *st, int fd)
 
 	for (struct region *other = region_of_file(NULL, st); other; other = region_of_file(other, st)) {
 		if (other->writable || r->writable)
-			return leave(fd, "another mapping of the file is there, and one of both can be stored to");
+			return report_left(fd, LEFT_MAPPED, NULL);
 	}
 	if (r->writable && maps_each_file(NULL, SIZE_MAX, is_the_file, &ino) != 0)
-		return leave(fd, "the kernel has another mapping of the file");
+		return report_left(fd, LEFT_MAPPED, NULL);
 	return true;
 }
 
@@ -235,7 +233,7 @@ static int open_as(const char *driver, const struct region *r, struct ummap_attr
 	char uri[PATH_MAX + 256];
 	int prot = r->writable ? PROT_READ | PROT_WRITE : PROT_READ, result;
 
-	if (!config_uri(uri, sizeof(uri), driver, r->fd))
+	if (!config_uri(uri, sizeof(uri), driver, r->fd, r->lease && r->lease->type == F_WRLCK))
 		return -1;
 	attr->flags = region_kernel ? UMMAP_KERNEL : 0;
 	result = ummap_open(uri, r->ours, r->off, prot, attr, base);
@@ -281,8 +279,7 @@ static void link_region(struct region *r)
 	regions = r;
 	region_count++;
 	region_files++;
-	counted.mapped++;
-	counted.bytes += r->ours;
+	report_taken(r->ours);
 }
 
 static void unlink_region(struct region *r)
@@ -308,35 +305,57 @@ static void free_region(struct region *r)
 {
 	if (r->zeros)
 		kernel_munmap(r->addr + r->len, page());
-	close(r->fd);
+	close_unless_locked(r->fd);
+	if (r->lease)
+		lease_drop(r->lease);
 	free(r);
 }
 
 static void watch_forks(void);
 
-static bool take(struct region *r, int fd)
+/* The lease comes first: after it, no other process can change the file until the region is handed over. */
+static bool lease_file(struct region *r, int fd, const struct stat *st)
+{
+	enum left_reason why;
+
+	if (config.exclusive)
+		return true;
+	r->lease = lease_take(fd, r->writable, st, &why);
+	return r->lease || report_left(fd, why, NULL);
+}
+
+static bool open_and_map(struct region *r, int fd)
 {
 	void *base;
 
+	if (open_region(r, &base) < 0)
+		return report_left(fd, LEFT_FAILED, umerrormsg());
+	if (map_tail(r, base) < 0) {
+		umunmap(base, 0);
+		kernel_munmap((char *)base + r->ours, r->len - r->ours + page());
+		return report_left(fd, LEFT_FAILED, "the part behind the file's end cannot be mapped");
+	}
+	r->addr = base;
+	return true;
+}
+
+/* Frees the region if it fails. */
+static bool take(struct region *r, int fd, const struct stat *st)
+{
 	r->fd = fcntl(fd, F_DUPFD_CLOEXEC, FD_FIRST);
 	if (r->fd < 0)
 		r->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	if (r->fd < 0)
-		return leave(fd, "there is no descriptor left");
-	if (open_region(r, &base) < 0) {
-		leave(fd, umerrormsg());
-	} else if (map_tail(r, base) < 0) {
-		umunmap(base, 0);
-		kernel_munmap((char *)base + r->ours, r->len - r->ours + page());
-		leave(fd, "what lies behind the file's end cannot be mapped");
-	} else {
-		r->addr = base;
-		/* Behind the library, whose handlers in a child have to come first. */
-		pthread_once(&watching, watch_forks);
-		return true;
+	if (r->fd < 0) {
+		free(r);
+		return report_left(fd, LEFT_FAILED, "no descriptor is left");
 	}
-	close(r->fd);
-	return false;
+	if (!lease_file(r, fd, st) || !open_and_map(r, fd)) {
+		free_region(r);
+		return false;
+	}
+	/* Registered behind the library's handlers, which have to come first in a child. */
+	pthread_once(&watching, watch_forks);
+	return true;
 }
 
 void *region_map(size_t len, int prot, int flags, int fd, off_t off)
@@ -355,10 +374,12 @@ void *region_map(size_t len, int prot, int flags, int fd, off_t off)
 		return errno = error, NULL;
 	*r = (struct region){ .len = whole, .ours = ours, .prot = prot, .flags = flags & ~MAP_POPULATE, .off = off,
 			      .dev = st.st_dev, .ino = st.st_ino, .writable = prot & PROT_WRITE };
-	if (!stands_alone(r, &st, fd) || !take(r, fd)) {
+	if (!stands_alone(r, &st, fd)) {
 		free(r);
 		return errno = error, NULL;
 	}
+	if (!take(r, fd, &st))
+		return errno = error, NULL;
 	link_region(r);
 	errno = error;
 	return r->addr;
@@ -408,14 +429,16 @@ int region_share_range(const void *addr, size_t len, int prot)
 /* Other threads may use it meanwhile, but not for a system call that never ends, nor what is locked in memory. */
 static int replace(const struct region *r, void *place)
 {
+	int sync = r->writable ? UMMAP_NOFLUSH : 0;
+
 	for (int tries = 0; tries < PINNED_TRIES; tries++) {
-		if (umunmap_onto(r->addr, r->writable, place) == 0)
+		if (umunmap_onto(r->addr, sync, place) == 0)
 			return 0;
 		if (errno != EBUSY)
 			return -1;
 		usleep(PINNED_US);
 	}
-	if (umunmap(r->addr, r->writable) < 0)
+	if (umunmap(r->addr, sync) < 0)
 		return -1;
 	syscall(SYS_mremap, place, r->ours, r->ours, MREMAP_MAYMOVE | MREMAP_FIXED, r->addr);
 	return 0;
@@ -437,7 +460,7 @@ int region_hand_back(struct region *r)
 		errno = error;
 		return -1;
 	}
-	counted.handed_back++;
+	report_handed_back(r->lease && lease_is_broken(r->lease));
 	may_be_shared |= !r->writable;
 	unlink_region(r);
 	free_region(r);
@@ -467,6 +490,66 @@ int region_hand_back_file(const struct stat *st, off_t end)
 	return 0;
 }
 
+/* A hand-over that fails leaves a region that may differ from the file that others see. */
+static bool hand_back_or_tell(struct region *r, const char *reason)
+{
+	if (region_hand_back(r) == 0)
+		return true;
+	fprintf(stderr, "umrun: %s: cannot hand a mapping to the kernel, %s: %s\n", program_invocation_short_name, reason,
+		umerrormsg());
+	return false;
+}
+
+void region_hand_back_leased_file(const struct stat *st)
+{
+	struct region *next;
+
+	for (struct region *r = regions; r; r = next) {
+		next = r->next;
+		if (r->lease && r->lease->type == F_WRLCK && (!st || is_of(r, st)))
+			hand_back_or_tell(r, "although another process gets the file's description");
+	}
+}
+
+void region_hand_back_leased(void)
+{
+	region_hand_back_leased_file(NULL);
+}
+
+void region_hand_back_stale(const struct stat *st, bool writes)
+{
+	struct region *next;
+
+	for (struct region *r = regions; r; r = next) {
+		bool may_change = writes || r->writable || (r->lease ? r->lease->type == F_WRLCK :
+							     (fcntl(r->fd, F_GETFL) & O_ACCMODE) != O_RDONLY);
+
+		next = r->next;
+		if (may_change && (!st || is_of(r, st)))
+			hand_back_or_tell(r, "although the program uses the file by other calls");
+	}
+}
+
+bool region_yield_broken(void)
+{
+	static bool has_told;
+	bool is_done = true;
+	struct region *next;
+
+	region_lock_change();
+	for (struct region *r = regions; r; r = next) {
+		next = r->next;
+		if (!r->lease || !lease_is_broken(r->lease))
+			continue;
+		if (has_told ? region_hand_back(r) == 0 : hand_back_or_tell(r, "although another process opens the file"))
+			continue;
+		has_told = true;
+		is_done = false;
+	}
+	region_unlock();
+	return is_done;
+}
+
 int region_end(struct region *r)
 {
 	if (r->writable && umsync_range(r->addr, r->ours, UMMAP_NOFLUSH) < 0)
@@ -489,8 +572,8 @@ static void before_fork(void)
 	region_lock_change();
 	for (struct region *r = regions; r; r = next) {
 		next = r->next;
-		if (r->writable && region_hand_back(r) < 0)
-			fprintf(stderr, "umrun: a forked child does not see what was stored: %s\n", umerrormsg());
+		if (r->writable || (r->lease && r->lease->type == F_WRLCK))
+			hand_back_or_tell(r, "although a child is forked");
 	}
 }
 
@@ -511,8 +594,10 @@ static void in_child(void)
 		if (kernel_mmap(r->addr, r->ours, r->prot, r->flags | MAP_FIXED, r->fd, r->off) == MAP_FAILED)
 			abort();
 		unlink_region(r);
-		free_region(r);
+		close(r->fd);
+		free(r);
 	}
+	lease_forget_all();
 }
 
 static void watch_forks(void)
@@ -522,40 +607,65 @@ static void watch_forks(void)
 
 /* ---- The end. ---- */
 
-void region_write_all(void)
+bool region_write_all(void)
 {
-	/* A child of vfork has its parent's memory. */
-	if (!region_count || getpid() != process)
-		return;
+	bool is_written = true;
+
+	if (!region_count || !region_is_own_process())
+		return true;
 	region_lock_look();
 	for (struct region *r = regions; r; r = r->next) {
-		if (r->writable && umsync_range(r->addr, r->ours, UMMAP_NOFLUSH) < 0)
-			fprintf(stderr, "umrun: what was stored is not all in its file: %s\n", umerrormsg());
+		if (r->writable && umsync_range(r->addr, r->ours, UMMAP_NOFLUSH) < 0) {
+			fprintf(stderr, "umrun: %s: stores to a mapping are lost: %s\n", program_invocation_short_name, umerrormsg());
+			is_written = false;
+		}
 	}
 	region_unlock();
+	return is_written;
 }
 
-static void show_stats(void)
+int region_exit_status(int status)
 {
-	struct umstat st = { .struct_size = sizeof(st) };
-
-	if (umstat(NULL, &st) < 0)
-		return;
-	fprintf(stderr, "umrun: %s: %lu mappings of %llu bytes taken, %lu left to the kernel, %lu handed back to it; system calls %s\n",
-		program_invocation_short_name, counted.mapped, counted.bytes, counted.left, counted.handed_back,
-		region_kernel ? "as they are" : "by pinning");
-	fprintf(stderr, "umrun: %s: %llu bytes read by %llu requests, %llu written by %llu; %llu faults, %llu evictions\n",
-		program_invocation_short_name, (unsigned long long)st.read_bytes, (unsigned long long)st.read_requests,
-		(unsigned long long)st.write_bytes, (unsigned long long)st.write_requests,
-		(unsigned long long)(st.read_faults + st.write_faults + st.upgrade_faults), (unsigned long long)st.evictions);
+	return region_write_all() || status ? status : EXIT_FAILURE;
 }
 
+static void note_end_status(int status, void *unused)
+{
+	(void)unused;
+	end_status = status;
+}
+
+/* The status of exit(3) is that of the program, unless its stores are lost and nothing else says so. */
 __attribute__((destructor))
 static void at_end(void)
 {
-	region_write_all();
-	if (config.stats && (counted.mapped || counted.left) && getpid() == process)
-		show_stats();
+	int status = region_exit_status(end_status);
+
+	if (region_is_own_process())
+		report_end();
+	if (end_status == 0 && status) {
+		fflush(NULL);
+		((void (*)(int))NEXT("_exit"))(status);
+	}
+}
+
+bool region_is_own_process(void)
+{
+	return getpid() == process;
+}
+
+/* A forked child has the descriptions that its parent has. The handler before_fork, once registered, runs first and has the lock. */
+static void note_descriptions(void)
+{
+	bool is_locked = region_is_locked();
+
+	if (config.exclusive)
+		return;
+	if (!is_locked)
+		region_lock_change();
+	lease_note_shared_descriptions();
+	if (!is_locked)
+		region_unlock();
 }
 
 void region_start(void)
@@ -563,4 +673,8 @@ void region_start(void)
 	process = getpid();
 	if (config.pins)
 		region_pins();
+	on_exit(note_end_status, NULL);
+	/* The process that started this one may have its descriptions, too. */
+	note_descriptions();
+	pthread_atfork(note_descriptions, NULL, NULL);
 }

@@ -3,6 +3,8 @@
 #ifndef UMRUN_REGION_H
 #define UMRUN_REGION_H
 
+#include "umrun/lease.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,6 +25,7 @@ struct region {
 	dev_t dev;
 	ino_t ino;
 	bool writable;           /* stores go to the file */
+	struct lease *lease;     /* NULL with --exclusive */
 	bool zeros;              /* the page behind len is ours, too */
 	struct region *next;
 };
@@ -68,12 +71,24 @@ int region_hand_back(struct region *r);
 int region_hand_back_range(const void *addr, size_t len);
 /* All of a file that reach beyond `end`. */
 int region_hand_back_file(const struct stat *st, off_t end);
+/* Those under a write lease: of all files, or of one. Errors are reported. */
+void region_hand_back_leased(void);
+void region_hand_back_leased_file(const struct stat *st);
+/* Those whose file the program is going to read (`writes`: or write) by calls that are not intercepted; st NULL: of all files. Regions
+ * of files that nobody writes stay. */
+void region_hand_back_stale(const struct stat *st, bool writes);
 /* Ends it, as munmap does: what was stored is in the file. */
 int region_end(struct region *r);
 
 /* Begins to watch forks and the end. */
 void region_start(void);
-/* What was stored is in the files, as far as others can see. */
-void region_write_all(void);
+/* Whether this is the process that has the regions, and not a child of vfork(2) with the memory of its parent. */
+bool region_is_own_process(void);
+/* Hands the regions over whose leases are broken. false: one could not be handed over; try again. Takes the lock. */
+bool region_yield_broken(void);
+/* Writes all stores to the files, where every process sees them. false: some could not be written; a message was printed. */
+bool region_write_all(void);
+/* The exit status of the program, and not 0 where stores are lost. */
+int region_exit_status(int status);
 
 #endif

@@ -24,8 +24,9 @@ $B/libumrun-heap.so.$(VERSION): $(UMRUN_OBJ) $(UMRUN_HEAP_OBJ) $(SO) $(UMALLOC_S
 		-L$B -lumalloc -lummap -Wl,-rpath,'$$ORIGIN'
 	ln -sf $(notdir $@) $B/libumrun-heap.so.$(SOMAJOR)
 
-$(UMRUN): $B/tools/umrun/main.o $(UMRUN_SO)
-	$(CC) $(LDFLAGS) -o $@ $< -L$B -lummap -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib'
+UMRUN_TOOL_OBJ = $B/tools/umrun/main.o $B/tools/umrun/program.o
+$(UMRUN): $(UMRUN_TOOL_OBJ) $(UMRUN_SO)
+	$(CC) $(LDFLAGS) -o $@ $(UMRUN_TOOL_OBJ) -L$B -lummap -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib'
 
 $B/tests/prog_umrun: | $(UMRUN)
 
@@ -41,4 +42,4 @@ install-umrun: $(UMRUN_SO) $(UMRUN)
 	install -m 755 $(UMRUN) $(DESTDIR)$(BINDIR)
 	install -m 644 tools/completion.bash $(DESTDIR)$(COMPLETIONDIR)/umrun
 .PHONY: umrun install-umrun
--include $(UMRUN_OBJ:.o=.d) $(UMRUN_HEAP_OBJ:.o=.d) $B/tools/umrun/main.d
+-include $(UMRUN_OBJ:.o=.d) $(UMRUN_HEAP_OBJ:.o=.d) $(UMRUN_TOOL_OBJ:.o=.d)

@@ -469,7 +469,7 @@ static int unmap(void *addr, int sync, void *pages)
 	if (pages && map->pinned)
 		err = fail(EBUSY, "part of the mapping is pinned; umunpin it first");
 	if (!err && sync)
-		err = sync_all(map);
+		err = sync == UMMAP_NOFLUSH ? sync_write(map) : sync_all(map);
 	/* That one says that the mapping has ended. */
 	if (err == -EUCLEAN)
 		err = -EIO;

@@ -123,3 +123,16 @@ int sync_all(struct mapping *map)
 		sync_explain(map, err);
 	return err;
 }
+
+int sync_write(struct mapping *map)
+{
+	int err;
+
+	/* The older store of a migration is closed, so the current one has to be durable. */
+	if (map->in_place || map->migration)
+		return map->in_place ? 0 : sync_all(map);
+	err = writeback_range(map, 0, map->segs, UINT64_MAX);
+	if (err)
+		sync_explain(map, err);
+	return err;
+}

@@ -5,9 +5,11 @@
  */
 #include "common.h"
 
+#include <aio.h>
 #include <grp.h>
 #include <malloc.h>
 #include <poll.h>
+#include <spawn.h>
 #include <stdatomic.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
@@ -1369,6 +1371,324 @@ static void all_blocked(void)
 	load_all(0);
 }
 
+/* ---- Other processes that use the file. ---- */
+
+/* A helper process: it was forked before anything was mapped, opens the file by its name for each request, and has no mapping. */
+struct request {
+	enum { WRITE_BYTE, READ_BYTE, TRUNCATE, WRITE_INHERITED, STORE_BYTE } what;
+	size_t at;
+	uint8_t value;
+};
+
+static struct { int requests[2], answers[2], inherited, received[2]; } helper;
+
+static uint8_t serve(const struct request *r)
+{
+	int fd = r->what == WRITE_INHERITED ? helper.inherited : open(data, r->what == READ_BYTE ? O_RDONLY : O_RDWR);
+	uint8_t value = r->value, *m;
+
+	switch (r->what) {
+	case WRITE_BYTE:
+	case WRITE_INHERITED:
+		check(pwrite(fd, &value, 1, (off_t)r->at) == 1);
+		break;
+	case READ_BYTE:
+		check(pread(fd, &value, 1, (off_t)r->at) == 1);
+		break;
+	case TRUNCATE:
+		check(ftruncate(fd, (off_t)r->at) == 0);
+		break;
+	case STORE_BYTE:
+		m = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
+		check(m != MAP_FAILED);
+		m[r->at] = value;
+		check(munmap(m, SIZE) == 0);
+		break;
+	}
+	if (fd != helper.inherited)
+		close(fd);
+	return value;
+}
+
+static void begin_helper(void)
+{
+	struct request r;
+	uint8_t answer;
+
+	check(pipe(helper.requests) == 0 && pipe(helper.answers) == 0);
+	if (fork() != 0)
+		return;
+	close(helper.requests[1]);
+	while (read(helper.requests[0], &r, sizeof(r)) == sizeof(r)) {
+		answer = serve(&r);
+		check(write(helper.answers[1], &answer, 1) == 1);
+	}
+	_exit(0);
+}
+
+static uint8_t ask_helper(int what, size_t at, uint8_t value)
+{
+	struct request r = { what, at, value };
+	uint8_t answer;
+
+	check(write(helper.requests[1], &r, sizeof(r)) == sizeof(r) && read(helper.answers[0], &answer, 1) == 1);
+	return answer;
+}
+
+/* Bytes all over the file, in segments that are in memory and in others. */
+static void others_write(void)
+{
+	uint8_t *m;
+
+	begin_helper();
+	m = map_data(SIZE, PROT_READ, MAP_SHARED, 0);
+	check_bytes(m, SIZE, 0, OLD);
+	for (size_t at = 5; at < SIZE; at += MIB + 1) {
+		ask_helper(WRITE_BYTE, at, (uint8_t)(m[at] + 1));
+		check(m[at] == (uint8_t)(pattern(at, OLD) + 1));
+	}
+	check(munmap(m, SIZE) == 0);
+	/* Nobody has the file open for writing any more. */
+	m = map_data(SIZE, PROT_READ, MAP_SHARED, 0);
+	check(m[5] == (uint8_t)(pattern(5, OLD) + 1));
+}
+
+static void others_read(void)
+{
+	uint8_t *m;
+
+	begin_helper();
+	m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
+	fill(m, SIZE, 0, NEW);
+	for (size_t at = 7; at < SIZE; at += MIB + 1)
+		check(ask_helper(READ_BYTE, at, 0) == pattern(at, NEW));
+	m[100] = 77;
+	check(ask_helper(READ_BYTE, 100, 0) == 77);
+	m[100] = pattern(100, NEW);
+	check(munmap(m, SIZE) == 0);
+}
+
+static void others_store(void)
+{
+	uint8_t *m;
+
+	begin_helper();
+	m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
+	fill(m, SIZE, 0, NEW);
+	for (size_t at = 9; at < SIZE; at += MIB) {
+		m[at] = 1;
+		ask_helper(STORE_BYTE, at + 1, 2);
+		m[at + 2] = 3;
+		check(m[at] == 1 && m[at + 1] == 2 && m[at + 2] == 3);
+	}
+	check(munmap(m, SIZE) == 0);
+	for (size_t at = 9; at < SIZE; at += MIB)
+		check(ask_helper(READ_BYTE, at, 0) == 1 && ask_helper(READ_BYTE, at + 1, 0) == 2 && ask_helper(READ_BYTE, at + 2, 0) == 3);
+}
+
+static void others_truncate(void)
+{
+	uint8_t *m;
+
+	begin_helper();
+	m = map_data(SIZE, PROT_READ, MAP_SHARED, 0);
+	check_bytes(m, SIZE, 0, OLD);
+	ask_helper(TRUNCATE, 4 * MIB, 0);
+	check(signal_of(m + 4 * MIB, false) == SIGBUS && signal_of(m + SIZE - 1, false) == SIGBUS);
+	check_bytes(m, 4 * MIB, 0, OLD);
+}
+
+/* The helper has the description itself. */
+static void others_inherit(void)
+{
+	int fd = open_data(O_RDWR);
+	uint8_t *m;
+
+	helper.inherited = fd;
+	begin_helper();
+	m = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
+	check(m != MAP_FAILED);
+	fill(m, SIZE, 0, NEW);
+	ask_helper(WRITE_INHERITED, 3 * MIB, 77);
+	check(m[3 * MIB] == 77);
+	check(munmap(m, SIZE) == 0);
+}
+
+static pid_t write_after_vfork(int fd, char *const argv[])
+{
+	pid_t pid = vfork();
+
+	if (pid == 0) {
+		dup2(fd, 1);
+		execvp("sh", argv);
+		_exit(1);
+	}
+	return pid;
+}
+
+/* A child that gets the description after the file was mapped, by each way of starting one. */
+static void children_write(void)
+{
+	int fd = open_data(O_RDWR), status;
+	posix_spawn_file_actions_t actions;
+	char *const argv[] = { "sh", "-c", "printf x", NULL };
+	char command[64];
+	uint8_t *m;
+	pid_t pid;
+
+	for (int way = 0; way < 3; way++) {
+		off_t at = (way + 1) * (off_t)MIB;
+
+		m = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
+		check(m != MAP_FAILED);
+		fill(m, SIZE, 0, NEW);
+		check(lseek(fd, at, SEEK_SET) == at);
+		switch (way) {
+		case 0:
+			snprintf(command, sizeof(command), "printf x >&%d", fd);
+			check(system(command) == 0);
+			break;
+		case 1:
+			check(posix_spawn_file_actions_init(&actions) == 0 && posix_spawn_file_actions_adddup2(&actions, fd, 1) == 0);
+			check(posix_spawnp(&pid, "sh", &actions, NULL, argv, environ) == 0);
+			posix_spawn_file_actions_destroy(&actions);
+			check(waitpid(pid, &status, 0) == pid && status == 0);
+			break;
+		case 2:
+			pid = write_after_vfork(fd, argv);
+			check(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
+			break;
+		}
+		check(m[at] == 'x' && m[at + 1] == pattern((uint64_t)at + 1, NEW));
+		check(munmap(m, SIZE) == 0);
+		close(fd);
+		fd = open_data(O_RDWR);
+	}
+}
+
+/* A descriptor that the helper gets in a message after the file was mapped. */
+static void others_receive(void)
+{
+	int pair[2], fd = open_data(O_RDWR), status;
+	union { char bytes[CMSG_SPACE(sizeof(int))]; struct cmsghdr header; } control = { .bytes = { 0 } };
+	char byte = 0;
+	struct iovec iov = { &byte, 1 };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
+	uint8_t *m;
+	pid_t child;
+
+	check(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+	child = fork();
+	if (child == 0) {
+		close(fd);
+		check(recvmsg(pair[1], &msg, 0) == 1);
+		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fd));
+		check(pwrite(fd, "x", 1, 5 * MIB) == 1);
+		_exit(0);
+	}
+	close(fd);
+	fd = open_data(O_RDWR);
+	m = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
+	check(m != MAP_FAILED);
+	fill(m, SIZE, 0, NEW);
+	control.header = (struct cmsghdr){ CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS };
+	memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
+	check(sendmsg(pair[0], &msg, 0) == 1);
+	check(waitpid(child, &status, 0) == child && status == 0);
+	check(m[5 * MIB] == 'x');
+	check(munmap(m, SIZE) == 0);
+}
+
+/* ---- Transfers inside the C library, and descriptions that change. ---- */
+
+/* A stream that is opened before the mapping, behind it, or on the same descriptor. */
+static void streams(void)
+{
+	for (int way = 0; way < 3; way++) {
+		int fd = open_data(O_RDWR);
+		FILE *file = way == 0 ? fopen(data, "r+") : NULL;
+		uint8_t *m = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
+
+		check(m != MAP_FAILED);
+		m[0] = 'a';
+		if (way)
+			file = way == 1 ? fopen(data, "r+") : fdopen(fd, "r+");
+		check(file && getc(file) == 'a');
+		m[0] = 'b';
+		check(fflush(file) == 0 && fseek(file, 0, SEEK_SET) == 0 && getc(file) == 'b');
+		check(fseek(file, 2 * MIB, SEEK_SET) == 0);
+		m[2 * MIB] = 'c';
+		check(getc(file) == 'c');
+		check(fseek(file, 3 * MIB, SEEK_SET) == 0 && fprintf(file, "%s", "hello") == 5 && fflush(file) == 0);
+		check(memcmp(m + 3 * MIB, "hello", 5) == 0);
+		check(munmap(m, SIZE) == 0 && fclose(file) == 0);
+		if (way < 2)
+			close(fd);
+	}
+}
+
+static void asynchronous(void)
+{
+	uint8_t byte = 0, *m;
+	int fd = open_data(O_RDWR);
+	struct aiocb block = { .aio_fildes = fd, .aio_offset = MIB, .aio_buf = &byte, .aio_nbytes = 1 };
+	const struct aiocb *list[] = { &block };
+
+	m = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
+	check(m != MAP_FAILED);
+	fill(m, SIZE, 0, NEW);
+	for (int round = 0; round < 4; round++) {
+		m[MIB] = (uint8_t)round;
+		check(aio_read(&block) == 0);
+		while (aio_error(&block) == EINPROGRESS)
+			aio_suspend(list, 1, NULL);
+		check(aio_return(&block) == 1 && byte == round);
+		byte = 100;
+		check(aio_write(&block) == 0);
+		while (aio_error(&block) == EINPROGRESS)
+			aio_suspend(list, 1, NULL);
+		check(aio_return(&block) == 1 && m[MIB] == 100);
+	}
+	check(munmap(m, SIZE) == 0);
+}
+
+static void appends(void)
+{
+	uint8_t *m;
+	int fd = open_data(O_RDWR);
+	struct stat st;
+
+	m = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
+	check(m != MAP_FAILED);
+	fill(m, SIZE / 2, 0, NEW);
+	check(fcntl(fd, F_SETFL, O_APPEND) == 0);
+	fill(m, SIZE, 0, NEW);
+	check(munmap(m, SIZE) == 0);
+	check(fstat(fd, &st) == 0 && st.st_size == SIZE);
+	check_file(fd, 0, SIZE, 0, NEW);
+}
+
+/* Record locks of the process stay when a mapping of the file ends. */
+static void keeps_locks(void)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 100, .l_len = 1 };
+	int fd = open_data(O_RDWR), status;
+	uint8_t *m = mmap(NULL, SIZE, PROT_READ, MAP_SHARED, fd, 0);
+	pid_t child;
+
+	check(m != MAP_FAILED);
+	check_bytes(m, MIB, 0, OLD);
+	check(fcntl(fd, F_SETLK, &lock) == 0);
+	check(munmap(m, SIZE) == 0);
+	child = fork();
+	if (child == 0) {
+		check(fcntl(fd, F_GETLK, &lock) == 0);
+		_exit(lock.l_type == F_WRLCK && lock.l_pid == getppid() ? 0 : 1);
+	}
+	check(waitpid(child, &status, 0) == child);
+	check_exits(status, 0);
+}
+
 /* ---- Running them. ---- */
 
 static const struct part {
@@ -1378,58 +1698,70 @@ static const struct part {
 	bool stats;    /* the program says at the end what was taken */
 	bool heap;     /* ... with a heap */
 	bool all_large;  /* ... which has all allocations */
+	bool others;     /* other processes use the file: not for --exclusive */
 } all[] = {
-	{ "loads", loads, false, true, false, false },
-	{ "stores", stores, true, true, false, false },
-	{ "written while loaded", written_while_loaded, false, true, false, false },
-	{ "written while stored", written_while_stored, false, true, false, false },
-	{ "copies", copies, false, true, false, false },
-	{ "made durable", made_durable, true, true, false, false },
-	{ "twice", twice, false, true, false, false },
-	{ "twice with changes", twice_with_changes, false, true, false, false },
-	{ "parts", parts, false, true, false, false },
-	{ "becomes private", becomes_private, false, true, false, false },
-	{ "moves", moves, false, true, false, false },
-	{ "file ends", file_ends, false, true, false, false },
-	{ "forks", forks, false, true, false, false },
-	{ "forks and loads", forks_and_loads, false, true, false, false },
-	{ "calls", calls, false, true, false, false },
-	{ "messages", messages, false, true, false, false },
-	{ "truncations", truncations, false, true, false, false },
-	{ "refusals", refusals, false, true, false, false },
-	{ "wishes", wishes, false, false, false, false },
-	{ "locks", locks, true, true, false, false },
-	{ "small one before", small_one_before, true, false, false, false },
-	{ "small one changed", small_one_changed, false, true, false, false },
-	{ "handed back before", handed_back_before, false, true, false, false },
-	{ "areas", areas, false, true, false, false },
-	{ "written beside stores", written_beside_stores, false, true, false, false },
-	{ "calls that write a file from itself", calls_of_itself, false, true, false, false },
-	{ "calls on sockets", calls_on_sockets, false, true, false, false },
-	{ "calls that wait", waiting_calls, false, true, false, false },
-	{ "calls that keep what they are given", calls_that_keep, false, true, false, false },
-	{ "calls while the file is written", written_in_calls, false, true, false, false },
-	{ "calls that block all signals", all_blocked, false, true, false, false },
-	{ "calls of the library while it forks", forks_with_locks, false, false, false, false },
-	{ "threads", threads, false, true, false, false },
-	{ "handed back in use", handed_back_in_use, false, true, false, false },
-	{ "descriptors", descriptors, true, true, true, false },
-	{ "allocates", allocates, false, true, true, false },
-	{ "allocates zeros", allocates_zeros, false, true, true, false },
-	{ "allocates in threads", allocates_in_threads, false, true, true, false },
-	{ "allocates for calls", allocates_for_calls, false, true, true, false },
-	{ "allocates and forks", allocates_and_forks, false, true, true, false },
-	{ "allocates beside a mapping, and forks", forks_with_both, false, true, true, false },
-	{ "all is large, and it forks", allocates_and_forks, false, true, true, true },
-	{ "gives up and forks", gives_up_and_forks, false, true, true, false },
-	{ "maps memory", maps_memory, false, true, true, false },
-	{ "ends by return", ends_by_return, true, true, false, false },
-	{ "ends at once", ends_at_once, true, false, false, false },
-	{ "ends by exec", ends_by_exec, true, false, false, false },
-	{ "ends by execv", ends_by_execv, true, false, false, false },
-	{ "ends by execvpe", ends_by_execvpe, true, false, false, false },
-	{ "ends by fexecve", ends_by_fexecve, true, false, false, false },
-	{ "ends quickly", ends_quickly, true, false, false, false },
+	{ "loads", loads, false, true, false, false, false },
+	{ "stores", stores, true, true, false, false, false },
+	{ "written while loaded", written_while_loaded, false, true, false, false, false },
+	{ "written while stored", written_while_stored, false, true, false, false, false },
+	{ "copies", copies, false, true, false, false, false },
+	{ "made durable", made_durable, true, true, false, false, false },
+	{ "twice", twice, false, true, false, false, false },
+	{ "twice with changes", twice_with_changes, false, true, false, false, false },
+	{ "parts", parts, false, true, false, false, false },
+	{ "becomes private", becomes_private, false, true, false, false, false },
+	{ "moves", moves, false, true, false, false, false },
+	{ "file ends", file_ends, false, true, false, false, false },
+	{ "forks", forks, false, true, false, false, false },
+	{ "forks and loads", forks_and_loads, false, true, false, false, false },
+	{ "calls", calls, false, true, false, false, false },
+	{ "messages", messages, false, true, false, false, false },
+	{ "truncations", truncations, false, true, false, false, false },
+	{ "refusals", refusals, false, true, false, false, false },
+	{ "wishes", wishes, false, false, false, false, false },
+	{ "locks", locks, true, true, false, false, false },
+	{ "small one before", small_one_before, true, false, false, false, false },
+	{ "small one changed", small_one_changed, false, true, false, false, false },
+	{ "handed back before", handed_back_before, false, true, false, false, false },
+	{ "areas", areas, false, true, false, false, false },
+	{ "written beside stores", written_beside_stores, false, true, false, false, false },
+	{ "calls that write a file from itself", calls_of_itself, false, true, false, false, false },
+	{ "calls on sockets", calls_on_sockets, false, true, false, false, false },
+	{ "calls that wait", waiting_calls, false, true, false, false, false },
+	{ "calls that keep what they are given", calls_that_keep, false, true, false, false, false },
+	{ "calls while the file is written", written_in_calls, false, true, false, false, false },
+	{ "calls that block all signals", all_blocked, false, true, false, false, false },
+	{ "calls of the library while it forks", forks_with_locks, false, false, false, false, false },
+	{ "threads", threads, false, true, false, false, false },
+	{ "handed back in use", handed_back_in_use, false, true, false, false, false },
+	{ "descriptors", descriptors, true, true, true, false, false },
+	{ "allocates", allocates, false, true, true, false, false },
+	{ "allocates zeros", allocates_zeros, false, true, true, false, false },
+	{ "allocates in threads", allocates_in_threads, false, true, true, false, false },
+	{ "allocates for calls", allocates_for_calls, false, true, true, false, false },
+	{ "allocates and forks", allocates_and_forks, false, true, true, false, false },
+	{ "allocates beside a mapping, and forks", forks_with_both, false, true, true, false, false },
+	{ "all is large, and it forks", allocates_and_forks, false, true, true, true, false },
+	{ "gives up and forks", gives_up_and_forks, false, true, true, false, false },
+	{ "maps memory", maps_memory, false, true, true, false, false },
+	{ "ends by return", ends_by_return, true, true, false, false, false },
+	{ "ends at once", ends_at_once, true, false, false, false, false },
+	{ "ends by exec", ends_by_exec, true, false, false, false, false },
+	{ "ends by execv", ends_by_execv, true, false, false, false, false },
+	{ "ends by execvpe", ends_by_execvpe, true, false, false, false, false },
+	{ "ends by fexecve", ends_by_fexecve, true, false, false, false, false },
+	{ "ends quickly", ends_quickly, true, false, false, false, false },
+	{ "others write", others_write, false, true, false, false, true },
+	{ "others read", others_read, true, true, false, false, true },
+	{ "others store", others_store, false, true, false, false, true },
+	{ "others truncate", others_truncate, false, true, false, false, true },
+	{ "others inherit", others_inherit, false, false, false, false, true },
+	{ "children write", children_write, false, true, false, false, true },
+	{ "others receive", others_receive, false, true, false, false, true },
+	{ "streams", streams, false, true, false, false, false },
+	{ "asynchronous", asynchronous, false, true, false, false, false },
+	{ "appends", appends, true, true, false, false, false },
+	{ "keeps locks", keeps_locks, false, true, false, false, false },
 };
 
 static const struct part *find(const char *name)
@@ -1445,12 +1777,15 @@ static const struct part *find(const char *name)
 static char umrun[512], self[512], log_name[320];
 
 /* As another program, with or without umrun. */
-enum how { AS_IT_IS, UNDER, AS_NOBODY, BY_SIGBUS, BY_SEGV };
+enum how { AS_IT_IS, UNDER, EXCLUSIVE, AS_NOBODY, BY_SIGBUS, BY_SEGV };
 
 static void execute(const struct part *part, enum how how)
 {
 	const char *args[20] = { umrun, "--limit", "4M", "--segment", "128K", "--stats" };
 	unsigned n = how == AS_IT_IS ? 0 : 6;
+
+	if (how >= EXCLUSIVE)
+		args[n++] = "--exclusive";
 
 	if (n && part->heap) {
 		args[n++] = "--heap";
@@ -1469,13 +1804,16 @@ static void execute(const struct part *part, enum how how)
 
 static void run_part(const struct part *part, enum how how)
 {
-	static const char *const hows[] = { "", ", under umrun", ", without rights", ", by sigbus", ", by segv" };
+	static const char *const hows[] = { "", ", under umrun", ", under umrun --exclusive", ", without rights", ", by sigbus", ", by segv" };
 	int fd = open(data, O_RDWR | O_CREAT | O_TRUNC, 0600), status;
 	pid_t child;
 
 	printf("%s%s\n", part->name, hows[how]);
 	fflush(stdout);
 	file_fill(fd, 0, SIZE, 0, OLD);
+	check(how != AS_NOBODY || fchown(fd, NOBODY, NOBODY) == 0);
+	/* The file is open in the program only. */
+	close(fd);
 	child = fork();
 	check(child >= 0);
 	if (child == 0) {
@@ -1483,7 +1821,7 @@ static void run_part(const struct part *part, enum how how)
 
 		dup2(out, STDERR_FILENO);
 		if (how == AS_NOBODY) {
-			check(fchown(fd, NOBODY, NOBODY) == 0 && chown(temp_dir(), NOBODY, NOBODY) == 0);
+			check(chown(temp_dir(), NOBODY, NOBODY) == 0);
 			check(setgroups(0, NULL) == 0 && setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
 			if (access(umrun, X_OK) < 0)
 				_exit(77);
@@ -1507,6 +1845,7 @@ static void run_part(const struct part *part, enum how how)
 		return;
 	}
 	check(status == 0, "%s: wait status %#x", part->name, status);
+	fd = open(data, O_RDONLY);
 	if (part->ends)
 		check_file(fd, 0, SIZE, 0, NEW);
 	close(fd);
@@ -1523,7 +1862,7 @@ static void check_taken(const struct part *part)
 		const char *at = strstr(line, ": ");
 
 		at = at ? strstr(at + 2, ": ") : NULL;
-		if (at && sscanf(at, part->heap ? ": the heap has had %lu allocations" : ": %lu mappings", &taken) == 1)
+		if (at && sscanf(at, part->heap ? ": the heap has had %lu allocations" : ": %lu mappings of", &taken) == 1)
 			break;
 	}
 	check(taken > 0, "%s: %s", part->name, line);
@@ -1554,6 +1893,7 @@ static void driver_with_keys(void)
 	puts("a driver with keys");
 	fflush(stdout);
 	file_fill(fd, 0, SIZE, 0, OLD);
+	close(fd);
 	snprintf(trace, sizeof(trace), "%s/trace.csv", temp_dir());
 	snprintf(driver, sizeof(driver), "trace+posix:?trace.file=%s&direct=never", trace);
 	child = fork();
@@ -1569,7 +1909,6 @@ static void driver_with_keys(void)
 		reads += strstr(line, ",read,") != NULL;
 	check(reads > 0);
 	fclose(file);
-	close(fd);
 }
 
 int main(int argc, char **argv)
@@ -1592,6 +1931,11 @@ int main(int argc, char **argv)
 			continue;
 		run_part(&all[i], AS_IT_IS);
 		run_part(&all[i], UNDER);
+		if (all[i].stats)
+			check_taken(&all[i]);
+		if (all[i].others)
+			continue;
+		run_part(&all[i], EXCLUSIVE);
 		if (all[i].stats)
 			check_taken(&all[i]);
 		/* Where the kernel's own accesses are not served. */

@@ -17,6 +17,7 @@
 #include <ummap.h>
 
 #include "../output.h"
+#include "program.h"
 
 static const char usage[] =
 "usage: umrun [OPTION ...] PROGRAM [ARGUMENT ...]\n"
@@ -32,11 +33,13 @@ static const char usage[] =
 "  --min SIZE        only mappings of at least so many bytes (1M)\n"
 "  --heap FOLDER     allocations of 64 KiB and more, and private memory of 256 KiB and more, are paged to a file there, too\n"
 "  --heap-min SIZE   ... from another size of allocations on (64K)\n"
-"  --stats           says at the end what was mapped and read\n"
-"  --verbose         also says which mappings are left to the kernel, and why\n"
+"  --exclusive       no other process uses the files: take mappings that would otherwise stay with the kernel\n"
+"  --stats           print at the end what was mapped and read\n"
+"  --verbose         also print which mappings are left to the kernel, and why\n"
+"  --quiet           print nothing about mappings that stayed with the kernel\n"
 "  --help, --version\n";
 
-enum { LIMIT = 256, SEGMENT, POLICY, DRIVER, ENGINE, ONLY, MIN, HEAP, HEAP_MIN, STATS, VERBOSE, HELP, VERSION };
+enum { LIMIT = 256, SEGMENT, POLICY, DRIVER, ENGINE, ONLY, MIN, HEAP, HEAP_MIN, EXCLUSIVE, STATS, VERBOSE, QUIET, HELP, VERSION };
 
 static const struct option options[] = {
 	{ "limit", required_argument, NULL, LIMIT },
@@ -48,6 +51,8 @@ static const struct option options[] = {
 	{ "min", required_argument, NULL, MIN },
 	{ "heap", required_argument, NULL, HEAP },
 	{ "heap-min", required_argument, NULL, HEAP_MIN },
+	{ "exclusive", no_argument, NULL, EXCLUSIVE },
+	{ "quiet", no_argument, NULL, QUIET },
 	{ "stats", no_argument, NULL, STATS },
 	{ "verbose", no_argument, NULL, VERBOSE },
 	{ "help", no_argument, NULL, HELP },
@@ -192,6 +197,8 @@ int main(int argc, char **argv)
 		case ONLY: set("UMRUN_ONLY", optarg); break;
 		case HEAP: set_folder("UMRUN_HEAP", heap = optarg); break;
 		case HEAP_MIN: set_size("UMRUN_HEAP_MIN", optarg, "heap-min"); break;
+		case EXCLUSIVE: set("UMRUN_EXCLUSIVE", "1"); break;
+		case QUIET: set("UMRUN_QUIET", "1"); break;
 		case STATS: set("UMRUN_STATS", "1"); break;
 		case VERBOSE: set("UMRUN_VERBOSE", "1"); break;
 		case HELP: fputs(usage, stdout); return 0;
@@ -205,6 +212,7 @@ int main(int argc, char **argv)
 	}
 	set_group();
 	try_options(driver, policy);
+	program_check(argv[optind]);
 	preload(heap ? "libumrun-heap" : "libumrun");
 	execvp(argv[optind], argv + optind);
 	fprintf(stderr, "umrun: %s cannot be run: %s\n", argv[optind], strerror(errno));

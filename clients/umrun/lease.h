@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Leases (fcntl(2), F_SETLEASE) of the files that have regions.
+ *
+ * While the process holds a read lease, no file description of the file is open for writing in any process; while it holds a
+ * write lease, the description of the program is the only one. An open(2) or truncate(2) that would change this waits in the
+ * kernel until the lease is released, for at most /proc/sys/fs/lease-break-time seconds. Meanwhile the regions of the file are
+ * handed to the kernel, so the opener finds all stores in the file, and the program sees what the opener writes.
+ *
+ * A description that another process shares (by fork, exec, or a message) needs no open(2): it is never given a write lease.
+ *
+ * All functions need the region list locked for change.
+ */
+#ifndef UMRUN_LEASE_H
+#define UMRUN_LEASE_H
+
+#include "umrun/report.h"
+
+#include <stdbool.h>
+#include <sys/stat.h>
+
+struct lease {
+	dev_t dev;
+	ino_t ino;
+	int fd;               /* a descriptor of the description that has the lease */
+	int type;             /* F_RDLCK or F_WRLCK */
+	unsigned users;       /* regions */
+	struct lease *next;
+};
+
+/* Takes a lease that a region of the file needs, or shares the one that another region has. NULL with a reason. */
+struct lease *lease_take(int fd, bool writable, const struct stat *st, enum left_reason *why);
+/* Ends a region's use of a lease. The last one releases it. */
+void lease_drop(struct lease *lease);
+/* Whether another open(2) of the file waits, or the kernel has already let it pass. */
+bool lease_is_broken(const struct lease *lease);
+/* In a forked child: closes the descriptors, without ending the leases of the parent. */
+void lease_forget_all(void);
+
+/* Notes that other processes may have descriptions of this process that are open for writing: all, or one. */
+void lease_note_shared_descriptions(void);
+void lease_note_shared_description(int fd);
+
+/* Closes a descriptor of a file of the program, unless this would drop record locks (F_SETLK) that the program may hold. */
+void close_unless_locked(int fd);
+
+#endif

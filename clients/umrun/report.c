@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The counters change under the lock of the region list (region.h). */
+#include "umrun/report.h"
+
+#include "umrun/config.h"
+#include "umrun/region.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <ummap.h>
+
+static const char *const reasons[LEFT_REASONS] = {
+	[LEFT_SMALL] = "it is smaller than --min",
+	[LEFT_NAME] = "its name does not match --only",
+	[LEFT_IN_MEMORY] = "the file is in memory",
+	[LEFT_ACCESS] = "the descriptor does not allow it",
+	[LEFT_PRIVATE] = "it is private and writable",
+	[LEFT_MAPPED] = "the program has another mapping of the file, and one of the two is writable",
+	[LEFT_FAILED] = "the library cannot map it",
+	[LEFT_OPEN] = "the file is open more than once, and a writer may be among the openers",
+	[LEFT_DESCRIPTION] = "another process may have the same open file description",
+	[LEFT_OWNER] = "the file belongs to another user, who may write it",
+	[LEFT_NO_LEASES] = "the file system does not tell when other processes open the file (no leases)",
+	[LEFT_FLAGS] = "the descriptor has O_APPEND or O_DIRECT",
+	[LEFT_STREAM] = "the file is open as a stream (fopen)",
+	[LEFT_ASYNC] = "the program uses asynchronous I/O",
+};
+
+static struct {
+	unsigned long taken, handed_back, yielded;
+	unsigned long left[LEFT_REASONS];
+	unsigned long long bytes;
+} counts;
+
+bool report_left(int fd, enum left_reason why, const char *detail)
+{
+	counts.left[why]++;
+	if (config.verbose)
+		fprintf(stderr, "umrun: descriptor %d is mapped by the kernel: %s%s%s\n", fd, reasons[why], detail ? ": " : "",
+			detail ? detail : "");
+	return false;
+}
+
+void report_taken(size_t bytes)
+{
+	counts.taken++;
+	counts.bytes += bytes;
+}
+
+void report_handed_back(bool to_others)
+{
+	counts.handed_back++;
+	counts.yielded += to_others;
+}
+
+static unsigned long count_left(enum left_reason first)
+{
+	unsigned long sum = 0;
+
+	for (int i = first; i < LEFT_REASONS; i++)
+		sum += counts.left[i];
+	return sum;
+}
+
+/* Only the reasons that concern the coherence with other calls and processes: the user knows those of the command line. */
+static void report_coherence(void)
+{
+	unsigned long sum = count_left(LEFT_OPEN) + counts.yielded;
+	const char *separator = "";
+
+	if (!sum)
+		return;
+	fprintf(stderr, "umrun: %s: %lu file mapping%s stayed with the kernel or returned to it: ", program_invocation_short_name, sum,
+		sum == 1 ? "" : "s");
+	for (int i = LEFT_OPEN; i < LEFT_REASONS; i++) {
+		if (counts.left[i]) {
+			fprintf(stderr, "%s%lu because %s", separator, counts.left[i], reasons[i]);
+			separator = ", ";
+		}
+	}
+	if (counts.yielded)
+		fprintf(stderr, "%s%lu because the file was opened again", separator, counts.yielded);
+	fprintf(stderr, "%s\n", config.exclusive ? "." : ". If no other process uses these files, try --exclusive.");
+}
+
+static void report_stats(void)
+{
+	struct umstat st = { .struct_size = sizeof(st) };
+
+	if (counts.taken + count_left(0) == 0) {
+		fprintf(stderr, "umrun: %s: the program mapped no file\n", program_invocation_short_name);
+		return;
+	}
+	if (umstat(NULL, &st) < 0)
+		return;
+	fprintf(stderr, "umrun: %s: %lu mappings of %llu bytes taken, %lu left to the kernel, %lu handed back to it; system calls %s\n",
+		program_invocation_short_name, counts.taken, counts.bytes, count_left(0), counts.handed_back,
+		region_kernel ? "as they are" : "by pinning");
+	fprintf(stderr, "umrun: %s: %llu bytes read by %llu requests, %llu written by %llu; %llu faults, %llu evictions\n",
+		program_invocation_short_name, (unsigned long long)st.read_bytes, (unsigned long long)st.read_requests,
+		(unsigned long long)st.write_bytes, (unsigned long long)st.write_requests,
+		(unsigned long long)(st.read_faults + st.write_faults + st.upgrade_faults), (unsigned long long)st.evictions);
+}
+
+void report_end(void)
+{
+	if (!config.quiet)
+		report_coherence();
+	if (config.stats)
+		report_stats();
+}

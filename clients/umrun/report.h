@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Counts of the mappings that were taken or left to the kernel, and the lines on standard error about them. */
+#ifndef UMRUN_REPORT_H
+#define UMRUN_REPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Reasons to leave a mapping to the kernel. */
+enum left_reason {
+	LEFT_SMALL,         /* shorter than --min */
+	LEFT_NAME,          /* the name does not match --only */
+	LEFT_IN_MEMORY,     /* the file system is in memory */
+	LEFT_ACCESS,        /* the descriptor's access mode does not allow it */
+	LEFT_PRIVATE,       /* private and writable */
+	LEFT_MAPPED,        /* the process has another mapping of the file, and one of the two is writable */
+	LEFT_FAILED,        /* the library could not open it */
+	/* The reasons below do not hold with --exclusive. */
+	LEFT_OPEN,          /* the file is open elsewhere */
+	LEFT_DESCRIPTION,   /* another process may share the open file description */
+	LEFT_OWNER,         /* leases are for the owner of a file */
+	LEFT_NO_LEASES,     /* the file system has no leases */
+	LEFT_FLAGS,         /* the description has O_APPEND or O_DIRECT */
+	/* The reasons below hold always. */
+	LEFT_STREAM,        /* the file is open as a stream of the C library */
+	LEFT_ASYNC,         /* the program has asynchronous I/O of its own */
+	LEFT_REASONS
+};
+
+/* Counts a mapping that is left to the kernel. detail: a message of the library, or NULL. Returns false. */
+bool report_left(int fd, enum left_reason why, const char *detail);
+/* Counts a mapping of the library of so many bytes. */
+void report_taken(size_t bytes);
+/* Counts a mapping that becomes the kernel's; to_others: because another process opens the file. */
+void report_handed_back(bool to_others);
+/* Prints the line about mappings that stayed with the kernel, and the statistics of --stats. */
+void report_end(void);
+
+#endif

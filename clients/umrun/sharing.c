@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Ways by which file descriptions reach other processes, and by which file contents reach the program, without the calls of
+ * calls.c. Before a child begins or a descriptor is sent, regions under a write lease are handed to the kernel: the other
+ * process may use the same description, which no lease tells of. The streams and the asynchronous I/O of the C library make
+ * system calls inside it, which would miss what a region holds: files that they work on are the kernel's.
+ */
+#include "umrun/sharing.h"
+
+#include "umrun/calls.h"
+#include "umrun/config.h"
+#include "umrun/lease.h"
+#include "umrun/next.h"
+#include "umrun/region.h"
+
+#include <aio.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <pthread.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct stream {
+	FILE *file;
+	dev_t dev;
+	ino_t ino;
+	bool writable;
+	struct stream *next;
+};
+
+static struct stream *streams;
+static pthread_mutex_t stream_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic unsigned stream_count;
+static _Atomic bool has_async;
+
+/* ---- Children ---- */
+
+/* Before a child process begins, which has the descriptions of this one. */
+static void begin_child(void)
+{
+	int error = errno;
+
+	/* The child of vfork(2) has its parent's memory, and the parent waits. */
+	if (config.exclusive || region_is_locked() || !region_is_own_process())
+		return;
+	region_lock_change();
+	region_hand_back_leased();
+	lease_note_shared_descriptions();
+	region_unlock();
+	errno = error;
+}
+
+/* Returns the function that follows, to which the caller jumps. */
+__attribute__((visibility("hidden"), used))
+void *sharing_begin_vfork(void);
+void *sharing_begin_vfork(void)
+{
+	begin_child();
+	return NEXT("vfork");
+}
+
+/* vfork(2) returns twice, so no frame may lie between it and the program. */
+#if defined(__x86_64__)
+__asm__(".pushsection .text\n"
+	".globl vfork\n"
+	".type vfork, @function\n"
+	"vfork:\n"
+	"	endbr64\n"
+	"	subq $8, %rsp\n"
+	"	call sharing_begin_vfork\n"
+	"	addq $8, %rsp\n"
+	"	jmp *%rax\n"
+	".size vfork, .-vfork\n"
+	".popsection\n");
+#elif defined(__aarch64__)
+__asm__(".pushsection .text\n"
+	".globl vfork\n"
+	".type vfork, %function\n"
+	"vfork:\n"
+	"	stp x29, x30, [sp, #-16]!\n"
+	"	bl sharing_begin_vfork\n"
+	"	mov x16, x0\n"
+	"	ldp x29, x30, [sp], #16\n"
+	"	br x16\n"
+	".size vfork, .-vfork\n"
+	".popsection\n");
+#endif
+
+typedef int (*spawn_call)(pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const *,
+			  char *const *);
+
+PUBLIC int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attr,
+		       char *const *argv, char *const *env)
+{
+	begin_child();
+	return ((spawn_call)NEXT("posix_spawn"))(pid, path, actions, attr, argv, env);
+}
+
+PUBLIC int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attr,
+			char *const *argv, char *const *env)
+{
+	begin_child();
+	return ((spawn_call)NEXT("posix_spawnp"))(pid, file, actions, attr, argv, env);
+}
+
+PUBLIC int system(const char *command)
+{
+	begin_child();
+	return ((int (*)(const char *))NEXT("system"))(command);
+}
+
+PUBLIC FILE *popen(const char *command, const char *mode)
+{
+	begin_child();
+	return ((FILE *(*)(const char *, const char *))NEXT("popen"))(command, mode);
+}
+
+/* ---- Descriptors in messages ---- */
+
+static void each_descriptor(const struct msghdr *msg, void (*found)(int fd))
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR((struct msghdr *)(uintptr_t)msg, c)) {
+		size_t len = c->cmsg_len > CMSG_LEN(0) ? c->cmsg_len - CMSG_LEN(0) : 0;
+
+		for (size_t at = 0; c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && at + sizeof(int) <= len;
+		     at += sizeof(int)) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + at, sizeof(fd));
+			found(fd);
+		}
+	}
+}
+
+static void share_descriptor(int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return;
+	region_lock_change();
+	region_hand_back_leased_file(&st);
+	lease_note_shared_description(fd);
+	region_unlock();
+}
+
+void sharing_send(const struct msghdr *msg)
+{
+	int error = errno;
+
+	if (!config.exclusive && msg && msg->msg_controllen)
+		each_descriptor(msg, share_descriptor);
+	errno = error;
+}
+
+void sharing_receive(struct msghdr *msg)
+{
+	sharing_send(msg);
+}
+
+/* ---- Calls that change a file or its description ---- */
+
+static void hand_back_file(int fd)
+{
+	int error = errno;
+	struct stat st;
+
+	if (region_files && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+		region_lock_change();
+		region_hand_back_file(&st, 0);
+		region_unlock();
+	}
+	errno = error;
+}
+
+void sharing_clone(int fd, unsigned long request, const void *arg)
+{
+	switch (request) {
+	case FICLONE:
+		hand_back_file((int)(intptr_t)arg);
+		hand_back_file(fd);
+		break;
+	case FICLONERANGE:
+		hand_back_file((int)((const struct file_clone_range *)arg)->src_fd);
+		hand_back_file(fd);
+		break;
+	case FIDEDUPERANGE:
+		hand_back_file(fd);
+		for (unsigned i = 0; i < ((const struct file_dedupe_range *)arg)->dest_count; i++)
+			hand_back_file((int)((const struct file_dedupe_range *)arg)->info[i].dest_fd);
+		break;
+	default:
+		break;
+	}
+}
+
+/* The driver of a region under a write lease uses the program's description, and the lease is set on it. */
+void sharing_change_description(int fd, int command)
+{
+	if (!config.exclusive && (command == F_SETFL || command == F_SETLEASE || command == F_SETOWN || command == F_SETOWN_EX ||
+				  command == F_SETSIG))
+		hand_back_file(fd);
+}
+
+/* ---- Streams ---- */
+
+static void forget_stream(FILE *file)
+{
+	struct stream **at = &streams, *gone;
+
+	pthread_mutex_lock(&stream_lock);
+	while (*at && (*at)->file != file)
+		at = &(*at)->next;
+	gone = *at;
+	if (gone) {
+		*at = gone->next;
+		stream_count--;
+	}
+	pthread_mutex_unlock(&stream_lock);
+	free(gone);
+}
+
+static void add_stream(struct stream *s)
+{
+	pthread_mutex_lock(&stream_lock);
+	s->next = streams;
+	streams = s;
+	stream_count++;
+	pthread_mutex_unlock(&stream_lock);
+}
+
+/* A region that the stream would not find, or that would not show what the stream writes, is handed to the kernel. */
+static FILE *note_stream(FILE *file)
+{
+	int error = errno, fd = file ? fileno(file) : -1;
+	struct stream *s;
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return errno = error, file;
+	s = malloc(sizeof(*s));
+	if (s) {
+		*s = (struct stream){ file, st.st_dev, st.st_ino, (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY, NULL };
+		add_stream(s);
+	}
+	if (region_files && !region_is_locked()) {
+		region_lock_change();
+		region_hand_back_stale(&st, !s || s->writable);
+		region_unlock();
+	}
+	errno = error;
+	return file;
+}
+
+bool sharing_has_stream(const struct stat *st, bool writable)
+{
+	bool has = false;
+
+	if (!stream_count)
+		return false;
+	pthread_mutex_lock(&stream_lock);
+	for (const struct stream *s = streams; s && !has; s = s->next)
+		has = s->ino == st->st_ino && s->dev == st->st_dev && (writable || s->writable);
+	pthread_mutex_unlock(&stream_lock);
+	return has;
+}
+
+/* Mode "w" makes the file shorter: regions of it are handed over before. */
+static FILE *open_stream(const void *caller, void *call, const char *path, const char *mode)
+{
+	FILE *(*next)(const char *, const char *) = (FILE *(*)(const char *, const char *))call;
+
+	if (next_is_library(caller))
+		return next(path, mode);
+	return *mode == 'w' && shorten_path(AT_FDCWD, path, 0) < 0 ? NULL : note_stream(next(path, mode));
+}
+
+PUBLIC FILE *fopen(const char *path, const char *mode)
+{
+	return open_stream(CALLER, NEXT("fopen"), path, mode);
+}
+
+PUBLIC FILE *fopen64(const char *path, const char *mode)
+{
+	return open_stream(CALLER, NEXT("fopen64"), path, mode);
+}
+
+static FILE *reopen_stream(void *call, const char *path, const char *mode, FILE *file)
+{
+	FILE *(*next)(const char *, const char *, FILE *) = (FILE *(*)(const char *, const char *, FILE *))call;
+
+	if (path && *mode == 'w' && shorten_path(AT_FDCWD, path, 0) < 0)
+		return NULL;
+	forget_stream(file);
+	return note_stream(next(path, mode, file));
+}
+
+PUBLIC FILE *freopen(const char *path, const char *mode, FILE *file)
+{
+	return reopen_stream(NEXT("freopen"), path, mode, file);
+}
+
+PUBLIC FILE *freopen64(const char *path, const char *mode, FILE *file)
+{
+	return reopen_stream(NEXT("freopen64"), path, mode, file);
+}
+
+PUBLIC FILE *fdopen(int fd, const char *mode)
+{
+	FILE *(*next)(int, const char *) = NEXT("fdopen");
+
+	return FROM_LIBRARY() ? next(fd, mode) : note_stream(next(fd, mode));
+}
+
+PUBLIC FILE *tmpfile(void)
+{
+	return note_stream(((FILE *(*)(void))NEXT("tmpfile"))());
+}
+
+PUBLIC FILE *tmpfile64(void)
+{
+	return note_stream(((FILE *(*)(void))NEXT("tmpfile64"))());
+}
+
+PUBLIC int fclose(FILE *file)
+{
+	if (stream_count)
+		forget_stream(file);
+	return ((int (*)(FILE *))NEXT("fclose"))(file);
+}
+
+/* ---- Asynchronous I/O ---- */
+
+bool sharing_has_async(void)
+{
+	return has_async;
+}
+
+static void begin_async(void)
+{
+	int error = errno;
+
+	if (atomic_exchange(&has_async, true))
+		return;
+	region_lock_change();
+	region_hand_back_stale(NULL, false);
+	region_unlock();
+	errno = error;
+}
+
+#define ASYNC(type, name, parameters, ...) \
+PUBLIC type name parameters \
+{ \
+	type (*next) parameters = NEXT(#name); \
+ \
+	if (!FROM_LIBRARY()) \
+		begin_async(); \
+	return next(__VA_ARGS__); \
+}
+
+ASYNC(int, aio_read, (struct aiocb *block), block)
+ASYNC(int, aio_read64, (struct aiocb64 *block), block)
+ASYNC(int, aio_write, (struct aiocb *block), block)
+ASYNC(int, aio_write64, (struct aiocb64 *block), block)
+ASYNC(int, lio_listio, (int mode, struct aiocb *const *list, int count, struct sigevent *event), mode, list, count, event)
+ASYNC(int, lio_listio64, (int mode, struct aiocb64 *const *list, int count, struct sigevent *event), mode, list, count, event)
