@@ -46,6 +46,8 @@ static int open_path(const void *caller, int folder, const char *path, int flags
 {
 	int (*next)(int, const char *, int, mode_t) = NEXT("openat");
 
+	if (!next_is_library(caller))
+		sharing_open(path);
 	if (flags & O_TRUNC && !next_is_library(caller) && shorten_path(folder, path, 0) < 0)
 		return -1;
 	return next(folder, path, flags, mode);

@@ -60,7 +60,8 @@ static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static _Thread_local bool holds;
 static pthread_once_t watching = PTHREAD_ONCE_INIT;
 static pid_t process;
-static int end_status = -1;
+/* Stores are lost at the end of the program. */
+static bool has_lost;
 
 void region_pins(void)
 {
@@ -195,6 +196,8 @@ static bool may_take(size_t ours, int prot, int flags, int fd, const struct stat
 		return report_left(fd, LEFT_STREAM, NULL);
 	if (sharing_has_async() && (writable || mode != O_RDONLY))
 		return report_left(fd, LEFT_ASYNC, NULL);
+	if (sharing_has_memory())
+		return report_left(fd, LEFT_MEMORY_FILE, NULL);
 	return true;
 }
 
@@ -629,24 +632,22 @@ int region_exit_status(int status)
 	return region_write_all() || status ? status : EXIT_FAILURE;
 }
 
-static void note_end_status(int status, void *unused)
-{
-	(void)unused;
-	end_status = status;
-}
-
-/* The status of exit(3) is that of the program, unless its stores are lost and nothing else says so. */
 __attribute__((destructor))
 static void at_end(void)
 {
-	int status = region_exit_status(end_status);
-
+	has_lost = !region_write_all();
 	if (region_is_own_process())
 		report_end();
-	if (end_status == 0 && status) {
-		fflush(NULL);
-		((void (*)(int))NEXT("_exit"))(status);
-	}
+}
+
+/* Runs after all destructors, because it is registered before the dynamic linker's own handler. */
+static void fail_if_lost(int status, void *unused)
+{
+	(void)unused;
+	if (!has_lost || status)
+		return;
+	fflush(NULL);
+	((void (*)(int))NEXT("_exit"))(EXIT_FAILURE);
 }
 
 bool region_is_own_process(void)
@@ -673,7 +674,7 @@ void region_start(void)
 	process = getpid();
 	if (config.pins)
 		region_pins();
-	on_exit(note_end_status, NULL);
+	on_exit(fail_if_lost, NULL);
 	/* The process that started this one may have its descriptions, too. */
 	note_descriptions();
 	pthread_atfork(note_descriptions, NULL, NULL);

@@ -25,6 +25,7 @@ static const char *const reasons[LEFT_REASONS] = {
 	[LEFT_NO_LEASES] = "the file system does not tell when other processes open the file (no leases)",
 	[LEFT_FLAGS] = "the descriptor has O_APPEND or O_DIRECT",
 	[LEFT_STREAM] = "the file is open as a stream (fopen)",
+	[LEFT_MEMORY_FILE] = "the program has opened the memory of a process (/proc/PID/mem)",
 	[LEFT_ASYNC] = "the program uses asynchronous I/O",
 };
 

@@ -24,6 +24,7 @@ enum left_reason {
 	/* The reasons below hold always. */
 	LEFT_STREAM,        /* the file is open as a stream of the C library */
 	LEFT_ASYNC,         /* the program has asynchronous I/O of its own */
+	LEFT_MEMORY_FILE,   /* the program has opened /proc/PID/mem */
 	LEFT_REASONS
 };
 

@@ -36,7 +36,7 @@ struct stream {
 static struct stream *streams;
 static pthread_mutex_t stream_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic unsigned stream_count;
-static _Atomic bool has_async;
+static _Atomic bool has_async, has_memory;
 
 /* ---- Children ---- */
 
@@ -205,6 +205,26 @@ void sharing_change_description(int fd, int command)
 	if (!config.exclusive && (command == F_SETFL || command == F_SETLEASE || command == F_SETOWN || command == F_SETOWN_EX ||
 				  command == F_SETSIG))
 		hand_back_file(fd);
+}
+
+/* ---- The memory of a process as a file ---- */
+
+bool sharing_has_memory(void)
+{
+	return has_memory;
+}
+
+void sharing_open(const char *path)
+{
+	size_t len = path ? strlen(path) : 0;
+	int error = errno;
+
+	if (len < 9 || strncmp(path, "/proc/", 6) != 0 || strcmp(path + len - 4, "/mem") != 0 || atomic_exchange(&has_memory, true))
+		return;
+	region_lock_change();
+	region_hand_back_range(NULL, SIZE_MAX);
+	region_unlock();
+	errno = error;
 }
 
 /* ---- Streams ---- */

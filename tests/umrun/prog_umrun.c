@@ -4,6 +4,8 @@
  * umrun the mappings are the library's where they are to be.
  */
 #include "common.h"
+#include "loop.h"
+#include "small_fs.h"
 
 #include <aio.h>
 #include <grp.h>
@@ -1668,6 +1670,34 @@ static void appends(void)
 	check_file(fd, 0, SIZE, 0, NEW);
 }
 
+/* The memory of the process as a file: absent segments, too. */
+static void calls_on_memory(void)
+{
+	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0), buf[5000];
+	int fd;
+
+	fill(m, SIZE, 0, NEW);
+	fd = open("/proc/self/mem", O_RDWR);
+	check(fd >= 0);
+	for (size_t at = 0; at < SIZE - sizeof(buf); at += MIB) {
+		check(pread(fd, buf, sizeof(buf), (off_t)(uintptr_t)(m + at)) == (ssize_t)sizeof(buf));
+		check_bytes(buf, sizeof(buf), at, NEW);
+	}
+	check(munmap(m, SIZE) == 0);
+}
+
+/* The file system is full: the status of the program is 0. */
+static void fills_up(void)
+{
+	int fd = open_data(O_RDWR);
+	uint8_t *m;
+
+	check(ftruncate(fd, 2 * MIB) == 0);
+	m = mmap(NULL, 2 * MIB, READ_WRITE, MAP_SHARED, fd, 0);
+	check(m != MAP_FAILED);
+	memset(m, 1, 2 * MIB);
+}
+
 /* Record locks of the process stay when a mapping of the file ends. */
 static void keeps_locks(void)
 {
@@ -1761,11 +1791,17 @@ static const struct part {
 	{ "streams", streams, false, true, false, false, false },
 	{ "asynchronous", asynchronous, false, true, false, false, false },
 	{ "appends", appends, true, true, false, false, false },
+	{ "calls on the program's memory", calls_on_memory, true, true, false, false, false },
 	{ "keeps locks", keeps_locks, false, true, false, false, false },
 };
 
+/* In a file system of its own: see stores_are_lost. */
+static const struct part full = { "fills up", fills_up, false, false, false, false, false };
+
 static const struct part *find(const char *name)
 {
+	if (strcmp(full.name, name) == 0)
+		return &full;
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
 		if (strcmp(all[i].name, name) == 0)
 			return &all[i];
@@ -1911,6 +1947,95 @@ static void driver_with_keys(void)
 	fclose(file);
 }
 
+/* Runs umrun with the options, and returns its exit status; its messages are in the log. */
+static int run_umrun(const char *const options[], unsigned count)
+{
+	const char *args[12] = { umrun };
+	int status;
+	pid_t child = fork();
+
+	check(child >= 0 && count < 10);
+	if (child == 0) {
+		int out = open(log_name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+		dup2(out, STDERR_FILENO);
+		memcpy(args + 1, options, count * sizeof(*args));
+		args[count + 1] = NULL;
+		execv(umrun, (char **)(uintptr_t)args);
+		_exit(100);
+	}
+	check(waitpid(child, &status, 0) == child && WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+static bool log_has(const char *text)
+{
+	FILE *log = fopen(log_name, "r");
+	char line[2000];
+	bool has = false;
+
+	while (log && !has && fgets(line, sizeof(line), log))
+		has = strstr(line, text) != NULL;
+	if (log)
+		fclose(log);
+	return has;
+}
+
+static void stores_are_lost(void)
+{
+	int root = small_file_system(), fd;
+	char block[4096] = { 1 }, path[64];
+
+	if (root < 0)
+		return;
+	puts("stores that are lost");
+	fflush(stdout);
+	close(create(root, "data"));
+	fd = create(root, "filler");
+	while (write(fd, block, sizeof(block)) > 0)
+		;
+	close(fd);
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d/data", (int)getpid(), root);
+	fd = run_umrun((const char *[]){ "--min", "64K", "--stats", "--verbose", self, "fills up", path }, 7);
+	check(fd == 1, "status %d", fd);
+	check(log_has("are lost") && log_has("No space left"));
+	close(root);
+}
+
+/* A program into which the library cannot be loaded runs as it is, with a warning. */
+static void static_program(void)
+{
+	static const char source[] = "int main(void) { return 7; }";
+	char file[512], command[1200];
+	FILE *c;
+
+	puts("a static program");
+	fflush(stdout);
+	snprintf(file, sizeof(file), "%s/static.c", temp_dir());
+	c = fopen(file, "w");
+	check(c && fputs(source, c) >= 0 && fclose(c) == 0);
+	snprintf(command, sizeof(command), "gcc -static -o '%s/static' '%s'", temp_dir(), file);
+	check(system(command) == 0);
+	snprintf(file, sizeof(file), "%s/static", temp_dir());
+	check(run_umrun((const char *[]){ file }, 1) == 7 && log_has("statically linked"));
+	check(run_umrun((const char *[]){ "--stats", "true" }, 2) == 0 && log_has("mapped no file") && !log_has("statically"));
+}
+
+/* The line about mappings that stay with the kernel, and without it. */
+static void tells_of_kernel(void)
+{
+	int fd = open(data, O_RDWR | O_CREAT | O_TRUNC, 0600);
+
+	puts("mappings that stay with the kernel");
+	fflush(stdout);
+	file_fill(fd, 0, SIZE, 0, OLD);
+	/* It is open for writing here. */
+	check(run_umrun((const char *[]){ self, "loads", data }, 3) == 0 && log_has("2 because the file is open more than once"));
+	check(run_umrun((const char *[]){ "--quiet", self, "loads", data }, 4) == 0 && !log_has("umrun:"));
+	check(run_umrun((const char *[]){ "--exclusive", self, "loads", data }, 4) == 0 && !log_has("umrun:"));
+	close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	char library[600];
@@ -1947,6 +2072,9 @@ int main(int argc, char **argv)
 		}
 	}
 	driver_with_keys();
+	stores_are_lost();
+	static_program();
+	tells_of_kernel();
 	check(refuses("--driver", "posix?direct=nver"));
 	check(refuses("--limit", "7Q") && refuses("--policy", "nonsense") && refuses("--driver", "nonsense"));
 	check(refuses("--engine", "nonsense"));
