@@ -102,9 +102,8 @@ static int check_features(const struct userfaultfd *u, uint64_t has, uint64_t *n
 		return 0;
 	if (u->by_signal || !(has & UFFD_FEATURE_PAGEFAULT_FLAG_WP))
 		return fail(EOPNOTSUPP, "userfaultfd of this kernel cannot protect from stores (Linux 5.7 can)");
-	return fail(EOPNOTSUPP, "cannot use the engine uffd, which UMMAP_KERNEL needs: this kernel has no UFFDIO_MOVE (Linux 6.8 has "
-		    "it), without which stores of the kernel to pages that it holds would be lost. Try another engine, "
-		    "without UMMAP_KERNEL, and umpin(3) for what system calls are given");
+	return fail(EOPNOTSUPP, "cannot use the engine uffd, which UMMAP_KERNEL needs: this kernel has no UFFDIO_MOVE, without which "
+		    "data that the kernel stores would be lost. Try Linux 6.8 or later, or another engine and umpin(3)");
 }
 
 /* A descriptor tells its features once, and has to be opened again with those that are wanted. */
