@@ -55,6 +55,8 @@ PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_
 # Drivers and policies as files, for the suites: the skeletons, and those of tests/plugins.
 PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard tests/plugins/*.c)) \
 	$B/tests/plugins/ummap-driver-skeleton.so $B/tests/plugins/ummap-policy-skeleton.so
+# What tests/run asks about the kernel, and what makes the kernel look older (check-nomove).
+OLD_KERNEL = $B/tests/has_uffd $B/tests/no_move.so
 BENCHES = $(patsubst bench/%.c,$B/bench/%,$(filter-out $(if $(JEMALLOC),,bench/umalloc.c),$(wildcard bench/*.c)))
 EXAMPLES = $(patsubst examples/%.c,$B/examples/%,$(wildcard examples/*.c))
 LINK_SO = -L$B -Wl,--as-needed -lummap -Wl,--no-as-needed -Wl,-rpath,$(abspath $B)
@@ -90,7 +92,7 @@ TOOLS = $(CONFORM) $(UMTOP) $(BESIDE) $(CAF) $(FILE_CACHE)
 all: lib mpi umalloc umrun object bindings tools $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
 tools: $(TOOLS)
-tests: lib mpi-tests umalloc umrun object bindings tools $(SUITES) $(PROGS) $(PLUGINS) $B/examples/wordcount
+tests: lib mpi-tests umalloc umrun object bindings tools $(SUITES) $(PROGS) $(PLUGINS) $(OLD_KERNEL) $B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -155,6 +157,13 @@ $B/tests/test_manifest: override CPPFLAGS += -Iclients
 $B/tests/test_%: test_%.c $(ROOMS)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Ilib -Itests -I. $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(ROOMS) $(LIBS) -lcriterion
+
+$B/tests/has_uffd: tests/kernels/has_uffd.c tests/uffd.h
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests $(CFLAGS) $(LDFLAGS) -o $@ $<
+$B/tests/no_move.so: tests/kernels/no_move.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -fvisibility=default -fPIC -shared $(LDFLAGS) -o $@ $<
 
 $B/tests/prog_umtop: | $(UMTOP)
 $B/tests/prog_preload: LINK_SO =
@@ -240,6 +249,12 @@ check-mutants:
 # Needs compilers of other C libraries and processors.
 check-ports:
 	tests/ports/check-ports $B
+# The suites where the kernel seems to have no UFFDIO_MOVE, as before Linux 6.8. The sanitizers would have to come first.
+check-nomove: tests
+	LD_PRELOAD=$(abspath $B/tests/no_move.so) tests/run $B
+# Suites on kernels before Linux 6.8, in a virtual machine.
+check-kernels: all tests
+	tests/check-kernels $B
 # Among pretended machines, what takes too long for `make check`.
 check-mpi-machines: all tests
 	tests/run $B mpi-machines
@@ -253,7 +268,8 @@ check-cuts: tests
 	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts test_cow_cuts test_cache_cuts
 
 # What `make check` runs, and what it has no time for. All of it, whatever fails.
-ALL = check check-long check-cuts check-asan check-tsan check-mutants check-ports check-mpi-machines check-deb tidy fuzz
+ALL = check check-long check-cuts check-asan check-tsan check-mutants check-ports check-nomove check-kernels check-mpi-machines \
+	check-deb tidy fuzz
 check-all:
 	@failed=; for what in $(ALL); do $(MAKE) $$what || failed="$$failed $$what"; done; \
 	echo "check-all: $(words $(ALL)) targets,$${failed:- none} failed"; [ -z "$$failed" ]
@@ -361,5 +377,5 @@ clean:
 -include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(BESIDE_OBJ:.o=.d) $(CAF_OBJ:.o=.d) $(FILE_CACHE_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(FUZZERS:=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
 .PHONY: all lib tools tests check check-long check-layers check-calls check-man check-install check-plugins check-gdb check-umrun check-asan check-tsan check-mutants \
-	check-ports check-mpi-machines check-cuts check-deb check-all \
+	check-ports check-nomove check-kernels check-mpi-machines check-cuts check-deb check-all \
 	fuzz fuzzers tidy coverage deps bench demo install uninstall deb dist clean

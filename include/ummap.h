@@ -86,7 +86,7 @@ int umunmap(void *addr, int sync);
 int umunmap_onto(void *addr, int sync, void *pages);
 
 #define UMMAP_CREATE 1u /* ummap_attr.flags: create the store if it is not there, as long as the mapping needs it */
-#define UMMAP_KERNEL 2u /* ... system calls and other processes may touch what is absent (see ummap(7)) */
+#define UMMAP_KERNEL 2u /* ... system calls and other processes may touch what is absent; Linux 6.8 (see ummap(7)) */
 #define UMMAP_SHARED 4u /* ... other processes of the machine may reach what is in memory (umoffer); engine segv only */
 #define UMMAP_BLANK 8u  /* ... what this mapping has not written reads as zeros, whatever the store holds */
 #define UMMAP_WRITERS 16u /* ... others write to the same bytes, too, and say so: only bytes that were stored are written */
@@ -97,7 +97,7 @@ enum {
 	UMMAP_ENGINE_DEFAULT = 0, /* as UMMAP_ENGINE says */
 	UMMAP_ENGINE_AUTO = 1,    /* sigbus for small segments, uffd for UMMAP_KERNEL, else segv */
 	UMMAP_ENGINE_SEGV = 2,    /* by SIGSEGV: accesses of the process's own instructions only */
-	UMMAP_ENGINE_UFFD = 3,    /* by userfaultfd(2): also those of the kernel and of other processes */
+	UMMAP_ENGINE_UFFD = 3,    /* by userfaultfd(2): also those of the kernel and of other processes; Linux 6.8 */
 	UMMAP_ENGINE_SIGBUS = 4   /* by userfaultfd(2) and SIGBUS: as segv, for small segments */
 };
 

@@ -3,8 +3,8 @@
  * The one place that chooses the engine. Where the ranks of a job are all on one machine, SIGSEGV: its memory is the only
  * one that the library pages and several processes can map, so ranks reach each other's without MPI, 40 times as fast as
  * the kernel would copy for them. Transports get EFAULT for what is absent then, if they have the kernel copy; so they must
- * not. Elsewhere userfaultfd, where it may see accesses by the kernel, for then transports may do as they like. Which it
- * will be is guessed before MPI_Init, without starting the library, and known at the first window.
+ * not. Elsewhere userfaultfd, where it may see accesses by the kernel and can move pages (Linux 6.8), for then transports may
+ * do as they like. The engine is guessed before MPI_Init, without starting the library, and known at the first window.
  */
 #include "transport/engine.h"
 
@@ -12,12 +12,21 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#ifndef USERFAULTFD_IOC_NEW /* Linux 6.1 */
+#define USERFAULTFD_IOC_NEW _IO(0xAA, 0x00)
+#endif
+#ifndef UFFD_FEATURE_MOVE /* Linux 6.8 */
+#define UFFD_FEATURE_MOVE (1 << 16)
+#endif
 
 static struct pmpi_feature beginnings;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -30,22 +39,45 @@ static bool user_wants(const char *engine)
 	return env && strcmp(env, engine) == 0;
 }
 
+/* A descriptor of userfaultfd that reports accesses by the kernel; negative: there is none. */
+static int open_userfaultfd(void)
+{
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK), device;
+
+	if (fd >= 0)
+		return fd;
+	device = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
+	if (device < 0)
+		return -1;
+	fd = ioctl(device, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
+	close(device);
+	return fd;
+}
+
+/* Whether the library accepts this kernel for UMMAP_KERNEL. */
+static bool can_move_pages(int fd)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+
+	return ioctl(fd, UFFDIO_API, &api) == 0 && (api.features & UFFD_FEATURE_MOVE);
+}
+
 bool engine_expects_uffd(void)
 {
 	const char *local = secure_getenv("UMMAP_MPI_LOCAL");
+	bool can;
 	int fd;
 
 	if (user_wants("segv") || user_wants("sigbus"))
 		return false;
 	if (!user_wants("uffd") && (!local || strcmp(local, "false") != 0) && transport_is_local())
 		return false;
-	fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
-	if (fd < 0)
-		fd = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
+	fd = open_userfaultfd();
 	if (fd < 0)
 		return false;
+	can = can_move_pages(fd);
 	close(fd);
-	return true;
+	return can;
 }
 
 static void attr_uffd(struct ummap_attr *attr)

@@ -80,7 +80,7 @@ void transport_check(enum engine engine, struct error *e)
 		return;
 	if (!on_one_machine())
 		error_set(e, MPI_ERR_INFO_VALUE, "on several machines OpenMPI cannot reach windows of the engine %s: "
-			  "storage_alloc_engine must be \"uffd\"", name);
+			  "storage_alloc_engine must be \"uffd\", which needs Linux 6.8", name);
 	if (selects(osc, "rdma") && !emulated)
 		error_set(e, MPI_ERR_INFO_VALUE, "OpenMPI's osc/rdma cannot reach windows of the engine %s: leave "
 			  "the MCA parameter osc alone, or set it to \"^rdma,ucx\", or "

@@ -5,6 +5,11 @@
  * and the frame's memory is mapped. A page that the kernel has pinned for a transfer, and to which it will store
  * regardless of any protection, does not move: its segment stays mapped. A segment needs no VMA of its own. Takes no
  * lock; callers hold the segment's.
+ *
+ * Before Linux 6.8 pages cannot move, and only the engine sigbus is used there. Its pages are copied in both directions:
+ * a place is protected against stores before it is copied, and discarded afterwards. A thread that stores in between
+ * faults. The kernel, which may store to a page that it holds, is not noticed; but such a range is pinned by umpin(3),
+ * and segments with pins are not unmapped.
  */
 #include "engine/paged.h"
 
@@ -161,7 +166,8 @@ int paged_unmap_last(char *range, char *pool, size_t len)
 	return -EOPNOTSUPP;
 }
 
-/* What does not move is copied. If that fails, all goes back. */
+/* Pages that do not move are copied: the kernel never holds a page of the pool to store to it later. If a copy fails, all
+ * of the frame goes back. */
 static int map_writable(const struct engine *e, char *range, char *pool, size_t len)
 {
 	size_t moved = 0, copied = 0;

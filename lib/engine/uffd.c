@@ -2,7 +2,8 @@
 /*
  * The kernel reports accesses to the mapped range; threads of the library read the reports, and the accessing thread
  * sleeps until the segment is mapped, be it for a load or store, a system call or another process. A segment needs no
- * VMA of its own, so there may be any number of segments. paged.c has how frames come and go.
+ * VMA of its own, so there may be any number of segments. paged.c has how frames come and go. A page that the kernel holds
+ * for a transfer must stay where it is, which only UFFDIO_MOVE finds out: kernels without it (before Linux 6.8) are refused.
  *
  * The threads take turns: the one whose turn it is waits for the next access and serves it, and passes the turn on
  * only before it has to wait for something else. So an access that needs no I/O costs one switch of threads each way.

@@ -89,20 +89,37 @@ static int open_one(const struct userfaultfd *u, bool *kernel)
 	return u->by_signal ? open_for_signals() : open_for_messages(kernel);
 }
 
+/*
+ * The features without which the engine would lose data. Accesses by the kernel need UFFDIO_MOVE: the kernel may hold a
+ * page (direct I/O, process_vm_writev(2), registered buffers) and store to it regardless of any protection. UFFDIO_MOVE
+ * refuses to move such a page. A copy would be made without notice, and what the kernel stores afterwards would be lost; no
+ * other call tells whether the kernel holds a page.
+ */
+static int check_features(const struct userfaultfd *u, uint64_t has, uint64_t *needed)
+{
+	*needed = UFFD_FEATURE_PAGEFAULT_FLAG_WP | (u->by_signal ? UFFD_FEATURE_SIGBUS : UFFD_FEATURE_MOVE);
+	if ((has & *needed) == *needed)
+		return 0;
+	if (u->by_signal || !(has & UFFD_FEATURE_PAGEFAULT_FLAG_WP))
+		return fail(EOPNOTSUPP, "userfaultfd of this kernel cannot protect from stores (Linux 5.7 can)");
+	return fail(EOPNOTSUPP, "cannot use the engine uffd, which UMMAP_KERNEL needs: this kernel has no UFFDIO_MOVE, without which "
+		    "data that the kernel stores would be lost. Try Linux 6.8 or later, or another engine and umpin(3)");
+}
+
 /* A descriptor tells its features once, and has to be opened again with those that are wanted. */
 static int ask_features(const struct userfaultfd *u, uint64_t *features)
 {
-	const uint64_t needed = UFFD_FEATURE_PAGEFAULT_FLAG_WP | (u->by_signal ? UFFD_FEATURE_SIGBUS : 0);
 	struct uffdio_api api = { .api = UFFD_API };
+	uint64_t needed = 0;
 	bool kernel;
-	int fd = open_one(u, &kernel), err = 0;
+	int fd = open_one(u, &kernel), err;
 
 	if (fd < 0)
 		return fd;
 	if (ioctl(fd, UFFDIO_API, &api) < 0)
 		err = fail(errno, "userfaultfd cannot be asked what it can do: ioctl(2) with UFFDIO_API: %s", strerror(errno));
-	else if ((api.features & needed) != needed)
-		err = fail(EOPNOTSUPP, "userfaultfd of this kernel cannot protect from stores (Linux 5.7 can)");
+	else
+		err = check_features(u, api.features, &needed);
 	close(fd);
 	*features = needed | (api.features & UFFD_FEATURE_MOVE);
 	return err;

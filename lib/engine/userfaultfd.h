@@ -12,7 +12,7 @@ struct userfaultfd {
 	const bool by_signal; /* the accessing thread gets SIGBUS; else it waits for a thread that reads a message */
 	_Atomic int fd;       /* -1: not open */
 	bool sees_kernel;     /* accesses of system calls and of other processes are reported, too; else those of threads only */
-	bool moves;           /* pages can move without a copy; only then does the kernel report which of them it has pinned */
+	bool moves;           /* pages can move without a copy (UFFDIO_MOVE); always true of userfaultfd_messages */
 };
 
 extern struct userfaultfd userfaultfd_messages, userfaultfd_signals;

@@ -4,6 +4,7 @@
  * who may lock little: data is what was stored, and the pool is not filled beyond the budget.
  */
 #include "common.h"
+#include "uffd.h"
 
 #include <grp.h>
 
@@ -152,6 +153,8 @@ int main(void)
 			struct test t = { &locks[l], &kinds[k] };
 			double start = now();
 
+			if (kinds[k].engine == UMMAP_ENGINE_UFFD && !has_uffd())
+				continue;
 			check_exits(run_child(locked, &t), 0);
 			printf("%s, %s: %.1f s\n", locks[l].name, kinds[k].name, now() - start);
 			fflush(stdout);

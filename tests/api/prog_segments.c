@@ -4,6 +4,7 @@
  * than the kernel has mappings for by default. Each holds its number, and all are visited again.
  */
 #include "common.h"
+#include "uffd.h"
 
 #define SEG (4 * KIB)
 #define THREADS 2
@@ -83,6 +84,10 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		segs = (size_t)1 << strtoul(argv[1], NULL, 10);
 	needed = segs * SEG + 2 * GIB;
+	if (!has_uffd()) {
+		puts(NO_UFFD);
+		return 77;
+	}
 	if (available() < needed) {
 		printf("%zu GiB of memory are not available\n", needed / GIB);
 		return 77;

@@ -7,6 +7,7 @@
 #include <sched.h>
 
 #include "common.h"
+#include "uffd.h"
 
 #define SEG (64 * KIB)
 #define SEGS ((size_t)128)
@@ -215,6 +216,8 @@ Test(pagecache_map, not_past_a_filter)
 /* Its views are for userfaultfd to watch. */
 Test(pagecache_map, not_with_uffd)
 {
+	if (!has_uffd())
+		cr_skip_test(NO_UFFD);
 	not_lent("posix:%s", UMMAP_ENGINE_UFFD);
 }
 

@@ -15,6 +15,7 @@
 #include <stddef.h>
 
 #include "common.h"
+#include "uffd.h"
 
 #define SEG (4 * KIB)
 #define SIZE (64 * SEG)
@@ -58,6 +59,12 @@ static void skip_unless_allowed(void)
 	check(WIFEXITED(status) && WEXITSTATUS(status) != 1);
 	if (WEXITSTATUS(status) == 77)
 		cr_skip_test("userfaultfd may not see accesses by the kernel here");
+}
+
+static void skip_without_uffd(void)
+{
+	if (!has_uffd())
+		cr_skip_test(NO_UFFD);
 }
 
 /* ---- Which engine ---- */
@@ -204,6 +211,7 @@ Test(uffd, without_rights)
 	FILE *f = fopen("/proc/sys/vm/unprivileged_userfaultfd", "re");
 	int all = 1;
 
+	skip_without_uffd();
 	if (geteuid() != 0 || !f || fscanf(f, "%d", &all) != 1 || all)
 		cr_skip_test("this process cannot give up what it does not have");
 	fclose(f);
@@ -268,6 +276,7 @@ static uint8_t *map_failing(const char *keys)
 	char uri[96];
 	void *addr;
 
+	skip_without_uffd();
 	snprintf(uri, sizeof(uri), "error+mem:8M?error.op=read&%s", keys);
 	attr.engine = UMMAP_ENGINE_UFFD;
 	attr.seg_size = SEG;
@@ -408,6 +417,7 @@ static void fail_in_child(void *unused)
 
 Test(uffd, failed_loads_kill_by_default)
 {
+	skip_without_uffd();
 	check_killed(run_child(fail_in_child, NULL), SIGBUS);
 }
 
@@ -415,6 +425,7 @@ Test(uffd, failed_loads_kill_by_default)
 
 static uint8_t *map_uffd(int *fd)
 {
+	skip_without_uffd();
 	set_env("UMMAP_ENGINE", "uffd");
 	*fd = filled_file(SIZE, OLD);
 	return map_file(*fd, SIZE, SEG, READ_WRITE, 0);
@@ -557,8 +568,10 @@ static void unmap_under_a_thread(void *unused)
 
 Test(uffd, unmapping_wakes_who_waits)
 {
-	int status = run_child(unmap_under_a_thread, NULL);
+	int status;
 
+	skip_without_uffd();
+	status = run_child(unmap_under_a_thread, NULL);
 	check((WIFEXITED(status) && WEXITSTATUS(status) == 0) || (WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV),
 	      "wait status %#x", status);
 }
@@ -590,6 +603,7 @@ Test(uffd, waits_while_the_mapping_changes)
 	pthread_t thread;
 	int fd;
 
+	skip_without_uffd();
 	set_env("UMMAP_ENGINE", "uffd");
 	set_env("UMMAP_DRIVER", "error+posix:?error.op=write&error.nth=9999&error.delay=100000");
 	fd = temp_file(2 * MOVED);
@@ -611,6 +625,7 @@ Test(uffd, segments_take_no_mappings)
 	int fd = temp_file(size), before;
 	uint8_t *m;
 
+	skip_without_uffd();
 	set_env("UMMAP_ENGINE", "uffd");
 	m = map_file(fd, size, SEG, READ_WRITE, 0);
 	m[0] = 1;

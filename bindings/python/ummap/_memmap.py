@@ -60,8 +60,8 @@ class memmap(_ummap.Array):
         Other mappings write to the same file, too, with the same flag: only bytes that were stored are written. Without it a
         second writable mapping of the same bytes is refused (OSError, EBUSY).
     kernel : bool
-        System calls may be given any part of it, also by code that knows only plain arrays: see Notes. OSError (EPERM) where
-        this process has no right to userfaultfd(2).
+        System calls may be given any part of it, also by code that knows only plain arrays: see Notes. OSError where this
+        process has no right to userfaultfd(2) (EPERM), and on kernels before Linux 6.8 (EOPNOTSUPP).
     engine : {'auto', 'segv', 'sigbus', 'uffd'}
         How accesses are noticed: ummap(7).
 
