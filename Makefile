@@ -16,7 +16,7 @@ B ?= build
 CFLAGS ?= -O2 -g
 CC ?= gcc
 
-override CPPFLAGS += -D_GNU_SOURCE -DUMMAP_VERSION='"$(VERSION)"' -Iinclude
+override CPPFLAGS += -D_GNU_SOURCE -DUMMAP_VERSION='"$(VERSION)"' -Iinclude -Ilib
 override CFLAGS += -std=gnu11 -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -pthread -fvisibility=hidden
 # What the sanitizer targets add, for the library and the tests alike.
 SANITIZE ?=
@@ -50,8 +50,8 @@ ROOMS = $B/librooms.a
 vpath test_%.c tests/unit tests/api tests/drivers tests/tools
 vpath prog_%.c tests/unit tests/api tests/drivers tests/tools tests/umalloc tests/umrun tests/object
 SUITES = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(LEFT_OUT),$(wildcard tests/*/test_*.c))))
-# Sanitizers want to come before what is preloaded.
-PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_preload.c %/prog_umrun.c) $(LEFT_OUT),$(wildcard tests/*/prog_*.c))))
+# Sanitizers want to come before what is preloaded, and have replacements of their own.
+PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_hooks.c %/prog_preload.c %/prog_umrun.c) $(LEFT_OUT),$(wildcard tests/*/prog_*.c))))
 # Drivers and policies as files, for the suites: the skeletons, and those of tests/plugins.
 PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard tests/plugins/*.c)) \
 	$B/tests/plugins/ummap-driver-skeleton.so $B/tests/plugins/ummap-policy-skeleton.so
@@ -97,7 +97,6 @@ tests: lib mpi-tests umalloc umrun object bindings tools $(SUITES) $(PROGS) $(PL
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
 $B/lib/%.o $B/drivers/%.o $B/policies/%.o: override CFLAGS += -fPIC $(NDEBUG)
-$B/lib/%.o: override CPPFLAGS += -Ilib
 $B/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
@@ -138,7 +137,6 @@ $A: $(LIB_OBJ)
 $(CONFORM): $(CONFORM_OBJ) $(ROOMS)
 	$(CC) $(LDFLAGS) -o $@ $(CONFORM_OBJ) $(ROOMS) $(LIBS)
 
-$B/tools/driver-conform/%.o $B/tools/umtop/%.o: override CPPFLAGS += -Ilib
 $(UMTOP): $(UMTOP_OBJ) $(ROOMS)
 	$(CC) $(LDFLAGS) -o $@ $(UMTOP_OBJ) $(ROOMS) $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm
 
@@ -156,7 +154,7 @@ $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
 $B/tests/test_manifest: override CPPFLAGS += -Iclients
 $B/tests/test_%: test_%.c $(ROOMS)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Ilib -Itests -I. $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(ROOMS) $(LIBS) -lcriterion
+	$(CC) $(CPPFLAGS) -Itests -I. $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(ROOMS) $(LIBS) -lcriterion
 
 $B/tests/has_uffd: tests/kernels/has_uffd.c tests/uffd.h
 	@mkdir -p $(@D)
@@ -171,7 +169,7 @@ $B/tests/prog_preload: LINK_SO =
 $B/tests/prog_cachehead: override CPPFLAGS += -Iclients
 $B/tests/prog_%: prog_%.c $(SO)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Ilib -Itests $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
+	$(CC) $(CPPFLAGS) -Itests $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
 
 $B/tests/plugins/ummap-%.so: tests/plugins/%.c
 	$(MAKE_PLUGIN)
@@ -289,7 +287,7 @@ $B/fuzz/object: private override CPPFLAGS += -Iclients -I$B/clients
 $B/fuzz/object: private LIBS += $(shell pkg-config --libs hdf5-serial libprotobuf-c liburing 2> /dev/null)
 $B/fuzz/%: tests/fuzz/%.c $(ROOMS)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Ilib -I. $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(filter %.o,$^) $(ROOMS) \
+	$(CC) $(CPPFLAGS) -I. $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(filter %.o,$^) $(ROOMS) \
 		$(LIBS) $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm
 
 # For clangd, clang-tidy and the like; all that is made by programs of our own has to be there.

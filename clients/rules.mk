@@ -63,7 +63,7 @@ $B/clients/$1/pmpi/shims.o: $B/clients/$1/pmpi/shims.c
 
 $B/clients/$1/signals.o: lib/engine/signals.c
 	@mkdir -p $$(@D)
-	$(MPICC_$1) $$(CPPFLAGS) -Ilib $$(CFLAGS) -fPIC -MMD -MP -c -o $$@ $$<
+	$(MPICC_$1) $$(CPPFLAGS) $$(CFLAGS) -fPIC -MMD -MP -c -o $$@ $$<
 
 $(call MPI_LIB,$1): $(call MPI_OBJ,$1) clients/pmpi/libummap-mpi.map $$(SO)
 	$(MPICC_$1) -shared $$(LDFLAGS) -Wl,-soname,libummap-mpi-$1.so.$$(SOMAJOR) \
@@ -86,6 +86,8 @@ $B/tests/mpi/$1/%: tests/mpi/%.f90 $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
 	mpifort.$1 -O1 -g -Wall -Wno-tabs $$(LDFLAGS) -J$$(@D) -o $$@ $$< -L$B -Wl,--no-as-needed \
 		-lummap-mpi-$1 -lummap -Wl,-rpath,$(abspath $B)
+
+$B/tests/mpi/$1/hooks: override LDFLAGS += -no-pie
 
 # Programs of coarrays know nothing of the library.
 $B/tests/mpi/$1/coarray%: tests/mpi/coarray%.f90 $(call MPI_LIB,$1)

@@ -6,6 +6,7 @@
  */
 #include "blockmap.h"
 
+#include "base/memory_calls.h"
 #include "futex.h"
 
 #include <errno.h>
@@ -38,11 +39,11 @@ static struct blockmap_node *make_node(struct blockmap *m)
 	struct blockmap_chunk *c = m->chunks;
 
 	if (!c || c->used == CHUNK_NODES) {
-		long at = syscall(SYS_mmap, NULL, sizeof(*c), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0L);
+		void *at = raw_mmap(NULL, sizeof(*c), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-		if (at == -1)
+		if (at == MAP_FAILED)
 			return NULL;
-		c = (struct blockmap_chunk *)at;
+		c = at;
 		c->next = m->chunks;
 		m->chunks = c;
 	}
@@ -181,7 +182,7 @@ void blockmap_free(struct blockmap *m)
 		struct blockmap_chunk *c = m->chunks;
 
 		m->chunks = c->next;
-		munmap(c, sizeof(*c));
+		raw_munmap(c, sizeof(*c));
 	}
 	m->root = NULL;
 	m->count = 0;

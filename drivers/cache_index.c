@@ -2,6 +2,8 @@
 /* The index of cache+: see cache_index.h. */
 #include "cache_index.h"
 
+#include "base/memory_calls.h"
+
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -351,6 +353,6 @@ int cache_index_init(struct cache_index *ix, uint32_t slots)
 void cache_index_end(struct cache_index *ix)
 {
 	if (ix->memory)
-		munmap(ix->memory, ix->bytes);
+		raw_munmap(ix->memory, ix->bytes);
 	ix->memory = NULL;
 }

@@ -9,6 +9,7 @@
  */
 #include "cache.h"
 
+#include "base/memory_calls.h"
 #include "thread.h"
 
 #include <sys/mman.h>
@@ -43,7 +44,7 @@ char *cache_new_buffer(void)
 void cache_free_buffer(char *buffer)
 {
 	if (buffer)
-		munmap(buffer, CACHE_BUFFER);
+		raw_munmap(buffer, CACHE_BUFFER);
 }
 
 /* ---- One request ---- */

@@ -14,6 +14,8 @@
  */
 #include "file.h"
 
+#include "base/memory_calls.h"
+
 #include <linux/fs.h>
 #include <signal.h>
 #include <string.h>
@@ -108,7 +110,7 @@ int file_lend(void *h, void *addr, size_t len, uint64_t off)
 
 	if (off % f->page || len % f->page || len == 0 || count_cached(f, off, len) != len / f->page)
 		return 0;
-	if (addr && syscall(SYS_mmap, addr, len, PROT_READ, MAP_SHARED | MAP_FIXED, f->fd, off) == -1)
+	if (addr && raw_mmap(addr, len, PROT_READ, MAP_SHARED | MAP_FIXED, f->fd, off) == MAP_FAILED)
 		return -errno;
 	return 1;
 }

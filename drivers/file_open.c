@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/fs.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,17 +46,25 @@ int file_away(int fd)
 /* ---- Descriptors that cannot be closed yet ---- */
 
 static struct {
-	_Atomic uint32_t lock;
-	_Atomic pid_t pid;     /* whose they are: a forked child has no such locks */
+	_Atomic uint32_t lock; /* a leaf; held over fork(2) */
 	int *fd;
 	size_t count, room;
 } kept;
 
 static void lock_kept(void)
 {
-	if (atomic_exchange(&kept.pid, getpid()) != getpid())
-		kept.lock = 0;
 	futex_lock(&kept.lock);
+}
+
+static void unlock_kept(void)
+{
+	futex_unlock(&kept.lock);
+}
+
+__attribute__((constructor))
+static void keep_over_fork(void)
+{
+	pthread_atfork(lock_kept, unlock_kept, unlock_kept);
 }
 
 /* Without memory it stays open for good. */
@@ -74,7 +83,7 @@ static void keep(int fd)
 	}
 	if (kept.count < kept.room)
 		kept.fd[kept.count++] = fd;
-	futex_unlock(&kept.lock);
+	unlock_kept();
 }
 
 static void close_kept(void)
@@ -89,7 +98,7 @@ static void close_kept(void)
 			close_fd(kept.fd[i]);
 	}
 	kept.count = left;
-	futex_unlock(&kept.lock);
+	unlock_kept();
 }
 
 /* A program's locks of a file that it has mapped, too, are not to go with the mapping. */

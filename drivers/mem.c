@@ -11,6 +11,7 @@
  */
 #include "ummap-driver.h"
 
+#include "base/memory_calls.h"
 #include "keys.h"
 
 #include <ctype.h>
@@ -147,7 +148,7 @@ static int mem_writev(void *h, const struct iovec *iov, int n, uint64_t off)
 static void free_store(struct store *s)
 {
 	if (s->bytes)
-		munmap(s->bytes, s->size);
+		raw_munmap(s->bytes, s->size);
 	free((void *)s->written);
 	free(s->name);
 	free(s);
@@ -168,14 +169,14 @@ static int make_store(const char *name, uint64_t size, pid_t me, struct store **
 		s->written = calloc(size / CHUNK / 64 + 1, sizeof(*s->written));
 	}
 	if (s && s->bytes && s->written && (!name || s->name)) {
-		madvise(bytes, size, MADV_DONTFORK);
+		raw_madvise(bytes, size, MADV_DONTFORK);
 		*made = s;
 		return 0;
 	}
 	if (s)
 		free_store(s);
 	else if (bytes != MAP_FAILED)
-		munmap(bytes, size);
+		raw_munmap(bytes, size);
 	return keys_refuse(geom, ENOMEM, "there is no address space or memory for a store of %llu bytes",
 		      (unsigned long long)size);
 }

@@ -13,6 +13,8 @@
  */
 #include "file.h"
 
+#include "base/memory_calls.h"
+
 #include <fcntl.h>
 #include <libpmem2.h>
 #include <stdarg.h>
@@ -252,11 +254,11 @@ static int pmem_map(void *h, void *addr, size_t len, uint64_t off, int prot)
 	if (m->granularity == PMEM2_GRANULARITY_PAGE ||
 	    ((uintptr_t)addr | len | off) & (m->alignment - 1))
 		return -ENOTSUP;
-	got = mmap(addr, len, prot, flags, m->fd, (off_t)off);
+	got = hooked_mmap(addr, len, prot, flags, m->fd, (off_t)off);
 	m->synced = got != MAP_FAILED;
 	/* Not DAX: the granularity was forced upon it. */
 	if (got == MAP_FAILED && errno == EOPNOTSUPP && !m->device)
-		got = mmap(addr, len, prot, MAP_FIXED | MAP_SHARED, m->fd, (off_t)off);
+		got = hooked_mmap(addr, len, prot, MAP_FIXED | MAP_SHARED, m->fd, (off_t)off);
 	if (got == MAP_FAILED)
 		return -errno;
 	m->view = addr;
@@ -335,7 +337,7 @@ static int pmem_close(void *h)
 	int err = (int)answer(syscall(SYS_close, m->fd));
 
 	if (m->device)
-		munmap(m->device, m->device_size);
+		raw_munmap(m->device, m->device_size);
 	free(m);
 	return err;
 }

@@ -2,6 +2,7 @@
 /* Files beside a store, and their heads. They take no lock, and allocate in opening only. */
 #include "side.h"
 
+#include "base/memory_calls.h"
 #include "file.h"
 #include "futex.h"
 #include "keys.h"
@@ -177,7 +178,7 @@ int side_open(struct side *s, const char *path, int oflags, mode_t mode, int how
 static void unmap(struct side *s)
 {
 	if (s->memory)
-		munmap(s->memory, s->mapped);
+		raw_munmap(s->memory, s->mapped);
 	if (s->pmem)
 		ummap_driver_pmem.close(s->pmem);
 	s->memory = NULL;

@@ -10,6 +10,7 @@
  */
 #include "wal.h"
 
+#include "base/memory_calls.h"
 #include "futex.h"
 #include "keys.h"
 #include "pieces.h"
@@ -383,7 +384,7 @@ static void release(struct wal *w)
 	blockmap_free(&w->index);
 	free(w->block);
 	if (w->buffer)
-		munmap(w->buffer, WAL_BUFFER);
+		raw_munmap(w->buffer, WAL_BUFFER);
 	free(w);
 }
 

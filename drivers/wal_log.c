@@ -2,6 +2,7 @@
 /* The log of wal+: see wal_log.h, which says why it is as it is. Allocates in opening; all else may run in signal handlers. */
 #include "wal_log.h"
 
+#include "base/memory_calls.h"
 #include "futex.h"
 #include "keys.h"
 
@@ -71,7 +72,7 @@ static int scan_begin(struct scan *s, struct wal_log *l, const struct wal_spot *
 static void scan_end(struct scan *s)
 {
 	if (s->window)
-		munmap(s->window, WINDOW);
+		raw_munmap(s->window, WINDOW);
 }
 
 /* Has the window hold so many bytes from `at` on; the file has them. */
@@ -495,7 +496,7 @@ int wal_open(struct wal_log *l, const struct wal_wish *wish, struct ummap_geom *
 int wal_close(struct wal_log *l)
 {
 	if (l->drafts->record)
-		munmap(l->drafts->record, WAL_DRAFTS * RECORD_MAX);
+		raw_munmap(l->drafts->record, WAL_DRAFTS * RECORD_MAX);
 	l->drafts->record = NULL;
 	return side_close(&l->file);
 }

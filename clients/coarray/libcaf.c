@@ -6,6 +6,8 @@
  */
 #include "coarray/libcaf.h"
 
+#include "base/memory_calls.h"
+
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
@@ -95,7 +97,7 @@ static bool read_file(const char *path, unsigned kind, uintptr_t base)
 	if (file.at == MAP_FAILED)
 		return false;
 	found = read_symbols(&file, kind, base);
-	munmap((void *)(uintptr_t)file.at, file.size);
+	raw_munmap((void *)(uintptr_t)file.at, file.size);
 	return found;
 }
 

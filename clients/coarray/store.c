@@ -7,6 +7,7 @@
  */
 #include "coarray/store.h"
 
+#include "base/memory_calls.h"
 #include "transport/engine.h"
 
 #include <dirent.h>
@@ -221,7 +222,7 @@ void store_cover(const struct store *s, const struct entry *entry, char *base, b
 
 	file_path(s, entry, path);
 	fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd < 0 || mmap(base, entry_room(entry), PROT_READ | PROT_WRITE, MAP_FIXED | (cover ? MAP_PRIVATE : MAP_SHARED), fd,
+	if (fd < 0 || hooked_mmap(base, entry_room(entry), PROT_READ | PROT_WRITE, MAP_FIXED | (cover ? MAP_PRIVATE : MAP_SHARED), fd,
 			   (off_t)entry->at) == MAP_FAILED)
 		error_errno(e, errno, "%s cannot be mapped: %s", path, strerror(errno));
 	if (fd >= 0)

@@ -4,6 +4,7 @@
  * a name, block by block; chunks with such blocks are put when the program asks for it. Blocks that were put are put again by the same
  * put only if they were written again, and all of them by the next one.
  */
+#include "base/memory_calls.h"
 #include "object/container.h"
 #include "object/error.h"
 #include "object/shape.h"
@@ -67,9 +68,9 @@ static void drop(umobject_draft *d)
 	if (d->file >= 0)
 		close(d->file);
 	if (d->written)
-		munmap(d->written, d->nblocks / 8 + 1);
+		raw_munmap(d->written, d->nblocks / 8 + 1);
 	if (d->fresh)
-		munmap(d->fresh, d->nblocks / 8 + 1);
+		raw_munmap(d->fresh, d->nblocks / 8 + 1);
 	d->file = -1;
 	d->written = d->fresh = NULL;
 }

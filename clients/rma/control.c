@@ -3,6 +3,7 @@
  * What the ranks of a window on one machine share beside their parts: a memory object of the first rank's, with who each
  * rank is, and for each rank's part two locks and answers to those that ask for its segments.
  */
+#include "base/memory_calls.h"
 #include "rma/pager.h"
 #include "rma/shm.h"
 
@@ -106,6 +107,6 @@ bool control_find(struct shm *shm, const struct control_offer *offer)
 void control_close(struct shm *shm)
 {
 	if (shm->control)
-		munmap(shm->control, shm->control_len);
+		raw_munmap(shm->control, shm->control_len);
 	shm->control = NULL;
 }

@@ -34,6 +34,7 @@
  */
 #include "rma/shm.h"
 
+#include "base/memory_calls.h"
 #include "pmpi/pmpi.h"
 #include "rma/pager.h"
 #include "window/shared.h"
@@ -196,7 +197,7 @@ static void close_parts(struct shm *shm)
 {
 	for (int i = 0; i < shm->ranks; i++) {
 		if (shm->peers[i].map)
-			munmap(shm->peers[i].map, shm->peers[i].map_len);
+			raw_munmap(shm->peers[i].map, shm->peers[i].map_len);
 		if (shm->peers[i].paged)
 			umpeer_close(shm->peers[i].paged);
 		if (shm->peers[i].door)

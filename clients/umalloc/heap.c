@@ -5,6 +5,7 @@
  */
 #include "umalloc/heap.h"
 
+#include "base/memory_calls.h"
 #include "umalloc/error.h"
 #include "umalloc/extent.h"
 #include "umalloc/store.h"
@@ -149,11 +150,11 @@ static void *make_bitmap(const struct umalloc_heap *heap)
 static void drop_bitmaps(struct umalloc_heap *heap)
 {
 	if (heap->dead)
-		munmap(heap->dead, heap_bitmap_size(heap));
+		raw_munmap(heap->dead, heap_bitmap_size(heap));
 	if (heap->zero)
-		munmap(heap->zero, heap_bitmap_size(heap));
+		raw_munmap(heap->zero, heap_bitmap_size(heap));
 	if (heap->large)
-		munmap(heap->large, heap_bitmap_size(heap));
+		raw_munmap(heap->large, heap_bitmap_size(heap));
 }
 
 static int take_attr(struct ummap_attr *mine, const struct ummap_attr *attr)

@@ -2,6 +2,8 @@
 /* What is left to the kernel's mmap: windows of the engine `kernel`, and shared ones. Takes no lock. */
 #include "window/kernel.h"
 
+#include "base/memory_calls.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -51,7 +53,7 @@ void kernel_unmap(char *at, size_t len, const struct hints *h)
 {
 	size_t head = h->offset % page();
 
-	munmap(at - head, head + len);
+	hooked_munmap(at - head, head + len);
 }
 
 void kernel_sync(char *at, size_t len, const struct hints *h, struct error *e)

@@ -6,6 +6,7 @@
  */
 #include "window/region.h"
 
+#include "base/memory_calls.h"
 #include "transport/engine.h"
 #include "window/kernel.h"
 
@@ -306,7 +307,7 @@ static int memory_object(size_t size)
 static char *put_memory(struct region *region, char *at, size_t from, size_t size, struct error *e)
 {
 	int fd = region->hints.local ? memory_object(size) : -1, fixed = at ? MAP_FIXED : 0;
-	void *p = mmap(at, size, PROT_READ | PROT_WRITE, fd >= 0 ? MAP_SHARED | fixed : MAP_PRIVATE | MAP_ANONYMOUS | fixed,
+	void *p = hooked_mmap(at, size, PROT_READ | PROT_WRITE, fd >= 0 ? MAP_SHARED | fixed : MAP_PRIVATE | MAP_ANONYMOUS | fixed,
 		       fd, 0);
 
 	region->object = (struct object){ .fd = fd, .from = from, .len = size };
@@ -467,9 +468,9 @@ static void unmap(const struct region *region)
 	if (region->stored_len)
 		unmap_stored(region);
 	if (region->stored_from)
-		munmap(region->base, region->stored_from);
+		hooked_munmap(region->base, region->stored_from);
 	if (memory_behind(region))
-		munmap(region->stored + region->stored_len, memory_behind(region));
+		hooked_munmap(region->stored + region->stored_len, memory_behind(region));
 }
 
 void region_close(struct region *region)

@@ -310,9 +310,9 @@ static int demolish(struct mapping *map, bool complete, void *pages)
 static void drop_beside(const struct mapping *map, const struct ummap_attr *attr)
 {
 	if (map->range && attr->before)
-		munmap(map->range - attr->before, attr->before);
+		raw_munmap(map->range - attr->before, attr->before);
 	if (map->range && attr->after)
-		munmap(map->range + round_up(map->size, sys_page()), attr->after);
+		raw_munmap(map->range + round_up(map->size, sys_page()), attr->after);
 }
 
 /* The driver for a descriptor, where the environment names none. */

@@ -29,6 +29,7 @@ static int set_range(struct mapping *map, const void *addr, size_t len, struct r
 {
 	size_t at = (size_t)((const char *)addr - map->range);
 
+	*r = (struct range){ 0 };
 	if (len == 0 || at >= map->size || len > map->size - at)
 		return fail(len ? ENOMEM : EINVAL, len ? "the range leaves its mapping" : "the length is 0");
 	*r = (struct range){ .map = map, .at = at, .len = len, .first = at >> map->shift,

@@ -284,6 +284,7 @@ static const struct variable {
 	{ "UMMAP_MPI_LOCAL", NULL },
 	{ "UMMAP_CACHE_ALL", NULL },
 	{ "UMMAP_CACHE_FAR", NULL },
+	{ "UMMAP_CACHE_NEAR", NULL },
 	{ "UMMAP_CACHE_NODES", NULL },
 	{ "UMMAP_CACHE_PATH", NULL },
 };
@@ -359,8 +360,8 @@ static void warn_of_unknown(void)
 		if (strncmp(*at, PREFIX, strlen(PREFIX)) != 0 || is_known(*at, len))
 			continue;
 		meant = nearest(*at, len);
-		log_line(LOG_WARN, "config", "nobody reads the variable %.*s%s%s%s", (int)min_size(len, 64), *at,
-			 meant ? ": is " : "", meant ? meant : "", meant ? " meant?" : "");
+		log_line(LOG_WARN, "config", "unknown variable %.*s%s%s%s", (int)min_size(len, 64), *at,
+			 meant ? "; did you mean " : "", meant ? meant : "", meant ? "?" : "");
 	}
 }
 

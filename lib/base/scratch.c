@@ -22,7 +22,7 @@ static char *map_piece(void)
 	if (p == MAP_FAILED)
 		return NULL;
 	if (mprotect(p + guard, SCRATCH_SIZE, PROT_READ | PROT_WRITE) < 0) {
-		munmap(p, guard + SCRATCH_SIZE);
+		raw_munmap(p, guard + SCRATCH_SIZE);
 		return NULL;
 	}
 	return p + guard;
@@ -62,5 +62,5 @@ void scratch_give(const void *near, char *piece)
 		if (atomic_compare_exchange_strong(&idle[(first + k) % IDLE_MOST], &none, piece))
 			return;
 	}
-	munmap(piece - sys_page(), sys_page() + SCRATCH_SIZE);
+	raw_munmap(piece - sys_page(), sys_page() + SCRATCH_SIZE);
 }

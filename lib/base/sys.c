@@ -59,38 +59,33 @@ void sys_unlock(void *p, size_t len)
 	syscall(SYS_munlock, p, len);
 }
 
-static void *resize(void *p, size_t len, size_t to, int flags, void *at)
-{
-	return (void *)syscall(SYS_mremap, p, len, to, flags, at);
-}
-
 /* More than the process may lock, though it is not to be locked: one page that is not grows, and then goes where it
  * should be. */
 static void *grow_bare(void *at, size_t len, int flags, int fd, int64_t off)
 {
 	bool stays = flags & MAP_FIXED_NOREPLACE;
-	void *p = mmap(stays ? at : NULL, sys_page(), PROT_NONE, flags & ~MAP_FIXED, fd, off), *grown, *moved;
+	void *p = raw_mmap(stays ? at : NULL, sys_page(), PROT_NONE, flags & ~MAP_FIXED, fd, off), *grown, *moved;
 
 	if (p == MAP_FAILED)
 		return p;
 	sys_unlock(p, sys_page());
-	grown = resize(p, sys_page(), len, stays ? 0 : MREMAP_MAYMOVE, NULL);
+	grown = raw_mremap(p, sys_page(), len, stays ? 0 : MREMAP_MAYMOVE, NULL);
 	if (grown == MAP_FAILED) {
-		munmap(p, sys_page());
+		raw_munmap(p, sys_page());
 		return grown;
 	}
 	if (!(flags & MAP_FIXED))
 		return grown;
-	moved = resize(grown, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, at);
+	moved = raw_mremap(grown, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, at);
 	if (moved == MAP_FAILED)
-		munmap(grown, len);
+		raw_munmap(grown, len);
 	return moved;
 }
 
 void *sys_bare(void *at, size_t len, int flags, int fd, int64_t off)
 {
 	/* Not mmap(3): a race detector that watches it takes this for a write to what the application sees there. */
-	void *p = (void *)syscall(SYS_mmap, at, len, PROT_NONE, flags, fd, off);
+	void *p = raw_mmap(at, len, PROT_NONE, flags, fd, off);
 
 	if (p != MAP_FAILED)
 		sys_unlock(p, len);
@@ -106,7 +101,7 @@ void *sys_map(size_t len, int prot, int flags, int fd, int64_t off)
 	if (p != MAP_FAILED && mprotect(p, len, prot) < 0) {
 		int err = errno;
 
-		munmap(p, len);
+		raw_munmap(p, len);
 		errno = err;
 		return MAP_FAILED;
 	}
@@ -118,7 +113,7 @@ _Atomic bool sys_locks;
 /* Such memory cannot be given up by this advice. */
 static bool is_locked(void *page)
 {
-	return madvise(page, sys_page(), MADV_DONTNEED) < 0 && errno == EINVAL;
+	return raw_madvise(page, sys_page(), MADV_DONTNEED) < 0 && errno == EINVAL;
 }
 
 static _Atomic uint32_t looking;
@@ -140,7 +135,7 @@ bool sys_look_for_locks(void)
 	were = page && is_locked(page);
 	if (!page)
 		page = sys_reserve(sys_page(), 0);
-	p = page ? mmap(page, sys_page(), PROT_NONE, NOTHING | MAP_FIXED, -1, 0) : page;
+	p = page ? raw_mmap(page, sys_page(), PROT_NONE, NOTHING | MAP_FIXED, -1, 0) : page;
 	are = p == MAP_FAILED ? errno == EAGAIN : p && is_locked(page);
 	if (page)
 		sys_unlock(page, sys_page());
@@ -180,7 +175,7 @@ void sys_forget_failure(void)
 
 int sys_drop(void *p, size_t len)
 {
-	if (madvise(p, len, MADV_DONTNEED) == 0 || (errno == EINVAL && madvise(p, len, MADV_DONTNEED_LOCKED) == 0))
+	if (raw_madvise(p, len, MADV_DONTNEED) == 0 || (errno == EINVAL && raw_madvise(p, len, MADV_DONTNEED_LOCKED) == 0))
 		return 0;
 	return sys_failed("madvise(2) with MADV_DONTNEED");
 }
@@ -199,9 +194,9 @@ void *sys_reserve(size_t len, size_t align)
 		return p;
 	start = (char *)round_up((size_t)p, align);
 	if (start > p)
-		munmap(p, (size_t)(start - p));
+		raw_munmap(p, (size_t)(start - p));
 	if (p + extra > start)
-		munmap(start + round_up(len, sys_page()), (size_t)(p + extra - start));
+		raw_munmap(start + round_up(len, sys_page()), (size_t)(p + extra - start));
 	return start;
 }
 
@@ -212,7 +207,6 @@ void *sys_reserve(size_t len, size_t align)
 #define APART_TRIES 64
 
 /* These sanitizers know only certain addresses. */
-extern void __tsan_init(void) __attribute__((weak));
 extern void __msan_init(void) __attribute__((weak));
 
 static void *reserve_at(uintptr_t at, size_t len)
@@ -221,7 +215,7 @@ static void *reserve_at(uintptr_t at, size_t len)
 
 	/* A kernel that does not know the flag takes the address for a wish. */
 	if (p != MAP_FAILED && p != (void *)at) {
-		munmap(p, len);
+		raw_munmap(p, len);
 		errno = ENOMEM;
 		return NULL;
 	}
@@ -260,7 +254,7 @@ void *sys_lazy(size_t len)
 
 	if (p == MAP_FAILED)
 		return NULL;
-	madvise(p, len, MADV_NOHUGEPAGE);
+	raw_madvise(p, len, MADV_NOHUGEPAGE);
 	return p;
 }
 

@@ -3,6 +3,8 @@
 #ifndef SYS_H
 #define SYS_H
 
+#include "base/memory_calls.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>

@@ -79,7 +79,7 @@ static bool grow_spans(void)
 		return false;
 	if (spans) {
 		memcpy(bigger, spans, span_count * sizeof(*spans));
-		munmap(spans, span_capacity * sizeof(*spans));
+		raw_munmap(spans, span_capacity * sizeof(*spans));
 	}
 	spans = bigger;
 	span_capacity = more;

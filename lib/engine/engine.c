@@ -183,12 +183,12 @@ int engine_attach(const struct engine *e, size_t len, size_t seg_size, size_t be
 	sys_forget_failure();
 	err = e->adopt(e, at, pages);
 	if (err) {
-		munmap(start, all);
+		raw_munmap(start, all);
 		return engine_fail(e, "addresses could not be made those of a mapping", err);
 	}
 	/* The range is aligned; what stands before it need not be. */
 	if (lead > before)
-		munmap(start, lead - before);
+		raw_munmap(start, lead - before);
 	*range = at;
 	return 0;
 }
@@ -206,7 +206,7 @@ bool engine_extend(const struct engine *e, char *range, size_t len, size_t more)
 	if (at == end && e->adopt(e, end, pages) == 0)
 		return true;
 	if (at != MAP_FAILED)
-		munmap(at, pages);
+		raw_munmap(at, pages);
 	return false;
 }
 
@@ -223,17 +223,17 @@ void engine_detach(const struct engine *e, char *range, size_t len)
 
 	if (!pages)
 		return;
-	munmap(range, pages);
+	hooked_munmap(range, pages);
 	e->wake(e, range, pages);
 }
 
 int engine_replace(const struct engine *e, char *range, size_t len, void *with)
 {
 	size_t pages = round_up(len, sys_page());
-	int err = mremap(with, pages, pages, MREMAP_MAYMOVE | MREMAP_FIXED, range) == MAP_FAILED ? -errno : 0;
+	int err = hooked_move(with, range, pages) == MAP_FAILED ? -errno : 0;
 
 	if (err)
-		munmap(range, pages);
+		hooked_munmap(range, pages);
 	e->wake(e, range, pages);
 	return err;
 }

@@ -28,8 +28,8 @@ int paged_adopt(const struct engine *e, char *range, size_t len)
 	int err;
 
 	/* The system must not put pages there by itself, huge ones in place of some. */
-	madvise(range, len, MADV_NOHUGEPAGE);
-	if (madvise(range, len, MADV_DONTFORK) < 0)
+	raw_madvise(range, len, MADV_NOHUGEPAGE);
+	if (raw_madvise(range, len, MADV_DONTFORK) < 0)
 		return sys_failed("madvise(2) with MADV_DONTFORK");
 	err = userfaultfd_register(e->uffd, range, len, true);
 	if (err)

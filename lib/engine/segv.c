@@ -15,7 +15,6 @@
 
 #include <sys/auxv.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define PLACE (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
@@ -24,15 +23,14 @@
  * process locks its memory, it must not be locked, or it would merge with nothing around it. */
 static bool place(char *range, size_t len)
 {
-	if (!sys_locks && syscall(SYS_mmap, range, len, PROT_NONE, PLACE | MAP_FIXED, -1, 0) != -1)
+	if (!sys_locks && raw_mmap(range, len, PROT_NONE, PLACE | MAP_FIXED, -1, 0) != MAP_FAILED)
 		return true;
 	return sys_bare(range, len, PLACE | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
-/* Not mremap(3): a library that watches it by one of its own (UCX does, within MPI) may not pass on where to. */
 static bool move(char *from, char *to, size_t len, int flags)
 {
-	return syscall(SYS_mremap, from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED | flags, to) != -1;
+	return raw_mremap(from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED | flags, to) != MAP_FAILED;
 }
 
 static int rights(bool writable)
@@ -63,7 +61,7 @@ static bool is_one(char *at, size_t len)
 	uintptr_t stack = getauxval(AT_RANDOM);
 	size_t much = round_up(stack + 1 - (uintptr_t)at, sys_page());
 
-	return stack >= (uintptr_t)at + len && syscall(SYS_mremap, at, len, much, 0, NULL) == -1 &&
+	return stack >= (uintptr_t)at + len && raw_mremap(at, len, much, 0, NULL) == MAP_FAILED &&
 	       (errno == ENOMEM || errno == EAGAIN);
 }
 

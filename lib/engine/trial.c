@@ -66,7 +66,7 @@ static int try_moves(const struct engine *e)
 	if (!err)
 		err = go_round(e, range, pool, MARK + 1);
 	if (pool)
-		munmap(pool, len);
+		raw_munmap(pool, len);
 	engine_detach(e, range, len);
 	return err;
 }
@@ -89,7 +89,7 @@ static int try_places(void)
 	for (size_t at = page; !err && at < len - page; at += 2 * page)
 		err = mprotect(all + at, page, PROT_READ) < 0 ? sys_failed("mprotect(2)") : 0;
 	if (all)
-		munmap(all, len);
+		raw_munmap(all, len);
 	return err;
 }
 

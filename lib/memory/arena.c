@@ -48,7 +48,7 @@ static size_t tables_len(size_t frames)
 
 static bool keep_from_children(char *pool, size_t len)
 {
-	bool kept = madvise(pool, len, MADV_DONTFORK) == 0;
+	bool kept = raw_madvise(pool, len, MADV_DONTFORK) == 0;
 
 	if (!kept)
 		sys_failed("madvise(2) with MADV_DONTFORK");
@@ -79,7 +79,7 @@ static bool prepare_arena(const struct arena *a, size_t len)
 		return false;
 	if (arena_maps(a->kind))
 		return true;
-	madvise(a->base, len, MADV_NOHUGEPAGE);
+	raw_madvise(a->base, len, MADV_NOHUGEPAGE);
 	return userfaultfd_register(a->kind == FRAME_PAGED ? &userfaultfd_messages : &userfaultfd_signals, a->base, len,
 				    false) == 0;
 }
@@ -99,9 +99,9 @@ uint32_t arena_add(enum frame_kind kind, size_t len, uint32_t older)
 	a->kind = kind;
 	a->next = sys_lazy(tables_len(n));
 	if (!a->next || !prepare_arena(a, n * len)) {
-		munmap(a->base, n * len);
+		raw_munmap(a->base, n * len);
 		if (a->next)
-			munmap(a->next, tables_len(n));
+			raw_munmap(a->next, tables_len(n));
 		return ARENA_NONE;
 	}
 	a->prev = a->next + n;
@@ -150,12 +150,12 @@ bool arena_populate(uint32_t frame, size_t len)
 	if (mprotect(p, len, PROT_READ | PROT_WRITE) < 0)
 		return false;
 	if (mapped && len >= HUGE_PAGE)
-		madvise(p, len, MADV_HUGEPAGE);
-	if (madvise(p, len, MADV_POPULATE_WRITE) < 0) {
+		raw_madvise(p, len, MADV_HUGEPAGE);
+	if (raw_madvise(p, len, MADV_POPULATE_WRITE) < 0) {
 		/* Older kernels do not know it, and filters of system calls may refuse what they do not know. */
 		if (errno != EINVAL && errno != EPERM && errno != EACCES && errno != ENOSYS) {
 			arena_drop(frame, len);
-			madvise(p, len, MADV_NOHUGEPAGE);
+			raw_madvise(p, len, MADV_NOHUGEPAGE);
 			return false;
 		}
 		for (size_t i = 0; i < len; i += sys_page())
@@ -163,9 +163,9 @@ bool arena_populate(uint32_t frame, size_t len)
 	}
 	/* Shared memory has huge pages by itself only where the system was told to. */
 	if (a->kind == FRAME_SHARED && len >= HUGE_PAGE)
-		madvise(p, len, MADV_COLLAPSE);
+		raw_madvise(p, len, MADV_COLLAPSE);
 	if (mapped)
-		madvise(p, len, MADV_NOHUGEPAGE);
+		raw_madvise(p, len, MADV_NOHUGEPAGE);
 	return true;
 }
 
@@ -202,7 +202,7 @@ void arena_forget(void)
 {
 	/* The homes were kept out of the child, but the links are ordinary lazy memory. */
 	for (uint32_t i = 0; i < arena_count; i++)
-		munmap(arenas[i].next, tables_len(arenas[i].frames));
+		raw_munmap(arenas[i].next, tables_len(arenas[i].frames));
 	memset(arenas, 0, arena_count * sizeof(*arenas));
 	shared_pool_forget();
 	arena_count = 0;

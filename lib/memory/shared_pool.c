@@ -20,14 +20,14 @@ static _Atomic uint32_t lock;
 /* Whether this kernel moves such memory as it moves private memory. */
 static bool moves(int fd)
 {
-	void *from = mmap(NULL, sys_page(), PROT_NONE, MAP_SHARED, fd, 0), *to;
+	void *from = raw_mmap(NULL, sys_page(), PROT_NONE, MAP_SHARED, fd, 0), *to;
 
 	if (from == MAP_FAILED)
 		return false;
-	to = mremap(from, sys_page(), sys_page(), MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
+	to = raw_mremap(from, sys_page(), sys_page(), MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
 	if (to != MAP_FAILED)
-		munmap(to, sys_page());
-	munmap(from, sys_page());
+		raw_munmap(to, sys_page());
+	raw_munmap(from, sys_page());
 	return to != MAP_FAILED;
 }
 

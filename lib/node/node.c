@@ -54,7 +54,7 @@ static bool is_there(void)
 
 static void detach(void)
 {
-	munmap(table, sizeof(*table));
+	raw_munmap(table, sizeof(*table));
 	table = NULL;
 	mine = NULL;
 }
@@ -77,7 +77,7 @@ static int attach(void)
 		close(fd);
 		return err;
 	}
-	madvise(table, sizeof(*table), MADV_DONTFORK);
+	raw_madvise(table, sizeof(*table), MADV_DONTFORK);
 	return fd;
 }
 
@@ -206,7 +206,7 @@ static void leave(void)
 		release();
 	instead = sys_lazy(sizeof(*table));
 	if (instead)
-		mremap(instead, sizeof(*table), sizeof(*table), MREMAP_MAYMOVE | MREMAP_FIXED, table);
+		raw_mremap(instead, sizeof(*table), sizeof(*table), MREMAP_MAYMOVE | MREMAP_FIXED, table);
 	registry_remove(path);
 }
 

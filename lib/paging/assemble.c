@@ -149,10 +149,10 @@ static void move_to(struct mapping *map, size_t first, uint32_t frame)
 /* The system is kept from doing so by itself (arena.c). */
 static void collapse(char *range)
 {
-	if (madvise(range, HUGE_PAGE, MADV_HUGEPAGE) < 0)
+	if (raw_madvise(range, HUGE_PAGE, MADV_HUGEPAGE) < 0)
 		return;
-	madvise(range, HUGE_PAGE, MADV_COLLAPSE);
-	madvise(range, HUGE_PAGE, MADV_NOHUGEPAGE);
+	raw_madvise(range, HUGE_PAGE, MADV_COLLAPSE);
+	raw_madvise(range, HUGE_PAGE, MADV_NOHUGEPAGE);
 }
 
 /* The segments of a huge page, all locked. false: there is no room just now. */

@@ -77,7 +77,7 @@ int inplace_enter(struct mapping *map)
 	err = io_map(t->store, map->range, len, t->offset, map->writable ? PROT_READ | PROT_WRITE : PROT_READ);
 	if (err == -ENOTSUP)
 		return 0;
-	if (!err && madvise(map->range, len, MADV_DONTFORK) < 0)
+	if (!err && raw_madvise(map->range, len, MADV_DONTFORK) < 0)
 		err = -errno;
 	if (err) {
 		engine_reset(map->engine, map->range, len);

@@ -41,7 +41,7 @@ static int make_headers(struct mapping *map, struct extent *e)
 	e->segs = sys_lazy(e->count * sizeof(struct seg));
 	if (!e->segs)
 		return fail(ENOMEM, "no address space for the headers of %zu segments: a larger RLIMIT_AS (ulimit -v) may be had", e->count);
-	madvise(e->segs, e->count * sizeof(struct seg), MADV_DONTFORK);
+	raw_madvise(e->segs, e->count * sizeof(struct seg), MADV_DONTFORK);
 	return 0;
 }
 
@@ -58,14 +58,14 @@ static int make_twins(struct mapping *map, struct extent *e)
 		return fail(ENOMEM, "no address space for the twins of %zu segments", e->count);
 	e->unsure = e->twins ? (uint8_t *)(e->twins + e->count) : NULL;
 	if (e->twins)
-		madvise(e->twins, twins_len(map, e), MADV_DONTFORK);
+		raw_madvise(e->twins, twins_len(map, e), MADV_DONTFORK);
 	return 0;
 }
 
 static void drop_twins(const struct mapping *map, const struct extent *e)
 {
 	if (e->twins)
-		munmap(e->twins, twins_len(map, e));
+		raw_munmap(e->twins, twins_len(map, e));
 }
 
 static void drop_headers(struct mapping *map, unsigned i)
@@ -74,7 +74,7 @@ static void drop_headers(struct mapping *map, unsigned i)
 	if (map->shared && i == 0)
 		export_close(&map->export);
 	else
-		munmap(map->extents[i].segs, map->extents[i].count * sizeof(struct seg));
+		raw_munmap(map->extents[i].segs, map->extents[i].count * sizeof(struct seg));
 }
 
 static int add_extent(struct mapping *map, size_t first, size_t count)
@@ -105,9 +105,9 @@ static int add_extent(struct mapping *map, size_t first, size_t count)
 static void drop_marks(struct mapping *map)
 {
 	if (map->touched)
-		munmap(map->touched, map->marks_len);
+		raw_munmap(map->touched, map->marks_len);
 	if (map->dirty)
-		munmap(map->dirty, map->marks_len);
+		raw_munmap(map->dirty, map->marks_len);
 }
 
 static int make_marks(struct mapping *map, size_t segs)
@@ -117,9 +117,9 @@ static int make_marks(struct mapping *map, size_t segs)
 
 	if (!touched || !dirty) {
 		if (touched)
-			munmap(touched, len);
+			raw_munmap(touched, len);
 		if (dirty)
-			munmap(dirty, len);
+			raw_munmap(dirty, len);
 		return fail(ENOMEM, "no address space for the marks of %zu segments", segs);
 	}
 	if (map->touched) {

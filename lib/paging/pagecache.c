@@ -97,7 +97,7 @@ static bool show(struct mapping *map, const struct run *r, char *range)
 	if (io_lend(t->store, range, len, t->offset + ((uint64_t)r->first << map->shift)) != 1)
 		return false;
 	if (range)
-		madvise(range, len, MADV_DONTFORK);
+		raw_madvise(range, len, MADV_DONTFORK);
 	return true;
 }
 

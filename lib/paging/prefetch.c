@@ -72,7 +72,7 @@ static void let_go(struct prefetch *p)
 	if (--p->users > 0)
 		return;
 	map_account(p->map)->coming -= (p->count - min_size(p->taken, p->count)) << p->map->shift;
-	munmap(p, p->size);
+	raw_munmap(p, p->size);
 }
 
 static int compare(const void *a, const void *b)

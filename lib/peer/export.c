@@ -44,7 +44,7 @@ int export_open(struct export *r, size_t size, size_t seg_size, size_t count)
 		close(fd);
 		return fail(ENOMEM, "no address space for the headers of %zu segments", count);
 	}
-	madvise(p, len, MADV_DONTFORK);
+	raw_madvise(p, len, MADV_DONTFORK);
 	*r = (struct export){ (struct export_head *)p, (struct export_lines *)(p + export_lines_at()),
 			     (struct seg *)(p + export_segs_at()), count, fd };
 	r->head->magic = EXPORT_MAGIC;
@@ -56,17 +56,23 @@ int export_open(struct export *r, size_t size, size_t seg_size, size_t count)
 	return 0;
 }
 
-void export_close(struct export *r)
-{
-	munmap(r->head, object_len(r->count));
-	export_forget(r);
-}
-
-void export_forget(struct export *r)
+static void close_object(struct export *r)
 {
 	if (r->head)
 		close(r->fd);
 	*r = (struct export){ 0 };
+}
+
+void export_close(struct export *r)
+{
+	raw_munmap(r->head, object_len(r->count));
+	close_object(r);
+}
+
+/* The thread that held `reaping` may be missing in the child. */
+void export_forget(struct export *r)
+{
+	close_object(r);
 	reaping = 0;
 }
 

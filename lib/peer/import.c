@@ -166,14 +166,14 @@ static void shut(struct umpeer *p)
 {
 	for (uint32_t i = 0; i < p->arenas_end; i++) {
 		if (p->arenas[i])
-			munmap(p->arenas[i], p->arena * p->seg_size);
+			raw_munmap(p->arenas[i], p->arena * p->seg_size);
 	}
 	if (p->arenas)
-		munmap(p->arenas, OBJECT_SPANS * sizeof(*p->arenas));
+		raw_munmap(p->arenas, OBJECT_SPANS * sizeof(*p->arenas));
 	if (p->lines)
-		munmap(p->lines, sizeof(*p->lines));
+		raw_munmap(p->lines, sizeof(*p->lines));
 	if (p->head)
-		munmap((void *)p->head, p->head_len);
+		raw_munmap((void *)p->head, p->head_len);
 	if (p->pool >= 0)
 		close(p->pool);
 	if (p->control >= 0)
@@ -290,7 +290,7 @@ static char *map_arena(struct umpeer *p, uint32_t arena)
 		;
 	if (atomic_compare_exchange_strong(&p->arenas[arena], &other, base))
 		return base;
-	munmap(base, len);
+	raw_munmap(base, len);
 	return other;
 }
 

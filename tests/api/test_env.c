@@ -352,8 +352,8 @@ static void warned(const char *name, const char *value, const char *meant)
 	printed(name, value, text);
 	check(strstr(text, " warn config: ") && strstr(text, name), "%s: \"%s\"", name, text);
 	check(strchr(text, '\n') + 1 == strchr(text, 0), "one line: %s", text);
-	snprintf(end, sizeof(end), ": is %s meant?\n", meant);
-	check(meant ? !!strstr(text, end) : !strstr(text, "meant"), "%s: \"%s\"", name, text);
+	snprintf(end, sizeof(end), "; did you mean %s?\n", meant);
+	check(meant ? !!strstr(text, end) : !strstr(text, "mean"), "%s: \"%s\"", name, text);
 }
 
 Test(env, unknown_names_are_warned_of)
@@ -371,7 +371,7 @@ Test(env, unknown_names_are_warned_of)
 Test(env, names_of_others_are_not)
 {
 	static const char *const names[] = { "UMMAP_MPI_ALL", "UMMAP_MPI_LOCAL", "UMMAP_TEST_FOLDER", "UMMAP_BENCH_DIR",
-					     "UMMAP_STRESS_SEED", "UMMAP_DEMO_CACHE", "UMMAPPED", "XUMMAP_LOGS" };
+					     "UMMAP_STRESS_SEED", "UMMAP_DEMO_CACHE", "UMMAP_CACHE_NEAR", "UMMAPPED", "XUMMAP_LOGS" };
 	char text[64 * 1024];
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {

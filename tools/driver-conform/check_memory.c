@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Checks of a store's own pages in place, or lent. */
+#include "base/memory_calls.h"
 #include "checks.h"
 #include "conform.h"
 
@@ -46,7 +47,7 @@ void check_map(void)
 	if (h.driver.persist && facts->writable)
 		expect(h.driver.persist(h.h, at, len) == 0, "persist of the whole store fails");
 	shadow_compare_all(&h, "after stores to the pages that map has put in place");
-	munmap(at, len);
+	raw_munmap(at, len);
 	handle_close(&h);
 }
 
@@ -57,7 +58,7 @@ static int lend_store(struct handle *h, unsigned char *at, size_t len, uint64_t 
 {
 	int got;
 
-	expect(mmap(at, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at,
+	expect(raw_mmap(at, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at,
 	       "there is no memory for %zu bytes", len);
 	memset(at, NOTHING, len);
 	doing("lend of %zu bytes at %ju", len, (uintmax_t)off);

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The only calls of mmap(2) at an address, munmap(2), mremap(2) and madvise(2) in the library. Communication libraries
+ * (UCX within MPICH and Open MPI, Open MPI's own `patcher`) replace those of the C library, to learn which memory that
+ * they have registered with a device has gone. Their replacements take locks, and UCX's mremap(3) drops its fifth
+ * argument. Therefore the library's own memory, which no device knows, is changed by the raw_ calls, which go to the
+ * kernel directly and may be made in a signal handler. Memory that the program has, and may have given to its MPI, is
+ * changed by the hooked_ calls, outside of signal handlers. Needs no other file, so drivers and clients include it, too.
+ */
+#ifndef MEMORY_CALLS_H
+#define MEMORY_CALLS_H
+
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* The thread sanitizer has to learn of memory that goes, or it compares accesses with those to older contents. */
+extern void __tsan_init(void) __attribute__((weak));
+
+static inline void *raw_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off)
+{
+	return (void *)syscall(SYS_mmap, at, len, prot, flags, fd, off);
+}
+
+static inline int raw_munmap(void *p, size_t len)
+{
+	return __tsan_init ? munmap(p, len) : (int)syscall(SYS_munmap, p, len);
+}
+
+/* `to` counts with MREMAP_FIXED only. */
+static inline void *raw_mremap(void *p, size_t old_len, size_t len, int flags, void *to)
+{
+	return (void *)syscall(SYS_mremap, p, old_len, len, flags, to);
+}
+
+static inline int raw_madvise(void *p, size_t len, int advice)
+{
+	return (int)syscall(SYS_madvise, p, len, advice);
+}
+
+static inline void *hooked_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off)
+{
+	return mmap(at, len, prot, flags, fd, off);
+}
+
+static inline int hooked_munmap(void *p, size_t len)
+{
+	return munmap(p, len);
+}
+
+/* Moves `from` to `to`, in place of what is there. The hooks hear of both ranges from calls that change nothing. */
+static inline void *hooked_move(void *from, void *to, size_t len)
+{
+	mremap(to, len, len, 0);
+	mremap(from, len, len, 0);
+	return raw_mremap(from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+}
+
+#endif
