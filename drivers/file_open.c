@@ -93,7 +93,7 @@ static void close_kept(void)
 }
 
 /* A program's locks of a file that it has mapped, too, are not to go with the mapping. */
-static int close_unless_locked(int fd)
+int file_close_fd(int fd)
 {
 	if (fd < 0 || !file_is_locked_here(fd))
 		return close_fd(fd);
@@ -104,10 +104,10 @@ static int close_unless_locked(int fd)
 int file_close(void *h)
 {
 	struct file *f = h;
-	int err = close_unless_locked(f->fd), direct_err = close_unless_locked(f->direct_fd);
+	bool kept_by_group = f->locks && lock_group_leave(f->locks, f, f->fd);
+	int err = kept_by_group ? 0 : file_close_fd(f->fd), direct_err = file_close_fd(f->direct_fd);
 
 	close_kept();
-
 	free(f);
 	return err ? err : direct_err;
 }
@@ -250,7 +250,8 @@ static int make_handle(int fd, struct keys keys, int oflags, void **h, struct um
 	f->lends = lends(&keys, oflags);
 	f->slot = -1;
 	open_direct(f, oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY);
-	err = file_size(f, &geom->size);
+	f->locks = lock_group_join(fd, oflags & UMMAP_O_WRITE);
+	err = f->locks ? file_size(f, &geom->size) : -ENOMEM;
 	if (err) {
 		file_close(f);
 		return err;
@@ -288,8 +289,9 @@ static int check_log(const char *path, struct ummap_geom *geom)
 	if (has)
 		return keys_refuse(geom, EUCLEAN, "%.50s has commits that are not in the store yet: open it through wal+, "
 				   "or bring them home by umwal(1) (\"apply\")", log);
-	/* No error, but worth a word. */
-	keys_refuse(geom, 0, "%.100s is beside the store, with nothing committed in it", log);
+	/* No error, but worth a word, unless the log is that of a handle that is being handed over. */
+	if (!lock_group_is_offered(&st))
+		keys_refuse(geom, 0, "%.100s is beside the store, with nothing committed in it", log);
 	return 0;
 }
 
