@@ -282,7 +282,8 @@ bool io_is(const struct store *store, const struct identity *id)
 
 bool io_meets(const struct store *store, const struct identity *id)
 {
-	return identity_meets(&store->identity, id);
+	/* Where there is no file, two stores of one URI are the same only perhaps. */
+	return identity_meets(&store->identity, id) && (id->file[1] || store->driver.hand_over);
 }
 
 bool io_is_like(const struct store *a, const struct store *b)

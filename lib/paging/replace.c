@@ -159,7 +159,7 @@ static int give_contents(struct mapping *map, const struct replacement *r, struc
 	if (err)
 		return err < 0 ? err : 0;
 	/* A copy within one file could overwrite what it is going to read. */
-	if (io_geom(to->store)->id[0] == r->id->file[1])
+	if (r->id->file[1] && io_geom(to->store)->id[0] == r->id->file[1])
 		return fail(EINVAL, "both stores have their bytes in one file, at different places, so the contents cannot migrate. "
 			    "Try another file first, or UMMAP_SWITCH");
 	err = take_lock(map, to, r->offset);
