@@ -252,6 +252,11 @@ int behind_lock(struct behind *b, uint64_t off, uint64_t len, int how, char why[
 	return b->driver.lock ? b->driver.lock(b->h, off, len, how, why) : 0;
 }
 
+int behind_hand_over(struct behind *b, struct ummap_handover *to)
+{
+	return b->driver.hand_over ? b->driver.hand_over(b->h, to) : 0;
+}
+
 void behind_set_notice(struct behind *b, ummap_notice *notice, void *arg)
 {
 	if (b->driver.set_notice)

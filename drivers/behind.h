@@ -48,5 +48,6 @@ bool behind_is_async(const struct behind *b);
 int behind_submit(struct behind *b, struct ummap_io *io);
 int behind_reap(struct behind *b, struct ummap_io **done, unsigned max, unsigned min);
 int behind_lock(struct behind *b, uint64_t off, uint64_t len, int how, char why[160]);
+int behind_hand_over(struct behind *b, struct ummap_handover *to);
 
 #endif

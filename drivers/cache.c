@@ -884,6 +884,84 @@ static int end(struct cache *c)
 	return err ? err : passing;
 }
 
+/* ---- Handing over (ummap-driver.h) ---- */
+
+/* Whether the other handle may have this near file. */
+static bool has_cache(const struct ummap_uri *uri)
+{
+	while (uri && strcmp(uri->scheme, ummap_driver_cache.scheme) != 0)
+		uri = uri->next_uri;
+	return uri;
+}
+
+/* All is in the far store then, and the near file says so: it is right for whoever opens it as long as nobody writes the far
+ * store without it. */
+static int bring_all_home(struct cache *c)
+{
+	int err;
+
+	if (c->near.index.list[CACHE_DIRTY].count > 1)
+		cache_gather_crew(c);
+	err = cache_bring_home(c);
+	return err ? err : cache_settle_far(c);
+}
+
+static int prepare(struct cache *c, struct ummap_handover *to)
+{
+	uint64_t size = 0;
+	int err;
+
+	futex_lock(&c->stepping);
+	err = c->writable ? bring_all_home(c) : 0;
+	if (err)
+		snprintf(to->why, sizeof(to->why), "cannot write back what %.80s has: %s", c->near.file.path, strerror(abs(err)));
+	if (!err)
+		err = behind_hand_over(&c->far, to);
+	if (err) {
+		futex_unlock(&c->stepping);
+		return -abs(err);
+	}
+	if (c->writable && behind_size(&c->far, &size) == 0)
+		note_far(c, size);
+	cache_make_durable(c);
+	c->handed_near = has_cache(to->to);
+	c->handed = true;
+	side_hand_over(&c->near.file, to);
+	return 0;
+}
+
+static int cancel(struct cache *c, struct ummap_handover *to)
+{
+	int err = behind_hand_over(&c->far, to), resuming;
+
+	side_hand_over(&c->near.file, to);
+	resuming = c->handed_near ? cache_near_resume(&c->near) : 0;
+	c->handed = false;
+	futex_unlock(&c->stepping);
+	cache_tell(c);
+	return err ? err : resuming;
+}
+
+static int cache_hand_over(void *h, struct ummap_handover *to)
+{
+	struct cache *c = h;
+
+	if (to->how == UMMAP_HANDOVER_FINISH)
+		return behind_hand_over(&c->far, to);
+	return to->how == UMMAP_HANDOVER_CANCEL ? cancel(c, to) : prepare(c, to);
+}
+
+static int end_handed(struct cache *c)
+{
+	c->stop = true;
+	futex_unlock(&c->stepping);
+	cache_stop_thread(c);
+	cache_dismiss_crew(c);
+	if (!c->lasts && !c->handed_near)
+		side_remove(&c->near.file);
+	return behind_close(&c->far);
+}
+
 static int cache_close(void *h)
 {
 	struct cache *c = h;
@@ -891,6 +969,8 @@ static int cache_close(void *h)
 
 	if (behind_inherited(&c->far))
 		err = behind_close(&c->far);
+	else if (c->handed)
+		err = end_handed(c);
 	else
 		err = end(c);
 	cache_near_close(&c->near);
@@ -920,4 +1000,5 @@ const struct ummap_driver ummap_driver_cache = {
 	.lock = cache_lock_range,
 	.push = cache_push,
 	.set_notice = cache_set_notice,
+	.hand_over = cache_hand_over,
 };

@@ -421,11 +421,14 @@ static void *run_thread(void *arg)
 
 	/* The word comes first: what is said after it is read ends the wait. So does its end. */
 	while (now = c->word, !c->stop) {
-		bool quiet = seen == now && direct == c->direct;
+		bool quiet = seen == now && direct == c->direct, again;
 
 		seen = now;
 		direct = c->direct;
-		if (step(c, quiet))
+		futex_lock(&c->stepping);
+		again = !c->stop && step(c, quiet);
+		futex_unlock(&c->stepping);
+		if (again)
 			continue;
 		futex_wait(&c->word, seen, c->near.index.list[CACHE_DIRTY].count || is_restless(c) ? &rest : NULL);
 	}

@@ -594,3 +594,25 @@ int cache_near_close(struct cache_near *n)
 	cache_index_end(&n->index);
 	return side_close(&n->file);
 }
+
+int cache_near_resume(struct cache_near *n)
+{
+	struct side_head slots = { .magic = HEAD_MAGIC };
+	struct ummap_geom unused = { .size = 0 };
+	struct cache_head head;
+	uint64_t length;
+	int err = side_size(&n->file, &length);
+
+	if (!err)
+		err = side_head_read(&n->file, &slots, length, &head, sizeof(head));
+	if (!err && slots.number == n->slots.number)
+		return 0;
+	cache_index_end(&n->index);
+	n->digest = 0;
+	if (!err)
+		err = read_head(n, &unused);
+	if (!err)
+		err = load(n, &unused);
+	n->durable = n->slots.number;
+	return err > 0 ? -EIO : err;
+}

@@ -28,6 +28,10 @@ struct cow {
 	bool writable;
 	_Atomic uint64_t size;     /* of the store with its changes */
 	char *block;               /* one, under the lock of the changes */
+	bool handed;               /* another handle is about to have the store, ... */
+	bool commits;              /* ... which shows it without these changes, and goes on with the contents, ... */
+	bool committed;            /* ... so the store has all of these changes now */
+	char path[PATH_MAX];       /* of the store, when it is handed over */
 	struct held held[HELD_MAX];
 };
 
@@ -184,6 +188,62 @@ static void cow_set_notice(void *h, ummap_notice *notice, void *arg)
 	behind_set_notice(&((struct cow *)h)->store, notice, arg);
 }
 
+/* ---- Handing over (ummap-driver.h) ---- */
+
+/* Of a handle that goes on with the contents and has no changes of its own, the store itself is to have these. */
+static bool must_commit(const struct cow *c, const struct ummap_handover *to)
+{
+	const struct ummap_uri *uri = to->to;
+
+	while (uri && strcmp(uri->scheme, ummap_driver_cow.scheme) != 0)
+		uri = uri->next_uri;
+	return to->how == UMMAP_HANDOVER_KEEP && c->writable && !uri;
+}
+
+static int prepare(struct cow *c, struct ummap_handover *to)
+{
+	int err = c->writable && cow_is_due(&c->changes, c->size) ? cow_flush(&c->changes, c->size) : 0;
+
+	if (!err)
+		err = behind_hand_over(&c->store, to);
+	if (err)
+		return -abs(err);
+	side_hand_over(&c->changes.file, to);
+	snprintf(c->path, sizeof(c->path), "%s", to->to->path);
+	c->commits = must_commit(c, to);
+	c->handed = true;
+	return 0;
+}
+
+static int commit(struct cow *c, struct ummap_handover *to)
+{
+	struct ummap_geom geom = { .size = 0 };
+	struct cow_base base = c->changes.head.base;
+	int err = cow_write_changes(&c->changes, &base, to->driver, to->h, &geom);
+
+	memcpy(to->why, geom.why, sizeof(to->why));
+	c->committed = !err;
+	return err ? err : 1;
+}
+
+static int cancel(struct cow *c, struct ummap_handover *to)
+{
+	int err = behind_hand_over(&c->store, to), ending = c->commits ? cow_end_commit(&c->changes, c->path) : 0;
+
+	side_hand_over(&c->changes.file, to);
+	c->handed = c->committed = false;
+	return err ? err : ending;
+}
+
+static int cow_hand_over(void *h, struct ummap_handover *to)
+{
+	struct cow *c = h;
+
+	if (to->how == UMMAP_HANDOVER_FINISH)
+		return c->commits ? commit(c, to) : 0;
+	return to->how == UMMAP_HANDOVER_CANCEL ? cancel(c, to) : prepare(c, to);
+}
+
 /* ---- Asynchronous reads go to the store where it has not changed; all else is done at once, and held ---- */
 
 static bool is_for_store(void *h, const struct ummap_io *io)
@@ -316,8 +376,11 @@ static int cow_close_handle(void *h)
 	struct cow *c = h;
 	int err = 0, closing;
 
-	if (c->writable && !behind_inherited(&c->store) && cow_is_due(&c->changes, c->size))
+	if (c->writable && !c->handed && !behind_inherited(&c->store) && cow_is_due(&c->changes, c->size))
 		err = cow_flush(&c->changes, c->size);
+	/* If it cannot be removed, it says that it is being committed, and umcow(1) ends that. */
+	if (c->committed && !behind_inherited(&c->store))
+		err = side_remove(&c->changes.file);
 	if (c->changes.file.h)
 		cow_close(&c->changes);
 	closing = behind_close(&c->store);
@@ -345,4 +408,5 @@ const struct ummap_driver ummap_driver_cow = {
 	.size = cow_size,
 	.lock = cow_lock,
 	.set_notice = cow_set_notice,
+	.hand_over = cow_hand_over,
 };

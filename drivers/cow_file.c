@@ -419,8 +419,8 @@ static int write_store(struct cow_file *f, uint64_t size, const struct ummap_dri
 	return err > 0 ? -err : err;
 }
 
-int cow_commit(struct cow_file *f, const struct cow_base *base, const struct ummap_driver *driver, void *store,
-	       struct ummap_geom *geom)
+int cow_write_changes(struct cow_file *f, const struct cow_base *base, const struct ummap_driver *driver, void *store,
+		      struct ummap_geom *geom)
 {
 	int err = cow_fits(f, base, geom);
 
@@ -439,8 +439,34 @@ int cow_commit(struct cow_file *f, const struct cow_base *base, const struct umm
 	if (err)
 		return keys_refuse(geom, -err, "the store cannot be written: %s; %.60s stays, to be committed again", strerror(-err),
 				   f->file.path);
+	return 0;
+}
+
+int cow_commit(struct cow_file *f, const struct cow_base *base, const struct ummap_driver *driver, void *store,
+	       struct ummap_geom *geom)
+{
+	int err = cow_write_changes(f, base, driver, store, geom);
+
+	if (err)
+		return err;
 	err = side_remove(&f->file);
 	if (err)
 		return keys_refuse(geom, -err, "%.80s is committed, but cannot be removed: %s", f->file.path, strerror(-err));
 	return 0;
+}
+
+int cow_end_commit(struct cow_file *f, const char *path)
+{
+	struct cow_base now;
+	struct stat st;
+
+	if (!f->head.committing)
+		return 0;
+	if (stat(path, &st) < 0)
+		return -errno;
+	cow_describe(&now, path, -1, (uint64_t)st.st_size);
+	now.size = S_ISREG(st.st_mode) ? now.size : f->head.base.size;
+	f->head.base = now;
+	f->head.committing = 0;
+	return side_head_settle(&f->file, &f->slots, &f->head, sizeof(f->head));
 }

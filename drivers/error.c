@@ -242,6 +242,13 @@ static void error_set_notice(void *h, ummap_notice *notice, void *arg)
 		f->next.set_notice(f->h, notice, arg);
 }
 
+static int error_hand_over(void *h, struct ummap_handover *to)
+{
+	struct error *f = h;
+
+	return f->next.hand_over ? f->next.hand_over(f->h, to) : 0;
+}
+
 static void release(struct error *f)
 {
 	if (f->count_fd >= 0)
@@ -438,6 +445,7 @@ static int error_open_fd(const struct ummap_uri *uri, int fd, int oflags, void *
 		.epoch = error_epoch,                           \
 		.push = error_push,                             \
 		.set_notice = error_set_notice,                 \
+		.hand_over = error_hand_over,                   \
 		.scheme = name,                                 \
 		.help = words,                                  \
 	}

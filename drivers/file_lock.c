@@ -3,8 +3,17 @@
  * Locks of ranges of files and devices: those of open file descriptions, which belong to a handle and not to a process, so
  * that two handles of one process keep each other away, too. Such a lock does not say whose it is: that is looked for in
  * /proc, when somebody is refused.
+ *
+ * LOCK GROUPS. A handle that is handed over (ummap-driver.h: hand_over) and the handle that replaces it must not conflict,
+ * and no other process may get the lock in between. Both are members of one group, which has one file description for its
+ * locks. The kernel's lock of a range is the strongest lock that a member has there, so it is replaced in one call when
+ * members come and go. A group of one handle, which is the usual case, behaves as the handle alone would.
+ *
+ * Lock: `groups.lock`, a leaf, around all groups.
  */
 #include "file.h"
+
+#include "futex.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -13,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* Whether a line of fdinfo is a lock of such a description that does not go with one of this type and range. */
@@ -142,12 +152,292 @@ int file_lock_fd(int fd, uint64_t off, uint64_t len, int how, char why[160])
 	return -EBUSY;
 }
 
+/* ---- Lock groups ---- */
+
+/* What one handle has locked. */
+struct range {
+	struct range *next;
+	const void *owner;       /* the handle */
+	uint64_t from, to;
+	int how;                 /* UMMAP_LOCK_SHARED or UMMAP_LOCK_EXCLUSIVE */
+};
+
+struct lock_group {
+	struct lock_group *next;
+	dev_t device;
+	ino_t inode;
+	int fd;                  /* whose description has the locks */
+	bool writable;           /* fd is open for writing, which exclusive locks need */
+	bool owns;               /* fd was left by a handle that is closed */
+	unsigned handles;
+	pid_t pid;               /* the process that has the locks: a forked child only frees its memory */
+	pid_t offered;           /* the thread whose handles may join; 0: none ... */
+	const void *offerer;     /* ... and the handle that offers it */
+	struct range *ranges;
+};
+
+static struct {
+	_Atomic uint32_t lock;
+	_Atomic pid_t pid;       /* whose lock it is: a forked child may have inherited it locked */
+	struct lock_group *first;
+} groups;
+
+static void lock_groups(void)
+{
+	if (atomic_exchange(&groups.pid, getpid()) != getpid())
+		groups.lock = 0;
+	futex_lock(&groups.lock);
+}
+
+static void unlock_groups(void)
+{
+	futex_unlock(&groups.lock);
+}
+
+/* The strongest lock of the byte `at`; *end: where it, or its absence, ends at the latest. */
+static int strongest_lock(const struct lock_group *g, uint64_t at, uint64_t *end)
+{
+	int how = UMMAP_LOCK_NONE;
+
+	for (const struct range *r = g->ranges; r; r = r->next) {
+		uint64_t edge = at < r->from ? r->from : r->to;
+
+		if (at < edge && edge < *end)
+			*end = edge;
+		if (r->from <= at && at < r->to && r->how > how)
+			how = r->how;
+	}
+	return how;
+}
+
+/* Has the kernel lock [from, to) as the members have it. Making a lock weaker cannot fail. */
+static int apply_ranges(const struct lock_group *g, uint64_t from, uint64_t to, char why[160])
+{
+	int err = 0;
+
+	for (uint64_t end; from < to && !err; from = end) {
+		int how;
+
+		end = to;
+		how = strongest_lock(g, from, &end);
+		err = file_lock_fd(g->fd, from, end - from, how, why);
+	}
+	return err;
+}
+
+/* Takes [from, to) out of what the owner has locked before the range `newest`. true: there was some of it; -ENOMEM is
+ * avoided by `spare`, for the range that is cut in two. */
+static bool cut_ranges(struct lock_group *g, const void *owner, uint64_t from, uint64_t to, const struct range *newest,
+		       struct range **spare)
+{
+	bool any = false;
+
+	for (struct range **at = &g->ranges, *r; (r = *at);) {
+		if (r == newest || r->owner != owner || r->to <= from || to <= r->from) {
+			at = &r->next;
+			continue;
+		}
+		any = true;
+		if (r->from < from && to < r->to && *spare) {
+			**spare = (struct range){ r->next, owner, to, r->to, r->how };
+			r->next = *spare;
+			*spare = NULL;
+			r->to = from;
+		} else if (r->from < from) {
+			r->to = from;
+		} else if (to < r->to) {
+			r->from = to;
+		} else {
+			*at = r->next;
+			free(r);
+		}
+	}
+	return any;
+}
+
+/* First the new lock is added to what there is, which can fail and be undone; then the old ones go. */
+static int change_range(struct lock_group *g, const void *owner, uint64_t off, uint64_t len, int how, char why[160])
+{
+	struct range *added = how == UMMAP_LOCK_NONE ? NULL : malloc(sizeof(*added)), *spare = malloc(sizeof(*spare));
+	char unused[160];
+	int err = 0;
+
+	if (!spare || (!added && how != UMMAP_LOCK_NONE))
+		err = -ENOMEM;
+	if (!err && added) {
+		*added = (struct range){ g->ranges, owner, off, off + len, how };
+		g->ranges = added;
+		err = apply_ranges(g, off, off + len, why);
+		if (err) {
+			g->ranges = added->next;
+			apply_ranges(g, off, off + len, unused);
+		}
+	}
+	if (err)
+		free(added);
+	else if (cut_ranges(g, owner, off, off + len, added, &spare))
+		err = apply_ranges(g, off, off + len, why);
+	free(spare);
+	return err;
+}
+
+int lock_group_lock(struct lock_group *g, const void *owner, uint64_t off, uint64_t len, int how, char why[160])
+{
+	int err;
+
+	lock_groups();
+	err = change_range(g, owner, off, len, how, why);
+	unlock_groups();
+	return err;
+}
+
+/* A description that is open for reading has shared locks only, beside which others can have the same: so no moment is
+ * without one. */
+static void move_locks(struct lock_group *g, int fd)
+{
+	char unused[160];
+
+	for (const struct range *r = g->ranges; r; r = r->next)
+		file_lock_fd(fd, r->from, r->to - r->from, UMMAP_LOCK_SHARED, unused);
+	file_lock_fd(g->fd, 0, INT64_MAX, UMMAP_LOCK_NONE, unused);
+	if (g->owns)
+		file_close_fd(g->fd);
+	g->owns = false;
+	g->writable = true;
+	g->fd = fd;
+}
+
+static struct lock_group *new_group(dev_t device, ino_t inode, int fd, bool writable)
+{
+	struct lock_group *g = calloc(1, sizeof(*g));
+
+	if (!g)
+		return NULL;
+	*g = (struct lock_group){ .next = groups.first, .device = device, .inode = inode, .fd = fd, .writable = writable,
+				  .pid = getpid() };
+	return groups.first = g;
+}
+
+/* A block device may have several names, and counts by its number. */
+static dev_t device_of(const struct stat *st)
+{
+	return S_ISBLK(st->st_mode) ? st->st_rdev : st->st_dev;
+}
+
+static ino_t inode_of(const struct stat *st)
+{
+	return S_ISBLK(st->st_mode) ? 0 : st->st_ino;
+}
+
+/* Under the lock: the group of a file that this thread offers. */
+static struct lock_group *find_offered(const struct stat *st)
+{
+	pid_t thread = (pid_t)syscall(SYS_gettid);
+	struct lock_group *g = groups.first;
+
+	while (g && (g->offered != thread || g->device != device_of(st) || g->inode != inode_of(st)))
+		g = g->next;
+	return g;
+}
+
+bool lock_group_is_offered(const struct stat *st)
+{
+	bool offered;
+
+	lock_groups();
+	offered = find_offered(st);
+	unlock_groups();
+	return offered;
+}
+
+struct lock_group *lock_group_join(int fd, bool writable)
+{
+	struct lock_group *g;
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return NULL;
+	lock_groups();
+	g = find_offered(&st);
+	if (!g)
+		g = new_group(device_of(&st), inode_of(&st), fd, writable);
+	else if (writable && !g->writable)
+		move_locks(g, fd);
+	if (g)
+		g->handles++;
+	unlock_groups();
+	return g;
+}
+
+static void free_group(struct lock_group *g)
+{
+	struct lock_group **at = &groups.first;
+
+	while (*at != g)
+		at = &(*at)->next;
+	*at = g->next;
+	for (struct range *next; g->ranges; g->ranges = next) {
+		next = g->ranges->next;
+		free(g->ranges);
+	}
+	free(g);
+}
+
+static void drop_ranges(struct lock_group *g, const void *owner)
+{
+	struct range *no_spare = NULL;
+	char unused[160];
+
+	/* The whole of a range goes, so none is cut in two. */
+	cut_ranges(g, owner, 0, UINT64_MAX, NULL, &no_spare);
+	if (g->pid == getpid())
+		apply_ranges(g, 0, INT64_MAX, unused);
+}
+
+bool lock_group_leave(struct lock_group *g, const void *owner, int fd)
+{
+	bool keeps;
+
+	lock_groups();
+	keeps = --g->handles > 0 && g->fd == fd;
+	if (g->offerer == owner)
+		g->offered = 0;
+	if (g->handles > 0) {
+		drop_ranges(g, owner);
+		g->owns = g->owns || keeps;
+	} else {
+		/* What a description has locked ends with it, but not when a forked child closes it. */
+		if (g->owns)
+			file_close_fd(g->fd);
+		free_group(g);
+	}
+	unlock_groups();
+	return keeps;
+}
+
+void lock_group_offer(struct lock_group *g, const void *owner, bool offered)
+{
+	lock_groups();
+	g->offered = offered ? (pid_t)syscall(SYS_gettid) : 0;
+	g->offerer = owner;
+	unlock_groups();
+}
+
 int file_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
 {
-	const struct file *f = h;
+	struct file *f = h;
 
 	/* A lock would belong to the caller's description, and be in the way of the caller's own locks. */
 	if (f->given)
 		return 0;
-	return file_lock_fd(f->fd, off, len, how, why);
+	return lock_group_lock(f->locks, f, off, len, how, why);
+}
+
+int file_hand_over(void *h, struct ummap_handover *to)
+{
+	struct file *f = h;
+
+	if (to->how != UMMAP_HANDOVER_FINISH)
+		lock_group_offer(f->locks, f, to->how != UMMAP_HANDOVER_CANCEL);
+	return 0;
 }

@@ -70,10 +70,6 @@ static void keep_over_fork(void)
 /* Without memory it stays open for good. */
 static void keep(int fd)
 {
-	char unused[160];
-
-	/* What the description has locked is over with its handle. */
-	file_lock_fd(fd, 0, INT64_MAX, UMMAP_LOCK_NONE, unused);
 	lock_kept();
 	if (kept.count == kept.room) {
 		int *more = realloc(kept.fd, (2 * kept.room + 8) * sizeof(int));
@@ -101,10 +97,22 @@ static void close_kept(void)
 	unlock_kept();
 }
 
-/* A program's locks of a file that it has mapped, too, are not to go with the mapping. */
-static int close_unless_locked(int fd)
+int file_close_fd(int fd)
 {
+	char unused[160];
+
 	if (fd < 0 || !file_is_locked_here(fd))
+		return close_fd(fd);
+	/* The locks of a handle end with it, although its description stays open. */
+	file_lock_fd(fd, 0, INT64_MAX, UMMAP_LOCK_NONE, unused);
+	keep(fd);
+	return 0;
+}
+
+/* A description that the program has, too, may have locks of the program. */
+static int close_given_fd(int fd)
+{
+	if (!file_is_locked_here(fd))
 		return close_fd(fd);
 	keep(fd);
 	return 0;
@@ -113,10 +121,10 @@ static int close_unless_locked(int fd)
 int file_close(void *h)
 {
 	struct file *f = h;
-	int err = close_unless_locked(f->fd), direct_err = close_unless_locked(f->direct_fd);
+	bool kept_by_group = f->locks && lock_group_leave(f->locks, f, f->fd);
+	int err = kept_by_group ? 0 : f->given ? close_given_fd(f->fd) : file_close_fd(f->fd), direct_err = file_close_fd(f->direct_fd);
 
 	close_kept();
-
 	free(f);
 	return err ? err : direct_err;
 }
@@ -275,7 +283,8 @@ static int make_handle(int fd, struct keys keys, int oflags, void **h, struct um
 	f->lends = lends(&keys, oflags);
 	f->slot = -1;
 	open_direct(f, oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY);
-	err = file_size(f, &geom->size);
+	f->locks = lock_group_join(fd, oflags & UMMAP_O_WRITE);
+	err = f->locks ? file_size(f, &geom->size) : -ENOMEM;
 	if (err) {
 		file_close(f);
 		return err;
@@ -313,8 +322,9 @@ static int check_log(const char *path, struct ummap_geom *geom)
 	if (has)
 		return keys_refuse(geom, EUCLEAN, "%.50s has commits that are not in the store yet: open it through wal+, "
 				   "or bring them home by umwal(1) (\"apply\")", log);
-	/* No error, but worth a word. */
-	keys_refuse(geom, 0, "%.100s is beside the store, with nothing committed in it", log);
+	/* No error, but worth a word, unless the log is that of a handle that is being handed over. */
+	if (!lock_group_is_offered(&st))
+		keys_refuse(geom, 0, "%.100s is beside the store, with nothing committed in it", log);
 	return 0;
 }
 

@@ -36,6 +36,7 @@ extern const struct ummap_driver ummap_driver_pmem;
 
 struct pmem {
 	int fd;
+	struct lock_group *locks;  /* the locks of this handle, and of handles that it is handed over to */
 	enum pmem2_granularity granularity;
 	pmem2_persist_fn persist;  /* NULL: not known yet, because a file was empty */
 	pmem2_memcpy_fn copy;  /* durable when it returns; for a device */
@@ -141,9 +142,18 @@ static int pmem_flush(void *h, uint64_t off, uint64_t len)
 
 static int pmem_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
 {
-	const struct pmem *m = h;
+	struct pmem *m = h;
 
-	return file_lock_fd(m->fd, off, len, how, why);
+	return lock_group_lock(m->locks, m, off, len, how, why);
+}
+
+static int pmem_hand_over(void *h, struct ummap_handover *to)
+{
+	struct pmem *m = h;
+
+	if (to->how != UMMAP_HANDOVER_FINISH)
+		lock_group_offer(m->locks, m, to->how != UMMAP_HANDOVER_CANCEL);
+	return 0;
 }
 
 static int pmem_resize(void *h, uint64_t size)
@@ -334,7 +344,8 @@ static int map_device(struct pmem *m, uint64_t size, bool writable)
 static int pmem_close(void *h)
 {
 	struct pmem *m = h;
-	int err = (int)answer(syscall(SYS_close, m->fd));
+	bool kept_by_group = m->locks && lock_group_leave(m->locks, m, m->fd);
+	int err = kept_by_group ? 0 : (int)answer(syscall(SYS_close, m->fd));
 
 	if (m->device)
 		raw_munmap(m->device, m->device_size);
@@ -356,7 +367,8 @@ static int make_handle(int fd, enum pmem2_granularity least, int oflags, void **
 		return -ENOMEM;
 	}
 	m->fd = fd;
-	err = (int)answer(fstat(fd, &st));
+	m->locks = lock_group_join(fd, writable);
+	err = m->locks ? (int)answer(fstat(fd, &st)) : -ENOMEM;
 	if (!err)
 		err = check_kind(st.st_mode, geom);
 	if (!err)
@@ -449,4 +461,5 @@ const struct ummap_driver ummap_driver_pmem = {
 	.persist = pmem_persist,
 	.size = pmem_size,
 	.lock = pmem_lock,
+	.hand_over = pmem_hand_over,
 };

@@ -23,4 +23,5 @@ const struct ummap_driver ummap_driver_posix = {
 	.lend = file_lend,
 	.data = file_data,
 	.lock = file_lock,
+	.hand_over = file_hand_over,
 };

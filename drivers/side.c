@@ -185,6 +185,24 @@ static void unmap(struct side *s)
 	s->pmem = NULL;
 }
 
+bool side_is(const struct side *s, const char *path)
+{
+	struct stat st;
+	bool block;
+
+	if (!s->h || stat(path, &st) < 0)
+		return false;
+	block = S_ISBLK(st.st_mode);
+	return s->id[0] == (block ? (uint64_t)st.st_rdev + 1 : (uint64_t)st.st_ino) &&
+	       s->id[1] == (block ? UINT64_MAX : (uint64_t)st.st_dev);
+}
+
+void side_hand_over(struct side *s, struct ummap_handover *to)
+{
+	if (s->h && side_driver->hand_over)
+		side_driver->hand_over(s->h, to);
+}
+
 int side_close(struct side *s)
 {
 	int err = s->h ? side_driver->close(s->h) : 0;

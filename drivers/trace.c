@@ -382,6 +382,13 @@ static int trace_reap(void *h, struct ummap_io **done, unsigned max, unsigned mi
 	return n;
 }
 
+static int trace_hand_over(void *h, struct ummap_handover *to)
+{
+	struct trace *t = h;
+
+	return t->next.hand_over ? t->next.hand_over(t->h, to) : 0;
+}
+
 /* --- opening and closing --- */
 
 /* PATH, or PATH.2 and so on where that exists. What is no file, such as /dev/stderr, is written to as it is. */
@@ -524,4 +531,5 @@ const struct ummap_driver ummap_driver_trace = {
 	.push = trace_push,
 	.set_notice = trace_set_notice,
 	.data = trace_data,
+	.hand_over = trace_hand_over,
 };

@@ -433,4 +433,5 @@ const struct ummap_driver ummap_driver_uring = {
 	.lend = file_lend,
 	.data = file_data,
 	.lock = file_lock,
+	.hand_over = file_hand_over,
 };

@@ -532,7 +532,9 @@ static int wal_close_handle(void *h)
 	struct wal *w = h;
 	int err = 0, closing;
 
-	if (w->writable && !behind_inherited(&w->home))
+	if (w->handed && !behind_inherited(&w->home))
+		wal_end_handed(w);
+	else if (w->writable && !behind_inherited(&w->home))
 		err = end_log(w);
 	if (w->log.file.h)
 		wal_close(&w->log);
@@ -564,4 +566,5 @@ const struct ummap_driver ummap_driver_wal = {
 	.epoch = wal_epoch,
 	.push = wal_push,
 	.set_notice = wal_set_notice,
+	.hand_over = wal_hand_over,
 };

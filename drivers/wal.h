@@ -18,6 +18,9 @@
 
 enum wal_full { WAL_FITS, WAL_FULL_UNTOLD, WAL_FULL_TOLD };
 
+/* Whether another handle is about to have the store: not; it goes on with the same log; it opens the store without this log. */
+enum wal_handed { WAL_NOT_HANDED, WAL_HANDED_LOG, WAL_HANDED_STORE };
+
 struct wal {
 	struct behind home;            /* the store */
 	struct wal_log log;            /* file.h NULL: read-only, and there is none */
@@ -41,6 +44,8 @@ struct wal {
 	_Atomic uint64_t asked;        /* for room, so many times */
 	_Atomic uint32_t served;       /* so many passes have ended */
 	_Atomic uint64_t freed;        /* passes that have given back room */
+	_Atomic uint32_t passing;      /* a lock: held for a pass of the thread, and while the store is handed over */
+	enum wal_handed handed;
 	struct notice notice;
 	_Atomic uint8_t full;          /* enum wal_full: whether wal.size was too small */
 	bool told;                     /* the thread's: that bringing home fails */
@@ -62,5 +67,9 @@ bool wal_make_room(struct wal *w);
 void wal_tell_full(struct wal *w);
 /* Brings home what may be; by one thread at a time. */
 int wal_bring_home(struct wal *w);
+
+/* The driver's call hand_over, and the end of a handle that was handed over. */
+int wal_hand_over(void *h, struct ummap_handover *to);
+void wal_end_handed(struct wal *w);
 
 #endif

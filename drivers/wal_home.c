@@ -375,7 +375,10 @@ static void *run(void *arg)
 		now_asked = w->asked;
 		if (now_asked != asked || (bytes && (quiet || bytes >= much))) {
 			asked = now_asked;
-			bring_home_or_tell(w);
+			futex_lock(&w->passing);
+			if (!w->stop)
+				bring_home_or_tell(w);
+			futex_unlock(&w->passing);
 			w->served++;
 			futex_wake(&w->served, INT32_MAX);
 			bytes = 0;

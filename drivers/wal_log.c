@@ -720,3 +720,25 @@ int wal_restart(struct wal_log *l)
 		side_resize(&l->file, RETAINED);
 	return 0;
 }
+
+int wal_resume(struct wal_log *l)
+{
+	struct side_head slots = { .magic = WAL_HEAD_MAGIC };
+	struct wal_head head;
+	uint64_t length;
+	int err;
+
+	futex_lock(&l->head_lock);
+	err = side_size(&l->file, &length);
+	if (!err)
+		err = length < l->end.at ? -EIO : side_head_read(&l->file, &slots, length, &head, sizeof(head));
+	if (!err && slots.number != l->slots.number) {
+		l->slots = slots;
+		err = write_head(l);
+	}
+	/* Neither what was appended nor what comes next can be relied on. */
+	if (err)
+		l->broken = true;
+	futex_unlock(&l->head_lock);
+	return err ? -EIO : 0;
+}

@@ -202,6 +202,9 @@ int wal_restart(struct wal_log *l);
 
 /* ---- Without it ---- */
 
+/* Another handle has opened the log and failed: writes the head again if that handle did. -EIO: records are missing. */
+int wal_resume(struct wal_log *l);
+
 /* From now on only the newest epoch can be gone back to. */
 int wal_forget_epochs(struct wal_log *l);
 /* What is before `spot` is at home. */

@@ -22,6 +22,7 @@
 #include "paging/pagecache.h"
 #include "io/plugin.h"
 #include "paging/remap.h"
+#include "paging/replace.h"
 #include "paging/segment.h"
 #include "paging/stats.h"
 #include "paging/sync.h"
@@ -510,65 +511,187 @@ static int check_remap(const struct mapping *map, const struct remap *want, int 
 	return 0;
 }
 
-/* One of a mapping's stores by another handle is that one: the locks that the mapping has of it are the old
- * handle's. */
-static void take_known(const struct mapping *map, struct store **store)
-{
-	for (unsigned i = 0; i < SEG_BACKINGS; i++) {
-		struct store *known = map->backings[i].store;
-
-		if (known && known != *store && io_same(known, *store)) {
-			io_close(*store);
-			*store = io_hold(known);
-		}
-	}
-}
-
 /* By URI, by descriptor, or as before. A store that is to get the contents may be a new one. */
 struct target {
 	const char *uri;
 	int fd;
 };
 
-static int open_new(const struct mapping *map, const struct target *to, bool migrates, struct store **store)
+static const char *uri_of(const struct target *to)
 {
-	if (to->uri)
-		return io_open(to->uri, writing(map) | (migrates ? UMMAP_O_CREATE : 0), store);
-	if (to->fd >= 0)
-		return io_open_fd(driver_for(to->fd), to->fd, writing(map), store);
-	io_hold(*store);
+	return to->uri || to->fd < 0 ? to->uri : driver_for(to->fd);
+}
+
+/* A change of the mapping's target that is being made. */
+struct change {
+	struct remap want;
+	struct replacement other;    /* what the target names */
+	struct identity id;          /* of it */
+	bool handed;                 /* the mapping's stores are handed over to it (replace.h) */
+	bool synced;                 /* the mapping was synced for that */
+};
+
+static int open_other(struct change *c)
+{
+	struct store *store;
+	int err = c->other.fd >= 0 ? io_open_fd(c->other.uri, c->other.fd, c->other.oflags, &store) :
+		  io_open(c->other.uri, c->other.oflags, &store);
+
+	if (!err)
+		c->want.store = store;
+	return err;
+}
+
+/* The contents are dropped: another size can be had before that, while it can be undone. */
+static int begin_switch(struct mapping *map, struct change *c, int sync)
+{
+	const struct backing *now = &map->backings[map->current];
+	size_t before = map->size;
+	int err = 0;
+
+	if (sync & UMMAP_SYNC)
+		err = sync_all(map);
+	if (!err && c->want.size > before)
+		err = remap_apply(map, &(struct remap){ .store = now->store, .offset = now->offset, .size = c->want.size });
+	if (!err)
+		err = replace_begin_switch(map, &c->other);
+	c->handed = !err;
+	if (!err)
+		err = open_other(c);
+	if (err && c->handed)
+		replace_end(map, &c->id, true);
+	if (err && map->size > before)
+		remap_apply(map, &(struct remap){ .store = now->store, .offset = now->offset, .size = before });
+	c->handed = !err;
+	return err;
+}
+
+static int begin_keep(struct mapping *map, struct change *c)
+{
+	const struct backing *now;
+	int err;
+
+	err = replace_keep(map, &c->other);
+	if (err)
+		return err;
+	now = &map->backings[map->current];
+	/* The older store that was in the way may be all that the sync has closed. */
+	if (!io_is(now->store, &c->id))
+		return open_other(c);
+	c->want.store = io_hold(now->store);
+	c->want.moved = c->want.offset != now->offset;
 	return 0;
+}
+
+/* What would refuse the new range later on, when going back is more difficult. */
+static int check_range(struct mapping *map, const struct change *c)
+{
+	struct lock *lock;
+	int err;
+
+	if (map->pinned)
+		return fail(EBUSY, "part of the mapping is pinned; umunpin it first");
+	err = lock_range(map, map->backings[map->current].store, c->want.offset, c->want.size, &lock);
+	lock_drop(lock);
+	return err;
+}
+
+/* The other store ends at the same bytes as one of the mapping's. */
+static int begin_replacing(struct mapping *map, struct change *c, int sync)
+{
+	int err = check_range(map, c);
+
+	if (err)
+		return err;
+	c->synced = !c->want.switch_over || sync & UMMAP_SYNC;
+	return c->want.switch_over ? begin_switch(map, c, sync) : begin_keep(map, c);
+}
+
+/* Sets want.store, which the caller has to close. */
+static int find_store(struct mapping *map, struct change *c, int sync)
+{
+	struct store *known;
+	int err = io_identify(c->other.uri, c->other.fd, &c->id);
+
+	if (err)
+		return err;
+	known = replace_find(map, &c->id);
+	if (known)
+		c->want.store = io_hold(known);
+	else if (replace_is_needed(map, &c->id))
+		err = begin_replacing(map, c, sync);
+	else
+		err = open_other(c);
+	/* A store that is no file is known by its handle only. */
+	for (unsigned i = 0; i < SEG_BACKINGS && !err && !c->handed; i++) {
+		known = map->backings[i].store;
+		if (known && known != c->want.store && io_is_like(known, c->want.store)) {
+			io_close(c->want.store);
+			c->want.store = io_hold(known);
+		}
+	}
+	return err;
+}
+
+/* The other handle ends before the mapping's own goes on. */
+static void end_change(struct mapping *map, struct change *c)
+{
+	io_close(c->want.store);
+	if (c->handed)
+		replace_end(map, &c->id, true);
+	identity_free(&c->id);
+}
+
+/* want.store is open. */
+static int change_target(struct mapping *map, struct change *c, int sync)
+{
+	struct remap *want = &c->want;
+	struct backing *now;
+	int err = lock_range(map, want->store, want->offset, want->size, &want->lock);
+
+	if (!err && sync & UMMAP_SYNC && !c->synced)
+		err = sync_all(map);
+	if (!err)
+		err = remap_apply(map, want);
+	if (err) {
+		lock_drop(want->lock);
+		return err;
+	}
+	now = &map->backings[map->current];
+	lock_drop(now->lock);
+	now->lock = want->lock;
+	if (c->handed)
+		replace_end(map, &c->id, false);
+	c->handed = false;
+	return pagecache_prepare(map);
 }
 
 static int remap(struct mapping *map, size_t size, const struct target *to, off_t offset, int sync)
 {
 	const struct backing *now = &map->backings[map->current];
-	struct remap want = { .store = now->store, .offset = offset == -1 ? now->offset : (uint64_t)offset,
-			      .size = size ? size : map->size, .switch_over = sync & UMMAP_SWITCH };
-	struct lock *before;
+	bool named = to->uri || to->fd >= 0;
+	struct change c = { .want = { .store = now->store, .offset = offset == -1 ? now->offset : (uint64_t)offset,
+				      .size = size ? size : map->size, .switch_over = sync & UMMAP_SWITCH } };
 	int err;
 
-	want.moved = to->uri || to->fd >= 0 || want.offset != now->offset;
-	err = check_remap(map, &want, sync);
-	if (!err)
-		err = open_new(map, to, !want.switch_over, &want.store);
+	c.want.moved = named || c.want.offset != now->offset;
+	err = check_remap(map, &c.want, sync);
 	if (err)
 		return err;
-	take_known(map, &want.store);
-	err = lock_range(map, want.store, want.offset, want.size, &want.lock);
-	if (!err && sync & UMMAP_SYNC)
-		err = sync_all(map);
-	if (!err)
-		err = remap_apply(map, &want);
-	if (!err)
-		err = pagecache_prepare(map);
-	before = want.lock;
-	if (!err) {
-		before = map->backings[map->current].lock;
-		map->backings[map->current].lock = want.lock;
+	c.other = (struct replacement){ .uri = uri_of(to), .fd = to->uri ? -1 : to->fd, .id = &c.id, .offset = c.want.offset,
+					.oflags = writing(map) };
+	if (to->uri && !c.want.switch_over)
+		c.other.oflags |= UMMAP_O_CREATE;
+	if (named)
+		err = find_store(map, &c, sync);
+	else
+		io_hold(now->store);
+	if (err) {
+		identity_free(&c.id);
+		return err;
 	}
-	lock_drop(before);
-	io_close(want.store);
+	err = change_target(map, &c, sync);
+	end_change(map, &c);
 	return err;
 }
 

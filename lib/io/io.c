@@ -110,15 +110,24 @@ static int open_store(const char *text, int fd, int oflags, struct store **store
 		memcpy(&s->driver, d, min_size(d->struct_size, sizeof(s->driver)));
 		err = open_handle(s, &u, fd, oflags);
 	}
+	/* Afterwards, because opening may make the file. */
+	if (!err) {
+		err = identity_make(&s->identity, &u, fd);
+		if (err)
+			s->driver.close(s->handle);
+	}
 	uri_free(&u);
 	if (!err && (oflags & UMMAP_O_WRITE) && (!s->driver.write || !(s->geom.caps & UMMAP_CAP_WRITE))) {
 		s->driver.close(s->handle);
+		identity_free(&s->identity);
 		err = fail(EACCES, "driver \"%s\" cannot write this store", d->scheme);
 	}
 	if (!err && !(s->geom.caps & UMMAP_CAP_FAULTSAFE)) {
 		err = worker_start_calls(CALL_THREADS);
-		if (err)
+		if (err) {
 			s->driver.close(s->handle);
+			identity_free(&s->identity);
+		}
 	}
 	if (err) {
 		free(s);
@@ -152,9 +161,11 @@ int io_open(const char *uri, int oflags, struct store **store)
 	return open_store(uri, -1, oflags, store);
 }
 
+/* io_uring does not work here. */
+static _Atomic bool has_no_uring;
+
 int io_open_fd(const char *uri, int fd, int oflags, struct store **store)
 {
-	static _Atomic bool told;
 	int err;
 
 	if (uri)
@@ -162,7 +173,7 @@ int io_open_fd(const char *uri, int fd, int oflags, struct store **store)
 	err = open_store("uring", fd, oflags, store);
 	if (err != -EOPNOTSUPP)
 		return err;
-	if (!atomic_exchange(&told, true))
+	if (!atomic_exchange(&has_no_uring, true))
 		log_line(LOG_INFO, "io", "%s; the driver is posix", fail_message());
 	fail_clear();
 	return open_store("posix", fd, oflags, store);
@@ -196,6 +207,7 @@ static int close_handle(struct store *store)
 
 	if (err)
 		log_line(LOG_WARN, "io", "closing a %s store: %s", store->driver.scheme, strerror(-err));
+	identity_free(&store->identity);
 	free(store);
 	return err;
 }
@@ -226,6 +238,7 @@ void io_part(struct store *store, struct ummap_driver *driver, void **handle)
 {
 	*driver = store->driver;
 	*handle = store->handle;
+	identity_free(&store->identity);
 	free(store);
 }
 
@@ -237,6 +250,79 @@ const struct ummap_geom *io_geom(const struct store *store)
 bool io_same(const struct store *a, const struct store *b)
 {
 	return a == b || (a->geom.id[0] && a->geom.id[0] == b->geom.id[0] && a->geom.id[1] == b->geom.id[1]);
+}
+
+/* ---- A store that is named by another URI ---- */
+
+/* Where no driver is named, the one that io_open_fd takes. */
+static const char *driver_of(const char *text)
+{
+	return text ? text : has_no_uring ? "posix" : "uring";
+}
+
+int io_identify(const char *text, int fd, struct identity *id)
+{
+	const struct ummap_driver *d;
+	struct uri u;
+	int err = uri_parse(driver_of(text), &u);
+
+	if (err)
+		return err;
+	err = resolve(&u, &d);
+	if (!err)
+		err = identity_make(id, &u, fd);
+	uri_free(&u);
+	return err;
+}
+
+bool io_is(const struct store *store, const struct identity *id)
+{
+	return identity_equal(&store->identity, id);
+}
+
+bool io_meets(const struct store *store, const struct identity *id)
+{
+	/* Where there is no file, two stores of one URI are the same only perhaps. */
+	return identity_meets(&store->identity, id) && (id->file[1] || store->driver.hand_over);
+}
+
+bool io_is_like(const struct store *a, const struct store *b)
+{
+	return a == b || (io_same(a, b) && strcmp(a->identity.way, b->identity.way) == 0);
+}
+
+int io_hand_over(struct store *store, int how, const char *text, int fd, const struct store *other)
+{
+	struct ummap_handover to = { .how = how, .driver = other ? &other->driver : NULL, .h = other ? other->handle : NULL };
+	const struct ummap_driver *d;
+	struct uri u;
+	int err;
+
+	if (!store->driver.hand_over)
+		return 0;
+	err = uri_parse(driver_of(text), &u);
+	if (err)
+		return err;
+	err = resolve(&u, &d);
+	if (!err) {
+		to.to = &u.layer[0];
+		err = store->driver.hand_over(store->handle, &to);
+		if (err < 0)
+			fail(-err, "cannot hand the store over to %s: %s", fd < 0 ? text : "the descriptor",
+			     *to.why ? to.why : strerror(-err));
+	}
+	uri_free(&u);
+	return err;
+}
+
+void io_cancel_hand_over(struct store *store)
+{
+	struct ummap_handover to = { .how = UMMAP_HANDOVER_CANCEL };
+	int err = store->driver.hand_over ? store->driver.hand_over(store->handle, &to) : 0;
+
+	if (err)
+		log_line(LOG_ERROR, "io", "cannot go on with the %s store as before: %s. Try to end the mapping and open it again",
+			 store->driver.scheme, *to.why ? to.why : strerror(-err));
 }
 
 int io_lock(struct store *store, uint64_t off, uint64_t len, int how, char why[160])

@@ -7,10 +7,13 @@
 #include <stdint.h>
 #include <ummap-driver.h>
 
+#include "io/identity.h"
+
 struct store {
 	struct ummap_driver driver;  /* a copy, so that fields an older driver lacks are NULL */
 	void *handle;
 	struct ummap_geom geom;
+	struct identity identity;
 	_Atomic uint32_t turn;
 	_Atomic unsigned owners;
 	_Atomic uint64_t data_begin; /* there are bytes in [data_begin, data_end), for all that is known ... */

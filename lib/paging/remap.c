@@ -300,12 +300,16 @@ static void start_again(struct mapping *map)
 	map->current = 0;
 }
 
-/* Puts a mapping that was in place there again, if its store allows it: only one that has all of it can be the
- * mapped range. Where that cannot be had now, segments hold the rest until the next sync tries again. */
-static void go_back(struct mapping *map)
+/* Only a store that has all of it can be the mapped range. Where that cannot be had now, segments hold the rest until the
+ * next sync tries again. */
+void remap_in_place(struct mapping *map)
 {
-	int earlier = writeback_take_error(map), err = sync_all(map);
+	int earlier, err;
 
+	if (!io_maps(map->backings[map->current].store))
+		return;
+	earlier = writeback_take_error(map);
+	err = sync_all(map);
 	map->error = earlier;
 	if (err)
 		return;
@@ -322,8 +326,7 @@ static int apply_in_place(struct mapping *map, struct remap *want)
 	if (err)
 		return err;
 	err = apply(map, want);
-	if (io_maps(map->backings[map->current].store))
-		go_back(map);
+	remap_in_place(map);
 	return err;
 }
 

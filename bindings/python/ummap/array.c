@@ -7,9 +7,10 @@
  *  - Who asks for plain bytes, as os.write and readinto do, hands them to the kernel: they are pinned until the buffer is
  *    released. A memoryview asks for more, lives longer, and pins nothing.
  *  - close ends an array in place: nothing that is left of it can be touched.
+ *  - The garbage collector finds reference cycles through an array that a view stands on, which ndarray hides from it.
  *
- * It needs no header of numpy's: of an array's structure only the first field behind the object's head is used, which is
- * where its data begins in every numpy.
+ * It needs no header of numpy's: the first fields of an array's structure are the same in every numpy since 1.0, and where
+ * `base` is is tried out before it is used.
  */
 #include "_ummap.h"
 
@@ -23,6 +24,8 @@ static char pinned_mark;
 static struct {
 	PyTypeObject *ndarray;
 	destructor dealloc;
+	traverseproc traverse;
+	inquiry clear;
 	binaryfunc subscript;
 	objobjargproc ass_subscript;
 	int (*getbuffer)(PyObject *self, Py_buffer *view, int flags);
@@ -32,9 +35,21 @@ static struct {
 /* Names of attributes, made once. */
 static PyObject *name_mapping, *name_rows, *name_view, *shared_names[3];
 
+/* The beginning of every array. */
+struct array {
+	PyObject_HEAD
+	char *data;
+	int dimensions;
+	Py_ssize_t *shape, *strides;
+	PyObject *base;          /* the object whose memory this is; NULL: its own */
+};
+
+/* The collector follows `base`: it is where it is thought to be, and ndarray does not follow it itself. */
+static bool follows_base;
+
 static char *data_of(PyObject *array)
 {
-	return *(char **)(array + 1);
+	return ((struct array *)array)->data;
 }
 
 /* A new reference; None: it has none. */
@@ -218,10 +233,28 @@ static PyObject *array_enter(PyObject *self, PyObject *unused)
 	return Py_NewRef(self);
 }
 
+/*
+ * The memory of an array must stay until the array itself goes, so nothing is cleared here. Each cycle through `base` has an
+ * attribute of an array in it, too, and Python's class clears these.
+ */
+static int array_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	Py_VISIT(Py_TYPE(self));
+	if (follows_base)
+		Py_VISIT(((struct array *)self)->base);
+	return super.traverse ? super.traverse(self, visit, arg) : 0;
+}
+
+static int array_clear(PyObject *self)
+{
+	return super.clear ? super.clear(self) : 0;
+}
+
 static void array_dealloc(PyObject *self)
 {
 	PyTypeObject *type = Py_TYPE(self);
 
+	PyObject_GC_UnTrack(self);
 	super.dealloc(self);
 	Py_DECREF(type);
 }
@@ -241,6 +274,10 @@ static PyMethodDef methods[] = {
 
 static PyType_Slot slots[] = {
 	{ Py_tp_dealloc, array_dealloc },
+	{ Py_tp_traverse, array_traverse },
+	{ Py_tp_clear, array_clear },
+	{ Py_tp_alloc, PyType_GenericAlloc },
+	{ Py_tp_free, PyObject_GC_Del },
 	{ Py_tp_methods, methods },
 	{ Py_mp_subscript, array_subscript },
 	{ Py_mp_ass_subscript, array_ass_subscript },
@@ -249,7 +286,9 @@ static PyType_Slot slots[] = {
 	{ 0, NULL },
 };
 
-static PyType_Spec spec = { "ummap._ummap.Array", 0, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots };
+static PyType_Spec spec = {
+	"ummap._ummap.Array", 0, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots,
+};
 
 static int make_names(void)
 {
@@ -266,16 +305,33 @@ static int make_names(void)
 	return name_mapping && name_rows && name_view ? 0 : -1;
 }
 
+/* Whether the base of a view is where struct array has it; -1: an exception is set. */
+static int try_base(PyObject *ndarray)
+{
+	PyObject *array = PyObject_CallFunction(ndarray, "i", 1);
+	PyObject *view = array ? PyObject_CallMethodObjArgs(array, name_view, NULL) : NULL;
+	int found = view ? ((struct array *)view)->base == array : -1;
+
+	Py_XDECREF(view);
+	Py_XDECREF(array);
+	return found;
+}
+
 PyObject *array_type(PyObject *module, PyObject *ndarray)
 {
 	PyTypeObject *nd = (PyTypeObject *)Py_NewRef(ndarray);
 	PyObject *bases, *type;
+	int found;
 
 	(void)module;
-	if (make_names() == -1)
+	found = make_names() == -1 ? -1 : try_base(ndarray);
+	if (found == -1)
 		return NULL;
 	super.ndarray = nd;
 	super.dealloc = (destructor)PyType_GetSlot(nd, Py_tp_dealloc);
+	super.traverse = (traverseproc)PyType_GetSlot(nd, Py_tp_traverse);
+	super.clear = (inquiry)PyType_GetSlot(nd, Py_tp_clear);
+	follows_base = found && !super.traverse;
 	super.subscript = (binaryfunc)PyType_GetSlot(nd, Py_mp_subscript);
 	super.ass_subscript = (objobjargproc)PyType_GetSlot(nd, Py_mp_ass_subscript);
 	super.getbuffer = (int (*)(PyObject *, Py_buffer *, int))PyType_GetSlot(nd, Py_bf_getbuffer);

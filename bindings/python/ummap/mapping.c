@@ -688,11 +688,26 @@ static void end_dropped(struct mapping *m)
 	PyErr_Restore(type, value, trace);
 }
 
+/* The mapping itself stays until the object goes: what stands on its memory may go later. */
+static int mapping_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	Py_VISIT(Py_TYPE(self));
+	Py_VISIT(of(self)->name);
+	return 0;
+}
+
+static int mapping_clear(PyObject *self)
+{
+	Py_CLEAR(of(self)->name);
+	return 0;
+}
+
 static void mapping_dealloc(PyObject *self)
 {
 	PyTypeObject *type = Py_TYPE(self);
 	struct mapping *m = of(self);
 
+	PyObject_GC_UnTrack(self);
 	if (m->weak)
 		PyObject_ClearWeakRefs(self);
 	if (m->base)
@@ -880,6 +895,8 @@ static PyMemberDef members[] = {
 static PyType_Slot slots[] = {
 	{ Py_tp_new, mapping_new },
 	{ Py_tp_dealloc, mapping_dealloc },
+	{ Py_tp_traverse, mapping_traverse },
+	{ Py_tp_clear, mapping_clear },
 	{ Py_tp_methods, methods },
 	{ Py_tp_getset, getset },
 	{ Py_tp_members, members },
@@ -892,7 +909,8 @@ static PyType_Slot slots[] = {
 };
 
 static PyType_Spec spec = {
-	"ummap._ummap.Mapping", sizeof(struct mapping), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots,
+	"ummap._ummap.Mapping", sizeof(struct mapping), 0,
+	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots,
 };
 
 PyObject *mapping_type(PyObject *module)

@@ -222,6 +222,74 @@ class End(InFolder):
         del w
         self.assertEqual(ummap.stat()["mappings"], before)
 
+    def test_cycles_are_collected(self):
+        """The mapping of an array in a reference cycle ends, and its file can be written by another one."""
+        def view(a):
+            a.part = a[10:]
+
+        def view_of_a_view(a):
+            a.part = a[10:].view()[::2]
+
+        def itself(a):
+            a.part = a
+
+        def by_a_list(a):
+            a.part = [{"rows": a[5]}]
+
+        def by_a_mapping(a):
+            a._mmap.array = a
+
+        def by_a_memoryview(a):
+            a.part = memoryview(a._mmap)
+            a._mmap.array = a
+
+        def two(a):
+            b = a[20:]
+            a.part, b.part = b, a[3:]
+
+        self.make()
+        before = ummap.stat()["mappings"]
+        for tie in (view, view_of_a_view, itself, by_a_list, by_a_mapping, by_a_memoryview, two):
+            with self.subTest(tie=tie.__name__):
+                a = ummap.memmap(self.path, "f4", "r+", shape=(1000, 256))
+                a[0] = 17
+                tie(a)
+                del a
+                gc.collect()
+                self.assertEqual(ummap.stat()["mappings"], before)
+                with ummap.memmap(self.path, "f4", "r+", shape=(1000, 256)) as b:
+                    self.assertEqual(b[0, 0], 17)
+                    b[0] = 0
+
+    def test_cycles_that_are_in_use_are_not_collected(self):
+        self.make()
+        before = ummap.stat()["mappings"]
+        a = ummap.memmap(self.path, "f4", "r+", shape=(1000, 256))
+        a.part = a[10:]
+        view, plain = a[900:], np.asarray(a)[500:]
+        del a
+        gc.collect()
+        self.assertEqual((view[3, 0], plain[3, 0], view.base.part[0, 0]), (903, 503, 10))
+        self.assertIs(view.base.part.base, view.base)
+        del view
+        gc.collect()
+        self.assertEqual((plain[4, 0], ummap.stat()["mappings"]), (504, before + 1))
+        del plain
+        gc.collect()
+        self.assertEqual(ummap.stat()["mappings"], before)
+
+    def test_bytes_in_a_cycle_are_collected(self):
+        self.make()
+        before = ummap.stat()["mappings"]
+        m = ummap.open(self.path, "r+")
+        m.itself, m.view = m, memoryview(m)
+        m[0] = 7
+        del m
+        gc.collect()
+        self.assertEqual(ummap.stat()["mappings"], before)
+        with open(self.path, "rb") as f:
+            self.assertEqual(f.read(1), b"\7")
+
 
 class BadInput(InFolder):
     def refused(self, kind, pattern, *args, **kwargs):

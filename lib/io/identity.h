@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a URI or a descriptor leads to, known before it is opened: the file at its end, and the way there. */
+#ifndef IDENTITY_H
+#define IDENTITY_H
+
+#include "io/uri.h"
+
+#include <stdbool.h>
+
+struct identity {
+	uint64_t file[2];        /* device and inode of the file or block device at the end; file[1] 0: there is none */
+	char *way;               /* all drivers with their keys, the outermost first */
+	char *end;               /* the last driver with its path and keys */
+};
+
+/* fd: -1, or the descriptor that takes the place of the path. 0, or -ENOMEM with a sentence. */
+int identity_make(struct identity *id, const struct uri *u, int fd);
+void identity_free(struct identity *id);
+/* Whether both lead to the same file through the same drivers with the same keys. */
+bool identity_equal(const struct identity *a, const struct identity *b);
+/* Whether both may end at the same bytes, through whatever drivers. */
+bool identity_meets(const struct identity *a, const struct identity *b);
+
+#endif

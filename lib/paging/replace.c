@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The same file by another URI. Two handles with different filters must not be used side by side: the older one may hold
+ * contents that the newer one does not see, and may write them to the file later. So the mapping is synced, the older
+ * handle is handed over (ummap-driver.h: hand_over), the newer one is opened, and takes its place at once. Locks are never
+ * given up in between: drivers keep them for both handles.
+ *
+ * If both handles show the same bytes, as all filters but cow+ have it, segments stay as they are. Otherwise the contents
+ * are copied from store to store, where they differ.
+ */
+#include "paging/replace.h"
+
+#include "base/log.h"
+#include "paging/flush.h"
+#include "paging/inplace.h"
+#include "paging/lock.h"
+#include "paging/pagecache.h"
+#include "paging/segment.h"
+#include "paging/sync.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+struct store *replace_find(const struct mapping *map, const struct identity *id)
+{
+	for (unsigned i = 0; i < SEG_BACKINGS; i++) {
+		if (map->backings[i].store && io_is(map->backings[i].store, id))
+			return map->backings[i].store;
+	}
+	return NULL;
+}
+
+static bool meets(const struct mapping *map, unsigned i, const struct identity *id)
+{
+	return map->backings[i].store && io_meets(map->backings[i].store, id);
+}
+
+bool replace_is_needed(const struct mapping *map, const struct identity *id)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < SEG_BACKINGS; i++)
+		any = any || meets(map, i, id);
+	return any;
+}
+
+/* ---- Handing over ---- */
+
+static void cancel(struct mapping *map, const struct identity *id, unsigned n)
+{
+	while (n-- > 0) {
+		if (meets(map, n, id))
+			io_cancel_hand_over(map->backings[n].store);
+	}
+}
+
+static int hand_over(struct mapping *map, const struct replacement *r, int how)
+{
+	unsigned i;
+	int err = 0;
+
+	for (i = 0; i < SEG_BACKINGS && !err; i++) {
+		if (meets(map, i, r->id))
+			err = io_hand_over(map->backings[i].store, how, r->uri, r->fd, NULL);
+	}
+	if (err)
+		cancel(map, r->id, i - 1);
+	return err;
+}
+
+int replace_begin_switch(struct mapping *map, const struct replacement *r)
+{
+	int err;
+
+	seg_hide(map);
+	/* Jobs that found one of its segments before may be writing it. */
+	map_quiesce(map);
+	err = hand_over(map, r, UMMAP_HANDOVER_SWITCH);
+	if (err)
+		seg_show(map);
+	return err;
+}
+
+void replace_end(struct mapping *map, const struct identity *id, bool failed)
+{
+	if (failed)
+		cancel(map, id, SEG_BACKINGS);
+	seg_show(map);
+}
+
+/* ---- Contents ---- */
+
+static int transfer(struct mapping *map, struct store *store, uint8_t op, void *buf, size_t len, uint64_t off)
+{
+	struct ummap_io io = { .op = op, .buf = buf, .len = len, .off = off };
+
+	return io_run(store, &io, 1, false, &map->stat.io);
+}
+
+/* Copies segment i, of which no frame is newer than the store, where the other store has it differently. */
+static int copy_segment(struct mapping *map, struct store *to, uint64_t offset, size_t i, char *buf)
+{
+	const struct backing *from = &map->backings[map->current];
+	size_t at = i << map->shift, len = map_len(map, i);
+	char *there = buf + map->seg_size;
+	int err = 0;
+
+	if (map_reads(map, map_seg(map, i)))
+		err = transfer(map, from->store, UMMAP_IO_READ, buf, len, from->offset + at);
+	else
+		memset(buf, 0, len);
+	if (!err)
+		err = transfer(map, to, UMMAP_IO_READ, there, len, offset + at);
+	if (!err && memcmp(buf, there, len) != 0)
+		err = transfer(map, to, UMMAP_IO_WRITE, buf, len, offset + at);
+	return err;
+}
+
+static int copy_contents(struct mapping *map, struct store *to, uint64_t offset)
+{
+	size_t size = 2 * map->seg_size;
+	char *buf = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	bool kept;
+	int err = 0;
+
+	if (buf == MAP_FAILED)
+		return fail(ENOMEM, "no memory to copy the contents to the other store");
+	for (size_t i = 0; i < map->segs && !err; i++)
+		err = copy_segment(map, to, offset, i, buf);
+	munmap(buf, size);
+	if (!err)
+		err = io_lengthen(to, offset + map->stored);
+	if (!err)
+		err = io_flush(to, &kept, &map->stat.io);
+	return err ? fail(-abs(err), "cannot copy the contents to the other store: %s", strerror(abs(err))) : 0;
+}
+
+/* ---- Going on with the contents ---- */
+
+static int open_other(const struct replacement *r, struct store **store)
+{
+	return r->fd >= 0 ? io_open_fd(r->uri, r->fd, r->oflags, store) : io_open(r->uri, r->oflags, store);
+}
+
+static int take_lock(struct mapping *map, struct backing *to, uint64_t offset)
+{
+	lock_drop(to->lock);
+	to->lock = NULL;
+	to->offset = offset;
+	return map->writable ? lock_take(map, to->store, offset, map->size, map->writers, &to->lock) : 0;
+}
+
+/* The other store shows other bytes than the mapping's. */
+static int give_contents(struct mapping *map, const struct replacement *r, struct backing *to)
+{
+	int err = io_hand_over(map->backings[map->current].store, UMMAP_HANDOVER_FINISH, r->uri, r->fd, to->store);
+
+	if (err)
+		return err < 0 ? err : 0;
+	/* A copy within one file could overwrite what it is going to read. */
+	if (r->id->file[1] && io_geom(to->store)->id[0] == r->id->file[1])
+		return fail(EINVAL, "both stores have their bytes in one file, at different places, so the contents cannot migrate. "
+			    "Try another file first, or UMMAP_SWITCH");
+	err = take_lock(map, to, r->offset);
+	return err ? err : copy_contents(map, to->store, r->offset);
+}
+
+/* The mapping's store was handed over, and the other one is open. */
+static int carry(struct mapping *map, const struct replacement *r, struct backing *to)
+{
+	const struct backing *now = &map->backings[map->current];
+	int err;
+
+	to->read = now->read;
+	err = take_lock(map, to, now->offset);
+	if (!err && !io_same(now->store, to->store))
+		err = give_contents(map, r, to);
+	if (err) {
+		lock_drop(to->lock);
+		to->lock = NULL;
+	}
+	return err;
+}
+
+static void put_in(struct mapping *map, const struct backing *to)
+{
+	struct backing before = map->backings[map->current];
+
+	map->backings[map->current] = *to;
+	map->stored = max_size(map->stored, remap_stored(to->store, to->offset, map->size));
+	/* What later flushes may fail to make durable was made so by the older store. */
+	flush_forget(map, false);
+	lock_drop(before.lock);
+	io_close(before.store);
+}
+
+static int replace(struct mapping *map, const struct replacement *r)
+{
+	struct backing to = { .store = NULL };
+	int err = hand_over(map, r, UMMAP_HANDOVER_KEEP);
+
+	if (err)
+		return err;
+	err = open_other(r, &to.store);
+	if (!err) {
+		err = carry(map, r, &to);
+		if (err)
+			io_close(to.store);
+	}
+	if (err)
+		cancel(map, r->id, SEG_BACKINGS);
+	else
+		put_in(map, &to);
+	return err;
+}
+
+int replace_keep(struct mapping *map, const struct replacement *r)
+{
+	bool in_place = map->in_place;
+	int err = sync_all(map), left = 0;
+
+	if (!err && in_place)
+		err = left = inplace_leave(map);
+	if (!err)
+		err = pagecache_unmap(map, 0, map->segs);
+	/* The sync has closed an older store, which may have been the only one to be handed over. */
+	if (!err && replace_is_needed(map, r->id)) {
+		seg_hide(map);
+		map_quiesce(map);
+		err = replace(map, r);
+		seg_show(map);
+	}
+	if (in_place && !left && !map->in_place)
+		remap_in_place(map);
+	return err;
+}
