@@ -2058,7 +2058,8 @@ int main(int argc, char **argv)
 		run_part(&all[i], UNDER);
 		if (all[i].stats)
 			check_taken(&all[i]);
-		if (all[i].others)
+		/* A heap has a file of its own, which nobody else can open. */
+		if (all[i].others || all[i].heap)
 			continue;
 		run_part(&all[i], EXCLUSIVE);
 		if (all[i].stats)
