@@ -61,15 +61,17 @@ static void say(const char *text)
 		return; /* nobody listens: SIGBUS says the rest */
 }
 
-/* Storage failed a load. This runs inside the library's signal handler, so it does no more than write(2). */
+/* Storage failed a load. This runs inside the library's signal handler, so it calls nothing but write(2). */
 static void load_failed(void *addr, int error)
 {
-	const char *why = strerrordesc_np(error);
+	char number[16] = "", *digit = number + sizeof(number) - 1;
 
 	(void)addr;
-	say("\nwordcount: storage failed to give the text or the table: ");
-	say(why ? why : "unknown error");
-	say("\n");
+	for (; error > 0; error /= 10)
+		*--digit = (char)('0' + error % 10);
+	say("\nwordcount: cannot load the text or the table: error ");
+	say(digit);
+	say(" (see errno(3))\n");
 }
 
 static double now(void)
