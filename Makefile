@@ -340,6 +340,7 @@ install: lib tools
 	install -m 644 policies/skeleton.c $(DESTDIR)$(DOCDIR)/policies
 	for file in $$(find examples -type f -name '*.[cfhp]*' ! -name '*.pyc'); do \
 		install -D -m 644 $$file $(DESTDIR)$(DOCDIR)/$$file || exit; done
+	$(if $(DESTDIR),,@tools/update-linker-cache '$(LIBDIR)' $(SONAME))
 
 # Installs again, into an empty place, and removes what came there: a list of its own would fall behind. Of the folders
 # only ours go, and only when nobody else has put anything in.

@@ -236,8 +236,11 @@ static void report_counters(void)
 
 	if (umstat(NULL, &s) < 0)
 		die("no statistics: %s", umerrormsg());
-	printf("memory    peak %.1f MiB (VmHWM, all of the process), budget %.1f MiB, exceeded by at most %.1f MiB\n",
-	       peak_memory() / MIB, (double)s.budget_bytes / MIB, (double)s.over_budget_peak / MIB);
+	printf("memory    budget %.1f MiB, exceeded by at most %.1f MiB\n", (double)s.budget_bytes / MIB,
+	       (double)s.over_budget_peak / MIB);
+	printf("          peak of the process %.1f MiB (VmHWM): what is beyond the budget is the program, and pages of the\n"
+	       "          kernel's page cache that the mapping of the text shows; the kernel takes them back when it needs memory\n",
+	       peak_memory() / MIB);
 	printf("faults    %" PRIu64 " loads, %" PRIu64 " stores, %" PRIu64 " first stores to loaded segments\n",
 	       s.read_faults, s.write_faults, s.upgrade_faults);
 	printf("          %" PRIu64 " of them found on standby, %" PRIu64 " read ahead (of %" PRIu64 ", %" PRIu64
