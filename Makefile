@@ -26,7 +26,7 @@ override LDFLAGS += $(SANITIZE) -pthread
 HEADERS = $(wildcard include/*.h include/*.hpp) include/ummap_coarray.f90
 # The skeletons are for authors. A driver whose library is missing gives way to a file that says so. `make PMEM= URING=` builds as if both were.
 PMEM := $(shell pkg-config --exists libpmem2 2> /dev/null && echo libpmem2)
-URING := $(shell pkg-config --exists liburing 2> /dev/null && echo liburing)
+URING := $(shell pkg-config --exists 'liburing >= 2.3' 2> /dev/null && echo liburing)
 # jemalloc's archive, of which libumalloc has a copy inside.
 JEMALLOC := $(filter /%,$(shell $(CC) -print-file-name=libjemalloc_pic.a))
 # What libummap-object needs. Its tests are among those of the rule for all of them, so this stands before it.
@@ -35,7 +35,9 @@ LEFT_OUT = $(if $(JEMALLOC),,tests/umalloc/%.c) $(if $(OBJECT),,tests/object/%.c
 	$(if $(URING),,drivers/uring.c %/test_uring.c %/test_uffd_uring.c)
 ABSENT = $(if $(PMEM),,pmem) $(if $(URING),,uring)
 LIB_SRC = $(filter-out $(LEFT_OUT),$(wildcard lib/*/*.c drivers/*.c policies/*.c))
-LIBS += $(if $(PMEM)$(URING),$(shell pkg-config --libs $(PMEM) $(URING)))
+# A library of its own before glibc 2.34.
+DL = -ldl
+LIBS += $(if $(PMEM)$(URING),$(shell pkg-config --libs $(PMEM) $(URING))) $(DL)
 ABSENT_OBJ = $(ABSENT:%=$B/drivers/absent_%.o)
 LIB_OBJ = $(LIB_SRC:%.c=$B/%.o) $(ABSENT_OBJ)
 SONAME = libummap.so.$(SOMAJOR)
@@ -57,7 +59,8 @@ PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard te
 	$B/tests/plugins/ummap-driver-skeleton.so $B/tests/plugins/ummap-policy-skeleton.so
 # What tests/run asks about the kernel, and what makes the kernel look older (check-nomove).
 OLD_KERNEL = $B/tests/has_uffd $B/tests/no_move.so
-BENCHES = $(patsubst bench/%.c,$B/bench/%,$(filter-out $(if $(JEMALLOC),,bench/umalloc.c),$(wildcard bench/*.c)))
+# They are compared with io_uring.
+BENCHES = $(if $(URING),$(patsubst bench/%.c,$B/bench/%,$(filter-out $(if $(JEMALLOC),,bench/umalloc.c),$(wildcard bench/*.c))))
 EXAMPLES = $(patsubst examples/%.c,$B/examples/%,$(wildcard examples/*.c))
 LINK_SO = -L$B -Wl,--as-needed -lummap -Wl,--no-as-needed -Wl,-rpath,$(abspath $B)
 
@@ -103,7 +106,7 @@ $B/%.o: %.c
 
 # One source for all drivers that cannot be.
 $B/drivers/absent_pmem.o: override CPPFLAGS += -DKEYS='"granularity"' -DLIBRARY='"libpmem2"'
-$B/drivers/absent_uring.o: override CPPFLAGS += -DKEYS='"direct cached fd depth"' -DLIBRARY='"liburing"'
+$B/drivers/absent_uring.o: override CPPFLAGS += -DKEYS='"direct cached fd depth"' -DLIBRARY='"liburing 2.3 or newer"'
 $(ABSENT_OBJ): $B/drivers/absent_%.o: drivers/absent.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -DTABLE=ummap_driver_$* -DSCHEME='"$*"' $(CFLAGS) -MMD -MP -c -o $@ $<
@@ -138,7 +141,7 @@ $(CONFORM): $(CONFORM_OBJ) $(ROOMS)
 	$(CC) $(LDFLAGS) -o $@ $(CONFORM_OBJ) $(ROOMS) $(LIBS)
 
 $(UMTOP): $(UMTOP_OBJ) $(ROOMS)
-	$(CC) $(LDFLAGS) -o $@ $(UMTOP_OBJ) $(ROOMS) $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm
+	$(CC) $(LDFLAGS) -o $@ $(UMTOP_OBJ) $(ROOMS) $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm $(DL)
 
 $(CAF): $(CAF_OBJ) $(ROOMS)
 	$(CC) $(LDFLAGS) -o $@ $(CAF_OBJ) $(ROOMS) $(LIBS)
@@ -169,7 +172,7 @@ $B/tests/prog_preload: LINK_SO =
 $B/tests/prog_cachehead: override CPPFLAGS += -Iclients
 $B/tests/prog_%: prog_%.c $(SO)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Itests $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO)
+	$(CC) $(CPPFLAGS) -Itests $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(LINK_SO) $(DL)
 
 $B/tests/plugins/ummap-%.so: tests/plugins/%.c
 	$(MAKE_PLUGIN)
@@ -353,6 +356,7 @@ install: lib tools
 	install -m 644 policies/skeleton.c $(DESTDIR)$(DOCDIR)/policies
 	for file in $$(find examples -type f -name '*.[cfhp]*' ! -name '*.pyc'); do \
 		install -D -m 644 $$file $(DESTDIR)$(DOCDIR)/$$file || exit; done
+	$(if $(DESTDIR),,@tools/update-linker-cache '$(LIBDIR)' $(SONAME))
 
 # Installs again, into an empty place, and removes what came there: a list of its own would fall behind. Of the folders
 # only ours go, and only when nobody else has put anything in.

@@ -19,8 +19,8 @@ PYTHONDIR ?= $(if $(PYTHON),$(shell $(PYTHON) -c 'import sys, sysconfig; debian 
 
 $(PY_OBJ): override CFLAGS += -fPIC
 $(PY_OBJ): override CPPFLAGS += -isystem $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')
-LINK_PY = $(CC) -shared $(LDFLAGS) $(PY_OBJ) -L$B -lummap
-$(PY)/_ummap.abi3.so: $(PY_OBJ) $(SO)
+LINK_PY = $(CC) -shared $(LDFLAGS) $(PY_OBJ) $B/lib/base/size.o -L$B -lummap
+$(PY)/_ummap.abi3.so: $(PY_OBJ) $B/lib/base/size.o $(SO)
 	@mkdir -p $(@D)
 	$(LINK_PY) -Wl,-rpath,'$$ORIGIN/../..' -o $@
 $(PY)/%: bindings/python/ummap/%

@@ -1,13 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # What stands between programs and their MPI: a library for each MPI that is there. MPIS= builds none.
 
-MPIS ?= $(foreach m,openmpi mpich,$(if $(shell command -v mpicc.$m),$m))
+# MPICH 4.0 is the first one that has the calls with large counts.
+ifeq ($(origin MPIS),undefined)
+MPIS := $(foreach m,openmpi mpich,$(if $(shell command -v mpicc.$m),$m))
+ifneq ($(filter mpich,$(MPIS)),)
+ifeq ($(shell echo '#include <mpi.h>' | mpicc.mpich -E -dM - 2> /dev/null | awk '$$2 == "MPICH_NUMVERSION" && $$3 >= 40000000'),)
+$(warning MPICH is older than 4.0: building without it)
+MPIS := $(filter-out mpich,$(MPIS))
+endif
+endif
+endif
 
 # From the bottom to the top. A file openmpi.c or mpich.c is for that MPI alone.
 MPI_FOLDERS = pmpi transport mpiio window rma coarray file
 MPI_SRC = $(filter-out $(patsubst %,\%/%.c,$(filter-out $1,openmpi mpich)),$(wildcard $(MPI_FOLDERS:%=clients/%/*.c)))
-# Each has the calls that install handlers, too: see there.
-MPI_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(call MPI_SRC,$1)) $B/clients/$1/pmpi/shims.o $B/clients/$1/signals.o
+# Each has the calls that install handlers, too: see there. Sizes are read as the library reads them.
+MPI_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(call MPI_SRC,$1)) $B/clients/$1/pmpi/shims.o $B/clients/$1/signals.o $B/lib/base/size.o
 MPI_LIB = $B/libummap-mpi-$1.so.$(VERSION)
 MAPREDUCE_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(wildcard clients/mapreduce/*.c))
 MAPREDUCE_LIB = $B/libummap-mapreduce-$1.so.$(VERSION)
@@ -67,14 +76,14 @@ $B/clients/$1/signals.o: lib/engine/signals.c
 
 $(call MPI_LIB,$1): $(call MPI_OBJ,$1) clients/pmpi/libummap-mpi.map $$(SO)
 	$(MPICC_$1) -shared $$(LDFLAGS) -Wl,-soname,libummap-mpi-$1.so.$$(SOMAJOR) \
-		-Wl,--version-script=clients/pmpi/libummap-mpi.map -Wl,-z,defs -o $$@ $(call MPI_OBJ,$1) -L$B -lummap \
+		-Wl,--version-script=clients/pmpi/libummap-mpi.map -Wl,-z,defs -o $$@ $(call MPI_OBJ,$1) -L$B -lummap $(DL) \
 		-Wl,-rpath,'$$$$ORIGIN'
 	ln -sf $$(notdir $$@) $B/libummap-mpi-$1.so.$$(SOMAJOR)
 	ln -sf libummap-mpi-$1.so.$$(SOMAJOR) $B/libummap-mpi-$1.so
 
 $B/tests/mpi/$1/%: tests/mpi/%.c $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
-	$(MPICC_$1) $$(CPPFLAGS) -Iclients $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B $$(MAPREDUCE) $$(OBJECT_LIB) -lummap-mpi-$1 -lummap \
+	$(MPICC_$1) $$(CPPFLAGS) -Iclients $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B $$(MAPREDUCE) $$(OBJECT_LIB) -lummap-mpi-$1 -lummap $(DL) \
 		-Wl,-rpath,$(abspath $B)
 
 $B/examples/mpi/$1/%: examples/mpi/%.c $(call MPI_LIB,$1)

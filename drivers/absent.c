@@ -14,7 +14,7 @@ static int absent_open(const struct ummap_uri *uri, int oflags, void **h, struct
 	(void)oflags;
 	(void)h;
 	snprintf(geom->why, sizeof(geom->why), "this library was built without " LIBRARY ", so it has no driver "
-		 "\"" SCHEME "\": install " LIBRARY "-dev and build it again");
+		 "\"" SCHEME "\": install its development package, and build the library again");
 	return -EOPNOTSUPP;
 }
 

@@ -61,15 +61,17 @@ static void say(const char *text)
 		return; /* nobody listens: SIGBUS says the rest */
 }
 
-/* Storage failed a load. This runs inside the library's signal handler, so it does no more than write(2). */
+/* Storage failed a load. This runs inside the library's signal handler, so it calls nothing but write(2). */
 static void load_failed(void *addr, int error)
 {
-	const char *why = strerrordesc_np(error);
+	char number[16] = "", *digit = number + sizeof(number) - 1;
 
 	(void)addr;
-	say("\nwordcount: storage failed to give the text or the table: ");
-	say(why ? why : "unknown error");
-	say("\n");
+	for (; error > 0; error /= 10)
+		*--digit = (char)('0' + error % 10);
+	say("\nwordcount: cannot load the text or the table: error ");
+	say(digit);
+	say(" (see errno(3))\n");
 }
 
 static double now(void)
@@ -234,8 +236,11 @@ static void report_counters(void)
 
 	if (umstat(NULL, &s) < 0)
 		die("no statistics: %s", umerrormsg());
-	printf("memory    peak %.1f MiB (VmHWM, all of the process), budget %.1f MiB, exceeded by at most %.1f MiB\n",
-	       peak_memory() / MIB, (double)s.budget_bytes / MIB, (double)s.over_budget_peak / MIB);
+	printf("memory    budget %.1f MiB, exceeded by at most %.1f MiB\n", (double)s.budget_bytes / MIB,
+	       (double)s.over_budget_peak / MIB);
+	printf("          peak of the process %.1f MiB (VmHWM): what is beyond the budget is the program, and pages of the\n"
+	       "          kernel's page cache that the mapping of the text shows; the kernel takes them back when it needs memory\n",
+	       peak_memory() / MIB);
 	printf("faults    %" PRIu64 " loads, %" PRIu64 " stores, %" PRIu64 " first stores to loaded segments\n",
 	       s.read_faults, s.write_faults, s.upgrade_faults);
 	printf("          %" PRIu64 " of them found on standby, %" PRIu64 " read ahead (of %" PRIu64 ", %" PRIu64

@@ -46,9 +46,9 @@ setup(
     ext_modules=[
         Extension(
             "ummap._ummap",
-            sources=["ummap/module.c", "ummap/mapping.c", "ummap/array.c"],
+            sources=["ummap/module.c", "ummap/mapping.c", "ummap/array.c", str(TOP / "lib/base/size.c")],
             depends=["ummap/_ummap.h"],
-            include_dirs=[str(TOP / "include")],
+            include_dirs=[str(TOP / "include"), str(TOP / "lib")],
             define_macros=[("_GNU_SOURCE", None), ("UMMAP_VERSION", f'"{VERSION}"')],
             extra_compile_args=["-std=gnu11", "-fvisibility=hidden"],
             library_dirs=[str(BUILD)],

@@ -2,6 +2,7 @@
 /* One table has all variables. An empty one counts as unset; a value is taken or refused, never bent. */
 #include "coarray/config.h"
 
+#include "base/size.h"
 #include "window/hints.h"
 
 #include <stddef.h>
@@ -49,26 +50,49 @@ static bool take_prefix(void *field, const char *value)
 
 static bool take_bytes(void *field, const char *value)
 {
-	return hints_bytes(value, field);
+	return size_parse(value, field) == 0;
 }
 
 static bool take_number(void *field, const char *value)
 {
-	return value[strspn(value, "0123456789")] == '\0' && hints_bytes(value, field);
+	return size_parse_count(value, field) == 0;
 }
 
 static bool take_segment(void *field, const char *value)
 {
 	uint64_t *bytes = field;
 
-	return hints_bytes(value, bytes) && *bytes >= (uint64_t)sysconf(_SC_PAGESIZE) && !(*bytes & (*bytes - 1));
+	return size_parse(value, bytes) == 0 && *bytes >= (uint64_t)sysconf(_SC_PAGESIZE) && !(*bytes & (*bytes - 1));
+}
+
+/* MPI-IO takes hints that are whole numbers without a unit. */
+static bool put_number(char *field, uint64_t number)
+{
+	return snprintf(field, CONFIG_TEXT, "%llu", (unsigned long long)number) < CONFIG_TEXT;
 }
 
 static bool take_size(void *field, const char *value)
 {
 	uint64_t bytes;
 
-	return hints_bytes(value, &bytes) && bytes > 0 && take_text(field, value);
+	return size_parse(value, &bytes) == 0 && bytes > 0 && put_number(field, bytes);
+}
+
+static bool take_count(void *field, const char *value)
+{
+	uint64_t count;
+
+	return size_parse_count(value, &count) == 0 && count > 0 && put_number(field, count);
+}
+
+/* The library reads it again. */
+static bool take_limit(void *field, const char *value)
+{
+	uint64_t bytes;
+	double percent;
+
+	return ((size_parse(value, &bytes) == 0 && bytes > 0) || size_parse_percent(value, &percent) == 0) &&
+	       take_text(field, value);
 }
 
 static bool take_engine(void *field, const char *value)
@@ -98,8 +122,9 @@ static const struct variable {
 	{ "PCAF_MIN", take_bytes, FIELD(min), "a number of bytes, such as 4096 or 1M" },
 	{ "PCAF_SEGSIZE", take_segment, FIELD(segsize), "a power of two of at least the page, such as 65536 or 2M" },
 	{ "PCAF_STRIPESIZE", take_size, FIELD(stripe_size), "a number of bytes of at least 1, such as 65536 or 1M" },
-	{ "PCAF_STRIPECOUNT", take_size, FIELD(stripe_count), "a number of at least 1" },
-	{ "PCAF_MEM_LIMIT", take_size, FIELD(mem_limit), "a number of bytes of at least 1, such as 512M or 8G" },
+	{ "PCAF_STRIPECOUNT", take_count, FIELD(stripe_count), "a number of at least 1" },
+	{ "PCAF_MEM_LIMIT", take_limit, FIELD(mem_limit), "a number of bytes of at least 1, such as 512M or 8G, or a part of the "
+	  "memory, such as 50%" },
 	{ "PCAF_ENGINE", take_engine, FIELD(engine), "\"auto\", \"segv\", \"uffd\" or \"kernel\"" },
 	{ "PCAF_DRIVER", take_text, FIELD(driver), "a driver for files, such as \"posix\" or \"uring:?depth=64\"" },
 };

@@ -5,7 +5,7 @@
  */
 #include "file/config.h"
 
-#include "window/hints.h"
+#include "base/size.h"
 #include "window/window.h"
 
 #include <stdio.h>
@@ -47,7 +47,7 @@ static uint64_t read_bytes(MPI_Info info, const char *key, uint64_t least, uint6
 	char value[CONFIG_PATH];
 	uint64_t bytes = 0;
 
-	if (get(info, key, value) && (!hints_bytes(value, &bytes) || bytes < least || bytes > INT64_MAX / 2 || bytes % unit))
+	if (get(info, key, value) && (size_parse(value, &bytes) < 0 || bytes < least || bytes > INT64_MAX / 2 || bytes % unit))
 		refuse(e, key, value, must);
 	return bytes;
 }

@@ -10,9 +10,9 @@
  */
 #include "mpiio/driver.h"
 
+#include "base/size.h"
 #include "mpiio/gate.h"
 #include "mpiio/shareio.h"
-#include "window/hints.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -64,7 +64,7 @@ static int read_number(const struct ummap_uri *uri, const char *name, uint64_t m
 {
 	const char *value = key_of(uri, name);
 
-	if (!value || (hints_bytes(value, n) && *n <= most))
+	if (!value || (size_parse(value, n) == 0 && *n <= most))
 		return 0;
 	snprintf(geom->why, sizeof(geom->why), "%s is \"%.40s\": it must be a number up to %llu", name, value,
 		 (unsigned long long)most);

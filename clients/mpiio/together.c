@@ -7,6 +7,7 @@
  * too. The gate is closed only while every rank is in here.
  */
 #include "mpiio/driver.h"
+#include "base/size.h"
 #include "mpiio/gate.h"
 #include "mpiio/shareio.h"
 #include "pmpi/pmpi.h"
@@ -255,7 +256,7 @@ static int64_t buffer_size(MPI_File file)
 		PMPI_Info_get(used, "cb_buffer_size", MPI_MAX_INFO_VAL, value, &found);
 		PMPI_Info_free(&used);
 	}
-	return found && hints_bytes(value, &size) && size > 0 ? (int64_t)size : BUFFER;
+	return found && size_parse(value, &size) == 0 && size > 0 ? (int64_t)size : BUFFER;
 }
 
 static void no_round(struct error *e, const char *path, int err)

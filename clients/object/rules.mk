@@ -30,7 +30,7 @@ $B/clients/object/object.pb-c.o: $B/clients/object/object.pb-c.c
 
 $(OBJECT_SO): $(OBJECT_OBJ) clients/object/libummap-object.map
 	$(CC) -shared $(LDFLAGS) -Wl,-soname,libummap-object.so.$(SOMAJOR) -Wl,--version-script=clients/object/libummap-object.map \
-		-Wl,-z,defs -o $@ $(OBJECT_OBJ) $(shell pkg-config --libs hdf5-serial libprotobuf-c liburing) -Wl,-rpath,'$$ORIGIN'
+		-Wl,-z,defs -o $@ $(OBJECT_OBJ) $(shell pkg-config --libs hdf5-serial libprotobuf-c liburing) $(DL) -Wl,-rpath,'$$ORIGIN'
 	ln -sf $(notdir $@) $B/libummap-object.so.$(SOMAJOR)
 	ln -sf libummap-object.so.$(SOMAJOR) $B/libummap-object.so
 

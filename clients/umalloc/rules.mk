@@ -23,7 +23,7 @@ $(UMALLOC_OBJ): override CPPFLAGS += -Iclients
 
 $(UMALLOC_SO): $(UMALLOC_OBJ) $B/clients/umalloc/jemalloc.a.o clients/umalloc/libumalloc.map $(SO)
 	$(CC) -shared $(LDFLAGS) -Wl,-soname,libumalloc.so.$(SOMAJOR) -Wl,--version-script=clients/umalloc/libumalloc.map \
-		-Wl,-z,defs -o $@ $(UMALLOC_OBJ) $B/clients/umalloc/jemalloc.a.o -L$B -lummap -lm -Wl,-rpath,'$$ORIGIN'
+		-Wl,-z,defs -o $@ $(UMALLOC_OBJ) $B/clients/umalloc/jemalloc.a.o -L$B -lummap -lm $(DL) -Wl,-rpath,'$$ORIGIN'
 	ln -sf $(notdir $@) $B/libumalloc.so.$(SOMAJOR)
 	ln -sf libumalloc.so.$(SOMAJOR) $B/libumalloc.so
 

@@ -16,17 +16,17 @@ $(UMRUN_HEAP_OBJ): override CFLAGS += -fno-builtin-malloc
 $B/clients/umrun/buffers.o: override CFLAGS += -Wno-maybe-uninitialized
 
 $(UMRUN_ONE): $(UMRUN_OBJ) $(SO)
-	$(CC) -shared $(LDFLAGS) -Wl,-soname,libumrun.so.$(SOMAJOR) -Wl,-z,defs -o $@ $(UMRUN_OBJ) -L$B -lummap -Wl,-rpath,'$$ORIGIN'
+	$(CC) -shared $(LDFLAGS) -Wl,-soname,libumrun.so.$(SOMAJOR) -Wl,-z,defs -o $@ $(UMRUN_OBJ) -L$B -lummap $(DL) -Wl,-rpath,'$$ORIGIN'
 	ln -sf $(notdir $@) $B/libumrun.so.$(SOMAJOR)
 
 $B/libumrun-heap.so.$(VERSION): $(UMRUN_OBJ) $(UMRUN_HEAP_OBJ) $(SO) $(UMALLOC_SO)
 	$(CC) -shared $(LDFLAGS) -Wl,-soname,libumrun-heap.so.$(SOMAJOR) -Wl,-z,defs -o $@ $(UMRUN_OBJ) $(UMRUN_HEAP_OBJ) \
-		-L$B -lumalloc -lummap -Wl,-rpath,'$$ORIGIN'
+		-L$B -lumalloc -lummap $(DL) -Wl,-rpath,'$$ORIGIN'
 	ln -sf $(notdir $@) $B/libumrun-heap.so.$(SOMAJOR)
 
 UMRUN_TOOL_OBJ = $B/tools/umrun/main.o $B/tools/umrun/program.o
-$(UMRUN): $(UMRUN_TOOL_OBJ) $(UMRUN_SO)
-	$(CC) $(LDFLAGS) -o $@ $(UMRUN_TOOL_OBJ) -L$B -lummap -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib'
+$(UMRUN): $(UMRUN_TOOL_OBJ) $B/lib/base/size.o $(UMRUN_SO)
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$B -lummap $(DL) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib'
 
 $B/tests/prog_umrun: | $(UMRUN)
 

@@ -5,6 +5,7 @@
  */
 #include "window/hints.h"
 
+#include "base/size.h"
 #include "window/versioned.h"
 
 #include <errno.h>
@@ -25,36 +26,11 @@ struct kind {
 
 /* ---- Kinds ---- */
 
-bool hints_bytes(const char *text, uint64_t *bytes)
-{
-	static const char units[] = "KMGT";
-	const char *unit;
-	char *end;
-	uint64_t n;
-
-	if (*text < '0' || *text > '9')
-		return false;
-	errno = 0;
-	n = strtoull(text, &end, 10);
-	if (errno)
-		return false;
-	unit = *end ? strchr(units, *end) : NULL;
-	if (*end && (!unit || end[1]))
-		return false;
-	for (ptrdiff_t i = unit ? unit - units + 1 : 0; i > 0; i--) {
-		if (n > UINT64_MAX >> 10)
-			return false;
-		n <<= 10;
-	}
-	*bytes = n;
-	return true;
-}
-
 static bool take_bytes(void *field, const char *value)
 {
 	uint64_t *bytes = field;
 
-	return hints_bytes(value, bytes) && *bytes <= INT64_MAX;
+	return size_parse(value, bytes) == 0 && *bytes <= INT64_MAX;
 }
 
 static bool put_bytes(const void *field, char *value)
@@ -94,11 +70,25 @@ static bool put_text(const void *field, char *value)
 	return *value != '\0';
 }
 
+/* MPI-IO takes whole numbers without a unit. */
+static bool put_number(char *field, uint64_t number)
+{
+	snprintf(field, HINT_TEXT, "%llu", (unsigned long long)number);
+	return number > 0;
+}
+
 static bool take_count(void *field, const char *value)
 {
 	uint64_t n;
 
-	return hints_bytes(value, &n) && n > 0 && take_text(field, value);
+	return size_parse_count(value, &n) == 0 && put_number(field, n);
+}
+
+static bool take_unit(void *field, const char *value)
+{
+	uint64_t n;
+
+	return size_parse(value, &n) == 0 && put_number(field, n);
 }
 
 /* The number of value among words, which end with NULL; -1: it is none of them. */
@@ -205,19 +195,23 @@ static bool put_winsync(const void *field, char *value)
 static bool take_factor(void *field, const char *value)
 {
 	double *factor = field;
-	char *end;
 
 	if (strcmp(value, "auto") == 0) {
 		*factor = FACTOR_AUTO;
 		return true;
 	}
-	*factor = strtod(value, &end);
-	return end > value && *end == '\0' && *factor >= 0 && *factor <= 1;
+	return size_parse_decimal(value, factor) == 0 && *factor <= 1;
 }
 
 static bool put_factor(const void *field, char *value)
 {
+	char *comma;
+
 	snprintf(value, HINT_TEXT, "%.6g", *(const double *)field);
+	/* The locale may have another decimal point. */
+	comma = strchr(value, ',');
+	if (comma)
+		*comma = '.';
 	return true;
 }
 
@@ -281,7 +275,7 @@ static bool take_style(void *field, const char *value)
 
 /* ---- The table ---- */
 
-static const struct kind text = { take_text, put_text }, count = { take_count, put_text },
+static const struct kind text = { take_text, put_text }, count = { take_count, put_text }, unit = { take_unit, put_text },
 	flag = { take_flag, put_flag }, bytes = { take_bytes, put_bytes }, segment = { take_segment, put_bytes },
 	stripe = { take_stripe, put_stripe },
 	type = { take_type, put_type }, order = { take_order, put_order }, engine = { take_engine, put_engine },
@@ -319,7 +313,7 @@ static const struct hint {
 	  "sequential, reverse_sequential and random" },
 	{ "file_perm", &perm, FIELD(perm), "an octal number up to 0777" },
 	{ "striping_factor", &count, FIELD(striping_factor), "a number of at least 1" },
-	{ "striping_unit", &count, FIELD(striping_unit), "a number of bytes of at least 1" },
+	{ "striping_unit", &unit, FIELD(striping_unit), "a number of bytes of at least 1" },
 };
 
 #define TABLE_SIZE (sizeof(table) / sizeof(*table))

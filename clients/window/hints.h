@@ -60,7 +60,4 @@ void hints_write(const struct hints *h, MPI_Info info);
 /* Whether the driver is mpiio, behind filters or not. */
 bool hints_by_mpiio(const struct hints *h);
 
-/* 65536, 64K, 8G ...; false: neither. */
-bool hints_bytes(const char *text, uint64_t *bytes);
-
 #endif

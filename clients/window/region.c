@@ -7,6 +7,7 @@
 #include "window/region.h"
 
 #include "base/memory_calls.h"
+#include "base/size.h"
 #include "transport/engine.h"
 #include "window/kernel.h"
 
@@ -54,7 +55,7 @@ static uint64_t default_segsize(const struct region *region)
 	uint64_t size = SEGSIZE;
 
 	/* A bad one is for the mapping to refuse. */
-	if (env && *env && !hints_bytes(env, &size))
+	if (env && *env && size_parse(env, &size) < 0)
 		return 0;
 	if (region->hints.factor != 0) {
 		while (size > page() && size > region->size / COMBINED_SEGMENTS)

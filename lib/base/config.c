@@ -10,7 +10,6 @@
 #include "base/size.h"
 #include "base/sys.h"
 
-#include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 #include <sys/auxv.h>
 #include <sys/stat.h>
 #include <ummap.h>
+#include <unistd.h>
 
 #define DEFAULT_SEG_SIZE ((size_t)2 << 20)
 #define DEFAULT_READAHEAD ((size_t)16 << 20)
@@ -37,40 +37,30 @@ bool config_is_name(const char *text)
 
 static int load_limit(const char *text)
 {
-	size_t len = text ? strlen(text) : 0;
-	char *end;
+	double percent;
 
 	config.mem_limit = 0;
 	if (!text)
 		return 0;
 	config.limit_name = "UMMAP_MEM_LIMIT";
 	config.limit_text = text;
-	if (len && text[len - 1] == '%') {
-		double percent = strtod(text, &end);
-
-		if (isdigit((unsigned char)*text) && end == text + len - 1 && percent > 0 && percent <= 100) {
-			config.mem_share = percent / 100;
-			return 0;
-		}
-	} else if (size_parse(text, &config.mem_limit) == 0 && config.mem_limit > 0) {
+	if (size_parse_percent(text, &percent) == 0) {
+		config.mem_share = percent / 100;
 		return 0;
 	}
-	return fail(EINVAL, "UMMAP_MEM_LIMIT is \"%s\": it must be bytes (536870912, 512M, 8G) or 1%% to 100%%",
-		    text);
+	if (size_parse(text, &config.mem_limit) == 0 && config.mem_limit > 0)
+		return 0;
+	return fail(EINVAL, "UMMAP_MEM_LIMIT is \"%s\": it must be " SIZE_FORMS ", or a part of the memory (50%%)", text);
 }
 
 static int load_factor(const char *text)
 {
-	char *end;
-
 	config.mem_share = DEFAULT_FACTOR;
 	config.limit_name = "UMMAP_MEM_FACTOR";
 	config.limit_text = text ? text : "not set";
 	if (!text)
 		return 0;
-	config.mem_share = strtod(text, &end);
-	if ((!isdigit((unsigned char)*text) && *text != '.') || *end ||
-	    !(config.mem_share > 0 && config.mem_share <= 1))
+	if (size_parse_decimal(text, &config.mem_share) < 0 || !(config.mem_share > 0 && config.mem_share <= 1))
 		return fail(EINVAL, "UMMAP_MEM_FACTOR is \"%s\": it must be above 0 and at most 1", text);
 	return 0;
 }
@@ -113,7 +103,7 @@ static int load_bulk_sync(const char *text)
 
 static int load_seg_size(const char *text)
 {
-	size_t n = DEFAULT_SEG_SIZE;
+	uint64_t n = DEFAULT_SEG_SIZE;
 
 	config.seg_size_text = text;
 	if (text && (size_parse(text, &n) < 0 || n < sys_page() || (n & (n - 1))))
@@ -127,7 +117,7 @@ static int load_readahead(const char *text)
 {
 	config.readahead = DEFAULT_READAHEAD;
 	if (text && size_parse(text, &config.readahead) < 0)
-		return fail(EINVAL, "UMMAP_READAHEAD is \"%s\": it must be bytes (16M), or 0 for none", text);
+		return fail(EINVAL, "UMMAP_READAHEAD is \"%s\": it must be " SIZE_FORMS ", or 0 for none", text);
 	return 0;
 }
 
@@ -147,9 +137,9 @@ static int load_engine(const char *text)
 
 static int load_fault_threads(const char *text)
 {
-	size_t n = DEFAULT_FAULT_THREADS;
+	uint64_t n = DEFAULT_FAULT_THREADS;
 
-	if (text && (size_parse(text, &n) < 0 || n < 1 || n > FAULT_THREADS_MAX))
+	if (text && (size_parse_count(text, &n) < 0 || n < 1 || n > FAULT_THREADS_MAX))
 		return fail(EINVAL, "UMMAP_FAULT_THREADS is \"%s\": it must be a number from 1 to %d", text,
 			    FAULT_THREADS_MAX);
 	config.fault_threads = (unsigned)n;

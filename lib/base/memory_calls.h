@@ -15,6 +15,21 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* Values that older headers lack. A kernel that does not know one answers EINVAL. */
+#ifndef MREMAP_DONTUNMAP /* Linux 5.7, glibc 2.32 */
+#define MREMAP_DONTUNMAP 4
+#endif
+#ifndef MADV_POPULATE_READ /* Linux 5.14, glibc 2.35 */
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_DONTNEED_LOCKED /* Linux 5.18, glibc 2.36 */
+#define MADV_DONTNEED_LOCKED 24
+#endif
+#ifndef MADV_COLLAPSE /* Linux 6.1, glibc 2.37 */
+#define MADV_COLLAPSE 25
+#endif
+
 /* The thread sanitizer has to learn of memory that goes, or it compares accesses with those to older contents. */
 extern void __tsan_init(void) __attribute__((weak));
 

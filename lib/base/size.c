@@ -1,35 +1,120 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reads numbers of bytes. */
 #include "base/size.h"
 
-#include <ctype.h>
 #include <errno.h>
-#include <stdint.h>
-#include <stdlib.h>
+#include <stdbool.h>
 #include <string.h>
 
-int size_parse(const char *text, size_t *size)
+/* Further digits of a fraction change no size by a byte. */
+#define MAX_SCALE ((uint64_t)1000000000 * 1000000000)
+
+/* A decimal number: whole + fraction / scale. */
+struct decimal {
+	uint64_t whole, fraction, scale;
+	bool is_fractional; /* it has a point */
+};
+
+static bool is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+static const char *skip_blanks(const char *at)
+{
+	return at + strspn(at, " \t");
+}
+
+/* Where the number ends; NULL: there is none, or it is too large. */
+static const char *read_decimal(const char *at, struct decimal *d)
+{
+	bool has_digits = false;
+
+	*d = (struct decimal){ .scale = 1 };
+	for (; is_digit(*at); at++) {
+		if (__builtin_mul_overflow(d->whole, 10, &d->whole) ||
+		    __builtin_add_overflow(d->whole, (uint64_t)(*at - '0'), &d->whole))
+			return NULL;
+		has_digits = true;
+	}
+	if (*at != '.')
+		return has_digits ? at : NULL;
+	d->is_fractional = true;
+	has_digits = is_digit(at[1]); /* "1." is none */
+	for (at++; is_digit(*at); at++) {
+		if (d->scale < MAX_SCALE) {
+			d->fraction = 10 * d->fraction + (uint64_t)(*at - '0');
+			d->scale *= 10;
+		}
+	}
+	return has_digits ? at : NULL;
+}
+
+/* Power of two of the unit at `at`; -1: it is none. An empty text is bytes. */
+static int read_unit(const char *at)
 {
 	static const char units[] = "KMGT";
-	unsigned long long n;
-	const char *unit;
-	unsigned shift = 0;
-	char *end;
+	int shift = 0;
+	char upper = *at & ~0x20;
+	const char *unit = upper ? strchr(units, upper) : NULL;
 
-	if (!isdigit((unsigned char)*text))
-		return -EINVAL;
-	errno = 0;
-	n = strtoull(text, &end, 10);
-	if (errno)
-		return -EINVAL;
-	if (*end) {
-		unit = strchr(units, toupper((unsigned char)*end));
-		if (!unit || end[1])
-			return -EINVAL;
-		shift = 10 * (unsigned)(unit - units + 1);
+	if (unit) {
+		shift = 10 * (int)(unit - units + 1);
+		at++;
+		if ((*at & ~0x20) == 'I') {
+			at++;
+			if ((*at & ~0x20) != 'B')
+				return -1;
+		}
 	}
-	if (n > SIZE_MAX >> shift)
+	if ((*at & ~0x20) == 'B')
+		at++;
+	return *skip_blanks(at) ? -1 : shift;
+}
+
+int size_parse(const char *text, uint64_t *bytes)
+{
+	struct decimal d;
+	const char *at = read_decimal(skip_blanks(text), &d);
+	int shift = at ? read_unit(skip_blanks(at)) : -1;
+
+	if (shift < 0 || (d.is_fractional && shift == 0) || d.whole > UINT64_MAX >> shift)
 		return -EINVAL;
-	*size = (size_t)n << shift;
+	*bytes = (d.whole << shift) + (uint64_t)(((unsigned __int128)d.fraction << shift) / d.scale);
 	return 0;
+}
+
+int size_parse_count(const char *text, uint64_t *count)
+{
+	struct decimal d;
+	const char *at = read_decimal(skip_blanks(text), &d);
+
+	if (!at || d.is_fractional || *skip_blanks(at))
+		return -EINVAL;
+	*count = d.whole;
+	return 0;
+}
+
+static const char *read_number(const char *text, double *number)
+{
+	struct decimal d;
+	const char *at = read_decimal(skip_blanks(text), &d);
+
+	if (!at)
+		return NULL;
+	*number = (double)d.whole + (double)d.fraction / (double)d.scale;
+	return skip_blanks(at);
+}
+
+int size_parse_percent(const char *text, double *percent)
+{
+	const char *at = read_number(text, percent);
+
+	return at && *at == '%' && !*skip_blanks(at + 1) && *percent > 0 && *percent <= 100 ? 0 : -EINVAL;
+}
+
+int size_parse_decimal(const char *text, double *number)
+{
+	const char *at = read_number(text, number);
+
+	return at && !*at ? 0 : -EINVAL;
 }

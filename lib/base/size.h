@@ -1,11 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Numbers of bytes, as people write them. */
+/*
+ * Numbers as users write them in variables, keys, hints and options. One parser for the library, its drivers, clients and
+ * tools, and the package for Python. The locale has no effect. Needs no other file of the library.
+ */
 #ifndef SIZE_H
 #define SIZE_H
 
-#include <stddef.h>
+#include <stdint.h>
 
-/* Bytes from "4096", "64K", "512M", "8G", "1T", small letters too. Returns 0 or -EINVAL. */
-int size_parse(const char *text, size_t *size);
+/* The forms of a size, for messages and usage texts. */
+#define SIZE_FORMS "a number of bytes, or a number with a unit (64K, 64KB, 64KiB, 0.5G, up to T)"
+
+/*
+ * Bytes from "4096", "64K", "64 KB", "64kiB", "0.5G". Units are powers of 1024, with or without B or iB, in capital or
+ * small letters. A fraction needs a unit, and is rounded down to a whole byte. Returns 0 or -EINVAL.
+ */
+int size_parse(const char *text, uint64_t *bytes);
+/* A whole number without a unit. Returns 0 or -EINVAL. */
+int size_parse_count(const char *text, uint64_t *count);
+/* 12.5 from "12.5%"; more than 0 and at most 100. Returns 0 or -EINVAL. */
+int size_parse_percent(const char *text, double *percent);
+/* A decimal number such as "0.8", ".8" or "1". Returns 0 or -EINVAL. */
+int size_parse_decimal(const char *text, double *number);
 
 #endif

@@ -29,9 +29,6 @@ struct waiter {
 };
 
 #define NOTHING (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
-#ifndef MADV_DONTNEED_LOCKED /* Linux 5.18 */
-#define MADV_DONTNEED_LOCKED 24
-#endif
 
 size_t sys_page(void)
 {

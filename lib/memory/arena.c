@@ -17,12 +17,6 @@
 #define ARENA_FRAMES_MAX 65536
 #define ARENA_FRAMES_MIN 16
 #define ARENA_BYTES ((size_t)1 << 30)
-#ifndef MADV_POPULATE_WRITE /* of Linux 5.14 */
-#define MADV_POPULATE_WRITE 23
-#endif
-#ifndef MADV_COLLAPSE /* of Linux 6.1 */
-#define MADV_COLLAPSE 25
-#endif
 /* Small pages come so many bytes at a time: a fault waits for all of them. */
 #define PAGED_BLOCK ((size_t)64 << 10)
 

@@ -18,9 +18,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#ifndef MADV_COLLAPSE /* of Linux 6.1 */
-#define MADV_COLLAPSE 25
-#endif
 /* How long a round may take. It copies, and the system clears, a huge page in less than a millisecond. */
 #define ROUND_MS 50
 

@@ -66,18 +66,18 @@ static void refuse_all(const char *name, const char *const values[])
 
 Test(env, good_values_are_taken)
 {
-	take_all("UMMAP_MEM_LIMIT", VALUES("512M", "1G", "50%", "100%", "536870912", "16K"));
+	take_all("UMMAP_MEM_LIMIT", VALUES("512M", "1G", "50%", "12.5 %", "100%", "536870912", "16K", "512MB", "512MiB", "0.5G", "1 G"));
 	take_all("UMMAP_MEM_FACTOR", VALUES("0.5", "1", "0.8"));
 	take_all("UMMAP_MEMCONFIG", VALUES("static", "dynamic"));
 	take_all("UMMAP_GROUP", VALUES("a", "test_env.7-A", "abcdefghijklmnopqrstuvwxyz01234"));
 	take_all("UMMAP_SIGEVICT", VALUES("40", "SIGUSR1"));
 	take_all("UMMAP_BULK_SYNC", VALUES("true", "false"));
-	take_all("UMMAP_SEG_SIZE", VALUES("64K", "2M", "65536"));
+	take_all("UMMAP_SEG_SIZE", VALUES("64K", "2M", "65536", "64KB", "64Kb", "0.5 MiB"));
 	take_all("UMMAP_DRIVER", VALUES("posix", "posix:", "error+posix:?error.nth=1000000"));
 	take_all("UMMAP_DIRECT", VALUES("auto", "always", "never"));
 	take_all("UMMAP_CACHED", VALUES("copy", "map"));
 	take_all("UMMAP_LOCK", VALUES("yes", "no"));
-	take_all("UMMAP_READAHEAD", VALUES("0", "4M", "1048576"));
+	take_all("UMMAP_READAHEAD", VALUES("0", "4M", "1048576", "4MiB"));
 	take_all("UMMAP_DRIVER_PATH", VALUES("/tmp", "/usr/lib:/tmp", "/"));
 	take_all("UMMAP_LOG", VALUES("error", "warn", "info", "debug", "start:debug,io:info", "warn,sigsegv:debug,flusher:error"));
 	take_all("UMMAP_STATS", VALUES("1", "/dev/null", "/tmp/../dev/null"));
@@ -85,13 +85,13 @@ Test(env, good_values_are_taken)
 
 Test(env, bad_values_are_refused)
 {
-	refuse_all("UMMAP_MEM_LIMIT", VALUES("abc", "0", "-1", "512X", "512MM", "0%", "101%", "%", "1 G",
+	refuse_all("UMMAP_MEM_LIMIT", VALUES("abc", "0", "-1", "512X", "512MM", "0%", "101%", "%", "1 G G", "512MBB",
 					     "99999999999999999999G", "20000000T", "1", "16383", "500T", "0.0000001%"));
 	refuse_all("UMMAP_MEM_FACTOR", VALUES("0", "1.5", "-1", "abc", "nan", "0.5x", "0.000000001"));
 	refuse_all("UMMAP_MEMCONFIG", VALUES("", "Static", "dynamic "));
 	refuse_all("UMMAP_GROUP", VALUES("", "a b", "../a", "a/b", "abcdefghijklmnopqrstuvwxyz012345"));
 	refuse_all("UMMAP_BULK_SYNC", VALUES("maybe", "truely"));
-	refuse_all("UMMAP_SEG_SIZE", VALUES("abc", "3000", "1000", "2K", "-64K", "64Kb", "512G", "8192T"));
+	refuse_all("UMMAP_SEG_SIZE", VALUES("abc", "3000", "1000", "2K", "-64K", "64Ki", "512G", "8192T"));
 	refuse_all("UMMAP_DRIVER", VALUES("nonsense", "error+nonsense", "posix:?nonsense=1", "error",
 					  "posix:/tmp/file", "error+posix:file?error.nth=3", "mem:1M", "/tmp/file"));
 	refuse_all("UMMAP_DIRECT", VALUES("sometimes", "1"));

@@ -17,6 +17,10 @@
 #include "common.h"
 #include "uffd.h"
 
+#ifndef UFFD_USER_MODE_ONLY /* Linux 5.11 */
+#define UFFD_USER_MODE_ONLY 1
+#endif
+
 #define SEG (4 * KIB)
 #define SIZE (64 * SEG)
 #define OLD 1

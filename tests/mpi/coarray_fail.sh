@@ -3,7 +3,7 @@
 # ummap-cafrun: a job whose images fail is started again, and has the result of one whose images do not.
 . "$(dirname "$0")/coarray_job"
 # As `launch` would.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 cafrun() { # ARGUMENT ...
 	LD_PRELOAD=${layer/${program%\/tests\/mpi\/*}\/libummap-mpi-$mpi.so.0/} UMMAP_GROUP=coarray.$$ LD_LIBRARY_PATH=${program%/tests/mpi/*}:${LD_LIBRARY_PATH:-} \

@@ -3,7 +3,7 @@
 # The examples of coarrays: killed on the way, they come to the same as undisturbed. Within tests/mpi/machines, of which there are
 # three, one of two machines disappears with all that runs there, and the third one takes its place.
 . "$(dirname "$0")/coarray_job"
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 library=${program%/tests/mpi/*} hosts=$UMMAP_TEST_FOLDER/hosts
 read -ra machines <<< "${MACHINES:-}"
 read -ra pids <<< "${MACHINES_PIDS:-}"

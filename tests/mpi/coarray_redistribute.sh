@@ -3,7 +3,7 @@
 # The example that goes on with another number of images: from where a run was killed, it comes to the same as an undisturbed
 # one. A copy of it is another program.
 . "$(dirname "$0")/coarray_job"
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 library=${program%/tests/mpi/*} other=$UMMAP_TEST_FOLDER/other
 cp "$program" "$other"
 

@@ -161,12 +161,12 @@ static void through_the_handler(void)
 
 static void all_are_in_use(void)
 {
-	MPI_Info info = storage_hints("good.%r", "storage_alloc_offset", "4K", "storage_alloc_factor", "0.25",
+	MPI_Info info = storage_hints("good.%r", "storage_alloc_offset", "4KiB", "storage_alloc_factor", "0.25",
 				      "storage_alloc_order", "storage_first", "storage_alloc_unlink", "true",
-				      "storage_alloc_discard", "true", "storage_alloc_segsize", "16K",
+				      "storage_alloc_discard", "true", "storage_alloc_segsize", "0.015625MB",
 				      "storage_alloc_syncfreq", "30", "storage_alloc_policy", "plru",
 				      "storage_alloc_driver", "posix:?direct=never", "storage_alloc_engine", "auto",
-				      "access_style", "read_mostly,random", "file_perm", "0640", "striping_factor", "4",
+				      "access_style", "read_mostly,random", "file_perm", "0640", "striping_factor", "4", "striping_unit", "0.5 MiB",
 				      "storage_alloc_colour", "blue", NULL);
 	char name[32], path[400];
 	struct stat st;
@@ -190,6 +190,7 @@ static void all_are_in_use(void)
 	check_hint(win, "storage_alloc_driver", "posix:?direct=never");
 	check_hint(win, "access_style", "read_mostly,random");
 	check_hint(win, "file_perm", "0640");
+	check_hint(win, "striping_unit", "524288");
 	check(strcmp(hint_in_use(win, "storage_alloc_engine"), "auto") != 0, "the engine has been chosen");
 	check(stat(path, &st) == 0 && (st.st_mode & 0777) == 0640, "%o", st.st_mode);
 	MPI_Win_free(&win);

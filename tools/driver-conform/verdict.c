@@ -80,13 +80,16 @@ void wait_for(pid_t child)
 		_exit(0);
 }
 
+/* glibc 2.32; older C libraries have neither. */
+extern const char *strerrorname_np(int err) __attribute__((weak));
+
 const char *error_name(int err)
 {
 	static _Thread_local char text[96];
-	const char *name = err < 0 ? strerrorname_np(-err) : NULL;
+	const char *name = err < 0 && strerrorname_np ? strerrorname_np(-err) : NULL;
 
 	if (name)
-		snprintf(text, sizeof(text), "%s (%s)", name, strerrordesc_np(-err));
+		snprintf(text, sizeof(text), "%s (%s)", name, strerror(-err));
 	else
 		snprintf(text, sizeof(text), "%d", err);
 	return text;

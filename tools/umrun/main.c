@@ -18,11 +18,13 @@
 
 #include "../output.h"
 #include "program.h"
+#include "base/size.h"
 
 static const char usage[] =
 "usage: umrun [OPTION ...] PROGRAM [ARGUMENT ...]\n"
 "Runs a program whose file mappings of 1 MiB and more are paged by libummap: memory, and how it moves, as the options say.\n"
-"  --limit SIZE      memory for all mappings of the program and its children (default: as ummap(7) says)\n"
+"  --limit SIZE      memory for all mappings of the program and its children, such as 512M or 50% (default: as\n"
+"                    ummap(7) says)\n"
 "  --segment SIZE    what is read and evicted at a time (256K)\n"
 "  --policy NAME     what is evicted first: fifo, lifo, plru, prnd, wiro-f, wiro-l, s3fifo, or one that is\n"
 "                    loaded (s3fifo)\n"
@@ -78,22 +80,26 @@ static void set(const char *name, const char *value)
 		refuse("no memory for the environment");
 }
 
-/* As the library's own variables are. */
 static void set_size(const char *name, const char *text, const char *option)
 {
-	static const char suffixes[] = "KMGT";
-	const char *suffix;
-	char number[32], *end;
-	unsigned long long size;
+	char number[32];
+	uint64_t size;
 
-	errno = 0;
-	size = strtoull(text, &end, 10);
-	suffix = *end ? strchr(suffixes, *end) : NULL;
-	if (errno || *text < '0' || *text > '9' || (*end && (!suffix || end[1])) ||
-	    (suffix && size > SIZE_MAX >> (10 * (suffix - suffixes + 1))))
-		refuse("--%s %s: a size is a number of bytes, or has one of the suffixes K, M, G and T", option, text);
-	snprintf(number, sizeof(number), "%llu", suffix ? size << (10 * (suffix - suffixes + 1)) : size);
+	if (size_parse(text, &size) < 0)
+		refuse("--%s %s: a size is " SIZE_FORMS, option, text);
+	snprintf(number, sizeof(number), "%llu", (unsigned long long)size);
 	set(name, number);
+}
+
+/* A part of the memory is for the library to compute. */
+static void set_limit(const char *text)
+{
+	double percent;
+
+	if (size_parse_percent(text, &percent) == 0)
+		set("UMMAP_MEM_LIMIT", text);
+	else
+		set_size("UMMAP_MEM_LIMIT", text, "limit");
 }
 
 /* Wherever the program goes. */
@@ -188,7 +194,7 @@ int main(int argc, char **argv)
 		set("UMMAP_SEG_SIZE", "256K");
 	while ((option = getopt_long(argc, argv, "+", options, NULL)) != -1) {
 		switch (option) {
-		case LIMIT: set_size("UMMAP_MEM_LIMIT", optarg, "limit"); break;
+		case LIMIT: set_limit(optarg); break;
 		case SEGMENT: set_size("UMMAP_SEG_SIZE", optarg, "segment"); set("UMRUN_SEGMENT", getenv("UMMAP_SEG_SIZE")); break;
 		case MIN: set_size("UMRUN_MIN", optarg, "min"); break;
 		case POLICY: set("UMRUN_POLICY", policy = optarg); break;

@@ -4,6 +4,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "base/size.h"
 
 #include "../output.h"
 
@@ -56,10 +57,9 @@ __attribute__((noreturn, format(printf, 1, 2))) static void refuse(const char *f
 
 static double parse_delay(const char *text)
 {
-	char *end;
-	double n = strtod(text, &end);
+	double n;
 
-	if (*end || !(n >= 0.1 && n <= 3600))
+	if (size_parse_decimal(text, &n) < 0 || !(n >= 0.1 && n <= 3600))
 		refuse("--delay: '%s' is not 0.1 to 3600 seconds", text);
 	return n;
 }

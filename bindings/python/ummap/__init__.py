@@ -56,7 +56,7 @@ def limit(size: _Union[int, str, None] = None) -> _Optional[int]:
     Raises
     ------
     ValueError
-        if size is no size, or not from four pages to the machine's memory, or not from 1% to 100%.
+        if size is no size, or not from four pages to the machine's memory, or a part that is not above 0% and at most 100%.
     RuntimeError
         if there were mappings already, and it is another limit than they have.
 

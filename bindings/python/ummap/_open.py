@@ -24,7 +24,6 @@ MODES = ["r", "c", "r+", "w+"]
 _MODE_NAMES = {"readonly": "r", "copyonwrite": "c", "readwrite": "r+", "write": "w+"}
 _ENGINES = {None: 0, "auto": 1, "segv": 2, "uffd": 3, "sigbus": 4}
 ADVICE = {"normal": 0, "random": 1, "sequential": 2, "willneed": 3, "dontneed": 4}
-_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 PAGE = os.sysconf("SC_PAGESIZE")
 _SEGMENT = 2 << 20
 # A limit has room for so many segments where no size of them was asked for.
@@ -41,14 +40,14 @@ def mode_of(mode: str) -> str:
 
 
 def size_of(size: Size, what: str) -> int:
-    """Bytes of 4096, "64K", "1.5G"; 0 for None. ValueError if it is none of these."""
+    """Bytes of 4096, "64K", "64KiB", "1.5G"; 0 for None. ValueError if it is none of these."""
     if size is None:
         return 0
     if isinstance(size, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", size, re.IGNORECASE)
-        if not match:
-            raise ValueError(f'{what} is "{size}": it must be bytes, or a number with K, M, G or T, such as "4G"')
-        size = int(float(match[1]) * (1 << _UNITS[match[2].upper()]))
+        try:
+            size = _ummap.parse_size(size)
+        except ValueError:
+            raise ValueError(f'{what} is "{size}": it must be bytes, or a number with K, M, G or T, such as "4G"') from None
     if isinstance(size, bool) or not hasattr(size, "__index__"):
         raise TypeError(f'{what} must be bytes or a string such as "4G", not {size!r}')
     size = size.__index__()
@@ -60,11 +59,10 @@ def size_of(size: Size, what: str) -> int:
 def limit_of(size: Size, what: str) -> Union[int, float]:
     """The limit of a process: bytes, or (a float) per cent of the memory. ValueError if the library would not take it."""
     if isinstance(size, str) and size.strip().endswith("%"):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", size)
-        part = float(match[1]) if match else 0.0
-        if not 1 <= part <= 100:
-            raise ValueError(f'{what} is "{size}": a part of the memory is from 1% to 100%')
-        return part
+        try:
+            return _ummap.parse_percent(size)
+        except ValueError:
+            raise ValueError(f'{what} is "{size}": a part of the memory is more than 0% and at most 100%') from None
     number, memory = size_of(size, what), os.sysconf("SC_PHYS_PAGES") * PAGE
     if not 4 * PAGE <= number <= memory:
         raise ValueError(f"{what} is {number}: it must be from {4 * PAGE}, four pages, to the {memory} of this machine's memory")

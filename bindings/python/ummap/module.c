@@ -8,6 +8,8 @@
  */
 #include "_ummap.h"
 
+#include "base/size.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -141,7 +143,43 @@ static PyObject *module_store_size(PyObject *module, PyObject *args)
 	return PyLong_FromUnsignedLongLong(empty ? 0 : geom.size);
 }
 
+/* ---- Sizes ---- */
+
+/* Bytes of a text, as the library reads its variables; ValueError, without a text of its own, if it is none. */
+static PyObject *module_parse_size(PyObject *module, PyObject *text)
+{
+	const char *utf8 = PyUnicode_AsUTF8AndSize(text, NULL);
+	uint64_t bytes;
+
+	(void)module;
+	if (!utf8)
+		return NULL;
+	if (size_parse(utf8, &bytes) < 0) {
+		PyErr_SetNone(PyExc_ValueError);
+		return NULL;
+	}
+	return PyLong_FromUnsignedLongLong(bytes);
+}
+
+/* Per cent of "50%". */
+static PyObject *module_parse_percent(PyObject *module, PyObject *text)
+{
+	const char *utf8 = PyUnicode_AsUTF8AndSize(text, NULL);
+	double percent;
+
+	(void)module;
+	if (!utf8)
+		return NULL;
+	if (size_parse_percent(utf8, &percent) < 0) {
+		PyErr_SetNone(PyExc_ValueError);
+		return NULL;
+	}
+	return PyFloat_FromDouble(percent);
+}
+
 static PyMethodDef methods[] = {
+	{ "parse_size", module_parse_size, METH_O, NULL },
+	{ "parse_percent", module_parse_percent, METH_O, NULL },
 	{ "stat", module_stat, METH_NOARGS, NULL },
 	{ "store_size", module_store_size, METH_VARARGS, NULL },
 	{ NULL, NULL, 0, NULL },
