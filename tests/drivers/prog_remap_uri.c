@@ -5,7 +5,7 @@
  * left after kill -9, are those of a shadow copy; URIs that cannot be opened leave the mapping as
  * it was; and no other process could lock the file meanwhile.
  *
- *	prog_remap_uri [all]
+ *	prog_remap_uri [all | DRIVERS]   all cases, or all those from URIs that begin with DRIVERS:
  */
 #include "beside.h"
 
@@ -461,15 +461,18 @@ static void try_all(const struct way *from, size_t step)
 
 int main(int argc, char **argv)
 {
-	size_t step = argc > 1 && strcmp(argv[1], "all") == 0 ? 1 : by_time(7, 2);
+	const char *only = argc > 1 && strcmp(argv[1], "all") != 0 ? argv[1] : NULL;
+	size_t step = argc > 1 ? 1 : by_time(7, 2);
 
 	shared = mmap(NULL, sizeof(*shared), READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	check(shared != MAP_FAILED);
 	set_group();
 	temp_named("store", 0, store);
 	for (size_t from = 0; from < WAYS; from++)
-		if (works(&ways[from]))
+		if (works(&ways[from]) && (!only || strcmp(only, ways[from].scheme) == 0))
 			try_all(&ways[from], step);
+	if (only)
+		return 0;
 	check_exits(run_child(go_back, NULL), 0);
 	check_exits(run_child(meet_other_changes, NULL), 0);
 	for (size_t to = 0; to < WAYS; to++)
