@@ -19,6 +19,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,20 +180,36 @@ struct lock_group {
 
 static struct {
 	_Atomic uint32_t lock;
-	_Atomic pid_t pid;       /* whose lock it is: a forked child may have inherited it locked */
+	_Atomic pid_t pid;       /* whose lock it is: a forked child inherits it locked */
 	struct lock_group *first;
 } groups;
 
-static void lock_groups(void)
+static void take_groups(void)
 {
-	if (atomic_exchange(&groups.pid, getpid()) != getpid())
-		groups.lock = 0;
 	futex_lock(&groups.lock);
 }
 
 static void unlock_groups(void)
 {
 	futex_unlock(&groups.lock);
+}
+
+/* A forked child finds the groups whole. It closes handles before a handler here could run, so
+ * lock_groups unlocks them for it. */
+static void watch_forks(void)
+{
+	groups.pid = getpid();
+	pthread_atfork(take_groups, unlock_groups, NULL);
+}
+
+static void lock_groups(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch_forks);
+	if (atomic_exchange(&groups.pid, getpid()) != getpid())
+		groups.lock = 0;
+	take_groups();
 }
 
 /* The strongest lock of the byte `at`; *end: where it, or its absence, ends at the latest. */

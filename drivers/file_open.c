@@ -53,7 +53,10 @@ static struct {
 
 static void lock_kept(void)
 {
-	if (atomic_exchange(&kept.pid, getpid()) != getpid())
+	pid_t before = atomic_exchange(&kept.pid, getpid());
+
+	/* The first caller of all must not unlock what the second one may have locked already. */
+	if (before && before != getpid())
 		kept.lock = 0;
 	futex_lock(&kept.lock);
 }

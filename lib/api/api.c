@@ -28,6 +28,7 @@
 #include "paging/sync.h"
 #include "io/vars.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -614,6 +615,15 @@ static int begin_replacing(struct mapping *map, struct change *c, int sync)
 	return c->want.switch_over ? begin_switch(map, c, sync) : begin_keep(map, c);
 }
 
+/* Whether a descriptor is open as a mapping needs it. Opening it says what is wrong with others. */
+static bool is_usable(int fd, bool writable)
+{
+	int access = fcntl(fd, F_GETFL);
+
+	return access >= 0 && !(access & O_PATH) &&
+	       ((access & O_ACCMODE) == O_RDWR || (!writable && (access & O_ACCMODE) == O_RDONLY));
+}
+
 /* Sets want.store, which the caller has to close. */
 static int find_store(struct mapping *map, struct change *c, int sync)
 {
@@ -623,7 +633,9 @@ static int find_store(struct mapping *map, struct change *c, int sync)
 	if (err)
 		return err;
 	known = replace_find(map, &c->id);
-	if (known)
+	if (known && c->other.fd >= 0 && !is_usable(c->other.fd, map->writable))
+		err = open_other(c);
+	else if (known)
 		c->want.store = io_hold(known);
 	else if (replace_is_needed(map, &c->id))
 		err = begin_replacing(map, c, sync);

@@ -288,6 +288,58 @@ static void try_in_vain(const struct way *from, const struct way *to, int sync)
 	check_exits(run_child(look_again, &back), 0);
 }
 
+/* Whether its driver is there. */
+static bool works(const struct way *w)
+{
+	static int has_uring = -1, has_pmem = -1;
+
+	if (has_uring < 0) {
+		has_uring = has_driver("uring");
+		has_pmem = has_driver("pmem");
+	}
+	return (has_uring || !strstr(w->scheme, "uring")) &&
+	       (has_pmem || !strstr(w->scheme, "pmem"));
+}
+
+/* ---- Mappings that are only read ---- */
+
+static void switch_readers(void *way)
+{
+	const struct way *from = way;
+	uint64_t *copy = malloc(SIZE);
+
+	for (size_t to = 0; to < WAYS; to++) {
+		struct trial t = { from, &ways[to], UMMAP_SWITCH, 0 };
+		uint64_t *m;
+
+		if (!works(&ways[to]))
+			continue;
+		make_store();
+		m = open_way(from, PROT_READ);
+		memcpy(copy, m, SIZE);
+		check_fails(remap(&m, &ways[to], 0), EACCES);
+		check(remap(&m, &ways[to], UMMAP_SWITCH) == 0, "%s?%s to %s?%s: %s", from->scheme,
+		      from->keys, ways[to].scheme, ways[to].keys, umerrormsg());
+		check_words(m, copy, copy, &t, "read");
+		check(umunmap(m, 0) == 0);
+	}
+}
+
+/* A descriptor must be open as the mapping needs it, also if the mapping has its file already. */
+static void use_descriptors(void *unused)
+{
+	uint64_t *m = open_way(&ways[0], READ_WRITE);
+	int reading = open(store, O_RDONLY | O_CLOEXEC), both = open(store, O_RDWR | O_CLOEXEC);
+	void *base = m;
+
+	(void)unused;
+	check_fails(umremap(m, 0, reading, -1, 0, &base), EACCES);
+	check_fails(umremap(m, 0, reading, -1, UMMAP_SWITCH, &base), EACCES);
+	check(umremap(m, 0, both, -1, 0, &base) == 0, "%s", umerrormsg());
+	check_fails(umremap(m, 0, reading, -1, 0, &base), EACCES);
+	check(umunmap(m, 1) == 0);
+}
+
 /* ---- Epochs, offsets, other processes ---- */
 
 static void go_back(void *unused)
@@ -421,19 +473,6 @@ static void watch_locks(void *unused)
 	}
 }
 
-/* Whether its driver is there. */
-static bool works(const struct way *w)
-{
-	static int has_uring = -1, has_pmem = -1;
-
-	if (has_uring < 0) {
-		has_uring = has_driver("uring");
-		has_pmem = has_driver("pmem");
-	}
-	return (has_uring || !strstr(w->scheme, "uring")) &&
-	       (has_pmem || !strstr(w->scheme, "pmem"));
-}
-
 /* Of the cases one in so many is tried. */
 static void try_all(const struct way *from, size_t step)
 {
@@ -474,6 +513,10 @@ int main(int argc, char **argv)
 	if (only)
 		return 0;
 	check_exits(run_child(go_back, NULL), 0);
+	check_exits(run_child(use_descriptors, NULL), 0);
+	for (size_t from = 0; from < WAYS; from++)
+		if (works(&ways[from]))
+			check_exits(run_child(switch_readers, (void *)(uintptr_t)&ways[from]), 0);
 	check_exits(run_child(meet_other_changes, NULL), 0);
 	for (size_t to = 0; to < WAYS; to++)
 		if (works(&ways[to]))
