@@ -894,8 +894,7 @@ static bool has_cache(const struct ummap_uri *uri)
 	return uri;
 }
 
-/* All is in the far store then, and the near file says so: it is right for whoever opens it as long as nobody writes the far
- * store without it. */
+/* Afterwards the far store has everything, and nothing in the near file is dirty. */
 static int bring_all_home(struct cache *c)
 {
 	int err;
@@ -914,7 +913,8 @@ static int prepare(struct cache *c, struct ummap_handover *to)
 	futex_lock(&c->stepping);
 	err = c->writable ? bring_all_home(c) : 0;
 	if (err)
-		snprintf(to->why, sizeof(to->why), "cannot write back what %.80s has: %s", c->near.file.path, strerror(abs(err)));
+		snprintf(to->why, sizeof(to->why), "cannot write back what %.80s has: %s",
+			 c->near.file.path, strerror(abs(err)));
 	if (!err)
 		err = behind_hand_over(&c->far, to);
 	if (err) {

@@ -91,9 +91,9 @@ struct cache {
 	bool has_thread;
 	_Atomic uint32_t word;         /* goes up when there is something to see */
 	_Atomic bool stop;
-	_Atomic uint32_t stepping;     /* a lock: held for a step of the thread, and while the store is handed over */
-	bool handed;                   /* another handle is about to have the store, ... */
-	bool handed_near;              /* ... perhaps with this near file */
+	_Atomic uint32_t stepping;     /* a lock, around a step of the thread and a hand-over */
+	bool handed;                   /* the store is handed over to another handle */
+	bool handed_near;              /* the other handle may use this near file */
 	_Atomic uint32_t flushing;     /* a lock, around flushes of the far store */
 	_Atomic bool far_doubt;        /* what was written past the cache may be read, and be lost with the power: its regions stay
 					* intended, so that what was kept of them is not trusted when the file is opened again */

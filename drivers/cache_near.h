@@ -121,7 +121,8 @@ struct cache_wish {
  * have a sentence. */
 int cache_near_open(struct cache_near *n, const struct cache_wish *wish, struct ummap_geom *geom);
 int cache_near_close(struct cache_near *n);
-/* Another handle has opened the file and failed: what it has written there is read again. Nothing is dirty. */
+/* Another handle has opened the file and failed: what it has written there is read again. Nothing
+ * is dirty. */
 int cache_near_resume(struct cache_near *n);
 /* Opens it to be looked at; what is there is in n->head, and in the index if `how` is a lock. 1: it is new, and empty. */
 int cache_near_look(struct cache_near *n, const char *path, int how, struct ummap_geom *geom);

@@ -28,9 +28,9 @@ struct cow {
 	bool writable;
 	_Atomic uint64_t size;     /* of the store with its changes */
 	char *block;               /* one, under the lock of the changes */
-	bool handed;               /* another handle is about to have the store, ... */
-	bool commits;              /* ... which shows it without these changes, and goes on with the contents, ... */
-	bool committed;            /* ... so the store has all of these changes now */
+	bool handed;               /* the store is handed over to another handle */
+	bool commits;              /* the other handle needs these changes in the store */
+	bool committed;            /* the store has all of these changes now */
 	char path[PATH_MAX];       /* of the store, when it is handed over */
 	struct held held[HELD_MAX];
 };
@@ -190,7 +190,8 @@ static void cow_set_notice(void *h, ummap_notice *notice, void *arg)
 
 /* ---- Handing over (ummap-driver.h) ---- */
 
-/* Of a handle that goes on with the contents and has no changes of its own, the store itself is to have these. */
+/* The store gets the changes if the other handle goes on with the contents and has no file of
+ * changes itself. */
 static bool must_commit(const struct cow *c, const struct ummap_handover *to)
 {
 	const struct ummap_uri *uri = to->to;
@@ -202,8 +203,10 @@ static bool must_commit(const struct cow *c, const struct ummap_handover *to)
 
 static int prepare(struct cow *c, struct ummap_handover *to)
 {
-	int err = c->writable && cow_is_due(&c->changes, c->size) ? cow_flush(&c->changes, c->size) : 0;
+	int err = 0;
 
+	if (c->writable && cow_is_due(&c->changes, c->size))
+		err = cow_flush(&c->changes, c->size);
 	if (!err)
 		err = behind_hand_over(&c->store, to);
 	if (err)
@@ -228,7 +231,8 @@ static int commit(struct cow *c, struct ummap_handover *to)
 
 static int cancel(struct cow *c, struct ummap_handover *to)
 {
-	int err = behind_hand_over(&c->store, to), ending = c->commits ? cow_end_commit(&c->changes, c->path) : 0;
+	int err = behind_hand_over(&c->store, to);
+	int ending = c->commits ? cow_end_commit(&c->changes, c->path) : 0;
 
 	side_hand_over(&c->changes.file, to);
 	c->handed = c->committed = false;
@@ -376,7 +380,8 @@ static int cow_close_handle(void *h)
 	struct cow *c = h;
 	int err = 0, closing;
 
-	if (c->writable && !c->handed && !behind_inherited(&c->store) && cow_is_due(&c->changes, c->size))
+	if (c->writable && !c->handed && !behind_inherited(&c->store) &&
+	    cow_is_due(&c->changes, c->size))
 		err = cow_flush(&c->changes, c->size);
 	/* If it cannot be removed, it says that it is being committed, and umcow(1) ends that. */
 	if (c->committed && !behind_inherited(&c->store))

@@ -419,8 +419,8 @@ static int write_store(struct cow_file *f, uint64_t size, const struct ummap_dri
 	return err > 0 ? -err : err;
 }
 
-int cow_write_changes(struct cow_file *f, const struct cow_base *base, const struct ummap_driver *driver, void *store,
-		      struct ummap_geom *geom)
+int cow_write_changes(struct cow_file *f, const struct cow_base *base,
+		      const struct ummap_driver *driver, void *store, struct ummap_geom *geom)
 {
 	int err = cow_fits(f, base, geom);
 
@@ -442,8 +442,8 @@ int cow_write_changes(struct cow_file *f, const struct cow_base *base, const str
 	return 0;
 }
 
-int cow_commit(struct cow_file *f, const struct cow_base *base, const struct ummap_driver *driver, void *store,
-	       struct ummap_geom *geom)
+int cow_commit(struct cow_file *f, const struct cow_base *base, const struct ummap_driver *driver,
+	       void *store, struct ummap_geom *geom)
 {
 	int err = cow_write_changes(f, base, driver, store, geom);
 

@@ -107,15 +107,15 @@ bool cow_is_due(const struct cow_file *f, uint64_t size);
 /* Makes durable what was written, in a store of so many bytes. 0; a positive errno: not durable, but nothing is lost; or
  * -errno. */
 int cow_flush(struct cow_file *f, uint64_t size);
-/* Writes all changes to the store, which is `base` now and open to be written. It can be done again if it was interrupted.
- * Errors have a sentence. */
-int cow_write_changes(struct cow_file *f, const struct cow_base *base, const struct ummap_driver *driver, void *store,
-		      struct ummap_geom *geom);
+/* Writes all changes to the store, which is `base` now and open to be written. It can be done again
+ * if it was interrupted. Errors have a sentence. */
+int cow_write_changes(struct cow_file *f, const struct cow_base *base,
+		      const struct ummap_driver *driver, void *store, struct ummap_geom *geom);
 /* The same, and removes the file. */
 int cow_commit(struct cow_file *f, const struct cow_base *base, const struct ummap_driver *driver, void *store,
 	       struct ummap_geom *geom);
-/* The file is not to be removed after its changes were written, or some of them: they go on
- * to be changes of the store as it is now, whose blocks are as before or as the changes have them. */
+/* Takes back a call of cow_write_changes, also one that failed: the file stays, and its changes go
+ * on to be those of the store as it is now. */
 int cow_end_commit(struct cow_file *f, const char *path);
 
 #endif

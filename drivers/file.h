@@ -29,7 +29,7 @@ struct file {
 	atomic_bool blind;     /* there is no asking what the page cache holds */
 	int slot;              /* uring: where the rings have it registered; negative: nowhere */
 	int depth;             /* uring: requests of one thread at a time */
-	struct lock_group *locks; /* the locks of this handle, and of handles that it is handed over to */
+	struct lock_group *locks; /* locks of this handle and of its partners in a hand-over */
 };
 
 /* What a system call gave, as the calls of drivers say it. */
@@ -41,7 +41,8 @@ static inline long answer(long res)
 /* The descriptor, out of the way of those that a program chooses itself, by dup2(2) say; an error stays one. */
 int file_away(int fd);
 
-/* Closes a descriptor, unless that would end the program's own locks on the file: then it is closed later. */
+/* Closes a descriptor, unless that would end the program's own locks on the file: then it is closed
+ * later. */
 int file_close_fd(int fd);
 
 /* Hands on the error of a call that writes, without the signal that may have come with it. */
@@ -75,12 +76,14 @@ struct lock_group;
 struct lock_group *lock_group_join(int fd, bool writable);
 /* Drops the locks of `owner`. true: the group keeps fd, which the caller must not close. */
 bool lock_group_leave(struct lock_group *g, const void *owner, int fd);
-/* Handles of the same file that this thread opens from now on join the group of `owner`; false: no longer. */
+/* Handles of the same file that this thread opens from now on join the group of `owner`; false: no
+ * longer. */
 void lock_group_offer(struct lock_group *g, const void *owner, bool offered);
 /* Whether this thread offers one for the file. */
 struct stat;
 bool lock_group_is_offered(const struct stat *st);
-int lock_group_lock(struct lock_group *g, const void *owner, uint64_t off, uint64_t len, int how, char why[160]);
+int lock_group_lock(struct lock_group *g, const void *owner, uint64_t off, uint64_t len, int how,
+		    char why[160]);
 
 enum file_way {
 	FILE_DIRECT,           /* the whole of it past the page cache */

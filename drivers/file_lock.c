@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Locks of ranges of files and devices: those of open file descriptions, which belong to a handle and not to a process, so
- * that two handles of one process keep each other away, too. Such a lock does not say whose it is: that is looked for in
- * /proc, when somebody is refused.
+ * Locks of ranges of files and devices: those of open file descriptions, which belong to a handle
+ * and not to a process, so that two handles of one process keep each other away, too. Such a lock
+ * does not say whose it is: that is looked for in /proc, when somebody is refused.
  *
- * LOCK GROUPS. A handle that is handed over (ummap-driver.h: hand_over) and the handle that replaces it must not conflict,
- * and no other process may get the lock in between. Both are members of one group, which has one file description for its
- * locks. The kernel's lock of a range is the strongest lock that a member has there, so it is replaced in one call when
- * members come and go. A group of one handle, which is the usual case, behaves as the handle alone would.
+ * LOCK GROUPS. A handle that is handed over (ummap-driver.h: hand_over) and the handle that
+ * replaces it must not conflict, and no other process may get the lock in between. Both are members
+ * of one group, which has one file description for its locks. The kernel's lock of a range is the
+ * strongest lock that a member has there, so it is replaced in one call when members come and go. A
+ * group of one handle, which is the usual case, behaves as the handle alone would.
  *
  * Lock: `groups.lock`, a leaf, around all groups.
  */
@@ -18,6 +19,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,7 +172,7 @@ struct lock_group {
 	bool writable;           /* fd is open for writing, which exclusive locks need */
 	bool owns;               /* fd was left by a handle that is closed */
 	unsigned handles;
-	pid_t pid;               /* the process that has the locks: a forked child only frees its memory */
+	pid_t pid;               /* the process that has the locks: a child only frees memory */
 	pid_t offered;           /* the thread whose handles may join; 0: none ... */
 	const void *offerer;     /* ... and the handle that offers it */
 	struct range *ranges;
@@ -178,20 +180,36 @@ struct lock_group {
 
 static struct {
 	_Atomic uint32_t lock;
-	_Atomic pid_t pid;       /* whose lock it is: a forked child may have inherited it locked */
+	_Atomic pid_t pid;       /* whose lock it is: a forked child inherits it locked */
 	struct lock_group *first;
 } groups;
 
-static void lock_groups(void)
+static void take_groups(void)
 {
-	if (atomic_exchange(&groups.pid, getpid()) != getpid())
-		groups.lock = 0;
 	futex_lock(&groups.lock);
 }
 
 static void unlock_groups(void)
 {
 	futex_unlock(&groups.lock);
+}
+
+/* A forked child finds the groups whole. It closes handles before a handler here could run, so
+ * lock_groups unlocks them for it. */
+static void watch_forks(void)
+{
+	groups.pid = getpid();
+	pthread_atfork(take_groups, unlock_groups, NULL);
+}
+
+static void lock_groups(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch_forks);
+	if (atomic_exchange(&groups.pid, getpid()) != getpid())
+		groups.lock = 0;
+	take_groups();
 }
 
 /* The strongest lock of the byte `at`; *end: where it, or its absence, ends at the latest. */
@@ -225,10 +243,10 @@ static int apply_ranges(const struct lock_group *g, uint64_t from, uint64_t to, 
 	return err;
 }
 
-/* Takes [from, to) out of what the owner has locked before the range `newest`. true: there was some of it; -ENOMEM is
- * avoided by `spare`, for the range that is cut in two. */
-static bool cut_ranges(struct lock_group *g, const void *owner, uint64_t from, uint64_t to, const struct range *newest,
-		       struct range **spare)
+/* Takes [from, to) out of what the owner has locked before the range `newest`. true: there was some
+ * of it; -ENOMEM is avoided by `spare`, for the range that is cut in two. */
+static bool cut_ranges(struct lock_group *g, const void *owner, uint64_t from, uint64_t to,
+		       const struct range *newest, struct range **spare)
 {
 	bool any = false;
 
@@ -255,10 +273,12 @@ static bool cut_ranges(struct lock_group *g, const void *owner, uint64_t from, u
 	return any;
 }
 
-/* First the new lock is added to what there is, which can fail and be undone; then the old ones go. */
-static int change_range(struct lock_group *g, const void *owner, uint64_t off, uint64_t len, int how, char why[160])
+/* The new lock is added to the older ones first, which can fail and be undone. */
+static int change_range(struct lock_group *g, const void *owner, uint64_t off, uint64_t len,
+			int how, char why[160])
 {
-	struct range *added = how == UMMAP_LOCK_NONE ? NULL : malloc(sizeof(*added)), *spare = malloc(sizeof(*spare));
+	struct range *added = how == UMMAP_LOCK_NONE ? NULL : malloc(sizeof(*added));
+	struct range *spare = malloc(sizeof(*spare));
 	char unused[160];
 	int err = 0;
 
@@ -281,7 +301,8 @@ static int change_range(struct lock_group *g, const void *owner, uint64_t off, u
 	return err;
 }
 
-int lock_group_lock(struct lock_group *g, const void *owner, uint64_t off, uint64_t len, int how, char why[160])
+int lock_group_lock(struct lock_group *g, const void *owner, uint64_t off, uint64_t len, int how,
+		    char why[160])
 {
 	int err;
 
@@ -291,8 +312,8 @@ int lock_group_lock(struct lock_group *g, const void *owner, uint64_t off, uint6
 	return err;
 }
 
-/* A description that is open for reading has shared locks only, beside which others can have the same: so no moment is
- * without one. */
+/* A description that is open for reading has shared locks only, beside which others can have the
+ * same: so no moment is without one. */
 static void move_locks(struct lock_group *g, int fd)
 {
 	char unused[160];
@@ -313,8 +334,8 @@ static struct lock_group *new_group(dev_t device, ino_t inode, int fd, bool writ
 
 	if (!g)
 		return NULL;
-	*g = (struct lock_group){ .next = groups.first, .device = device, .inode = inode, .fd = fd, .writable = writable,
-				  .pid = getpid() };
+	*g = (struct lock_group){ .next = groups.first, .device = device, .inode = inode, .fd = fd,
+				  .writable = writable, .pid = getpid() };
 	return groups.first = g;
 }
 
@@ -335,7 +356,8 @@ static struct lock_group *find_offered(const struct stat *st)
 	pid_t thread = (pid_t)syscall(SYS_gettid);
 	struct lock_group *g = groups.first;
 
-	while (g && (g->offered != thread || g->device != device_of(st) || g->inode != inode_of(st)))
+	while (g &&
+	       (g->offered != thread || g->device != device_of(st) || g->inode != inode_of(st)))
 		g = g->next;
 	return g;
 }
@@ -406,7 +428,7 @@ bool lock_group_leave(struct lock_group *g, const void *owner, int fd)
 		drop_ranges(g, owner);
 		g->owns = g->owns || keeps;
 	} else {
-		/* What a description has locked ends with it, but not when a forked child closes it. */
+		/* Locks end with their description, but not when a forked child closes it. */
 		if (g->owns)
 			file_close_fd(g->fd);
 		free_group(g);

@@ -122,7 +122,8 @@ int file_close(void *h)
 {
 	struct file *f = h;
 	bool kept_by_group = f->locks && lock_group_leave(f->locks, f, f->fd);
-	int err = kept_by_group ? 0 : f->given ? close_given_fd(f->fd) : file_close_fd(f->fd), direct_err = file_close_fd(f->direct_fd);
+	int err = kept_by_group ? 0 : f->given ? close_given_fd(f->fd) : file_close_fd(f->fd);
+	int direct_err = file_close_fd(f->direct_fd);
 
 	close_kept();
 	free(f);
@@ -322,9 +323,11 @@ static int check_log(const char *path, struct ummap_geom *geom)
 	if (has)
 		return keys_refuse(geom, EUCLEAN, "%.50s has commits that are not in the store yet: open it through wal+, "
 				   "or bring them home by umwal(1) (\"apply\")", log);
-	/* No error, but worth a word, unless the log is that of a handle that is being handed over. */
+	/* No error, but worth a word, unless the log is that of a handle that is being handed over.
+	 */
 	if (!lock_group_is_offered(&st))
-		keys_refuse(geom, 0, "%.100s is beside the store, with nothing committed in it", log);
+		keys_refuse(geom, 0, "%.100s is beside the store, with nothing committed in it",
+			    log);
 	return 0;
 }
 

@@ -36,7 +36,8 @@ extern const struct ummap_driver ummap_driver_pmem;
 
 struct pmem {
 	int fd;
-	struct lock_group *locks;  /* the locks of this handle, and of handles that it is handed over to */
+	struct lock_group
+		*locks; /* the locks of this handle, and of handles that it is handed over to */
 	enum pmem2_granularity granularity;
 	pmem2_persist_fn persist;  /* NULL: not known yet, because a file was empty */
 	pmem2_memcpy_fn copy;  /* durable when it returns; for a device */

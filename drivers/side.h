@@ -38,7 +38,8 @@ struct side {
  * another has it, and who is in the sentence in geom->why, which all errors have. -EINVAL: it is the store, whose id geom has. */
 int side_open(struct side *s, const char *path, int oflags, mode_t mode, int how, struct ummap_geom *geom);
 int side_close(struct side *s);
-/* As ummap-driver.h says of hand_over: another handle of the same thread may lock the file, too. Nothing if it is not open. */
+/* As ummap-driver.h says of hand_over: another handle of the same thread may lock the file, too.
+ * Nothing if it is not open. */
 void side_hand_over(struct side *s, struct ummap_handover *to);
 /* Whether a path leads to it. */
 bool side_is(const struct side *s, const char *path);

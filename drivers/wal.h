@@ -18,7 +18,8 @@
 
 enum wal_full { WAL_FITS, WAL_FULL_UNTOLD, WAL_FULL_TOLD };
 
-/* Whether another handle is about to have the store: not; it goes on with the same log; it opens the store without this log. */
+/* Whether another handle is about to have the store: not; it goes on with the same log; it opens
+ * the store without this log. */
 enum wal_handed { WAL_NOT_HANDED, WAL_HANDED_LOG, WAL_HANDED_STORE };
 
 struct wal {
@@ -44,7 +45,8 @@ struct wal {
 	_Atomic uint64_t asked;        /* for room, so many times */
 	_Atomic uint32_t served;       /* so many passes have ended */
 	_Atomic uint64_t freed;        /* passes that have given back room */
-	_Atomic uint32_t passing;      /* a lock: held for a pass of the thread, and while the store is handed over */
+	_Atomic uint32_t passing; /* a lock: held for a pass of the thread, and while the store is
+				     handed over */
 	enum wal_handed handed;
 	struct notice notice;
 	_Atomic uint8_t full;          /* enum wal_full: whether wal.size was too small */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Handing a store with a log over to another handle (ummap-driver.h: hand_over). If that handle opens the same log, it
- * finds there what a crash would have left: all commits, whose numbers can still be gone back to. Otherwise it looks for
- * the contents in the store, so all commits are applied to it first, as when the handle is closed.
+ * Handing a store with a log over to another handle (ummap-driver.h: hand_over). If that handle
+ * opens the same log, it finds there what a crash would have left: all commits, whose numbers can
+ * still be gone back to. Otherwise it looks for the contents in the store, so all commits are
+ * applied to it first, as when the handle is closed.
  *
  * From the first step to the end the lock `passing` is held, so that the thread changes nothing.
  */
@@ -43,18 +44,23 @@ static const struct ummap_uri *find_layer(const struct wal *w, const struct umma
 	return w->log.file.h ? uri : NULL;
 }
 
-static int check_layer(const struct wal *w, const struct ummap_uri *layer, struct ummap_handover *to)
+static int check_layer(const struct wal *w, const struct ummap_uri *layer,
+		       struct ummap_handover *to)
 {
 	char way[BEHIND_WAY];
 
 	behind_way(layer, way);
 	if (*w->log.head.way && strcmp(way, w->log.head.way) != 0) {
-		snprintf(to->why, sizeof(to->why), "the log %.40s is of a store opened as wal+%.16s:, not as wal+%.16s:. Try "
-			 "another log (wal.path)", w->log.file.path, w->log.head.way, way);
+		snprintf(to->why, sizeof(to->why),
+			 "the log %.40s is of a store opened as wal+%.16s:, not as wal+%.16s:. Try "
+			 "another log (wal.path)",
+			 w->log.file.path, w->log.head.way, way);
 		return -EINVAL;
 	}
 	if (to->how == UMMAP_HANDOVER_KEEP && find_key(layer, "epoch")) {
-		snprintf(to->why, sizeof(to->why), "wal.epoch goes back to earlier contents, so the present ones cannot migrate "
+		snprintf(to->why, sizeof(to->why),
+			 "wal.epoch goes back to earlier contents, so the present ones cannot "
+			 "migrate "
 			 "there. Try UMMAP_SWITCH");
 		return -EINVAL;
 	}
@@ -68,7 +74,8 @@ static int apply_commits(struct wal *w, struct ummap_handover *to)
 	if (!err)
 		err = wal_bring_home(w);
 	if (err)
-		snprintf(to->why, sizeof(to->why), "cannot apply the commits of %.70s to the store: %s", w->log.file.path,
+		snprintf(to->why, sizeof(to->why),
+			 "cannot apply the commits of %.70s to the store: %s", w->log.file.path,
 			 strerror(-err));
 	return err;
 }
@@ -126,6 +133,8 @@ void wal_end_handed(struct wal *w)
 	if (w->writable && w->handed == WAL_HANDED_STORE)
 		err = side_remove(&w->log.file);
 	if (err && err != -ENOENT)
-		notice_give(&w->notice, "wal+: the store is complete, but its log %.150s could not be removed: %s",
-			    w->log.file.path, strerror(-err));
+		notice_give(
+			&w->notice,
+			"wal+: the store is complete, but its log %.150s could not be removed: %s",
+			w->log.file.path, strerror(-err));
 }

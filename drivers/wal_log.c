@@ -731,7 +731,9 @@ int wal_resume(struct wal_log *l)
 	futex_lock(&l->head_lock);
 	err = side_size(&l->file, &length);
 	if (!err)
-		err = length < l->end.at ? -EIO : side_head_read(&l->file, &slots, length, &head, sizeof(head));
+		err = length < l->end.at ?
+			      -EIO :
+			      side_head_read(&l->file, &slots, length, &head, sizeof(head));
 	if (!err && slots.number != l->slots.number) {
 		l->slots = slots;
 		err = write_head(l);

@@ -202,7 +202,8 @@ int wal_restart(struct wal_log *l);
 
 /* ---- Without it ---- */
 
-/* Another handle has opened the log and failed: writes the head again if that handle did. -EIO: records are missing. */
+/* Another handle has opened the log and failed: writes the head again if that handle did. -EIO:
+ * records are missing. */
 int wal_resume(struct wal_log *l);
 
 /* From now on only the newest epoch can be gone back to. */

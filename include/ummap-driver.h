@@ -86,16 +86,16 @@ struct ummap_io {
 
 /* The steps of handing a store over from one handle to another, in ummap_handover.how. */
 enum {
-	UMMAP_HANDOVER_CANCEL = 0, /* the other handle could not be opened, or is closed again: go on as before */
-	UMMAP_HANDOVER_KEEP = 1,   /* prepare: the other handle goes on with the contents, which have been flushed */
-	UMMAP_HANDOVER_SWITCH = 2, /* prepare: the other handle shows what the store has; writes since the last flush do not matter */
-	UMMAP_HANDOVER_FINISH = 3  /* the other handle is open, in `driver` and `h`: give it what only this handle has */
+	UMMAP_HANDOVER_CANCEL = 0, /* there is no other handle any more: go on as before */
+	UMMAP_HANDOVER_KEEP = 1,   /* prepare: the other handle goes on with what was flushed */
+	UMMAP_HANDOVER_SWITCH = 2, /* prepare: writes since the last flush do not matter */
+	UMMAP_HANDOVER_FINISH = 3  /* give the other handle what only this one has */
 };
 
 /* What `hand_over` gets. */
 struct ummap_handover {
 	int how;                            /* UMMAP_HANDOVER_* */
-	const struct ummap_uri *to;         /* what the other handle is opened with; NULL with CANCEL */
+	const struct ummap_uri *to; /* what the other handle is opened with; NULL with CANCEL */
 	const struct ummap_driver *driver;  /* FINISH: the other handle's outermost driver ... */
 	void *h;                            /* ... and its handle; else NULL */
 	char why[160];                      /* out, on failure: a sentence for a person, or "" */
@@ -169,11 +169,14 @@ struct ummap_driver {
 	 * None: *begin is UINT64_MAX. Called at any time, also beside a transfer and inside a signal handler, and does not
 	 * wait for storage as a read does. NULL, or a negative errno: there may be data anywhere, from now on. */
 	int (*data)(void *h, uint64_t off, uint64_t *begin, uint64_t *end);
-	/* The same store is about to be opened by another handle, in this process and thread, by another URI: another driver, other
-	 * filters, other keys. KEEP and SWITCH come first. After them the handle changes nothing, keeps all its locks, serves reads,
-	 * and has all flushed contents where the other handle's drivers look for them. A lock of this handle does not conflict with
-	 * those of a handle that the same thread opens before CANCEL or close. FINISH, after KEEP, comes only if the two handles have
-	 * different ids; 1: the other handle shows now what this one does; 0: it does not, and the library copies. CANCEL makes the handle what it was; close after KEEP or SWITCH leaves the store alone, because it is the
+	/* The same store is about to be opened by another handle, in this process and thread, by
+	 * another URI: another driver, other filters, other keys. KEEP and SWITCH come first. After
+	 * them the handle changes nothing, keeps all its locks, serves reads, and has all flushed
+	 * contents where the other handle's drivers look for them. A lock of this handle does not
+	 * conflict with those of a handle that the same thread opens before CANCEL or close.
+	 * FINISH, after KEEP, comes only if the two handles have different ids; 1: the other handle
+	 * shows now what this one does; 0: it does not, and the library copies. CANCEL makes the
+	 * handle what it was; close after KEEP or SWITCH leaves the store alone, because it is the
 	 * other handle's. A filter passes the call on. NULL: there is nothing to do. */
 	int (*hand_over)(void *h, struct ummap_handover *to);
 };

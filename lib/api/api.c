@@ -28,6 +28,7 @@
 #include "paging/sync.h"
 #include "io/vars.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -534,25 +535,31 @@ struct change {
 static int open_other(struct change *c)
 {
 	struct store *store;
-	int err = c->other.fd >= 0 ? io_open_fd(c->other.uri, c->other.fd, c->other.oflags, &store) :
-		  io_open(c->other.uri, c->other.oflags, &store);
+	int err = replace_open(&c->other, &store);
 
 	if (!err)
 		c->want.store = store;
 	return err;
 }
 
-/* The contents are dropped: another size can be had before that, while it can be undone. */
-static int begin_switch(struct mapping *map, struct change *c, int sync)
+static int resize(struct mapping *map, size_t size)
 {
 	const struct backing *now = &map->backings[map->current];
+	struct remap want = { .store = now->store, .offset = now->offset, .size = size };
+
+	return remap_apply(map, &want);
+}
+
+/* The mapping grows first, as long as that can be undone. */
+static int begin_switch(struct mapping *map, struct change *c, int sync)
+{
 	size_t before = map->size;
 	int err = 0;
 
 	if (sync & UMMAP_SYNC)
 		err = sync_all(map);
 	if (!err && c->want.size > before)
-		err = remap_apply(map, &(struct remap){ .store = now->store, .offset = now->offset, .size = c->want.size });
+		err = resize(map, c->want.size);
 	if (!err)
 		err = replace_begin_switch(map, &c->other);
 	c->handed = !err;
@@ -561,7 +568,7 @@ static int begin_switch(struct mapping *map, struct change *c, int sync)
 	if (err && c->handed)
 		replace_end(map, &c->id, true);
 	if (err && map->size > before)
-		remap_apply(map, &(struct remap){ .store = now->store, .offset = now->offset, .size = before });
+		resize(map, before);
 	c->handed = !err;
 	return err;
 }
@@ -591,7 +598,8 @@ static int check_range(struct mapping *map, const struct change *c)
 
 	if (map->pinned)
 		return fail(EBUSY, "part of the mapping is pinned; umunpin it first");
-	err = lock_range(map, map->backings[map->current].store, c->want.offset, c->want.size, &lock);
+	err = lock_range(map, map->backings[map->current].store, c->want.offset, c->want.size,
+			 &lock);
 	lock_drop(lock);
 	return err;
 }
@@ -607,6 +615,15 @@ static int begin_replacing(struct mapping *map, struct change *c, int sync)
 	return c->want.switch_over ? begin_switch(map, c, sync) : begin_keep(map, c);
 }
 
+/* Whether a descriptor is open as a mapping needs it. Opening it says what is wrong with others. */
+static bool is_usable(int fd, bool writable)
+{
+	int access = fcntl(fd, F_GETFL);
+
+	return access >= 0 && !(access & O_PATH) &&
+	       ((access & O_ACCMODE) == O_RDWR || (!writable && (access & O_ACCMODE) == O_RDONLY));
+}
+
 /* Sets want.store, which the caller has to close. */
 static int find_store(struct mapping *map, struct change *c, int sync)
 {
@@ -616,7 +633,9 @@ static int find_store(struct mapping *map, struct change *c, int sync)
 	if (err)
 		return err;
 	known = replace_find(map, &c->id);
-	if (known)
+	if (known && c->other.fd >= 0 && !is_usable(c->other.fd, map->writable))
+		err = open_other(c);
+	else if (known)
 		c->want.store = io_hold(known);
 	else if (replace_is_needed(map, &c->id))
 		err = begin_replacing(map, c, sync);
@@ -670,15 +689,20 @@ static int remap(struct mapping *map, size_t size, const struct target *to, off_
 {
 	const struct backing *now = &map->backings[map->current];
 	bool named = to->uri || to->fd >= 0;
-	struct change c = { .want = { .store = now->store, .offset = offset == -1 ? now->offset : (uint64_t)offset,
-				      .size = size ? size : map->size, .switch_over = sync & UMMAP_SWITCH } };
+	struct change c = { .want = { .store = now->store,
+				      .offset = offset == -1 ? now->offset : (uint64_t)offset,
+				      .size = size ? size : map->size,
+				      .switch_over = sync & UMMAP_SWITCH } };
 	int err;
 
 	c.want.moved = named || c.want.offset != now->offset;
 	err = check_remap(map, &c.want, sync);
 	if (err)
 		return err;
-	c.other = (struct replacement){ .uri = uri_of(to), .fd = to->uri ? -1 : to->fd, .id = &c.id, .offset = c.want.offset,
+	c.other = (struct replacement){ .uri = uri_of(to),
+					.fd = to->uri ? -1 : to->fd,
+					.id = &c.id,
+					.offset = c.want.offset,
 					.oflags = writing(map) };
 	if (to->uri && !c.want.switch_over)
 		c.other.oflags |= UMMAP_O_CREATE;

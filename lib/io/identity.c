@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Identities of stores. Two handles are interchangeable only if they have the same file at their end and the same filters
- * and keys on the way: a filter decides where bytes go, and a key decides how. Keys are compared as text, so two spellings
- * of one value count as different, which costs time and no data. Takes no lock.
+ * Identities of stores. Two handles are interchangeable only if they have the same file at their
+ * end and the same filters and keys on the way: a filter decides where bytes go, and a key decides
+ * how. Keys are compared as text, so two spellings of one value count as different, which costs
+ * time and no data. Takes no lock.
  */
 #include "io/identity.h"
 
@@ -24,7 +25,8 @@ static int compare_keys(const void *a, const void *b)
 /* A relative path means another file after chdir(2). */
 static bool is_relative_path(const struct ummap_uri *layer, const struct ummap_key *key)
 {
-	return layer->next && (strcmp(key->name, "path") == 0 || strcmp(key->name, "file") == 0) && *key->value != '/';
+	return layer->next && (strcmp(key->name, "path") == 0 || strcmp(key->name, "file") == 0) &&
+	       *key->value != '/';
 }
 
 /* With the length of each value, so that no value looks like a key. */
@@ -39,8 +41,8 @@ static void put_layer(FILE *f, const struct ummap_uri *layer)
 	for (unsigned i = 0; i < layer->nkeys; i++) {
 		bool relative = is_relative_path(layer, &keys[i]) && getcwd(folder, sizeof(folder));
 
-		fprintf(f, "%s=%zu:%s%s%s;", keys[i].name, strlen(keys[i].value), relative ? folder : "", relative ? "/" : "",
-			keys[i].value);
+		fprintf(f, "%s=%zu:%s%s%s;", keys[i].name, strlen(keys[i].value),
+			relative ? folder : "", relative ? "/" : "", keys[i].value);
 	}
 	fputc(')', f);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a URI or a descriptor leads to, known before it is opened: the file at its end, and the way there. */
+/* What a URI or a descriptor leads to, known before it is opened: the file at its end, and the way
+ * there. */
 #ifndef IDENTITY_H
 #define IDENTITY_H
 
@@ -8,7 +9,7 @@
 #include <stdbool.h>
 
 struct identity {
-	uint64_t file[2];        /* device and inode of the file or block device at the end; file[1] 0: there is none */
+	uint64_t file[2];        /* device and inode of the file at the end; file[1] 0: none */
 	char *way;               /* all drivers with their keys, the outermost first */
 	char *end;               /* the last driver with its path and keys */
 };

@@ -293,7 +293,9 @@ bool io_is_like(const struct store *a, const struct store *b)
 
 int io_hand_over(struct store *store, int how, const char *text, int fd, const struct store *other)
 {
-	struct ummap_handover to = { .how = how, .driver = other ? &other->driver : NULL, .h = other ? other->handle : NULL };
+	struct ummap_handover to = { .how = how,
+				     .driver = other ? &other->driver : NULL,
+				     .h = other ? other->handle : NULL };
 	const struct ummap_driver *d;
 	struct uri u;
 	int err;
@@ -308,8 +310,8 @@ int io_hand_over(struct store *store, int how, const char *text, int fd, const s
 		to.to = &u.layer[0];
 		err = store->driver.hand_over(store->handle, &to);
 		if (err < 0)
-			fail(-err, "cannot hand the store over to %s: %s", fd < 0 ? text : "the descriptor",
-			     *to.why ? to.why : strerror(-err));
+			fail(-err, "cannot hand the store over to %s: %s",
+			     fd < 0 ? text : "the descriptor", *to.why ? to.why : strerror(-err));
 	}
 	uri_free(&u);
 	return err;
@@ -321,7 +323,9 @@ void io_cancel_hand_over(struct store *store)
 	int err = store->driver.hand_over ? store->driver.hand_over(store->handle, &to) : 0;
 
 	if (err)
-		log_line(LOG_ERROR, "io", "cannot go on with the %s store as before: %s. Try to end the mapping and open it again",
+		log_line(LOG_ERROR, "io",
+			 "cannot go on with the %s store as before: %s. Try to end the mapping and "
+			 "open it again",
 			 store->driver.scheme, *to.why ? to.why : strerror(-err));
 }
 

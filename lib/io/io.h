@@ -34,8 +34,8 @@ const struct ummap_geom *io_geom(const struct store *store);
 /* Whether two handles are known to be of one store. */
 bool io_same(const struct store *a, const struct store *b);
 
-/* What a URI leads to, or a descriptor through the drivers of a URI without path (NULL: those of io_open_fd). 0, or -errno
- * with a sentence. */
+/* What a URI leads to, or a descriptor through the drivers of a URI without path (NULL: those of
+ * io_open_fd). 0, or -errno with a sentence. */
 struct identity;
 int io_identify(const char *uri, int fd, struct identity *id);
 /* Whether an open store is what would be opened: its handle can be used in place of a new one. */
@@ -45,10 +45,11 @@ bool io_meets(const struct store *store, const struct identity *id);
 /* Whether two handles of one store are interchangeable. */
 bool io_is_like(const struct store *a, const struct store *b);
 /*
- * Steps of handing a store over to another handle (ummap-driver.h: hand_over), which this thread opens next: `how` is
- * UMMAP_HANDOVER_KEEP or _SWITCH, and then perhaps _FINISH, with the other handle. No request may run, and no other thread
- * may write to the store. io_close, or io_cancel_hand_over, ends it. 0, or -errno with a sentence; _FINISH: 1 if the other
- * handle shows now what the store does.
+ * Steps of handing a store over to another handle (ummap-driver.h: hand_over), which this thread
+ * opens next: `how` is UMMAP_HANDOVER_KEEP or _SWITCH, and then perhaps _FINISH, with the other
+ * handle. No request may run, and no other thread may write to the store. io_close, or
+ * io_cancel_hand_over, ends it. 0, or -errno with a sentence; _FINISH: 1 if the other handle shows
+ * now what the store does.
  */
 int io_hand_over(struct store *store, int how, const char *uri, int fd, const struct store *other);
 void io_cancel_hand_over(struct store *store);

@@ -300,8 +300,8 @@ static void start_again(struct mapping *map)
 	map->current = 0;
 }
 
-/* Only a store that has all of it can be the mapped range. Where that cannot be had now, segments hold the rest until the
- * next sync tries again. */
+/* Only a store that has all of it can be the mapped range. Where that cannot be had now, segments
+ * hold the rest until the next sync tries again. */
 void remap_in_place(struct mapping *map)
 {
 	int earlier, err;

@@ -17,7 +17,7 @@ struct remap {
 /* The caller is the mapping's only user. Returns 0, or -errno with a sentence; then nothing has changed, except that
  * the mapping may have shrunk already, or may be in an ordered migration (MIGRATE_ASCENDING, MIGRATE_DESCENDING). */
 int remap_apply(struct mapping *map, struct remap *want);
-/* Puts a mapping that was in place there again, if its store can be: else it goes on with segments. */
+/* Puts a mapping that was in place there again, or has it go on with segments. */
 void remap_in_place(struct mapping *map);
 /* Bytes of the mapping that its current backing store holds. */
 uint64_t remap_stored(struct store *store, uint64_t offset, size_t size);

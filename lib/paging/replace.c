@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The same file by another URI. Two handles with different filters must not be used side by side: the older one may hold
- * contents that the newer one does not see, and may write them to the file later. So the mapping is synced, the older
- * handle is handed over (ummap-driver.h: hand_over), the newer one is opened, and takes its place at once. Locks are never
- * given up in between: drivers keep them for both handles.
+ * The same file by another URI. Two handles with different filters must not be used side by side:
+ * the older one may hold contents that the newer one does not see, and may write them to the file
+ * later. So the mapping is synced, the older handle is handed over (ummap-driver.h: hand_over), the
+ * newer one is opened, and takes its place at once. Locks are never given up in between: drivers
+ * keep them for both handles.
  *
- * If both handles show the same bytes, as all filters but cow+ have it, segments stay as they are. Otherwise the contents
- * are copied from store to store, where they differ.
+ * If both handles show the same bytes, as all filters but cow+ have it, segments stay as they are.
+ * Otherwise the contents are copied from store to store, where they differ.
  */
 #include "paging/replace.h"
 
@@ -91,14 +92,16 @@ void replace_end(struct mapping *map, const struct identity *id, bool failed)
 
 /* ---- Contents ---- */
 
-static int transfer(struct mapping *map, struct store *store, uint8_t op, void *buf, size_t len, uint64_t off)
+static int transfer(struct mapping *map, struct store *store, uint8_t op, void *buf, size_t len,
+		    uint64_t off)
 {
 	struct ummap_io io = { .op = op, .buf = buf, .len = len, .off = off };
 
 	return io_run(store, &io, 1, false, &map->stat.io);
 }
 
-/* Copies segment i, of which no frame is newer than the store, where the other store has it differently. */
+/* Copies segment i, of which no frame is newer than the store, where the other store has it
+ * differently. */
 static int copy_segment(struct mapping *map, struct store *to, uint64_t offset, size_t i, char *buf)
 {
 	const struct backing *from = &map->backings[map->current];
@@ -133,14 +136,17 @@ static int copy_contents(struct mapping *map, struct store *to, uint64_t offset)
 		err = io_lengthen(to, offset + map->stored);
 	if (!err)
 		err = io_flush(to, &kept, &map->stat.io);
-	return err ? fail(-abs(err), "cannot copy the contents to the other store: %s", strerror(abs(err))) : 0;
+	err = abs(err);
+	return err ? fail(err, "cannot copy the contents to the new store: %s", strerror(err)) : 0;
 }
 
 /* ---- Going on with the contents ---- */
 
-static int open_other(const struct replacement *r, struct store **store)
+int replace_open(const struct replacement *r, struct store **store)
 {
-	return r->fd >= 0 ? io_open_fd(r->uri, r->fd, r->oflags, store) : io_open(r->uri, r->oflags, store);
+	if (r->fd >= 0)
+		return io_open_fd(r->uri, r->fd, r->oflags, store);
+	return io_open(r->uri, r->oflags, store);
 }
 
 static int take_lock(struct mapping *map, struct backing *to, uint64_t offset)
@@ -148,20 +154,23 @@ static int take_lock(struct mapping *map, struct backing *to, uint64_t offset)
 	lock_drop(to->lock);
 	to->lock = NULL;
 	to->offset = offset;
-	return map->writable ? lock_take(map, to->store, offset, map->size, map->writers, &to->lock) : 0;
+	if (!map->writable)
+		return 0;
+	return lock_take(map, to->store, offset, map->size, map->writers, &to->lock);
 }
 
 /* The other store shows other bytes than the mapping's. */
 static int give_contents(struct mapping *map, const struct replacement *r, struct backing *to)
 {
-	int err = io_hand_over(map->backings[map->current].store, UMMAP_HANDOVER_FINISH, r->uri, r->fd, to->store);
+	int err = io_hand_over(map->backings[map->current].store, UMMAP_HANDOVER_FINISH, r->uri,
+			       r->fd, to->store);
 
 	if (err)
 		return err < 0 ? err : 0;
 	/* A copy within one file could overwrite what it is going to read. */
 	if (r->id->file[1] && io_geom(to->store)->id[0] == r->id->file[1])
-		return fail(EINVAL, "both stores have their bytes in one file, at different places, so the contents cannot migrate. "
-			    "Try another file first, or UMMAP_SWITCH");
+		return fail(EINVAL, "cannot migrate the contents: both stores have their bytes in "
+			    "one file, at different places. Try another file, or UMMAP_SWITCH");
 	err = take_lock(map, to, r->offset);
 	return err ? err : copy_contents(map, to->store, r->offset);
 }
@@ -202,7 +211,7 @@ static int replace(struct mapping *map, const struct replacement *r)
 
 	if (err)
 		return err;
-	err = open_other(r, &to.store);
+	err = replace_open(r, &to.store);
 	if (!err) {
 		err = carry(map, r, &to);
 		if (err)
@@ -224,7 +233,7 @@ int replace_keep(struct mapping *map, const struct replacement *r)
 		err = left = inplace_leave(map);
 	if (!err)
 		err = pagecache_unmap(map, 0, map->segs);
-	/* The sync has closed an older store, which may have been the only one to be handed over. */
+	/* The sync has closed an older store, perhaps the only one to be handed over. */
 	if (!err && replace_is_needed(map, r->id)) {
 		seg_hide(map);
 		map_quiesce(map);

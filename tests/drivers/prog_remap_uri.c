@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_remap_uri - umremap_open from each URI of a file to each other one, with and without UMMAP_SYNC and UMMAP_SWITCH: what
- * the mapping shows, what the file has after umsync, and what is left after kill -9, are those of a shadow copy; URIs that
- * cannot be opened leave the mapping as it was; and no other process could lock the file meanwhile.
+ * prog_remap_uri - umremap_open from each URI of a file to each other one, with and without
+ * UMMAP_SYNC and UMMAP_SWITCH: what the mapping shows, what the file has after umsync, and what is
+ * left after kill -9, are those of a shadow copy; URIs that cannot be opened leave the mapping as
+ * it was; and no other process could lock the file meanwhile.
  *
- *	prog_remap_uri [all]
+ *	prog_remap_uri [all | DRIVERS]   all cases, or all those from URIs that begin with DRIVERS:
  */
 #include "beside.h"
 
@@ -17,7 +18,8 @@
 
 static char store[320];
 
-/* What is written through a filter is seen through another one, unless changes of cow+ are between them. */
+/* What is written through a filter is seen through another one, unless changes of cow+ are between
+ * them. */
 enum layer { NO_CHANGES, CHANGES, OTHER_CHANGES };
 
 static const struct way {
@@ -33,13 +35,15 @@ static const struct way {
 	{ "wal+uring", "wal.keep=4", NO_CHANGES, true },
 	{ "wal+posix", "wal.path={store}.log", NO_CHANGES, true },
 	{ "cache+posix", "cache.path={store}.near&cache.size=2M", NO_CHANGES, false },
-	{ "cache+uring", "cache.path={store}.near&cache.size=2M&cache.mode=through", NO_CHANGES, false },
+	{ "cache+uring", "cache.path={store}.near&cache.size=2M&cache.mode=through", NO_CHANGES,
+	  false },
 	{ "cow+posix", "", CHANGES, false },
 	{ "cow+uring", "", CHANGES, false },
 	{ "cow+posix", "cow.path={store}.changes", OTHER_CHANGES, false },
 	{ "error+wal+posix", "error.nth=100000000", NO_CHANGES, true },
 	{ "wal+cow+posix", "wal.path={store}.cowlog", CHANGES, true },
 	{ "cache+wal+posix", "cache.path={store}.near2&cache.size=2M", NO_CHANGES, false },
+	{ "pmem", "", NO_CHANGES, false },
 };
 
 #define WAYS (sizeof(ways) / sizeof(*ways))
@@ -53,9 +57,20 @@ static const struct way bad_ways[] = {
 	{ "wal+posix", "wal.path={store}", NO_CHANGES, false },
 	{ "cow+posix", "cow.path={store}", NO_CHANGES, false },
 	{ "cache+posix", "cache.path={store}.near3", NO_CHANGES, false },
-	{ "cache+posix", "cache.path={store}.near4&cache.size=2M&cache.block=3K", NO_CHANGES, false },
+	{ "cache+posix", "cache.path={store}.near4&cache.size=2M&cache.block=3K", NO_CHANGES,
+	  false },
 	/* The last one is for those that have this near file already. */
 	{ "cache+posix", "cache.path={store}.near&cache.size=4M", NO_CHANGES, false },
+};
+
+/* These fail when changes of cow+ are to be written through them. */
+static const struct way failing_ways[] = {
+	{ "error+posix", "error.op=write&error.nth=1", NO_CHANGES, false },
+	{ "error+posix", "error.op=flush&error.nth=1", NO_CHANGES, false },
+	{ "error+cow+posix", "cow.path={store}.more&error.op=write&error.nth=1", OTHER_CHANGES,
+	  false },
+	{ "error+cow+posix", "cow.path={store}.more&error.op=flush&error.nth=1", OTHER_CHANGES,
+	  false },
 };
 
 #define BAD_WAYS (sizeof(bad_ways) / sizeof(*bad_ways))
@@ -113,11 +128,14 @@ static void put_version(uint64_t *m, uint64_t version, size_t first)
 			m[i] = version << 32 | i;
 }
 
-static void check_words(const uint64_t *m, const uint64_t *wanted, const uint64_t *or, const struct trial *t, const char *when)
+static void check_words(const uint64_t *m, const uint64_t *wanted, const uint64_t *other,
+			const struct trial *t, const char *when)
 {
 	for (size_t i = 0; i < WORDS; i++)
-		check(m[i] == wanted[i] || m[i] == or[i], "%s?%s to %s?%s with sync %d, %s: word %zu is %#" PRIx64 ", not %#" PRIx64,
-		      t->from->scheme, t->from->keys, t->to->scheme, t->to->keys, t->sync, when, i, m[i], wanted[i]);
+		check(m[i] == wanted[i] || m[i] == other[i],
+		      "%s?%s to %s?%s with sync %d, %s: word %zu is %#" PRIx64 ", not %#" PRIx64,
+		      t->from->scheme, t->from->keys, t->to->scheme, t->to->keys, t->sync, when, i,
+		      m[i], wanted[i]);
 }
 
 static void check_store(const uint64_t *wanted, const struct trial *t, const char *when)
@@ -133,7 +151,8 @@ static void check_store(const uint64_t *wanted, const struct trial *t, const cha
 
 static void make_store(void)
 {
-	static const char *const beside[] = { ".wal", ".log", ".near", ".near2", ".near3", ".cow", ".changes", ".cowlog" };
+	static const char *const beside[] = { ".wal", ".log",     ".near",   ".near2", ".near3",
+					      ".cow", ".changes", ".cowlog", ".more" };
 	char path[340];
 	int fd = temp_named("store", 0, store);
 
@@ -176,6 +195,8 @@ static void remap_and_die(void *trial)
 	uint64_t *lost = malloc(SIZE), *kept = malloc(SIZE), *m;
 
 	set_budget(SIZE / 8);
+	/* In place, as on persistent memory. */
+	set_env("PMEM2_FORCE_GRANULARITY", "byte");
 	m = open_way(t->from, READ_WRITE);
 	shared->held = t->number;
 	put_version(m, 2, 0);
@@ -183,17 +204,19 @@ static void remap_and_die(void *trial)
 	memcpy(lost, m, SIZE);
 	put_version(m, 3, 1);
 	memcpy(kept, m, SIZE);
-	check(remap(&m, t->to, t->sync) == 0, "%s?%s to %s?%s with sync %d: %s", t->from->scheme, t->from->keys, t->to->scheme,
-	      t->to->keys, t->sync, umerrormsg());
+	check(remap(&m, t->to, t->sync) == 0, "%s?%s to %s?%s with sync %d: %s", t->from->scheme,
+	      t->from->keys, t->to->scheme, t->to->keys, t->sync, umerrormsg());
 	if (t->sync & UMMAP_SWITCH)
 		expect_switched(t, lost, kept);
 	else
 		memcpy(lost, kept, SIZE);
 	check_words(m, lost, kept, t, "afterwards");
 	if (!strstr(t->to->scheme, "wal") && !strstr(t->from->keys, "wal.path"))
-		check(!is_there(".wal"), "the log of %s is left after a switch to %s", t->from->scheme, t->to->scheme);
+		check(!is_there(".wal"), "the log of %s is left after a switch to %s",
+		      t->from->scheme, t->to->scheme);
 	if (!(t->sync & UMMAP_SWITCH) && t->from->layer == CHANGES && t->to->layer == NO_CHANGES)
-		check(!is_there(".cow"), "the changes of %s are left after %s got them", t->from->scheme, t->to->scheme);
+		check(!is_there(".cow"), "the changes of %s are left after %s got them",
+		      t->from->scheme, t->to->scheme);
 	put_version(m, 4, 2);
 	check(umsync(m, 0) == 0, "%s", umerrormsg());
 	memcpy(shared->synced, m, SIZE);
@@ -208,7 +231,8 @@ static void look_again(void *trial)
 	const struct trial *t = trial;
 	uint64_t *m = open_way(t->to, READ_WRITE);
 
-	check_words(m, shared->synced, t->to->logged ? shared->synced : shared->unsynced, t, "after kill -9");
+	check_words(m, shared->synced, t->to->logged ? shared->synced : shared->unsynced, t,
+		    "after kill -9");
 	memcpy(shared->synced, m, SIZE);
 	check(umunmap(m, 1) == 0, "%s", umerrormsg());
 	if (t->to->layer == NO_CHANGES)
@@ -240,11 +264,12 @@ static void remap_in_vain(void *trial)
 	check(umsync(m, 0) == 0);
 	put_version(m, 3, 1);
 	memcpy(copy, m, SIZE);
-	check(remap(&m, t->to, t->sync) == -1 && *umerrormsg(), "%s?%s to %s?%s with sync %d", t->from->scheme, t->from->keys,
-	      t->to->scheme, t->to->keys, t->sync);
+	check(remap(&m, t->to, t->sync) == -1 && *umerrormsg(), "%s?%s to %s?%s with sync %d",
+	      t->from->scheme, t->from->keys, t->to->scheme, t->to->keys, t->sync);
 	check_words(m, copy, copy, t, "in vain");
 	put_version(m, 4, 2);
-	check(umsync(m, 0) == 0, "%s to %s?%s: %s", t->from->scheme, t->to->scheme, t->to->keys, umerrormsg());
+	check(umsync(m, 0) == 0, "%s to %s?%s: %s", t->from->scheme, t->to->scheme, t->to->keys,
+	      umerrormsg());
 	memcpy(shared->synced, m, SIZE);
 	put_version(m, 5, 0);
 	memcpy(shared->unsynced, m, SIZE);
@@ -261,6 +286,58 @@ static void try_in_vain(const struct way *from, const struct way *to, int sync)
 	make_store();
 	check_killed(run_child(remap_in_vain, &t), SIGKILL);
 	check_exits(run_child(look_again, &back), 0);
+}
+
+/* Whether its driver is there. */
+static bool works(const struct way *w)
+{
+	static int has_uring = -1, has_pmem = -1;
+
+	if (has_uring < 0) {
+		has_uring = has_driver("uring");
+		has_pmem = has_driver("pmem");
+	}
+	return (has_uring || !strstr(w->scheme, "uring")) &&
+	       (has_pmem || !strstr(w->scheme, "pmem"));
+}
+
+/* ---- Mappings that are only read ---- */
+
+static void switch_readers(void *way)
+{
+	const struct way *from = way;
+	uint64_t *copy = malloc(SIZE);
+
+	for (size_t to = 0; to < WAYS; to++) {
+		struct trial t = { from, &ways[to], UMMAP_SWITCH, 0 };
+		uint64_t *m;
+
+		if (!works(&ways[to]))
+			continue;
+		make_store();
+		m = open_way(from, PROT_READ);
+		memcpy(copy, m, SIZE);
+		check_fails(remap(&m, &ways[to], 0), EACCES);
+		check(remap(&m, &ways[to], UMMAP_SWITCH) == 0, "%s?%s to %s?%s: %s", from->scheme,
+		      from->keys, ways[to].scheme, ways[to].keys, umerrormsg());
+		check_words(m, copy, copy, &t, "read");
+		check(umunmap(m, 0) == 0);
+	}
+}
+
+/* A descriptor must be open as the mapping needs it, also if the mapping has its file already. */
+static void use_descriptors(void *unused)
+{
+	uint64_t *m = open_way(&ways[0], READ_WRITE);
+	int reading = open(store, O_RDONLY | O_CLOEXEC), both = open(store, O_RDWR | O_CLOEXEC);
+	void *base = m;
+
+	(void)unused;
+	check_fails(umremap(m, 0, reading, -1, 0, &base), EACCES);
+	check_fails(umremap(m, 0, reading, -1, UMMAP_SWITCH, &base), EACCES);
+	check(umremap(m, 0, both, -1, 0, &base) == 0, "%s", umerrormsg());
+	check_fails(umremap(m, 0, reading, -1, 0, &base), EACCES);
+	check(umunmap(m, 1) == 0);
 }
 
 /* ---- Epochs, offsets, other processes ---- */
@@ -284,7 +361,8 @@ static void go_back(void *unused)
 	check_fails(remap(&m, &then, 0), EINVAL);
 	check(strstr(umerrormsg(), "UMMAP_SWITCH"), "%s", umerrormsg());
 	check_words(m, copy[3], copy[3], &t, "in vain");
-	check(umepoch(m, &oldest, &newest) == 0 && oldest == 0 && newest >= 3, "%" PRIu64 " to %" PRIu64, oldest, newest);
+	check(umepoch(m, &oldest, &newest) == 0 && oldest == 0 && newest >= 3,
+	      "%" PRIu64 " to %" PRIu64, oldest, newest);
 	check(remap(&m, &then, UMMAP_SWITCH) == 0, "%s", umerrormsg());
 	check_words(m, copy[2], copy[2], &t, "gone back");
 	put_version(m, 9, 0);
@@ -309,7 +387,8 @@ static void move_on(void *way)
 	memcpy(copy, m, SIZE);
 	base = m;
 	make_uri(w, uri);
-	check(umremap_open(m, uri, SIZE + SEG, SIZE / 2, 0, &base) == 0, "%s: %s", uri, umerrormsg());
+	check(umremap_open(m, uri, SIZE + SEG, SIZE / 2, 0, &base) == 0, "%s: %s", uri,
+	      umerrormsg());
 	m = base;
 	check_words(m, copy, copy, &t, "moved");
 	check(umsync(m, 0) == 0);
@@ -328,7 +407,8 @@ static int ready[2];
 
 static void hold_changes(void *unused)
 {
-	static const struct way other = { "cow+posix", "cow.path={store}.changes", OTHER_CHANGES, false };
+	static const struct way other = { "cow+posix", "cow.path={store}.changes", OTHER_CHANGES,
+					  false };
 
 	(void)unused;
 	open_way(&other, READ_WRITE);
@@ -339,7 +419,8 @@ static void hold_changes(void *unused)
 /* Changes of another process are changes of the file as it is. */
 static void meet_other_changes(void *unused)
 {
-	static const struct way changes = { "cow+posix", "", CHANGES, false }, plain = { "posix", "", NO_CHANGES, false };
+	static const struct way changes = { "cow+posix", "", CHANGES, false },
+				plain = { "posix", "", NO_CHANGES, false };
 	struct trial t = { &changes, &plain, 0, 0 };
 	uint64_t *m, *copy = malloc(SIZE);
 	pid_t holder;
@@ -370,14 +451,19 @@ static void watch_locks(void *unused)
 {
 	(void)unused;
 	while (!shared->stop) {
-		struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = (off_t)SIZE };
+		struct flock all = { .l_type = F_WRLCK,
+				     .l_whence = SEEK_SET,
+				     .l_len = (off_t)SIZE };
 		uint64_t held = shared->held;
 		int fd = held ? open(store, O_RDWR | O_CLOEXEC) : -1;
 
 		for (int i = 0; i < 100 && fd >= 0; i++) {
 			check(fcntl(fd, F_OFD_GETLK, &all) == 0);
-			check(all.l_type != F_UNLCK || shared->held != held, "no lock in case %" PRIu64, held);
-			all = (struct flock){ .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = (off_t)SIZE };
+			check(all.l_type != F_UNLCK || shared->held != held,
+			      "no lock in case %" PRIu64, held);
+			all = (struct flock){ .l_type = F_WRLCK,
+					      .l_whence = SEEK_SET,
+					      .l_len = (off_t)SIZE };
 		}
 		if (fd >= 0)
 			close(fd);
@@ -387,39 +473,53 @@ static void watch_locks(void *unused)
 	}
 }
 
-static void try_all(const struct way *from, bool all)
+/* Of the cases one in so many is tried. */
+static void try_all(const struct way *from, size_t step)
 {
 	static const int syncs[] = { 0, UMMAP_SWITCH, UMMAP_SYNC | UMMAP_SWITCH };
-	size_t bad_ones = strstr(from->keys, ".near&") ? BAD_WAYS : BAD_WAYS - 1, number = (size_t)(from - ways);
+	size_t bad_ones = strstr(from->keys, ".near&") ? BAD_WAYS : BAD_WAYS - 1,
+	       number = (size_t)(from - ways);
 	pid_t watcher;
 
 	shared->stop = false;
 	watcher = start_child(watch_locks, NULL);
 	for (size_t to = 0; to < WAYS; to++)
 		for (size_t s = 0; s < 3; s++)
-			if (all || (number + to + s) % 3 == 0)
+			if (works(&ways[to]) && (number + to + s) % step == 0)
 				try_pair(from, &ways[to], syncs[s]);
 	for (size_t bad = 0; bad < bad_ones; bad++)
 		for (size_t s = 0; s < 2; s++)
-			if (all || (number + bad + s) % 6 == 0)
+			if ((number + bad + s) % step == 0)
 				try_in_vain(from, &bad_ways[bad], syncs[s]);
+	for (size_t i = 0;
+	     from->layer != NO_CHANGES && i < sizeof(failing_ways) / sizeof(*failing_ways); i++)
+		try_in_vain(from, &failing_ways[i], 0);
 	shared->stop = true;
 	check_exits(wait_child(watcher), 0);
 }
 
 int main(int argc, char **argv)
 {
-	bool all = argc > 1 && strcmp(argv[1], "all") == 0;
+	const char *only = argc > 1 && strcmp(argv[1], "all") != 0 ? argv[1] : NULL;
+	size_t step = argc > 1 ? 1 : by_time(7, 2);
 
 	shared = mmap(NULL, sizeof(*shared), READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	check(shared != MAP_FAILED);
 	set_group();
 	temp_named("store", 0, store);
 	for (size_t from = 0; from < WAYS; from++)
-		try_all(&ways[from], all);
+		if (works(&ways[from]) && (!only || strcmp(only, ways[from].scheme) == 0))
+			try_all(&ways[from], step);
+	if (only)
+		return 0;
 	check_exits(run_child(go_back, NULL), 0);
+	check_exits(run_child(use_descriptors, NULL), 0);
+	for (size_t from = 0; from < WAYS; from++)
+		if (works(&ways[from]))
+			check_exits(run_child(switch_readers, (void *)(uintptr_t)&ways[from]), 0);
 	check_exits(run_child(meet_other_changes, NULL), 0);
 	for (size_t to = 0; to < WAYS; to++)
-		check_exits(run_child(move_on, (void *)(uintptr_t)&ways[to]), 0);
+		if (works(&ways[to]))
+			check_exits(run_child(move_on, (void *)(uintptr_t)&ways[to]), 0);
 	return 0;
 }

@@ -95,8 +95,9 @@ class memmap(_ummap.Array):
     raises OSError. Of mode 'c' and of stores that are no files a child inherits nothing: ``a[0]`` is an OSError there (ENXIO),
     and what touches the memory otherwise is a SIGSEGV. Pickled, an array of mode 'c' is a copy.
 
-    *Cycles.* An array in a reference cycle, because it has a view of itself as an attribute say, ends when Python's garbage
-    collector finds it: until then its file is locked, so `close` it, or call ``gc.collect()``. A view that is a plain ndarray
+    *Cycles.* An array in a reference cycle, such as one with a view of itself as an attribute,
+    ends when Python's garbage collector finds it. Its file is locked until then: `close` the
+    array, or call ``gc.collect()``. A view that is a plain ndarray
     (``a.rows = numpy.asarray(a)``) hides the cycle from the collector.
 
     *Signals.* The global interpreter lock is free while a call of this class loads or writes, and Ctrl-C ends the call.

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The base class of ummap.memmap, between it and numpy's ndarray: what is too frequent for Python, or what Python cannot do.
+ * The base class of ummap.memmap, between it and numpy's ndarray: what is too frequent for Python,
+ * or what Python cannot do.
  *
- *  - Elements and slices cost what ndarray's do. A list or an array of rows goes to the method `_rows`, which prefetches.
+ *  - Elements and slices cost what ndarray's do. A list or an array of rows goes to the method
+ *    `_rows`, which prefetches.
  *  - A view knows its mapping, a copy has none.
- *  - Who asks for plain bytes, as os.write and readinto do, hands them to the kernel: they are pinned until the buffer is
- *    released. A memoryview asks for more, lives longer, and pins nothing.
+ *  - Callers that ask for plain bytes, such as os.write and readinto, hand them to the kernel: they
+ *    are pinned until the buffer is released. A memoryview lives longer, and pins nothing.
  *  - close ends an array in place: nothing that is left of it can be touched.
- *  - The garbage collector finds reference cycles through an array that a view stands on, which ndarray hides from it.
+ *  - The garbage collector finds reference cycles through an array that a view stands on, which
+ *    ndarray hides from it.
  *
- * It needs no header of numpy's: the first fields of an array's structure are the same in every numpy since 1.0, and where
- * `base` is is tried out before it is used.
+ * It needs no header of numpy's: the first fields of an array's structure are the same in every
+ * numpy since 1.0, and the position of `base` is checked before it is used.
  */
 #include "_ummap.h"
 
@@ -44,7 +47,7 @@ struct array {
 	PyObject *base;          /* the object whose memory this is; NULL: its own */
 };
 
-/* The collector follows `base`: it is where it is thought to be, and ndarray does not follow it itself. */
+/* The collector visits `base` here: its position is right, and ndarray does not visit it. */
 static bool follows_base;
 
 static char *data_of(PyObject *array)
@@ -234,8 +237,8 @@ static PyObject *array_enter(PyObject *self, PyObject *unused)
 }
 
 /*
- * The memory of an array must stay until the array itself goes, so nothing is cleared here. Each cycle through `base` has an
- * attribute of an array in it, too, and Python's class clears these.
+ * The memory of an array must stay until the array itself goes, so nothing is cleared here. Each
+ * cycle through `base` has an attribute of an array in it, too, and Python's class clears these.
  */
 static int array_traverse(PyObject *self, visitproc visit, void *arg)
 {
@@ -287,7 +290,8 @@ static PyType_Slot slots[] = {
 };
 
 static PyType_Spec spec = {
-	"ummap._ummap.Array", 0, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots,
+	"ummap._ummap.Array", 0, 0,
+	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots,
 };
 
 static int make_names(void)

@@ -223,7 +223,7 @@ class End(InFolder):
         self.assertEqual(ummap.stat()["mappings"], before)
 
     def test_cycles_are_collected(self):
-        """The mapping of an array in a reference cycle ends, and its file can be written by another one."""
+        """The mapping of an array in a reference cycle ends, and another one can have its file."""
         def view(a):
             a.part = a[10:]
 
