@@ -21,7 +21,7 @@ static const char usage[] =
 "       umobject rm CONTAINER NAME\n"
 "       umobject cp CONTAINER NAME CONTAINER NAME [--version N] [--chunk CxD]\n"
 "       umobject gc CONTAINER\n"
-"       umobject check CONTAINER [NAME [--version N]]\n"
+"       umobject check CONTAINER [NAME [--version N]] [--repair]\n"
 "Arrays as objects; CONTAINER is a folder, or as rados:POOL/NAME. FILE is plain bytes, or by its end an array of NumPy (.npy) or a dataset\n"
 "of HDF5 (.h5, .h5:/name); - is standard input or output.\n"
 "  create   makes a container: how many versions of a name are kept (1), and folders for chunks\n"
@@ -32,7 +32,8 @@ static const char usage[] =
 "  rm       takes a name away\n"
 "  cp       copies an object\n"
 "  gc       removes what nobody refers to\n"
-"  check    reads all, and says what is missing or damaged: then the exit status is 1\n"
+"  check    reads all versions that are kept, and says what is missing or damaged: then the exit status is 1;\n"
+"           --repair restores names and views from what is there\n"
 "  --type T (double; plain bytes: uint8), --dims, --chunk (at most 8 MiB each), --quiet: no progress\n"
 "  --help, --version\n";
 
@@ -45,7 +46,7 @@ static struct options {
 	const char **attributes;
 	unsigned nattributes;
 	uint64_t version;
-	bool quiet;
+	bool quiet, repair, strict;
 } options = { .plain = { .type = UMOBJECT_UINT8 } };
 
 /* What is put is taken back where the command fails. */
@@ -137,12 +138,12 @@ static void add(const char ***list, unsigned *n, const char *what)
 	(*list)[(*n)++] = what;
 }
 
-enum { KEEP = 256, DEVICE, TYPE, DIMS, CHUNK, ATTRIBUTE, VERSION, QUIET, HELP };
+enum { KEEP = 256, DEVICE, TYPE, DIMS, CHUNK, ATTRIBUTE, VERSION, QUIET, HELP, REPAIR, STRICT };
 
 static const struct option long_options[] = {
 	{ "keep", 1, NULL, KEEP }, { "device", 1, NULL, DEVICE }, { "type", 1, NULL, TYPE }, { "dims", 1, NULL, DIMS },
 	{ "chunk", 1, NULL, CHUNK }, { "attribute", 1, NULL, ATTRIBUTE }, { "version", 2, NULL, VERSION }, { "quiet", 0, NULL, QUIET },
-	{ "help", 0, NULL, HELP }, { NULL, 0, NULL, 0 },
+	{ "help", 0, NULL, HELP }, { "repair", 0, NULL, REPAIR }, { "strict", 0, NULL, STRICT }, { NULL, 0, NULL, 0 },
 };
 
 /* Those that were given: a bit each. */
@@ -189,6 +190,12 @@ static void take_option(int what, char **argv)
 		break;
 	case QUIET:
 		options.quiet = true;
+		break;
+	case REPAIR:
+		options.repair = true;
+		break;
+	case STRICT:
+		options.strict = true;
 		break;
 	case HELP:
 		fputs(usage, stdout);
@@ -613,47 +620,37 @@ static int do_gc(char **arg)
 	return 0;
 }
 
-static int found;
-
-static void report(void *name, const char *sentence)
+static void report(void *unused, const char *name, const char *sentence)
 {
-	printf("%s: %s\n", (const char *)name, sentence);
-	found++;
+	(void)unused;
+	printf("%s: %s\n", name, sentence);
 }
 
-static int check_one(umobject_container *container, const char *name, bool one)
+static void report_chunk(void *name, const char *sentence)
 {
-	umobject_version *v;
+	report(NULL, name, sentence);
+}
 
-	if (umobject_hold(container, name, options.version, &v) < 0) {
-		/* It may have gone since it was listed. */
-		if (errno == ENOENT && one)
-			refuse_library();
-		if (errno != ENOENT)
-			report((void *)(uintptr_t)name, umobject_errormsg());
-		return 0;
-	}
-	if (umobject_check(v, report, (void *)(uintptr_t)name) < 0)
-		refuse_library();
+static int check_version(umobject_container *c, char *name)
+{
+	struct umobject_stat st;
+	umobject_version *v = hold(c, name, &st);
+	int faults = umobject_check(v, report_chunk, name);
+
 	umobject_release(v);
-	return 0;
-}
-
-static int check_name(void *container, const char *name)
-{
-	return check_one(container, name, false);
+	return faults;
 }
 
 static int do_check(char **arg)
 {
-	umobject_container *c = open_container(arg[0], UMOBJECT_READ_ONLY);
+	umobject_container *c = open_container(arg[0], options.repair ? 0 : UMOBJECT_READ_ONLY);
+	int faults = options.version ? check_version(c, arg[1]) :
+		umobject_check_container(c, arg[1], options.repair ? UMOBJECT_REPAIR : 0, report, NULL);
 
-	if (arg[1])
-		check_one(c, arg[1], true);
-	else if (umobject_list(c, check_name, c) < 0)
+	if (faults < 0)
 		refuse_library();
 	umobject_close(c);
-	return found ? 1 : 0;
+	return faults ? 1 : 0;
 }
 
 static const struct command {
@@ -663,11 +660,11 @@ static const struct command {
 	unsigned takes;
 } commands[] = {
 	{ "create", 1, 1, do_create, BIT(KEEP) | BIT(DEVICE) },
-	{ "put", 3, 3, do_put, BIT(TYPE) | BIT(DIMS) | BIT(CHUNK) | BIT(ATTRIBUTE) },
+	{ "put", 3, 3, do_put, BIT(TYPE) | BIT(DIMS) | BIT(CHUNK) | BIT(ATTRIBUTE) | BIT(STRICT) },
 	{ "get", 3, 3, do_get, BIT(VERSION) }, { "export", 3, 3, do_get, BIT(VERSION) }, { "ls", 1, 2, do_ls, 0 },
 	{ "stat", 2, 2, do_stat, BIT(VERSION) }, { "rm", 2, 2, do_rm, 0 },
 	{ "cp", 4, 4, do_cp, BIT(VERSION) | BIT(CHUNK) | BIT(ATTRIBUTE) }, { "gc", 1, 1, do_gc, 0 },
-	{ "check", 1, 2, do_check, BIT(VERSION) },
+	{ "check", 1, 2, do_check, BIT(VERSION) | BIT(REPAIR) },
 };
 
 /* One that would be passed over may be the one that matters, as in "rm --version 3". */
@@ -685,6 +682,8 @@ static int run(const struct command *c, char **arg, int n)
 	refuse_others(c);
 	if (c->run == do_check && n == 1 && options.version)
 		refuse("check takes --version with a name");
+	if (options.version && options.repair)
+		refuse("check takes --version or --repair, not both");
 	return c->run(arg);
 }
 
