@@ -48,7 +48,25 @@ static void attributes_in_files(void)
 	does("b'\\x01\\x00\\x02\\x00' b''", "umobject get att c ours.h5; /usr/bin/python3 -c \"import h5py; a = h5py.File('ours.h5')['data'].attrs; "
 	     "print(a['zeros'].tobytes(), a['empty'])\"");
 	does("", "/usr/bin/python3 -c \"import h5py; f = h5py.File('theirs.h5', 'a'); f['data'].attrs['where'] = f['data'].ref\"");
-	refuses("attribute where is of a type that an object cannot have", "umobject put att d theirs.h5");
+	/* What an object cannot have is left out, and all else is stored. */
+	does("left out the attribute 'where' of 'theirs.h5'", "umobject put att d theirs.h5");
+	does("attribute text=long", "umobject stat att d");
+	refuses("cannot put 'theirs.h5'", "umobject put att e theirs.h5 --strict");
+	refuses("no object e", "umobject stat att e");
+	does("0 versions", "umobject gc att");
+	does("", "/usr/bin/python3 -c \"import h5py, numpy; f = h5py.File('nc.h5', 'w'); d = f.create_dataset('data', data=numpy.arange(3.)); "
+	     "s = f.create_dataset('x', data=numpy.arange(3)); s.make_scale('x'); d.dims[0].attach_scale(s); "
+	     "d.attrs['names'] = ['a', 'b']; d.attrs['units'] = 'K'; d.attrs['big'] = numpy.zeros(8000); d.attrs['fixed'] = numpy.array([b'ab', b'cd']); "
+	     "d.attrs.create('pair', numpy.array([('t', 1)], dtype=[('s', h5py.string_dtype()), ('n', 'i4')]))\"");
+	does("left out the attribute 'DIMENSION_LIST'", "umobject put att nc nc.h5");
+	does("left out the attribute 'names'", "umobject put att nc nc.h5");
+	does("left out the attribute 'big'", "umobject put att nc nc.h5");
+	does("left out the attribute 'pair'", "umobject put att nc nc.h5 --quiet");
+	does("left out the attribute 'REFERENCE_LIST'", "umobject put att x nc.h5:/x");
+	does("attribute fixed=abcd\nattribute units=K\n", "umobject stat att nc");
+	does("[0. 1. 2.]", "umobject get att nc nc2.h5 && /usr/bin/python3 -c \"import h5py; print(h5py.File('nc2.h5')['data'][:])\"");
+	refuses("NAME=VALUE", "umobject put att d ten --attribute x");
+	refuses("get takes no --strict", "umobject get att nc nc2.h5 --strict");
 }
 
 static void puts_and_gets(void)

@@ -15,6 +15,7 @@
 static const char usage[] =
 "usage: umobject create CONTAINER [--keep N] [--device FOLDER]...\n"
 "       umobject put CONTAINER NAME FILE [--type T] [--dims AxB] [--chunk CxD] [--attribute NAME=VALUE]...\n"
+"                    [--strict]\n"
 "       umobject get|export CONTAINER NAME FILE [--version N]\n"
 "       umobject ls CONTAINER [NAME]\n"
 "       umobject stat CONTAINER NAME [--version N]\n"
@@ -34,6 +35,7 @@ static const char usage[] =
 "  gc       removes what nobody refers to\n"
 "  check    reads all versions that are kept, and says what is missing or damaged: then the exit status is 1;\n"
 "           --repair restores names and views from what is there\n"
+"  --strict: put refuses a file with an attribute that an object cannot have, instead of leaving it out\n"
 "  --type T (double; plain bytes: uint8), --dims, --chunk (at most 8 MiB each), --quiet: no progress\n"
 "  --help, --version\n";
 
@@ -300,6 +302,30 @@ static int take_attribute(void *put, const char *name, const void *value, size_t
 	return 0;
 }
 
+/* A file that is put, whose attributes are taken. */
+struct put_file {
+	umobject_put *put;
+	const char *path;
+};
+
+static int leave_out(void *file, const char *name, const char *reason)
+{
+	const char *path = ((struct put_file *)file)->path;
+
+	if (options.strict)
+		refuse("cannot put '%s': an object cannot have its attribute '%s': %s. Try without --strict, which leaves it out", path, name,
+		       reason);
+	fprintf(stderr, "umobject: warning: left out the attribute '%s' of '%s': %s\n", name, path, reason);
+	return 0;
+}
+
+static int take_file_attribute(void *file, const char *name, const void *value, size_t size)
+{
+	if (umobject_put_attribute(((struct put_file *)file)->put, name, value, size) == 0)
+		return 0;
+	return errno == EINVAL ? leave_out(file, name, umobject_errormsg()) : take_attribute(((struct put_file *)file)->put, name, value, size);
+}
+
 static void put_attributes(umobject_put *p)
 {
 	unsigned i;
@@ -369,7 +395,7 @@ static void put_from(umobject_container *c, const char *name, struct array *a, c
 	under_way = p;
 	if (from)
 		each_attribute(from, take_attribute, p);
-	if (a->attributes && a->attributes(a, take_attribute, p) < 0)
+	if (a->attributes && a->attributes(a, &(struct taker){ take_file_attribute, leave_out, &(struct put_file){ p, a->path } }) < 0)
 		refuse("%s", a->why);
 	put_attributes(p);
 	put_slabs(p, name, a, &s);
