@@ -29,6 +29,7 @@
 #define LEAST ((uint64_t)2 << 20)      /* of a near file */
 #define MORE ((uint64_t)64 << 20)      /* than a share has, for what the file grows by */
 #define MOST ((uint64_t)1 << 30)
+#define ENDS_PER_FLUSH 64              /* nodes whose ends are got together */
 #define NAP 100000                     /* ns that a helper sleeps when nobody asks */
 
 /* ---- Opening ---- */
@@ -169,8 +170,8 @@ static void open_words(struct cached *c, int64_t size, struct error *e)
 	for (int i = 0; s->word && i < WORDS; i++)
 		atomic_store(&s->word[i], i == WORD_END ? size : 0);
 	for (int i = 0; i < c->nodes.n; i++)
-		s->end[i] = size;
-	s->size = size;
+		atomic_store(&s->end[i], size);
+	atomic_store(&s->size, size);
 	pmpi_first.Win_sync(s->words);
 }
 
@@ -542,19 +543,44 @@ int64_t share_word(struct cached *c, int node, enum word word, int64_t value, MP
 	return was;
 }
 
-int64_t share_size(struct cached *c, struct error *e)
+/* Threads of a rank learn the same ends in any order: the greatest counts. */
+static void raise_to(_Atomic int64_t *known, int64_t value)
+{
+	int64_t was = atomic_load(known);
+
+	while (was < value && !atomic_compare_exchange_weak(known, &was, value))
+		;
+}
+
+/* The ends of so many nodes from one on. MPI writes to memory of this call alone, because other threads read what is known. */
+static int get_ends(struct cached *c, int begin, int n)
 {
 	struct share *s = &c->share;
+	int64_t ends[ENDS_PER_FLUSH] = { 0 };
 	int code = MPI_SUCCESS;
 
-	for (int i = 0; i < c->nodes.n && code == MPI_SUCCESS; i++)
-		code = pmpi_first.Get(&s->end[i], 1, MPI_INT64_T, c->nodes.owner[i], WORD_END, 1, MPI_INT64_T, s->words);
+	for (int i = 0; i < n && code == MPI_SUCCESS; i++)
+		code = pmpi_first.Get(&ends[i], 1, MPI_INT64_T, c->nodes.owner[begin + i], WORD_END, 1, MPI_INT64_T, s->words);
+	/* Also what was begun before an error is in this memory. */
 	if (code == MPI_SUCCESS)
 		code = pmpi_first.Win_flush_all(s->words);
+	else
+		pmpi_first.Win_flush_all(s->words);
+	for (int i = 0; i < n && code == MPI_SUCCESS; i++) {
+		raise_to(&s->end[begin + i], ends[i]);
+		raise_to(&s->size, ends[i]);
+	}
+	return code;
+}
+
+int64_t share_size(struct cached *c, struct error *e)
+{
+	int code = MPI_SUCCESS;
+
+	for (int i = 0; i < c->nodes.n && code == MPI_SUCCESS; i += ENDS_PER_FLUSH)
+		code = get_ends(c, i, c->nodes.n - i < ENDS_PER_FLUSH ? c->nodes.n - i : ENDS_PER_FLUSH);
 	share_explain(e, code);
-	for (int i = 0; i < c->nodes.n; i++)
-		s->size = s->end[i] > s->size ? s->end[i] : s->size;
-	return s->size;
+	return atomic_load(&c->share.size);
 }
 
 int share_reach(struct cached *c, uint32_t node, int64_t end)
@@ -563,13 +589,13 @@ int share_reach(struct cached *c, uint32_t node, int64_t end)
 	int64_t was = 0;
 	int code;
 
-	if (end <= s->end[node])
+	if (end <= atomic_load(&s->end[node]))
 		return MPI_SUCCESS;
 	code = word_op(c, (int)node, WORD_END, end, MPI_MAX, &was);
 	if (code != MPI_SUCCESS)
 		return code;
-	s->end[node] = was > end ? was : end;
-	s->size = s->end[node] > s->size ? s->end[node] : s->size;
+	raise_to(&s->end[node], was > end ? was : end);
+	raise_to(&s->size, was > end ? was : end);
 	return MPI_SUCCESS;
 }
 

@@ -6,6 +6,7 @@
 #include "common.h"
 
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #define BYTES 300000
 
@@ -429,6 +430,32 @@ static void beyond_the_caches(void)
 	shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
 }
 
+/* The last rank owns no part, so it opens the file when it first needs it; a process without descriptors cannot. */
+static void opens_without_descriptors(void)
+{
+	MPI_Offset far = (MPI_Offset)65 << 30;
+	struct rlimit was, none;
+	char byte = 'f', nodes[16];
+
+	snprintf(nodes, sizeof(nodes), "%s", getenv("UMMAP_CACHE_NODES") ? getenv("UMMAP_CACHE_NODES") : "1");
+	setenv("UMMAP_CACHE_NODES", "1", 1);
+	check(open_plainly() == MPI_SUCCESS);
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == ranks - 1) {
+		check(getrlimit(RLIMIT_NOFILE, &was) == 0);
+		none = was;
+		none.rlim_cur = 0;
+		check(setrlimit(RLIMIT_NOFILE, &none) == 0);
+		check_error(MPI_File_write_at(file, far, &byte, 1, MPI_BYTE, MPI_STATUS_IGNORE), MPI_ERR_IO, "Too many open files");
+		check(setrlimit(RLIMIT_NOFILE, &was) == 0);
+		check(MPI_File_write_at(file, far, &byte, 1, MPI_BYTE, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	setenv("UMMAP_CACHE_NODES", nodes, 1);
+	shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
+}
+
 /* Also of what the file reaches to without storage. */
 static void storage_for_all(void)
 {
@@ -508,6 +535,8 @@ int main(int argc, char **argv)
 	if (ranks > 1)
 		one_node_after_the_other();
 	beyond_the_caches();
+	if (ranks > 1)
+		opens_without_descriptors();
 	storage_for_all();
 	names_with_a_colon();
 	MPI_Finalize();
