@@ -303,6 +303,25 @@ static void shorten(struct cached *c, int64_t size, struct error *e)
 	PMPI_Barrier(c->comm);
 }
 
+/* The shares stay. A crash meanwhile leaves a file of one of both sizes, which may have zeros where it was to be cut. */
+static void cut(struct cached *c, int64_t now, int64_t size, struct error *e)
+{
+	share_begin_cut(c, size, e);
+	if (e->class != MPI_SUCCESS)
+		return;
+	set_length(c, size, false, e);
+	if (e->class != MPI_SUCCESS) {
+		share_undo_cut(c, now);
+		return;
+	}
+	share_end_cut(c, now, size, e);
+	if (e->class == MPI_SUCCESS)
+		return;
+	/* A share that could not be cut would bring back what was cut off: the file gets what is in the shares, and they end. */
+	c->broken = *e;
+	share_close(c, SHARE_FLUSH, &(struct error){ 0 });
+}
+
 void cached_resize(struct cached *c, int64_t size, bool allocate, struct error *e)
 {
 	int64_t now;
@@ -313,6 +332,11 @@ void cached_resize(struct cached *c, int64_t size, bool allocate, struct error *
 	PMPI_Barrier(c->comm);
 	if (e->class != MPI_SUCCESS || (size == 0 && allocate))
 		return;
+	if (size < now && !allocate && share_can_cut(c, now, size)) {
+		cut(c, now, size, e);
+		PMPI_Barrier(c->comm);
+		return;
+	}
 	if (size < now && !allocate) {
 		cached_sync(c, e);
 		if (e->class == MPI_SUCCESS)

@@ -120,6 +120,14 @@ void share_sync(struct cached *c, struct error *e);
 void share_mark(struct cached *c, struct error *e);
 /* The size of the file, as all ranks know together. */
 int64_t share_size(struct cached *c, struct error *e);
+/* Whether the file, of `now` bytes, can become shorter while its shares stay open: little is cut off, and the shares have all. */
+bool share_can_cut(const struct cached *c, int64_t now, int64_t size);
+/* Collective, in this order, while no rank makes another call. No share writes to the file beyond its new size from now on. */
+void share_begin_cut(struct cached *c, int64_t size, struct error *e);
+/* The file could not be cut, and has `now` bytes. */
+void share_undo_cut(struct cached *c, int64_t now);
+/* The file has been cut: what the shares have beyond its size is zeros, durably. */
+void share_end_cut(struct cached *c, int64_t now, int64_t size, struct error *e);
 /* The file reaches so far, by something in a node's share. Returns an MPI code. */
 int share_reach(struct cached *c, uint32_t node, int64_t end);
 /* An atomic operation on a word; returns what it was. */

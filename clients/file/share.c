@@ -9,6 +9,7 @@
  */
 #include "file/cached.h"
 
+#include "file/guard.h"
 #include "window/region.h"
 
 #include <errno.h>
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -29,6 +31,7 @@
 #define LEAST ((uint64_t)2 << 20)      /* of a near file */
 #define MORE ((uint64_t)64 << 20)      /* than a share has, for what the file grows by */
 #define MOST ((uint64_t)1 << 30)
+#define MAX_CUT_BYTES ((int64_t)16 << 20) /* of a file that is cut while its shares stay: zeros are written in their place */
 #define ENDS_PER_FLUSH 64              /* nodes whose ends are got together */
 #define NAP 100000                     /* ns that a helper sleeps when nobody asks */
 
@@ -581,6 +584,123 @@ int64_t share_size(struct cached *c, struct error *e)
 		code = get_ends(c, i, c->nodes.n - i < ENDS_PER_FLUSH ? c->nodes.n - i : ENDS_PER_FLUSH);
 	share_explain(e, code);
 	return atomic_load(&c->share.size);
+}
+
+/* ---- A file that becomes shorter ---- */
+
+bool share_can_cut(const struct cached *c, int64_t now, int64_t size)
+{
+	const struct spread *s = &c->share.spread;
+
+	return now - size <= MAX_CUT_BYTES && (uint64_t)now <= s->room * s->nodes;
+}
+
+/* A job that dies meanwhile leaves a file that may be shorter than it was, by its own doing. */
+static int note_cut(struct head_file *head, uint64_t size)
+{
+	struct head was = head->head;
+	int err;
+
+	if (was.wrote && was.facts.size <= size)
+		return 0;
+	head->head.wrote = 1;
+	head->head.facts.size = was.facts.size < size ? was.facts.size : size;
+	err = head_write(head);
+	if (err) {
+		head->head.wrote = was.wrote;
+		head->head.facts.size = was.facts.size;
+	}
+	return err;
+}
+
+void share_begin_cut(struct cached *c, int64_t size, struct error *e)
+{
+	struct head_file *head = c->share.head;
+	int err = 0;
+
+	if (head) {
+		pthread_mutex_lock(&head->lock);
+		err = note_cut(head, (uint64_t)size);
+		pthread_mutex_unlock(&head->lock);
+	}
+	if (err)
+		error_errno(e, -err, "cannot write the header of the cache of '%s': %s", c->path, strerror(-err));
+	error_agree(c->comm, e);
+	if (head && e->class == MPI_SUCCESS) {
+		pthread_mutex_lock(&head->lock);
+		atomic_store(&c->share.word[WORD_END], size);
+		while (head->writing)
+			pthread_cond_wait(&head->idle, &head->lock);
+		pthread_mutex_unlock(&head->lock);
+	}
+	PMPI_Barrier(c->comm);
+}
+
+void share_undo_cut(struct cached *c, int64_t now)
+{
+	if (c->share.word)
+		atomic_store(&c->share.word[WORD_END], now);
+	PMPI_Barrier(c->comm);
+}
+
+/* Of bytes of the file, those in this rank's share. */
+static void zero_own(struct cached *c, int64_t from, int64_t to, struct error *e)
+{
+	static const char zeros[64 << 10];
+	uint64_t at, run;
+
+	for (int64_t off = from; off < to; off += (int64_t)run) {
+		uint32_t node = spread_find(&c->share.spread, (uint64_t)off, &at, &run);
+		char *here = c->share.base + at;
+
+		run = run < (uint64_t)(to - off) ? run : (uint64_t)(to - off);
+		run = run < sizeof(zeros) ? run : sizeof(zeros);
+		if (c->nodes.owner[node] != c->rank || guard_copy(here, zeros, here, run))
+			continue;
+		/* The pin says why it could not be written. */
+		if (umpin(here, run, PROT_READ | PROT_WRITE) < 0) {
+			error_errno(e, errno, "cannot cut '%s': %s", c->path, umerrormsg());
+			return;
+		}
+		memset(here, 0, run);
+		umunpin(here, run);
+	}
+}
+
+/* After zeros are durable, the header may say that the file ends before them. */
+static void lower_head(struct cached *c, uint64_t size, struct error *e)
+{
+	struct head_file *head = c->share.head;
+	uint64_t was;
+	int err = 0;
+
+	pthread_mutex_lock(&head->lock);
+	was = head->head.end;
+	if (was > size) {
+		head->head.end = size;
+		err = head_write(head);
+		head->head.end = err ? was : size;
+	}
+	pthread_mutex_unlock(&head->lock);
+	if (err)
+		error_errno(e, -err, "cannot write the header of the cache of '%s': %s", c->path, strerror(-err));
+}
+
+void share_end_cut(struct cached *c, int64_t now, int64_t size, struct error *e)
+{
+	struct share *s = &c->share;
+
+	if (s->base) {
+		zero_own(c, size, now, e);
+		if (e->class == MPI_SUCCESS)
+			share_sync(c, e);
+		if (e->class == MPI_SUCCESS)
+			lower_head(c, (uint64_t)size, e);
+	}
+	for (int i = 0; i < c->nodes.n; i++)
+		atomic_store(&s->end[i], size);
+	atomic_store(&s->size, size);
+	error_agree(c->comm, e);
 }
 
 int share_reach(struct cached *c, uint32_t node, int64_t end)
