@@ -133,10 +133,10 @@ static void refuses_bad_arguments(void)
 	refuses("have: '<q8'\n", "sed \"s/'<..'/'<q8'/\" a.npy > type.npy; umobject put box a type.npy");
 	refuses("fewer bytes", "head -c 5000 a.npy > short.npy; umobject put box a short.npy");
 	refuses("more bytes", "cat a.npy raw > long.npy; umobject put box a long.npy");
-	refuses("cannot be written", "umobject get box raw - > /dev/full");
+	refuses("cannot write", "umobject get box raw - > /dev/full");
 	refuses("cannot be written", "umobject ls box > /dev/full");
-	refuses("cannot be written", "umobject get box raw /dev/full");
-	refuses("cannot be made", "umobject get box raw none/raw");
+	refuses("cannot write", "umobject get box raw /dev/full");
+	refuses("cannot make", "umobject get box raw none/raw");
 	/* Nothing of all these is in the container. */
 	does("0 versions, 0 chunks", "umobject gc box");
 }

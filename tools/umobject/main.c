@@ -103,6 +103,7 @@ static umobject_version *hold(umobject_container *c, const char *name, struct um
 
 static unsigned parse_dims(const char *what, const char *text, uint64_t dims[UMOBJECT_RANK_MAX])
 {
+	const char *whole = text;
 	unsigned n = 0;
 
 	for (;;) {
@@ -110,10 +111,10 @@ static unsigned parse_dims(const char *what, const char *text, uint64_t dims[UMO
 
 		errno = 0;
 		if (*text < '0' || *text > '9' || n == UMOBJECT_RANK_MAX)
-			refuse("%s is as 1000x200, with at most %d numbers", what, UMOBJECT_RANK_MAX);
+			refuse("cannot use %s '%s': it must be as 1000x200, with at most %d numbers", what, whole, UMOBJECT_RANK_MAX);
 		dims[n++] = strtoull(text, &end, 10);
 		if (errno || (*end && *end != 'x'))
-			refuse("%s is as 1000x200, with at most %d numbers", what, UMOBJECT_RANK_MAX);
+			refuse("cannot use %s '%s': it must be as 1000x200, with at most %d numbers", what, whole, UMOBJECT_RANK_MAX);
 		if (!*end)
 			return n;
 		text = end + 1;
@@ -128,7 +129,7 @@ static uint64_t parse_number(const char *what, const char *text, uint64_t most)
 	errno = 0;
 	n = strtoull(text, &end, 10);
 	if (*text < '0' || *text > '9' || *end || errno || n == 0 || n > most)
-		refuse("%s is \"%s\": it is a number from 1 to %" PRIu64, what, text, most);
+		refuse("cannot use %s '%s': it must be a number from 1 to %" PRIu64, what, text, most);
 	return n;
 }
 
@@ -167,7 +168,7 @@ static void take_option(int what, char **argv)
 	case TYPE:
 		options.plain.type = type_of_name(optarg);
 		if (!options.plain.type)
-			refuse("--type is \"%s\": it is int8 to uint64, float, double or ldouble", optarg);
+			refuse("cannot use --type '%s': it must be int8 to uint64, float, double or ldouble", optarg);
 		break;
 	case DIMS:
 		options.plain.rank = parse_dims("--dims", optarg, options.plain.dims);
@@ -177,7 +178,7 @@ static void take_option(int what, char **argv)
 		break;
 	case ATTRIBUTE:
 		if (!strchr(optarg, '='))
-			refuse("--attribute is NAME=VALUE");
+			refuse("cannot use --attribute '%s': it must be NAME=VALUE", optarg);
 		add(&options.attributes, &options.nattributes, optarg);
 		break;
 	case VERSION:
@@ -203,7 +204,7 @@ static void take_option(int what, char **argv)
 		fputs(usage, stdout);
 		exit(0);
 	default:
-		fputs("umobject --help says more\n", stderr);
+		fputs("Try umobject --help.\n", stderr);
 		exit(2);
 	}
 }
@@ -232,7 +233,7 @@ static void choose_chunk(struct umobject_shape *s)
 		refuse_library();
 	if (options.chunk.rank) {
 		if (options.chunk.rank != s->rank)
-			refuse("--chunk has %u numbers, and the array %u dimensions", options.chunk.rank, s->rank);
+			refuse("cannot use --chunk: it has %u numbers, and the array %u dimensions", options.chunk.rank, s->rank);
 		for (d = 0; d < s->rank; d++)
 			s->chunk[d] = options.chunk.chunk[d] && options.chunk.chunk[d] < s->dims[d] ? options.chunk.chunk[d] : s->dims[d];
 		return;
@@ -364,7 +365,7 @@ static void put_slabs(umobject_put *p, const char *name, struct array *a, const 
 	char *slab = malloc(rows * row), *chunk = malloc(rows * row);
 
 	if (!slab || !chunk)
-		refuse("no memory for %" PRIu64 " bytes: smaller chunks need less", rows * row);
+		refuse("cannot put '%s': no memory for %" PRIu64 " bytes. Try smaller chunks", name, rows * row);
 	memcpy(count, s->dims, sizeof(count));
 	do {
 		if (s->rank)
@@ -423,7 +424,7 @@ static void get_to(umobject_version *v, const struct umobject_stat *st, const ch
 	struct array a;
 
 	if (!slab)
-		refuse("no memory for %" PRIu64 " bytes", rows * row);
+		refuse("cannot get '%s': no memory for %" PRIu64 " bytes", st->name, rows * row);
 	if (array_create(&a, path, s) < 0)
 		refuse("%s", a.why);
 	if (a.add_attribute && each_attribute(v, add_to_array, &a) < 0)
@@ -563,7 +564,7 @@ static int do_ls(char **arg)
 	if ((arg[1] ? umobject_versions(c, arg[1], list_version, &l) : umobject_list(c, list_name, c)) < 0)
 		refuse_library();
 	if (arg[1] && !l.n && all_listed)
-		refuse("there is no object %s in %s", arg[1], arg[0]);
+		refuse("cannot list '%s': there is no object %s in %s", arg[1], arg[1], arg[0]);
 	umobject_close(c);
 	return all_listed ? 0 : 2;
 }
@@ -700,16 +701,16 @@ static void refuse_others(const struct command *c)
 
 	for (i = 0; long_options[i].name; i++)
 		if (given & BIT(long_options[i].val) & ~(c->takes | BIT(QUIET)))
-			refuse("%s takes no --%s", c->name, long_options[i].name);
+			refuse("cannot %s: %s takes no --%s. Try umobject --help", c->name, c->name, long_options[i].name);
 }
 
 static int run(const struct command *c, char **arg, int n)
 {
 	refuse_others(c);
 	if (c->run == do_check && n == 1 && options.version)
-		refuse("check takes --version with a name");
+		refuse("cannot check a version without an object: check takes --version with a name");
 	if (options.version && options.repair)
-		refuse("check takes --version or --repair, not both");
+		refuse("cannot repair one version: check takes --version or --repair, not both");
 	return c->run(arg);
 }
 
