@@ -980,6 +980,18 @@ static uint64_t first_kept(uint64_t version, unsigned keep)
 
 static int finish_removal(const struct folders *f, const char *name, const char *escaped);
 
+/* A first version under a name that is missing would make garbage of the versions that it had. */
+static int refuse_lost(const struct folders *f, const char *name, const char *escaped)
+{
+	char link[NAME_TEXT + 8], id[ID_TEXT];
+
+	snprintf(link, sizeof(link), "%s.h5", escaped);
+	if (!folders_leads_to_version(f, link, id))
+		return 0;
+	return object_fail(EBADMSG, "cannot commit '%s': its name is missing, but its version %s is there. Try \"umobject check --repair\" "
+			   "to restore it, or \"umobject rm\" to delete it", name, id);
+}
+
 static int folders_publish(struct backend *b, struct lease *lease, const char *name, uint64_t version, unsigned keep, const void *bytes,
 			   size_t size)
 {
@@ -990,7 +1002,7 @@ static int folders_publish(struct backend *b, struct lease *lease, const char *n
 	name_escape(name, escaped);
 	id_text(&lease->id, id);
 	/* Older versions of this name are those of another object, whose removal was interrupted. */
-	if (version == 1 && finish_removal(f, name, escaped) < 0)
+	if (version == 1 && (finish_removal(f, name, escaped) < 0 || refuse_lost(f, name, escaped) < 0))
 		return -1;
 	error = rewrite(f, lease, bytes, size);
 	if (error)

@@ -74,6 +74,8 @@ void folders_removed_name(const char *escaped, char text[static NAME_TEXT + 16])
 int folders_finish_removal(const struct folders *f, const char *escaped);
 
 /* folders_lost.c */
+/* Whether a link in h5/ leads to the view of a version that is in live/; id: that version. */
+bool folders_leads_to_version(const struct folders *f, const char *link, char id[static ID_TEXT]);
 int folders_end_removals(struct backend *b);
 int folders_lost_names(struct backend *b, int (*each)(void *arg, const char *name), void *arg);
 int folders_name_restore(struct backend *b, const char *name, const struct umobject_id *id, uint64_t version, bool is_newest);

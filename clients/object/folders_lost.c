@@ -24,8 +24,7 @@ static bool is_there(const struct folders *f, int folder, const char *file)
 	return faccessat(f->folder[folder], file, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Whether a link in h5/ leads to the view of a version that is in live/; id: that version. */
-static bool leads_to_version(const struct folders *f, const char *link, char id[static ID_TEXT])
+bool folders_leads_to_version(const struct folders *f, const char *link, char id[static ID_TEXT])
 {
 	char target[ID_TEXT + 16] = "";
 	struct umobject_id parsed;
@@ -51,7 +50,7 @@ static bool refers(const struct folders *f, int folder, const char *file)
 {
 	char id[ID_TEXT];
 
-	return folder == H5 ? leads_to_version(f, file, id) : is_there(f, folder, file);
+	return folder == H5 ? folders_leads_to_version(f, file, id) : is_there(f, folder, file);
 }
 
 /* Whether the name is missing while this file in versions/ or h5/ refers to it. */
@@ -78,7 +77,7 @@ static char *name_of_file(struct folders *f, int folder, const char *file)
 	size_t len = strlen(file), end = folder == H5 ? 3 : VERSION_TEXT;
 	char stem[NAME_MAX + 1], id[ID_TEXT], *name;
 
-	if (*file == '.' || len <= end || file[len - end] != '.' || (folder == H5 && !leads_to_version(f, file, id)))
+	if (*file == '.' || len <= end || file[len - end] != '.' || (folder == H5 && !folders_leads_to_version(f, file, id)))
 		return NULL;
 	memcpy(stem, file, len - end);
 	stem[len - end] = '\0';

@@ -236,6 +236,15 @@ static bool has_versions(const struct cluster *c, const char *name)
 	return each_version(c, name, end_at_first, NULL) > 0;
 }
 
+/* rados_name_remove and a commit change all records of a name at once, so a name with versions and no newest one is damaged. Commits
+ * and removals between these looks make them differ. */
+static bool is_lost(const struct cluster *c, const char *name)
+{
+	struct entry e;
+
+	return newest(c, name, &e) == -ENOENT && has_versions(c, name) && newest(c, name, &e) == -ENOENT && has_versions(c, name);
+}
+
 static int look_up(const struct cluster *c, const char *name, uint64_t version, struct entry *e)
 {
 	struct search s = { .wanted = { .version = version } };
@@ -474,6 +483,9 @@ static int name_version(const struct cluster *c, struct lease *l, const char *na
 
 	if (result < 0 && !first)
 		return result;
+	/* A first version would be mixed with those of a name whose newest record is missing. */
+	if (first && is_lost(c, name))
+		return -EBADMSG;
 	if (old.version != version - 1)
 		return -EAGAIN;
 	result = set_name(c, name, first ? NULL : &old, &e, keep);
@@ -502,6 +514,9 @@ int rados_publish(struct backend *b, struct lease *lease, const char *name, uint
 		return 0;
 	if (result == -EAGAIN)
 		return object_fail(EAGAIN, "another version of %s was committed meanwhile", name);
+	if (result == -EBADMSG)
+		return object_fail(EBADMSG, "cannot commit '%s' in rados:%s: its name is missing, but versions of it are there. Try \"umobject "
+				   "check --repair\" to restore it, or \"umobject rm\" to delete it", name, c->name);
 	if (result == -ESTALE)
 		return object_fail(ESTALE, "the version of %s was collected: this process was away from rados:%s for more than its lease of %u s",
 				   name, c->name, c->lease);
@@ -617,15 +632,11 @@ int rados_names(struct backend *b, int (*each)(void *arg, const char *name), voi
 	return list_names(&l, "n/", list_one);
 }
 
-/* rados_name_remove and a commit change all records of a name at once, so a name with versions and no newest one is damaged. */
 static int list_lost(void *arg, const char *name)
 {
 	struct listing *l = arg;
-	struct entry e;
 
-	if (newest(l->c, name, &e) != -ENOENT || !has_versions(l->c, name) || newest(l->c, name, &e) != -ENOENT)
-		return 0;
-	return list_one(l, name);
+	return is_lost(l->c, name) ? list_one(l, name) : 0;
 }
 
 int rados_lost_names(struct backend *b, int (*each)(void *arg, const char *name), void *arg)

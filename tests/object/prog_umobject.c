@@ -185,6 +185,7 @@ static void finds_what_is_lost(void)
 	damage("rm names/y");
 	run(__LINE__, 1, "y: the name is missing, but its version 1 is there\n", "umobject check hurt");
 	run(__LINE__, 1, "y: the name is missing", "umobject check hurt y");
+	refuses("cannot commit 'y'", "umobject put hurt y raw2");
 	refuses("Nothing was removed", "umobject gc hurt");
 	does("restored", "umobject check hurt --repair");
 	does("0 versions", "umobject check hurt && umobject gc hurt; umobject get hurt y - | cmp raw - && umobject gc hurt");
