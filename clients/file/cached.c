@@ -5,6 +5,7 @@
  */
 #include "file/cached.h"
 
+#include "file/gone.h"
 #include "file/guard.h"
 #include "window/window.h"
 
@@ -35,6 +36,17 @@ struct cached *cached_find(MPI_File file)
 	return c;
 }
 
+bool cached_is_open(const char *path)
+{
+	struct cached *c;
+
+	pthread_mutex_lock(&lock);
+	for (c = all; c && strcmp(c->path, path) != 0; c = c->next)
+		;
+	pthread_mutex_unlock(&lock);
+	return c;
+}
+
 static void remember(struct cached *c)
 {
 	pthread_mutex_lock(&lock);
@@ -57,17 +69,23 @@ static void forget(struct cached *c)
 
 /* ---- Opening ---- */
 
-/* "a b.dat" is a_b.dat-0123456789abcdef, by its path at one rank: for names of files, and in URIs. */
-static void make_name(struct cached *c)
+/* "a b.dat" is a_b.dat-0123456789abcdef. */
+void cached_name(char name[static CACHED_NAME], const char *path)
 {
-	const char *base = strrchr(c->path, '/');
-	int len = snprintf(c->name, sizeof(c->name), "%.40s", base ? base + 1 : c->path);
+	const char *base = strrchr(path, '/');
+	int len = snprintf(name, CACHED_NAME, "%.40s", base ? base + 1 : path);
 
 	for (int i = 0; i < len; i++) {
-		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", c->name[i]))
-			c->name[i] = '_';
+		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", name[i]))
+			name[i] = '_';
 	}
-	snprintf(c->name + len, sizeof(c->name) - (size_t)len, "-%016llx", (unsigned long long)XXH3_64bits(c->path, strlen(c->path)));
+	snprintf(name + len, CACHED_NAME - (size_t)len, "-%016llx", (unsigned long long)XXH3_64bits(path, strlen(path)));
+}
+
+/* One rank makes the name for all. */
+static void make_name(struct cached *c)
+{
+	cached_name(c->name, c->path);
 	PMPI_Bcast(c->name, sizeof(c->name), MPI_CHAR, 0, c->comm);
 }
 
@@ -94,13 +112,19 @@ static void find_path(struct cached *c, const char *name, struct error *e)
 
 int cached_fd(struct cached *c)
 {
-	if (c->fd >= 0)
-		return c->fd;
+	int fd = atomic_load(&c->fd), none = -1;
+
+	if (fd >= 0)
+		return fd;
 	/* What is written back is of whole sectors: it may have to be read before, and the other way round after a crash. */
-	c->fd = open(c->path, O_RDWR | O_CLOEXEC);
-	if (c->fd < 0 && c->amode & MPI_MODE_RDONLY)
-		c->fd = open(c->path, O_RDONLY | O_CLOEXEC);
-	return c->fd;
+	fd = open(c->path, O_RDWR | O_CLOEXEC);
+	if (fd < 0 && c->amode & MPI_MODE_RDONLY)
+		fd = open(c->path, O_RDONLY | O_CLOEXEC);
+	/* Another thread of this rank may have opened it meanwhile. */
+	if (fd < 0 || atomic_compare_exchange_strong(&c->fd, &none, fd))
+		return fd;
+	close(fd);
+	return none;
 }
 
 static void open_file(struct cached *c, const char *name, struct error *e)
@@ -148,6 +172,8 @@ static void open_all(struct cached *c, const char *name, struct error *e)
 	if (e->class != MPI_SUCCESS)
 		return;
 	make_name(c);
+	gone_note(c);
+	gone_sweep(GONE_CHECKS_PER_OPEN);
 	share_open(c, e);
 	if (e->class == MPI_SUCCESS && c->amode & MPI_MODE_APPEND)
 		c->pointer = share_size(c, e);
@@ -277,6 +303,25 @@ static void shorten(struct cached *c, int64_t size, struct error *e)
 	PMPI_Barrier(c->comm);
 }
 
+/* The shares stay. A crash meanwhile leaves a file of one of both sizes, which may have zeros where it was to be cut. */
+static void cut(struct cached *c, int64_t now, int64_t size, struct error *e)
+{
+	share_begin_cut(c, size, e);
+	if (e->class != MPI_SUCCESS)
+		return;
+	set_length(c, size, false, e);
+	if (e->class != MPI_SUCCESS) {
+		share_undo_cut(c, now);
+		return;
+	}
+	share_end_cut(c, now, size, e);
+	if (e->class == MPI_SUCCESS)
+		return;
+	/* A share that could not be cut would bring back what was cut off: the file gets what is in the shares, and they end. */
+	c->broken = *e;
+	share_close(c, SHARE_FLUSH, &(struct error){ 0 });
+}
+
 void cached_resize(struct cached *c, int64_t size, bool allocate, struct error *e)
 {
 	int64_t now;
@@ -287,6 +332,11 @@ void cached_resize(struct cached *c, int64_t size, bool allocate, struct error *
 	PMPI_Barrier(c->comm);
 	if (e->class != MPI_SUCCESS || (size == 0 && allocate))
 		return;
+	if (size < now && !allocate && share_can_cut(c, now, size)) {
+		cut(c, now, size, e);
+		PMPI_Barrier(c->comm);
+		return;
+	}
 	if (size < now && !allocate) {
 		cached_sync(c, e);
 		if (e->class == MPI_SUCCESS)

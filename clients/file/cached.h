@@ -39,8 +39,8 @@ struct share {
 	MPI_Win data, words;
 	char *base;              /* of this rank's share; NULL: it has none */
 	_Atomic int64_t *word;   /* the same of its words */
-	int64_t *end;            /* of each node: WORD_END is at least this */
-	int64_t size;            /* of the file, at least */
+	_Atomic int64_t *end;    /* of each node: WORD_END is at least this, until the file is cut */
+	_Atomic int64_t size;    /* of the file, at least */
 	struct head_file *head;  /* an owner's */
 	pthread_t helper;        /* an owner's: makes durable what others have written */
 	bool has_helper;
@@ -51,6 +51,9 @@ struct share {
 enum split { SPLIT_NONE, SPLIT_READ_ALL, SPLIT_READ_ORDERED, SPLIT_READ_AT_ALL, SPLIT_WRITE_ALL, SPLIT_WRITE_ORDERED,
 	     SPLIT_WRITE_AT_ALL };
 
+/* Bytes of a cache's name, with the zero behind it. */
+#define CACHED_NAME 80
+
 struct cached {
 	struct cached *next;
 	MPI_File file;
@@ -58,9 +61,9 @@ struct cached {
 	int rank, ranks, amode;
 	struct config config;
 	char *path;              /* of the file, for this process */
-	int fd;                  /* the same; -1: it was not asked for yet */
+	_Atomic int fd;          /* the same; -1: it has not been opened yet */
 	int folder;              /* where this node's caches are, at owners; else -1 */
-	char name[80];           /* what their names begin with */
+	char name[CACHED_NAME];          /* what their names begin with */
 	struct nodes nodes;
 	struct share share;
 	struct error broken;     /* there is no cache any more: what every call returns */
@@ -77,10 +80,14 @@ struct cached {
 
 /* NULL: it has no cache. */
 struct cached *cached_find(MPI_File file);
+/* Whether this process has a file open with a cache; path: from the root. */
+bool cached_is_open(const char *path);
+/* The beginning of the names of a cache's files, for the path of the file. */
+void cached_name(char name[static CACHED_NAME], const char *path);
 /* Collective, when MPI has opened the file. NULL with an error, at all ranks alike. */
 struct cached *cached_open(MPI_Comm comm, const char *name, int amode, MPI_File file, const struct config *config,
 			   struct error *e);
-/* The file without MPI, opened when it is first wanted; -1 with errno. */
+/* The file without MPI, opened when it is first wanted, by any thread; -1 with errno. */
 int cached_fd(struct cached *c);
 /* Collective. The cache is flushed, kept or dropped, and *c is no more, whatever the error. */
 void cached_close(struct cached *c, struct error *e);
@@ -113,6 +120,14 @@ void share_sync(struct cached *c, struct error *e);
 void share_mark(struct cached *c, struct error *e);
 /* The size of the file, as all ranks know together. */
 int64_t share_size(struct cached *c, struct error *e);
+/* Whether the file, of `now` bytes, can become shorter while its shares stay open: little is cut off, and the shares have all. */
+bool share_can_cut(const struct cached *c, int64_t now, int64_t size);
+/* Collective, in this order, while no rank makes another call. No share writes to the file beyond its new size from now on. */
+void share_begin_cut(struct cached *c, int64_t size, struct error *e);
+/* The file could not be cut, and has `now` bytes. */
+void share_undo_cut(struct cached *c, int64_t now);
+/* The file has been cut: what the shares have beyond its size is zeros, durably. */
+void share_end_cut(struct cached *c, int64_t now, int64_t size, struct error *e);
 /* The file reaches so far, by something in a node's share. Returns an MPI code. */
 int share_reach(struct cached *c, uint32_t node, int64_t end);
 /* An atomic operation on a word; returns what it was. */
@@ -133,6 +148,9 @@ bool former_find(struct cached *c, const struct head_facts *facts, struct head *
 void former_flush(struct cached *c, struct error *e);
 /* The file's facts, from one rank for all. Collective. */
 void former_look(struct cached *c, struct head_facts *facts, struct error *e);
+/* Removes all parts of a cache from a folder: those that the file lacks nothing of, and those of the file with this inode (0: none).
+ * Parts that another process has are left. */
+void former_remove(const char *name, int folder, uint64_t ino);
 /* The names of a node's files, in its folder. */
 void former_name(char *to, size_t room, const struct cached *c, int node, const char *suffix);
 

@@ -5,6 +5,7 @@
  * those on groups, hints, views, types, error handlers. A representation of data other than MPI's own, which has to convert, is
  * left to MPI: from then on the file has no cache.
  */
+#include "file/gone.h"
 #include "file/part.h"
 #include "file/transfer.h"
 #include "pmpi/request.h"
@@ -391,6 +392,20 @@ static int close_file(MPI_File *file)
 	return files.next.File_close(file);
 }
 
+/* The parts of its cache go with a file, as far as this process can reach them. */
+static int delete_file(const char *name, MPI_Info info)
+{
+	struct gone gone;
+	int code;
+
+	gone_find(&gone, name, info);
+	code = files.next.File_delete(name, info);
+	if (code == MPI_SUCCESS)
+		gone_remove(&gone, info);
+	gone_free(&gone);
+	return code;
+}
+
 static bool is_native(const char *datarep)
 {
 	return strcasecmp(datarep, "native") == 0 || strcasecmp(datarep, "internal") == 0;
@@ -545,7 +560,7 @@ static struct pmpi_feature files = {
 		TAKE(read_at_all_begin), TAKE(write_all_begin), TAKE(write_ordered_begin), TAKE(write_at_all_begin),
 		TAKE(read_all_end), TAKE(read_ordered_end), TAKE(read_at_all_end), TAKE(write_all_end), TAKE(write_ordered_end),
 		TAKE(write_at_all_end),
-		.File_open = open_file, .File_close = close_file, .File_set_view = set_view, .File_get_size = get_size,
+		.File_open = open_file, .File_close = close_file, .File_delete = delete_file, .File_set_view = set_view, .File_get_size = get_size,
 		.File_set_size = set_size, .File_preallocate = preallocate, .File_sync = sync_file, .File_seek = seek,
 		.File_seek_shared = seek_shared, .File_get_position = get_position,
 		.File_get_position_shared = get_position_shared, .File_set_atomicity = set_atomicity, .File_get_info = get_info,

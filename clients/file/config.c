@@ -117,6 +117,18 @@ static bool is_under(const char *name, const char *folder)
 	return strncmp(real, all, len) == 0 && (real[len] == '/' || !real[len] || len == 1);
 }
 
+bool config_find_folder(MPI_Info info, const char *name, char path[CONFIG_PATH])
+{
+	const char *all = secure_getenv("UMMAP_CACHE_PATH");
+
+	if (get(info, "pmem_path", path))
+		return *path;
+	if (!all || strlen(all) >= CONFIG_PATH || !is_under(name, secure_getenv("UMMAP_CACHE_ALL")))
+		return false;
+	strcpy(path, all);
+	return true;
+}
+
 static void read_path(struct config *c, MPI_Info info, const char *name, struct error *e)
 {
 	const char *path = secure_getenv("UMMAP_CACHE_PATH");

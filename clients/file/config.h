@@ -28,6 +28,8 @@ struct config {
 void config_agree(struct config *c, MPI_Info info, const char *name, MPI_Comm comm, struct error *e);
 /* MPI's file systems by name: "ufs:/d/a" is /d/a, but where there is a file or a folder of that name. */
 const char *config_plain_name(const char *name);
+/* The folder for a file's cache, by the hint or by the environment, without a check of anything else. */
+bool config_find_folder(MPI_Info info, const char *name, char path[CONFIG_PATH]);
 /* Adds what is in use to info. */
 void config_write(const struct config *c, MPI_Info info);
 

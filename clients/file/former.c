@@ -166,6 +166,26 @@ static int drop(const struct cached *c, int folder, const char *name, void *arg)
 	return err;
 }
 
+static int remove_useless(const struct cached *c, int folder, const char *name, void *arg)
+{
+	const uint64_t *ino = arg;
+	struct head head;
+	char path[320];
+
+	make_path(path, sizeof(path), folder, name, HEAD);
+	if (head_read(path, &head) == 0 && (head_lacks_nothing(&head) || (*ino && head.facts.ino == *ino)))
+		drop(c, folder, name, NULL);
+	return 0;
+}
+
+void former_remove(const char *name, int folder, uint64_t ino)
+{
+	struct cached c = { .fd = -1 };
+
+	snprintf(c.name, sizeof(c.name), "%s", name);
+	each(&c, folder, remove_useless, &ino);
+}
+
 /* Only when all have nothing any more, none is missed. That the file was written stays in the head. */
 static int note_written(const struct cached *c, int folder, const char *name, void *arg)
 {

@@ -113,6 +113,7 @@ static int add(const char *path, const struct head *made, struct head_file **res
 		return err;
 	file->fd = -1;
 	pthread_mutex_init(&file->lock, NULL);
+	pthread_cond_init(&file->idle, NULL);
 	file->path = strdup(path);
 	if (file->path)
 		err = begin(file, made);
@@ -161,6 +162,7 @@ void head_close(struct head_file *file)
 	pthread_mutex_unlock(&lock);
 	close(file->fd);
 	pthread_mutex_destroy(&file->lock);
+	pthread_cond_destroy(&file->idle);
 	free(file->path);
 	free(file);
 }

@@ -55,6 +55,8 @@ struct head_file {
 	pthread_mutex_t lock;    /* around what follows */
 	struct head head;
 	const _Atomic int64_t *end; /* where the file reaches at the moment, in the place of head.end; NULL: head.end */
+	unsigned writing;        /* writes to the file that are under way, each with the end that it has read */
+	pthread_cond_t idle;     /* signaled when there are none any more */
 	int failed;              /* an errno with which writing back has failed since this was last 0 */
 };
 

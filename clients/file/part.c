@@ -135,8 +135,8 @@ static int write_run(int fd, const char *buf, size_t len, uint64_t off)
 	return 0;
 }
 
-/* As far as the file is to reach; and that it is written is noted. */
-static int prepare(struct head_file *file, uint64_t *end)
+/* Begins a write: *end is as far as the file is to reach, and the head has noted that the file is written. */
+static int begin_write(struct head_file *file, uint64_t *end)
 {
 	int err = 0;
 
@@ -149,8 +149,17 @@ static int prepare(struct head_file *file, uint64_t *end)
 		err = head_write(file);
 		file->head.wrote = !err;
 	}
+	file->writing += !err;
 	pthread_mutex_unlock(&file->lock);
 	return err;
+}
+
+static void end_write(struct head_file *file)
+{
+	pthread_mutex_lock(&file->lock);
+	if (--file->writing == 0)
+		pthread_cond_broadcast(&file->idle);
+	pthread_mutex_unlock(&file->lock);
 }
 
 static int result(struct part *p, int err)
@@ -168,8 +177,10 @@ static int part_write(void *h, const void *buf, size_t len, uint64_t at)
 	struct part *p = h;
 	const struct spread *s = &p->file->head.spread;
 	uint64_t run, end;
-	int err = prepare(p->file, &end);
+	int err = begin_write(p->file, &end);
 
+	if (err)
+		return result(p, err);
 	for (size_t done = 0; done < len && !err; done += run) {
 		uint64_t off = spread_place(s, p->file->head.node, at + done, &run);
 
@@ -179,6 +190,7 @@ static int part_write(void *h, const void *buf, size_t len, uint64_t at)
 		note_reach(p, off + run < end ? off + run : end);
 		err = write_run(p->fd, (const char *)buf + done, run < end - off ? run : end - off, off);
 	}
+	end_write(p->file);
 	return result(p, err);
 }
 

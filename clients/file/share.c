@@ -9,6 +9,7 @@
  */
 #include "file/cached.h"
 
+#include "file/guard.h"
 #include "window/region.h"
 
 #include <errno.h>
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -29,6 +31,8 @@
 #define LEAST ((uint64_t)2 << 20)      /* of a near file */
 #define MORE ((uint64_t)64 << 20)      /* than a share has, for what the file grows by */
 #define MOST ((uint64_t)1 << 30)
+#define MAX_CUT_BYTES ((int64_t)16 << 20) /* of a file that is cut while its shares stay: zeros are written in their place */
+#define ENDS_PER_FLUSH 64              /* nodes whose ends are got together */
 #define NAP 100000                     /* ns that a helper sleeps when nobody asks */
 
 /* ---- Opening ---- */
@@ -169,8 +173,8 @@ static void open_words(struct cached *c, int64_t size, struct error *e)
 	for (int i = 0; s->word && i < WORDS; i++)
 		atomic_store(&s->word[i], i == WORD_END ? size : 0);
 	for (int i = 0; i < c->nodes.n; i++)
-		s->end[i] = size;
-	s->size = size;
+		atomic_store(&s->end[i], size);
+	atomic_store(&s->size, size);
 	pmpi_first.Win_sync(s->words);
 }
 
@@ -542,19 +546,161 @@ int64_t share_word(struct cached *c, int node, enum word word, int64_t value, MP
 	return was;
 }
 
-int64_t share_size(struct cached *c, struct error *e)
+/* Threads of a rank learn the same ends in any order: the greatest counts. */
+static void raise_to(_Atomic int64_t *known, int64_t value)
+{
+	int64_t was = atomic_load(known);
+
+	while (was < value && !atomic_compare_exchange_weak(known, &was, value))
+		;
+}
+
+/* The ends of so many nodes from one on. MPI writes to memory of this call alone, because other threads read what is known. */
+static int get_ends(struct cached *c, int begin, int n)
 {
 	struct share *s = &c->share;
+	int64_t ends[ENDS_PER_FLUSH] = { 0 };
 	int code = MPI_SUCCESS;
 
-	for (int i = 0; i < c->nodes.n && code == MPI_SUCCESS; i++)
-		code = pmpi_first.Get(&s->end[i], 1, MPI_INT64_T, c->nodes.owner[i], WORD_END, 1, MPI_INT64_T, s->words);
+	for (int i = 0; i < n && code == MPI_SUCCESS; i++)
+		code = pmpi_first.Get(&ends[i], 1, MPI_INT64_T, c->nodes.owner[begin + i], WORD_END, 1, MPI_INT64_T, s->words);
+	/* Also what was begun before an error is in this memory. */
 	if (code == MPI_SUCCESS)
 		code = pmpi_first.Win_flush_all(s->words);
+	else
+		pmpi_first.Win_flush_all(s->words);
+	for (int i = 0; i < n && code == MPI_SUCCESS; i++) {
+		raise_to(&s->end[begin + i], ends[i]);
+		raise_to(&s->size, ends[i]);
+	}
+	return code;
+}
+
+int64_t share_size(struct cached *c, struct error *e)
+{
+	int code = MPI_SUCCESS;
+
+	for (int i = 0; i < c->nodes.n && code == MPI_SUCCESS; i += ENDS_PER_FLUSH)
+		code = get_ends(c, i, c->nodes.n - i < ENDS_PER_FLUSH ? c->nodes.n - i : ENDS_PER_FLUSH);
 	share_explain(e, code);
+	return atomic_load(&c->share.size);
+}
+
+/* ---- A file that becomes shorter ---- */
+
+bool share_can_cut(const struct cached *c, int64_t now, int64_t size)
+{
+	const struct spread *s = &c->share.spread;
+
+	return now - size <= MAX_CUT_BYTES && (uint64_t)now <= s->room * s->nodes;
+}
+
+/* A job that dies meanwhile leaves a file that may be shorter than it was, by its own doing. */
+static int note_cut(struct head_file *head, uint64_t size)
+{
+	struct head was = head->head;
+	int err;
+
+	if (was.wrote && was.facts.size <= size)
+		return 0;
+	head->head.wrote = 1;
+	head->head.facts.size = was.facts.size < size ? was.facts.size : size;
+	err = head_write(head);
+	if (err) {
+		head->head.wrote = was.wrote;
+		head->head.facts.size = was.facts.size;
+	}
+	return err;
+}
+
+void share_begin_cut(struct cached *c, int64_t size, struct error *e)
+{
+	struct head_file *head = c->share.head;
+	int err = 0;
+
+	if (head) {
+		pthread_mutex_lock(&head->lock);
+		err = note_cut(head, (uint64_t)size);
+		pthread_mutex_unlock(&head->lock);
+	}
+	if (err)
+		error_errno(e, -err, "cannot write the header of the cache of '%s': %s", c->path, strerror(-err));
+	error_agree(c->comm, e);
+	if (head && e->class == MPI_SUCCESS) {
+		pthread_mutex_lock(&head->lock);
+		atomic_store(&c->share.word[WORD_END], size);
+		while (head->writing)
+			pthread_cond_wait(&head->idle, &head->lock);
+		pthread_mutex_unlock(&head->lock);
+	}
+	PMPI_Barrier(c->comm);
+}
+
+void share_undo_cut(struct cached *c, int64_t now)
+{
+	if (c->share.word)
+		atomic_store(&c->share.word[WORD_END], now);
+	PMPI_Barrier(c->comm);
+}
+
+/* Of bytes of the file, those in this rank's share. */
+static void zero_own(struct cached *c, int64_t from, int64_t to, struct error *e)
+{
+	static const char zeros[64 << 10];
+	uint64_t at, run;
+
+	for (int64_t off = from; off < to; off += (int64_t)run) {
+		uint32_t node = spread_find(&c->share.spread, (uint64_t)off, &at, &run);
+		char *here = c->share.base + at;
+
+		run = run < (uint64_t)(to - off) ? run : (uint64_t)(to - off);
+		run = run < sizeof(zeros) ? run : sizeof(zeros);
+		if (c->nodes.owner[node] != c->rank || guard_copy(here, zeros, here, run))
+			continue;
+		/* The pin says why it could not be written. */
+		if (umpin(here, run, PROT_READ | PROT_WRITE) < 0) {
+			error_errno(e, errno, "cannot cut '%s': %s", c->path, umerrormsg());
+			return;
+		}
+		memset(here, 0, run);
+		umunpin(here, run);
+	}
+}
+
+/* After zeros are durable, the header may say that the file ends before them. */
+static void lower_head(struct cached *c, uint64_t size, struct error *e)
+{
+	struct head_file *head = c->share.head;
+	uint64_t was;
+	int err = 0;
+
+	pthread_mutex_lock(&head->lock);
+	was = head->head.end;
+	if (was > size) {
+		head->head.end = size;
+		err = head_write(head);
+		head->head.end = err ? was : size;
+	}
+	pthread_mutex_unlock(&head->lock);
+	if (err)
+		error_errno(e, -err, "cannot write the header of the cache of '%s': %s", c->path, strerror(-err));
+}
+
+void share_end_cut(struct cached *c, int64_t now, int64_t size, struct error *e)
+{
+	struct share *s = &c->share;
+
+	if (s->base) {
+		zero_own(c, size, now, e);
+		if (e->class == MPI_SUCCESS)
+			share_sync(c, e);
+		if (e->class == MPI_SUCCESS)
+			lower_head(c, (uint64_t)size, e);
+	}
 	for (int i = 0; i < c->nodes.n; i++)
-		s->size = s->end[i] > s->size ? s->end[i] : s->size;
-	return s->size;
+		atomic_store(&s->end[i], size);
+	atomic_store(&s->size, size);
+	error_agree(c->comm, e);
 }
 
 int share_reach(struct cached *c, uint32_t node, int64_t end)
@@ -563,13 +709,13 @@ int share_reach(struct cached *c, uint32_t node, int64_t end)
 	int64_t was = 0;
 	int code;
 
-	if (end <= s->end[node])
+	if (end <= atomic_load(&s->end[node]))
 		return MPI_SUCCESS;
 	code = word_op(c, (int)node, WORD_END, end, MPI_MAX, &was);
 	if (code != MPI_SUCCESS)
 		return code;
-	s->end[node] = was > end ? was : end;
-	s->size = s->end[node] > s->size ? s->end[node] : s->size;
+	raise_to(&s->end[node], was > end ? was : end);
+	raise_to(&s->size, was > end ? was : end);
 	return MPI_SUCCESS;
 }
 

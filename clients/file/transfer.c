@@ -31,8 +31,13 @@ struct move {
 
 static void far(struct cached *c, char *bytes, int64_t len, int64_t off, bool writing, struct error *e)
 {
+	int fd = cached_fd(c);
+
+	if (fd < 0) {
+		error_errno(e, errno, "cannot open '%s': %s. Beyond its cache, each rank opens the file itself", c->path, strerror(errno));
+		return;
+	}
 	while (len > 0) {
-		int fd = cached_fd(c);
 		ssize_t n = writing ? pwrite(fd, bytes, (size_t)len, off) : pread(fd, bytes, (size_t)len, off);
 
 		if (n < 0 && errno != EINTR) {

@@ -18,7 +18,7 @@
 #include <ummap-object.h>
 
 /* Rises with each change of what is below: a file of another one is refused. */
-#define BACKEND_ABI 2
+#define BACKEND_ABI 3
 
 struct backend {
 	const struct backend_ops *ops;
@@ -77,7 +77,7 @@ struct backend_ops {
 	/* NULL where publish and name_remove are one step. Otherwise, behind one that was killed: what is not as it should be where
 	 * this is the newest version of the name. Under its lock. -1: the collector cannot tell what is garbage. */
 	int (*settle)(struct backend *b, const char *name, const struct umobject_id *newest, uint64_t version);
-	/* Takes the name from all its versions. Under its lock. ENOENT. */
+	/* Takes the name from all its versions, also where some records of it are missing. Under its lock. ENOENT. */
 	int (*name_remove)(struct backend *b, const char *name);
 	int (*names)(struct backend *b, int (*each)(void *arg, const char *name), void *arg);
 	/* From the oldest on. */
@@ -86,6 +86,19 @@ struct backend_ops {
 	/* A view for HDF5 programs; NULL: there is no place for one. view_file names a chunk's file as the view is to call it. */
 	void (*view_file)(void *b, const struct umobject_id *id, uint64_t number, char *text, size_t size);
 	int (*view_write)(struct backend *b, const struct umobject_id *id, const void *bytes, size_t size);
+	/* The bytes of a view, for the caller to free. ENOENT. Beside view_write. */
+	int (*view_read)(struct backend *b, const struct umobject_id *id, void **bytes, size_t *size);
+	/* Whether the view that users find by the name is this version's. Beside view_write; settle mends it. */
+	bool (*view_shown)(struct backend *b, const char *name, const struct umobject_id *id);
+
+	/* NULL where name_remove is one step. Otherwise: ends removals that were interrupted. */
+	int (*end_removals)(struct backend *b);
+	/* For checks. NULL where a name has a single record. Calls each for the names that are missing although other records of
+	 * them are there, as after a record was removed by other means than name_remove. A name may be told more than once. */
+	int (*lost_names)(struct backend *b, int (*each)(void *arg, const char *name), void *arg);
+	/* Beside lost_names: gives the name to a version that the caller holds, as its newest version or as an older one
+	 * that is kept. EEXIST: the name has such a version. Under the name's lock. */
+	int (*name_restore)(struct backend *b, const char *name, const struct umobject_id *id, uint64_t version, bool is_newest);
 
 	/* For the collector. All versions that are there, named, held or neither. */
 	int (*all_versions)(struct backend *b, int (*each)(void *arg, const struct umobject_id *id), void *arg);

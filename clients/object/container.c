@@ -147,21 +147,32 @@ int umobject_delete(umobject_container *c, const char *name)
 	return result;
 }
 
-/* One that was deleted meanwhile needs nothing. */
-static int settle_newest(const struct umobject_container *c, const char *name)
+struct object *container_look(struct umobject_container *c, const char *name, uint64_t version, struct lease **lease)
 {
-	struct lease *lease;
-	struct object *o;
+	struct object *o = NULL;
 	void *bytes;
 	size_t size;
+
+	if (c->b->ops->name_hold(c->b, name, version, lease, &bytes, &size) < 0)
+		return NULL;
+	o = object_unpack(bytes, size, name);
+	free(bytes);
+	if (!o)
+		c->b->ops->release(c->b, *lease);
+	return o;
+}
+
+/* A name that was deleted meanwhile needs nothing. */
+static int settle_newest(struct umobject_container *c, const char *name)
+{
+	struct lease *lease;
+	struct object *o = container_look(c, name, 0, &lease);
 	int result;
 
-	if (c->b->ops->name_hold(c->b, name, 0, &lease, &bytes, &size) < 0)
+	if (!o)
 		return errno == ENOENT ? 0 : -1;
-	o = object_unpack(bytes, size, name);
-	result = o ? c->b->ops->settle(c->b, name, &o->id, o->version) : -1;
+	result = c->b->ops->settle(c->b, name, &o->id, o->version);
 	object_free(o);
-	free(bytes);
 	c->b->ops->release(c->b, lease);
 	return result;
 }
@@ -169,7 +180,7 @@ static int settle_newest(const struct umobject_container *c, const char *name)
 /* A commit that was killed may have left versions that are no longer kept, or the view of another one. */
 static int settle_name(void *arg, const char *name)
 {
-	const struct umobject_container *c = arg;
+	struct umobject_container *c = arg;
 	void *lock = NULL;
 	int result, error;
 
@@ -193,7 +204,11 @@ int umobject_gc(umobject_container *c, struct umobject_garbage *removed)
 		return object_fail(EINVAL, "struct_size is %zu: it is sizeof(struct umobject_garbage)", removed->struct_size);
 	if (c->read_only)
 		return object_fail(EROFS, "the container was opened to be read only");
+	if (c->b->ops->end_removals && c->b->ops->end_removals(c->b) < 0)
+		return -1;
 	if (c->b->ops->settle && c->b->ops->names(c->b, settle_name, c) < 0)
+		return -1;
+	if (container_check_names(c) < 0)
 		return -1;
 	result = gc_all(c->b, &counted);
 	if (removed) {

@@ -32,6 +32,15 @@ const struct umobject_id *put_id(const umobject_put *put);
 /* Whether what it makes has this chunk of that version, unless the chunk is put. */
 bool put_has_chunk_of(const umobject_put *put, const umobject_version *version, uint64_t number);
 
+/* A version of a name, and its lease; version 0: the newest. NULL with a message. */
+struct object *container_look(struct umobject_container *c, const char *name, uint64_t version, struct lease **lease);
+
+/* Whether all that the names of the container refer to is named as it should be: 0, or -1 with a message (EBADMSG). */
+int container_check_names(struct umobject_container *c);
+
+/* umobject_check without the chunks that `known`, another version that was checked, has as well. NULL: all chunks. */
+int version_check(umobject_version *v, const struct object *known, void (*each)(void *arg, const char *sentence), void *arg);
+
 /* Takes over lease and bytes. */
 int version_make(struct umobject_container *c, struct lease *lease, void *bytes, size_t size, const char *what,
 		 struct umobject_version **held);

@@ -5,6 +5,7 @@
  *	container          what it says of itself
  *	live/UUID          a version: its bytes. Whoever holds it has it open, under a shared lock (flock(2))
  *	names/NAME         a hard link to the newest version of a name; NAME as name_escape makes it
+ *	names/.removed.NAME  what that was, until the other files of the name are removed
  *	versions/NAME.N    hard links to the older ones that are kept, with 20 digits; where that is too long, NAME is a hash
  *	views/UUID.h5      a virtual dataset of a version; h5/NAME.h5 is a symbolic link to that of the newest one
  *	locks/XX           who names versions has one of these, by the name's hash
@@ -650,7 +651,7 @@ static int hold_link(const struct folders *f, int folder, const char *name, int 
 	return 1;
 }
 
-static int hold(const struct folders *f, int folder, const char *name, struct lease **lease, void **bytes, size_t *size)
+int folders_hold(const struct folders *f, int folder, const char *name, struct lease **lease, void **bytes, size_t *size)
 {
 	int fd, result;
 
@@ -675,26 +676,22 @@ static int folders_version_hold(struct backend *b, const struct umobject_id *id,
 	char name[ID_TEXT];
 
 	id_text(id, name);
-	if (hold(of(b), LIVE, name, lease, bytes, size) < 0)
+	if (folders_hold(of(b), LIVE, name, lease, bytes, size) < 0)
 		return errno == ENOENT ? object_fail(ENOENT, "there is no version %s in %s", name, of(b)->path) : -1;
 	(*lease)->id = *id;
 	return 0;
 }
 
-/* A dot and 20 digits. */
-#define VERSION_TEXT 21
-
-/* What the names of its versions begin with. */
-static void version_stem(const char *name, char text[static NAME_TEXT])
+void folders_version_stem(const char *name, char text[static NAME_TEXT])
 {
 	name_escape(name, text);
 	if (strlen(text) > NAME_MAX - VERSION_TEXT)
 		name_hash(name, text);
 }
 
-static void version_name(const char *name, uint64_t version, char text[static NAME_TEXT + 24])
+void folders_version_name(const char *name, uint64_t version, char text[static NAME_TEXT + 24])
 {
-	version_stem(name, text);
+	folders_version_stem(name, text);
 	sprintf(text + strlen(text), ".%020llu", (unsigned long long)version);
 }
 
@@ -703,7 +700,7 @@ static struct object *hold_newest(const struct folders *f, const char *escaped, 
 {
 	struct object *o;
 
-	if (hold(f, NAMES, escaped, lease, bytes, size) < 0)
+	if (folders_hold(f, NAMES, escaped, lease, bytes, size) < 0)
 		return NULL;
 	o = object_unpack(*bytes, *size, escaped);
 	if (o)
@@ -751,6 +748,14 @@ static int hold_if_newest(const struct folders *f, const char *escaped, uint64_t
 	return number > version ? 1 : object_fail(ENOENT, "there is no such version");
 }
 
+static bool is_being_removed(const struct folders *f, const char *escaped)
+{
+	char removed[NAME_TEXT + 16];
+
+	folders_removed_name(escaped, removed);
+	return faccessat(f->folder[NAMES], removed, F_OK, 0) == 0;
+}
+
 /* One that is replaced between the two looks has its other name by the second. */
 static int hold_number(const struct folders *f, const char *name, uint64_t version, struct lease **lease, void **bytes, size_t *size)
 {
@@ -758,12 +763,14 @@ static int hold_number(const struct folders *f, const char *name, uint64_t versi
 	int result;
 
 	name_escape(name, escaped);
-	version_name(name, version, text);
-	result = hold(f, VERSIONS, text, lease, bytes, size);
+	folders_version_name(name, version, text);
+	if (is_being_removed(f, escaped))
+		return object_fail(ENOENT, "there is no such version");
+	result = folders_hold(f, VERSIONS, text, lease, bytes, size);
 	if (result == 0 || errno != ENOENT)
 		return result;
 	result = hold_if_newest(f, escaped, version, lease, bytes, size);
-	return result > 0 ? hold(f, VERSIONS, text, lease, bytes, size) : result;
+	return result > 0 ? folders_hold(f, VERSIONS, text, lease, bytes, size) : result;
 }
 
 static int folders_name_hold(struct backend *b, const char *name, uint64_t version, struct lease **lease, void **bytes, size_t *size)
@@ -772,7 +779,7 @@ static int folders_name_hold(struct backend *b, const char *name, uint64_t versi
 	int result;
 
 	name_escape(name, escaped);
-	result = version ? hold_number(of(b), name, version, lease, bytes, size) : hold(of(b), NAMES, escaped, lease, bytes, size);
+	result = version ? hold_number(of(b), name, version, lease, bytes, size) : folders_hold(of(b), NAMES, escaped, lease, bytes, size);
 	if (result < 0 && errno == ENOENT)
 		return version ? object_fail(ENOENT, "there is no version %llu of %s in %s, or it is no longer kept",
 					     (unsigned long long)version, name, of(b)->path) :
@@ -906,7 +913,7 @@ static int point(const struct folders *f, int folder, const char *name, const ch
 }
 
 /* What people open; it follows the name, and is no part of what is promised to be durable. */
-static void point_view(const struct folders *f, const char *name, const char *id)
+void folders_point_view(const struct folders *f, const char *name, const char *id)
 {
 	char link[NAME_TEXT + 8], target[ID_TEXT + 16], temporary[ID_TEXT + 8];
 
@@ -936,7 +943,7 @@ static bool drop_version_name(const struct folders *f, const char *name, uint64_
 {
 	char text[NAME_TEXT + 24];
 
-	version_name(name, version, text);
+	folders_version_name(name, version, text);
 	return unlinkat(f->folder[VERSIONS], text, 0) == 0;
 }
 
@@ -955,7 +962,7 @@ static int keep_old(const struct folders *f, const char *name, const char *escap
 
 	if (f->keep < 2 || version < 2)
 		return 0;
-	version_name(name, version - 1, text);
+	folders_version_name(name, version - 1, text);
 	snprintf(temporary, sizeof(temporary), ".%s", id);
 	unlinkat(f->folder[VERSIONS], temporary, 0);
 	if (linkat(f->folder[NAMES], escaped, f->folder[VERSIONS], temporary, 0) < 0 ||
@@ -971,6 +978,20 @@ static uint64_t first_kept(uint64_t version, unsigned keep)
 	return version > keep ? version - keep + 1 : 1;
 }
 
+static int finish_removal(const struct folders *f, const char *name, const char *escaped);
+
+/* A first version under a name that is missing would make garbage of the versions that it had. */
+static int refuse_lost(const struct folders *f, const char *name, const char *escaped)
+{
+	char link[NAME_TEXT + 8], id[ID_TEXT];
+
+	snprintf(link, sizeof(link), "%s.h5", escaped);
+	if (!folders_leads_to_version(f, link, id))
+		return 0;
+	return object_fail(EBADMSG, "cannot commit '%s': its name is missing, but its version %s is there. Try \"umobject check --repair\" "
+			   "to restore it, or \"umobject rm\" to delete it", name, id);
+}
+
 static int folders_publish(struct backend *b, struct lease *lease, const char *name, uint64_t version, unsigned keep, const void *bytes,
 			   size_t size)
 {
@@ -980,6 +1001,9 @@ static int folders_publish(struct backend *b, struct lease *lease, const char *n
 
 	name_escape(name, escaped);
 	id_text(&lease->id, id);
+	/* Older versions of this name are those of another object, whose removal was interrupted. */
+	if (version == 1 && (finish_removal(f, name, escaped) < 0 || refuse_lost(f, name, escaped) < 0))
+		return -1;
 	error = rewrite(f, lease, bytes, size);
 	if (error)
 		return object_fail(error, "the version could not be written: %s", strerror(error));
@@ -993,12 +1017,12 @@ static int folders_publish(struct backend *b, struct lease *lease, const char *n
 		error = errno;
 	if (error)
 		return object_fail(error, "the version could not be given its name: %s", strerror(error));
-	point_view(f, escaped, id);
+	folders_point_view(f, escaped, id);
 	drop_before(f, name, first_kept(version, keep));
 	return 0;
 }
 
-static bool has_view(const struct folders *f, const char *escaped, const char *id)
+bool folders_has_view(const struct folders *f, const char *escaped, const char *id)
 {
 	char link[NAME_TEXT + 8], target[ID_TEXT + 16], is[ID_TEXT + 16] = "";
 
@@ -1035,8 +1059,8 @@ static int restore_old(const struct folders *f, const char *name, uint64_t versi
 	void *bytes;
 	size_t size;
 
-	version_name(name, version, text);
-	if (hold(f, VERSIONS, text, &lease, &bytes, &size) < 0)
+	folders_version_name(name, version, text);
+	if (folders_hold(f, VERSIONS, text, &lease, &bytes, &size) < 0)
 		return errno == ENOENT ? 0 : -1;
 	o = object_unpack(bytes, size, text);
 	if (o) {
@@ -1058,8 +1082,8 @@ static int folders_settle(struct backend *b, const char *name, const struct umob
 
 	name_escape(name, escaped);
 	id_text(newest, id);
-	if (!has_view(f, escaped, id))
-		point_view(f, escaped, id);
+	if (!folders_has_view(f, escaped, id))
+		folders_point_view(f, escaped, id);
 	drop_before(f, name, first_kept(version, f->keep));
 	for (number = first_kept(version, f->keep); number < version; number++)
 		if (restore_old(f, name, number) < 0)
@@ -1067,55 +1091,113 @@ static int folders_settle(struct backend *b, const char *name, const struct umob
 	return restore_link(f, NAMES, escaped, id);
 }
 
-/* Where the newest one is damaged, nobody knows how many there are. */
+void folders_removed_name(const char *escaped, char text[static NAME_TEXT + 16])
+{
+	sprintf(text, "%s%s", REMOVED, escaped);
+}
+
+/* Removes all files of a name in versions/, where its newest version does not tell how many there are: their number, or -1. */
 static int drop_all(const struct folders *f, const char *name)
 {
 	DIR *d = folders_read(f, VERSIONS);
 	char stem[NAME_TEXT];
 	const struct dirent *e;
+	int dropped = 0;
 	size_t len;
 
 	if (!d)
 		return -1;
-	version_stem(name, stem);
+	folders_version_stem(name, stem);
 	len = strlen(stem);
 	while ((e = readdir(d)))
 		if (strncmp(e->d_name, stem, len) == 0 && e->d_name[len] == '.' && strlen(e->d_name + len) == VERSION_TEXT)
-			unlinkat(f->folder[VERSIONS], e->d_name, 0);
+			dropped += unlinkat(f->folder[VERSIONS], e->d_name, 0) == 0;
 	closedir(d);
+	return dropped;
+}
+
+/* Removes what refers to a name whose file in names/ is missing. */
+static int remove_lost(const struct folders *f, const char *name, const char *escaped)
+{
+	char link[NAME_TEXT + 8];
+	int dropped = drop_all(f, name);
+
+	if (dropped < 0)
+		return -1;
+	snprintf(link, sizeof(link), "%s.h5", escaped);
+	dropped += unlinkat(f->folder[H5], link, 0) == 0;
+	if (!dropped)
+		return object_fail(ENOENT, "there is no object %s in %s", name, f->path);
+	if (fsync(f->folder[VERSIONS]) < 0 || fsync(f->folder[H5]) < 0)
+		return object_fail(errno, "%s cannot be deleted: %s", name, strerror(errno));
 	return 0;
 }
 
-/* The name goes last: until then it has its newest version. */
-static int folders_name_remove(struct backend *b, const char *name)
+/* Removes older versions, the link in h5/ and the file of a name that has been removed. Under the name's lock. */
+static int finish_removal(const struct folders *f, const char *name, const char *escaped)
 {
-	struct folders *f = of(b);
-	char escaped[NAME_TEXT], link[NAME_TEXT + 8];
+	char removed[NAME_TEXT + 16], link[NAME_TEXT + 8];
 	uint64_t version, first;
-	int error = 0;
 
-	name_escape(name, escaped);
-	version = newest_number(f, escaped);
+	folders_removed_name(escaped, removed);
+	version = newest_number(f, removed);
 	if (!version && errno != EBADMSG)
-		return errno == ENOENT ? object_fail(ENOENT, "there is no object %s in %s", name, f->path) : -1;
+		return errno == ENOENT ? 0 : -1;
 	if (!version && drop_all(f, name) < 0)
 		return -1;
 	first = first_kept(version, f->keep);
 	drop_before(f, name, first);
-	/* The newest has this name too where a commit behind it was killed. */
+	/* A commit that was killed may have kept the newest version as well. */
 	for (; first <= version; first++)
 		drop_version_name(f, name, first);
-	if (f->keep > 1 && fsync(f->folder[VERSIONS]) < 0)
-		error = errno;
 	snprintf(link, sizeof(link), "%s.h5", escaped);
 	unlinkat(f->folder[H5], link, 0);
-	if (!error && (unlinkat(f->folder[NAMES], escaped, 0) < 0 || fsync(f->folder[NAMES]) < 0))
-		error = errno;
-	return error ? object_fail(error, "%s cannot be deleted: %s", name, strerror(error)) : 0;
+	if ((f->keep > 1 && fsync(f->folder[VERSIONS]) < 0) || fsync(f->folder[H5]) < 0 || unlinkat(f->folder[NAMES], removed, 0) < 0)
+		return object_fail(errno, "%s cannot be deleted: %s", name, strerror(errno));
+	return 0;
 }
 
-/* What is in the file of a name that is too long for a file's; NULL with errno. */
-static char *name_in_version(struct folders *f, const char *file)
+int folders_finish_removal(const struct folders *f, const char *escaped)
+{
+	char removed[NAME_TEXT + 16], *name = name_unescape(escaped);
+	struct backend *b = (struct backend *)(uintptr_t)&f->b;
+	void *lock;
+	int result;
+
+	folders_removed_name(escaped, removed);
+	if (!name)
+		name = folders_name_in_file(of(b), NAMES, removed);
+	/* Another process has finished it. */
+	if (!name)
+		return errno == ENOENT ? 0 : -1;
+	result = folders_name_lock(b, name, &lock);
+	if (result == 0) {
+		result = finish_removal(f, name, escaped);
+		folders_name_unlock(b, lock);
+	}
+	free(name);
+	return result;
+}
+
+/* The name is gone as soon as its file in names/ has another name, and durably so before anything else is removed: a name whose
+ * file is missing altogether is damaged. */
+static int folders_name_remove(struct backend *b, const char *name)
+{
+	struct folders *f = of(b);
+	char escaped[NAME_TEXT], removed[NAME_TEXT + 16];
+
+	name_escape(name, escaped);
+	folders_removed_name(escaped, removed);
+	if (finish_removal(f, name, escaped) < 0)
+		return -1;
+	if (renameat(f->folder[NAMES], escaped, f->folder[NAMES], removed) < 0)
+		return errno == ENOENT ? remove_lost(f, name, escaped) : object_fail(errno, "%s cannot be deleted: %s", name, strerror(errno));
+	if (fsync(f->folder[NAMES]) < 0)
+		return object_fail(errno, "%s cannot be deleted: %s", name, strerror(errno));
+	return finish_removal(f, name, escaped);
+}
+
+char *folders_name_in_file(struct folders *f, int folder, const char *file)
 {
 	struct lease *lease;
 	struct object *o;
@@ -1123,7 +1205,7 @@ static char *name_in_version(struct folders *f, const char *file)
 	void *bytes;
 	size_t size;
 
-	if (hold(f, NAMES, file, &lease, &bytes, &size) < 0)
+	if (folders_hold(f, folder, file, &lease, &bytes, &size) < 0)
 		return NULL;
 	o = object_unpack(bytes, size, file);
 	if (o) {
@@ -1166,7 +1248,7 @@ static int tell_name(struct folders *f, struct listed *l, const char *file, int 
 	int result;
 
 	if (!name)
-		name = name_in_version(f, file);
+		name = folders_name_in_file(f, NAMES, file);
 	/* One that is deleted meanwhile is no longer in the list. One that is damaged does not hide the others. */
 	if (!name && errno != ENOENT)
 		failure_keep(&l->failed);
@@ -1245,7 +1327,7 @@ static int folders_versions(struct backend *b, const char *name, int (*each)(voi
 	if (!newest)
 		return errno == ENOENT ? 0 : -1;
 	for (number = first_kept(newest, f->keep); number < newest && result == 0; number++) {
-		version_name(name, number, text);
+		folders_version_name(name, number, text);
 		if (faccessat(f->folder[VERSIONS], text, F_OK, 0) == 0)
 			result = each(arg, number);
 	}
@@ -1279,6 +1361,31 @@ static int folders_view_write(struct backend *b, const struct umobject_id *id, c
 	return error ? object_fail(error, "%s/views/%s cannot be written: %s", f->path, name, strerror(error)) : 0;
 }
 
+static int folders_view_read(struct backend *b, const struct umobject_id *id, void **bytes, size_t *size)
+{
+	const struct folders *f = of(b);
+	char name[ID_TEXT + 3];
+	int fd, error;
+
+	id_text(id, name);
+	strcat(name, ".h5");
+	fd = openat(f->folder[VIEWS], name, O_RDONLY | O_CLOEXEC);
+	*bytes = fd < 0 ? NULL : durable_contents(fd, size);
+	error = errno;
+	if (fd >= 0)
+		close(fd);
+	return *bytes ? 0 : object_fail(error, "%s/views/%s cannot be read: %s", f->path, name, strerror(error));
+}
+
+static bool folders_view_shown(struct backend *b, const char *name, const struct umobject_id *id)
+{
+	char escaped[NAME_TEXT], text[ID_TEXT];
+
+	name_escape(name, escaped);
+	id_text(id, text);
+	return folders_has_view(of(b), escaped, text);
+}
+
 const struct backend_ops backend_folders = {
 	.abi = BACKEND_ABI,
 	.open = folders_open,
@@ -1301,6 +1408,11 @@ const struct backend_ops backend_folders = {
 	.versions = folders_versions,
 	.view_file = folders_view_file,
 	.view_write = folders_view_write,
+	.view_read = folders_view_read,
+	.view_shown = folders_view_shown,
+	.end_removals = folders_end_removals,
+	.lost_names = folders_lost_names,
+	.name_restore = folders_name_restore,
 	.all_versions = folders_all_versions,
 	.version_there = folders_version_there,
 	.version_claim = folders_version_claim,

@@ -10,6 +10,7 @@
 #include "object/error.h"
 #include "object/hdf5_attribute.h"
 #include "object/shape.h"
+#include "object/view.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -382,25 +383,29 @@ void *view_make(const struct object *o, void (*name)(void *arg, const struct umo
 	struct image image = { NULL, 0 };
 	bool filled = false;
 	int error;
-	hid_t fapl, file = H5I_INVALID_HID;
+	hid_t fapl, fcpl, file = H5I_INVALID_HID;
 
 	pthread_mutex_lock(&turn);
 	errno = 0;
 	H5E_BEGIN_TRY {
 		fapl = image_access(&image);
-		/* Of no file that could be there. */
-		if (fapl >= 0)
-			file = H5Fcreate("/dev/null/view", H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
+		fcpl = H5Pcreate(H5P_FILE_CREATE);
+		/* No file can have this path. */
+		if (fapl >= 0 && H5Pset_userblock(fcpl, VIEW_HEADER_BYTES) >= 0)
+			file = H5Fcreate("/dev/null/view", H5F_ACC_TRUNC, fcpl, fapl);
 		if (file >= 0) {
 			filled = fill_view(file, o, name, arg);
 			filled = H5Fclose(file) >= 0 && filled;
 		}
 		if (fapl >= 0)
 			H5Pclose(fapl);
+		if (fcpl >= 0)
+			H5Pclose(fcpl);
 	} H5E_END_TRY;
 	error = storage_error(errno);
 	pthread_mutex_unlock(&turn);
 	if (filled) {
+		view_seal(image.bytes, image.size, &o->id);
 		*size = image.size;
 		return image.bytes;
 	}

@@ -26,7 +26,8 @@ void frame_free(struct frame *frame);
 
 /*
  * A file of one virtual dataset, the whole array, whose parts are in the files that `file` names (relative to where the view will be;
- * into text, of `size` bytes), and whose attributes are the object's. NULL with a sentence; for the caller to free.
+ * into text, of `size` bytes), and whose attributes are the object's. It begins with the header of view.h.
+ * NULL with a sentence; for the caller to free.
  */
 void *view_make(const struct object *o, void (*file)(void *arg, const struct umobject_id *id, uint64_t number, char *text, size_t size),
 		void *arg, size_t *size);

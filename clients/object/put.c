@@ -259,22 +259,6 @@ static int make_view(const struct umobject_put *p)
 	return result;
 }
 
-/* The version of a name, or NULL where there is none: its lease too. */
-static struct object *look(struct umobject_container *c, const char *name, uint64_t version, struct lease **lease)
-{
-	struct object *o = NULL;
-	void *bytes;
-	size_t size;
-
-	if (c->b->ops->name_hold(c->b, name, version, lease, &bytes, &size) < 0)
-		return NULL;
-	o = object_unpack(bytes, size, name);
-	free(bytes);
-	if (!o)
-		c->b->ops->release(c->b, *lease);
-	return o;
-}
-
 static bool refers(const struct object *o, const struct umobject_id *id)
 {
 	size_t i;
@@ -293,7 +277,7 @@ static bool still_needed(struct umobject_container *c, const struct object *old,
 
 	while (!needed && --version > old->version) {
 		struct lease *lease;
-		struct object *o = look(c, newest->name, version, &lease);
+		struct object *o = container_look(c, newest->name, version, &lease);
 
 		/* One that cannot be read now may be read later. */
 		if (!o) {
@@ -332,7 +316,7 @@ static int publish_once(struct umobject_put *p)
 	size_t size;
 	int result;
 
-	old = look(c, o->name, 0, &lease);
+	old = container_look(c, o->name, 0, &lease);
 	o->version = old ? old->version + 1 : 1;
 	if (!old && errno != ENOENT)
 		return -1;
@@ -340,7 +324,7 @@ static int publish_once(struct umobject_put *p)
 		c->b->ops->release(c->b, lease);
 	object_free(old);
 	o->has_base = false;
-	old = o->version > c->keep ? look(c, o->name, o->version - c->keep, &lease) : NULL;
+	old = o->version > c->keep ? container_look(c, o->name, o->version - c->keep, &lease) : NULL;
 	bytes = object_pack(o, &size);
 	result = bytes ? c->b->ops->publish(c->b, p->lease, o->name, o->version, c->keep, bytes, size) : -1;
 	free(bytes);

@@ -119,6 +119,8 @@ void rados_release(struct backend *b, struct lease *lease);
 int rados_publish(struct backend *b, struct lease *lease, const char *name, uint64_t version, unsigned keep, const void *bytes, size_t size);
 int rados_name_remove(struct backend *b, const char *name);
 int rados_names(struct backend *b, int (*each)(void *arg, const char *name), void *arg);
+int rados_lost_names(struct backend *b, int (*each)(void *arg, const char *name), void *arg);
+int rados_name_restore(struct backend *b, const char *name, const struct umobject_id *id, uint64_t version, bool is_newest);
 int rados_versions(struct backend *b, const char *name, int (*each)(void *arg, uint64_t version), void *arg);
 int rados_all_versions(struct backend *b, int (*each)(void *arg, const struct umobject_id *id), void *arg);
 int rados_version_there(struct backend *b, const struct umobject_id *id, bool *there);

@@ -224,6 +224,27 @@ static int compare_entry(void *arg, const struct entry *e)
 	return 1;
 }
 
+static int end_at_first(void *arg, const struct entry *e)
+{
+	(void)arg;
+	(void)e;
+	return 1;
+}
+
+static bool has_versions(const struct cluster *c, const char *name)
+{
+	return each_version(c, name, end_at_first, NULL) > 0;
+}
+
+/* rados_name_remove and a commit change all records of a name at once, so a name with versions and no newest one is damaged. Commits
+ * and removals between these looks make them differ. */
+static bool is_lost(const struct cluster *c, const char *name)
+{
+	struct entry e;
+
+	return newest(c, name, &e) == -ENOENT && has_versions(c, name) && newest(c, name, &e) == -ENOENT && has_versions(c, name);
+}
+
 static int look_up(const struct cluster *c, const char *name, uint64_t version, struct entry *e)
 {
 	struct search s = { .wanted = { .version = version } };
@@ -462,6 +483,9 @@ static int name_version(const struct cluster *c, struct lease *l, const char *na
 
 	if (result < 0 && !first)
 		return result;
+	/* A first version would be mixed with those of a name whose newest record is missing. */
+	if (first && is_lost(c, name))
+		return -EBADMSG;
 	if (old.version != version - 1)
 		return -EAGAIN;
 	result = set_name(c, name, first ? NULL : &old, &e, keep);
@@ -490,6 +514,9 @@ int rados_publish(struct backend *b, struct lease *lease, const char *name, uint
 		return 0;
 	if (result == -EAGAIN)
 		return object_fail(EAGAIN, "another version of %s was committed meanwhile", name);
+	if (result == -EBADMSG)
+		return object_fail(EBADMSG, "cannot commit '%s' in rados:%s: its name is missing, but versions of it are there. Try \"umobject "
+				   "check --repair\" to restore it, or \"umobject rm\" to delete it", name, c->name);
 	if (result == -ESTALE)
 		return object_fail(ESTALE, "the version of %s was collected: this process was away from rados:%s for more than its lease of %u s",
 				   name, c->name, c->lease);
@@ -509,22 +536,28 @@ int rados_name_remove(struct backend *b, const char *name)
 	newest_key(name, &n);
 	do {
 		rados_write_op_t op;
+		bool there;
 
 		result = newest(c, name, &old);
+		there = result == 0;
+		/* The other records of a name go also where the newest one is missing. */
+		if (result == -ENOENT)
+			result = has_versions(c, name) ? 0 : -ENOENT;
 		if (result < 0)
 			return refuse_name(c, result, name, 0);
 		op = rados_create_write_op();
-		if_newest(op, &n, &old);
-		drop_versions(op, name, 0, old.version + 1);
+		if_newest(op, &n, there ? &old : NULL);
+		drop_versions(op, name, 0, there ? old.version + 1 : UINT64_MAX);
 		rados_write_op_omap_rm_keys2(op, (const char *[]){ n.text }, (size_t[]){ n.len }, 1);
 		result = rados_do(c, op, oid);
 	} while (result == -ECANCELED);
 	return result < 0 ? rados_refuse(c, result, "%s cannot be deleted from rados:%s", name, c->name) : 0;
 }
 
-/* Names of one shard behind a key. Returns what `each` did, or a negative errno; *more: there are others, behind *last. */
-static int some_names(const struct cluster *c, const char *oid, struct key *last, bool *more, int (*each)(void *arg, const char *name),
-		      void *arg)
+/* Names of one shard behind a key, by keys that begin with prefix. Returns what `each` did, or a negative errno; *more: there
+ * are others, behind *last. */
+static int some_names(const struct cluster *c, const char *oid, const char *prefix, struct key *last, bool *more,
+		      int (*each)(void *arg, const char *name), void *arg)
 {
 	rados_read_op_t op = rados_create_read_op();
 	unsigned char there_is_more = 0;
@@ -533,27 +566,34 @@ static int some_names(const struct cluster *c, const char *oid, struct key *last
 	size_t len, size;
 	int result, inner;
 
-	rados_read_op_omap_get_vals2(op, last->text, "n/", 500, &iter, &there_is_more, &inner);
+	rados_read_op_omap_get_vals2(op, last->text, prefix, 500, &iter, &there_is_more, &inner);
 	result = rados_read_op_operate(op, c->io, oid, LIBRADOS_OPERATION_NOFLAG);
 	if (result == 0)
 		result = inner;
 	if (result == 0) {
 		while (result == 0 && (result = rados_omap_get_next2(iter, &key, &value, &len, &size)) == 0 && key) {
-			if (len >= sizeof(last->text))
+			/* The number of a version stands behind a zero. The versions of one name follow one another. */
+			size_t named = strnlen(key, len);
+
+			if (named + 2 > sizeof(last->text) || (named == last->len && memcmp(key, last->text, named) == 0))
 				continue;
-			memcpy(last->text, key, len);
-			last->text[len] = '\0';
+			memcpy(last->text, key, named);
+			last->text[named] = '\0';
+			last->len = named;
 			result = each(arg, last->text + 2);
 		}
 		rados_omap_get_end(iter);
 	}
 	rados_release_read_op(op);
+	/* The next keys are behind all versions of this name. */
+	strcpy(last->text + last->len, *prefix == 'v' ? "\1" : "");
 	*more = there_is_more;
 	return result;
 }
 
 /* What `each` returns is not taken for an error of the cluster. */
 struct listing {
+	const struct cluster *c;
 	int (*each)(void *arg, const char *name);
 	void *arg;
 	int returned;
@@ -567,10 +607,9 @@ static int list_one(void *arg, const char *name)
 	return l->returned != 0;
 }
 
-int rados_names(struct backend *b, int (*each)(void *arg, const char *name), void *arg)
+static int list_names(struct listing *l, const char *prefix, int (*one)(void *listing, const char *name))
 {
-	struct listing l = { each, arg, 0 };
-	const struct cluster *c = of(b);
+	const struct cluster *c = l->c;
 	char oid[OID_TEXT];
 	int result = 0;
 	unsigned shard;
@@ -581,9 +620,58 @@ int rados_names(struct backend *b, int (*each)(void *arg, const char *name), voi
 
 		snprintf(oid, sizeof(oid), "names.%x", shard);
 		while (result == 0 && more)
-			result = some_names(c, oid, &last, &more, list_one, &l);
+			result = some_names(c, oid, prefix, &last, &more, one, l);
 	}
-	return result < 0 ? rados_refuse(c, result, "the names of rados:%s cannot be listed", c->name) : l.returned;
+	return result < 0 ? rados_refuse(c, result, "the names of rados:%s cannot be listed", c->name) : l->returned;
+}
+
+int rados_names(struct backend *b, int (*each)(void *arg, const char *name), void *arg)
+{
+	struct listing l = { of(b), each, arg, 0 };
+
+	return list_names(&l, "n/", list_one);
+}
+
+static int list_lost(void *arg, const char *name)
+{
+	struct listing *l = arg;
+
+	return is_lost(l->c, name) ? list_one(l, name) : 0;
+}
+
+int rados_lost_names(struct backend *b, int (*each)(void *arg, const char *name), void *arg)
+{
+	struct listing l = { of(b), each, arg, 0 };
+
+	return list_names(&l, "v/", list_lost);
+}
+
+int rados_name_restore(struct backend *b, const char *name, const struct umobject_id *id, uint64_t version, bool is_newest)
+{
+	const struct cluster *c = of(b);
+	struct entry e = { *id, version }, now;
+	char oid[OID_TEXT];
+	rados_write_op_t op;
+	struct key n, v;
+	int result;
+
+	shard_of(name, oid);
+	newest_key(name, &n);
+	version_key(name, version, &v);
+	do {
+		result = is_newest ? 0 : newest(c, name, &now);
+		if (result < 0)
+			break;
+		op = rados_create_write_op();
+		if_newest(op, &n, is_newest ? NULL : &now);
+		rados_write_op_omap_set2(op, (const char *[]){ v.text, n.text }, (const char *[]){ (const char *)&e.id, (const char *)&e },
+					 (size_t[]){ v.len, n.len }, (size_t[]){ sizeof(e.id), sizeof(e) }, is_newest ? 2 : 1);
+		result = rados_do(c, op, oid);
+	} while (result == -ECANCELED && !is_newest);
+	if (result == -ECANCELED)
+		return object_fail(EEXIST, "%s is there already in rados:%s", name, c->name);
+	return result < 0 ? rados_refuse(c, result, "version %llu of %s cannot be given its name in rados:%s",
+					 (unsigned long long)version, name, c->name) : 0;
 }
 
 struct numbers {
@@ -649,12 +737,19 @@ int rados_version_there(struct backend *b, const struct umobject_id *id, bool *t
 	return result == 0 || result == -ENOENT ? 0 : rados_refuse(c, result, "the version %s cannot be looked for in rados:%s", text, c->name);
 }
 
-/* 1: somebody names it, 0, or a negative errno. */
+/* 1: a name refers to the version, by either of the records that it has; 0, or a negative errno. */
 static int is_named(const struct cluster *c, const char *name, const struct umobject_id *id)
 {
 	struct search s = { .wanted = { .id = *id }, .by_id = true };
+	struct entry e;
+	int result = name ? each_version(c, name, compare_entry, &s) : 0;
 
-	return name ? each_version(c, name, compare_entry, &s) : 0;
+	if (!name || result)
+		return result;
+	result = newest(c, name, &e);
+	if (result == -ENOENT)
+		return 0;
+	return result < 0 ? result : memcmp(&e.id, id, sizeof(*id)) == 0;
 }
 
 static int lock_alone(const struct cluster *c, const struct lease *l, bool mark)

@@ -42,10 +42,10 @@ int umobject_hold(umobject_container *c, const char *name, uint64_t version, umo
 		return -1;
 	if (version_make(c, lease, bytes, size, name, held) < 0)
 		return -1;
-	if (strcmp((*held)->object->name, name) == 0)
+	if (strcmp((*held)->object->name, name) == 0 && (!version || (*held)->object->version == version))
 		return 0;
 	umobject_release(*held);
-	return object_fail(EBADMSG, "%s is damaged: it is another object's version", name);
+	return object_fail(EBADMSG, "%s is damaged: another version is in its place", name);
 }
 
 int umobject_hold_id(umobject_container *c, const struct umobject_id *id, umobject_version **held)
@@ -357,7 +357,12 @@ const char *umobject_attribute_name(const umobject_version *v, unsigned index)
 	return index < v->object->nattributes ? v->object->attributes[index].name : NULL;
 }
 
-int umobject_check(umobject_version *v, void (*each)(void *arg, const char *sentence), void *arg)
+static bool same_source(const struct source *a, const struct source *b)
+{
+	return a && b && id_same(&a->id, &b->id);
+}
+
+int version_check(umobject_version *v, const struct object *known, void (*each)(void *arg, const char *sentence), void *arg)
 {
 	const struct umobject_shape *shape = &v->object->shape;
 	uint64_t chunks = umobject_chunks(shape), number;
@@ -369,6 +374,8 @@ int umobject_check(umobject_version *v, void (*each)(void *arg, const char *sent
 	if (!data)
 		return object_fail(ENOMEM, "no memory for a chunk");
 	for (number = 0; number < chunks; number++) {
+		if (known && same_source(object_source(v->object, number), object_source(known, number)))
+			continue;
 		umobject_chunk(shape, number, box.start, box.count);
 		if (read_chunk(v, number, &box, &box, data) == 0)
 			continue;
@@ -378,4 +385,9 @@ int umobject_check(umobject_version *v, void (*each)(void *arg, const char *sent
 	}
 	free(data);
 	return bad;
+}
+
+int umobject_check(umobject_version *v, void (*each)(void *arg, const char *sentence), void *arg)
+{
+	return version_check(v, NULL, each, arg);
 }

@@ -52,6 +52,18 @@ void fortran_file_open(const MPI_Fint *comm, const char *name, const MPI_Fint *a
 		*error = code;
 }
 
+void fortran_file_delete(const char *name, const MPI_Fint *info, MPI_Fint *error, size_t len)
+{
+	char *c_name = string(name, len);
+	int code = MPI_ERR_NO_MEM;
+
+	if (c_name)
+		code = pmpi_first.File_delete(c_name, MPI_Info_f2c(*info));
+	free(c_name);
+	if (error)
+		*error = code;
+}
+
 void fortran_file_set_view(const MPI_Fint *file, const MPI_Offset *disp, const MPI_Fint *etype, const MPI_Fint *filetype,
 			   const char *datarep, const MPI_Fint *info, MPI_Fint *error, size_t len)
 {

@@ -10,6 +10,7 @@
 void fortran_error_string(const MPI_Fint *code, char *string, MPI_Fint *len, MPI_Fint *error, size_t room);
 void fortran_file_open(const MPI_Fint *comm, const char *name, const MPI_Fint *amode, const MPI_Fint *info, MPI_Fint *file,
 		       MPI_Fint *error, size_t len);
+void fortran_file_delete(const char *name, const MPI_Fint *info, MPI_Fint *error, size_t len);
 void fortran_file_set_view(const MPI_Fint *file, const MPI_Offset *disp, const MPI_Fint *etype, const MPI_Fint *filetype,
 			   const char *datarep, const MPI_Fint *info, MPI_Fint *error, size_t len);
 void fortran_win_get_attr(MPI_Fint *win, MPI_Fint *key, MPI_Aint *value, MPI_Fint *found, MPI_Fint *error);

@@ -5,6 +5,7 @@
 #pragma GCC visibility push(default)
 void mpi_error_string_f08_(MPI_Fint *code, char *string, MPI_Fint *len, MPI_Fint *error, size_t room);
 void mpi_file_open_f08_(MPI_Fint *comm, char *name, MPI_Fint *amode, MPI_Fint *info, MPI_Fint *file, MPI_Fint *error, size_t len);
+void mpi_file_delete_f08_(char *name, MPI_Fint *info, MPI_Fint *error, size_t len);
 void mpi_file_set_view_f08_(MPI_Fint *file, MPI_Offset *disp, MPI_Fint *etype, MPI_Fint *filetype, char *datarep, MPI_Fint *info,
 			    MPI_Fint *error, size_t len);
 void mpi_win_get_attr_(MPI_Fint *win, MPI_Fint *key, MPI_Aint *value, MPI_Fint *found, MPI_Fint *error);
@@ -23,6 +24,11 @@ void mpi_error_string_f08_(MPI_Fint *code, char *string, MPI_Fint *len, MPI_Fint
 void mpi_file_open_f08_(MPI_Fint *comm, char *name, MPI_Fint *amode, MPI_Fint *info, MPI_Fint *file, MPI_Fint *error, size_t len)
 {
 	fortran_file_open(comm, name, amode, info, file, error, len);
+}
+
+void mpi_file_delete_f08_(char *name, MPI_Fint *info, MPI_Fint *error, size_t len)
+{
+	fortran_file_delete(name, info, error, len);
 }
 
 void mpi_file_set_view_f08_(MPI_Fint *file, MPI_Offset *disp, MPI_Fint *etype, MPI_Fint *filetype, char *datarep, MPI_Fint *info,

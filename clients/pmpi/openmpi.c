@@ -14,6 +14,8 @@ void mpi_error_string_(MPI_Fint *code, char *string, MPI_Fint *len, MPI_Fint *er
 void ompi_file_open_f(MPI_Fint *comm, char *name, MPI_Fint *amode, MPI_Fint *info, MPI_Fint *file, MPI_Fint *error, int len);
 void mpi_file_open_(MPI_Fint *comm, char *name, MPI_Fint *amode, MPI_Fint *info, MPI_Fint *file, MPI_Fint *error, int len)
 	__attribute__((alias("ompi_file_open_f")));
+void ompi_file_delete_f(char *name, MPI_Fint *info, MPI_Fint *error, int len);
+void mpi_file_delete_(char *name, MPI_Fint *info, MPI_Fint *error, int len) __attribute__((alias("ompi_file_delete_f")));
 void ompi_file_set_view_f(MPI_Fint *file, MPI_Offset *disp, MPI_Fint *etype, MPI_Fint *filetype, char *datarep, MPI_Fint *info,
 			  MPI_Fint *error, int len);
 void mpi_file_set_view_(MPI_Fint *file, MPI_Offset *disp, MPI_Fint *etype, MPI_Fint *filetype, char *datarep, MPI_Fint *info,
@@ -37,6 +39,11 @@ void ompi_error_string_f(MPI_Fint *code, char *string, MPI_Fint *len, MPI_Fint *
 void ompi_file_open_f(MPI_Fint *comm, char *name, MPI_Fint *amode, MPI_Fint *info, MPI_Fint *file, MPI_Fint *error, int len)
 {
 	fortran_file_open(comm, name, amode, info, file, error, (size_t)len);
+}
+
+void ompi_file_delete_f(char *name, MPI_Fint *info, MPI_Fint *error, int len)
+{
+	fortran_file_delete(name, info, error, (size_t)len);
 }
 
 void ompi_file_set_view_f(MPI_Fint *file, MPI_Offset *disp, MPI_Fint *etype, MPI_Fint *filetype, char *datarep, MPI_Fint *info,

@@ -6,6 +6,7 @@
 #include "common.h"
 
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #define BYTES 300000
 
@@ -429,6 +430,32 @@ static void beyond_the_caches(void)
 	shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
 }
 
+/* The last rank owns no part, so it opens the file when it first needs it; a process without descriptors cannot. */
+static void opens_without_descriptors(void)
+{
+	MPI_Offset far = (MPI_Offset)65 << 30;
+	struct rlimit was, none;
+	char byte = 'f', nodes[16];
+
+	snprintf(nodes, sizeof(nodes), "%s", getenv("UMMAP_CACHE_NODES") ? getenv("UMMAP_CACHE_NODES") : "1");
+	setenv("UMMAP_CACHE_NODES", "1", 1);
+	check(open_plainly() == MPI_SUCCESS);
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == ranks - 1) {
+		check(getrlimit(RLIMIT_NOFILE, &was) == 0);
+		none = was;
+		none.rlim_cur = 0;
+		check(setrlimit(RLIMIT_NOFILE, &none) == 0);
+		check_error(MPI_File_write_at(file, far, &byte, 1, MPI_BYTE, MPI_STATUS_IGNORE), MPI_ERR_IO, "Too many open files");
+		check(setrlimit(RLIMIT_NOFILE, &was) == 0);
+		check(MPI_File_write_at(file, far, &byte, 1, MPI_BYTE, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	setenv("UMMAP_CACHE_NODES", nodes, 1);
+	shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
+}
+
 /* Also of what the file reaches to without storage. */
 static void storage_for_all(void)
 {
@@ -473,6 +500,63 @@ static void names_with_a_colon(void)
 	unsetenv("UMMAP_CACHE_ALL");
 }
 
+static bool no_truncate;
+
+__attribute__((visibility("default"))) int ftruncate(int fd, off_t size)
+{
+	if (no_truncate) {
+		errno = EPERM;
+		return -1;
+	}
+	return (int)syscall(SYS_ftruncate, fd, size);
+}
+
+/* What is cut off is gone at once, and does not come back when the file grows: in the caches, and in the file. */
+static void cuts_and_grows(const char *flush)
+{
+	static char bytes[BYTES];
+	struct stat st;
+
+	check(open_with(hints(near, "pmem_flush", flush, NULL), MPI_MODE_RDWR | MPI_MODE_CREATE) == MPI_SUCCESS);
+	for (int i = 0; i < 10; i++) {
+		MPI_Offset size = i % 2 ? 0 : BYTES / 3, now;
+
+		write_all_of_it();
+		if (i % 3 == 0)
+			check(MPI_File_sync(file) == MPI_SUCCESS);
+		check(MPI_File_set_size(file, size) == MPI_SUCCESS);
+		check(MPI_File_get_size(file, &now) == MPI_SUCCESS && now == size);
+		check(stat(path, &st) == 0 && st.st_size <= size, "%lld bytes", (long long)st.st_size);
+		MPI_Barrier(MPI_COMM_WORLD);
+		if (rank == ranks - 1)
+			check(MPI_File_write_at(file, BYTES - 1, &(char){ byte_of(BYTES - 1) }, 1, MPI_BYTE, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+		MPI_Barrier(MPI_COMM_WORLD);
+		check(MPI_File_read_at(file, 0, bytes, BYTES, MPI_BYTE, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+		for (int k = 0; k < BYTES - 1; k++)
+			check(bytes[k] == (k < size ? byte_of((size_t)k) : 0), "byte %d is %d after %d cuts", k, bytes[k], i + 1);
+		check(bytes[BYTES - 1] == byte_of(BYTES - 1));
+		MPI_Barrier(MPI_COMM_WORLD);
+	}
+	/* A file that cannot be cut stays as it is. */
+	write_all_of_it();
+	no_truncate = true;
+	check_error(MPI_File_set_size(file, 100), MPI_ERR_ACCESS, "cannot have 100 bytes");
+	no_truncate = false;
+	read_all_of_it();
+	check(MPI_File_set_size(file, BYTES / 2) == MPI_SUCCESS);
+	check(MPI_File_set_size(file, BYTES) == MPI_SUCCESS);
+	check(MPI_File_close(&file) == MPI_SUCCESS);
+	if (rank == 0) {
+		int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+		check(fd >= 0 && pread(fd, bytes, BYTES, 0) == BYTES);
+		close(fd);
+		for (int k = 0; k < BYTES; k++)
+			check(bytes[k] == (k < BYTES / 2 ? byte_of((size_t)k) : 0), "byte %d is %d in the file", k, bytes[k]);
+	}
+	shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
+}
+
 /* What ends at one node has ended at all, when it begins anew. */
 static void again_and_again(void)
 {
@@ -502,12 +586,16 @@ int main(int argc, char **argv)
 	caches_that_do_not_fit();
 	damage_without_harm();
 	again_and_again();
+	cuts_and_grows("close");
+	cuts_and_grows("1");
 	hints_in_use();
 	opens_that_fail();
 	places_too_far();
 	if (ranks > 1)
 		one_node_after_the_other();
 	beyond_the_caches();
+	if (ranks > 1)
+		opens_without_descriptors();
 	storage_for_all();
 	names_with_a_colon();
 	MPI_Finalize();

@@ -357,6 +357,50 @@ static void names_what_is_missing(void *unused)
 	umobject_close(c);
 }
 
+static void complain_of_name(void *words, const char *name, const char *sentence)
+{
+	check((strcmp(name, "a") == 0 || strncmp(name, "a version ", 10) == 0) && strstr(sentence, words), "%s: %s", name, sentence);
+	complaints++;
+}
+
+/* A check of a container reads older versions too, and of those only what the newer ones do not have. */
+static void checks_all_that_is_kept(void *unused)
+{
+	umobject_container *c = new_box(2);
+	struct stored_thing t;
+	umobject_version *v;
+	umobject_put *p;
+
+	(void)unused;
+	check(umobject_check_container(c, NULL, 0, complain_of_name, "") == 0);
+	put(c, "a", 1);
+	good(umobject_hold(c, "a", 0, &v));
+	good(umobject_begin_from(v, &p, NULL));
+	good(umobject_commit(p, 0, NULL));
+	umobject_release(v);
+	complaints = 0;
+	check(umobject_check_container(c, NULL, UMOBJECT_REPAIR, complain_of_name, "") == 0);
+	/* The bytes in memory cannot be damaged from here. */
+	if (in_folders() || in_rados()) {
+		take_thing(&t, 1);
+		check(truncate(t.path, 900) == 0);
+		put_thing(&t);
+		check(umobject_check_container(c, NULL, 0, complain_of_name, "damaged") == 1 && complaints == 1);
+		put(c, "a", 1);
+		check(umobject_check_container(c, "a", UMOBJECT_REPAIR, complain_of_name, "damaged") == 1 && complaints == 2);
+		put(c, "a", 1);
+	}
+	check(umobject_check_container(c, "a", 0, complain_of_name, "") == 0);
+	refused(umobject_check_container(c, "b", 0, complain_of_name, ""), ENOENT, "no object b");
+	refused(umobject_check_container(c, "b", 2, complain_of_name, ""), EINVAL, "UMOBJECT_REPAIR");
+	good(umobject_gc(c, NULL));
+	umobject_close(c);
+	c = open_box(box(), UMOBJECT_READ_ONLY, 0);
+	refused(umobject_check_container(c, NULL, UMOBJECT_REPAIR, complain_of_name, ""), EROFS, "read only");
+	check(umobject_check_container(c, NULL, 0, complain_of_name, "") == 0);
+	umobject_close(c);
+}
+
 /* ---- Devices ---- */
 
 static void spreads_over_devices(void *unused)
@@ -705,6 +749,7 @@ static void run_all(void)
 		{ replaces_in_place, false, false }, { sparse, false, false }, { maps, false, false }, { maps_new_names, false, false },
 		{ drafts, false, false }, { drafts_that_turn_back, false, false }, { outlives_who_began, false, false },
 		{ keeps_zeros, false, false }, { finds_damage, false, true }, { names_what_is_missing, false, true },
+		{ checks_all_that_is_kept, false, false },
 		{ spreads_over_devices, true, false }, { collects_in_copies, true, false }, { survives_a_full_disk, true, false },
 		{ refuses_bad_schemes, true, false },
 	};

@@ -268,6 +268,62 @@ static void keeps_what_is_put(void *unused)
 	umobject_close(c);
 }
 
+/* ---- Records of names that are lost ---- */
+
+static unsigned faults;
+
+static void count_fault(void *words, const char *name, const char *sentence)
+{
+	check(strcmp(name, "one") == 0 && strstr(sentence, words), "%s: %s", name, sentence);
+	faults++;
+}
+
+/* In whichever shard it is. A key of a version has a zero in it. */
+static void remove_keys(const char *prefix)
+{
+	char text[1600];
+
+	snprintf(text, sizeof(text), "for s in 0 1 2 3 4 5 6 7 8 9 a b c d e f; do %s listomapkeys names.$s > '%s' 2> /dev/null; "
+		 "grep -aq '^%s' '%s' || continue; grep -a '^%s' '%s' | tr -d '\n' > '%s.key'; "
+		 "%s rmomapkey names.$s --omap-key-file '%s.key' > /dev/null || exit 1; done", rados_command(), in_dir("keys"), prefix, in_dir("keys"),
+		 prefix, in_dir("keys"), in_dir("keys"), rados_command(), in_dir("keys"));
+	check(system(text) == 0, "%s", text);
+}
+
+static void restores_what_is_lost(void *unused)
+{
+	umobject_container *c = new_box(3);
+
+	(void)unused;
+	good(put_number(c, "one", 1));
+	good(put_number(c, "one", 2));
+	check(umobject_check_container(c, NULL, 0, count_fault, "") == 0);
+	/* The newest record. */
+	remove_keys("n/one");
+	refused(umobject_get(c, "one", NULL, NULL, data), ENOENT, "no object one");
+	check(umobject_check_container(c, NULL, 0, count_fault, "the name is missing") == 1 && faults == 1);
+	refused(umobject_gc(c, NULL), EBADMSG, "Nothing was removed");
+	refused(put_number(c, "one", 3), EBADMSG, "its name is missing");
+	check(umobject_check_container(c, NULL, UMOBJECT_REPAIR, count_fault, "version 2 is there: restored") == 0 && faults == 2);
+	check(umobject_check_container(c, NULL, 0, count_fault, "") == 0 && get_number(c, "one") == 2);
+	/* The record of each version, which would make them garbage. */
+	remove_keys("v/one.00000000000000000001");
+	refused(umobject_gc(c, NULL), EBADMSG, "has lost its name");
+	remove_keys("v/one.00000000000000000002");
+	refused(umobject_gc(c, NULL), EBADMSG, "has lost its name");
+	check(umobject_check_container(c, "one", UMOBJECT_REPAIR, count_fault, "has lost its name: restored") == 0 && faults == 4);
+	check(umobject_check_container(c, NULL, 0, count_fault, "") == 0 && get_number(c, "one") == 2);
+	good(umobject_gc(c, NULL));
+	check(count_stored(VERSIONS) == 2 && count_stored(CHUNKS) == 32);
+	/* A name that shall be gone. */
+	remove_keys("n/one");
+	good(umobject_delete(c, "one"));
+	good(umobject_gc(c, NULL));
+	check(count_stored(VERSIONS) == 0 && count_stored(CHUNKS) == 0);
+	refused(umobject_delete(c, "one"), ENOENT, "no object one");
+	umobject_close(c);
+}
+
 /* What the cluster has to go through, one after the other; an argument: only that one. */
 static const struct part {
 	const char *name;
@@ -276,6 +332,7 @@ static const struct part {
 	const char *keys;
 } parts[] = {
 	{ "nobody", finds_nobody, NULL, "timeout=60" },
+	{ "lost", restores_what_is_lost, NULL, "timeout=60" },
 	{ "live", keeps_what_is_put, NULL, "timeout=60&lease=4" },
 	{ "lease", loses_its_lease, NULL, "timeout=60&lease=2" },
 	{ "osd", survives_the_osd, NULL, "timeout=60&lease=4" },

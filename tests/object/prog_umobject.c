@@ -6,7 +6,7 @@
 __attribute__((format(printf, 4, 5)))
 static void run(int line, int status, const char *words, const char *format, ...)
 {
-	char command[2048], out[8192];
+	char command[2560], out[8192];
 	size_t len, got;
 	va_list args;
 	int ended;
@@ -48,7 +48,25 @@ static void attributes_in_files(void)
 	does("b'\\x01\\x00\\x02\\x00' b''", "umobject get att c ours.h5; /usr/bin/python3 -c \"import h5py; a = h5py.File('ours.h5')['data'].attrs; "
 	     "print(a['zeros'].tobytes(), a['empty'])\"");
 	does("", "/usr/bin/python3 -c \"import h5py; f = h5py.File('theirs.h5', 'a'); f['data'].attrs['where'] = f['data'].ref\"");
-	refuses("attribute where is of a type that an object cannot have", "umobject put att d theirs.h5");
+	/* What an object cannot have is left out, and all else is stored. */
+	does("left out the attribute 'where' of 'theirs.h5'", "umobject put att d theirs.h5");
+	does("attribute text=long", "umobject stat att d");
+	refuses("cannot put 'theirs.h5'", "umobject put att e theirs.h5 --strict");
+	refuses("no object e", "umobject stat att e");
+	does("0 versions", "umobject gc att");
+	does("", "/usr/bin/python3 -c \"import h5py, numpy; f = h5py.File('nc.h5', 'w'); d = f.create_dataset('data', data=numpy.arange(3.)); "
+	     "s = f.create_dataset('x', data=numpy.arange(3)); s.make_scale('x'); d.dims[0].attach_scale(s); "
+	     "d.attrs['names'] = ['a', 'b']; d.attrs['units'] = 'K'; d.attrs['big'] = numpy.zeros(8000); d.attrs['fixed'] = numpy.array([b'ab', b'cd']); "
+	     "d.attrs.create('pair', numpy.array([('t', 1)], dtype=[('s', h5py.string_dtype()), ('n', 'i4')]))\"");
+	does("left out the attribute 'DIMENSION_LIST'", "umobject put att nc nc.h5");
+	does("left out the attribute 'names'", "umobject put att nc nc.h5");
+	does("left out the attribute 'big'", "umobject put att nc nc.h5");
+	does("left out the attribute 'pair'", "umobject put att nc nc.h5 --quiet");
+	does("left out the attribute 'REFERENCE_LIST'", "umobject put att x nc.h5:/x");
+	does("attribute fixed=abcd\nattribute units=K\n", "umobject stat att nc");
+	does("[0. 1. 2.]", "umobject get att nc nc2.h5 && /usr/bin/python3 -c \"import h5py; print(h5py.File('nc2.h5')['data'][:])\"");
+	refuses("NAME=VALUE", "umobject put att d ten --attribute x");
+	refuses("get takes no --strict", "umobject get att nc nc2.h5 --strict");
 }
 
 static void puts_and_gets(void)
@@ -115,10 +133,10 @@ static void refuses_bad_arguments(void)
 	refuses("have: '<q8'\n", "sed \"s/'<..'/'<q8'/\" a.npy > type.npy; umobject put box a type.npy");
 	refuses("fewer bytes", "head -c 5000 a.npy > short.npy; umobject put box a short.npy");
 	refuses("more bytes", "cat a.npy raw > long.npy; umobject put box a long.npy");
-	refuses("cannot be written", "umobject get box raw - > /dev/full");
+	refuses("cannot write", "umobject get box raw - > /dev/full");
 	refuses("cannot be written", "umobject ls box > /dev/full");
-	refuses("cannot be written", "umobject get box raw /dev/full");
-	refuses("cannot be made", "umobject get box raw none/raw");
+	refuses("cannot write", "umobject get box raw /dev/full");
+	refuses("cannot make", "umobject get box raw none/raw");
 	/* Nothing of all these is in the container. */
 	does("0 versions, 0 chunks", "umobject gc box");
 }
@@ -146,6 +164,77 @@ static void checks(void)
 	refuses("damaged", "umobject rm long a; umobject gc long");
 }
 
+/* A container with two versions of x and one of y, as a copy that is damaged. */
+static void damage(const char *how)
+{
+	does("", "rm -rf hurt; cp -a whole hurt; cd hurt; %s", how);
+}
+
+/* All of what a container keeps is checked, and the collector removes nothing that a missing name may refer to. */
+static void finds_what_is_lost(void)
+{
+	does("", "umobject create whole --keep 3; umobject put whole x raw --attribute a=b; head -c 9000 /dev/urandom > raw2");
+	does("", "umobject put whole x raw2; umobject put whole y raw; umobject check whole && umobject check whole x");
+	/* A chunk of an older version. */
+	damage("printf zzz | dd of=data/$(umobject stat . x --version 1 | awk '/^id/{print $2}').0.h5 bs=1 seek=5000 conv=notrunc 2> /dev/null");
+	run(__LINE__, 1, "x version 1: chunk 0", "umobject check hurt");
+	run(__LINE__, 1, "x version 1: chunk 0", "umobject check hurt x");
+	run(__LINE__, 1, "x: chunk 0", "umobject check hurt x --version 1");
+	does("", "umobject check hurt y && umobject check hurt x --version 2");
+	/* A name, of which h5/ and versions/ tell. */
+	damage("rm names/y");
+	run(__LINE__, 1, "y: the name is missing, but its version 1 is there\n", "umobject check hurt");
+	run(__LINE__, 1, "y: the name is missing", "umobject check hurt y");
+	refuses("cannot commit 'y'", "umobject put hurt y raw2");
+	refuses("Nothing was removed", "umobject gc hurt");
+	does("restored", "umobject check hurt --repair");
+	does("0 versions", "umobject check hurt && umobject gc hurt; umobject get hurt y - | cmp raw - && umobject gc hurt");
+	damage("rm names/x h5/x.h5");
+	refuses("Nothing was removed", "umobject gc hurt");
+	does("version 2 is there: restored", "umobject check hurt x --repair");
+	does("", "umobject check hurt && umobject get hurt x - | cmp raw2 - && umobject get hurt x - --version 1 | cmp raw -");
+	/* All of them. The versions that are found first have their names last. */
+	damage("rm names/* versions/*");
+	does("x: version 1 has lost its name: restored", "umobject check hurt --repair");
+	does("", "umobject check hurt && umobject get hurt x - | cmp raw2 - && umobject get hurt x - --version 1 | cmp raw -");
+	/* A name that shall be gone. */
+	damage("rm names/x");
+	does("2 versions, 2 chunks", "umobject rm hurt x; umobject gc hurt");
+	does("", "umobject check hurt");
+	refuses("no object x", "umobject rm hurt x");
+	/* A version that is kept. */
+	damage("rm versions/*");
+	run(__LINE__, 1, "x: version 1 has lost its name\n", "umobject check hurt");
+	refuses("Nothing was removed", "umobject gc hurt");
+	does("restored", "umobject check hurt --repair");
+	does("0 versions", "umobject check hurt && umobject gc hurt");
+	/* A version that cannot be found again is no reason to keep garbage. */
+	damage("rm versions/* live/$(umobject stat . x --version 1 | awk '/^id/{print $2}')");
+	run(__LINE__, 1, "and cannot be found", "umobject check hurt --repair");
+	does("0 versions, 1 chunks", "umobject gc hurt");
+	/* Views. */
+	damage("for v in views/*; do printf z | dd of=$v bs=1 seek=900 conv=notrunc 2> /dev/null; done");
+	run(__LINE__, 1, "x version 1: the view", "umobject check hurt");
+	does("", "umobject check hurt --repair && umobject check hurt && h5dump -a /data/a hurt/views/$(umobject stat hurt x --version 1 | awk '/^id/{print $2}').h5");
+	damage("rm views/*");
+	run(__LINE__, 1, "cannot be read", "umobject check hurt");
+	does("", "umobject check hurt --repair && umobject check hurt");
+	damage("a=$(ls views | head -1) b=$(ls views | tail -1); cp views/$a views/$b");
+	run(__LINE__, 1, "another version's view", "umobject check hurt");
+	damage("rm h5/x.h5; ln -s ../views/none.h5 h5/x.h5; rm h5/y.h5; echo > h5/y.h5");
+	run(__LINE__, 1, "x: its view is not shown in h5\n", "umobject check hurt");
+	run(__LINE__, 1, "y: its view is not shown in h5\n", "umobject check hurt");
+	does("restored", "umobject check hurt --repair");
+	does("H5T_STD_U8LE", "umobject check hurt && h5dump -H hurt/h5/y.h5");
+	/* A name that is too long for a file's. */
+	does("", "rm -rf hurt; umobject create hurt --keep 2; umobject put hurt $(printf '%%0400d' 0) raw; umobject put hurt $(printf '%%0400d' 0) raw2; rm hurt/names/*");
+	refuses("Nothing was removed", "umobject gc hurt");
+	does("restored", "umobject check hurt --repair");
+	does("", "umobject check hurt && umobject get hurt $(printf '%%0400d' 0) - | cmp raw2 -");
+	refuses("not both", "umobject check hurt x --version 1 --repair");
+	refuses("takes no --repair", "umobject gc hurt --repair");
+}
+
 /* The example: its last step is there whole, as are those before it that are kept. */
 static void runs_a_simulation(void)
 {
@@ -160,6 +249,7 @@ int main(void)
 	attributes_in_files();
 	refuses_bad_arguments();
 	checks();
+	finds_what_is_lost();
 	runs_a_simulation();
 	return 0;
 }

@@ -24,7 +24,7 @@ static const char usage[] =
 struct share {
 	char head_path[PATH_MAX], cache_path[PATH_MAX];
 	struct head head;
-	int err;                     /* reading the head; -EUCLEAN: it is damaged */
+	int err;                     /* of reading the header; -EUCLEAN: it is damaged */
 	bool flushed;
 };
 
@@ -57,10 +57,10 @@ static void read_folder(const char *folder)
 	int n = scandir(folder, &entry, is_head, versionsort);
 
 	if (n < 0)
-		refuse("%s: %s", folder, strerror(errno));
+		refuse("cannot read the folder '%s': %s", folder, strerror(errno));
 	shares = calloc((size_t)n + 1, sizeof(*shares));
 	if (!shares)
-		refuse("%s", strerror(ENOMEM));
+		refuse("cannot list the caches in '%s': %s", folder, strerror(ENOMEM));
 	for (int i = 0; i < n; i++) {
 		struct share *s = &shares[n_shares];
 		int len = (int)(strlen(entry[i]->d_name) - strlen(SUFFIX));
@@ -68,10 +68,10 @@ static void read_folder(const char *folder)
 
 		if (snprintf(s->head_path, PATH_MAX, "%s/%s", folder, entry[i]->d_name) >= PATH_MAX ||
 		    snprintf(s->cache_path, PATH_MAX, "%s/%.*s.cache", folder, len, entry[i]->d_name) >= PATH_MAX)
-			refuse("%s: %s", folder, strerror(ENAMETOOLONG));
+			refuse("cannot read the folder '%s': %s", folder, strerror(ENAMETOOLONG));
 		/* What it says of a file is only believed of a file of one's own. */
 		if (lstat(s->head_path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid()) {
-			complain("%s is not a file of yours", s->head_path);
+			complain("cannot use '%s': it is not a file of this user. Try as its owner", s->head_path);
 			continue;
 		}
 		s->err = head_read(s->head_path, &s->head);
@@ -107,6 +107,14 @@ static int64_t dirty_bytes(const struct share *s)
 	return sectors;
 }
 
+static void complain_of_header(const struct share *s)
+{
+	if (s->err == -EUCLEAN)
+		complain("cannot read '%s': the header is damaged. Try drop, which removes the caches of the folder", s->head_path);
+	else
+		complain("cannot read '%s': %s", s->head_path, strerror(-s->err));
+}
+
 static int ls(const struct job *job)
 {
 	static const char *const states[] = { "damaged", "clean", "open, or left by a crash", "kept", "written back alone" };
@@ -117,7 +125,7 @@ static int ls(const struct job *job)
 		int64_t dirty;
 
 		if (s->err) {
-			complain("%s: %s", s->head_path, s->err == -EUCLEAN ? "the head is damaged" : strerror(-s->err));
+			complain_of_header(s);
 			continue;
 		}
 		dirty = dirty_bytes(s);
@@ -190,12 +198,13 @@ static void flush_share(struct share *s)
 	encode(cache, s->cache_path);
 	snprintf(uri, sizeof(uri), "cache+filepart:%s?cache.path=%s", head, cache);
 	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) < 0) {
-		complain("%s: %s", s->cache_path, errno == EBUSY ? "a program has it: nothing is written" : umerrormsg());
+		complain("cannot write back '%s': %s", s->cache_path,
+			 errno == EBUSY ? "a program has it open. Try again when the program has ended" : umerrormsg());
 		return;
 	}
 	err = driver.close(h);
 	if (err)
-		complain("%s: %s: %s; what it lacks stays in the cache", s->cache_path, s->head.path, strerror(-err));
+		complain("cannot write to '%s': %s. What it lacks stays in '%s'", s->head.path, strerror(-err), s->cache_path);
 	s->flushed = !err;
 }
 
@@ -238,7 +247,7 @@ static void note_flushed(struct share *s)
 		head_close(file);
 	}
 	if (err)
-		complain("%s: %s", s->head_path, strerror(-err));
+		complain("cannot write '%s': %s", s->head_path, strerror(-err));
 }
 
 static int flush(const struct job *job)
@@ -249,7 +258,7 @@ static int flush(const struct job *job)
 	read_folder(job->store);
 	fit = calloc(n_shares + 1, sizeof(*fit));
 	if (!fit)
-		refuse("%s", strerror(ENOMEM));
+		refuse("cannot write back the caches in '%s': %s", job->store, strerror(ENOMEM));
 	/* Before the first of them changes a file. */
 	for (size_t i = 0; i < n_shares; i++)
 		fit[i] = !shares[i].err && (head_lacks_nothing(&shares[i].head) || is_known(&shares[i]));
@@ -257,10 +266,10 @@ static int flush(const struct job *job)
 		struct share *s = &shares[i];
 
 		if (s->err)
-			complain("%s: %s", s->head_path, s->err == -EUCLEAN ? "the head is damaged" : strerror(-s->err));
+			complain_of_header(s);
 		else if (!fit[i])
-			complain("%s: %s is not there, is another file, or was changed by others: nothing is written", s->cache_path,
-				 s->head.path);
+			complain("cannot write back '%s': '%s' is missing, is another file, or was changed by others. Try drop, if what "
+				 "it lacks is not wanted", s->cache_path, s->head.path);
 		else if (!head_lacks_nothing(&s->head))
 			flush_share(s);
 	}
@@ -282,9 +291,10 @@ static int drop(const struct job *job)
 		int err = head_open(s->head_path, NULL, &file);
 
 		if (err && err != -EUCLEAN)
-			complain("%s: %s", s->head_path, err == -EBUSY ? "a program has it" : strerror(-err));
+			complain("cannot remove '%s': %s", s->head_path,
+				 err == -EBUSY ? "a program has it open. Try again when the program has ended" : strerror(-err));
 		else if ((unlink(s->cache_path) < 0 && errno != ENOENT) || unlink(s->head_path) < 0)
-			complain("%s cannot be removed: %s", s->cache_path, strerror(errno));
+			complain("cannot remove '%s': %s", s->cache_path, strerror(errno));
 		if (!err)
 			head_close(file);
 	}

@@ -60,9 +60,9 @@ static int plain_read(struct array *a, void *to, const uint64_t *start, const ui
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return array_fail(a, "%s cannot be read: %s", a->path, strerror(errno));
+			return array_fail(a, "cannot read '%s': %s", a->path, strerror(errno));
 		if (n == 0)
-			return array_fail(a, "%s has fewer bytes than the array", a->path);
+			return array_fail(a, "cannot read '%s': it has fewer bytes than the array", a->path);
 		p += n;
 		left -= (uint64_t)n;
 	}
@@ -80,8 +80,8 @@ int array_ends(struct array *a)
 		n = read(a->fd, &more, 1);
 	while (n < 0 && errno == EINTR);
 	if (n < 0)
-		return array_fail(a, "%s cannot be read: %s", a->path, strerror(errno));
-	return n ? array_fail(a, "%s has more bytes than the array", a->path) : 0;
+		return array_fail(a, "cannot read '%s': %s", a->path, strerror(errno));
+	return n ? array_fail(a, "cannot put '%s': it has more bytes than the array", a->path) : 0;
 }
 
 static int plain_write(struct array *a, const void *from, const uint64_t *start, const uint64_t *count)
@@ -96,7 +96,7 @@ static int plain_write(struct array *a, const void *from, const uint64_t *start,
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return array_fail(a, "%s cannot be written: %s", a->path, strerror(errno));
+			return array_fail(a, "cannot write '%s': %s", a->path, strerror(errno));
 		p += n;
 		left -= (uint64_t)n;
 	}
@@ -107,7 +107,7 @@ static int plain_close(struct array *a)
 {
 	/* Somebody else's descriptor stays. */
 	if (a->fd > STDERR_FILENO && close(a->fd) < 0)
-		return array_fail(a, "%s cannot be written: %s", a->path, strerror(errno));
+		return array_fail(a, "cannot write '%s': %s", a->path, strerror(errno));
 	return 0;
 }
 
@@ -132,7 +132,7 @@ static int complete_plain(struct array *a, const struct umobject_shape *plain)
 	if (a->shape.rank)
 		return 0;
 	if (fstat(a->fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size == 0)
-		return array_fail(a, "%s is empty, or does not say how long it is: --dims does", a->path);
+		return array_fail(a, "cannot put '%s': it is empty, or of unknown length. Try --dims", a->path);
 	if ((uint64_t)st.st_size % umobject_type_size(a->shape.type))
 		return array_fail(a, "%s has %lld bytes, which are no whole elements of %s", a->path, (long long)st.st_size,
 				  name_of_type(a->shape.type));
@@ -148,7 +148,7 @@ int array_open(struct array *a, const char *path, const struct umobject_shape *p
 		return hdf5_open(a);
 	a->fd = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
 	if (a->fd < 0)
-		return array_fail(a, "%s cannot be opened: %s", path, strerror(errno));
+		return array_fail(a, "cannot open '%s': %s", path, strerror(errno));
 	if ((ends_with(path, ".npy") ? npy_open(a) : complete_plain(a, plain)) == 0)
 		return 0;
 	plain_close(a);
@@ -162,7 +162,7 @@ int array_create(struct array *a, const char *path, const struct umobject_shape 
 		return hdf5_create(a);
 	a->fd = strcmp(path, "-") == 0 ? STDOUT_FILENO : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (a->fd < 0)
-		return array_fail(a, "%s cannot be made: %s", path, strerror(errno));
+		return array_fail(a, "cannot make '%s': %s", path, strerror(errno));
 	if (!ends_with(path, ".npy") || npy_create(a) == 0)
 		return 0;
 	plain_close(a);

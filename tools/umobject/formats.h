@@ -7,15 +7,22 @@
 #include <stddef.h>
 #include <ummap-object.h>
 
+/* Takes the attributes of an array. Both calls return 0, or -1 to end the list. */
+struct taker {
+	int (*take)(void *arg, const char *name, const void *value, size_t size);
+	int (*leave_out)(void *arg, const char *name, const char *reason); /* of an attribute that an object cannot have */
+	void *arg;
+};
+
 /* An array that is read from, or written to, slab by slab: elements in row-major order. Calls return 0, or -1 with a sentence in why. */
 struct array {
 	struct umobject_shape shape; /* of what is there; without chunks */
 	int (*read)(struct array *a, void *to, const uint64_t *start, const uint64_t *count);
 	int (*write)(struct array *a, const void *from, const uint64_t *start, const uint64_t *count);
-	/* An attribute of one that is written; and takes each of one that is read, whose result is 0, or what ends it. NULL: the format
-	 * has none. */
+	/* Adds an attribute to an array that is written. NULL: the format has none. */
 	int (*add_attribute)(struct array *a, const char *name, const void *value, size_t size);
-	int (*attributes)(struct array *a, int (*take)(void *arg, const char *name, const void *value, size_t size), void *arg);
+	/* Gives each attribute of an array that is read to the taker. NULL: the format has none. */
+	int (*attributes)(struct array *a, const struct taker *t);
 	/* What was written is there when it returns 0. */
 	int (*close)(struct array *a);
 	const char *path;

@@ -68,13 +68,13 @@ static int add_attribute(struct array *a, const char *name, const void *value, s
 	return hdf5_add_attribute(a->set, name, value, size) ? 0 : array_fail(a, "HDF5 does not write the attribute %s to %s", name, a->path);
 }
 
-struct taker {
+/* What reads the attributes of a dataset. */
+struct reader {
 	struct array *a;
-	int (*take)(void *arg, const char *name, const void *value, size_t size);
-	void *arg;
+	const struct taker *t;
 };
 
-/* Text without what fills it up. */
+/* The size of text without its padding. */
 static size_t text_size(hid_t type, const char *text, size_t size)
 {
 	if (H5Tget_strpad(type) == H5T_STR_SPACEPAD)
@@ -83,21 +83,21 @@ static size_t text_size(hid_t type, const char *text, size_t size)
 	return strnlen(text, size);
 }
 
-/* Of variable length: a pointer is what is read. */
-static int take_pointer(const struct taker *t, const char *name, hid_t attribute, hid_t type, hid_t space)
+/* A single text of variable length: HDF5 reads a pointer. */
+static int take_text(const struct reader *r, const char *name, hid_t attribute, hid_t type, hid_t space)
 {
 	char *text = NULL;
 	int result;
 
-	if (H5Sget_simple_extent_npoints(space) != 1 || H5Aread(attribute, type, &text) < 0)
-		return array_fail(t->a, "%s: the attribute %s is no single text", t->a->path, name);
-	result = t->take(t->arg, name, text ? text : "", text ? strlen(text) : 0);
+	if (H5Aread(attribute, type, &text) < 0)
+		return array_fail(r->a, "%s: the attribute %s cannot be read", r->a->path, name);
+	result = r->t->take(r->t->arg, name, text ? text : "", text ? strlen(text) : 0);
 	H5Dvlen_reclaim(type, space, H5P_DEFAULT, &text);
 	return result;
 }
 
 /* Text as text, all else as its bytes in memory. */
-static int take_bytes(const struct taker *t, const char *name, hid_t attribute, hid_t type, hid_t space)
+static int take_bytes(const struct reader *r, const char *name, hid_t attribute, hid_t type, hid_t space)
 {
 	hssize_t n = H5Sget_simple_extent_npoints(space);
 	size_t size = n > 0 ? (size_t)n * H5Tget_size(type) : 0;
@@ -105,41 +105,87 @@ static int take_bytes(const struct taker *t, const char *name, hid_t attribute, 
 	int result;
 
 	if (!value || (size && H5Aread(attribute, type, value) < 0))
-		result = array_fail(t->a, "%s: the attribute %s cannot be read", t->a->path, name);
+		result = array_fail(r->a, "%s: the attribute %s cannot be read", r->a->path, name);
 	else
-		result = t->take(t->arg, name, value, n == 1 && H5Tget_class(type) == H5T_STRING ? text_size(type, value, size) : size);
+		result = r->t->take(r->t->arg, name, value,
+				    n == 1 && H5Tget_class(type) == H5T_STRING ? text_size(type, value, size) : size);
 	free(value);
+	return result;
+}
+
+static const char *unstorable(hid_t type);
+
+static const char *unstorable_member(hid_t type)
+{
+	const char *reason = NULL;
+	int i, n = H5Tget_nmembers(type);
+
+	for (i = 0; i < n && !reason; i++) {
+		hid_t member = H5Tget_member_type(type, (unsigned)i);
+
+		reason = unstorable(member);
+		H5Tclose(member);
+	}
+	return reason;
+}
+
+static const char *unstorable_element(hid_t type)
+{
+	hid_t element = H5Tget_super(type);
+	const char *reason = unstorable(element);
+
+	H5Tclose(element);
+	return reason;
+}
+
+/* Why the bytes of a type are not its value: they have pointers into the file or into memory. NULL: they are. */
+static const char *unstorable(hid_t type)
+{
+	switch (H5Tget_class(type)) {
+	case H5T_REFERENCE: return "it has references within its file";
+	case H5T_VLEN: return "it has lists of variable length";
+	case H5T_STRING: return H5Tis_variable_str(type) > 0 ? "it is more than one text of variable length" : NULL;
+	case H5T_COMPOUND: return unstorable_member(type);
+	case H5T_ARRAY: return unstorable_element(type);
+	default: return NULL;
+	}
+}
+
+static int take_value(const struct reader *r, const char *name, hid_t attribute, hid_t stored, hid_t space)
+{
+	const char *reason;
+	hid_t type;
+	int result;
+
+	if (H5Tis_variable_str(stored) > 0 && H5Sget_simple_extent_npoints(space) == 1)
+		return take_text(r, name, attribute, stored, space);
+	reason = unstorable(stored);
+	if (reason)
+		return r->t->leave_out(r->t->arg, name, reason);
+	type = H5Tget_native_type(stored, H5T_DIR_ASCEND);
+	result = take_bytes(r, name, attribute, type >= 0 ? type : stored, space);
+	if (type >= 0)
+		H5Tclose(type);
 	return result;
 }
 
 static herr_t take_one(hid_t set, const char *name, const H5A_info_t *info, void *arg)
 {
-	const struct taker *t = arg;
 	hid_t attribute = H5Aopen(set, name, H5P_DEFAULT), stored = H5Aget_type(attribute), space = H5Aget_space(attribute);
-	hid_t type = H5Tget_native_type(stored, H5T_DIR_ASCEND);
-	int result;
+	int result = take_value(arg, name, attribute, stored, space);
 
 	(void)info;
-	if (H5Tis_variable_str(stored) > 0)
-		result = take_pointer(t, name, attribute, stored, space);
-	/* A pointer into this file has no meaning elsewhere. */
-	else if (H5Tdetect_class(stored, H5T_REFERENCE) > 0 || H5Tdetect_class(stored, H5T_VLEN) > 0)
-		result = array_fail(t->a, "%s: the attribute %s is of a type that an object cannot have", t->a->path, name);
-	else
-		result = take_bytes(t, name, attribute, type >= 0 ? type : stored, space);
-	if (type >= 0)
-		H5Tclose(type);
 	H5Tclose(stored);
 	H5Sclose(space);
 	H5Aclose(attribute);
 	return result;
 }
 
-static int attributes(struct array *a, int (*take)(void *arg, const char *name, const void *value, size_t size), void *arg)
+static int attributes(struct array *a, const struct taker *t)
 {
-	struct taker t = { a, take, arg };
+	struct reader r = { a, t };
 
-	return H5Aiterate2(a->set, H5_INDEX_NAME, H5_ITER_INC, NULL, take_one, &t) < 0 ? -1 : 0;
+	return H5Aiterate2(a->set, H5_INDEX_NAME, H5_ITER_INC, NULL, take_one, &r) < 0 ? -1 : 0;
 }
 
 static int hdf5_close(struct array *a)

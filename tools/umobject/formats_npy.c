@@ -136,7 +136,7 @@ int npy_create(struct array *a)
 		ssize_t done = write(a->fd, head + n, len - n);
 
 		if (done < 0 && errno != EINTR)
-			return array_fail(a, "%s cannot be written: %s", a->path, strerror(errno));
+			return array_fail(a, "cannot write '%s': %s", a->path, strerror(errno));
 		n += done > 0 ? (size_t)done : 0;
 	}
 	return 0;

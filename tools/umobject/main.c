@@ -15,13 +15,14 @@
 static const char usage[] =
 "usage: umobject create CONTAINER [--keep N] [--device FOLDER]...\n"
 "       umobject put CONTAINER NAME FILE [--type T] [--dims AxB] [--chunk CxD] [--attribute NAME=VALUE]...\n"
+"                    [--strict]\n"
 "       umobject get|export CONTAINER NAME FILE [--version N]\n"
 "       umobject ls CONTAINER [NAME]\n"
 "       umobject stat CONTAINER NAME [--version N]\n"
 "       umobject rm CONTAINER NAME\n"
 "       umobject cp CONTAINER NAME CONTAINER NAME [--version N] [--chunk CxD]\n"
 "       umobject gc CONTAINER\n"
-"       umobject check CONTAINER [NAME [--version N]]\n"
+"       umobject check CONTAINER [NAME [--version N]] [--repair]\n"
 "Arrays as objects; CONTAINER is a folder, or as rados:POOL/NAME. FILE is plain bytes, or by its end an array of NumPy (.npy) or a dataset\n"
 "of HDF5 (.h5, .h5:/name); - is standard input or output.\n"
 "  create   makes a container: how many versions of a name are kept (1), and folders for chunks\n"
@@ -32,7 +33,9 @@ static const char usage[] =
 "  rm       takes a name away\n"
 "  cp       copies an object\n"
 "  gc       removes what nobody refers to\n"
-"  check    reads all, and says what is missing or damaged: then the exit status is 1\n"
+"  check    reads all versions that are kept, and says what is missing or damaged: then the exit status is 1;\n"
+"           --repair restores names and views from what is there\n"
+"  --strict: put refuses a file with an attribute that an object cannot have, instead of leaving it out\n"
 "  --type T (double; plain bytes: uint8), --dims, --chunk (at most 8 MiB each), --quiet: no progress\n"
 "  --help, --version\n";
 
@@ -45,7 +48,7 @@ static struct options {
 	const char **attributes;
 	unsigned nattributes;
 	uint64_t version;
-	bool quiet;
+	bool quiet, repair, strict;
 } options = { .plain = { .type = UMOBJECT_UINT8 } };
 
 /* What is put is taken back where the command fails. */
@@ -100,6 +103,7 @@ static umobject_version *hold(umobject_container *c, const char *name, struct um
 
 static unsigned parse_dims(const char *what, const char *text, uint64_t dims[UMOBJECT_RANK_MAX])
 {
+	const char *whole = text;
 	unsigned n = 0;
 
 	for (;;) {
@@ -107,10 +111,10 @@ static unsigned parse_dims(const char *what, const char *text, uint64_t dims[UMO
 
 		errno = 0;
 		if (*text < '0' || *text > '9' || n == UMOBJECT_RANK_MAX)
-			refuse("%s is as 1000x200, with at most %d numbers", what, UMOBJECT_RANK_MAX);
+			refuse("cannot use %s '%s': it must be as 1000x200, with at most %d numbers", what, whole, UMOBJECT_RANK_MAX);
 		dims[n++] = strtoull(text, &end, 10);
 		if (errno || (*end && *end != 'x'))
-			refuse("%s is as 1000x200, with at most %d numbers", what, UMOBJECT_RANK_MAX);
+			refuse("cannot use %s '%s': it must be as 1000x200, with at most %d numbers", what, whole, UMOBJECT_RANK_MAX);
 		if (!*end)
 			return n;
 		text = end + 1;
@@ -125,7 +129,7 @@ static uint64_t parse_number(const char *what, const char *text, uint64_t most)
 	errno = 0;
 	n = strtoull(text, &end, 10);
 	if (*text < '0' || *text > '9' || *end || errno || n == 0 || n > most)
-		refuse("%s is \"%s\": it is a number from 1 to %" PRIu64, what, text, most);
+		refuse("cannot use %s '%s': it must be a number from 1 to %" PRIu64, what, text, most);
 	return n;
 }
 
@@ -137,12 +141,12 @@ static void add(const char ***list, unsigned *n, const char *what)
 	(*list)[(*n)++] = what;
 }
 
-enum { KEEP = 256, DEVICE, TYPE, DIMS, CHUNK, ATTRIBUTE, VERSION, QUIET, HELP };
+enum { KEEP = 256, DEVICE, TYPE, DIMS, CHUNK, ATTRIBUTE, VERSION, QUIET, HELP, REPAIR, STRICT };
 
 static const struct option long_options[] = {
 	{ "keep", 1, NULL, KEEP }, { "device", 1, NULL, DEVICE }, { "type", 1, NULL, TYPE }, { "dims", 1, NULL, DIMS },
 	{ "chunk", 1, NULL, CHUNK }, { "attribute", 1, NULL, ATTRIBUTE }, { "version", 2, NULL, VERSION }, { "quiet", 0, NULL, QUIET },
-	{ "help", 0, NULL, HELP }, { NULL, 0, NULL, 0 },
+	{ "help", 0, NULL, HELP }, { "repair", 0, NULL, REPAIR }, { "strict", 0, NULL, STRICT }, { NULL, 0, NULL, 0 },
 };
 
 /* Those that were given: a bit each. */
@@ -164,7 +168,7 @@ static void take_option(int what, char **argv)
 	case TYPE:
 		options.plain.type = type_of_name(optarg);
 		if (!options.plain.type)
-			refuse("--type is \"%s\": it is int8 to uint64, float, double or ldouble", optarg);
+			refuse("cannot use --type '%s': it must be int8 to uint64, float, double or ldouble", optarg);
 		break;
 	case DIMS:
 		options.plain.rank = parse_dims("--dims", optarg, options.plain.dims);
@@ -174,7 +178,7 @@ static void take_option(int what, char **argv)
 		break;
 	case ATTRIBUTE:
 		if (!strchr(optarg, '='))
-			refuse("--attribute is NAME=VALUE");
+			refuse("cannot use --attribute '%s': it must be NAME=VALUE", optarg);
 		add(&options.attributes, &options.nattributes, optarg);
 		break;
 	case VERSION:
@@ -190,11 +194,17 @@ static void take_option(int what, char **argv)
 	case QUIET:
 		options.quiet = true;
 		break;
+	case REPAIR:
+		options.repair = true;
+		break;
+	case STRICT:
+		options.strict = true;
+		break;
 	case HELP:
 		fputs(usage, stdout);
 		exit(0);
 	default:
-		fputs("umobject --help says more\n", stderr);
+		fputs("Try umobject --help.\n", stderr);
 		exit(2);
 	}
 }
@@ -223,7 +233,7 @@ static void choose_chunk(struct umobject_shape *s)
 		refuse_library();
 	if (options.chunk.rank) {
 		if (options.chunk.rank != s->rank)
-			refuse("--chunk has %u numbers, and the array %u dimensions", options.chunk.rank, s->rank);
+			refuse("cannot use --chunk: it has %u numbers, and the array %u dimensions", options.chunk.rank, s->rank);
 		for (d = 0; d < s->rank; d++)
 			s->chunk[d] = options.chunk.chunk[d] && options.chunk.chunk[d] < s->dims[d] ? options.chunk.chunk[d] : s->dims[d];
 		return;
@@ -293,6 +303,30 @@ static int take_attribute(void *put, const char *name, const void *value, size_t
 	return 0;
 }
 
+/* A file that is put, whose attributes are taken. */
+struct put_file {
+	umobject_put *put;
+	const char *path;
+};
+
+static int leave_out(void *file, const char *name, const char *reason)
+{
+	const char *path = ((struct put_file *)file)->path;
+
+	if (options.strict)
+		refuse("cannot put '%s': an object cannot have its attribute '%s': %s. Try without --strict, which leaves it out", path, name,
+		       reason);
+	fprintf(stderr, "umobject: warning: left out the attribute '%s' of '%s': %s\n", name, path, reason);
+	return 0;
+}
+
+static int take_file_attribute(void *file, const char *name, const void *value, size_t size)
+{
+	if (umobject_put_attribute(((struct put_file *)file)->put, name, value, size) == 0)
+		return 0;
+	return errno == EINVAL ? leave_out(file, name, umobject_errormsg()) : take_attribute(((struct put_file *)file)->put, name, value, size);
+}
+
 static void put_attributes(umobject_put *p)
 {
 	unsigned i;
@@ -331,7 +365,7 @@ static void put_slabs(umobject_put *p, const char *name, struct array *a, const 
 	char *slab = malloc(rows * row), *chunk = malloc(rows * row);
 
 	if (!slab || !chunk)
-		refuse("no memory for %" PRIu64 " bytes: smaller chunks need less", rows * row);
+		refuse("cannot put '%s': no memory for %" PRIu64 " bytes. Try smaller chunks", name, rows * row);
 	memcpy(count, s->dims, sizeof(count));
 	do {
 		if (s->rank)
@@ -362,7 +396,7 @@ static void put_from(umobject_container *c, const char *name, struct array *a, c
 	under_way = p;
 	if (from)
 		each_attribute(from, take_attribute, p);
-	if (a->attributes && a->attributes(a, take_attribute, p) < 0)
+	if (a->attributes && a->attributes(a, &(struct taker){ take_file_attribute, leave_out, &(struct put_file){ p, a->path } }) < 0)
 		refuse("%s", a->why);
 	put_attributes(p);
 	put_slabs(p, name, a, &s);
@@ -390,7 +424,7 @@ static void get_to(umobject_version *v, const struct umobject_stat *st, const ch
 	struct array a;
 
 	if (!slab)
-		refuse("no memory for %" PRIu64 " bytes", rows * row);
+		refuse("cannot get '%s': no memory for %" PRIu64 " bytes", st->name, rows * row);
 	if (array_create(&a, path, s) < 0)
 		refuse("%s", a.why);
 	if (a.add_attribute && each_attribute(v, add_to_array, &a) < 0)
@@ -530,7 +564,7 @@ static int do_ls(char **arg)
 	if ((arg[1] ? umobject_versions(c, arg[1], list_version, &l) : umobject_list(c, list_name, c)) < 0)
 		refuse_library();
 	if (arg[1] && !l.n && all_listed)
-		refuse("there is no object %s in %s", arg[1], arg[0]);
+		refuse("cannot list '%s': there is no object %s in %s", arg[1], arg[1], arg[0]);
 	umobject_close(c);
 	return all_listed ? 0 : 2;
 }
@@ -613,47 +647,37 @@ static int do_gc(char **arg)
 	return 0;
 }
 
-static int found;
-
-static void report(void *name, const char *sentence)
+static void report(void *unused, const char *name, const char *sentence)
 {
-	printf("%s: %s\n", (const char *)name, sentence);
-	found++;
+	(void)unused;
+	printf("%s: %s\n", name, sentence);
 }
 
-static int check_one(umobject_container *container, const char *name, bool one)
+static void report_chunk(void *name, const char *sentence)
 {
-	umobject_version *v;
+	report(NULL, name, sentence);
+}
 
-	if (umobject_hold(container, name, options.version, &v) < 0) {
-		/* It may have gone since it was listed. */
-		if (errno == ENOENT && one)
-			refuse_library();
-		if (errno != ENOENT)
-			report((void *)(uintptr_t)name, umobject_errormsg());
-		return 0;
-	}
-	if (umobject_check(v, report, (void *)(uintptr_t)name) < 0)
-		refuse_library();
+static int check_version(umobject_container *c, char *name)
+{
+	struct umobject_stat st;
+	umobject_version *v = hold(c, name, &st);
+	int faults = umobject_check(v, report_chunk, name);
+
 	umobject_release(v);
-	return 0;
-}
-
-static int check_name(void *container, const char *name)
-{
-	return check_one(container, name, false);
+	return faults;
 }
 
 static int do_check(char **arg)
 {
-	umobject_container *c = open_container(arg[0], UMOBJECT_READ_ONLY);
+	umobject_container *c = open_container(arg[0], options.repair ? 0 : UMOBJECT_READ_ONLY);
+	int faults = options.version ? check_version(c, arg[1]) :
+		umobject_check_container(c, arg[1], options.repair ? UMOBJECT_REPAIR : 0, report, NULL);
 
-	if (arg[1])
-		check_one(c, arg[1], true);
-	else if (umobject_list(c, check_name, c) < 0)
+	if (faults < 0)
 		refuse_library();
 	umobject_close(c);
-	return found ? 1 : 0;
+	return faults ? 1 : 0;
 }
 
 static const struct command {
@@ -663,11 +687,11 @@ static const struct command {
 	unsigned takes;
 } commands[] = {
 	{ "create", 1, 1, do_create, BIT(KEEP) | BIT(DEVICE) },
-	{ "put", 3, 3, do_put, BIT(TYPE) | BIT(DIMS) | BIT(CHUNK) | BIT(ATTRIBUTE) },
+	{ "put", 3, 3, do_put, BIT(TYPE) | BIT(DIMS) | BIT(CHUNK) | BIT(ATTRIBUTE) | BIT(STRICT) },
 	{ "get", 3, 3, do_get, BIT(VERSION) }, { "export", 3, 3, do_get, BIT(VERSION) }, { "ls", 1, 2, do_ls, 0 },
 	{ "stat", 2, 2, do_stat, BIT(VERSION) }, { "rm", 2, 2, do_rm, 0 },
 	{ "cp", 4, 4, do_cp, BIT(VERSION) | BIT(CHUNK) | BIT(ATTRIBUTE) }, { "gc", 1, 1, do_gc, 0 },
-	{ "check", 1, 2, do_check, BIT(VERSION) },
+	{ "check", 1, 2, do_check, BIT(VERSION) | BIT(REPAIR) },
 };
 
 /* One that would be passed over may be the one that matters, as in "rm --version 3". */
@@ -677,14 +701,16 @@ static void refuse_others(const struct command *c)
 
 	for (i = 0; long_options[i].name; i++)
 		if (given & BIT(long_options[i].val) & ~(c->takes | BIT(QUIET)))
-			refuse("%s takes no --%s", c->name, long_options[i].name);
+			refuse("cannot %s: %s takes no --%s. Try umobject --help", c->name, c->name, long_options[i].name);
 }
 
 static int run(const struct command *c, char **arg, int n)
 {
 	refuse_others(c);
 	if (c->run == do_check && n == 1 && options.version)
-		refuse("check takes --version with a name");
+		refuse("cannot check a version without an object: check takes --version with a name");
+	if (options.version && options.repair)
+		refuse("cannot repair one version: check takes --version or --repair, not both");
 	return c->run(arg);
 }
 

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "object/view.h"
+
+#include "object/error.h"
+#include "object/id.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+static const char magic[8] = "UMVIEW\r\n";
+static const char hdf5_magic[8] = "\211HDF\r\n\032\n";
+
+struct header {
+	char magic[8];
+	struct umobject_id id;
+	uint64_t size; /* bytes of the file */
+	uint64_t sum;  /* checksum of the file, with 0 here */
+};
+
+static uint64_t sum_of(const struct header *header, const void *bytes, size_t size)
+{
+	struct header copy = *header;
+
+	copy.sum = 0;
+	return XXH3_64bits_withSeed((const char *)bytes + sizeof(copy), size - sizeof(copy), XXH3_64bits(&copy, sizeof(copy)));
+}
+
+void view_seal(void *bytes, size_t size, const struct umobject_id *id)
+{
+	struct header header = { .id = *id, .size = size };
+
+	memcpy(header.magic, magic, sizeof(magic));
+	memset(bytes, 0, VIEW_HEADER_BYTES);
+	header.sum = sum_of(&header, bytes, size);
+	memcpy(bytes, &header, sizeof(header));
+}
+
+int view_verify(const void *bytes, size_t size, const struct umobject_id *id)
+{
+	struct header header;
+	char text[ID_TEXT];
+
+	if (size >= sizeof(hdf5_magic) && memcmp(bytes, hdf5_magic, sizeof(hdf5_magic)) == 0)
+		return 0;
+	id_text(id, text);
+	if (size < VIEW_HEADER_BYTES)
+		return object_fail(EBADMSG, "the view %s.h5 is damaged: it is too short", text);
+	memcpy(&header, bytes, sizeof(header));
+	if (memcmp(header.magic, magic, sizeof(magic)) != 0 || header.size != size || header.sum != sum_of(&header, bytes, size))
+		return object_fail(EBADMSG, "the view %s.h5 is damaged: it is not as it was written", text);
+	if (!id_same(&header.id, id))
+		return object_fail(EBADMSG, "the view %s.h5 is damaged: another version's view is in its place", text);
+	return 0;
+}
