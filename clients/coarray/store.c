@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <ummap.h>
 #include <unistd.h>
@@ -174,6 +175,7 @@ void store_open(struct store *s, const struct config *config, int image, struct 
 {
 	*s = (struct store){ .config = config, .image = image, .keep = KEEP, .lock = -1 };
 	s->names.shared = config->shared_file;
+	s->names.temporary = config->unlink;
 	strcpy(s->names.folder, config->path);
 	strcpy(s->names.prefix, config->prefix);
 	lock(s, e);
@@ -338,19 +340,45 @@ void store_remove(const struct store *s, const struct entry *entry)
 		unlink(path);
 }
 
+/* Whether the name is that of a file of this image, of a coarray with this ID or a later one. Where an image has one file for all,
+ * a name with a number is only that of a log: "a1_2.win" may be the file of the image 2 of coarrays with the prefix "a1_". */
+static bool is_own_file(const struct store *s, const char *name, unsigned id)
+{
+	char first[CONFIG_TEXT + 20], *end;
+
+	snprintf(first, sizeof(first), "%s%d_", s->config->prefix, s->image);
+	return strncmp(name, first, strlen(first)) == 0 && strtoul(name + strlen(first), &end, 10) >= id &&
+	       ((!s->config->shared_file && strcmp(end, ".win") == 0) || strcmp(end, ".win.wal") == 0);
+}
+
+bool store_has_files(const struct store *s, char name[NAME_MAX + 1])
+{
+	DIR *folder = opendir(s->config->path);
+	char shared[CONFIG_TEXT + 20];
+	struct dirent *file;
+	struct stat st;
+	bool found = false;
+
+	snprintf(shared, sizeof(shared), "%s%d.win", s->config->prefix, s->image);
+	while (folder && !found && (file = readdir(folder))) {
+		if (!is_own_file(s, file->d_name, 0) && !(s->config->shared_file && strcmp(file->d_name, shared) == 0))
+			continue;
+		strcpy(name, file->d_name);
+		found = fstatat(dirfd(folder), name, &st, 0) == 0 && st.st_size > 0;
+	}
+	if (folder)
+		closedir(folder);
+	return found;
+}
+
 void store_clear(const struct store *s, unsigned id)
 {
 	DIR *folder = opendir(s->config->path);
-	char first[CONFIG_TEXT + 20], path[MANIFEST_PATH];
+	char path[MANIFEST_PATH];
 	struct dirent *file;
 
-	snprintf(first, sizeof(first), "%s%d_", s->config->prefix, s->image);
 	while (folder && (file = readdir(folder))) {
-		const char *number = file->d_name + strlen(first);
-		char *end;
-
-		if (strncmp(file->d_name, first, strlen(first)) != 0 || strtoul(number, &end, 10) < id ||
-		    (strcmp(end, ".win") != 0 && strcmp(end, ".win.wal") != 0))
+		if (!is_own_file(s, file->d_name, id))
 			continue;
 		snprintf(path, sizeof(path), "%s/%s", s->config->path, file->d_name);
 		unlink(path);
