@@ -7,6 +7,7 @@
 
 #include "coarray/job.h"
 #include "coarray/program.h"
+#include "window/moment.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -207,9 +208,9 @@ static uint64_t epoch_of(const struct entry *x, const struct holding *h)
 static void agree(const struct manifest *m, struct error *e)
 {
 	struct holding *held = calloc(m->n + 1, sizeof(*held));
-	uint64_t mine = NO_EPOCH, newest = 0, common;
+	uint64_t mine = NO_EPOCH, newest = 0;
 	bool had_part = job.image <= m->images;
-	int behind;
+	struct agreement a;
 
 	if (!held)
 		job_lacks_memory(e);
@@ -224,15 +225,12 @@ static void agree(const struct manifest *m, struct error *e)
 		if (x->order == ENTRY_POOL && held[i].there)
 			job.pool_epoch = held[i].epoch;
 	}
-	PMPI_Allreduce(&mine, &common, 1, MPI_UINT64_T, MPI_MIN, job.comm);
-	PMPI_Allreduce(MPI_IN_PLACE, &newest, 1, MPI_UINT64_T, MPI_MAX, job.comm);
-	job.epoch = !job.config.consistent || common == NO_EPOCH ? newest : common;
-	behind = mine == common ? job.image : job.images + 1;
-	PMPI_Allreduce(MPI_IN_PLACE, &behind, 1, MPI_INT, MPI_MIN, job.comm);
+	moment_agree(job.comm, mine, newest, &a);
+	job.epoch = !job.config.consistent || a.common == NO_EPOCH ? a.newest : a.common;
 	job_check(job.comm, e);
 	for (size_t i = 0; i < m->n && job.config.consistent; i++) {
 		if (held[i].there && held[i].epoch > job.epoch)
-			store_go_back(&job.store, &m->entries[i], &held[i], job.epoch, behind, e);
+			store_go_back(&job.store, &m->entries[i], &held[i], job.epoch, a.behind + 1, e);
 	}
 	job.pool_epoch = job.pool_epoch > job.epoch ? job.epoch : job.pool_epoch;
 	job_check(job.comm, e);

@@ -23,8 +23,6 @@
 #include <unistd.h>
 
 #define URI (8 * CONFIG_TEXT)
-/* That which is common, and one more. */
-#define KEEP 2
 /* For how long images of a job that was killed may go on. */
 #define LOCK_TRIES 100
 #define LOCK_PAUSE 50000000
@@ -173,7 +171,7 @@ static void choose_driver(struct store *s, struct error *e)
 
 void store_open(struct store *s, const struct config *config, int image, struct error *e)
 {
-	*s = (struct store){ .config = config, .image = image, .keep = KEEP, .lock = -1 };
+	*s = (struct store){ .config = config, .image = image, .keep = MOMENT_KEEP, .lock = -1 };
 	s->names.shared = config->shared_file;
 	s->names.temporary = config->unlink;
 	strcpy(s->names.folder, config->path);
@@ -187,18 +185,10 @@ void store_open(struct store *s, const struct config *config, int image, struct 
 
 static char *map(const struct store *s, const struct entry *entry, const char *key, int prot, struct error *e)
 {
-	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	char uri[2 * URI];
-	void *base;
 
 	make_uri(s, entry, key, uri);
-	/* What is mapped here are scattered bytes: trailers, and small coarrays. */
-	attr.seg_size = (size_t)sysconf(_SC_PAGESIZE);
-	attr.flags = prot & PROT_WRITE ? UMMAP_CREATE : 0;
-	if (ummap_open(uri, entry_room(entry), (off_t)entry->at, prot, &attr, &base) == 0)
-		return base;
-	error_errno(e, errno, "%s", umerrormsg());
-	return NULL;
+	return moment_map(uri, entry, prot, e);
 }
 
 char *store_map(const struct store *s, const struct entry *entry, struct error *e)
@@ -232,8 +222,7 @@ void store_cover(const struct store *s, const struct entry *entry, char *base, b
 
 void store_look(const struct store *s, const struct entry *entry, struct holding *h, struct error *e)
 {
-	char path[MANIFEST_PATH], log[MANIFEST_PATH], *base;
-	struct trailer t;
+	char path[MANIFEST_PATH], log[MANIFEST_PATH], uri[2 * URI];
 
 	*h = (struct holding){ 0 };
 	file_path(s, entry, path);
@@ -244,31 +233,22 @@ void store_look(const struct store *s, const struct entry *entry, struct holding
 		error_set(e, MPI_ERR_IO, "%s is left of a job that was killed: PCAF_CONSISTENT must be \"true\", as it was then", log);
 		return;
 	}
-	base = map(s, entry, "", PROT_READ, e);
-	if (!base)
-		return;
-	t = *entry_trailer(base, entry);
-	h->there = entry_is_whole(entry, &t);
-	h->epoch = t.epoch;
-	if (s->config->consistent && umepoch(base, &h->oldest, &h->newest) < 0)
-		error_errno(e, errno, "%s", umerrormsg());
-	umunmap(base, 0);
+	make_uri(s, entry, "", uri);
+	moment_look(uri, entry, s->config->consistent, h, e);
 }
 
 void store_go_back(const struct store *s, const struct entry *entry, const struct holding *h, uint64_t epoch, int behind,
 		   struct error *e)
 {
-	uint64_t steps = h->epoch - epoch;
-	char key[40], path[MANIFEST_PATH], *base;
+	char key[MOMENT_KEY + 1] = "&", path[MANIFEST_PATH], *base;
 
-	if (steps > h->newest - h->oldest) {
+	if (!moment_key(h, epoch, key + 1)) {
 		file_path(s, entry, path);
 		error_set(e, MPI_ERR_IO, "%s has syncs %" PRIu64 " to %" PRIu64 ", and a file of image %d, which may be missing, "
 			  "only %" PRIu64 ": there is no common moment to go back to; bring that file back, or take another folder",
 			  path, h->epoch - (h->newest - h->oldest), h->epoch, behind, epoch);
 		return;
 	}
-	snprintf(key, sizeof(key), "&wal.epoch=%" PRIu64, h->newest - steps);
 	base = map(s, entry, key, PROT_READ | PROT_WRITE, e);
 	if (base)
 		umunmap(base, 0);

@@ -5,6 +5,7 @@
 
 #include "coarray/config.h"
 #include "window/manifest.h"
+#include "window/moment.h"
 #include "pmpi/error.h"
 
 #include <limits.h>
@@ -19,13 +20,6 @@ struct store {
 	char driver[CONFIG_TEXT];    /* without wal+ */
 	int keep;                    /* how many syncs a log keeps */
 	int lock;                    /* a descriptor */
-};
-
-/* Where a coarray's last state is, and how far back its store can go. */
-struct holding {
-	bool there;                  /* a sync has reached it */
-	uint64_t epoch;              /* of the job */
-	uint64_t oldest, newest;     /* of the log */
 };
 
 /* Keeps other jobs out. */
