@@ -5,7 +5,7 @@
 # One kill in three leaves the other ranks a commit ahead of the one that has died, whatever the machine's load is.
 launch=$1 mpi=$2 ranks=$3 program=$4
 folder=${UMMAP_TEST_FOLDER:?} out=${UMMAP_TEST_FOLDER:?}/out
-kills=${KILLS:-6} steps=$((16 * ${KILLS:-6} + 4))
+kills=${KILLS:-6} steps=$((10 * ${KILLS:-6} + 4))
 preload=$(realpath "${program%/examples/mpi/*}/tests/mpi/$mpi/die.so") || exit 1
 
 fail() { # sentence
@@ -23,7 +23,7 @@ dying_job() { # kill, file, steps
 	truncate -s 0 "$folder/calls"
 	truncate -s 4096 "$folder/calls"
 	OPENMPI_PRELOAD=$preload MPICH_PRELOAD="$preload ${MPICH_PRELOAD:-}" DIE_FILE=$folder/calls DIE_RANK=$(($1 % ranks)) \
-		DIE_CALL=$((RANDOM % 60 + 1)) DIE_WHERE=${where[$1 % 3]} job "$2" "$3"
+		DIE_CALL=$((RANDOM % 40 + 1)) DIE_WHERE=${where[$1 % 3]} job "$2" "$3"
 }
 
 # The step after which all ranks went on; "": none has said one.
