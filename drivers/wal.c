@@ -100,7 +100,7 @@ static void has_grown(struct wal *w, uint64_t end)
 /* What an append has found. */
 struct fill {
 	bool full;                     /* wal.size leaves no room */
-	bool at_bound;                 /* the file has reached its bound, and a pass would make it shorter */
+	bool at_bound; /* the file has reached its bound, and a pass would make it shorter */
 };
 
 static int append(struct wal *w, struct wal_draft *d, uint64_t end, struct fill *fill)

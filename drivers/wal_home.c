@@ -261,7 +261,8 @@ uint64_t wal_fixed_bound;
 
 uint64_t wal_bound(const struct wal *w)
 {
-	uint64_t size = w->size, most = size > w->log.limit / BOUND_FACTOR ? w->log.limit : BOUND_FACTOR * size;
+	uint64_t size = w->size,
+		 most = size > w->log.limit / BOUND_FACTOR ? w->log.limit : BOUND_FACTOR * size;
 
 	if (wal_fixed_bound)
 		return wal_fixed_bound;
@@ -277,9 +278,9 @@ static void shift_index(struct wal *w, uint64_t shift)
 		blockmap_set(&w->index, block, place - shift);
 }
 
-/* Under the log's lock. A log that keeps commits is never empty, so it does not begin anew. Instead, the
- * records of the commits that it keeps move to the front, where earlier records were. This happens from
- * half of the bound on, because as much may be appended until the next pass. */
+/* Under the log's lock. A log that keeps commits is never empty, so it does not begin anew.
+ * Instead, the records of the commits that it keeps move to the front, where earlier records were.
+ * This happens from half of the bound on, because as much may be appended until the next pass. */
 static int shorten(struct wal *w)
 {
 	struct wal_log *l = &w->log;

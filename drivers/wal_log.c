@@ -763,7 +763,8 @@ static int copy_records(struct wal_log *l, struct move *m)
 
 		got = scan_next(&s, &r);
 		if (got == 1)
-			got = copy_record(l, m, (struct wal_record *)(void *)(s.window + (at - s.at)));
+			got = copy_record(l, m,
+					  (struct wal_record *)(void *)(s.window + (at - s.at)));
 		else if (got == 0)
 			got = -EBADMSG;
 	}
@@ -808,8 +809,9 @@ int wal_move_to_front(struct wal_log *l, uint64_t *shift)
 	for (size_t i = 0; i < 2 * WAL_KEEP_MAX; i++)
 		l->commits[i] = m.commits[i];
 	l->durable.at -= m.shift;
-	l->durable.chain = l->durable.epoch == l->head.home ? m.salt
-							    : m.commits[l->durable.epoch % (2 * WAL_KEEP_MAX)].chain;
+	l->durable.chain = l->durable.epoch == l->head.home
+				   ? m.salt
+				   : m.commits[l->durable.epoch % (2 * WAL_KEEP_MAX)].chain;
 	l->end.at = m.to.at;
 	l->end.chain = m.to.chain;
 	l->salt = m.salt;

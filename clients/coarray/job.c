@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Syncs are numbered, by epochs of the job. One begins when all images have come to a barrier, and ends when all have made
- * all of their coarrays durable with that number in the trailers; no image goes on before. So after a crash each coarray is
- * of the last epoch that all images have, or of the one that was being made; a restart goes back to the former. What is
- * new in the manifest is written before a sync: image 1 writes the manifest, and each image writes its copy of the manifest
- * before its own part of the sync. If a write fails, so does the sync. No file of a coarray is created before the first
- * manifest and its copies are durable, so files without a manifest mean that the manifest was lost. Files are removed, or used
- * again, only after a sync without them.
+ * Syncs are numbered, by epochs of the job. One begins when all images have come to a barrier, and
+ * ends when all have made all of their coarrays durable with that number in the trailers; no image
+ * goes on before. So after a crash each coarray is of the last epoch that all images have, or of
+ * the one that was being made; a restart goes back to the former. What is new in the manifest is
+ * written before a sync: image 1 writes the manifest, and each image writes its copy of the
+ * manifest before its own part of the sync. If a write fails, so does the sync. No file of a
+ * coarray is created before the first manifest and its copies are durable, so files without a
+ * manifest mean that the manifest was lost. Files are removed, or used again, only after a sync
+ * without them.
  *
- * Small coarrays are memory, which the pool, a mapping of each image's, gets a copy of. So locks and atomic operations are as
- * fast as ever, and a sync costs one commit for all of them.
+ * Small coarrays are memory, which the pool, a mapping of each image's, gets a copy of. So locks
+ * and atomic operations are as fast as ever, and a sync costs one commit for all of them.
  */
 #include "coarray/job.h"
 

@@ -58,7 +58,8 @@ void job_check_code(int code);
 void job_lacks_memory(struct error *e);
 /* Replaces one file of the manifest's text; NULL is an error, too. */
 void job_replace_manifest(const char *path, const char *text, struct error *e);
-/* Makes the manifest, and this image's copy of it, durable. The caller checks the error at all images. */
+/* Makes the manifest, and this image's copy of it, durable. The caller checks the error at all
+ * images. */
 void job_write_manifest(struct error *e);
 
 /* The entry for a coarray of that size, for now: that of an earlier run, or a new one. `earlier`: the former. */

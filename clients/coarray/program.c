@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The name and size of the program's file are those of /proc/self/exe; the build ID is a note of the loaded program. */
+/* The name and size of the program's file are those of /proc/self/exe; the build ID is a note of
+ * the loaded program. */
 #include "coarray/program.h"
 
 #include <elf.h>
@@ -38,11 +39,13 @@ static void read_notes(const char *at, size_t size, char build[PROGRAM_BUILD])
 	while (size >= sizeof(ElfW(Nhdr))) {
 		const ElfW(Nhdr) *note = (const void *)at;
 		size_t len = sizeof(*note) + padded(note->n_namesz) + padded(note->n_descsz);
-		const unsigned char *id = (const unsigned char *)at + sizeof(*note) + padded(note->n_namesz);
+		const unsigned char *id =
+			(const unsigned char *)at + sizeof(*note) + padded(note->n_namesz);
 
 		if (len > size)
 			return;
-		if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && memcmp(at + sizeof(*note), "GNU", 4) == 0) {
+		if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 &&
+		    memcmp(at + sizeof(*note), "GNU", 4) == 0) {
 			for (size_t i = 0; i < note->n_descsz && 2 * i + 2 < PROGRAM_BUILD; i++)
 				sprintf(build + 2 * i, "%02x", id[i]);
 			return;
@@ -58,7 +61,8 @@ static int find_build(struct dl_phdr_info *info, size_t size, void *build)
 	(void)size;
 	for (int i = 0; i < info->dlpi_phnum; i++) {
 		if (info->dlpi_phdr[i].p_type == PT_NOTE)
-			read_notes((const char *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr), info->dlpi_phdr[i].p_memsz, build);
+			read_notes((const char *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr),
+				   info->dlpi_phdr[i].p_memsz, build);
 	}
 	return 1;
 }
@@ -88,9 +92,11 @@ void program_describe(char text[PROGRAM_TEXT], const struct program *p)
 	int len = snprintf(text, PROGRAM_TEXT, "\"%.30s\"", p->name);
 
 	if (p->size)
-		len += snprintf(text + len, PROGRAM_TEXT - (size_t)len, " (%" PRIu64 " bytes, ", p->size);
+		len += snprintf(text + len, PROGRAM_TEXT - (size_t)len, " (%" PRIu64 " bytes, ",
+				p->size);
 	if (p->size && *p->build)
-		snprintf(text + len, PROGRAM_TEXT - (size_t)len, "build ID %.*s)", SHOWN_DIGITS, p->build);
+		snprintf(text + len, PROGRAM_TEXT - (size_t)len, "build ID %.*s)", SHOWN_DIGITS,
+			 p->build);
 	else if (p->size)
 		snprintf(text + len, PROGRAM_TEXT - (size_t)len, "no build ID)");
 }

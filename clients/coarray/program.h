@@ -10,7 +10,8 @@
 #define PROGRAM_TEXT 100
 
 void program_find(struct program *p);
-/* Compares the names, and the build IDs where both programs have one, otherwise the sizes where both are known. */
+/* Compares the names, and the build IDs where both programs have one, otherwise the sizes where
+ * both are known. */
 bool program_is_same(const struct program *a, const struct program *b);
 /* For sentences: the name, and what else is known, shortened. */
 void program_describe(char text[PROGRAM_TEXT], const struct program *p);

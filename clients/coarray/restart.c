@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The beginning of a job: finds the manifest of the earlier run in the folder, or a copy of the manifest, compares the run
- * with it, and takes all images back to the newest sync that all of them have completed. All functions are collective.
+ * The beginning of a job: finds the manifest of the earlier run in the folder, or a copy of the
+ * manifest, compares the run with it, and takes all images back to the newest sync that all of them
+ * have completed. All functions are collective.
  */
 #include "coarray/restart.h"
 
@@ -35,8 +36,10 @@ static char *read_text(const char *path, struct error *e)
 		return NULL;
 	len = f ? getdelim(&text, &room, '\0', f) : -1;
 	if (f && len < 0 && feof(f))
-		error_set(e, MPI_ERR_IO, "cannot read the manifest '%s': it is empty. Try to remove it: the copy of an image is used "
-			  "then", path);
+		error_set(e, MPI_ERR_IO,
+			  "cannot read the manifest '%s': it is empty. Try to remove it: the copy "
+			  "of an image is used then",
+			  path);
 	else if (len < 0)
 		error_errno(e, errno, "cannot read the manifest '%s': %s", path, strerror(errno));
 	if (f)
@@ -60,7 +63,8 @@ static char *share_text(char *text, int from, struct error *e)
 	return len ? text : NULL;
 }
 
-/* This image's copy; NULL: it has none that is whole. *age: the number of its sync, plus 1; 0: there is none. */
+/* This image's copy; NULL: it has none that is whole. *age: the number of its sync, plus 1; 0:
+ * there is none. */
 static char *read_copy(uint64_t *age)
 {
 	char path[MANIFEST_PATH], *text;
@@ -80,19 +84,23 @@ static char *read_copy(uint64_t *age)
 	return text;
 }
 
-/* Without a manifest, contents of files cannot be told from remains: nothing is overwritten unless the user says so. */
+/* Without a manifest, contents of files cannot be told from remains: nothing is overwritten unless
+ * the user says so. */
 static void check_empty(struct error *e)
 {
 	char file[NAME_MAX + 1];
 
 	if (!job.config.force && store_has_files(&job.store, file))
-		error_set(e, MPI_ERR_IO, "cannot begin anew in PCAF_PATH: '%.50s' has contents, but '%.40smanifest' and its copies are "
-			  "missing. Try another PCAF_PATH, to restore the manifest, or PCAF_FORCE=true, which overwrites the files",
+		error_set(e, MPI_ERR_IO,
+			  "cannot begin anew in PCAF_PATH: '%.50s' has contents, but "
+			  "'%.40smanifest' and its copies are missing. Try another PCAF_PATH, to "
+			  "restore the manifest, or PCAF_FORCE=true, which overwrites the files",
 			  file, job.config.prefix);
 	job_check(job.comm, e);
 }
 
-/* The newest copy of all images; NULL: no image has one, and none has files that a new run would overwrite. */
+/* The newest copy of all images; NULL: no image has one, and none has files that a new run would
+ * overwrite. */
 static char *find_copy(const char *path, struct error *e)
 {
 	uint64_t mine, newest;
@@ -107,14 +115,17 @@ static char *find_copy(const char *path, struct error *e)
 		return NULL;
 	}
 	if (job.image == 1)
-		fprintf(stderr, "ummap-coarray: the manifest '%s' is missing; using the copy of image %d\n", path, from);
+		fprintf(stderr,
+			"ummap-coarray: the manifest '%s' is missing; using the copy of image %d\n",
+			path, from);
 	text = share_text(from == job.image ? own : NULL, from, e);
 	if (from != job.image)
 		free(own);
 	return text;
 }
 
-/* Image 1 reads the manifest, because machines may have folders of their own. NULL: this run is the first in the folder. */
+/* Image 1 reads the manifest, because machines may have folders of their own. NULL: this run is the
+ * first in the folder. */
 static char *find_manifest(struct error *e)
 {
 	char path[MANIFEST_PATH], *text = NULL;
@@ -161,12 +172,15 @@ static void check_prefixes(struct error *e)
 	while (folder && (file = readdir(folder))) {
 		size_t len = strlen(file->d_name), prefix = len - strlen(name);
 
-		if (len < strlen(name) || strcmp(file->d_name + prefix, name) != 0 || prefix >= sizeof(other.prefix))
+		if (len < strlen(name) || strcmp(file->d_name + prefix, name) != 0 ||
+		    prefix >= sizeof(other.prefix))
 			continue;
 		snprintf(other.prefix, sizeof(other.prefix), "%.*s", (int)prefix, file->d_name);
 		if (clashes(&other))
-			error_set(e, MPI_ERR_ARG, "PCAF_PREFIX is \"%.60s\", and PCAF_PATH has coarrays with \"%.60s\", whose files "
-				  "would have the same names as some of %d images: take another folder or PCAF_PREFIX",
+			error_set(e, MPI_ERR_ARG,
+				  "PCAF_PREFIX is \"%.60s\", and PCAF_PATH has coarrays with "
+				  "\"%.60s\", whose files would have the same names as some of %d "
+				  "images: take another folder or PCAF_PREFIX",
 				  job.config.prefix, other.prefix, job.images);
 	}
 	if (folder)
@@ -184,19 +198,25 @@ static void compare(const struct manifest *m, struct error *e)
 	program_describe(theirs, &m->program);
 	program_describe(ours, &own);
 	if (!job.config.force && !program_is_same(&m->program, &own))
-		error_set(e, MPI_ERR_ARG, "the coarrays in PCAF_PATH are of the program %s, and this is %s. Try another PCAF_PATH, or "
-			  "PCAF_FORCE=true if its coarrays are the same", theirs, ours);
+		error_set(e, MPI_ERR_ARG,
+			  "the coarrays in PCAF_PATH are of the program %s, and this is %s. Try "
+			  "another PCAF_PATH, or PCAF_FORCE=true if its coarrays are the same",
+			  theirs, ours);
 	if (!job.config.force && m->images != job.images)
-		error_set(e, MPI_ERR_ARG, "the coarrays in PCAF_PATH are of a run with %d images, and this one has %d: take as many, "
-			  "or another folder and this one as PCAF_RECOVER, or PCAF_FORCE=true, with which those of other images "
-			  "are left alone", m->images, job.images);
+		error_set(e, MPI_ERR_ARG,
+			  "the coarrays in PCAF_PATH are of a run with %d images, and this one "
+			  "has %d: take as many, or another folder and this one as PCAF_RECOVER, "
+			  "or PCAF_FORCE=true, with which those of other images are left alone",
+			  m->images, job.images);
 	if (m->shared_file != job.config.shared_file)
-		error_set(e, MPI_ERR_ARG, "the coarrays in PCAF_PATH were made with PCAF_SHAREDFILE=%s: it must be so again",
+		error_set(e, MPI_ERR_ARG,
+			  "the coarrays in PCAF_PATH were made with PCAF_SHAREDFILE=%s: it must "
+			  "be so again",
 			  m->shared_file ? "true" : "false");
 }
 
-/* What an entry is of at this image, as far as the common moment is concerned: one that no sync has reached yet is of that
- * before it came. */
+/* What an entry is of at this image, as far as the common moment is concerned: one that no sync has
+ * reached yet is of that before it came. */
 static uint64_t epoch_of(const struct entry *x, const struct holding *h)
 {
 	uint64_t before = x->since ? x->since - 1 : 0;
@@ -230,11 +250,13 @@ static void agree(const struct manifest *m, struct error *e)
 	job_check(job.comm, e);
 	for (size_t i = 0; i < m->n && job.config.consistent; i++) {
 		if (held[i].there && held[i].epoch > job.epoch)
-			store_go_back(&job.store, &m->entries[i], &held[i], job.epoch, a.behind + 1, e);
+			store_go_back(&job.store, &m->entries[i], &held[i], job.epoch, a.behind + 1,
+				      e);
 	}
 	job.pool_epoch = job.pool_epoch > job.epoch ? job.epoch : job.pool_epoch;
 	job_check(job.comm, e);
-	/* All have that moment now. Files that are plain say what it was until the first sync: see forget_changes. */
+	/* All have that moment now. Files that are plain say what it was until the first sync: see
+	 * forget_changes. */
 	for (size_t i = 0; i < m->n && had_part; i++) {
 		if (m->entries[i].state == ENTRY_LIVE)
 			store_apply(&job.store, &m->entries[i], e);
@@ -252,8 +274,10 @@ static void take_over(const char *text, struct error *e)
 
 	manifest_path(path, &job.store.names);
 	if (wrong)
-		error_set(e, MPI_ERR_IO, "cannot use the manifest '%s': %s. Try to remove it: the copy of an image is used then", path,
-			  wrong);
+		error_set(e, MPI_ERR_IO,
+			  "cannot use the manifest '%s': %s. Try to remove it: the copy of an "
+			  "image is used then",
+			  path, wrong);
 	/* Without entries, no coarray was stored. */
 	if (e->class == MPI_SUCCESS && m->n)
 		compare(m, e);

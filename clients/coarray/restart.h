@@ -5,7 +5,8 @@
 
 #include "pmpi/error.h"
 
-/* Fills in job.manifest, job.epoch and job.restart. Collective over job.comm; an error ends the program. */
+/* Fills in job.manifest, job.epoch and job.restart. Collective over job.comm; an error ends the
+ * program. */
 void restart_begin(struct error *e);
 
 #endif

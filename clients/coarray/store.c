@@ -320,15 +320,18 @@ void store_remove(const struct store *s, const struct entry *entry)
 		unlink(path);
 }
 
-/* Whether the name is that of a file of this image, of a coarray with this ID or a later one. Where an image has one file for all,
- * a name with a number is only that of a log: "a1_2.win" may be the file of the image 2 of coarrays with the prefix "a1_". */
+/* Whether the name is that of a file of this image, of a coarray with this ID or a later one. Where
+ * an image has one file for all, a name with a number is only that of a log: "a1_2.win" may be the
+ * file of the image 2 of coarrays with the prefix "a1_". */
 static bool is_own_file(const struct store *s, const char *name, unsigned id)
 {
 	char first[CONFIG_TEXT + 20], *end;
 
 	snprintf(first, sizeof(first), "%s%d_", s->config->prefix, s->image);
-	return strncmp(name, first, strlen(first)) == 0 && strtoul(name + strlen(first), &end, 10) >= id &&
-	       ((!s->config->shared_file && strcmp(end, ".win") == 0) || strcmp(end, ".win.wal") == 0);
+	return strncmp(name, first, strlen(first)) == 0 &&
+	       strtoul(name + strlen(first), &end, 10) >= id &&
+	       ((!s->config->shared_file && strcmp(end, ".win") == 0) ||
+		strcmp(end, ".win.wal") == 0);
 }
 
 bool store_has_files(const struct store *s, char name[NAME_MAX + 1])
@@ -341,7 +344,8 @@ bool store_has_files(const struct store *s, char name[NAME_MAX + 1])
 
 	snprintf(shared, sizeof(shared), "%s%d.win", s->config->prefix, s->image);
 	while (folder && !found && (file = readdir(folder))) {
-		if (!is_own_file(s, file->d_name, 0) && !(s->config->shared_file && strcmp(file->d_name, shared) == 0))
+		if (!is_own_file(s, file->d_name, 0) &&
+		    !(s->config->shared_file && strcmp(file->d_name, shared) == 0))
 			continue;
 		strcpy(name, file->d_name);
 		found = fstatat(dirfd(folder), name, &st, 0) == 0 && st.st_size > 0;

@@ -481,7 +481,8 @@ static void sync_others(MPI_Comm comm, void *addr, const struct region *region, 
 {
 	/* The part of it that is in storage, if any. */
 	if (region)
-		collective_sync(comm, region->stored_len ? region->stored : NULL, region->stored_len, false, e);
+		collective_sync(comm, region->stored_len ? region->stored : NULL,
+				region->stored_len, false, e);
 	else
 		collective_sync(comm, addr, 0, false, e);
 	if (e->class == MPI_SUCCESS)

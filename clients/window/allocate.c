@@ -110,7 +110,8 @@ static void open_object(struct window *w, size_t size, const struct hints *h, MP
 }
 
 /* The file has a trailer behind the part. */
-static void open_consistent(struct window *w, struct consistent *c, const struct hints *h, struct error *e)
+static void open_consistent(struct window *w, struct consistent *c, const struct hints *h,
+			    struct error *e)
 {
 	w->region = region_open(consistent_room(c), h, e);
 	if (w->region)

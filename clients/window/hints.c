@@ -407,10 +407,18 @@ static void expand_name(struct hints *h, int rank, struct error *e)
 /* An object is a store of files' kind behind a driver of ours. What is only for files, or for other drivers, it cannot have. */
 static void take_object(struct hints *h, struct error *e)
 {
-	const struct { const char *name; bool there; } files[] = {
-		{ "storage_alloc_filename", *h->filename }, { "storage_alloc_driver", *h->driver }, { "storage_alloc_offset", h->offset },
-		{ "storage_alloc_unlink", h->unlink }, { "storage_alloc_stripe", h->stripe }, { "storage_alloc_writers", h->writers },
-		{ "storage_alloc_engine = kernel", h->engine == ENGINE_KERNEL }, { "storage_alloc_consistent", h->consistent },
+	const struct {
+		const char *name;
+		bool there;
+	} files[] = {
+		{ "storage_alloc_filename", *h->filename },
+		{ "storage_alloc_driver", *h->driver },
+		{ "storage_alloc_offset", h->offset },
+		{ "storage_alloc_unlink", h->unlink },
+		{ "storage_alloc_stripe", h->stripe },
+		{ "storage_alloc_writers", h->writers },
+		{ "storage_alloc_engine = kernel", h->engine == ENGINE_KERNEL },
+		{ "storage_alloc_consistent", h->consistent },
 	};
 
 	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
@@ -427,18 +435,28 @@ static void take_object(struct hints *h, struct error *e)
 /* A moment of all ranks has all bytes of all parts, each in a file of its own behind wal+. */
 static void check_consistent(const struct hints *h, struct error *e)
 {
-	const char *env = secure_getenv("UMMAP_DRIVER"), *driver = *h->driver ? h->driver : env ? env : "";
-	const struct { const char *name; bool there; } others[] = {
-		{ "storage_alloc_offset", h->offset }, { "storage_alloc_factor", h->factor != 0 },
-		{ "storage_alloc_unlink", h->unlink }, { "storage_alloc_writers", h->writers },
-		{ "storage_alloc_engine = kernel", h->engine == ENGINE_KERNEL }, { "the driver mpiio", hints_by_mpiio(h) },
+	const char *env = secure_getenv("UMMAP_DRIVER");
+	const char *driver = *h->driver ? h->driver : env ? env : "";
+	const struct {
+		const char *name;
+		bool there;
+	} others[] = {
+		{ "storage_alloc_offset", h->offset },
+		{ "storage_alloc_factor", h->factor != 0 },
+		{ "storage_alloc_unlink", h->unlink },
+		{ "storage_alloc_writers", h->writers },
+		{ "storage_alloc_engine = kernel", h->engine == ENGINE_KERNEL },
+		{ "the driver mpiio", hints_by_mpiio(h) },
 		{ "storage_alloc_winsync = storage", h->winsync == WINSYNC_STORAGE },
-		{ "a driver with a wal+ of its own", strncmp(driver, "wal+", 4) == 0 || strstr(driver, "+wal+") },
+		{ "a driver with a wal+ of its own",
+		  strncmp(driver, "wal+", 4) == 0 || strstr(driver, "+wal+") },
 	};
 
 	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
 		if (others[i].there)
-			error_set(e, MPI_ERR_INFO_VALUE, "cannot use storage_alloc_consistent with %s. Try to leave one of them out",
+			error_set(e, MPI_ERR_INFO_VALUE,
+				  "cannot use storage_alloc_consistent with %s. Try to leave one "
+				  "of them out",
 				  others[i].name);
 	}
 }
@@ -464,7 +482,9 @@ void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct 
 		check_consistent(h, e);
 	/* What is in a file that goes with the window, nobody will read again. */
 	if (h->winsync == WINSYNC_DEFAULT)
-		h->winsync = h->nameless || h->consistent || (h->unlink && h->discard) ? WINSYNC_MEMORY : WINSYNC_STORAGE;
+		h->winsync = h->nameless || h->consistent || (h->unlink && h->discard)
+				     ? WINSYNC_MEMORY
+				     : WINSYNC_STORAGE;
 	if (h->type == TYPE_OBJECT)
 		take_object(h, e);
 	else
@@ -534,9 +554,13 @@ bool hints_agree(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct
 	else if (c.object && c.file)
 		error_set(e, MPI_ERR_INFO_VALUE, "alloc_type is \"object\" at some ranks only: it must be at all, or at none");
 	else if (c.consistent && !all)
-		error_set(e, MPI_ERR_INFO_VALUE, "cannot use storage_alloc_consistent here: it is for MPI_Win_allocate only");
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use storage_alloc_consistent here: it is for MPI_Win_allocate "
+			  "only");
 	else if (c.consistent && c.single)
-		error_set(e, MPI_ERR_INFO_VALUE, "cannot use storage_alloc_consistent at some ranks only. Try to set it at all ranks");
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use storage_alloc_consistent at some ranks only. Try to set it "
+			  "at all ranks");
 	else if (c.storage && stripes_differ(&c))
 		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_stripe, and with it storage_alloc_offset, must be the same at "
 			  "all ranks");

@@ -30,9 +30,11 @@ char *manifest_write(const struct manifest *m)
 
 	if (!f)
 		return NULL;
-	fprintf(f, FIRST_LINE "\nprogram %s\nidentity %" PRIu64 " %s\nsync %" PRIu64 "\nimages %d\nnext %u\nfile %s\n",
-		m->program.name, m->program.size, *m->program.build ? m->program.build : "-", m->sync, m->images, m->next_id,
-		m->shared_file ? "shared" : "each");
+	fprintf(f,
+		FIRST_LINE "\nprogram %s\nidentity %" PRIu64 " %s\nsync %" PRIu64
+			   "\nimages %d\nnext %u\nfile %s\n",
+		m->program.name, m->program.size, *m->program.build ? m->program.build : "-",
+		m->sync, m->images, m->next_id, m->shared_file ? "shared" : "each");
 	for (size_t i = 0; i < m->n; i++) {
 		const struct entry *x = &m->entries[i];
 
@@ -103,13 +105,17 @@ static const char *read_header(struct manifest *m, const char *text)
 	snprintf(m->program.name, sizeof(m->program.name), "%.*s", (int)(line - name), name);
 	line++;
 	if (!is_old) {
-		if (sscanf(line, "identity %" SCNu64 " %64s\nsync %" SCNu64 "\n%n", &m->program.size, build, &m->sync, &end) != 3 || !end)
+		if (sscanf(line, "identity %" SCNu64 " %64s\nsync %" SCNu64 "\n%n",
+			   &m->program.size, build, &m->sync, &end) != 3 ||
+		    !end)
 			return NULL;
 		strcpy(m->program.build, strcmp(build, "-") == 0 ? "" : build);
 		line += end;
 		end = 0;
 	}
-	if (sscanf(line, "images %d\nnext %u\nfile %7s%n", &m->images, &m->next_id, file, &end) != 3 || line[end] != '\n')
+	if (sscanf(line, "images %d\nnext %u\nfile %7s%n", &m->images, &m->next_id, file, &end) !=
+		    3 ||
+	    line[end] != '\n')
 		return NULL;
 	m->shared_file = strcmp(file, "shared") == 0;
 	return line + end + 1;
@@ -125,7 +131,9 @@ const char *manifest_read(struct manifest *m, const char *text)
 	line = read_header(m, text);
 	while (line && strncmp(line, "check ", 6) != 0 && read_entry(m, line))
 		line = strchr(line, '\n') + 1;
-	return line && strncmp(line, "check ", 6) == 0 ? NULL : "this version of the library does not know its form";
+	return line && strncmp(line, "check ", 6) == 0
+		       ? NULL
+		       : "this version of the library does not know its form";
 }
 
 /* ---- The file ---- */
@@ -192,12 +200,14 @@ void manifest_lock(char *path, const struct names *names, int image)
 
 void manifest_file(char *path, const struct names *names, int image, const struct entry *entry)
 {
-	const char *folder = *entry->folder ? entry->folder : names->folder, *suffix = names->temporary ? "tmp" : "win";
+	const char *folder = *entry->folder ? entry->folder : names->folder,
+		   *suffix = names->temporary ? "tmp" : "win";
 
 	if (names->shared)
 		snprintf(path, MANIFEST_PATH, "%s/%s%d.%s", folder, names->prefix, image, suffix);
 	else
-		snprintf(path, MANIFEST_PATH, "%s/%s%d_%u.%s", folder, names->prefix, image, entry->id, suffix);
+		snprintf(path, MANIFEST_PATH, "%s/%s%d_%u.%s", folder, names->prefix, image,
+			 entry->id, suffix);
 }
 
 void manifest_log(char *path, const struct names *names, int image, const struct entry *entry)

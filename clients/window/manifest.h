@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The manifest of a folder of coarrays, or of a window's file: the program that made them, the number of images (ranks), and
- * their entries; and the trailers of mapped entries. Makes no MPI calls: ummap-caf(1) reads manifests, too.
+ * The manifest of a folder of coarrays, or of a window's file: the program that made them, the
+ * number of images (ranks), and their entries; and the trailers of mapped entries. Makes no MPI
+ * calls: ummap-caf(1) reads manifests, too.
  */
 #ifndef WINDOW_MANIFEST_H
 #define WINDOW_MANIFEST_H
@@ -64,7 +65,8 @@ struct program {
 
 struct manifest {
 	struct program program;
-	uint64_t sync;               /* number of the sync before which this manifest was written; orders copies by age */
+	uint64_t sync; /* number of the sync before which this manifest was written; orders copies
+			  by age */
 	int images;
 	unsigned next_id;
 	bool shared_file;
@@ -76,7 +78,8 @@ struct manifest {
 char *manifest_write(const struct manifest *m);
 /* What is wrong with it; NULL: nothing. */
 const char *manifest_read(struct manifest *m, const char *text);
-/* Replaces the file as a whole: when it returns 0, the new text is durable. Returns a negative errno on error. */
+/* Replaces the file as a whole: when it returns 0, the new text is durable. Returns a negative
+ * errno on error. */
 int manifest_replace(const char *path, const char *text);
 
 /* Where files are. */

@@ -23,7 +23,8 @@ char *moment_map(const char *uri, const struct entry *entry, int prot, struct er
 	return NULL;
 }
 
-void moment_look(const char *uri, const struct entry *entry, bool logged, struct holding *h, struct error *e)
+void moment_look(const char *uri, const struct entry *entry, bool logged, struct holding *h,
+		 struct error *e)
 {
 	char *base = moment_map(uri, entry, PROT_READ, e);
 	struct trailer t;

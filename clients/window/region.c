@@ -171,10 +171,11 @@ const char *region_driver(const struct hints *h)
 void region_log_driver(char *to, size_t room, const char *driver, const char *key)
 {
 	size_t scheme = strcspn(driver, ":");
-	const char *keys = driver[scheme] == ':' && driver[scheme + 1] == '?' ? driver + scheme + 2 : "";
+	const char *keys =
+		driver[scheme] == ':' && driver[scheme + 1] == '?' ? driver + scheme + 2 : "";
 
-	snprintf(to, room, "wal+%.*s:?wal.keep=%d%s%s%s%s", (int)scheme, driver, MOMENT_KEEP, *key ? "&" : "", key, *keys ? "&" : "",
-		 keys);
+	snprintf(to, room, "wal+%.*s:?wal.keep=%d%s%s%s%s", (int)scheme, driver, MOMENT_KEEP,
+		 *key ? "&" : "", key, *keys ? "&" : "", keys);
 }
 
 /* "scheme:?keys" and a path make "scheme:path?keys"; what has a meaning in URIs is encoded. */
@@ -451,7 +452,9 @@ void region_sync(const struct region *region, const void *addr, size_t len, stru
 
 	/* A commit of one rank would be newer than the moment of all ranks. */
 	if (region->consistent) {
-		error_set(e, MPI_ERR_ARG, "cannot make a part of '%s' durable alone: it has storage_alloc_consistent. Try ummpi_sync_all(3)",
+		error_set(e, MPI_ERR_ARG,
+			  "cannot make a part of '%s' durable alone: it has "
+			  "storage_alloc_consistent. Try ummpi_sync_all(3)",
 			  region->hints.filename);
 		return;
 	}

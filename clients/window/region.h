@@ -40,9 +40,11 @@ struct region {
 
 /* The driver that hints, or the environment, ask for. */
 const char *region_driver(const struct hints *h);
-/* The same driver, "scheme:?keys", behind wal+ with a log that keeps commits for a moment of all ranks, and one more key or "". */
+/* The same driver, "scheme:?keys", behind wal+ with a log that keeps commits for a moment of all
+ * ranks, and one more key or "". */
 void region_log_driver(char *to, size_t room, const char *driver, const char *key);
-/* "scheme:?keys" and a path make "scheme:path?keys"; characters with a meaning in URIs are encoded. */
+/* "scheme:?keys" and a path make "scheme:path?keys"; characters with a meaning in URIs are encoded.
+ */
 void region_uri(char *uri, size_t room, const char *driver, const char *path);
 /* NULL with an error, and nothing left behind. */
 struct region *region_open(size_t size, const struct hints *hints, struct error *e);

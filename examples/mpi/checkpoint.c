@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * checkpoint - a computation that may be killed at any moment and goes on where it was. Each rank has a part of a ring of cells
- * and the number of steps in a window that is kept in a file. After each step, ummpi_sync_all makes one moment of all ranks
- * durable. The next job with the same number of ranks begins with the newest moment that all ranks have.
+ * checkpoint - a computation that may be killed at any moment and goes on where it was. Each rank
+ *has a part of a ring of cells and the number of steps in a window that is kept in a file. After
+ *each step, ummpi_sync_all makes one moment of all ranks durable. The next job with the same number
+ *of ranks begins with the newest moment that all ranks have.
  *
  *	mpirun -n 4 checkpoint /data/ring.%r 1000
  *
- * Without the library, the program does not link: ummpi_sync_all is its own. See "Checkpoints" in ummap-mpi(7).
+ * Without the library, the program does not link: ummpi_sync_all is its own. See "Checkpoints" in
+ *ummap-mpi(7).
  */
 #include <mpi.h>
 #include <stddef.h>
@@ -28,10 +30,12 @@ static void begin(struct part *p, int rank)
 		p->cell[i] = (double)(rank * CELLS + i);
 }
 
-/* One step: each cell becomes the mean of its neighbors. The ends come from the neighboring ranks. */
+/* One step: each cell becomes the mean of its neighbors. The ends come from the neighboring ranks.
+ */
 static void advance(struct part *p, MPI_Win win, int rank, int ranks)
 {
-	MPI_Aint first = offsetof(struct part, cell), last = first + (CELLS - 1) * (MPI_Aint)sizeof(double);
+	MPI_Aint first = offsetof(struct part, cell),
+		 last = first + (CELLS - 1) * (MPI_Aint)sizeof(double);
 	double left, right, before;
 
 	MPI_Win_fence(0, win);
@@ -71,7 +75,8 @@ int main(int argc, char **argv)
 
 	MPI_Info_create(&info);
 	MPI_Info_set(info, "alloc_type", "storage");
-	MPI_Info_set(info, "storage_alloc_filename", argc > 1 ? argv[1] : "ring.%r"); /* %r: a file for each rank */
+	MPI_Info_set(info, "storage_alloc_filename",
+		     argc > 1 ? argv[1] : "ring.%r"); /* %r: a file for each rank */
 	MPI_Info_set(info, "storage_alloc_consistent", "true");
 	MPI_Win_allocate(sizeof(*p), 1, info, MPI_COMM_WORLD, &p, &win);
 	MPI_Info_free(&info);

@@ -236,7 +236,8 @@ static void check_bytes_of_store(size_t blocks, int value)
 	int fd = open(store, O_RDONLY | O_CLOEXEC);
 
 	for (size_t i = 0; i < blocks; i++)
-		check(read(fd, bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes) && bytes[0] == value && bytes[WAL_BLOCK - 1] == value);
+		check(read(fd, bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes) &&
+		      bytes[0] == value && bytes[WAL_BLOCK - 1] == value);
 	close(fd);
 }
 
@@ -248,27 +249,34 @@ static void check_epoch(uint64_t epoch, size_t blocks, int value)
 	static char bytes[WAL_BLOCK];
 	char from[350], uri[800];
 	void *h;
-	int log = open(path, O_RDONLY | O_CLOEXEC), copy = open((snprintf(from, sizeof(from), "%s.copy", path), from),
-								  O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	int log = open(path, O_RDONLY | O_CLOEXEC),
+	    copy = open((snprintf(from, sizeof(from), "%s.copy", path), from),
+			O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 
 	check(log >= 0 && copy >= 0);
 	for (ssize_t n; (n = read(log, bytes, sizeof(bytes))) > 0;)
 		check(write(copy, bytes, (size_t)n) == n);
 	close(log);
 	close(copy);
-	snprintf(uri, sizeof(uri), "wal+posix:%s?wal.path=%s&wal.epoch=%" PRIu64, store, from, epoch);
+	snprintf(uri, sizeof(uri), "wal+posix:%s?wal.path=%s&wal.epoch=%" PRIu64, store, from,
+		 epoch);
 	check(ummap_driver_open(uri, 0, &driver, &h, &geom) == 0, "%s", umerrormsg());
 	for (size_t i = 0; i < blocks; i++) {
 		check(driver.read(h, bytes, sizeof(bytes), i * WAL_BLOCK) == 0);
-		check(bytes[0] == value && memcmp(bytes, bytes + 1, sizeof(bytes) - 1) == 0, "block %zu of epoch %" PRIu64, i, epoch);
+		check(bytes[0] == value && memcmp(bytes, bytes + 1, sizeof(bytes) - 1) == 0,
+		      "block %zu of epoch %" PRIu64, i, epoch);
 	}
 	check(driver.close(h) == 0);
 }
 
-/* However many syncs there are, and whichever of them are kept, the file of the log stays within its bound. */
+/* However many syncs there are, and whichever of them are kept, the file of the log stays within
+ * its bound. */
 Test(wal_log, stays_within_its_bound)
 {
-	static const struct { unsigned keep; size_t blocks; } kinds[] = { { 1, 100 }, { 2, 100 }, { 3, 7 } };
+	static const struct {
+		unsigned keep;
+		size_t blocks;
+	} kinds[] = { { 1, 100 }, { 2, 100 }, { 3, 7 } };
 
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
 		struct ummap_driver driver = { .struct_size = sizeof(driver) };
@@ -282,15 +290,18 @@ Test(wal_log, stays_within_its_bound)
 		check(truncate(store, (off_t)(kinds[k].blocks * WAL_BLOCK)) == 0);
 		wal_fixed_bound = kinds[k].blocks * WAL_BLOCK * 10;
 		snprintf(uri, sizeof(uri), "wal+posix:%s?wal.keep=%u", store, kinds[k].keep);
-		check(ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) == 0, "%s", umerrormsg());
+		check(ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) == 0, "%s",
+		      umerrormsg());
 		for (int i = 0; i < 60; i++) {
 			value = i % 100 + 1;
 			write_all_blocks(&driver, h, kinds[k].blocks, value);
 			check(driver.flush(h, 0, UINT64_MAX) == 0);
-			check(log_length() <= (off_t)(wal_fixed_bound + kinds[k].blocks * WAL_BLOCK + 4096), "%ju bytes after %d syncs",
-			      (uintmax_t)log_length(), i);
+			check(log_length() <=
+				      (off_t)(wal_fixed_bound + kinds[k].blocks * WAL_BLOCK + 4096),
+			      "%ju bytes after %d syncs", (uintmax_t)log_length(), i);
 		}
-		check(driver.epoch(h, &oldest, &newest) == 0 && newest == EPOCH + 60 && oldest == newest - kinds[k].keep + 1);
+		check(driver.epoch(h, &oldest, &newest) == 0 && newest == EPOCH + 60 &&
+		      oldest == newest - kinds[k].keep + 1);
 		check(driver.close(h) == 0);
 		wal_fixed_bound = 0;
 		check_bytes_of_store(kinds[k].blocks, value);

@@ -11,7 +11,11 @@
 
 static struct manifest sample(void)
 {
-	struct manifest m = { .program = { "a program", 16384, "0123abcd" }, .sync = 9, .images = 3, .next_id = 4, .shared_file = true };
+	struct manifest m = { .program = { "a program", 16384, "0123abcd" },
+			      .sync = 9,
+			      .images = 3,
+			      .next_id = 4,
+			      .shared_file = true };
 	struct entry pool = { .order = ENTRY_POOL, .id = 1, .size = 1 << 20, .since = 1 };
 	struct entry far = { .order = 2, .id = 3, .size = 100000, .at = 65536, .since = 7, .state = ENTRY_PARKED,
 			     .type = "real 8", .folder = "/a folder" };
@@ -41,20 +45,25 @@ Test(manifest, is_read_as_it_was_written)
 
 Test(manifest, of_an_older_version_is_read)
 {
-	static const char lines[] = "coarrays 1\nprogram a program\nimages 3\nnext 4\nfile each\n"
-				    "coarray 2 id 3 live mapped size 100 at 0 since 7 type real 8\n";
+	static const char lines[] =
+		"coarrays 1\nprogram a program\nimages 3\nnext 4\nfile each\n"
+		"coarray 2 id 3 live mapped size 100 at 0 since 7 type real 8\n";
 	char text[400];
 	struct manifest m;
 
-	snprintf(text, sizeof(text), "%scheck %016" PRIx64 "\n", lines, (uint64_t)XXH3_64bits(lines, strlen(lines)));
+	snprintf(text, sizeof(text), "%scheck %016" PRIx64 "\n", lines,
+		 (uint64_t)XXH3_64bits(lines, strlen(lines)));
 	check(!manifest_read(&m, text));
-	check(strcmp(m.program.name, "a program") == 0 && m.program.size == 0 && !*m.program.build && m.sync == 0);
-	check(m.images == 3 && m.next_id == 4 && !m.shared_file && m.n == 1 && manifest_find(&m, 2)->since == 7);
+	check(strcmp(m.program.name, "a program") == 0 && m.program.size == 0 &&
+	      !*m.program.build && m.sync == 0);
+	check(m.images == 3 && m.next_id == 4 && !m.shared_file && m.n == 1 &&
+	      manifest_find(&m, 2)->since == 7);
 }
 
 Test(manifest, without_a_build_id_or_entries_is_read)
 {
-	struct manifest m = { .program = { .name = "p", .size = 1 }, .images = 1, .next_id = 1 }, again;
+	struct manifest m = { .program = { .name = "p", .size = 1 }, .images = 1, .next_id = 1 },
+			again;
 	char *text = manifest_write(&m);
 
 	check(!manifest_read(&again, text), "%s", text);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * die - preloaded into the ranks of a job. The rank DIE_RANK kills itself at its DIE_CALL-th reduction over all ranks, which the
- * library makes between the steps of a sync: with DIE_WHERE=enter, before the reduction; with leave, when it has returned; with
- * behind, when it has returned and all other ranks have come to their next reduction. In the last case the others have
+ * die - preloaded into the ranks of a job. The rank DIE_RANK kills itself at its DIE_CALL-th
+ * reduction over all ranks, which the library makes between the steps of a sync: with
+ * DIE_WHERE=enter, before the reduction; with leave, when it has returned; with behind, when it has
+ * returned and all other ranks have come to their next reduction. In the last case the others have
  * committed what this rank has not. DIE_FILE is a file that the ranks share for that.
  */
 #include <dlfcn.h>
@@ -41,17 +42,21 @@ static void wait_for_others(_Atomic int *calls, int rank, int call)
 
 int PMPI_Allreduce(const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
 {
-	static int (*next)(const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm);
+	static int (*next)(const void *from, void *to, int n, MPI_Datatype type, MPI_Op op,
+			   MPI_Comm comm);
 	static _Atomic int *calls;
 	static int call;
-	int rank = number("OMPI_COMM_WORLD_RANK") >= 0 ? number("OMPI_COMM_WORLD_RANK") : number("PMI_RANK"), fd, code;
+	int rank = number("OMPI_COMM_WORLD_RANK") >= 0 ? number("OMPI_COMM_WORLD_RANK")
+						       : number("PMI_RANK"),
+	    fd, code;
 	const char *where = getenv("DIE_WHERE");
 	int now = ++call, due = where && rank == number("DIE_RANK") && now == number("DIE_CALL");
 
 	if (!next) {
 		next = (__typeof__(next))dlsym(RTLD_NEXT, "PMPI_Allreduce");
 		fd = open(getenv("DIE_FILE"), O_RDWR | O_CLOEXEC);
-		calls = mmap(NULL, MAX_RANKS * sizeof(*calls), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		calls = mmap(NULL, MAX_RANKS * sizeof(*calls), PROT_READ | PROT_WRITE, MAP_SHARED,
+			     fd, 0);
 		close(fd);
 	}
 	calls[rank] = now;
