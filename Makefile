@@ -82,7 +82,7 @@ BESIDE_OBJ = $(BESIDE:$B/%=$B/tools/%/main.o)
 
 # Reads what the MPI library writes beside coarrays, without MPI.
 CAF = $B/ummap-caf
-CAF_OBJ = $B/tools/ummap-caf/main.o $B/clients/coarray/earlier.o $B/clients/coarray/manifest.o
+CAF_OBJ = $B/tools/ummap-caf/main.o $B/clients/coarray/earlier.o $B/clients/window/manifest.o
 $(CAF_OBJ): override CPPFLAGS += -Iclients
 
 # The same for files that have a cache.

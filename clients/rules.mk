@@ -88,7 +88,7 @@ $B/tests/mpi/$1/%: tests/mpi/%.c $(call MPI_LIB,$1)
 
 $B/examples/mpi/$1/%: examples/mpi/%.c $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
-	$(MPICC_$1) $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B -Wl,--no-as-needed -lummap-mpi-$1 \
+	$(MPICC_$1) -Iinclude $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B -Wl,--no-as-needed -lummap-mpi-$1 \
 		-Wl,-rpath,$(abspath $B)
 
 $B/tests/mpi/$1/%: tests/mpi/%.f90 $(call MPI_LIB,$1)
@@ -164,7 +164,7 @@ $(foreach m,$(MPIS),$(eval $(call MPI_RULES,$m)))
 
 mpi: $(MPI_LIBS) $(MPI_PROGRAMS) $(foreach m,$(MPIS),$(call MPI_EXAMPLES,$m))
 mpi-tests: mpi $(foreach m,$(MPIS),$(call MPI_TESTS,$m)) $(foreach m,$(filter mpich,$(MPIS)),$B/tests/mpi/$m/finalize.so $B/tests/mpi/$m/yield.so) \
-	$(foreach m,$(MPIS),$B/tests/mpi/$m/front.so $B/tests/mpi/$m/behind.so $B/tests/mpi/$m/sleep.so)
+	$(foreach m,$(MPIS),$B/tests/mpi/$m/front.so $B/tests/mpi/$m/behind.so $B/tests/mpi/$m/sleep.so $B/tests/mpi/$m/die.so)
 
 # Programs have the name of their MPI behind their own, as mpirun has; without it they are those of the first.
 install: $(MPIS:%=install-mpi-%)

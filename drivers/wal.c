@@ -98,20 +98,27 @@ static void has_grown(struct wal *w, uint64_t end)
 		;
 }
 
-/* *full: because of wal.size. */
-static int append(struct wal *w, struct wal_draft *d, uint64_t end, bool *full)
+/* What an append has found. */
+struct fill {
+	bool full;                     /* wal.size leaves no room */
+	bool at_bound; /* the file has reached its bound, and a pass would make it shorter */
+};
+
+static int append(struct wal *w, struct wal_draft *d, uint64_t end, struct fill *fill)
 {
 	uint64_t first = d->record->where, place;
 	uint32_t blocks = d->record->blocks;
+	struct wal_spot due;
 	int err;
 
 	futex_lock(&w->log.lock);
-	*full = wal_is_full(&w->log, blocks);
+	fill->full = wal_is_full(&w->log, blocks);
 	err = wal_append(&w->log, d, &place);
 	for (uint64_t k = 0; k < blocks && !err; k++)
 		blockmap_set(&w->index, first + k, place + k * WAL_BLOCK);
 	if (!err)
 		has_grown(w, end);
+	fill->at_bound = w->log.end.at >= wal_bound(w) && wal_due(&w->log, &due);
 	futex_unlock(&w->log.lock);
 	return err;
 }
@@ -120,20 +127,22 @@ static int append(struct wal *w, struct wal_draft *d, uint64_t end, bool *full)
 static int write_blocks(struct wal *w, uint64_t first, uint32_t blocks, const struct iovec *iov, int n, uint64_t end)
 {
 	int err = blockmap_reserve(&w->index, first, blocks);
+	struct fill fill;
 	struct wal_draft *d;
-	bool full = false;
 
 	if (err)
 		return err;
 	d = wal_draft_begin(&w->log, first, blocks, iov, n);
-	err = append(w, d, end, &full);
+	err = append(w, d, end, &fill);
 	/* What was committed may make way; what was not has to stay. */
 	if ((err == -ENOSPC || err == -EDQUOT) && wal_make_room(w))
-		err = append(w, d, end, &full);
+		err = append(w, d, end, &fill);
 	wal_draft_end(d);
 	/* Where bringing home fails, that is the reason, and is told. */
-	if (err && full && !w->failed_at)
+	if (err && fill.full && !w->failed_at)
 		wal_tell_full(w);
+	else if (!err && fill.at_bound)
+		wal_make_room(w);
 	return err;
 }
 

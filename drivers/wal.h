@@ -67,6 +67,11 @@ void wal_tell(struct wal *w);
 bool wal_make_room(struct wal *w);
 /* wal.size leaves no room for what is not committed: the thread tells it, once. */
 void wal_tell_full(struct wal *w);
+/* Bytes up to which the log's file may grow while committed records can make way: 4 times the store
+ * or 256 MiB, whichever is more, but at most wal.size. */
+uint64_t wal_bound(const struct wal *w);
+/* What the bound is instead; 0: as computed. For tests. */
+extern uint64_t wal_fixed_bound;
 /* Brings home what may be; by one thread at a time. */
 int wal_bring_home(struct wal *w);
 

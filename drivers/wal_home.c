@@ -251,6 +251,53 @@ static void drop_places(struct wal *w, struct batch *b)
 		blockmap_drop(&w->index, block, place);
 }
 
+/* ---- The length of the log's file ---- */
+
+#define LEAST_BOUND ((uint64_t)256 << 20)   /* bytes */
+#define BOUND_FACTOR 4                      /* times the size of the store */
+#define MAX_MOVED_BYTES ((uint64_t)1 << 30) /* writers wait while records move */
+
+uint64_t wal_fixed_bound;
+
+uint64_t wal_bound(const struct wal *w)
+{
+	uint64_t size = w->size,
+		 most = size > w->log.limit / BOUND_FACTOR ? w->log.limit : BOUND_FACTOR * size;
+
+	if (wal_fixed_bound)
+		return wal_fixed_bound;
+	most = most < LEAST_BOUND ? LEAST_BOUND : most;
+	return most < w->log.limit ? most : w->log.limit;
+}
+
+static void shift_index(struct wal *w, uint64_t shift)
+{
+	uint64_t block = 0, place;
+
+	for (; blockmap_next(&w->index, &block, &place); block++)
+		blockmap_set(&w->index, block, place - shift);
+}
+
+/* Under the log's lock. A log that keeps commits is never empty, so it does not begin anew.
+ * Instead, the records of the commits that it keeps move to the front, where earlier records were.
+ * This happens from half of the bound on, because as much may be appended until the next pass. */
+static int shorten(struct wal *w)
+{
+	struct wal_log *l = &w->log;
+	uint64_t live = l->end.at - l->tail, shift;
+	int err;
+
+	if (l->end.at < wal_bound(w) / 2 || live > l->tail - WAL_START || live > MAX_MOVED_BYTES)
+		return 0;
+	err = wal_move_to_front(l, &shift);
+	if (err)
+		return err;
+	shift_index(w, shift);
+	wait_for_readers(w);
+	side_resize(&l->file, l->end.at);
+	return 0;
+}
+
 static int give_back_room(struct wal *w, const struct wal_spot *spot)
 {
 	struct wal_log *l = &w->log;
@@ -264,9 +311,11 @@ static int give_back_room(struct wal *w, const struct wal_spot *spot)
 		err = wal_restart(l);
 	else
 		l->tail = spot->at;
-	futex_unlock(&l->lock);
 	if (!empty)
 		side_punch(&l->file, from, spot->at - from);
+	if (!empty)
+		err = shorten(w);
+	futex_unlock(&l->lock);
 	w->freed++;
 	return err;
 }

@@ -744,3 +744,104 @@ int wal_resume(struct wal_log *l)
 	futex_unlock(&l->head_lock);
 	return err ? -EIO : 0;
 }
+
+/* ---- Moving to the front ---- */
+
+struct move {
+	uint64_t salt;
+	uint64_t shift;
+	struct wal_spot to;        /* of the next copy */
+	struct wal_spot commits[2 * WAL_KEEP_MAX];
+};
+
+/* Writes one record, whose blocks stand behind it in memory, at its new place. */
+static int copy_record(struct wal_log *l, struct move *m, struct wal_record *r)
+{
+	int err;
+
+	r->place -= m->shift;
+	r->prev = m->to.chain;
+	if (r->kind == WAL_DATA)
+		r->data = side_sum(r + 1, payload(r), m->salt);
+	r->sum = side_sum(r, offsetof(struct wal_record, sum), m->salt);
+	err = side_write(&l->file, r, sizeof(*r) + payload(r), r->place);
+	m->to.at = r->place + sizeof(*r) + payload(r);
+	m->to.chain = r->sum;
+	if (r->kind == WAL_COMMIT) {
+		m->to.epoch = r->epoch;
+		m->to.size = r->where;
+		m->to.floor = r->data;
+		m->commits[r->epoch % (2 * WAL_KEEP_MAX)] = m->to;
+	}
+	return err;
+}
+
+static int copy_records(struct wal_log *l, struct move *m)
+{
+	struct wal_spot from = tail_spot(l);
+	struct wal_record r;
+	struct scan s;
+	int got = scan_begin(&s, l, &from, true);
+
+	while (!got && s.spot.at < l->end.at) {
+		uint64_t at = s.spot.at;
+
+		got = scan_next(&s, &r);
+		if (got == 1)
+			got = copy_record(l, m,
+					  (struct wal_record *)(void *)(s.window + (at - s.at)));
+		else if (got == 0)
+			got = -EBADMSG;
+	}
+	scan_end(&s);
+	return got;
+}
+
+/* Both heads are right, but records are appended behind one of them only. */
+static int replace_head(struct wal_log *l, const struct move *m)
+{
+	struct wal_head before = l->head;
+	int err;
+
+	futex_lock(&l->head_lock);
+	l->head.salt = l->head.chain = m->salt;
+	l->head.tail = WAL_START;
+	l->head.acked = l->acked;
+	err = write_head(l);
+	if (err) {
+		l->head = before;
+		l->broken = write_head(l) != 0;
+	}
+	futex_unlock(&l->head_lock);
+	return err;
+}
+
+int wal_move_to_front(struct wal_log *l, uint64_t *shift)
+{
+	struct move m = { .salt = new_salt(l), .shift = l->head.tail - WAL_START };
+	int err;
+
+	m.to = (struct wal_spot){ .at = WAL_START, .chain = m.salt };
+	err = copy_records(l, &m);
+	if (!err) {
+		err = side_flush(&l->file);
+		l->unsure = l->unsure || err;
+	}
+	if (!err)
+		err = replace_head(l, &m);
+	if (err)
+		return err;
+	for (size_t i = 0; i < 2 * WAL_KEEP_MAX; i++)
+		l->commits[i] = m.commits[i];
+	l->durable.at -= m.shift;
+	l->durable.chain = l->durable.epoch == l->head.home
+				   ? m.salt
+				   : m.commits[l->durable.epoch % (2 * WAL_KEEP_MAX)].chain;
+	l->end.at = m.to.at;
+	l->end.chain = m.to.chain;
+	l->salt = m.salt;
+	l->tail = WAL_START;
+	l->started = l->end.at;
+	*shift = m.shift;
+	return 0;
+}

@@ -40,6 +40,9 @@
  *	  that they do not say were not written. Reads go to the log for all of them.
  *	- While the head is written: the other slot is whole, and was durable before. It has the tail and chain of before, whose
  *	  records are there (3), or the same ones.
+ *	- While records move to the front: with the old head, the old records are all there, because the
+ *	  copies are before the tail. The new head is written when the copies are durable. Its salt
+ *	  is new, so no old record fits the chain.
  *	- While the log begins anew: with the old head, all its records are there and at home, and bringing them there again
  *	  changes nothing. With the new one the salt is new, so that nothing fits the chain.
  *	- In a recovery: it writes nothing but what (5) says, which the next one does again; going back writes the head first
@@ -199,6 +202,10 @@ bool wal_due(struct wal_log *l, struct wal_spot *due);
 bool wal_is_empty(const struct wal_log *l);
 /* Begins anew at the front; it is empty. */
 int wal_restart(struct wal_log *l);
+/* Copies all records from the tail on to the front of the file, where there must be room before
+ * the tail, and has the head point to the copies. On success, every place in the file is lower by
+ * *shift. The caller must keep the old records until no reader needs them. Allocates memory. */
+int wal_move_to_front(struct wal_log *l, uint64_t *shift);
 
 /* ---- Without it ---- */
 

@@ -3,7 +3,7 @@
 #ifndef COARRAY_CONFIG_H
 #define COARRAY_CONFIG_H
 
-#include "coarray/manifest.h"
+#include "window/manifest.h"
 #include "pmpi/error.h"
 
 #include <stdbool.h>

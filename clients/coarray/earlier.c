@@ -36,8 +36,14 @@ static bool read_manifest(struct earlier *x)
 
 	manifest_path(path, &x->names);
 	f = fopen(path, "re");
+	if (!f && errno == ENOENT) {
+		manifest_copy(path, &x->names, 1);
+		f = fopen(path, "re");
+		if (!f)
+			manifest_path(path, &x->names);
+	}
 	if (!f)
-		return fail(x, "%s: %s", path, strerror(errno));
+		return fail(x, "cannot read the manifest '%s': %s", path, strerror(errno));
 	len = getdelim(&text, &room, '\0', f);
 	fclose(f);
 	if (len >= 0)

@@ -6,7 +6,7 @@
 #ifndef COARRAY_EARLIER_H
 #define COARRAY_EARLIER_H
 
-#include "coarray/manifest.h"
+#include "window/manifest.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Syncs are numbered, by epochs of the job. One begins when all images have come to a barrier, and ends when all have made
- * all of their coarrays durable with that number in the trailers; no image goes on before. So after a crash each coarray is
- * of the last epoch that all images have, or of the one that was being made; a restart goes back to the former. What is
- * new in the manifest is written by image 1 before its own part of a sync: if that does not get through, neither does the
- * sync. Files are removed, or used again, only after a sync without them.
+ * Syncs are numbered, by epochs of the job. One begins when all images have come to a barrier, and
+ * ends when all have made all of their coarrays durable with that number in the trailers; no image
+ * goes on before. So after a crash each coarray is of the last epoch that all images have, or of
+ * the one that was being made; a restart goes back to the former. What is new in the manifest is
+ * written before a sync: image 1 writes the manifest, and each image writes its copy of the
+ * manifest before its own part of the sync. If a write fails, so does the sync. No file of a
+ * coarray is created before the first manifest and its copies are durable, so files without a
+ * manifest mean that the manifest was lost. Files are removed, or used again, only after a sync
+ * without them.
  *
- * Small coarrays are memory, which the pool, a mapping of each image's, gets a copy of. So locks and atomic operations are as
- * fast as ever, and a sync costs one commit for all of them.
+ * Small coarrays are memory, which the pool, a mapping of each image's, gets a copy of. So locks
+ * and atomic operations are as fast as ever, and a sync costs one commit for all of them.
  */
 #include "coarray/job.h"
 
 #include "coarray/libcaf.h"
+#include "coarray/restart.h"
 #include "window/window.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,8 +30,6 @@
 
 #define POOL ((uint64_t)64 << 20)
 #define SAY 100000000
-/* Which none is: what an image without files has. */
-#define NO_EPOCH UINT64_MAX
 
 struct job job = { .comm = MPI_COMM_NULL, .stopped = MPI_COMM_NULL };
 
@@ -63,210 +65,9 @@ void job_check_code(int code)
 	job_check(job.comm, &e);
 }
 
-static void lacks_memory(struct error *e)
+void job_lacks_memory(struct error *e)
 {
-	error_errno(e, ENOMEM, "there is no memory to note coarrays in");
-}
-
-/* ---- The manifest of an earlier run ---- */
-
-static char *read_text(const char *path, struct error *e)
-{
-	FILE *f = fopen(path, "re");
-	char *text = NULL;
-	size_t room = 0;
-	ssize_t len;
-
-	if (!f && errno == ENOENT)
-		return NULL;
-	len = f ? getdelim(&text, &room, '\0', f) : -1;
-	if (f && len < 0 && feof(f))
-		error_set(e, MPI_ERR_IO, "%s is empty: remove it, and with it the coarrays, to begin anew", path);
-	else if (len < 0)
-		error_errno(e, errno, "%s cannot be read: %s", path, strerror(errno));
-	if (f)
-		fclose(f);
-	return text;
-}
-
-/* Image 1 reads, for folders may be each machine's own. NULL: there is none. */
-static char *share_text(char *text, struct error *e)
-{
-	int len = text ? (int)strlen(text) + 1 : 0;
-
-	PMPI_Bcast(&len, 1, MPI_INT, 0, job.comm);
-	if (len && job.image > 1)
-		text = malloc((size_t)len);
-	if (len && !text)
-		lacks_memory(e);
-	job_check(job.comm, e);
-	if (len)
-		PMPI_Bcast(text, len, MPI_CHAR, 0, job.comm);
-	return len ? text : NULL;
-}
-
-/* The kernel marks one that was replaced or removed since it was started. */
-static void own_name(char *name)
-{
-	static const char mark[] = " (deleted)";
-	char path[1000];
-	ssize_t len = readlink("/proc/self/exe", path, sizeof(path) - 1);
-	char *last;
-
-	path[len < 0 ? 0 : len] = '\0';
-	if (len > (ssize_t)strlen(mark) && strcmp(path + len - strlen(mark), mark) == 0)
-		path[len - (ssize_t)strlen(mark)] = '\0';
-	last = strrchr(path, '/');
-	snprintf(name, MANIFEST_PROGRAM, "%.255s", last ? last + 1 : path);
-}
-
-/* One that cannot be read says nothing. */
-static bool clashes(const struct names *other)
-{
-	char path[MANIFEST_PATH], *text;
-	struct manifest m = { 0 };
-	struct error e = { 0 };
-	bool clash = false;
-
-	manifest_path(path, other);
-	text = read_text(path, &e);
-	if (text && !manifest_read(&m, text)) {
-		struct names theirs = *other;
-
-		theirs.shared = m.shared_file;
-		clash = manifest_clash(&job.store.names, job.images, &theirs, m.images);
-	}
-	free(m.entries);
-	free(text);
-	return clash;
-}
-
-/* Other coarrays in the folder keep their files: image 1 looks, for it has the manifests. */
-static void check_prefixes(struct error *e)
-{
-	static const char name[] = "manifest";
-	struct names other = job.store.names;
-	DIR *folder = opendir(other.folder);
-	const struct dirent *file;
-
-	while (folder && (file = readdir(folder))) {
-		size_t len = strlen(file->d_name), prefix = len - strlen(name);
-
-		if (len < strlen(name) || strcmp(file->d_name + prefix, name) != 0 || prefix >= sizeof(other.prefix))
-			continue;
-		snprintf(other.prefix, sizeof(other.prefix), "%.*s", (int)prefix, file->d_name);
-		if (clashes(&other))
-			error_set(e, MPI_ERR_ARG, "PCAF_PREFIX is \"%.60s\", and PCAF_PATH has coarrays with \"%.60s\", whose files "
-				  "would have the same names as some of %d images: take another folder or PCAF_PREFIX",
-				  job.config.prefix, other.prefix, job.images);
-	}
-	if (folder)
-		closedir(folder);
-}
-
-static void compare(const struct manifest *m, struct error *e)
-{
-	char program[MANIFEST_PROGRAM];
-
-	own_name(program);
-	if (!job.config.force && strcmp(m->program, program) != 0)
-		error_set(e, MPI_ERR_ARG, "the coarrays in PCAF_PATH are of the program \"%.60s\", and this is \"%.60s\": take "
-			  "another folder or PCAF_PREFIX, or PCAF_FORCE=true", m->program, program);
-	if (!job.config.force && m->images != job.images)
-		error_set(e, MPI_ERR_ARG, "the coarrays in PCAF_PATH are of a run with %d images, and this one has %d: take as many, "
-			  "or another folder and this one as PCAF_RECOVER, or PCAF_FORCE=true, with which those of other images "
-			  "are left alone", m->images, job.images);
-	if (m->shared_file != job.config.shared_file)
-		error_set(e, MPI_ERR_ARG, "the coarrays in PCAF_PATH were made with PCAF_SHAREDFILE=%s: it must be so again",
-			  m->shared_file ? "true" : "false");
-}
-
-/* What an entry is of at this image, as far as the common moment is concerned: one that no sync has reached yet is of that
- * before it came. */
-static uint64_t epoch_of(const struct entry *x, const struct holding *h)
-{
-	uint64_t before = x->since ? x->since - 1 : 0;
-
-	return h->there && h->epoch > before ? h->epoch : before;
-}
-
-/* All images find the newest moment that all have, and go back to it. */
-static void agree(const struct manifest *m, struct error *e)
-{
-	struct holding *held = calloc(m->n + 1, sizeof(*held));
-	uint64_t mine = NO_EPOCH, newest = 0, common;
-	bool had_part = job.image <= m->images;
-	int behind;
-
-	if (!held)
-		lacks_memory(e);
-	for (size_t i = 0; i < m->n && had_part && e->class == MPI_SUCCESS; i++) {
-		const struct entry *x = &m->entries[i];
-
-		if (x->small || x->state != ENTRY_LIVE)
-			continue;
-		store_look(&job.store, x, &held[i], e);
-		mine = epoch_of(x, &held[i]) < mine ? epoch_of(x, &held[i]) : mine;
-		newest = held[i].epoch > newest ? held[i].epoch : newest;
-		if (x->order == ENTRY_POOL && held[i].there)
-			job.pool_epoch = held[i].epoch;
-	}
-	PMPI_Allreduce(&mine, &common, 1, MPI_UINT64_T, MPI_MIN, job.comm);
-	PMPI_Allreduce(MPI_IN_PLACE, &newest, 1, MPI_UINT64_T, MPI_MAX, job.comm);
-	job.epoch = !job.config.consistent || common == NO_EPOCH ? newest : common;
-	behind = mine == common ? job.image : job.images + 1;
-	PMPI_Allreduce(MPI_IN_PLACE, &behind, 1, MPI_INT, MPI_MIN, job.comm);
-	job_check(job.comm, e);
-	for (size_t i = 0; i < m->n && job.config.consistent; i++) {
-		if (held[i].there && held[i].epoch > job.epoch)
-			store_go_back(&job.store, &m->entries[i], &held[i], job.epoch, behind, e);
-	}
-	job.pool_epoch = job.pool_epoch > job.epoch ? job.epoch : job.pool_epoch;
-	job_check(job.comm, e);
-	/* All have that moment now. Files that are plain say what it was until the first sync: see forget_changes. */
-	for (size_t i = 0; i < m->n && had_part; i++) {
-		if (m->entries[i].state == ENTRY_LIVE)
-			store_apply(&job.store, &m->entries[i], e);
-	}
-	job_check(job.comm, e);
-	free(held);
-}
-
-static void take_over(struct error *e)
-{
-	char path[MANIFEST_PATH], *text;
-	struct manifest *m = &job.manifest;
-	const char *wrong;
-
-	manifest_path(path, &job.store.names);
-	if (job.image == 1)
-		check_prefixes(e);
-	text = job.image == 1 && e->class == MPI_SUCCESS ? read_text(path, e) : NULL;
-	job_check(job.comm, e);
-	text = share_text(text, e);
-	if (text) {
-		wrong = manifest_read(m, text);
-		if (wrong)
-			error_set(e, MPI_ERR_IO, "%s", wrong);
-		if (e->class == MPI_SUCCESS)
-			compare(m, e);
-		job_check(job.comm, e);
-		agree(m, e);
-		job.restart = job.epoch;
-		if (job.restart && job.config.report && job.image == 1)
-			fprintf(stderr, "ummap-coarray: going on from sync %" PRIu64 "\n", job.restart);
-	}
-	free(text);
-	for (size_t i = 0; i < m->n; i++) {
-		if (m->entries[i].state == ENTRY_LIVE && m->entries[i].order != ENTRY_POOL)
-			m->entries[i].state = ENTRY_PARKED;
-	}
-	own_name(m->program);
-	m->images = job.images;
-	m->shared_file = job.config.shared_file;
-	m->next_id = m->next_id ? m->next_id : 1;
-	store_clear(&job.store, m->next_id);
-	job.changed = true;
+	error_errno(e, ENOMEM, "cannot list the coarrays: %s", strerror(ENOMEM));
 }
 
 void job_begin(MPI_Comm comm)
@@ -281,7 +82,7 @@ void job_begin(MPI_Comm comm)
 	store_open(&job.store, &job.config, job.image, &e);
 	job_check(comm, &e);
 	if (!job.config.unlink)
-		take_over(&e);
+		restart_begin(&e);
 }
 
 /* ---- Entries ---- */
@@ -335,7 +136,7 @@ static struct entry *new_entry(unsigned order, size_t size, bool small, struct e
 		store_remove(&job.store, &x);
 	entry = manifest_add(&job.manifest, &x);
 	if (!entry)
-		lacks_memory(e);
+		job_lacks_memory(e);
 	return entry;
 }
 
@@ -397,7 +198,7 @@ static void take_cover_off(struct coarray *c)
 		store_cover(&job.store, manifest_find(&job.manifest, c->order), c->base, false, &e);
 		memcpy(c->base, stored, c->size);
 	} else {
-		lacks_memory(&e);
+		job_lacks_memory(&e);
 	}
 	free(stored);
 	job_check(MPI_COMM_SELF, &e);
@@ -470,15 +271,25 @@ void job_bring_back(void)
 
 /* ---- Syncs ---- */
 
-static void write_manifest(struct error *e)
+void job_replace_manifest(const char *path, const char *text, struct error *e)
 {
-	char path[MANIFEST_PATH], *text = manifest_write(&job.manifest);
-	int err;
+	int err = text ? manifest_replace(path, text) : -ENOMEM;
 
-	manifest_path(path, &job.store.names);
-	err = text ? manifest_replace(path, text) : -ENOMEM;
 	if (err)
-		error_errno(e, -err, "the manifest %s cannot be written: %s", path, strerror(-err));
+		error_errno(e, -err, "cannot write the manifest '%s': %s", path, strerror(-err));
+}
+
+void job_write_manifest(struct error *e)
+{
+	char path[MANIFEST_PATH], *text;
+
+	job.manifest.sync = job.epoch + 1;
+	text = manifest_write(&job.manifest);
+	manifest_path(path, &job.store.names);
+	if (job.image == 1)
+		job_replace_manifest(path, text, e);
+	manifest_copy(path, &job.store.names, job.image);
+	job_replace_manifest(path, text, e);
 	free(text);
 }
 
@@ -535,8 +346,8 @@ void job_sync(void)
 {
 	struct error e = { 0 };
 
-	if (job.image == 1 && job.changed)
-		write_manifest(&e);
+	if (job.changed)
+		job_write_manifest(&e);
 	if (e.class == MPI_SUCCESS)
 		sync_own(job.epoch + 1, &e);
 	job_check(job.comm, &e);
@@ -578,8 +389,7 @@ void job_move(struct coarray *c, const char *path)
 	job_sync();
 	x = manifest_find(&job.manifest, c->order);
 	strcpy(x->folder, after.folder);
-	if (job.image == 1)
-		write_manifest(&e);
+	job_write_manifest(&e);
 	job_check(job.comm, &e);
 	store_remove(&job.store, &before);
 	/* Nobody goes on, and dies, while another has its old files still: no later run would look for them. */
@@ -596,8 +406,8 @@ static void rest(void)
 	if (job.pool && umunmap(job.pool, job.config.consistent ? 0 : 1) < 0)
 		error_errno(&e, errno, "%s", umerrormsg());
 	job.pool = NULL;
-	if (job.image == 1 && job.changed && !job.config.unlink)
-		write_manifest(&e);
+	if (job.changed && !job.config.unlink)
+		job_write_manifest(&e);
 	/* Of what this run has not asked for. */
 	for (size_t i = 0; i < job.manifest.n; i++)
 		store_apply(&job.store, &job.manifest.entries[i], &e);

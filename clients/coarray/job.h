@@ -4,7 +4,7 @@
 #define COARRAY_JOB_H
 
 #include "coarray/config.h"
-#include "coarray/manifest.h"
+#include "window/manifest.h"
 #include "coarray/store.h"
 #include "pmpi/error.h"
 
@@ -54,6 +54,13 @@ void job_begin(MPI_Comm comm);
 void job_check(MPI_Comm comm, const struct error *e);
 /* The same for what MPI returns to all. */
 void job_check_code(int code);
+
+void job_lacks_memory(struct error *e);
+/* Replaces one file of the manifest's text; NULL is an error, too. */
+void job_replace_manifest(const char *path, const char *text, struct error *e);
+/* Makes the manifest, and this image's copy of it, durable. The caller checks the error at all
+ * images. */
+void job_write_manifest(struct error *e);
 
 /* The entry for a coarray of that size, for now: that of an earlier run, or a new one. `earlier`: the former. */
 struct entry *job_enter(unsigned order, size_t size, bool *earlier);

@@ -18,13 +18,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <ummap.h>
 #include <unistd.h>
 
 #define URI (8 * CONFIG_TEXT)
-/* That which is common, and one more. */
-#define KEEP 2
 /* For how long images of a job that was killed may go on. */
 #define LOCK_TRIES 100
 #define LOCK_PAUSE 50000000
@@ -173,8 +172,9 @@ static void choose_driver(struct store *s, struct error *e)
 
 void store_open(struct store *s, const struct config *config, int image, struct error *e)
 {
-	*s = (struct store){ .config = config, .image = image, .keep = KEEP, .lock = -1 };
+	*s = (struct store){ .config = config, .image = image, .keep = MOMENT_KEEP, .lock = -1 };
 	s->names.shared = config->shared_file;
+	s->names.temporary = config->unlink;
 	strcpy(s->names.folder, config->path);
 	strcpy(s->names.prefix, config->prefix);
 	lock(s, e);
@@ -186,18 +186,10 @@ void store_open(struct store *s, const struct config *config, int image, struct 
 
 static char *map(const struct store *s, const struct entry *entry, const char *key, int prot, struct error *e)
 {
-	struct ummap_attr attr = UMMAP_ATTR_INIT;
 	char uri[2 * URI];
-	void *base;
 
 	make_uri(s, entry, key, uri);
-	/* What is mapped here are scattered bytes: trailers, and small coarrays. */
-	attr.seg_size = (size_t)sysconf(_SC_PAGESIZE);
-	attr.flags = prot & PROT_WRITE ? UMMAP_CREATE : 0;
-	if (ummap_open(uri, entry_room(entry), (off_t)entry->at, prot, &attr, &base) == 0)
-		return base;
-	error_errno(e, errno, "%s", umerrormsg());
-	return NULL;
+	return moment_map(uri, entry, prot, e);
 }
 
 char *store_map(const struct store *s, const struct entry *entry, struct error *e)
@@ -231,8 +223,7 @@ void store_cover(const struct store *s, const struct entry *entry, char *base, b
 
 void store_look(const struct store *s, const struct entry *entry, struct holding *h, struct error *e)
 {
-	char path[MANIFEST_PATH], log[MANIFEST_PATH], *base;
-	struct trailer t;
+	char path[MANIFEST_PATH], log[MANIFEST_PATH], uri[2 * URI];
 
 	*h = (struct holding){ 0 };
 	file_path(s, entry, path);
@@ -243,31 +234,22 @@ void store_look(const struct store *s, const struct entry *entry, struct holding
 		error_set(e, MPI_ERR_IO, "%s is left of a job that was killed: PCAF_CONSISTENT must be \"true\", as it was then", log);
 		return;
 	}
-	base = map(s, entry, "", PROT_READ, e);
-	if (!base)
-		return;
-	t = *entry_trailer(base, entry);
-	h->there = entry_is_whole(entry, &t);
-	h->epoch = t.epoch;
-	if (s->config->consistent && umepoch(base, &h->oldest, &h->newest) < 0)
-		error_errno(e, errno, "%s", umerrormsg());
-	umunmap(base, 0);
+	make_uri(s, entry, "", uri);
+	moment_look(uri, entry, s->config->consistent, h, e);
 }
 
 void store_go_back(const struct store *s, const struct entry *entry, const struct holding *h, uint64_t epoch, int behind,
 		   struct error *e)
 {
-	uint64_t steps = h->epoch - epoch;
-	char key[40], path[MANIFEST_PATH], *base;
+	char key[MOMENT_KEY + 1] = "&", path[MANIFEST_PATH], *base;
 
-	if (steps > h->newest - h->oldest) {
+	if (!moment_key(h, epoch, key + 1)) {
 		file_path(s, entry, path);
 		error_set(e, MPI_ERR_IO, "%s has syncs %" PRIu64 " to %" PRIu64 ", and a file of image %d, which may be missing, "
 			  "only %" PRIu64 ": there is no common moment to go back to; bring that file back, or take another folder",
 			  path, h->epoch - (h->newest - h->oldest), h->epoch, behind, epoch);
 		return;
 	}
-	snprintf(key, sizeof(key), "&wal.epoch=%" PRIu64, h->newest - steps);
 	base = map(s, entry, key, PROT_READ | PROT_WRITE, e);
 	if (base)
 		umunmap(base, 0);
@@ -339,19 +321,49 @@ void store_remove(const struct store *s, const struct entry *entry)
 		unlink(path);
 }
 
+/* Whether the name is that of a file of this image, of a coarray with this ID or a later one. Where
+ * an image has one file for all, a name with a number is only that of a log: "a1_2.win" may be the
+ * file of the image 2 of coarrays with the prefix "a1_". */
+static bool is_own_file(const struct store *s, const char *name, unsigned id)
+{
+	char first[CONFIG_TEXT + 20], *end;
+
+	snprintf(first, sizeof(first), "%s%d_", s->config->prefix, s->image);
+	return strncmp(name, first, strlen(first)) == 0 &&
+	       strtoul(name + strlen(first), &end, 10) >= id &&
+	       ((!s->config->shared_file && strcmp(end, ".win") == 0) ||
+		strcmp(end, ".win.wal") == 0);
+}
+
+bool store_has_files(const struct store *s, char name[NAME_MAX + 1])
+{
+	DIR *folder = opendir(s->config->path);
+	char shared[CONFIG_TEXT + 20];
+	struct dirent *file;
+	struct stat st;
+	bool found = false;
+
+	snprintf(shared, sizeof(shared), "%s%d.win", s->config->prefix, s->image);
+	while (folder && !found && (file = readdir(folder))) {
+		if (!is_own_file(s, file->d_name, 0) &&
+		    !(s->config->shared_file && strcmp(file->d_name, shared) == 0))
+			continue;
+		strcpy(name, file->d_name);
+		found = fstatat(dirfd(folder), name, &st, 0) == 0 && st.st_size > 0;
+	}
+	if (folder)
+		closedir(folder);
+	return found;
+}
+
 void store_clear(const struct store *s, unsigned id)
 {
 	DIR *folder = opendir(s->config->path);
-	char first[CONFIG_TEXT + 20], path[MANIFEST_PATH];
+	char path[MANIFEST_PATH];
 	struct dirent *file;
 
-	snprintf(first, sizeof(first), "%s%d_", s->config->prefix, s->image);
 	while (folder && (file = readdir(folder))) {
-		const char *number = file->d_name + strlen(first);
-		char *end;
-
-		if (strncmp(file->d_name, first, strlen(first)) != 0 || strtoul(number, &end, 10) < id ||
-		    (strcmp(end, ".win") != 0 && strcmp(end, ".win.wal") != 0))
+		if (!is_own_file(s, file->d_name, id))
 			continue;
 		snprintf(path, sizeof(path), "%s/%s", s->config->path, file->d_name);
 		unlink(path);

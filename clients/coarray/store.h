@@ -4,9 +4,11 @@
 #define COARRAY_STORE_H
 
 #include "coarray/config.h"
-#include "coarray/manifest.h"
+#include "window/manifest.h"
+#include "window/moment.h"
 #include "pmpi/error.h"
 
+#include <limits.h>
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,13 +20,6 @@ struct store {
 	char driver[CONFIG_TEXT];    /* without wal+ */
 	int keep;                    /* how many syncs a log keeps */
 	int lock;                    /* a descriptor */
-};
-
-/* Where a coarray's last state is, and how far back its store can go. */
-struct holding {
-	bool there;                  /* a sync has reached it */
-	uint64_t epoch;              /* of the job */
-	uint64_t oldest, newest;     /* of the log */
 };
 
 /* Keeps other jobs out. */
@@ -49,6 +44,9 @@ char *store_map(const struct store *s, const struct entry *entry, struct error *
 void store_move(const struct store *s, const struct entry *entry, char *base, struct error *e);
 /* Of the engine `kernel`: what is stored to its memory goes to a copy of its own, or to the file again, without that. */
 void store_cover(const struct store *s, const struct entry *entry, char *base, bool cover, struct error *e);
+/* Whether the folder has files that this image would overwrite, and that are not empty. *name: of
+ * the first one found. */
+bool store_has_files(const struct store *s, char name[NAME_MAX + 1]);
 /* Removes this image's files with that ID and later ones: of a job that was killed before any sync had them. */
 void store_clear(const struct store *s, unsigned id);
 /* Before a new one is made there: whatever an earlier job has left. */

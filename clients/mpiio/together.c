@@ -12,6 +12,7 @@
 #include "mpiio/shareio.h"
 #include "pmpi/pmpi.h"
 #include "transport/engine.h"
+#include "window/consistent.h"
 #include "window/shared.h"
 #include "window/versioned.h"
 #include "window/window.h"
@@ -458,6 +459,10 @@ static void sync_window(struct window *w, bool skip, struct error *e)
 {
 	const struct region *region = w->region && w->region->stored_len ? w->region : NULL;
 
+	if (region && region->consistent) {
+		consistent_sync(w->comm, w->region, e);
+		return;
+	}
 	if (!w->shared && !w->versioned && !w->alone) {
 		collective_sync(w->comm, region ? region->stored : NULL, region ? region->stored_len : 0, skip, e);
 		return;
@@ -473,18 +478,27 @@ static void sync_window(struct window *w, bool skip, struct error *e)
 
 /* ---- The calls ---- */
 
-int ummpi_sync_all(MPI_Comm comm, void *addr)
+static void sync_others(MPI_Comm comm, void *addr, const struct region *region, struct error *e)
 {
-	const struct region *region = addr ? region_find(addr) : NULL;
-	struct error e = { 0 };
-
 	/* The part of it that is in storage, if any. */
 	if (region)
-		collective_sync(comm, region->stored_len ? region->stored : NULL, region->stored_len, false, &e);
+		collective_sync(comm, region->stored_len ? region->stored : NULL,
+				region->stored_len, false, e);
 	else
-		collective_sync(comm, addr, 0, false, &e);
-	if (e.class == MPI_SUCCESS)
-		versioned_commit(comm, region ? region->versioned : NULL, &e);
+		collective_sync(comm, addr, 0, false, e);
+	if (e->class == MPI_SUCCESS)
+		versioned_commit(comm, region ? region->versioned : NULL, e);
+}
+
+int ummpi_sync_all(MPI_Comm comm, void *addr)
+{
+	struct region *region = addr ? region_find(addr) : NULL;
+	struct error e = { 0 };
+
+	if (consistent_is_whole(comm, region ? region->consistent : NULL, &e))
+		consistent_sync(comm, region, &e);
+	else if (e.class == MPI_SUCCESS)
+		sync_others(comm, addr, region, &e);
 	return e.class == MPI_SUCCESS ? MPI_SUCCESS : error_tell_comm(comm, &e);
 }
 

@@ -175,7 +175,8 @@ static void take_offers(struct shm *shm, const struct region *region, int rank, 
 		shm->peers[i].unit = offers[i].unit;
 		shm->peers[i].size = offers[i].size;
 		if (i == rank) {
-			reach_self(&shm->peers[i], region->base, region->size);
+			/* Behind the window, its file may have a trailer. */
+			reach_self(&shm->peers[i], region->base, offers[i].size);
 			continue;
 		}
 		map_offer(&shm->peers[i], &offers[i]);

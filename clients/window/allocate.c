@@ -5,6 +5,7 @@
  */
 #include "pmpi/pmpi.h"
 #include "transport/engine.h"
+#include "window/consistent.h"
 #include "window/shared.h"
 #include "window/versioned.h"
 #include "window/window.h"
@@ -108,9 +109,21 @@ static void open_object(struct window *w, size_t size, const struct hints *h, MP
 		w->region->versioned = w->versioned;
 }
 
+/* The file has a trailer behind the part. */
+static void open_consistent(struct window *w, struct consistent *c, const struct hints *h,
+			    struct error *e)
+{
+	w->region = region_open(consistent_room(c), h, e);
+	if (w->region)
+		w->region->consistent = c;
+	else
+		free(c);
+}
+
 static struct window *open_window(MPI_Aint size, struct hints *h, MPI_Comm comm, struct part *parts, struct error *e)
 {
 	struct window *w = window_new(MPI_WIN_FLAVOR_ALLOCATE);
+	struct consistent *c = NULL;
 
 	if (h->type == TYPE_NONE)
 		h->type = TYPE_MEMORY;
@@ -124,7 +137,17 @@ static struct window *open_window(MPI_Aint size, struct hints *h, MPI_Comm comm,
 		error_set(e, MPI_ERR_SIZE, "the size of the window is %ld: it must not be negative", (long)size);
 	else if (*h->object)
 		open_object(w, (size_t)size, h, comm, e);
-	else
+	if (h->consistent)
+		c = consistent_open(h, (size_t)size, comm, e);
+	/* All ranks have that error already. */
+	if (h->consistent && !c) {
+		if (w)
+			window_abandon(w);
+		return NULL;
+	}
+	if (c)
+		open_consistent(w, c, h, e);
+	else if (e->class == MPI_SUCCESS && !*h->object)
 		w->region = region_open((size_t)size, h, e);
 	if (e->class == MPI_SUCCESS)
 		transport_check(w->region->hints.engine, e);

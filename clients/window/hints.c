@@ -307,6 +307,7 @@ static const struct hint {
 	{ "storage_alloc_fencesync", &flag, FIELD(fencesync), "\"true\" or \"false\"" },
 	{ "storage_alloc_engine", &engine, FIELD(engine), "\"auto\", \"segv\", \"uffd\", \"sigbus\" or \"kernel\"" },
 	{ "storage_alloc_writers", &flag, FIELD(writers), "\"true\" or \"false\"" },
+	{ "storage_alloc_consistent", &flag, FIELD(consistent), "\"true\" or \"false\"" },
 	{ "storage_alloc_local", &flag, FIELD(local), "\"true\" or \"false\"" },
 	{ "storage_alloc_winsync", &winsync, FIELD(winsync), "\"memory\" or \"storage\"" },
 	{ "access_style", &style, FIELD(access_style), "a list of read_once, write_once, read_mostly, write_mostly, "
@@ -400,10 +401,18 @@ static void expand_name(struct hints *h, int rank, struct error *e)
 /* An object is a store of files' kind behind a driver of ours. What is only for files, or for other drivers, it cannot have. */
 static void take_object(struct hints *h, struct error *e)
 {
-	const struct { const char *name; bool there; } files[] = {
-		{ "storage_alloc_filename", *h->filename }, { "storage_alloc_driver", *h->driver }, { "storage_alloc_offset", h->offset },
-		{ "storage_alloc_unlink", h->unlink }, { "storage_alloc_stripe", h->stripe }, { "storage_alloc_writers", h->writers },
+	const struct {
+		const char *name;
+		bool there;
+	} files[] = {
+		{ "storage_alloc_filename", *h->filename },
+		{ "storage_alloc_driver", *h->driver },
+		{ "storage_alloc_offset", h->offset },
+		{ "storage_alloc_unlink", h->unlink },
+		{ "storage_alloc_stripe", h->stripe },
+		{ "storage_alloc_writers", h->writers },
 		{ "storage_alloc_engine = kernel", h->engine == ENGINE_KERNEL },
+		{ "storage_alloc_consistent", h->consistent },
 	};
 
 	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
@@ -415,6 +424,35 @@ static void take_object(struct hints *h, struct error *e)
 	h->type = TYPE_STORAGE;
 	strcpy(h->driver, VERSIONED_DRIVER);
 	strcpy(h->filename, h->object);
+}
+
+/* A moment of all ranks has all bytes of all parts, each in a file of its own behind wal+. */
+static void check_consistent(const struct hints *h, struct error *e)
+{
+	const char *env = secure_getenv("UMMAP_DRIVER");
+	const char *driver = *h->driver ? h->driver : env ? env : "";
+	const struct {
+		const char *name;
+		bool there;
+	} others[] = {
+		{ "storage_alloc_offset", h->offset },
+		{ "storage_alloc_factor", h->factor != 0 },
+		{ "storage_alloc_unlink", h->unlink },
+		{ "storage_alloc_writers", h->writers },
+		{ "storage_alloc_engine = kernel", h->engine == ENGINE_KERNEL },
+		{ "the driver mpiio", hints_by_mpiio(h) },
+		{ "storage_alloc_winsync = storage", h->winsync == WINSYNC_STORAGE },
+		{ "a driver with a wal+ of its own",
+		  strncmp(driver, "wal+", 4) == 0 || strstr(driver, "+wal+") },
+	};
+
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
+		if (others[i].there)
+			error_set(e, MPI_ERR_INFO_VALUE,
+				  "cannot use storage_alloc_consistent with %s. Try to leave one "
+				  "of them out",
+				  others[i].name);
+	}
 }
 
 void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct error *e)
@@ -434,9 +472,13 @@ void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct 
 	}
 	for (size_t i = 1; i < TABLE_SIZE && h->type >= TYPE_STORAGE; i++)
 		read_hint(&table[i], h, info, e);
+	if (h->type == TYPE_STORAGE && h->consistent)
+		check_consistent(h, e);
 	/* What is in a file that goes with the window, nobody will read again. */
 	if (h->winsync == WINSYNC_DEFAULT)
-		h->winsync = h->nameless || (h->unlink && h->discard) ? WINSYNC_MEMORY : WINSYNC_STORAGE;
+		h->winsync = h->nameless || h->consistent || (h->unlink && h->discard)
+				     ? WINSYNC_MEMORY
+				     : WINSYNC_STORAGE;
 	if (h->type == TYPE_OBJECT)
 		take_object(h, e);
 	else
@@ -461,6 +503,7 @@ struct common {
 	int64_t failed;           /* ranks - rank; 0: it has not */
 	int64_t storage, fencesync;
 	int64_t object, file;     /* it wants an object window; it wants none */
+	int64_t consistent, single; /* it has storage_alloc_consistent; it has not */
 	int64_t stripe, offset;   /* with the driver mpiio; INT64_MIN: without, or without stripes */
 	int64_t unstripe, unoffset; /* the same below zero: that of all is the same if these two are */
 };
@@ -475,6 +518,8 @@ static struct common common_of(const struct hints *h, const struct error *e)
 		.fencesync = h->fencesync,
 		.object = *h->object != '\0',
 		.file = *h->object == '\0',
+		.consistent = h->type == TYPE_STORAGE && h->consistent,
+		.single = h->type != TYPE_STORAGE || !h->consistent,
 		.stripe = mpiio ? (int64_t)h->stripe : INT64_MIN,
 		.unstripe = mpiio ? -(int64_t)h->stripe : INT64_MIN,
 		.offset = striped ? (int64_t)h->offset : INT64_MIN,
@@ -502,6 +547,14 @@ bool hints_agree(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct
 		error_set(e, MPI_ERR_INFO_VALUE, "alloc_type is \"object\", which is for MPI_Win_allocate only");
 	else if (c.object && c.file)
 		error_set(e, MPI_ERR_INFO_VALUE, "alloc_type is \"object\" at some ranks only: it must be at all, or at none");
+	else if (c.consistent && !all)
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use storage_alloc_consistent here: it is for MPI_Win_allocate "
+			  "only");
+	else if (c.consistent && c.single)
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use storage_alloc_consistent at some ranks only. Try to set it "
+			  "at all ranks");
 	else if (c.storage && stripes_differ(&c))
 		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_stripe, and with it storage_alloc_offset, must be the same at "
 			  "all ranks");

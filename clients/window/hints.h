@@ -41,6 +41,7 @@ struct hints {
 	bool storage_first, unlink, discard;
 	bool fencesync;                /* MPI_Win_fence makes durable */
 	bool writers;                  /* others write to the same bytes, too */
+	bool consistent;               /* syncs are moments of all ranks */
 	bool local;                    /* ranks of one machine reach each other's parts without MPI */
 	enum winsync winsync;          /* what MPI_Win_sync does */
 	bool nameless;                 /* filename is a folder: a file that goes with the process */

@@ -9,7 +9,9 @@
 #include "base/memory_calls.h"
 #include "base/size.h"
 #include "transport/engine.h"
+#include "window/consistent.h"
 #include "window/kernel.h"
+#include "window/moment.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -161,8 +163,25 @@ static int open_file(struct region *region, struct error *e)
 	return fd;
 }
 
+const char *region_driver(const struct hints *h)
+{
+	const char *env = secure_getenv("UMMAP_DRIVER");
+
+	return *h->driver ? h->driver : env && *env ? env : "posix";
+}
+
+void region_log_driver(char *to, size_t room, const char *driver, const char *key)
+{
+	size_t scheme = strcspn(driver, ":");
+	const char *keys =
+		driver[scheme] == ':' && driver[scheme + 1] == '?' ? driver + scheme + 2 : "";
+
+	snprintf(to, room, "wal+%.*s:?wal.keep=%d%s%s%s%s", (int)scheme, driver, MOMENT_KEEP,
+		 *key ? "&" : "", key, *keys ? "&" : "", keys);
+}
+
 /* "scheme:?keys" and a path make "scheme:path?keys"; what has a meaning in URIs is encoded. */
-static void make_uri(char *uri, size_t room, const char *driver, const char *path)
+void region_uri(char *uri, size_t room, const char *driver, const char *path)
 {
 	const char *keys = strchr(driver, ':');
 	size_t schemes = keys ? (size_t)(keys - driver) : strlen(driver);
@@ -195,9 +214,11 @@ static int map_uri(const struct region *region, const char *driver, const char *
 {
 	const struct hints *h = &region->hints;
 	off_t offset = (off_t)((h->stripe ? 0 : h->offset) + region->stored_from);
-	char uri[20 * HINT_TEXT];
+	char uri[20 * HINT_TEXT], logged[4 * HINT_TEXT];
 
-	make_uri(uri, sizeof(uri), driver, path);
+	if (h->consistent)
+		region_log_driver(logged, sizeof(logged), driver, "");
+	region_uri(uri, sizeof(uri), h->consistent ? logged : driver, path);
 	if (hints_by_mpiio(h))
 		add_share(uri, sizeof(uri), h);
 	return ummpi_open(uri, region->stored_len, offset, PROT_READ | PROT_WRITE, attr, base);
@@ -431,6 +452,14 @@ void region_sync(const struct region *region, const void *addr, size_t len, stru
 {
 	const char *from = addr, *to = from + len, *stored_end = region->stored + region->stored_len;
 
+	/* A commit of one rank would be newer than the moment of all ranks. */
+	if (region->consistent) {
+		error_set(e, MPI_ERR_ARG,
+			  "cannot make a part of '%s' durable alone: it has "
+			  "storage_alloc_consistent. Try ummpi_sync_all(3)",
+			  region->hints.filename);
+		return;
+	}
 	from = from < region->stored ? region->stored : from;
 	to = to > stored_end ? stored_end : to;
 	if (region->kernel && from < to)
@@ -485,6 +514,7 @@ void region_close(struct region *region)
 	if (region->path)
 		unlink(region->path);
 	free(region->path);
+	free(region->consistent);
 	free(region);
 }
 

@@ -18,6 +18,7 @@ struct object {
 	size_t from, len;
 };
 
+struct consistent;
 struct versioned;
 
 struct region {
@@ -33,9 +34,18 @@ struct region {
 	bool kernel;           /* storage is the kernel's mapping of its file */
 	bool shared;           /* what the library pages can be offered to other processes */
 	struct versioned *versioned; /* of an object window, whose it is; NULL: none */
+	struct consistent *consistent; /* with the hint storage_alloc_consistent; NULL: without */
 	struct hints hints;    /* in use: what was left to us is filled in */
 };
 
+/* The driver that hints, or the environment, ask for. */
+const char *region_driver(const struct hints *h);
+/* The same driver, "scheme:?keys", behind wal+ with a log that keeps commits for a moment of all
+ * ranks, and one more key or "". */
+void region_log_driver(char *to, size_t room, const char *driver, const char *key);
+/* "scheme:?keys" and a path make "scheme:path?keys"; characters with a meaning in URIs are encoded.
+ */
+void region_uri(char *uri, size_t room, const char *driver, const char *path);
 /* NULL with an error, and nothing left behind. */
 struct region *region_open(size_t size, const struct hints *hints, struct error *e);
 /* Makes what is in storage of [addr, addr + len) durable. */

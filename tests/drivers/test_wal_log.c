@@ -5,7 +5,7 @@
  */
 #include <criterion/criterion.h>
 
-#include "drivers/wal_log.h"
+#include "drivers/wal.h"
 #include "common.h"
 
 #define EPOCH 40   /* of the store */
@@ -220,4 +220,127 @@ Test(wal_log, what_is_damaged_later_does_not_go_home)
 		check(pread(fd, &byte, 1, WAL_BLOCK + 9) == (damaged == 2) && (damaged < 2 || byte == 1));
 		close(fd);
 	}
+}
+
+static void write_all_blocks(const struct ummap_driver *driver, void *h, size_t blocks, int value)
+{
+	static char bytes[100 * WAL_BLOCK];
+
+	memset(bytes, value, sizeof(bytes));
+	check(blocks <= 100 && driver->write(h, bytes, blocks * WAL_BLOCK, 0) == 0);
+}
+
+static void check_bytes_of_store(size_t blocks, int value)
+{
+	static char bytes[WAL_BLOCK];
+	int fd = open(store, O_RDONLY | O_CLOEXEC);
+
+	for (size_t i = 0; i < blocks; i++)
+		check(read(fd, bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes) &&
+		      bytes[0] == value && bytes[WAL_BLOCK - 1] == value);
+	close(fd);
+}
+
+/* Which records there are, and where, is seen by who opens the store now, as after a kill. */
+static void check_epoch(uint64_t epoch, size_t blocks, int value)
+{
+	struct ummap_driver driver = { .struct_size = sizeof(driver) };
+	struct ummap_geom geom;
+	static char bytes[WAL_BLOCK];
+	char from[350], uri[800];
+	void *h;
+	int log = open(path, O_RDONLY | O_CLOEXEC),
+	    copy = open((snprintf(from, sizeof(from), "%s.copy", path), from),
+			O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	check(log >= 0 && copy >= 0);
+	for (ssize_t n; (n = read(log, bytes, sizeof(bytes))) > 0;)
+		check(write(copy, bytes, (size_t)n) == n);
+	close(log);
+	close(copy);
+	snprintf(uri, sizeof(uri), "wal+posix:%s?wal.path=%s&wal.epoch=%" PRIu64, store, from,
+		 epoch);
+	check(ummap_driver_open(uri, 0, &driver, &h, &geom) == 0, "%s", umerrormsg());
+	for (size_t i = 0; i < blocks; i++) {
+		check(driver.read(h, bytes, sizeof(bytes), i * WAL_BLOCK) == 0);
+		check(bytes[0] == value && memcmp(bytes, bytes + 1, sizeof(bytes) - 1) == 0,
+		      "block %zu of epoch %" PRIu64, i, epoch);
+	}
+	check(driver.close(h) == 0);
+}
+
+/* However many syncs there are, and whichever of them are kept, the file of the log stays within
+ * its bound. */
+Test(wal_log, stays_within_its_bound)
+{
+	static const struct {
+		unsigned keep;
+		size_t blocks;
+	} kinds[] = { { 1, 100 }, { 2, 100 }, { 3, 7 } };
+
+	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
+		struct ummap_driver driver = { .struct_size = sizeof(driver) };
+		struct ummap_geom geom;
+		uint64_t oldest, newest;
+		char uri[400];
+		void *h;
+		int value = 0;
+
+		make_log(&good, NULL, 0);
+		check(truncate(store, (off_t)(kinds[k].blocks * WAL_BLOCK)) == 0);
+		wal_fixed_bound = kinds[k].blocks * WAL_BLOCK * 10;
+		snprintf(uri, sizeof(uri), "wal+posix:%s?wal.keep=%u", store, kinds[k].keep);
+		check(ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) == 0, "%s",
+		      umerrormsg());
+		for (int i = 0; i < 60; i++) {
+			value = i % 100 + 1;
+			write_all_blocks(&driver, h, kinds[k].blocks, value);
+			check(driver.flush(h, 0, UINT64_MAX) == 0);
+			check(log_length() <=
+				      (off_t)(wal_fixed_bound + kinds[k].blocks * WAL_BLOCK + 4096),
+			      "%ju bytes after %d syncs", (uintmax_t)log_length(), i);
+		}
+		check(driver.epoch(h, &oldest, &newest) == 0 && newest == EPOCH + 60 &&
+		      oldest == newest - kinds[k].keep + 1);
+		check(driver.close(h) == 0);
+		wal_fixed_bound = 0;
+		check_bytes_of_store(kinds[k].blocks, value);
+	}
+}
+
+/* Every commit that is kept is there after records have moved, and what is not committed is not. */
+Test(wal_log, keeps_its_commits_when_records_move)
+{
+	struct ummap_driver driver = { .struct_size = sizeof(driver) };
+	struct ummap_geom geom;
+	static char bytes[WAL_BLOCK];
+	char uri[400];
+	void *h;
+
+	make_log(&good, NULL, 0);
+	check(truncate(store, 50 * WAL_BLOCK) == 0);
+	wal_fixed_bound = 500 * WAL_BLOCK;
+	snprintf(uri, sizeof(uri), "wal+posix:%s?wal.keep=3", store);
+	check(ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) == 0, "%s", umerrormsg());
+	for (int i = 1; i <= 12; i++) {
+		write_all_blocks(&driver, h, 50, i);
+		check(driver.flush(h, 0, UINT64_MAX) == 0);
+	}
+	write_all_blocks(&driver, h, 50, 99);
+	/* Passes until the thread finds nothing to do: then it does not touch the files. */
+	while (wal_make_room(h))
+		;
+	check(log_length() < 200 * (off_t)WAL_BLOCK + 10000, "%ju bytes", (uintmax_t)log_length());
+	for (uint64_t epoch = 10; epoch <= 12; epoch++)
+		check_epoch(EPOCH + epoch, 50, (int)epoch);
+	for (uint64_t i = 0; i < 50; i++) {
+		check(driver.read(h, bytes, sizeof(bytes), i * WAL_BLOCK) == 0 && bytes[0] == 99);
+	}
+	check(driver.flush(h, 0, UINT64_MAX) == 0);
+	wal_make_room(h);
+	check_epoch(EPOCH + 12, 50, 12);
+	check_epoch(EPOCH + 13, 50, 99);
+	check(driver.close(h) == 0);
+	wal_fixed_bound = 0;
+	check_bytes_of_store(50, 99);
 }

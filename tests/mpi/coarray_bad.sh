@@ -35,6 +35,67 @@ refuse "has syncs .*, and a file of image $ranks, which may be missing, only 0: 
 mv "$UMMAP_TEST_FOLDER/whole" "$whole"
 runs 'from 3 same 3 field 3' PCAF_PREFIX=whole_ -- 3
 
+# ---- A manifest that is missing ----
+
+runs 'from 0 same 0 field 0' PCAF_PREFIX=lost_ -- 3
+rm "$folder/lost_manifest"
+runs 'from 3 same 3 field 3' PCAF_PREFIX=lost_ -- 3
+grep -q "lost_manifest' is missing; using the copy of image 1" "$out" ||
+	fail "the copy was to be named"
+[ -e "$folder/lost_manifest" ] || fail "the manifest was to be restored"
+rm "$folder/lost_manifest"
+"${program%/tests/mpi/*}/ummap-caf" --prefix lost_ ls "$folder" |
+	grep -q "program ${program##*/}, $ranks images" ||
+	fail "ummap-caf was to find the copy"
+rm "$folder"/lost_*.manifest-copy
+sums() { find "$folder" -name 'lost_*.win' -exec cksum {} + | sort; }
+before=$(sums)
+refuse "lost_[0-9_]*.win' has contents, but 'lost_manifest' and its copies are missing" \
+	PCAF_PREFIX=lost_ -- 3
+# What only serves as memory leaves the files alone.
+runs 'from 0 same 0 field 0' PCAF_PREFIX=lost_ PCAF_UNLINK=true -- 3
+[ "$(sums)" = "$before" ] || fail "files without a manifest were changed"
+runs 'from 0 same 0 field 0' PCAF_PREFIX=lost_ PCAF_FORCE=true -- 3
+runs 'from 3 same 3 field 3' PCAF_PREFIX=lost_ PCAF_UNLINK=false -- 3
+runs 'from 0 same 0 field 0' PCAF_PREFIX=lost_ PCAF_UNLINK=true -- 3
+runs 'from 6 same 6 field 6' PCAF_PREFIX=lost_ -- 3
+# Each image has a folder of its own, as on machines without a common file system. Image 1 loses
+# all that names its files.
+export apart=$UMMAP_TEST_FOLDER/apart
+cat > "$apart" << END
+#!/bin/sh
+export PCAF_PATH=$apart.\${OMPI_COMM_WORLD_RANK:-\$PMI_RANK}
+mkdir -p "\$PCAF_PATH"
+exec "$program" "\$@"
+END
+chmod +x "$apart"
+program=$apart runs 'from 0 same 0 field 0' -- 3 40000 agree
+rm "$apart.0"/*manifest*
+program=$apart runs 'from 3 same 3 field 3' -- 3 40000 agree
+grep -q 'is missing; using the copy of image 2' "$out" ||
+	fail "the copy of another image was to be used"
+rm "$apart".*/*manifest*
+program=$apart refuse 'has contents, but .* and its copies are missing' -- 3 40000 agree
+# Killed before its first sync, a job has stored nothing, and any other may begin there.
+runs 'from 0 same 0 field 0' PCAF_PREFIX=none_ -- 0
+for file in "$folder"/none_*.win; do : > "$file"; done
+rm "$folder"/none_*manifest*
+ranks=$((ranks + 1)) runs 'from 0 same 0 field 0' PCAF_PREFIX=none_ -- 3
+
+# ---- Another program of the same name ----
+
+runs 'from 0 same 0 field 0' PCAF_PREFIX=same_ -- 3
+mkdir "$UMMAP_TEST_FOLDER/same"
+again=$UMMAP_TEST_FOLDER/same/${program##*/}
+cp "${program/bad/kill}" "$again"
+name="\"${program##*/}\" ([0-9]* bytes, build ID [0-9a-f]*)"
+program=$again refuse "are of the program $name, and this is $name" PCAF_PREFIX=same_ -- 3
+# Without symbols, it is the same program.
+if [ "${CAF:-}" != static ]; then
+	strip -o "$again" "$program"
+	program=$again runs 'from 3 same 3 field 3' PCAF_PREFIX=same_ -- 3
+fi
+
 # ---- A program that was removed, or compiled again, since it was started ----
 
 removed=$UMMAP_TEST_FOLDER/removed
@@ -65,10 +126,11 @@ done
 for prefix in run run1_ run11; do
 	runs 'from 1 same 1 field 1' PCAF_PREFIX="$prefix" -- 1
 done
+runs 'from 1 same 1 field 1' PCAF_PREFIX=a1_ PCAF_SHAREDFILE=true -- 1
 
 # While the manifest cannot be replaced, nothing else is: what it names stays where it is.
 mkdir "$folder/OpenCoarrays_manifest.new"
-ranks=1 refuse 'manifest cannot be written: Is a directory' PCAF_FORCE=true -- 3 40000
+ranks=1 refuse "cannot write the manifest '.*OpenCoarrays_manifest': Is a directory" PCAF_FORCE=true -- 3 40000
 rmdir "$folder/OpenCoarrays_manifest.new"
 ranks=1 runs 'from 21 same 21 field 21' -- 3 50000
 

@@ -16,6 +16,27 @@ grep -q '^ummap-cafrun: images have died .* no restarts left' "$out" || fail "th
 cafrun --restarts 3 "$program" || fail "three restarts were to be enough"
 [ "$(grep -c '^ummap-coarray: going on from sync [1-9]' "$out")" -gt 0 ] || fail "what the job goes on from was to be told"
 grep -qw 'steps 60 total 1770 tries 3' "$out" || fail "the result was to be that without failures"
+# A launcher that hangs once, after its images have died. It waits without a child.
+if [ "$mpi" = openmpi ]; then
+	rm -r "$folder"
+	mkdir "$UMMAP_TEST_FOLDER/bin"
+	mkfifo "$UMMAP_TEST_FOLDER/bin/never"
+	cat > "$UMMAP_TEST_FOLDER/bin/mpirun.openmpi" << END
+#!/usr/bin/env bash
+"$(command -v mpirun.openmpi)" "\$@"
+status=\$?
+mkdir "$UMMAP_TEST_FOLDER/bin/once" 2> /dev/null || exit \$status
+exec 3<> "$UMMAP_TEST_FOLDER/bin/never"
+while :; do read -r line <&3; done
+END
+	chmod +x "$UMMAP_TEST_FOLDER/bin/mpirun.openmpi"
+	PATH=$UMMAP_TEST_FOLDER/bin:$PATH cafrun --restarts 3 "$program" ||
+		fail "a launcher that hangs was to be ended"
+	grep -q '^ummap-cafrun: mpirun.openmpi (process [0-9]*) has not ended within 30 seconds after its images: ending it' "$out" ||
+		fail "the end of the launcher was to be told"
+	grep -qw 'steps 60 total 1770 tries 3' "$out" ||
+		fail "the result was to be that without failures"
+fi
 # By itself: also with the exit status that signals have, or more than there are.
 for end in 'error 7' 'error 9' 'error 137' 'error 200' 'stop 9' 'stop 139'; do
 	rm -r "$folder"

@@ -26,7 +26,7 @@ refused 'the copy has 4 bytes, and coarray [0-9]* of the run in PCAF_RECOVER 240
 refused 'the array is no coarray' -- array
 refused 'PCAF_RECOVER must be the folder of an earlier run' PCAF_RECOVER= -- none
 refused 'is the same folder as PCAF_PATH' PCAF_RECOVER="$second" -- none
-refused 'PCAF_RECOVER: .*manifest: No such file' PCAF_RECOVER="$UMMAP_TEST_FOLDER" -- none
+refused "PCAF_RECOVER: cannot read the manifest '.*manifest': No such file" PCAF_RECOVER="$UMMAP_TEST_FOLDER" -- none
 
 # Nothing has changed there: the run goes on.
 ranks=$before

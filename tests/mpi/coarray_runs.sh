@@ -39,13 +39,13 @@ if [ "${CAF:-}" = static ]; then program=$UMMAP_TEST_FOLDER/bare refuse 'cannot 
 
 # What does not match what is there.
 cp "$program" "$UMMAP_TEST_FOLDER/other"
-program=$UMMAP_TEST_FOLDER/other refuse "are of the program \"$(basename "$program")\", and this is \"other\""
+program=$UMMAP_TEST_FOLDER/other refuse "are of the program \"$(basename "$program")\" (.*), and this is \"other\""
 ranks=$((ranks + 1)) refuse "of a run with $ranks images, and this one has $((ranks + 1))"
 mkdir "$UMMAP_TEST_FOLDER/changed"
 cp "${program/runs/kill}" "$UMMAP_TEST_FOLDER/changed/$(basename "$program")"
-program=$UMMAP_TEST_FOLDER/changed/$(basename "$program") refuse 'coarray [0-9]* has [0-9]* bytes, and that in PCAF_PATH has' -- 1
+program=$UMMAP_TEST_FOLDER/changed/$(basename "$program") refuse 'are of the program .*, and this is' -- 1
 sed -i.right 's/^images.*/images 7/' "$folder"/OpenCoarrays_manifest
-refuse 'the manifest is damaged'
+refuse "cannot use the manifest '.*': its contents do not have its checksum"
 mv "$folder"/OpenCoarrays_manifest.right "$folder"/OpenCoarrays_manifest
 
 # A folder that another job has, and one that nobody can write to.

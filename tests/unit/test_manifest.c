@@ -5,13 +5,17 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include "clients/coarray/manifest.c"
+#include "clients/window/manifest.c"
 
 #include "common.h"
 
 static struct manifest sample(void)
 {
-	struct manifest m = { .program = "a program", .images = 3, .next_id = 4, .shared_file = true };
+	struct manifest m = { .program = { "a program", 16384, "0123abcd" },
+			      .sync = 9,
+			      .images = 3,
+			      .next_id = 4,
+			      .shared_file = true };
 	struct entry pool = { .order = ENTRY_POOL, .id = 1, .size = 1 << 20, .since = 1 };
 	struct entry far = { .order = 2, .id = 3, .size = 100000, .at = 65536, .since = 7, .state = ENTRY_PARKED,
 			     .type = "real 8", .folder = "/a folder" };
@@ -28,12 +32,42 @@ Test(manifest, is_read_as_it_was_written)
 	struct entry *far;
 
 	check(!manifest_read(&again, text), "%s", text);
-	check(strcmp(again.program, "a program") == 0 && again.images == 3 && again.next_id == 4 && again.shared_file);
+	check(strcmp(again.program.name, "a program") == 0 && again.program.size == 16384);
+	check(strcmp(again.program.build, "0123abcd") == 0 && again.sync == 9);
+	check(again.images == 3 && again.next_id == 4 && again.shared_file);
 	check(again.n == 2, "what is doomed is not in it");
 	check(manifest_find(&again, ENTRY_POOL)->size == 1 << 20 && !*manifest_find(&again, ENTRY_POOL)->folder);
 	far = manifest_find(&again, 2);
 	check(far && far->id == 3 && far->at == 65536 && far->since == 7 && far->state == ENTRY_PARKED);
 	check(strcmp(far->type, "real 8") == 0 && strcmp(far->folder, "/a folder") == 0);
+	free(text);
+}
+
+Test(manifest, of_an_older_version_is_read)
+{
+	static const char lines[] =
+		"coarrays 1\nprogram a program\nimages 3\nnext 4\nfile each\n"
+		"coarray 2 id 3 live mapped size 100 at 0 since 7 type real 8\n";
+	char text[400];
+	struct manifest m;
+
+	snprintf(text, sizeof(text), "%scheck %016" PRIx64 "\n", lines,
+		 (uint64_t)XXH3_64bits(lines, strlen(lines)));
+	check(!manifest_read(&m, text));
+	check(strcmp(m.program.name, "a program") == 0 && m.program.size == 0 &&
+	      !*m.program.build && m.sync == 0);
+	check(m.images == 3 && m.next_id == 4 && !m.shared_file && m.n == 1 &&
+	      manifest_find(&m, 2)->since == 7);
+}
+
+Test(manifest, without_a_build_id_or_entries_is_read)
+{
+	struct manifest m = { .program = { .name = "p", .size = 1 }, .images = 1, .next_id = 1 },
+			again;
+	char *text = manifest_write(&m);
+
+	check(!manifest_read(&again, text), "%s", text);
+	check(again.n == 0 && !*again.program.build);
 	free(text);
 }
 

@@ -57,7 +57,8 @@ static const char *const states[] = { "live", "parked", "ended", "doomed" };
 
 static void ls(void)
 {
-	printf("program %s, %d images, sync %" PRIu64 "\n", m->program, m->images, found.epoch);
+	printf("program %s, %d images, sync %" PRIu64 "\n", m->program.name, m->images,
+	       found.epoch);
 	for (unsigned order = 1; order <= m->next_id; order++) {
 		const struct entry *x = manifest_find(m, order);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What is in a folder of coarrays: the manifest, which says which program has left them, with how many images, and what they
- * are; and the trailers of those that are mapped. Knows nothing of MPI: ummap-caf(1) reads the same.
+ * The manifest of a folder of coarrays, or of a window's file: the program that made them, the
+ * number of images (ranks), and their entries; and the trailers of mapped entries. Makes no MPI
+ * calls: ummap-caf(1) reads manifests, too.
  */
-#ifndef COARRAY_MANIFEST_H
-#define COARRAY_MANIFEST_H
+#ifndef WINDOW_MANIFEST_H
+#define WINDOW_MANIFEST_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,10 +53,20 @@ struct trailer *entry_trailer(char *base, const struct entry *entry);
 bool entry_is_whole(const struct entry *entry, const struct trailer *t);
 void entry_stamp(char *base, const struct entry *entry, uint64_t epoch);
 
-#define MANIFEST_PROGRAM 256
+#define PROGRAM_NAME 256
+#define PROGRAM_BUILD 65
+
+/* The identity of the program that a manifest belongs to. */
+struct program {
+	char name[PROGRAM_NAME];     /* base name of the program's file */
+	uint64_t size;               /* bytes of that file; 0: unknown */
+	char build[PROGRAM_BUILD];   /* build ID in hexadecimal digits; "": none */
+};
 
 struct manifest {
-	char program[MANIFEST_PROGRAM];
+	struct program program;
+	uint64_t sync; /* number of the sync before which this manifest was written; orders copies
+			  by age */
 	int images;
 	unsigned next_id;
 	bool shared_file;
@@ -67,7 +78,8 @@ struct manifest {
 char *manifest_write(const struct manifest *m);
 /* What is wrong with it; NULL: nothing. */
 const char *manifest_read(struct manifest *m, const char *text);
-/* Replaces the file as a whole: it is durable, or the old one is. Returns 0 or a negative errno. */
+/* Replaces the file as a whole: when it returns 0, the new text is durable. Returns a negative
+ * errno on error. */
 int manifest_replace(const char *path, const char *text);
 
 /* Where files are. */
@@ -75,11 +87,14 @@ struct names {
 	char folder[MANIFEST_FOLDER];
 	char prefix[MANIFEST_FOLDER];   /* of all their names */
 	bool shared;                    /* all coarrays of an image in one file */
+	bool temporary;                 /* files that a run removes again have names of their own */
 };
 
 /* Paths have room for MANIFEST_PATH bytes. */
 #define MANIFEST_PATH 600
 void manifest_path(char *path, const struct names *names);
+/* The copy of the manifest that an image keeps in its own folder. */
+void manifest_copy(char *path, const struct names *names, int image);
 void manifest_lock(char *path, const struct names *names, int image);
 void manifest_file(char *path, const struct names *names, int image, const struct entry *entry);
 void manifest_log(char *path, const struct names *names, int image, const struct entry *entry);

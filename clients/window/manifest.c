@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Lines of text, the last of which has a checksum of those before it. */
-#include "coarray/manifest.h"
+#include "window/manifest.h"
 
 #define XXH_INLINE_ALL
 #include <errno.h>
@@ -13,7 +13,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define FIRST_LINE "coarrays 1"
+#define FIRST_LINE "coarrays 2"
+#define OLD_FIRST_LINE "coarrays 1"   /* without the line of the program's size and build ID */
 #define FOLDER "folder "
 #define MAGIC "coarray\n"
 
@@ -29,8 +30,11 @@ char *manifest_write(const struct manifest *m)
 
 	if (!f)
 		return NULL;
-	fprintf(f, FIRST_LINE "\nprogram %s\nimages %d\nnext %u\nfile %s\n", m->program, m->images, m->next_id,
-		m->shared_file ? "shared" : "each");
+	fprintf(f,
+		FIRST_LINE "\nprogram %s\nidentity %" PRIu64 " %s\nsync %" PRIu64
+			   "\nimages %d\nnext %u\nfile %s\n",
+		m->program.name, m->program.size, *m->program.build ? m->program.build : "-",
+		m->sync, m->images, m->next_id, m->shared_file ? "shared" : "each");
 	for (size_t i = 0; i < m->n; i++) {
 		const struct entry *x = &m->entries[i];
 
@@ -87,26 +91,49 @@ static bool read_entry(struct manifest *m, const char *line)
 	return manifest_add(m, &x);
 }
 
+/* The lines before the entries. Returns the first entry's line; NULL: this is no manifest. */
+static const char *read_header(struct manifest *m, const char *text)
+{
+	static const char old[] = OLD_FIRST_LINE "\nprogram ", new[] = FIRST_LINE "\nprogram ";
+	bool is_old = strncmp(text, old, strlen(old)) == 0;
+	const char *name = text + strlen(new), *line = strchr(name, '\n');
+	char file[8], build[PROGRAM_BUILD];
+	int end = 0;
+
+	if ((!is_old && strncmp(text, new, strlen(new)) != 0) || !line)
+		return NULL;
+	snprintf(m->program.name, sizeof(m->program.name), "%.*s", (int)(line - name), name);
+	line++;
+	if (!is_old) {
+		if (sscanf(line, "identity %" SCNu64 " %64s\nsync %" SCNu64 "\n%n",
+			   &m->program.size, build, &m->sync, &end) != 3 ||
+		    !end)
+			return NULL;
+		strcpy(m->program.build, strcmp(build, "-") == 0 ? "" : build);
+		line += end;
+		end = 0;
+	}
+	if (sscanf(line, "images %d\nnext %u\nfile %7s%n", &m->images, &m->next_id, file, &end) !=
+		    3 ||
+	    line[end] != '\n')
+		return NULL;
+	m->shared_file = strcmp(file, "shared") == 0;
+	return line + end + 1;
+}
+
 const char *manifest_read(struct manifest *m, const char *text)
 {
-	const char *line = text;
-	char file[8];
-	int program = 0, end = 0;
+	const char *line;
 
 	*m = (struct manifest){ 0 };
 	if (!has_checksum(text))
-		return "the manifest is damaged: its checksum is not that of its contents; remove it, and with it the coarrays, to "
-		       "begin anew";
-	sscanf(text, FIRST_LINE "\nprogram %n%*[^\n]\nimages %d\nnext %u\nfile %7s%n", &program, &m->images, &m->next_id, file,
-	       &end);
-	if (end) {
-		snprintf(m->program, sizeof(m->program), "%.*s", (int)strcspn(text + program, "\n"), text + program);
-		m->shared_file = strcmp(file, "shared") == 0;
-		line = text + end + 1;
-	}
-	while (end && strncmp(line, "check ", 6) != 0 && read_entry(m, line))
+		return "its contents do not have its checksum: it is damaged";
+	line = read_header(m, text);
+	while (line && strncmp(line, "check ", 6) != 0 && read_entry(m, line))
 		line = strchr(line, '\n') + 1;
-	return strncmp(line, "check ", 6) == 0 ? NULL : "the manifest is not one that this version can read";
+	return line && strncmp(line, "check ", 6) == 0
+		       ? NULL
+		       : "this version of the library does not know its form";
 }
 
 /* ---- The file ---- */
@@ -161,6 +188,11 @@ void manifest_path(char *path, const struct names *names)
 	snprintf(path, MANIFEST_PATH, "%s/%smanifest", names->folder, names->prefix);
 }
 
+void manifest_copy(char *path, const struct names *names, int image)
+{
+	snprintf(path, MANIFEST_PATH, "%s/%s%d.manifest-copy", names->folder, names->prefix, image);
+}
+
 void manifest_lock(char *path, const struct names *names, int image)
 {
 	snprintf(path, MANIFEST_PATH, "%s/%s%d.lock", names->folder, names->prefix, image);
@@ -168,12 +200,14 @@ void manifest_lock(char *path, const struct names *names, int image)
 
 void manifest_file(char *path, const struct names *names, int image, const struct entry *entry)
 {
-	const char *folder = *entry->folder ? entry->folder : names->folder;
+	const char *folder = *entry->folder ? entry->folder : names->folder,
+		   *suffix = names->temporary ? "tmp" : "win";
 
 	if (names->shared)
-		snprintf(path, MANIFEST_PATH, "%s/%s%d.win", folder, names->prefix, image);
+		snprintf(path, MANIFEST_PATH, "%s/%s%d.%s", folder, names->prefix, image, suffix);
 	else
-		snprintf(path, MANIFEST_PATH, "%s/%s%d_%u.win", folder, names->prefix, image, entry->id);
+		snprintf(path, MANIFEST_PATH, "%s/%s%d_%u.%s", folder, names->prefix, image,
+			 entry->id, suffix);
 }
 
 void manifest_log(char *path, const struct names *names, int image, const struct entry *entry)

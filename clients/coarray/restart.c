@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The beginning of a job: finds the manifest of the earlier run in the folder, or a copy of the
+ * manifest, compares the run with it, and takes all images back to the newest sync that all of them
+ * have completed. All functions are collective.
+ */
+#include "coarray/restart.h"
+
+#include "coarray/job.h"
+#include "coarray/program.h"
+#include "window/moment.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The epoch of an image without files. */
+#define NO_EPOCH UINT64_MAX
+
+/* ---- The manifest and its copies ---- */
+
+/* NULL: the file does not exist, or cannot be read, which is an error. */
+static char *read_text(const char *path, struct error *e)
+{
+	FILE *f = fopen(path, "re");
+	char *text = NULL;
+	size_t room = 0;
+	ssize_t len;
+
+	if (!f && errno == ENOENT)
+		return NULL;
+	len = f ? getdelim(&text, &room, '\0', f) : -1;
+	if (f && len < 0 && feof(f))
+		error_set(e, MPI_ERR_IO,
+			  "cannot read the manifest '%s': it is empty. Try to remove it: the copy "
+			  "of an image is used then",
+			  path);
+	else if (len < 0)
+		error_errno(e, errno, "cannot read the manifest '%s': %s", path, strerror(errno));
+	if (f)
+		fclose(f);
+	return text;
+}
+
+/* Sends the text of image `from` to all images; NULL: that image has none. */
+static char *share_text(char *text, int from, struct error *e)
+{
+	int len = text ? (int)strlen(text) + 1 : 0;
+
+	PMPI_Bcast(&len, 1, MPI_INT, from - 1, job.comm);
+	if (len && job.image != from)
+		text = malloc((size_t)len);
+	if (len && !text)
+		job_lacks_memory(e);
+	job_check(job.comm, e);
+	if (len)
+		PMPI_Bcast(text, len, MPI_CHAR, from - 1, job.comm);
+	return len ? text : NULL;
+}
+
+/* This image's copy; NULL: it has none that is whole. *age: the number of its sync, plus 1; 0:
+ * there is none. */
+static char *read_copy(uint64_t *age)
+{
+	char path[MANIFEST_PATH], *text;
+	struct manifest m = { 0 };
+	struct error ignored = { 0 };
+
+	manifest_copy(path, &job.store.names, job.image);
+	text = read_text(path, &ignored);
+	*age = 0;
+	if (text && !manifest_read(&m, text)) {
+		*age = m.sync + 1;
+	} else {
+		free(text);
+		text = NULL;
+	}
+	free(m.entries);
+	return text;
+}
+
+/* Without a manifest, contents of files cannot be told from remains: nothing is overwritten unless
+ * the user says so. */
+static void check_empty(struct error *e)
+{
+	char file[NAME_MAX + 1];
+
+	if (!job.config.force && store_has_files(&job.store, file))
+		error_set(e, MPI_ERR_IO,
+			  "cannot begin anew in PCAF_PATH: '%.50s' has contents, but "
+			  "'%.40smanifest' and its copies are missing. Try another PCAF_PATH, to "
+			  "restore the manifest, or PCAF_FORCE=true, which overwrites the files",
+			  file, job.config.prefix);
+	job_check(job.comm, e);
+}
+
+/* The newest copy of all images; NULL: no image has one, and none has files that a new run would
+ * overwrite. */
+static char *find_copy(const char *path, struct error *e)
+{
+	uint64_t mine, newest;
+	char *own = read_copy(&mine), *text;
+	int from;
+
+	PMPI_Allreduce(&mine, &newest, 1, MPI_UINT64_T, MPI_MAX, job.comm);
+	from = mine == newest ? job.image : job.images + 1;
+	PMPI_Allreduce(MPI_IN_PLACE, &from, 1, MPI_INT, MPI_MIN, job.comm);
+	if (!newest) {
+		check_empty(e);
+		return NULL;
+	}
+	if (job.image == 1)
+		fprintf(stderr,
+			"ummap-coarray: the manifest '%s' is missing; using the copy of image %d\n",
+			path, from);
+	text = share_text(from == job.image ? own : NULL, from, e);
+	if (from != job.image)
+		free(own);
+	return text;
+}
+
+/* Image 1 reads the manifest, because machines may have folders of their own. NULL: this run is the
+ * first in the folder. */
+static char *find_manifest(struct error *e)
+{
+	char path[MANIFEST_PATH], *text = NULL;
+
+	manifest_path(path, &job.store.names);
+	if (job.image == 1 && e->class == MPI_SUCCESS)
+		text = read_text(path, e);
+	job_check(job.comm, e);
+	text = share_text(text, 1, e);
+	return text ? text : find_copy(path, e);
+}
+
+/* ---- Other coarrays in the folder ---- */
+
+/* A manifest that cannot be read does not clash. */
+static bool clashes(const struct names *other)
+{
+	char path[MANIFEST_PATH], *text;
+	struct manifest m = { 0 };
+	struct error e = { 0 };
+	bool clash = false;
+
+	manifest_path(path, other);
+	text = read_text(path, &e);
+	if (text && !manifest_read(&m, text)) {
+		struct names theirs = *other;
+
+		theirs.shared = m.shared_file;
+		clash = manifest_clash(&job.store.names, job.images, &theirs, m.images);
+	}
+	free(m.entries);
+	free(text);
+	return clash;
+}
+
+/* Other coarrays in the folder keep their files: image 1 looks, for it has the manifests. */
+static void check_prefixes(struct error *e)
+{
+	static const char name[] = "manifest";
+	struct names other = job.store.names;
+	DIR *folder = opendir(other.folder);
+	const struct dirent *file;
+
+	while (folder && (file = readdir(folder))) {
+		size_t len = strlen(file->d_name), prefix = len - strlen(name);
+
+		if (len < strlen(name) || strcmp(file->d_name + prefix, name) != 0 ||
+		    prefix >= sizeof(other.prefix))
+			continue;
+		snprintf(other.prefix, sizeof(other.prefix), "%.*s", (int)prefix, file->d_name);
+		if (clashes(&other))
+			error_set(e, MPI_ERR_ARG,
+				  "PCAF_PREFIX is \"%.60s\", and PCAF_PATH has coarrays with "
+				  "\"%.60s\", whose files would have the same names as some of %d "
+				  "images: take another folder or PCAF_PREFIX",
+				  job.config.prefix, other.prefix, job.images);
+	}
+	if (folder)
+		closedir(folder);
+}
+
+/* ---- The earlier run ---- */
+
+static void compare(const struct manifest *m, struct error *e)
+{
+	struct program own;
+	char theirs[PROGRAM_TEXT], ours[PROGRAM_TEXT];
+
+	program_find(&own);
+	program_describe(theirs, &m->program);
+	program_describe(ours, &own);
+	if (!job.config.force && !program_is_same(&m->program, &own))
+		error_set(e, MPI_ERR_ARG,
+			  "the coarrays in PCAF_PATH are of the program %s, and this is %s. Try "
+			  "another PCAF_PATH, or PCAF_FORCE=true if its coarrays are the same",
+			  theirs, ours);
+	if (!job.config.force && m->images != job.images)
+		error_set(e, MPI_ERR_ARG,
+			  "the coarrays in PCAF_PATH are of a run with %d images, and this one "
+			  "has %d: take as many, or another folder and this one as PCAF_RECOVER, "
+			  "or PCAF_FORCE=true, with which those of other images are left alone",
+			  m->images, job.images);
+	if (m->shared_file != job.config.shared_file)
+		error_set(e, MPI_ERR_ARG,
+			  "the coarrays in PCAF_PATH were made with PCAF_SHAREDFILE=%s: it must "
+			  "be so again",
+			  m->shared_file ? "true" : "false");
+}
+
+/* What an entry is of at this image, as far as the common moment is concerned: one that no sync has
+ * reached yet is of that before it came. */
+static uint64_t epoch_of(const struct entry *x, const struct holding *h)
+{
+	uint64_t before = x->since ? x->since - 1 : 0;
+
+	return h->there && h->epoch > before ? h->epoch : before;
+}
+
+/* All images find the newest moment that all have, and go back to it. */
+static void agree(const struct manifest *m, struct error *e)
+{
+	struct holding *held = calloc(m->n + 1, sizeof(*held));
+	uint64_t mine = NO_EPOCH, newest = 0;
+	bool had_part = job.image <= m->images;
+	struct agreement a;
+
+	if (!held)
+		job_lacks_memory(e);
+	for (size_t i = 0; i < m->n && had_part && e->class == MPI_SUCCESS; i++) {
+		const struct entry *x = &m->entries[i];
+
+		if (x->small || x->state != ENTRY_LIVE)
+			continue;
+		store_look(&job.store, x, &held[i], e);
+		mine = epoch_of(x, &held[i]) < mine ? epoch_of(x, &held[i]) : mine;
+		newest = held[i].epoch > newest ? held[i].epoch : newest;
+		if (x->order == ENTRY_POOL && held[i].there)
+			job.pool_epoch = held[i].epoch;
+	}
+	moment_agree(job.comm, mine, newest, &a);
+	job.epoch = !job.config.consistent || a.common == NO_EPOCH ? a.newest : a.common;
+	job_check(job.comm, e);
+	for (size_t i = 0; i < m->n && job.config.consistent; i++) {
+		if (held[i].there && held[i].epoch > job.epoch)
+			store_go_back(&job.store, &m->entries[i], &held[i], job.epoch, a.behind + 1,
+				      e);
+	}
+	job.pool_epoch = job.pool_epoch > job.epoch ? job.epoch : job.pool_epoch;
+	job_check(job.comm, e);
+	/* All have that moment now. Files that are plain say what it was until the first sync: see
+	 * forget_changes. */
+	for (size_t i = 0; i < m->n && had_part; i++) {
+		if (m->entries[i].state == ENTRY_LIVE)
+			store_apply(&job.store, &m->entries[i], e);
+	}
+	job_check(job.comm, e);
+	free(held);
+}
+
+/* Goes on with the coarrays that a manifest lists. */
+static void take_over(const char *text, struct error *e)
+{
+	struct manifest *m = &job.manifest;
+	const char *wrong = manifest_read(m, text);
+	char path[MANIFEST_PATH];
+
+	manifest_path(path, &job.store.names);
+	if (wrong)
+		error_set(e, MPI_ERR_IO,
+			  "cannot use the manifest '%s': %s. Try to remove it: the copy of an "
+			  "image is used then",
+			  path, wrong);
+	/* Without entries, no coarray was stored. */
+	if (e->class == MPI_SUCCESS && m->n)
+		compare(m, e);
+	job_check(job.comm, e);
+	agree(m, e);
+	job.restart = job.epoch;
+	if (job.restart && job.config.report && job.image == 1)
+		fprintf(stderr, "ummap-coarray: going on from sync %" PRIu64 "\n", job.restart);
+	for (size_t i = 0; i < m->n; i++) {
+		if (m->entries[i].state == ENTRY_LIVE && m->entries[i].order != ENTRY_POOL)
+			m->entries[i].state = ENTRY_PARKED;
+	}
+}
+
+/* Before this image creates files, their folder has a copy of the manifest. */
+static void complete_copies(const char *text, struct error *e)
+{
+	char path[MANIFEST_PATH];
+	uint64_t age;
+	char *own = read_copy(&age);
+
+	if (!own || strcmp(own, text) != 0) {
+		manifest_copy(path, &job.store.names, job.image);
+		job_replace_manifest(path, text, e);
+	}
+	free(own);
+	manifest_path(path, &job.store.names);
+	if (job.image == 1 && access(path, F_OK) < 0)
+		job_replace_manifest(path, text, e);
+	job_check(job.comm, e);
+}
+
+void restart_begin(struct error *e)
+{
+	struct manifest *m = &job.manifest;
+	char *text;
+
+	if (job.image == 1)
+		check_prefixes(e);
+	text = find_manifest(e);
+	if (text)
+		take_over(text, e);
+	program_find(&m->program);
+	m->images = job.images;
+	m->shared_file = job.config.shared_file;
+	m->next_id = m->next_id ? m->next_id : 1;
+	if (text) {
+		complete_copies(text, e);
+	} else {
+		job_write_manifest(e);
+		job_check(job.comm, e);
+	}
+	free(text);
+	store_clear(&job.store, m->next_id);
+	job.changed = true;
+}
