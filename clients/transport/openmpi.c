@@ -1,22 +1,62 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * OpenMPI 4.1. Its first choice for windows, osc/rdma, has the kernel copy between processes (CMA): where that gets EFAULT
- * it tries for ever. With any engine and with plain memory, it finds no way to windows of a single process, and its
- * operations are not atomic. osc/pt2pt has none of this, but does not do THREAD_MULTIPLE; there, osc/ucx, which later
- * versions leave out where UCX has only transports that are not in a list of fast networks'. btl/vader tries CMA as well
- * and falls back to its own copies, not without a line on stderr each time; UCX ends the program. Between machines every
- * transport writes from windows by system calls.
+ * Open MPI 4.1 and 5, told apart at run time because their libraries have the same name. The MPI's own components move
+ * the data of windows where libummap-mpi does not, and each of them limits the memory that a window may have:
+ *
+ * osc/rdma lets the kernel copy between processes. If that copy fails with EFAULT, Open MPI 4.1 repeats it without end.
+ * Open MPI 4.1 has no other way within one machine, cannot make windows of one process with it, and its operations are
+ * not atomic. Open MPI 5 does without the kernel if no component of the framework smsc copies by it, but its
+ * MPI_Fetch_and_op and MPI_Get_accumulate of one element give wrong results in any memory.
+ *
+ * osc/pt2pt, which only Open MPI 4.1 has, works with any memory, but refuses MPI_THREAD_MULTIPLE.
+ *
+ * osc/ucx is selected only if UCX has a network from a list of fast ones, or if that list is replaced. It works with any
+ * memory if UCX has no transport that passes the window's memory to the kernel. Its MPI_Win_unlock then does not wait
+ * for UCX's messages, so a flush comes before. If UCX 1.13 has both of its transports for shared memory, posix and sysv,
+ * it takes keys of one for keys of the other, and access to a window of MPI_Win_create_dynamic ends the program. With
+ * MPI_THREAD_MULTIPLE, calls of several threads end the program in Open MPI 5.
+ *
+ * btl/vader (btl/sm in Open MPI 5) falls back to its own copies after EFAULT, with a line on stderr for each; UCX ends the
+ * program. Between machines every transport passes the memory of windows to system calls.
+ *
+ * op/avx adds integers of 8 and 16 bits with saturation, and compares MPI_UNSIGNED_LONG as a signed type.
  */
 #include "transport/engine.h"
 
+#include "pmpi/pmpi.h"
+
+#include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define OSC "OMPI_MCA_osc"
 #define RANKS "OMPI_COMM_WORLD_SIZE"
 #define RANKS_HERE "OMPI_COMM_WORLD_LOCAL_SIZE"
-#define COPY "OMPI_MCA_btl_vader_single_copy_mechanism"
+#define VADER_COPY "OMPI_MCA_btl_vader_single_copy_mechanism"
+#define SMSC "OMPI_MCA_smsc"
+#define UCX_TLS "UCX_TLS"
+#define OLDEST_MAJOR 4
+
+static pthread_once_t version_once = PTHREAD_ONCE_INIT;
+static int major = OLDEST_MAJOR;
+
+/* MPI_Get_library_version may be called before MPI_Init. */
+static void read_version(void)
+{
+	char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+	int len, found;
+
+	if (PMPI_Get_library_version(text, &len) == MPI_SUCCESS && sscanf(text, "Open MPI v%d", &found) == 1)
+		major = found;
+}
+
+static bool has_pt2pt(void)
+{
+	pthread_once(&version_once, read_version);
+	return major < 5;
+}
 
 /* Whether a list of components, "a,b" or "^a,b", leaves name in. */
 static bool selects(const char *list, const char *name)
@@ -34,7 +74,7 @@ static bool selects(const char *list, const char *name)
 	return named != all_but;
 }
 
-/* mpirun says how many there are, and how many of them are here. */
+/* mpirun sets both variables. */
 static bool on_one_machine(void)
 {
 	const char *all = getenv(RANKS), *here = getenv(RANKS_HERE);
@@ -49,48 +89,107 @@ bool transport_is_local(void)
 	return all && getenv(RANKS_HERE) && strcmp(all, "1") != 0 && on_one_machine();
 }
 
+/*
+ * Makes Open MPI use osc/ucx with the networks that there are. Messages do not go through UCX because of this. The kernel's
+ * copy is not among the transports: it faults again and again if all of a large transfer does not fit into the memory
+ * that the process may use.
+ */
+static void prepare_ucx(void)
+{
+	engine_default(UCX_TLS, on_one_machine() ? "posix,self" : "^cma,sysv");
+	engine_default("OMPI_MCA_opal_common_ucx_tls", "any");
+	engine_default("OMPI_MCA_opal_common_ucx_devices", "any");
+	engine_default("OMPI_MCA_pml_ucx_priority", "1");
+}
+
+/* Open MPI 4.1: osc/pt2pt, or osc/ucx if several threads are to call MPI. */
+static void prepare_version_4(int threads)
+{
+	engine_default(OSC, threads == MPI_THREAD_MULTIPLE ? "^rdma" : "^rdma,ucx");
+	if (threads == MPI_THREAD_MULTIPLE && on_one_machine())
+		prepare_ucx();
+}
+
+/* Open MPI 5: osc/ucx, or osc/rdma if several threads are to call MPI. */
+static void prepare_version_5(int threads)
+{
+	engine_default(OSC, threads == MPI_THREAD_MULTIPLE ? "^ucx" : "^rdma");
+	if (threads != MPI_THREAD_MULTIPLE)
+		prepare_ucx();
+}
+
 void transport_prepare(int threads)
 {
-	if (threads == MPI_THREAD_MULTIPLE) {
-		engine_default(OSC, "^rdma");
-		if (on_one_machine()) {
-			engine_default("OMPI_MCA_opal_common_ucx_tls", "any");
-			engine_default("OMPI_MCA_opal_common_ucx_devices", "any");
-			/* Messages stay where they were. */
-			engine_default("OMPI_MCA_pml_ucx_priority", "1");
-		}
-	} else {
-		engine_default(OSC, "^rdma,ucx");
-	}
-	if (engine_expects_uffd())
+	bool kernel_may_copy = engine_expects_uffd();
+
+	engine_default("OMPI_MCA_op", "^avx");
+	if (has_pt2pt())
+		prepare_version_4(threads);
+	else
+		prepare_version_5(threads);
+	if (kernel_may_copy)
 		return;
-	engine_default(COPY, "none");
-	/* UCX would take SIGSEGV and SIGBUS away. */
+	engine_default(has_pt2pt() ? VADER_COPY : SMSC, has_pt2pt() ? "none" : "^cma,knem,xpmem");
+	/* UCX would install its own handlers for SIGSEGV and SIGBUS. */
 	engine_default("UCX_HANDLE_ERRORS", "none");
-	engine_default("UCX_TLS", "^cma");
+	engine_default(UCX_TLS, "^cma");
+}
+
+/* What the settings of Open MPI 4.1 do not allow. */
+static void check_version_4(const char *name, struct error *e)
+{
+	const char *osc = getenv(OSC), *copy = getenv(VADER_COPY), *pml = getenv("OMPI_MCA_pml");
+	bool emulated = copy && strcmp(copy, "emulated") == 0, by_ucx = pml && selects(pml, "ucx");
+
+	if (selects(osc, "rdma") && !emulated)
+		error_set(e, MPI_ERR_INFO_VALUE, "Open MPI's osc/rdma cannot reach windows of the engine %s: leave "
+			  "the MCA parameter osc alone, or set it to \"^rdma,ucx\", or "
+			  "btl_vader_single_copy_mechanism to \"emulated\"", name);
+	if (by_ucx && selects(osc, "pt2pt"))
+		error_set(e, MPI_ERR_INFO_VALUE, "Open MPI's pml/ucx cannot reach windows of the engine %s through "
+			  "osc/pt2pt: leave the MCA parameter pml alone, or set osc to \"ucx\"", name);
+}
+
+static bool is_any_selected(const char *list, const char *const *names)
+{
+	while (*names && !selects(list, *names))
+		names++;
+	return *names;
+}
+
+/* What the settings of Open MPI 5 do not allow. */
+static void check_version_5(const char *name, struct error *e)
+{
+	const char *const kernel_copies[] = { "cma", "knem", "xpmem", NULL };
+	const char *const kernel_transports[] = { "all", "cma", "knem", "xpmem", "tcp", "shm", "sm", NULL };
+	const char *osc = getenv(OSC);
+
+	if (selects(osc, "rdma") && is_any_selected(getenv(SMSC), kernel_copies))
+		error_set(e, MPI_ERR_INFO_VALUE, "Open MPI's smsc cannot copy from windows of the engine %s by the kernel: leave "
+			  "the MCA parameter smsc alone, or set it to \"^cma,knem,xpmem\"", name);
+	if (selects(osc, "ucx") && is_any_selected(getenv(UCX_TLS), kernel_transports))
+		error_set(e, MPI_ERR_INFO_VALUE, "UCX's transports cannot reach windows of the engine %s by the kernel: leave "
+			  "the variable UCX_TLS alone, or set it to \"posix,self\"", name);
 }
 
 void transport_check(enum engine engine, struct error *e)
 {
-	const char *osc = getenv(OSC), *copy = getenv(COPY), *pml = getenv("OMPI_MCA_pml"), *btl = getenv("OMPI_MCA_btl");
-	const char *name = engine == ENGINE_SIGBUS ? "sigbus" : "segv";
-	bool emulated = copy && strcmp(copy, "emulated") == 0, by_ucx = pml && selects(pml, "ucx");
+	const char *btl = getenv("OMPI_MCA_btl"), *name = engine == ENGINE_SIGBUS ? "sigbus" : "segv";
 
 	if (!engine_hides_from_kernel(engine))
 		return;
 	if (!on_one_machine())
-		error_set(e, MPI_ERR_INFO_VALUE, "on several machines OpenMPI cannot reach windows of the engine %s: "
+		error_set(e, MPI_ERR_INFO_VALUE, "on several machines Open MPI cannot reach windows of the engine %s: "
 			  "storage_alloc_engine must be \"uffd\", which needs Linux 6.8", name);
-	if (selects(osc, "rdma") && !emulated)
-		error_set(e, MPI_ERR_INFO_VALUE, "OpenMPI's osc/rdma cannot reach windows of the engine %s: leave "
-			  "the MCA parameter osc alone, or set it to \"^rdma,ucx\", or "
-			  "btl_vader_single_copy_mechanism to \"emulated\"", name);
-	if (by_ucx && selects(osc, "pt2pt"))
-		error_set(e, MPI_ERR_INFO_VALUE, "OpenMPI's pml/ucx cannot reach windows of the engine %s through "
-			  "osc/pt2pt: leave the MCA parameter pml alone, or set osc to \"ucx\"", name);
-	if (!selects(btl, "vader"))
-		error_set(e, MPI_ERR_INFO_VALUE, "without btl/vader, OpenMPI cannot reach windows of the engine %s: "
-			  "leave the MCA parameter btl alone, or add \"vader\" to it", name);
+	if (has_pt2pt())
+		check_version_4(name, e);
+	else
+		check_version_5(name, e);
+	/* Open MPI 5 knows btl/sm by its former name, too. */
+	if (!selects(btl, "vader") && (has_pt2pt() || !selects(btl, "sm")))
+		error_set(e, MPI_ERR_INFO_VALUE, "without btl/%s, Open MPI cannot reach windows of the engine %s: "
+			  "leave the MCA parameter btl alone, or add \"%s\" to it", has_pt2pt() ? "vader" : "sm", name,
+			  has_pt2pt() ? "vader" : "sm");
 }
 
 void transport_check_base(const void *base, struct error *e)
@@ -105,7 +204,7 @@ void transport_check_mapped(const void *base, MPI_Comm comm, struct error *e)
 	if (on_one_machine())
 		return;
 	if (base && umstat(base, &st) == 0 && !st.kernel)
-		error_set(e, MPI_ERR_BASE, "on several machines OpenMPI does not reach memory that is a mapping of libummap's and was opened "
+		error_set(e, MPI_ERR_BASE, "on several machines Open MPI does not reach memory that is a mapping of libummap's and was opened "
 			  "without UMMAP_KERNEL");
 	if (comm != MPI_COMM_NULL)
 		error_agree(comm, e);
@@ -117,3 +216,32 @@ bool transport_writes_together(void)
 {
 	return !selects(getenv("OMPI_MCA_io"), "ompio");
 }
+
+/* ---- The calls ---- */
+
+static struct pmpi_feature unlocks;
+
+/* Whether osc/ucx moves the data of windows by messages, whose arrival MPI_Win_unlock does not wait for. */
+static bool needs_flush(void)
+{
+	const char *tls = getenv(UCX_TLS);
+
+	return tls && !selects(tls, "cma") && selects(getenv(OSC), "ucx");
+}
+
+static int unlock(int rank, MPI_Win win)
+{
+	int code = needs_flush() ? PMPI_Win_flush(rank, win) : MPI_SUCCESS;
+
+	return code == MPI_SUCCESS ? unlocks.next.Win_unlock(rank, win) : code;
+}
+
+static int unlock_all(MPI_Win win)
+{
+	int code = needs_flush() ? PMPI_Win_flush_all(win) : MPI_SUCCESS;
+
+	return code == MPI_SUCCESS ? unlocks.next.Win_unlock_all(win) : code;
+}
+
+static struct pmpi_feature unlocks = { .place = PMPI_LAST, .take = { .Win_unlock = unlock, .Win_unlock_all = unlock_all } };
+PMPI_FEATURE(unlocks)
