@@ -171,7 +171,8 @@ static void *run(void *unused)
 	for (;;) {
 		int wait = shrink(mode_adjust(frame_held()));
 
-		stall_release();
+		if (stall_release())
+			wait = min_size(wait, STUCK_MS);
 		now = sys_now();
 		if (now >= next_round) {
 			make_round();

@@ -86,6 +86,10 @@ void map_name(struct mapping *map, const char *uri, int fd)
 		snprintf(self, sizeof(self), DESCRIPTORS "%d", fd);
 	copy_readable(fd >= 0 ? self : uri, text, sizeof(text));
 	len = strlen(text);
+	/* The path says more than the keys of a driver. */
+	if (len >= REGISTRY_NAME_LEN && fd < 0)
+		len = strcspn(text, "?");
+	text[len] = '\0';
 	if (len < REGISTRY_NAME_LEN)
 		memcpy(map->name, text, len + 1);
 	else

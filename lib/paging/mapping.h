@@ -60,6 +60,9 @@ struct flushing {
 struct stall {
 	_Atomic int unreported;      /* errno of a failed write in the background that is to be reported */
 	_Atomic bool waiting;        /* a store waits, or did since the background thread looked */
+	size_t at;                   /* the segment from which on the background thread tries to write; its own */
+	bool progress;               /* ... a write has succeeded since segment 0 */
+	uint64_t next_try;           /* ms: ... not before */
 	uint64_t failure_reported, wait_reported; /* ms, when the background thread last did; 0: not since a write succeeded */
 };
 

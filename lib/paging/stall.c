@@ -22,6 +22,9 @@
 #define SPARE_MEMORY_PART 2
 #define WAIT_MS 50
 #define REPORT_INTERVAL_MS 60000
+/* How long the background thread tries to write one mapping, and how long it pauses when none of it could be written. */
+#define TRY_MS 20
+#define RETRY_INTERVAL_MS 1000
 
 static size_t spare_memory;        /* bytes that the default bound may add to the limit */
 static _Atomic bool has_waiting;   /* stall.waiting of some mapping is set */
@@ -46,21 +49,23 @@ static size_t allowance(size_t budget)
 	return min_size(budget, spare_memory);
 }
 
-/* Whether one more segment goes beyond the bound, where the budget is exceeded already. */
-static bool exceeds(size_t held, size_t more, size_t budget)
+/* Whether one more segment of changes goes beyond the bound, where the budget is exceeded already. What is clean does
+ * not count: it can be evicted. */
+static bool exceeds(size_t held, size_t dirty, size_t more, size_t budget)
 {
-	return held > budget && held - budget + more > allowance(budget);
+	return held > budget && dirty + more > budget && dirty + more - budget > allowance(budget);
 }
 
 bool stall_is_full(const struct mapping *map)
 {
 	const struct account *account = map_account(map);
+	size_t more = map_hold(map);
 
 	/* An ordered migration is written by a sync only: no background write could end the wait. */
 	if (map_in_order(map))
 		return false;
-	return exceeds(frame_held(), map->seg_size, evict_limit(map)) ||
-	       exceeds(account->bytes, map->seg_size, max_size(account->most, map->member.least));
+	return exceeds(frame_held(), cache_dirty(), more, evict_limit(map)) ||
+	       exceeds(account->bytes, account->dirty, more, max_size(account->most, map->member.least));
 }
 
 void stall_note_failure(struct mapping *map, int err)
@@ -125,40 +130,63 @@ static void report(struct mapping *map, bool waiting)
 	}
 }
 
-void stall_release(void)
+/* Storage may take some segments and not others, those that have their place in the file, for example. Dirty segments
+ * may all be mapped, so that no eviction would write one. So all of them are tried, until none can be written. */
+static void try_write(struct mapping *map)
+{
+	uint64_t begin = sys_now();
+	size_t before = cache_count(&map->member).dirty;
+
+	if (begin < map->stall.next_try)
+		return;
+	writeback_some(map, &map->stall.at, map->segs, begin + TRY_MS);
+	map->stall.progress |= cache_count(&map->member).dirty < before;
+	if (map->stall.at < map->segs)
+		return;
+	map->stall.next_try = map->stall.progress ? 0 : sys_now() + RETRY_INTERVAL_MS;
+	map->stall.at = 0;
+	map->stall.progress = false;
+}
+
+static bool must_still_wait(const struct mapping *map)
+{
+	return map->write_error && stall_is_full(map);
+}
+
+/* Returns whether threads still wait for it. */
+static bool release(struct mapping *map)
+{
+	if (!map->stall.waiting)
+		return false;
+	if (must_still_wait(map)) {
+		report(map, true);
+		try_write(map);
+	}
+	if (must_still_wait(map))
+		return true;
+	wake_waiting(map);
+	return false;
+}
+
+bool stall_release(void)
 {
 	struct mapping *map;
 
 	if (!atomic_exchange(&has_waiting, false))
-		return;
+		return false;
 	for (size_t n = 0; (map = map_nth(n)); n++) {
-		if (map->stall.waiting && map->write_error && stall_is_full(map)) {
+		if (release(map))
 			has_waiting = true;
-			report(map, true);
-		} else if (map->stall.waiting) {
-			wake_waiting(map);
-		}
 		map_leave(map);
 	}
-}
-
-/* All dirty segments may be mapped, so that no eviction writes one. */
-static void try_write(struct mapping *map)
-{
-	size_t at = 0;
-
-	if (map->write_error && sys_now() >= map->member.retry)
-		writeback_some(map, &at, map->segs, 0);
+	return has_waiting;
 }
 
 void stall_look(struct mapping *map)
 {
-	bool waiting = map->stall.waiting;
-
-	if (waiting)
-		try_write(map);
-	report(map, waiting);
-	if (waiting)
+	report(map, map->stall.waiting);
+	/* One may wait for a segment that another thread has made dirty. */
+	if (map->stall.waiting)
 		wake_waiting(map);
 }
 

@@ -25,9 +25,9 @@ static inline bool stall_must_wait(const struct mapping *map, size_t i)
 void stall_note_wait(struct mapping *map);
 void stall_sleep(void);
 
-/* For the background thread. stall_release: reports waiting threads, and wakes those that need not wait.
- * stall_look: once a second, tries a write, reports, and has every waiting thread look again. */
-void stall_release(void);
+/* For the background thread. stall_release: reports waiting threads, tries to write, and wakes those that need not wait;
+ * true: some still wait. stall_look: once a second, reports, and has every waiting thread look again. */
+bool stall_release(void);
 void stall_look(struct mapping *map);
 
 /* At exit: one message for each mapping whose changes are lost because storage did not take them. */

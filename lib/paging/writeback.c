@@ -448,6 +448,15 @@ bool writeback_keep_error(struct mapping *map, int err)
 	return atomic_compare_exchange_strong(&map->error, &none, err);
 }
 
+/* Storage may take other segments: the next attempt is made with another one. */
+static void try_later(struct mapping *map, struct seg *s)
+{
+	if (seg_has(s, SEG_VALID | SEG_INACTIVE | SEG_DIRTY)) {
+		cache_remove(&map->member, s);
+		cache_deactivate(&map->member, s, INACTIVE_DIRTY);
+	}
+}
+
 /* Writes a segment that is inactive, and locked, with neighbours. */
 static bool write_inactive(struct mapping *map, struct seg *s)
 {
@@ -460,6 +469,7 @@ static bool write_inactive(struct mapping *map, struct seg *s)
 	if (err) {
 		writeback_keep_error(map, err);
 		stall_note_failure(map, err);
+		try_later(map, s);
 	}
 	seg_unlock(s);
 	return err == 0;

@@ -80,6 +80,7 @@ static void begin_log(void *arg)
 
 	check(fd >= 0 && dup2(fd, STDERR_FILENO) >= 0);
 	signal(SIGXFSZ, SIG_IGN);
+	set_env("UMMAP_LOG", "warn");
 	l->body(l->arg);
 }
 
@@ -293,6 +294,25 @@ static void pin_and_fork(void *arg)
 	check_data();
 }
 
+/* Memory is full of what cannot be written. What can be written goes on. */
+static void write_what_can_be(void *arg)
+{
+	(void)arg;
+	map_it(&(struct job){ 0 });
+	threads = 1;
+	for (size_t i = SEGS / 2; i < SEGS / 2 + (2 * BUDGET - 4 * SEG) / SEG; i++)
+		store_segment(i);
+	for (int round = 0; round < 3; round++) {
+		for (size_t i = 0; i < ROOM / SEG; i++)
+			store_segment(i);
+	}
+	check_fails(umsync(m, 0), EFBIG);
+	check(stat_of(NULL).over_budget_peak <= BUDGET + 6 * SEG);
+	set_room(RLIM_INFINITY);
+	store_part(NULL);
+	check_data();
+}
+
 /* ---- SIGBUS ---- */
 
 static _Atomic int told;
@@ -414,6 +434,7 @@ int main(void)
 	run(take_signals, NULL);
 	end_by_signal();
 	run(pin_and_fork, NULL);
+	run(write_what_can_be, NULL);
 	for (size_t i = 0; i < sizeof(fails) / sizeof(*fails); i++)
 		run(get_sigbus, &fails[i]);
 	check_exits_with(lose_at_exit, 1);
