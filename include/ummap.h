@@ -101,6 +101,16 @@ enum {
 	UMMAP_ENGINE_SIGBUS = 4   /* by userfaultfd(2) and SIGBUS: as segv, for small segments */
 };
 
+/*
+ * A store to a mapping whose writes fail, for example because its file system is full, when memory for changes is used up
+ * (UMMAP_OVER_BUDGET, see ummap(7)): ummap_attr.on_full.
+ */
+enum {
+	UMMAP_FULL_DEFAULT = 0, /* as UMMAP_ON_FULL says */
+	UMMAP_FULL_WAIT = 1,    /* the thread waits until a write succeeds */
+	UMMAP_FULL_SIGBUS = 2   /* the thread gets SIGBUS */
+};
+
 /* How ummap_open maps. Zeros are the defaults of all fields but the first; UMMAP_ATTR_INIT sets that. */
 struct ummap_attr {
 	size_t struct_size;   /* sizeof(struct ummap_attr) */
@@ -116,10 +126,11 @@ struct ummap_attr {
 	int engine;           /* UMMAP_ENGINE_* */
 	size_t before, after; /* bytes of addresses right before the mapping and right behind its last page, multiples of
 				 the page's size, that the caller maps what it likes to (MAP_FIXED), and unmaps */
+	int on_full;          /* UMMAP_FULL_* */
 };
 
 #define UMMAP_ATTR_INIT { sizeof(struct ummap_attr), 0, 0, UMMAP_PTYPE_DEFAULT, 0, NULL, 0, NULL, \
-			  UMMAP_ENGINE_DEFAULT, 0, 0 }
+			  UMMAP_ENGINE_DEFAULT, 0, 0, UMMAP_FULL_DEFAULT }
 
 /*
  * As ummap, for any driver: "posix:/data/a", "posix:/data/a.{rank}?direct=never". attr NULL: the defaults.
@@ -224,6 +235,7 @@ struct umstat {
 	uint64_t lost_bytes;      /* written, gone from memory, and then a flush failed: no sync succeeds any more */
 	uint64_t engine;          /* mapping only: what serves its faults (UMMAP_ENGINE_SEGV, _UFFD, _SIGBUS); 0: it has none, in place */
 	uint64_t kernel;          /* mapping only: 1: system calls may touch what is absent (UMMAP_KERNEL); 0: they fail with EFAULT */
+	uint64_t waiting_bytes;   /* now changed, and held in memory because the last write failed (no space, ...) */
 };
 
 /* Fills *st for the mapping that holds addr, or for the process. Errors: EINVAL. */

@@ -86,6 +86,7 @@ struct options {
 	int engine = UMMAP_ENGINE_DEFAULT;
 	unsigned flags = 0;         /* UMMAP_KERNEL, UMMAP_WRITERS, UMMAP_SHARED, UMMAP_BLANK */
 	int flush_interval = 0;     /* seconds until a change is written by itself; 0: never */
+	int on_full = UMMAP_FULL_DEFAULT; /* UMMAP_FULL_WAIT, UMMAP_FULL_SIGBUS */
 };
 
 class mapping;
@@ -263,6 +264,7 @@ private:
 		attr.engine = with.engine;
 		attr.flags = with.flags | (how == mode::create ? UMMAP_CREATE : 0);
 		attr.flush_interval = with.flush_interval;
+		attr.on_full = with.on_full;
 		if (ummap_open(uri.c_str(), size, offset, writes ? PROT_READ | PROT_WRITE : PROT_READ, &attr, &addr) == -1)
 			return false;
 		addr_ = addr;

@@ -192,6 +192,25 @@ static bool put_winsync(const void *field, char *value)
 	return true;
 }
 
+static const char *const on_full_names[] = {
+	[UMMAP_FULL_DEFAULT] = "", [UMMAP_FULL_WAIT] = "wait", [UMMAP_FULL_SIGBUS] = "sigbus", [UMMAP_FULL_SIGBUS + 1] = NULL,
+};
+
+static bool take_on_full(void *field, const char *value)
+{
+	int on_full;
+	bool known = take_choice(on_full_names, &on_full, value) && on_full != UMMAP_FULL_DEFAULT;
+
+	*(int *)field = known ? on_full : UMMAP_FULL_DEFAULT;
+	return known;
+}
+
+static bool put_on_full(const void *field, char *value)
+{
+	snprintf(value, HINT_TEXT, "%s", on_full_names[*(const int *)field]);
+	return *value;
+}
+
 static bool take_factor(void *field, const char *value)
 {
 	double *factor = field;
@@ -280,7 +299,8 @@ static const struct kind text = { take_text, put_text }, count = { take_count, p
 	stripe = { take_stripe, put_stripe },
 	type = { take_type, put_type }, order = { take_order, put_order }, engine = { take_engine, put_engine },
 	factor = { take_factor, put_factor }, seconds = { take_seconds, put_seconds }, perm = { take_perm, put_perm },
-	style = { take_style, put_text }, winsync = { take_winsync, put_winsync };
+	style = { take_style, put_text }, winsync = { take_winsync, put_winsync },
+	on_full = { take_on_full, put_on_full };
 
 #define FIELD(name) offsetof(struct hints, name)
 
@@ -310,6 +330,7 @@ static const struct hint {
 	{ "storage_alloc_consistent", &flag, FIELD(consistent), "\"true\" or \"false\"" },
 	{ "storage_alloc_local", &flag, FIELD(local), "\"true\" or \"false\"" },
 	{ "storage_alloc_winsync", &winsync, FIELD(winsync), "\"memory\" or \"storage\"" },
+	{ "storage_alloc_on_full", &on_full, FIELD(on_full), "\"wait\" or \"sigbus\"" },
 	{ "access_style", &style, FIELD(access_style), "a list of read_once, write_once, read_mostly, write_mostly, "
 	  "sequential, reverse_sequential and random" },
 	{ "file_perm", &perm, FIELD(perm), "an octal number up to 0777" },

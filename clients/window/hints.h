@@ -44,6 +44,7 @@ struct hints {
 	bool consistent;               /* syncs are moments of all ranks */
 	bool local;                    /* ranks of one machine reach each other's parts without MPI */
 	enum winsync winsync;          /* what MPI_Win_sync does */
+	int on_full;                   /* UMMAP_FULL_* */
 	bool nameless;                 /* filename is a folder: a file that goes with the process */
 };
 

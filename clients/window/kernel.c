@@ -18,9 +18,10 @@ static uint64_t page(void)
 
 void kernel_check(const struct hints *h, struct error *e)
 {
-	if (h->factor != 0 || *h->driver || *h->policy || h->segsize || h->syncfreq != SYNC_NEVER)
-		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_factor, _driver, _policy, _segsize and _syncfreq have no "
-			  "meaning for a window that the kernel maps: leave them out");
+	if (h->factor != 0 || *h->driver || *h->policy || h->segsize || h->syncfreq != SYNC_NEVER ||
+	    h->on_full != UMMAP_FULL_DEFAULT)
+		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_factor, _driver, _policy, _segsize, _syncfreq and _on_full "
+			  "have no meaning for a window that the kernel maps: leave them out");
 }
 
 void kernel_make_room(int fd, uint64_t end, struct error *e)

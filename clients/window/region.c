@@ -297,6 +297,7 @@ static void map_storage(struct region *region, size_t budget, struct error *e)
 	attr.policy = *h->policy ? h->policy : NULL;
 	attr.flags = UMMAP_CREATE | (h->writers ? UMMAP_WRITERS : 0);
 	attr.budget = budget;
+	attr.on_full = h->on_full;
 	attr.before = region->stored_from;
 	attr.after = whole_pages(memory_behind(region));
 	h->engine = engine_choose(h->engine, is_for_others(h), &attr);

@@ -155,6 +155,8 @@ static int check_plan(struct plan *p, void **addr)
 			    a->after);
 	if (a->engine < UMMAP_ENGINE_DEFAULT || a->engine > UMMAP_ENGINE_SIGBUS)
 		return fail(EINVAL, "there is no engine %d: it must be one of UMMAP_ENGINE_*", a->engine);
+	if (a->on_full < UMMAP_FULL_DEFAULT || a->on_full > UMMAP_FULL_SIGBUS)
+		return fail(EINVAL, "on_full is %d: it must be one of UMMAP_FULL_*", a->on_full);
 	if (a->seg_size > min_size(SEG_SIZE_MAX, budget_ram() / FRAMES_MIN))
 		return fail(ENOMEM, "segments of %zu bytes cannot be held in memory, which has %zu, %d at a time", a->seg_size,
 			    budget_ram(), FRAMES_MIN);
@@ -257,6 +259,7 @@ static int build(struct mapping *map, const struct plan *p)
 	map->seg_size = p->attr.seg_size;
 	map->writable = p->prot & PROT_WRITE;
 	map->writers = p->writers;
+	map->bus_when_full = p->attr.on_full ? p->attr.on_full == UMMAP_FULL_SIGBUS : config.bus_when_full;
 	err = make_backing(p, map, &map->backings[0]);
 	if (err)
 		return err;

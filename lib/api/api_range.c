@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "paging/lookup.h"
 #include "paging/segment.h"
+#include "paging/stall.h"
 #include "base/worker.h"
 #include "paging/sync.h"
 #include "paging/writeback.h"
@@ -325,6 +326,40 @@ static void unpin(struct mapping *map, size_t i)
 		seg_unpin(map, i);
 }
 
+static bool must_wait(const struct range *r)
+{
+	for (size_t i = r->first; i < r->last; i++) {
+		if (stall_must_wait(r->map, i))
+			return true;
+	}
+	return false;
+}
+
+/* A range that is pinned for writing counts as stored to. */
+static int wait_for_pin(struct guard *g, const void *addr, size_t len, struct range *r)
+{
+	int err = 0;
+
+	while (!err && must_wait(r)) {
+		struct mapping *map = r->map;
+
+		if (map->bus_when_full) {
+			err = map->write_error ? map->write_error : EIO;
+			err = fail(err, "cannot pin the range for writing: writes to '%s' fail (%s), and the memory for changes is "
+				   "used up (UMMAP_OVER_BUDGET). Try again after a sync that succeeds", map->name, strerror(err));
+			map_leave(map);
+			return err;
+		}
+		stall_note_wait(map);
+		map_leave(map);
+		guard_leave(g);
+		stall_sleep();
+		guard_enter(g);
+		err = find_range(addr, len, r);
+	}
+	return err;
+}
+
 int umpin(void *addr, size_t len, int prot)
 {
 	struct guard g;
@@ -334,6 +369,8 @@ int umpin(void *addr, size_t len, int prot)
 
 	api_enter(&g);
 	err = find_range(addr, len, &r);
+	if (!err && (prot & PROT_WRITE) && r.map->writable)
+		err = wait_for_pin(&g, addr, len, &r);
 	if (err)
 		return api_leave(&g, err);
 	map = r.map;

@@ -20,6 +20,7 @@
 #include "node/mode.h"
 #include "memory/shared_pool.h"
 #include "base/spare.h"
+#include "paging/stall.h"
 #include "paging/stats.h"
 #include "engine/trial.h"
 #include "base/worker.h"
@@ -134,6 +135,14 @@ static void at_exit(void)
 	mode_leave();
 }
 
+/* After the destructors of libraries that use this one, which may still sync. */
+__attribute__((destructor))
+static void report_lost(void)
+{
+	if (started && threads_started)
+		stall_report_lost();
+}
+
 static int check_driver(void)
 {
 	char why[400];
@@ -172,6 +181,7 @@ static int start_process(void)
 	err = check_sizes();
 	if (err)
 		return err;
+	stall_start();
 	spare_keep();
 	frame_start(most_frames());
 	err = engine_start(fault_by_signal, fault_by_message);

@@ -25,6 +25,8 @@
 /* Each waits for storage by itself: so many requests of theirs are on their way at a time. */
 #define DEFAULT_FAULT_THREADS 8
 #define FAULT_THREADS_MAX 64
+/* The most that UMMAP_OVER_BUDGET may ask for, in budgets. */
+#define OVER_SHARE_MAX 100
 
 struct config config = { .direct = "auto", .cached = "auto" };
 
@@ -178,6 +180,37 @@ static int load_cached(const char *text)
 	return 0;
 }
 
+static int load_on_full(const char *text)
+{
+	config.bus_when_full = text && strcmp(text, "sigbus") == 0;
+	if (!text || config.bus_when_full || strcmp(text, "wait") == 0)
+		return 0;
+	return fail(EINVAL, "UMMAP_ON_FULL is \"%s\": it must be wait or sigbus", text);
+}
+
+static int load_over_budget(const char *text)
+{
+	size_t len = text ? strlen(text) : 0;
+	char *end;
+
+	config.over_bytes = 0;
+	config.over_share = 1;
+	config.over_is_default = !text;
+	if (!text)
+		return 0;
+	if (len && text[len - 1] == '%') {
+		config.over_share = strtod(text, &end) / 100;
+		if (isdigit((unsigned char)*text) && end == text + len - 1 && config.over_share <= OVER_SHARE_MAX)
+			return 0;
+	} else if (size_parse(text, &config.over_bytes) == 0) {
+		/* 0 bytes is 0 % of any budget. */
+		config.over_share = 0;
+		return 0;
+	}
+	return fail(EINVAL, "UMMAP_OVER_BUDGET is \"%s\": it must be bytes (67108864, 64M, 1G) or 0%% to %d%% of the budget", text,
+		    OVER_SHARE_MAX * 100);
+}
+
 static int check_folder(const char *text, size_t len)
 {
 	char folder[PATH_MAX];
@@ -269,6 +302,8 @@ static const struct variable {
 	{ "UMMAP_CACHED", load_cached },
 	{ "UMMAP_ENGINE", load_engine },
 	{ "UMMAP_FAULT_THREADS", load_fault_threads },
+	{ "UMMAP_ON_FULL", load_on_full },
+	{ "UMMAP_OVER_BUDGET", load_over_budget },
 	{ "UMMAP_STATS", load_stats },
 	{ "UMMAP_MPI_ALL", NULL },
 	{ "UMMAP_MPI_LOCAL", NULL },

@@ -16,7 +16,7 @@
 static const char *const level_names[] = { "error", "warn", "info", "debug" };
 
 /* Those that have something to say. */
-static const char known_rooms[] = "config, engine, flusher, inplace, io, load, lock, mode, node, remap, sigsegv, start, stats";
+static const char known_rooms[] = "config, engine, flusher, inplace, io, load, lock, mode, node, remap, sigsegv, stall, start, stats";
 
 static enum log_level general_level = LOG_WARN;
 static struct {

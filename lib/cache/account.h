@@ -14,6 +14,7 @@ struct account {
 	_Atomic size_t bytes;         /* ... that it holds or was promised */
 	_Atomic size_t pinned;        /* ... of them pinned */
 	_Atomic size_t clean, dirty_inactive, ahead; /* ... of each kind of inactive segments; changed by the cache */
+	_Atomic size_t dirty;         /* ... of changes, mapped or inactive, twins included; changed by the cache */
 	_Atomic size_t coming;        /* ... that queued jobs will read ahead (readahead.c) */
 	_Atomic size_t ahead_less;    /* ... by which the bound on readahead is reduced (readahead.c) */
 	_Atomic bool supplying;       /* evict.c: a job deactivates segments, to have enough inactive ones */

@@ -156,6 +156,7 @@ static bool grace_has(const struct seg *s, const struct account *account, size_t
 /* ---- Who is resident ---- */
 
 static size_t resident_count;
+static _Atomic size_t all_dirty;     /* bytes of memory for dirty segments of all mappings */
 
 /* Under the lock: the mapping of the group that s belongs to. */
 static struct member *owner(struct group *g, const struct seg *s)
@@ -275,10 +276,26 @@ void cache_forget(void)
 	account_forget();
 	span_count = 0;
 	resident_count = 0;
+	all_dirty = 0;
 	memset(grace, 0, sizeof(grace));
 }
 
 /* ---- Segments come and go ---- */
+
+/* Under the lock: one more dirty segment, or one less. */
+static void count_dirty(struct member *m, bool more)
+{
+	/* The least that a mapping needs is in proportion to what a dirty segment takes, its twin included. */
+	size_t hold = m->least / FRAMES_MIN, change = more ? hold : -hold;
+
+	m->group->account->dirty += change;
+	all_dirty += change;
+}
+
+size_t cache_dirty(void)
+{
+	return all_dirty;
+}
 
 void cache_insert(struct member *m, struct seg *s, enum ummap_event why)
 {
@@ -294,6 +311,7 @@ void cache_insert(struct member *m, struct seg *s, enum ummap_event why)
 	if (seg_has(s, SEG_DIRTY)) {
 		m->dirty++;
 		g->dirty++;
+		count_dirty(m, true);
 	}
 	if (why != UMMAP_EV_AHEAD)
 		grace_add(s, g->account);
@@ -309,9 +327,11 @@ void cache_touch(struct member *m, struct seg *s, enum ummap_event why)
 	if (why == UMMAP_EV_DIRTIED) {
 		m->dirty++;
 		g->dirty++;
+		count_dirty(m, true);
 	} else if (why == UMMAP_EV_CLEANED) {
 		m->dirty--;
 		g->dirty--;
+		count_dirty(m, false);
 	}
 	if (g->policy->touch)
 		g->policy->touch(g->p, &s->node, why);
@@ -334,6 +354,7 @@ static void remove_resident(struct member *m, struct seg *s)
 	if (seg_has(s, SEG_DIRTY)) {
 		m->dirty--;
 		g->dirty--;
+		count_dirty(m, false);
 	}
 }
 
@@ -349,6 +370,7 @@ static void remove_inactive(struct member *m, struct seg *s)
 	} else if (seg_has(s, SEG_DIRTY)) {
 		m->dirty_inactive--;
 		account->dirty_inactive -= m->len;
+		count_dirty(m, false);
 	} else {
 		m->inactive--;
 		account->clean -= m->len;
@@ -405,6 +427,7 @@ static void stand(struct member *m, struct seg *s, enum inactive how)
 		list_insert(&m->dirty_list, &s->node);
 		m->dirty_inactive++;
 		g->account->dirty_inactive += m->len;
+		count_dirty(m, true);
 		break;
 	case INACTIVE_AHEAD:
 		list_insert(&g->ahead, &s->node);

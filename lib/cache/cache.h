@@ -99,5 +99,7 @@ struct cache_bytes {
 };
 
 struct cache_bytes cache_count(const struct member *m);
+/* Bytes of memory for dirty segments of all mappings. */
+size_t cache_dirty(void);
 
 #endif

@@ -9,7 +9,7 @@
 #include <ummap.h>
 
 #define REGISTRY_MAGIC 0x65646f6e6d6d75ull /* "ummnode" */
-#define REGISTRY_VERSION 6
+#define REGISTRY_VERSION 7
 #define REGISTRY_SLOTS 1024
 #define REGISTRY_MAPS 24
 #define REGISTRY_NAME_LEN 64
@@ -47,13 +47,12 @@ struct registry_page {
 	uint64_t updated;          /* when, as sys_now says */
 	struct umstat st;          /* of the process */
 	struct registry_map map[REGISTRY_MAPS];
-	uint64_t unused[33];       /* up to whole pages, so that pages of free slots take no memory */
-};
+} __attribute__((aligned(4096))); /* whole pages, so that those of free slots take no memory */
 
 struct registry {
 	struct registry_head head;
 	struct registry_slot slot[REGISTRY_SLOTS];
-	struct registry_page page[REGISTRY_SLOTS] __attribute__((aligned(4096)));
+	struct registry_page page[REGISTRY_SLOTS];
 };
 
 /* The path of the registry of this user's processes; group NULL: of those without one. */

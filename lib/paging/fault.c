@@ -17,6 +17,7 @@
 #include "paging/pagecache.h"
 #include "paging/lookup.h"
 #include "paging/segment.h"
+#include "paging/stall.h"
 
 /* ---- Poison ---- Who waits for an access by message cannot be given an error. So the place of the segment loses all
  * its rights: a thread that tries again gets SIGSEGV, which is ours to turn into SIGBUS, and a system call EFAULT. One
@@ -41,6 +42,36 @@ static void poison(struct mapping *map, size_t i, int err)
 		map->engine->poison(map->engine, map_place(map, i), map_place_len(map, i));
 	}
 	seg_unlock(s);
+}
+
+/* A store to segment i is refused. Only the handler of SIGSEGV can tell a store from a load, which is served there: so
+ * the segment is made inactive, which poison leaves valid. If it cannot be, the store is served. */
+static void refuse_store(struct mapping *map, size_t i)
+{
+	struct seg *s = map_seg(map, i);
+	int err = seg_has(s, SEG_VALID) ? 0 : seg_fault(map, i, false);
+
+	if (err) {
+		poison(map, i, err);
+		return;
+	}
+	seg_lock(s);
+	if (seg_has(s, SEG_VALID) && !seg_has(s, SEG_INACTIVE)) {
+		cache_remove(&map->member, s);
+		err = seg_deactivate(map, i, s);
+	}
+	if (!err && seg_has(s, SEG_VALID)) {
+		/* A load that finds the segment evicted is tried again. */
+		map->load_error = 0;
+		seg_change(s, SEG_POISON_OLD, SEG_POISONED);
+		map->poisoned = true;
+		map->engine->poison(map->engine, map_place(map, i), map_place_len(map, i));
+	}
+	seg_unlock(s);
+	if (err)
+		seg_fault(map, i, true);
+	else
+		map->engine->wake(map->engine, map_place(map, i), map_place_len(map, i));
 }
 
 /* Somebody has found out, by SIGSEGV: takes the error, so that the next one tries again. 0: there is none. */
@@ -100,6 +131,30 @@ static bool show_pages(struct mapping *map, size_t i, const struct fault *fault)
 	return !fault->write && !(fault->bus && seg_has(map_seg(map, i), SEG_PAGECACHE)) && pagecache_map(map, i);
 }
 
+static int serve_by_signal(struct mapping *map, size_t i, bool write)
+{
+	int err = take_error(map, i);
+
+	if (err)
+		return err;
+	readahead_fault(map, i);
+	return seg_fault(map, i, write);
+}
+
+/* A store that must not be served now. Ends the use of the mapping. 0: the access is to be tried again, and the thread
+ * takes signals before; or the error for which it fails. */
+static int store_to_full(struct mapping *map)
+{
+	int err = map->bus_when_full ? -map->write_error : 0;
+
+	if (!map->bus_when_full)
+		stall_note_wait(map);
+	map_leave(map);
+	if (!err)
+		stall_sleep();
+	return err;
+}
+
 enum fault_answer fault_by_signal(const struct fault *fault)
 {
 	struct mapping *map = map_find(fault->addr);
@@ -121,16 +176,12 @@ enum fault_answer fault_by_signal(const struct fault *fault)
 		return err ? FAULT_FOREIGN : FAULT_SERVED;
 	}
 	i = (size_t)((char *)fault->addr - map->range) >> map->shift;
-	if (show_pages(map, i, fault)) {
+	if (fault->write && stall_must_wait(map, i)) {
+		err = store_to_full(map);
+	} else {
+		err = show_pages(map, i, fault) ? 0 : serve_by_signal(map, i, fault->write);
 		map_leave(map);
-		return FAULT_SERVED;
 	}
-	err = take_error(map, i);
-	if (!err) {
-		readahead_fault(map, i);
-		err = seg_fault(map, i, fault->write);
-	}
-	map_leave(map);
 	if (!err)
 		return FAULT_SERVED;
 	if (tell)
@@ -259,6 +310,19 @@ static bool begin(struct server *v, struct mapping *map, size_t i, bool write)
 	return true;
 }
 
+/* A store that must not be served now. The thread that waits for it is woken when that may have changed (stall.c), or
+ * at once, and then finds that it cannot access the place. */
+static void serve_full(struct server *v, struct mapping *map, size_t i)
+{
+	if (!map->bus_when_full) {
+		stall_note_wait(map);
+	} else {
+		drain(v);
+		refuse_store(map, i);
+	}
+	map_leave(map);
+}
+
 static void serve(struct server *v, const struct fault *fault)
 {
 	struct mapping *map = map_find_now(fault->addr);
@@ -272,6 +336,10 @@ static void serve(struct server *v, const struct fault *fault)
 	/* A debugger may store where the program may not: to a copy of its own. */
 	write = fault->write && map->writable;
 	i = (size_t)((char *)fault->addr - map->range) >> map->shift;
+	if (write && stall_must_wait(map, i)) {
+		serve_full(v, map, i);
+		return;
+	}
 	readahead_fault(map, i);
 	if (begin(v, map, i, write))
 		return;

@@ -19,6 +19,7 @@
 #include "node/mode.h"
 #include "paging/fault.h"
 #include "base/spare.h"
+#include "paging/stall.h"
 #include "paging/stats.h"
 #include "paging/sync.h"
 #include "paging/writeback.h"
@@ -36,9 +37,13 @@
 
 static void keep_error(struct mapping *map, int err)
 {
-	if (err && writeback_keep_error(map, err))
-		log_line(LOG_WARN, "flusher", "a write in the background failed: %s; %s", strerror(-err),
-			 flush_has_lost(map) ? "the next sync says what of it is lost" : "the data stays in memory");
+	bool first = err && writeback_keep_error(map, err);
+
+	if (err && !map->in_place && !flush_has_lost(map))
+		stall_note_failure(map, err);
+	else if (first)
+		log_line(LOG_WARN, "flusher", "cannot make changes to '%s' durable: %s. %s", map->name, strerror(-err),
+			 flush_has_lost(map) ? "The next sync says what is lost" : "Try to repair the storage, and sync again");
 }
 
 /* Segments that were changed at least an interval ago. */
@@ -111,6 +116,7 @@ static void make_round(void)
 		for (int i = 0; i < STRAGGLERS && writeback_inactive(map); i++)
 			;
 		flush_old(map);
+		stall_look(map);
 		fault_unpoison(map, false);
 		pagecache_look(map);
 		assemble_look(map);
@@ -165,6 +171,8 @@ static void *run(void *unused)
 	for (;;) {
 		int wait = shrink(mode_adjust(frame_held()));
 
+		if (stall_release())
+			wait = min_size(wait, STUCK_MS);
 		now = sys_now();
 		if (now >= next_round) {
 			make_round();

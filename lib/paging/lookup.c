@@ -16,6 +16,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define DESCRIPTORS "/proc/self/fd/"
+
 struct entry {
 	_Atomic uintptr_t base, end;
 	struct mapping *_Atomic map;
@@ -54,22 +56,44 @@ void map_free(struct mapping *map)
 	futex_unlock(&lock);
 }
 
+/* Copies a URI with the path of a descriptor in the place of /proc/self/fd/N, which means nothing to other people. */
+static void copy_readable(const char *uri, char *text, size_t room)
+{
+	const char *link = strstr(uri, DESCRIPTORS), *rest = uri;
+	char name[sizeof(DESCRIPTORS) + 16], path[PATH_MAX];
+	ssize_t len = -1;
+
+	if (link) {
+		rest = link + strlen(DESCRIPTORS);
+		rest += strspn(rest, "0123456789");
+		if ((size_t)(rest - link) < sizeof(name)) {
+			snprintf(name, sizeof(name), "%.*s", (int)(rest - link), link);
+			len = readlink(name, path, sizeof(path));
+		}
+	}
+	if (len > 0)
+		snprintf(text, room, "%.*s%.*s%s", (int)(link - uri), uri, (int)len, path, rest);
+	else
+		snprintf(text, room, "%s", uri);
+}
+
 void map_name(struct mapping *map, const char *uri, int fd)
 {
-	char path[PATH_MAX], self[32];
-	ssize_t len;
+	char text[PATH_MAX], self[32];
+	size_t len;
 
-	if (fd >= 0) {
-		snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
-		len = readlink(self, path, sizeof(path) - 1);
-		path[len > 0 ? len : 0] = '\0';
-		uri = path;
-	}
-	len = (ssize_t)strlen(uri);
+	if (fd >= 0)
+		snprintf(self, sizeof(self), DESCRIPTORS "%d", fd);
+	copy_readable(fd >= 0 ? self : uri, text, sizeof(text));
+	len = strlen(text);
+	/* The path says more than the keys of a driver. */
+	if (len >= REGISTRY_NAME_LEN && fd < 0)
+		len = strcspn(text, "?");
+	text[len] = '\0';
 	if (len < REGISTRY_NAME_LEN)
-		memcpy(map->name, uri, (size_t)len + 1);
+		memcpy(map->name, text, len + 1);
 	else
-		snprintf(map->name, sizeof(map->name), "...%s", uri + len - (REGISTRY_NAME_LEN - 4));
+		snprintf(map->name, sizeof(map->name), "...%s", text + len - (REGISTRY_NAME_LEN - 4));
 }
 
 static void copy_entry(struct entry *to, const struct entry *from)

@@ -56,6 +56,16 @@ struct flushing {
 	_Atomic int error;           /* ... its errno */
 };
 
+/* Writes that fail, and the stores that wait for them (stall.c). */
+struct stall {
+	_Atomic int unreported;      /* errno of a failed write in the background that is to be reported */
+	_Atomic bool waiting;        /* a store waits, or did since the background thread looked */
+	size_t at;                   /* the segment from which on the background thread tries to write; its own */
+	bool progress;               /* ... a write has succeeded since segment 0 */
+	uint64_t next_try;           /* ms: ... not before */
+	uint64_t failure_reported, wait_reported; /* ms, when the background thread last did; 0: not since a write succeeded */
+};
+
 #define STREAMS 8
 
 /* A run of faults that follow one another (readahead.c). */
@@ -87,6 +97,8 @@ struct mapping {
 	bool bulk;               /* neighbours are written together */
 	bool shared;             /* other processes may reach its segments */
 	_Atomic bool unsure;     /* some bit of extent.unsure is set */
+	bool bus_when_full;      /* a store that would have to wait for storage raises SIGBUS */
+	_Atomic int write_error; /* errno of the last write, if it failed */
 	bool writers;            /* other mappings write to its bytes, too: a dirty segment has a twin (twin.c) */
 	struct export export;    /* what other processes see, if `shared` */
 	struct extent extents[EXTENTS_MAX];
@@ -110,6 +122,7 @@ struct mapping {
 	_Atomic size_t pinned;   /* bytes */
 	_Atomic int error;       /* of a write in the background, not reported yet */
 	struct flushing flush;
+	struct stall stall;
 	_Atomic uint32_t scan_lock; /* one scan of the marks at a time */
 	_Atomic uint32_t frozen; /* new users wait */
 	_Atomic uint32_t cleaners; /* jobs that write its dirty inactive segments */

@@ -12,6 +12,7 @@
 #include "paging/flush.h"
 #include "paging/segment.h"
 #include "base/spare.h"
+#include "paging/stall.h"
 #include "paging/twin.h"
 #include "base/worker.h"
 
@@ -265,6 +266,13 @@ static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy
 	twin_drop(map, i);
 }
 
+/* What storage said. Faults read the field: it is written only if it changes. */
+static void note_result(struct mapping *map, int err)
+{
+	if (map->write_error != -err)
+		map->write_error = -err;
+}
+
 /* err: nothing was written; part: the first error of what leaves in parts. */
 static int run_end(struct run *run, int err, int part)
 {
@@ -286,7 +294,9 @@ static int run_end(struct run *run, int err, int part)
 			flush_again(map, run->at[k], s);
 	}
 	for (unsigned i = 0; i < run->requests && !err; i++)
-		err = run->io[i].res;
+		part = part ? part : run->io[i].res;
+	if (!err)
+		note_result(map, part);
 	err = err ? err : part;
 	if (!map_in_order(map))
 		map->member.retry = err ? sys_now() + RETRY_MS : 0;
@@ -409,6 +419,9 @@ static size_t write_marked(struct mapping *map, struct scan *scan)
 			break;
 	}
 	futex_unlock(&map->scan_lock);
+	/* Other writes of the scan may have succeeded after the one that failed. */
+	if (scan->err)
+		note_result(map, scan->err);
 	return min_size(i, scan->last);
 }
 
@@ -435,6 +448,15 @@ bool writeback_keep_error(struct mapping *map, int err)
 	return atomic_compare_exchange_strong(&map->error, &none, err);
 }
 
+/* Storage may take other segments: the next attempt is made with another one. */
+static void try_later(struct mapping *map, struct seg *s)
+{
+	if (seg_has(s, SEG_VALID | SEG_INACTIVE | SEG_DIRTY)) {
+		cache_remove(&map->member, s);
+		cache_deactivate(&map->member, s, INACTIVE_DIRTY);
+	}
+}
+
 /* Writes a segment that is inactive, and locked, with neighbours. */
 static bool write_inactive(struct mapping *map, struct seg *s)
 {
@@ -444,8 +466,11 @@ static bool write_inactive(struct mapping *map, struct seg *s)
 	run_begin(&run, map_index(map, s), map->segs, INACTIVE_NEIGHBOURS);
 	/* The first stays locked while the error is kept: the mapping may end after that. */
 	err = write_run(&run, true);
-	if (err)
+	if (err) {
 		writeback_keep_error(map, err);
+		stall_note_failure(map, err);
+		try_later(map, s);
+	}
 	seg_unlock(s);
 	return err == 0;
 }

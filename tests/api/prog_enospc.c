@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * prog_enospc - a real file system that is full: umsync says ENOSPC, everything stays readable in memory,
- * and once there is space the same umsync succeeds. Needs root, for a loop mount.
+ * and once there is space the same umsync succeeds. Memory is bounded: a store waits for space. Needs root, for a loop
+ * mount.
  */
 #include "small_fs.h"
 
@@ -25,6 +26,7 @@ static void write_too_much(void *arg)
 
 	set_env("UMMAP_DRIVER", j->driver);
 	set_budget(j->budget);
+	set_env("UMMAP_OVER_BUDGET", "64M");
 	fill_up(j->root, filler);
 	fd = create(j->root, "data");
 	m = map_file(fd, size, SEG, READ_WRITE, 0);
@@ -52,6 +54,53 @@ static void write_too_much(void *arg)
 	check(syncfs(j->root) == 0);
 }
 
+struct storing {
+	uint8_t *m;
+	size_t size;
+	_Atomic size_t done;
+};
+
+static void *store(void *arg)
+{
+	struct storing *s = arg;
+
+	for (; s->done < s->size; s->done += SEG)
+		fill(s->m + s->done, SEG, s->done, NEW);
+	return NULL;
+}
+
+static void wait_for_space(void *arg)
+{
+	struct job *j = arg;
+	size_t available = space(j->root), filler = available / 2;
+	struct storing s = { .size = (available - filler / 4) / SEG * SEG };
+	pthread_t thread;
+	size_t before;
+	int fd;
+
+	set_env("UMMAP_DRIVER", j->driver);
+	set_budget(j->budget);
+	fill_up(j->root, filler);
+	fd = create(j->root, "data");
+	s.m = map_file(fd, s.size, SEG, READ_WRITE, 0);
+	check(pthread_create(&thread, NULL, store, &s) == 0);
+	/* The thread stands still when nothing more can be written, and the bound is reached. */
+	for (before = 1; before != s.done || stat_of(s.m).waiting_bytes < 2 * j->budget - 4 * SEG; pause_ms(200))
+		before = s.done;
+	check(s.done < s.size);
+	check(stat_of(NULL).over_budget_peak <= j->budget + 4 * SEG, "%" PRIu64, stat_of(NULL).over_budget_peak);
+	check_bytes(s.m, s.done, 0, NEW);
+	check_fails(umsync(s.m, 0), ENOSPC);
+	make_space(j->root);
+	check(pthread_join(thread, NULL) == 0);
+	check(umsync(s.m, 0) == 0 || umsync(s.m, 0) == 0);
+	check(umunmap(s.m, 1) == 0);
+	check_file(fd, 0, s.size, 0, NEW);
+	close(fd);
+	check(unlinkat(j->root, "data", 0) == 0);
+	check(syncfs(j->root) == 0);
+}
+
 int main(void)
 {
 	static const char *const drivers[] = { "posix", "uring" };
@@ -68,6 +117,7 @@ int main(void)
 			continue;
 		check_exits(run_child(write_too_much, &plenty), 0);
 		check_exits(run_child(write_too_much, &little), 0);
+		check_exits(run_child(wait_for_space, &little), 0);
 	}
 	return 0;
 }

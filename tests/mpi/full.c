@@ -63,6 +63,7 @@ int main(int argc, char **argv)
 	int root = -1, fd;
 
 	set_budget(MIB);
+	set_env("UMMAP_OVER_BUDGET", "64M");
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
 	mount_small(&root, path);
 	available = rank == 0 ? space(root) : 0;

@@ -60,6 +60,7 @@ int main(int argc, char **argv)
 	int root = -1;
 
 	set_budget(MIB);
+	set_env("UMMAP_OVER_BUDGET", "64M");
 	start_mpi(&argc, &argv, MPI_THREAD_MULTIPLE);
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	mount_small(&root, path);

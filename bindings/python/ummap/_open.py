@@ -206,7 +206,8 @@ def _flush_all() -> None:
             try:
                 mapping._sync()
             except OSError as error:
-                print(f"ummap: {mapping.name}: changes are lost: {error}", file=sys.stderr)
+                size = mapping.stat()["waiting_bytes"]
+                print(f"ummap: {mapping.name}: changes are lost ({size} bytes): {error}", file=sys.stderr)
 
 
 def _before_fork() -> None:
