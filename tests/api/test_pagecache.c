@@ -561,6 +561,8 @@ Test(pagecache_map, threads)
 	start();
 	check(ftruncate(fd, SIZE) == 0);
 	free(file_read(fd, 0, SIZE, __FILE__, __LINE__));
+	/* Frames and page-cache mappings displace each other. */
+	set_budget(SIZE / 4);
 	set_env("UMMAP_DIRECT", "never"); /* what is written stays in the cache */
 	shared.m = map_file(fd, SIZE, SEG, READ_WRITE, 0);
 	for (size_t t = 0; t < 4; t++)
@@ -725,6 +727,28 @@ Test(pagecache_budget, of_a_group)
 	check_bytes(other, BIG_FILE, 0, OLD);
 	check(mapped_bytes(other) == BIG_FILE);
 	check(umunmap(other, 0) == 0);
+}
+
+/* Groups whose budgets are more than that of the process share this one. */
+Test(pagecache_budget, of_two_groups)
+{
+	struct ummap_attr attr = init;
+	char path[320], uri[400];
+	uint8_t *m[2];
+
+	set_budget(SMALL_BUDGET);
+	file_fill(temp_named("file", 0, path), 0, BIG_FILE, 0, OLD);
+	snprintf(uri, sizeof(uri), "posix:%s", path);
+	attr.seg_size = SEG;
+	attr.budget = SMALL_BUDGET * 3 / 4;
+	for (int k = 0; k < 2; k++)
+		check(ummap_open(uri, BIG_FILE, 0, PROT_READ, &attr, (void **)&m[k]) == 0);
+	for (size_t i = 0; i < BIG_FILE / SEG; i++) {
+		load_segment(m[i % 2], SEG, i);
+		check_counted(SMALL_BUDGET);
+	}
+	check(mapped_bytes(m[0]) > 0 && mapped_bytes(m[1]) > 0);
+	check(umunmap(m[0], 0) == 0 && umunmap(m[1], 0) == 0);
 }
 
 /* Stores need frames, and page-cache mappings give way to these, all but a part; and the other way
