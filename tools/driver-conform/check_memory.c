@@ -54,7 +54,7 @@ void check_map(void)
 
 /* Has pages of the store mapped at a place of the checker's, all of whose bytes are NOTHING.
  * Returns the driver's answer. */
-static int map_store(struct handle *h, unsigned char *at, size_t len, uint64_t off)
+static int map_pages(struct handle *h, unsigned char *at, size_t len, uint64_t off)
 {
 	int got;
 
@@ -86,7 +86,7 @@ void check_pagecache(void)
 		size_t at_byte = off + random_below(len);
 		unsigned char byte = (unsigned char)random_number();
 
-		if (map_store(&h, at, len, off) < 1)
+		if (map_pages(&h, at, len, off) < 1)
 			continue;
 		mapped++;
 		shadow_compare(at, len, off, "what map_pagecache has put in place");
@@ -96,7 +96,7 @@ void check_pagecache(void)
 		shadow_write(at_byte, &byte, 1);
 		shadow_compare(at, len, off, "a page-cache mapping after a write to it");
 	}
-	expect(map_store(&h, at, PAGE, (pages + 1) * PAGE) < 1,
+	expect(map_pages(&h, at, PAGE, (pages + 1) * PAGE) < 1,
 		"map_pagecache maps pages from behind the end of the store");
 	handle_close(&h);
 	if (!mapped)
