@@ -132,7 +132,7 @@ static void make_round(void)
 /* The most that a fault would be content with. */
 static size_t bound(void)
 {
-	size_t most = budget_bytes();
+	size_t most = budget_frames();
 	struct mapping *map;
 
 	for (size_t n = 0; (map = map_nth(n)); n++) {
@@ -148,8 +148,9 @@ static int shrink(int idle)
 	size_t held = frame_held(), most;
 	struct mapping *map;
 
-	if (held <= budget_bytes())
+	if (held + budget_pagecache() <= budget_bytes())
 		return idle;
+	pagecache_shrink();
 	most = bound();
 	while (frame_held() > most && frame_shrink(FRAME_MAPPED, 0))
 		;
@@ -169,7 +170,7 @@ static void *run(void *unused)
 	(void)unused;
 	mode_attend();
 	for (;;) {
-		int wait = shrink(mode_adjust(frame_held()));
+		int wait = shrink(mode_adjust(frame_held() + budget_pagecache()));
 
 		if (stall_release())
 			wait = min_size(wait, STUCK_MS);

@@ -29,7 +29,7 @@ static const struct {
 	FIELD(read_bytes), FIELD(read_requests), FIELD(write_bytes), FIELD(write_requests), FIELD(flushes),
 	FIELD(read_errors), FIELD(write_errors), FIELD(resident_bytes), FIELD(standby_bytes),
 	FIELD(dirty_bytes), FIELD(pinned_bytes), FIELD(budget_bytes), FIELD(held_bytes),
-	FIELD(over_budget_peak), FIELD(mappings), FIELD(lent_bytes), FIELD(lost_bytes),
+	FIELD(over_budget_peak), FIELD(mappings), FIELD(pagecache_bytes), FIELD(lost_bytes),
 	FIELD(waiting_bytes),
 };
 
@@ -87,7 +87,7 @@ static void count(const struct mapping *map, struct umstat *st)
 	st->dirty_bytes += b.dirty;
 	st->waiting_bytes += map->write_error ? b.dirty : 0;
 	st->pinned_bytes += map->pinned;
-	st->lent_bytes += map->pagecached << map->shift;
+	st->pagecache_bytes += map->pagecached << map->shift;
 	st->lost_bytes += min_size(map->flush.lost, map->size);
 }
 
@@ -105,7 +105,8 @@ void stats_ending(const struct mapping *map)
 {
 	futex_lock(&lock);
 	count(map, &ended);
-	ended.resident_bytes = ended.standby_bytes = ended.dirty_bytes = ended.pinned_bytes = ended.lent_bytes = 0;
+	ended.resident_bytes = ended.standby_bytes = ended.dirty_bytes = ended.pinned_bytes = 0;
+	ended.pagecache_bytes = 0;
 	ended.waiting_bytes = 0;
 	futex_unlock(&lock);
 }
