@@ -49,7 +49,7 @@ static const char *read_decimal(const char *at, struct decimal *d)
 	return has_digits ? at : NULL;
 }
 
-/* Power of two of the unit at `at`; -1: it is none. An empty text is bytes. */
+/* Power of two of the unit at `at`; -1: it is none. */
 static int read_unit(const char *at)
 {
 	static const char units[] = "KMGT";
@@ -68,15 +68,18 @@ static int read_unit(const char *at)
 	}
 	if ((*at & ~0x20) == 'B')
 		at++;
-	return *skip_blanks(at) ? -1 : shift;
+	return *at ? -1 : shift;
 }
 
 int size_parse(const char *text, uint64_t *bytes)
 {
 	struct decimal d;
-	const char *at = read_decimal(skip_blanks(text), &d);
+	const char *at = read_decimal(text, &d);
 	int shift = at ? read_unit(skip_blanks(at)) : -1;
 
+	/* Blanks stand before a unit only. */
+	if (at && *at && !*skip_blanks(at))
+		return -EINVAL;
 	if (shift < 0 || (d.is_fractional && shift == 0) || d.whole > UINT64_MAX >> shift)
 		return -EINVAL;
 	*bytes = (d.whole << shift) + (uint64_t)(((unsigned __int128)d.fraction << shift) / d.scale);
@@ -86,9 +89,9 @@ int size_parse(const char *text, uint64_t *bytes)
 int size_parse_count(const char *text, uint64_t *count)
 {
 	struct decimal d;
-	const char *at = read_decimal(skip_blanks(text), &d);
+	const char *at = read_decimal(text, &d);
 
-	if (!at || d.is_fractional || *skip_blanks(at))
+	if (!at || *at || d.is_fractional)
 		return -EINVAL;
 	*count = d.whole;
 	return 0;
@@ -97,19 +100,19 @@ int size_parse_count(const char *text, uint64_t *count)
 static const char *read_number(const char *text, double *number)
 {
 	struct decimal d;
-	const char *at = read_decimal(skip_blanks(text), &d);
+	const char *at = read_decimal(text, &d);
 
 	if (!at)
 		return NULL;
 	*number = (double)d.whole + (double)d.fraction / (double)d.scale;
-	return skip_blanks(at);
+	return at;
 }
 
 int size_parse_percent(const char *text, double *percent)
 {
 	const char *at = read_number(text, percent);
 
-	return at && *at == '%' && !*skip_blanks(at + 1) && *percent > 0 && *percent <= 100 ? 0 : -EINVAL;
+	return at && strcmp(skip_blanks(at), "%") == 0 && *percent > 0 && *percent <= 100 ? 0 : -EINVAL;
 }
 
 int size_parse_decimal(const char *text, double *number)

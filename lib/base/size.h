@@ -13,7 +13,8 @@
 
 /*
  * Bytes from "4096", "64K", "64 KB", "64kiB", "0.5G". Units are powers of 1024, with or without B or iB, in capital or
- * small letters. A fraction needs a unit, and is rounded down to a whole byte. Returns 0 or -EINVAL.
+ * small letters. A fraction needs a unit, and is rounded down to a whole byte.
+ * Blanks may stand between number and unit only. Returns 0 or -EINVAL.
  */
 int size_parse(const char *text, uint64_t *bytes);
 /* A whole number without a unit. Returns 0 or -EINVAL. */

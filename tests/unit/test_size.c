@@ -15,13 +15,13 @@ Test(size, forms)
 	} good[] = {
 		{ "0", 0 }, { "1", 1 }, { "4096", 4096 }, { "4096B", 4096 }, { "64K", 64 * KIB }, { "64k", 64 * KIB },
 		{ "64KB", 64 * KIB }, { "64Kb", 64 * KIB }, { "64KiB", 64 * KIB }, { "64kib", 64 * KIB }, { "64 KiB", 64 * KIB },
-		{ " 64\tM ", 64 * MIB }, { "64MB", 64 * MIB }, { "64MiB", 64 * MIB }, { "8G", 8 * GIB }, { "0.5G", GIB / 2 },
+		{ "64\tM", 64 * MIB }, { "64MB", 64 * MIB }, { "64MiB", 64 * MIB }, { "8G", 8 * GIB }, { "0.5G", GIB / 2 },
 		{ ".5G", GIB / 2 }, { "1.5MiB", MIB + MIB / 2 }, { "1.0K", KIB }, { "1T", KIB * GIB }, { "0.3K", 307 },
 		{ "0.0009765625K", 1 }, { "0.1G", 107374182 }, { "0.99999999999999999999999999K", 1023 },
 		{ "18446744073709551615", UINT64_MAX },
 	};
 	static const char *const bad[] = {
-		"", " ", "B", "K", "-1", "+1", "1X", "1KK", "1KBB", "1Ki", "1iB", "1.5", "1.5B", ".", ".K", "1.K", "1..5K", "1,5K",
+		"", " ", "B", " 1", "1 ", "1K ", " 1K", "K", "-1", "+1", "1X", "1KK", "1KBB", "1Ki", "1iB", "1.5", "1.5B", ".", ".K", "1.K", "1..5K", "1,5K",
 		"0x10", "1e3", "64 K B", "1 1", "50%", "18446744073709551616", "16777216T", "99999999999999999999G", "1P",
 	};
 	uint64_t bytes;
@@ -36,7 +36,7 @@ Test(size, forms)
 
 Test(size, counts)
 {
-	static const char *const bad[] = { "", "8K", "8B", "1.0", "-1", "8 8", "0x8" };
+	static const char *const bad[] = { "", " 8", "8 ", "8K", "8B", "1.0", "-1", "8 8", "0x8" };
 	uint64_t count;
 
 	check(size_parse_count("8", &count) == 0 && count == 8);
@@ -47,11 +47,11 @@ Test(size, counts)
 
 Test(size, percents)
 {
-	static const char *const bad[] = { "", "%", "0%", "101%", "100.1%", "-1%", "50", "50%%", "50%K", "50K%", "nan%" };
+	static const char *const bad[] = { "", "%", " 50%", "50% ", "0%", "101%", "100.1%", "-1%", "50", "50%%", "50%K", "50K%", "nan%" };
 	double percent;
 
 	check(size_parse_percent("50%", &percent) == 0 && percent == 50);
-	check(size_parse_percent(" 12.5 % ", &percent) == 0 && percent == 12.5);
+	check(size_parse_percent("12.5 %", &percent) == 0 && percent == 12.5);
 	check(size_parse_percent("100%", &percent) == 0 && percent == 100);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
 		check(size_parse_percent(bad[i], &percent) == -EINVAL, "\"%s\"", bad[i]);

@@ -45,7 +45,7 @@ def size_of(size: Size, what: str) -> int:
         return 0
     if isinstance(size, str):
         try:
-            size = _ummap.parse_size(size)
+            size = _ummap.parse_size(size.strip())
         except ValueError:
             raise ValueError(f'{what} is "{size}": it must be bytes, or a number with K, M, G or T, such as "4G"') from None
     if isinstance(size, bool) or not hasattr(size, "__index__"):
@@ -60,7 +60,7 @@ def limit_of(size: Size, what: str) -> Union[int, float]:
     """The limit of a process: bytes, or (a float) per cent of the memory. ValueError if the library would not take it."""
     if isinstance(size, str) and size.strip().endswith("%"):
         try:
-            return _ummap.parse_percent(size)
+            return _ummap.parse_percent(size.strip())
         except ValueError:
             raise ValueError(f'{what} is "{size}": a part of the memory is more than 0% and at most 100%') from None
     number, memory = size_of(size, what), os.sysconf("SC_PHYS_PAGES") * PAGE
