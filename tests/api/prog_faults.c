@@ -162,6 +162,8 @@ static void start(struct job *j)
 	/* What has left memory when a flush fails is lost, and the error stays: test_doubt.c. */
 	j->budget = strcmp(j->op, "flush") == 0 ? 2 * SIZE : j->ahead ? SIZE / 2 : SIZE / 4;
 	set_budget(j->budget);
+	/* Writes may fail for good, and the workload is to end nevertheless. */
+	set_env("UMMAP_OVER_BUDGET", "64M");
 	set_env("UMMAP_READAHEAD", j->ahead ? "1M" : "0");
 	make_files(j);
 	if (strcmp(j->driver, "uring") == 0)
