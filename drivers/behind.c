@@ -42,7 +42,7 @@ int behind_open(struct behind *b, const struct ummap_uri *uri, int fd, int oflag
 	b->caps = geom->caps;
 	b->size = geom->size;
 	b->pid = getpid();
-	geom->caps &= ~(UMMAP_CAP_ASYNC | UMMAP_CAP_LEND);
+	geom->caps &= ~(UMMAP_CAP_ASYNC | UMMAP_CAP_PAGECACHE);
 	return 0;
 }
 

@@ -22,7 +22,7 @@ struct behind {
 };
 
 /* Opens what is behind `uri`, or the descriptor if fd is not negative. Takes out of geom->caps what only the driver's own
- * calls could do: asynchronous transfers and lending. */
+ * calls could do: asynchronous transfers and page-cache mappings. */
 int behind_open(struct behind *b, const struct ummap_uri *uri, int fd, int oflags, struct ummap_geom *geom);
 int behind_close(struct behind *b);
 /* The URI of what is behind, with paths that hold in every folder, if it fits into so many bytes; else "". */

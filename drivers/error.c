@@ -400,7 +400,7 @@ static int open_either(const struct ummap_uri *uri, int fd, int oflags, void **h
 		geom->caps &= ~UMMAP_CAP_ASYNC;
 	if (!f->next.write)
 		geom->caps &= ~(UMMAP_CAP_WRITE | UMMAP_CAP_GROW);
-	geom->caps &= ~UMMAP_CAP_LEND; /* nothing goes past us */
+	geom->caps &= ~UMMAP_CAP_PAGECACHE; /* nothing goes past us */
 	*h = f;
 	return 0;
 }

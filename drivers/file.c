@@ -74,39 +74,69 @@ int file_size(void *h, uint64_t *size)
 	return 0;
 }
 
-/* How many of the pages in this range the page cache holds. */
-static uint64_t count_cached(struct file *f, uint64_t off, size_t len)
+/* Counts the pages of this range that the page cache holds; all 0 where the kernel does not
+ * tell. */
+static struct cache_counts count_pages(struct file *f, uint64_t off, size_t len)
 {
 	struct cache_range range = { off, len };
 	struct cache_counts counts;
 
 	if (atomic_load_explicit(&f->blind, memory_order_relaxed))
-		return 0;
+		return (struct cache_counts){ 0 };
 	if (syscall(SYS_cachestat, f->fd, &range, &counts, 0) == 0)
-		return counts.cached;
+		return counts;
 	atomic_store_explicit(&f->blind, true, memory_order_relaxed);
-	return 0;
+	return (struct cache_counts){ 0 };
 }
 
-/* Does the page cache hold all that the file has of this range? */
-static bool cached(struct file *f, uint64_t off, size_t len)
+/* Whether `count` pages are all that the file has of this range, of which it has at least some
+ * bytes. */
+static bool is_all_of(const struct file *f, uint64_t off, size_t len, uint64_t count)
 {
 	uint64_t size, first = off / f->page, end = (off + len + f->page - 1) / f->page;
-	uint64_t count = count_cached(f, off, len);
 
 	if (count == 0 || count == end - first)
 		return count > 0;
-	if (file_size(f, &size) < 0 || size <= off || size >= off + len)
+	if (file_size((void *)(uintptr_t)f, &size) < 0 || size <= off || size >= off + len)
 		return false;
 	return count == (size + f->page - 1) / f->page - first;
 }
 
+/* Whether the page cache holds all that the file has of this range. */
+static bool is_cached(struct file *f, uint64_t off, size_t len)
+{
+	return is_all_of(f, off, len, count_pages(f, off, len).cached);
+}
+
+/*
+ * Whether to copy this range out of the page cache, which must hold all of it. The kernel marks a
+ * page of what it reads ahead for a program, and a read of this page by any other program makes it
+ * read ahead again, also where it was told not to (POSIX_FADV_RANDOM), unless it has all that it
+ * would read. The library would find those pages in the page cache, copy these, too, and so on to
+ * the end of the file. So the range is copied only if the kernel has nothing to read behind it, or
+ * if a direct read had to write it back first.
+ */
+static bool should_copy(struct file *f, uint64_t off, size_t len)
+{
+	struct cache_counts counts = count_pages(f, off, len);
+	size_t ahead = f->readahead > len ? f->readahead : len;
+	uint64_t size;
+
+	if (!is_all_of(f, off, len, counts.cached))
+		return false;
+	if (counts.dirty || counts.writeback || f->readahead == 0 || is_cached(f, off + len, ahead))
+		return true;
+	return file_size(f, &size) < 0 || size <= off + len;
+}
+
 /* Every one of the pages: one behind the end of the file could not be touched. */
-int file_lend(void *h, void *addr, size_t len, uint64_t off)
+int file_map_pagecache(void *h, void *addr, size_t len, uint64_t off)
 {
 	struct file *f = h;
 
-	if (off % f->page || len % f->page || len == 0 || count_cached(f, off, len) != len / f->page)
+	if (off % f->page || len % f->page || len == 0)
+		return 0;
+	if (count_pages(f, off, len).cached != len / f->page)
 		return 0;
 	if (addr && syscall(SYS_mmap, addr, len, PROT_READ, MAP_SHARED | MAP_FIXED, f->fd, off) == -1)
 		return -errno;
@@ -256,7 +286,9 @@ static bool may_direct(const struct file *f)
 /* A direct write takes pages out of the page cache, also neighbours of its range: not where they are shown to programs. */
 static bool prefers_cache(struct file *f, uint64_t off, size_t len, bool write)
 {
-	return f->direct == AUTO && (!write || f->lends) && cached(f, off, len);
+	if (f->direct != AUTO)
+		return false;
+	return write ? f->maps_pagecache && is_cached(f, off, len) : should_copy(f, off, len);
 }
 
 enum file_way file_way(struct file *f, const void *buf, size_t len, uint64_t off, bool write)

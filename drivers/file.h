@@ -17,7 +17,8 @@ struct file {
 	int fd;                /* through the page cache */
 	int direct_fd;         /* the same file with O_DIRECT; negative: it takes none */
 	enum when direct;      /* what the user asked for */
-	bool lends;            /* pages of the cache are mapped by the library */
+	bool maps_pagecache;   /* page-cache mappings are wanted */
+	size_t readahead;      /* bytes that the kernel reads ahead at most */
 	size_t page;           /* of the page cache */
 	size_t grain;          /* a direct transfer is of whole grains: pages, or more ... */
 	size_t mem_align;      /* ... and its memory is aligned to this */
@@ -53,7 +54,7 @@ int file_writev(void *h, const struct iovec *iov, int n, uint64_t off);
 int file_flush(void *h, uint64_t off, uint64_t len);
 int file_resize(void *h, uint64_t size);
 int file_size(void *h, uint64_t *size);
-int file_lend(void *h, void *addr, size_t len, uint64_t off);
+int file_map_pagecache(void *h, void *addr, size_t len, uint64_t off);
 int file_data(void *h, uint64_t off, uint64_t *begin, uint64_t *end);
 int file_lock(void *h, uint64_t off, uint64_t len, int how, char why[160]);
 

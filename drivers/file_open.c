@@ -19,11 +19,15 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define FD_FIRST 700
 #define OPTIMAL_MIN (256u << 10)
 #define DIO_ALIGN_UNKNOWN 4096 /* what every device in use takes */
+#define READAHEAD_UNKNOWN_KIB 128 /* the kernel's default */
+/* To look farther takes longer than to read. */
+#define READAHEAD_MAX_KIB (16u << 10)
 
 /* Linux gives the descriptor back even where close fails. */
 static int close_fd(int fd)
@@ -115,7 +119,7 @@ int file_close(void *h)
 /* What the keys say. */
 struct keys {
 	enum when direct;
-	enum when lends;
+	enum when cached;      /* page-cache mappings */
 };
 
 /* The number of a key's value among `names`; or -EINVAL. */
@@ -130,9 +134,9 @@ static int parse_key(const struct ummap_key *key, const char *const *names, int 
 }
 
 /* Who only loads has no use for copies. Who stores to most of it would have each segment's place mapped twice. */
-static bool lends(const struct keys *keys, int oflags)
+static bool should_map_pagecache(const struct keys *keys, int oflags)
 {
-	return keys->lends == ALWAYS || (keys->lends == AUTO && !(oflags & UMMAP_O_WRITE));
+	return keys->cached == ALWAYS || (keys->cached == AUTO && !(oflags & UMMAP_O_WRITE));
 }
 
 static int parse_keys(const struct ummap_uri *uri, int oflags, struct keys *keys, struct ummap_geom *geom)
@@ -141,7 +145,7 @@ static int parse_keys(const struct ummap_uri *uri, int oflags, struct keys *keys
 	static const char *const cached[] = { [AUTO] = "auto", [ALWAYS] = "map", [NEVER] = "copy" };
 	int value = 0;
 
-	*keys = (struct keys){ .direct = AUTO, .lends = NEVER };
+	*keys = (struct keys){ .direct = AUTO, .cached = NEVER };
 	for (unsigned i = 0; i < uri->nkeys && value >= 0; i++) {
 		const struct ummap_key *key = &uri->keys[i];
 
@@ -150,7 +154,7 @@ static int parse_keys(const struct ummap_uri *uri, int oflags, struct keys *keys
 			keys->direct = value;
 		} else if (strcmp(key->name, "cached") == 0) {
 			value = parse_key(key, cached, 3, geom);
-			keys->lends = value;
+			keys->cached = value;
 		}
 	}
 	if (value < 0 || !(oflags & UMMAP_O_WRITERS))
@@ -199,7 +203,33 @@ static void file_dio_align(int fd, uint32_t *off, uint32_t *mem)
 }
 #endif
 
-static void open_direct(struct file *f, int access)
+/* How far the kernel reads ahead on a device, by its own numbers: a disk, a partition, or a file
+ * system without a device. */
+static size_t read_kernel_readahead(dev_t dev)
+{
+	static const char *const names[] = { "/sys/dev/block/%u:%u/queue/read_ahead_kb",
+					     "/sys/dev/block/%u:%u/../queue/read_ahead_kb",
+					     "/sys/class/bdi/%u:%u/read_ahead_kb" };
+	size_t kib = READAHEAD_UNKNOWN_KIB;
+	char path[80], text[24];
+	ssize_t len = 0;
+
+	for (unsigned i = 0; i < sizeof(names) / sizeof(*names) && len <= 0; i++) {
+		int fd;
+
+		snprintf(path, sizeof(path), names[i], major(dev), minor(dev));
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		len = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+		close_fd(fd);
+	}
+	if (len > 0) {
+		text[len] = '\0';
+		kib = strtoul(text, NULL, 10);
+	}
+	return (kib < READAHEAD_MAX_KIB ? kib : READAHEAD_MAX_KIB) << 10;
+}
+
+static void open_direct(struct file *f, const struct stat *st, int access)
 {
 	uint32_t off, mem;
 	int sector;
@@ -214,6 +244,7 @@ static void open_direct(struct file *f, int access)
 	f->direct_fd = reopen(f->fd, access | O_DIRECT);
 	if (f->direct_fd < 0)
 		return;
+	f->readahead = read_kernel_readahead(f->block ? st->st_rdev : st->st_dev);
 	f->grain = off > f->page ? off : f->page;
 	f->mem_align = mem;
 	/* What still goes through the page cache are ends of transfers: nothing around them is wanted. */
@@ -247,9 +278,9 @@ static int make_handle(int fd, struct keys keys, int oflags, void **h, struct um
 	f->fd = fd;
 	f->block = S_ISBLK(st.st_mode);
 	f->direct = keys.direct;
-	f->lends = lends(&keys, oflags);
+	f->maps_pagecache = should_map_pagecache(&keys, oflags);
 	f->slot = -1;
-	open_direct(f, oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY);
+	open_direct(f, &st, oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY);
 	err = file_size(f, &geom->size);
 	if (err) {
 		file_close(f);
@@ -264,8 +295,8 @@ static int make_handle(int fd, struct keys keys, int oflags, void **h, struct um
 	geom->caps = UMMAP_CAP_PARALLEL | UMMAP_CAP_FAULTSAFE;
 	if (f->direct_fd >= 0)
 		geom->caps |= UMMAP_CAP_DIRECT;
-	if (f->lends)
-		geom->caps |= UMMAP_CAP_LEND;
+	if (f->maps_pagecache)
+		geom->caps |= UMMAP_CAP_PAGECACHE;
 	if (oflags & UMMAP_O_WRITE)
 		geom->caps |= UMMAP_CAP_WRITE | (f->block ? 0 : UMMAP_CAP_GROW);
 	*h = f;

@@ -20,7 +20,7 @@ const struct ummap_driver ummap_driver_posix = {
 	.readv = file_readv,
 	.writev = file_writev,
 	.size = file_size,
-	.lend = file_lend,
+	.map_pagecache = file_map_pagecache,
 	.data = file_data,
 	.lock = file_lock,
 };

@@ -410,7 +410,7 @@ static void begin_trace(struct trace *t, struct ummap_geom *geom)
 		geom->caps &= ~UMMAP_CAP_ASYNC;
 	if (!t->next.write)
 		geom->caps &= ~(UMMAP_CAP_WRITE | UMMAP_CAP_GROW);
-	geom->caps &= ~UMMAP_CAP_LEND; /* nothing goes past us */
+	geom->caps &= ~UMMAP_CAP_PAGECACHE; /* nothing goes past us */
 	t->size = geom->size;
 	t->pid = getpid();
 	t->opened = clock_ns();

@@ -32,7 +32,7 @@ extern "C" {
 #define UMMAP_CAP_FAULTSAFE 8u /* read, write and flush may run inside a signal handler */
 #define UMMAP_CAP_ASYNC 16u    /* submit and reap are there and better than read and write */
 #define UMMAP_CAP_DIRECT 32u   /* bypasses the page cache where it can */
-#define UMMAP_CAP_LEND 64u     /* lend is there and wanted */
+#define UMMAP_CAP_PAGECACHE 64u /* map_pagecache is there and wanted */
 
 /* oflags of open and open_fd. */
 #define UMMAP_O_WRITE 1   /* the mapping is writable */
@@ -125,10 +125,11 @@ struct ummap_driver {
 	int (*size)(void *h, uint64_t *size);
 	/* 1: a filter: it opens uri->next, and cannot do without. */
 	uint32_t filter;
-	/* Lending (UMMAP_CAP_LEND): where the kernel has all of these whole pages of the store in memory, puts them at
-	 * addr, in place of what stands there, to be loaded from; addr NULL: only says whether it could. 1; 0: it has
-	 * not all of them, and nothing was changed; or a negative errno, and nothing was changed. */
-	int (*lend)(void *h, void *addr, size_t len, uint64_t off);
+	/* Page-cache mappings (UMMAP_CAP_PAGECACHE): where the kernel has all of these whole pages
+	 * of the store in memory, puts them at addr, in place of what stands there, to be loaded
+	 * from; addr NULL: only says whether it could. 1; 0: it has not all of them, and nothing
+	 * was changed; or a negative errno, and nothing was changed. */
+	int (*map_pagecache)(void *h, void *addr, size_t len, uint64_t off);
 	/* Locks of ranges, by which those who write a store find out about one another; how: UMMAP_LOCK_*. It does not wait.
 	 * What the handle has of the range already is replaced, and all that it has ends with it, but not when a forked
 	 * child closes it. -EBUSY: somebody else has a lock that does not go with this one, and who goes to why, as the

@@ -219,7 +219,7 @@ struct umstat {
 	uint64_t held_bytes;      /* process only: memory of all frames, free ones included */
 	uint64_t over_budget_peak;/* process only: the most by which held_bytes was over the budget */
 	uint64_t mappings;        /* process only: mappings that exist now */
-	uint64_t lent_bytes;      /* mapped now from the page cache; no part of the budget (UMMAP_CACHED) */
+	uint64_t pagecache_bytes; /* page-cache mappings now, which count towards the budget */
 	uint64_t lost_bytes;      /* written, gone from memory, and then a flush failed: no sync succeeds any more */
 	uint64_t engine;          /* mapping only: what serves its faults (UMMAP_ENGINE_SEGV, _UFFD, _SIGBUS); 0: it has none, in place */
 	uint64_t kernel;          /* mapping only: 1: system calls may touch what is absent (UMMAP_KERNEL); 0: they fail with EFAULT */

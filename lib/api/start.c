@@ -17,6 +17,7 @@
 #include "paging/lock.h"
 #include "base/log.h"
 #include "paging/lookup.h"
+#include "paging/pagecache.h"
 #include "node/mode.h"
 #include "memory/shared_pool.h"
 #include "base/spare.h"
@@ -101,6 +102,7 @@ static void fork_parent(void)
 static void fork_child(void)
 {
 	map_fork_child(forget_map);
+	pagecache_forget_all();
 	group_forget();
 	cache_forget();
 	frame_forget();

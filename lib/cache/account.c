@@ -14,6 +14,7 @@
 static struct ummap_node accounts;    /* a ring; the common one first */
 static struct account common = {
 	.most = SIZE_MAX, .groups = { &common.groups, &common.groups }, .link = { &accounts, &accounts },
+	.pagecache_runs = { &common.pagecache_runs, &common.pagecache_runs },
 };
 static struct ummap_node accounts = { &common.link, &common.link };
 static _Atomic uint32_t lock;
@@ -30,6 +31,7 @@ struct account *account_common(void)
 
 void account_open(struct account *account)
 {
+	list_init(&account->pagecache_runs);
 	futex_lock(&lock);
 	list_insert(&accounts, &account->link);
 	futex_unlock(&lock);
@@ -47,6 +49,7 @@ void account_forget(void)
 	lock = 0;
 	common = (struct account){ .most = SIZE_MAX };
 	list_init(&common.groups);
+	list_init(&common.pagecache_runs);
 	list_init(&accounts);
 	list_insert(&accounts, &common.link);
 }
@@ -56,7 +59,7 @@ bool account_charge(struct account *account, size_t len)
 	size_t bytes = account->bytes;
 
 	do {
-		if (bytes + len > account->most)
+		if (bytes + len > account_frames(account))
 			return false;
 	} while (!atomic_compare_exchange_weak(&account->bytes, &bytes, bytes + len));
 	return true;

@@ -13,6 +13,8 @@ struct account {
 	_Atomic size_t most;          /* bytes that it may hold; SIZE_MAX: the process's budget is the only bound */
 	_Atomic size_t bytes;         /* ... that it holds or was promised */
 	_Atomic size_t pinned;        /* ... of them pinned */
+	_Atomic size_t pagecache;     /* bytes of page-cache mappings, within `most`, too */
+	struct ummap_node pagecache_runs; /* pagecache.c: a ring of runs, oldest first */
 	_Atomic size_t clean, dirty_inactive, ahead; /* ... of each kind of inactive segments; changed by the cache */
 	_Atomic size_t coming;        /* ... that queued jobs will read ahead (readahead.c) */
 	_Atomic size_t ahead_less;    /* ... by which the bound on readahead is reduced (readahead.c) */
@@ -33,6 +35,14 @@ void account_open(struct account *account);
 void account_close(struct account *account);
 /* In a forked child: only the common account exists, and it holds nothing. */
 void account_forget(void);
+
+/* Bytes of frames that the account may hold: `most` without its page-cache mappings. */
+static inline size_t account_frames(const struct account *account)
+{
+	size_t most = account->most, taken = account->pagecache;
+
+	return most > taken ? most - taken : 0;
+}
 
 /* Promises len more bytes; false: that is more than the account may hold. */
 bool account_charge(struct account *account, size_t len);

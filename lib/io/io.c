@@ -351,14 +351,14 @@ int io_epoch(struct store *s, uint64_t *oldest, uint64_t *newest)
 	return s->driver.epoch ? s->driver.epoch(s->handle, oldest, newest) : -EOPNOTSUPP;
 }
 
-bool io_lends(const struct store *s)
+bool io_can_map_pagecache(const struct store *s)
 {
-	const unsigned needed = UMMAP_CAP_LEND | UMMAP_CAP_FAULTSAFE | UMMAP_CAP_PARALLEL;
+	const unsigned needed = UMMAP_CAP_PAGECACHE | UMMAP_CAP_FAULTSAFE | UMMAP_CAP_PARALLEL;
 
-	return s->driver.lend && (s->geom.caps & needed) == needed;
+	return s->driver.map_pagecache && (s->geom.caps & needed) == needed;
 }
 
-int io_lend(struct store *s, void *addr, size_t len, uint64_t off)
+int io_map_pagecache(struct store *s, void *addr, size_t len, uint64_t off)
 {
-	return s->driver.lend(s->handle, addr, len, off);
+	return s->driver.map_pagecache(s->handle, addr, len, off);
 }

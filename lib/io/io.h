@@ -74,9 +74,10 @@ int io_epoch(struct store *store, uint64_t *oldest, uint64_t *newest);
 bool io_maps(const struct store *store);
 /* Maps the store's own pages at addr; -ENOTSUP: these cannot be. No other call on the store may run. */
 int io_map(struct store *store, void *addr, size_t len, uint64_t off, int prot);
-/* Whether the driver can map pages of the page cache; and maps them, as ummap-driver(3) says of `lend`. */
-bool io_lends(const struct store *store);
-int io_lend(struct store *store, void *addr, size_t len, uint64_t off);
+/* Whether the driver can map pages of the page cache; and maps them, as ummap-driver(3) says of
+ * `map_pagecache`. */
+bool io_can_map_pagecache(const struct store *store);
+int io_map_pagecache(struct store *store, void *addr, size_t len, uint64_t off);
 /* Whether bytes [off, off + len) of the store are known to read as zeros, as it is now: nothing that was written before
  * the call is missed, whoever wrote it. */
 bool io_is_hole(struct store *store, uint64_t off, size_t len);

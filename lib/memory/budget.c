@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 static size_t limit;
-static _Atomic size_t budget, peak;
+static _Atomic size_t budget, peak, pagecache;
 
 /* A limit file holds a number, or "max". */
 static size_t read_limit(const char *dir, const char *name)
@@ -117,4 +117,26 @@ void budget_set(size_t bytes)
 	atomic_store_explicit(&budget, bytes, memory_order_relaxed);
 	if (bytes > budget_peak())
 		atomic_store_explicit(&peak, bytes, memory_order_relaxed);
+}
+
+size_t budget_pagecache(void)
+{
+	return atomic_load_explicit(&pagecache, memory_order_relaxed);
+}
+
+size_t budget_add_pagecache(size_t bytes)
+{
+	return atomic_fetch_add(&pagecache, bytes) + bytes;
+}
+
+void budget_subtract_pagecache(size_t bytes)
+{
+	atomic_fetch_sub(&pagecache, bytes);
+}
+
+size_t budget_frames(void)
+{
+	size_t all = budget_bytes(), taken = budget_pagecache();
+
+	return all > taken ? all - taken : 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Bytes of frames that this process may hold. */
+/* Bytes of memory that this process may hold: frames, and page-cache mappings. */
 #ifndef BUDGET_H
 #define BUDGET_H
 
@@ -14,6 +14,14 @@ size_t budget_limit(void);
 size_t budget_bytes(void);
 size_t budget_peak(void);
 void budget_set(size_t bytes);
+
+/* Bytes of page-cache mappings of this process: adds some, and returns the new sum; or subtracts
+ * some. */
+size_t budget_pagecache(void);
+size_t budget_add_pagecache(size_t bytes);
+void budget_subtract_pagecache(size_t bytes);
+/* Bytes of frames that this process may hold: the budget without the page-cache mappings. */
+size_t budget_frames(void);
 
 /* The size of RAM. */
 size_t budget_ram(void);

@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "paging/flush.h"
 #include "node/mode.h"
+#include "paging/pagecache.h"
 #include "paging/segment.h"
 #include "base/spare.h"
 #include "paging/twin.h"
@@ -77,7 +78,9 @@ struct request {
 
 size_t evict_limit(const struct mapping *map)
 {
-	return max_size(budget_bytes(), map->member.least);
+	/* Page-cache mappings that can be unmapped leave the frames that are needed at least. */
+	return pagecache_can_yield() ? budget_frames() : max_size(budget_frames(),
+	       map->member.least);
 }
 
 size_t evict_twice(const struct mapping *map)
@@ -299,7 +302,7 @@ static bool reclaim(struct request *r, struct account *giver, bool unused)
 		return false;
 	got = let_go(map_of(m), s);
 	fits = is_of_use(map_of(m), r->map) && (frame_held() <= r->limit || !r->help) &&
-	       (r->charged || giver->bytes <= giver->most);
+	       (r->charged || giver->bytes <= account_frames(giver));
 	/* Within a full account the charge passes on with the frame, so that no other thread can take it. */
 	if (!fits || r->charged)
 		giver->bytes -= m->len;
@@ -456,7 +459,7 @@ static struct account *giver_for(const struct mapping *map, bool room)
 void evict_expect(struct mapping *map)
 {
 	struct account *mine = map_account(map);
-	bool room = mine->bytes + map->seg_size <= mine->most;
+	bool room = mine->bytes + map->seg_size <= account_frames(mine);
 
 	if (!room || frame_held() + map->seg_size > evict_limit(map))
 		call_supply(map, giver_for(map, room));
@@ -596,23 +599,28 @@ uint32_t evict_take_frame(struct mapping *map, bool ahead)
 		/* 1. The account promises the bytes, if it has room for them. */
 		r.charged = r.charged || account_charge(map_account(map), map->seg_size);
 		/* 2. A free frame, within the budget of the process. */
-		if (take_free(&r, r.limit))
+		r.limit = evict_limit(map);
+		if (r.limit && take_free(&r, r.limit))
 			break;
 		/* 3. The memory of free frames of other sizes. It may take many small ones. */
 		if (r.charged && frame_shrink(map_frames(map), map->seg_size)) {
 			tries = 0;
 			continue;
 		}
-		/* 4. A segment gives its frame, in the steps of make_room. */
+		/* 4. The oldest page-cache mappings are unmapped. Readahead unmaps nothing that may
+		 * be in use. */
+		if (!ahead && pagecache_yield(map, !r.charged))
+			continue;
+		/* 5. A segment gives its frame, in the steps of make_room. */
 		if (find_room(&r))
 			continue;
-		/* 5. Nobody has anything to give just now. Reading ahead goes without. */
+		/* 6. Nobody has anything to give just now. Reading ahead goes without. */
 		if (ahead)
 			break;
-		/* 6. What is in others' hands comes back. */
+		/* 7. What is in others' hands comes back. */
 		if (wait_for_others(&r, tries))
 			continue;
-		/* 7. A fault is served, budget or not. */
+		/* 8. A fault is served, budget or not. */
 		go_over(&r);
 	}
 	if (r.charged && r.frame == FRAME_NONE)
@@ -638,7 +646,7 @@ static void keep_ready(struct mapping *map, struct account *giver)
 void evict_resupply(struct mapping *map, unsigned n)
 {
 	struct account *mine = map_account(map), *giver;
-	bool room = mine->bytes + map->seg_size <= mine->most;
+	bool room = mine->bytes + map->seg_size <= account_frames(mine);
 
 	if (room && frame_spare(map_frames(map), map->seg_size, evict_limit(map))) {
 		frame_stock(map_frames(map), map->seg_size, evict_limit(map));
@@ -658,10 +666,14 @@ void evict_resupply(struct mapping *map, unsigned n)
 bool evict_shrink(struct mapping *map, size_t limit, unsigned frames)
 {
 	/* No frame is within a limit of 0: all of them are freed. */
-	struct request r = { .map = map, .charged = true, .help = UINT_MAX, .waits = YIELDS + NAPS,
-			     .came = map_account(map)->came, .frame = FRAME_NONE };
+	const struct account *mine = map_account(map);
+	struct request r = { .map = map, .help = UINT_MAX, .waits = YIELDS + NAPS,
+		.came = mine->came, .frame = FRAME_NONE };
 
-	for (; frames > 0 && frame_held() > limit; frames--) {
+	for (; frames > 0; frames--) {
+		r.charged = mine->bytes <= max_size(account_frames(mine), map->member.least);
+		if (r.charged && frame_held() <= limit)
+			break;
 		if (!frame_shrink(FRAME_MAPPED, 0) && !find_room(&r))
 			return false;
 	}

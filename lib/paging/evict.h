@@ -18,8 +18,9 @@ size_t evict_twice(const struct mapping *map);
  */
 uint32_t evict_take_frame(struct mapping *map, bool ahead);
 void evict_return_frame(struct mapping *map, uint32_t frame);
-/* Frees up to so many frames while the process holds more than limit bytes; users of the mapping do not block it.
- * false: no frame can be freed at the moment. */
+/* Frees frames, in up to so many steps, while the process holds more than limit bytes, or the
+ * mapping's account more than it may; users of the mapping do not block it. false: no frame can be
+ * freed at the moment. */
 bool evict_shrink(struct mapping *map, size_t limit, unsigned frames);
 
 /* A locked segment that is in no list gives up its frame. */

@@ -126,7 +126,7 @@ static void make_round(void)
 /* The most that a fault would be content with. */
 static size_t bound(void)
 {
-	size_t most = budget_bytes();
+	size_t most = budget_frames();
 	struct mapping *map;
 
 	for (size_t n = 0; (map = map_nth(n)); n++) {
@@ -142,8 +142,9 @@ static int shrink(int idle)
 	size_t held = frame_held(), most;
 	struct mapping *map;
 
-	if (held <= budget_bytes())
+	if (held + budget_pagecache() <= budget_bytes())
 		return idle;
+	pagecache_shrink();
 	most = bound();
 	while (frame_held() > most && frame_shrink(FRAME_MAPPED, 0))
 		;
@@ -163,7 +164,7 @@ static void *run(void *unused)
 	(void)unused;
 	mode_attend();
 	for (;;) {
-		int wait = shrink(mode_adjust(frame_held()));
+		int wait = shrink(mode_adjust(frame_held() + budget_pagecache()));
 
 		now = sys_now();
 		if (now >= next_round) {

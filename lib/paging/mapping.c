@@ -232,7 +232,6 @@ void map_reset(struct mapping *map, size_t first)
 	for (size_t i = first; i < map->segs; i++) {
 		struct seg *s = map_seg(map, i);
 
-		map->pagecached -= seg_has(s, SEG_PAGECACHE);
 		/* A look first: memory that was never written need not be now. */
 		if (seg_head(s))
 			atomic_store_explicit(&s->head, 0, memory_order_relaxed);

@@ -100,7 +100,6 @@ struct mapping {
 	bool in_place;           /* the mapped range is the store: no segment is ever valid (inplace.c) */
 	uint64_t placed;         /* ... since then: a number of its own in this process */
 	_Atomic size_t pagecached; /* segments mapped from the page cache (SEG_PAGECACHE) */
-	_Atomic unsigned stretches; /* ... in how many runs, since there was none */
 	size_t next_look;        /* the segment at which the background thread continues to check them */
 	_Atomic bool poisoned;   /* places were poisoned (SEG_POISONED) since the last check */
 	_Atomic int load_error;  /* ... the errno of the last one */

@@ -45,7 +45,8 @@ static size_t room(const struct mapping *map)
 {
 	const struct account *account = map_account(map);
 	size_t all = min_size(budget_bytes(), account->most), coming = account->coming, clean = account->clean;
-	size_t taken = account->bytes + coming, unasked = account->ahead + coming;
+	size_t taken = account->bytes + account->pagecache + coming,
+	       unasked = account->ahead + coming;
 	size_t unused = all + clean > taken ? all + clean - taken : 0;
 	size_t more = all / UNASKED_PART > unasked ? all / UNASKED_PART - unasked : 0;
 

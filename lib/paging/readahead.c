@@ -15,6 +15,7 @@
 #include "memory/budget.h"
 #include "memory/freelist.h"
 #include "paging/evict.h"
+#include "paging/pagecache.h"
 #include "paging/recycle.h"
 #include "paging/segment.h"
 
@@ -263,8 +264,11 @@ static size_t job_segs(const struct mapping *map)
 static void load_job(void *arg, uint64_t first, uint64_t how)
 {
 	struct mapping *map = arg;
+	size_t count = how >> 32, step = (uint32_t)how;
 
-	load(map, first, how >> 32, (size_t)(uint32_t)how);
+	/* A copy of pages that can be mapped would take a frame for nothing. */
+	if (step > 1 || !pagecache_has(map, first, first + count))
+		load(map, first, count, step);
 	map_account(map)->coming -= (how >> 32) << map->shift;
 	map_leave(map);
 }

@@ -238,7 +238,7 @@ static int map_segment(struct mapping *map, size_t i, struct seg *s, char *from,
 		cache_remove(&map->member, s);
 		put_head(map, s, before);
 	} else if (before & SEG_PAGECACHE) {
-		map->pagecached--;
+		pagecache_uncount(map, 1);
 	}
 	return err;
 }

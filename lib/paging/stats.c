@@ -29,7 +29,7 @@ static const struct {
 	FIELD(read_bytes), FIELD(read_requests), FIELD(write_bytes), FIELD(write_requests), FIELD(flushes),
 	FIELD(read_errors), FIELD(write_errors), FIELD(resident_bytes), FIELD(standby_bytes),
 	FIELD(dirty_bytes), FIELD(pinned_bytes), FIELD(budget_bytes), FIELD(held_bytes),
-	FIELD(over_budget_peak), FIELD(mappings), FIELD(lent_bytes), FIELD(lost_bytes),
+	FIELD(over_budget_peak), FIELD(mappings), FIELD(pagecache_bytes), FIELD(lost_bytes),
 };
 
 void stats_print(const char *where, const struct umstat *st)
@@ -85,7 +85,7 @@ static void count(const struct mapping *map, struct umstat *st)
 	st->standby_bytes += b.inactive;
 	st->dirty_bytes += b.dirty;
 	st->pinned_bytes += map->pinned;
-	st->lent_bytes += map->pagecached << map->shift;
+	st->pagecache_bytes += map->pagecached << map->shift;
 	st->lost_bytes += min_size(map->flush.lost, map->size);
 }
 
@@ -103,7 +103,8 @@ void stats_ending(const struct mapping *map)
 {
 	futex_lock(&lock);
 	count(map, &ended);
-	ended.resident_bytes = ended.standby_bytes = ended.dirty_bytes = ended.pinned_bytes = ended.lent_bytes = 0;
+	ended.resident_bytes = ended.standby_bytes = ended.dirty_bytes = ended.pinned_bytes = 0;
+	ended.pagecache_bytes = 0;
 	futex_unlock(&lock);
 }
 

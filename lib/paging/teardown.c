@@ -61,7 +61,7 @@ static int keep_frames(struct mapping *map, size_t i, struct seg *s)
 	struct seg *list[CLUSTER_MAX] = { s };
 	unsigned n;
 
-	if (seg_pins(s) || mode_yields() || frame_held() > budget_bytes())
+	if (seg_pins(s) || mode_yields() || frame_held() > budget_frames())
 		return 0;
 	n = map_lock_cluster(map, i, list, CLUSTER_MAX, alike);
 	if (bring_to_pool(map, i, list, n)) {
@@ -107,7 +107,6 @@ void teardown(struct mapping *map, size_t first)
 		pagecache_unmap(map, first, map->segs);
 		map_for_valid(map, first, map->segs, discard_one);
 	}
-	if (first == 0)
-		pagecache_forget(map);
+	pagecache_forget(map, first);
 	map_for_valid(map, first, map->segs, drop_frame);
 }

@@ -339,6 +339,6 @@ Test(prefetch, not_what_is_shown)
 	cr_assert_eq(ask(m, order, SEGS), 0);
 	cr_assert_eq(settled(m), 0);
 	check_bytes(m, SIZE, 0, SEED);
-	cr_assert(stat_of(m).lent_bytes == SIZE && stat_of(m).read_requests == 0);
+	cr_assert(stat_of(m).pagecache_bytes == SIZE && stat_of(m).read_requests == 0);
 	end(m);
 }

@@ -21,7 +21,7 @@
 enum bug {
 	NONE, SHORT, GARBAGE_END, CRASH, MALLOC, VECTOR, ODD, RMW, GROW_PAGE, SIZE, CUT, FLUSH_PART, STALE,
 	EMPTIES, READ_ONLY, LEAK, IDS, ALIGN, ERRNO, KEYS, FORK, FORK_ASYNC, LOSE, TWICE, MIXED,
-	BLOCKS, FULL, LATE, LEND_NEXT, LEND_PART, LEND_COPY, LOCK_ALL, LOCK_LAX, LOCK_KEPT,
+	BLOCKS, FULL, LATE, PAGECACHE_NEXT, PAGECACHE_PART, PAGECACHE_COPY, LOCK_ALL, LOCK_LAX, LOCK_KEPT,
 	DATA_LATE, DATA_KEPT, BUGS
 };
 
@@ -29,7 +29,7 @@ static const char *const names[BUGS] = {
 	"none", "short", "garbage-end", "crash", "malloc", "vector", "odd", "rmw", "grow-page", "size", "cut",
 	"flush-part", "stale", "empties", "read-only", "leak", "ids", "align", "errno", "keys", "fork",
 	"fork-async", "lose", "twice", "mixed", "blocks", "full", "late",
-	"lend-next", "lend-part", "lend-copy", "lock-all", "lock-lax", "lock-kept",
+	"pagecache-next", "pagecache-part", "pagecache-copy", "lock-all", "lock-lax", "lock-kept",
 	"data-late", "data-kept",
 };
 
@@ -253,14 +253,14 @@ static int broken_reap(void *h, struct ummap_io **done, unsigned max, unsigned m
 	return (int)n;
 }
 
-static int broken_lend(void *h, void *addr, size_t len, uint64_t off)
+static int broken_map_pagecache(void *h, void *addr, size_t len, uint64_t off)
 {
 	struct broken *b = h;
-	int got = b->next.lend(b->h, addr, len, b->bug == LEND_NEXT ? off + BLOCK : off);
+	int got = b->next.map_pagecache(b->h, addr, len, b->bug == PAGECACHE_NEXT ? off + BLOCK : off);
 
-	if (addr && b->bug == LEND_PART && got == 0)
+	if (addr && b->bug == PAGECACHE_PART && got == 0)
 		b->next.read(b->h, addr, len, off);
-	if (addr && b->bug == LEND_COPY && got == 1) {
+	if (addr && b->bug == PAGECACHE_COPY && got == 1) {
 		mmap(addr, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 		b->next.read(b->h, addr, len, off);
 	}
@@ -327,8 +327,8 @@ static void break_geometry(struct broken *b, struct ummap_geom *geom)
 		geom->caps |= UMMAP_CAP_FAULTSAFE;
 	else
 		geom->caps = (geom->caps & ~UMMAP_CAP_FAULTSAFE) | UMMAP_CAP_ASYNC;
-	if (b->next.lend)
-		geom->caps |= UMMAP_CAP_LEND;
+	if (b->next.map_pagecache)
+		geom->caps |= UMMAP_CAP_PAGECACHE;
 	if (b->bug == ALIGN)
 		geom->align = 3;
 	if (b->bug == IDS)
@@ -427,7 +427,7 @@ const struct ummap_driver ummap_driver = {
 	.reap = broken_reap,
 	.readv = broken_readv,
 	.size = broken_size,
-	.lend = broken_lend,
+	.map_pagecache = broken_map_pagecache,
 	.lock = broken_lock,
 	.data = broken_data,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Checks of a store's own pages in place, or lent. */
+/* Checks of a store's own pages: in place, and in page-cache mappings. */
 #include "checks.h"
 #include "conform.h"
 
@@ -50,51 +50,55 @@ void check_map(void)
 	handle_close(&h);
 }
 
-#define NOTHING 0xa5 /* what stands where nothing was lent */
+#define NOTHING 0xa5 /* every byte of a place where nothing was mapped */
 
-/* Has pages of the store lent at a place of the checker's, all of whose bytes are NOTHING; what came of it. */
-static int lend_store(struct handle *h, unsigned char *at, size_t len, uint64_t off)
+/* Has pages of the store mapped at a place of the checker's, all of whose bytes are NOTHING.
+ * Returns the driver's answer. */
+static int map_pages(struct handle *h, unsigned char *at, size_t len, uint64_t off)
 {
 	int got;
 
 	expect(mmap(at, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at,
 	       "there is no memory for %zu bytes", len);
 	memset(at, NOTHING, len);
-	doing("lend of %zu bytes at %ju", len, (uintmax_t)off);
-	got = h->driver.lend(h->h, at, len, off);
-	expect(got <= 1, "lend gives %d: it must give 1, 0 or a negative errno", got);
+	doing("map_pagecache of %zu bytes at %ju", len, (uintmax_t)off);
+	got = h->driver.map_pagecache(h->h, at, len, off);
+	expect(got <= 1, "map_pagecache gives %d: it must give 1, 0 or a negative errno", got);
 	for (size_t i = 0; got < 1 && i < len; i++)
 		expect(at[i] == NOTHING, "%s has changed memory, but gives %d", verdict->doing, got);
 	return got;
 }
 
-/* What is lent is the store's, also when that changes; whatever is not leaves the place as it was. */
-void check_lend(void)
+/* Mapped pages are the store's, also when that changes; a call that maps nothing leaves the place
+ * as it was. */
+void check_pagecache(void)
 {
 	struct handle h;
-	size_t pages = facts->size / PAGE, lent = 0;
+	size_t pages = facts->size / PAGE, mapped = 0;
 	unsigned char *at = memory(pages * PAGE);
 
 	handle_fill(&h);
-	if (!h.driver.lend || !handle_can(&h, UMMAP_CAP_LEND))
-		skip(h.driver.lend ? "UMMAP_CAP_LEND is not set" : "lend is NULL");
+	if (!h.driver.map_pagecache || !handle_can(&h, UMMAP_CAP_PAGECACHE))
+		skip(h.driver.map_pagecache ? "UMMAP_CAP_PAGECACHE is not set" :
+					      "map_pagecache is NULL");
 	for (int i = 0; i < 40; i++) {
 		size_t first = random_below(pages), n = 1 + random_below(pages - first), off = first * PAGE, len = n * PAGE;
 		size_t at_byte = off + random_below(len);
 		unsigned char byte = (unsigned char)random_number();
 
-		if (lend_store(&h, at, len, off) < 1)
+		if (map_pages(&h, at, len, off) < 1)
 			continue;
-		lent++;
-		shadow_compare(at, len, off, "what lend has put in place");
+		mapped++;
+		shadow_compare(at, len, off, "what map_pagecache has put in place");
 		if (!facts->writable)
 			continue;
 		handle_write(&h, &byte, 1, at_byte);
 		shadow_write(at_byte, &byte, 1);
-		shadow_compare(at, len, off, "what was lent, after a write to it");
+		shadow_compare(at, len, off, "a page-cache mapping after a write to it");
 	}
-	expect(lend_store(&h, at, PAGE, (pages + 1) * PAGE) < 1, "lend has pages from behind the end of the store");
+	expect(map_pages(&h, at, PAGE, (pages + 1) * PAGE) < 1,
+		"map_pagecache maps pages from behind the end of the store");
 	handle_close(&h);
-	if (!lent)
-		skip("nothing was in memory when it was to be lent");
+	if (!mapped)
+		skip("nothing was in memory when it was to be mapped");
 }

@@ -30,7 +30,8 @@ void check_calls(void)
 	       "UMMAP_CAP_ASYNC is set, but submit or reap is NULL");
 	expect(!d->submit == !d->reap, "submit and reap must both be there, or neither");
 	expect(!d->writev || d->write, "writev is there, but write is NULL");
-	expect(!handle_can(&h, UMMAP_CAP_LEND) || d->lend, "UMMAP_CAP_LEND is set, but lend is NULL");
+	expect(!handle_can(&h, UMMAP_CAP_PAGECACHE) || d->map_pagecache,
+		"UMMAP_CAP_PAGECACHE is set, but map_pagecache is NULL");
 	expect(!d->persist || d->map, "persist is there, but map is NULL");
 	expect(!d->filter == !uri_is_filter(), d->filter ? "filter is set in a driver that is none" :
 	       "filter is not set in a filter's table");

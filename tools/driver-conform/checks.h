@@ -49,7 +49,7 @@ void check_async_fork(void);
 void check_async_close(void);
 /* check_memory.c */
 void check_map(void);
-void check_lend(void);
+void check_pagecache(void);
 /* check_mapping.c */
 void check_mapping(void);
 void check_mapping_offset(void);

@@ -35,7 +35,7 @@ const struct check checks[] = {
 	{ "map", "map shows the bytes of the store, and stores to it are in the store", check_map },
 	{ "lock", "locks keep others from the range, and nobody from anything else, as long as the handle has them",
 	  check_lock },
-	{ "lend", "lend shows the bytes of the store, or changes nothing", check_lend },
+	{ "pagecache", "map_pagecache maps the bytes of the store, or changes nothing", check_pagecache },
 	{ "async", "every request comes back once, with the right bytes", check_async },
 	{ "async-full", "submit returns 0 when it is full, and goes on after reap", check_async_full },
 	{ "async-poll", "reap with a minimum of 0 does not wait, and gives everything in the end", check_async_poll },

@@ -30,6 +30,7 @@ const struct column_info columns[COLUMNS] = {
 	[RESIDENT] = { "RES", "resident", BYTES },
 	[STANDBY] = { "STBY", "standby", BYTES },
 	[DIRTY] = { "DIRTY", "dirty", BYTES },
+	[PAGECACHE] = { "PGCACHE", "pagecache", BYTES },
 	[FAULTS] = { "FAULT/S", "faults_per_s", PER_SECOND },
 	[READS] = { "RD M/S", "read_mib_per_s", MIB_PER_SECOND },
 	[WRITES] = { "WR M/S", "write_mib_per_s", MIB_PER_SECOND },
@@ -118,6 +119,7 @@ static void fill_row(struct row *row, const struct umstat *st, const struct umst
 	v[RESIDENT] = (double)st->resident_bytes;
 	v[STANDBY] = (double)st->standby_bytes;
 	v[DIRTY] = (double)st->dirty_bytes;
+	v[PAGECACHE] = (double)st->pagecache_bytes;
 	if (!(seconds > 0))
 		return;
 	misses = change(st->read_faults, before->read_faults) + change(st->write_faults, before->write_faults);

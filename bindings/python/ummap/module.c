@@ -75,7 +75,7 @@ static const struct {
 	COUNTER(ahead_hits), COUNTER(ahead_waste), COUNTER(ahead_loads), COUNTER(evictions), COUNTER(read_bytes),
 	COUNTER(read_requests), COUNTER(write_bytes), COUNTER(write_requests), COUNTER(flushes), COUNTER(read_errors),
 	COUNTER(write_errors), COUNTER(resident_bytes), COUNTER(standby_bytes), COUNTER(dirty_bytes), COUNTER(pinned_bytes),
-	COUNTER(budget_bytes), COUNTER(lent_bytes), COUNTER(lost_bytes),
+	COUNTER(budget_bytes), COUNTER(pagecache_bytes), COUNTER(lost_bytes),
 	/* Of mappings only. */
 	COUNTER(engine), COUNTER(kernel),
 	/* Of the process only. */
