@@ -257,6 +257,8 @@ static int open_region(struct region *r, void **base)
 	attr.policy = config.policy;
 	attr.flush_interval = r->writable ? FLUSH_INTERVAL : 0;
 	attr.after = r->len - r->ours + page();
+	/* As a mapping of the kernel when the file system is full. */
+	attr.on_full = UMMAP_FULL_SIGBUS;
 	if (config.driver)
 		return open_as(config.driver, r, &attr, base);
 	return open_as("uring", r, &attr, base) == 0 ? 0 : open_as("posix", r, &attr, base);
@@ -610,7 +612,7 @@ static void watch_forks(void)
 
 /* ---- The end. ---- */
 
-bool region_write_all(void)
+static bool write_all(bool tells)
 {
 	bool is_written = true;
 
@@ -619,12 +621,19 @@ bool region_write_all(void)
 	region_lock_look();
 	for (struct region *r = regions; r; r = r->next) {
 		if (r->writable && umsync_range(r->addr, r->ours, UMMAP_NOFLUSH) < 0) {
-			fprintf(stderr, "umrun: %s: stores to a mapping are lost: %s\n", program_invocation_short_name, umerrormsg());
 			is_written = false;
+			if (tells)
+				fprintf(stderr, "umrun: %s: stores to a mapping are lost: %s\n", program_invocation_short_name,
+					umerrormsg());
 		}
 	}
 	region_unlock();
 	return is_written;
+}
+
+bool region_write_all(void)
+{
+	return write_all(true);
 }
 
 int region_exit_status(int status)
@@ -635,9 +644,13 @@ int region_exit_status(int status)
 __attribute__((destructor))
 static void at_end(void)
 {
-	has_lost = !region_write_all();
-	if (region_is_own_process())
-		report_end();
+	struct umstat st = { .struct_size = sizeof(st) };
+
+	if (!region_is_own_process())
+		return;
+	/* The destructor of the library, which follows, names the files and what they lack. */
+	has_lost = !write_all(false) || (umstat(NULL, &st) == 0 && st.lost_bytes);
+	report_end();
 }
 
 /* Runs after all destructors, because it is registered before the dynamic linker's own handler. */

@@ -191,7 +191,8 @@ static int load_on_full(const char *text)
 static int load_over_budget(const char *text)
 {
 	size_t len = text ? strlen(text) : 0;
-	char *end;
+	char number[24];
+	double percent;
 
 	config.over_bytes = 0;
 	config.over_share = 1;
@@ -199,9 +200,12 @@ static int load_over_budget(const char *text)
 	if (!text)
 		return 0;
 	if (len && text[len - 1] == '%') {
-		config.over_share = strtod(text, &end) / 100;
-		if (isdigit((unsigned char)*text) && end == text + len - 1 && config.over_share <= OVER_SHARE_MAX)
+		if (len <= sizeof(number))
+			snprintf(number, sizeof(number), "%.*s", (int)len - 1, text);
+		if (len <= sizeof(number) && size_parse_decimal(number, &percent) == 0 && percent <= OVER_SHARE_MAX * 100) {
+			config.over_share = percent / 100;
 			return 0;
+		}
 	} else if (size_parse(text, &config.over_bytes) == 0) {
 		/* 0 bytes is 0 % of any budget. */
 		config.over_share = 0;
