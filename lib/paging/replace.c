@@ -11,6 +11,7 @@
  */
 #include "paging/replace.h"
 
+#include "base/memory_calls.h"
 #include "base/log.h"
 #include "paging/flush.h"
 #include "paging/inplace.h"
@@ -131,7 +132,7 @@ static int copy_contents(struct mapping *map, struct store *to, uint64_t offset)
 		return fail(ENOMEM, "no memory to copy the contents to the other store");
 	for (size_t i = 0; i < map->segs && !err; i++)
 		err = copy_segment(map, to, offset, i, buf);
-	munmap(buf, size);
+	raw_munmap(buf, size);
 	if (!err)
 		err = io_lengthen(to, offset + map->stored);
 	if (!err)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "program.h"
 
+#include "base/memory_calls.h"
+
 #include <elf.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -124,7 +126,7 @@ static void check_file(const char *path, int depth)
 	} else if (depth < MAX_INTERPRETERS && find_interpreter(&image, interpreter)) {
 		check_file(interpreter, depth + 1);
 	}
-	munmap((void *)(uintptr_t)image.bytes, image.size);
+	raw_munmap((void *)(uintptr_t)image.bytes, image.size);
 }
 
 void program_check(const char *name)
