@@ -2,6 +2,7 @@
 /* OpenMPI's names for what is written by hand, and its Fortran's constants. The module mpi_f08 goes through ompi_x_f, but not
  * for attributes. */
 #include "pmpi/fortran.h"
+#include "pmpi/other.h"
 
 #include "pmpi/pmpi.h"
 
@@ -27,6 +28,11 @@ void mpi_win_get_attr_(MPI_Fint *win, MPI_Fint *key, MPI_Aint *value, MPI_Fint *
 void mpi_win_get_attr_f08_(MPI_Fint *win, MPI_Fint *key, MPI_Aint *value, MPI_Fint *found, MPI_Fint *error)
 	__attribute__((alias("ompi_win_get_attr_f")));
 #pragma GCC visibility pop
+
+const char own_mpi[] = "Open MPI";
+const char other_mpi[] = "MPICH";
+const char other_library[] = "libmpich.so";
+const char other_remedy[] = "libummap-mpi-mpich.so";
 
 const MPI_Fint fortran_flavor = MPI_WIN_CREATE_FLAVOR;
 const char fortran_get_attr[] = "ompi_win_get_attr_f";

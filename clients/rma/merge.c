@@ -3,7 +3,9 @@
  * Epochs with an operation: the assert of a lock names one, and puts and gets of the epoch combine (thesis, Section 7.4). A
  * put is an accumulate. A get fetches what the target has by an accumulate that changes nothing, and combines that into the
  * origin at once: it is complete when the call returns. Whether a copy, a lock of ours or MPI makes these is for what comes
- * behind this feature, so any window can have such epochs. Lock: around the list of them; who has none does not look.
+ * behind this feature, so any window can have such epochs. Where MPI would make an accumulate and its result is known to be
+ * wrong (op_is_right), a put combines here, and changes each element by MPI_Compare_and_swap. That needs the displacement
+ * unit of the target, on which ranks agree when they make a window. Lock: around the list of them; who has none does not look.
  */
 #include "pmpi/error.h"
 #include "pmpi/pmpi.h"
@@ -11,6 +13,7 @@
 #include "rma/local.h"
 #include "rma/operation.h"
 #include "rma/shm.h"
+#include "transport/engine.h"
 #include "window/window.h"
 
 #include <pthread.h>
@@ -262,40 +265,217 @@ static const struct basic *type_for(MPI_Op mpi_op, MPI_Datatype type, MPI_Dataty
 
 /* ---- Puts and gets ---- */
 
-/* OpenMPI 4.1 ends the program when it is to do that, so it is not asked. */
-static bool is_beyond_mpi(MPI_Op op, MPI_Win win)
+/*
+ * Open MPI 4.1 ends the program when its own windows are to have MPI_MAXLOC or MPI_MINLOC, and osc/rdma of Open MPI 5
+ * replaces pairs wrongly that have gaps. So neither is left to it.
+ */
+static bool is_beyond_mpi(MPI_Op op, const struct basic *b, MPI_Win win)
 {
 #ifdef OPEN_MPI
 	struct window *w = window_of(win);
 
-	return op_of(op) == OP_PAIR && !(w && w->shm && w->shm->ours);
+	if (w && w->shm && w->shm->ours)
+		return false;
+	return op_of(op) == OP_PAIR || (basic_has_gaps(b) && !transport_accumulates_right());
 #else
-	(void)op, (void)win;
+	(void)op, (void)b, (void)win;
 	return false;
 #endif
 }
 
-/* false: *code says why. */
-static bool can_put(MPI_Op op, MPI_Datatype type, MPI_Datatype target_type, MPI_Win win, int *code)
+/* ---- Operations that the MPI computes wrongly ---- */
+
+static pthread_once_t unit_once = PTHREAD_ONCE_INIT;
+static int unit_key = MPI_KEYVAL_INVALID;
+
+static void make_unit_key(void)
 {
-	if (!type_for(op, type, target_type, win, code))
+	PMPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, MPI_WIN_NULL_DELETE_FN, &unit_key, NULL);
+}
+
+/* Collective: keeps the displacement unit with a new window if it is the same at all ranks. Returns an MPI code. */
+static int keep_unit(MPI_Win win, MPI_Aint unit, MPI_Comm comm)
+{
+	int64_t bounds[] = { unit, -(int64_t)unit };
+	int code = PMPI_Allreduce(MPI_IN_PLACE, bounds, 2, MPI_INT64_T, MPI_MAX, comm);
+
+	if (code != MPI_SUCCESS || bounds[0] != -bounds[1])
+		return code;
+	pthread_once(&unit_once, make_unit_key);
+	return PMPI_Win_set_attr(win, unit_key, (void *)(intptr_t)unit);
+}
+
+/* The displacement unit of all ranks; 0: it is not known. */
+static int64_t unit_of(MPI_Win win)
+{
+	int *flavor, found = 0;
+	void *unit;
+
+	if (PMPI_Win_get_attr(win, MPI_WIN_CREATE_FLAVOR, &flavor, &found) == MPI_SUCCESS && found &&
+	    *flavor == MPI_WIN_FLAVOR_DYNAMIC)
+		return 1;
+	pthread_once(&unit_once, make_unit_key);
+	return PMPI_Win_get_attr(win, unit_key, &unit, &found) == MPI_SUCCESS && found ? (int64_t)(intptr_t)unit : 0;
+}
+
+/* Whether a put has to be made here, since MPI would make it, and wrongly. */
+static bool is_beyond_accumulate(MPI_Op op, const struct basic *b, MPI_Win win)
+{
+	struct window *w = window_of(win);
+	enum op number = op_of(op);
+
+	if ((w && w->shm && w->shm->ours) || b->kind == KIND_OTHER)
 		return false;
-	if (!is_beyond_mpi(op, win))
+	if (b->kind != KIND_FLOAT && number > OP_NO_OP && !transport_accumulates_right())
 		return true;
-	*code = tell(win, MPI_ERR_OP, "UMMPI_OP: OpenMPI has no MPI_MAXLOC and MPI_MINLOC for accumulates on a window that is its own");
-	return false;
+	return !op_is_right(b, number, op);
+}
+
+/* Elements that are changed together: one flush completes the swaps of all. With many, osc/pt2pt waits for itself. */
+#define MAX_SWAPS 16
+
+/* A put of elements, each by compare-and-swap. */
+struct swapping {
+	enum op op;
+	const struct basic *b;
+	int rank;
+	MPI_Aint disp;
+	int64_t unit;
+	MPI_Win win;
+	struct cursor at;          /* the next element of the target */
+	const char *mine;          /* ... of the origin */
+	char *there;               /* ... as it was fetched */
+};
+
+/* One element of a round. */
+struct swap {
+	MPI_Aint disp;
+	uint64_t mine, old, new, found;
+};
+
+static bool place_swaps(struct swapping *s, struct swap *swaps, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		uint64_t len;
+		int64_t from = cursor_at(&s->at, &len);
+
+		if (s->unit == 0 ? from != 0 : from % s->unit != 0)
+			return false;
+		swaps[i].disp = s->disp + (s->unit ? from / s->unit : 0);
+		swaps[i].mine = word_of(s->mine, s->b->size);
+		swaps[i].old = word_of(s->there, s->b->size);
+		s->mine += s->b->size;
+		s->there += s->b->size;
+		cursor_go(&s->at, s->b->size);
+	}
+	return true;
+}
+
+/* Repeats the swaps that another rank has preceded, until there are none. */
+static int make_swaps(const struct swapping *s, struct swap *swaps, size_t n)
+{
+	const uint64_t size = s->b->size;
+	int code = MPI_SUCCESS;
+
+	while (n > 0 && code == MPI_SUCCESS) {
+		size_t left = 0;
+
+		for (size_t i = 0; i < n && code == MPI_SUCCESS; i++) {
+			put_word(&swaps[i].new, op_word(s->b->kind, s->op, size, swaps[i].old, swaps[i].mine), size);
+			code = merges.next.Compare_and_swap(&swaps[i].new, &swaps[i].old, &swaps[i].found, s->b->type, s->rank,
+							    swaps[i].disp, s->win);
+		}
+		if (code == MPI_SUCCESS)
+			code = merges.next.Win_flush(s->rank, s->win);
+		for (size_t i = 0; i < n; i++) {
+			if (word_of(&swaps[i].found, size) == word_of(&swaps[i].old, size))
+				continue;
+			swaps[left] = swaps[i];
+			swaps[left].old = word_of(&swaps[i].found, size);
+			left++;
+		}
+		n = left;
+	}
+	return code;
+}
+
+static int swap_elements(struct swapping *s, uint64_t elements)
+{
+	struct swap *swaps = calloc(elements < MAX_SWAPS ? elements : MAX_SWAPS, sizeof(*swaps));
+	int code = swaps ? MPI_SUCCESS : no_memory(s->win);
+
+	for (uint64_t done = 0, n; done < elements && code == MPI_SUCCESS; done += n) {
+		n = elements - done < MAX_SWAPS ? elements - done : MAX_SWAPS;
+		if (place_swaps(s, swaps, n))
+			code = make_swaps(s, swaps, n);
+		else
+			code = tell(s->win, MPI_ERR_DISP, "UMMPI_OP: cannot put several elements, for which this MPI computes "
+				    "the operation wrongly: the displacement unit of the window does not divide their "
+				    "places. Try a unit of 1 byte, or of the elements' size, at all ranks.");
+	}
+	free(swaps);
+	return code;
+}
+
+static int fetch(void *there, MPI_Count elements, const struct basic *b, int rank, MPI_Aint disp, MPI_Count target_n,
+		 MPI_Datatype target_type, MPI_Win win);
+
+static int put_by_swaps(MPI_Op op, const struct basic *b, const void *from, MPI_Count n, MPI_Datatype type, int rank,
+			MPI_Aint disp, MPI_Count target_n, MPI_Datatype target_type, MPI_Win win)
+{
+	uint64_t elements = local_size(type, n) / b->size;
+	struct swapping s = { .op = op_of(op), .b = b, .rank = rank, .disp = disp, .unit = unit_of(win), .win = win,
+			      .at = cursor_of(layout_of(target_type), 0, target_n) };
+	char *there = calloc(elements + 1, b->size);
+	struct local here;
+	int code;
+
+	/* MPI answers for what is empty, or not the same on both sides. */
+	if (elements == 0 || rank == MPI_PROC_NULL || local_size(target_type, target_n) != elements * b->size) {
+		free(there);
+		return merges.next.Accumulate(from, n, type, rank, disp, target_n, target_type, op, win);
+	}
+	if (!there || !local_take_elements(&here, from, type, n, b, true, true)) {
+		free(there);
+		return no_memory(win);
+	}
+	code = fetch(there, (MPI_Count)elements, b, rank, disp, target_n, target_type, win);
+	s.mine = here.at;
+	s.there = there;
+	if (code == MPI_SUCCESS)
+		code = swap_elements(&s, elements);
+	local_drop(&here);
+	free(there);
+	return code;
+}
+
+/* The type of the elements; NULL: the put cannot be made, and *code says why. */
+static const struct basic *type_of_put(MPI_Op op, MPI_Datatype type, MPI_Datatype target_type, MPI_Win win, int *code)
+{
+	const struct basic *b = type_for(op, type, target_type, win, code);
+
+	if (!b || !is_beyond_mpi(op, b, win))
+		return b;
+	*code = tell(win, MPI_ERR_OP, "UMMPI_OP: Open MPI has no such accumulate of pairs on a window "
+		    "that is its own");
+	return NULL;
 }
 
 static int put(const void *from, MPI_Count n, MPI_Datatype type, int rank, MPI_Aint disp, MPI_Count target_n,
 	       MPI_Datatype target_type, MPI_Win win)
 {
 	MPI_Op op = op_at(win, rank);
+	const struct basic *b;
 	int code;
 
 	if (op == MPI_OP_NULL)
 		return merges.next.Put(from, n, type, rank, disp, target_n, target_type, win);
-	if (!can_put(op, type, target_type, win, &code))
+	b = type_of_put(op, type, target_type, win, &code);
+	if (!b)
 		return code;
+	if (is_beyond_accumulate(op, b, win))
+		return put_by_swaps(op, b, from, n, type, rank, disp, target_n,
+				    target_type, win);
 	return merges.next.Accumulate(from, n, type, rank, disp, target_n, target_type, op, win);
 }
 
@@ -303,12 +483,19 @@ static int rput(const void *from, MPI_Count n, MPI_Datatype type, int rank, MPI_
 		MPI_Datatype target_type, MPI_Win win, MPI_Request *request)
 {
 	MPI_Op op = op_at(win, rank);
+	const struct basic *b;
 	int code;
 
 	if (op == MPI_OP_NULL)
 		return merges.next.Rput(from, n, type, rank, disp, target_n, target_type, win, request);
-	if (!can_put(op, type, target_type, win, &code))
+	b = type_of_put(op, type, target_type, win, &code);
+	if (!b)
 		return code;
+	if (is_beyond_accumulate(op, b, win)) {
+		code = put_by_swaps(op, b, from, n, type, rank, disp, target_n,
+				    target_type, win);
+		return code == MPI_SUCCESS ? request_complete(NULL, request) : code;
+	}
 	return merges.next.Raccumulate(from, n, type, rank, disp, target_n, target_type, op, win, request);
 }
 
@@ -383,9 +570,35 @@ static int rget(void *to, MPI_Count n, MPI_Datatype type, int rank, MPI_Aint dis
 	return code == MPI_SUCCESS ? request_complete(NULL, request) : code;
 }
 
+/* ---- New windows ---- */
+
+static int create(void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *win)
+{
+	int code = merges.next.Win_create(base, size, unit, info, comm, win);
+
+	return code == MPI_SUCCESS ? keep_unit(*win, unit, comm) : code;
+}
+
+static int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
+{
+	int code = merges.next.Win_allocate(size, unit, info, comm, base, win);
+
+	return code == MPI_SUCCESS ? keep_unit(*win, unit, comm) : code;
+}
+
+static int allocate_shared(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win)
+{
+	int code = merges.next.Win_allocate_shared(size, unit, info, comm, base, win);
+
+	return code == MPI_SUCCESS ? keep_unit(*win, unit, comm) : code;
+}
+
 static struct pmpi_feature merges = {
 	.place = PMPI_MERGES,
 	.take = {
+		.Win_create = create,
+		.Win_allocate = allocate,
+		.Win_allocate_shared = allocate_shared,
 		.Win_lock = lock,
 		.Win_lock_all = lock_all,
 		.Win_unlock = unlock,

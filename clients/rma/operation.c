@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* MPI does what it does right (MPI_Reduce_local); words of numbers are combined here. */
+/*
+ * The MPI combines elements by MPI_Reduce_local where its results are right. Some MPIs compute wrong results for integers:
+ * MPICH 4.0 compares unsigned types as signed ones, Open MPI compares MPI_OFFSET as an unsigned type, and its component
+ * op/avx saturates sums of 8 and 16 bits in vectors. So the first use of an operation with a type of integers compares
+ * MPI_Reduce_local with the arithmetic of this file, and what differs is never left to the MPI.
+ */
 #include "rma/operation.h"
+
+#include <stdatomic.h>
 
 enum op op_find(MPI_Op op)
 {
@@ -95,10 +102,81 @@ uint64_t op_word(enum kind kind, enum op op, uint64_t size, uint64_t word, uint6
 	return word;
 }
 
-/* OpenMPI 4.1 adds small numbers so that they stay at their limits, and for MPICH 4.0 all numbers of 16 bits have signs. */
-static bool is_theirs_right(const struct basic *b, enum op op)
+/* ---- What the MPI computes right ---- */
+
+/* Elements of a trial: more than a vector register of bytes holds twice, and a rest. */
+#define TRIAL_ELEMENTS 131
+
+/* Operands of a trial are all pairs of these, cut to the size of the type. */
+static const uint64_t trial_words[] = {
+	0, 1, 2, 0x7f, 0x80, 0xff, 0x7fff, 0x8000, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff, 0x7fffffffffffffff,
+	0x8000000000000000, UINT64_MAX, 0x123456789abcdef0,
+};
+
+#define TRIAL_WORDS (sizeof(trial_words) / sizeof(*trial_words))
+
+/* MPI defines logical operations for integers of C only, and Open MPI ends programs that use others. */
+static bool is_left_undefined(MPI_Datatype type, enum op op)
 {
-	return b->kind == KIND_OTHER || (b->size >= 4 && (b->kind != KIND_UNSIGNED || (op != OP_MIN && op != OP_MAX)));
+	const MPI_Datatype fortran[] = { MPI_INTEGER, MPI_INTEGER1, MPI_INTEGER2, MPI_INTEGER4, MPI_INTEGER8 };
+	size_t i = 0;
+
+	while (i < sizeof(fortran) / sizeof(*fortran) && fortran[i] != type)
+		i++;
+	return i < sizeof(fortran) / sizeof(*fortran) && op >= OP_LAND && op <= OP_LXOR;
+}
+
+/* Whether MPI_Reduce_local and op_word agree for one pair of operands. */
+static bool agree_on(enum op op, MPI_Op mpi_op, const struct basic *b, uint64_t word, uint64_t with, int n)
+{
+	uint64_t from[TRIAL_ELEMENTS], to[TRIAL_ELEMENTS], want = 0;
+
+	for (size_t i = 0; i < (size_t)n; i++) {
+		put_word((char *)from + i * b->size, with, b->size);
+		put_word((char *)to + i * b->size, word, b->size);
+	}
+	put_word(&want, op_word(b->kind, op, b->size, word_of(to, b->size), word_of(from, b->size)), b->size);
+	if (PMPI_Reduce_local(from, to, n, b->type, mpi_op) != MPI_SUCCESS)
+		return false;
+	for (size_t i = 0; i < (size_t)n; i++) {
+		if (word_of((char *)to + i * b->size, b->size) != want)
+			return false;
+	}
+	return true;
+}
+
+static bool agree_on_all(enum op op, MPI_Op mpi_op, const struct basic *b)
+{
+	if (is_left_undefined(b->type, op))
+		return false;
+	for (size_t i = 0; i < TRIAL_WORDS * TRIAL_WORDS; i++) {
+		uint64_t word = trial_words[i / TRIAL_WORDS], with = trial_words[i % TRIAL_WORDS];
+
+		if (!agree_on(op, mpi_op, b, word, with, 1) || !agree_on(op, mpi_op, b, word, with, TRIAL_ELEMENTS))
+			return false;
+	}
+	return true;
+}
+
+/* For each place of type_table, two bits for each operation: bit 2 * op if its trial is over, bit 2 * op + 1 if it passed. */
+static _Atomic uint32_t verdicts[TYPE_PLACES];
+
+bool op_is_right(const struct basic *b, enum op op, MPI_Op mpi_op)
+{
+	const uint32_t over = 1u << (2 * op), passed = over << 1;
+	bool has_place = type_known(b->type);
+	_Atomic uint32_t *verdict = &verdicts[type_entry(b->type) - type_table];
+	uint32_t known = has_place ? atomic_load_explicit(verdict, memory_order_relaxed) : 0;
+	bool right;
+
+	if (b->kind == KIND_OTHER || b->kind == KIND_FLOAT || op >= OP_PAIR || op == OP_REPLACE || op == OP_NO_OP)
+		return true;
+	if (known & over)
+		return known & passed;
+	right = agree_on_all(op, mpi_op, b);
+	if (has_place)
+		atomic_fetch_or(verdict, right ? over | passed : over);
+	return right;
 }
 
 void op_combine(enum op op, MPI_Op mpi_op, const struct basic *b, const char *from, char *target, int n)
@@ -107,7 +185,7 @@ void op_combine(enum op op, MPI_Op mpi_op, const struct basic *b, const char *fr
 		memcpy(target, from, (size_t)n * (size_t)b->extent);
 	else if (op == OP_NO_OP)
 		return;
-	else if (is_theirs_right(b, op))
+	else if (op_is_right(b, op, mpi_op))
 		PMPI_Reduce_local(from, target, n, b->type, mpi_op);
 	else for (int i = 0; i < n; i++, from += b->size, target += b->size)
 		put_word(target, op_word(b->kind, op, b->size, word_of(target, b->size), word_of(from, b->size)), b->size);

@@ -56,6 +56,9 @@ static inline void put_word(void *p, uint64_t word, uint64_t size)
 /* What a word becomes, of so many bytes. */
 uint64_t op_word(enum kind kind, enum op op, uint64_t size, uint64_t word, uint64_t with);
 
+/* Whether the MPI's own result of an operation, on elements of a type that it suits, is right. */
+bool op_is_right(const struct basic *b, enum op op, MPI_Op mpi_op);
+
 /* n elements of a type that the operation suits, or of KIND_OTHER: each target becomes what it is with that of `from`. */
 void op_combine(enum op op, MPI_Op mpi_op, const struct basic *b, const char *from, char *target, int n);
 

@@ -36,6 +36,8 @@ void transport_check(enum engine engine, struct error *e);
 void transport_check_mapped(const void *base, MPI_Comm comm, struct error *e);
 /* Whether a collective write of MPI-IO's ends at all ranks, and says so, when storage fails it at one. */
 bool transport_writes_together(void);
+/* Whether accumulates with operations other than MPI_SUM and MPI_REPLACE are right and atomic in windows of the MPI. */
+bool transport_accumulates_right(void);
 /* Whether they reach a window that begins there. */
 void transport_check_base(const void *base, struct error *e);
 

@@ -53,6 +53,11 @@ void transport_check_mapped(const void *base, MPI_Comm comm, struct error *e)
 	(void)base, (void)comm, (void)e;
 }
 
+bool transport_accumulates_right(void)
+{
+	return true;
+}
+
 bool transport_writes_together(void)
 {
 	return true;

@@ -1,25 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Open MPI 4.1 and 5, told apart at run time because their libraries have the same name. The MPI's own components move
- * the data of windows where libummap-mpi does not, and each of them limits the memory that a window may have:
+ * Open MPI 4.1 and 5, told apart at run time because their libraries have the same name. The MPI's
+ * own components move the data of windows where libummap-mpi does not, and each of them limits the
+ * memory that a window may have:
  *
- * osc/rdma lets the kernel copy between processes. If that copy fails with EFAULT, Open MPI 4.1 repeats it without end.
- * Open MPI 4.1 has no other way within one machine, cannot make windows of one process with it, and its operations are
- * not atomic. Open MPI 5 does without the kernel if no component of the framework smsc copies by it, but its
- * MPI_Fetch_and_op and MPI_Get_accumulate of one element give wrong results in any memory.
+ * osc/rdma lets the kernel copy between processes. If that copy fails with EFAULT, Open MPI 4.1
+ * repeats it without end. Open MPI 4.1 has no other way within one machine, cannot make windows of
+ * one process with it, and its operations are not atomic. Open MPI 5 does without the kernel if no
+ * component of the framework smsc copies by it. Its logical and bitwise operations on integers of
+ * 4 and 8 bytes give wrong results in any memory (transport_accumulates_right).
  *
  * osc/pt2pt, which only Open MPI 4.1 has, works with any memory, but refuses MPI_THREAD_MULTIPLE.
  *
- * osc/ucx is selected only if UCX has a network from a list of fast ones, or if that list is replaced. It works with any
- * memory if UCX has no transport that passes the window's memory to the kernel. Its MPI_Win_unlock then does not wait
- * for UCX's messages, so a flush comes before. If UCX 1.13 has both of its transports for shared memory, posix and sysv,
- * it takes keys of one for keys of the other, and access to a window of MPI_Win_create_dynamic ends the program. With
- * MPI_THREAD_MULTIPLE, calls of several threads end the program in Open MPI 5.
+ * osc/ucx is selected only if UCX has a network from a list of fast ones, or if that list is
+ * replaced. It works with any memory if UCX has no transport that passes the window's memory to
+ * the kernel. Its MPI_Win_unlock then does not wait for UCX's messages, so a flush comes before.
+ * If UCX 1.13 has both of its transports for shared memory, posix and sysv, it takes keys of one
+ * for keys of the other, and access to a window of MPI_Win_create_dynamic ends the program. In
+ * Open MPI 5, a dynamic window has at most 48 blocks with it, and calls of several threads end the
+ * program.
  *
- * btl/vader (btl/sm in Open MPI 5) falls back to its own copies after EFAULT, with a line on stderr for each; UCX ends the
- * program. Between machines every transport passes the memory of windows to system calls.
+ * btl/vader (btl/sm in Open MPI 5) falls back to its own copies after EFAULT, with a line on
+ * stderr for each; UCX ends the program. Between machines every transport passes the memory of
+ * windows to system calls.
  *
- * op/avx adds integers of 8 and 16 bits with saturation, and compares MPI_UNSIGNED_LONG as a signed type.
+ * op/avx adds integers of 8 and 16 bits with saturation.
  */
 #include "transport/engine.h"
 
@@ -89,33 +94,17 @@ bool transport_is_local(void)
 	return all && getenv(RANKS_HERE) && strcmp(all, "1") != 0 && on_one_machine();
 }
 
-/*
- * Makes Open MPI use osc/ucx with the networks that there are. Messages do not go through UCX because of this. The kernel's
- * copy is not among the transports: it faults again and again if all of a large transfer does not fit into the memory
- * that the process may use.
- */
-static void prepare_ucx(void)
-{
-	engine_default(UCX_TLS, on_one_machine() ? "posix,self" : "^cma,sysv");
-	engine_default("OMPI_MCA_opal_common_ucx_tls", "any");
-	engine_default("OMPI_MCA_opal_common_ucx_devices", "any");
-	engine_default("OMPI_MCA_pml_ucx_priority", "1");
-}
-
-/* Open MPI 4.1: osc/pt2pt, or osc/ucx if several threads are to call MPI. */
+/* Makes Open MPI 4.1 use osc/pt2pt, or osc/ucx if several threads are to call MPI. */
 static void prepare_version_4(int threads)
 {
 	engine_default(OSC, threads == MPI_THREAD_MULTIPLE ? "^rdma" : "^rdma,ucx");
-	if (threads == MPI_THREAD_MULTIPLE && on_one_machine())
-		prepare_ucx();
-}
-
-/* Open MPI 5: osc/ucx, or osc/rdma if several threads are to call MPI. */
-static void prepare_version_5(int threads)
-{
-	engine_default(OSC, threads == MPI_THREAD_MULTIPLE ? "^ucx" : "^rdma");
-	if (threads != MPI_THREAD_MULTIPLE)
-		prepare_ucx();
+	if (threads != MPI_THREAD_MULTIPLE || !on_one_machine())
+		return;
+	engine_default(UCX_TLS, "posix,self");
+	engine_default("OMPI_MCA_opal_common_ucx_tls", "any");
+	engine_default("OMPI_MCA_opal_common_ucx_devices", "any");
+	/* Messages do not go through UCX because of this. */
+	engine_default("OMPI_MCA_pml_ucx_priority", "1");
 }
 
 void transport_prepare(int threads)
@@ -126,7 +115,7 @@ void transport_prepare(int threads)
 	if (has_pt2pt())
 		prepare_version_4(threads);
 	else
-		prepare_version_5(threads);
+		engine_default(OSC, "^ucx");
 	if (kernel_may_copy)
 		return;
 	engine_default(has_pt2pt() ? VADER_COPY : SMSC, has_pt2pt() ? "none" : "^cma,knem,xpmem");
@@ -190,6 +179,11 @@ void transport_check(enum engine engine, struct error *e)
 		error_set(e, MPI_ERR_INFO_VALUE, "without btl/%s, Open MPI cannot reach windows of the engine %s: "
 			  "leave the MCA parameter btl alone, or add \"%s\" to it", has_pt2pt() ? "vader" : "sm", name,
 			  has_pt2pt() ? "vader" : "sm");
+}
+
+bool transport_accumulates_right(void)
+{
+	return has_pt2pt() || !selects(getenv(OSC), "rdma");
 }
 
 void transport_check_base(const void *base, struct error *e)

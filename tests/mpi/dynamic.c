@@ -108,8 +108,8 @@ static void check_created_window(void)
 /* One operation, on one word: Open MPI has a way of its own for these. */
 static void check_single_words(void)
 {
-	const MPI_Op ops[] = { MPI_SUM, MPI_REPLACE, MPI_BXOR, MPI_MAX, MPI_MIN };
-	const int64_t want[] = { 12, 5, 2, 7, 5 };
+	const MPI_Op ops[] = { MPI_SUM, MPI_REPLACE, MPI_MAX, MPI_MIN };
+	const int64_t want[] = { 12, 5, 7, 5 };
 	int64_t with = 5, was, back;
 	_Alignas(16) int64_t word;
 	MPI_Win win;

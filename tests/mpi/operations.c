@@ -106,21 +106,21 @@ static void model(MPI_Op op, const struct kind *k, const char *from, char *to)
 		MPI_Reduce_local(from, to, ITEMS, k->type, op);
 }
 
-/* Whether that is one of OpenMPI 4.1's windows, for which it has no operation on pairs. It says so. */
+/* Whether that is one of Open MPI's windows, for which the library refuses operations on pairs, with a sentence. */
 static bool is_refused(MPI_Win win, const struct kind *k, MPI_Op op, int target, bool ours)
 {
 	char item[MOST] = { 0 };
 	int code = MPI_SUCCESS;
 
 #ifdef OPEN_MPI
-	if (k->sort != PAIR || op == MPI_REPLACE)
+	if (k->sort != PAIR)
 		return false;
 	MPI_Win_lock(MPI_LOCK_SHARED, target, UMMPI_OP(op), win);
 	code = MPI_Put(item, 1, k->type, target, place_of(rank), 1, k->type, win);
 	MPI_Win_unlock(target, win);
 	check(code == MPI_SUCCESS || !ours, "a put of pairs");
 	if (code != MPI_SUCCESS)
-		check_error(code, MPI_ERR_OP, "OpenMPI has no");
+		check_error(code, MPI_ERR_OP, "Open MPI has no");
 #else
 	(void)win, (void)k, (void)op, (void)target, (void)ours, (void)item;
 #endif
@@ -337,6 +337,128 @@ static void bad(MPI_Win win)
 	check(memcmp(item, &value, sizeof(value)) == 0);
 }
 
+/* ---- Values that MPIs are known to combine wrongly, against arithmetic of this file ---- */
+
+#define LIMITS 96
+
+/* Both are of so many bytes, with or without a sign. */
+static uint64_t combine(MPI_Op op, uint64_t a, uint64_t b, int bytes, bool is_signed)
+{
+	const int shift = 64 - 8 * bytes;
+	const uint64_t flip = is_signed ? (uint64_t)1 << 63 : 0;
+	const bool less = ((a << shift) ^ flip) < ((b << shift) ^ flip);
+
+	if (op == MPI_SUM)
+		return (a + b) << shift >> shift;
+	return (op == MPI_MIN) == less ? a << shift >> shift : b << shift >> shift;
+}
+
+static void put_limits(MPI_Win win, MPI_Op op, MPI_Datatype type, bool is_signed)
+{
+	const uint64_t words[] = { 0, 1, 0x7f, 0x80, 0xff, 0x7fff, 0x8000, 0x80000000, 1ull << 63, UINT64_MAX };
+	_Alignas(16) char start[PART], mine[PART], back[PART], here[PART];
+	int bytes, target = (rank + 1) % ranks;
+
+	MPI_Type_size(type, &bytes);
+	for (int i = 0; i < LIMITS; i++) {
+		memcpy(start + i * bytes, &words[i % 10], (size_t)bytes);
+		memcpy(mine + i * bytes, &words[i / 10], (size_t)bytes);
+	}
+	memcpy(here, mine, sizeof(here));
+	MPI_Win_lock(MPI_LOCK_EXCLUSIVE, target, 0, win);
+	MPI_Put(start, LIMITS, type, target, place_of(rank), LIMITS, type, win);
+	MPI_Win_unlock(target, win);
+	MPI_Win_lock(MPI_LOCK_SHARED, target, UMMPI_OP(op), win);
+	check(MPI_Get(here, LIMITS, type, target, place_of(rank), LIMITS, type, win) == MPI_SUCCESS);
+	check(MPI_Put(mine, LIMITS, type, target, place_of(rank), LIMITS, type, win) == MPI_SUCCESS);
+	MPI_Win_unlock(target, win);
+	MPI_Win_lock(MPI_LOCK_SHARED, target, 0, win);
+	MPI_Get(back, LIMITS, type, target, place_of(rank), LIMITS, type, win);
+	MPI_Win_unlock(target, win);
+	for (int i = 0; i < LIMITS; i++) {
+		uint64_t want = combine(op, words[i % 10], words[i / 10], bytes, is_signed);
+
+		check(memcmp(back + i * bytes, &want, (size_t)bytes) == 0, "put, operation %d, %d bytes, %#" PRIx64 " and %#" PRIx64,
+		      ummpi_op(op) >> UMMPI_OP_SHIFT, bytes, words[i % 10], words[i / 10]);
+		check(memcmp(here + i * bytes, &want, (size_t)bytes) == 0, "get, operation %d, %d bytes, %#" PRIx64 " and %#" PRIx64,
+		      ummpi_op(op) >> UMMPI_OP_SHIFT, bytes, words[i % 10], words[i / 10]);
+	}
+}
+
+static void limits(MPI_Win win)
+{
+	const MPI_Op three[] = { MPI_SUM, MPI_MIN, MPI_MAX };
+	const struct {
+		MPI_Datatype type;
+		bool is_signed;
+	} types[] = {
+		{ MPI_UINT8_T, false }, { MPI_UNSIGNED_SHORT, false }, { MPI_UINT32_T, false }, { MPI_UNSIGNED_LONG, false },
+		{ MPI_UINT64_T, false }, { MPI_INT8_T, true }, { MPI_SHORT, true }, { MPI_OFFSET, true }, { MPI_INT64_T, true },
+	};
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
+		for (int j = 0; j < 3; j++)
+			put_limits(win, three[j], types[i].type, types[i].is_signed);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* All ranks put to the same unsigned words at once: none of the puts is lost. */
+static void greatest(MPI_Win win)
+{
+	uint64_t words[ITEMS], got[ITEMS], rounds = by_time(30, 300);
+
+	memset(words, 0, sizeof(words));
+	MPI_Win_lock(MPI_LOCK_EXCLUSIVE, rank, 0, win);
+	MPI_Put(words, ITEMS, MPI_UINT64_T, rank, 0, ITEMS, MPI_UINT64_T, win);
+	MPI_Win_unlock(rank, win);
+	MPI_Barrier(MPI_COMM_WORLD);
+	MPI_Win_lock_all(UMMPI_OP(MPI_MAX), win);
+	for (uint64_t n = 0; n < rounds; n++) {
+		for (uint64_t i = 0; i < ITEMS; i++)
+			words[i] = ((n % 2) << 63) + n * (uint64_t)ranks + (uint64_t)rank + i;
+		MPI_Put(words, ITEMS, MPI_UINT64_T, (int)(n % (uint64_t)ranks), 0, ITEMS, MPI_UINT64_T, win);
+	}
+	MPI_Win_unlock_all(win);
+	MPI_Barrier(MPI_COMM_WORLD);
+	MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, win);
+	MPI_Get(got, ITEMS, MPI_UINT64_T, rank, 0, ITEMS, MPI_UINT64_T, win);
+	MPI_Win_unlock(rank, win);
+	for (uint64_t i = 0; i < ITEMS; i++) {
+		uint64_t want = 0;
+
+		for (uint64_t n = 0; n < rounds; n++) {
+			uint64_t word = ((n % 2) << 63) + n * (uint64_t)ranks + (uint64_t)ranks - 1 + i;
+
+			if (n % (uint64_t)ranks == (uint64_t)rank && word > want)
+				want = word;
+		}
+		check(got[i] == want, "word %" PRIu64 ": %#" PRIx64 ", not %#" PRIx64, i, got[i], want);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Elements between two displacements are combined right, or the put is refused. */
+static void wide_unit(void)
+{
+	_Alignas(16) uint32_t part[4] = { 5, 5, 5, 5 };
+	const uint32_t mine[] = { 0x80000000, 3, 0x90000000 };
+	MPI_Win win;
+	int code;
+
+	MPI_Win_create(part, sizeof(part), 8, MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+	MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
+	MPI_Win_lock(MPI_LOCK_EXCLUSIVE, rank, UMMPI_OP(MPI_MAX), win);
+	check(MPI_Put(mine, 1, MPI_UINT32_T, rank, 1, 1, MPI_UINT32_T, win) == MPI_SUCCESS);
+	code = MPI_Put(mine, 3, MPI_UINT32_T, rank, 0, 3, MPI_UINT32_T, win);
+	MPI_Win_unlock(rank, win);
+	if (code != MPI_SUCCESS)
+		check_error(code, MPI_ERR_DISP, "displacement unit");
+	check(part[2] == (code ? mine[0] : mine[2]) && part[0] == (code ? 5 : mine[0]) && part[1] == 5);
+	MPI_Barrier(MPI_COMM_WORLD);
+	MPI_Win_free(&win);
+}
+
 static void window(MPI_Win win, bool ours)
 {
 	MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
@@ -344,6 +466,8 @@ static void window(MPI_Win win, bool ours)
 	sums(win, ours);
 	own_operations(win);
 	gaps(win);
+	limits(win);
+	greatest(win);
 	bad(win);
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Win_free(&win);
@@ -365,6 +489,7 @@ int main(int argc, char **argv)
 	MPI_Win_create(base, size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win);
 	window(win, false);
 	free(base);
+	wide_unit();
 	info = storage_hints("merged.%r", NULL);
 	MPI_Win_allocate(size, 1, info, MPI_COMM_WORLD, &base, &win);
 	/* That is paged by the rank itself, so that the locks are the library's. */

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A library for one MPI in a program of another one: handles and constants mean different things in both, so the program
+ * would crash in its first call. It ends with a sentence instead, before main.
+ */
+#include "pmpi/other.h"
+
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int find_other(struct dl_phdr_info *object, size_t size, void *unused)
+{
+	const char *slash = strrchr(object->dlpi_name, '/'), *name = slash ? slash + 1 : object->dlpi_name;
+
+	(void)size, (void)unused;
+	return strncmp(name, other_library, strlen(other_library)) == 0;
+}
+
+__attribute__((constructor)) static void refuse_other(void)
+{
+	if (!dl_iterate_phdr(find_other, NULL))
+		return;
+	fprintf(stderr, "libummap-mpi: cannot run with '%s': this library is for %s, and the program uses %s. Try %s.\n",
+		other_library, own_mpi, other_mpi, other_remedy);
+	_exit(1);
+}
