@@ -171,10 +171,12 @@ static void warn_of_unknown(void)
 
 void config_read(struct config *c, struct error *e)
 {
+	static bool has_warned;
 	const char *rank = getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK") : getenv("PMI_RANK");
 
-	if (!rank || strcmp(rank, "0") == 0)
+	if (!has_warned && (!rank || strcmp(rank, "0") == 0))
 		warn_of_unknown();
+	has_warned = true;
 	*c = (struct config){ .consistent = true, .prefix = "OpenCoarrays_" };
 	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
 		const char *value = secure_getenv(table[i].name);
