@@ -4,6 +4,7 @@
 
 #include "base/size.h"
 #include "window/hints.h"
+#include "window/spelling.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -167,8 +168,40 @@ static void check_all(struct config *c, struct error *e)
 		c->segsize = SEGSIZE;
 }
 
+#define PREFIX "PCAF_"
+#define MAX_CHANGES 3
+
+static void warn_of_unknown(void)
+{
+	for (char **at = environ; at && *at; at++) {
+		const char *nearest = NULL;
+		size_t least = SIZE_MAX;
+		char name[64];
+
+		if (strncmp(*at, PREFIX, strlen(PREFIX)) != 0)
+			continue;
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(*at, "="), *at);
+		for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+			size_t distance = spelling_distance(name, table[i].name);
+
+			if (distance < least) {
+				least = distance;
+				nearest = table[i].name;
+			}
+		}
+		if (least > 0)
+			spelling_warn("variable", name, least <= MAX_CHANGES ? nearest : NULL);
+	}
+}
+
 void config_read(struct config *c, struct error *e)
 {
+	static bool has_warned;
+	const char *rank = getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK") : getenv("PMI_RANK");
+
+	if (!has_warned && (!rank || strcmp(rank, "0") == 0))
+		warn_of_unknown();
+	has_warned = true;
 	*c = (struct config){ .consistent = true, .prefix = "OpenCoarrays_" };
 	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
 		const char *value = secure_getenv(table[i].name);

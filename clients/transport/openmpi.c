@@ -107,6 +107,14 @@ static void prepare_version_4(int threads)
 	engine_default("OMPI_MCA_pml_ucx_priority", "1");
 }
 
+/* Makes Open MPI 5 use osc/rdma. Single windows may have the engine segv, so the kernel never copies on one machine. */
+static void prepare_version_5(void)
+{
+	engine_default(OSC, "^ucx");
+	if (on_one_machine())
+		engine_default(SMSC, "^cma,knem,xpmem");
+}
+
 void transport_prepare(int threads)
 {
 	bool kernel_may_copy = engine_expects_uffd();
@@ -115,10 +123,11 @@ void transport_prepare(int threads)
 	if (has_pt2pt())
 		prepare_version_4(threads);
 	else
-		engine_default(OSC, "^ucx");
+		prepare_version_5();
 	if (kernel_may_copy)
 		return;
-	engine_default(has_pt2pt() ? VADER_COPY : SMSC, has_pt2pt() ? "none" : "^cma,knem,xpmem");
+	if (has_pt2pt())
+		engine_default(VADER_COPY, "none");
 	/* UCX would install its own handlers for SIGSEGV and SIGBUS. */
 	engine_default("UCX_HANDLE_ERRORS", "none");
 	engine_default(UCX_TLS, "^cma");

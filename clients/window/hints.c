@@ -6,6 +6,7 @@
 #include "window/hints.h"
 
 #include "base/size.h"
+#include "window/spelling.h"
 #include "window/versioned.h"
 
 #include <errno.h>
@@ -351,6 +352,51 @@ static void read_hint(const struct hint *hint, struct hints *h, MPI_Info info, s
 		error_set(e, MPI_ERR_INFO_VALUE, "%s is \"%.60s\": it must be %s", hint->name, value, hint->want);
 }
 
+/* ---- Misspelled names ---- */
+
+#define MAX_CHANGES 3
+static const char prefix[] = "storage_alloc";
+
+/* The nearest name of the table; *changes: how far it is. */
+static const char *find_nearest(const char *name, size_t *changes)
+{
+	const char *nearest = NULL;
+
+	*changes = SIZE_MAX;
+	for (size_t i = 0; i < TABLE_SIZE; i++) {
+		size_t distance = spelling_distance(name, table[i].name);
+
+		if (distance < *changes) {
+			*changes = distance;
+			nearest = table[i].name;
+		}
+	}
+	return nearest;
+}
+
+/* Names of other layers are none of ours unless they begin like ours, or nearly are "alloc_type". */
+static void warn_of_unknown(MPI_Info info)
+{
+	char name[MPI_MAX_INFO_KEY + 1];
+	int n = 0;
+
+	if (info != MPI_INFO_NULL)
+		PMPI_Info_get_nkeys(info, &n);
+	for (int i = 0; i < n; i++) {
+		const char *nearest;
+		size_t changes;
+
+		PMPI_Info_get_nthkey(info, i, name);
+		nearest = find_nearest(name, &changes);
+		if (changes == 0)
+			continue;
+		if (strncmp(name, prefix, strlen(prefix)) == 0)
+			spelling_warn("hint", name, changes <= 2 * MAX_CHANGES ? nearest : NULL);
+		else if (spelling_distance(name, table[0].name) < MAX_CHANGES)
+			spelling_warn("hint", name, table[0].name);
+	}
+}
+
 /* ---- Those that MPI-IO is to have ---- */
 
 static bool is_for_mpiio(const char *name)
@@ -486,6 +532,8 @@ void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct 
 	PMPI_Comm_rank(comm, &h->rank);
 	PMPI_Comm_size(comm, &h->ranks);
 	h->local = !local || strcmp(local, "false") != 0;
+	if (h->rank == 0)
+		warn_of_unknown(info);
 	read_hint(&table[0], h, info, e);
 	if (h->type == TYPE_NONE && e->class == MPI_SUCCESS && folder && *folder) {
 		h->type = TYPE_STORAGE;
