@@ -766,6 +766,28 @@ PUBLIC int fallocate64(int fd, int mode, off_t off, off_t len)
 	return allocate(CALLER, fd, mode, off, len);
 }
 
+/* ---- Holes: the file system knows of stores only when they are written. ---- */
+
+static off_t seek(const void *caller, int fd, off_t off, int whence)
+{
+	off_t (*next)(int, off_t, int) = NEXT("lseek");
+	struct stat st;
+
+	if ((whence == SEEK_DATA || whence == SEEK_HOLE) && !next_is_library(caller) && has_regions(fd, &st))
+		write_stored(&st, 0, SIZE_MAX >> 1);
+	return next(fd, off, whence);
+}
+
+PUBLIC off_t lseek(int fd, off_t off, int whence)
+{
+	return seek(CALLER, fd, off, whence);
+}
+
+PUBLIC off64_t lseek64(int fd, off64_t off, int whence)
+{
+	return seek(CALLER, fd, off, whence);
+}
+
 /* ---- Calls that make a file durable: with what was stored by mappings, as the kernel does. ---- */
 
 static int sync_file(const void *caller, int fd, int (*next)(int))
@@ -816,31 +838,31 @@ PUBLIC void quick_exit(int status)
 
 PUBLIC int fexecve(int fd, char *const argv[], char *const env[])
 {
-	region_write_all();
+	region_before_exec();
 	return ((int (*)(int, char *const *, char *const *))NEXT("fexecve"))(fd, argv, env);
 }
 
 PUBLIC int execvpe(const char *file, char *const argv[], char *const env[])
 {
-	region_write_all();
+	region_before_exec();
 	return ((int (*)(const char *, char *const *, char *const *))NEXT("execvpe"))(file, argv, env);
 }
 
 PUBLIC int execve(const char *path, char *const argv[], char *const env[])
 {
-	region_write_all();
+	region_before_exec();
 	return ((int (*)(const char *, char *const *, char *const *))NEXT("execve"))(path, argv, env);
 }
 
 PUBLIC int execv(const char *path, char *const argv[])
 {
-	region_write_all();
+	region_before_exec();
 	return ((int (*)(const char *, char *const *))NEXT("execv"))(path, argv);
 }
 
 PUBLIC int execvp(const char *file, char *const argv[])
 {
-	region_write_all();
+	region_before_exec();
 	return ((int (*)(const char *, char *const *))NEXT("execvp"))(file, argv);
 }
 

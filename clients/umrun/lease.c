@@ -84,7 +84,7 @@ void close_unless_locked(int fd)
 
 static int move_away(int fd)
 {
-	int away = fcntl(fd, F_DUPFD_CLOEXEC, FD_FIRST);
+	int away = may_have_locks(fd) ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FD_FIRST);
 
 	if (away < 0)
 		return fd;
@@ -135,25 +135,42 @@ void lease_note_shared_description(int fd)
 		shared.files[shared.count++] = (struct shared_description){ st.st_dev, st.st_ino };
 }
 
-/* Without opendir(3), which allocates. */
-void lease_note_shared_descriptions(void)
+/* Calls found for each open descriptor, without opendir(3), which allocates. false: they cannot be listed. */
+static bool each_descriptor(void (*found)(int fd))
 {
 	int folder = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	_Alignas(struct dirent64) char entries[ENTRIES_BYTES];
 	long len;
 
 	if (folder < 0)
-		has_forgotten = true;
-	while (folder >= 0 && (len = syscall(SYS_getdents64, folder, entries, sizeof(entries))) > 0) {
+		return false;
+	while ((len = syscall(SYS_getdents64, folder, entries, sizeof(entries))) > 0) {
 		for (long at = 0; at < len; at += ((struct dirent64 *)(entries + at))->d_reclen) {
 			const char *name = ((struct dirent64 *)(entries + at))->d_name;
 
 			if (*name != '.')
-				lease_note_shared_description(atoi(name));
+				found(atoi(name));
 		}
 	}
-	if (folder >= 0)
-		close(folder);
+	close(folder);
+	return true;
+}
+
+void lease_note_shared_descriptions(void)
+{
+	if (!each_descriptor(lease_note_shared_description))
+		has_forgotten = true;
+}
+
+static void keep_over_exec(int fd)
+{
+	if (fd >= FD_FIRST && may_have_locks(fd))
+		fcntl(fd, F_SETFD, 0);
+}
+
+void lease_keep_locks_over_exec(void)
+{
+	each_descriptor(keep_over_exec);
 }
 
 /* ---- The thread that is told of openers ---- */

@@ -41,6 +41,8 @@ void lease_forget_all(void);
 void lease_note_shared_descriptions(void);
 void lease_note_shared_description(int fd);
 
+/* Before exec: a descriptor of the library that would be closed by it would drop the record locks that the program keeps. */
+void lease_keep_locks_over_exec(void);
 /* Closes a descriptor of a file of the program, unless this would drop record locks (F_SETLK) that the program may hold. */
 void close_unless_locked(int fd);
 

@@ -60,6 +60,8 @@ static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static _Thread_local bool holds;
 static pthread_once_t watching = PTHREAD_ONCE_INIT;
 static pid_t process;
+/* The process has had a region, whose descriptors may still be open. */
+static _Atomic bool has_taken;
 /* Stores are lost at the end of the program. */
 static bool has_lost;
 
@@ -175,6 +177,19 @@ static bool has_name(int fd)
 	return fnmatch(config.only, path, 0) == 0 || (strrchr(path, '/') && fnmatch(config.only, strrchr(path, '/') + 1, 0) == 0);
 }
 
+/* The C library writes to these descriptors, whatever file they have got. */
+static bool is_standard_stream(const struct stat *st)
+{
+	struct stat here;
+
+	for (int fd = 0; fd <= STDERR_FILENO; fd++) {
+		if (fstat(fd, &here) == 0 && here.st_ino == st->st_ino && here.st_dev == st->st_dev &&
+		    (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY)
+			return true;
+	}
+	return false;
+}
+
 static bool may_take(size_t ours, int prot, int flags, int fd, const struct stat *st)
 {
 	bool writable = prot & PROT_WRITE;
@@ -192,7 +207,7 @@ static bool may_take(size_t ours, int prot, int flags, int fd, const struct stat
 		return report_left(fd, LEFT_PRIVATE, NULL);
 	if (is_shared(st))
 		return report_left(fd, LEFT_MAPPED, NULL);
-	if (sharing_has_stream(st, writable))
+	if (sharing_has_stream(st, writable) || is_standard_stream(st))
 		return report_left(fd, LEFT_STREAM, NULL);
 	if (sharing_has_async() && (writable || mode != O_RDONLY))
 		return report_left(fd, LEFT_ASYNC, NULL);
@@ -285,6 +300,7 @@ static void link_region(struct region *r)
 	region_count++;
 	region_files++;
 	report_taken(r->ours);
+	has_taken = true;
 }
 
 static void unlink_region(struct region *r)
@@ -634,6 +650,13 @@ static bool write_all(bool tells)
 bool region_write_all(void)
 {
 	return write_all(true);
+}
+
+void region_before_exec(void)
+{
+	region_write_all();
+	if (has_taken && region_is_own_process())
+		lease_keep_locks_over_exec();
 }
 
 int region_exit_status(int status)

@@ -88,6 +88,8 @@ bool region_is_own_process(void);
 bool region_yield_broken(void);
 /* Writes all stores to the files, where every process sees them. false: some could not be written; a message was printed. */
 bool region_write_all(void);
+/* Before exec: region_write_all, and the program's record locks stay. */
+void region_before_exec(void);
 /* The exit status of the program, and not 0 where stores are lost. */
 int region_exit_status(int status);
 

@@ -16,8 +16,10 @@
 #include <aio.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <pthread.h>
+#include <sched.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -120,6 +122,45 @@ PUBLIC FILE *popen(const char *command, const char *mode)
 	return ((FILE *(*)(const char *, const char *))NEXT("popen"))(command, mode);
 }
 
+/* Children that run no handlers of fork(2): they get every mapping from the kernel. */
+static void begin_bare_child(void)
+{
+	int error = errno;
+
+	if (region_is_locked() || !region_is_own_process())
+		return;
+	begin_child();
+	region_lock_change();
+	region_hand_back_range(NULL, SIZE_MAX);
+	region_unlock();
+	errno = error;
+}
+
+PUBLIC pid_t _Fork(void);
+PUBLIC pid_t _Fork(void)
+{
+	begin_bare_child();
+	return ((pid_t (*)(void))NEXT("_Fork"))();
+}
+
+PUBLIC int clone(int (*function)(void *), void *stack, int flags, void *arg, ...)
+{
+	int (*next)(int (*)(void *), void *, int, void *, void *, void *, void *) = NEXT("clone");
+	void *parent, *tls, *child;
+	va_list rest;
+
+	va_start(rest, arg);
+	parent = va_arg(rest, void *);
+	tls = va_arg(rest, void *);
+	child = va_arg(rest, void *);
+	va_end(rest);
+	if (!(flags & CLONE_VM))
+		begin_bare_child();
+	else if (!(flags & CLONE_FILES))
+		begin_child();
+	return next(function, stack, flags, arg, parent, tls, child);
+}
+
 /* ---- Descriptors in messages ---- */
 
 static void each_descriptor(const struct msghdr *msg, void (*found)(int fd))
@@ -181,6 +222,9 @@ static void hand_back_file(int fd)
 void sharing_clone(int fd, unsigned long request, const void *arg)
 {
 	switch (request) {
+	case FS_IOC_FIEMAP:
+		hand_back_file(fd);
+		break;
 	case FICLONE:
 		hand_back_file((int)(intptr_t)arg);
 		hand_back_file(fd);
@@ -197,6 +241,88 @@ void sharing_clone(int fd, unsigned long request, const void *arg)
 	default:
 		break;
 	}
+}
+
+/* The C library may have a stream on the new descriptor, as on the standard ones. */
+static void share_with_stream(int fd)
+{
+	int error = errno;
+	struct stat st;
+
+	if (region_is_locked() || (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return errno = error, (void)0;
+	region_lock_change();
+	region_hand_back_stale(&st, true);
+	lease_note_shared_description(fd);
+	region_unlock();
+	errno = error;
+}
+
+PUBLIC int dup2(int fd, int wanted)
+{
+	if (!FROM_LIBRARY() && region_is_own_process())
+		share_with_stream(fd);
+	return ((int (*)(int, int))NEXT("dup2"))(fd, wanted);
+}
+
+PUBLIC int dup3(int fd, int wanted, int flags)
+{
+	if (!FROM_LIBRARY() && region_is_own_process())
+		share_with_stream(fd);
+	return ((int (*)(int, int, int))NEXT("dup3"))(fd, wanted, flags);
+}
+
+PUBLIC int dup(int fd)
+{
+	int copy = ((int (*)(int))NEXT("dup"))(fd);
+
+	if (copy >= 0 && copy <= STDERR_FILENO && !FROM_LIBRARY() && region_is_own_process())
+		share_with_stream(copy);
+	return copy;
+}
+
+/* Formatted output to a descriptor goes through a stream inside the C library. */
+static int print(int fd, const char *format, va_list args)
+{
+	if (region_files)
+		share_with_stream(fd);
+	return ((int (*)(int, const char *, va_list))NEXT("vdprintf"))(fd, format, args);
+}
+
+PUBLIC int vdprintf(int fd, const char *format, va_list args)
+{
+	return print(fd, format, args);
+}
+
+PUBLIC int dprintf(int fd, const char *format, ...)
+{
+	va_list args;
+	int result;
+
+	va_start(args, format);
+	result = print(fd, format, args);
+	va_end(args);
+	return result;
+}
+
+PUBLIC int __vdprintf_chk(int fd, int flag, const char *format, va_list args);
+PUBLIC int __vdprintf_chk(int fd, int flag, const char *format, va_list args)
+{
+	if (region_files)
+		share_with_stream(fd);
+	return ((int (*)(int, int, const char *, va_list))NEXT("__vdprintf_chk"))(fd, flag, format, args);
+}
+
+PUBLIC int __dprintf_chk(int fd, int flag, const char *format, ...);
+PUBLIC int __dprintf_chk(int fd, int flag, const char *format, ...)
+{
+	va_list args;
+	int result;
+
+	va_start(args, format);
+	result = __vdprintf_chk(fd, flag, format, args);
+	va_end(args);
+	return result;
 }
 
 /* The driver of a region under a write lease uses the program's description, and the lease is set on it. */
