@@ -38,6 +38,10 @@
 /* As late as other pages of a file are written by the kernel. */
 #define FLUSH_INTERVAL 5
 
+#ifndef MAP_32BIT /* x86 only */
+#define MAP_32BIT 0
+#endif
+
 /* For a second. */
 #define PINNED_TRIES 1000
 #define PINNED_US 1000
@@ -218,7 +222,8 @@ static bool may_take(size_t ours, int prot, int flags, int fd, const struct stat
 
 static bool is_kind(int prot, int flags, int fd)
 {
-	const int never = MAP_ANONYMOUS | MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_GROWSDOWN | MAP_HUGETLB | MAP_LOCKED | MAP_SYNC;
+	const int never = MAP_ANONYMOUS | MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_GROWSDOWN | MAP_HUGETLB | MAP_LOCKED | MAP_SYNC |
+			  MAP_32BIT;
 
 	return fd >= 0 && (flags & MAP_TYPE) && !(flags & never) && !(prot & PROT_EXEC) && (prot & (PROT_READ | PROT_WRITE)) &&
 	       config.min;
@@ -655,8 +660,13 @@ bool region_write_all(void)
 void region_before_exec(void)
 {
 	region_write_all();
-	if (has_taken && region_is_own_process())
-		lease_keep_locks_over_exec();
+	if (!has_taken || !region_is_own_process())
+		return;
+	/* The new program inherits the description, and would not release its lease. */
+	region_lock_change();
+	region_hand_back_leased();
+	lease_keep_locks_over_exec();
+	region_unlock();
 }
 
 int region_exit_status(int status)

@@ -11,6 +11,7 @@
 #include <grp.h>
 #include <malloc.h>
 #include <poll.h>
+#include <sched.h>
 #include <spawn.h>
 #include <stdatomic.h>
 #include <sys/ioctl.h>
@@ -1698,6 +1699,85 @@ static void fills_up(void)
 	memset(m, 1, 2 * MIB);
 }
 
+/* The C library writes to a descriptor that the program has replaced, and formats to one. */
+static void standard_streams(void)
+{
+	int fd = open_data(O_RDWR), out = dup(STDOUT_FILENO);
+	uint8_t *m = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
+
+	check(m != MAP_FAILED && out >= 0);
+	fill(m, SIZE, 0, NEW);
+	check(lseek(fd, MIB, SEEK_SET) == MIB && dprintf(fd, "%s", "formatted") == 9);
+	check(memcmp(m + MIB, "formatted", 9) == 0);
+	check(lseek(fd, 2 * MIB, SEEK_SET) == 2 * MIB && dup2(fd, STDOUT_FILENO) == STDOUT_FILENO);
+	check(puts("printed") >= 0 && fflush(stdout) == 0);
+	check(memcmp(m + 2 * MIB, "printed\n", 8) == 0);
+	check(munmap(m, SIZE) == 0 && dup2(out, STDOUT_FILENO) == STDOUT_FILENO);
+	check_file(fd, 3 * MIB, MIB, 3 * MIB, NEW);
+}
+
+/* Children that run no handlers of fork(2). */
+static uint8_t *inherited;
+
+static int store_in_child(void *unused)
+{
+	(void)unused;
+	if (inherited[0] != pattern(0, NEW))
+		_exit(1);
+	inherited[1] = 77;
+	_exit(0);
+}
+
+static void bare_children(void)
+{
+	static char stack[65536];
+
+	inherited = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
+	for (int way = 0; way < 2; way++) {
+		pid_t child;
+		int status;
+
+		fill(inherited, SIZE, 0, NEW);
+		child = way ? clone(store_in_child, stack + sizeof(stack), SIGCHLD, NULL) : _Fork();
+		if (child == 0)
+			store_in_child(NULL);
+		check(child > 0 && waitpid(child, &status, 0) == child);
+		check_exits(status, 0);
+		check(inherited[1] == 77);
+	}
+}
+
+/* Stores into a hole are data for lseek(2). */
+static void holes(void)
+{
+	int fd = open_data(O_RDWR);
+	uint8_t *m;
+	off_t at;
+
+	check(ftruncate(fd, 0) == 0 && ftruncate(fd, SIZE) == 0);
+	m = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
+	check(m != MAP_FAILED);
+	m[4 * MIB] = 1;
+	at = lseek(fd, 0, SEEK_DATA);
+	check(at >= 0 && at <= (off_t)(4 * MIB));
+	check(munmap(m, SIZE) == 0);
+}
+
+/* A program that is executed inherits the description: others open the file at once. */
+static void leaves_no_lease(void)
+{
+	int fd = open_data(O_RDWR);
+	const char *again = "exec 9< \"$0\"";
+	uint8_t *m = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
+
+	check(m != MAP_FAILED);
+	fill(m, SIZE, 0, NEW);
+	/* Much less than the time after which the kernel ends a lease. */
+	alarm(20);
+	execlp("sh", "sh", "-c", again, data, (char *)NULL);
+	check(false);
+}
+
 /* Record locks of the process stay when a mapping of the file ends. */
 static void keeps_locks(void)
 {
@@ -1791,6 +1871,10 @@ static const struct part {
 	{ "streams", streams, false, true, false, false, false },
 	{ "asynchronous", asynchronous, false, true, false, false, false },
 	{ "appends", appends, true, true, false, false, false },
+	{ "standard streams", standard_streams, false, true, false, false, false },
+	{ "bare children", bare_children, false, true, false, false, false },
+	{ "holes", holes, false, true, false, false, false },
+	{ "leaves no lease", leaves_no_lease, true, false, false, false, false },
 	{ "calls on the program's memory", calls_on_memory, true, true, false, false, false },
 	{ "keeps locks", keeps_locks, false, true, false, false, false },
 };
