@@ -630,12 +630,16 @@ static bool is_usable(int fd, bool writable)
 /* Sets want.store, which the caller has to close. */
 static int find_store(struct mapping *map, struct change *c, int sync)
 {
+	uint64_t oldest, newest;
 	struct store *known;
 	int err = io_identify(c->other.uri, c->other.fd, &c->id);
 
 	if (err)
 		return err;
 	known = replace_find(map, &c->id);
+	/* A key that goes back to an epoch acts when the store is opened. */
+	if (known && c->want.switch_over && io_epoch(known, &oldest, &newest) == 0)
+		known = NULL;
 	if (known && c->other.fd >= 0 && !is_usable(c->other.fd, map->writable))
 		err = open_other(c);
 	else if (known)

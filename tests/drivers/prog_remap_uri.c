@@ -365,6 +365,16 @@ static void go_back(void *unused)
 	      "%" PRIu64 " to %" PRIu64, oldest, newest);
 	check(remap(&m, &then, UMMAP_SWITCH) == 0, "%s", umerrormsg());
 	check_words(m, copy[2], copy[2], &t, "gone back");
+	/* By the same URI again: from what was written and not committed, and from a commit. */
+	put_version(m, 7, 0);
+	check(umadvise(m, SIZE, UMMAP_ADV_DONTNEED) == 0, "%s", umerrormsg());
+	check(remap(&m, &then, UMMAP_SWITCH) == 0, "%s", umerrormsg());
+	check_words(m, copy[2], copy[2], &t, "gone back again");
+	put_version(m, 8, 0);
+	check(umsync(m, 0) == 0);
+	check(remap(&m, &then, UMMAP_SWITCH) == 0, "%s", umerrormsg());
+	check_words(m, copy[2], copy[2], &t, "gone back from a commit");
+	check(umepoch(m, &oldest, &newest) == 0 && newest == 2, "%" PRIu64, newest);
 	put_version(m, 9, 0);
 	check(umunmap(m, 1) == 0);
 	put_version(copy[2], 9, 0);
