@@ -590,6 +590,16 @@ static void go_over(struct request *r)
 	}
 }
 
+/* Where changes that storage refuses fill the budget, few frames are left for other segments. An instruction may need several at
+ * a time, which would evict each other without end. */
+static bool lacks_clean_frames(const struct request *r)
+{
+	const struct account *mine = map_account(r->map);
+	size_t kept = mine->dirty + r->map->member.least;
+
+	return r->map->write_error && mine->bytes < kept && kept > min_size(mine->most, r->limit);
+}
+
 uint32_t evict_take_frame(struct mapping *map, bool ahead)
 {
 	struct request r = { .map = map, .limit = evict_limit(map), .ahead = ahead, .help = HELP, .frame = FRAME_NONE };
@@ -612,13 +622,13 @@ uint32_t evict_take_frame(struct mapping *map, bool ahead)
 		if (!ahead && pagecache_yield(map, !r.charged))
 			continue;
 		/* 5. A segment gives its frame, in the steps of make_room. */
-		if (find_room(&r))
+		if (!(lacks_clean_frames(&r) && !ahead) && find_room(&r))
 			continue;
 		/* 6. Nobody has anything to give just now. Reading ahead goes without. */
 		if (ahead)
 			break;
 		/* 7. What is in others' hands comes back. */
-		if (wait_for_others(&r, tries))
+		if (!lacks_clean_frames(&r) && wait_for_others(&r, tries))
 			continue;
 		/* 8. A fault is served, budget or not. */
 		go_over(&r);
