@@ -493,7 +493,7 @@ static void take_object(struct hints *h, struct error *e)
 	strcpy(h->filename, h->object);
 }
 
-/* A moment of all ranks has all bytes of all parts, each in a file of its own behind wal+. */
+/* A moment (moment.h) covers all bytes of all parts, each in its own file, opened through wal+. */
 static void check_consistent(const struct hints *h, struct error *e)
 {
 	const char *env = secure_getenv("UMMAP_DRIVER");
