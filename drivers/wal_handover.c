@@ -2,7 +2,8 @@
 /*
  * Hands a store with a log over to another handle (ummap-driver.h: hand_over). If that handle opens
  * the same log, it finds all commits there, as after a crash, and can go back to them. Otherwise it
- * expects the contents in the store, so all commits are applied first, as when the handle is closed.
+ * expects the contents in the store, so all commits are applied first, as when the handle is
+ * closed.
  *
  * The lock `passing` is held from the first step to the end, so that the thread changes nothing.
  */

@@ -61,7 +61,8 @@ static void say(const char *text)
 		return; /* nobody listens: SIGBUS says the rest */
 }
 
-/* Storage failed a load. This runs inside the library's signal handler, so it calls nothing but write(2). */
+/* Storage failed a load. This runs inside the library's signal handler, so it calls nothing but
+ * write(2). */
 static void load_failed(void *addr, int error)
 {
 	char number[16] = "", *digit = number + sizeof(number) - 1;

@@ -193,18 +193,20 @@ struct umobject_garbage {
 	size_t struct_size;       /* in: sizeof(struct umobject_garbage) */
 	uint64_t versions, chunks, bytes;
 };
-/* Removes versions and chunks to which no name refers, except those that are held, or that belong to a put under way.
- * removed NULL: nothing is counted. Errors: EBADMSG (the container is damaged, so that garbage cannot be distinguished
- * from data; see umobject_check_container), those of storage. */
+/* Removes versions and chunks to which no name refers, except those that are held, or that
+ * belong to a put under way. removed NULL: nothing is counted. Errors: EBADMSG (the container is
+ * damaged, so that garbage cannot be distinguished from data; see umobject_check_container), those
+ * of storage. */
 int umobject_gc(umobject_container *container, struct umobject_garbage *removed);
 
 /* Reads all of a version, and calls each with a sentence for what is missing or damaged; returns how many there are, or -1. */
 int umobject_check(umobject_version *held, void (*each)(void *arg, const char *sentence), void *arg);
 /*
- * Checks all kept versions of an object, or of all objects if name is NULL: their chunks, their views and the records of
- * their names. Calls each for every fault, with the name and a message. flags: UMOBJECT_REPAIR also restores missing
- * names and views from the versions that exist. Returns the number of faults that are left, or -1. Errors: ENOENT
- * (name), EROFS (UMOBJECT_REPAIR in a container that was opened for reading only), those of storage.
+ * Checks all kept versions of an object, or of all objects if name is NULL: their chunks, their
+ * views and the records of their names. Calls each for every fault, with the name and a message.
+ * flags: UMOBJECT_REPAIR also restores missing names and views from the versions that exist.
+ * Returns the number of faults that are left, or -1. Errors: ENOENT (name), EROFS (UMOBJECT_REPAIR
+ * in a container that was opened for reading only), those of storage.
  */
 #define UMOBJECT_REPAIR 1u
 int umobject_check_container(umobject_container *container, const char *name, unsigned flags,

@@ -69,8 +69,9 @@ int umsync(void *addr, int evict);
 int umremap(void *old_addr, size_t size, int fd, off_t offset, int sync, void **new_addr);
 
 /*
- * Ends a mapping. sync != 0: makes all changes durable first; if that fails, -1 and the mapping stands,
- * but for EUCLEAN: it has ended, and what the store did not take is kept beside it; umerrormsg has what completes it.
+ * Ends a mapping. sync != 0: makes all changes durable first; if that fails, -1 and the mapping
+ * stands, but for EUCLEAN: it has ended, and what the store did not take is kept beside it;
+ * umerrormsg has what completes it.
  * sync UMMAP_NOFLUSH: writes all changes, but does not wait until they are durable.
  * sync 0: drops what was not written yet. Errors: EINVAL, or the store's. (Thesis, Section 6.1.2.)
  */
@@ -102,8 +103,9 @@ enum {
 };
 
 /*
- * Values of ummap_attr.on_full: the effect of a store to a mapping whose writes fail, for example because its file system
- * is full, when the memory for changes is used up (UMMAP_OVER_BUDGET, see ummap(7)).
+ * Values of ummap_attr.on_full: the effect of a store to a mapping whose writes fail, for example
+ * because its file system is full, when the memory for changes is used up (UMMAP_OVER_BUDGET, see
+ * ummap(7)).
  */
 enum {
 	UMMAP_FULL_DEFAULT = 0, /* the value of UMMAP_ON_FULL */

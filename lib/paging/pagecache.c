@@ -32,9 +32,10 @@
 #define MAX_RUN_BYTES ((size_t)16 << 20)
 #define MIN_RUN_BYTES ((size_t)64 << 10)
 #define MAX_RUN_SEGMENTS 512
-/* A run has at most the part ADJACENT_RUN_PART of the budget while half of the budget is unused, or
- * beside segments that are mapped from the page cache. Otherwise it has at most SCATTERED_RUN_PART:
- * a run among scattered accesses takes budget from other runs, and few of its pages are accessed. */
+/* A run has at most the part ADJACENT_RUN_PART of the budget while half of the budget is unused,
+ * or beside segments that are mapped from the page cache. Otherwise it has at most
+ * SCATTERED_RUN_PART: a run among scattered accesses takes budget from other runs, and few of its
+ * pages are accessed. */
 #define ADJACENT_RUN_PART 64
 #define SCATTERED_RUN_PART 4096
 /* The part of a budget that page-cache mappings may have in any case, pinned memory left out. */

@@ -4,8 +4,9 @@
 #define UMRUN_PROGRAM_H
 
 /*
- * Prints a warning if the library cannot be loaded into the program, because it is statically linked, written in Go, or gains
- * privileges. name is looked for in PATH, as by execvp(3). For a script, its interpreter is checked.
+ * Prints a warning if the library cannot be loaded into the program, because it is statically
+ * linked, written in Go, or gains privileges. name is looked for in PATH, as by execvp(3). For a
+ * script, its interpreter is checked.
  */
 void program_check(const char *name);
 
