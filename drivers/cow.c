@@ -383,7 +383,8 @@ static int cow_close_handle(void *h)
 	if (c->writable && !c->handed && !behind_inherited(&c->store) &&
 	    cow_is_due(&c->changes, c->size))
 		err = cow_flush(&c->changes, c->size);
-	/* If it cannot be removed, it says that it is being committed, and umcow(1) ends that. */
+	/* A file of changes that cannot be removed is marked as being committed; umcow(1) completes
+	 * that. */
 	if (c->committed && !behind_inherited(&c->store))
 		err = side_remove(&c->changes.file);
 	if (c->changes.file.h)

@@ -23,7 +23,7 @@ struct file {
 	size_t grain;          /* a direct transfer is of whole grains: pages, or more ... */
 	size_t mem_align;      /* ... and its memory is aligned to this */
 	bool shared;           /* the description is the caller's, too: its offset must not move */
-	bool given;            /* ... by the key `fd`: its locks are the caller's business */
+	bool given;            /* the description was given by the key `fd`: the caller locks the file */
 	bool block;            /* a block device ... */
 	uint64_t had;          /* ... of so many bytes when it was opened; a file: 0 */
 	atomic_bool refused;   /* a direct transfer was refused: this file does not mean its O_DIRECT */
@@ -80,7 +80,7 @@ bool lock_group_leave(struct lock_group *g, const void *owner, int fd);
 /* Handles of the same file that this thread opens from now on join the group of `owner`; false: no
  * longer. */
 void lock_group_offer(struct lock_group *g, const void *owner, bool offered);
-/* Whether this thread offers one for the file. */
+/* Whether this thread offers a group for the file. */
 struct stat;
 bool lock_group_is_offered(const struct stat *st);
 int lock_group_lock(struct lock_group *g, const void *owner, uint64_t off, uint64_t len, int how,

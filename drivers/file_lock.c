@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Locks of ranges of files and devices: those of open file descriptions, which belong to a handle
- * and not to a process, so that two handles of one process keep each other away, too. Such a lock
- * does not say whose it is: that is looked for in /proc, when somebody is refused.
+ * Locks of ranges of files and devices. These are locks of open file descriptions: they belong to a
+ * handle and not to a process, so that two handles of one process exclude each other, too. Such a
+ * lock does not name its holder. When a lock is refused, the holder is looked for in /proc.
  *
  * LOCK GROUPS. A handle that is handed over (ummap-driver.h: hand_over) and the handle that
  * replaces it must not conflict, and no other process may get the lock in between. Both are members
@@ -156,7 +156,7 @@ int file_lock_fd(int fd, uint64_t off, uint64_t len, int how, char why[160])
 
 /* ---- Lock groups ---- */
 
-/* What one handle has locked. */
+/* A range that one handle has locked. */
 struct range {
 	struct range *next;
 	const void *owner;       /* the handle */
@@ -168,19 +168,19 @@ struct lock_group {
 	struct lock_group *next;
 	dev_t device;
 	ino_t inode;
-	int fd;                  /* whose description has the locks */
+	int fd;                  /* descriptor of the description that has the locks */
 	bool writable;           /* fd is open for writing, which exclusive locks need */
-	bool owns;               /* fd was left by a handle that is closed */
-	unsigned handles;
-	pid_t pid;               /* the process that has the locks: a child only frees memory */
-	pid_t offered;           /* the thread whose handles may join; 0: none ... */
-	const void *offerer;     /* ... and the handle that offers it */
+	bool owns;               /* the group must close fd, whose handle is closed */
+	unsigned handles;        /* number of members */
+	pid_t pid;               /* process that has the locks; a child only frees memory */
+	pid_t offered;           /* thread whose new handles join; 0: none */
+	const void *offerer;     /* handle that offers the group to the thread */
 	struct range *ranges;
 };
 
 static struct {
 	_Atomic uint32_t lock;
-	_Atomic pid_t pid;       /* whose lock it is: a forked child inherits it locked */
+	_Atomic pid_t pid;       /* process that uses the lock; a forked child inherits it locked */
 	struct lock_group *first;
 } groups;
 
@@ -194,8 +194,8 @@ static void unlock_groups(void)
 	futex_unlock(&groups.lock);
 }
 
-/* A forked child finds the groups whole. It closes handles before a handler here could run, so
- * lock_groups unlocks them for it. */
+/* The lock is held over fork(2), so that the list is consistent in the child. The child may close
+ * handles before a handler here could run, so lock_groups unlocks it there. */
 static void watch_forks(void)
 {
 	groups.pid = getpid();
@@ -212,7 +212,8 @@ static void lock_groups(void)
 	take_groups();
 }
 
-/* The strongest lock of the byte `at`; *end: where it, or its absence, ends at the latest. */
+/* The strongest lock of any member on the byte `at`. *end is lowered to the next byte where the
+ * result may change. */
 static int strongest_lock(const struct lock_group *g, uint64_t at, uint64_t *end)
 {
 	int how = UMMAP_LOCK_NONE;
@@ -228,7 +229,8 @@ static int strongest_lock(const struct lock_group *g, uint64_t at, uint64_t *end
 	return how;
 }
 
-/* Has the kernel lock [from, to) as the members have it. Making a lock weaker cannot fail. */
+/* Sets the kernel's locks in [from, to) to the strongest locks of the members. Making a lock weaker
+ * cannot fail. */
 static int apply_ranges(const struct lock_group *g, uint64_t from, uint64_t to, char why[160])
 {
 	int err = 0;
@@ -243,8 +245,9 @@ static int apply_ranges(const struct lock_group *g, uint64_t from, uint64_t to, 
 	return err;
 }
 
-/* Takes [from, to) out of what the owner has locked before the range `newest`. true: there was some
- * of it; -ENOMEM is avoided by `spare`, for the range that is cut in two. */
+/* Removes [from, to) from the owner's ranges, except from the range `newest`. If a range is cut in
+ * two, the second part takes *spare, so that the call cannot run out of memory. Returns whether any
+ * range was changed. */
 static bool cut_ranges(struct lock_group *g, const void *owner, uint64_t from, uint64_t to,
 		       const struct range *newest, struct range **spare)
 {
@@ -273,7 +276,7 @@ static bool cut_ranges(struct lock_group *g, const void *owner, uint64_t from, u
 	return any;
 }
 
-/* The new lock is added to the older ones first, which can fail and be undone. */
+/* Adds the new lock to the older ones first: only this step can fail, and it can be undone. */
 static int change_range(struct lock_group *g, const void *owner, uint64_t off, uint64_t len,
 			int how, char why[160])
 {
@@ -312,8 +315,9 @@ int lock_group_lock(struct lock_group *g, const void *owner, uint64_t off, uint6
 	return err;
 }
 
-/* A description that is open for reading has shared locks only, beside which others can have the
- * same: so no moment is without one. */
+/* Moves the locks to the description of fd. The older description is open for reading only, so it
+ * has only shared locks, and both descriptions can have them at the same time. The file is never
+ * unlocked in between. */
 static void move_locks(struct lock_group *g, int fd)
 {
 	char unused[160];
@@ -339,7 +343,7 @@ static struct lock_group *new_group(dev_t device, ino_t inode, int fd, bool writ
 	return groups.first = g;
 }
 
-/* A block device may have several names, and counts by its number. */
+/* A block device may have several names, so its device number identifies it. */
 static dev_t device_of(const struct stat *st)
 {
 	return S_ISBLK(st->st_mode) ? st->st_rdev : st->st_dev;
@@ -350,7 +354,7 @@ static ino_t inode_of(const struct stat *st)
 	return S_ISBLK(st->st_mode) ? 0 : st->st_ino;
 }
 
-/* Under the lock: the group of a file that this thread offers. */
+/* The group of the file that was offered to this thread. The caller holds the lock. */
 static struct lock_group *find_offered(const struct stat *st)
 {
 	pid_t thread = (pid_t)syscall(SYS_gettid);
@@ -410,7 +414,7 @@ static void drop_ranges(struct lock_group *g, const void *owner)
 	struct range *no_spare = NULL;
 	char unused[160];
 
-	/* The whole of a range goes, so none is cut in two. */
+	/* Whole ranges are removed, so none is cut in two. */
 	cut_ranges(g, owner, 0, UINT64_MAX, NULL, &no_spare);
 	if (g->pid == getpid())
 		apply_ranges(g, 0, INT64_MAX, unused);
@@ -449,7 +453,7 @@ int file_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
 {
 	struct file *f = h;
 
-	/* A lock would belong to the caller's description, and be in the way of the caller's own locks. */
+	/* A lock would belong to the caller's description, and change the caller's own locks. */
 	if (f->given)
 		return 0;
 	return lock_group_lock(f->locks, f, off, len, how, why);

@@ -27,7 +27,7 @@
 #define OPTIMAL_MIN (256u << 10)
 #define DIO_ALIGN_UNKNOWN 4096 /* what every device in use takes */
 #define READAHEAD_UNKNOWN_KIB 128 /* the kernel's default */
-/* To look farther takes longer than to read. */
+/* Checking more of the page cache takes longer than a read. */
 #define READAHEAD_MAX_KIB (16u << 10)
 
 /* Linux gives the descriptor back even where close fails. */
@@ -113,7 +113,7 @@ int file_close_fd(int fd)
 	return 0;
 }
 
-/* A description that the program has, too, may have locks of the program. */
+/* The program may have locked a description that it has given. So the locks are kept. */
 static int close_given_fd(int fd)
 {
 	if (!file_is_locked_here(fd))
@@ -237,8 +237,7 @@ static void file_dio_align(int fd, uint32_t *off, uint32_t *mem)
 }
 #endif
 
-/* How far the kernel reads ahead on a device, by its own numbers: a disk, a partition, or a file
- * system without a device. */
+/* The kernel's readahead on a disk, a partition, or a file system without a device, in bytes. */
 static size_t read_kernel_readahead(dev_t dev)
 {
 	static const char *const names[] = { "/sys/dev/block/%u:%u/queue/read_ahead_kb",
@@ -354,8 +353,8 @@ static int check_log(const char *path, struct ummap_geom *geom)
 	if (has)
 		return keys_refuse(geom, EUCLEAN, "%.50s has commits that are not in the store yet: open it through wal+, "
 				   "or bring them home by umwal(1) (\"apply\")", log);
-	/* No error, but worth a word, unless the log is that of a handle that is being handed over.
-	 */
+	/* This is no error; the user gets a message, unless the log is that of a handle that is
+	 * being handed over. */
 	if (!lock_group_is_offered(&st))
 		keys_refuse(geom, 0, "%.100s is beside the store, with nothing committed in it",
 			    log);
@@ -399,7 +398,8 @@ static int share_description(int fd, int flags, struct keys keys, int oflags, vo
 	return err;
 }
 
-/* The description of the key `fd`: no other one is opened, because a lease of the file would end. */
+/* The description of the key `fd`: no other one is opened, because a lease of the file would
+ * end. */
 static int open_given(struct keys keys, int oflags, void **h, struct ummap_geom *geom)
 {
 	int flags, err = check_fd(keys.fd, oflags, &flags, geom);
@@ -446,7 +446,7 @@ int file_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h,
 	own = reopen(fd, oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY);
 	if (own >= 0)
 		return make_handle(own, keys, oflags, h, geom);
-	/* No /proc, or not our file any more. */
+	/* The file cannot be opened again, for example because /proc is not mounted. */
 	return share_description(fd, flags, keys, oflags, h, geom);
 }
 

@@ -98,9 +98,9 @@ static void has_grown(struct wal *w, uint64_t end)
 		;
 }
 
-/* What an append has found. */
+/* The state of the log's file at an append. */
 struct fill {
-	bool full;                     /* wal.size leaves no room */
+	bool full;                     /* wal.size leaves no room for the record */
 	bool at_bound; /* the file has reached its bound, and a pass would make it shorter */
 };
 

@@ -18,8 +18,8 @@
 
 enum wal_full { WAL_FITS, WAL_FULL_UNTOLD, WAL_FULL_TOLD };
 
-/* Whether another handle is about to have the store: not; it goes on with the same log; it opens
- * the store without this log. */
+/* Whether the store was handed over: it was not; to a handle that uses the same log; to a handle
+ * that does not use this log. */
 enum wal_handed { WAL_NOT_HANDED, WAL_HANDED_LOG, WAL_HANDED_STORE };
 
 struct wal {
@@ -70,7 +70,7 @@ void wal_tell_full(struct wal *w);
 /* Bytes up to which the log's file may grow while committed records can make way: 4 times the store
  * or 256 MiB, whichever is more, but at most wal.size. */
 uint64_t wal_bound(const struct wal *w);
-/* What the bound is instead; 0: as computed. For tests. */
+/* For tests: replaces the computed bound unless it is 0. */
 extern uint64_t wal_fixed_bound;
 /* Brings home what may be; by one thread at a time. */
 int wal_bring_home(struct wal *w);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Handing a store with a log over to another handle (ummap-driver.h: hand_over). If that handle
- * opens the same log, it finds there what a crash would have left: all commits, whose numbers can
- * still be gone back to. Otherwise it looks for the contents in the store, so all commits are
- * applied to it first, as when the handle is closed.
+ * Hands a store with a log over to another handle (ummap-driver.h: hand_over). If that handle opens
+ * the same log, it finds all commits there, as after a crash, and can go back to them. Otherwise it
+ * expects the contents in the store, so all commits are applied first, as when the handle is
+ * closed.
  *
- * From the first step to the end the lock `passing` is held, so that the thread changes nothing.
+ * The lock `passing` is held from the first step to the end, so that the thread changes nothing.
  */
 #include "wal.h"
 
@@ -36,7 +36,7 @@ static bool names_log(const struct wal *w, const struct ummap_uri *uri)
 	return side_is(&w->log.file, path ? path : beside);
 }
 
-/* The filter wal of a URI that has this handle's log; NULL: there is none. */
+/* The layer of the URI, a filter wal, that uses this handle's log; NULL: there is none. */
 static const struct ummap_uri *find_layer(const struct wal *w, const struct ummap_uri *uri)
 {
 	while (uri && !names_log(w, uri))
@@ -59,9 +59,8 @@ static int check_layer(const struct wal *w, const struct ummap_uri *layer,
 	}
 	if (to->how == UMMAP_HANDOVER_KEEP && find_key(layer, "epoch")) {
 		snprintf(to->why, sizeof(to->why),
-			 "wal.epoch goes back to earlier contents, so the present ones cannot "
-			 "migrate "
-			 "there. Try UMMAP_SWITCH");
+			 "wal.epoch selects earlier contents, so the present contents cannot "
+			 "migrate there. Try UMMAP_SWITCH");
 		return -EINVAL;
 	}
 	return 0;
@@ -80,7 +79,7 @@ static int apply_commits(struct wal *w, struct ummap_handover *to)
 	return err;
 }
 
-static int prepare(struct wal *w, struct ummap_handover *to)
+static int prepare_hand_over(struct wal *w, struct ummap_handover *to)
 {
 	const struct ummap_uri *layer = find_layer(w, to->to);
 	int err = layer ? check_layer(w, layer, to) : 0;
@@ -101,7 +100,7 @@ static int prepare(struct wal *w, struct ummap_handover *to)
 	return 0;
 }
 
-static int cancel(struct wal *w, struct ummap_handover *to)
+static int cancel_hand_over(struct wal *w, struct ummap_handover *to)
 {
 	bool had_log = w->handed == WAL_HANDED_LOG && w->writable;
 	int err = behind_hand_over(&w->home, to), resuming;
@@ -120,7 +119,9 @@ int wal_hand_over(void *h, struct ummap_handover *to)
 
 	if (to->how == UMMAP_HANDOVER_FINISH)
 		return behind_hand_over(&w->home, to);
-	return to->how == UMMAP_HANDOVER_CANCEL ? cancel(w, to) : prepare(w, to);
+	if (to->how == UMMAP_HANDOVER_CANCEL)
+		return cancel_hand_over(w, to);
+	return prepare_hand_over(w, to);
 }
 
 void wal_end_handed(struct wal *w)

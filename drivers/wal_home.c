@@ -278,9 +278,10 @@ static void shift_index(struct wal *w, uint64_t shift)
 		blockmap_set(&w->index, block, place - shift);
 }
 
-/* Under the log's lock. A log that keeps commits is never empty, so it does not begin anew.
- * Instead, the records of the commits that it keeps move to the front, where earlier records were.
- * This happens from half of the bound on, because as much may be appended until the next pass. */
+/* Makes the log's file shorter. The caller holds the log's lock. A log that keeps commits is never
+ * empty, so it does not begin anew. Instead, the records of the kept commits move to the front,
+ * where earlier records were. This happens when the file has half the size of its bound, because as
+ * much again may be appended until the next pass. */
 static int shorten(struct wal *w)
 {
 	struct wal_log *l = &w->log;

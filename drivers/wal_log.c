@@ -738,7 +738,7 @@ int wal_resume(struct wal_log *l)
 		l->slots = slots;
 		err = write_head(l);
 	}
-	/* Neither what was appended nor what comes next can be relied on. */
+	/* Neither the records in the log nor later ones are reliable. */
 	if (err)
 		l->broken = true;
 	futex_unlock(&l->head_lock);
@@ -754,7 +754,7 @@ struct move {
 	struct wal_spot commits[2 * WAL_KEEP_MAX];
 };
 
-/* Writes one record, whose blocks stand behind it in memory, at its new place. */
+/* Writes one record, whose blocks follow it in memory, to its new place. */
 static int copy_record(struct wal_log *l, struct move *m, struct wal_record *r)
 {
 	int err;
@@ -797,7 +797,9 @@ static int copy_records(struct wal_log *l, struct move *m)
 	return got;
 }
 
-/* Both heads are right, but records are appended behind one of them only. */
+/* After a failed write, the file may have either head. Both describe the same commits, but later
+ * records follow only one of them. So the older head is written again; if that fails, too, the log
+ * is broken. */
 static int replace_head(struct wal_log *l, const struct move *m)
 {
 	struct wal_head before = l->head;

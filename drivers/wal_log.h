@@ -209,8 +209,8 @@ int wal_move_to_front(struct wal_log *l, uint64_t *shift);
 
 /* ---- Without it ---- */
 
-/* Another handle has opened the log and failed: writes the head again if that handle did. -EIO:
- * records are missing. */
+/* Called when another handle has opened the log and failed. If that handle has written the head,
+ * writes it again. -EIO: records are missing. */
 int wal_resume(struct wal_log *l);
 
 /* From now on only the newest epoch can be gone back to. */

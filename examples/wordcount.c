@@ -61,7 +61,8 @@ static void say(const char *text)
 		return; /* nobody listens: SIGBUS says the rest */
 }
 
-/* Storage failed a load. This runs inside the library's signal handler, so it calls nothing but write(2). */
+/* Storage failed a load. This runs inside the library's signal handler, so it calls nothing but
+ * write(2). */
 static void load_failed(void *addr, int error)
 {
 	char number[16] = "", *digit = number + sizeof(number) - 1;
@@ -238,8 +239,7 @@ static void report_counters(void)
 		die("no statistics: %s", umerrormsg());
 	printf("memory    budget %.1f MiB, exceeded by at most %.1f MiB\n", (double)s.budget_bytes / MIB,
 	       (double)s.over_budget_peak / MIB);
-	printf("          peak of the process %.1f MiB (VmHWM): what is beyond the budget is the program, and pages of the\n"
-	       "          kernel's page cache that the mapping of the text shows; the kernel takes them back when it needs memory\n",
+	printf("          peak of the process %.1f MiB (VmHWM), which includes the program itself\n",
 	       peak_memory() / MIB);
 	printf("faults    %" PRIu64 " loads, %" PRIu64 " stores, %" PRIu64 " first stores to loaded segments\n",
 	       s.read_faults, s.write_faults, s.upgrade_faults);

@@ -86,19 +86,19 @@ struct ummap_io {
 
 /* The steps of handing a store over from one handle to another, in ummap_handover.how. */
 enum {
-	UMMAP_HANDOVER_CANCEL = 0, /* there is no other handle any more: go on as before */
-	UMMAP_HANDOVER_KEEP = 1,   /* prepare: the other handle goes on with what was flushed */
-	UMMAP_HANDOVER_SWITCH = 2, /* prepare: writes since the last flush do not matter */
-	UMMAP_HANDOVER_FINISH = 3  /* give the other handle what only this one has */
+	UMMAP_HANDOVER_CANCEL = 0, /* the other handle is not used: work as before */
+	UMMAP_HANDOVER_KEEP = 1,   /* prepare: the other handle must show all flushed contents */
+	UMMAP_HANDOVER_SWITCH = 2, /* prepare: writes since the last flush need not be kept */
+	UMMAP_HANDOVER_FINISH = 3  /* write contents that only this handle has to the other one */
 };
 
-/* What `hand_over` gets. */
+/* The argument of `hand_over`. */
 struct ummap_handover {
-	int how;                            /* UMMAP_HANDOVER_* */
-	const struct ummap_uri *to; /* what the other handle is opened with; NULL with CANCEL */
-	const struct ummap_driver *driver;  /* FINISH: the other handle's outermost driver ... */
-	void *h;                            /* ... and its handle; else NULL */
-	char why[160];                      /* out, on failure: a sentence for a person, or "" */
+	int how;                    /* step: UMMAP_HANDOVER_* */
+	const struct ummap_uri *to; /* URI of the other handle; NULL with CANCEL */
+	const struct ummap_driver *driver; /* FINISH: outermost driver of the other handle */
+	void *h;                    /* FINISH: the other handle */
+	char why[160];              /* result: an error message, or "" */
 };
 
 /* Takes a sentence for a person; set_notice, below, says when. */
@@ -142,10 +142,10 @@ struct ummap_driver {
 	int (*size)(void *h, uint64_t *size);
 	/* 1: a filter: it opens uri->next, and cannot do without. */
 	uint32_t filter;
-	/* Page-cache mappings (UMMAP_CAP_PAGECACHE): where the kernel has all of these whole pages
-	 * of the store in memory, puts them at addr, in place of what stands there, to be loaded
-	 * from; addr NULL: only says whether it could. 1; 0: it has not all of them, and nothing
-	 * was changed; or a negative errno, and nothing was changed. */
+	/* Page-cache mappings (UMMAP_CAP_PAGECACHE): if the page cache has all of these whole pages
+	 * of the store, maps them read-only at addr, in place of the present mapping. addr NULL:
+	 * maps nothing. Returns 1; 0: the page cache lacks some pages, and nothing was changed; or
+	 * a negative errno, and nothing was changed. */
 	int (*map_pagecache)(void *h, void *addr, size_t len, uint64_t off);
 	/* Locks of ranges, by which those who write a store find out about one another; how: UMMAP_LOCK_*. It does not wait.
 	 * What the handle has of the range already is replaced, and all that it has ends with it, but not when a forked
@@ -170,15 +170,16 @@ struct ummap_driver {
 	 * None: *begin is UINT64_MAX. Called at any time, also beside a transfer and inside a signal handler, and does not
 	 * wait for storage as a read does. NULL, or a negative errno: there may be data anywhere, from now on. */
 	int (*data)(void *h, uint64_t off, uint64_t *begin, uint64_t *end);
-	/* The same store is about to be opened by another handle, in this process and thread, by
-	 * another URI: another driver, other filters, other keys. KEEP and SWITCH come first. After
-	 * them the handle changes nothing, keeps all its locks, serves reads, and has all flushed
-	 * contents where the other handle's drivers look for them. A lock of this handle does not
-	 * conflict with those of a handle that the same thread opens before CANCEL or close.
-	 * FINISH, after KEEP, comes only if the two handles have different ids; 1: the other handle
-	 * shows now what this one does; 0: it does not, and the library copies. CANCEL makes the
-	 * handle what it was; close after KEEP or SWITCH leaves the store alone, because it is the
-	 * other handle's. A filter passes the call on. NULL: there is nothing to do. */
+	/* Hands the store over to another handle, which the same thread opens next by another URI:
+	 * with another driver, other filters or other keys. The first step is KEEP or SWITCH. After
+	 * it, the handle must change nothing, keep all its locks and serve reads, and all flushed
+	 * contents must be where the other handle's drivers look for them. A lock of this handle
+	 * must not conflict with those of a handle that the same thread opens before CANCEL or
+	 * close. FINISH follows KEEP only if the two handles have different ids. It returns 1 if
+	 * the other handle now shows the same contents, and 0 if it does not; then the library
+	 * copies them. After CANCEL the handle must work as before. close after KEEP or SWITCH must
+	 * leave the store to the other handle. A filter must pass the call on. NULL: there is
+	 * nothing to do. */
 	int (*hand_over)(void *h, struct ummap_handover *to);
 };
 

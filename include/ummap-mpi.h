@@ -17,10 +17,10 @@ extern "C" {
  * Collective over comm: makes the mappings of all ranks durable, each rank's that at its own addr:
  * the base of a window, of memory of MPI_Alloc_mem, or of a mapping of ummpi_open or ummap_open;
  * NULL: this rank has none. Where all are stripes of one file through the driver mpiio, the ranks
- * write together. With the hint storage_alloc_consistent, all parts of the window become one
- * moment, which a restart goes back to as a whole. Returns MPI_SUCCESS, or an error of MPI's, the
- * same at all ranks, after calling comm's error handler; MPI_Error_string has the sentence. What
- * could not be written stays in memory.
+ * write together. With the hint storage_alloc_consistent, the call makes a checkpoint of all parts
+ * of the window, which a restart opens as a whole. Returns MPI_SUCCESS, or an error of MPI's, the
+ * same at all ranks, after calling comm's error handler; MPI_Error_string returns the message.
+ * Changes that could not be written stay in memory.
  */
 int ummpi_sync_all(MPI_Comm comm, void *addr);
 

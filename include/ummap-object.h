@@ -193,17 +193,20 @@ struct umobject_garbage {
 	size_t struct_size;       /* in: sizeof(struct umobject_garbage) */
 	uint64_t versions, chunks, bytes;
 };
-/* Removes what nobody refers to: never what is held, or what a put that is under way has put. NULL: not counted. Errors: EBADMSG (the
- * container is damaged, so garbage cannot be told for sure: umobject_check_container says more), those of storage. */
+/* Removes versions and chunks to which no name refers, except those that are held, or that
+ * belong to a put under way. removed NULL: nothing is counted. Errors: EBADMSG (the container is
+ * damaged, so that garbage cannot be distinguished from data; see umobject_check_container), those
+ * of storage. */
 int umobject_gc(umobject_container *container, struct umobject_garbage *removed);
 
 /* Reads all of a version, and calls each with a sentence for what is missing or damaged; returns how many there are, or -1. */
 int umobject_check(umobject_version *held, void (*each)(void *arg, const char *sentence), void *arg);
 /*
- * Checks all versions that are kept of a name, or of all names where name is NULL: their chunks and views, and whether the names
- * are there. Calls each for every fault, with the name and a sentence. flags: UMOBJECT_REPAIR also restores names and views from what
- * is there. Returns how many faults are left, or -1. Errors: ENOENT (name), EROFS (UMOBJECT_REPAIR in a container that was opened to be
- * read only), those of storage.
+ * Checks all kept versions of an object, or of all objects if name is NULL: their chunks, their
+ * views and the records of their names. Calls each for every fault, with the name and a message.
+ * flags: UMOBJECT_REPAIR also restores missing names and views from the versions that exist.
+ * Returns the number of faults that are left, or -1. Errors: ENOENT (name), EROFS (UMOBJECT_REPAIR
+ * in a container that was opened for reading only), those of storage.
  */
 #define UMOBJECT_REPAIR 1u
 int umobject_check_container(umobject_container *container, const char *name, unsigned flags,

@@ -69,8 +69,9 @@ int umsync(void *addr, int evict);
 int umremap(void *old_addr, size_t size, int fd, off_t offset, int sync, void **new_addr);
 
 /*
- * Ends a mapping. sync != 0: makes all changes durable first; if that fails, -1 and the mapping stands,
- * but for EUCLEAN: it has ended, and what the store did not take is kept beside it; umerrormsg has what completes it.
+ * Ends a mapping. sync != 0: makes all changes durable first; if that fails, -1 and the mapping
+ * stands, but for EUCLEAN: it has ended, and what the store did not take is kept beside it;
+ * umerrormsg has what completes it.
  * sync UMMAP_NOFLUSH: writes all changes, but does not wait until they are durable.
  * sync 0: drops what was not written yet. Errors: EINVAL, or the store's. (Thesis, Section 6.1.2.)
  */
@@ -102,11 +103,12 @@ enum {
 };
 
 /*
- * A store to a mapping whose writes fail, for example because its file system is full, when memory for changes is used up
- * (UMMAP_OVER_BUDGET, see ummap(7)): ummap_attr.on_full.
+ * Values of ummap_attr.on_full: the effect of a store to a mapping whose writes fail, for example
+ * because its file system is full, when the memory for changes is used up (UMMAP_OVER_BUDGET, see
+ * ummap(7)).
  */
 enum {
-	UMMAP_FULL_DEFAULT = 0, /* as UMMAP_ON_FULL says */
+	UMMAP_FULL_DEFAULT = 0, /* the value of UMMAP_ON_FULL */
 	UMMAP_FULL_WAIT = 1,    /* the thread waits until a write succeeds */
 	UMMAP_FULL_SIGBUS = 2   /* the thread gets SIGBUS */
 };
@@ -231,11 +233,11 @@ struct umstat {
 	uint64_t held_bytes;      /* process only: memory of all frames, free ones included */
 	uint64_t over_budget_peak;/* process only: the most by which held_bytes was over the budget */
 	uint64_t mappings;        /* process only: mappings that exist now */
-	uint64_t pagecache_bytes; /* page-cache mappings now, which count towards the budget */
+	uint64_t pagecache_bytes; /* bytes of page-cache mappings, which count towards the budget */
 	uint64_t lost_bytes;      /* written, gone from memory, and then a flush failed: no sync succeeds any more */
 	uint64_t engine;          /* mapping only: what serves its faults (UMMAP_ENGINE_SEGV, _UFFD, _SIGBUS); 0: it has none, in place */
 	uint64_t kernel;          /* mapping only: 1: system calls may touch what is absent (UMMAP_KERNEL); 0: they fail with EFAULT */
-	uint64_t waiting_bytes;   /* now changed, and held in memory because the last write failed (no space, ...) */
+	uint64_t waiting_bytes;   /* dirty bytes of mappings whose last write failed (no space, ...) */
 };
 
 /* Fills *st for the mapping that holds addr, or for the process. Errors: EINVAL. */

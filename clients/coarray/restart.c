@@ -84,8 +84,8 @@ static char *read_copy(uint64_t *age)
 	return text;
 }
 
-/* Without a manifest, contents of files cannot be told from remains: nothing is overwritten unless
- * the user says so. */
+/* Without a manifest, coarrays cannot be distinguished from leftover files: nothing is overwritten
+ * unless the user asks for it. */
 static void check_empty(struct error *e)
 {
 	char file[NAME_MAX + 1];
@@ -140,7 +140,8 @@ static char *find_manifest(struct error *e)
 
 /* ---- Other coarrays in the folder ---- */
 
-/* A manifest that cannot be read does not clash. */
+/* Whether coarrays with other names have a file of the same name. A manifest that cannot be read
+ * does not count. */
 static bool clashes(const struct names *other)
 {
 	char path[MANIFEST_PATH], *text;
@@ -161,7 +162,8 @@ static bool clashes(const struct names *other)
 	return clash;
 }
 
-/* Other coarrays in the folder keep their files: image 1 looks, for it has the manifests. */
+/* Refuses names that other coarrays in the folder use. Image 1 checks this, because the manifests
+ * are in its folder. */
 static void check_prefixes(struct error *e)
 {
 	static const char name[] = "manifest";
@@ -215,8 +217,8 @@ static void compare(const struct manifest *m, struct error *e)
 			  m->shared_file ? "true" : "false");
 }
 
-/* What an entry is of at this image, as far as the common moment is concerned: one that no sync has
- * reached yet is of that before it came. */
+/* The epoch of an entry at this image, for the search of the common moment. An entry that no sync
+ * has reached yet has the epoch before its first one. */
 static uint64_t epoch_of(const struct entry *x, const struct holding *h)
 {
 	uint64_t before = x->since ? x->since - 1 : 0;
@@ -224,7 +226,7 @@ static uint64_t epoch_of(const struct entry *x, const struct holding *h)
 	return h->there && h->epoch > before ? h->epoch : before;
 }
 
-/* All images find the newest moment that all have, and go back to it. */
+/* Finds the newest moment that all images have, and takes all images back to it. */
 static void agree(const struct manifest *m, struct error *e)
 {
 	struct holding *held = calloc(m->n + 1, sizeof(*held));
@@ -255,8 +257,8 @@ static void agree(const struct manifest *m, struct error *e)
 	}
 	job.pool_epoch = job.pool_epoch > job.epoch ? job.epoch : job.pool_epoch;
 	job_check(job.comm, e);
-	/* All have that moment now. Files that are plain say what it was until the first sync: see
-	 * forget_changes. */
+	/* All images have the common moment now. Its commits are applied, so that the files have
+	 * the contents of the moment until the first sync: see forget_changes. */
 	for (size_t i = 0; i < m->n && had_part; i++) {
 		if (m->entries[i].state == ENTRY_LIVE)
 			store_apply(&job.store, &m->entries[i], e);

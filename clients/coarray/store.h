@@ -44,8 +44,8 @@ char *store_map(const struct store *s, const struct entry *entry, struct error *
 void store_move(const struct store *s, const struct entry *entry, char *base, struct error *e);
 /* Of the engine `kernel`: what is stored to its memory goes to a copy of its own, or to the file again, without that. */
 void store_cover(const struct store *s, const struct entry *entry, char *base, bool cover, struct error *e);
-/* Whether the folder has files that this image would overwrite, and that are not empty. *name: of
- * the first one found. */
+/* Whether the folder has files with contents that this image would overwrite. *name: the first such
+ * file. */
 bool store_has_files(const struct store *s, char name[NAME_MAX + 1]);
 /* Removes this image's files with that ID and later ones: of a job that was killed before any sync had them. */
 void store_clear(const struct store *s, unsigned id);

@@ -69,7 +69,7 @@ static void forget(struct cached *c)
 
 /* ---- Opening ---- */
 
-/* "a b.dat" is a_b.dat-0123456789abcdef. */
+/* Makes the name of a file's cache: "a_b.dat-0123456789abcdef" for "a b.dat". */
 void cached_name(char name[static CACHED_NAME], const char *path)
 {
 	const char *base = strrchr(path, '/');
@@ -303,7 +303,8 @@ static void shorten(struct cached *c, int64_t size, struct error *e)
 	PMPI_Barrier(c->comm);
 }
 
-/* The shares stay. A crash meanwhile leaves a file of one of both sizes, which may have zeros where it was to be cut. */
+/* Makes the file shorter, and keeps the shares. After a crash meanwhile, the file has the old or
+ * the new size, and may have zeros beyond the new size. */
 static void cut(struct cached *c, int64_t now, int64_t size, struct error *e)
 {
 	share_begin_cut(c, size, e);
@@ -317,7 +318,8 @@ static void cut(struct cached *c, int64_t now, int64_t size, struct error *e)
 	share_end_cut(c, now, size, e);
 	if (e->class == MPI_SUCCESS)
 		return;
-	/* A share that could not be cut would bring back what was cut off: the file gets what is in the shares, and they end. */
+	/* A share that could not be cut would restore the bytes that were cut off, so the shares
+	 * are written back and end. */
 	c->broken = *e;
 	share_close(c, SHARE_FLUSH, &(struct error){ 0 });
 }

@@ -546,7 +546,7 @@ int64_t share_word(struct cached *c, int node, enum word word, int64_t value, MP
 	return was;
 }
 
-/* Threads of a rank learn the same ends in any order: the greatest counts. */
+/* Threads of a rank may read the same end in any order, so the greatest value is kept. */
 static void raise_to(_Atomic int64_t *known, int64_t value)
 {
 	int64_t was = atomic_load(known);
@@ -555,7 +555,8 @@ static void raise_to(_Atomic int64_t *known, int64_t value)
 		;
 }
 
-/* The ends of so many nodes from one on. MPI writes to memory of this call alone, because other threads read what is known. */
+/* Gets the ends of n nodes from node `begin` on. MPI writes to memory of this call alone, because
+ * other threads read the known ends. */
 static int get_ends(struct cached *c, int begin, int n)
 {
 	struct share *s = &c->share;
@@ -595,7 +596,7 @@ bool share_can_cut(const struct cached *c, int64_t now, int64_t size)
 	return now - size <= MAX_CUT_BYTES && (uint64_t)now <= s->room * s->nodes;
 }
 
-/* A job that dies meanwhile leaves a file that may be shorter than it was, by its own doing. */
+/* Notes in the header that this job may make the file shorter, in case the job dies meanwhile. */
 static int note_cut(struct head_file *head, uint64_t size)
 {
 	struct head was = head->head;
@@ -643,7 +644,7 @@ void share_undo_cut(struct cached *c, int64_t now)
 	PMPI_Barrier(c->comm);
 }
 
-/* Of bytes of the file, those in this rank's share. */
+/* Writes zeros to those bytes of [from, to) of the file that are in this rank's share. */
 static void zero_own(struct cached *c, int64_t from, int64_t to, struct error *e)
 {
 	static const char zeros[64 << 10];

@@ -34,7 +34,8 @@ static void far(struct cached *c, char *bytes, int64_t len, int64_t off, bool wr
 	int fd = cached_fd(c);
 
 	if (fd < 0) {
-		error_errno(e, errno, "cannot open '%s': %s. Beyond its cache, each rank opens the file itself", c->path, strerror(errno));
+		error_errno(e, errno, "cannot open '%s': %s. Each rank opens the file itself for bytes "
+			    "beyond its cache", c->path, strerror(errno));
 		return;
 	}
 	while (len > 0) {

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Checks of a whole container: names and kept versions that are lost, chunks and views that are damaged.
+ * Checks of a whole container: names and kept versions that are lost, chunks and views that are
+ * damaged.
  *
- * A version is lost if a name should refer to it and does not: a kept version without its record, or all versions of a name
- * that is missing while other records of the name are there (backend_ops.lost_names). It looks like garbage to gc.c, so the
- * collector asks container_check_names first. What a lost name referred to is found by the name that each version has in it.
+ * A version is lost if a name should refer to it and does not: a kept version without its record,
+ * or all versions of a name that is missing although other records of the name exist
+ * (backend_ops.lost_names). Lost versions look like garbage to gc.c, so the collector calls
+ * container_check_names first. Lost versions are found by the name that each version has in it.
  */
 #include "object/container.h"
 #include "object/error.h"
@@ -96,7 +98,7 @@ static uint64_t newest_number(struct umobject_container *c, const char *name)
 	return version;
 }
 
-/* Which versions of a name are there, of those that are kept. */
+/* Which of the kept versions of a name have a record. */
 struct kept {
 	uint64_t first, newest;
 	bool there[KEEP_MAX];
@@ -111,8 +113,9 @@ static int mark_kept(void *arg, uint64_t version)
 	return 0;
 }
 
-/* False: it cannot be told, because the name is damaged or was deleted meanwhile. Commits are seen by the newest number, which
- * changes before the oldest versions are dropped. */
+/* Finds the kept versions. Returns false if the name is damaged or was deleted meanwhile. A
+ * commit in between is noticed by the newest number, which changes before the oldest versions are
+ * dropped. */
 static bool find_kept(struct umobject_container *c, const char *name, struct kept *k)
 {
 	uint64_t after = newest_number(c, name);
@@ -180,7 +183,7 @@ static int try_version(void *arg, const struct umobject_id *id)
 	struct loss *loss;
 	umobject_version *v;
 
-	/* A version that is not committed, damaged or gone is none that could be restored. */
+	/* A version that is damaged, gone or not committed cannot be restored. */
 	if (umobject_hold_id(l->container, id, &v) < 0)
 		return errno == ENOMEM ? -1 : 0;
 	loss = find_loss(l, v->object->name, v->object->version);
@@ -347,7 +350,8 @@ static void check_view(struct check *k, const umobject_version *v)
 	tell(k, why.text, rewrite_view(k, v));
 }
 
-/* The name's records are compared under its lock, because a commit changes them one after the other. */
+/* The name's records are compared under its lock, because a commit changes them one after the
+ * other. */
 static void compare_shown(struct check *k, const umobject_version *v, bool locked)
 {
 	struct umobject_container *c = k->container;
@@ -468,7 +472,7 @@ int umobject_check_container(umobject_container *c, const char *name, unsigned f
 	struct check k = { .container = c, .repair = flags & UMOBJECT_REPAIR, .each = each, .arg = arg };
 
 	if (flags & ~UMOBJECT_REPAIR)
-		return object_fail(EINVAL, "flags is %#x: there is UMOBJECT_REPAIR", flags);
+		return object_fail(EINVAL, "flags is %#x: the only flag is UMOBJECT_REPAIR", flags);
 	if (k.repair && c->read_only)
 		return object_fail(EROFS, "the container was opened to be read only");
 	if (name && name_check(name) < 0)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Epochs with an operation: the assert of a lock names one, and puts and gets of the epoch combine (thesis, Section 7.4). A
- * put is an accumulate. A get fetches what the target has by an accumulate that changes nothing, and combines that into the
- * origin at once: it is complete when the call returns. Whether a copy, a lock of ours or MPI makes these is for what comes
- * behind this feature, so any window can have such epochs. Where MPI would make an accumulate and its result is known to be
- * wrong (op_is_right), a put combines here, and changes each element by MPI_Compare_and_swap. That needs the displacement
- * unit of the target, on which ranks agree when they make a window. Lock: around the list of them; who has none does not look.
+ * Epochs with an operation: the assert of a lock names one, and puts and gets of the epoch combine
+ * (thesis, Section 7.4). A put is an accumulate. A get fetches what the target has by an accumulate
+ * that changes nothing, and combines that into the origin at once: it is complete when the call
+ * returns. Whether a copy, a lock of ours or MPI makes these is for what comes behind this feature,
+ * so any window can have such epochs. Where MPI would make an accumulate and its result is known to
+ * be wrong (op_is_right), a put combines here, and changes each element by MPI_Compare_and_swap.
+ * That needs the displacement unit of the target, on which ranks agree when they make a window.
+ * Lock: around the list of them; who has none does not look.
  */
 #include "pmpi/error.h"
 #include "pmpi/pmpi.h"
@@ -266,8 +268,8 @@ static const struct basic *type_for(MPI_Op mpi_op, MPI_Datatype type, MPI_Dataty
 /* ---- Puts and gets ---- */
 
 /*
- * Open MPI 4.1 ends the program when its own windows are to have MPI_MAXLOC or MPI_MINLOC, and osc/rdma of Open MPI 5
- * replaces pairs wrongly that have gaps. So neither is left to it.
+ * Open MPI 4.1 ends the program at MPI_MAXLOC or MPI_MINLOC on its own windows, and osc/rdma of
+ * Open MPI 5 gives wrong results for pairs with gaps. Both cases are refused.
  */
 static bool is_beyond_mpi(MPI_Op op, const struct basic *b, MPI_Win win)
 {
@@ -293,7 +295,8 @@ static void make_unit_key(void)
 	PMPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, MPI_WIN_NULL_DELETE_FN, &unit_key, NULL);
 }
 
-/* Collective: keeps the displacement unit with a new window if it is the same at all ranks. Returns an MPI code. */
+/* Collective: keeps the displacement unit with a new window if it is the same at all ranks.
+ * Returns an MPI code. */
 static int keep_unit(MPI_Win win, MPI_Aint unit, MPI_Comm comm)
 {
 	int64_t bounds[] = { unit, -(int64_t)unit };
@@ -318,7 +321,7 @@ static int64_t unit_of(MPI_Win win)
 	return PMPI_Win_get_attr(win, unit_key, &unit, &found) == MPI_SUCCESS && found ? (int64_t)(intptr_t)unit : 0;
 }
 
-/* Whether a put has to be made here, since MPI would make it, and wrongly. */
+/* Whether this file must make a put, because the MPI would compute a wrong result. */
 static bool is_beyond_accumulate(MPI_Op op, const struct basic *b, MPI_Win win)
 {
 	struct window *w = window_of(win);
@@ -331,7 +334,8 @@ static bool is_beyond_accumulate(MPI_Op op, const struct basic *b, MPI_Win win)
 	return !op_is_right(b, number, op);
 }
 
-/* Elements that are changed together: one flush completes the swaps of all. With many, osc/pt2pt waits for itself. */
+/* Number of elements that are changed together: one flush completes all their swaps. With many
+ * more, osc/pt2pt deadlocks. */
 #define MAX_SWAPS 16
 
 /* A put of elements, each by compare-and-swap. */
@@ -371,7 +375,7 @@ static bool place_swaps(struct swapping *s, struct swap *swaps, size_t n)
 	return true;
 }
 
-/* Repeats the swaps that another rank has preceded, until there are none. */
+/* Repeats each swap until no other rank has changed the element in between. */
 static int make_swaps(const struct swapping *s, struct swap *swaps, size_t n)
 {
 	const uint64_t size = s->b->size;
@@ -409,9 +413,9 @@ static int swap_elements(struct swapping *s, uint64_t elements)
 		if (place_swaps(s, swaps, n))
 			code = make_swaps(s, swaps, n);
 		else
-			code = tell(s->win, MPI_ERR_DISP, "UMMPI_OP: cannot put several elements, for which this MPI computes "
-				    "the operation wrongly: the displacement unit of the window does not divide their "
-				    "places. Try a unit of 1 byte, or of the elements' size, at all ranks.");
+			code = tell(s->win, MPI_ERR_DISP, "UMMPI_OP: cannot put several elements: this MPI computes the "
+				    "operation wrongly, and the displacement unit of the window does not divide their "
+				    "positions. Try a unit of 1 byte, or of the elements' size, at all ranks.");
 	}
 	free(swaps);
 	return code;
@@ -430,7 +434,7 @@ static int put_by_swaps(MPI_Op op, const struct basic *b, const void *from, MPI_
 	struct local here;
 	int code;
 
-	/* MPI answers for what is empty, or not the same on both sides. */
+	/* The MPI handles empty puts, and puts whose sizes differ on the two sides. */
 	if (elements == 0 || rank == MPI_PROC_NULL || local_size(target_type, target_n) != elements * b->size) {
 		free(there);
 		return merges.next.Accumulate(from, n, type, rank, disp, target_n, target_type, op, win);
@@ -456,8 +460,8 @@ static const struct basic *type_of_put(MPI_Op op, MPI_Datatype type, MPI_Datatyp
 
 	if (!b || !is_beyond_mpi(op, b, win))
 		return b;
-	*code = tell(win, MPI_ERR_OP, "UMMPI_OP: Open MPI has no such accumulate of pairs on a window "
-		    "that is its own");
+	*code = tell(win, MPI_ERR_OP, "UMMPI_OP: cannot put pairs: Open MPI cannot combine them in a "
+		    "window of its own");
 	return NULL;
 }
 

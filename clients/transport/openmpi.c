@@ -103,7 +103,7 @@ static void prepare_version_4(int threads)
 	engine_default(UCX_TLS, "posix,self");
 	engine_default("OMPI_MCA_opal_common_ucx_tls", "any");
 	engine_default("OMPI_MCA_opal_common_ucx_devices", "any");
-	/* Messages do not go through UCX because of this. */
+	/* This priority keeps messages (pml) from UCX. */
 	engine_default("OMPI_MCA_pml_ucx_priority", "1");
 }
 
@@ -133,7 +133,7 @@ void transport_prepare(int threads)
 	engine_default(UCX_TLS, "^cma");
 }
 
-/* What the settings of Open MPI 4.1 do not allow. */
+/* Sets an error if settings of Open MPI 4.1 do not allow windows of this engine. */
 static void check_version_4(const char *name, struct error *e)
 {
 	const char *osc = getenv(OSC), *copy = getenv(VADER_COPY), *pml = getenv("OMPI_MCA_pml");
@@ -155,7 +155,7 @@ static bool is_any_selected(const char *list, const char *const *names)
 	return *names;
 }
 
-/* What the settings of Open MPI 5 do not allow. */
+/* Sets an error if settings of Open MPI 5 do not allow windows of this engine. */
 static void check_version_5(const char *name, struct error *e)
 {
 	const char *const kernel_copies[] = { "cma", "knem", "xpmem", NULL };
@@ -224,7 +224,8 @@ bool transport_writes_together(void)
 
 static struct pmpi_feature unlocks;
 
-/* Whether osc/ucx moves the data of windows by messages, whose arrival MPI_Win_unlock does not wait for. */
+/* Whether osc/ucx moves the data of windows by messages, whose arrival MPI_Win_unlock does not
+ * wait for. */
 static bool needs_flush(void)
 {
 	const char *tls = getenv(UCX_TLS);

@@ -17,13 +17,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* How soon a hand-over that failed is tried again. */
+/* Time until a failed hand-over is tried again. */
 #define RETRY_NS 100000000
 
 /* Bytes of one getdents64(2). */
 #define ENTRIES_BYTES 2048
 
-/* A file of which another process may have a description that this process has, too. */
+/* A file with an open file description that this process may share with another one. */
 struct shared_description {
 	dev_t dev;
 	ino_t ino;
@@ -32,17 +32,18 @@ struct shared_description {
 static struct lease *leases;
 /* Before a fork, malloc's locks may be held: the memory comes from the kernel. */
 static struct { struct shared_description *files; size_t count, room; } shared;
-/* A description may be shared that is not in the list. */
+/* The list may lack files: any description may be shared. */
 static bool has_forgotten;
 /* Descriptors that cannot be closed while the program may hold locks of their files. */
 static struct { int *fd; size_t count, room; } parked;
-/* The thread that is told of openers, and the process that it belongs to. */
+/* The thread that the kernel signals when a lease is broken, and its process. */
 static struct { pid_t process, thread; sem_t started; } watcher;
 
 /* ---- Descriptors ---- */
 
-/* POSIX drops a process's record locks of a file when any descriptor of the file is closed. Such a lock conflicts with one of an
- * open file description, so the kernel can be asked whether there is a lock; whose it is does not matter here. */
+/* POSIX drops a process's record locks of a file when any descriptor of the file is closed. Such
+ * a lock conflicts with one of an open file description, so the kernel can be asked whether there
+ * is a lock. The owner of the lock does not matter here. */
 static bool may_have_locks(int fd)
 {
 	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
@@ -103,7 +104,7 @@ static bool is_shared_description(const struct stat *st)
 	return false;
 }
 
-/* Without memory for the list, no description may have a write lease any more. */
+/* Without memory for the list, no description gets a write lease any more. */
 static void grow_shared(void)
 {
 	size_t room = shared.room ? 2 * shared.room : (size_t)sysconf(_SC_PAGESIZE) / sizeof(*shared.files);
@@ -111,7 +112,8 @@ static void grow_shared(void)
 						      -1, 0);
 
 	if (more == MAP_FAILED) {
-		fprintf(stderr, "umrun: no memory to track open files: writable mappings stay with the kernel from now on\n");
+		fprintf(stderr, "umrun: cannot track open files: no memory. "
+			"Writable mappings stay with the kernel from now on.\n");
 		has_forgotten = true;
 		return;
 	}
@@ -135,7 +137,8 @@ void lease_note_shared_description(int fd)
 		shared.files[shared.count++] = (struct shared_description){ st.st_dev, st.st_ino };
 }
 
-/* Calls found for each open descriptor, without opendir(3), which allocates. false: they cannot be listed. */
+/* Calls found for each open descriptor. Does not use opendir(3), which allocates memory. Returns
+ * false if the descriptors cannot be listed. */
 static bool each_descriptor(void (*found)(int fd))
 {
 	int folder = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -173,7 +176,7 @@ void lease_keep_locks_over_exec(void)
 	each_descriptor(keep_over_exec);
 }
 
-/* ---- The thread that is told of openers ---- */
+/* ---- The thread that watches leases ---- */
 
 static void *watch_leases(void *unused)
 {
@@ -186,7 +189,7 @@ static void *watch_leases(void *unused)
 	sigaddset(&set, SIGIO);
 	watcher.thread = (pid_t)syscall(SYS_gettid);
 	sem_post(&watcher.started);
-	/* One signal may stand for several openers: the state of every lease is looked at. */
+	/* One signal may stand for several openers, so every lease is checked. */
 	for (;;) {
 		sigtimedwait(&set, NULL, is_done ? NULL : &retry);
 		is_done = region_yield_broken();
@@ -194,7 +197,8 @@ static void *watch_leases(void *unused)
 	return NULL;
 }
 
-/* The thread blocks all signals, SIGIO too, which the kernel sends to this thread only: the program does not see it. */
+/* The thread blocks all signals. The kernel sends SIGIO to this thread only, so the program does
+ * not see it. */
 static bool start_watcher(void)
 {
 	pthread_attr_t attr;
@@ -236,7 +240,7 @@ static struct lease *find_lease(const struct stat *st)
 	return lease;
 }
 
-/* A description of our own, for loads. */
+/* Opens a description of the library's own, for reading. */
 static int reopen_for_loads(int fd)
 {
 	char path[32];
@@ -247,7 +251,7 @@ static int reopen_for_loads(int fd)
 	return own < 0 ? -1 : move_away(own);
 }
 
-/* The descriptor on which a lease of the type can be set; -1 with a reason. */
+/* Returns a descriptor on which a lease of the type can be set, or -1 with a reason. */
 static int lease_descriptor(int fd, int type, const struct stat *st, enum left_reason *why)
 {
 	int own;

@@ -64,9 +64,9 @@ static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static _Thread_local bool holds;
 static pthread_once_t watching = PTHREAD_ONCE_INIT;
 static pid_t process;
-/* The process has had a region, whose descriptors may still be open. */
+/* Whether the process has had a region, whose descriptors may still be open. */
 static _Atomic bool has_taken;
-/* Stores are lost at the end of the program. */
+/* Whether stores could not be written when the program ended. */
 static bool has_lost;
 
 void region_pins(void)
@@ -277,7 +277,7 @@ static int open_region(struct region *r, void **base)
 	attr.policy = config.policy;
 	attr.flush_interval = r->writable ? FLUSH_INTERVAL : 0;
 	attr.after = r->len - r->ours + page();
-	/* As a mapping of the kernel when the file system is full. */
+	/* A mapping of the kernel raises SIGBUS, too, when the file system is full. */
 	attr.on_full = UMMAP_FULL_SIGBUS;
 	if (config.driver)
 		return open_as(config.driver, r, &attr, base);
@@ -339,7 +339,8 @@ static void free_region(struct region *r)
 
 static void watch_forks(void);
 
-/* The lease comes first: after it, no other process can change the file until the region is handed over. */
+/* The lease comes first: after it, no other process can change the file until the region is
+ * handed over. */
 static bool lease_file(struct region *r, int fd, const struct stat *st)
 {
 	enum left_reason why;
@@ -365,7 +366,7 @@ static bool open_and_map(struct region *r, int fd)
 	return true;
 }
 
-/* Frees the region if it fails. */
+/* Frees the region on failure. */
 static bool take(struct region *r, int fd, const struct stat *st)
 {
 	r->fd = fcntl(fd, F_DUPFD_CLOEXEC, FD_FIRST);
@@ -391,7 +392,8 @@ void *region_map(size_t len, int prot, int flags, int fd, off_t off)
 	struct stat st;
 	size_t whole = (len + page() - 1) & ~(page() - 1), ours;
 
-	if (!is_kind(prot, flags, fd) || whole < len || off < 0 || off % (off_t)page() || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+	/* Nobody would write the stores of a child of vfork(2) or clone(2). */
+	if (!region_is_own_process() || !is_kind(prot, flags, fd) || whole < len || off < 0 || off % (off_t)page() || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return errno = error, NULL;
 	ours = off < st.st_size ? (size_t)(st.st_size - off) & ~(page() - 1) : 0;
 	ours = ours < whole ? ours : whole;
@@ -516,13 +518,14 @@ int region_hand_back_file(const struct stat *st, off_t end)
 	return 0;
 }
 
-/* A hand-over that fails leaves a region that may differ from the file that others see. */
+/* Hands a region to the kernel. After a failure, which is reported, the region may differ from
+ * the file that others see. */
 static bool hand_back_or_tell(struct region *r, const char *reason)
 {
 	if (region_hand_back(r) == 0)
 		return true;
-	fprintf(stderr, "umrun: %s: cannot hand a mapping to the kernel, %s: %s\n", program_invocation_short_name, reason,
-		umerrormsg());
+	fprintf(stderr, "umrun: %s: cannot hand a mapping to the kernel because %s: %s\n",
+		program_invocation_short_name, reason, umerrormsg());
 	return false;
 }
 
@@ -533,7 +536,7 @@ void region_hand_back_leased_file(const struct stat *st)
 	for (struct region *r = regions; r; r = next) {
 		next = r->next;
 		if (r->lease && r->lease->type == F_WRLCK && (!st || is_of(r, st)))
-			hand_back_or_tell(r, "although another process gets the file's description");
+			hand_back_or_tell(r, "another process gets the file description");
 	}
 }
 
@@ -552,7 +555,7 @@ void region_hand_back_stale(const struct stat *st, bool writes)
 
 		next = r->next;
 		if (may_change && (!st || is_of(r, st)))
-			hand_back_or_tell(r, "although the program uses the file by other calls");
+			hand_back_or_tell(r, "the program uses the file by other calls");
 	}
 }
 
@@ -567,7 +570,7 @@ bool region_yield_broken(void)
 		next = r->next;
 		if (!r->lease || !lease_is_broken(r->lease))
 			continue;
-		if (has_told ? region_hand_back(r) == 0 : hand_back_or_tell(r, "although another process opens the file"))
+		if (has_told ? region_hand_back(r) == 0 : hand_back_or_tell(r, "another process opens the file"))
 			continue;
 		has_told = true;
 		is_done = false;
@@ -599,7 +602,7 @@ static void before_fork(void)
 	for (struct region *r = regions; r; r = next) {
 		next = r->next;
 		if (r->writable || (r->lease && r->lease->type == F_WRLCK))
-			hand_back_or_tell(r, "although a child is forked");
+			hand_back_or_tell(r, "a child is forked");
 	}
 }
 
@@ -681,7 +684,8 @@ static void at_end(void)
 
 	if (!region_is_own_process())
 		return;
-	/* The destructor of the library, which follows, names the files and what they lack. */
+	/* The library's destructor, which runs next, reports the files and the bytes that they
+	 * lack. */
 	has_lost = !write_all(false) || (umstat(NULL, &st) == 0 && st.lost_bytes);
 	report_end();
 }
@@ -701,7 +705,8 @@ bool region_is_own_process(void)
 	return getpid() == process;
 }
 
-/* A forked child has the descriptions that its parent has. The handler before_fork, once registered, runs first and has the lock. */
+/* A forked child shares the descriptions of its parent. The handler before_fork, once it is
+ * registered, runs first and takes the lock. */
 static void note_descriptions(void)
 {
 	bool is_locked = region_is_locked();
@@ -715,13 +720,19 @@ static void note_descriptions(void)
 		region_unlock();
 }
 
+/* A forked child writes its own regions, also if its parent had none. */
+void region_note_child(void)
+{
+	process = getpid();
+}
+
 void region_start(void)
 {
 	process = getpid();
 	if (config.pins)
 		region_pins();
 	on_exit(fail_if_lost, NULL);
-	/* The process that started this one may have its descriptions, too. */
+	/* The process that started this one may share its descriptions. */
 	note_descriptions();
-	pthread_atfork(note_descriptions, NULL, NULL);
+	pthread_atfork(note_descriptions, NULL, region_note_child);
 }

@@ -71,26 +71,34 @@ int region_hand_back(struct region *r);
 int region_hand_back_range(const void *addr, size_t len);
 /* All of a file that reach beyond `end`. */
 int region_hand_back_file(const struct stat *st, off_t end);
-/* Those under a write lease: of all files, or of one. Errors are reported. */
+/* Hand regions under a write lease to the kernel: those of all files, or of one. Errors are
+ * reported. */
 void region_hand_back_leased(void);
 void region_hand_back_leased_file(const struct stat *st);
-/* Those whose file the program is going to read (`writes`: or write) by calls that are not intercepted; st NULL: of all files. Regions
- * of files that nobody writes stay. */
+/* Hands regions to the kernel whose file the program is going to read (`writes`: or write) by
+ * calls that are not intercepted. st NULL: regions of all files. Read-only regions stay if the
+ * program only reads. */
 void region_hand_back_stale(const struct stat *st, bool writes);
 /* Ends it, as munmap does: what was stored is in the file. */
 int region_end(struct region *r);
 
 /* Begins to watch forks and the end. */
 void region_start(void);
-/* Whether this is the process that has the regions, and not a child of vfork(2) with the memory of its parent. */
+/* Whether this process has the regions; false in a child of vfork(2), which uses the memory of
+ * its parent. */
 bool region_is_own_process(void);
-/* Hands the regions over whose leases are broken. false: one could not be handed over; try again. Takes the lock. */
+/* In a child of fork(2). */
+void region_note_child(void);
+/* Hands the regions whose leases are broken to the kernel. Returns false if one could not be
+ * handed over, so that the caller must try again. Takes the lock. */
 bool region_yield_broken(void);
-/* Writes all stores to the files, where every process sees them. false: some could not be written; a message was printed. */
+/* Writes all stores to the files, where every process sees them. Returns false, after a message,
+ * if some could not be written. */
 bool region_write_all(void);
-/* Before exec: region_write_all, and the program's record locks stay. */
+/* Called before exec: writes all stores (region_write_all), and keeps the program's record locks. */
 void region_before_exec(void);
-/* The exit status of the program, and not 0 where stores are lost. */
+/* Returns the exit status of the program: `status`, or EXIT_FAILURE in place of 0 if stores are
+ * lost. */
 int region_exit_status(int status);
 
 #endif

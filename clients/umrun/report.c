@@ -65,7 +65,8 @@ static unsigned long count_left(enum left_reason first)
 	return sum;
 }
 
-/* Only the reasons that concern the coherence with other calls and processes: the user knows those of the command line. */
+/* Reports only the reasons that concern coherence with other calls and processes. The user knows
+ * the reasons that the command line gives. */
 static void report_coherence(void)
 {
 	unsigned long sum = count_left(LEFT_OPEN) + counts.yielded;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Counts of the mappings that were taken or left to the kernel, and the lines on standard error about them. */
+/* Counts of the mappings that were taken or left to the kernel, and the lines on standard error
+ * about them. */
 #ifndef UMRUN_REPORT_H
 #define UMRUN_REPORT_H
 
@@ -15,24 +16,26 @@ enum left_reason {
 	LEFT_PRIVATE,       /* private and writable */
 	LEFT_MAPPED,        /* the process has another mapping of the file, and one of the two is writable */
 	LEFT_FAILED,        /* the library could not open it */
-	/* The reasons below do not hold with --exclusive. */
+	/* The following reasons do not apply with --exclusive. */
 	LEFT_OPEN,          /* the file is open elsewhere */
 	LEFT_DESCRIPTION,   /* another process may share the open file description */
-	LEFT_OWNER,         /* leases are for the owner of a file */
+	LEFT_OWNER,         /* another user owns the file, so the kernel grants no lease */
 	LEFT_NO_LEASES,     /* the file system has no leases */
 	LEFT_FLAGS,         /* the description has O_APPEND or O_DIRECT */
-	/* The reasons below hold always. */
+	/* The following reasons always apply. */
 	LEFT_STREAM,        /* the file is open as a stream of the C library */
 	LEFT_ASYNC,         /* the program has asynchronous I/O of its own */
 	LEFT_MEMORY_FILE,   /* the program has opened /proc/PID/mem */
 	LEFT_REASONS
 };
 
-/* Counts a mapping that is left to the kernel. detail: a message of the library, or NULL. Returns false. */
+/* Counts a mapping that is left to the kernel. detail: a message of the library, or NULL.
+ * Returns false. */
 bool report_left(int fd, enum left_reason why, const char *detail);
-/* Counts a mapping of the library of so many bytes. */
+/* Counts a mapping of this many bytes that the library has taken. */
 void report_taken(size_t bytes);
-/* Counts a mapping that becomes the kernel's; to_others: because another process opens the file. */
+/* Counts a mapping that was handed to the kernel. to_others: another process has opened the
+ * file. */
 void report_handed_back(bool to_others);
 /* Prints the line about mappings that stayed with the kernel, and the statistics of --stats. */
 void report_end(void);

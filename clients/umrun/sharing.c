@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Ways by which file descriptions reach other processes, and by which file contents reach the program, without the calls of
- * calls.c. Before a child begins or a descriptor is sent, regions under a write lease are handed to the kernel: the other
- * process may use the same description, which no lease tells of. The streams and the asynchronous I/O of the C library make
- * system calls inside it, which would miss what a region holds: files that they work on are the kernel's.
+ * Ways by which file descriptions reach other processes, and by which file contents reach the
+ * program, without the calls of calls.c. Before a child begins or a descriptor is sent, regions
+ * under a write lease are handed to the kernel: the other process may use the same description,
+ * which does not break a lease. The streams and the asynchronous I/O of the C library make system
+ * calls inside the C library, which would miss stores that a region holds. Regions of files that
+ * they use are therefore handed to the kernel.
  */
 #include "umrun/sharing.h"
 
@@ -42,7 +44,8 @@ static _Atomic bool has_async, has_memory;
 
 /* ---- Children ---- */
 
-/* Before a child process begins, which has the descriptions of this one. */
+/* Called before a child process begins, because the child shares the descriptions of this
+ * process. */
 static void begin_child(void)
 {
 	int error = errno;
@@ -57,7 +60,7 @@ static void begin_child(void)
 	errno = error;
 }
 
-/* Returns the function that follows, to which the caller jumps. */
+/* Returns the C library's vfork, to which the caller jumps. */
 __attribute__((visibility("hidden"), used))
 void *sharing_begin_vfork(void);
 void *sharing_begin_vfork(void)
@@ -139,8 +142,13 @@ static void begin_bare_child(void)
 PUBLIC pid_t _Fork(void);
 PUBLIC pid_t _Fork(void)
 {
+	pid_t pid;
+
 	begin_bare_child();
-	return ((pid_t (*)(void))NEXT("_Fork"))();
+	pid = ((pid_t (*)(void))NEXT("_Fork"))();
+	if (pid == 0)
+		region_note_child();
+	return pid;
 }
 
 PUBLIC int clone(int (*function)(void *), void *stack, int flags, void *arg, ...)
@@ -243,7 +251,7 @@ void sharing_clone(int fd, unsigned long request, const void *arg)
 	}
 }
 
-/* The C library may have a stream on the new descriptor, as on the standard ones. */
+/* The C library may have a stream on the new descriptor, for example a standard stream. */
 static void share_with_stream(int fd)
 {
 	int error = errno;
@@ -380,7 +388,8 @@ static void add_stream(struct stream *s)
 	pthread_mutex_unlock(&stream_lock);
 }
 
-/* A region that the stream would not find, or that would not show what the stream writes, is handed to the kernel. */
+/* Hands regions to the kernel if the stream would miss their stores, or if they would miss what
+ * the stream writes. */
 static FILE *note_stream(FILE *file)
 {
 	int error = errno, fd = file ? fileno(file) : -1;
@@ -416,7 +425,7 @@ bool sharing_has_stream(const struct stat *st, bool writable)
 	return has;
 }
 
-/* Mode "w" makes the file shorter: regions of it are handed over before. */
+/* Mode "w" truncates the file, so regions of it are handed over first. */
 static FILE *open_stream(const void *caller, void *call, const char *path, const char *mode)
 {
 	FILE *(*next)(const char *, const char *) = (FILE *(*)(const char *, const char *))call;

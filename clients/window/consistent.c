@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A moment is made in two steps. First every rank writes its changes to its log, where they are not
- * committed: if a disk is full, it fails here, and nothing has happened. When all ranks have
- * succeeded, each commits. A rank that dies in the second step leaves others one commit ahead,
- * which their logs can go back behind (MOMENT_KEEP). An error in the second step makes the window
- * broken: one more commit could put the common moment out of reach.
+ * A moment is made in two steps. First every rank writes its changes to its log without committing
+ * them. If a disk is full, this step fails, and all ranks keep the last moment. When all ranks have
+ * succeeded, each commits. If a rank dies in the second step, other ranks may be one commit ahead;
+ * their logs can go back by one commit (MOMENT_KEEP). After an error in the second step, the window
+ * is broken: one more commit could make the common moment unreachable.
  *
- * When a window opens: the manifests are durable at all ranks before any file is mapped, so a
- * moment that some rank has proves that every rank had a manifest and a file. A file that is
- * missing then is told, and never taken for an empty one.
+ * When a window opens, the manifests are durable at all ranks before any file is mapped. A moment
+ * at any rank therefore proves that every rank had a manifest and a file. A missing file is
+ * reported, and never mistaken for a new one.
  */
 #include "window/consistent.h"
 
@@ -31,17 +31,17 @@
 
 #define URI_ROOM (20 * HINT_TEXT)
 
-/* A file of this rank, as it is found. */
+/* This rank's file, before the window opens it. */
 struct found {
-	char path[PATH_MAX];         /* of the file itself, by whichever link it was named */
+	char path[PATH_MAX];         /* path of the file, without symbolic links */
 	char manifest[PATH_MAX + 10], log[PATH_MAX + 10];
-	struct extent extent;        /* its first byte: no two ranks may have the same file */
+	struct extent extent;        /* first byte of the file: ranks must have different files */
 	uint64_t size;
-	bool listed;                 /* it has a manifest */
+	bool listed;                 /* a manifest exists */
 	struct holding held;
 };
 
-/* ---- What is there ---- */
+/* ---- The files of the last job ---- */
 
 static void find_file(struct found *f, const struct hints *h, struct error *e)
 {
@@ -53,7 +53,7 @@ static void find_file(struct found *f, const struct hints *h, struct error *e)
 			    strerror(errno));
 	} else if (!S_ISREG(st.st_mode)) {
 		error_set(e, MPI_ERR_INFO_VALUE,
-			  "cannot use '%s' with storage_alloc_consistent: it is no regular file",
+			  "cannot use '%s' with storage_alloc_consistent: it is not a regular file",
 			  h->filename);
 	} else {
 		extent_file(&f->extent, fd, 0, 1);
@@ -122,21 +122,21 @@ static void check_manifest(const struct consistent *c, const struct found *f,
 			  f->manifest);
 	else if (m->images != c->ranks)
 		error_set(e, MPI_ERR_ARG,
-			  "cannot open '%s' as a part of %d ranks: it was written by a job of %d "
-			  "ranks. Try as many ranks, or other files",
-			  f->path, c->ranks, m->images);
+			  "cannot open '%s' with %d ranks: it was written by a job of %d ranks. "
+			  "Try %d ranks, or other files",
+			  f->path, c->ranks, m->images, m->images);
 	else if (was->order != c->entry.order)
 		error_set(e, MPI_ERR_ARG, "cannot open '%s' at rank %u: it was written by rank %u",
 			  f->path, c->entry.order - 1, was->order - 1);
 	else if (was->size != c->entry.size)
 		error_set(e, MPI_ERR_ARG,
 			  "cannot open '%s' with %" PRIu64 " bytes: it was written with %" PRIu64
-			  " bytes. Try the same size, or other files",
+			  " bytes. Try that size, or other files",
 			  f->path, c->entry.size, was->size);
 }
 
-/* A file without a manifest may be a plain one, whose contents the window begins with; but not one
- * that has moments. */
+/* A file without a manifest may provide the initial contents of the window, unless it has moments
+ * of another job. */
 static void check_unlisted(const struct consistent *c, const struct found *f, struct error *e)
 {
 	if (access(f->log, F_OK) == 0)
@@ -147,7 +147,7 @@ static void check_unlisted(const struct consistent *c, const struct found *f, st
 	else if (f->size > c->entry.size)
 		error_set(e, MPI_ERR_IO,
 			  "cannot open '%s': it is longer than the window's part, and has no "
-			  "manifest '%s'. Try to restore it, or another file",
+			  "manifest '%s'. Try to restore the manifest, or another file",
 			  f->path, f->manifest);
 }
 
@@ -183,8 +183,8 @@ static bool is_mapped_before(const struct consistent *c, const struct found *f)
 	return f->listed && f->size >= entry_room(&c->entry);
 }
 
-static void look(const struct consistent *c, const struct hints *h, struct found *f,
-		 struct error *e)
+static void find_moment(const struct consistent *c, const struct hints *h, struct found *f,
+			struct error *e)
 {
 	char uri[URI_ROOM];
 
@@ -202,8 +202,9 @@ static void go_back(const struct consistent *c, const struct hints *h, const str
 
 	if (!moment_key(&f->held, a->common, key)) {
 		error_set(e, MPI_ERR_IO,
-			  "cannot go back from moment %" PRIu64 " of '%s' to %" PRIu64
-			  ", the newest one of rank %d: its log does not go back so far. Try to restore the file of rank %d",
+			  "cannot go back from checkpoint %" PRIu64 " of '%s' to checkpoint "
+			  "%" PRIu64 ", the newest one of rank %d: the log does not keep it. Try to "
+			  "restore the file of rank %d",
 			  f->held.epoch, f->path, a->common, a->behind, a->behind);
 		return;
 	}
@@ -213,13 +214,13 @@ static void go_back(const struct consistent *c, const struct hints *h, const str
 		umunmap(base, 0);
 }
 
-/* Collective. */
-static void agree(struct consistent *c, const struct hints *h, struct found *f, MPI_Comm comm,
-		  struct error *e)
+/* Collective: finds the newest moment that all ranks have, and takes all ranks back to it. */
+static void restore_moment(struct consistent *c, const struct hints *h, struct found *f,
+			   MPI_Comm comm, struct error *e)
 {
 	struct agreement a;
 
-	look(c, h, f, e);
+	find_moment(c, h, f, e);
 	error_agree(comm, e);
 	if (e->class != MPI_SUCCESS)
 		return;
@@ -227,7 +228,7 @@ static void agree(struct consistent *c, const struct hints *h, struct found *f, 
 	if (a.newest && !is_mapped_before(c, f))
 		error_set(e, MPI_ERR_IO,
 			  "cannot open '%s': its contents or its manifest '%s' are missing, and "
-			  "other ranks have moment %" PRIu64 ". Try to restore them",
+			  "other ranks have checkpoint %" PRIu64 ". Try to restore them",
 			  f->path, f->manifest, a.newest);
 	error_agree(comm, e);
 	if (e->class != MPI_SUCCESS)
@@ -253,7 +254,7 @@ static void write_manifest(const struct consistent *c, const struct found *f, st
 	free(text);
 }
 
-static void set_up(struct consistent *c, const struct hints *h, size_t size, MPI_Comm comm)
+static void init_part(struct consistent *c, const struct hints *h, size_t size, MPI_Comm comm)
 {
 	struct timespec now;
 
@@ -273,12 +274,12 @@ struct consistent *consistent_open(const struct hints *h, size_t size, MPI_Comm 
 	struct found *f = calloc(1, sizeof(*f));
 
 	if (!c || !f)
-		error_errno(e, ENOMEM, "there is no memory for a window");
+		error_errno(e, ENOMEM, "cannot allocate a window: %s", strerror(ENOMEM));
 	else if (e->class == MPI_SUCCESS)
 		find_file(f, h, e);
 	error_agree(comm, e);
 	if (e->class == MPI_SUCCESS) {
-		set_up(c, h, size, comm);
+		init_part(c, h, size, comm);
 		check_files(f, comm, h->ranks, e);
 	}
 	if (e->class == MPI_SUCCESS) {
@@ -286,7 +287,7 @@ struct consistent *consistent_open(const struct hints *h, size_t size, MPI_Comm 
 		error_agree(comm, e);
 	}
 	if (e->class == MPI_SUCCESS)
-		agree(c, h, f, comm, e);
+		restore_moment(c, h, f, comm, e);
 	if (e->class == MPI_SUCCESS) {
 		if (!f->listed)
 			write_manifest(c, f, e);
@@ -317,7 +318,7 @@ bool consistent_is_whole(MPI_Comm comm, const struct consistent *c, struct error
 		return false;
 	if (most[1] || most[2] != -most[3] || c->ranks != ranks)
 		error_set(e, MPI_ERR_ARG,
-			  "cannot make a moment: the ranks of the call are not those of one "
+			  "cannot make a checkpoint: the ranks of the call are not those of one "
 			  "window with storage_alloc_consistent. Try the window's communicator, "
 			  "and the base of this window at each rank");
 	return e->class == MPI_SUCCESS;
@@ -329,9 +330,9 @@ void consistent_sync(MPI_Comm comm, struct region *region, struct error *e)
 
 	if (c->broken)
 		error_set(e, MPI_ERR_IO,
-			  "cannot make a moment of '%s': an earlier one has failed after some "
-			  "ranks had committed it. Try to start the job again: it goes on from "
-			  "moment %" PRIu64 " or the next one",
+			  "cannot make a checkpoint of '%s': an earlier one failed after some "
+			  "ranks had committed it. Try to start the job again; it continues from "
+			  "checkpoint %" PRIu64 " or the next one",
 			  region->hints.filename, c->epoch);
 	else
 		entry_stamp(region->stored, &c->entry, c->epoch + 1);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Windows with the hint storage_alloc_consistent: a sync is one moment of all ranks, and a restart
- * opens the newest moment that all ranks have. Each rank's file has a manifest beside it, with the
- * number of ranks and the size of this rank's part.
+ * Windows with the hint storage_alloc_consistent: each sync makes a moment of all ranks (see
+ * moment.h), and a restart opens the newest moment that all ranks have. Beside each rank's file is
+ * a manifest with the number of ranks and the size of this rank's part.
  */
 #ifndef WINDOW_CONSISTENT_H
 #define WINDOW_CONSISTENT_H
@@ -20,25 +20,25 @@ struct region;
 
 /* This rank's part of such a window. */
 struct consistent {
-	struct entry entry;    /* the part, whose trailer is behind it in the file */
+	struct entry entry;    /* the part, whose trailer follows it in the file */
 	uint64_t epoch;        /* number of the last moment; 0: none */
-	uint64_t id;           /* of the window, the same at all ranks */
+	uint64_t id;           /* identifier of the window, the same at all ranks */
 	int ranks;
 	bool broken; /* ranks may differ in their newest commit, so none may make another one */
 };
 
-/* Collective, before the file is mapped: all ranks go back to the newest moment that all of them
- * have. With an error at any rank, including one that is set before the call, all ranks have an
- * error, and the result is NULL. */
+/* Collective, before the file is mapped: takes all ranks back to the newest moment that all of them
+ * have. If any rank has an error, even one that is set before the call, all ranks get an error, and
+ * the result is NULL. */
 struct consistent *consistent_open(const struct hints *h, size_t size, MPI_Comm comm,
 				   struct error *e);
 /* Bytes of the file. */
 size_t consistent_room(const struct consistent *c);
-/* Collective: whether all ranks of comm have a part of one such window (c, or NULL), and none is
- * missing. An error: only some have. */
+/* Collective: whether comm has exactly the ranks of one such window. c: this rank's part, or NULL.
+ * Sets an error if only some ranks have a part of the window. */
 bool consistent_is_whole(MPI_Comm comm, const struct consistent *c, struct error *e);
 /* Collective over the window's ranks: makes a moment. After an error, all ranks still have the last
- * one. */
+ * moment. */
 void consistent_sync(MPI_Comm comm, struct region *region, struct error *e);
 
 #endif

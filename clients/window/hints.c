@@ -357,7 +357,7 @@ static void read_hint(const struct hint *hint, struct hints *h, MPI_Info info, s
 #define MAX_CHANGES 3
 static const char prefix[] = "storage_alloc";
 
-/* The nearest name of the table; *changes: how far it is. */
+/* The name of the table that is most like `name`; *changes: their distance. */
 static const char *find_nearest(const char *name, size_t *changes)
 {
 	const char *nearest = NULL;
@@ -374,7 +374,8 @@ static const char *find_nearest(const char *name, size_t *changes)
 	return nearest;
 }
 
-/* Names of other layers are none of ours unless they begin like ours, or nearly are "alloc_type". */
+/* Warns of unknown hints that begin like the library's, or that are similar to "alloc_type". All
+ * other hints are for other layers. */
 static void warn_of_unknown(MPI_Info info)
 {
 	char name[MPI_MAX_INFO_KEY + 1];
@@ -493,7 +494,7 @@ static void take_object(struct hints *h, struct error *e)
 	strcpy(h->filename, h->object);
 }
 
-/* A moment of all ranks has all bytes of all parts, each in a file of its own behind wal+. */
+/* A moment (moment.h) covers all bytes of all parts, each in its own file, opened through wal+. */
 static void check_consistent(const struct hints *h, struct error *e)
 {
 	const char *env = secure_getenv("UMMAP_DRIVER");

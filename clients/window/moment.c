@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Finding the common moment. Takes no lock. */
+/* Finds the newest moment that all ranks have. Takes no lock. */
 #include "window/moment.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Moments: syncs of all ranks of a job, which are numbered. Each rank's store is behind wal+, and
- * ends with a trailer that has the number. After a crash, every rank opens the newest moment that
- * all ranks have.
+ * A moment is a numbered sync of all ranks of a job; the manuals call it a checkpoint. Each rank's
+ * store is opened through wal+, and ends with a trailer that has the number. After a crash, every
+ * rank opens the newest moment that all ranks have.
  */
 #ifndef WINDOW_MOMENT_H
 #define WINDOW_MOMENT_H
@@ -14,8 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Commits that a log keeps: that of the common moment, and that of the next one, which other ranks
- * may lack. */
+/* Commits that a log keeps: the commit of the common moment, and that of the next moment, which
+ * other ranks may lack. */
 #define MOMENT_KEEP 2
 #define MOMENT_KEY 40
 
@@ -35,7 +35,7 @@ struct agreement {
 
 /* Maps an entry with its trailer in small segments. NULL with an error. */
 char *moment_map(const char *uri, const struct entry *entry, int prot, struct error *e);
-/* Reads the trailer, and where the store is behind wal+ (`logged`), the commit numbers. */
+/* Reads the trailer and, if the store is opened through wal+ (`logged`), the commit numbers. */
 void moment_look(const char *uri, const struct entry *entry, bool logged, struct holding *h,
 		 struct error *e);
 /* Collective. mine: the moment that this rank can offer; UINT64_MAX: this rank has no store.

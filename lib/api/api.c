@@ -526,13 +526,13 @@ static const char *uri_of(const struct target *to)
 	return to->uri || to->fd < 0 ? to->uri : driver_for(to->fd);
 }
 
-/* A change of the mapping's target that is being made. */
+/* A change of a mapping to another store, or to another place in its store. */
 struct change {
 	struct remap want;
-	struct replacement other;    /* what the target names */
-	struct identity id;          /* of it */
-	bool handed;                 /* the mapping's stores are handed over to it (replace.h) */
-	bool synced;                 /* the mapping was synced for that */
+	struct replacement other;    /* the store that the caller names */
+	struct identity id;          /* identity of `other` */
+	bool handed;                 /* the mapping's stores are handed over to `other` (replace.h) */
+	bool synced;                 /* the mapping was synced before the hand-over */
 };
 
 static int open_other(struct change *c)
@@ -585,7 +585,7 @@ static int begin_keep(struct mapping *map, struct change *c)
 	if (err)
 		return err;
 	now = &map->backings[map->current];
-	/* The older store that was in the way may be all that the sync has closed. */
+	/* The sync may have closed the only store that had to be replaced. */
 	if (!io_is(now->store, &c->id))
 		return open_other(c);
 	c->want.store = io_hold(now->store);
@@ -593,7 +593,8 @@ static int begin_keep(struct mapping *map, struct change *c)
 	return 0;
 }
 
-/* What would refuse the new range later on, when going back is more difficult. */
+/* Checks now for errors that would be found only later, when the change is more difficult to
+ * undo. */
 static int check_range(struct mapping *map, const struct change *c)
 {
 	struct lock *lock;
@@ -607,7 +608,7 @@ static int check_range(struct mapping *map, const struct change *c)
 	return err;
 }
 
-/* The other store ends at the same bytes as one of the mapping's. */
+/* Begins to replace a store of the mapping, because the other store ends at the same bytes. */
 static int begin_replacing(struct mapping *map, struct change *c, int sync)
 {
 	int err = check_range(map, c);
@@ -659,7 +660,7 @@ static int find_store(struct mapping *map, struct change *c, int sync)
 	return err;
 }
 
-/* The other handle ends before the mapping's own goes on. */
+/* Closes the other handle before the mapping's own handle is used again. */
 static void end_change(struct mapping *map, struct change *c)
 {
 	io_close(c->want.store);

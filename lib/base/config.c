@@ -25,7 +25,7 @@
 /* Each waits for storage by itself: so many requests of theirs are on their way at a time. */
 #define DEFAULT_FAULT_THREADS 8
 #define FAULT_THREADS_MAX 64
-/* The most that UMMAP_OVER_BUDGET may ask for, in budgets. */
+/* Maximum of UMMAP_OVER_BUDGET, as a multiple of the budget. */
 #define OVER_SHARE_MAX 100
 
 struct config config = { .direct = "auto", .cached = "auto" };

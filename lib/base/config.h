@@ -25,9 +25,9 @@ struct config {
 	bool lock;             /* a writable mapping locks its range */
 	bool writers;          /* all writable mappings are UMMAP_WRITERS */
 	bool bus_when_full;    /* a store that would have to wait for storage raises SIGBUS */
-	size_t over_bytes;     /* what may be held beyond a budget while writes fail; 0: over_share of the budget */
-	double over_share;     /* ... as a part of the budget */
-	bool over_is_default;  /* UMMAP_OVER_BUDGET is not set: over_share, as far as the machine has memory for it */
+	size_t over_bytes;     /* bytes that may be held beyond a budget while writes fail; 0: over_share counts */
+	double over_share;     /* the same bound as a part of the budget */
+	bool over_is_default;  /* UMMAP_OVER_BUDGET is not set: the memory that the limit leaves also bounds the excess */
 	const char *stats;     /* NULL, "1" or a path with a '/' */
 };
 

@@ -22,14 +22,14 @@ static int compare_keys(const void *a, const void *b)
 	return strcmp(((const struct ummap_key *)a)->name, ((const struct ummap_key *)b)->name);
 }
 
-/* A relative path means another file after chdir(2). */
+/* Whether a key has a relative path, which names another file after chdir(2). */
 static bool is_relative_path(const struct ummap_uri *layer, const struct ummap_key *key)
 {
 	return layer->next && (strcmp(key->name, "path") == 0 || strcmp(key->name, "file") == 0) &&
 	       *key->value != '/';
 }
 
-/* With the length of each value, so that no value looks like a key. */
+/* Writes each value with its length, so that no value can look like a key. */
 static void put_layer(FILE *f, const struct ummap_uri *layer)
 {
 	struct ummap_key keys[URI_KEYS];
@@ -47,7 +47,7 @@ static void put_layer(FILE *f, const struct ummap_uri *layer)
 	fputc(')', f);
 }
 
-/* The text that the first or the last layers have; NULL: no memory. */
+/* The text of all layers from number `from` on; NULL: no memory. */
 static char *make_text(const struct uri *u, unsigned from, const char *path)
 {
 	char *text = NULL;
@@ -111,7 +111,7 @@ bool identity_equal(const struct identity *a, const struct identity *b)
 	return has_same_file(a, b) && strcmp(a->way, b->way) == 0;
 }
 
-/* Stores that are no files have only their URI. */
+/* Stores that are not files are compared by their URI. */
 bool identity_meets(const struct identity *a, const struct identity *b)
 {
 	return has_same_file(a, b) || (!a->file[1] && !b->file[1] && strcmp(a->end, b->end) == 0);

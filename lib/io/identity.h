@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a URI or a descriptor leads to, known before it is opened: the file at its end, and the way
- * there. */
+/* The identity of the store that a URI or a descriptor names, which is known before the store is
+ * opened: the file at its end, and the drivers on the way to the file. */
 #ifndef IDENTITY_H
 #define IDENTITY_H
 
@@ -14,12 +14,12 @@ struct identity {
 	char *end;               /* the last driver with its path and keys */
 };
 
-/* fd: -1, or the descriptor that takes the place of the path. 0, or -ENOMEM with a sentence. */
+/* fd: the descriptor that replaces the path; -1: none. Returns 0, or -ENOMEM with a message. */
 int identity_make(struct identity *id, const struct uri *u, int fd);
 void identity_free(struct identity *id);
 /* Whether both lead to the same file through the same drivers with the same keys. */
 bool identity_equal(const struct identity *a, const struct identity *b);
-/* Whether both may end at the same bytes, through whatever drivers. */
+/* Whether both may end at the same bytes, with the same or different drivers. */
 bool identity_meets(const struct identity *a, const struct identity *b);
 
 #endif

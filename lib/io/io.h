@@ -34,11 +34,12 @@ const struct ummap_geom *io_geom(const struct store *store);
 /* Whether two handles are known to be of one store. */
 bool io_same(const struct store *a, const struct store *b);
 
-/* What a URI leads to, or a descriptor through the drivers of a URI without path (NULL: those of
- * io_open_fd). 0, or -errno with a sentence. */
+/* Finds the identity of the store that a URI names, or that a descriptor names through the drivers
+ * of a URI without path (NULL: the default driver of io_open_fd). Returns 0, or -errno with a
+ * message. */
 struct identity;
 int io_identify(const char *uri, int fd, struct identity *id);
-/* Whether an open store is what would be opened: its handle can be used in place of a new one. */
+/* Whether an open store has this identity, so that its handle can be used in place of a new one. */
 bool io_is(const struct store *store, const struct identity *id);
 /* Whether an open store may have the same bytes at its end: see io_hand_over. */
 bool io_meets(const struct store *store, const struct identity *id);

@@ -621,16 +621,16 @@ uint32_t evict_take_frame(struct mapping *map, bool ahead)
 		 * be in use. */
 		if (!ahead && pagecache_yield(map, !r.charged))
 			continue;
-		/* 5. A segment gives its frame, in the steps of make_room. */
+		/* 5. A segment is evicted, in the steps of make_room, and its frame is used. */
 		if (!(lacks_clean_frames(&r) && !ahead) && find_room(&r))
 			continue;
-		/* 6. Nobody has anything to give just now. Reading ahead goes without. */
+		/* 6. Nothing can be evicted now. Readahead gives up. */
 		if (ahead)
 			break;
-		/* 7. What is in others' hands comes back. */
+		/* 7. Wait for frames that other threads are loading or writing. */
 		if (!lacks_clean_frames(&r) && wait_for_others(&r, tries))
 			continue;
-		/* 8. A fault is served, budget or not. */
+		/* 8. Exceed the budget, because a fault must be served. */
 		go_over(&r);
 	}
 	if (r.charged && r.frame == FRAME_NONE)

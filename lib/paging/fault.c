@@ -44,8 +44,9 @@ static void poison(struct mapping *map, size_t i, int err)
 	seg_unlock(s);
 }
 
-/* A store to segment i is refused. Only the handler of SIGSEGV can tell a store from a load, which is served there: so
- * the segment is made inactive, which poison leaves valid. If it cannot be, the store is served. */
+/* Refuses a store to segment i. Only the handler of SIGSEGV can distinguish the store from
+ * loads, which it still serves. So the segment is made inactive and its place is poisoned; the
+ * segment stays valid. If it cannot be made inactive, the store is served. */
 static void refuse_store(struct mapping *map, size_t i)
 {
 	struct seg *s = map_seg(map, i);
@@ -141,8 +142,9 @@ static int serve_by_signal(struct mapping *map, size_t i, bool write)
 	return seg_fault(map, i, write);
 }
 
-/* A store that must not be served now. Ends the use of the mapping. 0: the access is to be tried again, and the thread
- * takes signals before; or the error for which it fails. */
+/* Handles a store that must not be served now, and ends the use of the mapping. Returns 0 if the
+ * access must be tried again, after the thread has handled signals; or the error with which the
+ * store fails. */
 static int store_to_full(struct mapping *map)
 {
 	int err = map->bus_when_full ? -map->write_error : 0;
@@ -310,8 +312,8 @@ static bool begin(struct server *v, struct mapping *map, size_t i, bool write)
 	return true;
 }
 
-/* A store that must not be served now. The thread that waits for it is woken when that may have changed (stall.c), or
- * at once, and then finds that it cannot access the place. */
+/* Handles a store that must not be served now. The thread that waits for it is woken when this
+ * may have changed (stall.c); or at once, and then finds that it cannot access the place. */
 static void serve_full(struct server *v, struct mapping *map, size_t i)
 {
 	if (!map->bus_when_full) {

@@ -56,7 +56,7 @@ struct flushing {
 	_Atomic int error;           /* ... its errno */
 };
 
-/* Writes that fail, and the stores that wait for them (stall.c). */
+/* The state of a mapping whose writes fail, and for which stores wait (stall.c). */
 struct stall {
 	_Atomic int unreported;      /* errno of a failed write in the background that is to be reported */
 	_Atomic bool waiting;        /* a store waits, or did since the background thread looked */

@@ -27,14 +27,15 @@
 
 #include <sys/mman.h>
 
-/* A fault costs more than the pages that are mapped with it, so neighbours are mapped together: a
- * run. The bounds on a run, ... */
+/* A fault costs more than the pages that are mapped with it, so neighbours are mapped together, as
+ * a run. These are the bounds on a run. */
 #define MAX_RUN_BYTES ((size_t)16 << 20)
 #define MIN_RUN_BYTES ((size_t)64 << 10)
 #define MAX_RUN_SEGMENTS 512
-/* ... which is this part of the budget while half of that is unused, and beside segments that are
- * mapped from the page cache; and this part elsewhere: a run among scattered accesses takes budget
- * from other runs, and few of its pages are accessed. */
+/* A run has at most the part ADJACENT_RUN_PART of the budget while half of the budget is unused,
+ * or beside segments that are mapped from the page cache. Otherwise it has at most
+ * SCATTERED_RUN_PART: a run among scattered accesses takes budget from other runs, and few of its
+ * pages are accessed. */
 #define ADJACENT_RUN_PART 64
 #define SCATTERED_RUN_PART 4096
 /* The part of a budget that page-cache mappings may have in any case, pinned memory left out. */
@@ -44,13 +45,12 @@
 #define MIN_BUDGET_SEGMENTS 16
 /* A run may take two mappings of the kernel, of which a process has few (vm.max_map_count). */
 #define MAX_RUNS 8192
-/* Where frames exceed the budget because of a run, so many steps of eviction are made for each
- * segment of it. */
+/* Number of eviction steps for each segment of a run, if frames exceed the budget because of it. */
 #define STEPS_PER_SEGMENT 4
-/* How many clusters the background thread checks in one round. */
+/* Number of clusters that the background thread checks in one round. */
 #define MAX_CHECKS 64
 
-/* Segments that were mapped from the page cache together; some of them may be so no more. */
+/* Segments that were mapped from the page cache together. Some may have been unmapped since. */
 struct pagecache_run {
 	struct ummap_node link;       /* in its account's ring, or in that of unused ones */
 	struct mapping *map;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The same file by another URI. Two handles with different filters must not be used side by side:
- * the older one may hold contents that the newer one does not see, and may write them to the file
- * later. So the mapping is synced, the older handle is handed over (ummap-driver.h: hand_over), the
- * newer one is opened, and takes its place at once. Locks are never given up in between: drivers
- * keep them for both handles.
+ * Changes a mapping to another URI of the same file. Two handles with different filters must not be
+ * used side by side: the older one may hold contents that the newer one does not see, and may write
+ * them to the file later. So the mapping is synced, the older handle is handed over
+ * (ummap-driver.h: hand_over), and the newer one is opened and replaces it at once. Locks are never
+ * given up in between: drivers keep them for both handles.
  *
- * If both handles show the same bytes, as all filters but cow+ have it, segments stay as they are.
+ * If both handles show the same bytes, as with all filters except cow+, segments stay as they are.
  * Otherwise the contents are copied from store to store, where they differ.
  */
 #include "paging/replace.h"
@@ -33,7 +33,7 @@ struct store *replace_find(const struct mapping *map, const struct identity *id)
 	return NULL;
 }
 
-static bool meets(const struct mapping *map, unsigned i, const struct identity *id)
+static bool backing_meets(const struct mapping *map, unsigned i, const struct identity *id)
 {
 	return map->backings[i].store && io_meets(map->backings[i].store, id);
 }
@@ -43,16 +43,16 @@ bool replace_is_needed(const struct mapping *map, const struct identity *id)
 	bool any = false;
 
 	for (unsigned i = 0; i < SEG_BACKINGS; i++)
-		any = any || meets(map, i, id);
+		any = any || backing_meets(map, i, id);
 	return any;
 }
 
 /* ---- Handing over ---- */
 
-static void cancel(struct mapping *map, const struct identity *id, unsigned n)
+static void cancel_hand_over(struct mapping *map, const struct identity *id, unsigned n)
 {
 	while (n-- > 0) {
-		if (meets(map, n, id))
+		if (backing_meets(map, n, id))
 			io_cancel_hand_over(map->backings[n].store);
 	}
 }
@@ -63,11 +63,11 @@ static int hand_over(struct mapping *map, const struct replacement *r, int how)
 	int err = 0;
 
 	for (i = 0; i < SEG_BACKINGS && !err; i++) {
-		if (meets(map, i, r->id))
+		if (backing_meets(map, i, r->id))
 			err = io_hand_over(map->backings[i].store, how, r->uri, r->fd, NULL);
 	}
 	if (err)
-		cancel(map, r->id, i - 1);
+		cancel_hand_over(map, r->id, i - 1);
 	return err;
 }
 
@@ -76,7 +76,7 @@ int replace_begin_switch(struct mapping *map, const struct replacement *r)
 	int err;
 
 	seg_hide(map);
-	/* Jobs that found one of its segments before may be writing it. */
+	/* Jobs that found a segment earlier may still be writing it. */
 	map_quiesce(map);
 	err = hand_over(map, r, UMMAP_HANDOVER_SWITCH);
 	if (err)
@@ -87,22 +87,22 @@ int replace_begin_switch(struct mapping *map, const struct replacement *r)
 void replace_end(struct mapping *map, const struct identity *id, bool failed)
 {
 	if (failed)
-		cancel(map, id, SEG_BACKINGS);
+		cancel_hand_over(map, id, SEG_BACKINGS);
 	seg_show(map);
 }
 
 /* ---- Contents ---- */
 
-static int transfer(struct mapping *map, struct store *store, uint8_t op, void *buf, size_t len,
-		    uint64_t off)
+static int transfer_bytes(struct mapping *map, struct store *store, uint8_t op, void *buf,
+			  size_t len, uint64_t off)
 {
 	struct ummap_io io = { .op = op, .buf = buf, .len = len, .off = off };
 
 	return io_run(store, &io, 1, false, &map->stat.io);
 }
 
-/* Copies segment i, of which no frame is newer than the store, where the other store has it
- * differently. */
+/* Copies segment i to the other store, if its contents there differ. The older store must have the
+ * newest contents of the segment. */
 static int copy_segment(struct mapping *map, struct store *to, uint64_t offset, size_t i, char *buf)
 {
 	const struct backing *from = &map->backings[map->current];
@@ -111,13 +111,13 @@ static int copy_segment(struct mapping *map, struct store *to, uint64_t offset, 
 	int err = 0;
 
 	if (map_reads(map, map_seg(map, i)))
-		err = transfer(map, from->store, UMMAP_IO_READ, buf, len, from->offset + at);
+		err = transfer_bytes(map, from->store, UMMAP_IO_READ, buf, len, from->offset + at);
 	else
 		memset(buf, 0, len);
 	if (!err)
-		err = transfer(map, to, UMMAP_IO_READ, there, len, offset + at);
+		err = transfer_bytes(map, to, UMMAP_IO_READ, there, len, offset + at);
 	if (!err && memcmp(buf, there, len) != 0)
-		err = transfer(map, to, UMMAP_IO_WRITE, buf, len, offset + at);
+		err = transfer_bytes(map, to, UMMAP_IO_WRITE, buf, len, offset + at);
 	return err;
 }
 
@@ -141,7 +141,7 @@ static int copy_contents(struct mapping *map, struct store *to, uint64_t offset)
 	return err ? fail(err, "cannot copy the contents to the new store: %s", strerror(err)) : 0;
 }
 
-/* ---- Going on with the contents ---- */
+/* ---- Keeping the contents ---- */
 
 int replace_open(const struct replacement *r, struct store **store)
 {
@@ -160,8 +160,8 @@ static int take_lock(struct mapping *map, struct backing *to, uint64_t offset)
 	return lock_take(map, to->store, offset, map->size, map->writers, &to->lock);
 }
 
-/* The other store shows other bytes than the mapping's. */
-static int give_contents(struct mapping *map, const struct replacement *r, struct backing *to)
+/* Makes the other store show the contents of the mapping. */
+static int migrate_contents(struct mapping *map, const struct replacement *r, struct backing *to)
 {
 	int err = io_hand_over(map->backings[map->current].store, UMMAP_HANDOVER_FINISH, r->uri,
 			       r->fd, to->store);
@@ -176,8 +176,9 @@ static int give_contents(struct mapping *map, const struct replacement *r, struc
 	return err ? err : copy_contents(map, to->store, r->offset);
 }
 
-/* The mapping's store was handed over, and the other one is open. */
-static int carry(struct mapping *map, const struct replacement *r, struct backing *to)
+/* Locks the range of the other store, and gives it the contents if it does not show them. The
+ * mapping's store was handed over, and the other store is open. */
+static int prepare_backing(struct mapping *map, const struct replacement *r, struct backing *to)
 {
 	const struct backing *now = &map->backings[map->current];
 	int err;
@@ -185,7 +186,7 @@ static int carry(struct mapping *map, const struct replacement *r, struct backin
 	to->read = now->read;
 	err = take_lock(map, to, now->offset);
 	if (!err && !io_same(now->store, to->store))
-		err = give_contents(map, r, to);
+		err = migrate_contents(map, r, to);
 	if (err) {
 		lock_drop(to->lock);
 		to->lock = NULL;
@@ -193,19 +194,20 @@ static int carry(struct mapping *map, const struct replacement *r, struct backin
 	return err;
 }
 
-static void put_in(struct mapping *map, const struct backing *to)
+static void install_backing(struct mapping *map, const struct backing *to)
 {
 	struct backing before = map->backings[map->current];
 
 	map->backings[map->current] = *to;
 	map->stored = max_size(map->stored, remap_stored(to->store, to->offset, map->size));
-	/* What later flushes may fail to make durable was made so by the older store. */
+	/* The older store has made all contents durable: its failed flushes do not matter any
+	 * more. */
 	flush_forget(map, false);
 	lock_drop(before.lock);
 	io_close(before.store);
 }
 
-static int replace(struct mapping *map, const struct replacement *r)
+static int replace_store(struct mapping *map, const struct replacement *r)
 {
 	struct backing to = { .store = NULL };
 	int err = hand_over(map, r, UMMAP_HANDOVER_KEEP);
@@ -214,14 +216,14 @@ static int replace(struct mapping *map, const struct replacement *r)
 		return err;
 	err = replace_open(r, &to.store);
 	if (!err) {
-		err = carry(map, r, &to);
+		err = prepare_backing(map, r, &to);
 		if (err)
 			io_close(to.store);
 	}
 	if (err)
-		cancel(map, r->id, SEG_BACKINGS);
+		cancel_hand_over(map, r->id, SEG_BACKINGS);
 	else
-		put_in(map, &to);
+		install_backing(map, &to);
 	return err;
 }
 
@@ -234,11 +236,11 @@ int replace_keep(struct mapping *map, const struct replacement *r)
 		err = left = inplace_leave(map);
 	if (!err)
 		err = pagecache_unmap(map, 0, map->segs);
-	/* The sync has closed an older store, perhaps the only one to be handed over. */
+	/* The sync may have closed the only store that had to be handed over. */
 	if (!err && replace_is_needed(map, r->id)) {
 		seg_hide(map);
 		map_quiesce(map);
-		err = replace(map, r);
+		err = replace_store(map, r);
 		seg_show(map);
 	}
 	if (in_place && !left && !map->in_place)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Bounds the memory of changes that storage does not take (ENOSPC, EDQUOT, EFBIG, EIO). While the writes of a mapping
- * fail, its dirty segments stay in memory, beyond the budget if necessary. When the excess has reached its bound, a
- * store that would make another segment dirty waits until a write succeeds, or raises SIGBUS. A load never waits: the
- * next load can evict its segment. A thread waits without a use of the mapping and without the lock of a segment, so
- * syncs and umunmap go on. The fault path only reads and sets marks; the background thread writes the messages.
- * Takes no lock of its own.
+ * Bounds the memory of changes that storage does not take (ENOSPC, EDQUOT, EFBIG, EIO). While the
+ * writes of a mapping fail, its dirty segments stay in memory, beyond the budget if necessary. When
+ * the excess has reached its bound, a store that would make another segment dirty waits until a
+ * write succeeds, or raises SIGBUS. A load never waits: the next load can evict its segment. A
+ * thread waits without a use of the mapping and without the lock of a segment, so syncs and umunmap
+ * go on. The fault path only reads and sets marks; the background thread writes the messages. Takes
+ * no lock of its own.
  */
 #include "paging/stall.h"
 
@@ -22,7 +23,8 @@
 #define SPARE_MEMORY_PART 2
 #define WAIT_MS 50
 #define REPORT_INTERVAL_MS 60000
-/* How long the background thread tries to write one mapping, and how long it pauses when none of it could be written. */
+/* How long the background thread tries to write one mapping, and how long it pauses when nothing
+ * could be written. */
 #define TRY_MS 20
 #define RETRY_INTERVAL_MS 1000
 
@@ -37,7 +39,7 @@ void stall_start(void)
 	spare_memory = memory > limit ? (memory - limit) / SPARE_MEMORY_PART : 0;
 }
 
-/* How many bytes may be held beyond a budget. */
+/* The number of bytes that may be held beyond a budget. */
 static size_t allowance(size_t budget)
 {
 	double bytes = config.over_share * (double)budget;
@@ -49,9 +51,9 @@ static size_t allowance(size_t budget)
 	return min_size(budget, spare_memory);
 }
 
-/* Whether one more segment of changes goes beyond the bound, where the budget is exceeded already. What is clean does
- * not count: it can be evicted. */
-static bool exceeds(size_t held, size_t dirty, size_t more, size_t budget)
+/* Whether the budget is exceeded, and `more` bytes of changes would exceed the bound. Clean
+ * segments do not count, because they can be evicted. */
+static bool exceeds_bound(size_t held, size_t dirty, size_t more, size_t budget)
 {
 	return held > budget && dirty + more > budget && dirty + more - budget > allowance(budget);
 }
@@ -61,11 +63,13 @@ bool stall_is_full(const struct mapping *map)
 	const struct account *account = map_account(map);
 	size_t more = map_hold(map);
 
-	/* An ordered migration is written by a sync only: no background write could end the wait. */
+	/* An ordered migration is written by a sync only: no background write could end the
+	 * wait. */
 	if (map_in_order(map))
 		return false;
-	return exceeds(frame_held(), cache_dirty(), more, evict_limit(map)) ||
-	       exceeds(account->bytes, account->dirty, more, max_size(account->most, map->member.least));
+	return exceeds_bound(frame_held(), cache_dirty(), more, evict_limit(map)) ||
+	       exceeds_bound(account->bytes, account->dirty, more,
+			     max_size(account->most, map->member.least));
 }
 
 void stall_note_failure(struct mapping *map, int err)
@@ -117,21 +121,26 @@ static void report(struct mapping *map, bool waiting)
 	size_t dirty = cache_count(&map->member).dirty;
 
 	if (waiting && error && is_due(&map->stall.wait_reported)) {
-		log_line(LOG_WARN, "stall", "cannot store more to '%s': its writes fail (%s), and %zu bytes of changes are in memory, "
-			 "which is the most (UMMAP_OVER_BUDGET). The storing thread waits until a write succeeds. %s", map->name,
+		log_line(LOG_WARN, "stall",
+			 "cannot store more to '%s': its writes fail (%s), and %zu bytes of changes are "
+			 "in memory, the maximum (UMMAP_OVER_BUDGET). The storing thread waits until a "
+			 "write succeeds. %s", map->name,
 			 strerror(error), dirty, remedy(error));
 		map->stall.failure_reported = map->stall.wait_reported;
 	} else if (failure && is_due(&map->stall.failure_reported)) {
-		log_line(LOG_WARN, "stall", "cannot write to '%s': %s. %zu bytes of changes stay in memory, and the write is "
-			 "tried again every second. %s", map->name, strerror(failure), dirty, remedy(failure));
+		log_line(LOG_WARN, "stall",
+			 "cannot write to '%s': %s. %zu bytes of changes stay in memory, and the write is "
+			 "tried again every second. %s", map->name, strerror(failure), dirty,
+			 remedy(failure));
 	} else if (!failure && !error && map->stall.failure_reported) {
 		map->stall.failure_reported = map->stall.wait_reported = 0;
 		log_line(LOG_INFO, "stall", "writes to '%s' succeed again", map->name);
 	}
 }
 
-/* Storage may take some segments and not others, those that have their place in the file, for example. Dirty segments
- * may all be mapped, so that no eviction would write one. So all of them are tried, until none can be written. */
+/* Storage may accept some segments, for example those whose blocks are allocated, and refuse
+ * others. All dirty segments may be resident, so that no eviction writes them. Therefore all are
+ * tried, until none can be written. */
 static void try_write(struct mapping *map)
 {
 	uint64_t begin = sys_now();
@@ -153,8 +162,8 @@ static bool must_still_wait(const struct mapping *map)
 	return map->write_error && stall_is_full(map);
 }
 
-/* Returns whether threads still wait for it. */
-static bool release(struct mapping *map)
+/* Returns whether threads still wait for the mapping. */
+static bool release_mapping(struct mapping *map)
 {
 	if (!map->stall.waiting)
 		return false;
@@ -175,7 +184,7 @@ bool stall_release(void)
 	if (!atomic_exchange(&has_waiting, false))
 		return false;
 	for (size_t n = 0; (map = map_nth(n)); n++) {
-		if (release(map))
+		if (release_mapping(map))
 			has_waiting = true;
 		map_leave(map);
 	}
@@ -185,7 +194,8 @@ bool stall_release(void)
 void stall_look(struct mapping *map)
 {
 	report(map, map->stall.waiting);
-	/* One may wait for a segment that another thread has made dirty. */
+	/* Another thread may have made the segment dirty for which a thread waits: it need not
+	 * wait any longer. */
 	if (map->stall.waiting)
 		wake_waiting(map);
 }
@@ -202,8 +212,9 @@ void stall_report_lost(void)
 		int error = kept ? map->write_error : map->flush.error;
 
 		if (kept + gone)
-			log_line(LOG_ERROR, "stall", "cannot keep %zu bytes of changes to '%s', which are lost as the process ends: "
-				 "storage did not take them (%s). %s before the program runs again", kept + gone, map->name,
+			log_line(LOG_ERROR, "stall",
+				 "cannot write %zu bytes of changes to '%s' at exit; they are lost: %s. "
+				 "%s before the program runs again", kept + gone, map->name,
 				 strerror(error), remedy(error));
 		map_leave(map);
 	}

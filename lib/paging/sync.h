@@ -10,7 +10,8 @@
 int sync_migrate(struct mapping *map, size_t first, size_t last);
 /* Writes all changes, completes a migration, and makes all durable. 0, or -errno with a sentence. */
 int sync_all(struct mapping *map);
-/* Writes all changes and completes a migration, without making the changes durable. 0, or -errno with a sentence. */
+/* Writes all changes and completes a migration, without making the changes durable. Returns 0,
+ * or -errno with a message. */
 int sync_write(struct mapping *map);
 /* Writes a part of what a sync of the segments from *at to `last` would write, and advances *at. false: nothing is left
  * that can be written in parts; the next sync reports errors. */

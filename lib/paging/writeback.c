@@ -266,7 +266,7 @@ static void become_clean(struct mapping *map, size_t i, struct seg *s, bool busy
 	twin_drop(map, i);
 }
 
-/* What storage said. Faults read the field: it is written only if it changes. */
+/* Sets the result of the last write. Faults read the field, so it is written only if it changes. */
 static void note_result(struct mapping *map, int err)
 {
 	if (map->write_error != -err)

@@ -385,7 +385,7 @@ static void check_exits_with(void (*body)(void *), unsigned messages)
 {
 	run(body, NULL);
 	check(count_messages("bytes of changes to") == messages);
-	check(count_messages("lost as the process ends") == messages);
+	check(count_messages("at exit; they are lost") == messages);
 	check(count_messages(strerror(EFBIG)) >= messages);
 }
 

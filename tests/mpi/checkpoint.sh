@@ -61,7 +61,7 @@ refuse() { # sentence, file
 	grep -q "$1" "$out" || fail "this should have been said: $1"
 }
 ranks=$((ranks + 1)) refuse \
-	"as a part of $((ranks + 1)) ranks: it was written by a job of $ranks ranks" "$folder/ring.%r"
+	"with $((ranks + 1)) ranks: it was written by a job of $ranks ranks" "$folder/ring.%r"
 # A moment needs the files of all ranks.
 mv "$folder/ring.0" "$folder/kept"
 [ "$ranks" -eq 1 ] ||

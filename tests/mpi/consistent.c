@@ -144,7 +144,7 @@ static void others_are_refused(void)
 	check(rank < ranks - 1 || rename(path, kept) == 0);
 	if (ranks > 1)
 		check_error(allocate("part.%r", WORDS, MPI_COMM_WORLD, NULL, NULL, &base, &win),
-			    MPI_ERR_IO, "other ranks have moment");
+			    MPI_ERR_IO, "other ranks have checkpoint");
 	check(rank < ranks - 1 || rename(kept, path) == 0);
 	base = open_window("part.%r", WORDS, &win);
 	check_words(base, WORDS, 300);
@@ -187,10 +187,10 @@ static void calls_that_are_no_moment(void)
 
 	if (ranks > 1)
 		check_error(ummpi_sync_all(MPI_COMM_WORLD, rank ? base : NULL), MPI_ERR_ARG,
-			    "cannot make a moment");
+			    "cannot make a checkpoint");
 	if (ranks > 1)
 		check_error(ummpi_sync_all(MPI_COMM_SELF, base), MPI_ERR_ARG,
-			    "cannot make a moment");
+			    "cannot make a checkpoint");
 	check(MPI_Win_free(&win) == MPI_SUCCESS);
 }
 

@@ -1716,6 +1716,32 @@ static void standard_streams(void)
 	check_file(fd, 3 * MIB, MIB, 3 * MIB, NEW);
 }
 
+/* Children that are forked before anything is mapped, and map: their stores are in the file however they end. */
+static void children_map(void)
+{
+	for (int way = 0; way < 3; way++) {
+		int status, fd;
+		pid_t child = fork();
+
+		check(child >= 0);
+		if (child == 0) {
+			uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
+
+			fill(m, SIZE, 0, (uint64_t)way + 10);
+			if (way == 0)
+				_exit(0);
+			if (way == 1)
+				execlp("true", "true", (char *)NULL);
+			exit(0);
+		}
+		check(waitpid(child, &status, 0) == child);
+		check_exits(status, 0);
+		fd = open_data(O_RDONLY);
+		check_file(fd, 0, SIZE, 0, (uint64_t)way + 10);
+		close(fd);
+	}
+}
+
 /* Children that run no handlers of fork(2). */
 static uint8_t *inherited;
 
@@ -1872,6 +1898,7 @@ static const struct part {
 	{ "asynchronous", asynchronous, false, true, false, false, false },
 	{ "appends", appends, true, true, false, false, false },
 	{ "standard streams", standard_streams, false, true, false, false, false },
+	{ "children map", children_map, false, false, false, false, false },
 	{ "bare children", bare_children, false, true, false, false, false },
 	{ "holes", holes, false, true, false, false, false },
 	{ "leaves no lease", leaves_no_lease, true, false, false, false, false },

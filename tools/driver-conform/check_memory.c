@@ -101,5 +101,5 @@ void check_pagecache(void)
 		"map_pagecache maps pages from behind the end of the store");
 	handle_close(&h);
 	if (!mapped)
-		skip("nothing was in memory when it was to be mapped");
+		skip("the page cache never had the pages that were to be mapped");
 }

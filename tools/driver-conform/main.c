@@ -57,7 +57,7 @@ static void print_help(void)
 	puts("usage: driver-conform [OPTION...] URI\n"
 	     "Checks whether a driver of libummap keeps its promises.\n"
 	     "\n"
-	     "  --size BYTES   of the store to use, such as 64K or 0.5G (1M)\n"
+	     "  --size BYTES   size of the store to use, such as 64K or 0.5G (1M)\n"
 	     "  --only NAME    run one check\n"
 	     "  --seed N       repeat a run: the seed that it printed\n"
 	     "  --keep         leave the store behind\n"

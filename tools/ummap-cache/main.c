@@ -204,7 +204,7 @@ static void flush_share(struct share *s)
 	}
 	err = driver.close(h);
 	if (err)
-		complain("cannot write to '%s': %s. What it lacks stays in '%s'", s->head.path, strerror(-err), s->cache_path);
+		complain("cannot write to '%s': %s. The data stays in '%s'", s->head.path, strerror(-err), s->cache_path);
 	s->flushed = !err;
 }
 
@@ -268,8 +268,8 @@ static int flush(const struct job *job)
 		if (s->err)
 			complain_of_header(s);
 		else if (!fit[i])
-			complain("cannot write back '%s': '%s' is missing, is another file, or was changed by others. Try drop, if what "
-				 "it lacks is not wanted", s->cache_path, s->head.path);
+			complain("cannot write back '%s': '%s' is missing, is another file, or was changed by others. Try drop "
+				 "if the data in the cache is not wanted", s->cache_path, s->head.path);
 		else if (!head_lacks_nothing(&s->head))
 			flush_share(s);
 	}

@@ -10,7 +10,7 @@
 /* Takes the attributes of an array. Both calls return 0, or -1 to end the list. */
 struct taker {
 	int (*take)(void *arg, const char *name, const void *value, size_t size);
-	int (*leave_out)(void *arg, const char *name, const char *reason); /* of an attribute that an object cannot have */
+	int (*leave_out)(void *arg, const char *name, const char *reason); /* for an attribute that an object cannot have */
 	void *arg;
 };
 

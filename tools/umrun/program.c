@@ -16,7 +16,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-/* Linux follows as many interpreters of scripts. */
+/* Maximum depth of interpreters that are scripts themselves, as in Linux. */
 #define MAX_INTERPRETERS 5
 
 /* The bytes of a program's file. */
@@ -85,7 +85,7 @@ static void check_elf(const char *path, const struct image *image)
 		warn(path, "it is written in Go, whose runtime makes its system calls without the C library");
 }
 
-/* The kernel starts such programs without what the environment preloads, unless it gains nothing. */
+/* The dynamic linker ignores LD_PRELOAD in programs that gain privileges. */
 static bool gains_privileges(const char *path, const struct stat *st)
 {
 	bool has_capabilities = getxattr(path, "security.capability", NULL, 0) > 0;
@@ -95,7 +95,7 @@ static bool gains_privileges(const char *path, const struct stat *st)
 	       (has_capabilities && getuid() != 0);
 }
 
-/* The interpreter of a script; false: it is none. */
+/* Finds the interpreter of a script; false: the file is not a script. */
 static bool find_interpreter(const struct image *image, char interpreter[PATH_MAX])
 {
 	const char *at = image->bytes + 2, *end = image->bytes + (image->size < PATH_MAX ? image->size : PATH_MAX);

@@ -4,8 +4,9 @@
 #define UMRUN_PROGRAM_H
 
 /*
- * Prints a warning if the library cannot serve the program: it is statically linked, written in Go, or gains privileges. name is
- * looked for in PATH, as execvp(3) does; the interpreter of a script is checked in its place.
+ * Prints a warning if the library cannot be loaded into the program, because it is statically
+ * linked, written in Go, or gains privileges. name is looked for in PATH, as by execvp(3). For a
+ * script, its interpreter is checked.
  */
 void program_check(const char *name);
 
