@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -90,9 +91,38 @@ static struct head_file *find(const char *path)
 	return file;
 }
 
+/* A new one gets its name when it is whole: a job that dies before leaves nothing. */
+static int begin_unnamed(struct head_file *file, const struct head *made)
+{
+	const char *slash = strrchr(file->path, '/');
+	char *folder = slash ? strndup(file->path, (size_t)(slash - file->path) + 1) : strdup(".");
+	char unnamed[32];
+	int err;
+
+	if (!folder)
+		return -ENOMEM;
+	file->fd = access(file->path, F_OK) == 0 ? -1 : open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	free(folder);
+	if (file->fd < 0)
+		return -EOPNOTSUPP;
+	if (flock(file->fd, LOCK_EX | LOCK_NB) < 0)
+		return -errno;
+	file->head = *made;
+	err = head_write(file);
+	snprintf(unnamed, sizeof(unnamed), "/proc/self/fd/%d", file->fd);
+	if (!err && linkat(AT_FDCWD, unnamed, AT_FDCWD, file->path, AT_SYMLINK_FOLLOW) < 0)
+		err = errno == EEXIST ? -EBUSY : -errno;
+	return err;
+}
+
 /* Opens and locks it. */
 static int begin(struct head_file *file, const struct head *made)
 {
+	int err = made ? begin_unnamed(file, made) : -EOPNOTSUPP;
+
+	/* It is there, or the file system has no files without a name. */
+	if (err != -EOPNOTSUPP)
+		return err;
 	file->fd = open(file->path, O_RDWR | O_CLOEXEC | (made ? O_CREAT : 0), 0600);
 	if (file->fd < 0)
 		return -errno;

@@ -189,7 +189,7 @@ static void *read_description(const char *path, size_t *size)
 	int fd;
 
 	join(file, path, "container");
-	fd = open(file, O_RDONLY | O_CLOEXEC);
+	fd = open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0) {
 		object_fail(errno, errno == ENOENT ? "%s is no container: there is none, or it was not made by this library" :
 			    "the container %s cannot be opened: %m", path);
@@ -522,7 +522,7 @@ static int folders_chunk_open(struct backend *b, const struct umobject_id *id, u
 	if (f->devices[device] < 0)
 		return no_device(f, device);
 	chunk_name(id, number, name);
-	fd = openat(f->devices[device], name, O_RDONLY | O_CLOEXEC);
+	fd = openat(f->devices[device], name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOENT ? object_fail(ENODATA, "chunk %llu is missing: %s is not in %s", (unsigned long long)number, name,
 						     f->device_paths[device]) :
@@ -633,9 +633,9 @@ static int folders_version_new(struct backend *b, const struct umobject_id *id, 
 /* Opens and locks a version by a link to it: 0; 1: it has gone meanwhile; -1. */
 static int hold_link(const struct folders *f, int folder, const char *name, int *fd)
 {
-	*fd = openat(f->folder[folder], name, O_RDWR | O_CLOEXEC);
+	*fd = openat(f->folder[folder], name, O_RDWR | O_NONBLOCK | O_CLOEXEC);
 	if (*fd < 0 && (errno == EACCES || errno == EROFS))
-		*fd = openat(f->folder[folder], name, O_RDONLY | O_CLOEXEC);
+		*fd = openat(f->folder[folder], name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (*fd < 0)
 		return errno == ENOENT ? object_fail(ENOENT, "there is no object of this name in %s", f->path) :
 			object_fail(errno, "%s/%s/%s cannot be opened: %s", f->path, folder_names[folder], name, strerror(errno));
@@ -798,9 +798,9 @@ static void folders_release(struct backend *b, struct lease *lease)
 
 int folders_open_to_lock(const struct folders *f, int folder, const char *file)
 {
-	int fd = openat(f->folder[folder], file, O_RDWR | O_CLOEXEC);
+	int fd = openat(f->folder[folder], file, O_RDWR | O_NONBLOCK | O_CLOEXEC);
 
-	return fd < 0 && errno == EACCES ? openat(f->folder[folder], file, O_RDONLY | O_CLOEXEC) : fd;
+	return fd < 0 && errno == EACCES ? openat(f->folder[folder], file, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : fd;
 }
 
 static int open_lock(const struct folders *f, const char *file)
@@ -888,7 +888,7 @@ static int sync_version(struct folders *f, const struct lease *lease)
 
 	id_text(&lease->id, name);
 	strcat(name, ".h5");
-	view = openat(f->folder[VIEWS], name, O_RDONLY | O_CLOEXEC);
+	view = openat(f->folder[VIEWS], name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (view >= 0)
 		others.fds[others.n++] = view;
 	if (f->keep > 1)
@@ -1353,7 +1353,10 @@ static int folders_view_write(struct backend *b, const struct umobject_id *id, c
 
 	id_text(id, name);
 	strcat(name, ".h5");
-	fd = share_file(f->folder[VIEWS], name, O_WRONLY | O_TRUNC);
+	fd = share_file(f->folder[VIEWS], name, O_WRONLY | O_NONBLOCK | O_TRUNC);
+	/* A FIFO, which nobody reads. */
+	if (fd < 0 && errno == ENXIO && unlinkat(f->folder[VIEWS], name, 0) == 0)
+		fd = share_file(f->folder[VIEWS], name, O_WRONLY | O_NONBLOCK | O_TRUNC);
 	if (fd < 0)
 		return object_fail(errno, "%s/views/%s cannot be made: %s", f->path, name, strerror(errno));
 	error = durable_write(fd, &(struct iovec){ (void *)(uintptr_t)bytes, size }, 1);
@@ -1369,7 +1372,7 @@ static int folders_view_read(struct backend *b, const struct umobject_id *id, vo
 
 	id_text(id, name);
 	strcat(name, ".h5");
-	fd = openat(f->folder[VIEWS], name, O_RDONLY | O_CLOEXEC);
+	fd = openat(f->folder[VIEWS], name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	*bytes = fd < 0 ? NULL : durable_contents(fd, size);
 	error = errno;
 	if (fd >= 0)

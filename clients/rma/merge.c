@@ -223,14 +223,19 @@ static bool is_one_of(MPI_Datatype type, const MPI_Datatype *types, size_t n)
 	return i < n;
 }
 
-/* Whether MPI has the operation for a type of KIND_OTHER. Of those that no list has, MPI says so itself. */
+/*
+ * Whether MPI has the operation for a type of KIND_OTHER. Both MPIs end the program where it has not, whatever the window's
+ * error handler. A list may have MPI_DATATYPE_NULL, for a type that this MPI was built without.
+ */
 static bool suits_other(MPI_Datatype type, enum op op)
 {
 	const MPI_Datatype pairs[] = { MPI_FLOAT_INT, MPI_DOUBLE_INT, MPI_LONG_INT, MPI_2INT, MPI_SHORT_INT, MPI_LONG_DOUBLE_INT,
 				       MPI_2REAL, MPI_2DOUBLE_PRECISION, MPI_2INTEGER };
 	const MPI_Datatype complex[] = { MPI_C_COMPLEX, MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_C_LONG_DOUBLE_COMPLEX,
-					 MPI_COMPLEX, MPI_DOUBLE_COMPLEX };
-	const MPI_Datatype logical[] = { MPI_C_BOOL, MPI_LOGICAL };
+					 MPI_COMPLEX, MPI_DOUBLE_COMPLEX, MPI_COMPLEX8, MPI_COMPLEX16, MPI_COMPLEX32,
+					 MPI_CXX_FLOAT_COMPLEX, MPI_CXX_DOUBLE_COMPLEX, MPI_CXX_LONG_DOUBLE_COMPLEX };
+	const MPI_Datatype logical[] = { MPI_C_BOOL, MPI_CXX_BOOL, MPI_LOGICAL };
+	const MPI_Datatype real[] = { MPI_LONG_DOUBLE, MPI_REAL16 };
 	const MPI_Datatype text[] = { MPI_CHAR, MPI_WCHAR, MPI_CHARACTER, MPI_PACKED };
 
 	if (op == OP_REPLACE)
@@ -241,7 +246,7 @@ static bool suits_other(MPI_Datatype type, enum op op)
 		return op == OP_SUM || op == OP_PROD;
 	if (is_one_of(type, logical, sizeof(logical) / sizeof(*logical)))
 		return op == OP_LAND || op == OP_LOR || op == OP_LXOR;
-	if (type == MPI_LONG_DOUBLE)
+	if (is_one_of(type, real, sizeof(real) / sizeof(*real)))
 		return op_suits(KIND_FLOAT, op);
 	return op != OP_PAIR && !is_one_of(type, text, sizeof(text) / sizeof(*text));
 }

@@ -50,20 +50,20 @@ static void draw_items(const struct kind *k, char *items)
 	for (int i = 0; i < ITEMS; i++, items += extent) {
 		int n = (int)(next_random(&random_state) % 5);
 
-		if (k->type == MPI_DOUBLE)
+		if (k->sort == LOGICAL)
+			*items = n & 1;
+		else if (k->sort == COMPLEX)
+			memcpy(items, (double[]){ n, 1 }, 2 * sizeof(double));
+		else if (k->type == MPI_DOUBLE)
 			memcpy(items, &(double){ n }, sizeof(double));
 		else if (k->type == MPI_FLOAT)
 			memcpy(items, &(float){ (float)n }, sizeof(float));
 		else if (k->type == MPI_LONG_DOUBLE)
 			*(long double *)(void *)items = n;
-		else if (k->type == MPI_C_DOUBLE_COMPLEX)
-			memcpy(items, (double[]){ n, 1 }, 2 * sizeof(double));
 		else if (k->type == MPI_DOUBLE_INT)
 			memcpy(items, &(double){ n }, sizeof(double)), memcpy(items + 8, &(int32_t){ i }, 4);
 		else if (k->type == MPI_2INT)
 			memcpy(items, (int32_t[]){ n, i }, 8);
-		else if (k->type == MPI_C_BOOL)
-			*items = n & 1;
 		else if (k->sort == TEXT || k->sort == BYTES)
 			*items = (char)(n + 60);
 		else
@@ -177,7 +177,8 @@ static void all_types(MPI_Win win, bool ours)
 		{ MPI_INT32_T, INTEGER }, { MPI_INT64_T, INTEGER }, { MPI_UINT64_T, INTEGER }, { MPI_INT8_T, INTEGER },
 		{ MPI_UINT16_T, INTEGER }, { MPI_DOUBLE, REAL }, { MPI_FLOAT, REAL }, { MPI_LONG_DOUBLE, REAL },
 		{ MPI_C_DOUBLE_COMPLEX, COMPLEX }, { MPI_C_BOOL, LOGICAL }, { MPI_BYTE, BYTES }, { MPI_2INT, PAIR },
-		{ MPI_DOUBLE_INT, PAIR }, { MPI_CHAR, TEXT },
+		{ MPI_DOUBLE_INT, PAIR }, { MPI_CHAR, TEXT }, { MPI_CXX_BOOL, LOGICAL }, { MPI_CXX_DOUBLE_COMPLEX, COMPLEX },
+		{ MPI_COMPLEX16, COMPLEX },
 	};
 
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {

@@ -226,6 +226,14 @@ static void finds_what_is_lost(void)
 	run(__LINE__, 1, "y: its view is not shown in h5\n", "umobject check hurt");
 	does("restored", "umobject check hurt --repair");
 	does("H5T_STD_U8LE", "umobject check hurt && h5dump -H hurt/h5/y.h5");
+	/* What is no file, from which a read would wait. */
+	damage("f=$(ls data/*.0.h5 | head -1); rm $f; mkfifo $f");
+	run(__LINE__, 1, "a chunk cannot be read", "timeout 60 umobject check hurt");
+	damage("v=$(ls views/* | head -1); rm $v; mkfifo $v");
+	run(__LINE__, 1, "view", "timeout 60 umobject check hurt");
+	does("restored", "timeout 60 umobject check hurt --repair");
+	damage("rm container; mkfifo container");
+	refuses("container", "timeout 60 umobject ls hurt");
 	/* A name that is too long for a file's. */
 	does("", "rm -rf hurt; umobject create hurt --keep 2; umobject put hurt $(printf '%%0400d' 0) raw; umobject put hurt $(printf '%%0400d' 0) raw2; rm hurt/names/*");
 	refuses("Nothing was removed", "umobject gc hurt");
