@@ -184,8 +184,11 @@ static struct {
 	struct lock_group *first;
 } groups;
 
+/* In a forked child the lock is still the parent's. The child may fork before it has any handle. */
 static void take_groups(void)
 {
+	if (atomic_exchange(&groups.pid, getpid()) != getpid())
+		groups.lock = 0;
 	futex_lock(&groups.lock);
 }
 
@@ -195,7 +198,7 @@ static void unlock_groups(void)
 }
 
 /* The lock is held over fork(2), so that the list is consistent in the child. The child may close
- * handles before a handler here could run, so lock_groups unlocks it there. */
+ * handles before a handler here could run, so take_groups unlocks it there. */
 static void watch_forks(void)
 {
 	groups.pid = getpid();
@@ -207,8 +210,6 @@ static void lock_groups(void)
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, watch_forks);
-	if (atomic_exchange(&groups.pid, getpid()) != getpid())
-		groups.lock = 0;
 	take_groups();
 }
 

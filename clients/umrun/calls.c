@@ -830,6 +830,13 @@ PUBLIC void _Exit(int status)
 	__builtin_unreachable();
 }
 
+PUBLIC void abort(void)
+{
+	region_write_all();
+	((void (*)(void))NEXT("abort"))();
+	__builtin_unreachable();
+}
+
 PUBLIC void quick_exit(int status)
 {
 	((void (*)(int))NEXT("quick_exit"))(region_exit_status(status));

@@ -1742,6 +1742,26 @@ static void children_map(void)
 	}
 }
 
+/* The lock that the handler of the first fork took is not left to the child. */
+static void child_forks(void)
+{
+	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
+	pid_t child;
+	int status;
+
+	*m = *m;
+	check(munmap(m, SIZE) == 0);
+	child = fork();
+	if (child == 0) {
+		alarm(20);
+		child = fork();
+		if (child == 0)
+			_exit(EXIT_SUCCESS);
+		_exit(child < 0 || waitpid(child, &status, 0) != child || status != 0);
+	}
+	check(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
 /* Children that run no handlers of fork(2). */
 static uint8_t *inherited;
 
@@ -1898,6 +1918,7 @@ static const struct part {
 	{ "asynchronous", asynchronous, false, true, false, false, false },
 	{ "appends", appends, true, true, false, false, false },
 	{ "standard streams", standard_streams, false, true, false, false, false },
+	{ "child forks", child_forks, false, false, false, false, false },
 	{ "children map", children_map, false, false, false, false, false },
 	{ "bare children", bare_children, false, true, false, false, false },
 	{ "holes", holes, false, true, false, false, false },
