@@ -140,17 +140,23 @@ static void bad_hints(void)
 	shell("test -z \"$(ls %s)\"", near);
 }
 
-/* What one machine has in its memory, another one has not. */
-static void folder_of_one_machine(void)
+static bool on_one_machine(void)
 {
-	const char *own = "/dev/shm/of-one-machine";
 	MPI_Comm machine;
 	int here;
 
 	MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
 	MPI_Comm_size(machine, &here);
 	MPI_Comm_free(&machine);
-	if (here == ranks)
+	return here == ranks;
+}
+
+/* A folder in the memory of one machine does not exist on another. */
+static void folder_of_one_machine(void)
+{
+	const char *own = "/dev/shm/of-one-machine";
+
+	if (on_one_machine())
 		return;
 	shell("mkdir %s", own);
 	check_all(open_with(hints(own, NULL), MPI_MODE_RDWR | MPI_MODE_CREATE), MPI_ERR_NO_SUCH_FILE, own);
@@ -437,6 +443,9 @@ static void opens_without_descriptors(void)
 	struct rlimit was, none;
 	char byte = 'f', nodes[16];
 
+	/* Among several machines the last rank owns a part, and its MPI polls descriptors. */
+	if (!on_one_machine())
+		return;
 	snprintf(nodes, sizeof(nodes), "%s", getenv("UMMAP_CACHE_NODES") ? getenv("UMMAP_CACHE_NODES") : "1");
 	setenv("UMMAP_CACHE_NODES", "1", 1);
 	check(open_plainly() == MPI_SUCCESS);
