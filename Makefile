@@ -57,7 +57,7 @@ PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_
 # Drivers and policies as files, for the suites: the skeletons, and those of tests/plugins.
 PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard tests/plugins/*.c)) \
 	$B/tests/plugins/ummap-driver-skeleton.so $B/tests/plugins/ummap-policy-skeleton.so
-# What tests/run asks about the kernel, and what makes the kernel look older (check-nomove).
+# A program that tells tests/run about the kernel, and a preload that makes the kernel look older (check-nomove).
 OLD_KERNEL = $B/tests/has_uffd $B/tests/no_move.so
 # They are compared with io_uring.
 BENCHES = $(if $(URING),$(patsubst bench/%.c,$B/bench/%,$(filter-out $(if $(JEMALLOC),,bench/umalloc.c),$(wildcard bench/*.c))))

@@ -119,7 +119,7 @@ void gone_sweep(size_t most)
 		struct known *k = take_first();
 
 		over = k == last;
-		/* What is open removes its parts when it is closed. */
+		/* An open file removes its parts when it is closed. */
 		if (!k->owned || cached_is_open(k->path) || !is_missing(k->path)) {
 			append(k);
 			continue;

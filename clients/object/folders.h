@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of the back end for folders share: folders.c, folders_gc.c and folders_lost.c. */
+/* Declarations for the files of the back end for folders: folders.c, folders_gc.c and folders_lost.c. */
 #ifndef OBJECT_FOLDERS_H
 #define OBJECT_FOLDERS_H
 

@@ -392,7 +392,7 @@ void *region_map(size_t len, int prot, int flags, int fd, off_t off)
 	struct stat st;
 	size_t whole = (len + page() - 1) & ~(page() - 1), ours;
 
-	/* Nobody would write the stores of a child of vfork(2) or clone(2). */
+	/* The stores of a child of vfork(2) or clone(2) would not be written at its end. */
 	if (!region_is_own_process() || !is_kind(prot, flags, fd) || whole < len || off < 0 || off % (off_t)page() || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return errno = error, NULL;
 	ours = off < st.st_size ? (size_t)(st.st_size - off) & ~(page() - 1) : 0;

@@ -14,7 +14,7 @@
 #define WAIT_SECONDS 80
 #define NEW 2
 
-/* What a case varies. */
+/* The settings of a test case. */
 struct job {
 	unsigned threads;
 	const char *over;      /* UMMAP_OVER_BUDGET; NULL: not set */
@@ -23,6 +23,8 @@ struct job {
 	int on_full;           /* UMMAP_FULL_* */
 	bool by_variable;      /* UMMAP_ON_FULL has it, and not the attribute */
 };
+
+typedef uint64_t unaligned_word __attribute__((aligned(1), may_alias));
 
 static uint8_t *m;
 static _Atomic size_t stored[THREADS_MAX]; /* segments, by thread */
@@ -162,6 +164,21 @@ static void check_stored(void)
 		check_bytes(m + t * (SIZE / threads), stored[t] * SEG, t * (SIZE / threads), NEW);
 }
 
+/* One load instruction may need two absent segments at the same time. */
+static void check_boundaries(void)
+{
+	for (size_t t = 0; t < threads; t++) {
+		size_t from = t * (SIZE / threads);
+
+		for (size_t i = 1; i < stored[t]; i++) {
+			size_t at = from + i * SEG - sizeof(uint64_t) / 2;
+			uint64_t word = *(volatile unaligned_word *)(m + at);
+
+			check_bytes((const uint8_t *)&word, sizeof(word), at, NEW);
+		}
+	}
+}
+
 static void check_bound(const struct job *j)
 {
 	struct umstat all = stat_of(NULL), st = stat_of(m);
@@ -196,6 +213,7 @@ static void wait_and_go_on(void *arg)
 	check(count_messages(path) > 0);
 	check_bound(j);
 	check_stored();
+	check_boundaries();
 	check_bound(j);
 	check_fails(umsync(m, 0), EFBIG);
 	for (size_t t = 0; t < threads; t++)

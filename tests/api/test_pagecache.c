@@ -623,7 +623,7 @@ Test(pagecache_map, scattered_in_many_mappings)
 
 #define SMALL_BUDGET (8 * MIB)
 #define BIG_FILE (64 * MIB)
-/* What a process may need beside frames and page-cache mappings: headers of segments, stacks, and
+/* A process needs memory beside frames and page-cache mappings: headers of segments, stacks, and
  * pages of libraries that are touched for the first time. */
 #define RSS_MARGIN (3 * MIB)
 
@@ -725,7 +725,7 @@ Test(pagecache_budget, of_a_group)
 	check(mapped_bytes(m) > SMALL_BUDGET / 2, "%zu", mapped_bytes(m));
 	check_bytes(other, BIG_FILE / 2, 0, OLD);
 	check(mapped_bytes(other) == BIG_FILE / 2 && mapped_bytes(m) > SMALL_BUDGET / 2);
-	/* What one mapping leaves, the other one may take. */
+	/* The budget that one mapping leaves is available to the other. */
 	check(umunmap(m, 0) == 0);
 	check_bytes(other, BIG_FILE, 0, OLD);
 	check(mapped_bytes(other) == BIG_FILE);

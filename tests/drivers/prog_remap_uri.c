@@ -18,7 +18,7 @@
 
 static char store[320];
 
-/* What is written through a filter is seen through another one, unless changes of cow+ are between
+/* Contents written through one filter are visible through another one, unless changes of cow+ are between
  * them. */
 enum layer { NO_CHANGES, CHANGES, OTHER_CHANGES };
 
