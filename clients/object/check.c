@@ -26,6 +26,7 @@ struct loss {
 	struct umobject_id id; /* the version that is found for it */
 	uint64_t found;        /* number of that version; 0: none is found */
 	bool whole;            /* whether all chunks of that version are undamaged */
+	uint64_t damaged;      /* number of the newest version that has damaged chunks; 0: none */
 };
 
 struct losses {
@@ -170,6 +171,8 @@ static void offer(struct loss *loss, umobject_version *v)
 	if (loss->whole && o->version <= loss->found)
 		return;
 	whole = version_check(v, NULL, NULL, NULL) == 0;
+	if (!whole && o->version > loss->damaged)
+		loss->damaged = o->version;
 	if (whole == loss->whole ? o->version <= loss->found : !whole)
 		return;
 	loss->id = o->id;
@@ -297,6 +300,11 @@ static bool tell_loss(struct check *k, const struct loss *loss)
 	else
 		snprintf(text, sizeof(text), "the name is missing, and none of its versions can be read");
 	tell(k, text, restored);
+	if (loss->damaged > loss->found) {
+		snprintf(text, sizeof(text), "version %llu has damaged chunks, and its name is not restored: the next gc removes it",
+			 (unsigned long long)loss->damaged);
+		tell(k, text, false);
+	}
 	return restored;
 }
 

@@ -205,10 +205,10 @@ static bool may_take(size_t ours, int prot, int flags, int fd, const struct stat
 		return report_left(fd, LEFT_NAME, NULL);
 	if (is_memory(fd))
 		return report_left(fd, LEFT_IN_MEMORY, NULL);
-	if (mode == O_WRONLY || (writable && mode != O_RDWR))
-		return report_left(fd, LEFT_ACCESS, NULL);
 	if ((flags & MAP_TYPE) == MAP_PRIVATE && writable)
 		return report_left(fd, LEFT_PRIVATE, NULL);
+	if (mode == O_WRONLY || (writable && mode != O_RDWR))
+		return report_left(fd, LEFT_ACCESS, NULL);
 	if (is_shared(st))
 		return report_left(fd, LEFT_MAPPED, NULL);
 	if (sharing_has_stream(st, writable) || is_standard_stream(st))

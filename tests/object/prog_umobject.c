@@ -193,6 +193,10 @@ static void finds_what_is_lost(void)
 	refuses("Nothing was removed", "umobject gc hurt");
 	does("version 2 is there: restored", "umobject check hurt x --repair");
 	does("", "umobject check hurt && umobject get hurt x - | cmp raw2 - && umobject get hurt x - --version 1 | cmp raw -");
+	/* The newest version is damaged, too: an older one gets the name, and the damaged one is reported. */
+	damage("printf zzz | dd of=data/$(umobject stat . x | awk '/^id/{print $2}').0.h5 bs=1 seek=5000 conv=notrunc 2> /dev/null; rm names/x");
+	run(__LINE__, 1, "x: version 2 has damaged chunks, and its name is not restored", "umobject check hurt --repair");
+	does("", "umobject get hurt x - | cmp raw -");
 	/* All of them. The versions that are found first have their names last. */
 	damage("rm names/* versions/*");
 	does("x: version 1 has lost its name: restored", "umobject check hurt --repair");
