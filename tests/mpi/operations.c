@@ -120,7 +120,7 @@ static bool is_refused(MPI_Win win, const struct kind *k, MPI_Op op, int target,
 	MPI_Win_unlock(target, win);
 	check(code == MPI_SUCCESS || !ours, "a put of pairs");
 	if (code != MPI_SUCCESS)
-		check_error(code, MPI_ERR_OP, "Open MPI has no");
+		check_error(code, MPI_ERR_OP, "Open MPI cannot combine them");
 #else
 	(void)win, (void)k, (void)op, (void)target, (void)ours, (void)item;
 #endif
