@@ -27,6 +27,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* Two seconds in all. */
+#define MAX_LOCK_TRIES 100
+#define LOCK_RETRY_US 20000
+
 /* Whether a line of fdinfo is a lock of such a description that does not go with one of this type and range. */
 static bool is_in_the_way(const char *line, const struct flock *wanted)
 {
@@ -145,13 +149,18 @@ int file_lock_fd(int fd, uint64_t off, uint64_t len, int how, char why[160])
 	struct flock range = { .l_type = types[how], .l_whence = SEEK_SET, .l_start = (off_t)off, .l_len = (off_t)len };
 	int err;
 
-	do {
-		err = (int)answer(fcntl(fd, F_OFD_SETLK, &range));
-	} while (err == -EINTR);
-	if (err != -EAGAIN && err != -EACCES)
-		return err;
-	find_holder(fd, &range, why);
-	return -EBUSY;
+	for (int tries = 0;; tries++) {
+		do {
+			err = (int)answer(fcntl(fd, F_OFD_SETLK, &range));
+		} while (err == -EINTR);
+		if (err != -EAGAIN && err != -EACCES)
+			return err;
+		find_holder(fd, &range, why);
+		if (*why || tries == MAX_LOCK_TRIES)
+			return -EBUSY;
+		/* Requests of a process that has died may have the lock (file_open.c). */
+		usleep(LOCK_RETRY_US);
+	}
 }
 
 /* ---- Lock groups ---- */

@@ -122,12 +122,23 @@ static int close_given_fd(int fd)
 	return 0;
 }
 
+/*
+ * The descriptor whose description has the locks. Requests of io_uring that a killed process leaves in the kernel may end after the
+ * process, and refer to the description for direct transfers: its locks stay until then, so that no other process writes
+ * the same bytes before.
+ */
+static int lock_fd(const struct file *f)
+{
+	return f->direct_fd >= 0 ? f->direct_fd : f->fd;
+}
+
 int file_close(void *h)
 {
 	struct file *f = h;
-	bool kept_by_group = f->locks && lock_group_leave(f->locks, f, f->fd);
-	int err = kept_by_group ? 0 : f->given ? close_given_fd(f->fd) : file_close_fd(f->fd);
-	int direct_err = file_close_fd(f->direct_fd);
+	bool kept_by_group = f->locks && lock_group_leave(f->locks, f, lock_fd(f));
+	bool kept_direct = kept_by_group && f->direct_fd >= 0;
+	int err = kept_by_group && !kept_direct ? 0 : f->given ? close_given_fd(f->fd) : file_close_fd(f->fd);
+	int direct_err = kept_direct ? 0 : file_close_fd(f->direct_fd);
 
 	close_kept();
 	free(f);
@@ -314,7 +325,7 @@ static int make_handle(int fd, struct keys keys, int oflags, void **h, struct um
 	f->maps_pagecache = should_map_pagecache(&keys, oflags);
 	f->slot = -1;
 	open_direct(f, &st, oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY);
-	f->locks = lock_group_join(fd, oflags & UMMAP_O_WRITE);
+	f->locks = lock_group_join(lock_fd(f), oflags & UMMAP_O_WRITE);
 	err = f->locks ? file_size(f, &geom->size) : -ENOMEM;
 	if (err) {
 		file_close(f);

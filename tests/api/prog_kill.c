@@ -72,6 +72,16 @@ static void store_and_sync(void *arg)
 	}
 }
 
+/* Requests that the killed process has left in the kernel end before its locks do. */
+static void await_requests(int fd)
+{
+	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+
+	check(fcntl(fd, F_OFD_SETLKW, &all) == 0);
+	all.l_type = F_UNLCK;
+	check(fcntl(fd, F_OFD_SETLK, &all) == 0);
+}
+
 /* Every word is its own, not older than what was durable, and not from the future. */
 static uint64_t check_words(const struct store *store, uint64_t durable)
 {
@@ -116,6 +126,7 @@ static void run_round(struct store *s, uint64_t *random)
 	struct round r = { .store = s, .version = s->newest + 1, .shuffled = i % 2, .interval = i % 4 / 2 };
 	uint64_t durable = kill_in_the_middle(&r, next_random(random) % 60);
 
+	await_requests(s->fd);
 	s->newest = check_words(s, durable);
 	s->in_flight += s->newest > durable;
 }
