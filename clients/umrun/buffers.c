@@ -189,7 +189,7 @@ PUBLIC ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 	ssize_t (*next)(int, struct msghdr *, int) = NEXT("sendmsg");
 	struct msghdr *mine = (struct msghdr *)(uintptr_t)msg;
 
-	sharing_send(msg);
+	sharing_message(msg);
 	return !FROM_LIBRARY() && has_held(msg) ? message(next, fd, mine, flags, PROT_READ) : next(fd, mine, flags);
 }
 
@@ -200,7 +200,7 @@ PUBLIC ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 	ssize_t n = !FROM_LIBRARY() && has_held(msg) ? message(next, fd, msg, flags, WRITABLE) : next(fd, msg, flags);
 
 	if (n >= 0)
-		sharing_receive(msg);
+		sharing_message(msg);
 	return n;
 }
 
@@ -231,7 +231,7 @@ PUBLIC int sendmmsg(int fd, struct mmsghdr *all, unsigned count, int flags)
 	int (*next)(int, struct mmsghdr *, unsigned, int) = NEXT("sendmmsg");
 
 	for (unsigned i = 0; i < count; i++)
-		sharing_send(&all[i].msg_hdr);
+		sharing_message(&all[i].msg_hdr);
 	return !FROM_LIBRARY() && any_held(all, count) ? messages((ssize_t (*)(int, struct msghdr *, int))sendmsg, fd, all, count, flags) :
 	       next(fd, all, count, flags);
 }
@@ -245,7 +245,7 @@ PUBLIC int recvmmsg(int fd, struct mmsghdr *all, unsigned count, int flags, stru
 	if (count == 0 || FROM_LIBRARY() || !any_held(all, count)) {
 		first = next(fd, all, count, flags, timeout);
 		for (int i = 0; i < first; i++)
-			sharing_receive(&all[i].msg_hdr);
+			sharing_message(&all[i].msg_hdr);
 		return first;
 	}
 	first = messages(recvmsg, fd, all, 1, flags & ~MSG_WAITFORONE);

@@ -23,7 +23,8 @@ struct config {
 
 extern struct config config;
 void config_read(void);
-/* The URI by which a driver opens the file of a descriptor; same: by the descriptor's own description. false: it is too long. */
+/* The URI by which a driver opens the file of a descriptor; same: by the descriptor's own
+ * description. false: it is too long. */
 bool config_uri(char *to, size_t room, const char *driver, int fd, bool same);
 
 #endif

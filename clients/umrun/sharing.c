@@ -198,18 +198,13 @@ static void share_descriptor(int fd)
 	region_unlock();
 }
 
-void sharing_send(const struct msghdr *msg)
+void sharing_message(const struct msghdr *msg)
 {
 	int error = errno;
 
 	if (!config.exclusive && msg && msg->msg_controllen)
 		each_descriptor(msg, share_descriptor);
 	errno = error;
-}
-
-void sharing_receive(struct msghdr *msg)
-{
-	sharing_send(msg);
 }
 
 /* ---- Calls that change a file or its description ---- */
@@ -333,7 +328,8 @@ PUBLIC int __dprintf_chk(int fd, int flag, const char *format, ...)
 	return result;
 }
 
-/* The driver of a region under a write lease uses the program's description, and the lease is set on it. */
+/* The driver of a region under a write lease uses the program's description, and the lease is set
+ * on it. */
 void sharing_change_description(int fd, int command)
 {
 	if (!config.exclusive && (command == F_SETFL || command == F_SETLEASE || command == F_SETOWN || command == F_SETOWN_EX ||

@@ -10,8 +10,7 @@
 
 /* Called before a message is sent, and after one is received, that may carry descriptors
  * (SCM_RIGHTS). */
-void sharing_send(const struct msghdr *msg);
-void sharing_receive(struct msghdr *msg);
+void sharing_message(const struct msghdr *msg);
 /* Called before an ioctl(2) that may clone ranges of files. */
 void sharing_clone(int fd, unsigned long request, const void *arg);
 /* Called before a call of fcntl(2) that may change the flags, the owner or the lease of a

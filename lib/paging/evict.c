@@ -603,6 +603,7 @@ static bool lacks_clean_frames(const struct request *r)
 uint32_t evict_take_frame(struct mapping *map, bool ahead)
 {
 	struct request r = { .map = map, .limit = evict_limit(map), .ahead = ahead, .help = HELP, .frame = FRAME_NONE };
+	bool keeps_clean;
 
 	mode_expect(frame_held() + map->seg_size);
 	for (unsigned tries = 0; r.frame == FRAME_NONE && tries < PATIENCE; tries++) {
@@ -622,13 +623,14 @@ uint32_t evict_take_frame(struct mapping *map, bool ahead)
 		if (!ahead && pagecache_yield(map, !r.charged))
 			continue;
 		/* 5. A segment is evicted, in the steps of make_room, and its frame is used. */
-		if (!(lacks_clean_frames(&r) && !ahead) && find_room(&r))
+		keeps_clean = !ahead && lacks_clean_frames(&r);
+		if (!keeps_clean && find_room(&r))
 			continue;
 		/* 6. Nothing can be evicted now. Readahead gives up. */
 		if (ahead)
 			break;
 		/* 7. Wait for frames that other threads are loading or writing. */
-		if (!lacks_clean_frames(&r) && wait_for_others(&r, tries))
+		if (!keeps_clean && wait_for_others(&r, tries))
 			continue;
 		/* 8. Exceed the budget, because a fault must be served. */
 		go_over(&r);

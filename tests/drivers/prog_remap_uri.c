@@ -75,7 +75,7 @@ static const struct way failing_ways[] = {
 
 #define BAD_WAYS (sizeof(bad_ways) / sizeof(*bad_ways))
 
-/* What parent and child share. */
+/* The memory that parent and child share. */
 static struct {
 	uint64_t synced[WORDS], unsynced[WORDS];
 	_Atomic uint64_t held;   /* number of the case whose mapping has the file; 0: none */
@@ -172,7 +172,7 @@ static bool is_there(const char *suffix)
 	return access(path, F_OK) == 0;
 }
 
-/* What a switch shows, where changes that were not synced may have been written, or not. */
+/* The contents after a switch. Changes that were not synced may or may not have been written. */
 static void expect_switched(const struct trial *t, uint64_t *lost, uint64_t *kept)
 {
 	if (t->from->layer != t->to->layer && t->from->layer != NO_CHANGES) {

@@ -520,7 +520,7 @@ __attribute__((visibility("default"))) int ftruncate(int fd, off_t size)
 	return (int)syscall(SYS_ftruncate, fd, size);
 }
 
-/* What is cut off is gone at once, and does not come back when the file grows: in the caches, and in the file. */
+/* Bytes that are cut off are gone at once, in the caches and in the file, and do not come back when the file grows. */
 static void cuts_and_grows(const char *flush)
 {
 	static char bytes[BYTES];

@@ -85,7 +85,7 @@ static void deletes_parts(void)
 	expect_parts("file", false);
 	use(path, MPI_MODE_DELETE_ON_CLOSE, "flush");
 	expect_parts("file", false);
-	/* What the file lacks goes with it, and a file of that name begins anew. */
+	/* Data that was not written back is removed with the file, and a new file of that name is empty. */
 	use(path, 0, "keep");
 	delete_file(path, 0);
 	expect_parts("file", false);

@@ -174,7 +174,7 @@ static void live(int fd, uint64_t version)
 		if (rank == 0)
 			check(pwrite(fd, &version, sizeof(version), 0) == sizeof(version));
 		MPI_Barrier(MPI_COMM_WORLD);
-		/* What is behind the records is cut off, and they are not. */
+		/* The file is cut behind the records, which stay. */
 		must(MPI_File_write_at(file, (MPI_Offset)(records_of(version) * RECORD * 8) + 5000, "x", 1, MPI_BYTE, MPI_STATUS_IGNORE));
 		must(MPI_File_set_size(file, (MPI_Offset)(records_of(version) * RECORD * 8)));
 		must(MPI_File_close(&file));

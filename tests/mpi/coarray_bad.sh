@@ -52,7 +52,7 @@ sums() { find "$folder" -name 'lost_*.win' -exec cksum {} + | sort; }
 before=$(sums)
 refuse "lost_[0-9_]*.win' has contents, but 'lost_manifest' and its copies are missing" \
 	PCAF_PREFIX=lost_ -- 3
-# What only serves as memory leaves the files alone.
+# Coarrays that only serve as memory leave the files alone.
 runs 'from 0 same 0 field 0' PCAF_PREFIX=lost_ PCAF_UNLINK=true -- 3
 [ "$(sums)" = "$before" ] || fail "files without a manifest were changed"
 runs 'from 0 same 0 field 0' PCAF_PREFIX=lost_ PCAF_FORCE=true -- 3

@@ -48,7 +48,7 @@ static void attributes_in_files(void)
 	does("b'\\x01\\x00\\x02\\x00' b''", "umobject get att c ours.h5; /usr/bin/python3 -c \"import h5py; a = h5py.File('ours.h5')['data'].attrs; "
 	     "print(a['zeros'].tobytes(), a['empty'])\"");
 	does("", "/usr/bin/python3 -c \"import h5py; f = h5py.File('theirs.h5', 'a'); f['data'].attrs['where'] = f['data'].ref\"");
-	/* What an object cannot have is left out, and all else is stored. */
+	/* Attributes that an object cannot have are left out, and all others are stored. */
 	does("left out the attribute 'where' of 'theirs.h5'", "umobject put att d theirs.h5");
 	does("attribute text=long", "umobject stat att d");
 	refuses("cannot put 'theirs.h5'", "umobject put att e theirs.h5 --strict");
@@ -230,7 +230,7 @@ static void finds_what_is_lost(void)
 	run(__LINE__, 1, "y: its view is not shown in h5\n", "umobject check hurt");
 	does("restored", "umobject check hurt --repair");
 	does("H5T_STD_U8LE", "umobject check hurt && h5dump -H hurt/h5/y.h5");
-	/* What is no file, from which a read would wait. */
+	/* A FIFO in place of a file, from which a read would wait. */
 	damage("f=$(ls data/*.0.h5 | head -1); rm $f; mkfifo $f");
 	run(__LINE__, 1, "a chunk cannot be read", "timeout 60 umobject check hurt");
 	damage("v=$(ls views/* | head -1); rm $v; mkfifo $v");
