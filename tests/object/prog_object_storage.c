@@ -58,9 +58,11 @@ int fsync(int fd)
 
 /* What of this name cannot be opened now. */
 static const char *no_descriptor_for;
-/* What somebody else does before anything is opened behind a commit, which ends as its lock does. */
+/* Called once before the first file is opened after a commit. A commit ends when its lock is released. Any thread of the library may
+ * be the first to open a file, readahead included; the other threads wait in openat() until the call has returned. */
 static void (*behind_commit)(void);
-static bool committed;
+static atomic_bool committed;
+static pthread_mutex_t opening = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 __attribute__((visibility("default")))
 int flock(int fd, int what)
@@ -91,8 +93,10 @@ int openat(int folder, const char *path, int flags, ...)
 		errno = EMFILE;
 		return -1;
 	}
+	pthread_mutex_lock(&opening);
 	if (committed && !(flags & O_CREAT))
 		go_behind_commit();
+	pthread_mutex_unlock(&opening);
 	return (int)syscall(SYS_openat, folder, path, flags, mode);
 }
 
