@@ -87,7 +87,7 @@ $(CAF_OBJ): override CPPFLAGS += -Iclients
 
 # The same for files that have a cache.
 FILE_CACHE = $B/ummap-cache
-FILE_CACHE_OBJ = $B/tools/ummap-cache/main.o $B/clients/file/head.o $B/clients/file/part.o
+FILE_CACHE_OBJ = $B/tools/ummap-cache/main.o $B/clients/iocache/head.o $B/clients/iocache/part.o
 $(FILE_CACHE_OBJ): override CPPFLAGS += -Iclients
 
 TOOLS = $(CONFORM) $(UMTOP) $(BESIDE) $(CAF) $(FILE_CACHE)

@@ -81,9 +81,9 @@ static struct umstat counters(const struct target *t)
 /* Which kind of fault lies between the two, KINDS for none. */
 static enum kind classify(const struct target *t, const struct umstat *a, const struct umstat *b)
 {
-	if (b->ahead_hits > a->ahead_hits)
+	if (b->readahead_hits > a->readahead_hits)
 		return AHEAD_READ;
-	if (b->standby_hits > a->standby_hits)
+	if (b->inactive_hits > a->inactive_hits)
 		return STANDBY_READ;
 	if (b->upgrade_faults > a->upgrade_faults)
 		return UPGRADE_WRITE;
@@ -212,7 +212,7 @@ static void ahead(struct series *s)
 	uint64_t start = now_ns();
 
 	advise(&t, 0, some, UMMAP_ADV_WILLNEED);
-	while (counters(&t).standby_bytes < some * s->seg && now_ns() - start < 1000000000)
+	while (counters(&t).inactive_bytes < some * s->seg && now_ns() - start < 1000000000)
 		usleep(1000);
 	touch_all(&t, 0, some, false);
 	close_target(&t);

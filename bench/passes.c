@@ -156,7 +156,7 @@ static uint64_t loads(const struct pass *p, const struct rusage *u)
 		return (uint64_t)u->ru_majflt;
 	if (umstat(p->view, &st) < 0)
 		die("umstat: %s", umerrormsg());
-	return st.read_faults + st.write_faults - st.standby_hits - st.ahead_hits + st.ahead_loads;
+	return st.read_faults + st.write_faults - st.inactive_hits - st.readahead_hits + st.readahead_loads;
 }
 
 static void run_pass(struct pass *p, struct worker *workers, unsigned number)

@@ -61,15 +61,15 @@ static double turn(const struct options *o, unsigned flags)
 static pid_t start_owner(const struct options *o, int from, int to)
 {
 	pid_t pid = fork();
-	struct umoffer offer;
+	struct umexport offer;
 	char *m, byte;
 
 	if (pid)
 		return pid;
 	m = map_null(o, o->budget / 4, UMMAP_SHARED);
 	memset(m, 1, o->budget / 4);
-	if (umoffer(m, &offer))
-		die("umoffer: %s", umerrormsg());
+	if (umexport(m, &offer))
+		die("umexport: %s", umerrormsg());
 	must(write(to, &offer, sizeof(offer)) == sizeof(offer), "write");
 	must(read(from, &byte, 1) >= 0, "read");
 	_exit(0);
@@ -77,14 +77,14 @@ static pid_t start_owner(const struct options *o, int from, int to)
 
 enum op { GET, PUT, MEMCPY };
 
-static void copy(struct umpeer *peer, enum op op, char *buf, char *plain, size_t len, uint64_t at)
+static void copy(struct umimport *peer, enum op op, char *buf, char *plain, size_t len, uint64_t at)
 {
 	size_t done = len;
 
 	if (op == GET)
-		done = umpeer_get(peer, buf, len, at);
+		done = umimport_get(peer, buf, len, at);
 	else if (op == PUT)
-		done = umpeer_put(peer, buf, len, at);
+		done = umimport_put(peer, buf, len, at);
 	else
 		memcpy(buf, plain + at, len);
 	if (done != len)
@@ -93,7 +93,7 @@ static void copy(struct umpeer *peer, enum op op, char *buf, char *plain, size_t
 }
 
 /* Nanoseconds for a copy of len bytes, at random places of `size`; short ones stay within what caches hold. */
-static double time_copies(struct umpeer *peer, enum op op, char *plain, size_t size, size_t len)
+static double time_copies(struct umimport *peer, enum op op, char *plain, size_t size, size_t len)
 {
 	size_t n = (len < 64 ? 256 * MIB : 2 * GIB) / (len + 56), places = (len < MIB ? 256 * KIB : size) / len;
 	char *buf = huge_memory(MIB);
@@ -118,22 +118,22 @@ static void compare_copies(const struct options *o)
 	size_t size = o->budget / 4;
 	char *plain = huge_memory(size);
 	int there[2], back[2];
-	struct umoffer offer;
-	struct umpeer *peer;
+	struct umexport offer;
+	struct umimport *peer;
 	pid_t owner;
 
 	must(pipe(there) == 0 && pipe(back) == 0, "pipe");
 	owner = start_owner(o, there[0], back[1]);
 	must(read(back[0], &offer, sizeof(offer)) == sizeof(offer), "read");
-	if (umpeer_open(&offer, &peer))
-		die("umpeer_open: %s", umerrormsg());
+	if (umimport_open(&offer, &peer))
+		die("umimport_open: %s", umerrormsg());
 	memset(plain, 1, size);
 	for (unsigned rep = 0; rep < o->reps; rep++)
 		for (unsigned i = 0; i < sizeof(lengths) / sizeof(*lengths); i++)
 			for (enum op op = GET; op <= MEMCPY; op++)
 				printf("%u,%s,%zu,%.1f\n", rep, names[op], lengths[i],
 				       time_copies(peer, op, plain, size, lengths[i]));
-	umpeer_close(peer);
+	umimport_close(peer);
 	must(write(there[1], "", 1) == 1, "write");
 	waitpid(owner, NULL, 0);
 	munmap(plain, size);

@@ -147,7 +147,7 @@ static uint64_t play(const struct uses *u, size_t seg, const char *policy)
 		*(const volatile char *)(m + u->segment[i] * seg);
 	if (umstat(m, &st) || umunmap(m, 0))
 		die("%s", umerrormsg());
-	return st.read_faults - st.standby_hits;
+	return st.read_faults - st.inactive_hits;
 }
 
 /* In a process of its own, whose memory is the room, and nobody else's. */

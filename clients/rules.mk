@@ -13,7 +13,7 @@ endif
 endif
 
 # From the bottom to the top. A file openmpi.c or mpich.c is for that MPI alone.
-MPI_FOLDERS = pmpi transport mpiio window rma coarray file
+MPI_FOLDERS = pmpi transport mpiio window rma coarray iocache
 MPI_SRC = $(filter-out $(patsubst %,\%/%.c,$(filter-out $1,openmpi mpich)),$(wildcard $(MPI_FOLDERS:%=clients/%/*.c)))
 # Each has the calls that install handlers, too: see there. Sizes are read as the library reads them.
 MPI_OBJ = $(patsubst clients/%.c,$B/clients/$1/%.o,$(call MPI_SRC,$1)) $B/clients/$1/pmpi/shims.o $B/clients/$1/signals.o $B/lib/base/size.o

@@ -336,7 +336,7 @@ static int parse_key(struct keys *k, const struct ummap_key *key, struct ummap_g
 		k->wish.keep = (unsigned)keep;
 	} else {
 		if (!keys_number(key->value, 0, UINT64_MAX, &k->wish.epoch))
-			return keys_refuse(geom, EINVAL, "wal.epoch must be the number of an epoch, not \"%.40s\"", key->value);
+			return keys_refuse(geom, EINVAL, "wal.commit must be the number of an epoch, not \"%.40s\"", key->value);
 		k->wish.back = true;
 	}
 	return 0;
@@ -556,8 +556,8 @@ const struct ummap_driver ummap_driver_wal = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "wal",
-	.keys = "path size keep epoch",
-	.help = "wal+URI  a sync happens as a whole or not at all (wal.path, wal.size, wal.keep=1..16, wal.epoch=N)",
+	.keys = "path size keep commit",
+	.help = "wal+URI  a sync happens as a whole or not at all (wal.path, wal.size, wal.keep=1..16, wal.commit=N)",
 	.filter = 1,
 	.open = wal_open_uri,
 	.open_fd = wal_open_fd,

@@ -57,9 +57,9 @@ static int check_layer(const struct wal *w, const struct ummap_uri *layer,
 			 w->log.file.path, w->log.head.way, way);
 		return -EINVAL;
 	}
-	if (to->how == UMMAP_HANDOVER_KEEP && find_key(layer, "epoch")) {
+	if (to->how == UMMAP_HANDOVER_KEEP && find_key(layer, "commit")) {
 		snprintf(to->why, sizeof(to->why),
-			 "wal.epoch selects earlier contents, so the present contents cannot "
+			 "wal.commit selects earlier contents, so the present contents cannot "
 			 "migrate there. Try UMMAP_SWITCH");
 		return -EINVAL;
 	}

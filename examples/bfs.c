@@ -258,7 +258,7 @@ static void run(const struct options *o)
 		farthest = level[i] != UNREACHED && level[i] > farthest ? level[i] : farthest;
 	printf("%zu of %" PRIu64 " nodes reached, the farthest in %" PRIu32 " steps: checked\n", found, g.nodes, farthest);
 	printf("%.3f s; %.1f MiB read, %" PRIu64 " segments loaded ahead, %" PRIu64 " of them used\n", took,
-	       (double)st.read_bytes / (1 << 20), st.ahead_loads, st.ahead_hits);
+	       (double)st.read_bytes / (1 << 20), st.readahead_loads, st.readahead_hits);
 	if (umunmap(g.base, 0) < 0)
 		die("%s", umerrormsg());
 	free(level);

@@ -244,7 +244,7 @@ static void report_counters(void)
 	printf("faults    %" PRIu64 " loads, %" PRIu64 " stores, %" PRIu64 " first stores to loaded segments\n",
 	       s.read_faults, s.write_faults, s.upgrade_faults);
 	printf("          %" PRIu64 " of them found on standby, %" PRIu64 " read ahead (of %" PRIu64 ", %" PRIu64
-	       " in vain)\n", s.standby_hits, s.ahead_hits, s.ahead_loads, s.ahead_waste);
+	       " in vain)\n", s.inactive_hits, s.readahead_hits, s.readahead_loads, s.readahead_waste);
 	printf("evicted   %" PRIu64 " segments\n", s.evictions);
 	printf("read      %.1f MiB in %" PRIu64 " requests, %" PRIu64 " failed\n",
 	       (double)s.read_bytes / MIB, s.read_requests, s.read_errors);

@@ -88,7 +88,7 @@ int umunmap_onto(void *addr, int sync, void *pages);
 
 #define UMMAP_CREATE 1u /* ummap_attr.flags: create the store if it is not there, as long as the mapping needs it */
 #define UMMAP_KERNEL 2u /* ... system calls and other processes may touch what is absent; Linux 6.8 (see ummap(7)) */
-#define UMMAP_SHARED 4u /* ... other processes of the machine may reach what is in memory (umoffer); engine segv only */
+#define UMMAP_SHARED 4u /* ... other processes of the machine may reach what is in memory (umexport); engine segv only */
 #define UMMAP_BLANK 8u  /* ... what this mapping has not written reads as zeros, whatever the store holds */
 #define UMMAP_WRITERS 16u /* ... others write to the same bytes, too, and say so: only bytes that were stored are written */
 #define UMMAP_GROWS 32u /* ... with UMMAP_CREATE: no longer than what is written, with which it grows */
@@ -169,7 +169,7 @@ int umsync_range(void *addr, size_t len, int flags);
  * For a store that counts its syncs (the filter wal+): the oldest and the newest of the moments that it can be opened at. addr
  * may be any byte of a mapping. Each umsync that returns 0 ends one more. EOPNOTSUPP: the store has none.
  */
-int umepoch(const void *addr, uint64_t *oldest, uint64_t *newest);
+int umcommits(const void *addr, uint64_t *oldest, uint64_t *newest);
 
 enum {
 	UMMAP_ADV_NORMAL = 0,     /* read ahead where runs are found */
@@ -209,14 +209,14 @@ int umunpin(void *addr, size_t len);
 /* Counters since the mapping began (umstat(addr)) or the process did (umstat(NULL)). */
 struct umstat {
 	uint64_t struct_size;     /* in: sizeof(struct umstat) */
-	uint64_t read_faults;     /* loads of absent segments, with those that came in beside them (ahead_hits) */
+	uint64_t read_faults;     /* loads of absent segments, with those that came in beside them (readahead_hits) */
 	uint64_t write_faults;    /* stores to absent segments */
 	uint64_t upgrade_faults;  /* first stores to present, unchanged segments */
 	uint64_t spurious_faults; /* another thread was faster */
-	uint64_t standby_hits;    /* of the first two: found inactive, without I/O */
-	uint64_t ahead_hits;      /* of the first two: served by read-ahead, which may bring in several at a time */
-	uint64_t ahead_waste;     /* segments read ahead and let go unused */
-	uint64_t ahead_loads;     /* segments read ahead */
+	uint64_t inactive_hits;    /* of the first two: found inactive, without I/O */
+	uint64_t readahead_hits;      /* of the first two: served by read-ahead, which may bring in several at a time */
+	uint64_t readahead_waste;     /* segments read ahead and let go unused */
+	uint64_t readahead_loads;     /* segments read ahead */
 	uint64_t evictions;       /* segments unmapped */
 	uint64_t read_bytes;      /* from storage */
 	uint64_t read_requests;
@@ -226,7 +226,7 @@ struct umstat {
 	uint64_t read_errors;
 	uint64_t write_errors;    /* writes and flushes that failed */
 	uint64_t resident_bytes;  /* mapped now */
-	uint64_t standby_bytes;   /* inactive now, read ahead included */
+	uint64_t inactive_bytes;   /* inactive now, read ahead included */
 	uint64_t dirty_bytes;     /* now changed and not written */
 	uint64_t pinned_bytes;    /* now pinned */
 	uint64_t budget_bytes;    /* what may be held: this mapping's own or its group's, or the process's */
@@ -250,7 +250,7 @@ int umstat(const void *addr, struct umstat *st);
 int umonerror(void (*fn)(void *addr, int error));
 
 /* What another process of this machine needs to reach a mapping: plain bytes, to be sent by any means. */
-struct umoffer {
+struct umexport {
 	uint64_t word[8];
 };
 
@@ -258,25 +258,25 @@ struct umoffer {
  * Fills an offer of the mapping that begins at addr, which was opened with UMMAP_SHARED. It holds until the mapping
  * ends. Errors: EINVAL, EOPNOTSUPP (not UMMAP_SHARED).
  */
-int umoffer(void *addr, struct umoffer *offer);
+int umexport(void *addr, struct umexport *offer);
 
 /* A mapping of another process, or of one's own, and what of it is in memory. */
-struct umpeer;
+struct umimport;
 
 /*
  * Opens what was offered. The peer is this process's own: in a forked child nothing is there. Errors: EINVAL (no
  * offer), EXDEV (of another machine or container), ESRCH (the owner has ended), ESTALE (the mapping has), EACCES,
  * EPERM (the owner's memory may not be opened), EAGAIN (1023 peers of it are open), ENOMEM.
  */
-int umpeer_open(const struct umoffer *offer, struct umpeer **peer);
+int umimport_open(const struct umexport *offer, struct umimport **peer);
 
 /*
  * Copies bytes [offset, offset + len) of the mapping, or to them, and returns how many, from the front: fewer, perhaps
  * 0, where a segment is not in memory just now, or is being loaded, written or moved; and for put, where the owner
  * has no changes of it left to write. Neither waits for storage, or makes the owner do anything. No errors.
  */
-size_t umpeer_get(struct umpeer *peer, void *buf, size_t len, uint64_t offset);
-size_t umpeer_put(struct umpeer *peer, const void *buf, size_t len, uint64_t offset);
+size_t umimport_get(struct umimport *peer, void *buf, size_t len, uint64_t offset);
+size_t umimport_put(struct umimport *peer, const void *buf, size_t len, uint64_t offset);
 
 /* What is held of a peer's mapping. */
 struct umhold {
@@ -287,18 +287,18 @@ struct umhold {
 
 /*
  * Gives the bytes from offset on in place, to be loaded from, or stored to as well: for what a copy cannot do, such as
- * atomic instructions. Until umpeer_release the owner neither writes nor evicts them, and waits where it has to: so a
+ * atomic instructions. Until umimport_release the owner neither writes nor evicts them, and waits where it has to: so a
  * hold lasts for microseconds, one thread has one, and meanwhile it touches no mapping (ummapped), waits for nothing, and is
  * not stopped. Where it succeeds, it is a full barrier to memory. -1: as when a get or put copies nothing. No other errors.
  */
-int umpeer_hold(struct umpeer *peer, uint64_t offset, int store, struct umhold *hold);
-void umpeer_release(struct umhold *hold);
+int umimport_hold(struct umimport *peer, uint64_t offset, int store, struct umhold *hold);
+void umimport_release(struct umhold *hold);
 
 /* Whether a byte of [addr, addr + len) is in a mapping of this process: 1 or 0. */
 int ummapped(const void *addr, size_t len);
 
 /* No thread uses the peer any more. NULL: nothing happens. */
-void umpeer_close(struct umpeer *peer);
+void umimport_close(struct umimport *peer);
 
 /* The sentence behind the -1 that this thread's last call here gave; "" after a success, never NULL. */
 const char *umerrormsg(void);

@@ -87,7 +87,7 @@ static inline void check_no_faults(const void *m)
 	struct umstat st = stat_of(m);
 
 	check(st.read_faults + st.write_faults + st.upgrade_faults + st.read_requests + st.write_requests == 0);
-	check(st.resident_bytes + st.standby_bytes + st.dirty_bytes == 0);
+	check(st.resident_bytes + st.inactive_bytes + st.dirty_bytes == 0);
 }
 
 #endif

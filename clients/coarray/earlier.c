@@ -74,12 +74,12 @@ static bool look_back(struct earlier *x, const struct entry *entry, int image, u
 	len += (size_t)sprintf(uri + len, "?wal.path=");
 	len += manifest_encode(uri + len, log);
 	if (epoch)
-		sprintf(uri + len, "&wal.epoch=%" PRIu64, epoch);
+		sprintf(uri + len, "&wal.commit=%" PRIu64, epoch);
 	attr.seg_size = x->seg_size;
 	if (ummap_open(uri, entry_room(entry), (off_t)entry->at, PROT_READ, &attr, &base) < 0)
 		return fail(x, "%s", umerrormsg());
 	v->base = base;
-	if (umepoch(base, &v->oldest, &v->newest) < 0) {
+	if (umcommits(base, &v->oldest, &v->newest) < 0) {
 		earlier_leave(v);
 		return fail(x, "%s", umerrormsg());
 	}

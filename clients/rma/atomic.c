@@ -125,7 +125,7 @@ static inline void end(const struct shm *shm, struct peer *p)
 /* Its segment, if the owner has it in memory. Then that is a barrier. */
 static inline char *hold_word(struct reach *r, uint64_t at)
 {
-	if (umpeer_hold(r->peer->paged, at - r->peer->paged_from, r->store, &r->hold) < 0)
+	if (umimport_hold(r->peer->paged, at - r->peer->paged_from, r->store, &r->hold) < 0)
 		return NULL;
 	r->from = at;
 	r->to = at + r->hold.len;
@@ -145,7 +145,7 @@ static inline char *begin_word(struct reach *r, struct peer *p, uint64_t at, siz
 		if (word && nodelock_is_shared(p->atomics, locks))
 			return word;
 		if (word)
-			umpeer_release(&r->hold);
+			umimport_release(&r->hold);
 		r->to = 0;
 	}
 	begin(r->shm, p, false);
@@ -155,7 +155,7 @@ static inline char *begin_word(struct reach *r, struct peer *p, uint64_t at, siz
 static inline void end_word(struct reach *r, struct peer *p)
 {
 	if (r->to)
-		umpeer_release(&r->hold);
+		umimport_release(&r->hold);
 	end(r->shm, p);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Where a rank's bytes are in this process. What is mapped here is simply there. What its owner pages is held for a moment
- * (umpeer_hold(3)); if it is not in memory, the owner's thread is asked for it (rma/pager.h), until it is: it may have to go
+ * (umimport_hold(3)); if it is not in memory, the owner's thread is asked for it (rma/pager.h), until it is: it may have to go
  * again before this process has come to it. Nothing is held while waiting, so the owner never waits for who waits for it.
  * With the engine uffd it is copied to here, and back (rma/remote.h): that is for those who have it alone meanwhile.
  */
@@ -74,7 +74,7 @@ static char *hold(struct reach *r, uint64_t at, size_t *len)
 {
 	uint64_t from = at - r->peer->paged_from;
 
-	while (umpeer_hold(r->peer->paged, from, r->store, &r->hold) < 0) {
+	while (umimport_hold(r->peer->paged, from, r->store, &r->hold) < 0) {
 		int err = ask_owner(r, at);
 
 		if (err) {
@@ -117,7 +117,7 @@ bool reach_finish(struct reach *r)
 	bool good = true;
 
 	if (!reach_is_remote(r->peer, r->from))
-		umpeer_release(&r->hold);
+		umimport_release(&r->hold);
 	else if (r->store)
 		good = exchange(r, true);
 	r->to = 0;

@@ -4,7 +4,7 @@
  * twice: what the kernel has mapped from a file (the engine `kernel`, and shared windows), and the part of a window
  * that is in memory, which is a memory object for that. Its owner offers a descriptor; the others open it by way of
  * /proc, look whether it is what was offered, and map it. What the library pages with the engine segv is reached
- * segment by segment (umoffer(3)): what is in memory can be read, and what is changed already can be changed again.
+ * segment by segment (umexport(3)): what is in memory can be read, and what is changed already can be changed again.
  * The own part is reached in any case, where it stands.
  *
  * A window is ours (`ours`) where every rank reaches every byte of every part, which the ranks agree on when they make it.
@@ -64,7 +64,7 @@ struct offer {
 	uint64_t processes;      /* among these is pid */
 	int pid, fd;
 	bool pages;              /* there is something that the library pages, too: */
-	struct umoffer paged;
+	struct umexport paged;
 	uint64_t paged_from;     /* where in its part that begins */
 	struct remote_offer remote; /* ... in another way */
 	struct control_offer control; /* of the first rank's */
@@ -120,7 +120,7 @@ static void map_offer(struct peer *p, const struct offer *o)
 static void make_offer(struct offer *o, const struct region *region)
 {
 	o->processes = extent_processes();
-	o->pages = region->shared && umoffer(region->stored, &o->paged) == 0;
+	o->pages = region->shared && umexport(region->stored, &o->paged) == 0;
 	o->paged_from = region->stored_from;
 	if (region->stored && region->hints.engine == ENGINE_UFFD)
 		remote_make(&o->remote, region->stored);
@@ -181,7 +181,7 @@ static void take_offers(struct shm *shm, const struct region *region, int rank, 
 		}
 		map_offer(&shm->peers[i], &offers[i]);
 		/* Whom it does not reach, for whatever reason, MPI does. */
-		if (offers[i].pages && umpeer_open(&offers[i].paged, &shm->peers[i].paged) < 0)
+		if (offers[i].pages && umimport_open(&offers[i].paged, &shm->peers[i].paged) < 0)
 			shm->peers[i].paged = NULL;
 		if (offers[i].remote.at && offers[i].processes == extent_processes() && remote_find(&offers[i].remote)) {
 			shm->peers[i].remote = offers[i].remote.at;
@@ -200,7 +200,7 @@ static void close_parts(struct shm *shm)
 		if (shm->peers[i].map)
 			raw_munmap(shm->peers[i].map, shm->peers[i].map_len);
 		if (shm->peers[i].paged)
-			umpeer_close(shm->peers[i].paged);
+			umimport_close(shm->peers[i].paged);
 		if (shm->peers[i].door)
 			pager_leave(shm->peers[i].door);
 	}
@@ -439,14 +439,14 @@ static bool put_paged(struct peer *p, const void *from, uint64_t bytes, uint64_t
 	atomic_store_explicit(&p->stored, true, memory_order_relaxed);
 	if (p->remote)
 		return copy_remote(p, (void *)from, bytes, at, true);
-	return umpeer_put(p->paged, from, bytes, at - p->paged_from) == bytes;
+	return umimport_put(p->paged, from, bytes, at - p->paged_from) == bytes;
 }
 
 static bool get_paged(const struct peer *p, void *to, uint64_t bytes, uint64_t at)
 {
 	if (p->remote)
 		return copy_remote(p, to, bytes, at, false);
-	return umpeer_get(p->paged, to, bytes, at - p->paged_from) == bytes;
+	return umimport_get(p->paged, to, bytes, at - p->paged_from) == bytes;
 }
 
 bool shm_put(struct window *w, const struct stretch *s, const void *from)

@@ -43,7 +43,7 @@ struct shm {
 struct peer {
 	char *at;                 /* where bytes [from, to) of its part are mapped here */
 	uint64_t from, to;
-	struct umpeer *paged;     /* by what those from paged_from on are reached, if they are in memory; NULL: they are not */
+	struct umimport *paged;     /* by what those from paged_from on are reached, if they are in memory; NULL: they are not */
 	uint64_t remote;          /* ... or where these are in its process, to which the kernel copies; 0: nowhere */
 	int pid;                  /* ... of that process */
 	uint64_t paged_from;

@@ -35,7 +35,7 @@ void moment_look(const char *uri, const struct entry *entry, bool logged, struct
 	t = *entry_trailer(base, entry);
 	h->there = entry_is_whole(entry, &t);
 	h->epoch = h->there ? t.epoch : 0;
-	if (logged && umepoch(base, &h->oldest, &h->newest) < 0)
+	if (logged && umcommits(base, &h->oldest, &h->newest) < 0)
 		error_errno(e, errno, "%s", umerrormsg());
 	umunmap(base, 0);
 }
@@ -56,6 +56,6 @@ bool moment_key(const struct holding *h, uint64_t epoch, char key[MOMENT_KEY])
 {
 	uint64_t steps = h->epoch - epoch;
 
-	snprintf(key, MOMENT_KEY, "wal.epoch=%" PRIu64, h->newest - steps);
+	snprintf(key, MOMENT_KEY, "wal.commit=%" PRIu64, h->newest - steps);
 	return steps <= h->newest - h->oldest;
 }

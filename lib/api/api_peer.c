@@ -15,7 +15,7 @@
 /* What goes by way of a buffer of ours, at a time. */
 #define PIECE 4096
 
-int umoffer(void *addr, struct umoffer *offer)
+int umexport(void *addr, struct umexport *offer)
 {
 	struct guard g;
 	struct mapping *map;
@@ -37,7 +37,7 @@ int umoffer(void *addr, struct umoffer *offer)
 	return api_leave(&g, err);
 }
 
-int umpeer_open(const struct umoffer *offer, struct umpeer **peer)
+int umimport_open(const struct umexport *offer, struct umimport **peer)
 {
 	struct guard g;
 
@@ -47,7 +47,7 @@ int umpeer_open(const struct umoffer *offer, struct umpeer **peer)
 	return api_leave(&g, import_open(offer, peer));
 }
 
-void umpeer_close(struct umpeer *peer)
+void umimport_close(struct umimport *peer)
 {
 	struct guard g;
 
@@ -60,7 +60,7 @@ void umpeer_close(struct umpeer *peer)
 
 /* A buffer in a mapping may be absent, and touching it then waits for a frame of this process, one of whose segments
  * the other process may be accessing while it waits for this one. So no mapping is touched during an access. */
-static size_t get_by_piece(struct umpeer *peer, char *buf, size_t len, uint64_t offset)
+static size_t get_by_piece(struct umimport *peer, char *buf, size_t len, uint64_t offset)
 {
 	char cluster[PIECE];
 	size_t done = 0, n, got;
@@ -74,7 +74,7 @@ static size_t get_by_piece(struct umpeer *peer, char *buf, size_t len, uint64_t 
 	return done;
 }
 
-static size_t put_by_piece(struct umpeer *peer, const char *buf, size_t len, uint64_t offset)
+static size_t put_by_piece(struct umimport *peer, const char *buf, size_t len, uint64_t offset)
 {
 	char cluster[PIECE];
 	size_t done = 0, n, got;
@@ -88,22 +88,22 @@ static size_t put_by_piece(struct umpeer *peer, const char *buf, size_t len, uin
 	return done;
 }
 
-size_t umpeer_get(struct umpeer *peer, void *buf, size_t len, uint64_t offset)
+size_t umimport_get(struct umimport *peer, void *buf, size_t len, uint64_t offset)
 {
 	return map_meets(buf, len) ? get_by_piece(peer, buf, len, offset) : import_get(peer, buf, len, offset);
 }
 
-size_t umpeer_put(struct umpeer *peer, const void *buf, size_t len, uint64_t offset)
+size_t umimport_put(struct umimport *peer, const void *buf, size_t len, uint64_t offset)
 {
 	return map_meets(buf, len) ? put_by_piece(peer, buf, len, offset) : import_put(peer, buf, len, offset);
 }
 
-int umpeer_hold(struct umpeer *peer, uint64_t offset, int store, struct umhold *hold)
+int umimport_hold(struct umimport *peer, uint64_t offset, int store, struct umhold *hold)
 {
 	return import_hold(peer, offset, store, hold);
 }
 
-void umpeer_release(struct umhold *hold)
+void umimport_release(struct umhold *hold)
 {
 	import_release(hold);
 }

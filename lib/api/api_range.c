@@ -152,7 +152,7 @@ int umsync_range(void *addr, size_t len, int flags)
 	return api_leave(&g, err);
 }
 
-int umepoch(const void *addr, uint64_t *oldest, uint64_t *newest)
+int umcommits(const void *addr, uint64_t *oldest, uint64_t *newest)
 {
 	struct guard g;
 	struct mapping *map;

@@ -311,11 +311,11 @@ static const struct variable {
 	{ "UMMAP_STATS", load_stats },
 	{ "UMMAP_MPI_ALL", NULL },
 	{ "UMMAP_MPI_LOCAL", NULL },
-	{ "UMMAP_CACHE_ALL", NULL },
-	{ "UMMAP_CACHE_FAR", NULL },
-	{ "UMMAP_CACHE_NEAR", NULL },
-	{ "UMMAP_CACHE_NODES", NULL },
-	{ "UMMAP_CACHE_PATH", NULL },
+	{ "UMMAP_IOCACHE_ALL", NULL },
+	{ "UMMAP_IOCACHE_FAR", NULL },
+	{ "UMMAP_IOCACHE_NEAR", NULL },
+	{ "UMMAP_IOCACHE_NODES", NULL },
+	{ "UMMAP_IOCACHE_PATH", NULL },
 };
 
 /* Programs that come with the library have variables of their own. */

@@ -55,7 +55,7 @@ static uint64_t movements(const struct mapping *map)
 {
 	const struct map_stat *st = &map->stat;
 
-	return st->read_faults + st->write_faults + st->upgrade_faults + st->evictions + st->ahead_loads;
+	return st->read_faults + st->write_faults + st->upgrade_faults + st->evictions + st->readahead_loads;
 }
 
 static bool is_still(const struct seg *s)

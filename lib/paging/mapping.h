@@ -37,7 +37,7 @@ struct extent {
 /* Counters of umstat. */
 struct map_stat {
 	_Atomic uint64_t read_faults, write_faults, upgrade_faults, spurious_faults;
-	_Atomic uint64_t standby_hits, ahead_hits, ahead_waste, ahead_loads, evictions;
+	_Atomic uint64_t inactive_hits, readahead_hits, readahead_waste, readahead_loads, evictions;
 	struct io_count io;
 };
 

@@ -198,7 +198,7 @@ static void become_inactive(struct mapping *map, size_t i, struct seg *s, int re
 		seg_change(s, 0, SEG_VALID | SEG_INACTIVE | SEG_AHEAD);
 		map_mark(map->touched, i);
 		cache_deactivate(&map->member, s, INACTIVE_AHEAD);
-		add(map->stat.ahead_loads, 1);
+		add(map->stat.readahead_loads, 1);
 	} else {
 		evict_return_frame(map, s->frame);
 	}
@@ -406,7 +406,7 @@ void readahead_wasted(struct mapping *map)
 {
 	map->ahead_lost = min_size(map->ahead_lost + WASTE_WEIGHT, window_most(map));
 	readahead_pressed(map);
-	add(map->stat.ahead_waste, 1);
+	add(map->stat.readahead_waste, 1);
 }
 
 /* Makes a run's window larger, and says which steps from its last fault on are to be loaded now: (*from, *to]. */

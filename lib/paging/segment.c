@@ -202,7 +202,7 @@ static void arrive(struct mapping *map, struct seg *s, bool write, enum ummap_ev
 		cache_touch(&map->member, s, UMMAP_EV_RETURN);
 	add(*(write ? &map->stat.write_faults : &map->stat.read_faults), 1);
 	if (inactive)
-		add(*(ahead ? &map->stat.ahead_hits : &map->stat.standby_hits), 1);
+		add(*(ahead ? &map->stat.readahead_hits : &map->stat.inactive_hits), 1);
 	if (ahead)
 		readahead_used(map);
 	else if (inactive)

@@ -25,9 +25,9 @@ static const struct {
 	size_t offset;
 } fields[] = {
 	FIELD(read_faults), FIELD(write_faults), FIELD(upgrade_faults), FIELD(spurious_faults),
-	FIELD(standby_hits), FIELD(ahead_hits), FIELD(ahead_waste), FIELD(ahead_loads), FIELD(evictions),
+	FIELD(inactive_hits), FIELD(readahead_hits), FIELD(readahead_waste), FIELD(readahead_loads), FIELD(evictions),
 	FIELD(read_bytes), FIELD(read_requests), FIELD(write_bytes), FIELD(write_requests), FIELD(flushes),
-	FIELD(read_errors), FIELD(write_errors), FIELD(resident_bytes), FIELD(standby_bytes),
+	FIELD(read_errors), FIELD(write_errors), FIELD(resident_bytes), FIELD(inactive_bytes),
 	FIELD(dirty_bytes), FIELD(pinned_bytes), FIELD(budget_bytes), FIELD(held_bytes),
 	FIELD(over_budget_peak), FIELD(mappings), FIELD(pagecache_bytes), FIELD(lost_bytes),
 	FIELD(waiting_bytes),
@@ -70,10 +70,10 @@ static void count(const struct mapping *map, struct umstat *st)
 	st->write_faults += s->write_faults;
 	st->upgrade_faults += s->upgrade_faults;
 	st->spurious_faults += s->spurious_faults;
-	st->standby_hits += s->standby_hits;
-	st->ahead_hits += s->ahead_hits;
-	st->ahead_waste += s->ahead_waste;
-	st->ahead_loads += s->ahead_loads;
+	st->inactive_hits += s->inactive_hits;
+	st->readahead_hits += s->readahead_hits;
+	st->readahead_waste += s->readahead_waste;
+	st->readahead_loads += s->readahead_loads;
 	st->evictions += s->evictions;
 	st->read_bytes += s->io.read_bytes;
 	st->read_requests += s->io.read_requests;
@@ -83,7 +83,7 @@ static void count(const struct mapping *map, struct umstat *st)
 	st->read_errors += s->io.read_errors;
 	st->write_errors += s->io.write_errors;
 	st->resident_bytes += b.resident;
-	st->standby_bytes += b.inactive;
+	st->inactive_bytes += b.inactive;
 	st->dirty_bytes += b.dirty;
 	st->waiting_bytes += map->write_error ? b.dirty : 0;
 	st->pinned_bytes += map->pinned;
@@ -105,7 +105,7 @@ void stats_ending(const struct mapping *map)
 {
 	futex_lock(&lock);
 	count(map, &ended);
-	ended.resident_bytes = ended.standby_bytes = ended.dirty_bytes = ended.pinned_bytes = 0;
+	ended.resident_bytes = ended.inactive_bytes = ended.dirty_bytes = ended.pinned_bytes = 0;
 	ended.pagecache_bytes = 0;
 	ended.waiting_bytes = 0;
 	futex_unlock(&lock);

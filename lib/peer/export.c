@@ -99,7 +99,7 @@ void export_place(uint64_t *machine, uint64_t *space)
 	*space = stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
 }
 
-int export_offer(const struct export *r, int pool, struct umoffer *offer)
+int export_offer(const struct export *r, int pool, struct umexport *offer)
 {
 	struct export_offer o = { .magic = (uint32_t)EXPORT_MAGIC, .pid = getpid(), .control = r->fd, .pool = pool };
 	struct stat control, frames;

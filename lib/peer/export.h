@@ -49,7 +49,7 @@ static inline size_t export_segs_at(void)
 	return export_lines_at() + round_up(sizeof(struct export_lines), sys_page());
 }
 
-/* The contents of a struct umoffer. */
+/* The contents of a struct umexport. */
 struct export_offer {
 	uint32_t magic;
 	int32_t pid;
@@ -59,7 +59,7 @@ struct export_offer {
 	uint64_t none;
 };
 
-_Static_assert(sizeof(struct export_offer) == sizeof(struct umoffer), "an offer");
+_Static_assert(sizeof(struct export_offer) == sizeof(struct umexport), "an offer");
 
 /* The owner's side; all zeros for a mapping that is not exported. */
 struct export {
@@ -80,7 +80,7 @@ void export_resize(struct export *r, size_t size);
 /* This machine and namespace. */
 void export_place(uint64_t *machine, uint64_t *space);
 /* Fills an offer. 0 or -errno. */
-int export_offer(const struct export *r, int pool, struct umoffer *offer);
+int export_offer(const struct export *r, int pool, struct umexport *offer);
 
 void export_wait(const struct export *r, const struct seg *s);
 

@@ -28,7 +28,7 @@
 /* Bytes; the owner is not delayed for longer than copying these takes. */
 #define COPY_MOST ((size_t)256 << 10)
 
-struct umpeer {
+struct umimport {
 	const struct export_head *head; /* of the other's object, all of which is mapped, to be read */
 	size_t head_len;
 	const struct seg *segs;
@@ -41,10 +41,10 @@ struct umpeer {
 	char *_Atomic *arenas;         /* where they are mapped; NULL: not yet */
 	_Atomic uint32_t arenas_end;   /* none is from here on */
 	int control, pool;             /* descriptors; the first one holds our line */
-	struct umpeer *next;
+	struct umimport *next;
 };
 
-static struct umpeer *peers;
+static struct umimport *peers;
 static _Atomic uint32_t lock;
 static pthread_once_t hooked = PTHREAD_ONCE_INIT;
 
@@ -83,7 +83,7 @@ static int open_object(const struct export_offer *o, int theirs, uint64_t file)
 	return fail(ESTALE, "the mapping that was offered has ended");
 }
 
-static int open_objects(struct umpeer *p, const struct export_offer *o)
+static int open_objects(struct umimport *p, const struct export_offer *o)
 {
 	p->control = open_object(o, o->control, o->control_file);
 	if (p->control < 0)
@@ -100,7 +100,7 @@ static bool is_sound(const struct export_head *h, size_t len)
 	       h->count <= INT64_MAX / h->seg_size;
 }
 
-static int map_control(struct umpeer *p)
+static int map_control(struct umimport *p)
 {
 	void *all = MAP_FAILED;
 	struct export_head head;
@@ -126,7 +126,7 @@ static int map_control(struct umpeer *p)
 	return 0;
 }
 
-static int map_lines(struct umpeer *p)
+static int map_lines(struct umimport *p)
 {
 	void *lines = sys_map(sizeof(*p->lines), PROT_READ | PROT_WRITE, MAP_SHARED, p->control,
 			      (int64_t)export_lines_at());
@@ -138,7 +138,7 @@ static int map_lines(struct umpeer *p)
 	return p->arenas ? 0 : fail(ENOMEM, "no address space for the memory that was offered");
 }
 
-static int take_line(struct umpeer *p)
+static int take_line(struct umimport *p)
 {
 	struct flock byte = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1 };
 	uint32_t used = p->lines->used, k = 0;
@@ -162,7 +162,7 @@ static int take_line(struct umpeer *p)
 }
 
 /* Gives back all that there is. */
-static void shut(struct umpeer *p)
+static void shut(struct umimport *p)
 {
 	for (uint32_t i = 0; i < p->arenas_end; i++) {
 		if (p->arenas[i])
@@ -178,7 +178,7 @@ static void shut(struct umpeer *p)
 		close(p->pool);
 	if (p->control >= 0)
 		close(p->control);
-	*p = (struct umpeer){ .control = -1, .pool = -1, .next = p->next };
+	*p = (struct umimport){ .control = -1, .pool = -1, .next = p->next };
 }
 
 /* ---- Fork ---- */
@@ -195,7 +195,7 @@ static void fork_parent(void)
 
 static void fork_child(void)
 {
-	for (struct umpeer *p = peers; p; p = p->next)
+	for (struct umimport *p = peers; p; p = p->next)
 		shut(p);
 	lock = 0;
 }
@@ -212,7 +212,7 @@ static int check_offer(const struct export_offer *o)
 	uint64_t machine, space;
 
 	if (o->magic != (uint32_t)EXPORT_MAGIC)
-		return fail(EINVAL, "that is no offer: it must be what umoffer filled");
+		return fail(EINVAL, "that is no offer: it must be what umexport filled");
 	export_place(&machine, &space);
 	if (machine != o->machine || space != o->space)
 		return fail(EXDEV, "the offer was made on another machine, or in another container");
@@ -220,7 +220,7 @@ static int check_offer(const struct export_offer *o)
 }
 
 /* In the list before it has anything that a forked child must not keep. */
-static void enlist(struct umpeer *p)
+static void enlist(struct umimport *p)
 {
 	futex_lock(&lock);
 	p->next = peers;
@@ -228,10 +228,10 @@ static void enlist(struct umpeer *p)
 	futex_unlock(&lock);
 }
 
-int import_open(const struct umoffer *offer, struct umpeer **peer)
+int import_open(const struct umexport *offer, struct umimport **peer)
 {
 	struct export_offer o;
-	struct umpeer *p;
+	struct umimport *p;
 	int err;
 
 	memcpy(&o, offer, sizeof(o));
@@ -259,9 +259,9 @@ int import_open(const struct umoffer *offer, struct umpeer **peer)
 	return 0;
 }
 
-void import_close(struct umpeer *p)
+void import_close(struct umimport *p)
 {
-	struct umpeer **link = &peers;
+	struct umimport **link = &peers;
 
 	futex_lock(&lock);
 	while (*link != p)
@@ -274,7 +274,7 @@ void import_close(struct umpeer *p)
 
 /* ---- Visits ---- */
 
-static char *map_arena(struct umpeer *p, uint32_t arena)
+static char *map_arena(struct umimport *p, uint32_t arena)
 {
 	size_t len = p->arena * p->seg_size;
 	uint32_t end = p->arenas_end;
@@ -294,7 +294,7 @@ static char *map_arena(struct umpeer *p, uint32_t arena)
 	return other;
 }
 
-static inline char *find_frame(struct umpeer *p, uint32_t frame)
+static inline char *find_frame(struct umimport *p, uint32_t frame)
 {
 	uint32_t arena = frame >> 16, i = frame & 0xffff;
 	char *base = atomic_load_explicit(&p->arenas[arena], memory_order_acquire);
@@ -310,7 +310,7 @@ static inline bool is_locked(const struct seg *s)
 }
 
 /* Says where it goes; NULL: all slots are taken. */
-static inline _Atomic uint64_t *enter(struct umpeer *p, size_t i)
+static inline _Atomic uint64_t *enter(struct umimport *p, size_t i)
 {
 	for (unsigned n = 0; n < SPINS * EXPORT_SLOTS; n++) {
 		_Atomic uint64_t *slot = &p->line->slot[n % EXPORT_SLOTS];
@@ -331,7 +331,7 @@ static inline void leave(_Atomic uint64_t *slot)
 /* Where the segment is, for one whose slot says so; NULL: it cannot be visited. The lock is looked for twice:
  * before, because what a holder has done since is seen then; and after, because a holder may undo what it has just
  * done, and waits for the slot before that. */
-static inline char *look(struct umpeer *p, const struct seg *s, uint64_t wanted)
+static inline char *look(struct umimport *p, const struct seg *s, uint64_t wanted)
 {
 	uint64_t head;
 	uint32_t frame;
@@ -346,7 +346,7 @@ static inline char *look(struct umpeer *p, const struct seg *s, uint64_t wanted)
 }
 
 /* Enters segment i, to access what `wanted` says; NULL: it cannot be visited just now, and *slot is left. */
-static inline __attribute__((always_inline)) char *visit(struct umpeer *p, size_t i, uint64_t wanted, _Atomic uint64_t **slot)
+static inline __attribute__((always_inline)) char *visit(struct umimport *p, size_t i, uint64_t wanted, _Atomic uint64_t **slot)
 {
 	const struct seg *s = &p->segs[i];
 	char *frame;
@@ -374,7 +374,7 @@ static inline void copy(void *to, const void *from, size_t len)
 }
 
 /* Copies within one segment; 0: it cannot be visited just now. */
-static inline size_t copy_some(struct umpeer *p, void *to, const void *from, size_t len, uint64_t offset, uint64_t wanted)
+static inline size_t copy_some(struct umimport *p, void *to, const void *from, size_t len, uint64_t offset, uint64_t wanted)
 {
 	size_t at = (size_t)offset & (p->seg_size - 1);
 	_Atomic uint64_t *slot;
@@ -389,7 +389,7 @@ static inline size_t copy_some(struct umpeer *p, void *to, const void *from, siz
 }
 
 /* As much of [offset, offset + len) as is the mapping's, and known. */
-static inline size_t within(const struct umpeer *p, size_t len, uint64_t offset)
+static inline size_t within(const struct umimport *p, size_t len, uint64_t offset)
 {
 	uint64_t end = (uint64_t)p->count << p->shift, size;
 
@@ -400,7 +400,7 @@ static inline size_t within(const struct umpeer *p, size_t len, uint64_t offset)
 	return offset < end ? min_size(len, end - offset) : 0;
 }
 
-size_t import_get(struct umpeer *p, void *buf, size_t len, uint64_t offset)
+size_t import_get(struct umimport *p, void *buf, size_t len, uint64_t offset)
 {
 	size_t done = 0, n = 1;
 
@@ -409,7 +409,7 @@ size_t import_get(struct umpeer *p, void *buf, size_t len, uint64_t offset)
 	return done;
 }
 
-size_t import_put(struct umpeer *p, const void *buf, size_t len, uint64_t offset)
+size_t import_put(struct umimport *p, const void *buf, size_t len, uint64_t offset)
 {
 	size_t done = 0, n = 1;
 
@@ -426,7 +426,7 @@ static inline void be_barrier(void)
 #endif
 }
 
-int import_hold(struct umpeer *p, uint64_t offset, bool store, struct umhold *hold)
+int import_hold(struct umimport *p, uint64_t offset, bool store, struct umhold *hold)
 {
 	size_t at = (size_t)offset & (p->seg_size - 1), len = within(p, p->seg_size - at, offset);
 	_Atomic uint64_t *slot;

@@ -93,10 +93,10 @@ static void several_mappings(void *arg)
 	check(SANITIZED || peak <= limit, "%zu of %zu KiB", peak / KIB, limit / KIB);
 	check(st.budget_bytes <= BUDGET && st.mappings == MAPPINGS);
 	check(st.over_budget_peak <= (uint64_t)l->threads * 2 * MIB, "%" PRIu64, st.over_budget_peak);
-	check(st.resident_bytes + st.standby_bytes <= st.held_bytes);
+	check(st.resident_bytes + st.inactive_bytes <= st.held_bytes);
 	for (int i = 0; i < MAPPINGS; i++)
 		check(umunmap(maps[i], l->store) == 0);
-	check(stat_of(NULL).resident_bytes == 0 && stat_of(NULL).standby_bytes == 0);
+	check(stat_of(NULL).resident_bytes == 0 && stat_of(NULL).inactive_bytes == 0);
 }
 
 static void use_all(const uint8_t *m, size_t from, size_t to)
@@ -155,8 +155,8 @@ static void own_budget(void *unused)
 			*((uint8_t *)addr + at) = 0;
 		st = stat_of(addr);
 		check(st.resident_bytes <= own + seg, "%" PRIu64, st.resident_bytes);
-		check(st.resident_bytes + st.standby_bytes <= own + 2 * seg, "%" PRIu64 " + %" PRIu64,
-		      st.resident_bytes, st.standby_bytes);
+		check(st.resident_bytes + st.inactive_bytes <= own + 2 * seg, "%" PRIu64 " + %" PRIu64,
+		      st.resident_bytes, st.inactive_bytes);
 	}
 	check(SANITIZED || status_bytes("VmHWM") - rss <= own + 2 * seg + SLACK, "%zu KiB",
 	      (status_bytes("VmHWM") - rss) / KIB);

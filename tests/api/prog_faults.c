@@ -240,8 +240,8 @@ static void check_frames(const struct job *j)
 	void *base;
 
 	check(st.mappings == 0);
-	check(st.resident_bytes + st.standby_bytes + st.dirty_bytes + st.pinned_bytes == 0, "%" PRIu64 " in the view, %"
-	      PRIu64 " on standby, %" PRIu64 " changed, %" PRIu64 " pinned", st.resident_bytes, st.standby_bytes,
+	check(st.resident_bytes + st.inactive_bytes + st.dirty_bytes + st.pinned_bytes == 0, "%" PRIu64 " in the view, %"
+	      PRIu64 " on standby, %" PRIu64 " changed, %" PRIu64 " pinned", st.resident_bytes, st.inactive_bytes,
 	      st.dirty_bytes, st.pinned_bytes);
 	check(st.held_bytes <= j->budget, "%" PRIu64, st.held_bytes);
 	check(ummap_open("null:1G", j->budget, 0, PROT_READ,
@@ -250,8 +250,8 @@ static void check_frames(const struct job *j)
 	for (size_t at = 0; at < j->budget; at += SEG)
 		check(try_load((uint8_t *)base + at, &value) && value == 0);
 	st = stat_of(base);
-	check(st.resident_bytes + st.standby_bytes == j->budget, "%" PRIu64 " in the view, %" PRIu64 " on standby",
-	      st.resident_bytes, st.standby_bytes);
+	check(st.resident_bytes + st.inactive_bytes == j->budget, "%" PRIu64 " in the view, %" PRIu64 " on standby",
+	      st.resident_bytes, st.inactive_bytes);
 	check(umunmap(base, 0) == 0);
 }
 

@@ -186,8 +186,8 @@ static void check_bound(const struct job *j)
 	size_t slack = (2 * threads + 4) * SEG;
 
 	if (j->budget)
-		check(st.resident_bytes + st.standby_bytes <= j->budget + j->bound + slack, "%" PRIu64 " + %" PRIu64, st.resident_bytes,
-		      st.standby_bytes);
+		check(st.resident_bytes + st.inactive_bytes <= j->budget + j->bound + slack, "%" PRIu64 " + %" PRIu64, st.resident_bytes,
+		      st.inactive_bytes);
 	else
 		check(all.over_budget_peak <= j->bound + slack, "%" PRIu64, all.over_budget_peak);
 	/* A write of what has its place in the file may just have succeeded. */

@@ -33,7 +33,7 @@ struct bounds {
 
 /* What all processes see. */
 struct common {
-	struct umoffer offer;
+	struct umexport offer;
 	_Atomic bool offered, stop, unmapped;
 	_Atomic unsigned opened;      /* peers that have opened the offer */
 	_Atomic uint64_t got, put, asked; /* words */
@@ -47,7 +47,7 @@ static struct common *all;
 static size_t seg_size, size, words;
 static uint64_t seed;
 static uint64_t *base;                   /* in the owner */
-static struct umpeer *peer;              /* in peers */
+static struct umimport *peer;              /* in peers */
 static _Atomic bool quiet;               /* the owner's threads stop */
 static enum mode mode;
 
@@ -181,7 +181,7 @@ static void map_shared(const char *path)
 	attr.policy = "prnd";
 	check(ummap_open(uri, size, 0, READ_WRITE, &attr, &addr) == 0);
 	base = addr;
-	check(umoffer(addr, &all->offer) == 0);
+	check(umexport(addr, &all->offer) == 0);
 	all->offered = true;
 }
 
@@ -231,7 +231,7 @@ static void get_run(uint64_t *random, unsigned writer, uint64_t *buf, uint32_t *
 
 	for (size_t i = 0; i < n; i++)
 		low[i] = all->words[first + i].low;
-	got = umpeer_get(peer, buf, n * 8, first * 8) / 8;
+	got = umimport_get(peer, buf, n * 8, first * 8) / 8;
 	check(got <= n);
 	for (size_t i = 0; i < got; i++)
 		check_word(buf[i], first + i, low[i], all->words[first + i].high);
@@ -258,7 +258,7 @@ static void put_run(uint64_t *random, unsigned writer, uint64_t *buf)
 
 	for (size_t i = 0; i < n; i++)
 		buf[i] = word_of(first + i, version);
-	put = umpeer_put(peer, buf, n * 8, first * 8);
+	put = umimport_put(peer, buf, n * 8, first * 8);
 	check(put <= n * 8 && put % 8 == 0, "%zu", put);
 	put /= 8;
 	all->put += put;
@@ -294,14 +294,14 @@ static void be_peer(void *number)
 
 	while (!all->offered)
 		pause_ms(1);
-	check(umpeer_open(&all->offer, &peer) == 0);
+	check(umimport_open(&all->offer, &peer) == 0);
 	all->opened++;
 	for (uintptr_t i = 0; i < THREADS; i++)
 		check(pthread_create(&threads[i], NULL, visit,
 				     (void *)(OWNERS + (uintptr_t)number * THREADS + i)) == 0);
 	for (size_t i = 0; i < THREADS; i++)
 		check(pthread_join(threads[i], NULL) == 0);
-	umpeer_close(peer);
+	umimport_close(peer);
 }
 
 static void start_peers(pid_t pids[PEERS], enum mode as)

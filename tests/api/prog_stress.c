@@ -182,7 +182,7 @@ static void *advise_and_count(void *arg)
 
 		check(umadvise(r->base + from, len, advices[dice % 7]) == 0);
 		st = stat_of(r->base);
-		check(st.resident_bytes <= r->size && st.standby_bytes <= r->size && st.dirty_bytes <= r->size);
+		check(st.resident_bytes <= r->size && st.inactive_bytes <= r->size && st.dirty_bytes <= r->size);
 		check(st.read_errors == 0 && st.write_errors == 0 && st.pinned_bytes == 0);
 		pause_ms(dice >> 32 & 7);
 		w->work++;
@@ -290,7 +290,7 @@ static void run(void *arg)
 		check_records_of_file(r);
 	printf("%-6s %7zu %-8s %9" PRIu64 " operations, %7" PRIu64 " evictions, %7" PRIu64 " standby hits\n",
 	       policies[r->policy], r->seg_size, r->shared ? "counters" : "records", done, st.evictions,
-	       st.standby_hits);
+	       st.inactive_hits);
 	check(st.evictions > 0);
 }
 

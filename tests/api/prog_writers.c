@@ -2,7 +2,7 @@
 /*
  * prog_writers - several write to the same segments (UMMAP_WRITERS), as processes and as mappings of one: each byte is in
  * the end what the one has stored to whom it belongs, and nobody's is undone, whatever the bytes lie between, with a budget
- * of a part of the data, after failures of storage, with pins, umremap, umpeer_put and fork.
+ * of a part of the data, after failures of storage, with pins, umremap, umimport_put and fork.
  */
 #include "common.h"
 
@@ -470,20 +470,20 @@ static void peers(void *unused)
 {
 	int fd = filled_file(SEG, OLD);
 	uint8_t *m = open_writer(fd, SEG, SEG, UMMAP_SHARED), bytes[100];
-	struct umpeer *peer;
-	struct umoffer offer;
+	struct umimport *peer;
+	struct umexport offer;
 
 	(void)unused;
-	check(umoffer(m, &offer) == 0 && umpeer_open(&offer, &peer) == 0);
+	check(umexport(m, &offer) == 0 && umimport_open(&offer, &peer) == 0);
 	fill(bytes, 100, 500, NEW);
-	check(umpeer_put(peer, bytes, 100, 500) == 0);
+	check(umimport_put(peer, bytes, 100, 500) == 0);
 	m[0] = 9;
-	check(umpeer_put(peer, bytes, 100, 500) == 100);
+	check(umimport_put(peer, bytes, 100, 500) == 100);
 	put_theirs(fd, 1000, 100);
 	check(umsync(m, 0) == 0);
 	check_file(fd, 500, 100, 500, NEW);
 	check_file(fd, 1000, 100, 1000, THEIRS);
-	umpeer_close(peer);
+	umimport_close(peer);
 	check(umunmap(m, 1) == 0);
 }
 

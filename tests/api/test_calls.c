@@ -320,7 +320,7 @@ Test(umstat, counts_what_happens)
 	st = stat_of(m);
 	check(st.dirty_bytes == 0 && st.write_bytes == 2 * SEG);
 	/* Where it stands afterwards is the engine's affair. */
-	check(st.resident_bytes + st.standby_bytes == 2 * SEG);
+	check(st.resident_bytes + st.inactive_bytes == 2 * SEG);
 	check(st.write_requests >= 1 && st.flushes >= 1);
 	check(stat_of(NULL).mappings == 1 && stat_of(NULL).write_bytes >= 2 * SEG);
 	check(umsync(m, 1) == 0);

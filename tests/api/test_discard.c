@@ -30,7 +30,7 @@ Test(discard, neither_writes_nor_reads)
 	check(umadvise(m, SIZE, UMMAP_ADV_DISCARD) == 0);
 	before = stat_of(m); /* with writes that were under way */
 	check(before.write_bytes > 0);
-	check(before.dirty_bytes == 0 && before.resident_bytes == 0 && before.standby_bytes == 0);
+	check(before.dirty_bytes == 0 && before.resident_bytes == 0 && before.inactive_bytes == 0);
 	check_zeros(m, SIZE);
 	check(umsync(m, 0) == 0);
 	after = stat_of(m);

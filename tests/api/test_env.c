@@ -270,9 +270,9 @@ static void read_in_order(void *value)
 	m = map_file(fd, SIZE, SEG, PROT_READ, 0);
 	check_bytes(m, SIZE, 0, 1);
 	if (strcmp(value, "0") == 0)
-		check(stat_of(m).ahead_loads == 0 && stat_of(m).read_faults == SIZE / SEG);
+		check(stat_of(m).readahead_loads == 0 && stat_of(m).read_faults == SIZE / SEG);
 	else
-		check(stat_of(m).ahead_loads > 0 && stat_of(m).ahead_hits > 0);
+		check(stat_of(m).readahead_loads > 0 && stat_of(m).readahead_hits > 0);
 	check(stat_of(m).read_bytes <= SIZE, "nothing is read twice");
 }
 
@@ -371,7 +371,7 @@ Test(env, unknown_names_are_warned_of)
 Test(env, names_of_others_are_not)
 {
 	static const char *const names[] = { "UMMAP_MPI_ALL", "UMMAP_MPI_LOCAL", "UMMAP_TEST_FOLDER", "UMMAP_BENCH_DIR",
-					     "UMMAP_STRESS_SEED", "UMMAP_DEMO_CACHE", "UMMAP_CACHE_NEAR", "UMMAPPED", "XUMMAP_LOGS" };
+					     "UMMAP_STRESS_SEED", "UMMAP_DEMO_CACHE", "UMMAP_IOCACHE_NEAR", "UMMAPPED", "XUMMAP_LOGS" };
 	char text[64 * 1024];
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {

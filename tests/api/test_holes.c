@@ -70,7 +70,7 @@ static void load_all(void *driver)
 	/* Read ahead, they cost no more. */
 	for (size_t i = 0; i < SEGS; i++)
 		check_segment(m, i);
-	check(stat_of(m).ahead_loads > 0);
+	check(stat_of(m).readahead_loads > 0);
 	check(stat_of(m).read_bytes <= 3 * data * SEG, "%" PRIu64 " bytes for %zu of data", stat_of(m).read_bytes, data * SEG);
 	check(umunmap(m, 0) == 0);
 }

@@ -69,7 +69,7 @@ static uint64_t skewed_loads(uint8_t *m, uint64_t *second_chances)
 			at = at * (mix(3 * i + (size_t)k) & 0xffff) >> 16;
 		check(m[at * SEG] == 1);
 	}
-	*second_chances = stat_of(m).standby_hits;
+	*second_chances = stat_of(m).inactive_hits;
 	return loads(m) - before;
 }
 

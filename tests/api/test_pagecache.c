@@ -74,7 +74,7 @@ static void load_all(void *driver)
 	m = map_file(fd, SIZE + odd, SEG, READ_WRITE, 0);
 	check_bytes(m, SIZE + odd, 0, OLD);
 	st = stat_of(m);
-	check(st.pagecache_bytes == SIZE && st.resident_bytes == SEG && st.standby_bytes == 0,
+	check(st.pagecache_bytes == SIZE && st.resident_bytes == SEG && st.inactive_bytes == 0,
 		"%" PRIu64 " mapped, %" PRIu64
 	      " resident", st.pagecache_bytes, st.resident_bytes);
 	check(st.read_bytes == odd && st.read_requests == 1, "%" PRIu64 " bytes read", st.read_bytes);

@@ -103,7 +103,7 @@ Test(pool, what_is_in_use_stays)
 	check_bytes(m, SIZE / 4, 0, 3);
 	use_once(SIZE, 1);
 	check(falls_to(SIZE / 4 + SLACK), "%" PRIu64 " KiB are held", held() / KIB);
-	check(stat_of(m).resident_bytes + stat_of(m).standby_bytes == SIZE / 4);
+	check(stat_of(m).resident_bytes + stat_of(m).inactive_bytes == SIZE / 4);
 	check_bytes(m, SIZE / 4, 0, 3);
 	use_once(SIZE, 4);
 	check_bytes(m, SIZE / 4, 0, 3);

@@ -59,20 +59,20 @@ static int ask(uint8_t *m, const size_t *order, size_t n)
 
 static uint64_t wait_for(const uint8_t *m, uint64_t loads)
 {
-	for (double until = now() + 60; stat_of(m).ahead_loads < loads && now() < until;)
+	for (double until = now() + 60; stat_of(m).readahead_loads < loads && now() < until;)
 		pause_ms(2);
-	return stat_of(m).ahead_loads;
+	return stat_of(m).readahead_loads;
 }
 
 /* Nothing more for half a second. */
 static uint64_t settled(const uint8_t *m)
 {
-	uint64_t before, loads = stat_of(m).ahead_loads;
+	uint64_t before, loads = stat_of(m).readahead_loads;
 
 	do {
 		before = loads;
 		pause_ms(500);
-		loads = stat_of(m).ahead_loads;
+		loads = stat_of(m).readahead_loads;
 	} while (loads != before);
 	return loads;
 }
@@ -99,10 +99,10 @@ Test(prefetch, any_order)
 	cr_expect_eq(st.read_faults, 0);
 	for (size_t k = 0; k < n; k++)
 		look_at(m, order[k]);
-	cr_expect_eq(stat_of(m).ahead_hits, n);
+	cr_expect_eq(stat_of(m).readahead_hits, n);
 	cr_expect_eq(stat_of(m).read_requests, st.read_requests, "none is read again");
 	look_at(m, order[n]);
-	cr_expect_eq(stat_of(m).ahead_hits, n, "what was not in the list was not loaded");
+	cr_expect_eq(stat_of(m).readahead_hits, n, "what was not in the list was not loaded");
 	cr_expect_eq(stat_of(m).read_requests, st.read_requests + 1);
 	end(m);
 }
@@ -119,7 +119,7 @@ Test(prefetch, one_request_for_many)
 	cr_expect_leq(stat_of(m).read_requests, SEGS / 8, "%lu", (unsigned long)stat_of(m).read_requests);
 	for (size_t i = 0; i < SEGS; i++)
 		look_at(m, i);
-	cr_expect_eq(stat_of(m).ahead_hits, SEGS);
+	cr_expect_eq(stat_of(m).readahead_hits, SEGS);
 	end(m);
 }
 
@@ -168,7 +168,7 @@ Test(prefetch, ranges_of_many_segments)
 	look_at(m, 9);
 	look_at(m, 10);
 	look_at(m, SEGS - 1);
-	cr_expect_eq(stat_of(m).ahead_hits, 84);
+	cr_expect_eq(stat_of(m).readahead_hits, 84);
 	end(m);
 }
 
@@ -187,11 +187,11 @@ Test(prefetch, what_comes_first)
 	cr_expect_geq(loads, LITTLE * 3 / 4, "%lu", (unsigned long)loads);
 	for (size_t k = 0; k < LITTLE; k++)
 		look_at(m, order[k]);
-	hits = stat_of(m).ahead_hits;
+	hits = stat_of(m).readahead_hits;
 	cr_expect_geq(hits, LITTLE * 3 / 4, "%lu", (unsigned long)hits);
 	for (size_t k = LITTLE; k < SEGS; k++)
 		look_at(m, order[k]);
-	cr_expect_eq(stat_of(m).ahead_hits, hits, "the rest is ignored");
+	cr_expect_eq(stat_of(m).readahead_hits, hits, "the rest is ignored");
 	end(m);
 }
 
@@ -210,7 +210,7 @@ Test(prefetch, in_full_memory)
 	cr_expect_leq(stat_of(NULL).held_bytes, LITTLE * SEG + stat_of(NULL).over_budget_peak);
 	for (size_t k = 0; k < 64; k++)
 		look_at(m, order[k]);
-	cr_expect_eq(stat_of(m).ahead_hits, 64);
+	cr_expect_eq(stat_of(m).readahead_hits, 64);
 	end(m);
 }
 
@@ -298,7 +298,7 @@ Test(prefetch, by_threads)
 	}
 	for (size_t t = 0; t < 4; t++)
 		pthread_join(threads[t], NULL);
-	cr_expect_gt(stat_of(m).ahead_hits, 0);
+	cr_expect_gt(stat_of(m).readahead_hits, 0);
 	end(m);
 }
 
@@ -315,7 +315,7 @@ Test(prefetch, and_the_end)
 		cr_assert_eq(ask(m, order + SEGS / 2, SEGS / 2), 0);
 		end(m);
 	}
-	cr_expect_eq(stat_of(NULL).standby_bytes, 0);
+	cr_expect_eq(stat_of(NULL).inactive_bytes, 0);
 	cr_expect_eq(stat_of(NULL).mappings, 0);
 }
 

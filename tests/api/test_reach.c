@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_reach.c - umoffer and umpeer_*: who may reach a mapping, what is refused, and what a get or a put gives for
+ * test_reach.c - umexport and umpeer_*: who may reach a mapping, what is refused, and what a get or a put gives for
  * segments in each of their states. prog_reach does all of it at once.
  */
 #include <criterion/criterion.h>
@@ -40,13 +40,13 @@ static uint8_t *open_shared(int *fd, size_t size, int prot, size_t budget)
 	return open_beside(fd, size, prot, budget, 0);
 }
 
-static struct umpeer *open_peer(void *m)
+static struct umimport *open_peer(void *m)
 {
-	struct umoffer offer;
-	struct umpeer *peer;
+	struct umexport offer;
+	struct umimport *peer;
 
-	check(umoffer(m, &offer) == 0);
-	check(umpeer_open(&offer, &peer) == 0);
+	check(umexport(m, &offer) == 0);
+	check(umimport_open(&offer, &peer) == 0);
 	return peer;
 }
 
@@ -61,10 +61,10 @@ static void store(uint8_t *m, size_t at)
 }
 
 /* All that a get gives is right; says how much it was. */
-static size_t check_get(struct umpeer *peer, size_t len, uint64_t at, uint64_t seed)
+static size_t check_get(struct umimport *peer, size_t len, uint64_t at, uint64_t seed)
 {
 	uint8_t *buf = calloc(1, len);
-	size_t got = umpeer_get(peer, buf, len, at);
+	size_t got = umimport_get(peer, buf, len, at);
 
 	check(got <= len);
 	check_bytes(buf, got, at, seed);
@@ -73,13 +73,13 @@ static size_t check_get(struct umpeer *peer, size_t len, uint64_t at, uint64_t s
 	return got;
 }
 
-static size_t do_put(struct umpeer *peer, size_t len, uint64_t at, uint64_t seed)
+static size_t do_put(struct umimport *peer, size_t len, uint64_t at, uint64_t seed)
 {
 	uint8_t *buf = malloc(len);
 	size_t put;
 
 	fill(buf, len, at, seed);
-	put = umpeer_put(peer, buf, len, at);
+	put = umimport_put(peer, buf, len, at);
 	free(buf);
 	return put;
 }
@@ -109,7 +109,7 @@ Test(reach, is_refused_where_it_cannot_be)
 	attr.flags = UMMAP_SHARED;
 	attr.seg_size = 4 * KIB;
 	check(ummap_open("mem:64K", 64 * KIB, 0, READ_WRITE, &attr, &addr) == 0);
-	umpeer_close(open_peer(addr));
+	umimport_close(open_peer(addr));
 	check(umunmap(addr, 0) == 0);
 	attr.seg_size = 8 * GIB;
 	check_fails(ummap_open("null:64G", 64 * GIB, 0, PROT_READ, &attr, &addr), EINVAL);
@@ -124,16 +124,16 @@ Test(reach, is_refused_by_the_environment)
 
 Test(reach, offers_only_what_is_shared)
 {
-	struct umoffer offer;
+	struct umexport offer;
 	int fd;
 	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET), *other;
 
 	other = map_file(fd, SIZE, SEG, PROT_READ, 0);
-	check_fails(umoffer(other, &offer), EOPNOTSUPP);
-	check_fails(umoffer(m + 1, &offer), EINVAL);
-	check_fails(umoffer(m, NULL), EINVAL);
-	check_fails(umoffer(&fd, &offer), EINVAL);
-	check(umoffer(m, &offer) == 0);
+	check_fails(umexport(other, &offer), EOPNOTSUPP);
+	check_fails(umexport(m + 1, &offer), EINVAL);
+	check_fails(umexport(m, NULL), EINVAL);
+	check_fails(umexport(&fd, &offer), EINVAL);
+	check(umexport(m, &offer) == 0);
 }
 
 /* Word 0: magic and process; 1: descriptors; 2: machine; 3: namespace; 5, 6: objects. */
@@ -143,50 +143,50 @@ Test(reach, refuses_bad_offers)
 		{ 0, 1, EINVAL }, { 2, 1, EXDEV }, { 3, 1, EXDEV }, { 5, 1, ESTALE }, { 6, 1, ESTALE },
 		{ 1, 1ull << 20, ESTALE }, { 1, 1ull << 52, ESTALE },
 	};
-	struct umoffer good, o;
-	struct umpeer *peer;
+	struct umexport good, o;
+	struct umimport *peer;
 	int fd, before;
 	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
 
-	check(umoffer(m, &good) == 0);
+	check(umexport(m, &good) == 0);
 	before = count_fds();
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		o = good;
 		o.word[bad[i].word] ^= bad[i].change;
-		check_fails(umpeer_open(&o, &peer), bad[i].error);
+		check_fails(umimport_open(&o, &peer), bad[i].error);
 	}
 	/* Descriptors that are there, but something else. */
 	o = good;
 	o.word[1] = (uint64_t)fd << 32 | (uint32_t)fd;
-	check_fails(umpeer_open(&o, &peer), ESTALE);
-	check_fails(umpeer_open(NULL, &peer), EINVAL);
-	check_fails(umpeer_open(&good, NULL), EINVAL);
+	check_fails(umimport_open(&o, &peer), ESTALE);
+	check_fails(umimport_open(NULL, &peer), EINVAL);
+	check_fails(umimport_open(&good, NULL), EINVAL);
 	check(umunmap(m, 0) == 0);
-	check_fails(umpeer_open(&good, &peer), ESTALE);
+	check_fails(umimport_open(&good, &peer), ESTALE);
 	check(count_fds() <= before, "%d, before %d", count_fds(), before);
 }
 
 /* What is mapped behind the end of an object is a SIGBUS when it is touched. */
 Test(reach, refuses_memory_that_is_too_short)
 {
-	struct umoffer o;
-	struct umpeer *peer;
+	struct umexport o;
+	struct umimport *peer;
 	struct stat st;
 	int fd, pool = memfd_create("pool", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
 
-	check(umoffer(m, &o) == 0);
+	check(umexport(m, &o) == 0);
 	check(pool >= 0 && ftruncate(pool, SEG) == 0 && fcntl(pool, F_ADD_SEALS, F_SEAL_SHRINK) == 0 && fstat(pool, &st) == 0);
 	o.word[1] = (uint64_t)pool << 32 | (uint32_t)o.word[1];
 	o.word[6] = st.st_ino;
-	check_fails(umpeer_open(&o, &peer), EINVAL);
+	check_fails(umimport_open(&o, &peer), EINVAL);
 	check(umunmap(m, 0) == 0);
 	close(pool);
 }
 
 /* What this process and its children see. */
 struct common {
-	struct umoffer offer;
+	struct umexport offer;
 	_Atomic bool offered, inside, go_on;
 	_Atomic size_t copied;
 	uint8_t bytes[2 * SEG];
@@ -205,34 +205,34 @@ static void offer_and_die(void *unused)
 	int fd;
 
 	(void)unused;
-	check(umoffer(open_shared(&fd, SIZE, READ_WRITE, BUDGET), &common->offer) == 0);
+	check(umexport(open_shared(&fd, SIZE, READ_WRITE, BUDGET), &common->offer) == 0);
 }
 
 Test(reach, refuses_who_is_dead)
 {
-	struct umpeer *peer;
+	struct umimport *peer;
 
 	account_common();
 	check_exits(run_child(offer_and_die, NULL), 0);
-	check_fails(umpeer_open(&common->offer, &peer), ESRCH);
+	check_fails(umimport_open(&common->offer, &peer), ESRCH);
 }
 
 static void become_nobody(void *offer)
 {
-	struct umpeer *peer;
+	struct umimport *peer;
 
 	check(setgid(65534) == 0 && setuid(65534) == 0);
-	check_fails(umpeer_open(offer, &peer), EACCES);
+	check_fails(umimport_open(offer, &peer), EACCES);
 }
 
 Test(reach, refuses_other_users)
 {
-	struct umoffer offer;
+	struct umexport offer;
 	int fd;
 
 	if (getuid() != 0)
 		cr_skip_test("only root can be somebody else");
-	check(umoffer(open_shared(&fd, SIZE, READ_WRITE, BUDGET), &offer) == 0);
+	check(umexport(open_shared(&fd, SIZE, READ_WRITE, BUDGET), &offer) == 0);
 	check_exits(run_child(become_nobody, &offer), 0);
 }
 
@@ -242,7 +242,7 @@ Test(reach, gets_what_is_in_memory)
 {
 	int fd;
 	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
-	struct umpeer *peer = open_peer(m);
+	struct umimport *peer = open_peer(m);
 
 	check(check_get(peer, SIZE, 0, OLD) == 0);
 	check(stat_of(m).resident_bytes == 0, "a get brings nothing in");
@@ -254,7 +254,7 @@ Test(reach, gets_what_is_in_memory)
 	check(check_get(peer, 8, 2 * SEG - 4, OLD) == 4);
 	check(check_get(peer, 8, 2 * SEG, OLD) == 0);
 	check(check_get(peer, 5000, 3 * SEG + 77, OLD) == 5000);
-	umpeer_close(peer);
+	umimport_close(peer);
 	check(umunmap(m, 0) == 0);
 }
 
@@ -262,7 +262,7 @@ Test(reach, ends_where_the_mapping_ends)
 {
 	int fd;
 	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
-	struct umpeer *peer = open_peer(m);
+	struct umimport *peer = open_peer(m);
 
 	fill(m, SIZE, 0, NEW);
 	check(check_get(peer, SEG, SIZE - 10, NEW) == 10);
@@ -273,14 +273,14 @@ Test(reach, ends_where_the_mapping_ends)
 	check(umunmap(m, 1) == 0);
 	check_file(fd, SIZE - 10, 10, SIZE - 10, LATER);
 	check(file_size(fd) == SIZE);
-	umpeer_close(peer);
+	umimport_close(peer);
 }
 
 Test(reach, puts_only_where_it_will_be_written)
 {
 	int fd;
 	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
-	struct umpeer *peer = open_peer(m);
+	struct umimport *peer = open_peer(m);
 
 	check(do_put(peer, 100, 0, NEW) == 0);
 	load(m, 0);
@@ -298,31 +298,31 @@ Test(reach, puts_only_where_it_will_be_written)
 	check(check_get(peer, SEG, 0, NEW) == 0);
 	check(umunmap(m, 1) == 0);
 	check_file(fd, 0, SEG, 0, NEW);
-	umpeer_close(peer);
+	umimport_close(peer);
 }
 
 Test(reach, holds_what_a_copy_could_reach)
 {
 	int fd;
 	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
-	struct umpeer *peer = open_peer(m);
+	struct umimport *peer = open_peer(m);
 	struct umhold hold;
 
-	check(umpeer_hold(peer, 8, false, &hold) == -1 && umpeer_hold(peer, SIZE, false, &hold) == -1);
+	check(umimport_hold(peer, 8, false, &hold) == -1 && umimport_hold(peer, SIZE, false, &hold) == -1);
 	load(m, 0);
-	check(umpeer_hold(peer, 8, true, &hold) == -1, "clean");
-	check(umpeer_hold(peer, 8, false, &hold) == 0 && hold.len == SEG - 8);
+	check(umimport_hold(peer, 8, true, &hold) == -1, "clean");
+	check(umimport_hold(peer, 8, false, &hold) == 0 && hold.len == SEG - 8);
 	check_bytes(hold.addr, hold.len, 8, OLD);
-	umpeer_release(&hold);
+	umimport_release(&hold);
 	fill(m, SIZE, 0, NEW);
-	check(umpeer_hold(peer, SIZE - 100, true, &hold) == 0 && hold.len == 100 && hold.addr != (char *)m + SIZE - 100);
+	check(umimport_hold(peer, SIZE - 100, true, &hold) == 0 && hold.len == 100 && hold.addr != (char *)m + SIZE - 100);
 	fill((uint8_t *)hold.addr, hold.len, SIZE - 100, LATER);
-	umpeer_release(&hold);
+	umimport_release(&hold);
 	check(umunmap(m, 1) == 0);
-	check(umpeer_hold(peer, 8, false, &hold) == -1, "the mapping has ended");
+	check(umimport_hold(peer, 8, false, &hold) == -1, "the mapping has ended");
 	check_file(fd, 0, SIZE - 100, 0, NEW);
 	check_file(fd, SIZE - 100, 100, SIZE - 100, LATER);
-	umpeer_close(peer);
+	umimport_close(peer);
 }
 
 Test(reach, knows_what_meets_a_mapping)
@@ -340,29 +340,29 @@ Test(reach, never_puts_into_what_is_read_only)
 {
 	int fd;
 	uint8_t *m = open_shared(&fd, SIZE, PROT_READ, BUDGET);
-	struct umpeer *peer = open_peer(m);
+	struct umimport *peer = open_peer(m);
 
 	for (size_t at = 0; at < SIZE; at += SEG)
 		load(m, at);
 	check(check_get(peer, SIZE, 0, OLD) == SIZE);
 	check(do_put(peer, SIZE, 0, NEW) == 0);
 	check(umunmap(m, 1) == 0);
-	umpeer_close(peer);
+	umimport_close(peer);
 }
 
 Test(reach, gets_what_was_read_ahead)
 {
 	int fd;
 	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
-	struct umpeer *peer = open_peer(m);
+	struct umimport *peer = open_peer(m);
 
 	check(umadvise(m + SEG, 3 * SEG, UMMAP_ADV_WILLNEED) == 0);
 	while (check_get(peer, 3 * SEG, SEG, OLD) < 3 * SEG)
 		pause_ms(1);
-	check(stat_of(m).resident_bytes == 0 && stat_of(m).standby_bytes == 3 * SEG);
+	check(stat_of(m).resident_bytes == 0 && stat_of(m).inactive_bytes == 3 * SEG);
 	check(do_put(peer, 3 * SEG, SEG, NEW) == 0);
 	check(umunmap(m, 1) == 0);
-	umpeer_close(peer);
+	umimport_close(peer);
 }
 
 /* Segments that have left the view are there until somebody takes their frames, changes included. */
@@ -370,7 +370,7 @@ Test(reach, keeps_what_was_put_through_eviction)
 {
 	int fd;
 	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, SEGS / 2 * SEG);
-	struct umpeer *peer = open_peer(m);
+	struct umimport *peer = open_peer(m);
 	uint64_t changed = 0;
 
 	for (int round = 0; round < 20; round++) {
@@ -397,21 +397,21 @@ Test(reach, keeps_what_was_put_through_eviction)
 	check(umunmap(m, 1) == 0);
 	for (size_t i = 0; i < SEGS; i++)
 		check_file(fd, i * SEG, i == SEGS - 1 ? SIZE - i * SEG : SEG, i * SEG, changed & 1ull << i ? NEW : OLD);
-	umpeer_close(peer);
+	umimport_close(peer);
 }
 
 Test(reach, comes_short_when_the_mapping_ends)
 {
 	int fd;
 	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
-	struct umpeer *peer = open_peer(m);
+	struct umimport *peer = open_peer(m);
 
 	fill(m, SIZE, 0, NEW);
 	check(check_get(peer, SIZE, 0, NEW) == SIZE);
 	check(umunmap(m, 0) == 0);
 	check(check_get(peer, SIZE, 0, NEW) == 0 && do_put(peer, SIZE, 0, NEW) == 0);
-	umpeer_close(peer);
-	umpeer_close(NULL);
+	umimport_close(peer);
+	umimport_close(NULL);
 }
 
 /* ---- The size ---- */
@@ -420,7 +420,7 @@ Test(reach, follows_the_size)
 {
 	int fd;
 	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
-	struct umpeer *peer = open_peer(m);
+	struct umimport *peer = open_peer(m);
 	void *base = NULL;
 
 	fill(m, SIZE, 0, NEW);
@@ -437,14 +437,14 @@ Test(reach, follows_the_size)
 	load(m, SEG);
 	check(check_get(peer, SIZE, 0, NEW) == SEG + 10);
 	check(umunmap(m, 1) == 0);
-	umpeer_close(peer);
+	umimport_close(peer);
 }
 
 Test(reach, carries_what_was_put)
 {
 	int fd, other = temp_file(0);
 	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
-	struct umpeer *peer = open_peer(m);
+	struct umimport *peer = open_peer(m);
 	void *base = NULL;
 
 	fill(m, SIZE, 0, OLD);
@@ -455,7 +455,7 @@ Test(reach, carries_what_was_put)
 	check_file(other, 0, SEG, 0, NEW);
 	check_file(other, SEG, SEG, SEG, LATER);
 	check_file(other, 2 * SEG, SIZE - 2 * SEG, 2 * SEG, NEW);
-	umpeer_close(peer);
+	umimport_close(peer);
 }
 
 /* ---- Fork ---- */
@@ -464,23 +464,23 @@ static void have_no_peer(void *peer)
 {
 	uint8_t byte;
 
-	check(umpeer_get(peer, &byte, 1, 0) == 0 && umpeer_put(peer, &byte, 1, 0) == 0);
-	umpeer_close(peer);
+	check(umimport_get(peer, &byte, 1, 0) == 0 && umimport_put(peer, &byte, 1, 0) == 0);
+	umimport_close(peer);
 }
 
 static void be_no_owner(void *m)
 {
-	struct umoffer offer;
-	struct umpeer *peer;
+	struct umexport offer;
+	struct umimport *peer;
 	int fd;
 
-	check_fails(umoffer(m, &offer), EINVAL);
+	check_fails(umexport(m, &offer), EINVAL);
 	/* Its own are another matter. */
 	m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
 	peer = open_peer(m);
 	load(m, SEG);
 	check(check_get(peer, SEG, SEG, OLD) == SEG);
-	umpeer_close(peer);
+	umimport_close(peer);
 	check(umunmap(m, 1) == 0);
 }
 
@@ -488,7 +488,7 @@ Test(reach, is_not_inherited)
 {
 	int fd;
 	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, BUDGET);
-	struct umpeer *peer = open_peer(m);
+	struct umimport *peer = open_peer(m);
 
 	fill(m, SIZE, 0, NEW);
 	check_exits(run_child(have_no_peer, peer), 0);
@@ -496,7 +496,7 @@ Test(reach, is_not_inherited)
 	check(check_get(peer, SIZE, 0, NEW) == SIZE && do_put(peer, SIZE, 0, LATER) == SIZE);
 	check(umunmap(m, 1) == 0);
 	check_file(fd, 0, SIZE, 0, LATER);
-	umpeer_close(peer);
+	umimport_close(peer);
 }
 
 /* ---- Buffers that are mapped themselves, and absent: to bring them in, what is copied from may have to go. ---- */
@@ -505,7 +505,7 @@ Test(reach, copies_within_one_mapping)
 {
 	int fd;
 	uint8_t *m = open_shared(&fd, SIZE, READ_WRITE, 4 * SEG);
-	struct umpeer *peer = open_peer(m);
+	struct umimport *peer = open_peer(m);
 	uint64_t random = 1;
 	size_t got = 0, put = 0;
 
@@ -515,15 +515,15 @@ Test(reach, copies_within_one_mapping)
 
 		load(m, from);
 		if (i % 2) {
-			got += umpeer_get(peer, m + to, len, from);
+			got += umimport_get(peer, m + to, len, from);
 		} else {
 			store(m, to);
-			put += umpeer_put(peer, m + from, len, to);
+			put += umimport_put(peer, m + from, len, to);
 		}
 	}
 	check(got > 0 && put > 0);
 	check(umunmap(m, 0) == 0);
-	umpeer_close(peer);
+	umimport_close(peer);
 }
 
 /* A buffer that only ends in the mapping waits for it as well. */
@@ -532,7 +532,7 @@ Test(reach, copies_from_beside)
 	const size_t beside = 8 * KIB;
 	int fd, flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
 	uint8_t *m = open_beside(&fd, SIZE, READ_WRITE, 4 * SEG, beside);
-	struct umpeer *peer = open_peer(m);
+	struct umimport *peer = open_peer(m);
 	uint64_t random = 1;
 	size_t got = 0, put = 0;
 
@@ -544,15 +544,15 @@ Test(reach, copies_from_beside)
 		check(umadvise(m, 1, UMMAP_ADV_DONTNEED) == 0);
 		if (i % 2) {
 			load(m, at);
-			got += umpeer_get(peer, m - beside, len, at);
+			got += umimport_get(peer, m - beside, len, at);
 		} else {
 			store(m, at);
-			put += umpeer_put(peer, m - beside, len, at);
+			put += umimport_put(peer, m - beside, len, at);
 		}
 	}
 	check(got > 0 && put > 0);
 	check(umunmap(m, 0) == 0 && munmap(m - beside, beside) == 0);
-	umpeer_close(peer);
+	umimport_close(peer);
 }
 
 /* ---- A visitor that is held up: the second page of its buffer waits for this process. ---- */
@@ -574,19 +574,19 @@ static void wait_here(int sig, siginfo_t *info, void *context)
 static void visit(void *unused)
 {
 	struct sigaction action = { .sa_sigaction = wait_here, .sa_flags = SA_SIGINFO };
-	struct umpeer *peer;
+	struct umimport *peer;
 
 	(void)unused;
 	while (!common->offered)
 		pause_ms(1);
-	check(umpeer_open(&common->offer, &peer) == 0);
+	check(umimport_open(&common->offer, &peer) == 0);
 	trap = mmap(NULL, HELD, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	fill(trap, HELD, 0, LATER);
 	check(sigaction(SIGSEGV, &action, NULL) == 0);
 	check(mprotect(trap + 4 * KIB, 4 * KIB, PROT_NONE) == 0);
-	common->copied = putting ? umpeer_put(peer, trap, HELD, 0) : umpeer_get(peer, trap, HELD, 0);
+	common->copied = putting ? umimport_put(peer, trap, HELD, 0) : umimport_get(peer, trap, HELD, 0);
 	memcpy(common->bytes, trap, HELD);
-	umpeer_close(peer);
+	umimport_close(peer);
 }
 
 static _Atomic bool ended;
@@ -618,7 +618,7 @@ static pid_t hold_one(bool put, bool clean, uint8_t **m, int *fd, pthread_t *thr
 	fill(*m, SEG, 0, NEW);
 	if (clean)
 		check(umsync(*m, 0) == 0);
-	check(umoffer(*m, &common->offer) == 0);
+	check(umexport(*m, &common->offer) == 0);
 	common->offered = true;
 	while (!common->inside)
 		pause_ms(1);

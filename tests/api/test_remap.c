@@ -184,7 +184,7 @@ Test(migration, to_a_uri)
 	check_file_quarters(from, 0);
 	check(umremap_open(m, uri, 0, 0, 0, &base) == 0 && base == m, "%s", umerrormsg());
 	check(umsync(m, 0) == 0, "%s", umerrormsg());
-	check(umepoch(m, &oldest, &newest) == 0 && newest == 1);
+	check(umcommits(m, &oldest, &newest) == 0 && newest == 1);
 	fill(m, SIZE / 4, 0, LATER);
 	check(umunmap(m, 0) == 0);
 	check(ummap_open(uri, SIZE, 0, PROT_READ, NULL, &again) == 0, "%s", umerrormsg());

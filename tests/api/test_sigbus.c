@@ -320,7 +320,7 @@ Test(sigbus, memory_of_readahead)
 	m = map_fd(UMMAP_ENGINE_SIGBUS, fd, size, SEG);
 	before = status_bytes("RssAnon");
 	check(umadvise(m, size, UMMAP_ADV_WILLNEED) == 0);
-	while (stat_of(m).ahead_loads < size / SEG)
+	while (stat_of(m).readahead_loads < size / SEG)
 		pause_ms(1);
 	check(status_bytes("RssAnon") >= before + size - slack);
 	check(umunmap(m, 0) == 0);

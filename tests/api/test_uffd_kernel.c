@@ -487,7 +487,7 @@ Test(uffd_kernel, switches_where_a_load_has_failed)
 		check(now() < end, "it does not come");
 		check(umadvise(m, SEG, UMMAP_ADV_WILLNEED) == 0);
 		pause_ms(2);
-	} while (stat_of(m).standby_bytes == 0);
+	} while (stat_of(m).inactive_bytes == 0);
 	check(umremap(m, 0, to, 0, UMMAP_SWITCH, &base) == 0, "%s", umerrormsg());
 	check_bytes(m, SIZE, 0, NEW);
 	check(umunmap(m, 0) == 0);

@@ -53,7 +53,7 @@ static const struct way bad_ways[] = {
 	{ "posix", "direct=maybe", NO_CHANGES, false },
 	{ "error+posix", "error.nth=many", NO_CHANGES, false },
 	{ "wal+posix", "wal.size=large", NO_CHANGES, false },
-	{ "wal+posix", "wal.epoch=77", NO_CHANGES, false },
+	{ "wal+posix", "wal.commit=77", NO_CHANGES, false },
 	{ "wal+posix", "wal.path={store}", NO_CHANGES, false },
 	{ "cow+posix", "cow.path={store}", NO_CHANGES, false },
 	{ "cache+posix", "cache.path={store}.near3", NO_CHANGES, false },
@@ -345,7 +345,7 @@ static void use_descriptors(void *unused)
 static void go_back(void *unused)
 {
 	static const struct way now = { "wal+posix", "wal.keep=8", NO_CHANGES, true },
-				then = { "wal+posix", "wal.keep=8&wal.epoch=2", NO_CHANGES, true };
+				then = { "wal+posix", "wal.keep=8&wal.commit=2", NO_CHANGES, true };
 	struct trial t = { &now, &then, 0, 0 };
 	uint64_t *m, *copy[4], oldest, newest;
 
@@ -361,7 +361,7 @@ static void go_back(void *unused)
 	check_fails(remap(&m, &then, 0), EINVAL);
 	check(strstr(umerrormsg(), "UMMAP_SWITCH"), "%s", umerrormsg());
 	check_words(m, copy[3], copy[3], &t, "in vain");
-	check(umepoch(m, &oldest, &newest) == 0 && oldest == 0 && newest >= 3,
+	check(umcommits(m, &oldest, &newest) == 0 && oldest == 0 && newest >= 3,
 	      "%" PRIu64 " to %" PRIu64, oldest, newest);
 	check(remap(&m, &then, UMMAP_SWITCH) == 0, "%s", umerrormsg());
 	check_words(m, copy[2], copy[2], &t, "gone back");
@@ -374,7 +374,7 @@ static void go_back(void *unused)
 	check(umsync(m, 0) == 0);
 	check(remap(&m, &then, UMMAP_SWITCH) == 0, "%s", umerrormsg());
 	check_words(m, copy[2], copy[2], &t, "gone back from a commit");
-	check(umepoch(m, &oldest, &newest) == 0 && newest == 2, "%" PRIu64, newest);
+	check(umcommits(m, &oldest, &newest) == 0 && newest == 2, "%" PRIu64, newest);
 	put_version(m, 9, 0);
 	check(umunmap(m, 1) == 0);
 	put_version(copy[2], 9, 0);

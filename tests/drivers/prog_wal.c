@@ -233,7 +233,7 @@ static void commit_and_die(void *arg)
 
 		put_version(words, version);
 		check(umsync(words, 0) == 0);
-		check(umepoch(words, &oldest, &newest) == 0);
+		check(umcommits(words, &oldest, &newest) == 0);
 		check(newest == version && oldest == (version < 3 ? 0 : version - 2), "%" PRIu64 " to %" PRIu64, oldest, newest);
 	}
 	put_version(words, 5);
@@ -246,10 +246,10 @@ static void open_at(void *epoch)
 	char keys[64];
 
 	set_budget(2 * SIZE);
-	snprintf(keys, sizeof(keys), "?wal.keep=3&wal.epoch=%" PRIu64, want);
+	snprintf(keys, sizeof(keys), "?wal.keep=3&wal.commit=%" PRIu64, want);
 	words = map_store(keys, 0);
 	check(version_of(words) == want);
-	check(umepoch(words, &oldest, &newest) == 0 && oldest == 2 && newest == want);
+	check(umcommits(words, &oldest, &newest) == 0 && oldest == 2 && newest == want);
 	check(umunmap(words, 0) == 0);
 	check((access(log_path, F_OK) == 0) == (want > oldest), "what can be gone back to stays if nothing was added");
 }
@@ -261,12 +261,12 @@ static void open_beyond(void *epoch)
 	void *addr;
 
 	set_group();
-	snprintf(text, sizeof(text), "%s?wal.epoch=%" PRIu64, uri, *(uint64_t *)epoch);
+	snprintf(text, sizeof(text), "%s?wal.commit=%" PRIu64, uri, *(uint64_t *)epoch);
 	check_fails(ummap_open(text, SIZE, 0, READ_WRITE, &attr, &addr), EINVAL);
 	check(strstr(umerrormsg(), "has 2 to"), "%s", umerrormsg());
 }
 
-/* Who only reads finds the same epochs without a log as umepoch says. */
+/* Who only reads finds the same epochs without a log as umcommits says. */
 static void open_nothing(void *unused)
 {
 	uint64_t oldest = 1, newest = 1;
@@ -276,12 +276,12 @@ static void open_nothing(void *unused)
 	(void)unused;
 	set_group();
 	check(ummap_open(uri, SIZE, 0, PROT_READ, NULL, &addr) == 0);
-	check(umepoch(addr, &oldest, &newest) == 0 && oldest == 0 && newest == 0);
+	check(umcommits(addr, &oldest, &newest) == 0 && oldest == 0 && newest == 0);
 	check(umunmap(addr, 0) == 0);
-	snprintf(text, sizeof(text), "%s?wal.epoch=0", uri);
+	snprintf(text, sizeof(text), "%s?wal.commit=0", uri);
 	check(ummap_open(text, SIZE, 0, PROT_READ, NULL, &addr) == 0);
 	check(version_of(addr) == 0);
-	snprintf(text, sizeof(text), "%s?wal.epoch=1", uri);
+	snprintf(text, sizeof(text), "%s?wal.commit=1", uri);
 	check_fails(ummap_open(text, SIZE, 0, PROT_READ, NULL, &addr), EINVAL);
 	check_fails(ummap_open(text, SIZE, 0, READ_WRITE, NULL, &addr), EINVAL);
 	check(access(log_path, F_OK) < 0, "no log is made for that");

@@ -193,7 +193,7 @@ static void check_epochs(size_t k)
 	check(k >= world.closing || oldest == (newest >= world.keep ? newest - world.keep + 1 : 0), "cut at %zu: %" PRIu64
 	      " to %" PRIu64, k, oldest, newest);
 	for (uint64_t epoch = oldest; epoch <= newest; epoch++) {
-		snprintf(keys, sizeof(keys), "&wal.epoch=%" PRIu64, epoch);
+		snprintf(keys, sizeof(keys), "&wal.commit=%" PRIu64, epoch);
 		check(try_open(&h, 0, keys) == 0);
 		read_image(&h, &found);
 		check(is_epoch(&found, epoch), "cut at %zu: epoch %" PRIu64 " of %" PRIu64 " to %" PRIu64, k, epoch,
@@ -289,7 +289,7 @@ static void check_going_back(struct power_replay *replay, size_t k)
 	epoch = oldest + next_random(&seed) % (newest - oldest + 1);
 	if (!power_file("log") || power_file("log")->size == 0)
 		return;
-	snprintf(keys, sizeof(keys), "&wal.keep=3&wal.epoch=%" PRIu64, epoch);
+	snprintf(keys, sizeof(keys), "&wal.keep=3&wal.commit=%" PRIu64, epoch);
 	power_record_begin(&back);
 	check(try_open(&h, UMMAP_O_WRITE, keys) == 0);
 	opened = power_requests();

@@ -169,7 +169,7 @@ Test(wal_log, opening_reads_it_once)
 	for (uint64_t epoch = EPOCH; epoch <= EPOCH + 2; epoch++) {
 		uint64_t end = (epoch - EPOCH) * N / 2;
 
-		snprintf(uri, sizeof(uri), "wal+posix:%s?wal.epoch=%ju", store, (uintmax_t)epoch);
+		snprintf(uri, sizeof(uri), "wal+posix:%s?wal.commit=%ju", store, (uintmax_t)epoch);
 		before = count_reads();
 		check(ummap_driver_open(uri, 0, &driver, &h, &geom) == 0, "%s", umerrormsg());
 		if (before >= 0)
@@ -258,7 +258,7 @@ static void check_epoch(uint64_t epoch, size_t blocks, int value)
 		check(write(copy, bytes, (size_t)n) == n);
 	close(log);
 	close(copy);
-	snprintf(uri, sizeof(uri), "wal+posix:%s?wal.path=%s&wal.epoch=%" PRIu64, store, from,
+	snprintf(uri, sizeof(uri), "wal+posix:%s?wal.path=%s&wal.commit=%" PRIu64, store, from,
 		 epoch);
 	check(ummap_driver_open(uri, 0, &driver, &h, &geom) == 0, "%s", umerrormsg());
 	for (size_t i = 0; i < blocks; i++) {

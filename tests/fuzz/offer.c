@@ -63,7 +63,7 @@ static int make_control(struct input *in)
 	return fd;
 }
 
-static void copy(struct umpeer *peer, struct input *in)
+static void copy(struct umimport *peer, struct input *in)
 {
 	static char buf[1 << 16];
 
@@ -82,8 +82,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	int control = make_control(&in), pool = make_object(take_or(&in, (uint64_t)OBJECT_SPANS << SHARED_POOL_SPAN_SHIFT), take(&in) < 240);
 	struct export_offer o = { .magic = (uint32_t)EXPORT_MAGIC, .pid = getpid(), .control = control, .pool = pool };
 	struct stat control_file, pool_file;
-	struct umoffer offer;
-	struct umpeer *peer;
+	struct umexport offer;
+	struct umimport *peer;
 
 	must(fstat(control, &control_file) == 0 && fstat(pool, &pool_file) == 0);
 	export_place(&o.machine, &o.space);

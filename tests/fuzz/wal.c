@@ -183,13 +183,13 @@ static void use(struct input *in)
 	void *h;
 
 	if (take(in) % 2)
-		snprintf(back, sizeof(back), "&wal.epoch=%ju", (uintmax_t)take_number(in));
+		snprintf(back, sizeof(back), "&wal.commit=%ju", (uintmax_t)take_number(in));
 	snprintf(uri, sizeof(uri), "wal+fuzzmem:store?wal.path=log&wal.keep=%u%s", 1 + take(in) % WAL_KEEP_MAX, back);
 	if (ummap_driver_open(uri, write ? UMMAP_O_WRITE : 0, &wal, &h, &geom) != 0) {
 		must(strlen(umerrormsg()) > 10);
 		return;
 	}
-	must(wal.epoch(h, &oldest, &newest) == 0 && oldest <= newest);
+	must(wal.commit(h, &oldest, &newest) == 0 && oldest <= newest);
 	for (unsigned n = take(in) % 8; n > 0; n--) {
 		uint64_t off = take_number(in) % ROOM;
 		size_t len = 1 + take_number(in) % sizeof(buf);

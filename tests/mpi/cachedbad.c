@@ -446,8 +446,8 @@ static void opens_without_descriptors(void)
 	/* Among several machines the last rank owns a part, and its MPI polls descriptors. */
 	if (!on_one_machine())
 		return;
-	snprintf(nodes, sizeof(nodes), "%s", getenv("UMMAP_CACHE_NODES") ? getenv("UMMAP_CACHE_NODES") : "1");
-	setenv("UMMAP_CACHE_NODES", "1", 1);
+	snprintf(nodes, sizeof(nodes), "%s", getenv("UMMAP_IOCACHE_NODES") ? getenv("UMMAP_IOCACHE_NODES") : "1");
+	setenv("UMMAP_IOCACHE_NODES", "1", 1);
 	check(open_plainly() == MPI_SUCCESS);
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank == ranks - 1) {
@@ -461,7 +461,7 @@ static void opens_without_descriptors(void)
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
 	check(MPI_File_close(&file) == MPI_SUCCESS);
-	setenv("UMMAP_CACHE_NODES", nodes, 1);
+	setenv("UMMAP_IOCACHE_NODES", nodes, 1);
 	shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
 }
 
@@ -488,8 +488,8 @@ static void names_with_a_colon(void)
 	int is, code;
 
 	check(chdir(folder) == 0);
-	setenv("UMMAP_CACHE_ALL", folder, 1);
-	setenv("UMMAP_CACHE_PATH", near, 1);
+	setenv("UMMAP_IOCACHE_ALL", folder, 1);
+	setenv("UMMAP_IOCACHE_PATH", near, 1);
 	for (int i = 0; i < 2; i++) {
 		snprintf(name, sizeof(name), i ? "ufs:%s" : "ufs:file", path);
 		code = MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_RDWR | MPI_MODE_CREATE, MPI_INFO_NULL, &file);
@@ -506,7 +506,7 @@ static void names_with_a_colon(void)
 		shell("test $(cat ufs:file file 2> /dev/null | wc -c) = %d && rm -f ufs:file file", BYTES);
 		shell("\"$UMMAP_TEST_CACHE\" drop %s", near);
 	}
-	unsetenv("UMMAP_CACHE_ALL");
+	unsetenv("UMMAP_IOCACHE_ALL");
 }
 
 static bool no_truncate;

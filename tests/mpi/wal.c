@@ -43,7 +43,7 @@ static uint64_t agree(void)
 {
 	uint64_t oldest, newest, least, *words = open_share("");
 
-	check(umepoch(words, &oldest, &newest) == 0);
+	check(umcommits(words, &oldest, &newest) == 0);
 	MPI_Allreduce(&newest, &least, 1, MPI_UINT64_T, MPI_MIN, MPI_COMM_WORLD);
 	check(oldest <= least && newest <= least + 1, "%" PRIu64 " to %" PRIu64 ", and %" PRIu64, oldest, newest, least);
 	/* Nothing is added: what can be gone back to stays. */
@@ -93,7 +93,7 @@ int main(int argc, char **argv)
 	snprintf(folder, sizeof(folder), "%s", argv[1]);  /* kept for the next job */
 	make_file();
 	epoch = agree();
-	snprintf(text, sizeof(text), "&wal.epoch=%" PRIu64, epoch);
+	snprintf(text, sizeof(text), "&wal.commit=%" PRIu64, epoch);
 	words = open_share(text);
 	check_version(words, epoch);
 	if (strcmp(argv[2], "check") != 0)

@@ -4,7 +4,7 @@
 
 #include <sys/resource.h>
 
-#include "file/head.c"
+#include "iocache/head.c"
 
 /* No file grows beyond that. */
 static void limit(rlim_t bytes)

@@ -177,7 +177,7 @@ static void says_what_they_do(struct node_child *a)
 	look_until(a, "faults_per_s", 1, 1e9);
 	look_until(a, "read_mib_per_s", 0.1, 1e6);
 	look_until(a, "write_mib_per_s", 0.1, 1e6);
-	check(number(process(a), "ahead_hits") <= 1 && number(process(a), "standby_hits") <= 1);
+	check(number(process(a), "readahead_hits") <= 1 && number(process(a), "inactive_hits") <= 1);
 	a->order = NODE_REST;
 }
 

@@ -50,11 +50,11 @@ static void load(const uint8_t *m, size_t i)
 /* Of n loads, from first on, how many read-ahead has served. */
 static uint64_t hits(uint8_t *m, size_t first, long stride, size_t n)
 {
-	uint64_t before = stat_of(m).ahead_hits;
+	uint64_t before = stat_of(m).readahead_hits;
 
 	for (size_t k = 0; k < n; k++)
 		load(m, (size_t)((long)first + (long)k * stride));
-	return stat_of(m).ahead_hits - before;
+	return stat_of(m).readahead_hits - before;
 }
 
 /* Where the reader gets the processor and the worker does not, the reader is first: the best of some attempts counts. */
@@ -84,7 +84,7 @@ static uint64_t run_through(const void *arg)
 	uint8_t *m = map_cold(UMMAP_ADV_NORMAL);
 	uint64_t found = hits(m, r->first, r->stride, r->n);
 
-	cr_expect_leq(stat_of(m).ahead_loads, r->n + 64, "stride %ld: nothing between", r->stride);
+	cr_expect_leq(stat_of(m).readahead_loads, r->n + 64, "stride %ld: nothing between", r->stride);
 	cr_assert_eq(umunmap(m, 0), 0);
 	return found;
 }
@@ -111,7 +111,7 @@ static uint64_t run_several(const void *unused)
 		load(m, 500 - 2 * k);
 		load(m, 520 + 4 * k);
 	}
-	found = stat_of(m).ahead_hits;
+	found = stat_of(m).readahead_hits;
 	cr_assert_eq(umunmap(m, 0), 0);
 	return found;
 }
@@ -124,12 +124,12 @@ Test(ahead, several_at_a_time)
 /* What was asked for has come: nothing more for half a second. */
 static uint64_t settled_loads(const uint8_t *m)
 {
-	uint64_t before, loads = stat_of(m).ahead_loads;
+	uint64_t before, loads = stat_of(m).readahead_loads;
 
 	do {
 		before = loads;
 		pause_ms(500);
-		loads = stat_of(m).ahead_loads;
+		loads = stat_of(m).readahead_loads;
 	} while (loads != before);
 	return loads;
 }
@@ -160,7 +160,7 @@ Test(ahead, random_and_off)
 	uint8_t *m = map_cold(UMMAP_ADV_RANDOM);
 
 	cr_expect_eq(hits(m, 0, 1, 500), 0);
-	cr_expect_eq(stat_of(m).ahead_loads, 0);
+	cr_expect_eq(stat_of(m).readahead_loads, 0);
 	cr_assert_eq(umunmap(m, 0), 0);
 }
 
@@ -178,7 +178,7 @@ Test(ahead, lets_go_of_what_lies_behind)
 	for (double end = now() + 60; (st = stat_of(m)).resident_bytes > 4 * SEG && now() < end;)
 		pause_ms(10);
 	cr_expect_leq(st.resident_bytes, 4 * SEG, "%lu", (unsigned long)st.resident_bytes);
-	cr_expect_eq(st.standby_bytes, 0, "%lu", (unsigned long)st.standby_bytes);
+	cr_expect_eq(st.inactive_bytes, 0, "%lu", (unsigned long)st.inactive_bytes);
 	cr_expect_leq(stat_of(NULL).held_bytes, 2 * MIB);
 	for (size_t k = 0; k < 100; k++)
 		load(m, k);
@@ -207,7 +207,7 @@ static uint64_t run_threads(const void *unused)
 		cr_assert_eq(pthread_create(&thread[t], NULL, read_rows, m + t * SEGS / 4 * SEG), 0);
 	for (size_t t = 0; t < 4; t++)
 		pthread_join(thread[t], NULL);
-	found = stat_of(m).ahead_hits;
+	found = stat_of(m).readahead_hits;
 	cr_assert_eq(umunmap(m, 0), 0);
 	return found;
 }
@@ -229,7 +229,7 @@ static uint64_t run_storing(const void *unused)
 	close(fd);
 	for (size_t i = 0; i < SEGS; i++)
 		m[i * SEG + 5] += 1;
-	found = stat_of(m).ahead_hits;
+	found = stat_of(m).readahead_hits;
 	cr_assert_eq(umunmap(m, 1), 0);
 	return found;
 }

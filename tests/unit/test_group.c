@@ -77,7 +77,7 @@ static size_t held(const uint8_t *m)
 {
 	struct umstat st = stat_of(m);
 
-	return st.resident_bytes + st.standby_bytes;
+	return st.resident_bytes + st.inactive_bytes;
 }
 
 /* Until nothing has changed for a while: what is done in the background has been done, however late. */
@@ -243,7 +243,7 @@ Test(group, budget_holds_over_all_mappings, .timeout = 100)
 	check(stat_of(NULL).over_budget_peak == 0);
 	for (int i = 0; i < 3; i++)
 		check(umunmap(users[0].maps[i], 1) == 0);
-	check(stat_of(NULL).resident_bytes == 0 && stat_of(NULL).standby_bytes == 0);
+	check(stat_of(NULL).resident_bytes == 0 && stat_of(NULL).inactive_bytes == 0);
 }
 
 /* Also where it is four segments, and others hold so much that a few more would not be seen in it. */
@@ -326,7 +326,7 @@ Test(group, hot_mapping_does_not_starve_a_group)
 	quiet = map_new("g", NULL, 16 * SEG, SIZE);
 	check(lost_to(hot, quiet, 16) == 0, "%" PRIu64, stat_of(quiet).evictions);
 	touch(quiet, 0, 16);
-	check(stat_of(quiet).read_faults == 16 && stat_of(quiet).standby_hits == 0);
+	check(stat_of(quiet).read_faults == 16 && stat_of(quiet).inactive_hits == 0);
 	check(held(hot) + held(free) + held(quiet) <= 4 * MIB);
 	check(umunmap(hot, 0) == 0 && umunmap(free, 0) == 0 && umunmap(quiet, 0) == 0);
 }
@@ -416,9 +416,9 @@ Test(group, reading_ahead_takes_nothing_that_is_in_use)
 	check(held(wanted) == 0);
 	check(umsync(used, 1) == 0);
 	check(umadvise(wanted, SIZE, UMMAP_ADV_WILLNEED) == 0);
-	for (double end = now() + 60; stat_of(wanted).ahead_loads < 64 && now() < end;)
+	for (double end = now() + 60; stat_of(wanted).readahead_loads < 64 && now() < end;)
 		pause_ms(10);
-	check(stat_of(wanted).ahead_loads == 64, "%" PRIu64, stat_of(wanted).ahead_loads);
+	check(stat_of(wanted).readahead_loads == 64, "%" PRIu64, stat_of(wanted).readahead_loads);
 	check(umunmap(used, 0) == 0 && umunmap(wanted, 0) == 0);
 }
 
@@ -433,7 +433,7 @@ static bool reads_ahead(size_t budget, size_t size, struct umstat *st)
 	}
 	*st = stat_of(run);
 	check(umunmap(run, 0) == 0);
-	return st->ahead_hits >= size / SEG * 3 / 4 && st->ahead_waste <= 16;
+	return st->readahead_hits >= size / SEG * 3 / 4 && st->readahead_waste <= 16;
 }
 
 /* The reader may get the processor where the workers do not, or the other way round: one of some passes has to. */
@@ -449,7 +449,7 @@ static void pass_over(size_t budget)
 	touch(quiet, 0, 16);
 	for (int i = 0; i < 6 && !calm; i++)
 		calm = reads_ahead(budget, 32 * MIB, &st);
-	check(calm, "the last of them: %" PRIu64 " hits, %" PRIu64 " wasted", st.ahead_hits, st.ahead_waste);
+	check(calm, "the last of them: %" PRIu64 " hits, %" PRIu64 " wasted", st.readahead_hits, st.readahead_waste);
 	check(stat_of(quiet).evictions == 0, "%" PRIu64, stat_of(quiet).evictions);
 	check(umunmap(quiet, 0) == 0);
 }

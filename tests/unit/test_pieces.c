@@ -181,9 +181,9 @@ Test(pieces, overtaken)
 
 	/* Where a processor was away just then, the next scan shows it. */
 	for (int pass = 0; pass < PASSES_MOST / 8 && alone > 8 * PIECE; pass++) {
-		before = stat_of(m).ahead_loads;
+		before = stat_of(m).readahead_loads;
 		read_all(m);
-		alone = SIZE / SEG - (stat_of(m).ahead_loads - before);
+		alone = SIZE / SEG - (stat_of(m).readahead_loads - before);
 	}
 	cr_expect_leq(alone, 8 * PIECE, "%lu", (unsigned long)alone);
 	cr_assert_eq(umunmap(m, 0), 0);
@@ -258,7 +258,7 @@ Test(pieces, in_a_group)
 	check(ummap_open(uri, SIZE, 0, PROT_READ, &attr, &m) == 0, "%s", umerrormsg());
 	for (int pass = 0; pass < 2; pass++) {
 		read_all(m);
-		cr_expect_leq(stat_of(m).resident_bytes + stat_of(m).standby_bytes, BUDGET / 2);
+		cr_expect_leq(stat_of(m).resident_bytes + stat_of(m).inactive_bytes, BUDGET / 2);
 	}
 	cr_assert_eq(umunmap(m, 0), 0);
 }

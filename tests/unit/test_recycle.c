@@ -47,7 +47,7 @@ static size_t in_memory(uint8_t *m)
 {
 	struct umstat st = stat_of(m);
 
-	return st.resident_bytes + st.standby_bytes;
+	return st.resident_bytes + st.inactive_bytes;
 }
 
 static uint64_t wanted_until(uint8_t *m)

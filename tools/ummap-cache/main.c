@@ -5,8 +5,8 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "file/head.h"
-#include "file/part.h"
+#include "iocache/head.h"
+#include "iocache/part.h"
 
 #include "../../drivers/cache_near.h"
 #include "../beside.h"

@@ -35,8 +35,8 @@ const struct column_info columns[COLUMNS] = {
 	[FAULTS] = { "FAULT/S", "faults_per_s", PER_SECOND },
 	[READS] = { "RD M/S", "read_mib_per_s", MIB_PER_SECOND },
 	[WRITES] = { "WR M/S", "write_mib_per_s", MIB_PER_SECOND },
-	[STANDBY_HITS] = { "STBY%", "standby_hits", PART },
-	[AHEAD_HITS] = { "AHEAD%", "ahead_hits", PART },
+	[STANDBY_HITS] = { "STBY%", "inactive_hits", PART },
+	[AHEAD_HITS] = { "AHEAD%", "readahead_hits", PART },
 };
 
 enum column column_of(const char *key)
@@ -118,7 +118,7 @@ static void fill_row(struct row *row, const struct umstat *st, const struct umst
 		v[c] = NAN;
 	v[BUDGET] = (double)st->budget_bytes;
 	v[RESIDENT] = (double)st->resident_bytes;
-	v[STANDBY] = (double)st->standby_bytes;
+	v[STANDBY] = (double)st->inactive_bytes;
 	v[DIRTY] = (double)st->dirty_bytes;
 	v[WAITING] = (double)st->waiting_bytes;
 	v[PAGECACHE] = (double)st->pagecache_bytes;
@@ -129,8 +129,8 @@ static void fill_row(struct row *row, const struct umstat *st, const struct umst
 	v[FAULTS] = faults / seconds;
 	v[READS] = change(st->read_bytes, before->read_bytes) / MIB / seconds;
 	v[WRITES] = change(st->write_bytes, before->write_bytes) / MIB / seconds;
-	v[STANDBY_HITS] = part(change(st->standby_hits, before->standby_hits), misses);
-	v[AHEAD_HITS] = part(change(st->ahead_hits, before->ahead_hits), misses);
+	v[STANDBY_HITS] = part(change(st->inactive_hits, before->inactive_hits), misses);
+	v[AHEAD_HITS] = part(change(st->readahead_hits, before->readahead_hits), misses);
 }
 
 static const struct registry_map *find_map(const struct registry_page *page, uint64_t base)

@@ -87,6 +87,6 @@ def stat() -> dict:
 
     >>> import ummap
     >>> sorted(ummap.stat())[:3]
-    ['ahead_hits', 'ahead_loads', 'ahead_waste']
+    ['readahead_hits', 'readahead_loads', 'readahead_waste']
     """
     return _ummap.stat()

@@ -73,10 +73,10 @@ static const struct {
 	const char *name;
 	size_t at;
 } counters[] = {
-	COUNTER(read_faults), COUNTER(write_faults), COUNTER(upgrade_faults), COUNTER(spurious_faults), COUNTER(standby_hits),
-	COUNTER(ahead_hits), COUNTER(ahead_waste), COUNTER(ahead_loads), COUNTER(evictions), COUNTER(read_bytes),
+	COUNTER(read_faults), COUNTER(write_faults), COUNTER(upgrade_faults), COUNTER(spurious_faults), COUNTER(inactive_hits),
+	COUNTER(readahead_hits), COUNTER(readahead_waste), COUNTER(readahead_loads), COUNTER(evictions), COUNTER(read_bytes),
 	COUNTER(read_requests), COUNTER(write_bytes), COUNTER(write_requests), COUNTER(flushes), COUNTER(read_errors),
-	COUNTER(write_errors), COUNTER(resident_bytes), COUNTER(standby_bytes), COUNTER(dirty_bytes), COUNTER(pinned_bytes),
+	COUNTER(write_errors), COUNTER(resident_bytes), COUNTER(inactive_bytes), COUNTER(dirty_bytes), COUNTER(pinned_bytes),
 	COUNTER(budget_bytes), COUNTER(pagecache_bytes), COUNTER(lost_bytes), COUNTER(waiting_bytes),
 	/* Of mappings only. */
 	COUNTER(engine), COUNTER(kernel),

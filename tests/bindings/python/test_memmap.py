@@ -124,9 +124,9 @@ class Rows(InFolder):
         a = ummap.memmap(f"posix:{self.path}?cached=copy", "f4", "r", shape=data.shape, limit="4M", advice="random")
         # Where no processor is free for it, each row comes by its own fault: then others are tried.
         rng, end = np.random.default_rng(1), time.monotonic() + 60
-        while a.stat()["ahead_loads"] == 0 and time.monotonic() < end:
+        while a.stat()["readahead_loads"] == 0 and time.monotonic() < end:
             a[rng.permutation(20000)[:500]]
-        self.assertGreater(a.stat()["ahead_loads"], 0)
+        self.assertGreater(a.stat()["readahead_loads"], 0)
 
     def test_read_and_prefetch(self):
         data = self.make(5000).reshape(50, 100, 256)

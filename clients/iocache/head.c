@@ -3,7 +3,7 @@
  * Two slots, which are written in turns: what was durable before stays while the other is written. Lock: around the list, never
  * with that of a file.
  */
-#include "file/head.h"
+#include "iocache/head.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
  * which the file has all are kept while it is as they know it, and dropped otherwise. Nothing is touched that another process
  * has locked.
  */
-#include "file/cached.h"
+#include "iocache/cached.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -5,9 +5,9 @@
  * past the caches. Where the file ends is moved before what makes it longer is written, for the owner cuts what it writes back
  * there.
  */
-#include "file/transfer.h"
+#include "iocache/transfer.h"
 
-#include "file/guard.h"
+#include "iocache/guard.h"
 #include "rma/local.h"
 
 #include <errno.h>

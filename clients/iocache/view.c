@@ -3,7 +3,7 @@
  * Filetypes are monotonous and do not overlap (MPI), so where a byte of data is in the file is found by halves. Types that the
  * layer does not take apart itself are seen by their effect: bytes that count are packed, and what comes first was first.
  */
-#include "file/view.h"
+#include "iocache/view.h"
 
 #include "rma/layout.h"
 

@@ -7,9 +7,9 @@
  * A head is open from when all shares are, until the file has all or what it lacks is durable in the near file. It is written
  * before a share is made and after it has ended; a job that dies between finds the caches either whole or with nothing in them.
  */
-#include "file/cached.h"
+#include "iocache/cached.h"
 
-#include "file/guard.h"
+#include "iocache/guard.h"
 #include "window/region.h"
 
 #include <errno.h>
@@ -83,7 +83,7 @@ static int make_info(const struct cached *c, uint64_t near, MPI_Info *info)
 {
 	char driver[512], file[128], head[160], text[16], size[40] = "";
 	const struct config *f = &c->config;
-	struct filters before = filters_of("UMMAP_CACHE_NEAR"), far = filters_of("UMMAP_CACHE_FAR");
+	struct filters before = filters_of("UMMAP_IOCACHE_NEAR"), far = filters_of("UMMAP_IOCACHE_FAR");
 	int code = PMPI_Info_create(info);
 
 	if (code != MPI_SUCCESS)

@@ -3,9 +3,9 @@
 #ifndef FILE_CACHED_H
 #define FILE_CACHED_H
 
-#include "file/config.h"
-#include "file/head.h"
-#include "file/view.h"
+#include "iocache/config.h"
+#include "iocache/head.h"
+#include "iocache/view.h"
 #include "pmpi/error.h"
 #include "pmpi/pmpi.h"
 

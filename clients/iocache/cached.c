@@ -3,10 +3,10 @@
  * The files that are open, by their handles, which are MPI's. Files are opened and closed by all ranks together, and few at a
  * time. Lock: around the list.
  */
-#include "file/cached.h"
+#include "iocache/cached.h"
 
-#include "file/gone.h"
-#include "file/guard.h"
+#include "iocache/gone.h"
+#include "iocache/guard.h"
 #include "window/window.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Lock: `lock`, around the list of caches, also while parts are removed. */
-#include "file/gone.h"
+#include "iocache/gone.h"
 
 #include <errno.h>
 #include <fcntl.h>

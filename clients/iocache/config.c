@@ -3,7 +3,7 @@
  * A value is taken or refused, never bent. All ranks have to want the same: who has a cache and who has none would wait for each
  * other. So each MPI_File_open costs one small reduction, whether there is a cache or not.
  */
-#include "file/config.h"
+#include "iocache/config.h"
 
 #include "base/size.h"
 #include "window/window.h"
@@ -103,7 +103,7 @@ static bool find_folder(const char *name, char real[PATH_MAX])
 	return realpath(!slash ? "." : *copy ? copy : "/", real) != NULL;
 }
 
-/* Files under UMMAP_CACHE_ALL have one without a hint. */
+/* Files under UMMAP_IOCACHE_ALL have one without a hint. */
 static bool is_under(const char *name, const char *folder)
 {
 	char real[PATH_MAX], all[PATH_MAX];
@@ -119,11 +119,11 @@ static bool is_under(const char *name, const char *folder)
 
 bool config_find_folder(MPI_Info info, const char *name, char path[CONFIG_PATH])
 {
-	const char *all = secure_getenv("UMMAP_CACHE_PATH");
+	const char *all = secure_getenv("UMMAP_IOCACHE_PATH");
 
 	if (get(info, "pmem_path", path))
 		return *path;
-	if (!all || strlen(all) >= CONFIG_PATH || !is_under(name, secure_getenv("UMMAP_CACHE_ALL")))
+	if (!all || strlen(all) >= CONFIG_PATH || !is_under(name, secure_getenv("UMMAP_IOCACHE_ALL")))
 		return false;
 	strcpy(path, all);
 	return true;
@@ -131,7 +131,7 @@ bool config_find_folder(MPI_Info info, const char *name, char path[CONFIG_PATH])
 
 static void read_path(struct config *c, MPI_Info info, const char *name, struct error *e)
 {
-	const char *path = secure_getenv("UMMAP_CACHE_PATH");
+	const char *path = secure_getenv("UMMAP_IOCACHE_PATH");
 
 	if (get(info, "pmem_path", c->path)) {
 		c->wanted = true;
@@ -139,9 +139,9 @@ static void read_path(struct config *c, MPI_Info info, const char *name, struct 
 			refuse(e, "pmem_path", "", "a folder of each node");
 		return;
 	}
-	c->wanted = is_under(name, secure_getenv("UMMAP_CACHE_ALL"));
+	c->wanted = is_under(name, secure_getenv("UMMAP_IOCACHE_ALL"));
 	if (c->wanted && (!path || strlen(path) >= sizeof(c->path)))
-		error_set(e, MPI_ERR_INFO_VALUE, "UMMAP_CACHE_ALL is set, but UMMAP_CACHE_PATH does not name the folder for caches");
+		error_set(e, MPI_ERR_INFO_VALUE, "UMMAP_IOCACHE_ALL is set, but UMMAP_IOCACHE_PATH does not name the folder for caches");
 	else if (c->wanted)
 		strcpy(c->path, path);
 }

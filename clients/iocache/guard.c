@@ -4,7 +4,7 @@
  * other SIGBUS goes to who had it before. A program that installs a handler of its own later gets all of them, as it would
  * with mmap(2).
  */
-#include "file/guard.h"
+#include "iocache/guard.h"
 
 #include <pthread.h>
 #include <setjmp.h>

@@ -5,9 +5,9 @@
  * for caches write whole segments. The first write is noted in the head before: from then on, a file that has changed may have
  * been changed by this cache.
  */
-#include "file/part.h"
+#include "iocache/part.h"
 
-#include "file/head.h"
+#include "iocache/head.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,7 +7,7 @@
 #ifndef FILE_HEAD_H
 #define FILE_HEAD_H
 
-#include "file/spread.h"
+#include "iocache/spread.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -8,7 +8,7 @@
 #ifndef FILE_GONE_H
 #define FILE_GONE_H
 
-#include "file/cached.h"
+#include "iocache/cached.h"
 
 #include <stdint.h>
 

@@ -5,9 +5,9 @@
  * those on groups, hints, views, types, error handlers. A representation of data other than MPI's own, which has to convert, is
  * left to MPI: from then on the file has no cache.
  */
-#include "file/gone.h"
-#include "file/part.h"
-#include "file/transfer.h"
+#include "iocache/gone.h"
+#include "iocache/part.h"
+#include "iocache/transfer.h"
 #include "pmpi/request.h"
 
 #include <stdlib.h>

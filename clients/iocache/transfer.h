@@ -3,7 +3,7 @@
 #ifndef FILE_TRANSFER_H
 #define FILE_TRANSFER_H
 
-#include "file/cached.h"
+#include "iocache/cached.h"
 
 /* What the program passes. */
 struct request {
