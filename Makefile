@@ -5,6 +5,8 @@ VERSION = 0.1.0
 SOMAJOR = 0
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
+# The command `ummap` looks for its programs beside the folder where it is.
+COMMANDDIR = $(abspath $(BINDIR)/../libexec/ummap)
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 MANDIR ?= $(PREFIX)/share/man
@@ -64,38 +66,42 @@ BENCHES = $(if $(URING),$(patsubst bench/%.c,$B/bench/%,$(filter-out $(if $(JEMA
 EXAMPLES = $(patsubst examples/%.c,$B/examples/%,$(wildcard examples/*.c))
 LINK_SO = -L$B -Wl,--as-needed -lummap -Wl,--no-as-needed -Wl,-rpath,$(abspath $B)
 
-# driver-conform has the library inside: it needs nothing beside it but the driver that it checks. The sanitizers
-# have a malloc of their own.
-CONFORM = $B/driver-conform
-CONFORM_SRC = $(filter-out $(if $(SANITIZE),%/watch_malloc.c,%/watch_nothing.c),$(wildcard tools/driver-conform/*.c))
+# The command `ummap` becomes one of the programs commands/ummap-NAME; some also have a name of their own.
+MAIN = $B/ummap
+MAIN_OBJ = $B/tools/ummap/main.o
+C = $B/commands/ummap-
+
+# The sanitizers have a malloc of their own. The library is linked in, so that only the checked driver is needed.
+CONFORM = $Cconform
+CONFORM_SRC = $(filter-out $(if $(SANITIZE),%/watch_malloc.c,%/watch_nothing.c),$(wildcard tools/conform/*.c))
 CONFORM_OBJ = $(CONFORM_SRC:%.c=$B/%.o)
 
-# umtop reads the same table as the library. Without ncurses it has no screen.
+# The command top reads the same table as the library. Without ncurses it has no screen.
 NCURSES := $(shell pkg-config --exists ncurses 2> /dev/null && echo ncurses)
-UMTOP = $B/umtop
-UMTOP_SRC = $(filter-out $(if $(NCURSES),%/no_screen.c,%/screen.c),$(wildcard tools/umtop/*.c))
-UMTOP_OBJ = $(UMTOP_SRC:%.c=$B/%.o)
+TOP = $Ctop
+TOP_SRC = $(filter-out $(if $(NCURSES),%/no_screen.c,%/screen.c),$(wildcard tools/top/*.c))
+TOP_OBJ = $(TOP_SRC:%.c=$B/%.o)
 
-# These read what the filters wal+, cow+ and cache+ keep beside stores, as the filters do.
-BESIDE = $B/umwal $B/umcow $B/umcache
-BESIDE_OBJ = $(BESIDE:$B/%=$B/tools/%/main.o)
+# These commands read the files that the filters wal+, cow+ and cache+ keep beside stores, with the filters' code.
+BESIDE = $Cwal $Ccow $Ccache
+BESIDE_OBJ = $(BESIDE:$C%=$B/tools/%/main.o)
 
-# Reads what the MPI library writes beside coarrays, without MPI.
-CAF = $B/ummap-caf
-CAF_OBJ = $B/tools/ummap-caf/main.o $B/clients/coarray/earlier.o $B/clients/window/manifest.o
-$(CAF_OBJ): override CPPFLAGS += -Iclients
+# These commands read files of the MPI library without MPI: those beside coarrays, and those of the MPI-IO cache.
+CAF = $Ccaf
+CAF_OBJ = $B/tools/caf/main.o $B/clients/coarray/earlier.o $B/clients/window/manifest.o
+IOCACHE = $Ciocache
+IOCACHE_OBJ = $B/tools/iocache/main.o $B/clients/iocache/head.o $B/clients/iocache/part.o
+$(CAF_OBJ) $(IOCACHE_OBJ): override CPPFLAGS += -Iclients
 
-# The same for files that have a cache.
-FILE_CACHE = $B/ummap-cache
-FILE_CACHE_OBJ = $B/tools/ummap-cache/main.o $B/clients/iocache/head.o $B/clients/iocache/part.o
-$(FILE_CACHE_OBJ): override CPPFLAGS += -Iclients
-
-TOOLS = $(CONFORM) $(UMTOP) $(BESIDE) $(CAF) $(FILE_CACHE)
+SCRIPTS = $Ctrace $Ctimeline $Ccafrun
+COMMANDS = $(CONFORM) $(TOP) $(BESIDE) $(CAF) $(IOCACHE) $(SCRIPTS)
+TOOLS = $(MAIN) $B/umtop $(COMMANDS)
 
 all: lib mpi umalloc umrun object bindings tools $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
 tools: $(TOOLS)
-tests: lib mpi-tests umalloc umrun object bindings tools $(SUITES) $(PROGS) $(PLUGINS) $(OLD_KERNEL) $B/examples/wordcount
+tests: lib mpi-tests umalloc umrun object bindings tools $(SUITES) $(PROGS) $(PLUGINS) $(OLD_KERNEL) \
+	$B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -137,22 +143,27 @@ $A: $(LIB_OBJ)
 	$(OBJCOPY) --localize-hidden $B/libummap.o
 	$(AR) rcs $@ $B/libummap.o
 
-$(CONFORM): $(CONFORM_OBJ) $(ROOMS)
-	$(CC) $(LDFLAGS) -o $@ $(CONFORM_OBJ) $(ROOMS) $(LIBS)
+$(MAIN): $(MAIN_OBJ)
+	$(CC) $(LDFLAGS) -o $@ $(MAIN_OBJ)
 
-$(UMTOP): $(UMTOP_OBJ) $(ROOMS)
-	$(CC) $(LDFLAGS) -o $@ $(UMTOP_OBJ) $(ROOMS) $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm $(DL)
+$B/umtop $B/umrun $B/umobject: $(MAIN)
+	ln -sf ummap $@
 
-$(CAF): $(CAF_OBJ) $(ROOMS)
-	$(CC) $(LDFLAGS) -o $@ $(CAF_OBJ) $(ROOMS) $(LIBS)
+$(CONFORM): $(CONFORM_OBJ)
+$(TOP): $(TOP_OBJ)
+$(TOP): private LIBS = $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm $(DL)
+$(CAF): $(CAF_OBJ)
+$(IOCACHE): $(IOCACHE_OBJ)
+$(BESIDE): $C%: $B/tools/%/main.o
+$(CONFORM) $(TOP) $(CAF) $(IOCACHE) $(BESIDE): $(ROOMS)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(ROOMS) $(LIBS)
 
-$(FILE_CACHE): $(FILE_CACHE_OBJ) $(ROOMS)
-	$(CC) $(LDFLAGS) -o $@ $(FILE_CACHE_OBJ) $(ROOMS) $(LIBS)
+$(SCRIPTS): $C%: tools/%
+	@mkdir -p $(@D)
+	install -m 755 $< $@
 
-$(BESIDE): $B/%: $B/tools/%/main.o $(ROOMS)
-	$(CC) $(LDFLAGS) -o $@ $< $(ROOMS) $(LIBS)
-
-$B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_cache: | $(BESIDE)
+$B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_cache: | $(MAIN) $(BESIDE)
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
 $B/tests/test_manifest: override CPPFLAGS += -Iclients
 $B/tests/test_%: test_%.c $(ROOMS)
@@ -166,7 +177,7 @@ $B/tests/no_move.so: tests/kernels/no_move.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -fvisibility=default -fPIC -shared $(LDFLAGS) -o $@ $<
 
-$B/tests/prog_umtop: | $(UMTOP)
+$B/tests/prog_umtop: | $B/umtop $(TOP)
 $B/tests/prog_preload: LINK_SO =
 # It has the head itself.
 $B/tests/prog_cachehead: override CPPFLAGS += -Iclients
@@ -284,7 +295,7 @@ fuzz:
 		SANITIZE='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined' && \
 	tests/run-fuzz build/fuzz $(FUZZ_SECONDS); fi
 fuzzers: $(FUZZERS)
-$B/fuzz/registry: $(filter-out %/main.o,$(UMTOP_OBJ))
+$B/fuzz/registry: $(filter-out %/main.o,$(TOP_OBJ))
 $B/fuzz/object: $(filter-out %/chunk.o,$(OBJECT_OBJ))
 $B/fuzz/object: private override CPPFLAGS += -Iclients -I$B/clients
 $B/fuzz/object: private LIBS += $(shell pkg-config --libs hdf5-serial libprotobuf-c liburing 2> /dev/null)
@@ -298,7 +309,8 @@ compile_commands.json: all tests FORCE
 	tools/compile-commands '$(CC)'
 
 # What .clang-tidy asks for, of all that is installed. Needs clang-tidy.
-TIDY = $(filter-out %/mpich.c,$(LIB_SRC) $(CONFORM_SRC) $(UMTOP_SRC) $(BESIDE_OBJ:$B/%.o=%.c) tools/ummap-caf/main.c tools/ummap-cache/main.c $(wildcard clients/*/*.c))
+TIDY = $(filter-out %/mpich.c,$(LIB_SRC) $(CONFORM_SRC) $(TOP_SRC) $(BESIDE_OBJ:$B/%.o=%.c) tools/ummap/main.c tools/caf/main.c tools/iocache/main.c \
+	$(wildcard clients/*/*.c))
 tidy: compile_commands.json
 	@if ! command -v clang-tidy > /dev/null; then echo "tidy: skipped, there is no clang-tidy"; else \
 	echo $(TIDY) | xargs -P$$(nproc) -n4 clang-tidy -p . --quiet --warnings-as-errors='*' 2> /dev/null && \
@@ -324,13 +336,9 @@ demo: deps
 # What find_package of CMake reads finds the rest from where it lies itself, so that a tree may be moved.
 CMAKEDIR = $(LIBDIR)/cmake/ummap
 CMAKE_INCLUDE = $(shell realpath -ms --relative-to='$(LIBDIR)' '$(INCLUDEDIR)')
-# Those that need no building.
-SCRIPTS = tools/ummap-trace tools/ummap-timeline tools/ummap-cafrun
-COMMANDS = $(notdir $(TOOLS) $(SCRIPTS))
-
 install: lib tools
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(CMAKEDIR) $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(COMPLETIONDIR) \
-		$(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7 \
+		$(DESTDIR)$(BINDIR) $(DESTDIR)$(COMMANDDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7 \
 		$(DESTDIR)$(PLUGINDIR) $(DESTDIR)$(DATADIR) $(DESTDIR)$(DOCDIR)/drivers $(DESTDIR)$(DOCDIR)/policies
 	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)
 	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/$(SONAME)
@@ -343,10 +351,10 @@ install: lib tools
 			packaging/cmake/$$file.in > $(DESTDIR)$(CMAKEDIR)/$$file || exit; \
 	done
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
-	install -m 755 $(TOOLS) $(SCRIPTS) $(DESTDIR)$(BINDIR)
-	for command in $(COMMANDS); do \
-		install -m 644 tools/completion.bash $(DESTDIR)$(COMPLETIONDIR)/$$command || exit; \
-	done
+	install -m 755 $(MAIN) $(DESTDIR)$(BINDIR)
+	ln -sf ummap $(DESTDIR)$(BINDIR)/umtop
+	install -m 755 $(COMMANDS) $(DESTDIR)$(COMMANDDIR)
+	install -m 644 tools/completion.bash $(DESTDIR)$(COMPLETIONDIR)/ummap
 	install -m 644 $(wildcard man/*.1) $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
 	install -m 644 $(wildcard man/*.7) $(DESTDIR)$(MANDIR)/man7
@@ -376,7 +384,7 @@ dist:
 clean:
 	rm -rf build
 
--include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(BESIDE_OBJ:.o=.d) $(CAF_OBJ:.o=.d) $(FILE_CACHE_OBJ:.o=.d)
+-include $(CONFORM_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TOP_OBJ:.o=.d) $(BESIDE_OBJ:.o=.d) $(CAF_OBJ:.o=.d) $(IOCACHE_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(FUZZERS:=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
 .PHONY: all lib tools tests check check-long check-layers check-calls check-man check-install check-plugins check-gdb check-umrun check-asan check-tsan check-mutants \
 	check-ports check-nomove check-kernels check-mpi-machines check-cuts check-deb check-all \

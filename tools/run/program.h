@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Programs that the library cannot be loaded into. */
-#ifndef UMRUN_PROGRAM_H
-#define UMRUN_PROGRAM_H
+#ifndef RUN_PROGRAM_H
+#define RUN_PROGRAM_H
 
 /*
  * Prints a warning if the library cannot be loaded into the program, because it is statically

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # The program's counts are those of coreutils, whatever the ranks, and its errors have a sentence:
-# `tests/mpi/ummap-wordcount.sh LAUNCH MPI RANKS PROGRAM`, in UMMAP_TEST_FOLDER.
+# `tests/mpi/wordcount.sh LAUNCH MPI RANKS PROGRAM`, in UMMAP_TEST_FOLDER.
 set -u
 . tests/mpi/mapreduce.bash
 

@@ -336,7 +336,7 @@ void check_new_process(void)
 		pass_on(fd, contents, sizeof(contents));
 		pass_on(verdict_fd, judgement, sizeof(judgement));
 		snprintf(size, sizeof(size), "%zu", facts->size);
-		execl("/proc/self/exe", "driver-conform", "--verify", contents, judgement, size, options.uri, NULL);
+		execl("/proc/self/exe", "ummap-conform", "--verify", contents, judgement, size, options.uri, NULL);
 		expect(false, "the checker cannot start itself: %s", strerror(errno));
 	}
 	wait_for(child);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* umtop - the processes of a node that share memory by libummap, and their mappings. */
-#include "umtop.h"
+#include "top.h"
 
 #include "base/config.h"
 #include "base/log.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* umcache - shows, empties and ends the caches of stores that were used through cache+: one, or all of a folder. */
+/* ummap cache - shows, empties and ends the caches of stores that were used through cache+: one, or all of a folder. */
 #include <dirent.h>
 #include <inttypes.h>
 #include <sys/stat.h>
@@ -9,8 +9,8 @@
 #include "../beside.h"
 
 static const char usage[] =
-"usage: umcache [--cache CACHE] ls|flush|drop STORE\n"
-"       umcache ls|flush|drop FOLDER\n"
+"usage: ummap cache [--cache CACHE] ls|flush|drop STORE\n"
+"       ummap cache ls|flush|drop FOLDER\n"
 "Caches of stores that are used through cache+; STORE is a path or a URI, CACHE its cache.path (STORE.cache).\n"
 "Of a folder, all files with names in .cache are meant.\n"
 "  ls        what is in the cache\n"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The live screen, by ncurses. */
-#include "umtop.h"
+#include "top.h"
 
 #include "base/log.h"
 

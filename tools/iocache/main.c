@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ummap-cache - shows, writes back and removes what the folder of a node has of files that MPI programs have opened with a cache. */
+/* ummap iocache - shows, writes back and removes what the folder of a node has of files that MPI programs have opened with a cache. */
 #include <dirent.h>
 #include <inttypes.h>
 #include <sys/stat.h>
@@ -12,7 +12,7 @@
 #include "../beside.h"
 
 static const char usage[] =
-"usage: ummap-cache ls|flush|drop DIR\n"
+"usage: ummap iocache ls|flush|drop DIR\n"
 "Caches of files that MPI programs have opened with pmem_path DIR; see ummap-mpi-cache(7).\n"
 "  ls        of which files, and what they lack\n"
 "  flush     writes back what they lack; the caches stay\n"

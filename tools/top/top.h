@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the ways of showing a view share. */
-#ifndef UMTOP_H
-#define UMTOP_H
+#ifndef TOP_H
+#define TOP_H
 
 #include "view.h"
 

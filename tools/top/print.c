@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A view as lines of text, and as JSON. */
-#include "umtop.h"
+#include "top.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * driver-conform - the same checks for every driver; see driver-conform(1). This process makes and removes
+ * ummap conform - the same checks for every driver; see ummap-conform(1). This process makes and removes
  * the store, and runs each check in a process of its own, so that a driver which crashes or hangs fails one
  * check only. It never calls the driver itself.
  */
@@ -43,7 +43,7 @@ static void stop(const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	fputs("driver-conform: ", stderr);
+	fputs("ummap conform: ", stderr);
 	vfprintf(stderr, format, args);
 	fputc('\n', stderr);
 	va_end(args);
@@ -54,7 +54,7 @@ static void stop(const char *format, ...)
 
 static void print_help(void)
 {
-	puts("usage: driver-conform [OPTION...] URI\n"
+	puts("usage: ummap conform [OPTION...] URI\n"
 	     "Checks whether a driver of libummap keeps its promises.\n"
 	     "\n"
 	     "  --size BYTES   size of the store to use, such as 64K or 0.5G (1M)\n"
@@ -142,7 +142,7 @@ static void parse_options(int argc, char **argv)
 		case SECONDS: seconds = (unsigned)parse_number("--seconds", optarg, 1, 86400); break;
 		case LIST: print_list(); exit(EXIT_ALL_OK);
 		case HELP: print_help(); exit(EXIT_ALL_OK);
-		case VERSION: puts("driver-conform (libummap) " UMMAP_VERSION); exit(EXIT_ALL_OK);
+		case VERSION: puts("ummap conform (libummap) " UMMAP_VERSION); exit(EXIT_ALL_OK);
 		default: exit(EXIT_CANNOT);
 		}
 	}

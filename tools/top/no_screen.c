@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* In place of screen.c where ncurses is missing. */
-#include "umtop.h"
+#include "top.h"
 
 int screen_run(struct view *view, struct options *o)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* umwal - shows, checks and ends the logs of stores that were written through wal+. */
+/* ummap wal - shows, checks and ends the logs of stores that were written through wal+. */
 #include <inttypes.h>
 
 #include "../../drivers/wal_log.h"
 #include "../beside.h"
 
 static const char usage[] =
-"usage: umwal [--log LOG] ls|check|apply|drop FILE\n"
-"       umwal [--log LOG] back FILE EPOCH\n"
+"usage: ummap wal [--log LOG] ls|check|apply|drop FILE\n"
+"       ummap wal [--log LOG] back FILE EPOCH\n"
 "Logs of stores that are written through wal+; FILE is the store, a path or a URI, LOG its log (FILE.wal).\n"
 "  ls        what is in the log\n"
 "  check     reads all of it; exit status 1: it is damaged\n"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* umcow - shows, commits and discards what was written to stores through cow+. */
+/* ummap cow - shows, commits and discards what was written to stores through cow+. */
 #include <inttypes.h>
 #include <sys/stat.h>
 
@@ -7,7 +7,7 @@
 #include "../beside.h"
 
 static const char usage[] =
-"usage: umcow [--changes CHANGES] ls|commit|discard FILE\n"
+"usage: ummap cow [--changes CHANGES] ls|commit|discard FILE\n"
 "Changes of stores that are written through cow+; FILE is the store, a path or a URI,\n"
 "CHANGES are beside it (FILE.cow).\n"
 "  ls        what was changed: offsets and lengths; exit status 1: the changes are damaged\n"

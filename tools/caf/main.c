@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ummap-caf - shows what a folder has of coarrays, and takes single ones out of it. After a crash it looks at the moment to
+ * ummap caf - shows what a folder has of coarrays, and takes single ones out of it. After a crash it looks at the moment to
  * which a restart would go back; nothing in the folder changes.
  */
 #include <errno.h>
@@ -16,8 +16,8 @@
 #include "../output.h"
 
 static const char usage[] =
-"usage: ummap-caf [--prefix P] ls|show DIR\n"
-"       ummap-caf [--prefix P] export DIR ORDER IMAGE FILE\n"
+"usage: ummap caf [--prefix P] ls|show DIR\n"
+"       ummap caf [--prefix P] export DIR ORDER IMAGE FILE\n"
 "Coarrays that are kept in the folder DIR; see ummap-coarray(7).\n"
 "  ls       the program, its images, and the coarrays: order, size in bytes, type, and whether they are live\n"
 "  show     of which syncs the coarrays of each image are there\n"
@@ -33,7 +33,7 @@ __attribute__((noreturn, format(printf, 1, 2))) static void refuse(const char *f
 {
 	va_list args;
 
-	fprintf(stderr, "ummap-caf: ");
+	fprintf(stderr, "ummap caf: ");
 	va_start(args, format);
 	vfprintf(stderr, format, args);
 	va_end(args);
@@ -154,7 +154,7 @@ static unsigned number(const char *text)
 	unsigned long n = strtoul(text, &end, 10);
 
 	if (*text < '0' || *text > '9' || *end || n > INT32_MAX)
-		refuse("\"%s\" is no number; see ummap-caf --help", text);
+		refuse("\"%s\" is no number; see ummap caf --help", text);
 	return (unsigned)n;
 }
 
@@ -167,18 +167,18 @@ int main(int argc, char **argv)
 	output_watch(2);
 	for (int c; (c = getopt_long(argc, argv, "+h", options, NULL)) != -1;) {
 		if (c == 'h' || c == 'v') {
-			fputs(c == 'h' ? usage : "ummap-caf (libummap) " UMMAP_VERSION "\n", stdout);
+			fputs(c == 'h' ? usage : "ummap caf (libummap) " UMMAP_VERSION "\n", stdout);
 			return 0;
 		}
 		if (c != 'p')
-			refuse("there is no such option; see ummap-caf --help");
+			refuse("there is no such option; see ummap caf --help");
 		prefix = optarg;
 	}
 	verb = optind < argc ? argv[optind] : "";
 	argv += optind;
 	argc -= optind;
 	if (!(argc == 2 && (!strcmp(verb, "ls") || !strcmp(verb, "show"))) && !(argc == 5 && !strcmp(verb, "export")))
-		refuse("it is ls or show with a folder, or export with a folder, an order, an image and a file; see ummap-caf --help");
+		refuse("it is ls or show with a folder, or export with a folder, an order, an image and a file; see ummap caf --help");
 	read_folder(argv[1], prefix);
 	if (!strcmp(verb, "ls"))
 		ls();
