@@ -77,8 +77,8 @@ refuse() { # sentence, ARGUMENT ...
 	grep -q "^ummap cafrun: $sentence" "$out" || fail "this should have been said: $sentence"
 }
 
-refuse 'there is no option "--restart"' --restart 4 "$program"
-refuse '--restarts must be a number' --restarts many "$program"
-refuse 'there is no program' --restarts 1
-refuse '.*/none is no program that can be run' "$UMMAP_TEST_FOLDER/none"
-refuse 'which MPI .* cannot be seen' /bin/true
+refuse "cannot use '--restart': there is no such option" --restart 4 "$program"
+refuse "cannot use --restarts 'many': it must be a number" --restarts many "$program"
+refuse 'cannot run: there is no program' --restarts 1
+refuse "cannot run '.*/none': it is no program" "$UMMAP_TEST_FOLDER/none"
+refuse 'cannot tell the MPI' /bin/true

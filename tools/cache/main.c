@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ummap cache - shows, empties and ends the caches of stores that were used through cache+: one, or all of a folder. */
+/* ummap cache - shows, flushes and removes the near files of cache+: one, or all of a folder. */
 #include <dirent.h>
 #include <inttypes.h>
 #include <sys/stat.h>
@@ -11,12 +11,18 @@
 static const char usage[] =
 "usage: ummap cache [--cache CACHE] ls|flush|drop STORE\n"
 "       ummap cache ls|flush|drop FOLDER\n"
-"Caches of stores that are used through cache+; STORE is a path or a URI, CACHE its cache.path (STORE.cache).\n"
-"Of a folder, all files with names in .cache are meant.\n"
-"  ls        what is in the cache\n"
-"  flush     writes back what is dirty\n"
-"  drop      removes the cache, and what of it was not written back\n"
-"  --help, --version\n";
+"Manages the cache of a store that is used through cache+, or all *.cache files of a folder. STORE is\n"
+"the far store: a path or a URI.\n"
+"\n"
+"Actions:\n"
+"  ls             show size and contents of the cache\n"
+"  flush          write dirty blocks back to the store\n"
+"  drop           remove the cache; dirty blocks are lost\n"
+"\n"
+"Options:\n"
+"  --cache CACHE  path of the cache, as the key cache.path (STORE.cache)\n"
+"  --help         print this help\n"
+"  --version      print the version\n";
 
 static void look(const struct job *job, struct cache_near *n, bool *busy)
 {
@@ -31,7 +37,7 @@ static void look(const struct job *job, struct cache_near *n, bool *busy)
 	if (err < 0)
 		refuse("%s", *geom.why ? geom.why : strerror(-err));
 	if (err > 0)
-		refuse("%s has nothing in it yet", job->file);
+		refuse("cannot read '%s': it is still empty", job->file);
 }
 
 static unsigned count_sectors(const struct cache_index *ix, bool dirty, uint64_t *sectors)
@@ -57,16 +63,17 @@ static int do_ls(const struct job *job)
 	bool busy;
 
 	look(job, &n, &busy);
-	printf("%s: of \"%s\", %" PRIu64 " bytes; %" PRIu64 " blocks of %" PRIu64 " bytes\n", job->file,
+	printf("%s: cache of '%s', %" PRIu64 " bytes; room for %" PRIu64 " blocks of %" PRIu64 " bytes\n", job->file,
 	       *n.head.store ? n.head.store : n.head.far.name, n.head.size, n.head.slots, n.head.block);
 	if (!busy) {
 		unsigned blocks = count_sectors(&n.index, false, &clean), changed = count_sectors(&n.index, true, &dirty);
 
-		printf("%s: %u blocks with %" PRIu64 " bytes that the store has, too; %u with %" PRIu64 " that it has not\n", job->file,
-		       blocks, clean << n.sector_shift, changed, dirty << n.sector_shift);
+		printf("%s: %u blocks with %" PRIu64 " bytes are clean, %u blocks with %" PRIu64 " bytes are dirty\n",
+		       job->file, blocks, clean << n.sector_shift, changed, dirty << n.sector_shift);
 	}
 	if (n.slots.damaged)
-		printf("%s: one of the two slots of the head is not whole; the other one is\n", job->file);
+		printf("%s: one of the two copies of the header is damaged; the other one is intact\n",
+		       job->file);
 	cache_near_close(&n);
 	return EXIT_SUCCESS;
 }
@@ -79,7 +86,7 @@ static int do_flush(const struct job *job)
 	void *h;
 	int err;
 
-	/* One that is not there is not to be made. */
+	/* Opening the store would create a missing cache. do_ls ends the command if the cache is missing. */
 	do_ls(job);
 	store_uri(store, job->store);
 	encode(cache, job->file);
@@ -88,11 +95,12 @@ static int do_flush(const struct job *job)
 		refuse("%s", umerrormsg());
 	err = driver.close(h);
 	if (err)
-		refuse("%s: %s; what is dirty stays in the cache", job->store, strerror(-err));
+		refuse("cannot write back to '%s': %s. The dirty blocks stay in '%s'", job->store, strerror(-err),
+		       job->file);
 	return EXIT_SUCCESS;
 }
 
-/* Records that are damaged are no reason to keep it. */
+/* A cache with damaged records can be removed, too. */
 static int do_drop(const struct job *job)
 {
 	static struct cache_near n;
@@ -110,7 +118,7 @@ static int do_drop(const struct job *job)
 	return EXIT_SUCCESS;
 }
 
-/* ---- All of a folder ---- */
+/* ---- All caches of a folder ---- */
 
 static int is_cache(const struct dirent *entry)
 {
@@ -120,7 +128,10 @@ static int is_cache(const struct dirent *entry)
 	return len > end && strcmp(entry->d_name + len - end, suffix) == 0;
 }
 
-/* What it says of its store is only believed of a file of one's own: others may make some there, too. */
+/*
+ * The cache names the store to write to. This is trusted only in files of the user: in a shared folder others could plant a
+ * cache that names any store.
+ */
 static int flush_one(const struct job *job)
 {
 	static struct cache_near n;
@@ -128,18 +139,18 @@ static int flush_one(const struct job *job)
 	bool busy;
 
 	if (lstat(job->file, &st) < 0)
-		refuse("%s: %s", job->file, strerror(errno));
+		refuse("cannot open '%s': %s", job->file, strerror(errno));
 	if (!S_ISREG(st.st_mode) || st.st_uid != geteuid())
-		refuse("%s is not a file of yours: --cache has to name it, with its store", job->file);
+		refuse("cannot flush '%s': the file is not yours. Try --cache with its store", job->file);
 	look(job, &n, &busy);
 	cache_near_close(&n);
 	if (!*n.head.store)
-		refuse("%s does not say how its store \"%s\" is opened: --cache has to name it, with its store", job->file,
-		       n.head.far.name);
+		refuse("cannot flush '%s': it does not tell how its store '%s' is opened. Try --cache with its store",
+		       job->file, n.head.far.name);
 	return do_flush(&(struct job){ .store = n.head.store, .file = job->file });
 }
 
-/* In a process of its own, because one that is refused is no reason to leave the others. */
+/* Runs an action in a child, so that a cache that cannot be processed does not stop the others. */
 static int run_one(int (*run)(const struct job *job), const char *file)
 {
 	int status;
@@ -150,7 +161,7 @@ static int run_one(int (*run)(const struct job *job), const char *file)
 	if (child == 0)
 		exit(run(&(struct job){ .file = file }));
 	if (child < 0 || waitpid(child, &status, 0) != child)
-		refuse("%s: %s", file, strerror(errno));
+		refuse("cannot start a process for '%s': %s", file, strerror(errno));
 	return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_TROUBLE;
 }
 
@@ -161,10 +172,10 @@ static int run_all(const struct job *job, int (*run)(const struct job *job))
 	char file[PATH_MAX];
 
 	if (n < 0)
-		refuse("%s: %s", job->store, strerror(errno));
+		refuse("cannot read the folder '%s': %s", job->store, strerror(errno));
 	for (int i = 0; i < n; i++) {
 		if (snprintf(file, sizeof(file), "%s/%s", job->store, entry[i]->d_name) >= (int)sizeof(file))
-			refuse("%s: %s", job->store, strerror(ENAMETOOLONG));
+			refuse("cannot use '%s': %s", job->store, strerror(ENAMETOOLONG));
 		if (run_one(run, file))
 			result = EXIT_TROUBLE;
 		free(entry[i]);
@@ -197,10 +208,12 @@ static int drop(const struct job *job)
 
 int main(int argc, char **argv)
 {
-	static const struct verb verbs[] = {
+	static const struct action actions[] = {
 		{ "ls", 2, ls }, { "flush", 2, flush }, { "drop", 2, drop }, { NULL, 0, NULL },
 	};
-	const struct tool tool = { .usage = usage, .option = "cache", .suffix = ".cache", .verbs = verbs };
+	const struct tool tool = {
+		.usage = usage, .option = "cache", .suffix = ".cache", .actions = actions,
+	};
 
 	return tool_main(&tool, argc, argv);
 }

@@ -1,57 +1,45 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ummap caf - shows what a folder has of coarrays, and takes single ones out of it. After a crash it looks at the moment to
- * which a restart would go back; nothing in the folder changes.
+ * ummap caf - shows the coarrays in a folder, and exports single ones. After a crash it shows the
+ * common moment to which a restart would go back. It never changes the folder.
  */
-#include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "coarray/earlier.h"
 
-#include "../output.h"
+#include "../tool.h"
 
 static const char usage[] =
-"usage: ummap caf [--prefix P] ls|show DIR\n"
-"       ummap caf [--prefix P] export DIR ORDER IMAGE FILE\n"
-"Coarrays that are kept in the folder DIR; see ummap-coarray(7).\n"
-"  ls       the program, its images, and the coarrays: order, size in bytes, type, and whether they are live\n"
-"  show     of which syncs the coarrays of each image are there\n"
-"  export   writes the coarray with that order of an image to FILE: as an array of NumPy if it ends with .npy,\n"
-"           else as plain bytes\n"
-"      --prefix P   how the names of files begin (OpenCoarrays_)\n"
-"      --help, --version\n";
+"usage: ummap caf [--prefix PREFIX] ls|show FOLDER\n"
+"       ummap caf [--prefix PREFIX] export FOLDER ORDER IMAGE FILE\n"
+"Shows and exports the coarrays that are kept in the folder FOLDER.\n"
+"\n"
+"Actions:\n"
+"  ls               list the program, its images and the coarrays: order, size in bytes, type, state\n"
+"  show             list the syncs that each coarray of each image has\n"
+"  export           write one coarray of one image to FILE: as a NumPy array if it ends in .npy,\n"
+"                   else as plain bytes\n"
+"\n"
+"Options:\n"
+"  --prefix PREFIX  begin of the names of the files (OpenCoarrays_)\n"
+"  --help           print this help\n"
+"  --version        print the version\n";
 
 static struct earlier found;
 static struct manifest *const m = &found.manifest;
 
-__attribute__((noreturn, format(printf, 1, 2))) static void refuse(const char *format, ...)
-{
-	va_list args;
-
-	fprintf(stderr, "ummap caf: ");
-	va_start(args, format);
-	vfprintf(stderr, format, args);
-	va_end(args);
-	fputc('\n', stderr);
-	exit(2);
-}
-
 static void read_folder(const char *folder, const char *prefix)
 {
 	if (strlen(folder) >= sizeof(found.names.folder) || strlen(prefix) >= sizeof(found.names.prefix))
-		refuse("%s: the name is too long", folder);
+		refuse("cannot open '%s': the name is too long", folder);
 	strcpy(found.names.folder, folder);
 	strcpy(found.names.prefix, prefix);
 	if (!earlier_open(&found))
 		refuse("%s", found.wrong);
 }
 
-/* ---- What is done ---- */
+/* ---- Actions ---- */
 
 static const char *const states[] = { "live", "parked", "ended", "doomed" };
 
@@ -82,13 +70,13 @@ static void show(void)
 			if (v.whole)
 				printf("syncs %" PRIu64 " to %" PRIu64 "\n", v.epoch - (v.newest - v.oldest), v.epoch);
 			else
-				printf("no sync has reached it\n");
+				printf("no complete sync\n");
 			earlier_leave(&v);
 		}
 	}
 }
 
-/* As NumPy names types, and how many bytes an element has. */
+/* Writes NumPy's name of a type, and returns the bytes of an element. */
 static size_t element(const char *type, uint64_t size, char name[40])
 {
 	char word[32] = "";
@@ -104,7 +92,7 @@ static size_t element(const char *type, uint64_t size, char name[40])
 	return bytes;
 }
 
-/* The header fills whole lines of 64 bytes. */
+/* Writes the header of a .npy file, which is padded to a multiple of 64 bytes. */
 static void write_header(FILE *f, const struct entry *x)
 {
 	char type[40], text[200];
@@ -125,12 +113,12 @@ static void write_out(const struct entry *x, const char *bytes, const char *path
 	FILE *f = fopen(path, "we");
 
 	if (!f)
-		refuse("%s: %s", path, strerror(errno));
+		refuse("cannot open '%s': %s", path, strerror(errno));
 	if (end && strcmp(end, ".npy") == 0)
 		write_header(f, x);
 	fwrite(bytes, 1, x->size, f);
 	if (ferror(f) | fclose(f))
-		refuse("%s cannot be written: %s", path, strerror(errno));
+		refuse("cannot write '%s': %s", path, strerror(errno));
 }
 
 static void export(unsigned order, int image, const char *path)
@@ -140,7 +128,7 @@ static void export(unsigned order, int image, const char *path)
 	struct view v;
 
 	if (!x)
-		refuse("there is no coarray %u", order);
+		refuse("cannot export coarray %u: there is none of that order. Try 'ls'", order);
 	bytes = earlier_contents(&found, x, image, &v);
 	if (!bytes)
 		refuse("%s", found.wrong);
@@ -148,43 +136,47 @@ static void export(unsigned order, int image, const char *path)
 	earlier_leave(&v);
 }
 
-static unsigned number(const char *text)
+static unsigned parse_number(const char *text)
 {
 	char *end;
 	unsigned long n = strtoul(text, &end, 10);
 
 	if (*text < '0' || *text > '9' || *end || n > INT32_MAX)
-		refuse("\"%s\" is no number; see ummap caf --help", text);
+		refuse("cannot use '%s': it must be a number", text);
 	return (unsigned)n;
 }
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = { { "prefix", required_argument, NULL, 'p' }, { "help", no_argument, NULL, 'h' },
-						 { "version", no_argument, NULL, 'v' }, { 0 } };
-	const char *prefix = "OpenCoarrays_", *verb;
+	static const struct option options[] = {
+		{ "prefix", required_argument, NULL, 'p' }, { "help", no_argument, NULL, 'h' },
+		{ "version", no_argument, NULL, 'v' }, { 0 },
+	};
+	const char *prefix = "OpenCoarrays_", *action;
 
-	output_watch(2);
+	tool_begin(2);
 	for (int c; (c = getopt_long(argc, argv, "+h", options, NULL)) != -1;) {
-		if (c == 'h' || c == 'v') {
-			fputs(c == 'h' ? usage : "ummap caf (libummap) " UMMAP_VERSION "\n", stdout);
-			return 0;
+		switch (c) {
+		case 'p': prefix = optarg; break;
+		case 'h': print_and_exit(usage);
+		case 'v': print_version();
+		default: refuse_usage(2);
 		}
-		if (c != 'p')
-			refuse("there is no such option; see ummap caf --help");
-		prefix = optarg;
 	}
-	verb = optind < argc ? argv[optind] : "";
+	action = optind < argc ? argv[optind] : "";
 	argv += optind;
 	argc -= optind;
-	if (!(argc == 2 && (!strcmp(verb, "ls") || !strcmp(verb, "show"))) && !(argc == 5 && !strcmp(verb, "export")))
-		refuse("it is ls or show with a folder, or export with a folder, an order, an image and a file; see ummap caf --help");
+	if (!(argc == 2 && (!strcmp(action, "ls") || !strcmp(action, "show"))) &&
+	    !(argc == 5 && !strcmp(action, "export"))) {
+		fputs(usage, stderr);
+		return 2;
+	}
 	read_folder(argv[1], prefix);
-	if (!strcmp(verb, "ls"))
+	if (!strcmp(action, "ls"))
 		ls();
-	else if (!strcmp(verb, "show"))
+	else if (!strcmp(action, "show"))
 		show();
 	else
-		export(number(argv[2]), (int)number(argv[3]), argv[4]);
+		export(parse_number(argv[2]), (int)parse_number(argv[3]), argv[4]);
 	return 0;
 }

@@ -1,29 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ummap conform - the same checks for every driver; see ummap-conform(1). This process makes and removes
- * the store, and runs each check in a process of its own, so that a driver which crashes or hangs fails one
- * check only. It never calls the driver itself.
+ * ummap conform - runs the same checks on every driver; see ummap-conform(1). This process makes and
+ * removes the store, and runs each check in a child, so that a driver which crashes or hangs fails
+ * one check only. It never calls the driver itself.
  */
 #include "conform.h"
 
 #include "base/size.h"
 
-#include "../output.h"
+#include "../tool.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <ummap.h>
-#include <unistd.h>
 
 #define SIZE_DEFAULT (1024 * KIB)
 #define SIZE_MIN (64 * KIB)
@@ -33,46 +26,32 @@
 enum { EXIT_ALL_OK, EXIT_SOME_FAILED, EXIT_CANNOT };
 
 static const char *only;
-static unsigned seconds = SECONDS_DEFAULT; /* that a check may take */
-static const char *const beside[] = { ".other", ".missing" }; /* stores that checks make */
+static unsigned seconds = SECONDS_DEFAULT; /* time limit of a check */
+static const char *const beside[] = { ".other", ".missing" }; /* suffixes of stores that checks make */
 
-static _Noreturn void stop(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* ---- Options ---- */
 
-static void stop(const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	fputs("ummap conform: ", stderr);
-	vfprintf(stderr, format, args);
-	fputc('\n', stderr);
-	va_end(args);
-	exit(EXIT_CANNOT);
-}
-
-/* ---- What the user wants ---- */
-
-static void print_help(void)
-{
-	puts("usage: ummap conform [OPTION...] URI\n"
-	     "Checks whether a driver of libummap keeps its promises.\n"
-	     "\n"
-	     "  --size BYTES   size of the store to use, such as 64K or 0.5G (1M)\n"
-	     "  --only NAME    run one check\n"
-	     "  --seed N       repeat a run: the seed that it printed\n"
-	     "  --keep         leave the store behind\n"
-	     "  --overwrite    the store may be there already; what it holds is lost\n"
-	     "  --alone        a store has one handle at a time: no check opens two\n"
-	     "  --forgets      what was written is gone when the handle is closed (memory)\n"
-	     "  --swallows     what was written is gone at once, and reads give zeros\n"
-	     "  --beside END   what the driver leaves beside a store: files with END behind the path\n"
-	     "  --free KEYS    keys that take any text, with commas between them\n"
-	     "  --seconds N    that each check may take (60)\n"
-	     "  --list         show the checks\n"
-	     "  --help, --version\n"
-	     "\n"
-	     "Exit status: 0 all checks are fine, 1 some failed, 2 they could not be made.");
-}
+static const char usage[] =
+"usage: ummap conform [OPTION ...] URI\n"
+"Checks whether a storage driver of libummap keeps its contract. URI is a store that the driver can use.\n"
+"\n"
+"Options:\n"
+"  --size BYTES   size of the store, such as 64K or 0.5G (1M)\n"
+"  --only NAME    run one check of --list\n"
+"  --seed N       repeat a run with the seed that it printed\n"
+"  --keep         do not remove the store at the end\n"
+"  --overwrite    use a store that exists; its contents are lost\n"
+"  --alone        the driver allows one handle of a store at a time\n"
+"  --forgets      data is lost when the handle is closed (memory)\n"
+"  --swallows     data is lost at once, and reads return zeros\n"
+"  --beside END   suffix of a file that the driver leaves beside a store\n"
+"  --free KEYS    keys that accept any text, with commas between them\n"
+"  --seconds N    time limit of each check (60)\n"
+"  --list         print the names of the checks\n"
+"  --help         print this help\n"
+"  --version      print the version\n"
+"\n"
+"Exit status: 0 if all checks passed, 1 if some failed, 2 if they could not be run.\n";
 
 static void print_list(void)
 {
@@ -85,7 +64,7 @@ static size_t take_size(const char *text)
 	size_t size;
 
 	if (size_parse(text, &size) < 0 || size < SIZE_MIN || size > SIZE_MAX_ASKED)
-		stop("--size %s: it must be bytes, from 64K to 64G", text);
+		refuse("cannot use --size '%s': it must be 64K to 64G", text);
 	return size;
 }
 
@@ -95,7 +74,7 @@ static uint64_t parse_number(const char *option, const char *text, uint64_t min,
 	uint64_t n = strtoull(text, &end, 10);
 
 	if (*text < '0' || *text > '9' || *end || n < min || n > max)
-		stop("%s %s: it must be a number of at least %ju", option, text, (uintmax_t)min);
+		refuse("cannot use %s '%s': it must be a number of at least %ju", option, text, (uintmax_t)min);
 	return n;
 }
 
@@ -107,7 +86,7 @@ static void choose_check(const char *name)
 			return;
 		}
 	}
-	stop("there is no check \"%s\"; --list shows them", name);
+	refuse("cannot run the check '%s': there is no such check. Try --list", name);
 }
 
 static void parse_options(int argc, char **argv)
@@ -141,13 +120,13 @@ static void parse_options(int argc, char **argv)
 		case FREE: options.free_keys = optarg; break;
 		case SECONDS: seconds = (unsigned)parse_number("--seconds", optarg, 1, 86400); break;
 		case LIST: print_list(); exit(EXIT_ALL_OK);
-		case HELP: print_help(); exit(EXIT_ALL_OK);
-		case VERSION: puts("ummap conform (libummap) " UMMAP_VERSION); exit(EXIT_ALL_OK);
-		default: exit(EXIT_CANNOT);
+		case HELP: print_and_exit(usage);
+		case VERSION: print_version();
+		default: refuse_usage(EXIT_CANNOT);
 		}
 	}
 	if (optind != argc - 1)
-		stop("one URI is wanted, such as posix:/tmp/store; --help says more");
+		refuse("cannot run checks: there must be one URI. Try 'posix:/tmp/store'");
 	options.uri = argv[optind];
 }
 
@@ -167,15 +146,15 @@ static void read_path(void)
 	size_t len = path ? strcspn(path + 1, "?") : 0;
 
 	if (len == 0 || strlen(options.uri) >= URI_MAX / 2)
-		stop("%s names no store: it must be driver:path", options.uri);
+		refuse("cannot use '%s': it must be DRIVER:PATH", options.uri);
 	if (memchr(path, '%', len) || memchr(path, '{', len))
-		stop("%s: choose a path without %% and {}", options.uri);
+		refuse("cannot use '%s': the path must not have %% or {}", options.uri);
 	memcpy(facts->path, path + 1, len);
 	if (!options.overwrite && is_there(""))
-		stop("%s is there already: choose another, or --overwrite and lose what it holds", facts->path);
+		refuse("cannot use '%s': the file exists. Try another path, or --overwrite, which loses its contents", facts->path);
 	for (size_t i = 0; i < COUNT(beside); i++) {
 		if (is_there(beside[i]))
-			stop("%s%s is there already, and in the way of a check", facts->path, beside[i]);
+			refuse("cannot use '%s': the file '%s%s' exists, which a check would create", facts->path, facts->path, beside[i]);
 	}
 }
 
@@ -185,10 +164,10 @@ static void remove_path(const char *suffix, const char *end)
 
 	snprintf(path, sizeof(path), "%s%s%s", facts->path, suffix, end);
 	if (unlink(path) < 0 && errno != ENOENT)
-		stop("%s cannot be removed: %s", path, strerror(errno));
+		refuse("cannot remove '%s': %s", path, strerror(errno));
 }
 
-/* With what the driver has left beside it. */
+/* Removes a store, and the file that the driver has left beside it. */
 static void remove_file(const char *suffix)
 {
 	remove_path(suffix, "");
@@ -196,17 +175,17 @@ static void remove_file(const char *suffix)
 		remove_path(suffix, options.beside);
 }
 
-/* For a driver that makes no stores: zeros. */
+/* Makes a store of zeros, for a driver that cannot create stores. */
 static void make_file(void)
 {
 	int fd = open(facts->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
 
 	if (fd < 0 || ftruncate(fd, (off_t)options.size) < 0)
-		stop("%s cannot be made: %s", facts->path, strerror(errno));
+		refuse("cannot create '%s': %s", facts->path, strerror(errno));
 	close(fd);
 }
 
-/* Whether the path looks like one of a file: it has a folder, which is there. */
+/* Whether the path can be one of a file: its folder exists. */
 static bool may_be_file(void)
 {
 	char folder[URI_MAX];
@@ -224,7 +203,7 @@ static void remove_store(void)
 		remove_file("");
 }
 
-/* Each check starts with a store of its own, where the checker can make one. */
+/* Gives the next check a new store, if the checker can make one. */
 static void renew_store(void)
 {
 	if (!facts->file || options.overwrite)
@@ -234,9 +213,9 @@ static void renew_store(void)
 		make_file();
 }
 
-/* ---- Opening for the first time, in a process as if it were a check ---- */
+/* ---- Opening for the first time, in a child as a check would be ---- */
 
-/* Opens with these flags, and keeps what it found. */
+/* Opens the store with these flags, and records its properties in facts. */
 static bool look(int oflags)
 {
 	struct handle h;
@@ -261,7 +240,7 @@ static void look_first(void)
 {
 	if (look(UMMAP_O_WRITE | UMMAP_O_CREATE))
 		return;
-	/* It makes none, or only empty ones that stay so: then a file of the checker's, or what is there. */
+	/* The driver cannot create a store that is large enough: use a file of the checker, or the existing store. */
 	facts->creates = false;
 }
 
@@ -275,7 +254,8 @@ static void look_again(void)
 
 /* ---- Running ---- */
 
-/* false: it did not end in time, and was killed. A timer of its own would not do: the library blocks signals. */
+/* Waits for a child. Returns false if it was killed because its time was over. The child cannot use a timer, because the
+ * library blocks signals. */
 static bool wait_in_time(pid_t child, int *status)
 {
 	time_t deadline = time(NULL) + seconds;
@@ -306,7 +286,7 @@ static void fail_at(const char *format, ...)
 	verdict->outcome = OUTCOME_FAILED;
 }
 
-/* Runs fn in a process of its own, and says in the verdict how it ended. */
+/* Runs fn in a child, and records in the verdict how it ended. */
 static void run_apart(void (*fn)(void))
 {
 	int status, none = OUTCOME_NONE;
@@ -343,7 +323,7 @@ static void look_at_store(void)
 		return;
 	if (ours)
 		remove_file("");
-	stop("%s: %s", options.uri, verdict->sentence);
+	refuse("cannot open '%s': %s", options.uri, verdict->sentence);
 }
 
 static unsigned run_checks(void)
@@ -372,26 +352,26 @@ static void share_verdict(int fd)
 {
 	verdict_fd = fd;
 	if (fd < 0 || ftruncate(fd, sizeof(*verdict)) < 0)
-		stop("no shared memory: %s", strerror(errno));
+		refuse("cannot make shared memory: %s", strerror(errno));
 	verdict = mmap(NULL, sizeof(*verdict), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (verdict == MAP_FAILED)
-		stop("no shared memory: %s", strerror(errno));
+		refuse("cannot make shared memory: %s", strerror(errno));
 }
 
 int main(int argc, char **argv)
 {
-	/* Started by the check "new-process": --verify CONTENTS-FD VERDICT-FD SIZE URI */
+	/* The check "new-process" starts this: --verify CONTENTS-FD VERDICT-FD SIZE URI */
 	if (argc == 6 && strcmp(argv[1], "--verify") == 0) {
 		share_verdict(atoi(argv[3]));
 		options.uri = argv[5];
 		return verify_main(atoi(argv[2]), strtoull(argv[4], NULL, 10));
 	}
-	output_watch(EXIT_CANNOT);
+	tool_begin(EXIT_CANNOT);
 	parse_options(argc, argv);
 	share_verdict(memfd_create("verdict", MFD_CLOEXEC));
 	facts = mmap(NULL, sizeof(*facts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (facts == MAP_FAILED)
-		stop("no shared memory: %s", strerror(errno));
+		refuse("cannot make shared memory: %s", strerror(errno));
 	read_path();
 	look_at_store();
 	return run_checks() > 0 ? EXIT_SOME_FAILED : EXIT_ALL_OK;

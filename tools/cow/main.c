@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ummap cow - shows, commits and discards what was written to stores through cow+. */
+/* ummap cow - shows, commits and discards changes of stores that are written through cow+. */
 #include <inttypes.h>
 #include <sys/stat.h>
 
@@ -7,13 +7,18 @@
 #include "../beside.h"
 
 static const char usage[] =
-"usage: ummap cow [--changes CHANGES] ls|commit|discard FILE\n"
-"Changes of stores that are written through cow+; FILE is the store, a path or a URI,\n"
-"CHANGES are beside it (FILE.cow).\n"
-"  ls        what was changed: offsets and lengths; exit status 1: the changes are damaged\n"
-"  commit    writes the changes to the store, and removes them\n"
-"  discard   removes the changes\n"
-"  --help, --version\n";
+"usage: ummap cow [--changes CHANGES] ls|commit|discard STORE\n"
+"Manages the changes of a store that is written through cow+. STORE is a path or a URI.\n"
+"\n"
+"Actions:\n"
+"  ls           show offsets and lengths of the changes; the exit status is 1 if they are damaged\n"
+"  commit       write the changes to the store, and remove them\n"
+"  discard      remove the changes\n"
+"\n"
+"Options:\n"
+"  --changes CHANGES  path of the file of changes (STORE.cow)\n"
+"  --help       print this help\n"
+"  --version    print the version\n";
 
 static void look(const struct job *job, int how, struct cow_file *f)
 {
@@ -24,7 +29,7 @@ static void look(const struct job *job, int how, struct cow_file *f)
 		refuse("%s", *geom.why ? geom.why : strerror(-err));
 }
 
-/* Blocks that are neighbours in the store, by their number. */
+/* Prints a run of consecutive changed blocks, and returns the number of the block after it. */
 static uint64_t show_run(struct cow_file *f, uint64_t first)
 {
 	uint64_t end = first + 1, off = first * COW_BLOCK, len;
@@ -36,8 +41,8 @@ static uint64_t show_run(struct cow_file *f, uint64_t first)
 	return end;
 }
 
-/* A device does not say whether it was written. */
-static void show_whether_it_fits(const struct job *job, const struct cow_file *f)
+/* Prints why the changes do not fit the store. Devices have no modification time to compare. */
+static void show_mismatch(const struct job *job, const struct cow_file *f)
 {
 	struct ummap_geom geom = { .size = 0 };
 	struct cow_base base;
@@ -58,14 +63,15 @@ static int do_ls(const struct job *job)
 
 	look(job, UMMAP_LOCK_NONE, &f);
 	printf("%s: changes of %s, %" PRIu64 " bytes of %" PRIu64 "%s\n", job->file, f.head.base.name,
-	       f.index.count * (uint64_t)COW_BLOCK, f.head.size, f.head.committing ? "; a commit has begun" : "");
+	       f.index.count * (uint64_t)COW_BLOCK, f.head.size, f.head.committing ? "; a commit was interrupted" : "");
 	while (blockmap_next(&f.index, &block, &place))
 		block = show_run(&f, block);
 	if (f.slots.damaged)
-		printf("%s: one of the two slots of the head is not whole; the other one is\n", job->file);
+		printf("%s: one of the two copies of the header is damaged; the other one is intact\n",
+		       job->file);
 	if (f.damaged_at)
 		printf("%s: damaged at byte %" PRIu64 "\n", job->file, f.damaged_at);
-	show_whether_it_fits(job, &f);
+	show_mismatch(job, &f);
 	bad = f.slots.damaged || f.damaged_at;
 	cow_close(&f);
 	return bad ? EXIT_DAMAGED : EXIT_SUCCESS;
@@ -80,15 +86,16 @@ static void open_store(const struct job *job, struct ummap_driver *driver, void 
 	if (ummap_driver_open(uri, UMMAP_O_WRITE, driver, h, geom) < 0)
 		refuse("%s", umerrormsg());
 	if (driver->lock && driver->lock(*h, 0, INT64_MAX, UMMAP_LOCK_EXCLUSIVE, who) == -EBUSY)
-		refuse("%s is in use by %s", job->store, *who ? who : "another process");
+		refuse("cannot commit to '%s': it is in use by %s. Try again when that has ended", job->store,
+		       *who ? who : "another process");
 }
 
-/* What cow+ was used before has the contents of the store, or knows of it: to write past that would make them two. */
+/* Changes that were made over another filter must be committed through it: its file has part of the contents. */
 static void check_way(const struct job *job, const struct cow_file *f)
 {
 	if (*f->head.way && strcmp(f->head.way, "posix") != 0 && !is_uri(job->store))
-		refuse("%s has changes of a store that was opened as %s: commit them to that URI, and not to the file", job->file,
-		       f->head.way);
+		refuse("cannot commit '%s': its store was opened as '%s'. Try the URI of the store in place of its path",
+		       job->file, f->head.way);
 }
 
 static int do_commit(const struct job *job)
@@ -110,7 +117,7 @@ static int do_commit(const struct job *job)
 	cow_close(&f);
 	err = driver.close(store);
 	if (err)
-		refuse("%s: %s", job->store, strerror(-err));
+		refuse("cannot close '%s': %s", job->store, strerror(-err));
 	return EXIT_SUCCESS;
 }
 
@@ -121,20 +128,23 @@ static int do_discard(const struct job *job)
 
 	look(job, UMMAP_LOCK_EXCLUSIVE, &f);
 	if (f.head.committing)
-		refuse("a commit of %s was interrupted, and %s has a part of it: commit it", job->file, job->store);
+		refuse("cannot discard '%s': a commit was interrupted, and '%s' has a part of it. Try 'commit'",
+		       job->file, job->store);
 	err = side_remove(&f.file);
 	if (err)
-		refuse("%s cannot be removed: %s", job->file, strerror(-err));
+		refuse("cannot remove '%s': %s", job->file, strerror(-err));
 	cow_close(&f);
 	return EXIT_SUCCESS;
 }
 
 int main(int argc, char **argv)
 {
-	static const struct verb verbs[] = {
+	static const struct action actions[] = {
 		{ "ls", 2, do_ls }, { "commit", 2, do_commit }, { "discard", 2, do_discard }, { NULL, 0, NULL },
 	};
-	const struct tool tool = { .usage = usage, .option = "changes", .suffix = COW_SUFFIX, .verbs = verbs };
+	const struct tool tool = {
+		.usage = usage, .option = "changes", .suffix = COW_SUFFIX, .actions = actions,
+	};
 
 	return tool_main(&tool, argc, argv);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Files from which objects are made, and which are made from objects: plain bytes, arrays of NumPy, and HDF5. */
-#ifndef UMOBJECT_FORMATS_H
-#define UMOBJECT_FORMATS_H
+#ifndef OBJECT_FORMATS_H
+#define OBJECT_FORMATS_H
 
 #include <stdbool.h>
 #include <stddef.h>

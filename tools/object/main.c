@@ -1,43 +1,55 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* umobject - puts arrays into containers and gets them out again. */
-#include <errno.h>
+/* ummap object - puts arrays into containers and gets them out again. */
 #include <getopt.h>
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-#include "../output.h"
+#include "../tool.h"
 #include "formats.h"
 
 static const char usage[] =
-"usage: umobject create CONTAINER [--keep N] [--device FOLDER]...\n"
-"       umobject put CONTAINER NAME FILE [--type T] [--dims AxB] [--chunk CxD] [--attribute NAME=VALUE]...\n"
-"                    [--strict]\n"
-"       umobject get|export CONTAINER NAME FILE [--version N]\n"
-"       umobject ls CONTAINER [NAME]\n"
-"       umobject stat CONTAINER NAME [--version N]\n"
-"       umobject rm CONTAINER NAME\n"
-"       umobject cp CONTAINER NAME CONTAINER NAME [--version N] [--chunk CxD]\n"
-"       umobject gc CONTAINER\n"
-"       umobject check CONTAINER [NAME [--version N]] [--repair]\n"
-"Arrays as objects; CONTAINER is a folder, or as rados:POOL/NAME. FILE is plain bytes, or by its end an array of NumPy (.npy) or a dataset\n"
-"of HDF5 (.h5, .h5:/name); - is standard input or output.\n"
-"  create   makes a container: how many versions of a name are kept (1), and folders for chunks\n"
-"  put      makes the file the newest version of an object\n"
-"  get, export  writes an object to a file\n"
-"  ls       names, with versions and sizes; with NAME, its versions\n"
-"  stat     what is known of an object\n"
-"  rm       takes a name away\n"
-"  cp       copies an object\n"
-"  gc       removes what nobody refers to\n"
-"  check    reads all versions that are kept, and says what is missing or damaged: then the exit status is 1;\n"
-"           --repair restores names and views from what is there\n"
-"  --strict: put refuses a file with an attribute that an object cannot have, instead of leaving it out\n"
-"  --type T (double; plain bytes: uint8), --dims, --chunk (at most 8 MiB each), --quiet: no progress\n"
-"  --help, --version\n";
+"usage: ummap object create CONTAINER [--keep N] [--device FOLDER] ...\n"
+"       ummap object put CONTAINER NAME FILE [--type T] [--dims AxB] [--chunk CxD]\n"
+"                        [--attribute NAME=VALUE] ... [--strict]\n"
+"       ummap object get|export CONTAINER NAME FILE [--version N]\n"
+"       ummap object ls CONTAINER [NAME]\n"
+"       ummap object stat CONTAINER NAME [--version N]\n"
+"       ummap object rm CONTAINER NAME\n"
+"       ummap object cp CONTAINER NAME CONTAINER NAME [--version N] [--chunk CxD]\n"
+"                       [--attribute NAME=VALUE] ...\n"
+"       ummap object gc CONTAINER\n"
+"       ummap object check CONTAINER [NAME [--version N]] [--repair]\n"
+"Keeps arrays as objects in containers. CONTAINER is a folder, or rados:POOL/NAME. FILE is a NumPy\n"
+"array (.npy), an HDF5 dataset (.h5, .h5:/name), or plain bytes; - is standard input or output.\n"
+"\n"
+"Actions:\n"
+"  create      make a container\n"
+"  put         make a file the newest version of an object\n"
+"  get         write an object to a file\n"
+"  export      write an object to a file\n"
+"  ls          list names with versions and sizes; with NAME, list its versions\n"
+"  stat        show the properties of an object\n"
+"  rm          remove a name\n"
+"  cp          copy an object\n"
+"  gc          remove versions and chunks that are no longer used\n"
+"  check       read all kept versions, and report missing or damaged data; then the status is 1\n"
+"\n"
+"Options:\n"
+"  --keep N    number of versions of each name to keep (1)\n"
+"  --device FOLDER  folder for chunks; may be repeated (the container)\n"
+"  --type T    type of plain bytes; one of: int8, uint8, int16, uint16, int32, uint32, int64,\n"
+"              uint64, float, double, ldouble (uint8)\n"
+"  --dims AxB  dimensions of plain bytes (one dimension)\n"
+"  --chunk CxD dimensions of a chunk (at most 8 MiB each)\n"
+"  --attribute NAME=VALUE  attribute of the object; may be repeated\n"
+"  --strict    refuse a file with an attribute that an object cannot have\n"
+"  --version N version to use (the newest)\n"
+"  --repair    restore names and views from the data that is there\n"
+"  --quiet     print no progress and no version numbers\n"
+"  --help      print this help\n"
+"  --version   print the version\n"
+"\n"
+"umobject is a short name of 'ummap object'.\n";
 
 static struct options {
 	unsigned keep;
@@ -51,22 +63,13 @@ static struct options {
 	bool quiet, repair, strict;
 } options = { .plain = { .type = UMOBJECT_UINT8 } };
 
-/* What is put is taken back where the command fails. */
+/* The version that is being put, which is abandoned if the command fails. */
 static umobject_put *under_way;
 
-__attribute__((format(printf, 1, 2), noreturn))
-static void refuse(const char *format, ...)
+static void abandon_put(void)
 {
-	va_list args;
-
-	fprintf(stderr, "umobject: ");
-	va_start(args, format);
-	vfprintf(stderr, format, args);
-	va_end(args);
-	fputc('\n', stderr);
 	if (under_way)
 		umobject_abandon(under_way);
-	exit(2);
 }
 
 __attribute__((noreturn))
@@ -137,7 +140,7 @@ static void add(const char ***list, unsigned *n, const char *what)
 {
 	*list = realloc(*list, (*n + 1) * sizeof(**list));
 	if (!*list)
-		refuse("no memory");
+		refuse("cannot keep the option '%s': no memory", what);
 	(*list)[(*n)++] = what;
 }
 
@@ -149,7 +152,7 @@ static const struct option long_options[] = {
 	{ "help", 0, NULL, HELP }, { "repair", 0, NULL, REPAIR }, { "strict", 0, NULL, STRICT }, { NULL, 0, NULL, 0 },
 };
 
-/* Those that were given: a bit each. */
+/* Options on the command line, one bit each. */
 static unsigned given;
 
 #define BIT(option) (1u << ((option) - KEEP))
@@ -182,13 +185,11 @@ static void take_option(int what, char **argv)
 		add(&options.attributes, &options.nattributes, optarg);
 		break;
 	case VERSION:
-		/* The program's, where nothing else is asked for. */
+		/* Without a number the option prints the program's version. */
 		if (!optarg && argv[optind] && argv[optind][0] >= '0' && argv[optind][0] <= '9')
 			optarg = argv[optind++];
-		if (!optarg) {
-			puts("umobject (libummap) " UMMAP_VERSION);
-			exit(0);
-		}
+		if (!optarg)
+			print_version();
 		options.version = parse_number("--version", optarg, UINT64_MAX);
 		break;
 	case QUIET:
@@ -201,15 +202,13 @@ static void take_option(int what, char **argv)
 		options.strict = true;
 		break;
 	case HELP:
-		fputs(usage, stdout);
-		exit(0);
+		print_and_exit(usage);
 	default:
-		fputs("Try umobject --help.\n", stderr);
-		exit(2);
+		refuse_usage(2);
 	}
 }
 
-/* ---- Arrays, slab by slab ---- */
+/* ---- Transfers of arrays: a slab is one row of chunks along the first dimension ---- */
 
 static void progress(const char *name, uint64_t done, uint64_t all)
 {
@@ -228,7 +227,7 @@ static void choose_chunk(struct umobject_shape *s)
 	uint64_t bytes = umobject_type_size(s->type);
 	unsigned d;
 
-	/* No dimension is 0, and all together are no more than 64 bits can count. */
+	/* Check that no dimension is 0, and that the size of the array fits into 64 bits. */
 	if (!umobject_chunks(s))
 		refuse_library();
 	if (options.chunk.rank) {
@@ -246,7 +245,7 @@ static void choose_chunk(struct umobject_shape *s)
 	}
 }
 
-/* What one chunk row after the other has: all of the inner dimensions. */
+/* Number of rows of a slab, in the first dimension. */
 static uint64_t slab_rows(const struct umobject_shape *s)
 {
 	return s->rank == 0 ? 1 : s->chunk[0];
@@ -262,7 +261,7 @@ static uint64_t row_size(const struct umobject_shape *s)
 	return bytes;
 }
 
-/* Of a slab, the chunk. */
+/* Copies a chunk out of a slab. */
 static void cut_chunk(const struct umobject_shape *s, const char *slab, uint64_t first, const uint64_t *start, const uint64_t *count, char *to)
 {
 	uint64_t at[UMOBJECT_RANK_MAX] = { 0 }, size = umobject_type_size(s->type), run = size * count[s->rank - 1], off;
@@ -303,7 +302,7 @@ static int take_attribute(void *put, const char *name, const void *value, size_t
 	return 0;
 }
 
-/* A file that is put, whose attributes are taken. */
+/* A file that is being put, for the callbacks that get its attributes. */
 struct put_file {
 	umobject_put *put;
 	const char *path;
@@ -316,7 +315,8 @@ static int leave_out(void *file, const char *name, const char *reason)
 	if (options.strict)
 		refuse("cannot put '%s': an object cannot have its attribute '%s': %s. Try without --strict, which leaves it out", path, name,
 		       reason);
-	fprintf(stderr, "umobject: warning: left out the attribute '%s' of '%s': %s\n", name, path, reason);
+	fprintf(stderr, "%s: warning: left out the attribute '%s' of '%s': %s\n",
+		program_invocation_short_name, name, path, reason);
 	return 0;
 }
 
@@ -336,13 +336,13 @@ static void put_attributes(umobject_put *p)
 		char *name = strndup(options.attributes[i], (size_t)(equal - options.attributes[i]));
 
 		if (!name)
-			refuse("no memory for an attribute");
+			refuse("cannot add the attribute '%s': no memory", options.attributes[i]);
 		take_attribute(p, name, equal + 1, strlen(equal + 1));
 		free(name);
 	}
 }
 
-/* A version's attributes, one after the other, to what takes them: 0, or -1, which ends it. */
+/* Calls take for each attribute of a version. Returns 0, or -1 as soon as a call returns -1. */
 static int each_attribute(const umobject_version *v, int (*take)(void *to, const char *name, const void *value, size_t size), void *to)
 {
 	const char *name;
@@ -358,7 +358,7 @@ static int each_attribute(const umobject_version *v, int (*take)(void *to, const
 	return 0;
 }
 
-/* All of the array, slab by slab. */
+/* Puts the whole array, slab by slab. */
 static void put_slabs(umobject_put *p, const char *name, struct array *a, const struct umobject_shape *s)
 {
 	uint64_t row = row_size(s), rows = slab_rows(s), at[UMOBJECT_RANK_MAX] = { 0 }, count[UMOBJECT_RANK_MAX], number = 0;
@@ -383,7 +383,7 @@ static void put_slabs(umobject_put *p, const char *name, struct array *a, const 
 	free(chunk);
 }
 
-/* From an array to a new version, which is committed. from: a version whose attributes it has; NULL: none. */
+/* Puts an array as a new version, and commits it. from: version whose attributes are copied; NULL: none. */
 static void put_from(umobject_container *c, const char *name, struct array *a, const umobject_version *from)
 {
 	struct umobject_shape s = a->shape;
@@ -445,7 +445,7 @@ static void get_to(umobject_version *v, const struct umobject_stat *st, const ch
 	free(slab);
 }
 
-/* A version as an array, to be copied from. */
+/* The version from which cp copies. */
 static umobject_version *source;
 
 static int read_source(struct array *a, void *to, const uint64_t *start, const uint64_t *count)
@@ -456,7 +456,7 @@ static int read_source(struct array *a, void *to, const uint64_t *start, const u
 	return 0;
 }
 
-/* ---- Commands ---- */
+/* ---- Actions ---- */
 
 static void print_dims(const struct umobject_shape *s, const uint64_t *dims)
 {
@@ -680,12 +680,12 @@ static int do_check(char **arg)
 	return faults ? 1 : 0;
 }
 
-static const struct command {
+static const struct action {
 	const char *name;
 	int least, most;
 	int (*run)(char **arg);
 	unsigned takes;
-} commands[] = {
+} actions[] = {
 	{ "create", 1, 1, do_create, BIT(KEEP) | BIT(DEVICE) },
 	{ "put", 3, 3, do_put, BIT(TYPE) | BIT(DIMS) | BIT(CHUNK) | BIT(ATTRIBUTE) | BIT(STRICT) },
 	{ "get", 3, 3, do_get, BIT(VERSION) }, { "export", 3, 3, do_get, BIT(VERSION) }, { "ls", 1, 2, do_ls, 0 },
@@ -694,17 +694,18 @@ static const struct command {
 	{ "check", 1, 2, do_check, BIT(VERSION) | BIT(REPAIR) },
 };
 
-/* One that would be passed over may be the one that matters, as in "rm --version 3". */
-static void refuse_others(const struct command *c)
+/* Options that an action does not use are refused: "rm --version 3" would remove all versions. */
+static void refuse_others(const struct action *c)
 {
 	size_t i;
 
 	for (i = 0; long_options[i].name; i++)
 		if (given & BIT(long_options[i].val) & ~(c->takes | BIT(QUIET)))
-			refuse("cannot %s: %s takes no --%s. Try umobject --help", c->name, c->name, long_options[i].name);
+			refuse("cannot %s: %s takes no --%s. Try '%s --help'", c->name, c->name,
+			       long_options[i].name, program_invocation_short_name);
 }
 
-static int run(const struct command *c, char **arg, int n)
+static int run(const struct action *c, char **arg, int n)
 {
 	refuse_others(c);
 	if (c->run == do_check && n == 1 && options.version)
@@ -719,13 +720,14 @@ int main(int argc, char **argv)
 	size_t i;
 	int what, n;
 
-	output_watch(2);
+	tool_begin(2);
+	atexit(abandon_put);
 	while ((what = getopt_long(argc, argv, "", long_options, NULL)) != -1)
 		take_option(what, argv);
 	n = argc - optind - 1;
-	for (i = 0; n >= 0 && i < sizeof(commands) / sizeof(*commands); i++)
-		if (strcmp(commands[i].name, argv[optind]) == 0 && n >= commands[i].least && n <= commands[i].most)
-			return run(&commands[i], argv + optind + 1, n);
+	for (i = 0; n >= 0 && i < sizeof(actions) / sizeof(*actions); i++)
+		if (strcmp(actions[i].name, argv[optind]) == 0 && n >= actions[i].least && n <= actions[i].most)
+			return run(&actions[i], argv + optind + 1, n);
 	fputs(usage, stderr);
 	return 2;
 }

@@ -4,6 +4,7 @@
 #include "base/memory_calls.h"
 
 #include <elf.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <link.h>
@@ -31,7 +32,8 @@ static bool map_image(const char *path, struct image *image)
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	void *bytes = MAP_FAILED;
 
-	if (fd >= 0 && fstat(fd, &image->st) == 0 && S_ISREG(image->st.st_mode) && image->st.st_size >= (off_t)sizeof(ElfW(Ehdr)))
+	if (fd >= 0 && fstat(fd, &image->st) == 0 && S_ISREG(image->st.st_mode) &&
+	    image->st.st_size >= (off_t)sizeof(ElfW(Ehdr)))
 		bytes = mmap(NULL, (size_t)image->st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
 	if (fd >= 0)
 		close(fd);
@@ -44,7 +46,8 @@ static bool map_image(const char *path, struct image *image)
 
 static void warn(const char *path, const char *reason)
 {
-	fprintf(stderr, "umrun: cannot load the library into '%s': %s. Its mappings stay with the kernel.\n", path, reason);
+	fprintf(stderr, "%s: cannot load the library into '%s': %s. Its mappings stay with the kernel.\n",
+		program_invocation_short_name, path, reason);
 }
 
 /* Whether a note of the given name is among the program's segments. */
@@ -57,7 +60,8 @@ static bool has_note(const struct image *image, const ElfW(Phdr) *part, const ch
 
 		if (note->n_namesz == len && memcmp(note + 1, name, len) == 0)
 			return true;
-		at += sizeof(*note) + (((size_t)note->n_namesz + 3) & ~(size_t)3) + (((size_t)note->n_descsz + 3) & ~(size_t)3);
+		at += sizeof(*note) + (((size_t)note->n_namesz + 3) & ~(size_t)3) +
+		      (((size_t)note->n_descsz + 3) & ~(size_t)3);
 	}
 	return false;
 }

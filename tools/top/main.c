@@ -1,58 +1,48 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* umtop - the processes of a node that share memory by libummap, and their mappings. */
+/* ummap top - shows the processes of a node that share memory by libummap, and their mappings. */
 #include "top.h"
 
 #include "base/config.h"
 #include "base/log.h"
 #include "base/size.h"
 
-#include "../output.h"
+#include "../tool.h"
 
-#include <errno.h>
 #include <getopt.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-/* How long to wait for a second report of everybody, without which there are no rates; and how often to look. */
-#define PATIENCE_MS 3000
-#define LOOK_US 100000
+/* Rates need two reports of each process. How long to wait for them, and how often to look. */
+#define FIRST_REPORTS_MS 3000
+#define LOOK_INTERVAL_US 100000
+
+enum { EXIT_ERROR = 1, EXIT_MISUSE = 2 };
 
 static const char usage[] =
-"usage: umtop [OPTION ...]\n"
-"Shows this user's processes that share the node's memory by libummap, and their mappings.\n"
-"  -1, --once            once, as text\n"
-"  -j, --json            as JSON\n"
-"  -m, --maps            mappings too (JSON always has them)\n"
-"  -n, --count N         N times\n"
-"  -d, --delay SECONDS   from one time to the next (1)\n"
-"  -g, --group GROUP     processes with this UMMAP_GROUP; default: the environment's\n"
-"  -s, --sort COLUMN     by one of: ";
+"usage: ummap top [OPTION ...]\n"
+"Shows the processes of this user that share this node's memory by libummap, and their mappings.\n"
+"Without --once and --json it keeps a screen up to date, in which h shows the keys.\n"
+"\n"
+"Options:\n"
+"  -1, --once           print once, as text\n"
+"  -j, --json           print JSON\n"
+"  -m, --maps           show mappings, too (JSON always has them)\n"
+"  -n, --count N        update this often, then end (no limit)\n"
+"  -d, --delay SECONDS  time between updates (1)\n"
+"  -g, --group GROUP    show the processes with this UMMAP_GROUP (that of the environment)\n"
+"  -s, --sort COLUMN    column to sort by; one of: ";
 
-static void print_usage(FILE *f)
+static void print_usage(void)
 {
-	fputs(usage, f);
+	fputs(usage, stdout);
 	for (enum column c = PID; c < COLUMNS; c++)
-		fprintf(f, "%s%s", c == PID ? "" : c == FAULTS ? ",\n                        " : ", ", columns[c].key);
+		printf("%s%s", c == PID ? "" : c % 5 == 0 ? ",\n                       " : ", ", columns[c].key);
 	fputs(" (held)\n"
-	      "  -r, --reverse         smallest first\n"
-	      "  -f, --filter TEXT     only processes with this text in a name, or with this number\n"
-	      "  -h, --help\n"
-	      "  -V, --version\n"
-	      "Without -1 and -j it keeps a screen up to date; h there tells the keys.\n", f);
-}
-
-__attribute__((noreturn, format(printf, 1, 2))) static void refuse(const char *format, ...)
-{
-	va_list args;
-
-	fprintf(stderr, "umtop: ");
-	va_start(args, format);
-	vfprintf(stderr, format, args);
-	va_end(args);
-	fprintf(stderr, "; see umtop --help\n");
-	exit(2);
+	      "  -r, --reverse        sort in ascending order\n"
+	      "  -f, --filter TEXT    show processes with this text in a name, or with this number\n"
+	      "  -h, --help           print this help\n"
+	      "  -V, --version        print the version\n"
+	      "\n"
+	      "umtop is a short name of 'ummap top'.\n", stdout);
+	exit(EXIT_SUCCESS);
 }
 
 static double parse_delay(const char *text)
@@ -60,7 +50,7 @@ static double parse_delay(const char *text)
 	double n;
 
 	if (size_parse_decimal(text, &n) < 0 || !(n >= 0.1 && n <= 3600))
-		refuse("--delay: '%s' is not 0.1 to 3600 seconds", text);
+		refuse("cannot use --delay '%s': it must be 0.1 to 3600 seconds", text);
 	return n;
 }
 
@@ -70,7 +60,7 @@ static unsigned parse_count(const char *text)
 	long n = strtol(text, &end, 10);
 
 	if (*end || n < 1 || n > 1000000000)
-		refuse("--count: '%s' is not 1 to 1000000000", text);
+		refuse("cannot use --count '%s': it must be 1 to 1000000000", text);
 	return (unsigned)n;
 }
 
@@ -79,14 +69,16 @@ static enum column parse_column(const char *text)
 	enum column c = column_of(text);
 
 	if (c == COLUMNS)
-		refuse("--sort: there is no column '%s'", text);
+		refuse("cannot use --sort '%s': there is no such column. Try '%s --help'", text,
+		       program_invocation_short_name);
 	return c;
 }
 
 static const char *parse_group(const char *text)
 {
 	if (!config_is_name(text))
-		refuse("--group: '%s' cannot be a UMMAP_GROUP", text);
+		refuse("cannot use --group '%s': a group has 1 to %d letters, digits, '-', '_' or '.'", text,
+		       CONFIG_NAME_MAX);
 	return text;
 }
 
@@ -111,23 +103,23 @@ static void parse(struct options *o, const char **group, int argc, char **argv)
 		case 's': o->sort = parse_column(optarg); break;
 		case 'r': o->ascending = true; break;
 		case 'f': snprintf(o->filter, sizeof(o->filter), "%s", optarg); break;
-		case 'h': print_usage(stdout); exit(0);
-		case 'V': puts("umtop (libummap) " UMMAP_VERSION); exit(0);
-		default: fprintf(stderr, "see umtop --help\n"); exit(2);
+		case 'h': print_usage(); break;
+		case 'V': print_version();
+		default: refuse_usage(EXIT_MISUSE);
 		}
 	}
 	if (optind < argc)
-		refuse("'%s' is no option", argv[optind]);
+		refuse("cannot use '%s': it is not an option", argv[optind]);
 }
 
-/* Rates need two reports of each process, which come once a second. */
+/* Waits until each process has reported twice, which takes a second, or until the time is over. */
 static int take_first(struct view *view)
 {
-	uint64_t end = sys_now() + PATIENCE_MS;
+	uint64_t end = sys_now() + FIRST_REPORTS_MS;
 	int err = view_take(view);
 
 	while (!err && !view_is_fresh(view) && sys_now() < end) {
-		usleep(LOOK_US);
+		usleep(LOOK_INTERVAL_US);
 		err = view_take(view);
 	}
 	return err;
@@ -155,9 +147,10 @@ int main(int argc, char **argv)
 	struct view view = { .count = 0 };
 	int err = -ENOTSUP;
 
-	output_watch(1);
+	tool_begin(EXIT_MISUSE);
 	parse(&o, &group, argc, argv);
 	view.group = group && *group ? parse_group(group) : NULL;
+	tool_failed = EXIT_ERROR;
 	registry_path(view.group, view.path);
 	registry_sweep();
 	if (!o.json && o.looks != 1 && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
@@ -166,6 +159,6 @@ int main(int argc, char **argv)
 		err = print_all(&view, &o);
 	free(view.process);
 	if (err)
-		fprintf(stderr, "umtop: %s\n", fail_message());
-	return err ? 1 : 0;
+		refuse("%s", fail_message());
+	return EXIT_SUCCESS;
 }

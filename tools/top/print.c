@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A view as lines of text, and as JSON. */
+/* Prints a view as lines of text, and as JSON. */
 #include "top.h"
 
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#define WIDTH 8 /* of a column */
+#define COLUMN_WIDTH 8
 
 /* ---- Text ---- */
 
@@ -50,7 +50,7 @@ static size_t append_values(char *line, size_t at, const struct row *row)
 
 	for (enum column c = SHARE; c < COLUMNS; c++) {
 		print_value(value, sizeof(value), c, row->value[c]);
-		at = append(line, at, "%*s", WIDTH, value);
+		at = append(line, at, "%*s", COLUMN_WIDTH, value);
 	}
 	return at;
 }
@@ -66,12 +66,12 @@ void line_summary(char line[LINE_MAX_LEN], const struct view *view)
 	       view->group ? view->group : "", view->count == 1 ? "s" : "", limit, held);
 }
 
-void line_heads(char line[LINE_MAX_LEN])
+void line_titles(char line[LINE_MAX_LEN])
 {
-	size_t at = append(line, 0, "%7s %-15s %-7s", columns[PID].head, "NAME", "MODE");
+	size_t at = append(line, 0, "%7s %-15s %-7s", columns[PID].title, "NAME", "MODE");
 
 	for (enum column c = SHARE; c < COLUMNS; c++)
-		at = append(line, at, "%*s", WIDTH, columns[c].head);
+		at = append(line, at, "%*s", COLUMN_WIDTH, columns[c].title);
 }
 
 void line_process(char line[LINE_MAX_LEN], const struct process *p)
@@ -89,7 +89,7 @@ void line_map(char line[LINE_MAX_LEN], const struct row *map)
 
 	print_bytes(size, sizeof(size), (double)map->size);
 	print_bytes(seg, sizeof(seg), (double)map->seg_size);
-	/* The end of a path tells more than its beginning. */
+	/* A long path is cut at its beginning, because its end tells more. */
 	at = append(line, 0, "  %-29s", map->name + (len > 29 ? len - 29 : 0));
 	at = append_values(line, at, map);
 	append(line, at, "  %s in %s", size, seg);
@@ -113,7 +113,7 @@ void print_text(FILE *f, const struct view *view, const struct options *o)
 
 	line_summary(line, view);
 	fprintf(f, "%s\n", line);
-	line_heads(line);
+	line_titles(line);
 	fprintf(f, "%s\n", line);
 	for (unsigned i = 0; i < view->count; i++) {
 		const struct process *p = &view->process[i];
@@ -129,7 +129,7 @@ void print_text(FILE *f, const struct view *view, const struct options *o)
 
 /* ---- JSON ---- */
 
-/* Names are printable by now. */
+/* copy_name has replaced characters that are not printable. */
 static void json_string(FILE *f, const char *key, const char *text)
 {
 	fprintf(f, "\"%s\": \"", key);

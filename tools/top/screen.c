@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The live screen, by ncurses. */
+/* The screen that is kept up to date, by ncurses. */
 #include "top.h"
 
 #include "base/log.h"
@@ -8,30 +8,30 @@
 #include <ncurses.h>
 #include <string.h>
 
-#define TOP 3 /* lines above the processes */
+#define HEADER_LINES 3 /* lines above the processes */
 
 struct screen {
 	struct view *view;
 	struct options *o;
-	unsigned scroll;     /* lines that have gone past the top */
-	bool asking;         /* for the text of the filter */
-	bool helping;
-	char message[LINE_MAX_LEN];
+	unsigned scroll;     /* number of lines above the visible ones */
+	bool asking;         /* whether the user is typing the text of the filter */
+	bool helping;        /* whether the keys are shown */
+	char message[LINE_MAX_LEN]; /* error of the last update; "": none */
 };
 
 static const char *const help[] = {
 	"< >   sort by the column to the left or right",
-	"r     the other way round",
-	"m     mappings too, or processes only",
-	"/     show what has this text in a name, or this number; empty: all",
-	"+ -   look more, or less often",
-	"arrows, page up and down: further down, back",
-	"h     this, q: enough",
+	"r     reverse the order",
+	"m     show or hide mappings",
+	"/     show processes with this text in a name, or with this number; empty: all",
+	"+ -   update more often, or less often",
+	"arrows, page up and down: scroll",
+	"h     show or hide this help, q: quit",
 };
 
 static void show(int y, const char *line)
 {
-	if (y >= TOP && y < LINES)
+	if (y >= HEADER_LINES && y < LINES)
 		mvaddnstr(y, 0, line, COLS);
 }
 
@@ -41,17 +41,17 @@ static void draw_head(const struct screen *s)
 
 	line_summary(line, s->view);
 	mvaddnstr(0, 0, line, COLS);
-	snprintf(line, sizeof(line), "every %.1f s, by %s%s%s%s%s", s->o->delay, columns[s->o->sort].key,
+	snprintf(line, sizeof(line), "every %.1f s, sorted by %s%s%s%s%s", s->o->delay, columns[s->o->sort].key,
 		 s->o->ascending ? ", smallest first" : "", *s->o->filter || s->asking ? ", only: " : "", s->o->filter,
 		 s->asking ? "_" : "    h: help");
 	mvaddnstr(1, 0, *s->message ? s->message : line, COLS);
-	line_heads(line);
+	line_titles(line);
 	attron(A_REVERSE);
-	mvprintw(TOP - 1, 0, "%-*.*s", COLS, COLS, line);
+	mvprintw(HEADER_LINES - 1, 0, "%-*.*s", COLS, COLS, line);
 	attroff(A_REVERSE);
 }
 
-/* Returns the line behind the last. */
+/* Draws a process from line y on, and returns the line after it. */
 static int draw_process(const struct screen *s, const struct process *p, int y)
 {
 	char line[LINE_MAX_LEN];
@@ -74,22 +74,22 @@ static int draw_process(const struct screen *s, const struct process *p, int y)
 
 static void draw(struct screen *s)
 {
-	int y = TOP - (int)s->scroll;
+	int y = HEADER_LINES - (int)s->scroll;
 
 	view_sort(s->view, s->o->sort, s->o->ascending);
 	erase();
 	draw_head(s);
 	if (s->helping) {
 		for (unsigned i = 0; i < sizeof(help) / sizeof(*help); i++)
-			show(TOP + 1 + (int)i, help[i]);
+			show(HEADER_LINES + 1 + (int)i, help[i]);
 	} else {
 		for (unsigned i = 0; i < s->view->count; i++) {
 			if (view_matches(&s->view->process[i], s->o->filter))
 				y = draw_process(s, &s->view->process[i], y);
 		}
 	}
-	/* Nothing is left to see further down. */
-	if (y < TOP && s->scroll)
+	/* The user has scrolled past the last line. */
+	if (y < HEADER_LINES && s->scroll)
 		s->scroll = 0;
 	refresh();
 }
@@ -113,7 +113,7 @@ static void move_by(struct screen *s, int lines)
 	s->scroll = (int)s->scroll + lines < 0 ? 0 : s->scroll + (unsigned)lines;
 }
 
-/* false: enough. */
+/* Handles a key. Returns false if the user quits. */
 static bool do_key(struct screen *s, int key)
 {
 	struct options *o = s->o;
@@ -134,14 +134,14 @@ static bool do_key(struct screen *s, int key)
 	case '-': o->delay = o->delay < 30 ? o->delay * 2 : 60; break;
 	case KEY_DOWN: move_by(s, 1); break;
 	case KEY_UP: move_by(s, -1); break;
-	case KEY_NPAGE: move_by(s, LINES - TOP); break;
-	case KEY_PPAGE: move_by(s, TOP - LINES); break;
+	case KEY_NPAGE: move_by(s, LINES - HEADER_LINES); break;
+	case KEY_PPAGE: move_by(s, HEADER_LINES - LINES); break;
 	default: break;
 	}
 	return true;
 }
 
-/* Keys, until it is time to look again. false: enough. */
+/* Handles keys until the next update is due. Returns false if the user quits. */
 static bool wait_for_keys(struct screen *s)
 {
 	uint64_t end = sys_now() + (uint64_t)(s->o->delay * 1000), now;
@@ -166,7 +166,7 @@ int screen_run(struct view *view, struct options *o)
 	SCREEN *terminal = newterm(NULL, stdout, stdin);
 
 	if (!terminal)
-		return fail(ENOTTY, "this terminal is not known (TERM)");
+		return fail(ENOTTY, "cannot use this terminal: its type (TERM) is unknown. Try --once");
 	cbreak();
 	noecho();
 	keypad(stdscr, true);

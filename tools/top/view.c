@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Reads the table by read(2), never in place: processes go on writing it, and somebody may cut it short. What it says is
- * copied first and checked then: names are made printable, numbers are only ever shown.
+ * Reads the registry by pread(2) and never maps it, because processes write it at the same time, and
+ * another program could truncate it. Names are made printable. Numbers are shown only, never used as
+ * sizes or offsets.
  */
 #include "view.h"
 
@@ -16,8 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How often to read what is being written just now. */
-#define TRIES 100
+/* Attempts to read a page while its process writes it. */
+#define MAX_READ_TRIES 100
 #define MIB 1048576.0
 
 const struct column_info columns[COLUMNS] = {
@@ -28,15 +29,15 @@ const struct column_info columns[COLUMNS] = {
 	[OVER] = { "OVER", "over", BYTES },
 	[LACKS] = { "LACKS", "lacks", BYTES },
 	[RESIDENT] = { "RES", "resident", BYTES },
-	[STANDBY] = { "STBY", "standby", BYTES },
+	[INACTIVE] = { "INACT", "inactive", BYTES },
 	[DIRTY] = { "DIRTY", "dirty", BYTES },
 	[WAITING] = { "WAIT", "waiting", BYTES },
 	[PAGECACHE] = { "PGCACHE", "pagecache", BYTES },
 	[FAULTS] = { "FAULT/S", "faults_per_s", PER_SECOND },
 	[READS] = { "RD M/S", "read_mib_per_s", MIB_PER_SECOND },
 	[WRITES] = { "WR M/S", "write_mib_per_s", MIB_PER_SECOND },
-	[STANDBY_HITS] = { "STBY%", "inactive_hits", PART },
-	[AHEAD_HITS] = { "AHEAD%", "readahead_hits", PART },
+	[INACTIVE_HITS] = { "INACT%", "inactive_hits", PART },
+	[READAHEAD_HITS] = { "RAHEAD%", "readahead_hits", PART },
 };
 
 enum column column_of(const char *key)
@@ -55,13 +56,13 @@ static bool read_at(int fd, void *buf, size_t len, uint64_t at)
 	return pread(fd, buf, len, (off_t)at) == (ssize_t)len;
 }
 
-/* A page as it stood at one moment, if it stands still for so long. */
+/* Reads a consistent copy of a page; false: the process kept writing it. */
 static bool read_page(int fd, unsigned slot, struct registry_page *page)
 {
 	uint64_t at = offsetof(struct registry, page) + slot * sizeof(*page);
 	uint32_t after;
 
-	for (int i = 0; i < TRIES; i++) {
+	for (int i = 0; i < MAX_READ_TRIES; i++) {
 		if (!read_at(fd, page, sizeof(*page), at) || !read_at(fd, &after, sizeof(after), at))
 			return false;
 		if (page->sequence == after && !(after & 1))
@@ -92,7 +93,7 @@ static void read_name(pid_t pid, char name[REGISTRY_NAME_LEN])
 		len = fread(text, 1, sizeof(text) - 1, f);
 		fclose(f);
 	}
-	/* A line, whose name may itself have more of them. */
+	/* Remove the newline at the end. The name itself may have newlines, too. */
 	text[len > 0 ? len - 1 : 0] = '\0';
 	copy_name(name, text);
 }
@@ -109,7 +110,7 @@ static double part(double hits, double of)
 	return of > 0 ? fmin(hits / of, 1) : NAN;
 }
 
-/* seconds 0: nothing is known of what was before. */
+/* Fills the values of a row. seconds: time between the two reports; 0: there is no earlier report. */
 static void fill_row(struct row *row, const struct umstat *st, const struct umstat *before, double seconds)
 {
 	double *v = row->value, misses, faults;
@@ -118,7 +119,7 @@ static void fill_row(struct row *row, const struct umstat *st, const struct umst
 		v[c] = NAN;
 	v[BUDGET] = (double)st->budget_bytes;
 	v[RESIDENT] = (double)st->resident_bytes;
-	v[STANDBY] = (double)st->inactive_bytes;
+	v[INACTIVE] = (double)st->inactive_bytes;
 	v[DIRTY] = (double)st->dirty_bytes;
 	v[WAITING] = (double)st->waiting_bytes;
 	v[PAGECACHE] = (double)st->pagecache_bytes;
@@ -129,8 +130,8 @@ static void fill_row(struct row *row, const struct umstat *st, const struct umst
 	v[FAULTS] = faults / seconds;
 	v[READS] = change(st->read_bytes, before->read_bytes) / MIB / seconds;
 	v[WRITES] = change(st->write_bytes, before->write_bytes) / MIB / seconds;
-	v[STANDBY_HITS] = part(change(st->inactive_hits, before->inactive_hits), misses);
-	v[AHEAD_HITS] = part(change(st->readahead_hits, before->readahead_hits), misses);
+	v[INACTIVE_HITS] = part(change(st->inactive_hits, before->inactive_hits), misses);
+	v[READAHEAD_HITS] = part(change(st->readahead_hits, before->readahead_hits), misses);
 }
 
 static const struct registry_map *find_map(const struct registry_page *page, uint64_t base)
@@ -186,7 +187,7 @@ static struct process *find_process(struct process *all, unsigned count, uint64_
 	return NULL;
 }
 
-/* What was seen of it before, if it was; and what is new. */
+/* Copies the old state of a process, if there is one, and reads a newer report. */
 static void take_process(struct process *p, struct process *old, int fd, unsigned slot)
 {
 	struct registry_page page;
@@ -208,7 +209,7 @@ static int take_slots(struct view *view, int fd, const struct registry_slot *slo
 		live += slots[i].owner && registry_alive(slots[i].owner, slots[i].thread);
 	all = calloc(live ? live : 1, sizeof(*all));
 	if (!all)
-		return fail(ENOMEM, "no memory for %u processes", live);
+		return fail(ENOMEM, "cannot list %u processes: no memory", live);
 	view->held = view->limit = 0;
 	for (unsigned i = 0; i < REGISTRY_SLOTS && n < live; i++) {
 		struct process *p = &all[n];
@@ -234,7 +235,7 @@ int view_take(struct view *view)
 	int fd = registry_open(view->path), err = 0;
 
 	if (!slots)
-		err = fail(ENOMEM, "no memory for a table");
+		err = fail(ENOMEM, "cannot read the registry: no memory");
 	else if (fd == -ENOENT)
 		err = take_slots(view, -1, slots);
 	else if (fd < 0)
@@ -242,7 +243,7 @@ int view_take(struct view *view)
 	else if (read_at(fd, slots, REGISTRY_SLOTS * sizeof(*slots), offsetof(struct registry, slot)))
 		err = take_slots(view, fd, slots);
 	else
-		err = fail(EIO, "%s cannot be read", view->path);
+		err = fail(EIO, "cannot read '%s'", view->path);
 	if (fd >= 0)
 		close(fd);
 	free(slots);
@@ -258,7 +259,7 @@ bool view_is_fresh(const struct view *view)
 	return true;
 }
 
-/* ---- Order and choice ---- */
+/* ---- Sorting and filtering ---- */
 
 static enum column sort_by;
 static bool sort_up;
@@ -267,7 +268,7 @@ static int compare_rows(const struct row *a, const struct row *b)
 {
 	double x = a->value[sort_by], y = b->value[sort_by];
 
-	/* What there is no number for comes last, either way. */
+	/* Unknown values come last in both orders. */
 	if (isnan(x) || isnan(y))
 		return isnan(x) - isnan(y);
 	return sort_up ? (x > y) - (x < y) : (x < y) - (x > y);

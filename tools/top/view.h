@@ -1,65 +1,65 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What there is to see: the processes of a node's table, their mappings, and what they have done lately. */
-#ifndef UMTOP_VIEW_H
-#define UMTOP_VIEW_H
+/* A view: the processes of a node's registry, their mappings, and their rates. */
+#ifndef TOP_VIEW_H
+#define TOP_VIEW_H
 
 #include "node/registry.h"
 
 enum column {
-	PID, SHARE, BUDGET, HELD, OVER, LACKS, RESIDENT, STANDBY, DIRTY, WAITING, PAGECACHE, FAULTS,
-	READS, WRITES, STANDBY_HITS, AHEAD_HITS,
+	PID, SHARE, BUDGET, HELD, OVER, LACKS, RESIDENT, INACTIVE, DIRTY, WAITING, PAGECACHE, FAULTS,
+	READS, WRITES, INACTIVE_HITS, READAHEAD_HITS,
 	COLUMNS
 };
 
-/* How a column's numbers are shown. */
+/* The unit of a column's values. */
 enum unit { NUMBER, BYTES, PER_SECOND, MIB_PER_SECOND, PART };
 
 struct column_info {
-	const char *head;  /* on the screen */
-	const char *key;   /* in JSON and for --sort */
-	enum unit unit;
+	const char *title; /* title on the screen */
+	const char *key;   /* name in JSON and for --sort */
+	enum unit unit;    /* unit of the values */
 };
 
 extern const struct column_info columns[COLUMNS];
 
-/* The column of that key, or COLUMNS. */
+/* Returns the column with a key, or COLUMNS if there is none. */
 enum column column_of(const char *key);
 
 /* A process or a mapping. */
 struct row {
-	double value[COLUMNS];     /* NAN: there is none */
-	char name[REGISTRY_NAME_LEN]; /* of the program, or of the store */
-	uint64_t base, size, seg_size;
+	double value[COLUMNS];     /* values; NAN: unknown */
+	char name[REGISTRY_NAME_LEN]; /* name of the program or of the store */
+	uint64_t base, size, seg_size; /* mappings only: address, bytes, bytes of a segment */
 };
 
 struct process {
-	uint64_t owner;            /* as in the table */
-	bool dynamic;
-	uint64_t limit;
-	struct row self;
-	unsigned mappings;         /* how many it has; rows there are for `shown` of them */
-	unsigned shown;
-	struct row map[REGISTRY_MAPS];
-	struct registry_page page;    /* what the rows come from, ... */
-	struct registry_page before;  /* ... and the one before: what has happened between them */
+	uint64_t owner;            /* registry_owner of the process */
+	bool dynamic;              /* mode of the process */
+	uint64_t limit;            /* bytes that it grants all processes together */
+	struct row self;           /* values of the process */
+	unsigned mappings;         /* number of mappings */
+	unsigned shown;            /* number of rows in map */
+	struct row map[REGISTRY_MAPS]; /* values of the mappings */
+	struct registry_page page;    /* newest report, from which the values come */
+	struct registry_page before;  /* report before it, for the rates */
 };
 
 struct view {
-	char path[REGISTRY_PATH_LEN];
+	char path[REGISTRY_PATH_LEN]; /* path of the registry */
 	const char *group;         /* UMMAP_GROUP; NULL: none */
-	struct process *process;
-	unsigned count;
-	double held, limit;        /* bytes in sum, and the largest limit */
+	struct process *process;   /* processes, allocated by malloc */
+	unsigned count;            /* number of processes */
+	double held, limit;        /* bytes that all processes hold, and their largest limit */
 };
 
-/* Looks at the table at view->path; the view begins as zeros. A table that is not there has no processes. 0, or -errno
- * with a sentence. */
+/* Updates the view from the registry at view->path. Before the first call, all but path and group is zero. A missing registry
+ * has no processes. Returns 0, or -errno with a message. */
 int view_take(struct view *view);
-/* Whether all processes that there were a while ago have said something since. */
+/* Whether each process has reported twice, so that its rates are known. */
 bool view_is_fresh(const struct view *view);
 /* Sorts processes, and the mappings of each. */
 void view_sort(struct view *view, enum column by, bool ascending);
-/* Whether text is in the name, in that of a mapping, or is the number of the process. */
+/* Whether a text is in the name of the process or of a mapping, or is the process ID. */
 bool view_matches(const struct process *p, const char *text);
 
 #endif

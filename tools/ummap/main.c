@@ -4,17 +4,11 @@
  * stand in ../libexec/ummap, or in commands/ in the build folder. This file has the table of
  * subcommands, from which the help and the shells' completions are made.
  */
-#include <errno.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include "../output.h"
+#include "../tool.h"
 
 #define MAX_NAME 32
 #define MAX_TYPING_ERRORS 2
@@ -52,11 +46,8 @@ static void find_folder(void)
 {
 	ssize_t len = readlink("/proc/self/exe", folder, sizeof(folder) - 1);
 
-	if (len <= 0) {
-		fprintf(stderr, "ummap: cannot find the folder of commands: /proc/self/exe: %s. Try mounting /proc.\n",
-			strerror(errno));
-		exit(EXIT_MISUSE);
-	}
+	if (len <= 0)
+		refuse("cannot find the folder of commands by '/proc/self/exe': %s. Try mounting /proc", strerror(errno));
 	folder[len] = '\0';
 	*strrchr(folder, '/') = '\0';
 }
@@ -128,9 +119,7 @@ __attribute__((noreturn)) static void refuse_name(const char *name)
 			nearest = commands[i].name;
 		}
 	}
-	fprintf(stderr, "ummap: cannot run '%s': there is no such command. Try 'ummap %s'.\n", name,
-		nearest ? nearest : "help");
-	exit(EXIT_MISUSE);
+	refuse("cannot run '%s': there is no such command. Try 'ummap %s'", name, nearest ? nearest : "help");
 }
 
 static void print_help(FILE *f)
@@ -160,20 +149,17 @@ __attribute__((noreturn)) static void run_command(const char *name, char *shown_
 {
 	char path[PATH_MAX];
 
-	if (!find_program(path, name)) {
-		fprintf(stderr, "%s: cannot run '%s': %s is missing. Try installing the package that has it.\n",
-			shown_name, name, path);
-		exit(EXIT_MISUSE);
-	}
+	program_invocation_short_name = shown_name;
+	if (!find_program(path, name))
+		refuse("cannot run '%s': the file is missing. Try installing the package that has it", path);
 	argv[0] = shown_name;
 	execv(path, argv);
-	fprintf(stderr, "%s: cannot run '%s': %s\n", shown_name, path, strerror(errno));
-	exit(EXIT_MISUSE);
+	refuse("cannot run '%s': %s", path, strerror(errno));
 }
 
 __attribute__((noreturn)) static void run_subcommand(char **argv)
 {
-	char shown_name[sizeof("ummap ") + MAX_NAME];
+	static char shown_name[sizeof("ummap ") + MAX_NAME];
 
 	if (!find_command(argv[0]) || strlen(argv[0]) > MAX_NAME || strchr(argv[0], '/'))
 		refuse_name(argv[0]);
@@ -226,7 +212,7 @@ int main(int argc, char **argv)
 	const char *invoked = strrchr(argv[0] ? argv[0] : "ummap", '/');
 
 	invoked = invoked ? invoked + 1 : argv[0];
-	output_watch(EXIT_MISUSE);
+	tool_begin(EXIT_MISUSE);
 	find_folder();
 	for (size_t i = 0; i < N_COMMANDS && invoked; i++)
 		if (commands[i].link && strcmp(invoked, commands[i].link) == 0)
@@ -237,9 +223,7 @@ int main(int argc, char **argv)
 	}
 	if (is_one_of(argv[1], "help", "--help", "-h"))
 		return help(argv + 2);
-	if (is_one_of(argv[1], "version", "--version", "-V")) {
-		puts("ummap (libummap) " UMMAP_VERSION);
-		return EXIT_SUCCESS;
-	}
+	if (is_one_of(argv[1], "version", "--version", "-V"))
+		print_version();
 	run_subcommand(argv + 1);
 }

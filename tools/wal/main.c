@@ -1,20 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ummap wal - shows, checks and ends the logs of stores that were written through wal+. */
+/* ummap wal - shows, checks, applies and removes the logs of stores that are written through wal+. */
 #include <inttypes.h>
 
 #include "../../drivers/wal_log.h"
 #include "../beside.h"
 
 static const char usage[] =
-"usage: ummap wal [--log LOG] ls|check|apply|drop FILE\n"
-"       ummap wal [--log LOG] back FILE EPOCH\n"
-"Logs of stores that are written through wal+; FILE is the store, a path or a URI, LOG its log (FILE.wal).\n"
-"  ls        what is in the log\n"
-"  check     reads all of it; exit status 1: it is damaged\n"
-"  apply     brings home what was committed, and removes the log\n"
-"  back      makes an older epoch the newest one\n"
-"  drop      removes the log, and what of it is not at home\n"
-"  --help, --version\n";
+"usage: ummap wal [--log LOG] ls|check|apply|drop STORE\n"
+"       ummap wal [--log LOG] back STORE COMMIT\n"
+"Manages the log of a store that is written through wal+. STORE is a path or a URI.\n"
+"\n"
+"Actions:\n"
+"  ls           show the commits and the size of the log\n"
+"  check        read the whole log; the exit status is 1 if it is damaged\n"
+"  apply        copy all commits to the store, and remove the log\n"
+"  back         make an older commit the newest one\n"
+"  drop         remove the log; commits that the store does not have are lost\n"
+"\n"
+"Options:\n"
+"  --log LOG    path of the log (STORE.wal)\n"
+"  --help       print this help\n"
+"  --version    print the version\n";
 
 static void look(const struct job *job, int how, struct wal_log *l, struct wal_found *found)
 {
@@ -27,14 +33,16 @@ static void look(const struct job *job, int how, struct wal_log *l, struct wal_f
 
 static void show(const struct job *job, const struct wal_log *l, const struct wal_found *found)
 {
-	printf("%s: epochs %" PRIu64 " to %" PRIu64 ", the store has %" PRIu64 "; %" PRIu64 " records with %" PRIu64
-	       " bytes, %" PRIu64 " bytes of file\n", job->file, found->floor, found->end.epoch, l->head.home, found->records,
-	       found->blocks * (uint64_t)WAL_BLOCK, found->length);
+	printf("%s: commits %" PRIu64 " to %" PRIu64 ", the store has commit %" PRIu64 "; %" PRIu64
+	       " records with %" PRIu64 " bytes, file size %" PRIu64 " bytes\n", job->file, found->floor,
+	       found->end.epoch, l->head.home, found->records, found->blocks * (uint64_t)WAL_BLOCK,
+	       found->length);
 	if (l->slots.number && l->slots.damaged)
-		printf("%s: one of the two slots of the head is not whole; the other one is\n", job->file);
+		printf("%s: one of the two copies of the header is damaged; the other one is intact\n",
+		       job->file);
 	if (found->damaged_at)
-		printf("%s: damaged at byte %" PRIu64 ", behind epoch %" PRIu64 "\n", job->file, found->damaged_at,
-		       found->end.epoch);
+		printf("%s: damaged at byte %" PRIu64 ", after commit %" PRIu64 "\n", job->file,
+		       found->damaged_at, found->end.epoch);
 }
 
 static int do_ls(const struct job *job)
@@ -69,7 +77,7 @@ static int do_apply(const struct job *job)
 	void *h;
 	int err;
 
-	/* One that is not there is not to be made. */
+	/* Opening the store would create a missing log. do_ls ends the command if the log is missing. */
 	do_ls(job);
 	store_uri(store, job->store);
 	encode(log, job->file);
@@ -78,7 +86,7 @@ static int do_apply(const struct job *job)
 		refuse("%s", umerrormsg());
 	err = driver.close(h);
 	if (err)
-		refuse("%s: %s; the log stays", job->store, strerror(-err));
+		refuse("cannot apply '%s' to '%s': %s. The log is kept", job->file, job->store, strerror(-err));
 	return EXIT_SUCCESS;
 }
 
@@ -92,12 +100,12 @@ static int do_back(const struct job *job)
 
 	wish.epoch = strtoull(job->word, &end, 10);
 	if (*end || *job->word < '0' || *job->word > '9')
-		refuse("\"%s\" is not the number of an epoch", job->word);
+		refuse("cannot go back to commit '%s': it must be a number. Try 'ls'", job->word);
 	err = wal_open(&l, &wish, &geom);
 	if (err)
 		refuse("%s", *geom.why ? geom.why : strerror(-err));
 	if (!l.file.h)
-		refuse("there is no log %s", job->file);
+		refuse("cannot go back in '%s': there is no such log", job->file);
 	wal_close(&l);
 	return do_ls(job);
 }
@@ -116,11 +124,14 @@ static int do_drop(const struct job *job)
 
 int main(int argc, char **argv)
 {
-	static const struct verb verbs[] = {
-		{ "ls", 2, do_ls }, { "check", 2, do_check }, { "apply", 2, do_apply }, { "back", 3, do_back }, { "drop", 2, do_drop },
+	static const struct action actions[] = {
+		{ "ls", 2, do_ls }, { "check", 2, do_check }, { "apply", 2, do_apply },
+		{ "back", 3, do_back }, { "drop", 2, do_drop },
 		{ NULL, 0, NULL },
 	};
-	const struct tool tool = { .usage = usage, .option = "log", .beside = wal_beside, .verbs = verbs };
+	const struct tool tool = {
+		.usage = usage, .option = "log", .beside = wal_beside, .actions = actions,
+	};
 
 	return tool_main(&tool, argc, argv);
 }
