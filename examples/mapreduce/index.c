@@ -115,7 +115,8 @@ int main(int argc, char **argv)
 			 "\n"
 			 "Each line of the result has a word, and the files that it comes in, with tabs between.\n"
 			 "A word is a run of the letters A to Z, in lower case.\n"
-			 "\n",
+			 "\n"
+			 "Options:\n",
 		.print = print,
 	};
 	struct ummr_config config = UMMR_CONFIG_INIT;

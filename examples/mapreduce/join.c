@@ -134,7 +134,8 @@ int main(int argc, char **argv)
 			 "A line of a table has fields with tabs between. For each line of the first table and each\n"
 			 "of the second one that has the same first field, the result has a line: this field, the\n"
 			 "others of the first table, and those of the second one. It is in order of first fields.\n"
-			 "\n",
+			 "\n"
+			 "Options:\n",
 		.prepare = prepare,
 		.print = print,
 	};

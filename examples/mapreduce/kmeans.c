@@ -249,6 +249,7 @@ int main(int argc, char **argv)
 			 "line of the result is a cluster: how many points it has, and where its centre is. The\n"
 			 "first points of the first input, a file, are the first centres.\n"
 			 "\n"
+			 "Options:\n"
 			 "  -k CLUSTERS           how many, 1 to 1000 (2)\n"
 			 "  -n RUNS               no more than so many, if centres still move (100)\n",
 		.letters = "k:n:",

@@ -29,7 +29,7 @@
 struct options {
 	const char *const *inputs; /* NULL behind the last */
 	const char *output, *storage, *timeline;
-	const char *memory;        /* for UMMAP_MEM_LIMIT */
+	const char *limit;         /* value for UMMAP_MEM_LIMIT */
 	size_t task, table;
 	uint32_t sync;
 	int method, input;
@@ -56,7 +56,7 @@ static const char options_usage[] =
 "      --sync TASKS      with --storage: make them durable after so many tasks\n"
 "                        (default: as often as takes a 25th of the time, or after\n"
 "                        each round of --method 2s)\n"
-"      --memory SIZE     with --storage or --input ummap: memory for windows and\n"
+"      --limit SIZE      with --storage or --input ummap: memory for windows and\n"
 "                        mapped input, of all ranks of a machine together\n"
 "      --table SIZE      bytes of pairs that a rank keeps before they go to its\n"
 "                        windows (256M)\n"
@@ -135,7 +135,7 @@ static bool take_option(struct options *o, const struct program *p, int letter)
 			return false;
 		o->sync = (uint32_t)size;
 		return true;
-	case 'M': o->memory = optarg; return parse_size(optarg, &size);
+	case 'M': o->limit = optarg; return parse_size(optarg, &size);
 	case 'T': return parse_size(optarg, &o->table);
 	case 't': return parse_size(optarg, &o->task);
 	case 'I': return parse_word(optarg, inputs, &o->input);
@@ -153,7 +153,7 @@ static int parse(struct options *o, const struct program *p, int argc, char **ar
 {
 	static const struct option known[] = {
 		{ "output", required_argument, NULL, 'o' }, { "storage", required_argument, NULL, 's' },
-		{ "sync", required_argument, NULL, 'S' },   { "memory", required_argument, NULL, 'M' },
+		{ "sync", required_argument, NULL, 'S' },   { "limit", required_argument, NULL, 'M' },
 		{ "table", required_argument, NULL, 'T' },  { "task", required_argument, NULL, 't' },
 		{ "input", required_argument, NULL, 'I' },  { "method", required_argument, NULL, 'W' },
 		{ "timeline", required_argument, NULL, 'L' }, { "quiet", no_argument, NULL, 'q' },
@@ -303,8 +303,8 @@ static int run_program(const struct program *p, struct ummr_config *config, int 
 
 	keep_closed();
 	/* Before the first mapping, and before MPI starts threads. */
-	if (o.memory)
-		setenv("UMMAP_MEM_LIMIT", o.memory, 1);
+	if (o.limit)
+		setenv("UMMAP_MEM_LIMIT", o.limit, 1);
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	if (status == GO_ON)

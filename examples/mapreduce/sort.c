@@ -67,6 +67,7 @@ int main(int argc, char **argv)
 			 "\n"
 			 "Writes the lines of all files, in order of their bytes.\n"
 			 "\n"
+			 "Options:\n"
 			 "  -r                    the last ones first\n"
 			 "  -u                    each line once\n",
 		.letters = "ru",

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ummap-wordcount - counts the words of files and folders on all ranks of an MPI job:
+ * ummap wordcount - counts the words of files and folders on all ranks of an MPI job:
  *
- *	mpirun -n 4 ummap-wordcount DIR -o counts.txt
+ *	mpirun -n 4 ummap wordcount DIR -o counts.txt
  *
  * A word is a run of the letters A to Z, in lower case. See ummap-wordcount(1), and ummap-mapreduce(7) for how it works.
  */
@@ -42,9 +42,10 @@ int main(int argc, char **argv)
 		.usage = "[options] FILE|FOLDER ...\n"
 			 "\n"
 			 "Counts the words of files, and of all files in folders, on all ranks of an MPI job\n"
-			 "(mpirun -n RANKS ummap-wordcount ...). A word is a run of the letters A to Z, in\n"
+			 "(mpirun -n RANKS ummap wordcount ...). A word is a run of the letters A to Z, in\n"
 			 "lower case. Each line of the result has a count and a word, in order of words.\n"
-			 "\n",
+			 "\n"
+			 "Options:\n",
 		.print = print,
 	};
 	struct ummr_config config = UMMR_CONFIG_INIT;
