@@ -13,6 +13,8 @@ MANDIR ?= $(PREFIX)/share/man
 DOCDIR ?= $(PREFIX)/share/doc/libummap
 DATADIR ?= $(PREFIX)/share/libummap
 COMPLETIONDIR ?= $(PREFIX)/share/bash-completion/completions
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
+FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 PLUGINDIR = $(LIBDIR)/ummap
 B ?= build
 CFLAGS ?= -O2 -g
@@ -93,11 +95,17 @@ IOCACHE = $Ciocache
 IOCACHE_OBJ = $B/tools/iocache/main.o $B/clients/iocache/head.o $B/clients/iocache/part.o
 $(CAF_OBJ) $(IOCACHE_OBJ): override CPPFLAGS += -Iclients
 
+INFO = $Cinfo
+INFO_OBJ = $B/tools/info/main.o
+$(INFO_OBJ): $B/plugindir
+$(INFO_OBJ): override CPPFLAGS += -DUMMAP_PLUGIN_DIR='"$(PLUGINDIR)"' \
+	-DMULTIARCH='"$(shell $(CC) -print-multiarch 2> /dev/null)"'
+
 SCRIPTS = $Ctrace $Ctimeline $Ccafrun
-COMMANDS = $(CONFORM) $(TOP) $(BESIDE) $(CAF) $(IOCACHE) $(SCRIPTS)
+COMMANDS = $(CONFORM) $(TOP) $(BESIDE) $(CAF) $(IOCACHE) $(INFO) $(SCRIPTS)
 TOOLS = $(MAIN) $B/umtop $(COMMANDS)
 
-all: lib mpi umalloc umrun object bindings tools $(EXAMPLES) $(BENCHES)
+all: lib mpi umalloc umrun object bindings tools completions $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
 tools: $(TOOLS)
 tests: lib mpi-tests umalloc umrun object bindings tools $(SUITES) $(PROGS) $(PLUGINS) $(OLD_KERNEL) \
@@ -154,8 +162,9 @@ $(TOP): $(TOP_OBJ)
 $(TOP): private LIBS = $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm $(DL)
 $(CAF): $(CAF_OBJ)
 $(IOCACHE): $(IOCACHE_OBJ)
+$(INFO): $(INFO_OBJ)
 $(BESIDE): $C%: $B/tools/%/main.o
-$(CONFORM) $(TOP) $(CAF) $(IOCACHE) $(BESIDE): $(ROOMS)
+$(CONFORM) $(TOP) $(CAF) $(IOCACHE) $(INFO) $(BESIDE): $(ROOMS)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(ROOMS) $(LIBS)
 
@@ -178,6 +187,7 @@ $B/tests/no_move.so: tests/kernels/no_move.c
 	$(CC) $(CPPFLAGS) $(CFLAGS) -fvisibility=default -fPIC -shared $(LDFLAGS) -o $@ $<
 
 $B/tests/prog_umtop: | $B/umtop $(TOP)
+$B/tests/prog_command: | $(TOOLS) $B/umrun $(PLUGINS)
 $B/tests/prog_preload: LINK_SO =
 # It has the head itself.
 $B/tests/prog_cachehead: override CPPFLAGS += -Iclients
@@ -214,6 +224,11 @@ include clients/umrun/rules.mk
 include bindings/rules.mk
 include clients/object/rules.mk
 include bench/field/rules.mk
+
+# Generated from the help of all commands that are built.
+completions: $B/completions/ummap.bash
+$B/completions/ummap.bash: tools/completions $(TOOLS) $(UMRUN) $(if $(OBJECT),$(OBJECT_TOOL)) $(MPI_PROGRAMS)
+	tools/completions $(MAIN) $(@D)
 
 # What CI and README call: everything that must hold. The checks that take a while are jobs of tests/run, beside the suites.
 check: all tests check-layers check-calls
@@ -309,7 +324,7 @@ compile_commands.json: all tests FORCE
 	tools/compile-commands '$(CC)'
 
 # What .clang-tidy asks for, of all that is installed. Needs clang-tidy.
-TIDY = $(filter-out %/mpich.c,$(LIB_SRC) $(CONFORM_SRC) $(TOP_SRC) $(BESIDE_OBJ:$B/%.o=%.c) tools/ummap/main.c tools/caf/main.c tools/iocache/main.c \
+TIDY = $(filter-out %/mpich.c,$(LIB_SRC) $(CONFORM_SRC) $(TOP_SRC) $(BESIDE_OBJ:$B/%.o=%.c) tools/ummap/main.c tools/info/main.c tools/caf/main.c tools/iocache/main.c \
 	$(wildcard clients/*/*.c))
 tidy: compile_commands.json
 	@if ! command -v clang-tidy > /dev/null; then echo "tidy: skipped, there is no clang-tidy"; else \
@@ -336,8 +351,9 @@ demo: deps
 # What find_package of CMake reads finds the rest from where it lies itself, so that a tree may be moved.
 CMAKEDIR = $(LIBDIR)/cmake/ummap
 CMAKE_INCLUDE = $(shell realpath -ms --relative-to='$(LIBDIR)' '$(INCLUDEDIR)')
-install: lib tools
-	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(CMAKEDIR) $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(COMPLETIONDIR) \
+install: lib tools completions
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(CMAKEDIR) $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(COMPLETIONDIR) $(DESTDIR)$(ZSHDIR) \
+		$(DESTDIR)$(FISHDIR) \
 		$(DESTDIR)$(BINDIR) $(DESTDIR)$(COMMANDDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7 \
 		$(DESTDIR)$(PLUGINDIR) $(DESTDIR)$(DATADIR) $(DESTDIR)$(DOCDIR)/drivers $(DESTDIR)$(DOCDIR)/policies
 	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)
@@ -354,7 +370,12 @@ install: lib tools
 	install -m 755 $(MAIN) $(DESTDIR)$(BINDIR)
 	ln -sf ummap $(DESTDIR)$(BINDIR)/umtop
 	install -m 755 $(COMMANDS) $(DESTDIR)$(COMMANDDIR)
-	install -m 644 tools/completion.bash $(DESTDIR)$(COMPLETIONDIR)/ummap
+	install -m 644 $B/completions/ummap.bash $(DESTDIR)$(COMPLETIONDIR)/ummap
+	install -m 644 $B/completions/_ummap $(DESTDIR)$(ZSHDIR)
+	install -m 644 $B/completions/ummap.fish $(DESTDIR)$(FISHDIR)
+	for name in umrun umtop umobject; do \
+		ln -sf ummap $(DESTDIR)$(COMPLETIONDIR)/$$name && ln -sf ummap.fish $(DESTDIR)$(FISHDIR)/$$name.fish || exit; \
+	done
 	install -m 644 $(wildcard man/*.1) $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
 	install -m 644 $(wildcard man/*.7) $(DESTDIR)$(MANDIR)/man7
@@ -384,8 +405,8 @@ dist:
 clean:
 	rm -rf build
 
--include $(CONFORM_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TOP_OBJ:.o=.d) $(BESIDE_OBJ:.o=.d) $(CAF_OBJ:.o=.d) $(IOCACHE_OBJ:.o=.d)
+-include $(CONFORM_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TOP_OBJ:.o=.d) $(BESIDE_OBJ:.o=.d) $(CAF_OBJ:.o=.d) $(IOCACHE_OBJ:.o=.d) $(INFO_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(FUZZERS:=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
-.PHONY: all lib tools tests check check-long check-layers check-calls check-man check-install check-plugins check-gdb check-umrun check-asan check-tsan check-mutants \
+.PHONY: all lib tools completions tests check check-long check-layers check-calls check-man check-install check-plugins check-gdb check-umrun check-asan check-tsan check-mutants \
 	check-ports check-nomove check-kernels check-mpi-machines check-cuts check-deb check-all \
 	fuzz fuzzers tidy coverage deps bench demo install uninstall deb dist clean
