@@ -801,7 +801,7 @@ static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h, 
 	c->far_fd = -1;
 	err = parse_keys(c, &k, uri, oflags, geom);
 	if (!err)
-		err = behind_open(&c->far, uri, fd, oflags, geom);
+		err = behind_open(&c->far, uri, fd, oflags | UMMAP_O_OVERLAID, geom);
 	if (!err) {
 		err = set_up(c, &k, uri, fd, geom);
 		if (err)

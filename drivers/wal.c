@@ -353,6 +353,9 @@ static int parse_keys(struct keys *k, const struct ummap_uri *uri, int oflags, s
 		return keys_refuse(geom, EINVAL, "wal+ writes whole blocks, so others cannot write to the same store (UMMAP_WRITERS)");
 	for (unsigned i = 0; i < uri->nkeys && !err; i++)
 		err = parse_key(k, &uri->keys[i], geom);
+	if (!err && k->wish.back && oflags & UMMAP_O_OVERLAID)
+		return keys_refuse(geom, EINVAL, "cannot go back to commit %ju: the filter above wal+ keeps blocks of a newer state of the "
+				   "store. Try wal+ without that filter", (uintmax_t)k->wish.epoch);
 	return err;
 }
 

@@ -39,6 +39,7 @@ extern "C" {
 #define UMMAP_O_CREATE 2  /* create the store if it is missing */
 #define UMMAP_O_LOGGED 8  /* from a filter that has the store's log: commits in it are no reason to refuse the store */
 #define UMMAP_O_WRITERS 4 /* others write to the same blocks: a write changes its own bytes and no other, or it is EINVAL */
+#define UMMAP_O_OVERLAID 16 /* from a filter that keeps newer contents of the store: its contents must not go back */
 
 struct ummap_driver;
 

@@ -167,7 +167,7 @@ int umcommits(const void *addr, uint64_t *oldest, uint64_t *newest)
 	else
 		err = io_epoch(map->backings[map->current].store, oldest, newest);
 	if (err == -EOPNOTSUPP)
-		fail(EOPNOTSUPP, "the store has no epochs: those behind wal+ have");
+		fail(EOPNOTSUPP, "cannot find the commits of the mapping: its store keeps none. Try the filter wal+");
 	map_leave(map);
 	return api_leave(&g, err);
 }

@@ -126,6 +126,7 @@ static void kill_once(uint64_t *random, int interval)
 	found = found_version();
 	check(found == durable || found == durable + 1, "version %" PRIu64 " was durable, %" PRIu64 " is there", durable, found);
 	check(access(log_path, F_OK) < 0, "the log is gone at a clean end");
+	check_exits(run_child(keeps_the_base, NULL), 0);
 }
 
 /* ---- Memory that changes while it is written ---- */
@@ -507,6 +508,21 @@ static void commit_before_wal(void)
 	snprintf(words, sizeof(words), "commit 'wal+posix:%s'", store);
 	check(run_tool("umcow", words) == 0 && version_of_file() == 1);
 	check(access(log_path, F_OK) < 0, "the log is gone at a clean end");
+}
+
+/* cache+ and cow+ keep blocks that are newer than what an earlier commit shows. */
+static void keeps_the_base(void *arg)
+{
+	static const char *const uris[] = { "cow+wal+posix:%s?wal.commit=1", "cache+wal+posix:%s?wal.commit=1&cache.size=8M&cache.path=%s.near" };
+	char text[800];
+	void *addr;
+
+	(void)arg;
+	for (size_t i = 0; i < sizeof(uris) / sizeof(*uris); i++) {
+		snprintf(text, sizeof(text), uris[i], store, store);
+		check_fails(ummap_open(text, SIZE, 0, READ_WRITE, NULL, &addr), EINVAL);
+		check(strstr(umerrormsg(), "cannot go back to commit 1: the filter above wal+"), "%s", umerrormsg());
+	}
 }
 
 static void fuzz(uint64_t *random, unsigned rounds)
