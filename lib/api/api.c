@@ -397,7 +397,7 @@ int ummap(size_t size, size_t seg_size, int prot, int fd, off_t offset,
 	p.attr.flush_interval = flush_interval < 0 ? 0 : flush_interval == 0 ? 1 : flush_interval;
 	p.attr.flags = read_file ? 0 : UMMAP_BLANK;
 	p.attr.policy = plugin_ptype(ptype);
-	/* An invalid number is reported by check_plan. */
+	/* One that is none is told of. */
 	p.attr.ptype = ptype;
 	api_enter(&g);
 	err = fd < 0 ? fail(EBADF, "%d is no descriptor", fd) : make_mapping(&p, addr);
