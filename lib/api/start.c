@@ -37,7 +37,7 @@
 /* VMAs of the kernel that a frame needs in the worst ordinary case: its mapped place and the gap
  * beside it. */
 #define PLACES_PER_FRAME 2
-/* One part in PLACES_LEFT of the kernel's limit is left to the application. */
+/* Divisor of the kernel's limit: this fraction is left to the application. */
 #define PLACES_LEFT 16
 
 static _Atomic uint32_t starting;    /* lock */
