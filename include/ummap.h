@@ -26,6 +26,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
+/* Version of the library that this header belongs to. */
 #define UMMAP_VERSION_MAJOR 0
 #define UMMAP_VERSION_MINOR 1
 #define UMMAP_VERSION_PATCH 0
@@ -344,7 +345,7 @@ int umonerror(void (*fn)(void *addr, int error));
 
 /* Description of an exported mapping: plain bytes, which may be sent to other processes. */
 struct umexport {
-	uint64_t word[8];
+	uint64_t word[8];        /* contents, which only the library interprets */
 };
 
 /*
