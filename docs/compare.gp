@@ -28,4 +28,5 @@ rate(m, p) = strcol(1) eq word(methods, m) && strcol(2) eq word(patterns, p) ? c
 plot for [m = 1:3] for [p = 1:4] medians using (p + 0.27 * (m - 2)):(rate(m, p)) with boxes \
 		lc rgb word(colors, m) title (p == 1 ? word(titles, m) : ""), \
 	for [m = 1:3] for [p = 1:4] medians \
-		using (p + 0.27 * (m - 2)):(rate(m, p)):(sprintf("%.0f", rate(m, p))) with labels offset 0,0.6 font ",10" notitle
+		using (p + 0.27 * (m - 2)):(rate(m, p)):(sprintf("%.0f", rate(m, p))) \
+		with labels offset 0,0.6 font ",10" notitle
