@@ -57,7 +57,7 @@ struct umalloc_stats {
 			       of its mapping */
 	uint64_t size;      /* bytes that the heap can have */
 	uint64_t used;      /* bytes from base on that have ever been in use */
-	uint64_t allocated; /* bytes in allocations now, and freed ones that threads keep for reuse */
+	uint64_t allocated; /* bytes in allocations now, and freed bytes that threads keep */
 	uint64_t free;      /* bytes given up now: they are not written, and not read at reuse */
 	uint64_t discarded; /* bytes of segments given up since the heap was created */
 };
