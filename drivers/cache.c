@@ -671,7 +671,7 @@ static bool has_commits(struct behind *far)
 {
 	uint64_t oldest, newest;
 
-	return far->driver.epoch && far->driver.epoch(far->h, &oldest, &newest) == 0 && newest > 0;
+	return far->driver.commits && far->driver.commits(far->h, &oldest, &newest) == 0 && newest > 0;
 }
 
 /* The file itself, to be looked at now and then; what is no file has no path, or one that leads to none. */

@@ -263,7 +263,7 @@ static int wal_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
 	return behind_lock(&((struct wal *)h)->home, off, len, how, why);
 }
 
-static int wal_epoch(void *h, uint64_t *oldest, uint64_t *newest)
+static int wal_commits(void *h, uint64_t *oldest, uint64_t *newest)
 {
 	struct wal *w = h;
 
@@ -575,7 +575,7 @@ const struct ummap_driver ummap_driver_wal = {
 	.writev = wal_writev,
 	.size = wal_size,
 	.lock = wal_lock,
-	.epoch = wal_epoch,
+	.commits = wal_commits,
 	.push = wal_push,
 	.set_notice = wal_set_notice,
 	.hand_over = wal_hand_over,
