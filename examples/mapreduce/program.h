@@ -243,19 +243,19 @@ static const char *check_output(const char *output, const char *const *inputs)
 	const char *slash = output ? strrchr(output, '/') : NULL;
 	char folder[slash ? slash - output + 2 : 2];
 	struct stat st;
-	bool there = output && stat(output, &st) == 0;
+	bool exists = output && stat(output, &st) == 0;
 
 	/* Pipes and devices are written directly; a file is made in its folder and renamed. */
 	snprintf(folder, sizeof(folder), "%s", slash ? output : ".");
-	if (!output || (there && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
+	if (!output || (exists && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
 		return NULL;
-	if (is_input(inputs, folder, there ? &st : NULL)) {
+	if (is_input(inputs, folder, exists ? &st : NULL)) {
 		snprintf(message, sizeof(message),
 			 "cannot write '%.300s': it is an input, or in one. Try another folder",
 			 output);
 		return message;
 	}
-	if (there && S_ISDIR(st.st_mode))
+	if (exists && S_ISDIR(st.st_mode))
 		errno = EISDIR;
 	else if (access(folder, W_OK | X_OK) == 0)
 		return NULL;
