@@ -92,7 +92,7 @@ static PyObject *without_mapping(PyObject *self, PyObject *result)
 	Py_DECREF(mapping);
 	if (mapping != Py_None)
 		return result;
-	mapping = PyObject_GetAttrString((PyObject *)Py_TYPE(self), "_keeps_class");
+	mapping = PyObject_GetAttrString((PyObject *)Py_TYPE(self), "_keeps_subclass");
 	if (!mapping || PyObject_IsTrue(mapping)) {
 		if (!mapping)
 			Py_CLEAR(result);
@@ -207,7 +207,7 @@ static bool is_alone(PyObject *self)
  */
 static PyObject *array_close(PyObject *self, PyObject *unused)
 {
-	PyObject *has_mapping = PyObject_CallMethod(self, "_save", NULL), *state, *set, *emptied, *done = NULL;
+	PyObject *has_mapping = PyObject_CallMethod(self, "_flush_before_close", NULL), *state, *set, *emptied, *done = NULL;
 	bool alone;
 
 	(void)unused;
@@ -216,7 +216,7 @@ static PyObject *array_close(PyObject *self, PyObject *unused)
 	if (set) {
 		alone = has_mapping == Py_True && is_alone(self);
 		emptied = alone ? PyObject_CallFunctionObjArgs(set, self, state, NULL) : Py_NewRef(Py_None);
-		done = emptied ? PyObject_CallMethod(self, "_end", "O", alone ? Py_True : Py_False) : NULL;
+		done = emptied ? PyObject_CallMethod(self, "_finish_close", "O", alone ? Py_True : Py_False) : NULL;
 		Py_XDECREF(emptied);
 	}
 	Py_XDECREF(has_mapping);
@@ -299,7 +299,7 @@ static int make_names(void)
 	static const char *const texts[] = { "filename", "offset", "mode" };
 
 	name_mapping = PyUnicode_InternFromString("_mmap");
-	name_rows = PyUnicode_InternFromString("_rows");
+	name_rows = PyUnicode_InternFromString("_load_rows");
 	name_view = PyUnicode_InternFromString("view");
 	for (int i = 0; i < 3; i++) {
 		shared_names[i] = PyUnicode_InternFromString(texts[i]);

@@ -861,8 +861,8 @@ static PyMethodDef methods[] = {
 	{ "_pin", mapping_pin, METH_VARARGS, NULL },
 	{ "_unpin", mapping_unpin, METH_VARARGS, NULL },
 	{ "_copy", mapping_copy, METH_VARARGS, NULL },
-	{ "_rows", mapping_rows, METH_VARARGS, NULL },
-	{ "_in_child", mapping_in_child, METH_NOARGS, NULL },
+	{ "_read_rows", mapping_rows, METH_VARARGS, NULL },
+	{ "_enter_child", mapping_in_child, METH_NOARGS, NULL },
 	{ "stat", mapping_stat, METH_NOARGS,
 	  "stat()\n--\n\n"
 	  "Return the counters of this mapping since it was opened, as a dictionary: bytes read and written, faults, what is in\n"
@@ -878,8 +878,8 @@ static PyMethodDef methods[] = {
 static PyGetSetDef getset[] = {
 	{ "closed", get_closed, NULL, "Whether it has ended.", NULL },
 	{ "_address", get_address, NULL, NULL, NULL },
-	{ "_at_once", get_at_once, NULL, NULL, NULL },
-	{ "_own", get_own, NULL, NULL, NULL },
+	{ "_max_copy_bytes", get_at_once, NULL, NULL, NULL },
+	{ "_is_own", get_own, NULL, NULL, NULL },
 	{ NULL, NULL, NULL, NULL, NULL },
 };
 

@@ -9,13 +9,15 @@ import unittest
 import ummap
 import ummap._file
 import ummap._memmap
+import ummap._load
+import ummap._mapping
 import ummap._open
 
 
 class Docs(unittest.TestCase):
     def test_examples(self):
         tried = 0
-        for module in (ummap, ummap._open, ummap._memmap, ummap._file):
+        for module in (ummap, ummap._open, ummap._mapping, ummap._memmap, ummap._load, ummap._file):
             failed, attempted = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
             self.assertEqual(failed, 0, module.__name__)
             tried += attempted
