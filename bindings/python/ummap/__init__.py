@@ -33,8 +33,6 @@ Three problems of large files have a solution in one line:
 ``python3 -m ummap`` shows the engines and drivers that work on this machine. Without NumPy, the
 package has only `open`, `limit` and `stat`.
 """
-from __future__ import annotations
-
 import os as _os
 import sys as _sys
 from typing import Optional as _Optional, Union as _Union

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """``python3 -m ummap`` prints the versions, engines, drivers and settings of this machine."""
-from __future__ import annotations
-
 import errno
 import os
 import sys

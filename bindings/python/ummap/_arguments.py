@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Parsers of the arguments that ummap.open, ummap.memmap and ummap.load share."""
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import dataclass
@@ -92,7 +90,7 @@ def parse_size(size: Size, name: str) -> int:
 
 
 def machine_memory() -> int:
-    """Return the bytes of the machine's memory: the library takes percentages of the same number."""
+    """Return the bytes of the machine's memory. Percentages refer to it, as in the library."""
     return os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES
 
 
@@ -113,10 +111,11 @@ def parse_process_limit(limit: Union[int, str], name: str) -> Union[int, float]:
     """
     if _is_percentage(limit):
         return _parse_percentage(str(limit), name)
-    number, least, memory = parse_limit(limit, name), _MIN_LIMIT_PAGES * PAGE_BYTES, machine_memory()
+    number, memory = parse_limit(limit, name), machine_memory()
+    least = _MIN_LIMIT_PAGES * PAGE_BYTES
     if not least <= number <= memory:
-        raise ValueError(f"{name} is {number}: it must be from {least} ({_MIN_LIMIT_PAGES} pages) to "
-                         f"{memory}, the bytes of this machine's memory")
+        raise ValueError(f"{name} is {number}: it must be at least {least} ({_MIN_LIMIT_PAGES} "
+                         f"pages), and at most {memory}, the bytes of this machine's memory")
     return number
 
 

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The file object that Mapping.file returns."""
-from __future__ import annotations
-
 import errno
 import io
 from typing import Any
@@ -80,8 +78,8 @@ class MappingFile(io.RawIOBase):
         self._checkClosed()
         view = memoryview(data).cast("B")
         if not self._mapping.writable:
-            raise io.UnsupportedOperation("cannot write: the mapping is read-only. Open it with mode "
-                                          "'r+'")
+            raise io.UnsupportedOperation("cannot write: the mapping is read-only. Open it with "
+                                          "mode 'r+'")
         size = self._available(view.nbytes)
         if view.nbytes and not size:
             raise OSError(errno.ENOSPC, f"cannot write at byte {self._position}: the mapping has "
@@ -92,7 +90,7 @@ class MappingFile(io.RawIOBase):
         return size
 
     def truncate(self, size: Any = None) -> int:
-        """Return the size of the mapping if it is `size` bytes, or else raise UnsupportedOperation."""
+        """Return the size of the mapping if it is `size`. Otherwise raise UnsupportedOperation."""
         self._checkClosed()
         size = self._position if size is None else size
         if size != len(self._mapping):

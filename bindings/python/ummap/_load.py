@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The function ummap.load, which maps files of numpy.save."""
-from __future__ import annotations
-
 import io
 import os
 from contextlib import contextmanager
@@ -37,8 +35,8 @@ def _read_header(file: Any, max_header_size: int) -> tuple:
     with _open_for_header(file) as f:
         try:
             if f.read(4) == b"PK\3\4":
-                raise ValueError("it is an archive of numpy.savez, which cannot be mapped. Save each "
-                                 "array by numpy.save")
+                raise ValueError("it is an archive of numpy.savez, which cannot be mapped. Save "
+                                 "each array by numpy.save")
             f.seek(0)
             version = formats.read_magic(f)
             if version in readers:
@@ -141,13 +139,14 @@ def load(file: Any, mmap_mode: Optional[str] = None, *, dtype: Any = None, shape
     else:
         found, order, descr, offset = _read_header(file, max_header_size)
         if dtype is not None and np.dtype(dtype) != descr:
-            raise ValueError(f"cannot map '{file}': its elements are {descr}, not {np.dtype(dtype)}")
+            raise ValueError(f"cannot map '{file}': its elements are {descr}, not "
+                             f"{np.dtype(dtype)}")
         if shape is not None and shape != found:
             raise ValueError(f"cannot map '{file}': its shape is {found}, not {shape}")
         shape = found
     if descr.hasobject:
-        raise ValueError(f"cannot map '{file}': its elements are Python objects. Try numpy.load with "
-                         "allow_pickle=True")
+        raise ValueError(f"cannot map '{file}': its elements are Python objects. Try numpy.load "
+                         "with allow_pickle=True")
     return memmap(file, descr, mode, offset, shape, order, **vars(options))
 
 

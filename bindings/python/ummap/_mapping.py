@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The class ummap.Mapping, the list of this process's mappings, and the hooks at fork and exit."""
-from __future__ import annotations
-
 import atexit
 import itertools
 import os
 import sys
 import weakref
 from contextlib import contextmanager
-from typing import Any, Iterator, Optional
+from typing import Any, Iterator, Optional, Self
 
 from . import _ummap
 from ._arguments import check_offset, parse_advice
@@ -59,7 +57,7 @@ class Mapping(_ummap.Mapping):
         state = "closed" if self.closed else f"{len(self)} bytes"
         return f"<ummap.Mapping of {self.name!r}, {state}>"
 
-    def __enter__(self) -> "Mapping":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The class ummap.memmap: numpy.memmap on libummap."""
-from __future__ import annotations
-
 import operator
 import os
 import pickle
 import warnings
 from contextlib import contextmanager
-from typing import Any, Iterator, Optional
+from typing import Any, Iterator, Optional, Self
 
 import numpy as np
 
@@ -63,14 +61,14 @@ class memmap(_ummap.Array):
         limit of the process, see `ummap.limit`.
     segment : int or str
         The unit in which the file is read and written, in bytes: a power of two, and at least the
-        page size. Default: the size of a row with advice='random', otherwise 2 MiB, and in both
-        cases at most 1/32 of `limit`.
+        page size. Default: UMMAP_SEG_SIZE, or else 2 MiB. It is smaller if that is more than 1/32
+        of `limit`, and with advice='random' if a row is smaller.
     policy : str
         The eviction policy, which chooses the segment that leaves memory: "s3fifo" (the default),
-        "fifo", "lifo", "plru", "prnd", "wiro-f" or "wiro-l" (ummap_open(3)). "s3fifo" evicts
-        segments that were used only once first. "lifo" suits repeated passes over more data than
-        fits into the limit: one part of the data stays in memory, and only the rest is read again
-        in each pass.
+        "fifo", "lifo", "plru", "prnd", "wiro-f" or "wiro-l" (ummap_open(3)). "s3fifo" first
+        evicts segments that were used only once. "lifo" suits repeated passes over more data than
+        fits into the limit: one part of the data stays in memory, and each pass reads only the
+        rest again.
     advice : {'normal', 'random', 'sequential'}
         The expected use. 'random': small segments without readahead. 'sequential': more readahead,
         and segments are evicted soon after their use.
@@ -172,7 +170,7 @@ class memmap(_ummap.Array):
     def __new__(cls, filename: Any, dtype: Any = np.uint8, mode: str = "r+", offset: int = 0,
                 shape: Any = None, order: str = "C", *, limit: Size = None, segment: Size = None,
                 policy: Optional[str] = None, advice: Optional[str] = None, writers: bool = False,
-                kernel: bool = False, engine: Optional[str] = None) -> "memmap":
+                kernel: bool = False, engine: Optional[str] = None) -> Self:
         mode = parse_mode(mode)
         options = Options(limit, segment, policy, advice, writers, kernel, engine)
         if mode == "w+" and shape is None:
@@ -256,7 +254,9 @@ class memmap(_ummap.Array):
         rows = rows.astype(np.int64, copy=False)
         if rows.min() < -count or rows.max() >= count:
             return None
-        return np.ascontiguousarray(np.where(rows < 0, rows + count, rows) if rows.min() < 0 else rows)
+        if rows.min() < 0:
+            rows = np.where(rows < 0, rows + count, rows)
+        return np.ascontiguousarray(rows)
 
     def _checked_row_numbers(self, index: Any) -> Any:
         rows = self._row_numbers(index)
@@ -463,7 +463,7 @@ class memmap(_ummap.Array):
                 np.ndarray.__getitem__(part, piece)._copy_to(target[piece])
 
     @contextmanager
-    def pin(self, index: Any = None, *, write: Optional[bool] = None) -> "Iterator[memmap]":
+    def pin(self, index: Any = None, *, write: Optional[bool] = None) -> Iterator["memmap"]:
         """Keep a part of the array in memory for a ``with`` block, which gets the part.
 
         System calls and devices may use a pinned part with every engine, also through
@@ -630,8 +630,8 @@ def _warn_of_npy_header(opened: Store, offset: int) -> None:
     """Warn if the header of a file of numpy.save would become the first elements of the array."""
     name = opened.filename
     if opened.mode == "w+" and str(name).partition("?")[0].endswith(".npy"):
-        warnings.warn(f"'{name}' gets raw data without a header, and numpy.load cannot read it. Try "
-                      f"ummap.load('{name}', 'w+', dtype=..., shape=...)", stacklevel=3)
+        warnings.warn(f"'{name}' gets raw data without a header, and numpy.load cannot read it. "
+                      f"Try ummap.load('{name}', 'w+', dtype=..., shape=...)", stacklevel=3)
     elif opened.mode != "w+" and offset < _MIN_NPY_HEADER_BYTES and _has_npy_magic(opened):
         warnings.warn(f"'{name}' is a file of numpy.save: the array would begin with its header. "
                       f"Try ummap.load('{name}')", stacklevel=3)
@@ -653,8 +653,9 @@ def _resolve_shape(opened: Store, descr: Any, offset: int, shape: Any) -> tuple:
     for n in shape:
         size *= n
     if opened.mode in ("r", "c") and offset + size > opened.size:
-        raise ValueError(f"shape {shape} of {descr} needs {size} bytes from byte {offset} on, which "
-                         f"is greater than file size: '{opened.filename}' has {opened.size} bytes")
+        raise ValueError(f"shape {shape} of {descr} needs {size} bytes from byte {offset} on, "
+                         f"which is greater than file size: '{opened.filename}' has "
+                         f"{opened.size} bytes")
     return shape, size
 
 

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Stores, which are files or URIs, and the function ummap.open."""
-from __future__ import annotations
-
 import gc
 import io
 import os
@@ -11,7 +9,7 @@ import urllib.parse
 from dataclasses import replace
 from errno import EBUSY, EOPNOTSUPP
 from pathlib import Path
-from typing import Any, Iterator, Optional
+from typing import Any, Iterator, Optional, Self
 
 from . import _ummap
 from ._arguments import (PAGE_BYTES, Options, Size, choose_segment_bytes, default_segment_bytes,
@@ -70,7 +68,7 @@ class Store:
         if path is not None and _is_same_file(path, self.fd):
             self.path = os.path.abspath(path)
 
-    def __enter__(self) -> "Store":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -91,9 +89,9 @@ class Store:
     def check_range(self, offset: int, size: int) -> None:
         """Raise ValueError for an empty range, and for one that a read-only store does not have."""
         if size <= 0:
-            raise ValueError(f"cannot map '{self.filename}': the file has {self.size} bytes, and the "
-                             f"mapping begins at byte {offset}. An empty file or an empty range "
-                             "cannot be mapped")
+            raise ValueError(f"cannot map '{self.filename}': the file has {self.size} bytes, and "
+                             f"the mapping begins at byte {offset}. An empty file or an empty "
+                             "range cannot be mapped")
         if self.mode in ("r", "c") and offset + size > self.size:
             raise ValueError(f"cannot map '{self.filename}' to byte {offset + size}: the end of "
                              f"the mapping is greater than file size, {self.size} bytes")
@@ -105,7 +103,8 @@ class Store:
         """
         limit = parse_limit(options.limit, "limit")
         segment = choose_segment_bytes(options.segment, limit, options.advice, row)
-        flags = (_ummap.WRITERS if options.writers else 0) | (_ummap.KERNEL if options.kernel else 0)
+        flags = _ummap.WRITERS if options.writers else 0
+        flags |= _ummap.KERNEL if options.kernel else 0
         arguments = dict(segment=segment, policy=options.policy, limit=limit,
                          engine=parse_engine(options.engine))
         try:

@@ -112,7 +112,7 @@ class Load(InFolder):
         with self.assertRaises(FileNotFoundError):
             ummap.load("posix:" + self.path + "x")
         with self.assertRaises(OSError) as raised:
-            ummap.load(f"error+posix:{self.path}?error.op=read&direct=never")
+            ummap.load(f"error+posix:{self.path}?error.op=read&error.times=always&direct=never")
         self.assertEqual(raised.exception.errno, errno.EIO)
 
     def test_new_files(self):
