@@ -231,14 +231,18 @@ $B/completions/ummap.bash: tools/completions $(TOOLS) $(UMRUN) $(if $(OBJECT),$(
 	tools/completions $(MAIN) $(@D)
 
 # What CI and README call: everything that must hold. The checks that take a while are jobs of tests/run, beside the suites.
-check: all tests check-layers check-calls
+check: all tests check-layers check-style check-calls
 	tests/run $B --checks
 # The same with all the rounds and sizes for which `make check` has no time.
-check-long: all tests check-layers check-calls
+check-long: all tests check-layers check-style check-calls
 	UMMAP_TEST_LONG=1 tests/run $B --checks
 
 check-layers:
 	tests/check-layers
+
+# Line lengths and the beginnings of comments, in the folders that the script lists.
+check-style:
+	tests/check-style
 
 # Of the MPIs that there are.
 check-calls: mpi-tests
@@ -344,6 +348,14 @@ deps:
 bench: all
 	bench/run $B
 
+# HTML of all manual pages and documents in build/docs. Draws the pictures of docs/ anew.
+docs:
+	docs/render $B/docs
+# Links, index and length of the documents; runs the tutorial.
+check-docs: all mpi-tests
+	tests/check-docs $B
+.PHONY: docs check-docs
+
 demo: deps
 	$(MAKE) all
 	examples/demo $B
@@ -407,6 +419,6 @@ clean:
 
 -include $(CONFORM_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TOP_OBJ:.o=.d) $(BESIDE_OBJ:.o=.d) $(CAF_OBJ:.o=.d) $(IOCACHE_OBJ:.o=.d) $(INFO_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(FUZZERS:=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
-.PHONY: all lib tools completions tests check check-long check-layers check-calls check-man check-install check-plugins check-gdb check-umrun check-asan check-tsan check-mutants \
+.PHONY: all lib tools completions tests check check-long check-layers check-style check-calls check-man check-install check-plugins check-gdb check-umrun check-asan check-tsan check-mutants \
 	check-ports check-nomove check-kernels check-mpi-machines check-cuts check-deb check-all \
 	fuzz fuzzers tidy coverage deps bench demo install uninstall deb dist clean
