@@ -35,8 +35,10 @@ struct action {
 struct tool {
 	const char *usage;
 	const char *option;        /* option that names the file; NULL: there is none */
-	const char *suffix;        /* suffix that makes the file's path of the store's, unless beside is set */
-	int (*beside)(char file[PATH_MAX], const char *store); /* finds the file of a store; or NULL */
+	const char *
+		suffix; /* suffix that makes the file's path of the store's, unless beside is set */
+	int (*beside)(char file[PATH_MAX],
+		      const char *store); /* finds the file of a store; or NULL */
 	const struct action *actions; /* the last one has no name */
 };
 

@@ -56,7 +56,8 @@ static inline void tool_begin(int failed)
 	atexit(tool_end);
 }
 
-__attribute__((format(printf, 1, 0))) static inline void tool_print_error(const char *format, va_list args)
+__attribute__((format(printf, 1, 0))) static inline void tool_print_error(const char *format,
+									  va_list args)
 {
 	fprintf(stderr, "%s: ", program_invocation_short_name);
 	vfprintf(stderr, format, args);

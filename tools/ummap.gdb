@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # For debugging programs that use libummap: `gdb -x ummap.gdb PROGRAM`, or `source` it before `run`.
-# From the first mapping on, SIGSEGV is how the library pages, and SIGBUS from the first one with the engine sigbus on: gdb
-# lets them pass. One that is nobody's is let happen again by the library, and gdb stops at the instruction that did it.
+# The library pages by SIGSEGV after the first mapping, and by SIGBUS after the first mapping of the
+# engine sigbus: gdb lets these signals pass. A signal that is no fault of a mapping is raised again
+# by the library, and gdb stops at the instruction that caused it.
 set breakpoint pending on
 
 break ummap_debug_begin

@@ -11,8 +11,8 @@
 static const char usage[] =
 "usage: ummap cache [--cache CACHE] ls|flush|drop STORE\n"
 "       ummap cache ls|flush|drop FOLDER\n"
-"Manages the cache of a store that is used through cache+, or all *.cache files of a folder. STORE is\n"
-"the far store: a path or a URI.\n"
+"Manages the cache of a store that is used through cache+, or all *.cache files of a folder.\n"
+"STORE is the path or the URI of the far store.\n"
 "\n"
 "Actions:\n"
 "  ls             show size and contents of the cache\n"
@@ -51,7 +51,8 @@ static unsigned count_sectors(const struct cache_index *ix, bool dirty, uint64_t
 		if (slot->key == CACHE_NO_KEY || (bool)(slot->key & 1) != dirty)
 			continue;
 		blocks++;
-		*sectors += (unsigned)__builtin_popcountll(slot->valid[0]) + (unsigned)__builtin_popcountll(slot->valid[1]);
+		*sectors += (unsigned)__builtin_popcountll(slot->valid[0]) +
+			    (unsigned)__builtin_popcountll(slot->valid[1]);
 	}
 	return blocks;
 }
@@ -63,16 +64,22 @@ static int do_ls(const struct job *job)
 	bool busy;
 
 	look(job, &n, &busy);
-	printf("%s: cache of '%s', %" PRIu64 " bytes; room for %" PRIu64 " blocks of %" PRIu64 " bytes\n", job->file,
-	       *n.head.store ? n.head.store : n.head.far.name, n.head.size, n.head.slots, n.head.block);
+	printf("%s: cache of '%s', %" PRIu64 " bytes; room for %" PRIu64 " blocks of %" PRIu64
+	       " bytes\n",
+	       job->file, *n.head.store ? n.head.store : n.head.far.name, n.head.size, n.head.slots,
+	       n.head.block);
 	if (!busy) {
-		unsigned blocks = count_sectors(&n.index, false, &clean), changed = count_sectors(&n.index, true, &dirty);
+		unsigned blocks = count_sectors(&n.index, false, &clean),
+			 changed = count_sectors(&n.index, true, &dirty);
 
-		printf("%s: %u blocks with %" PRIu64 " bytes are clean, %u blocks with %" PRIu64 " bytes are dirty\n",
-		       job->file, blocks, clean << n.sector_shift, changed, dirty << n.sector_shift);
+		printf("%s: %u blocks with %" PRIu64 " bytes are clean, %u blocks with %" PRIu64
+		       " bytes are dirty\n",
+		       job->file, blocks, clean << n.sector_shift, changed,
+		       dirty << n.sector_shift);
 	}
 	if (n.slots.damaged)
-		printf("%s: one of the two copies of the header is damaged; the other one is intact\n",
+		printf("%s: one of the two copies of the header is damaged; the other one is "
+		       "intact\n",
 		       job->file);
 	cache_near_close(&n);
 	return EXIT_SUCCESS;
@@ -80,23 +87,26 @@ static int do_ls(const struct job *job)
 
 static int do_flush(const struct job *job)
 {
-	static char store[STORE_URI_MAX], cache[3 * PATH_MAX], uri[sizeof(store) + sizeof(cache) + 64];
+	static char store[STORE_URI_MAX], cache[3 * PATH_MAX],
+		uri[sizeof(store) + sizeof(cache) + 64];
 	struct ummap_driver driver = { .struct_size = sizeof(driver) };
 	struct ummap_geom geom;
 	void *h;
 	int err;
 
-	/* Opening the store would create a missing cache. do_ls ends the command if the cache is missing. */
+	/* Opening the store would create a missing cache. do_ls ends the command if the cache is
+	 * missing. */
 	do_ls(job);
 	store_uri(store, job->store);
 	encode(cache, job->file);
-	snprintf(uri, sizeof(uri), "cache+%s%ccache.path=%s", store, strchr(store, '?') ? '&' : '?', cache);
+	snprintf(uri, sizeof(uri), "cache+%s%ccache.path=%s", store, strchr(store, '?') ? '&' : '?',
+		 cache);
 	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) < 0)
 		refuse("%s", umerrormsg());
 	err = driver.close(h);
 	if (err)
-		refuse("cannot write back to '%s': %s. The dirty blocks stay in '%s'", job->store, strerror(-err),
-		       job->file);
+		refuse("cannot write back to '%s': %s. The dirty blocks stay in '%s'", job->store,
+		       strerror(-err), job->file);
 	return EXIT_SUCCESS;
 }
 
@@ -129,8 +139,8 @@ static int is_cache(const struct dirent *entry)
 }
 
 /*
- * The cache names the store to write to. This is trusted only in files of the user: in a shared folder others could plant a
- * cache that names any store.
+ * The cache names the store to write to. This is trusted only in files of the user: in a shared
+ * folder others could plant a cache that names any store.
  */
 static int flush_one(const struct job *job)
 {
@@ -141,11 +151,13 @@ static int flush_one(const struct job *job)
 	if (lstat(job->file, &st) < 0)
 		refuse("cannot open '%s': %s", job->file, strerror(errno));
 	if (!S_ISREG(st.st_mode) || st.st_uid != geteuid())
-		refuse("cannot flush '%s': the file is not yours. Try --cache with its store", job->file);
+		refuse("cannot flush '%s': the file is not yours. Try --cache with its store",
+		       job->file);
 	look(job, &n, &busy);
 	cache_near_close(&n);
 	if (!*n.head.store)
-		refuse("cannot flush '%s': it does not tell how its store '%s' is opened. Try --cache with its store",
+		refuse("cannot flush '%s': it does not tell how its store '%s' is opened. Try "
+		       "--cache with its store",
 		       job->file, n.head.far.name);
 	return do_flush(&(struct job){ .store = n.head.store, .file = job->file });
 }
@@ -174,7 +186,8 @@ static int run_all(const struct job *job, int (*run)(const struct job *job))
 	if (n < 0)
 		refuse("cannot read the folder '%s': %s", job->store, strerror(errno));
 	for (int i = 0; i < n; i++) {
-		if (snprintf(file, sizeof(file), "%s/%s", job->store, entry[i]->d_name) >= (int)sizeof(file))
+		if (snprintf(file, sizeof(file), "%s/%s", job->store, entry[i]->d_name) >=
+		    (int)sizeof(file))
 			refuse("cannot use '%s': %s", job->store, strerror(ENAMETOOLONG));
 		if (run_one(run, file))
 			result = EXIT_TROUBLE;

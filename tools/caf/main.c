@@ -16,7 +16,7 @@ static const char usage[] =
 "Shows and exports the coarrays that are kept in the folder FOLDER.\n"
 "\n"
 "Actions:\n"
-"  ls               list the program, its images and the coarrays: order, size in bytes, type, state\n"
+"  ls               list the program and its coarrays: order, size in bytes, state, type\n"
 "  show             list the syncs that each coarray of each image has\n"
 "  export           write one coarray of one image to FILE: as a NumPy array if it ends in .npy,\n"
 "                   else as plain bytes\n"
@@ -31,7 +31,8 @@ static struct manifest *const m = &found.manifest;
 
 static void read_folder(const char *folder, const char *prefix)
 {
-	if (strlen(folder) >= sizeof(found.names.folder) || strlen(prefix) >= sizeof(found.names.prefix))
+	if (strlen(folder) >= sizeof(found.names.folder) ||
+	    strlen(prefix) >= sizeof(found.names.prefix))
 		refuse("cannot open '%s': the name is too long", folder);
 	strcpy(found.names.folder, folder);
 	strcpy(found.names.prefix, prefix);
@@ -51,7 +52,8 @@ static void ls(void)
 		const struct entry *x = manifest_find(m, order);
 
 		if (x)
-			printf("%u %" PRIu64 " %s %s\n", order, x->size, states[x->state], *x->type ? x->type : "-");
+			printf("%u %" PRIu64 " %s %s\n", order, x->size, states[x->state],
+			       *x->type ? x->type : "-");
 	}
 }
 
@@ -66,9 +68,11 @@ static void show(void)
 				continue;
 			if (!earlier_look(&found, x, image, &v))
 				refuse("%s", found.wrong);
-			printf("image %d %s %u: ", image, x->order == ENTRY_POOL ? "pool" : "coarray", x->order);
+			printf("image %d %s %u: ", image,
+			       x->order == ENTRY_POOL ? "pool" : "coarray", x->order);
 			if (v.whole)
-				printf("syncs %" PRIu64 " to %" PRIu64 "\n", v.epoch - (v.newest - v.oldest), v.epoch);
+				printf("syncs %" PRIu64 " to %" PRIu64 "\n",
+				       v.epoch - (v.newest - v.oldest), v.epoch);
 			else
 				printf("no complete sync\n");
 			earlier_leave(&v);
@@ -84,8 +88,12 @@ static size_t element(const char *type, uint64_t size, char name[40])
 	const char *kind;
 
 	sscanf(type, "%31s %zu", word, &bytes);
-	kind = !strcmp(word, "integer") || !strcmp(word, "logical") ? "<i" : !strcmp(word, "real") ? "<f" :
-	       !strcmp(word, "complex") ? "<c" : !strcmp(word, "character") ? "|S" : !strcmp(word, "derived") ? "|V" : "|u";
+	kind = !strcmp(word, "integer") || !strcmp(word, "logical") ? "<i" :
+	       !strcmp(word, "real")                                ? "<f" :
+	       !strcmp(word, "complex")                             ? "<c" :
+	       !strcmp(word, "character")                           ? "|S" :
+	       !strcmp(word, "derived")                             ? "|V" :
+								      "|u";
 	if (!bytes || size % bytes || strcmp(kind, "|u") == 0)
 		bytes = 1, kind = "|u";
 	snprintf(name, 40, "%s%zu", kind, bytes);
@@ -97,8 +105,9 @@ static void write_header(FILE *f, const struct entry *x)
 {
 	char type[40], text[200];
 	size_t bytes = element(x->type, x->size, type);
-	int len = snprintf(text, sizeof(text), "{'descr': '%s', 'fortran_order': True, 'shape': (%" PRIu64 ",), }", type,
-			   x->size / bytes);
+	int len = snprintf(text, sizeof(text),
+			   "{'descr': '%s', 'fortran_order': True, 'shape': (%" PRIu64 ",), }",
+			   type, x->size / bytes);
 	int padded = (10 + len + 1 + 63) / 64 * 64 - 10;
 
 	fwrite("\x93NUMPY\x01\x00", 1, 8, f);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Checks of submit and reap. The requests of a check stand in one array, so that one which comes back can
- * be told from one that was never sent, or has come back before.
+ * Checks of submit and reap. The requests of a check stand in one array, so that a check can tell a
+ * request that returns from one that was never submitted, or that has returned before.
  */
 #include "checks.h"
 #include "conform.h"
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define REQUESTS 256
-#define FLOOD 20000       /* more than any driver holds */
+#define FLOOD 20000       /* number of requests, more than any driver holds */
 #define LEN_MAX (16 * KIB)
 #define DONE_MAX 32
 #define THREADS 4
@@ -21,7 +21,7 @@ struct batch {
 	struct handle *h;
 	struct ummap_io *io;
 	unsigned n, sent, reaped;
-	bool *back;           /* has been reaped */
+	bool *back;           /* whether each request has been reaped */
 };
 
 static void need_async(const struct handle *h)
@@ -39,11 +39,12 @@ static void batch_init(struct batch *b, struct handle *h, unsigned n)
 
 static void request(struct batch *b, unsigned i, int op, void *buf, size_t len, uint64_t off)
 {
-	b->io[i] = (struct ummap_io){ .op = (uint8_t)op, .buf = buf, .len = len, .off = off, .res = 1,
-				      .owner = &b->io[i] };
+	b->io[i] = (struct ummap_io){
+		.op = (uint8_t)op, .buf = buf, .len = len, .off = off, .res = 1, .owner = &b->io[i]
+	};
 }
 
-/* Offers up to max requests; returns how many were taken. */
+/* Submits up to max requests, and returns how many the driver accepted. */
 static unsigned submit(struct batch *b, unsigned max)
 {
 	struct ummap_io *list[REQUESTS];
@@ -55,7 +56,8 @@ static unsigned submit(struct batch *b, unsigned max)
 		list[i] = &b->io[b->sent + i];
 	taken = b->h->driver.submit(b->h->h, list, n);
 	expect(taken >= 0, "submit: %s; a driver that is full returns 0", error_name(taken));
-	expect((unsigned)taken <= n, "submit was offered %u requests and says that it took %d", n, taken);
+	expect((unsigned)taken <= n, "submit was offered %u requests and says that it took %d", n,
+	       taken);
 	b->sent += (unsigned)taken;
 	return (unsigned)taken;
 }
@@ -64,12 +66,14 @@ static void note_back(struct batch *b, struct ummap_io *io)
 {
 	size_t i = (size_t)(io - b->io);
 
-	expect(io >= b->io && i < b->n && io == &b->io[i], "reap gives a request that is none of those that this thread has submitted");
+	expect(io >= b->io && i < b->n && io == &b->io[i],
+	       "reap gives a request that is none of those that this thread has submitted");
 	expect(i < b->sent, "reap gives a request before it was submitted");
 	expect(!b->back[i], "reap gives a request twice");
 	expect(io->owner == io, "the driver has changed `owner` of a request");
-	expect(io->res == 0, "a %s of %zu bytes at %ju came back with %s", io->op == UMMAP_IO_READ ? "read" : "write",
-	       io->len, (uintmax_t)io->off, error_name(io->res));
+	expect(io->res == 0, "a %s of %zu bytes at %ju came back with %s",
+	       io->op == UMMAP_IO_READ ? "read" : "write", io->len, (uintmax_t)io->off,
+	       error_name(io->res));
 	b->back[i] = true;
 	b->reaped++;
 }
@@ -97,13 +101,14 @@ static void reap_rest(struct batch *b)
 	expect(reap(b, DONE_MAX, 0) == 0, "reap gives requests when none is left");
 }
 
-/* Sends and reaps all. */
+/* Submits and reaps all requests. */
 static void run(struct batch *b)
 {
 	while (b->sent < b->n) {
 		doing("submit, with %u requests in flight", b->sent - b->reaped);
 		if (submit(b, 1 + (unsigned)random_below(64)) == 0) {
-			expect(b->sent > b->reaped, "submit takes nothing, and nothing is in flight");
+			expect(b->sent > b->reaped,
+			       "submit takes nothing, and nothing is in flight");
 			doing("reap, when submit took nothing");
 			reap(b, DONE_MAX, 1);
 		} else if (random_below(2)) {
@@ -116,7 +121,7 @@ static void run(struct batch *b)
 	reap_rest(b);
 }
 
-/* Places in the store that do not overlap, in any order. */
+/* Chooses offsets in the store that do not overlap, in random order. */
 static void random_places(size_t *place, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
@@ -129,7 +134,8 @@ static void random_places(size_t *place, unsigned n)
 
 void check_async(void)
 {
-	size_t place[REQUESTS], slot = facts->size / REQUESTS < LEN_MAX ? facts->size / REQUESTS : LEN_MAX;
+	size_t place[REQUESTS],
+		slot = facts->size / REQUESTS < LEN_MAX ? facts->size / REQUESTS : LEN_MAX;
 	unsigned char *bufs = memory(REQUESTS * LEN_MAX);
 	struct handle h;
 	struct batch b;
@@ -144,7 +150,8 @@ void check_async(void)
 		for (unsigned i = 0; i < REQUESTS; i++) {
 			size_t len = round < 2 ? slot : 1 + random_below(slot);
 
-			request(&b, i, writing ? UMMAP_IO_WRITE : UMMAP_IO_READ, bufs + i * LEN_MAX, len, place[i] * slot);
+			request(&b, i, writing ? UMMAP_IO_WRITE : UMMAP_IO_READ, bufs + i * LEN_MAX,
+				len, place[i] * slot);
 			if (writing) {
 				random_fill(b.io[i].buf, len);
 				shadow_write(b.io[i].off, b.io[i].buf, len);
@@ -152,7 +159,8 @@ void check_async(void)
 		}
 		run(&b);
 		for (unsigned i = 0; i < REQUESTS && !writing; i++)
-			shadow_compare(b.io[i].buf, b.io[i].len, b.io[i].off, "an asynchronous read");
+			shadow_compare(b.io[i].buf, b.io[i].len, b.io[i].off,
+				       "an asynchronous read");
 		shadow_compare_all(&h, "after asynchronous requests");
 	}
 	handle_close(&h);
@@ -172,7 +180,8 @@ void check_async_full(void)
 	for (unsigned i = 0; i < FLOOD; i++)
 		request(&b, i, UMMAP_IO_READ, bufs + i * LEN, LEN, random_below(facts->size - LEN));
 	while (b.sent < b.n) {
-		doing("submit, with %u requests in flight and none reaped since", b.sent - b.reaped);
+		doing("submit, with %u requests in flight and none reaped since",
+		      b.sent - b.reaped);
 		while (b.sent < b.n && submit(&b, 100) > 0)
 			full = false;
 		expect(!full, "submit takes nothing twice, though requests were reaped between");
@@ -185,11 +194,12 @@ void check_async_full(void)
 	}
 	reap_rest(&b);
 	for (unsigned i = 0; i < FLOOD; i++)
-		shadow_compare(b.io[i].buf, LEN, b.io[i].off, "an asynchronous read, one of very many");
+		shadow_compare(b.io[i].buf, LEN, b.io[i].off,
+			       "an asynchronous read, one of very many");
 	handle_close(&h);
 }
 
-/* Those who look now and then, without waiting, get everything too. */
+/* Reaping without waiting returns all requests in the end, too. */
 void check_async_poll(void)
 {
 	const struct timespec pause = { 0, 100000 };
@@ -207,7 +217,8 @@ void check_async_poll(void)
 	while (b.reaped < b.n) {
 		if (b.sent < b.n)
 			submit(&b, 16);
-		doing("reap with a minimum of 0, again and again: %u requests do not come back", b.sent - b.reaped);
+		doing("reap with a minimum of 0, again and again: %u requests do not come back",
+		      b.sent - b.reaped);
 		while (reap(&b, 3, 0) == 0)
 			nanosleep(&pause, NULL);
 	}
@@ -234,10 +245,12 @@ static void grow_once(struct handle *h, size_t gap, size_t len)
 
 	random_fill(buf, len);
 	run_one(h, UMMAP_IO_WRITE, buf, len, off);
-	expect(handle_size(h) == off + len, "after an asynchronous write the store has %ju bytes and should have %ju",
+	expect(handle_size(h) == off + len,
+	       "after an asynchronous write the store has %ju bytes and should have %ju",
 	       (uintmax_t)handle_size(h), (uintmax_t)(off + len));
 	handle_read(h, back, len, off);
-	expect(memcmp(buf, back, len) == 0, "an asynchronous write past the end is not what is read there");
+	expect(memcmp(buf, back, len) == 0,
+	       "an asynchronous write past the end is not what is read there");
 }
 
 void check_async_end(void)
@@ -252,19 +265,24 @@ void check_async_end(void)
 	memset(buf, 0xa5, sizeof(buf));
 	run_one(&h, UMMAP_IO_READ, buf, sizeof(buf), end - 1001);
 	for (size_t i = 1001; i < sizeof(buf); i++)
-		expect(buf[i] == 0, "an asynchronous read across the end: byte %ju, past it, is 0x%02x and should be 0",
+		expect(buf[i] == 0,
+		       "an asynchronous read across the end: byte %ju, past it, is 0x%02x and "
+		       "should be 0",
 		       (uintmax_t)(end - 1001 + i), buf[i]);
 	handle_read(&h, back, 1001, end - 1001);
-	expect(memcmp(buf, back, 1001) == 0, "an asynchronous read across the end gives other bytes before it than read");
+	expect(memcmp(buf, back, 1001) == 0,
+	       "an asynchronous read across the end gives other bytes before it than read");
 	if (handle_can(&h, UMMAP_CAP_GROW) && !options.swallows)
 		grow_once(&h, 333, 7777);
 	handle_close(&h);
 }
 
-/* Threads that submit and reap at once: each gets back what it has submitted itself. Each round begins with a few
- * requests in turns, so that all have some in the driver, and they are reaped in the other order or in the same:
- * whichever a driver that mixes them up gives first, it is another thread's. None begins a round while another needs
- * room. */
+/*
+ * Threads submit and reap at the same time, and each thread must get its own requests. In each
+ * round the threads submit a few requests in turns, so that all have some in the driver. They reap
+ * in the same order or in the opposite one, so that a driver which confuses them returns a request
+ * of another thread. No thread begins a round while another one needs room.
+ */
 struct reaper {
 	struct handle *h;
 	pthread_barrier_t *all;
@@ -279,7 +297,8 @@ static void take_turns(const struct reaper *reaper, struct batch *b, bool backwa
 		pthread_barrier_wait(reaper->all);
 	}
 	for (int turn = 0; turn < THREADS; turn++) {
-		while (turn == (backwards ? THREADS - 1 - reaper->number : reaper->number) && b->reaped < b->sent)
+		while (turn == (backwards ? THREADS - 1 - reaper->number : reaper->number) &&
+		       b->reaped < b->sent)
 			reap(b, DONE_MAX, b->sent - b->reaped);
 		pthread_barrier_wait(reaper->all);
 	}
@@ -295,16 +314,19 @@ static void *use_own_requests(void *arg)
 	for (int round = 0; round < 8; round++) {
 		batch_init(&b, h, REQUESTS);
 		for (unsigned i = 0; i < REQUESTS; i++)
-			request(&b, i, UMMAP_IO_READ, bufs + i * KIB, KIB, random_below(facts->size - KIB));
+			request(&b, i, UMMAP_IO_READ, bufs + i * KIB, KIB,
+				random_below(facts->size - KIB));
 		take_turns(reaper, &b, round % 2 == 0);
 		while (b.reaped < b.n) {
 			submit(&b, 16);
-			/* When others have filled the driver, none of ours need be in it. */
+			/* If other threads have filled the driver, it may have no request of this
+			 * one. */
 			if (b.sent > b.reaped)
 				reap(&b, DONE_MAX, 1);
 		}
 		for (unsigned i = 0; i < REQUESTS; i++)
-			shadow_compare(b.io[i].buf, KIB, b.io[i].off, "an asynchronous read by one of several threads");
+			shadow_compare(b.io[i].buf, KIB, b.io[i].off,
+				       "an asynchronous read by one of several threads");
 		pthread_barrier_wait(reaper->all);
 	}
 	return NULL;
@@ -325,7 +347,8 @@ void check_async_threads(void)
 	pthread_barrier_init(&all, NULL, THREADS);
 	for (int i = 0; i < THREADS; i++) {
 		reapers[i] = (struct reaper){ &h, &all, i };
-		expect(pthread_create(&threads[i], NULL, use_own_requests, &reapers[i]) == 0, "pthread_create failed");
+		expect(pthread_create(&threads[i], NULL, use_own_requests, &reapers[i]) == 0,
+		       "pthread_create failed");
 	}
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
@@ -334,7 +357,8 @@ void check_async_threads(void)
 	handle_close(&h);
 }
 
-/* A child that was forked with requests in flight closes the handle; they come back to the parent all the same. */
+/* A child is forked while requests are in flight, and closes the handle. The parent must still get
+ * its requests. */
 void check_async_fork(void)
 {
 	unsigned char *bufs = memory(REQUESTS * KIB);
@@ -357,11 +381,13 @@ void check_async_fork(void)
 	wait_for(child);
 	run(&b);
 	for (unsigned i = 0; i < REQUESTS; i++)
-		shadow_compare(b.io[i].buf, KIB, b.io[i].off, "an asynchronous read by the parent of a forked child");
+		shadow_compare(b.io[i].buf, KIB, b.io[i].off,
+			       "an asynchronous read by the parent of a forked child");
 	handle_close(&h);
 }
 
-/* Closes with requests submitted and none reaped: afterwards the buffers are the caller's again. */
+/* Closes the handle with requests in flight. Then the driver must not use their buffers any more.
+ */
 static void close_in_flight(struct handle *h, unsigned n, size_t len)
 {
 	unsigned char *bufs = memory(n * len);
@@ -378,10 +404,11 @@ static void close_in_flight(struct handle *h, unsigned n, size_t len)
 	memset(b.io, 0xa5, n * sizeof(*b.io));
 	nanosleep(&pause, NULL);
 	for (size_t i = 0; i < n * len; i++)
-		expect(bufs[i] == 0xa5, "%s: a buffer is written after close has returned", verdict->doing);
-	for (size_t i = 0; i < n * sizeof(*b.io); i++)
-		expect(((unsigned char *)b.io)[i] == 0xa5, "%s: a request is written after close has returned",
+		expect(bufs[i] == 0xa5, "%s: a buffer is written after close has returned",
 		       verdict->doing);
+	for (size_t i = 0; i < n * sizeof(*b.io); i++)
+		expect(((unsigned char *)b.io)[i] == 0xa5,
+		       "%s: a request is written after close has returned", verdict->doing);
 }
 
 void check_async_close(void)

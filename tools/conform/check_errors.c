@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Checks of what must be refused, and with which sentence. */
+/* Checks of calls that must fail, and of their error messages. */
 #include "checks.h"
 #include "conform.h"
 
@@ -10,7 +10,7 @@
 #include <ummap.h>
 #include <unistd.h>
 
-/* No number, no choice, and no path that can be opened. */
+/* A value that is no number, no choice, and no path that can be opened. */
 #define BAD_VALUE "/no-such-folder/no-such-value"
 
 static void need_file(void)
@@ -19,7 +19,7 @@ static void need_file(void)
 		skip("the store is no file");
 }
 
-/* A failure has a sentence of several words. */
+/* Checks that a failure has a message of several words. */
 static int refused(const char *uri, int oflags, const char *what)
 {
 	struct handle h;
@@ -28,8 +28,8 @@ static int refused(const char *uri, int oflags, const char *what)
 	doing("opening %s", what);
 	err = handle_try(uri, oflags, &h);
 	expect(err < 0, "%s could be opened", what);
-	expect(strlen(umerrormsg()) >= 10 && strchr(umerrormsg(), ' '), "%s is refused without a sentence: \"%s\"",
-	       what, umerrormsg());
+	expect(strlen(umerrormsg()) >= 10 && strchr(umerrormsg(), ' '),
+	       "%s is refused without a sentence: \"%s\"", what, umerrormsg());
 	return err;
 }
 
@@ -43,10 +43,13 @@ void check_missing(void)
 	uri_with_path(uri, path);
 	err = refused(uri, facts->writable ? UMMAP_O_WRITE : 0, "a store that is not there");
 	expect(err == -ENOENT, "a store that is not there gives %s, not ENOENT", error_name(err));
-	expect(access(path, F_OK) < 0, "opening a store that is not there, without UMMAP_O_CREATE, has made it");
+	expect(access(path, F_OK) < 0,
+	       "opening a store that is not there, without UMMAP_O_CREATE, has made it");
 	uri_with_path(uri, "/no-such-folder/no-such-store");
-	err = refused(uri, facts->writable ? UMMAP_O_WRITE | UMMAP_O_CREATE : 0, "a store in a folder that is not there");
-	expect(err == -ENOENT, "a store in a folder that is not there gives %s, not ENOENT", error_name(err));
+	err = refused(uri, facts->writable ? UMMAP_O_WRITE | UMMAP_O_CREATE : 0,
+		      "a store in a folder that is not there");
+	expect(err == -ENOENT, "a store in a folder that is not there gives %s, not ENOENT",
+	       error_name(err));
 }
 
 void check_create(void)
@@ -60,13 +63,15 @@ void check_create(void)
 	snprintf(path, sizeof(path), "%s.other", facts->path);
 	uri_with_path(uri, path);
 	for (int i = 0; i < 2; i++) {
-		expect(handle_try(uri, UMMAP_O_WRITE | UMMAP_O_CREATE, &h) == 0, "UMMAP_O_CREATE of a store that %s: %s",
-		       i ? "is there" : "is not there", umerrormsg());
+		expect(handle_try(uri, UMMAP_O_WRITE | UMMAP_O_CREATE, &h) == 0,
+		       "UMMAP_O_CREATE of a store that %s: %s", i ? "is there" : "is not there",
+		       umerrormsg());
 		expect(i || handle_can(&h, UMMAP_CAP_GROW) || h.driver.resize || h.geom.size > 0,
 		       "a store was made that is empty and can never grow");
 		if (i) {
 			handle_read(&h, got, sizeof(got), 0);
-			expect(memcmp(got, text, sizeof(text)) == 0, "UMMAP_O_CREATE has emptied a store that was there");
+			expect(memcmp(got, text, sizeof(text)) == 0,
+			       "UMMAP_O_CREATE has emptied a store that was there");
 		} else if (handle_can(&h, UMMAP_CAP_GROW) || h.geom.size >= sizeof(text)) {
 			handle_write(&h, text, sizeof(text), 0);
 			handle_flush(&h);
@@ -111,7 +116,7 @@ void check_paths(void)
 	refused(uri, oflags, "a path of 5000 letters");
 }
 
-/* A key of the driver's is listed in the user's --free. */
+/* Whether a key of the driver is listed in the option --free. */
 static bool is_free(const char *key)
 {
 	const char *list = options.free_keys;
@@ -138,7 +143,8 @@ static void check_key(const char *key, bool known)
 	uri_with_key(uri, key, BAD_VALUE);
 	err = refused(uri, facts->writable ? UMMAP_O_WRITE : 0, what);
 	expect(err == -EINVAL, "%s gives %s, not EINVAL", what, error_name(err));
-	expect(strstr(umerrormsg(), key), "%s gives a sentence that does not name the key: \"%s\"", what, umerrormsg());
+	expect(strstr(umerrormsg(), key), "%s gives a sentence that does not name the key: \"%s\"",
+	       what, umerrormsg());
 }
 
 void check_keys(void)
@@ -171,11 +177,13 @@ void check_read_only(void)
 	if (!h.driver.write)
 		skip("write is NULL");
 	doing("writing to a handle that was opened for reading");
-	expect(h.driver.write(h.h, buf, sizeof(buf), 10) < 0, "a handle that was opened for reading takes a write");
+	expect(h.driver.write(h.h, buf, sizeof(buf), 10) < 0,
+	       "a handle that was opened for reading takes a write");
 	expect(!h.driver.writev || h.driver.writev(h.h, &iov, 1, 10) < 0,
 	       "a handle that was opened for reading takes a writev");
 	handle_read(&h, after, sizeof(after), 10);
-	expect(memcmp(before, after, sizeof(before)) == 0, "a write that was refused has changed the store");
+	expect(memcmp(before, after, sizeof(before)) == 0,
+	       "a write that was refused has changed the store");
 	expect(!handle_can(&h, UMMAP_CAP_WRITE | UMMAP_CAP_GROW),
 	       "a handle that refuses to write has UMMAP_CAP_WRITE or UMMAP_CAP_GROW");
 	handle_close(&h);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Locks of ranges: what they keep away, and how they end. */
+/* Checks of locks on ranges: conflicts, and the end of locks. */
 #include "checks.h"
 #include "conform.h"
 
@@ -18,7 +18,8 @@ static int lock(struct handle *h, uint64_t off, uint64_t len, int how)
 	doing("lock of %ju bytes at %ju, how %d", (uintmax_t)len, (uintmax_t)off, how);
 	err = h->driver.lock(h->h, off, len, how, why);
 	expect(err <= 0, "lock gives %d: it must give 0 or a negative errno", err);
-	expect(err != -EBUSY || memchr(why, '\0', sizeof(why)), "the lock is refused, but why has no end");
+	expect(err != -EBUSY || memchr(why, '\0', sizeof(why)),
+	       "the lock is refused, but why has no end");
 	return err;
 }
 
@@ -33,26 +34,31 @@ static void refused(struct handle *h, uint64_t off, uint64_t len, int how, const
 {
 	int err = lock(h, off, len, how);
 
-	expect(err == -EBUSY, "%s: %s instead of EBUSY, %s", verdict->doing, err ? error_name(err) : "it is granted", when);
+	expect(err == -EBUSY, "%s: %s instead of EBUSY, %s", verdict->doing,
+	       err ? error_name(err) : "it is granted", when);
 }
 
 static void check_ranges(struct handle *a, struct handle *b)
 {
 	granted(a, LEN, LEN, UMMAP_LOCK_EXCLUSIVE, "though nobody has a lock");
 	refused(b, 0, 3 * LEN, UMMAP_LOCK_EXCLUSIVE, "but another handle has locked a part of it");
-	refused(b, 2 * LEN - 1, 1, UMMAP_LOCK_SHARED, "but another handle has locked it for itself");
-	granted(b, 0, LEN, UMMAP_LOCK_EXCLUSIVE, "though another handle has only what is behind it");
-	granted(b, 2 * LEN, LEN, UMMAP_LOCK_EXCLUSIVE, "though another handle has only what is before it");
+	refused(b, 2 * LEN - 1, 1, UMMAP_LOCK_SHARED,
+		"but another handle has locked it for itself");
+	granted(b, 0, LEN, UMMAP_LOCK_EXCLUSIVE,
+		"though another handle has only what is behind it");
+	granted(b, 2 * LEN, LEN, UMMAP_LOCK_EXCLUSIVE,
+		"though another handle has only what is before it");
 	granted(a, LEN, LEN / 2, UMMAP_LOCK_NONE, "though it is the handle's own");
 	granted(b, LEN, LEN / 2, UMMAP_LOCK_EXCLUSIVE, "after it was given back");
-	refused(b, LEN + LEN / 2, 1, UMMAP_LOCK_EXCLUSIVE, "but only what is before it was given back");
+	refused(b, LEN + LEN / 2, 1, UMMAP_LOCK_EXCLUSIVE,
+		"but only what is before it was given back");
 	granted(b, 0, 3 * LEN, UMMAP_LOCK_NONE, "though it has a part of it");
 	granted(a, LEN, LEN, UMMAP_LOCK_SHARED, "though the handle has a part of it already");
 	granted(b, LEN, LEN, UMMAP_LOCK_SHARED, "though the other handle shares it");
 	refused(b, LEN, LEN, UMMAP_LOCK_EXCLUSIVE, "but another handle has a share of it");
 }
 
-/* The library closes its parent's handles in a forked child. */
+/* In a forked child the library closes the handles of the parent. */
 static void close_in_child(struct handle *h)
 {
 	pid_t child = fork_child();

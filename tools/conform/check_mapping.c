@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Checks through mappings: what applications will do with the driver. */
+/* Checks through mappings, which use the driver as applications do. */
 #include "checks.h"
 #include "conform.h"
 
@@ -19,7 +19,8 @@ static unsigned char *map_store(int prot, size_t size, off_t offset)
 	attr.budget = size / 4;
 	attr.flags = prot & PROT_WRITE && facts->creates ? UMMAP_CREATE : 0;
 	doing("mapping %zu bytes at %jd, with a quarter of them in memory", size, (intmax_t)offset);
-	expect(ummap_open(options.uri, size, offset, prot, &attr, &base) == 0, "%s: %s", verdict->doing, umerrormsg());
+	expect(ummap_open(options.uri, size, offset, prot, &attr, &base) == 0, "%s: %s",
+	       verdict->doing, umerrormsg());
 	return base;
 }
 
@@ -35,7 +36,7 @@ static void compare_view(const unsigned char *base, size_t size, off_t offset, c
 	shadow_compare(base, size, (uint64_t)offset, when);
 }
 
-/* Stores at random, with neighbours among them; a sync now and then. */
+/* Stores at random offsets, some of them adjacent, with occasional syncs. */
 static void store_at_random(unsigned char *base, size_t size, off_t offset)
 {
 	size_t at = 0;
@@ -49,7 +50,8 @@ static void store_at_random(unsigned char *base, size_t size, off_t offset)
 		memcpy(base + at, &value, sizeof(value));
 		shadow_write((uint64_t)offset + at, &value, sizeof(value));
 		if (i % (STORES / 4) == 0)
-			expect(umsync(base, i % (STORES / 2) == 0) == 0, "umsync: %s", umerrormsg());
+			expect(umsync(base, i % (STORES / 2) == 0) == 0, "umsync: %s",
+			       umerrormsg());
 	}
 	expect(umsync(base, 0) == 0, "umsync: %s", umerrormsg());
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Checks of a store's own pages: in place, and in page-cache mappings. */
+/* Checks of pages of the store itself: mapped in place, and from the page cache. */
 #include "base/memory_calls.h"
 #include "checks.h"
 #include "conform.h"
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Puts the store at a place of the checker's; NULL with the reason in *err. */
+/* Maps the store in memory of the checker. Returns NULL with the reason in *err if that fails. */
 static unsigned char *map_store(struct handle *h, size_t len, uint64_t off, int prot, int *err)
 {
 	void *at = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -51,27 +51,29 @@ void check_map(void)
 	handle_close(&h);
 }
 
-#define NOTHING 0xa5 /* every byte of a place where nothing was mapped */
+#define NOTHING 0xa5 /* value of all bytes where nothing was mapped */
 
-/* Has pages of the store mapped at a place of the checker's, all of whose bytes are NOTHING.
- * Returns the driver's answer. */
+/* Lets the driver map pages of the store over memory whose bytes are all NOTHING. Returns the
+ * result of the driver. */
 static int map_pages(struct handle *h, unsigned char *at, size_t len, uint64_t off)
 {
 	int got;
 
-	expect(raw_mmap(at, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at,
+	expect(raw_mmap(at, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+			-1, 0) == at,
 	       "there is no memory for %zu bytes", len);
 	memset(at, NOTHING, len);
 	doing("map_pagecache of %zu bytes at %ju", len, (uintmax_t)off);
 	got = h->driver.map_pagecache(h->h, at, len, off);
 	expect(got <= 1, "map_pagecache gives %d: it must give 1, 0 or a negative errno", got);
 	for (size_t i = 0; got < 1 && i < len; i++)
-		expect(at[i] == NOTHING, "%s has changed memory, but gives %d", verdict->doing, got);
+		expect(at[i] == NOTHING, "%s has changed memory, but gives %d", verdict->doing,
+		       got);
 	return got;
 }
 
-/* Mapped pages are the store's, also when that changes; a call that maps nothing leaves the place
- * as it was. */
+/* Mapped pages must show the store, also after it changes. A call that maps nothing must not change
+ * the memory. */
 void check_pagecache(void)
 {
 	struct handle h;
@@ -83,7 +85,8 @@ void check_pagecache(void)
 		skip(h.driver.map_pagecache ? "UMMAP_CAP_PAGECACHE is not set" :
 					      "map_pagecache is NULL");
 	for (int i = 0; i < 40; i++) {
-		size_t first = random_below(pages), n = 1 + random_below(pages - first), off = first * PAGE, len = n * PAGE;
+		size_t first = random_below(pages), n = 1 + random_below(pages - first),
+		       off = first * PAGE, len = n * PAGE;
 		size_t at_byte = off + random_below(len);
 		unsigned char byte = (unsigned char)random_number();
 

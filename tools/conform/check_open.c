@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Checks of the table, and of what opening gives and leaves behind. */
+/* Checks of the table of calls, and of opening and closing. */
 #include "checks.h"
 #include "conform.h"
 
@@ -20,10 +20,13 @@ void check_calls(void)
 
 	uri_scheme(scheme, sizeof(scheme));
 	handle_open(&h);
-	expect(d->scheme && strcmp(d->scheme, scheme) == 0, "scheme is \"%s\", but the URI calls it \"%s\"",
-	       d->scheme ? d->scheme : "NULL", scheme);
-	expect(d->help && strlen(d->help) >= 10 && !strchr(d->help, '\n'), "help must be one line for a person");
-	expect(!handle_can(&h, UMMAP_CAP_WRITE) || d->write, "UMMAP_CAP_WRITE is set, but write is NULL");
+	expect(d->scheme && strcmp(d->scheme, scheme) == 0,
+	       "scheme is \"%s\", but the URI calls it \"%s\"", d->scheme ? d->scheme : "NULL",
+	       scheme);
+	expect(d->help && strlen(d->help) >= 10 && !strchr(d->help, '\n'),
+	       "help must be one line for a person");
+	expect(!handle_can(&h, UMMAP_CAP_WRITE) || d->write,
+	       "UMMAP_CAP_WRITE is set, but write is NULL");
 	expect(!handle_can(&h, UMMAP_CAP_GROW) || handle_can(&h, UMMAP_CAP_WRITE),
 	       "UMMAP_CAP_GROW is set without UMMAP_CAP_WRITE");
 	expect(!handle_can(&h, UMMAP_CAP_ASYNC) || (d->submit && d->reap),
@@ -33,8 +36,9 @@ void check_calls(void)
 	expect(!handle_can(&h, UMMAP_CAP_PAGECACHE) || d->map_pagecache,
 		"UMMAP_CAP_PAGECACHE is set, but map_pagecache is NULL");
 	expect(!d->persist || d->map, "persist is there, but map is NULL");
-	expect(!d->filter == !uri_is_filter(), d->filter ? "filter is set in a driver that is none" :
-	       "filter is not set in a filter's table");
+	expect(!d->filter == !uri_is_filter(), d->filter ?
+						       "filter is set in a driver that is none" :
+						       "filter is not set in a filter's table");
 	handle_close(&h);
 }
 
@@ -48,13 +52,15 @@ void check_geometry(void)
 		handle_flush(&h);
 	handle_close(&h);
 	handle_open(&h);
-	expect(g->align > 0 && (g->align & (g->align - 1)) == 0, "align is %u: it must be a power of two", g->align);
-	expect(g->optimal == 0 || g->optimal >= g->align, "optimal is %u, less than align, which is %u", g->optimal,
-	       g->align);
+	expect(g->align > 0 && (g->align & (g->align - 1)) == 0,
+	       "align is %u: it must be a power of two", g->align);
+	expect(g->optimal == 0 || g->optimal >= g->align,
+	       "optimal is %u, less than align, which is %u", g->optimal, g->align);
 	expect(g->size == handle_size(&h), "open says that the store has %ju bytes, size says %ju",
 	       (uintmax_t)g->size, (uintmax_t)handle_size(&h));
 	expect(options.forgets || options.swallows || g->size >= facts->size,
-	       "open says that the store has %ju bytes, but %zu were written", (uintmax_t)g->size, facts->size);
+	       "open says that the store has %ju bytes, but %zu were written", (uintmax_t)g->size,
+	       facts->size);
 	expect(memchr(g->why, '\0', sizeof(g->why)), "why does not end");
 	handle_close(&h);
 }
@@ -74,15 +80,16 @@ void check_identity(void)
 	if (a.geom.id[0] == 0)
 		skip("id[0] is 0: the driver cannot tell stores apart");
 	handle_open(&b);
-	expect(options.forgets || same_store(&a, &b), "two handles of one store have different ids");
+	expect(options.forgets || same_store(&a, &b),
+	       "two handles of one store have different ids");
 	handle_open_readonly(&readonly);
 	expect(options.forgets || same_store(&a, &readonly),
 	       "a handle for reading has another id than one for writing");
 	if (facts->file && facts->creates) {
 		snprintf(path, sizeof(path), "%s.other", facts->path);
 		uri_with_path(uri, path);
-		expect(handle_try(uri, UMMAP_O_WRITE | UMMAP_O_CREATE, &other) == 0, "%s cannot be opened: %s", uri,
-		       umerrormsg());
+		expect(handle_try(uri, UMMAP_O_WRITE | UMMAP_O_CREATE, &other) == 0,
+		       "%s cannot be opened: %s", uri, umerrormsg());
 		expect(!same_store(&a, &other), "handles of different stores have the same id");
 		handle_close(&other);
 	}
@@ -91,7 +98,7 @@ void check_identity(void)
 	handle_close(&a);
 }
 
-/* How many descriptors there are; each that is new since `before` must not outlive an exec. */
+/* Counts descriptors. Each one that is new since `before` must be closed by an exec. */
 static unsigned count_descriptors(unsigned char *open_before, bool check_new)
 {
 	DIR *dir = opendir("/proc/self/fd");
@@ -106,7 +113,9 @@ static unsigned count_descriptors(unsigned char *open_before, bool check_new)
 			continue;
 		n++;
 		expect(!check_new || open_before[fd] || fcntl(fd, F_GETFD) & FD_CLOEXEC,
-		       "descriptor %d is open in programs that the process starts: it needs O_CLOEXEC", fd);
+		       "descriptor %d is open in programs that the process starts: it needs "
+		       "O_CLOEXEC",
+		       fd);
 		if (!check_new)
 			open_before[fd] = 1;
 	}
@@ -121,7 +130,7 @@ void check_descriptors(void)
 	char uri[URI_MAX];
 	unsigned before, after;
 
-	/* What the driver keeps for all its handles is made by the first one. */
+	/* The first handle creates the descriptors that the driver shares among its handles. */
 	handle_open(&h);
 	handle_close(&h);
 	before = count_descriptors(open_before, false);
@@ -131,7 +140,9 @@ void check_descriptors(void)
 		handle_close(&h);
 	}
 	after = count_descriptors(open_before, false);
-	expect(after <= before, "20 handles that were opened and closed leave %u descriptors behind", after - before);
+	expect(after <= before,
+	       "20 handles that were opened and closed leave %u descriptors behind",
+	       after - before);
 	uri_with_path(uri, "/no-such-folder/no-such-store");
 	for (int i = 0; i < 20 && facts->file; i++)
 		expect(handle_try(uri, 0, &h) < 0, "%s could be opened", uri);
@@ -145,7 +156,7 @@ static int try_fd(const struct handle *model, int fd, int oflags, struct handle 
 	struct ummap_uri uri = { .scheme = model->driver.scheme, .path = "", .keys = &direct };
 	const char *keys = model->driver.keys;
 
-	/* The library gives that key to any driver that knows it. */
+	/* The library passes this key to every driver that lists it. */
 	uri.nkeys = keys && strstr(keys, "direct") != NULL;
 	*h = *model;
 	pthread_mutex_init(&h->turn, NULL);
@@ -170,7 +181,8 @@ void check_open_fd(void)
 	if (!model.driver.open_fd)
 		skip("open_fd is NULL");
 	if (uri_is_filter() || !facts->file)
-		skip("%s", facts->file ? "the checker cannot build a chain of its own" : "the store is no file");
+		skip("%s", facts->file ? "the checker cannot build a chain of its own" :
+					 "the store is no file");
 	handle_flush(&model);
 	fd = open(facts->path, O_RDWR | O_CLOEXEC);
 	expect(fd >= 0, "%s: %s", facts->path, strerror(errno));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The check of calls inside a signal handler. A second thread sends signals while this one is busy with malloc and
- * stdio; what the handler calls would wait for a lock that this thread holds, or, where allocations are watched
- * (watch_malloc.c), is told at once.
+ * The check of calls inside a signal handler. A second thread sends signals while this one is busy
+ * with malloc and stdio; a handler that allocates would wait for a lock that this thread
+ * holds. If allocations are watched (watch_malloc.c), it fails the check at once.
  */
 #include "checks.h"
 #include "conform.h"
@@ -25,12 +25,14 @@ static atomic_bool enough;
 
 static void read_async(size_t off)
 {
-	struct ummap_io io = { .op = UMMAP_IO_READ, .buf = buf, .len = LEN, .off = off }, *one = &io;
+	struct ummap_io io = { .op = UMMAP_IO_READ, .buf = buf, .len = LEN, .off = off },
+			*one = &io;
 	int n = subject.driver.submit(subject.h, &one, 1);
 
 	expect(n == 1, "submit of one request in a signal handler: %s", error_name(n));
 	n = subject.driver.reap(subject.h, &one, 1, 1);
-	expect(n == 1 && one == &io && io.res == 0, "reap in a signal handler: %s", error_name(n == 1 ? io.res : n));
+	expect(n == 1 && one == &io && io.res == 0, "reap in a signal handler: %s",
+	       error_name(n == 1 ? io.res : n));
 }
 
 static void transfer(void)
@@ -94,7 +96,8 @@ void check_signal(void)
 	busy = pthread_self();
 	sigaction(SIGUSR1, &action, NULL);
 	doing("calls in a signal handler that interrupts malloc and stdio");
-	expect(null && pthread_create(&sender, NULL, send_signals, NULL) == 0, "pthread_create failed");
+	expect(null && pthread_create(&sender, NULL, send_signals, NULL) == 0,
+	       "pthread_create failed");
 	for (size_t i = 0; !enough; i++) {
 		free(kept[i % COUNT(kept)]);
 		kept[i % COUNT(kept)] = malloc(2000 + i % 100 * 50);

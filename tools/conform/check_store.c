@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Checks of the store as a whole: where it ends, how it grows, and who sees what was written, and when. */
+/* Checks of the whole store: its end, its growth, and when other handles see a write. */
 #include "checks.h"
 #include "conform.h"
 
@@ -18,7 +18,7 @@ static void expect_size(struct handle *h, uint64_t size, const char *when)
 	       (uintmax_t)handle_size(h), (uintmax_t)size);
 }
 
-/* Another handle has to see the same, unless it has another store. */
+/* Another handle must see the same contents, unless it has another store. */
 static void expect_size_elsewhere(uint64_t size, const char *when)
 {
 	struct handle h;
@@ -26,19 +26,21 @@ static void expect_size_elsewhere(uint64_t size, const char *when)
 	if (options.forgets || options.alone)
 		return;
 	handle_open_readonly(&h);
-	expect(h.geom.size == size, "%s a new handle says %ju bytes and should say %ju", when, (uintmax_t)h.geom.size,
-	       (uintmax_t)size);
+	expect(h.geom.size == size, "%s a new handle says %ju bytes and should say %ju", when,
+	       (uintmax_t)h.geom.size, (uintmax_t)size);
 	handle_close(&h);
 }
 
-static void expect_bytes(struct handle *h, uint64_t off, const void *want, size_t len, const char *what)
+static void expect_bytes(struct handle *h, uint64_t off, const void *want, size_t len,
+			 const char *what)
 {
 	unsigned char *got = malloc(len);
 
 	handle_read(h, got, len, off);
 	for (size_t i = 0; i < len; i++)
-		expect(got[i] == ((const unsigned char *)want)[i], "%s: byte %ju is 0x%02x and should be 0x%02x", what,
-		       (uintmax_t)(off + i), got[i], ((const unsigned char *)want)[i]);
+		expect(got[i] == ((const unsigned char *)want)[i],
+		       "%s: byte %ju is 0x%02x and should be 0x%02x", what, (uintmax_t)(off + i),
+		       got[i], ((const unsigned char *)want)[i]);
 	free(got);
 }
 
@@ -68,21 +70,23 @@ void check_last_byte(void)
 	handle_write(&h, &byte, 1, end - 1);
 	expect_size(&h, end, "after a write of its last byte");
 	handle_read(&h, &got, 1, end - 1);
-	expect(options.swallows || got == byte, "the last byte is 0x%02x and should be 0x%02x", got, byte);
+	expect(options.swallows || got == byte, "the last byte is 0x%02x and should be 0x%02x", got,
+	       byte);
 	if (end == facts->size)
 		shadow_write(end - 1, &byte, 1);
 	shadow_compare_all(&h, "after a write of the last byte");
 	handle_close(&h);
 }
 
-/* Writes len bytes `gap` bytes past the end; the store must end with the last of them. */
+/* Writes len bytes at `gap` bytes past the end. The store must then end with the last byte. */
 static void grow_once(struct handle *h, size_t gap, size_t len)
 {
 	unsigned char *buf = malloc(len);
 	uint64_t end = handle_size(h), now = end + gap + len;
 
 	random_fill(buf, len);
-	doing("a write of %zu bytes, %zu past the end, to a store of %ju", len, gap, (uintmax_t)end);
+	doing("a write of %zu bytes, %zu past the end, to a store of %ju", len, gap,
+	      (uintmax_t)end);
 	handle_write(h, buf, len, end + gap);
 	expect_size(h, now, verdict->doing);
 	if (gap > 0)
@@ -125,13 +129,15 @@ void check_no_grow(void)
 	random_fill(buf, sizeof(buf));
 	for (size_t gap = 0; gap <= 100000; gap += 50000) {
 		doing("a write %zu bytes past the end of a store that cannot grow", gap);
-		expect(h.driver.write(h.h, buf, sizeof(buf), end + gap) < 0, "%s gives no error", verdict->doing);
+		expect(h.driver.write(h.h, buf, sizeof(buf), end + gap) < 0, "%s gives no error",
+		       verdict->doing);
 		expect_size(&h, end, verdict->doing);
 	}
 	expect_zeros(&h, end, sizeof(buf), "past the end, after writes that were refused");
 	shadow_compare_all(&h, "after writes past the end");
 	doing("a write across the end of a store that cannot grow");
-	expect(h.driver.write(h.h, buf, sizeof(buf), end - 100) < 0, "%s gives no error", verdict->doing);
+	expect(h.driver.write(h.h, buf, sizeof(buf), end - 100) < 0, "%s gives no error",
+	       verdict->doing);
 	expect_size(&h, end, verdict->doing);
 	expect_zeros(&h, end, sizeof(buf), "past the end, after a write across it");
 	handle_close(&h);
@@ -174,7 +180,7 @@ void check_resize(void)
 	handle_close(&h);
 }
 
-/* From off on there is no byte but zeros before what data says. */
+/* All bytes between off and the offset that the call data returns must be zeros. */
 static bool ask_data(struct handle *h, size_t off)
 {
 	uint64_t begin = 0, end = 0;
@@ -185,9 +191,11 @@ static bool ask_data(struct handle *h, size_t off)
 	if (err == -EOPNOTSUPP)
 		return false;
 	expect(err == 0, "%s: %s", verdict->doing, error_name(err));
-	expect(begin >= off && end >= begin, "%s gives the range from %ju to %ju", verdict->doing, (uintmax_t)begin, (uintmax_t)end);
+	expect(begin >= off && end >= begin, "%s gives the range from %ju to %ju", verdict->doing,
+	       (uintmax_t)begin, (uintmax_t)end);
 	for (size_t i = off; i < begin && i < facts->size; i++)
-		expect(shadow[i] == 0, "%s begin at %ju, but 0x%02x was written to %zu", verdict->doing, (uintmax_t)begin, shadow[i], i);
+		expect(shadow[i] == 0, "%s begin at %ju, but 0x%02x was written to %zu",
+		       verdict->doing, (uintmax_t)begin, shadow[i], i);
 	return true;
 }
 
@@ -271,12 +279,13 @@ void check_reopen(void)
 	handle_close(&h);
 }
 
-/* The reader has had the bytes before, so that it might have kept them. */
+/* The reader has read these bytes before, so a driver with a cache may still have them. */
 static void write_and_read(struct handle *writer, struct handle *reader, size_t off, size_t len)
 {
 	unsigned char *buf = malloc(len);
 
-	doing("a read by one handle of %zu bytes at %zu that another one has written and flushed", len, off);
+	doing("a read by one handle of %zu bytes at %zu that another one has written and flushed",
+	      len, off);
 	handle_read(reader, buf, len, off);
 	random_fill(buf, len);
 	handle_write(writer, buf, len, off);
@@ -299,7 +308,7 @@ void check_second_handle(void)
 	shadow_compare_all(&b, "by a second handle, after flush");
 	for (int i = 0; i < 100; i++) {
 		size_t len = 1 + random_below(i % 4 < 2 ? 9000 : 1000);
-		/* Half of them in the same few pages, again and again. */
+		/* Half of the transfers hit the same few pages repeatedly. */
 		size_t off = random_below(i % 4 < 2 ? facts->size - len : 4 * PAGE);
 
 		write_and_read(i % 2 ? &a : &b, i % 2 ? &b : &a, off, len);
@@ -309,9 +318,9 @@ void check_second_handle(void)
 	handle_close(&b);
 }
 
-/* ---- A process that has inherited nothing ---- */
+/* ---- A new process, which has inherited no handle ---- */
 
-/* Lets the descriptor outlive exec, and names it. */
+/* Keeps a descriptor open across exec, and writes its number. */
 static void pass_on(int fd, char *text, size_t size)
 {
 	fcntl(fd, F_SETFD, 0);
@@ -328,7 +337,8 @@ void check_new_process(void)
 	handle_need_two();
 	need_memory();
 	handle_fill_writable(&h);
-	expect(write(fd, shadow, facts->size) == (ssize_t)facts->size, "no memory for a copy of the store");
+	expect(write(fd, shadow, facts->size) == (ssize_t)facts->size,
+	       "no memory for a copy of the store");
 	handle_flush(&h);
 	doing("a new process reading the store after flush");
 	child = fork_child();
@@ -336,11 +346,13 @@ void check_new_process(void)
 		pass_on(fd, contents, sizeof(contents));
 		pass_on(verdict_fd, judgement, sizeof(judgement));
 		snprintf(size, sizeof(size), "%zu", facts->size);
-		execl("/proc/self/exe", "ummap-conform", "--verify", contents, judgement, size, options.uri, NULL);
+		execl("/proc/self/exe", "ummap-conform", "--verify", contents, judgement, size,
+		      options.uri, NULL);
 		expect(false, "the checker cannot start itself: %s", strerror(errno));
 	}
 	wait_for(child);
-	expect(atomic_load(&verdict->outcome) == OUTCOME_OK, "the process that should have read the store said nothing");
+	expect(atomic_load(&verdict->outcome) == OUTCOME_OK,
+	       "the process that should have read the store said nothing");
 	atomic_store(&verdict->outcome, OUTCOME_NONE);
 	handle_close(&h);
 }

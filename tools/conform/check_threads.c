@@ -9,15 +9,15 @@
 #include <unistd.h>
 
 #define THREADS 8
-#define BLOCK 1000        /* no multiple of anything: threads share words, sectors and pages */
+#define BLOCK 1000        /* bytes, no multiple of a word, sector or page: threads share these */
 #define BLOCKS_MAX 512
 #define ROUNDS 6
 
 struct thread {
 	struct handle *h;
 	unsigned number;
-	size_t blocks;        /* of the store */
-	unsigned char *buf;   /* of one block */
+	size_t blocks;        /* number of blocks in the store */
+	unsigned char *buf;   /* contents of one block */
 };
 
 static void run_threads(struct handle *h, void *(*fn)(void *thread))
@@ -28,13 +28,14 @@ static void run_threads(struct handle *h, void *(*fn)(void *thread))
 
 	for (unsigned i = 0; i < THREADS; i++) {
 		threads[i] = (struct thread){ h, i, blocks, memory(PAGE) };
-		expect(pthread_create(&ids[i], NULL, fn, &threads[i]) == 0, "pthread_create failed");
+		expect(pthread_create(&ids[i], NULL, fn, &threads[i]) == 0,
+		       "pthread_create failed");
 	}
 	for (unsigned i = 0; i < THREADS; i++)
 		pthread_join(ids[i], NULL);
 }
 
-/* Every THREADS-th block is this thread's. */
+/* Each thread owns every THREADS-th block. */
 static void *use_own_blocks(void *arg)
 {
 	struct thread *t = arg;
@@ -47,10 +48,15 @@ static void *use_own_blocks(void *arg)
 			random_fill(t->buf, BLOCK);
 			shadow_write(off, t->buf, BLOCK);
 			handle_write(t->h, t->buf, BLOCK, off);
-			/* Another one of ours, which other threads must have left alone. */
-			off = (t->number + random_below((t->blocks - t->number - 1) / THREADS + 1) * THREADS) * BLOCK;
+			/* Check another block of this thread, which other threads must not have
+			 * changed. */
+			off = (t->number +
+			       random_below((t->blocks - t->number - 1) / THREADS + 1) * THREADS) *
+			      BLOCK;
 			handle_read(t->h, t->buf, BLOCK, off);
-			snprintf(what, sizeof(what), "with %d threads at work, a read of %d bytes at %zu", THREADS, BLOCK, off);
+			snprintf(what, sizeof(what),
+				 "with %d threads at work, a read of %d bytes at %zu", THREADS,
+				 BLOCK, off);
 			shadow_compare(t->buf, BLOCK, off, what);
 		}
 		if (t->number == 0)
@@ -70,7 +76,7 @@ void check_disjoint(void)
 	handle_close(&h);
 }
 
-/* What a thread writes to a block: a byte that names both. */
+/* The byte that a thread writes to a block depends on both. */
 static unsigned char tag(size_t block, unsigned thread)
 {
 	return (unsigned char)(block % 31 * THREADS + thread + 1);
@@ -81,8 +87,8 @@ static void check_tags(const unsigned char *buf, size_t block, const char *when)
 	for (size_t i = 0; i < BLOCK; i++) {
 		unsigned thread = (unsigned)buf[i] - tag(block, 0);
 
-		expect(thread < THREADS, "%s byte %zu is 0x%02x, which nobody wrote there", when, block * BLOCK + i,
-		       buf[i]);
+		expect(thread < THREADS, "%s byte %zu is 0x%02x, which nobody wrote there", when,
+		       block * BLOCK + i, buf[i]);
 	}
 }
 
@@ -127,7 +133,7 @@ void check_overlap(void)
 	handle_close(&h);
 }
 
-/* The library closes its parent's handles in a forked child, and may open others. */
+/* In a forked child the library closes the handles of the parent, and may open others. */
 static void use_child(struct handle *inherited)
 {
 	struct handle own;

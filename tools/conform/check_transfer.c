@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Checks of reading and writing: offset, length and memory at every alignment that matters to somebody
- * (words, sectors, pages), in one piece and in many. Bytes around the memory of a read, and around what is
- * written, must not change.
+ * Checks of reading and writing: offset, length and memory at every alignment that can
+ * matter (words, sectors, pages), in one piece and in several. Bytes before and after the memory of
+ * a read, and before and after the written range, must not change.
  */
 #include "checks.h"
 #include "conform.h"
@@ -16,10 +16,11 @@
 #define PIECE_MAX 3000
 
 static const size_t offsets[] = { 0, 1, 7, 8, 511, 512, 513, 4095, 4096, 4097, 8192, 12345 };
-static const size_t lengths[] = { 1, 2, 8, 511, 512, 513, 4095, 4096, 4097, 8192, 12289, 65537, 131072, LEN_MAX };
+static const size_t lengths[] = { 1,    2,    8,    511,   512,   513,    4095,
+				  4096, 4097, 8192, 12289, 65537, 131072, LEN_MAX };
 static const size_t shifts[] = { 0, 1, 8, 512 };
 
-/* A transfer at places of the lists, moved at random by whole pages. */
+/* A transfer with an offset, length and alignment of the lists, moved by random whole pages. */
 struct transfer {
 	size_t off, len;
 	unsigned char *buf;
@@ -48,8 +49,9 @@ static void check_guards(const unsigned char *buf, size_t len)
 		       "%s changes memory beside the buffer", verdict->doing);
 }
 
-/* Calls fn for all places of the lists. */
-static void for_all(void (*fn)(struct handle *h, struct transfer *t), struct handle *h, const char *name)
+/* Calls fn for all combinations of the lists. */
+static void for_all(void (*fn)(struct handle *h, struct transfer *t), struct handle *h,
+		    const char *name)
 {
 	struct transfer t;
 
@@ -57,7 +59,8 @@ static void for_all(void (*fn)(struct handle *h, struct transfer *t), struct han
 		for (size_t l = 0; l < COUNT(lengths); l++) {
 			for (size_t s = 0; s < COUNT(shifts); s++) {
 				choose(&t, o, l, s);
-				doing("a %s of %zu bytes at %zu, memory %zu from a page", name, t.len, t.off, shifts[s]);
+				doing("a %s of %zu bytes at %zu, memory %zu from a page", name,
+				      t.len, t.off, shifts[s]);
 				fn(h, &t);
 			}
 		}
@@ -105,7 +108,7 @@ void check_write(void)
 	handle_close(&h);
 }
 
-/* --- the end of the store --- */
+/* ---- The end of the store ---- */
 
 static void read_past(struct handle *h, uint64_t end, uint64_t off, size_t len)
 {
@@ -120,7 +123,8 @@ static void read_past(struct handle *h, uint64_t end, uint64_t off, size_t len)
 		if (off + i < known)
 			shadow_compare(buf + i, 1, off + i, verdict->doing);
 		else
-			expect(off + i < end || buf[i] == 0, "%s: byte %ju, past the end, is 0x%02x and should be 0",
+			expect(off + i < end || buf[i] == 0,
+			       "%s: byte %ju, past the end, is 0x%02x and should be 0",
 			       verdict->doing, (uintmax_t)(off + i), buf[i]);
 	}
 }
@@ -142,14 +146,15 @@ void check_read_end(void)
 		}
 	}
 	read_past(&h, end, end + ((uint64_t)1 << 40), 4096);
-	expect(handle_size(&h) == end, "reading past the end has changed the size from %ju to %ju", (uintmax_t)end,
-	       (uintmax_t)handle_size(&h));
+	expect(handle_size(&h) == end, "reading past the end has changed the size from %ju to %ju",
+	       (uintmax_t)end, (uintmax_t)handle_size(&h));
 	handle_close(&h);
 }
 
-/* --- many pieces --- */
+/* ---- Several pieces ---- */
 
-/* Cuts memory into n pieces of odd sizes with gaps between them; returns their bytes. */
+/* Cuts memory into n pieces of odd sizes, with gaps between them. Returns the sum of their bytes.
+ */
 static size_t cut(struct iovec *iov, int n, bool aligned)
 {
 	unsigned char *at = arena + PAGE;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The checks, for the table of them; each file of checks has its own part of this list. */
+/* The functions of all checks, for the table of checks. */
 #ifndef CHECKS_H
 #define CHECKS_H
 

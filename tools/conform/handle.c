@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Handles of the store of a check: opening, filling, and the calls that have to succeed. */
+/* Handles of the store of a check: opening, filling, and calls that must succeed. */
 #include "conform.h"
 
 #include <errno.h>
 #include <string.h>
 #include <ummap.h>
 
-#define PIECE (256 * KIB)   /* of filling */
+#define PIECE (256 * KIB)   /* bytes of one write that fills the store */
 
 struct options options;
 struct facts *facts;
@@ -23,8 +23,8 @@ static void open_with(int oflags, struct handle *h)
 {
 	int err = handle_try(options.uri, oflags, h);
 
-	expect(err == 0, "%s cannot be opened%s: %s", options.uri, oflags & UMMAP_O_WRITE ? " for writing" : "",
-	       umerrormsg());
+	expect(err == 0, "%s cannot be opened%s: %s", options.uri,
+	       oflags & UMMAP_O_WRITE ? " for writing" : "", umerrormsg());
 }
 
 void handle_open(struct handle *h)
@@ -37,14 +37,15 @@ void handle_open_readonly(struct handle *h)
 	open_with(0, h);
 }
 
-/* Gives the store known bytes. */
+/* Fills the store with the contents of the shadow. */
 static void fill(struct handle *h)
 {
 	if (h->driver.resize && !options.overwrite && handle_size(h) > facts->size) {
 		int err = h->driver.resize(h->h, facts->size);
 
-		/* A filter cannot when the driver behind it cannot. */
-		expect(err == 0 || err == -EOPNOTSUPP, "resize to %zu bytes: %s", facts->size, error_name(err));
+		/* A filter cannot do this if the driver behind it cannot. */
+		expect(err == 0 || err == -EOPNOTSUPP, "resize to %zu bytes: %s", facts->size,
+		       error_name(err));
 	}
 	for (size_t off = 0, len; off < facts->size; off += len) {
 		len = facts->size - off < PIECE ? facts->size - off : PIECE;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ummap conform - runs the same checks on every driver; see ummap-conform(1). This process makes and
- * removes the store, and runs each check in a child, so that a driver which crashes or hangs fails
- * one check only. It never calls the driver itself.
+ * ummap conform - runs the same checks on every driver; see ummap-conform(1). This process makes
+ * and removes the store, and runs each check in a child, so that a driver which crashes or hangs
+ * fails one check only. It never calls the driver itself.
  */
 #include "conform.h"
 
@@ -27,13 +27,14 @@ enum { EXIT_ALL_OK, EXIT_SOME_FAILED, EXIT_CANNOT };
 
 static const char *only;
 static unsigned seconds = SECONDS_DEFAULT; /* time limit of a check */
-static const char *const beside[] = { ".other", ".missing" }; /* suffixes of stores that checks make */
+static const char *const beside[] = { ".other",
+				      ".missing" }; /* suffixes of stores that checks make */
 
 /* ---- Options ---- */
 
 static const char usage[] =
 "usage: ummap conform [OPTION ...] URI\n"
-"Checks whether a storage driver of libummap keeps its contract. URI is a store that the driver can use.\n"
+"Checks whether a storage driver of libummap keeps its contract. URI is a store of the driver.\n"
 "\n"
 "Options:\n"
 "  --size BYTES   size of the store, such as 64K or 0.5G (1M)\n"
@@ -74,7 +75,8 @@ static uint64_t parse_number(const char *option, const char *text, uint64_t min,
 	uint64_t n = strtoull(text, &end, 10);
 
 	if (*text < '0' || *text > '9' || *end || n < min || n > max)
-		refuse("cannot use %s '%s': it must be a number of at least %ju", option, text, (uintmax_t)min);
+		refuse("cannot use %s '%s': it must be a number of at least %ju", option, text,
+		       (uintmax_t)min);
 	return n;
 }
 
@@ -91,15 +93,37 @@ static void choose_check(const char *name)
 
 static void parse_options(int argc, char **argv)
 {
-	enum { SIZE, ONLY, SEED, KEEP, OVERWRITE, ALONE, FORGETS, SWALLOWS, BESIDE, FREE, SECONDS, LIST, HELP, VERSION };
+	enum {
+		SIZE,
+		ONLY,
+		SEED,
+		KEEP,
+		OVERWRITE,
+		ALONE,
+		FORGETS,
+		SWALLOWS,
+		BESIDE,
+		FREE,
+		SECONDS,
+		LIST,
+		HELP,
+		VERSION
+	};
 	static const struct option names[] = {
-		{ "size", required_argument, NULL, SIZE },      { "only", required_argument, NULL, ONLY },
-		{ "seed", required_argument, NULL, SEED },      { "keep", no_argument, NULL, KEEP },
-		{ "overwrite", no_argument, NULL, OVERWRITE },  { "alone", no_argument, NULL, ALONE },
-		{ "forgets", no_argument, NULL, FORGETS },      { "swallows", no_argument, NULL, SWALLOWS },
-		{ "beside", required_argument, NULL, BESIDE },  { "free", required_argument, NULL, FREE },
-		{ "seconds", required_argument, NULL, SECONDS },{ "list", no_argument, NULL, LIST },
-		{ "help", no_argument, NULL, HELP },            { "version", no_argument, NULL, VERSION },
+		{ "size", required_argument, NULL, SIZE },
+		{ "only", required_argument, NULL, ONLY },
+		{ "seed", required_argument, NULL, SEED },
+		{ "keep", no_argument, NULL, KEEP },
+		{ "overwrite", no_argument, NULL, OVERWRITE },
+		{ "alone", no_argument, NULL, ALONE },
+		{ "forgets", no_argument, NULL, FORGETS },
+		{ "swallows", no_argument, NULL, SWALLOWS },
+		{ "beside", required_argument, NULL, BESIDE },
+		{ "free", required_argument, NULL, FREE },
+		{ "seconds", required_argument, NULL, SECONDS },
+		{ "list", no_argument, NULL, LIST },
+		{ "help", no_argument, NULL, HELP },
+		{ "version", no_argument, NULL, VERSION },
 		{ NULL, 0, NULL, 0 },
 	};
 	int option;
@@ -118,7 +142,9 @@ static void parse_options(int argc, char **argv)
 		case SWALLOWS: options.swallows = true; break;
 		case BESIDE: options.beside = optarg; break;
 		case FREE: options.free_keys = optarg; break;
-		case SECONDS: seconds = (unsigned)parse_number("--seconds", optarg, 1, 86400); break;
+		case SECONDS:
+			seconds = (unsigned)parse_number("--seconds", optarg, 1, 86400);
+			break;
 		case LIST: print_list(); exit(EXIT_ALL_OK);
 		case HELP: print_and_exit(usage);
 		case VERSION: print_version();
@@ -151,10 +177,14 @@ static void read_path(void)
 		refuse("cannot use '%s': the path must not have %% or {}", options.uri);
 	memcpy(facts->path, path + 1, len);
 	if (!options.overwrite && is_there(""))
-		refuse("cannot use '%s': the file exists. Try another path, or --overwrite, which loses its contents", facts->path);
+		refuse("cannot use '%s': the file exists. Try another path, or --overwrite, which "
+		       "loses its contents",
+		       facts->path);
 	for (size_t i = 0; i < COUNT(beside); i++) {
 		if (is_there(beside[i]))
-			refuse("cannot use '%s': the file '%s%s' exists, which a check would create", facts->path, facts->path, beside[i]);
+			refuse("cannot use '%s': the file '%s%s' exists, which a check would "
+			       "create",
+			       facts->path, facts->path, beside[i]);
 	}
 }
 
@@ -191,7 +221,8 @@ static bool may_be_file(void)
 	char folder[URI_MAX];
 	const char *slash = strrchr(facts->path, '/');
 
-	snprintf(folder, sizeof(folder), "%.*s/", slash ? (int)(slash - facts->path) : 0, facts->path);
+	snprintf(folder, sizeof(folder), "%.*s/", slash ? (int)(slash - facts->path) : 0,
+		 facts->path);
 	return slash && access(folder, W_OK) == 0;
 }
 
@@ -240,7 +271,8 @@ static void look_first(void)
 {
 	if (look(UMMAP_O_WRITE | UMMAP_O_CREATE))
 		return;
-	/* The driver cannot create a store that is large enough: use a file of the checker, or the existing store. */
+	/* The driver cannot create a store that is large enough: use a file of the checker, or the
+	 * existing store. */
 	facts->creates = false;
 }
 
@@ -254,8 +286,8 @@ static void look_again(void)
 
 /* ---- Running ---- */
 
-/* Waits for a child. Returns false if it was killed because its time was over. The child cannot use a timer, because the
- * library blocks signals. */
+/* Waits for a child. Returns false if it was killed because its time was over. The child cannot use
+ * a timer, because the library blocks signals. */
 static bool wait_in_time(pid_t child, int *status)
 {
 	time_t deadline = time(NULL) + seconds;
@@ -339,12 +371,13 @@ static unsigned run_checks(void)
 		if (verdict->outcome == OUTCOME_OK)
 			printf("ok %s\n", checks[i].name);
 		else
-			printf("%s %s: %s\n", verdict->outcome == OUTCOME_FAILED ? "FAILED" : "skipped", checks[i].name,
-			       verdict->sentence);
+			printf("%s %s: %s\n",
+			       verdict->outcome == OUTCOME_FAILED ? "FAILED" : "skipped",
+			       checks[i].name, verdict->sentence);
 		remove_store();
 	}
-	printf("%s: %u ok, %u failed, %u skipped (seed %ju)\n", options.uri, counts[OUTCOME_OK], counts[OUTCOME_FAILED],
-	       counts[OUTCOME_SKIPPED], (uintmax_t)options.seed);
+	printf("%s: %u ok, %u failed, %u skipped (seed %ju)\n", options.uri, counts[OUTCOME_OK],
+	       counts[OUTCOME_FAILED], counts[OUTCOME_SKIPPED], (uintmax_t)options.seed);
 	return counts[OUTCOME_FAILED];
 }
 
@@ -369,7 +402,8 @@ int main(int argc, char **argv)
 	tool_begin(EXIT_CANNOT);
 	parse_options(argc, argv);
 	share_verdict(memfd_create("verdict", MFD_CLOEXEC));
-	facts = mmap(NULL, sizeof(*facts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	facts = mmap(NULL, sizeof(*facts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		     0);
 	if (facts == MAP_FAILED)
 		refuse("cannot make shared memory: %s", strerror(errno));
 	read_path();

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the store must hold, memory for transfers, and numbers that a seed repeats. */
+/* The expected contents of the store, memory for transfers, and random numbers with a seed. */
 #include "conform.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
-#define PIECE (100 * KIB + 1)   /* of reading all: off every alignment */
+#define PIECE (100 * KIB + 1)   /* bytes of one read of the whole store, at no alignment */
 
 unsigned char *shadow;
 
@@ -24,8 +24,8 @@ void shadow_compare(const void *buf, size_t len, uint64_t off, const char *what)
 	if (memcmp(got, shadow + off, len) == 0)
 		return;
 	for (size_t i = 0; i < len; i++)
-		expect(got[i] == shadow[off + i], "%s: byte %ju is 0x%02x and should be 0x%02x", what,
-		       (uintmax_t)(off + i), got[i], shadow[off + i]);
+		expect(got[i] == shadow[off + i], "%s: byte %ju is 0x%02x and should be 0x%02x",
+		       what, (uintmax_t)(off + i), got[i], shadow[off + i]);
 }
 
 void shadow_compare_all(struct handle *h, const char *when)
@@ -51,10 +51,12 @@ void *memory(size_t len)
 	return p;
 }
 
-/* Weyl sequence and mixer; the state moves on by one atomic addition, for threads and signal handlers. */
+/* Weyl sequence and mixer. The state changes by one atomic addition, so threads and signal handlers
+ * may call this. */
 uint64_t random_number(void)
 {
-	uint64_t x = __atomic_add_fetch(&state, 0x9e3779b97f4a7c15, __ATOMIC_RELAXED) + options.seed * 0xd1342543de82ef95;
+	uint64_t x = __atomic_add_fetch(&state, 0x9e3779b97f4a7c15, __ATOMIC_RELAXED) +
+		     options.seed * 0xd1342543de82ef95;
 
 	x = (x ^ x >> 32) * 0xe9846af9b1a615d5;
 	x = (x ^ x >> 29) * 0xc2b2ae3d27d4eb4f;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* URIs like the user's, but of another path or with another key. */
+/* Makes URIs from that of the user, with another path or another key. */
 #include "conform.h"
 
 #include <stdio.h>
@@ -18,13 +18,13 @@ bool uri_is_filter(void)
 void uri_with_path(char *uri, const char *path)
 {
 	const char *keys = strchr(options.uri, '?');
-	int len = snprintf(uri, URI_MAX, "%.*s:%s%s", (int)strcspn(options.uri, ":"), options.uri, path,
-			   keys ? keys : "");
+	int len = snprintf(uri, URI_MAX, "%.*s:%s%s", (int)strcspn(options.uri, ":"), options.uri,
+			   path, keys ? keys : "");
 
 	expect(len < URI_MAX, "the URI becomes too long: choose a shorter path");
 }
 
-/* Copies the keys of the URI but `name`, each with a separator before it. */
+/* Copies all keys of the URI except `name`, each with a separator before it. */
 static size_t other_keys(char *out, size_t room, const char *name)
 {
 	const char *key = strchr(options.uri, '?');
@@ -36,7 +36,8 @@ static size_t other_keys(char *out, size_t room, const char *name)
 		size_t n = strcspn(start, "&");
 
 		if (strncmp(start, name, name_len) != 0 || start[name_len] != '=')
-			len += (size_t)snprintf(out + len, room - len, "%c%.*s", len ? '&' : '?', (int)n, start);
+			len += (size_t)snprintf(out + len, room - len, "%c%.*s", len ? '&' : '?',
+						(int)n, start);
 		key = start[n] ? start + n : NULL;
 	}
 	return len;
@@ -48,9 +49,10 @@ void uri_with_key(char *uri, const char *key, const char *value)
 	size_t len;
 
 	uri_scheme(scheme, sizeof(scheme));
-	snprintf(name, sizeof(name), "%s%s%s", uri_is_filter() ? scheme : "", uri_is_filter() ? "." : "", key);
+	snprintf(name, sizeof(name), "%s%s%s", uri_is_filter() ? scheme : "",
+		 uri_is_filter() ? "." : "", key);
 	len = other_keys(keys, sizeof(keys), name);
-	len = (size_t)snprintf(uri, URI_MAX, "%.*s%s%c%s=%s", (int)strcspn(options.uri, "?"), options.uri, keys,
-			       len ? '&' : '?', name, value);
+	len = (size_t)snprintf(uri, URI_MAX, "%.*s%s%c%s=%s", (int)strcspn(options.uri, "?"),
+			       options.uri, keys, len ? '&' : '?', name, value);
 	expect(len < URI_MAX, "the URI becomes too long: choose a shorter path");
 }

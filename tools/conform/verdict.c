@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How a check ends. The first one to speak, of several threads, decides. Nothing here allocates or takes a lock,
- * because the driver's calls may run, and fail, in a signal handler.
+ * The result of a check. The first thread that reports one decides. No function here allocates or
+ * takes a lock, because the driver's calls may run, and fail, in a signal handler.
  */
 #include "conform.h"
 
@@ -26,7 +26,7 @@ static _Noreturn void decide(enum outcome outcome, const char *format, va_list a
 	if (atomic_compare_exchange_strong(&verdict->outcome, &none, outcome))
 		memcpy(verdict->sentence, sentence, sizeof(sentence));
 	else
-		usleep(100000); /* the other one is about to end the process */
+		usleep(100000); /* the thread that has decided is about to end the process */
 	_exit(0);
 }
 
@@ -74,13 +74,13 @@ void wait_for(pid_t child)
 	int status;
 
 	expect(waitpid(child, &status, 0) == child, "waitpid: %s", strerror(errno));
-	expect(WIFEXITED(status), "%s: the child died of signal %d (%s)", verdict->doing, WTERMSIG(status),
-	       strsignal(WTERMSIG(status)));
+	expect(WIFEXITED(status), "%s: the child died of signal %d (%s)", verdict->doing,
+	       WTERMSIG(status), strsignal(WTERMSIG(status)));
 	if (atomic_load(&verdict->outcome) == OUTCOME_FAILED)
 		_exit(0);
 }
 
-/* glibc 2.32; older C libraries have neither. */
+/* The function exists since glibc 2.32. Weak: other C libraries do not have it. */
 extern const char *strerrorname_np(int err) __attribute__((weak));
 
 const char *error_name(int err)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * malloc and its relatives for the whole program, plug-ins included: glibc's own, but they tell when a
- * driver uses them where it may not. Not for builds with sanitizers, which have theirs: watch_nothing.c stands
- * in there.
+ * Replaces malloc and its relatives in the whole program, plug-ins included. They call those of
+ * glibc, and fail the check if a driver uses them where it must not. Builds with sanitizers, which
+ * have a malloc of their own, use watch_nothing.c instead.
  */
 #include "watch_malloc.h"
 
@@ -34,7 +34,10 @@ static void note(const char *name)
 	if (!watching)
 		return;
 	watching = false;
-	expect(false, "a call that has to be fault-safe uses %s, which a signal handler may have interrupted", name);
+	expect(false,
+	       "a call that has to be fault-safe uses %s, which a signal handler may have "
+	       "interrupted",
+	       name);
 }
 
 __attribute__((visibility("default"))) void *malloc(size_t size)

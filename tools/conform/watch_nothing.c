@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Stands in for watch_malloc.c where a sanitizer has a malloc of its own. */
+/* Replaces watch_malloc.c in builds with a sanitizer, which has a malloc of its own. */
 #include "watch_malloc.h"
 
 void watch_begin(void)

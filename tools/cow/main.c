@@ -37,7 +37,8 @@ static uint64_t show_run(struct cow_file *f, uint64_t first)
 	while (blockmap_get(&f->index, end))
 		end++;
 	len = (end - first) * COW_BLOCK;
-	printf("%" PRIu64 " %" PRIu64 "\n", off, len < f->head.size - off ? len : f->head.size - off);
+	printf("%" PRIu64 " %" PRIu64 "\n", off,
+	       len < f->head.size - off ? len : f->head.size - off);
 	return end;
 }
 
@@ -62,12 +63,14 @@ static int do_ls(const struct job *job)
 	bool bad;
 
 	look(job, UMMAP_LOCK_NONE, &f);
-	printf("%s: changes of %s, %" PRIu64 " bytes of %" PRIu64 "%s\n", job->file, f.head.base.name,
-	       f.index.count * (uint64_t)COW_BLOCK, f.head.size, f.head.committing ? "; a commit was interrupted" : "");
+	printf("%s: changes of %s, %" PRIu64 " bytes of %" PRIu64 "%s\n", job->file,
+	       f.head.base.name, f.index.count * (uint64_t)COW_BLOCK, f.head.size,
+	       f.head.committing ? "; a commit was interrupted" : "");
 	while (blockmap_next(&f.index, &block, &place))
 		block = show_run(&f, block);
 	if (f.slots.damaged)
-		printf("%s: one of the two copies of the header is damaged; the other one is intact\n",
+		printf("%s: one of the two copies of the header is damaged; the other one is "
+		       "intact\n",
 		       job->file);
 	if (f.damaged_at)
 		printf("%s: damaged at byte %" PRIu64 "\n", job->file, f.damaged_at);
@@ -77,7 +80,8 @@ static int do_ls(const struct job *job)
 	return bad ? EXIT_DAMAGED : EXIT_SUCCESS;
 }
 
-static void open_store(const struct job *job, struct ummap_driver *driver, void **h, struct ummap_geom *geom)
+static void open_store(const struct job *job, struct ummap_driver *driver, void **h,
+		       struct ummap_geom *geom)
 {
 	static char uri[STORE_URI_MAX];
 	char who[160] = "";
@@ -86,15 +90,17 @@ static void open_store(const struct job *job, struct ummap_driver *driver, void 
 	if (ummap_driver_open(uri, UMMAP_O_WRITE, driver, h, geom) < 0)
 		refuse("%s", umerrormsg());
 	if (driver->lock && driver->lock(*h, 0, INT64_MAX, UMMAP_LOCK_EXCLUSIVE, who) == -EBUSY)
-		refuse("cannot commit to '%s': it is in use by %s. Try again when that has ended", job->store,
-		       *who ? who : "another process");
+		refuse("cannot commit to '%s': it is in use by %s. Try again when that has ended",
+		       job->store, *who ? who : "another process");
 }
 
-/* Changes that were made over another filter must be committed through it: its file has part of the contents. */
+/* Changes that were made over another filter must be committed through it: its file has part of the
+ * contents. */
 static void check_way(const struct job *job, const struct cow_file *f)
 {
 	if (*f->head.way && strcmp(f->head.way, "posix") != 0 && !is_uri(job->store))
-		refuse("cannot commit '%s': its store was opened as '%s'. Try the URI of the store in place of its path",
+		refuse("cannot commit '%s': its store was opened as '%s'. Try the URI of the store "
+		       "in place of its path",
 		       job->file, f->head.way);
 }
 
@@ -128,7 +134,8 @@ static int do_discard(const struct job *job)
 
 	look(job, UMMAP_LOCK_EXCLUSIVE, &f);
 	if (f.head.committing)
-		refuse("cannot discard '%s': a commit was interrupted, and '%s' has a part of it. Try 'commit'",
+		refuse("cannot discard '%s': a commit was interrupted, and '%s' has a part of it. "
+		       "Try 'commit'",
 		       job->file, job->store);
 	err = side_remove(&f.file);
 	if (err)
@@ -140,7 +147,10 @@ static int do_discard(const struct job *job)
 int main(int argc, char **argv)
 {
 	static const struct action actions[] = {
-		{ "ls", 2, do_ls }, { "commit", 2, do_commit }, { "discard", 2, do_discard }, { NULL, 0, NULL },
+		{ "ls", 2, do_ls },
+		{ "commit", 2, do_commit },
+		{ "discard", 2, do_discard },
+		{ NULL, 0, NULL },
 	};
 	const struct tool tool = {
 		.usage = usage, .option = "changes", .suffix = COW_SUFFIX, .actions = actions,

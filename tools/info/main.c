@@ -31,7 +31,7 @@ extern char **environ;
 
 static const char usage[] =
 "usage: ummap info [OPTION ...]\n"
-"Describes this machine for a bug report: drivers, filters, engines, policies, memory, MPI, kernel.\n"
+"Describes this machine for a bug report: drivers, filters, engines, memory, MPI, kernel.\n"
 "\n"
 "Options:\n"
 "  --json     print JSON: objects of strings\n"
@@ -77,7 +77,8 @@ static void begin_section(const char *title)
 	}
 }
 
-__attribute__((format(printf, 2, 3))) static void print_item(const char *name, const char *format, ...)
+__attribute__((format(printf, 2, 3)))
+static void print_item(const char *name, const char *format, ...)
 {
 	char value[MAX_VALUE];
 	va_list args;
@@ -98,8 +99,10 @@ __attribute__((format(printf, 2, 3))) static void print_item(const char *name, c
 
 /* ---- Probes ---- */
 
-/* Runs a probe in a child, which writes its result. A probe that crashes has its signal as the result. */
-static void run_probe(void (*probe)(const void *arg, FILE *result), const void *arg, char result[MAX_VALUE])
+/* Runs a probe in a child, which writes its result. A probe that crashes has its signal as the
+ * result. */
+static void run_probe(void (*probe)(const void *arg, FILE *result), const void *arg,
+		      char result[MAX_VALUE])
 {
 	FILE *file = tmpfile();
 	int status = 0;
@@ -184,10 +187,11 @@ static void print_driver(const struct ummap_driver *driver)
 	if (strcmp(scheme, "mem") == 0 || strcmp(scheme, "null") == 0)
 		snprintf(uri, sizeof(uri), "%s:%d", scheme, PROBE_BYTES);
 	else if (*keys)
-		snprintf(uri, sizeof(uri), "%s+posix:%s/store?%s=%s/%s", scheme, trial_folder, keys, trial_folder,
-			 scheme);
+		snprintf(uri, sizeof(uri), "%s+posix:%s/store?%s=%s/%s", scheme, trial_folder, keys,
+			 trial_folder, scheme);
 	else
-		snprintf(uri, sizeof(uri), "%s%s:%s/store", scheme, driver->filter ? "+posix" : "", trial_folder);
+		snprintf(uri, sizeof(uri), "%s%s:%s/store", scheme, driver->filter ? "+posix" : "",
+			 trial_folder);
 	run_probe(probe_driver, uri, result);
 	snprintf(name, sizeof(name), "%s%s", scheme, driver->filter ? "+" : "");
 	print_item(name, "%s", result);
@@ -207,7 +211,8 @@ static void print_plugins(const char *folder)
 			continue;
 		snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
 		fail_clear();
-		if (is_driver ? plugin_driver(name) != NULL : plugin_policy(name, strlen(name)) != NULL)
+		if (is_driver ? plugin_driver(name) != NULL :
+				plugin_policy(name, strlen(name)) != NULL)
 			snprintf(result, sizeof(result), "can be loaded");
 		else
 			snprintf(result, sizeof(result), "cannot be loaded: %s", fail_message());
@@ -223,7 +228,8 @@ static void print_drivers(void)
 	size_t n = plugin_drivers(&drivers);
 
 	if (!make_trial_folder())
-		refuse("cannot make a folder '%s' to try drivers: %s", trial_folder, strerror(errno));
+		refuse("cannot make a folder '%s' to try drivers: %s", trial_folder,
+		       strerror(errno));
 	begin_section("drivers and filters");
 	for (size_t i = 0; i < n; i++)
 		print_driver(drivers[i]);
@@ -261,7 +267,9 @@ struct engine_trial {
 };
 
 static const char *const engine_names[] = {
-	[UMMAP_ENGINE_SEGV] = "segv", [UMMAP_ENGINE_UFFD] = "uffd", [UMMAP_ENGINE_SIGBUS] = "sigbus",
+	[UMMAP_ENGINE_SEGV] = "segv",
+	[UMMAP_ENGINE_UFFD] = "uffd",
+	[UMMAP_ENGINE_SIGBUS] = "sigbus",
 };
 
 static void probe_engine(const void *arg, FILE *result)
@@ -274,10 +282,12 @@ static void probe_engine(const void *arg, FILE *result)
 	attr.engine = trial->engine;
 	attr.flags = trial->flags;
 	attr.seg_size = trial->seg_size;
-	if (ummap_open("mem:1M", PROBE_BYTES, 0, PROT_READ | PROT_WRITE, &attr, &base) < 0 || umstat(base, &st) < 0)
+	if (ummap_open("mem:1M", PROBE_BYTES, 0, PROT_READ | PROT_WRITE, &attr, &base) < 0 ||
+	    umstat(base, &st) < 0)
 		fprintf(result, "cannot be used: %s", umerrormsg());
 	else if (trial->engine != UMMAP_ENGINE_DEFAULT)
-		fprintf(result, "works; system calls on absent segments %s", st.kernel ? "work" : "fail with EFAULT");
+		fprintf(result, "works; system calls on absent segments %s",
+			st.kernel ? "work" : "fail with EFAULT");
 	else
 		fputs(engine_names[st.engine], result);
 }
@@ -295,9 +305,12 @@ static void print_engines(void)
 	begin_section("engines");
 	for (int i = UMMAP_ENGINE_SEGV; i <= UMMAP_ENGINE_SIGBUS; i++)
 		print_engine(engine_names[i], (struct engine_trial){ i, 0, SMALL_SEGMENT });
-	print_engine("UMMAP_KERNEL", (struct engine_trial){ UMMAP_ENGINE_UFFD, UMMAP_KERNEL, SMALL_SEGMENT });
-	print_engine("default, 4K", (struct engine_trial){ UMMAP_ENGINE_DEFAULT, 0, SMALL_SEGMENT });
-	print_engine("default, 1M", (struct engine_trial){ UMMAP_ENGINE_DEFAULT, 0, LARGE_SEGMENT });
+	print_engine("UMMAP_KERNEL",
+		     (struct engine_trial){ UMMAP_ENGINE_UFFD, UMMAP_KERNEL, SMALL_SEGMENT });
+	print_engine("default, 4K",
+		     (struct engine_trial){ UMMAP_ENGINE_DEFAULT, 0, SMALL_SEGMENT });
+	print_engine("default, 1M",
+		     (struct engine_trial){ UMMAP_ENGINE_DEFAULT, 0, LARGE_SEGMENT });
 }
 
 /* ---- The system ---- */
@@ -334,7 +347,8 @@ static void print_system(void)
 	print_item("page size", "%zu", sys_page());
 	print_file("huge pages", "/sys/kernel/mm/transparent_hugepage/enabled");
 	print_file("vm.unprivileged_userfaultfd", "/proc/sys/vm/unprivileged_userfaultfd");
-	print_item("/dev/userfaultfd", "%s", access("/dev/userfaultfd", R_OK | W_OK) == 0 ? "may be used" : strerror(errno));
+	print_item("/dev/userfaultfd", "%s",
+		   access("/dev/userfaultfd", R_OK | W_OK) == 0 ? "may be used" : strerror(errno));
 	print_file("vm.max_map_count", "/proc/sys/vm/max_map_count");
 	print_file("kernel.io_uring_disabled", "/proc/sys/kernel/io_uring_disabled");
 	print_item("user", "%d%s", (int)geteuid(), geteuid() ? "" : " (root)");
@@ -354,16 +368,18 @@ static void print_memory(void)
 	if (limit)
 		print_item("limit", "%zu bytes (UMMAP_MEM_LIMIT=%s)", budget_limit(), limit);
 	else
-		print_item("limit", "%zu bytes (default: %.0f %% of the usable memory)", budget_limit(),
-			   config.mem_share * 100);
+		print_item("limit", "%zu bytes (default: %.0f %% of the usable memory)",
+			   budget_limit(), config.mem_share * 100);
 	print_item("group", "%s", config.group ? config.group : "none (UMMAP_GROUP is not set)");
 	print_item("registry", "%s, %s", path,
-		   access(path, F_OK) == 0 ? "in use" : "not there: no process of the group has mappings");
+		   access(path, F_OK) == 0 ? "in use" :
+					     "not there: no process of the group has mappings");
 }
 
 static bool is_of_libummap(const char *variable)
 {
-	static const char *const prefixes[] = { "UMMAP_", "UMRUN_", "UMALLOC_", "UMOBJECT_", "PCAF_" };
+	static const char *const prefixes[] = { "UMMAP_", "UMRUN_", "UMALLOC_", "UMOBJECT_",
+						"PCAF_" };
 
 	for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++)
 		if (strncmp(variable, prefixes[i], strlen(prefixes[i])) == 0)
@@ -392,14 +408,16 @@ static bool print_environment(void)
 /* Finds a library in the build folder, or in the folders where it can be installed. */
 static bool find_library(const char *name, char path[PATH_MAX])
 {
-	static const char *const places[] = { "..", "../../lib", "../../lib64", "../../lib/" MULTIARCH };
+	static const char *const places[] = { "..", "../../lib", "../../lib64",
+					      "../../lib/" MULTIARCH };
 	char folder[PATH_MAX];
 	ssize_t len = readlink("/proc/self/exe", folder, sizeof(folder) - 1);
 
 	folder[len > 0 ? len : 0] = '\0';
 	for (size_t i = 0; len > 0 && i < sizeof(places) / sizeof(*places); i++)
-		if (snprintf(path, PATH_MAX, "%.*s/%s/%s", (int)(strrchr(folder, '/') - folder), folder, places[i],
-			     name) < PATH_MAX && access(path, R_OK) == 0)
+		if (snprintf(path, PATH_MAX, "%.*s/%s/%s", (int)(strrchr(folder, '/') - folder),
+			     folder, places[i], name) < PATH_MAX &&
+		    access(path, R_OK) == 0)
 			return true;
 	return false;
 }
@@ -413,7 +431,9 @@ static void print_mpi(void)
 	for (size_t i = 0; i < 2; i++) {
 		snprintf(name, sizeof(name), "libummap-mpi-%s.so.0", mpis[i]);
 		print_item(mpis[i], "%s",
-			   !find_library(name, path) ? "not installed" : realpath(path, real) ? real : path);
+			   !find_library(name, path) ? "not installed" :
+			   realpath(path, real)      ? real :
+						       path);
 	}
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ummap iocache - shows, writes back and removes the parts of an MPI-IO cache in a folder of one node. */
+/* ummap iocache - shows, writes back and removes the parts of an MPI-IO cache in a folder of one
+ * node. */
 #include <dirent.h>
 #include <inttypes.h>
 #include <sys/stat.h>
@@ -67,15 +68,20 @@ static void read_folder(const char *folder)
 		refuse("cannot list the parts in '%s': %s", folder, strerror(ENOMEM));
 	for (int i = 0; i < n; i++) {
 		struct part_file *s = &parts[n_parts];
-		int len = (int)(strlen(entry[i]->d_name) - strlen(SUFFIX));
+		const char *name = entry[i]->d_name;
+		int stem = (int)(strlen(name) - strlen(SUFFIX));
+		int len = snprintf(s->head_path, PATH_MAX, "%s/%s", folder, name);
 		struct stat st;
 
-		if (snprintf(s->head_path, PATH_MAX, "%s/%s", folder, entry[i]->d_name) >= PATH_MAX ||
-		    snprintf(s->cache_path, PATH_MAX, "%s/%.*s.cache", folder, len, entry[i]->d_name) >= PATH_MAX)
+		snprintf(s->cache_path, PATH_MAX, "%s/%.*s.cache", folder, stem, name);
+		/* The path of the cache is one byte longer. */
+		if (len + 1 >= PATH_MAX)
 			refuse("cannot read the folder '%s': %s", folder, strerror(ENAMETOOLONG));
-		/* The header names the file to write to. This is trusted only in files of the user. */
-		if (lstat(s->head_path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid()) {
-			complain("cannot use '%s': it is not a file of this user. Try as its owner", s->head_path);
+		/* The header names the file to write to: trust it only in files of the user. */
+		if (lstat(s->head_path, &st) < 0 || !S_ISREG(st.st_mode) ||
+		    st.st_uid != geteuid()) {
+			complain("cannot use '%s': it is not a file of this user. Try as its owner",
+				 s->head_path);
 			continue;
 		}
 		s->err = head_read(s->head_path, &s->head);
@@ -88,7 +94,8 @@ static void read_folder(const char *folder)
 
 /* ---- ls ---- */
 
-/* Bytes in the near file that the file lacks, in whole sectors; a negative errno: the near file cannot be read now. */
+/* Bytes in the near file that the file lacks, in whole sectors; a negative errno: the near file
+ * cannot be read now. */
 static int64_t dirty_bytes(const struct part_file *s)
 {
 	static struct cache_near near;
@@ -104,7 +111,8 @@ static int64_t dirty_bytes(const struct part_file *s)
 		const struct cache_slot *slot = &near.index.slot[i];
 
 		if (slot->key != CACHE_NO_KEY && slot->key & 1)
-			sectors += __builtin_popcountll(slot->valid[0]) + __builtin_popcountll(slot->valid[1]);
+			sectors += __builtin_popcountll(slot->valid[0]) +
+				   __builtin_popcountll(slot->valid[1]);
 	}
 	sectors <<= near.sector_shift;
 	cache_near_close(&near);
@@ -114,7 +122,8 @@ static int64_t dirty_bytes(const struct part_file *s)
 static void complain_of_header(const struct part_file *s)
 {
 	if (s->err == -EUCLEAN)
-		complain("cannot read '%s': the header is damaged. Try 'drop', which removes the parts of the folder",
+		complain("cannot read '%s': the header is damaged. Try 'drop', which removes the "
+			 "parts of the folder",
 			 s->head_path);
 	else
 		complain("cannot read '%s': %s", s->head_path, strerror(-s->err));
@@ -136,11 +145,12 @@ static int ls(const struct job *job)
 			continue;
 		}
 		dirty = dirty_bytes(s);
-		printf("%s: part of '%s', node %u of %u, ends at byte %" PRIu64 "; %s; ", s->cache_path, s->head.path,
-		       s->head.node, s->head.spread.nodes, s->head.end,
+		printf("%s: part of '%s', node %u of %u, ends at byte %" PRIu64 "; %s; ",
+		       s->cache_path, s->head.path, s->head.node, s->head.spread.nodes, s->head.end,
 		       states[s->head.state <= HEAD_ALONE ? s->head.state : 0]);
 		if (dirty < 0)
-			printf(dirty == -EBUSY ? "a program has it\n" : "its near file cannot be read\n");
+			printf(dirty == -EBUSY ? "a program has it\n" :
+						 "its near file cannot be read\n");
 		else
 			printf("%" PRId64 " bytes that the file lacks\n", dirty);
 	}
@@ -155,18 +165,21 @@ static bool facts_of(const struct head *head, struct head_facts *facts)
 
 	if (stat(head->path, &st) < 0)
 		return false;
-	*facts = (struct head_facts){ st.st_ino, (uint64_t)st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec };
+	*facts = (struct head_facts){ st.st_ino, (uint64_t)st.st_size, st.st_mtim.tv_sec,
+				      st.st_mtim.tv_nsec };
 	return true;
 }
 
 static bool is_as_seen(const struct head_facts *is, const struct head_facts *was)
 {
-	return is->ino == was->ino && is->size == was->size && is->seconds == was->seconds && is->nanoseconds == was->nanoseconds;
+	return is->ino == was->ino && is->size == was->size && is->seconds == was->seconds &&
+	       is->nanoseconds == was->nanoseconds;
 }
 
 /*
- * Whether a part of the job may have changed the file since the others last saw it: a part says that it did, a part has seen
- * the present file, or some parts are in other folders and may have been written back on their nodes.
+ * Whether a part of the job may have changed the file since the others last saw it: a part says
+ * that it did, a part has seen the present file, or some parts are in other folders and may have
+ * been written back on their nodes.
  */
 static bool may_have_written(uint64_t job, const struct head_facts *is)
 {
@@ -214,7 +227,8 @@ static void flush_part(struct part_file *s)
 	}
 	err = driver.close(h);
 	if (err)
-		complain("cannot write to '%s': %s. The data stays in '%s'", s->head.path, strerror(-err), s->cache_path);
+		complain("cannot write to '%s': %s. The data stays in '%s'", s->head.path,
+			 strerror(-err), s->cache_path);
 	s->flushed = !err;
 }
 
@@ -235,8 +249,8 @@ static bool is_complete(uint64_t job)
 }
 
 /*
- * Updates the header of a part, after all parts have been written back. A part that had been written back earlier keeps its
- * record of the file.
+ * Updates the header of a part, after all parts have been written back. A part that had been
+ * written back earlier keeps its record of the file.
  */
 static void note_flushed(struct part_file *s)
 {
@@ -274,15 +288,18 @@ static int flush(const struct job *job)
 		refuse("cannot write back the parts in '%s': %s", job->store, strerror(ENOMEM));
 	/* All parts are checked before the first of them changes a file. */
 	for (size_t i = 0; i < n_parts; i++)
-		fit[i] = !parts[i].err && (head_lacks_nothing(&parts[i].head) || is_known(&parts[i]));
+		fit[i] = !parts[i].err &&
+			 (head_lacks_nothing(&parts[i].head) || is_known(&parts[i]));
 	for (size_t i = 0; i < n_parts; i++) {
 		struct part_file *s = &parts[i];
 
 		if (s->err)
 			complain_of_header(s);
 		else if (!fit[i])
-			complain("cannot write back '%s': '%s' is missing, is another file, or was changed by others. Try "
-				 "'drop' if the data in the cache is not wanted", s->cache_path, s->head.path);
+			complain("cannot write back '%s': '%s' is missing, is another file, or was "
+				 "changed by others. Try 'drop' if the data in the cache is not "
+				 "wanted",
+				 s->cache_path, s->head.path);
 		else if (!head_lacks_nothing(&s->head))
 			flush_part(s);
 	}
@@ -294,7 +311,7 @@ static int flush(const struct job *job)
 
 /* ---- drop ---- */
 
-/* Removes all parts, those with a damaged header too, but not those that are locked by a program. */
+/* Removes all parts, also damaged ones, but not those that a program has locked. */
 static int drop(const struct job *job)
 {
 	read_folder(job->store);

@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char *const names[] = { "", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float", "double", "ldouble" };
+static const char *const names[] = { "",       "int8",  "uint8",  "int16", "uint16", "int32",
+				     "uint32", "int64", "uint64", "float", "double", "ldouble" };
 
 enum umobject_type type_of_name(const char *name)
 {
@@ -36,7 +37,7 @@ int array_fail(struct array *a, const char *format, ...)
 	return -1;
 }
 
-/* Bytes of a row of the first dimension, or of all if there is none: slabs are whole rows. */
+/* Bytes of a row of the first dimension, or of the array if it has no dimension. */
 static uint64_t row_bytes(const struct array *a)
 {
 	uint64_t bytes = umobject_type_size(a->shape.type);
@@ -47,7 +48,7 @@ static uint64_t row_bytes(const struct array *a)
 	return bytes;
 }
 
-/* In order, so that pipes do. */
+/* Transfers are in order, so that pipes work. */
 static int plain_read(struct array *a, void *to, const uint64_t *start, const uint64_t *count)
 {
 	uint64_t left = row_bytes(a) * (a->shape.rank ? count[0] : 1);
@@ -62,7 +63,8 @@ static int plain_read(struct array *a, void *to, const uint64_t *start, const ui
 		if (n < 0)
 			return array_fail(a, "cannot read '%s': %s", a->path, strerror(errno));
 		if (n == 0)
-			return array_fail(a, "cannot read '%s': it has fewer bytes than the array", a->path);
+			return array_fail(a, "cannot read '%s': it has fewer bytes than the array",
+					  a->path);
 		p += n;
 		left -= (uint64_t)n;
 	}
@@ -84,7 +86,8 @@ int array_ends(struct array *a)
 	return n ? array_fail(a, "cannot put '%s': it has more bytes than the array", a->path) : 0;
 }
 
-static int plain_write(struct array *a, const void *from, const uint64_t *start, const uint64_t *count)
+static int plain_write(struct array *a, const void *from, const uint64_t *start,
+		       const uint64_t *count)
 {
 	uint64_t left = row_bytes(a) * (a->shape.rank ? count[0] : 1);
 	const char *p = from;
@@ -105,7 +108,7 @@ static int plain_write(struct array *a, const void *from, const uint64_t *start,
 
 static int plain_close(struct array *a)
 {
-	/* Somebody else's descriptor stays. */
+	/* Standard input and output stay open. */
 	if (a->fd > STDERR_FILENO && close(a->fd) < 0)
 		return array_fail(a, "cannot write '%s': %s", a->path, strerror(errno));
 	return 0;
@@ -120,10 +123,11 @@ static bool ends_with(const char *path, const char *end)
 
 bool is_hdf5(const char *path)
 {
-	return ends_with(path, ".h5") || ends_with(path, ".hdf5") || strstr(path, ".h5:/") || strstr(path, ".hdf5:/");
+	return ends_with(path, ".h5") || ends_with(path, ".hdf5") || strstr(path, ".h5:/") ||
+	       strstr(path, ".hdf5:/");
 }
 
-/* A pipe says nothing of its length. */
+/* The length of a pipe is unknown. */
 static int complete_plain(struct array *a, const struct umobject_shape *plain)
 {
 	struct stat st;
@@ -132,10 +136,12 @@ static int complete_plain(struct array *a, const struct umobject_shape *plain)
 	if (a->shape.rank)
 		return 0;
 	if (fstat(a->fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size == 0)
-		return array_fail(a, "cannot put '%s': it is empty, or of unknown length. Try --dims", a->path);
+		return array_fail(a,
+				  "cannot put '%s': it is empty, or of unknown length. Try --dims",
+				  a->path);
 	if ((uint64_t)st.st_size % umobject_type_size(a->shape.type))
-		return array_fail(a, "%s has %lld bytes, which are no whole elements of %s", a->path, (long long)st.st_size,
-				  name_of_type(a->shape.type));
+		return array_fail(a, "%s has %lld bytes, which are no whole elements of %s",
+				  a->path, (long long)st.st_size, name_of_type(a->shape.type));
 	a->shape.rank = 1;
 	a->shape.dims[0] = (uint64_t)st.st_size / umobject_type_size(a->shape.type);
 	return 0;
@@ -143,7 +149,11 @@ static int complete_plain(struct array *a, const struct umobject_shape *plain)
 
 int array_open(struct array *a, const char *path, const struct umobject_shape *plain)
 {
-	*a = (struct array){ .path = path, .fd = -1, .read = plain_read, .write = plain_write, .close = plain_close };
+	*a = (struct array){ .path = path,
+			     .fd = -1,
+			     .read = plain_read,
+			     .write = plain_write,
+			     .close = plain_close };
 	if (is_hdf5(path))
 		return hdf5_open(a);
 	a->fd = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
@@ -157,10 +167,16 @@ int array_open(struct array *a, const char *path, const struct umobject_shape *p
 
 int array_create(struct array *a, const char *path, const struct umobject_shape *shape)
 {
-	*a = (struct array){ .path = path, .fd = -1, .shape = *shape, .read = plain_read, .write = plain_write, .close = plain_close };
+	*a = (struct array){ .path = path,
+			     .fd = -1,
+			     .shape = *shape,
+			     .read = plain_read,
+			     .write = plain_write,
+			     .close = plain_close };
 	if (is_hdf5(path))
 		return hdf5_create(a);
-	a->fd = strcmp(path, "-") == 0 ? STDOUT_FILENO : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	a->fd = strcmp(path, "-") == 0 ? STDOUT_FILENO :
+					 open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (a->fd < 0)
 		return array_fail(a, "cannot make '%s': %s", path, strerror(errno));
 	if (!ends_with(path, ".npy") || npy_create(a) == 0)

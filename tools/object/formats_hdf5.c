@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Datasets of HDF5: FILE.h5:/name, or the one named "data". */
+/* HDF5 datasets: FILE.h5:/name, or the dataset "data". */
 #include "formats.h"
 #include "object/hdf5_attribute.h"
 
@@ -10,14 +10,15 @@
 
 static hid_t type_of(enum umobject_type type)
 {
-	const hid_t types[] = { H5I_INVALID_HID, H5T_NATIVE_INT8, H5T_NATIVE_UINT8, H5T_NATIVE_INT16, H5T_NATIVE_UINT16, H5T_NATIVE_INT32,
-				H5T_NATIVE_UINT32, H5T_NATIVE_INT64, H5T_NATIVE_UINT64, H5T_NATIVE_FLOAT, H5T_NATIVE_DOUBLE,
-				H5T_NATIVE_LDOUBLE };
+	const hid_t types[] = { H5I_INVALID_HID,   H5T_NATIVE_INT8,   H5T_NATIVE_UINT8,
+				H5T_NATIVE_INT16,  H5T_NATIVE_UINT16, H5T_NATIVE_INT32,
+				H5T_NATIVE_UINT32, H5T_NATIVE_INT64,  H5T_NATIVE_UINT64,
+				H5T_NATIVE_FLOAT,  H5T_NATIVE_DOUBLE, H5T_NATIVE_LDOUBLE };
 
 	return types[type];
 }
 
-/* What stands in the file in another order of bytes is the same to us: HDF5 converts it. */
+/* The byte order in the file does not matter, because HDF5 converts it. */
 static enum umobject_type type_in(hid_t set)
 {
 	hid_t stored = H5Dget_type(set), native = H5Tget_native_type(stored, H5T_DIR_ASCEND);
@@ -31,7 +32,8 @@ static enum umobject_type type_in(hid_t set)
 	return type <= UMOBJECT_LDOUBLE ? type : 0;
 }
 
-static int transfer(struct array *a, void *data, bool write, const uint64_t *start, const uint64_t *count)
+static int transfer(struct array *a, void *data, bool write, const uint64_t *start,
+		    const uint64_t *count)
 {
 	hid_t space = H5Dget_space(a->set), memory = H5S_ALL, type = type_of(a->shape.type);
 	hsize_t from[UMOBJECT_RANK_MAX], n[UMOBJECT_RANK_MAX];
@@ -46,7 +48,8 @@ static int transfer(struct array *a, void *data, bool write, const uint64_t *sta
 		H5Sselect_hyperslab(space, H5S_SELECT_SET, from, NULL, n, NULL);
 		memory = H5Screate_simple((int)a->shape.rank, n, NULL);
 	}
-	err = write ? H5Dwrite(a->set, type, memory, space, H5P_DEFAULT, data) : H5Dread(a->set, type, memory, space, H5P_DEFAULT, data);
+	err = write ? H5Dwrite(a->set, type, memory, space, H5P_DEFAULT, data) :
+		      H5Dread(a->set, type, memory, space, H5P_DEFAULT, data);
 	if (a->shape.rank)
 		H5Sclose(memory);
 	H5Sclose(space);
@@ -58,23 +61,26 @@ static int hdf5_read(struct array *a, void *to, const uint64_t *start, const uin
 	return transfer(a, to, false, start, count);
 }
 
-static int hdf5_write(struct array *a, const void *from, const uint64_t *start, const uint64_t *count)
+static int hdf5_write(struct array *a, const void *from, const uint64_t *start,
+		      const uint64_t *count)
 {
 	return transfer(a, (void *)(uintptr_t)from, true, start, count);
 }
 
 static int add_attribute(struct array *a, const char *name, const void *value, size_t size)
 {
-	return hdf5_add_attribute(a->set, name, value, size) ? 0 : array_fail(a, "HDF5 does not write the attribute %s to %s", name, a->path);
+	return hdf5_add_attribute(a->set, name, value, size) ?
+		       0 :
+		       array_fail(a, "HDF5 does not write the attribute %s to %s", name, a->path);
 }
 
-/* What reads the attributes of a dataset. */
+/* State of reading the attributes of a dataset. */
 struct reader {
 	struct array *a;
 	const struct taker *t;
 };
 
-/* The size of text without its padding. */
+/* Returns the size of a text without its padding. */
 static size_t text_size(hid_t type, const char *text, size_t size)
 {
 	if (H5Tget_strpad(type) == H5T_STR_SPACEPAD)
@@ -83,8 +89,9 @@ static size_t text_size(hid_t type, const char *text, size_t size)
 	return strnlen(text, size);
 }
 
-/* A single text of variable length: HDF5 reads a pointer. */
-static int take_text(const struct reader *r, const char *name, hid_t attribute, hid_t type, hid_t space)
+/* Reads a single text of variable length, for which HDF5 returns a pointer. */
+static int take_text(const struct reader *r, const char *name, hid_t attribute, hid_t type,
+		     hid_t space)
 {
 	char *text = NULL;
 	int result;
@@ -96,8 +103,9 @@ static int take_text(const struct reader *r, const char *name, hid_t attribute, 
 	return result;
 }
 
-/* Text as text, all else as its bytes in memory. */
-static int take_bytes(const struct reader *r, const char *name, hid_t attribute, hid_t type, hid_t space)
+/* Stores text as text, and other values as their bytes in memory. */
+static int take_bytes(const struct reader *r, const char *name, hid_t attribute, hid_t type,
+		      hid_t space)
 {
 	hssize_t n = H5Sget_simple_extent_npoints(space);
 	size_t size = n > 0 ? (size_t)n * H5Tget_size(type) : 0;
@@ -108,7 +116,9 @@ static int take_bytes(const struct reader *r, const char *name, hid_t attribute,
 		result = array_fail(r->a, "%s: the attribute %s cannot be read", r->a->path, name);
 	else
 		result = r->t->take(r->t->arg, name, value,
-				    n == 1 && H5Tget_class(type) == H5T_STRING ? text_size(type, value, size) : size);
+				    n == 1 && H5Tget_class(type) == H5T_STRING ?
+					    text_size(type, value, size) :
+					    size);
 	free(value);
 	return result;
 }
@@ -138,20 +148,25 @@ static const char *unstorable_element(hid_t type)
 	return reason;
 }
 
-/* Why the bytes of a type are not its value: they have pointers into the file or into memory. NULL: they are. */
+/* Returns why an attribute of this type cannot be stored: its bytes have pointers into the file or
+ * into memory. NULL: it can be stored. */
 static const char *unstorable(hid_t type)
 {
 	switch (H5Tget_class(type)) {
 	case H5T_REFERENCE: return "it has references within its file";
 	case H5T_VLEN: return "it has lists of variable length";
-	case H5T_STRING: return H5Tis_variable_str(type) > 0 ? "it is more than one text of variable length" : NULL;
+	case H5T_STRING:
+		return H5Tis_variable_str(type) > 0 ?
+			       "it is more than one text of variable length" :
+			       NULL;
 	case H5T_COMPOUND: return unstorable_member(type);
 	case H5T_ARRAY: return unstorable_element(type);
 	default: return NULL;
 	}
 }
 
-static int take_value(const struct reader *r, const char *name, hid_t attribute, hid_t stored, hid_t space)
+static int take_value(const struct reader *r, const char *name, hid_t attribute, hid_t stored,
+		      hid_t space)
 {
 	const char *reason;
 	hid_t type;
@@ -171,7 +186,8 @@ static int take_value(const struct reader *r, const char *name, hid_t attribute,
 
 static herr_t take_one(hid_t set, const char *name, const H5A_info_t *info, void *arg)
 {
-	hid_t attribute = H5Aopen(set, name, H5P_DEFAULT), stored = H5Aget_type(attribute), space = H5Aget_space(attribute);
+	hid_t attribute = H5Aopen(set, name, H5P_DEFAULT), stored = H5Aget_type(attribute),
+	      space = H5Aget_space(attribute);
 	int result = take_value(arg, name, attribute, stored, space);
 
 	(void)info;
@@ -199,7 +215,7 @@ static int hdf5_close(struct array *a)
 	return err < 0 ? array_fail(a, "HDF5 cannot write %s", a->path) : 0;
 }
 
-/* The file, and the dataset in it. */
+/* Splits a path into the file and the dataset. */
 static char *split(const char *path, const char **set)
 {
 	char *file = strdup(path), *colon = file ? strstr(file, ":/") : NULL;
@@ -241,7 +257,10 @@ int hdf5_open(struct array *a)
 	a->set = H5Dopen2(a->file, name, H5P_DEFAULT);
 	a->shape.type = a->set >= 0 ? type_in(a->set) : 0;
 	if (!a->shape.type) {
-		array_fail(a, a->set < 0 ? "%s has no dataset %s: FILE.h5:/name names one" : "%s: the dataset %s is not of numbers", a->path, name);
+		array_fail(a,
+			   a->set < 0 ? "%s has no dataset %s: FILE.h5:/name names one" :
+					"%s: the dataset %s is not of numbers",
+			   a->path, name);
 		hdf5_close(a);
 		return -1;
 	}
@@ -271,12 +290,14 @@ int hdf5_create(struct array *a)
 	begin(a);
 	for (d = 0; d < a->shape.rank; d++)
 		dims[d] = a->shape.dims[d];
-	space = a->shape.rank ? H5Screate_simple((int)a->shape.rank, dims, NULL) : H5Screate(H5S_SCALAR);
+	space = a->shape.rank ? H5Screate_simple((int)a->shape.rank, dims, NULL) :
+				H5Screate(H5S_SCALAR);
 	H5Pset_create_intermediate_group(links, 1);
 	a->file = file ? H5Fcreate(file, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT) : -1;
 	free(file);
 	if (a->file >= 0)
-		a->set = H5Dcreate2(a->file, name, type_of(a->shape.type), space, links, H5P_DEFAULT, H5P_DEFAULT);
+		a->set = H5Dcreate2(a->file, name, type_of(a->shape.type), space, links,
+				    H5P_DEFAULT, H5P_DEFAULT);
 	H5Sclose(space);
 	H5Pclose(links);
 	if (a->set >= 0)

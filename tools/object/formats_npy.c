@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Files of NumPy, versions 1 to 3: a head in the form of a dictionary of Python's, then the elements. */
+/* NumPy files of versions 1 to 3: a header in the form of a Python dictionary, then the elements.
+ */
 #include "formats.h"
 
 #include <errno.h>
@@ -14,9 +15,10 @@ static const struct {
 	const char *code;
 	enum umobject_type type;
 } codes[] = {
-	{ "|i1", UMOBJECT_INT8 }, { "|u1", UMOBJECT_UINT8 }, { "<i2", UMOBJECT_INT16 }, { "<u2", UMOBJECT_UINT16 },
-	{ "<i4", UMOBJECT_INT32 }, { "<u4", UMOBJECT_UINT32 }, { "<i8", UMOBJECT_INT64 }, { "<u8", UMOBJECT_UINT64 },
-	{ "<f4", UMOBJECT_FLOAT }, { "<f8", UMOBJECT_DOUBLE }, { "<f16", UMOBJECT_LDOUBLE },
+	{ "|i1", UMOBJECT_INT8 },   { "|u1", UMOBJECT_UINT8 },    { "<i2", UMOBJECT_INT16 },
+	{ "<u2", UMOBJECT_UINT16 }, { "<i4", UMOBJECT_INT32 },    { "<u4", UMOBJECT_UINT32 },
+	{ "<i8", UMOBJECT_INT64 },  { "<u8", UMOBJECT_UINT64 },   { "<f4", UMOBJECT_FLOAT },
+	{ "<f8", UMOBJECT_DOUBLE }, { "<f16", UMOBJECT_LDOUBLE },
 };
 
 static int read_all(struct array *a, void *to, size_t size)
@@ -36,7 +38,7 @@ static int read_all(struct array *a, void *to, size_t size)
 	return 0;
 }
 
-/* What stands behind a key. */
+/* Returns the text after a key of the header. */
 static const char *value_of(const char *head, const char *key)
 {
 	const char *at = strstr(head, key);
@@ -49,17 +51,20 @@ static int take_type(struct array *a, const char *text)
 {
 	size_t i, len;
 
-	for (i = 0; text && (*text == '\'' || *text == '"') && i < sizeof(codes) / sizeof(*codes); i++) {
+	for (i = 0; text && (*text == '\'' || *text == '"') && i < sizeof(codes) / sizeof(*codes);
+	     i++) {
 		len = strlen(codes[i].code);
-		if (strncmp(text + 1, codes[i].code, len) == 0 && (text[1 + len] == '\'' || text[1 + len] == '"')) {
+		if (strncmp(text + 1, codes[i].code, len) == 0 &&
+		    (text[1 + len] == '\'' || text[1 + len] == '"')) {
 			a->shape.type = codes[i].type;
 			return 0;
 		}
 	}
 	text = text ? text : "none";
-	/* As it stands there, up to the next key. */
+	/* The message shows the text up to the next key. */
 	len = strcspn(text, *text == '[' ? "]" : ",}\n");
-	return array_fail(a, "%s has elements of a type that objects do not have: %.*s", a->path, len < 40 ? (int)len : 40, text);
+	return array_fail(a, "%s has elements of a type that objects do not have: %.*s", a->path,
+			  len < 40 ? (int)len : 40, text);
 }
 
 static int take_dims(struct array *a, const char *text)
@@ -91,7 +96,9 @@ int npy_open(struct array *a)
 	if (read_all(a, begin, 10) < 0)
 		return -1;
 	if (memcmp(begin, "\x93NUMPY", 6) != 0 || begin[6] < 1 || begin[6] > 3)
-		return array_fail(a, "%s is no file of NumPy, or of a version that is not known here", a->path);
+		return array_fail(a,
+				  "%s is no file of NumPy, or of a version that is not known here",
+				  a->path);
 	len = begin[8] | (size_t)begin[9] << 8;
 	if (begin[6] > 1) {
 		if (read_all(a, begin + 10, 2) < 0)
@@ -108,8 +115,11 @@ int npy_open(struct array *a)
 	if (result == 0 && !order)
 		result = array_fail(a, "%s does not say its order: its head is damaged", a->path);
 	else if (result == 0 && strncmp(order, "False", 5) != 0)
-		result = array_fail(a, "%s is in Fortran's order: numpy.ascontiguousarray makes it C's", a->path);
-	if (result == 0 && (take_type(a, value_of(head, "'descr'")) < 0 || take_dims(a, value_of(head, "'shape'")) < 0))
+		result = array_fail(
+			a, "%s is in Fortran's order: numpy.ascontiguousarray makes it C's",
+			a->path);
+	if (result == 0 && (take_type(a, value_of(head, "'descr'")) < 0 ||
+			    take_dims(a, value_of(head, "'shape'")) < 0))
 		result = -1;
 	free(head);
 	return result;
@@ -124,9 +134,14 @@ int npy_create(struct array *a)
 	for (i = 0; codes[i].type != a->shape.type; i++)
 		;
 	for (d = 0; d < a->shape.rank; d++)
-		n += (size_t)snprintf(dims + n, sizeof(dims) - n, "%llu%s", (unsigned long long)a->shape.dims[d],
-				      d + 1 < a->shape.rank ? ", " : a->shape.rank == 1 ? "," : "");
-	len = 10 + (size_t)snprintf(head + 10, sizeof(head) - 10, "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", codes[i].code, dims);
+		n += (size_t)snprintf(dims + n, sizeof(dims) - n, "%llu%s",
+				      (unsigned long long)a->shape.dims[d],
+				      d + 1 < a->shape.rank ? ", " :
+				      a->shape.rank == 1    ? "," :
+							      "");
+	len = 10 + (size_t)snprintf(head + 10, sizeof(head) - 10,
+				    "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }",
+				    codes[i].code, dims);
 	while ((len + 1) % 64)
 		head[len++] = ' ';
 	head[len++] = '\n';

@@ -19,8 +19,9 @@ static const char usage[] =
 "                       [--attribute NAME=VALUE] ...\n"
 "       ummap object gc CONTAINER\n"
 "       ummap object check CONTAINER [NAME [--version N]] [--repair]\n"
-"Keeps arrays as objects in containers. CONTAINER is a folder, or rados:POOL/NAME. FILE is a NumPy\n"
-"array (.npy), an HDF5 dataset (.h5, .h5:/name), or plain bytes; - is standard input or output.\n"
+"Keeps arrays as objects in containers. CONTAINER is a folder, or rados:POOL/NAME. FILE is a\n"
+"NumPy array (.npy), an HDF5 dataset (.h5, .h5:/name), or plain bytes; - is standard input or\n"
+"output.\n"
 "\n"
 "Actions:\n"
 "  create      make a container\n"
@@ -114,10 +115,14 @@ static unsigned parse_dims(const char *what, const char *text, uint64_t dims[UMO
 
 		errno = 0;
 		if (*text < '0' || *text > '9' || n == UMOBJECT_RANK_MAX)
-			refuse("cannot use %s '%s': it must be as 1000x200, with at most %d numbers", what, whole, UMOBJECT_RANK_MAX);
+			refuse("cannot use %s '%s': it must be as 1000x200, with at most %d "
+			       "numbers",
+			       what, whole, UMOBJECT_RANK_MAX);
 		dims[n++] = strtoull(text, &end, 10);
 		if (errno || (*end && *end != 'x'))
-			refuse("cannot use %s '%s': it must be as 1000x200, with at most %d numbers", what, whole, UMOBJECT_RANK_MAX);
+			refuse("cannot use %s '%s': it must be as 1000x200, with at most %d "
+			       "numbers",
+			       what, whole, UMOBJECT_RANK_MAX);
 		if (!*end)
 			return n;
 		text = end + 1;
@@ -132,7 +137,8 @@ static uint64_t parse_number(const char *what, const char *text, uint64_t most)
 	errno = 0;
 	n = strtoull(text, &end, 10);
 	if (*text < '0' || *text > '9' || *end || errno || n == 0 || n > most)
-		refuse("cannot use %s '%s': it must be a number from 1 to %" PRIu64, what, text, most);
+		refuse("cannot use %s '%s': it must be a number from 1 to %" PRIu64, what, text,
+		       most);
 	return n;
 }
 
@@ -147,9 +153,12 @@ static void add(const char ***list, unsigned *n, const char *what)
 enum { KEEP = 256, DEVICE, TYPE, DIMS, CHUNK, ATTRIBUTE, VERSION, QUIET, HELP, REPAIR, STRICT };
 
 static const struct option long_options[] = {
-	{ "keep", 1, NULL, KEEP }, { "device", 1, NULL, DEVICE }, { "type", 1, NULL, TYPE }, { "dims", 1, NULL, DIMS },
-	{ "chunk", 1, NULL, CHUNK }, { "attribute", 1, NULL, ATTRIBUTE }, { "version", 2, NULL, VERSION }, { "quiet", 0, NULL, QUIET },
-	{ "help", 0, NULL, HELP }, { "repair", 0, NULL, REPAIR }, { "strict", 0, NULL, STRICT }, { NULL, 0, NULL, 0 },
+	{ "keep", 1, NULL, KEEP },       { "device", 1, NULL, DEVICE },
+	{ "type", 1, NULL, TYPE },       { "dims", 1, NULL, DIMS },
+	{ "chunk", 1, NULL, CHUNK },     { "attribute", 1, NULL, ATTRIBUTE },
+	{ "version", 2, NULL, VERSION }, { "quiet", 0, NULL, QUIET },
+	{ "help", 0, NULL, HELP },       { "repair", 0, NULL, REPAIR },
+	{ "strict", 0, NULL, STRICT },   { NULL, 0, NULL, 0 },
 };
 
 /* Options on the command line, one bit each. */
@@ -171,7 +180,9 @@ static void take_option(int what, char **argv)
 	case TYPE:
 		options.plain.type = type_of_name(optarg);
 		if (!options.plain.type)
-			refuse("cannot use --type '%s': it must be int8 to uint64, float, double or ldouble", optarg);
+			refuse("cannot use --type '%s': it must be int8 to uint64, float, double "
+			       "or ldouble",
+			       optarg);
 		break;
 	case DIMS:
 		options.plain.rank = parse_dims("--dims", optarg, options.plain.dims);
@@ -218,7 +229,8 @@ static void progress(const char *name, uint64_t done, uint64_t all)
 	if (options.quiet || !isatty(STDERR_FILENO) || (now == last && done < all))
 		return;
 	last = now;
-	fprintf(stderr, "\r%s: %" PRIu64 " of %" PRIu64 " MiB%s", name, done >> 20, all >> 20, done == all ? "\n" : "");
+	fprintf(stderr, "\r%s: %" PRIu64 " of %" PRIu64 " MiB%s", name, done >> 20, all >> 20,
+		done == all ? "\n" : "");
 }
 
 /* Chunks of at most 8 MiB, cut along the first dimensions. */
@@ -232,9 +244,13 @@ static void choose_chunk(struct umobject_shape *s)
 		refuse_library();
 	if (options.chunk.rank) {
 		if (options.chunk.rank != s->rank)
-			refuse("cannot use --chunk: it has %u numbers, and the array %u dimensions", options.chunk.rank, s->rank);
+			refuse("cannot use --chunk: it has %u numbers, and the array %u dimensions",
+			       options.chunk.rank, s->rank);
 		for (d = 0; d < s->rank; d++)
-			s->chunk[d] = options.chunk.chunk[d] && options.chunk.chunk[d] < s->dims[d] ? options.chunk.chunk[d] : s->dims[d];
+			s->chunk[d] =
+				options.chunk.chunk[d] && options.chunk.chunk[d] < s->dims[d] ?
+					options.chunk.chunk[d] :
+					s->dims[d];
 		return;
 	}
 	for (d = s->rank; d-- > 0;) {
@@ -262,9 +278,11 @@ static uint64_t row_size(const struct umobject_shape *s)
 }
 
 /* Copies a chunk out of a slab. */
-static void cut_chunk(const struct umobject_shape *s, const char *slab, uint64_t first, const uint64_t *start, const uint64_t *count, char *to)
+static void cut_chunk(const struct umobject_shape *s, const char *slab, uint64_t first,
+		      const uint64_t *start, const uint64_t *count, char *to)
 {
-	uint64_t at[UMOBJECT_RANK_MAX] = { 0 }, size = umobject_type_size(s->type), run = size * count[s->rank - 1], off;
+	uint64_t at[UMOBJECT_RANK_MAX] = { 0 }, size = umobject_type_size(s->type),
+		 run = size * count[s->rank - 1], off;
 	unsigned d;
 
 	for (;;) {
@@ -283,7 +301,8 @@ static void cut_chunk(const struct umobject_shape *s, const char *slab, uint64_t
 	}
 }
 
-static void put_slab(umobject_put *p, const struct umobject_shape *s, const char *slab, uint64_t first, uint64_t *number, char *chunk)
+static void put_slab(umobject_put *p, const struct umobject_shape *s, const char *slab,
+		     uint64_t first, uint64_t *number, char *chunk)
 {
 	uint64_t start[UMOBJECT_RANK_MAX], count[UMOBJECT_RANK_MAX];
 
@@ -313,8 +332,9 @@ static int leave_out(void *file, const char *name, const char *reason)
 	const char *path = ((struct put_file *)file)->path;
 
 	if (options.strict)
-		refuse("cannot put '%s': an object cannot have its attribute '%s': %s. Try without --strict, which leaves it out", path, name,
-		       reason);
+		refuse("cannot put '%s': an object cannot have its attribute '%s': %s. Try without "
+		       "--strict, which leaves it out",
+		       path, name, reason);
 	fprintf(stderr, "%s: warning: left out the attribute '%s' of '%s': %s\n",
 		program_invocation_short_name, name, path, reason);
 	return 0;
@@ -324,7 +344,8 @@ static int take_file_attribute(void *file, const char *name, const void *value, 
 {
 	if (umobject_put_attribute(((struct put_file *)file)->put, name, value, size) == 0)
 		return 0;
-	return errno == EINVAL ? leave_out(file, name, umobject_errormsg()) : take_attribute(((struct put_file *)file)->put, name, value, size);
+	return errno == EINVAL ? leave_out(file, name, umobject_errormsg()) :
+				 take_attribute(((struct put_file *)file)->put, name, value, size);
 }
 
 static void put_attributes(umobject_put *p)
@@ -333,7 +354,8 @@ static void put_attributes(umobject_put *p)
 
 	for (i = 0; i < options.nattributes; i++) {
 		const char *equal = strchr(options.attributes[i], '=');
-		char *name = strndup(options.attributes[i], (size_t)(equal - options.attributes[i]));
+		char *name =
+			strndup(options.attributes[i], (size_t)(equal - options.attributes[i]));
 
 		if (!name)
 			refuse("cannot add the attribute '%s': no memory", options.attributes[i]);
@@ -343,7 +365,9 @@ static void put_attributes(umobject_put *p)
 }
 
 /* Calls take for each attribute of a version. Returns 0, or -1 as soon as a call returns -1. */
-static int each_attribute(const umobject_version *v, int (*take)(void *to, const char *name, const void *value, size_t size), void *to)
+static int each_attribute(const umobject_version *v,
+			  int (*take)(void *to, const char *name, const void *value, size_t size),
+			  void *to)
 {
 	const char *name;
 	unsigned i;
@@ -359,13 +383,16 @@ static int each_attribute(const umobject_version *v, int (*take)(void *to, const
 }
 
 /* Puts the whole array, slab by slab. */
-static void put_slabs(umobject_put *p, const char *name, struct array *a, const struct umobject_shape *s)
+static void put_slabs(umobject_put *p, const char *name, struct array *a,
+		      const struct umobject_shape *s)
 {
-	uint64_t row = row_size(s), rows = slab_rows(s), at[UMOBJECT_RANK_MAX] = { 0 }, count[UMOBJECT_RANK_MAX], number = 0;
+	uint64_t row = row_size(s), rows = slab_rows(s), at[UMOBJECT_RANK_MAX] = { 0 },
+		 count[UMOBJECT_RANK_MAX], number = 0;
 	char *slab = malloc(rows * row), *chunk = malloc(rows * row);
 
 	if (!slab || !chunk)
-		refuse("cannot put '%s': no memory for %" PRIu64 " bytes. Try smaller chunks", name, rows * row);
+		refuse("cannot put '%s': no memory for %" PRIu64 " bytes. Try smaller chunks", name,
+		       rows * row);
 	memcpy(count, s->dims, sizeof(count));
 	do {
 		if (s->rank)
@@ -383,8 +410,10 @@ static void put_slabs(umobject_put *p, const char *name, struct array *a, const 
 	free(chunk);
 }
 
-/* Puts an array as a new version, and commits it. from: version whose attributes are copied; NULL: none. */
-static void put_from(umobject_container *c, const char *name, struct array *a, const umobject_version *from)
+/* Puts an array as a new version, and commits it. from: version whose attributes are copied; NULL:
+ * none. */
+static void put_from(umobject_container *c, const char *name, struct array *a,
+		     const umobject_version *from)
 {
 	struct umobject_shape s = a->shape;
 	umobject_put *p;
@@ -396,7 +425,9 @@ static void put_from(umobject_container *c, const char *name, struct array *a, c
 	under_way = p;
 	if (from)
 		each_attribute(from, take_attribute, p);
-	if (a->attributes && a->attributes(a, &(struct taker){ take_file_attribute, leave_out, &(struct put_file){ p, a->path } }) < 0)
+	if (a->attributes &&
+	    a->attributes(a, &(struct taker){ take_file_attribute, leave_out,
+					      &(struct put_file){ p, a->path } }) < 0)
 		refuse("%s", a->why);
 	put_attributes(p);
 	put_slabs(p, name, a, &s);
@@ -419,7 +450,8 @@ static int add_to_array(void *array, const char *name, const void *value, size_t
 static void get_to(umobject_version *v, const struct umobject_stat *st, const char *path)
 {
 	const struct umobject_shape *s = &st->shape;
-	uint64_t row = row_size(s), rows = slab_rows(s), at[UMOBJECT_RANK_MAX] = { 0 }, count[UMOBJECT_RANK_MAX];
+	uint64_t row = row_size(s), rows = slab_rows(s), at[UMOBJECT_RANK_MAX] = { 0 },
+		 count[UMOBJECT_RANK_MAX];
 	char *slab = malloc(rows * row);
 	struct array a;
 
@@ -501,7 +533,8 @@ static int do_get(char **arg)
 
 static void print_line(const char *name, const struct umobject_stat *st)
 {
-	printf("%" PRIu64 "\t%" PRIu64 "\t%s ", st->version, st->bytes, name_of_type(st->shape.type));
+	printf("%" PRIu64 "\t%" PRIu64 "\t%s ", st->version, st->bytes,
+	       name_of_type(st->shape.type));
 	print_dims(&st->shape, st->shape.dims);
 	putchar('\t');
 	for (; *name; name++)
@@ -511,7 +544,8 @@ static void print_line(const char *name, const struct umobject_stat *st)
 
 static bool all_listed = true;
 
-/* What was listed may have gone since. What cannot be read does not hide the others. */
+/* An object may have been removed since it was listed. An object that cannot be read is reported,
+ * and the others are still listed. */
 static int not_held(void)
 {
 	if (errno == ENOENT)
@@ -561,7 +595,8 @@ static int do_ls(char **arg)
 	umobject_container *c = open_container(arg[0], UMOBJECT_READ_ONLY);
 	struct listed l = { c, arg[1], 0 };
 
-	if ((arg[1] ? umobject_versions(c, arg[1], list_version, &l) : umobject_list(c, list_name, c)) < 0)
+	if ((arg[1] ? umobject_versions(c, arg[1], list_version, &l) :
+		      umobject_list(c, list_name, c)) < 0)
 		refuse_library();
 	if (arg[1] && !l.n && all_listed)
 		refuse("cannot list '%s': there is no object %s in %s", arg[1], arg[1], arg[0]);
@@ -593,7 +628,9 @@ static int do_stat(char **arg)
 	print_dims(&st.shape, st.shape.dims);
 	printf("\nchunk    ");
 	print_dims(&st.shape, st.shape.chunk);
-	printf("\nchunks   %" PRIu64 ", of which %" PRIu64 " are stored\nbytes    %" PRIu64 "\ncreated  %s\n", st.chunks, st.stored, st.bytes, text);
+	printf("\nchunks   %" PRIu64 ", of which %" PRIu64 " are stored\nbytes    %" PRIu64
+	       "\ncreated  %s\n",
+	       st.chunks, st.stored, st.bytes, text);
 	for (i = 0; i < st.attributes; i++) {
 		const char *name = umobject_attribute_name(v, i);
 		size_t size;
@@ -618,7 +655,8 @@ static int do_rm(char **arg)
 
 static int do_cp(char **arg)
 {
-	umobject_container *from = open_container(arg[0], UMOBJECT_READ_ONLY), *to = open_container(arg[2], 0);
+	umobject_container *from = open_container(arg[0], UMOBJECT_READ_ONLY),
+			   *to = open_container(arg[2], 0);
 	struct umobject_stat st;
 	struct array a;
 
@@ -642,7 +680,8 @@ static int do_gc(char **arg)
 
 	if (umobject_gc(c, &g) < 0)
 		refuse_library();
-	printf("%" PRIu64 " versions, %" PRIu64 " chunks, %" PRIu64 " bytes removed\n", g.versions, g.chunks, g.bytes);
+	printf("%" PRIu64 " versions, %" PRIu64 " chunks, %" PRIu64 " bytes removed\n", g.versions,
+	       g.chunks, g.bytes);
 	umobject_close(c);
 	return 0;
 }
@@ -671,8 +710,10 @@ static int check_version(umobject_container *c, char *name)
 static int do_check(char **arg)
 {
 	umobject_container *c = open_container(arg[0], options.repair ? 0 : UMOBJECT_READ_ONLY);
-	int faults = options.version ? check_version(c, arg[1]) :
-		umobject_check_container(c, arg[1], options.repair ? UMOBJECT_REPAIR : 0, report, NULL);
+	int faults = options.version ?
+			     check_version(c, arg[1]) :
+			     umobject_check_container(
+				     c, arg[1], options.repair ? UMOBJECT_REPAIR : 0, report, NULL);
 
 	if (faults < 0)
 		refuse_library();
@@ -688,9 +729,13 @@ static const struct action {
 } actions[] = {
 	{ "create", 1, 1, do_create, BIT(KEEP) | BIT(DEVICE) },
 	{ "put", 3, 3, do_put, BIT(TYPE) | BIT(DIMS) | BIT(CHUNK) | BIT(ATTRIBUTE) | BIT(STRICT) },
-	{ "get", 3, 3, do_get, BIT(VERSION) }, { "export", 3, 3, do_get, BIT(VERSION) }, { "ls", 1, 2, do_ls, 0 },
-	{ "stat", 2, 2, do_stat, BIT(VERSION) }, { "rm", 2, 2, do_rm, 0 },
-	{ "cp", 4, 4, do_cp, BIT(VERSION) | BIT(CHUNK) | BIT(ATTRIBUTE) }, { "gc", 1, 1, do_gc, 0 },
+	{ "get", 3, 3, do_get, BIT(VERSION) },
+	{ "export", 3, 3, do_get, BIT(VERSION) },
+	{ "ls", 1, 2, do_ls, 0 },
+	{ "stat", 2, 2, do_stat, BIT(VERSION) },
+	{ "rm", 2, 2, do_rm, 0 },
+	{ "cp", 4, 4, do_cp, BIT(VERSION) | BIT(CHUNK) | BIT(ATTRIBUTE) },
+	{ "gc", 1, 1, do_gc, 0 },
 	{ "check", 1, 2, do_check, BIT(VERSION) | BIT(REPAIR) },
 };
 
@@ -709,7 +754,8 @@ static int run(const struct action *c, char **arg, int n)
 {
 	refuse_others(c);
 	if (c->run == do_check && n == 1 && options.version)
-		refuse("cannot check a version without an object: check takes --version with a name");
+		refuse("cannot check a version without an object: check takes --version with a "
+		       "name");
 	if (options.version && options.repair)
 		refuse("cannot repair one version: check takes --version or --repair, not both");
 	return c->run(arg);
@@ -726,7 +772,8 @@ int main(int argc, char **argv)
 		take_option(what, argv);
 	n = argc - optind - 1;
 	for (i = 0; n >= 0 && i < sizeof(actions) / sizeof(*actions); i++)
-		if (strcmp(actions[i].name, argv[optind]) == 0 && n >= actions[i].least && n <= actions[i].most)
+		if (strcmp(actions[i].name, argv[optind]) == 0 && n >= actions[i].least &&
+		    n <= actions[i].most)
 			return run(&actions[i], argv + optind + 1, n);
 	fputs(usage, stderr);
 	return 2;

@@ -36,8 +36,8 @@ static const char usage[] =
 "  --heap FOLDER      also page allocations of 64 KiB and more, and private memory of 256 KiB and\n"
 "                     more, to a file in this folder\n"
 "  --heap-min SIZE    with --heap: smallest allocation to page (64K)\n"
-"  --exclusive        no other process uses the files: also page mappings that would otherwise stay\n"
-"                     with the kernel\n"
+"  --exclusive        no other process uses the files: also page mappings that would otherwise\n"
+"                     stay with the kernel\n"
 "  --stats            print statistics of the mappings at the end\n"
 "  --verbose          also print which mappings stay with the kernel, and why\n"
 "  --quiet            print nothing about mappings that stay with the kernel\n"
@@ -47,8 +47,21 @@ static const char usage[] =
 "umrun is a short name of 'ummap run'.\n";
 
 enum {
-	LIMIT = 256, SEGMENT, POLICY, DRIVER, ENGINE, ONLY, MIN, HEAP, HEAP_MIN, EXCLUSIVE, STATS, VERBOSE, QUIET,
-	HELP, VERSION
+	LIMIT = 256,
+	SEGMENT,
+	POLICY,
+	DRIVER,
+	ENGINE,
+	ONLY,
+	MIN,
+	HEAP,
+	HEAP_MIN,
+	EXCLUSIVE,
+	STATS,
+	VERBOSE,
+	QUIET,
+	HELP,
+	VERSION
 };
 
 static const struct option options[] = {
@@ -107,7 +120,8 @@ static void set_folder(const char *name, const char *path)
 	if (!realpath(path, real) || stat(real, &st) < 0)
 		refuse("cannot use --heap '%s': %s", path, strerror(errno));
 	if (!S_ISDIR(st.st_mode) || access(real, W_OK | X_OK) < 0)
-		refuse("cannot use --heap '%s': it must be a folder in which you can create files", path);
+		refuse("cannot use --heap '%s': it must be a folder in which you can create files",
+		       path);
 	set(name, real);
 }
 
@@ -134,13 +148,14 @@ static void preload(const char *name)
 		refuse("cannot find libummap.so: it is no longer where it was loaded from");
 	slash = strrchr(real, '/');
 	*slash = '\0';
-	if (snprintf(path, sizeof(path), "%s/%s.so.0", real, name) >= (int)sizeof(path) || access(path, R_OK) < 0)
+	if (snprintf(path, sizeof(path), "%s/%s.so.0", real, name) >= (int)sizeof(path) ||
+	    access(path, R_OK) < 0)
 		refuse("cannot read '%s/%s.so.0': %s", real, name, strerror(errno));
 	if (strpbrk(path, " :"))
 		refuse("cannot preload '%s': its path has a blank or a colon", path);
 	*slash = '/';
-	if (snprintf(value, sizeof(value), "%s:%s%s%s", path, real, others ? ":" : "", others ? others : "") >=
-	    (int)sizeof(value))
+	if (snprintf(value, sizeof(value), "%s:%s%s%s", path, real, others ? ":" : "",
+		     others ? others : "") >= (int)sizeof(value))
 		refuse("cannot extend LD_PRELOAD: it would be too long");
 	set("LD_PRELOAD", value);
 }
@@ -162,7 +177,8 @@ static void make_uri(char *uri, size_t room, const char *driver)
 	const char *keys = driver + strcspn(driver, "?"), *file = strstr(keys, "trace.file=");
 	const char *behind = file ? file + strcspn(file, "&") : "";
 
-	if (snprintf(uri, room, "%.*s:/proc/self/exe%.*s%s%s", (int)name, driver, file ? (int)(file - keys) : (int)strlen(keys), keys,
+	if (snprintf(uri, room, "%.*s:/proc/self/exe%.*s%s%s", (int)name, driver,
+		     file ? (int)(file - keys) : (int)strlen(keys), keys,
 		     file ? "trace.file=/dev/null" : "", behind) >= (int)room)
 		refuse("cannot use --driver '%s': it is too long", driver);
 }

@@ -46,7 +46,8 @@ static bool map_image(const char *path, struct image *image)
 
 static void warn(const char *path, const char *reason)
 {
-	fprintf(stderr, "%s: cannot load the library into '%s': %s. Its mappings stay with the kernel.\n",
+	fprintf(stderr,
+		"%s: cannot load the library into '%s': %s. Its mappings stay with the kernel.\n",
 		program_invocation_short_name, path, reason);
 }
 
@@ -86,7 +87,8 @@ static void check_elf(const char *path, const struct image *image)
 	if (!has_interpreter)
 		warn(path, "it is statically linked. Link it dynamically");
 	else if (is_go)
-		warn(path, "it is written in Go, whose runtime makes its system calls without the C library");
+		warn(path, "it is written in Go, whose runtime makes its system calls without the "
+			   "C library");
 }
 
 /* The dynamic linker ignores LD_PRELOAD in programs that gain privileges. */
@@ -95,14 +97,16 @@ static bool gains_privileges(const char *path, const struct stat *st)
 	bool has_capabilities = getxattr(path, "security.capability", NULL, 0) > 0;
 
 	return (st->st_mode & S_ISUID && st->st_uid != getuid()) ||
-	       ((st->st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) && st->st_gid != getgid()) ||
+	       ((st->st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) &&
+		st->st_gid != getgid()) ||
 	       (has_capabilities && getuid() != 0);
 }
 
 /* Finds the interpreter of a script; false: the file is not a script. */
 static bool find_interpreter(const struct image *image, char interpreter[PATH_MAX])
 {
-	const char *at = image->bytes + 2, *end = image->bytes + (image->size < PATH_MAX ? image->size : PATH_MAX);
+	const char *at = image->bytes + 2,
+		   *end = image->bytes + (image->size < PATH_MAX ? image->size : PATH_MAX);
 	size_t len;
 
 	if (memcmp(image->bytes, "#!", 2) != 0)
@@ -124,7 +128,8 @@ static void check_file(const char *path, int depth)
 		return;
 	if (memcmp(image.bytes, ELFMAG, SELFMAG) == 0) {
 		if (gains_privileges(path, &image.st))
-			warn(path, "it gains privileges when it starts (set-user-ID, set-group-ID or capabilities)");
+			warn(path, "it gains privileges when it starts (set-user-ID, set-group-ID "
+				   "or capabilities)");
 		else
 			check_elf(path, &image);
 	} else if (depth < MAX_INTERPRETERS && find_interpreter(&image, interpreter)) {
@@ -142,9 +147,11 @@ void program_check(const char *name)
 		check_file(name, 0);
 		return;
 	}
-	for (folders = folders ? folders : "/bin:/usr/bin"; folders; folders = *end ? end + 1 : NULL) {
+	for (folders = folders ? folders : "/bin:/usr/bin"; folders;
+	     folders = *end ? end + 1 : NULL) {
 		end = strchrnul(folders, ':');
-		snprintf(path, sizeof(path), "%.*s%s%s", (int)(end - folders), folders, end > folders ? "/" : "", name);
+		snprintf(path, sizeof(path), "%.*s%s%s", (int)(end - folders), folders,
+			 end > folders ? "/" : "", name);
 		if (access(path, X_OK) == 0) {
 			check_file(path, 0);
 			return;

@@ -34,14 +34,20 @@ static void print_usage(void)
 {
 	fputs(usage, stdout);
 	for (enum column c = PID; c < COLUMNS; c++)
-		printf("%s%s", c == PID ? "" : c % 5 == 0 ? ",\n                       " : ", ", columns[c].key);
+		printf("%s%s",
+		       c == PID   ? "" :
+		       c % 5 == 0 ? ",\n                       " :
+				    ", ",
+		       columns[c].key);
 	fputs(" (held)\n"
 	      "  -r, --reverse        sort in ascending order\n"
-	      "  -f, --filter TEXT    show processes with this text in a name, or with this number\n"
+	      "  -f, --filter TEXT    show processes with this text in a name, or with this "
+	      "number\n"
 	      "  -h, --help           print this help\n"
 	      "  -V, --version        print the version\n"
 	      "\n"
-	      "umtop is a short name of 'ummap top'.\n", stdout);
+	      "umtop is a short name of 'ummap top'.\n",
+	      stdout);
 	exit(EXIT_SUCCESS);
 }
 
@@ -77,18 +83,19 @@ static enum column parse_column(const char *text)
 static const char *parse_group(const char *text)
 {
 	if (!config_is_name(text))
-		refuse("cannot use --group '%s': a group has 1 to %d letters, digits, '-', '_' or '.'", text,
-		       CONFIG_NAME_MAX);
+		refuse("cannot use --group '%s': a group has 1 to %d letters, digits, '-', '_' or "
+		       "'.'",
+		       text, CONFIG_NAME_MAX);
 	return text;
 }
 
 static void parse(struct options *o, const char **group, int argc, char **argv)
 {
 	static const struct option known[] = {
-		{ "once", 0, 0, '1' }, { "json", 0, 0, 'j' }, { "maps", 0, 0, 'm' }, { "count", 1, 0, 'n' },
-		{ "delay", 1, 0, 'd' }, { "group", 1, 0, 'g' }, { "sort", 1, 0, 's' }, { "reverse", 0, 0, 'r' },
-		{ "filter", 1, 0, 'f' }, { "help", 0, 0, 'h' }, { "version", 0, 0, 'V' },
-		{ 0, 0, 0, 0 },
+		{ "once", 0, 0, '1' },  { "json", 0, 0, 'j' },    { "maps", 0, 0, 'm' },
+		{ "count", 1, 0, 'n' }, { "delay", 1, 0, 'd' },   { "group", 1, 0, 'g' },
+		{ "sort", 1, 0, 's' },  { "reverse", 0, 0, 'r' }, { "filter", 1, 0, 'f' },
+		{ "help", 0, 0, 'h' },  { "version", 0, 0, 'V' }, { 0, 0, 0, 0 },
 	};
 	int c;
 

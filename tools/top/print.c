@@ -33,7 +33,8 @@ static void print_value(char *to, size_t room, enum column c, double value)
 		snprintf(to, room, "%.*f", columns[c].unit == MIB_PER_SECOND ? 1 : 0, value);
 }
 
-__attribute__((format(printf, 3, 4))) static size_t append(char *line, size_t at, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static size_t append(char *line, size_t at,
+							   const char *format, ...)
 {
 	va_list args;
 	int len;
@@ -61,8 +62,9 @@ void line_summary(char line[LINE_MAX_LEN], const struct view *view)
 
 	print_bytes(held, sizeof(held), view->held);
 	print_bytes(limit, sizeof(limit), view->limit);
-	append(line, 0, "%s: %u process%s %s%s share%s %s, %s held", strrchr(view->path, '/') + 1, view->count,
-	       view->count == 1 ? "" : "es", view->group ? "of UMMAP_GROUP=" : "without UMMAP_GROUP",
+	append(line, 0, "%s: %u process%s %s%s share%s %s, %s held", strrchr(view->path, '/') + 1,
+	       view->count, view->count == 1 ? "" : "es",
+	       view->group ? "of UMMAP_GROUP=" : "without UMMAP_GROUP",
 	       view->group ? view->group : "", view->count == 1 ? "s" : "", limit, held);
 }
 
@@ -155,8 +157,8 @@ static void json_map(FILE *f, const struct row *map)
 {
 	fprintf(f, "{");
 	json_string(f, "name", map->name);
-	fprintf(f, ", \"base\": %" PRIu64 ", \"size\": %" PRIu64 ", \"seg_size\": %" PRIu64, map->base, map->size,
-		map->seg_size);
+	fprintf(f, ", \"base\": %" PRIu64 ", \"size\": %" PRIu64 ", \"seg_size\": %" PRIu64,
+		map->base, map->size, map->seg_size);
 	json_values(f, map, BUDGET);
 	fprintf(f, "}");
 }
@@ -182,8 +184,8 @@ void print_json(FILE *f, const struct view *view, const struct options *o)
 
 	fprintf(f, "{");
 	json_string(f, "table", view->path);
-	fprintf(f, ", \"time_ms\": %" PRIu64 ", \"limit\": %.0f, \"held\": %.0f, \"processes\": [", sys_now(),
-		view->limit, view->held);
+	fprintf(f, ", \"time_ms\": %" PRIu64 ", \"limit\": %.0f, \"held\": %.0f, \"processes\": [",
+		sys_now(), view->limit, view->held);
 	for (unsigned i = 0; i < view->count; i++) {
 		if (!view_matches(&view->process[i], o->filter))
 			continue;

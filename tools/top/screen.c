@@ -41,8 +41,9 @@ static void draw_head(const struct screen *s)
 
 	line_summary(line, s->view);
 	mvaddnstr(0, 0, line, COLS);
-	snprintf(line, sizeof(line), "every %.1f s, sorted by %s%s%s%s%s", s->o->delay, columns[s->o->sort].key,
-		 s->o->ascending ? ", smallest first" : "", *s->o->filter || s->asking ? ", only: " : "", s->o->filter,
+	snprintf(line, sizeof(line), "every %.1f s, sorted by %s%s%s%s%s", s->o->delay,
+		 columns[s->o->sort].key, s->o->ascending ? ", smallest first" : "",
+		 *s->o->filter || s->asking ? ", only: " : "", s->o->filter,
 		 s->asking ? "_" : "    h: help");
 	mvaddnstr(1, 0, *s->message ? s->message : line, COLS);
 	line_titles(line);
@@ -166,7 +167,8 @@ int screen_run(struct view *view, struct options *o)
 	SCREEN *terminal = newterm(NULL, stdout, stdin);
 
 	if (!terminal)
-		return fail(ENOTTY, "cannot use this terminal: its type (TERM) is unknown. Try --once");
+		return fail(ENOTTY,
+			    "cannot use this terminal: its type (TERM) is unknown. Try --once");
 	cbreak();
 	noecho();
 	keypad(stdscr, true);

@@ -29,8 +29,8 @@ void print_text(FILE *f, const struct view *view, const struct options *o);
 void print_json(FILE *f, const struct view *view, const struct options *o);
 
 /*
- * Keeps a screen up to date until the user ends it. Returns 0; -ENOTSUP if the command was built without ncurses; or another
- * -errno with a message.
+ * Keeps a screen up to date until the user ends it. Returns 0; -ENOTSUP if the command was built
+ * without ncurses; or another -errno with a message.
  */
 int screen_run(struct view *view, struct options *o);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Reads the registry by pread(2) and never maps it, because processes write it at the same time, and
- * another program could truncate it. Names are made printable. Numbers are shown only, never used as
- * sizes or offsets.
+ * Reads the registry by pread(2) and never maps it, because processes write it at the same time,
+ * and another program could truncate it. Names are made printable. Numbers are shown only, never
+ * used as sizes or offsets.
  */
 #include "view.h"
 
@@ -63,7 +63,8 @@ static bool read_page(int fd, unsigned slot, struct registry_page *page)
 	uint32_t after;
 
 	for (int i = 0; i < MAX_READ_TRIES; i++) {
-		if (!read_at(fd, page, sizeof(*page), at) || !read_at(fd, &after, sizeof(after), at))
+		if (!read_at(fd, page, sizeof(*page), at) ||
+		    !read_at(fd, &after, sizeof(after), at))
 			return false;
 		if (page->sequence == after && !(after & 1))
 			return true;
@@ -110,8 +111,9 @@ static double part(double hits, double of)
 	return of > 0 ? fmin(hits / of, 1) : NAN;
 }
 
-/* Fills the values of a row. seconds: time between the two reports; 0: there is no earlier report. */
-static void fill_row(struct row *row, const struct umstat *st, const struct umstat *before, double seconds)
+/* Fills a row. seconds: time between the two reports; 0: there is no earlier report. */
+static void fill_row(struct row *row, const struct umstat *st, const struct umstat *before,
+		     double seconds)
 {
 	double *v = row->value, misses, faults;
 
@@ -125,7 +127,8 @@ static void fill_row(struct row *row, const struct umstat *st, const struct umst
 	v[PAGECACHE] = (double)st->pagecache_bytes;
 	if (!(seconds > 0))
 		return;
-	misses = change(st->read_faults, before->read_faults) + change(st->write_faults, before->write_faults);
+	misses = change(st->read_faults, before->read_faults) +
+		 change(st->write_faults, before->write_faults);
 	faults = misses + change(st->upgrade_faults, before->upgrade_faults);
 	v[FAULTS] = faults / seconds;
 	v[READS] = change(st->read_bytes, before->read_bytes) / MIB / seconds;
@@ -148,7 +151,8 @@ static void fill_maps(struct process *p, double seconds)
 	p->mappings = p->page.count;
 	p->shown = p->mappings < REGISTRY_MAPS ? p->mappings : REGISTRY_MAPS;
 	for (unsigned i = 0; i < p->shown; i++) {
-		const struct registry_map *map = &p->page.map[i], *before = find_map(&p->before, map->base);
+		const struct registry_map *map = &p->page.map[i],
+					  *before = find_map(&p->before, map->base);
 
 		fill_row(&p->map[i], &map->st, before ? &before->st : NULL, before ? seconds : 0);
 		copy_name(p->map[i].name, map->name);
@@ -240,7 +244,8 @@ int view_take(struct view *view)
 		err = take_slots(view, -1, slots);
 	else if (fd < 0)
 		err = fd;
-	else if (read_at(fd, slots, REGISTRY_SLOTS * sizeof(*slots), offsetof(struct registry, slot)))
+	else if (read_at(fd, slots, REGISTRY_SLOTS * sizeof(*slots),
+			 offsetof(struct registry, slot)))
 		err = take_slots(view, fd, slots);
 	else
 		err = fail(EIO, "cannot read '%s'", view->path);
@@ -293,7 +298,8 @@ void view_sort(struct view *view, enum column by, bool ascending)
 	sort_up = ascending;
 	qsort(view->process, view->count, sizeof(*view->process), compare_processes);
 	for (unsigned i = 0; i < view->count; i++)
-		qsort(view->process[i].map, view->process[i].shown, sizeof(struct row), compare_maps);
+		qsort(view->process[i].map, view->process[i].shown, sizeof(struct row),
+		      compare_maps);
 }
 
 bool view_matches(const struct process *p, const char *text)

@@ -6,8 +6,22 @@
 #include "node/registry.h"
 
 enum column {
-	PID, SHARE, BUDGET, HELD, OVER, LACKS, RESIDENT, INACTIVE, DIRTY, WAITING, PAGECACHE, FAULTS,
-	READS, WRITES, INACTIVE_HITS, READAHEAD_HITS,
+	PID,
+	SHARE,
+	BUDGET,
+	HELD,
+	OVER,
+	LACKS,
+	RESIDENT,
+	INACTIVE,
+	DIRTY,
+	WAITING,
+	PAGECACHE,
+	FAULTS,
+	READS,
+	WRITES,
+	INACTIVE_HITS,
+	READAHEAD_HITS,
 	COLUMNS
 };
 
@@ -52,8 +66,8 @@ struct view {
 	double held, limit;        /* bytes that all processes hold, and their largest limit */
 };
 
-/* Updates the view from the registry at view->path. Before the first call, all but path and group is zero. A missing registry
- * has no processes. Returns 0, or -errno with a message. */
+/* Updates the view from the registry at view->path. Before the first call, all but path and group
+ * is zero. A missing registry has no processes. Returns 0, or -errno with a message. */
 int view_take(struct view *view);
 /* Whether each process has reported twice, so that its rates are known. */
 bool view_is_fresh(const struct view *view);

@@ -20,7 +20,8 @@ static const struct command {
 	const char *purpose;
 	const char *link;    /* another name under which it is installed; NULL: none */
 } commands[] = {
-	{ "Run programs", "run", "run a program with its file mappings paged by libummap", "umrun" },
+	{ "Run programs", "run", "run a program with its file mappings paged by libummap",
+	  "umrun" },
 	{ NULL, "cafrun", "run a coarray program and restart it after a crash", NULL },
 	{ NULL, "wordcount", "count words on all ranks of an MPI job", NULL },
 	{ "Observe", "top", "show the processes that share this node's memory", "umtop" },
@@ -47,18 +48,22 @@ static void find_folder(void)
 	ssize_t len = readlink("/proc/self/exe", folder, sizeof(folder) - 1);
 
 	if (len <= 0)
-		refuse("cannot find the folder of commands by '/proc/self/exe': %s. Try mounting /proc", strerror(errno));
+		refuse("cannot find the folder of commands by '/proc/self/exe': %s. Try mounting "
+		       "/proc",
+		       strerror(errno));
 	folder[len] = '\0';
 	*strrchr(folder, '/') = '\0';
 }
 
 /* Finds a file in the build folder or beside the installed program; false: it is in neither. */
-static bool find_file(char path[PATH_MAX], const char *build, const char *installed, const char *name)
+static bool find_file(char path[PATH_MAX], const char *build, const char *installed,
+		      const char *name)
 {
 	const char *const places[] = { build, installed };
 
 	for (size_t i = 0; i < 2; i++)
-		if (snprintf(path, PATH_MAX, "%s/%s/ummap-%s", folder, places[i], name) < PATH_MAX &&
+		if (snprintf(path, PATH_MAX, "%s/%s/ummap-%s", folder, places[i], name) <
+			    PATH_MAX &&
 		    access(path, R_OK) == 0)
 			return true;
 	return false;
@@ -119,7 +124,8 @@ __attribute__((noreturn)) static void refuse_name(const char *name)
 			nearest = commands[i].name;
 		}
 	}
-	refuse("cannot run '%s': there is no such command. Try 'ummap %s'", name, nearest ? nearest : "help");
+	refuse("cannot run '%s': there is no such command. Try 'ummap %s'", name,
+	       nearest ? nearest : "help");
 }
 
 static void print_help(FILE *f)
@@ -128,7 +134,9 @@ static void print_help(FILE *f)
 
 	fputs("usage: ummap COMMAND [ARGUMENT ...]\n"
 	      "       ummap help [COMMAND]\n"
-	      "The commands of libummap, which maps files into memory under the program's control.\n", f);
+	      "The commands of libummap, which maps files into memory under the program's "
+	      "control.\n",
+	      f);
 	for (size_t i = 0; i < N_COMMANDS; i++) {
 		const struct command *c = &commands[i];
 
@@ -141,7 +149,9 @@ static void print_help(FILE *f)
 			fputs(" [not installed]", f);
 		fputc('\n', f);
 	}
-	fputs("\n'ummap help COMMAND' shows the manual page of a command, 'ummap COMMAND --help' its options.\n", f);
+	fputs("\n'ummap help COMMAND' shows the manual page of a command, 'ummap COMMAND --help' "
+	      "its options.\n",
+	      f);
 }
 
 /* Becomes the program of a command, whose messages begin with the given name. */
@@ -151,7 +161,9 @@ __attribute__((noreturn)) static void run_command(const char *name, char *shown_
 
 	program_invocation_short_name = shown_name;
 	if (!find_program(path, name))
-		refuse("cannot run '%s': the file is missing. Try installing the package that has it", path);
+		refuse("cannot run '%s': the file is missing. Try installing the package that has "
+		       "it",
+		       path);
 	argv[0] = shown_name;
 	execv(path, argv);
 	refuse("cannot run '%s': %s", path, strerror(errno));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ummap wal - shows, checks, applies and removes the logs of stores that are written through wal+. */
+/* ummap wal - shows, checks, applies and removes logs of stores that are written through wal+. */
 #include <inttypes.h>
 
 #include "../../drivers/wal_log.h"
@@ -34,11 +34,12 @@ static void look(const struct job *job, int how, struct wal_log *l, struct wal_f
 static void show(const struct job *job, const struct wal_log *l, const struct wal_found *found)
 {
 	printf("%s: commits %" PRIu64 " to %" PRIu64 ", the store has commit %" PRIu64 "; %" PRIu64
-	       " records with %" PRIu64 " bytes, file size %" PRIu64 " bytes\n", job->file, found->floor,
-	       found->end.epoch, l->head.home, found->records, found->blocks * (uint64_t)WAL_BLOCK,
-	       found->length);
+	       " records with %" PRIu64 " bytes, file size %" PRIu64 " bytes\n",
+	       job->file, found->floor, found->end.epoch, l->head.home, found->records,
+	       found->blocks * (uint64_t)WAL_BLOCK, found->length);
 	if (l->slots.number && l->slots.damaged)
-		printf("%s: one of the two copies of the header is damaged; the other one is intact\n",
+		printf("%s: one of the two copies of the header is damaged; the other one is "
+		       "intact\n",
 		       job->file);
 	if (found->damaged_at)
 		printf("%s: damaged at byte %" PRIu64 ", after commit %" PRIu64 "\n", job->file,
@@ -77,22 +78,27 @@ static int do_apply(const struct job *job)
 	void *h;
 	int err;
 
-	/* Opening the store would create a missing log. do_ls ends the command if the log is missing. */
+	/* Opening the store would create a missing log. do_ls ends the command if the log is
+	 * missing. */
 	do_ls(job);
 	store_uri(store, job->store);
 	encode(log, job->file);
-	snprintf(uri, sizeof(uri), "wal+%s%cwal.path=%s", store, strchr(store, '?') ? '&' : '?', log);
+	snprintf(uri, sizeof(uri), "wal+%s%cwal.path=%s", store, strchr(store, '?') ? '&' : '?',
+		 log);
 	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) < 0)
 		refuse("%s", umerrormsg());
 	err = driver.close(h);
 	if (err)
-		refuse("cannot apply '%s' to '%s': %s. The log is kept", job->file, job->store, strerror(-err));
+		refuse("cannot apply '%s' to '%s': %s. The log is kept", job->file, job->store,
+		       strerror(-err));
 	return EXIT_SUCCESS;
 }
 
 static int do_back(const struct job *job)
 {
-	struct wal_wish wish = { .path = job->file, .write = true, .back = true, .keep = 1, .limit = UINT64_MAX };
+	struct wal_wish wish = {
+		.path = job->file, .write = true, .back = true, .keep = 1, .limit = UINT64_MAX
+	};
 	struct ummap_geom geom = { .size = 0 };
 	struct wal_log l;
 	char *end;
