@@ -321,6 +321,14 @@ deps:
 bench: all
 	bench/run $B
 
+# HTML of all manual pages and documents in build/docs. Draws the pictures of docs/ anew.
+docs:
+	docs/render $B/docs
+# Links, index and length of the documents; runs the tutorial.
+check-docs: all mpi-tests
+	tests/check-docs $B
+.PHONY: docs check-docs
+
 demo: deps
 	$(MAKE) all
 	examples/demo $B
