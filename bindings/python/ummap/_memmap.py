@@ -57,8 +57,8 @@ class memmap(_ummap.Array):
         Row-major or column-major order.
     limit : int or str
         The memory that this array may use: bytes (``1 << 30``), a size with a unit (``"64M"``,
-        ``"64MiB"``, ``"0.5G"``) or a percentage of the machine's memory (``"50%"``). Default: the
-        limit of the process, see `ummap.limit`.
+        ``"64MiB"``, ``"0.5G"``) or a percentage of the memory of the machine, or of the cgroup if
+        that is less (``"50%"``). Default: the limit of the process, see `ummap.limit`.
     segment : int or str
         The unit in which the file is read and written, in bytes: a power of two, and at least the
         page size. Default: UMMAP_SEG_SIZE, or else 2 MiB. It is smaller if that is more than 1/32

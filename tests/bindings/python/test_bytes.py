@@ -183,7 +183,7 @@ ummap.limit("65M")
                     self.assertEqual(m.stat()["resident_bytes"], size)
 
     def test_limits_in_per_cent(self):
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+        memory = ummap._arguments.usable_memory()
         path = self.path + ".npy"
         np.save(path, np.zeros(1000))
         calls = {
@@ -198,6 +198,34 @@ ummap.limit("65M")
             for wrong in ("0%", "101%", "half%", "%", "0.00000000001%"):
                 with self.subTest(name, limit=wrong):
                     self.assertRaisesRegex(ValueError, "limit is", call, wrong)
+
+    def test_per_cent_of_a_cgroup(self):
+        """A mapping's limit and the library's own limit refer to the same memory."""
+        program = """
+import os, sys, ummap
+open(os.path.join(sys.argv[1], "cgroup.procs"), "w").write(str(os.getpid()))
+with ummap.open("null:1M", limit="50%") as m, ummap.open("null:1M") as other:
+    print(m.stat()["budget_bytes"], ummap.stat()["budget_bytes"])
+"""
+        for folder, name in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+                             ("/sys/fs/cgroup", "memory.max")):
+            cgroup = os.path.join(folder, f"ummap-test-{os.getpid()}")
+            try:
+                os.mkdir(cgroup)
+            except OSError:
+                continue
+            self.addCleanup(os.rmdir, cgroup)
+            try:
+                with open(os.path.join(cgroup, name), "w") as f:
+                    f.write(str(512 << 20))
+            except OSError:
+                continue
+            settings = {"UMMAP_MEM_LIMIT": "50%", "UMMAP_GROUP": f"test.{os.getpid()}"}
+            out = subprocess.check_output([sys.executable, "-c", program, cgroup], text=True,
+                                          env={**os.environ, **settings})
+            self.assertEqual(out.split(), [str(256 << 20)] * 2)
+            return
+        self.skipTest("this user may not make a memory cgroup")
 
     def test_invalid_sizes(self):
         for name in ("size", "segment", "limit"):
