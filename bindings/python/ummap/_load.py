@@ -26,6 +26,15 @@ def _open_for_header(file: Any) -> Iterator[Any]:
             yield f
 
 
+def _private_function(name: str) -> Any:
+    """Return a function of numpy that reads or writes headers of all versions."""
+    if hasattr(np.lib.format, name):
+        return getattr(np.lib.format, name)
+    from numpy.lib import _format_impl  # its place since numpy 2.3
+
+    return getattr(_format_impl, name)
+
+
 def _read_header(file: Any, max_header_size: int) -> tuple:
     """Return shape, order, dtype and the offset of the data. Raise ValueError if it is no array."""
     formats = np.lib.format
@@ -43,7 +52,8 @@ def _read_header(file: Any, max_header_size: int) -> tuple:
                 shape, is_fortran, descr = readers[version](f, **more)
             else:
                 # numpy has no public reader for version 3.
-                shape, is_fortran, descr = formats._read_array_header(f, version, **more)
+                read = _private_function("_read_array_header")
+                shape, is_fortran, descr = read(f, version, **more)
         except OSError:
             raise
         except Exception as error:  # numpy evaluates the header, so damage may raise any exception.
@@ -53,10 +63,10 @@ def _read_header(file: Any, max_header_size: int) -> tuple:
 
 def _write_header(file: Any, shape: Any, order: str, descr: Any) -> int:
     """Create a file with a header only, and return the size of the header."""
-    formats = np.lib.format
-    fields = dict(descr=formats.dtype_to_descr(descr), fortran_order=order == "F", shape=shape)
+    fields = dict(descr=np.lib.format.dtype_to_descr(descr), fortran_order=order == "F",
+                  shape=shape)
     header = io.BytesIO()
-    formats._write_array_header(header, fields, None)
+    _private_function("_write_array_header")(header, fields, None)
     with open_bytes(file, "w+", size=header.tell()) as mapping:
         mapping[:] = header.getvalue()
     return header.tell()

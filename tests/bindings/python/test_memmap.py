@@ -122,7 +122,8 @@ class Load(InFolder):
         table = [("a", "i2"), ("b", "f4", (3,))]
         number = 0
         for dtype, shape, order in (("f4", (3, 50), "C"), (">i8", (50, 3), "F"), (table, 9, "C"),
-                                    (None, (), "C"), ("u1", (0, 5), "C")):
+                                    (None, (), "C"), ("u1", (0, 5), "C"),
+                                    ([("ä", "i4")], 7, "C")):
             for prefix in ("", "posix:", "wal+posix:"):
                 number += 1
                 path = f"{self.folder.name}/{number}.npy"
