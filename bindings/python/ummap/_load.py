@@ -7,7 +7,7 @@ from typing import Any, Iterator, Optional
 
 import numpy as np
 
-from ._arguments import Options, Size, is_uri, parse_mode
+from ._arguments import PAGE_BYTES, Options, Size, is_uri, parse_mode
 from ._memmap import memmap
 from ._open import open as open_bytes
 
@@ -18,7 +18,7 @@ _DEFAULT_MAX_HEADER_BYTES = 10000
 def _open_for_header(file: Any) -> Iterator[Any]:
     """Open a path or a URI as a file object, from which numpy reads the header."""
     if is_uri(file):
-        with open_bytes(file, limit="256K", advice="random", segment="4K") as mapping:
+        with open_bytes(file, limit=64 * PAGE_BYTES, segment=PAGE_BYTES) as mapping:
             with io.BufferedReader(mapping.file()) as f:
                 yield f
     else:
@@ -36,7 +36,10 @@ def _private_function(name: str) -> Any:
 
 
 def _read_header(file: Any, max_header_size: int) -> tuple:
-    """Return shape, order, dtype and the offset of the data. Raise ValueError if it is no array."""
+    """Return the shape, the order, the dtype and the offset of the data.
+
+    Raise ValueError if the store is not an array of numpy.save.
+    """
     formats = np.lib.format
     readers = {(1, 0): formats.read_array_header_1_0, (2, 0): formats.read_array_header_2_0}
     more = {} if max_header_size == _DEFAULT_MAX_HEADER_BYTES else {
@@ -62,7 +65,7 @@ def _read_header(file: Any, max_header_size: int) -> tuple:
 
 
 def _write_header(file: Any, shape: Any, order: str, descr: Any) -> int:
-    """Create a file with a header only, and return the size of the header."""
+    """Create a store that has a header only, and return the size of the header in bytes."""
     fields = dict(descr=np.lib.format.dtype_to_descr(descr), fortran_order=order == "F",
                   shape=shape)
     header = io.BytesIO()

@@ -49,8 +49,8 @@ class Mapping(_ummap.Mapping):
     (1048576, 101, b'hello', True)
     """
 
-    # The arguments with which another process opens the mapping again, and the token that identifies
-    # the mapping in pickles.
+    # The arguments with which another process opens the mapping again, and the token that
+    # identifies the mapping in pickles.
     _reopen_arguments: dict
     _token: tuple
 
