@@ -69,7 +69,7 @@ def limit(size: _Union[int, str, None] = None) -> _Optional[int]:
     268435456
     ValueError: limit is "1 pound": it must be bytes, or a number with K, M, G or T, such as "4G"
     """
-    text = _os.environ.get("UMMAP_MEM_LIMIT") or f"{100 * float(_os.environ.get('UMMAP_MEM_FACTOR') or 0.8):g}%"
+    text = _os.environ.get("UMMAP_MEM_LIMIT") or "80%"
     now = _open.limit_of(text, "UMMAP_MEM_LIMIT")
     if size is None:
         return now if isinstance(now, int) else None
