@@ -105,8 +105,8 @@ $B/%.o: %.c
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 # One source for all drivers that cannot be.
-$B/drivers/absent_pmem.o: override CPPFLAGS += -DKEYS='"granularity"' -DLIBRARY='"libpmem2"'
-$B/drivers/absent_uring.o: override CPPFLAGS += -DKEYS='"direct cached fd depth"' -DLIBRARY='"liburing 2.3 or newer"'
+$B/drivers/absent_pmem.o: override CPPFLAGS += -DKEYS=PMEM_KEYS -DLIBRARY='"libpmem2"'
+$B/drivers/absent_uring.o: override CPPFLAGS += -DKEYS=URING_KEYS -DLIBRARY='"liburing 2.3 or newer"'
 $(ABSENT_OBJ): $B/drivers/absent_%.o: drivers/absent.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -DTABLE=ummap_driver_$* -DSCHEME='"$*"' $(CFLAGS) -MMD -MP -c -o $@ $<
