@@ -246,7 +246,6 @@ static int load_log(const char *text)
 
 /* ---- The table of variables ---- */
 
-#define A_SEGMENT_SIZE "a power of two of at least the page size (64K, 2M)"
 
 static const struct variable {
 	const char *name;
