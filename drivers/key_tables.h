@@ -76,13 +76,13 @@
 	KEY("close", "flush or keep", "flush",                                                     \
 	    "At the end of the mapping: write dirty blocks back, or keep them in the near file.")
 
-/* DRIVER(scheme, keys, prefix of the keys, page) for all built-in drivers. */
+/* DRIVER(scheme, keys, beginning of the keys in a URI, page) for all built-in drivers. */
 #define ALL_DRIVER_KEYS(DRIVER)                                                                    \
-	DRIVER(posix, POSIX_KEYS, "", "ummap-drivers(7)")                                          \
-	DRIVER(uring, URING_KEYS, "", "ummap-drivers(7)")                                          \
-	DRIVER(pmem, PMEM_KEYS, "", "ummap-pmem(7)")                                               \
-	DRIVER(mem, MEM_KEYS, "", "ummap-drivers(7)")                                              \
-	DRIVER(null, NULL_KEYS, "", "ummap-drivers(7)")                                            \
+	DRIVER(posix, POSIX_KEYS, "posix:?", "ummap-drivers(7)")                                   \
+	DRIVER(uring, URING_KEYS, "uring:?", "ummap-drivers(7)")                                   \
+	DRIVER(pmem, PMEM_KEYS, "pmem:?", "ummap-pmem(7)")                                         \
+	DRIVER(mem, MEM_KEYS, "mem:?", "ummap-drivers(7)")                                         \
+	DRIVER(null, NULL_KEYS, "null:?", "ummap-drivers(7)")                                      \
 	DRIVER(error, ERROR_KEYS, "error.", "ummap-drivers(7)")                                    \
 	DRIVER(trace, TRACE_KEYS, "trace.", "ummap-drivers(7)")                                    \
 	DRIVER(wal, WAL_KEYS, "wal.", "ummap-wal(7)")                                              \

@@ -17,12 +17,13 @@ int keys_refuse(struct ummap_geom *geom, int err, const char *format, ...)
 	return -err;
 }
 
-int keys_refuse_value(struct ummap_geom *geom, const char *prefix, const struct ummap_key *key, const struct key_type *types)
+int keys_refuse_value(struct ummap_geom *geom, const char *prefix, const struct ummap_key *key,
+		      const struct key_type *types)
 {
 	while (types->name && strcmp(types->name, key->name) != 0)
 		types++;
-	return keys_refuse(geom, EINVAL, "%s%s is \"%.40s\": it must be %s", prefix, key->name, key->value,
-			   types->name ? types->type : "left out");
+	return keys_refuse(geom, EINVAL, "%s%s is \"%.40s\": it must be %s", prefix, key->name,
+			   key->value, types->name ? types->type : "left out");
 }
 
 bool keys_size(const char *text, uint64_t *size)

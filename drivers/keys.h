@@ -11,18 +11,31 @@
 #include <ummap-driver.h>
 
 /* Stores the message in geom->why. Returns -err. */
-int keys_refuse(struct ummap_geom *geom, int err, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int keys_refuse(struct ummap_geom *geom, int err, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 /* The end of a message about a thread that cannot be started. */
-#define KEYS_THREAD_LIMITS "; larger limits may help: RLIMIT_AS (ulimit -v), RLIMIT_NPROC (ulimit -u), pids.max of the cgroup"
+#define KEYS_THREAD_LIMITS \
+	"; larger limits may help: RLIMIT_AS (ulimit -v), RLIMIT_NPROC (ulimit -u), pids.max of " \
+	"the cgroup"
 
-/* A key of a driver and its type: static const struct key_type types[] = { WAL_KEYS(KEY_TYPE) KEY_TYPES_END }. */
+/*
+ * A key of a driver and its type:
+ * static const struct key_type types[] = { WAL_KEYS(KEY_TYPE) KEY_TYPES_END };
+ */
 struct key_type {
 	const char *name, *type;
 };
 #define KEY_TYPE(name, type, default, meaning) { name, type },
-#define KEY_TYPES_END { NULL, NULL }
-/* Reports that the value is not of the key's type. prefix: "wal." for a filter, "" for a driver. Returns -EINVAL. */
-int keys_refuse_value(struct ummap_geom *geom, const char *prefix, const struct ummap_key *key, const struct key_type *types);
+#define KEY_TYPES_END \
+	{ \
+		NULL, NULL \
+	}
+/*
+ * Reports that the value is not of the key's type. prefix: "wal." for a filter, "" for a driver.
+ * Returns -EINVAL.
+ */
+int keys_refuse_value(struct ummap_geom *geom, const char *prefix, const struct ummap_key *key,
+		      const struct key_type *types);
 
 /* A size of at least 1 byte. */
 bool keys_size(const char *text, uint64_t *size);

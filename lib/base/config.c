@@ -33,15 +33,19 @@ struct config config = { .direct = "auto", .cached = "auto" };
 
 bool config_is_name(const char *text)
 {
-	size_t len = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.");
+	size_t len =
+		strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.");
 
 	return len > 0 && len <= CONFIG_NAME_MAX && !text[len];
 }
 
-/* A loader returns 0, REFUSED if the value is not of the variable's type, or -errno with its own message. */
+/* A loader returns 0, REFUSED (the value is not of the type), or -errno with a message. */
 #define REFUSED 1
 
-/* The index of a word in `words`, which NULL ends; `otherwise` without a value; -1 for another value. */
+/*
+ * The index of the value in `words`, which NULL ends; `otherwise` without a value; -1 for a value
+ * that is not there.
+ */
 static int find_word(const char *text, const char *const *words, int otherwise)
 {
 	if (!text)
@@ -119,8 +123,10 @@ static int load_engine(const char *text)
 	return i < 0 ? REFUSED : 0;
 }
 
-_Static_assert(UMMAP_ENGINE_SEGV == UMMAP_ENGINE_AUTO + 1 && UMMAP_ENGINE_UFFD == UMMAP_ENGINE_AUTO + 2 &&
-	       UMMAP_ENGINE_SIGBUS == UMMAP_ENGINE_AUTO + 3, "load_engine has the engines in this order");
+_Static_assert(UMMAP_ENGINE_SEGV == UMMAP_ENGINE_AUTO + 1 &&
+		       UMMAP_ENGINE_UFFD == UMMAP_ENGINE_AUTO + 2 &&
+		       UMMAP_ENGINE_SIGBUS == UMMAP_ENGINE_AUTO + 3,
+	       "load_engine has the engines in this order");
 
 static int load_fault_threads(const char *text)
 {
@@ -135,7 +141,9 @@ static int load_fault_threads(const char *text)
 static int load_direct(const char *text)
 {
 	config.direct = text ? text : "auto";
-	return find_word(text, (const char *const[]){ "auto", "always", "never", NULL }, 0) < 0 ? REFUSED : 0;
+	return find_word(text, (const char *const[]){ "auto", "always", "never", NULL }, 0) < 0 ?
+		       REFUSED :
+		       0;
 }
 
 static int load_lock(const char *text)
@@ -151,7 +159,9 @@ static int load_writers(const char *text)
 static int load_cached(const char *text)
 {
 	config.cached = text ? text : "auto";
-	return find_word(text, (const char *const[]){ "auto", "map", "copy", NULL }, 0) < 0 ? REFUSED : 0;
+	return find_word(text, (const char *const[]){ "auto", "map", "copy", NULL }, 0) < 0 ?
+		       REFUSED :
+		       0;
 }
 
 static int load_on_full(const char *text)
@@ -173,7 +183,8 @@ static int load_over_budget(const char *text)
 	if (len && text[len - 1] == '%') {
 		if (len <= sizeof(number))
 			snprintf(number, sizeof(number), "%.*s", (int)len - 1, text);
-		if (len > sizeof(number) || size_parse_decimal(number, &percent) < 0 || percent > MAX_OVER_SHARE * 100)
+		if (len > sizeof(number) || size_parse_decimal(number, &percent) < 0 ||
+		    percent > MAX_OVER_SHARE * 100)
 			return REFUSED;
 		config.over_share = percent / 100;
 		return 0;
@@ -193,9 +204,11 @@ static int check_folder(const char *name, const char *value, const char *path, s
 		return REFUSED;
 	snprintf(folder, sizeof(folder), "%.*s", (int)len, path);
 	if (stat(folder, &st) < 0)
-		return fail(EINVAL, "%s is \"%.100s\": cannot use the folder '%.200s': %s", name, value, folder, strerror(errno));
+		return fail(EINVAL, "%s is \"%.100s\": cannot use the folder '%.200s': %s", name,
+			    value, folder, strerror(errno));
 	if (!S_ISDIR(st.st_mode))
-		return fail(EINVAL, "%s is \"%.100s\": '%.200s' is not a folder", name, value, folder);
+		return fail(EINVAL, "%s is \"%.100s\": '%.200s' is not a folder", name, value,
+			    folder);
 	return 0;
 }
 
@@ -221,7 +234,10 @@ static int load_driver(const char *text)
 	return 0;
 }
 
-/* A word without a '/' is refused: it is more likely meant to turn the output on than to be a file name. */
+/*
+ * A word without a '/' is refused: it is more likely meant to turn the output on than to be a file
+ * name.
+ */
 static int load_stats(const char *text)
 {
 	const char *slash = text ? strrchr(text, '/') : NULL;
@@ -240,16 +256,18 @@ static int load_log(const char *text)
 
 	if (!text || log_configure(text, &parts) == 0)
 		return 0;
-	return fail(EINVAL, "UMMAP_LOG is \"%.100s\": it must be error, warn, info or debug. Levels of single parts follow "
-		    "after commas, as in warn,io:debug. The parts are %s", text, parts);
+	return fail(EINVAL,
+		    "UMMAP_LOG is \"%.100s\": it must be error, warn, info or debug. Levels of "
+		    "single parts follow "
+		    "after commas, as in warn,io:debug. The parts are %s",
+		    text, parts);
 }
 
 /* ---- The table of variables ---- */
 
-
 static const struct variable {
 	const char *name;
-	int (*load)(const char *text); /* text NULL: the variable is not set. load NULL: another library reads it */
+	int (*load)(const char *text); /* text NULL: not set. NULL: another library reads it */
 	const char *type;              /* completes "it must be ..." */
 } variables[] = {
 #define VARIABLE(name, load, type, default, meaning, page) { name, load, type },
@@ -258,7 +276,8 @@ static const struct variable {
 };
 
 /* Prefixes of variables that tests, benchmarks and examples read. */
-static const char *const other_prefixes[] = { "UMMAP_TEST_", "UMMAP_BENCH_", "UMMAP_STRESS_", "UMMAP_DEMO_" };
+static const char *const other_prefixes[] = { "UMMAP_TEST_", "UMMAP_BENCH_", "UMMAP_STRESS_",
+					      "UMMAP_DEMO_" };
 
 #define PREFIX "UMMAP_"
 #define NAME_MAX_LEN 31
@@ -328,8 +347,8 @@ static void warn_of_unknown(void)
 		if (strncmp(*at, PREFIX, strlen(PREFIX)) != 0 || is_known(*at, len))
 			continue;
 		meant = find_nearest(*at, len);
-		log_line(LOG_WARN, "config", "unknown variable %.*s%s%s%s", (int)min_size(len, 64), *at,
-			 meant ? "; did you mean " : "", meant ? meant : "", meant ? "?" : "");
+		log_line(LOG_WARN, "config", "unknown variable %.*s%s%s%s", (int)min_size(len, 64),
+			 *at, meant ? "; did you mean " : "", meant ? meant : "", meant ? "?" : "");
 	}
 }
 
@@ -347,7 +366,9 @@ static int load(size_t i)
 	if (text && !copies[i])
 		return fail(ENOMEM, "cannot copy the value of %s: not enough memory", v->name);
 	err = v->load ? v->load(copies[i]) : 0;
-	return err == REFUSED ? fail(EINVAL, "%s is \"%.100s\": it must be %s", v->name, text, v->type) : err;
+	return err == REFUSED ?
+		       fail(EINVAL, "%s is \"%.100s\": it must be %s", v->name, text, v->type) :
+		       err;
 }
 
 int config_load(void)

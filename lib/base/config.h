@@ -7,28 +7,28 @@
 #include <stddef.h>
 
 struct config {
-	size_t mem_limit;           /* limit of the memory group in bytes; 0: mem_share counts */
-	double mem_share;           /* limit as a part of the memory that the process may use */
-	const char *limit_text;     /* value of UMMAP_MEM_LIMIT; NULL: not set */
-	bool dynamic;               /* processes may exceed their share while the group has room */
-	const char *group;          /* name of the memory group; NULL: the user's default group */
-	bool bulk_sync;             /* adjacent dirty segments are written together */
-	size_t seg_size;            /* default segment size in bytes */
-	const char *seg_size_text;  /* value of UMMAP_SEG_SIZE; NULL: not set */
-	const char *driver;         /* driver for descriptors, a URI without a path; NULL: the best */
-	const char *driver_path;    /* folders of drivers and policies, with colons; or NULL */
-	const char *direct;         /* default of the key "direct" */
-	const char *cached;         /* default of the key "cached" */
-	int engine;                 /* UMMAP_ENGINE_* of mappings that request none */
-	unsigned fault_threads;     /* threads that handle messages of userfaultfd */
-	size_t readahead;           /* maximum readahead in bytes; 0: none */
-	bool lock;                  /* writable mappings lock their ranges of files */
-	bool writers;               /* all writable mappings have UMMAP_WRITERS */
-	bool bus_when_full;         /* stores that would wait for failing writes raise SIGBUS */
-	size_t over_bytes;          /* maximum excess over a budget in bytes; 0: over_share counts */
-	double over_share;          /* maximum excess as a multiple of the budget */
-	bool over_is_default;       /* the memory that the limit leaves bounds the excess, too */
-	const char *stats;          /* NULL, "1" or a path with a '/' */
+	size_t mem_limit;          /* limit of the memory group in bytes; 0: mem_share counts */
+	double mem_share;          /* limit as a part of the memory that the process may use */
+	const char *limit_text;    /* value of UMMAP_MEM_LIMIT; NULL: not set */
+	bool dynamic;              /* processes may exceed their share while the group has room */
+	const char *group;         /* name of the memory group; NULL: the user's default group */
+	bool bulk_sync;            /* adjacent dirty segments are written together */
+	size_t seg_size;           /* default segment size in bytes */
+	const char *seg_size_text; /* value of UMMAP_SEG_SIZE; NULL: not set */
+	const char *driver;      /* driver for descriptors, a URI without a path; NULL: the best */
+	const char *driver_path; /* folders of drivers and policies, with colons; or NULL */
+	const char *direct;      /* default of the key "direct" */
+	const char *cached;      /* default of the key "cached" */
+	int engine;              /* UMMAP_ENGINE_* of mappings that request none */
+	unsigned fault_threads;  /* threads that handle messages of userfaultfd */
+	size_t readahead;        /* maximum readahead in bytes; 0: none */
+	bool lock;               /* writable mappings lock their ranges of files */
+	bool writers;            /* all writable mappings have UMMAP_WRITERS */
+	bool bus_when_full;      /* stores that would wait for failing writes raise SIGBUS */
+	size_t over_bytes;       /* maximum excess over a budget in bytes; 0: over_share counts */
+	double over_share;       /* maximum excess as a multiple of the budget */
+	bool over_is_default;    /* the memory that the limit leaves bounds the excess, too */
+	const char *stats;       /* NULL, "1" or a path with a '/' */
 };
 
 extern struct config config;
@@ -36,7 +36,7 @@ extern struct config config;
 /* Reads all variables. Returns 0, or -EINVAL with a message that names the variable. */
 int config_load(void);
 
-/* Whether `text` is a valid name of a group: 1 to CONFIG_NAME_MAX letters, digits, '-', '_' or '.'. */
+/* Whether `text` is a valid name of a group. */
 #define CONFIG_NAME_MAX 31
 bool config_is_name(const char *text);
 
