@@ -205,14 +205,18 @@ include clients/object/rules.mk
 include bench/field/rules.mk
 
 # What CI and README call: everything that must hold. The checks that take a while are jobs of tests/run, beside the suites.
-check: all tests check-layers check-calls check-settings
+check: all tests check-layers check-style check-calls check-settings
 	tests/run $B --checks
 # The same with all the rounds and sizes for which `make check` has no time.
-check-long: all tests check-layers check-calls check-settings
+check-long: all tests check-layers check-style check-calls check-settings
 	UMMAP_TEST_LONG=1 tests/run $B --checks
 
 check-layers:
 	tests/check-layers
+
+# Line lengths and the beginnings of comments, in the folders that the script lists.
+check-style:
+	tests/check-style
 
 # Of the MPIs that there are.
 check-calls: mpi-tests
@@ -327,6 +331,14 @@ deps:
 bench: all
 	bench/run $B
 
+# HTML of all manual pages and documents in build/docs. Draws the pictures of docs/ anew.
+docs:
+	docs/render $B/docs
+# Links, index and length of the documents; runs the tutorial.
+check-docs: all mpi-tests
+	tests/check-docs $B
+.PHONY: docs check-docs
+
 demo: deps
 	$(MAKE) all
 	examples/demo $B
@@ -388,6 +400,6 @@ clean:
 
 -include $(SETTINGS_OBJ:.o=.d) $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(BESIDE_OBJ:.o=.d) $(CAF_OBJ:.o=.d) $(FILE_CACHE_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(FUZZERS:=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
-.PHONY: all lib tools tests check check-long check-layers check-calls check-settings settings check-man check-install check-plugins check-gdb check-umrun check-asan check-tsan check-mutants \
+.PHONY: all lib tools tests check check-long check-layers check-style check-calls check-settings settings check-man check-install check-plugins check-gdb check-umrun check-asan check-tsan check-mutants \
 	check-ports check-nomove check-kernels check-mpi-machines check-cuts check-deb check-all \
 	fuzz fuzzers tidy coverage deps bench demo install uninstall deb dist clean

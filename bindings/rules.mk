@@ -1,24 +1,36 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The library in other languages: a package for Python, a module for Fortran. Each is built where its language is found; the
-# header for C++, include/ummap.hpp, needs no building. `make PYTHON= FORTRAN=` builds as if neither was there.
+# The library in other languages: a package for Python and a module for Fortran. Each is built if
+# its language is installed. `make PYTHON= FORTRAN=` builds neither. The header for C++,
+# include/ummap.hpp, needs no build.
 
-# ---- Python: one that has numpy and what C modules need, the one of PATH first. Its stable ABI is complete since 3.11. ----
+# ---- Python ----
 
-PYTHON := $(shell for python in python3 /usr/bin/python3; do command -v $$python > /dev/null && $$python -c \
-	'import importlib.util, os, sys, sysconfig; sys.exit(sys.version_info < (3, 11) or not importlib.util.find_spec("numpy") \
-	or not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2> /dev/null && command -v $$python && break; done)
-# Sanitizers would have to be in the program that loads the module.
-PYTHON_FILES = $(if $(PYTHON),$(if $(SANITIZE),,$(PY)/_ummap.abi3.so $(PY_SRC:bindings/python/ummap/%=$(PY)/%)))
+# The first Python with numpy and Python.h. The stable ABI has all needed functions since 3.11.
+PYTHON := $(shell for python in python3 /usr/bin/python3; do \
+	command -v $$python > /dev/null && $$python -c \
+	'import importlib.util, os, sys, sysconfig; \
+	include = sysconfig.get_path("include") + "/Python.h"; \
+	has_numpy = importlib.util.find_spec("numpy"); \
+	sys.exit(sys.version_info < (3, 11) or not has_numpy or not os.path.exists(include))' \
+	2> /dev/null && command -v $$python && break; done)
+# A module with sanitizers would need a Python that has them, so it is not built.
+PYTHON_FILES = $(if $(PYTHON),$(if $(SANITIZE),,$(PY)/_ummap.abi3.so $(PY_COPIES)))
 PY = $B/python/ummap
-PY_SRC = $(wildcard bindings/python/ummap/*.py bindings/python/ummap/*.pyi) bindings/python/ummap/py.typed
+PY_SRC = $(wildcard bindings/python/ummap/*.py bindings/python/ummap/*.pyi) \
+	bindings/python/ummap/py.typed
+PY_COPIES = $(PY_SRC:bindings/python/ummap/%=$(PY)/%)
 PY_OBJ = $(patsubst %.c,$B/%.o,$(wildcard bindings/python/ummap/*.c))
-# Where Debian's python looks, or another one: below /usr the folder of packages, elsewhere that of what is installed by hand.
-PYTHONDIR ?= $(if $(PYTHON),$(shell $(PYTHON) -c 'import sys, sysconfig; debian = "deb_system" in sysconfig.get_scheme_names(); \
-	print("$(PREFIX)/lib/python3/dist-packages" if debian and "$(PREFIX)" == "/usr" else "$(PREFIX)/lib/python%d.%d/%s-packages" \
-	% (*sys.version_info[:2], "dist" if debian else "site"))'))
+# The folder in which Python finds packages. Debian's Python has its own folder for packages of the
+# distribution (PREFIX=/usr) and another one for packages that users install.
+PYTHONDIR ?= $(if $(PYTHON),$(shell $(PYTHON) -c 'import sys, sysconfig; \
+	debian = "deb_system" in sysconfig.get_scheme_names(); \
+	packages = "dist-packages" if debian else "site-packages"; \
+	version = "3" if debian and "$(PREFIX)" == "/usr" else "%d.%d" % sys.version_info[:2]; \
+	print("$(PREFIX)/lib/python" + version + "/" + packages)'))
+PYTHON_INCLUDE = $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')
 
 $(PY_OBJ): override CFLAGS += -fPIC
-$(PY_OBJ): override CPPFLAGS += -isystem $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')
+$(PY_OBJ): override CPPFLAGS += -isystem $(PYTHON_INCLUDE)
 LINK_PY = $(CC) -shared $(LDFLAGS) $(PY_OBJ) $B/lib/base/size.o -L$B -lummap
 $(PY)/_ummap.abi3.so: $(PY_OBJ) $B/lib/base/size.o $(SO)
 	@mkdir -p $(@D)
@@ -27,19 +39,23 @@ $(PY)/%: bindings/python/ummap/%
 	@mkdir -p $(@D)
 	cp $< $@
 
-# The module finds the library from where it lies itself.
+# The module finds the library by a path relative to its own folder.
+PYTHON_TO_LIB = $(shell realpath -ms --relative-to='$(PYTHONDIR)/ummap' '$(LIBDIR)')
 install-python: $(PYTHON_FILES)
 	install -d $(DESTDIR)$(PYTHONDIR)/ummap
 	install -m 644 $(PY_SRC) $(DESTDIR)$(PYTHONDIR)/ummap
-	$(LINK_PY) -Wl,-rpath,'$$ORIGIN/$(shell realpath -ms --relative-to='$(PYTHONDIR)/ummap' '$(LIBDIR)')' \
+	$(LINK_PY) -Wl,-rpath,'$$ORIGIN/$(PYTHON_TO_LIB)' \
 		-o $(DESTDIR)$(PYTHONDIR)/ummap/_ummap.abi3.so
 
-# ---- Fortran: what is the same for each kind, which the compiler names, and each rank is written by a script. ----
+# ---- Fortran ----
+
+# A script writes the procedures of all ranks and of all kinds that the compiler has.
 
 FORTRAN := $(shell command -v gfortran)
 FORT = $B/fortran
 FORT_LIB = $(if $(FORTRAN),$(FORT)/libummap-fortran.a)
-# A module is for the compiler that made it; its source goes beside the headers, for others, which may not have all of its kinds.
+# A module file works with one compiler only. The source of the module is installed beside the
+# headers, for other compilers, with the kinds that all of them have.
 FMODDIR ?= $(LIBDIR)/fortran/ummap
 
 $(FORT)/kinds: bindings/fortran/kinds.f90
@@ -64,10 +80,11 @@ install-fortran: $(FORT_LIB)
 	install -m 644 $(FORT_LIB) $(DESTDIR)$(LIBDIR)
 	install -m 644 $(FORT)/ummap.mod $(DESTDIR)$(FMODDIR)
 	install -m 644 $(FORT)/portable/ummap.f90 $(DESTDIR)$(INCLUDEDIR)
-	sed -e 's|@LIBDIR@|$(LIBDIR)|; s|@FMODDIR@|$(FMODDIR)|; s|@VERSION@|$(VERSION)|' bindings/fortran/ummap-fortran.pc.in \
+	sed -e 's|@LIBDIR@|$(LIBDIR)|; s|@FMODDIR@|$(FMODDIR)|; s|@VERSION@|$(VERSION)|' \
+		bindings/fortran/ummap-fortran.pc.in \
 		> $(DESTDIR)$(LIBDIR)/pkgconfig/ummap-fortran.pc
 
-# ---- C++: an example. ----
+# ---- C++ ----
 
 $B/examples/%: examples/%.cpp include/ummap.hpp $(SO)
 	@mkdir -p $(@D)
@@ -79,7 +96,7 @@ install: $(if $(PYTHON_FILES),install-python) $(if $(FORTRAN),install-fortran)
 check-bindings: lib bindings
 	tests/check-bindings $B
 
-# For scripts that run it.
+# Scripts ask for the path of Python by this target.
 print-python:
 	@echo $(PYTHON)
 

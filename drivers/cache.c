@@ -654,7 +654,7 @@ static bool has_commits(struct behind *far)
 {
 	uint64_t oldest, newest;
 
-	return far->driver.epoch && far->driver.epoch(far->h, &oldest, &newest) == 0 && newest > 0;
+	return far->driver.commits && far->driver.commits(far->h, &oldest, &newest) == 0 && newest > 0;
 }
 
 /* The file itself, to be looked at now and then; what is no file has no path, or one that leads to none. */
@@ -784,7 +784,7 @@ static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h, 
 	c->far_fd = -1;
 	err = parse_keys(c, &k, uri, oflags, geom);
 	if (!err)
-		err = behind_open(&c->far, uri, fd, oflags, geom);
+		err = behind_open(&c->far, uri, fd, oflags | UMMAP_O_OVERLAID, geom);
 	if (!err) {
 		err = set_up(c, &k, uri, fd, geom);
 		if (err)

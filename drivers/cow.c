@@ -348,7 +348,7 @@ static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h, 
 	if (!c)
 		return -ENOMEM;
 	/* It is only read, and so it has to be there. */
-	err = behind_open(&c->store, uri, fd, oflags & ~(UMMAP_O_WRITE | UMMAP_O_CREATE), geom);
+	err = behind_open(&c->store, uri, fd, (oflags & ~(UMMAP_O_WRITE | UMMAP_O_CREATE)) | UMMAP_O_OVERLAID, geom);
 	if (err)
 		free(c);
 	if (err == -ENOENT && oflags & UMMAP_O_CREATE)

@@ -220,11 +220,11 @@ static int error_lock(void *h, uint64_t off, uint64_t len, int how, char why[160
 	return f->next.lock ? f->next.lock(f->h, off, len, how, why) : 0;
 }
 
-static int error_epoch(void *h, uint64_t *oldest, uint64_t *newest)
+static int error_commits(void *h, uint64_t *oldest, uint64_t *newest)
 {
 	struct error *f = h;
 
-	return f->next.epoch ? f->next.epoch(f->h, oldest, newest) : -EOPNOTSUPP;
+	return f->next.commits ? f->next.commits(f->h, oldest, newest) : -EOPNOTSUPP;
 }
 
 static int error_push(void *h)
@@ -438,7 +438,7 @@ const struct ummap_driver ummap_driver_error = {
 	.writev = error_writev,
 	.size = error_size,
 	.lock = error_lock,
-	.epoch = error_epoch,
+	.commits = error_commits,
 	.push = error_push,
 	.set_notice = error_set_notice,
 	.hand_over = error_hand_over,

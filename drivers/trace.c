@@ -284,11 +284,11 @@ static int trace_data(void *h, uint64_t off, uint64_t *begin, uint64_t *end)
 	return t->next.data ? t->next.data(t->h, off, begin, end) : -EOPNOTSUPP;
 }
 
-static int trace_epoch(void *h, uint64_t *oldest, uint64_t *newest)
+static int trace_commits(void *h, uint64_t *oldest, uint64_t *newest)
 {
 	struct trace *t = h;
 
-	return t->next.epoch ? t->next.epoch(t->h, oldest, newest) : -EOPNOTSUPP;
+	return t->next.commits ? t->next.commits(t->h, oldest, newest) : -EOPNOTSUPP;
 }
 
 static int trace_push(void *h)
@@ -528,7 +528,7 @@ const struct ummap_driver ummap_driver_trace = {
 	.writev = trace_writev,
 	.size = trace_size,
 	.lock = trace_lock,
-	.epoch = trace_epoch,
+	.commits = trace_commits,
 	.push = trace_push,
 	.set_notice = trace_set_notice,
 	.data = trace_data,

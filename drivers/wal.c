@@ -263,7 +263,7 @@ static int wal_lock(void *h, uint64_t off, uint64_t len, int how, char why[160])
 	return behind_lock(&((struct wal *)h)->home, off, len, how, why);
 }
 
-static int wal_epoch(void *h, uint64_t *oldest, uint64_t *newest)
+static int wal_commits(void *h, uint64_t *oldest, uint64_t *newest)
 {
 	struct wal *w = h;
 
@@ -351,6 +351,9 @@ static int parse_keys(struct keys *k, const struct ummap_uri *uri, int oflags, s
 		return keys_refuse(geom, EINVAL, "wal+ writes whole blocks, so others cannot write to the same store (UMMAP_WRITERS)");
 	for (unsigned i = 0; i < uri->nkeys && !err; i++)
 		err = parse_key(k, &uri->keys[i], geom);
+	if (!err && k->wish.back && oflags & UMMAP_O_OVERLAID)
+		return keys_refuse(geom, EINVAL, "cannot go back to commit %ju: the filter above wal+ keeps blocks of a newer state of the "
+				   "store. Try wal+ without that filter", (uintmax_t)k->wish.epoch);
 	return err;
 }
 
@@ -570,7 +573,7 @@ const struct ummap_driver ummap_driver_wal = {
 	.writev = wal_writev,
 	.size = wal_size,
 	.lock = wal_lock,
-	.epoch = wal_epoch,
+	.commits = wal_commits,
 	.push = wal_push,
 	.set_notice = wal_set_notice,
 	.hand_over = wal_hand_over,

@@ -368,7 +368,7 @@ static int go_back(struct wal_log *l, const struct wal_wish *wish, struct wal_fo
 	int err = 0;
 
 	if (wish->epoch < found->floor || wish->epoch > newest)
-		return keys_refuse(geom, EINVAL, "epoch %ju cannot be gone back to: %.80s has %ju to %ju", (uintmax_t)wish->epoch,
+		return keys_refuse(geom, EINVAL, "cannot go back to commit %ju: %.80s has the commits %ju to %ju", (uintmax_t)wish->epoch,
 				   l->file.path, (uintmax_t)found->floor, (uintmax_t)newest);
 	found->end = spot_of(l, wish->epoch);
 	/* Before anything is cut off: what may be at home in part already is not to be gone back behind, nor missed. */
@@ -445,7 +445,7 @@ static int find_and_choose(struct wal_log *l, const struct wal_wish *wish, struc
 
 static int no_epoch(const struct wal_wish *wish, struct ummap_geom *geom)
 {
-	return keys_refuse(geom, EINVAL, "there is no log %.100s, and so no epoch %ju", wish->path, (uintmax_t)wish->epoch);
+	return keys_refuse(geom, EINVAL, "cannot go back to commit %ju: there is no log %.100s", (uintmax_t)wish->epoch, wish->path);
 }
 
 int wal_open(struct wal_log *l, const struct wal_wish *wish, struct ummap_geom *geom)

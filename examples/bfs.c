@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * bfs - searches a graph in a file, breadth first, in less memory than the graph takes.
+ * bfs - a breadth-first search of a graph in a file, in less memory than the graph takes.
  *
- * The edges are mapped, in segments of 4 KiB; what is kept for each node is in memory. The nodes of the next steps of
- * the search are known before their edges are needed: umprefetch loads these together, while the program looks at
- * others. At the end, each edge is looked at once more, to see that the levels found are the shortest distances.
+ * The edges are in a mapping with segments of 4 KiB; the data of the nodes are in memory. The
+ * search knows the next nodes before it needs their edges. umprefetch loads the edges of many nodes
+ * together, while the program visits other nodes. At the end, the program reads all edges once more
+ * to check that the levels are the shortest distances.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,29 +23,33 @@
 
 #include <ummap.h>
 
-#define MAGIC 0x31302d7366622d75ull
-#define UNREACHED UINT32_MAX
-#define SEG_SIZE 4096
-/* Nodes whose edges are asked for by one call, the most; and edges of a node, on average, the most. */
-#define GROUP_MOST 65536
-#define DEGREE_MOST 65536
+#define GRAPH_MAGIC 0x31302d7366622d75ull
+#define UNREACHED UINT32_MAX /* level of a node that the search has not reached */
+#define SEGMENT_BYTES 4096
+#define MAX_GROUP_NODES 65536
+#define MAX_MEAN_DEGREE 65536
 
-/* The file: this, then for each node the number of its first edge, and the number of edges, then where each edge leads. */
+/* Header of a graph file. nodes + 1 numbers of 8 bytes follow: the index of each node's first edge,
+ * and the number of edges. The target node of each edge follows, in 4 bytes. */
 struct header {
 	uint64_t magic, nodes, edges;
 };
 
 struct graph {
 	uint64_t nodes, edges;
-	uint64_t *first;         /* nodes + 1 of them, in memory */
-	void *base;              /* the mapped file */
-	size_t size;
-	const uint32_t *to;      /* in the mapping */
+	uint64_t *first_edge;   /* index of each node's first edge, then the number of edges */
+	void *base;             /* mapping of the file */
+	size_t size;            /* bytes of the mapping */
+	const uint32_t *target; /* target node of each edge, in the mapping */
 };
 
 struct options {
 	const char *file;
-	uint64_t make, degree, seed, start, group;
+	uint64_t make;        /* nodes of a new graph; 0: search */
+	uint64_t degree;      /* mean number of edges per node of a new graph */
+	uint64_t seed;        /* seed of a new graph */
+	uint64_t start;       /* node at which the search starts */
+	uint64_t group;       /* nodes whose edges one call prefetches */
 	bool prefetch;
 };
 
@@ -60,12 +65,12 @@ static void die(const char *format, ...)
 	exit(2);
 }
 
-static void *memory(size_t n, size_t size)
+static void *allocate(size_t n, size_t size)
 {
 	void *p = calloc(n ? n : 1, size);
 
 	if (!p)
-		die("no memory for %zu times %zu bytes", n, size);
+		die("cannot allocate %zu times %zu bytes", n, size);
 	return p;
 }
 
@@ -77,7 +82,7 @@ static double now(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* ---- Making a graph. ---- */
+/* ---- Creating a graph ---- */
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -88,40 +93,40 @@ static uint64_t next_random(uint64_t *state)
 	return x ^ x >> 31;
 }
 
-static void put(FILE *f, const void *bytes, size_t len, const char *name)
+static void write_bytes(FILE *f, const void *bytes, size_t len, const char *name)
 {
 	if (fwrite(bytes, 1, len, f) != len)
-		die("%s: cannot be written: %s", name, strerror(errno));
+		die("cannot write '%s': %s", name, strerror(errno));
 }
 
-/* Each node has up to twice as many edges as the average, to nodes of chance. */
+/* Each node gets 0 to 2 * degree edges to random nodes. */
 static void make_graph(const struct options *o)
 {
-	struct header h = { MAGIC, o->make, 0 };
-	uint64_t *first = memory(o->make + 1, sizeof(*first)), seed = o->seed;
+	struct header h = { GRAPH_MAGIC, o->make, 0 };
+	uint64_t *first = allocate(o->make + 1, sizeof(*first)), seed = o->seed;
 	FILE *f = fopen(o->file, "wbx");
 
 	if (!f)
-		die("%s: cannot be made: %s", o->file, strerror(errno));
+		die("cannot create '%s': %s", o->file, strerror(errno));
 	for (uint64_t i = 0; i < o->make; i++)
 		first[i + 1] = first[i] + next_random(&seed) % (2 * o->degree + 1);
 	h.edges = first[o->make];
-	put(f, &h, sizeof(h), o->file);
-	put(f, first, (o->make + 1) * sizeof(*first), o->file);
+	write_bytes(f, &h, sizeof(h), o->file);
+	write_bytes(f, first, (o->make + 1) * sizeof(*first), o->file);
 	for (uint64_t e = 0; e < h.edges; e++) {
-		uint32_t to = (uint32_t)(next_random(&seed) % o->make);
+		uint32_t target = (uint32_t)(next_random(&seed) % o->make);
 
-		put(f, &to, sizeof(to), o->file);
+		write_bytes(f, &target, sizeof(target), o->file);
 	}
 	if (fflush(f) || fsync(fileno(f)) || fclose(f))
-		die("%s: cannot be written: %s", o->file, strerror(errno));
+		die("cannot write '%s': %s", o->file, strerror(errno));
 	free(first);
 	printf("%s: %" PRIu64 " nodes, %" PRIu64 " edges\n", o->file, o->make, h.edges);
 }
 
-/* ---- Searching. ---- */
+/* ---- Searching ---- */
 
-/* The file may be of anyone: no number in it is believed. */
+/* The file may come from an untrusted source, so all numbers in it are checked. */
 static void open_graph(struct graph *g, const char *name)
 {
 	int fd = open(name, O_RDONLY | O_CLOEXEC);
@@ -131,175 +136,193 @@ static void open_graph(struct graph *g, const char *name)
 	size_t index;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
-		die("%s: %s", name, strerror(errno));
-	if (pread(fd, &h, sizeof(h), 0) != sizeof(h) || h.magic != MAGIC)
-		die("%s: is no graph: --make makes one", name);
+		die("cannot open '%s': %s", name, strerror(errno));
+	if (pread(fd, &h, sizeof(h), 0) != sizeof(h) || h.magic != GRAPH_MAGIC)
+		die("cannot read '%s': it is not a graph. Try --make, which creates one", name);
 	space = ((uint64_t)st.st_size - sizeof(h)) / sizeof(uint32_t);
-	if (h.nodes == 0 || h.nodes >= UNREACHED || h.nodes > space / 2 || 2 * (h.nodes + 1) > space ||
-	    h.edges != space - 2 * (h.nodes + 1))
-		die("%s: is not as long as its nodes and edges are", name);
+	if (h.nodes == 0 || h.nodes >= UNREACHED || h.nodes > space / 2 ||
+	    2 * (h.nodes + 1) > space || h.edges != space - 2 * (h.nodes + 1))
+		die("cannot read '%s': its size does not fit its nodes and edges", name);
 	index = (h.nodes + 1) * sizeof(uint64_t);
 	*g = (struct graph){ .nodes = h.nodes, .edges = h.edges, .size = (size_t)st.st_size };
-	if (ummap(g->size, SEG_SIZE, PROT_READ, fd, 0, -1, 1, UMMAP_PTYPE_FIFO, &g->base) < 0)
-		die("%s: cannot be mapped: %s", name, umerrormsg());
+	if (ummap(g->size, SEGMENT_BYTES, PROT_READ, fd, 0, -1, 1, UMMAP_PTYPE_FIFO, &g->base) < 0)
+		die("cannot map '%s': %s", name, umerrormsg());
 	close(fd);
-	g->first = memory(h.nodes + 1, sizeof(uint64_t));
-	memcpy(g->first, (char *)g->base + sizeof(h), index);
-	g->to = (const uint32_t *)((char *)g->base + sizeof(h) + index);
+	g->first_edge = allocate(h.nodes + 1, sizeof(uint64_t));
+	memcpy(g->first_edge, (char *)g->base + sizeof(h), index);
+	g->target = (const uint32_t *)((char *)g->base + sizeof(h) + index);
 	for (uint64_t i = 0; i < g->nodes; i++) {
-		if (g->first[i] > g->first[i + 1] || g->first[i + 1] > g->edges)
-			die("%s: the edges of node %" PRIu64 " are not in the file", name, i);
+		if (g->first_edge[i] > g->first_edge[i + 1] || g->first_edge[i + 1] > g->edges)
+			die("cannot read '%s': the edges of node %" PRIu64 " are not in the file",
+			    name, i);
 	}
 	if (umadvise(g->base, g->size, UMMAP_ADV_RANDOM) < 0)
-		die("%s: %s", name, umerrormsg());
+		die("cannot set advice for '%s': %s", name, umerrormsg());
 }
 
 static void prefetch_edges(const struct graph *g, const uint32_t *nodes, size_t n)
 {
-	static struct iovec ranges[GROUP_MOST];
+	static struct iovec ranges[MAX_GROUP_NODES];
 	int used = 0;
 
 	for (size_t k = 0; k < n; k++) {
-		uint64_t first = g->first[nodes[k]], count = g->first[nodes[k] + 1] - first;
+		uint64_t first = g->first_edge[nodes[k]];
+		uint64_t count = g->first_edge[nodes[k] + 1] - first;
 
 		if (count)
-			ranges[used++] = (struct iovec){ (void *)&g->to[first], count * sizeof(*g->to) };
+			ranges[used++] = (struct iovec){ (void *)&g->target[first],
+							 count * sizeof(*g->target) };
 	}
 	if (umprefetch(ranges, used) < 0)
-		die("%s", umerrormsg());
+		die("cannot prefetch edges: %s", umerrormsg());
 }
 
-/* Nodes that one node leads to, and that nobody has reached, join the queue. */
-static size_t visit(const struct graph *g, uint32_t node, uint32_t *level, uint32_t *queue, size_t end)
+/* Appends the unreached neighbors of a node to the queue, which ends at `end`. Returns the new
+ * end. */
+static size_t visit_node(const struct graph *g, uint32_t node, uint32_t *level, uint32_t *queue,
+			 size_t end)
 {
-	for (uint64_t e = g->first[node]; e < g->first[node + 1]; e++) {
-		uint32_t to = g->to[e];
+	for (uint64_t e = g->first_edge[node]; e < g->first_edge[node + 1]; e++) {
+		uint32_t target = g->target[e];
 
-		if (to >= g->nodes)
-			die("edge %" PRIu64 " leads to node %" PRIu32 ", which is not there", e, to);
-		if (level[to] == UNREACHED) {
-			level[to] = level[node] + 1;
-			queue[end++] = to;
+		if (target >= g->nodes)
+			die("cannot follow edge %" PRIu64 ": there is no node %" PRIu32, e, target);
+		if (level[target] == UNREACHED) {
+			level[target] = level[node] + 1;
+			queue[end++] = target;
 		}
 	}
 	return end;
 }
 
-/* The nodes wait in the order in which they were reached: those of the next group are prefetched before one is begun.
- * Returns how many were reached. */
-static size_t search(const struct graph *g, const struct options *o, uint32_t *level)
+/* Visits nodes in the order in which they were reached, and prefetches the edges of the next group
+ * of nodes in advance. Returns the number of reached nodes. */
+static size_t search_graph(const struct graph *g, const struct options *o, uint32_t *level)
 {
-	uint32_t *queue = memory(g->nodes, sizeof(*queue));
-	size_t end = 1, asked = 0;
+	uint32_t *queue = allocate(g->nodes, sizeof(*queue));
+	size_t end = 1, prefetched = 0;
 
 	for (uint64_t i = 0; i < g->nodes; i++)
 		level[i] = UNREACHED;
 	level[o->start] = 0;
 	queue[0] = (uint32_t)o->start;
 	for (size_t at = 0; at < end; at++) {
-		size_t ahead = asked - at;
+		size_t ahead = prefetched - at, known = end - prefetched;
 
-		if (o->prefetch && ahead <= o->group && asked < end && (end - asked >= o->group || ahead == 0)) {
-			size_t n = end - asked < o->group ? end - asked : o->group;
+		if (o->prefetch && ahead <= o->group && known > 0 &&
+		    (known >= o->group || ahead == 0)) {
+			size_t n = known < o->group ? known : o->group;
 
-			prefetch_edges(g, queue + asked, n);
-			asked += n;
+			prefetch_edges(g, queue + prefetched, n);
+			prefetched += n;
 		}
-		end = visit(g, queue[at], level, queue, end);
+		end = visit_node(g, queue[at], level, queue, end);
 	}
 	free(queue);
 	return end;
 }
 
-/* No edge leads more than one level down, and each node but the first is reached by one from the level above it: then
- * the levels are the shortest distances. */
+/* Checks that the levels are the shortest distances: no edge leads more than one level down, and an
+ * edge from the level above leads to each reached node except the first. */
 static void check_levels(const struct graph *g, const struct options *o, const uint32_t *level)
 {
-	bool *reached = memory(g->nodes, sizeof(*reached));
+	bool *reached = allocate(g->nodes, sizeof(*reached));
 
 	if (umadvise(g->base, g->size, UMMAP_ADV_SEQUENTIAL) < 0)
-		die("%s", umerrormsg());
+		die("cannot set advice: %s", umerrormsg());
 	reached[o->start] = true;
 	for (uint64_t i = 0; i < g->nodes; i++) {
-		for (uint64_t e = g->first[i]; level[i] != UNREACHED && e < g->first[i + 1]; e++) {
-			uint32_t to = g->to[e];
+		if (level[i] == UNREACHED)
+			continue;
+		for (uint64_t e = g->first_edge[i]; e < g->first_edge[i + 1]; e++) {
+			uint32_t target = g->target[e];
 
-			if (level[to] == UNREACHED || level[to] > level[i] + 1)
-				die("wrong: node %" PRIu64 " leads to node %" PRIu32 ", which is farther away", i, to);
-			reached[to] = reached[to] || level[to] == level[i] + 1;
+			if (level[target] == UNREACHED || level[target] > level[i] + 1)
+				die("wrong result: node %" PRIu64 " leads to node %" PRIu32
+				    ", whose level is too large", i, target);
+			if (level[target] == level[i] + 1)
+				reached[target] = true;
 		}
 	}
 	for (uint64_t i = 0; i < g->nodes; i++) {
 		if (level[i] != UNREACHED && !reached[i])
-			die("wrong: nothing leads to node %" PRIu64 " at its distance", i);
+			die("wrong result: no edge from the level above leads to node %" PRIu64,
+			    i);
 	}
 	free(reached);
 }
 
-static void run(const struct options *o)
+static void search_file(const struct options *o)
 {
 	struct umstat st = { .struct_size = sizeof(st) };
 	uint32_t *level, farthest = 0;
 	struct graph g;
-	double began, took;
-	size_t found;
+	double start, seconds;
+	size_t reached;
 
 	open_graph(&g, o->file);
 	if (o->start >= g.nodes)
-		die("--start is %" PRIu64 ", but the last node is %" PRIu64, o->start, g.nodes - 1);
-	level = memory(g.nodes, sizeof(*level));
-	began = now();
-	found = search(&g, o, level);
-	took = now() - began;
+		die("cannot start at node %" PRIu64 ": the last node is %" PRIu64, o->start,
+		    g.nodes - 1);
+	level = allocate(g.nodes, sizeof(*level));
+	start = now();
+	reached = search_graph(&g, o, level);
+	seconds = now() - start;
 	if (umstat(g.base, &st) < 0)
-		die("%s", umerrormsg());
+		die("cannot read the counters: %s", umerrormsg());
 	check_levels(&g, o, level);
 	for (uint64_t i = 0; i < g.nodes; i++)
 		farthest = level[i] != UNREACHED && level[i] > farthest ? level[i] : farthest;
-	printf("%zu of %" PRIu64 " nodes reached, the farthest in %" PRIu32 " steps: checked\n", found, g.nodes, farthest);
-	printf("%.3f s; %.1f MiB read, %" PRIu64 " segments loaded ahead, %" PRIu64 " of them used\n", took,
-	       (double)st.read_bytes / (1 << 20), st.readahead_loads, st.readahead_hits);
+	printf("%zu of %" PRIu64 " nodes reached, the farthest in %" PRIu32 " steps: checked\n",
+	       reached, g.nodes, farthest);
+	printf("%.3f s; %.1f MiB read, %" PRIu64 " segments loaded ahead, %" PRIu64
+	       " of them used\n", seconds, (double)st.read_bytes / (1 << 20), st.readahead_loads,
+	       st.readahead_hits);
 	if (umunmap(g.base, 0) < 0)
-		die("%s", umerrormsg());
+		die("cannot end the mapping: %s", umerrormsg());
 	free(level);
-	free(g.first);
+	free(g.first_edge);
 }
 
-/* ---- Options. ---- */
+/* ---- Options ---- */
 
-static void usage(FILE *to)
+static void print_usage(FILE *to)
 {
 	fputs("usage: bfs [OPTION ...] FILE\n"
-	      "Searches the graph in FILE, breadth first, and checks what it has found.\n\n"
-	      "  --start=N       the node to begin at (0)\n"
-	      "  --group=N       ask for the edges of so many nodes by one call, up to 65536 (1024)\n"
-	      "  --no-prefetch   do not ask for them\n"
-	      "  --make=NODES    make FILE, a graph of so many nodes, instead\n"
-	      "  --degree=N      ... with so many edges of each, on average, up to 65536 (16)\n"
-	      "  --seed=N        ... another graph for each N (1)\n"
-	      "  --help          this text\n\n"
-	      "UMMAP_MEM_LIMIT=16M is the memory that the graph may take; ummap(7) has the other variables.\n"
-	      "Exit status: 0, or 2 with a sentence.\n", to);
+	      "Searches the graph in FILE breadth-first, and checks the result.\n\n"
+	      "  --start=N       node at which the search starts (0)\n"
+	      "  --group=N       nodes whose edges one call prefetches, up to 65536 (1024)\n"
+	      "  --no-prefetch   prefetch no edges\n"
+	      "  --make=NODES    create FILE, a graph of so many nodes, instead of searching\n"
+	      "  --degree=N      mean number of edges per node of a new graph, up to 65536 (16)\n"
+	      "  --seed=N        seed of the random numbers for a new graph (1)\n"
+	      "  --help          print this text\n\n"
+	      "UMMAP_MEM_LIMIT=16M limits the memory of the graph; see ummap-environment(7).\n"
+	      "Exit status: 0; 2 on error.\n", to);
 }
 
-static uint64_t number(const char *option, const char *text, uint64_t least, uint64_t most)
+static uint64_t parse_number(const char *option, const char *text, uint64_t min, uint64_t max)
 {
 	char *end;
 	uint64_t n;
 
 	errno = 0;
 	n = strtoull(text, &end, 10);
-	if (*text < '0' || *text > '9' || *end || errno || n < least || n > most)
-		die("--%s is \"%s\": it must be a number from %" PRIu64 " to %" PRIu64, option, text, least, most);
+	if (*text < '0' || *text > '9' || *end || errno || n < min || n > max)
+		die("cannot use --%s '%s': it must be a number from %" PRIu64 " to %" PRIu64,
+		    option, text, min, max);
 	return n;
 }
 
 int main(int argc, char **argv)
 {
 	static const struct option known[] = {
-		{ "start", required_argument, NULL, 's' }, { "group", required_argument, NULL, 'g' },
-		{ "no-prefetch", no_argument, NULL, 'n' }, { "make", required_argument, NULL, 'm' },
-		{ "degree", required_argument, NULL, 'd' }, { "seed", required_argument, NULL, 'r' },
+		{ "start", required_argument, NULL, 's' },
+		{ "group", required_argument, NULL, 'g' },
+		{ "no-prefetch", no_argument, NULL, 'n' },
+		{ "make", required_argument, NULL, 'm' },
+		{ "degree", required_argument, NULL, 'd' },
+		{ "seed", required_argument, NULL, 'r' },
 		{ "help", no_argument, NULL, 'h' }, { 0 },
 	};
 	struct options o = { .degree = 16, .seed = 1, .group = 1024, .prefetch = true };
@@ -307,24 +330,24 @@ int main(int argc, char **argv)
 
 	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1) {
 		switch (c) {
-		case 's': o.start = number("start", optarg, 0, UNREACHED - 2); break;
-		case 'g': o.group = number("group", optarg, 1, GROUP_MOST); break;
+		case 's': o.start = parse_number("start", optarg, 0, UNREACHED - 2); break;
+		case 'g': o.group = parse_number("group", optarg, 1, MAX_GROUP_NODES); break;
 		case 'n': o.prefetch = false; break;
-		case 'm': o.make = number("make", optarg, 1, UNREACHED - 1); break;
-		case 'd': o.degree = number("degree", optarg, 1, DEGREE_MOST); break;
-		case 'r': o.seed = number("seed", optarg, 0, UINT64_MAX); break;
-		case 'h': usage(stdout); return 0;
-		default: usage(stderr); return 2;
+		case 'm': o.make = parse_number("make", optarg, 1, UNREACHED - 1); break;
+		case 'd': o.degree = parse_number("degree", optarg, 1, MAX_MEAN_DEGREE); break;
+		case 'r': o.seed = parse_number("seed", optarg, 0, UINT64_MAX); break;
+		case 'h': print_usage(stdout); return 0;
+		default: print_usage(stderr); return 2;
 		}
 	}
 	if (optind != argc - 1) {
-		usage(stderr);
+		print_usage(stderr);
 		return 2;
 	}
 	o.file = argv[optind];
 	if (o.make)
 		make_graph(&o);
 	else
-		run(&o);
+		search_file(&o);
 	return 0;
 }

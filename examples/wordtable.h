@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * wordtable.h - the table of wordcount: how often each word came, in a mapped file.
+ * wordtable.h - the hash table of wordcount, in a mapped file.
  *
- * The file: one header, `capacity` entries, then room for the words that are too long for an entry. An entry
- * stands at the place that the top bits of its hash name, or in the next free one after it. A word is given
- * as it stands in the text; here it is compared and kept in lower case.
+ * The file has a header, `capacity` entries, and space for words that are too long for an entry.
+ * The top bits of a word's hash are the index of its entry; if that entry is taken, the word is in
+ * the next free one. Callers pass words as they are in the text; the table compares and stores them
+ * in lower case.
  */
 #ifndef WORDTABLE_H
 #define WORDTABLE_H
@@ -26,47 +27,47 @@
 #define TABLE_VERSION 1
 #define TABLE_MIN_ENTRIES 16
 #define TABLE_MAX_ENTRIES (UINT64_C(1) << 40)
-#define STRINGS_PER_ENTRY 8 /* bytes of room for long words */
+#define STRING_BYTES_PER_ENTRY 8 /* space for long words */
 
 struct header {
 	char magic[8];
 	uint64_t version;
-	uint64_t finished; /* 1: the whole text was counted and all of the table is on storage */
-	uint64_t capacity; /* entries, a power of two */
+	uint64_t finished; /* 1: the whole text was counted, and the whole table is on storage */
+	uint64_t capacity; /* number of entries, a power of two */
 	uint64_t strings;  /* bytes used by long words */
-	uint64_t bytes;    /* of the text */
-	uint64_t words;
-	uint64_t distinct;
+	uint64_t bytes;    /* bytes of the text */
+	uint64_t words;    /* words of the text */
+	uint64_t distinct; /* different words of the text */
 };
 
 struct entry {
-	uint64_t count; /* 0: free */
+	uint64_t count; /* occurrences of the word; 0: the entry is free */
 	uint64_t hash;
 	uint64_t length;
 	union {
-		char text[40]; /* the word, if it fits */
-		uint64_t at;   /* else where it stands among the long words */
+		char text[40]; /* word of at most 40 letters */
+		uint64_t at;   /* offset of a longer word in the space for long words */
 	};
 };
 
 struct table {
-	struct header *head;
+	struct header *header;
 	struct entry *entries;
-	char *strings;
+	char *strings;       /* space for long words */
 	const char *path;
-	size_t size;
-	size_t seg_size;
-	struct header now; /* what goes into *head in the end: words come too often to store it each time */
+	size_t size;         /* bytes of the mapping */
+	size_t seg_size;     /* bytes of a segment */
+	struct header state; /* current header, in memory, because it changes with each word;
+				save_table stores it in *header */
 };
 
-static unsigned char fold[256]; /* letters in lower case, 0 for everything else */
-static const char *unfinished;  /* the larger table while words move there; die takes it away */
+static unsigned char fold[256];      /* lower-case form of a letter; 0 for other bytes */
+static const char *unfinished_path;  /* larger table during grow_table; die removes it */
 
-/* The program's: says what is wrong and ends it. */
+/* Prints an error message and ends the program. The program defines this function. */
 static void die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 
-/* What a word is. */
-static void fold_init(void)
+static void init_fold(void)
 {
 	for (int c = 'a'; c <= 'z'; c++)
 		fold[c] = fold[c - 'a' + 'A'] = (unsigned char)c;
@@ -74,13 +75,13 @@ static void fold_init(void)
 
 static const uint64_t hash_seed = 0x6a09e667f3bcc909;
 
-static inline uint64_t hash_add(uint64_t hash, unsigned char letter)
+static inline uint64_t add_to_hash(uint64_t hash, unsigned char letter)
 {
 	return (hash ^ letter) * 0x9e3779b97f4a7c15;
 }
 
-/* The table looks at the top bits: let every letter reach them. */
-static inline uint64_t hash_end(uint64_t hash)
+/* Mixes the bits, because the table uses only the top bits. */
+static inline uint64_t finish_hash(uint64_t hash)
 {
 	hash ^= hash >> 31;
 	hash *= 0x9e3779b97f4a7c15;
@@ -89,10 +90,10 @@ static inline uint64_t hash_end(uint64_t hash)
 
 static size_t table_size(uint64_t capacity)
 {
-	return sizeof(struct header) + capacity * (sizeof(struct entry) + STRINGS_PER_ENTRY);
+	return sizeof(struct header) + capacity * (sizeof(struct entry) + STRING_BYTES_PER_ENTRY);
 }
 
-/* The capacity of a table that is to begin with so many entries. */
+/* Returns the capacity of a table for so many entries. */
 static uint64_t capacity_for(uint64_t entries)
 {
 	uint64_t capacity = TABLE_MIN_ENTRIES;
@@ -102,51 +103,58 @@ static uint64_t capacity_for(uint64_t entries)
 	return capacity;
 }
 
-static void table_place(struct table *t, void *base)
+static void set_pointers(struct table *t, void *base)
 {
-	t->head = base;
-	t->entries = (struct entry *)(t->head + 1);
-	t->strings = (char *)(t->entries + t->now.capacity);
+	t->header = base;
+	t->entries = (struct entry *)(t->header + 1);
+	t->strings = (char *)(t->entries + t->state.capacity);
 }
 
-/* Opens path to be overwritten, but only what is empty or was a table before. */
-static int open_scratch(const char *path)
+/* Opens a file that will be overwritten. Refuses a file that is neither empty nor a table. */
+static int open_for_table(const char *path)
 {
 	char magic[sizeof(TABLE_MAGIC)];
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 
 	if (fd < 0)
-		die("%s: %s", path, strerror(errno));
+		die("cannot open '%s': %s", path, strerror(errno));
 	ssize_t got = pread(fd, magic, sizeof(magic), 0);
 	if (got < 0)
-		die("%s: %s", path, strerror(errno));
-	if (got > 0 && (got < (ssize_t)sizeof(magic) || memcmp(magic, TABLE_MAGIC, sizeof(magic)) != 0))
-		die("%s: exists and is no table of mine; name another one with --table", path);
+		die("cannot read '%s': %s", path, strerror(errno));
+	if (got > 0 && (got < (ssize_t)sizeof(magic) ||
+			memcmp(magic, TABLE_MAGIC, sizeof(magic)) != 0))
+		die("cannot overwrite '%s': it is not a table of wordcount. Try another --table",
+		    path);
 	return fd;
 }
 
-static void table_create(struct table *t, const char *path, uint64_t capacity, size_t seg_size)
+static void create_table(struct table *t, const char *path, uint64_t capacity, size_t seg_size)
 {
 	void *base;
-	int fd = open_scratch(path);
+	int fd = open_for_table(path);
 
 	*t = (struct table){ .path = path, .size = table_size(capacity), .seg_size = seg_size };
-	t->now = (struct header){ .magic = TABLE_MAGIC, .version = TABLE_VERSION, .capacity = capacity };
-	/* The header is there from the start: a run that is killed leaves what the next one knows to be a table. */
-	if (ftruncate(fd, 0) < 0 || pwrite(fd, &t->now, sizeof(t->now), 0) != (ssize_t)sizeof(t->now) ||
+	t->state = (struct header){ .magic = TABLE_MAGIC,
+				    .version = TABLE_VERSION,
+				    .capacity = capacity };
+	/* The header is written first, so that a later run may overwrite the file if this run is
+	 * killed. */
+	if (ftruncate(fd, 0) < 0 ||
+	    pwrite(fd, &t->state, sizeof(t->state), 0) != (ssize_t)sizeof(t->state) ||
 	    ftruncate(fd, (off_t)t->size) < 0)
-		die("%s: %s", path, strerror(errno));
-	/* read_file 0: the rest is zeros still, so there is nothing to read before it is first written. */
-	if (ummap(t->size, seg_size, PROT_READ | PROT_WRITE, fd, 0, -1, 0, UMMAP_PTYPE_PLRU, &base) < 0)
-		die("%s: cannot be mapped: %s", path, umerrormsg());
+		die("cannot write '%s': %s", path, strerror(errno));
+	/* read_file is 0, because the rest of the file is zeros, which need not be read. */
+	if (ummap(t->size, seg_size, PROT_READ | PROT_WRITE, fd, 0, -1, 0, UMMAP_PTYPE_PLRU,
+		  &base) < 0)
+		die("cannot map '%s': %s", path, umerrormsg());
 	close(fd);
 	if (umadvise(base, t->size, UMMAP_ADV_RANDOM) < 0)
-		die("%s: %s", path, umerrormsg());
-	table_place(t, base);
-	*t->head = t->now;
+		die("cannot set advice for '%s': %s", path, umerrormsg());
+	set_pointers(t, base);
+	*t->header = t->state;
 }
 
-static void table_open(struct table *t, const char *path, size_t seg_size)
+static void open_table(struct table *t, const char *path, size_t seg_size)
 {
 	void *base;
 	struct stat st;
@@ -154,21 +162,24 @@ static void table_open(struct table *t, const char *path, size_t seg_size)
 
 	*t = (struct table){ .path = path, .seg_size = seg_size };
 	if (fd < 0 || fstat(fd, &st) < 0)
-		die("%s: %s", path, strerror(errno));
-	if (pread(fd, &t->now, sizeof(t->now), 0) != (ssize_t)sizeof(t->now) ||
-	    memcmp(t->now.magic, TABLE_MAGIC, sizeof(TABLE_MAGIC)) != 0 || t->now.version != TABLE_VERSION)
-		die("%s: is no table of mine", path);
-	if (!t->now.finished)
-		die("%s: was not finished; count the text again", path);
-	if (t->now.capacity < TABLE_MIN_ENTRIES || t->now.capacity > TABLE_MAX_ENTRIES ||
-	    (t->now.capacity & (t->now.capacity - 1)) != 0 ||
-	    (uint64_t)st.st_size != table_size(t->now.capacity) || t->now.distinct >= t->now.capacity)
-		die("%s: is damaged", path);
+		die("cannot open '%s': %s", path, strerror(errno));
+	if (pread(fd, &t->state, sizeof(t->state), 0) != (ssize_t)sizeof(t->state) ||
+	    memcmp(t->state.magic, TABLE_MAGIC, sizeof(TABLE_MAGIC)) != 0 ||
+	    t->state.version != TABLE_VERSION)
+		die("cannot read '%s': it is not a table of wordcount", path);
+	if (!t->state.finished)
+		die("cannot use '%s': the count was not finished. Try to count the text again",
+		    path);
+	if (t->state.capacity < TABLE_MIN_ENTRIES || t->state.capacity > TABLE_MAX_ENTRIES ||
+	    (t->state.capacity & (t->state.capacity - 1)) != 0 ||
+	    (uint64_t)st.st_size != table_size(t->state.capacity) ||
+	    t->state.distinct >= t->state.capacity)
+		die("cannot read '%s': it is damaged. Try to count the text again", path);
 	t->size = (size_t)st.st_size;
 	if (ummap(t->size, seg_size, PROT_READ, fd, 0, -1, 1, UMMAP_PTYPE_PLRU, &base) < 0)
-		die("%s: cannot be mapped: %s", path, umerrormsg());
+		die("cannot map '%s': %s", path, umerrormsg());
 	close(fd);
-	table_place(t, base);
+	set_pointers(t, base);
 }
 
 static const char *entry_word(const struct table *t, const struct entry *e)
@@ -176,7 +187,7 @@ static const char *entry_word(const struct table *t, const struct entry *e)
 	return e->length <= sizeof(e->text) ? e->text : t->strings + e->at;
 }
 
-static bool same_word(const char *stored, const unsigned char *raw, size_t length)
+static bool is_same_word(const char *stored, const unsigned char *raw, size_t length)
 {
 	for (size_t i = 0; i < length; i++)
 		if ((unsigned char)stored[i] != fold[raw[i]])
@@ -184,105 +195,111 @@ static bool same_word(const char *stored, const unsigned char *raw, size_t lengt
 	return true;
 }
 
-/* The entry of a word, or the free one where it belongs. There is always a free one: see has_room. */
-static struct entry *table_find(const struct table *t, const unsigned char *raw, size_t length, uint64_t hash)
+/* Returns the entry of a word, or the free entry for it. has_room ensures that there is one. */
+static struct entry *find_entry(const struct table *t, const unsigned char *raw, size_t length,
+				uint64_t hash)
 {
-	uint64_t mask = t->now.capacity - 1;
-	/* The top bits keep the order of entries when the table grows: both tables are then walked in order. */
-	uint64_t i = hash >> (64 - __builtin_ctzll(t->now.capacity));
+	uint64_t mask = t->state.capacity - 1;
+	/* With the top bits, entries keep their order in a larger table, so that grow_table
+	 * accesses both tables sequentially. */
+	uint64_t i = hash >> (64 - __builtin_ctzll(t->state.capacity));
 
 	for (;; i = (i + 1) & mask) {
 		struct entry *e = &t->entries[i];
 		if (e->count == 0)
 			return e;
-		if (e->hash == hash && e->length == length && same_word(entry_word(t, e), raw, length))
+		if (e->hash == hash && e->length == length &&
+		    is_same_word(entry_word(t, e), raw, length))
 			return e;
 	}
 }
 
 static bool has_room(const struct table *t, size_t length)
 {
-	uint64_t room = t->now.capacity * STRINGS_PER_ENTRY - t->now.strings;
+	uint64_t room = t->state.capacity * STRING_BYTES_PER_ENTRY - t->state.strings;
 
-	return t->now.distinct < t->now.capacity / 4 * 3 && (length <= sizeof(t->entries->text) || length <= room);
+	return t->state.distinct < t->state.capacity / 4 * 3 &&
+	       (length <= sizeof(t->entries->text) || length <= room);
 }
 
-static void entry_fill(struct table *t, struct entry *e, const unsigned char *raw, size_t length, uint64_t hash)
+static void fill_entry(struct table *t, struct entry *e, const unsigned char *raw, size_t length,
+		       uint64_t hash)
 {
 	char *to = e->text;
 
 	e->hash = hash;
 	e->length = length;
 	if (length > sizeof(e->text)) {
-		e->at = t->now.strings;
+		e->at = t->state.strings;
 		to = t->strings + e->at;
-		t->now.strings += length;
+		t->state.strings += length;
 	}
 	for (size_t i = 0; i < length; i++)
 		to[i] = (char)fold[raw[i]];
-	t->now.distinct++;
+	t->state.distinct++;
 }
 
-/* Moves everything to a larger table beside the old one, with room for a word of this length. */
-static void table_grow(struct table *old, size_t length)
+/* Moves all entries to a larger table, with space for a word of this length. The new table is in
+ * another file, which then replaces the old one. */
+static void grow_table(struct table *old, size_t length)
 {
 	struct table new;
 	char *path;
-	uint64_t capacity = old->now.capacity * 2;
+	uint64_t capacity = old->state.capacity * 2;
 
-	while (capacity * STRINGS_PER_ENTRY - old->now.strings < length)
+	while (capacity * STRING_BYTES_PER_ENTRY - old->state.strings < length)
 		capacity *= 2;
 	if (asprintf(&path, "%s.grow", old->path) < 0)
-		die("no memory");
-	table_create(&new, path, capacity, old->seg_size);
-	unfinished = path;
-	if (umadvise(old->head, old->size, UMMAP_ADV_SEQUENTIAL) < 0)
-		die("%s: %s", old->path, umerrormsg());
-	for (uint64_t i = 0; i < old->now.capacity; i++) {
+		die("cannot allocate memory");
+	create_table(&new, path, capacity, old->seg_size);
+	unfinished_path = path;
+	if (umadvise(old->header, old->size, UMMAP_ADV_SEQUENTIAL) < 0)
+		die("cannot set advice for '%s': %s", old->path, umerrormsg());
+	for (uint64_t i = 0; i < old->state.capacity; i++) {
 		const struct entry *from = &old->entries[i];
 		if (from->count == 0)
 			continue;
 		const unsigned char *word = (const unsigned char *)entry_word(old, from);
-		struct entry *to = table_find(&new, word, from->length, from->hash);
-		entry_fill(&new, to, word, from->length, from->hash);
+		struct entry *to = find_entry(&new, word, from->length, from->hash);
+		fill_entry(&new, to, word, from->length, from->hash);
 		to->count = from->count;
 	}
-	new.now.words = old->now.words;
+	new.state.words = old->state.words;
 	new.path = old->path;
-	if (umunmap(old->head, 0) < 0)
-		die("%s: %s", old->path, umerrormsg());
+	if (umunmap(old->header, 0) < 0)
+		die("cannot end the mapping of '%s': %s", old->path, umerrormsg());
 	if (rename(path, old->path) < 0)
-		die("%s: %s", old->path, strerror(errno));
-	unfinished = NULL;
+		die("cannot replace '%s': %s", old->path, strerror(errno));
+	unfinished_path = NULL;
 	free(path);
 	*old = new;
 }
 
-/* Makes the table complete on storage, and only then says in it that it is. */
-static void table_save(struct table *t)
+/* Writes the whole table to storage, and then marks it as finished. */
+static void save_table(struct table *t)
 {
-	*t->head = t->now;
-	if (umsync(t->head, 0) < 0)
-		die("%s: cannot be written: %s", t->path, umerrormsg());
-	t->head->finished = 1;
-	if (umunmap(t->head, 1) < 0)
-		die("%s: cannot be written: %s", t->path, umerrormsg());
+	*t->header = t->state;
+	if (umsync(t->header, 0) < 0)
+		die("cannot write '%s': %s", t->path, umerrormsg());
+	t->header->finished = 1;
+	if (umunmap(t->header, 1) < 0)
+		die("cannot write '%s': %s", t->path, umerrormsg());
 }
 
-/* Counts one more of this word. */
-static void table_count(struct table *t, const unsigned char *raw, size_t length, uint64_t hash)
+/* Adds 1 to the count of a word. */
+static void count_word(struct table *t, const unsigned char *raw, size_t length, uint64_t hash)
 {
-	struct entry *e = table_find(t, raw, length, hash);
+	struct entry *e = find_entry(t, raw, length, hash);
 
 	if (e->count == 0) {
 		if (!has_room(t, length)) {
-			table_grow(t, length);
-			e = table_find(t, raw, length, hash);
+			grow_table(t, length);
+			e = find_entry(t, raw, length, hash);
 		}
-		entry_fill(t, e, raw, length, hash);
+		fill_entry(t, e, raw, length, hash);
 	}
 	e->count++;
-	t->now.words++;
+	t->state.words++;
 }
 
 #endif

@@ -2,9 +2,10 @@
 /*
  * umalloc.h - heaps larger than memory; see umalloc(3).
  *
- * A heap is a mapping of ummap(7)'s, of which jemalloc's arenas hand out the bytes. What the allocator itself has to know is
- * in ordinary memory. All calls may be made by any thread. Those that fail return NULL or -1 with errno set, and
- * umalloc_errormsg() has a sentence.
+ * A heap is a mapping of libummap in which jemalloc allocates memory. The allocator's own data are
+ * in ordinary memory, so that freeing accesses no storage. Any thread may make any of these calls.
+ * A call that fails returns NULL or -1 and sets errno; umalloc_errormsg() returns the error
+ * message.
  */
 #ifndef UMALLOC_H
 #define UMALLOC_H
@@ -21,44 +22,50 @@ extern "C" {
 typedef struct umalloc_heap umalloc_heap;
 
 /*
- * A heap of at most `size` bytes, which is rounded up to whole segments. uri: the store, as for ummap_open, of which nothing is
- * read; NULL: a file in $TMPDIR or /var/tmp that has no name any more, and takes the space of what has left memory. attr: as for
- * ummap_open, and seg_size 0 is 256 KiB; NULL: the defaults. Errors: as ummap_open; EINVAL, ENOMEM; those of making the file.
+ * Creates a heap of `size` bytes, rounded up to whole segments. uri: the store, as for ummap_open;
+ * its contents are lost. NULL: an unlinked file in $TMPDIR, or in /var/tmp. attr: as for
+ * ummap_open, except that seg_size 0 means 256 KiB. NULL: the defaults. Returns NULL on failure.
+ * Errors: those of ummap_open and of creating the file; EINVAL; ENOMEM.
  */
 umalloc_heap *umalloc_create(const char *uri, size_t size, const struct ummap_attr *attr);
 
-/* Ends the heap and all that was allocated in it, which nobody uses any more. NULL: nothing happens. */
+/* Ends the heap and all allocations in it, which no thread may use any more. NULL: no effect. */
 void umalloc_destroy(umalloc_heap *heap);
 
 /*
- * As malloc, calloc, realloc, aligned_alloc and free, in a heap. A size of 0 is one of 1, but urealloc never frees. Errors:
- * ENOMEM (the heap is full); EINVAL (the alignment is no power of two); ENXIO (the heap is that of the process from which this
- * one was forked); the store's (it fails to take what leaves memory, so the heap does not grow).
+ * Allocate memory in a heap as malloc, calloc, realloc and aligned_alloc do. A size of 0 counts as
+ * 1; urealloc never frees. Return NULL on failure. Errors: ENOMEM (the heap is full); EINVAL (the
+ * alignment is no power of two); ENXIO (the heap belongs to the process from which this one was
+ * forked); the errors of the store, such as ENOSPC, if it does not accept evicted segments.
  */
 void *umalloc(umalloc_heap *heap, size_t size);
 void *ucalloc(umalloc_heap *heap, size_t count, size_t size);
 void *urealloc(umalloc_heap *heap, void *old, size_t size);
 void *ualigned_alloc(umalloc_heap *heap, size_t alignment, size_t size);
-/* Keeps errno. What is not of the heap ends the process; in a forked child it is left as it is. */
+
+/* Frees memory of the heap, without changing errno. An address outside of the heap ends the process
+ * by abort(3). In a forked child the call has no effect on the parent's heap. NULL: no effect. */
 void ufree(umalloc_heap *heap, void *memory);
 
-/* How many bytes may be used of an allocation, at least as many as were asked for. NULL: 0. */
+/* Returns the usable bytes of an allocation, at least as many as were requested. NULL: 0. */
 size_t umalloc_usable_size(umalloc_heap *heap, const void *memory);
 
+/* Counters of a heap. */
 struct umalloc_stats {
-	size_t struct_size;       /* in: sizeof(struct umalloc_stats) */
-	const void *base;         /* where the heap begins: umstat(base) has what the mapping counts */
-	uint64_t size;            /* bytes that the heap may have */
-	uint64_t used;            /* of these, given to arenas at some time: from base on */
-	uint64_t allocated;       /* in allocations now, with what threads keep to allocate it again */
-	uint64_t free;            /* given up by the arenas now: not written, and not read when it is used again */
-	uint64_t discarded;       /* bytes of segments given up since the heap began */
+	size_t struct_size; /* input: sizeof(struct umalloc_stats) */
+	const void *base;   /* first address of the heap, with which umstat() returns the counters
+			       of its mapping */
+	uint64_t size;      /* bytes that the heap can have */
+	uint64_t used;      /* bytes from base on that have ever been in use */
+	uint64_t allocated; /* bytes in allocations now, and freed bytes that threads keep */
+	uint64_t free;      /* bytes given up now: they are not written, and not read at reuse */
+	uint64_t discarded; /* bytes of segments given up since the heap was created */
 };
 
-/* Fills *stats. Errors: EINVAL. */
+/* Fills *stats. Returns 0, or -1 with errno EINVAL if stats is NULL or struct_size is invalid. */
 int umalloc_stats(umalloc_heap *heap, struct umalloc_stats *stats);
 
-/* The sentence behind this thread's last failure here; never NULL. */
+/* Returns the message of this thread's last failed call of umalloc.h. Never NULL. */
 const char *umalloc_errormsg(void);
 
 #pragma GCC visibility pop

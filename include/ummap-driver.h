@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ummap-driver.h - for authors of drivers: the code that moves bytes between memory and a store.
+ * ummap-driver.h - the interface for authors of drivers. A driver moves bytes between memory and a
+ * store. A filter is a driver that opens another driver behind it and passes requests on.
  *
- * A driver is one struct ummap_driver. The library opens a handle per mapped store and calls it from
- * many threads; see ummap-driver(3) for the lifecycle. Rules for every call:
+ * A driver is one struct ummap_driver. The library opens one handle for each store of a mapping
+ * and calls it from many threads. ummap-driver(3) explains the life of a handle, and
+ * ummap-driver-calls(3) and ummap-driver-filters(3) specify each call. Rules for every call:
  *
- *  - It returns 0, or a negative errno (submit and reap: a count, or a negative errno).
- *  - Transfers are whole: the driver itself retries short transfers and EINTR. Bytes past the end of the
- *    store read as zeros. `write` means accepted, `flush` means durable.
- *  - It never calls the library, never throws, and never touches memory of a mapping other than the buffer
- *    that it was given. A handle with UMMAP_CAP_FAULTSAFE also calls nothing that is not async-signal-safe.
- *  - The library never interrupts a call with thread cancellation.
+ *  - A call returns 0 or a negative errno value. The calls submit and reap return a count or a
+ *    negative errno value.
+ *  - A transfer is complete when the call returns 0. The driver continues after short transfers
+ *    and EINTR. Bytes beyond the end of the store read as zeros.
+ *  - `write` means that the store has accepted the bytes. `flush` means that they are durable.
+ *  - A call never calls the library, never throws an exception, and accesses no mapping except
+ *    the buffer that it was given. If the handle has UMMAP_CAP_FAULTSAFE, the call uses only
+ *    async-signal-safe functions.
+ *  - The library never lets pthread_cancel(3) interrupt a call.
  */
 #ifndef UMMAP_DRIVER_H
 #define UMMAP_DRIVER_H
@@ -25,66 +30,75 @@ extern "C" {
 
 #define UMMAP_DRIVER_ABI 2
 
-/* ummap_geom.caps: what a handle can do. */
-#define UMMAP_CAP_WRITE 1u     /* write works */
-#define UMMAP_CAP_GROW 2u      /* writing past the end makes the store longer */
-#define UMMAP_CAP_PARALLEL 4u  /* calls may run at once on one handle; else the library takes turns */
-#define UMMAP_CAP_FAULTSAFE 8u /* read, write and flush may run inside a signal handler */
-#define UMMAP_CAP_ASYNC 16u    /* submit and reap are there and better than read and write */
-#define UMMAP_CAP_DIRECT 32u   /* bypasses the page cache where it can */
-#define UMMAP_CAP_PAGECACHE 64u /* map_pagecache is there and wanted */
+/* Capabilities of a handle, in ummap_geom.caps. */
+#define UMMAP_CAP_WRITE 1u      /* `write` works */
+#define UMMAP_CAP_GROW 2u       /* a write beyond the end makes the store longer */
+#define UMMAP_CAP_PARALLEL 4u   /* threads may use the handle concurrently; else one at a time */
+#define UMMAP_CAP_FAULTSAFE 8u  /* read, write and flush may run inside a signal handler */
+#define UMMAP_CAP_ASYNC 16u     /* submit and reap are implemented and faster than read and write */
+#define UMMAP_CAP_DIRECT 32u    /* transfers bypass the page cache where they can */
+#define UMMAP_CAP_PAGECACHE 64u /* map_pagecache is implemented, and the user wants it */
 
-/* oflags of open and open_fd. */
+/* Flags of open and open_fd (argument oflags). */
 #define UMMAP_O_WRITE 1   /* the mapping is writable */
-#define UMMAP_O_CREATE 2  /* create the store if it is missing */
-#define UMMAP_O_LOGGED 8  /* from a filter that has the store's log: commits in it are no reason to refuse the store */
-#define UMMAP_O_WRITERS 4 /* others write to the same blocks: a write changes its own bytes and no other, or it is EINVAL */
+#define UMMAP_O_CREATE 2  /* create the store if it does not exist */
+#define UMMAP_O_WRITERS 4 /* other handles write to the same blocks: a write must change only its
+			     own bytes, or open fails with EINVAL */
+#define UMMAP_O_LOGGED 8  /* the caller is a filter that has the store's log: the driver must not
+			     refuse the store because of commits in the log */
+#define UMMAP_O_OVERLAID 16 /* the caller is a filter that keeps newer contents of the store: the
+			       driver must not go back to earlier contents */
 
 struct ummap_driver;
 
-/* One key of a URI, without the "scheme." prefix that keys of a filter carry. */
+/* One key of a URI, without the prefix "scheme." of a filter's key. */
 struct ummap_key {
-	const char *name;
-	const char *value;
+	const char *name;  /* name of the key; the driver's list `keys` has it */
+	const char *value; /* decoded value; the driver checks it */
 };
 
-/* A parsed URI: "error+posix:/d/a?error.nth=7&direct=never" is error over posix. Valid during open only. */
+/* A parsed URI. "error+posix:/d/a?error.nth=7&direct=never" is the filter error in front of the
+ * driver posix. All pointers are valid only during the call that receives the URI. */
 struct ummap_uri {
-	const char *scheme;
-	const char *path;                      /* what stands between ':' and '?', percent-decoded */
-	const struct ummap_key *keys;          /* this driver's own keys; each is in its `keys` list */
-	unsigned nkeys;
-	const struct ummap_driver *next;       /* for a filter: the driver that it has to open ... */
-	const struct ummap_uri *next_uri;      /* ... and with what. NULL for a driver that is no filter */
+	const char *scheme;               /* name of this driver */
+	const char *path;                 /* decoded text between ':' and '?' */
+	const struct ummap_key *keys;     /* keys of this driver only */
+	unsigned nkeys;                   /* number of keys */
+	const struct ummap_driver *next;  /* in a filter: the driver to open; otherwise NULL */
+	const struct ummap_uri *next_uri; /* in a filter: the URI for that driver; otherwise NULL */
 };
 
-/* What a handle is like; open fills it. */
+/* Properties of a handle. `open` fills the structure, which is zeroed on entry. */
 struct ummap_geom {
-	uint64_t size;     /* bytes of the store now */
-	uint32_t align;    /* power of two: transfers aligned to it (offset, length, memory) are fast; 1: any */
-	uint32_t optimal;  /* bytes of a good transfer, 0: unknown */
-	uint32_t caps;     /* UMMAP_CAP_* */
-	char why[160];     /* on failure: a sentence for a person, or ""; on success: a warning, or "" */
-	uint64_t id[2];    /* the same for all handles of one store (device and inode, say); id[0] 0: unknown */
+	uint64_t size;    /* bytes of the store now */
+	uint32_t align;   /* power of two: transfers whose offset, length and address are multiples
+			     of it are fast; 1: all transfers are equal */
+	uint32_t optimal; /* bytes of an efficient transfer; 0: unknown */
+	uint32_t caps;    /* capabilities, UMMAP_CAP_* */
+	char why[160];    /* error message if open fails; warning if it succeeds; "": none */
+	uint64_t id[2];   /* identity of the store, equal for all its handles, such as inode and
+			     device; id[0] 0: unknown */
 };
 
+/* Operations of a request, in ummap_io.op. */
 enum { UMMAP_IO_READ = 0, UMMAP_IO_WRITE = 1 };
 
-/* What `lock` keeps away: nobody any more, those who want the range for themselves, all who write it. */
+/* Kinds of lock, the argument `how` of `lock`: none; one that other shared locks may overlap; one
+ * that no other lock may overlap. */
 enum { UMMAP_LOCK_NONE = 0, UMMAP_LOCK_SHARED = 1, UMMAP_LOCK_EXCLUSIVE = 2 };
 
-/* One request. */
+/* One asynchronous request. */
 struct ummap_io {
-	uint8_t op;      /* UMMAP_IO_READ or UMMAP_IO_WRITE */
-	uint8_t flags;   /* 0 */
-	void *buf;
-	size_t len;      /* bytes */
-	uint64_t off;    /* in the store */
-	int res;         /* out: 0 or a negative errno */
-	void *owner;     /* the library's */
+	uint8_t op;    /* operation: UMMAP_IO_READ or UMMAP_IO_WRITE */
+	uint8_t flags; /* always 0 */
+	void *buf;     /* memory to fill or to write from */
+	size_t len;    /* bytes */
+	uint64_t off;  /* offset in the store, in bytes */
+	int res;       /* result that the driver stores: 0 or a negative errno value */
+	void *owner;   /* pointer of the library, which the driver does not use */
 };
 
-/* The steps of handing a store over from one handle to another, in ummap_handover.how. */
+/* Steps of handing a store over to another handle, in ummap_handover.how. */
 enum {
 	UMMAP_HANDOVER_CANCEL = 0, /* the other handle is not used: work as before */
 	UMMAP_HANDOVER_KEEP = 1,   /* prepare: the other handle must show all flushed contents */
@@ -92,83 +106,108 @@ enum {
 	UMMAP_HANDOVER_FINISH = 3  /* write contents that only this handle has to the other one */
 };
 
-/* The argument of `hand_over`. */
+/* Argument of `hand_over`. */
 struct ummap_handover {
-	int how;                    /* step: UMMAP_HANDOVER_* */
-	const struct ummap_uri *to; /* URI of the other handle; NULL with CANCEL */
+	int how;                           /* step: UMMAP_HANDOVER_* */
+	const struct ummap_uri *to;        /* URI of the other handle; NULL with CANCEL */
 	const struct ummap_driver *driver; /* FINISH: outermost driver of the other handle */
-	void *h;                    /* FINISH: the other handle */
-	char why[160];              /* result: an error message, or "" */
+	void *h;                           /* FINISH: the other handle */
+	char why[160];                     /* result: an error message, or "" */
 };
 
-/* Takes a sentence for a person; set_notice, below, says when. */
+/* Function that receives a notice of a driver; see set_notice below. */
 typedef void (ummap_notice)(void *arg, const char *sentence);
 
+/* Table of a driver. Only open, close and read are required. NULL in any other member means that
+ * the driver does not have the call; its comment says how the library does without. */
 struct ummap_driver {
-	size_t struct_size;  /* sizeof(struct ummap_driver): fields are only ever appended */
-	uint32_t abi;        /* UMMAP_DRIVER_ABI */
-	const char *scheme;  /* "posix": lower-case letters, digits, '-' */
-	const char *keys;    /* URI keys that it takes, separated by blanks; NULL: none */
-	const char *help;    /* one line */
+	size_t struct_size; /* sizeof(struct ummap_driver); releases only append members */
+	uint32_t abi;       /* UMMAP_DRIVER_ABI */
+	const char *scheme; /* name in URIs, such as "posix": lower-case letters, digits, '-' */
+	const char *keys;   /* names of its URI keys, separated by blanks; NULL: none */
+	const char *help;   /* description in one line */
 
-	/* Opens what uri names. Required, as is close. geom is zeroed on entry. */
+	/* Opens the store that uri names. On success, *h is a new handle and *geom describes it.
+	 * The call must not change an existing store. */
 	int (*open)(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom);
-	/* The same for a descriptor, which the caller keeps; uri has no path. NULL: not for descriptors. */
-	int (*open_fd)(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom);
-	/* Ends a handle; writes nothing. Also called in a forked child, for handles of its parent. */
+	/* Opens the store behind a descriptor, which the caller keeps. uri has no path but may have
+	 * keys. NULL: the driver does not take descriptors. */
+	int (*open_fd)(const struct ummap_uri *uri, int fd, int oflags, void **h,
+		       struct ummap_geom *geom);
+	/* Ends a handle, without making anything durable. Also called in a forked child, for the
+	 * handles of its parent. */
 	int (*close)(void *h);
-	int (*read)(void *h, void *buf, size_t len, uint64_t off);             /* required */
-	int (*write)(void *h, const void *buf, size_t len, uint64_t off);      /* NULL: read-only */
-	/* Makes durable what was written. -errno: it may have lost what was written since the last good flush; a positive
-	 * errno: the driver has all of it still, and the next flush tries again. NULL: durable already. */
+	/* Fills buf with len bytes of the store from offset off on. */
+	int (*read)(void *h, void *buf, size_t len, uint64_t off);
+	/* Writes len bytes to the store at offset off. NULL: the store is read-only. */
+	int (*write)(void *h, const void *buf, size_t len, uint64_t off);
+	/* Makes all earlier writes to [off, off + len) durable. A negative errno value means that
+	 * data written since the last successful flush may be lost. A positive errno value means
+	 * that nothing is lost and that the next flush tries again. NULL: a write is durable when
+	 * it returns. */
 	int (*flush)(void *h, uint64_t off, uint64_t len);
-	int (*resize)(void *h, uint64_t size);                                 /* NULL: cannot */
+	/* Sets the length of the store. NULL: the store cannot be lengthened in advance. */
+	int (*resize)(void *h, uint64_t size);
 
-	/* Asynchronous transfers (UMMAP_CAP_ASYNC). submit: starts up to n, returns how many; 0: full, reap first.
-	 * reap: waits for at least min, returns up to max that are done. Buffers belong to the driver between. A
-	 * thread reaps what it has submitted itself, and all of it; with PARALLEL several may do so at once. */
+	/* Asynchronous transfers (UMMAP_CAP_ASYNC). submit starts up to n requests and returns how
+	 * many; 0 means that the driver is full. reap waits for at least min requests, and returns
+	 * up to max finished ones. Requests and buffers belong to the driver in between. A thread
+	 * reaps all requests that it has submitted, and no others. */
 	int (*submit)(void *h, struct ummap_io **io, unsigned n);
 	int (*reap)(void *h, struct ummap_io **done, unsigned max, unsigned min);
 
-	/* In place: puts the store's own pages at addr, no segments, no faults (persistent memory). */
+	/* Mappings in place, for persistent memory: maps pages of the store at addr, so that the
+	 * mapping needs no segments and no faults. NULL: the mapping has segments. */
 	int (*map)(void *h, void *addr, size_t len, uint64_t off, int prot);
+	/* Makes stores into memory that `map` has mapped durable. NULL: the library calls flush. */
 	int (*persist)(void *h, void *addr, size_t len);
 
-	/* Neighbouring pieces in one request. NULL: the library calls read or write for each. */
+	/* Transfers between n pieces of memory and consecutive bytes of the store. NULL: the
+	 * library calls read or write for each piece. */
 	int (*readv)(void *h, const struct iovec *iov, int n, uint64_t off);
 	int (*writev)(void *h, const struct iovec *iov, int n, uint64_t off);
-	/* Bytes of the store now, where that can change while it is open; called at any time, also beside a
-	 * transfer and inside a signal handler. NULL: as opened, or as written. */
+	/* Stores the current size in *size, in bytes, if the size can change while the handle is
+	 * open. Called at any time, also during transfers and inside a signal handler. NULL: the
+	 * size is that at opening, or the end of the farthest write. */
 	int (*size)(void *h, uint64_t *size);
-	/* 1: a filter: it opens uri->next, and cannot do without. */
+	/* Kind of driver. 1: a filter, which opens uri->next. 0: a driver that is no filter. */
 	uint32_t filter;
-	/* Page-cache mappings (UMMAP_CAP_PAGECACHE): if the page cache has all of these whole pages
-	 * of the store, maps them read-only at addr, in place of the present mapping. addr NULL:
-	 * maps nothing. Returns 1; 0: the page cache lacks some pages, and nothing was changed; or
-	 * a negative errno, and nothing was changed. */
+	/* Page-cache mappings (UMMAP_CAP_PAGECACHE): maps whole pages of the store read-only at
+	 * addr, in place of the present mapping, if the kernel's page cache has all of them. addr
+	 * NULL: maps nothing, and only looks. Returns 1 on success; 0 if the page cache lacks some
+	 * of the pages; or a negative errno value. Unless it returns 1, it changes nothing. */
 	int (*map_pagecache)(void *h, void *addr, size_t len, uint64_t off);
-	/* Locks of ranges, by which those who write a store find out about one another; how: UMMAP_LOCK_*. It does not wait.
-	 * What the handle has of the range already is replaced, and all that it has ends with it, but not when a forked
-	 * child closes it. -EBUSY: somebody else has a lock that does not go with this one, and who goes to why, as the
-	 * subject of a sentence, or "". Another negative errno: there are no locks where this store is. NULL: nobody else can
-	 * write such a store, or nobody can tell. */
+	/* Sets or removes a lock of the bytes [off, off + len), without waiting; how: UMMAP_LOCK_*.
+	 * The lock replaces the locks that the handle has in the range. Locks end with the handle,
+	 * but not when a forked child closes it. Locks detect other writers; they block no
+	 * transfers. Returns -EBUSY if another handle has a conflicting lock, with the name of its
+	 * owner as the subject of a sentence, or "", in why. Another negative errno value: this
+	 * store supports no locks. NULL: the store has no other writers, or the driver cannot
+	 * detect them. */
 	int (*lock)(void *h, uint64_t off, uint64_t len, int how, char why[160]);
-	/* Flushes whose moments can be gone back to: the oldest that still can be, and the newest. Their numbers go up by one with
-	 * each flush, and the library makes one at each sync, whether anything was written or not. NULL, or -EOPNOTSUPP: it
-	 * has none. */
-	int (*epoch)(void *h, uint64_t *oldest, uint64_t *newest);
-	/* In place of flush where the library makes durable in the background what was written so far, and no sync asks for it:
-	 * nobody counts on it before the next flush. NULL, or -EOPNOTSUPP: it is to be flushed. */
+	/* Numbered flushes (commits): stores the oldest and the newest commit number at which the
+	 * store can be opened. Each successful flush adds one to the newest number, also if nothing
+	 * was written; the library flushes at each sync. NULL, or -EOPNOTSUPP: the store has no
+	 * commits. */
+	int (*commits)(void *h, uint64_t *oldest, uint64_t *newest);
+	/* Called instead of flush when no sync was requested, such as by the background thread. The
+	 * written data may become durable only with the next flush. NULL, or -EOPNOTSUPP: the
+	 * library calls flush. */
 	int (*push)(void *h);
-	/* Says where notices go. A notice is a sentence about what no call reports because the driver makes up for it (a store
-	 * that fails while another one takes its place): once when it begins, not for each request. From this call to the end of
-	 * close, any thread of the driver's or in a call may call notice(arg, sentence), which copies the sentence and does not
-	 * wait. The library calls it after open; the last call counts. A filter passes it on. NULL: there are no notices. */
+	/* Sets the function that receives notices. A notice is an error message about a condition
+	 * that no call reports because the driver works around it, such as one store that fails
+	 * while another one takes its place. The driver gives it once, when the condition begins.
+	 * The library calls set_notice after open; the last call counts. From then until close
+	 * returns, any thread of the driver and any call on the handle may call
+	 * notice(arg, sentence), which copies the sentence and does not wait. A filter passes the
+	 * call on. NULL: the driver gives no notices. */
 	void (*set_notice)(void *h, ummap_notice *notice, void *arg);
-	/* Where the store has data: the first byte at or behind off that may be other than zero is at *begin, and [*begin, *end)
-	 * need not be asked about again. All bytes between off and *begin are zeros, whoever wrote the store before the call.
-	 * None: *begin is UINT64_MAX. Called at any time, also beside a transfer and inside a signal handler, and does not
-	 * wait for storage as a read does. NULL, or a negative errno: there may be data anywhere, from now on. */
+	/* Finds data in a sparse store: *begin is the first byte at or after off that may be
+	 * nonzero, or UINT64_MAX if there is none. The bytes from off to *begin are zeros, whoever
+	 * wrote the store before the call. The library does not ask again about [*begin, *end).
+	 * Called at any time, also during transfers and inside a signal handler; the call must not
+	 * wait for storage as a read does. NULL, or a negative errno value: any byte may be
+	 * nonzero, and the library does not ask this handle again. */
 	int (*data)(void *h, uint64_t off, uint64_t *begin, uint64_t *end);
 	/* Hands the store over to another handle, which the same thread opens next by another URI:
 	 * with another driver, other filters or other keys. The first step is KEEP or SWITCH. After
@@ -183,23 +222,24 @@ struct ummap_driver {
 	int (*hand_over)(void *h, struct ummap_handover *to);
 };
 
-/* What the file ummap-driver-SCHEME.so of a driver exports. */
+/* Table that the file ummap-driver-SCHEME.so exports. */
 #pragma GCC visibility push(default)
 extern const struct ummap_driver ummap_driver;
 
 /*
- * For programs that test a driver by itself; drivers do not call it. Opens what a URI names as the library
- * does, filters and all, and hands out what came of it. In: driver->struct_size. Out: *driver, a copy of the
- * outermost driver's table, with NULL for calls that it lacks; *h, which ends by driver->close(*h); *geom.
- * Returns 0, or -1 with errno set (umerrormsg() of ummap.h has the sentence).
+ * Opens the store that a URI names, as the library does, without a mapping. For programs that test
+ * a driver; drivers must not call it. The caller sets driver->struct_size. On success, *driver is a
+ * copy of the outermost driver's table, in which calls that the driver lacks are NULL; *h is the
+ * handle, which driver->close(*h) ends; and *geom describes the handle. Returns 0, or -1 with errno
+ * set; umerrormsg() of ummap.h returns the error message.
  */
 int ummap_driver_open(const char *uri, int oflags, struct ummap_driver *driver, void **h,
 		      struct ummap_geom *geom);
 
 /*
- * For programs and libraries that have a driver in themselves, not in a file of its own: URIs may name its scheme from
- * now on, in this process. *driver is copied. Returns 0, or -1 with errno set: EINVAL (the table, the scheme), EEXIST
- * (there is a driver of that scheme), ENOMEM.
+ * Registers a driver that is part of a program or library: from now on, URIs in this process may
+ * name its scheme. The call copies *driver. Returns 0, or -1 with errno set: EINVAL (the table or
+ * the scheme is not valid), EEXIST (a driver with this scheme exists).
  */
 int ummap_driver_register(const struct ummap_driver *driver);
 #pragma GCC visibility pop

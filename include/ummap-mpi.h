@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ummap-mpi.h - what libummap-mpi-openmpi and libummap-mpi-mpich have beside MPI's own calls; see ummap-mpi(7).
+ * ummap-mpi.h - calls of libummap-mpi-openmpi and libummap-mpi-mpich that MPI itself does not have;
+ * see ummap-mpi(7).
  */
 #ifndef UMMAP_MPI_H
 #define UMMAP_MPI_H
@@ -14,32 +15,39 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 /*
- * Collective over comm: makes the mappings of all ranks durable, each rank's that at its own addr:
- * the base of a window, of memory of MPI_Alloc_mem, or of a mapping of ummpi_open or ummap_open;
- * NULL: this rank has none. Where all are stripes of one file through the driver mpiio, the ranks
- * write together. With the hint storage_alloc_consistent, the call makes a checkpoint of all parts
- * of the window, which a restart opens as a whole. Returns MPI_SUCCESS, or an error of MPI's, the
- * same at all ranks, after calling comm's error handler; MPI_Error_string returns the message.
- * Changes that could not be written stay in memory.
+ * Makes the mappings of all ranks durable; collective over comm. Each rank passes an address of its
+ * own memory: any address in window memory or memory of MPI_Alloc_mem that is in storage, the base
+ * of a mapping of ummpi_open or ummap_open, or NULL if the rank has nothing to sync. For a window
+ * with the hint storage_alloc_consistent, the call makes a checkpoint of all parts, which a restart
+ * opens as a whole. If all mappings are stripes of one file by the driver mpiio, the ranks write
+ * together. Returns MPI_SUCCESS, or an MPI error that is the same at all ranks, after the error
+ * handler of comm was called; MPI_Error_string returns the message. Changes that could not be
+ * written stay in memory.
  */
 int ummpi_sync_all(MPI_Comm comm, void *addr);
 
-/* ummap_open of ummap.h, and ummpi_sync_all will know which handle of the driver mpiio is behind the mapping. */
-int ummpi_open(const char *uri, size_t size, off_t offset, int prot, const struct ummap_attr *attr, void **addr);
+/* Does the same as ummap_open, for a mapping that ummpi_sync_all can write together with those of
+ * other ranks. */
+int ummpi_open(const char *uri, size_t size, off_t offset, int prot, const struct ummap_attr *attr,
+	       void **addr);
 
 /*
- * For the assert of MPI_Win_lock and MPI_Win_lock_all, alone or with MPI_MODE_NOCHECK: in that epoch, a put combines what it
- * brings into the target, and a get combines the target into what the origin has, each element atomically, as
- * MPI_Accumulate does (thesis, Section 7.4). `op` is MPI_REPLACE, or a predefined operation of MPI_Reduce; with another one
- * the lock fails with MPI_ERR_OP. Without the library, MPI refuses the lock (MPI_ERR_ASSERT).
+ * The assert argument of MPI_Win_lock and MPI_Win_lock_all for an epoch with an operation, alone or
+ * with MPI_MODE_NOCHECK. In this epoch, a put combines its data into the target, and a get combines
+ * the target's data into the local buffer, each element atomically, as MPI_Accumulate does (thesis,
+ * Section 7.4). `op` is MPI_REPLACE or a predefined operation of MPI_Reduce; any other operation
+ * makes the lock fail with MPI_ERR_OP. Without the library, MPI refuses the lock (MPI_ERR_ASSERT).
  */
 #define UMMPI_OP(op) ummpi_op(op)
 
-/* Those that there are, in the order of their numbers, which stand in bits that no MPI_MODE_* has. */
-#define UMMPI_OPS { MPI_REPLACE, MPI_MAX, MPI_MIN, MPI_SUM, MPI_PROD, MPI_LAND, MPI_BAND, MPI_LOR, MPI_BOR, MPI_LXOR, MPI_BXOR, \
-		    MPI_MAXLOC, MPI_MINLOC }
+/* The operations in the order of their numbers, which are in bits that no MPI_MODE_* constant has.
+ */
+#define UMMPI_OPS { MPI_REPLACE, MPI_MAX, MPI_MIN, MPI_SUM, MPI_PROD, MPI_LAND, MPI_BAND, \
+		    MPI_LOR, MPI_BOR, MPI_LXOR, MPI_BXOR, MPI_MAXLOC, MPI_MINLOC }
 enum { UMMPI_OP_SHIFT = 20, UMMPI_OP_MASK = 31 << UMMPI_OP_SHIFT };
 
+/* Returns the bits of an operation, or all bits of the mask for an operation that is not in the
+ * list. */
 static inline int ummpi_op(MPI_Op op)
 {
 	const MPI_Op ops[] = UMMPI_OPS;

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ummap-policy.h - for authors of policies: the code that proposes which resident segment goes first.
+ * ummap-policy.h - the interface for authors of policies. A policy proposes which resident segment
+ * the library should evict first.
  *
- * A mapping, or a group of them, has a policy object of its own. All calls but create and destroy run under
- * one lock of the library: no I/O, no allocation, no blocking. A policy sees faults, never hits: what it lets
- * go by mistake comes back from the inactive list cheaply, which shows that it was used. It sees nodes only, and may
- * keep them in lists by their two links. See ummap-policy(3).
+ * Each group of mappings has a policy object of its own, and so has each mapping outside of groups.
+ * All calls except create and destroy run under one lock of the library and possibly inside a
+ * signal handler: they must not do I/O, allocate memory or block. A policy learns of faults, not of
+ * accesses to resident segments. A segment that the policy proposes although the program still uses
+ * it returns from the inactive list at little cost, and the return tells the policy about the use.
+ * A policy knows segments only as nodes, and may keep the nodes in lists by their two links. See
+ * ummap-policy(3).
  */
 #ifndef UMMAP_POLICY_H
 #define UMMAP_POLICY_H
@@ -19,50 +23,56 @@ extern "C" {
 
 #define UMMAP_POLICY_ABI 1
 
-/* Stands inside each segment, at a multiple of 8 bytes; the links are the policy's from insert to remove, and from gone to
- * the next insert. */
+/* Node of a segment, aligned to 8 bytes. The links belong to the policy from insert to remove, and
+ * from gone to the next insert; otherwise they belong to the library. */
 struct ummap_node {
 	struct ummap_node *prev, *next;
 };
 
-/* Why a policy is told. */
+/* Events, the argument `why` of insert and touch. */
 enum ummap_event {
-	UMMAP_EV_READ,    /* insert: a load of an absent segment */
-	UMMAP_EV_WRITE,   /* insert: a store to an absent segment, which is changed now */
-	UMMAP_EV_AHEAD,   /* insert: read ahead, and put in place unasked beside one that was asked for */
-	UMMAP_EV_DIRTIED, /* touch: the first store to a present, unchanged segment */
-	UMMAP_EV_CLEANED, /* touch: its changes have been written */
-	UMMAP_EV_RETURN   /* touch, right after insert: it came back from the inactive list */
+	UMMAP_EV_READ,    /* insert: a load accessed the absent segment */
+	UMMAP_EV_WRITE,   /* insert: a store accessed the absent segment, which is dirty now */
+	UMMAP_EV_AHEAD,   /* insert: readahead mapped the segment together with an accessed one */
+	UMMAP_EV_DIRTIED, /* touch: the first store to a resident, clean segment */
+	UMMAP_EV_CLEANED, /* touch: the changes of the segment have been written */
+	UMMAP_EV_RETURN   /* touch, right after insert: the segment was inactive and was accessed */
 };
 
+/* Table of a policy. touch, label and gone are optional: NULL means that the policy ignores the
+ * event, or that the label is 0. All other calls are required. */
 struct ummap_policy {
-	size_t struct_size;  /* sizeof(struct ummap_policy): fields are only ever appended */
-	uint32_t abi;        /* UMMAP_POLICY_ABI */
-	const char *name;    /* "fifo" */
-	const char *help;    /* one line */
+	size_t struct_size; /* sizeof(struct ummap_policy); releases only append members */
+	uint32_t abi;       /* UMMAP_POLICY_ABI */
+	const char *name;   /* name in attr.policy, such as "fifo" */
+	const char *help;   /* description in one line */
 
-	/* args: what follows "name:" ("seed=7"), or "". Returns 0 or a negative errno (-EINVAL: bad args). */
+	/* Creates a policy object in *p. args is the text after "name:", such as "seed=7", or "".
+	 * Returns 0 or a negative errno value, which is -EINVAL if args is not valid. */
 	int (*create)(const char *args, void **p);
+	/* Frees the object, from which all nodes have been removed. */
 	void (*destroy)(void *p);
-	/* The node became resident, and is no longer. */
+	/* Adds the node of a segment that has become resident. */
 	void (*insert)(void *p, struct ummap_node *node, enum ummap_event why);
+	/* Removes the node of a segment that is resident no longer. */
 	void (*remove)(void *p, struct ummap_node *node);
-	/* Something happened to a resident node. NULL: no matter. */
+	/* Reports an event of a resident node. */
 	void (*touch)(void *p, struct ummap_node *node, enum ummap_event why);
-	/* The node to let go first (after NULL), or the next best after `after`; NULL: no more. Changes nothing
-	 * that would make a walk from NULL to the end miss a node. */
+	/* Returns the node to evict first if after is NULL, otherwise the next best one after
+	 * `after`, or NULL at the end. A walk from NULL to the end must return each node once. */
 	struct ummap_node *(*pick)(void *p, struct ummap_node *after);
 
-	/* Called right before remove: a number from 0 to 3, which the library keeps for gone. 0: no use of it is expected, so
-	 * that a second chance is not worth a copy. NULL: 0. */
+	/* Returns a label from 0 to 3, which the library keeps for gone. Called before remove. 0
+	 * means that the policy expects no further use of the segment; then the library makes no
+	 * copy to keep the segment inactive. */
 	unsigned (*label)(void *p, struct ummap_node *node);
-	/* The node was removed with this label, and its segment has left memory, too. What is left in the links now is what
-	 * insert finds there; both are NULL where nothing was left, or the node has come another way meanwhile. NULL: no
-	 * matter. */
+	/* Reports that the segment of a removed node has left memory. The policy may store 16
+	 * bytes in the links, which the next insert finds there. insert finds NULL in both links
+	 * if the policy stored nothing, or if readahead has loaded the segment in between. */
 	void (*gone)(void *p, struct ummap_node *node, unsigned label);
 };
 
-/* What the file ummap-policy-NAME.so of a policy exports. */
+/* Table that the file ummap-policy-NAME.so exports. */
 #pragma GCC visibility push(default)
 extern const struct ummap_policy ummap_policy;
 #pragma GCC visibility pop

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ummap.h - memory-mapped I/O that a program controls itself.
+ * ummap.h - memory-mapped I/O under the program's control.
  *
- * A mapping is a range of addresses backed by a range of a store (a file, a block device, ...). It is
- * moved between memory and the store in segments, on plain loads and stores; at most the process's
- * budget of bytes is held in memory at a time. See ummap(7).
+ * A mapping is a range of addresses that is backed by a range of bytes of a store: a file, a block
+ * device, or anything else that a driver can open. The program uses a mapping by plain loads and
+ * stores. The library moves its contents between memory and the store in units of one segment, and
+ * keeps at most the process's budget of bytes in memory. ummap-concepts(7) explains these terms.
  *
- * All calls return 0, or -1 with errno set (umerrormsg() has the sentence), unless said otherwise. All
- * may be called by any thread, and a mapping may be used by any number of threads at once.
+ * Unless a comment says otherwise, a call returns 0 on success. On failure it returns -1 and sets
+ * errno, and umerrormsg() returns a message. Any thread may make any call, and any number of
+ * threads may use a mapping at the same time. Sizes, lengths and offsets are in bytes.
+ *
+ * "Thesis" is S. Rivas-Gomez, KTH, 2019; its Chapter 6 describes uMMAP-IO.
  */
 #ifndef UMMAP_H
 #define UMMAP_H
@@ -22,6 +26,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
+/* Version of the library that this header belongs to. */
 #define UMMAP_VERSION_MAJOR 0
 #define UMMAP_VERSION_MINOR 1
 #define UMMAP_VERSION_PATCH 0
@@ -42,273 +47,384 @@ enum {
 };
 
 /*
- * Maps bytes [offset, offset + size) of the file or block device fd, which is duplicated and may be closed
- * at once. seg_size: a power of two of at least the page, 0 for the default. prot: PROT_READ, or
- * PROT_READ | PROT_WRITE. flush_interval: seconds until a change is written by itself, negative for never.
- * read_file 0: what this mapping has not written reads as zeros. ptype: UMMAP_PTYPE_*. *addr: the base.
- * Errors: EINVAL, EBADF, EACCES, ENODEV, EOVERFLOW, ENOMEM. (Thesis, Section 6.1.2.)
+ * Maps the bytes [offset, offset + size) of a file or block device. The library duplicates fd, so
+ * the caller may close it after the call. (Thesis, Section 6.1.2.)
+ *
+ * size            length of the mapping, greater than 0; it may reach beyond the end of the file
+ * seg_size        bytes of a segment: a power of two and at least a page; 0: UMMAP_SEG_SIZE,
+ *                 or 2 MiB
+ * prot            PROT_READ or PROT_READ | PROT_WRITE
+ * offset          first byte of the file; it needs no alignment
+ * flush_interval  seconds after which a dirty segment is written and made durable in the
+ *                 background; 0 counts as 1; a negative value means never
+ * read_file       0: a segment that this mapping has not written reads as zeros, and storing one
+ *                 byte overwrites the whole segment; other values: segments are read from the file
+ * ptype           replacement policy, UMMAP_PTYPE_*
+ * addr            result: address of the mapping's first byte
+ *
+ * Errors: EACCES, EAGAIN, EBADF, EBUSY (another mapping writes the same bytes), EINVAL, ENODEV,
+ * ENOMEM, EOVERFLOW; EPERM, ENOSYS and EOPNOTSUPP if the engine cannot be used here.
  */
 int ummap(size_t size, size_t seg_size, int prot, int fd, off_t offset,
 	  int flush_interval, int read_file, int ptype, void **addr);
 
 /*
- * Writes all that changed in the mapping at addr since the last sync and makes it durable; with evict != 0
- * then lets go of its memory. Errors: EINVAL (no mapping starts at addr), or the store's error: this call's,
- * or one of an earlier write in the background, reported once; EIO each time after a flush that failed for what
- * has left memory. (Thesis, Section 6.1.2.)
+ * Writes all changes of the mapping that begins at addr, and makes them durable. When it returns 0,
+ * everything stored before the call is durable. If evict is not 0, the segments are then evicted.
+ * (Thesis, Section 6.1.2.)
+ *
+ * Errors: EINVAL (no mapping begins at addr); an error of the storage, either of this call or of an
+ * earlier write in the background, which is reported once. Changes that could not be written stay
+ * in memory. If a flush fails after segments that it had to make durable were evicted, each later
+ * call fails with EIO; see umsync(3).
  */
 int umsync(void *addr, int evict);
 
-#define UMMAP_SYNC 1   /* umremap: first sync to the old store */
-#define UMMAP_SWITCH 2 /* umremap: show the new store's contents instead of carrying the old ones over */
+#define UMMAP_SYNC 1   /* umremap: sync the mapping to the old store first */
+#define UMMAP_SWITCH 2 /* umremap: show the new store's contents, without migration */
 
 /*
- * Points a mapping at another file, offset and/or size (0, -1 and -1: as before). Contents are carried and
- * count as changed; the next umsync completes the new store. sync: UMMAP_SYNC | UMMAP_SWITCH, or 0.
- * *new_addr: in, NULL or the old address; out, the base, which moves only if growing in place fails.
- * Errors: as ummap; EBUSY (a part is pinned); EACCES (a read-only mapping cannot carry). The mapping stays as it
- * was after a failure (but may have shrunk already where its new place overlaps the old one). (Thesis, Section 6.1.2.)
+ * Changes the file, the offset or the size of the mapping that begins at old_addr. Without
+ * UMMAP_SWITCH the contents migrate: the program sees what it saw before, and the next umsync
+ * writes all of it to the new store. (Thesis, Section 6.1.2.)
+ *
+ * size      new length; 0: unchanged
+ * fd        new file, which is duplicated; -1: unchanged
+ * offset    new offset; -1: unchanged
+ * sync      0, or any of UMMAP_SYNC and UMMAP_SWITCH
+ * new_addr  in: *new_addr is NULL or old_addr; result: address of the mapping, which changes only
+ *           if the mapping grows and the addresses behind it are in use
+ *
+ * Errors: as for ummap; EBUSY (a part is pinned); EACCES (the contents of a read-only mapping
+ * cannot migrate); an error of the storage. After an error the mapping is unchanged, with two
+ * exceptions if the old and the new place overlap in one file; see umremap(3).
  */
 int umremap(void *old_addr, size_t size, int fd, off_t offset, int sync, void **new_addr);
 
 /*
- * Ends a mapping. sync != 0: makes all changes durable first; if that fails, -1 and the mapping
- * stands, but for EUCLEAN: it has ended, and what the store did not take is kept beside it;
- * umerrormsg has what completes it.
- * sync UMMAP_NOFLUSH: writes all changes, but does not wait until they are durable.
- * sync 0: drops what was not written yet. Errors: EINVAL, or the store's. (Thesis, Section 6.1.2.)
+ * Ends the mapping that begins at addr. (Thesis, Section 6.1.2.)
+ *
+ * sync  0: changes that are not written yet are dropped. UMMAP_NOFLUSH: all changes are written,
+ *       but not made durable. Other values: all changes are made durable.
+ *
+ * Errors: EINVAL (no mapping begins at addr); an error of the storage, after which the mapping
+ * remains. EUCLEAN is the exception: the mapping has ended, but a filter keeps changes that its
+ * store did not accept, and umerrormsg() names the command that completes the store.
  */
 int umunmap(void *addr, int sync);
 
-/* ---- Additions to the thesis's four calls. ---- */
+/* ---- Additions: the thesis has only the four calls above. ---- */
 
 /*
- * As umunmap, for a mapping that other threads may go on using: what is mapped at `pages` (mmap(2), as many pages as the
- * mapping has) moves to its addresses with no moment between; accesses wait meanwhile. Errors: as umunmap; EBUSY (a part is
- * pinned); EINVAL (no pages). ENOMEM, if its sentence says so: the mapping has ended, and the pages have not moved.
+ * Ends a mapping that other threads still use, and moves the pages at `pages` to its addresses.
+ * There is no moment at which the addresses are empty; accesses by other threads wait.
+ *
+ * pages  page-aligned address of a mapping made by mmap(2) that has as many pages as this mapping
+ *
+ * Errors: as for umunmap; EBUSY (a part is pinned); EINVAL (pages is NULL or not aligned). If the
+ * pages cannot be moved, the mapping has ended, the pages remain where they were, and the message
+ * says so.
  */
 int umunmap_onto(void *addr, int sync, void *pages);
 
-#define UMMAP_CREATE 1u /* ummap_attr.flags: create the store if it is not there, as long as the mapping needs it */
-#define UMMAP_KERNEL 2u /* ... system calls and other processes may touch what is absent; Linux 6.8 (see ummap(7)) */
-#define UMMAP_SHARED 4u /* ... other processes of the machine may reach what is in memory (umexport); engine segv only */
-#define UMMAP_BLANK 8u  /* ... what this mapping has not written reads as zeros, whatever the store holds */
-#define UMMAP_WRITERS 16u /* ... others write to the same bytes, too, and say so: only bytes that were stored are written */
-#define UMMAP_GROWS 32u /* ... with UMMAP_CREATE: no longer than what is written, with which it grows */
+/* Flags of a mapping: ummap_attr.flags. */
+#define UMMAP_CREATE 1u   /* create the store if it is missing; lengthen a file that is too short */
+#define UMMAP_KERNEL 2u   /* absent segments serve system calls and other processes; Linux 6.8 */
+#define UMMAP_SHARED 4u   /* other processes may access resident segments (umexport); engine segv */
+#define UMMAP_BLANK 8u    /* segments that this mapping has not written read as zeros */
+#define UMMAP_WRITERS 16u /* several mappings write: write only bytes that were stored */
+#define UMMAP_GROWS 32u   /* with UMMAP_CREATE: the file grows as segments are written */
 
-/* How accesses to absent segments are noticed: ummap_attr.engine. */
+/* Engines: how the library detects accesses to absent segments (ummap_attr.engine). */
 enum {
-	UMMAP_ENGINE_DEFAULT = 0, /* as UMMAP_ENGINE says */
-	UMMAP_ENGINE_AUTO = 1,    /* sigbus for small segments, uffd for UMMAP_KERNEL, else segv */
-	UMMAP_ENGINE_SEGV = 2,    /* by SIGSEGV: accesses of the process's own instructions only */
-	UMMAP_ENGINE_UFFD = 3,    /* by userfaultfd(2): also those of the kernel and of other processes; Linux 6.8 */
-	UMMAP_ENGINE_SIGBUS = 4   /* by userfaultfd(2) and SIGBUS: as segv, for small segments */
+	UMMAP_ENGINE_DEFAULT = 0, /* value of the environment variable UMMAP_ENGINE */
+	UMMAP_ENGINE_AUTO = 1,    /* uffd with UMMAP_KERNEL, sigbus for small segments, else segv */
+	UMMAP_ENGINE_SEGV = 2,    /* SIGSEGV: detects accesses by the process's own instructions */
+	UMMAP_ENGINE_UFFD = 3,    /* userfaultfd(2): detects the kernel's accesses too; Linux 6.8 */
+	UMMAP_ENGINE_SIGBUS = 4   /* userfaultfd(2) with SIGBUS: as segv, fast for small segments */
 };
 
 /*
  * Values of ummap_attr.on_full: the effect of a store to a mapping whose writes fail, for example
  * because its file system is full, when the memory for changes is used up (UMMAP_OVER_BUDGET, see
- * ummap(7)).
+ * ummap-memory(7)).
  */
 enum {
-	UMMAP_FULL_DEFAULT = 0, /* the value of UMMAP_ON_FULL */
+	UMMAP_FULL_DEFAULT = 0, /* value of the environment variable UMMAP_ON_FULL */
 	UMMAP_FULL_WAIT = 1,    /* the thread waits until a write succeeds */
-	UMMAP_FULL_SIGBUS = 2   /* the thread gets SIGBUS */
+	UMMAP_FULL_SIGBUS = 2   /* the thread receives SIGBUS */
 };
 
-/* How ummap_open maps. Zeros are the defaults of all fields but the first; UMMAP_ATTR_INIT sets that. */
+/*
+ * Attributes of a new mapping. A program starts from UMMAP_ATTR_INIT and changes fields. Zero is
+ * the default of every field but the first; later releases may append fields with the same default.
+ */
 struct ummap_attr {
-	size_t struct_size;   /* sizeof(struct ummap_attr) */
-	size_t seg_size;      /* bytes, as for ummap; 0: the default */
-	int flush_interval;   /* seconds until a change is written by itself; 0: never */
-	int ptype;            /* UMMAP_PTYPE_*, used if policy is NULL */
-	unsigned flags;       /* UMMAP_CREATE, UMMAP_KERNEL, UMMAP_SHARED, UMMAP_BLANK, UMMAP_WRITERS, UMMAP_GROWS */
-	const char *policy;   /* a policy by name, "fifo" or "prnd:seed=7"; NULL: ptype */
-	size_t budget;        /* bytes that this mapping may hold, inside the process's; 0: no bound of its own */
-	const char *group;    /* mappings that share policy and budget, by a name of at most 31 letters, digits,
-				 '-', '_', '.'; NULL: none. The first one makes the group with its policy and
-				 budget; others name none (UMMAP_PTYPE_DEFAULT), or the same */
-	int engine;           /* UMMAP_ENGINE_* */
-	size_t before, after; /* bytes of addresses right before the mapping and right behind its last page, multiples of
-				 the page's size, that the caller maps what it likes to (MAP_FIXED), and unmaps */
-	int on_full;          /* UMMAP_FULL_* */
+	size_t struct_size;   /* size of the structure: sizeof(struct ummap_attr) */
+	size_t seg_size;      /* bytes of a segment, as for ummap; 0: UMMAP_SEG_SIZE, or 2 MiB */
+	int flush_interval;   /* seconds until a dirty segment is made durable; 0: never */
+	int ptype;            /* policy UMMAP_PTYPE_*, if `policy` is NULL; 0: UMMAP_PTYPE_S3FIFO */
+	unsigned flags;       /* flags, UMMAP_CREATE to UMMAP_GROWS */
+	const char *policy;   /* policy by name, "fifo" or "prnd:seed=7"; NULL: ptype */
+	size_t budget;        /* bytes that the mapping or its group may hold; 0: no own budget */
+	const char *group;    /* name of a group, whose mappings share a policy and a budget;
+				 1 to 31 letters, digits, '-', '_', '.'; NULL: none */
+	int engine;           /* engine, UMMAP_ENGINE_* */
+	size_t before, after; /* bytes of addresses that the caller gets directly before the
+				 mapping and behind its last page; multiples of the page size */
+	int on_full;          /* effect of stores when writes fail, UMMAP_FULL_* */
 };
 
 #define UMMAP_ATTR_INIT { sizeof(struct ummap_attr), 0, 0, UMMAP_PTYPE_DEFAULT, 0, NULL, 0, NULL, \
 			  UMMAP_ENGINE_DEFAULT, 0, 0, UMMAP_FULL_DEFAULT }
 
 /*
- * As ummap, for any driver: "posix:/data/a", "posix:/data/a.{rank}?direct=never". attr NULL: the defaults.
- * Errors: as ummap; EINVAL (URI, attributes), ENOENT and whatever opening the store gives; EPERM, ENOSYS, EOPNOTSUPP
- * (the engine cannot be used, or not for UMMAP_KERNEL or UMMAP_SHARED).
+ * Maps the bytes [offset, offset + size) of the store that a URI names: "posix:/data/a" or
+ * "posix:/data/a.{rank}?direct=never".
+ *
+ * uri   URI of the store; ummap_open(3) describes its form, ummap-drivers(7) the drivers
+ * attr  attributes; NULL: the defaults
+ *
+ * The other arguments are those of ummap. Errors: as for ummap; EINVAL (the URI or an attribute is
+ * invalid); ENOENT (the store is missing, without UMMAP_CREATE); EPERM, ENOSYS, EOPNOTSUPP (the
+ * engine, UMMAP_KERNEL or UMMAP_SHARED cannot be used here); errors of opening the store.
  */
 int ummap_open(const char *uri, size_t size, off_t offset, int prot,
 	       const struct ummap_attr *attr, void **addr);
 
 /*
- * As umremap, to the store of a URI, which is made if contents are to migrate and it is not there; uri NULL: the same store
- * as before. Errors: as umremap, and as ummap_open for the URI.
+ * Changes the store, the offset or the size of a mapping as umremap does. The new store is named by
+ * a URI; NULL: unchanged. A missing store is created, unless sync has UMMAP_SWITCH. Errors: as for
+ * umremap, and as for ummap_open for the URI.
  */
-int umremap_open(void *old_addr, const char *uri, size_t size, off_t offset, int sync, void **new_addr);
+int umremap_open(void *old_addr, const char *uri, size_t size, off_t offset, int sync,
+		 void **new_addr);
 
 /*
- * Gives the variable {name} of URIs a value, which is copied; value NULL: takes it away. {rank}, {pid} and
- * {host} are there by themselves and cannot be set. A name is letters, digits and '_'.
- * Errors: EINVAL (name, or a value of more than 4095 bytes), ENOMEM.
+ * Sets the variable {name} of URIs.
+ *
+ * name   1 to 63 letters, digits and '_'; {rank}, {pid} and {host} are predefined and cannot be set
+ * value  text of at most 4095 bytes, which is copied; NULL: the variable is removed
+ *
+ * Errors: EINVAL (name, or a value that is too long); ENOMEM (no memory, or 256 variables are set).
  */
 int ummap_setvar(const char *name, const char *value);
 
-#define UMMAP_ASYNC 1   /* start, do not wait */
-#define UMMAP_EVICT 2   /* then let go of the memory */
-#define UMMAP_NOFLUSH 4 /* written, not made durable */
+/* Flags of umsync_range. */
+#define UMMAP_ASYNC 1   /* start the transfer, and do not wait for it */
+#define UMMAP_EVICT 2   /* evict the segments after they were written */
+#define UMMAP_NOFLUSH 4 /* write the changes without making them durable; also for umunmap */
 
 /*
- * umsync for the segments that [addr, addr + len) touches; addr may be any byte of a mapping. flags: the
- * three above. Errors: as umsync; ENOMEM (the range leaves the mapping).
+ * Syncs the segments that the range [addr, addr + len) touches; addr may be any byte of a mapping.
+ *
+ * flags  0, or any of UMMAP_ASYNC, UMMAP_EVICT and UMMAP_NOFLUSH
+ *
+ * Errors: as for umsync; EINVAL (addr is in no mapping, len is 0, unknown flags); ENOMEM (the range
+ * reaches beyond the end of the mapping). The next sync reports errors of an asynchronous one.
  */
 int umsync_range(void *addr, size_t len, int flags);
 
 /*
- * For a store that counts its syncs (the filter wal+): the oldest and the newest of the moments that it can be opened at. addr
- * may be any byte of a mapping. Each umsync that returns 0 ends one more. EOPNOTSUPP: the store has none.
+ * Reads which commits of a store can be opened again. A store behind the filter wal+ numbers its
+ * syncs: each umsync that returns 0 makes one commit.
+ *
+ * addr            any byte of the mapping
+ * oldest, newest  result: commit numbers, the values that the URI key wal.commit accepts
+ *
+ * Errors: EINVAL (addr is in no mapping, or a result pointer is NULL); EOPNOTSUPP (no wal+).
  */
 int umcommits(const void *addr, uint64_t *oldest, uint64_t *newest);
 
+/* Advice for umadvise. */
 enum {
-	UMMAP_ADV_NORMAL = 0,     /* read ahead where runs are found */
-	UMMAP_ADV_RANDOM = 1,     /* no read-ahead */
-	UMMAP_ADV_SEQUENTIAL = 2, /* read ahead from the first fault, drop what lies behind */
-	UMMAP_ADV_WILLNEED = 3,   /* load the range in the background */
-	UMMAP_ADV_DONTNEED = 4,   /* write the range's changes, then let go of its memory */
-	UMMAP_ADV_DISCARD = 5     /* nobody needs what the range holds: it is not written, and reads as zeros */
+	UMMAP_ADV_NORMAL = 0,     /* mapping: read ahead when consecutive segments are accessed */
+	UMMAP_ADV_RANDOM = 1,     /* mapping: no readahead */
+	UMMAP_ADV_SEQUENTIAL = 2, /* mapping: read ahead at once; drop segments behind the reader */
+	UMMAP_ADV_WILLNEED = 3,   /* range: load its segments in the background */
+	UMMAP_ADV_DONTNEED = 4,   /* range: write its dirty segments, then evict its segments */
+	UMMAP_ADV_DISCARD = 5     /* range: drop its contents, which then read as zeros */
 };
 
 /*
- * Says how [addr, addr + len) will be used. NORMAL, RANDOM and SEQUENTIAL hold for the whole mapping from
- * then on; WILLNEED and DONTNEED act on the range's segments, DISCARD on those that lie in it as a whole, of a mapping
- * with UMMAP_BLANK. Errors: EINVAL, ENOMEM as umsync_range; EINVAL (DISCARD: not UMMAP_BLANK), EBUSY (DISCARD: a part is pinned).
+ * Tells the library how the range [addr, addr + len) will be used. NORMAL, RANDOM and SEQUENTIAL
+ * apply to the whole mapping until other advice of these three is given. WILLNEED and DONTNEED act
+ * on the segments that the range touches. DISCARD acts on segments that lie completely in the
+ * range, and requires a mapping with UMMAP_BLANK.
+ *
+ * Errors: EINVAL (addr is in no mapping, len is 0, unknown advice; DISCARD without UMMAP_BLANK);
+ * ENOMEM (the range reaches beyond the end of the mapping); EBUSY (DISCARD: a segment is pinned,
+ * the others were discarded); with DONTNEED, errors of the storage.
  */
 int umadvise(void *addr, size_t len, int advice);
 
 /*
- * Says that the n ranges are going to be used, all of one mapping: their segments are loaded in the background, together,
- * and the call does not wait. They may be in any order, many and small, and overlap; what is in memory costs nothing.
- * What comes first in the list is loaded first of all, as far as the budget has room; the rest is ignored. Errors, of
- * which nothing is loaded: EINVAL (n, a length of 0, the first range is in no mapping), ENOMEM (a range is not in the
- * mapping of the first one; no memory for the list).
+ * Loads the segments that n ranges touch, in the background, without waiting for them. All ranges
+ * must be in one mapping. They may have any order and size, and may overlap. Segments that come
+ * first in the list are preferred; segments for which the budget has no room are not loaded.
+ *
+ * Errors, after which nothing is loaded: EINVAL (n is negative, ranges is NULL, a length is 0, or
+ * the first range begins in no mapping); ENOMEM (a range is not completely in the mapping in which
+ * the first one begins; no memory for the list).
  */
 int umprefetch(const struct iovec *ranges, int n);
 
 /*
- * Brings [addr, addr + len) in and keeps it there while a system call, MPI or a device works on it;
- * prot PROT_READ | PROT_WRITE: writable, and counted as changed until unpinned. Pins nest, and count against
- * the budget in sum.
- * Errors: EINVAL, EACCES (read-only mapping), ENOMEM (outside, or more than the budget), EAGAIN (too many
- * pins on one segment), or the store's.
+ * Loads the segments that [addr, addr + len) touches, and keeps them resident until umunpin, so
+ * that a system call, MPI or a device can access them. Pins nest, and pinned memory counts towards
+ * the budget.
+ *
+ * prot  PROT_READ; or PROT_READ | PROT_WRITE: the segments are writable, and count as dirty until
+ *       they are unpinned
+ *
+ * Errors: EINVAL (addr is in no mapping, len is 0, invalid prot); EACCES (the mapping is
+ * read-only); ENOMEM (the range reaches beyond the end of the mapping, or pins would exceed the
+ * budget); EAGAIN (a segment has 4095 pins); errors of the storage. After an error nothing is
+ * pinned.
  */
 int umpin(void *addr, size_t len, int prot);
+
+/*
+ * Removes one pin from each segment that [addr, addr + len) touches; the range must be that of an
+ * earlier umpin. Errors: EINVAL (as for umpin, or a segment is not pinned), ENOMEM.
+ */
 int umunpin(void *addr, size_t len);
 
-/* Counters since the mapping began (umstat(addr)) or the process did (umstat(NULL)). */
+/*
+ * Counters of a mapping since it was made, or of the process since its first mapping. "Now" marks
+ * values that go up and down; all others only grow.
+ */
 struct umstat {
-	uint64_t struct_size;     /* in: sizeof(struct umstat) */
-	uint64_t read_faults;     /* loads of absent segments, with those that came in beside them (readahead_hits) */
-	uint64_t write_faults;    /* stores to absent segments */
-	uint64_t upgrade_faults;  /* first stores to present, unchanged segments */
-	uint64_t spurious_faults; /* another thread was faster */
-	uint64_t inactive_hits;    /* of the first two: found inactive, without I/O */
-	uint64_t readahead_hits;      /* of the first two: served by read-ahead, which may bring in several at a time */
-	uint64_t readahead_waste;     /* segments read ahead and let go unused */
-	uint64_t readahead_loads;     /* segments read ahead */
-	uint64_t evictions;       /* segments unmapped */
-	uint64_t read_bytes;      /* from storage */
-	uint64_t read_requests;
-	uint64_t write_bytes;     /* to storage */
-	uint64_t write_requests;
-	uint64_t flushes;
-	uint64_t read_errors;
+	uint64_t struct_size;     /* size of the structure; the caller sets sizeof(struct umstat) */
+	uint64_t read_faults;     /* loads of segments that were not resident */
+	uint64_t write_faults;    /* stores to segments that were not resident */
+	uint64_t upgrade_faults;  /* stores to segments that were resident, but not writable */
+	uint64_t spurious_faults; /* faults that another thread had already served */
+	uint64_t inactive_hits;   /* read and write faults that found an inactive segment: no I/O */
+	uint64_t readahead_hits;  /* read and write faults that found a segment read ahead */
+	uint64_t readahead_waste; /* segments that were read ahead and reclaimed unused */
+	uint64_t readahead_loads; /* segments that were read ahead */
+	uint64_t evictions;       /* segments that left the mapped range */
+	uint64_t read_bytes;      /* bytes read from storage */
+	uint64_t read_requests;   /* read requests to the driver */
+	uint64_t write_bytes;     /* bytes written to storage */
+	uint64_t write_requests;  /* write requests to the driver */
+	uint64_t flushes;         /* flush requests to the driver, which make writes durable */
+	uint64_t read_errors;     /* reads that failed */
 	uint64_t write_errors;    /* writes and flushes that failed */
-	uint64_t resident_bytes;  /* mapped now */
-	uint64_t inactive_bytes;   /* inactive now, read ahead included */
-	uint64_t dirty_bytes;     /* now changed and not written */
-	uint64_t pinned_bytes;    /* now pinned */
-	uint64_t budget_bytes;    /* what may be held: this mapping's own or its group's, or the process's */
-	uint64_t held_bytes;      /* process only: memory of all frames, free ones included */
-	uint64_t over_budget_peak;/* process only: the most by which held_bytes was over the budget */
-	uint64_t mappings;        /* process only: mappings that exist now */
-	uint64_t pagecache_bytes; /* bytes of page-cache mappings, which count towards the budget */
-	uint64_t lost_bytes;      /* written, gone from memory, and then a flush failed: no sync succeeds any more */
-	uint64_t engine;          /* mapping only: what serves its faults (UMMAP_ENGINE_SEGV, _UFFD, _SIGBUS); 0: it has none, in place */
-	uint64_t kernel;          /* mapping only: 1: system calls may touch what is absent (UMMAP_KERNEL); 0: they fail with EFAULT */
-	uint64_t waiting_bytes;   /* dirty bytes of mappings whose last write failed (no space, ...) */
+	uint64_t resident_bytes;  /* bytes of resident segments, now */
+	uint64_t inactive_bytes;  /* bytes of inactive segments, with those read ahead, now */
+	uint64_t dirty_bytes;     /* bytes of dirty segments, now */
+	uint64_t pinned_bytes;    /* bytes of pinned segments, now */
+	uint64_t budget_bytes;    /* budget of the mapping, of its group, or of the process, now */
+	uint64_t held_bytes;      /* bytes of all frames, free ones included, now; process only */
+	uint64_t over_budget_peak;/* largest excess of held_bytes over the budget; process only */
+	uint64_t mappings;        /* number of mappings, now; process only */
+	uint64_t pagecache_bytes; /* bytes of page-cache mappings, which use the budget, now */
+	uint64_t lost_bytes;      /* bytes that may be lost by a failed flush; not 0: syncs fail */
+	uint64_t engine;          /* engine UMMAP_ENGINE_*; 0: mapped in place; mapping only */
+	uint64_t kernel;          /* 1: system calls may access absent segments; mapping only */
+	uint64_t waiting_bytes;   /* dirty bytes of mappings whose last write failed, now */
 };
 
-/* Fills *st for the mapping that holds addr, or for the process. Errors: EINVAL. */
+/*
+ * Fills *st with the counters of the mapping that contains addr, or of the process if addr is NULL.
+ * Writes at most st->struct_size bytes. Errors: EINVAL (addr is in no mapping, st is NULL, or
+ * st->struct_size is not between 8 and 4096).
+ */
 int umstat(const void *addr, struct umstat *st);
 
 /*
- * fn is told of each load that storage failed: the address touched and the errno, on the faulting thread,
- * inside its SIGSEGV handler, just before it gets SIGBUS; not of those for system calls. NULL: nobody. Returns 0.
+ * Sets the function that is called before a thread receives SIGBUS because the storage failed to
+ * load a segment, or because a store was refused (UMMAP_FULL_SIGBUS). It replaces the previous
+ * function; NULL: none. Returns 0.
+ *
+ * fn  runs in a signal handler on the faulting thread, with the accessed address and an errno
+ *     value; it may only do what signal-safety(7) allows, and must not use mappings or this library
  */
 int umonerror(void (*fn)(void *addr, int error));
 
-/* What another process of this machine needs to reach a mapping: plain bytes, to be sent by any means. */
+/* ---- Access to the memory of other processes' mappings: umexport(3) ---- */
+
+/* Description of an exported mapping: plain bytes, which may be sent to other processes. */
 struct umexport {
-	uint64_t word[8];
+	uint64_t word[8];        /* contents, which only the library interprets */
 };
 
 /*
- * Fills an offer of the mapping that begins at addr, which was opened with UMMAP_SHARED. It holds until the mapping
- * ends. Errors: EINVAL, EOPNOTSUPP (not UMMAP_SHARED).
+ * Fills *exported with the description of the mapping that begins at addr, which must have been
+ * made with UMMAP_SHARED. The description is valid until the mapping ends. Errors: EINVAL (no
+ * mapping begins at addr, or exported is NULL); EOPNOTSUPP (the mapping has no UMMAP_SHARED).
  */
-int umexport(void *addr, struct umexport *offer);
+int umexport(void *addr, struct umexport *exported);
 
-/* A mapping of another process, or of one's own, and what of it is in memory. */
+/* Handle of a mapping of another process, or of this one. */
 struct umimport;
 
 /*
- * Opens what was offered. The peer is this process's own: in a forked child nothing is there. Errors: EINVAL (no
- * offer), EXDEV (of another machine or container), ESRCH (the owner has ended), ESTALE (the mapping has), EACCES,
- * EPERM (the owner's memory may not be opened), EAGAIN (1023 peers of it are open), ENOMEM.
+ * Opens an exported mapping, and stores its handle in *imported. The handle belongs to this
+ * process: in a forked child it gives access to nothing.
+ *
+ * Errors: EINVAL (not a description, or of another version); EXDEV (another machine or container);
+ * ESRCH (the owner has ended); ESTALE (the mapping has ended); EACCES, EPERM (this process may not
+ * open the owner's memory); EAGAIN (1023 handles of it are open); ENOMEM.
  */
-int umimport_open(const struct umexport *offer, struct umimport **peer);
+int umimport_open(const struct umexport *exported, struct umimport **imported);
 
 /*
- * Copies bytes [offset, offset + len) of the mapping, or to them, and returns how many, from the front: fewer, perhaps
- * 0, where a segment is not in memory just now, or is being loaded, written or moved; and for put, where the owner
- * has no changes of it left to write. Neither waits for storage, or makes the owner do anything. No errors.
+ * Copies bytes [offset, offset + len) of an imported mapping to buf. Returns the number of bytes
+ * copied, from offset on. It stops before a segment that is not in memory, or that its owner is
+ * loading, writing or moving. It never waits for storage. It has no errors.
  */
-size_t umimport_get(struct umimport *peer, void *buf, size_t len, uint64_t offset);
-size_t umimport_put(struct umimport *peer, const void *buf, size_t len, uint64_t offset);
+size_t umimport_get(struct umimport *imported, void *buf, size_t len, uint64_t offset);
 
-/* What is held of a peer's mapping. */
+/*
+ * Copies len bytes from buf to the bytes from offset on of an imported mapping. Returns the number
+ * of bytes copied. It stops where umimport_get stops, and also before a segment that is not dirty.
+ * It has no errors.
+ */
+size_t umimport_put(struct umimport *imported, const void *buf, size_t len, uint64_t offset);
+
+/* Segment of an imported mapping that umimport_hold has made accessible. */
 struct umhold {
-	char *addr;              /* where the bytes from the offset on are, in this process */
-	size_t len;              /* ... to the end of their segment */
-	void *slot;              /* the library's */
+	char *addr;              /* address of the byte at the requested offset, in this process */
+	size_t len;              /* bytes from addr to the end of the segment, or of the mapping */
+	void *slot;              /* internal */
 };
 
 /*
- * Gives the bytes from offset on in place, to be loaded from, or stored to as well: for what a copy cannot do, such as
- * atomic instructions. Until umimport_release the owner neither writes nor evicts them, and waits where it has to: so a
- * hold lasts for microseconds, one thread has one, and meanwhile it touches no mapping (ummapped), waits for nothing, and is
- * not stopped. Where it succeeds, it is a full barrier to memory. -1: as when a get or put copies nothing. No other errors.
+ * Gives direct access to the bytes from offset on, for atomic instructions or many small accesses.
+ * If it succeeds, it is a full memory barrier. Until umimport_release, the owner neither writes nor
+ * evicts the segment, and waits if it must. Therefore a thread may hold one segment at a time, for
+ * microseconds; while it does, it must not touch a mapping (see ummapped), wait, or be stopped.
+ *
+ * store  0: the bytes are only loaded; other values: they may be stored to
+ *
+ * Returns 0; or -1 without errno, if umimport_get (or umimport_put, for store) would copy nothing.
  */
-int umimport_hold(struct umimport *peer, uint64_t offset, int store, struct umhold *hold);
+int umimport_hold(struct umimport *imported, uint64_t offset, int store, struct umhold *hold);
+
+/* Ends the access that umimport_hold has given. */
 void umimport_release(struct umhold *hold);
 
-/* Whether a byte of [addr, addr + len) is in a mapping of this process: 1 or 0. */
+/* Returns 1 if a byte of [addr, addr + len) is in a mapping of this process, else 0. */
 int ummapped(const void *addr, size_t len);
 
-/* No thread uses the peer any more. NULL: nothing happens. */
-void umimport_close(struct umimport *peer);
+/* Closes a handle, which no thread may be using; NULL: nothing happens. */
+void umimport_close(struct umimport *imported);
 
-/* The sentence behind the -1 that this thread's last call here gave; "" after a success, never NULL. */
+/* ---- Errors and faults ---- */
+
+/*
+ * Returns the message about the last call of the library that this thread has made: why it returned
+ * -1, or "" if it succeeded. Never returns NULL. The text is valid until the thread's next call.
+ */
 const char *umerrormsg(void);
 
 /*
- * For a SIGSEGV handler of the application's own that wants to chain: returns 1 if the fault was the
- * library's and is served (return from the handler then), 0 if not. The arguments are those of an SA_SIGINFO handler.
+ * Serves a fault for a signal handler that the program has installed in front of the library's. The
+ * arguments are those of an SA_SIGINFO handler of SIGSEGV or SIGBUS. Returns 1 if the library has
+ * served the fault, and the handler must return; 0 if the fault is not the library's.
  */
 int umfault(int sig, void *info, void *context);
 

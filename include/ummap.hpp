@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ummap.hpp - mappings of ummap.h for C++17: they end with their scope, are seen as spans, and errors are exceptions.
+ * ummap.hpp - mappings of ummap.h for C++17. A mapping ends with its scope, its contents are
+ * accessed as spans, and errors are exceptions.
  *
- * Everything is in namespace um. Calls throw std::system_error, whose code is errno in std::generic_category and whose
- * what() has the library's sentence, unless said otherwise. A mapping may be used by any number of threads; only its end, an
- * assignment to it and `close` require that no other thread uses it any more. Offsets and lengths are bytes.
+ * Everything is in namespace um. A call that fails throws std::system_error, unless its comment
+ * says otherwise: code() is errno in std::generic_category, and what() contains the library's
+ * message. Any number of threads may use a mapping. When it is destroyed, assigned to, or closed,
+ * no other thread may use it any more. Offsets and sizes are in bytes.
  */
 #ifndef UMMAP_HPP
 #define UMMAP_HPP
@@ -26,17 +28,20 @@
 
 namespace um {
 
-/* To the end of the mapping, of the file. */
+/* Size that means "up to the end": of the mapping, of the file, or of the span. */
 constexpr std::size_t npos = std::size_t(-1);
 
-/* The library's sentence about this thread's last call, which failed, as an exception. */
+/* Throws the error of this thread's last call of the library, which has failed. */
 [[noreturn]] inline void throw_error()
 {
 	int error = errno;
 	throw std::system_error(error, std::generic_category(), umerrormsg());
 }
 
-/* Elements that stand somewhere, as std::span of C++20: valid as long as what they stand in. */
+/*
+ * Consecutive elements in memory, like std::span of C++20. A span of a mapping is valid until the
+ * mapping ends.
+ */
 template <class T> class span {
 public:
 	using element_type = T;
@@ -45,7 +50,7 @@ public:
 
 	constexpr span() noexcept = default;
 	constexpr span(T *data, std::size_t size) noexcept : data_(data), size_(size) {}
-	/* Elements to be read only, from those that may be stored to. */
+	/* Converts a span of T to a span of const T. */
 	template <class U, class = std::enable_if_t<std::is_convertible_v<U (*)[], T (*)[]>>>
 	constexpr span(const span<U> &other) noexcept : data_(other.data()), size_(other.size()) {}
 
@@ -58,7 +63,7 @@ public:
 	constexpr T &operator[](std::size_t i) const { return data_[i]; }
 	constexpr T &front() const { return data_[0]; }
 	constexpr T &back() const { return data_[size_ - 1]; }
-	/* Elements [first, first + count), which have to be there; npos: to the end. */
+	/* Returns the elements [first, first + count), which must exist; npos: up to the end. */
 	constexpr span subspan(std::size_t first, std::size_t count = npos) const
 	{
 		return {data_ + first, count == npos ? size_ - first : count};
@@ -69,32 +74,45 @@ private:
 	std::size_t size_ = 0;
 };
 
+/* Access to a mapping, and creation of its store. */
 enum class mode {
 	read,       /* loads only */
-	read_write, /* of a store that is there */
-	create      /* read and write; a file that is not there is made, and one that is shorter than the mapping made as long */
+	read_write, /* loads and stores; the store must exist */
+	create      /* loads and stores; creates a missing file, lengthens a short one */
 };
 
-enum class advice { normal = 0, random = 1, sequential = 2, willneed = 3, dontneed = 4, discard = 5 };
+/* Advice of umadvise(3). */
+enum class advice {
+	normal = UMMAP_ADV_NORMAL,
+	random = UMMAP_ADV_RANDOM,
+	sequential = UMMAP_ADV_SEQUENTIAL,
+	willneed = UMMAP_ADV_WILLNEED,
+	dontneed = UMMAP_ADV_DONTNEED,
+	discard = UMMAP_ADV_DISCARD
+};
 
-/* How to map: what ummap_open(3) says of each. What is not set is the default there. */
+/* Attributes of a new mapping; ummap_open(3) describes each. Every field has a default. */
 struct options {
-	std::size_t limit = 0;      /* bytes that this mapping may have in memory; 0: only the process's limit holds */
-	std::size_t segment = 0;    /* bytes that move at a time, a power of two from the page's size on */
-	std::string policy{};       /* "s3fifo", "fifo", "lifo", "plru", "prnd", ...; "": s3fifo */
-	std::string group{};        /* mappings of one name share policy and limit */
-	int engine = UMMAP_ENGINE_DEFAULT;
-	unsigned flags = 0;         /* UMMAP_KERNEL, UMMAP_WRITERS, UMMAP_SHARED, UMMAP_BLANK */
-	int flush_interval = 0;     /* seconds until a change is written by itself; 0: never */
-	int on_full = UMMAP_FULL_DEFAULT; /* UMMAP_FULL_WAIT, UMMAP_FULL_SIGBUS */
+	std::size_t limit = 0;      /* budget in bytes; 0: the budget of the process */
+	std::size_t segment = 0;    /* bytes of a segment; 0: UMMAP_SEG_SIZE, or 2 MiB */
+	std::string policy{};       /* policy: "fifo", "lifo", "plru", ...; "": s3fifo */
+	std::string group{};        /* name of a group, whose mappings share a policy and a limit */
+	int engine = UMMAP_ENGINE_DEFAULT; /* engine, UMMAP_ENGINE_* */
+	unsigned flags = 0;         /* flags: UMMAP_KERNEL, _SHARED, _BLANK, _WRITERS, _GROWS */
+	int flush_interval = 0;     /* seconds until a dirty segment is made durable; 0: never */
+	int on_full = UMMAP_FULL_DEFAULT; /* effect of stores when writes fail, UMMAP_FULL_* */
 };
 
 class mapping;
 
-/* A part of a mapping that stays in memory, for system calls and devices, until this ends. */
+/*
+ * Range of a mapping that stays resident, for system calls and devices, as long as this object
+ * lives: umpin(3). It must be destroyed before its mapping.
+ */
 class pin {
 public:
-	pin(pin &&other) noexcept : at_(std::exchange(other.at_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+	pin(pin &&other) noexcept : at_(std::exchange(other.at_, nullptr)),
+		size_(std::exchange(other.size_, 0)) {}
 	pin &operator=(pin &&other) noexcept
 	{
 		std::swap(at_, other.at_);
@@ -122,39 +140,47 @@ private:
 	std::size_t size_;
 };
 
+/* A mapping, or none: addresses whose contents are a range of a store. */
 class mapping {
 public:
-	/* No mapping. */
+	/* Makes an object without a mapping. */
 	mapping() noexcept = default;
 
-	/* Maps [offset, offset + size) of the store that a URI names, "wal+uring:/data/a" say; see ummap-drivers(7). */
-	mapping(const std::string &uri, std::size_t size, mode how = mode::read, const options &with = {}, std::int64_t offset = 0)
+	/*
+	 * Maps [offset, offset + size) of the store that a URI names, such as "wal+uring:/data/a";
+	 * see ummap_open(3) and ummap-drivers(7).
+	 */
+	mapping(const std::string &uri, std::size_t size, mode access = mode::read,
+		const options &opts = {}, std::int64_t offset = 0)
 	{
-		if (!try_open(uri, size, how, with, offset))
+		if (!try_open(uri, size, access, opts, offset))
 			throw_error();
 	}
 
 	/*
-	 * Maps a file from offset on; size npos: up to its end. The driver is uring, or posix where the kernel has no io_uring.
-	 * Also throws what stat(2) and, of a device, open(2) give.
+	 * Maps a file or block device from offset on; size npos: up to its end. The driver is
+	 * uring, or posix if the kernel has no io_uring. With size npos, also throws errors of
+	 * stat(2) and open(2).
 	 */
-	static mapping file(const std::string &path, mode how = mode::read, std::size_t size = npos, const options &with = {},
+	static mapping file(const std::string &path, mode access = mode::read,
+			    std::size_t size = npos, const options &opts = {},
 			    std::int64_t offset = 0)
 	{
 		mapping made;
 
 		if (size == npos)
-			size = size_of(path, offset);
-		if (made.try_open("uring:" + quoted(path), size, how, with, offset))
+			size = size_of_file(path, offset);
+		if (made.try_open("uring:" + quote(path), size, access, opts, offset))
 			return made;
-		if (errno != EOPNOTSUPP || !made.try_open("posix:" + quoted(path), size, how, with, offset))
+		if (errno != EOPNOTSUPP ||
+		    !made.try_open("posix:" + quote(path), size, access, opts, offset))
 			throw_error();
 		return made;
 	}
 
 	mapping(mapping &&other) noexcept : addr_(std::exchange(other.addr_, nullptr)),
 		size_(std::exchange(other.size_, 0)), writes_(other.writes_) {}
-	/* Ends what was mapped before, as the destructor does. */
+	/* Ends the mapping that this object has, as the destructor does. */
 	mapping &operator=(mapping &&other) noexcept
 	{
 		if (this != &other) {
@@ -167,12 +193,15 @@ public:
 	}
 	mapping(const mapping &) = delete;
 	mapping &operator=(const mapping &) = delete;
-	/* Makes changes durable. A destructor cannot report that storage failed to: whoever has to know calls close first. */
+	/*
+	 * Makes all changes durable and ends the mapping. If storage fails, the changes are lost
+	 * without an error: a program that must know calls close() first.
+	 */
 	~mapping() { end(); }
 
 	/*
-	 * Makes changes durable and ends the mapping; if it throws, the mapping stands, unless the code is EUCLEAN (see umunmap(3)).
-	 * Of no mapping: nothing happens.
+	 * Makes all changes durable and ends the mapping. If it throws, the mapping remains, unless
+	 * the error is EUCLEAN: umunmap(3). Without a mapping it does nothing.
 	 */
 	void close()
 	{
@@ -191,38 +220,44 @@ public:
 	std::size_t size() const noexcept { return size_; }
 
 	/*
-	 * The bytes [offset, offset + count * sizeof(T)) as elements; count npos: as many as there are. T has to be const in a
-	 * mapping that is read only (EACCES). Throws EINVAL: the elements are not aligned, or not in the mapping.
+	 * Returns the bytes [offset, offset + count * sizeof(T)) as elements; count npos: all
+	 * elements that the mapping has from offset on. Throws EACCES if the mapping is read-only
+	 * and T is not const; EINVAL if the elements are not aligned, or not in the mapping.
 	 */
 	template <class T> span<T> as(std::size_t offset = 0, std::size_t count = npos) const
 	{
-		static_assert(std::is_trivially_copyable_v<T>, "what is in a file has to be plain bytes");
+		static_assert(std::is_trivially_copyable_v<T>,
+			      "elements of a mapping must be trivially copyable");
 		if (!std::is_const_v<T> && !writes_)
-			fail(EACCES, "the mapping is read only: its elements are const");
+			fail(EACCES, "cannot write to elements: the mapping is read only. "
+				     "Try a const element type, or mode::read_write");
 		if (offset > size_ || (count != npos && count > (size_ - offset) / sizeof(T)))
-			fail(EINVAL, "the elements are not in the mapping");
+			fail(EINVAL, "cannot access elements: they are not in the mapping. "
+				     "Try a smaller offset or count");
 		if ((reinterpret_cast<std::uintptr_t>(addr_) + offset) % alignof(T))
-			fail(EINVAL, "the elements would not be aligned");
+			fail(EINVAL, "cannot access elements: they are not aligned. "
+				     "Try an offset that is a multiple of the element's alignment");
 		return {reinterpret_cast<T *>(static_cast<char *>(addr_) + offset),
 			count == npos ? (size_ - offset) / sizeof(T) : count};
 	}
 
-	/* Calls for a range throw EINVAL where it begins outside the mapping. */
+	/* The calls below that take a range throw EINVAL if it begins outside the mapping. */
 
-	/* Makes all changes durable; evict: then lets go of the memory. */
+	/* Makes all changes durable: umsync(3). evict: then evicts all segments. */
 	void sync(bool evict = false) { check(umsync(addr_, evict)); }
-	/* The same for a range; flags: UMMAP_ASYNC, UMMAP_EVICT, UMMAP_NOFLUSH. */
+	/* Syncs a range: umsync_range(3). flags: UMMAP_ASYNC, UMMAP_EVICT, UMMAP_NOFLUSH. */
 	void sync(std::size_t offset, std::size_t size, int flags = 0)
 	{
 		check(umsync_range(at(offset), rest(offset, size), flags));
 	}
-	/* Says how a range will be used; normal, random and sequential are for the whole mapping. */
+	/* Tells the library how a range will be used: umadvise(3). */
 	void advise(um::advice how, std::size_t offset = 0, std::size_t size = npos)
 	{
 		check(umadvise(at(offset), rest(offset, size), static_cast<int>(how)));
 	}
-	/* Loads a range in the background; or many at once, which are pairs of offset and size. */
+	/* Loads a range in the background, without waiting: umprefetch(3). */
 	void prefetch(std::size_t offset, std::size_t size) { prefetch({{offset, size}}); }
+	/* Loads many ranges in the background; each is a pair of offset and size. */
 	void prefetch(const std::vector<std::pair<std::size_t, std::size_t>> &ranges)
 	{
 		std::vector<iovec> list;
@@ -232,40 +267,45 @@ public:
 			list.push_back({at(offset), rest(offset, size)});
 		check(umprefetch(list.data(), static_cast<int>(list.size())));
 	}
-	/* Keeps a range in memory as long as the result lives; write: the kernel or a device stores there. */
+	/*
+	 * Keeps a range resident as long as the result lives: umpin(3). write: system calls or
+	 * devices may store to it.
+	 */
 	[[nodiscard]] um::pin pin(std::size_t offset, std::size_t size, bool write = false)
 	{
 		return {at(offset), rest(offset, size), write};
 	}
-	/* The counters of umstat(3). */
+	/* Returns the counters of the mapping: umstat(3). Throws EINVAL without a mapping. */
 	struct umstat stat() const
 	{
 		struct umstat st = {};
 
 		if (!addr_)
-			fail(EINVAL, "there is no mapping");
+			fail(EINVAL, "cannot read counters: there is no mapping");
 		st.struct_size = sizeof(st);
 		check(umstat(addr_, &st));
 		return st;
 	}
 
 private:
-	/* False: errno is set, and umerrormsg has the sentence. */
-	bool try_open(const std::string &uri, std::size_t size, mode how, const options &with, std::int64_t offset)
+	/* Returns false on failure: errno is set, and umerrormsg() returns the message. */
+	bool try_open(const std::string &uri, std::size_t size, mode access, const options &opts,
+		      std::int64_t offset)
 	{
 		struct ummap_attr attr = UMMAP_ATTR_INIT;
-		bool writes = how != mode::read;
+		bool writes = access != mode::read;
+		int prot = writes ? PROT_READ | PROT_WRITE : PROT_READ;
 		void *addr = nullptr;
 
-		attr.budget = with.limit;
-		attr.seg_size = with.segment;
-		attr.policy = with.policy.empty() ? nullptr : with.policy.c_str();
-		attr.group = with.group.empty() ? nullptr : with.group.c_str();
-		attr.engine = with.engine;
-		attr.flags = with.flags | (how == mode::create ? UMMAP_CREATE : 0);
-		attr.flush_interval = with.flush_interval;
-		attr.on_full = with.on_full;
-		if (ummap_open(uri.c_str(), size, offset, writes ? PROT_READ | PROT_WRITE : PROT_READ, &attr, &addr) == -1)
+		attr.budget = opts.limit;
+		attr.seg_size = opts.segment;
+		attr.policy = opts.policy.empty() ? nullptr : opts.policy.c_str();
+		attr.group = opts.group.empty() ? nullptr : opts.group.c_str();
+		attr.engine = opts.engine;
+		attr.flags = opts.flags | (access == mode::create ? UMMAP_CREATE : 0);
+		attr.flush_interval = opts.flush_interval;
+		attr.on_full = opts.on_full;
+		if (ummap_open(uri.c_str(), size, offset, prot, &attr, &addr) == -1)
 			return false;
 		addr_ = addr;
 		size_ = size;
@@ -279,27 +319,28 @@ private:
 		addr_ = nullptr;
 		size_ = 0;
 	}
-	/* Where nothing of this mapping is, another one may be. */
+	/* Returns an address; checks the offset, because another mapping may follow. */
 	char *at(std::size_t offset) const
 	{
 		if (offset >= size_)
-			fail(EINVAL, addr_ ? "the range begins outside the mapping" : "there is no mapping");
+			fail(EINVAL, addr_ ? "cannot use the range: it begins outside the mapping" :
+				     "cannot use the range: there is no mapping");
 		return static_cast<char *>(addr_) + offset;
 	}
 	std::size_t rest(std::size_t offset, std::size_t size) const
 	{
 		return size == npos && offset <= size_ ? size_ - offset : size;
 	}
-	[[noreturn]] static void fail(int error, const char *sentence)
+	[[noreturn]] static void fail(int error, const char *message)
 	{
-		throw std::system_error(error, std::generic_category(), sentence);
+		throw std::system_error(error, std::generic_category(), message);
 	}
 	static void check(int result)
 	{
 		if (result == -1)
 			throw_error();
 	}
-	static std::size_t size_of(const std::string &path, std::int64_t offset)
+	static std::size_t size_of_file(const std::string &path, std::int64_t offset)
 	{
 		struct ::stat st;
 
@@ -320,8 +361,8 @@ private:
 			throw std::system_error(error, std::generic_category(), path);
 		return size;
 	}
-	/* A path may have any bytes, of which some mean something in a URI. */
-	static std::string quoted(const std::string &path)
+	/* Returns the path with the bytes escaped that have a meaning in a URI. */
+	static std::string quote(const std::string &path)
 	{
 		static const char digits[] = "0123456789ABCDEF";
 		std::string text;
@@ -335,9 +376,9 @@ private:
 		return text;
 	}
 
-	void *addr_ = nullptr;
-	std::size_t size_ = 0;
-	bool writes_ = false;
+	void *addr_ = nullptr;    /* address of the mapping; NULL: none */
+	std::size_t size_ = 0;    /* bytes of the mapping */
+	bool writes_ = false;     /* it may be stored to */
 };
 
 } // namespace um

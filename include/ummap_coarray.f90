@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! What programs may ask and say about coarrays that are kept in files: see ummap-coarray(7). To be compiled with the
-! program, which is then linked with libummap-mpi-openmpi or -mpich.
+! Calls for coarrays that are kept in files: see ummap-coarray(7). Compile this file with the
+! program, and link the program with libummap-mpi-openmpi or libummap-mpi-mpich.
 module ummap_coarray
 	use iso_c_binding, only: c_bool, c_char, c_int, c_int64_t, c_null_char
 	implicit none
@@ -8,23 +8,23 @@ module ummap_coarray
 	public :: pcaf_restarted, pcaf_epoch, pcaf_sync, pcaf_config, pcaf_images, pcaf_open_image
 
 	interface
-		! Whether this run has begun with what an earlier one has left.
+		! True if this run has found coarrays of an earlier run.
 		function pcaf_restarted() bind(c) result(restarted)
 			import :: c_bool
 			logical(c_bool) :: restarted
 		end function
 
-		! The number of the last sync that has reached storage at all images.
+		! The number of the last checkpoint: the last sync that all images have completed.
 		function pcaf_epoch() bind(c) result(epoch)
 			import :: c_int64_t
 			integer(c_int64_t) :: epoch
 		end function
 
-		! A sync all that reaches storage, whatever PCAF_SYNCFREQ says.
+		! A sync all that reaches storage, whatever PCAF_SYNCFREQ is.
 		subroutine pcaf_sync() bind(c)
 		end subroutine
 
-		! How many images the run in PCAF_RECOVER had; 0: there is none.
+		! The number of images of the run in PCAF_RECOVER, or 0 without it.
 		function pcaf_images() bind(c) result(images)
 			import :: c_int
 			integer(c_int) :: images
@@ -47,21 +47,23 @@ module ummap_coarray
 		end subroutine
 	end interface
 contains
-	! Whether a coarray is kept from now on, and in which folder, if not in PCAF_PATH. All images call it, with the same
-	! coarray.
+	! Sets whether a coarray is kept from now on, and the folder of its files, if that is not
+	! PCAF_PATH. All images must make the call, with the same coarray.
 	subroutine pcaf_config(array, persistent, path)
 		type(*), dimension(..), intent(in) :: array
 		logical, intent(in) :: persistent
 		character(*), intent(in), optional :: path
 
 		if (present(path)) then
-			call pcaf_config_c(array, logical(persistent, c_bool), trim(path) // c_null_char)
+			call pcaf_config_c(array, logical(persistent, c_bool), &
+				trim(path) // c_null_char)
 		else
 			call pcaf_config_c(array, logical(persistent, c_bool), c_null_char)
 		end if
 	end subroutine
 
-	! What the run in PCAF_RECOVER has left of this coarray at one of its images, in an ordinary array of that size.
+	! Reads the contents that this coarray had at one image of the run in PCAF_RECOVER into an
+	! ordinary array of the same size in bytes.
 	subroutine pcaf_open_image(array, image, copy)
 		type(*), dimension(..), intent(in) :: array
 		integer, intent(in) :: image

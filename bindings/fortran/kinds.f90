@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! Which kinds this compiler has, for pointers.awk: a line for each.
+! Prints the kinds that this compiler has, one a line, for pointers.awk.
 program kinds
 	use iso_fortran_env, only: integer_kinds, logical_kinds, real_kinds
 	implicit none

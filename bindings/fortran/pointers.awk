@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Writes ummap.f90: the file ummap.in, in which lines that begin with @ are replaced by what is the same for each kind of
-# numbers, each rank and each kind of shape. `awk -f pointers.awk KINDS ummap.in`; a line of KINDS is a type and a kind.
+# Writes ummap.f90 to the standard output: `awk -f pointers.awk KINDS ummap.in`. A line of KINDS is
+# a type and a kind. The line @names of ummap.in becomes the declarations of the procedures for all
+# kinds of elements, ranks and kinds of shapes, and the line @bodies becomes the procedures.
 
 function dimensions(rank,   text) {
 	text = ":"
@@ -9,15 +10,15 @@ function dimensions(rank,   text) {
 	return text
 }
 
-function specifics(   i, rank, s) {
+function print_procedures(   i, rank, s) {
 	for (i = 1; i <= n; i++)
 		for (rank = 1; rank <= 7; rank++)
 			for (s = 32; s <= 64; s += 32)
-				specific(name[i] "_" rank "_" s, i, rank, s)
+				print_procedure(name[i] "_" rank "_" s, i, rank, s)
 }
 
-function specific(id, i, rank, s) {
-	if (what == "names") {
+function print_procedure(id, i, rank, s) {
+	if (section == "names") {
 		print "\t\tprocedure, private :: " id
 		print "\t\tgeneric :: point => " id
 		return
@@ -32,7 +33,8 @@ function specific(id, i, rank, s) {
 	print "\t\ttype(c_ptr) :: place"
 	print ""
 	print "\t\tnullify(array)"
-	print "\t\tplace = this%place_of(int(shape, int64), storage_size(array, int64) / 8, " align[i] "_int64, offset, stat, errmsg)"
+	print "\t\tplace = this%place_of(int(shape, int64), storage_size(array, int64) / 8, &"
+	print "\t\t\t" align[i] "_int64, offset, stat, errmsg)"
 	print "\t\tif (c_associated(place)) call c_f_pointer(place, array, shape)"
 	print "\tend subroutine\n"
 }
@@ -40,13 +42,13 @@ function specific(id, i, rank, s) {
 FILENAME == ARGV[1] {
 	type[++n] = $1 == "character" ? "character(kind=" $2 ")" : $1 "(" $2 ")"
 	name[n] = "point_" $1 $2
-	# Of reals of 10 bytes, which stand 16 apart.
+	# An element of kind 10 takes 16 bytes.
 	align[n] = $2 == 10 ? 16 : $2
 	next
 }
 /^@/ {
-	what = substr($1, 2)
-	specifics()
+	section = substr($1, 2)
+	print_procedures()
 	next
 }
 { print }

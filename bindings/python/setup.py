@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The package ummap, with the library of this source tree inside: pip install --no-build-isolation ./bindings/python"""
+"""Builds the package ummap with the library of this source tree inside.
+
+Run ``pip install --no-build-isolation ./bindings/python``.
+"""
 import os
 import re
 import shutil
@@ -11,7 +14,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-# The build may run elsewhere than here, and setuptools wants paths that begin here.
+# setuptools expects relative paths, and the build may start in another folder.
 os.chdir(Path(__file__).resolve().parent)
 TOP = Path("../..")
 BUILD = TOP / "build"
@@ -19,7 +22,7 @@ VERSION = re.search(r"^VERSION = (.*)$", (TOP / "Makefile").read_text(), re.MULT
 
 
 class BuildWithLibrary(build_ext):
-    """The library is built by its own Makefile, and goes beside the module, which looks for it there."""
+    """Builds the library by its Makefile, and copies it beside the module, which loads it there."""
 
     def run(self):
         subprocess.run(["make", "-C", str(TOP), "lib"], check=True)
@@ -30,13 +33,15 @@ class BuildWithLibrary(build_ext):
         shutil.copy(BUILD / "libummap.so.0", package / "libummap.so.0")
 
 
-if {"dist_info", "bdist_wheel"} & set(sys.argv) and not (find_spec("setuptools.command.bdist_wheel") or find_spec("wheel")):
-    sys.exit("this setuptools is older than 70.1 and needs the package wheel: pip install wheel")
+has_wheel = find_spec("setuptools.command.bdist_wheel") or find_spec("wheel")
+if {"dist_info", "bdist_wheel"} & set(sys.argv) and not has_wheel:
+    sys.exit("setup.py: cannot build a wheel: setuptools is older than 70.1, and the package wheel "
+             "is missing. Try: pip install wheel")
 BUILD.joinpath("pip").mkdir(parents=True, exist_ok=True)
 setup(
     name="ummap",
     version=VERSION,
-    description="numpy.memmap for files larger than memory, with a limit: libummap for Python",
+    description="Files larger than memory as NumPy arrays, with a memory limit (libummap)",
     license="BSD-3-Clause",
     python_requires=">=3.11",
     install_requires=[],
@@ -46,7 +51,8 @@ setup(
     ext_modules=[
         Extension(
             "ummap._ummap",
-            sources=["ummap/module.c", "ummap/mapping.c", "ummap/array.c", str(TOP / "lib/base/size.c")],
+            sources=["ummap/module.c", "ummap/mapping.c", "ummap/array.c",
+                     str(TOP / "lib/base/size.c")],
             depends=["ummap/_ummap.h"],
             include_dirs=[str(TOP / "include"), str(TOP / "lib")],
             define_macros=[("_GNU_SOURCE", None), ("UMMAP_VERSION", f'"{VERSION}"')],

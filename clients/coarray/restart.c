@@ -226,6 +226,23 @@ static uint64_t epoch_of(const struct entry *x, const struct holding *h)
 	return h->there && h->epoch > before ? h->epoch : before;
 }
 
+/* An image creates the file of a coarray before the manifest lists the coarray. If the file is
+ * missing, it was removed. Without it the coarray would begin with zeros. */
+static void check_there(const struct manifest *m, const struct entry *x, const struct holding *h,
+			struct error *e)
+{
+	char path[MANIFEST_PATH], list[MANIFEST_PATH];
+
+	if (h->there || job.config.force || e->class != MPI_SUCCESS)
+		return;
+	store_path(&job.store, x, path);
+	manifest_path(list, &job.store.names);
+	error_set(e, MPI_ERR_IO,
+		  "cannot go on from the coarrays in PCAF_PATH: '%.200s' of image %d is missing, "
+		  "although '%.200s' of %d images lists it. Try to restore the file, another "
+		  "PCAF_PATH, or PCAF_FORCE=true, which begins anew", path, job.image, list, m->images);
+}
+
 /* Finds the newest moment that all images have, and takes all images back to it. */
 static void agree(const struct manifest *m, struct error *e)
 {
@@ -242,6 +259,7 @@ static void agree(const struct manifest *m, struct error *e)
 		if (x->small || x->state != ENTRY_LIVE)
 			continue;
 		store_look(&job.store, x, &held[i], e);
+		check_there(m, x, &held[i], e);
 		mine = epoch_of(x, &held[i]) < mine ? epoch_of(x, &held[i]) : mine;
 		newest = held[i].epoch > newest ? held[i].epoch : newest;
 		if (x->order == ENTRY_POOL && held[i].there)

@@ -30,7 +30,7 @@
 
 /* ---- Names ---- */
 
-static void file_path(const struct store *s, const struct entry *entry, char *path)
+void store_path(const struct store *s, const struct entry *entry, char *path)
 {
 	manifest_file(path, &s->names, s->image, entry);
 }
@@ -69,7 +69,7 @@ static void make_uri(const struct store *s, const struct entry *entry, const cha
 	size_t len;
 
 	add_driver(s, entry, driver);
-	file_path(s, entry, path);
+	store_path(s, entry, path);
 	keys = strchr(driver, ':');
 	len = (size_t)sprintf(uri, "%.*s:", (int)(keys ? (size_t)(keys - driver) : strlen(driver)), driver);
 	len += manifest_encode(uri + len, path);
@@ -88,7 +88,7 @@ void store_hints(const struct store *s, const struct entry *entry, MPI_Info info
 	char text[URI], path[MANIFEST_PATH];
 	size_t len = 0;
 
-	file_path(s, entry, path);
+	store_path(s, entry, path);
 	for (const char *p = path; *p; p++)
 		len += (size_t)sprintf(text + len, *p == '%' ? "%%%%" : "%c", *p);
 	add_hint(info, "alloc_type", "storage");
@@ -209,7 +209,7 @@ void store_look(const struct store *s, const struct entry *entry, struct holding
 	char path[MANIFEST_PATH], log[MANIFEST_PATH], uri[2 * URI];
 
 	*h = (struct holding){ 0 };
-	file_path(s, entry, path);
+	store_path(s, entry, path);
 	log_path(s, entry, log);
 	if (access(path, F_OK) < 0 && errno == ENOENT)
 		return;
@@ -227,7 +227,7 @@ void store_go_back(const struct store *s, const struct entry *entry, const struc
 	char key[MOMENT_KEY + 1] = "&", path[MANIFEST_PATH], *base;
 
 	if (!moment_key(h, epoch, key + 1)) {
-		file_path(s, entry, path);
+		store_path(s, entry, path);
 		error_set(e, MPI_ERR_IO, "%s has syncs %" PRIu64 " to %" PRIu64 ", and a file of image %d, which may be missing, "
 			  "only %" PRIu64 ": there is no common moment to go back to; bring that file back, or take another folder",
 			  path, h->epoch - (h->newest - h->oldest), h->epoch, behind, epoch);
@@ -259,7 +259,7 @@ void store_read_back(const struct store *s, const struct entry *entry, char *bas
 	ssize_t n = 1;
 	int fd;
 
-	file_path(s, entry, path);
+	store_path(s, entry, path);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	for (uint64_t at = 0; fd >= 0 && n > 0 && at < entry->size; at += (uint64_t)n) {
 		uint64_t rest = entry->size - at;
@@ -297,7 +297,7 @@ void store_remove(const struct store *s, const struct entry *entry)
 
 	log_path(s, entry, path);
 	unlink(path);
-	file_path(s, entry, path);
+	store_path(s, entry, path);
 	if (s->config->shared_file)
 		clear_room(path, entry);
 	else

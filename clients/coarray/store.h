@@ -25,6 +25,8 @@ struct store {
 /* Keeps other jobs out. */
 void store_open(struct store *s, const struct config *config, int image, struct error *e);
 
+/* The file of a coarray at this image. */
+void store_path(const struct store *s, const struct entry *entry, char *path);
 void store_look(const struct store *s, const struct entry *entry, struct holding *h, struct error *e);
 /* Drops what is newer than `epoch`, which is all that the image `behind` has. */
 void store_go_back(const struct store *s, const struct entry *entry, const struct holding *h, uint64_t epoch, int behind,

@@ -595,8 +595,7 @@ static int lock_shared(int fd)
 	return result;
 }
 
-/* Whether a file that is open still has a name: if not, it was removed between being opened and being locked. */
-static bool has_links(int fd)
+bool has_links(int fd)
 {
 	struct stat st;
 

@@ -52,6 +52,8 @@ struct lease *folders_lease(const struct umobject_id *id, int fd);
 /* To be read with readdir, and closed; NULL with a sentence. */
 DIR *folders_read(const struct folders *f, int folder);
 /* To be locked: that of somebody else can be by who may only read it, but for some file systems of networks. -1 with errno. */
+/* Whether an open file still has a name. If not, it was removed or replaced after it was opened. */
+bool has_links(int fd);
 int folders_open_to_lock(const struct folders *f, int folder, const char *file);
 
 int folders_hold(const struct folders *f, int folder, const char *name, struct lease **lease, void **bytes, size_t *size);

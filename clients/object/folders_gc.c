@@ -96,8 +96,12 @@ int folders_version_claim(struct backend *b, const struct umobject_id *id, struc
 	id_text(id, name);
 	state = lock_dead(f, name, &fd);
 	if (state == -1 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
-		/* Nobody holds it, so a link without a name is of nobody who is still at work. */
-		drop_temporary(f, name);
+		/*
+		 * No process holds the version, so its temporary links belong to no commit at work. If the file has no link, a commit has
+		 * replaced it since it was opened and holds the new file: then the temporary links are that commit's.
+		 */
+		if (has_links(fd))
+			drop_temporary(f, name);
 		flock(fd, LOCK_UN);
 		close(fd);
 		state = lock_dead(f, name, &fd);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Calls that make a file shorter, or durable, by its name: opening it to be written from its beginning, truncate, sync. */
 #include "umrun/calls.h"
+#include "umrun/descriptors.h"
 #include "umrun/next.h"
 #include "umrun/region.h"
 #include "umrun/sharing.h"
@@ -8,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -142,10 +144,14 @@ PUBLIC int __openat64_2(int folder, const char *path, int flags)
 static int change_description(const void *caller, int fd, int command, void *arg)
 {
 	int (*next)(int, int, void *) = NEXT("fcntl");
+	int result;
 
 	if (region_files && !next_is_library(caller) && !region_is_locked())
 		sharing_change_description(fd, command);
-	return next(fd, command, arg);
+	result = next(fd, command, arg);
+	if (command == F_DUPFD_CLOEXEC && (intptr_t)arg == FD_FIRST && next_is_own(caller))
+		descriptors_note_copy(result);
+	return result;
 }
 
 PUBLIC int fcntl(int fd, int command, ...)

@@ -13,7 +13,7 @@
 #include <ummap.h>
 
 /* The library, what heaps are made of, and what both use. */
-static struct range { uintptr_t first, end; } library[3], c;
+static struct range { uintptr_t first, end; } library[3], self, c;
 
 void *kernel_mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off)
 {
@@ -65,9 +65,9 @@ static int look_at(struct dl_phdr_info *info, size_t size, void *found)
 	return 1;
 }
 
-static struct range object_of(const char *call)
+static struct range object_of(const void *call)
 {
-	struct object object = { .call = (uintptr_t)dlsym(RTLD_DEFAULT, call) };
+	struct object object = { .call = (uintptr_t)call };
 
 	return object.call && dl_iterate_phdr(look_at, &object) ? (struct range){ object.first, object.end } : (struct range){ 0 };
 }
@@ -77,8 +77,9 @@ void next_start(void)
 	static const char *const calls[] = { "ummap_open", "umalloc_create", "io_uring_queue_init_params" };
 
 	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++)
-		library[i] = object_of(calls[i]);
-	c = object_of("gnu_get_libc_version");
+		library[i] = object_of(dlsym(RTLD_DEFAULT, calls[i]));
+	self = object_of((const void *)(uintptr_t)next_start);
+	c = object_of(dlsym(RTLD_DEFAULT, "gnu_get_libc_version"));
 }
 
 static bool is_in(const struct range *range, const void *address)
@@ -93,6 +94,11 @@ bool next_is_library(const void *return_address)
 			return true;
 	}
 	return false;
+}
+
+bool next_is_own(const void *return_address)
+{
+	return is_in(&self, return_address) || next_is_library(return_address);
 }
 
 bool next_is_c(const void *return_address)

@@ -19,6 +19,8 @@ void *next_call(void **cache, const char *name);
 void next_start(void);
 /* A call that comes from the library itself, of which nothing is taken. */
 bool next_is_library(const void *return_address);
+/* A call that comes from the library, or from this one. */
+bool next_is_own(const void *return_address);
 /* ... from the C library. */
 bool next_is_c(const void *return_address);
 

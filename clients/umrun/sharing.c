@@ -10,6 +10,7 @@
 #include "umrun/sharing.h"
 
 #include "umrun/calls.h"
+#include "umrun/descriptors.h"
 #include "umrun/config.h"
 #include "umrun/lease.h"
 #include "umrun/next.h"
@@ -263,6 +264,8 @@ static void share_with_stream(int fd)
 
 PUBLIC int dup2(int fd, int wanted)
 {
+	if (!FROM_LIBRARY() && !descriptors_may_replace(wanted))
+		return -1;
 	if (!FROM_LIBRARY() && region_is_own_process())
 		share_with_stream(fd);
 	return ((int (*)(int, int))NEXT("dup2"))(fd, wanted);
@@ -270,6 +273,8 @@ PUBLIC int dup2(int fd, int wanted)
 
 PUBLIC int dup3(int fd, int wanted, int flags)
 {
+	if (!FROM_LIBRARY() && !descriptors_may_replace(wanted))
+		return -1;
 	if (!FROM_LIBRARY() && region_is_own_process())
 		share_with_stream(fd);
 	return ((int (*)(int, int, int))NEXT("dup3"))(fd, wanted, flags);

@@ -1,13 +1,14 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! heat - heat spreads over a plate, each image having a strip of it: `heat [STEPS]`. A program like any other; run by
-! ummap-cafrun(1), it goes on where it was when it was killed, for all that it has to know is in coarrays:
+! heat - heat that spreads over a plate, of which each image has a strip: `heat [STEPS]`. The
+! program calls nothing of libummap. All of its state is in coarrays, so under ummap-cafrun(1) it
+! continues from its last sync after it was killed:
 !
 !     caf heat.f90 -o heat
-!     ummap-cafrun --path /tmp/heat --restarts 5 -n 4 ./heat
+!     ummap cafrun --path /tmp/heat --restarts 5 -n 4 ./heat
 program heat
 	implicit none
 	integer, parameter :: rows = 200, columns = 100
-	real(8) :: plate(0:rows + 1, 0:columns + 1, 0:1)[*] = 0    ! now, and one step later, in turns
+	real(8) :: plate(0:rows + 1, 0:columns + 1, 0:1)[*] = 0    ! this step and the next one
 	integer :: step[*] = 0
 	integer :: steps, me, now
 	character(20) :: argument
@@ -21,10 +22,12 @@ program heat
 	do while (step < steps)
 		now = mod(step, 2)
 		if (me > 1) plate(1:rows, 0, now) = plate(1:rows, columns, now)[me - 1]
-		if (me < num_images()) plate(1:rows, columns + 1, now) = plate(1:rows, 1, now)[me + 1]
+		if (me < num_images()) &
+			plate(1:rows, columns + 1, now) = plate(1:rows, 1, now)[me + 1]
 		plate(1:rows, 1:columns, 1 - now) = plate(1:rows, 1:columns, now) + 0.2d0 * ( &
 			plate(0:rows - 1, 1:columns, now) + plate(2:rows + 1, 1:columns, now) + &
-			plate(1:rows, 0:columns - 1, now) + plate(1:rows, 2:columns + 1, now) - 4 * plate(1:rows, 1:columns, now))
+			plate(1:rows, 0:columns - 1, now) + plate(1:rows, 2:columns + 1, now) - &
+			4 * plate(1:rows, 1:columns, now))
 		step = step + 1
 		sync all
 	end do

@@ -1,17 +1,18 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! neighbour - checkpoints at a neighbour: what is computed with stays in memory, and every tenth step each image puts a copy
-! into a coarray of the next image, which is kept in files. If images die, a restart gets the copies back from there.
+! neighbour - checkpoints at a neighboring image. The working array stays in memory. Every tenth
+! step, each image puts a copy into a coarray of the next image, which is kept in files. After
+! images have died, a restart reads the copies from there.
 !
 !     caf -I/usr/local/include neighbour.f90 -Wl,--no-as-needed -lummap-mpi-openmpi -o neighbour
-!     ummap-cafrun --path /tmp/neighbour --restarts 5 -n 4 ./neighbour
+!     ummap cafrun --path /tmp/neighbour --restarts 5 -n 4 ./neighbour
 include 'ummap_coarray.f90'
 program neighbour
 	use ummap_coarray, only: pcaf_config
 	implicit none
 	integer, parameter :: n = 50000, every = 10
 	real(8) :: work(n)[*]                            ! in memory
-	real(8) :: copy(n, 0:1)[*]                       ! of the image before, the last two
-	integer :: saved[*] = 0                          ! the step of the newer one
+	real(8) :: copy(n, 0:1)[*]                       ! the last two copies of the previous image
+	integer :: saved[*] = 0                          ! the step of the newer copy
 	integer :: step, steps, next, i
 	character(20) :: argument
 

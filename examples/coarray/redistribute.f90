@@ -1,16 +1,18 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! redistribute - goes on with another number of images: `redistribute [STEPS]`. A ring of cells has a part at each image. Where an
-! earlier run was, with whatever number of images, each image opens the parts of those that had its cells, as x_tmp.
+! redistribute - continues with another number of images: `redistribute [STEPS]`. Each image has a
+! part of a ring of cells. If there is an earlier run, with any number of images, each image reads
+! the parts that contain its cells into x_tmp.
 !
-!     caf -I/usr/local/include redistribute.f90 -Wl,--no-as-needed -lummap-mpi-openmpi -o redistribute
-!     ummap-cafrun --path /tmp/four -n 4 ./redistribute 200
-!     ummap-cafrun --path /tmp/three --recover /tmp/four -n 3 ./redistribute 400
+!     caf -I/usr/local/include redistribute.f90 -Wl,--no-as-needed -lummap-mpi-openmpi \
+!         -o redistribute
+!     ummap cafrun --path /tmp/four -n 4 ./redistribute 200
+!     ummap cafrun --path /tmp/three --recover /tmp/four -n 3 ./redistribute 400
 include 'ummap_coarray.f90'
 program redistribute
 	use iso_c_binding, only: c_int64_t
 	use ummap_coarray, only: pcaf_images, pcaf_open_image
 	implicit none
-	integer, parameter :: cells = 120000             ! a number that all numbers of images up to six divide
+	integer, parameter :: cells = 120000 ! divisible by each number of images up to six
 	integer(c_int64_t), allocatable :: x(:)[:]
 	integer(c_int64_t) :: left
 	integer :: step[*] = 0
@@ -23,7 +25,7 @@ program redistribute
 	me = this_image()
 	share = cells / num_images()
 	allocate(x(share)[*])
-	! A run that has died before it had all of the other one begins again.
+	! A run that died before it had read the whole earlier run begins again.
 	if (step == 0) call begin
 	sync all
 	before = merge(me - 1, num_images(), me > 1)
@@ -38,9 +40,9 @@ program redistribute
 contains
 	subroutine begin
 		integer(c_int64_t), allocatable :: x_tmp(:)
-		integer :: image, its_share, first, from, to
+		integer :: image, its_share, first, before_it, from, to
 
-		first = (me - 1) * share                   ! of all cells, those before this image's
+		first = (me - 1) * share                   ! number of cells of lower images
 		x = [(modulo(7919_c_int64_t * (first + i), 1000003_c_int64_t), i = 1, share)]
 		if (pcaf_images() == 0) return
 		its_share = cells / pcaf_images()
@@ -49,7 +51,8 @@ contains
 			call pcaf_open_image(x, image, x_tmp)
 			from = max(first, (image - 1) * its_share)
 			to = min(first + share, image * its_share)
-			x(from - first + 1:to - first) = x_tmp(from - (image - 1) * its_share + 1:to - (image - 1) * its_share)
+			before_it = (image - 1) * its_share
+			x(from - first + 1:to - first) = x_tmp(from - before_it + 1:to - before_it)
 		end do
 		call pcaf_open_image(step, 1, step)
 	end subroutine

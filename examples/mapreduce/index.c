@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * index - an inverted index: in which files each word comes.
+ * index - makes an inverted index: a list of the files that contain each word.
  *
- *	mpirun -n 4 index DIR -o index.txt
+ *	mpirun -n 4 index FOLDER -o index.txt
  *
- * reduce_all gets the files of one word in any order, as often as the word comes in each; it keeps each once, in order.
+ * reduce_all gets a file name for each occurrence of a word, in any order. It keeps each name once,
+ * in order.
  */
 #include "program.h"
 #include "words.h"
@@ -21,11 +22,11 @@ static int map(ummr_job *job, const struct ummr_task *task, void *arg)
 	return 0;
 }
 
-/* Names of files, in order. */
+/* A sorted list of file names. */
 struct names {
 	char **names;
 	size_t count, room;
-	size_t bytes; /* of all names, with their NULs */
+	size_t bytes; /* bytes of all names, with their null bytes */
 };
 
 static bool find_name(const struct names *n, const char *name, size_t *at)
@@ -72,7 +73,7 @@ static int add_name(struct names *n, const char *name)
 	return 0;
 }
 
-/* One value: a tab and a name, for each file. Ends the names. */
+/* Puts one value: a tab and a name for each file. Frees the names. */
 static int put_names(ummr_job *job, struct names *n)
 {
 	char *all = malloc(n->bytes + 1), *to = all;
@@ -89,7 +90,8 @@ static int put_names(ummr_job *job, struct names *n)
 	return result;
 }
 
-static int list_files(ummr_job *job, const struct ummr_bytes *word, ummr_values *values, void *arg)
+static int list_files(ummr_job *job, const struct ummr_bytes *word, ummr_values *values,
+		      void *arg)
 {
 	struct names n = { 0 };
 	struct ummr_bytes value;
@@ -101,11 +103,12 @@ static int list_files(ummr_job *job, const struct ummr_bytes *word, ummr_values 
 	return put_names(job, &n) < 0 ? -1 : result;
 }
 
-static int print(FILE *out, const struct ummr_bytes *word, const struct ummr_bytes *files, void *arg)
+static int print(FILE *out, const struct ummr_bytes *word, const struct ummr_bytes *files,
+		 void *arg)
 {
 	(void)arg;
-	return fprintf(out, "%.*s%.*s\n", (int)word->size, (const char *)word->data, (int)files->size,
-		       (const char *)files->data) < 0;
+	return fprintf(out, "%.*s%.*s\n", (int)word->size, (const char *)word->data,
+		       (int)files->size, (const char *)files->data) < 0;
 }
 
 int main(int argc, char **argv)
@@ -113,8 +116,9 @@ int main(int argc, char **argv)
 	const struct program program = {
 		.usage = "[options] FILE|FOLDER ...\n"
 			 "\n"
-			 "Each line of the result has a word, and the files that it comes in, with tabs between.\n"
-			 "A word is a run of the letters A to Z, in lower case.\n"
+			 "Each line of the result has a word, and the files that contain it,\n"
+			 "separated by tabs. A word is a sequence of the letters A to Z, in\n"
+			 "lower case.\n"
 			 "\n",
 		.print = print,
 	};

@@ -1,29 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * join - the lines of two tables that have the same first field, as join(1) has them, but of tables in any order:
+ * join - combines the lines of two tables that have the same first field, as join(1) does, but
+ * needs no sorted tables:
  *
  *	mpirun -n 4 join people.tsv cities.tsv -o both.tsv
  *
- * A value is the rest of a line behind its key, with the table in the place of the tab. reduce_all gets those of one key in any
- * order, and puts a pair for each line of one table with each of the other.
+ * A value is the rest of a line after its key, with the number of the table in place of the tab.
+ * reduce_all gets the values of one key in any order, and puts a pair for each combination of a
+ * line of the first table and a line of the second one.
  */
 #include "program.h"
 
 #include <sys/stat.h>
 
-static const char *first; /* the table whose fields come first */
+static const char *first_table; /* the table whose fields come first in the result */
 
-/* In the place of the tab, and of one that is not there. */
+/* Bit in the first byte of a value, beside the number of the table: the line has no tab. */
 enum { TAB = 0, NO_TAB = 2 };
 
 static int map(ummr_job *job, const struct ummr_task *task, void *arg)
 {
 	char *line = task->data, *stop = line + task->size, *end;
-	char table = strcmp(task->path, first) != 0;
+	char table = strcmp(task->path, first_table) != 0;
 
 	(void)arg;
 	for (; line < stop; line = end + 1) {
-		char *tab, none = table | NO_TAB;
+		char *tab, no_tab = table | NO_TAB;
 
 		end = memchr(line, '\n', (size_t)(stop - line));
 		end = end ? end : stop;
@@ -31,13 +33,13 @@ static int map(ummr_job *job, const struct ummr_task *task, void *arg)
 		if (tab)
 			*tab = table | TAB;
 		if ((tab ? ummr_emit(job, line, (size_t)(tab - line), tab, (size_t)(end - tab))
-			 : ummr_emit(job, line, (size_t)(end - line), &none, 1)) < 0)
+			 : ummr_emit(job, line, (size_t)(end - line), &no_tab, 1)) < 0)
 			return -1;
 	}
 	return 0;
 }
 
-/* Rests of lines, each with its tab. */
+/* The rests of lines, each with its tab. */
 struct rows {
 	struct ummr_bytes *rows;
 	size_t count, room;
@@ -65,7 +67,8 @@ static int add_row(struct rows *r, const struct ummr_bytes *value)
 	return 0;
 }
 
-static int put_both(ummr_job *job, const struct ummr_bytes *a, const struct ummr_bytes *b)
+static int put_combination(ummr_job *job, const struct ummr_bytes *a,
+			   const struct ummr_bytes *b)
 {
 	char *both = malloc(a->size + b->size + 1);
 	int result = -1;
@@ -97,13 +100,14 @@ static int join(ummr_job *job, const struct ummr_bytes *key, ummr_values *values
 		result = add_row(&tables[*(const char *)value.data & 1], &value);
 	for (size_t i = 0; i < tables[0].count; i++)
 		for (size_t j = 0; j < tables[1].count && result == 0; j++)
-			result = put_both(job, &tables[0].rows[i], &tables[1].rows[j]);
+			result = put_combination(job, &tables[0].rows[i], &tables[1].rows[j]);
 	free_rows(&tables[0]);
 	free_rows(&tables[1]);
 	return result;
 }
 
-static int print(FILE *out, const struct ummr_bytes *key, const struct ummr_bytes *fields, void *arg)
+static int print(FILE *out, const struct ummr_bytes *key, const struct ummr_bytes *fields,
+		 void *arg)
 {
 	(void)arg;
 	return fwrite(key->data, 1, key->size, out) != key->size ||
@@ -116,13 +120,14 @@ static const char *prepare(const struct options *o, struct ummr_config *config)
 
 	(void)config;
 	if (!o->inputs[1] || o->inputs[2])
-		return "two tables have to be named";
+		return "cannot join: two tables are needed";
 	if (strcmp(o->inputs[0], o->inputs[1]) == 0)
-		return "both tables are the same file: give it another name, too, to join it with itself";
+		return "cannot join: both tables have the same name. Try a link to join a table "
+		       "with itself";
 	for (int i = 0; i < 2; i++)
 		if (stat(o->inputs[i], &st) == 0 && S_ISDIR(st.st_mode))
-			return "a table is one file, and no folder";
-	first = o->inputs[0];
+			return "cannot join: a table is a folder. Try a file";
+	first_table = o->inputs[0];
 	return NULL;
 }
 
@@ -131,9 +136,11 @@ int main(int argc, char **argv)
 	const struct program program = {
 		.usage = "[options] TABLE TABLE\n"
 			 "\n"
-			 "A line of a table has fields with tabs between. For each line of the first table and each\n"
-			 "of the second one that has the same first field, the result has a line: this field, the\n"
-			 "others of the first table, and those of the second one. It is in order of first fields.\n"
+			 "A line of a table has fields, separated by tabs. For each line of\n"
+			 "the first table and each line of the second table with the same\n"
+			 "first field, the result has one line: this field, the other fields\n"
+			 "of the first line, and those of the second line. The result is in\n"
+			 "order of first fields.\n"
 			 "\n",
 		.prepare = prepare,
 		.print = print,

@@ -1,36 +1,37 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * kmeans - the centres of clusters of points:
+ * kmeans - finds the centers of clusters of points:
  *
- *	mpirun -n 4 kmeans -k 5 points.txt -o centres.txt
+ *	mpirun -n 4 kmeans -k 5 points.txt -o centers.txt
  *
- * The job runs again and again on the same points, each time with the centres that the run before has found, until they stay
- * where they are. If it is interrupted, it goes on with the run that it was in.
+ * The job runs repeatedly on the same points, each time with the centers of the previous run, until
+ * the centers no longer move. A job that was interrupted continues with the run in progress.
  */
 #include "program.h"
 
 #include <math.h>
 
-#define MOST_CLUSTERS 1000
-#define MOST_DIMENSIONS 100
+#define MAX_CLUSTERS 1000
+#define MAX_DIMENSIONS 100
 
-/* What is known of a cluster: for a task, for a rank, for all points. The value of a pair; its key is the cluster's number. One
- * without points has its centre in place of their sum: a job that goes on has no other memory of where it is. */
+/* The points of a cluster: those of a task, of a rank, or all. This is the value of a pair, whose
+ * key is the number of the cluster. A cluster without points stores its center in place of the
+ * sum, because a job that continues knows the center only from here. */
 struct sum {
-	double count;
-	double of[MOST_DIMENSIONS]; /* as many as there are dimensions */
+	double count;                 /* number of points */
+	double total[MAX_DIMENSIONS]; /* sum of the points; only `dimensions` elements are used */
 };
 
-static unsigned clusters = 2, dimensions, most_runs = 100;
-static double centres[MOST_CLUSTERS][MOST_DIMENSIONS];
-static struct sum sums[MOST_CLUSTERS];
+static unsigned clusters = 2, dimensions, max_runs = 100;
+static double centers[MAX_CLUSTERS][MAX_DIMENSIONS];
+static struct sum sums[MAX_CLUSTERS];
 
 static size_t size_of_sum(void)
 {
 	return (1 + dimensions) * sizeof(double);
 }
 
-static unsigned parse_numbers(const char *p, double point[MOST_DIMENSIONS])
+static unsigned parse_numbers(const char *p, double point[MAX_DIMENSIONS])
 {
 	unsigned n = 0;
 	char *end;
@@ -39,7 +40,7 @@ static unsigned parse_numbers(const char *p, double point[MOST_DIMENSIONS])
 		p += strspn(p, " \t\r");
 		if (!*p)
 			return n;
-		if (n == MOST_DIMENSIONS)
+		if (n == MAX_DIMENSIONS)
 			return 0;
 		point[n] = strtod(p, &end);
 		if (end == p || !isfinite(point[n++]))
@@ -47,8 +48,8 @@ static unsigned parse_numbers(const char *p, double point[MOST_DIMENSIONS])
 	}
 }
 
-/* The numbers of a line of this size; 0: it has something else, or too many. */
-static unsigned parse_point(const char *line, size_t size, double point[MOST_DIMENSIONS])
+/* Returns the number of coordinates in a line; 0: the line has something else, or too many. */
+static unsigned parse_point(const char *line, size_t size, double point[MAX_DIMENSIONS])
 {
 	char *text = strndup(line, size);
 	unsigned n = text ? parse_numbers(text, point) : 0;
@@ -66,7 +67,7 @@ static unsigned nearest(const double *point)
 		double distance = 0;
 
 		for (unsigned d = 0; d < dimensions; d++)
-			distance += (point[d] - centres[k][d]) * (point[d] - centres[k][d]);
+			distance += (point[d] - centers[k][d]) * (point[d] - centers[k][d]);
 		if (distance < least) {
 			least = distance;
 			best = k;
@@ -81,14 +82,14 @@ static void add(double *to, const double *other)
 		to[d] += other[d];
 }
 
-/* Keys are in order of their bytes. */
+/* Keys are big-endian, because keys are ordered by their bytes. */
 static int emit_sums(ummr_job *job)
 {
 	for (unsigned k = 0; k < clusters; k++) {
 		const unsigned char key[2] = { (unsigned char)(k >> 8), (unsigned char)k };
 
 		if (sums[k].count == 0)
-			memcpy(sums[k].of, centres[k], sizeof(sums[k].of));
+			memcpy(sums[k].total, centers[k], sizeof(sums[k].total));
 		if (ummr_emit(job, key, sizeof(key), &sums[k], size_of_sum()) < 0)
 			return -1;
 	}
@@ -105,17 +106,20 @@ static int map(ummr_job *job, const struct ummr_task *task, void *arg)
 	for (; line < stop; line = end + 1) {
 		end = memchr(line, '\n', (size_t)(stop - line));
 		end = end ? end : stop;
-		if (parse_point(line, (size_t)(end - line), point.of) != dimensions) {
-			fprintf(stderr, "kmeans: %s: the line at byte %" PRIu64 " has no %u numbers, as the first one has\n",
-				task->path, task->offset + (uint64_t)(line - task->data), dimensions);
+		if (parse_point(line, (size_t)(end - line), point.total) != dimensions) {
+			fprintf(stderr, "kmeans: cannot use '%s': the line at byte %" PRIu64
+				" does not have %u numbers, as the first line has\n",
+				task->path, task->offset + (uint64_t)(line - task->data),
+				dimensions);
 			return -1;
 		}
-		add(&sums[nearest(point.of)].count, &point.count);
+		add(&sums[nearest(point.total)].count, &point.count);
 	}
 	return emit_sums(job);
 }
 
-static int reduce(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
+static int reduce(const struct ummr_bytes *key, struct ummr_value *value,
+		  const struct ummr_bytes *other, void *arg)
 {
 	double *sum = value->data;
 	const double *more = other->data;
@@ -128,13 +132,14 @@ static int reduce(const struct ummr_bytes *key, struct ummr_value *value, const 
 	return 0;
 }
 
-/* The centre, of what is known of all points. */
+/* Returns a coordinate of the center of a cluster. sum: the elements of a struct sum. */
 static double mean_of(const double *sum, unsigned d)
 {
 	return sum[0] > 0 ? sum[d + 1] / sum[0] : sum[d + 1];
 }
 
-static int print(FILE *out, const struct ummr_bytes *key, const struct ummr_bytes *value, void *arg)
+static int print(FILE *out, const struct ummr_bytes *key, const struct ummr_bytes *value,
+		 void *arg)
 {
 	const double *sum = value->data;
 	int put = fprintf(out, "%.0f", sum[0]);
@@ -145,9 +150,9 @@ static int print(FILE *out, const struct ummr_bytes *key, const struct ummr_byte
 	return put < 0 || putc('\n', out) == EOF;
 }
 
-/* ---- The first centres are the first points ---- */
+/* ---- Initial centers: the first points ---- */
 
-static void read_centres(const char *path)
+static void read_centers(const char *path)
 {
 	FILE *in = fopen(path, "r");
 	char *line = NULL;
@@ -156,7 +161,8 @@ static void read_centres(const char *path)
 	unsigned k;
 
 	for (k = 0; in && k < clusters && (size = getline(&line, &room, in)) > 0; k++) {
-		unsigned n = parse_point(line, (size_t)(line[size - 1] == '\n' ? size - 1 : size), centres[k]);
+		size_t length = (size_t)(line[size - 1] == '\n' ? size - 1 : size);
+		unsigned n = parse_point(line, length, centers[k]);
 
 		if (k == 0)
 			dimensions = n;
@@ -165,18 +171,22 @@ static void read_centres(const char *path)
 	}
 	free(line);
 	if (!in || ferror(in))
-		snprintf(complaint, sizeof(complaint), "%s cannot be read: %s", path, strerror(errno));
+		snprintf(error_message, sizeof(error_message), "cannot read '%s': %s", path,
+			 strerror(errno));
 	else if (k < clusters)
-		snprintf(complaint, sizeof(complaint), "%s: line %u, one of the first centres, %s", path, k + 1,
-			 feof(in) ? "is not there" : "does not have as many numbers as the first one, from 1 to 100");
+		snprintf(error_message, sizeof(error_message),
+			 "cannot use line %u of '%s' as an initial center: %s", k + 1, path,
+			 feof(in) ? "there is no such line"
+				  : "it does not have as many numbers as the first line, "
+				    "from 1 to 100");
 	if (in)
 		fclose(in);
 }
 
-static void share_centres(void)
+static void share_centers(void)
 {
 	MPI_Bcast(&dimensions, 1, MPI_UNSIGNED, 0, MPI_COMM_WORLD);
-	MPI_Bcast(centres, sizeof(centres), MPI_BYTE, 0, MPI_COMM_WORLD);
+	MPI_Bcast(centers, sizeof(centers), MPI_BYTE, 0, MPI_COMM_WORLD);
 }
 
 static const char *prepare(const struct options *o, struct ummr_config *config)
@@ -186,46 +196,47 @@ static const char *prepare(const struct options *o, struct ummr_config *config)
 	config->tag = clusters;
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	if (rank == 0)
-		read_centres(o->inputs[0]);
-	MPI_Bcast(complaint, sizeof(complaint), MPI_CHAR, 0, MPI_COMM_WORLD);
-	share_centres();
-	return *complaint ? complaint : NULL;
+		read_centers(o->inputs[0]);
+	MPI_Bcast(error_message, sizeof(error_message), MPI_CHAR, 0, MPI_COMM_WORLD);
+	share_centers();
+	return *error_message ? error_message : NULL;
 }
 
-/* ---- From run to run ---- */
+/* ---- Runs ---- */
 
-/* What rank 0 walks all have to know. Clusters without points stay where they are. *moved: others do not. */
-static int take_centres(ummr_job *job, bool *moved)
+/* Reads the result at rank 0, and sends the new centers to all ranks. A cluster without points
+ * keeps its center. *moved: a center has changed. */
+static int take_centers(ummr_job *job, bool *moved)
 {
 	struct ummr_bytes key, value;
-	int there;
+	int found;
 
 	*moved = false;
-	while ((there = ummr_next(job, &key, &value)) > 0) {
+	while ((found = ummr_next(job, &key, &value)) > 0) {
 		const unsigned char *k = key.data;
-		double *centre = centres[k[0] << 8 | k[1]];
+		double *center = centers[k[0] << 8 | k[1]];
 		const double *sum = value.data;
 
 		for (unsigned d = 0; d < dimensions; d++) {
 			double mean = mean_of(sum, d);
 
-			*moved = *moved || fabs(mean - centre[d]) > 1e-9 * fabs(mean);
-			centre[d] = mean;
+			*moved = *moved || fabs(mean - center[d]) > 1e-9 * fabs(mean);
+			center[d] = mean;
 		}
 	}
 	MPI_Bcast(moved, 1, MPI_C_BOOL, 0, MPI_COMM_WORLD);
-	share_centres();
-	return there;
+	share_centers();
+	return found;
 }
 
 static int run(ummr_job *job)
 {
 	bool moved = true;
 
-	if (ummr_runs(job) > 0 && take_centres(job, &moved) < 0)
+	if (ummr_runs(job) > 0 && take_centers(job, &moved) < 0)
 		return -1;
-	while (moved && ummr_runs(job) < most_runs)
-		if (ummr_run(job) < 0 || take_centres(job, &moved) < 0)
+	while (moved && ummr_runs(job) < max_runs)
+		if (ummr_run(job) < 0 || take_centers(job, &moved) < 0)
 			return -1;
 	return 0;
 }
@@ -233,10 +244,10 @@ static int run(ummr_job *job)
 static bool set(int letter, const char *value)
 {
 	size_t n;
-	bool good = parse_size(value, &n) && n <= (letter == 'k' ? MOST_CLUSTERS : INT32_MAX);
+	bool good = parse_size(value, &n) && n <= (letter == 'k' ? MAX_CLUSTERS : INT32_MAX);
 
 	if (good)
-		*(letter == 'k' ? &clusters : &most_runs) = (unsigned)n;
+		*(letter == 'k' ? &clusters : &max_runs) = (unsigned)n;
 	return good;
 }
 
@@ -245,12 +256,13 @@ int main(int argc, char **argv)
 	const struct program program = {
 		.usage = "[options] FILE|FOLDER ...\n"
 			 "\n"
-			 "A line of the input is a point: numbers with blanks between, as many in each line. Each\n"
-			 "line of the result is a cluster: how many points it has, and where its centre is. The\n"
-			 "first points of the first input, a file, are the first centres.\n"
+			 "A line of the input is a point: numbers, separated by blanks, the\n"
+			 "same number in each line. A line of the result is a cluster: the\n"
+			 "number of its points, and the coordinates of its center. The first\n"
+			 "points of the first input, a file, are the initial centers.\n"
 			 "\n"
-			 "  -k CLUSTERS           how many, 1 to 1000 (2)\n"
-			 "  -n RUNS               no more than so many, if centres still move (100)\n",
+			 "  -k CLUSTERS           number of clusters, 1 to 1000 (2)\n"
+			 "  -n RUNS               maximum number of runs (100)\n",
 		.letters = "k:n:",
 		.set = set,
 		.prepare = prepare,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * program.h - what the programs of this folder share: options, progress, errors, and where the result goes. What is left to a
- * program is its job: how records are found, and what is made of them.
+ * program.h - the common part of the programs in this folder: options, progress, errors, and the
+ * output. A program adds its job: the way to find records, and the map and reduce functions.
  */
 #ifndef PROGRAM_H
 #define PROGRAM_H
@@ -27,52 +27,53 @@
 #include <ummap-mapreduce.h>
 
 struct options {
-	const char *const *inputs; /* NULL behind the last */
-	const char *output, *storage, *timeline;
-	const char *memory;        /* for UMMAP_MEM_LIMIT */
-	size_t task, table;
-	uint32_t sync;
-	int method, input;
-	bool quiet;
+	const char *const *inputs; /* files and folders; NULL after the last */
+	const char *output;        /* file of the result; NULL: the standard output */
+	const char *storage;       /* folder for windows; NULL: memory */
+	const char *timeline;      /* file of events; NULL: none */
+	const char *memory;        /* value for UMMAP_MEM_LIMIT; NULL: unchanged */
+	size_t task, table;        /* bytes of a task and of a table; 0: the default */
+	uint32_t sync;             /* tasks between syncs; 0: the default */
+	int method, input;         /* UMMR_METHOD_*, UMMR_INPUT_* */
+	bool quiet;                /* show no progress */
 };
 
 struct program {
-	const char *usage;   /* behind the name, all of it but the options that are here */
-	const char *letters; /* of options of its own, as getopt(3) has them */
-	/* One of these; false: this is no value for it. */
+	const char *usage;   /* text after the name, without the common options */
+	const char *letters; /* letters of the program's own options, as for getopt(3) */
+	/* Sets one of these options. Returns false if the value is invalid. */
 	bool (*set)(int letter, const char *value);
-	/* Before the job is made, at all ranks: NULL, or what is wrong. */
+	/* Completes the configuration at all ranks. Returns an error message, or NULL. */
 	const char *(*prepare)(const struct options *o, struct ummr_config *config);
-	/* Instead of one ummr_run. */
+	/* Runs the job; NULL: one ummr_run. */
 	int (*run)(ummr_job *job);
-	/* As ummr_write has it. */
-	int (*print)(FILE *out, const struct ummr_bytes *key, const struct ummr_bytes *value, void *arg);
+	/* Prints one pair, for ummr_write. */
+	int (*print)(FILE *out, const struct ummr_bytes *key, const struct ummr_bytes *value,
+		     void *arg);
 };
 
 static const char options_usage[] =
-"  -o, --output FILE     where the result goes (default: standard output)\n"
-"  -s, --storage FOLDER  keep the windows of the job in files there, and go on with\n"
-"                        those of one that was interrupted\n"
-"      --sync TASKS      with --storage: make them durable after so many tasks\n"
-"                        (default: as often as takes a 25th of the time, or after\n"
-"                        each round of --method 2s)\n"
+"  -o, --output FILE     write the result to FILE (default: standard output)\n"
+"  -s, --storage FOLDER  keep the windows of the job in files of FOLDER, and\n"
+"                        continue a job that was interrupted\n"
+"      --sync TASKS      with --storage: tasks of a rank between syncs (default:\n"
+"                        syncs take a 25th of the time; each round of --method 2s)\n"
 "      --memory SIZE     with --storage or --input ummap: memory for windows and\n"
-"                        mapped input, of all ranks of a machine together\n"
-"      --table SIZE      bytes of pairs that a rank keeps before they go to its\n"
-"                        windows (256M)\n"
-"  -t, --task SIZE       bytes of one task; K, M and G are known (default: a 16th\n"
-"                        of a rank's part of the input, from 1M to 64M)\n"
-"      --input HOW       read files by posix (the default), mpiio, ahead (MPI-IO\n"
-"                        while the task before is mapped), or ummap\n"
+"                        mapped input, for all ranks of a machine together\n"
+"      --table SIZE      bytes of pairs in the hash table of a rank (256M)\n"
+"  -t, --task SIZE       bytes of one task, with K, M or G (default: a 16th of a\n"
+"                        rank's part of the input, from 1M to 64M)\n"
+"      --input METHOD    read files by posix (the default), mpiio, ahead (MPI-IO\n"
+"                        during the previous task), or ummap\n"
 "      --method 1s|2s    one-sided (the default), or two-sided and collective\n"
-"      --timeline FILE   what each rank did when, as CSV\n"
+"      --timeline FILE   write the events of all ranks to FILE, as CSV\n"
 "  -q, --quiet           show no progress\n"
-"  -h, --help            show this\n"
+"  -h, --help            show this help\n"
 "  -V, --version         show the version\n"
 "\n"
-"Exit status: 0, 1 if something failed, 2 if the options are wrong.\n";
+"Exit status: 0 on success, 1 on failure, 2 if the options are wrong.\n";
 
-/* ---- Progress, of rank 0 ---- */
+/* ---- Progress of rank 0 ---- */
 
 static void show_progress(const struct ummr_progress *p, void *arg)
 {
@@ -89,13 +90,14 @@ static void show_progress(const struct ummr_progress *p, void *arg)
 		return;
 	shown = now;
 	phase = p->phase;
-	fprintf(stderr, "%s%-7s  %" PRIu64 " of %" PRIu64 "%s", terminal ? "\r" : "", phases[p->phase], p->done, p->all,
+	fprintf(stderr, "%s%-7s  %" PRIu64 " of %" PRIu64 "%s", terminal ? "\r" : "",
+		phases[p->phase], p->done, p->all,
 		terminal && p->phase != UMMR_PHASE_DONE ? "      " : "\n");
 }
 
-/* ---- Options: they are read before MPI begins, and one rank says then what is wrong with them ---- */
+/* ---- Options: they are parsed before MPI_Init; rank 0 prints the error message afterwards ---- */
 
-static char complaint[400];
+static char error_message[400];
 
 static bool parse_size(const char *text, size_t *size)
 {
@@ -109,22 +111,24 @@ static bool parse_size(const char *text, size_t *size)
 	if (*end && strchr(units, *end))
 		shift = 10 * (unsigned)(strchr(units, *end++) - units + 1);
 	*size = (size_t)n << shift;
-	return isdigit((unsigned char)*text) && !errno && !*end && n > 0 && n <= (SIZE_MAX >> 1) >> shift;
+	return isdigit((unsigned char)*text) && !errno && !*end && n > 0 &&
+	       n <= (SIZE_MAX >> 1) >> shift;
 }
 
-/* Which of these words, of which the last one is NULL. */
-static bool parse_word(const char *text, const char *const *words, int *which)
+/* Finds a word in a list that ends with NULL. */
+static bool parse_word(const char *text, const char *const *words, int *index)
 {
-	for (*which = 0; words[*which]; ++*which)
-		if (strcmp(text, words[*which]) == 0)
+	for (*index = 0; words[*index]; ++*index)
+		if (strcmp(text, words[*index]) == 0)
 			return true;
 	return false;
 }
 
-/* false: optarg is no value for it. */
-static bool take_option(struct options *o, const struct program *p, int letter)
+/* Sets an option to optarg. Returns false if the value is invalid. */
+static bool set_option(struct options *o, const struct program *p, int letter)
 {
-	static const char *const methods[] = { "1s", "2s", NULL }, *const inputs[] = { "posix", "mpiio", "ahead", "ummap", NULL };
+	static const char *const methods[] = { "1s", "2s", NULL };
+	static const char *const inputs[] = { "posix", "mpiio", "ahead", "ummap", NULL };
 	size_t size;
 
 	switch (letter) {
@@ -146,18 +150,26 @@ static bool take_option(struct options *o, const struct program *p, int letter)
 	}
 }
 
-enum { GO_ON = -1 };
+enum { RUN_JOB = -1 };
 
-/* Or the exit status. 'h' and 'V' in *show: that is asked for. */
-static int parse(struct options *o, const struct program *p, int argc, char **argv, int *show)
+/* Parses the command line. Returns RUN_JOB, or the exit status; *show is 'h' for --help and 'V' for
+ * --version. */
+static int parse_options(struct options *o, const struct program *p, int argc, char **argv,
+			 int *show)
 {
 	static const struct option known[] = {
-		{ "output", required_argument, NULL, 'o' }, { "storage", required_argument, NULL, 's' },
-		{ "sync", required_argument, NULL, 'S' },   { "memory", required_argument, NULL, 'M' },
-		{ "table", required_argument, NULL, 'T' },  { "task", required_argument, NULL, 't' },
-		{ "input", required_argument, NULL, 'I' },  { "method", required_argument, NULL, 'W' },
-		{ "timeline", required_argument, NULL, 'L' }, { "quiet", no_argument, NULL, 'q' },
-		{ "help", no_argument, NULL, 'h' },         { "version", no_argument, NULL, 'V' },
+		{ "output", required_argument, NULL, 'o' },
+		{ "storage", required_argument, NULL, 's' },
+		{ "sync", required_argument, NULL, 'S' },
+		{ "memory", required_argument, NULL, 'M' },
+		{ "table", required_argument, NULL, 'T' },
+		{ "task", required_argument, NULL, 't' },
+		{ "input", required_argument, NULL, 'I' },
+		{ "method", required_argument, NULL, 'W' },
+		{ "timeline", required_argument, NULL, 'L' },
+		{ "quiet", no_argument, NULL, 'q' },
+		{ "help", no_argument, NULL, 'h' },
+		{ "version", no_argument, NULL, 'V' },
 		{ NULL, 0, NULL, 0 },
 	};
 	char letters[64];
@@ -173,30 +185,34 @@ static int parse(struct options *o, const struct program *p, int argc, char **ar
 			return 0;
 		}
 		if (c == '?')
-			snprintf(complaint, sizeof(complaint), "\"%s\" is no option, or lacks its value", last);
-		else if (!take_option(o, p, c))
-			snprintf(complaint, sizeof(complaint), "\"%s\" is no value for %s", optarg,
+			snprintf(error_message, sizeof(error_message),
+				 "cannot use '%s': it is no option, or lacks its value", last);
+		else if (!set_option(o, p, c))
+			snprintf(error_message, sizeof(error_message),
+				 "cannot use '%s' for %s: the value is invalid", optarg,
 				 last == optarg ? argv[optind - 2] : last);
-		if (*complaint)
+		if (*error_message)
 			return 2;
 	}
 	o->inputs = (const char *const *)&argv[optind];
 	if (argv[optind])
-		return GO_ON;
-	snprintf(complaint, sizeof(complaint), "no input is named");
+		return RUN_JOB;
+	snprintf(error_message, sizeof(error_message),
+		 "cannot run: there is no input. Try naming a file or folder");
 	return 2;
 }
 
 /* ---- The job ---- */
 
-static int complain(int rank, const char *what)
+static int print_error(int rank, const char *message)
 {
 	if (rank == 0)
-		fprintf(stderr, "%s: %s\n", program_invocation_short_name, what);
+		fprintf(stderr, "%s: %s\n", program_invocation_short_name, message);
 	return 1;
 }
 
-/* Whether a file of that name is an input, or would be in one that is a folder. */
+/* Returns whether the output, a file in `folder`, is an input, or in a folder that is one. st: the
+ * existing file, or NULL. */
 static bool is_input(const char *const *inputs, const char *folder, const struct stat *st)
 {
 	char within[PATH_MAX], real[PATH_MAX];
@@ -210,51 +226,57 @@ static bool is_input(const char *const *inputs, const char *folder, const struct
 		if (!realpath(*inputs, real) || stat(real, &input) < 0)
 			continue;
 		length = strlen(real);
-		if (S_ISDIR(input.st_mode) ? strncmp(within, real, length) == 0 && (within[length] == '/' || !within[length]) :
-		    st && input.st_dev == st->st_dev && input.st_ino == st->st_ino)
+		if (S_ISDIR(input.st_mode)
+			    ? strncmp(within, real, length) == 0 &&
+				      (within[length] == '/' || !within[length])
+			    : st && input.st_dev == st->st_dev && input.st_ino == st->st_ino)
 			return true;
 	}
 	return false;
 }
 
-/* Of rank 0, before the job: it may take long, and its result would be lost. NULL, or what is wrong with the file. */
-static const char *wrong_output(const char *output, const char *const *inputs)
+/* Checks the output at rank 0 before the job, whose result would otherwise be lost. Returns an
+ * error message, or NULL. */
+static const char *check_output(const char *output, const char *const *inputs)
 {
-	static char sentence[400];
+	static char message[400];
 	const char *slash = output ? strrchr(output, '/') : NULL;
 	char folder[slash ? slash - output + 2 : 2];
 	struct stat st;
-	bool there = output && stat(output, &st) == 0;
+	bool exists = output && stat(output, &st) == 0;
 
-	/* Pipes and devices are written as they are; a file is made anew in its folder. */
+	/* Pipes and devices are written directly; a file is made in its folder and renamed. */
 	snprintf(folder, sizeof(folder), "%s", slash ? output : ".");
-	if (!output || (there && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
+	if (!output || (exists && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
 		return NULL;
-	if (is_input(inputs, folder, there ? &st : NULL)) {
-		snprintf(sentence, sizeof(sentence), "%.300s is an input, or in one: the result needs another place", output);
-		return sentence;
+	if (is_input(inputs, folder, exists ? &st : NULL)) {
+		snprintf(message, sizeof(message),
+			 "cannot write '%.300s': it is an input, or in one. Try another folder",
+			 output);
+		return message;
 	}
-	if (there && S_ISDIR(st.st_mode))
+	if (exists && S_ISDIR(st.st_mode))
 		errno = EISDIR;
 	else if (access(folder, W_OK | X_OK) == 0)
 		return NULL;
-	snprintf(sentence, sizeof(sentence), "%.300s cannot be written: %s", output, strerror(errno));
-	return sentence;
+	snprintf(message, sizeof(message), "cannot write '%.300s': %s", output, strerror(errno));
+	return message;
 }
 
-static int run_job(const struct program *p, const struct options *o, struct ummr_config *config, int rank)
+static int run_job(const struct program *p, const struct options *o, struct ummr_config *config,
+		   int rank)
 {
-	const char *wrong = p->prepare ? p->prepare(o, config) : NULL;
+	const char *message = p->prepare ? p->prepare(o, config) : NULL;
 	ummr_job *job;
-	int status = 0, writes = 1;
+	int status = 0, can_write = 1;
 
-	if (wrong)
-		return complain(rank, wrong);
-	if (rank == 0 && (wrong = wrong_output(o->output, o->inputs)))
-		writes = 0;
-	MPI_Bcast(&writes, 1, MPI_INT, 0, MPI_COMM_WORLD);
-	if (!writes)
-		return complain(rank, wrong);
+	if (message)
+		return print_error(rank, message);
+	if (rank == 0 && (message = check_output(o->output, o->inputs)))
+		can_write = 0;
+	MPI_Bcast(&can_write, 1, MPI_INT, 0, MPI_COMM_WORLD);
+	if (!can_write)
+		return print_error(rank, message);
 	config->inputs = o->inputs;
 	config->method = o->method;
 	config->input = o->input;
@@ -265,15 +287,16 @@ static int run_job(const struct program *p, const struct options *o, struct ummr
 	config->timeline = o->timeline;
 	config->progress = rank == 0 && !o->quiet ? show_progress : NULL;
 	if (ummr_create(MPI_COMM_WORLD, config, &job) < 0)
-		return complain(rank, ummr_error());
+		return print_error(rank, ummr_error());
 	if ((p->run ? p->run(job) : ummr_run(job)) < 0 || ummr_write(job, o->output, p->print) < 0)
-		status = complain(rank, ummr_error());
+		status = print_error(rank, ummr_error());
 	ummr_end(job);
 	return status;
 }
 
-/* What is closed stays so: MPI opens much, and would get what is meant for standard output. */
-static void keep_closed(void)
+/* Opens /dev/null in place of closed standard descriptors. Otherwise a file that MPI opens could
+ * get the number of the standard output. */
+static void fill_standard_descriptors(void)
 {
 	int fd;
 
@@ -283,36 +306,39 @@ static void keep_closed(void)
 		close(fd);
 }
 
-static int show_help(const struct program *p, int what)
+/* show: 'h' or 'V'. Returns the exit status. */
+static int show_text(const struct program *p, int show)
 {
 	const char *name = program_invocation_short_name;
 
-	if (what == 'V')
-		printf("%s (libummap) %d.%d.%d\n", name, UMMAP_VERSION_MAJOR, UMMAP_VERSION_MINOR, UMMAP_VERSION_PATCH);
+	if (show == 'V')
+		printf("%s (libummap) %d.%d.%d\n", name, UMMAP_VERSION_MAJOR,
+		       UMMAP_VERSION_MINOR, UMMAP_VERSION_PATCH);
 	else
 		printf("usage: %s %s%s", name, p->usage, options_usage);
-	return fflush(stdout) == 0 && !ferror(stdout) ? 0 : complain(0, strerror(errno));
+	return fflush(stdout) == 0 && !ferror(stdout) ? 0 : print_error(0, strerror(errno));
 }
 
-/* All of main. The job's functions, and how records are found, are in the config. */
+/* Does the work of main. The configuration has the job's functions, and the way to find records. */
 static int run_program(const struct program *p, struct ummr_config *config, int argc, char **argv)
 {
 	struct options o = { 0 };
-	int rank, show = 0, status = parse(&o, p, argc, argv, &show);
+	int rank, show = 0, status = parse_options(&o, p, argc, argv, &show);
 	const char *name = program_invocation_short_name;
 
-	keep_closed();
-	/* Before the first mapping, and before MPI starts threads. */
+	fill_standard_descriptors();
+	/* The variable must be set before the first mapping, and before MPI starts threads. */
 	if (o.memory)
 		setenv("UMMAP_MEM_LIMIT", o.memory, 1);
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-	if (status == GO_ON)
+	if (status == RUN_JOB)
 		status = run_job(p, &o, config, rank);
 	else if (rank == 0 && show)
-		status = show_help(p, show);
+		status = show_text(p, show);
 	else if (rank == 0)
-		fprintf(stderr, "usage: %s %s%s\n%s: %s\n", name, p->usage, options_usage, name, complaint);
+		fprintf(stderr, "usage: %s %s%s\n%s: %s\n", name, p->usage, options_usage, name,
+			error_message);
 	MPI_Finalize();
 	return status;
 }

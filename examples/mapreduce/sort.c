@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * sort - the lines of files in order of their bytes, as LC_ALL=C sort has them:
+ * sort - sorts the lines of files by their bytes, as LC_ALL=C sort does:
  *
- *	mpirun -n 4 sort DIR -o sorted.txt
+ *	mpirun -n 4 sort FOLDER -o sorted.txt
  *
- * The line is the key, and the value says how often it comes: the job does the rest, in files where lines do not fit in memory.
+ * The key is the line, and the value is the number of its occurrences. The job sorts the keys; with
+ * --storage, in files, so that the lines need not fit into memory.
  */
 #include "program.h"
 
@@ -25,14 +26,16 @@ static int map(ummr_job *job, const struct ummr_task *task, void *arg)
 	return 0;
 }
 
-static int reduce(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
+static int reduce(const struct ummr_bytes *key, struct ummr_value *value,
+		  const struct ummr_bytes *other, void *arg)
 {
 	(void)key, (void)arg;
 	*(uint64_t *)value->data += *(const uint64_t *)other->data;
 	return 0;
 }
 
-static int print(FILE *out, const struct ummr_bytes *line, const struct ummr_bytes *count, void *arg)
+static int print(FILE *out, const struct ummr_bytes *line, const struct ummr_bytes *count,
+		 void *arg)
 {
 	uint64_t times = unique ? 1 : *(const uint64_t *)count->data;
 
@@ -67,8 +70,8 @@ int main(int argc, char **argv)
 			 "\n"
 			 "Writes the lines of all files, in order of their bytes.\n"
 			 "\n"
-			 "  -r                    the last ones first\n"
-			 "  -u                    each line once\n",
+			 "  -r                    sort in descending order\n"
+			 "  -u                    write each line once\n",
 		.letters = "ru",
 		.set = set,
 		.prepare = prepare,

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ummap-wordcount - counts the words of files and folders on all ranks of an MPI job:
+ * wordcount - counts the words of files and folders on all ranks of an MPI job:
  *
- *	mpirun -n 4 ummap-wordcount DIR -o counts.txt
+ *	mpirun -n 4 ummap wordcount FOLDER -o counts.txt
  *
- * A word is a run of the letters A to Z, in lower case. See ummap-wordcount(1), and ummap-mapreduce(7) for how it works.
+ * A word is a sequence of the letters A to Z, in lower case. See ummap-wordcount(1) for the
+ * options, and ummap-mapreduce(7) for the phases of the job.
  */
 #include "program.h"
 #include "words.h"
@@ -22,18 +23,20 @@ static int map(ummr_job *job, const struct ummr_task *task, void *arg)
 	return 0;
 }
 
-static int reduce(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
+static int reduce(const struct ummr_bytes *key, struct ummr_value *value,
+		  const struct ummr_bytes *other, void *arg)
 {
 	(void)key, (void)arg;
 	*(uint64_t *)value->data += *(const uint64_t *)other->data;
 	return 0;
 }
 
-static int print(FILE *out, const struct ummr_bytes *word, const struct ummr_bytes *count, void *arg)
+static int print(FILE *out, const struct ummr_bytes *word, const struct ummr_bytes *count,
+		 void *arg)
 {
 	(void)arg;
-	return fprintf(out, "%7" PRIu64 " %.*s\n", *(const uint64_t *)count->data, (int)word->size,
-		       (const char *)word->data) < 0;
+	return fprintf(out, "%7" PRIu64 " %.*s\n", *(const uint64_t *)count->data,
+		       (int)word->size, (const char *)word->data) < 0;
 }
 
 int main(int argc, char **argv)
@@ -41,9 +44,10 @@ int main(int argc, char **argv)
 	const struct program program = {
 		.usage = "[options] FILE|FOLDER ...\n"
 			 "\n"
-			 "Counts the words of files, and of all files in folders, on all ranks of an MPI job\n"
-			 "(mpirun -n RANKS ummap-wordcount ...). A word is a run of the letters A to Z, in\n"
-			 "lower case. Each line of the result has a count and a word, in order of words.\n"
+			 "Counts the words of files, and of all files in folders, on all ranks\n"
+			 "of an MPI job (mpirun -n RANKS ummap wordcount ...). A word is a\n"
+			 "sequence of the letters A to Z, in lower case. Each line of the\n"
+			 "result has a count and a word, in order of words.\n"
 			 "\n",
 		.print = print,
 	};

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* words.h - the words of a text: runs of the letters A to Z, in lower case. */
+/* words.h - finds the words of a text: sequences of the letters A to Z, in lower case. */
 #ifndef WORDS_H
 #define WORDS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-static char fold[256]; /* letters in lower case, 0 for everything else */
+static char fold[256]; /* the letter in lower case; 0: not a letter */
 
 static inline void fold_init(void)
 {
@@ -14,7 +14,8 @@ static inline void fold_init(void)
 		fold[c] = fold[c - 'a' + 'A'] = (char)c;
 }
 
-/* For UMMR_SPLIT_OWN: a record begins behind whatever is no letter, so that no word is cut in two. */
+/* find_record for UMMR_SPLIT_OWN: a record begins after a byte that is no letter, so that no word
+ * is divided. */
 static inline size_t find_word(const char *data, size_t size, void *arg)
 {
 	(void)arg;
@@ -24,7 +25,8 @@ static inline size_t find_word(const char *data, size_t size, void *arg)
 	return 0;
 }
 
-/* The next word from *p on, in lower case where it stands; its size, or 0: there is none before `end`. */
+/* Finds the next word from *p on, and changes it to lower case. Returns its size, or 0 if there is
+ * none before `end`. */
 static inline size_t next_word(char **p, char *end, char **word)
 {
 	char *at = *p, c;

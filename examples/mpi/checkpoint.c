@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * checkpoint - a computation that may be killed at any moment and goes on where it was. Each rank
- *has a part of a ring of cells and the number of steps in a window that is kept in a file. After
- *each step, ummpi_sync_all makes one moment of all ranks durable. The next job with the same number
- *of ranks begins with the newest moment that all ranks have.
+ * checkpoint - a computation that may be killed at any moment, and continues from its last
+ * checkpoint. Each rank has a part of a ring of cells, and the number of finished steps, in a
+ * window that is stored in a file. After each step, ummpi_sync_all makes a checkpoint of all ranks.
+ * The next job with the same number of ranks begins at the newest checkpoint that all ranks have.
  *
  *	mpirun -n 4 checkpoint /data/ring.%r 1000
  *
- * Without the library, the program does not link: ummpi_sync_all is its own. See "Checkpoints" in
- *ummap-mpi(7).
+ * The program must be linked with libummap-mpi, which has ummpi_sync_all. See "Checkpoints" in
+ * ummap-mpi(7).
  */
 #include <mpi.h>
 #include <stddef.h>
@@ -18,9 +18,9 @@
 
 #define CELLS 20000
 
-/* All that belongs to one moment is in one window. */
+/* The data of one checkpoint, which must be in one window. */
 struct part {
-	long step;                    /* 0 in a new file */
+	long step;                    /* finished steps; 0 in a new file */
 	double cell[CELLS];
 };
 
@@ -30,8 +30,8 @@ static void begin(struct part *p, int rank)
 		p->cell[i] = (double)(rank * CELLS + i);
 }
 
-/* One step: each cell becomes the mean of its neighbors. The ends come from the neighboring ranks.
- */
+/* Makes one step: each cell becomes the mean of its neighbors. The first and the last cell have
+ * neighbors at other ranks. */
 static void advance(struct part *p, MPI_Win win, int rank, int ranks)
 {
 	MPI_Aint first = offsetof(struct part, cell),

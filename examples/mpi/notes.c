@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * notes - a first MPI storage window. Each even rank leaves a number with each odd rank, and the odd ranks find what they
- * were left by earlier runs as well: their windows are files. Without libummap-mpi the hints mean nothing to MPI, the
- * windows are memory, and the program is as correct, but forgetful.
+ * notes - a first MPI window in storage. Each even rank puts a number into the window of each odd
+ * rank. The odd ranks also find the numbers of earlier runs, because their windows are files.
+ * Without libummap-mpi, MPI ignores the hints: the windows are in memory, and the numbers are lost
+ * when the program ends.
  *
  *	mpirun -n 4 notes /data/notes.%r
  */
@@ -40,9 +41,11 @@ int main(int argc, char **argv)
 
 	MPI_Info_create(&info);
 	MPI_Info_set(info, "alloc_type", "storage");
-	MPI_Info_set(info, "storage_alloc_filename", argc > 1 ? argv[1] : "notes.%r"); /* %r: a file for each rank */
+	MPI_Info_set(info, "storage_alloc_filename",
+		     argc > 1 ? argv[1] : "notes.%r"); /* %r: a file for each rank */
 	MPI_Info_set(info, "storage_alloc_unlink", "false");
-	MPI_Win_allocate(ranks * (MPI_Aint)sizeof(int), sizeof(int), info, MPI_COMM_WORLD, &notes, &win);
+	MPI_Win_allocate(ranks * (MPI_Aint)sizeof(int), sizeof(int), info, MPI_COMM_WORLD, &notes,
+			 &win);
 	MPI_Info_free(&info);
 
 	if (rank % 2)
@@ -54,7 +57,7 @@ int main(int argc, char **argv)
 	if (rank % 2)
 		print_notes(notes, rank, ranks, "now");
 
-	MPI_Win_free(&win); /* what was not written yet is, here */
+	MPI_Win_free(&win); /* makes all changes durable */
 	MPI_Finalize();
 	return 0;
 }

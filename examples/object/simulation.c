@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * simulation - heat that spreads over a plate, by several processes, each of which has a band of rows. Every five steps all of them put
- * their bands of the field into one object: the first process begins a version and tells the others its id, each puts its chunk, and
- * when all have done so the first one commits. Who reads at any time, also while this runs or after it was killed, has one whole
- * step; the attribute "step" says which. (As the skeleton application of Chien et al., with a computation.)
+ * simulation - heat that spreads over a plate. Several processes have a band of rows each. Every
+ * five steps, all processes put their bands into one version of an object: the first process begins
+ * the version and tells the others its id, each process puts its chunk, and then the first process
+ * commits. A reader gets one whole step at any time, even during the simulation or after it was
+ * killed; the attribute "step" is its number. (This is the skeleton application of Chien et al.
+ * with a computation.)
  *
  *	simulation CONTAINER [PROCESSES [STEPS]]
  *
- *	umobject ls CONTAINER field
+ *	ummap object ls CONTAINER field
  *	h5dump -d data CONTAINER/h5/field.h5
  */
 #include <pthread.h>
@@ -20,24 +22,25 @@
 #include <ummap-object.h>
 #include <unistd.h>
 
-#define ROWS 256 /* of each process */
+#define ROWS 256 /* rows of a process */
 #define COLUMNS 512
-#define EVERY 5
+#define STEPS_PER_VERSION 5
 
-/* Shared by all processes. */
+/* Memory that all processes share. */
 struct plate {
-	pthread_barrier_t all;
-	struct umobject_id id;
-	double (*now)[COLUMNS], (*next)[COLUMNS];
+	pthread_barrier_t all;    /* a barrier of all processes */
+	struct umobject_id id;    /* the version in progress */
+	double (*now)[COLUMNS];   /* the field of the current step */
+	double (*next)[COLUMNS];  /* the field of the next step */
 };
 
 static unsigned processes = 4, steps = 200;
 
 __attribute__((noreturn))
-static void fail(const char *what)
+static void fail(const char *action)
 {
-	fprintf(stderr, "simulation: %s: %s\n", what, umobject_errormsg());
-	/* The others wait for this one. */
+	fprintf(stderr, "simulation: cannot %s: %s\n", action, umobject_errormsg());
+	/* The other processes would wait for this one. */
 	kill(0, SIGTERM);
 	exit(1);
 }
@@ -48,37 +51,46 @@ static void compute(unsigned rank, double (*from)[COLUMNS], double (*to)[COLUMNS
 
 	for (r = first ? first : 1; r < last && r < processes * ROWS - 1; r++)
 		for (c = 1; c < COLUMNS - 1; c++)
-			to[r][c] = from[r][c] + 0.2 * (from[r - 1][c] + from[r + 1][c] + from[r][c - 1] + from[r][c + 1] - 4 * from[r][c]);
+			to[r][c] = from[r][c] + 0.2 * (from[r - 1][c] + from[r + 1][c] +
+						       from[r][c - 1] + from[r][c + 1] -
+						       4 * from[r][c]);
 }
 
-/* The first one has begun the version. */
-static void put_band(umobject_container *c, struct plate *p, unsigned rank, double (*field)[COLUMNS])
+/* Puts the band of a process into the version that the first process has begun. */
+static void put_band(umobject_container *c, struct plate *p, unsigned rank,
+		     double (*field)[COLUMNS])
 {
 	umobject_put *put;
 
-	if (umobject_join(c, &p->id, &put) == -1 || umobject_put_chunk(put, rank, field[rank * ROWS]) == -1 || umobject_put_end(put) == -1)
-		fail("a band cannot be put");
+	if (umobject_join(c, &p->id, &put) == -1 ||
+	    umobject_put_chunk(put, rank, field[rank * ROWS]) == -1 || umobject_put_end(put) == -1)
+		fail("put a band");
 }
 
-static void output(umobject_container *c, struct plate *p, unsigned rank, double (*field)[COLUMNS], unsigned step)
+static void put_field(umobject_container *c, struct plate *p, unsigned rank,
+		      double (*field)[COLUMNS], unsigned step)
 {
-	struct umobject_shape shape = { .type = UMOBJECT_DOUBLE, .rank = 2, .dims = { processes * ROWS, COLUMNS }, .chunk = { ROWS, COLUMNS } };
+	struct umobject_shape shape = {
+		.type = UMOBJECT_DOUBLE, .rank = 2,
+		.dims = { processes * ROWS, COLUMNS }, .chunk = { ROWS, COLUMNS },
+	};
 	umobject_put *put = NULL;
 	uint64_t version;
 
 	if (rank == 0 && umobject_begin(c, "field", &shape, &put, &p->id) == -1)
-		fail("no version can be begun");
+		fail("begin a version");
 	pthread_barrier_wait(&p->all);
 	if (rank > 0)
 		put_band(c, p, rank, field);
 	else if (umobject_put_chunk(put, 0, field[0]) == -1)
-		fail("a band cannot be put");
+		fail("put a band");
 	pthread_barrier_wait(&p->all);
 	if (rank > 0)
 		return;
-	if (umobject_put_attribute(put, "step", &step, sizeof(step)) == -1 || umobject_commit(put, 0, &version) == -1)
-		fail("the version cannot be committed");
-	/* Whoever begins to hold this one from now on has this step. */
+	if (umobject_put_attribute(put, "step", &step, sizeof(step)) == -1 ||
+	    umobject_commit(put, 0, &version) == -1)
+		fail("commit the version");
+	/* From now on, a reader of the newest version gets this step. */
 	printf("step %u is version %llu\n", step, (unsigned long long)version);
 }
 
@@ -88,17 +100,17 @@ static void simulate(const char *container, struct plate *p, unsigned rank)
 	umobject_container *c;
 	unsigned step;
 
-	/* Each has it open for itself. */
+	/* Each process opens the container itself. */
 	if (umobject_open(container, NULL, &c) == -1)
-		fail(container);
+		fail("open the container");
 	for (step = 1; step <= steps; step++) {
 		compute(rank, from, to);
 		pthread_barrier_wait(&p->all);
 		was = from;
 		from = to;
 		to = was;
-		if (step % EVERY == 0)
-			output(c, p, rank, from, step);
+		if (step % STEPS_PER_VERSION == 0)
+			put_field(c, p, rank, from, step);
 	}
 	umobject_close(c);
 }
@@ -106,12 +118,13 @@ static void simulate(const char *container, struct plate *p, unsigned rank)
 static struct plate *make_plate(void)
 {
 	size_t bytes = processes * ROWS * sizeof(double[COLUMNS]);
-	char *memory = mmap(NULL, 4096 + 2 * bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	char *memory = mmap(NULL, 4096 + 2 * bytes, PROT_READ | PROT_WRITE,
+			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	struct plate *p = (struct plate *)memory;
 	pthread_barrierattr_t attr;
 
 	if (memory == MAP_FAILED) {
-		perror("simulation: no memory for the plate");
+		perror("simulation: cannot allocate the plate");
 		exit(1);
 	}
 	pthread_barrierattr_init(&attr);
@@ -119,22 +132,24 @@ static struct plate *make_plate(void)
 	pthread_barrier_init(&p->all, &attr, processes);
 	p->now = (double (*)[COLUMNS])(memory + 4096);
 	p->next = (double (*)[COLUMNS])(memory + 4096 + bytes);
-	/* Hot in its middle. */
-	p->now[processes * ROWS / 2][COLUMNS / 2] = p->next[processes * ROWS / 2][COLUMNS / 2] = 1000000;
+	/* The plate is hot in its middle. */
+	p->now[processes * ROWS / 2][COLUMNS / 2] = 1000000;
+	p->next[processes * ROWS / 2][COLUMNS / 2] = 1000000;
 	return p;
 }
 
-/* A part of what is there now: around the middle, across chunks. */
-static void show(umobject_container *c)
+/* Prints the middle of the newest version, which is in several chunks. */
+static void print_middle(umobject_container *c)
 {
 	uint64_t start[2] = { processes * ROWS / 2 - 2, COLUMNS / 2 - 2 }, count[2] = { 5, 5 };
 	double part[5][5];
 	unsigned i;
 
 	if (umobject_get(c, "field", start, count, part) == -1)
-		fail("the field cannot be read");
+		fail("read the field");
 	for (i = 0; i < 5; i++)
-		printf("%10.2f %10.2f %10.2f %10.2f %10.2f\n", part[i][0], part[i][1], part[i][2], part[i][3], part[i][4]);
+		printf("%10.2f %10.2f %10.2f %10.2f %10.2f\n", part[i][0], part[i][1], part[i][2],
+		       part[i][3], part[i][4]);
 }
 
 int main(int argc, char **argv)
@@ -149,7 +164,7 @@ int main(int argc, char **argv)
 		processes = (unsigned)atoi(argv[2]);
 	if (argc > 3)
 		steps = (unsigned)atoi(argv[3]);
-	if (argc < 2 || processes < 1 || processes > 256 || steps < EVERY) {
+	if (argc < 2 || processes < 1 || processes > 256 || steps < STEPS_PER_VERSION) {
 		fprintf(stderr, "usage: simulation CONTAINER [PROCESSES [STEPS]]\n");
 		return 2;
 	}
@@ -157,7 +172,7 @@ int main(int argc, char **argv)
 	attr.flags = UMOBJECT_CREATE;
 	attr.keep = 10;
 	if (umobject_open(argv[1], &attr, &c) == -1)
-		fail(argv[1]);
+		fail("open the container");
 	p = make_plate();
 	for (rank = 0; rank < processes; rank++) {
 		if (fork() == 0) {
@@ -168,7 +183,7 @@ int main(int argc, char **argv)
 	while (wait(&status) > 0)
 		failed |= status;
 	if (!failed)
-		show(c);
+		print_middle(c);
 	umobject_close(c);
 	return failed ? 1 : 0;
 }

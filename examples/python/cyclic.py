@@ -1,61 +1,70 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pass after pass over data one and a half times as large as memory: the weights of a model, the lists of an index.
+"""Repeated passes over data that is 1.5 times as large as memory, such as the weights of a model.
 
-The kernel throws away what was used longest ago, which is what comes next: each pass reads all of it. The line that solves it:
-policy="lifo", with which what is in memory stays there, and only the rest is read again.
+The kernel evicts the pages that were used longest ago. The next pass needs just these pages first,
+so each pass reads all of the file. The solution is policy="lifo": a part of the file stays in
+memory, and each pass reads only the rest.
 """
 import os
 import sys
+import time
 
 import compare
 import numpy as np
 import ummap
 
-SIZE = compare.MEMORY * 3 // 2
+FILE_BYTES = compare.MEMORY_BYTES * 3 // 2
 PATH = os.path.join(compare.FOLDER, "ummap-example-cyclic")
 PASSES = 6
-BLOCK = 1 << 17
+BLOCK_ELEMENTS = 1 << 17
 
 
-def go_through(a, read):
-    """The first pass fills memory; seconds and bytes are those of the others."""
-    import time
+def make_passes(a, count_read_bytes):
+    """Sum up the array PASSES + 1 times. The first pass fills memory and is not measured.
 
+    Return the sum, the seconds of all other passes, and the part of the file that a pass reads.
+    """
     for i in range(PASSES + 1):
         if i == 1:
-            start, before = time.perf_counter(), read()
-        total = sum(int(a[at : at + BLOCK].sum()) for at in range(0, len(a), BLOCK))
-    return total, time.perf_counter() - start, (read() - before) / PASSES / SIZE
+            start, before = time.perf_counter(), count_read_bytes()
+        blocks = range(0, len(a), BLOCK_ELEMENTS)
+        total = sum(int(a[at : at + BLOCK_ELEMENTS].sum()) for at in blocks)
+    part = (count_read_bytes() - before) / PASSES / FILE_BYTES
+    return total, time.perf_counter() - start, part
 
 
-def numpys():
-    return go_through(np.memmap(PATH, "i8", "r"), compare.bytes_read)
+def run_numpy():
+    return make_passes(np.memmap(PATH, "i8", "r"), compare.count_read_bytes)
 
 
-def ours():
-    a = ummap.memmap(PATH, "i8", "r", limit=compare.MEMORY, policy="lifo", segment="256K")
-    return go_through(a, lambda: a.stat()["read_bytes"])
+def run_ummap():
+    a = ummap.memmap(PATH, "i8", "r", limit=compare.MEMORY_BYTES, policy="lifo", segment="256K")
+    return make_passes(a, lambda: a.stat()["read_bytes"])
 
 
-def side(function, **how):
-    got = compare.measure(function, path=PATH, **how)
-    total, got["seconds"], got["part"] = got["result"]
-    got["result"] = total
-    return got
+def measure(function, **options):
+    measured = compare.measure(function, path=PATH, **options)
+    measured["result"], measured["seconds"], measured["part"] = measured["result"]
+    return measured
 
 
 def main():
-    compare.make(PATH, SIZE)
-    got = compare.in_turns({"numpy": lambda: side("numpys", in_group=True), "ours": lambda: side("ours")})
-    speed = [PASSES * (SIZE >> 20) / compare.median(got[name]) for name in ("numpy", "ours")]
-    part = [compare.median(got[name], "part") for name in ("numpy", "ours")]
-    rows = [("passes over 1.5 times the memory", "numpy.memmap", "ummap.memmap"), ("MiB/s", *(f"{s:.0f}" for s in speed)),
+    compare.make_file(PATH, FILE_BYTES)
+    measured = compare.measure_in_turns({"numpy": lambda: measure("run_numpy", in_group=True),
+                                         "ummap": lambda: measure("run_ummap")})
+    mebibytes = PASSES * (FILE_BYTES >> 20)
+    speed = [mebibytes / compare.median(measured[name]) for name in ("numpy", "ummap")]
+    part = [compare.median(measured[name], "part") for name in ("numpy", "ummap")]
+    rows = [("passes over 1.5 times the memory", "numpy.memmap", "ummap.memmap"),
+            ("MiB/s", *(f"{s:.0f}" for s in speed)),
             ("read in each pass, part of the file", *(f"{p:.2f}" for p in part))]
-    compare.table(f"{PASSES} passes over {SIZE >> 20} MiB in {compare.MEMORY >> 20} MiB of memory", rows, "cyclic.csv")
-    compare.picture("Pass after pass over 1.5 times the memory", "MiB/s",
-                    list(zip(("numpy.memmap", "ummap.memmap"), map(round, speed))), "cyclic.png")
+    title = (f"{PASSES} passes over {FILE_BYTES >> 20} MiB in {compare.MEMORY_BYTES >> 20} MiB of "
+             "memory")
+    compare.print_table(title, rows, "cyclic.csv")
+    compare.draw_bars("Repeated passes over 1.5 times the memory", "MiB/s",
+                      list(zip(("numpy.memmap", "ummap.memmap"), map(round, speed))), "cyclic.png")
 
 
 if __name__ == "__main__":
-    if not compare.run({"numpys": numpys, "ours": ours}):
+    if not compare.run_if_measured({"run_numpy": run_numpy, "run_ummap": run_ummap}):
         sys.exit(main())

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Primes by the sieve of Eratosthenes, in a vector that may be larger than memory: `primes LIMIT`, and
-// `UMMAP_MEM_LIMIT=64M primes 1000000000` needs 1 GB of numbers. Says how many there are, and the largest.
+// primes - the sieve of Eratosthenes in a vector that may be larger than memory: `primes LIMIT`.
+// Prints the number of primes up to LIMIT and the largest one. For example,
+// `UMMAP_MEM_LIMIT=64M primes 1000000000` uses a vector of 1 GB in 64 MiB of memory.
 #include <umallocator.hpp>
 
 #include <algorithm>
@@ -10,8 +11,9 @@
 #include <exception>
 #include <vector>
 
-// What is struck out in a stretch of the vector stays in memory meanwhile.
-static constexpr std::size_t stretch = std::size_t(1) << 22;
+// Numbers in one block. The program marks the multiples of all small primes in one block before it
+// continues with the next one, so that only one block has to be in memory.
+static constexpr std::size_t block_numbers = std::size_t(1) << 22;
 
 static std::vector<std::size_t> small_primes(std::size_t limit)
 {
@@ -30,19 +32,23 @@ static std::vector<std::size_t> small_primes(std::size_t limit)
 
 int main(int argc, char **argv)
 {
-	std::size_t limit = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 100000000, root = 1, count = 0, last = 0;
+	std::size_t limit = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 100000000;
+	std::size_t root = 1, count = 0, last = 0;
 
 	try {
 		std::vector<std::uint8_t, umallocator<std::uint8_t>> composite(limit + 1);
 
 		while (root * root <= limit)
 			root++;
-		for (std::size_t from = 0; from <= limit; from += stretch) {
-			std::size_t end = std::min(from + stretch, limit + 1);
+		for (std::size_t from = 0; from <= limit; from += block_numbers) {
+			std::size_t end = std::min(from + block_numbers, limit + 1);
 
-			for (std::size_t p : small_primes(root))
-				for (std::size_t m = std::max(p * p, (from + p - 1) / p * p); m < end; m += p)
+			for (std::size_t p : small_primes(root)) {
+				std::size_t first = std::max(p * p, (from + p - 1) / p * p);
+
+				for (std::size_t m = first; m < end; m += p)
 					composite[m] = 1;
+			}
 		}
 		for (std::size_t n = 2; n <= limit; n++) {
 			if (!composite[n]) {

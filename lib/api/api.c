@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The public calls on whole mappings: check the arguments, call the functions that do the work, turn -errno into errno.
- * During a call, signals that have handlers are blocked and the thread cannot be cancelled, because it may hold locks
- * of segments. What may take long is done in parts before. See ummap(7).
+ * The public calls on whole mappings. Each call checks its arguments, calls the functions that do
+ * the work, and turns -errno into errno. During a call, signals that have handlers are blocked and
+ * the thread cannot be cancelled, because it may hold locks of segments. Writes that may take long
+ * are therefore made in parts before the call does the rest (api_write).
  */
 #include "api/api.h"
 
@@ -34,24 +35,24 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Segments up to this size cost less by userfaultfd than by SIGSEGV. */
+/* Segments up to this size cost less with the engine sigbus than with segv. */
 #define SMALL_SEG ((size_t)16 << 10)
-/* More room beside a mapping than there are addresses. */
+/* Upper bound of `before` and `after`, more than the address space has; it avoids overflow. */
 #define BESIDE_MAX ((size_t)1 << 60)
-/* Frames come in arenas of at least 16, which have to fit the address space. */
+/* An arena has at least 16 frames and must fit into the address space. */
 #define SEG_SIZE_MAX ((size_t)1 << 38)
 #define FLAGS (UMMAP_CREATE | UMMAP_KERNEL | UMMAP_SHARED | UMMAP_BLANK | UMMAP_WRITERS | UMMAP_GROWS)
 
-/* What a new mapping is to be; from ummap or ummap_open. */
+/* Requested properties of a new mapping: the arguments of ummap or ummap_open. */
 struct plan {
-	const char *uri;      /* of the store; with fd, of the driver */
-	int fd;               /* -1: by uri */
+	const char *uri;      /* URI of the store; with a descriptor, of the driver */
+	int fd;               /* descriptor of the file; -1: the URI names the store */
 	size_t size;
 	off_t offset;
 	int prot;
 	struct ummap_attr attr;
-	bool small;           /* it was asked for segments that are */
-	bool writers;         /* others write to its bytes, too */
+	bool small;           /* the requested segments are small (SMALL_SEG) */
+	bool writers;         /* other mappings write to the same bytes (UMMAP_WRITERS) */
 	const struct engine *engine;
 };
 
@@ -73,14 +74,14 @@ int api_leave(struct guard *g, int err)
 	return -1;
 }
 
-/* One part; false: it was the last one. */
+/* Writes one part of a mapping or range, and advances *at. Returns false after the last part. */
 static bool write_part(const void *addr, size_t len, size_t *at)
 {
 	struct mapping *map = map_find(addr);
 	size_t from, first, last;
 	bool more;
 
-	/* Whoever comes next says so. */
+	/* The caller looks the mapping up again, and reports the error. */
 	if (!map)
 		return false;
 	from = (size_t)((const char *)addr - map->range);
@@ -163,13 +164,13 @@ static int check_plan(struct plan *p, void **addr)
 	return 0;
 }
 
-/* How its stores are opened. */
+/* Flags with which the mapping opens its stores (UMMAP_O_*). */
 static int writing(const struct mapping *map)
 {
 	return (map->writable ? UMMAP_O_WRITE : 0) | (map->writers ? UMMAP_O_WRITERS : 0);
 }
 
-/* Others are kept from the bytes that the mapping may write, if it is one that others could spoil. */
+/* Locks the bytes that a writable mapping may write, so that no other mapping writes them. */
 static int lock_range(const struct mapping *map, struct store *store, uint64_t offset, size_t size, struct lock **lock)
 {
 	*lock = NULL;
@@ -195,7 +196,7 @@ static void warn_of_end(const struct plan *p, struct store *store)
 			 "what is stored behind that cannot be written", end, have);
 }
 
-/* A store that is made is as long as it was asked to be, without taking room. */
+/* Lengthens the store to the end of the mapping, if UMMAP_CREATE asks for it. It takes no space. */
 static int make_length(const struct plan *p, struct store *store)
 {
 	uint64_t end = (uint64_t)p->offset + p->size;
@@ -222,7 +223,7 @@ static int open_target(const struct plan *p, const struct mapping *map, struct b
 	return err;
 }
 
-/* Who has made everything durable is told what the store lacks then. */
+/* complete: all is durable, and the caller gets -EUCLEAN if the store cannot be completed. */
 static int close_backing(struct backing *t, bool complete)
 {
 	int err = 0;
@@ -250,7 +251,7 @@ static int make_backing(const struct plan *p, const struct mapping *map, struct 
 	return err;
 }
 
-/* Everything of a mapping but its place in the table; undoes itself. */
+/* Makes all parts of a mapping except its entry in the table. On failure, frees them again. */
 static int build(struct mapping *map, const struct plan *p)
 {
 	int err;
@@ -287,8 +288,10 @@ static int build(struct mapping *map, const struct plan *p)
 	return err;
 }
 
-/* Frees all that a mapping has; it is not in the table (any more), and has no users. With `pages`, for whose way a handover has
- * begun, these take its place. */
+/*
+ * Frees all parts of a mapping, which is not in the table and has no users. pages: memory that
+ * takes the mapping's place; handover_begin was called before. complete: as for close_backing.
+ */
 static int demolish(struct mapping *map, bool complete, void *pages)
 {
 	int moved = 0, closed;
@@ -296,7 +299,7 @@ static int demolish(struct mapping *map, bool complete, void *pages)
 	seg_hide(map);
 	teardown(map, 0);
 	seg_show(map);
-	/* A fault on another mapping may have found one of our segments, and posted a job for it. */
+	/* A fault on another mapping may have posted a job for a segment of this one. */
 	map_quiesce(map);
 	group_leave(&map->member);
 	if (pages) {
@@ -311,7 +314,7 @@ static int demolish(struct mapping *map, bool complete, void *pages)
 	return moved ? fail(-moved, "the mapping has ended, and the pages stay where they were: %s", strerror(-moved)) : closed;
 }
 
-/* The addresses beside a mapping belong to the caller, who does not get them if making the mapping fails. */
+/* Frees the addresses before and after a mapping that could not be made. */
 static void drop_beside(const struct mapping *map, const struct ummap_attr *attr)
 {
 	if (map->range && attr->before)
@@ -320,7 +323,7 @@ static void drop_beside(const struct mapping *map, const struct ummap_attr *attr
 		raw_munmap(map->range + round_up(map->size, sys_page()), attr->after);
 }
 
-/* The driver for a descriptor, where the environment names none. */
+/* The driver for a descriptor: UMMAP_DRIVER, or pmem for files on DAX; NULL: the default one. */
 static const char *driver_for(int fd)
 {
 	const struct ummap_driver *pmem;
@@ -400,7 +403,7 @@ int ummap(size_t size, size_t seg_size, int prot, int fd, off_t offset,
 	return api_leave(&g, err);
 }
 
-/* Whether there is something behind all fields that are known here. */
+/* Whether attr has a value other than 0 behind the fields that this release knows. */
 static bool wants_more(const struct ummap_attr *attr)
 {
 	const char *bytes = (const char *)attr;
@@ -426,7 +429,8 @@ int ummap_open(const char *uri, size_t size, off_t offset, int prot,
 		err = fail(EINVAL, "attr->struct_size is %zu: start from UMMAP_ATTR_INIT", attr->struct_size);
 	else if (attr && wants_more(attr))
 		err = fail(EINVAL, "attr has fields of a later release, which this one does not know: leave them 0");
-	/* A program built against an earlier release: fields that it does not know keep their defaults. */
+	/* A program built against an earlier release has fewer fields; the others keep their
+	 * defaults. */
 	if (!err && attr)
 		memcpy(&p.attr, attr, min_size(attr->struct_size, sizeof(p.attr)));
 	if (!err)
@@ -444,7 +448,7 @@ int ummap_setvar(const char *name, const char *value)
 
 /* ---- umunmap, umremap ---- */
 
-/* The mapping is frozen, and all is written that is to be. */
+/* The mapping is frozen, and all writes that the caller has requested are done. */
 static int end_mapping(struct mapping *map, bool complete, void *pages)
 {
 	int err;
@@ -469,12 +473,12 @@ static int unmap(void *addr, int sync, void *pages)
 	map = map_find_alone(addr);
 	if (!map)
 		return api_leave(&g, api_no_mapping(addr));
-	/* The mapping is frozen: what is written by this is not stored to any more, but by who has pinned it. */
+	/* The frozen mapping has no stores during the final sync, except through pins. */
 	if (pages && map->pinned)
 		err = fail(EBUSY, "part of the mapping is pinned; umunpin it first");
 	if (!err && sync)
 		err = sync == UMMAP_NOFLUSH ? sync_write(map) : sync_all(map);
-	/* That one says that the mapping has ended. */
+	/* The caller takes EUCLEAN to mean that the mapping has ended. */
 	if (err == -EUCLEAN)
 		err = -EIO;
 	if (!err)
@@ -514,10 +518,10 @@ static int check_remap(const struct mapping *map, const struct remap *want, int 
 	return 0;
 }
 
-/* By URI, by descriptor, or as before. A store that is to get the contents may be a new one. */
+/* Store that a remap names: by URI, by descriptor (uri NULL), or unchanged (uri NULL, fd -1). */
 struct target {
-	const char *uri;
-	int fd;
+	const char *uri;         /* URI; NULL: none */
+	int fd;                  /* descriptor; -1: none */
 };
 
 static const char *uri_of(const struct target *to)
@@ -527,10 +531,10 @@ static const char *uri_of(const struct target *to)
 
 /* A change of a mapping to another store, or to another place in its store. */
 struct change {
-	struct remap want;
+	struct remap want;           /* new store, offset and size */
 	struct replacement other;    /* the store that the caller names */
 	struct identity id;          /* identity of `other` */
-	bool handed;                 /* the mapping's stores are handed over to `other` (replace.h) */
+	bool handed;                 /* the stores are handed over to `other` (replace.h) */
 	bool synced;                 /* the mapping was synced before the hand-over */
 };
 
@@ -552,7 +556,7 @@ static int resize(struct mapping *map, size_t size)
 	return remap_apply(map, &want);
 }
 
-/* The mapping grows first, as long as that can be undone. */
+/* The mapping grows first, because this can be undone until the store is replaced. */
 static int begin_switch(struct mapping *map, struct change *c, int sync)
 {
 	size_t before = map->size;
@@ -618,7 +622,7 @@ static int begin_replacing(struct mapping *map, struct change *c, int sync)
 	return c->want.switch_over ? begin_switch(map, c, sync) : begin_keep(map, c);
 }
 
-/* Whether a descriptor is open as a mapping needs it. Opening it says what is wrong with others. */
+/* Whether a descriptor is open as a mapping needs it. For others, opening gives the message. */
 static bool is_usable(int fd, bool writable)
 {
 	int access = fcntl(fd, F_GETFL);
@@ -637,7 +641,7 @@ static int find_store(struct mapping *map, struct change *c, int sync)
 	if (err)
 		return err;
 	known = replace_find(map, &c->id);
-	/* A key that goes back to an epoch acts when the store is opened. */
+	/* The key wal.commit takes effect when the store is opened. */
 	if (known && c->want.switch_over && io_epoch(known, &oldest, &newest) == 0)
 		known = NULL;
 	if (known && c->other.fd >= 0 && !is_usable(c->other.fd, map->writable))
@@ -648,7 +652,7 @@ static int find_store(struct mapping *map, struct change *c, int sync)
 		err = begin_replacing(map, c, sync);
 	else
 		err = open_other(c);
-	/* A store that is no file is known by its handle only. */
+	/* A store that is not a file can only be compared by its handle. */
 	for (unsigned i = 0; i < SEG_BACKINGS && !err && !c->handed; i++) {
 		known = map->backings[i].store;
 		if (known && known != c->want.store && io_is_like(known, c->want.store)) {
@@ -668,7 +672,7 @@ static void end_change(struct mapping *map, struct change *c)
 	identity_free(&c->id);
 }
 
-/* want.store is open. */
+/* Applies the change; want.store is open. */
 static int change_target(struct mapping *map, struct change *c, int sync)
 {
 	struct remap *want = &c->want;

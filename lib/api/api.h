@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The beginning and the end of every public call. */
+/* Functions that begin and end every public call. */
 #ifndef API_H
 #define API_H
 
 #include "base/sys.h"
 
-/* Blocks signals, because the thread may hold locks of segments from now on; clears the last sentence. */
+/* Begins a call: blocks signals, because the thread may take locks of segments, and clears the
+ * message. */
 void api_enter(struct guard *g);
-/* Returns 0, or -1 with errno, and ensures that there is a sentence. */
+/* Ends a call. err: 0 or -errno. Returns 0; or -1, with errno and a message set. */
 int api_leave(struct guard *g, int err);
 /*
- * Before a call that has to write all changes: writes them in parts, between which the thread holds no lock or use of
- * the mapping at addr, so that signal handlers may run, use it, and even jump away. Writes the whole mapping, if it
- * begins there (len 0), or a range.
+ * Writes changes in parts, before a call that must write all of them. Between two parts the thread
+ * holds no lock and no use of the mapping, so signal handlers may run, use the mapping, and leave
+ * by siglongjmp. Writes the range [addr, addr + len); len 0: the whole mapping that begins at addr.
  */
 void api_write(struct guard *g, const void *addr, size_t len);
-/* -EINVAL, with a sentence that there is no mapping. */
+/* Returns -EINVAL and sets the message that no mapping begins at addr. */
 int api_no_mapping(const void *addr);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The public calls for drivers: registering a driver of the program, and a handle without a mapping, for tests of
- * drivers. */
+/* The public calls for drivers: one registers a driver of the program, the other opens a store
+ * without a mapping, for tests of drivers. */
 #include "api/api.h"
 
 #include "base/config.h"
@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-#define TABLE_MAX 4096 /* a larger one is a mistake, not a later release */
+#define TABLE_MAX 4096 /* bytes of a table; a larger value is an error of the caller */
 
 static int open_handle(const char *uri, int oflags, struct ummap_driver *driver, void **h,
 		       struct ummap_geom *geom)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The public calls by which processes of one machine copy to and from each other's mappings. Those that copy stand for
- * single loads and stores, and have to be fast: they set no guard and leave no sentence.
+ * The public calls by which processes of one machine copy from and to each other's mappings. A copy
+ * replaces a single load or store and must be fast: it blocks no signals and sets no message.
  */
 #include "api/api.h"
 
@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-/* What goes by way of a buffer of ours, at a time. */
+/* Bytes of the intermediate buffer of a copy from or to a mapping of this process. */
 #define PIECE 4096
 
 int umexport(void *addr, struct umexport *offer)
@@ -58,8 +58,12 @@ void umimport_close(struct umimport *peer)
 	api_leave(&g, 0);
 }
 
-/* A buffer in a mapping may be absent, and touching it then waits for a frame of this process, one of whose segments
- * the other process may be accessing while it waits for this one. So no mapping is touched during an access. */
+/*
+ * The caller's buffer may be in a mapping of this process. Touching it during an access to the
+ * other mapping could deadlock: the fault may wait for a frame whose segment the other process is
+ * accessing, while that process waits for the end of this access. Therefore the copy goes through
+ * an intermediate buffer, and no mapping is touched during an access.
+ */
 static size_t get_by_piece(struct umimport *peer, char *buf, size_t len, uint64_t offset)
 {
 	char cluster[PIECE];

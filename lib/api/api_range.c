@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The public calls that sync, advise and pin parts of a mapping. The rules are those of api.c. */
+/*
+ * The public calls that sync, advise and pin parts of a mapping. As in api.c, signals that have
+ * handlers are blocked during a call.
+ */
 #include "api/api.h"
 
 #include "paging/prefetch.h"
@@ -19,11 +22,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* The segments that [addr, addr + len) touches, and the use of their mapping. */
+/* Part of a mapping, of which the caller has a use (map_leave ends it). */
 struct range {
-	struct mapping *map;
-	size_t at, len;
-	size_t first, last;
+	struct mapping *map;     /* mapping that contains the range */
+	size_t at, len;          /* offset in the mapping, and length, in bytes */
+	size_t first, last;      /* segments [first, last) that the range touches */
 };
 
 static int set_range(struct mapping *map, const void *addr, size_t len, struct range *r)
@@ -51,7 +54,8 @@ static int find_range(const void *addr, size_t len, struct range *r)
 	return err;
 }
 
-/* The range once more, after most of what a sync of it has to write was written. */
+/* Writes most changes of the range in parts, and then finds the range again: the mapping may have
+ * ended in between. */
 static int write_range(struct guard *g, const void *addr, size_t len, struct range *r)
 {
 	map_leave(r->map);
@@ -80,7 +84,7 @@ int umsync(void *addr, int evict)
 	return api_leave(&g, err);
 }
 
-/* A job's flags are in the bits above the number of its last segment. */
+/* Lowest bit of the flags in a job's argument; the bits below hold the end of the segments. */
 #define JOB_FLAGS_SHIFT 56
 
 static int sync_range(const struct range *r, int flags)
@@ -88,7 +92,7 @@ static int sync_range(const struct range *r, int flags)
 	struct mapping *map = r->map;
 	int err;
 
-	/* To the byte: a program that knows what it has stored need not pay for a segment. */
+	/* In place, exactly the bytes of the range become durable, not whole segments. */
 	if (map->in_place)
 		return flags & UMMAP_NOFLUSH ? 0 : inplace_sync(map, r->at, r->len);
 	if (r->first == 0 && r->last == map->segs && !(flags & UMMAP_NOFLUSH)) {
@@ -138,7 +142,7 @@ int umsync_range(void *addr, size_t len, int flags)
 	if ((flags & UMMAP_ASYNC) &&
 	    worker_post(sync_job, map, r.first, r.last | (uint64_t)flags << JOB_FLAGS_SHIFT))
 		return api_leave(&g, 0);
-	/* Asynchronous, but too much is waiting already: now, then. */
+	/* A synchronous call, or one for which the queue of jobs has no room. */
 	err = write_range(&g, addr, len, &r);
 	if (err)
 		return api_leave(&g, err);
@@ -167,12 +171,12 @@ int umcommits(const void *addr, uint64_t *oldest, uint64_t *newest)
 	else
 		err = io_epoch(map->backings[map->current].store, oldest, newest);
 	if (err == -EOPNOTSUPP)
-		fail(EOPNOTSUPP, "the store has no epochs: those behind wal+ have");
+		fail(EOPNOTSUPP, "cannot find the commits of the mapping: its store keeps none. Try the filter wal+");
 	map_leave(map);
 	return api_leave(&g, err);
 }
 
-/* The segments that lie in the range as a whole. */
+/* Discards the segments that lie completely in the range. */
 static int discard(const struct range *r)
 {
 	struct mapping *map = r->map;
@@ -230,7 +234,7 @@ int umadvise(void *addr, size_t len, int advice)
 	return api_leave(&g, err);
 }
 
-/* Segments of all ranges, with those that are in several of them; or -errno. */
+/* Counts the segments of all ranges; one in several ranges counts several times. 0 or -errno. */
 static int count_segments(struct mapping *map, const struct iovec *ranges, int n, size_t *segments)
 {
 	struct range r;
@@ -276,7 +280,7 @@ int umprefetch(const struct iovec *ranges, int n)
 	struct guard g;
 	int err = 0;
 
-	/* The list may be in a mapping itself, whose use would be in the way of whoever has to serve a fault there. */
+	/* The list may be in a mapping, and a fault on it could not be served during the call. */
 	if (copy && n > 0 && ranges)
 		memcpy(copy, ranges, size);
 	api_enter(&g);
@@ -301,7 +305,7 @@ static int check_pin(const struct range *r, int prot)
 	const struct mapping *map = r->map;
 	const struct account *account = map_account(map);
 	bool own = account->most < start_budget(map);
-	/* In place there is no memory to be had. */
+	/* A mapping in place uses no frames, so no budget applies. */
 	size_t most = map->in_place ? SIZE_MAX : own ? account->most : start_budget(map);
 	size_t more = 0, already = own ? account->pinned : map_pinned();
 
@@ -335,7 +339,8 @@ static bool must_wait(const struct range *r)
 	return false;
 }
 
-/* A range that is pinned for writing counts as stored to. */
+/* Waits as a store does while writes of the mapping fail, because a pin for writing makes segments
+ * dirty. Ends the use of the mapping on failure. */
 static int wait_for_pin(struct guard *g, const void *addr, size_t len, struct range *r)
 {
 	int err = 0;

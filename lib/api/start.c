@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Starts all parts of the library, with the first mapping, for the life of the process: the library cannot be unloaded,
- * because its signal handler cannot. Lock: `starting`, with signals blocked.
+ * Starts all parts of the library with the first mapping. They stay started until the process ends,
+ * because the signal handler cannot be unloaded. Lock: `starting`, with signals blocked.
  */
 #include "api/start.h"
 
@@ -34,15 +34,18 @@
 #include <string.h>
 
 #define WORKERS 4
-/* Mappings of the kernel's that a frame takes in the worst ordinary case: its mapped place and the gap
- * beside it. A part of the process's share is left to the application. */
+/* VMAs of the kernel that a frame needs in the worst ordinary case: its mapped place and the gap
+ * beside it. */
 #define PLACES_PER_FRAME 2
+/* Divisor of the kernel's limit: this fraction is left to the application. */
 #define PLACES_LEFT 16
 
-static _Atomic uint32_t starting;
-static _Atomic bool started;         /* handler, pool, fork hooks */
-static _Atomic bool threads_started; /* not so in a forked child */
-/* A line each. A program that has loaded much has many, and waits for this. */
+static _Atomic uint32_t starting;    /* lock */
+static _Atomic bool started;         /* handler, pool and fork hooks are installed */
+static _Atomic bool threads_started; /* threads run; false in a forked child */
+
+/* Counts the VMAs of the process: lines of the file. Reads large blocks, because a program may have
+ * many. */
 static size_t count_places(void)
 {
 	FILE *f = fopen("/proc/self/maps", "re");
@@ -58,7 +61,7 @@ static size_t count_places(void)
 	return lines;
 }
 
-/* How many frames the kernel's limit on mappings has room for. */
+/* Returns how many frames the kernel's limit on VMAs has room for. */
 static uint32_t most_frames(void)
 {
 	FILE *f = fopen("/proc/sys/vm/max_map_count", "re");
@@ -76,8 +79,8 @@ static uint32_t most_frames(void)
 	return (uint32_t)min_size(limit, UINT32_MAX);
 }
 
-/* The child has none of the memory, and where that stood there may be something else by now; what it has of
- * descriptors is closed. */
+/* In a forked child: closes the descriptors of a mapping. Its addresses are not touched, because
+ * the child does not have the memory and may have mapped something else there. */
 static void forget_map(struct mapping *map)
 {
 	export_forget(&map->export);
@@ -125,7 +128,7 @@ static void fork_child(void)
 	starting = 0;
 }
 
-/* Nothing is written to stores at exit, and nothing is waited for. */
+/* Prints the counters and leaves the node. Writes nothing to stores, and waits for nothing. */
 static void at_exit(void)
 {
 	struct umstat st;
@@ -137,7 +140,7 @@ static void at_exit(void)
 	mode_leave();
 }
 
-/* After the destructors of libraries that use this one, which may still sync. */
+/* Runs after the destructors of libraries that use this one, because these may still sync. */
 __attribute__((destructor))
 static void report_lost(void)
 {
@@ -155,8 +158,8 @@ static int check_driver(void)
 	return fail(EINVAL, "UMMAP_DRIVER is \"%s\": %s", config.driver, why);
 }
 
-/* Sizes with which nothing is wrong but where this process runs. The limit is the node's and not the cgroup's, because
- * processes of several may share it. */
+/* Checks sizes that are valid in themselves against this machine. The bound is the memory of the
+ * machine and not of the cgroup, because processes of several cgroups may share the limit. */
 static int check_sizes(void)
 {
 	size_t limit = budget_limit(), least = FRAMES_MIN * sys_page();

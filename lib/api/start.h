@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Starting once, and fork. */
+/* Start of the library, and fork. */
 #ifndef CORE_H
 #define CORE_H
 
@@ -8,15 +8,16 @@
 #include <stddef.h>
 #include <ummap.h>
 
-/* Before the first mapping, and after a fork: reads the environment, installs handler and threads.
- * Returns 0, or -errno with a sentence. */
+/* Starts the library before the first mapping, also in a forked child: reads the environment, and
+ * installs the signal handler and the threads. 0, or -errno with a message. */
 int start_library(void);
 struct mapping;
-/* Checks that what the segments of a new mapping will need is available. 0, or -errno with a sentence. */
+/* Checks that the resources for segments of a new mapping are available. 0, or -errno with a
+ * message. */
 int start_prepare(const struct mapping *map);
-/* A mapping was made: logs, once for each reason, if its budget differs from what was requested. */
+/* Logs, once for each reason, if a new mapping has a smaller or larger budget than configured. */
 void start_note_mapping(const struct mapping *map);
-/* Bytes that the mapping can count on: the process's share, or the least that a mapping can work with. */
+/* Bytes that the mapping may hold: the process's share, or a mapping's minimum if that is more. */
 size_t start_budget(const struct mapping *map);
 
 #endif

@@ -438,7 +438,7 @@ int io_map(struct store *s, void *addr, size_t len, uint64_t off, int prot)
 
 int io_epoch(struct store *s, uint64_t *oldest, uint64_t *newest)
 {
-	return s->driver.epoch ? s->driver.epoch(s->handle, oldest, newest) : -EOPNOTSUPP;
+	return s->driver.commits ? s->driver.commits(s->handle, oldest, newest) : -EOPNOTSUPP;
 }
 
 bool io_can_map_pagecache(const struct store *s)

@@ -118,6 +118,9 @@ int sync_all(struct mapping *map)
 
 	err = map->in_place ? inplace_sync(map, 0, map->size) : sync_segments(map);
 	earlier = writeback_take_error(map);
+	if (!err && earlier && !map->in_place)
+		return fail(-earlier, "an earlier write in the background failed: %s. This call has written all changes and made them "
+			    "durable. Try again to see whether storage works now", strerror(-earlier));
 	err = err ? err : earlier;
 	if (err)
 		sync_explain(map, err);

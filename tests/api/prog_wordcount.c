@@ -313,18 +313,18 @@ static void test_refusals(void)
 	put_file(other, "not a table at all", 18);
 	check(run("--quiet", "--table", path, path, NULL) == 2 && says(errors, "both the text and the table"));
 	check(says(path, "some words"));
-	check(run("--quiet", "--table", other, path, NULL) == 2 && says(errors, "no table of mine"));
+	check(run("--quiet", "--table", other, path, NULL) == 2 && says(errors, "not a table of wordcount"));
 	check(says(other, "not a table at all"));
-	check(run("--query", "some", "--table", other, NULL) == 2 && says(errors, "no table of mine"));
+	check(run("--query", "some", "--table", other, NULL) == 2 && says(errors, "not a table of wordcount"));
 	check(run("--table", table, "/nonexistent/text", NULL) == 2 && says(errors, "No such file"));
-	check(run("--seg", "3000", "--table", table, path, NULL) == 2 && says(errors, "cannot be mapped: "));
+	check(run("--seg", "3000", "--table", table, path, NULL) == 2 && says(errors, "cannot map '"));
 	check(run("--budget", "a lot", "--table", table, path, NULL) == 2 && says(errors, "UMMAP_MEM_LIMIT"));
 	check(run("--entries", "many", "--table", table, path, NULL) == 2 && says(errors, "--entries"));
 	check(run("--table", table, NULL) == 2 && says(errors, "usage"));
 
 	/* What the failed runs left behind is a table, to be used again. */
 	check(run("--quiet", "--table", table, path, NULL) == 0);
-	check(run("--query", "no-word", "--table", table, NULL) == 2 && says(errors, "is no word"));
+	check(run("--query", "no-word", "--table", table, NULL) == 2 && says(errors, "not a word"));
 	int fd = open(table, O_WRONLY | O_CLOEXEC);
 	check(fd >= 0 && pwrite(fd, &zero, sizeof(zero), 16) == sizeof(zero)); /* as if it had been killed */
 	close(fd);

@@ -263,7 +263,7 @@ static void open_beyond(void *epoch)
 	set_group();
 	snprintf(text, sizeof(text), "%s?wal.commit=%" PRIu64, uri, *(uint64_t *)epoch);
 	check_fails(ummap_open(text, SIZE, 0, READ_WRITE, &attr, &addr), EINVAL);
-	check(strstr(umerrormsg(), "has 2 to"), "%s", umerrormsg());
+	check(strstr(umerrormsg(), "has the commits 2 to"), "%s", umerrormsg());
 }
 
 /* Who only reads finds the same epochs without a log as umcommits says. */
@@ -494,6 +494,21 @@ static void reuse_before_cow(void)
 	check(found_version() == 1 && version_of_file() == 0);
 }
 
+/* cache+ and cow+ keep blocks that are newer than what an earlier commit shows. */
+static void keeps_the_base(void *arg)
+{
+	static const char *const uris[] = { "cow+wal+posix:%s?wal.commit=1", "cache+wal+posix:%s?wal.commit=1&cache.size=8M&cache.path=%s.near" };
+	char text[800];
+	void *addr;
+
+	(void)arg;
+	for (size_t i = 0; i < sizeof(uris) / sizeof(*uris); i++) {
+		snprintf(text, sizeof(text), uris[i], store, store);
+		check_fails(ummap_open(text, SIZE, 0, READ_WRITE, NULL, &addr), EINVAL);
+		check(strstr(umerrormsg(), "cannot go back to commit 1: the filter above wal+"), "%s", umerrormsg());
+	}
+}
+
 /* Changes of what a log shows are committed to that. */
 static void commit_before_wal(void)
 {
@@ -507,6 +522,7 @@ static void commit_before_wal(void)
 	snprintf(words, sizeof(words), "commit 'wal+posix:%s'", store);
 	check(run_tool("umcow", words) == 0 && version_of_file() == 1);
 	check(access(log_path, F_OK) < 0, "the log is gone at a clean end");
+	check_exits(run_child(keeps_the_base, NULL), 0);
 }
 
 static void fuzz(uint64_t *random, unsigned rounds)

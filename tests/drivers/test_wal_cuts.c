@@ -188,7 +188,7 @@ static void check_epochs(size_t k)
 	check(try_open(&h, 0, "") == 0);
 	if (!h.wal->log.file.h)
 		return close_store(&h);
-	check(h.driver.epoch(h.wal, &oldest, &newest) == 0);
+	check(h.driver.commits(h.wal, &oldest, &newest) == 0);
 	close_store(&h);
 	check(k >= world.closing || oldest == (newest >= world.keep ? newest - world.keep + 1 : 0), "cut at %zu: %" PRIu64
 	      " to %" PRIu64, k, oldest, newest);
@@ -283,7 +283,7 @@ static void check_going_back(struct power_replay *replay, size_t k)
 
 	power_cut(replay, k, seed);
 	check(try_open(&h, UMMAP_O_WRITE | UMMAP_O_CREATE, "&wal.keep=3") == 0);
-	check(h.driver.epoch(h.wal, &oldest, &newest) == 0);
+	check(h.driver.commits(h.wal, &oldest, &newest) == 0);
 	read_image(&h, &want[0]);
 	close_store(&h);
 	epoch = oldest + next_random(&seed) % (newest - oldest + 1);

@@ -300,7 +300,7 @@ Test(wal_log, stays_within_its_bound)
 				      (off_t)(wal_fixed_bound + kinds[k].blocks * WAL_BLOCK + 4096),
 			      "%ju bytes after %d syncs", (uintmax_t)log_length(), i);
 		}
-		check(driver.epoch(h, &oldest, &newest) == 0 && newest == EPOCH + 60 &&
+		check(driver.commits(h, &oldest, &newest) == 0 && newest == EPOCH + 60 &&
 		      oldest == newest - kinds[k].keep + 1);
 		check(driver.close(h) == 0);
 		wal_fixed_bound = 0;

@@ -31,7 +31,7 @@ ls "$folder"/OpenCoarrays_"$ranks"_*.win > /dev/null || fail "the files of image
 runs 'from 0 same 0 field 0' PCAF_PREFIX=whole_ -- 3
 whole=$(find "$folder" -name "whole_${ranks}_*" -size +63M)
 mv "$whole" "$UMMAP_TEST_FOLDER/whole"
-refuse "has syncs .*, and a file of image $ranks, which may be missing, only 0: .* bring that file back" PCAF_PREFIX=whole_ -- 3
+refuse "cannot go on from the coarrays in PCAF_PATH: '$whole' of image $ranks is missing, although '.*' of $ranks images lists it" PCAF_PREFIX=whole_ -- 3
 mv "$UMMAP_TEST_FOLDER/whole" "$whole"
 runs 'from 3 same 3 field 3' PCAF_PREFIX=whole_ -- 3
 

@@ -6,7 +6,7 @@
 run() { # which of them, NAME=VALUE ...
 	local n=$1
 	shift
-	job "$@" > "$out" 2>&1 && grep -q "^ *run $n$" "$out" || fail "this should have been run $n"
+	job "$@" > "$out" 2>&1 && grep -q "run $n$" "$out" || fail "this should have been run $n"
 }
 
 # With consistent syncs, one run dies on the way.
@@ -45,6 +45,17 @@ program=$UMMAP_TEST_FOLDER/changed/$(basename "$program") refuse 'are of the pro
 sed -i.right 's/^images.*/images 7/' "$folder"/OpenCoarrays_manifest
 refuse "cannot use the manifest '.*': its contents do not have its checksum"
 mv "$folder"/OpenCoarrays_manifest.right "$folder"/OpenCoarrays_manifest
+
+# Files that the manifest lists are missing: all of them, or those of one image.
+mkdir "$UMMAP_TEST_FOLDER/gone"
+for which in '*' '1_*'; do
+	for file in "$folder"/OpenCoarrays_$which; do
+		case $file in *manifest* | *lock*) ;; *) mv "$file" "$UMMAP_TEST_FOLDER/gone" ;; esac
+	done
+	[ "$(ls "$UMMAP_TEST_FOLDER/gone")" ] || fail "no file fits OpenCoarrays_$which"
+	refuse "cannot go on from the coarrays in PCAF_PATH: '.*' of image [0-9]* is missing"
+	mv "$UMMAP_TEST_FOLDER"/gone/* "$folder"
+done
 
 # A folder that another job has, and one that nobody can write to.
 endless=${program/runs/kill}

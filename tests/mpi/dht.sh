@@ -16,8 +16,8 @@ expect() { # what the run has to say, arguments of the program
 }
 
 launch=("$@")
-expect "going on after 0 of $keys" 1
-expect "going on after 1024 of" 1
-expect " keys are in, 0 are wrong"
-expect "going on after $keys of"
-grep -q " keys are in, 0 are wrong" "$out"
+expect "continuing after 0 of $keys" 1
+expect "continuing after 1024 of" 1
+expect " keys, 0 of them wrong"
+expect "continuing after $keys of"
+grep -q " keys, 0 of them wrong" "$out"

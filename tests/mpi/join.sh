@@ -25,6 +25,6 @@ by_ranks 3
 killed sorted -t 20K --table 50K --memory 4M "$in/left" "$in/right"
 by_ranks 1
 expect 0 "usage: join [options]" --help
-expect 1 "two tables have to be named" "$in/left"
-expect 1 "both tables are the same file" "$in/left" "$in/left"
-expect 1 "a table is one file, and no folder" "$in/left" "$in"
+expect 1 "cannot join: two tables are needed" "$in/left"
+expect 1 "cannot join: both tables have the same name" "$in/left" "$in/left"
+expect 1 "cannot join: a table is a folder" "$in/left" "$in"

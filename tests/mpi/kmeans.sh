@@ -55,15 +55,15 @@ matches -k 3 -s "$folder/windows" --sync 1 "$in"
 
 by_ranks 1
 expect 0 "usage: kmeans [options]" --help
-expect 1 "line 1, one of the first centres, is not there" /dev/null
-expect 1 "$folder/nothing cannot be read: No such file" "$folder/nothing"
-expect 2 '"1001" is no value' -k 1001 "$in"
+expect 1 "cannot use line 1 of '/dev/null' as an initial center: there is no such line" /dev/null
+expect 1 "cannot read '$folder/nothing': No such file" "$folder/nothing"
+expect 2 "cannot use '1001' for -k: the value is invalid" -k 1001 "$in"
 printf '1 2\n3 4\n5\n' > "$in"
-expect 1 "the line at byte 8 has no 2 numbers" "$in"
+expect 1 "the line at byte 8 does not have 2 numbers" "$in"
 printf '1 2\n3\n5 6\n' > "$in"
-expect 1 "line 2, one of the first centres, does not have as many numbers" "$in"
+expect 1 "cannot use line 2 of '$in' as an initial center: it does not have as many numbers" "$in"
 printf '1 2\n3 4\nnan 6\n' > "$in"
-expect 1 "the line at byte 8 has no 2 numbers" "$in"
+expect 1 "the line at byte 8 does not have 2 numbers" "$in"
 printf '1 2\n3 4\n5%20000000s6\n' "" > "$in"
 printf '%s\n' "1 1 2" "2 4 5" > "$want"
 matches "$in"

@@ -39,13 +39,13 @@ cmp "$want" "$got" || wrong "again: other counts"
 # Before any task is mapped.
 expect 1 "UMMAP_MEM_LIMIT is \"9000000G\"" --memory 9000000G --storage "$folder/windows" "$in"
 ! grep -q '^map ' "$folder/out" || wrong "memory that is not there is refused when tasks are mapped"
-expect 1 "$folder/nowhere/counts cannot be written: No such file" -o "$folder/nowhere/counts" "$in"
+expect 1 "cannot write '$folder/nowhere/counts': No such file" -o "$folder/nowhere/counts" "$in"
 ! grep -q '^map ' "$folder/out" || wrong "a folder that is not there is found out when all is counted"
-expect 1 "$in cannot be written: Is a directory" -o "$in" "$in"
+expect 1 "cannot write '$in': Is a directory" -o "$in" "$in"
 ! grep -q '^map ' "$folder/out" || wrong "a result in place of a folder is refused when all is counted"
 cp "$in/sub/end" "$folder/kept"
-expect 1 "$in/sub/end is an input, or in one" -o "$in/sub/end" "$folder/kept" "$in/sub/end"
-expect 1 "$in/counts is an input, or in one" -o "$in/counts" "$in"
+expect 1 "cannot write '$in/sub/end': it is an input, or in one" -o "$in/sub/end" "$folder/kept" "$in/sub/end"
+expect 1 "cannot write '$in/counts': it is an input, or in one" -o "$in/counts" "$in"
 cmp "$folder/kept" "$in/sub/end" || wrong "an input was written over"
 [ -c /dev/full ] || wrong "/dev/full is a device no more"
 run -q "$in/sub/zero" "$in/sub/empty" || wrong "nothing to count: exit status $?"
@@ -55,8 +55,8 @@ grep -q "No space left" "$folder/out" || wrong "without the reason"
 by_ranks 1
 expect 0 "usage: ummap-wordcount.$mpi [options]" --help
 expect 0 "ummap-wordcount.$mpi (libummap) 0." --version
-expect 2 "no input is named"
-expect 2 '"5x" is no value for --task' --task 5x "$in"
-expect 2 '"3s" is no value for --method' --method 3s "$in"
-expect 2 '"--colour" is no option' --colour "$in"
-expect 2 '"-o" is no option, or lacks its value' "$in" -o
+expect 2 "cannot run: there is no input"
+expect 2 "cannot use '5x' for --task: the value is invalid" --task 5x "$in"
+expect 2 "cannot use '3s' for --method: the value is invalid" --method 3s "$in"
+expect 2 "cannot use '--colour': it is no option" --colour "$in"
+expect 2 "cannot use '-o': it is no option, or lacks its value" "$in" -o

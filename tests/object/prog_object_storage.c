@@ -9,6 +9,8 @@
 #include <dirent.h>
 #include <grp.h>
 #include <liburing.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/resource.h>
@@ -62,13 +64,37 @@ static const char *no_descriptor_for;
  * be the first to open a file, readahead included; the other threads wait in openat() until the call has returned. */
 static void (*behind_commit)(void);
 static atomic_bool committed;
+
+/* Order of lets_the_collector_meet_a_commit(): the collector's thread sets `collects`, the commit's thread `keeps_old`. */
+static _Thread_local bool collects, keeps_old;
+static atomic_bool refused_lock;
+static sem_t version_refused, link_made, collected;
+
 static pthread_mutex_t opening = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 __attribute__((visibility("default")))
 int flock(int fd, int what)
 {
+	int result = (int)syscall(SYS_flock, fd, what);
+
 	committed = behind_commit && what == LOCK_UN;
-	return (int)syscall(SYS_flock, fd, what);
+	if (collects && result < 0 && what == (LOCK_EX | LOCK_NB) && !atomic_exchange(&refused_lock, true)) {
+		sem_post(&version_refused);
+		sem_wait(&link_made);
+	}
+	return result;
+}
+
+/* A commit links the old version under a temporary name, then renames the link. */
+__attribute__((visibility("default")))
+int renameat(int from_folder, const char *from, int to_folder, const char *to)
+{
+	if (keeps_old && *from == '.' && strncmp(to, "a.", 2) == 0) {
+		keeps_old = false;
+		sem_post(&link_made);
+		sem_wait(&collected);
+	}
+	return (int)syscall(SYS_renameat, from_folder, from, to_folder, to);
 }
 
 static void go_behind_commit(void)
@@ -93,6 +119,8 @@ int openat(int folder, const char *path, int flags, ...)
 		errno = EMFILE;
 		return -1;
 	}
+	if (collects && refused_lock)
+		sem_post(&collected);
 	pthread_mutex_lock(&opening);
 	if (committed && !(flags & O_CREAT))
 		go_behind_commit();
@@ -258,6 +286,42 @@ static void removes_nothing_in_doubt(void *unused)
 	umobject_release(v);
 	good(umobject_delete(c, "a"));
 	count_empty(c, 0);
+	umobject_close(c);
+}
+
+static void *collect(void *container)
+{
+	collects = true;
+	good(umobject_gc(container, NULL));
+	sem_post(&collected);
+	return NULL;
+}
+
+/*
+ * The collector opens the file of the version that a put is making and cannot lock it. The put then replaces the file and
+ * links the old version. The collector must not take the file that it has open for that of a version without an owner.
+ */
+static void lets_the_collector_meet_a_commit(void *unused)
+{
+	umobject_container *c = new_box(2), *other = open_box(box(), 0, 2);
+	pthread_t collector;
+	umobject_put *p;
+
+	(void)unused;
+	put_seed(c, "a", 1);
+	fill(data, sizeof(data), 0, 2);
+	good(umobject_begin(c, "a", &shape, &p, NULL));
+	for (unsigned i = 0; i < 4; i++)
+		good(umobject_put_chunk(p, i, data + i * 16 * KIB));
+	check(sem_init(&version_refused, 0, 0) == 0 && sem_init(&link_made, 0, 0) == 0 && sem_init(&collected, 0, 0) == 0);
+	check(pthread_create(&collector, NULL, collect, other) == 0);
+	sem_wait(&version_refused);
+	keeps_old = true;
+	good(umobject_commit(p, 0, NULL));
+	check(!keeps_old);
+	check(pthread_join(collector, NULL) == 0);
+	expect_seed(c, "a", 2);
+	umobject_close(other);
 	umobject_close(c);
 }
 
@@ -792,7 +856,8 @@ static void serves_readers(void *unused)
 int main(void)
 {
 	static void (*const all[])(void *) = {
-		tells_whose_flush_failed, tells_nobody_else_of_it, survives_flushes_that_fail, removes_nothing_in_doubt, maps_what_is_replaced,
+		tells_whose_flush_failed, tells_nobody_else_of_it, survives_flushes_that_fail, removes_nothing_in_doubt,
+		lets_the_collector_meet_a_commit, maps_what_is_replaced,
 		collects_during_commits, lists_during_commits, lets_children_live, needs_few_descriptors, leaves_descriptors, says_that_files_may_not_grow,
 		says_that_there_is_no_memory, survives_no_room, collects_where_it_can, serves_a_group, serves_readers,
 	};

@@ -955,6 +955,40 @@ static void descriptors(void)
 	check(munmap(m, SIZE) == 0);
 }
 
+/*
+ * Daemons close all descriptors. Then every number up to 2000 leads to another file, which must not change: the library must not
+ * write where its own descriptors were.
+ */
+static void closes_all(void)
+{
+	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0), byte = 0;
+	char path[320];
+	struct stat st;
+	int other;
+
+	alarm(60);
+	for (int way = 0; way < 3; way++) {
+		fill(m, SIZE / 3, (uint64_t)way * (SIZE / 3), NEW);
+		if (way == 0)
+			check(close_range(3, ~0u, 0) == 0);
+		else if (way == 1)
+			closefrom(3);
+		for (int fd = 3; fd < 3000 && way == 2; fd++)
+			close(fd);
+		other = temp_named("other", 1, path);
+		for (int fd = 0; fd >= 0 && fd < 2000; fd = dup(other))
+			;
+		for (int fd = 700; fd < 720; fd++)
+			check(dup2(other, fd) == fd || errno == EBUSY);
+		fill(m, SIZE / 2, 0, NEW);
+		check(msync(m, SIZE, MS_SYNC) == 0);
+		check(pread(other, &byte, 1, 0) == 1 && byte == 0 && fstat(other, &st) == 0 && st.st_size == 1);
+	}
+	fill(m, SIZE, 0, NEW);
+	check(munmap(m, SIZE) == 0);
+	alarm(0);
+}
+
 static void allocates(void)
 {
 	volatile size_t huge = SIZE_MAX / 4;
@@ -1891,6 +1925,7 @@ static const struct part {
 	{ "threads", threads, false, true, false, false, false },
 	{ "handed back in use", handed_back_in_use, false, true, false, false, false },
 	{ "descriptors", descriptors, true, true, true, false, false },
+	{ "closes all descriptors", closes_all, true, true, false, false, false },
 	{ "allocates", allocates, false, true, true, false, false },
 	{ "allocates zeros", allocates_zeros, false, true, true, false, false },
 	{ "allocates in threads", allocates_in_threads, false, true, true, false, false },

@@ -1,64 +1,88 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Files larger than memory, in a line: numpy.memmap on libummap, which does the paging itself.
+"""Files larger than memory as NumPy arrays and as bytes, with a limit on the memory they use.
 
-Three problems, and the line that solves each:
+libummap reads and writes the parts of a file that a program uses, and keeps no more of them in
+memory than a limit allows. The package has these names:
 
-- Rows at random, of a file larger than memory, are slow, because the kernel reads 128 KiB around each:
-  ``a = ummap.memmap(path, "f4", "r", shape=(n, 256), advice="random")``, and ``a[rows]`` loads them all together.
-- One pass over a large file fills memory and pushes everything else out of it:
+- `memmap`: an array in a file, with the arguments of `numpy.memmap`
+- `load`: an array in a file of `numpy.save`, as `numpy.load` with `mmap_mode`
+- `open`: a file as bytes, a `Mapping`
+- `limit`: the memory limit of this process
+- `stat`: the counters of this process
+
+Each call takes a path, or the URI of a store such as ``"wal+uring:/data/a"`` (ummap-drivers(7)).
+
+>>> import ummap, tempfile
+>>> f = tempfile.NamedTemporaryFile()
+>>> a = ummap.memmap(f.name, "float32", "w+", shape=(4000, 256), limit="1M")
+>>> a[3] = 1.5
+>>> a.flush()
+
+Three problems of large files have a solution in one line:
+
+- Random rows are slow, because the kernel reads 128 KiB around each row. With advice="random" the
+  library reads rows only, and ``a[rows]`` reads all rows of a list together:
+  ``a = ummap.memmap(path, "f4", "r", shape=(n, 256), advice="random")``
+- One pass over a large file fills the memory of the machine and displaces everything else. A limit
+  prevents it:
   ``a = ummap.memmap(path, "f4", "r", advice="sequential", limit="256M")``
-- Pass after pass over somewhat more than memory reads all of it each time:
+- Repeated passes over a file somewhat larger than memory read the whole file each time. The policy
+  "lifo" keeps one part of the file in memory:
   ``a = ummap.memmap(path, "f4", "r", policy="lifo", limit="4G")``
 
-`memmap` is for arrays, `load` for files of numpy.save, `open` for bytes; `limit` bounds the memory of all of them, and `stat`
-counts. ``python -m ummap`` shows what there is on this machine.
+``python3 -m ummap`` shows the engines and drivers that work on this machine. Without NumPy, the
+package has only `open`, `limit` and `stat`.
 """
-from __future__ import annotations
-
 import os as _os
 import sys as _sys
 from typing import Optional as _Optional, Union as _Union
 
-from . import _open, _ummap
-from ._open import Mapping
-from ._open import open_bytes as open  # noqa: A001 - as in mmap, io, gzip
+from . import _arguments, _mapping, _ummap
+from ._mapping import Mapping
+from ._open import open  # noqa: A001 - as in mmap, io and gzip
 
 __version__: str = _ummap.version
 __all__ = ["Mapping", "limit", "open", "stat"]
 
 if hasattr(_ummap, "Array"):
-    from ._memmap import load, memmap
+    from ._load import load
+    from ._memmap import memmap
 
     __all__ += ["load", "memmap"]
 else:
 
     def __getattr__(name: str) -> None:
         if name in ("load", "memmap"):
-            raise AttributeError(f"ummap.{name} needs numpy, which this Python ({_sys.executable}) does not have")
+            raise AttributeError(f"cannot use ummap.{name}: numpy is not installed for this Python "
+                                 f"({_sys.executable})")
         raise AttributeError(f"module 'ummap' has no attribute {name!r}")
 
 
 def limit(size: _Union[int, str, None] = None) -> _Optional[int]:
-    """Set how many bytes of memory all mappings of this process have together, and return it.
+    """Set the memory limit for all mappings of this process together, and return it.
+
+    Processes that this process starts inherit the limit and share it: a limit holds for all
+    processes of a user on a machine (UMMAP_MEM_LIMIT in ummap-environment(7)).
 
     Parameters
     ----------
     size : int or str
-        Bytes, ``"4G"``, or a part of the machine's memory, ``"50%"``; None: only returns what it is. It has to be set before
-        the first mapping is made. Processes that are started afterwards have it, too, and share it: it is for all processes
-        of a user on the machine (UMMAP_MEM_LIMIT in ummap(7)).
+        Bytes (``1 << 30``), a size with a unit (``"64M"``, ``"64MiB"``, ``"0.5G"``), or a
+        percentage of the machine's memory (``"50%"``). The limit must be set before the first
+        mapping is made. None: return the limit without a change.
 
     Returns
     -------
     int or None
-        The limit in bytes; None where it is a part of the memory, which is 80% if nobody has set anything else.
+        The limit in bytes. None if the limit is a percentage of the memory; the default is 80%.
 
     Raises
     ------
     ValueError
-        if size is no size, or not from four pages to the machine's memory, or a part that is not above 0% and at most 100%.
+        if `size` is not a size, is less than four pages or more than the machine's memory, or is a
+        percentage that is not more than 0% and at most 100%.
     RuntimeError
-        if there were mappings already, and it is another limit than they have.
+        if this process has had a mapping, and the limit would change.
 
     Examples
     --------
@@ -67,26 +91,29 @@ def limit(size: _Union[int, str, None] = None) -> _Optional[int]:
     >>> done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     >>> print(done.stdout + done.stderr.splitlines()[-1])
     268435456
-    ValueError: limit is "1 pound": it must be bytes, or a number with K, M, G or T, such as "4G"
+    ValueError: limit is "1 pound": it must be a number of bytes, ...
     """
     text = _os.environ.get("UMMAP_MEM_LIMIT") or "80%"
-    now = _open.limit_of(text, "UMMAP_MEM_LIMIT")
+    now = _arguments.parse_process_limit(text, "UMMAP_MEM_LIMIT")
     if size is None:
         return now if isinstance(now, int) else None
-    wanted = _open.limit_of(size, "limit")
-    new = str(wanted) if isinstance(wanted, int) else f"{wanted:g}%"
-    if (_open.began or _ummap.stat()["budget_bytes"]) and wanted != now:
-        raise RuntimeError(f"the limit is {text} since the first mapping was made: set it before, or give mappings a limit of "
-                           "their own")
-    _os.environ["UMMAP_MEM_LIMIT"] = new
+    wanted = _arguments.parse_process_limit(size, "limit")
+    if (_mapping.has_mapped or _ummap.stat()["budget_bytes"]) and wanted != now:
+        raise RuntimeError(f"cannot change the limit to {size!r}: the limit is {text} since the "
+                           "first mapping was made. Set the limit before, or give each mapping a "
+                           "limit")
+    _os.environ["UMMAP_MEM_LIMIT"] = str(wanted) if isinstance(wanted, int) else f"{wanted:g}%"
     return wanted if isinstance(wanted, int) else None
 
 
 def stat() -> dict:
-    """Return the counters of all mappings of this process together, as a dictionary; umstat(3) says what each counts.
+    """Return the counters of all mappings of this process together, as a dictionary.
+
+    The keys are the names of umstat(3): ``read_bytes``, ``resident_bytes``, ``budget_bytes`` and
+    so on. Values are bytes or numbers of events.
 
     >>> import ummap
     >>> sorted(ummap.stat())[:3]
-    ['readahead_hits', 'readahead_loads', 'readahead_waste']
+    ['budget_bytes', 'dirty_bytes', 'evictions']
     """
     return _ummap.stat()

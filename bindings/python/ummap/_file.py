@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A file object over a mapping."""
-from __future__ import annotations
-
+"""The file object that Mapping.file returns."""
+import errno
 import io
 from typing import Any
 
-from ._open import Mapping
+from ._mapping import Mapping
 
 
 class MappingFile(io.RawIOBase):
-    """Reads and writes the bytes of a mapping, which stays open when this is closed. It cannot become longer.
+    """A raw file object that reads and writes the bytes of a mapping.
+
+    The file object cannot make the mapping longer. Closing it leaves the mapping open.
 
     >>> import ummap, tempfile
     >>> f = tempfile.NamedTemporaryFile()
@@ -21,65 +22,83 @@ class MappingFile(io.RawIOBase):
 
     def __init__(self, mapping: Mapping) -> None:
         self._mapping = mapping
-        self._at = 0
+        self._position = 0
 
     def readable(self) -> bool:
+        """Return True."""
         return True
 
     def writable(self) -> bool:
+        """Return whether the mapping is writable."""
         return self._mapping.writable
 
     def seekable(self) -> bool:
+        """Return True."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Change the position, as io.RawIOBase.seek does, and return it in bytes."""
         self._checkClosed()
-        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._mapping)}.get(whence)
-        if begin is None:
+        origins = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._mapping)}
+        if whence not in origins:
             raise ValueError(f"whence is {whence}: it must be 0, 1 or 2")
-        at = offset + begin
-        if at < 0:
-            raise ValueError(f"seek to byte {at}")
-        self._at = at
-        return at
+        position = offset + origins[whence]
+        if position < 0:
+            raise ValueError(f"cannot seek to byte {position}: the position must not be negative")
+        self._position = position
+        return position
 
     def tell(self) -> int:
+        """Return the position in bytes."""
         self._checkClosed()
-        return self._at
+        return self._position
 
-    def _span(self, size: int) -> int:
-        return max(0, min(size, len(self._mapping) - self._at))
+    def _available(self, size: int) -> int:
+        return max(0, min(size, len(self._mapping) - self._position))
 
     def readinto(self, buffer: Any) -> int:
+        """Read into a writable buffer, and return the bytes read; 0 at the end of the mapping.
+
+        Raises OSError if storage fails.
+        """
         self._checkClosed()
         view = memoryview(buffer).cast("B")
-        size = self._span(view.nbytes)
+        size = self._available(view.nbytes)
         if size:
-            self._mapping._copy(self._at, view[:size])
-        self._at += size
+            self._mapping._copy(self._position, view[:size])
+        self._position += size
         return size
 
     def write(self, data: Any) -> int:
+        """Store data, and return the bytes stored; fewer if the mapping ends before.
+
+        Raises io.UnsupportedOperation if the mapping is read-only, and OSError if storage fails or
+        if the position is at the end of the mapping (ENOSPC).
+        """
         self._checkClosed()
         view = memoryview(data).cast("B")
         if not self._mapping.writable:
-            raise io.UnsupportedOperation("the mapping is read-only: open it with mode 'r+'")
-        size = self._span(view.nbytes)
+            raise io.UnsupportedOperation("cannot write: the mapping is read-only. Open it with "
+                                          "mode 'r+'")
+        size = self._available(view.nbytes)
         if view.nbytes and not size:
-            raise OSError(28, f"the mapping ends at byte {len(self._mapping)}, and does not grow")
+            raise OSError(errno.ENOSPC, f"cannot write at byte {self._position}: the mapping has "
+                          f"{len(self._mapping)} bytes, and does not grow")
         if size:
-            self._mapping._copy(self._at, view[:size], True)
-        self._at += size
+            self._mapping._copy(self._position, view[:size], True)
+        self._position += size
         return size
 
     def truncate(self, size: Any = None) -> int:
+        """Return the size of the mapping if it is `size`. Otherwise raise UnsupportedOperation."""
         self._checkClosed()
-        size = self._at if size is None else size
+        size = self._position if size is None else size
         if size != len(self._mapping):
-            raise io.UnsupportedOperation(f"the mapping has {len(self._mapping)} bytes, and keeps its size")
+            raise io.UnsupportedOperation(f"cannot truncate to {size} bytes: the mapping keeps its "
+                                          f"size of {len(self._mapping)} bytes")
         return size
 
     def flush(self) -> None:
-        """Make changes durable."""
+        """Make the changes of the mapping durable. Raises OSError if storage fails."""
         if not self.closed and self._mapping.writable and not self._mapping.closed:
             self._mapping.flush()

@@ -1,41 +1,46 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of the extension module share: errors, long calls in pieces, and the two types. */
+/* Declarations that the files of the extension module share: errors, pins and the two types. */
 #ifndef UMMAP_PYTHON_H
 #define UMMAP_PYTHON_H
 
 #define PY_SSIZE_T_CLEAN
-/* The stable ABI, which has buffers since 3.11: one file serves all later versions. */
+/* The stable ABI has the buffer protocol since Python 3.11. One file serves all later versions. */
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Raises OSError with the sentence of the library's last call in this thread, which failed; returns NULL. */
-PyObject *core_error(void);
-/* The same with a sentence of our own. */
-PyObject *core_fail(int error, const char *sentence);
+/* Raises OSError for the library's last failed call in this thread. Returns NULL. */
+PyObject *raise_library_error(void);
+/* Raises OSError with errno and a message. Returns NULL. */
+PyObject *raise_os_error(int error, const char *message);
 
 /*
- * Pins bytes that are in a mapping, a piece at a time, without the GIL; between pieces Python's signal handlers run. -1: an
- * exception is set and nothing is pinned. core_unpin ends what one core_pin has pinned, of the same range.
+ * Pins a range of a mapping in pieces, without the GIL, and runs Python's signal handlers between
+ * pieces. Returns 0, or -1 with an exception set and nothing pinned.
  */
-int core_pin(char *addr, size_t len, bool write);
-void core_unpin(char *addr, size_t len);
+int pin_range(char *addr, size_t len, bool write);
+/* Ends the pins that one call of pin_range has made for the same range. */
+void unpin_range(char *addr, size_t len);
 
-/* A dictionary of the counters of the mapping that holds addr, or of the process (NULL). */
-PyObject *core_stat(const void *addr);
+/* Returns the counters of the mapping that holds addr, or of the process if addr is NULL. */
+PyObject *make_counters(const void *addr);
 
-/* The class Mapping, and whether [addr, addr + len) is in the mapping that `mapping` is. */
-PyObject *mapping_type(PyObject *module);
-bool mapping_has(PyObject *mapping, const char *addr);
-/* How much may be pinned by what only passes bytes on: a quarter of its limit, or of the machine's memory. */
-size_t mapping_pin_most(PyObject *mapping);
-/* NULL with an exception set where it has ended, or is another process's and nothing stands in for it. */
-PyObject *mapping_check(PyObject *mapping);
-/* Some mapping of the parent has nothing in its place in this child: arrays have to look before they touch. */
-extern bool mapping_orphans;
+/* Makes the class Mapping. */
+PyObject *make_mapping_type(PyObject *module);
+/* Returns whether addr is in an open mapping. */
+bool mapping_has_address(PyObject *mapping, const char *addr);
+/* Returns the bytes that one buffer may pin: a quarter of the limit, or of the machine's memory. */
+size_t mapping_max_pin_bytes(PyObject *mapping);
+/*
+ * Returns the mapping if its memory may be accessed. Returns NULL with an exception set if the
+ * mapping is closed, or is the parent's and has no replacement in this forked child.
+ */
+PyObject *check_mapping_access(PyObject *mapping);
+/* True in a forked child if one of the parent's mappings has no replacement: arrays must check. */
+extern bool mapping_has_orphans;
 
-/* The base class of memmap, above numpy's ndarray. */
-PyObject *array_type(PyObject *module, PyObject *ndarray);
+/* Makes the base class of memmap, a subclass of numpy's ndarray. */
+PyObject *make_array_type(PyObject *module, PyObject *ndarray);
 
 #endif

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The base class of ummap.memmap, between it and numpy's ndarray: what is too frequent for Python,
- * or what Python cannot do.
+ * The base class of ummap.memmap, a subclass of numpy's ndarray. It has the functions that are too
+ * frequent for Python, and those that Python code cannot have.
  *
- *  - Elements and slices cost what ndarray's do. A list or an array of rows goes to the method
- *    `_rows`, which prefetches.
- *  - A view knows its mapping, a copy has none.
- *  - Callers that ask for plain bytes, such as os.write and readinto, hand them to the kernel: they
- *    are pinned until the buffer is released. A memoryview lives longer, and pins nothing.
- *  - close ends an array in place: nothing that is left of it can be touched.
- *  - The garbage collector finds reference cycles through an array that a view stands on, which
- *    ndarray hides from it.
+ *  - Elements and slices cost as much as ndarray's. A list or an array of rows goes to the method
+ *    `_load_rows`, which prefetches.
+ *  - A view refers to its mapping, and a copy refers to none.
+ *  - Callers that ask for plain bytes, such as os.write and readinto, hand them to the kernel. The
+ *    bytes are pinned until the buffer is released. A memoryview lives longer and pins nothing.
+ *  - close ends an array in place, and removes its memory from it.
+ *  - The garbage collector finds reference cycles through the `base` of a view, which ndarray does
+ *    not show to the collector.
  *
- * It needs no header of numpy's: the first fields of an array's structure are the same in every
+ * The file needs no header of numpy: the first fields of an array's structure are the same in every
  * numpy since 1.0, and the position of `base` is checked before it is used.
  */
 #include "_ummap.h"
@@ -20,10 +20,14 @@
 #include <string.h>
 #include <ummap.h>
 
-/* Pins of a buffer are ended by who finds this in it. */
+/* The address marks a buffer whose bytes are pinned, so that its release ends the pins. */
 static char pinned_mark;
 
-/* What ndarray does itself. */
+/* Python 3.11's stable ABI has no names for these two types. */
+typedef int (get_buffer_fn)(PyObject *self, Py_buffer *view, int flags);
+typedef void (release_buffer_fn)(PyObject *self, Py_buffer *view);
+
+/* The functions of ndarray. */
 static struct {
 	PyTypeObject *ndarray;
 	destructor dealloc;
@@ -31,23 +35,23 @@ static struct {
 	inquiry clear;
 	binaryfunc subscript;
 	objobjargproc ass_subscript;
-	int (*getbuffer)(PyObject *self, Py_buffer *view, int flags);
-	void (*releasebuffer)(PyObject *self, Py_buffer *view);
+	get_buffer_fn *getbuffer;
+	release_buffer_fn *releasebuffer;
 } super;
 
-/* Names of attributes, made once. */
+/* Interned names of attributes. */
 static PyObject *name_mapping, *name_rows, *name_view, *shared_names[3];
 
-/* The beginning of every array. */
+/* The first fields of every array. */
 struct array {
 	PyObject_HEAD
 	char *data;
 	int dimensions;
 	Py_ssize_t *shape, *strides;
-	PyObject *base;          /* the object whose memory this is; NULL: its own */
+	PyObject *base;          /* the owner of the memory; NULL: the array itself */
 };
 
-/* The collector visits `base` here: its position is right, and ndarray does not visit it. */
+/* Whether array_traverse visits `base`: its position is right, and ndarray does not visit it. */
 static bool follows_base;
 
 static char *data_of(PyObject *array)
@@ -55,7 +59,7 @@ static char *data_of(PyObject *array)
 	return ((struct array *)array)->data;
 }
 
-/* A new reference; None: it has none. */
+/* Returns a new reference to the mapping, or to None for a copy. */
 static PyObject *mapping_of(PyObject *array)
 {
 	return PyObject_GetAttr(array, name_mapping);
@@ -64,7 +68,7 @@ static PyObject *mapping_of(PyObject *array)
 static int check_alive(PyObject *self)
 {
 	PyObject *mapping = mapping_of(self);
-	int failed = !mapping || (mapping != Py_None && !mapping_check(mapping));
+	int failed = !mapping || (mapping != Py_None && !check_mapping_access(mapping));
 
 	Py_XDECREF(mapping);
 	return failed ? -1 : 0;
@@ -72,13 +76,16 @@ static int check_alive(PyObject *self)
 
 /* ---- Elements, slices, rows ---- */
 
-static bool names_rows(PyObject *index)
+static bool is_row_list(PyObject *index)
 {
 	return PyList_Check(index) || PyObject_TypeCheck(index, super.ndarray);
 }
 
-/* What numpy copied out is an ndarray; subclasses of memmap keep what numpy gives them, as those of numpy.memmap do. */
-static PyObject *without_mapping(PyObject *self, PyObject *result)
+/*
+ * Turns a copy that numpy made into a plain ndarray. Subclasses of memmap keep their class, as
+ * subclasses of numpy.memmap do.
+ */
+static PyObject *view_copy_as_ndarray(PyObject *self, PyObject *result)
 {
 	PyObject *mapping, *view;
 
@@ -92,7 +99,7 @@ static PyObject *without_mapping(PyObject *self, PyObject *result)
 	Py_DECREF(mapping);
 	if (mapping != Py_None)
 		return result;
-	mapping = PyObject_GetAttrString((PyObject *)Py_TYPE(self), "_keeps_class");
+	mapping = PyObject_GetAttrString((PyObject *)Py_TYPE(self), "_keeps_subclass");
 	if (!mapping || PyObject_IsTrue(mapping)) {
 		if (!mapping)
 			Py_CLEAR(result);
@@ -109,40 +116,40 @@ static PyObject *array_subscript(PyObject *self, PyObject *index)
 {
 	PyObject *rows;
 
-	if (mapping_orphans && check_alive(self) == -1)
+	if (mapping_has_orphans && check_alive(self) == -1)
 		return NULL;
-	if (names_rows(index)) {
+	if (is_row_list(index)) {
 		rows = PyObject_CallMethodObjArgs(self, name_rows, index, NULL);
 		if (rows != Py_None)
 			return rows;
 		Py_DECREF(rows);
 	}
-	return without_mapping(self, super.subscript(self, index));
+	return view_copy_as_ndarray(self, super.subscript(self, index));
 }
 
 static int array_ass_subscript(PyObject *self, PyObject *index, PyObject *value)
 {
-	if (mapping_orphans && check_alive(self) == -1)
+	if (mapping_has_orphans && check_alive(self) == -1)
 		return -1;
 	return super.ass_subscript(self, index, value);
 }
 
-/* obj is the array that this one is a view or a copy of. */
+/* __array_finalize__(obj): obj is the array of which self is a view or a copy. */
 static PyObject *array_finalize(PyObject *self, PyObject *obj)
 {
 	PyObject *mapping, *value;
-	bool ours;
+	bool is_view;
 
-	/* Not so None, for a new array, and an ordinary array that is viewed as one of ours. */
+	/* None (for a new array) and other ndarrays have no mapping. */
 	if (!PyObject_HasAttr(obj, name_mapping))
 		Py_RETURN_NONE;
 	mapping = mapping_of(obj);
 	if (!mapping)
 		return NULL;
-	ours = mapping != Py_None && mapping_has(mapping, data_of(self));
-	if (ours && PyObject_SetAttr(self, name_mapping, mapping) == -1)
+	is_view = mapping != Py_None && mapping_has_address(mapping, data_of(self));
+	if (is_view && PyObject_SetAttr(self, name_mapping, mapping) == -1)
 		goto failed;
-	for (int i = 0; ours && i < 3; i++) {
+	for (int i = 0; is_view && i < 3; i++) {
 		value = PyObject_GetAttr(obj, shared_names[i]);
 		if (!value || PyObject_SetAttr(self, shared_names[i], value) == -1) {
 			Py_XDECREF(value);
@@ -159,13 +166,17 @@ failed:
 
 /* ---- Buffers ---- */
 
-/* Where the memory has no room for it the kernel may still do a part, as it does with a long write anyway. */
+/*
+ * Pins the bytes of a buffer unless they are too many. Without the pin the kernel may still
+ * transfer a part of them, as it may with every long write.
+ */
 static int pin_buffer(PyObject *self, Py_buffer *view, bool write)
 {
 	PyObject *mapping = mapping_of(self);
-	bool pins = mapping && mapping != Py_None && ummapped(view->buf, (size_t)view->len) &&
-		    (size_t)view->len <= mapping_pin_most(mapping);
-	bool failed = !mapping || (pins && core_pin(view->buf, (size_t)view->len, write) == -1);
+	size_t len = (size_t)view->len;
+	bool pins = mapping && mapping != Py_None && ummapped(view->buf, len) &&
+		    len <= mapping_max_pin_bytes(mapping);
+	bool failed = !mapping || (pins && pin_range(view->buf, len, write) == -1);
 
 	Py_XDECREF(mapping);
 	if (!failed)
@@ -177,46 +188,54 @@ static int pin_buffer(PyObject *self, Py_buffer *view, bool write)
 
 static int array_getbuffer(PyObject *self, Py_buffer *view, int flags)
 {
-	if (mapping_orphans && check_alive(self) == -1)
+	if (mapping_has_orphans && check_alive(self) == -1)
 		return -1;
 	if (super.getbuffer(self, view, flags) == -1)
 		return -1;
-	return flags & ~PyBUF_WRITABLE || view->len == 0 ? 0 : pin_buffer(self, view, flags & PyBUF_WRITABLE);
+	/* A memoryview asks for more than plain bytes. */
+	if (flags & ~PyBUF_WRITABLE || view->len == 0)
+		return 0;
+	return pin_buffer(self, view, flags & PyBUF_WRITABLE);
 }
 
 static void array_releasebuffer(PyObject *self, Py_buffer *view)
 {
 	if (view->internal == &pinned_mark)
-		core_unpin(view->buf, (size_t)view->len);
+		unpin_range(view->buf, (size_t)view->len);
 	else if (super.releasebuffer)
 		super.releasebuffer(self, view);
 }
 
 /* ---- The end ---- */
 
-/* Whether nobody but the caller has this array, so that nothing else can stand on its memory. */
-static bool is_alone(PyObject *self)
+/* Returns whether only the caller refers to this array, so that no view uses its memory. */
+static bool is_unshared(PyObject *self)
 {
-	/* The variable that it is called by, and the call itself; the latter counts no more since 3.14. */
+	/* The caller's variable is one reference. The call is another one before Python 3.14. */
 	return Py_REFCNT(self) <= (Py_Version >= 0x030e0000 ? 1 : 2);
 }
 
 /*
- * Changes are made durable first, while other threads run, which may make views of it. From is_alone to the end of
- * __setstate__, which takes the memory away, no other thread runs: it is all in C, with the GIL held.
+ * close(): makes changes durable first, while other threads run and may make views. From
+ * is_unshared to the end of __setstate__, which removes the memory, this thread holds the GIL and
+ * runs C only.
  */
 static PyObject *array_close(PyObject *self, PyObject *unused)
 {
-	PyObject *has_mapping = PyObject_CallMethod(self, "_save", NULL), *state, *set, *emptied, *done = NULL;
-	bool alone;
+	PyObject *has_mapping = PyObject_CallMethod(self, "_flush_before_close", NULL);
+	PyObject *state, *set, *emptied, *done = NULL;
+	bool unshared;
 
 	(void)unused;
 	state = has_mapping ? PyObject_GetAttrString(self, "_closed_state") : NULL;
 	set = state ? PyObject_GetAttrString((PyObject *)super.ndarray, "__setstate__") : NULL;
 	if (set) {
-		alone = has_mapping == Py_True && is_alone(self);
-		emptied = alone ? PyObject_CallFunctionObjArgs(set, self, state, NULL) : Py_NewRef(Py_None);
-		done = emptied ? PyObject_CallMethod(self, "_end", "O", alone ? Py_True : Py_False) : NULL;
+		unshared = has_mapping == Py_True && is_unshared(self);
+		emptied = unshared ? PyObject_CallFunctionObjArgs(set, self, state, NULL) :
+				     Py_NewRef(Py_None);
+		if (emptied)
+			done = PyObject_CallMethod(self, "_finish_close", "O",
+						   unshared ? Py_True : Py_False);
 		Py_XDECREF(emptied);
 	}
 	Py_XDECREF(has_mapping);
@@ -237,8 +256,9 @@ static PyObject *array_enter(PyObject *self, PyObject *unused)
 }
 
 /*
- * The memory of an array must stay until the array itself goes, so nothing is cleared here. Each
- * cycle through `base` has an attribute of an array in it, too, and Python's class clears these.
+ * The memory of an array must stay until the array is deallocated, so `base` is visited but never
+ * cleared. Each cycle through `base` also has an attribute of an array, which Python's class
+ * clears.
  */
 static int array_traverse(PyObject *self, visitproc visit, void *arg)
 {
@@ -268,10 +288,16 @@ static PyMethodDef methods[] = {
 	{ "__exit__", array_exit, METH_VARARGS, NULL },
 	{ "close", array_close, METH_NOARGS,
 	  "close()\n--\n\n"
-	  "Make all changes durable and end this array, which raises ValueError from then on.\n\n"
-	  "The mapping, its memory and its lock on the file end at once if nothing else uses them; otherwise with the last view,\n"
-	  "array or memoryview on it, which can be used until then. The end of a ``with`` block closes, too.\n\n"
-	  "Raises OSError if the changes cannot be made durable: the array then stays as it was.\n" },
+	  "Make all changes durable and end this array. Later uses raise ValueError.\n\n"
+	  "The mapping, its memory and its lock on the file end at once if nothing else uses\n"
+	  "them. Otherwise they end with the last view, array or memoryview of the mapping, which\n"
+	  "can be used until then. The end of a ``with`` block closes the array, too.\n\n"
+	  "Raises OSError if the changes cannot be made durable. The array then stays open.\n\n"
+	  ">>> import ummap\n"
+	  ">>> a = ummap.memmap(\"mem:1M\", shape=10)\n"
+	  ">>> a.close()\n"
+	  ">>> a\n"
+	  "<ummap.memmap, closed>\n" },
 	{ NULL, NULL, 0, NULL },
 };
 
@@ -299,7 +325,7 @@ static int make_names(void)
 	static const char *const texts[] = { "filename", "offset", "mode" };
 
 	name_mapping = PyUnicode_InternFromString("_mmap");
-	name_rows = PyUnicode_InternFromString("_rows");
+	name_rows = PyUnicode_InternFromString("_load_rows");
 	name_view = PyUnicode_InternFromString("view");
 	for (int i = 0; i < 3; i++) {
 		shared_names[i] = PyUnicode_InternFromString(texts[i]);
@@ -309,8 +335,8 @@ static int make_names(void)
 	return name_mapping && name_rows && name_view ? 0 : -1;
 }
 
-/* Whether the base of a view is where struct array has it; -1: an exception is set. */
-static int try_base(PyObject *ndarray)
+/* Returns 1 if `base` is where struct array has it, 0 if not, and -1 with an exception set. */
+static int check_base_position(PyObject *ndarray)
 {
 	PyObject *array = PyObject_CallFunction(ndarray, "i", 1);
 	PyObject *view = array ? PyObject_CallMethodObjArgs(array, name_view, NULL) : NULL;
@@ -321,14 +347,14 @@ static int try_base(PyObject *ndarray)
 	return found;
 }
 
-PyObject *array_type(PyObject *module, PyObject *ndarray)
+PyObject *make_array_type(PyObject *module, PyObject *ndarray)
 {
 	PyTypeObject *nd = (PyTypeObject *)Py_NewRef(ndarray);
 	PyObject *bases, *type;
 	int found;
 
 	(void)module;
-	found = make_names() == -1 ? -1 : try_base(ndarray);
+	found = make_names() == -1 ? -1 : check_base_position(ndarray);
 	if (found == -1)
 		return NULL;
 	super.ndarray = nd;
@@ -338,8 +364,9 @@ PyObject *array_type(PyObject *module, PyObject *ndarray)
 	follows_base = found && !super.traverse;
 	super.subscript = (binaryfunc)PyType_GetSlot(nd, Py_mp_subscript);
 	super.ass_subscript = (objobjargproc)PyType_GetSlot(nd, Py_mp_ass_subscript);
-	super.getbuffer = (int (*)(PyObject *, Py_buffer *, int))PyType_GetSlot(nd, Py_bf_getbuffer);
-	super.releasebuffer = (void (*)(PyObject *, Py_buffer *))PyType_GetSlot(nd, Py_bf_releasebuffer);
+	super.getbuffer = (get_buffer_fn *)PyType_GetSlot(nd, Py_bf_getbuffer);
+	super.releasebuffer =
+		(release_buffer_fn *)PyType_GetSlot(nd, Py_bf_releasebuffer);
 	bases = PyTuple_Pack(1, ndarray);
 	if (!bases)
 		return NULL;

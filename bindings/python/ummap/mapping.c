@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The type Mapping: one mapping of the library, from ummap_open to umunmap, as bytes.
+ * The type Mapping: the bytes of one mapping of the library, from ummap_open to umunmap.
  *
- * It ends when it is closed or when nobody has it any more, but never while a memoryview or a call stands on its memory:
- * these are counted. Offsets are bytes from its beginning, and every range is checked here. All fields but `base` are for
- * the GIL's holder; a call without the GIL counts itself in `busy` first.
+ * A mapping ends when it is closed or when its last reference goes, but never while a memoryview,
+ * a pin or a call uses its memory: `exports` and `busy` count these. Offsets are bytes from the
+ * beginning of the mapping, and this file checks every range. Fields other than `base` belong to
+ * the holder of the GIL. A call without the GIL increments `busy` first.
  *
- * After a fork the child has none of its parent's mappings, and at their addresses nothing, or what was reserved for absent
- * segments. A mapping of a file gets the kernel's own mapping there, private and without a limit, so that what the child
- * inherited can be read. Others become orphans, whose addresses stay reserved: an array may still point there.
+ * A forked child has none of its parent's mappings. At their addresses there is nothing, or the
+ * reservations of absent segments. The child maps files there by the kernel, privately and without
+ * a limit, so that inherited objects can be read. Mappings of other stores become orphans: their
+ * addresses stay reserved, because an array may still point there.
  */
 #include "_ummap.h"
 
@@ -24,95 +26,101 @@
 #include <ummap.h>
 #include <unistd.h>
 
-/* What a call does between two looks at signals takes about this long, and begins with this much. */
+/* A piece of a long call should take this time. Signals are handled between pieces. */
 #define PIECE_NS 50000000
-#define PIECE_MIN ((size_t)1 << 20)
-#define PIECE_MAX ((size_t)1 << 30)
-/* What is pinned for a moment, to be copied. */
-#define PIN_MAX ((size_t)16 << 20)
-#define PIN_SHARE 4
-/* Rows that are loaded together, and copied while the next ones load. */
-#define GROUP 512
-#define GROUP_BYTES ((size_t)8 << 20)
+#define MIN_PIECE_BYTES ((size_t)1 << 20)
+#define MAX_PIECE_BYTES ((size_t)1 << 30)
+/* A copy pins at most this many bytes, and at most this fraction of the limit. */
+#define MAX_PIN_BYTES ((size_t)16 << 20)
+#define PINS_PER_LIMIT 4
+/* The rows that are loaded together, and copied while the next ones load. */
+#define MAX_GROUP_ROWS 512
+#define MAX_GROUP_BYTES ((size_t)8 << 20)
 
-bool mapping_orphans;
+bool mapping_has_orphans;
 
 struct mapping {
 	PyObject_HEAD
-	char *base;              /* NULL: it has ended */
-	size_t size;
-	size_t limit;            /* of its own; 0: none */
-	Py_ssize_t segment;      /* its size */
-	off_t offset;            /* of base in the file; pages only where fd is */
-	int fd;                  /* the file, for what a forked child sees; -1: none */
-	pid_t pid;               /* whose it is */
-	bool writable;
-	bool keep;               /* what was changed is written at the end */
-	bool stand_in;           /* in a forked child: the kernel's mapping of the file stands there */
-	bool reserved;           /* in a forked child: so that nothing else comes there */
-	Py_ssize_t exports;      /* buffers that stand on it */
-	Py_ssize_t busy;         /* calls that work on it without the GIL */
-	PyObject *weak;
-	PyObject *name;          /* of the store, for messages */
+	char *base;              /* address of the first byte; NULL if the mapping has ended */
+	size_t size;             /* bytes */
+	size_t limit;            /* the mapping's own limit in bytes; 0 if it has none */
+	Py_ssize_t segment;      /* segment size in bytes */
+	off_t offset;            /* offset of base in the file, a multiple of the page size */
+	int fd;                  /* file that a forked child maps; -1 for other stores */
+	pid_t pid;               /* process that made the mapping */
+	bool writable;           /* the program may store to the mapping */
+	bool keep;               /* changes are made durable at the end */
+	bool is_replaced;        /* in a forked child: the kernel maps the file at base */
+	bool is_reserved;        /* in a forked child: the addresses are reserved */
+	Py_ssize_t exports;      /* buffers and pins on the memory */
+	Py_ssize_t busy;         /* calls without the GIL that use the memory */
+	PyObject *weak;          /* weak references */
+	PyObject *name;          /* path or URI of the store */
 };
 
-static struct mapping *of(PyObject *self)
+static struct mapping *to_mapping(PyObject *self)
 {
 	return (struct mapping *)self;
 }
 
 /* ---- Checks ---- */
 
-PyObject *mapping_check(PyObject *self)
+PyObject *check_mapping_access(PyObject *self)
 {
-	struct mapping *m = of(self);
+	struct mapping *m = to_mapping(self);
 
 	if (!m->base)
 		PyErr_SetString(PyExc_ValueError, "this mapping is closed");
-	else if (m->pid != getpid() && !m->stand_in)
-		core_fail(ENXIO, "the mapping is that of the process from which this one was forked: open it here, too");
+	else if (m->pid != getpid() && !m->is_replaced)
+		raise_os_error(ENXIO, "cannot use a mapping of the parent process in a forked "
+			       "child. Open the store in the child, too");
 	else
 		return self;
 	return NULL;
 }
 
-/* For calls that the library serves. */
-static PyObject *check_own(PyObject *self)
+/* Returns the mapping, or NULL with an exception set if the library does not have it here. */
+static PyObject *check_own_mapping(PyObject *self)
 {
-	if (mapping_check(self) && of(self)->pid != getpid())
-		return core_fail(ENXIO, "a forked child has no mapping of its parent's, only the file as it was written: "
-				 "open it here, too");
-	return PyErr_Occurred() ? NULL : self;
+	if (!check_mapping_access(self))
+		return NULL;
+	if (to_mapping(self)->pid != getpid())
+		return raise_os_error(ENXIO, "cannot do this with a mapping of the parent process: "
+				      "a forked child sees only the file. Open the store in the "
+				      "child, too");
+	return self;
 }
 
-bool mapping_has(PyObject *self, const char *addr)
+bool mapping_has_address(PyObject *self, const char *addr)
 {
-	struct mapping *m = of(self);
+	struct mapping *m = to_mapping(self);
 
 	return m->base && addr >= m->base && addr < m->base + m->size;
 }
 
-size_t mapping_pin_most(PyObject *self)
+size_t mapping_max_pin_bytes(PyObject *self)
 {
-	size_t limit = of(self)->limit, pages = (size_t)sysconf(_SC_PHYS_PAGES);
+	size_t limit = to_mapping(self)->limit, pages = (size_t)sysconf(_SC_PHYS_PAGES);
 
-	return (limit ? limit : pages * (size_t)sysconf(_SC_PAGESIZE)) / PIN_SHARE;
+	return (limit ? limit : pages * (size_t)sysconf(_SC_PAGESIZE)) / PINS_PER_LIMIT;
 }
 
-/* [offset, offset + len), len negative: to the end. */
+/* Checks the range [offset, offset + len). A negative len becomes the rest of the mapping. */
 static int check_range(struct mapping *m, Py_ssize_t offset, Py_ssize_t *len)
 {
 	if (*len < 0 && offset >= 0 && (size_t)offset <= m->size)
 		*len = (Py_ssize_t)m->size - offset;
-	if (offset >= 0 && *len >= 0 && (size_t)offset <= m->size && (size_t)*len <= m->size - (size_t)offset)
+	if (offset >= 0 && *len >= 0 && (size_t)offset <= m->size &&
+	    (size_t)*len <= m->size - (size_t)offset)
 		return 0;
-	PyErr_Format(PyExc_ValueError, "bytes %zd to %zd are not in the mapping, which has %zu", offset, offset + *len, m->size);
+	PyErr_Format(PyExc_ValueError, "bytes %zd to %zd are not in the mapping, which has %zu",
+		     offset, offset + *len, m->size);
 	return -1;
 }
 
 /* ---- Long calls in pieces ---- */
 
-/* One piece, without the GIL. 0, or -1 with the library's sentence. */
+/* Processes one piece without the GIL. Returns 0, or -1 with the library's error set. */
 typedef int (piece_fn)(struct mapping *m, size_t at, size_t len, void *arg);
 
 static int64_t now_ns(void)
@@ -123,9 +131,14 @@ static int64_t now_ns(void)
 	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
-static int in_pieces(struct mapping *m, size_t at, size_t len, size_t most, piece_fn *fn, void *arg)
+/*
+ * Calls fn for the range [at, at + len) in pieces of at most max bytes. The size of a piece adapts
+ * to its duration. Returns 0, or nonzero with an exception set.
+ */
+static int call_in_pieces(struct mapping *m, size_t at, size_t len, size_t max, piece_fn *fn,
+			  void *arg)
 {
-	size_t end = at + len, piece = PIECE_MIN < most ? PIECE_MIN : most, n;
+	size_t end = at + len, piece = MIN_PIECE_BYTES < max ? MIN_PIECE_BYTES : max, n;
 	int failed = 0;
 	int64_t took;
 
@@ -138,12 +151,12 @@ static int in_pieces(struct mapping *m, size_t at, size_t len, size_t most, piec
 		took += now_ns();
 		Py_END_ALLOW_THREADS
 		if (failed)
-			core_error();
+			raise_library_error();
 		else
 			failed = PyErr_CheckSignals();
-		if (took < PIECE_NS / 2 && piece * 2 <= most)
+		if (took < PIECE_NS / 2 && piece * 2 <= max)
 			piece *= 2;
-		else if (took > PIECE_NS * 2 && piece > PIECE_MIN)
+		else if (took > PIECE_NS * 2 && piece > MIN_PIECE_BYTES)
 			piece /= 2;
 	}
 	m->busy--;
@@ -161,13 +174,13 @@ static int flush_piece(struct mapping *m, size_t at, size_t len, void *arg)
 	return umsync_range(m->base + at, len, 0);
 }
 
-static int write_all(struct mapping *m, size_t at, size_t len, int flags)
+static int write_range(struct mapping *m, size_t at, size_t len, int flags)
 {
-	return len > 0 ? in_pieces(m, at, len, PIECE_MAX, write_piece, &flags) : 0;
+	return len > 0 ? call_in_pieces(m, at, len, MAX_PIECE_BYTES, write_piece, &flags) : 0;
 }
 
-/* The flush is one request of the store's. */
-static int flush(struct mapping *m, size_t at, size_t len)
+/* Makes a written range durable, which is one request to the store. */
+static int flush_range(struct mapping *m, size_t at, size_t len)
 {
 	int failed;
 
@@ -179,24 +192,27 @@ static int flush(struct mapping *m, size_t at, size_t len)
 	Py_END_ALLOW_THREADS
 	m->busy--;
 	if (failed)
-		core_error();
+		raise_library_error();
 	return failed;
 }
 
 /* ---- Methods ---- */
 
-/* sync(offset=0, length=-1, evict=False, durable=True) */
+/* _sync(offset=0, length=-1, evict=False, durable=True) */
 static PyObject *mapping_sync(PyObject *self, PyObject *args)
 {
-	struct mapping *m = of(self);
+	struct mapping *m = to_mapping(self);
 	Py_ssize_t offset = 0, len = -1;
 	int evict = 0, durable = 1;
 
-	if (!PyArg_ParseTuple(args, "|nnpp", &offset, &len, &evict, &durable) || !check_own(self) ||
-	    check_range(m, offset, &len) == -1)
+	if (!PyArg_ParseTuple(args, "|nnpp", &offset, &len, &evict, &durable) ||
+	    !check_own_mapping(self) || check_range(m, offset, &len) == -1)
 		return NULL;
-	if (write_all(m, (size_t)offset, (size_t)len, 0) || (durable && flush(m, (size_t)offset, (size_t)len)) ||
-	    (evict && write_all(m, (size_t)offset, (size_t)len, UMMAP_EVICT)))
+	if (write_range(m, (size_t)offset, (size_t)len, 0))
+		return NULL;
+	if (durable && flush_range(m, (size_t)offset, (size_t)len))
+		return NULL;
+	if (evict && write_range(m, (size_t)offset, (size_t)len, UMMAP_EVICT))
 		return NULL;
 	Py_RETURN_NONE;
 }
@@ -206,103 +222,112 @@ static int advise_piece(struct mapping *m, size_t at, size_t len, void *advice)
 	return umadvise(m->base + at, len, *(int *)advice);
 }
 
-/* advise(advice, offset, length) */
+/* _advise(advice, offset=0, length=-1) */
 static PyObject *mapping_advise(PyObject *self, PyObject *args)
 {
-	struct mapping *m = of(self);
+	struct mapping *m = to_mapping(self);
 	Py_ssize_t offset = 0, len = -1;
 	int advice, failed;
 
-	if (!PyArg_ParseTuple(args, "i|nn", &advice, &offset, &len) || !check_own(self) || check_range(m, offset, &len) == -1)
+	if (!PyArg_ParseTuple(args, "i|nn", &advice, &offset, &len) || !check_own_mapping(self) ||
+	    check_range(m, offset, &len) == -1)
 		return NULL;
 	if (len == 0)
 		Py_RETURN_NONE;
 	if (advice == UMMAP_ADV_DONTNEED)
-		failed = in_pieces(m, (size_t)offset, (size_t)len, PIECE_MAX, advise_piece, &advice);
+		failed = call_in_pieces(m, (size_t)offset, (size_t)len, MAX_PIECE_BYTES,
+					advise_piece, &advice);
 	else if ((failed = umadvise(m->base + offset, (size_t)len, advice)))
-		core_error();
+		raise_library_error();
 	if (failed)
 		return NULL;
 	Py_RETURN_NONE;
 }
 
-static size_t copied_at_once(PyObject *self)
+static size_t max_copy_bytes(PyObject *self)
 {
-	size_t most = mapping_pin_most(self);
+	size_t max = mapping_max_pin_bytes(self);
 
-	return most < PIN_MAX ? most : PIN_MAX;
+	return max < MAX_PIN_BYTES ? max : MAX_PIN_BYTES;
 }
 
-/* What is done with bytes of one segment, while they are pinned. */
-typedef void (pinned_fn)(char *here, char *there, size_t len);
+/* Copies between pinned bytes of the mapping and bytes elsewhere. */
+typedef void (copy_fn)(char *mapped, char *other, size_t len);
 
-static void copy_out(char *here, char *there, size_t len)
+static void copy_out(char *mapped, char *other, size_t len)
 {
-	memmove(there, here, len);
+	memmove(other, mapped, len);
 }
 
-static void copy_in(char *here, char *there, size_t len)
+static void copy_in(char *mapped, char *other, size_t len)
 {
-	memcpy(here, there, len);
+	memcpy(mapped, other, len);
 }
 
-/* One segment at a time: threads that each have pinned some of theirs and need more would wait for each other. */
-static int pin_each(const struct mapping *m, char *here, size_t len, char *there, pinned_fn *fn)
+/*
+ * Pins the range, calls fn unless it is NULL, and unpins the range. Only one segment is pinned at a
+ * time: threads that hold pins and need more of them could wait for each other.
+ */
+static int pin_segments(const struct mapping *m, char *mapped, size_t len, char *other, copy_fn *fn)
 {
 	size_t segment = (size_t)m->segment, done = 0, n;
 	int prot = fn == copy_in ? PROT_READ | PROT_WRITE : PROT_READ;
 
 	for (; done < len; done += n) {
-		n = segment - (size_t)(here + done - m->base) % segment;
+		n = segment - (size_t)(mapped + done - m->base) % segment;
 		n = n < len - done ? n : len - done;
-		if (umpin(here + done, n, prot))
+		if (umpin(mapped + done, n, prot))
 			return -1;
 		if (fn)
-			fn(here + done, there + done, n);
-		if (umunpin(here + done, n))
+			fn(mapped + done, other + done, n);
+		if (umunpin(mapped + done, n))
 			return -1;
 	}
 	return 0;
 }
 
-/* The same for bytes that are going to be read: all are on their way at once. */
-static int load_each(const struct mapping *m, char *here, size_t len, char *there, pinned_fn *fn)
+/* Calls pin_segments after the reads of all segments have started. */
+static int load_segments(const struct mapping *m, char *mapped, size_t len, char *other,
+			 copy_fn *fn)
 {
 	if (len > (size_t)m->segment)
-		umprefetch(&(struct iovec){ here, len }, 1);
-	return pin_each(m, here, len, there, fn);
+		umprefetch(&(struct iovec){ mapped, len }, 1);
+	return pin_segments(m, mapped, len, other, fn);
 }
 
 static int load_piece(struct mapping *m, size_t at, size_t len, void *arg)
 {
 	(void)arg;
-	return load_each(m, m->base + at, len, NULL, NULL);
+	return load_segments(m, m->base + at, len, NULL, NULL);
 }
 
-/* load(offset, length): waits until it was in memory, and raises where storage fails. */
+/* _load(offset=0, length=-1): returns when all bytes were in memory. */
 static PyObject *mapping_load(PyObject *self, PyObject *args)
 {
-	struct mapping *m = of(self);
+	struct mapping *m = to_mapping(self);
 	Py_ssize_t offset = 0, len = -1;
 
-	if (!PyArg_ParseTuple(args, "|nn", &offset, &len) || !check_own(self) || check_range(m, offset, &len) == -1)
+	if (!PyArg_ParseTuple(args, "|nn", &offset, &len) || !check_own_mapping(self) ||
+	    check_range(m, offset, &len) == -1)
 		return NULL;
-	if (len > 0 && in_pieces(m, (size_t)offset, (size_t)len, copied_at_once(self), load_piece, NULL))
+	if (len > 0 && call_in_pieces(m, (size_t)offset, (size_t)len, max_copy_bytes(self),
+				      load_piece, NULL))
 		return NULL;
 	Py_RETURN_NONE;
 }
 
-/* pin(offset, length, write), unpin(offset, length) */
+/* _pin(offset, length, write) */
 static PyObject *mapping_pin(PyObject *self, PyObject *args)
 {
-	struct mapping *m = of(self);
+	struct mapping *m = to_mapping(self);
 	Py_ssize_t offset, len;
 	int write, failed;
 
-	if (!PyArg_ParseTuple(args, "nnp", &offset, &len, &write) || !check_own(self) || check_range(m, offset, &len) == -1)
+	if (!PyArg_ParseTuple(args, "nnp", &offset, &len, &write) || !check_own_mapping(self) ||
+	    check_range(m, offset, &len) == -1)
 		return NULL;
 	m->busy++;
-	failed = core_pin(m->base + offset, (size_t)len, write);
+	failed = pin_range(m->base + offset, (size_t)len, write);
 	m->busy--;
 	if (failed)
 		return NULL;
@@ -310,78 +335,89 @@ static PyObject *mapping_pin(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
+/* _unpin(offset, length) */
 static PyObject *mapping_unpin(PyObject *self, PyObject *args)
 {
-	struct mapping *m = of(self);
+	struct mapping *m = to_mapping(self);
 	Py_ssize_t offset, len;
 
-	if (!PyArg_ParseTuple(args, "nn", &offset, &len) || !mapping_check(self) || check_range(m, offset, &len) == -1)
+	if (!PyArg_ParseTuple(args, "nn", &offset, &len) || !check_mapping_access(self) ||
+	    check_range(m, offset, &len) == -1)
 		return NULL;
 	if (m->pid == getpid())
-		core_unpin(m->base + offset, (size_t)len);
+		unpin_range(m->base + offset, (size_t)len);
 	m->exports--;
 	Py_RETURN_NONE;
 }
 
-/* Bytes to and from elsewhere. Storage that fails is an exception, because they are pinned for the copy. */
+/*
+ * A copy between the mapping and other memory. The mapped bytes are pinned for the copy, so that a
+ * failure of storage is an exception.
+ */
 struct copy {
-	char *other;
-	size_t at;               /* in the mapping, where other begins */
-	bool store;
+	char *other;             /* the other memory */
+	size_t at;               /* offset in the mapping that belongs to the first byte of other */
+	bool store;              /* copy to the mapping */
 };
 
 static int copy_piece(struct mapping *m, size_t at, size_t len, void *arg)
 {
 	struct copy *c = arg;
-	char *here = m->base + at, *there = c->other + (at - c->at);
+	char *mapped = m->base + at, *other = c->other + (at - c->at);
 
-	return c->store ? pin_each(m, here, len, there, copy_in) : load_each(m, here, len, there, copy_out);
+	return c->store ? pin_segments(m, mapped, len, other, copy_in) :
+			  load_segments(m, mapped, len, other, copy_out);
 }
 
 static int copy_bytes(struct mapping *m, size_t offset, size_t len, char *other, bool store)
 {
 	struct copy c = { .other = other, .at = offset, .store = store };
-	char *apart = NULL;
+	char *temporary = NULL;
 	int failed;
 
-	/* To find out what an index or a buffer is may have run any code. */
-	if (!mapping_check((PyObject *)m))
+	/* Evaluating an index or a buffer may have run any code, also a close. */
+	if (!check_mapping_access((PyObject *)m))
 		return -1;
 	if (len == 0)
 		return 0;
 	if (m->pid != getpid()) {
-		memmove(store ? m->base + offset : other, store ? other : m->base + offset, len);
+		if (store)
+			memmove(m->base + offset, other, len);
+		else
+			memmove(other, m->base + offset, len);
 		return 0;
 	}
-	/* From one place of it to another: a piece would overwrite what the next one is to copy. */
+	/* The source is in this mapping: a piece could overwrite the source of a later one. */
 	if (store && other < m->base + m->size && other + len > m->base) {
-		apart = PyMem_Malloc(len);
-		if (!apart) {
+		temporary = PyMem_Malloc(len);
+		if (!temporary) {
 			PyErr_NoMemory();
 			return -1;
 		}
-		c.other = memcpy(apart, other, len);
+		c.other = memcpy(temporary, other, len);
 	}
-	failed = in_pieces(m, offset, len, copied_at_once((PyObject *)m), copy_piece, &c);
-	PyMem_Free(apart);
+	failed = call_in_pieces(m, offset, len, max_copy_bytes((PyObject *)m), copy_piece, &c);
+	PyMem_Free(temporary);
 	return failed;
 }
 
-/* copy(offset, buffer, store=False) */
+/* _copy(offset, buffer, store=False): reads into the buffer, or stores the buffer. */
 static PyObject *mapping_copy(PyObject *self, PyObject *args)
 {
-	struct mapping *m = of(self);
-	Py_buffer there = { 0 };
+	struct mapping *m = to_mapping(self);
+	Py_buffer buffer = { 0 };
 	Py_ssize_t offset, len;
 	PyObject *other;
 	int store = 0, failed;
 
-	if (!PyArg_ParseTuple(args, "nO|p", &offset, &other, &store) || !mapping_check(self) ||
-	    PyObject_GetBuffer(other, &there, store ? PyBUF_SIMPLE : PyBUF_WRITABLE) == -1)
+	if (!PyArg_ParseTuple(args, "nO|p", &offset, &other, &store) ||
+	    !check_mapping_access(self) ||
+	    PyObject_GetBuffer(other, &buffer, store ? PyBUF_SIMPLE : PyBUF_WRITABLE) == -1)
 		return NULL;
-	len = there.len;
-	failed = check_range(m, offset, &len) || copy_bytes(m, (size_t)offset, (size_t)len, there.buf, store);
-	PyBuffer_Release(&there);
+	len = buffer.len;
+	failed = check_range(m, offset, &len) ||
+		 copy_bytes(m, (size_t)offset, (size_t)len, buffer.buf, store);
+	PyBuffer_Release(&buffer);
 	if (failed)
 		return NULL;
 	Py_RETURN_NONE;
@@ -390,40 +426,40 @@ static PyObject *mapping_copy(PyObject *self, PyObject *args)
 /* ---- Rows ---- */
 
 struct rows {
-	size_t first;            /* where row 0 begins in the mapping */
-	Py_ssize_t stride;
-	size_t size;             /* of one row */
-	const int64_t *index;
-	size_t n;
-	char *out;               /* NULL: only prefetched */
-	size_t group;            /* rows that are loaded together */
+	size_t first;            /* offset of row 0 in the mapping */
+	Py_ssize_t stride;       /* bytes from one row to the next */
+	size_t size;             /* bytes of one row */
+	const int64_t *index;    /* row numbers */
+	size_t n;                /* number of rows */
+	char *out;               /* memory for copies; NULL to prefetch only */
+	size_t group;            /* number of rows that are loaded together */
 };
 
-static char *row(const struct mapping *m, const struct rows *r, size_t i)
+static char *row_address(const struct mapping *m, const struct rows *r, size_t i)
 {
 	return m->base + r->first + r->index[i] * r->stride;
 }
 
 static int prefetch_group(const struct mapping *m, const struct rows *r, size_t from)
 {
-	struct iovec ranges[GROUP];
+	struct iovec ranges[MAX_GROUP_ROWS];
 	int n = 0;
 
 	for (size_t i = from; i < r->n && i < from + r->group; i++)
-		ranges[n++] = (struct iovec){ row(m, r, i), r->size };
+		ranges[n++] = (struct iovec){ row_address(m, r, i), r->size };
 	return umprefetch(ranges, n);
 }
 
 static int copy_group(const struct mapping *m, const struct rows *r, size_t from)
 {
 	for (size_t i = from; i < r->n && i < from + r->group; i++) {
-		if (pin_each(m, row(m, r, i), r->size, r->out + i * r->size, copy_out))
+		if (pin_segments(m, row_address(m, r, i), r->size, r->out + i * r->size, copy_out))
 			return -1;
 	}
 	return 0;
 }
 
-static int do_rows(struct mapping *m, const struct rows *r)
+static int process_rows(struct mapping *m, const struct rows *r)
 {
 	int failed = 0;
 
@@ -438,7 +474,7 @@ static int do_rows(struct mapping *m, const struct rows *r)
 			failed = copy_group(m, r, from);
 		Py_END_ALLOW_THREADS
 		if (failed)
-			core_error();
+			raise_library_error();
 		else
 			failed = PyErr_CheckSignals();
 	}
@@ -446,13 +482,14 @@ static int do_rows(struct mapping *m, const struct rows *r)
 	return failed;
 }
 
-/* Rows that are too large to be pinned as a whole. */
-static int do_large_rows(struct mapping *m, const struct rows *r)
+/* Copies rows of which one is too large to be pinned as a whole. */
+static int copy_large_rows(struct mapping *m, const struct rows *r)
 {
 	int failed = 0;
 
 	for (size_t i = 0; i < r->n && !failed; i++)
-		failed = copy_bytes(m, (size_t)(row(m, r, i) - m->base), r->size, r->out + i * r->size, false);
+		failed = copy_bytes(m, (size_t)(row_address(m, r, i) - m->base), r->size,
+				    r->out + i * r->size, false);
 	return failed;
 }
 
@@ -462,7 +499,8 @@ static int check_rows(struct mapping *m, struct rows *r)
 		Py_ssize_t len = (Py_ssize_t)r->size, at;
 
 		if (__builtin_mul_overflow(r->index[i], r->stride, &at) ||
-		    __builtin_add_overflow(at, (Py_ssize_t)r->first, &at) || check_range(m, at, &len) == -1) {
+		    __builtin_add_overflow(at, (Py_ssize_t)r->first, &at) ||
+		    check_range(m, at, &len) == -1) {
 			if (!PyErr_Occurred())
 				PyErr_SetString(PyExc_ValueError, "a row is not in the mapping");
 			return -1;
@@ -471,40 +509,45 @@ static int check_rows(struct mapping *m, struct rows *r)
 	return 0;
 }
 
-/* rows(first, stride, size, int64 indices, out=None): prefetches the rows and, where there is out, copies them. */
+/* _read_rows(first, stride, size, int64 indices, out=None): prefetches rows, or copies to out. */
 static PyObject *mapping_rows(PyObject *self, PyObject *args)
 {
-	struct mapping *m = of(self);
+	struct mapping *m = to_mapping(self);
 	PyObject *indices, *out = Py_None;
-	Py_buffer index = { 0 }, there = { 0 };
+	Py_buffer index = { 0 }, target = { 0 };
 	Py_ssize_t first, size;
 	struct rows r = { 0 };
-	bool large = false;
+	bool is_large = false;
+	size_t max;
 	int failed = -1;
 
-	if (!PyArg_ParseTuple(args, "nnnO|O", &first, &r.stride, &size, &indices, &out) || !check_own(self))
+	if (!PyArg_ParseTuple(args, "nnnO|O", &first, &r.stride, &size, &indices, &out) ||
+	    !check_own_mapping(self))
 		return NULL;
 	if (size <= 0 || first < 0)
-		return PyErr_Format(PyExc_ValueError, "a row has %zd bytes from byte %zd on", size, first);
+		return PyErr_Format(PyExc_ValueError, "cannot read rows of %zd bytes at byte %zd",
+				    size, first);
 	if (PyObject_GetBuffer(indices, &index, PyBUF_SIMPLE) == -1)
 		return NULL;
-	if (out != Py_None && PyObject_GetBuffer(out, &there, PyBUF_WRITABLE) == -1)
+	if (out != Py_None && PyObject_GetBuffer(out, &target, PyBUF_WRITABLE) == -1)
 		goto done;
+	max = max_copy_bytes(self);
 	r.first = (size_t)first, r.size = (size_t)size;
-	r.index = index.buf, r.n = (size_t)index.len / sizeof(int64_t), r.out = there.buf;
-	r.group = (copied_at_once(self) < GROUP_BYTES ? copied_at_once(self) : GROUP_BYTES) / r.size;
-	large = r.out && r.group == 0;
-	r.group = r.group < 1 ? 1 : r.group > GROUP ? GROUP : r.group;
-	if (!check_own(self))
+	r.index = index.buf, r.n = (size_t)index.len / sizeof(int64_t), r.out = target.buf;
+	r.group = (max < MAX_GROUP_BYTES ? max : MAX_GROUP_BYTES) / r.size;
+	is_large = r.out && r.group == 0;
+	r.group = r.group < 1 ? 1 : r.group > MAX_GROUP_ROWS ? MAX_GROUP_ROWS : r.group;
+	if (!check_own_mapping(self))
 		goto done;
-	if (r.out && (size_t)there.len != r.n * r.size)
-		PyErr_SetString(PyExc_ValueError, "the place for the rows has another size");
+	if (r.out && (size_t)target.len != r.n * r.size)
+		PyErr_SetString(PyExc_ValueError, "cannot copy rows: the target has another size");
 	else
-		failed = check_rows(m, &r) || (large ? do_large_rows(m, &r) : do_rows(m, &r));
+		failed = check_rows(m, &r) ||
+			 (is_large ? copy_large_rows(m, &r) : process_rows(m, &r));
 done:
 	PyBuffer_Release(&index);
-	if (there.obj)
-		PyBuffer_Release(&there);
+	if (target.obj)
+		PyBuffer_Release(&target);
 	if (failed)
 		return NULL;
 	Py_RETURN_NONE;
@@ -513,21 +556,21 @@ done:
 static PyObject *mapping_stat(PyObject *self, PyObject *unused)
 {
 	(void)unused;
-	return check_own(self) ? core_stat(of(self)->base) : NULL;
+	return check_own_mapping(self) ? make_counters(to_mapping(self)->base) : NULL;
 }
 
-/* ---- As bytes ---- */
+/* ---- Bytes and buffers ---- */
 
 static Py_ssize_t mapping_length(PyObject *self)
 {
-	return mapping_check(self) ? (Py_ssize_t)of(self)->size : -1;
+	return check_mapping_access(self) ? (Py_ssize_t)to_mapping(self)->size : -1;
 }
 
 static int mapping_getbuffer(PyObject *self, Py_buffer *view, int flags)
 {
-	struct mapping *m = of(self);
+	struct mapping *m = to_mapping(self);
 
-	if (!mapping_check(self))
+	if (!check_mapping_access(self))
 		return -1;
 	if (PyBuffer_FillInfo(view, self, m->base, (Py_ssize_t)m->size, !m->writable, flags) == -1)
 		return -1;
@@ -538,11 +581,11 @@ static int mapping_getbuffer(PyObject *self, Py_buffer *view, int flags)
 static void mapping_releasebuffer(PyObject *self, Py_buffer *view)
 {
 	(void)view;
-	of(self)->exports--;
+	to_mapping(self)->exports--;
 }
 
-/* Where an index or a slice of step 1 is; len -1 for an index. */
-static int where(struct mapping *m, PyObject *index, Py_ssize_t *at, Py_ssize_t *len)
+/* Returns the range of an index or a slice with step 1. *len is -1 for an index. */
+static int parse_index(struct mapping *m, PyObject *index, Py_ssize_t *at, Py_ssize_t *len)
 {
 	Py_ssize_t stop, step;
 
@@ -552,7 +595,8 @@ static int where(struct mapping *m, PyObject *index, Py_ssize_t *at, Py_ssize_t 
 		*len = PySlice_AdjustIndices((Py_ssize_t)m->size, at, &stop, step);
 		if (step == 1)
 			return 0;
-		PyErr_SetString(PyExc_ValueError, "slices of a mapping have step 1; memoryview(mapping) takes others");
+		PyErr_SetString(PyExc_ValueError, "cannot use a slice with another step than 1. "
+				"Try memoryview(mapping)");
 		return -1;
 	}
 	*at = PyNumber_AsSsize_t(index, PyExc_IndexError);
@@ -568,15 +612,17 @@ static int where(struct mapping *m, PyObject *index, Py_ssize_t *at, Py_ssize_t 
 
 static PyObject *mapping_subscript(PyObject *self, PyObject *index)
 {
-	struct mapping *m = of(self);
+	struct mapping *m = to_mapping(self);
 	Py_ssize_t at, len;
 	PyObject *bytes;
 	char byte;
 
-	if (!mapping_check(self) || where(m, index, &at, &len) == -1)
+	if (!check_mapping_access(self) || parse_index(m, index, &at, &len) == -1)
+		return NULL;
+	if (len < 0 && copy_bytes(m, (size_t)at, 1, &byte, false))
 		return NULL;
 	if (len < 0)
-		return copy_bytes(m, (size_t)at, 1, &byte, false) ? NULL : PyLong_FromLong((unsigned char)byte);
+		return PyLong_FromLong((unsigned char)byte);
 	bytes = PyBytes_FromStringAndSize(NULL, len);
 	if (bytes && copy_bytes(m, (size_t)at, (size_t)len, PyBytes_AsString(bytes), false))
 		Py_CLEAR(bytes);
@@ -591,7 +637,7 @@ static int store_byte(struct mapping *m, Py_ssize_t at, PyObject *value)
 	if (number == -1 && PyErr_Occurred())
 		return -1;
 	if (number < 0 || number > 255) {
-		PyErr_SetString(PyExc_ValueError, "a byte is 0 to 255");
+		PyErr_SetString(PyExc_ValueError, "a byte must be from 0 to 255");
 		return -1;
 	}
 	return copy_bytes(m, (size_t)at, 1, &byte, true);
@@ -599,19 +645,20 @@ static int store_byte(struct mapping *m, Py_ssize_t at, PyObject *value)
 
 static int mapping_ass_subscript(PyObject *self, PyObject *index, PyObject *value)
 {
-	struct mapping *m = of(self);
+	struct mapping *m = to_mapping(self);
 	Py_ssize_t at, len;
 	Py_buffer from;
 	int failed = -1;
 
-	if (!mapping_check(self))
+	if (!check_mapping_access(self))
 		return -1;
 	if (!value || !m->writable) {
-		PyErr_SetString(PyExc_TypeError, value ? "the mapping is read-only: open it with mode 'r+'" :
-				"bytes of a mapping cannot be deleted");
+		PyErr_SetString(PyExc_TypeError, !value ? "cannot delete bytes of a mapping" :
+				"cannot store to the mapping: it is read-only. Open it with mode "
+				"'r+'");
 		return -1;
 	}
-	if (where(m, index, &at, &len) == -1)
+	if (parse_index(m, index, &at, &len) == -1)
 		return -1;
 	if (len < 0)
 		return store_byte(m, at, value);
@@ -620,21 +667,22 @@ static int mapping_ass_subscript(PyObject *self, PyObject *index, PyObject *valu
 	if (from.len == len)
 		failed = copy_bytes(m, (size_t)at, (size_t)len, from.buf, true);
 	else
-		PyErr_Format(PyExc_ValueError, "%zd bytes do not fit a slice of %zd", from.len, len);
+		PyErr_Format(PyExc_ValueError, "cannot assign %zd bytes to a slice of %zd",
+			     from.len, len);
 	PyBuffer_Release(&from);
 	return failed ? -1 : 0;
 }
 
-/* ---- Beginning, end, fork ---- */
+/* ---- Beginning, end and fork ---- */
 
-static int end(struct mapping *m)
+static int unmap(struct mapping *m)
 {
 	char *base = m->base;
 	int failed;
 
 	if (m->pid != getpid()) {
-		/* Only what stands in for it is this process's. */
-		if (m->stand_in || m->reserved)
+		/* The replacement is the only mapping that this process has at base. */
+		if (m->is_replaced || m->is_reserved)
 			munmap(base, m->size);
 		m->base = NULL;
 		return 0;
@@ -646,40 +694,46 @@ static int end(struct mapping *m)
 	if (failed && errno != EUCLEAN)
 		m->base = base;
 	if (failed)
-		core_error();
+		raise_library_error();
 	return failed;
 }
 
-static int check_unused(const struct mapping *m)
+static int check_not_in_use(const struct mapping *m)
 {
 	if (!m->exports && !m->busy)
 		return 0;
-	PyErr_Format(PyExc_BufferError, "%zd buffers, pins or calls still stand on the mapping", m->exports + m->busy);
+	PyErr_Format(PyExc_BufferError, "cannot close the mapping: %zd buffers, pins or calls use "
+		     "it", m->exports + m->busy);
 	return -1;
 }
 
 static PyObject *mapping_close(PyObject *self, PyObject *unused)
 {
-	struct mapping *m = of(self);
+	struct mapping *m = to_mapping(self);
 
 	(void)unused;
 	if (!m->base)
 		Py_RETURN_NONE;
-	if (check_unused(m) || (m->keep && m->pid == getpid() && write_all(m, 0, m->size, 0)))
+	if (check_not_in_use(m))
 		return NULL;
-	/* What other threads have done meanwhile. */
-	if (m->base && (check_unused(m) || end(m)))
+	if (m->keep && m->pid == getpid() && write_range(m, 0, m->size, 0))
+		return NULL;
+	/* Other threads may have used or closed the mapping during the write. */
+	if (m->base && (check_not_in_use(m) || unmap(m)))
 		return NULL;
 	Py_RETURN_NONE;
 }
 
-/* Of what is dropped without a close an error can only be printed, and the mapping ends without what storage did not take. */
-static void end_dropped(struct mapping *m)
+/*
+ * Ends a mapping whose last reference goes without a close. An error can only be printed, and
+ * changes that storage did not take are lost.
+ */
+static void end_unreferenced(struct mapping *m)
 {
 	PyObject *type, *value, *trace;
 
 	PyErr_Fetch(&type, &value, &trace);
-	if (end(m))
+	if (unmap(m))
 		PyErr_WriteUnraisable(m->name);
 	if (m->base) {
 		umunmap(m->base, 0);
@@ -688,30 +742,30 @@ static void end_dropped(struct mapping *m)
 	PyErr_Restore(type, value, trace);
 }
 
-/* The mapping itself stays until the object goes: what stands on its memory may go later. */
+/* The memory stays until the object is deallocated, because other objects may still use it. */
 static int mapping_traverse(PyObject *self, visitproc visit, void *arg)
 {
 	Py_VISIT(Py_TYPE(self));
-	Py_VISIT(of(self)->name);
+	Py_VISIT(to_mapping(self)->name);
 	return 0;
 }
 
 static int mapping_clear(PyObject *self)
 {
-	Py_CLEAR(of(self)->name);
+	Py_CLEAR(to_mapping(self)->name);
 	return 0;
 }
 
 static void mapping_dealloc(PyObject *self)
 {
 	PyTypeObject *type = Py_TYPE(self);
-	struct mapping *m = of(self);
+	struct mapping *m = to_mapping(self);
 
 	PyObject_GC_UnTrack(self);
 	if (m->weak)
 		PyObject_ClearWeakRefs(self);
 	if (m->base)
-		end_dropped(m);
+		end_unreferenced(m);
 	if (m->fd >= 0)
 		close(m->fd);
 	Py_CLEAR(m->name);
@@ -719,11 +773,15 @@ static void mapping_dealloc(PyObject *self)
 	Py_DECREF(type);
 }
 
-/* Whether all that is in [from, to) gives access to nothing, and is nobody's: no mapping was made since the fork. */
-static bool only_reserved(const char *from, const char *to)
+/*
+ * Returns whether [from, to) holds only inaccessible reservations of the parent's mappings: this
+ * process has made no mapping since the fork.
+ */
+static bool is_only_reserved(const char *from, const char *to)
 {
 	struct umstat st = { .struct_size = sizeof(st) };
-	FILE *maps = umstat(NULL, &st) == 0 && st.mappings == 0 ? fopen("/proc/self/maps", "re") : NULL;
+	bool has_mappings = umstat(NULL, &st) == -1 || st.mappings > 0;
+	FILE *maps = has_mappings ? NULL : fopen("/proc/self/maps", "re");
 	unsigned long low, high, inode;
 	bool only = maps;
 	char *line = NULL;
@@ -742,35 +800,37 @@ static bool only_reserved(const char *from, const char *to)
 	return only;
 }
 
-/* Maps what stands in for a mapping of the parent, where nothing but its reservations can be overwritten. */
-static bool put_in_place(struct mapping *m, int prot, int flags, int fd, off_t offset)
+/* Maps a replacement for a mapping of the parent. It overwrites nothing but its reservations. */
+static bool map_replacement(struct mapping *m, int prot, int flags, int fd, off_t offset)
 {
-	flags |= MAP_PRIVATE | MAP_NORESERVE;
-	if (mmap(m->base, m->size, prot, flags | MAP_FIXED_NOREPLACE, fd, offset) == m->base)
+	int careful_flags = flags | MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+
+	if (mmap(m->base, m->size, prot, careful_flags, fd, offset) == m->base)
 		return true;
-	return errno == EEXIST && only_reserved(m->base, m->base + m->size) &&
+	flags |= MAP_PRIVATE | MAP_NORESERVE;
+	return errno == EEXIST && is_only_reserved(m->base, m->base + m->size) &&
 	       mmap(m->base, m->size, prot, flags | MAP_FIXED, fd, offset) == m->base;
 }
 
-/* In a forked child, once. */
+/* _enter_child(): called once in a forked child. */
 static PyObject *mapping_in_child(PyObject *self, PyObject *unused)
 {
-	struct mapping *m = of(self);
+	struct mapping *m = to_mapping(self);
 	int prot = m->writable ? PROT_READ | PROT_WRITE : PROT_READ;
 
 	(void)unused;
-	/* The threads that were in calls are not in the child. */
+	/* The threads of calls in progress do not exist in the child. */
 	m->busy = 0;
-	if (!m->base || m->pid == getpid() || m->stand_in)
+	if (!m->base || m->pid == getpid() || m->is_replaced)
 		Py_RETURN_NONE;
-	m->stand_in = m->fd >= 0 && put_in_place(m, prot, 0, m->fd, m->offset);
-	if (!m->stand_in)
-		m->reserved |= put_in_place(m, PROT_NONE, MAP_ANONYMOUS, -1, 0);
-	mapping_orphans |= !m->stand_in;
+	m->is_replaced = m->fd >= 0 && map_replacement(m, prot, 0, m->fd, m->offset);
+	if (!m->is_replaced)
+		m->is_reserved |= map_replacement(m, PROT_NONE, MAP_ANONYMOUS, -1, 0);
+	mapping_has_orphans |= !m->is_replaced;
 	Py_RETURN_NONE;
 }
 
-/* All that is not in the structure of the library. */
+/* The arguments of a new mapping. */
 struct opening {
 	const char *uri;
 	Py_ssize_t size;
@@ -780,13 +840,14 @@ struct opening {
 	struct ummap_attr attr;
 };
 
-static int parse(PyObject *args, PyObject *kwargs, struct opening *o, PyObject **name)
+static int parse_opening(PyObject *args, PyObject *kwargs, struct opening *o, PyObject **name)
 {
-	static char *words[] = { "uri", "size", "offset", "writable", "keep", "flags", "segment", "policy", "limit", "engine",
-				 "fd", "name", NULL };
+	static char *words[] = { "uri", "size", "offset", "writable", "keep", "flags", "segment",
+				 "policy", "limit", "engine", "fd", "name", NULL };
 
-	return PyArg_ParseTupleAndKeywords(args, kwargs, "snLppIKzKiiO", words, &o->uri, &o->size, &o->offset, &o->writable,
-					   &o->keep, &o->attr.flags, &o->segment, &o->attr.policy, &o->limit, &o->attr.engine,
+	return PyArg_ParseTupleAndKeywords(args, kwargs, "snLppIKzKiiO", words, &o->uri, &o->size,
+					   &o->offset, &o->writable, &o->keep, &o->attr.flags,
+					   &o->segment, &o->attr.policy, &o->limit, &o->attr.engine,
 					   &o->fd, name);
 }
 
@@ -796,24 +857,25 @@ static PyObject *mapping_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 	PyObject *name;
 	struct mapping *m;
 	void *base = NULL;
-	int failed;
+	int prot, failed;
 
-	if (!parse(args, kwargs, &o, &name))
+	if (!parse_opening(args, kwargs, &o, &name))
 		return NULL;
 	if (o.size <= 0)
-		return PyErr_Format(PyExc_ValueError, "a mapping has at least one byte, not %zd", o.size);
+		return PyErr_Format(PyExc_ValueError, "cannot map %zd bytes: a mapping has at "
+				    "least one byte", o.size);
 	o.attr.seg_size = (size_t)o.segment;
 	o.attr.budget = (size_t)o.limit;
 	m = (struct mapping *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
 	if (!m)
 		return NULL;
 	m->fd = -1;
+	prot = o.writable ? PROT_READ | PROT_WRITE : PROT_READ;
 	Py_BEGIN_ALLOW_THREADS
-	failed = ummap_open(o.uri, (size_t)o.size, (off_t)o.offset, o.writable ? PROT_READ | PROT_WRITE : PROT_READ, &o.attr,
-			    &base);
+	failed = ummap_open(o.uri, (size_t)o.size, (off_t)o.offset, prot, &o.attr, &base);
 	Py_END_ALLOW_THREADS
 	if (failed) {
-		core_error();
+		raise_library_error();
 		Py_DECREF(m);
 		return NULL;
 	}
@@ -833,25 +895,25 @@ static PyObject *mapping_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 static PyObject *get_closed(PyObject *self, void *unused)
 {
 	(void)unused;
-	return PyBool_FromLong(!of(self)->base);
+	return PyBool_FromLong(!to_mapping(self)->base);
 }
 
 static PyObject *get_address(PyObject *self, void *unused)
 {
 	(void)unused;
-	return PyLong_FromVoidPtr(of(self)->base);
+	return PyLong_FromVoidPtr(to_mapping(self)->base);
 }
 
-static PyObject *get_own(PyObject *self, void *unused)
+static PyObject *get_is_own(PyObject *self, void *unused)
 {
 	(void)unused;
-	return PyBool_FromLong(of(self)->base && of(self)->pid == getpid());
+	return PyBool_FromLong(to_mapping(self)->base && to_mapping(self)->pid == getpid());
 }
 
-static PyObject *get_at_once(PyObject *self, void *unused)
+static PyObject *get_max_copy_bytes(PyObject *self, void *unused)
 {
 	(void)unused;
-	return PyLong_FromSize_t(copied_at_once(self));
+	return PyLong_FromSize_t(max_copy_bytes(self));
 }
 
 static PyMethodDef methods[] = {
@@ -861,34 +923,46 @@ static PyMethodDef methods[] = {
 	{ "_pin", mapping_pin, METH_VARARGS, NULL },
 	{ "_unpin", mapping_unpin, METH_VARARGS, NULL },
 	{ "_copy", mapping_copy, METH_VARARGS, NULL },
-	{ "_rows", mapping_rows, METH_VARARGS, NULL },
-	{ "_in_child", mapping_in_child, METH_NOARGS, NULL },
+	{ "_read_rows", mapping_rows, METH_VARARGS, NULL },
+	{ "_enter_child", mapping_in_child, METH_NOARGS, NULL },
 	{ "stat", mapping_stat, METH_NOARGS,
 	  "stat()\n--\n\n"
-	  "Return the counters of this mapping since it was opened, as a dictionary: bytes read and written, faults, what is in\n"
-	  "memory now. umstat(3) says what each of them counts.\n" },
+	  "Return the counters of this mapping since it was opened, as a dictionary.\n\n"
+	  "The keys are the names of umstat(3): ``read_bytes``, ``resident_bytes``,\n"
+	  "``budget_bytes`` and so on. Values are bytes or numbers of events.\n\n"
+	  ">>> import ummap\n"
+	  ">>> ummap.open(\"mem:1M\", \"r+\", size=\"1M\").stat()[\"dirty_bytes\"]\n"
+	  "0\n" },
 	{ "close", mapping_close, METH_NOARGS,
 	  "close()\n--\n\n"
-	  "Make all changes durable and end the mapping; closing it twice is no error.\n\n"
-	  "Raises BufferError while a memoryview, a pin or a call stands on it, and OSError if the changes cannot be made durable:\n"
-	  "the mapping then stays as it was.\n" },
+	  "Make all changes durable and end the mapping. A second close does nothing.\n\n"
+	  "Raises BufferError while a memoryview, a pin or a call uses the mapping, and OSError\n"
+	  "if the changes cannot be made durable. The mapping then stays open, unless errno is\n"
+	  "EUCLEAN (umunmap(3)).\n\n"
+	  ">>> import ummap\n"
+	  ">>> m = ummap.open(\"mem:1M\", \"r+\", size=\"1M\")\n"
+	  ">>> m.close()\n"
+	  ">>> m.closed\n"
+	  "True\n" },
 	{ NULL, NULL, 0, NULL },
 };
 
 static PyGetSetDef getset[] = {
-	{ "closed", get_closed, NULL, "Whether it has ended.", NULL },
+	{ "closed", get_closed, NULL, "Whether the mapping has ended.", NULL },
 	{ "_address", get_address, NULL, NULL, NULL },
-	{ "_at_once", get_at_once, NULL, NULL, NULL },
-	{ "_own", get_own, NULL, NULL, NULL },
+	{ "_max_copy_bytes", get_max_copy_bytes, NULL, NULL, NULL },
+	{ "_is_own", get_is_own, NULL, NULL, NULL },
 	{ NULL, NULL, NULL, NULL, NULL },
 };
 
 static PyMemberDef members[] = {
 	{ "__weaklistoffset__", T_PYSSIZET, offsetof(struct mapping, weak), READONLY, NULL },
-	/* Set where the default holds, which Python code knows. */
+	/* Python code knows the default segment size, and sets it here. */
 	{ "_segment", T_PYSSIZET, offsetof(struct mapping, segment), 0, NULL },
-	{ "writable", T_BOOL, offsetof(struct mapping, writable), READONLY, "Whether it may be stored to." },
-	{ "name", T_OBJECT, offsetof(struct mapping, name), READONLY, "The path or the URI of the store." },
+	{ "writable", T_BOOL, offsetof(struct mapping, writable), READONLY,
+	  "Whether the program may store to the mapping." },
+	{ "name", T_OBJECT, offsetof(struct mapping, name), READONLY,
+	  "The path or the URI of the store." },
 	{ NULL, 0, 0, 0, NULL },
 };
 
@@ -913,7 +987,7 @@ static PyType_Spec spec = {
 	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots,
 };
 
-PyObject *mapping_type(PyObject *module)
+PyObject *make_mapping_type(PyObject *module)
 {
 	(void)module;
 	return PyType_FromSpec(&spec);

@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The extension module ummap._ummap: what is not about one mapping, and what its types share. Everything that a user sees
- * is documented in the Python files beside this one; here are the calls that they make.
+ * The extension module ummap._ummap: the functions of the module, and functions that its types
+ * share. The Python files of the package call them and document what users see.
  *
- * A call of the library that may take long is made in pieces, without the GIL, and PyErr_CheckSignals is called in between:
- * so other threads run, and Ctrl-C ends it.
+ * A library call that may take long is made in pieces without the GIL, so that other threads run.
+ * PyErr_CheckSignals is called between pieces, so that Ctrl-C ends the call.
  */
 #include "_ummap.h"
 
 #include "base/size.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <ummap.h>
 #include <ummap-driver.h>
 
-#define PIN_PIECE ((size_t)1 << 20)
+#define PIN_PIECE_BYTES ((size_t)1 << 20)
 
-PyObject *core_fail(int error, const char *sentence)
+PyObject *raise_os_error(int error, const char *message)
 {
-	PyObject *args = Py_BuildValue("(is)", error, sentence);
+	PyObject *args = Py_BuildValue("(is)", error, message);
 
 	if (args)
 		PyErr_SetObject(PyExc_OSError, args);
@@ -28,39 +29,46 @@ PyObject *core_fail(int error, const char *sentence)
 	return NULL;
 }
 
-PyObject *core_error(void)
+PyObject *raise_library_error(void)
 {
 	int error = errno;
 
-	return core_fail(error, umerrormsg());
+	return raise_os_error(error, umerrormsg());
 }
 
 /* ---- Pins ---- */
 
-void core_unpin(char *addr, size_t len)
+static size_t min_size(size_t a, size_t b)
 {
-	for (size_t at = 0; at < len; at += PIN_PIECE)
-		umunpin(addr + at, len - at < PIN_PIECE ? len - at : PIN_PIECE);
+	return a < b ? a : b;
 }
 
-int core_pin(char *addr, size_t len, bool write)
+void unpin_range(char *addr, size_t len)
+{
+	for (size_t at = 0; at < len; at += PIN_PIECE_BYTES)
+		umunpin(addr + at, min_size(len - at, PIN_PIECE_BYTES));
+}
+
+int pin_range(char *addr, size_t len, bool write)
 {
 	int prot = write ? PROT_READ | PROT_WRITE : PROT_READ, failed;
+	size_t piece;
 
-	/* All pieces on their way at once. */
-	if (len > PIN_PIECE)
+	/* The reads of all pieces start before the first piece is pinned. */
+	if (len > PIN_PIECE_BYTES)
 		umprefetch(&(struct iovec){ addr, len }, 1);
-	for (size_t at = 0; at < len; at += PIN_PIECE) {
+	for (size_t at = 0; at < len; at += PIN_PIECE_BYTES) {
+		piece = min_size(len - at, PIN_PIECE_BYTES);
 		Py_BEGIN_ALLOW_THREADS
-		failed = umpin(addr + at, len - at < PIN_PIECE ? len - at : PIN_PIECE, prot);
+		failed = umpin(addr + at, piece, prot);
 		Py_END_ALLOW_THREADS
 		if (failed)
-			core_error();
+			raise_library_error();
 		else if (PyErr_CheckSignals() == -1)
-			umunpin(addr + at, len - at < PIN_PIECE ? len - at : PIN_PIECE);
+			umunpin(addr + at, piece);
 		else
 			continue;
-		core_unpin(addr, at);
+		unpin_range(addr, at);
 		return -1;
 	}
 	return 0;
@@ -68,41 +76,50 @@ int core_pin(char *addr, size_t len, bool write)
 
 /* ---- Counters ---- */
 
-#define COUNTER(name) { #name, offsetof(struct umstat, name) }
-static const struct {
+#define COUNTER(name) { #name, offsetof(struct umstat, name), true, true }
+#define MAPPING_COUNTER(name) { #name, offsetof(struct umstat, name), true, false }
+#define PROCESS_COUNTER(name) { #name, offsetof(struct umstat, name), false, true }
+static const struct counter {
 	const char *name;
-	size_t at;
+	size_t offset;           /* of the uint64_t in struct umstat */
+	bool of_mapping;         /* the counter is in the dictionary of a mapping */
+	bool of_process;         /* the counter is in the dictionary of the process */
 } counters[] = {
-	COUNTER(read_faults), COUNTER(write_faults), COUNTER(upgrade_faults), COUNTER(spurious_faults), COUNTER(inactive_hits),
-	COUNTER(readahead_hits), COUNTER(readahead_waste), COUNTER(readahead_loads), COUNTER(evictions), COUNTER(read_bytes),
-	COUNTER(read_requests), COUNTER(write_bytes), COUNTER(write_requests), COUNTER(flushes), COUNTER(read_errors),
-	COUNTER(write_errors), COUNTER(resident_bytes), COUNTER(inactive_bytes), COUNTER(dirty_bytes), COUNTER(pinned_bytes),
-	COUNTER(budget_bytes), COUNTER(pagecache_bytes), COUNTER(lost_bytes), COUNTER(waiting_bytes),
-	/* Of mappings only. */
-	COUNTER(engine), COUNTER(kernel),
-	/* Of the process only. */
-	COUNTER(held_bytes), COUNTER(over_budget_peak), COUNTER(mappings),
+	COUNTER(read_faults), COUNTER(write_faults), COUNTER(upgrade_faults),
+	COUNTER(spurious_faults), COUNTER(inactive_hits), COUNTER(readahead_hits),
+	COUNTER(readahead_waste), COUNTER(readahead_loads), COUNTER(evictions),
+	COUNTER(read_bytes), COUNTER(read_requests), COUNTER(write_bytes),
+	COUNTER(write_requests), COUNTER(flushes), COUNTER(read_errors), COUNTER(write_errors),
+	COUNTER(resident_bytes), COUNTER(inactive_bytes), COUNTER(dirty_bytes),
+	COUNTER(pinned_bytes), COUNTER(budget_bytes), COUNTER(pagecache_bytes),
+	COUNTER(lost_bytes), COUNTER(waiting_bytes),
+	MAPPING_COUNTER(engine), MAPPING_COUNTER(kernel),
+	PROCESS_COUNTER(held_bytes), PROCESS_COUNTER(over_budget_peak), PROCESS_COUNTER(mappings),
 };
-#define OF_MAPPING (sizeof(counters) / sizeof(*counters) - 3)
-#define OF_BOTH (OF_MAPPING - 2)
 
-PyObject *core_stat(const void *addr)
+/* Adds one counter to a dictionary. Returns 0, or -1 with an exception set. */
+static int add_counter(PyObject *all, const struct umstat *st, const struct counter *c)
 {
-	size_t n = addr ? OF_MAPPING : sizeof(counters) / sizeof(*counters);
+	uint64_t number = *(const uint64_t *)((const char *)st + c->offset);
+	PyObject *value = PyLong_FromUnsignedLongLong(number);
+	int failed = value ? PyDict_SetItemString(all, c->name, value) : -1;
+
+	Py_XDECREF(value);
+	return failed;
+}
+
+PyObject *make_counters(const void *addr)
+{
 	struct umstat st = { .struct_size = sizeof(st) };
-	PyObject *all, *value;
-	int failed;
+	PyObject *all;
 
 	if (umstat(addr, &st) == -1)
-		return core_error();
+		return raise_library_error();
 	all = PyDict_New();
-	for (size_t i = 0; all && i < n; i++) {
-		if (!addr && i >= OF_BOTH && i < OF_MAPPING)
+	for (size_t i = 0; all && i < sizeof(counters) / sizeof(*counters); i++) {
+		if (!(addr ? counters[i].of_mapping : counters[i].of_process))
 			continue;
-		value = PyLong_FromUnsignedLongLong(*(const uint64_t *)((const char *)&st + counters[i].at));
-		failed = !value || PyDict_SetItemString(all, counters[i].name, value) == -1;
-		Py_XDECREF(value);
-		if (failed)
+		if (add_counter(all, &st, &counters[i]) == -1)
 			Py_CLEAR(all);
 	}
 	return all;
@@ -111,16 +128,28 @@ PyObject *core_stat(const void *addr)
 static PyObject *module_stat(PyObject *module, PyObject *unused)
 {
 	(void)module, (void)unused;
-	return core_stat(NULL);
+	return make_counters(NULL);
 }
 
 /* ---- Stores ---- */
 
-/* (uri, write, create, empty): how many bytes the store has; empty: none from now on. */
+static PyObject *refuse_to_empty(const char *uri, int error)
+{
+	const char *reason = strerror(error);
+	char message[1024];
+
+	if (error == EOPNOTSUPP)
+		reason = "its driver cannot make a store shorter";
+	snprintf(message, sizeof(message), "cannot empty '%s' for mode 'w+': %s. Try mode 'r+'",
+		 uri, reason);
+	return raise_os_error(error, message);
+}
+
+/* store_size(uri, write, create, empty): returns the bytes of a store, and 0 with `empty`. */
 static PyObject *module_store_size(PyObject *module, PyObject *args)
 {
 	struct ummap_driver driver = { .struct_size = sizeof(driver) };
-	int write, create, empty, error = 0, failed;
+	int write, create, empty, flags, error = 0, failed;
 	struct ummap_geom geom;
 	const char *uri;
 	void *handle;
@@ -128,24 +157,25 @@ static PyObject *module_store_size(PyObject *module, PyObject *args)
 	(void)module;
 	if (!PyArg_ParseTuple(args, "sppp", &uri, &write, &create, &empty))
 		return NULL;
+	flags = (write ? UMMAP_O_WRITE : 0) | (create ? UMMAP_O_CREATE : 0);
 	Py_BEGIN_ALLOW_THREADS
-	failed = ummap_driver_open(uri, (write ? UMMAP_O_WRITE : 0) | (create ? UMMAP_O_CREATE : 0), &driver, &handle, &geom);
+	failed = ummap_driver_open(uri, flags, &driver, &handle, &geom);
 	Py_END_ALLOW_THREADS
 	if (failed)
-		return core_error();
+		return raise_library_error();
 	Py_BEGIN_ALLOW_THREADS
 	if (empty && geom.size > 0)
 		error = driver.resize ? driver.resize(handle, 0) : -EOPNOTSUPP;
 	driver.close(handle);
 	Py_END_ALLOW_THREADS
 	if (error)
-		return core_fail(-error, "mode 'w+' makes a store empty first, which this one does not do: use 'r+'");
+		return refuse_to_empty(uri, -error);
 	return PyLong_FromUnsignedLongLong(empty ? 0 : geom.size);
 }
 
 /* ---- Sizes ---- */
 
-/* Bytes of a text, as the library reads its variables; ValueError, without a text of its own, if it is none. */
+/* parse_size(text): returns bytes. Raises ValueError without a message for invalid text. */
 static PyObject *module_parse_size(PyObject *module, PyObject *text)
 {
 	const char *utf8 = PyUnicode_AsUTF8AndSize(text, NULL);
@@ -161,7 +191,7 @@ static PyObject *module_parse_size(PyObject *module, PyObject *text)
 	return PyLong_FromUnsignedLongLong(bytes);
 }
 
-/* Per cent of "50%". */
+/* parse_percent(text): returns 50.0 for "50%". Raises ValueError without a message. */
 static PyObject *module_parse_percent(PyObject *module, PyObject *text)
 {
 	const char *utf8 = PyUnicode_AsUTF8AndSize(text, NULL);
@@ -185,7 +215,7 @@ static PyMethodDef methods[] = {
 	{ NULL, NULL, 0, NULL },
 };
 
-/* Without numpy there is no memmap, and the rest works. */
+/* Adds the class Array if numpy is installed. The other parts of the module work without numpy. */
 static int add_array(PyObject *module)
 {
 	PyObject *numpy = PyImport_ImportModule("numpy"), *ndarray, *type = NULL;
@@ -198,7 +228,7 @@ static int add_array(PyObject *module)
 	}
 	ndarray = PyObject_GetAttrString(numpy, "ndarray");
 	if (ndarray)
-		type = array_type(module, ndarray);
+		type = make_array_type(module, ndarray);
 	Py_DECREF(numpy);
 	Py_XDECREF(ndarray);
 	if (!type || PyModule_AddObjectRef(module, "Array", type) == -1) {
@@ -215,15 +245,18 @@ static int add_all(PyObject *module)
 		const char *name;
 		int value;
 	} constants[] = {
-		{ "CREATE", UMMAP_CREATE }, { "KERNEL", UMMAP_KERNEL }, { "WRITERS", UMMAP_WRITERS }, { "BLANK", UMMAP_BLANK },
+		{ "CREATE", UMMAP_CREATE }, { "KERNEL", UMMAP_KERNEL },
+		{ "WRITERS", UMMAP_WRITERS }, { "BLANK", UMMAP_BLANK },
 	};
-	PyObject *type = mapping_type(module);
+	PyObject *type = make_mapping_type(module);
 	int failed = !type || PyModule_AddObjectRef(module, "Mapping", type) == -1;
 
 	Py_XDECREF(type);
 	for (size_t i = 0; !failed && i < sizeof(constants) / sizeof(*constants); i++)
-		failed = PyModule_AddIntConstant(module, constants[i].name, constants[i].value) == -1;
-	return failed || PyModule_AddStringConstant(module, "version", UMMAP_VERSION) == -1 ? -1 : add_array(module);
+		failed = PyModule_AddIntConstant(module, constants[i].name, constants[i].value);
+	if (failed || PyModule_AddStringConstant(module, "version", UMMAP_VERSION) == -1)
+		return -1;
+	return add_array(module);
 }
 
 static struct PyModuleDef definition = {

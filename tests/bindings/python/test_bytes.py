@@ -8,6 +8,7 @@ import sys
 import unittest
 import zipfile
 
+import numpy as np
 import ummap
 from folder import InFolder
 
@@ -132,7 +133,7 @@ ummap._ummap.stat = lambda: {"budget_bytes": 0}
 ummap.limit("65M")
 """
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-        self.assertIn("RuntimeError: the limit is 67108864 since the first mapping", done.stderr)
+        self.assertIn("the limit is 67108864 since the first mapping was made", done.stderr)
 
     def test_percent(self):
         program = "import ummap; ummap.limit('50%'); ummap.open('null:1M').close(); ummap.limit('50%'); print(ummap.limit())"
@@ -140,15 +141,72 @@ ummap.limit("65M")
         program = "import ummap; ummap.open('null:1M').close(); print(ummap.limit('80%'), ummap.limit('80.0 %'))"
         self.assertEqual(subprocess.check_output([sys.executable, "-c", program], text=True), "None None\n")
 
-    def test_what_is_no_limit(self):
-        """What the library would not take is told at once, and not by the first mapping."""
+    def test_invalid_limits(self):
+        """ummap.limit refuses what the library would refuse when the first mapping is made."""
         program = "import sys, ummap; ummap.limit(eval(sys.argv[1]))"
         for limit in ("'half%'", "'150%'", "'0%'", "'%'", "1", "'8K'", "1 << 70"):
-            done = subprocess.run([sys.executable, "-c", program, limit], capture_output=True, text=True)
+            done = subprocess.run([sys.executable, "-c", program, limit], capture_output=True,
+                                  text=True)
             with self.subTest(limit):
                 self.assertIn("ValueError: limit is", done.stderr)
-        program = "import ummap; ummap.limit(' 50 %'); ummap.open('null:1M').close(); print('fine')"
-        self.assertEqual(subprocess.check_output([sys.executable, "-c", program], text=True), "fine\n")
+        program = ("import ummap; ummap.limit(' 50 %'); ummap.open('null:1M').close(); "
+                   "print('fine')")
+        out = subprocess.check_output([sys.executable, "-c", program], text=True)
+        self.assertEqual(out, "fine\n")
+
+    def test_forms_of_sizes(self):
+        """Every argument that is a size takes the forms that the library's settings take."""
+        forms = {"1M": 1 << 20, "1MB": 1 << 20, "1MiB": 1 << 20, " 1 mib ": 1 << 20, "0.5M": 1 << 19,
+                 "1048576": 1 << 20, 1 << 20: 1 << 20, np.int64(1 << 20): 1 << 20}
+        for form, size in forms.items():
+            with self.subTest(form):
+                with ummap.open("mem:4M", "r+", size=form, limit="4M", segment="64K") as m:
+                    self.assertEqual(len(m), size)
+                with ummap.open("mem:4M", "r+", size="4M", limit=form) as m:
+                    self.assertEqual(m.stat()["budget_bytes"], size)
+                with ummap.open("mem:4M", "r+", size="4M", segment=form) as m:
+                    m[0] = 1
+                    self.assertEqual(m.stat()["resident_bytes"], size)
+
+    def test_limits_in_per_cent(self):
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+        path = self.path + ".npy"
+        np.save(path, np.zeros(1000))
+        calls = {
+            "open": lambda limit: ummap.open("mem:1M", "r+", size="1M", limit=limit),
+            "memmap": lambda limit: ummap.memmap("mem:1M", shape=9, limit=limit),
+            "load": lambda limit: ummap.load(path, limit=limit),
+        }
+        for name, call in calls.items():
+            for text, part in (("50%", 0.5), (" 12.5 %", 0.125), ("1%", 0.01)):
+                with self.subTest(name, limit=text), call(text) as m:
+                    self.assertAlmostEqual(m.stat()["budget_bytes"] / memory, part, 3)
+            for wrong in ("0%", "101%", "half%", "%", "0.00000000001%"):
+                with self.subTest(name, limit=wrong), self.assertRaisesRegex(ValueError, "limit is"):
+                    call(wrong)
+
+    def test_invalid_sizes(self):
+        for name in ("size", "segment", "limit"):
+            for wrong in ("much", "1 pound", "1.5", "", "-1", "1K1", 0, -4096, "0"):
+                with self.subTest(name, size=wrong), self.assertRaisesRegex(ValueError, name + " is"):
+                    ummap.open("mem:1M", "r+", **{name: wrong})
+            for wrong in (1.5, True, b"1M"):
+                with self.subTest(name, size=wrong), self.assertRaisesRegex(TypeError, name + " must"):
+                    ummap.open("mem:1M", "r+", **{name: wrong})
+        for name in ("size", "segment"):
+            with self.assertRaisesRegex(ValueError, "Only limits may be a percentage"):
+                ummap.open("mem:1M", "r+", **{name: "50%"})
+
+    def test_invalid_arguments_leave_the_file(self):
+        """Arguments are checked before the mode 'w+' empties the file."""
+        with open(self.path, "wb") as f:
+            f.write(b"precious")
+        for wrong in (dict(limit="much"), dict(segment="50%"), dict(advice="often"),
+                      dict(engine="steam"), dict(size="x"), dict(offset=5)):
+            with self.subTest(wrong), self.assertRaises(ValueError):
+                ummap.open(self.path, "w+", **{"size": 10, **wrong})
+        with open(self.path, "rb") as f:
+            self.assertEqual(f.read(), b"precious")
 
 
 if __name__ == "__main__":

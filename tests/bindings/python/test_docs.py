@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The examples in the package's documentation do what they say; every public name has some; python -m ummap works."""
+"""The docstrings, their examples, the type stubs, and ``python -m ummap``."""
+import ast
 import doctest
 import inspect
+import pathlib
+import pydoc
 import subprocess
 import sys
 import unittest
@@ -9,26 +12,67 @@ import unittest
 import ummap
 import ummap._file
 import ummap._memmap
+import ummap._load
+import ummap._mapping
 import ummap._open
+
+
+def name_of(node):
+    """Return the name that a statement of a stub file defines."""
+    if isinstance(node, ast.AnnAssign):
+        return node.target.id
+    if isinstance(node, ast.Assign):
+        return node.targets[0].id
+    return getattr(node, "name", None)
 
 
 class Docs(unittest.TestCase):
     def test_examples(self):
         tried = 0
-        for module in (ummap, ummap._open, ummap._memmap, ummap._file):
+        for module in (ummap, ummap._open, ummap._mapping, ummap._memmap, ummap._load, ummap._file):
             failed, attempted = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
             self.assertEqual(failed, 0, module.__name__)
             tried += attempted
         self.assertGreater(tried, 25)
+        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+        for method in (ummap.Mapping.close, ummap.Mapping.stat, ummap.memmap.close):
+            text = inspect.getdoc(method)
+            runner.run(doctest.DocTestParser().get_doctest(text, {}, method.__qualname__, None, 0))
+        self.assertEqual(runner.summarize()[0], 0)
 
     def test_everything_is_documented(self):
+        """Every public name and method has a docstring with an example."""
         for name in ummap.__all__:
             thing = getattr(ummap, name)
-            self.assertTrue(inspect.getdoc(thing), name)
-            for method, what in vars(thing).items() if inspect.isclass(thing) else ():
-                if not method.startswith("_") and callable(what):
-                    self.assertTrue(inspect.getdoc(what), f"{name}.{method}")
-        self.assertIn("durable", inspect.getdoc(ummap.memmap.close))
+            self.assertIn(">>>", inspect.getdoc(thing), name)
+            classes = thing.__mro__[:2] if inspect.isclass(thing) else ()
+            for method, value in (pair for one in classes for pair in vars(one).items()):
+                if not method.startswith("_") and callable(value):
+                    self.assertIn(">>>", inspect.getdoc(value) or "", f"{name}.{method}")
+
+    def test_help(self):
+        """help(ummap) names every public name in its first lines."""
+        text = pydoc.plain(pydoc.render_doc(ummap))
+        head = text[: text.index("PACKAGE CONTENTS")]
+        for name in ummap.__all__:
+            self.assertIn(f"`{name}`", head)
+        self.assertIn("open(store: Any, mode: str = 'r'", text)
+
+    def test_types_of_the_extension(self):
+        """_ummap.pyi has every name of the extension module, and no other."""
+        path = pathlib.Path(ummap.__file__).with_name("_ummap.pyi")
+        stub = ast.parse(path.read_text())
+        names = {"": set()}
+        for node in stub.body:
+            if isinstance(node, ast.ClassDef):
+                names[node.name] = set(map(name_of, node.body))
+            names[""].add(name_of(node))
+        names[""] -= {None, "_ArrayT"}
+        found = {name for name in vars(ummap._ummap) if not name.startswith("__")}
+        self.assertEqual(names[""], found)
+        for name in ("Mapping", "Array"):
+            methods = {m for m in vars(getattr(ummap._ummap, name)) if not m.startswith("__")}
+            self.assertEqual({m for m in names[name] if not m.startswith("__")}, methods, name)
 
     def test_hints(self):
         for function in (ummap.open, ummap.load, ummap.limit, ummap.memmap.__new__):

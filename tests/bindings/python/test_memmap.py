@@ -7,6 +7,7 @@ import pathlib
 import tempfile
 import time
 import unittest
+import warnings
 
 import numpy as np
 import ummap
@@ -65,42 +66,153 @@ class Modes(InFolder):
         self.assertTrue((a == data).all())
         self.assertEqual(a.stat()["budget_bytes"], 1 << 20)
         self.assertLessEqual(a.stat()["resident_bytes"], 1 << 20)
-        self.assertEqual(ummap.memmap(self.path, "f4", "r", shape=data.shape, advice="random")._mmap.recipe["segment"], 4096)
+        self.assertEqual(ummap.memmap(self.path, "f4", "r", shape=data.shape, advice="random")._mmap._reopen_arguments["options"].segment, 4096)
 
-    def test_load(self):
-        path = os.path.join(self.folder.name, "a.npy")
-        for data in (np.arange(24.0).reshape(4, 6), np.asfortranarray(np.arange(24).reshape(4, 6))):
-            np.save(path, data)
+class Load(InFolder):
+    """ummap.load: files of numpy.save."""
+
+    def setUp(self):
+        super().setUp()
+        self.path += ".npy"
+
+    def test_modes(self):
+        orders = np.arange(24.0).reshape(4, 6), np.asfortranarray(np.arange(24).reshape(4, 6))
+        for data in orders:
+            np.save(self.path, data)
+            for mode in (None, "r", "r+", "c"):
+                theirs = np.load(self.path, mmap_mode=mode or "r")
+                for load in (lambda: ummap.load(self.path, mode),
+                             lambda: ummap.load(file=self.path, mmap_mode=mode)):
+                    a = load()
+                    self.assertTrue((a == data).all())
+                    self.assertEqual(a.flags.f_contiguous, data.flags.f_contiguous)
+                    self.assertEqual((a.mode, a.offset, str(a.filename)),
+                                     (theirs.mode, theirs.offset, str(theirs.filename)))
+                    self.assertEqual(a.flags.writeable, theirs.flags.writeable)
+                    a.close()
+
+    def test_stores(self):
+        np.save(self.path, np.zeros(5))
+        with ummap.load(self.path, mmap_mode="c") as a:
+            a[:] = 1
+        self.assertEqual(np.load(self.path).tolist(), [0] * 5)
+        with ummap.load(pathlib.Path(self.path), mmap_mode="r+", dtype="f8", shape=5) as a:
+            a[:] = 2
+        self.assertEqual(np.load(self.path).tolist(), [2] * 5)
+
+    def test_uris(self):
+        data = np.arange(5000.0).reshape(50, 100)
+        np.save(self.path, data)
+        for scheme in ("posix:", "uring:", "wal+posix:"):
             for mode in ("r", "r+", "c"):
-                a = ummap.load(path, mode)
-                self.assertTrue((a == data).all() and a.flags.f_contiguous == data.flags.f_contiguous)
-                a.close()
-        with open(path, "r+b") as f:
+                with self.subTest(scheme, mode=mode):
+                    with ummap.load(scheme + self.path, mode, limit="64K") as a:
+                        self.assertTrue((a == data).all())
+                        self.assertEqual(a.filename, scheme + self.path)
+        with self.assertRaises(FileNotFoundError):
+            ummap.load("posix:" + self.path + "x")
+        with self.assertRaises(OSError) as raised:
+            ummap.load(f"error+posix:{self.path}?error.op=read&error.times=always&direct=never")
+        self.assertEqual(raised.exception.errno, errno.EIO)
+
+    def test_new_files(self):
+        table = [("a", "i2"), ("b", "f4", (3,))]
+        number = 0
+        for dtype, shape, order in (("f4", (3, 50), "C"), (">i8", (50, 3), "F"), (table, 9, "C"),
+                                    (None, (), "C"), ("u1", (0, 5), "C")):
+            for prefix in ("", "posix:", "wal+posix:"):
+                number += 1
+                path = f"{self.folder.name}/{number}.npy"
+                with self.subTest(prefix, dtype=dtype):
+                    with ummap.load(prefix + path, "w+", dtype=dtype, shape=shape, order=order,
+                                    limit="1M") as a:
+                        self.assertEqual(a.tobytes(), bytes(a.nbytes))
+                        data = np.frombuffer(bytes(i % 100 for i in range(a.nbytes)), a.dtype)
+                        data = data.reshape(a.shape)
+                        a[...] = data
+                    got = ummap.load(prefix + path) if "+" in prefix else np.load(path)
+                    self.assertTrue(np.array_equal(got, data))
+                    self.assertEqual((got.dtype, got.flags["F" if order == "F" else "C"]),
+                                     (np.dtype(dtype), True))
+
+    def test_replaced_files(self):
+        np.save(self.path, np.ones(100000))
+        for prefix in ("", "posix:"):
+            ummap.load(prefix + self.path, "w+", dtype="u1", shape=5).close()
+            self.assertEqual(np.load(self.path).tolist(), [0] * 5)
+
+    def test_errors(self):
+        def refused(pattern, *args, **kwargs):
+            with self.assertRaisesRegex(ValueError, pattern):
+                ummap.load(self.path, *args, **kwargs)
+
+        np.save(self.path, np.zeros((4, 6)))
+        refused("elements are float64, not int8", dtype="i1")
+        refused(r"shape is \(4, 6\), not \(24,\)", shape=24)
+        refused("mode must be one of", "x")
+        refused("shape must be given", "w+")
+        refused("order must be", "w+", shape=4, order="X")
+        refused("negative dimensions", "w+", shape=(-1, 4))
+        refused("Python objects", "w+", shape=4, dtype=object)
+        refused("limit is", "w+", shape=4, limit="much")
+        self.assertEqual(np.load(self.path).shape, (4, 6))
+        with open(self.path, "r+b") as f:
             f.truncate(150)
-        with self.assertRaisesRegex(ValueError, "needs 192 bytes .*greater than file size"):
-            ummap.load(path)
-        with open(path, "wb") as f:
+        refused("needs 192 bytes .*greater than file size")
+        with open(self.path, "wb") as f:
             f.write(b"no array of numpy's at all")
-        with self.assertRaisesRegex(ValueError, "no array of numpy.save: the magic string is not correct"):
-            ummap.load(path)
-        np.save(path, np.array([{}]), allow_pickle=True)
-        with self.assertRaisesRegex(ValueError, "Python objects"):
-            ummap.load(path)
+        for store in (self.path, "posix:" + self.path):
+            with self.assertRaisesRegex(ValueError, "as an array of numpy.save: the magic string"):
+                ummap.load(store)
+        np.save(self.path, np.array([{}]), allow_pickle=True)
+        refused("Python objects")
+        with open(self.path, "wb") as f:
+            np.savez(f, a=np.zeros(3))
+        refused("archive of numpy.savez")
 
+    def test_large_headers(self):
+        np.save(self.path, np.zeros(3, [(f"column{i}", "f4") for i in range(1000)]))
+        with self.assertRaisesRegex(ValueError, "max_header_size"):
+            ummap.load(self.path)
+        for store in (self.path, "posix:" + self.path):
+            self.assertEqual(ummap.load(store, max_header_size=1 << 20)["column7"].sum(), 0)
 
-class Rows(InFolder):
-    def test_load_damaged_headers(self):
-        path = os.path.join(self.folder.name, "a.npy")
-        np.save(path, np.zeros(3))
-        with open(path, "rb") as f:
+    def test_damaged_headers(self):
+        np.save(self.path, np.zeros(3))
+        with open(self.path, "rb") as f:
             whole = f.read()
         for old, new in ((b"(3,)", b"(3,("), (b"(3,)", b"(-3,"), (b"'descr'", b"'d\0scr'"), (b"False", b"lambd"),
                          (b"'<f8'", b"'<f9'")):
-            with open(path, "wb") as f:
+            with open(self.path, "wb") as f:
                 f.write(whole.replace(old, new))
-            with self.subTest(new), self.assertRaisesRegex(ValueError, "a.npy"):
-                ummap.load(path)
+            with self.subTest(new), self.assertRaisesRegex(ValueError, "data.npy"):
+                ummap.load(self.path)
 
+    def test_memmap_warns(self):
+        """memmap would read the header as data, and writes no header."""
+        np.save(self.path, np.zeros(100, "u1"))
+        plain = os.path.join(self.folder.name, "plain")
+        np.zeros(100).tofile(plain)
+        other = os.path.join(self.folder.name, "other")
+        os.link(self.path, other)
+        for store in (self.path, other, pathlib.Path(self.path), "posix:" + self.path):
+            for mode in ("r", "r+", "c"):
+                with self.subTest(store, mode=mode):
+                    with self.assertWarnsRegex(UserWarning, r"begin with its header. Try ummap.load") as w:
+                        ummap.memmap(store, mode=mode)
+                    self.assertEqual(w.filename, __file__)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            ummap.load(self.path, "r+").close()
+            ummap.load("posix:" + self.path).close()
+            ummap.memmap(self.path, offset=128).close()
+            ummap.memmap(plain).close()
+            ummap.open(self.path).close()
+        with self.assertWarnsRegex(UserWarning, "raw data without a header"):
+            ummap.memmap(self.path, mode="w+", shape=3)
+
+
+class Rows(InFolder):
     def test_indices(self):
         data = self.make(3000, 160)
         for columns in (160, 7):

@@ -132,7 +132,7 @@ class Processes(InFolder):
         for call in (a.flush, a.stat, a.prefetch, lambda: a.pin().__enter__(), lambda: a.advise("random")):
             kind, number, text = self.in_child(call)
             self.assertEqual((kind, number), ("OSError", errno.ENXIO))
-            self.assertIn("open it here, too", text)
+            self.assertIn("Open the store in the child, too", text)
         self.assertEqual(self.in_child(lambda: a.close()), None)
         a.close()
         self.assertEqual(np.fromfile(self.path, "f4").reshape(data.shape)[11, 0], 11)

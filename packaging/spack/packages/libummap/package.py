@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Builds this checkout: spack repo add packaging/spack && spack install libummap
+# Builds this source tree: spack repo add packaging/spack && spack install libummap
 import os
 
 from spack.package import *
 
 
 class Libummap(MakefilePackage):
-    """Memory-mapped I/O that a program controls itself: its own memory budget, eviction policies and storage drivers."""
+    """Memory-mapped I/O in user space. Each program chooses its memory budget, its eviction
+    policies and its storage drivers."""
 
-    git = "file://" + os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "..", "..", ".."))
+    _tree = os.path.join(os.path.dirname(__file__), "..", "..", "..", "..")
+    git = "file://" + os.path.realpath(_tree)
 
     license("BSD-3-Clause")
 
     version("main", branch="main")
 
-    variant("uring", default=True, description="the driver uring, through liburing")
-    variant("pmem", default=False, description="the driver pmem, through libpmem2")
-    variant("screen", default=True, description="the screen of umtop, through ncurses")
+    variant("uring", default=True, description="the driver uring, with liburing")
+    variant("pmem", default=False, description="the driver pmem, with libpmem2")
+    variant("screen", default=True, description="the screen of ummap top, with ncurses")
     variant("python", default=False, description="the package for Python, with numpy")
     variant("fortran", default=False, description="the module for Fortran")
     variant("mpi", default=False, description="MPI windows on storage")
@@ -37,7 +39,8 @@ class Libummap(MakefilePackage):
     def arguments(self):
         spec = self.spec
         arguments = ["PREFIX=" + self.prefix, "CC=" + spack_cc]
-        for variant, variable in (("+uring", "URING="), ("+pmem", "PMEM="), ("+screen", "NCURSES="), ("+python", "PYTHON="),
+        for variant, variable in (("+uring", "URING="), ("+pmem", "PMEM="),
+                                  ("+screen", "NCURSES="), ("+python", "PYTHON="),
                                   ("+fortran", "FORTRAN=")):
             if variant not in spec:
                 arguments.append(variable)

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Parsers of the arguments that ummap.open, ummap.memmap and ummap.load share."""
+import os
+import re
+from dataclasses import dataclass
+from typing import Any, Optional, Union
+
+from . import _ummap
+
+Size = Union[int, str, None]
+
+MODES = ["r", "c", "r+", "w+"]
+ADVICE = {"normal": 0, "random": 1, "sequential": 2, "willneed": 3, "dontneed": 4}
+PAGE_BYTES = os.sysconf("SC_PAGESIZE")
+# The smallest limit of a process that the library accepts.
+_MIN_LIMIT_PAGES = 4
+_MODE_NAMES = {"readonly": "r", "copyonwrite": "c", "readwrite": "r+", "write": "w+"}
+_ENGINES = {None: 0, "auto": 1, "segv": 2, "uffd": 3, "sigbus": 4}
+_DEFAULT_SEGMENT_BYTES = 2 << 20
+# If no segment size is given, a limit has room for this number of segments.
+_SEGMENTS_PER_LIMIT = 32
+_URI = re.compile(r"[a-z][a-z0-9-]*(\+[a-z][a-z0-9-]*)*:")
+_SIZE_FORMS = 'a number of bytes, or a number with a unit such as "64M", "64MB", "64MiB" or "0.5G"'
+
+
+def is_uri(store: Any) -> bool:
+    """Return whether `store` is a URI (``scheme:...``) and not a path. ``"./a:b"`` is a path."""
+    return isinstance(store, str) and _URI.match(store) is not None
+
+
+def parse_mode(mode: str) -> str:
+    """Return the short name of a mode. An unknown mode raises ValueError with numpy's message."""
+    mode = _MODE_NAMES.get(mode, mode)
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {MODES + list(_MODE_NAMES)!r} (got {mode!r})")
+    return mode
+
+
+def parse_advice(advice: str) -> int:
+    """Return the library's number of an advice. Unknown advice raises ValueError."""
+    if advice not in ADVICE:
+        raise ValueError(f"advice must be one of {list(ADVICE)!r} (got {advice!r})")
+    return ADVICE[advice]
+
+
+def parse_engine(engine: Optional[str]) -> int:
+    """Return the library's number of an engine. An unknown engine raises ValueError."""
+    if engine not in _ENGINES:
+        raise ValueError(f"engine must be one of {list(_ENGINES)!r} (got {engine!r})")
+    return _ENGINES[engine]
+
+
+def _is_percentage(size: Size) -> bool:
+    return isinstance(size, str) and size.strip().endswith("%")
+
+
+def _parse_percentage(text: str, name: str) -> float:
+    try:
+        return _ummap.parse_percent(text.strip())
+    except ValueError:
+        raise ValueError(f'{name} is "{text}": a percentage of the machine\'s memory must be more '
+                         'than 0% and at most 100%') from None
+
+
+def _parse_bytes(size: Union[int, str], name: str, forms: str) -> int:
+    if isinstance(size, str):
+        try:
+            size = _ummap.parse_size(size.strip())
+        except ValueError:
+            raise ValueError(f'{name} is "{size}": it must be {forms}') from None
+    if isinstance(size, bool) or not hasattr(size, "__index__"):
+        raise TypeError(f'{name} must be bytes or a string such as "4G", not {size!r}')
+    size = size.__index__()
+    if size <= 0:
+        raise ValueError(f"{name} is {size}: it must be more than 0 bytes")
+    return size
+
+
+def parse_size(size: Size, name: str) -> int:
+    """Return the bytes of a size such as 4096, "64K", "64KiB" or "1.5G", and 0 for None.
+
+    `name` is the argument's name, for messages. Raises ValueError or TypeError for anything else.
+    """
+    if size is None:
+        return 0
+    if _is_percentage(size):
+        raise ValueError(f'{name} is "{size}": it must be {_SIZE_FORMS}. Only limits may be a '
+                         "percentage")
+    return _parse_bytes(size, name, _SIZE_FORMS)
+
+
+def machine_memory() -> int:
+    """Return the bytes of the machine's memory. Percentages refer to it, as in the library."""
+    return os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES
+
+
+def parse_limit(limit: Size, name: str) -> int:
+    """Return the bytes of a mapping's limit, which may be a percentage, and 0 for None."""
+    if limit is None:
+        return 0
+    if _is_percentage(limit):
+        limit = int(_parse_percentage(limit, name) / 100 * machine_memory())
+    return _parse_bytes(limit, name, f'{_SIZE_FORMS}, or a percentage of the machine\'s memory '
+                                     'such as "50%"')
+
+
+def parse_process_limit(limit: Union[int, str], name: str) -> Union[int, float]:
+    """Return the limit of a process in bytes (int), or in per cent of the memory (float).
+
+    Raises ValueError for a limit that the library would refuse.
+    """
+    if _is_percentage(limit):
+        return _parse_percentage(str(limit), name)
+    number, memory = parse_limit(limit, name), machine_memory()
+    least = _MIN_LIMIT_PAGES * PAGE_BYTES
+    if not least <= number <= memory:
+        raise ValueError(f"{name} is {number}: it must be at least {least} ({_MIN_LIMIT_PAGES} "
+                         f"pages), and at most {memory}, the bytes of this machine's memory")
+    return number
+
+
+def check_offset(offset: int) -> None:
+    """Raise ValueError if the offset is negative."""
+    if offset < 0:
+        raise ValueError(f"offset is {offset}: it must not be negative")
+
+
+def default_segment_bytes() -> int:
+    """Return the segment size of a mapping whose caller gives none."""
+    return parse_size(os.environ.get("UMMAP_SEG_SIZE") or _DEFAULT_SEGMENT_BYTES, "UMMAP_SEG_SIZE")
+
+
+def choose_segment_bytes(segment: Size, limit: int, advice: Optional[str], row: int) -> int:
+    """Return the segment size for a mapping, and 0 for the library's default.
+
+    `segment` is the caller's size and has priority. Without it, a mapping for random access gets
+    segments of a row (`row` bytes; 0: unknown), and the limit has room for `_SEGMENTS_PER_LIMIT`.
+    """
+    if segment is not None:
+        return parse_size(segment, "segment")
+    default = default_segment_bytes()
+    wanted = default
+    if advice == "random" and row:
+        wanted = min(default, 1 << (row - 1).bit_length())
+    if limit:
+        wanted = min(wanted, 1 << max(limit // _SEGMENTS_PER_LIMIT, 1).bit_length() - 1)
+    return 0 if wanted == default else max(wanted, PAGE_BYTES)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The keyword arguments that ummap.open, ummap.memmap and ummap.load share, checked."""
+
+    limit: Size = None
+    segment: Size = None
+    policy: Optional[str] = None
+    advice: Optional[str] = None
+    writers: bool = False
+    kernel: bool = False
+    engine: Optional[str] = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError or TypeError before a store is opened, which may empty it."""
+        parse_limit(self.limit, "limit")
+        parse_size(self.segment, "segment")
+        parse_engine(self.engine)
+        if self.advice is not None:
+            parse_advice(self.advice)

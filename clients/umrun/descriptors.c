@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Keeps the program from closing or replacing the library's descriptors. A daemon closes every descriptor when it starts; if a
+ * descriptor of the library were among them, its number would go to the program's next file, and the library would write there.
+ *
+ * The library moves its descriptors to numbers from FD_FIRST on with F_DUPFD_CLOEXEC. The table records the file behind each of
+ * them: liburing closes its descriptors without calling close(), so an entry counts only while the number still leads to that
+ * file.
+ */
+#include "umrun/descriptors.h"
+
+#include "umrun/next.h"
+#include "umrun/region.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/close_range.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_DESCRIPTORS 4096
+
+/* Files behind the library's descriptors. `inode` is 0 if the number is not the library's. */
+static struct {
+	_Atomic dev_t device;
+	_Atomic ino_t inode;
+} library_file[MAX_DESCRIPTORS];
+
+static bool is_in_table(int fd)
+{
+	return fd >= FD_FIRST && fd < FD_FIRST + MAX_DESCRIPTORS;
+}
+
+void descriptors_note_copy(int fd)
+{
+	struct stat st;
+	int error = errno;
+
+	if (is_in_table(fd) && fstat(fd, &st) == 0) {
+		atomic_store(&library_file[fd - FD_FIRST].device, st.st_dev);
+		atomic_store(&library_file[fd - FD_FIRST].inode, st.st_ino);
+	}
+	errno = error;
+}
+
+static bool is_of_library(int fd)
+{
+	struct stat st;
+	int error = errno;
+	ino_t inode;
+	bool is;
+
+	if (!is_in_table(fd))
+		return false;
+	inode = atomic_load(&library_file[fd - FD_FIRST].inode);
+	is = inode && fstat(fd, &st) == 0 && st.st_ino == inode && st.st_dev == atomic_load(&library_file[fd - FD_FIRST].device);
+	errno = error;
+	return is;
+}
+
+PUBLIC int close(int fd)
+{
+	if (is_in_table(fd)) {
+		if (!next_is_own(CALLER) && is_of_library(fd))
+			return errno = EBADF, -1;
+		atomic_store(&library_file[fd - FD_FIRST].inode, 0);
+	}
+	return ((int (*)(int))NEXT("close"))(fd);
+}
+
+/* Closes the descriptors of a range in runs that leave out those of the library. */
+static int close_others(unsigned first, unsigned last, int flags)
+{
+	int (*next)(unsigned, unsigned, int) = NEXT("close_range");
+	unsigned fd = first;
+
+	if (first > last || flags & CLOSE_RANGE_CLOEXEC || last < FD_FIRST || first >= FD_FIRST + MAX_DESCRIPTORS)
+		return next(first, last, flags);
+	for (fd = first < FD_FIRST ? FD_FIRST : first; fd <= last && is_in_table((int)fd); fd++) {
+		if (!is_of_library((int)fd))
+			continue;
+		if (first < fd && next(first, fd - 1, flags) < 0)
+			return -1;
+		first = fd + 1;
+	}
+	return first <= last ? next(first, last, flags) : 0;
+}
+
+/* glibc declares both since 2.34. */
+int close_range(unsigned first, unsigned last, int flags);
+void closefrom(int first);
+
+PUBLIC int close_range(unsigned first, unsigned last, int flags)
+{
+	return close_others(first, last, flags);
+}
+
+PUBLIC void closefrom(int first)
+{
+	if (close_others(first < 0 ? 0 : (unsigned)first, UINT_MAX, 0) < 0)
+		((void (*)(int))NEXT("closefrom"))(first);
+}
+
+bool descriptors_may_replace(int fd)
+{
+	static atomic_bool told;
+
+	if (!is_of_library(fd))
+		return true;
+	if (!atomic_exchange(&told, true))
+		fprintf(stderr, "umrun: cannot replace descriptor %d: libummap uses it. Try a number below %d.\n", fd, FD_FIRST);
+	errno = EBUSY;
+	return false;
+}

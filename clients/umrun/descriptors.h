@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Descriptors of the library, which the program can neither close nor replace. */
+#ifndef UMRUN_DESCRIPTORS_H
+#define UMRUN_DESCRIPTORS_H
+
+#include <stdbool.h>
+
+/* Records that the library has moved a descriptor to the number fd. */
+void descriptors_note_copy(int fd);
+/* Whether dup2(2) may give the number fd to the program. If not, errno is EBUSY and the first time a message is printed. */
+bool descriptors_may_replace(int fd);
+
+#endif
