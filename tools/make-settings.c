@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Prints a generated part of a manual page, for `make settings`: make-settings environment|settings|text. */
+/*
+ * Prints the generated part of a manual page for `make settings`, or the text of
+ * `ummap help settings`: make-settings environment|settings|text.
+ */
 #include "ummap/settings.h"
 
 #include <string.h>

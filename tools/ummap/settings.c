@@ -92,14 +92,15 @@ static const struct setting attributes[] = {
 
 /* ---- Text ---- */
 
-/* Prints words, and breaks lines before `columns`. Returns the column behind the last word. */
-static size_t print_words(FILE *to, const char *text, size_t at, size_t indent, size_t columns)
+/* Prints words and breaks lines before `columns` by `end`. Returns the column after the text. */
+static size_t print_words(FILE *to, const char *text, size_t at, size_t indent, size_t columns,
+			  const char *end)
 {
 	while (*text) {
 		size_t len = strcspn(text, " ");
 
 		if (at > indent && at + 1 + len > columns) {
-			fprintf(to, "\n%*s", (int)indent, "");
+			fprintf(to, "%s%*s", end, (int)indent, "");
 			at = indent;
 		} else if (at > indent) {
 			putc(' ', to);
@@ -119,9 +120,9 @@ static void print_text(FILE *to, const struct setting *s)
 	size_t at;
 
 	fprintf(to, "%s%s: %s [%s]\n%*s", s->prefix, s->name, s->type, s->initial, (int)indent, "");
-	at = print_words(to, s->meaning, indent, indent, TEXT_COLUMNS);
+	at = print_words(to, s->meaning, indent, indent, TEXT_COLUMNS, "\n");
 	snprintf(page, sizeof(page), "See %s.", s->page);
-	print_words(to, page, at, indent, TEXT_COLUMNS);
+	print_words(to, page, at, indent, TEXT_COLUMNS, "\n");
 	putc('\n', to);
 }
 
@@ -164,17 +165,14 @@ static void print_row(FILE *to, const struct setting *s, const char **page)
 	if (!*page || strcmp(*page, s->page) != 0)
 		print_reference(to, s->page);
 	*page = s->page;
-	snprintf(text, sizeof(text), "%s%s", s->prefix, s->name);
+	snprintf(text, sizeof(text), "%s%s\\fP: %s [%s]", s->prefix, s->name, s->type, s->initial);
 	escape(escaped, sizeof(escaped), text);
-	snprintf(text, sizeof(text), "%s [%s]", s->type, s->initial);
-	fprintf(to, ".IP \"\\fB%s\\fP: ", escaped);
-	/* An escaped line break continues the argument of .IP. */
-	if (strlen(escaped) + strlen(text) > PAGE_COLUMNS - 20)
-		fprintf(to, "\\\n");
-	escape(escaped, sizeof(escaped), text);
-	fprintf(to, "%s\" 4\n", escaped);
+	fprintf(to, ".IP \"\\fB");
+	/* An escaped end of line continues the argument of .IP. */
+	print_words(to, escaped, 0, 0, PAGE_COLUMNS - 20, "\\\n ");
+	fprintf(to, "\" 4\n");
 	escape(escaped, sizeof(escaped), s->meaning);
-	print_words(to, escaped, 0, 0, PAGE_COLUMNS);
+	print_words(to, escaped, 0, 0, PAGE_COLUMNS, "\n");
 	putc('\n', to);
 }
 
