@@ -40,6 +40,7 @@ static void help(void)
 	expect("./ummap version", 0, "ummap (libummap) ");
 	expect("./ummap help wal", 0, "apply");
 	expect("PATH=/nowhere ./ummap help wal", 0, "usage: ummap wal");
+	expect("./ummap help settings", 0, "UMMAP_MEM_LIMIT: ");
 	expect("./ummap wal --version", 0, "ummap wal (libummap) ");
 	expect("./umtop --version", 0, "umtop (libummap) ");
 	expect("ln -sf \"$PWD/ummap\" tests/umtop; tests/umtop --version; rm tests/umtop", 0, "umtop (libummap) ");

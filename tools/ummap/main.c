@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "../tool.h"
+#include "settings.h"
 
 #define MAX_NAME 32
 #define MAX_TYPING_ERRORS 2
@@ -133,7 +134,7 @@ static void print_help(FILE *f)
 	char path[PATH_MAX];
 
 	fputs("usage: ummap COMMAND [ARGUMENT ...]\n"
-	      "       ummap help [COMMAND]\n"
+	      "       ummap help [COMMAND|settings]\n"
 	      "The commands of libummap, which maps files into memory under the program's "
 	      "control.\n",
 	      f);
@@ -149,9 +150,8 @@ static void print_help(FILE *f)
 			fputs(" [not installed]", f);
 		fputc('\n', f);
 	}
-	fputs("\n'ummap help COMMAND' shows the manual page of a command, 'ummap COMMAND --help' "
-	      "its options.\n",
-	      f);
+	fputs("\n'ummap help COMMAND' shows the manual page of a command, 'ummap COMMAND --help' its\n"
+	      "options, and 'ummap help settings' all variables, keys, hints and attributes.\n", f);
 }
 
 /* Becomes the program of a command, whose messages begin with the given name. */
@@ -205,6 +205,10 @@ static int help(char **argv)
 
 	if (!argv[0] || *argv[0] == '-' || is_builtin(argv[0])) {
 		print_help(stdout);
+		return EXIT_SUCCESS;
+	}
+	if (strcmp(argv[0], "settings") == 0) {
+		print_settings(stdout);
 		return EXIT_SUCCESS;
 	}
 	if (!find_command(argv[0]))
