@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# libummap. `make` builds everything; see README.md for the rest.
+# libummap: `make` builds everything, and README.md describes the other targets.
 
 VERSION = 0.1.0
 SOMAJOR = 0
@@ -21,25 +21,29 @@ CFLAGS ?= -O2 -g
 CC ?= gcc
 
 override CPPFLAGS += -D_GNU_SOURCE -DUMMAP_VERSION='"$(VERSION)"' -Iinclude -Ilib
-override CFLAGS += -std=gnu11 -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -pthread -fvisibility=hidden
-# What the sanitizer targets add, for the library and the tests alike.
+override CFLAGS += -std=gnu11 -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
+	-pthread -fvisibility=hidden
+# Options of the sanitizer targets, for the library and the tests.
 SANITIZE ?=
 override CFLAGS += $(SANITIZE)
 override LDFLAGS += $(SANITIZE) -pthread
 
 HEADERS = $(wildcard include/*.h include/*.hpp) include/ummap_coarray.f90
-# The skeletons are for authors. A driver whose library is missing gives way to a file that says so. `make PMEM= URING=` builds as if both were.
+# The skeletons are for authors. A driver whose library is missing is replaced by a file that
+# reports it. `make PMEM= URING=` builds as if both libraries were missing.
 PMEM := $(shell pkg-config --exists libpmem2 2> /dev/null && echo libpmem2)
 URING := $(shell pkg-config --exists 'liburing >= 2.3' 2> /dev/null && echo liburing)
-# jemalloc's archive, of which libumalloc has a copy inside.
+# The archive of jemalloc, of which libumalloc contains a copy.
 JEMALLOC := $(filter /%,$(shell $(CC) -print-file-name=libjemalloc_pic.a))
-# What libummap-object needs. Its tests are among those of the rule for all of them, so this stands before it.
-OBJECT := $(if $(URING),$(and $(shell pkg-config --exists hdf5-serial libprotobuf-c 2> /dev/null && echo yes),$(shell command -v protoc-c)))
-LEFT_OUT = $(if $(JEMALLOC),,tests/umalloc/%.c) $(if $(OBJECT),,tests/object/%.c) %/skeleton.c %/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
+# Whether the libraries that libummap-object needs are there. The rule for all tests uses this.
+OBJECT := $(if $(URING),$(and $(shell pkg-config --exists hdf5-serial libprotobuf-c 2> /dev/null \
+	&& echo yes),$(shell command -v protoc-c)))
+LEFT_OUT = $(if $(JEMALLOC),,tests/umalloc/%.c) $(if $(OBJECT),,tests/object/%.c) %/skeleton.c \
+	%/absent.c $(if $(PMEM),%/test_absent_pmem.c,drivers/pmem.c tests/drivers/test_pmem%.c) \
 	$(if $(URING),,drivers/uring.c %/test_uring.c %/test_uffd_uring.c)
 ABSENT = $(if $(PMEM),,pmem) $(if $(URING),,uring)
 LIB_SRC = $(filter-out $(LEFT_OUT),$(wildcard lib/*/*.c drivers/*.c policies/*.c))
-# A library of its own before glibc 2.34.
+# dlopen(3) is in a library of its own before glibc 2.34.
 DL = -ldl
 LIBS += $(if $(PMEM)$(URING),$(shell pkg-config --libs $(PMEM) $(URING))) $(DL)
 ABSENT_OBJ = $(ABSENT:%=$B/drivers/absent_%.o)
@@ -47,35 +51,41 @@ LIB_OBJ = $(LIB_SRC:%.c=$B/%.o) $(ABSENT_OBJ)
 SONAME = libummap.so.$(SOMAJOR)
 SO = $B/libummap.so.$(VERSION)
 A = $B/libummap.a
-# The same with the names of its rooms, for what looks inside: tests and tools.
+# The archive with the hidden names of the library, for tests and tools.
 ROOMS = $B/librooms.a
 
-# tests/*/test_*.c: Criterion suites, linked with the archive so that rooms can be tested by themselves.
-# tests/*/prog_*.c: programs of their own, linked with the shared library: exit 0 pass, 77 skip, else fail.
-# Their names are unique: all are built in one folder.
+# tests/*/test_*.c are Criterion suites, linked with the archive so that they can test hidden
+# functions. tests/*/prog_*.c are programs, linked with the shared library: exit status 0 is a pass,
+# 77 a skip, others a failure. Their names are unique, because all are built in one folder.
 vpath test_%.c tests/unit tests/api tests/drivers tests/tools
 vpath prog_%.c tests/unit tests/api tests/drivers tests/tools tests/umalloc tests/umrun tests/object
 SUITES = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(LEFT_OUT),$(wildcard tests/*/test_*.c))))
-# Sanitizers want to come before what is preloaded, and have replacements of their own.
-PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_hooks.c %/prog_preload.c %/prog_umrun.c) $(LEFT_OUT),$(wildcard tests/*/prog_*.c))))
-# Drivers and policies as files, for the suites: the skeletons, and those of tests/plugins.
+# A sanitizer must come before preloaded libraries, and has replacements of its own.
+PROGS = $(patsubst %.c,$B/tests/%,$(notdir $(filter-out $(if $(SANITIZE),%/prog_hooks.c \
+	%/prog_preload.c %/prog_umrun.c) $(LEFT_OUT),$(wildcard tests/*/prog_*.c))))
+# Drivers and policies that the suites load: the skeletons, and those of tests/plugins.
 PLUGINS = $(patsubst tests/plugins/%.c,$B/tests/plugins/ummap-%.so,$(wildcard tests/plugins/*.c)) \
 	$B/tests/plugins/ummap-driver-skeleton.so $B/tests/plugins/ummap-policy-skeleton.so
-# A program that tells tests/run about the kernel, and a preload that makes the kernel look older (check-nomove).
+# A program that tells tests/run about the kernel, and a preload that makes the kernel look older
+# (check-nomove).
 OLD_KERNEL = $B/tests/has_uffd $B/tests/no_move.so
-# They are compared with io_uring.
-BENCHES = $(if $(URING),$(patsubst bench/%.c,$B/bench/%,$(filter-out $(if $(JEMALLOC),,bench/umalloc.c),$(wildcard bench/*.c))))
+# The benchmarks compare with io_uring.
+BENCHES = $(if $(URING),$(patsubst bench/%.c,$B/bench/%,$(filter-out $(if \
+	$(JEMALLOC),,bench/umalloc.c),$(wildcard bench/*.c))))
 EXAMPLES = $(patsubst examples/%.c,$B/examples/%,$(wildcard examples/*.c))
 LINK_SO = -L$B -Wl,--as-needed -lummap -Wl,--no-as-needed -Wl,-rpath,$(abspath $B)
 
-# The command `ummap` becomes one of the programs commands/ummap-NAME; some also have a name of their own.
+# The command `ummap` becomes one of the programs commands/ummap-NAME; some also have a name of
+# their own.
 MAIN = $B/ummap
 MAIN_OBJ = $B/tools/ummap/main.o $B/tools/ummap/settings.o
 C = $B/commands/ummap-
 
-# The sanitizers have a malloc of their own. The library is linked in, so that only the checked driver is needed.
+# The sanitizers have a malloc of their own. The library is linked in, so that only the checked
+# driver is needed.
 CONFORM = $Cconform
-CONFORM_SRC = $(filter-out $(if $(SANITIZE),%/watch_malloc.c,%/watch_nothing.c),$(wildcard tools/conform/*.c))
+CONFORM_SRC = $(filter-out $(if $(SANITIZE),%/watch_malloc.c,%/watch_nothing.c),$(wildcard \
+	tools/conform/*.c))
 CONFORM_OBJ = $(CONFORM_SRC:%.c=$B/%.o)
 
 # The command top reads the same table as the library. Without ncurses it has no screen.
@@ -84,11 +94,13 @@ TOP = $Ctop
 TOP_SRC = $(filter-out $(if $(NCURSES),%/no_screen.c,%/screen.c),$(wildcard tools/top/*.c))
 TOP_OBJ = $(TOP_SRC:%.c=$B/%.o)
 
-# These commands read the files that the filters wal+, cow+ and cache+ keep beside stores, with the filters' code.
+# These commands read the files that the filters wal+, cow+ and cache+ keep beside stores, with the
+# filters' code.
 BESIDE = $Cwal $Ccow $Ccache
 BESIDE_OBJ = $(BESIDE:$C%=$B/tools/%/main.o)
 
-# These commands read files of the MPI library without MPI: those beside coarrays, and those of the MPI-IO cache.
+# These commands read files of the MPI library without MPI: those beside coarrays, and those of the
+# MPI-IO cache.
 CAF = $Ccaf
 CAF_OBJ = $B/tools/caf/main.o $B/clients/coarray/earlier.o $B/clients/window/manifest.o
 IOCACHE = $Ciocache
@@ -108,24 +120,26 @@ TOOLS = $(MAIN) $B/umtop $(COMMANDS)
 all: lib mpi umalloc umrun object bindings tools completions $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
 tools: $(TOOLS)
-tests: lib mpi-tests umalloc umrun object bindings tools $(SUITES) $(PROGS) $(PLUGINS) $(OLD_KERNEL) \
+tests: lib mpi-tests umalloc umrun object bindings tools $(SUITES) $(PROGS) $(PLUGINS) \
+	$(OLD_KERNEL) \
 	$B/examples/wordcount
 
-# Under the sanitizers the library also checks itself.
+# With sanitizers, assertions are compiled in.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
 $B/lib/%.o $B/drivers/%.o $B/policies/%.o: override CFLAGS += -fPIC $(NDEBUG)
 $B/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-# One source for all drivers that cannot be.
+# One source replaces all drivers whose library is missing.
 $B/drivers/absent_pmem.o: override CPPFLAGS += -DKEYS=PMEM_KEYS -DLIBRARY='"libpmem2"'
-$B/drivers/absent_uring.o: override CPPFLAGS += -DKEYS=URING_KEYS -DLIBRARY='"liburing 2.3 or newer"'
+$B/drivers/absent_uring.o: override CPPFLAGS += -DKEYS=URING_KEYS \
+	-DLIBRARY='"liburing 2.3 or newer"'
 $(ABSENT_OBJ): $B/drivers/absent_%.o: drivers/absent.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -DTABLE=ummap_driver_$* -DSCHEME='"$*"' $(CFLAGS) -MMD -MP -c -o $@ $<
 
-# Where drivers and policies are installed is compiled in: another folder makes another library.
+# The folder of installed plug-ins is compiled in, so another folder makes another library.
 $B/plugindir: FORCE
 	@mkdir -p $(@D)
 	@echo '$(PLUGINDIR)' | cmp -s - $@ || echo '$(PLUGINDIR)' > $@
@@ -143,7 +157,7 @@ $(ROOMS): $(LIB_OBJ)
 	rm -f $@
 	$(AR) rcs $@ $^
 
-# One object, so that the rooms find each other and programs see none of them: hidden names become local.
+# The archive has one object, in which hidden names are local, so that programs do not see them.
 OBJCOPY ?= $(shell $(CC) -print-prog-name=objcopy)
 $A: $(LIB_OBJ)
 	rm -f $@
@@ -177,7 +191,8 @@ $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
 $B/tests/test_manifest: override CPPFLAGS += -Iclients
 $B/tests/test_%: test_%.c $(ROOMS)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Itests -I. $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(ROOMS) $(LIBS) -lcriterion
+	$(CC) $(CPPFLAGS) -Itests -I. $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(ROOMS) $(LIBS) \
+		-lcriterion
 
 $B/tests/has_uffd: tests/kernels/has_uffd.c tests/uffd.h
 	@mkdir -p $(@D)
@@ -189,7 +204,7 @@ $B/tests/no_move.so: tests/kernels/no_move.c
 $B/tests/prog_umtop: | $B/umtop $(TOP)
 $B/tests/prog_command: | $(TOOLS) $B/umrun $(PLUGINS)
 $B/tests/prog_preload: LINK_SO =
-# It has the head itself.
+# This test writes headers of parts itself.
 $B/tests/prog_cachehead: override CPPFLAGS += -Iclients
 $B/tests/prog_%: prog_%.c $(SO)
 	@mkdir -p $(@D)
@@ -206,13 +221,14 @@ define MAKE_PLUGIN
 $(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $(@:.so=.d) -fPIC -shared $(LDFLAGS) -o $@ $<
 endef
 
-# What the benchmarks share.
+# Code that the benchmarks share.
 BENCH_KIT = $(patsubst %.c,$B/%.o,$(wildcard bench/kit/*.c))
 .SECONDARY: $(BENCH_KIT)
 $B/bench/%.o: override CPPFLAGS += -Ibench
 $B/bench/%: bench/%.c $(SO) $(BENCH_KIT)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Ibench $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $(filter %.c %.o,$^) $(LINK_SO) -lm -luring
+	$(CC) $(CPPFLAGS) -Ibench $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $(filter %.c %.o,$^) \
+		$(LINK_SO) -lm -luring
 
 $B/examples/%: examples/%.c $(SO)
 	@mkdir -p $(@D)
@@ -227,13 +243,15 @@ include bench/field/rules.mk
 
 # Generated from the help of all commands that are built.
 completions: $B/completions/ummap.bash
-$B/completions/ummap.bash: tools/completions $(TOOLS) $(UMRUN) $(if $(OBJECT),$(OBJECT_TOOL)) $(MPI_PROGRAMS)
+$B/completions/ummap.bash: tools/completions $(TOOLS) $(UMRUN) $(if $(OBJECT),$(OBJECT_TOOL)) \
+	$(MPI_PROGRAMS)
 	tools/completions $(MAIN) $(@D)
 
-# What CI and README call: everything that must hold. The checks that take a while are jobs of tests/run, beside the suites.
+# All checks that must pass, called by CI. Those that take a while are jobs of tests/run, beside the
+# suites.
 check: all tests check-layers check-style check-calls check-settings
 	tests/run $B --checks
-# The same with all the rounds and sizes for which `make check` has no time.
+# All checks with more rounds and larger sizes.
 check-long: all tests check-layers check-style check-calls check-settings
 	UMMAP_TEST_LONG=1 tests/run $B --checks
 
@@ -244,7 +262,7 @@ check-layers:
 check-style:
 	tests/check-style
 
-# Of the MPIs that there are.
+# The checks cover each installed MPI.
 check-calls: mpi-tests
 	tests/check-calls $B
 
@@ -270,84 +288,95 @@ check-plugins: lib mpi tools
 check-gdb: lib
 	tests/check-gdb $B
 
-# Real programs.
+# Runs real programs under umrun.
 check-umrun: umrun
 	tests/check-umrun $B
 
-# The whole suite again under the sanitizers, each in a build folder of its own.
+# Runs all suites with the sanitizers, each in a build folder of its own.
+UBSAN = undefined -fno-sanitize-recover=undefined
+ASAN = -fsanitize=address,$(UBSAN) -fno-omit-frame-pointer
 check-asan:
-	$(MAKE) B=build/asan SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer' tests
+	$(MAKE) B=build/asan SANITIZE='$(ASAN)' tests
 	tests/run build/asan
-# Under TSan run the programs but two: Criterion does not start there, the hundreds of forked runs of prog_faults take
-# it minutes, and what it keeps beside a million segments is more than memory. MPI is kept from watching memory: its hooks
-# call TSan from threads that have ended. Barriers, of which -Wtsan warns, are for other processes, which TSan does not see.
+# TSan runs all programs except two: prog_faults takes minutes for its hundreds of forks, and
+# prog_segments needs more memory than there is for its million segments. Criterion does not start
+# under TSan. The memory hooks of MPI are off, because they call TSan from threads that have ended.
+# Barriers, of which -Wtsan warns, are for other processes, which TSan does not see.
 TSAN_PROGS = $(filter-out prog_faults prog_segments,$(notdir $(PROGS)))
 check-tsan:
 	$(MAKE) B=build/tsan SANITIZE='-fsanitize=thread -Wno-tsan' SUITES= tests
 	UCX_MEM_EVENTS=no OMPI_MCA_memory=^patcher tests/run build/tsan $(TSAN_PROGS) mpi
 check-mutants:
 	tests/check-mutants
-# Needs compilers of other C libraries and processors.
+# Builds for other C libraries and processors, if their compilers are there.
 check-ports:
 	tests/ports/check-ports $B
-# The suites where the kernel seems to have no UFFDIO_MOVE, as before Linux 6.8. The sanitizers would have to come first.
+# Runs the suites as if the kernel had no UFFDIO_MOVE, as before Linux 6.8.
 check-nomove: tests
 	LD_PRELOAD=$(abspath $B/tests/no_move.so) tests/run $B
-# Suites on kernels before Linux 6.8, in a virtual machine.
+# Runs suites on kernels before Linux 6.8, in a virtual machine.
 check-kernels: all tests
 	tests/check-kernels $B
-# Among pretended machines, what takes too long for `make check`.
+# Runs MPI programs on simulated machines, which takes too long for `make check`.
 check-mpi-machines: all tests
 	tests/run $B mpi-machines
 
-# The packages for Debian, and a program against them.
+# Builds the packages for Debian, and a program with them.
 check-deb:
 	tests/check-deb build/deb
 
-# Power lost at ten thousand requests.
+# Simulates power loss at ten thousand requests.
 check-cuts: tests
 	UMMAP_TEST_CUTS=10000 tests/run $B test_wal_cuts test_cow_cuts test_cache_cuts
 
-# What `make check` runs, and what it has no time for. All of it, whatever fails.
-ALL = check check-long check-cuts check-asan check-tsan check-mutants check-ports check-nomove check-kernels check-mpi-machines \
+# Runs all checks, also if some fail.
+ALL = check check-long check-cuts check-asan check-tsan check-mutants check-ports check-nomove \
+	check-kernels check-mpi-machines \
 	check-deb tidy fuzz
 check-all:
 	@failed=; for what in $(ALL); do $(MAKE) $$what || failed="$$failed $$what"; done; \
 	echo "check-all: $(words $(ALL)) targets,$${failed:- none} failed"; [ -z "$$failed" ]
 
-# What comes from elsewhere, as nobody would make it: each fuzzer of tests/fuzz for FUZZ_SECONDS. Needs clang.
+# Runs each fuzzer of tests/fuzz for FUZZ_SECONDS. Needs clang.
 FUZZ_SECONDS ?= 60
-FUZZERS = $(patsubst tests/%.c,$B/%,$(filter-out $(if $(OBJECT),,%/object.c),$(wildcard tests/fuzz/*.c)))
+FUZZERS = $(patsubst tests/%.c,$B/%,$(filter-out $(if $(OBJECT),,%/object.c),$(wildcard \
+	tests/fuzz/*.c)))
 fuzz:
 	@if ! command -v clang > /dev/null; then echo "fuzz: skipped, there is no clang"; else \
 	$(MAKE) B=build/fuzz CC=clang MPIS= fuzzers \
-		SANITIZE='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined' && \
+		SANITIZE='-fsanitize=fuzzer-no-link,address,$(UBSAN)' && \
 	tests/run-fuzz build/fuzz $(FUZZ_SECONDS); fi
 fuzzers: $(FUZZERS)
 $B/fuzz/registry: $(filter-out %/main.o,$(TOP_OBJ))
 $B/fuzz/object: $(filter-out %/chunk.o,$(OBJECT_OBJ))
 $B/fuzz/object: private override CPPFLAGS += -Iclients -I$B/clients
-$B/fuzz/object: private LIBS += $(shell pkg-config --libs hdf5-serial libprotobuf-c liburing 2> /dev/null)
+$B/fuzz/object: private LIBS += $(shell pkg-config --libs hdf5-serial libprotobuf-c liburing 2> \
+	/dev/null)
 $B/fuzz/%: tests/fuzz/%.c $(ROOMS)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -I. $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(filter %.o,$^) $(ROOMS) \
+	$(CC) $(CPPFLAGS) -I. $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -fsanitize=fuzzer -o $@ $< \
+		$(filter %.o,$^) $(ROOMS) \
 		$(LIBS) $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm
 
-# For clangd, clang-tidy and the like; all that is made by programs of our own has to be there.
+# For clangd and clang-tidy. Generated sources must exist.
 compile_commands.json: all tests FORCE
 	tools/compile-commands '$(CC)'
 
-# What .clang-tidy asks for, of all that is installed. Needs clang-tidy.
-TIDY = $(filter-out %/mpich.c,$(LIB_SRC) $(CONFORM_SRC) $(TOP_SRC) $(BESIDE_OBJ:$B/%.o=%.c) tools/ummap/main.c tools/info/main.c tools/caf/main.c tools/iocache/main.c \
+# Runs clang-tidy on all sources of installed files. Needs clang-tidy.
+TIDY = $(filter-out %/mpich.c,$(LIB_SRC) $(CONFORM_SRC) $(TOP_SRC) $(BESIDE_OBJ:$B/%.o=%.c) \
+	tools/ummap/main.c tools/info/main.c tools/caf/main.c tools/iocache/main.c \
 	$(wildcard clients/*/*.c))
 tidy: compile_commands.json
-	@if ! command -v clang-tidy > /dev/null; then echo "tidy: skipped, there is no clang-tidy"; else \
-	echo $(TIDY) | xargs -P$$(nproc) -n4 clang-tidy -p . --quiet --warnings-as-errors='*' 2> /dev/null && \
+	@if ! command -v clang-tidy > /dev/null; then echo \
+		"tidy: skipped, there is no clang-tidy"; else \
+	echo $(TIDY) | xargs -P$$(nproc) -n4 clang-tidy -p . --quiet --warnings-as-errors='*' 2> \
+	/dev/null && \
 	echo "tidy: $(words $(TIDY)) files, no warnings"; fi
 
-# Which part of the lines of each folder the suites and programs run.
+# Prints which part of the lines of each folder the suites and programs run.
 coverage:
-	$(MAKE) B=build/coverage CFLAGS='-O1 -g --coverage -fprofile-update=prefer-atomic' LDFLAGS=--coverage tests
+	$(MAKE) B=build/coverage CFLAGS='-O1 -g --coverage -fprofile-update=prefer-atomic' \
+		LDFLAGS=--coverage tests
 	find build/coverage -name '*.gcda' -delete
 	-tests/run build/coverage
 	tests/coverage build/coverage
@@ -370,22 +399,28 @@ demo: deps
 	$(MAKE) all
 	examples/demo $B
 
-# What find_package of CMake reads finds the rest from where it lies itself, so that a tree may be moved.
+# The files for find_package of CMake use relative paths, so that an installed tree can be moved.
 CMAKEDIR = $(LIBDIR)/cmake/ummap
 CMAKE_INCLUDE = $(shell realpath -ms --relative-to='$(LIBDIR)' '$(INCLUDEDIR)')
 install: lib tools completions
-	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(CMAKEDIR) $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(COMPLETIONDIR) $(DESTDIR)$(ZSHDIR) \
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(CMAKEDIR) $(DESTDIR)$(INCLUDEDIR) \
+		$(DESTDIR)$(COMPLETIONDIR) $(DESTDIR)$(ZSHDIR) \
 		$(DESTDIR)$(FISHDIR) \
-		$(DESTDIR)$(BINDIR) $(DESTDIR)$(COMMANDDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7 \
-		$(DESTDIR)$(PLUGINDIR) $(DESTDIR)$(DATADIR) $(DESTDIR)$(DOCDIR)/drivers $(DESTDIR)$(DOCDIR)/policies
+		$(DESTDIR)$(BINDIR) $(DESTDIR)$(COMMANDDIR) $(DESTDIR)$(MANDIR)/man1 \
+		$(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7 \
+		$(DESTDIR)$(PLUGINDIR) $(DESTDIR)$(DATADIR) $(DESTDIR)$(DOCDIR)/drivers \
+		$(DESTDIR)$(DOCDIR)/policies
 	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)
 	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libummap.so
 	install -m 644 $A $(DESTDIR)$(LIBDIR)
-	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
-		-e 's|@REQUIRES@|$(strip $(PMEM) $(URING))|' ummap.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap.pc
+	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|' \
+		-e 's|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
+		-e 's|@REQUIRES@|$(strip $(PMEM) $(URING))|' ummap.pc.in > \
+		$(DESTDIR)$(LIBDIR)/pkgconfig/ummap.pc
 	for file in ummap-config.cmake ummap-config-version.cmake; do \
-		sed -e 's|@VERSION@|$(VERSION)|; s|@SOMAJOR@|$(SOMAJOR)|; s|@INCLUDE@|$(CMAKE_INCLUDE)|; s|@LIBS@|$(strip $(LIBS))|' \
+		sed -e 's|@VERSION@|$(VERSION)|; s|@SOMAJOR@|$(SOMAJOR)|' \
+			-e 's|@INCLUDE@|$(CMAKE_INCLUDE)|; s|@LIBS@|$(strip $(LIBS))|' \
 			packaging/cmake/$$file.in > $(DESTDIR)$(CMAKEDIR)/$$file || exit; \
 	done
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
@@ -396,7 +431,8 @@ install: lib tools completions
 	install -m 644 $B/completions/_ummap $(DESTDIR)$(ZSHDIR)
 	install -m 644 $B/completions/ummap.fish $(DESTDIR)$(FISHDIR)
 	for name in umrun umtop umobject; do \
-		ln -sf ummap $(DESTDIR)$(COMPLETIONDIR)/$$name && ln -sf ummap.fish $(DESTDIR)$(FISHDIR)/$$name.fish || exit; \
+		ln -sf ummap $(DESTDIR)$(COMPLETIONDIR)/$$name && ln -sf ummap.fish \
+		$(DESTDIR)$(FISHDIR)/$$name.fish || exit; \
 	done
 	install -m 644 $(wildcard man/*.1) $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
@@ -409,15 +445,16 @@ install: lib tools completions
 		install -D -m 644 $$file $(DESTDIR)$(DOCDIR)/$$file || exit; done
 	$(if $(DESTDIR),,@tools/update-linker-cache '$(LIBDIR)' $(SONAME))
 
-# Installs again, into an empty place, and removes what came there: a list of its own would fall behind. Of the folders
-# only ours go, and only when nobody else has put anything in.
+# Installs into an empty folder, and removes the files of the same names. Folders of libummap are
+# removed if they are empty.
 uninstall:
-	@there=$$(mktemp -d) && trap 'rm -rf "$$there"' EXIT && $(MAKE) -s DESTDIR="$$there" install && \
+	@there=$$(mktemp -d) && trap 'rm -rf "$$there"' EXIT && $(MAKE) -s DESTDIR="$$there" \
+		install && \
 	(cd "$$there" && find . ! -type d -printf '$(DESTDIR)/%P\0') | xargs -0 rm -f && \
 	(cd "$$there" && find . -depth -type d -path '*ummap*' -printf '$(DESTDIR)/%P\0') | \
 		xargs -0 rmdir --ignore-fail-on-non-empty
 
-# Packages for Debian, in build/deb.
+# Builds packages for Debian in build/deb.
 deb:
 	packaging/build-deb build/deb
 
@@ -427,8 +464,12 @@ dist:
 clean:
 	rm -rf build
 
--include $(SETTINGS_OBJ:.o=.d) $(CONFORM_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TOP_OBJ:.o=.d) $(BESIDE_OBJ:.o=.d) $(CAF_OBJ:.o=.d) $(IOCACHE_OBJ:.o=.d) $(INFO_OBJ:.o=.d)
--include $(LIB_OBJ:.o=.d) $(FUZZERS:=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
-.PHONY: all lib tools completions tests check check-long check-layers check-style check-calls check-settings settings check-man check-install check-plugins check-gdb check-umrun check-asan check-tsan check-mutants \
+-include $(SETTINGS_OBJ:.o=.d) $(CONFORM_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TOP_OBJ:.o=.d) \
+	$(BESIDE_OBJ:.o=.d) $(CAF_OBJ:.o=.d) $(IOCACHE_OBJ:.o=.d) $(INFO_OBJ:.o=.d)
+-include $(LIB_OBJ:.o=.d) $(FUZZERS:=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) \
+	$(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
+.PHONY: all lib tools completions tests check check-long check-layers check-style check-calls \
+	check-settings settings check-man check-install check-plugins check-gdb check-umrun \
+	check-asan check-tsan check-mutants \
 	check-ports check-nomove check-kernels check-mpi-machines check-cuts check-deb check-all \
 	fuzz fuzzers tidy coverage deps bench demo install uninstall deb dist clean
