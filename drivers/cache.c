@@ -828,7 +828,7 @@ static void tell_end(struct cache *c, int err)
 	const char *begin = "cache+: not all that was written could be written back to the store", *near = c->near.file.path;
 
 	if (*c->store)
-		notice_give(&c->notice, "%s: %s. Nothing is lost: when this is mended, `umcache --cache %.140s flush %.140s` completes it",
+		notice_give(&c->notice, "%s: %s. Nothing is lost: when this is mended, `ummap cache --cache %.140s flush %.140s` completes it",
 			    begin, strerror(abs(err)), near, c->store);
 	else
 		notice_give(&c->notice, "%s: %s. Nothing is lost: it stays in %.140s, and goes there when that is opened again", begin,

@@ -385,7 +385,7 @@ static int cow_close_handle(void *h)
 	if (c->writable && !c->handed && !behind_inherited(&c->store) &&
 	    cow_is_due(&c->changes, c->size))
 		err = cow_flush(&c->changes, c->size);
-	/* A file of changes that cannot be removed is marked as being committed; umcow(1) completes
+	/* A file of changes that cannot be removed is marked as being committed; ummap-cow(1) completes
 	 * that. */
 	if (c->committed && !behind_inherited(&c->store))
 		err = side_remove(&c->changes.file);

@@ -358,7 +358,7 @@ static int check_log(const char *path, struct ummap_geom *geom)
 				   strerror(-has));
 	if (has)
 		return keys_refuse(geom, EUCLEAN, "%.50s has commits that are not in the store yet: open it through wal+, "
-				   "or bring them home by umwal(1) (\"apply\")", log);
+				   "or bring them home by ummap-wal(1) (\"apply\")", log);
 	/* This is no error; the user gets a message, unless the log is that of a handle that is
 	 * being handed over. */
 	if (!lock_group_is_offered(&st))

@@ -510,7 +510,7 @@ static int wal_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h
 static void tell_end(struct wal *w, int err)
 {
 	notice_give(&w->notice, "wal+: not all that was committed could be applied to the store: %s. Nothing is lost: when this is "
-		    "mended, `umwal --log %.150s apply %.150s` completes it", strerror(abs(err)), w->log.file.path,
+		    "mended, `ummap wal --log %.150s apply %.150s` completes it", strerror(abs(err)), w->log.file.path,
 		    *w->store ? w->store : "STORE");
 }
 

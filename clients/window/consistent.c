@@ -141,7 +141,7 @@ static void check_unlisted(const struct consistent *c, const struct found *f, st
 {
 	if (access(f->log, F_OK) == 0)
 		error_set(e, MPI_ERR_IO,
-			  "cannot open '%s': it has a log, but no manifest '%s'. Try umwal(1) to "
+			  "cannot open '%s': it has a log, but no manifest '%s'. Try ummap-wal(1) to "
 			  "apply the log, or to restore the manifest",
 			  f->path, f->manifest);
 	else if (f->size > c->entry.size)

@@ -314,6 +314,12 @@ const struct ummap_driver *plugin_driver(const char *scheme)
 	return driver;
 }
 
+size_t plugin_drivers(const struct ummap_driver *const **list)
+{
+	*list = drivers;
+	return COUNT(drivers);
+}
+
 int plugin_add_driver(const struct ummap_driver *driver)
 {
 	const char *scheme = driver->scheme;

@@ -3,6 +3,7 @@
 #ifndef PLUGIN_H
 #define PLUGIN_H
 
+#include <stddef.h>
 #include <ummap-driver.h>
 #include <ummap-policy.h>
 
@@ -14,6 +15,8 @@ const struct ummap_policy *plugin_policy(const char *text, size_t len);
 int plugin_add_driver(const struct ummap_driver *driver);
 /* The name of the policy UMMAP_PTYPE_*; NULL if there is no such policy. */
 const char *plugin_ptype(int ptype);
+/* The drivers that are built in: returns their number. */
+size_t plugin_drivers(const struct ummap_driver *const **list);
 /* In a forked child: no other thread is loading, and nothing is loaded. */
 void plugin_forget(void);
 

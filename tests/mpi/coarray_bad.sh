@@ -44,9 +44,9 @@ grep -q "lost_manifest' is missing; using the copy of image 1" "$out" ||
 	fail "the copy was to be named"
 [ -e "$folder/lost_manifest" ] || fail "the manifest was to be restored"
 rm "$folder/lost_manifest"
-"${program%/tests/mpi/*}/ummap-caf" --prefix lost_ ls "$folder" |
+"${program%/tests/mpi/*}/commands/ummap-caf" --prefix lost_ ls "$folder" |
 	grep -q "program ${program##*/}, $ranks images" ||
-	fail "ummap-caf was to find the copy"
+	fail "ummap caf was to find the copy"
 rm "$folder"/lost_*.manifest-copy
 sums() { find "$folder" -name 'lost_*.win' -exec cksum {} + | sort; }
 before=$(sums)
