@@ -6,9 +6,9 @@
  * Each group of mappings has a policy object of its own, and so has each mapping outside of groups.
  * All calls except create and destroy run under one lock of the library and possibly inside a
  * signal handler: they must not do I/O, allocate memory or block. A policy learns of faults, not of
- * accesses to resident segments. A segment that the policy proposes although the program still uses
- * it returns from the inactive list at little cost, and the return tells the policy about the use.
- * A policy knows segments only as nodes, and may keep the nodes in lists by their two links. See
+ * accesses to resident segments. If it proposes a segment that the program still uses, the next
+ * access makes the segment resident again at little cost, and is reported to the policy. A policy
+ * knows segments only as nodes, and may keep the nodes in lists by their two links. See
  * ummap-policy(3).
  */
 #ifndef UMMAP_POLICY_H
