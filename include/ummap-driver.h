@@ -159,7 +159,8 @@ struct ummap_driver {
 	/* Mappings in place, for persistent memory: maps pages of the store at addr, so that the
 	 * mapping needs no segments and no faults. NULL: the mapping has segments. */
 	int (*map)(void *h, void *addr, size_t len, uint64_t off, int prot);
-	/* Makes stores into memory that `map` has mapped durable. NULL: the library calls flush. */
+	/* Makes the bytes durable that the program has stored to memory that `map` has mapped.
+	 * NULL: the library calls flush. */
 	int (*persist)(void *h, void *addr, size_t len);
 
 	/* Transfers between n pieces of memory and consecutive bytes of the store. NULL: the

@@ -26,8 +26,8 @@ typedef struct ummr_job ummr_job;
 
 /* A key, or a value that the function must not change. Values begin at multiples of 8 bytes. */
 struct ummr_bytes {
-	const void *data;
-	size_t size;
+	const void *data; /* address of the bytes */
+	size_t size;      /* number of bytes */
 };
 
 /* All values of a key, for reduce_all. */
@@ -35,14 +35,14 @@ typedef struct ummr_values ummr_values;
 
 /* The value of a key that the reduce function changes in place. */
 struct ummr_value {
-	void *data;
-	size_t size; /* changed by ummr_resize only */
+	void *data;  /* address of the bytes */
+	size_t size; /* number of bytes, which only ummr_resize changes */
 };
 
 /* Whole records of one file, one after the other. */
 struct ummr_task {
 	char *data;       /* a copy of the records, which the map function may change */
-	size_t size;
+	size_t size;      /* bytes of the records */
 	const char *path; /* name of the file */
 	uint64_t offset;  /* offset of the records in the file */
 };
@@ -50,9 +50,9 @@ struct ummr_task {
 /* The header of a pair in windows and in files of ummr_write. The key and the value follow, each
  * padded with zeros to a multiple of 8 bytes. */
 struct ummr_header {
-	uint64_t hash;
-	uint64_t key_size;
-	uint64_t value_size;
+	uint64_t hash;       /* hash of the key */
+	uint64_t key_size;   /* bytes of the key, without padding */
+	uint64_t value_size; /* bytes of the value, without padding */
 };
 
 enum {
@@ -76,7 +76,7 @@ enum {
 
 enum {
 	UMMR_COMBINE_ON = 0, /* rank 0 gets the whole result */
-	UMMR_COMBINE_OFF = 1 /* each rank keeps the keys whose hash has selected it */
+	UMMR_COMBINE_OFF = 1 /* each rank keeps the keys that the hash assigns to it */
 };
 
 /* Orders of keys: by their bytes, as memcmp compares them. A key comes after its prefixes. */

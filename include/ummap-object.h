@@ -237,10 +237,10 @@ int umobject_check(umobject_version *held, void (*each)(void *arg, const char *m
 		   void *arg);
 /*
  * Checks all kept versions of an object, or of all objects if name is NULL: their chunks, their
- * views and the records of their names. Calls each for every fault, with the name and a message.
+ * views and the records of their names. Calls each for every problem, with the name and a message.
  * flags: UMOBJECT_REPAIR also restores missing names and views from the versions that exist.
- * Returns the number of faults that are left, or -1. Errors: ENOENT (name), EROFS (UMOBJECT_REPAIR
- * in a container that was opened for reading only), those of storage.
+ * Returns the number of problems that are left, or -1. Errors: ENOENT (name), EROFS
+ * (UMOBJECT_REPAIR in a container that was opened for reading only), those of storage.
  */
 #define UMOBJECT_REPAIR 1u
 int umobject_check_container(umobject_container *container, const char *name, unsigned flags,

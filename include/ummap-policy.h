@@ -31,10 +31,10 @@ struct ummap_node {
 
 /* Events, the argument `why` of insert and touch. */
 enum ummap_event {
-	UMMAP_EV_READ,    /* insert: a load accessed the absent segment */
-	UMMAP_EV_WRITE,   /* insert: a store accessed the absent segment, which is dirty now */
-	UMMAP_EV_AHEAD,   /* insert: readahead mapped the segment together with an accessed one */
-	UMMAP_EV_DIRTIED, /* touch: the first store to a resident, clean segment */
+	UMMAP_EV_READ,    /* insert: the program accessed the segment, which is clean */
+	UMMAP_EV_WRITE,   /* insert: the program accessed the segment, which is dirty now */
+	UMMAP_EV_AHEAD,   /* insert: the segment was read ahead, and mapped with an accessed one */
+	UMMAP_EV_DIRTIED, /* touch: the clean segment became dirty, usually by a store */
 	UMMAP_EV_CLEANED, /* touch: the changes of the segment have been written */
 	UMMAP_EV_RETURN   /* touch, right after insert: the segment was inactive and was accessed */
 };
