@@ -305,7 +305,7 @@ static void print_engines(void)
 	begin_section("engines");
 	for (int i = UMMAP_ENGINE_SEGV; i <= UMMAP_ENGINE_SIGBUS; i++)
 		print_engine(engine_names[i], (struct engine_trial){ i, 0, SMALL_SEGMENT });
-	print_engine("UMMAP_KERNEL",
+	print_engine("flag UMMAP_KERNEL",
 		     (struct engine_trial){ UMMAP_ENGINE_UFFD, UMMAP_KERNEL, SMALL_SEGMENT });
 	print_engine("default, 4K",
 		     (struct engine_trial){ UMMAP_ENGINE_DEFAULT, 0, SMALL_SEGMENT });

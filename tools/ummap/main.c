@@ -150,8 +150,10 @@ static void print_help(FILE *f)
 			fputs(" [not installed]", f);
 		fputc('\n', f);
 	}
-	fputs("\n'ummap help COMMAND' shows the manual page of a command, 'ummap COMMAND --help' its\n"
-	      "options, and 'ummap help settings' all variables, keys, hints and attributes.\n", f);
+	fputs("\n"
+	      "'ummap help COMMAND' shows the manual page of a command, 'ummap COMMAND --help'\n"
+	      "its options, and 'ummap help settings' all variables, keys, hints and\n"
+	      "attributes.\n", f);
 }
 
 /* Becomes the program of a command, whose messages begin with the given name. */
