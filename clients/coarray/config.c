@@ -31,7 +31,7 @@ static bool take_text(void *field, const char *value)
 	return snprintf(field, CONFIG_TEXT, "%s", value) < CONFIG_TEXT;
 }
 
-/* The manifest has it in a line. */
+/* The manifest contains the path in one line. */
 static bool take_folder(void *field, const char *value)
 {
 	struct stat st;

@@ -105,7 +105,7 @@ const char *config_plain_name(const char *name)
 	return len > 0 && name[len] == ':' ? name + len + 1 : name;
 }
 
-/* The folder of a file that need not be there yet. */
+/* The folder of a file, which may not exist yet. */
 static bool find_folder(const char *name, char real[PATH_MAX])
 {
 	char copy[PATH_MAX], *slash;
@@ -119,7 +119,7 @@ static bool find_folder(const char *name, char real[PATH_MAX])
 	return realpath(!slash ? "." : *copy ? copy : "/", real) != NULL;
 }
 
-/* Files under UMMAP_IOCACHE_ALL have one without a hint. */
+/* Whether the file is in `folder` or below it. */
 static bool is_under(const char *name, const char *folder)
 {
 	char real[PATH_MAX], all[PATH_MAX];
@@ -187,7 +187,7 @@ static void read_all(struct config *c, MPI_Info info, const char *name, struct e
 		memset(c, 0, sizeof(*c));
 }
 
-/* Not by the program's communicator: errors of files are none of its. */
+/* Uses a communicator of the library's: errors of files must not reach the program's. */
 static void agree(MPI_Comm comm, struct error *e)
 {
 	MPI_Comm own;
@@ -200,7 +200,8 @@ static void agree(MPI_Comm comm, struct error *e)
 
 void config_agree(struct config *c, MPI_Info info, const char *name, MPI_Comm comm, struct error *e)
 {
-	/* Wanted by any, and a number of what is wanted with its negative: the greatest of both are one number if all have it. */
+	/* [0]: any rank wants a cache. [1], [2]: a hash of the request and its negative, whose maxima
+	 * have the same absolute value if all ranks agree. [3]: any rank has an error. */
 	int64_t sum[4] = { 0 };
 	uint64_t hash;
 
