@@ -99,11 +99,17 @@ static void compare_entry(const struct entry *x, size_t size, struct error *e)
 	if (x->taken || x->state == ENTRY_ENDED || job.config.force)
 		return;
 	if (x->size != size)
-		error_set(e, MPI_ERR_ARG, "coarray %u has %zu bytes, and that in PCAF_PATH has %" PRIu64 ": take another folder or "
-			  "PCAF_PREFIX, or PCAF_FORCE=true, with which it begins anew", x->order, size, x->size);
+		error_set(e, MPI_ERR_ARG,
+			  "cannot open coarray %u of %zu bytes: the one in PCAF_PATH has %" PRIu64
+			  " bytes. Try another PCAF_PATH or PCAF_PREFIX, or PCAF_FORCE=true, which "
+			  "begins that coarray anew",
+			  x->order, size, x->size);
 	else if (!same_type(x))
-		error_set(e, MPI_ERR_ARG, "coarray %u is of the type \"%s\", and that in PCAF_PATH of \"%s\": take another folder or "
-			  "PCAF_PREFIX, or PCAF_FORCE=true, with which it begins anew", x->order, libcaf_type(), x->type);
+		error_set(e, MPI_ERR_ARG,
+			  "cannot open coarray %u of type '%s': the one in PCAF_PATH has type "
+			  "'%s'. Try another PCAF_PATH or PCAF_PREFIX, or PCAF_FORCE=true, which "
+			  "begins that coarray anew",
+			  x->order, libcaf_type(), x->type);
 }
 
 /* Whether it is what an earlier run has left for this coarray. */

@@ -46,6 +46,6 @@ run 5 "$folder"
 [ "${PCAF_SHAREDFILE:-}" = true ] || files_at "$again" 0
 
 refuse 'none" must be a folder that exists' -- "$UMMAP_TEST_FOLDER/none"
-refuse 'are all kept in one file in PCAF_PATH' -- "$far" small
+refuse 'share one file in PCAF_PATH' -- "$far" small
 refuse 'with PCAF_ENGINE=kernel, coarrays stay' PCAF_PREFIX=other_ PCAF_ENGINE=kernel PCAF_CONSISTENT=false -- "$far"
 run 6 "$folder"
