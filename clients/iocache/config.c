@@ -141,7 +141,10 @@ static void read_path(struct config *c, MPI_Info info, const char *name, struct 
 	}
 	c->wanted = is_under(name, secure_getenv("UMMAP_IOCACHE_ALL"));
 	if (c->wanted && (!path || strlen(path) >= sizeof(c->path)))
-		error_set(e, MPI_ERR_INFO_VALUE, "UMMAP_IOCACHE_ALL is set, but UMMAP_IOCACHE_PATH does not name the folder for caches");
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot cache '%.80s', a file in UMMAP_IOCACHE_ALL: UMMAP_IOCACHE_PATH "
+			  "is %s. Try a folder of each node",
+			  name, path ? "too long" : "not set");
 	else if (c->wanted)
 		strcpy(c->path, path);
 }
@@ -153,7 +156,10 @@ static void read_all(struct config *c, MPI_Info info, const char *name, struct e
 	memset(c, 0, sizeof(*c));
 	read_path(c, info, name, e);
 	if (!c->wanted && get(info, "pmem_io_mode", mode) && strcmp(mode, "0") == 0)
-		error_set(e, MPI_ERR_INFO_VALUE, "pmem_io_mode is 0: pmem_path has to name the folder for the cache");
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot cache '%.80s', as pmem_io_mode=0 requires: pmem_path is not set. "
+			  "Try a folder of each node",
+			  name);
 	if (!c->wanted)
 		return;
 	c->durable_write = read_word(info, "pmem_durable", "sync", "write", false, e);
@@ -194,8 +200,10 @@ void config_agree(struct config *c, MPI_Info info, const char *name, MPI_Comm co
 	if (sum[3])
 		agree(comm, e);
 	else if (sum[0] && sum[1] != -sum[2])
-		error_set(e, MPI_ERR_INFO_VALUE, "%.80s: the ranks want different caches of it: pmem_path and what goes with it must be "
-			  "the same at all of them", name);
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot cache '%.80s': the ranks do not give the same hints for the "
+			  "cache. Try the same name of the file and the same hints at all ranks",
+			  name);
 }
 
 void config_write(const struct config *c, MPI_Info info)
