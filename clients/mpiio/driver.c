@@ -97,14 +97,17 @@ static int check_mpi(struct ummap_geom *geom)
 	int level = MPI_THREAD_SINGLE;
 
 	if (!shareio_runs()) {
-		snprintf(geom->why, sizeof(geom->why), "the driver mpiio works between MPI_Init_thread and MPI_Finalize only");
+		snprintf(geom->why, sizeof(geom->why),
+			 "cannot use the driver mpiio: MPI does not run. Try it between "
+			 "MPI_Init_thread and MPI_Finalize");
 		return -EINVAL;
 	}
 	PMPI_Query_thread(&level);
 	if (level == MPI_THREAD_MULTIPLE)
 		return 0;
-	snprintf(geom->why, sizeof(geom->why), "the driver mpiio reads and writes on threads of its own: the program must begin "
-		 "with MPI_Init_thread and ask for MPI_THREAD_MULTIPLE");
+	snprintf(geom->why, sizeof(geom->why),
+		 "cannot use the driver mpiio: it calls MPI in its own threads. Try "
+		 "MPI_Init_thread with MPI_THREAD_MULTIPLE");
 	return -EINVAL;
 }
 
@@ -183,8 +186,9 @@ static int mpiio_open(const struct ummap_uri *uri, int oflags, void **h, struct 
 	int err = check_mpi(geom);
 
 	if (!err && oflags & UMMAP_O_WRITERS) {
-		snprintf(geom->why, sizeof(geom->why), "MPI-IO may read and write more than it is asked to, so others cannot "
-			 "write to the same bytes (UMMAP_WRITERS)");
+		snprintf(geom->why, sizeof(geom->why),
+			 "cannot use UMMAP_WRITERS with the driver mpiio: MPI-IO may also write "
+			 "bytes that the mapping has not changed");
 		err = -EINVAL;
 	}
 	if (err)

@@ -137,7 +137,8 @@ static struct window *open_window(MPI_Aint size, struct hints *h, MPI_Comm comm,
 		error_errno(e, ENOMEM, "cannot allocate a window: %s", strerror(ENOMEM));
 	else if (size < 0)
 		error_set(e, MPI_ERR_SIZE,
-			  "cannot allocate a window of %ld bytes: the size is negative", (long)size);
+			  "cannot allocate a window of %ld bytes: the size is negative",
+			  (long)size);
 	else if (*h->object)
 		open_object(w, (size_t)size, h, comm, e);
 	if (h->consistent)

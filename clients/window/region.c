@@ -274,8 +274,8 @@ static void explain(const struct hints *h, struct error *e)
 {
 	if (errno == EBUSY)
 		error_set(e, MPI_ERR_INFO_VALUE,
-			  "cannot map '%.60s': it is in use, perhaps by another window. Try another "
-			  "storage_alloc_offset or file (%s)",
+			  "cannot map '%.60s': it is in use, perhaps by another window. Try "
+			  "another storage_alloc_offset or file (%s)",
 			  h->filename, umerrormsg());
 	else
 		error_errno(e, errno, "cannot map '%s': %s", h->filename, umerrormsg());

@@ -34,7 +34,8 @@ static void check_hints(const struct hints *h, MPI_Aint size, struct error *e)
 {
 	if (size < 0)
 		error_set(e, MPI_ERR_SIZE,
-			  "cannot allocate a window of %ld bytes: the size is negative", (long)size);
+			  "cannot allocate a window of %ld bytes: the size is negative",
+			  (long)size);
 	if (h->type != TYPE_STORAGE)
 		error_set(e, MPI_ERR_INFO_VALUE,
 			  "cannot allocate a shared window: other ranks have alloc_type=storage. "

@@ -64,7 +64,7 @@ done
 cat > "$folder/notices" << END
 #!/bin/sh
 mkdir "$folder/once" 2> /dev/null || exit 0
-echo "libummap-mpi: rank 1 has ended, and its part of the window cannot be reached any more" >&2
+echo "libummap-mpi: cannot access the part of the window at rank 1: the rank has ended" >&2
 exit 14
 END
 chmod +x "$folder/notices"
