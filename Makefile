@@ -105,8 +105,8 @@ $B/%.o: %.c
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 # One source for all drivers that cannot be.
-$B/drivers/absent_pmem.o: override CPPFLAGS += -DKEYS='"granularity"' -DLIBRARY='"libpmem2"'
-$B/drivers/absent_uring.o: override CPPFLAGS += -DKEYS='"direct cached fd depth"' -DLIBRARY='"liburing 2.3 or newer"'
+$B/drivers/absent_pmem.o: override CPPFLAGS += -DKEYS=PMEM_KEYS -DLIBRARY='"libpmem2"'
+$B/drivers/absent_uring.o: override CPPFLAGS += -DKEYS=URING_KEYS -DLIBRARY='"liburing 2.3 or newer"'
 $(ABSENT_OBJ): $B/drivers/absent_%.o: drivers/absent.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -DTABLE=ummap_driver_$* -DSCHEME='"$*"' $(CFLAGS) -MMD -MP -c -o $@ $<
@@ -205,10 +205,10 @@ include clients/object/rules.mk
 include bench/field/rules.mk
 
 # What CI and README call: everything that must hold. The checks that take a while are jobs of tests/run, beside the suites.
-check: all tests check-layers check-style check-calls
+check: all tests check-layers check-style check-calls check-settings
 	tests/run $B --checks
 # The same with all the rounds and sizes for which `make check` has no time.
-check-long: all tests check-layers check-style check-calls
+check-long: all tests check-layers check-style check-calls check-settings
 	UMMAP_TEST_LONG=1 tests/run $B --checks
 
 check-layers:
@@ -221,6 +221,16 @@ check-style:
 # Of the MPIs that there are.
 check-calls: mpi-tests
 	tests/check-calls $B
+
+# The pages that list all settings have a part that make-settings prints from the parsers' tables.
+SETTINGS_OBJ = $B/tools/make-settings.o $B/tools/ummap/settings.o
+$(SETTINGS_OBJ): override CPPFLAGS += -I.
+$B/make-settings: $(SETTINGS_OBJ)
+	$(CC) $(LDFLAGS) -o $@ $^
+check-settings: $B/make-settings
+	tests/check-settings $B
+settings: $B/make-settings
+	tests/check-settings $B --write
 
 check-man: lib umalloc object
 	tests/check-man $B
@@ -388,8 +398,8 @@ dist:
 clean:
 	rm -rf build
 
--include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(BESIDE_OBJ:.o=.d) $(CAF_OBJ:.o=.d) $(FILE_CACHE_OBJ:.o=.d)
+-include $(SETTINGS_OBJ:.o=.d) $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(BESIDE_OBJ:.o=.d) $(CAF_OBJ:.o=.d) $(FILE_CACHE_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(FUZZERS:=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
-.PHONY: all lib tools tests check check-long check-layers check-style check-calls check-man check-install check-plugins check-gdb check-umrun check-asan check-tsan check-mutants \
+.PHONY: all lib tools tests check check-long check-layers check-style check-calls check-settings settings check-man check-install check-plugins check-gdb check-umrun check-asan check-tsan check-mutants \
 	check-ports check-nomove check-kernels check-mpi-machines check-cuts check-deb check-all \
 	fuzz fuzzers tidy coverage deps bench demo install uninstall deb dist clean

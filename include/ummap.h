@@ -31,16 +31,19 @@ extern "C" {
 #define UMMAP_VERSION_MINOR 1
 #define UMMAP_VERSION_PATCH 0
 
-/* Which resident segment goes first (thesis, Section 6.2). */
+/*
+ * Replacement policies: which resident segment is evicted first (thesis, Section 6.2). Programs
+ * written for uMMAP-IO use the numbers 0 to 5; ummap() accepts 0 for UMMAP_PTYPE_FIFO.
+ */
 enum {
-	UMMAP_PTYPE_FIFO = 0,   /* the one that came first */
-	UMMAP_PTYPE_LIFO = 1,   /* the one that came last */
-	UMMAP_PTYPE_PLRU = 2,   /* the one whose last fault is longest ago */
-	UMMAP_PTYPE_PRND = 3,   /* any one */
-	UMMAP_PTYPE_WIRO_F = 4, /* unchanged ones first, each kind first-in first-out */
-	UMMAP_PTYPE_WIRO_L = 5, /* unchanged ones first, each kind last-in first-out */
-	UMMAP_PTYPE_S3FIFO = 6, /* one that was used once before those that were used again (S3-FIFO) */
-	UMMAP_PTYPE_DEFAULT = 0 /* in ummap_attr: UMMAP_PTYPE_S3FIFO. The policy "fifo" is asked for by its name there */
+	UMMAP_PTYPE_DEFAULT = 0, /* in ummap_attr: UMMAP_PTYPE_S3FIFO */
+	UMMAP_PTYPE_LIFO = 1,    /* the segment that was loaded last */
+	UMMAP_PTYPE_PLRU = 2,    /* the segment whose last fault is longest ago */
+	UMMAP_PTYPE_PRND = 3,    /* a random segment */
+	UMMAP_PTYPE_WIRO_F = 4,  /* clean segments before dirty ones, each in the order of FIFO */
+	UMMAP_PTYPE_WIRO_L = 5,  /* clean segments before dirty ones, each in the order of LIFO */
+	UMMAP_PTYPE_S3FIFO = 6,  /* segments used once before segments used again (S3-FIFO) */
+	UMMAP_PTYPE_FIFO = 7     /* the segment that was loaded first */
 };
 
 /*

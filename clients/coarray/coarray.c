@@ -47,11 +47,8 @@ static void begin(void)
 
 static int init(int *argc, char ***argv)
 {
-	int code;
+	int code = coarrays.next.Init(argc, argv);
 
-	if (bad.class == MPI_SUCCESS)
-		config_apply(&job.config);
-	code = coarrays.next.Init(argc, argv);
 	if (code == MPI_SUCCESS)
 		begin();
 	return code;
@@ -59,11 +56,8 @@ static int init(int *argc, char ***argv)
 
 static int init_thread(int *argc, char ***argv, int required, int *provided)
 {
-	int code;
+	int code = coarrays.next.Init_thread(argc, argv, required, provided);
 
-	if (bad.class == MPI_SUCCESS)
-		config_apply(&job.config);
-	code = coarrays.next.Init_thread(argc, argv, required, provided);
 	if (code == MPI_SUCCESS)
 		begin();
 	return code;
@@ -138,7 +132,6 @@ static int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, 
 	code = entry && !c->small ? allocate_mapped(c, entry, unit, base) : allocate_small(c, size, unit, info, base);
 	job_check_code(code);
 	c->base = *(char **)base;
-	job_cover(c);
 	c->next = job.coarrays;
 	newest = job.coarrays = c;
 	*win = c->win;

@@ -182,39 +182,8 @@ struct entry *job_enter(unsigned order, size_t size, bool *earlier)
 	return x;
 }
 
-void job_cover(struct coarray *c)
-{
-	struct error e = { 0 };
-
-	if (!job.config.kernel || !c->pending || c->small || !c->whole)
-		return;
-	store_cover(&job.store, manifest_find(&job.manifest, c->order), c->base, true, &e);
-	job_check(MPI_COMM_SELF, &e);
-	c->covered = true;
-}
-
-/* What has been stored meanwhile counts now. */
-static void take_cover_off(struct coarray *c)
-{
-	char *stored = malloc(c->size);
-	struct error e = { 0 };
-
-	if (stored) {
-		memcpy(stored, c->base, c->size);
-		store_cover(&job.store, manifest_find(&job.manifest, c->order), c->base, false, &e);
-		memcpy(c->base, stored, c->size);
-	} else {
-		job_lacks_memory(&e);
-	}
-	free(stored);
-	job_check(MPI_COMM_SELF, &e);
-	c->covered = false;
-}
-
 void job_drop(struct coarray *c)
 {
-	if (c->covered)
-		take_cover_off(c);
 	if (!c->small)
 		c->former = *manifest_find(&job.manifest, c->order);
 	manifest_find(&job.manifest, c->order)->state = ENTRY_DOOMED;
@@ -244,15 +213,13 @@ static void forget_changes(struct coarray *c, struct error *e)
 	struct umstat st = { .struct_size = sizeof(st) };
 	void *base = c->base;
 
-	if (c->covered)
-		store_cover(&job.store, manifest_find(&job.manifest, c->order), c->base, c->covered = false, e);
-	else if (umstat(base, &st) < 0)
+	if (umstat(base, &st) < 0)
 		error_errno(e, errno, "%s", umerrormsg());
 	else if (st.write_bytes && job.config.consistent)
 		store_read_back(&job.store, manifest_find(&job.manifest, c->order), c->base, e);
 	else if (st.write_bytes)
 		error_set(e, MPI_ERR_NO_MEM, "the initialiser of coarray %u, of %zu bytes, does not fit into memory, so what it has "
-			  "overwritten cannot be brought back: set PCAF_MEM_LIMIT", c->order, c->size);
+			  "overwritten cannot be brought back: set UMMAP_MEM_LIMIT", c->order, c->size);
 	else if (st.dirty_bytes && umremap(base, 0, -1, -1, UMMAP_SWITCH, &base) < 0)
 		error_errno(e, errno, "%s", umerrormsg());
 }
@@ -378,9 +345,7 @@ void job_move(struct coarray *c, const char *path)
 	struct entry *x = manifest_find(&job.manifest, c->order), before = *x, after = *x;
 	struct error e = { 0 };
 
-	if (job.config.kernel)
-		error_set(&e, MPI_ERR_ARG, "pcaf_config: with PCAF_ENGINE=kernel, coarrays stay in the folder where they are");
-	else if (!config_folder(after.folder, path))
+	if (!config_folder(after.folder, path))
 		error_set(&e, MPI_ERR_ARG, "pcaf_config: \"%.100s\" must be a folder that exists, with a name of less than %d "
 			  "characters in one line", path, MANIFEST_FOLDER);
 	job_check(job.comm, &e);

@@ -95,13 +95,10 @@ void store_hints(const struct store *s, const struct entry *entry, MPI_Info info
 	add_hint(info, "storage_alloc_filename", text);
 	snprintf(text, sizeof(text), "%" PRIu64, entry->at);
 	add_hint(info, "storage_alloc_offset", text);
-	add_hint(info, "storage_alloc_engine", c->engine);
-	if (!c->kernel) {
-		snprintf(text, sizeof(text), "%" PRIu64, c->segsize);
-		add_hint(info, "storage_alloc_segsize", text);
-		add_driver(s, entry, text);
-		add_hint(info, "storage_alloc_driver", text);
-	}
+	snprintf(text, sizeof(text), "%" PRIu64, c->segsize);
+	add_hint(info, "storage_alloc_segsize", text);
+	add_driver(s, entry, text);
+	add_hint(info, "storage_alloc_driver", text);
 	/* All is durable by then, and nothing newer is to be. */
 	add_hint(info, "storage_alloc_discard", c->consistent || c->unlink ? "true" : "false");
 	add_hint(info, "storage_alloc_unlink", c->unlink ? "true" : "false");
@@ -209,20 +206,6 @@ void store_move(const struct store *s, const struct entry *entry, char *base, st
 	make_uri(s, entry, "", uri);
 	if (umremap_open(base, uri, 0, (off_t)entry->at, 0, &same) < 0)
 		error_errno(e, errno, "%s", umerrormsg());
-}
-
-void store_cover(const struct store *s, const struct entry *entry, char *base, bool cover, struct error *e)
-{
-	char path[MANIFEST_PATH];
-	int fd;
-
-	store_path(s, entry, path);
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd < 0 || hooked_mmap(base, entry_room(entry), PROT_READ | PROT_WRITE, MAP_FIXED | (cover ? MAP_PRIVATE : MAP_SHARED), fd,
-			   (off_t)entry->at) == MAP_FAILED)
-		error_errno(e, errno, "%s cannot be mapped: %s", path, strerror(errno));
-	if (fd >= 0)
-		close(fd);
 }
 
 void store_look(const struct store *s, const struct entry *entry, struct holding *h, struct error *e)

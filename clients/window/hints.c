@@ -309,34 +309,11 @@ static const struct hint {
 	const char *name;
 	const struct kind *kind;
 	size_t field;
-	const char *want;
+	const char *type; /* completes "it must be ..." */
 } table[] = {
-	{ "alloc_type", &type, FIELD(type), "\"memory\", \"storage\" or \"object\"" },
-	{ "storage_alloc_filename", &text, FIELD(filename), "the name of a file" },
-	{ "storage_alloc_object", &text, FIELD(object), "a container and a name, such as \"/data/box/field\"" },
-	{ "storage_alloc_object_chunk", &stripe, FIELD(object_chunk), "a number of bytes of at least 1, such as 65536 or 1M" },
-	{ "storage_alloc_offset", &bytes, FIELD(offset), "a number of bytes, such as 4096 or 1M" },
-	{ "storage_alloc_factor", &factor, FIELD(factor), "a number from 0 to 1, or \"auto\"" },
-	{ "storage_alloc_order", &order, FIELD(storage_first), "\"memory_first\" or \"storage_first\"" },
-	{ "storage_alloc_unlink", &flag, FIELD(unlink), "\"true\" or \"false\"" },
-	{ "storage_alloc_discard", &flag, FIELD(discard), "\"true\" or \"false\"" },
-	{ "storage_alloc_segsize", &segment, FIELD(segsize), "a power of two of at least the page, such as 65536 or 2M" },
-	{ "storage_alloc_syncfreq", &seconds, FIELD(syncfreq), "a number of seconds from 1 on, or \"never\"" },
-	{ "storage_alloc_policy", &text, FIELD(policy), "the name of a policy" },
-	{ "storage_alloc_driver", &text, FIELD(driver), "a driver, such as \"posix\" or \"uring:?depth=64\"" },
-	{ "storage_alloc_stripe", &stripe, FIELD(stripe), "a number of bytes of at least 1, such as 65536 or 1M" },
-	{ "storage_alloc_fencesync", &flag, FIELD(fencesync), "\"true\" or \"false\"" },
-	{ "storage_alloc_engine", &engine, FIELD(engine), "\"auto\", \"segv\", \"uffd\", \"sigbus\" or \"kernel\"" },
-	{ "storage_alloc_writers", &flag, FIELD(writers), "\"true\" or \"false\"" },
-	{ "storage_alloc_consistent", &flag, FIELD(consistent), "\"true\" or \"false\"" },
-	{ "storage_alloc_local", &flag, FIELD(local), "\"true\" or \"false\"" },
-	{ "storage_alloc_winsync", &winsync, FIELD(winsync), "\"memory\" or \"storage\"" },
-	{ "storage_alloc_on_full", &on_full, FIELD(on_full), "\"wait\" or \"sigbus\"" },
-	{ "access_style", &style, FIELD(access_style), "a list of read_once, write_once, read_mostly, write_mostly, "
-	  "sequential, reverse_sequential and random" },
-	{ "file_perm", &perm, FIELD(perm), "an octal number up to 0777" },
-	{ "striping_factor", &count, FIELD(striping_factor), "a number of at least 1" },
-	{ "striping_unit", &unit, FIELD(striping_unit), "a number of bytes of at least 1" },
+#define HINT(name, kind, field, type, default, meaning, page) { name, &kind, FIELD(field), type },
+#include "window/hints.def"
+#undef HINT
 };
 
 #define TABLE_SIZE (sizeof(table) / sizeof(*table))
@@ -349,7 +326,7 @@ static void read_hint(const struct hint *hint, struct hints *h, MPI_Info info, s
 	if (info != MPI_INFO_NULL)
 		PMPI_Info_get(info, hint->name, MPI_MAX_INFO_VAL, value, &found);
 	if (found && !hint->kind->take((char *)h + hint->field, value))
-		error_set(e, MPI_ERR_INFO_VALUE, "%s is \"%.60s\": it must be %s", hint->name, value, hint->want);
+		error_set(e, MPI_ERR_INFO_VALUE, "%s is \"%.60s\": it must be %s", hint->name, value, hint->type);
 }
 
 /* ---- Misspelled names ---- */

@@ -32,16 +32,15 @@ static void is_refused(void *arg)
 {
 	const struct setting *s = arg;
 	int fd = temp_file(4 * SEG), fds = count_fds();
+	char start[200];
 	void *addr;
 
 	set_env(s->name, s->value);
 	errno = 0;
 	check(ummap(4 * SEG, 0, READ_WRITE, fd, 0, -1, 1, 0, &addr) == -1 && errno == EINVAL, "%s=%s",
 	      s->name, s->value);
-	check(strstr(umerrormsg(), s->name), "%s=%s: the sentence names it", s->name, s->value);
-	/* Of a list, the part that is wrong. */
-	check(strstr(umerrormsg(), s->value) || strstr(umerrormsg(), "PATH has "), "%s=%s: and what it was: %s", s->name,
-	      s->value, umerrormsg());
+	snprintf(start, sizeof(start), "%s is \"%s\"", s->name, s->value);
+	check(strncmp(umerrormsg(), start, strlen(start)) == 0, "%s=%s: the message begins so: %s", s->name, s->value, umerrormsg());
 	check(count_fds() == fds);
 }
 
@@ -66,11 +65,9 @@ static void refuse_all(const char *name, const char *const values[])
 
 Test(env, good_values_are_taken)
 {
-	take_all("UMMAP_MEM_LIMIT", VALUES("512M", "1G", "50%", "12.5 %", "100%", "536870912", "16K", "512MB", "512MiB", "0.5G", "1 G"));
-	take_all("UMMAP_MEM_FACTOR", VALUES("0.5", "1", "0.8"));
+	take_all("UMMAP_MEM_LIMIT", VALUES("512M", "1G", "50%", "12.5 %", "100%", ".5%", "536870912", "16K", "512MB", "512MiB", "0.5G", "1 G"));
 	take_all("UMMAP_MEMCONFIG", VALUES("static", "dynamic"));
 	take_all("UMMAP_GROUP", VALUES("a", "test_env.7-A", "abcdefghijklmnopqrstuvwxyz01234"));
-	take_all("UMMAP_SIGEVICT", VALUES("40", "SIGUSR1"));
 	take_all("UMMAP_BULK_SYNC", VALUES("true", "false"));
 	take_all("UMMAP_SEG_SIZE", VALUES("64K", "2M", "65536", "64KB", "64Kb", "0.5 MiB"));
 	take_all("UMMAP_DRIVER", VALUES("posix", "posix:", "error+posix:?error.nth=1000000"));
@@ -86,8 +83,7 @@ Test(env, good_values_are_taken)
 Test(env, bad_values_are_refused)
 {
 	refuse_all("UMMAP_MEM_LIMIT", VALUES("abc", "0", "-1", "512X", "512MM", "0%", "101%", "%", "1 G G", "512MBB",
-					     "99999999999999999999G", "20000000T", "1", "16383", "500T", "0.0000001%"));
-	refuse_all("UMMAP_MEM_FACTOR", VALUES("0", "1.5", "-1", "abc", "nan", "0.5x", "0.000000001"));
+					     "99999999999999999999G", "20000000T", "1", "16383", "500T", "0.0000001%", "nan%", "-1%", "0.5"));
 	refuse_all("UMMAP_MEMCONFIG", VALUES("", "Static", "dynamic "));
 	refuse_all("UMMAP_GROUP", VALUES("", "a b", "../a", "a/b", "abcdefghijklmnopqrstuvwxyz012345"));
 	refuse_all("UMMAP_BULK_SYNC", VALUES("maybe", "truely"));
@@ -182,8 +178,8 @@ Test(env, limits_the_budget)
 {
 	struct limit limits[] = {
 		{ "UMMAP_MEM_LIMIT", "512M", 0, 512 * MIB }, { "UMMAP_MEM_LIMIT", "1G", 0, GIB },
-		{ "UMMAP_MEM_LIMIT", "50%", 0.5, 0 }, { "UMMAP_MEM_FACTOR", "0.25", 0.25, 0 },
-		{ "UMMAP_MEM_FACTOR", "0.001", 0.001, 0 },
+		{ "UMMAP_MEM_LIMIT", "50%", 0.5, 0 }, { "UMMAP_MEM_LIMIT", "25%", 0.25, 0 },
+		{ "UMMAP_MEM_LIMIT", "0.1%", 0.001, 0 },
 	};
 
 	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
@@ -364,6 +360,8 @@ Test(env, unknown_names_are_warned_of)
 	warned("UMMAP_MEM_CONFIG", "static", "UMMAP_MEMCONFIG");
 	warned("UMMAP_DRIVERS", "posix", "UMMAP_DRIVER");
 	warned("UMMAP_MPI_LOCL", "false", "UMMAP_MPI_LOCAL");
+	warned("UMMAP_SIGEVICT", "40", NULL);
+	warned("UMMAP_MEM_FACTOR", "0.5", NULL);
 	warned("UMMAP_WITHOUT_ANY_LIKENESS_TO_ANOTHER_ONE_AND_TOO_LONG_BY_FAR", "", NULL);
 	warned("UMMAP_", "1", NULL);
 }

@@ -47,5 +47,4 @@ run 5 "$folder"
 
 refuse 'none" must be a folder that exists' -- "$UMMAP_TEST_FOLDER/none"
 refuse 'share one file in PCAF_PATH' -- "$far" small
-refuse 'with PCAF_ENGINE=kernel, coarrays stay' PCAF_PREFIX=other_ PCAF_ENGINE=kernel PCAF_CONSISTENT=false -- "$far"
 run 6 "$folder"

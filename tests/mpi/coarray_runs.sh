@@ -27,11 +27,9 @@ refuse 'PCAF_SYNCFREQ is "often": it must be a number of milliseconds' PCAF_SYNC
 refuse 'PCAF_SEGSIZE is "5000": it must be a power of two' PCAF_SEGSIZE=5000
 refuse 'PCAF_PATH is ".*/none": it must be a folder' PCAF_PATH="$folder/none"
 refuse 'PCAF_PREFIX is "a/b": it must be' PCAF_PREFIX=a/b
-refuse 'PCAF_ENGINE is "tape": it must be' PCAF_ENGINE=tape
+refuse 'UMMAP_ENGINE is "tape": it must be' UMMAP_ENGINE=tape
 refuse 'PCAF_DRIVER is "tape": there is no driver "tape"' PCAF_PREFIX=tape PCAF_DRIVER=tape
-refuse 'PCAF_ENGINE is "kernel", which .*: PCAF_CONSISTENT must be' PCAF_ENGINE=kernel
-refuse 'have no meaning with PCAF_ENGINE=kernel' PCAF_ENGINE=kernel PCAF_CONSISTENT=false PCAF_SEGSIZE=64K
-refuse 'PCAF_DRIVER is "wal+posix": files are behind wal+ as it is' PCAF_DRIVER=wal+posix
+refuse 'PCAF_DRIVER is "wal+posix": it must not contain wal+' PCAF_DRIVER=wal+posix
 refuse "PCAF_PATH, the folder for the coarrays' files, is missing" PCAF_PATH=
 refuse 'were created with PCAF_SHAREDFILE=false' PCAF_SHAREDFILE=true
 strip -o "$UMMAP_TEST_FOLDER/bare" "$program"
