@@ -218,8 +218,10 @@ static void forget_changes(struct coarray *c, struct error *e)
 	else if (st.write_bytes && job.config.consistent)
 		store_read_back(&job.store, manifest_find(&job.manifest, c->order), c->base, e);
 	else if (st.write_bytes)
-		error_set(e, MPI_ERR_NO_MEM, "the initialiser of coarray %u, of %zu bytes, does not fit into memory, so what it has "
-			  "overwritten cannot be brought back: set UMMAP_MEM_LIMIT", c->order, c->size);
+		error_set(e, MPI_ERR_NO_MEM,
+			  "cannot restore coarray %u of %zu bytes: its initializer does not fit "
+			  "into memory, and has overwritten the file. Try a larger UMMAP_MEM_LIMIT",
+			  c->order, c->size);
 	else if (st.dirty_bytes && umremap(base, 0, -1, -1, UMMAP_SWITCH, &base) < 0)
 		error_errno(e, errno, "%s", umerrormsg());
 }
@@ -346,8 +348,10 @@ void job_move(struct coarray *c, const char *path)
 	struct error e = { 0 };
 
 	if (!config_folder(after.folder, path))
-		error_set(&e, MPI_ERR_ARG, "pcaf_config: \"%.100s\" must be a folder that exists, with a name of less than %d "
-			  "characters in one line", path, MANIFEST_FOLDER);
+		error_set(&e, MPI_ERR_ARG,
+			  "pcaf_config: cannot keep coarray %u in '%.100s': the path must be a "
+			  "folder that exists, with a name of one line and less than %d bytes",
+			  c->order, path, MANIFEST_FOLDER);
 	job_check(job.comm, &e);
 	if (strcmp(after.folder, job.config.path) == 0)
 		*after.folder = '\0';

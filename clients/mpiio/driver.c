@@ -100,7 +100,8 @@ static int read_layout(const struct ummap_uri *uri, struct layout *l, struct umm
 	if (!err)
 		err = read_number(uri, "rank", 0, ranks - 1, &rank, geom);
 	if (!err && !l->stripe && key_of(uri, "ranks")) {
-		snprintf(geom->why, sizeof(geom->why), "the key ranks needs the key stripe");
+		snprintf(geom->why, sizeof(geom->why),
+			 "cannot use the key ranks without the key stripe. Try stripe=SIZE");
 		err = -EINVAL;
 	}
 	l->rank = (uint32_t)rank;
@@ -451,7 +452,7 @@ static const struct ummap_driver driver = {
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "mpiio",
 	.keys = MPIIO_KEYS(KEY_NAME),
-	.help = "mpiio:PATH?stripe=SIZE&rank=R&ranks=N  a share of a file of MPI-IO's",
+	.help = "mpiio:PATH?stripe=SIZE&rank=R&ranks=N  a file, or stripes of it, by MPI-IO",
 	.open = mpiio_open,
 	.close = mpiio_close,
 	.read = mpiio_read,

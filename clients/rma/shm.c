@@ -483,6 +483,7 @@ int shm_failed(const struct window *w, int rank)
 	struct error e = { 0 };
 	int err = errno;
 
+	/* ummap-cafrun(1) searches its output for the words "the rank has ended". */
 	if (err == EOWNERDEAD)
 		error_set(&e, MPI_ERR_OTHER,
 			  "cannot access the part of the window at rank %d: the rank has ended",

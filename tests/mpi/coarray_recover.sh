@@ -25,7 +25,7 @@ refused "the run had only images 1 to $before" -- image
 refused 'for the copy has 4 bytes, and the coarray in PCAF_RECOVER has 240000' -- size
 refused 'cannot find the coarray: the argument must be a whole coarray' -- array
 refused 'cannot copy from an earlier run: PCAF_RECOVER is not set' PCAF_RECOVER= -- none
-refused 'is the same folder as PCAF_PATH' PCAF_RECOVER="$second" -- none
+refused 'it is the folder of PCAF_PATH' PCAF_RECOVER="$second" -- none
 refused "PCAF_RECOVER: cannot read the manifest '.*manifest': No such file" PCAF_RECOVER="$UMMAP_TEST_FOLDER" -- none
 
 # Nothing has changed there: the run goes on.

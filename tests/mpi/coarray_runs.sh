@@ -29,8 +29,8 @@ refuse 'PCAF_PATH is ".*/none": it must be a folder' PCAF_PATH="$folder/none"
 refuse 'PCAF_PREFIX is "a/b": it must be' PCAF_PREFIX=a/b
 refuse 'UMMAP_ENGINE is "tape": it must be' UMMAP_ENGINE=tape
 refuse 'PCAF_DRIVER is "tape": there is no driver "tape"' PCAF_PREFIX=tape PCAF_DRIVER=tape
-refuse 'PCAF_DRIVER is "wal+posix": it must not contain wal+' PCAF_DRIVER=wal+posix
-refuse "PCAF_PATH, the folder for the coarrays' files, is missing" PCAF_PATH=
+refuse "cannot use PCAF_DRIVER 'wal+posix': PCAF_CONSISTENT=true adds wal+" PCAF_DRIVER=wal+posix
+refuse 'PCAF_PATH is not set' PCAF_PATH=
 refuse 'were created with PCAF_SHAREDFILE=false' PCAF_SHAREDFILE=true
 strip -o "$UMMAP_TEST_FOLDER/bare" "$program"
 if [ "${CAF:-}" = static ]; then
