@@ -342,7 +342,7 @@ static void check(const struct cached *c, const struct found *f, const char *fol
 	if (why)
 		error_set(e, MPI_ERR_FILE,
 			  "cannot use the cache of '%.60s': %s. Try 'ummap iocache drop %.60s', "
-			  "which removes the caches there",
+			  "which discards the caches there",
 			  c->path, why, folder);
 	else if (n[COUNT_DIRTY] && n[COUNT_HEADS] < f->most[0])
 		error_set(e, MPI_ERR_FILE,
