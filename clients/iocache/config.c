@@ -159,8 +159,9 @@ static void read_path(struct config *c, MPI_Info info, const char *name, struct 
 	c->wanted = is_under(name, secure_getenv("UMMAP_IOCACHE_ALL"));
 	if (c->wanted && (!path || strlen(path) >= sizeof(c->path)))
 		error_set(e, MPI_ERR_INFO_VALUE,
-			  "UMMAP_IOCACHE_ALL is set, but UMMAP_IOCACHE_PATH does not name the "
-			  "folder for caches");
+			  "cannot cache '%.80s', a file in UMMAP_IOCACHE_ALL: UMMAP_IOCACHE_PATH "
+			  "is %s. Try a folder of each node",
+			  name, path ? "too long" : "not set");
 	else if (c->wanted)
 		strcpy(c->path, path);
 }
@@ -173,7 +174,9 @@ static void read_all(struct config *c, MPI_Info info, const char *name, struct e
 	read_path(c, info, name, e);
 	if (!c->wanted && get(info, HINT_IO_MODE, mode) && strcmp(mode, "0") == 0)
 		error_set(e, MPI_ERR_INFO_VALUE,
-			  "pmem_io_mode is 0: pmem_path has to name the folder for the cache");
+			  "cannot cache '%.80s', as pmem_io_mode=0 requires: pmem_path is not set. "
+			  "Try a folder of each node",
+			  name);
 	if (!c->wanted)
 		return;
 	c->durable_write = read_word(info, HINT_DURABLE, "sync", "write", e);
@@ -216,9 +219,8 @@ void config_agree(struct config *c, MPI_Info info, const char *name, MPI_Comm co
 		agree(comm, e);
 	else if (sum[0] && sum[1] != -sum[2])
 		error_set(e, MPI_ERR_INFO_VALUE,
-			  "%.80s: the ranks want different caches of it: pmem_path and what goes "
-			  "with it must be "
-			  "the same at all of them",
+			  "cannot cache '%.80s': the ranks do not give the same hints for the "
+			  "cache. Try the same name of the file and the same hints at all ranks",
 			  name);
 }
 

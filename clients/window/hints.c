@@ -436,10 +436,14 @@ static void expand_name(struct hints *h, int rank, struct error *e)
 		else if (*s == '%')
 			name[len++] = '%';
 		else
-			return error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_filename is \"%.100s\": a %% in it must "
-					 "be %%r, for the rank, or %%%%", h->filename);
+			return error_set(e, MPI_ERR_INFO_VALUE,
+					 "cannot use storage_alloc_filename '%.100s': r or %% must "
+					 "follow each %%. Try %%r for the rank, or %%%% for a %%",
+					 h->filename);
 		if (len > sizeof(name) - RANK_DIGITS)
-			return error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_filename is too long: \"%.100s...\"",
+			return error_set(e, MPI_ERR_INFO_VALUE,
+					 "cannot use storage_alloc_filename '%.100s...': the name "
+					 "is too long",
 					 h->filename);
 	}
 	name[len] = '\0';
@@ -468,10 +472,15 @@ static void take_object(struct hints *h, struct error *e)
 
 	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
 		if (files[i].there)
-			error_set(e, MPI_ERR_INFO_VALUE, "%s is for windows in files, and alloc_type is \"object\"", files[i].name);
+			error_set(e, MPI_ERR_INFO_VALUE,
+				  "cannot use %s with alloc_type=object: it is for windows in "
+				  "files. Try to leave it out",
+				  files[i].name);
 	}
 	if (!*h->object)
-		error_set(e, MPI_ERR_INFO_VALUE, "alloc_type is \"object\", but storage_alloc_object, a container and a name, is missing");
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use alloc_type=object: storage_alloc_object is not set. Try a "
+			  "container and a name, such as /data/box/field");
 	h->type = TYPE_STORAGE;
 	strcpy(h->driver, VERSIONED_DRIVER);
 	strcpy(h->filename, h->object);
@@ -541,14 +550,18 @@ void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct 
 	else if (!h->nameless)
 		return;
 	else if ((size_t)snprintf(h->filename, sizeof(h->filename), "%s", folder) >= sizeof(h->filename))
-		error_set(e, MPI_ERR_INFO_VALUE, "UMMAP_MPI_ALL is too long: it must be the name of a folder");
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use UMMAP_MPI_ALL '%.80s...': the name is too long", folder);
 	if (h->type == TYPE_STORAGE && !*h->filename)
-		error_set(e, MPI_ERR_INFO_VALUE, "alloc_type is \"storage\", but storage_alloc_filename, the name of a "
-			  "file, is missing");
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use alloc_type=storage: storage_alloc_filename is not set. Try "
+			  "the name of a file");
 	if (hints_by_mpiio(h))
 		pass_on(h, info);
 	else if (h->stripe)
-		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_stripe needs storage_alloc_driver to be \"mpiio\"");
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use storage_alloc_stripe: it needs the driver mpiio. Try "
+			  "storage_alloc_driver=mpiio");
 }
 
 /* The numbers about hints of which one reduction computes the maximum of all ranks. */
@@ -597,9 +610,12 @@ bool hints_agree(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct
 	if (c.failed)
 		error_share(comm, h->ranks - (int)c.failed, e);
 	else if (c.object && !all)
-		error_set(e, MPI_ERR_INFO_VALUE, "alloc_type is \"object\", which is for MPI_Win_allocate only");
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use alloc_type=object here: it is for MPI_Win_allocate only");
 	else if (c.object && c.file)
-		error_set(e, MPI_ERR_INFO_VALUE, "alloc_type is \"object\" at some ranks only: it must be at all, or at none");
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use alloc_type=object at some ranks only. Try to set it at all "
+			  "ranks, or at none");
 	else if (c.consistent && !all)
 		error_set(e, MPI_ERR_INFO_VALUE,
 			  "cannot use storage_alloc_consistent here: it is for MPI_Win_allocate "
@@ -609,7 +625,9 @@ bool hints_agree(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct
 			  "cannot use storage_alloc_consistent at some ranks only. Try to set it "
 			  "at all ranks");
 	else if (c.storage && stripes_differ(&c))
-		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_stripe, and with it storage_alloc_offset, must be the same at "
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot share the file in stripes: the ranks give different values of "
+			  "storage_alloc_stripe or storage_alloc_offset. Try the same values at "
 			  "all ranks");
 	return c.storage;
 }
