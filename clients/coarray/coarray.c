@@ -37,8 +37,10 @@ static void begin(void)
 	if (found == LIBCAF_ABSENT)
 		return;
 	if (found == LIBCAF_HIDDEN)
-		error_set(&bad, MPI_ERR_ARG, "PCAF_ENABLED is \"true\", but where this program has libcaf cannot be seen, because its "
-			  "symbols were removed: do not strip it, or link it with the shared libcaf");
+		error_set(&bad, MPI_ERR_ARG,
+			  "cannot find libcaf in this program, as PCAF_ENABLED=true requires: the "
+			  "symbols were removed. Try the program without strip(1), or linked with "
+			  "the shared libcaf");
 	job_check(MPI_COMM_WORLD, &bad);
 	active = job.config.enabled;
 }

@@ -31,7 +31,7 @@ static bool take_text(void *field, const char *value)
 	return snprintf(field, CONFIG_TEXT, "%s", value) < CONFIG_TEXT;
 }
 
-/* The manifest has it in a line. */
+/* The manifest contains the path in one line. */
 static bool take_folder(void *field, const char *value)
 {
 	struct stat st;
@@ -113,14 +113,20 @@ bool config_wanted(void)
 static void check_all(struct config *c, struct error *e)
 {
 	if (!*c->path)
-		error_set(e, MPI_ERR_ARG, "PCAF_ENABLED is \"true\", but PCAF_PATH, the folder for the coarrays' files, is "
-			  "missing");
+		error_set(e, MPI_ERR_ARG,
+			  "cannot keep coarrays, as PCAF_ENABLED=true requires: PCAF_PATH is not "
+			  "set. Try PCAF_PATH=FOLDER");
 	if (strcmp(c->path, c->recover) == 0)
-		error_set(e, MPI_ERR_ARG, "PCAF_RECOVER is the folder of PCAF_PATH: it must be another one");
+		error_set(e, MPI_ERR_ARG,
+			  "cannot use PCAF_RECOVER '%.100s': it is the folder of PCAF_PATH. Try "
+			  "another PCAF_PATH",
+			  c->recover);
 	if (c->unlink)
 		c->consistent = false;
 	if (c->consistent && strstr(c->driver, "wal+"))
-		error_set(e, MPI_ERR_ARG, "PCAF_DRIVER is \"%.100s\": it must not contain wal+, which PCAF_CONSISTENT adds itself",
+		error_set(e, MPI_ERR_ARG,
+			  "cannot use PCAF_DRIVER '%.100s': PCAF_CONSISTENT=true adds wal+ itself. "
+			  "Try the driver without wal+",
 			  c->driver);
 	if (!c->segsize)
 		c->segsize = SEGSIZE;

@@ -99,11 +99,17 @@ static void compare_entry(const struct entry *x, size_t size, struct error *e)
 	if (x->taken || x->state == ENTRY_ENDED || job.config.force)
 		return;
 	if (x->size != size)
-		error_set(e, MPI_ERR_ARG, "coarray %u has %zu bytes, and that in PCAF_PATH has %" PRIu64 ": take another folder or "
-			  "PCAF_PREFIX, or PCAF_FORCE=true, with which it begins anew", x->order, size, x->size);
+		error_set(e, MPI_ERR_ARG,
+			  "cannot open coarray %u of %zu bytes: the one in PCAF_PATH has %" PRIu64
+			  " bytes. Try another PCAF_PATH or PCAF_PREFIX, or PCAF_FORCE=true, which "
+			  "begins that coarray anew",
+			  x->order, size, x->size);
 	else if (!same_type(x))
-		error_set(e, MPI_ERR_ARG, "coarray %u is of the type \"%s\", and that in PCAF_PATH of \"%s\": take another folder or "
-			  "PCAF_PREFIX, or PCAF_FORCE=true, with which it begins anew", x->order, libcaf_type(), x->type);
+		error_set(e, MPI_ERR_ARG,
+			  "cannot open coarray %u of type '%s': the one in PCAF_PATH has type "
+			  "'%s'. Try another PCAF_PATH or PCAF_PREFIX, or PCAF_FORCE=true, which "
+			  "begins that coarray anew",
+			  x->order, libcaf_type(), x->type);
 }
 
 /* Whether it is what an earlier run has left for this coarray. */
@@ -212,8 +218,10 @@ static void forget_changes(struct coarray *c, struct error *e)
 	else if (st.write_bytes && job.config.consistent)
 		store_read_back(&job.store, manifest_find(&job.manifest, c->order), c->base, e);
 	else if (st.write_bytes)
-		error_set(e, MPI_ERR_NO_MEM, "the initialiser of coarray %u, of %zu bytes, does not fit into memory, so what it has "
-			  "overwritten cannot be brought back: set UMMAP_MEM_LIMIT", c->order, c->size);
+		error_set(e, MPI_ERR_NO_MEM,
+			  "cannot restore coarray %u of %zu bytes: its initializer does not fit "
+			  "into memory, and has overwritten the file. Try a larger UMMAP_MEM_LIMIT",
+			  c->order, c->size);
 	else if (st.dirty_bytes && umremap(base, 0, -1, -1, UMMAP_SWITCH, &base) < 0)
 		error_errno(e, errno, "%s", umerrormsg());
 }
@@ -340,8 +348,10 @@ void job_move(struct coarray *c, const char *path)
 	struct error e = { 0 };
 
 	if (!config_folder(after.folder, path))
-		error_set(&e, MPI_ERR_ARG, "pcaf_config: \"%.100s\" must be a folder that exists, with a name of less than %d "
-			  "characters in one line", path, MANIFEST_FOLDER);
+		error_set(&e, MPI_ERR_ARG,
+			  "pcaf_config: cannot keep coarray %u in '%.100s': the path must be a "
+			  "folder that exists, with a name of one line and less than %d bytes",
+			  c->order, path, MANIFEST_FOLDER);
 	job_check(job.comm, &e);
 	if (strcmp(after.folder, job.config.path) == 0)
 		*after.folder = '\0';

@@ -105,7 +105,7 @@ const char *config_plain_name(const char *name)
 	return len > 0 && name[len] == ':' ? name + len + 1 : name;
 }
 
-/* The folder of a file that need not be there yet. */
+/* The folder of a file, which may not exist yet. */
 static bool find_folder(const char *name, char real[PATH_MAX])
 {
 	char copy[PATH_MAX], *slash;
@@ -119,7 +119,7 @@ static bool find_folder(const char *name, char real[PATH_MAX])
 	return realpath(!slash ? "." : *copy ? copy : "/", real) != NULL;
 }
 
-/* Files under UMMAP_IOCACHE_ALL have one without a hint. */
+/* Whether the file is in `folder` or below it. */
 static bool is_under(const char *name, const char *folder)
 {
 	char real[PATH_MAX], all[PATH_MAX];
@@ -159,8 +159,9 @@ static void read_path(struct config *c, MPI_Info info, const char *name, struct 
 	c->wanted = is_under(name, secure_getenv("UMMAP_IOCACHE_ALL"));
 	if (c->wanted && (!path || strlen(path) >= sizeof(c->path)))
 		error_set(e, MPI_ERR_INFO_VALUE,
-			  "UMMAP_IOCACHE_ALL is set, but UMMAP_IOCACHE_PATH does not name the "
-			  "folder for caches");
+			  "cannot cache '%.80s', a file in UMMAP_IOCACHE_ALL: UMMAP_IOCACHE_PATH "
+			  "is %s. Try a folder of each node",
+			  name, path ? "too long" : "not set");
 	else if (c->wanted)
 		strcpy(c->path, path);
 }
@@ -173,7 +174,9 @@ static void read_all(struct config *c, MPI_Info info, const char *name, struct e
 	read_path(c, info, name, e);
 	if (!c->wanted && get(info, HINT_IO_MODE, mode) && strcmp(mode, "0") == 0)
 		error_set(e, MPI_ERR_INFO_VALUE,
-			  "pmem_io_mode is 0: pmem_path has to name the folder for the cache");
+			  "cannot cache '%.80s', as pmem_io_mode=0 requires: pmem_path is not set. "
+			  "Try a folder of each node",
+			  name);
 	if (!c->wanted)
 		return;
 	c->durable_write = read_word(info, HINT_DURABLE, "sync", "write", e);
@@ -187,7 +190,7 @@ static void read_all(struct config *c, MPI_Info info, const char *name, struct e
 		memset(c, 0, sizeof(*c));
 }
 
-/* Not by the program's communicator: errors of files are none of its. */
+/* Uses a communicator of the library's: errors of files must not reach the program's. */
 static void agree(MPI_Comm comm, struct error *e)
 {
 	MPI_Comm own;
@@ -200,7 +203,8 @@ static void agree(MPI_Comm comm, struct error *e)
 
 void config_agree(struct config *c, MPI_Info info, const char *name, MPI_Comm comm, struct error *e)
 {
-	/* Wanted by any, and a number of what is wanted with its negative: the greatest of both are one number if all have it. */
+	/* [0]: any rank wants a cache. [1], [2]: a hash of the request and its negative, whose maxima
+	 * have the same absolute value if all ranks agree. [3]: any rank has an error. */
 	int64_t sum[4] = { 0 };
 	uint64_t hash;
 
@@ -215,9 +219,8 @@ void config_agree(struct config *c, MPI_Info info, const char *name, MPI_Comm co
 		agree(comm, e);
 	else if (sum[0] && sum[1] != -sum[2])
 		error_set(e, MPI_ERR_INFO_VALUE,
-			  "%.80s: the ranks want different caches of it: pmem_path and what goes "
-			  "with it must be "
-			  "the same at all of them",
+			  "cannot cache '%.80s': the ranks do not give the same hints for the "
+			  "cache. Try the same name of the file and the same hints at all ranks",
 			  name);
 }
 

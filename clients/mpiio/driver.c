@@ -100,7 +100,8 @@ static int read_layout(const struct ummap_uri *uri, struct layout *l, struct umm
 	if (!err)
 		err = read_number(uri, "rank", 0, ranks - 1, &rank, geom);
 	if (!err && !l->stripe && key_of(uri, "ranks")) {
-		snprintf(geom->why, sizeof(geom->why), "the key ranks needs the key stripe");
+		snprintf(geom->why, sizeof(geom->why),
+			 "cannot use the key ranks without the key stripe. Try stripe=SIZE");
 		err = -EINVAL;
 	}
 	l->rank = (uint32_t)rank;
@@ -113,14 +114,17 @@ static int check_mpi(struct ummap_geom *geom)
 	int level = MPI_THREAD_SINGLE;
 
 	if (!shareio_runs()) {
-		snprintf(geom->why, sizeof(geom->why), "the driver mpiio works between MPI_Init_thread and MPI_Finalize only");
+		snprintf(geom->why, sizeof(geom->why),
+			 "cannot use the driver mpiio: MPI does not run. Try it between "
+			 "MPI_Init_thread and MPI_Finalize");
 		return -EINVAL;
 	}
 	PMPI_Query_thread(&level);
 	if (level == MPI_THREAD_MULTIPLE)
 		return 0;
-	snprintf(geom->why, sizeof(geom->why), "the driver mpiio reads and writes on threads of its own: the program must begin "
-		 "with MPI_Init_thread and ask for MPI_THREAD_MULTIPLE");
+	snprintf(geom->why, sizeof(geom->why),
+		 "cannot use the driver mpiio: it calls MPI in its own threads. Try "
+		 "MPI_Init_thread with MPI_THREAD_MULTIPLE");
 	return -EINVAL;
 }
 
@@ -199,8 +203,9 @@ static int mpiio_open(const struct ummap_uri *uri, int oflags, void **h, struct 
 	int err = check_mpi(geom);
 
 	if (!err && oflags & UMMAP_O_WRITERS) {
-		snprintf(geom->why, sizeof(geom->why), "MPI-IO may read and write more than it is asked to, so others cannot "
-			 "write to the same bytes (UMMAP_WRITERS)");
+		snprintf(geom->why, sizeof(geom->why),
+			 "cannot use UMMAP_WRITERS with the driver mpiio: MPI-IO may also write "
+			 "bytes that the mapping has not changed");
 		err = -EINVAL;
 	}
 	if (err)
@@ -447,7 +452,7 @@ static const struct ummap_driver driver = {
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "mpiio",
 	.keys = MPIIO_KEYS(KEY_NAME),
-	.help = "mpiio:PATH?stripe=SIZE&rank=R&ranks=N  a share of a file of MPI-IO's",
+	.help = "mpiio:PATH?stripe=SIZE&rank=R&ranks=N  a file, or stripes of it, by MPI-IO",
 	.open = mpiio_open,
 	.close = mpiio_close,
 	.read = mpiio_read,

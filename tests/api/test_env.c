@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_env.c - every environment variable: what it does, and that a bad value is refused with its name.
- * They are read once, at the first mapping, so each case runs in a child of a process that never maps.
+ * Tests the effect of each environment variable, and the messages for invalid values. The library
+ * reads the variables once, at the first mapping, so each case runs in a child of a process that
+ * never maps.
  */
 #include <criterion/criterion.h>
 #include <glob.h>
@@ -25,7 +26,7 @@ static void is_taken(void *arg)
 	m = map_file(temp_file(4 * SEG), 4 * SEG, 0, READ_WRITE, 0);
 	m[1] = 1;
 	check(umunmap(m, 1) == 0, "%s=%s", s->name, s->value);
-	exit(0);  /* and leaves nothing behind under the names of groups */
+	exit(0); /* the exit handlers remove the files of memory groups */
 }
 
 static void is_refused(void *arg)
@@ -108,7 +109,7 @@ static void is_refused_beside(void *arg)
 	is_refused(arg);
 }
 
-/* A segment size of which the limit does not hold four. */
+/* The limit must hold four segments. */
 Test(env, segments_fit_the_limit)
 {
 	struct setting s = { "UMMAP_SEG_SIZE", "2M" };
@@ -155,7 +156,7 @@ Test(env, is_read_once)
 
 struct limit {
 	const char *name, *value;
-	double share;     /* of RAM; 0: bytes */
+	double share;     /* part of RAM; 0: `bytes` counts */
 	uint64_t bytes;
 };
 
@@ -282,10 +283,10 @@ Test(env, readahead_has_a_window)
 
 struct printer {
 	const char *name, *value;
-	int to;  /* where its stderr goes */
+	int to;  /* descriptor for standard error */
 };
 
-/* exit(), not _exit(): the counters come at exit. */
+/* Ends by exit(), not _exit(), because exit handlers print the counters. */
 static void map_and_exit(void *arg)
 {
 	struct printer *p = arg;
@@ -303,7 +304,7 @@ static void map_and_exit(void *arg)
 	exit(0);
 }
 
-/* All that a child with this setting writes. */
+/* Returns all output of a child with this setting. */
 static void printed(const char *name, const char *value, char text[static 64 * 1024])
 {
 	struct printer p = { name, value, temp_file(0) };
@@ -340,7 +341,7 @@ Test(env, warnings_are_on_by_default)
 	check(strstr(text, " warn start: "), "%s", text);
 }
 
-/* The line that names `name` names `meant` too, and it is the only one. */
+/* The only line of output has `name`, and `meant` as the suggestion. */
 static void warned(const char *name, const char *value, const char *meant)
 {
 	char text[64 * 1024], end[64];
@@ -378,7 +379,7 @@ Test(env, names_of_others_are_not)
 	}
 }
 
-/* Enough of JSON to notice a missing quote, bracket or comma: one object of names and whole numbers. */
+/* Whether the text is a JSON object of names and whole numbers. Finds missing quotes and commas. */
 static bool is_flat_json(const char *p)
 {
 	p += strspn(p, " \n\t");
@@ -451,7 +452,7 @@ static void maps_in_another_group_than(void *arg)
 	exit(0);
 }
 
-/* What a program has in its environment, it may free or overwrite later. */
+/* A program may free or overwrite its environment later. */
 static void changes_the_text(void *arg)
 {
 	static char text[60];

@@ -14,7 +14,8 @@ cafrun() { # ARGUMENT ...
 grep -q '^ummap cafrun: images have died .*restart 1 of 1' "$out" || fail "the restart was to be told"
 grep -q '^ummap cafrun: images have died .* no restarts left' "$out" || fail "the end was to be told"
 cafrun --restarts 3 "$program" || fail "three restarts were to be enough"
-[ "$(grep -c '^ummap-coarray: going on from sync [1-9]' "$out")" -gt 0 ] || fail "what the job goes on from was to be told"
+[ "$(grep -c '^ummap-coarray: restarted from sync [1-9]' "$out")" -gt 0 ] ||
+	fail "the sync from which the job restarted was to be reported"
 grep -qw 'steps 60 total 1770 tries 3' "$out" || fail "the result was to be that without failures"
 # A launcher that hangs once, after its images have died. It waits without a child.
 if [ "$mpi" = openmpi ]; then
@@ -63,7 +64,7 @@ done
 cat > "$folder/notices" << END
 #!/bin/sh
 mkdir "$folder/once" 2> /dev/null || exit 0
-echo "libummap-mpi: rank 1 has ended, and its part of the window cannot be reached any more" >&2
+echo "libummap-mpi: cannot access the part of the window at rank 1: the rank has ended" >&2
 exit 14
 END
 chmod +x "$folder/notices"

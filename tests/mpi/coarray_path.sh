@@ -45,6 +45,6 @@ files_at "$again" "$ranks"
 run 5 "$folder"
 [ "${PCAF_SHAREDFILE:-}" = true ] || files_at "$again" 0
 
-refuse 'none" must be a folder that exists' -- "$UMMAP_TEST_FOLDER/none"
-refuse 'are all kept in one file in PCAF_PATH' -- "$far" small
+refuse "none': the path must be a folder that exists" -- "$UMMAP_TEST_FOLDER/none"
+refuse 'share one file in PCAF_PATH' -- "$far" small
 run 6 "$folder"

@@ -25,7 +25,8 @@ until [ "$(stat -c %s "$folder/OpenCoarrays_1_1.win.wal" 2> /dev/null || echo 0)
 	sleep 0.05
 done
 ! cafrun --path "$UMMAP_TEST_FOLDER/early" --recover "$folder" -n 1 "$program" 1 || fail "a job that still runs was recovered"
-grep -q 'another job has the coarrays in PCAF_RECOVER' "$out" || fail "that it still runs was to be said"
+grep -q 'cannot read the coarrays in PCAF_RECOVER, .*: another job uses them' "$out" ||
+	fail "that it still runs was to be said"
 kill_images
 wait "$first" 2> /dev/null
 step=$("$library/commands/ummap-caf" ls "$folder" | awk '$2 == 4 { print $1 }') && "$library/commands/ummap-caf" export "$folder" "$step" 1 "$out" &&

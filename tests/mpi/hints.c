@@ -43,7 +43,7 @@ static const struct bad {
 	{ "storage_alloc_driver", "tape", MPI_ERR_INFO_VALUE, "there is no driver \"tape\"" },
 	{ "storage_alloc_driver", "posix:?depth=1", MPI_ERR_INFO_VALUE, "depth" },
 	{ "storage_alloc_driver", "mpiio", MPI_ERR_INFO_VALUE, "MPI_THREAD_MULTIPLE" },
-	{ "storage_alloc_stripe", "64K", MPI_ERR_INFO_VALUE, "needs storage_alloc_driver" },
+	{ "storage_alloc_stripe", "64K", MPI_ERR_INFO_VALUE, "needs the driver mpiio" },
 	{ "storage_alloc_stripe", "0", MPI_ERR_INFO_VALUE, "at least 1" },
 	{ "storage_alloc_fencesync", "often", MPI_ERR_INFO_VALUE, "true or false" },
 	{ "storage_alloc_engine", "steam", MPI_ERR_INFO_VALUE, "segv" },
