@@ -47,6 +47,11 @@ static void attributes_in_files(void)
 	does("attribute empty=\nattribute fixed=short\nattribute pair=BADC\nattribute text=long\nattribute zeros=", "umobject stat att c");
 	does("b'\\x01\\x00\\x02\\x00' b''", "umobject get att c ours.h5; /usr/bin/python3 -c \"import h5py; a = h5py.File('ours.h5')['data'].attrs; "
 	     "print(a['zeros'].tobytes(), a['empty'])\"");
+	/* A zero in the middle of padded text belongs to the text, and stays in it. */
+	does("", "/usr/bin/python3 -c \"import h5py, numpy; f = h5py.File('zero.h5', 'w'); "
+	     "d = f.create_dataset('data', data=numpy.arange(3)); d.attrs['cut'] = numpy.array(b'ab\\0cd', 'S8')\"");
+	does("b'ab\\x00cd'", "umobject put att zero zero.h5; umobject get att zero zero2.h5; "
+	     "/usr/bin/python3 -c \"import h5py; print(h5py.File('zero2.h5')['data'].attrs['cut'].tobytes())\"");
 	does("", "/usr/bin/python3 -c \"import h5py; f = h5py.File('theirs.h5', 'a'); f['data'].attrs['where'] = f['data'].ref\"");
 	/* Attributes that an object cannot have are left out, and all others are stored. */
 	does("left out the attribute 'where' of 'theirs.h5'", "umobject put att d theirs.h5");
@@ -201,6 +206,33 @@ static void finds_what_is_lost(void)
 	damage("rm names/* versions/*");
 	does("x: version 1 has lost its name: restored", "umobject check hurt --repair");
 	does("", "umobject check hurt && umobject get hurt x - | cmp raw2 - && umobject get hurt x - --version 1 | cmp raw -");
+	/* A record that is there and damaged. Its version is the same file, so an older one gets the name. */
+	damage("truncate -s 40 names/x");
+	run(__LINE__, 1, "x: the record of the name is damaged, but version 1 is there\n", "umobject check hurt");
+	refuses("Nothing was removed", "umobject gc hurt");
+	does("", "test $(umobject check hurt x | wc -l) = 1 && test $(umobject check hurt | wc -l) = 1");
+	does("x: the record of the name is damaged, but version 1 is there: restored", "umobject check hurt --repair");
+	does("1 versions", "umobject check hurt && umobject get hurt x - | cmp raw - && umobject gc hurt");
+	does("x: version 2", "umobject put hurt x raw2; umobject check hurt && umobject get hurt x - --version 1 | cmp raw -");
+	/* In a copy without hard links, the newest version is whole. */
+	damage("cp names/x x; mv x names/x; printf zzz | dd of=names/x bs=1 seek=9 conv=notrunc 2> /dev/null");
+	does("version 2 is there: restored", "umobject check hurt x --repair");
+	does("0 versions", "umobject check hurt && umobject get hurt x - | cmp raw2 - && umobject gc hurt");
+	damage("cp names/x x; mv x names/x; : > names/x");
+	does("version 2 is there: restored", "umobject check hurt --repair");
+	/* The record of another name. */
+	damage("cp names/y names/other; mv names/other names/x");
+	refuses("Nothing was removed", "umobject gc hurt");
+	does("version 2 is there: restored", "umobject check hurt --repair");
+	does("0 versions", "umobject check hurt && umobject get hurt x - | cmp raw2 - && umobject gc hurt");
+	/* Versions of an object that was deleted have greater numbers, and do not get the name. */
+	does("", "rm -rf hurt; umobject create hurt; for n in 1 2 3; do umobject put hurt x raw; done; cp -a hurt/live old");
+	does("", "umobject rm hurt x; umobject put hurt x raw2; cp -an old/* hurt/live/; cp hurt/names/x x; mv x hurt/names/x; : > hurt/names/x");
+	does("version 1 is there: restored", "umobject check hurt --repair");
+	does("", "umobject get hurt x - | cmp raw2 -");
+	/* No version can be read. */
+	damage("truncate -s 40 names/y");
+	run(__LINE__, 1, "y: y is damaged", "umobject check hurt --repair");
 	/* A name that shall be gone. */
 	damage("rm names/x");
 	does("2 versions, 2 chunks", "umobject rm hurt x; umobject gc hurt");
