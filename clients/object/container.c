@@ -171,7 +171,11 @@ static int settle_newest(struct umobject_container *c, const char *name)
 
 	if (!o)
 		return errno == ENOENT ? 0 : -1;
-	result = c->b->ops->settle(c->b, name, &o->id, o->version);
+	/* A record of another object, in place of the name's own. */
+	if (strcmp(o->name, name) != 0)
+		result = object_fail(EBADMSG, "%s is damaged", name);
+	else
+		result = c->b->ops->settle(c->b, name, &o->id, o->version);
 	object_free(o);
 	c->b->ops->release(c->b, lease);
 	return result;
@@ -190,7 +194,8 @@ static int settle_name(void *arg, const char *name)
 	error = errno;
 	c->b->ops->name_unlock(c->b, lock);
 	if (result < 0 && error == EBADMSG)
-		return object_fail(EBADMSG, "%s is damaged, so nobody knows which chunks are in use: nothing was removed", name);
+		return object_fail(EBADMSG, "cannot tell which chunks are in use, because the record of '%s' is damaged. "
+				   "Nothing was removed. Try \"umobject check --repair\"", name);
 	errno = error;
 	return result;
 }

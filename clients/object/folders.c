@@ -899,7 +899,7 @@ static int sync_version(struct folders *f, const struct lease *lease)
 }
 
 /* A link of this name to the version, in place of another one. */
-static int point(const struct folders *f, int folder, const char *name, const char *id)
+int folders_point_name(const struct folders *f, int folder, const char *name, const char *id)
 {
 	char temporary[ID_TEXT + 8];
 
@@ -1011,7 +1011,7 @@ static int folders_publish(struct backend *b, struct lease *lease, const char *n
 		return object_fail(error, "the version before it could not be kept: %s", strerror(error));
 	if (sync_version(f, lease) < 0)
 		return -1;
-	error = point(f, NAMES, escaped, id);
+	error = folders_point_name(f, NAMES, escaped, id);
 	if (!error && fsync(f->folder[NAMES]) < 0)
 		error = errno;
 	if (error)
