@@ -51,7 +51,7 @@ static int add_loss(struct losses *l, const char *name, uint64_t version, bool i
 		l->list = grown;
 	if (!grown || !copy) {
 		free(copy);
-		return object_fail(ENOMEM, "no memory for a list of names");
+		return object_fail(ENOMEM, "cannot list the damaged names: no memory");
 	}
 	grown[l->n++] = (struct loss){ .name = copy, .version = version, .is_damaged = is_damaged };
 	return 0;
@@ -102,7 +102,8 @@ static uint64_t newest_number(struct umobject_container *c, const char *name)
 	object_free(o);
 	c->b->ops->release(c->b, lease);
 	if (!version)
-		object_fail(EBADMSG, "%s is damaged: its record is that of another object", name);
+		object_fail(EBADMSG, "the record of '%s' is damaged: it belongs to another object",
+			    name);
 	return version;
 }
 
@@ -266,13 +267,17 @@ int container_check_names(struct umobject_container *c)
 		const struct loss *loss = &l.list[i];
 
 		if (!loss->version)
-			result = object_fail(EBADMSG, "%s is damaged: its name is missing, but records of its versions are there. Nothing was "
-					     "removed. Try \"umobject check --repair\" to restore it, or \"umobject rm\" to delete it",
-					     loss->name);
+			result = object_fail(EBADMSG, "cannot tell which chunks are in use, "
+					"because the name of '%s' is missing, but records of its "
+					"versions exist. Nothing was removed. Try \"umobject check "
+					"--repair\" to restore it, or \"umobject rm\" to delete it",
+					loss->name);
 		else if (loss->found)
-			result = object_fail(EBADMSG, "%s is damaged: its version %llu has lost its name. Nothing was removed. Try "
-					     "\"umobject check --repair\" to restore it", loss->name,
-					     (unsigned long long)loss->version);
+			result = object_fail(EBADMSG, "cannot tell which chunks are in use, "
+					"because the record of version %llu of '%s' is missing. "
+					"Nothing was removed. Try \"umobject check --repair\" to "
+					"restore it", (unsigned long long)loss->version,
+					loss->name);
 	}
 	free_losses(&l);
 	return result;
@@ -344,17 +349,20 @@ static bool tell_loss(struct check *k, const struct loss *loss)
 	k->name = loss->name;
 	*k->label = '\0';
 	if (loss->version)
-		snprintf(text, sizeof(text), "version %llu has lost its name%s", version, loss->found ? "" : ", and cannot be found");
+		snprintf(text, sizeof(text), "the record of version %llu is missing%s", version,
+			 loss->found ? "" : ", and the version cannot be found");
 	else if (loss->is_damaged)
-		snprintf(text, sizeof(text), "the record of the name is damaged, but version %llu is there", version);
+		snprintf(text, sizeof(text), "the record of the name is damaged, but version %llu "
+			 "exists", version);
 	else if (loss->found)
-		snprintf(text, sizeof(text), "the name is missing, but its version %llu is there", version);
+		snprintf(text, sizeof(text), "the name is missing, but version %llu exists",
+			 version);
 	else
-		snprintf(text, sizeof(text), "the name is missing, and none of its versions can be read");
+		snprintf(text, sizeof(text), "the name is missing, and no version can be read");
 	tell(k, text, restored);
 	if (loss->damaged > loss->found) {
-		snprintf(text, sizeof(text), "version %llu has damaged chunks, and its name is not restored: the next gc removes it",
-			 (unsigned long long)loss->damaged);
+		snprintf(text, sizeof(text), "version %llu has damaged chunks and is not restored: "
+			 "the next gc removes it", (unsigned long long)loss->damaged);
 		tell(k, text, false);
 	}
 	return restored;
@@ -432,9 +440,10 @@ static void compare_shown(struct check *k, const umobject_version *v, bool locke
 	if (ops->view_shown(c->b, k->name, &v->object->id) || newest_number(c, k->name) != v->object->version)
 		return;
 	if (!k->repair || !locked || !ops->settle)
-		tell(k, "its view is not shown in h5", false);
+		tell(k, "the link in h5/ does not lead to the view of the newest version", false);
 	else
-		tell(k, "its view is not shown in h5", ops->settle(c->b, k->name, &v->object->id, v->object->version) == 0 &&
+		tell(k, "the link in h5/ does not lead to the view of the newest version",
+		     ops->settle(c->b, k->name, &v->object->id, v->object->version) == 0 &&
 		     ops->view_shown(c->b, k->name, &v->object->id));
 }
 
@@ -546,9 +555,11 @@ int umobject_check_container(umobject_container *c, const char *name, unsigned f
 	int result;
 
 	if (flags & ~UMOBJECT_REPAIR)
-		return object_fail(EINVAL, "flags is %#x: the only flag is UMOBJECT_REPAIR", flags);
+		return object_fail(EINVAL, "cannot use the flags %#x: the only flag is "
+				   "UMOBJECT_REPAIR", flags);
 	if (k.repair && c->read_only)
-		return object_fail(EROFS, "the container was opened to be read only");
+		return object_fail(EROFS, "cannot repair the container: it was opened with "
+				   "UMOBJECT_READ_ONLY");
 	if (name && name_check(name) < 0)
 		return -1;
 	result = check_all(&k, name);
@@ -556,6 +567,6 @@ int umobject_check_container(umobject_container *c, const char *name, unsigned f
 	if (result < 0)
 		return -1;
 	if (name && !k.found)
-		return object_fail(ENOENT, "there is no object %s", name);
+		return object_fail(ENOENT, "cannot find the object '%s'", name);
 	return k.faults;
 }

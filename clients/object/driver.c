@@ -129,7 +129,8 @@ static int pass_key(const struct ummap_key *k, struct wish *w, struct ummap_geom
 	size_t len = strlen(w->container);
 	int n = snprintf(w->container + len, sizeof(w->container) - len, "%c%s=%s", len ? '&' : '?', k->name, k->value);
 
-	return n < 0 || (size_t)n >= sizeof(w->container) - len ? say(geom, ENAMETOOLONG, "%s is too long", k->name) : 0;
+	return n < 0 || (size_t)n >= sizeof(w->container) - len ? say(geom, ENAMETOOLONG, "cannot "
+			"use the key '%s': its value is too long", k->name) : 0;
 }
 
 static int parse_key(const struct ummap_key *k, struct wish *w, struct ummap_geom *geom)
@@ -137,19 +138,25 @@ static int parse_key(const struct ummap_key *k, struct wish *w, struct ummap_geo
 	if (strcmp(k->name, "conf") == 0 || strcmp(k->name, "user") == 0 || strcmp(k->name, "timeout") == 0 || strcmp(k->name, "lease") == 0)
 		return pass_key(k, w, geom);
 	if (strcmp(k->name, "version") == 0)
-		return parse_version(k->value, w) ? 0 : say(geom, EINVAL, "version is \"%.40s\": it is a number from 1 on", k->value);
+		return parse_version(k->value, w) ? 0 : say(geom, EINVAL, "cannot use "
+				"version='%.40s': it must be a number from 1 on", k->value);
 	if (strcmp(k->name, "id") == 0) {
 		w->by_id = true;
-		return parse_id(k->value, &w->id) ? 0 : say(geom, EINVAL, "id is \"%.40s\": it is a UUID of 32 hexadecimal digits", k->value);
+		return parse_id(k->value, &w->id) ? 0 : say(geom, EINVAL, "cannot use id='%.40s': "
+				"it must be a UUID of 32 hexadecimal digits", k->value);
 	}
 	if (strcmp(k->name, "type") == 0)
-		return parse_type(k->value, w) ? 0 : say(geom, EINVAL, "type is \"%.40s\": it is int8 to uint64, float, double or ldouble", k->value);
+		return parse_type(k->value, w) ? 0 : say(geom, EINVAL, "cannot use type='%.40s': "
+				"it must be int8 to int64, uint8 to uint64, float, double or "
+				"ldouble", k->value);
 	if (strcmp(k->name, "dims") == 0) {
 		w->shape.rank = parse_dims(k->value, w->shape.dims);
-		return w->shape.rank ? 0 : say(geom, EINVAL, "dims is \"%.40s\": it is as 1000x200, with at most 32 numbers", k->value);
+		return w->shape.rank ? 0 : say(geom, EINVAL, "cannot use dims='%.40s': it must "
+				"have 1 to 32 numbers, as 1000x200", k->value);
 	}
 	w->chunk_rank = parse_dims(k->value, w->shape.chunk);
-	return w->chunk_rank ? 0 : say(geom, EINVAL, "chunk is \"%.40s\": it is as 100x200, with at most 32 numbers", k->value);
+	return w->chunk_rank ? 0 : say(geom, EINVAL, "cannot use chunk='%.40s': it must have 1 to "
+				       "32 numbers, as 100x200", k->value);
 }
 
 static int parse_keys(const struct ummap_uri *uri, struct wish *w, struct ummap_geom *geom)
@@ -165,9 +172,11 @@ static int parse_keys(const struct ummap_uri *uri, struct wish *w, struct ummap_
 	if (w->shape.rank && !w->shape.type)
 		w->shape.type = UMOBJECT_UINT8;
 	if (w->chunk_rank && w->shape.rank && w->chunk_rank != w->shape.rank)
-		return say(geom, EINVAL, "%s", "chunk and dims have as many numbers as each other");
+		return say(geom, EINVAL, "%s", "cannot use dims and chunk: they must have the same "
+			   "number of numbers");
 	if (!w->shape.rank && (w->shape.type || w->chunk_rank > 1))
-		return say(geom, EINVAL, "%s", "dims, as 1000x200, is missing: without it an object is bytes, in one dimension");
+		return say(geom, EINVAL, "%s", "cannot use type and chunk without dims. Try dims=, "
+			   "as 1000x200");
 	return 0;
 }
 
@@ -274,7 +283,8 @@ static int object_open(const struct ummap_uri *uri, int oflags, void **handle, s
 	if (!err)
 		err = hold_base(h, &wish, oflags, geom);
 	if (!err && oflags & UMMAP_O_WRITE && (wish.version || wish.by_id))
-		err = say(geom, EROFS, "%s", "versions do not change: without version and id, a writable mapping makes a new one");
+		err = say(geom, EROFS, "%s", "cannot write to a version: versions do not change. "
+			  "Try without version= and id=, to make a new version");
 	if (!err && oflags & UMMAP_O_WRITE)
 		err = may_put(h, geom);
 	if (!err && umobject_draft_begin(h->base, &h->shape, &h->draft) < 0)

@@ -168,8 +168,8 @@ int folders_name_restore(struct backend *b, const char *name, const struct umobj
 	if (!error && fsync(f->folder[folder]) < 0)
 		error = errno;
 	if (error)
-		return object_fail(error, "cannot restore version %llu of '%s' in '%s': %s", (unsigned long long)version, name, f->path,
-				   strerror(error));
+		return object_fail(error, "cannot restore version %llu of '%s' in '%s': %s",
+				   (unsigned long long)version, name, f->path, strerror(error));
 	if (is_newest && !folders_has_view(f, escaped, text))
 		folders_point_view(f, escaped, text);
 	return 0;
