@@ -304,7 +304,7 @@ static void restores_what_is_lost(void *unused)
 	check(umobject_check_container(c, NULL, 0, count_fault, "the name is missing") == 1 && faults == 1);
 	refused(umobject_gc(c, NULL), EBADMSG, "Nothing was removed");
 	refused(put_number(c, "one", 3), EBADMSG, "its name is missing");
-	check(umobject_check_container(c, NULL, UMOBJECT_REPAIR, count_fault, "version 2 is there: restored") == 0 && faults == 2);
+	check(umobject_check_container(c, NULL, UMOBJECT_REPAIR, count_fault, "version 2 exists: restored") == 0 && faults == 2);
 	check(umobject_check_container(c, NULL, 0, count_fault, "") == 0 && get_number(c, "one") == 2);
 	/* The record of each version, which would make them garbage. */
 	remove_keys("v/one.00000000000000000001");
