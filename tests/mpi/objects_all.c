@@ -208,7 +208,7 @@ static void bad(void)
 		refused(umobject_put_all(MPI_COMM_WORLD, box, rank ? "bad1" : "bad0", &s, &start, &count, data), EINVAL, "differs from");
 		refused(umobject_put_all(MPI_COMM_WORLD, box, "bad", &s, &start, rank ? &count : &more, data), EINVAL, "in common");
 	}
-	refused(umobject_put_all(MPI_COMM_WORLD, box, "bad", &s, &start, rank < ranks - 1 ? &count : &more, data), EINVAL, "outside");
+	refused(umobject_put_all(MPI_COMM_WORLD, box, "bad", &s, &start, rank < ranks - 1 ? &count : &more, data), EINVAL, "not within it");
 	refused(umobject_put_all(MPI_COMM_WORLD, box, "bad", &s, &start, rank ? &count : NULL, data), EINVAL, "the blocks of all ranks");
 	refused(umobject_put_all(MPI_COMM_WORLD, box, "bad", &s, &start, &count, rank == ranks - 1 ? NULL : data), EINVAL, "data is NULL");
 	refused(umobject_put_all(MPI_COMM_WORLD, box, NULL, &s, &start, &count, data), EINVAL, "is NULL");
