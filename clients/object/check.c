@@ -102,8 +102,8 @@ static uint64_t newest_number(struct umobject_container *c, const char *name)
 	object_free(o);
 	c->b->ops->release(c->b, lease);
 	if (!version)
-		object_fail(EBADMSG, "the record of '%s' is damaged: it belongs to another object",
-			    name);
+		object_fail(EBADMSG, "cannot read '%s': its record is damaged: it belongs to another "
+			    "object", name);
 	return version;
 }
 

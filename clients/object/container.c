@@ -183,7 +183,7 @@ static int settle_newest(struct umobject_container *c, const char *name)
 		return errno == ENOENT ? 0 : -1;
 	/* A record of another object, in place of the name's own. */
 	if (strcmp(o->name, name) != 0)
-		result = object_fail(EBADMSG, "%s is damaged", name);
+		result = object_fail(EBADMSG, "cannot read '%s': its record is damaged", name);
 	else
 		result = c->b->ops->settle(c->b, name, &o->id, o->version);
 	object_free(o);

@@ -385,7 +385,7 @@ struct object *object_unpack(const void *bytes, size_t size, const char *what)
 	if (!o && errno == ENOMEM)
 		object_fail(ENOMEM, "cannot read '%s': no memory", what);
 	else if (!o)
-		object_fail(EBADMSG, "%s is damaged: it is not the description of a version", what);
+		object_fail(EBADMSG, "cannot read '%s': its record is damaged", what);
 	else
 		errno = before;
 	if (m)

@@ -45,7 +45,8 @@ int umobject_hold(umobject_container *c, const char *name, uint64_t version, umo
 	if (strcmp((*held)->object->name, name) == 0 && (!version || (*held)->object->version == version))
 		return 0;
 	umobject_release(*held);
-	return object_fail(EBADMSG, "%s is damaged: its record is that of another version", name);
+	return object_fail(EBADMSG, "cannot read '%s': its record is damaged: it belongs to another "
+			   "version", name);
 }
 
 int umobject_hold_id(umobject_container *c, const struct umobject_id *id, umobject_version **held)

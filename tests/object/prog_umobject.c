@@ -157,10 +157,10 @@ static void checks(void)
 	refuses("damaged", "umobject get bad x back");
 	/* Whichever of them is listed first, and its versions: what is damaged hides no other. */
 	does("", "umobject put bad y raw; umobject put bad z raw; printf x | dd of=bad/names/y bs=1 seek=9 conv=notrunc 2> /dev/null");
-	refuses("y is damaged", "umobject ls bad");
+	refuses("cannot read 'y': its record is damaged", "umobject ls bad");
 	refuses("\tx\n", "umobject ls bad");
 	refuses("\tz\n", "umobject ls bad");
-	refuses("y is damaged", "umobject ls bad y");
+	refuses("cannot read 'y': its record is damaged", "umobject ls bad y");
 	/* Also where it alone knows its name, which is too long for a file's. */
 	does("", "umobject create long; for n in a b c; do umobject put long $n raw; umobject put long $(printf '%%0400d' 0)$n raw; done");
 	does("", "printf x | dd of=\"$(ls long/names/* | head -1)\" bs=1 seek=9 conv=notrunc 2> /dev/null");
@@ -232,7 +232,7 @@ static void finds_what_is_lost(void)
 	does("", "umobject get hurt x - | cmp raw2 -");
 	/* No version can be read. */
 	damage("truncate -s 40 names/y");
-	run(__LINE__, 1, "y: y is damaged", "umobject check hurt --repair");
+	run(__LINE__, 1, "y: cannot read 'y': its record is damaged", "umobject check hurt --repair");
 	/* A name that shall be gone. */
 	damage("rm names/x");
 	does("2 versions, 2 chunks", "umobject rm hurt x; umobject gc hurt");
