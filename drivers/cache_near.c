@@ -423,7 +423,7 @@ static int load(struct cache_near *n, struct ummap_geom *geom)
 	if (err)
 		return keys_refuse(geom, -err, "%.100s cannot be read: %s", n->file.path, strerror(-err));
 	if (n->digest != n->head.digest)
-		return keys_refuse(geom, EUCLEAN, "%.60s is damaged: its records are not those of the last pass. umcache drop ends it; "
+		return keys_refuse(geom, EUCLEAN, "%.60s is damaged: its records are not those of the last pass. ummap cache drop ends it; "
 				   "what was not written back is lost", n->file.path);
 	n->next = n->head;
 	memcpy(n->sure, n->head.intent, sizeof(n->sure));
@@ -505,11 +505,11 @@ static int recognize(struct cache_near *n, const struct cache_wish *wish, struct
 	if (n->head.touched ? is->size < was->size : is->size != was->size || is->seconds != was->seconds ||
 	    is->nanoseconds != was->nanoseconds)
 		return keys_refuse(geom, ESTALE, "the store was changed since %.50s was filled from it, and not through cache+: "
-				   "umcache drop ends that cache", n->file.path);
+				   "ummap cache drop ends that cache", n->file.path);
 	if ((wish->block && wish->block != n->head.block) ||
 	    (wish->size && slots_in(wish->size, n->head.block) != n->head.slots))
 		return keys_refuse(geom, EINVAL, "%.50s has %" PRIu64 " blocks of %" PRIu64 " bytes, and keeps them: leave out "
-				   "cache.size and cache.block, or umcache drop it", n->file.path, n->head.slots, n->head.block);
+				   "cache.size and cache.block, or ummap cache drop it", n->file.path, n->head.slots, n->head.block);
 	return 0;
 }
 
@@ -533,7 +533,7 @@ static int find(struct cache_near *n, const struct cache_wish *wish, struct umma
 	if (n->head.pass == 0)
 		err = give_room(n, geom);
 	else if (side_size(&n->file, &length) == 0 && length < length_of(n))
-		return keys_refuse(geom, EUCLEAN, "%.60s is shorter than it was: umcache drop ends it; what was not written back is lost",
+		return keys_refuse(geom, EUCLEAN, "%.60s is shorter than it was: ummap cache drop ends it; what was not written back is lost",
 				   n->file.path);
 	if (!err)
 		err = load(n, geom);

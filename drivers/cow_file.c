@@ -88,13 +88,13 @@ int cow_fits(const struct cow_file *f, const struct cow_base *now, struct ummap_
 	if (!f->head.committing && (now->size != then->size || now->seconds != then->seconds ||
 				    now->nanoseconds != then->nanoseconds))
 		return keys_refuse(geom, ESTALE, "the store was written since %.60s began: these changes do not fit it any more, and can "
-				   "only be discarded by umcow(1)", f->file.path);
+				   "only be discarded by ummap-cow(1)", f->file.path);
 	return 0;
 }
 
 static int damaged(const struct cow_file *f, struct ummap_geom *geom)
 {
-	return keys_refuse(geom, EUCLEAN, "%.80s is damaged at byte %ju: umcow(1) shows it, and discards it", f->file.path,
+	return keys_refuse(geom, EUCLEAN, "%.80s is damaged at byte %ju: ummap-cow(1) shows it, and discards it", f->file.path,
 			   (uintmax_t)f->damaged_at);
 }
 
@@ -199,7 +199,7 @@ static int check_and_use(struct cow_file *f, const struct cow_wish *wish, struct
 	if (f->damaged_at)
 		return damaged(f, geom);
 	if (f->head.committing)
-		return keys_refuse(geom, EUCLEAN, "a commit of %.80s to the store was interrupted: umcow(1) has to end it first "
+		return keys_refuse(geom, EUCLEAN, "a commit of %.80s to the store was interrupted: ummap-cow(1) has to end it first "
 				   "(\"commit\")", f->file.path);
 	return wish->write ? make_ready(f) : 0;
 }

@@ -409,7 +409,7 @@ static int begin(struct wal_log *l, const struct wal_wish *wish, struct wal_foun
 
 static int damaged(const struct wal_log *l, const struct wal_found *found, struct ummap_geom *geom)
 {
-	return keys_refuse(geom, EUCLEAN, "%.60s is damaged at byte %ju, behind epoch %ju: umwal(1) shows what is left, goes back or "
+	return keys_refuse(geom, EUCLEAN, "%.60s is damaged at byte %ju, behind epoch %ju: ummap-wal(1) shows what is left, goes back or "
 			   "drops it", l->file.path, (uintmax_t)found->damaged_at, (uintmax_t)found->end.epoch);
 }
 
@@ -421,7 +421,7 @@ static int check_way(struct wal_log *l, const struct wal_wish *wish, const struc
 		return 0;
 	if (*l->head.way && found->end.epoch > l->head.home)
 		return keys_refuse(geom, EINVAL, "%.60s has commits to a store that was opened as wal+%.30s:, and not as wal+%.20s: "
-				   "(umwal(1) takes URIs, too)", l->file.path, l->head.way, wish->way);
+				   "(ummap-wal(1) takes URIs, too)", l->file.path, l->head.way, wish->way);
 	strncpy(l->head.way, wish->way, sizeof(l->head.way) - 1);
 	return wish->write && !found->damaged_at ? write_head(l) : 0;
 }

@@ -4,6 +4,8 @@
  * written is put, and a new version committed, which has all other chunks of the old one. So a flush happens as a whole or not at all,
  * and one that fails can be tried again. The library takes turns on a handle.
  */
+#include "object/keys.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -123,7 +125,7 @@ static bool parse_version(const char *text, struct wish *w)
 	return *text >= '1' && *text <= '9' && !*end && !errno;
 }
 
-/* One that the container has behind a question mark. */
+/* Adds a key that belongs to the container: "?conf=...". */
 static int pass_key(const struct ummap_key *k, struct wish *w, struct ummap_geom *geom)
 {
 	size_t len = strlen(w->container);
@@ -133,30 +135,42 @@ static int pass_key(const struct ummap_key *k, struct wish *w, struct ummap_geom
 			"use the key '%s': its value is too long", k->name) : 0;
 }
 
+static const struct {
+	const char *name, *type;
+} key_types[] = {
+#define KEY_TYPE(name, type, default, meaning) { name, type },
+	OBJECT_KEYS(KEY_TYPE)
+};
+
+static int refuse_value(const struct ummap_key *k, struct ummap_geom *geom)
+{
+	size_t i = 0;
+
+	while (strcmp(key_types[i].name, k->name) != 0)
+		i++;
+	snprintf(geom->why, sizeof(geom->why), "cannot use %s='%.40s': it must be %s", k->name, k->value,
+		 key_types[i].type);
+	return -EINVAL;
+}
+
+static bool parse_value(const struct ummap_key *k, struct wish *w)
+{
+	if (strcmp(k->name, "version") == 0)
+		return parse_version(k->value, w);
+	if (strcmp(k->name, "id") == 0)
+		return w->by_id = parse_id(k->value, &w->id);
+	if (strcmp(k->name, "type") == 0)
+		return parse_type(k->value, w);
+	if (strcmp(k->name, "dims") == 0)
+		return (w->shape.rank = parse_dims(k->value, w->shape.dims)) > 0;
+	return (w->chunk_rank = parse_dims(k->value, w->shape.chunk)) > 0;
+}
+
 static int parse_key(const struct ummap_key *k, struct wish *w, struct ummap_geom *geom)
 {
 	if (strcmp(k->name, "conf") == 0 || strcmp(k->name, "user") == 0 || strcmp(k->name, "timeout") == 0 || strcmp(k->name, "lease") == 0)
 		return pass_key(k, w, geom);
-	if (strcmp(k->name, "version") == 0)
-		return parse_version(k->value, w) ? 0 : say(geom, EINVAL, "cannot use "
-				"version='%.40s': it must be a number from 1 on", k->value);
-	if (strcmp(k->name, "id") == 0) {
-		w->by_id = true;
-		return parse_id(k->value, &w->id) ? 0 : say(geom, EINVAL, "cannot use id='%.40s': "
-				"it must be a UUID of 32 hexadecimal digits", k->value);
-	}
-	if (strcmp(k->name, "type") == 0)
-		return parse_type(k->value, w) ? 0 : say(geom, EINVAL, "cannot use type='%.40s': "
-				"it must be int8 to int64, uint8 to uint64, float, double or "
-				"ldouble", k->value);
-	if (strcmp(k->name, "dims") == 0) {
-		w->shape.rank = parse_dims(k->value, w->shape.dims);
-		return w->shape.rank ? 0 : say(geom, EINVAL, "cannot use dims='%.40s': it must "
-				"have 1 to 32 numbers, as 1000x200", k->value);
-	}
-	w->chunk_rank = parse_dims(k->value, w->shape.chunk);
-	return w->chunk_rank ? 0 : say(geom, EINVAL, "cannot use chunk='%.40s': it must have 1 to "
-				       "32 numbers, as 100x200", k->value);
+	return parse_value(k, w) ? 0 : refuse_value(k, geom);
 }
 
 static int parse_keys(const struct ummap_uri *uri, struct wish *w, struct ummap_geom *geom)
@@ -389,7 +403,7 @@ const struct ummap_driver ummap_driver = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "object",
-	.keys = "version id type dims chunk conf user timeout lease",
+	.keys = OBJECT_KEYS(KEY_NAME),
 	.help = "an object of a container: CONTAINER/NAME",
 	.open = object_open,
 	.close = object_close,

@@ -174,7 +174,7 @@ static void open_past(void *driver)
 	set_group();
 	snprintf(text, sizeof(text), "%s:%s", (const char *)driver, store);
 	check_fails(ummap_open(text, SIZE, 0, PROT_READ, &attr, &addr), EUCLEAN);
-	check(strstr(umerrormsg(), "umwal"), "%s", umerrormsg());
+	check(strstr(umerrormsg(), "ummap-wal(1)"), "%s", umerrormsg());
 }
 
 static void open_too(void *pid)
@@ -351,7 +351,7 @@ static void check_others(void)
 
 static int tool(const char *words)
 {
-	return run_tool("umwal", words);
+	return run_tool("wal", words);
 }
 
 /* The log is refused with a sentence that names it, or what was committed is there: never anything else. */
@@ -408,7 +408,7 @@ static void drop(void)
 	char words[400];
 
 	check_killed(run_child(commit_and_die, NULL), SIGKILL);
-	check_drops_nothing_else("umwal", "--log", log_path, store);
+	check_drops_nothing_else("wal", "--log", log_path, store);
 	snprintf(words, sizeof(words), "drop '%s'", store);
 	check(tool(words) == 0 && access(log_path, F_OK) < 0);
 }
@@ -468,7 +468,7 @@ static void apply_before_cow(void)
 	check(tool(words) == 0 && access(log_path, F_OK) < 0 && version_of_file() == 0);
 	check(found_version() == 1);
 	snprintf(words, sizeof(words), "commit '%s'", store);
-	check(run_tool("umcow", words) == 0 && version_of_file() == 1);
+	check(run_tool("cow", words) == 0 && version_of_file() == 1);
 }
 
 static void store_uncommitted(void *arg)
@@ -518,9 +518,9 @@ static void commit_before_wal(void)
 	snprintf(uri, sizeof(uri), "cow+wal+posix:%s", store);
 	check_killed(run_child(commit_version_1, NULL), SIGKILL);
 	snprintf(words, sizeof(words), "commit '%s'", store);
-	check(run_tool("umcow", words) == 2 && version_of_file() == 0, "the store is not the file");
+	check(run_tool("cow", words) == 2 && version_of_file() == 0, "the store is not the file");
 	snprintf(words, sizeof(words), "commit 'wal+posix:%s'", store);
-	check(run_tool("umcow", words) == 0 && version_of_file() == 1);
+	check(run_tool("cow", words) == 0 && version_of_file() == 1);
 	check(access(log_path, F_OK) < 0, "the log is gone at a clean end");
 	check_exits(run_child(keeps_the_base, NULL), 0);
 }
@@ -547,7 +547,7 @@ static void fuzz(uint64_t *random, unsigned rounds)
 		check(pread(fd, &byte, 1, at) == 1);
 		other = byte ^ (uint8_t)(1 + next_random(random) % 255);
 		check(pwrite(fd, &other, 1, at) == 1);
-		check(tool(words) == 1, "byte %" PRIu64 " is %#x for %#x, and umwal check does not see it", at, other, byte);
+		check(tool(words) == 1, "byte %" PRIu64 " is %#x for %#x, and `ummap wal check` does not see it", at, other, byte);
 		status = run_child(open_damaged, NULL);
 		check_exits(status, at < 8192 ? 0 : 3);
 		check(pwrite(fd, &byte, 1, at) == 1);
@@ -632,7 +632,7 @@ static void end_with_full_store(void *arg)
 	words = map_store("?error.op=write&error.times=always&error.errno=ENOSPC", 0);
 	put_version(words, 1);
 	check_fails(umunmap(words, 1), EUCLEAN);
-	snprintf(says, sizeof(says), "No space left on device. Nothing is lost: when this is mended, `umwal --log %s apply %s`",
+	snprintf(says, sizeof(says), "No space left on device. Nothing is lost: when this is mended, `ummap wal --log %s apply %s`",
 		 log_path, store);
 	check(strstr(umerrormsg(), "the mapping has ended") && strstr(umerrormsg(), says), "%s", umerrormsg());
 	check_fails(umunmap(words, 0), EINVAL);
@@ -656,7 +656,7 @@ static void end_before_full_cow(void *arg)
 	words = map_store("?error.op=write&error.times=always", 0);
 	put_version(words, 1);
 	check_fails(umunmap(words, 1), EUCLEAN);
-	snprintf(says, sizeof(says), "`umwal --log %s apply 'error+cow+posix:%s?error.op=write&error.times=always", log_path, store);
+	snprintf(says, sizeof(says), "`ummap wal --log %s apply 'error+cow+posix:%s?error.op=write&error.times=always", log_path, store);
 	check(strstr(umerrormsg(), says), "%s", umerrormsg());
 	snprintf(apply, sizeof(apply), "apply 'cow+posix:%s'", store);
 	check(tool(apply) == 0 && version_of_file() == 0);
@@ -681,7 +681,7 @@ static void drop_with_full_store(void *arg)
 	check(umsync(words, 0) == 0);
 	check(umunmap(words, 0) == 0);
 	check(dup2(was, STDERR_FILENO) >= 0);
-	snprintf(says, sizeof(says), "`umwal --log %s apply", log_path);
+	snprintf(says, sizeof(says), "`ummap wal --log %s apply", log_path);
 	check(count_lines(log, says) == 1);
 }
 

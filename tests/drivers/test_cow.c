@@ -172,7 +172,7 @@ Test(cow, are_of_one_store)
 	pause_ms(50);
 	check(pwrite(fd, "", 1, 9) == 1);
 	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+posix:%s", store), ESTALE);
-	check(strstr(umerrormsg(), "was written since") && strstr(umerrormsg(), "umcow"), "%s", umerrormsg());
+	check(strstr(umerrormsg(), "was written since") && strstr(umerrormsg(), "ummap-cow(1)"), "%s", umerrormsg());
 }
 
 Test(cow, notices_another_size)
