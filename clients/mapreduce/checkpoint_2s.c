@@ -30,7 +30,8 @@ static uint64_t entry_size(const struct entry *e)
 static int allocate(struct image *image)
 {
 	image->data = malloc(image->size + 1);
-	return image->data ? 0 : fail(ENOMEM, "no memory for a checkpoint of %llu bytes", (unsigned long long)image->size);
+	return image->data ? 0 : fail(ENOMEM, "cannot write a checkpoint of %llu bytes: no memory",
+				      (unsigned long long)image->size);
 }
 
 /* What fills up keys and values to multiples of 8 is zeros in entries, too. */
@@ -135,7 +136,7 @@ static int reserve(const char *path, uint64_t size)
 
 	if (fd >= 0)
 		close(fd);
-	return error == 0 ? 0 : fail(error, "%s cannot be written: %s", path, strerror(error));
+	return error == 0 ? 0 : fail(error, "cannot write '%s': %s", path, strerror(error));
 }
 
 /* Rank 0's, with what it gathers. */
@@ -191,10 +192,11 @@ static int replace(const ummr_job *job, const char *from, const char *to)
 	int fd, result = 0;
 
 	if (rename(from, to) < 0)
-		return fail(errno, "%s cannot be written: %s", to, strerror(errno));
+		return fail(errno, "cannot write '%s': %s", to, strerror(errno));
 	fd = open(job->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 || fsync(fd) < 0)
-		result = fail(errno, "%s cannot be made durable: %s", job->folder, strerror(errno));
+		result = fail(errno, "cannot make the folder '%s' durable: %s", job->folder,
+			      strerror(errno));
 	if (fd >= 0)
 		close(fd);
 	return result;
@@ -244,7 +246,8 @@ int checkpoint_run(ummr_job *job, int result)
 
 static int damaged(const char *path)
 {
-	return fail(EUCLEAN, "%s is damaged: remove all files ummr.* there to begin again", path);
+	return fail(EUCLEAN, "cannot continue from '%s': the file is damaged. Try to remove all "
+		    "files ummr.* there, to begin again", path);
 }
 
 /* 1, 0: there is no such file, or -1. */
@@ -255,12 +258,13 @@ static int read_head(const ummr_job *job, const char *path, struct head *h)
 	ssize_t got, places_got;
 
 	if (fd < 0)
-		return errno == ENOENT ? 0 : fail(errno, "%s cannot be read: %s", path, strerror(errno));
+		return errno == ENOENT ? 0 : fail(errno, "cannot read '%s': %s", path,
+				strerror(errno));
 	got = pread(fd, h, sizeof(*h), 0);
 	places_got = pread(fd, places, sizeof(places), sizeof(*h));
 	close(fd);
 	if (got < 0 || places_got < 0)
-		return fail(errno, "%s cannot be read: %s", path, strerror(errno));
+		return fail(errno, "cannot read '%s': %s", path, strerror(errno));
 	if (got < (ssize_t)sizeof(*h) || memcmp(h->magic, magic, sizeof(magic)) != 0)
 		return damaged(path);
 	/* Another number of ranks makes another sum. */
@@ -286,7 +290,9 @@ static int read_heads(const ummr_job *job, struct checkpoint *c, uint64_t *run)
 		c->tasks = (int64_t)pairs.tasks;
 	}
 	if (*run > 1 && runs[(*run - 1) % 2].run != *run - 1)
-		return fail(EUCLEAN, "%s, which an earlier job has left, is missing: remove all files ummr.* there to begin again",
+		return fail(EUCLEAN, "cannot continue from '%s', which an earlier job wrote: it is "
+			    "missing, or of another run. Try to remove all files ummr.* there, to "
+			    "begin again",
 			    c->runs[(*run - 1) % 2]);
 	return 0;
 }
@@ -300,7 +306,8 @@ static int name_files(ummr_job *job)
 	for (int i = 0; i < 2; i++)
 		if (asprintf(&c->runs[i], "%s/ummr.runs.%d", job->folder, i) < 0)
 			c->runs[i] = NULL;
-	return c->pairs && c->runs[0] && c->runs[1] ? 0 : fail(ENOMEM, "no memory for a file's name");
+	return c->pairs && c->runs[0] && c->runs[1] ? 0 : fail(ENOMEM, "cannot name the files of "
+			"checkpoints: no memory");
 }
 
 int checkpoint_find(ummr_job *job)

@@ -24,50 +24,63 @@ static bool rest_is_zero(const struct ummr_config *c)
 static int check_functions(const struct ummr_config *c)
 {
 	if (!c->inputs || !c->inputs[0])
-		return fail(EINVAL, "config->inputs names no file and no folder");
+		return fail(EINVAL, "cannot use config->inputs: it names no file and no folder");
 	if (!c->map)
-		return fail(EINVAL, "config->map is NULL: a job needs a map function");
+		return fail(EINVAL, "cannot use config->map NULL: a job needs a map function");
 	if (!c->reduce && !c->reduce_all)
-		return fail(EINVAL, "config->reduce is NULL, and reduce_all is, too: a job needs a reduce function");
+		return fail(EINVAL, "cannot use config: reduce and reduce_all are both NULL, and a "
+			    "job needs a reduce function");
 	if (c->reduce && c->reduce_all)
-		return fail(EINVAL, "config has reduce and reduce_all: a job has one reduce function");
+		return fail(EINVAL, "cannot use config: it has both reduce and reduce_all, and a "
+			    "job has one reduce function");
 	if (c->split == UMMR_SPLIT_FIXED && c->record_size == 0)
-		return fail(EINVAL, "config->record_size is 0: UMMR_SPLIT_FIXED needs the size of records");
+		return fail(EINVAL, "cannot use UMMR_SPLIT_FIXED: config->record_size is 0. Try "
+			    "the size of records");
 	if (c->split == UMMR_SPLIT_OWN && !c->find_record)
-		return fail(EINVAL, "config->find_record is NULL: UMMR_SPLIT_OWN needs that function");
+		return fail(EINVAL, "cannot use UMMR_SPLIT_OWN: config->find_record is NULL");
 	return 0;
 }
 
 static int check_numbers(const struct ummr_config *c)
 {
 	if (c->split < UMMR_SPLIT_LINES || c->split > UMMR_SPLIT_OWN)
-		return fail(EINVAL, "config->split is %d, which is no UMMR_SPLIT_*", c->split);
+		return fail(EINVAL, "cannot use config->split %d: it must be one of UMMR_SPLIT_*",
+			    c->split);
 	if (c->combine < UMMR_COMBINE_ON || c->combine > UMMR_COMBINE_OFF)
-		return fail(EINVAL, "config->combine is %d, which is no UMMR_COMBINE_*", c->combine);
+		return fail(EINVAL, "cannot use config->combine %d: it must be one of "
+			    "UMMR_COMBINE_*", c->combine);
 	if (c->order < UMMR_ORDER_ASCENDING || c->order > UMMR_ORDER_DESCENDING)
-		return fail(EINVAL, "config->order is %d, which is no UMMR_ORDER_*", c->order);
+		return fail(EINVAL, "cannot use config->order %d: it must be one of UMMR_ORDER_*",
+			    c->order);
 	if (c->method < UMMR_METHOD_1S || c->method > UMMR_METHOD_2S)
-		return fail(EINVAL, "config->method is %d, which is no UMMR_METHOD_*", c->method);
+		return fail(EINVAL, "cannot use config->method %d: it must be one of UMMR_METHOD_*",
+			    c->method);
 	if (c->input < UMMR_INPUT_POSIX || c->input > UMMR_INPUT_UMMAP)
-		return fail(EINVAL, "config->input is %d, which is no UMMR_INPUT_*", c->input);
+		return fail(EINVAL, "cannot use config->input %d: it must be one of UMMR_INPUT_*",
+			    c->input);
 	if (c->transfer_limit > INT_MAX)
-		return fail(EINVAL, "config->transfer_limit is %zu: one operation can have %d bytes at most",
-			    c->transfer_limit, INT_MAX);
+		return fail(EINVAL, "cannot use config->transfer_limit %zu: an MPI operation "
+			    "transfers at most %d bytes", c->transfer_limit, INT_MAX);
 	if (c->bucket_size > PTRDIFF_MAX / 2 || c->task_size > PTRDIFF_MAX / 2 || c->record_size > PTRDIFF_MAX / 2)
-		return fail(EINVAL, "a size in config is more than memory can have");
+		return fail(EINVAL, "cannot use config: bucket_size %zu, task_size %zu or "
+			    "record_size %zu is larger than memory can be", c->bucket_size,
+			    c->task_size, c->record_size);
 	if (c->storage && !*c->storage)
-		return fail(EINVAL, "config->storage is empty: it should be a folder, or NULL for memory");
+		return fail(EINVAL, "cannot use config->storage '': it must be a folder, or NULL "
+			    "for memory");
 	return 0;
 }
 
 int config_take(struct ummr_config *to, const struct ummr_config *from)
 {
 	if (!from)
-		return fail(EINVAL, "config is NULL");
+		return fail(EINVAL, "cannot create a job: config is NULL");
 	if (from->struct_size < sizeof(*from) || from->struct_size > 4096)
-		return fail(EINVAL, "config->struct_size is %zu: start from UMMR_CONFIG_INIT", from->struct_size);
+		return fail(EINVAL, "cannot use config->struct_size %zu. Try UMMR_CONFIG_INIT",
+			    from->struct_size);
 	if (!rest_is_zero(from))
-		return fail(EINVAL, "config has fields that this library does not know: it is older than the header");
+		return fail(EINVAL, "cannot use config: it has fields that this library does not "
+			    "know. Try the library of the header's release");
 	*to = *from;
 	to->struct_size = sizeof(*to);
 	if (check_numbers(to) < 0 || check_functions(to) < 0)
@@ -118,7 +131,8 @@ int config_compare(const struct ummr_config *c, MPI_Comm comm)
 	MPI_Bcast(first, FIELDS, MPI_UINT64_T, 0, comm);
 	for (i = 0; i < FIELDS && fields[i].value == first[i]; i++)
 		;
-	return agree(comm, i == FIELDS ? 0 : fail(EINVAL, "its config is not that of rank 0: %s is %llu, and %llu there, but has to "
-						  "be the same at all ranks", fields[i].name, (unsigned long long)fields[i].value,
-						  (unsigned long long)first[i]));
+	return agree(comm, i == FIELDS ? 0 :
+		fail(EINVAL, "cannot create a job: %s is %llu here and %llu at rank 0, and must be "
+		     "the same at all ranks", fields[i].name,
+		     (unsigned long long)fields[i].value, (unsigned long long)first[i]));
 }

@@ -24,12 +24,14 @@ int infile_check(const struct file *file)
 	struct stat st;
 
 	if (stat(path, &st) < 0)
-		return fail(errno, "%s cannot be read: %s", path, strerror(errno));
+		return fail(errno, "cannot read '%s': %s", path, strerror(errno));
 	if ((uint64_t)st.st_size != file->size)
-		return fail(ESTALE, "%s was %llu bytes long when the job was made, and is %llu now", path,
-			    (unsigned long long)file->size, (unsigned long long)st.st_size);
+		return fail(ESTALE, "cannot read '%s': it had %llu bytes when the job was created, "
+			    "and has %llu bytes now", path, (unsigned long long)file->size,
+			    (unsigned long long)st.st_size);
 	if (input_time_of(&st) != file->time)
-		return fail(ESTALE, "%s has been changed since the job was made", path);
+		return fail(ESTALE, "cannot read '%s': it has changed since the job was created",
+			    path);
 	return 0;
 }
 
@@ -76,8 +78,8 @@ int piece_make_room(struct piece *piece, size_t size, const char *path)
 		return 0;
 	data = realloc(piece->data, size);
 	if (!data)
-		return fail(ENOMEM, "%s: no memory for %zu bytes of records at %llu: use a smaller task_size", path, size,
-			    (unsigned long long)piece->from);
+		return fail(ENOMEM, "cannot read '%s': no memory for %zu bytes of records at %llu. "
+			    "Try a smaller task_size", path, size, (unsigned long long)piece->from);
 	piece->data = data;
 	piece->room = size;
 	return 0;
@@ -89,7 +91,7 @@ static int open_posix(struct infile *s, const struct ummr_config *config)
 {
 	(void)config;
 	s->fd = open(s->path, O_RDONLY | O_CLOEXEC);
-	return s->fd >= 0 ? 0 : fail(errno, "%s cannot be read: %s", s->path, strerror(errno));
+	return s->fd >= 0 ? 0 : fail(errno, "cannot read '%s': %s", s->path, strerror(errno));
 }
 
 static int read_posix(struct infile *s, char *to, size_t size, uint64_t from)
@@ -100,8 +102,9 @@ static int read_posix(struct infile *s, char *to, size_t size, uint64_t from)
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got <= 0)
-			return fail(got < 0 ? errno : ESTALE, "%s cannot be read at %llu: %s", s->path, (unsigned long long)from,
-				    got < 0 ? strerror(errno) : "it has become shorter");
+			return fail(got < 0 ? errno : ESTALE, "cannot read '%s' at %llu: %s",
+				    s->path, (unsigned long long)from,
+				    got < 0 ? strerror(errno) : "the file has become shorter");
 		to += got;
 		size -= (size_t)got;
 		from += (uint64_t)got;

@@ -78,7 +78,8 @@ static int check_read(const struct infile *s, int code, MPI_Status *status, size
 	MPI_Get_count(status, MPI_BYTE, &got);
 	if ((size_t)got == wanted)
 		return 0;
-	return fail(ESTALE, "%s cannot be read at %llu: it has become shorter", s->path, (unsigned long long)from);
+	return fail(ESTALE, "cannot read '%s' at %llu: the file has become shorter", s->path,
+		    (unsigned long long)from);
 }
 
 static int read_mpiio(struct infile *s, char *to, size_t size, uint64_t from)

@@ -24,10 +24,10 @@ static int open_ummap(struct infile *s, const struct ummr_config *config)
 
 	(void)config;
 	if (fd < 0)
-		return fail(errno, "%s cannot be read: %s", s->path, strerror(errno));
+		return fail(errno, "cannot read '%s': %s", s->path, strerror(errno));
 	result = ummap((size_t)s->size, 0, PROT_READ, fd, 0, -1, 1, UMMAP_PTYPE_FIFO, &mapping);
 	if (result < 0)
-		result = fail(errno, "%s cannot be mapped: %s", s->path, umerrormsg());
+		result = fail(errno, "cannot map '%s': %s", s->path, umerrormsg());
 	else
 		s->mapping = mapping;
 	close(fd);
@@ -40,7 +40,8 @@ static int read_ummap(struct infile *s, char *to, size_t size, uint64_t from)
 		size_t part = size < PINNED_MAX ? size : PINNED_MAX;
 
 		if (umpin(s->mapping + from, part, PROT_READ) < 0)
-			return fail(errno, "%s cannot be read at %llu: %s", s->path, (unsigned long long)from, umerrormsg());
+			return fail(errno, "cannot read '%s' at %llu: %s", s->path,
+				    (unsigned long long)from, umerrormsg());
 		memcpy(to, s->mapping + from, part);
 		umunpin(s->mapping + from, part);
 		to += part;

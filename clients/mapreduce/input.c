@@ -50,7 +50,8 @@ static int list_add(struct list *l, const char *path, const struct stat *st)
 		l->files = realloc(l->files, l->files_room * sizeof(*l->files));
 	}
 	if (!l->names || !l->files)
-		return fail(ENOMEM, "no memory for the names of %llu files", (unsigned long long)l->count);
+		return fail(ENOMEM, "cannot list the input: no memory for the names of %llu files",
+			    (unsigned long long)l->count);
 	memcpy(l->names + l->bytes, path, length);
 	l->bytes += length;
 	l->files[l->count++] = (struct found){ (uint64_t)st->st_size, input_time_of(st) };
@@ -101,14 +102,16 @@ static int list_entry(struct list *l, const FTSENT *e)
 	switch (e->fts_info) {
 	case FTS_F:
 		if (access(e->fts_accpath, R_OK) != 0)
-			return fail(errno, "%s cannot be read: %s", e->fts_path, strerror(errno));
+			return fail(errno, "cannot read '%s': %s", e->fts_path, strerror(errno));
 		return list_add(l, e->fts_path, e->fts_statp);
 	case FTS_DNR:
 	case FTS_ERR:
 	case FTS_NS:
-		return fail(e->fts_errno, "%s cannot be read: %s", e->fts_path, strerror(e->fts_errno));
+		return fail(e->fts_errno, "cannot read '%s': %s", e->fts_path,
+			    strerror(e->fts_errno));
 	case FTS_DEFAULT:
-		return e->fts_level > 0 ? 0 : fail(EINVAL, "%s is neither a file nor a folder", e->fts_path);
+		return e->fts_level > 0 ? 0 : fail(EINVAL, "cannot read '%s': it is neither a file "
+				"nor a folder", e->fts_path);
 	default:
 		return 0;
 	}
@@ -124,14 +127,14 @@ static int list_input(struct list *l, const char *input)
 	memcpy(path, input, sizeof(path));
 	/* fts takes the empty name for no name. */
 	if (!*path)
-		return fail(ENOENT, "the name of an input is empty");
+		return fail(ENOENT, "cannot read an input: its name is empty");
 	walk = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, by_name);
 	if (!walk)
-		return fail(errno, "%s cannot be read: %s", input, strerror(errno));
+		return fail(errno, "cannot read '%s': %s", input, strerror(errno));
 	while (result == 0 && (errno = 0, e = fts_read(walk)))
 		result = list_entry(l, e);
 	if (result == 0 && errno)
-		result = fail(errno, "%s cannot be read: %s", input, strerror(errno));
+		result = fail(errno, "cannot read '%s': %s", input, strerror(errno));
 	fts_close(walk);
 	return result;
 }
@@ -171,7 +174,8 @@ static int share(struct input *in, MPI_Comm comm, struct list *l)
 	}
 	in->files = malloc((l->count + 1) * sizeof(*in->files));
 	if ((l->count > 0 && (!l->names || !l->files)) || !in->files)
-		result = fail(ENOMEM, "no memory for the names of %llu files", (unsigned long long)sizes[0]);
+		result = fail(ENOMEM, "cannot list the input: no memory for the names of %llu "
+			      "files", (unsigned long long)sizes[0]);
 	if (agree(comm, result) < 0)
 		return -1;
 	broadcast(l->names, l->bytes, comm);
@@ -214,8 +218,10 @@ static int check_records(const struct input *in)
 
 	for (uint64_t i = 0; in->config->split == UMMR_SPLIT_FIXED && i < in->count; i++)
 		if (in->files[i].size % size != 0)
-			return fail(EINVAL, "%s is %llu bytes long, which is no whole number of records of %llu bytes",
-				    in->files[i].path, (unsigned long long)in->files[i].size, (unsigned long long)size);
+			return fail(EINVAL, "cannot split '%s': its %llu bytes are not a whole "
+				    "number of records of %llu bytes", in->files[i].path,
+				    (unsigned long long)in->files[i].size,
+				    (unsigned long long)size);
 	return 0;
 }
 
@@ -407,8 +413,8 @@ static int find_record(struct view *v, uint64_t at, uint64_t until, uint64_t *fo
 		size_t there = lines ? find_line(data, size, NULL) : c->find_record(data, size, c->arg);
 
 		if (there > size)
-			return fail(EINVAL, "%s: find_record has found a record behind the %zu bytes that it was given",
-				    v->file->path, size);
+			return fail(EINVAL, "cannot split '%s': find_record returned a record "
+				    "behind the %zu bytes that it was given", v->file->path, size);
 		*found = there > 0 ? at - 1 + there : v->file->size;
 		/* A record that is cut short may hide its beginning from a function that we do not know. */
 		if (there > 0 || end == v->file->size || (lines && end >= until))

@@ -40,11 +40,14 @@ static int check_storage(const char *folder)
 	struct stat st;
 
 	if (stat(folder, &st) < 0)
-		return fail(errno, "%s, the folder for storage: %s", folder, strerror(errno));
+		return fail(errno, "cannot use the storage folder '%s': %s", folder,
+			    strerror(errno));
 	if (!S_ISDIR(st.st_mode))
-		return fail(ENOTDIR, "%s, the folder for storage, is none", folder);
+		return fail(ENOTDIR, "cannot use the storage folder '%s': it is not a folder",
+			    folder);
 	if (access(folder, W_OK | X_OK) < 0)
-		return fail(errno, "%s, the folder for storage: %s", folder, strerror(errno));
+		return fail(errno, "cannot use the storage folder '%s': %s", folder,
+			    strerror(errno));
 	return 0;
 }
 
@@ -76,7 +79,8 @@ static int open_state(ummr_job *job)
 		result = state_open(&job->acknowledged, facts, (unsigned)job->ranks, (uint64_t)in->tasks);
 	if (result == 0 && c->storage) {
 		job->folder = strdup(c->storage);
-		result = !job->folder ? fail(ENOMEM, "no memory for a folder's name") : check_storage(job->folder);
+		result = !job->folder ? fail(ENOMEM, "cannot use the storage folder: no memory "
+				"for its name") : check_storage(job->folder);
 		if (result == 0)
 			result = lock_take(&job->lock, job->folder, job->rank);
 		if (result == 0 && c->method == UMMR_METHOD_1S)
@@ -105,7 +109,8 @@ static int open_timeline(ummr_job *job)
 	const char *path = job->config.timeline;
 
 	if (agree(job->comm, job->rank == 0 && path && input_has(&job->input, path)
-				     ? fail(EINVAL, "%s, the timeline, is a file of the input", path) : 0) < 0)
+				     ? fail(EINVAL, "cannot write the timeline '%s': it is a file "
+					    "of the input. Try another path", path) : 0) < 0)
 		return -1;
 	return timeline_open(&job->timeline, job->comm, path);
 }
@@ -127,7 +132,7 @@ static int prepare(ummr_job *job, const struct ummr_config *config)
 {
 	job->buckets = calloc((size_t)job->ranks, sizeof(*job->buckets));
 	if (agree(job->comm, job->buckets ? config_take(&job->config, config)
-					  : fail(ENOMEM, "no memory for a job")) < 0 ||
+					  : fail(ENOMEM, "cannot create a job: no memory")) < 0 ||
 	    config_compare(&job->config, job->comm) < 0 || input_open(&job->input, job->comm, &job->config) < 0 ||
 	    open_timeline(job) < 0 || open_state(job) < 0 ||
 	    agree(job->comm, status_open(&job->status, job->comm)) < 0)
@@ -179,7 +184,7 @@ int ummr_create(MPI_Comm comm, const struct ummr_config *config, ummr_job **crea
 {
 	ummr_job *job = calloc(1, sizeof(*job));
 
-	if (agree(comm, job ? 0 : fail(ENOMEM, "no memory for a job")) < 0) {
+	if (agree(comm, job ? 0 : fail(ENOMEM, "cannot create a job: no memory")) < 0) {
 		free(job);
 		return -1;
 	}
@@ -250,9 +255,11 @@ int ummr_run(ummr_job *job)
 	int result;
 
 	if (job->state == STATE_FAILED)
-		return fail(EINVAL, "the job has failed: end it, and make another one");
+		return fail(EINVAL, "cannot run the job: it has failed. Try ummr_end() and another "
+			    "job");
 	if (job->state != STATE_NEW && job->state != STATE_DONE)
-		return fail(EINVAL, "the job runs: a function of its own cannot run it");
+		return fail(EINVAL, "cannot run the job: it is already running, and one of its "
+			    "functions called ummr_run()");
 	result_close(job);
 	job->unwritten = false;
 	job->state = STATE_RUNNING;
@@ -282,7 +289,8 @@ uint64_t ummr_runs(const ummr_job *job)
 int ummr_end(ummr_job *job)
 {
 	if (job->state == STATE_MAPPING || job->state == STATE_RUNNING)
-		return fail(EINVAL, "the job runs: ummr_end is for when ummr_run has returned");
+		return fail(EINVAL, "cannot end the job: it is running. Try ummr_end() when "
+			    "ummr_run() has returned");
 	/* Rank 0 may walk the result for long before it comes here. */
 	wait_for_all(job->comm);
 	close_job(job);
@@ -295,7 +303,8 @@ static int check_done(const ummr_job *job)
 {
 	if (job->state == STATE_DONE || (job->state == STATE_NEW && job->complete > 0))
 		return 0;
-	return fail(EINVAL, "there is a result when ummr_run has returned 0");
+	return fail(EINVAL, "cannot return the result: there is one only after ummr_run has "
+		    "returned 0");
 }
 
 int ummr_next(ummr_job *job, struct ummr_bytes *key, struct ummr_bytes *value)
@@ -325,7 +334,8 @@ typedef int print_function(FILE *out, const struct ummr_bytes *key, const struct
 
 static int cannot_write(FILE *out)
 {
-	return fail(errno ? errno : EIO, "the result cannot be written: %s", ferror(out) ? strerror(errno) : "print has failed");
+	return fail(errno ? errno : EIO, "cannot write the result: %s",
+		    ferror(out) ? strerror(errno) : "the print function failed");
 }
 
 static int print_pairs(ummr_job *job, FILE *out, print_function *print)
@@ -361,14 +371,15 @@ static int write_part(ummr_job *job, const char *path, print_function *print)
 	int result;
 
 	if (!out)
-		return fail(errno, "%s cannot be written: %s", path, strerror(errno));
+		return fail(errno, "cannot write '%s': %s", path, strerror(errno));
 	errno = 0;
 	result = write_pairs(job, out, print);
 	/* It may be unbuffered, and print need not look. */
 	if (result == 0 && ferror(out))
 		result = cannot_write(out);
 	if ((path ? fclose(out) : fflush(out)) != 0 && result == 0)
-		result = fail(errno, "%s cannot be written: %s", path ? path : "standard output", strerror(errno));
+		result = fail(errno, "cannot write '%s': %s", path ? path : "standard output",
+			      strerror(errno));
 	return result;
 }
 
@@ -406,7 +417,8 @@ static int write_file(ummr_job *job, const char *path, print_function *print)
 	result = write_in_turns(job, unfinished, print);
 	if (result == 0)
 		result = agree(job->comm, job->rank == 0 && rename(unfinished, path) < 0
-					  ? fail(errno, "%s cannot be written: %s", path, strerror(errno)) : 0);
+					  ? fail(errno, "cannot write '%s': %s", path,
+						 strerror(errno)) : 0);
 	if (result < 0 && job->rank == 0)
 		unlink(unfinished);
 	return result;
@@ -422,8 +434,9 @@ static int compare_paths(ummr_job *job, const char *path)
 		return 0;
 	MPI_Ibcast(&first, 1, MPI_UINT64_T, 0, job->comm, &request);
 	wait_for(&request);
-	return agree(job->comm, mine == first ? 0 : fail(EINVAL, "ummr_write: the path is %s here, and another one at rank 0",
-							 path ? path : "NULL"));
+	return agree(job->comm, mine == first ? 0 : fail(EINVAL, "cannot write the result: the "
+			"path is '%s' here, and differs from that of rank 0",
+			path ? path : "NULL"));
 }
 
 int ummr_write(ummr_job *job, const char *path, print_function *print)

@@ -23,8 +23,9 @@ static int in_use(const struct lock *l, const char *folder)
 	/* It may not stand there yet, or a full disk has kept it from that. */
 	if (pread(l->fd, owner, sizeof(owner) - 1, 0) <= 0)
 		snprintf(owner, sizeof(owner), "unknown");
-	return fail(EBUSY, "%s is in use by another job, in %s (%s): wait until that has ended, or use another folder", folder,
-		    owner, l->path);
+	return fail(EBUSY, "cannot use the folder '%s': another job uses it, in %s (lock file "
+		    "'%s'). Try again when that job has ended, or another folder", folder, owner,
+		    l->path);
 }
 
 static int lock_file(const struct lock *l, const char *folder)
@@ -33,7 +34,7 @@ static int lock_file(const struct lock *l, const char *folder)
 
 	for (int tries = 0; flock(l->fd, LOCK_EX | LOCK_NB) < 0; tries++) {
 		if (errno != EWOULDBLOCK && errno != EINTR)
-			return fail(errno, "%s cannot be locked: %s", l->path, strerror(errno));
+			return fail(errno, "cannot lock '%s': %s", l->path, strerror(errno));
 		if (tries == TRIES)
 			return in_use(l, folder);
 		nanosleep(&pause, NULL);
@@ -74,12 +75,13 @@ int lock_take(struct lock *l, const char *folder, int rank)
 {
 	if (asprintf(&l->path, "%s/ummr.lock.%d", folder, rank) < 0) {
 		l->path = NULL;
-		return fail(ENOMEM, "no memory for a file's name");
+		return fail(ENOMEM, "cannot lock a folder: no memory for the name of the lock "
+			    "file");
 	}
 	do {
 		l->fd = open(l->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 		if (l->fd < 0)
-			fail(errno, "%s cannot be opened: %s", l->path, strerror(errno));
+			fail(errno, "cannot open '%s': %s", l->path, strerror(errno));
 		if (l->fd < 0 || lock_file(l, folder) < 0) {
 			forget(l);
 			return -1;

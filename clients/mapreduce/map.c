@@ -45,7 +45,8 @@ static int add_value(ummr_job *job, uint64_t hash, const void *key, size_t key_s
 		char *group = realloc(job->group, size);
 
 		if (!group)
-			return fail(ENOMEM, "no memory for a value of %zu bytes", value_size);
+			return fail(ENOMEM, "cannot store a value of %zu bytes: no memory",
+				    value_size);
 		job->group = group;
 		job->group_room = size;
 	}
@@ -62,10 +63,12 @@ int ummr_emit(ummr_job *job, const void *key, size_t key_size, const void *value
 	int result;
 
 	if (job->state != STATE_MAPPING)
-		return fail(EINVAL, "ummr_emit is for map functions, while they run");
+		return fail(EINVAL, "cannot emit a pair: ummr_emit is only for map functions while "
+			    "they run");
 	if (key_size > PTRDIFF_MAX / 2 || value_size > PTRDIFF_MAX / 2 || (!key && key_size > 0) || (!value && value_size > 0))
-		return job->emit_failed = fail(EINVAL, "ummr_emit: a key of %zu bytes at %p and a value of %zu bytes at %p cannot be",
-					       key_size, key, value_size, value);
+		return job->emit_failed = fail(EINVAL, "cannot emit a key of %zu bytes at %p and a "
+				"value of %zu bytes at %p: a size is too large, or a pointer is "
+				"NULL", key_size, key, value_size, value);
 	/* Nor may reduce call this. */
 	job->state = STATE_RUNNING;
 	result = add_value(job, XXH3_64bits_withSeed(key, key_size, job->config.seed), key, key_size, value, value_size);
@@ -110,8 +113,9 @@ static int call_map(const struct ummr_task *task, void *arg)
 	job->state = STATE_RUNNING;
 	if (job->emit_failed)
 		return -1;
-	return job->map_failed == 0 ? 0 : fail(ECANCELED, "%s: the map function has failed %d times for the %zu bytes at %llu",
-					       task->path, TRIES, task->size, (unsigned long long)task->offset);
+	return job->map_failed == 0 ? 0 : fail(ECANCELED, "cannot map '%s': the map function has "
+			"failed %d times for the %zu bytes at %llu", task->path, TRIES, task->size,
+			(unsigned long long)task->offset);
 }
 
 static void report_tasks(ummr_job *job)
@@ -133,7 +137,7 @@ static int add_fresh(ummr_job *job, int64_t task)
 		int64_t room = 2 * job->fresh_room + 16, *fresh = realloc(job->fresh, (size_t)room * sizeof(*fresh));
 
 		if (!fresh)
-			return fail(ENOMEM, "no memory for the numbers of %lld tasks", (long long)room);
+			return fail(ENOMEM, "cannot list %lld tasks: no memory", (long long)room);
 		job->fresh = fresh;
 		job->fresh_room = room;
 	}

@@ -59,7 +59,8 @@ int others_clear(const struct state *s, const char *folder, int ranks)
 	int rank = INT_MAX, result = 0;
 
 	if (!d)
-		return fail(errno, "%s, the folder for storage: %s", folder, strerror(errno));
+		return fail(errno, "cannot use the storage folder '%s': %s", folder,
+			    strerror(errno));
 	while (result == 0 && (rank = last_rank(d, rank)) >= ranks)
 		result = clear(s, folder, rank);
 	closedir(d);

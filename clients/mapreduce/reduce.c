@@ -81,7 +81,7 @@ static int reduce_all(ummr_job *job)
 	int in = 0, more = 0;
 
 	if (!seen)
-		return fail(ENOMEM, "no memory to reduce the pairs of %d ranks", job->ranks);
+		return fail(ENOMEM, "cannot reduce the pairs of %d ranks: no memory", job->ranks);
 	while (in < job->ranks && more >= 0 && !status_stopped(&job->status)) {
 		report_progress(job, UMMR_PHASE_REDUCE, (uint64_t)in, (uint64_t)job->ranks);
 		while ((more = reduce_finished(job, seen)) == 0 && !status_stopped(&job->status))

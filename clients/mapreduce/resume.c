@@ -78,7 +78,8 @@ static int resume(ummr_job *job, const struct record *all, const struct record *
 	tasks = count_tasks(s->tasks, s->task_bytes);
 	MPI_Allreduce(MPI_IN_PLACE, &tasks, 1, MPI_UINT64_T, MPI_SUM, job->comm);
 	if (tasks != count_tasks(job->done, s->task_bytes))
-		return fail(EUCLEAN, "%s: two ranks have the same task: remove all files ummr.* there to begin again", job->folder);
+		return fail(EUCLEAN, "cannot continue from '%s': two ranks have the same task. Try "
+			    "to remove all files ummr.* there, to begin again", job->folder);
 	return 0;
 }
 
@@ -113,7 +114,8 @@ int resume_find(ummr_job *job)
 	int result = 0;
 
 	job->done = calloc(s->task_bytes, 1);
-	if (agree(job->comm, all && job->done ? 0 : fail(ENOMEM, "no memory for what %d ranks have done", job->ranks)) < 0) {
+	if (agree(job->comm, all && job->done ? 0 : fail(ENOMEM, "cannot continue a job of %d "
+			"ranks: no memory", job->ranks)) < 0) {
 		free(all);
 		return -1;
 	}

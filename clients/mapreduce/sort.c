@@ -112,7 +112,7 @@ static struct stream *add_sorted(ummr_job *job, unsigned level)
 		s->streams = streams ? streams : s->streams;
 		s->levels = levels ? levels : s->levels;
 		if (!streams || !levels) {
-			fail(ENOMEM, "no memory for %u streams", room);
+			fail(ENOMEM, "cannot sort %u streams: no memory", room);
 			return NULL;
 		}
 		s->room = room;

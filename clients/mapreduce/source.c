@@ -34,7 +34,7 @@ int source_open_streams(struct source *s, struct reader *readers, unsigned strea
 	s->pairs = malloc(streams * sizeof(*s->pairs));
 	s->heap = malloc(streams * sizeof(*s->heap));
 	if (!s->pairs || !s->heap)
-		return fail(ENOMEM, "no memory to merge %u streams", streams);
+		return fail(ENOMEM, "cannot merge %u streams: no memory", streams);
 	for (unsigned i = 0; i < streams; i++) {
 		int there = reader_next(&readers[i], &s->pairs[i]);
 

@@ -43,7 +43,8 @@ int state_open(struct state *s, const uint64_t facts[STATE_FACTS], unsigned stre
 	s->task_bytes = tasks / 8 + 1;
 	s->buckets = calloc(streams, sizeof(*s->buckets));
 	s->tasks = calloc(s->task_bytes, 1);
-	return s->buckets && s->tasks ? 0 : fail(ENOMEM, "no memory for the state of %llu tasks", (unsigned long long)tasks);
+	return s->buckets && s->tasks ? 0 : fail(ENOMEM, "cannot keep the state of %llu tasks: no "
+			"memory", (unsigned long long)tasks);
 }
 
 void state_begin_run(struct state *s, uint64_t run)
@@ -142,14 +143,16 @@ int state_compare(const struct state *s, const char *folder, const uint64_t fact
 	if (i != FACT_INPUT)
 		snprintf(numbers, sizeof(numbers), " (%llu, and %llu now)", (unsigned long long)facts[i],
 			 (unsigned long long)s->facts[i]);
-	return fail(EEXIST, "%s has what is left of a job with another %s%s: go on with that job, or remove all files ummr.* there, "
-		    "or use another folder", folder, fact_names[i], numbers);
+	return fail(EEXIST, "cannot use the folder '%s': it has files of an unfinished job with "
+		    "another %s%s. Try to continue that job, to remove all files ummr.* there, or "
+		    "another folder", folder, fact_names[i], numbers);
 }
 
 int state_refuse(const char *folder)
 {
-	return fail(EEXIST, "%s has what is left of a job that syncs: use its sync_tasks to go on with it, or remove all files "
-		    "ummr.* there, or use another folder", folder);
+	return fail(EEXIST, "cannot use the folder '%s': it has files of an unfinished job that "
+		    "syncs. Try its sync_tasks to continue it, to remove all files ummr.* there, "
+		    "or another folder", folder);
 }
 
 static int compare_facts(const struct state *s, const char *record)
@@ -164,7 +167,7 @@ static int compare_facts(const struct state *s, const char *record)
 
 static int cannot(const char *path, const char *what)
 {
-	return fail(errno, "%s cannot be %s: %s", path, what, strerror(errno));
+	return fail(errno, "cannot %s '%s': %s", what, path, strerror(errno));
 }
 
 /* NULL in *record: the file is empty. */
@@ -181,13 +184,15 @@ static int read_record(const struct state *s, int which, char **record, size_t *
 		return 0;
 	*record = malloc(*size);
 	if (!*record)
-		return fail(ENOMEM, "no memory for the %zu bytes of %s", *size, s->paths[which]);
+		return fail(ENOMEM, "cannot read '%s': no memory for %zu bytes", s->paths[which],
+			    *size);
 	got = pread(s->files[which], *record, *size, 0);
 	if (got == (ssize_t)*size)
 		return 0;
 	free(*record);
 	*record = NULL;
-	return got < 0 ? cannot(s->paths[which], "read") : fail(EIO, "%s cannot be read to its end", s->paths[which]);
+	return got < 0 ? cannot(s->paths[which], "read") :
+		fail(EIO, "cannot read '%s' to its end", s->paths[which]);
 }
 
 static uint64_t number_of(const char *record)
@@ -211,7 +216,9 @@ static int choose(struct state *s, char *const records[2], const size_t sizes[2]
 			newest = records[i];
 	}
 	if (damaged == 2)
-		return fail(EUCLEAN, "%s and %s are damaged: remove all files ummr.* there to begin again", s->paths[0], s->paths[1]);
+		return fail(EUCLEAN, "cannot continue from '%s' and '%s': both are damaged. Try to "
+			    "remove all files ummr.* there, to begin again", s->paths[0],
+			    s->paths[1]);
 	if (!newest)
 		return 0;
 	if (compare_facts(s, newest) < 0)
@@ -250,13 +257,13 @@ static int name_files(struct state *s, int rank)
 			s->paths[i] = NULL;
 	}
 	return s->pairs && s->results[0] && s->results[1] && s->paths[0] && s->paths[1]
-	       ? 0 : fail(ENOMEM, "no memory for a file's name");
+	       ? 0 : fail(ENOMEM, "cannot name the files of the job: no memory");
 }
 
 static int open_file(struct state *s, int which)
 {
 	s->files[which] = open(s->paths[which], O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-	return s->files[which] >= 0 ? 0 : cannot(s->paths[which], "opened");
+	return s->files[which] >= 0 ? 0 : cannot(s->paths[which], "open");
 }
 
 int state_find(struct state *s, const char *folder, int rank, bool writes)
@@ -267,7 +274,8 @@ int state_find(struct state *s, const char *folder, int rank, bool writes)
 		return -1;
 	s->folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (s->folder_fd < 0)
-		return fail(errno, "%s, the folder for storage: %s", folder, strerror(errno));
+		return fail(errno, "cannot use the storage folder '%s': %s", folder,
+			    strerror(errno));
 	return open_file(s, 0) < 0 || open_file(s, 1) < 0 ? -1 : read_records(s);
 }
 
@@ -278,12 +286,12 @@ static int put_record(struct state *s, const char *record, size_t size)
 	ssize_t put = pwrite(s->files[which], record, size, 0);
 
 	if (put < 0)
-		return cannot(s->paths[which], "written");
+		return cannot(s->paths[which], "write");
 	if (put < (ssize_t)size)
-		return fail(ENOSPC, "%s cannot be written: %s", s->paths[which], strerror(ENOSPC));
+		return fail(ENOSPC, "cannot write '%s': %s", s->paths[which], strerror(ENOSPC));
 	if (fsync(s->folder_fd) < 0)
-		return cannot(s->folder, "made durable");
-	return fdatasync(s->files[which]) == 0 ? 0 : cannot(s->paths[which], "made durable");
+		return cannot(s->folder, "sync");
+	return fdatasync(s->files[which]) == 0 ? 0 : cannot(s->paths[which], "sync");
 }
 
 int state_write(struct state *s)
@@ -297,7 +305,8 @@ int state_write(struct state *s)
 	size = record_size(s);
 	record = malloc(size);
 	if (!record)
-		return fail(ENOMEM, "no memory for a record of %zu bytes", size);
+		return fail(ENOMEM, "cannot write the state of the job: no memory for %zu bytes",
+			    size);
 	encode(s, record, size);
 	result = put_record(s, record, size);
 	free(record);

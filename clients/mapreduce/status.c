@@ -30,7 +30,7 @@ int status_open(struct status *s, MPI_Comm comm)
 	share = on_one_machine(comm, s->ranks);
 	code = share ? MPI_Win_allocate_shared(size, sizeof(*words), MPI_INFO_NULL, comm, &words, &s->win)
 		     : MPI_Win_allocate(size, sizeof(*words), MPI_INFO_NULL, comm, &words, &s->win);
-	if (check_mpi(code, "the Status window cannot be made") < 0)
+	if (check_mpi(code, "cannot create the window for the status of tasks") < 0)
 		return -1;
 	/* All parts are one behind the other. */
 	if (share)

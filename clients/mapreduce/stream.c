@@ -36,9 +36,10 @@ int space_open(struct space *s, MPI_Comm comm, unsigned streams, size_t first_bl
 	*s = (struct space){ .win = MPI_WIN_NULL, .places = MPI_WIN_NULL, .info = info, .first_block = first_block,
 			     .transfer_limit = transfer_limit, .lock = lock };
 	MPI_Comm_rank(comm, &s->rank);
-	if (check_mpi(MPI_Win_create_dynamic(info, comm, &s->win), "a dynamic window cannot be made") < 0 ||
+	if (check_mpi(MPI_Win_create_dynamic(info, comm, &s->win),
+		      "cannot create a window for pairs") < 0 ||
 	    check_mpi(MPI_Win_allocate(size, 1, MPI_INFO_NULL, comm, &s->mine, &s->places),
-		      "a Displacement window cannot be made") < 0)
+		      "cannot create a window for the places of pairs") < 0)
 		return -1;
 	MPI_Win_set_errhandler(s->win, MPI_ERRORS_RETURN);
 	MPI_Win_lock_all(0, s->places);
@@ -206,8 +207,9 @@ static int allocate(MPI_Aint size, MPI_Info info, char **memory)
 	restore_handler(MPI_COMM_SELF, self);
 	restore_handler(MPI_COMM_WORLD, world);
 	if (code == MPI_SUCCESS && !is_memory(*memory))
-		return fail(ENOMEM, "a window for pairs cannot grow: no memory for %lld bytes", (long long)size);
-	return check_mpi(code, "a window for pairs cannot grow");
+		return fail(ENOMEM, "cannot enlarge a window for pairs: no memory for %lld bytes",
+			    (long long)size);
+	return check_mpi(code, "cannot enlarge a window for pairs");
 }
 
 static char *local_memory(size_t size)
@@ -215,7 +217,8 @@ static char *local_memory(size_t size)
 	char *memory = malloc(size);
 
 	if (!memory)
-		fail(ENOMEM, "no memory for %zu bytes of pairs: use more ranks, or UMMR_METHOD_1S with storage", size);
+		fail(ENOMEM, "cannot store pairs: no memory for %zu bytes. Try more ranks, or "
+		     "UMMR_METHOD_1S with storage", size);
 	return memory;
 }
 
@@ -224,9 +227,11 @@ static int attach_block(struct stream *s, char *memory, size_t size)
 	struct space *space = s->space;
 
 	if (space->file && access(space->file, F_OK) != 0)
-		return fail(ENOSYS, "%s: MPI has made no file for a window: the program has to be linked with libummap-mpi-* "
-				    "before MPI, or to preload it", space->file);
-	return check_mpi(MPI_Win_attach(space->win, memory, (MPI_Aint)size), "a window for pairs cannot grow");
+		return fail(ENOSYS, "cannot store pairs in '%s': MPI did not create the file. Try "
+			    "to link the program with libummap-mpi-* before MPI, or to preload "
+			    "that library", space->file);
+	return check_mpi(MPI_Win_attach(space->win, memory, (MPI_Aint)size),
+			 "cannot enlarge a window for pairs");
 }
 
 /* In the space's window, and its file. */
@@ -263,7 +268,8 @@ static int add_block(struct stream *s, uint64_t place)
 static int grow(struct stream *s)
 {
 	if (s->blocks == STREAM_BLOCKS || s->space->first_block > (size_t)PTRDIFF_MAX / 2 >> s->blocks)
-		return fail(EFBIG, "a window for pairs cannot grow any more: use a larger bucket_size, or more ranks");
+		return fail(EFBIG, "cannot enlarge a window for pairs: it has the greatest "
+			    "possible size. Try a larger bucket_size, or more ranks");
 	return add_block(s, take_place(s->space, s->blocks));
 }
 
@@ -359,7 +365,7 @@ int stream_start_write(const struct stream *s)
 	for (unsigned i = 0; s->space->file && i < s->blocks; i++)
 		if (umsync_range(s->memory[i], size_of(s->space, i), UMMAP_ASYNC | UMMAP_NOFLUSH) < 0 && errno != EINVAL &&
 		    errno != ENOMEM)
-			return fail(errno, "%s cannot be written: %s", s->space->file, umerrormsg());
+			return fail(errno, "cannot write '%s': %s", s->space->file, umerrormsg());
 	return 0;
 }
 
@@ -384,14 +390,16 @@ static int check_file(const struct space *space, const struct saved_stream *save
 	struct stat st;
 
 	if (stat(space->file, &st) < 0)
-		return fail(errno == ENOENT ? EUCLEAN : errno, "%s, which an earlier job has left: %s: remove all files ummr.* there "
-			    "to begin again", space->file, strerror(errno));
+		return fail(errno == ENOENT ? EUCLEAN : errno, "cannot continue from '%s', which "
+			    "an earlier job wrote: %s. Try to remove all files ummr.* there, to "
+			    "begin again", space->file, strerror(errno));
 	for (unsigned i = 0; i < saved->blocks; i++) {
 		uint64_t used = i + 1 < saved->blocks ? size_of(space, i) : saved->used;
 
 		if ((uint64_t)st.st_size < saved->place[i] + used)
-			return fail(EUCLEAN, "%s is shorter than an earlier job has left it: remove all files ummr.* there to "
-					     "begin again", space->file);
+			return fail(EUCLEAN, "cannot continue from '%s': it is shorter than the "
+				    "earlier job recorded. Try to remove all files ummr.* there, "
+				    "to begin again", space->file);
 	}
 	return 0;
 }
@@ -422,7 +430,8 @@ int reader_open(struct reader *r, struct space *space, int rank, unsigned number
 	MPI_Rget(r->block, sizeof(r->block), MPI_BYTE, rank, (MPI_Aint)(number * sizeof(r->block)), sizeof(r->block), MPI_BYTE,
 		 space->places, &request);
 	wait_for(&request);
-	if (check_mpi(MPI_Win_lock(space->lock, rank, 0, space->win), "another rank's window cannot be locked") == 0)
+	if (check_mpi(MPI_Win_lock(space->lock, rank, 0, space->win),
+		      "cannot lock the window of another rank") == 0)
 		return 0;
 	r->space = NULL;
 	return -1;
@@ -476,7 +485,7 @@ static int transfer(struct reader *r, char *to, MPI_Aint at, size_t size, size_t
 
 		code = code == MPI_SUCCESS ? ended : code;
 	}
-	return check_mpi(code, "pairs of another rank cannot be read");
+	return check_mpi(code, "cannot read pairs of another rank");
 }
 
 /* So many bytes behind those in the buffer. */
@@ -508,7 +517,7 @@ static int make_room(struct reader *r, size_t need)
 		return 0;
 	buffer = realloc(r->buffer, room);
 	if (!buffer)
-		return fail(ENOMEM, "no memory for a pair of %zu bytes", need);
+		return fail(ENOMEM, "cannot read a pair of %zu bytes: no memory", need);
 	r->buffer = buffer;
 	r->room = room;
 	return 0;
@@ -560,7 +569,8 @@ int reader_next(struct reader *r, struct pair *p)
 	if (there < 0)
 		return -1;
 	if (!there)
-		return fail(EIO, "pairs of rank %d are damaged: one would be longer than all that are left", r->rank);
+		return fail(EIO, "cannot read the pairs of rank %d: they are damaged, and one is "
+			    "longer than the rest of them", r->rank);
 	p->key = r->buffer + r->from + sizeof(p->head);
 	p->value = (const char *)p->key + padded(p->head.key_size);
 	r->from += size;

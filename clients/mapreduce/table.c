@@ -32,8 +32,8 @@ struct reducing {
 
 static int no_memory(uint64_t bytes)
 {
-	return fail(ENOMEM, "no memory for %llu bytes of pairs: use more ranks, or a smaller table_size",
-		    (unsigned long long)bytes);
+	return fail(ENOMEM, "cannot store %llu bytes of pairs: no memory. Try more ranks, or a "
+		    "smaller table_size", (unsigned long long)bytes);
 }
 
 int table_open(struct table *t, reduce_function *reduce, void *arg)
@@ -154,8 +154,9 @@ static int reduce(struct table *t, struct entry *e, const void *value, size_t va
 
 	if (r.failed)
 		return -1;
-	return result == 0 ? 0 : fail(ECANCELED, "the reduce function has failed for the key \"%.*s\"",
-		    (int)(key.size < 64 ? key.size : 64), (const char *)e->key);
+	return result == 0 ? 0 : fail(ECANCELED, "cannot reduce: the reduce function has failed "
+				      "for the key '%.*s'", (int)(key.size < 64 ? key.size : 64),
+				      (const char *)e->key);
 }
 
 /* At least half as much again, so that values which grow little by little are copied seldom. */
@@ -222,7 +223,8 @@ int ummr_resize(struct ummr_value *value, size_t size)
 	struct reducing *r = (struct reducing *)value;
 
 	if (size > PTRDIFF_MAX)
-		r->failed = fail(EINVAL, "a value of %zu bytes cannot be", size) < 0;
+		r->failed = fail(EINVAL, "cannot resize a value to %zu bytes: the size is too "
+				 "large", size) < 0;
 	else if (size > r->entry->room)
 		r->failed = move_value(r->table, r->entry, size) < 0;
 	if (r->failed)

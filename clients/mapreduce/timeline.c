@@ -25,11 +25,12 @@ static int open_file(struct timeline *t, const char *path)
 {
 	t->path = strdup(path);
 	if (!t->path)
-		return fail(ENOMEM, "no memory for a file's name");
+		return fail(ENOMEM, "cannot write the timeline '%s': no memory", path);
 	t->out = fopen(path, "we");
 	if (t->out)
 		fputs("run,rank,seconds,phase,event,memory_kib\n", t->out);
-	return t->out ? 0 : fail(errno, "%s, the timeline, cannot be written: %s", path, strerror(errno));
+	return t->out ? 0 : fail(errno, "cannot write the timeline '%s': %s", path,
+				 strerror(errno));
 }
 
 int timeline_open(struct timeline *t, MPI_Comm comm, const char *path)
@@ -126,7 +127,8 @@ static int receive_events(struct timeline *t, MPI_Comm comm)
 			put_events(t, rank, piece, (size_t)bytes / sizeof(*piece));
 		} while (bytes == sizeof(piece));
 	}
-	return fflush(t->out) == 0 ? 0 : fail(errno, "%s, the timeline, cannot be written: %s", t->path, strerror(errno));
+	return fflush(t->out) == 0 ? 0 : fail(errno, "cannot write the timeline '%s': %s", t->path,
+			strerror(errno));
 }
 
 static void send_events(const struct timeline *t, MPI_Comm comm)
@@ -151,6 +153,6 @@ int timeline_write(struct timeline *t, MPI_Comm comm)
 	else
 		send_events(t, comm);
 	if (result == 0 && t->lost)
-		result = fail(ENOMEM, "there was no memory for all events of the timeline");
+		result = fail(ENOMEM, "cannot write all events of the timeline: no memory");
 	return agree(comm, result);
 }

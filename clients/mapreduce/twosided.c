@@ -98,7 +98,8 @@ static int map_all(ummr_job *job)
 	int *results = malloc((size_t)job->ranks * sizeof(*results)), result;
 
 	result = orders && results ? table_open(&job->table, job->config.reduce, job->config.arg)
-				   : fail(ENOMEM, "no memory for the tasks of %d ranks", job->ranks);
+				   : fail(ENOMEM, "cannot assign tasks to %d ranks: no memory",
+					  job->ranks);
 	result = check_all(job->comm, result);
 	if (result == 0 && job->checkpoint.tasks > 0)
 		result = checkpoint_take_pairs(job);
@@ -123,8 +124,8 @@ struct exchange {
 
 static int too_much(uint64_t bytes)
 {
-	return fail(EFBIG, "%llu bytes of pairs are too many for one exchange: use more ranks, or UMMR_METHOD_1S",
-		    (unsigned long long)bytes);
+	return fail(EFBIG, "cannot exchange %llu bytes of pairs: one exchange cannot transfer so "
+		    "many. Try more ranks, or UMMR_METHOD_1S", (unsigned long long)bytes);
 }
 
 static int place(const int *counts, int *at, int ranks, uint64_t *bytes)
@@ -145,7 +146,7 @@ static int count_buckets(const ummr_job *job, struct exchange *x)
 {
 	x->counts = calloc(4 * (size_t)job->ranks, sizeof(*x->counts));
 	if (!x->counts)
-		return fail(ENOMEM, "no memory to exchange the pairs of %d ranks", job->ranks);
+		return fail(ENOMEM, "cannot exchange the pairs of %d ranks: no memory", job->ranks);
 	x->at = x->counts + job->ranks;
 	x->got_counts = x->at + job->ranks;
 	x->got_at = x->got_counts + job->ranks;
@@ -164,7 +165,8 @@ static char *allocate(uint64_t bytes)
 	char *memory = malloc(bytes + 1);
 
 	if (!memory)
-		fail(ENOMEM, "no memory to exchange %llu bytes of pairs: use more ranks, or UMMR_METHOD_1S", (unsigned long long)bytes);
+		fail(ENOMEM, "cannot exchange %llu bytes of pairs: no memory. Try more ranks, or "
+		     "UMMR_METHOD_1S", (unsigned long long)bytes);
 	return memory;
 }
 

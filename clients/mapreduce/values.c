@@ -51,7 +51,7 @@ static int keep_key(struct ummr_values *v)
 		char *key = realloc(v->key, size);
 
 		if (!key)
-			return fail(ENOMEM, "no memory for a key of %zu bytes", size);
+			return fail(ENOMEM, "cannot store a key of %zu bytes: no memory", size);
 		v->key = key;
 		v->room = size;
 	}
@@ -66,11 +66,13 @@ int ummr_put(ummr_job *job, const void *value, size_t size)
 	struct pair p;
 
 	if (!job->putting)
-		return fail(EINVAL, "ummr_put is for reduce_all, while it runs");
+		return fail(EINVAL, "cannot put a value: ummr_put is only for reduce_all while it "
+			    "runs");
 	p = (struct pair){ job->putting->head, job->putting->key, value };
 	p.head.value_size = size;
 	if (size > PTRDIFF_MAX / 2 || (!value && size > 0))
-		return job->put_failed = fail(EINVAL, "ummr_put: a value of %zu bytes at %p cannot be", size, value);
+		return job->put_failed = fail(EINVAL, "cannot put a value of %zu bytes at %p: the "
+				"size is too large, or the pointer is NULL", size, value);
 	return stream_append(job->putting->result, &p) < 0 ? job->put_failed = -1 : 0;
 }
 
@@ -89,7 +91,8 @@ static int reduce_key(ummr_job *job, struct ummr_values *v)
 	if (job->put_failed || v->there < 0)
 		return -1;
 	if (result != 0)
-		return fail(ECANCELED, "reduce_all has failed for the key \"%.*s\"", (int)(key.size < 64 ? key.size : 64), v->key);
+		return fail(ECANCELED, "cannot reduce: reduce_all has failed for the key '%.*s'",
+			    (int)(key.size < 64 ? key.size : 64), v->key);
 	while (ummr_next_value(v, &value) > 0)
 		;
 	serve_sometimes(job);

@@ -97,7 +97,8 @@ struct backend_ops {
 	 * them are there, as after a record was removed by other means than name_remove. A name may be told more than once. */
 	int (*lost_names)(struct backend *b, int (*each)(void *arg, const char *name), void *arg);
 	/* Beside lost_names: gives the name to a version that the caller holds, as its newest version or as an older one
-	 * that is kept. EEXIST: the name has such a version. Under the name's lock. */
+	 * that is kept. A damaged record of the newest version may be replaced. EEXIST: the name has such a version, or
+	 * a damaged record that cannot be replaced. Under the name's lock. */
 	int (*name_restore)(struct backend *b, const char *name, const struct umobject_id *id, uint64_t version, bool is_newest);
 
 	/* For the collector. All versions that are there, named, held or neither. */

@@ -5,7 +5,7 @@
  *
  * A version is lost if a name should refer to it and does not: a kept version without its record,
  * or all versions of a name that is missing although other records of the name exist
- * (backend_ops.lost_names). Lost versions look like garbage to gc.c, so the collector calls
+ * (backend_ops.lost_names). A name whose record is damaged has lost its newest version. Lost versions look like garbage to gc.c, so the collector calls
  * container_check_names first. Lost versions are found by the name that each version has in it.
  */
 #include "object/container.h"
@@ -22,10 +22,13 @@
 /* A version that is lost. */
 struct loss {
 	char *name;
-	uint64_t version;      /* its number; 0: the name is missing, so it is the newest one that can be found */
+	uint64_t version;      /* its number; 0: the name is missing or damaged, so it is the newest one that can be found */
 	struct umobject_id id; /* the version that is found for it */
 	uint64_t found;        /* number of that version; 0: none is found */
+	uint64_t created;      /* time at which that version was begun */
+	bool is_damaged;       /* whether the name has a record, which is damaged */
 	bool whole;            /* whether all chunks of that version are undamaged */
+	bool recorded;         /* whether a record other than the missing or damaged one leads to it */
 	uint64_t damaged;      /* number of the newest version that has damaged chunks; 0: none */
 };
 
@@ -39,7 +42,7 @@ struct losses {
 
 /* ---- What is lost ---- */
 
-static int add_loss(struct losses *l, const char *name, uint64_t version)
+static int add_loss(struct losses *l, const char *name, uint64_t version, bool is_damaged)
 {
 	struct loss *grown = realloc(l->list, (l->n + 1) * sizeof(*grown));
 	char *copy = strdup(name);
@@ -48,9 +51,9 @@ static int add_loss(struct losses *l, const char *name, uint64_t version)
 		l->list = grown;
 	if (!grown || !copy) {
 		free(copy);
-		return object_fail(ENOMEM, "no memory for a list of names");
+		return object_fail(ENOMEM, "cannot list the damaged names: no memory");
 	}
-	grown[l->n++] = (struct loss){ .name = copy, .version = version };
+	grown[l->n++] = (struct loss){ .name = copy, .version = version, .is_damaged = is_damaged };
 	return 0;
 }
 
@@ -59,6 +62,7 @@ static void free_losses(struct losses *l)
 	while (l->n)
 		free(l->list[--l->n].name);
 	free(l->list);
+	l->list = NULL;
 }
 
 static int by_name(const void *a, const void *b)
@@ -84,7 +88,8 @@ static void sort_losses(struct losses *l)
 	l->n = n;
 }
 
-/* The number of a name's newest version; 0: it cannot be told, and errno says why. */
+/* The number of a name's newest version. Returns 0 with errno if the record cannot be read or belongs
+ * to another name. */
 static uint64_t newest_number(struct umobject_container *c, const char *name)
 {
 	struct lease *lease;
@@ -93,9 +98,12 @@ static uint64_t newest_number(struct umobject_container *c, const char *name)
 
 	if (!o)
 		return 0;
-	version = o->version;
+	version = strcmp(o->name, name) == 0 ? o->version : 0;
 	object_free(o);
 	c->b->ops->release(c->b, lease);
+	if (!version)
+		object_fail(EBADMSG, "cannot read '%s': its record is damaged: it belongs to another "
+			    "object", name);
 	return version;
 }
 
@@ -137,11 +145,13 @@ static int find_gaps(void *arg, const char *name)
 	struct kept kept;
 	uint64_t number;
 
-	/* A damaged name is reported where it is read. */
-	if (!find_kept(l->container, name, &kept))
+	if (!find_kept(l->container, name, &kept)) {
+		if (errno == EBADMSG && !l->strict)
+			return add_loss(l, name, 0, true);
 		return l->strict && errno != ENOENT && errno != EBADMSG ? -1 : 0;
+	}
 	for (number = kept.first; number <= kept.newest; number++)
-		if (!kept.there[number - kept.first] && add_loss(l, name, number) < 0)
+		if (!kept.there[number - kept.first] && add_loss(l, name, number, false) < 0)
 			return -1;
 	return 0;
 }
@@ -150,7 +160,7 @@ static int take_lost(void *arg, const char *name)
 {
 	struct losses *l = arg;
 
-	return l->only && strcmp(name, l->only) != 0 ? 0 : add_loss(l, name, 0);
+	return l->only && strcmp(name, l->only) != 0 ? 0 : add_loss(l, name, 0, false);
 }
 
 /* ---- Versions that are found for it ---- */
@@ -159,25 +169,60 @@ static struct loss *find_loss(const struct losses *l, const char *name, uint64_t
 {
 	struct loss key = { .name = (char *)(uintptr_t)name, .version = version };
 
-	return bsearch(&key, l->list, l->n, sizeof(*l->list), by_name);
+	return !l->n ? NULL : bsearch(&key, l->list, l->n, sizeof(*l->list), by_name);
+}
+
+/* Whether the view of the name or the record of a kept version leads to the version. */
+static bool is_recorded(struct umobject_container *c, const struct object *o)
+{
+	const struct backend_ops *ops = c->b->ops;
+	struct lease *lease;
+	struct object *found;
+	bool same;
+
+	if (ops->view_shown && ops->view_shown(c->b, o->name, &o->id))
+		return true;
+	found = container_look(c, o->name, o->version, &lease);
+	if (!found)
+		return false;
+	same = id_same(&found->id, &o->id);
+	object_free(found);
+	ops->release(c->b, lease);
+	return same;
+}
+
+/* Whether a version is newer than the one that was found before. If number and time disagree, one of the
+ * two may be of an object of the same name that was deleted, whose versions exist until gc removes them
+ * and which no record leads to. */
+static bool is_newer(const struct loss *loss, const struct object *o, bool recorded)
+{
+	bool later = o->created >= loss->created, higher = o->version > loss->found;
+
+	if (later == higher)
+		return higher;
+	if (recorded != loss->recorded)
+		return recorded;
+	return recorded ? higher : later;
 }
 
 /* An undamaged version is better than a damaged one, and then a newer one than an older one. */
 static void offer(struct loss *loss, umobject_version *v)
 {
 	const struct object *o = v->object;
-	bool whole;
+	bool recorded = is_recorded(v->container, o), newer = is_newer(loss, o, recorded), whole;
 
-	if (loss->whole && o->version <= loss->found)
+	if (loss->whole && !newer)
 		return;
 	whole = version_check(v, NULL, NULL, NULL) == 0;
 	if (!whole && o->version > loss->damaged)
 		loss->damaged = o->version;
-	if (whole == loss->whole ? o->version <= loss->found : !whole)
+	if (whole == loss->whole ? !newer : !whole)
 		return;
 	loss->id = o->id;
 	loss->found = o->version;
+	loss->created = o->created;
 	loss->whole = whole;
+	loss->recorded = recorded;
 }
 
 static int try_version(void *arg, const struct umobject_id *id)
@@ -222,13 +267,17 @@ int container_check_names(struct umobject_container *c)
 		const struct loss *loss = &l.list[i];
 
 		if (!loss->version)
-			result = object_fail(EBADMSG, "%s is damaged: its name is missing, but records of its versions are there. Nothing was "
-					     "removed. Try \"umobject check --repair\" to restore it, or \"umobject rm\" to delete it",
-					     loss->name);
+			result = object_fail(EBADMSG, "cannot tell which chunks are in use, "
+					"because the name of '%s' is missing, but records of its "
+					"versions exist. Nothing was removed. Try \"umobject check "
+					"--repair\" to restore it, or \"umobject rm\" to delete it",
+					loss->name);
 		else if (loss->found)
-			result = object_fail(EBADMSG, "%s is damaged: its version %llu has lost its name. Nothing was removed. Try "
-					     "\"umobject check --repair\" to restore it", loss->name,
-					     (unsigned long long)loss->version);
+			result = object_fail(EBADMSG, "cannot tell which chunks are in use, "
+					"because the record of version %llu of '%s' is missing. "
+					"Nothing was removed. Try \"umobject check --repair\" to "
+					"restore it", (unsigned long long)loss->version,
+					loss->name);
 	}
 	free_losses(&l);
 	return result;
@@ -245,6 +294,7 @@ struct check {
 	char label[32];        /* " version N", or "" */
 	int faults;            /* that are left */
 	bool found;            /* whether the only name that is checked is there */
+	struct losses losses;  /* those of the last pass */
 };
 
 static void tell(struct check *k, const char *sentence, bool repaired)
@@ -270,13 +320,14 @@ static bool restore(const struct check *k, const struct loss *loss)
 	struct backend *b = c->b;
 	umobject_version *v;
 	void *lock = NULL;
-	bool restored;
+	bool is_newest = !loss->version, restored;
 
 	if (!k->repair || !loss->found || umobject_hold_id(c, &loss->id, &v) < 0)
 		return false;
 	restored = !b->ops->name_lock || b->ops->name_lock(b, loss->name, &lock) == 0;
 	if (restored) {
-		restored = b->ops->name_restore(b, loss->name, &loss->id, loss->found, !loss->version) == 0 || errno == EEXIST;
+		restored = b->ops->name_restore(b, loss->name, &loss->id, loss->found, is_newest) == 0 ||
+			(errno == EEXIST && (!is_newest || newest_number(c, loss->name)));
 		if (b->ops->name_unlock)
 			b->ops->name_unlock(b, lock);
 	}
@@ -288,21 +339,30 @@ static bool restore(const struct check *k, const struct loss *loss)
 static bool tell_loss(struct check *k, const struct loss *loss)
 {
 	unsigned long long version = (unsigned long long)(loss->version ? loss->version : loss->found);
-	bool restored = restore(k, loss);
+	bool restored;
 	char text[120];
 
+	/* check_name reports a damaged record without a replacement. */
+	if (loss->is_damaged && !loss->found)
+		return false;
+	restored = restore(k, loss);
 	k->name = loss->name;
 	*k->label = '\0';
 	if (loss->version)
-		snprintf(text, sizeof(text), "version %llu has lost its name%s", version, loss->found ? "" : ", and cannot be found");
+		snprintf(text, sizeof(text), "the record of version %llu is missing%s", version,
+			 loss->found ? "" : ", and the version cannot be found");
+	else if (loss->is_damaged)
+		snprintf(text, sizeof(text), "the record of the name is damaged, but version %llu "
+			 "exists", version);
 	else if (loss->found)
-		snprintf(text, sizeof(text), "the name is missing, but its version %llu is there", version);
+		snprintf(text, sizeof(text), "the name is missing, but version %llu exists",
+			 version);
 	else
-		snprintf(text, sizeof(text), "the name is missing, and none of its versions can be read");
+		snprintf(text, sizeof(text), "the name is missing, and no version can be read");
 	tell(k, text, restored);
 	if (loss->damaged > loss->found) {
-		snprintf(text, sizeof(text), "version %llu has damaged chunks, and its name is not restored: the next gc removes it",
-			 (unsigned long long)loss->damaged);
+		snprintf(text, sizeof(text), "version %llu has damaged chunks and is not restored: "
+			 "the next gc removes it", (unsigned long long)loss->damaged);
 		tell(k, text, false);
 	}
 	return restored;
@@ -310,17 +370,29 @@ static bool tell_loss(struct check *k, const struct loss *loss)
 
 static int check_losses(struct check *k, const char *only, bool *name_restored)
 {
-	struct losses l = { .container = k->container, .only = only };
+	struct losses l = { .container = k->container, .only = only }, before = k->losses;
 	int result = find_losses(&l);
 	size_t i;
 
 	*name_restored = false;
 	for (i = 0; i < l.n && result == 0; i++) {
+		/* An earlier pass has reported it. */
+		if (find_loss(&before, l.list[i].name, l.list[i].version))
+			continue;
 		*name_restored |= tell_loss(k, &l.list[i]) && !l.list[i].version;
 		k->found = true;
 	}
-	free_losses(&l);
+	free_losses(&before);
+	k->losses = l;
 	return result;
+}
+
+/* Whether a damaged record was reported with the version that can replace it. */
+static bool has_told(const struct check *k, const char *name)
+{
+	const struct loss *loss = find_loss(&k->losses, name, 0);
+
+	return loss && loss->is_damaged && loss->found;
 }
 
 static bool rewrite_view(const struct check *k, const umobject_version *v)
@@ -368,9 +440,10 @@ static void compare_shown(struct check *k, const umobject_version *v, bool locke
 	if (ops->view_shown(c->b, k->name, &v->object->id) || newest_number(c, k->name) != v->object->version)
 		return;
 	if (!k->repair || !locked || !ops->settle)
-		tell(k, "its view is not shown in h5", false);
+		tell(k, "the link in h5/ does not lead to the view of the newest version", false);
 	else
-		tell(k, "its view is not shown in h5", ops->settle(c->b, k->name, &v->object->id, v->object->version) == 0 &&
+		tell(k, "the link in h5/ does not lead to the view of the newest version",
+		     ops->settle(c->b, k->name, &v->object->id, v->object->version) == 0 &&
 		     ops->view_shown(c->b, k->name, &v->object->id));
 }
 
@@ -446,7 +519,8 @@ static int check_name(void *arg, const char *name)
 	if (errno == ENOMEM)
 		return -1;
 	k->found = true;
-	tell(k, umobject_errormsg(), false);
+	if (errno != EBADMSG || !has_told(k, name))
+		tell(k, umobject_errormsg(), false);
 	return 0;
 }
 
@@ -478,16 +552,21 @@ int umobject_check_container(umobject_container *c, const char *name, unsigned f
 			     void (*each)(void *arg, const char *name, const char *sentence), void *arg)
 {
 	struct check k = { .container = c, .repair = flags & UMOBJECT_REPAIR, .each = each, .arg = arg };
+	int result;
 
 	if (flags & ~UMOBJECT_REPAIR)
-		return object_fail(EINVAL, "flags is %#x: the only flag is UMOBJECT_REPAIR", flags);
+		return object_fail(EINVAL, "cannot use the flags %#x: the only flag is "
+				   "UMOBJECT_REPAIR", flags);
 	if (k.repair && c->read_only)
-		return object_fail(EROFS, "the container was opened to be read only");
+		return object_fail(EROFS, "cannot repair the container: it was opened with "
+				   "UMOBJECT_READ_ONLY");
 	if (name && name_check(name) < 0)
 		return -1;
-	if (check_all(&k, name) < 0)
+	result = check_all(&k, name);
+	free_losses(&k.losses);
+	if (result < 0)
 		return -1;
 	if (name && !k.found)
-		return object_fail(ENOENT, "there is no object %s", name);
+		return object_fail(ENOENT, "cannot find the object '%s'", name);
 	return k.faults;
 }

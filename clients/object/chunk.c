@@ -109,7 +109,8 @@ static int damaged(const struct umobject_id *id, uint64_t number, const char *wh
 	char text[ID_TEXT];
 
 	id_text(id, text);
-	return object_fail(EBADMSG, "chunk %llu of %s is damaged: %s", (unsigned long long)number, text, what);
+	return object_fail(EBADMSG, "chunk %llu of version '%s' is damaged: %s",
+			   (unsigned long long)number, text, what);
 }
 
 static int read_head(struct chunk *c)
@@ -119,13 +120,14 @@ static int read_head(struct chunk *c)
 	int result;
 
 	if (!head)
-		return object_fail(ENOMEM, "no memory for the head of a chunk");
+		return object_fail(ENOMEM, "cannot read the header of chunk %llu: no memory",
+				   (unsigned long long)c->number);
 	result = c->stored->ops->read(c->stored, head, size, 0);
 	if (result == 0 && (memcmp(head->magic, magic, sizeof(magic)) != 0 || head->size != c->size || head->block != CHUNK_BLOCK ||
 			    head->blocks != blocks_of(c->size) || head->sum != head_sum(head)))
-		result = damaged(&c->id, c->number, "its head is not as it was written");
+		result = damaged(&c->id, c->number, "its header is damaged, or of another size");
 	if (result == 0 && (!id_same(&head->id, &c->id) || head->number != c->number))
-		result = damaged(&c->id, c->number, "another chunk is in its place");
+		result = damaged(&c->id, c->number, "its file has another chunk");
 	if (result == 0) {
 		c->data = head->data;
 		memcpy(c->sums, head->sums, head->blocks * sizeof(uint64_t));
@@ -140,7 +142,8 @@ int chunk_open(struct backend *b, const struct umobject_id *id, uint64_t number,
 
 	if (!c || !(c->sums = malloc(blocks_of(size) * sizeof(uint64_t)))) {
 		free(c);
-		return object_fail(ENOMEM, "no memory for a chunk");
+		return object_fail(ENOMEM, "cannot open chunk %llu: no memory",
+				   (unsigned long long)number);
 	}
 	c->id = *id;
 	c->number = number;
@@ -173,7 +176,7 @@ static int read_blocks(struct chunk *c, char *to, uint64_t first, size_t size)
 		size_t len = block_length(c->size, first);
 
 		if (XXH3_64bits(to + done, len) != c->sums[first])
-			return damaged(&c->id, c->number, "its data is not as it was written");
+			return damaged(&c->id, c->number, "the checksum of its data is wrong");
 		done += len;
 		first++;
 	}
@@ -189,7 +192,8 @@ static int move_window(struct chunk *c, uint64_t at, uint64_t size)
 	if (c->window_size && at >= c->window_at && at < c->window_at + c->window_size)
 		return 0;
 	if (!c->window && !(c->window = malloc(WINDOW)))
-		return object_fail(ENOMEM, "no memory to read a chunk");
+		return object_fail(ENOMEM, "cannot read chunk %llu: no memory",
+				   (unsigned long long)c->number);
 	if (len > c->size - start)
 		len = (size_t)(c->size - start);
 	c->window_size = 0;

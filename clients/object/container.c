@@ -18,18 +18,24 @@ static int check_attr(const struct umobject_attr *attr)
 	unsigned i;
 
 	if (attr->struct_size < sizeof(*attr))
-		return object_fail(EINVAL, "attr.struct_size is %zu: set it by UMOBJECT_ATTR_INIT", attr->struct_size);
+		return object_fail(EINVAL, "cannot use attr.struct_size %zu: it must be at least "
+				   "%zu. Try UMOBJECT_ATTR_INIT", attr->struct_size, sizeof(*attr));
 	if (attr->flags & ~(UMOBJECT_CREATE | UMOBJECT_READ_ONLY))
-		return object_fail(EINVAL, "attr.flags is %#x: there are UMOBJECT_CREATE and UMOBJECT_READ_ONLY", attr->flags);
+		return object_fail(EINVAL, "cannot use attr.flags %#x: the only flags are "
+				   "UMOBJECT_CREATE and UMOBJECT_READ_ONLY", attr->flags);
 	if (attr->flags == (UMOBJECT_CREATE | UMOBJECT_READ_ONLY))
-		return object_fail(EINVAL, "a container that is only read is not made: UMOBJECT_CREATE does not go with UMOBJECT_READ_ONLY");
+		return object_fail(EINVAL, "cannot use attr.flags: UMOBJECT_CREATE and "
+				   "UMOBJECT_READ_ONLY exclude each other. Try one of them");
 	if (attr->keep > KEEP_MAX)
-		return object_fail(EINVAL, "attr.keep is %u: at most %d versions of a name are kept", attr->keep, KEEP_MAX);
+		return object_fail(EINVAL, "cannot keep attr.keep = %u versions of a name: at most "
+				   "%d are possible", attr->keep, KEEP_MAX);
 	if (attr->ndevices > DEVICES_MAX || (attr->ndevices && !attr->devices))
-		return object_fail(EINVAL, "attr.ndevices is %u: attr.devices has at most %d folders", attr->ndevices, DEVICES_MAX);
+		return object_fail(EINVAL, "cannot use attr.ndevices %u: attr.devices must name "
+				   "that many folders, at most %d", attr->ndevices, DEVICES_MAX);
 	for (i = 0; i < attr->ndevices; i++)
 		if (!attr->devices[i] || !*attr->devices[i])
-			return object_fail(EINVAL, "attr.devices[%u] is empty", i);
+			return object_fail(EINVAL, "cannot use attr.devices[%u]: it is NULL or "
+					   "empty. Try the path of a folder", i);
 	return 0;
 }
 
@@ -88,7 +94,9 @@ int umobject_open(const char *where, const struct umobject_attr *attr, umobject_
 	const char *rest;
 
 	if (!where || !*where || !container)
-		return object_fail(EINVAL, "which container? It is a folder, or as rados:POOL/NAME");
+		return object_fail(EINVAL, "cannot open a container: the name is empty, or an "
+				   "argument is NULL. Try the path of a folder, or "
+				   "rados:POOL/NAME");
 	attr = attr ? attr : &defaults;
 	if (check_attr(attr) < 0)
 		return -1;
@@ -96,10 +104,11 @@ int umobject_open(const char *where, const struct umobject_attr *attr, umobject_
 	if (!ops)
 		return -1;
 	if (ops->scheme && attr->ndevices)
-		return object_fail(EINVAL, "attr.devices are for containers in folders: %s has places of its own", ops->scheme);
+		return object_fail(EINVAL, "cannot use attr.devices with '%s:': they are only for "
+				   "containers in folders. Try without them", ops->scheme);
 	c = calloc(1, sizeof(*c));
 	if (!c)
-		return object_fail(ENOMEM, "no memory for a container");
+		return object_fail(ENOMEM, "cannot open the container '%s': no memory", where);
 	if (open_backend(c, ops, rest, attr) < 0) {
 		free(c);
 		return -1;
@@ -136,7 +145,8 @@ int umobject_delete(umobject_container *c, const char *name)
 	if (name_check(name) < 0)
 		return -1;
 	if (c->read_only)
-		return object_fail(EROFS, "the container was opened to be read only");
+		return object_fail(EROFS, "cannot change the container: it was opened with "
+				   "UMOBJECT_READ_ONLY");
 	if (c->b->ops->name_lock && c->b->ops->name_lock(c->b, name, &lock) < 0)
 		return -1;
 	result = c->b->ops->name_remove(c->b, name);
@@ -171,7 +181,11 @@ static int settle_newest(struct umobject_container *c, const char *name)
 
 	if (!o)
 		return errno == ENOENT ? 0 : -1;
-	result = c->b->ops->settle(c->b, name, &o->id, o->version);
+	/* A record of another object, in place of the name's own. */
+	if (strcmp(o->name, name) != 0)
+		result = object_fail(EBADMSG, "cannot read '%s': its record is damaged", name);
+	else
+		result = c->b->ops->settle(c->b, name, &o->id, o->version);
 	object_free(o);
 	c->b->ops->release(c->b, lease);
 	return result;
@@ -190,7 +204,9 @@ static int settle_name(void *arg, const char *name)
 	error = errno;
 	c->b->ops->name_unlock(c->b, lock);
 	if (result < 0 && error == EBADMSG)
-		return object_fail(EBADMSG, "%s is damaged, so nobody knows which chunks are in use: nothing was removed", name);
+		return object_fail(EBADMSG, "cannot tell which chunks are in use, because the record of "
+				   "'%s' is damaged. Nothing was removed. Try \"umobject check "
+				   "--repair\"", name);
 	errno = error;
 	return result;
 }
@@ -201,9 +217,12 @@ int umobject_gc(umobject_container *c, struct umobject_garbage *removed)
 	int result;
 
 	if (removed && removed->struct_size < sizeof(counted))
-		return object_fail(EINVAL, "struct_size is %zu: it is sizeof(struct umobject_garbage)", removed->struct_size);
+		return object_fail(EINVAL, "cannot use struct_size %zu: it must be at least %zu, "
+				   "the size of struct umobject_garbage", removed->struct_size,
+				   sizeof(counted));
 	if (c->read_only)
-		return object_fail(EROFS, "the container was opened to be read only");
+		return object_fail(EROFS, "cannot change the container: it was opened with "
+				   "UMOBJECT_READ_ONLY");
 	if (c->b->ops->end_removals && c->b->ops->end_removals(c->b) < 0)
 		return -1;
 	if (c->b->ops->settle && c->b->ops->names(c->b, settle_name, c) < 0)

@@ -89,7 +89,8 @@ static int prepare(umobject_draft *d)
 	d->file = d->written && d->fresh ? open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) : -1;
 	if (d->file >= 0)
 		return 0;
-	object_fail(errno, "%s: what is written to an object cannot be kept there: %s; TMPDIR names another folder", folder, strerror(errno));
+	object_fail(errno, "cannot create a temporary file for changes of an object in '%s': %s. "
+		    "Try another folder in TMPDIR", folder, strerror(errno));
 	drop(d);
 	return -1;
 }
@@ -104,7 +105,8 @@ static int transfer(const umobject_draft *d, bool write, char *p, size_t len, ui
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return object_fail(errno, "what is written to an object cannot be kept: %s", strerror(errno));
+			return object_fail(errno, "cannot access the temporary file with the "
+					   "changes of an object: %s", strerror(errno));
 		if (n == 0) {
 			memset(p, 0, len);
 			return 0;
@@ -168,7 +170,8 @@ int umobject_draft_write(umobject_draft *d, const void *buf, size_t len, uint64_
 	if (prepare(d) < 0)
 		return -1;
 	if ((!d->growing && end > size_of(d)) || end < off || (end - 1) / BLOCK >= d->nblocks)
-		return object_fail(EFBIG, "bytes %llu to %llu lie behind the end of the array", (unsigned long long)off,
+		return object_fail(EFBIG, "cannot write bytes %llu to %llu: they are behind the "
+				   "end of the array", (unsigned long long)off,
 				   (unsigned long long)end - 1);
 	if ((off % BLOCK && fill_block(d, off / BLOCK) < 0) || (end % BLOCK && fill_block(d, end / BLOCK) < 0) ||
 	    transfer(d, true, (char *)(uintptr_t)buf, len, off) < 0)
@@ -250,7 +253,8 @@ static int put_chunk(umobject_draft *d, umobject_put *put, uint64_t number)
 	first_row(&d->shape, number, &r, &bytes);
 	to = data = malloc(2 * bytes);
 	if (!data)
-		return object_fail(ENOMEM, "there is no memory for a chunk of %llu bytes", (unsigned long long)bytes);
+		return object_fail(ENOMEM, "cannot put chunk %llu: no memory for %llu bytes",
+				   (unsigned long long)number, 2 * (unsigned long long)bytes);
 	do {
 		result = umobject_draft_read(d, to, (size_t)r.bytes, row_offset(&d->shape, &r));
 		to += r.bytes;
@@ -276,7 +280,8 @@ int umobject_draft_put(umobject_draft *d, umobject_put *put, uint64_t first, uin
 
 	umobject_put_shape(put, &shape);
 	if (!has_shape(d, &shape))
-		return object_fail(EINVAL, "the shape of the draft is another one than that of what is put");
+		return object_fail(EINVAL, "cannot put the draft: its shape differs from the shape "
+				   "of the put");
 	if (d->file < 0)
 		return 0;
 	if (memcmp(&d->last, put_id(put), sizeof(d->last)) != 0)
@@ -301,14 +306,15 @@ int umobject_draft_begin(umobject_version *base, const struct umobject_shape *sh
 
 	*draft = NULL;
 	if (!d)
-		return object_fail(ENOMEM, "there is no memory for a draft");
+		return object_fail(ENOMEM, "cannot begin a draft: no memory");
 	d->base = base;
 	d->shape = *shape;
 	d->file = -1;
 	d->growing = shape->rank == 1 && shape->dims[0] == 0;
 	if (base && !has_shape(d, &base->object->shape)) {
 		free(d);
-		return object_fail(EINVAL, "the shape of the draft is another one than that of the version");
+		return object_fail(EINVAL, "cannot begin the draft: its shape differs from the "
+				   "shape of the version");
 	}
 	*draft = d;
 	return 0;

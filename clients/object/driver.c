@@ -131,7 +131,8 @@ static int pass_key(const struct ummap_key *k, struct wish *w, struct ummap_geom
 	size_t len = strlen(w->container);
 	int n = snprintf(w->container + len, sizeof(w->container) - len, "%c%s=%s", len ? '&' : '?', k->name, k->value);
 
-	return n < 0 || (size_t)n >= sizeof(w->container) - len ? say(geom, ENAMETOOLONG, "%s is too long", k->name) : 0;
+	return n < 0 || (size_t)n >= sizeof(w->container) - len ? say(geom, ENAMETOOLONG, "cannot "
+			"use the key '%s': its value is too long", k->name) : 0;
 }
 
 static const struct {
@@ -147,7 +148,8 @@ static int refuse_value(const struct ummap_key *k, struct ummap_geom *geom)
 
 	while (strcmp(key_types[i].name, k->name) != 0)
 		i++;
-	snprintf(geom->why, sizeof(geom->why), "%s is \"%.40s\": it must be %s", k->name, k->value, key_types[i].type);
+	snprintf(geom->why, sizeof(geom->why), "cannot use %s='%.40s': it must be %s", k->name, k->value,
+		 key_types[i].type);
 	return -EINVAL;
 }
 
@@ -184,9 +186,11 @@ static int parse_keys(const struct ummap_uri *uri, struct wish *w, struct ummap_
 	if (w->shape.rank && !w->shape.type)
 		w->shape.type = UMOBJECT_UINT8;
 	if (w->chunk_rank && w->shape.rank && w->chunk_rank != w->shape.rank)
-		return say(geom, EINVAL, "%s", "chunk and dims have as many numbers as each other");
+		return say(geom, EINVAL, "%s", "cannot use dims and chunk: they must have the same "
+			   "number of numbers");
 	if (!w->shape.rank && (w->shape.type || w->chunk_rank > 1))
-		return say(geom, EINVAL, "%s", "dims, as 1000x200, is missing: without it an object is bytes, in one dimension");
+		return say(geom, EINVAL, "%s", "cannot use type and chunk without dims. Try dims=, "
+			   "as 1000x200");
 	return 0;
 }
 
@@ -293,7 +297,8 @@ static int object_open(const struct ummap_uri *uri, int oflags, void **handle, s
 	if (!err)
 		err = hold_base(h, &wish, oflags, geom);
 	if (!err && oflags & UMMAP_O_WRITE && (wish.version || wish.by_id))
-		err = say(geom, EROFS, "%s", "versions do not change: without version and id, a writable mapping makes a new one");
+		err = say(geom, EROFS, "%s", "cannot write to a version: versions do not change. "
+			  "Try without version= and id=, to make a new version");
 	if (!err && oflags & UMMAP_O_WRITE)
 		err = may_put(h, geom);
 	if (!err && umobject_draft_begin(h->base, &h->shape, &h->draft) < 0)

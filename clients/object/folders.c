@@ -96,7 +96,8 @@ static int make_shared(int folder, const char *name)
 static int ensure_folder(const char *path)
 {
 	if (mkdir(path, 0777) < 0 && errno != EEXIST)
-		return object_fail(errno, "%s cannot be made: %s", path, strerror(errno));
+		return object_fail(errno, "cannot create the folder '%s': %s", path,
+				   strerror(errno));
 	return 0;
 }
 
@@ -134,7 +135,8 @@ static int write_description(const char *path, const void *bytes, size_t size)
 		close(fd);
 	if (folder >= 0)
 		close(folder);
-	return error ? object_fail(error, "the container %s cannot be made: %s", path, strerror(error)) : 0;
+	return error ? object_fail(error, "cannot create the container '%s': %s", path,
+				   strerror(error)) : 0;
 }
 
 static int check_lengths(const char *path, const struct description *d)
@@ -143,7 +145,9 @@ static int check_lengths(const char *path, const struct description *d)
 
 	for (i = 0; i < d->ndevices; i++)
 		if (strlen(path) + strlen(d->devices[i]) > PATH_MAX - 128)
-			return object_fail(ENAMETOOLONG, "the path of a device of the container is too long");
+			return object_fail(ENAMETOOLONG, "cannot use the device '%s' of the "
+					   "container '%s': the path is too long", d->devices[i],
+					   path);
 	return 0;
 }
 
@@ -191,13 +195,17 @@ static void *read_description(const char *path, size_t *size)
 	join(file, path, "container");
 	fd = open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0) {
-		object_fail(errno, errno == ENOENT ? "%s is no container: there is none, or it was not made by this library" :
-			    "the container %s cannot be opened: %m", path);
+		if (errno == ENOENT)
+			object_fail(ENOENT, "cannot open the container '%s': there is no container. Try "
+				    "\"umobject create\"", path);
+		else
+			object_fail(errno, "cannot open the container '%s': %s", path, strerror(errno));
 		return NULL;
 	}
 	bytes = durable_contents(fd, size);
 	if (!bytes)
-		object_fail(errno, "%s cannot be read: %s", file, strerror(errno));
+		object_fail(errno, "cannot read the container's description '%s': %s", file,
+			    strerror(errno));
 	close(fd);
 	return bytes;
 }
@@ -237,7 +245,7 @@ static int open_devices(struct folders *f, const struct description *d)
 	f->device_paths = calloc(d->ndevices, sizeof(*f->device_paths));
 	f->device_names = calloc(d->ndevices, sizeof(*f->device_names));
 	if (!f->devices || !f->device_paths || !f->device_names)
-		return object_fail(ENOMEM, "no memory for a container");
+		return object_fail(ENOMEM, "cannot open the container '%s': no memory", f->path);
 	for (i = 0; i < d->ndevices; i++) {
 		join(path, f->path, d->devices[i]);
 		join(name, "..", d->devices[i]);
@@ -246,7 +254,8 @@ static int open_devices(struct folders *f, const struct description *d)
 		f->devices[i] = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		f->ndevices++;
 		if (!f->device_paths[i] || !f->device_names[i])
-			return object_fail(ENOMEM, "no memory for a container");
+			return object_fail(ENOMEM, "cannot open the container '%s': no memory",
+					   f->path);
 	}
 	return 0;
 }
@@ -260,7 +269,8 @@ static int open_folders(struct folders *f)
 		join(path, f->path, folder_names[i]);
 		f->folder[i] = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		if (f->folder[i] < 0)
-			return object_fail(errno, "the folder %s of the container cannot be opened: %s", path, strerror(errno));
+			return object_fail(errno, "cannot open the folder '%s' of the container: "
+					   "%s", path, strerror(errno));
 	}
 	return 0;
 }
@@ -283,7 +293,7 @@ static int open_all(const char *where, const struct description *d, struct backe
 	if (!f || !path) {
 		free(f);
 		free(path);
-		return object_fail(ENOMEM, "no memory for a container");
+		return object_fail(ENOMEM, "cannot open the container '%s': no memory", where);
 	}
 	f->b.ops = &backend_folders;
 	f->path = path;
@@ -306,7 +316,9 @@ static int folders_open(const char *where, const void *wanted, size_t wanted_siz
 	int result;
 
 	if (strlen(where) > PATH_MAX - 512)
-		return object_fail(ENAMETOOLONG, "the path of the container is too long");
+		return object_fail(ENAMETOOLONG, "cannot open the container '%.200s...': the path "
+				   "has %zu bytes, and at most %d are possible", where,
+				   strlen(where), PATH_MAX - 512);
 	if (wanted && create(where, wanted, wanted_size) < 0)
 		return -1;
 	*bytes = read_description(where, size);
@@ -339,7 +351,8 @@ static void chunk_name(const struct umobject_id *id, uint64_t number, char name[
 
 static int no_device(const struct folders *f, unsigned device)
 {
-	return object_fail(ENODEV, "the device %s of the container is not there: mount it, or bring it back", f->device_paths[device]);
+	return object_fail(ENODEV, "cannot use the device '%s': it could not be opened with the "
+			   "container. Try again when it is mounted", f->device_paths[device]);
 }
 
 static bool is_of(const struct unsynced *u, const struct umobject_id *id)
@@ -411,7 +424,8 @@ static int sync_some(struct folders *f, const struct umobject_id *id, const stru
 	}
 	f->nunsynced = left;
 	error = earlier ? earlier : error;
-	return error ? object_fail(error, "what was put could not be made durable: %s", strerror(error)) : 0;
+	return error ? object_fail(error, "cannot make the written chunks durable in '%s': %s",
+				   f->path, strerror(error)) : 0;
 }
 
 static int sync_with(struct folders *f, const struct umobject_id *id, const struct others *others)
@@ -470,19 +484,24 @@ static int folders_chunk_write(struct backend *b, const struct umobject_id *id, 
 		return no_device(f, device);
 	/* Two machines may put one chunk at once. */
 	if (getrandom(&mine, sizeof(mine), 0) != sizeof(mine))
-		return object_fail(errno, "a chunk has no random name: %s", strerror(errno));
+		return object_fail(errno, "cannot write chunk %llu: no random number for the name "
+				   "of its file: %s", (unsigned long long)number, strerror(errno));
 	chunk_name(id, number, name);
 	snprintf(temporary, sizeof(temporary), "%s.%016" PRIx64, name, mine);
 	fd = open_temporary(f, device, temporary);
 	if (fd < 0)
-		return object_fail(errno, "a chunk cannot be made in %s: %s", f->device_paths[device], strerror(errno));
+		return object_fail(errno, "cannot create the file of chunk %llu in '%s': %s",
+				   (unsigned long long)number, f->device_paths[device],
+				   strerror(errno));
 	error = durable_write(fd, iov, n);
 	if (!error && renameat(f->devices[device], temporary, f->devices[device], name) < 0)
 		error = errno;
 	if (error) {
 		unlinkat(f->devices[device], temporary, 0);
 		close(fd);
-		return object_fail(error, "a chunk could not be written to %s: %s", f->device_paths[device], strerror(error));
+		return object_fail(error, "cannot write chunk %llu to '%s': %s",
+				   (unsigned long long)number, f->device_paths[device],
+				   strerror(error));
 	}
 	/* Storage begins now, and has less to do when it has to be durable. */
 	sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
@@ -499,8 +518,8 @@ static int stored_read(struct stored *s, void *to, size_t size, uint64_t at)
 	int error = durable_read(((struct stored_file *)s)->fd, to, size, at);
 
 	if (error == EBADMSG)
-		return object_fail(EBADMSG, "a chunk is damaged: its file is shorter than it was");
-	return error ? object_fail(error, "a chunk cannot be read: %s", strerror(error)) : 0;
+		return object_fail(EBADMSG, "a chunk is damaged: its file is too short");
+	return error ? object_fail(error, "cannot read a chunk: %s", strerror(error)) : 0;
 }
 
 static void stored_close(struct stored *s)
@@ -524,13 +543,16 @@ static int folders_chunk_open(struct backend *b, const struct umobject_id *id, u
 	chunk_name(id, number, name);
 	fd = openat(f->devices[device], name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
-		return errno == ENOENT ? object_fail(ENODATA, "chunk %llu is missing: %s is not in %s", (unsigned long long)number, name,
-						     f->device_paths[device]) :
-			object_fail(errno, "the chunk %s cannot be opened: %s", name, strerror(errno));
+		return errno == ENOENT ?
+			object_fail(ENODATA, "chunk %llu is missing: there is no file '%s' in '%s'",
+				    (unsigned long long)number, name, f->device_paths[device]) :
+			object_fail(errno, "cannot open the chunk '%s' in '%s': %s", name,
+				    f->device_paths[device], strerror(errno));
 	s = malloc(sizeof(*s));
 	if (!s) {
 		close(fd);
-		return object_fail(ENOMEM, "no memory for a chunk");
+		return object_fail(ENOMEM, "cannot open chunk %llu: no memory",
+				   (unsigned long long)number);
 	}
 	*s = (struct stored_file){ { &stored_ops }, fd };
 	*stored = &s->s;
@@ -547,7 +569,8 @@ static int folders_chunk_there(struct backend *b, const struct umobject_id *id, 
 		return no_device(f, device);
 	chunk_name(id, number, name);
 	*there = faccessat(f->devices[device], name, F_OK, 0) == 0;
-	return *there || errno == ENOENT ? 0 : object_fail(errno, "the chunk %s cannot be looked for: %s", name, strerror(errno));
+	return *there || errno == ENOENT ? 0 : object_fail(errno, "cannot look for the chunk '%s' "
+			"in '%s': %s", name, f->device_paths[device], strerror(errno));
 }
 
 static int chunk_remove(const struct folders *f, const struct umobject_id *id, uint64_t number)
@@ -559,7 +582,8 @@ static int chunk_remove(const struct folders *f, const struct umobject_id *id, u
 		return no_device(f, device);
 	chunk_name(id, number, name);
 	if (unlinkat(f->devices[device], name, 0) < 0 && errno != ENOENT)
-		return object_fail(errno, "the chunk %s cannot be removed: %s", name, strerror(errno));
+		return object_fail(errno, "cannot remove the chunk '%s' from '%s': %s", name,
+				   f->device_paths[device], strerror(errno));
 	return 0;
 }
 
@@ -614,7 +638,8 @@ static int folders_version_new(struct backend *b, const struct umobject_id *id, 
 	do {
 		fd = make_shared(f->folder[LIVE], name);
 		if (fd < 0)
-			return object_fail(errno, "a version cannot be made in %s/live: %s", f->path, strerror(errno));
+			return object_fail(errno, "cannot create a version in '%s/live': %s",
+					   f->path, strerror(errno));
 		if (lock_shared(fd) < 0)
 			error = errno;
 		/* Garbage may have been collected just now. */
@@ -626,7 +651,8 @@ static int folders_version_new(struct backend *b, const struct umobject_id *id, 
 		return 0;
 	unlinkat(f->folder[LIVE], name, 0);
 	close(fd);
-	return object_fail(error ? error : ENOMEM, "a version cannot be made in %s/live: %s", f->path, strerror(error ? error : ENOMEM));
+	return object_fail(error ? error : ENOMEM, "cannot create a version in '%s/live': %s",
+			   f->path, strerror(error ? error : ENOMEM));
 }
 
 /* Opens and locks a version by a link to it: 0; 1: it has gone meanwhile; -1. */
@@ -636,13 +662,16 @@ static int hold_link(const struct folders *f, int folder, const char *name, int 
 	if (*fd < 0 && (errno == EACCES || errno == EROFS))
 		*fd = openat(f->folder[folder], name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (*fd < 0)
-		return errno == ENOENT ? object_fail(ENOENT, "there is no object of this name in %s", f->path) :
-			object_fail(errno, "%s/%s/%s cannot be opened: %s", f->path, folder_names[folder], name, strerror(errno));
+		return errno == ENOENT ?
+			object_fail(ENOENT, "cannot find an object of this name in '%s'", f->path) :
+			object_fail(errno, "cannot open '%s/%s/%s': %s", f->path,
+				    folder_names[folder], name, strerror(errno));
 	if (lock_shared(*fd) < 0) {
 		int error = errno;
 
 		close(*fd);
-		return object_fail(error, "%s/%s/%s cannot be locked: %s", f->path, folder_names[folder], name, strerror(error));
+		return object_fail(error, "cannot lock '%s/%s/%s': %s", f->path,
+				   folder_names[folder], name, strerror(error));
 	}
 	if (has_links(*fd))
 		return 0;
@@ -667,7 +696,8 @@ int folders_hold(const struct folders *f, int folder, const char *name, struct l
 	result = errno;
 	free(*bytes);
 	close(fd);
-	return object_fail(result, "%s/%s/%s cannot be read: %s", f->path, folder_names[folder], name, strerror(result));
+	return object_fail(result, "cannot read '%s/%s/%s': %s", f->path, folder_names[folder],
+			   name, strerror(result));
 }
 
 static int folders_version_hold(struct backend *b, const struct umobject_id *id, struct lease **lease, void **bytes, size_t *size)
@@ -676,7 +706,8 @@ static int folders_version_hold(struct backend *b, const struct umobject_id *id,
 
 	id_text(id, name);
 	if (folders_hold(of(b), LIVE, name, lease, bytes, size) < 0)
-		return errno == ENOENT ? object_fail(ENOENT, "there is no version %s in %s", name, of(b)->path) : -1;
+		return errno != ENOENT ? -1 :
+			object_fail(ENOENT, "cannot find version '%s' in '%s'", name, of(b)->path);
 	(*lease)->id = *id;
 	return 0;
 }
@@ -744,7 +775,7 @@ static int hold_if_newest(const struct folders *f, const char *escaped, uint64_t
 	close((*lease)->fd);
 	free(*lease);
 	free(*bytes);
-	return number > version ? 1 : object_fail(ENOENT, "there is no such version");
+	return number > version ? 1 : object_fail(ENOENT, "cannot find the version");
 }
 
 static bool is_being_removed(const struct folders *f, const char *escaped)
@@ -764,7 +795,7 @@ static int hold_number(const struct folders *f, const char *name, uint64_t versi
 	name_escape(name, escaped);
 	folders_version_name(name, version, text);
 	if (is_being_removed(f, escaped))
-		return object_fail(ENOENT, "there is no such version");
+		return object_fail(ENOENT, "cannot find the version");
 	result = folders_hold(f, VERSIONS, text, lease, bytes, size);
 	if (result == 0 || errno != ENOENT)
 		return result;
@@ -780,9 +811,12 @@ static int folders_name_hold(struct backend *b, const char *name, uint64_t versi
 	name_escape(name, escaped);
 	result = version ? hold_number(of(b), name, version, lease, bytes, size) : folders_hold(of(b), NAMES, escaped, lease, bytes, size);
 	if (result < 0 && errno == ENOENT)
-		return version ? object_fail(ENOENT, "there is no version %llu of %s in %s, or it is no longer kept",
-					     (unsigned long long)version, name, of(b)->path) :
-			object_fail(ENOENT, "there is no object %s in %s", name, of(b)->path);
+		return version ?
+			object_fail(ENOENT, "cannot find version %llu of '%s' in '%s': it does not "
+				    "exist or is no longer kept. Try \"umobject ls CONTAINER "
+				    "NAME\"", (unsigned long long)version, name, of(b)->path) :
+			object_fail(ENOENT, "cannot find the object '%s' in '%s'. Try \"umobject "
+				    "ls\"", name, of(b)->path);
 	return result;
 }
 
@@ -822,7 +856,7 @@ static int folders_name_lock(struct backend *b, const char *name, void **lock)
 	char file[8];
 
 	if (!fd)
-		return object_fail(ENOMEM, "no memory for a lock");
+		return object_fail(ENOMEM, "cannot lock a name in '%s': no memory", f->path);
 	if (*name)
 		snprintf(file, sizeof(file), "%02x", (unsigned)(XXH3_64bits(name, strlen(name)) & 0x3f));
 	else
@@ -834,7 +868,8 @@ static int folders_name_lock(struct backend *b, const char *name, void **lock)
 		int error = errno;
 
 		free(fd);
-		return object_fail(error, "%s/locks/%s cannot be opened: %s", f->path, file, strerror(error));
+		return object_fail(error, "cannot open '%s/locks/%s': %s", f->path, file,
+				   strerror(error));
 	}
 	*lock = fd;
 	return 0;
@@ -899,7 +934,7 @@ static int sync_version(struct folders *f, const struct lease *lease)
 }
 
 /* A link of this name to the version, in place of another one. */
-static int point(const struct folders *f, int folder, const char *name, const char *id)
+int folders_point_name(const struct folders *f, int folder, const char *name, const char *id)
 {
 	char temporary[ID_TEXT + 8];
 
@@ -930,7 +965,8 @@ DIR *folders_read(const struct folders *f, int folder)
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 
 	if (!d) {
-		object_fail(errno, "%s/%s cannot be read: %s", f->path, folder_names[folder], strerror(errno));
+		object_fail(errno, "cannot read the folder '%s/%s': %s", f->path,
+			    folder_names[folder], strerror(errno));
 		if (fd >= 0)
 			close(fd);
 	}
@@ -987,8 +1023,8 @@ static int refuse_lost(const struct folders *f, const char *name, const char *es
 	snprintf(link, sizeof(link), "%s.h5", escaped);
 	if (!folders_leads_to_version(f, link, id))
 		return 0;
-	return object_fail(EBADMSG, "cannot commit '%s': its name is missing, but its version %s is there. Try \"umobject check --repair\" "
-			   "to restore it, or \"umobject rm\" to delete it", name, id);
+	return object_fail(EBADMSG, "cannot commit '%s': its name is missing, but its version '%s' exists. Try "
+			   "\"umobject check --repair\" to restore it, or \"umobject rm\" to delete it", name, id);
 }
 
 static int folders_publish(struct backend *b, struct lease *lease, const char *name, uint64_t version, unsigned keep, const void *bytes,
@@ -1005,17 +1041,22 @@ static int folders_publish(struct backend *b, struct lease *lease, const char *n
 		return -1;
 	error = rewrite(f, lease, bytes, size);
 	if (error)
-		return object_fail(error, "the version could not be written: %s", strerror(error));
+		return object_fail(error, "cannot commit version %llu of '%s': writing it failed: "
+				   "%s", (unsigned long long)version, name, strerror(error));
 	error = keep_old(f, name, escaped, version, id);
 	if (error)
-		return object_fail(error, "the version before it could not be kept: %s", strerror(error));
+		return object_fail(error, "cannot commit version %llu of '%s': the previous "
+				   "version cannot be kept: %s", (unsigned long long)version, name,
+				   strerror(error));
 	if (sync_version(f, lease) < 0)
 		return -1;
-	error = point(f, NAMES, escaped, id);
+	error = folders_point_name(f, NAMES, escaped, id);
 	if (!error && fsync(f->folder[NAMES]) < 0)
 		error = errno;
 	if (error)
-		return object_fail(error, "the version could not be given its name: %s", strerror(error));
+		return object_fail(error, "cannot commit version %llu of '%s': writing the name "
+				   "failed: %s", (unsigned long long)version, name,
+				   strerror(error));
 	folders_point_view(f, escaped, id);
 	drop_before(f, name, first_kept(version, keep));
 	return 0;
@@ -1043,8 +1084,8 @@ static int restore_link(const struct folders *f, int folder, const char *name, c
 	unlinkat(f->folder[LIVE], temporary, 0);
 	if (linkat(f->folder[folder], name, f->folder[LIVE], temporary, 0) < 0 ||
 	    renameat(f->folder[LIVE], temporary, f->folder[LIVE], id) < 0)
-		return object_fail(errno, "%s/%s/%s is no link to a file in live, and cannot be made one: %s", f->path,
-				   folder_names[folder], name, strerror(errno));
+		return object_fail(errno, "cannot make '%s/%s/%s' a link to its version in live/: "
+				   "%s", f->path, folder_names[folder], name, strerror(errno));
 	return 0;
 }
 
@@ -1126,9 +1167,11 @@ static int remove_lost(const struct folders *f, const char *name, const char *es
 	snprintf(link, sizeof(link), "%s.h5", escaped);
 	dropped += unlinkat(f->folder[H5], link, 0) == 0;
 	if (!dropped)
-		return object_fail(ENOENT, "there is no object %s in %s", name, f->path);
+		return object_fail(ENOENT, "cannot find the object '%s' in '%s'. Try \"umobject "
+				   "ls\"", name, f->path);
 	if (fsync(f->folder[VERSIONS]) < 0 || fsync(f->folder[H5]) < 0)
-		return object_fail(errno, "%s cannot be deleted: %s", name, strerror(errno));
+		return object_fail(errno, "cannot delete the object '%s': %s", name,
+				   strerror(errno));
 	return 0;
 }
 
@@ -1152,7 +1195,8 @@ static int finish_removal(const struct folders *f, const char *name, const char 
 	snprintf(link, sizeof(link), "%s.h5", escaped);
 	unlinkat(f->folder[H5], link, 0);
 	if ((f->keep > 1 && fsync(f->folder[VERSIONS]) < 0) || fsync(f->folder[H5]) < 0 || unlinkat(f->folder[NAMES], removed, 0) < 0)
-		return object_fail(errno, "%s cannot be deleted: %s", name, strerror(errno));
+		return object_fail(errno, "cannot delete the object '%s': %s", name,
+				   strerror(errno));
 	return 0;
 }
 
@@ -1190,9 +1234,11 @@ static int folders_name_remove(struct backend *b, const char *name)
 	if (finish_removal(f, name, escaped) < 0)
 		return -1;
 	if (renameat(f->folder[NAMES], escaped, f->folder[NAMES], removed) < 0)
-		return errno == ENOENT ? remove_lost(f, name, escaped) : object_fail(errno, "%s cannot be deleted: %s", name, strerror(errno));
+		return errno == ENOENT ? remove_lost(f, name, escaped) : object_fail(errno,
+				"cannot delete the object '%s': %s", name, strerror(errno));
 	if (fsync(f->folder[NAMES]) < 0)
-		return object_fail(errno, "%s cannot be deleted: %s", name, strerror(errno));
+		return object_fail(errno, "cannot delete the object '%s': %s", name,
+				   strerror(errno));
 	return finish_removal(f, name, escaped);
 }
 
@@ -1270,7 +1316,8 @@ static int list_names(struct folders *f, struct listed *l, int (*each)(void *arg
 
 		if (*file == '.' || (l->sorted && bsearch(&file, l->files, l->sorted, sizeof(*l->files), by_text)))
 			continue;
-		result = note_listed(l, file) ? tell_name(f, l, file, each, arg) : object_fail(ENOMEM, "no memory for a list of names");
+		result = note_listed(l, file) ? tell_name(f, l, file, each, arg) :
+			object_fail(ENOMEM, "cannot list the names in '%s': no memory", f->path);
 	}
 	closedir(d);
 	return result;
@@ -1357,10 +1404,12 @@ static int folders_view_write(struct backend *b, const struct umobject_id *id, c
 	if (fd < 0 && errno == ENXIO && unlinkat(f->folder[VIEWS], name, 0) == 0)
 		fd = share_file(f->folder[VIEWS], name, O_WRONLY | O_NONBLOCK | O_TRUNC);
 	if (fd < 0)
-		return object_fail(errno, "%s/views/%s cannot be made: %s", f->path, name, strerror(errno));
+		return object_fail(errno, "cannot create '%s/views/%s': %s", f->path, name,
+				   strerror(errno));
 	error = durable_write(fd, &(struct iovec){ (void *)(uintptr_t)bytes, size }, 1);
 	close(fd);
-	return error ? object_fail(error, "%s/views/%s cannot be written: %s", f->path, name, strerror(error)) : 0;
+	return error ? object_fail(error, "cannot write '%s/views/%s': %s", f->path, name,
+				   strerror(error)) : 0;
 }
 
 static int folders_view_read(struct backend *b, const struct umobject_id *id, void **bytes, size_t *size)
@@ -1376,7 +1425,8 @@ static int folders_view_read(struct backend *b, const struct umobject_id *id, vo
 	error = errno;
 	if (fd >= 0)
 		close(fd);
-	return *bytes ? 0 : object_fail(error, "%s/views/%s cannot be read: %s", f->path, name, strerror(error));
+	return *bytes ? 0 : object_fail(error, "cannot read '%s/views/%s': %s", f->path, name,
+					strerror(error));
 }
 
 static bool folders_view_shown(struct backend *b, const char *name, const struct umobject_id *id)

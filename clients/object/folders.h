@@ -59,6 +59,8 @@ int folders_open_to_lock(const struct folders *f, int folder, const char *file);
 int folders_hold(const struct folders *f, int folder, const char *name, struct lease **lease, void **bytes, size_t *size);
 /* The name that a version's file has in it, for the caller to free; NULL with errno. */
 char *folders_name_in_file(struct folders *f, int folder, const char *file);
+/* Links a version to a name in a folder, in place of another version. Returns 0 or an errno value. */
+int folders_point_name(const struct folders *f, int folder, const char *name, const char *id);
 /* Makes h5/NAME.h5 lead to the view of a version; both are file names. */
 void folders_point_view(const struct folders *f, const char *name, const char *id);
 bool folders_has_view(const struct folders *f, const char *name, const char *id);

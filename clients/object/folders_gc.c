@@ -43,7 +43,8 @@ int folders_version_there(struct backend *b, const struct umobject_id *id, bool 
 
 	id_text(id, name);
 	*there = faccessat(of(b)->folder[LIVE], name, F_OK, 0) == 0;
-	return *there || errno == ENOENT ? 0 : object_fail(errno, "the version %s cannot be looked for: %s", name, strerror(errno));
+	return *there || errno == ENOENT ? 0 : object_fail(errno, "cannot look for version '%s' in "
+			"'%s': %s", name, of(b)->path, strerror(errno));
 }
 
 /* Its descriptor, locked, if nobody names or holds it; -1: it is alive, and *fd is open to be asked; -2: it is not there. */
@@ -84,7 +85,8 @@ static int remove_version(const struct folders *f, const char *name)
 	snprintf(view, sizeof(view), "%s.h5", name);
 	drop_temporary(f, name);
 	unlinkat(f->folder[VIEWS], view, 0);
-	return unlinkat(f->folder[LIVE], name, 0) == 0 ? 0 : object_fail(errno, "the version %s cannot be removed: %s", name, strerror(errno));
+	return unlinkat(f->folder[LIVE], name, 0) == 0 ? 0 : object_fail(errno, "cannot remove "
+			"version '%s' from '%s': %s", name, f->path, strerror(errno));
 }
 
 int folders_version_claim(struct backend *b, const struct umobject_id *id, struct lease **claim, void **bytes, size_t *size)
@@ -107,7 +109,8 @@ int folders_version_claim(struct backend *b, const struct umobject_id *id, struc
 		state = lock_dead(f, name, &fd);
 	}
 	if (state == -2)
-		return object_fail(errno, "the version %s cannot be opened: %s", name, strerror(errno));
+		return object_fail(errno, "cannot open version '%s' in '%s': %s", name, f->path,
+				   strerror(errno));
 	if (state >= 0) {
 		state = remove_version(f, name);
 		close(fd);
@@ -117,8 +120,11 @@ int folders_version_claim(struct backend *b, const struct umobject_id *id, struc
 	*bytes = durable_contents(fd, size);
 	error = errno;
 	close(fd);
-	return *bytes ? object_fail(EBUSY, "the version %s is in use", name) :
-		object_fail(error, "the version %s cannot be read: %s", name, strerror(error));
+	return *bytes ?
+		object_fail(EBUSY, "cannot remove version '%s' from '%s': it is in use", name,
+			    f->path) :
+		object_fail(error, "cannot read version '%s' in '%s': %s", name, f->path,
+			    strerror(error));
 }
 
 /* The id and the number of a file in a device: of a chunk, or of one that was being written. */
@@ -143,7 +149,8 @@ static int sweep_device(const struct folders *f, unsigned device,
 	int error = 0;
 
 	if (!d)
-		return object_fail(errno, "%s cannot be read: %s", f->device_paths[device], strerror(errno));
+		return object_fail(errno, "cannot read the device '%s': %s",
+				   f->device_paths[device], strerror(errno));
 	while ((e = readdir(d))) {
 		struct umobject_id id;
 		uint64_t number;
@@ -159,7 +166,8 @@ static int sweep_device(const struct folders *f, unsigned device,
 		}
 	}
 	closedir(d);
-	return error ? object_fail(error, "chunks in %s cannot be removed: %s", f->device_paths[device], strerror(error)) : 0;
+	return error ? object_fail(error, "cannot remove chunks from '%s': %s",
+				   f->device_paths[device], strerror(error)) : 0;
 }
 
 int folders_sweep(struct backend *b, bool (*garbage)(void *arg, const struct umobject_id *id, uint64_t number), void *arg,
@@ -172,7 +180,9 @@ int folders_sweep(struct backend *b, bool (*garbage)(void *arg, const struct umo
 	/* One from which nothing can be removed does not keep the others full. */
 	for (device = 0; device < f->ndevices; device++) {
 		if (f->devices[device] < 0)
-			object_fail(ENODEV, "the device %s is not there: nothing is removed from it", f->device_paths[device]);
+			object_fail(ENODEV, "cannot remove garbage from the device '%s': it could "
+				    "not be opened with the container. Try again when it is "
+				    "mounted", f->device_paths[device]);
 		else if (sweep_device(f, device, garbage, arg, removed) == 0)
 			continue;
 		error = errno;

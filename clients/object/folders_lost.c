@@ -132,10 +132,30 @@ int folders_end_removals(struct backend *b)
 	return result;
 }
 
+/* Whether the record of a name cannot be read, or belongs to another name. */
+static bool is_damaged(struct folders *f, const char *name, const char *escaped)
+{
+	char *found = folders_name_in_file(f, NAMES, escaped);
+	bool damaged = found ? strcmp(found, name) != 0 : errno == EBADMSG;
+
+	free(found);
+	return damaged;
+}
+
+/* Links the version to the name. A damaged record is replaced. Returns 0 or an errno value. */
+static int link_version(struct folders *f, const char *name, const char *id, int folder, const char *file)
+{
+	if (linkat(f->folder[LIVE], id, f->folder[folder], file, 0) == 0)
+		return 0;
+	if (errno != EEXIST || folder != NAMES || !is_damaged(f, name, file))
+		return errno;
+	return folders_point_name(f, folder, file, id);
+}
+
 int folders_name_restore(struct backend *b, const char *name, const struct umobject_id *id, uint64_t version, bool is_newest)
 {
-	const struct folders *f = of(b);
-	int folder = is_newest ? NAMES : VERSIONS;
+	struct folders *f = of(b);
+	int folder = is_newest ? NAMES : VERSIONS, error;
 	char escaped[NAME_TEXT], file[NAME_TEXT + 24], text[ID_TEXT];
 
 	id_text(id, text);
@@ -144,9 +164,12 @@ int folders_name_restore(struct backend *b, const char *name, const struct umobj
 		strcpy(file, escaped);
 	else
 		folders_version_name(name, version, file);
-	if (linkat(f->folder[LIVE], text, f->folder[folder], file, 0) < 0 || fsync(f->folder[folder]) < 0)
-		return object_fail(errno, "version %llu of %s cannot be given its name: %s", (unsigned long long)version, name,
-				   strerror(errno));
+	error = link_version(f, name, text, folder, file);
+	if (!error && fsync(f->folder[folder]) < 0)
+		error = errno;
+	if (error)
+		return object_fail(error, "cannot restore version %llu of '%s' in '%s': %s",
+				   (unsigned long long)version, name, f->path, strerror(error));
 	if (is_newest && !folders_has_view(f, escaped, text))
 		folders_point_view(f, escaped, text);
 	return 0;

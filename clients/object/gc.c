@@ -114,12 +114,13 @@ static int ask(struct collection *c, const struct umobject_id *id, const void *b
 	id_text(id, name);
 	o = size ? object_unpack(bytes, size, name) : NULL;
 	if (size && !o && errno == EBADMSG)
-		return object_fail(EBADMSG, "the version %s cannot be read, so nobody knows which chunks are in use: nothing was removed", name);
+		return object_fail(EBADMSG, "cannot tell which chunks are in use, because version "
+				   "'%s' is damaged. Nothing was removed", name);
 	asked = o ? add_references(c, o) :
 		!size && append(&c->refers, &c->nrefers, sizeof(struct source), &(struct source){ *id, 0, ALL });
 	object_free(o);
 	asked = asked && append(&c->asked, &c->nasked, sizeof(*id), id);
-	return asked ? 0 : object_fail(ENOMEM, "no memory for a list of chunks");
+	return asked ? 0 : object_fail(ENOMEM, "cannot list the chunks in use: no memory");
 }
 
 static int look_at(void *arg, const struct umobject_id *id)
@@ -133,7 +134,7 @@ static int look_at(void *arg, const struct umobject_id *id)
 	if (is_in(c->seen, c->nsorted, sizeof(*c->seen), id))
 		return 0;
 	if (!append(&c->seen, &c->nseen, sizeof(*c->seen), id))
-		return object_fail(ENOMEM, "no memory for a list of versions");
+		return object_fail(ENOMEM, "cannot list the versions: no memory");
 	if (c->b->ops->version_claim(c->b, id, &claim, &bytes, &size) == 0) {
 		c->gone += !claim;
 		if (!claim)
@@ -141,7 +142,7 @@ static int look_at(void *arg, const struct umobject_id *id)
 		if (append(&c->dead, &c->ndead, sizeof(struct dead), &(struct dead){ *id, claim }))
 			return 0;
 		c->b->ops->release(c->b, claim);
-		return object_fail(ENOMEM, "no memory for a list of versions");
+		return object_fail(ENOMEM, "cannot list the versions: no memory");
 	}
 	if (errno != EBUSY)
 		return errno == ENOENT ? 0 : -1;

@@ -85,10 +85,12 @@ static int temporary_file(char path[static PATH_MAX], uint64_t bytes)
 	snprintf(path, PATH_MAX, "%.4000s/ummap-object-XXXXXX", folder && *folder ? folder : "/tmp");
 	fd = mkostemp(path, O_CLOEXEC);
 	if (fd < 0)
-		return object_fail(errno, "no file for HDF5: %s: %s; TMPDIR may name another folder", path, strerror(errno));
+		return object_fail(errno, "cannot create the temporary file '%.600s' for HDF5: %s. "
+				   "Try another folder in TMPDIR", path, strerror(errno));
 	if (has_room(fd, bytes))
 		return fd;
-	object_fail(errno, "no room for a file of HDF5's, %s: %s; TMPDIR may name another folder", path, strerror(errno));
+	object_fail(errno, "cannot use the temporary file '%.600s' for HDF5: %s. Try another "
+		    "folder in TMPDIR", path, strerror(errno));
 	unlink(path);
 	close(fd);
 	return -1;
@@ -145,7 +147,8 @@ static int take_frame(int fd, uint64_t at, uint64_t bytes, struct frame *frame)
 	struct stat st;
 
 	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size < at + bytes)
-		return object_fail(EIO, "HDF5 has laid out a chunk in less than its bytes");
+		return object_fail(EIO, "cannot lay out a chunk: HDF5 made its file shorter than "
+				   "the data");
 	frame->front_size = at;
 	frame->back_size = (size_t)st.st_size - at - bytes;
 	frame->front = copy_of(fd, 0, frame->front_size);
@@ -153,7 +156,7 @@ static int take_frame(int fd, uint64_t at, uint64_t bytes, struct frame *frame)
 	if (frame->front && frame->back)
 		return 0;
 	frame_free(frame);
-	return object_fail(ENOMEM, "no memory for the head of a chunk");
+	return object_fail(ENOMEM, "cannot lay out a chunk: no memory for its header");
 }
 
 /* The last one that was made: many puts have chunks of one shape. Under `turn`. */
@@ -236,7 +239,8 @@ int frame_make(const struct umobject_shape *shape, const uint64_t *count, size_t
 	if (done)
 		result = take_frame(fd, at, box_bytes(shape, &all), frame);
 	else
-		result = object_fail(error, "HDF5 does not lay out a chunk of this shape in %s: %s", path, strerror(error));
+		result = object_fail(error, "cannot lay out a chunk of this shape with HDF5 in "
+				     "'%.600s': %s", path, strerror(error));
 	close(fd);
 	if (result == 0)
 		keep_last(shape, count, skip, frame);
@@ -411,8 +415,9 @@ void *view_make(const struct object *o, void (*name)(void *arg, const struct umo
 	}
 	free(image.bytes);
 	if (error == ENOMEM)
-		object_fail(ENOMEM, "there is no memory for a view of %s", o->name);
+		object_fail(ENOMEM, "cannot make a view of '%s': no memory", o->name);
 	else
-		object_fail(EIO, "HDF5 does not make a view of %s: an attribute's name may be none that HDF5 takes", o->name);
+		object_fail(EIO, "cannot make a view of '%s': HDF5 failed. Try other names for its "
+			    "attributes if HDF5 does not accept these", o->name);
 	return NULL;
 }

@@ -15,7 +15,8 @@
 int id_make(struct umobject_id *id)
 {
 	if (getrandom(id->bytes, sizeof(id->bytes), 0) != sizeof(id->bytes))
-		return object_fail(errno, "no random numbers for a UUID: %s", strerror(errno));
+		return object_fail(errno, "cannot make a UUID: no random numbers: %s",
+				   strerror(errno));
 	id->bytes[6] = (uint8_t)((id->bytes[6] & 0x0f) | 0x40);
 	id->bytes[8] = (uint8_t)((id->bytes[8] & 0x3f) | 0x80);
 	return 0;
@@ -62,9 +63,10 @@ bool id_parse(const char *text, struct umobject_id *id)
 int name_check(const char *name)
 {
 	if (!name || !*name)
-		return object_fail(EINVAL, "the name is empty");
+		return object_fail(EINVAL, "cannot use the name: it is empty or NULL");
 	if (strlen(name) > UMOBJECT_NAME_MAX)
-		return object_fail(ENAMETOOLONG, "the name has %zu bytes: it may have %d", strlen(name), UMOBJECT_NAME_MAX);
+		return object_fail(ENAMETOOLONG, "cannot use the name '%.40s...' of %zu bytes: at "
+				   "most %d are possible", name, strlen(name), UMOBJECT_NAME_MAX);
 	return 0;
 }
 

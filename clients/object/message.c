@@ -62,7 +62,7 @@ static int insert_source(struct object *o, size_t at, const struct source *s)
 	struct source *grown = realloc(o->sources, (o->nsources + 1) * sizeof(*grown));
 
 	if (!grown)
-		return object_fail(ENOMEM, "no memory for a list of chunks");
+		return object_fail(ENOMEM, "cannot list the chunks of a version: no memory");
 	o->sources = grown;
 	memmove(&grown[at + 1], &grown[at], (o->nsources - at) * sizeof(*grown));
 	grown[at] = *s;
@@ -138,7 +138,8 @@ static int attribute_fill(struct attribute *a, const char *name, const void *val
 	}
 	free(a->name);
 	free(a->value);
-	return object_fail(ENOMEM, "no memory for an attribute of %zu bytes", size);
+	return object_fail(ENOMEM, "cannot store the attribute '%s' of %zu bytes: no memory", name,
+			   size);
 }
 
 int object_set_attribute(struct object *o, const char *name, const void *value, size_t size)
@@ -158,7 +159,7 @@ int object_set_attribute(struct object *o, const char *name, const void *value, 
 		if (!grown) {
 			free(fresh.name);
 			free(fresh.value);
-			return object_fail(ENOMEM, "no memory for an attribute");
+			return object_fail(ENOMEM, "cannot store an attribute: no memory");
 		}
 		o->attributes = grown;
 		o->nattributes++;
@@ -192,7 +193,7 @@ static void *wrap(const ProtobufCMessage *m, size_t *size)
 	}
 	free(inner);
 	if (!outer)
-		object_fail(ENOMEM, "no memory for a message of %zu bytes", len);
+		object_fail(ENOMEM, "cannot encode %zu bytes: no memory", len);
 	return outer;
 }
 
@@ -260,7 +261,7 @@ void *object_pack(const struct object *o, size_t *size)
 		m.attributes = p.pattributes;
 		bytes = wrap(&m.base, size);
 	} else {
-		object_fail(ENOMEM, "no memory for a message");
+		object_fail(ENOMEM, "cannot encode a version or a container: no memory");
 	}
 	free(p.sources);
 	free(p.psources);
@@ -382,9 +383,9 @@ struct object *object_unpack(const void *bytes, size_t size, const char *what)
 	m = unwrap(&ummap__object__descriptor, bytes, size);
 	o = m ? take((const Ummap__Object *)m) : NULL;
 	if (!o && errno == ENOMEM)
-		object_fail(ENOMEM, "there is no memory for what %s says of the object", what);
+		object_fail(ENOMEM, "cannot read '%s': no memory", what);
 	else if (!o)
-		object_fail(EBADMSG, "%s is damaged: what it says of the object is not as it was written", what);
+		object_fail(EBADMSG, "cannot read '%s': its record is damaged", what);
 	else
 		errno = before;
 	if (m)
@@ -420,7 +421,7 @@ void *description_pack(const struct description *d, size_t *size)
 		m.devices = devices;
 		bytes = wrap(&m.base, size);
 	} else {
-		object_fail(ENOMEM, "no memory for a message");
+		object_fail(ENOMEM, "cannot encode a version or a container: no memory");
 	}
 	free(devices);
 	return bytes;
@@ -458,14 +459,20 @@ int description_unpack(const void *bytes, size_t size, const char *what, struct 
 	errno = 0;
 	m = (Ummap__Container *)unwrap(&ummap__container__descriptor, bytes, size);
 	if (!m)
-		return errno == ENOMEM ? object_fail(ENOMEM, "there is no memory to open %s", what) :
-			object_fail(EBADMSG, "%s is damaged, or no container", what);
+		return errno == ENOMEM ?
+			object_fail(ENOMEM, "cannot open the container '%s': no memory", what) :
+			object_fail(EBADMSG, "cannot open the container '%s': it is damaged, or it "
+				    "is not a container", what);
 	d->keep = m->keep;
 	if (m->format != FORMAT)
-		result = object_fail(EPROTO, "%s is of format %u: this release knows format %d", what, m->format, FORMAT);
+		result = object_fail(EPROTO, "cannot read the container '%s': it has format %u, and this "
+				     "release knows format %d. Try the release that made it", what,
+				     m->format, FORMAT);
 	else if (m->n_devices == 0 || m->n_devices > DEVICES_MAX || !take_devices(m, d) || d->keep == 0 || d->keep > KEEP_MAX)
-		result = errno == ENOMEM ? object_fail(ENOMEM, "there is no memory to open %s", what) :
-			object_fail(EBADMSG, "%s is damaged", what);
+		result = errno == ENOMEM ?
+			object_fail(ENOMEM, "cannot open the container '%s': no memory", what) :
+			object_fail(EBADMSG, "cannot open the container '%s': its description is "
+				    "damaged", what);
 	if (result < 0)
 		description_free(d);
 	else

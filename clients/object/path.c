@@ -17,7 +17,7 @@ static int open_at(const char *path, size_t len, const char *options, const stru
 	int result, error;
 
 	if (asprintf(&where, "%.*s%s", (int)len, path, options ? options : "") < 0)
-		return object_fail(ENOMEM, "there is no memory for a path");
+		return object_fail(ENOMEM, "cannot open the object '%.200s': no memory", path);
 	result = umobject_open(where, attr, container);
 	error = errno;
 	free(where);
@@ -54,7 +54,9 @@ int umobject_open_path(const char *path, const char *options, const struct umobj
 		return open_at(path, len, options, attr, container, name);
 	}
 	if (options && *options)
-		return object_fail(EINVAL, "conf, user, timeout and lease are keys of containers in RADOS");
+		return object_fail(EINVAL, "cannot use the options '%.100s' with '%.200s': conf, "
+				   "user, timeout and lease are only for containers in RADOS",
+				   options, path);
 	errno = ENOENT;
 	for (len++; len > 1 && result < 0 && is_no_container(errno); len--) {
 		if (path[len - 1] == '/' || !path[len - 1])
@@ -63,6 +65,7 @@ int umobject_open_path(const char *path, const char *options, const struct umobj
 			errno = ENOENT;
 	}
 	if (result < 0 && is_no_container(errno))
-		return object_fail(ENOENT, "no container is in %.100s: umobject create makes one", path);
+		return object_fail(ENOENT, "cannot open the object '%.100s': no container is in "
+				   "this path. Try \"umobject create\"", path);
 	return result;
 }

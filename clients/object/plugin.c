@@ -50,18 +50,20 @@ static const struct backend_ops *load(const char *scheme)
 	void *object;
 
 	if (!find_file(scheme, secure_getenv("UMMAP_DRIVER_PATH"), file) && !find_file(scheme, UMMAP_PLUGIN_DIR, file)) {
-		object_fail(EPROTONOSUPPORT, "there is no back end %s: ummap-object-%s.so is neither in a folder of UMMAP_DRIVER_PATH nor in %s",
-			    scheme, scheme, UMMAP_PLUGIN_DIR);
+		object_fail(EPROTONOSUPPORT, "cannot find the back end '%s': ummap-object-%s.so is "
+			    "neither in a folder of UMMAP_DRIVER_PATH nor in '%s'", scheme, scheme,
+			    UMMAP_PLUGIN_DIR);
 		return NULL;
 	}
 	object = dlopen(file, RTLD_NOW | RTLD_LOCAL);
 	ops = object ? dlsym(object, "umobject_backend") : NULL;
 	if (!ops) {
-		object_fail(ELIBACC, "the back end %s cannot be loaded: %s", scheme, dlerror());
+		object_fail(ELIBACC, "cannot load the back end '%s': %s", scheme, dlerror());
 		return NULL;
 	}
 	if (ops->abi != BACKEND_ABI || strcmp(ops->scheme, scheme) != 0) {
-		object_fail(ELIBBAD, "%s is no back end %s of this release of the library", file, scheme);
+		object_fail(ELIBBAD, "cannot use '%.600s' as the back end '%s': it does not match "
+			    "this release of the library", file, scheme);
 		return NULL;
 	}
 	return ops;

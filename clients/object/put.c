@@ -66,7 +66,7 @@ static struct object *blank_object(const char *name, const struct umobject_shape
 	struct object *o = calloc(1, sizeof(*o));
 
 	if (!o || !(o->name = strdup(name))) {
-		object_fail(ENOMEM, "no memory for an object");
+		object_fail(ENOMEM, "cannot begin a put: no memory");
 		free(o);
 		return NULL;
 	}
@@ -85,7 +85,7 @@ static int start(struct umobject_container *c, struct object *o, umobject_put **
 
 	if (!p) {
 		object_free(o);
-		return object_fail(ENOMEM, "no memory for a put");
+		return object_fail(ENOMEM, "cannot begin a put: no memory");
 	}
 	p->container = c;
 	p->object = o;
@@ -107,7 +107,8 @@ static int start(struct umobject_container *c, struct object *o, umobject_put **
 
 static int check_writable(const struct umobject_container *c)
 {
-	return c->read_only ? object_fail(EROFS, "the container was opened to be read only") : 0;
+	return c->read_only ? object_fail(EROFS, "cannot put an object: the container was opened "
+					  "with UMOBJECT_READ_ONLY") : 0;
 }
 
 int umobject_begin(umobject_container *c, const char *name, const struct umobject_shape *given, umobject_put **put,
@@ -166,7 +167,7 @@ int umobject_join(umobject_container *c, const struct umobject_id *id, umobject_
 	size_t size;
 
 	if (!p)
-		return object_fail(ENOMEM, "no memory for a put");
+		return object_fail(ENOMEM, "cannot begin a put: no memory");
 	p->container = c;
 	if (check_writable(c) < 0 || c->b->ops->version_hold(c->b, id, &p->lease, &bytes, &size) < 0) {
 		free(p);
@@ -176,8 +177,8 @@ int umobject_join(umobject_container *c, const struct umobject_id *id, umobject_
 	free(bytes);
 	p->mine = p->object ? blank_object(p->object->name, &p->object->shape) : NULL;
 	if (p->mine && p->object->version) {
-		object_fail(ENOENT, "the put of %s is over: it was committed as version %llu", p->object->name,
-			    (unsigned long long)p->object->version);
+		object_fail(ENOENT, "cannot join the put of '%s': it was committed as version %llu",
+			    p->object->name, (unsigned long long)p->object->version);
 		object_free(p->mine);
 		p->mine = NULL;
 	}
@@ -195,8 +196,9 @@ int umobject_put_chunk(umobject_put *p, uint64_t number, const void *data)
 	struct iovec iov[3];
 
 	if (number >= umobject_chunks(&p->object->shape))
-		return object_fail(EINVAL, "there is no chunk %llu: %s has %llu", (unsigned long long)number, p->object->name,
-				   (unsigned long long)umobject_chunks(&p->object->shape));
+		return object_fail(EINVAL, "cannot put chunk %llu of '%s': the object has only "
+				   "chunks 0 to %llu", (unsigned long long)number, p->object->name,
+				   (unsigned long long)umobject_chunks(&p->object->shape) - 1);
 	if (chunk_prepare(&p->writer, &p->object->shape, &p->object->id, number, data, iov) < 0 ||
 	    b->ops->chunk_write(b, &p->object->id, number, iov, 3) < 0)
 		return -1;
@@ -218,7 +220,9 @@ int umobject_put_sync(umobject_put *p)
 int umobject_put_attribute(umobject_put *p, const char *name, const void *value, size_t size)
 {
 	if (!name || !*name || strlen(name) > 255 || size > 60000)
-		return object_fail(EINVAL, "an attribute has a name of 1 to 255 bytes, and a value of at most 60,000");
+		return object_fail(EINVAL, "cannot store the attribute '%.40s' of %zu bytes: its "
+				   "name must have 1 to 255 bytes, and its value at most 60,000",
+				   name ? name : "", size);
 	return object_set_attribute(p->object, name, value, size);
 }
 
@@ -238,8 +242,9 @@ static int find_sources(struct umobject_put *p, bool sparse)
 		if (there && object_add_source(p->object, &p->object->id, number) < 0)
 			return -1;
 		if (!there && !sparse && !p->base && !object_source(p->object, number))
-			return object_fail(ENODATA, "chunk %llu of %s is missing: put it, or commit with UMOBJECT_SPARSE",
-					   (unsigned long long)number, p->object->name);
+			return object_fail(ENODATA, "cannot commit '%s': chunk %llu is missing. "
+					   "Try to put it, or UMOBJECT_SPARSE", p->object->name,
+					   (unsigned long long)number);
 	}
 	return 0;
 }
@@ -368,7 +373,8 @@ static bool is_little(const struct umobject_put *p)
 static int commit(umobject_put *p, unsigned flags)
 {
 	if (flags & ~UMOBJECT_SPARSE)
-		object_fail(EINVAL, "flags is %#x: there is UMOBJECT_SPARSE", flags);
+		object_fail(EINVAL, "cannot use the flags %#x: the only flag is UMOBJECT_SPARSE",
+			    flags);
 	else if (find_sources(p, flags & UMOBJECT_SPARSE) == 0 && make_view(p) == 0 && (is_little(p) || umobject_put_sync(p) == 0) &&
 		 publish(p) == 0)
 		return 0;
@@ -392,7 +398,7 @@ int umobject_commit_hold(umobject_put *p, unsigned flags, umobject_version **hel
 
 	if (!v) {
 		umobject_abandon(p);
-		return object_fail(ENOMEM, "no memory for a version");
+		return object_fail(ENOMEM, "cannot commit the put: no memory");
 	}
 	if (commit(p, flags) < 0) {
 		free(v);
@@ -459,7 +465,9 @@ static int put_all(umobject_put *p, const void *data)
 		}
 		/* The first chunk is the largest. */
 		if (!copy && !(copy = malloc(bytes)))
-			result = object_fail(ENOMEM, "no memory for a chunk of %llu bytes", (unsigned long long)bytes);
+			result = object_fail(ENOMEM, "cannot put chunk %llu: no memory for %llu "
+					"bytes", (unsigned long long)number,
+					(unsigned long long)bytes);
 		if (copy) {
 			do
 				memcpy(copy + r.b, (const char *)data + r.a, r.run);

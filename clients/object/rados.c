@@ -34,10 +34,12 @@ int rados_refuse(const struct cluster *c, int error, const char *format, ...)
 	va_end(args);
 	error = error < 0 ? -error : error;
 	if (error == ETIMEDOUT)
-		return object_fail(ETIMEDOUT, "%s: the cluster has not answered within %u s: see whether its monitors and OSDs are up (timeout= "
-				   "allows for more)", what, c->timeout);
+		return object_fail(ETIMEDOUT, "%s: the cluster has not answered within %u s. Try "
+				   "to start its monitors and OSDs, or a greater timeout=", what,
+				   c->timeout);
 	if (error == EOPNOTSUPP)
-		return object_fail(EOPNOTSUPP, "%s: the pool has no omap: take one that is replicated", what);
+		return object_fail(EOPNOTSUPP, "%s: the pool has no omap. Try a replicated pool",
+				   what);
 	return object_fail(error, "%s: %s", what, strerror(error));
 }
 
@@ -134,16 +136,20 @@ static int parse_key(struct place *p, char *key)
 	if (value)
 		*value++ = '\0';
 	if (!value || !*value)
-		return object_fail(EINVAL, "the key \"%.60s\" of the container has no value", key);
+		return object_fail(EINVAL, "cannot use the key '%.60s' of the container: it has no "
+				   "value", key);
 	if (strcmp(key, "conf") == 0 && strlen(value) < sizeof(p->conf))
 		strcpy(p->conf, value);
 	else if (strcmp(key, "user") == 0 && strlen(value) + 8 < sizeof(p->user))
 		sprintf(p->user, "%s%s", strncmp(value, "client.", 7) == 0 ? "" : "client.", value);
 	else if (strcmp(key, "timeout") == 0 || strcmp(key, "lease") == 0)
 		return parse_seconds(value, *key == 't' ? &p->timeout : &p->lease) ? 0 :
-			object_fail(EINVAL, "%s is \"%.40s\": it is seconds from 1 to 86400", key, value);
+			object_fail(EINVAL, "cannot use %s='%.40s': it must be 1 to 86400, in "
+				    "seconds", key, value);
 	else
-		return object_fail(EINVAL, "\"%.60s\" is no key of a container in RADOS: conf, user, timeout and lease are", key);
+		return object_fail(EINVAL, "cannot use the key '%.60s' of a container in RADOS: "
+				   "the keys are conf, user, timeout and lease, and a value may be "
+				   "too long", key);
 	return 0;
 }
 
@@ -156,12 +162,13 @@ static int parse_place(const char *where, struct place *p)
 	*p = (struct place){ .user = "client.admin", .lease = 60 };
 	if (pool == 0 || pool >= len || pool >= sizeof(p->pool) || len - pool < 2 || len - pool > sizeof(p->container) ||
 	    memchr(where + pool + 1, '/', len - pool - 1))
-		return object_fail(EINVAL, "rados:%.200s is no container: it is as rados:POOL/NAME", where);
+		return object_fail(EINVAL, "cannot open 'rados:%.200s': a container has the form "
+				   "rados:POOL/NAME", where);
 	memcpy(p->pool, where, pool);
 	memcpy(p->container, where + pool + 1, len - pool - 1);
 	rest = keys = strdup(where[len] ? where + len + 1 : "");
 	if (!keys)
-		return object_fail(ENOMEM, "no memory for a container");
+		return object_fail(ENOMEM, "cannot open 'rados:%.200s': no memory", where);
 	while (result == 0 && (key = strsep(&rest, "&")))
 		if (*key)
 			result = parse_key(p, key);
@@ -197,20 +204,22 @@ static int connect_cluster(struct cluster *c, const struct place *p)
 
 	if (result < 0) {
 		c->rados = NULL;
-		return rados_refuse(c, result, "librados cannot be started as %s", p->user);
+		return rados_refuse(c, result, "cannot start librados as '%s'", p->user);
 	}
 	result = rados_conf_read_file(c->rados, *p->conf ? p->conf : NULL);
 	if (result < 0)
-		return rados_refuse(c, result, "the configuration %s of Ceph cannot be read", *p->conf ? p->conf : "(CEPH_CONF, /etc/ceph/ceph.conf)");
+		return rados_refuse(c, result, "cannot read the configuration of Ceph, '%s'",
+				    *p->conf ? p->conf : "CEPH_CONF or /etc/ceph/ceph.conf");
 	rados_conf_parse_env(c->rados, NULL);
 	set_timeouts(c, p);
 	result = rados_connect(c->rados);
 	if (result < 0)
-		return rados_refuse(c, result, "no connection to the cluster of rados:%s", c->name);
+		return rados_refuse(c, result, "cannot connect to the cluster of 'rados:%s'",
+				    c->name);
 	result = rados_ioctx_create(c->rados, p->pool, &c->io);
 	if (result < 0) {
 		c->io = NULL;
-		return rados_refuse(c, result, "the pool %s cannot be opened", p->pool);
+		return rados_refuse(c, result, "cannot open the pool '%s'", p->pool);
 	}
 	rados_ioctx_set_namespace(c->io, p->container);
 	return 0;
@@ -227,7 +236,8 @@ static int make_container(struct cluster *c, const void *wanted, size_t size)
 	rados_write_op_create(op, LIBRADOS_CREATE_EXCLUSIVE, NULL);
 	rados_write_op_write_full(op, wanted, size);
 	result = rados_do(c, op, "container");
-	return result == 0 || result == -EEXIST ? 0 : rados_refuse(c, result, "the container rados:%s cannot be made", c->name);
+	return result == 0 || result == -EEXIST ? 0 : rados_refuse(c, result, "cannot create the "
+			"container 'rados:%s'", c->name);
 }
 
 static int read_description(const struct cluster *c, void **bytes, size_t *size)
@@ -237,15 +247,18 @@ static int read_description(const struct cluster *c, void **bytes, size_t *size)
 
 	*bytes = malloc(most);
 	if (!*bytes)
-		return object_fail(ENOMEM, "no memory for a container");
+		return object_fail(ENOMEM, "cannot open the container 'rados:%s': no memory",
+				   c->name);
 	result = rados_read(c->io, "container", *bytes, most, 0);
 	if (result >= 0) {
 		*size = (size_t)result;
 		return 0;
 	}
 	free(*bytes);
-	return result == -ENOENT ? object_fail(ENOENT, "rados:%s is no container: there is none", c->name) :
-		rados_refuse(c, result, "the container rados:%s cannot be read", c->name);
+	return result == -ENOENT ?
+		object_fail(ENOENT, "cannot open 'rados:%s': there is no container. Try \"umobject "
+			    "create\"", c->name) :
+		rados_refuse(c, result, "cannot read the container 'rados:%s'", c->name);
 }
 
 static void rados_close(struct backend *b)
@@ -275,7 +288,7 @@ static int rados_open(const char *where, const void *wanted, size_t wanted_size,
 	c = calloc(1, sizeof(*c));
 	if (!c || asprintf(&c->name, "%s/%s", p.pool, p.container) < 0) {
 		free(c);
-		return object_fail(ENOMEM, "no memory for a container");
+		return object_fail(ENOMEM, "cannot open 'rados:%.200s': no memory", where);
 	}
 	c->lease = p.lease;
 	pthread_mutex_init(&c->turn, NULL);

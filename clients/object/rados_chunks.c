@@ -78,9 +78,11 @@ static int begin_write(struct cluster *c, struct flight *f, const struct iovec *
 static int refuse_write(const struct cluster *c, int error, uint64_t number)
 {
 	if (error == -EFBIG || error == -EMSGSIZE)
-		return object_fail(EFBIG, "chunk %llu has more bytes than the cluster takes in one object: give the array smaller chunks",
+		return object_fail(EFBIG, "cannot write chunk %llu: it has more bytes than one "
+				   "object of the cluster may have. Try smaller chunks",
 				   (unsigned long long)number);
-	return rados_refuse(c, error, "chunk %llu could not be written to rados:%s", (unsigned long long)number, c->name);
+	return rados_refuse(c, error, "cannot write chunk %llu to 'rados:%s'",
+			    (unsigned long long)number, c->name);
 }
 
 int rados_chunk_write(struct backend *b, const struct umobject_id *id, uint64_t number, const struct iovec *iov, int n)
@@ -90,7 +92,8 @@ int rados_chunk_write(struct backend *b, const struct umobject_id *id, uint64_t 
 	int result;
 
 	if (!f)
-		return object_fail(ENOMEM, "no memory to write a chunk");
+		return object_fail(ENOMEM, "cannot write chunk %llu: no memory",
+				   (unsigned long long)number);
 	f->id = *id;
 	f->number = number;
 	pthread_mutex_lock(&c->turn);
@@ -193,11 +196,15 @@ static int stored_read(struct stored *s, void *to, size_t size, uint64_t at)
 		int n = read_part(o, to, some, at);
 
 		if (n == -ENOENT)
-			return object_fail(ENODATA, "chunk %llu is missing: %s is not in rados:%s", (unsigned long long)o->number, o->oid, o->c->name);
+			return object_fail(ENODATA, "chunk %llu is missing: there is no '%s' in "
+					   "'rados:%s'", (unsigned long long)o->number, o->oid,
+					   o->c->name);
 		if (n < 0)
-			return rados_refuse(o->c, n, "%s cannot be read from rados:%s", o->oid, o->c->name);
+			return rados_refuse(o->c, n, "cannot read '%s' from 'rados:%s'", o->oid,
+					    o->c->name);
 		if (n == 0)
-			return object_fail(EBADMSG, "chunk %llu is damaged: %s is shorter than it was", (unsigned long long)o->number, o->oid);
+			return object_fail(EBADMSG, "chunk %llu is damaged: '%s' is too short",
+					   (unsigned long long)o->number, o->oid);
 		to = (char *)to + n;
 		at += (uint64_t)n;
 		size -= (size_t)n;
@@ -238,7 +245,8 @@ int rados_chunk_open(struct backend *b, const struct umobject_id *id, uint64_t n
 	struct stored_object *o = calloc(1, sizeof(*o));
 
 	if (!o)
-		return object_fail(ENOMEM, "no memory for a chunk");
+		return object_fail(ENOMEM, "cannot open chunk %llu: no memory",
+				   (unsigned long long)number);
 	o->s.ops = &stored_ops;
 	o->c = of(b);
 	o->number = number;
@@ -317,7 +325,8 @@ int rados_chunk_there(struct backend *b, const struct umobject_id *id, uint64_t 
 	chunk_oid(id, number, oid);
 	result = rados_stat(c->io, oid, &size, &changed);
 	*there = result == 0;
-	return result == 0 || result == -ENOENT ? 0 : rados_refuse(c, result, "%s cannot be looked for in rados:%s", oid, c->name);
+	return result == 0 || result == -ENOENT ? 0 : rados_refuse(c, result, "cannot look for "
+			"'%s' in 'rados:%s'", oid, c->name);
 }
 
 void rados_end_chunks(struct cluster *c)
@@ -402,7 +411,8 @@ int rados_chunks_remove(struct backend *b, const struct umobject_id *id, uint64_
 		remove_one(&r, oid, false);
 	}
 	finish_removals(&r);
-	return r.error ? rados_refuse(r.c, r.error, "chunks could not be removed from rados:%s", r.c->name) : 0;
+	return r.error ? rados_refuse(r.c, r.error, "cannot remove chunks from 'rados:%s'",
+				      r.c->name) : 0;
 }
 
 static bool parse_chunk(const char *oid, struct umobject_id *id, uint64_t *number)
@@ -425,7 +435,7 @@ int rados_sweep(struct backend *b, bool (*garbage)(void *arg, const struct umobj
 	int result = rados_nobjects_list_open(r.c->io, &list);
 
 	if (result < 0)
-		return rados_refuse(r.c, result, "the chunks of rados:%s cannot be listed", r.c->name);
+		return rados_refuse(r.c, result, "cannot list the chunks of 'rados:%s'", r.c->name);
 	while ((result = rados_nobjects_list_next(list, &oid, NULL, NULL)) == 0) {
 		struct umobject_id id;
 		uint64_t number;
@@ -438,5 +448,6 @@ int rados_sweep(struct backend *b, bool (*garbage)(void *arg, const struct umobj
 	removed->chunks += r.chunks;
 	removed->bytes += r.bytes;
 	result = result == -ENOENT ? r.error : result;
-	return result ? rados_refuse(r.c, result, "garbage could not be removed from rados:%s", r.c->name) : 0;
+	return result ? rados_refuse(r.c, result, "cannot remove garbage from 'rados:%s'",
+				     r.c->name) : 0;
 }

@@ -93,7 +93,7 @@ struct lease *lease_make(struct cluster *c, const struct umobject_id *id, bool e
 	char text[37];
 
 	if (!l) {
-		object_fail(ENOMEM, "no memory for a version");
+		object_fail(ENOMEM, "cannot hold a version in 'rados:%s': no memory", c->name);
 		return NULL;
 	}
 	rados_id(id, text);
@@ -228,7 +228,8 @@ int lease_start(struct cluster *c)
 	if (!error)
 		return 0;
 	c->keeper = 0;
-	return object_fail(error, "no thread to keep versions: %s", strerror(error));
+	return object_fail(error, "cannot start the thread that renews leases: %s",
+			   strerror(error));
 }
 
 /* What is still kept was doubtful: nobody else will need it here. */

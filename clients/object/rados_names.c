@@ -60,7 +60,8 @@ int rados_make_names(struct cluster *c)
 		rados_write_op_omap_rm_keys2(op, (const char *[]){ "-" }, (size_t[]){ 1 }, 1);
 		result = rados_do(c, op, oid);
 		if (result < 0)
-			return rados_refuse(c, result, "the container rados:%s cannot be made", c->name);
+			return rados_refuse(c, result, "cannot create the container 'rados:%s'",
+					    c->name);
 	}
 	return 0;
 }
@@ -277,7 +278,7 @@ int rados_version_new(struct backend *b, const struct umobject_id *id, const cha
 	result = rados_do(c, op, l->oid);
 	if (result < 0) {
 		free(l);
-		return rados_refuse(c, result, "a version cannot be made in rados:%s", c->name);
+		return rados_refuse(c, result, "cannot create a version in 'rados:%s'", c->name);
 	}
 	lease_keep(c, l);
 	*lease = l;
@@ -336,10 +337,11 @@ static int refuse_hold(const struct cluster *c, int result, const struct umobjec
 
 	rados_id(id, text);
 	if (result == -ENOENT || result == -EBUSY)
-		return object_fail(ENOENT, "there is no version %s in rados:%s", text, c->name);
+		return object_fail(ENOENT, "cannot find version '%s' in 'rados:%s'", text, c->name);
 	if (result == -EBADMSG)
-		return object_fail(EBADMSG, "the version %s in rados:%s is damaged: it has no bytes", text, c->name);
-	return rados_refuse(c, result, "the version %s cannot be read from rados:%s", text, c->name);
+		return object_fail(EBADMSG, "version '%s' in 'rados:%s' is damaged: it is empty",
+				   text, c->name);
+	return rados_refuse(c, result, "cannot read version '%s' from 'rados:%s'", text, c->name);
 }
 
 int rados_version_hold(struct backend *b, const struct umobject_id *id, struct lease **lease, void **bytes, size_t *size)
@@ -352,13 +354,16 @@ int rados_version_hold(struct backend *b, const struct umobject_id *id, struct l
 static int refuse_name(const struct cluster *c, int result, const char *name, uint64_t version)
 {
 	if (result == -ENOENT && version)
-		return object_fail(ENOENT, "there is no version %llu of %s in rados:%s, or it is no longer kept", (unsigned long long)version,
-				   name, c->name);
+		return object_fail(ENOENT, "cannot find version %llu of '%s' in 'rados:%s': it "
+				   "does not exist or is no longer kept. Try \"umobject ls "
+				   "CONTAINER NAME\"", (unsigned long long)version, name, c->name);
 	if (result == -ENOENT)
-		return object_fail(ENOENT, "there is no object %s in rados:%s", name, c->name);
+		return object_fail(ENOENT, "cannot find the object '%s' in 'rados:%s'. Try "
+				   "\"umobject ls\"", name, c->name);
 	if (result == -EBADMSG)
-		return object_fail(EBADMSG, "the name %s in rados:%s is damaged", name, c->name);
-	return rados_refuse(c, result, "the name %s cannot be read from rados:%s", name, c->name);
+		return object_fail(EBADMSG, "the name '%s' in 'rados:%s' is damaged", name,
+				   c->name);
+	return rados_refuse(c, result, "cannot read the name '%s' from 'rados:%s'", name, c->name);
 }
 
 int rados_name_hold(struct backend *b, const char *name, uint64_t version, struct lease **lease, void **bytes, size_t *size)
@@ -383,7 +388,8 @@ int rados_name_hold(struct backend *b, const char *name, uint64_t version, struc
 			usleep(1000);
 		} else if (memcmp(&e.id, &before.id, sizeof(e.id)) == 0) {
 			rados_id(&e.id, text);
-			return object_fail(EBADMSG, "%s in rados:%s is damaged: its version %s is missing", name, c->name, text);
+			return object_fail(EBADMSG, "the name '%s' in 'rados:%s' is damaged: its "
+					   "version '%s' is missing", name, c->name, text);
 		} else {
 			before = e;
 		}
@@ -513,15 +519,20 @@ int rados_publish(struct backend *b, struct lease *lease, const char *name, uint
 	if (result == 0)
 		return 0;
 	if (result == -EAGAIN)
-		return object_fail(EAGAIN, "another version of %s was committed meanwhile", name);
+		return object_fail(EAGAIN, "cannot commit '%s': another version was committed in "
+				   "the meantime", name);
 	if (result == -EBADMSG)
-		return object_fail(EBADMSG, "cannot commit '%s' in rados:%s: its name is missing, but versions of it are there. Try \"umobject "
-				   "check --repair\" to restore it, or \"umobject rm\" to delete it", name, c->name);
+		return object_fail(EBADMSG, "cannot commit '%s' in 'rados:%s': its name is "
+				   "missing, but versions of it exist. Try \"umobject check "
+				   "--repair\" to restore it, or \"umobject rm\" to delete it",
+				   name, c->name);
 	if (result == -ESTALE)
-		return object_fail(ESTALE, "the version of %s was collected: this process was away from rados:%s for more than its lease of %u s",
-				   name, c->name, c->lease);
-	return rados_refuse(c, result, lease->doubtful ? "whether the version of %s in rados:%s is committed is not known" :
-			    "the version of %s in rados:%s could not be committed", name, c->name);
+		return object_fail(ESTALE, "cannot commit '%s': its lease of %u s in 'rados:%s' expired, "
+				   "and gc may have removed the version. Try a greater lease=", name,
+				   c->lease, c->name);
+	return rados_refuse(c, result, lease->doubtful ?
+			    "cannot tell whether the version of '%s' in 'rados:%s' was committed" :
+			    "cannot commit a version of '%s' in 'rados:%s'", name, c->name);
 }
 
 int rados_name_remove(struct backend *b, const char *name)
@@ -551,7 +562,8 @@ int rados_name_remove(struct backend *b, const char *name)
 		rados_write_op_omap_rm_keys2(op, (const char *[]){ n.text }, (size_t[]){ n.len }, 1);
 		result = rados_do(c, op, oid);
 	} while (result == -ECANCELED);
-	return result < 0 ? rados_refuse(c, result, "%s cannot be deleted from rados:%s", name, c->name) : 0;
+	return result < 0 ? rados_refuse(c, result, "cannot delete the object '%s' from 'rados:%s'",
+					 name, c->name) : 0;
 }
 
 /* Names of one shard behind a key, by keys that begin with prefix. Returns what `each` did, or a negative errno; *more: there
@@ -622,7 +634,8 @@ static int list_names(struct listing *l, const char *prefix, int (*one)(void *li
 		while (result == 0 && more)
 			result = some_names(c, oid, prefix, &last, &more, one, l);
 	}
-	return result < 0 ? rados_refuse(c, result, "the names of rados:%s cannot be listed", c->name) : l->returned;
+	return result < 0 ? rados_refuse(c, result, "cannot list the names of 'rados:%s'",
+					 c->name) : l->returned;
 }
 
 int rados_names(struct backend *b, int (*each)(void *arg, const char *name), void *arg)
@@ -669,9 +682,11 @@ int rados_name_restore(struct backend *b, const char *name, const struct umobjec
 		result = rados_do(c, op, oid);
 	} while (result == -ECANCELED && !is_newest);
 	if (result == -ECANCELED)
-		return object_fail(EEXIST, "%s is there already in rados:%s", name, c->name);
-	return result < 0 ? rados_refuse(c, result, "version %llu of %s cannot be given its name in rados:%s",
-					 (unsigned long long)version, name, c->name) : 0;
+		return object_fail(EEXIST, "cannot restore the name '%s' in 'rados:%s': it exists",
+				   name, c->name);
+	return result < 0 ? rados_refuse(c, result, "cannot restore version %llu of '%s' in "
+					 "'rados:%s'", (unsigned long long)version, name,
+					 c->name) : 0;
 }
 
 struct numbers {
@@ -706,7 +721,7 @@ int rados_all_versions(struct backend *b, int (*each)(void *arg, const struct um
 	int result = rados_nobjects_list_open(c->io, &list), returned = 0;
 
 	if (result < 0)
-		return rados_refuse(c, result, "the versions of rados:%s cannot be listed", c->name);
+		return rados_refuse(c, result, "cannot list the versions of 'rados:%s'", c->name);
 	while (returned == 0 && (result = rados_nobjects_list_next(list, &oid, NULL, NULL)) == 0) {
 		const char *end = NULL;
 		struct umobject_id id;
@@ -718,7 +733,7 @@ int rados_all_versions(struct backend *b, int (*each)(void *arg, const struct um
 	}
 	rados_nobjects_list_close(list);
 	if (returned == 0 && result != -ENOENT)
-		return rados_refuse(c, result, "the versions of rados:%s cannot be listed", c->name);
+		return rados_refuse(c, result, "cannot list the versions of 'rados:%s'", c->name);
 	return returned;
 }
 
@@ -734,7 +749,8 @@ int rados_version_there(struct backend *b, const struct umobject_id *id, bool *t
 	snprintf(oid, sizeof(oid), "version.%s", text);
 	result = rados_stat(c->io, oid, &size, &changed);
 	*there = result == 0;
-	return result == 0 || result == -ENOENT ? 0 : rados_refuse(c, result, "the version %s cannot be looked for in rados:%s", text, c->name);
+	return result == 0 || result == -ENOENT ? 0 : rados_refuse(c, result, "cannot look for "
+			"version '%s' in 'rados:%s'", text, c->name);
 }
 
 /* 1: a name refers to the version, by either of the records that it has; 0, or a negative errno. */
@@ -807,9 +823,12 @@ int rados_version_claim(struct backend *b, const struct umobject_id *id, struct 
 	/* Where it was locked. */
 	lease_end(c, l);
 	if (result == -EBUSY)
-		return object_fail(EBUSY, "the version is in use");
-	return result == -ENOENT ? object_fail(ENOENT, "the version is gone") :
-		rados_refuse(c, result, "a version cannot be claimed in rados:%s", c->name);
+		return object_fail(EBUSY, "cannot remove a version from 'rados:%s': it is in use",
+				   c->name);
+	return result == -ENOENT ?
+		object_fail(ENOENT, "cannot remove a version from 'rados:%s': it does not exist",
+			    c->name) :
+		rados_refuse(c, result, "cannot remove a version from 'rados:%s'", c->name);
 }
 
 void rados_version_remove(struct backend *b, struct lease *lease)

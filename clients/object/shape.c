@@ -38,17 +38,21 @@ int shape_complete(const struct umobject_shape *given, struct umobject_shape *sh
 	unsigned d;
 
 	if (!bytes)
-		return object_fail(EINVAL, "shape.type is %d: it is one of UMOBJECT_INT8 to UMOBJECT_LDOUBLE", (int)given->type);
+		return object_fail(EINVAL, "cannot use shape.type %d: it must be one of "
+				   "UMOBJECT_INT8 to UMOBJECT_LDOUBLE", (int)given->type);
 	if (given->rank > UMOBJECT_RANK_MAX)
-		return object_fail(EINVAL, "shape.rank is %u: it is at most %d", given->rank, UMOBJECT_RANK_MAX);
+		return object_fail(EINVAL, "cannot use shape.rank %u: it must be at most %d",
+				   given->rank, UMOBJECT_RANK_MAX);
 	*shape = (struct umobject_shape){ .type = given->type, .rank = given->rank };
 	for (d = 0; d < given->rank; d++) {
 		uint64_t dim = given->dims[d], chunk = given->chunk[d];
 
 		if (dim == 0)
-			return object_fail(EINVAL, "shape.dims[%u] is 0: an array has at least one element", d);
+			return object_fail(EINVAL, "cannot use shape.dims[%u] = 0: an array has at "
+					   "least one element", d);
 		if (__builtin_mul_overflow(bytes, dim, &bytes) || bytes > INT64_MAX)
-			return object_fail(EINVAL, "the array has more bytes than a file can have");
+			return object_fail(EINVAL, "cannot use shape.dims: the array has more "
+					   "bytes than a file can have");
 		shape->dims[d] = dim;
 		shape->chunk[d] = chunk == 0 || chunk > dim ? dim : chunk;
 	}

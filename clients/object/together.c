@@ -86,7 +86,7 @@ static int agree(MPI_Comm comm, int result)
 
 static int no_memory(void)
 {
-	return object_fail(ENOMEM, "there is no memory for the parts of an array");
+	return object_fail(ENOMEM, "cannot put the array: no memory for its parts");
 }
 
 /* Collective: what all ranks have to give alike. */
@@ -102,7 +102,8 @@ static int check_same(MPI_Comm comm, const char *name, const struct umobject_sha
 	same = strncmp(name, first, sizeof(first) - 1) == 0 && of_first.type == shape->type && of_first.rank == shape->rank &&
 	       memcmp(of_first.dims, shape->dims, shape->rank * sizeof(*shape->dims)) == 0 &&
 	       memcmp(of_first.chunk, shape->chunk, shape->rank * sizeof(*shape->chunk)) == 0;
-	return agree(comm, same ? 0 : object_fail(EINVAL, "the name or the shape is another one than at rank 0"));
+	return agree(comm, same ? 0 : object_fail(EINVAL, "cannot put the array: the name or the "
+			"shape differs from that of rank 0"));
 }
 
 /* ---- Blocks ---- */
@@ -116,7 +117,8 @@ static int check_shape(const umobject_put *put, const struct umobject_shape *giv
 		return -1;
 	umobject_put_shape(put, &begun);
 	return memcmp(&begun, shape, sizeof(begun)) == 0 ? 0 :
-		object_fail(EINVAL, "the shape is another one than that with which the put began");
+		object_fail(EINVAL, "cannot put the array: its shape differs from the shape with "
+			    "which the put began");
 }
 
 static bool is_empty(const struct umobject_shape *shape, const struct box *b)
@@ -151,15 +153,18 @@ static int check_blocks(const struct blocks *b)
 		if (is_empty(b->shape, &b->all[i]))
 			continue;
 		if (!box_within(b->shape, &b->all[i]))
-			return object_fail(EINVAL, "the block of rank %d lies outside of the array", i);
+			return object_fail(EINVAL, "cannot put the array: the block of rank %d is "
+					   "not within it", i);
 		bytes += box_bytes(b->shape, &b->all[i]);
 		for (int j = 0; j < i; j++) {
 			if (!is_empty(b->shape, &b->all[j]) && box_meet(b->shape->rank, &b->all[i], &b->all[j], &common))
-				return object_fail(EINVAL, "the blocks of ranks %d and %d have elements in common", j, i);
+				return object_fail(EINVAL, "cannot put the array: the blocks of "
+						"ranks %d and %d have elements in common", j, i);
 		}
 	}
 	if (bytes != shape_bytes(b->shape))
-		return object_fail(EINVAL, "the blocks of all ranks have %llu bytes, and the array has %llu", (unsigned long long)bytes,
+		return object_fail(EINVAL, "cannot put the array: the blocks of all ranks have "
+				   "%llu bytes, and the array has %llu", (unsigned long long)bytes,
 				   (unsigned long long)shape_bytes(b->shape));
 	return 0;
 }
@@ -281,7 +286,8 @@ static int receive_part(const struct blocks *b, char *data, uint64_t bytes, int 
 			MPI_Mrecv(away, got, MPI_BYTE, &message, &status);
 		}
 		if (got != size)
-			result = object_fail(ENOMEM, "rank %d had no memory for its part of a chunk", from);
+			result = object_fail(ENOMEM, "cannot put a chunk: rank %d had no memory "
+					"for its part", from);
 	}
 	return data ? result : no_memory();
 }
@@ -386,7 +392,9 @@ int umobject_begin_all(MPI_Comm comm, umobject_container *container, const char 
 
 	*put = NULL;
 	MPI_Comm_rank(comm, &rank);
-	if (agree(comm, name && shape && shape->rank <= UMOBJECT_RANK_MAX ? 0 : object_fail(EINVAL, "there is no name, or no shape")) < 0 ||
+	if (agree(comm, name && shape && shape->rank <= UMOBJECT_RANK_MAX ? 0 : object_fail(EINVAL,
+			"cannot put the array: the name or the shape is NULL, or the shape's rank "
+			"is too large")) < 0 ||
 	    check_same(comm, name, shape) < 0)
 		return -1;
 	if (rank == 0)
@@ -436,7 +444,8 @@ int umobject_put_blocks(MPI_Comm comm, umobject_put *put, const struct umobject_
 	MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, b.all, sizeof(mine), MPI_BYTE, comm);
 	result = shape.rank ? check_blocks(&b) : 0;
 	if (result == 0 && shape.rank && !is_empty(&shape, &mine) && !data)
-		result = object_fail(EINVAL, "data is NULL, and the block is not empty");
+		result = object_fail(EINVAL, "cannot transfer the block: data is NULL, and the "
+				     "block is not empty");
 	result = agree(comm, result);
 	/* One element without dimensions is rank 0's. */
 	if (result == 0 && shape.rank == 0) {

@@ -19,7 +19,7 @@ int version_make(struct umobject_container *c, struct lease *lease, void *bytes,
 	if (v)
 		*v = (struct umobject_version){ .container = c, .lease = lease, .object = object_unpack(bytes, size, what) };
 	else
-		object_fail(ENOMEM, "no memory for a version");
+		object_fail(ENOMEM, "cannot hold a version: no memory");
 	free(bytes);
 	if (v && v->object) {
 		*held = v;
@@ -45,7 +45,8 @@ int umobject_hold(umobject_container *c, const char *name, uint64_t version, umo
 	if (strcmp((*held)->object->name, name) == 0 && (!version || (*held)->object->version == version))
 		return 0;
 	umobject_release(*held);
-	return object_fail(EBADMSG, "%s is damaged: another version is in its place", name);
+	return object_fail(EBADMSG, "cannot read '%s': its record is damaged: it belongs to another "
+			   "version", name);
 }
 
 int umobject_hold_id(umobject_container *c, const struct umobject_id *id, umobject_version **held)
@@ -61,7 +62,7 @@ int umobject_hold_id(umobject_container *c, const struct umobject_id *id, umobje
 	if ((*held)->object->version)
 		return 0;
 	umobject_release(*held);
-	return object_fail(ENOENT, "the version %s is not committed", text);
+	return object_fail(ENOENT, "cannot hold version '%s': it is not committed", text);
 }
 
 static void close_chunk(umobject_version *v, size_t at)
@@ -216,13 +217,16 @@ int umobject_read(umobject_version *v, const uint64_t *start, const uint64_t *co
 	unsigned d;
 
 	if (!start != !count)
-		return object_fail(EINVAL, "start and count are both NULL, or neither");
+		return object_fail(EINVAL, "cannot read a part of '%s': only one of start and "
+				   "count is NULL. Try both or neither", v->object->name);
 	for (d = 0; d < shape->rank; d++) {
 		part.start[d] = start ? start[d] : 0;
 		part.count[d] = count ? count[d] : shape->dims[d];
 	}
 	if (!box_within(shape, &part))
-		return object_fail(EINVAL, "the part is not within %s: start[d] + count[d] is at most its dims[d]", v->object->name);
+		return object_fail(EINVAL, "cannot read a part of '%s': it is not within the "
+				   "array. start[d] + count[d] must be at most dims[d]",
+				   v->object->name);
 	for (d = 0; d < shape->rank; d++)
 		if (part.count[d] == 0)
 			return 0;
@@ -330,7 +334,8 @@ int umobject_stat(const umobject_version *v, struct umobject_stat *stat)
 				   .attributes = (unsigned)o->nattributes };
 
 	if (size < sizeof(s))
-		return object_fail(EINVAL, "struct_size is %zu: it is sizeof(struct umobject_stat)", size);
+		return object_fail(EINVAL, "cannot use struct_size %zu: it must be the size of "
+				   "struct umobject_stat", size);
 	for (i = 0; i < o->nsources; i++)
 		s.stored += o->sources[i].count;
 	*stat = s;
@@ -372,7 +377,7 @@ int version_check(umobject_version *v, const struct object *known, void (*each)(
 
 	data = malloc(umobject_chunk(shape, 0, box.start, box.count) * umobject_type_size(shape->type));
 	if (!data)
-		return object_fail(ENOMEM, "no memory for a chunk");
+		return object_fail(ENOMEM, "cannot check a version: no memory for a chunk");
 	for (number = 0; number < chunks; number++) {
 		if (known && same_source(object_source(v->object, number), object_source(known, number)))
 			continue;

@@ -47,11 +47,13 @@ int view_verify(const void *bytes, size_t size, const struct umobject_id *id)
 		return 0;
 	id_text(id, text);
 	if (size < VIEW_HEADER_BYTES)
-		return object_fail(EBADMSG, "the view %s.h5 is damaged: it is too short", text);
+		return object_fail(EBADMSG, "the view '%s.h5' is damaged: it is too short", text);
 	memcpy(&header, bytes, sizeof(header));
 	if (memcmp(header.magic, magic, sizeof(magic)) != 0 || header.size != size || header.sum != sum_of(&header, bytes, size))
-		return object_fail(EBADMSG, "the view %s.h5 is damaged: it is not as it was written", text);
+		return object_fail(EBADMSG, "the view '%s.h5' is damaged: its checksum is wrong",
+				   text);
 	if (!id_same(&header.id, id))
-		return object_fail(EBADMSG, "the view %s.h5 is damaged: another version's view is in its place", text);
+		return object_fail(EBADMSG, "the view '%s.h5' is damaged: it is the view of "
+				   "another version", text);
 	return 0;
 }

@@ -133,7 +133,8 @@ static bool takes_writes(struct umalloc_heap *heap)
 		why = umerrormsg();
 	}
 	if (heap->refused) {
-		heap_fail(heap->refused, "the heap does not grow while its storage fails to take what leaves memory: %s", why);
+		heap_fail(heap->refused, "cannot grow the heap: writing dirty segments to its "
+			  "store fails: %s", why);
 		return false;
 	}
 	heap->failed = st.write_errors;
@@ -147,7 +148,8 @@ static void *grow(struct umalloc_heap *heap, void *wanted, size_t size, size_t a
 	if (wanted && wanted != heap->base + at)
 		return NULL;
 	if (gap > heap->size - at || size > heap->size - at - gap) {
-		heap_fail(ENOMEM, "the heap has %zu bytes, of which %zu are in use or lie between what is: make it with a larger size",
+		heap_fail(ENOMEM, "cannot grow the heap: of its %zu bytes, %zu are in use or lie "
+			  "in gaps between allocations. Try a larger size in umalloc_create()",
 			  heap->size, at);
 		return NULL;
 	}

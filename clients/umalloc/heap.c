@@ -101,9 +101,12 @@ static int make_arena(struct umalloc_heap *heap, unsigned k)
 	int err;
 
 	err = mallctl("experimental.arenas_create_ext", &arena, &len, &config, sizeof(config));
+	if (err == EAGAIN)
+		return heap_fail(ENOMEM, "cannot create an arena of the heap: no memory, or the "
+				 "process has 4,095 arenas already, of which each heap uses up "
+				 "to %u. Try fewer heaps", heap->arenas);
 	if (err)
-		return heap_fail(err == EAGAIN ? ENOMEM : err, "no arena for a heap can be made: there are 4,095 at most, and %u in "
-				 "each heap", heap->arenas);
+		return heap_fail(err, "cannot create an arena of the heap: %s", strerror(err));
 	heap->arena[k] = arena;
 	return 0;
 }
@@ -161,8 +164,8 @@ static int take_attr(struct ummap_attr *mine, const struct ummap_attr *attr)
 {
 	*mine = (struct ummap_attr)UMMAP_ATTR_INIT;
 	if (attr && attr->struct_size > sizeof(*mine))
-		return heap_fail(EINVAL, "attr->struct_size is %zu, but this library knows %zu bytes: use UMMAP_ATTR_INIT",
-				 attr->struct_size, sizeof(*mine));
+		return heap_fail(EINVAL, "cannot use attr->struct_size %zu: this library knows %zu "
+				 "bytes. Try UMMAP_ATTR_INIT", attr->struct_size, sizeof(*mine));
 	if (attr)
 		memcpy(mine, attr, attr->struct_size);
 	mine->struct_size = sizeof(*mine);
@@ -170,7 +173,9 @@ static int take_attr(struct ummap_attr *mine, const struct ummap_attr *attr)
 	if (!mine->seg_size)
 		mine->seg_size = SEG_SIZE;
 	if (mine->seg_size & (mine->seg_size - 1) || mine->seg_size < (size_t)sysconf(_SC_PAGESIZE))
-		return heap_fail(EINVAL, "attr->seg_size is %zu: it must be a power of two of at least a page, or 0", mine->seg_size);
+		return heap_fail(EINVAL, "cannot use attr->seg_size %zu: it must be a power of two "
+				 "of at least %ld bytes, or 0", mine->seg_size,
+				 sysconf(_SC_PAGESIZE));
 	return 0;
 }
 
@@ -182,7 +187,8 @@ static int map(struct umalloc_heap *heap, const char *uri, const struct ummap_at
 		if (store_map_unnamed(heap->size, attr, &base) < 0)
 			return -1;
 	} else if (ummap_open(uri, heap->size, 0, PROT_READ | PROT_WRITE, attr, &base) < 0) {
-		return heap_fail(errno, "the store of a heap cannot be mapped: %s", umerrormsg());
+		return heap_fail(errno, "cannot map the store '%.200s' of a heap: %s", uri,
+				 umerrormsg());
 	}
 	heap->base = base;
 	return 0;
@@ -204,7 +210,8 @@ static int set_up(struct umalloc_heap *heap)
 	heap->zero = make_bitmap(heap);
 	heap->large = make_bitmap(heap);
 	if (!heap->dead || !heap->zero || !heap->large)
-		return heap_fail(ENOMEM, "no address space for what is kept of a heap of %zu bytes", heap->size);
+		return heap_fail(ENOMEM, "cannot create a heap of %zu bytes: no address space for "
+				 "its tables", heap->size);
 	return heap_arena(heap, 0) < 0 ? -1 : 0;
 }
 
@@ -216,12 +223,13 @@ umalloc_heap *umalloc_create(const char *uri, size_t size, const struct ummap_at
 	if (take_attr(&a, attr) < 0)
 		return NULL;
 	if (size == 0 || size > SIZE_MAX / 2) {
-		heap_fail(EINVAL, "a heap of %zu bytes cannot be: its size is that of all allocations together, at most", size);
+		heap_fail(EINVAL, "cannot create a heap of %zu bytes: the size must be at least 1 "
+			  "and at most half of the address space", size);
 		return NULL;
 	}
 	heap = calloc(1, sizeof(*heap));
 	if (!heap) {
-		heap_fail(ENOMEM, "no memory for a heap");
+		heap_fail(ENOMEM, "cannot create a heap of %zu bytes: no memory", size);
 		return NULL;
 	}
 	heap->page = (size_t)sysconf(_SC_PAGESIZE);

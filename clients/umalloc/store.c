@@ -40,10 +40,12 @@ static int map_path(const char *path, size_t size, const struct ummap_attr *attr
 	for (size_t i = 0; i < 2 && result < 0; i++) {
 		strcpy(uri, drivers[i]);
 		if (encode(path, uri + strlen(uri), sizeof(uri) - strlen(uri)) < 0)
-			return heap_fail(ENAMETOOLONG, "the path of $TMPDIR is too long");
+			return heap_fail(ENAMETOOLONG, "cannot create a heap in TMPDIR: the "
+					 "path '%.100s...' is too long", path);
 		result = ummap_open(uri, size, 0, PROT_READ | PROT_WRITE, attr, base);
 	}
-	return result < 0 ? heap_fail(errno, "the file of a heap cannot be mapped: %s", umerrormsg()) : 0;
+	return result < 0 ? heap_fail(errno, "cannot map the temporary file '%.200s' of a heap: %s",
+				      path, umerrormsg()) : 0;
 }
 
 int store_map_unnamed(size_t size, const struct ummap_attr *attr, void **base)
@@ -55,11 +57,12 @@ int store_map_unnamed(size_t size, const struct ummap_attr *attr, void **base)
 	if (!folder || !*folder)
 		folder = "/var/tmp";
 	if (snprintf(path, sizeof(path), "%s/umalloc-XXXXXX", folder) >= (int)sizeof(path))
-		return heap_fail(ENAMETOOLONG, "the path of $TMPDIR is too long");
+		return heap_fail(ENAMETOOLONG, "cannot create a heap in TMPDIR: the path "
+				 "'%.100s...' is too long", folder);
 	fd = mkostemp(path, O_CLOEXEC);
 	if (fd < 0)
-		return heap_fail(errno, "no file for a heap can be made in %s ($TMPDIR names another folder): %s", folder,
-				 strerror(errno));
+		return heap_fail(errno, "cannot create the temporary file of a heap in '%.200s': "
+				 "%s. Try another folder in TMPDIR", folder, strerror(errno));
 	result = map_path(path, size, attr, base);
 	error = errno;
 	unlink(path);

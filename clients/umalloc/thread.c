@@ -125,14 +125,15 @@ struct binding *thread_bind(struct umalloc_heap *heap)
 	struct binding *b;
 
 	if (heap->forked) {
-		heap_fail(ENXIO, "the heap is that of the process from which this one was forked: make one after fork");
+		heap_fail(ENXIO, "cannot use the heap: it belongs to the parent process. Try to "
+			  "create a heap after fork()");
 		return NULL;
 	}
 	b = find(heap);
 	if (!b) {
 		b = take();
 		if (!b) {
-			heap_fail(ENOMEM, "no memory for what a thread keeps of a heap");
+			heap_fail(ENOMEM, "cannot use the heap in this thread: no memory");
 			return NULL;
 		}
 		if (bind(b, heap) < 0)

@@ -31,7 +31,8 @@ static void *from_other_arenas(struct umalloc_heap *heap, struct binding *b, siz
 
 static void *refuse(const struct umalloc_heap *heap, size_t size)
 {
-	heap_fail(ENOMEM, "no %zu bytes are free in one piece in a heap of %zu: make it with a larger size", size, heap->size);
+	heap_fail(ENOMEM, "cannot allocate %zu bytes: a heap of %zu bytes has no free range for "
+		  "them. Try a larger size in umalloc_create()", size, heap->size);
 	return NULL;
 }
 
@@ -131,7 +132,8 @@ void *ucalloc(umalloc_heap *heap, size_t count, size_t size)
 	void *memory;
 
 	if (__builtin_mul_overflow(count, size, &all)) {
-		heap_fail(ENOMEM, "%zu times %zu bytes are more than there can be", count, size);
+		heap_fail(ENOMEM, "cannot allocate %zu elements of %zu bytes: the product is "
+			  "larger than SIZE_MAX", count, size);
 		return NULL;
 	}
 	if (all < GIVEN_UP * heap->seg_size)
@@ -147,7 +149,8 @@ void *ucalloc(umalloc_heap *heap, size_t count, size_t size)
 void *ualigned_alloc(umalloc_heap *heap, size_t alignment, size_t size)
 {
 	if (alignment == 0 || alignment & (alignment - 1)) {
-		heap_fail(EINVAL, "an alignment of %zu cannot be: it must be a power of two", alignment);
+		heap_fail(EINVAL, "cannot allocate with an alignment of %zu: it must be a power of "
+			  "two", alignment);
 		return NULL;
 	}
 	if (alignment > heap->size)
@@ -160,7 +163,8 @@ static void check_mine(const struct umalloc_heap *heap, const void *memory, cons
 {
 	if ((uintptr_t)memory - (uintptr_t)heap->base < heap->size)
 		return;
-	fprintf(stderr, "%s: %p is no memory of this heap\n", call, memory);
+	fprintf(stderr, "%s: cannot use the pointer %p: it is not an allocation of this heap\n",
+		call, memory);
 	abort();
 }
 
@@ -246,7 +250,8 @@ int umalloc_stats(umalloc_heap *heap, struct umalloc_stats *stats)
 	uint64_t epoch = 1;
 
 	if (!stats || stats->struct_size < sizeof(stats->struct_size) || stats->struct_size > sizeof(now))
-		return heap_fail(EINVAL, "stats->struct_size must be sizeof(struct umalloc_stats)");
+		return heap_fail(EINVAL, "cannot return statistics: stats is NULL, or "
+				 "stats->struct_size is not sizeof(struct umalloc_stats)");
 	mallctl("epoch", NULL, NULL, &epoch, sizeof(epoch));
 	for (unsigned k = 0; k < heap->arenas; k++) {
 		if (heap->arena[k] == NO_ARENA)

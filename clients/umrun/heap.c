@@ -179,7 +179,7 @@ static const char *create(void)
 		return umalloc_errormsg();
 	if (take(heap) < 0) {
 		umalloc_destroy(heap);
-		return "there is no address space for it";
+		return "no address space for its tables";
 	}
 	return NULL;
 }
@@ -192,7 +192,8 @@ static void begin(void)
 
 	failed = why != NULL;
 	if (why) {
-		fprintf(stderr, "umrun: %s has no heap in %s: %s\n", program_invocation_short_name, config.heap, why);
+		fprintf(stderr, "umrun: cannot create the heap of %s in '%s': %s. The program uses "
+			"the C library's heap\n", program_invocation_short_name, config.heap, why);
 		return;
 	}
 	region_count++;
@@ -226,8 +227,8 @@ static void say_refused(int error)
 	static _Atomic bool said;
 
 	if (error != ENOMEM && !atomic_exchange(&said, true))
-		fprintf(stderr, "umrun: %s has no more memory from its heap in %s: %s\n", program_invocation_short_name, config.heap,
-			umalloc_errormsg());
+		fprintf(stderr, "umrun: cannot allocate memory for %s in the heap in '%s': %s\n",
+			program_invocation_short_name, config.heap, umalloc_errormsg());
 }
 
 static void *allocated(void *memory)
@@ -529,7 +530,8 @@ static void before_fork(void)
 	inside = true;
 	copy_fd = unnamed_file(config.heap);
 	if (copy_fd < 0 || copy_all(copy_fd) < 0) {
-		fprintf(stderr, "umrun: a forked child of %s has no copy of its heap: %s\n", program_invocation_short_name, strerror(errno));
+		fprintf(stderr, "umrun: cannot copy the heap of %s for a forked child: %s\n",
+			program_invocation_short_name, strerror(errno));
 		copied = 0;
 	}
 	counted.copies++;
@@ -623,7 +625,8 @@ static void start(void)
 	config_read();
 	process = getpid();
 	if (own)
-		fprintf(stderr, "umrun: %s has the malloc of %s, which is left alone: it has no heap\n", program_invocation_short_name, own);
+		fprintf(stderr, "umrun: cannot give '%s' a heap in storage: it uses the malloc of "
+			"'%s'. Try without --heap\n", program_invocation_short_name, own);
 	else if (config.heap)
 		heap_calls = &calls;
 }
@@ -636,8 +639,9 @@ static void at_end(void)
 	if (!config.stats || !ready || getpid() != process)
 		return;
 	umalloc_stats(mine.heap, &stats);
-	fprintf(stderr, "umrun: %s: the heap has had %lu allocations, %lu of them mapped, within %llu bytes; %llu bytes given up, "
-		"%lu copies for children\n", program_invocation_short_name, (unsigned long)counted.allocations,
-		(unsigned long)counted.mappings, (unsigned long long)stats.used, (unsigned long long)stats.discarded,
-		(unsigned long)counted.copies);
+	fprintf(stderr, "umrun: %s: the heap had %lu allocations, %lu of them by mmap, within %llu "
+		"bytes; %llu bytes discarded, %lu copies for children\n",
+		program_invocation_short_name, (unsigned long)counted.allocations,
+		(unsigned long)counted.mappings, (unsigned long long)stats.used,
+		(unsigned long long)stats.discarded, (unsigned long)counted.copies);
 }

@@ -33,7 +33,7 @@ void *next_call(void **cache, const char *name)
 		return call;
 	call = dlsym(RTLD_NEXT, name);
 	if (!call) {
-		fprintf(stderr, "umrun: the C library has no %s\n", name);
+		fprintf(stderr, "umrun: cannot find the function %s in the C library\n", name);
 		abort();
 	}
 	__atomic_store_n(cache, call, __ATOMIC_RELAXED);

@@ -360,7 +360,8 @@ static bool open_and_map(struct region *r, int fd)
 	if (map_tail(r, base) < 0) {
 		umunmap(base, 0);
 		kernel_munmap((char *)base + r->ours, r->len - r->ours + page());
-		return report_left(fd, LEFT_FAILED, "the part behind the file's end cannot be mapped");
+		return report_left(fd, LEFT_FAILED, "the range behind the end of the file cannot "
+				   "be mapped");
 	}
 	r->addr = base;
 	return true;
@@ -374,7 +375,7 @@ static bool take(struct region *r, int fd, const struct stat *st)
 		r->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	if (r->fd < 0) {
 		free(r);
-		return report_left(fd, LEFT_FAILED, "no descriptor is left");
+		return report_left(fd, LEFT_FAILED, "no file descriptor is free");
 	}
 	if (!lease_file(r, fd, st) || !open_and_map(r, fd)) {
 		free_region(r);
@@ -524,7 +525,7 @@ static bool hand_back_or_tell(struct region *r, const char *reason)
 {
 	if (region_hand_back(r) == 0)
 		return true;
-	fprintf(stderr, "umrun: %s: cannot hand a mapping to the kernel because %s: %s\n",
+	fprintf(stderr, "umrun: %s: cannot return a mapping to the kernel because %s: %s\n",
 		program_invocation_short_name, reason, umerrormsg());
 	return false;
 }
@@ -536,7 +537,7 @@ void region_hand_back_leased_file(const struct stat *st)
 	for (struct region *r = regions; r; r = next) {
 		next = r->next;
 		if (r->lease && r->lease->type == F_WRLCK && (!st || is_of(r, st)))
-			hand_back_or_tell(r, "another process gets the file description");
+			hand_back_or_tell(r, "another process receives the file description");
 	}
 }
 
@@ -647,7 +648,8 @@ static bool write_all(bool tells)
 		if (r->writable && umsync_range(r->addr, r->ours, UMMAP_NOFLUSH) < 0) {
 			is_written = false;
 			if (tells)
-				fprintf(stderr, "umrun: %s: stores to a mapping are lost: %s\n", program_invocation_short_name,
+				fprintf(stderr, "umrun: %s: cannot write stores to a mapping, and "
+					"they are lost: %s\n", program_invocation_short_name,
 					umerrormsg());
 		}
 	}

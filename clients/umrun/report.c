@@ -12,13 +12,13 @@
 #include <ummap.h>
 
 static const char *const reasons[LEFT_REASONS] = {
-	[LEFT_SMALL] = "it is smaller than --min",
-	[LEFT_NAME] = "its name does not match --only",
+	[LEFT_SMALL] = "the mapping is smaller than --min",
+	[LEFT_NAME] = "the name of the file does not match --only",
 	[LEFT_IN_MEMORY] = "the file is in memory",
-	[LEFT_ACCESS] = "the descriptor does not allow it",
-	[LEFT_PRIVATE] = "it is private and writable",
+	[LEFT_ACCESS] = "the descriptor does not allow the access",
+	[LEFT_PRIVATE] = "the mapping is private and writable",
 	[LEFT_MAPPED] = "the program has another mapping of the file, and one of the two is writable",
-	[LEFT_FAILED] = "the library cannot map it",
+	[LEFT_FAILED] = "the library cannot map the file",
 	[LEFT_OPEN] = "the file is open more than once, and a writer may be among the openers",
 	[LEFT_DESCRIPTION] = "another process may have the same open file description",
 	[LEFT_OWNER] = "the file belongs to another user, who may write it",
@@ -39,8 +39,8 @@ bool report_left(int fd, enum left_reason why, const char *detail)
 {
 	counts.left[why]++;
 	if (config.verbose)
-		fprintf(stderr, "umrun: descriptor %d is mapped by the kernel: %s%s%s\n", fd, reasons[why], detail ? ": " : "",
-			detail ? detail : "");
+		fprintf(stderr, "umrun: descriptor %d is mapped by the kernel: %s%s%s\n", fd,
+			reasons[why], detail ? ": " : "", detail ? detail : "");
 	return false;
 }
 
@@ -74,8 +74,8 @@ static void report_coherence(void)
 
 	if (!sum)
 		return;
-	fprintf(stderr, "umrun: %s: %lu file mapping%s stayed with the kernel or returned to it: ", program_invocation_short_name, sum,
-		sum == 1 ? "" : "s");
+	fprintf(stderr, "umrun: %s: %lu file mapping%s stayed with the kernel or returned to it: ",
+		program_invocation_short_name, sum, sum == 1 ? "" : "s");
 	for (int i = LEFT_OPEN; i < LEFT_REASONS; i++) {
 		if (counts.left[i]) {
 			fprintf(stderr, "%s%lu because %s", separator, counts.left[i], reasons[i]);
@@ -92,18 +92,22 @@ static void report_stats(void)
 	struct umstat st = { .struct_size = sizeof(st) };
 
 	if (counts.taken + count_left(0) == 0) {
-		fprintf(stderr, "umrun: %s: the program mapped no file\n", program_invocation_short_name);
+		fprintf(stderr, "umrun: %s: the program mapped no file\n",
+			program_invocation_short_name);
 		return;
 	}
 	if (umstat(NULL, &st) < 0)
 		return;
-	fprintf(stderr, "umrun: %s: %lu mappings of %llu bytes taken, %lu left to the kernel, %lu handed back to it; system calls %s\n",
-		program_invocation_short_name, counts.taken, counts.bytes, count_left(0), counts.handed_back,
-		region_kernel ? "as they are" : "by pinning");
-	fprintf(stderr, "umrun: %s: %llu bytes read by %llu requests, %llu written by %llu; %llu faults, %llu evictions\n",
-		program_invocation_short_name, (unsigned long long)st.read_bytes, (unsigned long long)st.read_requests,
+	fprintf(stderr, "umrun: %s: %lu mappings of %llu bytes taken over, %lu left to the kernel, "
+		"%lu returned to it; system calls %s\n", program_invocation_short_name,
+		counts.taken, counts.bytes, count_left(0), counts.handed_back,
+		region_kernel ? "need no pins" : "pin the memory");
+	fprintf(stderr, "umrun: %s: %llu bytes read in %llu requests, %llu written in %llu; %llu "
+		"faults, %llu evictions\n", program_invocation_short_name,
+		(unsigned long long)st.read_bytes, (unsigned long long)st.read_requests,
 		(unsigned long long)st.write_bytes, (unsigned long long)st.write_requests,
-		(unsigned long long)(st.read_faults + st.write_faults + st.upgrade_faults), (unsigned long long)st.evictions);
+		(unsigned long long)(st.read_faults + st.write_faults + st.upgrade_faults),
+		(unsigned long long)st.evictions);
 }
 
 void report_end(void)

@@ -879,8 +879,8 @@ static int map_calls(ummr_job *job, const struct ummr_task *task, void *arg)
 	struct ummr_bytes key, value;
 
 	(void)arg, (void)task;
-	check_refused(ummr_run(job), EINVAL, "runs");
-	check_refused(ummr_end(job), EINVAL, "runs");
+	check_refused(ummr_run(job), EINVAL, "running");
+	check_refused(ummr_end(job), EINVAL, "running");
 	check_refused(ummr_next(job, &key, &value), EINVAL, "ummr_run has returned 0");
 	check_refused(ummr_write(job, "/nowhere", NULL), EINVAL, "ummr_run has returned 0");
 	check(ummr_emit(job, "k", 1, "a", 1) == 0 && ummr_emit(job, "k", 1, "b", 1) == 0);
@@ -924,20 +924,20 @@ static void refused_configs(const char *const *inputs, int method)
 	refused(c.split = 7, EINVAL, "UMMR_SPLIT_");
 	refused(c.split = UMMR_SPLIT_OWN, EINVAL, "find_record");
 	refused(c.split = UMMR_SPLIT_FIXED, EINVAL, "record_size is 0");
-	refused((c.split = UMMR_SPLIT_FIXED, c.record_size = 7), EINVAL, "no whole number of records");
+	refused((c.split = UMMR_SPLIT_FIXED, c.record_size = 7), EINVAL, "not a whole number of records");
 	refused(c.order = -1, EINVAL, "UMMR_ORDER_");
 	refused(c.combine = 2, EINVAL, "UMMR_COMBINE_");
 	refused(c.method = 2, EINVAL, "UMMR_METHOD_");
 	refused(c.input = 4, EINVAL, "UMMR_INPUT_");
-	refused(c.timeline = "/nowhere/at all", ENOENT, "/nowhere/at all, the timeline");
+	refused(c.timeline = "/nowhere/at all", ENOENT, "cannot write the timeline '/nowhere/at all'");
 	refused(c.transfer_limit = SIZE_MAX, EINVAL, "transfer_limit");
-	refused(c.inputs = missing, ENOENT, "/nowhere/at all cannot be read");
+	refused(c.inputs = missing, ENOENT, "cannot read '/nowhere/at all'");
 	refused(c.inputs = device, EINVAL, "neither a file nor a folder");
-	refused(c.storage = "/nowhere", ENOENT, "/nowhere, the folder for storage");
-	refused(c.storage = inputs[0], ENOTDIR, "the folder for storage, is none");
+	refused(c.storage = "/nowhere", ENOENT, "the storage folder '/nowhere'");
+	refused(c.storage = inputs[0], ENOTDIR, "it is not a folder");
 	if (ranks > 1)
 		refused(c.task_size = 1000 + (rank == ranks - 1), EINVAL,
-			"not that of rank 0: task_size is 1001, and 1000 there, but has to be the same at all ranks");
+			"task_size is 1001 here and 1000 at rank 0, and must be the same at all ranks");
 }
 
 /* Runs into an error, and has no result. */
@@ -972,7 +972,7 @@ static void errors(int method)
 	c.reduce = append;
 	c.split = UMMR_SPLIT_OWN;
 	c.find_record = find_too_far;
-	failing(c, EINVAL, "find_record has found a record behind");
+	failing(c, EINVAL, "find_record returned a record behind");
 	c.split = UMMR_SPLIT_LINES;
 	c.map = map_calls;
 	c.reduce = reduce_emits;
@@ -997,7 +997,7 @@ static void cut_short(int method)
 	job = create(&c);
 	MPI_Barrier(MPI_COMM_WORLD);
 	make_file("cut", "short\n", 6);
-	check_refused(ummr_run(job), ESTALE, "was 10 bytes long when the job was made, and is 6 now");
+	check_refused(ummr_run(job), ESTALE, "had 10 bytes when the job was created, and has 6 bytes now");
 	check(ummr_end(job) == 0);
 }
 

@@ -168,14 +168,14 @@ static void other_jobs(void)
 	refused(c, EEXIST, "with another task_size");
 	c.task_size = RECORD;
 	c.sync_tasks = UMMR_SYNC_NEVER;
-	refused(c, EEXIST, "of a job that syncs");
+	refused(c, EEXIST, "unfinished job that syncs");
 	c.sync_tasks = 3;
 	complete(c, left);
 	interrupt();
 	if (rank == 0)
 		check(utimensat(AT_FDCWD, input_path, times, 0) == 0);
 	MPI_Barrier(MPI_COMM_WORLD);
-	refused(make_config(), EEXIST, "with another input (a file's name, size or time of its last change): go on");
+	refused(make_config(), EEXIST, "with another input (a file's name, size or time of its last change). Try");
 }
 
 static void write_file(const char *name, const void *data, size_t size)
@@ -219,7 +219,7 @@ static void other_method(void)
 	check_result(job);
 	check(ummr_end(job) == 0 && mapped_by_all() <= left);
 	c.method = UMMR_METHOD_2S;
-	refused(c, EUCLEAN, "ummr.checkpoint is damaged");
+	refused(c, EUCLEAN, "ummr.checkpoint': the file is damaged");
 	remove_file("ummr.checkpoint");
 	complete(c, TASKS);
 }
@@ -244,7 +244,7 @@ static void checkpoints(void)
 	refused(c, EEXIST, "with another tag (0, and 7 now)");
 	c.tag = 0;
 	c.sync_tasks = UMMR_SYNC_NEVER;
-	refused(c, EEXIST, "of a job that syncs");
+	refused(c, EEXIST, "unfinished job that syncs");
 	c.sync_tasks = 2;
 	complete(c, left);
 	/* A task that fails behind what was found is taken back no further than to there. */
@@ -252,7 +252,7 @@ static void checkpoints(void)
 	interrupt_2s(c);
 	interrupt_2s(c);
 	write_file("ummr.checkpoint", "damage", 6);
-	refused(c, EUCLEAN, "ummr.checkpoint is damaged");
+	refused(c, EUCLEAN, "ummr.checkpoint': the file is damaged");
 	remove_file("ummr.checkpoint");
 	complete(c, TASKS);
 }
@@ -421,7 +421,7 @@ static void broken_pairs(void)
 		check(pwrite(fd, &key_size, sizeof(key_size), offsetof(struct ummr_header, key_size)) == sizeof(key_size));
 	close(fd);
 	MPI_Barrier(MPI_COMM_WORLD);
-	fails(make_config(), EIO, "are damaged: one would be longer than all that are left");
+	fails(make_config(), EIO, "are damaged, and one is longer than the rest of them");
 	clear_storage();
 }
 
@@ -443,7 +443,7 @@ static void lost_files(void)
 	interrupt();
 	unlink(file_of("pairs", -1));
 	MPI_Barrier(MPI_COMM_WORLD);
-	fails(c, EUCLEAN, "No such file or directory: remove all files ummr.* there to begin again");
+	fails(c, EUCLEAN, "No such file or directory. Try to remove all files ummr.* there");
 	clear_storage();
 	/* All that a rank has: the others' tasks are acknowledged. */
 	left = interrupt();
@@ -467,8 +467,8 @@ static void two_jobs(void)
 	check(ummr_create(MPI_COMM_WORLD, &c, &first) == 0, "%s", ummr_error());
 	c.method = UMMR_METHOD_2S;
 	check(ummr_create(MPI_COMM_WORLD, &c, &second) == -1 && errno == EBUSY, "%s", ummr_error());
-	snprintf(words, sizeof(words), "is in use by another job, in process %d of ", (int)getpid());
-	check(strstr(ummr_error(), rank == 0 ? words : "is in use by another job"), "%s", ummr_error());
+	snprintf(words, sizeof(words), "another job uses it, in process %d of ", (int)getpid());
+	check(strstr(ummr_error(), rank == 0 ? words : "another job uses it"), "%s", ummr_error());
 	check(ummr_run(first) == 0, "%s", ummr_error());
 	check_result(first);
 	check(ummr_end(first) == 0);

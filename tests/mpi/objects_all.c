@@ -204,14 +204,14 @@ static void bad(void)
 
 	if (ranks > 1) {
 		other.dims[0] = 1000 + (uint64_t)rank;
-		refused(umobject_put_all(MPI_COMM_WORLD, box, "bad", &other, &start, &count, data), EINVAL, "another one than at rank 0");
-		refused(umobject_put_all(MPI_COMM_WORLD, box, rank ? "bad1" : "bad0", &s, &start, &count, data), EINVAL, "another one");
+		refused(umobject_put_all(MPI_COMM_WORLD, box, "bad", &other, &start, &count, data), EINVAL, "differs from that of rank 0");
+		refused(umobject_put_all(MPI_COMM_WORLD, box, rank ? "bad1" : "bad0", &s, &start, &count, data), EINVAL, "differs from");
 		refused(umobject_put_all(MPI_COMM_WORLD, box, "bad", &s, &start, rank ? &count : &more, data), EINVAL, "in common");
 	}
-	refused(umobject_put_all(MPI_COMM_WORLD, box, "bad", &s, &start, rank < ranks - 1 ? &count : &more, data), EINVAL, "outside");
+	refused(umobject_put_all(MPI_COMM_WORLD, box, "bad", &s, &start, rank < ranks - 1 ? &count : &more, data), EINVAL, "not within it");
 	refused(umobject_put_all(MPI_COMM_WORLD, box, "bad", &s, &start, rank ? &count : NULL, data), EINVAL, "the blocks of all ranks");
 	refused(umobject_put_all(MPI_COMM_WORLD, box, "bad", &s, &start, &count, rank == ranks - 1 ? NULL : data), EINVAL, "data is NULL");
-	refused(umobject_put_all(MPI_COMM_WORLD, box, NULL, &s, &start, &count, data), EINVAL, "no name");
+	refused(umobject_put_all(MPI_COMM_WORLD, box, NULL, &s, &start, &count, data), EINVAL, "is NULL");
 	/* The last rank says something else than it has begun. */
 	good(umobject_begin_all(MPI_COMM_WORLD, box, "bad", &s, &put));
 	none.chunk[0] = 200;

@@ -124,7 +124,7 @@ static int memory_open(const char *where, const void *wanted, size_t wanted_size
 		all = m;
 		set(&m->description, &(struct iovec){ (void *)(uintptr_t)wanted, wanted_size }, 1);
 	}
-	result = m ? copy(&m->description, bytes, size) : object_fail(ENOENT, "memory:%s is no container: there is none", where);
+	result = m ? copy(&m->description, bytes, size) : object_fail(ENOENT, "cannot open 'memory:%s': there is no container", where);
 	if (m)
 		*b = &m->b;
 	pthread_mutex_unlock(&lock);
@@ -253,7 +253,7 @@ static int hold(struct memory *m, const struct umobject_id *id, struct lease **l
 	struct item *i = *find(&m->versions, id, 0);
 
 	if (!i || i->held < 0)
-		return object_fail(ENOENT, "there is no version of this id");
+		return object_fail(ENOENT, "cannot find a version of this UUID");
 	*lease = lease_of(i);
 	if (!*lease)
 		return -1;
@@ -286,8 +286,8 @@ static int name_hold(struct backend *b, const char *name, uint64_t version, stru
 	if (n)
 		result = hold(of(b), &n->id, lease, bytes, size);
 	else
-		result = version ? object_fail(ENOENT, "there is no version %llu of %s, or it is no longer kept", (unsigned long long)version, name) :
-			object_fail(ENOENT, "there is no object %s", name);
+		result = version ? object_fail(ENOENT, "cannot find version %llu of '%s': it does not exist or is no longer kept", (unsigned long long)version, name) :
+			object_fail(ENOENT, "cannot find the object '%s'", name);
 	pthread_mutex_unlock(&lock);
 	return result;
 }
@@ -339,7 +339,7 @@ static int publish(struct backend *b, struct lease *lease, const char *name, uin
 	if (!n || !(n->name = strdup(name)))
 		result = object_fail(ENOMEM, "no memory");
 	else if (newest(m, name) != version - 1)
-		result = object_fail(EAGAIN, "another version was committed meanwhile");
+		result = object_fail(EAGAIN, "another version was committed in the meantime");
 	else
 		result = set(lease->version, &(struct iovec){ (void *)(uintptr_t)bytes, size }, 1);
 	if (result == 0) {
@@ -366,7 +366,7 @@ static int name_remove(struct backend *b, const char *name)
 	there = newest(of(b), name);
 	forget(of(b), name, UINT64_MAX);
 	pthread_mutex_unlock(&lock);
-	return there ? 0 : object_fail(ENOENT, "there is no object %s", name);
+	return there ? 0 : object_fail(ENOENT, "cannot find the object '%s'", name);
 }
 
 static int names(struct backend *b, int (*each)(void *arg, const char *name), void *arg)
@@ -430,7 +430,7 @@ static int version_claim(struct backend *b, const struct umobject_id *id, struct
 	pthread_mutex_lock(&lock);
 	i = *find(&of(b)->versions, id, 0);
 	if (!i)
-		result = object_fail(ENOENT, "there is no version of this id");
+		result = object_fail(ENOENT, "cannot find a version of this UUID");
 	else if (i->held != 0 || is_named(of(b), id))
 		result = copy(i, bytes, size) < 0 ? -1 : object_fail(EBUSY, "the version is in use");
 	else if (!(*claim = lease_of(i)))

@@ -47,7 +47,7 @@ static void refuses_bad_calls(void *unused)
 	box_number += 100;
 	refused(umobject_open(box(), NULL, &c), ENOENT, "no container");
 	box_number -= 100;
-	refused(umobject_open("", NULL, &c), EINVAL, "which container");
+	refused(umobject_open("", NULL, &c), EINVAL, "the name is empty");
 	attr.flags = 8;
 	refused(umobject_open(in_dir("none"), &attr, &c), EINVAL, "attr.flags");
 	attr.struct_size = 4;
@@ -74,19 +74,19 @@ static void refuses_bad_calls(void *unused)
 	refused(umobject_put_array(c, "a", &bad, data), EINVAL, "more bytes");
 	put(c, "a", 1);
 	refused(umobject_get(c, "a", start, count, data), EINVAL, "not within");
-	refused(umobject_get(c, "a", start, NULL, data), EINVAL, "both NULL");
+	refused(umobject_get(c, "a", start, NULL, data), EINVAL, "is NULL");
 	refused(umobject_hold(c, "a", 7, &v), ENOENT, "version 7");
 	refused(umobject_delete(c, "b"), ENOENT, "b");
 	good(umobject_begin(c, "a", &shape, &p, NULL));
-	refused(umobject_put_chunk(p, 6, data), EINVAL, "no chunk 6");
+	refused(umobject_put_chunk(p, 6, data), EINVAL, "chunk 6");
 	refused(umobject_put_attribute(p, "", "", 0), EINVAL, "attribute");
 	good(umobject_put_chunk(p, 0, data));
-	refused(umobject_commit(p, 0, NULL), ENODATA, "chunk 1 of a is missing");
+	refused(umobject_commit(p, 0, NULL), ENODATA, "chunk 1 is missing");
 	expect(c, "a", 1);
 	umobject_close(c);
 	c = open_box(box(), UMOBJECT_READ_ONLY, 0);
-	refused(umobject_put_array(c, "a", &shape, data), EROFS, "read only");
-	refused(umobject_gc(c, NULL), EROFS, "read only");
+	refused(umobject_put_array(c, "a", &shape, data), EROFS, "READ_ONLY");
+	refused(umobject_gc(c, NULL), EROFS, "READ_ONLY");
 	umobject_close(c);
 }
 
@@ -118,7 +118,7 @@ static void keeps_what_is_held(void *unused)
 	umobject_release(v);
 	umobject_release(old);
 	good(umobject_gc(c, NULL));
-	refused(umobject_hold_id(c, &id, &v), ENOENT, "no version");
+	refused(umobject_hold_id(c, &id, &v), ENOENT, "cannot find");
 	check(count_stored(CHUNKS) == 0);
 	umobject_close(c);
 }
@@ -324,7 +324,7 @@ static void finds_damage(void *unused)
 	for (off_t at = 0; at < st.st_size; at += slow) {
 		flip(&t, at);
 		refused(umobject_get(c, "a", NULL, NULL, got), EBADMSG, "damaged");
-		refused(umobject_gc(c, NULL), EBADMSG, "nothing was removed");
+		refused(umobject_gc(c, NULL), EBADMSG, "Nothing was removed");
 		flip(&t, at);
 	}
 	expect(c, "a", 1);
@@ -391,12 +391,12 @@ static void checks_all_that_is_kept(void *unused)
 		put(c, "a", 1);
 	}
 	check(umobject_check_container(c, "a", 0, complain_of_name, "") == 0);
-	refused(umobject_check_container(c, "b", 0, complain_of_name, ""), ENOENT, "no object b");
+	refused(umobject_check_container(c, "b", 0, complain_of_name, ""), ENOENT, "cannot find the object 'b'");
 	refused(umobject_check_container(c, "b", 2, complain_of_name, ""), EINVAL, "UMOBJECT_REPAIR");
 	good(umobject_gc(c, NULL));
 	umobject_close(c);
 	c = open_box(box(), UMOBJECT_READ_ONLY, 0);
-	refused(umobject_check_container(c, NULL, UMOBJECT_REPAIR, complain_of_name, ""), EROFS, "read only");
+	refused(umobject_check_container(c, NULL, UMOBJECT_REPAIR, complain_of_name, ""), EROFS, "READ_ONLY");
 	check(umobject_check_container(c, NULL, 0, complain_of_name, "") == 0);
 	umobject_close(c);
 }
@@ -569,7 +569,7 @@ static void maps(void *unused)
 	check(n && memcmp(n, data, bytes) == 0);
 	check(umunmap(n, 0) == 0 && umunmap(m, 0) == 0);
 	check(!map_object("sim/a?version=2", bytes, PROT_READ | PROT_WRITE, 0) && strstr(umerrormsg(), "do not change"), "%s", umerrormsg());
-	check(!map_object("sim/none", bytes, PROT_READ, 0) && strstr(umerrormsg(), "no object"), "%s", umerrormsg());
+	check(!map_object("sim/none", bytes, PROT_READ, 0) && strstr(umerrormsg(), "cannot find"), "%s", umerrormsg());
 	check(!map_object("sim/a?version=x", bytes, PROT_READ, 0) && strstr(umerrormsg(), "number"), "%s", umerrormsg());
 	/* A new one, sparse but for what is stored. */
 	n = map_object("new?type=double&dims=1000x1000&chunk=100x1000", 8000000, PROT_READ | PROT_WRITE, UMMAP_CREATE);
@@ -719,7 +719,7 @@ static void drafts_that_turn_back(void *unused)
 	whole.type = UMOBJECT_INT8;
 	refused(umobject_draft_begin(base, &whole, &(umobject_draft *){ NULL }), EINVAL, "of the version");
 	good(umobject_begin(c, "a", &whole, &p, NULL));
-	refused(umobject_draft_put(d, p, 0, UINT64_MAX), EINVAL, "of what is put");
+	refused(umobject_draft_put(d, p, 0, UINT64_MAX), EINVAL, "of the put");
 	umobject_abandon(p);
 	umobject_draft_end(d);
 	umobject_release(newer);

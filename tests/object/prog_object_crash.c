@@ -208,7 +208,7 @@ static bool is_there(umobject_container *c)
 	good(umobject_versions(c, "one", count_one, &n));
 	check(there == (n > 0), "%u versions", n);
 	if (!there)
-		refused(umobject_hold(c, "one", 1, &v), ENOENT, "no version 1");
+		refused(umobject_hold(c, "one", 1, &v), ENOENT, "cannot find version 1");
 	return there;
 }
 

@@ -47,12 +47,17 @@ static void attributes_in_files(void)
 	does("attribute empty=\nattribute fixed=short\nattribute pair=BADC\nattribute text=long\nattribute zeros=", "umobject stat att c");
 	does("b'\\x01\\x00\\x02\\x00' b''", "umobject get att c ours.h5; /usr/bin/python3 -c \"import h5py; a = h5py.File('ours.h5')['data'].attrs; "
 	     "print(a['zeros'].tobytes(), a['empty'])\"");
+	/* A zero in the middle of padded text belongs to the text, and stays in it. */
+	does("", "/usr/bin/python3 -c \"import h5py, numpy; f = h5py.File('zero.h5', 'w'); "
+	     "d = f.create_dataset('data', data=numpy.arange(3)); d.attrs['cut'] = numpy.array(b'ab\\0cd', 'S8')\"");
+	does("b'ab\\x00cd'", "umobject put att zero zero.h5; umobject get att zero zero2.h5; "
+	     "/usr/bin/python3 -c \"import h5py; print(h5py.File('zero2.h5')['data'].attrs['cut'].tobytes())\"");
 	does("", "/usr/bin/python3 -c \"import h5py; f = h5py.File('theirs.h5', 'a'); f['data'].attrs['where'] = f['data'].ref\"");
 	/* Attributes that an object cannot have are left out, and all others are stored. */
 	does("left out the attribute 'where' of 'theirs.h5'", "umobject put att d theirs.h5");
 	does("attribute text=long", "umobject stat att d");
 	refuses("cannot put 'theirs.h5'", "umobject put att e theirs.h5 --strict");
-	refuses("no object e", "umobject stat att e");
+	refuses("cannot find the object 'e'", "umobject stat att e");
 	does("0 versions", "umobject gc att");
 	does("", "/usr/bin/python3 -c \"import h5py, numpy; f = h5py.File('nc.h5', 'w'); d = f.create_dataset('data', data=numpy.arange(3.)); "
 	     "s = f.create_dataset('x', data=numpy.arange(3)); s.make_scale('x'); d.dims[0].attach_scale(s); "
@@ -100,11 +105,11 @@ static void refuses_bad_arguments(void)
 	refuses("usage", "umobject frob box");
 	refuses("usage", "umobject put box a");
 	refuses("no container", "umobject ls none");
-	refuses("no object nobody", "umobject ls box nobody");
-	refuses("no object nobody", "umobject stat box nobody");
-	refuses("no object nobody", "umobject check box nobody");
-	refuses("no object nobody", "umobject rm box nobody");
-	refuses("no version 9", "umobject get box raw back --version 9");
+	refuses("cannot list 'nobody'", "umobject ls box nobody");
+	refuses("cannot find the object 'nobody'", "umobject stat box nobody");
+	refuses("cannot find the object 'nobody'", "umobject check box nobody");
+	refuses("cannot find the object 'nobody'", "umobject rm box nobody");
+	refuses("cannot find version 9", "umobject get box raw back --version 9");
 	refuses("--version with a name", "umobject check box --version 1");
 	refuses("1 to 1000", "umobject create box2 --keep 4294967297");
 	refuses("1 to 1000", "umobject create box2 --keep 0");
@@ -115,8 +120,8 @@ static void refuses_bad_arguments(void)
 	refuses("fewer bytes", "umobject put box a raw --dims 8001");
 	refuses("more bytes", "umobject put box a raw --dims 7999");
 	refuses("more bytes", "umobject put box a - --dims 7999 < raw");
-	refuses("dims[1] is 0", "umobject put box a raw --dims 3x0");
-	refuses("dims[0] is 0", "umobject put box a raw --dims 0x3");
+	refuses("dims[1] = 0", "umobject put box a raw --dims 3x0");
+	refuses("dims[0] = 0", "umobject put box a raw --dims 0x3");
 	refuses("more bytes than a file", "umobject put box a raw --dims 18446744073709551615x3");
 	refuses("as 1000x200", "umobject put box a raw --dims 3x");
 	refuses("as 1000x200", "umobject put box a raw --dims 99999999999999999999");
@@ -152,10 +157,10 @@ static void checks(void)
 	refuses("damaged", "umobject get bad x back");
 	/* Whichever of them is listed first, and its versions: what is damaged hides no other. */
 	does("", "umobject put bad y raw; umobject put bad z raw; printf x | dd of=bad/names/y bs=1 seek=9 conv=notrunc 2> /dev/null");
-	refuses("y is damaged", "umobject ls bad");
+	refuses("cannot read 'y': its record is damaged", "umobject ls bad");
 	refuses("\tx\n", "umobject ls bad");
 	refuses("\tz\n", "umobject ls bad");
-	refuses("y is damaged", "umobject ls bad y");
+	refuses("cannot read 'y': its record is damaged", "umobject ls bad y");
 	/* Also where it alone knows its name, which is too long for a file's. */
 	does("", "umobject create long; for n in a b c; do umobject put long $n raw; umobject put long $(printf '%%0400d' 0)$n raw; done");
 	does("", "printf x | dd of=\"$(ls long/names/* | head -1)\" bs=1 seek=9 conv=notrunc 2> /dev/null");
@@ -183,7 +188,7 @@ static void finds_what_is_lost(void)
 	does("", "umobject check hurt y && umobject check hurt x --version 2");
 	/* A name, of which h5/ and versions/ tell. */
 	damage("rm names/y");
-	run(__LINE__, 1, "y: the name is missing, but its version 1 is there\n", "umobject check hurt");
+	run(__LINE__, 1, "y: the name is missing, but version 1 exists\n", "umobject check hurt");
 	run(__LINE__, 1, "y: the name is missing", "umobject check hurt y");
 	refuses("cannot commit 'y'", "umobject put hurt y raw2");
 	refuses("Nothing was removed", "umobject gc hurt");
@@ -191,48 +196,75 @@ static void finds_what_is_lost(void)
 	does("0 versions", "umobject check hurt && umobject gc hurt; umobject get hurt y - | cmp raw - && umobject gc hurt");
 	damage("rm names/x h5/x.h5");
 	refuses("Nothing was removed", "umobject gc hurt");
-	does("version 2 is there: restored", "umobject check hurt x --repair");
+	does("version 2 exists: restored", "umobject check hurt x --repair");
 	does("", "umobject check hurt && umobject get hurt x - | cmp raw2 - && umobject get hurt x - --version 1 | cmp raw -");
 	/* The newest version is damaged, too: an older one gets the name, and the damaged one is reported. */
 	damage("printf zzz | dd of=data/$(umobject stat . x | awk '/^id/{print $2}').0.h5 bs=1 seek=5000 conv=notrunc 2> /dev/null; rm names/x");
-	run(__LINE__, 1, "x: version 2 has damaged chunks, and its name is not restored", "umobject check hurt --repair");
+	run(__LINE__, 1, "x: version 2 has damaged chunks and is not restored", "umobject check hurt --repair");
 	does("", "umobject get hurt x - | cmp raw -");
 	/* All of them. The versions that are found first have their names last. */
 	damage("rm names/* versions/*");
-	does("x: version 1 has lost its name: restored", "umobject check hurt --repair");
+	does("x: the record of version 1 is missing: restored", "umobject check hurt --repair");
 	does("", "umobject check hurt && umobject get hurt x - | cmp raw2 - && umobject get hurt x - --version 1 | cmp raw -");
+	/* A record that is there and damaged. Its version is the same file, so an older one gets the name. */
+	damage("truncate -s 40 names/x");
+	run(__LINE__, 1, "x: the record of the name is damaged, but version 1 exists\n", "umobject check hurt");
+	refuses("Nothing was removed", "umobject gc hurt");
+	does("", "test $(umobject check hurt x | wc -l) = 1 && test $(umobject check hurt | wc -l) = 1");
+	does("x: the record of the name is damaged, but version 1 exists: restored", "umobject check hurt --repair");
+	does("1 versions", "umobject check hurt && umobject get hurt x - | cmp raw - && umobject gc hurt");
+	does("x: version 2", "umobject put hurt x raw2; umobject check hurt && umobject get hurt x - --version 1 | cmp raw -");
+	/* In a copy without hard links, the newest version is whole. */
+	damage("cp names/x x; mv x names/x; printf zzz | dd of=names/x bs=1 seek=9 conv=notrunc 2> /dev/null");
+	does("version 2 exists: restored", "umobject check hurt x --repair");
+	does("0 versions", "umobject check hurt && umobject get hurt x - | cmp raw2 - && umobject gc hurt");
+	damage("cp names/x x; mv x names/x; : > names/x");
+	does("version 2 exists: restored", "umobject check hurt --repair");
+	/* The record of another name. */
+	damage("cp names/y names/other; mv names/other names/x");
+	refuses("Nothing was removed", "umobject gc hurt");
+	does("version 2 exists: restored", "umobject check hurt --repair");
+	does("0 versions", "umobject check hurt && umobject get hurt x - | cmp raw2 - && umobject gc hurt");
+	/* Versions of an object that was deleted have greater numbers, and do not get the name. */
+	does("", "rm -rf hurt; umobject create hurt; for n in 1 2 3; do umobject put hurt x raw; done; cp -a hurt/live old");
+	does("", "umobject rm hurt x; umobject put hurt x raw2; cp -an old/* hurt/live/; cp hurt/names/x x; mv x hurt/names/x; : > hurt/names/x");
+	does("version 1 exists: restored", "umobject check hurt --repair");
+	does("", "umobject get hurt x - | cmp raw2 -");
+	/* No version can be read. */
+	damage("truncate -s 40 names/y");
+	run(__LINE__, 1, "y: cannot read 'y': its record is damaged", "umobject check hurt --repair");
 	/* A name that shall be gone. */
 	damage("rm names/x");
 	does("2 versions, 2 chunks", "umobject rm hurt x; umobject gc hurt");
 	does("", "umobject check hurt");
-	refuses("no object x", "umobject rm hurt x");
+	refuses("cannot find the object 'x'", "umobject rm hurt x");
 	/* A version that is kept. */
 	damage("rm versions/*");
-	run(__LINE__, 1, "x: version 1 has lost its name\n", "umobject check hurt");
+	run(__LINE__, 1, "x: the record of version 1 is missing\n", "umobject check hurt");
 	refuses("Nothing was removed", "umobject gc hurt");
 	does("restored", "umobject check hurt --repair");
 	does("0 versions", "umobject check hurt && umobject gc hurt");
 	/* A version that cannot be found again is no reason to keep garbage. */
 	damage("rm versions/* live/$(umobject stat . x --version 1 | awk '/^id/{print $2}')");
-	run(__LINE__, 1, "and cannot be found", "umobject check hurt --repair");
+	run(__LINE__, 1, "and the version cannot be found", "umobject check hurt --repair");
 	does("0 versions, 1 chunks", "umobject gc hurt");
 	/* Views. */
 	damage("for v in views/*; do printf z | dd of=$v bs=1 seek=900 conv=notrunc 2> /dev/null; done");
 	run(__LINE__, 1, "x version 1: the view", "umobject check hurt");
 	does("", "umobject check hurt --repair && umobject check hurt && h5dump -a /data/a hurt/views/$(umobject stat hurt x --version 1 | awk '/^id/{print $2}').h5");
 	damage("rm views/*");
-	run(__LINE__, 1, "cannot be read", "umobject check hurt");
+	run(__LINE__, 1, "cannot read", "umobject check hurt");
 	does("", "umobject check hurt --repair && umobject check hurt");
 	damage("a=$(ls views | head -1) b=$(ls views | tail -1); cp views/$a views/$b");
-	run(__LINE__, 1, "another version's view", "umobject check hurt");
+	run(__LINE__, 1, "the view of another version", "umobject check hurt");
 	damage("rm h5/x.h5; ln -s ../views/none.h5 h5/x.h5; rm h5/y.h5; echo > h5/y.h5");
-	run(__LINE__, 1, "x: its view is not shown in h5\n", "umobject check hurt");
-	run(__LINE__, 1, "y: its view is not shown in h5\n", "umobject check hurt");
+	run(__LINE__, 1, "x: the link in h5/ does not lead", "umobject check hurt");
+	run(__LINE__, 1, "y: the link in h5/ does not lead", "umobject check hurt");
 	does("restored", "umobject check hurt --repair");
 	does("H5T_STD_U8LE", "umobject check hurt && h5dump -H hurt/h5/y.h5");
 	/* A FIFO in place of a file, from which a read would wait. */
 	damage("f=$(ls data/*.0.h5 | head -1); rm $f; mkfifo $f");
-	run(__LINE__, 1, "a chunk cannot be read", "timeout 60 umobject check hurt");
+	run(__LINE__, 1, "cannot read a chunk", "timeout 60 umobject check hurt");
 	damage("v=$(ls views/* | head -1); rm $v; mkfifo $v");
 	run(__LINE__, 1, "view", "timeout 60 umobject check hurt");
 	does("restored", "timeout 60 umobject check hurt --repair");

@@ -2065,7 +2065,7 @@ static void check_taken(const struct part *part)
 		const char *at = strstr(line, ": ");
 
 		at = at ? strstr(at + 2, ": ") : NULL;
-		if (at && sscanf(at, part->heap ? ": the heap has had %lu allocations" : ": %lu mappings of", &taken) == 1)
+		if (at && sscanf(at, part->heap ? ": the heap had %lu allocations" : ": %lu mappings of", &taken) == 1)
 			break;
 	}
 	check(taken > 0, "%s: %s", part->name, line);

@@ -80,13 +80,18 @@ struct reader {
 	const struct taker *t;
 };
 
-/* Returns the size of a text without its padding. */
+/* Returns the size of text without its padding. Only null-terminated text ends at its first zero: with the
+ * other paddings, a zero in the middle is part of the text. */
 static size_t text_size(hid_t type, const char *text, size_t size)
 {
-	if (H5Tget_strpad(type) == H5T_STR_SPACEPAD)
-		while (size && text[size - 1] == ' ')
-			size--;
-	return strnlen(text, size);
+	H5T_str_t padding = H5Tget_strpad(type);
+	char pad = padding == H5T_STR_SPACEPAD ? ' ' : '\0';
+
+	if (padding == H5T_STR_NULLTERM)
+		return strnlen(text, size);
+	while (size && text[size - 1] == pad)
+		size--;
+	return size;
 }
 
 /* Reads a single text of variable length, for which HDF5 returns a pointer. */
