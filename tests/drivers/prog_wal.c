@@ -174,7 +174,7 @@ static void open_past(void *driver)
 	set_group();
 	snprintf(text, sizeof(text), "%s:%s", (const char *)driver, store);
 	check_fails(ummap_open(text, SIZE, 0, PROT_READ, &attr, &addr), EUCLEAN);
-	check(strstr(umerrormsg(), "umwal"), "%s", umerrormsg());
+	check(strstr(umerrormsg(), "ummap wal apply"), "%s", umerrormsg());
 }
 
 static void open_too(void *pid)
@@ -303,7 +303,7 @@ static void open_unread(void *unused)
 	}
 	snprintf(uri_past, sizeof(uri_past), "posix:%s", store);
 	check_fails(ummap_open(uri_past, SIZE, 0, PROT_READ, &attr, &addr), EUCLEAN);
-	check(strstr(umerrormsg(), "cannot be read: Permission denied"), "%s", umerrormsg());
+	check(strstr(umerrormsg(), "in the store yet: Permission denied"), "%s", umerrormsg());
 }
 
 /* The log is beside the file itself, whichever link it is opened by. */
@@ -632,7 +632,7 @@ static void end_with_full_store(void *arg)
 	words = map_store("?error.op=write&error.times=always&error.errno=ENOSPC", 0);
 	put_version(words, 1);
 	check_fails(umunmap(words, 1), EUCLEAN);
-	snprintf(says, sizeof(says), "No space left on device. Nothing is lost: when this is mended, `umwal --log %s apply %s`",
+	snprintf(says, sizeof(says), "No space left on device. Nothing is lost. Try to repair the storage, then `ummap wal --log %s apply %s`",
 		 log_path, store);
 	check(strstr(umerrormsg(), "the mapping has ended") && strstr(umerrormsg(), says), "%s", umerrormsg());
 	check_fails(umunmap(words, 0), EINVAL);
@@ -656,7 +656,7 @@ static void end_before_full_cow(void *arg)
 	words = map_store("?error.op=write&error.times=always", 0);
 	put_version(words, 1);
 	check_fails(umunmap(words, 1), EUCLEAN);
-	snprintf(says, sizeof(says), "`umwal --log %s apply 'error+cow+posix:%s?error.op=write&error.times=always", log_path, store);
+	snprintf(says, sizeof(says), "`ummap wal --log %s apply 'error+cow+posix:%s?error.op=write&error.times=always", log_path, store);
 	check(strstr(umerrormsg(), says), "%s", umerrormsg());
 	snprintf(apply, sizeof(apply), "apply 'cow+posix:%s'", store);
 	check(tool(apply) == 0 && version_of_file() == 0);
@@ -681,7 +681,7 @@ static void drop_with_full_store(void *arg)
 	check(umsync(words, 0) == 0);
 	check(umunmap(words, 0) == 0);
 	check(dup2(was, STDERR_FILENO) >= 0);
-	snprintf(says, sizeof(says), "`umwal --log %s apply", log_path);
+	snprintf(says, sizeof(says), "`ummap wal --log %s apply", log_path);
 	check(count_lines(log, says) == 1);
 }
 
