@@ -348,8 +348,8 @@ static int read_head(struct cache_near *n, struct ummap_geom *geom)
 		     head->slots < SLOTS_MIN || head->slots >= CACHE_NO_SLOT))
 		err = -ENODATA;
 	if (err == -ENODATA)
-		return keys_refuse(geom, EUCLEAN, "cannot use the near file '%.50s': it is none of "
-				   "cache+, or its header is damaged%s", n->file.path,
+		return keys_refuse(geom, EUCLEAN, "cannot use '%.60s': it is no near file, or its "
+				   "header is damaged%s", n->file.path,
 				   n->file.device ? ". Try zeros in its first MiB" : "");
 	if (err)
 		return keys_refuse(geom, -err, "cannot read the near file '%.80s': %s",
@@ -427,7 +427,7 @@ static int load(struct cache_near *n, struct ummap_geom *geom)
 		return keys_refuse(geom, -err, "cannot read the near file '%.80s': %s",
 				   n->file.path, strerror(-err));
 	if (n->digest != n->head.digest)
-		return keys_refuse(geom, EUCLEAN, "cannot use the near file '%.40s': its records "
+		return keys_refuse(geom, EUCLEAN, "cannot use '%.60s': its records "
 				   "are damaged. Try `ummap cache drop`, which loses unwritten "
 				   "changes", n->file.path);
 	n->next = n->head;
@@ -511,19 +511,19 @@ static int recognize(struct cache_near *n, const struct cache_wish *wish, struct
 	bool same = !*was->name || !*is->name || strcmp(was->name, is->name) == 0;
 
 	if (was->id != is->id || !same)
-		return keys_refuse(geom, EINVAL, "cannot use the near file '%.40s': it is the "
-				   "cache of another store, '%.30s'. Try another cache.path",
-				   n->file.path, was->name);
+		return keys_refuse(geom, EINVAL, "cannot use '%.50s': it is the cache of another "
+				   "store, '%.30s'. Try another cache.path", n->file.path,
+				   was->name);
 	if (n->head.touched ? is->size < was->size : is->size != was->size || is->seconds != was->seconds ||
 	    is->nanoseconds != was->nanoseconds)
-		return keys_refuse(geom, ESTALE, "cannot use the near file '%.40s': the store was "
+		return keys_refuse(geom, ESTALE, "cannot use '%.60s': the store was "
 				   "changed since, and not through cache+. Try `ummap cache drop`",
 				   n->file.path);
 	if ((wish->block && wish->block != n->head.block) ||
 	    (wish->size && slots_in(wish->size, n->head.block) != n->head.slots))
-		return keys_refuse(geom, EINVAL, "cannot resize '%.30s': it has %" PRIu64 " blocks "
-				   "of %" PRIu64 " bytes. Try without cache.size and cache.block, "
-				   "or `ummap cache drop`", n->file.path, n->head.slots,
+		return keys_refuse(geom, EINVAL, "cannot resize '%.44s' (%" PRIu64 " blocks of %"
+				   PRIu64 " bytes). Try without cache.size and cache.block, or "
+				   "`ummap cache drop`", n->file.path, n->head.slots,
 				   n->head.block);
 	return 0;
 }
@@ -548,7 +548,7 @@ static int find(struct cache_near *n, const struct cache_wish *wish, struct umma
 	if (n->head.pass == 0)
 		err = give_room(n, geom);
 	else if (side_size(&n->file, &length) == 0 && length < length_of(n))
-		return keys_refuse(geom, EUCLEAN, "cannot use the near file '%.40s': it has become "
+		return keys_refuse(geom, EUCLEAN, "cannot use '%.60s': it has become "
 				   "shorter. Try `ummap cache drop`, which loses unwritten changes",
 				   n->file.path);
 	if (!err)

@@ -88,7 +88,7 @@ int cow_fits(const struct cow_file *f, const struct cow_base *now, struct ummap_
 				   then->name);
 	if (!f->head.committing && (now->size != then->size || now->seconds != then->seconds ||
 				    now->nanoseconds != then->nanoseconds))
-		return keys_refuse(geom, ESTALE, "cannot use '%.46s': the store was written since "
+		return keys_refuse(geom, ESTALE, "cannot use '%.70s': the store was written since "
 				   "its changes began. Try `ummap cow discard`", f->file.path);
 	return 0;
 }

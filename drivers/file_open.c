@@ -360,11 +360,10 @@ static int check_log(const char *path, struct ummap_geom *geom)
 		return 0;
 	has = wal_has_commits(log);
 	if (has < 0)
-		return keys_refuse(geom, EUCLEAN, "cannot read the log '%.40s', which may have "
-				   "commits that are not in the store yet: %s", log,
-				   strerror(-has));
+		return keys_refuse(geom, EUCLEAN, "cannot read the log '%.60s', which may have "
+				   "unapplied commits: %s", log, strerror(-has));
 	if (has)
-		return keys_refuse(geom, EUCLEAN, "cannot open the store: '%.40s' has commits that "
+		return keys_refuse(geom, EUCLEAN, "cannot open the store: '%.58s' has commits that "
 				   "are not in it yet. Try wal+, or `ummap wal apply`", log);
 	/* This is no error; the user gets a message, unless the log is that of a handle that is
 	 * being handed over. */

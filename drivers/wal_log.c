@@ -413,9 +413,9 @@ static int begin(struct wal_log *l, const struct wal_wish *wish, struct wal_foun
 
 static int damaged(const struct wal_log *l, const struct wal_found *found, struct ummap_geom *geom)
 {
-	return keys_refuse(geom, EUCLEAN, "cannot use the log '%.30s': it is damaged at byte %ju, "
-			   "after commit %ju. Try `ummap wal` to go back or to drop it",
-			   l->file.path, (uintmax_t)found->damaged_at, (uintmax_t)found->end.epoch);
+	return keys_refuse(geom, EUCLEAN, "cannot use '%.58s': damaged at byte %ju, after commit "
+			   "%ju. Try `ummap wal` to go back or drop it", l->file.path,
+			   (uintmax_t)found->damaged_at, (uintmax_t)found->end.epoch);
 }
 
 /* What was committed through cow+, say, is about what cow+ shows: written to the store itself it would change that. A log in
@@ -425,7 +425,7 @@ static int check_way(struct wal_log *l, const struct wal_wish *wish, const struc
 	if (!wish->way || strcmp(l->head.way, wish->way) == 0)
 		return 0;
 	if (*l->head.way && found->end.epoch > l->head.home)
-		return keys_refuse(geom, EINVAL, "cannot use '%.54s': its commits are for "
+		return keys_refuse(geom, EINVAL, "cannot use '%.50s': its commits are for "
 				   "wal+%.20s:, not wal+%.16s:. Try the former URI", l->file.path,
 				   l->head.way, wish->way);
 	strncpy(l->head.way, wish->way, sizeof(l->head.way) - 1);
@@ -437,7 +437,7 @@ static int find_and_choose(struct wal_log *l, const struct wal_wish *wish, struc
 	int err;
 
 	if (wish->name && *l->head.name && strncmp(l->head.name, wish->name, sizeof(l->head.name) - 1) != 0)
-		return keys_refuse(geom, EINVAL, "cannot use the log '%.50s': it is that of "
+		return keys_refuse(geom, EINVAL, "cannot use '%.50s': it is the log of "
 				   "another store, '%.30s'. Try another wal.path", l->file.path,
 				   l->head.name);
 	err = find(l, wish, found);

@@ -95,7 +95,7 @@ static void check_errors(const std::string &path)
 	um::options wrong;
 
 	CHECK(throws(ENOENT, "nowhere", [&] { um::mapping::file(path + "nowhere"); }));
-	CHECK(throws(EINVAL, "no driver", [] { um::mapping("steam:/x", 1); }));
+	CHECK(throws(EINVAL, "cannot find the driver", [] { um::mapping("steam:/x", 1); }));
 	wrong.segment = 5000;
 	CHECK(throws(EINVAL, "power of two", [&] { um::mapping::file(path, um::mode::read, um::npos, wrong); }));
 	CHECK(throws(EINVAL, "size is 0", [&] { um::mapping::file(path, um::mode::read, um::npos, {}, 1 << 30); }));

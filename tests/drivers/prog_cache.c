@@ -647,7 +647,7 @@ static void fail_far(void *arg)
 	check(strstr(umerrormsg(), "the mapping has ended") && strstr(umerrormsg(), uri), "%s", umerrormsg());
 	check(dup2(was, STDERR_FILENO) >= 0);
 	check(count_lines(log, uri) == 1);
-	check(count_lines(log, "warn io: cache+: the store behind") == 1, "%u lines", count_lines(log, "cache+"));
+	check(count_lines(log, "warn io: cache+: the far store of") == 1, "%u lines", count_lines(log, "cache+"));
 	check_far(0, 0);
 	snprintf(uri, sizeof(uri), "cache+posix:%s?cache.path=%s", store, cache);
 	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr) == 0);

@@ -303,7 +303,7 @@ static void open_unread(void *unused)
 	}
 	snprintf(uri_past, sizeof(uri_past), "posix:%s", store);
 	check_fails(ummap_open(uri_past, SIZE, 0, PROT_READ, &attr, &addr), EUCLEAN);
-	check(strstr(umerrormsg(), "in the store yet: Permission denied"), "%s", umerrormsg());
+	check(strstr(umerrormsg(), "unapplied commits: Permission denied"), "%s", umerrormsg());
 }
 
 /* The log is beside the file itself, whichever link it is opened by. */

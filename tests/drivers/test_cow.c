@@ -279,7 +279,7 @@ Test(cow, every_byte)
 
 		flip(fd, at, 1u << i % 8);
 		check_fails(try_open(&h, i % 2 ? UMMAP_O_WRITE : 0, "cow+posix:%s", store), EUCLEAN);
-		snprintf(number, sizeof(number), "damaged at byte %" PRIu64 ":", at / sizeof(struct cow_entry) * sizeof(struct cow_entry));
+		snprintf(number, sizeof(number), "damaged at byte %" PRIu64 ".", at / sizeof(struct cow_entry) * sizeof(struct cow_entry));
 		check(strstr(umerrormsg(), number), "byte %" PRIu64 ": %s", at, umerrormsg());
 		flip(fd, at, 1u << i % 8);
 	}

@@ -432,7 +432,7 @@ class BadInput(InFolder):
         self.refused(FileNotFoundError, "", p + "x", "f4", "r")
         self.refused(FileNotFoundError, "", p + "x", "f4", "r+")
         self.refused(IsADirectoryError, "", self.folder.name, "f4", "r")
-        self.refused(OSError, "no driver", "steam:/x")
+        self.refused(OSError, "cannot find the driver", "steam:/x")
         open(p, "w").close()
         self.refused(ValueError, "empty file", p, "f4", "r")
 
