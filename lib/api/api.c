@@ -536,8 +536,8 @@ static int check_remap(const struct mapping *map, const struct remap *want, int 
 			    "larger than a file can be", (unsigned long long)want->offset,
 			    want->size);
 	if (want->moved && !map->writable && !want->switch_over)
-		return fail(EACCES, "cannot migrate the contents: the mapping is read-only. Try "
-			    "UMMAP_SWITCH");
+		return fail(EACCES, "cannot migrate the contents: the mapping is read-only. "
+			    "Try UMMAP_SWITCH");
 	return 0;
 }
 

@@ -30,8 +30,8 @@ int umexport(void *addr, struct umexport *offer)
 	if (map->range != addr)
 		err = api_no_mapping(addr);
 	else if (!map->export.head)
-		err = fail(EOPNOTSUPP, "cannot export the mapping at %p: it was made without "
-			   "UMMAP_SHARED", addr);
+		err = fail(EOPNOTSUPP, "cannot export the mapping at %p: it was made "
+			   "without UMMAP_SHARED", addr);
 	else
 		err = export_offer(&map->export, shared_pool_fd(), offer);
 	map_leave(map);

@@ -417,7 +417,7 @@ class BadInput(InFolder):
         self.refused(ValueError, "greater than file size", p, "f4", "r", 0, 256001)
         self.refused(ValueError, "greater than file size", p, "f4", "c", 4, 256000)
         self.refused(ValueError, "greater than file size", p, "f4", "r", 1 << 40)
-        self.refused(ValueError, "is negative", p, "f4", "r", -4)
+        self.refused(ValueError, "must not be negative", p, "f4", "r", -4)
         self.refused(ValueError, "negative dimensions", p, "f4", "r", 0, (-1, 4))
         self.refused(ValueError, "Python objects", p, object, "r")
         self.refused(TypeError, "", p, "no type", "r")
