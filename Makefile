@@ -5,12 +5,16 @@ VERSION = 0.1.0
 SOMAJOR = 0
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
+# The command `ummap` looks for its programs beside the folder where it is.
+COMMANDDIR = $(abspath $(BINDIR)/../libexec/ummap)
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 MANDIR ?= $(PREFIX)/share/man
 DOCDIR ?= $(PREFIX)/share/doc/libummap
 DATADIR ?= $(PREFIX)/share/libummap
 COMPLETIONDIR ?= $(PREFIX)/share/bash-completion/completions
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
+FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 PLUGINDIR = $(LIBDIR)/ummap
 B ?= build
 CFLAGS ?= -O2 -g
@@ -64,38 +68,48 @@ BENCHES = $(if $(URING),$(patsubst bench/%.c,$B/bench/%,$(filter-out $(if $(JEMA
 EXAMPLES = $(patsubst examples/%.c,$B/examples/%,$(wildcard examples/*.c))
 LINK_SO = -L$B -Wl,--as-needed -lummap -Wl,--no-as-needed -Wl,-rpath,$(abspath $B)
 
-# driver-conform has the library inside: it needs nothing beside it but the driver that it checks. The sanitizers
-# have a malloc of their own.
-CONFORM = $B/driver-conform
-CONFORM_SRC = $(filter-out $(if $(SANITIZE),%/watch_malloc.c,%/watch_nothing.c),$(wildcard tools/driver-conform/*.c))
+# The command `ummap` becomes one of the programs commands/ummap-NAME; some also have a name of their own.
+MAIN = $B/ummap
+MAIN_OBJ = $B/tools/ummap/main.o
+C = $B/commands/ummap-
+
+# The sanitizers have a malloc of their own. The library is linked in, so that only the checked driver is needed.
+CONFORM = $Cconform
+CONFORM_SRC = $(filter-out $(if $(SANITIZE),%/watch_malloc.c,%/watch_nothing.c),$(wildcard tools/conform/*.c))
 CONFORM_OBJ = $(CONFORM_SRC:%.c=$B/%.o)
 
-# umtop reads the same table as the library. Without ncurses it has no screen.
+# The command top reads the same table as the library. Without ncurses it has no screen.
 NCURSES := $(shell pkg-config --exists ncurses 2> /dev/null && echo ncurses)
-UMTOP = $B/umtop
-UMTOP_SRC = $(filter-out $(if $(NCURSES),%/no_screen.c,%/screen.c),$(wildcard tools/umtop/*.c))
-UMTOP_OBJ = $(UMTOP_SRC:%.c=$B/%.o)
+TOP = $Ctop
+TOP_SRC = $(filter-out $(if $(NCURSES),%/no_screen.c,%/screen.c),$(wildcard tools/top/*.c))
+TOP_OBJ = $(TOP_SRC:%.c=$B/%.o)
 
-# These read what the filters wal+, cow+ and cache+ keep beside stores, as the filters do.
-BESIDE = $B/umwal $B/umcow $B/umcache
-BESIDE_OBJ = $(BESIDE:$B/%=$B/tools/%/main.o)
+# These commands read the files that the filters wal+, cow+ and cache+ keep beside stores, with the filters' code.
+BESIDE = $Cwal $Ccow $Ccache
+BESIDE_OBJ = $(BESIDE:$C%=$B/tools/%/main.o)
 
-# Reads what the MPI library writes beside coarrays, without MPI.
-CAF = $B/ummap-caf
-CAF_OBJ = $B/tools/ummap-caf/main.o $B/clients/coarray/earlier.o $B/clients/window/manifest.o
-$(CAF_OBJ): override CPPFLAGS += -Iclients
+# These commands read files of the MPI library without MPI: those beside coarrays, and those of the MPI-IO cache.
+CAF = $Ccaf
+CAF_OBJ = $B/tools/caf/main.o $B/clients/coarray/earlier.o $B/clients/window/manifest.o
+IOCACHE = $Ciocache
+IOCACHE_OBJ = $B/tools/iocache/main.o $B/clients/iocache/head.o $B/clients/iocache/part.o
+$(CAF_OBJ) $(IOCACHE_OBJ): override CPPFLAGS += -Iclients
 
-# The same for files that have a cache.
-FILE_CACHE = $B/ummap-cache
-FILE_CACHE_OBJ = $B/tools/ummap-cache/main.o $B/clients/iocache/head.o $B/clients/iocache/part.o
-$(FILE_CACHE_OBJ): override CPPFLAGS += -Iclients
+INFO = $Cinfo
+INFO_OBJ = $B/tools/info/main.o
+$(INFO_OBJ): $B/plugindir
+$(INFO_OBJ): override CPPFLAGS += -DUMMAP_PLUGIN_DIR='"$(PLUGINDIR)"' \
+	-DMULTIARCH='"$(shell $(CC) -print-multiarch 2> /dev/null)"'
 
-TOOLS = $(CONFORM) $(UMTOP) $(BESIDE) $(CAF) $(FILE_CACHE)
+SCRIPTS = $Ctrace $Ctimeline $Ccafrun
+COMMANDS = $(CONFORM) $(TOP) $(BESIDE) $(CAF) $(IOCACHE) $(INFO) $(SCRIPTS)
+TOOLS = $(MAIN) $B/umtop $(COMMANDS)
 
-all: lib mpi umalloc umrun object bindings tools $(EXAMPLES) $(BENCHES)
+all: lib mpi umalloc umrun object bindings tools completions $(EXAMPLES) $(BENCHES)
 lib: $(SO) $A
 tools: $(TOOLS)
-tests: lib mpi-tests umalloc umrun object bindings tools $(SUITES) $(PROGS) $(PLUGINS) $(OLD_KERNEL) $B/examples/wordcount
+tests: lib mpi-tests umalloc umrun object bindings tools $(SUITES) $(PROGS) $(PLUGINS) $(OLD_KERNEL) \
+	$B/examples/wordcount
 
 # Under the sanitizers the library also checks itself.
 NDEBUG = $(if $(SANITIZE),,-DNDEBUG)
@@ -105,8 +119,8 @@ $B/%.o: %.c
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 # One source for all drivers that cannot be.
-$B/drivers/absent_pmem.o: override CPPFLAGS += -DKEYS='"granularity"' -DLIBRARY='"libpmem2"'
-$B/drivers/absent_uring.o: override CPPFLAGS += -DKEYS='"direct cached fd depth"' -DLIBRARY='"liburing 2.3 or newer"'
+$B/drivers/absent_pmem.o: override CPPFLAGS += -DKEYS=PMEM_KEYS -DLIBRARY='"libpmem2"'
+$B/drivers/absent_uring.o: override CPPFLAGS += -DKEYS=URING_KEYS -DLIBRARY='"liburing 2.3 or newer"'
 $(ABSENT_OBJ): $B/drivers/absent_%.o: drivers/absent.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -DTABLE=ummap_driver_$* -DSCHEME='"$*"' $(CFLAGS) -MMD -MP -c -o $@ $<
@@ -137,22 +151,28 @@ $A: $(LIB_OBJ)
 	$(OBJCOPY) --localize-hidden $B/libummap.o
 	$(AR) rcs $@ $B/libummap.o
 
-$(CONFORM): $(CONFORM_OBJ) $(ROOMS)
-	$(CC) $(LDFLAGS) -o $@ $(CONFORM_OBJ) $(ROOMS) $(LIBS)
+$(MAIN): $(MAIN_OBJ)
+	$(CC) $(LDFLAGS) -o $@ $(MAIN_OBJ)
 
-$(UMTOP): $(UMTOP_OBJ) $(ROOMS)
-	$(CC) $(LDFLAGS) -o $@ $(UMTOP_OBJ) $(ROOMS) $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm $(DL)
+$B/umtop $B/umrun $B/umobject: $(MAIN)
+	ln -sf ummap $@
 
-$(CAF): $(CAF_OBJ) $(ROOMS)
-	$(CC) $(LDFLAGS) -o $@ $(CAF_OBJ) $(ROOMS) $(LIBS)
+$(CONFORM): $(CONFORM_OBJ)
+$(TOP): $(TOP_OBJ)
+$(TOP): private LIBS = $(if $(NCURSES),$(shell pkg-config --libs ncurses)) -lm $(DL)
+$(CAF): $(CAF_OBJ)
+$(IOCACHE): $(IOCACHE_OBJ)
+$(INFO): $(INFO_OBJ)
+$(BESIDE): $C%: $B/tools/%/main.o
+$(CONFORM) $(TOP) $(CAF) $(IOCACHE) $(INFO) $(BESIDE): $(ROOMS)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(ROOMS) $(LIBS)
 
-$(FILE_CACHE): $(FILE_CACHE_OBJ) $(ROOMS)
-	$(CC) $(LDFLAGS) -o $@ $(FILE_CACHE_OBJ) $(ROOMS) $(LIBS)
+$(SCRIPTS): $C%: tools/%
+	@mkdir -p $(@D)
+	install -m 755 $< $@
 
-$(BESIDE): $B/%: $B/tools/%/main.o $(ROOMS)
-	$(CC) $(LDFLAGS) -o $@ $< $(ROOMS) $(LIBS)
-
-$B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_cache: | $(BESIDE)
+$B/tests/prog_wal $B/tests/prog_cow $B/tests/prog_cache: | $(MAIN) $(BESIDE)
 $B/tests/test_worker $B/tests/test_plugin: | $(PLUGINS)
 $B/tests/test_manifest: override CPPFLAGS += -Iclients
 $B/tests/test_%: test_%.c $(ROOMS)
@@ -166,7 +186,8 @@ $B/tests/no_move.so: tests/kernels/no_move.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -fvisibility=default -fPIC -shared $(LDFLAGS) -o $@ $<
 
-$B/tests/prog_umtop: | $(UMTOP)
+$B/tests/prog_umtop: | $B/umtop $(TOP)
+$B/tests/prog_command: | $(TOOLS) $B/umrun $(PLUGINS)
 $B/tests/prog_preload: LINK_SO =
 # It has the head itself.
 $B/tests/prog_cachehead: override CPPFLAGS += -Iclients
@@ -204,11 +225,16 @@ include bindings/rules.mk
 include clients/object/rules.mk
 include bench/field/rules.mk
 
+# Generated from the help of all commands that are built.
+completions: $B/completions/ummap.bash
+$B/completions/ummap.bash: tools/completions $(TOOLS) $(UMRUN) $(if $(OBJECT),$(OBJECT_TOOL)) $(MPI_PROGRAMS)
+	tools/completions $(MAIN) $(@D)
+
 # What CI and README call: everything that must hold. The checks that take a while are jobs of tests/run, beside the suites.
-check: all tests check-layers check-style check-calls
+check: all tests check-layers check-style check-calls check-settings
 	tests/run $B --checks
 # The same with all the rounds and sizes for which `make check` has no time.
-check-long: all tests check-layers check-style check-calls
+check-long: all tests check-layers check-style check-calls check-settings
 	UMMAP_TEST_LONG=1 tests/run $B --checks
 
 check-layers:
@@ -221,6 +247,16 @@ check-style:
 # Of the MPIs that there are.
 check-calls: mpi-tests
 	tests/check-calls $B
+
+# The pages that list all settings have a part that make-settings prints from the parsers' tables.
+SETTINGS_OBJ = $B/tools/make-settings.o $B/tools/ummap/settings.o
+$(SETTINGS_OBJ): override CPPFLAGS += -I.
+$B/make-settings: $(SETTINGS_OBJ)
+	$(CC) $(LDFLAGS) -o $@ $^
+check-settings: $B/make-settings
+	tests/check-settings $B
+settings: $B/make-settings
+	tests/check-settings $B --write
 
 check-man: lib umalloc object
 	tests/check-man $B
@@ -288,7 +324,7 @@ fuzz:
 		SANITIZE='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined' && \
 	tests/run-fuzz build/fuzz $(FUZZ_SECONDS); fi
 fuzzers: $(FUZZERS)
-$B/fuzz/registry: $(filter-out %/main.o,$(UMTOP_OBJ))
+$B/fuzz/registry: $(filter-out %/main.o,$(TOP_OBJ))
 $B/fuzz/object: $(filter-out %/chunk.o,$(OBJECT_OBJ))
 $B/fuzz/object: private override CPPFLAGS += -Iclients -I$B/clients
 $B/fuzz/object: private LIBS += $(shell pkg-config --libs hdf5-serial libprotobuf-c liburing 2> /dev/null)
@@ -302,7 +338,8 @@ compile_commands.json: all tests FORCE
 	tools/compile-commands '$(CC)'
 
 # What .clang-tidy asks for, of all that is installed. Needs clang-tidy.
-TIDY = $(filter-out %/mpich.c,$(LIB_SRC) $(CONFORM_SRC) $(UMTOP_SRC) $(BESIDE_OBJ:$B/%.o=%.c) tools/ummap-caf/main.c tools/ummap-cache/main.c $(wildcard clients/*/*.c))
+TIDY = $(filter-out %/mpich.c,$(LIB_SRC) $(CONFORM_SRC) $(TOP_SRC) $(BESIDE_OBJ:$B/%.o=%.c) tools/ummap/main.c tools/info/main.c tools/caf/main.c tools/iocache/main.c \
+	$(wildcard clients/*/*.c))
 tidy: compile_commands.json
 	@if ! command -v clang-tidy > /dev/null; then echo "tidy: skipped, there is no clang-tidy"; else \
 	echo $(TIDY) | xargs -P$$(nproc) -n4 clang-tidy -p . --quiet --warnings-as-errors='*' 2> /dev/null && \
@@ -336,13 +373,10 @@ demo: deps
 # What find_package of CMake reads finds the rest from where it lies itself, so that a tree may be moved.
 CMAKEDIR = $(LIBDIR)/cmake/ummap
 CMAKE_INCLUDE = $(shell realpath -ms --relative-to='$(LIBDIR)' '$(INCLUDEDIR)')
-# Those that need no building.
-SCRIPTS = tools/ummap-trace tools/ummap-timeline tools/ummap-cafrun
-COMMANDS = $(notdir $(TOOLS) $(SCRIPTS))
-
-install: lib tools
-	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(CMAKEDIR) $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(COMPLETIONDIR) \
-		$(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7 \
+install: lib tools completions
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(CMAKEDIR) $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(COMPLETIONDIR) $(DESTDIR)$(ZSHDIR) \
+		$(DESTDIR)$(FISHDIR) \
+		$(DESTDIR)$(BINDIR) $(DESTDIR)$(COMMANDDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man7 \
 		$(DESTDIR)$(PLUGINDIR) $(DESTDIR)$(DATADIR) $(DESTDIR)$(DOCDIR)/drivers $(DESTDIR)$(DOCDIR)/policies
 	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)
 	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/$(SONAME)
@@ -355,9 +389,14 @@ install: lib tools
 			packaging/cmake/$$file.in > $(DESTDIR)$(CMAKEDIR)/$$file || exit; \
 	done
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
-	install -m 755 $(TOOLS) $(SCRIPTS) $(DESTDIR)$(BINDIR)
-	for command in $(COMMANDS); do \
-		install -m 644 tools/completion.bash $(DESTDIR)$(COMPLETIONDIR)/$$command || exit; \
+	install -m 755 $(MAIN) $(DESTDIR)$(BINDIR)
+	ln -sf ummap $(DESTDIR)$(BINDIR)/umtop
+	install -m 755 $(COMMANDS) $(DESTDIR)$(COMMANDDIR)
+	install -m 644 $B/completions/ummap.bash $(DESTDIR)$(COMPLETIONDIR)/ummap
+	install -m 644 $B/completions/_ummap $(DESTDIR)$(ZSHDIR)
+	install -m 644 $B/completions/ummap.fish $(DESTDIR)$(FISHDIR)
+	for name in umrun umtop umobject; do \
+		ln -sf ummap $(DESTDIR)$(COMPLETIONDIR)/$$name && ln -sf ummap.fish $(DESTDIR)$(FISHDIR)/$$name.fish || exit; \
 	done
 	install -m 644 $(wildcard man/*.1) $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
@@ -388,8 +427,8 @@ dist:
 clean:
 	rm -rf build
 
--include $(CONFORM_OBJ:.o=.d) $(UMTOP_OBJ:.o=.d) $(BESIDE_OBJ:.o=.d) $(CAF_OBJ:.o=.d) $(FILE_CACHE_OBJ:.o=.d)
+-include $(SETTINGS_OBJ:.o=.d) $(CONFORM_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TOP_OBJ:.o=.d) $(BESIDE_OBJ:.o=.d) $(CAF_OBJ:.o=.d) $(IOCACHE_OBJ:.o=.d) $(INFO_OBJ:.o=.d)
 -include $(LIB_OBJ:.o=.d) $(FUZZERS:=.d) $(SUITES:=.d) $(PROGS:=.d) $(PLUGINS:.so=.d) $(BENCHES:=.d) $(BENCH_KIT:.o=.d) $(EXAMPLES:=.d)
-.PHONY: all lib tools tests check check-long check-layers check-style check-calls check-man check-install check-plugins check-gdb check-umrun check-asan check-tsan check-mutants \
+.PHONY: all lib tools completions tests check check-long check-layers check-style check-calls check-man check-install check-plugins check-gdb check-umrun check-asan check-tsan check-mutants \
 	check-ports check-nomove check-kernels check-mpi-machines check-cuts check-deb check-all \
 	fuzz fuzzers tidy coverage deps bench demo install uninstall deb dist clean

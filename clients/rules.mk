@@ -23,7 +23,7 @@ MAPREDUCE_LIB = $B/libummap-mapreduce-$1.so.$(VERSION)
 OBJECT_MPI_OBJ = $(patsubst %,$B/clients/$1/object/%.o,together shape)
 OBJECT_MPI_LIB = $(if $(OBJECT),$B/libummap-object-$1.so.$(VERSION))
 MPI_LIBS = $(foreach m,$(MPIS),$(call MPI_LIB,$m) $(call MAPREDUCE_LIB,$m) $(call OBJECT_MPI_LIB,$m))
-MPI_PROGRAMS = $(MPIS:%=$B/ummap-wordcount.%)
+MPI_PROGRAMS = $(MPIS:%=$B/commands/ummap-wordcount.%) $(if $(MPIS),$B/commands/ummap-wordcount)
 
 # The wrappers call our compiler.
 MPICC_openmpi = OMPI_CC='$(CC)' mpicc.openmpi
@@ -149,28 +149,32 @@ $(call MAPREDUCE_TESTS,$1): $(call MAPREDUCE_LIB,$1)
 $(call MAPREDUCE_TESTS,$1): MAPREDUCE = -lummap-mapreduce-$1
 
 # By no more than the manual says. Where it is built and where it is installed, it finds the libraries.
-$B/ummap-wordcount.$1: examples/mapreduce/wordcount.c $(call MAPREDUCE_LIB,$1) $(call MPI_LIB,$1)
-	$(MPICC_$1) -Iinclude $$(CFLAGS) -MMD -MP -MF $$@.d $$(LDFLAGS) -o $$@ $$< -L$B -Wl,--no-as-needed -lummap-mapreduce-$1 \
-		-lummap-mpi-$1 -Wl,-rpath,'$$$$ORIGIN:$$$$ORIGIN/../lib'
+$B/commands/ummap-wordcount.$1: examples/mapreduce/wordcount.c $(call MAPREDUCE_LIB,$1) $(call MPI_LIB,$1)
+	@mkdir -p $$(@D)
+	$(MPICC_$1) -Iinclude $$(CFLAGS) -MMD -MP -MF $B/wordcount.$1.d $$(LDFLAGS) -o $$@ $$< -L$B -Wl,--no-as-needed \
+		-lummap-mapreduce-$1 -lummap-mpi-$1 -Wl,-rpath,'$$$$ORIGIN/..:$$$$ORIGIN/../../lib'
 
 $B/examples/mapreduce/$1/%: examples/mapreduce/%.c $(call MAPREDUCE_LIB,$1) $(call MPI_LIB,$1)
 	@mkdir -p $$(@D)
 	$(MPICC_$1) -Iinclude $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B -Wl,--no-as-needed -lummap-mapreduce-$1 \
 		-lummap-mpi-$1 -Wl,-rpath,$(abspath $B)
 
--include $(patsubst %.o,%.d,$(call MPI_OBJ,$1) $(call MAPREDUCE_OBJ,$1) $(call OBJECT_MPI_OBJ,$1)) $B/ummap-wordcount.$1.d $(addsuffix .d,$(call MPI_TESTS,$1) $(call MPI_EXAMPLES,$1))
+-include $(patsubst %.o,%.d,$(call MPI_OBJ,$1) $(call MAPREDUCE_OBJ,$1) $(call OBJECT_MPI_OBJ,$1)) $B/wordcount.$1.d $(addsuffix .d,$(call MPI_TESTS,$1) $(call MPI_EXAMPLES,$1))
 endef
 $(foreach m,$(MPIS),$(eval $(call MPI_RULES,$m)))
+
+# The program has the name of its MPI behind its own, as mpirun has; without that name it is the one of the first MPI.
+$B/commands/ummap-wordcount: $B/commands/ummap-wordcount.$(firstword $(MPIS))
+	ln -sf $(<F) $@
 
 mpi: $(MPI_LIBS) $(MPI_PROGRAMS) $(foreach m,$(MPIS),$(call MPI_EXAMPLES,$m))
 mpi-tests: mpi $(foreach m,$(MPIS),$(call MPI_TESTS,$m)) $(foreach m,$(filter mpich,$(MPIS)),$B/tests/mpi/$m/finalize.so $B/tests/mpi/$m/yield.so) \
 	$(foreach m,$(MPIS),$B/tests/mpi/$m/front.so $B/tests/mpi/$m/behind.so $B/tests/mpi/$m/sleep.so $B/tests/mpi/$m/die.so)
 
-# Programs have the name of their MPI behind their own, as mpirun has; without it they are those of the first.
 install: $(MPIS:%=install-mpi-%)
-$(MPIS:%=install-mpi-%): install-mpi-%: $B/libummap-mpi-%.so.$(VERSION) $B/libummap-mapreduce-%.so.$(VERSION) $B/ummap-wordcount.% \
+$(MPIS:%=install-mpi-%): install-mpi-%: $B/libummap-mpi-%.so.$(VERSION) $B/libummap-mapreduce-%.so.$(VERSION) $B/commands/ummap-wordcount.% \
 		$(if $(OBJECT),$B/libummap-object-%.so.$(VERSION))
-	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(BINDIR)
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(COMMANDDIR)
 	for name in mpi mapreduce $(if $(OBJECT),object); do lib=libummap-$$name-$*.so; \
 		install -m 755 $B/$$lib.$(VERSION) $(DESTDIR)$(LIBDIR) && \
 		ln -sf $$lib.$(VERSION) $(DESTDIR)$(LIBDIR)/$$lib.$(SOMAJOR) && \
@@ -178,6 +182,6 @@ $(MPIS:%=install-mpi-%): install-mpi-%: $B/libummap-mpi-%.so.$(VERSION) $B/libum
 	for pc in pmpi/ummap-mpi mapreduce/ummap-mapreduce $(if $(OBJECT),object/ummap-object-mpi); do name=$${pc##*/}; \
 		sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
 		-e 's|@MPI@|$*|g' clients/$$pc.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/$$(echo $$name | sed 's/object-mpi/object/')-$*.pc || exit; done
-	install -m 755 $B/ummap-wordcount.$* $(DESTDIR)$(BINDIR)
-	$(if $(filter $*,$(firstword $(MPIS))),ln -sf ummap-wordcount.$* $(DESTDIR)$(BINDIR)/ummap-wordcount)
+	install -m 755 $B/commands/ummap-wordcount.$* $(DESTDIR)$(COMMANDDIR)
+	$(if $(filter $*,$(firstword $(MPIS))),ln -sf ummap-wordcount.$* $(DESTDIR)$(COMMANDDIR)/ummap-wordcount)
 .PHONY: mpi mpi-tests $(MPIS:%=install-mpi-%)

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Stands in for a driver in a library that was built without what it needs: says so, and opens nothing. The Makefile compiles it
- * for each of them, with TABLE, SCHEME, KEYS and LIBRARY. */
+/*
+ * Replaces a driver whose library was missing when libummap was built: each open fails and names
+ * that library. The Makefile compiles this file for each such driver, with TABLE, SCHEME, KEYS (a
+ * macro of key_tables.h) and LIBRARY.
+ */
+#include "key_tables.h"
 #include "ummap-driver.h"
 
 #include <errno.h>
@@ -25,7 +29,7 @@ static int absent_open_fd(const struct ummap_uri *uri, int fd, int oflags, void 
 	return absent_open(uri, oflags, h, geom);
 }
 
-/* Never called, but a table without them is refused with another sentence. */
+/* These calls never run, but the library requires them in each table. */
 static int absent_close(void *h)
 {
 	(void)h;
@@ -45,7 +49,7 @@ const struct ummap_driver TABLE = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = SCHEME,
-	.keys = KEYS,
+	.keys = KEYS(KEY_NAME),
 	.help = "not built in: " LIBRARY " was missing",
 	.open = absent_open,
 	.open_fd = absent_open_fd,

@@ -120,7 +120,7 @@ static bool is_one_of(const char *scheme, const char *const *names)
 
 void behind_way(const struct ummap_uri *uri, char way[BEHIND_WAY])
 {
-	static const char *const transparent[] = { "error", "fault", "trace", NULL }, *const of_files[] = { "uring", "pmem", NULL };
+	static const char *const transparent[] = { "error", "trace", NULL }, *const of_files[] = { "uring", "pmem", NULL };
 	struct text t = { way, way + BEHIND_WAY };
 
 	for (const struct ummap_uri *u = uri->next_uri; u; u = u->next_uri) {

@@ -558,19 +558,7 @@ struct keys {
 	uint64_t dirty_percent, dirty_age;
 };
 
-static int parse_word(const char *value, const char *words, struct ummap_geom *geom, const char *key)
-{
-	char copy[64], *rest, *word;
-	int k = 0;
-
-	snprintf(copy, sizeof(copy), "%s", words);
-	for (word = strtok_r(copy, "|", &rest); word; word = strtok_r(NULL, "|", &rest), k++)
-		if (strcmp(word, value) == 0)
-			return k;
-	return keys_refuse(geom, EINVAL, "cache.%s must be %s, not \"%.40s\"", key, words, value);
-}
-
-/* PERCENT or PERCENT,SECONDS */
+/* Parses "PERCENT" or "PERCENT,SECONDS". */
 static bool parse_dirty(struct keys *k, const char *value)
 {
 	char copy[64], *comma;
@@ -585,45 +573,40 @@ static bool parse_dirty(struct keys *k, const char *value)
 	       (!comma || keys_number(comma + 1, 0, 1000000, &k->dirty_age));
 }
 
-static int parse_key(struct cache *c, struct keys *k, const struct ummap_key *key, struct ummap_geom *geom)
+static const struct key_type types[] = { CACHE_KEYS(KEY_TYPE) KEY_TYPES_END };
+
+static bool parse_value(struct cache *c, struct keys *k, const struct ummap_key *key)
 {
-	int word;
+	int word = -1;
 
 	if (strcmp(key->name, "path") == 0) {
 		if (!*key->value || strlen(key->value) >= sizeof(k->path))
-			return keys_refuse(geom, EINVAL, "cache.path must be the path of a file or a folder");
+			return false;
 		strcpy(k->path, key->value);
-	} else if (strcmp(key->name, "size") == 0) {
-		if (!keys_size(key->value, &k->wish.size))
-			return keys_refuse(geom, EINVAL, "cache.size must be a number of bytes from 1, or of K, M, G or T, not "
-					   "\"%.40s\"", key->value);
-	} else if (strcmp(key->name, "block") == 0) {
-		if (!keys_size(key->value, &k->wish.block) || k->wish.block < CACHE_BLOCK_MIN ||
-		    k->wish.block > CACHE_BLOCK_MAX || k->wish.block & (k->wish.block - 1))
-			return keys_refuse(geom, EINVAL, "cache.block must be a power of two from 4K to 256K, not \"%.40s\"",
-					   key->value);
-	} else if (strcmp(key->name, "mode") == 0) {
-		word = parse_word(key->value, "back|through|read", geom, key->name);
+		return true;
+	}
+	if (strcmp(key->name, "size") == 0)
+		return keys_size(key->value, &k->wish.size);
+	if (strcmp(key->name, "block") == 0)
+		return keys_size(key->value, &k->wish.block) && k->wish.block >= CACHE_BLOCK_MIN &&
+		       k->wish.block <= CACHE_BLOCK_MAX && !(k->wish.block & (k->wish.block - 1));
+	if (strcmp(key->name, "dirty") == 0)
+		return parse_dirty(k, key->value);
+	if (strcmp(key->name, "mode") == 0) {
+		word = keys_word(key->value, (const char *const[]){ "back", "through", "read", NULL });
 		c->mode = (enum cache_mode)word;
-		return word < 0 ? word : 0;
 	} else if (strcmp(key->name, "populate") == 0) {
-		word = parse_word(key->value, "no|background", geom, key->name);
+		word = keys_word(key->value, (const char *const[]){ "no", "background", NULL });
 		c->populate = word == 1;
-		return word < 0 ? word : 0;
 	} else if (strcmp(key->name, "flush") == 0) {
-		word = parse_word(key->value, "near|far", geom, key->name);
+		word = keys_word(key->value, (const char *const[]){ "near", "far", NULL });
 		c->flush_far = word == 1;
 		k->flush_given = true;
-		return word < 0 ? word : 0;
 	} else if (strcmp(key->name, "close") == 0) {
-		word = parse_word(key->value, "flush|keep", geom, key->name);
+		word = keys_word(key->value, (const char *const[]){ "flush", "keep", NULL });
 		c->keep = word == 1;
-		return word < 0 ? word : 0;
-	} else if (!parse_dirty(k, key->value)) {
-		return keys_refuse(geom, EINVAL, "cache.dirty must be a percentage from 1 to 90, perhaps with a comma and "
-				   "seconds behind it, not \"%.40s\"", key->value);
 	}
-	return 0;
+	return word >= 0;
 }
 
 static int parse_keys(struct cache *c, struct keys *k, const struct ummap_uri *uri, int oflags, struct ummap_geom *geom)
@@ -636,7 +619,7 @@ static int parse_keys(struct cache *c, struct keys *k, const struct ummap_uri *u
 		return keys_refuse(geom, EINVAL, "cannot use cache+ with UMMAP_WRITERS: it keeps "
 				   "data that other processes may change");
 	for (unsigned i = 0; i < uri->nkeys && !err; i++)
-		err = parse_key(c, k, &uri->keys[i], geom);
+		err = parse_value(c, k, &uri->keys[i]) ? 0 : keys_refuse_value(geom, "cache.", &uri->keys[i], types);
 	if (!err && !*k->path)
 		err = keys_refuse(geom, EINVAL, "cannot use cache+ without cache.path. Try the "
 				  "path of the near file, or of a folder for it");
@@ -989,7 +972,7 @@ const struct ummap_driver ummap_driver_cache = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "cache",
-	.keys = "path size block mode populate flush dirty close",
+	.keys = CACHE_KEYS(KEY_NAME),
 	.help = "cache+URI  a file that is near before a store that is not (cache.path, cache.size, cache.mode=back|through|read)",
 	.filter = 1,
 	.open = cache_open_uri,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The near file of the filter cache+: its form, how it is brought up to date, and what is found in it after a crash. cache.c
- * has the calls of a driver, cache_home.c writes back, tools/umcache shows and ends.
+ * has the calls of a driver, cache_home.c writes back, tools/cache shows and ends.
  *
  * THE FILE. Two slots of a page (side.h: the head), two tables of records, then the blocks:
  *

@@ -271,13 +271,15 @@ static int cow_reap(void *h, struct ummap_io **done, unsigned max, unsigned min)
 
 /* ---- Opening and closing ---- */
 
-/* Beside a store that is a regular file there is a place for the changes; others have to name one. */
+static const struct key_type types[] = { COW_KEYS(KEY_TYPE) KEY_TYPES_END };
+
+/* The changes of a regular file are beside it by default. Other stores need cow.path. */
 static int choose_path(char path[PATH_MAX], const struct ummap_uri *uri, const struct cow_base *base, struct ummap_geom *geom)
 {
 	const char *named = uri->nkeys ? uri->keys[0].value : NULL;
 
 	if (named && (!*named || strlen(named) >= PATH_MAX))
-		return keys_refuse(geom, EINVAL, "cow.path must be the path of a file");
+		return keys_refuse_value(geom, "cow.", uri->keys, types);
 	if (!named && (!base->inode || !*uri->path))
 		return keys_refuse(geom, EINVAL, "cannot choose a file for the changes: the store "
 				   "is not a regular file with a path. Try to name one by "
@@ -386,7 +388,7 @@ static int cow_close_handle(void *h)
 	if (c->writable && !c->handed && !behind_inherited(&c->store) &&
 	    cow_is_due(&c->changes, c->size))
 		err = cow_flush(&c->changes, c->size);
-	/* A file of changes that cannot be removed is marked as being committed; umcow(1) completes
+	/* A file of changes that cannot be removed is marked as being committed; ummap-cow(1) completes
 	 * that. */
 	if (c->committed && !behind_inherited(&c->store))
 		err = side_remove(&c->changes.file);
@@ -401,7 +403,7 @@ const struct ummap_driver ummap_driver_cow = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "cow",
-	.keys = "path",
+	.keys = COW_KEYS(KEY_NAME),
 	.help = "cow+URI  the store stays as it is, and what is written goes to a file of changes (cow.path)",
 	.filter = 1,
 	.open = cow_open_uri,

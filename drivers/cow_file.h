@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The file of changes of the filter cow+: its form, what is added to it, what is found in it after a crash, and how it is
- * committed to the store. cow.c has the calls of a driver, tools/umcow shows, commits and discards.
+ * committed to the store. cow.c has the calls of a driver, tools/cow shows, commits and discards.
  *
  * THE FILE. A head (side.h), then groups of slots: a page of 256 entries, and the 256 blocks of 4 KiB that they are about. An
  * entry says which block of the store stands in its slot. Slots are taken in order, and never given back: a block that is

@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-extern const struct ummap_driver ummap_driver_error, ummap_driver_fault;
+extern const struct ummap_driver ummap_driver_error;
 
 static const struct { const char *name; int err; } errors[] = {
 	{ "EACCES", EACCES },     { "EAGAIN", EAGAIN },       { "EBADF", EBADF },
@@ -306,46 +306,41 @@ static bool parse_errno(const char *text, int *err)
 	return true;
 }
 
-static int open_count(struct error *f, const char *scheme, const char *path, struct ummap_geom *geom)
+static int open_count(struct error *f, const char *path, struct ummap_geom *geom)
 {
 	if (getauxval(AT_SECURE)) {
-		keys_refuse(geom, EINVAL, "%s.count names a file to write: not in a program with more rights than its user",
-			    scheme);
+		keys_refuse(geom, EINVAL, "error.count is not allowed in a program with more rights than its user, because it "
+			    "names a file to write");
 		return -EPERM;
 	}
 	f->count_fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (f->count_fd < 0)
-		return keys_refuse(geom, EINVAL, "%s.count: cannot write %s: %s", scheme, path, strerror(errno));
+		return keys_refuse(geom, EINVAL, "error.count: cannot write '%.80s': %s", path, strerror(errno));
 	return 0;
 }
 
-static int parse_key(struct error *f, const char *scheme, const char *key, const char *value, struct ummap_geom *geom)
+static const struct key_type types[] = { ERROR_KEYS(KEY_TYPE) KEY_TYPES_END };
+
+static int parse_key(struct error *f, const struct ummap_key *key, struct ummap_geom *geom)
 {
-	const char *allowed;
+	const char *value = key->value;
 	bool ok;
 
-	if (strcmp(key, "count") == 0)
-		return open_count(f, scheme, value, geom);
-	if (strcmp(key, "nth") == 0) {
+	if (strcmp(key->name, "count") == 0)
+		return open_count(f, value, geom);
+	if (strcmp(key->name, "nth") == 0)
 		ok = keys_number(value, 1, UINT64_MAX, &f->nth);
-		allowed = "a number from 1";
-	} else if (strcmp(key, "op") == 0) {
+	else if (strcmp(key->name, "op") == 0)
 		ok = parse_op(value, &f->ops);
-		allowed = "read, write, flush or any";
-	} else if (strcmp(key, "errno") == 0) {
+	else if (strcmp(key->name, "errno") == 0)
 		ok = parse_errno(value, &f->err);
-		allowed = "a name such as EIO, ENOSPC, EDQUOT or EROFS, or a number up to 4095";
-	} else if (strcmp(key, "times") == 0) {
+	else if (strcmp(key->name, "times") == 0)
 		ok = parse_times(value, &f->times);
-		allowed = "a number from 1, or always";
-	} else if (strcmp(key, "short") == 0) {
+	else if (strcmp(key->name, "short") == 0)
 		ok = f->halfway = keys_number(value, 0, UINT64_MAX, &f->short_len);
-		allowed = "a number of bytes";
-	} else {
+	else
 		ok = keys_number(value, 0, UINT64_MAX, &f->delay);
-		allowed = "a number of microseconds";
-	}
-	return ok ? 0 : keys_refuse(geom, EINVAL, "%s.%s must be %s, not \"%.40s\"", scheme, key, allowed, value);
+	return ok ? 0 : keys_refuse_value(geom, "error.", key, types);
 }
 
 static int make(const struct ummap_uri *uri, struct error **made, struct ummap_geom *geom)
@@ -355,7 +350,7 @@ static int make(const struct ummap_uri *uri, struct error **made, struct ummap_g
 	int err = 0;
 
 	if (!uri->next)
-		return keys_refuse(geom, EINVAL, "%s is a filter: it must be %s+driver:path", uri->scheme, uri->scheme);
+		return keys_refuse(geom, EINVAL, "error is a filter: it must be error+driver:path");
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
@@ -367,7 +362,7 @@ static int make(const struct ummap_uri *uri, struct error **made, struct ummap_g
 	f->err = EIO;
 	f->count_fd = -1;
 	for (unsigned i = 0; i < uri->nkeys && !err; i++)
-		err = parse_key(f, uri->scheme, uri->keys[i].name, uri->keys[i].value, geom);
+		err = parse_key(f, &uri->keys[i], geom);
 	if (err) {
 		release(f);
 		return err;
@@ -424,34 +419,28 @@ static int error_open_fd(const struct ummap_uri *uri, int fd, int oflags, void *
 	return open_either(uri, fd, oflags, h, geom);
 }
 
-#define FILTER(name, words)                                     \
-	{                                                       \
-		.struct_size = sizeof(struct ummap_driver),     \
-		.abi = UMMAP_DRIVER_ABI,                        \
-		.filter = 1,                                    \
-		.keys = "nth op errno times short delay count", \
-		.open = error_open,                             \
-		.open_fd = error_open_fd,                       \
-		.close = error_close,                           \
-		.read = error_read,                             \
-		.write = error_write,                           \
-		.flush = error_flush,                           \
-		.resize = error_resize,                         \
-		.submit = error_submit,                         \
-		.reap = error_reap,                             \
-		.readv = error_readv,                           \
-		.writev = error_writev,                         \
-		.size = error_size,                             \
-		.lock = error_lock,                             \
-		.commits = error_commits,                       \
-		.push = error_push,                             \
-		.set_notice = error_set_notice,                 \
-		.hand_over = error_hand_over,                   \
-		.scheme = name,                                 \
-		.help = words,                                  \
-	}
-
-const struct ummap_driver ummap_driver_error =
-	FILTER("error", "a filter for tests: makes the nth read, write or flush fail");
-/* Its name of before. */
-const struct ummap_driver ummap_driver_fault = FILTER("fault", "the filter error by its older name");
+const struct ummap_driver ummap_driver_error = {
+	.struct_size = sizeof(struct ummap_driver),
+	.abi = UMMAP_DRIVER_ABI,
+	.scheme = "error",
+	.keys = ERROR_KEYS(KEY_NAME),
+	.help = "a filter for tests: makes the nth read, write or flush fail",
+	.filter = 1,
+	.open = error_open,
+	.open_fd = error_open_fd,
+	.close = error_close,
+	.read = error_read,
+	.write = error_write,
+	.flush = error_flush,
+	.resize = error_resize,
+	.submit = error_submit,
+	.reap = error_reap,
+	.readv = error_readv,
+	.writev = error_writev,
+	.size = error_size,
+	.lock = error_lock,
+	.commits = error_commits,
+	.push = error_push,
+	.set_notice = error_set_notice,
+	.hand_over = error_hand_over,
+};

@@ -152,61 +152,56 @@ struct keys {
 	int fd;                /* a descriptor whose open file description is to be used; negative: the path is opened */
 };
 
-/* The number of a key's value among `names`; or -EINVAL. */
-static int parse_key(const struct ummap_key *key, const char *const *names, int n, struct ummap_geom *geom)
-{
-	for (int k = 0; k < n; k++) {
-		if (strcmp(key->value, names[k]) == 0)
-			return k;
-	}
-	return keys_refuse(geom, EINVAL, "%s must be %s%s%s or %s, not \"%s\"", key->name, names[0], n > 2 ? ", " : "",
-		      n > 2 ? names[1] : "", names[n - 1], key->value);
-}
-
 /* Who only loads has no use for copies. Who stores to most of it would have each segment's place mapped twice. */
 static bool should_map_pagecache(const struct keys *keys, int oflags)
 {
 	return keys->cached == ALWAYS || (keys->cached == AUTO && !(oflags & UMMAP_O_WRITE));
 }
 
-static int parse_fd(const struct ummap_key *key, struct ummap_geom *geom)
+static bool parse_fd(const char *text, int *fd)
 {
-	char *end;
-	long fd;
+	uint64_t n;
 
-	errno = 0;
-	fd = strtol(key->value, &end, 10);
-	if (errno || *end || end == key->value || fd < 0 || fd > INT_MAX)
-		return keys_refuse(geom, EINVAL, "fd must be the number of an open descriptor, not \"%s\"", key->value);
-	return (int)fd;
+	if (!keys_number(text, 0, INT_MAX, &n))
+		return false;
+	*fd = (int)n;
+	return true;
 }
+
+static bool parse_when(const char *text, const char *const *words, enum when *when)
+{
+	int word = keys_word(text, words);
+
+	*when = (enum when)word;
+	return word >= 0;
+}
+
+static const struct key_type types[] = { FILE_KEYS(KEY_TYPE) KEY_TYPES_END };
 
 static int parse_keys(const struct ummap_uri *uri, int oflags, struct keys *keys, struct ummap_geom *geom)
 {
-	static const char *const direct[] = { [AUTO] = "auto", [ALWAYS] = "always", [NEVER] = "never" };
-	static const char *const cached[] = { [AUTO] = "auto", [ALWAYS] = "map", [NEVER] = "copy" };
-	int value = 0;
+	static const char *const direct[] = { [AUTO] = "auto", [ALWAYS] = "always", [NEVER] = "never", NULL };
+	static const char *const cached[] = { [AUTO] = "auto", [ALWAYS] = "map", [NEVER] = "copy", NULL };
 
 	*keys = (struct keys){ .direct = AUTO, .cached = NEVER, .fd = -1 };
-	for (unsigned i = 0; i < uri->nkeys && value >= 0; i++) {
+	for (unsigned i = 0; i < uri->nkeys; i++) {
 		const struct ummap_key *key = &uri->keys[i];
+		bool ok = true;
 
-		if (strcmp(key->name, "direct") == 0) {
-			value = parse_key(key, direct, 3, geom);
-			keys->direct = value;
-		} else if (strcmp(key->name, "cached") == 0) {
-			value = parse_key(key, cached, 3, geom);
-			keys->cached = value;
-		} else if (strcmp(key->name, "fd") == 0) {
-			value = parse_fd(key, geom);
-			keys->fd = value;
-		}
+		if (strcmp(key->name, "direct") == 0)
+			ok = parse_when(key->value, direct, &keys->direct);
+		else if (strcmp(key->name, "cached") == 0)
+			ok = parse_when(key->value, cached, &keys->cached);
+		else if (strcmp(key->name, "fd") == 0)
+			ok = parse_fd(key->value, &keys->fd);
+		if (!ok)
+			return keys_refuse_value(geom, "", key, types);
 	}
-	if (value < 0 || !(oflags & UMMAP_O_WRITERS))
-		return value < 0 ? value : 0;
+	if (!(oflags & UMMAP_O_WRITERS))
+		return 0;
 	if (keys->direct == ALWAYS)
-		return keys_refuse(geom, EINVAL, "direct=always moves whole blocks, but others write to them, too (UMMAP_WRITERS): "
-			      "it must be auto or never");
+		return keys_refuse(geom, EINVAL, "direct is \"always\": it must be auto or never with UMMAP_WRITERS, because direct "
+				   "transfers overwrite whole blocks");
 	/* The page cache keeps what several write to one page. */
 	keys->direct = NEVER;
 	return 0;

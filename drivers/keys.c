@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Values of keys. Used while opening only. */
+/* These functions run only while a store is opened. */
 #include "keys.h"
 
-#include "base/size.h"
-
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 int keys_refuse(struct ummap_geom *geom, int err, const char *format, ...)
 {
@@ -17,6 +17,15 @@ int keys_refuse(struct ummap_geom *geom, int err, const char *format, ...)
 	return -err;
 }
 
+int keys_refuse_value(struct ummap_geom *geom, const char *prefix, const struct ummap_key *key,
+		      const struct key_type *types)
+{
+	while (types->name && strcmp(types->name, key->name) != 0)
+		types++;
+	return keys_refuse(geom, EINVAL, "%s%s is \"%.40s\": it must be %s", prefix, key->name,
+			   key->value, types->name ? types->type : "left out");
+}
+
 bool keys_size(const char *text, uint64_t *size)
 {
 	return size_parse(text, size) == 0 && *size > 0 && *size <= INT64_MAX;
@@ -25,4 +34,13 @@ bool keys_size(const char *text, uint64_t *size)
 bool keys_number(const char *text, uint64_t min, uint64_t max, uint64_t *value)
 {
 	return size_parse_count(text, value) == 0 && *value >= min && *value <= max;
+}
+
+int keys_word(const char *text, const char *const *words)
+{
+	for (int i = 0; words[i]; i++) {
+		if (strcmp(text, words[i]) == 0)
+			return i;
+	}
+	return -1;
 }

@@ -213,6 +213,8 @@ static int attach(const char *name, uint64_t size, pid_t me, struct store **stor
 	return 0;
 }
 
+static const struct key_type types[] = { MEM_KEYS(KEY_TYPE) KEY_TYPES_END };
+
 static int mem_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
 	const char *name = uri->nkeys ? uri->keys[0].value : NULL; /* there is no other key */
@@ -222,10 +224,9 @@ static int mem_open(const struct ummap_uri *uri, int oflags, void **h, struct um
 	int err;
 
 	if (!keys_size(uri->path, &size))
-		return keys_refuse(geom, EINVAL, "the size must be a number of bytes from 1, or of K, M, G or T "
-			      "(mem:64M), not \"%.40s\"", uri->path);
+		return keys_refuse(geom, EINVAL, "the size is \"%.40s\": it must be " A_SIZE " of at least 1, as in mem:64M", uri->path);
 	if (name && !*name)
-		return keys_refuse(geom, EINVAL, "name must not be empty: leave it out for a store of one's own");
+		return keys_refuse_value(geom, "", uri->keys, types);
 	handle = malloc(sizeof(*handle));
 	if (!handle)
 		return -ENOMEM;
@@ -273,7 +274,7 @@ const struct ummap_driver ummap_driver_mem = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "mem",
-	.keys = "name",
+	.keys = MEM_KEYS(KEY_NAME),
 	.help = "mem:SIZE?name=NAME  memory of this process, lost with its last handle",
 	.open = mem_open,
 	.close = mem_close,

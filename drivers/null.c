@@ -58,6 +58,8 @@ static int null_writev(void *h, const struct iovec *iov, int n, uint64_t off)
 	return null_write(h, NULL, len, off);
 }
 
+static const struct key_type types[] = { NULL_KEYS(KEY_TYPE) KEY_TYPES_END };
+
 static int null_open(const struct ummap_uri *uri, int oflags, void **h, struct ummap_geom *geom)
 {
 	const char *fill = uri->nkeys ? uri->keys[0].value : "yes"; /* there is no other key */
@@ -65,10 +67,9 @@ static int null_open(const struct ummap_uri *uri, int oflags, void **h, struct u
 	uint64_t size;
 
 	if (!keys_size(uri->path, &size))
-		return keys_refuse(geom, EINVAL, "the size must be a number of bytes from 1, or of K, M, G or T (null:1T), "
-			      "not \"%.40s\"", uri->path);
+		return keys_refuse(geom, EINVAL, "the size is \"%.40s\": it must be " A_SIZE " of at least 1, as in null:1T", uri->path);
 	if (strcmp(fill, "yes") != 0 && strcmp(fill, "no") != 0)
-		return keys_refuse(geom, EINVAL, "fill must be yes or no, not \"%.40s\"", fill);
+		return keys_refuse_value(geom, "", uri->keys, types);
 	n = malloc(sizeof(*n));
 	if (!n)
 		return -ENOMEM;
@@ -92,7 +93,7 @@ const struct ummap_driver ummap_driver_null = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "null",
-	.keys = "fill",
+	.keys = NULL_KEYS(KEY_NAME),
 	.help = "null:SIZE?fill=yes|no  zeros in, nothing out",
 	.open = null_open,
 	.close = null_close,

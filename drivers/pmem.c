@@ -14,6 +14,7 @@
 #include "file.h"
 
 #include "base/memory_calls.h"
+#include "keys.h"
 
 #include <fcntl.h>
 #include <libpmem2.h>
@@ -309,24 +310,18 @@ static int check_kind(mode_t mode, struct ummap_geom *geom)
 
 static int parse_keys(const struct ummap_uri *uri, enum pmem2_granularity *least, struct ummap_geom *geom)
 {
-	static const struct { const char *name; enum pmem2_granularity granularity; } names[] = {
-		{ "auto", PMEM2_GRANULARITY_PAGE },
-		{ "page", PMEM2_GRANULARITY_PAGE },
-		{ "cacheline", PMEM2_GRANULARITY_CACHE_LINE },
-		{ "byte", PMEM2_GRANULARITY_BYTE },
-	};
-	const size_t count = sizeof(names) / sizeof(*names);
+	static const struct key_type types[] = { PMEM_KEYS(KEY_TYPE) KEY_TYPES_END };
+	static const char *const names[] = { "auto", "page", "cacheline", "byte", NULL };
+	static const enum pmem2_granularity values[] = { PMEM2_GRANULARITY_PAGE, PMEM2_GRANULARITY_PAGE,
+							 PMEM2_GRANULARITY_CACHE_LINE, PMEM2_GRANULARITY_BYTE };
 
 	*least = PMEM2_GRANULARITY_PAGE;
 	for (unsigned i = 0; i < uri->nkeys; i++) {
-		size_t k = 0;
+		int k = keys_word(uri->keys[i].value, names);
 
-		while (k < count && strcmp(uri->keys[i].value, names[k].name) != 0)
-			k++;
-		if (k == count)
-			return refuse(geom, EINVAL, "granularity must be auto, page, cacheline or byte, not \"%.40s\"",
-				      uri->keys[i].value);
-		*least = names[k].granularity;
+		if (k < 0)
+			return keys_refuse_value(geom, "", &uri->keys[i], types);
+		*least = values[k];
 	}
 	return 0;
 }
@@ -451,7 +446,7 @@ const struct ummap_driver ummap_driver_pmem = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "pmem",
-	.keys = "granularity",
+	.keys = PMEM_KEYS(KEY_NAME),
 	.help = "persistent memory, in place where it can (granularity=auto|page|cacheline|byte: at least)",
 	.open = pmem_open,
 	.open_fd = pmem_open_fd,

@@ -2,13 +2,15 @@
 /* posix - regular files and block devices, by one system call after another (file.c, file_open.c). */
 #include "file.h"
 
+#include "keys.h"
+
 extern const struct ummap_driver ummap_driver_posix;
 
 const struct ummap_driver ummap_driver_posix = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "posix",
-	.keys = "direct cached fd",
+	.keys = POSIX_KEYS(KEY_NAME),
 	.help = "a file or block device, past the page cache where it can (direct=auto|always|never, cached=copy|map, fd=N)",
 	.open = file_open,
 	.open_fd = file_open_fd,

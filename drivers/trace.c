@@ -12,6 +12,7 @@
 #include "ummap-driver.h"
 
 #include "futex.h"
+#include "keys.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -512,7 +513,7 @@ const struct ummap_driver ummap_driver_trace = {
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "trace",
 	.filter = 1,
-	.keys = "file",
+	.keys = TRACE_KEYS(KEY_NAME),
 	.help = "a filter: a line of CSV for each request, in trace.file=PATH",
 	.open = trace_open,
 	.open_fd = trace_open_fd,

@@ -10,6 +10,8 @@
  */
 #include "file.h"
 
+#include "keys.h"
+
 #include <errno.h>
 #include <liburing.h>
 #include <pthread.h>
@@ -345,22 +347,14 @@ static int uring_reap(void *h, struct ummap_io **done, unsigned max, unsigned mi
 
 static int parse_depth(const struct ummap_uri *uri, int *depth, struct ummap_geom *geom)
 {
-	*depth = DEPTH_MAX;
-	for (unsigned i = 0; i < uri->nkeys; i++) {
-		char *end;
-		long n;
+	static const struct key_type types[] = { URING_KEYS(KEY_TYPE) KEY_TYPES_END };
+	uint64_t n = DEPTH_MAX;
 
-		if (strcmp(uri->keys[i].name, "depth") != 0)
-			continue;
-		errno = 0;
-		n = strtol(uri->keys[i].value, &end, 10);
-		if (errno || *end || end == uri->keys[i].value || n < 1 || n > DEPTH_MAX) {
-			snprintf(geom->why, sizeof(geom->why), "depth must be a number from 1 to %d, not \"%.40s\"",
-				 DEPTH_MAX, uri->keys[i].value);
-			return -EINVAL;
-		}
-		*depth = (int)n;
+	for (unsigned i = 0; i < uri->nkeys; i++) {
+		if (strcmp(uri->keys[i].name, "depth") == 0 && !keys_number(uri->keys[i].value, 1, DEPTH_MAX, &n))
+			return keys_refuse_value(geom, "", &uri->keys[i], types);
 	}
+	*depth = (int)n;
 	return 0;
 }
 
@@ -368,7 +362,7 @@ static int parse_depth(const struct ummap_uri *uri, int *depth, struct ummap_geo
 static int open_handle(const struct ummap_uri *uri, int fd, int oflags, void **h, struct ummap_geom *geom)
 {
 	struct file *f;
-	int depth, err = parse_depth(uri, &depth, geom);
+	int depth = DEPTH_MAX, err = parse_depth(uri, &depth, geom);
 
 	if (err)
 		return err;
@@ -417,7 +411,7 @@ const struct ummap_driver ummap_driver_uring = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "uring",
-	.keys = "direct cached fd depth",
+	.keys = URING_KEYS(KEY_NAME),
 	.help = "a file or block device by io_uring (direct=auto|always|never, cached=copy|map, fd=N, depth=1 to 64)",
 	.open = uring_open,
 	.open_fd = uring_open_fd,

@@ -317,29 +317,27 @@ struct keys {
 	char way[BEHIND_WAY];
 };
 
+static const struct key_type types[] = { WAL_KEYS(KEY_TYPE) KEY_TYPES_END };
+
 static int parse_key(struct keys *k, const struct ummap_key *key, struct ummap_geom *geom)
 {
-	uint64_t keep;
+	uint64_t keep = k->wish.keep;
+	bool ok;
 
 	if (strcmp(key->name, "path") == 0) {
-		if (!*key->value || strlen(key->value) >= sizeof(k->path))
-			return keys_refuse(geom, EINVAL, "wal.path must be the path of a file");
-		strcpy(k->path, key->value);
+		ok = *key->value && strlen(key->value) < sizeof(k->path);
+		if (ok)
+			strcpy(k->path, key->value);
 	} else if (strcmp(key->name, "size") == 0) {
-		if (!keys_size(key->value, &k->wish.limit))
-			return keys_refuse(geom, EINVAL, "wal.size must be a number of bytes from 1, or of K, M, G or T, not "
-					   "\"%.40s\"", key->value);
+		ok = keys_size(key->value, &k->wish.limit);
 	} else if (strcmp(key->name, "keep") == 0) {
-		if (!keys_number(key->value, 1, WAL_KEEP_MAX, &keep))
-			return keys_refuse(geom, EINVAL, "wal.keep must be a number from 1 to %d, not \"%.40s\"", WAL_KEEP_MAX,
-					   key->value);
+		ok = keys_number(key->value, 1, WAL_KEEP_MAX, &keep);
 		k->wish.keep = (unsigned)keep;
 	} else {
-		if (!keys_number(key->value, 0, UINT64_MAX, &k->wish.epoch))
-			return keys_refuse(geom, EINVAL, "wal.commit must be the number of an epoch, not \"%.40s\"", key->value);
+		ok = keys_number(key->value, 0, UINT64_MAX, &k->wish.epoch);
 		k->wish.back = true;
 	}
-	return 0;
+	return ok ? 0 : keys_refuse_value(geom, "wal.", key, types);
 }
 
 static int parse_keys(struct keys *k, const struct ummap_uri *uri, int oflags, struct ummap_geom *geom)
@@ -562,7 +560,7 @@ const struct ummap_driver ummap_driver_wal = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "wal",
-	.keys = "path size keep commit",
+	.keys = WAL_KEYS(KEY_NAME),
 	.help = "wal+URI  a sync happens as a whole or not at all (wal.path, wal.size, wal.keep=1..16, wal.commit=N)",
 	.filter = 1,
 	.open = wal_open_uri,

@@ -28,7 +28,7 @@ struct wal {
 	struct blockmap index;         /* places of blocks that are not at home, or may not be */
 	bool writable, grows, async;
 	unsigned keep;
-	char store[PATH_MAX];          /* as umwal takes it; "": it has no path */
+	char store[PATH_MAX];          /* as `ummap wal` takes it; "": it has no path */
 	_Atomic uint64_t size;         /* of the store, what is in the log included */
 	_Atomic bool committed;        /* by this handle */
 	_Atomic uint32_t odd;          /* around writes of parts of blocks; outside the log's lock */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The log of the filter wal+: its form, what is appended to it, and what is found in it after a crash. wal.c has the index
- * and the calls of a driver, wal_home.c brings home, tools/umwal shows and mends.
+ * and the calls of a driver, wal_home.c brings home, tools/wal shows and mends.
  *
  * THE FILE. Two slots of a page (side.h: the head), then records, each right behind the one before:
  *
@@ -159,7 +159,7 @@ struct wal_wish {
 int wal_open(struct wal_log *l, const struct wal_wish *wish, struct ummap_geom *geom);
 int wal_close(struct wal_log *l);
 
-/* What was found, for umwal. */
+/* What was found, for the command `ummap wal`. */
 struct wal_found {
 	struct wal_spot end;       /* behind the newest commit that is whole */
 	uint64_t records, blocks;  /* up to there */

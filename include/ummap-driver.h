@@ -7,8 +7,8 @@
  * and calls it from many threads. ummap-driver(3) explains the life of a handle, and
  * ummap-driver-calls(3) and ummap-driver-filters(3) specify each call. Rules for every call:
  *
- *  - A call returns 0 or a negative errno value. The calls submit and reap return a count or a
- *    negative errno value.
+ *  - A call returns 0 or a negative errno value. In addition, submit, reap, map_pagecache and
+ *    hand_over may return a positive result, and flush a positive errno value.
  *  - A transfer is complete when the call returns 0. The driver continues after short transfers
  *    and EINTR. Bytes beyond the end of the store read as zeros.
  *  - `write` means that the store has accepted the bytes. `flush` means that they are durable.
@@ -116,7 +116,7 @@ struct ummap_handover {
 };
 
 /* Function that receives a notice of a driver; see set_notice below. */
-typedef void (ummap_notice)(void *arg, const char *sentence);
+typedef void (ummap_notice)(void *arg, const char *message);
 
 /* Table of a driver. Only open, close and read are required. NULL in any other member means that
  * the driver does not have the call; its comment says how the library does without. */
@@ -150,16 +150,17 @@ struct ummap_driver {
 	int (*resize)(void *h, uint64_t size);
 
 	/* Asynchronous transfers (UMMAP_CAP_ASYNC). submit starts up to n requests and returns how
-	 * many; 0 means that the driver is full. reap waits for at least min requests, and returns
-	 * up to max finished ones. Requests and buffers belong to the driver in between. A thread
-	 * reaps all requests that it has submitted, and no others. */
+	 * many; 0: the driver accepts no more now. reap waits for at least min requests, and
+	 * returns up to max finished ones. Until then, requests and buffers belong to the driver.
+	 * A thread reaps all requests that it has submitted, and no others. */
 	int (*submit)(void *h, struct ummap_io **io, unsigned n);
 	int (*reap)(void *h, struct ummap_io **done, unsigned max, unsigned min);
 
 	/* Mappings in place, for persistent memory: maps pages of the store at addr, so that the
 	 * mapping needs no segments and no faults. NULL: the mapping has segments. */
 	int (*map)(void *h, void *addr, size_t len, uint64_t off, int prot);
-	/* Makes stores into memory that `map` has mapped durable. NULL: the library calls flush. */
+	/* Makes the bytes durable that the program has stored to memory that `map` has mapped.
+	 * NULL: the library calls flush. */
 	int (*persist)(void *h, void *addr, size_t len);
 
 	/* Transfers between n pieces of memory and consecutive bytes of the store. NULL: the
@@ -170,18 +171,19 @@ struct ummap_driver {
 	 * open. Called at any time, also during transfers and inside a signal handler. NULL: the
 	 * size is that at opening, or the end of the farthest write. */
 	int (*size)(void *h, uint64_t *size);
-	/* Kind of driver. 1: a filter, which opens uri->next. 0: a driver that is no filter. */
+	/* Kind of driver. 1: a filter, which opens uri->next. 0: any other driver. */
 	uint32_t filter;
 	/* Page-cache mappings (UMMAP_CAP_PAGECACHE): maps whole pages of the store read-only at
-	 * addr, in place of the present mapping, if the kernel's page cache has all of them. addr
-	 * NULL: maps nothing, and only looks. Returns 1 on success; 0 if the page cache lacks some
-	 * of the pages; or a negative errno value. Unless it returns 1, it changes nothing. */
+	 * addr, in place of the pages mapped there, if the kernel's page cache has all of them.
+	 * addr NULL: maps nothing, and only checks the page cache. Returns 1 on success; 0 if the
+	 * page cache lacks a page; or a negative errno value. Unless it returns 1, it changes
+	 * nothing. */
 	int (*map_pagecache)(void *h, void *addr, size_t len, uint64_t off);
 	/* Sets or removes a lock of the bytes [off, off + len), without waiting; how: UMMAP_LOCK_*.
 	 * The lock replaces the locks that the handle has in the range. Locks end with the handle,
 	 * but not when a forked child closes it. Locks detect other writers; they block no
-	 * transfers. Returns -EBUSY if another handle has a conflicting lock, with the name of its
-	 * owner as the subject of a sentence, or "", in why. Another negative errno value: this
+	 * transfers. Returns -EBUSY if another handle has a conflicting lock, with the name of the
+	 * owner, such as "process 17 (solver)", or "" in why. Another negative errno value: this
 	 * store supports no locks. NULL: the store has no other writers, or the driver cannot
 	 * detect them. */
 	int (*lock)(void *h, uint64_t off, uint64_t len, int how, char why[160]);
@@ -199,12 +201,13 @@ struct ummap_driver {
 	 * while another one takes its place. The driver gives it once, when the condition begins.
 	 * The library calls set_notice after open; the last call counts. From then until close
 	 * returns, any thread of the driver and any call on the handle may call
-	 * notice(arg, sentence), which copies the sentence and does not wait. A filter passes the
+	 * notice(arg, message), which copies the message and does not wait. A filter passes the
 	 * call on. NULL: the driver gives no notices. */
 	void (*set_notice)(void *h, ummap_notice *notice, void *arg);
 	/* Finds data in a sparse store: *begin is the first byte at or after off that may be
-	 * nonzero, or UINT64_MAX if there is none. The bytes from off to *begin are zeros, whoever
-	 * wrote the store before the call. The library does not ask again about [*begin, *end).
+	 * nonzero, or UINT64_MAX if there is none. The bytes from off to *begin are zeros, even if
+	 * other handles or processes have written to the store before the call. The library does
+	 * not ask again about [*begin, *end).
 	 * Called at any time, also during transfers and inside a signal handler; the call must not
 	 * wait for storage as a read does. NULL, or a negative errno value: any byte may be
 	 * nonzero, and the library does not ask this handle again. */
@@ -227,11 +230,11 @@ struct ummap_driver {
 extern const struct ummap_driver ummap_driver;
 
 /*
- * Opens the store that a URI names, as the library does, without a mapping. For programs that test
- * a driver; drivers must not call it. The caller sets driver->struct_size. On success, *driver is a
- * copy of the outermost driver's table, in which calls that the driver lacks are NULL; *h is the
- * handle, which driver->close(*h) ends; and *geom describes the handle. Returns 0, or -1 with errno
- * set; umerrormsg() of ummap.h returns the error message.
+ * Opens the store that a URI names, as the library does, without a mapping. The call is for
+ * programs that test a driver; drivers must not make it. The caller sets driver->struct_size. On
+ * success, *driver is a copy of the outermost driver's table, in which calls that the driver lacks
+ * are NULL; *h is the handle, which driver->close(*h) ends; and *geom describes the handle. Returns
+ * 0, or -1 with errno set; umerrormsg() of ummap.h returns the error message.
  */
 int ummap_driver_open(const char *uri, int oflags, struct ummap_driver *driver, void **h,
 		      struct ummap_geom *geom);

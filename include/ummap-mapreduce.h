@@ -24,10 +24,10 @@ extern "C" {
 
 typedef struct ummr_job ummr_job;
 
-/* A key, or a value that is only read. Values begin at multiples of 8 bytes. */
+/* A key, or a value that the function must not change. Values begin at multiples of 8 bytes. */
 struct ummr_bytes {
-	const void *data;
-	size_t size;
+	const void *data; /* address of the bytes */
+	size_t size;      /* number of bytes */
 };
 
 /* All values of a key, for reduce_all. */
@@ -35,14 +35,14 @@ typedef struct ummr_values ummr_values;
 
 /* The value of a key that the reduce function changes in place. */
 struct ummr_value {
-	void *data;
-	size_t size; /* changed by ummr_resize only */
+	void *data;  /* address of the bytes */
+	size_t size; /* number of bytes, which only ummr_resize changes */
 };
 
 /* Whole records of one file, one after the other. */
 struct ummr_task {
 	char *data;       /* a copy of the records, which the map function may change */
-	size_t size;
+	size_t size;      /* bytes of the records */
 	const char *path; /* name of the file */
 	uint64_t offset;  /* offset of the records in the file */
 };
@@ -50,9 +50,9 @@ struct ummr_task {
 /* The header of a pair in windows and in files of ummr_write. The key and the value follow, each
  * padded with zeros to a multiple of 8 bytes. */
 struct ummr_header {
-	uint64_t hash;
-	uint64_t key_size;
-	uint64_t value_size;
+	uint64_t hash;       /* hash of the key */
+	uint64_t key_size;   /* bytes of the key, without padding */
+	uint64_t value_size; /* bytes of the value, without padding */
 };
 
 enum {
@@ -76,7 +76,7 @@ enum {
 
 enum {
 	UMMR_COMBINE_ON = 0, /* rank 0 gets the whole result */
-	UMMR_COMBINE_OFF = 1 /* each rank keeps the keys whose hash has selected it */
+	UMMR_COMBINE_OFF = 1 /* each rank keeps the keys that the hash assigns to it */
 };
 
 /* Orders of keys: by their bytes, as memcmp compares them. A key comes after its prefixes. */
@@ -104,24 +104,25 @@ enum {
  * inputs, map, and reduce or reduce_all are required; 0 is the default of all other fields. */
 struct ummr_config {
 	size_t struct_size;        /* sizeof(struct ummr_config) */
-	const char *const *inputs; /* files and folders; NULL after the last. Rank 0's count */
+	const char *const *inputs; /* files and folders; NULL after the last; rank 0 decides */
 	int split;                 /* UMMR_SPLIT_* */
 	size_t record_size;        /* bytes of a record, for UMMR_SPLIT_FIXED */
 	/* Finds a record in bytes of a file, for UMMR_SPLIT_OWN. Returns the offset of the first
 	 * record that begins after the first byte, from 1 to size; or 0 if none begins, or if more
 	 * bytes are needed to decide. More bytes must not change a result other than 0. */
 	size_t (*find_record)(const char *data, size_t size, void *arg);
-	/* Calls ummr_emit for each pair of a task. If it does not return 0, it is called again;
-	 * after the third time, the job ends with an error. */
+	/* Calls ummr_emit for each pair of a task. If the function does not return 0, it is called
+	 * again; after the third time, the job ends with an error. */
 	int (*map)(ummr_job *job, const struct ummr_task *task, void *arg);
-	/* Merges `other` into `value`. Values of a key meet in any order. If it does not return 0,
-	 * the job ends with an error. */
+	/* Merges `other` into `value`. Values of a key are merged in any order. If the function
+	 * does not return 0, the job ends with an error. */
 	int (*reduce)(const struct ummr_bytes *key, struct ummr_value *value,
 		      const struct ummr_bytes *other, void *arg);
 	/* Reports the progress of this rank. NULL: no reports. Ranks may differ. */
 	void (*progress)(const struct ummr_progress *progress, void *arg);
 	void *arg;                 /* argument of all functions */
-	size_t task_size;          /* bytes of input; 0: 1/16 of a rank's part, 1 to 64 MiB */
+	size_t task_size;          /* bytes of input in a task; 0: 1/16 of a rank's part of the
+				    * input, but 1 to 64 MiB */
 	size_t bucket_size;        /* bytes of the first window per target rank; 0: 16 MiB */
 	size_t transfer_limit;     /* most bytes of one one-sided operation; 0: 1 MiB */
 	size_t table_size;         /* bytes of pairs in a rank's hash table; 0: 256 MiB */
@@ -130,8 +131,8 @@ struct ummr_config {
 	uint64_t seed;             /* seed of the hash that maps keys to ranks */
 	const MPI_Info *info;      /* hints for the windows with pairs; NULL: none */
 	const char *storage;       /* folder for files of these windows; NULL: memory */
-	/* With storage: tasks of a rank between syncs. 0: syncs take a 25th of the time.
-	 * UMMR_SYNC_NEVER: no syncs. */
+	/* With storage: number of tasks of a rank between two syncs. 0: as many as needed so that
+	 * syncs take a 25th of the time. UMMR_SYNC_NEVER: no syncs. */
 	uint32_t sync_tasks;
 	/* Replaces reduce: called once for each key, with all of its values in any order. Calls
 	 * ummr_put for each pair of the result. If it does not return 0, the job ends with an
@@ -143,7 +144,7 @@ struct ummr_config {
 	int input;                 /* UMMR_INPUT_*, for UMMR_METHOD_1S */
 	size_t stripe_count;       /* hint striping_factor of MPI-IO; 0: none */
 	size_t stripe_size;        /* hint striping_unit of MPI-IO, in bytes; 0: none */
-	const char *timeline;      /* CSV file of events; NULL: none. Rank 0's counts */
+	const char *timeline;      /* CSV file of events; NULL: none; rank 0 decides */
 };
 
 #define UMMR_CONFIG_INIT { sizeof(struct ummr_config), NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, \

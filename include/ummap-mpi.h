@@ -34,9 +34,10 @@ int ummpi_open(const char *uri, size_t size, off_t offset, int prot, const struc
 /*
  * The assert argument of MPI_Win_lock and MPI_Win_lock_all for an epoch with an operation, alone or
  * with MPI_MODE_NOCHECK. In this epoch, a put combines its data into the target, and a get combines
- * the target's data into the local buffer, each element atomically, as MPI_Accumulate does (thesis,
- * Section 7.4). `op` is MPI_REPLACE or a predefined operation of MPI_Reduce; any other operation
- * makes the lock fail with MPI_ERR_OP. Without the library, MPI refuses the lock (MPI_ERR_ASSERT).
+ * the target's data into the local buffer, each element atomically, as MPI_Accumulate does (Section
+ * 7.4 of the thesis that ummap.h names). `op` is MPI_REPLACE or a predefined operation of
+ * MPI_Reduce; any other operation makes the lock fail with MPI_ERR_OP. Without the library, MPI
+ * refuses the lock (MPI_ERR_ASSERT).
  */
 #define UMMPI_OP(op) ummpi_op(op)
 

@@ -2,10 +2,10 @@
 /*
  * ummap-object.h - arrays as immutable objects with flat names; see ummap-object(7).
  *
- * A container has objects. A put makes a new version of an object, entirely or not at all. A get
- * reads one version, which never changes. Readers and writers do not wait for each other. (Chien et
- * al., "Exploring Scientific Application Performance Using Large Scale Object Storage", sections
- * 3.1 to 3.1.3.)
+ * A container contains objects. A put makes a new version of an object, entirely or not at all. A
+ * get reads one version, which never changes. Readers and writers do not wait for each other.
+ * (Chien et al., "Exploring Scientific Application Performance Using Large Scale Object Storage",
+ * sections 3.1 to 3.1.3.)
  *
  * Calls return 0, or -1 with errno set; umobject_errormsg() returns the message. Any thread may
  * make calls; one put, one draft, or one held version may be used by one thread at a time. Sizes
@@ -62,8 +62,8 @@ struct umobject_id {
 struct umobject_attr {
 	size_t struct_size;         /* sizeof(struct umobject_attr) */
 	unsigned flags;             /* UMOBJECT_CREATE, UMOBJECT_READ_ONLY */
-	unsigned keep;              /* new container: versions of a name to keep; 0: 1 */
-	const char *const *devices; /* new container: folders for chunks; NULL: one inside */
+	unsigned keep;              /* new container: versions of a name to keep; 0: one */
+	const char *const *devices; /* new container: folders for chunks; NULL: the container */
 	unsigned ndevices;          /* number of devices */
 };
 #define UMOBJECT_ATTR_INIT { .struct_size = sizeof(struct umobject_attr) }
@@ -96,7 +96,7 @@ int umobject_put_array(umobject_container *container, const char *name,
 /*
  * Begins a version that any number of processes make together: other processes join it by its id,
  * all of them put chunks by their numbers, and then one commits. id may be NULL if no other process
- * joins. A put that is never committed leaves nothing visible, and its chunks to umobject_gc.
+ * joins. A put that is never committed makes nothing visible; umobject_gc removes its chunks.
  */
 int umobject_begin(umobject_container *container, const char *name,
 		   const struct umobject_shape *shape, umobject_put **put,
@@ -104,7 +104,7 @@ int umobject_begin(umobject_container *container, const char *name,
 /* Joins a put in progress. Errors: ENOENT (no put with this id), and those of umobject_begin. */
 int umobject_join(umobject_container *container, const struct umobject_id *id,
 		  umobject_put **put);
-/* Begins a new version of a held one. Chunks that are not put are those of the old version. */
+/* Begins a new version from a held one. Chunks that are not put are those of the old version. */
 int umobject_begin_from(umobject_version *old, umobject_put **put, struct umobject_id *id);
 /* Puts all elements of a chunk (umobject_chunk returns their number) in row-major order. The chunk
  * is durable after umobject_put_sync, umobject_put_end or umobject_commit, and may be put again.
@@ -139,23 +139,24 @@ void umobject_abandon(umobject_put *put);
  * base NULL: zeros. A shape with one dimension of extent 0 grows with the bytes that are written,
  * and must be set before the put. Changes are kept in a file without a name in TMPDIR or /var/tmp.
  * Errors of all calls on drafts: ENOMEM, EINVAL (the shape differs from that of the base or the
- * put), those of umobject_read and of the folder.
+ * put), those of umobject_read, and those of the file.
  */
 int umobject_draft_begin(umobject_version *base, const struct umobject_shape *shape,
 			 umobject_draft **draft);
 /* Sets the shape of a draft that has grown. */
 void umobject_draft_reshape(umobject_draft *draft, const struct umobject_shape *shape);
 /* Read or write bytes of the array in row-major order, from byte `offset` on. Error of a write:
- * EFBIG (behind the end). */
+ * EFBIG (beyond the end). */
 int umobject_draft_read(umobject_draft *draft, void *data, size_t size, uint64_t offset);
 int umobject_draft_write(umobject_draft *draft, const void *data, size_t size, uint64_t offset);
 /* Returns whether the draft has changes. */
 int umobject_draft_is_written(const umobject_draft *draft);
-/* Puts the chunks that were written and that differ from those of the new version, among count
- * chunks from first on. A second call with the same put puts the changes since the first. */
+/* Puts chunks of the draft, among count chunks from number first on: those that were written,
+ * unless the new version has the same contents already. A second call with the same put puts the
+ * changes since the first. */
 int umobject_draft_put(umobject_draft *draft, umobject_put *put, uint64_t first, uint64_t count);
-/* Makes a version, of which the chunks that were put are a part, the base of the draft. Keeps the
- * changes since the last umobject_draft_put. */
+/* Makes a version that contains the chunks put by umobject_draft_put the base of the draft. Keeps
+ * the changes since the last umobject_draft_put. */
 void umobject_draft_rebase(umobject_draft *draft, umobject_version *base);
 /* Ends the draft, and drops its changes. draft may be NULL. */
 void umobject_draft_end(umobject_draft *draft);
@@ -185,16 +186,16 @@ void umobject_release(umobject_version *held);
 struct umobject_stat {
 	size_t struct_size;       /* set by the caller: sizeof(struct umobject_stat) */
 	struct umobject_shape shape; /* shape, without zeros in chunk */
-	struct umobject_id id;
+	struct umobject_id id;    /* UUID */
 	uint64_t version;         /* number; counts from 1 with each commit of the name */
 	uint64_t created;         /* nanoseconds since 1970 */
 	uint64_t bytes;           /* bytes of the array */
 	uint64_t chunks;          /* number of chunks */
-	uint64_t stored;          /* number of chunks that were put, and are not implied zeros */
+	uint64_t stored;          /* number of chunks that were put; all others are zeros */
 	const char *name;         /* name; valid while the version is held */
 	unsigned attributes;      /* number of attributes */
 };
-/* Describes a held version. */
+/* Fills *stat with the properties of a held version. */
 int umobject_stat(const umobject_version *held, struct umobject_stat *stat);
 /* Returns the value of an attribute, valid while the version is held; NULL: no such attribute. */
 const void *umobject_attribute(const umobject_version *held, const char *name, size_t *size);
@@ -236,10 +237,10 @@ int umobject_check(umobject_version *held, void (*each)(void *arg, const char *m
 		   void *arg);
 /*
  * Checks all kept versions of an object, or of all objects if name is NULL: their chunks, their
- * views and the records of their names. Calls each for every fault, with the name and a message.
+ * views and the records of their names. Calls each for every problem, with the name and a message.
  * flags: UMOBJECT_REPAIR also restores missing names and views from the versions that exist.
- * Returns the number of faults that are left, or -1. Errors: ENOENT (name), EROFS (UMOBJECT_REPAIR
- * in a container that was opened for reading only), those of storage.
+ * Returns the number of problems that are left, or -1. Errors: ENOENT (name), EROFS
+ * (UMOBJECT_REPAIR in a container that was opened for reading only), those of storage.
  */
 #define UMOBJECT_REPAIR 1u
 int umobject_check_container(umobject_container *container, const char *name, unsigned flags,

@@ -6,9 +6,9 @@
  * Each group of mappings has a policy object of its own, and so has each mapping outside of groups.
  * All calls except create and destroy run under one lock of the library and possibly inside a
  * signal handler: they must not do I/O, allocate memory or block. A policy learns of faults, not of
- * accesses to resident segments. A segment that the policy proposes although the program still uses
- * it returns from the inactive list at little cost, and the return tells the policy about the use.
- * A policy knows segments only as nodes, and may keep the nodes in lists by their two links. See
+ * accesses to resident segments. If it proposes a segment that the program still uses, the next
+ * access makes the segment resident again at little cost, and is reported to the policy. A policy
+ * knows segments only as nodes, and may keep the nodes in lists by their two links. See
  * ummap-policy(3).
  */
 #ifndef UMMAP_POLICY_H
@@ -31,10 +31,10 @@ struct ummap_node {
 
 /* Events, the argument `why` of insert and touch. */
 enum ummap_event {
-	UMMAP_EV_READ,    /* insert: a load accessed the absent segment */
-	UMMAP_EV_WRITE,   /* insert: a store accessed the absent segment, which is dirty now */
-	UMMAP_EV_AHEAD,   /* insert: readahead mapped the segment together with an accessed one */
-	UMMAP_EV_DIRTIED, /* touch: the first store to a resident, clean segment */
+	UMMAP_EV_READ,    /* insert: the program accessed the segment, which is clean */
+	UMMAP_EV_WRITE,   /* insert: the program accessed the segment, which is dirty now */
+	UMMAP_EV_AHEAD,   /* insert: the segment was read ahead, and mapped with an accessed one */
+	UMMAP_EV_DIRTIED, /* touch: the clean segment became dirty, usually by a store */
 	UMMAP_EV_CLEANED, /* touch: the changes of the segment have been written */
 	UMMAP_EV_RETURN   /* touch, right after insert: the segment was inactive and was accessed */
 };

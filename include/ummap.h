@@ -3,9 +3,10 @@
  * ummap.h - memory-mapped I/O under the program's control.
  *
  * A mapping is a range of addresses that is backed by a range of bytes of a store: a file, a block
- * device, or anything else that a driver can open. The program uses a mapping by plain loads and
- * stores. The library moves its contents between memory and the store in units of one segment, and
- * keeps at most the process's budget of bytes in memory. ummap-concepts(7) explains these terms.
+ * device, or anything else that a driver can open. The program accesses a mapping by load and store
+ * instructions. The library transfers the contents between memory and the store in units of one
+ * segment, and keeps at most as many bytes in memory as the budget of the process.
+ * ummap-concepts(7) explains these terms.
  *
  * Unless a comment says otherwise, a call returns 0 on success. On failure it returns -1 and sets
  * errno, and umerrormsg() returns a message. Any thread may make any call, and any number of
@@ -31,16 +32,19 @@ extern "C" {
 #define UMMAP_VERSION_MINOR 1
 #define UMMAP_VERSION_PATCH 0
 
-/* Which resident segment goes first (thesis, Section 6.2). */
+/*
+ * Replacement policies: which resident segment is evicted first (thesis, Section 6.2). Programs
+ * written for uMMAP-IO use the numbers 0 to 5; ummap() accepts 0 for UMMAP_PTYPE_FIFO.
+ */
 enum {
-	UMMAP_PTYPE_FIFO = 0,   /* the one that came first */
-	UMMAP_PTYPE_LIFO = 1,   /* the one that came last */
-	UMMAP_PTYPE_PLRU = 2,   /* the one whose last fault is longest ago */
-	UMMAP_PTYPE_PRND = 3,   /* any one */
-	UMMAP_PTYPE_WIRO_F = 4, /* unchanged ones first, each kind first-in first-out */
-	UMMAP_PTYPE_WIRO_L = 5, /* unchanged ones first, each kind last-in first-out */
-	UMMAP_PTYPE_S3FIFO = 6, /* one that was used once before those that were used again (S3-FIFO) */
-	UMMAP_PTYPE_DEFAULT = 0 /* in ummap_attr: UMMAP_PTYPE_S3FIFO. The policy "fifo" is asked for by its name there */
+	UMMAP_PTYPE_DEFAULT = 0, /* in ummap_attr: UMMAP_PTYPE_S3FIFO */
+	UMMAP_PTYPE_LIFO = 1,    /* the segment that was loaded last */
+	UMMAP_PTYPE_PLRU = 2,    /* the segment whose last fault is longest ago */
+	UMMAP_PTYPE_PRND = 3,    /* a random segment */
+	UMMAP_PTYPE_WIRO_F = 4,  /* clean segments before dirty ones, each in the order of FIFO */
+	UMMAP_PTYPE_WIRO_L = 5,  /* clean segments before dirty ones, each in the order of LIFO */
+	UMMAP_PTYPE_S3FIFO = 6,  /* segments used once before segments used again (S3-FIFO) */
+	UMMAP_PTYPE_FIFO = 7     /* the segment that was loaded first */
 };
 
 /*
@@ -54,8 +58,9 @@ enum {
  * offset          first byte of the file; it needs no alignment
  * flush_interval  seconds after which a dirty segment is written and made durable in the
  *                 background; 0 counts as 1; a negative value means never
- * read_file       0: a segment that this mapping has not written reads as zeros, and storing one
- *                 byte overwrites the whole segment; other values: segments are read from the file
+ * read_file       0: a segment that this mapping has not written reads as zeros; after a store of
+ *                 one byte, the whole segment is written, with zeros in place of the old contents.
+ *                 Other values: segments are read from the file
  * ptype           replacement policy, UMMAP_PTYPE_*
  * addr            result: address of the mapping's first byte
  *
@@ -67,23 +72,23 @@ int ummap(size_t size, size_t seg_size, int prot, int fd, off_t offset,
 
 /*
  * Writes all changes of the mapping that begins at addr, and makes them durable. When it returns 0,
- * everything stored before the call is durable. If evict is not 0, the segments are then evicted.
+ * everything stored before the call is durable. If evict is not 0, all segments are then evicted.
  * (Thesis, Section 6.1.2.)
  *
- * Errors: EINVAL (no mapping begins at addr); an error of the storage, either of this call or of an
- * earlier write in the background, which is reported once. Changes that could not be written stay
- * in memory. If a flush fails after segments that it had to make durable were evicted, each later
- * call fails with EIO; see umsync(3).
+ * Errors: EINVAL (no mapping begins at addr); an error of the storage, in this call or in an
+ * earlier write in the background, whose error is reported once. Changes that could not be written
+ * stay in memory. If a flush fails after segments that it had to make durable were evicted, each
+ * later call fails with EIO; see umsync(3).
  */
 int umsync(void *addr, int evict);
 
 #define UMMAP_SYNC 1   /* umremap: sync the mapping to the old store first */
-#define UMMAP_SWITCH 2 /* umremap: show the new store's contents, without migration */
+#define UMMAP_SWITCH 2 /* umremap: show the contents of the new store, and migrate nothing */
 
 /*
  * Changes the file, the offset or the size of the mapping that begins at old_addr. Without
- * UMMAP_SWITCH the contents migrate: the program sees what it saw before, and the next umsync
- * writes all of it to the new store. (Thesis, Section 6.1.2.)
+ * UMMAP_SWITCH, the contents migrate: the program sees the same contents as before, and the next
+ * umsync writes all of them to the new store. (Thesis, Section 6.1.2.)
  *
  * size      new length; 0: unchanged
  * fd        new file, which is duplicated; -1: unchanged
@@ -94,7 +99,7 @@ int umsync(void *addr, int evict);
  *
  * Errors: as for ummap; EBUSY (a part is pinned); EACCES (the contents of a read-only mapping
  * cannot migrate); an error of the storage. After an error the mapping is unchanged, with two
- * exceptions if the old and the new place overlap in one file; see umremap(3).
+ * exceptions if the old and the new range of bytes overlap in one file; see umremap(3).
  */
 int umremap(void *old_addr, size_t size, int fd, off_t offset, int sync, void **new_addr);
 
@@ -104,17 +109,17 @@ int umremap(void *old_addr, size_t size, int fd, off_t offset, int sync, void **
  * sync  0: changes that are not written yet are dropped. UMMAP_NOFLUSH: all changes are written,
  *       but not made durable. Other values: all changes are made durable.
  *
- * Errors: EINVAL (no mapping begins at addr); an error of the storage, after which the mapping
- * remains. EUCLEAN is the exception: the mapping has ended, but a filter keeps changes that its
- * store did not accept, and umerrormsg() names the command that completes the store.
+ * Errors: EINVAL (no mapping begins at addr); EUCLEAN (the mapping has ended, but a filter keeps
+ * changes that its store did not accept, and umerrormsg() names the command that completes the
+ * store); an error of the storage. The mapping remains after all errors but EUCLEAN.
  */
 int umunmap(void *addr, int sync);
 
-/* ---- Additions: the thesis has only the four calls above. ---- */
+/* ---- Calls that the thesis does not have ---- */
 
 /*
  * Ends a mapping that other threads still use, and moves the pages at `pages` to its addresses.
- * There is no moment at which the addresses are empty; accesses by other threads wait.
+ * There is no moment at which the addresses are empty; accesses by other threads wait meanwhile.
  *
  * pages  page-aligned address of a mapping made by mmap(2) that has as many pages as this mapping
  *
@@ -126,7 +131,7 @@ int umunmap_onto(void *addr, int sync, void *pages);
 
 /* Flags of a mapping: ummap_attr.flags. */
 #define UMMAP_CREATE 1u   /* create the store if it is missing; lengthen a file that is too short */
-#define UMMAP_KERNEL 2u   /* absent segments serve system calls and other processes; Linux 6.8 */
+#define UMMAP_KERNEL 2u   /* system calls, other processes may access absent segments */
 #define UMMAP_SHARED 4u   /* other processes may access resident segments (umexport); engine segv */
 #define UMMAP_BLANK 8u    /* segments that this mapping has not written read as zeros */
 #define UMMAP_WRITERS 16u /* several mappings write: write only bytes that were stored */
@@ -161,9 +166,10 @@ struct ummap_attr {
 	size_t seg_size;      /* bytes of a segment, as for ummap; 0: UMMAP_SEG_SIZE, or 2 MiB */
 	int flush_interval;   /* seconds until a dirty segment is made durable; 0: never */
 	int ptype;            /* policy UMMAP_PTYPE_*, if `policy` is NULL; 0: UMMAP_PTYPE_S3FIFO */
-	unsigned flags;       /* flags, UMMAP_CREATE to UMMAP_GROWS */
+	unsigned flags;       /* any of the flags UMMAP_CREATE to UMMAP_GROWS */
 	const char *policy;   /* policy by name, "fifo" or "prnd:seed=7"; NULL: ptype */
-	size_t budget;        /* bytes that the mapping or its group may hold; 0: no own budget */
+	size_t budget;        /* bytes that the mapping or its group may have in memory; 0: those of
+				 the process */
 	const char *group;    /* name of a group, whose mappings share a policy and a budget;
 				 1 to 31 letters, digits, '-', '_', '.'; NULL: none */
 	int engine;           /* engine, UMMAP_ENGINE_* */
@@ -209,7 +215,7 @@ int ummap_setvar(const char *name, const char *value);
 
 /* Flags of umsync_range. */
 #define UMMAP_ASYNC 1   /* start the transfer, and do not wait for it */
-#define UMMAP_EVICT 2   /* evict the segments after they were written */
+#define UMMAP_EVICT 2   /* evict the segments after they have been written */
 #define UMMAP_NOFLUSH 4 /* write the changes without making them durable; also for umunmap */
 
 /*
@@ -237,7 +243,7 @@ int umcommits(const void *addr, uint64_t *oldest, uint64_t *newest);
 enum {
 	UMMAP_ADV_NORMAL = 0,     /* mapping: read ahead when consecutive segments are accessed */
 	UMMAP_ADV_RANDOM = 1,     /* mapping: no readahead */
-	UMMAP_ADV_SEQUENTIAL = 2, /* mapping: read ahead at once; drop segments behind the reader */
+	UMMAP_ADV_SEQUENTIAL = 2, /* mapping: read ahead at once; evict behind the reader early */
 	UMMAP_ADV_WILLNEED = 3,   /* range: load its segments in the background */
 	UMMAP_ADV_DONTNEED = 4,   /* range: write its dirty segments, then evict its segments */
 	UMMAP_ADV_DISCARD = 5     /* range: drop its contents, which then read as zeros */
@@ -257,8 +263,8 @@ int umadvise(void *addr, size_t len, int advice);
 
 /*
  * Loads the segments that n ranges touch, in the background, without waiting for them. All ranges
- * must be in one mapping. They may have any order and size, and may overlap. Segments that come
- * first in the list are preferred; segments for which the budget has no room are not loaded.
+ * must be in one mapping. They may have any order and size, and may overlap. Segments of the first
+ * ranges are preferred; segments for which the budget has no room are not loaded.
  *
  * Errors, after which nothing is loaded: EINVAL (n is negative, ranges is NULL, a length is 0, or
  * the first range begins in no mapping); ENOMEM (a range is not completely in the mapping in which
@@ -271,8 +277,8 @@ int umprefetch(const struct iovec *ranges, int n);
  * that a system call, MPI or a device can access them. Pins nest, and pinned memory counts towards
  * the budget.
  *
- * prot  PROT_READ; or PROT_READ | PROT_WRITE: the segments are writable, and count as dirty until
- *       they are unpinned
+ * prot  PROT_READ; or PROT_READ | PROT_WRITE: the segments are writable, and stay dirty until they
+ *       are unpinned and written again
  *
  * Errors: EINVAL (addr is in no mapping, len is 0, invalid prot); EACCES (the mapping is
  * read-only); ENOMEM (the range reaches beyond the end of the mapping, or pins would exceed the
@@ -293,7 +299,7 @@ int umunpin(void *addr, size_t len);
  */
 struct umstat {
 	uint64_t struct_size;     /* size of the structure; the caller sets sizeof(struct umstat) */
-	uint64_t read_faults;     /* loads of segments that were not resident */
+	uint64_t read_faults;     /* loads from segments that were not resident */
 	uint64_t write_faults;    /* stores to segments that were not resident */
 	uint64_t upgrade_faults;  /* stores to segments that were resident, but not writable */
 	uint64_t spurious_faults; /* faults that another thread had already served */
@@ -301,7 +307,7 @@ struct umstat {
 	uint64_t readahead_hits;  /* read and write faults that found a segment read ahead */
 	uint64_t readahead_waste; /* segments that were read ahead and reclaimed unused */
 	uint64_t readahead_loads; /* segments that were read ahead */
-	uint64_t evictions;       /* segments that left the mapped range */
+	uint64_t evictions;       /* segments that were removed from the mapped range */
 	uint64_t read_bytes;      /* bytes read from storage */
 	uint64_t read_requests;   /* read requests to the driver */
 	uint64_t write_bytes;     /* bytes written to storage */
@@ -310,7 +316,7 @@ struct umstat {
 	uint64_t read_errors;     /* reads that failed */
 	uint64_t write_errors;    /* writes and flushes that failed */
 	uint64_t resident_bytes;  /* bytes of resident segments, now */
-	uint64_t inactive_bytes;  /* bytes of inactive segments, with those read ahead, now */
+	uint64_t inactive_bytes;  /* bytes of inactive segments, including those read ahead, now */
 	uint64_t dirty_bytes;     /* bytes of dirty segments, now */
 	uint64_t pinned_bytes;    /* bytes of pinned segments, now */
 	uint64_t budget_bytes;    /* budget of the mapping, of its group, or of the process, now */
@@ -318,7 +324,7 @@ struct umstat {
 	uint64_t over_budget_peak;/* largest excess of held_bytes over the budget; process only */
 	uint64_t mappings;        /* number of mappings, now; process only */
 	uint64_t pagecache_bytes; /* bytes of page-cache mappings, which use the budget, now */
-	uint64_t lost_bytes;      /* bytes that may be lost by a failed flush; not 0: syncs fail */
+	uint64_t lost_bytes;      /* bytes that failed flushes may have lost; not 0: syncs fail */
 	uint64_t engine;          /* engine UMMAP_ENGINE_*; 0: mapped in place; mapping only */
 	uint64_t kernel;          /* 1: system calls may access absent segments; mapping only */
 	uint64_t waiting_bytes;   /* dirty bytes of mappings whose last write failed, now */
@@ -332,9 +338,9 @@ struct umstat {
 int umstat(const void *addr, struct umstat *st);
 
 /*
- * Sets the function that is called before a thread receives SIGBUS because the storage failed to
- * load a segment, or because a store was refused (UMMAP_FULL_SIGBUS). It replaces the previous
- * function; NULL: none. Returns 0.
+ * Sets the function that is called before a thread receives SIGBUS because a segment could not be
+ * read from the storage, or because a store was refused (UMMAP_FULL_SIGBUS). The function replaces
+ * the previous one; NULL: none. Returns 0.
  *
  * fn  runs in a signal handler on the faulting thread, with the accessed address and an errno
  *     value; it may only do what signal-safety(7) allows, and must not use mappings or this library
@@ -370,15 +376,15 @@ int umimport_open(const struct umexport *exported, struct umimport **imported);
 
 /*
  * Copies bytes [offset, offset + len) of an imported mapping to buf. Returns the number of bytes
- * copied, from offset on. It stops before a segment that is not in memory, or that its owner is
- * loading, writing or moving. It never waits for storage. It has no errors.
+ * copied, from offset on. The copy stops before a segment that is not in memory, or that its owner
+ * is loading, writing or moving. The call never waits for storage, and has no errors.
  */
 size_t umimport_get(struct umimport *imported, void *buf, size_t len, uint64_t offset);
 
 /*
  * Copies len bytes from buf to the bytes from offset on of an imported mapping. Returns the number
- * of bytes copied. It stops where umimport_get stops, and also before a segment that is not dirty.
- * It has no errors.
+ * of bytes copied. The copy stops where that of umimport_get stops, and also before a segment that
+ * is not dirty. The call has no errors.
  */
 size_t umimport_put(struct umimport *imported, const void *buf, size_t len, uint64_t offset);
 
@@ -391,9 +397,9 @@ struct umhold {
 
 /*
  * Gives direct access to the bytes from offset on, for atomic instructions or many small accesses.
- * If it succeeds, it is a full memory barrier. Until umimport_release, the owner neither writes nor
- * evicts the segment, and waits if it must. Therefore a thread may hold one segment at a time, for
- * microseconds; while it does, it must not touch a mapping (see ummapped), wait, or be stopped.
+ * A successful call is a full memory barrier. Until umimport_release, the owner waits if it has to
+ * write or evict the segment. A thread must therefore hold only one segment at a time, and only for
+ * microseconds; meanwhile, it must not access a mapping (see ummapped), wait, or be stopped.
  *
  * store  0: the bytes are only loaded; other values: they may be stored to
  *
@@ -421,7 +427,7 @@ const char *umerrormsg(void);
 /*
  * Serves a fault for a signal handler that the program has installed in front of the library's. The
  * arguments are those of an SA_SIGINFO handler of SIGSEGV or SIGBUS. Returns 1 if the library has
- * served the fault, and the handler must return; 0 if the fault is not the library's.
+ * served the fault, and the handler must return; 0 if the handler must deal with the fault.
  */
 int umfault(int sig, void *info, void *context);
 

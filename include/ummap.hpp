@@ -96,7 +96,7 @@ struct options {
 	std::size_t limit = 0;      /* budget in bytes; 0: the budget of the process */
 	std::size_t segment = 0;    /* bytes of a segment; 0: UMMAP_SEG_SIZE, or 2 MiB */
 	std::string policy{};       /* policy: "fifo", "lifo", "plru", ...; "": s3fifo */
-	std::string group{};        /* name of a group, whose mappings share a policy and a limit */
+	std::string group{};        /* group, whose mappings share a policy and a budget */
 	int engine = UMMAP_ENGINE_DEFAULT; /* engine, UMMAP_ENGINE_* */
 	unsigned flags = 0;         /* flags: UMMAP_KERNEL, _SHARED, _BLANK, _WRITERS, _GROWS */
 	int flush_interval = 0;     /* seconds until a dirty segment is made durable; 0: never */
@@ -140,7 +140,7 @@ private:
 	std::size_t size_;
 };
 
-/* A mapping, or none: addresses whose contents are a range of a store. */
+/* A mapping, which is a range of addresses whose contents are in a store; or no mapping. */
 class mapping {
 public:
 	/* Makes an object without a mapping. */
@@ -195,7 +195,7 @@ public:
 	mapping &operator=(const mapping &) = delete;
 	/*
 	 * Makes all changes durable and ends the mapping. If storage fails, the changes are lost
-	 * without an error: a program that must know calls close() first.
+	 * without an error. A program that must detect this calls close() first.
 	 */
 	~mapping() { end(); }
 
@@ -229,7 +229,7 @@ public:
 		static_assert(std::is_trivially_copyable_v<T>,
 			      "elements of a mapping must be trivially copyable");
 		if (!std::is_const_v<T> && !writes_)
-			fail(EACCES, "cannot write to elements: the mapping is read only. "
+			fail(EACCES, "cannot write to elements: the mapping is read-only. "
 				     "Try a const element type, or mode::read_write");
 		if (offset > size_ || (count != npos && count > (size_ - offset) / sizeof(T)))
 			fail(EINVAL, "cannot access elements: they are not in the mapping. "
@@ -243,7 +243,7 @@ public:
 
 	/* The calls below that take a range throw EINVAL if it begins outside the mapping. */
 
-	/* Makes all changes durable: umsync(3). evict: then evicts all segments. */
+	/* Makes all changes durable: umsync(3). evict: all segments are then evicted. */
 	void sync(bool evict = false) { check(umsync(addr_, evict)); }
 	/* Syncs a range: umsync_range(3). flags: UMMAP_ASYNC, UMMAP_EVICT, UMMAP_NOFLUSH. */
 	void sync(std::size_t offset, std::size_t size, int flags = 0)
@@ -319,7 +319,8 @@ private:
 		addr_ = nullptr;
 		size_ = 0;
 	}
-	/* Returns an address; checks the offset, because another mapping may follow. */
+	/* Returns the address of an offset, and checks the offset, because another mapping may
+	 * follow this one. */
 	char *at(std::size_t offset) const
 	{
 		if (offset >= size_)
@@ -361,7 +362,7 @@ private:
 			throw std::system_error(error, std::generic_category(), path);
 		return size;
 	}
-	/* Returns the path with the bytes escaped that have a meaning in a URI. */
+	/* Returns the path, in which bytes that have a meaning in a URI are escaped. */
 	static std::string quote(const std::string &path)
 	{
 		static const char digits[] = "0123456789ABCDEF";
@@ -378,7 +379,7 @@ private:
 
 	void *addr_ = nullptr;    /* address of the mapping; NULL: none */
 	std::size_t size_ = 0;    /* bytes of the mapping */
-	bool writes_ = false;     /* it may be stored to */
+	bool writes_ = false;     /* whether the mapping is writable */
 };
 
 } // namespace um

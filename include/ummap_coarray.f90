@@ -8,23 +8,25 @@ module ummap_coarray
 	public :: pcaf_restarted, pcaf_epoch, pcaf_sync, pcaf_config, pcaf_images, pcaf_open_image
 
 	interface
-		! True if this run has found coarrays of an earlier run.
+		! Returns true if this run has found coarrays of an earlier run.
 		function pcaf_restarted() bind(c) result(restarted)
 			import :: c_bool
 			logical(c_bool) :: restarted
 		end function
 
-		! The number of the last checkpoint: the last sync that all images have completed.
+		! Returns the number of the last checkpoint, the last sync that all images have
+		! completed.
 		function pcaf_epoch() bind(c) result(epoch)
 			import :: c_int64_t
 			integer(c_int64_t) :: epoch
 		end function
 
-		! A sync all that reaches storage, whatever PCAF_SYNCFREQ is.
+		! Does a sync all that also writes to storage, whatever the value of PCAF_SYNCFREQ
+		! is.
 		subroutine pcaf_sync() bind(c)
 		end subroutine
 
-		! The number of images of the run in PCAF_RECOVER, or 0 without it.
+		! Returns the number of images of the run in PCAF_RECOVER, or 0 if that is not set.
 		function pcaf_images() bind(c) result(images)
 			import :: c_int
 			integer(c_int) :: images
@@ -47,8 +49,8 @@ module ummap_coarray
 		end subroutine
 	end interface
 contains
-	! Sets whether a coarray is kept from now on, and the folder of its files, if that is not
-	! PCAF_PATH. All images must make the call, with the same coarray.
+	! Sets whether a coarray is kept in files from now on. path is the folder of the files,
+	! by default PCAF_PATH. All images must make the call, with the same coarray.
 	subroutine pcaf_config(array, persistent, path)
 		type(*), dimension(..), intent(in) :: array
 		logical, intent(in) :: persistent

@@ -1,62 +1,46 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * beside.h - what the programs share that work on the files which filters keep beside stores: a command line of a verb, a store
- * (a path or a URI) and perhaps one word more, with an option for the file if it is not where it is by default.
+ * beside.h - the command line of the commands that work on the files which filters keep beside
+ * stores: an action, a store (a path or a URI), perhaps one more word, and an option that names the
+ * file if it is not where the filter puts it by default.
  */
 #ifndef TOOLS_BESIDE_H
 #define TOOLS_BESIDE_H
 
-#include <errno.h>
 #include <getopt.h>
 #include <limits.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "../drivers/side.h"
 #include "ummap-driver.h"
 #include "ummap.h"
 
-#include "output.h"
+#include "tool.h"
 
 enum { EXIT_DAMAGED = 1, EXIT_TROUBLE = 2 };
 
 struct job {
-	const char *store, *file;
-	const char *path;          /* of the store, which may be a URI */
-	const char *word;          /* the third one; NULL: none */
-	bool named;                /* the file, by the option */
+	const char *store;         /* store, as the user wrote it */
+	const char *file;          /* file beside the store */
+	const char *path;          /* path of the store, which may be a URI */
+	const char *word;          /* third word; NULL: there is none */
+	bool named;                /* whether the user has named the file by the option */
 };
 
-struct verb {
+struct action {
 	const char *name;
-	int words;                 /* with itself */
+	int words;                 /* number of words, with the name */
 	int (*run)(const struct job *job);
 };
 
 struct tool {
 	const char *usage;
-	const char *option;        /* that names the file; else it is the store's path with ... */
-	const char *suffix;        /* ... this behind it, ... */
-	int (*beside)(char file[PATH_MAX], const char *store); /* ... or where this says */
-	const struct verb *verbs;  /* the last one has no name */
+	const char *option;        /* option that names the file; NULL: there is none */
+	const char *suffix;        /* suffix that makes the file's path of the store's, unless beside is set */
+	int (*beside)(char file[PATH_MAX], const char *store); /* finds the file of a store; or NULL */
+	const struct action *actions; /* the last one has no name */
 };
 
-__attribute__((noreturn, format(printf, 1, 2))) static inline void refuse(const char *format, ...)
-{
-	va_list args;
-
-	fprintf(stderr, "%s: ", program_invocation_short_name);
-	va_start(args, format);
-	vfprintf(stderr, format, args);
-	va_end(args);
-	fputc('\n', stderr);
-	exit(EXIT_TROUBLE);
-}
-
-/* In a URI. */
+/* Encodes a path for a URI. */
 static inline void encode(char *to, const char *path)
 {
 	for (; *path; path++)
@@ -64,7 +48,7 @@ static inline void encode(char *to, const char *path)
 	*to = '\0';
 }
 
-/* What could be a path as well is one if there is such a file. */
+/* Whether a store is a URI. If a file of that name exists, the store is a path. */
 static inline bool is_uri(const char *store)
 {
 	size_t len = strspn(store, "abcdefghijklmnopqrstuvwxyz0123456789-+");
@@ -90,7 +74,7 @@ static inline void store_path(const char *store, char path[PATH_MAX])
 		path[len] = '\0';
 }
 
-/* URI of the store behind one filter, which may have more keys behind it; a path is a file. */
+/* Makes the URI of a store, to which a filter may be prepended; a path becomes a URI of posix. */
 #define STORE_URI_MAX (3 * PATH_MAX + 32)
 static inline void store_uri(char uri[STORE_URI_MAX], const char *store)
 {
@@ -111,7 +95,7 @@ static inline bool has_name(const char *path, const char *name)
 	return strcmp(slash ? slash + 1 : path, name) == 0;
 }
 
-/* Whether a store, which is a path or a link to it, has this name in the end. */
+/* Whether the last part of a path is the name, also after links are followed. */
 static inline bool is_called(const char *path, const char *name)
 {
 	char itself[PATH_MAX];
@@ -119,40 +103,33 @@ static inline bool is_called(const char *path, const char *name)
 	return has_name(path, name) || (realpath(path, itself) && has_name(itself, name));
 }
 
-/* Removes a file that has been found to be what it should be, if it is of the store that is meant. */
+/* Removes a file whose kind has been checked. `of` is the name of its store; "": unknown. */
 static inline int tool_remove(const struct job *job, struct side *file, const char *of)
 {
 	int err;
 
 	if (*of && !is_called(job->path, of))
-		refuse("%s is of another store, \"%s\"", job->file, of);
+		refuse("cannot remove '%s': it belongs to another store, '%s'", job->file, of);
 	err = side_remove(file);
 	if (err)
-		refuse("%s cannot be removed: %s", job->file, strerror(-err));
+		refuse("cannot remove '%s': %s", job->file, strerror(-err));
 	return EXIT_SUCCESS;
 }
 
 static inline void tool_options(const struct tool *tool, int argc, char **argv, struct job *job)
 {
 	const struct option names[] = {
-		{ tool->option, required_argument, NULL, 'f' }, { "help", no_argument, NULL, 'h' },
-		{ "version", no_argument, NULL, 'v' }, { NULL, 0, NULL, 0 },
+		{ "help", no_argument, NULL, 'h' }, { "version", no_argument, NULL, 'v' },
+		{ tool->option, required_argument, NULL, 'f' }, { NULL, 0, NULL, 0 },
 	};
 	int option;
 
 	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
 		switch (option) {
-		case 'f':
-			job->file = optarg;
-			break;
-		case 'h':
-			fputs(tool->usage, stdout);
-			exit(EXIT_SUCCESS);
-		case 'v':
-			printf("%s (libummap) " UMMAP_VERSION "\n", program_invocation_short_name);
-			exit(EXIT_SUCCESS);
-		default:
-			exit(EXIT_TROUBLE);
+		case 'f': job->file = optarg; break;
+		case 'h': print_and_exit(tool->usage);
+		case 'v': print_version();
+		default: refuse_usage(EXIT_TROUBLE);
 		}
 	}
 }
@@ -164,29 +141,37 @@ static inline bool name_file(const struct tool *tool, const char *store, char fi
 	return snprintf(file, PATH_MAX, "%s%s", store, tool->suffix) < PATH_MAX;
 }
 
+static inline const struct action *find_action(const struct tool *tool, int argc, char **argv)
+{
+	const struct action *action = tool->actions;
+
+	while (action->name && (argc != action->words || strcmp(argv[0], action->name) != 0))
+		action++;
+	return action->name ? action : NULL;
+}
+
 static inline int tool_main(const struct tool *tool, int argc, char **argv)
 {
 	static char file[PATH_MAX], path[PATH_MAX];
 	struct job job = { .file = NULL, .path = path };
+	const struct action *action;
 
-	output_watch(EXIT_TROUBLE);
+	tool_begin(EXIT_TROUBLE);
 	tool_options(tool, argc, argv, &job);
-	argc -= optind;
 	argv += optind;
-	for (const struct verb *verb = tool->verbs; verb->name && argc > 0; verb++) {
-		if (strcmp(argv[0], verb->name) != 0 || argc != verb->words)
-			continue;
-		job.store = argv[1];
-		job.word = argv[2];
-		job.named = job.file != NULL;
-		store_path(job.store, path);
-		if (!job.file && !name_file(tool, path, file))
-			refuse("%s: %s", job.store, strerror(ENAMETOOLONG));
-		job.file = job.file ? job.file : file;
-		return verb->run(&job);
+	action = find_action(tool, argc - optind, argv);
+	if (!action) {
+		fputs(tool->usage, stderr);
+		return EXIT_TROUBLE;
 	}
-	fputs(tool->usage, stderr);
-	return EXIT_TROUBLE;
+	job.store = argv[1];
+	job.word = argv[2];
+	job.named = job.file != NULL;
+	store_path(job.store, path);
+	if (!job.file && !name_file(tool, path, file))
+		refuse("cannot use '%s': %s", job.store, strerror(ENAMETOOLONG));
+	job.file = job.file ? job.file : file;
+	return action->run(&job);
 }
 
 #endif

@@ -91,7 +91,7 @@ static void open_storage(struct kind *k, const struct options *o)
 	MPI_Info_set(info, "storage_alloc_unlink", "true");
 	MPI_Info_set(info, "storage_alloc_discard", "true");
 	MPI_Info_set(info, "storage_alloc_engine", k->engine);
-	MPI_Info_set(info, "storage_alloc_local", k->local);
+	setenv("UMMAP_MPI_LOCAL", k->local, 1);
 	MPI_Win_allocate(WINDOW, 1, info, MPI_COMM_WORLD, &k->base, &k->win);
 	MPI_Info_free(&info);
 	MPI_Win_get_info(k->win, &info);

@@ -168,7 +168,6 @@ int main(int argc, char **argv)
 	char *base;
 	int level;
 
-	setenv("UMMAP_MEM_FACTOR", "0.8", 0);
 	MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
 	MPI_Comm_rank(MPI_COMM_WORLD, &job.rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &job.ranks);

@@ -9,7 +9,7 @@ int parse_policy(const char *name)
 		[UMMAP_PTYPE_S3FIFO] = "s3fifo",
 	};
 
-	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+	for (unsigned i = 1; i < sizeof(names) / sizeof(names[0]); i++)
 		if (!strcmp(names[i], name))
 			return (int)i;
 	die("--policy: '%s' is none of fifo, lifo, plru, prnd, wiro-f, wiro-l, s3fifo", name);

@@ -64,7 +64,7 @@ static struct coarray *find(const struct argument *array)
 
 /* ---- What is kept, and where ---- */
 
-static const char no_coarray[] = "the array is no coarray, or a part of one";
+static const char no_coarray[] = "cannot find the coarray: the argument must be a whole coarray";
 
 /* What is memory already can be kept later where it is small: the pool takes it as it is. */
 static void check_config(const struct coarray *c, bool persistent, const char *path, struct error *e)
@@ -72,11 +72,17 @@ static void check_config(const struct coarray *c, bool persistent, const char *p
 	if (!c)
 		error_set(e, MPI_ERR_ARG, "pcaf_config: %s", no_coarray);
 	else if (persistent && !c->kept && c->size > JOB_SMALL)
-		error_set(e, MPI_ERR_ARG, "pcaf_config: coarray %u, of %zu bytes, is in memory, and too large to be kept later: "
-			  "allocate it again, with another PCAF_MIN", c->order, c->size);
+		error_set(e, MPI_ERR_ARG,
+			  "pcaf_config: cannot keep coarray %u of %zu bytes: it is in memory, and "
+			  "only coarrays of at most %d bytes can be moved from memory to a file. "
+			  "Try to allocate it again, or PCAF_MIN=%zu",
+			  c->order, c->size, JOB_SMALL, c->size);
 	else if (persistent && *path && (c->small || !c->kept))
-		error_set(e, MPI_ERR_ARG, "pcaf_config: coarray %u has %zu bytes: those of at most %d are all kept in one file in "
-			  "PCAF_PATH", c->order, c->size, JOB_SMALL);
+		error_set(e, MPI_ERR_ARG,
+			  "pcaf_config: cannot keep coarray %u of %zu bytes in '%.60s': all "
+			  "coarrays of at most %d bytes share one file in PCAF_PATH. Try without "
+			  "the path",
+			  c->order, c->size, path, JOB_SMALL);
 }
 
 void pcaf_config(const struct argument *array, bool persistent, const char *path)
@@ -94,8 +100,11 @@ void pcaf_config(const struct argument *array, bool persistent, const char *path
 	if (persistent && !c->kept) {
 		c->small = job_enter(c->order, c->size, &earlier)->small;
 		if (!c->small)
-			error_set(&e, MPI_ERR_NO_MEM, "pcaf_config: coarray %u is in memory, and the file of the small ones has no room "
-				  "for it: allocate it again, with another PCAF_MIN", c->order);
+			error_set(&e, MPI_ERR_NO_MEM,
+				  "pcaf_config: cannot keep coarray %u of %zu bytes: the file for "
+				  "small coarrays is full. Try to allocate it again, or "
+				  "PCAF_MIN=%zu",
+				  c->order, c->size, c->size);
 		job_check(job.comm, &e);
 		c->kept = true;
 	}
@@ -118,7 +127,9 @@ static void check_lock(struct error *e)
 	manifest_lock(path, &run.names, 1);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd >= 0 && fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK)
-		error_set(e, MPI_ERR_IO, "another job has the coarrays in PCAF_RECOVER, %s: wait until it has ended",
+		error_set(e, MPI_ERR_IO,
+			  "cannot read the coarrays in PCAF_RECOVER, '%s': another job uses them. "
+			  "Try again when that job has ended",
 			  run.names.folder);
 	if (fd >= 0)
 		close(fd);
@@ -165,12 +176,18 @@ static void copy_out(const struct coarray *c, int image, const struct argument *
 	struct view v;
 
 	if (!entry) {
-		error_set(e, MPI_ERR_ARG, "pcaf_open_image: the run in PCAF_RECOVER had no coarray %u", c->order);
+		error_set(e, MPI_ERR_ARG,
+			  "pcaf_open_image: cannot copy coarray %u: the run in PCAF_RECOVER did "
+			  "not keep a coarray with this number",
+			  c->order);
 		return;
 	}
 	if (bytes_of(copy) != entry->size) {
-		error_set(e, MPI_ERR_ARG, "pcaf_open_image: the copy has %zu bytes, and coarray %u of the run in PCAF_RECOVER %"
-			  PRIu64, bytes_of(copy), c->order, entry->size);
+		error_set(e, MPI_ERR_ARG,
+			  "pcaf_open_image: cannot copy coarray %u: the array for the copy has %zu "
+			  "bytes, and the coarray in PCAF_RECOVER has %" PRIu64
+			  ". Try an array of that size",
+			  c->order, bytes_of(copy), entry->size);
 		return;
 	}
 	bytes = earlier_contents(&run, entry, image, &v);
@@ -188,8 +205,11 @@ void pcaf_open_image(const struct argument *array, int image, const struct argum
 	struct error e = { 0 };
 
 	if (!coarray_active() || !*job.config.recover)
-		error_set(&e, MPI_ERR_ARG, "pcaf_open_image: PCAF_RECOVER must be the folder of an earlier run, and PCAF_ENABLED "
-			  "\"true\"");
+		error_set(&e, MPI_ERR_ARG,
+			  "pcaf_open_image: cannot copy from an earlier run: %s. Try "
+			  "PCAF_ENABLED=true with PCAF_RECOVER=FOLDER, the folder of that run",
+			  coarray_active() ? "PCAF_RECOVER is not set"
+					   : "no coarrays are kept in files");
 	else if (!c)
 		error_set(&e, MPI_ERR_ARG, "pcaf_open_image: %s", no_coarray);
 	else

@@ -37,19 +37,18 @@ static void begin(void)
 	if (found == LIBCAF_ABSENT)
 		return;
 	if (found == LIBCAF_HIDDEN)
-		error_set(&bad, MPI_ERR_ARG, "PCAF_ENABLED is \"true\", but where this program has libcaf cannot be seen, because its "
-			  "symbols were removed: do not strip it, or link it with the shared libcaf");
+		error_set(&bad, MPI_ERR_ARG,
+			  "cannot find libcaf in this program, as PCAF_ENABLED=true requires: the "
+			  "symbols were removed. Try the program without strip(1), or linked with "
+			  "the shared libcaf");
 	job_check(MPI_COMM_WORLD, &bad);
 	active = job.config.enabled;
 }
 
 static int init(int *argc, char ***argv)
 {
-	int code;
+	int code = coarrays.next.Init(argc, argv);
 
-	if (bad.class == MPI_SUCCESS)
-		config_apply(&job.config);
-	code = coarrays.next.Init(argc, argv);
 	if (code == MPI_SUCCESS)
 		begin();
 	return code;
@@ -57,11 +56,8 @@ static int init(int *argc, char ***argv)
 
 static int init_thread(int *argc, char ***argv, int required, int *provided)
 {
-	int code;
+	int code = coarrays.next.Init_thread(argc, argv, required, provided);
 
-	if (bad.class == MPI_SUCCESS)
-		config_apply(&job.config);
-	code = coarrays.next.Init_thread(argc, argv, required, provided);
 	if (code == MPI_SUCCESS)
 		begin();
 	return code;
@@ -136,7 +132,6 @@ static int allocate(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, 
 	code = entry && !c->small ? allocate_mapped(c, entry, unit, base) : allocate_small(c, size, unit, info, base);
 	job_check_code(code);
 	c->base = *(char **)base;
-	job_cover(c);
 	c->next = job.coarrays;
 	newest = job.coarrays = c;
 	*win = c->win;

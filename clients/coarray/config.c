@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One table has all variables. An empty one counts as unset; a value is taken or refused, never bent. */
+/*
+ * variables.def has all variables. An empty value means that the variable is not set. An invalid
+ * value is an error; it is never changed to a valid one.
+ */
 #include "coarray/config.h"
 
 #include "base/size.h"
@@ -28,7 +31,7 @@ static bool take_text(void *field, const char *value)
 	return snprintf(field, CONFIG_TEXT, "%s", value) < CONFIG_TEXT;
 }
 
-/* The manifest has it in a line. */
+/* The manifest contains the path in one line. */
 static bool take_folder(void *field, const char *value)
 {
 	struct stat st;
@@ -86,48 +89,17 @@ static bool take_count(void *field, const char *value)
 	return size_parse_count(value, &count) == 0 && count > 0 && put_number(field, count);
 }
 
-/* The library reads it again. */
-static bool take_limit(void *field, const char *value)
-{
-	uint64_t bytes;
-	double percent;
-
-	return ((size_parse(value, &bytes) == 0 && bytes > 0) || size_parse_percent(value, &percent) == 0) &&
-	       take_text(field, value);
-}
-
-static bool take_engine(void *field, const char *value)
-{
-	return (!strcmp(value, "auto") || !strcmp(value, "segv") || !strcmp(value, "uffd") || !strcmp(value, "kernel")) &&
-	       take_text(field, value);
-}
-
 #define FIELD(name) offsetof(struct config, name)
 
 static const struct variable {
 	const char *name;
 	bool (*take)(void *field, const char *value);
 	size_t field;
-	const char *want;
+	const char *type; /* completes "it must be ..." */
 } table[] = {
-	{ "PCAF_ENABLED", take_flag, FIELD(enabled), "\"true\" or \"false\"" },
-	{ "PCAF_PATH", take_folder, FIELD(path), "a folder that exists, with a name of less than 200 characters in one line" },
-	{ "PCAF_RECOVER", take_folder, FIELD(recover), "a folder that exists, with a name of less than 200 characters in one line" },
-	{ "PCAF_PREFIX", take_prefix, FIELD(prefix), "how the names of files begin, without a \"/\"" },
-	{ "PCAF_SHAREDFILE", take_flag, FIELD(shared_file), "\"true\" or \"false\"" },
-	{ "PCAF_UNLINK", take_flag, FIELD(unlink), "\"true\" or \"false\"" },
-	{ "PCAF_CONSISTENT", take_flag, FIELD(consistent), "\"true\" or \"false\"" },
-	{ "PCAF_FORCE", take_flag, FIELD(force), "\"true\" or \"false\"" },
-	{ "PCAF_REPORT", take_flag, FIELD(report), "\"true\" or \"false\"" },
-	{ "PCAF_SYNCFREQ", take_number, FIELD(syncfreq), "a number of milliseconds" },
-	{ "PCAF_MIN", take_bytes, FIELD(min), "a number of bytes, such as 4096 or 1M" },
-	{ "PCAF_SEGSIZE", take_segment, FIELD(segsize), "a power of two of at least the page, such as 65536 or 2M" },
-	{ "PCAF_STRIPESIZE", take_size, FIELD(stripe_size), "a number of bytes of at least 1, such as 65536 or 1M" },
-	{ "PCAF_STRIPECOUNT", take_count, FIELD(stripe_count), "a number of at least 1" },
-	{ "PCAF_MEM_LIMIT", take_limit, FIELD(mem_limit), "a number of bytes of at least 1, such as 512M or 8G, or a part of the "
-	  "memory, such as 50%" },
-	{ "PCAF_ENGINE", take_engine, FIELD(engine), "\"auto\", \"segv\", \"uffd\" or \"kernel\"" },
-	{ "PCAF_DRIVER", take_text, FIELD(driver), "a driver for files, such as \"posix\" or \"uring:?depth=64\"" },
+#define VARIABLE(name, take, field, type, default, meaning, page) { name, take, FIELD(field), type },
+#include "coarray/variables.def"
+#undef VARIABLE
 };
 
 bool config_wanted(void)
@@ -137,33 +109,25 @@ bool config_wanted(void)
 	return value && *value && strcmp(value, "false") != 0;
 }
 
-/* What the kernel maps it writes when it likes, and as it likes. */
-static void check_kernel(const struct config *c, struct error *e)
-{
-	if (c->consistent)
-		error_set(e, MPI_ERR_ARG, "PCAF_ENGINE is \"kernel\", which writes changes at any time: PCAF_CONSISTENT must be "
-			  "\"false\"");
-	if (c->segsize || *c->driver || *c->mem_limit)
-		error_set(e, MPI_ERR_ARG, "PCAF_SEGSIZE, PCAF_DRIVER and PCAF_MEM_LIMIT have no meaning with PCAF_ENGINE=kernel: "
-			  "leave them out");
-}
-
-/* What one variable says of others. */
+/* Checks values that depend on each other, and sets the defaults that do. */
 static void check_all(struct config *c, struct error *e)
 {
 	if (!*c->path)
-		error_set(e, MPI_ERR_ARG, "PCAF_ENABLED is \"true\", but PCAF_PATH, the folder for the coarrays' files, is "
-			  "missing");
+		error_set(e, MPI_ERR_ARG,
+			  "cannot keep coarrays, as PCAF_ENABLED=true requires: PCAF_PATH is not "
+			  "set. Try PCAF_PATH=FOLDER");
 	if (strcmp(c->path, c->recover) == 0)
-		error_set(e, MPI_ERR_ARG, "PCAF_RECOVER is the same folder as PCAF_PATH: it must be another one");
+		error_set(e, MPI_ERR_ARG,
+			  "cannot use PCAF_RECOVER '%.100s': it is the folder of PCAF_PATH. Try "
+			  "another PCAF_PATH",
+			  c->recover);
 	if (c->unlink)
 		c->consistent = false;
 	if (c->consistent && strstr(c->driver, "wal+"))
-		error_set(e, MPI_ERR_ARG, "PCAF_DRIVER is \"%.100s\": files are behind wal+ as it is, where PCAF_CONSISTENT is \"true\": "
-			  "leave it out", c->driver);
-	c->kernel = strcmp(c->engine, "kernel") == 0;
-	if (c->kernel)
-		check_kernel(c, e);
+		error_set(e, MPI_ERR_ARG,
+			  "cannot use PCAF_DRIVER '%.100s': PCAF_CONSISTENT=true adds wal+ itself. "
+			  "Try the driver without wal+",
+			  c->driver);
 	if (!c->segsize)
 		c->segsize = SEGSIZE;
 }
@@ -207,15 +171,7 @@ void config_read(struct config *c, struct error *e)
 		const char *value = secure_getenv(table[i].name);
 
 		if (value && *value && !table[i].take((char *)c + table[i].field, value))
-			error_set(e, MPI_ERR_ARG, "%s is \"%.100s\": it must be %s", table[i].name, value, table[i].want);
+			error_set(e, MPI_ERR_ARG, "%s is \"%.100s\": it must be %s", table[i].name, value, table[i].type);
 	}
 	check_all(c, e);
-}
-
-void config_apply(const struct config *c)
-{
-	if (*c->mem_limit)
-		setenv("UMMAP_MEM_LIMIT", c->mem_limit, 1);
-	if (*c->engine && strcmp(c->engine, "auto") != 0 && !c->kernel)
-		setenv("UMMAP_ENGINE", c->engine, 1);
 }

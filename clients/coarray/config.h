@@ -24,9 +24,8 @@ struct config {
 	uint64_t syncfreq;              /* milliseconds between two syncs with storage, at least; 0: each */
 	uint64_t min;                   /* smaller coarrays stay in memory */
 	uint64_t segsize;
-	bool kernel;                    /* files are mapped by the kernel */
 	char stripe_size[CONFIG_TEXT], stripe_count[CONFIG_TEXT];
-	char mem_limit[CONFIG_TEXT], engine[CONFIG_TEXT], driver[CONFIG_TEXT];
+	char driver[CONFIG_TEXT];
 };
 
 /* Whether the environment says anything but that coarrays are to stay in memory. */
@@ -34,7 +33,5 @@ bool config_wanted(void);
 void config_read(struct config *c, struct error *e);
 /* Whether it is a folder; its name, in full. */
 bool config_folder(char name[CONFIG_TEXT], const char *value);
-/* Hands what the library itself has variables for on to it, before it starts. */
-void config_apply(const struct config *c);
 
 #endif

@@ -51,8 +51,9 @@ static bool read_manifest(struct earlier *x)
 	free(text);
 	x->names.shared = x->manifest.shared_file;
 	if (len < 0)
-		return fail(x, "%s cannot be read, or is empty", path);
-	return wrong ? fail(x, "%s: %s", path, wrong) : true;
+		return fail(x, "cannot read the manifest '%s': the file is empty or unreadable",
+			    path);
+	return wrong ? fail(x, "cannot use the manifest '%s': %s", path, wrong) : true;
 }
 
 /* ---- Stores ---- */
@@ -68,7 +69,7 @@ static bool look_back(struct earlier *x, const struct entry *entry, int image, u
 	manifest_file(path, &x->names, image, entry);
 	manifest_log(log, &x->names, image, entry);
 	if (access(path, F_OK) < 0)
-		return errno == ENOENT || fail(x, "%s: %s", path, strerror(errno));
+		return errno == ENOENT || fail(x, "cannot find '%s': %s", path, strerror(errno));
 	len = (size_t)sprintf(uri, "wal+posix:");
 	len += manifest_encode(uri + len, path);
 	len += (size_t)sprintf(uri + len, "?wal.path=");
@@ -132,7 +133,8 @@ const char *earlier_contents(struct earlier *x, const struct entry *entry, int i
 	const struct entry *mapped = entry->small ? manifest_find(&x->manifest, ENTRY_POOL) : entry;
 
 	if (image < 1 || image > x->manifest.images) {
-		fail(x, "there are the images 1 to %d only", x->manifest.images);
+		fail(x, "cannot read image %d: the run had only images 1 to %d", image,
+		     x->manifest.images);
 		return NULL;
 	}
 	if (!earlier_look(x, mapped, image, v))
@@ -147,6 +149,7 @@ const char *earlier_contents(struct earlier *x, const struct entry *entry, int i
 	if (v->whole && (!entry->small || entry->since <= v->epoch))
 		return v->base + (entry->small ? entry->at : 0);
 	earlier_leave(v);
-	fail(x, "no sync of all images has reached coarray %u", entry->order);
+	fail(x, "cannot read coarray %u of image %d: no sync of all images includes it",
+	     entry->order, image);
 	return NULL;
 }

@@ -99,11 +99,17 @@ static void compare_entry(const struct entry *x, size_t size, struct error *e)
 	if (x->taken || x->state == ENTRY_ENDED || job.config.force)
 		return;
 	if (x->size != size)
-		error_set(e, MPI_ERR_ARG, "coarray %u has %zu bytes, and that in PCAF_PATH has %" PRIu64 ": take another folder or "
-			  "PCAF_PREFIX, or PCAF_FORCE=true, with which it begins anew", x->order, size, x->size);
+		error_set(e, MPI_ERR_ARG,
+			  "cannot open coarray %u of %zu bytes: the one in PCAF_PATH has %" PRIu64
+			  " bytes. Try another PCAF_PATH or PCAF_PREFIX, or PCAF_FORCE=true, which "
+			  "begins that coarray anew",
+			  x->order, size, x->size);
 	else if (!same_type(x))
-		error_set(e, MPI_ERR_ARG, "coarray %u is of the type \"%s\", and that in PCAF_PATH of \"%s\": take another folder or "
-			  "PCAF_PREFIX, or PCAF_FORCE=true, with which it begins anew", x->order, libcaf_type(), x->type);
+		error_set(e, MPI_ERR_ARG,
+			  "cannot open coarray %u of type '%s': the one in PCAF_PATH has type "
+			  "'%s'. Try another PCAF_PATH or PCAF_PREFIX, or PCAF_FORCE=true, which "
+			  "begins that coarray anew",
+			  x->order, libcaf_type(), x->type);
 }
 
 /* Whether it is what an earlier run has left for this coarray. */
@@ -176,39 +182,8 @@ struct entry *job_enter(unsigned order, size_t size, bool *earlier)
 	return x;
 }
 
-void job_cover(struct coarray *c)
-{
-	struct error e = { 0 };
-
-	if (!job.config.kernel || !c->pending || c->small || !c->whole)
-		return;
-	store_cover(&job.store, manifest_find(&job.manifest, c->order), c->base, true, &e);
-	job_check(MPI_COMM_SELF, &e);
-	c->covered = true;
-}
-
-/* What has been stored meanwhile counts now. */
-static void take_cover_off(struct coarray *c)
-{
-	char *stored = malloc(c->size);
-	struct error e = { 0 };
-
-	if (stored) {
-		memcpy(stored, c->base, c->size);
-		store_cover(&job.store, manifest_find(&job.manifest, c->order), c->base, false, &e);
-		memcpy(c->base, stored, c->size);
-	} else {
-		job_lacks_memory(&e);
-	}
-	free(stored);
-	job_check(MPI_COMM_SELF, &e);
-	c->covered = false;
-}
-
 void job_drop(struct coarray *c)
 {
-	if (c->covered)
-		take_cover_off(c);
 	if (!c->small)
 		c->former = *manifest_find(&job.manifest, c->order);
 	manifest_find(&job.manifest, c->order)->state = ENTRY_DOOMED;
@@ -238,15 +213,15 @@ static void forget_changes(struct coarray *c, struct error *e)
 	struct umstat st = { .struct_size = sizeof(st) };
 	void *base = c->base;
 
-	if (c->covered)
-		store_cover(&job.store, manifest_find(&job.manifest, c->order), c->base, c->covered = false, e);
-	else if (umstat(base, &st) < 0)
+	if (umstat(base, &st) < 0)
 		error_errno(e, errno, "%s", umerrormsg());
 	else if (st.write_bytes && job.config.consistent)
 		store_read_back(&job.store, manifest_find(&job.manifest, c->order), c->base, e);
 	else if (st.write_bytes)
-		error_set(e, MPI_ERR_NO_MEM, "the initialiser of coarray %u, of %zu bytes, does not fit into memory, so what it has "
-			  "overwritten cannot be brought back: set PCAF_MEM_LIMIT", c->order, c->size);
+		error_set(e, MPI_ERR_NO_MEM,
+			  "cannot restore coarray %u of %zu bytes: its initializer does not fit "
+			  "into memory, and has overwritten the file. Try a larger UMMAP_MEM_LIMIT",
+			  c->order, c->size);
 	else if (st.dirty_bytes && umremap(base, 0, -1, -1, UMMAP_SWITCH, &base) < 0)
 		error_errno(e, errno, "%s", umerrormsg());
 }
@@ -372,11 +347,11 @@ void job_move(struct coarray *c, const char *path)
 	struct entry *x = manifest_find(&job.manifest, c->order), before = *x, after = *x;
 	struct error e = { 0 };
 
-	if (job.config.kernel)
-		error_set(&e, MPI_ERR_ARG, "pcaf_config: with PCAF_ENGINE=kernel, coarrays stay in the folder where they are");
-	else if (!config_folder(after.folder, path))
-		error_set(&e, MPI_ERR_ARG, "pcaf_config: \"%.100s\" must be a folder that exists, with a name of less than %d "
-			  "characters in one line", path, MANIFEST_FOLDER);
+	if (!config_folder(after.folder, path))
+		error_set(&e, MPI_ERR_ARG,
+			  "pcaf_config: cannot keep coarray %u in '%.100s': the path must be a "
+			  "folder that exists, with a name of one line and less than %d bytes",
+			  c->order, path, MANIFEST_FOLDER);
 	job_check(job.comm, &e);
 	if (strcmp(after.folder, job.config.path) == 0)
 		*after.folder = '\0';

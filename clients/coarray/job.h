@@ -27,7 +27,6 @@ struct coarray {
 	bool pending;        /* it was there in an earlier run: initialisers have to be undone */
 	bool whole;          /* and this image's part of it, too */
 	struct entry former; /* what it was before it was dropped: its files are mapped still; ID 0: nothing */
-	bool covered;        /* what initialisers store does not reach its file */
 };
 
 struct job {
@@ -64,8 +63,6 @@ void job_write_manifest(struct error *e);
 
 /* The entry for a coarray of that size, for now: that of an earlier run, or a new one. `earlier`: the former. */
 struct entry *job_enter(unsigned order, size_t size, bool *earlier);
-/* Keeps initialisers from storage that takes what they store at once. */
-void job_cover(struct coarray *c);
 /* It is not to be kept. */
 void job_drop(struct coarray *c);
 /* Its files are in that folder from now on. */

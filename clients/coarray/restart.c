@@ -93,8 +93,9 @@ static void check_empty(struct error *e)
 	if (!job.config.force && store_has_files(&job.store, file))
 		error_set(e, MPI_ERR_IO,
 			  "cannot begin anew in PCAF_PATH: '%.50s' has contents, but "
-			  "'%.40smanifest' and its copies are missing. Try another PCAF_PATH, to "
-			  "restore the manifest, or PCAF_FORCE=true, which overwrites the files",
+			  "'%.40smanifest' and its copies are missing. Try to restore the "
+			  "manifest, another PCAF_PATH, or PCAF_FORCE=true, which overwrites the "
+			  "files",
 			  file, job.config.prefix);
 	job_check(job.comm, e);
 }
@@ -180,10 +181,10 @@ static void check_prefixes(struct error *e)
 		snprintf(other.prefix, sizeof(other.prefix), "%.*s", (int)prefix, file->d_name);
 		if (clashes(&other))
 			error_set(e, MPI_ERR_ARG,
-				  "PCAF_PREFIX is \"%.60s\", and PCAF_PATH has coarrays with "
-				  "\"%.60s\", whose files would have the same names as some of %d "
-				  "images: take another folder or PCAF_PREFIX",
-				  job.config.prefix, other.prefix, job.images);
+				  "cannot use PCAF_PREFIX '%.40s' with %d images: some files would "
+				  "have the same names as files of the coarrays with prefix "
+				  "'%.40s' in PCAF_PATH. Try another PCAF_PATH or PCAF_PREFIX",
+				  job.config.prefix, job.images, other.prefix);
 	}
 	if (folder)
 		closedir(folder);
@@ -201,19 +202,20 @@ static void compare(const struct manifest *m, struct error *e)
 	program_describe(ours, &own);
 	if (!job.config.force && !program_is_same(&m->program, &own))
 		error_set(e, MPI_ERR_ARG,
-			  "the coarrays in PCAF_PATH are of the program %s, and this is %s. Try "
-			  "another PCAF_PATH, or PCAF_FORCE=true if its coarrays are the same",
+			  "cannot use PCAF_PATH: its coarrays are of the program %s, and this is "
+			  "%s. Try another PCAF_PATH, or PCAF_FORCE=true if the coarrays match",
 			  theirs, ours);
 	if (!job.config.force && m->images != job.images)
 		error_set(e, MPI_ERR_ARG,
-			  "the coarrays in PCAF_PATH are of a run with %d images, and this one "
-			  "has %d: take as many, or another folder and this one as PCAF_RECOVER, "
-			  "or PCAF_FORCE=true, with which those of other images are left alone",
-			  m->images, job.images);
+			  "cannot open the coarrays in PCAF_PATH: they are of a run with %d "
+			  "images, and this one has %d. Try %d images, this folder as PCAF_RECOVER "
+			  "and another PCAF_PATH, or PCAF_FORCE=true, which leaves files of other "
+			  "images alone",
+			  m->images, job.images, m->images);
 	if (m->shared_file != job.config.shared_file)
 		error_set(e, MPI_ERR_ARG,
-			  "the coarrays in PCAF_PATH were made with PCAF_SHAREDFILE=%s: it must "
-			  "be so again",
+			  "cannot open the coarrays in PCAF_PATH: they were created with "
+			  "PCAF_SHAREDFILE=%s. Try that value, or another PCAF_PATH",
 			  m->shared_file ? "true" : "false");
 }
 
@@ -305,7 +307,7 @@ static void take_over(const char *text, struct error *e)
 	agree(m, e);
 	job.restart = job.epoch;
 	if (job.restart && job.config.report && job.image == 1)
-		fprintf(stderr, "ummap-coarray: going on from sync %" PRIu64 "\n", job.restart);
+		fprintf(stderr, "ummap-coarray: restarted from sync %" PRIu64 "\n", job.restart);
 	for (size_t i = 0; i < m->n; i++) {
 		if (m->entries[i].state == ENTRY_LIVE && m->entries[i].order != ENTRY_POOL)
 			m->entries[i].state = ENTRY_PARKED;

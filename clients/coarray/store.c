@@ -95,13 +95,10 @@ void store_hints(const struct store *s, const struct entry *entry, MPI_Info info
 	add_hint(info, "storage_alloc_filename", text);
 	snprintf(text, sizeof(text), "%" PRIu64, entry->at);
 	add_hint(info, "storage_alloc_offset", text);
-	add_hint(info, "storage_alloc_engine", c->engine);
-	if (!c->kernel) {
-		snprintf(text, sizeof(text), "%" PRIu64, c->segsize);
-		add_hint(info, "storage_alloc_segsize", text);
-		add_driver(s, entry, text);
-		add_hint(info, "storage_alloc_driver", text);
-	}
+	snprintf(text, sizeof(text), "%" PRIu64, c->segsize);
+	add_hint(info, "storage_alloc_segsize", text);
+	add_driver(s, entry, text);
+	add_hint(info, "storage_alloc_driver", text);
 	/* All is durable by then, and nothing newer is to be. */
 	add_hint(info, "storage_alloc_discard", c->consistent || c->unlink ? "true" : "false");
 	add_hint(info, "storage_alloc_unlink", c->unlink ? "true" : "false");
@@ -132,18 +129,22 @@ static void lock(struct store *s, struct error *e)
 	manifest_lock(path, &s->names, s->image);
 	s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 	if (s->lock < 0) {
-		error_errno(e, errno, "%s cannot be opened for reading and writing: %s", path, strerror(errno));
+		error_errno(e, errno, "cannot open '%s' for reading and writing: %s", path,
+			    strerror(errno));
 	} else if (take_lock(s->lock)) {
 		snprintf(owner, sizeof(owner), "%d\n", (int)getpid());
 		if (ftruncate(s->lock, 0) < 0 || pwrite(s->lock, owner, strlen(owner), 0) < 0)
-			error_errno(e, errno, "%s cannot be written: %s", path, strerror(errno));
+			error_errno(e, errno, "cannot write '%s': %s", path, strerror(errno));
 	} else if (errno == EAGAIN || errno == EACCES) {
 		if (pread(s->lock, owner, sizeof(owner) - 1, 0) < 0)
 			*owner = '\0';
-		error_set(e, MPI_ERR_IO, "another job has the coarrays in %s (process %ld): wait until it has ended, or take "
-			  "another PCAF_PATH or PCAF_PREFIX", s->config->path, strtol(owner, NULL, 10));
+		error_set(e, MPI_ERR_IO,
+			  "cannot use the coarrays in PCAF_PATH '%.100s': process %ld of another "
+			  "job uses them. Try again when that job has ended, or another PCAF_PATH "
+			  "or PCAF_PREFIX",
+			  s->config->path, strtol(owner, NULL, 10));
 	} else {
-		error_errno(e, errno, "%s cannot be locked: %s", path, strerror(errno));
+		error_errno(e, errno, "cannot lock '%s': %s", path, strerror(errno));
 	}
 }
 
@@ -207,20 +208,6 @@ void store_move(const struct store *s, const struct entry *entry, char *base, st
 		error_errno(e, errno, "%s", umerrormsg());
 }
 
-void store_cover(const struct store *s, const struct entry *entry, char *base, bool cover, struct error *e)
-{
-	char path[MANIFEST_PATH];
-	int fd;
-
-	store_path(s, entry, path);
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd < 0 || hooked_mmap(base, entry_room(entry), PROT_READ | PROT_WRITE, MAP_FIXED | (cover ? MAP_PRIVATE : MAP_SHARED), fd,
-			   (off_t)entry->at) == MAP_FAILED)
-		error_errno(e, errno, "%s cannot be mapped: %s", path, strerror(errno));
-	if (fd >= 0)
-		close(fd);
-}
-
 void store_look(const struct store *s, const struct entry *entry, struct holding *h, struct error *e)
 {
 	char path[MANIFEST_PATH], log[MANIFEST_PATH], uri[2 * URI];
@@ -231,7 +218,10 @@ void store_look(const struct store *s, const struct entry *entry, struct holding
 	if (access(path, F_OK) < 0 && errno == ENOENT)
 		return;
 	if (!s->config->consistent && access(log, F_OK) == 0) {
-		error_set(e, MPI_ERR_IO, "%s is left of a job that was killed: PCAF_CONSISTENT must be \"true\", as it was then", log);
+		error_set(e, MPI_ERR_IO,
+			  "cannot open the coarrays in PCAF_PATH: the log '%.100s' remains from a "
+			  "run with PCAF_CONSISTENT=true. Try that value again",
+			  log);
 		return;
 	}
 	make_uri(s, entry, "", uri);
@@ -245,9 +235,12 @@ void store_go_back(const struct store *s, const struct entry *entry, const struc
 
 	if (!moment_key(h, epoch, key + 1)) {
 		store_path(s, entry, path);
-		error_set(e, MPI_ERR_IO, "%s has syncs %" PRIu64 " to %" PRIu64 ", and a file of image %d, which may be missing, "
-			  "only %" PRIu64 ": there is no common moment to go back to; bring that file back, or take another folder",
-			  path, h->epoch - (h->newest - h->oldest), h->epoch, behind, epoch);
+		error_set(e, MPI_ERR_IO,
+			  "cannot go back to sync %" PRIu64 ", the newest one of image %d: '%.70s' "
+			  "keeps only syncs %" PRIu64 " to %" PRIu64 ". Try to restore the files "
+			  "of image %d, or another PCAF_PATH",
+			  epoch, behind, path, h->epoch - (h->newest - h->oldest), h->epoch,
+			  behind);
 		return;
 	}
 	base = map(s, entry, key, PROT_READ | PROT_WRITE, e);
@@ -286,9 +279,10 @@ void store_read_back(const struct store *s, const struct entry *entry, char *bas
 			memcpy(base + at, block, (size_t)n);
 	}
 	if (fd < 0 || n < 0)
-		error_errno(e, errno, "%s cannot be read: %s", path, strerror(errno));
+		error_errno(e, errno, "cannot read '%s': %s", path, strerror(errno));
 	else if (n == 0)
-		error_set(e, MPI_ERR_IO, "%s is too short: it has been changed by something else", path);
+		error_set(e, MPI_ERR_IO, "cannot read coarray %u: the file '%s' is too short",
+			  entry->order, path);
 	if (fd >= 0)
 		close(fd);
 }

@@ -44,8 +44,6 @@ void store_hints(const struct store *s, const struct entry *entry, MPI_Info info
 char *store_map(const struct store *s, const struct entry *entry, struct error *e);
 /* From now on that is another one, as the entry says: what is mapped stays, and the next sync makes the file complete. */
 void store_move(const struct store *s, const struct entry *entry, char *base, struct error *e);
-/* Of the engine `kernel`: what is stored to its memory goes to a copy of its own, or to the file again, without that. */
-void store_cover(const struct store *s, const struct entry *entry, char *base, bool cover, struct error *e);
 /* Whether the folder has files with contents that this image would overwrite. *name: the first such
  * file. */
 bool store_has_files(const struct store *s, char name[NAME_MAX + 1]);

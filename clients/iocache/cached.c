@@ -100,9 +100,13 @@ static void find_path(struct cached *c, const char *name, struct error *e)
 	if (c->rank == 0 && !real)
 		real = realpath(config_plain_name(name), NULL);
 	if (c->rank == 0 && !real)
-		error_errno(e, errno, "%s: %s: for a cache it has to be a file that can be opened without MPI, too", name, strerror(errno));
+		error_errno(e, errno,
+			    "cannot cache '%s': %s. Try a path that can be opened without MPI, or "
+			    "pmem_io_mode=1",
+			    name, strerror(errno));
 	else if (c->rank == 0 && strlen(real) >= sizeof(path))
-		error_errno(e, ENAMETOOLONG, "%s: %s", real, strerror(ENAMETOOLONG));
+		error_errno(e, ENAMETOOLONG, "cannot cache '%.150s...': %s", real,
+			    strerror(ENAMETOOLONG));
 	else if (c->rank == 0)
 		strcpy(path, real);
 	free(real);
@@ -131,9 +135,13 @@ static void open_file(struct cached *c, const char *name, struct error *e)
 {
 	find_path(c, name, e);
 	if (!c->path)
-		error_errno(e, ENOMEM, "there is no memory for a cache");
+		error_errno(e, ENOMEM, "cannot allocate the cache of '%s': %s", name,
+			    strerror(ENOMEM));
 	else if (*c->path && c->nodes.owns && cached_fd(c) < 0)
-		error_errno(e, errno, "%s: %s: for a cache it has to be a file that can be opened without MPI, too", c->path, strerror(errno));
+		error_errno(e, errno,
+			    "cannot cache '%s': %s. Try a path that can be opened without MPI, or "
+			    "pmem_io_mode=1",
+			    c->path, strerror(errno));
 }
 
 static void open_folder(struct cached *c, struct error *e)
@@ -141,7 +149,10 @@ static void open_folder(struct cached *c, struct error *e)
 	if (c->nodes.owns)
 		c->folder = open(c->config.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (c->nodes.owns && (c->folder < 0 || faccessat(c->folder, ".", W_OK | X_OK, 0) < 0))
-		error_errno(e, errno, "pmem_path: %s: %s: it has to be a folder of each node", c->config.path, strerror(errno));
+		error_errno(e, errno,
+			    "cannot use the folder '%s' (pmem_path): %s. Try a folder that exists "
+			    "at each node, and can be written",
+			    c->config.path, strerror(errno));
 }
 
 static void release(struct cached *c)
@@ -164,7 +175,8 @@ static void release(struct cached *c)
 static void open_all(struct cached *c, const char *name, struct error *e)
 {
 	if (!nodes_find(&c->nodes, c->comm))
-		error_errno(e, ENOMEM, "there is no memory for a cache");
+		error_errno(e, ENOMEM, "cannot allocate the cache of '%s': %s", name,
+			    strerror(ENOMEM));
 	open_file(c, name, e);
 	if (e->class == MPI_SUCCESS)
 		open_folder(c, e);
@@ -187,7 +199,8 @@ struct cached *cached_open(MPI_Comm comm, const char *name, int amode, MPI_File 
 
 	PMPI_Allreduce(MPI_IN_PLACE, &there, 1, MPI_INT, MPI_MIN, comm);
 	if (!there || window_own_comm(comm, &c->comm) != MPI_SUCCESS) {
-		error_errno(e, ENOMEM, "there is no memory for a cache");
+		error_errno(e, ENOMEM, "cannot allocate the cache of '%s': %s", name,
+			    strerror(ENOMEM));
 		free(c);
 		return NULL;
 	}
@@ -229,7 +242,7 @@ void cached_sync_far(struct cached *c, struct error *e)
 {
 	if (!atomic_exchange(&c->wrote_far, false) || fdatasync(c->fd) == 0)
 		return;
-	error_errno(e, errno, "%s: %s", c->path, strerror(errno));
+	error_errno(e, errno, "cannot sync '%s': %s", c->path, strerror(errno));
 	c->wrote_far = true;
 }
 
@@ -242,7 +255,7 @@ static void remove_file(struct cached *c, struct error *e)
 		err = errno;
 	PMPI_Bcast(&err, 1, MPI_INT, 0, c->comm);
 	if (err)
-		error_errno(e, err, "%s cannot be removed: %s", c->path, strerror(err));
+		error_errno(e, err, "cannot remove '%s': %s", c->path, strerror(err));
 }
 
 void cached_close(struct cached *c, struct error *e)
@@ -281,7 +294,8 @@ static void set_length(struct cached *c, int64_t size, bool allocate, struct err
 		err = errno;
 	PMPI_Bcast(&err, 1, MPI_INT, 0, c->comm);
 	if (err)
-		error_errno(e, err, "%s cannot have %lld bytes: %s", c->path, (long long)size, strerror(err));
+		error_errno(e, err, "cannot resize '%s' to %lld bytes: %s", c->path,
+			    (long long)size, strerror(err));
 }
 
 /* What is cut off must not come back when the file grows again: so the cache ends, and begins anew. */

@@ -188,7 +188,9 @@ static int begin(struct cached *c, struct request r, enum pointer p, int64_t at,
 	int code;
 
 	if (c->split != SPLIT_NONE) {
-		error_set(&e, MPI_ERR_OTHER, "%s: a split collective call has begun already, and has not ended", c->path);
+		error_set(&e, MPI_ERR_OTHER,
+			  "cannot begin a split collective call on '%s': another one has not ended",
+			  c->path);
 		return tell(c, &e);
 	}
 	code = move(c, &r, p, at, &c->split_bytes);
@@ -204,7 +206,9 @@ static int end(struct cached *c, enum split which, MPI_Status *status)
 	if (c->split == which)
 		put_status(status, c->split_bytes);
 	else
-		error_set(&e, MPI_ERR_OTHER, "%s: the split collective call that is to end has not begun", c->path);
+		error_set(&e, MPI_ERR_OTHER,
+			  "cannot end a split collective call on '%s': no such call has begun",
+			  c->path);
 	if (c->split == which)
 		c->split = SPLIT_NONE;
 	return tell(c, &e);
@@ -249,11 +253,17 @@ static int64_t sought(struct cached *c, int64_t at, int64_t now, int64_t last, i
 	int64_t to;
 
 	if (whence != MPI_SEEK_SET && whence != MPI_SEEK_CUR && whence != MPI_SEEK_END)
-		error_set(e, MPI_ERR_ARG, "%s: %d is no way of seeking", c->path, whence);
+		error_set(e, MPI_ERR_ARG,
+			  "cannot seek in '%s': whence is %d. Try MPI_SEEK_SET, MPI_SEEK_CUR or "
+			  "MPI_SEEK_END",
+			  c->path, whence);
 	if (__builtin_add_overflow(at, whence == MPI_SEEK_CUR ? now : whence == MPI_SEEK_END ? last : 0, &to))
-		error_set(e, MPI_ERR_ARG, "%s: no file is so long", c->path);
+		error_set(e, MPI_ERR_ARG,
+			  "cannot seek in '%s': the position is too large for a file", c->path);
 	else if (to < 0)
-		error_set(e, MPI_ERR_ARG, "%s: %lld would be before the beginning of the view", c->path, (long long)to);
+		error_set(e, MPI_ERR_ARG,
+			  "cannot seek in '%s': position %lld is before the beginning of the view",
+			  c->path, (long long)to);
 	return to;
 }
 
@@ -339,7 +349,8 @@ static int open_cached(MPI_Comm comm, const char *name, int amode, const struct 
 	PMPI_Allreduce(&good, &all, 1, MPI_INT, MPI_MIN, comm);
 	if (!all && good) {
 		files.next.File_close(file);
-		error_set(&e, MPI_ERR_FILE, "%.200s cannot be opened at another rank", name);
+		error_set(&e, MPI_ERR_FILE, "cannot open '%.200s': another rank could not open it",
+			  name);
 		return error_tell_open(comm, &e);
 	}
 	if (!good || cached_open(comm, name, amode, *file, config, &e))
@@ -414,9 +425,14 @@ static bool is_native(const char *datarep)
 static void set_view_here(struct cached *c, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype, struct error *e)
 {
 	if (disp == MPI_DISPLACEMENT_CURRENT || disp < 0)
-		error_set(e, MPI_ERR_ARG, "%s: the displacement is %lld", c->path, (long long)disp);
+		error_set(e, MPI_ERR_ARG,
+			  "cannot set the view of '%s': the displacement is %lld. Try 0 or more",
+			  c->path, (long long)disp);
 	else if (!view_set(&c->view, disp, etype, filetype))
-		error_set(e, MPI_ERR_TYPE, "%s: the filetype cannot be taken apart", c->path);
+		error_set(e, MPI_ERR_TYPE,
+			  "cannot set the view of '%s': the layout of the filetype cannot be "
+			  "determined",
+			  c->path);
 	c->pointer = 0;
 	error_agree(c->comm, e);
 	if (e->class == MPI_SUCCESS && c->rank == 0)
@@ -461,8 +477,10 @@ static void agree_on_size(struct cached *c, MPI_Offset size, struct error *e)
 
 	PMPI_Allreduce(MPI_IN_PLACE, most, 2, MPI_INT64_T, MPI_MAX, c->comm);
 	if (most[0] != -most[1])
-		error_set(e, MPI_ERR_ARG, "%s: the ranks want different sizes, %lld to %lld", c->path, (long long)-most[1],
-			  (long long)most[0]);
+		error_set(e, MPI_ERR_ARG,
+			  "cannot resize '%s': the ranks give different sizes, %lld to %lld bytes. "
+			  "Try the same size at all ranks",
+			  c->path, (long long)-most[1], (long long)most[0]);
 }
 
 static int resize(struct cached *c, MPI_Offset size, bool allocate)
@@ -472,9 +490,12 @@ static int resize(struct cached *c, MPI_Offset size, bool allocate)
 	if (!is_whole(c, &e))
 		return tell(c, &e);
 	if (size < 0)
-		error_set(&e, MPI_ERR_ARG, "%s: the size is %lld", c->path, (long long)size);
+		error_set(&e, MPI_ERR_ARG, "cannot resize '%s': the size %lld is negative", c->path,
+			  (long long)size);
 	else if (c->amode & MPI_MODE_RDONLY)
-		error_set(&e, MPI_ERR_READ_ONLY, "%s was opened to be read only", c->path);
+		error_set(&e, MPI_ERR_READ_ONLY,
+			  "cannot resize '%s': it was opened read-only. Try MPI_MODE_RDWR",
+			  c->path);
 	error_agree(c->comm, &e);
 	if (e.class == MPI_SUCCESS)
 		agree_on_size(c, size, &e);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A value is taken or refused, never bent. All ranks have to want the same: who has a cache and who has none would wait for each
- * other. So each MPI_File_open costs one small reduction, whether there is a cache or not.
+ * Reads the hints and variables of the MPI-IO cache. hints.def has all hints. An invalid value is
+ * an error; it is never changed to a valid one. All ranks must request the same cache: a rank with a
+ * cache and a rank without one would wait for each other. Therefore each MPI_File_open needs one
+ * small reduction, whether the file has a cache or not.
  */
 #include "iocache/config.h"
 
@@ -14,41 +16,59 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-static bool get(MPI_Info info, const char *key, char value[CONFIG_PATH])
+enum hint {
+#define HINT(identifier, name, type, default, meaning) HINT_##identifier,
+#include "iocache/hints.def"
+#undef HINT
+};
+
+static const struct {
+	const char *name;
+	const char *type; /* completes "it must be ..." */
+} table[] = {
+#define HINT(identifier, name, type, default, meaning) { name, type },
+#include "iocache/hints.def"
+#undef HINT
+};
+
+static bool get(MPI_Info info, enum hint hint, char value[CONFIG_PATH])
 {
 	int found = 0;
 
 	*value = '\0';
 	if (info != MPI_INFO_NULL)
-		PMPI_Info_get(info, key, MPI_MAX_INFO_VAL, value, &found);
+		PMPI_Info_get(info, table[hint].name, MPI_MAX_INFO_VAL, value, &found);
 	return found;
 }
 
-static void refuse(struct error *e, const char *key, const char *value, const char *must)
+static void refuse(struct error *e, enum hint hint, const char *value)
 {
-	error_set(e, MPI_ERR_INFO_VALUE, "%s is \"%.60s\": it must be %s", key, value, must);
+	error_set(e, MPI_ERR_INFO_VALUE, "%s is \"%.60s\": it must be %s", table[hint].name, value,
+		  table[hint].type);
 }
 
-/* Which of two words it is; `none` if it is not there. */
-static bool read_word(MPI_Info info, const char *key, const char *no, const char *yes, bool none, struct error *e)
+/* Whether the value is `yes`; false without a value. */
+static bool read_word(MPI_Info info, enum hint hint, const char *no, const char *yes,
+		      struct error *e)
 {
-	char value[CONFIG_PATH], must[64];
+	char value[CONFIG_PATH];
 
-	if (!get(info, key, value))
-		return none;
-	snprintf(must, sizeof(must), "%s or %s", no, yes);
+	if (!get(info, hint, value))
+		return false;
 	if (strcmp(value, no) != 0 && strcmp(value, yes) != 0)
-		refuse(e, key, value, must);
+		refuse(e, hint, value);
 	return strcmp(value, yes) == 0;
 }
 
-static uint64_t read_bytes(MPI_Info info, const char *key, uint64_t least, uint64_t unit, const char *must, struct error *e)
+static uint64_t read_bytes(MPI_Info info, enum hint hint, uint64_t min, uint64_t unit,
+			   struct error *e)
 {
 	char value[CONFIG_PATH];
 	uint64_t bytes = 0;
 
-	if (get(info, key, value) && (size_parse(value, &bytes) < 0 || bytes < least || bytes > INT64_MAX / 2 || bytes % unit))
-		refuse(e, key, value, must);
+	if (get(info, hint, value) &&
+	    (size_parse(value, &bytes) < 0 || bytes < min || bytes > INT64_MAX / 2 || bytes % unit))
+		refuse(e, hint, value);
 	return bytes;
 }
 
@@ -57,28 +77,24 @@ static int read_flush(MPI_Info info, struct error *e)
 	char value[CONFIG_PATH], *end;
 	long seconds = CONFIG_AT_CLOSE;
 
-	if (!get(info, "pmem_flush", value) || strcmp(value, "close") == 0)
+	if (!get(info, HINT_FLUSH, value) || strcmp(value, "close") == 0)
 		return CONFIG_AT_CLOSE;
 	seconds = strtol(value, &end, 10);
 	if (end == value || *end || seconds < 1 || seconds > CONFIG_AT_CLOSE)
-		refuse(e, "pmem_flush", value, "a number of seconds from 1 to 1000000, or close");
+		refuse(e, HINT_FLUSH, value);
 	return (int)seconds;
 }
 
-/* The words of the library that was there first. */
-static void read_theirs(struct config *c, MPI_Info info, struct error *e)
+/* Reads the hints of the library mpi-pmem-ext. */
+static void read_pmem_ext(struct config *c, MPI_Info info, struct error *e)
 {
-	char mode[CONFIG_PATH];
-
-	if (get(info, "pmem_io_mode", mode) && strcmp(mode, "0") != 0 && strcmp(mode, "1") != 0)
-		refuse(e, "pmem_io_mode", mode, "0, for a cache, or 1, for a file that needs none");
 	/* The file is on persistent memory itself. */
-	if (strcmp(mode, "1") == 0)
+	if (read_word(info, HINT_IO_MODE, "0", "1", e))
 		c->wanted = false;
-	if (read_word(info, "failure_recovery", "false", "true", false, e))
+	if (read_word(info, HINT_FAILURE_RECOVERY, "false", "true", e))
 		c->durable_write = true;
-	c->recover = read_word(info, "do_recovery", "false", "true", false, e);
-	if (get(info, "do_recovery_path", c->old) && !c->recover)
+	c->recover = read_word(info, HINT_RECOVER, "false", "true", e);
+	if (get(info, HINT_RECOVER_PATH, c->old) && !c->recover)
 		*c->old = '\0';
 }
 
@@ -89,7 +105,7 @@ const char *config_plain_name(const char *name)
 	return len > 0 && name[len] == ':' ? name + len + 1 : name;
 }
 
-/* The folder of a file that need not be there yet. */
+/* The folder of a file, which may not exist yet. */
 static bool find_folder(const char *name, char real[PATH_MAX])
 {
 	char copy[PATH_MAX], *slash;
@@ -103,7 +119,7 @@ static bool find_folder(const char *name, char real[PATH_MAX])
 	return realpath(!slash ? "." : *copy ? copy : "/", real) != NULL;
 }
 
-/* Files under UMMAP_IOCACHE_ALL have one without a hint. */
+/* Whether the file is in `folder` or below it. */
 static bool is_under(const char *name, const char *folder)
 {
 	char real[PATH_MAX], all[PATH_MAX];
@@ -121,9 +137,10 @@ bool config_find_folder(MPI_Info info, const char *name, char path[CONFIG_PATH])
 {
 	const char *all = secure_getenv("UMMAP_IOCACHE_PATH");
 
-	if (get(info, "pmem_path", path))
+	if (get(info, HINT_PATH, path))
 		return *path;
-	if (!all || strlen(all) >= CONFIG_PATH || !is_under(name, secure_getenv("UMMAP_IOCACHE_ALL")))
+	if (!all || strlen(all) >= CONFIG_PATH ||
+	    !is_under(name, secure_getenv("UMMAP_IOCACHE_ALL")))
 		return false;
 	strcpy(path, all);
 	return true;
@@ -133,15 +150,18 @@ static void read_path(struct config *c, MPI_Info info, const char *name, struct 
 {
 	const char *path = secure_getenv("UMMAP_IOCACHE_PATH");
 
-	if (get(info, "pmem_path", c->path)) {
+	if (get(info, HINT_PATH, c->path)) {
 		c->wanted = true;
 		if (!*c->path)
-			refuse(e, "pmem_path", "", "a folder of each node");
+			refuse(e, HINT_PATH, "");
 		return;
 	}
 	c->wanted = is_under(name, secure_getenv("UMMAP_IOCACHE_ALL"));
 	if (c->wanted && (!path || strlen(path) >= sizeof(c->path)))
-		error_set(e, MPI_ERR_INFO_VALUE, "UMMAP_IOCACHE_ALL is set, but UMMAP_IOCACHE_PATH does not name the folder for caches");
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot cache '%.80s', a file in UMMAP_IOCACHE_ALL: UMMAP_IOCACHE_PATH "
+			  "is %s. Try a folder of each node",
+			  name, path ? "too long" : "not set");
 	else if (c->wanted)
 		strcpy(c->path, path);
 }
@@ -152,22 +172,25 @@ static void read_all(struct config *c, MPI_Info info, const char *name, struct e
 
 	memset(c, 0, sizeof(*c));
 	read_path(c, info, name, e);
-	if (!c->wanted && get(info, "pmem_io_mode", mode) && strcmp(mode, "0") == 0)
-		error_set(e, MPI_ERR_INFO_VALUE, "pmem_io_mode is 0: pmem_path has to name the folder for the cache");
+	if (!c->wanted && get(info, HINT_IO_MODE, mode) && strcmp(mode, "0") == 0)
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot cache '%.80s', as pmem_io_mode=0 requires: pmem_path is not set. "
+			  "Try a folder of each node",
+			  name);
 	if (!c->wanted)
 		return;
-	c->durable_write = read_word(info, "pmem_durable", "sync", "write", false, e);
-	c->populate = read_word(info, "pmem_populate", "false", "true", false, e);
-	c->keep = read_word(info, "pmem_close", "flush", "keep", false, e);
+	c->durable_write = read_word(info, HINT_DURABLE, "sync", "write", e);
+	c->populate = read_word(info, HINT_POPULATE, "false", "true", e);
+	c->keep = read_word(info, HINT_CLOSE, "flush", "keep", e);
 	c->flush = read_flush(info, e);
-	c->size = read_bytes(info, "pmem_size", (uint64_t)2 << 20, 1, "a size of at least 2M", e);
-	c->stripe = read_bytes(info, "pmem_stripe", 64 << 10, 64 << 10, "a multiple of 64K", e);
-	read_theirs(c, info, e);
+	c->size = read_bytes(info, HINT_SIZE, (uint64_t)2 << 20, 1, e);
+	c->stripe = read_bytes(info, HINT_STRIPE, 64 << 10, 64 << 10, e);
+	read_pmem_ext(c, info, e);
 	if (!c->wanted)
 		memset(c, 0, sizeof(*c));
 }
 
-/* Not by the program's communicator: errors of files are none of its. */
+/* Uses a communicator of the library's: errors of files must not reach the program's. */
 static void agree(MPI_Comm comm, struct error *e)
 {
 	MPI_Comm own;
@@ -180,7 +203,8 @@ static void agree(MPI_Comm comm, struct error *e)
 
 void config_agree(struct config *c, MPI_Info info, const char *name, MPI_Comm comm, struct error *e)
 {
-	/* Wanted by any, and a number of what is wanted with its negative: the greatest of both are one number if all have it. */
+	/* [0]: any rank wants a cache. [1], [2]: a hash of the request and its negative, whose maxima
+	 * have the same absolute value if all ranks agree. [3]: any rank has an error. */
 	int64_t sum[4] = { 0 };
 	uint64_t hash;
 
@@ -194,24 +218,26 @@ void config_agree(struct config *c, MPI_Info info, const char *name, MPI_Comm co
 	if (sum[3])
 		agree(comm, e);
 	else if (sum[0] && sum[1] != -sum[2])
-		error_set(e, MPI_ERR_INFO_VALUE, "%.80s: the ranks want different caches of it: pmem_path and what goes with it must be "
-			  "the same at all of them", name);
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot cache '%.80s': the ranks do not give the same hints for the "
+			  "cache. Try the same name of the file and the same hints at all ranks",
+			  name);
 }
 
 void config_write(const struct config *c, MPI_Info info)
 {
 	char text[32];
 
-	PMPI_Info_set(info, "pmem_path", c->path);
-	PMPI_Info_set(info, "pmem_durable", c->durable_write ? "write" : "sync");
-	PMPI_Info_set(info, "pmem_populate", c->populate ? "true" : "false");
-	PMPI_Info_set(info, "pmem_close", c->keep ? "keep" : "flush");
+	PMPI_Info_set(info, table[HINT_PATH].name, c->path);
+	PMPI_Info_set(info, table[HINT_DURABLE].name, c->durable_write ? "write" : "sync");
+	PMPI_Info_set(info, table[HINT_POPULATE].name, c->populate ? "true" : "false");
+	PMPI_Info_set(info, table[HINT_CLOSE].name, c->keep ? "keep" : "flush");
 	snprintf(text, sizeof(text), "%d", c->flush);
-	PMPI_Info_set(info, "pmem_flush", c->flush == CONFIG_AT_CLOSE ? "close" : text);
+	PMPI_Info_set(info, table[HINT_FLUSH].name, c->flush == CONFIG_AT_CLOSE ? "close" : text);
 	snprintf(text, sizeof(text), "%llu", (unsigned long long)c->size);
 	if (c->size)
-		PMPI_Info_set(info, "pmem_size", text);
+		PMPI_Info_set(info, table[HINT_SIZE].name, text);
 	snprintf(text, sizeof(text), "%llu", (unsigned long long)c->stripe);
 	if (c->stripe)
-		PMPI_Info_set(info, "pmem_stripe", text);
+		PMPI_Info_set(info, table[HINT_STRIPE].name, text);
 }

@@ -48,7 +48,8 @@ void former_look(struct cached *c, struct head_facts *facts, struct error *e)
 	PMPI_Bcast(facts, sizeof(*facts), MPI_BYTE, 0, c->comm);
 	PMPI_Bcast(&err, 1, MPI_INT, 0, c->comm);
 	if (err)
-		error_errno(e, err, "%s: %s", c->path, strerror(err));
+		error_errno(e, err, "cannot read the attributes of '%s': %s", c->path,
+			    strerror(err));
 }
 
 static bool is_changed(const struct head *head, const struct head_facts *is)
@@ -225,7 +226,8 @@ static int flush(const struct cached *c, int folder, const char *name, void *arg
 	snprintf(uri, sizeof(uri), "cache+filepart:%s?cache.path=%s", path, cache);
 	if (ummap_driver_open(uri, UMMAP_O_WRITE, &driver, &h, &geom) < 0) {
 		err = -errno;
-		error_errno(e, errno, "%s: %s", c->path, umerrormsg());
+		error_errno(e, errno, "cannot write back the cache of '%s': %s", c->path,
+			    umerrormsg());
 		return err;
 	}
 	return driver.close(h);
@@ -235,7 +237,7 @@ static int flush(const struct cached *c, int folder, const char *name, void *arg
 
 /* Each machine in turn, for they may have one folder together. */
 static void act_in_turn(struct cached *c, int folder, int (*act)(const struct cached *c, int folder, const char *name, void *arg),
-			const char *what, struct error *e)
+			const char *verb, struct error *e)
 {
 	int err = 0;
 
@@ -243,8 +245,11 @@ static void act_in_turn(struct cached *c, int folder, int (*act)(const struct ca
 		if (c->rank == c->nodes.owner[i] && c->nodes.first && folder >= 0) {
 			err = each(c, folder, act, e);
 			if (err)
-				error_errno(e, -err, "what an earlier job has left of %s cannot be %s: %s", c->path, what,
-					    err == -EBUSY ? "another process has it" : strerror(-err));
+				error_errno(e, -err,
+					    "cannot %s the cache of '%s' from an earlier job: %s",
+					    verb, c->path,
+					    err == -EBUSY ? "another process uses it"
+							  : strerror(-err));
 		}
 		PMPI_Barrier(c->comm);
 	}
@@ -254,11 +259,11 @@ static void act_in_turn(struct cached *c, int folder, int (*act)(const struct ca
 /* A job that dies meanwhile leaves all of them, or none that the file lacks anything of. */
 static void write_back(struct cached *c, int folder, struct error *e)
 {
-	act_in_turn(c, folder, flush, "written back", e);
+	act_in_turn(c, folder, flush, "write back", e);
 	if (e->class == MPI_SUCCESS)
-		act_in_turn(c, folder, note_written, "written back", e);
+		act_in_turn(c, folder, note_written, "write back", e);
 	if (e->class == MPI_SUCCESS)
-		act_in_turn(c, folder, drop, "dropped", e);
+		act_in_turn(c, folder, drop, "drop", e);
 }
 
 void former_flush(struct cached *c, struct error *e)
@@ -288,7 +293,8 @@ static void count_heads(struct cached *c, struct found *f, struct error *e)
 	int err = make_room(f, (uint32_t)f->most[0]);
 
 	if (err)
-		error_errno(e, -err, "no memory for the heads of %lld nodes", (long long)f->most[0]);
+		error_errno(e, -err, "cannot list the parts of the cache of '%s' at %lld nodes: %s",
+			    c->path, (long long)f->most[0], strerror(-err));
 	error_agree(c->comm, e);
 	if (e->class != MPI_SUCCESS)
 		return;
@@ -306,7 +312,8 @@ static void look_everywhere(struct cached *c, int folder, const struct head_fact
 	if (c->nodes.first && folder >= 0)
 		err = each(c, folder, look, &l);
 	if (err)
-		error_errno(e, -err, "what an earlier job has left of %s cannot be read: %s", c->path, strerror(-err));
+		error_errno(e, -err, "cannot read the cache of '%s' from an earlier job: %s",
+			    c->path, strerror(-err));
 	PMPI_Allreduce(MPI_IN_PLACE, f->count, COUNTS, MPI_INT64_T, MPI_SUM, c->comm);
 	PMPI_Allreduce(MPI_IN_PLACE, f->most, 3, MPI_INT64_T, MPI_MAX, c->comm);
 	/* What one has written changes the file for all of them; so it does where one has noted since how the file is. */
@@ -324,24 +331,31 @@ static void look_everywhere(struct cached *c, int folder, const struct head_fact
 static void check(const struct cached *c, const struct found *f, const char *folder, struct error *e)
 {
 	const int64_t *n = f->count;
-	const char *way = "`ummap-cache drop` of that folder gives up what is in it";
+	const char *why = NULL;
 
 	if (n[COUNT_DAMAGED])
-		error_set(e, MPI_ERR_FILE, "the head of a cache of %.100s in %.100s is damaged: %s", c->path, folder, way);
+		why = "the header of a part is damaged";
 	else if (n[COUNT_DIRTY] && n[COUNT_OTHER])
-		error_set(e, MPI_ERR_FILE, "%.100s is not the file of which %.100s has a cache, with something that was not written back: "
-			  "%s", c->path, folder, way);
+		why = "it has changes that were not written back, and the file was replaced";
 	else if (n[COUNT_DIRTY] && n[COUNT_CHANGED])
-		error_set(e, MPI_ERR_FILE, "%.100s was changed by others, and its cache in %.100s has something that was not written back: "
-			  "%s", c->path, folder, way);
+		why = "it has changes that were not written back, and the file was modified";
+	if (why)
+		error_set(e, MPI_ERR_FILE,
+			  "cannot use the cache of '%.60s': %s. Try 'ummap iocache drop %.60s', "
+			  "which discards the caches there",
+			  c->path, why, folder);
 	else if (n[COUNT_DIRTY] && n[COUNT_HEADS] < f->most[0])
-		error_set(e, MPI_ERR_FILE, "of the %lld parts of a cache of %.100s in %.100s, with something that was not written back, "
-			  "%lld are there: all nodes that have one have to take part", (long long)f->most[0], c->path, folder,
-			  (long long)n[COUNT_HEADS]);
+		error_set(e, MPI_ERR_FILE,
+			  "cannot use the cache of '%.60s' in '%.60s': it has changes, but only "
+			  "%lld of its %lld parts are there. Try a job on all nodes that have a "
+			  "part",
+			  c->path, folder, (long long)n[COUNT_HEADS], (long long)f->most[0]);
 	else if (n[COUNT_ALONE] && n[COUNT_HEADS] < f->most[0])
-		error_set(e, MPI_ERR_FILE, "of the %lld parts of a cache of %.100s in %.100s, %lld are there: these were written back, and of the "
-			  "others nobody knows: all nodes that have one have to take part, or %s", (long long)f->most[0], c->path, folder,
-			  (long long)n[COUNT_HEADS], way);
+		error_set(e, MPI_ERR_FILE,
+			  "cannot use the cache of '%.50s': only %lld of its %lld parts are there, "
+			  "and the others may have changes. Try a job on all nodes that have a "
+			  "part, or 'ummap iocache drop %.50s'",
+			  c->path, (long long)n[COUNT_HEADS], (long long)f->most[0], folder);
 }
 
 /* What is in another folder goes back to the file, in any case. */
@@ -353,7 +367,8 @@ static void find_old(struct cached *c, struct head_facts *facts, struct error *e
 	if (c->nodes.first)
 		folder = open(c->config.old, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (c->nodes.first && folder < 0)
-		error_errno(e, errno, "do_recovery_path: %s: %s", c->config.old, strerror(errno));
+		error_errno(e, errno, "cannot open the folder '%s' (do_recovery_path): %s",
+			    c->config.old, strerror(errno));
 	error_agree(c->comm, e);
 	if (e->class == MPI_SUCCESS)
 		look_everywhere(c, folder, facts, &f, e);

@@ -207,8 +207,11 @@ static void open_head(struct cached *c, const struct head *head, bool earlier, s
 		unlink(cache);
 	err = head_open(path, earlier ? NULL : head, &c->share.head);
 	if (err)
-		error_errno(e, -err, "%s/%s.head: %s", c->config.path, name,
-			    err == -EBUSY ? "the file is cached by another job, or twice by this one" : strerror(-err));
+		error_errno(e, -err, "cannot open the header '%s/%s.head': %s", c->config.path,
+			    name,
+			    err == -EBUSY ? "another process uses it, or this job has the file "
+					    "open twice"
+					  : strerror(-err));
 }
 
 static void set_state(struct head_file *file, enum head_state state, const struct head_facts *facts, struct error *e)
@@ -224,7 +227,8 @@ static void set_state(struct head_file *file, enum head_state state, const struc
 	err = head_write(file);
 	pthread_mutex_unlock(&file->lock);
 	if (err)
-		error_errno(e, -err, "the head of a cache cannot be written: %s", strerror(-err));
+		error_errno(e, -err, "cannot write the header of the cache of '%s': %s",
+			    file->head.path, strerror(-err));
 }
 
 /* ---- What others have written becomes durable ---- */
@@ -262,7 +266,8 @@ static void start_helper(struct cached *c, struct error *e)
 	err = pthread_create(&s->helper, NULL, help, c);
 	s->has_helper = !err;
 	if (err)
-		error_errno(e, err, "there is no thread for the cache of %s: %s", c->path, strerror(err));
+		error_errno(e, err, "cannot start a thread for the cache of '%s': %s", c->path,
+			    strerror(err));
 }
 
 static void stop_helper(struct share *s)
@@ -404,7 +409,8 @@ static bool open_once(struct cached *c, struct error *e)
 	*s = (struct share){ .data = MPI_WIN_NULL, .words = MPI_WIN_NULL };
 	s->end = calloc((size_t)c->nodes.n, sizeof(*s->end));
 	if (!s->end)
-		error_errno(e, ENOMEM, "there is no memory for a cache");
+		error_errno(e, ENOMEM, "cannot allocate the cache of '%s': %s", c->path,
+			    strerror(ENOMEM));
 	error_agree(c->comm, e);
 	if (e->class == MPI_SUCCESS)
 		open_all(c, &earlier, e);
@@ -459,8 +465,10 @@ void share_close(struct cached *c, enum share_end how, struct error *e)
 	if (s->head)
 		err = s->head->failed ? s->head->failed : region_ended_with();
 	if (err && how == SHARE_FLUSH && !twice)
-		error_errno(e, err, "%s cannot be written: %s; nothing is lost: what it lacks is in %s, and goes there when it is opened "
-			    "again, or by ummap-cache flush", c->path, strerror(err), c->config.path);
+		error_errno(e, err,
+			    "cannot write back '%s': %s. The cache in '%s' keeps the changes. Try "
+			    "'ummap iocache flush', or to open the file again",
+			    c->path, strerror(err), c->config.path);
 	error_agree(c->comm, e);
 	if (e->class == MPI_SUCCESS || how == SHARE_DROP)
 		end_heads(c, twice ? SHARE_KEEP : how, e);
@@ -497,7 +505,8 @@ void share_mark(struct cached *c, struct error *e)
 	err = mark(head);
 	pthread_mutex_unlock(&head->lock);
 	if (err)
-		error_errno(e, -err, "the head of the cache of %s cannot be written: %s", c->path, strerror(-err));
+		error_errno(e, -err, "cannot write the header of the cache of '%s': %s", c->path,
+			    strerror(-err));
 }
 
 void share_sync(struct cached *c, struct error *e)
@@ -510,7 +519,7 @@ void share_sync(struct cached *c, struct error *e)
 		return;
 	end = (uint64_t)atomic_load(&c->share.word[WORD_END]);
 	if (umsync(c->share.base, 0) < 0) {
-		error_errno(e, errno, "the cache of %s: %s", c->path, umerrormsg());
+		error_errno(e, errno, "cannot sync the cache of '%s': %s", c->path, umerrormsg());
 		return;
 	}
 	pthread_mutex_lock(&head->lock);
@@ -526,7 +535,8 @@ void share_sync(struct cached *c, struct error *e)
 	}
 	pthread_mutex_unlock(&head->lock);
 	if (err)
-		error_errno(e, -err, "the head of the cache of %s cannot be written: %s", c->path, strerror(-err));
+		error_errno(e, -err, "cannot write the header of the cache of '%s': %s", c->path,
+			    strerror(-err));
 }
 
 static int word_op(struct cached *c, int node, enum word word, int64_t value, MPI_Op op, int64_t *was)
@@ -737,7 +747,10 @@ void share_commit(struct cached *c, uint32_t node, struct error *e)
 		nanosleep(&nap, NULL);
 	}
 	if (e->class == MPI_SUCCESS && share_word(c, (int)node, WORD_FAILED, 0, MPI_NO_OP, e))
-		error_set(e, MPI_ERR_IO, "the owner of this part of %s cannot make it durable", c->path);
+		error_set(e, MPI_ERR_IO,
+			  "cannot make a write to '%s' durable: rank %d could not sync its part of "
+			  "the cache",
+			  c->path, c->nodes.owner[node]);
 }
 
 /* It has a word, for a lock may be taken no sooner than something is done with it. */

@@ -42,7 +42,8 @@ static void far(struct cached *c, char *bytes, int64_t len, int64_t off, bool wr
 		ssize_t n = writing ? pwrite(fd, bytes, (size_t)len, off) : pread(fd, bytes, (size_t)len, off);
 
 		if (n < 0 && errno != EINTR) {
-			error_errno(e, errno, "%s: %s", c->path, strerror(errno));
+			error_errno(e, errno, "cannot %s '%s': %s", writing ? "write" : "read",
+				    c->path, strerror(errno));
 			return;
 		}
 		if (n == 0) {
@@ -66,7 +67,8 @@ static void own_pinned(struct cached *c, char *bytes, int64_t len, char *here, b
 	for (int64_t done = 0, n; done < len; done += n) {
 		n = len - done < PIECE ? len - done : PIECE;
 		if (umpin(here + done, (size_t)n, prot) < 0) {
-			error_errno(e, errno, "%s: %s", c->path, umerrormsg());
+			error_errno(e, errno, "cannot %s the cache of '%s': %s",
+				    writing ? "write" : "read", c->path, umerrormsg());
 			return;
 		}
 		memcpy(writing ? here + done : bytes + done, writing ? bytes + done : here + done, (size_t)n);
@@ -186,21 +188,29 @@ static int64_t cut(struct cached *c, int64_t data, int64_t len, struct error *e)
 
 void transfer_check(const struct cached *c, const struct request *r, int64_t *bytes, struct error *e)
 {
+	const char *verb = r->writing ? "write" : "read";
 	MPI_Count size = 0;
 	int wants = r->writing ? MPI_MODE_RDONLY : MPI_MODE_WRONLY;
 
 	*bytes = 0;
 	if (r->count < 0) {
-		error_set(e, MPI_ERR_COUNT, "the count is %lld", (long long)r->count);
+		error_set(e, MPI_ERR_COUNT, "cannot %s '%s': the count %lld is negative", verb,
+			  c->path, (long long)r->count);
 	} else if (r->type == MPI_DATATYPE_NULL || PMPI_Type_size_x(r->type, &size) != MPI_SUCCESS || size == MPI_UNDEFINED) {
-		error_set(e, MPI_ERR_TYPE, "the type is none");
+		error_set(e, MPI_ERR_TYPE, "cannot %s '%s': the datatype is null, or has no size",
+			  verb, c->path);
 	} else if (c->amode & wants) {
-		error_set(e, r->writing ? MPI_ERR_READ_ONLY : MPI_ERR_ACCESS, "%s was opened to be %s only", c->path,
-			  r->writing ? "read" : "written");
+		error_set(e, r->writing ? MPI_ERR_READ_ONLY : MPI_ERR_ACCESS,
+			  "cannot %s '%s': it was opened %s-only. Try MPI_MODE_RDWR", verb, c->path,
+			  r->writing ? "read" : "write");
 	} else if (__builtin_mul_overflow(size, r->count, bytes)) {
-		error_set(e, MPI_ERR_COUNT, "%lld items are more than a file can have", (long long)r->count);
+		error_set(e, MPI_ERR_COUNT,
+			  "cannot %s '%s': %lld items are more than a file can have", verb, c->path,
+			  (long long)r->count);
 	} else if (*bytes % c->view.etype) {
-		error_set(e, MPI_ERR_ARG, "%lld bytes are not whole etypes of %lld", (long long)*bytes, (long long)c->view.etype);
+		error_set(e, MPI_ERR_ARG,
+			  "cannot %s '%s': %lld bytes are not a multiple of the etype's %lld bytes",
+			  verb, c->path, (long long)*bytes, (long long)c->view.etype);
 	}
 }
 
@@ -212,7 +222,10 @@ static int64_t move_blocks(struct cached *c, const struct request *r, int64_t da
 	int64_t done = 0;
 
 	if (!l)
-		error_set(e, MPI_ERR_TYPE, "%s: a type of more than 1 GiB, of which MPI cannot say what it is made of", c->path);
+		error_set(e, MPI_ERR_TYPE,
+			  "cannot %s '%s': the datatype has more than 1 GiB, and its layout cannot "
+			  "be determined. Try a smaller datatype",
+			  r->writing ? "write" : "read", c->path);
 	while (done < len && e->class == MPI_SUCCESS) {
 		uint64_t n;
 		char *here = (char *)(intptr_t)cursor_at(&at, &n);
@@ -232,7 +245,9 @@ static int64_t move_packed(struct cached *c, const struct request *r, int64_t da
 
 	/* What is read less than all leaves the rest of the buffer as it is. */
 	if (!local_take(&l, r->buf, r->type, r->count, true, r->writing || len < bytes)) {
-		error_errno(e, ENOMEM, "there is no memory for a transfer of %lld bytes", (long long)bytes);
+		error_errno(e, ENOMEM, "cannot %s %lld bytes of '%s': %s",
+			    r->writing ? "write" : "read", (long long)bytes, c->path,
+			    strerror(ENOMEM));
 		return 0;
 	}
 	done = move_all(c, l.at, len, data, r->writing, e);
@@ -259,14 +274,18 @@ int64_t transfer(struct cached *c, const struct request *r, int64_t at, struct e
 
 	transfer_check(c, r, &len, e);
 	if (e->class == MPI_SUCCESS && at < 0)
-		error_set(e, MPI_ERR_ARG, "the offset is %lld", (long long)at);
+		error_set(e, MPI_ERR_ARG, "cannot %s '%s': the offset %lld is negative",
+			  r->writing ? "write" : "read", c->path, (long long)at);
 	if (r->writing && len > 0 && c->view.size == 0)
-		error_set(e, MPI_ERR_ARG, "%s: the filetype of the view is empty: nothing can be written there", c->path);
+		error_set(e, MPI_ERR_ARG, "cannot write '%s': the filetype of the view is empty",
+			  c->path);
 	if (e->class != MPI_SUCCESS || len == 0)
 		return 0;
 	if (__builtin_mul_overflow(at, c->view.etype, &data) || data > INT64_MAX / 4 || len > INT64_MAX / 4 ||
 	    !view_has(&c->view, data + len - 1)) {
-		error_set(e, MPI_ERR_ARG, "the offset is %lld: no file is so long", (long long)at);
+		error_set(e, MPI_ERR_ARG,
+			  "cannot %s '%s': the offset %lld is too large for a file",
+			  r->writing ? "write" : "read", c->path, (long long)at);
 		return 0;
 	}
 	/* Without gaps, nothing has to be packed. */

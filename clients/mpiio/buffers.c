@@ -54,8 +54,10 @@ static int pin(MPI_File file, const void *buf, MPI_Count count, MPI_Datatype typ
 	*p = pin_of(buf, count, type);
 	if (!p->len || umpin(p->addr, p->len, prot) == 0)
 		return MPI_SUCCESS;
-	error_errno(&e, errno, "a buffer in storage cannot be held in memory for a transfer: %s; smaller transfers, more "
-		    "memory (UMMAP_MEM_LIMIT) or storage_alloc_engine uffd would do", umerrormsg());
+	error_errno(&e, errno,
+		    "cannot pin %zu bytes of a window for a transfer: %s. Try smaller transfers, a "
+		    "larger UMMAP_MEM_LIMIT, or storage_alloc_engine=uffd",
+		    p->len, umerrormsg());
 	p->len = 0;
 	return error_tell_file(file, &e);
 }

@@ -12,6 +12,7 @@
 
 #include "base/size.h"
 #include "mpiio/gate.h"
+#include "mpiio/keys.h"
 #include "mpiio/shareio.h"
 
 #include <errno.h>
@@ -60,31 +61,47 @@ static const char *key_of(const struct ummap_uri *uri, const char *name)
 	return NULL;
 }
 
-static int read_number(const struct ummap_uri *uri, const char *name, uint64_t most, uint64_t *n, struct ummap_geom *geom)
+static const struct {
+	const char *name, *type;
+} key_types[] = {
+#define KEY_TYPE(name, type, default, meaning) { name, type },
+	MPIIO_KEYS(KEY_TYPE)
+};
+
+static int refuse_value(const char *name, const char *value, struct ummap_geom *geom)
+{
+	size_t i = 0;
+
+	while (strcmp(key_types[i].name, name) != 0)
+		i++;
+	snprintf(geom->why, sizeof(geom->why), "%s is \"%.40s\": it must be %s", name, value, key_types[i].type);
+	return -EINVAL;
+}
+
+static int read_number(const struct ummap_uri *uri, const char *name, uint64_t min, uint64_t max, uint64_t *n,
+		       struct ummap_geom *geom)
 {
 	const char *value = key_of(uri, name);
 
-	if (!value || (size_parse(value, n) == 0 && *n <= most))
+	if (!value || (size_parse(value, n) == 0 && *n >= min && *n <= max))
 		return 0;
-	snprintf(geom->why, sizeof(geom->why), "%s is \"%.40s\": it must be a number up to %llu", name, value,
-		 (unsigned long long)most);
-	return -EINVAL;
+	return refuse_value(name, value, geom);
 }
 
 static int read_layout(const struct ummap_uri *uri, struct layout *l, struct ummap_geom *geom)
 {
 	uint64_t rank = 0, ranks = 1;
-	int err = read_number(uri, "offset", INT64_MAX, &l->offset, geom);
+	int err = read_number(uri, "offset", 0, INT64_MAX, &l->offset, geom);
 
 	if (!err)
-		err = read_number(uri, "stripe", SHAREIO_MAX, &l->stripe, geom);
+		err = read_number(uri, "stripe", 1, SHAREIO_MAX, &l->stripe, geom);
 	if (!err)
-		err = read_number(uri, "rank", INT32_MAX, &rank, geom);
+		err = read_number(uri, "ranks", 1, INT32_MAX, &ranks, geom);
 	if (!err)
-		err = read_number(uri, "ranks", INT32_MAX, &ranks, geom);
-	if (!err && (rank >= ranks || (key_of(uri, "stripe") && !l->stripe) || (!l->stripe && key_of(uri, "ranks")))) {
-		snprintf(geom->why, sizeof(geom->why), "stripe must be greater than 0, and rank less than ranks; neither of "
-			 "the two has a meaning without stripe");
+		err = read_number(uri, "rank", 0, ranks - 1, &rank, geom);
+	if (!err && !l->stripe && key_of(uri, "ranks")) {
+		snprintf(geom->why, sizeof(geom->why),
+			 "cannot use the key ranks without the key stripe. Try stripe=SIZE");
 		err = -EINVAL;
 	}
 	l->rank = (uint32_t)rank;
@@ -97,14 +114,17 @@ static int check_mpi(struct ummap_geom *geom)
 	int level = MPI_THREAD_SINGLE;
 
 	if (!shareio_runs()) {
-		snprintf(geom->why, sizeof(geom->why), "the driver mpiio works between MPI_Init_thread and MPI_Finalize only");
+		snprintf(geom->why, sizeof(geom->why),
+			 "cannot use the driver mpiio: MPI does not run. Try it between "
+			 "MPI_Init_thread and MPI_Finalize");
 		return -EINVAL;
 	}
 	PMPI_Query_thread(&level);
 	if (level == MPI_THREAD_MULTIPLE)
 		return 0;
-	snprintf(geom->why, sizeof(geom->why), "the driver mpiio reads and writes on threads of its own: the program must begin "
-		 "with MPI_Init_thread and ask for MPI_THREAD_MULTIPLE");
+	snprintf(geom->why, sizeof(geom->why),
+		 "cannot use the driver mpiio: it calls MPI in its own threads. Try "
+		 "MPI_Init_thread with MPI_THREAD_MULTIPLE");
 	return -EINVAL;
 }
 
@@ -183,8 +203,9 @@ static int mpiio_open(const struct ummap_uri *uri, int oflags, void **h, struct 
 	int err = check_mpi(geom);
 
 	if (!err && oflags & UMMAP_O_WRITERS) {
-		snprintf(geom->why, sizeof(geom->why), "MPI-IO may read and write more than it is asked to, so others cannot "
-			 "write to the same bytes (UMMAP_WRITERS)");
+		snprintf(geom->why, sizeof(geom->why),
+			 "cannot use UMMAP_WRITERS with the driver mpiio: MPI-IO may also write "
+			 "bytes that the mapping has not changed");
 		err = -EINVAL;
 	}
 	if (err)
@@ -430,8 +451,8 @@ static const struct ummap_driver driver = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "mpiio",
-	.keys = "offset stripe rank ranks hints",
-	.help = "mpiio:PATH?stripe=SIZE&rank=R&ranks=N  a share of a file of MPI-IO's",
+	.keys = MPIIO_KEYS(KEY_NAME),
+	.help = "mpiio:PATH?stripe=SIZE&rank=R&ranks=N  a file, or stripes of it, by MPI-IO",
 	.open = mpiio_open,
 	.close = mpiio_close,
 	.read = mpiio_read,

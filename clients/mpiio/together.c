@@ -78,7 +78,7 @@ static void fill_staging(struct mpiio *m, char **at, const char *end, struct err
 		size_t len = (size_t)(end - *at) < ROUND ? (size_t)(end - *at) : ROUND;
 
 		if (umsync_range(*at, len, UMMAP_NOFLUSH) < 0)
-			error_errno(e, errno, "%s: %s", m->path, umerrormsg());
+			error_errno(e, errno, "cannot sync '%s': %s", m->path, umerrormsg());
 		*at += len;
 	}
 }
@@ -262,7 +262,7 @@ static int64_t buffer_size(MPI_File file)
 
 static void no_round(struct error *e, const char *path, int err)
 {
-	error_errno(e, -err, "%s cannot be written by all ranks together: %s", path, strerror(-err));
+	error_errno(e, -err, "cannot write '%s' collectively: %s", path, strerror(-err));
 }
 
 /* Whether all went well at all ranks. m NULL: this rank has nothing. */
@@ -433,7 +433,7 @@ static void sync_alone(char *base, size_t len, const char *name, struct error *e
 	if (region)
 		region_sync(region, base, len, e);
 	else if ((len ? umsync_range(base, len, 0) : umsync(base, 0)) < 0)
-		error_errno(e, errno, "%s%s%s", name, *name ? ": " : "", umerrormsg());
+		error_errno(e, errno, *name ? "cannot sync '%s': %s" : "%s%s", name, umerrormsg());
 }
 
 /* Makes the mappings of all ranks durable, or [base, base + len) of each. base NULL: this rank has none; len 0: all of one

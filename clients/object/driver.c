@@ -4,6 +4,8 @@
  * written is put, and a new version committed, which has all other chunks of the old one. So a flush happens as a whole or not at all,
  * and one that fails can be tried again. The library takes turns on a handle.
  */
+#include "object/keys.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -123,7 +125,7 @@ static bool parse_version(const char *text, struct wish *w)
 	return *text >= '1' && *text <= '9' && !*end && !errno;
 }
 
-/* One that the container has behind a question mark. */
+/* Adds a key that belongs to the container: "?conf=...". */
 static int pass_key(const struct ummap_key *k, struct wish *w, struct ummap_geom *geom)
 {
 	size_t len = strlen(w->container);
@@ -132,24 +134,41 @@ static int pass_key(const struct ummap_key *k, struct wish *w, struct ummap_geom
 	return n < 0 || (size_t)n >= sizeof(w->container) - len ? say(geom, ENAMETOOLONG, "%s is too long", k->name) : 0;
 }
 
+static const struct {
+	const char *name, *type;
+} key_types[] = {
+#define KEY_TYPE(name, type, default, meaning) { name, type },
+	OBJECT_KEYS(KEY_TYPE)
+};
+
+static int refuse_value(const struct ummap_key *k, struct ummap_geom *geom)
+{
+	size_t i = 0;
+
+	while (strcmp(key_types[i].name, k->name) != 0)
+		i++;
+	snprintf(geom->why, sizeof(geom->why), "%s is \"%.40s\": it must be %s", k->name, k->value, key_types[i].type);
+	return -EINVAL;
+}
+
+static bool parse_value(const struct ummap_key *k, struct wish *w)
+{
+	if (strcmp(k->name, "version") == 0)
+		return parse_version(k->value, w);
+	if (strcmp(k->name, "id") == 0)
+		return w->by_id = parse_id(k->value, &w->id);
+	if (strcmp(k->name, "type") == 0)
+		return parse_type(k->value, w);
+	if (strcmp(k->name, "dims") == 0)
+		return (w->shape.rank = parse_dims(k->value, w->shape.dims)) > 0;
+	return (w->chunk_rank = parse_dims(k->value, w->shape.chunk)) > 0;
+}
+
 static int parse_key(const struct ummap_key *k, struct wish *w, struct ummap_geom *geom)
 {
 	if (strcmp(k->name, "conf") == 0 || strcmp(k->name, "user") == 0 || strcmp(k->name, "timeout") == 0 || strcmp(k->name, "lease") == 0)
 		return pass_key(k, w, geom);
-	if (strcmp(k->name, "version") == 0)
-		return parse_version(k->value, w) ? 0 : say(geom, EINVAL, "version is \"%.40s\": it is a number from 1 on", k->value);
-	if (strcmp(k->name, "id") == 0) {
-		w->by_id = true;
-		return parse_id(k->value, &w->id) ? 0 : say(geom, EINVAL, "id is \"%.40s\": it is a UUID of 32 hexadecimal digits", k->value);
-	}
-	if (strcmp(k->name, "type") == 0)
-		return parse_type(k->value, w) ? 0 : say(geom, EINVAL, "type is \"%.40s\": it is int8 to uint64, float, double or ldouble", k->value);
-	if (strcmp(k->name, "dims") == 0) {
-		w->shape.rank = parse_dims(k->value, w->shape.dims);
-		return w->shape.rank ? 0 : say(geom, EINVAL, "dims is \"%.40s\": it is as 1000x200, with at most 32 numbers", k->value);
-	}
-	w->chunk_rank = parse_dims(k->value, w->shape.chunk);
-	return w->chunk_rank ? 0 : say(geom, EINVAL, "chunk is \"%.40s\": it is as 100x200, with at most 32 numbers", k->value);
+	return parse_value(k, w) ? 0 : refuse_value(k, geom);
 }
 
 static int parse_keys(const struct ummap_uri *uri, struct wish *w, struct ummap_geom *geom)
@@ -379,7 +398,7 @@ const struct ummap_driver ummap_driver = {
 	.struct_size = sizeof(struct ummap_driver),
 	.abi = UMMAP_DRIVER_ABI,
 	.scheme = "object",
-	.keys = "version id type dims chunk conf user timeout lease",
+	.keys = OBJECT_KEYS(KEY_NAME),
 	.help = "an object of a container: CONTAINER/NAME",
 	.open = object_open,
 	.close = object_close,

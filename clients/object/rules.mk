@@ -6,19 +6,19 @@ OBJECT_SRC = $(filter-out %/driver.c %/together.c clients/object/rados%,$(wildca
 OBJECT_OBJ = $(OBJECT_SRC:%.c=$B/%.o) $B/clients/object/object.pb-c.o
 OBJECT_SO = $B/libummap-object.so.$(VERSION)
 OBJECT_DRIVER = $B/plugins/ummap-driver-object.so
-OBJECT_TOOL = $B/umobject
+OBJECT_TOOL = $B/commands/ummap-object
 # The back end for RADOS is a file that is loaded: the library needs no librados.
 RADOS := $(if $(OBJECT),$(wildcard /usr/include/rados/librados.h))
 RADOS_OBJ = $(patsubst %.c,$B/%.o,$(wildcard clients/object/rados*.c))
 OBJECT_RADOS = $(if $(RADOS),$B/plugins/ummap-object-rados.so)
 OBJECT_LIBS = -L$B -lummap-object -lummap
-OBJECT_ALL = $(if $(OBJECT),$(OBJECT_SO) $(OBJECT_DRIVER) $(OBJECT_RADOS) $(OBJECT_TOOL))
+OBJECT_ALL = $(if $(OBJECT),$(OBJECT_SO) $(OBJECT_DRIVER) $(OBJECT_RADOS) $(OBJECT_TOOL) $B/umobject)
 
 $(OBJECT_OBJ) $(RADOS_OBJ) $B/clients/object/driver.o: override CFLAGS += -fPIC
 $(OBJECT_OBJ) $(RADOS_OBJ) $B/clients/object/driver.o: override CPPFLAGS += -Iclients -I$B/clients
 $B/clients/object/plugin.o: override CPPFLAGS += -DUMMAP_PLUGIN_DIR='"$(PLUGINDIR)"'
 $B/clients/object/plugin.o: $B/plugindir
-$B/clients/object/hdf5.o $B/tools/umobject/formats_hdf5.o: override CPPFLAGS += $(shell pkg-config --cflags hdf5-serial 2> /dev/null)
+$B/clients/object/hdf5.o $B/tools/object/formats_hdf5.o: override CPPFLAGS += $(shell pkg-config --cflags hdf5-serial 2> /dev/null)
 $(OBJECT_OBJ): | $B/clients/object/object.pb-c.h
 
 # The messages, from their schema.
@@ -42,10 +42,12 @@ $B/plugins/ummap-object-rados.so: $(RADOS_OBJ) $(OBJECT_SO)
 	@mkdir -p $(@D)
 	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $(RADOS_OBJ) -L$B -lummap-object -lrados -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN'
 
-OBJECT_TOOL_OBJ = $(patsubst %.c,$B/%.o,$(wildcard tools/umobject/*.c))
+OBJECT_TOOL_OBJ = $(patsubst %.c,$B/%.o,$(wildcard tools/object/*.c))
 $(OBJECT_TOOL_OBJ): override CPPFLAGS += -Iclients
 $(OBJECT_TOOL): $(OBJECT_TOOL_OBJ) $(OBJECT_SO)
-	$(CC) $(LDFLAGS) -o $@ $(OBJECT_TOOL_OBJ) -L$B -lummap-object $(shell pkg-config --libs hdf5-serial) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib'
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $(OBJECT_TOOL_OBJ) -L$B -lummap-object $(shell pkg-config --libs hdf5-serial) \
+		-Wl,-rpath,'$$ORIGIN/..:$$ORIGIN/../../lib'
 
 OBJECT_TESTS = $(if $(OBJECT),$(patsubst tests/object/%.c,$B/tests/%,$(wildcard tests/object/prog_*.c)))
 $(OBJECT_TESTS): $(OBJECT_ALL) $B/tests/plugins/ummap-object-memory.so
@@ -68,13 +70,13 @@ object: $(OBJECT_ALL) $(OBJECT_EXAMPLES)
 
 install: $(if $(OBJECT),install-object)
 install-object: $(OBJECT_ALL)
-	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(BINDIR) $(DESTDIR)$(PLUGINDIR) $(DESTDIR)$(COMPLETIONDIR)
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(BINDIR) $(DESTDIR)$(COMMANDDIR) $(DESTDIR)$(PLUGINDIR)
 	install -m 755 $(OBJECT_SO) $(DESTDIR)$(LIBDIR)
 	ln -sf $(notdir $(OBJECT_SO)) $(DESTDIR)$(LIBDIR)/libummap-object.so.$(SOMAJOR)
 	ln -sf libummap-object.so.$(SOMAJOR) $(DESTDIR)$(LIBDIR)/libummap-object.so
 	install -m 755 $(OBJECT_DRIVER) $(OBJECT_RADOS) $(DESTDIR)$(PLUGINDIR)
-	install -m 755 $(OBJECT_TOOL) $(DESTDIR)$(BINDIR)
-	install -m 644 tools/completion.bash $(DESTDIR)$(COMPLETIONDIR)/umobject
+	install -m 755 $(OBJECT_TOOL) $(DESTDIR)$(COMMANDDIR)
+	ln -sf ummap $(DESTDIR)$(BINDIR)/umobject
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
 		clients/object/ummap-object.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/ummap-object.pc
 .PHONY: object install-object

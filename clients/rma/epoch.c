@@ -62,7 +62,9 @@ static int is_locked(MPI_Win win)
 {
 	struct error e = { 0 };
 
-	error_set(&e, MPI_ERR_RMA_SYNC, "a rank of the window is locked already: it must be unlocked first");
+	error_set(&e, MPI_ERR_RMA_SYNC,
+		  "cannot lock the window: a rank of it is locked already. Try to unlock that rank "
+		  "first");
 	return error_tell_win(win, &e);
 }
 

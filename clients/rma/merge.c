@@ -154,12 +154,15 @@ static MPI_Op asked(int assert)
 
 static int no_op(MPI_Win win)
 {
-	return tell(win, MPI_ERR_OP, "UMMPI_OP: an epoch has MPI_REPLACE, or a predefined operation of MPI_Reduce, and no other");
+	return tell(win, MPI_ERR_OP,
+		    "UMMPI_OP: cannot begin the epoch: the operation is neither MPI_REPLACE nor a "
+		    "predefined operation of MPI_Reduce");
 }
 
 static int no_memory(MPI_Win win)
 {
-	return tell(win, MPI_ERR_NO_MEM, "UMMPI_OP: no memory for the operations of an epoch");
+	return tell(win, MPI_ERR_NO_MEM,
+		    "UMMPI_OP: cannot allocate the operations of the epoch: not enough memory");
 }
 
 static int lock(int type, int rank, int assert, MPI_Win win)
@@ -260,13 +263,16 @@ static const struct basic *type_for(MPI_Op mpi_op, MPI_Datatype type, MPI_Dataty
 	enum op op = op_of(mpi_op);
 
 	if (!l || !target || l->mixed || target->mixed || l->basic.type != target->basic.type) {
-		*code = tell(win, MPI_ERR_TYPE, "UMMPI_OP: in an epoch with an operation, both sides of a put or get have to be made "
-						"of one predefined type, the same");
+		*code = tell(win, MPI_ERR_TYPE,
+			     "UMMPI_OP: cannot put or get in an epoch with an operation: both "
+			     "sides must consist of the same predefined type");
 		return NULL;
 	}
 	if (b->kind == KIND_OTHER ? suits_other(b->type, op) : op_suits(b->kind, op))
 		return b;
-	*code = tell(win, MPI_ERR_OP, "UMMPI_OP: MPI does not define the epoch's operation for elements of the type of a put or get");
+	*code = tell(win, MPI_ERR_OP,
+		     "UMMPI_OP: cannot put or get: MPI does not define the epoch's operation for "
+		     "this datatype");
 	return NULL;
 }
 
@@ -419,8 +425,9 @@ static int swap_elements(struct swapping *s, uint64_t elements)
 			code = make_swaps(s, swaps, n);
 		else
 			code = tell(s->win, MPI_ERR_DISP, "UMMPI_OP: cannot put several elements: this MPI computes the "
-				    "operation wrongly, and the displacement unit of the window does not divide their "
-				    "positions. Try a unit of 1 byte, or of the elements' size, at all ranks.");
+				    "operation wrongly, and the displacement unit of the window "
+				    "does not divide their positions. Try a unit of 1 byte, or of "
+				    "the elements' size, at all ranks");
 	}
 	free(swaps);
 	return code;

@@ -483,10 +483,14 @@ int shm_failed(const struct window *w, int rank)
 	struct error e = { 0 };
 	int err = errno;
 
+	/* ummap-cafrun(1) searches its output for the words "the rank has ended". */
 	if (err == EOWNERDEAD)
-		error_set(&e, MPI_ERR_OTHER, "rank %d has ended, and its part of the window cannot be reached any more", rank);
+		error_set(&e, MPI_ERR_OTHER,
+			  "cannot access the part of the window at rank %d: the rank has ended",
+			  rank);
 	else
-		error_errno(&e, err, "rank %d cannot bring its part of the window into memory: %s", rank, strerror(err));
+		error_errno(&e, err, "cannot load the part of the window at rank %d: %s", rank,
+			    strerror(err));
 	return error_tell_win(w->win, &e);
 }
 

@@ -44,8 +44,11 @@ void transport_check(enum engine engine, struct error *e)
 void transport_check_base(const void *base, struct error *e)
 {
 	if ((uintptr_t)base % ALIGN)
-		error_set(e, MPI_ERR_SIZE, "MPICH 4 cannot reach a part of a shared window that does not begin at a multiple of %d "
-			  "bytes: make sizes such multiples, or set alloc_shared_noncontig", ALIGN);
+		error_set(e, MPI_ERR_SIZE,
+			  "cannot use window memory that does not begin at a multiple of %d bytes: "
+			  "MPICH 4 cannot access it. Try sizes and offsets that are such "
+			  "multiples, or alloc_shared_noncontig",
+			  ALIGN);
 }
 
 void transport_check_mapped(const void *base, MPI_Comm comm, struct error *e)

@@ -140,12 +140,16 @@ static void check_version_4(const char *name, struct error *e)
 	bool emulated = copy && strcmp(copy, "emulated") == 0, by_ucx = pml && selects(pml, "ucx");
 
 	if (selects(osc, "rdma") && !emulated)
-		error_set(e, MPI_ERR_INFO_VALUE, "Open MPI's osc/rdma cannot reach windows of the engine %s: leave "
-			  "the MCA parameter osc alone, or set it to \"^rdma,ucx\", or "
-			  "btl_vader_single_copy_mechanism to \"emulated\"", name);
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use windows of the engine %s: Open MPI's osc/rdma cannot access "
+			  "them. Try without the MCA parameter osc, or osc=^rdma,ucx, or "
+			  "btl_vader_single_copy_mechanism=emulated",
+			  name);
 	if (by_ucx && selects(osc, "pt2pt"))
-		error_set(e, MPI_ERR_INFO_VALUE, "Open MPI's pml/ucx cannot reach windows of the engine %s through "
-			  "osc/pt2pt: leave the MCA parameter pml alone, or set osc to \"ucx\"", name);
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use windows of the engine %s: Open MPI's osc/pt2pt cannot access "
+			  "them by pml/ucx. Try without the MCA parameter pml, or osc=ucx",
+			  name);
 }
 
 static bool is_any_selected(const char *list, const char *const *names)
@@ -163,11 +167,17 @@ static void check_version_5(const char *name, struct error *e)
 	const char *osc = getenv(OSC);
 
 	if (selects(osc, "rdma") && is_any_selected(getenv(SMSC), kernel_copies))
-		error_set(e, MPI_ERR_INFO_VALUE, "Open MPI's smsc cannot copy from windows of the engine %s by the kernel: leave "
-			  "the MCA parameter smsc alone, or set it to \"^cma,knem,xpmem\"", name);
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use windows of the engine %s: Open MPI's smsc cannot copy from "
+			  "them in the kernel. Try without the MCA parameter smsc, or "
+			  "smsc=^cma,knem,xpmem",
+			  name);
 	if (selects(osc, "ucx") && is_any_selected(getenv(UCX_TLS), kernel_transports))
-		error_set(e, MPI_ERR_INFO_VALUE, "UCX's transports cannot reach windows of the engine %s by the kernel: leave "
-			  "the variable UCX_TLS alone, or set it to \"posix,self\"", name);
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use windows of the engine %s: transports of UCX cannot access "
+			  "them in the kernel. Try without the variable UCX_TLS, or "
+			  "UCX_TLS=posix,self",
+			  name);
 }
 
 void transport_check(enum engine engine, struct error *e)
@@ -177,17 +187,20 @@ void transport_check(enum engine engine, struct error *e)
 	if (!engine_hides_from_kernel(engine))
 		return;
 	if (!on_one_machine())
-		error_set(e, MPI_ERR_INFO_VALUE, "on several machines Open MPI cannot reach windows of the engine %s: "
-			  "storage_alloc_engine must be \"uffd\", which needs Linux 6.8", name);
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use windows of the engine %s: Open MPI cannot access them from "
+			  "other machines. Try storage_alloc_engine=uffd, which needs Linux 6.8",
+			  name);
 	if (has_pt2pt())
 		check_version_4(name, e);
 	else
 		check_version_5(name, e);
 	/* Open MPI 5 knows btl/sm by its former name, too. */
 	if (!selects(btl, "vader") && (has_pt2pt() || !selects(btl, "sm")))
-		error_set(e, MPI_ERR_INFO_VALUE, "without btl/%s, Open MPI cannot reach windows of the engine %s: "
-			  "leave the MCA parameter btl alone, or add \"%s\" to it", has_pt2pt() ? "vader" : "sm", name,
-			  has_pt2pt() ? "vader" : "sm");
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use windows of the engine %s: Open MPI cannot access them "
+			  "without btl/%s. Try without the MCA parameter btl, or to add %s to it",
+			  name, has_pt2pt() ? "vader" : "sm", has_pt2pt() ? "vader" : "sm");
 }
 
 bool transport_accumulates_right(void)
@@ -207,8 +220,10 @@ void transport_check_mapped(const void *base, MPI_Comm comm, struct error *e)
 	if (on_one_machine())
 		return;
 	if (base && umstat(base, &st) == 0 && !st.kernel)
-		error_set(e, MPI_ERR_BASE, "on several machines Open MPI does not reach memory that is a mapping of libummap's and was opened "
-			  "without UMMAP_KERNEL");
+		error_set(e, MPI_ERR_BASE,
+			  "cannot use a mapping of libummap as window memory: Open MPI cannot "
+			  "access it from other machines. Try to open the mapping with "
+			  "UMMAP_KERNEL");
 	if (comm != MPI_COMM_NULL)
 		error_agree(comm, e);
 }

@@ -6,49 +6,62 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MIN_DEFAULT ((size_t)1 << 20)
-#define HEAP_MIN_DEFAULT ((size_t)64 << 10)
-#define SEGMENT_DEFAULT ((size_t)256 << 10)
+#define DEFAULT_MIN ((size_t)1 << 20)
+#define DEFAULT_HEAP_MIN ((size_t)64 << 10)
+#define DEFAULT_SEGMENT ((size_t)256 << 10)
 
-struct config config;
+struct config config = { .min = DEFAULT_MIN,
+			 .heap_min = DEFAULT_HEAP_MIN,
+			 .segment = DEFAULT_SEGMENT };
 
-static size_t size_of(const char *name, size_t otherwise)
+static void read_size(void *field, const char *value)
 {
-	const char *value = secure_getenv(name);
-
-	return value ? strtoull(value, NULL, 10) : otherwise;
+	*(size_t *)field = strtoull(value, NULL, 10);
 }
 
-/* Programs overwrite what they were started with, to show another title. */
-static const char *text_of(const char *name)
+/* Copies the value: programs overwrite their environment, for example to show another title. */
+static void read_text(void *field, const char *value)
 {
-	const char *value = secure_getenv(name);
-
-	return value ? strdup(value) : NULL;
+	*(const char **)field = strdup(value);
 }
 
-/* Once, whichever part of the library starts first. */
+static void read_flag(void *field, const char *value)
+{
+	(void)value;
+	*(bool *)field = true;
+}
+
+/* Engines other than uffd do not see the kernel's accesses: memory for calls is pinned. */
+static void read_engine(void *field, const char *value)
+{
+	*(bool *)field = strcmp(value, "uffd") != 0 && strcmp(value, "auto") != 0;
+}
+
+static const struct {
+	const char *name;
+	void (*read)(void *field, const char *value);
+	size_t field;
+} variables[] = {
+#define VARIABLE(name, read, field, type, default, meaning) \
+	{ name, read, offsetof(struct config, field) },
+#include "umrun/variables.def"
+#undef VARIABLE
+};
+
+/* Reads the variables once, whichever part of the library starts first. */
 void config_read(void)
 {
 	static bool has_read;
-	const char *engine;
 
 	if (has_read)
 		return;
 	has_read = true;
-	config.min = size_of("UMRUN_MIN", MIN_DEFAULT);
-	config.only = text_of("UMRUN_ONLY");
-	config.driver = text_of("UMRUN_DRIVER");
-	config.policy = text_of("UMRUN_POLICY");
-	config.heap = text_of("UMRUN_HEAP");
-	config.heap_min = size_of("UMRUN_HEAP_MIN", HEAP_MIN_DEFAULT);
-	config.segment = size_of("UMRUN_SEGMENT", SEGMENT_DEFAULT);
-	config.exclusive = secure_getenv("UMRUN_EXCLUSIVE") != NULL;
-	config.quiet = secure_getenv("UMRUN_QUIET") != NULL;
-	config.stats = secure_getenv("UMRUN_STATS") != NULL;
-	engine = secure_getenv("UMRUN_ENGINE");
-	config.pins = engine && strcmp(engine, "uffd") != 0 && strcmp(engine, "auto") != 0;
-	config.verbose = secure_getenv("UMRUN_VERBOSE") != NULL;
+	for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++) {
+		const char *value = secure_getenv(variables[i].name);
+
+		if (value)
+			variables[i].read((char *)&config + variables[i].field, value);
+	}
 }
 
 bool config_uri(char *to, size_t room, const char *driver, int fd, bool same)
@@ -60,7 +73,8 @@ bool config_uri(char *to, size_t room, const char *driver, int fd, bool same)
 	if (same)
 		snprintf(key, sizeof(key), "%sfd=%d", *keys ? "&" : "?", fd);
 	/* Both "trace+posix:?keys" and "trace+posix?keys" are accepted. */
-	len = snprintf(to, room, "%.*s:/proc/self/fd/%d%s%s", (int)strcspn(driver, ":?"), driver, fd, keys, key);
+	len = snprintf(to, room, "%.*s:/proc/self/fd/%d%s%s", (int)strcspn(driver, ":?"), driver,
+		       fd, keys, key);
 	if (len < (int)room)
 		return true;
 	errno = ENAMETOOLONG;

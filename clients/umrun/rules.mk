@@ -5,7 +5,7 @@ UMRUN_OBJ = $(patsubst %.c,$B/%.o,$(filter-out %/heap.c %/malloc.c,$(wildcard cl
 UMRUN_HEAP_OBJ = $B/clients/umrun/heap.o $B/clients/umrun/malloc.o
 UMRUN_ONE = $B/libumrun.so.$(VERSION)
 UMRUN_SO = $(UMRUN_ONE) $(if $(JEMALLOC),$B/libumrun-heap.so.$(VERSION))
-UMRUN = $B/umrun
+UMRUN = $B/commands/ummap-run
 
 $(UMRUN_OBJ) $(UMRUN_HEAP_OBJ): override CFLAGS += -fPIC
 $(UMRUN_OBJ) $(UMRUN_HEAP_OBJ): override CPPFLAGS += -Iclients
@@ -24,22 +24,23 @@ $B/libumrun-heap.so.$(VERSION): $(UMRUN_OBJ) $(UMRUN_HEAP_OBJ) $(SO) $(UMALLOC_S
 		-L$B -lumalloc -lummap $(DL) -Wl,-rpath,'$$ORIGIN'
 	ln -sf $(notdir $@) $B/libumrun-heap.so.$(SOMAJOR)
 
-UMRUN_TOOL_OBJ = $B/tools/umrun/main.o $B/tools/umrun/program.o
+UMRUN_TOOL_OBJ = $B/tools/run/main.o $B/tools/run/program.o
 $(UMRUN): $(UMRUN_TOOL_OBJ) $B/lib/base/size.o $(UMRUN_SO)
-	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$B -lummap $(DL) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib'
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$B -lummap $(DL) -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN/../../lib'
 
-$B/tests/prog_umrun: | $(UMRUN)
+$B/tests/prog_umrun: | $B/umrun $(UMRUN)
 
-umrun: $(UMRUN)
+umrun: $B/umrun $(UMRUN)
 
 install: install-umrun
-install-umrun: $(UMRUN_SO) $(UMRUN)
-	install -d $(DESTDIR)$(LIBDIR) $(DESTDIR)$(BINDIR) $(DESTDIR)$(COMPLETIONDIR)
+install-umrun: $(UMRUN_SO) $(UMRUN) $(MAIN)
+	install -d $(DESTDIR)$(LIBDIR) $(DESTDIR)$(BINDIR) $(DESTDIR)$(COMMANDDIR)
 	install -m 755 $(UMRUN_SO) $(DESTDIR)$(LIBDIR)
 	for name in $(patsubst $B/%.so.$(VERSION),%,$(UMRUN_SO)); do \
 		ln -sf $$name.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$$name.so.$(SOMAJOR) || exit; \
 	done
-	install -m 755 $(UMRUN) $(DESTDIR)$(BINDIR)
-	install -m 644 tools/completion.bash $(DESTDIR)$(COMPLETIONDIR)/umrun
+	install -m 755 $(UMRUN) $(DESTDIR)$(COMMANDDIR)
+	ln -sf ummap $(DESTDIR)$(BINDIR)/umrun
 .PHONY: umrun install-umrun
 -include $(UMRUN_OBJ:.o=.d) $(UMRUN_HEAP_OBJ:.o=.d) $(UMRUN_TOOL_OBJ:.o=.d)

@@ -48,8 +48,10 @@ static void check_overlaps(MPI_Comm comm, struct part *parts, int ranks, const s
 		i++;
 	if (i == ranks)
 		return;
-	error_set(e, MPI_ERR_INFO_VALUE, "rank %d has some of the same bytes of %.60s: put %%r in storage_alloc_filename, or "
-		  "give each rank another storage_alloc_offset", parts[i].rank, region ? region->hints.filename : "");
+	error_set(e, MPI_ERR_INFO_VALUE,
+		  "cannot use '%.60s': rank %d has some of the same bytes. Try %%r in "
+		  "storage_alloc_filename, or another storage_alloc_offset at each rank",
+		  region ? region->hints.filename : "", parts[i].rank);
 	error_share(comm, parts[i - 1].rank, e);
 }
 
@@ -95,7 +97,7 @@ static struct part *new_parts(MPI_Comm comm, struct error *e)
 	PMPI_Comm_size(comm, &ranks);
 	parts = malloc((size_t)ranks * sizeof(*parts));
 	if (!parts)
-		error_errno(e, ENOMEM, "there is no memory for the parts of a window");
+		error_errno(e, ENOMEM, "cannot list the parts of a window: %s", strerror(ENOMEM));
 	return parts;
 }
 
@@ -132,9 +134,11 @@ static struct window *open_window(MPI_Aint size, struct hints *h, MPI_Comm comm,
 		w->discarded = w->alone = true;
 	}
 	if (!w)
-		error_errno(e, ENOMEM, "there is no memory for a window");
+		error_errno(e, ENOMEM, "cannot allocate a window: %s", strerror(ENOMEM));
 	else if (size < 0)
-		error_set(e, MPI_ERR_SIZE, "the size of the window is %ld: it must not be negative", (long)size);
+		error_set(e, MPI_ERR_SIZE,
+			  "cannot allocate a window of %ld bytes: the size is negative",
+			  (long)size);
 	else if (*h->object)
 		open_object(w, (size_t)size, h, comm, e);
 	if (h->consistent)

@@ -141,8 +141,8 @@ static void check_unlisted(const struct consistent *c, const struct found *f, st
 {
 	if (access(f->log, F_OK) == 0)
 		error_set(e, MPI_ERR_IO,
-			  "cannot open '%s': it has a log, but no manifest '%s'. Try umwal(1) to "
-			  "apply the log, or to restore the manifest",
+			  "cannot open '%s': it has a log, but no manifest '%s'. Try 'ummap wal "
+			  "apply', or to restore the manifest",
 			  f->path, f->manifest);
 	else if (f->size > c->entry.size)
 		error_set(e, MPI_ERR_IO,
@@ -320,7 +320,7 @@ bool consistent_is_whole(MPI_Comm comm, const struct consistent *c, struct error
 		error_set(e, MPI_ERR_ARG,
 			  "cannot make a checkpoint: the ranks of the call are not those of one "
 			  "window with storage_alloc_consistent. Try the window's communicator, "
-			  "and the base of this window at each rank");
+			  "and an address of the rank's own part at each rank");
 	return e->class == MPI_SUCCESS;
 }
 
@@ -337,12 +337,12 @@ void consistent_sync(MPI_Comm comm, struct region *region, struct error *e)
 	else
 		entry_stamp(region->stored, &c->entry, c->epoch + 1);
 	if (!c->broken && umsync_range(region->stored, region->stored_len, UMMAP_NOFLUSH) < 0)
-		error_errno(e, errno, "%s: %s", region->hints.filename, umerrormsg());
+		error_errno(e, errno, "cannot sync '%s': %s", region->hints.filename, umerrormsg());
 	error_agree(comm, e);
 	if (e->class != MPI_SUCCESS)
 		return;
 	if (umsync_range(region->stored, region->stored_len, 0) < 0)
-		error_errno(e, errno, "%s: %s", region->hints.filename, umerrormsg());
+		error_errno(e, errno, "cannot sync '%s': %s", region->hints.filename, umerrormsg());
 	error_agree(comm, e);
 	c->broken = e->class != MPI_SUCCESS;
 	c->epoch += !c->broken;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One table has all hints: how a value is read, how it is written, and the words for what it must be. A value is
- * taken or refused, never bent.
+ * Reads and writes the hints of windows. hints.def has all hints. An invalid value is an error; it
+ * is never changed to a valid one.
  */
 #include "window/hints.h"
 
@@ -19,7 +19,10 @@
 #define PERM 0666
 #define RANK_DIGITS 12
 
-/* A kind of value: take reads one into its field and is false for a bad one, put is false if there is none. */
+/*
+ * A kind of value. `take` stores a value in its field and returns false for an invalid one; `put`
+ * writes the value of a field and returns false if the hint has none.
+ */
 struct kind {
 	bool (*take)(void *field, const char *value);
 	bool (*put)(const void *field, char *value);
@@ -92,7 +95,7 @@ static bool take_unit(void *field, const char *value)
 	return size_parse(value, &n) == 0 && put_number(field, n);
 }
 
-/* The number of value among words, which end with NULL; -1: it is none of them. */
+/* The index of the value in `words`, which NULL ends; -1: the value is not there. */
 static int find_word(const char *const *words, const char *value, size_t len)
 {
 	for (int i = 0; words[i]; i++) {
@@ -309,34 +312,11 @@ static const struct hint {
 	const char *name;
 	const struct kind *kind;
 	size_t field;
-	const char *want;
+	const char *type; /* completes "it must be ..." */
 } table[] = {
-	{ "alloc_type", &type, FIELD(type), "\"memory\", \"storage\" or \"object\"" },
-	{ "storage_alloc_filename", &text, FIELD(filename), "the name of a file" },
-	{ "storage_alloc_object", &text, FIELD(object), "a container and a name, such as \"/data/box/field\"" },
-	{ "storage_alloc_object_chunk", &stripe, FIELD(object_chunk), "a number of bytes of at least 1, such as 65536 or 1M" },
-	{ "storage_alloc_offset", &bytes, FIELD(offset), "a number of bytes, such as 4096 or 1M" },
-	{ "storage_alloc_factor", &factor, FIELD(factor), "a number from 0 to 1, or \"auto\"" },
-	{ "storage_alloc_order", &order, FIELD(storage_first), "\"memory_first\" or \"storage_first\"" },
-	{ "storage_alloc_unlink", &flag, FIELD(unlink), "\"true\" or \"false\"" },
-	{ "storage_alloc_discard", &flag, FIELD(discard), "\"true\" or \"false\"" },
-	{ "storage_alloc_segsize", &segment, FIELD(segsize), "a power of two of at least the page, such as 65536 or 2M" },
-	{ "storage_alloc_syncfreq", &seconds, FIELD(syncfreq), "a number of seconds from 1 on, or \"never\"" },
-	{ "storage_alloc_policy", &text, FIELD(policy), "the name of a policy" },
-	{ "storage_alloc_driver", &text, FIELD(driver), "a driver, such as \"posix\" or \"uring:?depth=64\"" },
-	{ "storage_alloc_stripe", &stripe, FIELD(stripe), "a number of bytes of at least 1, such as 65536 or 1M" },
-	{ "storage_alloc_fencesync", &flag, FIELD(fencesync), "\"true\" or \"false\"" },
-	{ "storage_alloc_engine", &engine, FIELD(engine), "\"auto\", \"segv\", \"uffd\", \"sigbus\" or \"kernel\"" },
-	{ "storage_alloc_writers", &flag, FIELD(writers), "\"true\" or \"false\"" },
-	{ "storage_alloc_consistent", &flag, FIELD(consistent), "\"true\" or \"false\"" },
-	{ "storage_alloc_local", &flag, FIELD(local), "\"true\" or \"false\"" },
-	{ "storage_alloc_winsync", &winsync, FIELD(winsync), "\"memory\" or \"storage\"" },
-	{ "storage_alloc_on_full", &on_full, FIELD(on_full), "\"wait\" or \"sigbus\"" },
-	{ "access_style", &style, FIELD(access_style), "a list of read_once, write_once, read_mostly, write_mostly, "
-	  "sequential, reverse_sequential and random" },
-	{ "file_perm", &perm, FIELD(perm), "an octal number up to 0777" },
-	{ "striping_factor", &count, FIELD(striping_factor), "a number of at least 1" },
-	{ "striping_unit", &unit, FIELD(striping_unit), "a number of bytes of at least 1" },
+#define HINT(name, kind, field, type, default, meaning, page) { name, &kind, FIELD(field), type },
+#include "window/hints.def"
+#undef HINT
 };
 
 #define TABLE_SIZE (sizeof(table) / sizeof(*table))
@@ -349,7 +329,7 @@ static void read_hint(const struct hint *hint, struct hints *h, MPI_Info info, s
 	if (info != MPI_INFO_NULL)
 		PMPI_Info_get(info, hint->name, MPI_MAX_INFO_VAL, value, &found);
 	if (found && !hint->kind->take((char *)h + hint->field, value))
-		error_set(e, MPI_ERR_INFO_VALUE, "%s is \"%.60s\": it must be %s", hint->name, value, hint->want);
+		error_set(e, MPI_ERR_INFO_VALUE, "%s is \"%.60s\": it must be %s", hint->name, value, hint->type);
 }
 
 /* ---- Misspelled names ---- */
@@ -357,7 +337,7 @@ static void read_hint(const struct hint *hint, struct hints *h, MPI_Info info, s
 #define MAX_CHANGES 3
 static const char prefix[] = "storage_alloc";
 
-/* The name of the table that is most like `name`; *changes: their distance. */
+/* The name in the table with the smallest distance to `name`, which *changes returns. */
 static const char *find_nearest(const char *name, size_t *changes)
 {
 	const char *nearest = NULL;
@@ -413,7 +393,7 @@ static bool is_for_mpiio(const char *name)
 	return false;
 }
 
-/* One with a ; in it cannot be passed on, and no file needs it. */
+/* Collects the hints for MPI-IO. A value with a semicolon cannot be passed; no file needs one. */
 static void pass_on(struct hints *h, MPI_Info info)
 {
 	char name[MPI_MAX_INFO_KEY + 1], value[HINT_TEXT];
@@ -442,7 +422,7 @@ bool hints_by_mpiio(const struct hints *h)
 
 /* ---- All of them ---- */
 
-/* %r is the rank, %% a %. */
+/* Replaces %r in the file name by the rank, and %% by %. */
 static void expand_name(struct hints *h, int rank, struct error *e)
 {
 	char name[HINT_TEXT];
@@ -456,17 +436,24 @@ static void expand_name(struct hints *h, int rank, struct error *e)
 		else if (*s == '%')
 			name[len++] = '%';
 		else
-			return error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_filename is \"%.100s\": a %% in it must "
-					 "be %%r, for the rank, or %%%%", h->filename);
+			return error_set(e, MPI_ERR_INFO_VALUE,
+					 "cannot use storage_alloc_filename '%.100s': r or %% must "
+					 "follow each %%. Try %%r for the rank, or %%%% for a %%",
+					 h->filename);
 		if (len > sizeof(name) - RANK_DIGITS)
-			return error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_filename is too long: \"%.100s...\"",
+			return error_set(e, MPI_ERR_INFO_VALUE,
+					 "cannot use storage_alloc_filename '%.100s...': the name "
+					 "is too long",
 					 h->filename);
 	}
 	name[len] = '\0';
 	memcpy(h->filename, name, sizeof(name));
 }
 
-/* An object is a store of files' kind behind a driver of ours. What is only for files, or for other drivers, it cannot have. */
+/*
+ * An object is a store of the driver VERSIONED_DRIVER. Hints that are only for files or for other
+ * drivers are errors.
+ */
 static void take_object(struct hints *h, struct error *e)
 {
 	const struct {
@@ -485,10 +472,15 @@ static void take_object(struct hints *h, struct error *e)
 
 	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
 		if (files[i].there)
-			error_set(e, MPI_ERR_INFO_VALUE, "%s is for windows in files, and alloc_type is \"object\"", files[i].name);
+			error_set(e, MPI_ERR_INFO_VALUE,
+				  "cannot use %s with alloc_type=object: it is for windows in "
+				  "files. Try to leave it out",
+				  files[i].name);
 	}
 	if (!*h->object)
-		error_set(e, MPI_ERR_INFO_VALUE, "alloc_type is \"object\", but storage_alloc_object, a container and a name, is missing");
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use alloc_type=object: storage_alloc_object is not set. Try a "
+			  "container and a name, such as /data/box/field");
 	h->type = TYPE_STORAGE;
 	strcpy(h->driver, VERSIONED_DRIVER);
 	strcpy(h->filename, h->object);
@@ -544,7 +536,7 @@ void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct 
 		read_hint(&table[i], h, info, e);
 	if (h->type == TYPE_STORAGE && h->consistent)
 		check_consistent(h, e);
-	/* What is in a file that goes with the window, nobody will read again. */
+	/* No later run reads a file that is removed with the window. */
 	if (h->winsync == WINSYNC_DEFAULT)
 		h->winsync = h->nameless || h->consistent || (h->unlink && h->discard)
 				     ? WINSYNC_MEMORY
@@ -558,24 +550,28 @@ void hints_read(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct 
 	else if (!h->nameless)
 		return;
 	else if ((size_t)snprintf(h->filename, sizeof(h->filename), "%s", folder) >= sizeof(h->filename))
-		error_set(e, MPI_ERR_INFO_VALUE, "UMMAP_MPI_ALL is too long: it must be the name of a folder");
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use UMMAP_MPI_ALL '%.80s...': the name is too long", folder);
 	if (h->type == TYPE_STORAGE && !*h->filename)
-		error_set(e, MPI_ERR_INFO_VALUE, "alloc_type is \"storage\", but storage_alloc_filename, the name of a "
-			  "file, is missing");
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use alloc_type=storage: storage_alloc_filename is not set. Try "
+			  "the name of a file");
 	if (hints_by_mpiio(h))
 		pass_on(h, info);
 	else if (h->stripe)
-		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_stripe needs storage_alloc_driver to be \"mpiio\"");
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use storage_alloc_stripe: it needs the driver mpiio. Try "
+			  "storage_alloc_driver=mpiio");
 }
 
-/* What the ranks tell each other about their hints: the greatest of each number is agreed on, in one call. */
+/* The numbers about hints of which one reduction computes the maximum of all ranks. */
 struct common {
-	int64_t failed;           /* ranks - rank; 0: it has not */
+	int64_t failed;             /* ranks - rank at a rank with an error; 0: no error */
 	int64_t storage, fencesync;
-	int64_t object, file;     /* it wants an object window; it wants none */
-	int64_t consistent, single; /* it has storage_alloc_consistent; it has not */
-	int64_t stripe, offset;   /* with the driver mpiio; INT64_MIN: without, or without stripes */
-	int64_t unstripe, unoffset; /* the same below zero: that of all is the same if these two are */
+	int64_t object, file;       /* the window is an object; it is none */
+	int64_t consistent, single; /* storage_alloc_consistent is true; it is false */
+	int64_t stripe, offset;     /* for the driver mpiio; INT64_MIN: no stripes */
+	int64_t unstripe, unoffset; /* negated stripe and offset: all ranks agree if both maxima do */
 };
 
 static struct common common_of(const struct hints *h, const struct error *e)
@@ -597,7 +593,7 @@ static struct common common_of(const struct hints *h, const struct error *e)
 	};
 }
 
-/* Stripes of different sizes would have bytes in common. */
+/* Whether ranks have different stripes or offsets, whose parts would overlap. */
 static bool stripes_differ(const struct common *c)
 {
 	return (c->stripe > INT64_MIN && c->stripe != -c->unstripe) || (c->offset > INT64_MIN && c->offset != -c->unoffset);
@@ -614,9 +610,12 @@ bool hints_agree(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct
 	if (c.failed)
 		error_share(comm, h->ranks - (int)c.failed, e);
 	else if (c.object && !all)
-		error_set(e, MPI_ERR_INFO_VALUE, "alloc_type is \"object\", which is for MPI_Win_allocate only");
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use alloc_type=object here: it is for MPI_Win_allocate only");
 	else if (c.object && c.file)
-		error_set(e, MPI_ERR_INFO_VALUE, "alloc_type is \"object\" at some ranks only: it must be at all, or at none");
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use alloc_type=object at some ranks only. Try to set it at all "
+			  "ranks, or at none");
 	else if (c.consistent && !all)
 		error_set(e, MPI_ERR_INFO_VALUE,
 			  "cannot use storage_alloc_consistent here: it is for MPI_Win_allocate "
@@ -626,7 +625,9 @@ bool hints_agree(struct hints *h, MPI_Info info, MPI_Comm comm, bool all, struct
 			  "cannot use storage_alloc_consistent at some ranks only. Try to set it "
 			  "at all ranks");
 	else if (c.storage && stripes_differ(&c))
-		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_stripe, and with it storage_alloc_offset, must be the same at "
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot share the file in stripes: the ranks give different values of "
+			  "storage_alloc_stripe or storage_alloc_offset. Try the same values at "
 			  "all ranks");
 	return c.storage;
 }

@@ -18,13 +18,28 @@ static uint64_t page(void)
 
 void kernel_check(const struct hints *h, struct error *e)
 {
-	if (h->factor != 0 || *h->driver || *h->policy || h->segsize || h->syncfreq != SYNC_NEVER ||
-	    h->on_full != UMMAP_FULL_DEFAULT)
-		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_factor, _driver, _policy, _segsize, _syncfreq and _on_full "
-			  "have no meaning for a window that the kernel maps: leave them out");
+	const struct {
+		const char *name;
+		bool there;
+	} others[] = {
+		{ "factor", h->factor != 0 },
+		{ "driver", *h->driver },
+		{ "policy", *h->policy },
+		{ "segsize", h->segsize },
+		{ "syncfreq", h->syncfreq != SYNC_NEVER },
+		{ "on_full", h->on_full != UMMAP_FULL_DEFAULT },
+	};
+
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
+		if (others[i].there)
+			error_set(e, MPI_ERR_INFO_VALUE,
+				  "cannot use storage_alloc_%s for '%.80s': the kernel maps this "
+				  "window. Try to leave the hint out",
+				  others[i].name, h->filename);
+	}
 }
 
-void kernel_make_room(int fd, uint64_t end, struct error *e)
+void kernel_make_room(int fd, const char *name, uint64_t end, struct error *e)
 {
 	struct stat st;
 	int err;
@@ -35,7 +50,7 @@ void kernel_make_room(int fd, uint64_t end, struct error *e)
 	if (err == EOPNOTSUPP && (uint64_t)st.st_size < end)
 		err = ftruncate(fd, (off_t)end) < 0 ? errno : 0;
 	if (err)
-		error_errno(e, err, "there is no room for %llu bytes of the window in its file: %s",
+		error_errno(e, err, "cannot make '%s' %llu bytes long: %s", name,
 			    (unsigned long long)end, strerror(err));
 }
 
@@ -46,7 +61,7 @@ char *kernel_map(int fd, const struct hints *h, size_t len, struct error *e)
 
 	if (p != MAP_FAILED)
 		return p + head;
-	error_errno(e, errno, "%s cannot be mapped: %s", h->filename, strerror(errno));
+	error_errno(e, errno, "cannot map '%s': %s", h->filename, strerror(errno));
 	return NULL;
 }
 
@@ -62,5 +77,5 @@ void kernel_sync(char *at, size_t len, const struct hints *h, struct error *e)
 	size_t head = (uintptr_t)at % page();
 
 	if (len && msync(at - head, head + len, MS_SYNC) < 0)
-		error_errno(e, errno, "%s cannot be written: %s", h->filename, strerror(errno));
+		error_errno(e, errno, "cannot sync '%s': %s", h->filename, strerror(errno));
 }

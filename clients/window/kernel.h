@@ -11,8 +11,9 @@
 
 /* Hints that have a meaning for what the library pages only are an error. */
 void kernel_check(const struct hints *h, struct error *e);
-/* Room on the disk for all bytes up to `end`: where it is full, a store would kill. */
-void kernel_make_room(int fd, uint64_t end, struct error *e);
+/* Allocates the bytes of the file before `end`, because a store without room on the disk raises
+ * SIGBUS. name: the file's name, for errors. */
+void kernel_make_room(int fd, const char *name, uint64_t end, struct error *e);
 /* Bytes [offset, offset + len) of the file, from there on (what lies before on the first page is mapped as well). NULL with
  * an error. */
 char *kernel_map(int fd, const struct hints *h, size_t len, struct error *e);

@@ -27,7 +27,8 @@ static int alloc_mem(MPI_Aint size, MPI_Info info, void *base)
 
 	hints_read(&h, info, MPI_COMM_WORLD, true, &e);
 	if (*h.object)
-		error_set(&e, MPI_ERR_INFO_VALUE, "alloc_type is \"object\", which is for MPI_Win_allocate only");
+		error_set(&e, MPI_ERR_INFO_VALUE,
+			  "cannot use alloc_type=object here: it is for MPI_Win_allocate only");
 	if (h.type == TYPE_STORAGE && h.consistent)
 		error_set(&e, MPI_ERR_INFO_VALUE,
 			  "cannot use storage_alloc_consistent here: it is for MPI_Win_allocate "

@@ -154,7 +154,8 @@ static int open_file(struct region *region, struct error *e)
 	int fd = open(h->filename, flags | O_RDWR | O_CLOEXEC, h->perm);
 
 	if (fd < 0) {
-		error_errno(e, errno, "%s cannot be opened for reading and writing: %s", h->filename, strerror(errno));
+		error_errno(e, errno, "cannot open '%s' for reading and writing: %s", h->filename,
+			    strerror(errno));
 		return -1;
 	}
 	extent_file(&region->extent, fd, h->offset, region->size);
@@ -268,14 +269,16 @@ static void advise(const struct region *region)
 		umadvise(region->stored, region->stored_len, random ? UMMAP_ADV_RANDOM : UMMAP_ADV_SEQUENTIAL);
 }
 
-/* Why it could not be mapped. */
+/* Sets the error of a file that could not be mapped. */
 static void explain(const struct hints *h, struct error *e)
 {
 	if (errno == EBUSY)
-		error_set(e, MPI_ERR_INFO_VALUE, "%s: it is another window's already: take another storage_alloc_offset or file (%s)",
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot map '%.60s': it is in use, perhaps by another window. Try "
+			  "another storage_alloc_offset or file (%s)",
 			  h->filename, umerrormsg());
 	else
-		error_errno(e, errno, "%s: %s", h->filename, umerrormsg());
+		error_errno(e, errno, "cannot map '%s': %s", h->filename, umerrormsg());
 }
 
 /* With addresses for the part in memory beside it, as many as it takes. */
@@ -336,7 +339,7 @@ static char *put_memory(struct region *region, char *at, size_t from, size_t siz
 	region->object = (struct object){ .fd = fd, .from = from, .len = size };
 	if (p != MAP_FAILED)
 		return p;
-	error_errno(e, errno, "there is no memory for %zu bytes of a window", size);
+	error_errno(e, errno, "cannot allocate %zu bytes of a window: %s", size, strerror(errno));
 	return NULL;
 }
 
@@ -350,7 +353,7 @@ static void build_kernel(struct region *region, struct error *e)
 	fd = e->class == MPI_SUCCESS ? open_file(region, e) : -1;
 	if (fd < 0)
 		return;
-	kernel_make_room(fd, h->offset + region->size, e);
+	kernel_make_room(fd, h->filename, h->offset + region->size, e);
 	if (e->class == MPI_SUCCESS)
 		region->base = region->stored = kernel_map(fd, h, region->size, e);
 	region->kernel = region->base;
@@ -406,9 +409,12 @@ static void enter(struct region *region, struct error *e)
 	pthread_mutex_lock(&lock);
 	for (const struct region *a = regions; a; a = a->next) {
 		if (extent_overlaps(&a->extent, &region->extent))
-			error_set(e, MPI_ERR_INFO_VALUE, "%s: bytes %llu to %llu of it are in another window already: "
-				  "take another storage_alloc_offset or file", region->hints.filename,
-				  (unsigned long long)region->extent.from, (unsigned long long)region->extent.to - 1);
+			error_set(e, MPI_ERR_INFO_VALUE,
+				  "cannot map bytes %llu to %llu of '%.80s': another window has "
+				  "some of them. Try another storage_alloc_offset or file",
+				  (unsigned long long)region->extent.from,
+				  (unsigned long long)region->extent.to - 1,
+				  region->hints.filename);
 	}
 	region->next = regions;
 	regions = region;
@@ -432,7 +438,7 @@ struct region *region_open(size_t size, const struct hints *hints, struct error 
 	struct region *region = calloc(1, sizeof(*region));
 
 	if (!region) {
-		error_errno(e, ENOMEM, "there is no memory for a window");
+		error_errno(e, ENOMEM, "cannot allocate a window: %s", strerror(ENOMEM));
 		return NULL;
 	}
 	region->size = size;
@@ -466,7 +472,7 @@ void region_sync(const struct region *region, const void *addr, size_t len, stru
 	if (region->kernel && from < to)
 		kernel_sync((char *)(uintptr_t)from, (size_t)(to - from), &region->hints, e);
 	else if (region->stored_len && from < to && umsync_range((void *)(uintptr_t)from, (size_t)(to - from), 0) < 0)
-		error_errno(e, errno, "%s: %s", region->hints.filename, umerrormsg());
+		error_errno(e, errno, "cannot sync '%s': %s", region->hints.filename, umerrormsg());
 }
 
 void region_close_object(struct region *region)

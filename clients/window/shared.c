@@ -33,13 +33,18 @@ static uint64_t page(void)
 static void check_hints(const struct hints *h, MPI_Aint size, struct error *e)
 {
 	if (size < 0)
-		error_set(e, MPI_ERR_SIZE, "the size of the window is %ld: it must not be negative", (long)size);
+		error_set(e, MPI_ERR_SIZE,
+			  "cannot allocate a window of %ld bytes: the size is negative",
+			  (long)size);
 	if (h->type != TYPE_STORAGE)
-		error_set(e, MPI_ERR_INFO_VALUE, "alloc_type is not \"storage\", as it is at other ranks: a shared window "
-			  "is in memory or in storage as a whole");
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot allocate a shared window: other ranks have alloc_type=storage. "
+			  "Try the same type at all ranks");
 	if (h->engine != ENGINE_AUTO && h->engine != ENGINE_KERNEL)
-		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_engine must be \"kernel\", if anything, for a shared window: the "
-			  "kernel maps it");
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use this storage_alloc_engine for '%.80s': the kernel maps a "
+			  "shared window. Try storage_alloc_engine=kernel, or to leave it out",
+			  h->filename);
 	kernel_check(h, e);
 }
 
@@ -51,7 +56,8 @@ static int open_file(const struct hints *h, struct error *e)
 		return -1;
 	fd = open(h->filename, O_CREAT | O_RDWR | O_CLOEXEC, h->perm);
 	if (fd < 0)
-		error_errno(e, errno, "%s cannot be opened for reading and writing: %s", h->filename, strerror(errno));
+		error_errno(e, errno, "cannot open '%s' for reading and writing: %s", h->filename,
+			    strerror(errno));
 	return fd;
 }
 
@@ -64,8 +70,10 @@ static void check_same(int fd, const struct hints *h, MPI_Comm comm, struct erro
 	first = mine;
 	PMPI_Bcast(&first, sizeof(first), MPI_BYTE, 0, comm);
 	if (memcmp(&first, &mine, sizeof(mine)) != 0)
-		error_set(e, MPI_ERR_INFO_VALUE, "%.80s is another file, offset or machine than that of rank 0: a shared window "
-			  "is in one file on one machine", h->filename);
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use '%.80s' for a shared window: rank 0 has another file, offset "
+			  "or machine. Try one file on one machine, and one storage_alloc_offset",
+			  h->filename);
 }
 
 /* ---- Places ---- */
@@ -101,7 +109,7 @@ static struct shared *new_shared(const struct hints *h, MPI_Comm comm, struct er
 		s->places = calloc((size_t)s->ranks, sizeof(*s->places));
 	}
 	if (!s || !s->places)
-		error_errno(e, ENOMEM, "there is no memory for a window");
+		error_errno(e, ENOMEM, "cannot allocate a window: %s", strerror(ENOMEM));
 	return s;
 }
 
@@ -129,7 +137,7 @@ static void finish(struct shared *s, const struct place *mine, int fd, bool apar
 	PMPI_Allgather(mine, sizeof(*mine), MPI_BYTE, s->places, sizeof(*mine), MPI_BYTE, comm);
 	len = lay_out(s, apart);
 	if (rank == 0 && len)
-		kernel_make_room(fd, s->hints.offset + len, e);
+		kernel_make_room(fd, s->hints.filename, s->hints.offset + len, e);
 	if (e->class == MPI_SUCCESS && len)
 		s->first = kernel_map(fd, &s->hints, len, e);
 	s->size = s->places[rank].size;

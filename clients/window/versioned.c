@@ -186,10 +186,14 @@ static void agree_on_name(struct versioned *v, const char *object, uint64_t *chu
 	PMPI_Bcast(first, sizeof(first), MPI_CHAR, 0, v->comm);
 	PMPI_Bcast(&theirs, 1, MPI_UINT64_T, 0, v->comm);
 	if (strcmp(first, object) != 0)
-		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_object is \"%.100s\", and \"%.100s\" at rank 0: it must be the same "
-			  "at all ranks", object, first);
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use storage_alloc_object '%.60s': rank 0 has '%.60s'. Try the "
+			  "same object at all ranks",
+			  object, first);
 	else if (theirs != *chunk)
-		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_object_chunk must be the same at all ranks");
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use this storage_alloc_object_chunk: rank 0 has another one. Try "
+			  "the same value at all ranks");
 	error_agree(v->comm, e);
 }
 
@@ -217,17 +221,26 @@ static void check_base(struct versioned *v, const char *object, struct error *e)
 	call.stat(v->base, &st);
 	sizes = call.attribute(v->base, SIZES, &size);
 	if (!sizes || size % sizeof(*sizes) != 0 || st.shape.rank != 2 || st.shape.chunk[0] != 1)
-		return error_set(e, MPI_ERR_INFO_VALUE, "%s is an object that no window has made: take another name", object);
+		return error_set(e, MPI_ERR_INFO_VALUE,
+				 "cannot open the object '%.100s' for a window: no window has "
+				 "written it. Try another name",
+				 object);
 	if (size != (size_t)v->ranks * sizeof(*sizes))
-		return error_set(e, MPI_ERR_INFO_VALUE, "%s was made by a window of %zu ranks, and this one has %d: take as many, or another "
-				 "name", object, size / sizeof(*sizes), v->ranks);
+		return error_set(e, MPI_ERR_INFO_VALUE,
+				 "cannot open the object '%.100s' with %d ranks: a window of %zu "
+				 "ranks has written it. Try %zu ranks, or another name",
+				 object, v->ranks, size / sizeof(*sizes), size / sizeof(*sizes));
 	for (int i = 0; i < v->ranks; i++) {
 		uint64_t had;
 
 		memcpy(&had, &sizes[i], sizeof(had));
 		if (had != v->sizes[i])
-			return error_set(e, MPI_ERR_INFO_VALUE, "%s was made by a window in which rank %d has %llu bytes, and now it has %llu: "
-					 "take as many, or another name", object, i, (unsigned long long)had, (unsigned long long)v->sizes[i]);
+			return error_set(e, MPI_ERR_INFO_VALUE,
+					 "cannot open the object '%.60s': rank %d has %llu bytes "
+					 "in it, and %llu bytes in this window. Try the same size, "
+					 "or another name",
+					 object, i, (unsigned long long)had,
+					 (unsigned long long)v->sizes[i]);
 	}
 	v->shape = st.shape;
 }
@@ -281,10 +294,12 @@ static void open_object(struct versioned *v, const char *object, struct error *e
 	}
 	v->name = strdup(name);
 	if (!v->name)
-		error_errno(e, ENOMEM, "there is no memory for a window");
+		error_errno(e, ENOMEM, "cannot allocate a window: %s", strerror(ENOMEM));
 	else if (!*v->name)
-		error_set(e, MPI_ERR_INFO_VALUE, "storage_alloc_object is \"%.100s\", which is a container: the name of an object must be "
-			  "behind it", object);
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use storage_alloc_object '%.100s': it is a container. Try the "
+			  "name of an object in it",
+			  object);
 }
 
 /* ---- Versions under way ---- */
@@ -336,9 +351,11 @@ struct versioned *versioned_open(const char *object, uint64_t chunk, size_t size
 	if (v)
 		v->sizes = calloc((size_t)ranks, sizeof(*v->sizes));
 	if (!v || !v->sizes)
-		error_errno(e, ENOMEM, "there is no memory for a window");
+		error_errno(e, ENOMEM, "cannot allocate a window: %s", strerror(ENOMEM));
 	else if (*cannot_load)
-		error_set(e, MPI_ERR_INFO_VALUE, "alloc_type is \"object\", for which libummap-object is needed: %s", cannot_load);
+		error_set(e, MPI_ERR_INFO_VALUE,
+			  "cannot use alloc_type=object: libummap-object cannot be loaded (%s)",
+			  cannot_load);
 	error_agree(comm, e);
 	if (e->class != MPI_SUCCESS) {
 		if (v)
@@ -432,7 +449,9 @@ static int look_around(MPI_Comm comm, struct versioned *v, bool *begun, struct e
 	PMPI_Allreduce(MPI_IN_PLACE, words, WORDS, MPI_INT64_T, MPI_MAX, comm);
 	*begun = !words[UNBEGUN];
 	if (words[NAME] != -words[UNNAME] || (v && parts != v->holders))
-		error_set(e, MPI_ERR_ARG, "all ranks of an object window have to be there, each with its own part of it");
+		error_set(e, MPI_ERR_ARG,
+			  "cannot sync an object window: the ranks of the call are not those of "
+			  "the window. Try all ranks, each with its own part of the window");
 	error_agree(comm, e);
 	return words[WRITTEN] && e->class == MPI_SUCCESS ? ranks - (int)words[UNFIRST] : -1;
 }

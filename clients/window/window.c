@@ -120,7 +120,7 @@ static void sync_range(const struct range *r, struct error *e)
 	if (region)
 		region_sync(region, r->base, r->size, e);
 	else if (umsync_range((void *)(uintptr_t)r->base, r->size, 0) < 0)
-		error_errno(e, errno, "memory of a window cannot be made durable: %s", umerrormsg());
+		error_errno(e, errno, "cannot sync memory of a window: %s", umerrormsg());
 }
 
 const struct hints *window_hints(const struct window *w)

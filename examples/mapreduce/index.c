@@ -119,7 +119,8 @@ int main(int argc, char **argv)
 			 "Each line of the result has a word, and the files that contain it,\n"
 			 "separated by tabs. A word is a sequence of the letters A to Z, in\n"
 			 "lower case.\n"
-			 "\n",
+			 "\n"
+			 "Options:\n",
 		.print = print,
 	};
 	struct ummr_config config = UMMR_CONFIG_INIT;

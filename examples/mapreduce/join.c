@@ -141,7 +141,8 @@ int main(int argc, char **argv)
 			 "first field, the result has one line: this field, the other fields\n"
 			 "of the first line, and those of the second line. The result is in\n"
 			 "order of first fields.\n"
-			 "\n",
+			 "\n"
+			 "Options:\n",
 		.prepare = prepare,
 		.print = print,
 	};

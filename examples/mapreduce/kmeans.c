@@ -261,6 +261,7 @@ int main(int argc, char **argv)
 			 "number of its points, and the coordinates of its center. The first\n"
 			 "points of the first input, a file, are the initial centers.\n"
 			 "\n"
+			 "Options:\n"
 			 "  -k CLUSTERS           number of clusters, 1 to 1000 (2)\n"
 			 "  -n RUNS               maximum number of runs (100)\n",
 		.letters = "k:n:",

@@ -31,7 +31,7 @@ struct options {
 	const char *output;        /* file of the result; NULL: the standard output */
 	const char *storage;       /* folder for windows; NULL: memory */
 	const char *timeline;      /* file of events; NULL: none */
-	const char *memory;        /* value for UMMAP_MEM_LIMIT; NULL: unchanged */
+	const char *limit;         /* value for UMMAP_MEM_LIMIT; NULL: unchanged */
 	size_t task, table;        /* bytes of a task and of a table; 0: the default */
 	uint32_t sync;             /* tasks between syncs; 0: the default */
 	int method, input;         /* UMMR_METHOD_*, UMMR_INPUT_* */
@@ -58,7 +58,7 @@ static const char options_usage[] =
 "                        continue a job that was interrupted\n"
 "      --sync TASKS      with --storage: tasks of a rank between syncs (default:\n"
 "                        syncs take a 25th of the time; each round of --method 2s)\n"
-"      --memory SIZE     with --storage or --input ummap: memory for windows and\n"
+"      --limit SIZE      with --storage or --input ummap: memory for windows and\n"
 "                        mapped input, for all ranks of a machine together\n"
 "      --table SIZE      bytes of pairs in the hash table of a rank (256M)\n"
 "  -t, --task SIZE       bytes of one task, with K, M or G (default: a 16th of a\n"
@@ -139,7 +139,7 @@ static bool set_option(struct options *o, const struct program *p, int letter)
 			return false;
 		o->sync = (uint32_t)size;
 		return true;
-	case 'M': o->memory = optarg; return parse_size(optarg, &size);
+	case 'M': o->limit = optarg; return parse_size(optarg, &size);
 	case 'T': return parse_size(optarg, &o->table);
 	case 't': return parse_size(optarg, &o->task);
 	case 'I': return parse_word(optarg, inputs, &o->input);
@@ -161,7 +161,7 @@ static int parse_options(struct options *o, const struct program *p, int argc, c
 		{ "output", required_argument, NULL, 'o' },
 		{ "storage", required_argument, NULL, 's' },
 		{ "sync", required_argument, NULL, 'S' },
-		{ "memory", required_argument, NULL, 'M' },
+		{ "limit", required_argument, NULL, 'M' },
 		{ "table", required_argument, NULL, 'T' },
 		{ "task", required_argument, NULL, 't' },
 		{ "input", required_argument, NULL, 'I' },
@@ -328,8 +328,8 @@ static int run_program(const struct program *p, struct ummr_config *config, int 
 
 	fill_standard_descriptors();
 	/* The variable must be set before the first mapping, and before MPI starts threads. */
-	if (o.memory)
-		setenv("UMMAP_MEM_LIMIT", o.memory, 1);
+	if (o.limit)
+		setenv("UMMAP_MEM_LIMIT", o.limit, 1);
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	if (status == RUN_JOB)

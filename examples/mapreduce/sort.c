@@ -70,6 +70,7 @@ int main(int argc, char **argv)
 			 "\n"
 			 "Writes the lines of all files, in order of their bytes.\n"
 			 "\n"
+			 "Options:\n"
 			 "  -r                    sort in descending order\n"
 			 "  -u                    write each line once\n",
 		.letters = "ru",

@@ -48,7 +48,8 @@ int main(int argc, char **argv)
 			 "of an MPI job (mpirun -n RANKS ummap wordcount ...). A word is a\n"
 			 "sequence of the letters A to Z, in lower case. Each line of the\n"
 			 "result has a count and a word, in order of words.\n"
-			 "\n",
+			 "\n"
+			 "Options:\n",
 		.print = print,
 	};
 	struct ummr_config config = UMMR_CONFIG_INIT;

@@ -411,9 +411,8 @@ int ummap(size_t size, size_t seg_size, int prot, int fd, off_t offset,
 	p.attr.seg_size = seg_size;
 	p.attr.flush_interval = flush_interval < 0 ? 0 : flush_interval == 0 ? 1 : flush_interval;
 	p.attr.flags = read_file ? 0 : UMMAP_BLANK;
-	p.attr.policy = plugin_ptype(ptype);
-	/* One that is none is told of. */
-	p.attr.ptype = ptype;
+	/* Programs written for uMMAP-IO pass 0 for the policy fifo. */
+	p.attr.ptype = ptype ? ptype : UMMAP_PTYPE_FIFO;
 	api_enter(&g);
 	err = fd < 0 ? fail(EBADF, "cannot create the mapping: %d is not a descriptor", fd) :
 		       make_mapping(&p, addr);

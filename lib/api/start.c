@@ -165,8 +165,9 @@ static int check_sizes(void)
 	size_t limit = budget_limit(), least = FRAMES_MIN * sys_page();
 
 	if (limit < least || limit > budget_ram())
-		return fail(EINVAL, "%s is \"%s\", which makes %zu bytes: it must be from %zu, %d pages, to the %zu of this "
-			    "machine's memory", config.limit_name, config.limit_text, limit, least, FRAMES_MIN, budget_ram());
+		return fail(EINVAL, "UMMAP_MEM_LIMIT is \"%.100s\", which is %zu bytes: it must be between %zu (%d pages) and the "
+			    "machine's memory, %zu", config.limit_text ? config.limit_text : "not set", limit, least, FRAMES_MIN,
+			    budget_ram());
 	if (config.seg_size_text && config.seg_size > limit / FRAMES_MIN)
 		return fail(EINVAL, "cannot use UMMAP_SEG_SIZE='%s': %d segments must fit into the "
 			    "limit, %zu bytes (UMMAP_MEM_LIMIT). Try at most %zu",

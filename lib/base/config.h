@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The environment, read once at the first mapping. */
+/* The settings that environment variables hold. They are read once, at the first mapping. */
 #ifndef CONFIG_H
 #define CONFIG_H
 
@@ -7,36 +7,36 @@
 #include <stddef.h>
 
 struct config {
-	size_t mem_limit;      /* bytes; 0: use mem_share */
-	double mem_share;      /* of the memory that the process may use */
-	const char *limit_name, *limit_text; /* the variable that sets the limit, and its value */
-	bool dynamic;          /* the share of the node's memory may be exceeded while there is room */
-	const char *group;     /* of processes that share it; NULL: those of the user that name none */
-	bool bulk_sync;        /* neighbours are written together */
-	size_t seg_size;       /* default segment */
-	const char *seg_size_text; /* as given; NULL: not given */
-	const char *driver;    /* for descriptors: a URI without a path; NULL: the best there is */
-	const char *driver_path; /* folders of loadable drivers and policies, with colons between them; or NULL */
-	const char *direct;    /* "auto", "always" or "never" */
-	const char *cached;    /* "auto", "copy" or "map" */
-	int engine;            /* UMMAP_ENGINE_* */
-	unsigned fault_threads; /* threads that serve accesses that userfaultfd reports */
-	size_t readahead;      /* bytes of the window; 0: off */
-	bool lock;             /* a writable mapping locks its range */
-	bool writers;          /* all writable mappings are UMMAP_WRITERS */
-	bool bus_when_full;    /* a store that would have to wait for storage raises SIGBUS */
-	size_t over_bytes;     /* bytes that may be held beyond a budget while writes fail; 0: over_share counts */
-	double over_share;     /* the same bound as a part of the budget */
-	bool over_is_default;  /* UMMAP_OVER_BUDGET is not set: the memory that the limit leaves also bounds the excess */
-	const char *stats;     /* NULL, "1" or a path with a '/' */
+	size_t mem_limit;          /* limit of the memory group in bytes; 0: mem_share counts */
+	double mem_share;          /* limit as a part of the memory that the process may use */
+	const char *limit_text;    /* value of UMMAP_MEM_LIMIT; NULL: not set */
+	bool dynamic;              /* processes may exceed their share while the group has room */
+	const char *group;         /* name of the memory group; NULL: the user's default group */
+	bool bulk_sync;            /* adjacent dirty segments are written together */
+	size_t seg_size;           /* default segment size in bytes */
+	const char *seg_size_text; /* value of UMMAP_SEG_SIZE; NULL: not set */
+	const char *driver;      /* driver for descriptors, a URI without a path; NULL: the best */
+	const char *driver_path; /* folders of drivers and policies, with colons; or NULL */
+	const char *direct;      /* default of the key "direct" */
+	const char *cached;      /* default of the key "cached" */
+	int engine;              /* UMMAP_ENGINE_* of mappings that request none */
+	unsigned fault_threads;  /* threads that handle messages of userfaultfd */
+	size_t readahead;        /* maximum readahead in bytes; 0: none */
+	bool lock;               /* writable mappings lock their ranges of files */
+	bool writers;            /* all writable mappings have UMMAP_WRITERS */
+	bool bus_when_full;      /* stores that would wait for failing writes raise SIGBUS */
+	size_t over_bytes;       /* maximum excess over a budget in bytes; 0: over_share counts */
+	double over_share;       /* maximum excess as a multiple of the budget */
+	bool over_is_default;    /* the memory that the limit leaves bounds the excess, too */
+	const char *stats;       /* NULL, "1" or a path with a '/' */
 };
 
 extern struct config config;
 
-/* Returns 0, or -EINVAL with a sentence that names the variable. */
+/* Reads all variables. Returns 0, or -EINVAL with a message that names the variable. */
 int config_load(void);
 
-/* Whether a text is a valid name of a group: up to CONFIG_NAME_MAX letters, digits, '-', '_' and '.'. */
+/* Whether `text` is a valid name of a group. */
 #define CONFIG_NAME_MAX 31
 bool config_is_name(const char *text);
 

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Numbers as users write them in variables, keys, hints and options. One parser for the library, its drivers, clients and
- * tools, and the package for Python. The locale has no effect. Needs no other file of the library.
+ * Numbers as users write them in variables, keys, hints and options. The library, its drivers,
+ * clients and tools, and the package for Python share this parser. The locale has no effect. It
+ * needs no other file of the library.
  */
 #ifndef SIZE_H
 #define SIZE_H
 
 #include <stdint.h>
 
-/* The forms of a size, for messages and usage texts. */
+/* Types in messages that tell the valid values. */
+#define A_SIZE "a size (65536, 64K, 64KiB or 0.5G)"
+#define A_SEGMENT_SIZE "a power of two of at least the page size (64K, 2M)"
+/* The forms of a size in full, for usage texts. */
 #define SIZE_FORMS "a number of bytes, or a number with a unit (64K, 64KB, 64KiB, 0.5G, up to T)"
 
 /*
- * Bytes from "4096", "64K", "64 KB", "64kiB", "0.5G". Units are powers of 1024, with or without B or iB, in capital or
- * small letters. A fraction needs a unit, and is rounded down to a whole byte.
- * Blanks may stand between number and unit only. Returns 0 or -EINVAL.
+ * Bytes from "4096", "64K", "64 KB", "64kiB", "0.5G". Units are powers of 1024, with or without B
+ * or iB, in upper or lower case. A fraction needs a unit, and is rounded down to a whole byte.
+ * Blanks are allowed between number and unit only. Returns 0 or -EINVAL.
  */
 int size_parse(const char *text, uint64_t *bytes);
 /* A whole number without a unit. Returns 0 or -EINVAL. */

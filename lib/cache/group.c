@@ -119,7 +119,7 @@ static const char *policy_of(const struct ummap_attr *attr)
 {
 	if (attr->policy)
 		return attr->policy;
-	return plugin_ptype(attr->ptype == UMMAP_PTYPE_DEFAULT ? UMMAP_PTYPE_S3FIFO : attr->ptype);
+	return plugin_ptype(attr->ptype);
 }
 
 int group_join(struct member *m, const struct ummap_attr *attr, size_t len)

@@ -55,7 +55,7 @@ static int resolve(struct uri *u, const struct ummap_driver **outer)
 			return err;
 		for (unsigned k = 0; k < layer->nkeys; k++) {
 			if (!has_word(d->keys, layer->keys[k].name))
-				return fail(EINVAL, "driver \"%s\" has no key \"%s\"; it has: %s", d->scheme,
+				return fail(EINVAL, "driver \"%s\" has no key \"%s\". Its keys are: %s", d->scheme,
 					    layer->keys[k].name, d->keys ? d->keys : "none");
 		}
 		layer->next = next;

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <ummap.h>
 
 /* ---- Those that are files ---- */
 
@@ -264,21 +265,21 @@ static int load_policy(const char *name, const char *path, const struct ummap_po
 /* ---- Those that are built in, and the way to all of them ---- */
 
 extern const struct ummap_driver ummap_driver_posix, ummap_driver_uring, ummap_driver_pmem, ummap_driver_mem,
-	ummap_driver_null, ummap_driver_error, ummap_driver_fault, ummap_driver_trace, ummap_driver_wal, ummap_driver_cow,
+	ummap_driver_null, ummap_driver_error, ummap_driver_trace, ummap_driver_wal, ummap_driver_cow,
 	ummap_driver_cache;
 extern const struct ummap_policy ummap_policy_fifo, ummap_policy_lifo, ummap_policy_plru,
 	ummap_policy_prnd, ummap_policy_wiro_f, ummap_policy_wiro_l, ummap_policy_s3fifo;
 
 static const struct ummap_driver *const drivers[] = {
 	&ummap_driver_posix, &ummap_driver_uring, &ummap_driver_pmem, &ummap_driver_mem, &ummap_driver_null,
-	&ummap_driver_error, &ummap_driver_fault, &ummap_driver_trace, &ummap_driver_wal, &ummap_driver_cow,
+	&ummap_driver_error, &ummap_driver_trace, &ummap_driver_wal, &ummap_driver_cow,
 	&ummap_driver_cache,
 };
 
-/* In the order of UMMAP_PTYPE_*. */
+/* The policy of UMMAP_PTYPE_x is at x - 1. */
 static const struct ummap_policy *const policies[] = {
-	&ummap_policy_fifo, &ummap_policy_lifo, &ummap_policy_plru,
-	&ummap_policy_prnd, &ummap_policy_wiro_f, &ummap_policy_wiro_l, &ummap_policy_s3fifo,
+	&ummap_policy_lifo, &ummap_policy_plru, &ummap_policy_prnd, &ummap_policy_wiro_f,
+	&ummap_policy_wiro_l, &ummap_policy_s3fifo, &ummap_policy_fifo,
 };
 
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyz0123456789-"
@@ -314,6 +315,12 @@ const struct ummap_driver *plugin_driver(const char *scheme)
 	if (load_driver(scheme, config.driver_path, &driver) == 0 && !driver)
 		fail_missing("driver", scheme, known);
 	return driver;
+}
+
+size_t plugin_drivers(const struct ummap_driver *const **list)
+{
+	*list = drivers;
+	return COUNT(drivers);
 }
 
 int plugin_add_driver(const struct ummap_driver *driver)
@@ -355,7 +362,9 @@ const struct ummap_policy *plugin_policy(const char *text, size_t name_len)
 
 const char *plugin_ptype(int ptype)
 {
-	if (ptype < 0 || (size_t)ptype >= COUNT(policies))
+	if (ptype == UMMAP_PTYPE_DEFAULT)
+		ptype = UMMAP_PTYPE_S3FIFO;
+	if (ptype < 1 || (size_t)ptype > COUNT(policies))
 		return NULL;
-	return policies[ptype]->name;
+	return policies[ptype - 1]->name;
 }

@@ -3,6 +3,7 @@
 #ifndef PLUGIN_H
 #define PLUGIN_H
 
+#include <stddef.h>
 #include <ummap-driver.h>
 #include <ummap-policy.h>
 
@@ -12,8 +13,10 @@ const struct ummap_driver *plugin_driver(const char *scheme);
 const struct ummap_policy *plugin_policy(const char *text, size_t len);
 /* Registers a driver of the program. Returns 0, or -EINVAL or -EEXIST with a sentence. */
 int plugin_add_driver(const struct ummap_driver *driver);
-/* The policy of an UMMAP_PTYPE_*; NULL if there is none. */
+/* The name of the policy UMMAP_PTYPE_*; NULL if there is no such policy. */
 const char *plugin_ptype(int ptype);
+/* The drivers that are built in: returns their number. */
+size_t plugin_drivers(const struct ummap_driver *const **list);
 /* In a forked child: no other thread is loading, and nothing is loaded. */
 void plugin_forget(void);
 

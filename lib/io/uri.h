@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* "fault+posix:/d/a?fault.nth=7&direct=never": schemes from the outermost filter to the driver, a path, keys. */
+/* "error+posix:/d/a?error.nth=7&direct=never": schemes from the outermost filter to the driver, a path, keys. */
 #ifndef URI_H
 #define URI_H
 

@@ -178,7 +178,7 @@ static void start(struct job *j)
 	snprintf(uri, sizeof(uri), "%s%s:%s%s", j->in_target ? "" : "error+", j->driver, j->source_path,
 		 j->in_target ? "" : fault);
 	attr.seg_size = SEG;
-	attr.ptype = j->nth % 6;
+	attr.ptype = j->nth % (UMMAP_PTYPE_FIFO + 1);
 	check(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &base) == 0, "%s", uri);
 	j->base = base;
 	catch_sigbus();

@@ -231,7 +231,7 @@ static void play(void *rounds)
 	}
 	memcpy(before, store, sizeof(store));
 	attr.seg_size = SEG;
-	attr.ptype = (int)below(6);
+	attr.ptype = (int)below(UMMAP_PTYPE_FIFO + 1);
 	size = 1 + below(MOST);
 	offset = below(STORE - size);
 	check(ummap_open("arrays:x", size, (off_t)offset, READ_WRITE, &attr, &addr) == 0, "%s", umerrormsg());

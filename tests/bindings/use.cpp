@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ummap.hpp: mappings, spans, pins, moves and every kind of error. Its argument is a folder. */
+/* A test of ummap.hpp: mappings, spans, pins, moves and errors. The argument is a folder. */
 #include <algorithm>
 #include <cstdio>
 #include <fcntl.h>
@@ -10,14 +10,16 @@
 static int failures;
 
 #define CHECK(what) \
-	((what) ? void() : void((std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what), failures++)))
+	((what) ? void() : void((std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what), \
+				 failures++)))
 
 template <class F> static bool throws(int error, const char *words, F &&call)
 {
 	try {
 		call();
 	} catch (const std::system_error &e) {
-		bool right = e.code().value() == error && std::string(e.what()).find(words) != std::string::npos;
+		bool right = e.code().value() == error &&
+			     std::string(e.what()).find(words) != std::string::npos;
 
 		if (!right)
 			std::fprintf(stderr, "%d: %s\n", e.code().value(), e.what());
@@ -58,7 +60,8 @@ static void check_contents(const std::string &path)
 	um::span<const double> values = m.as<const double>();
 	CHECK(values.size() == (1 << 20) - 512 && values[0] == 512 && values.back() == -1);
 	const double n = 1 << 20;
-	CHECK(std::accumulate(values.begin(), values.end() - 1, 0.0) == (n - 1) * (n - 2) / 2 - 511 * 512 / 2);
+	const double sum = (n - 1) * (n - 2) / 2 - 511 * 512 / 2;
+	CHECK(std::accumulate(values.begin(), values.end() - 1, 0.0) == sum);
 	CHECK(m.as<const double>(80, 2).size() == 2 && m.as<const double>(80, 2)[1] == 523);
 	CHECK(values.subspan(3, 2).front() == 515 && values.subspan(3).size() == values.size() - 3);
 }
@@ -75,7 +78,8 @@ static void check_calls(const std::string &path)
 		CHECK(m.stat().pinned_bytes > 0);
 	}
 	close(fd);
-	CHECK(m.stat().pinned_bytes == 0 && m.as<double>()[1024] == 0 && m.as<double>()[1536] == 1536);
+	CHECK(m.stat().pinned_bytes == 0);
+	CHECK(m.as<double>()[1024] == 0 && m.as<double>()[1536] == 1536);
 	m.advise(um::advice::random);
 	m.advise(um::advice::dontneed, 0, 4096);
 	m.prefetch(0, 4096);
@@ -97,8 +101,11 @@ static void check_errors(const std::string &path)
 	CHECK(throws(ENOENT, "nowhere", [&] { um::mapping::file(path + "nowhere"); }));
 	CHECK(throws(EINVAL, "cannot find the driver", [] { um::mapping("steam:/x", 1); }));
 	wrong.segment = 5000;
-	CHECK(throws(EINVAL, "power of two", [&] { um::mapping::file(path, um::mode::read, um::npos, wrong); }));
-	CHECK(throws(EINVAL, "size is 0", [&] { um::mapping::file(path, um::mode::read, um::npos, {}, 1 << 30); }));
+	auto open_file = [&](const um::options &with, off_t offset) {
+		um::mapping::file(path, um::mode::read, um::npos, with, offset);
+	};
+	CHECK(throws(EINVAL, "power of two", [&] { open_file(wrong, 0); }));
+	CHECK(throws(EINVAL, "size is 0", [&] { open_file({}, 1 << 30); }));
 	um::mapping m = um::mapping::file(path);
 	CHECK(throws(EACCES, "read only", [&] { m.as<double>(); }));
 	CHECK(throws(EACCES, "read", [&] { (void)m.pin(0, 8, true); }));
@@ -109,7 +116,8 @@ static void check_errors(const std::string &path)
 	m.close();
 	CHECK(throws(EINVAL, "", [&] { m.sync(); }));
 	std::string plain = path.substr(0, path.rfind('/')) + "/plain";
-	um::mapping full("error+posix:" + plain + "?error.op=write&error.errno=ENOSPC", 4096, um::mode::create);
+	um::mapping full("error+posix:" + plain + "?error.op=write&error.errno=ENOSPC", 4096,
+			 um::mode::create);
 	full.as<char>()[0] = 1;
 	CHECK(throws(ENOSPC, "", [&] { full.close(); }) && full);
 	full.close();
@@ -117,7 +125,8 @@ static void check_errors(const std::string &path)
 
 static void check_other_mappings()
 {
-	um::mapping a("mem:64K", 65536, um::mode::read_write), b("mem:64K", 65536, um::mode::read_write);
+	um::mapping a("mem:64K", 65536, um::mode::read_write);
+	um::mapping b("mem:64K", 65536, um::mode::read_write);
 
 	if (a.data() > b.data())
 		std::swap(a, b);

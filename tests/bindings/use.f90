@@ -1,5 +1,6 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-! The module ummap: arrays of many kinds and ranks, calls, and errors. Its argument is a folder.
+! A test of the module ummap: arrays of many kinds and ranks, calls and errors. The argument is a
+! folder.
 program use_ummap
 	use iso_c_binding, only: c_double, c_f_pointer, c_int, c_intptr_t, c_loc
 	use iso_fortran_env, only: int8, int64, real32, real64
@@ -40,7 +41,8 @@ contains
 		type(statistics) :: s
 		integer :: i
 
-		call m%open(uri, bytes, mode='create', limit=2_int64**20, segment=65536_int64, policy='lifo')
+		call m%open(uri, bytes, mode='create', limit=2_int64**20, segment=65536_int64, &
+			policy='lifo')
 		call check(m%size() == bytes, 'size')
 		call m%point(a, [1000, 500])
 		do i = 1, 500
@@ -56,7 +58,8 @@ contains
 		call m%point(c, [3, 4, 5])
 		c = (1.0, 2.0)
 		call m%point(seven, [2, 3, 1, 2, 1, 2, 5], offset=480_int64)
-		call check(size(seven) == 120 .and. all(shape(seven) == [2, 3, 1, 2, 1, 2, 5]), 'seven ranks')
+		call check(size(seven) == 120, 'seven ranks')
+		call check(all(shape(seven) == [2, 3, 1, 2, 1, 2, 5]), 'seven extents')
 		seven = 9
 		call m%point(l, [2, 2, 2, 2], offset=960_int64)
 		l = .true.
@@ -79,9 +82,10 @@ contains
 		integer(int64), pointer :: a(:)
 		type(statistics) :: s
 
-		call m%open(uri, 4000000_int64, mode='readwrite', flags=ummap_blank, engine=ummap_engine_segv, flush_interval=100)
+		call m%open(uri, 4000000_int64, mode='readwrite', flags=ummap_blank, &
+			engine=ummap_engine_segv, flush_interval=100)
 		call m%point(a, [500000])
-		call check(a(7) == 0, 'what was not written is zero')
+		call check(a(7) == 0, 'unwritten elements are zero')
 		a(7) = 7
 		call m%sync(offset=0_int64, bytes=4096_int64, evict=.true.)
 		call m%advise(ummap_random)
@@ -92,7 +96,7 @@ contains
 		s = m%counters()
 		call check(s%pinned_bytes > 0, 'pin')
 		call m%unpin(0_int64, 4096_int64)
-		call check(a(7) == 7, 'what was written')
+		call check(a(7) == 7, 'an element that was written and evicted')
 		a(8) = 8
 		s = process_counters()
 		call check(s%mappings == 1, 'counters of the process')
@@ -109,7 +113,8 @@ contains
 		call m%open(uri, 10_int64, mode='append', stat=stat, errmsg=why)
 		call check(stat == 22 .and. index(why, 'append') > 0, 'no mode')
 		call m%point(a, [1], stat=stat, errmsg=why)
-		call check(stat == 22 .and. index(why, 'closed') > 0 .and. .not. associated(a), 'a closed mapping')
+		call check(stat == 22 .and. index(why, 'closed') > 0, 'a closed mapping')
+		call check(.not. associated(a), 'a pointer into a closed mapping')
 		s = m%counters(stat)
 		call check(stat == 22, 'counters of a closed mapping')
 		call m%sync(stat=stat, errmsg=why)
@@ -126,9 +131,10 @@ contains
 		call m%point(a, [1], offset=5000_int64, stat=stat)
 		call check(stat == 22, 'an offset outside')
 		call m%pin(0_int64, 8_int64, write=.true., stat=stat, errmsg=why)
-		call check(stat == 13 .and. ummap_message() == why, 'a pin to be written of a read-only mapping')
+		call check(stat == 13 .and. ummap_message() == why, 'a writable pin')
 		call m%point(a, [-5], stat=stat, errmsg=why)
-		call check(stat == 22 .and. index(why, 'negative') > 0 .and. .not. associated(a), 'a negative extent')
+		call check(stat == 22 .and. index(why, 'negative') > 0, 'a negative extent')
+		call check(.not. associated(a), 'a pointer with a negative extent')
 		call m%prefetch([0_int64, 8_int64], [8_int64], stat=stat, errmsg=why)
 		call check(stat == 22 .and. index(why, 'different sizes') > 0, 'a size is missing')
 		call m%point(a, [0], stat=stat)
@@ -139,7 +145,7 @@ contains
 		call check(stat == 22 .and. index(why, 'negative') > 0, 'a negative limit')
 	end subroutine
 
-	! An offset that is outside a mapping may be inside another one.
+	! Offsets outside a mapping may be inside another mapping.
 	subroutine other_mappings()
 		type(mapping) :: both(2), a
 		integer(int8), pointer :: bytes(:)
@@ -174,7 +180,7 @@ contains
 		call both(2)%close()
 	end subroutine
 
-	! As the comments of the module have it.
+	! The conversion to a derived type that the comments of the module describe.
 	subroutine records()
 		type, bind(c) :: record
 			integer(c_int) :: i

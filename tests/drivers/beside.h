@@ -7,7 +7,7 @@
 
 #define COMMAND_MAX 1600
 
-/* That of a tool, which stands beside the folder of this program. */
+/* The command of a tool; ummap stands beside the folder of this program. */
 static inline void tool_command(const char *name, const char *words, char command[static COMMAND_MAX])
 {
 	char self[320];
@@ -16,7 +16,7 @@ static inline void tool_command(const char *name, const char *words, char comman
 	check(len > 0);
 	self[len] = '\0';
 	*strrchr(self, '/') = '\0';
-	snprintf(command, COMMAND_MAX, "'%s/../%s' %s", self, name, words);
+	snprintf(command, COMMAND_MAX, "'%s/../ummap' %s %s", self, name, words);
 }
 
 /* The exit status of a tool. */

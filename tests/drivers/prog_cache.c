@@ -86,7 +86,7 @@ static int tool(const char *verb)
 	char words[400];
 
 	snprintf(words, sizeof(words), "%s '%s'", verb, store);
-	return run_tool("umcache", words);
+	return run_tool("cache", words);
 }
 
 /* ---- kill -9 ---- */
@@ -290,7 +290,7 @@ static void check_others(void)
 	check_exits(run_child(hold, NULL), 0);
 	check(utimensat(AT_FDCWD, store, times, 0) == 0);
 	check_refused(ESTALE, "ummap cache drop");
-	check_drops_nothing_else("umcache", "--cache", cache, store);
+	check_drops_nothing_else("cache", "--cache", cache, store);
 	check(tool("drop") == 0 && tool("ls") == 2);
 	check_exits(run_child(hold, NULL), 0);
 }
@@ -485,7 +485,7 @@ static void check_folder(void)
 	check(count_names(folder) == 3);
 	for (const char *const *verb = (const char *const[]){ "ls", "flush", "drop", NULL }; *verb; verb++) {
 		snprintf(words, sizeof(words), "%s '%s'", *verb, folder);
-		check(run_tool("umcache", words) == 2, "of the file that is no cache");
+		check(run_tool("cache", words) == 2, "of the file that is no cache");
 		check(count_names(folder) == (**verb == 'd' ? 1 : 3));
 		for (int i = 0; i < 2; i++) {
 			strcpy(store, stores[i]);
@@ -493,7 +493,7 @@ static void check_folder(void)
 		}
 	}
 	check(access(log, F_OK) < 0, "the log beside the store was used, and none elsewhere");
-	check(unlink(other) == 0 && run_tool("umcache", words) == 0);
+	check(unlink(other) == 0 && run_tool("cache", words) == 0);
 	check(rmdir(folder) == 0 && unlink(stores[0]) == 0 && unlink(stores[1]) == 0);
 }
 
@@ -588,10 +588,10 @@ static void open_by_link(void *arg)
 		return;
 	check(count_names(folder) == 1);
 	snprintf(link, sizeof(link), "drop '%s'", folder);
-	check(run_tool("umcache", link) == 0 && rmdir(folder) == 0);
+	check(run_tool("cache", link) == 0 && rmdir(folder) == 0);
 }
 
-/* What the cache has no sectors of takes no room in it: umcache says how many blocks there are. */
+/* What the cache has no sectors of takes no room in it: `ummap cache` says how many blocks there are. */
 static void overwrite_read(void *arg)
 {
 	uint64_t *words, sum = 0;
@@ -613,10 +613,10 @@ static void check_sheds(void)
 	make_store();
 	check_exits(run_child(overwrite_read, NULL), 0);
 	snprintf(words, sizeof(words), "ls '%s'", store);
-	tool_command("umcache", words, command);
+	tool_command("cache", words, command);
 	out = popen(command, "r");
 	check(out && fgets(line, sizeof(line), out) && fgets(line, sizeof(line), out));
-	check(strstr(line, ": 0 blocks with 0 bytes"), "%s", line);
+	check(strstr(line, ": 0 blocks with 0 bytes are clean"), "%s", line);
 	pclose(out);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * prog_cow - mappings of a store behind cow+: kill -9 at any moment leaves what the last umsync made durable, and the store as
- * it was; two processes have changes of their own of one store, and nobody writes it meanwhile; umcow shows, commits and
+ * it was; two processes have changes of their own of one store, and nobody writes it meanwhile; `ummap cow` shows, commits and
  * discards, and a commit that was killed is ended by the next one; a store of a tebibyte is there at once.
  *
  *	prog_cow [ROUNDS [SEED]]
@@ -72,7 +72,7 @@ static void make_store(void)
 	unlink(changes);
 }
 
-/* umcow stands beside the folder of this program. */
+/* The command ummap stands beside the folder of this program. */
 static void exec_tool(const char *verb, const char *path)
 {
 	char tool[400];
@@ -80,8 +80,8 @@ static void exec_tool(const char *verb, const char *path)
 
 	check(len > 0 && len < 320);
 	tool[len] = '\0';
-	strcpy(strrchr(tool, '/'), "/../umcow");
-	execl(tool, "umcow", "--changes", path, verb, store, NULL);
+	strcpy(strrchr(tool, '/'), "/../ummap");
+	execl(tool, "ummap", "cow", "--changes", path, verb, store, NULL);
 	_exit(127);
 }
 

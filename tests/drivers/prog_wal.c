@@ -351,7 +351,7 @@ static void check_others(void)
 
 static int tool(const char *words)
 {
-	return run_tool("umwal", words);
+	return run_tool("wal", words);
 }
 
 /* The log is refused with a sentence that names it, or what was committed is there: never anything else. */
@@ -408,7 +408,7 @@ static void drop(void)
 	char words[400];
 
 	check_killed(run_child(commit_and_die, NULL), SIGKILL);
-	check_drops_nothing_else("umwal", "--log", log_path, store);
+	check_drops_nothing_else("wal", "--log", log_path, store);
 	snprintf(words, sizeof(words), "drop '%s'", store);
 	check(tool(words) == 0 && access(log_path, F_OK) < 0);
 }
@@ -468,7 +468,7 @@ static void apply_before_cow(void)
 	check(tool(words) == 0 && access(log_path, F_OK) < 0 && version_of_file() == 0);
 	check(found_version() == 1);
 	snprintf(words, sizeof(words), "commit '%s'", store);
-	check(run_tool("umcow", words) == 0 && version_of_file() == 1);
+	check(run_tool("cow", words) == 0 && version_of_file() == 1);
 }
 
 static void store_uncommitted(void *arg)
@@ -518,9 +518,9 @@ static void commit_before_wal(void)
 	snprintf(uri, sizeof(uri), "cow+wal+posix:%s", store);
 	check_killed(run_child(commit_version_1, NULL), SIGKILL);
 	snprintf(words, sizeof(words), "commit '%s'", store);
-	check(run_tool("umcow", words) == 2 && version_of_file() == 0, "the store is not the file");
+	check(run_tool("cow", words) == 2 && version_of_file() == 0, "the store is not the file");
 	snprintf(words, sizeof(words), "commit 'wal+posix:%s'", store);
-	check(run_tool("umcow", words) == 0 && version_of_file() == 1);
+	check(run_tool("cow", words) == 0 && version_of_file() == 1);
 	check(access(log_path, F_OK) < 0, "the log is gone at a clean end");
 	check_exits(run_child(keeps_the_base, NULL), 0);
 }
@@ -547,7 +547,7 @@ static void fuzz(uint64_t *random, unsigned rounds)
 		check(pread(fd, &byte, 1, at) == 1);
 		other = byte ^ (uint8_t)(1 + next_random(random) % 255);
 		check(pwrite(fd, &other, 1, at) == 1);
-		check(tool(words) == 1, "byte %" PRIu64 " is %#x for %#x, and umwal check does not see it", at, other, byte);
+		check(tool(words) == 1, "byte %" PRIu64 " is %#x for %#x, and `ummap wal check` does not see it", at, other, byte);
 		status = run_child(open_damaged, NULL);
 		check_exits(status, at < 8192 ? 0 : 3);
 		check(pwrite(fd, &byte, 1, at) == 1);

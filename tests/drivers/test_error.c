@@ -419,18 +419,3 @@ CountTest(many_threads)
 	expect_count("seen 16000 fired 777\n");
 	filter->close(h);
 }
-
-/* Its name of before, with keys of that name. */
-Test(error, is_known_as_fault)
-{
-	struct ummap_driver d = { .struct_size = sizeof(d) };
-	struct ummap_geom geom;
-	char byte;
-	void *h;
-
-	cr_assert_eq(ummap_driver_open("fault+null:1M?fault.nth=2&fault.errno=ENOSPC", 0, &d, &h, &geom), 0, "%s", umerrormsg());
-	cr_expect(d.read(h, &byte, 1, 0) == 0 && d.read(h, &byte, 1, 0) == -ENOSPC);
-	d.close(h);
-	cr_expect_eq(ummap_driver_open("fault+null:1M?fault.nth=0", 0, &d, &h, &geom), -1);
-	cr_expect(strstr(umerrormsg(), "fault.nth must be"), "%s", umerrormsg());
-}

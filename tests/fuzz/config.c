@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Values of the environment, a NAME=VALUE each line: what is taken is within its bounds, what is not has a sentence. */
+/*
+ * Environment variables, one NAME=VALUE per line: accepted values are within their bounds, and
+ * refused values have a message.
+ */
 #include "fuzz.h"
 
 #include "base/config.h"

@@ -3,7 +3,7 @@
  * while it is changed, and leaves; umtop shows it. */
 #include "fuzz.h"
 
-#include "tools/umtop/umtop.h"
+#include "tools/top/top.h"
 #include "base/log.h"
 #include "node/node.h"
 

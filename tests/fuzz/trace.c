@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Files that ummap-trace reads: it sums them up, or says why not, and nothing but itself says anything. */
+/* Files that `ummap trace` reads: it sums them up, or says why not, and nothing but itself says anything. */
 #include "fuzz.h"
 
 #include <ctype.h>
@@ -28,7 +28,7 @@ static void check_words(int fd)
 		must(isprint((unsigned char)text[i]) || text[i] == '\n');
 	text[len] = '\0';
 	for (char *line = text; *line; line += strcspn(line, "\n") + 1) {
-		must(strncmp(line, "ummap-trace: ", 13) == 0);
+		must(strncmp(line, "ummap trace: ", 13) == 0);
 		if (!line[strcspn(line, "\n")])
 			break;
 	}
@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	int in = memfd_create("trace", 0), out = memfd_create("out", 0), words = memfd_create("words", 0), status;
 	posix_spawn_file_actions_t actions;
 	char path[64];
-	char *argv[] = { "tools/ummap-trace", "--summary", path, NULL };
+	char *argv[] = { "tools/trace", "--summary", path, NULL };
 	pid_t pid;
 
 	must(in >= 0 && out >= 0 && words >= 0);

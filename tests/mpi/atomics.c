@@ -359,7 +359,8 @@ int main(int argc, char **argv)
 	everything(storage_hints("kernel.%r", "storage_alloc_engine", "kernel", NULL), false, true);
 	everything(storage_hints("last.%r", "storage_alloc_factor", "0.5", "storage_alloc_order", "storage_first",
 				 "storage_alloc_segsize", "64K", NULL), false, paged);
-	everything(storage_hints("theirs.%r", "storage_alloc_engine", "kernel", "storage_alloc_local", "false", NULL), false, false);
+	set_env("UMMAP_MPI_LOCAL", "false");
+	everything(storage_hints("theirs.%r", "storage_alloc_engine", "kernel", NULL), false, false);
 	MPI_Finalize();
 	return 0;
 }

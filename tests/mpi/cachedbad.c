@@ -128,11 +128,13 @@ static void bad_hints(void)
 	check_names_folder(open_with(hints(near, "pmem_size", "10T", NULL), amode), MPI_ERR_NO_SPACE, "");
 	if (ranks > 1) {
 		info = rank ? hints(near, NULL) : hints(near, "pmem_flush", "3", NULL);
-		check_all(open_with(info, amode), MPI_ERR_INFO_VALUE, "the same at all of them");
+		check_all(open_with(info, amode), MPI_ERR_INFO_VALUE,
+			  "the same hints at all ranks");
 		MPI_Info_create(&info);
 		if (rank == 0)
 			MPI_Info_set(info, "pmem_path", near);
-		check_all(open_with(info, amode), MPI_ERR_INFO_VALUE, "the same at all of them");
+		check_all(open_with(info, amode), MPI_ERR_INFO_VALUE,
+			  "the same hints at all ranks");
 	}
 	/* One of these makes no cache. */
 	check(open_with(hints(near, "pmem_io_mode", "1", NULL), amode) == MPI_SUCCESS);
@@ -200,23 +202,27 @@ static void bad_calls(void)
 
 	check(open_plainly() == MPI_SUCCESS);
 	write_all_of_it();
-	check_all(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDWR, info, &twice), MPI_ERR_IO, "twice");
+	check_all(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDWR, info, &twice), MPI_ERR_IO,
+		  "open twice");
 	MPI_Info_free(&info);
 	check_error(MPI_File_read_at(file, -1, bytes, 1, MPI_BYTE, MPI_STATUS_IGNORE), MPI_ERR_ARG, "offset");
 	check_error(MPI_File_write_at(file, 0, bytes, -1, MPI_BYTE, MPI_STATUS_IGNORE), MPI_ERR_COUNT, "count");
 	check_error(MPI_File_seek(file, -1, MPI_SEEK_SET), MPI_ERR_ARG, "before the beginning");
-	check_error(MPI_File_seek(file, 0, 77), MPI_ERR_ARG, "seeking");
+	check_error(MPI_File_seek(file, 0, 77), MPI_ERR_ARG, "whence is 77");
 	check_all(MPI_File_set_size(file, -5), MPI_ERR_ARG, "size");
 	if (ranks > 1) {
 		check_all(MPI_File_set_size(file, rank ? BYTES / 2 : BYTES * 2), MPI_ERR_ARG, "different sizes");
 		check_all(MPI_File_preallocate(file, BYTES + rank), MPI_ERR_ARG, "different sizes");
 	}
-	check_error(MPI_File_write_all_end(file, bytes, MPI_STATUS_IGNORE), MPI_ERR_OTHER, "has not begun");
+	check_error(MPI_File_write_all_end(file, bytes, MPI_STATUS_IGNORE), MPI_ERR_OTHER,
+		    "no such call has begun");
 	check(MPI_File_read_all_begin(file, bytes, 1, MPI_BYTE) == MPI_SUCCESS);
-	check_error(MPI_File_read_all_begin(file, bytes, 1, MPI_BYTE), MPI_ERR_OTHER, "has begun already");
+	check_error(MPI_File_read_all_begin(file, bytes, 1, MPI_BYTE), MPI_ERR_OTHER,
+		    "another one has not ended");
 	check(MPI_File_read_all_end(file, bytes, MPI_STATUS_IGNORE) == MPI_SUCCESS);
 	check(MPI_File_set_view(file, 0, MPI_INT, MPI_INT, "native", MPI_INFO_NULL) == MPI_SUCCESS);
-	check_error(MPI_File_write_at(file, 0, bytes, 3, MPI_BYTE, MPI_STATUS_IGNORE), MPI_ERR_ARG, "whole etypes");
+	check_error(MPI_File_write_at(file, 0, bytes, 3, MPI_BYTE, MPI_STATUS_IGNORE), MPI_ERR_ARG,
+		    "not a multiple of the etype");
 	view_of_nothing();
 	MPI_File_create_errhandler(handler, &errhandler);
 	MPI_File_set_errhandler(file, errhandler);
@@ -226,12 +232,14 @@ static void bad_calls(void)
 	check(MPI_File_get_size(file, &size) == MPI_SUCCESS && size == BYTES);
 	check(MPI_File_close(&file) == MPI_SUCCESS);
 	check(open_with(hints(near, NULL), MPI_MODE_RDONLY) == MPI_SUCCESS);
-	check_error(MPI_File_write_at(file, 0, bytes, 1, MPI_BYTE, MPI_STATUS_IGNORE), MPI_ERR_READ_ONLY, "read only");
-	check_all(MPI_File_set_size(file, 5), MPI_ERR_READ_ONLY, "read only");
+	check_error(MPI_File_write_at(file, 0, bytes, 1, MPI_BYTE, MPI_STATUS_IGNORE),
+		    MPI_ERR_READ_ONLY, "read-only");
+	check_all(MPI_File_set_size(file, 5), MPI_ERR_READ_ONLY, "read-only");
 	read_all_of_it();
 	check(MPI_File_close(&file) == MPI_SUCCESS);
 	check(open_with(hints(near, NULL), MPI_MODE_WRONLY) == MPI_SUCCESS);
-	check_error(MPI_File_read_at(file, 0, bytes, 1, MPI_BYTE, MPI_STATUS_IGNORE), MPI_ERR_ACCESS, "written only");
+	check_error(MPI_File_read_at(file, 0, bytes, 1, MPI_BYTE, MPI_STATUS_IGNORE),
+		    MPI_ERR_ACCESS, "write-only");
 	/* A share that somebody has is told, and left. */
 	for (int i = 0; i < 3; i++)
 		shell("\"$UMMAP_TEST_CACHE\" %s %s 2>&1 | grep -q 'a program has it'", (const char *const[]){ "ls", "flush", "drop" }[i], near);
@@ -254,14 +262,14 @@ static void caches_that_do_not_fit(void)
 	shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
 	keep_something();
 	shell("mv %s %s.old && cp %s.old %s", path, path, path, path);
-	check_refused("is not the file");
+	check_refused("the file was replaced");
 	keep_something();
 	shell("sleep 0.02; echo more >> %s", path);
-	check_refused("changed by others");
+	check_refused("the file was modified");
 	shell("head -c 100000 /dev/zero > %s", path);
 	keep_something();
 	shell("sleep 0.02; truncate -s 50000 %s", path);
-	check_refused("changed by others");
+	check_refused("the file was modified");
 	keep_something();
 	shell("for f in %s/*.head; do head -c 100 $f > $f.new && mv $f.new $f; done", near);
 	check_refused("damaged");
@@ -354,12 +362,14 @@ static void places_too_far(void)
 	MPI_Type_commit(&sparse);
 	check(MPI_File_set_view(file, 0, MPI_BYTE, sparse, "native", MPI_INFO_NULL) == MPI_SUCCESS);
 	for (int shift = 22; shift < 62; shift++)
-		check_error(MPI_File_write_at(file, (MPI_Offset)1 << shift, &byte, 1, MPI_BYTE, MPI_STATUS_IGNORE), MPI_ERR_ARG, "so long");
+		check_error(MPI_File_write_at(file, (MPI_Offset)1 << shift, &byte, 1, MPI_BYTE,
+					      MPI_STATUS_IGNORE),
+			    MPI_ERR_ARG, "too large for a file");
 	check_error(MPI_File_write_at(file, 0, &byte, -1, MPI_BYTE, MPI_STATUS_IGNORE), MPI_ERR_COUNT, "count");
 	MPI_Type_free(&sparse);
 	check(MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL) == MPI_SUCCESS);
 	check(MPI_File_seek(file, INT64_MAX, MPI_SEEK_SET) == MPI_SUCCESS);
-	check_error(MPI_File_seek(file, 1, MPI_SEEK_CUR), MPI_ERR_ARG, "so long");
+	check_error(MPI_File_seek(file, 1, MPI_SEEK_CUR), MPI_ERR_ARG, "too large for a file");
 	read_all_of_it();
 	check(MPI_File_close(&file) == MPI_SUCCESS);
 	shell("\"$UMMAP_TEST_CACHE\" drop %s && rm -f %s", near, path);
@@ -549,7 +559,7 @@ static void cuts_and_grows(const char *flush)
 	/* A file that cannot be cut stays as it is. */
 	write_all_of_it();
 	no_truncate = true;
-	check_error(MPI_File_set_size(file, 100), MPI_ERR_ACCESS, "cannot have 100 bytes");
+	check_error(MPI_File_set_size(file, 100), MPI_ERR_ACCESS, "to 100 bytes");
 	no_truncate = false;
 	read_all_of_it();
 	check(MPI_File_set_size(file, BYTES / 2) == MPI_SUCCESS);

@@ -121,7 +121,7 @@ static void file_that_is_too_long(void)
 	check(go_over(true, 77) == 0);
 	signal(SIGXFSZ, SIG_IGN);
 	check(setrlimit(RLIMIT_FSIZE, &limit) == 0);
-	check_error(MPI_File_close(&file), MPI_ERR_IO, "nothing is lost");
+	check_error(MPI_File_close(&file), MPI_ERR_IO, "keeps the changes");
 	check(setrlimit(RLIMIT_FSIZE, &was) == 0);
 	check(open_cached() == MPI_SUCCESS);
 	check(go_over(false, 77) == 0);

@@ -52,7 +52,7 @@ int main(int argc, char **argv)
 	MPI_Info_free(&info);
 	check(free_bytes(small) > before * 4 / 10, "%lld of %lld are left", (long long)free_bytes(small), (long long)before);
 	check(MPI_File_write_at(file, 99, &byte, 1, MPI_BYTE, MPI_STATUS_IGNORE) == MPI_SUCCESS);
-	check_error(MPI_File_preallocate(file, 100 * MIB), MPI_ERR_NO_SPACE, "cannot have");
+	check_error(MPI_File_preallocate(file, 100 * MIB), MPI_ERR_NO_SPACE, "cannot resize");
 	check(MPI_File_get_size(file, &size) == MPI_SUCCESS && size == 100);
 	check(MPI_File_close(&file) == MPI_SUCCESS);
 	check(stat(path, &st) == 0 && st.st_size == 100, "%lld bytes", (long long)st.st_size);

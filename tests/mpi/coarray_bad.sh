@@ -13,7 +13,7 @@ runs() { # line, NAME=VALUE ... -- ARGUMENT ...
 # ---- PCAF_FORCE ----
 
 runs 'from 0 same 0 field 0' -- 3
-refuse 'has 200000 bytes, and that in PCAF_PATH has 160000' -- 3 50000
+refuse 'of 200000 bytes: the one in PCAF_PATH has 160000 bytes' -- 3 50000
 # What differs begins anew, and nothing else.
 runs 'from 3 same 3 field 0' PCAF_FORCE=true -- 3 50000
 runs 'from 6 same 6 field 6' -- 3 50000
@@ -44,9 +44,9 @@ grep -q "lost_manifest' is missing; using the copy of image 1" "$out" ||
 	fail "the copy was to be named"
 [ -e "$folder/lost_manifest" ] || fail "the manifest was to be restored"
 rm "$folder/lost_manifest"
-"${program%/tests/mpi/*}/ummap-caf" --prefix lost_ ls "$folder" |
+"${program%/tests/mpi/*}/commands/ummap-caf" --prefix lost_ ls "$folder" |
 	grep -q "program ${program##*/}, $ranks images" ||
-	fail "ummap-caf was to find the copy"
+	fail "ummap caf was to find the copy"
 rm "$folder"/lost_*.manifest-copy
 sums() { find "$folder" -name 'lost_*.win' -exec cksum {} + | sort; }
 before=$(sums)
@@ -117,9 +117,11 @@ for prefix in run run1_ run11 a1_; do
 	runs 'from 0 same 0 field 0' PCAF_PREFIX="$prefix" PCAF_SHAREDFILE="$shared" -- 1
 done
 # "run" has an image 1, whose files begin as those of "run1_" do, if these are one for each image; and "run1" an image 11.
-refuse 'PCAF_PREFIX is "a", and PCAF_PATH has coarrays with "a1_"' PCAF_PREFIX=a -- 1
-refuse 'PCAF_PREFIX is "run2_", and PCAF_PATH has coarrays with "run"' PCAF_PREFIX=run2_ PCAF_SHAREDFILE=true -- 1
-ranks=11 refuse 'PCAF_PREFIX is "run1", and PCAF_PATH has coarrays with "run11"' PCAF_PREFIX=run1 -- 1
+refuse "cannot use PCAF_PREFIX 'a' .* with prefix 'a1_'" PCAF_PREFIX=a -- 1
+refuse "cannot use PCAF_PREFIX 'run2_' .* with prefix 'run'" \
+	PCAF_PREFIX=run2_ PCAF_SHAREDFILE=true -- 1
+ranks=11 refuse "cannot use PCAF_PREFIX 'run1' with 11 images.* with prefix 'run11'" \
+	PCAF_PREFIX=run1 -- 1
 for prefix in run1 run01_ "run$((ranks + 1))_" a; do
 	runs 'from 0 same 0 field 0' PCAF_PREFIX="$prefix" PCAF_SHAREDFILE=true -- 1
 done
@@ -143,7 +145,8 @@ free=()
 [ "$(id -u)" -ne 0 ] || free=(setpriv --bounding-set=-dac_override,-dac_read_search --inh-caps=-dac_override,-dac_read_search)
 launch_as() { "${free[@]}" "$launcher" "$@"; }
 launcher=$launch launch=launch_as
-refuse 'closed/OpenCoarrays_1.lock cannot be opened for reading and writing: Permission denied' PCAF_PATH="$UMMAP_TEST_FOLDER/closed" -- 3
+refuse "cannot open '.*closed/OpenCoarrays_1.lock' for reading and writing: Permission denied" \
+	PCAF_PATH="$UMMAP_TEST_FOLDER/closed" -- 3
 mkdir "$UMMAP_TEST_FOLDER/half"
 launch=$launcher
 runs 'from 0 same 0 field 0' PCAF_PATH="$UMMAP_TEST_FOLDER/half" -- 3

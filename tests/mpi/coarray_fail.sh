@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# ummap-cafrun: a job whose images fail is started again, and has the result of one whose images do not.
+# ummap cafrun: a job whose images fail is started again, and has the result of one whose images do not.
 . "$(dirname "$0")/coarray_job"
 # As `launch` would.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 cafrun() { # ARGUMENT ...
 	LD_PRELOAD=${layer/${program%\/tests\/mpi\/*}\/libummap-mpi-$mpi.so.0/} UMMAP_GROUP=coarray.$$ LD_LIBRARY_PATH=${program%/tests/mpi/*}:${LD_LIBRARY_PATH:-} \
-		tools/ummap-cafrun --path "$folder" -n "$ranks" "$@" > "$out" 2>&1
+		tools/cafrun --path "$folder" -n "$ranks" "$@" > "$out" 2>&1
 }
 
 ! cafrun --restarts 1 "$program" || fail "one restart was not to be enough"
-grep -q '^ummap-cafrun: images have died .*restart 1 of 1' "$out" || fail "the restart was to be told"
-grep -q '^ummap-cafrun: images have died .* no restarts left' "$out" || fail "the end was to be told"
+grep -q '^ummap cafrun: images have died .*restart 1 of 1' "$out" || fail "the restart was to be told"
+grep -q '^ummap cafrun: images have died .* no restarts left' "$out" || fail "the end was to be told"
 cafrun --restarts 3 "$program" || fail "three restarts were to be enough"
-[ "$(grep -c '^ummap-coarray: going on from sync [1-9]' "$out")" -gt 0 ] || fail "what the job goes on from was to be told"
+[ "$(grep -c '^ummap-coarray: restarted from sync [1-9]' "$out")" -gt 0 ] ||
+	fail "the sync from which the job restarted was to be reported"
 grep -qw 'steps 60 total 1770 tries 3' "$out" || fail "the result was to be that without failures"
 # A launcher that hangs once, after its images have died. It waits without a child.
 if [ "$mpi" = openmpi ]; then
@@ -32,7 +33,7 @@ END
 	chmod +x "$UMMAP_TEST_FOLDER/bin/mpirun.openmpi"
 	PATH=$UMMAP_TEST_FOLDER/bin:$PATH cafrun --restarts 3 "$program" ||
 		fail "a launcher that hangs was to be ended"
-	grep -q '^ummap-cafrun: mpirun.openmpi (process [0-9]*) has not ended within 30 seconds after its images: ending it' "$out" ||
+	grep -q '^ummap cafrun: mpirun.openmpi (process [0-9]*) has not ended within 30 seconds after its images: ending it' "$out" ||
 		fail "the end of the launcher was to be told"
 	grep -qw 'steps 60 total 1770 tries 3' "$out" ||
 		fail "the result was to be that without failures"
@@ -47,14 +48,14 @@ done
 
 # What was stored before a stop, whose syncs are those at the beginning.
 exported() { # order, image, how od shows it
-	local tool=${program%/tests/mpi/*}/ummap-caf
+	local tool=${program%/tests/mpi/*}/commands/ummap-caf
 	"$tool" export "$folder" "$1" "$2" "$UMMAP_TEST_FOLDER/bytes" && od -An -v -w8 -t"$3" "$UMMAP_TEST_FOLDER/bytes" | sort -u | tr -d ' '
 }
 rm -r "$folder"
 for code in '' 0; do
 	cafrun "$program" stop ${code:+"$code"} || fail "stop is no error"
 done
-order=$("${program%/tests/mpi/*}/ummap-caf" ls "$folder" | awk '$2 == 160000 { print $1 }')
+order=$("${program%/tests/mpi/*}/commands/ummap-caf" ls "$folder" | awk '$2 == 160000 { print $1 }')
 for ((image = 1; image <= ranks; image++)); do
 	[ "$(exported "$order" "$image" f8)" = 2 ] || fail "image $image has lost what it had stored before the stop"
 done
@@ -63,7 +64,7 @@ done
 cat > "$folder/notices" << END
 #!/bin/sh
 mkdir "$folder/once" 2> /dev/null || exit 0
-echo "libummap-mpi: rank 1 has ended, and its part of the window cannot be reached any more" >&2
+echo "libummap-mpi: cannot access the part of the window at rank 1: the rank has ended" >&2
 exit 14
 END
 chmod +x "$folder/notices"
@@ -74,11 +75,11 @@ refuse() { # sentence, ARGUMENT ...
 	local sentence=$1
 	shift
 	! cafrun "$@" || fail "nothing was refused: $sentence"
-	grep -q "^ummap-cafrun: $sentence" "$out" || fail "this should have been said: $sentence"
+	grep -q "^ummap cafrun: $sentence" "$out" || fail "this should have been said: $sentence"
 }
 
-refuse 'there is no option "--restart"' --restart 4 "$program"
-refuse '--restarts must be a number' --restarts many "$program"
-refuse 'there is no program' --restarts 1
-refuse '.*/none is no program that can be run' "$UMMAP_TEST_FOLDER/none"
-refuse 'which MPI .* cannot be seen' /bin/true
+refuse "cannot use '--restart': there is no such option" --restart 4 "$program"
+refuse "cannot use --restarts 'many': it must be a number" --restarts many "$program"
+refuse 'cannot run: there is no program' --restarts 1
+refuse "cannot run '.*/none': it is no program" "$UMMAP_TEST_FOLDER/none"
+refuse 'cannot tell the MPI' /bin/true

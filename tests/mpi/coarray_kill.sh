@@ -16,7 +16,7 @@ kill_something() { # round, process of the launcher
 
 # The step that a restart would find, in the files of an image. It is the one coarray of four bytes.
 step_of() { # image
-	local tool=${program%/tests/mpi/*}/ummap-caf order
+	local tool=${program%/tests/mpi/*}/commands/ummap-caf order
 	order=$("$tool" ls "$folder" | awk '$2 == 4 { print $1 }') && "$tool" export "$folder" "$order" "$1" "$UMMAP_TEST_FOLDER/step" &&
 		od -An -td4 "$UMMAP_TEST_FOLDER/step" | tr -d ' '
 }

@@ -37,7 +37,7 @@ kill_something() {
 job PCAF_ENABLED=false -- 300 > "$out" 2>&1 || fail "it fails in memory"
 undisturbed=$(grep 'after 300 steps: ' "$out") || fail "there is no result"
 LD_PRELOAD=${layer/$library\/libummap-mpi-$mpi.so.0/} UMMAP_GROUP=coarray.$$ LD_LIBRARY_PATH=$library:${LD_LIBRARY_PATH:-} \
-	tools/ummap-cafrun --restarts 2 --path "$folder" "${among[@]}" -n "$ranks" "$program" 300 > "$out" 2>&1 &
+	tools/cafrun --restarts 2 --path "$folder" "${among[@]}" -n "$ranks" "$program" 300 > "$out" 2>&1 &
 runner=$!
 # After the first sync.
 until [ -e "$folder/OpenCoarrays_manifest" ]; do
@@ -46,5 +46,5 @@ until [ -e "$folder/OpenCoarrays_manifest" ]; do
 done
 kill_something
 wait "$runner" || fail "it fails after a restart"
-grep -q '^ummap-cafrun: images have died .*restart 1 of 2' "$out" || fail "it was not killed"
+grep -q '^ummap cafrun: images have died .*restart 1 of 2' "$out" || fail "it was not killed"
 grep -qF "$undisturbed" "$out" || fail "it should have come to the same: $undisturbed"

@@ -21,11 +21,11 @@ refused() { # sentence, NAME=VALUE ... -- ARGUMENT ...
 recover $((before + 1)) -- || fail "there is something else at the earlier images, or nothing"
 grep -q "^recovered $before$" "$out" || fail "nothing was recovered"
 recover 1 -- || fail "there is something else at the earlier images, or nothing"
-refused "there are the images 1 to $before only" -- image
-refused 'the copy has 4 bytes, and coarray [0-9]* of the run in PCAF_RECOVER 240000' -- size
-refused 'the array is no coarray' -- array
-refused 'PCAF_RECOVER must be the folder of an earlier run' PCAF_RECOVER= -- none
-refused 'is the same folder as PCAF_PATH' PCAF_RECOVER="$second" -- none
+refused "the run had only images 1 to $before" -- image
+refused 'for the copy has 4 bytes, and the coarray in PCAF_RECOVER has 240000' -- size
+refused 'cannot find the coarray: the argument must be a whole coarray' -- array
+refused 'cannot copy from an earlier run: PCAF_RECOVER is not set' PCAF_RECOVER= -- none
+refused 'it is the folder of PCAF_PATH' PCAF_RECOVER="$second" -- none
 refused "PCAF_RECOVER: cannot read the manifest '.*manifest': No such file" PCAF_RECOVER="$UMMAP_TEST_FOLDER" -- none
 
 # Nothing has changed there: the run goes on.

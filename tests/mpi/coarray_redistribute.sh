@@ -10,7 +10,7 @@ cp "$program" "$other"
 # By the launcher, as users do.
 cafrun() { # ARGUMENT ...
 	LD_PRELOAD=${layer/$library\/libummap-mpi-$mpi.so.0/} UMMAP_GROUP=coarray.$$ LD_LIBRARY_PATH=$library:${LD_LIBRARY_PATH:-} \
-		tools/ummap-cafrun "$@" > "$out" 2>&1
+		tools/cafrun "$@" > "$out" 2>&1
 }
 
 undisturbed() { # steps
@@ -25,10 +25,11 @@ until [ "$(stat -c %s "$folder/OpenCoarrays_1_1.win.wal" 2> /dev/null || echo 0)
 	sleep 0.05
 done
 ! cafrun --path "$UMMAP_TEST_FOLDER/early" --recover "$folder" -n 1 "$program" 1 || fail "a job that still runs was recovered"
-grep -q 'another job has the coarrays in PCAF_RECOVER' "$out" || fail "that it still runs was to be said"
+grep -q 'cannot read the coarrays in PCAF_RECOVER, .*: another job uses them' "$out" ||
+	fail "that it still runs was to be said"
 kill_images
 wait "$first" 2> /dev/null
-step=$("$library/ummap-caf" ls "$folder" | awk '$2 == 4 { print $1 }') && "$library/ummap-caf" export "$folder" "$step" 1 "$out" &&
+step=$("$library/commands/ummap-caf" ls "$folder" | awk '$2 == 4 { print $1 }') && "$library/commands/ummap-caf" export "$folder" "$step" 1 "$out" &&
 	step=$(od -An -td4 "$out" | tr -d ' ') && [ "$step" -gt 0 ] || fail "there is no step in the files"
 want=$(undisturbed $((step + 20)))
 [ -n "$want" ] || fail "it fails in memory"

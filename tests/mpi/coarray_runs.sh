@@ -27,15 +27,15 @@ refuse 'PCAF_SYNCFREQ is "often": it must be a number of milliseconds' PCAF_SYNC
 refuse 'PCAF_SEGSIZE is "5000": it must be a power of two' PCAF_SEGSIZE=5000
 refuse 'PCAF_PATH is ".*/none": it must be a folder' PCAF_PATH="$folder/none"
 refuse 'PCAF_PREFIX is "a/b": it must be' PCAF_PREFIX=a/b
-refuse 'PCAF_ENGINE is "tape": it must be' PCAF_ENGINE=tape
+refuse 'UMMAP_ENGINE is "tape": it must be' UMMAP_ENGINE=tape
 refuse 'PCAF_DRIVER is "tape": there is no driver "tape"' PCAF_PREFIX=tape PCAF_DRIVER=tape
-refuse 'PCAF_ENGINE is "kernel", which .*: PCAF_CONSISTENT must be' PCAF_ENGINE=kernel
-refuse 'have no meaning with PCAF_ENGINE=kernel' PCAF_ENGINE=kernel PCAF_CONSISTENT=false PCAF_SEGSIZE=64K
-refuse 'PCAF_DRIVER is "wal+posix": files are behind wal+ as it is' PCAF_DRIVER=wal+posix
-refuse "PCAF_PATH, the folder for the coarrays' files, is missing" PCAF_PATH=
-refuse 'were made with PCAF_SHAREDFILE=false' PCAF_SHAREDFILE=true
+refuse "cannot use PCAF_DRIVER 'wal+posix': PCAF_CONSISTENT=true adds wal+" PCAF_DRIVER=wal+posix
+refuse 'PCAF_PATH is not set' PCAF_PATH=
+refuse 'were created with PCAF_SHAREDFILE=false' PCAF_SHAREDFILE=true
 strip -o "$UMMAP_TEST_FOLDER/bare" "$program"
-if [ "${CAF:-}" = static ]; then program=$UMMAP_TEST_FOLDER/bare refuse 'cannot be seen, because its symbols were removed'; fi
+if [ "${CAF:-}" = static ]; then
+	program=$UMMAP_TEST_FOLDER/bare refuse 'cannot find libcaf .*: the symbols were removed'
+fi
 
 # What does not match what is there.
 cp "$program" "$UMMAP_TEST_FOLDER/other"
@@ -67,10 +67,11 @@ until grep -q '^step' "$UMMAP_TEST_FOLDER/first"; do
 	kill -0 "$first" || fail "the first of two jobs has ended"
 	sleep 0.1
 done
-program=$endless refuse 'another job has the coarrays in' PCAF_PREFIX=other_ -- 1
+program=$endless refuse 'cannot use the coarrays in PCAF_PATH .* of another job uses them' \
+	PCAF_PREFIX=other_ -- 1
 kill_images
 wait "$first" 2> /dev/null
-refuse 'cannot be opened for reading and writing' PCAF_PATH=/proc/self
+refuse "cannot open '.*' for reading and writing" PCAF_PATH=/proc/self
 
 # Storage that fails, on the way.
 refuse 'Input/output error' PCAF_PREFIX=error_ PCAF_CONSISTENT=false PCAF_DRIVER='error+posix:?error.op=write&error.nth=9'

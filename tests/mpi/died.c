@@ -40,7 +40,8 @@ static void lock_after_it(MPI_Win win, bool paged)
 		return;
 	MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
 	MPI_Win_lock(MPI_LOCK_SHARED, 1, 0, win);
-	check_error(MPI_Get(far, 8, MPI_BYTE, 1, 7 * SEG, 8, MPI_BYTE, win), MPI_ERR_OTHER, "rank 1 has ended");
+	check_error(MPI_Get(far, 8, MPI_BYTE, 1, 7 * SEG, 8, MPI_BYTE, win), MPI_ERR_OTHER,
+		    "at rank 1: the rank has ended");
 }
 
 static void leave_file(const char *name, int number)

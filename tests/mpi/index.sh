@@ -14,7 +14,7 @@ grep -roE '[A-Za-z]+' "$in" | awk -F: '{ print tolower($2) "\t" $1 }' | sort -u 
 
 for ranks in 1 2 3 5; do by_ranks $ranks; matches -t 20K "$in"; done
 by_ranks 3
-killed matches -t 20K --table 100K --memory 4M "$in"
+killed matches -t 20K --table 100K --limit 4M "$in"
 by_ranks 1
 expect 0 "usage: index [options]" --help
 expect 1 "$folder/nothing cannot be read: No such file" -q "$folder/nothing"

@@ -22,7 +22,7 @@ sorted() { # argument ...
 
 for ranks in 1 2 3 5; do by_ranks $ranks; sorted -t 20K "$in/left" "$in/right"; done
 by_ranks 3
-killed sorted -t 20K --table 50K --memory 4M "$in/left" "$in/right"
+killed sorted -t 20K --table 50K --limit 4M "$in/left" "$in/right"
 by_ranks 1
 expect 0 "usage: join [options]" --help
 expect 1 "cannot join: two tables are needed" "$in/left"

@@ -328,10 +328,10 @@ static void driver_alone(const char *file, const char *keys)
 static void bad_keys(void)
 {
 	static const char *const bad[][2] = {
-		{ "mpiio:/tmp/x?stripe=0", "stripe must be greater than 0" },
+		{ "mpiio:/tmp/x?stripe=0", "stripe is \"0\"" },
 		{ "mpiio:/tmp/x?stripe=wide", "stripe is \"wide\"" },
-		{ "mpiio:/tmp/x?stripe=4K&rank=2&ranks=2", "rank less than ranks" },
-		{ "mpiio:/tmp/x?rank=0&ranks=2", "without stripe" },
+		{ "mpiio:/tmp/x?stripe=4K&rank=2&ranks=2", "rank is \"2\": it must be a number less than ranks" },
+		{ "mpiio:/tmp/x?rank=0&ranks=2", "without the key stripe" },
 		{ "mpiio:/tmp/x?offset=-1", "offset is \"-1\"" },
 		{ "mpiio:/tmp/x?depth=3", "no key \"depth\"" },
 	};

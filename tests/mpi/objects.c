@@ -181,19 +181,26 @@ static void bad(void)
 	MPI_Win win;
 
 	refused(PART(rank) + 1, NULL, NULL, MPI_ERR_INFO_VALUE, "rank 0 has");
-	refused(PART(rank), "storage_alloc_filename", "/tmp/x", MPI_ERR_INFO_VALUE, "storage_alloc_filename is for windows in files");
-	refused(PART(rank), "storage_alloc_driver", "posix", MPI_ERR_INFO_VALUE, "storage_alloc_driver is for");
-	refused(PART(rank), "storage_alloc_engine", "kernel", MPI_ERR_INFO_VALUE, "kernel is for windows in files");
-	refused(PART(rank), "storage_alloc_object", NULL, MPI_ERR_INFO_VALUE, "storage_alloc_object, a container and a name, is missing");
+	refused(PART(rank), "storage_alloc_filename", "/tmp/x", MPI_ERR_INFO_VALUE,
+		"storage_alloc_filename with alloc_type=object: it is for windows in files");
+	refused(PART(rank), "storage_alloc_driver", "posix", MPI_ERR_INFO_VALUE,
+		"storage_alloc_driver with alloc_type=object");
+	refused(PART(rank), "storage_alloc_engine", "kernel", MPI_ERR_INFO_VALUE,
+		"kernel with alloc_type=object");
+	refused(PART(rank), "storage_alloc_object", NULL, MPI_ERR_INFO_VALUE,
+		"storage_alloc_object is not set");
 	refused(PART(rank), "storage_alloc_object_chunk", "0", MPI_ERR_INFO_VALUE, "storage_alloc_object_chunk is");
 	refused(PART(rank), "storage_alloc_object", box, MPI_ERR_INFO_VALUE, "is a container");
 	refused(PART(rank), "storage_alloc_object", "/nowhere/at/all", MPI_ERR_NO_SUCH_FILE, "no container is in");
 	snprintf(name, sizeof(name), "%s/other", box);
-	refused(PART(rank), "storage_alloc_object", name, MPI_ERR_INFO_VALUE, "an object that no window has made");
+	refused(PART(rank), "storage_alloc_object", name, MPI_ERR_INFO_VALUE,
+		"no window has written it");
 	if (ranks > 1) {
 		snprintf(name, sizeof(name), "%s/field%d", box, rank);
-		refused(PART(rank), "storage_alloc_object", name, MPI_ERR_INFO_VALUE, "must be the same at all ranks");
-		refused(PART(rank), "storage_alloc_object_chunk", rank ? "4096" : "8192", MPI_ERR_INFO_VALUE, "must be the same at all ranks");
+		refused(PART(rank), "storage_alloc_object", name, MPI_ERR_INFO_VALUE,
+			"the same object at all ranks");
+		refused(PART(rank), "storage_alloc_object_chunk", rank ? "4096" : "8192",
+			MPI_ERR_INFO_VALUE, "the same value at all ranks");
 		refused(PART(rank), "alloc_type", rank ? "memory" : "object", MPI_ERR_INFO_VALUE, "at some ranks only");
 	}
 	info = hints(NULL, NULL);
@@ -204,7 +211,7 @@ static void bad(void)
 	/* Not all of it. */
 	base = open_window(PART(rank), &win);
 	if (ranks > 1)
-		check_error(ummpi_sync_all(MPI_COMM_SELF, base), MPI_ERR_ARG, "all ranks of an object window");
+		check_error(ummpi_sync_all(MPI_COMM_SELF, base), MPI_ERR_ARG, "Try all ranks");
 	base[0]++;
 	/* What is to be discarded is no version. */
 	check(MPI_Win_free(&win) == MPI_SUCCESS && newest_version() == before + 1);

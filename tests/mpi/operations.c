@@ -319,9 +319,12 @@ static void bad(MPI_Win win)
 	MPI_Type_create_struct(2, one, at, two, &mixed);
 	MPI_Type_commit(&mixed);
 	MPI_Win_lock(MPI_LOCK_SHARED, rank, UMMPI_OP(MPI_SUM), win);
-	check_error(MPI_Put(item, 1, mixed, rank, 0, 1, mixed, win), MPI_ERR_TYPE, "one predefined type");
-	check_error(MPI_Get(item, 1, mixed, rank, 0, 1, mixed, win), MPI_ERR_TYPE, "one predefined type");
-	check_error(MPI_Put(item, 1, MPI_INT64_T, rank, 0, 1, MPI_DOUBLE, win), MPI_ERR_TYPE, "one predefined type");
+	check_error(MPI_Put(item, 1, mixed, rank, 0, 1, mixed, win), MPI_ERR_TYPE,
+		    "the same predefined type");
+	check_error(MPI_Get(item, 1, mixed, rank, 0, 1, mixed, win), MPI_ERR_TYPE,
+		    "the same predefined type");
+	check_error(MPI_Put(item, 1, MPI_INT64_T, rank, 0, 1, MPI_DOUBLE, win), MPI_ERR_TYPE,
+		    "the same predefined type");
 	/* Nothing happens, and nothing is wrong. */
 	check(MPI_Get(item, 0, MPI_INT64_T, rank, 0, 0, MPI_INT64_T, win) == MPI_SUCCESS);
 	check(MPI_Put(item, 1, MPI_INT64_T, MPI_PROC_NULL, 0, 1, MPI_INT64_T, win) == MPI_SUCCESS);

@@ -14,7 +14,7 @@ all() { cat "$in/bytes"; echo; cat "$in/text"; }
 all | sort > "$want"
 for ranks in 1 2 3 5; do by_ranks $ranks; matches -t 50K "$in"; done
 by_ranks 3
-killed matches -t 50K --table 50K --memory 4M "$in"
+killed matches -t 50K --table 50K --limit 4M "$in"
 all | sort -r > "$want"
 matches -r -t 50K "$in"
 all | sort -u > "$want"

@@ -134,7 +134,7 @@ static void refuses_bad_arguments(void)
 	refuses("fewer bytes", "head -c 5000 a.npy > short.npy; umobject put box a short.npy");
 	refuses("more bytes", "cat a.npy raw > long.npy; umobject put box a long.npy");
 	refuses("cannot write", "umobject get box raw - > /dev/full");
-	refuses("cannot be written", "umobject ls box > /dev/full");
+	refuses("cannot write", "umobject ls box > /dev/full");
 	refuses("cannot write", "umobject get box raw /dev/full");
 	refuses("cannot make", "umobject get box raw none/raw");
 	/* Nothing of all these is in the container. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * broken - a filter that breaks one promise of a driver, which `how` names: what driver-conform has to find.
+ * broken - a filter that breaks one promise of a driver, which `how` names: a fault that `ummap conform` has to find.
  * With how=none it keeps them all, and does asynchronous requests by a thread. A driver as its author would
  * write it: it sees ummap-driver.h only. tests/conform-broken says which check is to find what.
  */
@@ -415,7 +415,7 @@ const struct ummap_driver ummap_driver = {
 	.scheme = "broken",
 	.filter = 1,
 	.keys = "how level",
-	.help = "a filter for tests of driver-conform: breaks the promise that `how` names",
+	.help = "a filter for tests of `ummap conform`: breaks the promise that `how` names",
 	.open = broken_open,
 	.open_fd = broken_open_fd,
 	.close = broken_close,

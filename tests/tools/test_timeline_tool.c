@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_timeline_tool.c - tools/ummap-timeline: sums, pictures, and what it says when something is wrong. */
+/* test_timeline_tool.c - tools/timeline: sums, pictures and error messages. */
 #include <criterion/criterion.h>
 
 #include "script.h"
@@ -29,13 +29,13 @@ Test(timeline, sums_up)
 	const char *csv = written("t.csv", events);
 	char out[4096];
 
-	check(tool("ummap-timeline", out, "--summary %s", csv) == 0, "%s", out);
+	check(tool("timeline", out, "--summary %s", csv) == 0, "%s", out);
 	check(strstr(out, "\n   0  map           0.000      0.500     0.500      2      1      40.0\n"), "%s", out);
 	check(strstr(out, "\n   0  combine       0.750      1.000     0.250      1      0      30.0\n"), "%s", out);
 	check(strstr(out, "\n   1  reduce        0.600      0.700     0.100      1      0      10.0\n"), "%s", out);
-	check(strstr(out, "no event: lines: 1"), "%s", out);
+	check(strstr(out, "no events: 1"), "%s", out);
 	check(!strstr(out, "3.000"), "%s", out);
-	check(tool("ummap-timeline", out, "--run 2 -s %s", csv) == 0, "%s", out);
+	check(tool("timeline", out, "--run 2 -s %s", csv) == 0, "%s", out);
 	check(strstr(out, "\n   0  map           0.000      3.000     3.000      0      0       1.0\n"), "%s", out);
 }
 
@@ -44,30 +44,30 @@ Test(timeline, draws)
 	const char *csv = written("t.csv", events), *png = in_dir("t.png"), *svg = in_dir("t.svg");
 	char out[4096];
 
-	check(tool("ummap-timeline", out, "%s -o %s", csv, png) == 0, "%s", out);
+	check(tool("timeline", out, "%s -o %s", csv, png) == 0, "%s", out);
 	check_picture(png, "\x89PNG");
-	check(tool("ummap-timeline", out, "--run 2 -o %s %s %s", svg, csv, csv) == 0, "%s", out);
+	check(tool("timeline", out, "--run 2 -o %s %s %s", svg, csv, csv) == 0, "%s", out);
 	check_picture(svg, "<?xml");
 }
 
 Test(timeline, says_what_is_wrong)
 {
 	static const struct { const char *args, *says; int status; } cases[] = {
-		{ "", "which timeline", 2 }, { "--sumary x", "no option --sumary", 2 }, { "x", "--summary", 2 },
-		{ "x -o", "needs the name", 2 }, { "x -o y.gif", ".png", 2 }, { "x -s --run 0", "from 1 on", 2 },
-		{ "x -s --run", "from 1 on", 2 }, { "-s /nowhere", "cannot be read", 1 }, { "-s /etc", "cannot be read", 1 },
+		{ "", "no file name", 2 }, { "--sumary x", "'--sumary': there is no such option", 2 }, { "x", "--summary", 2 },
+		{ "x -o", "needs the name", 2 }, { "x -o y.gif", ".png", 2 }, { "x -s --run 0", "run, from 1", 2 },
+		{ "x -s --run", "run, from 1", 2 }, { "-s /nowhere", "cannot read", 1 }, { "-s /etc", "cannot read", 1 },
 		{ "-s /etc/passwd", "is no timeline", 1 }, { "--help", "usage:", 0 },
 	};
 	const char *csv;
 	char out[4096];
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		check(tool("ummap-timeline", out, "%s", cases[i].args) == cases[i].status, "%s: %s", cases[i].args, out);
+		check(tool("timeline", out, "%s", cases[i].args) == cases[i].status, "%s: %s", cases[i].args, out);
 		check(strstr(out, cases[i].says), "%s: %s", cases[i].args, out);
 	}
 	csv = written("t.csv", HEADER);
-	check(tool("ummap-timeline", out, "-s %s", csv) == 1 && strstr(out, "no events of run 1"), "%s", out);
+	check(tool("timeline", out, "-s %s", csv) == 1 && strstr(out, "no events of run 1"), "%s", out);
 	csv = written("t.csv", events);
-	check(tool("ummap-timeline", out, "-s --run 3 %s", csv) == 1 && strstr(out, "no events of run 3"), "%s", out);
-	check(tool("ummap-timeline", out, "%s -o /nowhere/x.png", csv) == 1 && strstr(out, "cannot be written"), "%s", out);
+	check(tool("timeline", out, "-s --run 3 %s", csv) == 1 && strstr(out, "no events of run 3"), "%s", out);
+	check(tool("timeline", out, "%s -o /nowhere/x.png", csv) == 1 && strstr(out, "cannot write"), "%s", out);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_trace_tool.c - tools/ummap-trace on real traces: sums, pictures, and what it says when something is wrong. */
+/* test_trace_tool.c - tools/trace on real traces: sums, pictures and error messages. */
 #include <criterion/criterion.h>
 
 #include "script.h"
@@ -71,13 +71,13 @@ Test(tool, sums_up)
 	const char *csv = traced();
 	char out[4096];
 
-	check(tool("ummap-trace", out, "--summary %s", csv) == 0, "%s", out);
+	check(tool("trace", out, "--summary %s", csv) == 0, "%s", out);
 	check_row(out, "read");
 	check_row(out, "write");
 	check(strstr(out, "\nflush "), "%s", out);
 }
 
-/* Two requests at a time take the time of one. */
+/* Two requests at the same time count as one for the rate. */
 Test(tool, rate_is_over_the_time_in_use)
 {
 	const char *csv = in_dir("t.csv");
@@ -89,9 +89,9 @@ Test(tool, rate_is_over_the_time_in_use)
 	fprintf(f, "1500000000,read,0,1048576,500000000,0,1\n1500000000,read,0,1048576,1000000000,-5,1\n");
 	fprintf(f, "# 7 lines lost: No space left on device\n8000000000,wri");
 	fclose(f);
-	check(tool("ummap-trace", out, "-s %s", csv) == 0, "%s", out);
+	check(tool("trace", out, "-s %s", csv) == 0, "%s", out);
 	check(strstr(out, "7 lines lost: No space left on device"), "%s", out);
-	check(strstr(out, "no request: lines: 1"), "%s", out);
+	check(strstr(out, "no requests: 1"), "%s", out);
 	check(strstr(out, "read              4       1       3145728  1000000.0  1000000.0       1.2"), "%s", out);
 }
 
@@ -100,9 +100,9 @@ Test(tool, draws)
 	const char *csv = traced(), *png = in_dir("t.png"), *svg = in_dir("t.svg");
 	char out[4096];
 
-	check(tool("ummap-trace", out, "%s -o %s", csv, png) == 0 && !*out, "%s", out);
+	check(tool("trace", out, "%s -o %s", csv, png) == 0 && !*out, "%s", out);
 	check_picture(png, "\x89PNG");
-	check(tool("ummap-trace", out, "-o %s %s", svg, csv) == 0 && !*out, "%s", out);
+	check(tool("trace", out, "-o %s %s", svg, csv) == 0 && !*out, "%s", out);
 	check_picture(svg, "<?xml");
 }
 
@@ -110,34 +110,34 @@ Test(tool, says_what_is_wrong)
 {
 	const char *csv = in_dir("t.csv");
 	static const struct { const char *args, *says; int status; } cases[] = {
-		{ "", "which trace", 2 }, { "--sumary x", "no option --sumary", 2 }, { "x y", "one trace at a time", 2 },
+		{ "", "no file name", 2 }, { "--sumary x", "'--sumary': there is no such option", 2 }, { "x y", "one trace at a time", 2 },
 		{ "x", "--summary", 2 }, { "x -o", "needs the name", 2 }, { "x -o y.gif", ".png", 2 },
-		{ "-s /nowhere", "cannot be read", 1 }, { "-s /etc", "cannot be read", 1 },
+		{ "-s /nowhere", "cannot read", 1 }, { "-s /etc", "cannot read", 1 },
 		{ "-s /etc/passwd", "is no trace", 1 }, { "--help", "usage:", 0 },
 	};
 	char out[4096];
 	int fd;
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		check(tool("ummap-trace", out, "%s", cases[i].args) == cases[i].status, "%s: %s", cases[i].args, out);
+		check(tool("trace", out, "%s", cases[i].args) == cases[i].status, "%s: %s", cases[i].args, out);
 		check(strstr(out, cases[i].says), "%s: %s", cases[i].args, out);
 	}
-	/* What a terminal would obey is not passed on. */
+	/* Control characters of a terminal are replaced. */
 	fd = temp_named("escape.csv", 0, (char[320]){ 0 });
 	check(write(fd, HEADER "\n# \33]0;x\a\n", strlen(HEADER) + 10) > 0);
 	close(fd);
-	check(tool("ummap-trace", out, "-s %s", in_dir("escape.csv")) == 1 && strstr(out, " ?]0;x?\n") && !strchr(out, '\33'), "%s", out);
-	/* A shell that reads it must not have words of its own. */
+	check(tool("trace", out, "-s %s", in_dir("escape.csv")) == 1 && strstr(out, " ?]0;x?\n") && !strchr(out, '\33'), "%s", out);
+	/* The shell prints no warning of its own about zero bytes. */
 	fd = temp_named("zeros.csv", 0, (char[320]){ 0 });
 	check(write(fd, "\0\0\n1\n", 5) == 5);
 	close(fd);
-	check(tool("ummap-trace", out, "-s %s", in_dir("zeros.csv")) == 1 && strstr(out, "is no trace") && !strchr(strchr(out, '\n') + 1, '\n'), "%s",
-	      out);
+	check(tool("trace", out, "-s %s", in_dir("zeros.csv")) == 1 && strstr(out, "is no trace") &&
+	      !strchr(strchr(out, '\n') + 1, '\n'), "%s", out);
 	fd = temp_named("t.csv", 0, (char[320]){ 0 });
-	check(tool("ummap-trace", out, "-s %s", csv) == 1 && strstr(out, "is empty"), "%s", out);
+	check(tool("trace", out, "-s %s", csv) == 1 && strstr(out, "it is empty"), "%s", out);
 	check(write(fd, HEADER "\n", strlen(HEADER) + 1) > 0);
-	check(tool("ummap-trace", out, "-s %s", csv) == 1 && strstr(out, "no requests"), "%s", out);
+	check(tool("trace", out, "-s %s", csv) == 1 && strstr(out, "no requests"), "%s", out);
 	check(write(fd, "1,read,0,1,1,0,1\n", 17) == 17);
-	check(tool("ummap-trace", out, "%s -o /nowhere/x.png", csv) == 1 && strstr(out, "cannot be written"), "%s", out);
+	check(tool("trace", out, "%s -o /nowhere/x.png", csv) == 1 && strstr(out, "cannot write"), "%s", out);
 	close(fd);
 }

@@ -515,6 +515,33 @@ Test(group, wrong_joins_are_refused)
 	check(umunmap(one, 0) == 0 && umunmap(same, 0) == 0 && umunmap(none, 0) == 0 && umunmap(open, 0) == 0);
 }
 
+/* The first mapping of a group sets the policy, so joining by a name tells which policy a number means. */
+static void number_means(int ptype, const char *policy)
+{
+	struct ummap_attr attr = member("numbers", NULL, 0);
+	uint8_t *same;
+	void *addr;
+
+	attr.ptype = ptype;
+	check(open_new(&attr, SIZE, &addr) == 0);
+	same = map_new("numbers", policy, 0, SIZE);
+	check(umunmap(same, 0) == 0 && umunmap(addr, 0) == 0);
+}
+
+Test(group, each_number_means_its_policy)
+{
+	start(64 * MIB);
+	number_means(0, "s3fifo");
+	number_means(UMMAP_PTYPE_DEFAULT, "s3fifo");
+	number_means(UMMAP_PTYPE_FIFO, "fifo");
+	number_means(UMMAP_PTYPE_LIFO, "lifo");
+	number_means(UMMAP_PTYPE_PLRU, "plru");
+	number_means(UMMAP_PTYPE_PRND, "prnd");
+	number_means(UMMAP_PTYPE_WIRO_F, "wiro-f");
+	number_means(UMMAP_PTYPE_WIRO_L, "wiro-l");
+	number_means(UMMAP_PTYPE_S3FIFO, "s3fifo");
+}
+
 Test(group, ends_with_its_last_mapping)
 {
 	uint8_t *first, *last;

@@ -179,7 +179,7 @@ Test(vars, mistakes_are_told)
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
 		check_refused(bad[i], "must begin a variable");
 	check_refused("posix:/{nosuch}", "cannot replace {nosuch}");
-	check_refused("posix:/a?direct={v}", "direct must be");
+	check_refused("posix:/a?direct={v}", "direct is \"1\"");
 	check_refused("posix:{V}", "{V}");
 	for (int i = 0; i < URI_VARIABLES; i++)
 		strcat(many, "{v}");

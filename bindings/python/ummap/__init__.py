@@ -68,8 +68,8 @@ def limit(size: _Union[int, str, None] = None) -> _Optional[int]:
     ----------
     size : int or str
         Bytes (``1 << 30``), a size with a unit (``"64M"``, ``"64MiB"``, ``"0.5G"``), or a
-        percentage of the machine's memory (``"50%"``). The limit must be set before the first
-        mapping is made. None: return the limit without a change.
+        percentage of the memory of the machine, or of the cgroup if that is less (``"50%"``). The
+        limit must be set before the first mapping is made. None: return the limit without a change.
 
     Returns
     -------

@@ -46,7 +46,7 @@ def main() -> int:
     rows += [(f"engine {name}", _try_to_map(engine=name)) for name in ("segv", "sigbus", "uffd")]
     rows.append(("kernel=True", _try_to_map(kernel=True)))
     rows += [(f"driver {name}", _try_driver(name)) for name in ("uring", "posix", "pmem")]
-    limit, memory = ummap.limit(), _arguments.machine_memory() / 2**20
+    limit, memory = ummap.limit(), _arguments.usable_memory() / 2**20
     text = os.environ.get("UMMAP_MEM_LIMIT", "80%") if limit is None else f"{limit / 2**20:.0f} MiB"
     rows.append(("limit", f"{text} of {memory:.0f} MiB"))
     for name in sorted(os.environ):

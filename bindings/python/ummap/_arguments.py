@@ -3,7 +3,7 @@
 import os
 import re
 from dataclasses import dataclass
-from typing import Any, Optional, Union
+from typing import Any, Iterator, Optional, Union
 
 from . import _ummap
 
@@ -58,8 +58,8 @@ def _parse_percentage(text: str, name: str) -> float:
     try:
         return _ummap.parse_percent(text.strip())
     except ValueError:
-        raise ValueError(f'{name} is "{text}": a percentage of the machine\'s memory must be more '
-                         'than 0% and at most 100%') from None
+        raise ValueError(f'{name} is "{text}": a percentage must be more than 0% and at '
+                         'most 100%') from None
 
 
 def _parse_bytes(size: Union[int, str], name: str, forms: str) -> int:
@@ -90,8 +90,44 @@ def parse_size(size: Size, name: str) -> int:
 
 
 def machine_memory() -> int:
-    """Return the bytes of the machine's memory. Percentages refer to it, as in the library."""
+    """Return the bytes of the machine's memory."""
     return os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES
+
+
+def _cgroup_limits() -> Iterator[int]:
+    """Yield the memory limits of this process's cgroups and of all their parents, in bytes."""
+    try:
+        with open("/proc/self/cgroup") as f:
+            lines = f.read().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if not controllers:
+            files = [("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/unified", "memory.max")]
+        elif "memory" in controllers:
+            files = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes")]
+        else:
+            continue
+        parts = group.strip("/").split("/")
+        for root, name in files:
+            for depth in range(len(parts) + 1):
+                try:
+                    with open(os.path.join(root, *parts[:depth], name)) as f:
+                        text = f.read()
+                except OSError:
+                    continue
+                if not text.startswith("max"):
+                    yield int(text)
+
+
+def usable_memory() -> int:
+    """Return the bytes of memory to which percentages refer.
+
+    This is the machine's memory, or the smallest limit of the process's cgroups if that is less.
+    The library computes UMMAP_MEM_LIMIT=50% in the same way.
+    """
+    return min([machine_memory(), *_cgroup_limits()])
 
 
 def parse_limit(limit: Size, name: str) -> int:
@@ -99,9 +135,9 @@ def parse_limit(limit: Size, name: str) -> int:
     if limit is None:
         return 0
     if _is_percentage(limit):
-        limit = int(_parse_percentage(limit, name) / 100 * machine_memory())
-    return _parse_bytes(limit, name, f'{_SIZE_FORMS}, or a percentage of the machine\'s memory '
-                                     'such as "50%"')
+        limit = int(_parse_percentage(limit, name) / 100 * usable_memory())
+    return _parse_bytes(limit, name, f'{_SIZE_FORMS}, or a percentage of the memory such as '
+                                     '"50%"')
 
 
 def parse_process_limit(limit: Union[int, str], name: str) -> Union[int, float]:

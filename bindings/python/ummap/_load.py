@@ -7,7 +7,7 @@ from typing import Any, Iterator, Optional
 
 import numpy as np
 
-from ._arguments import Options, Size, is_uri, parse_mode
+from ._arguments import PAGE_BYTES, Options, Size, is_uri, parse_mode
 from ._memmap import memmap
 from ._open import open as open_bytes
 
@@ -18,7 +18,7 @@ _DEFAULT_MAX_HEADER_BYTES = 10000
 def _open_for_header(file: Any) -> Iterator[Any]:
     """Open a path or a URI as a file object, from which numpy reads the header."""
     if is_uri(file):
-        with open_bytes(file, limit="256K", advice="random", segment="4K") as mapping:
+        with open_bytes(file, limit=64 * PAGE_BYTES, segment=PAGE_BYTES) as mapping:
             with io.BufferedReader(mapping.file()) as f:
                 yield f
     else:
@@ -26,8 +26,20 @@ def _open_for_header(file: Any) -> Iterator[Any]:
             yield f
 
 
+def _private_function(name: str) -> Any:
+    """Return a function of numpy that reads or writes headers of all versions."""
+    if hasattr(np.lib.format, name):
+        return getattr(np.lib.format, name)
+    from numpy.lib import _format_impl  # its place since numpy 2.3
+
+    return getattr(_format_impl, name)
+
+
 def _read_header(file: Any, max_header_size: int) -> tuple:
-    """Return shape, order, dtype and the offset of the data. Raise ValueError if it is no array."""
+    """Return the shape, the order, the dtype and the offset of the data.
+
+    Raise ValueError if the store is not an array of numpy.save.
+    """
     formats = np.lib.format
     readers = {(1, 0): formats.read_array_header_1_0, (2, 0): formats.read_array_header_2_0}
     more = {} if max_header_size == _DEFAULT_MAX_HEADER_BYTES else {
@@ -43,7 +55,8 @@ def _read_header(file: Any, max_header_size: int) -> tuple:
                 shape, is_fortran, descr = readers[version](f, **more)
             else:
                 # numpy has no public reader for version 3.
-                shape, is_fortran, descr = formats._read_array_header(f, version, **more)
+                read = _private_function("_read_array_header")
+                shape, is_fortran, descr = read(f, version, **more)
         except OSError:
             raise
         except Exception as error:  # numpy evaluates the header, so damage may raise any exception.
@@ -52,11 +65,11 @@ def _read_header(file: Any, max_header_size: int) -> tuple:
 
 
 def _write_header(file: Any, shape: Any, order: str, descr: Any) -> int:
-    """Create a file with a header only, and return the size of the header."""
-    formats = np.lib.format
-    fields = dict(descr=formats.dtype_to_descr(descr), fortran_order=order == "F", shape=shape)
+    """Create a store that has a header only, and return the size of the header in bytes."""
+    fields = dict(descr=np.lib.format.dtype_to_descr(descr), fortran_order=order == "F",
+                  shape=shape)
     header = io.BytesIO()
-    formats._write_array_header(header, fields, None)
+    _private_function("_write_array_header")(header, fields, None)
     with open_bytes(file, "w+", size=header.tell()) as mapping:
         mapping[:] = header.getvalue()
     return header.tell()

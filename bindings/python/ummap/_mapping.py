@@ -17,8 +17,8 @@ _ROW_0 = bytes(8)
 class Mapping(_ummap.Mapping):
     """The bytes of a store, paged into memory as they are used: the result of `ummap.open`.
 
-    ``m[i]`` is one byte, and ``m[i:j]`` is a bytes object. Both read by a call that raises OSError
-    if storage fails. Assignments to them store, and raise the same errors. ``len(m)`` is the size.
+    ``m[i]`` is one byte as an int, and ``m[i:j]`` is a bytes object. Assignments to ``m[i]`` and
+    ``m[i:j]`` store. All of these raise OSError if storage fails. ``len(m)`` is the size in bytes.
 
     A mapping has the buffer protocol: ``memoryview(m)``, ``re.search(pattern, m)`` and
     ``numpy.frombuffer(memoryview(m))`` see all bytes without reading them. If storage fails during
@@ -49,7 +49,8 @@ class Mapping(_ummap.Mapping):
     (1048576, 101, b'hello', True)
     """
 
-    # The arguments by which another process opens the mapping again, and its name in pickles.
+    # The arguments with which another process opens the mapping again, and the token that
+    # identifies the mapping in pickles.
     _reopen_arguments: dict
     _token: tuple
 
@@ -257,7 +258,7 @@ def register(mapping: Mapping, reopen_arguments: dict) -> None:
 
 
 def has_mappings() -> bool:
-    """Return whether this process holds mapping objects, also unreachable ones in a cycle."""
+    """Return whether this process has mapping objects, including unreachable ones in a cycle."""
     return bool(_mappings)
 
 
@@ -268,7 +269,7 @@ def find_mapping(token: tuple) -> Optional[Mapping]:
 
 
 def set_token(mapping: Mapping, token: tuple) -> None:
-    """Give a mapping that was opened for a pickle the name that the pickle has."""
+    """Give a mapping that was opened for a pickle the token that the pickle contains."""
     mapping._token = token
     _mappings_by_token[token] = mapping
 

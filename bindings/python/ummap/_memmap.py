@@ -57,8 +57,8 @@ class memmap(_ummap.Array):
         Row-major or column-major order.
     limit : int or str
         The memory that this array may use: bytes (``1 << 30``), a size with a unit (``"64M"``,
-        ``"64MiB"``, ``"0.5G"``) or a percentage of the machine's memory (``"50%"``). Default: the
-        limit of the process, see `ummap.limit`.
+        ``"64MiB"``, ``"0.5G"``) or a percentage of the memory of the machine, or of the cgroup if
+        that is less (``"50%"``). Default: the limit of the process, see `ummap.limit`.
     segment : int or str
         The unit in which the file is read and written, in bytes: a power of two, and at least the
         page size. Default: UMMAP_SEG_SIZE, or else 2 MiB. It is smaller if that is more than 1/32
@@ -70,8 +70,9 @@ class memmap(_ummap.Array):
         fits into the limit: one part of the data stays in memory, and each pass reads only the
         rest again.
     advice : {'normal', 'random', 'sequential'}
-        The expected use. 'random': small segments without readahead. 'sequential': more readahead,
-        and segments are evicted soon after their use.
+        The expected use. 'normal': readahead when accesses are in order. 'random': small segments
+        without readahead. 'sequential': more readahead, and segments leave memory soon after their
+        use.
     writers : bool
         Allow other mappings with the same flag to write to the same file: each writes only the
         bytes that were stored to. Without the flag, a second writable mapping of the same bytes is
@@ -105,8 +106,9 @@ class memmap(_ummap.Array):
     Warns
     -----
     UserWarning
-        if the file was written by `numpy.save`, and the array would begin with its header. Open
-        such a file by `ummap.load`.
+        if the file was written by `numpy.save`, and the array would begin with its header, or if
+        mode 'w+' makes a file without a header whose name ends with .npy. Use `ummap.load` for
+        such files.
 
     Notes
     -----

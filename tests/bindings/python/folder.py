@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A test with a folder of its own, on a disk."""
+"""A base class for tests that need a folder on a disk."""
 import os
 import tempfile
 import unittest
@@ -16,7 +16,7 @@ class InFolder(unittest.TestCase):
         self.folder.cleanup()
 
     def make(self, rows=1000, columns=256):
-        """A file of float32, row i of which is i."""
+        """Make a file of float32 in which all elements of row i are i, and return its data."""
         data = np.repeat(np.arange(rows, dtype="f4")[:, None], columns, 1)
         data.tofile(self.path)
         return data

@@ -76,13 +76,16 @@ class Docs(unittest.TestCase):
 
     def test_hints(self):
         for function in (ummap.open, ummap.load, ummap.limit, ummap.memmap.__new__):
-            parameters = [p for name, p in inspect.signature(function).parameters.items() if name != "cls"]
-            self.assertTrue(all(p.annotation is not p.empty for p in parameters), function)
+            parameters = dict(inspect.signature(function).parameters)
+            parameters.pop("cls", None)
+            for parameter in parameters.values():
+                self.assertIsNot(parameter.annotation, parameter.empty, function)
 
     def test_main(self):
         done = subprocess.run([sys.executable, "-m", "ummap"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
-        for word in ("libummap.so", "numpy", "engine segv      yes", "driver posix     yes", "limit"):
+        for word in ("libummap.so", "numpy", "engine segv      yes", "driver posix     yes",
+                     "limit"):
             self.assertIn(word, done.stdout)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ummap-languages(7) says of other libraries, as far as they are there."""
+"""Tests of the installed libraries that ummap-languages(7) names."""
 import os
 import unittest
 
@@ -26,7 +26,7 @@ except ImportError:
 
 
 class Rows:
-    """A data set of torch's."""
+    """A torch data set over an array."""
 
     def __init__(self, array):
         self.array = array
@@ -39,7 +39,7 @@ class Rows:
 
 
 class OpenedLate:
-    """One that opens its array in the worker."""
+    """A torch data set that opens its array in the worker process."""
 
     def __init__(self, path, rows):
         self.path, self.rows, self.array = path, rows, None
@@ -49,7 +49,8 @@ class OpenedLate:
 
     def __getitem__(self, i):
         if self.array is None:
-            self.array = ummap.memmap(self.path, "f4", "r", shape=(self.rows, 256), limit="256K", engine="segv")
+            self.array = ummap.memmap(self.path, "f4", "r", shape=(self.rows, 256), limit="256K",
+                                      engine="segv")
         return np.array(self.array[i])
 
 
@@ -57,7 +58,8 @@ class Libraries(InFolder):
     def setUp(self):
         super().setUp()
         self.data = self.make(2000)
-        self.a = ummap.memmap(self.path, "f4", "r", shape=self.data.shape, limit="256K", engine="segv")
+        self.a = ummap.memmap(self.path, "f4", "r", shape=self.data.shape, limit="256K",
+                              engine="segv")
 
     def test_numpy(self):
         self.assertTrue(np.allclose(self.a.T @ self.a, self.data.T @ self.data))
@@ -74,7 +76,8 @@ class Libraries(InFolder):
                     out[at : at + 100] = part
             h.create_dataset("packed", data=self.data, compression="gzip", chunks=(100, 256))
         with ummap.open(path, limit="256K") as m, h5py.File(m.file(), "r") as h:
-            self.assertTrue((h["plain"][:] == self.data).all() and (h["packed"][5:900] == self.data[5:900]).all())
+            self.assertTrue((h["plain"][:] == self.data).all())
+            self.assertTrue((h["packed"][5:900] == self.data[5:900]).all())
 
     @unittest.skipUnless(pandas, "there is no pandas")
     def test_pandas(self):
@@ -88,7 +91,8 @@ class Libraries(InFolder):
     def test_scipy(self):
         matrix = scipy.sparse.random(1000, 1000, 0.02, "csr", random_state=1)
         parts = []
-        for name, values in (("data", matrix.data), ("indices", matrix.indices), ("indptr", matrix.indptr)):
+        for name in ("data", "indices", "indptr"):
+            values = getattr(matrix, name)
             path = os.path.join(self.folder.name, name)
             values.tofile(path)
             parts.append(ummap.memmap(path, values.dtype, "r", shape=values.shape, limit="64K"))
@@ -103,16 +107,19 @@ class Libraries(InFolder):
             tensor = torch.from_numpy(np.asarray(a))
             self.assertEqual(float(tensor[1999, 3]), 1999)
             self.assertTrue(torch.equal(tensor[[5, 900]], torch.from_numpy(self.data[[5, 900]])))
-            self.assertTrue(torch.allclose(tensor @ tensor[:8].T, torch.from_numpy(self.data @ self.data[:8].T)))
+            product = torch.from_numpy(self.data @ self.data[:8].T)
+            self.assertTrue(torch.allclose(tensor @ tensor[:8].T, product))
             del tensor
-        # Nothing of it was touched when the workers are forked.
+        # The workers are forked before any element of the array was used.
         for mode in ("r", "r+"):
-            with self.subTest(mode), ummap.memmap(self.path, "f4", mode, shape=self.data.shape, engine="segv") as a:
-                loader = torch.utils.data.DataLoader(Rows(a), batch_size=100, num_workers=2, multiprocessing_context="fork")
-                self.assertTrue(torch.equal(torch.cat(list(loader)), torch.from_numpy(self.data)))
-                del loader
-        loader = torch.utils.data.DataLoader(OpenedLate(self.path, len(self.data)), batch_size=100, num_workers=2,
-                                             multiprocessing_context="spawn")
+            with self.subTest(mode), ummap.memmap(self.path, "f4", mode, shape=self.data.shape,
+                                                  engine="segv") as a:
+                self.check_loader(Rows(a), "fork")
+        self.check_loader(OpenedLate(self.path, len(self.data)), "spawn")
+
+    def check_loader(self, data_set, method):
+        loader = torch.utils.data.DataLoader(data_set, batch_size=100, num_workers=2,
+                                             multiprocessing_context=method)
         self.assertTrue(torch.equal(torch.cat(list(loader)), torch.from_numpy(self.data)))
 
 

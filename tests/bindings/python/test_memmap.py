@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""ummap.memmap: modes, shapes, rows, errors, the end; and what it promises beyond numpy's."""
+"""Tests of ummap.memmap and ummap.load: modes, shapes, rows, errors and the end of arrays."""
 import errno
 import gc
 import os
@@ -20,13 +20,15 @@ class Modes(InFolder):
         for dtype in ("u1", ">i4", "f8", "c16", "M8[s]", "S5", [("a", "i2"), ("b", "f4")]):
             for shape, order in (((7,), "C"), ((300, 5, 3), "C"), ((4, 300), "F"), ((), "C")):
                 with self.subTest(dtype=dtype, shape=shape, order=order):
-                    data = np.frombuffer(rng.bytes(int(np.prod(shape)) * np.dtype(dtype).itemsize), dtype).reshape(shape)
+                    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+                    data = np.frombuffer(rng.bytes(size), dtype).reshape(shape)
                     ours = ummap.memmap(self.path, dtype, "w+", 123, shape, order, limit="1M")
                     ours[...] = data
                     ours.flush()
                     theirs = np.memmap(self.path, dtype, "r", 123, shape, order)
                     self.assertEqual(theirs.tobytes(), data.tobytes())
-                    self.assertEqual((ours.strides, ours.tobytes()), (theirs.strides, data.tobytes()))
+                    self.assertEqual(ours.strides, theirs.strides)
+                    self.assertEqual(ours.tobytes(), data.tobytes())
                     ours.close()
                     self.assertEqual(os.path.getsize(self.path), 123 + data.nbytes)
 
@@ -43,7 +45,7 @@ class Modes(InFolder):
             self.assertEqual(f.read(), before)
         self.assertEqual(os.listdir(self.folder.name), ["data"])
 
-    def test_what_is_dropped_is_written(self):
+    def test_arrays_without_a_close_are_written(self):
         a = ummap.memmap(self.path, "i4", "w+", shape=5000)
         a[:] = 3
         del a
@@ -66,7 +68,8 @@ class Modes(InFolder):
         self.assertTrue((a == data).all())
         self.assertEqual(a.stat()["budget_bytes"], 1 << 20)
         self.assertLessEqual(a.stat()["resident_bytes"], 1 << 20)
-        self.assertEqual(ummap.memmap(self.path, "f4", "r", shape=data.shape, advice="random")._mmap._reopen_arguments["options"].segment, 4096)
+        a = ummap.memmap(self.path, "f4", "r", shape=data.shape, advice="random")
+        self.assertEqual(a._mmap._segment, 4096)
 
 class Load(InFolder):
     """ummap.load: files of numpy.save."""
@@ -119,7 +122,8 @@ class Load(InFolder):
         table = [("a", "i2"), ("b", "f4", (3,))]
         number = 0
         for dtype, shape, order in (("f4", (3, 50), "C"), (">i8", (50, 3), "F"), (table, 9, "C"),
-                                    (None, (), "C"), ("u1", (0, 5), "C")):
+                                    (None, (), "C"), ("u1", (0, 5), "C"),
+                                    ([("ä", "i4")], 7, "C")):
             for prefix in ("", "posix:", "wal+posix:"):
                 number += 1
                 path = f"{self.folder.name}/{number}.npy"
@@ -181,8 +185,8 @@ class Load(InFolder):
         np.save(self.path, np.zeros(3))
         with open(self.path, "rb") as f:
             whole = f.read()
-        for old, new in ((b"(3,)", b"(3,("), (b"(3,)", b"(-3,"), (b"'descr'", b"'d\0scr'"), (b"False", b"lambd"),
-                         (b"'<f8'", b"'<f9'")):
+        for old, new in ((b"(3,)", b"(3,("), (b"(3,)", b"(-3,"), (b"'descr'", b"'d\0scr'"),
+                         (b"False", b"lambd"), (b"'<f8'", b"'<f9'")):
             with open(self.path, "wb") as f:
                 f.write(whole.replace(old, new))
             with self.subTest(new), self.assertRaisesRegex(ValueError, "data.npy"):
@@ -198,9 +202,9 @@ class Load(InFolder):
         for store in (self.path, other, pathlib.Path(self.path), "posix:" + self.path):
             for mode in ("r", "r+", "c"):
                 with self.subTest(store, mode=mode):
-                    with self.assertWarnsRegex(UserWarning, r"begin with its header. Try ummap.load") as w:
+                    with self.assertWarnsRegex(UserWarning, "header. Try ummap.load") as warned:
                         ummap.memmap(store, mode=mode)
-                    self.assertEqual(w.filename, __file__)
+                    self.assertEqual(warned.filename, __file__)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             ummap.load(self.path, "r+").close()
@@ -220,21 +224,25 @@ class Rows(InFolder):
             a = ummap.memmap(self.path, "f4", "r", shape=data.shape, limit="256K", advice="random")
             rng = np.random.default_rng(3)
             rows = rng.integers(-3000, 3000, 5000)
-            for index in (rows, rows.tolist(), rows.astype("i2"), rng.random(3000) < 0.3, rows[:1], [], rows.reshape(50, 100),
-                          (rows, 3), (slice(5, 90), [1, 2]), slice(None, None, -7), 5, (3, 4), Ellipsis, None):
+            for index in (rows, rows.tolist(), rows.astype("i2"), rng.random(3000) < 0.3,
+                          rows[:1], [], rows.reshape(50, 100), (rows, 3),
+                          (slice(5, 90), [1, 2]), slice(None, None, -7), 5, (3, 4), Ellipsis,
+                          None):
                 got = a[index]
                 self.assertTrue(np.array_equal(got, data[index]), index)
                 theirs = np.memmap(self.path, "f4", "r", shape=data.shape)[index]
-                self.assertEqual(type(got), ummap.memmap if type(theirs) is np.memmap else type(theirs), index)
+                kind = ummap.memmap if type(theirs) is np.memmap else type(theirs)
+                self.assertEqual(type(got), kind, index)
             for index in ([3000], [0, -3001], rows + 9000, np.ones(4, bool), [0.5, 1.5]):
                 with self.assertRaises(IndexError):
                     a[index]
 
     def test_rows_are_loaded_together(self):
         data = self.make(20000)
-        # What the page cache shows is not loaded.
-        a = ummap.memmap(f"posix:{self.path}?cached=copy", "f4", "r", shape=data.shape, limit="4M", advice="random")
-        # Where no processor is free for it, each row comes by its own fault: then others are tried.
+        # Page-cache mappings need no loads, so the key excludes them.
+        a = ummap.memmap(f"posix:{self.path}?cached=copy", "f4", "r", shape=data.shape, limit="4M",
+                         advice="random")
+        # On a busy machine each row may be loaded by its own fault. The test then tries again.
         rng, end = np.random.default_rng(1), time.monotonic() + 60
         while a.stat()["readahead_loads"] == 0 and time.monotonic() < end:
             a[rng.permutation(20000)[:500]]
@@ -243,7 +251,8 @@ class Rows(InFolder):
     def test_read_and_prefetch(self):
         data = self.make(5000).reshape(50, 100, 256)
         a = ummap.memmap(self.path, "f4", "r", shape=data.shape, limit="1M")
-        for index in (None, 3, (slice(4, 9), 2), (Ellipsis, 5), (3, 4, 5), slice(40, 3, -3), (slice(None), slice(None), 7), [3, -1], slice(3, 3), (None, 2)):
+        for index in (None, 3, (slice(4, 9), 2), (Ellipsis, 5), (3, 4, 5), slice(40, 3, -3),
+                      (slice(None), slice(None), 7), [3, -1], slice(3, 3), (None, 2)):
             got = a.read(index)
             self.assertTrue(np.array_equal(got, data if index is None else data[index]), index)
             self.assertFalse(isinstance(got, ummap.memmap))
@@ -258,10 +267,12 @@ class Rows(InFolder):
 
     def test_failed_loads_are_exceptions(self):
         self.make()
-        a = ummap.memmap(f"error+posix:{self.path}?error.op=read&error.times=always&direct=never", "f4", "r", shape=(1000, 256))
-        for call in (a.read, lambda: a.read(3), lambda: a.read((3, 4)), lambda: a.read([1, 2]), lambda: a[[1, 2]], lambda: a.prefetch(wait=True),
-                     lambda: a.prefetch([1, 2], wait=True), lambda: a.pin().__enter__(), lambda: os.write(1, a[5]),
-                     lambda: bytes(ummap.open(a.filename)[:3])):
+        uri = f"error+posix:{self.path}?error.op=read&error.times=always&direct=never"
+        a = ummap.memmap(uri, "f4", "r", shape=(1000, 256))
+        for call in (a.read, lambda: a.read(3), lambda: a.read((3, 4)), lambda: a.read([1, 2]),
+                     lambda: a[[1, 2]], lambda: a.prefetch(wait=True),
+                     lambda: a.prefetch([1, 2], wait=True), lambda: a.pin().__enter__(),
+                     lambda: os.write(1, a[5]), lambda: bytes(ummap.open(a.filename)[:3])):
             with self.assertRaises(OSError) as raised:
                 call()
             self.assertEqual(raised.exception.errno, errno.EIO)
@@ -270,7 +281,8 @@ class Rows(InFolder):
         a.prefetch([1, 2])
 
     def test_failed_writes_are_exceptions(self):
-        a = ummap.memmap(f"error+posix:{self.path}?error.op=write&error.errno=ENOSPC&error.times=2", "f4", "w+", shape=5000)
+        uri = f"error+posix:{self.path}?error.op=write&error.errno=ENOSPC&error.times=2"
+        a = ummap.memmap(uri, "f4", "w+", shape=5000)
         a[:] = 1
         with self.assertRaises(OSError) as raised:
             a.flush()
@@ -300,9 +312,11 @@ class End(InFolder):
         a = ummap.memmap(self.path, "f4", "r+", shape=(1000, 256))
         a.close()
         a.close()
-        for use in (lambda: a[0], lambda: a + 1, lambda: a.sum(), lambda: np.sum(a), lambda: np.dot(a, a), lambda: len(a),
-                    lambda: a.flush(), lambda: list(a), lambda: a.tofile("x"), lambda: a.__setitem__(0, 1), lambda: a.read(),
-                    lambda: a.prefetch(), lambda: a.stat(), lambda: a.copy(), lambda: a.reshape(-1)):
+        for use in (lambda: a[0], lambda: a + 1, lambda: a.sum(), lambda: np.sum(a),
+                    lambda: np.dot(a, a), lambda: len(a), lambda: a.flush(), lambda: list(a),
+                    lambda: a.tofile("x"), lambda: a.__setitem__(0, 1), lambda: a.read(),
+                    lambda: a.prefetch(), lambda: a.stat(), lambda: a.copy(),
+                    lambda: a.reshape(-1)):
             with self.assertRaisesRegex(ValueError, "closed"):
                 use()
         self.assertIn("closed", repr(a))
@@ -310,7 +324,8 @@ class End(InFolder):
     def test_views_outlive_a_close(self):
         self.make()
         before = ummap.stat()["mappings"]
-        for view in (lambda a: a[5:7], np.asarray, memoryview, lambda a: np.asarray(a[5:])[::2], lambda a: a.T, np.ravel):
+        for view in (lambda a: a[5:7], np.asarray, memoryview,
+                     lambda a: np.asarray(a[5:])[::2], lambda a: a.T, np.ravel):
             a = ummap.memmap(self.path, "f4", "r+", shape=(1000, 256))
             kept = view(a)
             a.close()
@@ -318,7 +333,8 @@ class End(InFolder):
             gc.collect()
             self.assertEqual(ummap.stat()["mappings"], before + 1)
             self.assertEqual(np.asarray(kept).size, np.asarray(kept).ravel().size)
-            self.assertEqual(np.array(kept).tobytes()[-4:], np.float32(np.asarray(kept).flat[-1]).tobytes())
+            last = np.float32(np.asarray(kept).flat[-1])
+            self.assertEqual(np.array(kept).tobytes()[-4:], last.tobytes())
             del kept
             gc.collect()
             self.assertEqual(ummap.stat()["mappings"], before)
@@ -335,7 +351,7 @@ class End(InFolder):
         self.assertEqual(ummap.stat()["mappings"], before)
 
     def test_cycles_are_collected(self):
-        """The mapping of an array in a reference cycle ends, and another one can have its file."""
+        """The mapping of an array in a reference cycle ends, and its file can be opened again."""
         def view(a):
             a.part = a[10:]
 
@@ -439,7 +455,8 @@ class BadInput(InFolder):
     def test_shapes_are_numpys(self):
         self.make(10)
         for shape in (5, np.int64(5), (5,), [5], (5, 4), ()):
-            self.assertEqual(ummap.memmap(self.path, "f4", "r", shape=shape).shape, np.zeros(shape).shape)
+            a = ummap.memmap(self.path, "f4", "r", shape=shape)
+            self.assertEqual(a.shape, np.zeros(shape).shape)
 
     def test_shapes_are_whole_numbers(self):
         self.make(3)
@@ -455,9 +472,10 @@ class BadInput(InFolder):
             a.prefetch(rows, wait=True)
             self.assertEqual((a.read(rows).shape, a[rows].shape), ((0, 256), (0, 256)))
         for index in (True, np.bool_(True), (slice(3), [1]), "x", 1.5):
-            for call in (a.read, a.prefetch, lambda i: a.pin(i).__enter__(), lambda i: a.advise("willneed", i)):
-                with self.subTest(index=index), self.assertRaisesRegex(TypeError, "numbers and slices"):
-                    call(index)
+            for call in (a.read, a.prefetch, lambda i: a.pin(i).__enter__(),
+                         lambda i: a.advise("willneed", i)):
+                with self.subTest(index=index):
+                    self.assertRaisesRegex(TypeError, "numbers and slices", call, index)
         with self.assertRaisesRegex(TypeError, "numbers and slices"):
             a.pin(np.array([3])).__enter__()
 
@@ -483,7 +501,7 @@ class BadInput(InFolder):
         b.close()
         self.assertEqual(np.fromfile(self.path, "f4").reshape(1000, 256)[:2, 0].tolist(), [7, 8])
 
-    def test_a_writer_that_nobody_has(self):
+    def test_an_unreachable_writer(self):
         self.make(3)
         gc.disable()
         self.addCleanup(gc.enable)

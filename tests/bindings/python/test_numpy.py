@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""numpy's own tests of numpy.memmap, as they are, with ummap.memmap in its place."""
+"""numpy's own tests of numpy.memmap, applied to ummap.memmap."""
 import contextlib
 import importlib.util
 import inspect
@@ -25,13 +25,17 @@ def raises(kind, match=""):
     raise AssertionError(f"no {kind.__name__}")
 
 
-def numpys_tests():
-    """The class of tests of numpy's file, which asks pytest for two things only."""
+def load_numpy_tests():
+    """Return numpy's class of tests, with a replacement for the two functions of pytest."""
     path = pathlib.Path(numpy.__file__).parent / "core/tests/test_memmap.py"
     if not path.exists():
         return None
-    skipif = lambda condition, reason="": lambda test: unittest.skip(reason)(test) if condition else test  # noqa: E731
-    sys.modules["pytest"] = types.SimpleNamespace(raises=raises, mark=types.SimpleNamespace(skipif=skipif))
+
+    def skipif(condition, reason=""):
+        return unittest.skip(reason) if condition else lambda test: test
+
+    marks = types.SimpleNamespace(skipif=skipif)
+    sys.modules["pytest"] = types.SimpleNamespace(raises=raises, mark=marks)
     spec = importlib.util.spec_from_file_location("numpys_test_memmap", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -40,9 +44,9 @@ def numpys_tests():
     return module.TestMemmap
 
 
-class NumpysTests(unittest.TestCase):
+class NumpyTests(unittest.TestCase):
     def test_all(self):
-        tests = numpys_tests()
+        tests = load_numpy_tests()
         if tests is None:
             self.skipTest("this numpy comes without its tests")
         names = [name for name in dir(tests) if name.startswith("test_")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Forked and spawned processes, pickles, and the end of processes."""
+"""Tests of forked and spawned processes, of pickles, and of the end of processes."""
 import copy
 import errno
 import multiprocessing
@@ -33,7 +33,7 @@ def store(job):
 
 
 def store_by_path(path):
-    # Kept in a global, as a worker might: it ends with the process.
+    # A global keeps the array until the end of the process.
     global kept
     kept = ummap.memmap(path, "f4", "r+", shape=(1000, 256))
     kept[7] = 77
@@ -43,7 +43,8 @@ class Pickles(InFolder):
     def test_views(self):
         data = self.make()
         a = ummap.memmap(self.path, "f4", "r", shape=data.shape, limit="1M", advice="random")
-        for view in (lambda x: x, lambda x: x[3:9], lambda x: x[::-2, 5], lambda x: x.T, lambda x: x[3, 4:5], lambda x: x.view("i4")):
+        for view in (lambda x: x, lambda x: x[3:9], lambda x: x[::-2, 5], lambda x: x.T,
+                     lambda x: x[3, 4:5], lambda x: x.view("i4")):
             text = pickle.dumps(view(a))
             self.assertLess(len(text), 2000)
             b = pickle.loads(text)
@@ -51,14 +52,16 @@ class Pickles(InFolder):
             self.assertIs(b._mmap, a._mmap)
         del a, b
         b = pickle.loads(text)
-        self.assertEqual((type(b), b.filename, b.stat()["budget_bytes"]), (ummap.memmap, self.path, 1 << 20))
+        self.assertEqual((type(b), b.filename), (ummap.memmap, self.path))
+        self.assertEqual(b.stat()["budget_bytes"], 1 << 20)
         self.assertTrue(np.array_equal(b, data.view("i4")))
 
     def test_what_has_no_path(self):
         self.make()
         a = ummap.memmap(self.path, "f4", "c", shape=(1000, 256))
         a[0] = 5
-        self.assertEqual((type(pickle.loads(pickle.dumps(a))), pickle.loads(pickle.dumps(a))[0, 0]), (np.ndarray, 5))
+        b = pickle.loads(pickle.dumps(a))
+        self.assertEqual((type(b), b[0, 0]), (np.ndarray, 5))
         self.assertEqual(copy.deepcopy(a)[0, 0], 5)
         self.assertEqual(pickle.loads(pickle.dumps(a[[1, 2]])).tolist(), a[[1, 2]].tolist())
         self.assertEqual(pickle.loads(pickle.dumps(a + 1))[0, 0], 6)
@@ -83,10 +86,11 @@ class Processes(InFolder):
                 pool.join()
                 a.close()
                 now = np.fromfile(self.path, "f4").reshape(data.shape)
-                self.assertTrue((now[:8] == -1).all() and (now[8:900] == data[8:900]).all() and (now[900] == 0).all())
+                self.assertTrue((now[:8] == -1).all() and (now[900] == 0).all())
+                self.assertTrue((now[8:900] == data[8:900]).all())
 
     def test_pools_get_what_may_be_stored_to(self):
-        """Another process has the array to store to, so it is read-only here; and no worker ends without a word."""
+        """A writable array is read-only in a worker. An error would end the worker silently."""
         for method in ("fork", "spawn"):
             data = self.make()
             a = ummap.memmap(self.path, "f4", "r+", shape=data.shape, limit="1M")
@@ -98,7 +102,7 @@ class Processes(InFolder):
             a.close()
 
     def in_child(self, function):
-        """What it returns in a forked child, or the exception there."""
+        """Call the function in a forked child, and return its result or its exception."""
         read, write = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -122,14 +126,17 @@ class Processes(InFolder):
         view = a[9:12]
 
         def child():
-            sums = total(a), total(plain), float(view[1, 0]), float(a[[10, 11]].sum()), total(a.read()), bytes(a[10])[:4]
+            sums = (total(a), total(plain), float(view[1, 0]), float(a[[10, 11]].sum()),
+                    total(a.read()), bytes(a[10])[:4])
             a[11] = 6
             return sums + (float(a[11, 0]),)
 
         want = total(a)
-        self.assertEqual(self.in_child(child), (want, want, 5.0, 16 * 256.0, want, np.float32(5).tobytes(), 6.0))
+        five = np.float32(5).tobytes()
+        self.assertEqual(self.in_child(child), (want, want, 5.0, 16 * 256.0, want, five, 6.0))
         self.assertEqual(a[11, 0], 11)
-        for call in (a.flush, a.stat, a.prefetch, lambda: a.pin().__enter__(), lambda: a.advise("random")):
+        for call in (a.flush, a.stat, a.prefetch, lambda: a.pin().__enter__(),
+                     lambda: a.advise("random")):
             kind, number, text = self.in_child(call)
             self.assertEqual((kind, number), ("OSError", errno.ENXIO))
             self.assertIn("Open the store in the child, too", text)
@@ -139,14 +146,15 @@ class Processes(InFolder):
 
     def test_a_child_inherits_what_was_never_touched(self):
         data = self.make()
-        touches = {"nothing": lambda a: None, "the first": lambda a: a[0], "some in the middle": lambda a: a[500],
-                   "all": lambda a: a.sum()}
+        touches = {"nothing": lambda a: None, "the first row": lambda a: a[0],
+                   "the middle": lambda a: a[500], "all rows": lambda a: a.sum()}
         for engine in ("segv", "sigbus"):
             for name, touch in touches.items():
-                with self.subTest(name, engine=engine), ummap.memmap(self.path, "f4", "r", shape=data.shape, segment=4096,
-                                                                     engine=engine) as a:
+                with self.subTest(name, engine=engine), ummap.memmap(
+                        self.path, "f4", "r", shape=data.shape, segment=4096, engine=engine) as a:
                     touch(a)
-                    self.assertEqual(self.in_child(lambda: (float(a[7, 3]), float(a[999, 255]), total(a))), (7, 999, total(data)))
+                    got = self.in_child(lambda: (float(a[7, 3]), float(a[999, 255]), total(a)))
+                    self.assertEqual(got, (7, 999, total(data)))
         with ummap.open(self.path) as m:
             self.assertEqual(self.in_child(lambda: m[4096:4100]), np.float32(4).tobytes())
 
@@ -157,31 +165,39 @@ class Processes(InFolder):
             with open("/proc/self/maps") as maps:
                 lines = [line.split() for line in maps]
             ranges = [[int(at, 16) for at in line[0].split("-")] + [line[1]] for line in lines]
-            return [(max(a, low) - low, min(b, high) - low, what) for a, b, what in ranges if a < high and b > low]
+            return [(max(a, low) - low, min(b, high) - low, what) for a, b, what in ranges
+                    if a < high and b > low]
 
         for store, mode in (("mem:1M", "r+"), (self.path, "c")):
             for touched in (0, 1000, 250000):
                 with ummap.memmap(store, "f4", mode, shape=250000, segment=4096) as a:
                     a[:touched].sum()
                     at, size = a._mmap._address, len(a._mmap) // 4096 * 4096
-                    self.assertEqual(self.in_child(lambda: rights(at, at + size)), [(0, size, "---p")])
+                    got = self.in_child(lambda: rights(at, at + size))
+                    self.assertEqual(got, [(0, size, "---p")])
 
     def test_what_a_forked_child_cannot_have(self):
         with ummap.memmap("mem:1M", "f4", shape=1000) as a:
             b = a[3:]
-            for use in (lambda: a[0], lambda: a.__setitem__(0, 1), lambda: b[1:2], lambda: os.write(1, a), lambda: a._mmap[0]):
+            for use in (lambda: a[0], lambda: a.__setitem__(0, 1), lambda: b[1:2],
+                        lambda: os.write(1, a), lambda: a._mmap[0]):
                 kind, number, _ = self.in_child(use)
                 self.assertEqual((kind, number), ("OSError", errno.ENXIO))
 
     def test_a_child_opens_its_own(self):
         data = self.make()
         a = ummap.memmap(self.path, "f4", "r", shape=data.shape)
-        self.assertEqual(self.in_child(lambda: total(ummap.memmap(self.path, "f4", "r", shape=data.shape, limit="1M"))), total(a))
+
+        def child():
+            return total(ummap.memmap(self.path, "f4", "r", shape=data.shape, limit="1M"))
+
+        self.assertEqual(self.in_child(child), total(a))
 
     def test_workers_write_at_their_end(self):
         self.make()
         for method in ("fork", "spawn"):
-            process = multiprocessing.get_context(method).Process(target=store_by_path, args=(self.path,))
+            context = multiprocessing.get_context(method)
+            process = context.Process(target=store_by_path, args=(self.path,))
             process.start()
             process.join()
             self.assertEqual(process.exitcode, 0)
@@ -189,7 +205,8 @@ class Processes(InFolder):
             self.make()
 
     def test_programs_write_at_their_end(self):
-        program = "import ummap, sys; a = ummap.memmap(sys.argv[1], 'i4', 'w+', shape=9); a[:] = 4; sys.modules['a'] = a"
+        program = ("import ummap, sys; a = ummap.memmap(sys.argv[1], 'i4', 'w+', shape=9); "
+                   "a[:] = 4; sys.modules['a'] = a")
         subprocess.run([sys.executable, "-c", program, self.path], check=True)
         self.assertEqual(np.fromfile(self.path, "i4").tolist(), [4] * 9)
 

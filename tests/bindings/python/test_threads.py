@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Other Python threads run while a call of ours waits for storage, and Ctrl-C ends it."""
+"""Tests of calls that wait for storage: other threads run, and Ctrl-C ends the call."""
 import os
 import signal
 import subprocess
@@ -14,8 +14,8 @@ from folder import InFolder
 INTERRUPTED = """
 import numpy as np, signal, sys, ummap
 path, call = sys.argv[1:]
-a = ummap.memmap(f"error+posix:{path}?error.op=any&error.nth=1000000&error.delay=30000&direct=never", "f4", "r+", shape=1 << 22,
-                 segment=65536)
+uri = f"error+posix:{path}?error.op=any&error.nth=1000000&error.delay=30000&direct=never"
+a = ummap.memmap(uri, "f4", "r+", shape=1 << 22, segment=65536)
 requests = "write_requests" if call == "a.flush()" else "read_requests"
 if call == "a.flush()":
     a[:: 1024] = 1
@@ -39,18 +39,25 @@ except KeyboardInterrupt:
 """
 
 
+def slow_uri(path, delay=20000):
+    """Return a URI for the file at `path` whose requests take `delay` microseconds."""
+    return (f"error+posix:{path}?error.op=any&error.nth=1000000&error.delay={delay}"
+            "&direct=never")
+
+
 class Threads(InFolder):
     def test_the_lock_is_free(self):
         self.make(64, 1024)
-        slow = f"error+posix:{self.path}?error.op=any&error.nth=1000000&error.delay=20000&direct=never"
+        slow = slow_uri(self.path)
         null = os.open("/dev/null", os.O_WRONLY)
         self.addCleanup(os.close, null)
         calls = {
-            "read": lambda a: a.read(), "rows": lambda a: a[[5, 40, 60]], "prefetch": lambda a: a.prefetch(wait=True),
-            "pin": lambda a: a.pin().__enter__(), "flush": lambda a: a.flush(), "buffer": lambda a: os.write(null, a[:9]),
+            "read": lambda a: a.read(), "rows": lambda a: a[[5, 40, 60]],
+            "prefetch": lambda a: a.prefetch(wait=True), "pin": lambda a: a.pin().__enter__(),
+            "flush": lambda a: a.flush(), "buffer": lambda a: os.write(null, a[:9]),
         }
         interval = sys.getswitchinterval()
-        # Nobody is made to give the lock away: another thread runs only while a call leaves it.
+        # With a long interval, another thread runs only while a call has released the lock.
         sys.setswitchinterval(1000)
         try:
             for name, call in calls.items():
@@ -82,9 +89,12 @@ class Threads(InFolder):
         np.ones(1 << 22, "f4").tofile(self.path)
         for call in ("a.flush()", "a.read()", "a.prefetch(wait=True)", "a.pin().__enter__()"):
             with self.subTest(call):
-                # Whoever gets no processor meanwhile comes too late.
-                said = next((said for said in (self.interrupt(call) for _ in range(10)) if said != "it ended by itself\n"), None)
-                self.assertEqual(said, "interrupted True\n")
+                # On a busy machine the signal may come after the call. The test then tries again.
+                for _ in range(10):
+                    output = self.interrupt(call)
+                    if output != "it ended by itself\n":
+                        break
+                self.assertEqual(output, "interrupted True\n")
 
     def interrupt(self, call):
         command = [sys.executable, "-c", INTERRUPTED, self.path, call]
@@ -99,12 +109,15 @@ class Threads(InFolder):
             return process.stdout.read()
 
     def test_what_is_taken_while_it_closes(self):
-        """close writes first, while other threads run. What they take then must not lose its memory."""
+        """A view that another thread makes while close writes must keep its memory."""
         for kind in ("mapping", "array"):
             with self.subTest(kind):
                 self.make(64, 1024)
-                slow = f"error+posix:{self.path}?error.op=any&error.nth=1000000&error.delay=20000&direct=never"
-                x = ummap.open(slow, "r+", segment=4096) if kind == "mapping" else ummap.memmap(slow, "f4", "r+", segment=4096)
+                slow = slow_uri(self.path)
+                if kind == "mapping":
+                    x = ummap.open(slow, "r+", segment=4096)
+                else:
+                    x = ummap.memmap(slow, "f4", "r+", segment=4096)
                 for at in range(0, len(x), len(x) // 16):
                     x[at] = 1
                 taken, ended = [], threading.Event()
@@ -115,8 +128,8 @@ class Threads(InFolder):
                             pass
                         taken.append(memoryview(x) if kind == "mapping" else x[:8])
                     except ValueError:
-                        pass  # It has ended already.
-                    # What is in this frame no longer stands on it.
+                        pass  # The object was closed before.
+                    # The references of this frame must go before the event.
                     del x
                     ended.set()
 
@@ -139,12 +152,13 @@ class Threads(InFolder):
             most[0] = max(most[0], a.stat()["pinned_bytes"])
 
     def test_what_is_pinned_for_a_copy(self):
-        """One segment at a time: threads that each have some and need more would wait for each other."""
+        """Copies pin one segment at a time: threads with more pins could block each other."""
         data = self.make(64, 1024)
-        slow = f"error+posix:{self.path}?error.op=any&error.nth=1000000&error.delay=5000&direct=never"
+        slow = slow_uri(self.path, 5000)
         calls = {
             "read": lambda a: a.read(), "prefetch": lambda a: a.prefetch(wait=True),
-            "write": lambda a: a._mmap.write(5, b"x" * 60000), "rows": lambda a: a.reshape(8, -1)[[5, 1, 3]],
+            "write": lambda a: a._mmap.write(5, b"x" * 60000),
+            "rows": lambda a: a.reshape(8, -1)[[5, 1, 3]],
         }
         for name, call in calls.items():
             with ummap.memmap(slow, "f4", "r+", shape=data.shape, segment=4096) as a:
@@ -164,7 +178,9 @@ class Threads(InFolder):
 
         def work(seed):
             rows = np.random.default_rng(seed).integers(0, 4000, 500)
-            if not np.array_equal(a[rows], data[rows]) or not np.array_equal(a.read(rows[:50]), data[rows[:50]]):
+            if not np.array_equal(a[rows], data[rows]):
+                wrong.append(seed)
+            if not np.array_equal(a.read(rows[:50]), data[rows[:50]]):
                 wrong.append(seed)
 
         threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The keys of the built-in drivers. A driver takes its key list and the types in its error messages
+ * from here; `ummap help settings` and ummap-settings(7) print the rows. A file that uses the types
+ * must define A_SIZE (base/size.h).
+ *
+ * KEY(name, type, default, meaning)
+ * type: completes the error message "KEY is "VALUE": it must be TYPE".
+ */
+#ifndef DRIVERS_KEY_TABLES_H
+#define DRIVERS_KEY_TABLES_H
+
+#define FILE_KEYS(KEY)                                                                             \
+	KEY("direct", "auto, always or never", "UMMAP_DIRECT",                                     \
+	    "Whether transfers bypass the page cache (O_DIRECT).")                                 \
+	KEY("cached", "auto, map or copy", "UMMAP_CACHED",                                         \
+	    "How data in the page cache are read: as page-cache mappings or by a copy.")           \
+	KEY("fd", "the number of an open descriptor", "none",                                      \
+	    "Descriptor whose open file description is used instead of opening the path.")
+
+#define POSIX_KEYS(KEY) FILE_KEYS(KEY)
+
+#define URING_KEYS(KEY)                                                                            \
+	FILE_KEYS(KEY)                                                                             \
+	KEY("depth", "a number from 1 to 64", "64", "Requests that one thread has in flight.")
+
+#define PMEM_KEYS(KEY)                                                                             \
+	KEY("granularity", "auto, page, cacheline or byte", "auto",                                \
+	    "Coarsest unit of durability that is accepted; auto accepts any.")
+
+#define MEM_KEYS(KEY)                                                                              \
+	KEY("name", "a name of at least one character", "none",                                    \
+	    "Name of the store. All mappings of the process with the same name share it.")
+
+#define NULL_KEYS(KEY)                                                                             \
+	KEY("fill", "yes or no", "yes", "Whether a read fills memory with zeros.")
+
+#define ERROR_KEYS(KEY)                                                                            \
+	KEY("op", "read, write, flush or any", "any", "Calls that are counted.")                   \
+	KEY("nth", "a number of at least 1", "1", "First counted call that fails.")                \
+	KEY("times", "a number of at least 1, or always", "1", "Number of calls that fail.")       \
+	KEY("errno", "a name such as EIO or ENOSPC, or a number up to 4095", "EIO",                \
+	    "Error of the calls that fail.")                                                       \
+	KEY("short", "a number of bytes", "0", "Bytes that a failing transfer moves first.")       \
+	KEY("delay", "a number of microseconds", "0", "Time that each counted call waits first.")  \
+	KEY("count", "the path of a file", "none",                                                 \
+	    "File that always contains the numbers of counted and of failed calls.")
+
+#define TRACE_KEYS(KEY)                                                                            \
+	KEY("file", "the path of a file", "required",                                              \
+	    "File that the trace is written to. An existing regular file is not overwritten.")
+
+#define WAL_KEYS(KEY)                                                                              \
+	KEY("path", "the path of a file", "STORE.wal", "Log file.")                                \
+	KEY("size", A_SIZE " of at least 1", "free space", "Maximum size of the log.")             \
+	KEY("keep", "a number from 1 to 16", "1",                                                  \
+	    "Number of the newest commits that can be opened again.")                              \
+	KEY("commit", "a commit number", "the newest",                                             \
+	    "Commit to open. A writable mapping drops the later ones.")
+
+#define COW_KEYS(KEY) KEY("path", "the path of a file", "STORE.cow", "File of changes.")
+
+#define CACHE_KEYS(KEY)                                                                            \
+	KEY("path", "the path of a file or folder", "required", "Near file, or its folder.")       \
+	KEY("size", A_SIZE " of at least 1", "as it is",                                           \
+	    "Size of the near file. Required to create it.")                                       \
+	KEY("block", "a power of two from 4K to 256K", "64K", "Unit of caching and eviction.")     \
+	KEY("mode", "back, through or read", "back",                                               \
+	    "Where writes go: back, near file first; through, both; read, far store only.")        \
+	KEY("populate", "no or background", "no",                                                  \
+	    "background: a thread fills the near file from the beginning of the store.")           \
+	KEY("flush", "near or far", "near",                                                        \
+	    "What a sync makes durable. The modes through and read have far only.")                \
+	KEY("dirty", "1 to 90 percent, optionally a comma and up to 1000000 seconds", "50,10",     \
+	    "How much of the near file may be dirty, and for how long.")                           \
+	KEY("close", "flush or keep", "flush",                                                     \
+	    "At the end of the mapping: write dirty blocks back, or keep them in the near file.")
+
+/* DRIVER(scheme, keys, beginning of the keys in a URI, page) for all built-in drivers. */
+#define ALL_DRIVER_KEYS(DRIVER)                                                                    \
+	DRIVER(posix, POSIX_KEYS, "posix:?", "ummap-drivers(7)")                                   \
+	DRIVER(uring, URING_KEYS, "uring:?", "ummap-drivers(7)")                                   \
+	DRIVER(pmem, PMEM_KEYS, "pmem:?", "ummap-pmem(7)")                                         \
+	DRIVER(mem, MEM_KEYS, "mem:?", "ummap-drivers(7)")                                         \
+	DRIVER(null, NULL_KEYS, "null:?", "ummap-drivers(7)")                                      \
+	DRIVER(error, ERROR_KEYS, "error.", "ummap-drivers(7)")                                    \
+	DRIVER(trace, TRACE_KEYS, "trace.", "ummap-drivers(7)")                                    \
+	DRIVER(wal, WAL_KEYS, "wal.", "ummap-wal(7)")                                              \
+	DRIVER(cow, COW_KEYS, "cow.", "ummap-cow(7)")                                              \
+	DRIVER(cache, CACHE_KEYS, "cache.", "ummap-cache(7)")
+
+/* The list of names for ummap_driver.keys: .keys = WAL_KEYS(KEY_NAME). */
+#define KEY_NAME(name, type, default, meaning) name " "
+
+#endif

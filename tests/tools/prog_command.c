@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* prog_command - the command ummap: its help, wrong names, names of messages, and what `ummap info` prints. */
+#include "common.h"
+
+#define MAX_OUTPUT 65536
+
+static char text[MAX_OUTPUT];
+static char folder[4096]; /* the build folder */
+
+/* Runs a command line in the build folder, and returns its exit status. Both outputs are in text. */
+static int run(const char *line)
+{
+	char command[8192];
+	size_t len;
+	int status;
+	FILE *f;
+
+	snprintf(command, sizeof(command), "exec 2>&1; cd '%s' && %s", folder, line);
+	f = popen(command, "re");
+	check(f);
+	len = fread(text, 1, MAX_OUTPUT - 1, f);
+	text[len] = '\0';
+	status = pclose(f);
+	check(WIFEXITED(status), "%s: wait status %#x", line, status);
+	return WEXITSTATUS(status);
+}
+
+static void expect(const char *line, int status, const char *words)
+{
+	int got = run(line);
+
+	check(got == status && strstr(text, words), "%s: status %d, not %d, or without '%s': %s", line, got, status, words, text);
+}
+
+static void help(void)
+{
+	expect("./ummap help", 0, "\nObserve:\n  top ");
+	expect("./ummap --help", 0, "short name: umrun");
+	expect("./ummap", 2, "usage: ummap COMMAND");
+	expect("./ummap version", 0, "ummap (libummap) ");
+	expect("./ummap help wal", 0, "apply");
+	expect("PATH=/nowhere ./ummap help wal", 0, "usage: ummap wal");
+	expect("./ummap wal --version", 0, "ummap wal (libummap) ");
+	expect("./umtop --version", 0, "umtop (libummap) ");
+	expect("ln -sf \"$PWD/ummap\" tests/umtop; tests/umtop --version; rm tests/umtop", 0, "umtop (libummap) ");
+}
+
+static void wrong_names(void)
+{
+	expect("./ummap warl", 2, "ummap: cannot run 'warl': there is no such command. Try 'ummap wal'");
+	expect("./ummap cnoform", 2, "Try 'ummap conform'");
+	expect("./ummap help obejct", 2, "Try 'ummap object'");
+	expect("./ummap something-else", 2, "Try 'ummap help'");
+	expect("./ummap ../wal", 2, "there is no such command");
+	expect("./ummap ''", 2, "there is no such command");
+	expect("./ummap wal.there.is.none ls x", 2, "the file is missing");
+	expect("./ummap wal ls /nowhere/store", 2, "ummap wal: ");
+	expect("./ummap run --limit 5x true", 125, "ummap run: cannot use --limit '5x'");
+	expect("./umrun --limit 5x true", 125, "umrun: cannot use --limit '5x'");
+	expect("./umrun /nowhere/program", 127, "umrun: cannot run '/nowhere/program'");
+	expect("./ummap wal --nonsense", 2, "Try 'ummap wal --help'");
+}
+
+static void info(void)
+{
+	static const char *const wanted[] = {
+		"\nmemory\n", "\nengines\n", "\n  segv ", "\n  posix                       works\n", "\n  wal+ ", "\n  cache+ ",
+		"\n  s3fifo ", "\n  kernel ", "\n  limit ", "\n  registry ", "\n  UMMAP_STATS",
+	};
+
+	expect("UMMAP_STATS=1 ./ummap info", 0, "system\n");
+	for (size_t i = 0; i < sizeof(wanted) / sizeof(*wanted); i++)
+		check(strstr(text, wanted[i]), "%s is not in: %s", wanted[i], text);
+	expect("UMMAP_MEM_LIMIT=64M ./ummap info", 0, "67108864 bytes (UMMAP_MEM_LIMIT=64M)");
+	expect("UMMAP_MEM_LIMIT=64M ./ummap info --json 2> /dev/null | python3 -c 'import json, sys; i = json.load(sys.stdin); "
+	       "print(i[\"drivers and filters\"][\"posix\"], len(i))'", 0, "works 8");
+	/* A wrong setting is reported, and the output is complete. */
+	expect("UMMAP_SEG_SIZE=3 ./ummap info", 1, "ummap info: cannot try drivers and engines: UMMAP_SEG_SIZE is \"3\"");
+	expect("UMMAP_SEG_SIZE=3 ./ummap info --json 2> /dev/null | python3 -c 'import json, sys; "
+	       "print(json.load(sys.stdin)[\"environment\"][\"error\"])'", 0, "UMMAP_SEG_SIZE is \"3\"");
+	expect("UMMAP_DRIVER_PATH=$PWD/tests/plugins ./ummap info", 0, "ummap-driver-skeleton.so  can be loaded");
+	expect("./ummap info --nonsense", 2, "Try 'ummap info --help'");
+	expect("./ummap info > /dev/full", 1, "cannot write the output: No space left");
+}
+
+int main(void)
+{
+	ssize_t len = readlink("/proc/self/exe", folder, sizeof(folder) - 1);
+
+	check(len > 0);
+	folder[len] = '\0';
+	*strrchr(folder, '/') = '\0';
+	*strrchr(folder, '/') = '\0';
+	help();
+	wrong_names();
+	info();
+	return 0;
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ummap cow - shows, commits and discards changes of stores that are written through cow+. */
+#include <inttypes.h>
+#include <sys/stat.h>
+
+#include "../../drivers/cow_file.h"
+#include "../beside.h"
+
+static const char usage[] =
+"usage: ummap cow [--changes CHANGES] ls|commit|discard STORE\n"
+"Manages the changes of a store that is written through cow+. STORE is a path or a URI.\n"
+"\n"
+"Actions:\n"
+"  ls           show offsets and lengths of the changes; the exit status is 1 if they are damaged\n"
+"  commit       write the changes to the store, and remove them\n"
+"  discard      remove the changes\n"
+"\n"
+"Options:\n"
+"  --changes CHANGES  path of the file of changes (STORE.cow)\n"
+"  --help       print this help\n"
+"  --version    print the version\n";
+
+static void look(const struct job *job, int how, struct cow_file *f)
+{
+	struct ummap_geom geom = { .size = 0 };
+	int err = cow_look(f, job->file, how, &geom);
+
+	if (err)
+		refuse("%s", *geom.why ? geom.why : strerror(-err));
+}
+
+/* Prints a run of consecutive changed blocks, and returns the number of the block after it. */
+static uint64_t show_run(struct cow_file *f, uint64_t first)
+{
+	uint64_t end = first + 1, off = first * COW_BLOCK, len;
+
+	while (blockmap_get(&f->index, end))
+		end++;
+	len = (end - first) * COW_BLOCK;
+	printf("%" PRIu64 " %" PRIu64 "\n", off, len < f->head.size - off ? len : f->head.size - off);
+	return end;
+}
+
+/* Prints why the changes do not fit the store. Devices have no modification time to compare. */
+static void show_mismatch(const struct job *job, const struct cow_file *f)
+{
+	struct ummap_geom geom = { .size = 0 };
+	struct cow_base base;
+	struct stat st;
+
+	if (stat(job->path, &st) < 0 || !S_ISREG(st.st_mode))
+		return;
+	cow_describe(&base, job->path, -1, (uint64_t)st.st_size);
+	if (cow_fits(f, &base, &geom) != 0)
+		printf("%s: %s\n", job->file, geom.why);
+}
+
+static int do_ls(const struct job *job)
+{
+	uint64_t block = 0, place;
+	struct cow_file f;
+	bool bad;
+
+	look(job, UMMAP_LOCK_NONE, &f);
+	printf("%s: changes of %s, %" PRIu64 " bytes of %" PRIu64 "%s\n", job->file, f.head.base.name,
+	       f.index.count * (uint64_t)COW_BLOCK, f.head.size, f.head.committing ? "; a commit was interrupted" : "");
+	while (blockmap_next(&f.index, &block, &place))
+		block = show_run(&f, block);
+	if (f.slots.damaged)
+		printf("%s: one of the two copies of the header is damaged; the other one is intact\n",
+		       job->file);
+	if (f.damaged_at)
+		printf("%s: damaged at byte %" PRIu64 "\n", job->file, f.damaged_at);
+	show_mismatch(job, &f);
+	bad = f.slots.damaged || f.damaged_at;
+	cow_close(&f);
+	return bad ? EXIT_DAMAGED : EXIT_SUCCESS;
+}
+
+static void open_store(const struct job *job, struct ummap_driver *driver, void **h, struct ummap_geom *geom)
+{
+	static char uri[STORE_URI_MAX];
+	char who[160] = "";
+
+	store_uri(uri, job->store);
+	if (ummap_driver_open(uri, UMMAP_O_WRITE, driver, h, geom) < 0)
+		refuse("%s", umerrormsg());
+	if (driver->lock && driver->lock(*h, 0, INT64_MAX, UMMAP_LOCK_EXCLUSIVE, who) == -EBUSY)
+		refuse("cannot commit to '%s': it is in use by %s. Try again when that has ended", job->store,
+		       *who ? who : "another process");
+}
+
+/* Changes that were made over another filter must be committed through it: its file has part of the contents. */
+static void check_way(const struct job *job, const struct cow_file *f)
+{
+	if (*f->head.way && strcmp(f->head.way, "posix") != 0 && !is_uri(job->store))
+		refuse("cannot commit '%s': its store was opened as '%s'. Try the URI of the store in place of its path",
+		       job->file, f->head.way);
+}
+
+static int do_commit(const struct job *job)
+{
+	struct ummap_driver driver = { .struct_size = sizeof(driver) };
+	struct ummap_geom geom;
+	struct cow_base base;
+	struct cow_file f;
+	void *store;
+	int err;
+
+	look(job, UMMAP_LOCK_EXCLUSIVE, &f);
+	check_way(job, &f);
+	open_store(job, &driver, &store, &geom);
+	cow_describe(&base, job->path, -1, geom.size);
+	err = cow_commit(&f, &base, &driver, store, &geom);
+	if (err)
+		refuse("%s", geom.why);
+	cow_close(&f);
+	err = driver.close(store);
+	if (err)
+		refuse("cannot close '%s': %s", job->store, strerror(-err));
+	return EXIT_SUCCESS;
+}
+
+static int do_discard(const struct job *job)
+{
+	struct cow_file f;
+	int err;
+
+	look(job, UMMAP_LOCK_EXCLUSIVE, &f);
+	if (f.head.committing)
+		refuse("cannot discard '%s': a commit was interrupted, and '%s' has a part of it. Try 'commit'",
+		       job->file, job->store);
+	err = side_remove(&f.file);
+	if (err)
+		refuse("cannot remove '%s': %s", job->file, strerror(-err));
+	cow_close(&f);
+	return EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct action actions[] = {
+		{ "ls", 2, do_ls }, { "commit", 2, do_commit }, { "discard", 2, do_discard }, { NULL, 0, NULL },
+	};
+	const struct tool tool = {
+		.usage = usage, .option = "changes", .suffix = COW_SUFFIX, .actions = actions,
+	};
+
+	return tool_main(&tool, argc, argv);
+}

@@ -1,0 +1,733 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ummap object - puts arrays into containers and gets them out again. */
+#include <getopt.h>
+#include <inttypes.h>
+#include <time.h>
+
+#include "../tool.h"
+#include "formats.h"
+
+static const char usage[] =
+"usage: ummap object create CONTAINER [--keep N] [--device FOLDER] ...\n"
+"       ummap object put CONTAINER NAME FILE [--type T] [--dims AxB] [--chunk CxD]\n"
+"                        [--attribute NAME=VALUE] ... [--strict]\n"
+"       ummap object get|export CONTAINER NAME FILE [--version N]\n"
+"       ummap object ls CONTAINER [NAME]\n"
+"       ummap object stat CONTAINER NAME [--version N]\n"
+"       ummap object rm CONTAINER NAME\n"
+"       ummap object cp CONTAINER NAME CONTAINER NAME [--version N] [--chunk CxD]\n"
+"                       [--attribute NAME=VALUE] ...\n"
+"       ummap object gc CONTAINER\n"
+"       ummap object check CONTAINER [NAME [--version N]] [--repair]\n"
+"Keeps arrays as objects in containers. CONTAINER is a folder, or rados:POOL/NAME. FILE is a NumPy\n"
+"array (.npy), an HDF5 dataset (.h5, .h5:/name), or plain bytes; - is standard input or output.\n"
+"\n"
+"Actions:\n"
+"  create      make a container\n"
+"  put         make a file the newest version of an object\n"
+"  get         write an object to a file\n"
+"  export      write an object to a file\n"
+"  ls          list names with versions and sizes; with NAME, list its versions\n"
+"  stat        show the properties of an object\n"
+"  rm          remove a name\n"
+"  cp          copy an object\n"
+"  gc          remove versions and chunks that are no longer used\n"
+"  check       read all kept versions, and report missing or damaged data; then the status is 1\n"
+"\n"
+"Options:\n"
+"  --keep N    number of versions of each name to keep (1)\n"
+"  --device FOLDER  folder for chunks; may be repeated (the container)\n"
+"  --type T    type of plain bytes; one of: int8, uint8, int16, uint16, int32, uint32, int64,\n"
+"              uint64, float, double, ldouble (uint8)\n"
+"  --dims AxB  dimensions of plain bytes (one dimension)\n"
+"  --chunk CxD dimensions of a chunk (at most 8 MiB each)\n"
+"  --attribute NAME=VALUE  attribute of the object; may be repeated\n"
+"  --strict    refuse a file with an attribute that an object cannot have\n"
+"  --version N version to use (the newest)\n"
+"  --repair    restore names and views from the data that is there\n"
+"  --quiet     print no progress and no version numbers\n"
+"  --help      print this help\n"
+"  --version   print the version\n"
+"\n"
+"umobject is a short name of 'ummap object'.\n";
+
+static struct options {
+	unsigned keep;
+	const char **devices;
+	unsigned ndevices;
+	struct umobject_shape plain;
+	struct umobject_shape chunk;
+	const char **attributes;
+	unsigned nattributes;
+	uint64_t version;
+	bool quiet, repair, strict;
+} options = { .plain = { .type = UMOBJECT_UINT8 } };
+
+/* The version that is being put, which is abandoned if the command fails. */
+static umobject_put *under_way;
+
+static void abandon_put(void)
+{
+	if (under_way)
+		umobject_abandon(under_way);
+}
+
+__attribute__((noreturn))
+static void refuse_library(void)
+{
+	refuse("%s", umobject_errormsg());
+}
+
+static umobject_container *open_container(const char *where, unsigned flags)
+{
+	struct umobject_attr attr = UMOBJECT_ATTR_INIT;
+	umobject_container *c;
+
+	attr.flags = flags;
+	attr.keep = options.keep;
+	attr.devices = options.devices;
+	attr.ndevices = options.ndevices;
+	if (umobject_open(where, &attr, &c) < 0)
+		refuse_library();
+	return c;
+}
+
+static umobject_version *hold(umobject_container *c, const char *name, struct umobject_stat *st)
+{
+	umobject_version *v;
+
+	*st = (struct umobject_stat){ .struct_size = sizeof(*st) };
+	if (umobject_hold(c, name, options.version, &v) < 0 || umobject_stat(v, st) < 0)
+		refuse_library();
+	return v;
+}
+
+/* ---- Options ---- */
+
+static unsigned parse_dims(const char *what, const char *text, uint64_t dims[UMOBJECT_RANK_MAX])
+{
+	const char *whole = text;
+	unsigned n = 0;
+
+	for (;;) {
+		char *end;
+
+		errno = 0;
+		if (*text < '0' || *text > '9' || n == UMOBJECT_RANK_MAX)
+			refuse("cannot use %s '%s': it must be as 1000x200, with at most %d numbers", what, whole, UMOBJECT_RANK_MAX);
+		dims[n++] = strtoull(text, &end, 10);
+		if (errno || (*end && *end != 'x'))
+			refuse("cannot use %s '%s': it must be as 1000x200, with at most %d numbers", what, whole, UMOBJECT_RANK_MAX);
+		if (!*end)
+			return n;
+		text = end + 1;
+	}
+}
+
+static uint64_t parse_number(const char *what, const char *text, uint64_t most)
+{
+	char *end;
+	uint64_t n;
+
+	errno = 0;
+	n = strtoull(text, &end, 10);
+	if (*text < '0' || *text > '9' || *end || errno || n == 0 || n > most)
+		refuse("cannot use %s '%s': it must be a number from 1 to %" PRIu64, what, text, most);
+	return n;
+}
+
+static void add(const char ***list, unsigned *n, const char *what)
+{
+	*list = realloc(*list, (*n + 1) * sizeof(**list));
+	if (!*list)
+		refuse("cannot keep the option '%s': no memory", what);
+	(*list)[(*n)++] = what;
+}
+
+enum { KEEP = 256, DEVICE, TYPE, DIMS, CHUNK, ATTRIBUTE, VERSION, QUIET, HELP, REPAIR, STRICT };
+
+static const struct option long_options[] = {
+	{ "keep", 1, NULL, KEEP }, { "device", 1, NULL, DEVICE }, { "type", 1, NULL, TYPE }, { "dims", 1, NULL, DIMS },
+	{ "chunk", 1, NULL, CHUNK }, { "attribute", 1, NULL, ATTRIBUTE }, { "version", 2, NULL, VERSION }, { "quiet", 0, NULL, QUIET },
+	{ "help", 0, NULL, HELP }, { "repair", 0, NULL, REPAIR }, { "strict", 0, NULL, STRICT }, { NULL, 0, NULL, 0 },
+};
+
+/* Options on the command line, one bit each. */
+static unsigned given;
+
+#define BIT(option) (1u << ((option) - KEEP))
+
+static void take_option(int what, char **argv)
+{
+	if (what >= KEEP)
+		given |= BIT(what);
+	switch (what) {
+	case KEEP:
+		options.keep = (unsigned)parse_number("--keep", optarg, 1000);
+		break;
+	case DEVICE:
+		add(&options.devices, &options.ndevices, optarg);
+		break;
+	case TYPE:
+		options.plain.type = type_of_name(optarg);
+		if (!options.plain.type)
+			refuse("cannot use --type '%s': it must be int8 to uint64, float, double or ldouble", optarg);
+		break;
+	case DIMS:
+		options.plain.rank = parse_dims("--dims", optarg, options.plain.dims);
+		break;
+	case CHUNK:
+		options.chunk.rank = parse_dims("--chunk", optarg, options.chunk.chunk);
+		break;
+	case ATTRIBUTE:
+		if (!strchr(optarg, '='))
+			refuse("cannot use --attribute '%s': it must be NAME=VALUE", optarg);
+		add(&options.attributes, &options.nattributes, optarg);
+		break;
+	case VERSION:
+		/* Without a number the option prints the program's version. */
+		if (!optarg && argv[optind] && argv[optind][0] >= '0' && argv[optind][0] <= '9')
+			optarg = argv[optind++];
+		if (!optarg)
+			print_version();
+		options.version = parse_number("--version", optarg, UINT64_MAX);
+		break;
+	case QUIET:
+		options.quiet = true;
+		break;
+	case REPAIR:
+		options.repair = true;
+		break;
+	case STRICT:
+		options.strict = true;
+		break;
+	case HELP:
+		print_and_exit(usage);
+	default:
+		refuse_usage(2);
+	}
+}
+
+/* ---- Transfers of arrays: a slab is one row of chunks along the first dimension ---- */
+
+static void progress(const char *name, uint64_t done, uint64_t all)
+{
+	static time_t last;
+	time_t now = time(NULL);
+
+	if (options.quiet || !isatty(STDERR_FILENO) || (now == last && done < all))
+		return;
+	last = now;
+	fprintf(stderr, "\r%s: %" PRIu64 " of %" PRIu64 " MiB%s", name, done >> 20, all >> 20, done == all ? "\n" : "");
+}
+
+/* Chunks of at most 8 MiB, cut along the first dimensions. */
+static void choose_chunk(struct umobject_shape *s)
+{
+	uint64_t bytes = umobject_type_size(s->type);
+	unsigned d;
+
+	/* Check that no dimension is 0, and that the size of the array fits into 64 bits. */
+	if (!umobject_chunks(s))
+		refuse_library();
+	if (options.chunk.rank) {
+		if (options.chunk.rank != s->rank)
+			refuse("cannot use --chunk: it has %u numbers, and the array %u dimensions", options.chunk.rank, s->rank);
+		for (d = 0; d < s->rank; d++)
+			s->chunk[d] = options.chunk.chunk[d] && options.chunk.chunk[d] < s->dims[d] ? options.chunk.chunk[d] : s->dims[d];
+		return;
+	}
+	for (d = s->rank; d-- > 0;) {
+		uint64_t fit = ((uint64_t)8 << 20) / bytes;
+
+		s->chunk[d] = fit == 0 ? 1 : fit < s->dims[d] ? fit : s->dims[d];
+		bytes *= s->chunk[d];
+	}
+}
+
+/* Number of rows of a slab, in the first dimension. */
+static uint64_t slab_rows(const struct umobject_shape *s)
+{
+	return s->rank == 0 ? 1 : s->chunk[0];
+}
+
+static uint64_t row_size(const struct umobject_shape *s)
+{
+	uint64_t bytes = umobject_type_size(s->type);
+	unsigned d;
+
+	for (d = 1; d < s->rank; d++)
+		bytes *= s->dims[d];
+	return bytes;
+}
+
+/* Copies a chunk out of a slab. */
+static void cut_chunk(const struct umobject_shape *s, const char *slab, uint64_t first, const uint64_t *start, const uint64_t *count, char *to)
+{
+	uint64_t at[UMOBJECT_RANK_MAX] = { 0 }, size = umobject_type_size(s->type), run = size * count[s->rank - 1], off;
+	unsigned d;
+
+	for (;;) {
+		off = start[0] + at[0] - first;
+		for (d = 1; d < s->rank; d++)
+			off = off * s->dims[d] + start[d] + at[d];
+		memcpy(to, slab + off * size, run);
+		to += run;
+		for (d = s->rank - 1; d-- > 0;) {
+			if (++at[d] < count[d])
+				break;
+			at[d] = 0;
+		}
+		if (d == UINT32_MAX)
+			return;
+	}
+}
+
+static void put_slab(umobject_put *p, const struct umobject_shape *s, const char *slab, uint64_t first, uint64_t *number, char *chunk)
+{
+	uint64_t start[UMOBJECT_RANK_MAX], count[UMOBJECT_RANK_MAX];
+
+	while (umobject_chunk(s, *number, start, count) && start[0] == first) {
+		cut_chunk(s, slab, first, start, count, chunk);
+		if (umobject_put_chunk(p, *number, chunk) < 0)
+			refuse_library();
+		++*number;
+	}
+}
+
+static int take_attribute(void *put, const char *name, const void *value, size_t size)
+{
+	if (umobject_put_attribute(put, name, value, size) < 0)
+		refuse_library();
+	return 0;
+}
+
+/* A file that is being put, for the callbacks that get its attributes. */
+struct put_file {
+	umobject_put *put;
+	const char *path;
+};
+
+static int leave_out(void *file, const char *name, const char *reason)
+{
+	const char *path = ((struct put_file *)file)->path;
+
+	if (options.strict)
+		refuse("cannot put '%s': an object cannot have its attribute '%s': %s. Try without --strict, which leaves it out", path, name,
+		       reason);
+	fprintf(stderr, "%s: warning: left out the attribute '%s' of '%s': %s\n",
+		program_invocation_short_name, name, path, reason);
+	return 0;
+}
+
+static int take_file_attribute(void *file, const char *name, const void *value, size_t size)
+{
+	if (umobject_put_attribute(((struct put_file *)file)->put, name, value, size) == 0)
+		return 0;
+	return errno == EINVAL ? leave_out(file, name, umobject_errormsg()) : take_attribute(((struct put_file *)file)->put, name, value, size);
+}
+
+static void put_attributes(umobject_put *p)
+{
+	unsigned i;
+
+	for (i = 0; i < options.nattributes; i++) {
+		const char *equal = strchr(options.attributes[i], '=');
+		char *name = strndup(options.attributes[i], (size_t)(equal - options.attributes[i]));
+
+		if (!name)
+			refuse("cannot add the attribute '%s': no memory", options.attributes[i]);
+		take_attribute(p, name, equal + 1, strlen(equal + 1));
+		free(name);
+	}
+}
+
+/* Calls take for each attribute of a version. Returns 0, or -1 as soon as a call returns -1. */
+static int each_attribute(const umobject_version *v, int (*take)(void *to, const char *name, const void *value, size_t size), void *to)
+{
+	const char *name;
+	unsigned i;
+
+	for (i = 0; (name = umobject_attribute_name(v, i)); i++) {
+		size_t size;
+		const void *value = umobject_attribute(v, name, &size);
+
+		if (take(to, name, value, size) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* Puts the whole array, slab by slab. */
+static void put_slabs(umobject_put *p, const char *name, struct array *a, const struct umobject_shape *s)
+{
+	uint64_t row = row_size(s), rows = slab_rows(s), at[UMOBJECT_RANK_MAX] = { 0 }, count[UMOBJECT_RANK_MAX], number = 0;
+	char *slab = malloc(rows * row), *chunk = malloc(rows * row);
+
+	if (!slab || !chunk)
+		refuse("cannot put '%s': no memory for %" PRIu64 " bytes. Try smaller chunks", name, rows * row);
+	memcpy(count, s->dims, sizeof(count));
+	do {
+		if (s->rank)
+			count[0] = s->dims[0] - at[0] < rows ? s->dims[0] - at[0] : rows;
+		if (a->read(a, slab, at, count) < 0)
+			refuse("%s", a->why);
+		if (s->rank)
+			put_slab(p, s, slab, at[0], &number, chunk);
+		else if (umobject_put_chunk(p, 0, slab) < 0)
+			refuse_library();
+		at[0] += s->rank ? count[0] : 1;
+		progress(name, at[0] * row, (s->rank ? s->dims[0] : 1) * row);
+	} while (s->rank && at[0] < s->dims[0]);
+	free(slab);
+	free(chunk);
+}
+
+/* Puts an array as a new version, and commits it. from: version whose attributes are copied; NULL: none. */
+static void put_from(umobject_container *c, const char *name, struct array *a, const umobject_version *from)
+{
+	struct umobject_shape s = a->shape;
+	umobject_put *p;
+	uint64_t version;
+
+	choose_chunk(&s);
+	if (umobject_begin(c, name, &s, &p, NULL) < 0)
+		refuse_library();
+	under_way = p;
+	if (from)
+		each_attribute(from, take_attribute, p);
+	if (a->attributes && a->attributes(a, &(struct taker){ take_file_attribute, leave_out, &(struct put_file){ p, a->path } }) < 0)
+		refuse("%s", a->why);
+	put_attributes(p);
+	put_slabs(p, name, a, &s);
+	if (array_ends(a) < 0)
+		refuse("%s", a->why);
+	under_way = NULL;
+	if (umobject_commit(p, 0, &version) < 0)
+		refuse_library();
+	if (!options.quiet)
+		printf("%s: version %" PRIu64 "\n", name, version);
+}
+
+static int add_to_array(void *array, const char *name, const void *value, size_t size)
+{
+	struct array *a = array;
+
+	return a->add_attribute(a, name, value, size);
+}
+
+static void get_to(umobject_version *v, const struct umobject_stat *st, const char *path)
+{
+	const struct umobject_shape *s = &st->shape;
+	uint64_t row = row_size(s), rows = slab_rows(s), at[UMOBJECT_RANK_MAX] = { 0 }, count[UMOBJECT_RANK_MAX];
+	char *slab = malloc(rows * row);
+	struct array a;
+
+	if (!slab)
+		refuse("cannot get '%s': no memory for %" PRIu64 " bytes", st->name, rows * row);
+	if (array_create(&a, path, s) < 0)
+		refuse("%s", a.why);
+	if (a.add_attribute && each_attribute(v, add_to_array, &a) < 0)
+		refuse("%s", a.why);
+	memcpy(count, s->dims, sizeof(count));
+	do {
+		if (s->rank)
+			count[0] = s->dims[0] - at[0] < rows ? s->dims[0] - at[0] : rows;
+		if (umobject_read(v, at, count, slab) < 0)
+			refuse_library();
+		if (a.write(&a, slab, at, count) < 0)
+			refuse("%s", a.why);
+		at[0] += s->rank ? count[0] : 1;
+		progress(st->name, at[0] * row, (s->rank ? s->dims[0] : 1) * row);
+	} while (s->rank && at[0] < s->dims[0]);
+	if (a.close(&a) < 0)
+		refuse("%s", a.why);
+	free(slab);
+}
+
+/* The version from which cp copies. */
+static umobject_version *source;
+
+static int read_source(struct array *a, void *to, const uint64_t *start, const uint64_t *count)
+{
+	(void)a;
+	if (umobject_read(source, start, count, to) < 0)
+		refuse_library();
+	return 0;
+}
+
+/* ---- Actions ---- */
+
+static void print_dims(const struct umobject_shape *s, const uint64_t *dims)
+{
+	unsigned d;
+
+	for (d = 0; d < s->rank; d++)
+		printf("%s%" PRIu64, d ? "x" : "", dims[d]);
+	if (!s->rank)
+		printf("1");
+}
+
+static int do_create(char **arg)
+{
+	umobject_close(open_container(arg[0], UMOBJECT_CREATE));
+	return 0;
+}
+
+static int do_put(char **arg)
+{
+	umobject_container *c = open_container(arg[0], 0);
+	struct array a;
+
+	if (array_open(&a, arg[2], &options.plain) < 0)
+		refuse("%s", a.why);
+	put_from(c, arg[1], &a, NULL);
+	a.close(&a);
+	umobject_close(c);
+	return 0;
+}
+
+static int do_get(char **arg)
+{
+	umobject_container *c = open_container(arg[0], UMOBJECT_READ_ONLY);
+	struct umobject_stat st;
+	umobject_version *v = hold(c, arg[1], &st);
+
+	get_to(v, &st, arg[2]);
+	umobject_release(v);
+	umobject_close(c);
+	return 0;
+}
+
+static void print_line(const char *name, const struct umobject_stat *st)
+{
+	printf("%" PRIu64 "\t%" PRIu64 "\t%s ", st->version, st->bytes, name_of_type(st->shape.type));
+	print_dims(&st->shape, st->shape.dims);
+	putchar('\t');
+	for (; *name; name++)
+		putchar((unsigned char)*name < ' ' || *name == 127 ? '?' : *name);
+	putchar('\n');
+}
+
+static bool all_listed = true;
+
+/* What was listed may have gone since. What cannot be read does not hide the others. */
+static int not_held(void)
+{
+	if (errno == ENOENT)
+		return 0;
+	fflush(stdout);
+	fprintf(stderr, "umobject: %s\n", umobject_errormsg());
+	all_listed = false;
+	return 0;
+}
+
+static int list_name(void *container, const char *name)
+{
+	struct umobject_stat st = { .struct_size = sizeof(st) };
+	umobject_version *v;
+
+	if (umobject_hold(container, name, 0, &v) < 0)
+		return not_held();
+	umobject_stat(v, &st);
+	print_line(name, &st);
+	umobject_release(v);
+	return 0;
+}
+
+struct listed {
+	umobject_container *container;
+	const char *name;
+	unsigned n;
+};
+
+static int list_version(void *arg, uint64_t version)
+{
+	struct listed *l = arg;
+	struct umobject_stat st = { .struct_size = sizeof(st) };
+	umobject_version *v;
+
+	if (umobject_hold(l->container, l->name, version, &v) < 0)
+		return not_held();
+	umobject_stat(v, &st);
+	print_line(l->name, &st);
+	l->n++;
+	umobject_release(v);
+	return 0;
+}
+
+static int do_ls(char **arg)
+{
+	umobject_container *c = open_container(arg[0], UMOBJECT_READ_ONLY);
+	struct listed l = { c, arg[1], 0 };
+
+	if ((arg[1] ? umobject_versions(c, arg[1], list_version, &l) : umobject_list(c, list_name, c)) < 0)
+		refuse_library();
+	if (arg[1] && !l.n && all_listed)
+		refuse("cannot list '%s': there is no object %s in %s", arg[1], arg[1], arg[0]);
+	umobject_close(c);
+	return all_listed ? 0 : 2;
+}
+
+static void print_id(const struct umobject_id *id)
+{
+	unsigned i;
+
+	for (i = 0; i < sizeof(id->bytes); i++)
+		printf("%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", id->bytes[i]);
+}
+
+static int do_stat(char **arg)
+{
+	umobject_container *c = open_container(arg[0], UMOBJECT_READ_ONLY);
+	struct umobject_stat st;
+	umobject_version *v = hold(c, arg[1], &st);
+	time_t created = (time_t)(st.created / 1000000000);
+	unsigned i;
+	char text[64];
+
+	strftime(text, sizeof(text), "%F %T", localtime(&created));
+	printf("name     %s\nversion  %" PRIu64 "\nid       ", st.name, st.version);
+	print_id(&st.id);
+	printf("\ntype     %s\ndims     ", name_of_type(st.shape.type));
+	print_dims(&st.shape, st.shape.dims);
+	printf("\nchunk    ");
+	print_dims(&st.shape, st.shape.chunk);
+	printf("\nchunks   %" PRIu64 ", of which %" PRIu64 " are stored\nbytes    %" PRIu64 "\ncreated  %s\n", st.chunks, st.stored, st.bytes, text);
+	for (i = 0; i < st.attributes; i++) {
+		const char *name = umobject_attribute_name(v, i);
+		size_t size;
+		const char *value = umobject_attribute(v, name, &size);
+
+		printf("attribute %s=%.*s\n", name, (int)size, value);
+	}
+	umobject_release(v);
+	umobject_close(c);
+	return 0;
+}
+
+static int do_rm(char **arg)
+{
+	umobject_container *c = open_container(arg[0], 0);
+
+	if (umobject_delete(c, arg[1]) < 0)
+		refuse_library();
+	umobject_close(c);
+	return 0;
+}
+
+static int do_cp(char **arg)
+{
+	umobject_container *from = open_container(arg[0], UMOBJECT_READ_ONLY), *to = open_container(arg[2], 0);
+	struct umobject_stat st;
+	struct array a;
+
+	source = hold(from, arg[1], &st);
+	a = (struct array){ .shape = st.shape, .read = read_source };
+	if (!options.chunk.rank) {
+		options.chunk.rank = st.shape.rank;
+		memcpy(options.chunk.chunk, st.shape.chunk, sizeof(st.shape.chunk));
+	}
+	put_from(to, arg[3], &a, source);
+	umobject_release(source);
+	umobject_close(from);
+	umobject_close(to);
+	return 0;
+}
+
+static int do_gc(char **arg)
+{
+	umobject_container *c = open_container(arg[0], 0);
+	struct umobject_garbage g = { .struct_size = sizeof(g) };
+
+	if (umobject_gc(c, &g) < 0)
+		refuse_library();
+	printf("%" PRIu64 " versions, %" PRIu64 " chunks, %" PRIu64 " bytes removed\n", g.versions, g.chunks, g.bytes);
+	umobject_close(c);
+	return 0;
+}
+
+static void report(void *unused, const char *name, const char *sentence)
+{
+	(void)unused;
+	printf("%s: %s\n", name, sentence);
+}
+
+static void report_chunk(void *name, const char *sentence)
+{
+	report(NULL, name, sentence);
+}
+
+static int check_version(umobject_container *c, char *name)
+{
+	struct umobject_stat st;
+	umobject_version *v = hold(c, name, &st);
+	int faults = umobject_check(v, report_chunk, name);
+
+	umobject_release(v);
+	return faults;
+}
+
+static int do_check(char **arg)
+{
+	umobject_container *c = open_container(arg[0], options.repair ? 0 : UMOBJECT_READ_ONLY);
+	int faults = options.version ? check_version(c, arg[1]) :
+		umobject_check_container(c, arg[1], options.repair ? UMOBJECT_REPAIR : 0, report, NULL);
+
+	if (faults < 0)
+		refuse_library();
+	umobject_close(c);
+	return faults ? 1 : 0;
+}
+
+static const struct action {
+	const char *name;
+	int least, most;
+	int (*run)(char **arg);
+	unsigned takes;
+} actions[] = {
+	{ "create", 1, 1, do_create, BIT(KEEP) | BIT(DEVICE) },
+	{ "put", 3, 3, do_put, BIT(TYPE) | BIT(DIMS) | BIT(CHUNK) | BIT(ATTRIBUTE) | BIT(STRICT) },
+	{ "get", 3, 3, do_get, BIT(VERSION) }, { "export", 3, 3, do_get, BIT(VERSION) }, { "ls", 1, 2, do_ls, 0 },
+	{ "stat", 2, 2, do_stat, BIT(VERSION) }, { "rm", 2, 2, do_rm, 0 },
+	{ "cp", 4, 4, do_cp, BIT(VERSION) | BIT(CHUNK) | BIT(ATTRIBUTE) }, { "gc", 1, 1, do_gc, 0 },
+	{ "check", 1, 2, do_check, BIT(VERSION) | BIT(REPAIR) },
+};
+
+/* Options that an action does not use are refused: "rm --version 3" would remove all versions. */
+static void refuse_others(const struct action *c)
+{
+	size_t i;
+
+	for (i = 0; long_options[i].name; i++)
+		if (given & BIT(long_options[i].val) & ~(c->takes | BIT(QUIET)))
+			refuse("cannot %s: %s takes no --%s. Try '%s --help'", c->name, c->name,
+			       long_options[i].name, program_invocation_short_name);
+}
+
+static int run(const struct action *c, char **arg, int n)
+{
+	refuse_others(c);
+	if (c->run == do_check && n == 1 && options.version)
+		refuse("cannot check a version without an object: check takes --version with a name");
+	if (options.version && options.repair)
+		refuse("cannot repair one version: check takes --version or --repair, not both");
+	return c->run(arg);
+}
+
+int main(int argc, char **argv)
+{
+	size_t i;
+	int what, n;
+
+	tool_begin(2);
+	atexit(abandon_put);
+	while ((what = getopt_long(argc, argv, "", long_options, NULL)) != -1)
+		take_option(what, argv);
+	n = argc - optind - 1;
+	for (i = 0; n >= 0 && i < sizeof(actions) / sizeof(*actions); i++)
+		if (strcmp(actions[i].name, argv[optind]) == 0 && n >= actions[i].least && n <= actions[i].most)
+			return run(&actions[i], argv + optind + 1, n);
+	fputs(usage, stderr);
+	return 2;
+}

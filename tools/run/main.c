@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * ummap run - runs a program with its file mappings paged by libummap: sets the environment, tries
+ * the options, and becomes the program.
+ */
+#include <getopt.h>
+#include <limits.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <link.h>
+#include <ummap.h>
+
+#include "../tool.h"
+#include "program.h"
+#include "base/size.h"
+
+/* Exit statuses are those of env(1) and nohup(1). */
+enum { EXIT_OWN_ERROR = 125, EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
+
+static const char usage[] =
+"usage: ummap run [OPTION ...] PROGRAM [ARGUMENT ...]\n"
+"Runs a program whose file mappings of 1 MiB and more are paged by libummap.\n"
+"\n"
+"Options:\n"
+"  --limit SIZE       memory for all mappings of the program and its children: 512M or 50%\n"
+"                     (UMMAP_MEM_LIMIT)\n"
+"  --segment SIZE     unit of reading and eviction (256K)\n"
+"  --policy NAME      eviction policy; one of: fifo, lifo, plru, prnd, wiro-f, wiro-l, s3fifo,\n"
+"                     or a policy that can be loaded (s3fifo)\n"
+"  --driver NAME      driver for the files (uring, or posix if uring cannot be used)\n"
+"  --engine NAME      way to catch accesses; one of: uffd, sigbus, segv (uffd, if it may be used)\n"
+"  --only GLOB        page only files whose path or name matches\n"
+"  --min SIZE         page only mappings of at least this size (1M)\n"
+"  --heap FOLDER      also page allocations of 64 KiB and more, and private memory of 256 KiB and\n"
+"                     more, to a file in this folder\n"
+"  --heap-min SIZE    with --heap: smallest allocation to page (64K)\n"
+"  --exclusive        no other process uses the files: also page mappings that would otherwise stay\n"
+"                     with the kernel\n"
+"  --stats            print statistics of the mappings at the end\n"
+"  --verbose          also print which mappings stay with the kernel, and why\n"
+"  --quiet            print nothing about mappings that stay with the kernel\n"
+"  --help             print this help\n"
+"  --version          print the version\n"
+"\n"
+"umrun is a short name of 'ummap run'.\n";
+
+enum {
+	LIMIT = 256, SEGMENT, POLICY, DRIVER, ENGINE, ONLY, MIN, HEAP, HEAP_MIN, EXCLUSIVE, STATS, VERBOSE, QUIET,
+	HELP, VERSION
+};
+
+static const struct option options[] = {
+	{ "limit", required_argument, NULL, LIMIT },
+	{ "segment", required_argument, NULL, SEGMENT },
+	{ "policy", required_argument, NULL, POLICY },
+	{ "driver", required_argument, NULL, DRIVER },
+	{ "engine", required_argument, NULL, ENGINE },
+	{ "only", required_argument, NULL, ONLY },
+	{ "min", required_argument, NULL, MIN },
+	{ "heap", required_argument, NULL, HEAP },
+	{ "heap-min", required_argument, NULL, HEAP_MIN },
+	{ "exclusive", no_argument, NULL, EXCLUSIVE },
+	{ "quiet", no_argument, NULL, QUIET },
+	{ "stats", no_argument, NULL, STATS },
+	{ "verbose", no_argument, NULL, VERBOSE },
+	{ "help", no_argument, NULL, HELP },
+	{ "version", no_argument, NULL, VERSION },
+	{ NULL, 0, NULL, 0 },
+};
+
+static void set(const char *name, const char *value)
+{
+	if (setenv(name, value, 1) < 0)
+		refuse("cannot set '%s': no memory", name);
+}
+
+static void set_size(const char *name, const char *text, const char *option)
+{
+	char number[32];
+	uint64_t size;
+
+	if (size_parse(text, &size) < 0)
+		refuse("cannot use --%s '%s': a size is " SIZE_FORMS, option, text);
+	snprintf(number, sizeof(number), "%llu", (unsigned long long)size);
+	set(name, number);
+}
+
+/* A percentage is left to the library, which knows how much memory there is. */
+static void set_limit(const char *text)
+{
+	double percent;
+
+	if (size_parse_percent(text, &percent) == 0)
+		set("UMMAP_MEM_LIMIT", text);
+	else
+		set_size("UMMAP_MEM_LIMIT", text, "limit");
+}
+
+/* Sets a variable to an absolute path, because the program may change its working directory. */
+static void set_folder(const char *name, const char *path)
+{
+	char real[PATH_MAX];
+	struct stat st;
+
+	if (!realpath(path, real) || stat(real, &st) < 0)
+		refuse("cannot use --heap '%s': %s", path, strerror(errno));
+	if (!S_ISDIR(st.st_mode) || access(real, W_OK | X_OK) < 0)
+		refuse("cannot use --heap '%s': it must be a folder in which you can create files", path);
+	set(name, real);
+}
+
+/* Copies the path of libummap.so, for dl_iterate_phdr(3). */
+static int copy_library_path(struct dl_phdr_info *info, size_t size, void *path)
+{
+	const char *name = strrchr(info->dlpi_name, '/');
+
+	(void)size;
+	if (!name || strncmp(name, "/libummap.so", 12) != 0)
+		return 0;
+	snprintf(path, PATH_MAX, "%s", info->dlpi_name);
+	return 1;
+}
+
+/* Preloads a library that stands beside libummap.so. */
+static void preload(const char *name)
+{
+	const char *others = getenv("LD_PRELOAD");
+	char library[PATH_MAX] = "", real[PATH_MAX], value[3 * PATH_MAX], path[PATH_MAX];
+	char *slash;
+
+	if (!dl_iterate_phdr(copy_library_path, library) || !realpath(library, real))
+		refuse("cannot find libummap.so: it is no longer where it was loaded from");
+	slash = strrchr(real, '/');
+	*slash = '\0';
+	if (snprintf(path, sizeof(path), "%s/%s.so.0", real, name) >= (int)sizeof(path) || access(path, R_OK) < 0)
+		refuse("cannot read '%s/%s.so.0': %s", real, name, strerror(errno));
+	if (strpbrk(path, " :"))
+		refuse("cannot preload '%s': its path has a blank or a colon", path);
+	*slash = '/';
+	if (snprintf(value, sizeof(value), "%s:%s%s%s", path, real, others ? ":" : "", others ? others : "") >=
+	    (int)sizeof(value))
+		refuse("cannot extend LD_PRELOAD: it would be too long");
+	set("LD_PRELOAD", value);
+}
+
+/* The program and its children form a group of their own, unless the user has named one. */
+static void set_group(void)
+{
+	char group[32];
+
+	snprintf(group, sizeof(group), "umrun.%d", (int)getpid());
+	if (!getenv("UMMAP_GROUP"))
+		set("UMMAP_GROUP", group);
+}
+
+/* Makes the URI of a trial. A trace file belongs to the program, so the trial writes none. */
+static void make_uri(char *uri, size_t room, const char *driver)
+{
+	size_t name = strcspn(driver, ":?");
+	const char *keys = driver + strcspn(driver, "?"), *file = strstr(keys, "trace.file=");
+	const char *behind = file ? file + strcspn(file, "&") : "";
+
+	if (snprintf(uri, room, "%.*s:/proc/self/exe%.*s%s%s", (int)name, driver, file ? (int)(file - keys) : (int)strlen(keys), keys,
+		     file ? "trace.file=/dev/null" : "", behind) >= (int)room)
+		refuse("cannot use --driver '%s': it is too long", driver);
+}
+
+/* Tries the options here, because the library would not report a wrong one in the program. */
+static void try_options(const char *driver, const char *policy)
+{
+	struct ummap_attr attr = UMMAP_ATTR_INIT;
+	char uri[PATH_MAX];
+	void *base;
+
+	attr.policy = policy;
+	make_uri(uri, sizeof(uri), driver ? driver : "posix");
+	if (ummap_open(uri, 4096, 0, PROT_READ, &attr, &base) < 0)
+		refuse("%s", umerrormsg());
+	umunmap(base, 0);
+}
+
+int main(int argc, char **argv)
+{
+	const char *driver = NULL, *policy = NULL, *heap = NULL;
+	int option;
+
+	tool_begin(EXIT_OWN_ERROR);
+	if (!getenv("UMMAP_SEG_SIZE"))
+		set("UMMAP_SEG_SIZE", "256K");
+	while ((option = getopt_long(argc, argv, "+", options, NULL)) != -1) {
+		switch (option) {
+		case LIMIT: set_limit(optarg); break;
+		case SEGMENT:
+			set_size("UMMAP_SEG_SIZE", optarg, "segment");
+			set("UMRUN_SEGMENT", getenv("UMMAP_SEG_SIZE"));
+			break;
+		case MIN: set_size("UMRUN_MIN", optarg, "min"); break;
+		case POLICY: set("UMRUN_POLICY", policy = optarg); break;
+		case DRIVER: set("UMRUN_DRIVER", driver = optarg); break;
+		case ENGINE: set("UMMAP_ENGINE", optarg); set("UMRUN_ENGINE", optarg); break;
+		case ONLY: set("UMRUN_ONLY", optarg); break;
+		case HEAP: set_folder("UMRUN_HEAP", heap = optarg); break;
+		case HEAP_MIN: set_size("UMRUN_HEAP_MIN", optarg, "heap-min"); break;
+		case EXCLUSIVE: set("UMRUN_EXCLUSIVE", "1"); break;
+		case QUIET: set("UMRUN_QUIET", "1"); break;
+		case STATS: set("UMRUN_STATS", "1"); break;
+		case VERBOSE: set("UMRUN_VERBOSE", "1"); break;
+		case HELP: print_and_exit(usage);
+		case VERSION: print_version();
+		default: refuse_usage(EXIT_OWN_ERROR);
+		}
+	}
+	if (optind == argc) {
+		fputs(usage, stderr);
+		return EXIT_OWN_ERROR;
+	}
+	set_group();
+	try_options(driver, policy);
+	program_check(argv[optind]);
+	preload(heap ? "libumrun-heap" : "libumrun");
+	execvp(argv[optind], argv + optind);
+	tool_failed = errno == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
+	refuse("cannot run '%s': %s", argv[optind], strerror(errno));
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ummap top - shows the processes of a node that share memory by libummap, and their mappings. */
+#include "top.h"
+
+#include "base/config.h"
+#include "base/log.h"
+#include "base/size.h"
+
+#include "../tool.h"
+
+#include <getopt.h>
+
+/* Rates need two reports of each process. How long to wait for them, and how often to look. */
+#define FIRST_REPORTS_MS 3000
+#define LOOK_INTERVAL_US 100000
+
+enum { EXIT_ERROR = 1, EXIT_MISUSE = 2 };
+
+static const char usage[] =
+"usage: ummap top [OPTION ...]\n"
+"Shows the processes of this user that share this node's memory by libummap, and their mappings.\n"
+"Without --once and --json it keeps a screen up to date, in which h shows the keys.\n"
+"\n"
+"Options:\n"
+"  -1, --once           print once, as text\n"
+"  -j, --json           print JSON\n"
+"  -m, --maps           show mappings, too (JSON always has them)\n"
+"  -n, --count N        update this often, then end (no limit)\n"
+"  -d, --delay SECONDS  time between updates (1)\n"
+"  -g, --group GROUP    show the processes with this UMMAP_GROUP (that of the environment)\n"
+"  -s, --sort COLUMN    column to sort by; one of: ";
+
+static void print_usage(void)
+{
+	fputs(usage, stdout);
+	for (enum column c = PID; c < COLUMNS; c++)
+		printf("%s%s", c == PID ? "" : c % 5 == 0 ? ",\n                       " : ", ", columns[c].key);
+	fputs(" (held)\n"
+	      "  -r, --reverse        sort in ascending order\n"
+	      "  -f, --filter TEXT    show processes with this text in a name, or with this number\n"
+	      "  -h, --help           print this help\n"
+	      "  -V, --version        print the version\n"
+	      "\n"
+	      "umtop is a short name of 'ummap top'.\n", stdout);
+	exit(EXIT_SUCCESS);
+}
+
+static double parse_delay(const char *text)
+{
+	double n;
+
+	if (size_parse_decimal(text, &n) < 0 || !(n >= 0.1 && n <= 3600))
+		refuse("cannot use --delay '%s': it must be 0.1 to 3600 seconds", text);
+	return n;
+}
+
+static unsigned parse_count(const char *text)
+{
+	char *end;
+	long n = strtol(text, &end, 10);
+
+	if (*end || n < 1 || n > 1000000000)
+		refuse("cannot use --count '%s': it must be 1 to 1000000000", text);
+	return (unsigned)n;
+}
+
+static enum column parse_column(const char *text)
+{
+	enum column c = column_of(text);
+
+	if (c == COLUMNS)
+		refuse("cannot use --sort '%s': there is no such column. Try '%s --help'", text,
+		       program_invocation_short_name);
+	return c;
+}
+
+static const char *parse_group(const char *text)
+{
+	if (!config_is_name(text))
+		refuse("cannot use --group '%s': a group has 1 to %d letters, digits, '-', '_' or '.'", text,
+		       CONFIG_NAME_MAX);
+	return text;
+}
+
+static void parse(struct options *o, const char **group, int argc, char **argv)
+{
+	static const struct option known[] = {
+		{ "once", 0, 0, '1' }, { "json", 0, 0, 'j' }, { "maps", 0, 0, 'm' }, { "count", 1, 0, 'n' },
+		{ "delay", 1, 0, 'd' }, { "group", 1, 0, 'g' }, { "sort", 1, 0, 's' }, { "reverse", 0, 0, 'r' },
+		{ "filter", 1, 0, 'f' }, { "help", 0, 0, 'h' }, { "version", 0, 0, 'V' },
+		{ 0, 0, 0, 0 },
+	};
+	int c;
+
+	while ((c = getopt_long(argc, argv, "1jmn:d:g:s:rf:hV", known, NULL)) != -1) {
+		switch (c) {
+		case '1': o->looks = 1; break;
+		case 'j': o->json = true; break;
+		case 'm': o->maps = true; break;
+		case 'n': o->looks = parse_count(optarg); break;
+		case 'd': o->delay = parse_delay(optarg); break;
+		case 'g': *group = parse_group(optarg); break;
+		case 's': o->sort = parse_column(optarg); break;
+		case 'r': o->ascending = true; break;
+		case 'f': snprintf(o->filter, sizeof(o->filter), "%s", optarg); break;
+		case 'h': print_usage(); break;
+		case 'V': print_version();
+		default: refuse_usage(EXIT_MISUSE);
+		}
+	}
+	if (optind < argc)
+		refuse("cannot use '%s': it is not an option", argv[optind]);
+}
+
+/* Waits until each process has reported twice, which takes a second, or until the time is over. */
+static int take_first(struct view *view)
+{
+	uint64_t end = sys_now() + FIRST_REPORTS_MS;
+	int err = view_take(view);
+
+	while (!err && !view_is_fresh(view) && sys_now() < end) {
+		usleep(LOOK_INTERVAL_US);
+		err = view_take(view);
+	}
+	return err;
+}
+
+static int print_all(struct view *view, const struct options *o)
+{
+	int err = take_first(view);
+
+	for (unsigned i = 1; !err; i++) {
+		view_sort(view, o->sort, o->ascending);
+		(o->json ? print_json : print_text)(stdout, view, o);
+		if (!output_flush() || i == o->looks)
+			break;
+		usleep((useconds_t)(o->delay * 1e6));
+		err = view_take(view);
+	}
+	return err;
+}
+
+int main(int argc, char **argv)
+{
+	struct options o = { .delay = 1, .sort = HELD };
+	const char *group = secure_getenv("UMMAP_GROUP");
+	struct view view = { .count = 0 };
+	int err = -ENOTSUP;
+
+	tool_begin(EXIT_MISUSE);
+	parse(&o, &group, argc, argv);
+	view.group = group && *group ? parse_group(group) : NULL;
+	tool_failed = EXIT_ERROR;
+	registry_path(view.group, view.path);
+	registry_sweep();
+	if (!o.json && o.looks != 1 && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
+		err = screen_run(&view, &o);
+	if (err == -ENOTSUP)
+		err = print_all(&view, &o);
+	free(view.process);
+	if (err)
+		refuse("%s", fail_message());
+	return EXIT_SUCCESS;
+}
