@@ -17,8 +17,9 @@ static int absent_open(const struct ummap_uri *uri, int oflags, void **h, struct
 	(void)uri;
 	(void)oflags;
 	(void)h;
-	snprintf(geom->why, sizeof(geom->why), "this library was built without " LIBRARY ", so it has no driver "
-		 "\"" SCHEME "\": install its development package, and build the library again");
+	snprintf(geom->why, sizeof(geom->why), "cannot use the driver '" SCHEME "': this library "
+		 "was built without " LIBRARY ". Try to install its development package and to "
+		 "build the library again");
 	return -EOPNOTSUPP;
 }
 

@@ -616,14 +616,16 @@ static int parse_keys(struct cache *c, struct keys *k, const struct ummap_uri *u
 	k->dirty_percent = 50;
 	k->dirty_age = 10;
 	if (oflags & UMMAP_O_WRITERS)
-		return keys_refuse(geom, EINVAL, "cache+ keeps what it has read, so others cannot write to the same store "
-				   "(UMMAP_WRITERS)");
+		return keys_refuse(geom, EINVAL, "cannot use cache+ with UMMAP_WRITERS: it keeps "
+				   "data that other processes may change");
 	for (unsigned i = 0; i < uri->nkeys && !err; i++)
 		err = parse_value(c, k, &uri->keys[i]) ? 0 : keys_refuse_value(geom, "cache.", &uri->keys[i], types);
 	if (!err && !*k->path)
-		err = keys_refuse(geom, EINVAL, "cache.path has to name the file of the cache, or its folder");
+		err = keys_refuse(geom, EINVAL, "cannot use cache+ without cache.path. Try the "
+				  "path of the near file, or of a folder for it");
 	if (!err && k->flush_given && c->mode != CACHE_BACK && !c->flush_far)
-		err = keys_refuse(geom, EINVAL, "cache.flush=near is for cache.mode=back");
+		err = keys_refuse(geom, EINVAL, "cannot use cache.flush=near without "
+				  "cache.mode=back");
 	return err;
 }
 
@@ -643,7 +645,8 @@ static int choose_path(struct keys *k, const struct ummap_uri *uri, struct ummap
 		snprintf(real, sizeof(real), "%s", *copy ? copy : "descriptor");
 	len = strlen(k->path);
 	if (len + NAME_MAX + 32 > sizeof(k->path))
-		return keys_refuse(geom, ENAMETOOLONG, "cache.path is too long");
+		return keys_refuse(geom, ENAMETOOLONG, "cannot use cache.path='%.80s': it is too "
+				   "long", k->path);
 	snprintf(k->path + len, sizeof(k->path) - len, "/%.200s-%016jx.cache", *name ? name : "store",
 		 (uintmax_t)side_sum(real, strlen(real), *copy ? 0 : k->wish.far.id));
 	return 0;
@@ -665,7 +668,7 @@ static int open_far(struct cache *c, const struct ummap_uri *uri, int fd, struct
 	c->far_fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : open(uri->path, O_PATH | O_CLOEXEC);
 	if (c->far_fd >= 0 || errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == ELOOP || errno == ENAMETOOLONG)
 		return 0;
-	return keys_refuse(geom, errno, "%.100s cannot be looked at: %s", uri->path, strerror(errno));
+	return keys_refuse(geom, errno, "cannot examine '%.80s': %s", uri->path, strerror(errno));
 }
 
 static int open_facts(struct cache *c, struct keys *k, const struct ummap_uri *uri, int fd, struct ummap_geom *geom)
@@ -752,7 +755,8 @@ static int set_up(struct cache *c, struct keys *k, const struct ummap_uri *uri, 
 	err = cut_end(c);
 	if (err) {
 		cache_near_close(&c->near);
-		return keys_refuse(geom, -err, "the near file %.100s cannot be written: %s", k->path, strerror(-err));
+		return keys_refuse(geom, -err, "cannot write the near file '%.80s': %s", k->path,
+				   strerror(-err));
 	}
 	c->dirty_most = (uint32_t)(c->near.index.slots * k->dirty_percent / 100);
 	c->dirty_age = (uint32_t)k->dirty_age;
@@ -825,13 +829,16 @@ static void note_far(struct cache *c, uint64_t size)
 
 static void tell_end(struct cache *c, int err)
 {
-	const char *begin = "cache+: not all that was written could be written back to the store", *near = c->near.file.path;
+	const char *begin = "cache+: cannot write all changes back to the store";
+	const char *near = c->near.file.path;
 
 	if (*c->store)
-		notice_give(&c->notice, "%s: %s. Nothing is lost: when this is mended, `ummap cache --cache %.140s flush %.140s` completes it",
-			    begin, strerror(abs(err)), near, c->store);
+		notice_give(&c->notice, "%s: %s. Nothing is lost. Try to repair the storage, then "
+			    "`ummap cache --cache %.140s flush %.140s`", begin, strerror(abs(err)),
+			    near, c->store);
 	else
-		notice_give(&c->notice, "%s: %s. Nothing is lost: it stays in %.140s, and goes there when that is opened again", begin,
+		notice_give(&c->notice, "%s: %s. Nothing is lost: the rest is in '%.140s', and is "
+			    "written back when the store is opened again", begin,
 			    strerror(abs(err)), near);
 }
 
@@ -896,7 +903,7 @@ static int prepare(struct cache *c, struct ummap_handover *to)
 	futex_lock(&c->stepping);
 	err = c->writable ? bring_all_home(c) : 0;
 	if (err)
-		snprintf(to->why, sizeof(to->why), "cannot write back what %.80s has: %s",
+		snprintf(to->why, sizeof(to->why), "cannot write the changes in '%.80s' back: %s",
 			 c->near.file.path, strerror(abs(err)));
 	if (!err)
 		err = behind_hand_over(&c->far, to);

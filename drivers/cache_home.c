@@ -383,12 +383,16 @@ void cache_give_notice(struct cache *c)
 			continue;
 		c->told[far] = now;
 		if (far)
-			notice_give(&c->notice, "cache+: the store behind %.120s fails: %s. %s", c->near.file.path, strerror(err),
-				    c->mode == CACHE_BACK ? "What is written stays near, and goes there when it answers again" :
-				    "Writes fail, and so do reads of what is not near");
+			notice_give(&c->notice, "cache+: the far store of '%.120s' fails: %s. %s",
+				    c->near.file.path, strerror(err),
+				    c->mode == CACHE_BACK ?
+				    "Changes stay in the near file until it works again" :
+				    "Writes fail, and so do reads of data that is not in the near "
+				    "file");
 		else
-			notice_give(&c->notice, "cache+: the near file %.120s fails: %s. The store behind it serves what it has",
-				    c->near.file.path, strerror(err));
+			notice_give(&c->notice, "cache+: the near file '%.120s' fails: %s. The far "
+				    "store serves the data that it has", c->near.file.path,
+				    strerror(err));
 	}
 }
 
@@ -452,7 +456,8 @@ int cache_start_thread(struct cache *c, struct ummap_geom *geom)
 	c->has_thread = !err;
 	if (err)
 		cache_dismiss_crew(c);
-	return err ? keys_refuse(geom, -err, "its thread cannot be started: %s" KEYS_THREAD_LIMITS, strerror(-err)) : 0;
+	return err ? keys_refuse(geom, -err, "cannot start a thread: %s" KEYS_THREAD_LIMITS,
+				 strerror(-err)) : 0;
 }
 
 void cache_stop_thread(struct cache *c)

@@ -348,10 +348,12 @@ static int read_head(struct cache_near *n, struct ummap_geom *geom)
 		     head->slots < SLOTS_MIN || head->slots >= CACHE_NO_SLOT))
 		err = -ENODATA;
 	if (err == -ENODATA)
-		return keys_refuse(geom, EUCLEAN, "%.80s is no cache, or both slots of its head are damaged%s", n->file.path,
-				   n->file.device ? "; a new one begins where the first MiB has zeros" : "");
+		return keys_refuse(geom, EUCLEAN, "cannot use '%.60s': it is no near file, or its "
+				   "header is damaged%s", n->file.path,
+				   n->file.device ? ". Try zeros in its first MiB" : "");
 	if (err)
-		return keys_refuse(geom, -err, "%.100s cannot be read: %s", n->file.path, strerror(-err));
+		return keys_refuse(geom, -err, "cannot read the near file '%.80s': %s",
+				   n->file.path, strerror(-err));
 	lay_out(n);
 	return 0;
 }
@@ -418,13 +420,16 @@ static int load(struct cache_near *n, struct ummap_geom *geom)
 	int err = cache_index_init(&n->index, (uint32_t)n->head.slots);
 
 	if (err)
-		return keys_refuse(geom, ENOMEM, "there is no memory for the index of %.100s", n->file.path);
+		return keys_refuse(geom, ENOMEM, "cannot open the near file '%.80s': no memory for "
+				   "its index", n->file.path);
 	err = load_records(n);
 	if (err)
-		return keys_refuse(geom, -err, "%.100s cannot be read: %s", n->file.path, strerror(-err));
+		return keys_refuse(geom, -err, "cannot read the near file '%.80s': %s",
+				   n->file.path, strerror(-err));
 	if (n->digest != n->head.digest)
-		return keys_refuse(geom, EUCLEAN, "%.60s is damaged: its records are not those of the last pass. ummap cache drop ends it; "
-				   "what was not written back is lost", n->file.path);
+		return keys_refuse(geom, EUCLEAN, "cannot use '%.60s': its records "
+				   "are damaged. Try `ummap cache drop`, which loses unwritten "
+				   "changes", n->file.path);
 	n->next = n->head;
 	memcpy(n->sure, n->head.intent, sizeof(n->sure));
 	return 0;
@@ -446,8 +451,8 @@ static int give_room(struct cache_near *n, struct ummap_geom *geom)
 
 	if (!err)
 		err = side_flush(&n->file);
-	return err ? keys_refuse(geom, -err, "%.80s cannot be made %" PRIu64 " bytes long: %s", n->file.path, length_of(n),
-				 strerror(-err)) : 0;
+	return err ? keys_refuse(geom, -err, "cannot make the near file '%.60s' %" PRIu64 " bytes "
+				 "long: %s", n->file.path, length_of(n), strerror(-err)) : 0;
 }
 
 static uint64_t besides(uint64_t block)
@@ -466,18 +471,23 @@ static int begin(struct cache_near *n, const struct cache_wish *wish, struct umm
 	int err = !size && n->file.device ? side_size(&n->file, &size) : 0;
 
 	if (err || !size)
-		return keys_refuse(geom, EINVAL, "there is no cache %.90s: cache.size has to say how large it is to be", n->file.path);
+		return keys_refuse(geom, EINVAL, "cannot create the near file '%.60s': its size is "
+				   "not given. Try the key cache.size", n->file.path);
 	memset(&n->head, 0, sizeof(n->head));
 	n->head.block = block;
 	n->head.slots = slots_in(size, block);
 	if (n->head.slots < SLOTS_MIN)
-		return keys_refuse(geom, EINVAL, "cache.size must be at least %" PRIu64 " bytes for blocks of %" PRIu64 ", %d of them",
-				   besides(block) + SLOTS_MIN * (block + 2 * sizeof(struct cache_record)), block, SLOTS_MIN);
+		return keys_refuse(geom, EINVAL, "cannot create the near file: cache.size must be "
+				   "at least %" PRIu64 " bytes for blocks of %" PRIu64 " bytes, %d "
+				   "of them", besides(block) + SLOTS_MIN *
+				   (block + 2 * sizeof(struct cache_record)), block, SLOTS_MIN);
 	if (n->head.slots >= CACHE_NO_SLOT)
-		return keys_refuse(geom, EINVAL, "cache.size: a cache has at most 2^32-2 blocks, and these are %" PRIu64 " of %" PRIu64
-				   " bytes: cache.block can be larger", n->head.slots, block);
+		return keys_refuse(geom, EINVAL, "cannot create the near file: cache.size makes %"
+				   PRIu64 " blocks of %" PRIu64 " bytes, more than 2^32-2. Try a "
+				   "larger cache.block", n->head.slots, block);
 	if (getrandom(&n->head.salt, sizeof(n->head.salt), 0) != sizeof(n->head.salt))
-		return keys_refuse(geom, EIO, "there are no random numbers");
+		return keys_refuse(geom, EIO, "cannot create the near file: the kernel gives no "
+				   "random numbers");
 	n->head.far = wish->far;
 	n->head.size = wish->far.size;
 	strcpy(n->head.store, wish->store);
@@ -489,7 +499,8 @@ static int begin(struct cache_near *n, const struct cache_wish *wish, struct umm
 	err = side_head_settle(&n->file, &n->slots, &n->head, sizeof(n->head));
 	n->durable = n->slots.number;
 	if (err)
-		return keys_refuse(geom, -err, "%.100s cannot be written: %s", wish->path, strerror(-err));
+		return keys_refuse(geom, -err, "cannot write the near file '%.80s': %s", wish->path,
+				   strerror(-err));
 	return give_room(n, geom);
 }
 
@@ -500,16 +511,20 @@ static int recognize(struct cache_near *n, const struct cache_wish *wish, struct
 	bool same = !*was->name || !*is->name || strcmp(was->name, is->name) == 0;
 
 	if (was->id != is->id || !same)
-		return keys_refuse(geom, EINVAL, "%.60s is the cache of another store, \"%.40s\": one of its own has to be named by "
-				   "cache.path", n->file.path, was->name);
+		return keys_refuse(geom, EINVAL, "cannot use '%.50s': it is the cache of another "
+				   "store, '%.30s'. Try another cache.path", n->file.path,
+				   was->name);
 	if (n->head.touched ? is->size < was->size : is->size != was->size || is->seconds != was->seconds ||
 	    is->nanoseconds != was->nanoseconds)
-		return keys_refuse(geom, ESTALE, "the store was changed since %.50s was filled from it, and not through cache+: "
-				   "ummap cache drop ends that cache", n->file.path);
+		return keys_refuse(geom, ESTALE, "cannot use '%.60s': the store was "
+				   "changed since, and not through cache+. Try `ummap cache drop`",
+				   n->file.path);
 	if ((wish->block && wish->block != n->head.block) ||
 	    (wish->size && slots_in(wish->size, n->head.block) != n->head.slots))
-		return keys_refuse(geom, EINVAL, "%.50s has %" PRIu64 " blocks of %" PRIu64 " bytes, and keeps them: leave out "
-				   "cache.size and cache.block, or ummap cache drop it", n->file.path, n->head.slots, n->head.block);
+		return keys_refuse(geom, EINVAL, "cannot resize '%.44s' (%" PRIu64 " blocks of %"
+				   PRIu64 " bytes). Try without cache.size and cache.block, or "
+				   "`ummap cache drop`", n->file.path, n->head.slots,
+				   n->head.block);
 	return 0;
 }
 
@@ -533,7 +548,8 @@ static int find(struct cache_near *n, const struct cache_wish *wish, struct umma
 	if (n->head.pass == 0)
 		err = give_room(n, geom);
 	else if (side_size(&n->file, &length) == 0 && length < length_of(n))
-		return keys_refuse(geom, EUCLEAN, "%.60s is shorter than it was: ummap cache drop ends it; what was not written back is lost",
+		return keys_refuse(geom, EUCLEAN, "cannot use '%.60s': it has become "
+				   "shorter. Try `ummap cache drop`, which loses unwritten changes",
 				   n->file.path);
 	if (!err)
 		err = load(n, geom);
@@ -548,7 +564,8 @@ static int find(struct cache_near *n, const struct cache_wish *wish, struct umma
 	n->durable = n->slots.number;
 	if (!err)
 		err = cache_pass(n);
-	return err ? keys_refuse(geom, -err, "%.100s cannot be written: %s", n->file.path, strerror(-err)) : 0;
+	return err ? keys_refuse(geom, -err, "cannot write the near file '%.80s': %s", n->file.path,
+				 strerror(-err)) : 0;
 }
 
 int cache_near_open(struct cache_near *n, const struct cache_wish *wish, struct ummap_geom *geom)

@@ -281,7 +281,9 @@ static int choose_path(char path[PATH_MAX], const struct ummap_uri *uri, const s
 	if (named && (!*named || strlen(named) >= PATH_MAX))
 		return keys_refuse_value(geom, "cow.", uri->keys, types);
 	if (!named && (!base->inode || !*uri->path))
-		return keys_refuse(geom, EINVAL, "the store is no regular file with a path: cow.path has to name a file for the changes");
+		return keys_refuse(geom, EINVAL, "cannot choose a file for the changes: the store "
+				   "is not a regular file with a path. Try to name one by "
+				   "cow.path");
 	if (snprintf(path, PATH_MAX, "%s%s", named ? named : uri->path, named ? "" : COW_SUFFIX) >= PATH_MAX)
 		return -ENAMETOOLONG;
 	return 0;
@@ -342,8 +344,8 @@ static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h, 
 	int err;
 
 	if (oflags & UMMAP_O_WRITERS)
-		return keys_refuse(geom, EINVAL, "changes behind cow+ have one writer, so others cannot write to the same store "
-				   "(UMMAP_WRITERS)");
+		return keys_refuse(geom, EINVAL, "cannot use cow+ with UMMAP_WRITERS: a file of "
+				   "changes has only one writer");
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return -ENOMEM;
@@ -352,8 +354,9 @@ static int open_both(const struct ummap_uri *uri, int fd, int oflags, void **h, 
 	if (err)
 		free(c);
 	if (err == -ENOENT && oflags & UMMAP_O_CREATE)
-		return keys_refuse(geom, ENOENT, "there is no store %.90s, and cow+ creates none, because it only reads it: create it first, "
-				   "even if it is empty", uri->path);
+		return keys_refuse(geom, ENOENT, "cannot open '%.54s': it does not exist, and cow+ "
+				   "only reads it. Try to create it first, even if it is empty",
+				   uri->path);
 	if (err)
 		return err;
 	err = set_up(c, uri, fd, oflags, geom);

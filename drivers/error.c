@@ -378,7 +378,8 @@ static int open_next(struct error *f, const struct ummap_uri *uri, int fd, int o
 	if (fd < 0)
 		return f->next.open(uri, oflags, &f->h, geom);
 	if (!f->next.open_fd)
-		return keys_refuse(geom, EINVAL, "driver \"%s\" does not take descriptors", f->next.scheme);
+		return keys_refuse(geom, EINVAL, "cannot open a descriptor: the driver '%.40s' "
+				   "takes none", f->next.scheme);
 	return f->next.open_fd(uri, fd, oflags, &f->h, geom);
 }
 

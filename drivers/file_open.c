@@ -211,7 +211,8 @@ static int check_kind(mode_t mode, struct ummap_geom *geom)
 {
 	if (S_ISREG(mode) || S_ISBLK(mode))
 		return 0;
-	return keys_refuse(geom, ENODEV, "only regular files and block devices can be mapped");
+	return keys_refuse(geom, ENODEV, "cannot open the store: it is neither a regular file nor "
+			   "a block device");
 }
 
 /* A description of our own of the file behind fd: its flags, offset and locks are not shared. */
@@ -297,8 +298,8 @@ static int check_writable(int fd, int oflags, mode_t mode, struct ummap_geom *ge
 
 	if (!(oflags & UMMAP_O_WRITE) || !S_ISBLK(mode) || ioctl(fd, BLKROGET, &readonly) < 0 || !readonly)
 		return 0;
-	return keys_refuse(geom, EROFS, "the block device is read-only: map it for loads only, or set it writable "
-			   "(blockdev --setrw)");
+	return keys_refuse(geom, EROFS, "cannot write to the block device: it is read-only. Try a "
+			   "read-only mapping, or `blockdev --setrw`");
 }
 
 /* Takes over fd, also when it fails. */
@@ -354,15 +355,15 @@ static int check_log(const char *path, struct ummap_geom *geom)
 		return 0;
 	has = wal_has_commits(log);
 	if (has < 0)
-		return keys_refuse(geom, EUCLEAN, "%.60s may have commits that are not in the store yet, but cannot be read: %s", log,
-				   strerror(-has));
+		return keys_refuse(geom, EUCLEAN, "cannot read the log '%.60s', which may have "
+				   "unapplied commits: %s", log, strerror(-has));
 	if (has)
-		return keys_refuse(geom, EUCLEAN, "%.50s has commits that are not in the store yet: open it through wal+, "
-				   "or bring them home by ummap-wal(1) (\"apply\")", log);
+		return keys_refuse(geom, EUCLEAN, "cannot open the store: '%.58s' has commits that "
+				   "are not in it yet. Try wal+, or `ummap wal apply`", log);
 	/* This is no error; the user gets a message, unless the log is that of a handle that is
 	 * being handed over. */
 	if (!lock_group_is_offered(&st))
-		keys_refuse(geom, 0, "%.100s is beside the store, with nothing committed in it",
+		keys_refuse(geom, 0, "the log '%.80s' is beside the store, but has no commits",
 			    log);
 	return 0;
 }
@@ -374,7 +375,8 @@ static int check_fd(int fd, int oflags, int *flags, struct ummap_geom *geom)
 
 	*flags = fcntl(fd, F_GETFL);
 	if (*flags < 0 || *flags & O_PATH)
-		return keys_refuse(geom, EBADF, "the descriptor is not open for input and output");
+		return keys_refuse(geom, EBADF, "cannot use the descriptor %d: it is not open for "
+				   "input and output", fd);
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	if (check_kind(st.st_mode, geom) < 0)
@@ -382,8 +384,8 @@ static int check_fd(int fd, int oflags, int *flags, struct ummap_geom *geom)
 	access = *flags & O_ACCMODE;
 	if (access == O_RDWR || (access == O_RDONLY && !(oflags & UMMAP_O_WRITE)))
 		return 0;
-	return keys_refuse(geom, EACCES, "the descriptor must be open for reading%s",
-		      oflags & UMMAP_O_WRITE ? " and writing" : "");
+	return keys_refuse(geom, EACCES, "cannot use the descriptor %d: it must be open for "
+			   "reading%s", fd, oflags & UMMAP_O_WRITE ? " and writing" : "");
 }
 
 /* Uses the caller's open file description, if its flags do no harm. */
@@ -392,7 +394,8 @@ static int share_description(int fd, int flags, struct keys keys, int oflags, vo
 	int own, err;
 
 	if (flags & O_DIRECT || (flags & O_APPEND && oflags & UMMAP_O_WRITE))
-		return keys_refuse(geom, EINVAL, "the descriptor has %s, and is not opened again without it",
+		return keys_refuse(geom, EINVAL, "cannot use the descriptor %d: it has %s, and the "
+				   "file is not opened again without that flag", fd,
 				   flags & O_DIRECT ? "O_DIRECT" : "O_APPEND");
 	own = (int)answer(fcntl(fd, F_DUPFD_CLOEXEC, FD_FIRST));
 	if (own < 0)

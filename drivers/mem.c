@@ -177,8 +177,8 @@ static int make_store(const char *name, uint64_t size, pid_t me, struct store **
 		free_store(s);
 	else if (bytes != MAP_FAILED)
 		raw_munmap(bytes, size);
-	return keys_refuse(geom, ENOMEM, "there is no address space or memory for a store of %llu bytes",
-		      (unsigned long long)size);
+	return keys_refuse(geom, ENOMEM, "cannot create a store of %llu bytes: no address space or "
+			   "memory", (unsigned long long)size);
 }
 
 static struct store *find_store(const char *name)
@@ -198,8 +198,9 @@ static int attach(const char *name, uint64_t size, pid_t me, struct store **stor
 	int err;
 
 	if (s && s->size != size)
-		return keys_refuse(geom, EINVAL, "the store \"%.40s\" has %llu bytes: open it with that size, not %llu",
-			      name, (unsigned long long)s->size, (unsigned long long)size);
+		return keys_refuse(geom, EINVAL, "cannot open the store '%.40s' with %llu bytes: "
+				   "it has %llu. Try that size", name, (unsigned long long)size,
+				   (unsigned long long)s->size);
 	if (!s) {
 		err = make_store(name, size, me, &s, geom);
 		if (err)

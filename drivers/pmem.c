@@ -191,7 +191,7 @@ static int explain(struct ummap_geom *geom, int err)
 		    err == PMEM2_E_INVALID_FILE_TYPE ? ENODEV :
 		    err == PMEM2_E_NO_ACCESS ? EACCES : err > PMEM2_E_UNKNOWN ? -err : EIO;
 
-	return refuse(geom, known, "libpmem2: %s", pmem2_errormsg());
+	return refuse(geom, known, "cannot use the store by libpmem2: %s", pmem2_errormsg());
 }
 
 /* Maps a little of the store, for what libpmem2 finds out by that. */
@@ -224,8 +224,8 @@ static int probe_source(struct pmem *m, const struct pmem2_source *source, enum 
 	geom->size = size;
 	m->granularity = PMEM2_GRANULARITY_PAGE;
 	if (size == 0 && least != PMEM2_GRANULARITY_PAGE)
-		return refuse(geom, EOPNOTSUPP, "the granularity of an empty file cannot be told: "
-			      "give it its length first");
+		return refuse(geom, EOPNOTSUPP, "cannot find the granularity of an empty file. Try "
+			      "to give it its length first");
 	if (size == 0)
 		return 0;
 	err = pmem2_config_new(&config);
@@ -304,7 +304,8 @@ static int check_kind(mode_t mode, struct ummap_geom *geom)
 {
 	if (S_ISREG(mode) || S_ISCHR(mode))
 		return 0;
-	return refuse(geom, ENODEV, "only regular files and device DAX can be mapped");
+	return refuse(geom, ENODEV, "cannot open the store: it is neither a regular file nor "
+		      "device DAX");
 }
 
 static int parse_keys(const struct ummap_uri *uri, enum pmem2_granularity *least, struct ummap_geom *geom)
@@ -412,10 +413,11 @@ static int reopen(int fd, int oflags, struct ummap_geom *geom)
 	char path[32];
 
 	if (flags < 0 || flags & O_PATH)
-		return refuse(geom, EBADF, "the descriptor is not open for input and output");
+		return refuse(geom, EBADF, "cannot use the descriptor %d: it is not open for input "
+			      "and output", fd);
 	if ((flags & O_ACCMODE) == O_WRONLY || (oflags & UMMAP_O_WRITE && (flags & O_ACCMODE) != O_RDWR))
-		return refuse(geom, EACCES, "the descriptor must be open for reading%s",
-			      oflags & UMMAP_O_WRITE ? " and writing" : "");
+		return refuse(geom, EACCES, "cannot use the descriptor %d: it must be open for "
+			      "reading%s", fd, oflags & UMMAP_O_WRITE ? " and writing" : "");
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	own = (int)answer(open(path, (oflags & UMMAP_O_WRITE ? O_RDWR : O_RDONLY) | O_CLOEXEC));
 	if (own >= 0 || flags & (O_APPEND | O_DIRECT))

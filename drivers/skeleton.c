@@ -95,7 +95,8 @@ static int skeleton_open_fd(const struct ummap_uri *uri, int fd, int oflags, voi
 	if ((flags & O_ACCMODE) != O_RDWR && (flags & O_ACCMODE) != wanted)
 		return -EACCES;
 	if (flags & O_APPEND) {
-		snprintf(geom->why, sizeof(geom->why), "the descriptor has O_APPEND: pwrite would not write in place");
+		snprintf(geom->why, sizeof(geom->why), "cannot use the descriptor %d: it has "
+			 "O_APPEND, so pwrite(2) would not write in place", fd);
 		return -EINVAL;
 	}
 	own = fcntl(fd, F_DUPFD_CLOEXEC, 0);

@@ -439,13 +439,15 @@ static int open_both(struct trace *t, const struct ummap_uri *uri, const char *p
 	else if (t->next.open_fd)
 		err = t->next.open_fd(uri->next_uri, fd, oflags, &t->h, geom);
 	else
-		snprintf(geom->why, sizeof(geom->why), "driver \"%s\" does not take descriptors", t->next.scheme);
+		snprintf(geom->why, sizeof(geom->why), "cannot open a descriptor: the driver "
+			 "'%.40s' takes none", t->next.scheme);
 	if (err)
 		return err;
 	t->fd = open_file(path, &t->made);
 	if (t->fd >= 0)
 		return 0;
-	snprintf(geom->why, sizeof(geom->why), "trace.file: cannot write %.80s: %s", path, strerror(errno));
+	snprintf(geom->why, sizeof(geom->why), "cannot write the trace to '%.80s' (trace.file): %s",
+		 path, strerror(errno));
 	t->next.close(t->h);
 	return -EINVAL;
 }
@@ -458,13 +460,13 @@ static int open_either(const struct ummap_uri *uri, int fd, int oflags, void **h
 
 	if (!uri->next || !*path) {
 		snprintf(geom->why, sizeof(geom->why), "%s", !uri->next ?
-			 "trace is a filter: it must be trace+driver:path" :
-			 "trace needs the key trace.file=PATH, the file to write the trace to");
+			 "cannot use the filter trace alone. Try trace+driver:path" :
+			 "cannot use the filter trace without a file. Try the key trace.file=PATH");
 		return -EINVAL;
 	}
 	if (getauxval(AT_SECURE)) {
-		snprintf(geom->why, sizeof(geom->why), "trace.file names a file to write: not in a program with more rights "
-			 "than its user");
+		snprintf(geom->why, sizeof(geom->why), "cannot use trace.file in a program with "
+			 "more rights than its user, because it names a file to write");
 		return -EPERM;
 	}
 	t = calloc(1, sizeof(*t));

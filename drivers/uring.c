@@ -131,10 +131,11 @@ static int make_rings(struct ummap_geom *geom)
 		ring_count += !err;
 	}
 	if (ring_count == 0) {
-		snprintf(geom->why, sizeof(geom->why), "io_uring cannot be used here: %s%s", strerror(-err),
-			 err == -ENOSYS ? " (the kernel has none)" :
-			 err == -EPERM ? " (kernel.io_uring_disabled, or a filter of system calls, forbids it)" :
-			 err == -ENOMEM ? " (the limit of locked memory is too low: ulimit -l)" : "");
+		snprintf(geom->why, sizeof(geom->why), "cannot use io_uring: %s%s", strerror(-err),
+			 err == -ENOSYS ? " (the kernel does not offer it)" :
+			 err == -EPERM ? ". Try kernel.io_uring_disabled=0, or a filter of system "
+					 "calls that permits it" :
+			 err == -ENOMEM ? ". Try a larger limit of locked memory (ulimit -l)" : "");
 		return -EOPNOTSUPP;
 	}
 	atomic_store(&ring_owner, getpid());

@@ -348,7 +348,8 @@ static int parse_keys(struct keys *k, const struct ummap_uri *uri, int oflags, s
 	k->wish.limit = UINT64_MAX;
 	k->wish.keep = 1;
 	if (oflags & UMMAP_O_WRITERS)
-		return keys_refuse(geom, EINVAL, "wal+ writes whole blocks, so others cannot write to the same store (UMMAP_WRITERS)");
+		return keys_refuse(geom, EINVAL, "cannot use wal+ with UMMAP_WRITERS: it writes "
+				   "whole blocks, parts of which other processes may change");
 	for (unsigned i = 0; i < uri->nkeys && !err; i++)
 		err = parse_key(k, &uri->keys[i], geom);
 	if (!err && k->wish.back && oflags & UMMAP_O_OVERLAID)
@@ -375,7 +376,8 @@ static int choose_path(struct keys *k, const struct ummap_uri *uri, struct ummap
 	if (*k->path)
 		return 0;
 	if (!S_ISREG(st.st_mode))
-		return keys_refuse(geom, EINVAL, "the store is no regular file with a path: wal.path has to name the log");
+		return keys_refuse(geom, EINVAL, "cannot choose a log: the store is not a regular "
+				   "file with a path. Try to name one by wal.path");
 	return wal_beside(k->path, uri->path);
 }
 
@@ -406,7 +408,8 @@ static int lock_for_reading(struct wal *w, struct ummap_geom *geom)
 
 	if (w->writable || behind_lock(&w->home, 0, INT64_MAX - 1, UMMAP_LOCK_SHARED, who) != -EBUSY)
 		return 0;
-	return keys_refuse(geom, EBUSY, "the store is in use by %.80s, which writes it", *who ? who : "another process");
+	return keys_refuse(geom, EBUSY, "cannot open the store for reading: it is in use by %.60s, "
+			   "which writes it", *who ? who : "another process");
 }
 
 /* The log, and what of it the index has to say. */
@@ -509,9 +512,9 @@ static int wal_open_fd(const struct ummap_uri *uri, int fd, int oflags, void **h
 
 static void tell_end(struct wal *w, int err)
 {
-	notice_give(&w->notice, "wal+: not all that was committed could be applied to the store: %s. Nothing is lost: when this is "
-		    "mended, `ummap wal --log %.150s apply %.150s` completes it", strerror(abs(err)), w->log.file.path,
-		    *w->store ? w->store : "STORE");
+	notice_give(&w->notice, "wal+: cannot apply all commits to the store: %s. Nothing is lost. "
+		    "Try to repair the storage, then `ummap wal --log %.150s apply %.150s`",
+		    strerror(abs(err)), w->log.file.path, *w->store ? w->store : "STORE");
 }
 
 /* All that was committed goes home, and the log away. Where older epochs were found and nothing was added to them, they stay. */
@@ -532,8 +535,8 @@ static int end_log(struct wal *w)
 	}
 	err = side_remove(&w->log.file);
 	if (err)
-		notice_give(&w->notice, "wal+: the store is complete, but its log %.150s could not be removed: %s", w->log.file.path,
-			    strerror(-err));
+		notice_give(&w->notice, "wal+: cannot remove the log '%.150s': %s. The store is "
+			    "complete", w->log.file.path, strerror(-err));
 	return err;
 }
 

@@ -136,6 +136,6 @@ void wal_end_handed(struct wal *w)
 	if (err && err != -ENOENT)
 		notice_give(
 			&w->notice,
-			"wal+: the store is complete, but its log %.150s could not be removed: %s",
+			"wal+: cannot remove the log '%.150s': %s. The store is complete",
 			w->log.file.path, strerror(-err));
 }

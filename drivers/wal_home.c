@@ -388,8 +388,9 @@ static void bring_home_or_tell(struct wal *w)
 	int err = wal_bring_home(w);
 
 	if (err && !w->told)
-		notice_give(&w->notice, "wal+: what was committed cannot be brought home: %s. It stays in the log %.150s, which grows "
-			    "until it can", strerror(-err), w->log.file.path);
+		notice_give(&w->notice, "wal+: cannot apply the commits of the log '%.150s' to the "
+			    "store: %s. They stay in the log, which grows until they are applied",
+			    w->log.file.path, strerror(-err));
 	w->told = err != 0;
 	w->failed_at = err ? now_s() + 1 : 0;
 }
@@ -399,9 +400,10 @@ static void give_notice(struct wal *w)
 	uint8_t untold = WAL_FULL_UNTOLD;
 
 	if (atomic_compare_exchange_strong(&w->full, &untold, WAL_FULL_TOLD))
-		notice_give(&w->notice, "wal+: the log %.150s has reached wal.size=%ju, and what is written between two syncs does not "
-			    "fit: sync more often, or map the store with a larger wal.size. Writes fail until then, and nothing is "
-			    "lost", w->log.file.path, (uintmax_t)w->log.limit);
+		notice_give(&w->notice, "wal+: cannot write to the log '%.150s': it has reached "
+			    "wal.size=%ju, and the changes between two syncs do not fit. Writes "
+			    "fail until they do, and nothing is lost. Try to sync more often, or a "
+			    "larger wal.size", w->log.file.path, (uintmax_t)w->log.limit);
 }
 
 static void *run(void *arg)
@@ -481,7 +483,8 @@ int wal_start_thread(struct wal *w, struct ummap_geom *geom)
 	int err = thread_start(&w->thread, run, w);
 
 	w->has_thread = !err;
-	return err ? keys_refuse(geom, -err, "its thread cannot be started: %s" KEYS_THREAD_LIMITS, strerror(-err)) : 0;
+	return err ? keys_refuse(geom, -err, "cannot start a thread: %s" KEYS_THREAD_LIMITS,
+				 strerror(-err)) : 0;
 }
 
 void wal_stop_thread(struct wal *w)

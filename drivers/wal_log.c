@@ -262,9 +262,11 @@ static int read_head(struct wal_log *l, struct ummap_geom *geom)
 	if (err == 1)
 		return 1;
 	if (err == -ENODATA || (!err && !is_sound(&l->head)))
-		return keys_refuse(geom, EUCLEAN, "%.100s is no log of wal+, or both slots of its head are damaged", l->file.path);
+		return keys_refuse(geom, EUCLEAN, "cannot use '%.80s': it is no log of wal+, or "
+				   "its header is damaged", l->file.path);
 	if (err)
-		return keys_refuse(geom, -err, "%.100s cannot be read: %s", l->file.path, strerror(-err));
+		return keys_refuse(geom, -err, "cannot read the log '%.80s': %s", l->file.path,
+				   strerror(-err));
 	return 0;
 }
 
@@ -281,7 +283,8 @@ int wal_look(struct wal_log *l, const char *path, int how, struct wal_found *fou
 	if (err == 0) {
 		err = find(l, NULL, found);
 		if (err)
-			keys_refuse(geom, -err, "%.100s cannot be read: %s", path, strerror(-err));
+			keys_refuse(geom, -err, "cannot read the log '%.80s': %s", path,
+				    strerror(-err));
 	}
 	if (err < 0)
 		wal_close(l);
@@ -368,8 +371,9 @@ static int go_back(struct wal_log *l, const struct wal_wish *wish, struct wal_fo
 	int err = 0;
 
 	if (wish->epoch < found->floor || wish->epoch > newest)
-		return keys_refuse(geom, EINVAL, "cannot go back to commit %ju: %.80s has the commits %ju to %ju", (uintmax_t)wish->epoch,
-				   l->file.path, (uintmax_t)found->floor, (uintmax_t)newest);
+		return keys_refuse(geom, EINVAL, "cannot go back to commit %ju: '%.80s' has the "
+				   "commits %ju to %ju", (uintmax_t)wish->epoch, l->file.path,
+				   (uintmax_t)found->floor, (uintmax_t)newest);
 	found->end = spot_of(l, wish->epoch);
 	/* Before anything is cut off: what may be at home in part already is not to be gone back behind, nor missed. */
 	l->head.acked = wish->epoch;
@@ -409,8 +413,9 @@ static int begin(struct wal_log *l, const struct wal_wish *wish, struct wal_foun
 
 static int damaged(const struct wal_log *l, const struct wal_found *found, struct ummap_geom *geom)
 {
-	return keys_refuse(geom, EUCLEAN, "%.60s is damaged at byte %ju, behind epoch %ju: ummap-wal(1) shows what is left, goes back or "
-			   "drops it", l->file.path, (uintmax_t)found->damaged_at, (uintmax_t)found->end.epoch);
+	return keys_refuse(geom, EUCLEAN, "cannot use '%.58s': damaged at byte %ju, after commit "
+			   "%ju. Try `ummap wal` to go back or drop it", l->file.path,
+			   (uintmax_t)found->damaged_at, (uintmax_t)found->end.epoch);
 }
 
 /* What was committed through cow+, say, is about what cow+ shows: written to the store itself it would change that. A log in
@@ -420,8 +425,9 @@ static int check_way(struct wal_log *l, const struct wal_wish *wish, const struc
 	if (!wish->way || strcmp(l->head.way, wish->way) == 0)
 		return 0;
 	if (*l->head.way && found->end.epoch > l->head.home)
-		return keys_refuse(geom, EINVAL, "%.60s has commits to a store that was opened as wal+%.30s:, and not as wal+%.20s: "
-				   "(ummap-wal(1) takes URIs, too)", l->file.path, l->head.way, wish->way);
+		return keys_refuse(geom, EINVAL, "cannot use '%.50s': its commits are for "
+				   "wal+%.20s:, not wal+%.16s:. Try the former URI", l->file.path,
+				   l->head.way, wish->way);
 	strncpy(l->head.way, wish->way, sizeof(l->head.way) - 1);
 	return wish->write && !found->damaged_at ? write_head(l) : 0;
 }
@@ -431,8 +437,9 @@ static int find_and_choose(struct wal_log *l, const struct wal_wish *wish, struc
 	int err;
 
 	if (wish->name && *l->head.name && strncmp(l->head.name, wish->name, sizeof(l->head.name) - 1) != 0)
-		return keys_refuse(geom, EINVAL, "%.70s is the log of another store, \"%.40s\": one of its own has to be named by "
-				   "wal.path", l->file.path, l->head.name);
+		return keys_refuse(geom, EINVAL, "cannot use '%.50s': it is the log of "
+				   "another store, '%.30s'. Try another wal.path", l->file.path,
+				   l->head.name);
 	err = find(l, wish, found);
 	if (!err)
 		err = check_way(l, wish, found, geom);
@@ -445,7 +452,8 @@ static int find_and_choose(struct wal_log *l, const struct wal_wish *wish, struc
 
 static int no_epoch(const struct wal_wish *wish, struct ummap_geom *geom)
 {
-	return keys_refuse(geom, EINVAL, "cannot go back to commit %ju: there is no log %.100s", (uintmax_t)wish->epoch, wish->path);
+	return keys_refuse(geom, EINVAL, "cannot go back to commit %ju: there is no log '%.80s'",
+			   (uintmax_t)wish->epoch, wish->path);
 }
 
 int wal_open(struct wal_log *l, const struct wal_wish *wish, struct ummap_geom *geom)
@@ -476,7 +484,8 @@ int wal_open(struct wal_log *l, const struct wal_wish *wish, struct ummap_geom *
 		err = make_ready(l, &found);
 	if (err) {
 		if (err < 0 && !*geom->why)
-			keys_refuse(geom, -err, "%.100s cannot be made ready: %s", wish->path, strerror(-err));
+			keys_refuse(geom, -err, "cannot prepare the log '%.80s': %s", wish->path,
+				    strerror(-err));
 		wal_close(l);
 		return err < 0 ? err : 0;
 	}

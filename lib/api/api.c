@@ -105,7 +105,7 @@ void api_write(struct guard *g, const void *addr, size_t len)
 
 int api_no_mapping(const void *addr)
 {
-	return fail(EINVAL, "no mapping begins at %p", addr);
+	return fail(EINVAL, "cannot find a mapping that begins at %p", addr);
 }
 
 /* ---- ummap ---- */
@@ -115,52 +115,63 @@ static int check_plan(struct plan *p, void **addr)
 	struct ummap_attr *a = &p->attr;
 
 	if (!addr)
-		return fail(EINVAL, "addr is NULL: there is no place for the base address");
+		return fail(EINVAL, "cannot create the mapping: addr is NULL. Try a pointer that "
+			    "receives its address");
 	if (p->size == 0)
-		return fail(EINVAL, "the size is 0");
+		return fail(EINVAL, "cannot create the mapping: the size is 0");
 	if (a->seg_size == 0)
 		a->seg_size = config.seg_size;
 	if (a->seg_size < sys_page() || (a->seg_size & (a->seg_size - 1)))
-		return fail(EINVAL, "the segment size is %zu: it must be a power of two of at least %zu",
-			    a->seg_size, sys_page());
+		return fail(EINVAL, "cannot create the mapping: the segment size is %zu. Try a "
+			    "power of two of at least %zu", a->seg_size, sys_page());
 	if (p->prot != PROT_READ && p->prot != (PROT_READ | PROT_WRITE))
-		return fail(EINVAL, "prot is %d: it must be PROT_READ or PROT_READ | PROT_WRITE", p->prot);
+		return fail(EINVAL, "cannot create the mapping: prot is %d. Try PROT_READ or "
+			    "PROT_READ | PROT_WRITE", p->prot);
 	if (p->offset < 0)
-		return fail(EINVAL, "the offset is %lld: it must not be negative", (long long)p->offset);
+		return fail(EINVAL, "cannot create the mapping: the offset %lld is negative", 
+			    (long long)p->offset);
 	if (p->size > (size_t)INT64_MAX || a->seg_size > (size_t)INT64_MAX ||
 	    p->size > (size_t)INT64_MAX - a->seg_size || p->size > (size_t)(INT64_MAX - p->offset))
-		return fail(EOVERFLOW, "offset %lld + size %zu is more than a file can have",
-			    (long long)p->offset, p->size);
+		return fail(EOVERFLOW, "cannot create the mapping: offset %lld + size %zu is "
+			    "larger than a file can be", (long long)p->offset, p->size);
 	p->small = a->seg_size <= SMALL_SEG;
 	/* A segment larger than the mapping would only waste memory. */
 	while (a->seg_size / 2 >= p->size && a->seg_size > sys_page())
 		a->seg_size /= 2;
 	if (a->flush_interval < 0)
-		return fail(EINVAL, "flush_interval is %d: it must be a number of seconds, or 0 for never", a->flush_interval);
+		return fail(EINVAL, "cannot create the mapping: flush_interval is %d. Try a number "
+			    "of seconds, or 0 for never", a->flush_interval);
 	if (!a->policy && !plugin_ptype(a->ptype))
-		return fail(EINVAL, "there is no policy %d: it must be one of UMMAP_PTYPE_*", a->ptype);
+		return fail(EINVAL, "cannot create the mapping: there is no policy %d. Try one of "
+			    "UMMAP_PTYPE_*", a->ptype);
 	if (a->flags & ~FLAGS)
-		return fail(EINVAL, "flags has bits that mean nothing: %#x", a->flags & ~FLAGS);
+		return fail(EINVAL, "cannot create the mapping: flags has unknown bits, %#x",
+			    a->flags & ~FLAGS);
 	p->writers = p->prot & PROT_WRITE && (config.writers || a->flags & UMMAP_WRITERS);
 	if (p->writers && a->flags & UMMAP_BLANK)
-		return fail(EINVAL, "what was not written cannot read as zeros where others write, too: UMMAP_BLANK, or "
-			    "read_file 0, does not go with UMMAP_WRITERS");
+		return fail(EINVAL, "cannot create the mapping: UMMAP_BLANK (read_file 0) excludes "
+			    "UMMAP_WRITERS, because other writers may change the bytes that have "
+			    "to read as zeros");
 	if (a->flags & UMMAP_SHARED && a->seg_size > FRAME_SHARED_MAX)
-		return fail(EINVAL, "segments of %zu bytes cannot be reached by others: at most %zu", a->seg_size,
+		return fail(EINVAL, "cannot create the mapping: segments of %zu bytes are too "
+			    "large for UMMAP_SHARED. Try at most %zu", a->seg_size,
 			    FRAME_SHARED_MAX);
 	if (a->before % sys_page() || a->after % sys_page())
-		return fail(EINVAL, "there are to be %zu bytes before and %zu after the mapping: they must be multiples of %zu",
-			    a->before, a->after, sys_page());
+		return fail(EINVAL, "cannot create the mapping: before is %zu and after is %zu. "
+			    "Try multiples of %zu", a->before, a->after, sys_page());
 	if (a->before > BESIDE_MAX || a->after > BESIDE_MAX)
-		return fail(ENOMEM, "there is no address space for %zu bytes before and %zu after the mapping", a->before,
-			    a->after);
+		return fail(ENOMEM, "cannot create the mapping: no address space for %zu bytes "
+			    "before it and %zu after it", a->before, a->after);
 	if (a->engine < UMMAP_ENGINE_DEFAULT || a->engine > UMMAP_ENGINE_SIGBUS)
-		return fail(EINVAL, "there is no engine %d: it must be one of UMMAP_ENGINE_*", a->engine);
+		return fail(EINVAL, "cannot create the mapping: there is no engine %d. Try one of "
+			    "UMMAP_ENGINE_*", a->engine);
 	if (a->on_full < UMMAP_FULL_DEFAULT || a->on_full > UMMAP_FULL_SIGBUS)
-		return fail(EINVAL, "on_full is %d: it must be one of UMMAP_FULL_*", a->on_full);
+		return fail(EINVAL, "cannot create the mapping: on_full is %d. Try one of "
+			    "UMMAP_FULL_*", a->on_full);
 	if (a->seg_size > min_size(SEG_SIZE_MAX, budget_ram() / FRAMES_MIN))
-		return fail(ENOMEM, "segments of %zu bytes cannot be held in memory, which has %zu, %d at a time", a->seg_size,
-			    budget_ram(), FRAMES_MIN);
+		return fail(ENOMEM, "cannot create the mapping: memory has %zu bytes, too few for "
+			    "%d segments of %zu bytes. Try smaller segments", budget_ram(),
+			    FRAMES_MIN, a->seg_size);
 	return 0;
 }
 
@@ -192,8 +203,9 @@ static void warn_of_end(const struct plan *p, struct store *store)
 	uint64_t end = (uint64_t)p->offset + p->size, have = io_size(store);
 
 	if (p->prot & PROT_WRITE && !io_grows(store) && have < end)
-		log_line(LOG_WARN, "io", "the mapping ends at byte %" PRIu64 ", but its store at %" PRIu64 ", and does not grow: "
-			 "what is stored behind that cannot be written", end, have);
+		log_line(LOG_WARN, "io", "cannot write changes behind byte %" PRIu64 " of the "
+			 "store: it ends there and does not grow, but the mapping ends at byte %"
+			 PRIu64, have, end);
 }
 
 /* Lengthens the store to the end of the mapping, if UMMAP_CREATE asks for it. It takes no space. */
@@ -205,8 +217,9 @@ static int make_length(const struct plan *p, struct store *store)
 	if (!(p->prot & PROT_WRITE) || (p->attr.flags & (UMMAP_CREATE | UMMAP_GROWS)) != UMMAP_CREATE)
 		return 0;
 	err = io_lengthen(store, end);
-	return err ? fail(-err, "the store cannot be made %llu bytes long: %s; with UMMAP_GROWS it grows as it is written",
-			  (unsigned long long)end, strerror(-err)) : 0;
+	return err ? fail(-err, "cannot make the store %llu bytes long: %s. Try UMMAP_GROWS, with "
+			  "which it grows as it is written", (unsigned long long)end,
+			  strerror(-err)) : 0;
 }
 
 static int open_target(const struct plan *p, const struct mapping *map, struct backing *t)
@@ -311,7 +324,8 @@ static int demolish(struct mapping *map, bool complete, void *pages)
 	map_destroy(map);
 	sync_close_older(map);
 	closed = close_backing(&map->backings[map->current], complete);
-	return moved ? fail(-moved, "the mapping has ended, and the pages stay where they were: %s", strerror(-moved)) : closed;
+	return moved ? fail(-moved, "the mapping has ended, but its place cannot be given to the "
+			    "pages: %s. They stay where they were", strerror(-moved)) : closed;
 }
 
 /* Frees the addresses before and after a mapping that could not be made. */
@@ -358,14 +372,15 @@ static int make_mapping(struct plan *p, void **addr)
 		p->uri = driver_for(p->fd);
 	map = map_alloc();
 	if (!map)
-		return fail(ENOMEM, "no memory for a mapping");
+		return fail(ENOMEM, "cannot create the mapping: no memory");
 	map_name(map, p->uri, p->fd);
 	err = build(map, p);
 	if (!err) {
 		err = inplace_enter(map);
 		if (!err && map->in_place && map->shared)
-			err = fail(EOPNOTSUPP, "UMMAP_SHARED is for segments, but the store is mapped in place: others can "
-				   "map it themselves");
+			err = fail(EOPNOTSUPP, "cannot use UMMAP_SHARED: the store '%s' is mapped "
+				   "in place. Try to map the store in the other processes, too",
+				   map->name);
 		if (!err && !map->in_place)
 			err = start_prepare(map);
 		if (!err)
@@ -399,7 +414,8 @@ int ummap(size_t size, size_t seg_size, int prot, int fd, off_t offset,
 	/* Programs written for uMMAP-IO pass 0 for the policy fifo. */
 	p.attr.ptype = ptype ? ptype : UMMAP_PTYPE_FIFO;
 	api_enter(&g);
-	err = fd < 0 ? fail(EBADF, "%d is no descriptor", fd) : make_mapping(&p, addr);
+	err = fd < 0 ? fail(EBADF, "cannot create the mapping: %d is not a descriptor", fd) :
+		       make_mapping(&p, addr);
 	return api_leave(&g, err);
 }
 
@@ -424,11 +440,13 @@ int ummap_open(const char *uri, size_t size, off_t offset, int prot,
 
 	api_enter(&g);
 	if (!uri)
-		err = fail(EINVAL, "the URI is NULL");
+		err = fail(EINVAL, "cannot create the mapping: the URI is NULL");
 	else if (attr && (attr->struct_size < sizeof(size_t) || attr->struct_size > 4096))
-		err = fail(EINVAL, "attr->struct_size is %zu: start from UMMAP_ATTR_INIT", attr->struct_size);
+		err = fail(EINVAL, "cannot create the mapping: attr->struct_size is %zu. Try to "
+			   "start from UMMAP_ATTR_INIT", attr->struct_size);
 	else if (attr && wants_more(attr))
-		err = fail(EINVAL, "attr has fields of a later release, which this one does not know: leave them 0");
+		err = fail(EINVAL, "cannot create the mapping: attr has fields of a later release "
+			   "that are not 0. Try 0, or that release");
 	/* A program built against an earlier release has fewer fields; the others keep their
 	 * defaults. */
 	if (!err && attr)
@@ -475,7 +493,8 @@ static int unmap(void *addr, int sync, void *pages)
 		return api_leave(&g, api_no_mapping(addr));
 	/* The frozen mapping has no stores during the final sync, except through pins. */
 	if (pages && map->pinned)
-		err = fail(EBUSY, "part of the mapping is pinned; umunpin it first");
+		err = fail(EBUSY, "cannot end the mapping at %p: part of it is pinned. Try umunpin "
+			   "first", addr);
 	if (!err && sync)
 		err = sync == UMMAP_NOFLUSH ? sync_write(map) : sync_all(map);
 	/* The caller takes EUCLEAN to mean that the mapping has ended. */
@@ -502,19 +521,22 @@ int umunmap_onto(void *addr, int sync, void *pages)
 	if (pages && (uintptr_t)pages % sys_page() == 0)
 		return unmap(addr, sync, pages);
 	api_enter(&g);
-	return api_leave(&g, fail(EINVAL, "%p is no address where pages can begin", pages));
+	return api_leave(&g, fail(EINVAL, "cannot end the mapping: pages is %p, which is not the "
+				  "address of a page", pages));
 }
 
 static int check_remap(const struct mapping *map, const struct remap *want, int sync)
 {
 	if (sync & ~(UMMAP_SYNC | UMMAP_SWITCH))
-		return fail(EINVAL, "sync is %d: it must be made of UMMAP_SYNC and UMMAP_SWITCH", sync);
+		return fail(EINVAL, "cannot change the mapping: sync is %d. Try UMMAP_SYNC, "
+			    "UMMAP_SWITCH, both or 0", sync);
 	if (want->size > (size_t)INT64_MAX - map->seg_size || want->size > (size_t)(INT64_MAX - want->offset))
-		return fail(EOVERFLOW, "offset %llu + size %zu is more than a file can have",
-			    (unsigned long long)want->offset, want->size);
+		return fail(EOVERFLOW, "cannot change the mapping: offset %llu + size %zu is "
+			    "larger than a file can be", (unsigned long long)want->offset,
+			    want->size);
 	if (want->moved && !map->writable && !want->switch_over)
-		return fail(EACCES, "a read-only mapping cannot carry its contents to a new target: "
-			    "use UMMAP_SWITCH");
+		return fail(EACCES, "cannot migrate the contents: the mapping is read-only. "
+			    "Try UMMAP_SWITCH");
 	return 0;
 }
 
@@ -604,7 +626,8 @@ static int check_range(struct mapping *map, const struct change *c)
 	int err;
 
 	if (map->pinned)
-		return fail(EBUSY, "part of the mapping is pinned; umunpin it first");
+		return fail(EBUSY, "cannot change the mapping of '%s': part of it is pinned. Try "
+			    "umunpin first", map->name);
 	err = lock_range(map, map->backings[map->current].store, c->want.offset, c->want.size,
 			 &lock);
 	lock_drop(lock);
@@ -738,11 +761,14 @@ static int remap_to(void *old_addr, const struct target *to, size_t size, off_t 
 
 	api_enter(&g);
 	if (!new_addr || (*new_addr && *new_addr != old_addr))
-		return api_leave(&g, fail(EINVAL, "*new_addr must be NULL or the old address"));
+		return api_leave(&g, fail(EINVAL, "cannot change the mapping: new_addr does not "
+					  "point to NULL or to the old address"));
 	if (offset < -1)
-		return api_leave(&g, fail(EINVAL, "the offset is %lld: it must not be negative", (long long)offset));
+		return api_leave(&g, fail(EINVAL, "cannot change the mapping: the offset %lld is "
+					  "negative", (long long)offset));
 	if (to->fd < -1)
-		return api_leave(&g, fail(EBADF, "%d is no descriptor", to->fd));
+		return api_leave(&g, fail(EBADF, "cannot change the mapping: %d is not a "
+					  "descriptor", to->fd));
 	if (sync & UMMAP_SYNC)
 		api_write(&g, old_addr, 0);
 	map = map_find_alone(old_addr);
@@ -784,12 +810,14 @@ int umstat(const void *addr, struct umstat *st)
 
 	api_enter(&g);
 	if (!st || st->struct_size < sizeof(size) || st->struct_size > 4096)
-		return api_leave(&g, fail(EINVAL, "st->struct_size must be sizeof(struct umstat)"));
+		return api_leave(&g, fail(EINVAL, "cannot read the counters: st is NULL, or "
+					  "st->struct_size is not sizeof(struct umstat)"));
 	memset(&full, 0, sizeof(full));
 	if (addr) {
 		map = map_find(addr);
 		if (!map)
-			return api_leave(&g, fail(EINVAL, "no mapping holds %p", addr));
+			return api_leave(&g, fail(EINVAL, "cannot find a mapping that contains %p",
+						  addr));
 		stats_map(map, &full);
 		map_leave(map);
 	} else {

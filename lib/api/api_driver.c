@@ -41,12 +41,13 @@ int ummap_driver_open(const char *uri, int oflags, struct ummap_driver *driver, 
 
 	api_enter(&g);
 	if (!uri || !driver || !h || !geom)
-		err = fail(EINVAL, "the URI, or a place for the result, is NULL");
+		err = fail(EINVAL, "cannot open the store: uri, driver, h or geom is NULL");
 	else if (driver->struct_size < offsetof(struct ummap_driver, open) || driver->struct_size > TABLE_MAX)
-		err = fail(EINVAL, "driver->struct_size is %zu: it must be sizeof(struct ummap_driver)",
-			   driver->struct_size);
+		err = fail(EINVAL, "cannot open the store: driver->struct_size is %zu. Try "
+			   "sizeof(struct ummap_driver)", driver->struct_size);
 	else if (oflags & ~(UMMAP_O_WRITE | UMMAP_O_CREATE | UMMAP_O_WRITERS))
-		err = fail(EINVAL, "oflags is %#x: it must be made of UMMAP_O_WRITE, UMMAP_O_CREATE and UMMAP_O_WRITERS", oflags);
+		err = fail(EINVAL, "cannot open the store: oflags is %#x. Try UMMAP_O_WRITE, "
+			   "UMMAP_O_CREATE and UMMAP_O_WRITERS only", oflags);
 	else
 		err = open_handle(uri, oflags, driver, h, geom);
 	return api_leave(&g, err);
@@ -59,7 +60,7 @@ int ummap_driver_register(const struct ummap_driver *driver)
 
 	api_enter(&g);
 	if (!driver)
-		err = fail(EINVAL, "the driver is NULL");
+		err = fail(EINVAL, "cannot add the driver: it is NULL");
 	else
 		err = plugin_add_driver(driver);
 	return api_leave(&g, err);

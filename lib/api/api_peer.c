@@ -23,14 +23,15 @@ int umexport(void *addr, struct umexport *offer)
 
 	api_enter(&g);
 	if (!offer)
-		return api_leave(&g, fail(EINVAL, "offer is NULL: there is no place for it"));
+		return api_leave(&g, fail(EINVAL, "cannot export the mapping: exported is NULL"));
 	map = map_find(addr);
 	if (!map)
 		return api_leave(&g, api_no_mapping(addr));
 	if (map->range != addr)
 		err = api_no_mapping(addr);
 	else if (!map->export.head)
-		err = fail(EOPNOTSUPP, "the mapping was not made with UMMAP_SHARED: nobody can reach it");
+		err = fail(EOPNOTSUPP, "cannot export the mapping at %p: it was made "
+			   "without UMMAP_SHARED", addr);
 	else
 		err = export_offer(&map->export, shared_pool_fd(), offer);
 	map_leave(map);
@@ -43,7 +44,8 @@ int umimport_open(const struct umexport *offer, struct umimport **peer)
 
 	api_enter(&g);
 	if (!offer || !peer)
-		return api_leave(&g, fail(EINVAL, "%s is NULL", offer ? "peer" : "offer"));
+		return api_leave(&g, fail(EINVAL, "cannot import the mapping: %s is NULL",
+					  offer ? "imported" : "exported"));
 	return api_leave(&g, import_open(offer, peer));
 }
 

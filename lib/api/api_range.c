@@ -35,7 +35,10 @@ static int set_range(struct mapping *map, const void *addr, size_t len, struct r
 
 	*r = (struct range){ 0 };
 	if (len == 0 || at >= map->size || len > map->size - at)
-		return fail(len ? ENOMEM : EINVAL, len ? "the range leaves its mapping" : "the length is 0");
+		return len ?
+		       fail(ENOMEM, "cannot use %zu bytes at %p: the range leaves its mapping", len,
+			    addr) :
+		       fail(EINVAL, "cannot use the range at %p: its length is 0", addr);
 	*r = (struct range){ .map = map, .at = at, .len = len, .first = at >> map->shift,
 			     .last = ((at + len - 1) >> map->shift) + 1 };
 	return 0;
@@ -47,7 +50,7 @@ static int find_range(const void *addr, size_t len, struct range *r)
 	int err;
 
 	if (!map)
-		return fail(EINVAL, "no mapping holds %p", addr);
+		return fail(EINVAL, "cannot find a mapping that contains %p", addr);
 	err = set_range(map, addr, len, r);
 	if (err)
 		map_leave(map);
@@ -133,8 +136,9 @@ int umsync_range(void *addr, size_t len, int flags)
 
 	api_enter(&g);
 	if (flags & ~(UMMAP_ASYNC | UMMAP_EVICT | UMMAP_NOFLUSH))
-		return api_leave(&g, fail(EINVAL, "flags is %d: it must be made of UMMAP_ASYNC, UMMAP_EVICT and "
-				      "UMMAP_NOFLUSH", flags));
+		return api_leave(&g, fail(EINVAL, "cannot sync the range: flags is %d. Try "
+					  "UMMAP_ASYNC, UMMAP_EVICT and UMMAP_NOFLUSH only",
+					  flags));
 	err = find_range(addr, len, &r);
 	if (err)
 		return api_leave(&g, err);
@@ -165,9 +169,10 @@ int umcommits(const void *addr, uint64_t *oldest, uint64_t *newest)
 	api_enter(&g);
 	map = map_find(addr);
 	if (!map)
-		return api_leave(&g, fail(EINVAL, "no mapping holds %p", addr));
+		return api_leave(&g, fail(EINVAL, "cannot find a mapping that contains %p", addr));
 	if (!oldest || !newest)
-		err = fail(EINVAL, "a place for the result is NULL");
+		err = fail(EINVAL, "cannot find the commits of the mapping: oldest or newest is "
+			   "NULL");
 	else
 		err = io_epoch(map->backings[map->current].store, oldest, newest);
 	if (err == -EOPNOTSUPP)
@@ -185,12 +190,13 @@ static int discard(const struct range *r)
 	int err;
 
 	if (map->in_place || map->backings[map->current].read)
-		return fail(EINVAL, "only a mapping with UMMAP_BLANK, and that is not persistent memory in place, can discard what "
-			    "it holds");
+		return fail(EINVAL, "cannot discard the range: the mapping is not one with "
+			    "UMMAP_BLANK, or is mapped in place");
 	err = first < last ? seg_discard(map, first, last) : 0;
 	if (err == -EBUSY)
-		return fail(EBUSY, "a part of the range is pinned, and stays as it was; all else is discarded");
-	return err ? fail(-err, "a part of the range cannot be discarded: %s", strerror(-err)) : 0;
+		return fail(EBUSY, "cannot discard a part of the range: it is pinned. The rest is "
+			    "discarded");
+	return err ? fail(-err, "cannot discard a part of the range: %s", strerror(-err)) : 0;
 }
 
 int umadvise(void *addr, size_t len, int advice)
@@ -228,7 +234,8 @@ int umadvise(void *addr, size_t len, int advice)
 		err = discard(&r);
 		break;
 	default:
-		err = fail(EINVAL, "there is no advice %d: it must be one of UMMAP_ADV_*", advice);
+		err = fail(EINVAL, "cannot apply the advice %d: it is unknown. Try one of "
+			   "UMMAP_ADV_*", advice);
 	}
 	map_leave(map);
 	return api_leave(&g, err);
@@ -244,9 +251,10 @@ static int count_segments(struct mapping *map, const struct iovec *ranges, int n
 		int err = set_range(map, ranges[i].iov_base, ranges[i].iov_len, &r);
 
 		if (err == -ENOMEM)
-			return fail(ENOMEM, "range %d of the list is not, as a whole, in the mapping that its first one begins in", i);
+			return fail(ENOMEM, "cannot prefetch range %d: it leaves the mapping in "
+				    "which the first range begins", i);
 		if (err)
-			return fail(-err, "range %d of the list has the length 0", i);
+			return fail(-err, "cannot prefetch range %d: its length is 0", i);
 		*segments += min_size(r.last - r.first, SIZE_MAX - *segments);
 	}
 	return 0;
@@ -263,7 +271,7 @@ static int prefetch(struct mapping *map, const struct iovec *ranges, int n)
 		return err;
 	p = prefetch_open(map, segments);
 	if (!p)
-		return fail(ENOMEM, "no memory for the list");
+		return fail(ENOMEM, "cannot prefetch the ranges: no memory for the list");
 	for (int i = 0; i < n; i++) {
 		if (set_range(map, ranges[i].iov_base, ranges[i].iov_len, &r) || !prefetch_add(p, r.first, r.last))
 			break;
@@ -285,13 +293,15 @@ int umprefetch(const struct iovec *ranges, int n)
 		memcpy(copy, ranges, size);
 	api_enter(&g);
 	if (n < 0 || (n > 0 && !ranges))
-		err = fail(EINVAL, n < 0 ? "the number of ranges is negative" : "the list of ranges is NULL");
+		err = fail(EINVAL, "cannot prefetch the ranges: %s",
+			   n < 0 ? "their number is negative" : "the list is NULL");
 	else if (!copy)
-		err = fail(ENOMEM, "no memory for the list");
+		err = fail(ENOMEM, "cannot prefetch the ranges: no memory for the list");
 	if (!err && n > 0) {
 		map = map_find(copy->iov_base);
-		err = map ? prefetch(map, copy, n) : fail(EINVAL, "no mapping holds %p, where the first range begins",
-							  copy->iov_base);
+		err = map ? prefetch(map, copy, n) :
+		      fail(EINVAL, "cannot find a mapping that contains %p, the first range",
+			   copy->iov_base);
 		if (map)
 			map_leave(map);
 	}
@@ -313,12 +323,15 @@ static int check_pin(const struct range *r, int prot)
 		more += seg_pins(map_seg(map, i)) ? 0 : map_hold(map);
 
 	if (prot != PROT_READ && prot != (PROT_READ | PROT_WRITE))
-		return fail(EINVAL, "prot is %d: it must be PROT_READ or PROT_READ | PROT_WRITE", prot);
+		return fail(EINVAL, "cannot pin the range: prot is %d. Try PROT_READ or PROT_READ "
+			    "| PROT_WRITE", prot);
 	if ((prot & PROT_WRITE) && !map->writable)
-		return fail(EACCES, "the mapping is read-only");
+		return fail(EACCES, "cannot pin the range for writing: the mapping is read-only");
 	if (more > most || already > most - more)
-		return fail(ENOMEM, "the range's segments have at least %zu bytes more to pin, but %zu of the %zu that "
-			    "may be in memory are pinned already", more, already, most);
+		return fail(ENOMEM, "cannot pin the range: its segments need at least %zu more "
+			    "bytes, and %zu of the %zu bytes that may be in memory are pinned "
+			    "already. Try umunpin of other ranges, or a larger budget", more,
+			    already, most);
 	return 0;
 }
 
@@ -383,9 +396,10 @@ int umpin(void *addr, size_t len, int prot)
 	for (size_t i = r.first; i < r.last && !err; i++) {
 		err = map->in_place ? inplace_pin(map, i) : seg_pin(map, i, prot & PROT_WRITE);
 		if (err == -EAGAIN)
-			fail(EAGAIN, "a segment has %d pins, which is the most", SEG_PINS_MAX);
+			fail(EAGAIN, "cannot pin the range: a segment has %d pins, the maximum",
+			     SEG_PINS_MAX);
 		else if (err)
-			fail(-err, "the range cannot be brought into memory: %s", strerror(-err));
+			fail(-err, "cannot read the range into memory: %s", strerror(-err));
 		while (err && i-- > r.first)
 			unpin(map, i);
 	}
@@ -405,7 +419,7 @@ int umunpin(void *addr, size_t len)
 		return api_leave(&g, err);
 	for (size_t i = r.first; i < r.last && !err; i++) {
 		if (!seg_pins(map_seg(r.map, i)))
-			err = fail(EINVAL, "part of the range is not pinned");
+			err = fail(EINVAL, "cannot unpin the range: part of it is not pinned");
 	}
 	for (size_t i = r.first; i < r.last && !err; i++)
 		unpin(r.map, i);

@@ -75,7 +75,7 @@ static uint32_t most_frames(void)
 	limit -= limit / PLACES_LEFT;
 	limit = limit > taken ? (limit - taken) / PLACES_PER_FRAME : 0;
 	limit = max_size(limit, 64);
-	log_line(LOG_INFO, "start", "vm.max_map_count bounds the frames of this process to %zu", limit);
+	log_line(LOG_INFO, "start", "vm.max_map_count limits this process to %zu frames", limit);
 	return (uint32_t)min_size(limit, UINT32_MAX);
 }
 
@@ -155,7 +155,7 @@ static int check_driver(void)
 	if (!config.driver || io_check(config.driver) == 0)
 		return 0;
 	snprintf(why, sizeof(why), "%s", fail_message());
-	return fail(EINVAL, "UMMAP_DRIVER is \"%s\": %s", config.driver, why);
+	return fail(EINVAL, "cannot use UMMAP_DRIVER='%s': %s", config.driver, why);
 }
 
 /* Checks sizes that are valid in themselves against this machine. The bound is the memory of the
@@ -169,9 +169,9 @@ static int check_sizes(void)
 			    "machine's memory, %zu", config.limit_text ? config.limit_text : "not set", limit, least, FRAMES_MIN,
 			    budget_ram());
 	if (config.seg_size_text && config.seg_size > limit / FRAMES_MIN)
-		return fail(EINVAL, "UMMAP_SEG_SIZE is \"%s\": it must be at most %zu, because %d segments have to fit into "
-			    "the limit of %zu bytes (UMMAP_MEM_LIMIT)", config.seg_size_text, limit / FRAMES_MIN, FRAMES_MIN,
-			    limit);
+		return fail(EINVAL, "cannot use UMMAP_SEG_SIZE='%s': %d segments must fit into the "
+			    "limit, %zu bytes (UMMAP_MEM_LIMIT). Try at most %zu",
+			    config.seg_size_text, FRAMES_MIN, limit, limit / FRAMES_MIN);
 	return 0;
 }
 
@@ -195,7 +195,7 @@ static int start_process(void)
 		return err;
 	err = pthread_atfork(fork_prepare, fork_parent, fork_child);
 	if (err)
-		return fail(err, "no hook for fork can be set");
+		return fail(err, "cannot start the library: pthread_atfork(3): %s", strerror(err));
 	atexit(at_exit);
 	started = true;
 	return 0;
@@ -235,9 +235,10 @@ int start_prepare(const struct mapping *map)
 		return err;
 	sys_forget_failure();
 	if (!frame_prepare(map_frames(map), map->seg_size))
-		return sys_failure(&err) ? engine_fail(map->engine, "memory for frames could not be prepared", err) :
-		       fail(ENOMEM, "there is no address space for frames of %zu bytes: smaller segments, or a larger "
-			    "RLIMIT_AS (ulimit -v), may be had", map->seg_size);
+		return sys_failure(&err) ?
+		       engine_fail(map->engine, "prepare memory for frames", err) :
+		       fail(ENOMEM, "cannot prepare frames of %zu bytes: no address space. Try "
+			    "smaller segments, or a larger RLIMIT_AS (ulimit -v)", map->seg_size);
 	return trial(map->engine);
 }
 
@@ -247,9 +248,13 @@ void start_note_mapping(const struct mapping *map)
 	size_t most = (size_t)frame_most() * map->seg_size;
 
 	if (start_budget(map) > mode_due() && !atomic_exchange(&told_small, true))
-		log_line(LOG_WARN, "start", "a budget of %zu bytes is less than %d segments of %zu; %zu are used",
-			 mode_due(), (int)(map->member.least / map->seg_size), map->seg_size, start_budget(map));
+		log_line(LOG_WARN, "start", "the budget, %zu bytes, is too small for %d segments "
+			 "of %zu bytes, the minimum, so the mapping uses %zu bytes. Try smaller "
+			 "segments, or a larger UMMAP_MEM_LIMIT", mode_due(),
+			 (int)(map->member.least / map->seg_size), map->seg_size,
+			 start_budget(map));
 	if (map->engine->vma_each && most < mode_due() && most < map->size && !atomic_exchange(&told_places, true))
-		log_line(LOG_INFO, "start", "vm.max_map_count bounds segments of %zu bytes to %zu MiB in memory; "
-			 "larger segments, or a larger vm.max_map_count, have more", map->seg_size, most >> 20);
+		log_line(LOG_INFO, "start", "vm.max_map_count limits segments of %zu bytes to %zu "
+			 "MiB in memory. Try larger segments, or a larger vm.max_map_count",
+			 map->seg_size, most >> 20);
 }

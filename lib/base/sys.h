@@ -62,7 +62,8 @@ const char *sys_failure(int *err);
 void sys_forget_failure(void);
 
 /* The end of a sentence about a thread that cannot be started. */
-#define SYS_THREAD_LIMITS "; larger limits may help: RLIMIT_AS (ulimit -v), RLIMIT_NPROC (ulimit -u), pids.max of the cgroup"
+#define SYS_THREAD_LIMITS ". Try larger limits: RLIMIT_AS (ulimit -v), RLIMIT_NPROC (ulimit -u), " \
+			  "pids.max of the cgroup"
 
 /* Address space without memory or rights, aligned to align (a power of two). NULL: none left. */
 void *sys_reserve(size_t len, size_t align);

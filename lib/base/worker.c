@@ -76,7 +76,8 @@ static int start(struct pool *p, unsigned n)
 			p->threads++;
 	}
 	if (err && p->threads == 0)
-		return fail(-err, "no thread can be started for background I/O: %s" SYS_THREAD_LIMITS, strerror(-err));
+		return fail(-err, "cannot start a thread for background I/O: %s" SYS_THREAD_LIMITS,
+			    strerror(-err));
 	return 0;
 }
 

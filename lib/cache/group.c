@@ -31,8 +31,8 @@ static struct named *named_of(struct group *g)
 static int check_name(const char *name)
 {
 	if (!config_is_name(name))
-		return fail(EINVAL, "\"%.64s\" cannot be the name of a group: it must be 1 to %d letters, digits, "
-			    "'-', '_' or '.'", name, CONFIG_NAME_MAX);
+		return fail(EINVAL, "cannot use the group name '%.64s': it must be 1 to %d "
+			    "letters, digits, '-', '_' or '.'", name, CONFIG_NAME_MAX);
 	return 0;
 }
 
@@ -56,7 +56,7 @@ static int make_policy(const char *spec, const struct ummap_policy **policy, voi
 	if (!*policy)
 		return -EINVAL;
 	err = (*policy)->create(spec[len] ? spec + len + 1 : "", p);
-	return err ? fail(-err, "policy \"%s\" cannot be made: %s", spec, strerror(-err)) : 0;
+	return err ? fail(-err, "cannot create the policy '%s': %s", spec, strerror(-err)) : 0;
 }
 
 /* Under the lock. */
@@ -78,7 +78,7 @@ static int make(const struct ummap_attr *attr, const char *spec, size_t len, str
 	int err = -ENOMEM;
 
 	if (!g)
-		return fail(ENOMEM, "no memory for a group");
+		return fail(ENOMEM, "cannot create a group: no memory");
 	g->spec = strdup(spec);
 	if (g->spec)
 		err = make_policy(spec, &policy, &p);
@@ -102,14 +102,16 @@ static int make(const struct ummap_attr *attr, const char *spec, size_t len, str
 static int check_join(const struct named *g, const struct ummap_attr *attr, const char *spec)
 {
 	if ((attr->policy || attr->ptype != UMMAP_PTYPE_DEFAULT) && strcmp(g->spec, spec) != 0)
-		return fail(EINVAL, "the group \"%s\" has the policy \"%s\", not \"%s\": name the same, or none", g->name,
-			    g->spec, spec);
+		return fail(EINVAL, "cannot join the group '%s' with the policy '%s': its policy "
+			    "is '%s'. Try that policy, or none", g->name, spec, g->spec);
 	if (attr->budget && attr->budget != g->group.budget && g->group.budget)
-		return fail(EINVAL, "the group \"%s\" has a budget of %zu bytes, not %zu: name the same, or 0", g->name,
-			    g->group.budget, attr->budget);
+		return fail(EINVAL, "cannot join the group '%s' with a budget of %zu bytes: its "
+			    "budget is %zu bytes. Try that budget, or 0", g->name, attr->budget,
+			    g->group.budget);
 	if (attr->budget && !g->group.budget)
-		return fail(EINVAL, "the group \"%s\" has no budget of its own, but %zu bytes were asked for: name 0",
-			    g->name, attr->budget);
+		return fail(EINVAL, "cannot join the group '%s' with a budget of %zu bytes: the "
+			    "group has no budget of its own. Try the budget 0", g->name,
+			    attr->budget);
 	return 0;
 }
 

@@ -39,7 +39,7 @@ void engine_forget(void)
 
 static const char *asked_by(const struct engine_wish *wish)
 {
-	return wish->wanted == UMMAP_ENGINE_DEFAULT ? "UMMAP_ENGINE is" : "attr->engine says";
+	return wish->wanted == UMMAP_ENGINE_DEFAULT ? "UMMAP_ENGINE" : "attr->engine";
 }
 
 static const char *name_of(int which)
@@ -55,12 +55,14 @@ static int start_uffd(bool kernel)
 	if (err || userfaultfd_messages.sees_kernel)
 		return err;
 	if (kernel)
-		return fail(EPERM, "UMMAP_KERNEL cannot be had: userfaultfd sees accesses by the kernel only for root, with "
-			    "CAP_SYS_PTRACE, vm.unprivileged_userfaultfd=1 or access to /dev/userfaultfd");
+		return fail(EPERM, "cannot use UMMAP_KERNEL: this process has no right to handle "
+			    "accesses by the kernel. Try root, CAP_SYS_PTRACE, "
+			    "vm.unprivileged_userfaultfd=1 or access to /dev/userfaultfd");
 	if (!atomic_exchange(&told, true))
-		log_line(LOG_WARN, "engine", "userfaultfd may not see accesses by the kernel: system calls on what is absent "
-			 "get EFAULT, as with segv (root, CAP_SYS_PTRACE, vm.unprivileged_userfaultfd=1 or access "
-			 "to /dev/userfaultfd would change that)");
+		log_line(LOG_WARN, "engine", "cannot handle accesses by the kernel: this process "
+			 "has no right to do so. System calls on absent segments fail with EFAULT, "
+			 "as with the engine segv. Try root, CAP_SYS_PTRACE, "
+			 "vm.unprivileged_userfaultfd=1 or access to /dev/userfaultfd");
 	return 0;
 }
 
@@ -69,9 +71,11 @@ static int start_uffd(bool kernel)
 static int choose_shared(const struct engine_wish *wish, int which)
 {
 	if (wish->kernel)
-		return fail(EOPNOTSUPP, "UMMAP_SHARED and UMMAP_KERNEL cannot be had together");
+		return fail(EOPNOTSUPP, "cannot use UMMAP_SHARED with UMMAP_KERNEL. Try one of "
+			    "them");
 	if (which == UMMAP_ENGINE_UFFD || which == UMMAP_ENGINE_SIGBUS)
-		return fail(EOPNOTSUPP, "UMMAP_SHARED needs the engine segv, but %s %s", asked_by(wish), name_of(which));
+		return fail(EOPNOTSUPP, "cannot use UMMAP_SHARED with the engine %s (%s): it needs "
+			    "the engine segv", name_of(which), asked_by(wish));
 	return 0;
 }
 
@@ -110,7 +114,8 @@ static void choose_free(const struct engine_wish *wish, const struct engine **e)
 {
 	if (can_use(wish, wish->small, e))
 		return;
-	log_line(LOG_INFO, "engine", "%s; the engine is %s", fail_message(), wish->small ? "segv" : "sigbus");
+	log_line(LOG_INFO, "engine", "%s. The library tries the engine %s instead", fail_message(),
+		 wish->small ? "segv" : "sigbus");
 	if (!can_use(wish, !wish->small, e))
 		*e = &engine_segv;
 	fail_clear();
@@ -124,7 +129,8 @@ int engine_choose(const struct engine_wish *wish, const struct engine **e)
 	if (wish->shared)
 		return choose_shared(wish, which);
 	if (which == UMMAP_ENGINE_SEGV && wish->kernel)
-		return fail(EINVAL, "UMMAP_KERNEL needs userfaultfd, but %s segv", asked_by(wish));
+		return fail(EINVAL, "cannot use UMMAP_KERNEL with the engine segv (%s): it needs "
+			    "the engine uffd", asked_by(wish));
 	if (which == UMMAP_ENGINE_UFFD || wish->kernel)
 		return choose_uffd(wish, e);
 	if (which == UMMAP_ENGINE_SIGBUS)
@@ -159,10 +165,10 @@ void engine_release_places(void)
 int engine_fail(const struct engine *e, const char *what, int err)
 {
 	const char *call = sys_failure(&err);
-	const char *larger = "have larger limits: vm.max_map_count (sysctl(8)), RLIMIT_AS (ulimit -v)";
+	const char *larger = "larger limits: vm.max_map_count (sysctl(8)), RLIMIT_AS (ulimit -v)";
 
-	return fail(-err, "%s: %s%s%s; %s", what, call ? call : "", call ? ": " : "", strerror(-err),
-		    err == -ENOMEM ? larger : e->needs);
+	return fail(-err, "cannot %s: %s%s%s. Try %s", what, call ? call : "", call ? ": " : "",
+		    strerror(-err), err == -ENOMEM ? larger : e->needs);
 }
 
 int engine_attach(const struct engine *e, size_t len, size_t seg_size, size_t before, size_t after, char **range)
@@ -178,13 +184,14 @@ int engine_attach(const struct engine *e, size_t len, size_t seg_size, size_t be
 	if (!start)
 		start = sys_reserve(all, align);
 	if (!start)
-		return fail(ENOMEM, "there is no address space for %zu bytes: a larger RLIMIT_AS (ulimit -v) may be had", all);
+		return fail(ENOMEM, "cannot reserve %zu bytes of addresses: no address space. Try "
+			    "a larger RLIMIT_AS (ulimit -v)", all);
 	at = start + lead;
 	sys_forget_failure();
 	err = e->adopt(e, at, pages);
 	if (err) {
 		raw_munmap(start, all);
-		return engine_fail(e, "addresses could not be made those of a mapping", err);
+		return engine_fail(e, "prepare the addresses of a mapping", err);
 	}
 	/* The range is aligned; what stands before it need not be. */
 	if (lead > before)

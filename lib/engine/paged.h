@@ -6,8 +6,9 @@
 #include "engine/engine.h"
 #include "engine/userfaultfd.h"
 
-#define PAGED_NEEDS "let the process use ioctl(2) on userfaultfd, and madvise(2) (a seccomp filter or an emulator may keep it " \
-		    "from that), or leave the choice of the engine to the library, without UMMAP_ENGINE and UMMAP_KERNEL"
+#define PAGED_NEEDS "to let the process use ioctl(2) on userfaultfd, and madvise(2) (a seccomp " \
+		    "filter or an emulator may forbid them), or no UMMAP_ENGINE and " \
+		    "UMMAP_KERNEL, so that the library chooses the engine"
 
 int paged_adopt(const struct engine *e, char *range, size_t len);
 int paged_adopt_pool(const struct engine *e, char *pool, size_t len);

@@ -132,8 +132,9 @@ static void wake(const struct engine *e, char *range, size_t len)
 
 const struct engine engine_segv = {
 	.stored_to = &engine_segv,
-	.needs = "let the process use mmap(2), mprotect(2), madvise(2), and mremap(2) with MREMAP_DONTUNMAP (a seccomp filter or "
-		 "an emulator may keep it from that), or leave the choice of the engine to the library, without UMMAP_ENGINE",
+	.needs = "to let the process use mmap(2), mprotect(2), madvise(2), and mremap(2) with "
+		 "MREMAP_DONTUNMAP (a seccomp filter or an emulator may forbid them), or no "
+		 "UMMAP_ENGINE, so that the library chooses the engine",
 	.vma_each = true, .moves_huge = true, .page_cache = true,
 	.adopt = adopt, .adopt_pool = adopt, .map = map, .is_one = is_one, .protect = protect, .unmap = unmap,
 	.unmap_last = unmap_last, .discard = discard, .wake = wake,

@@ -328,7 +328,8 @@ static int own(struct owned *o)
 	int err = __sigaction(o->sig, NULL, &o->theirs) < 0 ? -errno : install(o);
 
 	if (err)
-		return fail(-err, "no handler of %s can be installed: %s", name_of(o), strerror(-err));
+		return fail(-err, "cannot install the handler of %s: %s", name_of(o),
+			    strerror(-err));
 	o->started = true;
 	return 0;
 }
@@ -380,8 +381,9 @@ void sigsegv_keep(void)
 
 	for (struct owned *o = all; o < all + OWNED; o++) {
 		if (put_in_front(o) && !atomic_exchange(&told, true))
-			log_line(LOG_WARN, "sigsegv", "somebody replaced the %s handler behind sigaction(3); ours is "
-				 "in front again, theirs gets what is not ours", name_of(o));
+			log_line(LOG_WARN, "sigsegv", "the handler of %s was replaced without "
+				 "sigaction(3). The library's handler is in front again, and "
+				 "passes other signals to the new handler", name_of(o));
 	}
 }
 

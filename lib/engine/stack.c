@@ -98,9 +98,11 @@ static void die_of_lack(void *arg)
 {
 	const struct lack *lack = arg;
 	char text[400];
-	int len = snprintf(text, sizeof(text), "ummap[%d] fatal: the alternate signal stack of this thread has %zu bytes, "
-			   "and libummap needs %zu%s: give sigaltstack(2) at least %zu bytes\n", (int)getpid(), lack->has,
-			   lack->needs, lack->what, max_size(lack->needs, (size_t)SIGSTKSZ));
+	int len = snprintf(text, sizeof(text), "ummap[%d] fatal: cannot handle a fault on the "
+			   "alternate signal stack of this thread: it has %zu bytes, and libummap "
+			   "needs %zu%s. Try at least %zu bytes for sigaltstack(2)\n",
+			   (int)getpid(), lack->has, lack->needs, lack->what,
+			   max_size(lack->needs, (size_t)SIGSTKSZ));
 
 	syscall(SYS_write, STDERR_FILENO, text, (size_t)len);
 	abort();

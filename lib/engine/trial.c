@@ -77,7 +77,7 @@ int trial_moves(const struct engine *e)
 
 	sys_forget_failure();
 	err = try_moves(e->stored_to);
-	return err ? engine_fail(e, "segments could not come and go in this process, which was tried", err) : 0;
+	return err ? engine_fail(e, "map and unmap a test segment", err) : 0;
 }
 
 static int try_places(void)
@@ -101,7 +101,7 @@ static int try_all(const struct engine *e)
 		return err;
 	sys_forget_failure();
 	err = try_places();
-	return err ? engine_fail(e, "this process has nearly as many mappings as it may, or addresses", err) : 0;
+	return err ? engine_fail(e, "make more kernel mappings", err) : 0;
 }
 
 int trial(const struct engine *e)

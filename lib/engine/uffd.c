@@ -54,7 +54,8 @@ static int start_threads(unsigned n, void *(*serve)(void *))
 		err = sys_thread(serve, NULL);
 		running += !err;
 	}
-	return running ? 0 : fail(-err, "no thread can be started to serve accesses: %s" SYS_THREAD_LIMITS, strerror(-err));
+	return running ? 0 : fail(-err, "cannot start a thread to serve accesses: %s"
+				  SYS_THREAD_LIMITS, strerror(-err));
 }
 
 int uffd_start(unsigned threads, void *(*serve)(void *))

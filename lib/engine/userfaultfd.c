@@ -63,7 +63,7 @@ static int open_for_signals(void)
 
 	if (fd < 0 && errno == EINVAL)
 		fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
-	return fd < 0 ? fail(errno, "userfaultfd cannot be used here: %s", strerror(errno)) : fd;
+	return fd < 0 ? fail(errno, "cannot use userfaultfd(2): %s", strerror(errno)) : fd;
 }
 
 /* *kernel: with accesses by the kernel. Returns a descriptor or -errno. */
@@ -73,7 +73,8 @@ static int open_for_messages(bool *kernel)
 
 	*kernel = true;
 	if (fd < 0 && errno == ENOSYS)
-		return fail(ENOSYS, "this kernel has no userfaultfd (CONFIG_USERFAULTFD)");
+		return fail(ENOSYS, "cannot use userfaultfd(2): this kernel does not offer it "
+			    "(CONFIG_USERFAULTFD). Try another engine");
 	if (fd < 0)
 		fd = open_device();
 	if (fd < 0) {
@@ -81,8 +82,9 @@ static int open_for_messages(bool *kernel)
 		fd = open_own_accesses();
 	}
 	if (fd < 0)
-		return fail(errno, "userfaultfd cannot be used here: %s; it needs root, CAP_SYS_PTRACE, "
-			    "vm.unprivileged_userfaultfd=1 or access to /dev/userfaultfd", strerror(errno));
+		return fail(errno, "cannot use userfaultfd(2): %s. Try root, CAP_SYS_PTRACE, "
+			    "vm.unprivileged_userfaultfd=1 or access to /dev/userfaultfd",
+			    strerror(errno));
 	return fd;
 }
 
@@ -104,9 +106,12 @@ static int check_features(const struct userfaultfd *u, uint64_t has, uint64_t *n
 	if ((has & *needed) == *needed)
 		return 0;
 	if (u->by_signal || !(has & UFFD_FEATURE_PAGEFAULT_FLAG_WP))
-		return fail(EOPNOTSUPP, "userfaultfd of this kernel cannot protect from stores (Linux 5.7 can)");
-	return fail(EOPNOTSUPP, "cannot use the engine uffd, which UMMAP_KERNEL needs: this kernel has no UFFDIO_MOVE, without which "
-		    "data that the kernel stores would be lost. Try Linux 6.8 or later, or another engine and umpin(3)");
+		return fail(EOPNOTSUPP, "cannot use userfaultfd(2): on this kernel it cannot "
+			    "protect pages from stores. Try Linux 5.7 or later, or the engine "
+			    "segv");
+	return fail(EOPNOTSUPP, "cannot use the engine uffd, which UMMAP_KERNEL needs: this kernel "
+		    "has no UFFDIO_MOVE, without which data that the kernel stores would be lost. "
+		    "Try Linux 6.8 or later, or another engine and umpin(3)");
 }
 
 /* A descriptor tells its features once, and has to be opened again with those that are wanted. */
@@ -120,7 +125,8 @@ static int ask_features(const struct userfaultfd *u, uint64_t *features)
 	if (fd < 0)
 		return fd;
 	if (ioctl(fd, UFFDIO_API, &api) < 0)
-		err = fail(errno, "userfaultfd cannot be asked what it can do: ioctl(2) with UFFDIO_API: %s", strerror(errno));
+		err = fail(errno, "cannot read the features of userfaultfd(2) (UFFDIO_API): %s",
+			   strerror(errno));
 	else
 		err = check_features(u, api.features, &needed);
 	close(fd);
@@ -152,7 +158,7 @@ int userfaultfd_open(struct userfaultfd *u)
 		return fd;
 	api.features = features;
 	if (ioctl(fd, UFFDIO_API, &api) < 0) {
-		err = fail(errno, "userfaultfd cannot be set up: %s", strerror(errno));
+		err = fail(errno, "cannot set up userfaultfd(2) (UFFDIO_API): %s", strerror(errno));
 		close(fd);
 		return err;
 	}

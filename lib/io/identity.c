@@ -91,7 +91,7 @@ int identity_make(struct identity *id, const struct uri *u, int fd)
 	if (id->way && id->end)
 		return 0;
 	identity_free(id);
-	return fail(ENOMEM, "no memory for a URI");
+	return fail(ENOMEM, "cannot identify the store: no memory");
 }
 
 void identity_free(struct identity *id)

@@ -43,8 +43,10 @@ static int resolve(struct uri *u, const struct ummap_driver **outer)
 		int err = d ? 0 : -EINVAL;
 
 		if (!err && !d->filter != !next)
-			err = fail(EINVAL, next ? "driver \"%s\" is no filter: nothing can follow it" :
-				   "driver \"%s\" is a filter: it needs +driver behind it", d->scheme);
+			err = fail(EINVAL, next ?
+				   "cannot put the driver '%s' before another: it is not a filter" :
+				   "cannot use the filter '%s' alone: it needs +driver behind it",
+				   d->scheme);
 		if (!err && has_word(d->keys, "direct"))
 			err = uri_default(u, i, "direct", config.direct);
 		if (!err && has_word(d->keys, "cached"))
@@ -78,11 +80,13 @@ static int open_handle(struct store *s, const struct uri *u, int fd, int oflags)
 
 	if (fd >= 0) {
 		if (!s->driver.open_fd)
-			return fail(EINVAL, "driver \"%s\" does not take descriptors", uri->scheme);
+			return fail(EINVAL, "cannot open a descriptor: the driver '%s' takes none",
+				    uri->scheme);
 		err = s->driver.open_fd(uri, fd, oflags, &s->handle, &s->geom);
 	} else {
 		if (!*uri->path)
-			return fail(EINVAL, "the URI names no path: it must be %s:path", uri->scheme);
+			return fail(EINVAL, "cannot open the URI: it has no path. Try %s:PATH",
+				    uri->scheme);
 		err = s->driver.open(uri, oflags, &s->handle, &s->geom);
 	}
 	if (!err && s->geom.why[0])
@@ -91,7 +95,10 @@ static int open_handle(struct store *s, const struct uri *u, int fd, int oflags)
 		return 0;
 	if (s->geom.why[0])
 		return fail(-err, "%s", s->geom.why);
-	return fail(-err, "%s cannot open %s: %s", uri->scheme, fd >= 0 ? "the descriptor" : uri->path,
+	if (fd >= 0)
+		return fail(-err, "cannot open the descriptor %d by the driver '%s': %s", fd,
+			    uri->scheme, strerror(-err));
+	return fail(-err, "cannot open '%s' by the driver '%s': %s", uri->path, uri->scheme,
 		    strerror(-err));
 }
 
@@ -105,7 +112,7 @@ static int open_store(const char *text, int fd, int oflags, struct store **store
 	if (err)
 		return err;
 	s = calloc(1, sizeof(*s));
-	err = s ? resolve(&u, &d) : fail(ENOMEM, "no memory for a store");
+	err = s ? resolve(&u, &d) : fail(ENOMEM, "cannot open the store: no memory");
 	if (!err) {
 		memcpy(&s->driver, d, min_size(d->struct_size, sizeof(s->driver)));
 		err = open_handle(s, &u, fd, oflags);
@@ -120,7 +127,8 @@ static int open_store(const char *text, int fd, int oflags, struct store **store
 	if (!err && (oflags & UMMAP_O_WRITE) && (!s->driver.write || !(s->geom.caps & UMMAP_CAP_WRITE))) {
 		s->driver.close(s->handle);
 		identity_free(&s->identity);
-		err = fail(EACCES, "driver \"%s\" cannot write this store", d->scheme);
+		err = fail(EACCES, "cannot open the store for writing: the driver '%s' cannot "
+			   "write it", d->scheme);
 	}
 	if (!err && !(s->geom.caps & UMMAP_CAP_FAULTSAFE)) {
 		err = worker_start_calls(CALL_THREADS);
@@ -150,8 +158,8 @@ int io_check(const char *text)
 		return err;
 	err = resolve(&u, &d);
 	if (!err && *u.layer[0].path)
-		err = fail(EINVAL, "it must be a URI without a path, such as %s or %s:?key=value, but has the path \"%s\"",
-			   d->scheme, d->scheme, u.layer[0].path);
+		err = fail(EINVAL, "it has the path '%s'. Try a URI without a path, such as %s or "
+			   "%s:?key=value", u.layer[0].path, d->scheme, d->scheme);
 	uri_free(&u);
 	return err;
 }
@@ -174,7 +182,8 @@ int io_open_fd(const char *uri, int fd, int oflags, struct store **store)
 	if (err != -EOPNOTSUPP)
 		return err;
 	if (!atomic_exchange(&has_no_uring, true))
-		log_line(LOG_INFO, "io", "%s; the driver is posix", fail_message());
+		log_line(LOG_INFO, "io", "%s. The library uses the driver posix instead",
+			 fail_message());
 	fail_clear();
 	return open_store("posix", fd, oflags, store);
 }
@@ -206,7 +215,8 @@ static int close_handle(struct store *store)
 	int err = store->driver.close(store->handle);
 
 	if (err)
-		log_line(LOG_WARN, "io", "closing a %s store: %s", store->driver.scheme, strerror(-err));
+		log_line(LOG_WARN, "io", "cannot close a store of the driver '%s': %s",
+			 store->driver.scheme, strerror(-err));
 	identity_free(&store->identity);
 	free(store);
 	return err;
@@ -230,8 +240,8 @@ int io_complete(struct store *store)
 		store->driver.set_notice(store->handle, keep_notice, &said);
 	err = close_handle(store);
 	/* A driver that says nothing of it has the data, if not a trace of them. */
-	return err && *said.sentence ? fail(EUCLEAN, "the mapping has ended, but its store was not closed as it should be: %s",
-					    said.sentence) : 0;
+	return err && *said.sentence ? fail(EUCLEAN, "the mapping has ended, but its store was not "
+					    "closed completely: %s", said.sentence) : 0;
 }
 
 void io_part(struct store *store, struct ummap_driver *driver, void **handle)

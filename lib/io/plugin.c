@@ -119,13 +119,13 @@ static const struct head *open_file(const struct kind *kind, const char *file)
 		/* It mostly begins with the file's name, but not where a library is missing that it needs. */
 		if (strncmp(why, file, strlen(file)) == 0)
 			why += strlen(file) + strspn(why + strlen(file), ": ");
-		fail(EINVAL, "%s cannot be loaded: %s", file, why);
+		fail(EINVAL, "cannot load '%s': %s", file, why);
 		return NULL;
 	}
 	table = dlsym(object, kind->symbol);
 	if (!table)
-		fail(EINVAL, "%s does not export %s: it must define const struct %s %s", file, kind->symbol,
-		     kind->symbol, kind->symbol);
+		fail(EINVAL, "cannot load '%s': it does not export %s. Try to define const struct "
+		     "%s %s", file, kind->symbol, kind->symbol, kind->symbol);
 	return table;
 }
 
@@ -143,14 +143,16 @@ static int check_table(const struct loaded *l, const char *name, const char *fil
 	const struct head *head = &l->table.head;
 
 	if (head->abi != kind->abi)
-		return fail(EINVAL, "%s was built for version %u of ummap-%s.h, this library has version %u: "
-			    "build it again", file, head->abi, kind->word, kind->abi);
+		return fail(EINVAL, "cannot use the %s '%s' of %s: it was built for version %u of "
+			    "ummap-%s.h, but this library has version %u. Try to build it again",
+			    kind->word, name, file, head->abi, kind->word, kind->abi);
 	if (!head->name || strcmp(head->name, name) != 0)
-		return fail(EINVAL, "%s has the %s \"%s\": it must be \"%s\", as the file says", file, kind->word,
-			    head->name ? head->name : "", name);
+		return fail(EINVAL, "cannot use the %s '%s' of %s: its name there is '%s'. Try one "
+			    "name for both", kind->word, name, file, head->name ? head->name : "");
 	for (const struct required *r = kind->required; r->call; r++) {
 		if (!has_call(&l->table, r->at))
-			return fail(EINVAL, "%s lacks the required call %s", file, r->call);
+			return fail(EINVAL, "cannot use the %s '%s' of %s: it lacks the required "
+				    "call %s", kind->word, name, file, r->call);
 	}
 	return 0;
 }
@@ -161,13 +163,13 @@ static struct loaded *take_table(const struct kind *kind, const struct head *tab
 	struct loaded *l;
 
 	if (table->struct_size < sizeof(*table) || table->struct_size > TABLE_MAX) {
-		fail(EINVAL, "%s has a struct_size of %zu: it must be sizeof(struct %s)", file, table->struct_size,
-		     kind->symbol);
+		fail(EINVAL, "cannot use the %s '%s' of %s: its struct_size is %zu. Try "
+		     "sizeof(struct %s)", kind->word, name, file, table->struct_size, kind->symbol);
 		return NULL;
 	}
 	l = calloc(1, sizeof(*l));
 	if (!l) {
-		fail(EINVAL, "no memory for the table of %s", file);
+		fail(EINVAL, "cannot use the %s '%s' of %s: no memory", kind->word, name, file);
 		return NULL;
 	}
 	l->kind = kind;
@@ -177,7 +179,7 @@ static struct loaded *take_table(const struct kind *kind, const struct head *tab
 		free(l);
 		return NULL;
 	}
-	log_line(LOG_INFO, "load", "%s \"%s\" is %s", kind->word, name, file);
+	log_line(LOG_INFO, "load", "the library uses the %s '%s' of %s", kind->word, name, file);
 	return l;
 }
 
@@ -217,8 +219,9 @@ static int add_driver(const struct ummap_driver *driver)
 	struct loaded *l;
 
 	if (find_loaded(&driver_kind, driver->scheme))
-		return fail(EEXIST, "there is a driver \"%s\" already", driver->scheme);
-	l = take_table(&driver_kind, (const struct head *)driver, driver->scheme, "the program's own");
+		return fail(EEXIST, "cannot add the driver '%s': a driver of this name exists",
+			    driver->scheme);
+	l = take_table(&driver_kind, (const struct head *)driver, driver->scheme, "this program");
 	if (!l)
 		return -EINVAL;
 	keep(l);
@@ -293,9 +296,9 @@ static size_t add_word(char *list, size_t size, size_t len, const char *word)
 /* Says what there is, and where a file was looked for. */
 static void fail_missing(const char *kind, const char *name, const char *known)
 {
-	fail(EINVAL, "there is no %s \"%s\": built in are%s; ummap-%s-%s.so is neither in %s nor in a folder of "
-	     "UMMAP_DRIVER_PATH (%s)", kind, name, known, kind, name, load_folder,
-	     config.driver_path ? config.driver_path : "not set");
+	fail(EINVAL, "cannot find the %s '%s': the built-in ones are%s, and ummap-%s-%s.so is "
+	     "neither in %s nor in a folder of UMMAP_DRIVER_PATH (%s)", kind, name, known, kind,
+	     name, load_folder, config.driver_path ? config.driver_path : "not set");
 }
 
 const struct ummap_driver *plugin_driver(const char *scheme)
@@ -325,11 +328,12 @@ int plugin_add_driver(const struct ummap_driver *driver)
 	const char *scheme = driver->scheme;
 
 	if (!scheme || !*scheme || scheme[strspn(scheme, NAME_CHARS)])
-		return fail(EINVAL, "\"%s\" is no driver's name: it must be lower-case letters, digits and '-'",
-			    scheme ? scheme : "");
+		return fail(EINVAL, "cannot add the driver '%s': its name must be lower-case "
+			    "letters, digits and '-'", scheme ? scheme : "");
 	for (size_t i = 0; i < COUNT(drivers); i++) {
 		if (strcmp(drivers[i]->scheme, scheme) == 0)
-			return fail(EEXIST, "the driver \"%s\" is built in", scheme);
+			return fail(EEXIST, "cannot add the driver '%s': a built-in driver has "
+				    "this name", scheme);
 	}
 	return load_add_driver(driver);
 }
@@ -341,8 +345,8 @@ const struct ummap_policy *plugin_policy(const char *text, size_t name_len)
 	size_t len = 0;
 
 	if (name_len == 0 || name_len > POLICY_NAME_MAX || strspn(text, NAME_CHARS) < name_len) {
-		fail(EINVAL, "\"%s\" is no policy: it must be name or name:arguments, the name of at most %d lower-case "
-		     "letters, digits and '-'", text, POLICY_NAME_MAX);
+		fail(EINVAL, "cannot use the policy '%s': it must be NAME or NAME:ARGUMENTS, with "
+		     "a NAME of 1 to %d lower-case letters, digits and '-'", text, POLICY_NAME_MAX);
 		return NULL;
 	}
 	snprintf(name, sizeof(name), "%.*s", (int)name_len, text);

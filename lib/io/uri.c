@@ -29,7 +29,8 @@ static const char *decode_char(const char *s, char *c)
 		return s + 1;
 	}
 	if (hex(s[1]) < 0 || hex(s[2]) < 0 || (s[1] == '0' && s[2] == '0')) {
-		fail(EINVAL, "a %% in a URI must be followed by two hex digits (%%25 is a %%)");
+		fail(EINVAL, "cannot read '%.40s' in a URI: %% must be followed by two hex digits "
+		     "other than 00. Try %%25 for a %%", s);
 		return NULL;
 	}
 	*c = (char)(hex(s[1]) * 16 + hex(s[2]));
@@ -56,8 +57,8 @@ static const char *put_variable(const char *s, char **out)
 	int n;
 
 	if (len == 0 || name[len] != '}') {
-		fail(EINVAL, "\"%.40s\" in a URI must be a variable, such as {rank}, of letters, digits and '_' (%%7B is a {)",
-		     s);
+		fail(EINVAL, "cannot read '%.40s' in a URI: { must begin a variable of letters, "
+		     "digits and '_', such as {rank}. Try %%7B for a {", s);
 		return NULL;
 	}
 	n = vars_get(name, len, *out);
@@ -87,10 +88,11 @@ static int make_room(struct uri *u)
 	for (const char *s = u->text; (s = strchr(s, '{')); s++)
 		variables++;
 	if (variables > URI_VARIABLES)
-		return fail(EINVAL, "a URI may have at most %d variables (%%7B is a {)", URI_VARIABLES);
+		return fail(EINVAL, "cannot read the URI '%.200s': it has more than %d variables. "
+			    "Try %%7B for a {", u->text, URI_VARIABLES);
 	u->room = malloc(strlen(u->text) + 1 + variables * (VARS_VALUE_MAX + 1));
 	if (!u->room)
-		return fail(ENOMEM, "no memory for a URI");
+		return fail(ENOMEM, "cannot read the URI '%.200s': no memory", u->text);
 	u->room_end = u->room;
 	return 0;
 }
@@ -102,9 +104,11 @@ static int parse_schemes(struct uri *u, char *s)
 		if (next)
 			*next++ = '\0';
 		if (*s == '\0' || s[strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789-")] != '\0')
-			return fail(EINVAL, "\"%s\" is no driver's name: a URI is driver:path or filter+driver:path", s);
+			return fail(EINVAL, "cannot read the URI: '%s' is not the name of a "
+				    "driver. Try driver:path or filter+driver:path", s);
 		if (u->layers == URI_LAYERS)
-			return fail(EINVAL, "a URI may name at most %d drivers", URI_LAYERS);
+			return fail(EINVAL, "cannot read the URI: it names more than %d drivers",
+				    URI_LAYERS);
 		u->layer[u->layers].scheme = s;
 		u->layer[u->layers].path = "";
 		u->layer[u->layers].keys = u->keys[u->layers];
@@ -119,10 +123,11 @@ static int add_key(struct uri *u, unsigned layer, const char *name, const char *
 
 	for (unsigned i = 0; i < l->nkeys; i++) {
 		if (strcmp(l->keys[i].name, name) == 0)
-			return fail(EINVAL, "the key \"%s\" stands twice in the URI", name);
+			return fail(EINVAL, "cannot read the URI: it has the key '%s' twice", name);
 	}
 	if (l->nkeys == URI_KEYS)
-		return fail(EINVAL, "a URI may have at most %d keys for a driver", URI_KEYS);
+		return fail(EINVAL, "cannot read the URI: it has more than %d keys for a driver",
+			    URI_KEYS);
 	u->keys[layer][l->nkeys++] = (struct ummap_key){ name, value };
 	return 0;
 }
@@ -135,7 +140,7 @@ static int parse_key(struct uri *u, char *item)
 	unsigned layer = u->layers - 1;
 
 	if (!equals || equals == item)
-		return fail(EINVAL, "\"%s\" in a URI must be key=value", item);
+		return fail(EINVAL, "cannot read '%s' in a URI: it must be key=value", item);
 	*equals = '\0';
 	value = equals + 1;
 	if (decode(item) < 0 || expand(u, &value) < 0)
@@ -146,8 +151,8 @@ static int parse_key(struct uri *u, char *item)
 		for (layer = 0; layer < u->layers && strcmp(u->layer[layer].scheme, item); layer++)
 			;
 		if (layer == u->layers)
-			return fail(EINVAL, "the key \"%s.%s\" is for a driver \"%s\" that the URI does not name",
-				    item, dot + 1, item);
+			return fail(EINVAL, "cannot use the key '%s.%s': the URI names no driver "
+				    "'%s'", item, dot + 1, item);
 		item = dot + 1;
 	}
 	return add_key(u, layer, item, value);
@@ -189,7 +194,7 @@ int uri_parse(const char *text, struct uri *u)
 	memset(u, 0, sizeof(*u));
 	u->text = strdup(text);
 	if (!u->text)
-		return fail(ENOMEM, "no memory for a URI");
+		return fail(ENOMEM, "cannot read the URI '%.200s': no memory", text);
 	err = make_room(u);
 	if (!err)
 		err = parse(u);

@@ -69,11 +69,13 @@ static int put_rank(char *value)
 		if (!text)
 			continue;
 		if (!*text || strlen(text) > 20 || text[strspn(text, "0123456789")])
-			return fail(EINVAL, "{rank} in a URI is %s, which is \"%s\": it must be a number", names[i], text);
+			return fail(EINVAL, "cannot replace {rank} in a URI: %s is '%s', which is "
+				    "not a number", names[i], text);
 		return sprintf(value, "%s", text);
 	}
-	return fail(EINVAL, "{rank} in a URI has no value: OMPI_COMM_WORLD_RANK, PMI_RANK, PMIX_RANK and SLURM_PROCID "
-		    "are not set, so no launcher (mpirun, srun) started this process");
+	return fail(EINVAL, "cannot replace {rank} in a URI: OMPI_COMM_WORLD_RANK, PMI_RANK, "
+		    "PMIX_RANK and SLURM_PROCID are not set. Try to start the program by a "
+		    "launcher (mpirun, srun)");
 }
 
 static int put_pid(char *value)
@@ -84,7 +86,7 @@ static int put_pid(char *value)
 static int put_host(char *value)
 {
 	if (gethostname(value, VARS_VALUE_MAX) < 0)
-		return fail(EINVAL, "{host} in a URI has no value: %s", strerror(errno));
+		return fail(EINVAL, "cannot replace {host} in a URI: %s", strerror(errno));
 	return (int)strlen(value);
 }
 
@@ -131,7 +133,8 @@ int vars_get(const char *name, size_t len, char value[static VARS_VALUE_MAX + 1]
 		n = sprintf(value, "%s", var->value);
 	futex_unlock(&lock);
 	if (n < 0)
-		fail(EINVAL, "there is no variable {%.*s}: there are {rank}, {pid}, {host} and what ummap_setvar has set",
+		fail(EINVAL, "cannot replace {%.*s} in a URI: there is no such variable. Try "
+		     "{rank}, {pid}, {host} or a variable that ummap_setvar has set",
 		     (int)min_size(len, NAME_MAX_LEN), name);
 	return n;
 }
@@ -175,10 +178,11 @@ static int check_name(const char *name)
 	size_t len = name ? vars_name_len(name) : 0;
 
 	if (len == 0 || name[len] || len > NAME_MAX_LEN)
-		return fail(EINVAL, "\"%.*s\" is no variable's name: it must be 1 to %d letters, digits and '_'", NAME_MAX_LEN,
-			    name ? name : "(NULL)", NAME_MAX_LEN);
+		return fail(EINVAL, "cannot set the variable '%.*s': its name must be 1 to %d "
+			    "letters, digits and '_'", NAME_MAX_LEN, name ? name : "(NULL)",
+			    NAME_MAX_LEN);
 	if (find_builtin(name, len))
-		return fail(EINVAL, "{%s} has a value of its own and cannot be set", name);
+		return fail(EINVAL, "cannot set the variable {%s}: it is built in", name);
 	return 0;
 }
 
@@ -191,11 +195,12 @@ int vars_set(const char *name, const char *value)
 	if (err)
 		return err;
 	if (value && strnlen(value, VARS_VALUE_MAX + 1) > VARS_VALUE_MAX)
-		return fail(EINVAL, "the value of {%s} has more than %d bytes", name, VARS_VALUE_MAX);
+		return fail(EINVAL, "cannot set the variable {%s}: its value has more than %d "
+			    "bytes", name, VARS_VALUE_MAX);
 	if (value) {
 		var = make_var(name, value);
 		if (!var)
-			return fail(ENOMEM, "no memory for the variable {%s}", name);
+			return fail(ENOMEM, "cannot set the variable {%s}: no memory", name);
 	}
 	lock_vars();
 	old = take_out(name);
@@ -205,5 +210,6 @@ int vars_set(const char *name, const char *value)
 	if (room)
 		return 0;
 	free(var);
-	return fail(ENOMEM, "there are %d variables already: take some away", VARS_MAX);
+	return fail(ENOMEM, "cannot set the variable {%s}: there are %d variables already, the "
+		    "maximum. Try to remove one", name, VARS_MAX);
 }

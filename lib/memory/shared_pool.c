@@ -36,11 +36,12 @@ static int make(void)
 	int fd = sys_object("ummap-pool", (uint64_t)OBJECT_SPANS << SHARED_POOL_SPAN_SHIFT);
 
 	if (fd < 0)
-		return fail(-fd, "UMMAP_SHARED cannot be had: there is no memory that other processes can map: %s",
+		return fail(-fd, "cannot create the shared memory for UMMAP_SHARED: %s",
 			    strerror(-fd));
 	if (!moves(fd)) {
 		close(fd);
-		return fail(EOPNOTSUPP, "UMMAP_SHARED needs a kernel that moves mappings of shared memory: Linux 5.13");
+		return fail(EOPNOTSUPP, "cannot use UMMAP_SHARED: this kernel does not move "
+			    "mappings of shared memory. Try Linux 5.13 or later");
 	}
 	object = fd;
 	return 0;

@@ -169,8 +169,8 @@ void mode_wait(unsigned ms)
 /* There is no shared memory, or this process may not use it: the process works alone, and tries again. */
 static void be_alone(void)
 {
-	log_line(LOG_WARN, "mode", "this process knows of no others, and takes memory as if it were alone: %s",
-		 fail_message());
+	log_line(LOG_WARN, "mode", "cannot join the node's memory group, so this process uses the "
+		 "whole limit: %s", fail_message());
 	fail_clear();
 	budget_set(mode.limit);
 	mode.budget = mode.limit;

@@ -73,7 +73,7 @@ static int attach(void)
 	table = sys_map(sizeof(*table), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (table == MAP_FAILED) {
 		table = NULL;
-		err = fail(errno, "%s cannot be mapped: %s", path, strerror(errno));
+		err = fail(errno, "cannot map '%s': %s", path, strerror(errno));
 		close(fd);
 		return err;
 	}
@@ -88,7 +88,7 @@ static int make_page(int fd, const struct registry_slot *slot)
 
 	if (fallocate(fd, 0, at, sizeof(struct registry_page)) == 0)
 		return 0;
-	return fail(errno, "there is no memory in %s: %s", path, strerror(errno));
+	return fail(errno, "cannot allocate memory in '%s': %s", path, strerror(errno));
 }
 
 /* What another one has left there, or this one leaves. */
@@ -111,7 +111,8 @@ static int claim(void)
 			mine = s;
 	}
 	if (!mine)
-		return fail(EAGAIN, "%d processes use %s already; set UMMAP_GROUP", REGISTRY_SLOTS, path);
+		return fail(EAGAIN, "cannot join the memory group '%s': %d processes use it "
+			    "already. Try another group (UMMAP_GROUP)", path, REGISTRY_SLOTS);
 	clear();
 	mine->thread = registry_thread(me, attending);
 	answered = mine->asks;
@@ -176,7 +177,8 @@ static int join(void)
 			return err;
 	}
 	if (err == -EAGAIN)
-		fail(EAGAIN, "%s was removed by another process each time that it was opened: try again, or set UMMAP_GROUP", path);
+		fail(EAGAIN, "cannot join the memory group '%s': the file was removed or replaced "
+		     "during each attempt. Try again, or another group (UMMAP_GROUP)", path);
 	return err;
 }
 
@@ -236,9 +238,10 @@ bool node_keep(void)
 	err = left ? -ESRCH : keep();
 	futex_unlock(&lock);
 	if (err && !left && !alone)
-		log_line(LOG_ERROR, "node", "this process goes on without the others: %s", fail_message());
+		log_line(LOG_ERROR, "node", "cannot stay in the node's memory group: %s",
+			 fail_message());
 	if (!err && alone)
-		log_line(LOG_WARN, "node", "this process knows of the others again: %s is in order", path);
+		log_line(LOG_WARN, "node", "the process is in the memory group '%s' again", path);
 	alone = err;
 	return !err;
 }

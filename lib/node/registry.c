@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #define FOLDER "/dev/shm"
+#define TRY_REMOVE ". Try to have it removed, or another group (UMMAP_GROUP)"
 /* Removing a file takes less than a millisecond; a process that is stopped in it is not waited for without end. */
 #define LOCK_TRIES 1000
 #define LOCK_US 1000
@@ -49,18 +50,20 @@ static int check_file(int fd, const char *path)
 	struct stat st;
 
 	if (fstat(fd, &st) < 0)
-		return fail(errno, "%s was opened, but fstat(2) fails: %s", path, strerror(errno));
+		return fail(errno, "cannot examine '%s': %s", path, strerror(errno));
 	if (!S_ISREG(st.st_mode))
-		return fail(EINVAL, "%s is no regular file: remove it, or set UMMAP_GROUP", path);
+		return fail(EINVAL, "cannot use '%s': it is not a regular file" TRY_REMOVE, path);
 	if (st.st_uid != geteuid())
-		return fail(EACCES, "%s belongs to user %u: have it removed, or set UMMAP_GROUP", path,
+		return fail(EACCES, "cannot use '%s': it belongs to user %u" TRY_REMOVE, path,
 			    (unsigned)st.st_uid);
 	if ((st.st_mode & 07777) != 0600)
-		return fail(EACCES, "%s has the rights %04o instead of 0600: others could have changed it; remove it, "
-			    "or set UMMAP_GROUP", path, (unsigned)st.st_mode & 07777);
+		return fail(EACCES, "cannot use '%s': its permissions are %04o instead of 0600, so "
+			    "another user may have changed it" TRY_REMOVE, path,
+			    (unsigned)st.st_mode & 07777);
 	if (st.st_size != sizeof(struct registry))
-		return fail(EINVAL, "%s has %lld bytes instead of %zu: it is damaged, or of another version; remove it, "
-			    "or set UMMAP_GROUP", path, (long long)st.st_size, sizeof(struct registry));
+		return fail(EINVAL, "cannot use '%s': its size is %lld bytes instead of %zu, so it "
+			    "is damaged or belongs to another version of the library" TRY_REMOVE,
+			    path, (long long)st.st_size, sizeof(struct registry));
 	return 0;
 }
 
@@ -70,12 +73,13 @@ static int check_head(int fd, const char *path)
 	ssize_t got = pread(fd, &found, sizeof(found), 0);
 
 	if (got < 0)
-		return fail(errno, "%s cannot be read: %s", path, strerror(errno));
+		return fail(errno, "cannot read '%s': %s", path, strerror(errno));
 	if (got != sizeof(found) || found.magic != head.magic)
-		return fail(EINVAL, "%s is damaged: remove it, or set UMMAP_GROUP", path);
+		return fail(EINVAL, "cannot use '%s': it is damaged" TRY_REMOVE, path);
 	if (memcmp(&found, &head, sizeof(head)) != 0)
-		return fail(EINVAL, "%s is of version %u, this library's is %u: end the programs that use it, or set "
-			    "UMMAP_GROUP", path, found.version, head.version);
+		return fail(EINVAL, "cannot use '%s': its version is %u, but this library's is %u. "
+			    "Try to end the programs that use it, or another group (UMMAP_GROUP)",
+			    path, found.version, head.version);
 	return 0;
 }
 
@@ -85,7 +89,7 @@ int registry_open(const char *path)
 
 	if (fd < 0)
 		return errno == ENOENT ? -ENOENT : fail(errno == ELOOP ? EACCES : errno,
-			"%s cannot be opened: %s; have it removed, or set UMMAP_GROUP", path, strerror(errno));
+			"cannot open '%s': %s" TRY_REMOVE, path, strerror(errno));
 	err = check_file(fd, path);
 	if (!err)
 		err = check_head(fd, path);
@@ -112,11 +116,12 @@ int registry_create(const char *path)
 
 	/* To ask for more would be a SIGXFSZ. */
 	if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < sizeof(struct registry))
-		return fail(ENOTSUP, "this process may make no file of %zu bytes in " FOLDER " (RLIMIT_FSIZE, ulimit -f)",
+		return fail(ENOTSUP, "cannot create '%s': its size, %zu bytes, exceeds "
+			    "RLIMIT_FSIZE (ulimit -f). Try a larger limit", path,
 			    sizeof(struct registry));
 	fd = open(FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (fd < 0)
-		return fail(ENOTSUP, "no file can be made in " FOLDER ": %s", strerror(errno));
+		return fail(ENOTSUP, "cannot create a file in " FOLDER ": %s", strerror(errno));
 	err = fill(fd);
 	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
 	if (!err && linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
@@ -124,7 +129,7 @@ int registry_create(const char *path)
 	if (!err)
 		return fd;
 	close(fd);
-	return err == -EEXIST ? err : fail(-err, "%s cannot be made: %s", path, strerror(-err));
+	return err == -EEXIST ? err : fail(-err, "cannot create '%s': %s", path, strerror(-err));
 }
 
 /* When a process began, in the kernel's ticks, and whether it has ended but is not waited for yet; 0: that cannot be

@@ -98,8 +98,9 @@ static void look_for_mappings(void)
 	if (!spare_was_needed() || told)
 		return;
 	told = true;
-	log_line(LOG_WARN, "flusher", "the process has all mappings that it may: few segments are in memory now, and come and go "
-		 "slowly; a larger vm.max_map_count (sysctl(8)), larger segments or UMMAP_ENGINE=uffd would help");
+	log_line(LOG_WARN, "flusher", "the process has reached the limit on kernel mappings, so "
+		 "few segments are in memory, and accesses are slow. Try a larger vm.max_map_count "
+		 "(sysctl(8)), larger segments, or UMMAP_ENGINE=uffd");
 }
 
 static void make_round(void)
@@ -188,5 +189,6 @@ int flusher_start(void)
 {
 	int err = sys_thread(run, NULL);
 
-	return err ? fail(-err, "the background thread cannot be started: %s" SYS_THREAD_LIMITS, strerror(-err)) : 0;
+	return err ? fail(-err, "cannot start the background thread: %s" SYS_THREAD_LIMITS,
+			  strerror(-err)) : 0;
 }

@@ -81,12 +81,14 @@ int inplace_enter(struct mapping *map)
 		err = -errno;
 	if (err) {
 		engine_reset(map->engine, map->range, len);
-		return fail(-err, "the store cannot be put in place: %s", strerror(-err));
+		return fail(-err, "cannot map the store '%s' in place: %s", map->name,
+			    strerror(-err));
 	}
 	map->in_place = true;
 	map->placed = atomic_fetch_add(&placed, 1) + 1;
 	map->persisted = sys_now();
-	log_line(LOG_INFO, "inplace", "the mapping at %p is in place", (void *)map->range);
+	log_line(LOG_INFO, "inplace", "the store '%s' is mapped in place at %p", map->name,
+		 (void *)map->range);
 	return 0;
 }
 
@@ -108,7 +110,8 @@ int inplace_leave(struct mapping *map)
 		err = engine_reset(map->engine, map->range, len);
 	if (err) {
 		set_rights(map->range, len, map->writable);
-		return fail(-err, "the mapping cannot be changed: %s", strerror(-err));
+		return fail(-err, "cannot change the mapping of '%s' in place: %s", map->name,
+			    strerror(-err));
 	}
 	map->in_place = false;
 	return 0;
@@ -123,7 +126,8 @@ int inplace_sync(struct mapping *map, size_t at, size_t len)
 	if (len == map->size)
 		map->persisted = sys_now();
 	err = io_persist(map->backings[map->current].store, map->range + at, len, &map->stat.io);
-	return err ? fail(-err, "what was stored could not be made durable: %s", strerror(-err)) : 0;
+	return err ? fail(-err, "cannot make changes to '%s' durable: %s", map->name,
+			  strerror(-err)) : 0;
 }
 
 int inplace_sync_old(struct mapping *map, uint64_t interval)

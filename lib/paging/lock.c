@@ -29,8 +29,9 @@ static _Atomic uint32_t lock;
 
 static int refuse(const struct lock *wanted, const char *who)
 {
-	return fail(EBUSY, "bytes %" PRIu64 " to %" PRIu64 " of the store are, in part, written by another mapping, of %s: "
-		    "map them read-only, end that one, or map both with UMMAP_WRITERS", wanted->from, wanted->to - 1, who);
+	return fail(EBUSY, "cannot map bytes %" PRIu64 " to %" PRIu64 " of the store for writing: "
+		    "%s holds a lock on some of them. Try a read-only mapping, end the other "
+		    "mapping, or map both with UMMAP_WRITERS", wanted->from, wanted->to - 1, who);
 }
 
 /* Under the lock: whether another mapping of this process has bytes of it that do not go with it. */
@@ -55,8 +56,9 @@ static int take_from_driver(const struct lock *wanted)
 	if (err == -EBUSY)
 		return refuse(wanted, *who ? who : "another process");
 	if (err && !atomic_exchange(&told, true))
-		log_line(LOG_WARN, "lock", "the file system has no locks of ranges (%s): it is not known whether another "
-			 "process writes the same bytes; UMMAP_LOCK=no says that none does", strerror(-err));
+		log_line(LOG_WARN, "lock", "cannot lock a range of the store: %s. The library "
+			 "cannot tell whether another process writes the same bytes. Try "
+			 "UMMAP_LOCK=no if none does", strerror(-err));
 	return 0;
 }
 
@@ -70,10 +72,10 @@ int lock_take(const void *owner, struct store *store, uint64_t off, uint64_t len
 		return 0;
 	l = malloc(sizeof(*l));
 	if (!l)
-		return fail(ENOMEM, "no memory for a lock");
+		return fail(ENOMEM, "cannot lock a range of the store: no memory");
 	*l = (struct lock){ .owner = owner, .store = store, .from = off, .to = off + len, .shared = shared };
 	futex_lock(&lock);
-	err = is_taken_here(l) ? refuse(l, "this process") : take_from_driver(l);
+	err = is_taken_here(l) ? refuse(l, "another mapping of this process") : take_from_driver(l);
 	if (!err) {
 		l->next = locks;
 		locks = l;

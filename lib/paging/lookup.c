@@ -110,7 +110,8 @@ static int grow(void)
 	struct entry *bigger = sys_lazy(more * sizeof(*bigger));
 
 	if (!bigger)
-		return fail(ENOMEM, "no memory for a table of %zu mappings", more);
+		return fail(ENOMEM, "cannot list the mapping: no memory for a table of %zu "
+			    "mappings", more);
 	for (size_t i = 0; i < count; i++)
 		copy_entry(&bigger[i], &table[i]);
 	table = bigger;

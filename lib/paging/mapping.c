@@ -40,7 +40,8 @@ static int make_headers(struct mapping *map, struct extent *e)
 	}
 	e->segs = sys_lazy(e->count * sizeof(struct seg));
 	if (!e->segs)
-		return fail(ENOMEM, "no address space for the headers of %zu segments: a larger RLIMIT_AS (ulimit -v) may be had", e->count);
+		return fail(ENOMEM, "cannot map %zu segments: no address space for their headers. "
+			    "Try a larger RLIMIT_AS (ulimit -v)", e->count);
 	raw_madvise(e->segs, e->count * sizeof(struct seg), MADV_DONTFORK);
 	return 0;
 }
@@ -55,7 +56,9 @@ static int make_twins(struct mapping *map, struct extent *e)
 {
 	e->twins = map->writers ? sys_lazy(twins_len(map, e)) : NULL;
 	if (map->writers && !e->twins)
-		return fail(ENOMEM, "no address space for the twins of %zu segments", e->count);
+		return fail(ENOMEM, "cannot map %zu segments with UMMAP_WRITERS: no address space "
+			    "for the records of changes. Try a larger RLIMIT_AS (ulimit -v)",
+			    e->count);
 	e->unsure = e->twins ? (uint8_t *)(e->twins + e->count) : NULL;
 	if (e->twins)
 		raw_madvise(e->twins, twins_len(map, e), MADV_DONTFORK);
@@ -85,7 +88,8 @@ static int add_extent(struct mapping *map, size_t first, size_t count)
 	e->first = first;
 	e->count = count;
 	if (map->extents_used == EXTENTS_MAX)
-		return fail(ENOMEM, "the mapping was grown too often");
+		return fail(ENOMEM, "cannot grow the mapping of '%s': it was grown too often. Try "
+			    "to end it and to map the store again", map->name);
 	err = make_twins(map, e);
 	if (err)
 		return err;
@@ -97,7 +101,7 @@ static int add_extent(struct mapping *map, size_t first, size_t count)
 	map->extents_used++;
 	if (!cache_own(&map->member, e->segs, count)) {
 		drop_headers(map, --map->extents_used);
-		return fail(ENOMEM, "no memory to remember a mapping");
+		return fail(ENOMEM, "cannot list the segments of the mapping: no memory");
 	}
 	return 0;
 }
@@ -120,7 +124,8 @@ static int make_marks(struct mapping *map, size_t segs)
 			raw_munmap(touched, len);
 		if (dirty)
 			raw_munmap(dirty, len);
-		return fail(ENOMEM, "no address space for the marks of %zu segments", segs);
+		return fail(ENOMEM, "cannot map %zu segments: no address space for their marks. "
+			    "Try a larger RLIMIT_AS (ulimit -v)", segs);
 	}
 	if (map->touched) {
 		memcpy(touched, map->touched, min_size(len, map->marks_len));

@@ -83,11 +83,12 @@ static int prepare_growth(struct mapping *map, const struct remap *want, struct 
 		return err;
 	err = seg_unmap_all(map, g->range == map->range ? last : 0, map->segs);
 	if (err)
-		fail(-err, "the mapping cannot move: %s", strerror(-err));
+		fail(-err, "cannot grow the mapping of '%s': %s", map->name, strerror(-err));
 	if (!err && !want->switch_over && !is_as_stored(map, want)) {
 		err = seg_lengthen(map, min_size(want->size, map->segs << map->shift), want->store, want->offset);
 		if (err)
-			fail(-err, "the end of the mapping cannot be read: %s", strerror(-err));
+			fail(-err, "cannot grow the mapping of '%s': its new end cannot be read: "
+			     "%s", map->name, strerror(-err));
 	}
 	if (!err)
 		err = map_resize(map, want->size);
@@ -236,8 +237,10 @@ static void move_back(struct mapping *map, struct remap *want, bool up)
 	}
 	map->backings[!map->current].lock = want->lock;
 	want->lock = NULL;
-	log_line(LOG_ERROR, "remap", "storage failed while contents moved, and while they moved back: the file holds part of "
-		 "them at the old and part at the new place, until a sync of the mapping succeeds");
+	log_line(LOG_ERROR, "remap", "cannot move the contents of '%s', nor move them back: "
+		 "storage failed. A part of them is at the old place in the file and a part at the "
+		 "new place, until a sync of the mapping succeeds. Try to repair the storage, and "
+		 "sync again", map->name);
 }
 
 static int move(struct mapping *map, struct remap *want)
@@ -255,7 +258,7 @@ static int move(struct mapping *map, struct remap *want)
 	seg_show(map);
 	err = sync_migrate(map, 0, map->segs);
 	if (err)
-		fail(-err, "the contents cannot be moved: %s", strerror(-err));
+		fail(-err, "cannot move the contents of '%s': %s", map->name, strerror(-err));
 	else if (want->size > map->size)
 		err = resize(map, want->size);
 	if (err)
@@ -274,7 +277,8 @@ static int apply(struct mapping *map, struct remap *want)
 	int err = pagecache_unmap(map, 0, map->segs);
 
 	if (err)
-		return fail(-err, "what is mapped from the page cache cannot be unmapped: %s", strerror(-err));
+		return fail(-err, "cannot unmap the page-cache pages of '%s': %s", map->name,
+			    strerror(-err));
 	if (overlap || (unfinished && !want->switch_over))
 		err = sync_all(map);
 	else if (carrying)
@@ -315,7 +319,8 @@ void remap_in_place(struct mapping *map)
 		return;
 	start_again(map);
 	if (inplace_enter(map) < 0)
-		log_line(LOG_WARN, "remap", "%s; it goes on with segments", fail_message());
+		log_line(LOG_WARN, "remap", "%s. The mapping uses segments instead",
+			 fail_message());
 }
 
 /* A mapping in place changes as one of segments does, all of which are absent. */
@@ -333,6 +338,7 @@ static int apply_in_place(struct mapping *map, struct remap *want)
 int remap_apply(struct mapping *map, struct remap *want)
 {
 	if (map->pinned)
-		return fail(EBUSY, "part of the mapping is pinned; umunpin it first");
+		return fail(EBUSY, "cannot change the mapping of '%s': part of it is pinned. Try "
+			    "umunpin first", map->name);
 	return map->in_place ? apply_in_place(map, want) : apply(map, want);
 }

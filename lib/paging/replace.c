@@ -129,7 +129,8 @@ static int copy_contents(struct mapping *map, struct store *to, uint64_t offset)
 	int err = 0;
 
 	if (buf == MAP_FAILED)
-		return fail(ENOMEM, "no memory to copy the contents to the other store");
+		return fail(ENOMEM, "cannot copy the contents to the new store: no memory for a "
+			    "buffer of %zu bytes. Try smaller segments", size);
 	for (size_t i = 0; i < map->segs && !err; i++)
 		err = copy_segment(map, to, offset, i, buf);
 	raw_munmap(buf, size);

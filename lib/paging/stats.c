@@ -40,7 +40,8 @@ void stats_print(const char *where, const struct umstat *st)
 	FILE *f = person ? stderr : fopen(where, "we");
 
 	if (!f) {
-		log_line(LOG_ERROR, "stats", "UMMAP_STATS: %s cannot be written: %s", where, strerror(errno));
+		log_line(LOG_ERROR, "stats", "cannot write the counters to '%s' (UMMAP_STATS): %s",
+			 where, strerror(errno));
 		return;
 	}
 	if (!person)

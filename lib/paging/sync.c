@@ -40,22 +40,28 @@ void sync_explain(const struct mapping *map, int err)
 	if (*fail_message())
 		return;
 	if (flush_has_lost(map) && map->writers) {
-		fail(EIO, "storage failed to make durable what was written (%s), and which bytes these were is not known any more "
-		     "(UMMAP_WRITERS): it may have lost them. Take the contents from a copy or make them anew, and end this "
-		     "mapping without sync", strerror(f->error));
+		fail(EIO, "cannot make changes to '%s' durable: %s. The store may have lost "
+		     "written data, and the library no longer knows which bytes (UMMAP_WRITERS). "
+		     "Try to take the contents from a copy or to compute them again, and end this "
+		     "mapping without a sync", map->name, strerror(f->error));
 		return;
 	}
 	if (flush_has_lost(map)) {
-		fail(EIO, "storage failed to make %llu bytes durable that were written and have left memory since (%s): it may "
-		     "have lost them, and they cannot be written again; all else is written. Take the contents from a copy or "
-		     "make them anew, and end this mapping without sync",
-		     (unsigned long long)min_size(f->lost, map->size), strerror(f->error));
+		fail(EIO, "cannot make %llu bytes of changes to '%s' durable: %s. The store may "
+		     "have lost them, and they have left memory, so they cannot be written again. "
+		     "All other changes are written. Try to take the contents from a copy or to "
+		     "compute them again, and end this mapping without a sync",
+		     (unsigned long long)min_size(f->lost, map->size), map->name,
+		     strerror(f->error));
 		return;
 	}
-	fail(-err, "changes could not be written to storage: %s; they are kept in memory%s", strerror(-err),
-	     err == -ENOSPC || err == -EDQUOT ? ", so make space (the disk's, or that of a limit in the URI: the log of messages says "
-						"which) and sync again" :
-	     err == -EFBIG ? ": RLIMIT_FSIZE (ulimit -f) is too small for it, or the file system" : ", so sync again");
+	fail(-err, "cannot write changes to '%s': %s. They are kept in memory. Try %s", map->name,
+	     strerror(-err),
+	     err == -ENOSPC || err == -EDQUOT ?
+	     "to free space on the disk, or a larger limit in the URI, and sync again" :
+	     err == -EFBIG ?
+	     "a larger RLIMIT_FSIZE (ulimit -f), or another file system, and sync again" :
+	     "to sync again");
 }
 
 static int complete_in_order(struct mapping *map)
@@ -119,8 +125,9 @@ int sync_all(struct mapping *map)
 	err = map->in_place ? inplace_sync(map, 0, map->size) : sync_segments(map);
 	earlier = writeback_take_error(map);
 	if (!err && earlier && !map->in_place)
-		return fail(-earlier, "an earlier write in the background failed: %s. This call has written all changes and made them "
-			    "durable. Try again to see whether storage works now", strerror(-earlier));
+		return fail(-earlier, "an earlier write to '%s' in the background failed: %s. This "
+			    "call has written all changes and made them durable. Try another sync "
+			    "to see whether the storage works now", map->name, strerror(-earlier));
 	err = err ? err : earlier;
 	if (err)
 		sync_explain(map, err);

@@ -38,11 +38,13 @@ int export_open(struct export *r, size_t size, size_t seg_size, size_t count)
 	char *p;
 
 	if (fd < 0)
-		return fail(-fd, "no object for the headers of %zu segments can be made: %s", count, strerror(-fd));
+		return fail(-fd, "cannot create shared memory for the headers of %zu segments: %s",
+			    count, strerror(-fd));
 	p = sys_map(len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (p == MAP_FAILED) {
 		close(fd);
-		return fail(ENOMEM, "no address space for the headers of %zu segments", count);
+		return fail(ENOMEM, "cannot map %zu segments: no address space for their headers. "
+			    "Try a larger RLIMIT_AS (ulimit -v)", count);
 	}
 	raw_madvise(p, len, MADV_DONTFORK);
 	*r = (struct export){ (struct export_head *)p, (struct export_lines *)(p + export_lines_at()),

@@ -55,14 +55,16 @@ static int open_failed(const struct export_offer *o)
 	int err = errno;
 
 	if (kill(o->pid, 0) < 0 && errno == ESRCH)
-		return fail(ESRCH, "process %d, which made the offer, has ended", o->pid);
+		return fail(ESRCH, "cannot import the mapping: its process %d has ended", o->pid);
 	if (err == EACCES || err == EPERM)
-		return fail(err, "process %d does not let this one open its memory: both must be of one user, and "
-			    "neither set-user-ID nor kept from ptrace(2)", o->pid);
+		return fail(err, "cannot import the mapping: this process may not open the memory "
+			    "of process %d. Both processes must belong to one user, be no "
+			    "set-user-ID programs, and permit ptrace(2)", o->pid);
 	if (err == ENOENT)
-		return fail(ESTALE, "the mapping that was offered has ended, or /proc does not show process %d",
-			    o->pid);
-	return fail(err, "the memory of process %d cannot be opened: %s", o->pid, strerror(err));
+		return fail(ESTALE, "cannot import the mapping of process %d: the mapping has "
+			    "ended, or /proc does not show the process", o->pid);
+	return fail(err, "cannot import the mapping: the memory of process %d cannot be opened: %s",
+		    o->pid, strerror(err));
 }
 
 /* A descriptor of our own for one of the offer's, or -errno with a sentence. */
@@ -80,7 +82,8 @@ static int open_object(const struct export_offer *o, int theirs, uint64_t file)
 	if (fstat(fd, &st) == 0 && st.st_dev == o->device && st.st_ino == file && seals >= 0 && seals & F_SEAL_SHRINK)
 		return fd;
 	close(fd);
-	return fail(ESTALE, "the mapping that was offered has ended");
+	return fail(ESTALE, "cannot import the mapping of process %d: the mapping has ended",
+		    o->pid);
 }
 
 static int open_objects(struct umimport *p, const struct export_offer *o)
@@ -112,12 +115,13 @@ static int map_control(struct umimport *p)
 	if (p->head_len > export_segs_at())
 		all = sys_map(p->head_len, PROT_READ, MAP_SHARED, p->control, 0);
 	if (all == MAP_FAILED)
-		return fail(ENOMEM, "the segments that were offered cannot be mapped");
+		return fail(ENOMEM, "cannot import the mapping: its segments cannot be mapped");
 	p->head = all;
 	/* A copy: it must not change after it was looked at. To touch what lies behind the end of a pool is a SIGBUS. */
 	memcpy(&head, all, sizeof(head));
 	if (!is_sound(&head, p->head_len) || (uint64_t)pool.st_size < (uint64_t)OBJECT_SPANS << SHARED_POOL_SPAN_SHIFT)
-		return fail(EINVAL, "what was offered is of another version of the library, or damaged");
+		return fail(EINVAL, "cannot import the mapping: its export is damaged, or was made "
+			    "by another version of the library");
 	p->segs = (const struct seg *)((const char *)all + export_segs_at());
 	p->count = head.count;
 	p->seg_size = head.seg_size;
@@ -132,10 +136,11 @@ static int map_lines(struct umimport *p)
 			      (int64_t)export_lines_at());
 
 	if (lines == MAP_FAILED)
-		return fail(ENOMEM, "the segments that were offered cannot be mapped");
+		return fail(ENOMEM, "cannot import the mapping: its segments cannot be mapped");
 	p->lines = lines;
 	p->arenas = sys_lazy(OBJECT_SPANS * sizeof(*p->arenas));
-	return p->arenas ? 0 : fail(ENOMEM, "no address space for the memory that was offered");
+	return p->arenas ? 0 : fail(ENOMEM, "cannot import the mapping: no address space. Try a "
+				    "larger RLIMIT_AS (ulimit -v)");
 }
 
 static int take_line(struct umimport *p)
@@ -148,10 +153,12 @@ static int take_line(struct umimport *p)
 		if (fcntl(p->control, F_OFD_SETLK, &byte) == 0)
 			break;
 		if (errno != EAGAIN && errno != EACCES)
-			return fail(errno, "no lock can be had on what was offered: %s", strerror(errno));
+			return fail(errno, "cannot lock the export of the mapping: %s",
+				    strerror(errno));
 	}
 	if (k == EXPORT_PEERS)
-		return fail(EAGAIN, "%d processes reach that mapping already; one of them has to leave", EXPORT_PEERS);
+		return fail(EAGAIN, "cannot import the mapping: it has %d imports already, the "
+			    "maximum. Try to close one of them", EXPORT_PEERS);
 	p->line = &p->lines->line[k];
 	/* Somebody may have died here. */
 	for (unsigned j = 0; j < EXPORT_SLOTS; j++)
@@ -212,10 +219,12 @@ static int check_offer(const struct export_offer *o)
 	uint64_t machine, space;
 
 	if (o->magic != (uint32_t)EXPORT_MAGIC)
-		return fail(EINVAL, "that is no offer: it must be what umexport filled");
+		return fail(EINVAL, "cannot import the mapping: the export is not valid. Try the "
+			    "structure that umexport filled");
 	export_place(&machine, &space);
 	if (machine != o->machine || space != o->space)
-		return fail(EXDEV, "the offer was made on another machine, or in another container");
+		return fail(EXDEV, "cannot import the mapping: its export was made on another "
+			    "machine, or in another container");
 	return 0;
 }
 
@@ -240,7 +249,7 @@ int import_open(const struct umexport *offer, struct umimport **peer)
 		return err;
 	p = calloc(1, sizeof(*p));
 	if (!p)
-		return fail(ENOMEM, "no memory for a peer");
+		return fail(ENOMEM, "cannot import the mapping: no memory");
 	p->control = p->pool = -1;
 	pthread_once(&hooked, hook);
 	enlist(p);

@@ -253,8 +253,8 @@ static enum outcome try_with(size_t left)
 	check(used(&n.stack) <= n.stack.size + BEYOND / 4, "%zu left: %zu used", left, used(&n.stack));
 	check(munmap(n.stack.painted, BELOW + n.stack.size) == 0);
 	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT) {
-		check(strstr(text, "the alternate signal stack of this thread has 65536 bytes"), "%s", text);
-		check(strstr(text, "give sigaltstack(2) at least "), "%s", text);
+		check(strstr(text, "the alternate signal stack of this thread: it has 65536 bytes"), "%s", text);
+		check(strstr(text, "bytes for sigaltstack(2)"), "%s", text);
 		return LIBRARY_ENDS;
 	}
 	/* The library's other threads may have said something, too: that the handler is gone, which the kernel has reset. */

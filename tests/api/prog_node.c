@@ -231,7 +231,7 @@ static void bad_files(void *unused)
 	for (int rights = 0; rights < 01000; rights += 0111) {
 		check(fchmod(fd, rights) == 0);
 		if (geteuid() == 0 || (rights & 0600) == 0600)
-			refused(path, "rights");
+			refused(path, "permissions");
 	}
 	check(fchmod(fd, 0600) == 0);
 	if (geteuid() == 0) {
@@ -240,9 +240,9 @@ static void bad_files(void *unused)
 	}
 	check(unlink(path) == 0);
 	check(symlink("/dev/null", path) == 0);
-	refused(path, "opened");
+	refused(path, "cannot open");
 	check(unlink(path) == 0 && mkdir(path, 0600) == 0);
-	refused(path, "opened");
+	refused(path, "cannot open");
 	check(rmdir(path) == 0 && mkfifo(path, 0600) == 0);
 	refused(path, "regular");
 	check(unlink(path) == 0);

@@ -99,7 +99,7 @@ static void check_errors(const std::string &path)
 	um::options wrong;
 
 	CHECK(throws(ENOENT, "nowhere", [&] { um::mapping::file(path + "nowhere"); }));
-	CHECK(throws(EINVAL, "no driver", [] { um::mapping("steam:/x", 1); }));
+	CHECK(throws(EINVAL, "cannot find the driver", [] { um::mapping("steam:/x", 1); }));
 	wrong.segment = 5000;
 	auto open_file = [&](const um::options &with, off_t offset) {
 		um::mapping::file(path, um::mode::read, um::npos, with, offset);

@@ -155,7 +155,7 @@ static void map_without_path(void *arg)
 	begin(j);
 	snprintf(uri, sizeof(uri), "%s+%s:%s", j->wal ? "wal" : "cow", j->driver, store);
 	check_fails(ummap_open(uri, SIZE, 0, READ_WRITE, &attr, &addr), EINVAL);
-	check(strstr(umerrormsg(), j->wal ? "wal.path has to name" : "cow.path has to name"), "%s", umerrormsg());
+	check(strstr(umerrormsg(), j->wal ? "by wal.path" : "by cow.path"), "%s", umerrormsg());
 }
 
 static void check_device(struct job *j)

@@ -174,7 +174,7 @@ static void open_past(void *driver)
 	set_group();
 	snprintf(text, sizeof(text), "%s:%s", (const char *)driver, store);
 	check_fails(ummap_open(text, SIZE, 0, PROT_READ, &attr, &addr), EUCLEAN);
-	check(strstr(umerrormsg(), "ummap-wal(1)"), "%s", umerrormsg());
+	check(strstr(umerrormsg(), "ummap wal apply"), "%s", umerrormsg());
 }
 
 static void open_too(void *pid)
@@ -303,7 +303,7 @@ static void open_unread(void *unused)
 	}
 	snprintf(uri_past, sizeof(uri_past), "posix:%s", store);
 	check_fails(ummap_open(uri_past, SIZE, 0, PROT_READ, &attr, &addr), EUCLEAN);
-	check(strstr(umerrormsg(), "cannot be read: Permission denied"), "%s", umerrormsg());
+	check(strstr(umerrormsg(), "unapplied commits: Permission denied"), "%s", umerrormsg());
 }
 
 /* The log is beside the file itself, whichever link it is opened by. */
@@ -632,7 +632,7 @@ static void end_with_full_store(void *arg)
 	words = map_store("?error.op=write&error.times=always&error.errno=ENOSPC", 0);
 	put_version(words, 1);
 	check_fails(umunmap(words, 1), EUCLEAN);
-	snprintf(says, sizeof(says), "No space left on device. Nothing is lost: when this is mended, `ummap wal --log %s apply %s`",
+	snprintf(says, sizeof(says), "No space left on device. Nothing is lost. Try to repair the storage, then `ummap wal --log %s apply %s`",
 		 log_path, store);
 	check(strstr(umerrormsg(), "the mapping has ended") && strstr(umerrormsg(), says), "%s", umerrormsg());
 	check_fails(umunmap(words, 0), EINVAL);

@@ -362,7 +362,7 @@ Test(cache_faults, far_trouble_is_told_once)
 		check(write_at(block * BLOCK, BLOCK, 1) == 0);
 	check(h.driver.flush(h.cache, 0, UINT64_MAX) == 0);
 	check(cache_bring_home(h.cache) == -EIO && cache_bring_home(h.cache) == -EIO);
-	await_notice("What is written stays near");
+	await_notice("Changes stay in the near file");
 	check_all();
 	check(notices == 1, "%u", notices);
 	/* At the end, what completes the store. */

@@ -166,13 +166,13 @@ Test(cow, are_of_one_store)
 	check(rename(moved, store) == 0);
 	close(temp_named("other", SIZE, other));
 	check_fails(try_open(&h, 0, "cow+posix:%s?cow.path=%s", other, changes), EINVAL);
-	check(strstr(umerrormsg(), "another store, \"store\""), "%s", umerrormsg());
+	check(strstr(umerrormsg(), "another store, 'store'"), "%s", umerrormsg());
 	check_fails(try_open(&h, 0, "cow+mem:1M?cow.path=%s", changes), EINVAL);
 	/* The clock of files ticks some hundred times a second. */
 	pause_ms(50);
 	check(pwrite(fd, "", 1, 9) == 1);
 	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+posix:%s", store), ESTALE);
-	check(strstr(umerrormsg(), "was written since") && strstr(umerrormsg(), "ummap-cow(1)"), "%s", umerrormsg());
+	check(strstr(umerrormsg(), "was written since") && strstr(umerrormsg(), "ummap cow"), "%s", umerrormsg());
 }
 
 Test(cow, notices_another_size)
@@ -225,14 +225,14 @@ Test(cow, without_a_path)
 
 	make_store();
 	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+mem:1M"), EINVAL);
-	check(strstr(umerrormsg(), "cow.path has to name"), "%s", umerrormsg());
+	check(strstr(umerrormsg(), "by cow.path"), "%s", umerrormsg());
 	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+posix:%s?cow.path=", store), EINVAL);
 	check_fails(try_open(&h, UMMAP_O_WRITE | UMMAP_O_CREATE, "cow+posix:%s.none", store), ENOENT);
 	snprintf(path, sizeof(path), "%s.none", store);
 	check(access(path, F_OK) < 0, "it makes no store");
 	check_fails(try_open(&h, UMMAP_O_WRITE | UMMAP_O_WRITERS, "cow+posix:%s", store), EINVAL);
 	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+posix:%s?cow.path=/no-such-folder/x", store), ENOENT);
-	check(strstr(umerrormsg(), "/no-such-folder/x cannot be opened"), "%s", umerrormsg());
+	check(strstr(umerrormsg(), "/no-such-folder/x': "), "%s", umerrormsg());
 	check_fails(try_open(&h, UMMAP_O_WRITE, "cow+posix:%s?cow.path=%s", store, store), EINVAL);
 	check(strstr(umerrormsg(), "is the store itself"), "%s", umerrormsg());
 	snprintf(path, sizeof(path), "%s.other", store);
@@ -279,7 +279,7 @@ Test(cow, every_byte)
 
 		flip(fd, at, 1u << i % 8);
 		check_fails(try_open(&h, i % 2 ? UMMAP_O_WRITE : 0, "cow+posix:%s", store), EUCLEAN);
-		snprintf(number, sizeof(number), "damaged at byte %" PRIu64 ":", at / sizeof(struct cow_entry) * sizeof(struct cow_entry));
+		snprintf(number, sizeof(number), "damaged at byte %" PRIu64 ".", at / sizeof(struct cow_entry) * sizeof(struct cow_entry));
 		check(strstr(umerrormsg(), number), "byte %" PRIu64 ": %s", at, umerrormsg());
 		flip(fd, at, 1u << i % 8);
 	}

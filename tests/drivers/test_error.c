@@ -247,7 +247,7 @@ Test(error, over_a_bare_driver)
 	filter->close(h);
 
 	cr_expect_eq(open_over(&bare, "", 5, &h, &geom), -EINVAL);
-	cr_expect(strstr(geom.why, "\"bare\" does not take descriptors"), "%s", geom.why);
+	cr_expect(strstr(geom.why, "the driver 'bare' takes none"), "%s", geom.why);
 
 	read_only.write = NULL;
 	cr_assert_eq(open_over(&read_only, "", -1, &h, &geom), 0);

@@ -395,7 +395,7 @@ static void other_mappings(void)
 	else
 		check_file(fd, 0, SIZE, 0, 9);
 	check_error(ummpi_sync_all(MPI_COMM_WORLD, rank == ranks - 1 ? (void *)(uintptr_t)4096 : m), MPI_ERR_INFO_VALUE,
-		    "no mapping");
+		    "cannot find a mapping");
 	check(umunmap(m, 1) == 0 && umunmap(file, 0) == 0);
 	close(fd);
 	MPI_Barrier(MPI_COMM_WORLD);

@@ -487,7 +487,7 @@ Test(group, names)
 	void *addr;
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
-		refused(wrong[i], NULL, 0, 0, "cannot be the name of a group");
+		refused(wrong[i], NULL, 0, 0, "cannot use the group name");
 	check(open_new(&attr, SIZE, &addr) == 0);
 	check(umunmap(addr, 0) == 0);
 	attr.group = "Z-9_.";
@@ -501,16 +501,16 @@ Test(group, wrong_joins_are_refused)
 
 	start(64 * MIB);
 	one = map_new("g", "prnd:seed=7", 2 * MIB, SIZE);
-	refused("g", "fifo", 0, 0, "has the policy \"prnd:seed=7\", not \"fifo\"");
-	refused("g", "prnd", 0, 0, "\"prnd:seed=7\"");
-	refused("g", "nonesuch", 0, 0, "\"prnd:seed=7\"");
-	refused("g", NULL, UMMAP_PTYPE_WIRO_L, 0, "not \"wiro-l\"");
-	refused("g", NULL, 0, 3 * MIB, "has a budget of 2097152 bytes, not 3145728");
+	refused("g", "fifo", 0, 0, "'fifo': its policy is 'prnd:seed=7'");
+	refused("g", "prnd", 0, 0, "'prnd:seed=7'");
+	refused("g", "nonesuch", 0, 0, "'prnd:seed=7'");
+	refused("g", NULL, UMMAP_PTYPE_WIRO_L, 0, "the policy 'wiro-l'");
+	refused("g", NULL, 0, 3 * MIB, "3145728 bytes: its budget is 2097152 bytes");
 	same = map_new("g", "prnd:seed=7", 2 * MIB, SIZE);
 	none = map_new("g", NULL, 0, SIZE);
 	open = map_new("h", NULL, 0, SIZE);
 	refused("h", NULL, 0, MIB, "has no budget of its own");
-	refused("h", "lifo", 0, 0, "has the policy \"s3fifo\"");
+	refused("h", "lifo", 0, 0, "its policy is 's3fifo'");
 	check(stat_of(none).budget_bytes == 2 * MIB && stat_of(open).budget_bytes == 64 * MIB);
 	check(umunmap(one, 0) == 0 && umunmap(same, 0) == 0 && umunmap(none, 0) == 0 && umunmap(open, 0) == 0);
 }
@@ -554,7 +554,7 @@ Test(group, ends_with_its_last_mapping)
 	for (int ms = 0; ms < 60000 && charged(last) != held(last); ms++)
 		usleep(1000);
 	check(charged(last) == held(last));
-	refused("g", "plru", 0, 0, "has the policy \"lifo\"");
+	refused("g", "plru", 0, 0, "its policy is 'lifo'");
 	check(umunmap(last, 0) == 0);
 	first = map_new("g", "plru", 2 * MIB, SIZE);
 	check(charged(first) == 0 && stat_of(first).budget_bytes == 2 * MIB);
@@ -568,8 +568,8 @@ Test(group, failures_leave_no_group)
 	void *addr;
 
 	check(ummap_open("posix:/nowhere/at/all", SIZE, 0, READ_WRITE, &attr, &addr) == -1 && errno == ENOENT);
-	refused("g", "nonesuch", 0, 0, "there is no policy");
-	refused("g", "fifo:seed=1", 0, 0, "cannot be made");
+	refused("g", "nonesuch", 0, 0, "cannot find the policy");
+	refused("g", "fifo:seed=1", 0, 0, "cannot create the policy");
 	check(umunmap(map_new("g", "plru", 2 * MIB, SIZE), 0) == 0);
 }
 
@@ -645,7 +645,7 @@ Test(group, child_has_none)
 	m = map_new("g", "lifo", MIB, SIZE);
 	touch(m, 0, SEGS);
 	check_exits(run_child(child, m), 0);
-	refused("g", "plru", 0, 0, "has the policy \"lifo\"");
+	refused("g", "plru", 0, 0, "its policy is 'lifo'");
 	touch(m, 0, SEGS);
 	check(charged(m) <= MIB);
 	check(umunmap(m, 0) == 0);

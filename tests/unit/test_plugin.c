@@ -134,12 +134,12 @@ Test(plugin, programs_have_drivers)
 	check_refused(ummap_driver_register(&own), WORDS("struct_size"));
 	own.struct_size = sizeof(own);
 	own.scheme = "Own";
-	check_refused(ummap_driver_register(&own), WORDS("\"Own\" is no driver's name"));
+	check_refused(ummap_driver_register(&own), WORDS("cannot add the driver 'Own'"));
 	check_refused(ummap_driver_register(NULL), WORDS("NULL"));
 	own.scheme = "uring";
 	check_fails(ummap_driver_register(&own), EEXIST);
 	own.scheme = "own";
-	check_refused(try_open("own:/x", NULL), WORDS("there is no driver \"own\""));
+	check_refused(try_open("own:/x", NULL), WORDS("cannot find the driver 'own'"));
 	check(ummap_driver_register(&own) == 0, "%s", umerrormsg());
 	check_fails(ummap_driver_register(&own), EEXIST);
 	memset(&own, 0, sizeof(own)); /* it was copied */
@@ -197,7 +197,7 @@ Test(plugin, filter_stands_before_any_driver)
 	work_through("error+flip+flip+skeleton", strcat(strcpy((char[400]){ 0 }, path), "?error.nth=1000000"), NULL);
 	check_file(fd, 0, SIZE, 0, 1);
 	check_refused(try_open("flip:/x", NULL), WORDS("flip", "filter"));
-	check_refused(try_open("skeleton+flip+posix:/x", NULL), WORDS("skeleton", "no filter"));
+	check_refused(try_open("skeleton+flip+posix:/x", NULL), WORDS("skeleton", "not a filter"));
 	close(fd);
 }
 
@@ -230,13 +230,13 @@ static void find_nothing(void *path)
 	if (path)
 		use_path(path);
 	check_refused(try_open("nosuch:/x", NULL),
-		      WORDS("no driver \"nosuch\"", "posix", "error", "ummap-driver-nosuch.so", "UMMAP_DRIVER_PATH",
+		      WORDS("the driver 'nosuch'", "posix", "error", "ummap-driver-nosuch.so", "UMMAP_DRIVER_PATH",
 			    path ? (char *)path : "not set"));
 	check_refused(try_open("posix:/proc/self/exe", "nosuch"),
-		      WORDS("no policy \"nosuch\"", "fifo", "wiro-l", "ummap-policy-nosuch.so",
+		      WORDS("the policy 'nosuch'", "fifo", "wiro-l", "ummap-policy-nosuch.so",
 			    path ? (char *)path : "not set"));
 	/* A policy is no driver, and the other way round. */
-	check_refused(try_open("gentle:/x", NULL), WORDS("no driver \"gentle\""));
+	check_refused(try_open("gentle:/x", NULL), WORDS("cannot find the driver 'gentle'"));
 }
 
 Test(plugin, says_where_it_looked)
@@ -258,11 +258,11 @@ Test(plugin, policy_names_are_no_paths)
 	close(temp_named("data", SIZE, path));
 	snprintf(uri, sizeof(uri), "posix:%s", path);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
-		check_refused(try_open(uri, bad[i]), WORDS("no policy", "lower-case letters"));
+		check_refused(try_open(uri, bad[i]), WORDS("cannot use the policy", "lower-case letters"));
 	memset(name, 'a', 63);
-	check_refused(try_open(uri, name), WORDS("there is no policy \"aaa"));
+	check_refused(try_open(uri, name), WORDS("cannot find the policy 'aaa"));
 	memset(name, 'a', 64);
-	check_refused(try_open(uri, name), WORDS("is no policy", "63"));
+	check_refused(try_open(uri, name), WORDS("cannot use the policy", "63"));
 }
 
 static void first_folder_counts(void *good_first)
