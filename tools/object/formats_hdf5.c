@@ -80,8 +80,8 @@ struct reader {
 	const struct taker *t;
 };
 
-/* Returns the size of text without its padding. Only null-terminated text ends at its first zero: with the
- * other paddings, a zero in the middle is part of the text. */
+/* Returns the size of text without its padding. Only null-terminated text ends at its first zero:
+ * with the other paddings, a zero in the middle is part of the text. */
 static size_t text_size(hid_t type, const char *text, size_t size)
 {
 	H5T_str_t padding = H5Tget_strpad(type);
