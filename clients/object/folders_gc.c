@@ -85,8 +85,10 @@ static int remove_version(const struct folders *f, const char *name)
 	snprintf(view, sizeof(view), "%s.h5", name);
 	drop_temporary(f, name);
 	unlinkat(f->folder[VIEWS], view, 0);
-	return unlinkat(f->folder[LIVE], name, 0) == 0 ? 0 : object_fail(errno, "cannot remove "
-			"version '%s' from '%s': %s", name, f->path, strerror(errno));
+	if (unlinkat(f->folder[LIVE], name, 0) < 0)
+		return object_fail(errno, "cannot remove version '%s' from '%s': %s", name, f->path,
+				   strerror(errno));
+	return 0;
 }
 
 int folders_version_claim(struct backend *b, const struct umobject_id *id, struct lease **claim, void **bytes, size_t *size)
