@@ -205,6 +205,12 @@ static int prepare(struct cow *c, struct ummap_handover *to)
 {
 	int err = 0;
 
+	if (c->changes.head.committing && to->how == UMMAP_HANDOVER_SWITCH) {
+		snprintf(to->why, sizeof(to->why), "cannot leave '%.140s': writing its changes to the store failed, and "
+			 "the store has a part of them. Try again without UMMAP_SWITCH",
+			 c->changes.file.path);
+		return -EUCLEAN;
+	}
 	if (c->writable && cow_is_due(&c->changes, c->size))
 		err = cow_flush(&c->changes, c->size);
 	if (!err)

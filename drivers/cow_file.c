@@ -86,7 +86,7 @@ int cow_fits(const struct cow_file *f, const struct cow_base *now, struct ummap_
 		return keys_refuse(geom, EINVAL, "cannot use '%.140s': it has the changes of "
 				   "another store, '%.30s'. Try another cow.path", f->file.path,
 				   then->name);
-	if (!f->head.committing && (now->size != then->size || now->seconds != then->seconds ||
+	if (f->head.committing != COW_COMMITTING && (now->size != then->size || now->seconds != then->seconds ||
 				    now->nanoseconds != then->nanoseconds))
 		return keys_refuse(geom, ESTALE, "cannot use '%.140s': the store was written since "
 				   "its changes began. Try `ummap cow discard`", f->file.path);
@@ -201,7 +201,7 @@ static int check_and_use(struct cow_file *f, const struct cow_wish *wish, struct
 		return err;
 	if (f->damaged_at)
 		return damaged(f, geom);
-	if (f->head.committing)
+	if (f->head.committing == COW_COMMITTING)
 		return keys_refuse(geom, EUCLEAN, "cannot use '%.140s': its commit to the store was "
 				   "interrupted. Try `ummap cow commit` first", f->file.path);
 	return wish->write ? make_ready(f) : 0;
@@ -433,8 +433,8 @@ int cow_write_changes(struct cow_file *f, const struct cow_base *base,
 	if (f->damaged_at)
 		return damaged(f, geom);
 	err = make_ready(f);
-	if (!err && !f->head.committing) {
-		f->head.committing = 1;
+	if (!err && f->head.committing != COW_COMMITTING) {
+		f->head.committing = COW_COMMITTING;
 		err = side_head_settle(&f->file, &f->slots, &f->head, sizeof(f->head));
 	}
 	if (err)
@@ -466,13 +466,13 @@ int cow_end_commit(struct cow_file *f, const char *path)
 	struct cow_base now;
 	struct stat st;
 
-	if (!f->head.committing)
+	if (f->head.committing != COW_COMMITTING)
 		return 0;
 	if (stat(path, &st) < 0)
 		return -errno;
 	cow_describe(&now, path, -1, (uint64_t)st.st_size);
 	now.size = S_ISREG(st.st_mode) ? now.size : f->head.base.size;
 	f->head.base = now;
-	f->head.committing = 0;
+	f->head.committing = COW_MIXED;
 	return side_head_settle(&f->file, &f->slots, &f->head, sizeof(f->head));
 }

@@ -55,11 +55,16 @@ struct cow_base {
 	char name[256];            /* last part of its path */
 };
 
+/* A commit has begun, and the store may have some of the changes. */
+#define COW_COMMITTING 1
+/* As before, but the commit was given up: the file serves as before, and must not be discarded. */
+#define COW_MIXED 2
+
 struct cow_head {
 	uint64_t salt;
 	uint64_t size;             /* of the store with its changes */
 	uint64_t slots;            /* entries that are durable, at least */
-	uint64_t committing;       /* 1: the store may have some of the changes */
+	uint64_t committing;       /* COW_* below, or 0 */
 	struct cow_base base;
 	char way[BEHIND_WAY];      /* behind_way to the store; "": unknown */
 };
@@ -114,8 +119,8 @@ int cow_write_changes(struct cow_file *f, const struct cow_base *base,
 /* The same, and removes the file. */
 int cow_commit(struct cow_file *f, const struct cow_base *base, const struct ummap_driver *driver, void *store,
 	       struct ummap_geom *geom);
-/* Takes back a call of cow_write_changes, also one that failed: the file stays, and its changes go
- * on to be those of the store as it is now. */
+/* Takes back a call of cow_write_changes, also one that failed: the file stays, and its changes are
+ * those of the store as it is now, which may have some of them (COW_MIXED). */
 int cow_end_commit(struct cow_file *f, const char *path);
 
 #endif

@@ -65,7 +65,8 @@ static int do_ls(const struct job *job)
 	look(job, UMMAP_LOCK_NONE, &f);
 	printf("%s: changes of %s, %" PRIu64 " bytes of %" PRIu64 "%s\n", job->file,
 	       f.head.base.name, f.index.count * (uint64_t)COW_BLOCK, f.head.size,
-	       f.head.committing ? "; a commit was interrupted" : "");
+	       f.head.committing == COW_COMMITTING ? "; a commit was interrupted" :
+	       f.head.committing ? "; the store has a part of them" : "");
 	while (blockmap_next(&f.index, &block, &place))
 		block = show_run(&f, block);
 	if (f.slots.damaged)
@@ -134,7 +135,7 @@ static int do_discard(const struct job *job)
 
 	look(job, UMMAP_LOCK_EXCLUSIVE, &f);
 	if (f.head.committing)
-		refuse("cannot discard '%s': a commit was interrupted, and '%s' has a part of it. "
+		refuse("cannot discard '%s': a commit was not completed, and '%s' has a part of it. "
 		       "Try 'commit'",
 		       job->file, job->store);
 	err = side_remove(&f.file);
