@@ -39,6 +39,9 @@
 
 /* ---- A file that has regions. ---- */
 
+/* Reason for handing a region back. */
+static const char writes_by_call[] = "the program writes the file by a system call";
+
 /* umsync_range for what of the regions of the file lies in [off, off + len). */
 static void sync_locked(const struct stat *st, off_t off, size_t len, bool writable_only, int flags)
 {
@@ -74,7 +77,7 @@ static void hand_back_stored(const struct stat *st)
 	region_lock_change();
 	r = region_of_file(NULL, st);
 	if (r && r->writable)
-		region_hand_back_file(st, 0);
+		region_hand_back_file(st, 0, writes_by_call);
 	region_unlock();
 	errno = error;
 }
@@ -94,7 +97,7 @@ static void show_written(const struct stat *st, off_t off, size_t len)
 
 		pinned = umstat(r->addr, &now) == 0 && now.pinned_bytes;
 	}
-	if (!pinned || region_hand_back_file(st, 0) < 0)
+	if (!pinned || region_hand_back_file(st, 0, writes_by_call) < 0)
 		sync_locked(st, off, len, false, UMMAP_NOFLUSH | UMMAP_EVICT);
 	region_unlock();
 	errno = error;
@@ -106,11 +109,8 @@ static bool has_regions(int fd, struct stat *st)
 	bool has = false;
 
 	/* A heap is copied for a child while the list is locked. */
-	if (region_files && !region_is_locked() && fstat(fd, st) == 0 && S_ISREG(st->st_mode)) {
-		region_lock_look();
-		has = region_of_file(NULL, st) != NULL;
-		region_unlock();
-	}
+	if (region_files && !region_is_locked() && fstat(fd, st) == 0 && S_ISREG(st->st_mode))
+		has = region_has_file(st);
 	errno = error;
 	return has;
 }
@@ -119,16 +119,9 @@ static bool has_regions(int fd, struct stat *st)
 
 static bool is_ours(const void *buf, size_t len)
 {
-	bool ours;
-
 	if (!region_count || !len || region_is_locked())
 		return false;
-	if (heap_left(buf))
-		return true;
-	region_lock_look();
-	ours = region_at(buf, len) != NULL;
-	region_unlock();
-	return ours;
+	return heap_left(buf) || region_has_range(buf, len);
 }
 
 bool is_held(const void *buf, size_t len)
@@ -630,7 +623,7 @@ int shorten_file(const struct stat *st, off_t len)
 	int result;
 
 	region_lock_change();
-	result = region_hand_back_file(st, len);
+	result = region_hand_back_file(st, len, "the program shortens the file");
 	region_unlock();
 	return result;
 }

@@ -40,7 +40,8 @@ static void *map(void *addr, size_t len, int prot, int flags, int fd, off_t off)
 		return MAP_FAILED;
 	}
 	region_lock_change();
-	if (flags & MAP_FIXED && region_hand_back_range(addr, len) < 0)
+	if (flags & MAP_FIXED &&
+	    region_hand_back_range(addr, len, "the program maps other memory there") < 0)
 		result = MAP_FAILED;
 	/* A program that wishes for an address is given it, where it is free, by the kernel only. */
 	if (!result && !addr)
@@ -110,7 +111,7 @@ PUBLIC int munmap(void *addr, size_t len)
 	r = region_at(addr, len);
 	if (r && r->addr == addr && r->len == whole_pages(len))
 		result = region_end(r);
-	else if (region_hand_back_range(addr, len) < 0)
+	else if (region_hand_back_range(addr, len, "the program unmaps a part") < 0)
 		result = -1;
 	else
 		result = kernel_munmap(addr, len);
@@ -130,6 +131,7 @@ static void *move(struct region *r, size_t len)
 
 PUBLIC void *mremap(void *old, size_t old_len, size_t len, int flags, ...)
 {
+	static const char remaps[] = "the program calls mremap";
 	void *wanted = NULL, *result = NULL;
 	struct region *r;
 	va_list args;
@@ -150,8 +152,8 @@ PUBLIC void *mremap(void *old, size_t old_len, size_t len, int flags, ...)
 	r = region_at(old, old_len ? old_len : 1);
 	if (r && r->addr == old && r->len == whole_pages(old_len) && len > old_len && flags == MREMAP_MAYMOVE && !r->writable)
 		result = move(r, len);
-	if (!result && (region_hand_back_range(old, old_len ? old_len : 1) < 0 ||
-			(wanted && region_hand_back_range(wanted, len) < 0)))
+	if (!result && (region_hand_back_range(old, old_len ? old_len : 1, remaps) < 0 ||
+			(wanted && region_hand_back_range(wanted, len, remaps) < 0)))
 		result = MAP_FAILED;
 	if (!result)
 		result = (void *)syscall(SYS_mremap, old, old_len, len, flags, wanted);
@@ -178,8 +180,8 @@ PUBLIC int mprotect(void *addr, size_t len, int prot)
 	r = region_at(addr, len);
 	if (!r || r->prot != prot || !is_page(addr) || (char *)addr < r->addr ||
 	    whole_pages(len) > (size_t)(r->addr + r->len - (char *)addr))
-		result = region_hand_back_range(addr, len) < 0 || region_share_range(addr, len, prot) < 0 ? -1 :
-			 (int)syscall(SYS_mprotect, addr, len, prot);
+		result = region_hand_back_range(addr, len, "the program calls mprotect") < 0 ||
+			 region_share_range(addr, len, prot) < 0 ? -1 : (int)syscall(SYS_mprotect, addr, len, prot);
 	region_unlock();
 	return result;
 }
@@ -288,7 +290,8 @@ static int advise(void *addr, size_t len, int advice)
 		int result;
 
 		region_lock_change();
-		result = region_hand_back_range(addr, len) < 0 ? -1 : advise_theirs(addr, len, advice);
+		result = region_hand_back_range(addr, len, "the program calls madvise") < 0 ? -1 :
+			 advise_theirs(addr, len, advice);
 		region_unlock();
 		return result;
 	}

@@ -56,7 +56,6 @@ struct shared_file {
 _Atomic unsigned region_count, region_files;
 const struct heap_calls *heap_calls;
 _Atomic bool region_kernel = true;
-static struct region *regions;
 static struct shared_file *shared;
 /* Whether the kernel has had mappings that mprotect(2) makes such ones. */
 static bool may_be_shared;
@@ -103,19 +102,67 @@ static size_t page(void)
 	return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-struct region *region_next(const struct region *r, const void *addr, size_t len)
-{
-	uintptr_t at = (uintptr_t)addr, end = len < UINTPTR_MAX - at ? at + len : UINTPTR_MAX;
-	struct region *next = r ? r->next : regions;
+/* ---- The list: an array that is sorted by addresses. ---- */
 
-	while (next && (at >= (uintptr_t)next->addr + next->len || (uintptr_t)next->addr >= end))
-		next = next->next;
-	return next;
+/* The fields of a region that threads compare without the lock. */
+struct entry {
+	_Atomic uintptr_t first, end;  /* range of addresses */
+	_Atomic dev_t dev;
+	_Atomic ino_t ino;
+	struct region *region;         /* under the lock only */
+};
+
+/* The array moves when it grows, and no array is unmapped: a thread may still search it. */
+static struct {
+	struct entry *_Atomic entries;
+	_Atomic size_t count;
+	size_t room;
+	_Atomic unsigned version;      /* odd while the array changes */
+} list;
+
+/* The number of regions that end at or below the address. */
+static size_t count_below(const struct entry *entries, size_t count, uintptr_t at)
+{
+	size_t low = 0;
+
+	while (low < count) {
+		size_t middle = low + (count - low) / 2;
+
+		if (entries[middle].end <= at)
+			low = middle + 1;
+		else
+			count = middle;
+	}
+	return low;
+}
+
+static uintptr_t end_of(uintptr_t at, size_t len)
+{
+	return len < UINTPTR_MAX - at ? at + len : UINTPTR_MAX;
+}
+
+static struct region *region_number(size_t i)
+{
+	return i < list.count ? list.entries[i].region : NULL;
+}
+
+static struct region *next_region(const struct region *r)
+{
+	return region_number(r ? count_below(list.entries, list.count, (uintptr_t)r->addr) + 1 : 0);
 }
 
 struct region *region_at(const void *addr, size_t len)
 {
-	return region_next(NULL, addr, len);
+	struct region *r = region_number(count_below(list.entries, list.count, (uintptr_t)addr));
+
+	return r && (uintptr_t)r->addr < end_of((uintptr_t)addr, len) ? r : NULL;
+}
+
+struct region *region_next(const struct region *r, const void *addr, size_t len)
+{
+	struct region *next = next_region(r);
+
+	return next && (uintptr_t)next->addr < end_of((uintptr_t)addr, len) ? next : NULL;
 }
 
 static bool is_of(const struct region *r, const struct stat *st)
@@ -125,11 +172,116 @@ static bool is_of(const struct region *r, const struct stat *st)
 
 struct region *region_of_file(const struct region *r, const struct stat *st)
 {
-	struct region *next = r ? r->next : regions;
+	struct region *next = next_region(r);
 
 	while (next && !is_of(next, st))
-		next = next->next;
+		next = next_region(next);
 	return next;
+}
+
+/* Without the lock. Begins a search; false: the array changes. */
+static bool begin_search(unsigned *version)
+{
+	*version = list.version;
+	return *version % 2 == 0;
+}
+
+/* Whether the array was the same throughout the search. */
+static bool end_search(unsigned version)
+{
+	atomic_thread_fence(memory_order_acquire);
+	return list.version == version;
+}
+
+bool region_has_range(const void *addr, size_t len)
+{
+	uintptr_t at = (uintptr_t)addr;
+	unsigned version;
+	bool has;
+
+	if (begin_search(&version)) {
+		size_t count = list.count;
+		const struct entry *entries = list.entries;
+		size_t i = count_below(entries, count, at);
+
+		has = i < count && entries[i].first < end_of(at, len);
+		if (end_search(version))
+			return has;
+	}
+	region_lock_look();
+	has = region_at(addr, len) != NULL;
+	region_unlock();
+	return has;
+}
+
+bool region_has_file(const struct stat *st)
+{
+	unsigned version;
+	bool has = false;
+
+	if (begin_search(&version)) {
+		size_t count = list.count;
+		const struct entry *entries = list.entries;
+
+		for (size_t i = 0; i < count && !has; i++)
+			has = entries[i].ino == st->st_ino && entries[i].dev == st->st_dev;
+		if (end_search(version))
+			return has;
+	}
+	region_lock_look();
+	has = region_of_file(NULL, st) != NULL;
+	region_unlock();
+	return has;
+}
+
+static void copy_entry(struct entry *to, const struct entry *from)
+{
+	to->first = from->first;
+	to->end = from->end;
+	to->dev = from->dev;
+	to->ino = from->ino;
+	to->region = from->region;
+}
+
+/* Makes room for another region: false without memory. */
+static bool reserve_entry(void)
+{
+	size_t room = list.room ? 2 * list.room : page() / sizeof(struct entry);
+	struct entry *more;
+
+	if (list.count < list.room)
+		return true;
+	more = kernel_mmap(NULL, room * sizeof(*more), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (more == MAP_FAILED)
+		return false;
+	for (size_t i = 0; i < list.count; i++)
+		copy_entry(&more[i], &list.entries[i]);
+	list.entries = more;
+	list.room = room;
+	return true;
+}
+
+static void insert_entry(struct region *r)
+{
+	uintptr_t at = (uintptr_t)r->addr;
+	size_t place = count_below(list.entries, list.count, at);
+	const struct entry entry = { at, at + r->len, r->dev, r->ino, r };
+
+	list.version++;
+	for (size_t i = list.count; i > place; i--)
+		copy_entry(&list.entries[i], &list.entries[i - 1]);
+	copy_entry(&list.entries[place], &entry);
+	list.count++;
+	list.version++;
+}
+
+static void remove_entry(const struct region *r)
+{
+	list.version++;
+	list.count--;
+	for (size_t i = count_below(list.entries, list.count + 1, (uintptr_t)r->addr); i < list.count; i++)
+		copy_entry(&list.entries[i], &list.entries[i + 1]);
+	list.version++;
 }
 
 static bool is_shared(const struct stat *st)
@@ -300,28 +452,23 @@ static int map_tail(struct region *r, void *base)
 
 static void link_region(struct region *r)
 {
-	r->next = regions;
-	regions = r;
+	insert_entry(r);
 	region_count++;
 	region_files++;
 	report_taken(r->ours);
 	has_taken = true;
 }
 
-static void unlink_region(struct region *r)
+static void unlink_region(const struct region *r)
 {
-	struct region **at = &regions;
-
-	while (*at != r)
-		at = &(*at)->next;
-	*at = r->next;
+	remove_entry(r);
 	region_count--;
 	region_files--;
 }
 
 void region_forget_zeros(const void *addr, size_t len)
 {
-	for (struct region *r = regions; r; r = r->next) {
+	for (struct region *r = next_region(NULL); r; r = next_region(r)) {
 		if ((uintptr_t)r->addr + r->len - (uintptr_t)addr < len)
 			r->zeros = false;
 	}
@@ -398,7 +545,7 @@ void *region_map(size_t len, int prot, int flags, int fd, off_t off)
 		return errno = error, NULL;
 	ours = off < st.st_size ? (size_t)(st.st_size - off) & ~(page() - 1) : 0;
 	ours = ours < whole ? ours : whole;
-	r = may_take(ours, prot, flags, fd, &st) ? malloc(sizeof(*r)) : NULL;
+	r = may_take(ours, prot, flags, fd, &st) && reserve_entry() ? malloc(sizeof(*r)) : NULL;
 	if (!r)
 		return errno = error, NULL;
 	*r = (struct region){ .len = whole, .ours = ours, .prot = prot, .flags = flags & ~MAP_POPULATE, .off = off,
@@ -428,7 +575,7 @@ int region_share(int prot, int flags, int fd)
 	/* What is only loaded from goes on being so, unless this one changes it. */
 	if (!writable && (!r || !r->writable))
 		return 0;
-	if (region_hand_back_file(&st, 0) < 0)
+	if (region_hand_back_file(&st, 0, "the program maps the file a second time") < 0)
 		return -1;
 	return note_shared(st.st_dev, st.st_ino);
 }
@@ -436,16 +583,17 @@ int region_share(int prot, int flags, int fd)
 /* A file that the kernel has mapped, whose mapping gets the right to be stored to. */
 static int share_file(ino_t ino, bool is_shared_one, void *arg)
 {
-	struct region *r = regions;
+	struct region *r = next_region(NULL);
 	struct stat st;
 
 	(void)arg;
 	while (r && r->ino != ino)
-		r = r->next;
+		r = next_region(r);
 	if (!r || !is_shared_one)
 		return 0;
 	st = (struct stat){ .st_dev = r->dev, .st_ino = ino };
-	return region_hand_back_file(&st, 0) < 0 || note_shared(st.st_dev, st.st_ino) < 0 ? -1 : 0;
+	return region_hand_back_file(&st, 0, "another mapping of the file becomes writable") < 0 ||
+	       note_shared(st.st_dev, st.st_ino) < 0 ? -1 : 0;
 }
 
 int region_share_range(const void *addr, size_t len, int prot)
@@ -473,7 +621,7 @@ static int replace(const struct region *r, void *place)
 	return 0;
 }
 
-int region_hand_back(struct region *r)
+int region_hand_back(struct region *r, const char *reason)
 {
 	char *place;
 
@@ -489,31 +637,31 @@ int region_hand_back(struct region *r)
 		errno = error;
 		return -1;
 	}
-	report_handed_back(r->lease && lease_is_broken(r->lease));
+	report_handed_back(r->fd, reason, r->lease && lease_is_broken(r->lease));
 	may_be_shared |= !r->writable;
 	unlink_region(r);
 	free_region(r);
 	return 0;
 }
 
-int region_hand_back_range(const void *addr, size_t len)
+int region_hand_back_range(const void *addr, size_t len, const char *reason)
 {
 	struct region *r;
 
 	while ((r = region_at(addr, len))) {
-		if (region_hand_back(r) < 0)
+		if (region_hand_back(r, reason) < 0)
 			return -1;
 	}
 	return 0;
 }
 
-int region_hand_back_file(const struct stat *st, off_t end)
+int region_hand_back_file(const struct stat *st, off_t end, const char *reason)
 {
 	struct region *next;
 
 	for (struct region *r = region_of_file(NULL, st); r; r = next) {
 		next = region_of_file(r, st);
-		if (r->off + (off_t)r->ours > end && region_hand_back(r) < 0)
+		if (r->off + (off_t)r->ours > end && region_hand_back(r, reason) < 0)
 			return -1;
 	}
 	return 0;
@@ -523,7 +671,7 @@ int region_hand_back_file(const struct stat *st, off_t end)
  * the file that others see. */
 static bool hand_back_or_tell(struct region *r, const char *reason)
 {
-	if (region_hand_back(r) == 0)
+	if (region_hand_back(r, reason) == 0)
 		return true;
 	fprintf(stderr, "umrun: %s: cannot return a mapping to the kernel because %s: %s\n",
 		program_invocation_short_name, reason, umerrormsg());
@@ -534,8 +682,8 @@ void region_hand_back_leased_file(const struct stat *st)
 {
 	struct region *next;
 
-	for (struct region *r = regions; r; r = next) {
-		next = r->next;
+	for (struct region *r = next_region(NULL); r; r = next) {
+		next = next_region(r);
 		if (r->lease && r->lease->type == F_WRLCK && (!st || is_of(r, st)))
 			hand_back_or_tell(r, "another process receives the file description");
 	}
@@ -550,11 +698,11 @@ void region_hand_back_stale(const struct stat *st, bool writes)
 {
 	struct region *next;
 
-	for (struct region *r = regions; r; r = next) {
+	for (struct region *r = next_region(NULL); r; r = next) {
 		bool may_change = writes || r->writable || (r->lease ? r->lease->type == F_WRLCK :
 							     (fcntl(r->fd, F_GETFL) & O_ACCMODE) != O_RDONLY);
 
-		next = r->next;
+		next = next_region(r);
 		if (may_change && (!st || is_of(r, st)))
 			hand_back_or_tell(r, "the program uses the file by other calls");
 	}
@@ -562,16 +710,18 @@ void region_hand_back_stale(const struct stat *st, bool writes)
 
 bool region_yield_broken(void)
 {
+	static const char other_opens[] = "the file is opened again";
 	static bool has_told;
 	bool is_done = true;
 	struct region *next;
 
 	region_lock_change();
-	for (struct region *r = regions; r; r = next) {
-		next = r->next;
+	for (struct region *r = next_region(NULL); r; r = next) {
+		next = next_region(r);
 		if (!r->lease || !lease_is_broken(r->lease))
 			continue;
-		if (has_told ? region_hand_back(r) == 0 : hand_back_or_tell(r, "another process opens the file"))
+		if (has_told ? region_hand_back(r, other_opens) == 0 :
+			       hand_back_or_tell(r, other_opens))
 			continue;
 		has_told = true;
 		is_done = false;
@@ -600,8 +750,8 @@ static void before_fork(void)
 	struct region *next;
 
 	region_lock_change();
-	for (struct region *r = regions; r; r = next) {
-		next = r->next;
+	for (struct region *r = next_region(NULL); r; r = next) {
+		next = next_region(r);
 		if (r->writable || (r->lease && r->lease->type == F_WRLCK))
 			hand_back_or_tell(r, "a child is forked");
 	}
@@ -620,7 +770,7 @@ static void in_child(void)
 	pthread_rwlock_init(&lock, NULL);
 	holds = false;
 	process = getpid();
-	while ((r = regions)) {
+	while ((r = next_region(NULL))) {
 		if (kernel_mmap(r->addr, r->ours, r->prot, r->flags | MAP_FIXED, r->fd, r->off) == MAP_FAILED)
 			abort();
 		unlink_region(r);
@@ -644,7 +794,7 @@ static bool write_all(bool tells)
 	if (!region_count || !region_is_own_process())
 		return true;
 	region_lock_look();
-	for (struct region *r = regions; r; r = r->next) {
+	for (struct region *r = next_region(NULL); r; r = next_region(r)) {
 		if (r->writable && umsync_range(r->addr, r->ours, UMMAP_NOFLUSH) < 0) {
 			is_written = false;
 			if (tells)

@@ -27,7 +27,6 @@ struct region {
 	bool writable;           /* stores go to the file */
 	struct lease *lease;     /* NULL with --exclusive */
 	bool zeros;              /* the page behind len is ours, too */
-	struct region *next;
 };
 
 /* How many there are, and a heap (heap.h): where there are none, nothing has to be looked for. */
@@ -45,6 +44,12 @@ void region_lock_look(void);
 void region_unlock(void);
 /* By this thread, whose calls are not the program's then. */
 bool region_is_locked(void);
+
+/* ---- Searches, which take the lock only if the list changes meanwhile. ---- */
+
+/* Whether a region has a byte of the range, or a file has a region. */
+bool region_has_range(const void *addr, size_t len);
+bool region_has_file(const struct stat *st);
 
 /* ---- With the list locked. ---- */
 
@@ -65,12 +70,12 @@ int region_share(int prot, int flags, int fd);
 int region_share_range(const void *addr, size_t len, int prot);
 /* The program maps something there: a page of zeros there was no region's any more. */
 void region_forget_zeros(const void *addr, size_t len);
-/* What it shows is mapped by the kernel from now on, at the same addresses. 0, or -1 with errno, and nothing has changed. */
-int region_hand_back(struct region *r);
-/* All that have a byte there. */
-int region_hand_back_range(const void *addr, size_t len);
-/* All of a file that reach beyond `end`. */
-int region_hand_back_file(const struct stat *st, off_t end);
+/* Replace a region by a mapping of the kernel at the same addresses: one region, all with a byte in a
+ * range, or all of a file that reach beyond `end`. --verbose prints the reason, a clause without a
+ * period. Return 0, or -1 with errno; then the region that failed has not changed. */
+int region_hand_back(struct region *r, const char *reason);
+int region_hand_back_range(const void *addr, size_t len, const char *reason);
+int region_hand_back_file(const struct stat *st, off_t end, const char *reason);
 /* Hand regions under a write lease to the kernel: those of all files, or of one. Errors are
  * reported. */
 void region_hand_back_leased(void);

@@ -34,9 +34,9 @@ enum left_reason {
 bool report_left(int fd, enum left_reason why, const char *detail);
 /* Counts a mapping of this many bytes that the library has taken. */
 void report_taken(size_t bytes);
-/* Counts a mapping that was handed to the kernel. to_others: another process has opened the
- * file. */
-void report_handed_back(bool to_others);
+/* Counts a mapping of the file of fd that was handed to the kernel. is_reopened: the file was opened
+ * again. */
+void report_handed_back(int fd, const char *reason, bool is_reopened);
 /* Prints the line about mappings that stayed with the kernel, and the statistics of --stats. */
 void report_end(void);
 

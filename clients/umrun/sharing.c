@@ -135,7 +135,7 @@ static void begin_bare_child(void)
 		return;
 	begin_child();
 	region_lock_change();
-	region_hand_back_range(NULL, SIZE_MAX);
+	region_hand_back_range(NULL, SIZE_MAX, "a child begins without the handlers of fork");
 	region_unlock();
 	errno = error;
 }
@@ -210,14 +210,14 @@ void sharing_message(const struct msghdr *msg)
 
 /* ---- Calls that change a file or its description ---- */
 
-static void hand_back_file(int fd)
+static void hand_back_file(int fd, const char *reason)
 {
 	int error = errno;
 	struct stat st;
 
 	if (region_files && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
 		region_lock_change();
-		region_hand_back_file(&st, 0);
+		region_hand_back_file(&st, 0, reason);
 		region_unlock();
 	}
 	errno = error;
@@ -225,22 +225,24 @@ static void hand_back_file(int fd)
 
 void sharing_clone(int fd, unsigned long request, const void *arg)
 {
+	static const char reason[] = "the program calls an ioctl on its extents";
+
 	switch (request) {
 	case FS_IOC_FIEMAP:
-		hand_back_file(fd);
+		hand_back_file(fd, reason);
 		break;
 	case FICLONE:
-		hand_back_file((int)(intptr_t)arg);
-		hand_back_file(fd);
+		hand_back_file((int)(intptr_t)arg, reason);
+		hand_back_file(fd, reason);
 		break;
 	case FICLONERANGE:
-		hand_back_file((int)((const struct file_clone_range *)arg)->src_fd);
-		hand_back_file(fd);
+		hand_back_file((int)((const struct file_clone_range *)arg)->src_fd, reason);
+		hand_back_file(fd, reason);
 		break;
 	case FIDEDUPERANGE:
-		hand_back_file(fd);
+		hand_back_file(fd, reason);
 		for (unsigned i = 0; i < ((const struct file_dedupe_range *)arg)->dest_count; i++)
-			hand_back_file((int)((const struct file_dedupe_range *)arg)->info[i].dest_fd);
+			hand_back_file((int)((const struct file_dedupe_range *)arg)->info[i].dest_fd, reason);
 		break;
 	default:
 		break;
@@ -339,7 +341,7 @@ void sharing_change_description(int fd, int command)
 {
 	if (!config.exclusive && (command == F_SETFL || command == F_SETLEASE || command == F_SETOWN || command == F_SETOWN_EX ||
 				  command == F_SETSIG))
-		hand_back_file(fd);
+		hand_back_file(fd, "the program changes the description by fcntl");
 }
 
 /* ---- The memory of a process as a file ---- */
@@ -357,7 +359,7 @@ void sharing_open(const char *path)
 	if (len < 9 || strncmp(path, "/proc/", 6) != 0 || strcmp(path + len - 4, "/mem") != 0 || atomic_exchange(&has_memory, true))
 		return;
 	region_lock_change();
-	region_hand_back_range(NULL, SIZE_MAX);
+	region_hand_back_range(NULL, SIZE_MAX, "the program opens the memory of a process");
 	region_unlock();
 	errno = error;
 }

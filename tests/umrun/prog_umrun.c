@@ -1664,6 +1664,18 @@ static void streams(void)
 	}
 }
 
+/* The file of a stream is mapped by the kernel, and another mapping returns to it. */
+static void map_file_of_stream(void)
+{
+	FILE *file = fopen(data, "r+");
+	int fd = open_data(O_RDWR);
+	uint8_t *m = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
+
+	check(file && m != MAP_FAILED && munmap(m, SIZE) == 0);
+	close(fd);
+	check(fclose(file) == 0);
+}
+
 static void asynchronous(void)
 {
 	uint8_t byte = 0, *m;
@@ -1962,13 +1974,18 @@ static const struct part {
 	{ "keeps locks", keeps_locks, false, true, false, false, false },
 };
 
-/* In a file system of its own: see stores_are_lost. */
-static const struct part full = { "fills up", fills_up, false, false, false, false, false };
+/* Parts that only messages are read of: see stores_are_lost and print_kernel_mappings. */
+static const struct part special[] = {
+	{ "fills up", fills_up, false, false, false, false, false },
+	{ "file of a stream", map_file_of_stream, false, false, false, false, false },
+};
 
 static const struct part *find(const char *name)
 {
-	if (strcmp(full.name, name) == 0)
-		return &full;
+	for (size_t i = 0; i < sizeof(special) / sizeof(*special); i++) {
+		if (strcmp(special[i].name, name) == 0)
+			return &special[i];
+	}
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
 		if (strcmp(all[i].name, name) == 0)
 			return &all[i];
@@ -2188,19 +2205,29 @@ static void static_program(void)
 	check(run_umrun((const char *[]){ "--stats", "true" }, 2) == 0 && log_has("mapped no file") && !log_has("statically"));
 }
 
-/* The line about mappings that stay with the kernel, and without it. */
-static void tells_of_kernel(void)
+/* The messages about mappings that stay with the kernel or return to it. */
+static void print_kernel_mappings(void)
 {
+	static const char advice[] = "If no other process uses these files, try --exclusive.";
+	char line[700];
 	int fd = open(data, O_RDWR | O_CREAT | O_TRUNC, 0600);
 
 	puts("mappings that stay with the kernel");
 	fflush(stdout);
 	file_fill(fd, 0, SIZE, 0, OLD);
-	/* It is open for writing here. */
-	check(run_umrun((const char *[]){ self, "loads", data }, 3) == 0 && log_has("2 because the file is open more than once"));
+	/* The file is open for writing here. */
+	check(run_umrun((const char *[]){ "--verbose", self, "loads", data }, 4) == 0);
+	check(log_has("2 because the file is open more than once") && log_has(advice));
+	snprintf(line, sizeof(line), "umrun: the kernel maps '%s': the file is open more", data);
+	check(log_has(line));
 	check(run_umrun((const char *[]){ "--quiet", self, "loads", data }, 4) == 0 && !log_has("umrun:"));
 	check(run_umrun((const char *[]){ "--exclusive", self, "loads", data }, 4) == 0 && !log_has("umrun:"));
 	close(fd);
+	check(run_umrun((const char *[]){ self, "file of a stream", data }, 3) == 0);
+	check(log_has("1 because the file is open as a stream (fopen).") && !log_has(advice));
+	check(run_umrun((const char *[]){ "--verbose", self, "becomes private", data }, 4) == 0);
+	snprintf(line, sizeof(line), "umrun: the kernel maps '%s' from now on: the program calls mprotect", data);
+	check(log_has(line));
 }
 
 int main(int argc, char **argv)
@@ -2245,7 +2272,7 @@ int main(int argc, char **argv)
 	driver_with_keys();
 	stores_are_lost();
 	static_program();
-	tells_of_kernel();
+	print_kernel_mappings();
 	check(refuses("--driver", "posix?direct=nver"));
 	check(refuses("--limit", "7Q") && refuses("--policy", "nonsense") && refuses("--driver", "nonsense"));
 	check(refuses("--engine", "nonsense"));
