@@ -13,7 +13,7 @@
 #include "umrun/heap.h"
 
 #include "umrun/config.h"
-#include "umrun/next.h"
+#include "umrun/next_calls.h"
 #include "umrun/region.h"
 
 #include <errno.h>
@@ -464,7 +464,7 @@ static void *grow_inherited(void *old, size_t old_len, size_t len, int flags)
 
 	if (!i || flags != MREMAP_MAYMOVE || len <= old_len || old_len > (size_t)(i->heap.base + i->heap.size - (char *)old))
 		return NULL;
-	memory = kernel_mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memory = map_private(len);
 	if (memory == MAP_FAILED)
 		return memory;
 	memcpy(memory, old, old_len);
@@ -597,19 +597,19 @@ static void *run_inside(void *arg)
 	return thread.run(thread.arg);
 }
 
-PUBLIC int pthread_create(pthread_t *id, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
+int take_pthread_create(const void *caller, pthread_t *id, const pthread_attr_t *attr,
+			void *(*run)(void *), void *arg)
 {
-	int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) = NEXT("pthread_create");
 	struct thread *thread;
 	int result;
 
-	if (!FROM_LIBRARY())
-		return next(id, attr, run, arg);
+	if (!next_is_library(caller))
+		return next_pthread_create(id, attr, run, arg);
 	thread = malloc(sizeof(*thread));
 	if (!thread)
 		return EAGAIN;
 	*thread = (struct thread){ run, arg };
-	result = next(id, attr, run_inside, thread);
+	result = next_pthread_create(id, attr, run_inside, thread);
 	if (result)
 		free(thread);
 	return result;

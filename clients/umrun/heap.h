@@ -45,6 +45,10 @@ void heap_free(void *memory);
 /* NULL: it cannot be, and `old` stays. The size is one of the heap's. */
 void *heap_realloc(void *old, size_t size);
 size_t heap_usable_size(const void *memory);
+/* Allocates as memalign(3) does; next: a function of the C library. */
+typedef void *(*align_call)(size_t alignment, size_t size);
+void *take_memalign(const void *caller, align_call next, size_t alignment, size_t size);
+size_t page_size(void);
 /* Where the program's malloc comes from, if it is not the C library's: its path; NULL. */
 const char *heap_of_program(void);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "umrun/lease.h"
 
-#include "umrun/next.h"
+#include "umrun/next_calls.h"
 #include "umrun/region.h"
 
 #include <dirent.h>
@@ -108,8 +108,7 @@ static bool is_shared_description(const struct stat *st)
 static void grow_shared(void)
 {
 	size_t room = shared.room ? 2 * shared.room : (size_t)sysconf(_SC_PAGESIZE) / sizeof(*shared.files);
-	struct shared_description *more = kernel_mmap(NULL, room * sizeof(*more), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-						      -1, 0);
+	struct shared_description *more = map_private(room * sizeof(*more));
 
 	if (more == MAP_FAILED) {
 		fprintf(stderr, "umrun: cannot track open files: no memory. "

@@ -14,7 +14,7 @@
 #include "umrun/config.h"
 #include "umrun/heap.h"
 #include "umrun/maps.h"
-#include "umrun/next.h"
+#include "umrun/next_calls.h"
 #include "umrun/report.h"
 #include "umrun/sharing.h"
 #include "umrun/signals.h"
@@ -251,7 +251,7 @@ static bool reserve_entry(void)
 
 	if (list.count < list.room)
 		return true;
-	more = kernel_mmap(NULL, room * sizeof(*more), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	more = map_private(room * sizeof(*more));
 	if (more == MAP_FAILED)
 		return false;
 	for (size_t i = 0; i < list.count; i++)
@@ -617,7 +617,7 @@ static int replace(const struct region *r, void *place)
 	}
 	if (umunmap(r->addr, sync) < 0)
 		return -1;
-	syscall(SYS_mremap, place, r->ours, r->ours, MREMAP_MAYMOVE | MREMAP_FIXED, r->addr);
+	kernel_mremap(place, r->ours, r->ours, MREMAP_MAYMOVE | MREMAP_FIXED, r->addr);
 	return 0;
 }
 
@@ -849,7 +849,7 @@ static void fail_if_lost(int status, void *unused)
 	if (!has_lost || status)
 		return;
 	fflush(NULL);
-	((void (*)(int))NEXT("_exit"))(EXIT_FAILURE);
+	next__exit(EXIT_FAILURE);
 }
 
 bool region_is_own_process(void)
