@@ -108,12 +108,21 @@ function read_line(text,    r) {
 	else die("\"" text "\" has no rule")
 }
 
-function finish(    text) {
+function finish(    text, n, line) {
 	text = pending
 	pending = ""
 	if (text == "") return
-	if (sub(/^\t/, "", text)) read_line(text)
-	else read_record(text)
+	if (sub(/^\t/, "", text)) { read_line(text); return }
+	n = split(text, line, /; /)
+	read_record(line[1])
+	if (n > 1) read_line(line[2])
+}
+
+function complete(r,    needs_caller) {
+	if (first[r] attempt[r] action[r] mask[r] || word[r] == "next" || is_pinned(r)) return
+	needs_caller = word[r] ~ /^(always|kernel)$/
+	action[r] = "take_" call[r] "(" (needs_caller ? "CALLER" : "") \
+		(needs_caller && params[r] ? ", " : "") arguments(r) ")"
 }
 
 # ---- Lists ----
@@ -339,6 +348,7 @@ function write_wrappers(    r, t) {
 END {
 	if (failed) exit 1
 	finish()
+	for (r = 1; r <= records; r++) complete(r)
 	if (!part) write_header()
 	else write_wrappers()
 }
