@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Messages of several parts. If the kernel's own accesses to regions are not served, the parts are
- * pinned around the call. If a message has more than MAX_HELD_BYTES in such memory, its first part is
- * sent or received, as if a socket were full. A datagram is never that large.
+ * pinned around the call. If a message has more than MAX_HELD_BYTES in such memory, its first part
+ * is sent or received, as if a socket were full. A datagram is never that large.
  */
 #include "umrun/calls.h"
 #include "umrun/region.h"
@@ -30,7 +30,7 @@ struct parts {
 
 bool has_held_part(const struct iovec *iov, size_t count)
 {
-	for (size_t i = 0; i < count && region_count && !region_kernel; i++) {
+	for (size_t i = 0; i < count && region_count && !region_kernel_can_access; i++) {
 		if (is_held(iov[i].iov_base, iov[i].iov_len))
 			return true;
 	}
@@ -39,7 +39,7 @@ bool has_held_part(const struct iovec *iov, size_t count)
 
 static bool has_held(const struct msghdr *msg)
 {
-	if (!region_count || region_kernel)
+	if (!region_count || region_kernel_can_access)
 		return false;
 	return has_held_part(msg->msg_iov, msg->msg_iovlen) || is_held(msg->msg_iov, 1) ||
 	       is_held(msg->msg_name, msg->msg_namelen) ||
@@ -189,13 +189,14 @@ static bool has_held_message(const struct mmsghdr *all, unsigned count)
 {
 	bool held = false;
 
-	for (unsigned i = 0; i < count && !held && region_count && !region_kernel; i++)
+	for (unsigned i = 0; i < count && !held && region_count && !region_kernel_can_access; i++)
 		held = has_held(&all[i].msg_hdr);
 	return held || is_held(all, count * sizeof(*all));
 }
 
 /* Transfers one message after another. Returns their number. */
-static int transfer_messages(message_call one, int fd, struct mmsghdr *all, unsigned count, int flags)
+static int transfer_messages(message_call one, int fd, struct mmsghdr *all, unsigned count,
+			     int flags)
 {
 	for (unsigned i = 0; i < count; i++) {
 		ssize_t n = one(fd, &all[i].msg_hdr, flags);

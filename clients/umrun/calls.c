@@ -30,10 +30,11 @@
 static const char writes_by_call[] = "the program writes the file by a system call";
 
 /* Calls umsync_range for the parts of the file's regions in [off, off + len). */
-static void sync_file_locked(const struct stat *st, off_t off, size_t len, bool writable_only, int flags)
+static void sync_file_locked(const struct stat *st, off_t off, size_t len, bool writable_only,
+			     int flags)
 {
-	for (struct region *r = region_of_file(NULL, st); r; r = region_of_file(r, st)) {
-		off_t from = off > r->off ? off : r->off, end = r->off + (off_t)r->ours;
+	for (struct region *r = region_find_of_file(NULL, st); r; r = region_find_of_file(r, st)) {
+		off_t from = off > r->off ? off : r->off, end = r->off + (off_t)r->library_len;
 
 		end = off + (off_t)len < end ? off + (off_t)len : end;
 		if (from < end && (r->writable || !writable_only))
@@ -46,7 +47,7 @@ static void write_stored(const struct stat *st, off_t off, size_t len)
 {
 	int error = errno;
 
-	region_lock_look();
+	region_lock_read();
 	sync_file_locked(st, off, len, true, UMMAP_NOFLUSH);
 	region_unlock();
 	errno = error;
@@ -54,16 +55,16 @@ static void write_stored(const struct stat *st, off_t off, size_t len)
 
 /*
  * Called before a call writes the file. The library writes whole dirty segments: if another thread
- * stored to a segment that the call writes too, write-back would undo the call. Writable regions are
- * therefore handed to the kernel.
+ * stored to a segment that the call writes too, write-back would undo the call. Writable regions
+ * are therefore handed to the kernel.
  */
 static void hand_back_stored(const struct stat *st)
 {
 	const struct region *r;
 	int error = errno;
 
-	region_lock_change();
-	r = region_of_file(NULL, st);
+	region_lock_write();
+	r = region_find_of_file(NULL, st);
 	if (r && r->writable)
 		region_hand_back_file(st, 0, writes_by_call);
 	region_unlock();
@@ -80,9 +81,9 @@ static void show_written(const struct stat *st, off_t off, size_t len)
 	int error = errno;
 	bool pinned = false;
 
-	region_lock_change();
-	for (const struct region *r = region_of_file(NULL, st); r && !pinned;
-	     r = region_of_file(r, st)) {
+	region_lock_write();
+	for (const struct region *r = region_find_of_file(NULL, st); r && !pinned;
+	     r = region_find_of_file(r, st)) {
 		struct umstat now = { .struct_size = sizeof(now) };
 
 		pinned = umstat(r->addr, &now) == 0 && now.pinned_bytes;
@@ -99,7 +100,7 @@ static bool has_regions(int fd, struct stat *st)
 	bool has = false;
 
 	/* The heap is copied for a child while the list is locked. */
-	if (region_files && !region_is_locked() && fstat(fd, st) == 0 && S_ISREG(st->st_mode))
+	if (region_file_count && !region_holds_lock() && fstat(fd, st) == 0 && S_ISREG(st->st_mode))
 		has = region_has_file(st);
 	errno = error;
 	return has;
@@ -109,14 +110,14 @@ static bool has_regions(int fd, struct stat *st)
 
 static bool is_in_region(const void *buf, size_t len)
 {
-	if (!region_count || !len || region_is_locked())
+	if (!region_count || !len || region_holds_lock())
 		return false;
 	return heap_left(buf) || region_has_range(buf, len);
 }
 
 bool is_held(const void *buf, size_t len)
 {
-	return !region_kernel && is_in_region(buf, len);
+	return !region_kernel_can_access && is_in_region(buf, len);
 }
 
 static void pin_part(struct pins *pins, char *at, size_t len, int prot)
@@ -134,10 +135,11 @@ static void pin_regions(struct pins *pins, char *from, size_t len, int prot)
 {
 	char *end = from + len;
 
-	region_lock_look();
-	for (const struct region *r = region_at(from, len); r; r = region_next(r, from, len)) {
+	region_lock_read();
+	for (const struct region *r = region_find(from, len); r;
+	     r = region_find_next(r, from, len)) {
 		char *first = from > r->addr ? from : r->addr;
-		char *last = end < r->addr + r->ours ? end : r->addr + r->ours;
+		char *last = end < r->addr + r->library_len ? end : r->addr + r->library_len;
 
 		if (first < last)
 			pin_part(pins, first, (size_t)(last - first), prot);
@@ -182,9 +184,9 @@ static bool is_whole(const char *from, size_t len, int prot)
 
 	if (heap_left(from))
 		return heap_left(from) >= len;
-	region_lock_look();
-	r = region_at(from, len);
-	whole = r && from >= r->addr && len <= (size_t)(r->addr + r->ours - from) &&
+	region_lock_read();
+	r = region_find(from, len);
+	whole = r && from >= r->addr && len <= (size_t)(r->addr + r->library_len - from) &&
 		(r->writable || !(prot & PROT_WRITE));
 	region_unlock();
 	return whole;
@@ -295,8 +297,8 @@ static ssize_t transfer_by_parts(struct transfer *t, char *buf, size_t len, bool
 	return (ssize_t)done;
 }
 
-/* Pins memory even if the kernel's accesses are served: the kernel locks the file while it waits for
- * memory, and the library may need the file to provide it. */
+/* Pins memory even if the kernel's accesses are served: the kernel locks the file while it waits
+ * for memory, and the library may need the file to provide it. */
 static ssize_t transfer_of_file(struct transfer *t, const struct stat *st, char *buf, size_t len)
 {
 	off_t off = t->off >= 0 ? t->off : lseek(t->fd, 0, SEEK_CUR);
@@ -305,7 +307,8 @@ static ssize_t transfer_of_file(struct transfer *t, const struct stat *st, char 
 	if (!fills_memory(t))
 		hand_back_stored(st);
 	write_stored(st, off, len);
-	n = is_in_region(buf, len) ? transfer_by_parts(t, buf, len, true) : transfer_once(t, buf, len);
+	n = is_in_region(buf, len) ? transfer_by_parts(t, buf, len, true) :
+	    transfer_once(t, buf, len);
 	if (n > 0 && !fills_memory(t))
 		show_written(st, off, (size_t)n);
 	return n;
@@ -322,12 +325,14 @@ static ssize_t transfer(struct transfer *t, void *buf, size_t len)
 	return transfer_once(t, buf, len);
 }
 
-ssize_t take_transfer(int fd, off_t off, int flags, enum transfer_kind kind, const void *buf, size_t len)
+ssize_t take_transfer(int fd, off_t off, int flags, enum transfer_kind kind, const void *buf,
+		      size_t len)
 {
 	return transfer(&(struct transfer){ fd, off, flags, kind }, (void *)(uintptr_t)buf, len);
 }
 
-ssize_t transfer_parts(int fd, off_t off, enum transfer_kind kind, const struct iovec *iov, int count)
+ssize_t transfer_parts(int fd, off_t off, enum transfer_kind kind, const struct iovec *iov,
+		       int count)
 {
 	struct transfer t = { fd, off, 0, kind };
 	ssize_t done = 0;
@@ -419,7 +424,7 @@ int shorten_file(const struct stat *st, off_t len)
 {
 	int result;
 
-	region_lock_change();
+	region_lock_write();
 	result = region_hand_back_file(st, len, "the program shortens the file");
 	region_unlock();
 	return result;
@@ -517,10 +522,11 @@ int sync_regions(int fd)
 
 	if (!has_regions(fd, &st))
 		return 0;
-	region_lock_look();
-	for (r = region_of_file(NULL, &st); r && result == 0; r = region_of_file(r, &st)) {
+	region_lock_read();
+	for (r = region_find_of_file(NULL, &st); r && result == 0;
+	     r = region_find_of_file(r, &st)) {
 		if (r->writable)
-			result = umsync_range(r->addr, r->ours, 0);
+			result = umsync_range(r->addr, r->library_len, 0);
 	}
 	region_unlock();
 	return result;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The functions that wrappers (umrun/calls) call for memory in regions or in the heap, and for files
- * with regions. */
+/* The functions that wrappers (umrun/wrappers) call for memory in regions or in the heap, and for
+ * files with regions. */
 #ifndef UMRUN_CALLS_H
 #define UMRUN_CALLS_H
 
@@ -16,14 +16,14 @@ struct pins {
 
 /* Whether the range is memory of the library that the kernel cannot access by itself. */
 bool is_held(const void *buf, size_t len);
-/* Pins the range until unpin, so that the kernel can access it. Does nothing if is_held is false. */
+/* Pins the range until unpin, so that the kernel can access it, if is_held is true. */
 void pin(struct pins *pins, const void *buf, size_t len, int prot);
 void unpin(const struct pins *pins);
 /* Length of the part that a call may transfer, if the range is held. */
 size_t limit_part(const void *buf, size_t len);
-/* Returns memory of the kernel to use in place of buf, which could not be pinned. It has the contents
- * of buf unless the kernel is going to fill it (PROT_WRITE). NULL: no memory, or a part of the range
- * is not the library's. */
+/* Returns memory of the kernel to use in place of buf, which could not be pinned. It has the
+ * contents of buf unless the kernel is going to fill it (PROT_WRITE). NULL: no memory, or a part of
+ * the range is not the library's. */
 void *make_copy(const void *buf, size_t len, int prot);
 void free_copy(void *copy, size_t len);
 
@@ -41,8 +41,8 @@ bool needs_care(int fd, const struct iovec *iov, int count);
 ssize_t transfer_parts(int fd, off_t off, enum transfer_kind kind, const struct iovec *iov,
 		       int count);
 ssize_t take_vector(int fd, const struct iovec *iov, int count, enum transfer_kind kind);
-/* Calls next, readv or writev, for a descriptor that is not a file. Transfers less than the whole if
- * the held parts are large. */
+/* Calls next, readv or writev, for a descriptor that is not a file. Transfers less than the whole
+ * if the held parts are large. */
 typedef ssize_t (*vector_call)(int fd, const struct iovec *iov, int count);
 ssize_t pinned_vector(vector_call next, int fd, const struct iovec *iov, int count, int prot);
 bool has_held_part(const struct iovec *iov, size_t count);

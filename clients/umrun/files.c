@@ -11,7 +11,8 @@ int shorten_path(int folder, const char *path, off_t len)
 	int error = errno, result = 0;
 	struct stat st;
 
-	if (region_files && path && fstatat(folder, path, &st, 0) == 0 && S_ISREG(st.st_mode) &&
+	if (region_file_count && path && fstatat(folder, path, &st, 0) == 0 &&
+	    S_ISREG(st.st_mode) &&
 	    len < st.st_size)
 		result = shorten_file(&st, len);
 	if (result == 0)
@@ -31,7 +32,7 @@ int take_fcntl(const void *caller, int fd, int command, void *arg)
 {
 	int result;
 
-	if (region_files && !next_is_library(caller) && !region_is_locked())
+	if (region_file_count && !next_is_library(caller) && !region_holds_lock())
 		sharing_change_description(fd, command);
 	result = next_fcntl(fd, command, arg);
 	if (command == F_DUPFD_CLOEXEC && (intptr_t)arg == FD_FIRST && next_is_own(caller))

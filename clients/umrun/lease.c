@@ -107,7 +107,8 @@ static bool is_shared_description(const struct stat *st)
 /* Without memory for the list, no description gets a write lease any more. */
 static void grow_shared(void)
 {
-	size_t room = shared.room ? 2 * shared.room : (size_t)sysconf(_SC_PAGESIZE) / sizeof(*shared.files);
+	size_t room = shared.room ? 2 * shared.room :
+		      (size_t)sysconf(_SC_PAGESIZE) / sizeof(*shared.files);
 	struct shared_description *more = map_private(room * sizeof(*more));
 
 	if (more == MAP_FAILED) {
@@ -128,7 +129,8 @@ void lease_note_shared_description(int fd)
 {
 	struct stat st;
 
-	if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || is_shared_description(&st))
+	if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY || fstat(fd, &st) < 0 ||
+	    !S_ISREG(st.st_mode) || is_shared_description(&st))
 		return;
 	if (shared.count == shared.room)
 		grow_shared();
@@ -289,7 +291,8 @@ static struct lease *set_lease(int fd, int type, const struct stat *st, enum lef
 
 struct lease *lease_take(int fd, bool writable, const struct stat *st, enum left_reason *why)
 {
-	int type = writable || (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY ? F_WRLCK : F_RDLCK, own;
+	int type = writable || (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY ? F_WRLCK :
+		   F_RDLCK, own;
 	struct lease *lease = find_lease(st);
 
 	*why = LEFT_OPEN;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The calls of malloc(3). Large allocations come from the heap, others from the C library; the address
- * tells which. Allocations of the library itself never come from the heap, in any thread: the heap
- * needs them to work.
+ * The calls of malloc(3). Large allocations come from the heap, others from the C library; the
+ * address tells which. Allocations of the library itself never come from the heap, in any thread:
+ * the heap needs them to work.
  */
 #include "umrun/config.h"
 #include "umrun/heap.h"
@@ -119,7 +119,7 @@ void *take_pvalloc(const void *caller, size_t size)
 	return take_memalign(caller, next_memalign, page, (size + page - 1) & ~(page - 1));
 }
 
-/* The first malloc is the program's own, or the next one is in another library than the C library. */
+/* The program's own malloc is the first one, or the next one behind this library's. */
 const char *heap_of_program(void)
 {
 	void *first = dlsym(RTLD_DEFAULT, "malloc");
@@ -127,7 +127,8 @@ const char *heap_of_program(void)
 
 	if (first == (void *)malloc)
 		first = dlsym(RTLD_NEXT, "malloc");
-	if (!dladdr(first, &has) || !dladdr((void *)gnu_get_libc_version, &c) || has.dli_fbase == c.dli_fbase)
+	if (!dladdr(first, &has) || !dladdr((void *)gnu_get_libc_version, &c) ||
+	    has.dli_fbase == c.dli_fbase)
 		return NULL;
 	return has.dli_fname;
 }

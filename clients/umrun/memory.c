@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The calls that map memory. If the library cannot do a call on a region, the region is handed to the
- * kernel, which does the call. Calls of the library itself pass unchanged in all threads and signal
- * handlers.
+ * The calls that map memory. If the library cannot do a call on a region, the region is handed to
+ * the kernel, which does the call. Calls of the library itself pass unchanged in all threads and
+ * signal handlers.
  */
 #include "base/memory_calls.h"
 #include "umrun/config.h"
@@ -18,11 +18,11 @@
 static bool has_started;
 
 __attribute__((constructor))
-static void start(void)
+static void start_umrun(void)
 {
 	config_read();
 	next_start();
-	region_start();
+	region_begin();
 	has_started = true;
 }
 
@@ -35,14 +35,14 @@ static void *map_file(void *addr, size_t len, int prot, int flags, int fd, off_t
 		errno = ENOMEM;
 		return MAP_FAILED;
 	}
-	region_lock_change();
+	region_lock_write();
 	if (flags & MAP_FIXED &&
 	    region_hand_back_range(addr, len, "the program maps other memory there") < 0)
 		result = MAP_FAILED;
 	/* Only the kernel maps at an address that the program asks for. */
 	if (!result && !addr)
 		result = region_map(len, prot, flags, fd, off);
-	if (!result && region_share(prot, flags, fd) < 0)
+	if (!result && region_note_kernel_mapping(prot, flags, fd) < 0)
 		result = MAP_FAILED;
 	if (!result)
 		result = kernel_mmap(addr, len, prot, flags, fd, off);
@@ -72,7 +72,7 @@ void *take_mmap(const void *caller, void *addr, size_t len, int prot, int flags,
 	return result ? result : kernel_mmap(addr, len, prot, flags, fd, off);
 }
 
-static size_t whole_pages(size_t len)
+static size_t round_to_pages(size_t len)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
@@ -92,10 +92,10 @@ int take_munmap(void *addr, size_t len)
 
 	if (heap_left(addr))
 		return heap_calls->unmap(addr, len);
-	region_lock_change();
-	r = region_at(addr, len);
-	if (r && r->addr == addr && r->len == whole_pages(len))
-		result = region_end(r);
+	region_lock_write();
+	r = region_find(addr, len);
+	if (r && r->addr == addr && r->len == round_to_pages(len))
+		result = region_unmap(r);
 	else if (region_hand_back_range(addr, len, "the program unmaps a part") < 0)
 		result = -1;
 	else
@@ -110,11 +110,12 @@ static void *move_region(struct region *r, size_t len)
 	void *moved = region_map(len, r->prot, r->flags, r->fd, r->off);
 
 	if (moved)
-		region_end(r);
+		region_unmap(r);
 	return moved;
 }
 
-void *take_mremap(const void *caller, void *old, size_t old_len, size_t len, int flags, void *wanted)
+void *take_mremap(const void *caller, void *old, size_t old_len, size_t len, int flags,
+		  void *wanted)
 {
 	static const char remaps[] = "the program calls mremap";
 	void *result = NULL;
@@ -128,9 +129,9 @@ void *take_mremap(const void *caller, void *old, size_t old_len, size_t len, int
 		return kernel_mremap(old, old_len, len, flags, wanted);
 	if (heap_left(old))
 		return heap_calls->remap(old, old_len, len, flags);
-	region_lock_change();
-	r = region_at(old, old_len ? old_len : 1);
-	if (r && r->addr == old && r->len == whole_pages(old_len) && len > old_len &&
+	region_lock_write();
+	r = region_find(old, old_len ? old_len : 1);
+	if (r && r->addr == old && r->len == round_to_pages(old_len) && len > old_len &&
 	    flags == MREMAP_MAYMOVE && !r->writable)
 		result = move_region(r, len);
 	if (!result && (region_hand_back_range(old, old_len ? old_len : 1, remaps) < 0 ||
@@ -155,12 +156,13 @@ int take_mprotect(void *addr, size_t len, int prot)
 			errno = EACCES;
 		return prot & PROT_EXEC ? -1 : 0;
 	}
-	region_lock_change();
-	r = region_at(addr, len);
+	region_lock_write();
+	r = region_find(addr, len);
 	if (!r || r->prot != prot || !is_page(addr) || (char *)addr < r->addr ||
-	    whole_pages(len) > (size_t)(r->addr + r->len - (char *)addr))
+	    round_to_pages(len) > (size_t)(r->addr + r->len - (char *)addr))
 		result = region_hand_back_range(addr, len, "the program calls mprotect") < 0 ||
-			 region_share_range(addr, len, prot) < 0 ? -1 : kernel_mprotect(addr, len, prot);
+			 region_note_kernel_rights(addr, len, prot) < 0 ? -1 :
+				kernel_mprotect(addr, len, prot);
 	region_unlock();
 	return result;
 }
@@ -169,22 +171,22 @@ int take_mprotect(void *addr, size_t len, int prot)
 
 typedef int (*part_call)(void *addr, size_t len, int how);
 
-/* Calls by_library for the parts of the range that the library has, and by_kernel for the rest, until
- * one fails. */
+/* Calls by_library for the parts of the range that the library has, and by_kernel for the rest,
+ * until one fails. */
 static int each_part(void *addr, size_t len, int how, part_call by_library, part_call by_kernel)
 {
-	char *at = addr, *end = at + whole_pages(len);
+	char *at = addr, *end = at + round_to_pages(len);
 	int result = 0;
 
 	if (heap_left(addr))
 		return by_library(addr, len, how);
-	region_lock_look();
+	region_lock_read();
 	while (at < end && result == 0) {
-		const struct region *r = region_at(at, (size_t)(end - at));
+		const struct region *r = region_find(at, (size_t)(end - at));
 		char *until = r && r->addr > at ? r->addr : end;
 
-		if (r && r->addr <= at && at < r->addr + r->ours) {
-			until = end < r->addr + r->ours ? end : r->addr + r->ours;
+		if (r && r->addr <= at && at < r->addr + r->library_len) {
+			until = end < r->addr + r->library_len ? end : r->addr + r->library_len;
 			result = by_library(at, (size_t)(until - at), how);
 		} else {
 			if (r && r->addr <= at)
@@ -253,17 +255,18 @@ static int advise_library(void *addr, size_t len, int advice)
 /* Whether the advice is more than a statement about future use. */
 static bool changes_contents(int advice)
 {
-	return advice == MADV_REMOVE || advice == MADV_FREE || advice == MADV_DONTFORK || advice == MADV_WIPEONFORK;
+	return advice == MADV_REMOVE || advice == MADV_FREE || advice == MADV_DONTFORK ||
+	       advice == MADV_WIPEONFORK;
 }
 
-static int advise(void *addr, size_t len, int advice)
+static int advise_range(void *addr, size_t len, int advice)
 {
 	if (heap_left(addr) && is_page(addr))
 		return heap_calls->advise(addr, len, advice);
 	if (changes_contents(advice)) {
 		int result;
 
-		region_lock_change();
+		region_lock_write();
 		result = region_hand_back_range(addr, len, "the program calls madvise") < 0 ? -1 :
 			 kernel_madvise(addr, len, advice);
 		region_unlock();
@@ -280,7 +283,7 @@ int take_madvise(const void *caller, void *addr, size_t len, int advice)
 		return 0;
 	if (!region_count || passes(caller))
 		return kernel_madvise(addr, len, advice);
-	return advise(addr, len, advice);
+	return advise_range(addr, len, advice);
 }
 
 int take_posix_madvise(void *addr, size_t len, int advice)
@@ -290,7 +293,7 @@ int take_posix_madvise(void *addr, size_t len, int advice)
 	/* This advice of posix_madvise(3) never discards contents. */
 	if (advice == POSIX_MADV_DONTNEED)
 		return 0;
-	result = region_count ? advise(addr, len, advice) : kernel_madvise(addr, len, advice);
+	result = region_count ? advise_range(addr, len, advice) : kernel_madvise(addr, len, advice);
 	result = result < 0 ? errno : 0;
 	errno = error;
 	return result;
@@ -321,7 +324,8 @@ static int kernel_lock_later(void *addr, size_t len, int flags)
 	return kernel_mlock2(addr, len, (unsigned)flags);
 }
 
-static int lock_parts(const void *addr, size_t len, int how, part_call by_library, part_call by_kernel)
+static int lock_parts(const void *addr, size_t len, int how, part_call by_library,
+		      part_call by_kernel)
 {
 	void *from = (void *)((uintptr_t)addr & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1));
 
@@ -356,13 +360,13 @@ int take_mincore(void *addr, size_t len, unsigned char *vec)
 
 	if (!is_page(addr))
 		return kernel_mincore(addr, len, vec);
-	region_lock_look();
-	r = region_at(addr, len);
+	region_lock_read();
+	r = region_find(addr, len);
 	is_whole = heap_left(addr) >= len || (r && (char *)addr >= r->addr &&
-					      (char *)addr + len <= r->addr + r->ours);
+					      (char *)addr + len <= r->addr + r->library_len);
 	region_unlock();
 	if (!is_whole)
 		return kernel_mincore(addr, len, vec);
-	memset(vec, 1, whole_pages(len) / (size_t)sysconf(_SC_PAGESIZE));
+	memset(vec, 1, round_to_pages(len) / (size_t)sysconf(_SC_PAGESIZE));
 	return 0;
 }

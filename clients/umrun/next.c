@@ -17,7 +17,8 @@ void *next_find(int number)
 	void *found = dlsym(RTLD_NEXT, names[number]);
 
 	if (!found) {
-		fprintf(stderr, "umrun: cannot find the function %s in the C library\n", names[number]);
+		fprintf(stderr, "umrun: cannot find the function %s in the C library\n",
+			names[number]);
 		abort();
 	}
 	next_found[number] = found;
@@ -74,7 +75,7 @@ void next_start(void)
 	c_library = object_of(dlsym(RTLD_DEFAULT, "gnu_get_libc_version"));
 }
 
-static bool is_in(const struct range *range, const void *address)
+static bool is_in_range(const struct range *range, const void *address)
 {
 	return (uintptr_t)address - range->first < range->end - range->first;
 }
@@ -82,7 +83,7 @@ static bool is_in(const struct range *range, const void *address)
 bool next_is_library(const void *return_address)
 {
 	for (size_t i = 0; i < sizeof(library) / sizeof(*library); i++) {
-		if (is_in(&library[i], return_address))
+		if (is_in_range(&library[i], return_address))
 			return true;
 	}
 	return false;
@@ -90,10 +91,10 @@ bool next_is_library(const void *return_address)
 
 bool next_is_own(const void *return_address)
 {
-	return is_in(&self, return_address) || next_is_library(return_address);
+	return is_in_range(&self, return_address) || next_is_library(return_address);
 }
 
 bool next_is_c(const void *return_address)
 {
-	return is_in(&c_library, return_address);
+	return is_in_range(&c_library, return_address);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The callers of the functions that umrun takes. next_calls.h, which is made from umrun/calls, has
- * the functions of the next library. */
+/* The callers of the functions that umrun takes. next_calls.h, which is made from umrun/wrappers,
+ * has the functions of the next library. */
 #ifndef UMRUN_NEXT_H
 #define UMRUN_NEXT_H
 
@@ -9,8 +9,8 @@
 
 /* Finds the addresses of the library, and of libumalloc and liburing, which belong to it. */
 void next_start(void);
-/* Whether the caller is the library, whose calls pass unchanged; or the library or this one; or the C
- * library. */
+/* Whether the caller is the library, whose calls pass unchanged; or the library or this one; or the
+ * C library. */
 bool next_is_library(const void *return_address);
 bool next_is_own(const void *return_address);
 bool next_is_c(const void *return_address);

@@ -19,12 +19,14 @@ static const char *const reasons[LEFT_REASONS] = {
 	[LEFT_IN_MEMORY] = "the file is in memory",
 	[LEFT_ACCESS] = "the descriptor does not allow the access",
 	[LEFT_PRIVATE] = "the mapping is private and writable",
-	[LEFT_MAPPED] = "the program has another mapping of the file, and one of the two is writable",
+	[LEFT_MAPPED] = 
+		"the program has another mapping of the file, and one of the two is writable",
 	[LEFT_FAILED] = "the library cannot map the file",
 	[LEFT_OPEN] = "the file is open more than once, and a writer may be among the openers",
 	[LEFT_DESCRIPTION] = "another process may have the same open file description",
 	[LEFT_OWNER] = "the file belongs to another user, who may write it",
-	[LEFT_NO_LEASES] = "the file system does not tell when other processes open the file (no leases)",
+	[LEFT_NO_LEASES] = 
+		"the file system does not tell when other processes open the file (no leases)",
 	[LEFT_FLAGS] = "the descriptor has O_APPEND or O_DIRECT",
 	[LEFT_STREAM] = "the file is open as a stream (fopen)",
 	[LEFT_MEMORY_FILE] = "the program has opened the memory of a process (/proc/PID/mem)",
@@ -86,7 +88,8 @@ static unsigned long count_left(enum left_reason first)
 static bool would_exclusive_help(void)
 {
 	return !config.exclusive && counts.yielded + counts.left[LEFT_OPEN] +
-	       counts.left[LEFT_DESCRIPTION] + counts.left[LEFT_OWNER] + counts.left[LEFT_NO_LEASES];
+	       counts.left[LEFT_DESCRIPTION] + counts.left[LEFT_OWNER] +
+	       counts.left[LEFT_NO_LEASES];
 }
 
 /* Reports only the reasons that concern coherence with other calls and processes. The user knows
@@ -107,7 +110,8 @@ static void report_coherence(void)
 		}
 	}
 	if (counts.yielded)
-		fprintf(stderr, "%s%lu because the file was opened again", separator, counts.yielded);
+		fprintf(stderr, "%s%lu because the file was opened again", separator,
+			counts.yielded);
 	fprintf(stderr, ".%s\n", would_exclusive_help() ?
 		" If no other process uses these files, try --exclusive." : "");
 }
@@ -126,7 +130,7 @@ static void report_stats(void)
 	fprintf(stderr, "umrun: %s: %lu mappings of %llu bytes taken over, %lu left to the kernel, "
 		"%lu returned to it; system calls %s\n", program_invocation_short_name,
 		counts.taken, counts.bytes, count_left(0), counts.handed_back,
-		region_kernel ? "need no pins" : "pin the memory");
+		region_kernel_can_access ? "need no pins" : "pin the memory");
 	fprintf(stderr, "umrun: %s: %llu bytes read in %llu requests, %llu written in %llu; %llu "
 		"faults, %llu evictions\n", program_invocation_short_name,
 		(unsigned long long)st.read_bytes, (unsigned long long)st.read_requests,

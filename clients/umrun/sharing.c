@@ -42,9 +42,9 @@ void begin_child(void)
 	int error = errno;
 
 	/* The child of vfork(2) has its parent's memory, and the parent waits. */
-	if (config.exclusive || region_is_locked() || !region_is_own_process())
+	if (config.exclusive || region_holds_lock() || !region_is_own_process())
 		return;
-	region_lock_change();
+	region_lock_write();
 	region_hand_back_leased();
 	lease_note_shared_descriptions();
 	region_unlock();
@@ -92,10 +92,10 @@ static void begin_bare_child(void)
 {
 	int error = errno;
 
-	if (region_is_locked() || !region_is_own_process())
+	if (region_holds_lock() || !region_is_own_process())
 		return;
 	begin_child();
-	region_lock_change();
+	region_lock_write();
 	region_hand_back_range(NULL, SIZE_MAX, "a child begins without the handlers of fork");
 	region_unlock();
 	errno = error;
@@ -122,9 +122,10 @@ void begin_clone(int flags)
 
 /* ---- Descriptors in messages ---- */
 
-static void each_descriptor(const struct msghdr *msg, void (*found)(int fd))
+static void each_sent_descriptor(const struct msghdr *msg, void (*found)(int fd))
 {
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR((struct msghdr *)(uintptr_t)msg, c)) {
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c;
+	     c = CMSG_NXTHDR((struct msghdr *)(uintptr_t)msg, c)) {
 		size_t len = c->cmsg_len > CMSG_LEN(0) ? c->cmsg_len - CMSG_LEN(0) : 0;
 
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
@@ -144,7 +145,7 @@ static void share_descriptor(int fd)
 
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return;
-	region_lock_change();
+	region_lock_write();
 	region_hand_back_leased_file(&st);
 	lease_note_shared_description(fd);
 	region_unlock();
@@ -155,7 +156,7 @@ void sharing_message(const struct msghdr *msg)
 	int error = errno;
 
 	if (!config.exclusive && msg && msg->msg_controllen)
-		each_descriptor(msg, share_descriptor);
+		each_sent_descriptor(msg, share_descriptor);
 	errno = error;
 }
 
@@ -166,8 +167,8 @@ static void hand_back_file(int fd, const char *reason)
 	int error = errno;
 	struct stat st;
 
-	if (region_files && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
-		region_lock_change();
+	if (region_file_count && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+		region_lock_write();
 		region_hand_back_file(&st, 0, reason);
 		region_unlock();
 	}
@@ -177,6 +178,7 @@ static void hand_back_file(int fd, const char *reason)
 void hand_back_cloned(int fd, unsigned long request, const void *arg)
 {
 	static const char reason[] = "the program calls an ioctl on its extents";
+	const struct file_dedupe_range *dedupe = arg;
 
 	switch (request) {
 	case FS_IOC_FIEMAP:
@@ -192,25 +194,25 @@ void hand_back_cloned(int fd, unsigned long request, const void *arg)
 		break;
 	case FIDEDUPERANGE:
 		hand_back_file(fd, reason);
-		for (unsigned i = 0; i < ((const struct file_dedupe_range *)arg)->dest_count; i++)
-			hand_back_file((int)((const struct file_dedupe_range *)arg)->info[i].dest_fd, reason);
+		for (unsigned i = 0; i < dedupe->dest_count; i++)
+			hand_back_file((int)dedupe->info[i].dest_fd, reason);
 		break;
 	default:
 		break;
 	}
 }
 
-/* The C library may have a stream on the descriptor, for example a standard stream. Formatted output
- * to a descriptor goes through a stream inside the C library. */
+/* The C library may have a stream on the descriptor, for example a standard stream. Formatted
+ * output to a descriptor goes through a stream inside the C library. */
 void share_with_stream(int fd)
 {
 	int error = errno;
 	struct stat st;
 
-	if (region_is_locked() || (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY ||
+	if (region_holds_lock() || (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY ||
 	    fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return errno = error, (void)0;
-	region_lock_change();
+	region_lock_write();
 	region_hand_back_stale(&st, true);
 	lease_note_shared_description(fd);
 	region_unlock();
@@ -261,7 +263,7 @@ void sharing_open(const char *path)
 	if (len < 9 || strncmp(path, "/proc/", 6) != 0 || strcmp(path + len - 4, "/mem") != 0 ||
 	    atomic_exchange(&has_memory, true))
 		return;
-	region_lock_change();
+	region_lock_write();
 	region_hand_back_range(NULL, SIZE_MAX, "the program opens the memory of a process");
 	region_unlock();
 	errno = error;
@@ -312,8 +314,8 @@ FILE *note_stream(FILE *file)
 				      (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY, NULL };
 		add_stream(s);
 	}
-	if (region_files && !region_is_locked()) {
-		region_lock_change();
+	if (region_file_count && !region_holds_lock()) {
+		region_lock_write();
 		region_hand_back_stale(&st, !s || s->writable);
 		region_unlock();
 	}
@@ -363,7 +365,7 @@ void begin_async(void)
 
 	if (atomic_exchange(&has_async, true))
 		return;
-	region_lock_change();
+	region_lock_write();
 	region_hand_back_stale(NULL, false);
 	region_unlock();
 	errno = error;

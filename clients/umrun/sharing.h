@@ -31,8 +31,8 @@ void sharing_open(const char *path);
 int prepare_replacement(int fd, int wanted);
 /* Called before the C library writes to a descriptor by a stream. */
 void share_with_stream(int fd);
-/* Records that a file is open as a stream, or no longer. note_stream returns the stream, which may be
- * NULL. */
+/* Records that a file is open as a stream, or no longer. note_stream returns the stream, which may
+ * be NULL. */
 FILE *note_stream(FILE *file);
 void forget_stream(FILE *file);
 /* Called before the program begins asynchronous I/O. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * If signals report accesses, the kernel kills a process that accesses a segment while the signal is
- * blocked. Programs block all signals in threads and handlers that use mappings. SIGSEGV and SIGBUS
- * are therefore never is_blocked; a thread is told that they are if it has blocked them.
+ * If signals report accesses, the kernel kills a process that accesses a segment while the signal
+ * is blocked. Programs block all signals in threads and handlers that use mappings. SIGSEGV and
+ * SIGBUS are therefore never blocked; a thread is told that they are if it has blocked them.
  */
 #include "umrun/signals.h"
 
@@ -19,7 +19,7 @@ static _Thread_local bool is_blocked[LIBRARY_SIGNALS];
 
 const sigset_t *signals_mask(const sigset_t *set, sigset_t *room)
 {
-	if (!set || region_kernel)
+	if (!set || region_kernel_can_access)
 		return set;
 	*room = *set;
 	for (int i = 0; i < LIBRARY_SIGNALS; i++)

@@ -7,8 +7,8 @@
 
 /* Signals report accesses from now on: unblocks them in this thread. */
 void signals_begin(void);
-/* Returns the set without the library's signals, in room, or the set itself if signals do not report
- * accesses or the set is NULL. */
+/* Returns the set without the library's signals, in room, or the set itself if signals do not
+ * report accesses or the set is NULL. */
 const sigset_t *signals_mask(const sigset_t *set, sigset_t *room);
 /* Change the mask of the thread as sigprocmask(2) and sighold(3) do, except for the library's
  * signals. */

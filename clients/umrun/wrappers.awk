@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Reads umrun/calls, which explains its format, and writes C: the header umrun/next_calls.h; with
+# Reads umrun/wrappers, which explains its format, and writes C: the header umrun/next_calls.h; with
 # `-v part=base` or `-v part=heap` the wrappers of libumrun, or those that libumrun-heap adds.
 
 # ---- Reading ----
@@ -152,7 +152,8 @@ function next_name(r) { return (word[r] ~ /^(kernel|memory)$/ ? "kernel_" : "nex
 function arguments(r, masked,    i, s) {
 	for (i = 1; i <= params[r]; i++)
 		s = s (i > 1 ? ", " : "") \
-			(masked && mask[r] == i ? "signals_mask(" name[r, i] ", &room_for_mask)" : name[r, i])
+			(masked && mask[r] == i ? "signals_mask(" name[r, i] ", &room_for_mask)" : \
+			name[r, i])
 	return s
 }
 
@@ -165,7 +166,8 @@ function write_next(r,    args) {
 	if (next_name(r) ~ /^kernel/)
 		print "(" type[r] ")syscall(SYS_" call[r] ", " args ");\n}\n"
 	else
-		print "((" typed(type[r], "(*)") "(" types(r) "))next_call(CALL_" call[r] "))(" args ");\n}\n"
+		print "((" typed(type[r], "(*)") "(" types(r) "))next_call(CALL_" call[r] "))(" \
+			args ");\n}\n"
 }
 
 # The function of a feature, if it is given parameters of the call only.
@@ -184,12 +186,13 @@ function write_prototype(r,    n, f, i, j, k, list, s) {
 }
 
 function write_header(    r, i, n, header) {
-	print "/* The next library's functions, and those of features. Made from umrun/calls. */"
+	print "/* The next library's functions, and those of features. Made from umrun/wrappers. */"
 	print "#ifndef UMRUN_NEXT_CALLS_H\n#define UMRUN_NEXT_CALLS_H\n"
 	print "#include \"umrun/next.h\"\n"
-	n = split("aio dirent errno fcntl limits malloc poll pthread sched signal spawn stdarg stdatomic " \
-		"stdint stdio stdlib string sys/epoll sys/ioctl sys/mman sys/random sys/select " \
-		"sys/sendfile sys/socket sys/stat sys/syscall sys/uio sys/xattr unistd", header, " ")
+	n = split("aio dirent errno fcntl limits malloc poll pthread sched signal spawn stdarg " \
+		"stdatomic stdint stdio stdlib string sys/epoll sys/ioctl sys/mman sys/random " \
+		"sys/select sys/sendfile sys/socket sys/stat sys/syscall sys/uio sys/xattr unistd",
+		header, " ")
 	for (i = 1; i <= n; i++) print "#include <" header[i] ".h>"
 	print ""
 	print "enum next_call_number {"
@@ -212,7 +215,7 @@ function write_header(    r, i, n, header) {
 function guard(r,    g) {
 	if (word[r] ~ /^(always|kernel|noreturn)$/) return ""
 	g = "next_is_library(CALLER)"
-	if (word[r] == "signals") g = "region_kernel || " g
+	if (word[r] == "signals") g = "region_kernel_can_access || " g
 	else if (word[r] != "program") g = "!region_count || " g
 	return g (condition[r] ? " || !(" condition[r] ")" : "")
 }
@@ -232,7 +235,8 @@ function write_pins(r,    i, j) {
 		if (part_of[r, i])
 			for (j = 1; j <= params[r]; j++)
 				if (size[r, j] == name[r, i])
-					print "\t" name[r, i] " = limit_part(" name[r, j] ", " name[r, i] ");"
+					print "\t" name[r, i] " = limit_part(" name[r, j] ", " \
+						name[r, i] ");"
 	for (i = 1; i <= params[r]; i++)
 		if (way[r, i])
 			print "\tpin(&pins_" name[r, i] ", " name[r, i] ", " size[r, i] ", " \
@@ -257,7 +261,8 @@ function write_call(r,    i, g, next_one) {
 	if (is_pinned(r)) {
 		write_pins(r)
 		print "\tresult = " next_one ";"
-		for (i = 1; i <= params[r]; i++) if (way[r, i]) print "\tunpin(&pins_" name[r, i] ");"
+		for (i = 1; i <= params[r]; i++)
+			if (way[r, i]) print "\tunpin(&pins_" name[r, i] ");"
 		print "\treturn result;"
 	} else
 		give(r, action[r] ? action[r] : next_one, "\t")
@@ -305,14 +310,16 @@ function write_wrapper(r, t,    i, f, header, uses_list, masked, before) {
 		print "\tva_list list;\n\n\tva_start(list, " last_fixed(r) ");"
 		for (i = 1; i <= params[r]; i++)
 			if (variable[r, i])
-				print (exists[r, i] == "1" ? "" : "\tif (" exists[r, i] ")\n\t") "\t" name[r, i] \
-					" = va_arg(list, " without_name(param[r, i], name[r, i]) ");"
+				print (exists[r, i] == "1" ? "" : "\tif (" exists[r, i] ")\n\t") \
+					"\t" name[r, i] " = va_arg(list, " \
+					without_name(param[r, i], name[r, i]) ");"
 		print "\tva_end(list);"
 	}
 	if (check[r, t]) print "\tif (!(" check[r, t] "))\n\t\tnext___chk_fail();"
 	if (params[r] && param[r, params[r]] ~ /^va_list/ && variable[r, params[r]]) {
 		i = params[r]
-		print "\t" typed(type[r], "result;") "\n\n\tva_start(" name[r, i] ", " last_fixed(r) ");"
+		print "\t" typed(type[r], "result;")
+		print "\n\tva_start(" name[r, i] ", " last_fixed(r) ");"
 		print "\tresult = " action[r] ";\n\tva_end(" name[r, i] ");\n\treturn result;"
 	} else
 		write_call(r)
@@ -329,8 +336,9 @@ function write_aliases(r, f, list,    i, n, part_) {
 }
 
 function write_wrappers(    r, t) {
-	print "/* The functions that programs call. Made from umrun/calls. */"
-	print "#include \"umrun/calls.h\"\n#include \"umrun/descriptors.h\"\n#include \"umrun/heap.h\"\n#include \"umrun/region.h\""
+	print "/* The functions that programs call. Made from umrun/wrappers. */"
+	print "#include \"umrun/calls.h\"\n#include \"umrun/descriptors.h\""
+	print "#include \"umrun/heap.h\"\n#include \"umrun/region.h\""
 	print "#include \"umrun/sharing.h\"\n#include \"umrun/signals.h\"\n"
 	print "#if defined(__GNUC__) && !defined(__clang__)"
 	print "#pragma GCC diagnostic ignored \"-Wmissing-attributes\"\n#endif\n"
