@@ -247,6 +247,7 @@ void start_note_mapping(const struct mapping *map)
 	static _Atomic bool told_small, told_places;
 	size_t most = (size_t)frame_most() * map->seg_size;
 
+	mode_note_segment(map->seg_size);
 	if (start_budget(map) > mode_due() && !atomic_exchange(&told_small, true))
 		log_line(LOG_WARN, "start", "the budget, %zu bytes, is too small for %d segments "
 			 "of %zu bytes, the minimum, so the mapping uses %zu bytes. Try smaller "
