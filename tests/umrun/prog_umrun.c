@@ -1594,6 +1594,8 @@ static void others_inherit(void)
 	m = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
 	check(m != MAP_FAILED);
 	fill(m, SIZE, 0, NEW);
+	/* An absent segment would be read from the file. */
+	check(m[3 * MIB] == pattern(3 * MIB, NEW));
 	ask_helper(WRITE_INHERITED, 3 * MIB, 77);
 	check(m[3 * MIB] == 77);
 	check(munmap(m, SIZE) == 0);
@@ -1689,18 +1691,26 @@ static void others_receive(void)
 
 /* ---- Transfers inside the C library, and descriptions that change ---- */
 
-/* A stream opened before the mapping, after it, or on its descriptor. */
+/* A stream opened before the mapping, after it, or on its descriptor. Each way has a file of its
+ * own: the kernel maps a file for good once a region of it has been handed over. */
 static void streams(void)
 {
 	for (int way = 0; way < 3; way++) {
-		int fd = open_data(O_RDWR);
-		FILE *file = way == 0 ? fopen(data, "r+") : NULL;
-		uint8_t *m = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
+		char path[340];
+		FILE *file;
+		uint8_t *m;
+		int fd;
 
+		snprintf(path, sizeof(path), "%s.%d", data, way);
+		fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+		check(fd >= 0);
+		file_fill(fd, 0, SIZE, 0, OLD);
+		file = way == 0 ? fopen(path, "r+") : NULL;
+		m = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
 		check(m != MAP_FAILED);
 		m[0] = 'a';
 		if (way)
-			file = way == 1 ? fopen(data, "r+") : fdopen(fd, "r+");
+			file = way == 1 ? fopen(path, "r+") : fdopen(fd, "r+");
 		check(file && getc(file) == 'a');
 		m[0] = 'b';
 		check(fflush(file) == 0 && fseek(file, 0, SEEK_SET) == 0 && getc(file) == 'b');
