@@ -1657,7 +1657,7 @@ static void children_write(void)
 /* A descriptor that the helper gets in a message after the file was mapped. */
 static void others_receive(void)
 {
-	int pair[2], fd = open_data(O_RDWR), status;
+	int pair[2], fd, status;
 	union { char bytes[CMSG_SPACE(sizeof(int))]; struct cmsghdr header; } control =
 		{ .bytes = { 0 } };
 	char byte = 0;
@@ -1670,13 +1670,12 @@ static void others_receive(void)
 	check(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
 	child = fork();
 	if (child == 0) {
-		close(fd);
 		check(recvmsg(pair[1], &msg, 0) == 1);
 		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fd));
 		check(pwrite(fd, "x", 1, 5 * MIB) == 1);
 		_exit(0);
 	}
-	close(fd);
+	/* The file is opened after the fork: a child may have an earlier description. */
 	fd = open_data(O_RDWR);
 	m = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
 	check(m != MAP_FAILED);
@@ -2147,14 +2146,16 @@ static void check_taken(const struct part *part)
 	FILE *log = fopen(log_name, "r");
 	unsigned long taken = 0;
 	char line[2000];
+	int end = 0;
 
 	while (fgets(line, sizeof(line), log)) {
 		const char *at = strstr(line, ": ");
 
 		at = at ? strstr(at + 2, ": ") : NULL;
-		if (at && sscanf(at, part->heap ? ": the heap had %lu allocations" :
-				 ": %lu mappings of", &taken) == 1)
+		if (at && sscanf(at, part->heap ? ": the heap had %lu allocations%n" :
+				 ": %lu mappings of%n", &taken, &end) == 1 && end)
 			break;
+		taken = 0;
 	}
 	check(taken > 0, "%s: %s", part->name, line);
 	fclose(log);
