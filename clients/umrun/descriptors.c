@@ -1,25 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Keeps the program from closing or replacing the library's descriptors. A daemon closes every descriptor when it starts; if a
- * descriptor of the library were among them, its number would go to the program's next file, and the library would write there.
+ * Keeps the program from closing or replacing the library's descriptors. A daemon closes every
+ * descriptor when it starts; if a descriptor of the library were among them, its number would go to
+ * the program's next file, and the library would write there.
  *
- * The library moves its descriptors to numbers from FD_FIRST on with F_DUPFD_CLOEXEC. The table records the file behind each of
- * them: liburing closes its descriptors without calling close(), so an entry counts only while the number still leads to that
- * file.
+ * The library moves its descriptors to numbers from FD_FIRST on with F_DUPFD_CLOEXEC. The table
+ * records the file behind each of them: liburing closes its descriptors without calling close(), so
+ * an entry counts only while the number still leads to that file.
  */
 #include "umrun/descriptors.h"
 
-#include "umrun/next.h"
+#include "umrun/next_calls.h"
 #include "umrun/region.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <linux/close_range.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define MAX_DESCRIPTORS 4096
 
@@ -56,52 +50,44 @@ static bool is_of_library(int fd)
 	if (!is_in_table(fd))
 		return false;
 	inode = atomic_load(&library_file[fd - FD_FIRST].inode);
-	is = inode && fstat(fd, &st) == 0 && st.st_ino == inode && st.st_dev == atomic_load(&library_file[fd - FD_FIRST].device);
+	is = inode && fstat(fd, &st) == 0 && st.st_ino == inode &&
+	     st.st_dev == atomic_load(&library_file[fd - FD_FIRST].device);
 	errno = error;
 	return is;
 }
 
-PUBLIC int close(int fd)
+int prepare_close(const void *caller, int fd)
 {
-	if (is_in_table(fd)) {
-		if (!next_is_own(CALLER) && is_of_library(fd))
-			return errno = EBADF, -1;
-		atomic_store(&library_file[fd - FD_FIRST].inode, 0);
-	}
-	return ((int (*)(int))NEXT("close"))(fd);
+	if (!is_in_table(fd))
+		return 0;
+	if (!next_is_own(caller) && is_of_library(fd))
+		return errno = EBADF, -1;
+	atomic_store(&library_file[fd - FD_FIRST].inode, 0);
+	return 0;
 }
 
 /* Closes the descriptors of a range in runs that leave out those of the library. */
-static int close_others(unsigned first, unsigned last, int flags)
+int close_others(unsigned first, unsigned last, int flags)
 {
-	int (*next)(unsigned, unsigned, int) = NEXT("close_range");
 	unsigned fd = first;
 
-	if (first > last || flags & CLOSE_RANGE_CLOEXEC || last < FD_FIRST || first >= FD_FIRST + MAX_DESCRIPTORS)
-		return next(first, last, flags);
+	if (first > last || flags & CLOSE_RANGE_CLOEXEC || last < FD_FIRST ||
+	    first >= FD_FIRST + MAX_DESCRIPTORS)
+		return next_close_range(first, last, flags);
 	for (fd = first < FD_FIRST ? FD_FIRST : first; fd <= last && is_in_table((int)fd); fd++) {
 		if (!is_of_library((int)fd))
 			continue;
-		if (first < fd && next(first, fd - 1, flags) < 0)
+		if (first < fd && next_close_range(first, fd - 1, flags) < 0)
 			return -1;
 		first = fd + 1;
 	}
-	return first <= last ? next(first, last, flags) : 0;
+	return first <= last ? next_close_range(first, last, flags) : 0;
 }
 
-/* glibc declares both since 2.34. */
-int close_range(unsigned first, unsigned last, int flags);
-void closefrom(int first);
-
-PUBLIC int close_range(unsigned first, unsigned last, int flags)
-{
-	return close_others(first, last, flags);
-}
-
-PUBLIC void closefrom(int first)
+void take_closefrom(int first)
 {
 	if (close_others(first < 0 ? 0 : (unsigned)first, UINT_MAX, 0) < 0)
-		((void (*)(int))NEXT("closefrom"))(first);
+		next_closefrom(first);
 }
 
 bool descriptors_may_replace(int fd)
@@ -111,7 +97,8 @@ bool descriptors_may_replace(int fd)
 	if (!is_of_library(fd))
 		return true;
 	if (!atomic_exchange(&told, true))
-		fprintf(stderr, "umrun: cannot replace descriptor %d: libummap uses it. Try a number below %d.\n", fd, FD_FIRST);
+		fprintf(stderr, "umrun: cannot replace descriptor %d: libummap uses it. "
+			"Try a number below %d.\n", fd, FD_FIRST);
 	errno = EBUSY;
 	return false;
 }

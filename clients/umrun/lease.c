@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "umrun/lease.h"
 
-#include "umrun/next.h"
+#include "umrun/next_calls.h"
 #include "umrun/region.h"
 
 #include <dirent.h>
@@ -107,9 +107,9 @@ static bool is_shared_description(const struct stat *st)
 /* Without memory for the list, no description gets a write lease any more. */
 static void grow_shared(void)
 {
-	size_t room = shared.room ? 2 * shared.room : (size_t)sysconf(_SC_PAGESIZE) / sizeof(*shared.files);
-	struct shared_description *more = kernel_mmap(NULL, room * sizeof(*more), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-						      -1, 0);
+	size_t room = shared.room ? 2 * shared.room :
+		      (size_t)sysconf(_SC_PAGESIZE) / sizeof(*shared.files);
+	struct shared_description *more = map_private(room * sizeof(*more));
 
 	if (more == MAP_FAILED) {
 		fprintf(stderr, "umrun: cannot track open files: no memory. "
@@ -129,7 +129,8 @@ void lease_note_shared_description(int fd)
 {
 	struct stat st;
 
-	if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || is_shared_description(&st))
+	if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY || fstat(fd, &st) < 0 ||
+	    !S_ISREG(st.st_mode) || is_shared_description(&st))
 		return;
 	if (shared.count == shared.room)
 		grow_shared();
@@ -290,7 +291,8 @@ static struct lease *set_lease(int fd, int type, const struct stat *st, enum lef
 
 struct lease *lease_take(int fd, bool writable, const struct stat *st, enum left_reason *why)
 {
-	int type = writable || (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY ? F_WRLCK : F_RDLCK, own;
+	int type = writable || (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY ? F_WRLCK :
+		   F_RDLCK, own;
 	struct lease *lease = find_lease(st);
 
 	*why = LEFT_OPEN;

@@ -1,114 +1,100 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The calls of malloc(3): large allocations are the heap's, others the C library's, and addresses tell which is which. What the
- * library itself allocates, in whatever thread, is never the heap's, which needs it to work.
+ * The calls of malloc(3). Large allocations come from the heap, others from the C library; the
+ * address tells which. Allocations of the library itself never come from the heap, in any thread:
+ * the heap needs them to work.
  */
 #include "umrun/config.h"
 #include "umrun/heap.h"
-#include "umrun/next.h"
+#include "umrun/next_calls.h"
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <malloc.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <gnu/libc-version.h>
 
-/* The C library reads into buffers of its streams by calls that nobody sees. */
+/* Allocations of the C library stay there: it reads into them by calls that are not intercepted. */
 static bool is_large(const void *caller, size_t size)
 {
-	return heap_calls && size >= config.heap_min && !next_is_library(caller) && !next_is_c(caller) && heap_ready();
+	return heap_calls && size >= config.heap_min && !next_is_library(caller) &&
+	       !next_is_c(caller) && heap_ready();
 }
 
-PUBLIC void *malloc(size_t size)
+void *take_malloc(const void *caller, size_t size)
 {
-	if (is_large(CALLER, size))
-		return heap_alloc(size);
-	return ((void *(*)(size_t))NEXT("malloc"))(size);
+	return is_large(caller, size) ? heap_alloc(size) : next_malloc(size);
 }
 
-PUBLIC void *calloc(size_t count, size_t size)
+void *take_calloc(const void *caller, size_t count, size_t size)
 {
 	size_t all;
 
-	if (!__builtin_mul_overflow(count, size, &all) && is_large(CALLER, all))
+	if (!__builtin_mul_overflow(count, size, &all) && is_large(caller, all))
 		return heap_alloc_zeros(count, size);
-	return ((void *(*)(size_t, size_t))NEXT("calloc"))(count, size);
+	return next_calloc(count, size);
 }
 
-PUBLIC void free(void *memory)
+void take_free(void *memory)
 {
 	if (heap_has(memory))
 		heap_free(memory);
 	else
-		((void (*)(void *))NEXT("free"))(memory);
+		next_free(memory);
 }
 
-/* From the one to the other. */
-static void *cross(void *old, size_t had, size_t size)
+/* Moves an allocation between the heap and the C library. */
+static void *move_allocation(void *old, size_t old_size, size_t size)
 {
 	void *memory = malloc(size);
 
 	if (!memory)
 		return NULL;
-	memcpy(memory, old, had < size ? had : size);
+	memcpy(memory, old, old_size < size ? old_size : size);
 	free(old);
 	return memory;
 }
 
-static void *resize(const void *caller, void *old, size_t size)
+void *take_realloc(const void *caller, void *old, size_t size)
 {
+	if (!old)
+		return take_malloc(caller, size);
 	if (heap_has(old)) {
 		if (size == 0)
 			return free(old), NULL;
-		return size >= config.heap_min ? heap_realloc(old, size) : cross(old, heap_usable_size(old), size);
+		return size >= config.heap_min ? heap_realloc(old, size) :
+		       move_allocation(old, heap_usable_size(old), size);
 	}
-	if (old && is_large(caller, size))
-		return cross(old, malloc_usable_size(old), size);
-	return ((void *(*)(void *, size_t))NEXT("realloc"))(old, size);
+	if (is_large(caller, size))
+		return move_allocation(old, malloc_usable_size(old), size);
+	return next_realloc(old, size);
 }
 
-PUBLIC void *realloc(void *old, size_t size)
-{
-	return old ? resize(CALLER, old, size) : malloc(size);
-}
-
-PUBLIC void *reallocarray(void *old, size_t count, size_t size)
+void *take_reallocarray(const void *caller, void *old, size_t count, size_t size)
 {
 	size_t all;
 
-	if (__builtin_mul_overflow(count, size, &all)) {
-		errno = ENOMEM;
-		return NULL;
-	}
-	return old ? resize(CALLER, old, all) : malloc(all);
+	if (!__builtin_mul_overflow(count, size, &all))
+		return take_realloc(caller, old, all);
+	errno = ENOMEM;
+	return NULL;
 }
 
-PUBLIC void *memalign(size_t alignment, size_t size)
+/* The C library handles an alignment that is not a power of two. */
+void *take_memalign(const void *caller, align_call next, size_t alignment, size_t size)
 {
-	/* One that is no power of two is rounded by the C library. */
-	if (alignment && !(alignment & (alignment - 1)) && is_large(CALLER, size))
+	if (alignment && !(alignment & (alignment - 1)) && is_large(caller, size))
 		return heap_alloc_aligned(alignment, size);
-	return ((void *(*)(size_t, size_t))NEXT("memalign"))(alignment, size);
+	return next(alignment, size);
 }
 
-PUBLIC void *aligned_alloc(size_t alignment, size_t size)
-{
-	if (alignment && !(alignment & (alignment - 1)) && is_large(CALLER, size))
-		return heap_alloc_aligned(alignment, size);
-	return ((void *(*)(size_t, size_t))NEXT("aligned_alloc"))(alignment, size);
-}
-
-PUBLIC int posix_memalign(void **to, size_t alignment, size_t size)
+int take_posix_memalign(const void *caller, void **to, size_t alignment, size_t size)
 {
 	int error = errno;
 	void *memory;
 
-	if (alignment < sizeof(void *) || alignment & (alignment - 1) || !is_large(CALLER, size))
-		return ((int (*)(void **, size_t, size_t))NEXT("posix_memalign"))(to, alignment, size);
+	if (alignment < sizeof(void *) || alignment & (alignment - 1) || !is_large(caller, size))
+		return next_posix_memalign(to, alignment, size);
 	memory = heap_alloc_aligned(alignment, size);
 	errno = error;
 	if (!memory)
@@ -117,28 +103,23 @@ PUBLIC int posix_memalign(void **to, size_t alignment, size_t size)
 	return 0;
 }
 
-PUBLIC void *valloc(size_t size)
+size_t page_size(void)
 {
-	return memalign((size_t)sysconf(_SC_PAGESIZE), size);
+	return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-PUBLIC void *pvalloc(size_t size)
+void *take_pvalloc(const void *caller, size_t size)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t page = page_size();
 
 	if (size > SIZE_MAX - page) {
 		errno = ENOMEM;
 		return NULL;
 	}
-	return memalign(page, (size + page - 1) & ~(page - 1));
+	return take_memalign(caller, next_memalign, page, (size + page - 1) & ~(page - 1));
 }
 
-PUBLIC size_t malloc_usable_size(void *memory)
-{
-	return heap_has(memory) ? heap_usable_size(memory) : ((size_t (*)(void *))NEXT("malloc_usable_size"))(memory);
-}
-
-/* The program's own comes first, or stands behind this one in another library than the C library. */
+/* The program's own malloc is the first one, or the next one behind this library's. */
 const char *heap_of_program(void)
 {
 	void *first = dlsym(RTLD_DEFAULT, "malloc");
@@ -146,7 +127,8 @@ const char *heap_of_program(void)
 
 	if (first == (void *)malloc)
 		first = dlsym(RTLD_NEXT, "malloc");
-	if (!dladdr(first, &has) || !dladdr((void *)gnu_get_libc_version, &c) || has.dli_fbase == c.dli_fbase)
+	if (!dladdr(first, &has) || !dladdr((void *)gnu_get_libc_version, &c) ||
+	    has.dli_fbase == c.dli_fbase)
 		return NULL;
 	return has.dli_fname;
 }

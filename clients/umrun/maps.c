@@ -6,14 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A line may be longer, by the name at its end. */
-#define LINE 256
+/* Bytes of a line that are kept: all but the end of a long name. */
+#define MAX_LINE_BYTES 256
 
 static bool next_line(FILE *maps, char *line)
 {
 	int c;
 
-	if (!fgets(line, LINE, maps))
+	if (!fgets(line, MAX_LINE_BYTES, maps))
 		return false;
 	if (!strchr(line, '\n')) {
 		while ((c = getc_unlocked(maps)) != '\n' && c != EOF)
@@ -22,18 +22,19 @@ static bool next_line(FILE *maps, char *line)
 	return true;
 }
 
-int maps_each_file(const void *addr, size_t len, int (*found)(ino_t ino, bool shared, void *arg), void *arg)
+int maps_each_file(const void *addr, size_t len, found_file found, void *arg)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
 	uintptr_t first, end;
-	char line[LINE], way;
+	char line[MAX_LINE_BYTES], way;
 	unsigned long ino;
 	int result = 0;
 
 	if (!maps)
 		return -1;
 	while (result == 0 && next_line(maps, line)) {
-		if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %*c%*c%*c%c %*s %*s %lu", &first, &end, &way, &ino) != 4 || !ino)
+		if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %*c%*c%*c%c %*s %*s %lu", &first, &end,
+			   &way, &ino) != 4 || !ino)
 			continue;
 		if (first < (uintptr_t)addr + len && (uintptr_t)addr < end)
 			result = found((ino_t)ino, way == 's', arg);

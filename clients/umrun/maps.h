@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which files the process has mapped, by whomever: what /proc/self/maps says. */
+/* The files that the process has mapped (/proc/self/maps). */
 #ifndef UMRUN_MAPS_H
 #define UMRUN_MAPS_H
 
@@ -8,10 +8,12 @@
 #include <sys/types.h>
 
 /*
- * Calls found(inode, whether stores go to the file, arg) for each file of which [addr, addr + len) has a byte, until it returns
- * other than 0, and returns that. Files are told by their inodes only: what stat says of a device is not always what is there.
- * -1: it cannot be known.
+ * Calls found(inode, whether stores go to the file, arg) for each file with a byte in
+ * [addr, addr + len), until it returns another value than 0, which is returned. -1: the mappings
+ * cannot be read. Only inodes tell files apart: the devices in /proc/self/maps and of stat(2) can
+ * differ.
  */
-int maps_each_file(const void *addr, size_t len, int (*found)(ino_t ino, bool shared, void *arg), void *arg);
+typedef int (*found_file)(ino_t ino, bool shared, void *arg);
+int maps_each_file(const void *addr, size_t len, found_file found, void *arg);
 
 #endif

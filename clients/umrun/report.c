@@ -6,8 +6,10 @@
 #include "umrun/region.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <ummap.h>
 
@@ -17,12 +19,14 @@ static const char *const reasons[LEFT_REASONS] = {
 	[LEFT_IN_MEMORY] = "the file is in memory",
 	[LEFT_ACCESS] = "the descriptor does not allow the access",
 	[LEFT_PRIVATE] = "the mapping is private and writable",
-	[LEFT_MAPPED] = "the program has another mapping of the file, and one of the two is writable",
+	[LEFT_MAPPED] = 
+		"the program has another mapping of the file, and one of the two is writable",
 	[LEFT_FAILED] = "the library cannot map the file",
 	[LEFT_OPEN] = "the file is open more than once, and a writer may be among the openers",
 	[LEFT_DESCRIPTION] = "another process may have the same open file description",
 	[LEFT_OWNER] = "the file belongs to another user, who may write it",
-	[LEFT_NO_LEASES] = "the file system does not tell when other processes open the file (no leases)",
+	[LEFT_NO_LEASES] = 
+		"the file system does not tell when other processes open the file (no leases)",
 	[LEFT_FLAGS] = "the descriptor has O_APPEND or O_DIRECT",
 	[LEFT_STREAM] = "the file is open as a stream (fopen)",
 	[LEFT_MEMORY_FILE] = "the program has opened the memory of a process (/proc/PID/mem)",
@@ -35,12 +39,26 @@ static struct {
 	unsigned long long bytes;
 } counts;
 
+/* Prints the path of the file behind a descriptor, and the reason for its mapping by the kernel. */
+static void report_file(int fd, const char *when, const char *reason, const char *detail)
+{
+	char link[32], path[PATH_MAX];
+	ssize_t len;
+
+	if (!config.verbose)
+		return;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	len = readlink(link, path, sizeof(path));
+	if (len < 0)
+		len = snprintf(path, sizeof(path), "descriptor %d", fd);
+	fprintf(stderr, "umrun: the kernel maps '%.*s'%s: %s%s%s\n", (int)len, path, when, reason,
+		detail ? ": " : "", detail ? detail : "");
+}
+
 bool report_left(int fd, enum left_reason why, const char *detail)
 {
 	counts.left[why]++;
-	if (config.verbose)
-		fprintf(stderr, "umrun: descriptor %d is mapped by the kernel: %s%s%s\n", fd,
-			reasons[why], detail ? ": " : "", detail ? detail : "");
+	report_file(fd, "", reasons[why], detail);
 	return false;
 }
 
@@ -50,10 +68,11 @@ void report_taken(size_t bytes)
 	counts.bytes += bytes;
 }
 
-void report_handed_back(bool to_others)
+void report_handed_back(int fd, const char *reason, bool is_reopened)
 {
 	counts.handed_back++;
-	counts.yielded += to_others;
+	counts.yielded += is_reopened;
+	report_file(fd, " from now on", reason, NULL);
 }
 
 static unsigned long count_left(enum left_reason first)
@@ -63,6 +82,14 @@ static unsigned long count_left(enum left_reason first)
 	for (int i = first; i < LEFT_REASONS; i++)
 		sum += counts.left[i];
 	return sum;
+}
+
+/* Whether --exclusive would have left a mapping with the library. */
+static bool would_exclusive_help(void)
+{
+	return !config.exclusive && counts.yielded + counts.left[LEFT_OPEN] +
+	       counts.left[LEFT_DESCRIPTION] + counts.left[LEFT_OWNER] +
+	       counts.left[LEFT_NO_LEASES];
 }
 
 /* Reports only the reasons that concern coherence with other calls and processes. The user knows
@@ -83,8 +110,10 @@ static void report_coherence(void)
 		}
 	}
 	if (counts.yielded)
-		fprintf(stderr, "%s%lu because the file was opened again", separator, counts.yielded);
-	fprintf(stderr, "%s\n", config.exclusive ? "." : ". If no other process uses these files, try --exclusive.");
+		fprintf(stderr, "%s%lu because the file was opened again", separator,
+			counts.yielded);
+	fprintf(stderr, ".%s\n", would_exclusive_help() ?
+		" If no other process uses these files, try --exclusive." : "");
 }
 
 static void report_stats(void)
@@ -101,7 +130,7 @@ static void report_stats(void)
 	fprintf(stderr, "umrun: %s: %lu mappings of %llu bytes taken over, %lu left to the kernel, "
 		"%lu returned to it; system calls %s\n", program_invocation_short_name,
 		counts.taken, counts.bytes, count_left(0), counts.handed_back,
-		region_kernel ? "need no pins" : "pin the memory");
+		region_kernel_can_access ? "need no pins" : "pin the memory");
 	fprintf(stderr, "umrun: %s: %llu bytes read in %llu requests, %llu written in %llu; %llu "
 		"faults, %llu evictions\n", program_invocation_short_name,
 		(unsigned long long)st.read_bytes, (unsigned long long)st.read_requests,

@@ -14,7 +14,7 @@ enum left_reason {
 	LEFT_IN_MEMORY,     /* the file system is in memory */
 	LEFT_ACCESS,        /* the descriptor's access mode does not allow it */
 	LEFT_PRIVATE,       /* private and writable */
-	LEFT_MAPPED,        /* the process has another mapping of the file, and one of the two is writable */
+	LEFT_MAPPED,        /* the file has another mapping, and one of the two is writable */
 	LEFT_FAILED,        /* the library could not open it */
 	/* The following reasons do not apply with --exclusive. */
 	LEFT_OPEN,          /* the file is open elsewhere */
@@ -34,9 +34,9 @@ enum left_reason {
 bool report_left(int fd, enum left_reason why, const char *detail);
 /* Counts a mapping of this many bytes that the library has taken. */
 void report_taken(size_t bytes);
-/* Counts a mapping that was handed to the kernel. to_others: another process has opened the
- * file. */
-void report_handed_back(bool to_others);
+/* Counts a mapping of the file of fd that was handed to the kernel. is_reopened: the file was
+ * opened again. */
+void report_handed_back(int fd, const char *reason, bool is_reopened);
 /* Prints the line about mappings that stayed with the kernel, and the statistics of --stats. */
 void report_end(void);
 

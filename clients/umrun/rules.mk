@@ -1,33 +1,51 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# umrun: a command, and the library that it preloads; or the other one, which takes malloc's calls, too.
+# umrun: a command and the libraries that it preloads: libumrun, or libumrun-heap,
+# which also takes the calls of malloc(3).
 
-UMRUN_OBJ = $(patsubst %.c,$B/%.o,$(filter-out %/heap.c %/malloc.c,$(wildcard clients/umrun/*.c)))
-UMRUN_HEAP_OBJ = $B/clients/umrun/heap.o $B/clients/umrun/malloc.o
+UMRUN_OBJ = $(patsubst %.c,$B/%.o,$(filter-out %/heap.c %/malloc.c,$(wildcard clients/umrun/*.c))) \
+	$B/clients/umrun/wrappers_base.o
+UMRUN_HEAP_OBJ = $(patsubst %,$B/clients/umrun/%.o,heap malloc wrappers_heap)
 UMRUN_ONE = $B/libumrun.so.$(VERSION)
 UMRUN_SO = $(UMRUN_ONE) $(if $(JEMALLOC),$B/libumrun-heap.so.$(VERSION))
 UMRUN = $B/commands/ummap-run
 
 $(UMRUN_OBJ) $(UMRUN_HEAP_OBJ): override CFLAGS += -fPIC
-$(UMRUN_OBJ) $(UMRUN_HEAP_OBJ): override CPPFLAGS += -Iclients
+$(UMRUN_OBJ) $(UMRUN_HEAP_OBJ): override CPPFLAGS += -Iclients -I$B/clients
 # It stands before the dynamic linker's own way to variables of threads, which allocates.
 $(UMRUN_OBJ) $(UMRUN_HEAP_OBJ): override CFLAGS += -ftls-model=initial-exec
 $(UMRUN_HEAP_OBJ): override CFLAGS += -fno-builtin-malloc
-# Its headers say that these only fill memory; where that is, is asked before.
-$B/clients/umrun/buffers.o: override CFLAGS += -Wno-maybe-uninitialized
+# The headers say that some calls only fill memory, whose address wrappers compare before.
+$B/clients/umrun/wrappers_base.o: override CFLAGS += -Wno-maybe-uninitialized
+
+# All functions that programs call are made from one table.
+UMRUN_TABLE = clients/umrun/wrappers.awk clients/umrun/wrappers
+$B/clients/umrun/next_calls.h: $(UMRUN_TABLE)
+	@mkdir -p $(@D)
+	awk -f $(UMRUN_TABLE) > $@.new && mv $@.new $@
+$B/clients/umrun/wrappers_base.c $B/clients/umrun/wrappers_heap.c: \
+		$B/clients/umrun/wrappers_%.c: $(UMRUN_TABLE)
+	@mkdir -p $(@D)
+	awk -v part=$* -f $(UMRUN_TABLE) > $@.new && mv $@.new $@
+$B/clients/umrun/wrappers_base.o $B/clients/umrun/wrappers_heap.o: %.o: %.c
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(UMRUN_OBJ) $(UMRUN_HEAP_OBJ): | $B/clients/umrun/next_calls.h
 
 $(UMRUN_ONE): $(UMRUN_OBJ) $(SO)
-	$(CC) -shared $(LDFLAGS) -Wl,-soname,libumrun.so.$(SOMAJOR) -Wl,-z,defs -o $@ $(UMRUN_OBJ) -L$B -lummap $(DL) -Wl,-rpath,'$$ORIGIN'
+	$(CC) -shared $(LDFLAGS) -Wl,-soname,libumrun.so.$(SOMAJOR) -Wl,-z,defs -o $@ \
+		$(UMRUN_OBJ) -L$B -lummap $(DL) -Wl,-rpath,'$$ORIGIN'
 	ln -sf $(notdir $@) $B/libumrun.so.$(SOMAJOR)
 
 $B/libumrun-heap.so.$(VERSION): $(UMRUN_OBJ) $(UMRUN_HEAP_OBJ) $(SO) $(UMALLOC_SO)
-	$(CC) -shared $(LDFLAGS) -Wl,-soname,libumrun-heap.so.$(SOMAJOR) -Wl,-z,defs -o $@ $(UMRUN_OBJ) $(UMRUN_HEAP_OBJ) \
+	$(CC) -shared $(LDFLAGS) -Wl,-soname,libumrun-heap.so.$(SOMAJOR) -Wl,-z,defs -o $@ \
+		$(UMRUN_OBJ) $(UMRUN_HEAP_OBJ) \
 		-L$B -lumalloc -lummap $(DL) -Wl,-rpath,'$$ORIGIN'
 	ln -sf $(notdir $@) $B/libumrun-heap.so.$(SOMAJOR)
 
 UMRUN_TOOL_OBJ = $B/tools/run/main.o $B/tools/run/program.o
 $(UMRUN): $(UMRUN_TOOL_OBJ) $B/lib/base/size.o $(UMRUN_SO)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$B -lummap $(DL) -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN/../../lib'
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$B -lummap $(DL) \
+		-Wl,-rpath,'$$ORIGIN/..:$$ORIGIN/../../lib'
 
 $B/tests/prog_umrun: | $B/umrun $(UMRUN)
 

@@ -10,25 +10,15 @@
 #include "umrun/sharing.h"
 
 #include "umrun/calls.h"
-#include "umrun/descriptors.h"
 #include "umrun/config.h"
+#include "umrun/descriptors.h"
 #include "umrun/lease.h"
-#include "umrun/next.h"
 #include "umrun/region.h"
 
-#include <aio.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/fiemap.h>
 #include <linux/fs.h>
-#include <pthread.h>
-#include <sched.h>
-#include <spawn.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct stream {
 	FILE *file;
@@ -47,14 +37,14 @@ static _Atomic bool has_async, has_memory;
 
 /* Called before a child process begins, because the child shares the descriptions of this
  * process. */
-static void begin_child(void)
+void begin_child(void)
 {
 	int error = errno;
 
 	/* The child of vfork(2) has its parent's memory, and the parent waits. */
-	if (config.exclusive || region_is_locked() || !region_is_own_process())
+	if (config.exclusive || region_holds_lock() || !region_is_own_process())
 		return;
-	region_lock_change();
+	region_lock_write();
 	region_hand_back_leased();
 	lease_note_shared_descriptions();
 	region_unlock();
@@ -67,7 +57,7 @@ void *sharing_begin_vfork(void);
 void *sharing_begin_vfork(void)
 {
 	begin_child();
-	return NEXT("vfork");
+	return next_call(CALL_vfork);
 }
 
 /* vfork(2) returns twice, so no frame may lie between it and the program. */
@@ -97,88 +87,50 @@ __asm__(".pushsection .text\n"
 	".popsection\n");
 #endif
 
-typedef int (*spawn_call)(pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const *,
-			  char *const *);
-
-PUBLIC int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attr,
-		       char *const *argv, char *const *env)
-{
-	begin_child();
-	return ((spawn_call)NEXT("posix_spawn"))(pid, path, actions, attr, argv, env);
-}
-
-PUBLIC int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attr,
-			char *const *argv, char *const *env)
-{
-	begin_child();
-	return ((spawn_call)NEXT("posix_spawnp"))(pid, file, actions, attr, argv, env);
-}
-
-PUBLIC int system(const char *command)
-{
-	begin_child();
-	return ((int (*)(const char *))NEXT("system"))(command);
-}
-
-PUBLIC FILE *popen(const char *command, const char *mode)
-{
-	begin_child();
-	return ((FILE *(*)(const char *, const char *))NEXT("popen"))(command, mode);
-}
-
 /* Children that run no handlers of fork(2): they get every mapping from the kernel. */
 static void begin_bare_child(void)
 {
 	int error = errno;
 
-	if (region_is_locked() || !region_is_own_process())
+	if (region_holds_lock() || !region_is_own_process())
 		return;
 	begin_child();
-	region_lock_change();
-	region_hand_back_range(NULL, SIZE_MAX);
+	region_lock_write();
+	region_hand_back_range(NULL, SIZE_MAX, "a child begins without the handlers of fork");
 	region_unlock();
 	errno = error;
 }
 
-PUBLIC pid_t _Fork(void);
-PUBLIC pid_t _Fork(void)
+pid_t take_Fork(void)
 {
 	pid_t pid;
 
 	begin_bare_child();
-	pid = ((pid_t (*)(void))NEXT("_Fork"))();
+	pid = next__Fork();
 	if (pid == 0)
 		region_note_child();
 	return pid;
 }
 
-PUBLIC int clone(int (*function)(void *), void *stack, int flags, void *arg, ...)
+void begin_clone(int flags)
 {
-	int (*next)(int (*)(void *), void *, int, void *, void *, void *, void *) = NEXT("clone");
-	void *parent, *tls, *child;
-	va_list rest;
-
-	va_start(rest, arg);
-	parent = va_arg(rest, void *);
-	tls = va_arg(rest, void *);
-	child = va_arg(rest, void *);
-	va_end(rest);
 	if (!(flags & CLONE_VM))
 		begin_bare_child();
 	else if (!(flags & CLONE_FILES))
 		begin_child();
-	return next(function, stack, flags, arg, parent, tls, child);
 }
 
 /* ---- Descriptors in messages ---- */
 
-static void each_descriptor(const struct msghdr *msg, void (*found)(int fd))
+static void each_sent_descriptor(const struct msghdr *msg, void (*found)(int fd))
 {
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR((struct msghdr *)(uintptr_t)msg, c)) {
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c;
+	     c = CMSG_NXTHDR((struct msghdr *)(uintptr_t)msg, c)) {
 		size_t len = c->cmsg_len > CMSG_LEN(0) ? c->cmsg_len - CMSG_LEN(0) : 0;
 
-		for (size_t at = 0; c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && at + sizeof(int) <= len;
-		     at += sizeof(int)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t at = 0; at + sizeof(int) <= len; at += sizeof(int)) {
 			int fd;
 
 			memcpy(&fd, CMSG_DATA(c) + at, sizeof(fd));
@@ -193,7 +145,7 @@ static void share_descriptor(int fd)
 
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return;
-	region_lock_change();
+	region_lock_write();
 	region_hand_back_leased_file(&st);
 	lease_note_shared_description(fd);
 	region_unlock();
@@ -204,142 +156,96 @@ void sharing_message(const struct msghdr *msg)
 	int error = errno;
 
 	if (!config.exclusive && msg && msg->msg_controllen)
-		each_descriptor(msg, share_descriptor);
+		each_sent_descriptor(msg, share_descriptor);
 	errno = error;
 }
 
 /* ---- Calls that change a file or its description ---- */
 
-static void hand_back_file(int fd)
+static void hand_back_file(int fd, const char *reason)
 {
 	int error = errno;
 	struct stat st;
 
-	if (region_files && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
-		region_lock_change();
-		region_hand_back_file(&st, 0);
+	if (region_file_count && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+		region_lock_write();
+		region_hand_back_file(&st, 0, reason);
 		region_unlock();
 	}
 	errno = error;
 }
 
-void sharing_clone(int fd, unsigned long request, const void *arg)
+void hand_back_cloned(int fd, unsigned long request, const void *arg)
 {
+	static const char reason[] = "the program calls an ioctl on its extents";
+	const struct file_dedupe_range *dedupe = arg;
+
 	switch (request) {
 	case FS_IOC_FIEMAP:
-		hand_back_file(fd);
+		hand_back_file(fd, reason);
 		break;
 	case FICLONE:
-		hand_back_file((int)(intptr_t)arg);
-		hand_back_file(fd);
+		hand_back_file((int)(intptr_t)arg, reason);
+		hand_back_file(fd, reason);
 		break;
 	case FICLONERANGE:
-		hand_back_file((int)((const struct file_clone_range *)arg)->src_fd);
-		hand_back_file(fd);
+		hand_back_file((int)((const struct file_clone_range *)arg)->src_fd, reason);
+		hand_back_file(fd, reason);
 		break;
 	case FIDEDUPERANGE:
-		hand_back_file(fd);
-		for (unsigned i = 0; i < ((const struct file_dedupe_range *)arg)->dest_count; i++)
-			hand_back_file((int)((const struct file_dedupe_range *)arg)->info[i].dest_fd);
+		hand_back_file(fd, reason);
+		for (unsigned i = 0; i < dedupe->dest_count; i++)
+			hand_back_file((int)dedupe->info[i].dest_fd, reason);
 		break;
 	default:
 		break;
 	}
 }
 
-/* The C library may have a stream on the new descriptor, for example a standard stream. */
-static void share_with_stream(int fd)
+/* The C library may have a stream on the descriptor, for example a standard stream. Formatted
+ * output to a descriptor goes through a stream inside the C library. */
+void share_with_stream(int fd)
 {
 	int error = errno;
 	struct stat st;
 
-	if (region_is_locked() || (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+	if (region_holds_lock() || (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY ||
+	    fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return errno = error, (void)0;
-	region_lock_change();
+	region_lock_write();
 	region_hand_back_stale(&st, true);
 	lease_note_shared_description(fd);
 	region_unlock();
 	errno = error;
 }
 
-PUBLIC int dup2(int fd, int wanted)
+int prepare_replacement(int fd, int wanted)
 {
-	if (!FROM_LIBRARY() && !descriptors_may_replace(wanted))
+	if (!descriptors_may_replace(wanted))
 		return -1;
-	if (!FROM_LIBRARY() && region_is_own_process())
+	if (region_is_own_process())
 		share_with_stream(fd);
-	return ((int (*)(int, int))NEXT("dup2"))(fd, wanted);
+	return 0;
 }
 
-PUBLIC int dup3(int fd, int wanted, int flags)
+int take_dup(const void *caller, int fd)
 {
-	if (!FROM_LIBRARY() && !descriptors_may_replace(wanted))
-		return -1;
-	if (!FROM_LIBRARY() && region_is_own_process())
-		share_with_stream(fd);
-	return ((int (*)(int, int, int))NEXT("dup3"))(fd, wanted, flags);
-}
+	int copy = next_dup(fd);
 
-PUBLIC int dup(int fd)
-{
-	int copy = ((int (*)(int))NEXT("dup"))(fd);
-
-	if (copy >= 0 && copy <= STDERR_FILENO && !FROM_LIBRARY() && region_is_own_process())
+	if (copy >= 0 && copy <= STDERR_FILENO && !next_is_library(caller) &&
+	    region_is_own_process())
 		share_with_stream(copy);
 	return copy;
-}
-
-/* Formatted output to a descriptor goes through a stream inside the C library. */
-static int print(int fd, const char *format, va_list args)
-{
-	if (region_files)
-		share_with_stream(fd);
-	return ((int (*)(int, const char *, va_list))NEXT("vdprintf"))(fd, format, args);
-}
-
-PUBLIC int vdprintf(int fd, const char *format, va_list args)
-{
-	return print(fd, format, args);
-}
-
-PUBLIC int dprintf(int fd, const char *format, ...)
-{
-	va_list args;
-	int result;
-
-	va_start(args, format);
-	result = print(fd, format, args);
-	va_end(args);
-	return result;
-}
-
-PUBLIC int __vdprintf_chk(int fd, int flag, const char *format, va_list args);
-PUBLIC int __vdprintf_chk(int fd, int flag, const char *format, va_list args)
-{
-	if (region_files)
-		share_with_stream(fd);
-	return ((int (*)(int, int, const char *, va_list))NEXT("__vdprintf_chk"))(fd, flag, format, args);
-}
-
-PUBLIC int __dprintf_chk(int fd, int flag, const char *format, ...);
-PUBLIC int __dprintf_chk(int fd, int flag, const char *format, ...)
-{
-	va_list args;
-	int result;
-
-	va_start(args, format);
-	result = __vdprintf_chk(fd, flag, format, args);
-	va_end(args);
-	return result;
 }
 
 /* The driver of a region under a write lease uses the program's description, and the lease is set
  * on it. */
 void sharing_change_description(int fd, int command)
 {
-	if (!config.exclusive && (command == F_SETFL || command == F_SETLEASE || command == F_SETOWN || command == F_SETOWN_EX ||
+	if (!config.exclusive && (command == F_SETFL || command == F_SETLEASE ||
+				  command == F_SETOWN || command == F_SETOWN_EX ||
 				  command == F_SETSIG))
-		hand_back_file(fd);
+		hand_back_file(fd, "the program changes the description by fcntl");
 }
 
 /* ---- The memory of a process as a file ---- */
@@ -354,20 +260,23 @@ void sharing_open(const char *path)
 	size_t len = path ? strlen(path) : 0;
 	int error = errno;
 
-	if (len < 9 || strncmp(path, "/proc/", 6) != 0 || strcmp(path + len - 4, "/mem") != 0 || atomic_exchange(&has_memory, true))
+	if (len < 9 || strncmp(path, "/proc/", 6) != 0 || strcmp(path + len - 4, "/mem") != 0 ||
+	    atomic_exchange(&has_memory, true))
 		return;
-	region_lock_change();
-	region_hand_back_range(NULL, SIZE_MAX);
+	region_lock_write();
+	region_hand_back_range(NULL, SIZE_MAX, "the program opens the memory of a process");
 	region_unlock();
 	errno = error;
 }
 
 /* ---- Streams ---- */
 
-static void forget_stream(FILE *file)
+void forget_stream(FILE *file)
 {
 	struct stream **at = &streams, *gone;
 
+	if (!stream_count)
+		return;
 	pthread_mutex_lock(&stream_lock);
 	while (*at && (*at)->file != file)
 		at = &(*at)->next;
@@ -391,7 +300,7 @@ static void add_stream(struct stream *s)
 
 /* Hands regions to the kernel if the stream would miss their stores, or if they would miss what
  * the stream writes. */
-static FILE *note_stream(FILE *file)
+FILE *note_stream(FILE *file)
 {
 	int error = errno, fd = file ? fileno(file) : -1;
 	struct stream *s;
@@ -401,11 +310,12 @@ static FILE *note_stream(FILE *file)
 		return errno = error, file;
 	s = malloc(sizeof(*s));
 	if (s) {
-		*s = (struct stream){ file, st.st_dev, st.st_ino, (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY, NULL };
+		*s = (struct stream){ file, st.st_dev, st.st_ino,
+				      (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY, NULL };
 		add_stream(s);
 	}
-	if (region_files && !region_is_locked()) {
-		region_lock_change();
+	if (region_file_count && !region_holds_lock()) {
+		region_lock_write();
 		region_hand_back_stale(&st, !s || s->writable);
 		region_unlock();
 	}
@@ -427,67 +337,19 @@ bool sharing_has_stream(const struct stat *st, bool writable)
 }
 
 /* Mode "w" truncates the file, so regions of it are handed over first. */
-static FILE *open_stream(const void *caller, void *call, const char *path, const char *mode)
+FILE *take_fopen(const char *path, const char *mode)
 {
-	FILE *(*next)(const char *, const char *) = (FILE *(*)(const char *, const char *))call;
-
-	if (next_is_library(caller))
-		return next(path, mode);
-	return *mode == 'w' && shorten_path(AT_FDCWD, path, 0) < 0 ? NULL : note_stream(next(path, mode));
+	if (*mode == 'w' && shorten_path(AT_FDCWD, path, 0) < 0)
+		return NULL;
+	return note_stream(next_fopen(path, mode));
 }
 
-PUBLIC FILE *fopen(const char *path, const char *mode)
+FILE *take_freopen(const char *path, const char *mode, FILE *file)
 {
-	return open_stream(CALLER, NEXT("fopen"), path, mode);
-}
-
-PUBLIC FILE *fopen64(const char *path, const char *mode)
-{
-	return open_stream(CALLER, NEXT("fopen64"), path, mode);
-}
-
-static FILE *reopen_stream(void *call, const char *path, const char *mode, FILE *file)
-{
-	FILE *(*next)(const char *, const char *, FILE *) = (FILE *(*)(const char *, const char *, FILE *))call;
-
 	if (path && *mode == 'w' && shorten_path(AT_FDCWD, path, 0) < 0)
 		return NULL;
 	forget_stream(file);
-	return note_stream(next(path, mode, file));
-}
-
-PUBLIC FILE *freopen(const char *path, const char *mode, FILE *file)
-{
-	return reopen_stream(NEXT("freopen"), path, mode, file);
-}
-
-PUBLIC FILE *freopen64(const char *path, const char *mode, FILE *file)
-{
-	return reopen_stream(NEXT("freopen64"), path, mode, file);
-}
-
-PUBLIC FILE *fdopen(int fd, const char *mode)
-{
-	FILE *(*next)(int, const char *) = NEXT("fdopen");
-
-	return FROM_LIBRARY() ? next(fd, mode) : note_stream(next(fd, mode));
-}
-
-PUBLIC FILE *tmpfile(void)
-{
-	return note_stream(((FILE *(*)(void))NEXT("tmpfile"))());
-}
-
-PUBLIC FILE *tmpfile64(void)
-{
-	return note_stream(((FILE *(*)(void))NEXT("tmpfile64"))());
-}
-
-PUBLIC int fclose(FILE *file)
-{
-	if (stream_count)
-		forget_stream(file);
-	return ((int (*)(FILE *))NEXT("fclose"))(file);
+	return note_stream(next_freopen(path, mode, file));
 }
 
 /* ---- Asynchronous I/O ---- */
@@ -497,31 +359,14 @@ bool sharing_has_async(void)
 	return has_async;
 }
 
-static void begin_async(void)
+void begin_async(void)
 {
 	int error = errno;
 
 	if (atomic_exchange(&has_async, true))
 		return;
-	region_lock_change();
+	region_lock_write();
 	region_hand_back_stale(NULL, false);
 	region_unlock();
 	errno = error;
 }
-
-#define ASYNC(type, name, parameters, ...) \
-PUBLIC type name parameters \
-{ \
-	type (*next) parameters = NEXT(#name); \
- \
-	if (!FROM_LIBRARY()) \
-		begin_async(); \
-	return next(__VA_ARGS__); \
-}
-
-ASYNC(int, aio_read, (struct aiocb *block), block)
-ASYNC(int, aio_read64, (struct aiocb64 *block), block)
-ASYNC(int, aio_write, (struct aiocb *block), block)
-ASYNC(int, aio_write64, (struct aiocb64 *block), block)
-ASYNC(int, lio_listio, (int mode, struct aiocb *const *list, int count, struct sigevent *event), mode, list, count, event)
-ASYNC(int, lio_listio64, (int mode, struct aiocb64 *const *list, int count, struct sigevent *event), mode, list, count, event)

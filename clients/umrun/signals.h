@@ -5,9 +5,15 @@
 
 #include <signal.h>
 
-/* From now on accesses are signals: what this thread has blocked of them is not. */
+/* Signals report accesses from now on: unblocks them in this thread. */
 void signals_begin(void);
-/* What the program wants blocked, as it may be: the set itself, or what is in room. NULL stays so. */
+/* Returns the set without the library's signals, in room, or the set itself if signals do not
+ * report accesses or the set is NULL. */
 const sigset_t *signals_mask(const sigset_t *set, sigset_t *room);
+/* Change the mask of the thread as sigprocmask(2) and sighold(3) do, except for the library's
+ * signals. */
+typedef int (*mask_call)(int how, const sigset_t *set, sigset_t *old);
+int change_mask(mask_call next, int how, const sigset_t *set, sigset_t *old);
+int change_one_signal(int how, int sig);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prog_umrun - what a program may do to its file mappings, by itself and under umrun: the same checks hold for both, and under
- * umrun the mappings are the library's where they are to be. `prog_umrun TEXT` runs the parts that have it in their names.
+ * prog_umrun - operations of a program on its file mappings, by itself and under umrun. The same
+ * checks hold for both. Under umrun, the library must have taken the mappings. `prog_umrun TEXT`
+ * runs the parts with TEXT in their names.
  */
 #include "common.h"
 #include "loop.h"
@@ -85,7 +86,7 @@ static size_t count_areas(void)
 	return lines;
 }
 
-/* ---- The parts; each has the file with OLD in it. ---- */
+/* ---- Parts. The file contains the pattern OLD when a part begins. ---- */
 
 static void loads(void)
 {
@@ -99,7 +100,8 @@ static void loads(void)
 	check_zeros(shared + SIZE, PAGE - SIZE % PAGE);
 	check(signal_of(shared, true) == SIGSEGV);
 	check(madvise(shared, SIZE, MADV_RANDOM) == 0 && madvise(shared, SIZE, MADV_WILLNEED) == 0);
-	check(madvise(shared + MIB, MIB, MADV_DONTNEED) == 0 && posix_madvise(shared, SIZE, POSIX_MADV_SEQUENTIAL) == 0);
+	check(madvise(shared + MIB, MIB, MADV_DONTNEED) == 0);
+	check(posix_madvise(shared, SIZE, POSIX_MADV_SEQUENTIAL) == 0);
 	check_bytes(shared, SIZE, 0, OLD);
 	check(munmap(shared, SIZE) == 0 && munmap(private, 8 * MIB) == 0);
 	check(signal_of(shared, false) == SIGSEGV);
@@ -113,7 +115,7 @@ static void stores(void)
 	fill(m, SIZE, 0, NEW);
 	check(msync(m, MIB, MS_ASYNC) == 0 && msync(m, SIZE, MS_SYNC) == 0);
 	check_file(fd, 0, SIZE, 0, NEW);
-	/* Without one: what reads the file finds it. */
+	/* A call that reads the file finds stores without msync(2). */
 	fill(m + 3 * MIB, 2 * MIB, 0, 3);
 	check_file(fd, 3 * MIB, 2 * MIB, 0, 3);
 	check(lseek(fd, 4 * MIB, SEEK_SET) == 4 * MIB);
@@ -130,7 +132,7 @@ static void stores(void)
 	close(fd);
 }
 
-/* By write(2), to a file that is mapped. */
+/* Writes a mapped file by write(2). */
 static void written_meanwhile(int prot)
 {
 	uint8_t *m = map_data(SIZE, prot, MAP_SHARED, 0);
@@ -148,7 +150,8 @@ static void written_meanwhile(int prot)
 		else
 			check(pwrite(fd, buf, 5000, at) == 5000);
 		check_bytes(m + at, 5000, 0, (uint64_t)at);
-		check(m[at - 1] == pattern((uint64_t)at - 1, OLD) && m[at + 5000] == pattern((uint64_t)at + 5000, OLD));
+		check(m[at - 1] == pattern((uint64_t)at - 1, OLD));
+		check(m[at + 5000] == pattern((uint64_t)at + 5000, OLD));
 	}
 	check(munmap(m, SIZE) == 0);
 	close(fd);
@@ -164,7 +167,7 @@ static void written_while_stored(void)
 	written_meanwhile(READ_WRITE);
 }
 
-/* Calls that move bytes between descriptors, from and to a file that is mapped and stored to. */
+/* Calls that move bytes between descriptors, from and to a file with a writable mapping. */
 static void copies(void)
 {
 	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
@@ -187,7 +190,7 @@ static void copies(void)
 	check(splice(ends[0], NULL, other, &to, 4096, 0) == 4096);
 	check_file(other, 0, 4096, 5 * MIB, 4);
 
-	/* Into it: what was stored there before is gone, what was stored beside stays. */
+	/* A copy into the file replaces stores in its range, and no others. */
 	file_fill(other, 0, SIZE, 0, NEW);
 	fill(m, SIZE, 0, 5);
 	from = to = 1000;
@@ -198,7 +201,8 @@ static void copies(void)
 	from = 4 * MIB;
 	check(lseek(fd, from, SEEK_SET) == from && sendfile(fd, other, &from, MIB) == (ssize_t)MIB);
 	check_bytes(m + 4 * MIB, MIB, 4 * MIB, NEW);
-	check(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 7 * MIB + 100, MIB) == 0 || errno == EOPNOTSUPP);
+	check(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 7 * MIB + 100, MIB) == 0 ||
+	      errno == EOPNOTSUPP);
 	if (m[7 * MIB + 200] != pattern(7 * MIB + 200, 5)) {
 		for (size_t i = 0; i < MIB; i++)
 			check(m[7 * MIB + 100 + i] == 0);
@@ -212,7 +216,7 @@ static void copies(void)
 	close(fd);
 }
 
-/* As the kernel has it, without the C library. */
+/* Checks the file by system calls that umrun does not take. */
 static void check_stored(int fd, uint64_t seed)
 {
 	static uint8_t buf[SIZE];
@@ -239,7 +243,7 @@ static void made_durable(void)
 	close(fd);
 }
 
-/* Each shows the other's stores at once. */
+/* Two mappings of a file show each other's stores at once. */
 static void twice(void)
 {
 	uint8_t *a = map_data(SIZE, PROT_READ, MAP_SHARED, 0), *b, *c;
@@ -255,7 +259,7 @@ static void twice(void)
 	check(munmap(a, SIZE) == 0 && munmap(b, SIZE) == 0 && munmap(c, 4 * MIB) == 0);
 }
 
-/* The first is stored to, and what it holds is not in the file yet. */
+/* The first mapping has stores that are not in the file when the second one is made. */
 static void twice_with_changes(void)
 {
 	uint8_t *a = map_data(SIZE, READ_WRITE, MAP_SHARED, 0), *b;
@@ -284,20 +288,22 @@ static void parts(void)
 	m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
 	fill(m, SIZE, 0, 3);
 	check(mprotect(m + MIB, MIB, PROT_READ) == 0);
-	check(signal_of(m + MIB, true) == SIGSEGV && signal_of(m, true) == 0 && signal_of(m + 2 * MIB, true) == 0);
+	check(signal_of(m + MIB, true) == SIGSEGV && signal_of(m, true) == 0);
+	check(signal_of(m + 2 * MIB, true) == 0);
 	check_bytes(m, SIZE, 0, 3);
 	check(munmap(m, SIZE) == 0);
 
 	m = map_data(SIZE, PROT_READ, MAP_SHARED, 0);
 	check_bytes(m, SIZE, 0, 3);
-	check(mmap(m + 4 * MIB, MIB, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == m + 4 * MIB);
+	check(mmap(m + 4 * MIB, MIB, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+	      m + 4 * MIB);
 	check_zeros(m + 4 * MIB, MIB);
 	check_bytes(m, 4 * MIB, 0, 3);
 	check_bytes(m + 5 * MIB, SIZE - 5 * MIB, 5 * MIB, 3);
 	check(munmap(m, SIZE) == 0);
 }
 
-/* By private mappings, which may be made writable later. */
+/* A private mapping becomes writable. */
 static void becomes_private(void)
 {
 	uint8_t *m = map_data(SIZE, PROT_READ, MAP_PRIVATE, 0);
@@ -333,7 +339,7 @@ static void moves(void)
 	check(munmap(w, 8 * MIB) == 0);
 }
 
-/* Longer than the file, which grows and shrinks. */
+/* Mappings longer than a file that grows and shrinks. */
 static void file_ends(void)
 {
 	size_t len = SIZE + 4 * MIB, end = (SIZE + PAGE - 1) & ~(PAGE - 1);
@@ -378,7 +384,7 @@ static void forks(void)
 	check(munmap(m, 8 * MIB) == 0);
 }
 
-/* The child of a program that only loads. */
+/* A program with a read-only mapping forks. */
 static void forks_and_loads(void)
 {
 	uint8_t *m = map_data(SIZE, PROT_READ, MAP_SHARED, 0);
@@ -401,7 +407,7 @@ static void forks_and_loads(void)
 	check(munmap(m, SIZE) == 0);
 }
 
-/* The kernel is given addresses that are not in memory. */
+/* System calls get addresses of absent segments. */
 static void calls(void)
 {
 	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
@@ -422,7 +428,8 @@ static void calls(void)
 
 		check(pwritev(out, iov, 3, 0) == (ssize_t)(3 * MIB + 1007));
 		check_file(out, 1000, 3 * MIB, 0, NEW);
-		check(lseek(out, 1000, SEEK_SET) == 1000 && readv(out, iov + 1, 1) == (ssize_t)(3 * MIB));
+		check(lseek(out, 1000, SEEK_SET) == 1000);
+		check(readv(out, iov + 1, 1) == (ssize_t)(3 * MIB));
 		check_bytes(m, 3 * MIB, 0, NEW);
 	}
 	check(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
@@ -452,28 +459,33 @@ static struct msghdr one_part(struct iovec *iov, void *at, size_t len)
 }
 
 int __poll_chk(struct pollfd *all, nfds_t count, int ms, size_t room);
-int __ppoll_chk(struct pollfd *all, nfds_t count, const struct timespec *timeout, const sigset_t *mask, size_t room);
+int __ppoll_chk(struct pollfd *all, nfds_t count, const struct timespec *timeout,
+		const sigset_t *mask, size_t room);
 ssize_t __readlink_chk(const char *path, char *buf, size_t len, size_t room);
 ssize_t __readlinkat_chk(int folder, const char *path, char *buf, size_t len, size_t room);
 char *__getcwd_chk(char *buf, size_t len, size_t room);
 
-/* What a compiler makes of calls where it checks the room (_FORTIFY_SOURCE). There is something to be read. */
+/* Calls that a compiler makes to check the size of a buffer (_FORTIFY_SOURCE). fd is readable. */
 static void call_checked(uint8_t *m, int fd)
 {
 	struct pollfd *one = (struct pollfd *)(void *)(m + 6 * MIB);
 	char *there = (char *)m + 9 * MIB, folder[PATH_MAX];
 
 	*one = (struct pollfd){ .fd = fd, .events = POLLIN };
-	check(madvise(m, SIZE, MADV_DONTNEED) == 0 && __poll_chk(one, 1, 0, sizeof(*one)) == 1 && one->revents == POLLIN);
+	check(madvise(m, SIZE, MADV_DONTNEED) == 0 && __poll_chk(one, 1, 0, sizeof(*one)) == 1);
+	check(one->revents == POLLIN);
 	one->revents = 0;
-	check(madvise(m, SIZE, MADV_DONTNEED) == 0 && __ppoll_chk(one, 1, NULL, NULL, sizeof(*one)) == 1 && one->revents == POLLIN);
+	check(madvise(m, SIZE, MADV_DONTNEED) == 0);
+	check(__ppoll_chk(one, 1, NULL, NULL, sizeof(*one)) == 1 && one->revents == POLLIN);
 	check(__readlink_chk("/proc/self/exe", there, 1000, 1000) > 0);
-	check(madvise(m, SIZE, MADV_DONTNEED) == 0 && __readlinkat_chk(AT_FDCWD, "/proc/self/exe", there, 1000, 1000) > 0);
-	check(madvise(m, SIZE, MADV_DONTNEED) == 0 && __getcwd_chk(there, PATH_MAX, PATH_MAX) == there);
+	check(madvise(m, SIZE, MADV_DONTNEED) == 0);
+	check(__readlinkat_chk(AT_FDCWD, "/proc/self/exe", there, 1000, 1000) > 0);
+	check(madvise(m, SIZE, MADV_DONTNEED) == 0);
+	check(__getcwd_chk(there, PATH_MAX, PATH_MAX) == there);
 	check(getcwd(folder, sizeof(folder)) && strcmp(folder, there) == 0);
 }
 
-/* Messages and structures, in memory that is not there. */
+/* Messages and structures in absent segments. */
 static void messages(void)
 {
 	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
@@ -484,7 +496,8 @@ static void messages(void)
 	struct stat st, *held = (struct stat *)(void *)(m + 7 * MIB);
 	FILE *file;
 
-	check(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, streams) == 0);
+	check(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0);
+	check(socketpair(AF_UNIX, SOCK_STREAM, 0, streams) == 0);
 	msg = one_part(iov, m + 11 * MIB, 5000);
 	check(sendmsg(pair[0], &msg, 0) == 5000);
 	msg = one_part(iov, m + 1 * MIB, 6000);
@@ -495,10 +508,12 @@ static void messages(void)
 	check_bytes(m + 2 * MIB, 4000, 12 * MIB, OLD);
 	many[0].msg_hdr = one_part(iov, m + 13 * MIB, 3000);
 	many[1].msg_hdr = one_part(iov + 1, m + 14 * MIB, 2000);
-	check(sendmmsg(pair[0], many, 2, 0) == 2 && many[0].msg_len == 3000 && many[1].msg_len == 2000);
+	check(sendmmsg(pair[0], many, 2, 0) == 2 && many[0].msg_len == 3000);
+	check(many[1].msg_len == 2000);
 	many[0].msg_hdr = one_part(iov, m + 3 * MIB, 3000);
 	many[1].msg_hdr = one_part(iov + 1, m + 4 * MIB, 3000);
-	check(recvmmsg(pair[1], many, 2, 0, NULL) == 2 && many[0].msg_len == 3000 && many[1].msg_len == 2000);
+	check(recvmmsg(pair[1], many, 2, 0, NULL) == 2 && many[0].msg_len == 3000);
+	check(many[1].msg_len == 2000);
 	check_bytes(m + 3 * MIB, 3000, 13 * MIB, OLD);
 	check_bytes(m + 4 * MIB, 2000, 14 * MIB, OLD);
 	check(write(streams[0], "12345", 5) == 5);
@@ -506,20 +521,22 @@ static void messages(void)
 	memcpy(&waiting, m + 5 * MIB, sizeof(waiting));
 	check(waiting == 5);
 	check(stat(data, &st) == 0 && stat(data, held) == 0 && memcmp(&st, held, sizeof(st)) == 0);
-	check(getrandom(m + 8 * MIB, 3 * MIB, 0) > 0 && readlink("/proc/self/exe", (char *)m + 9 * MIB, 1000) > 0);
+	check(getrandom(m + 8 * MIB, 3 * MIB, 0) > 0);
+	check(readlink("/proc/self/exe", (char *)m + 9 * MIB, 1000) > 0);
 	call_checked(m, streams[1]);
 	memset(m + 10 * MIB, 'x', 100000);
 	m[10 * MIB + 100000] = 0;
 	file = tmpfile();
-	check(madvise(m, SIZE, MADV_DONTNEED) == 0 && fputs((char *)m + 10 * MIB, file) >= 0 && fflush(file) == 0);
+	check(madvise(m, SIZE, MADV_DONTNEED) == 0 && fputs((char *)m + 10 * MIB, file) >= 0);
+	check(fflush(file) == 0);
 	check(fstat(fileno(file), &st) == 0 && st.st_size == 100000);
 	fclose(file);
 	check(munmap(m, SIZE) == 0);
 }
 
-/* Files become shorter by their names, too. */
+/* Files also become shorter by calls on their paths. */
 
-/* What is no page, flag or advice is refused, whoever has the mapping. */
+/* Wrong addresses, flags and advice are refused with and without the library. */
 static void refusals(void)
 {
 	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
@@ -529,7 +546,8 @@ static void refusals(void)
 	errno = 0;
 	check(msync(m, PAGE, MS_SYNC | MS_ASYNC) == -1 && errno == EINVAL);
 	check(msync(m, PAGE, 64) == -1 && msync(m + 1, PAGE, MS_SYNC) == -1 && errno == EINVAL);
-	check(madvise(m, PAGE, 1234) == -1 && errno == EINVAL && madvise(m + 1, PAGE, MADV_RANDOM) == -1 && errno == EINVAL);
+	check(madvise(m, PAGE, 1234) == -1 && errno == EINVAL);
+	check(madvise(m + 1, PAGE, MADV_RANDOM) == -1 && errno == EINVAL);
 	check(posix_madvise(m, PAGE, 1234) == EINVAL);
 	check(mprotect(m + 1, PAGE, READ_WRITE) == -1 && errno == EINVAL);
 	check(mincore(m + 1, PAGE, in_memory) == -1 && errno == EINVAL);
@@ -540,12 +558,13 @@ static void refusals(void)
 	close(fd);
 }
 
-/* An address that is wished for, and free, is that of the mapping. */
+/* A free address that the program asks for is the address of the mapping. */
 static void wishes(void)
 {
 	const size_t align = 2 * MIB;  /* as the kernel may align it, for huge pages */
 	int fd = open_data(O_RDONLY);
-	uint8_t *m, *room = mmap(NULL, SIZE + 2 * align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t *m, *room = mmap(NULL, SIZE + 2 * align, PROT_NONE,
+				 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	uint8_t *wished = (uint8_t *)(((uintptr_t)room + align - 1) / align * align);
 
 	check(room != MAP_FAILED && munmap(room, SIZE + 2 * align) == 0);
@@ -560,7 +579,8 @@ static void locks(void)
 {
 	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
 
-	check(mlock2(m + MIB, 10 * PAGE, 0) == 0 && mlock2(m + 3 * MIB, 4 * MIB, MLOCK_ONFAULT) == 0);
+	check(mlock2(m + MIB, 10 * PAGE, 0) == 0);
+	check(mlock2(m + 3 * MIB, 4 * MIB, MLOCK_ONFAULT) == 0);
 	check_bytes(m, SIZE, 0, OLD);
 	fill(m, SIZE, 0, NEW);
 	check(munlock(m, SIZE) == 0);
@@ -568,10 +588,11 @@ static void locks(void)
 	check(munmap(m, SIZE) == 0);
 }
 
-/* The kernel has the smaller one, which is only loaded from: it was there before, ... */
+/* The kernel has a small read-only mapping of the file, which is older than the writable one. */
 static void small_one_before(void)
 {
-	uint8_t *small = map_data(10 * PAGE, PROT_READ, MAP_SHARED, 0), *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
+	uint8_t *small = map_data(10 * PAGE, PROT_READ, MAP_SHARED, 0);
+	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
 
 	fill(m, 10 * PAGE, 0, NEW);
 	check_bytes(small, 10 * PAGE, 0, NEW);
@@ -579,7 +600,7 @@ static void small_one_before(void)
 	check(munmap(m, SIZE) == 0 && munmap(small, 10 * PAGE) == 0);
 }
 
-/* ... or is stored to later only. */
+/* A small mapping, which the kernel has, becomes writable later. */
 static void small_one_changed(void)
 {
 	uint8_t *m = map_data(SIZE, PROT_READ, MAP_SHARED, 0), *small;
@@ -596,7 +617,7 @@ static void small_one_changed(void)
 	close(fd);
 }
 
-/* A part of it got other rights, and so all of it is the kernel's. */
+/* A region whose part has got other rights belongs to the kernel. */
 static void handed_back_before(void)
 {
 	uint8_t *n = map_data(SIZE, PROT_READ, MAP_SHARED, 0), *m;
@@ -608,7 +629,7 @@ static void handed_back_before(void)
 	check(munmap(m, SIZE) == 0 && munmap(n, SIZE) == 0);
 }
 
-/* Memory areas of mappings that were handed over go with them, and what the program maps behind one stays. */
+/* Memory areas of a region end with it, except those that the program has mapped behind it. */
 static void areas(void)
 {
 	int fd = open_data(O_RDONLY);
@@ -620,11 +641,14 @@ static void areas(void)
 		check(mprotect(m + MIB, PAGE, PROT_NONE) == 0 && munmap(m, 2 * MIB) == 0);
 		before = i == 100 ? count_areas() : before;
 	}
-	check(count_areas() < before + 50, "%zu memory areas, and %zu before", count_areas(), before);
+	check(count_areas() < before + 50, "%zu memory areas, and %zu before", count_areas(),
+	      before);
 	m = map_data(2 * MIB, PROT_READ, MAP_SHARED, 0);
-	behind = mmap(m + 2 * MIB, PAGE, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	behind = mmap(m + 2 * MIB, PAGE, READ_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 	if (behind == MAP_FAILED && errno == EEXIST)
-		behind = mmap(m + 2 * MIB, PAGE, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+		behind = mmap(m + 2 * MIB, PAGE, READ_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 	check(behind == m + 2 * MIB);
 	fill(behind, PAGE, 0, 3);
 	check_bytes(m, 2 * MIB, 0, OLD);
@@ -634,7 +658,7 @@ static void areas(void)
 	close(fd);
 }
 
-/* What a thread stores, and another one writes, lies side by side. */
+/* One thread stores next to the bytes that another one writes. */
 static atomic_bool writing;
 
 static void *store_beside(void *arg)
@@ -674,7 +698,7 @@ static void written_beside_stores(void)
 	close(fd);
 }
 
-/* A file is written from what is mapped of itself: the kernel waits for the memory with the file locked. */
+/* Writes a file from a mapping of itself: the kernel waits for memory while it locks the file. */
 static void calls_of_itself(void)
 {
 	uint8_t *m = map_data(SIZE, PROT_READ, MAP_SHARED, 0);
@@ -694,23 +718,27 @@ static void calls_of_itself(void)
 	close(fd);
 }
 
-/* A message is one, wherever its parts are, and a pipe is not waited for longer than it has to be. */
+/* The parts of a message stay one message, and a call does not wait for more than a pipe has. */
 static void calls_on_sockets(void)
 {
 	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0), there[3000];
 	size_t whole = SIZE / PAGE * PAGE;
-	struct iovec parts[2] = { { m + MIB, 1000 }, { m + 5 * MIB, 2000 } }, in[2] = { { m + 2 * MIB, 1000 }, { there, 2000 } };
+	struct iovec parts[2] = { { m + MIB, 1000 }, { m + 5 * MIB, 2000 } };
+	struct iovec in[2] = { { m + 2 * MIB, 1000 }, { there, 2000 } };
 	int pair[2], ends[2];
 
 	alarm(60);
 	check(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0 && pipe(ends) == 0);
-	check(writev(pair[0], parts, 2) == 3000 && recv(pair[1], there, 3000, MSG_DONTWAIT) == 3000);
+	check(writev(pair[0], parts, 2) == 3000);
+	check(recv(pair[1], there, 3000, MSG_DONTWAIT) == 3000);
 	check_bytes(there, 1000, MIB, OLD);
 	check_bytes(there + 1000, 2000, 5 * MIB, OLD);
-	/* Across the last whole page, behind which the kernel has the rest. */
-	check(write(pair[0], m + whole - 500, 900) == 900 && recv(pair[1], there, 3000, MSG_DONTWAIT) == 900);
+	/* Memory across the end of the region, behind which the kernel maps the rest. */
+	check(write(pair[0], m + whole - 500, 900) == 900);
+	check(recv(pair[1], there, 3000, MSG_DONTWAIT) == 900);
 	check_bytes(there, 900, whole - 500, OLD);
-	check(sendto(pair[0], m + whole - 700, 900, 0, NULL, 0) == 900 && recv(pair[1], m + whole - 100, 900, MSG_DONTWAIT) == 900);
+	check(sendto(pair[0], m + whole - 700, 900, 0, NULL, 0) == 900);
+	check(recv(pair[1], m + whole - 100, 900, MSG_DONTWAIT) == 900);
 	check_bytes(m + whole - 100, 900, whole - 700, OLD);
 	fill(there, 3000, 0, 3);
 	check(write(pair[0], there, 3000) == 3000 && readv(pair[1], in, 2) == 3000);
@@ -726,7 +754,7 @@ static void calls_on_sockets(void)
 	check(munmap(m, SIZE) == 0);
 }
 
-/* What is locked is handed over within a second, and a thread of the library wakes in that time. */
+/* A locked region is handed over within a second, while a thread of the library runs. */
 static void forks_with_locks(void)
 {
 	alarm(60);
@@ -767,7 +795,8 @@ static void shorten_by(int way)
 	check(way == 0 || fd >= 0 || file);
 	if (way == 0)
 		check_bytes(m, MIB, 0, NEW);
-	check(signal_of(m + 2 * MIB, false) == SIGBUS && signal_of(m + (way ? 0 : MIB), false) == SIGBUS);
+	check(signal_of(m + 2 * MIB, false) == SIGBUS);
+	check(signal_of(m + (way ? 0 : MIB), false) == SIGBUS);
 	check(munmap(m, SIZE) == 0);
 	if (file)
 		fclose(file);
@@ -790,7 +819,7 @@ static int other_file;
 #define COUNTERS 4
 #define COUNTS ((size_t)64)
 
-/* Each thread counts in places of its own, all over the mapping. */
+/* A counter of a thread; counters of all threads lie all over the mapping. */
 static _Atomic bool counted_enough;
 
 static uint64_t *counter(size_t thread, size_t n)
@@ -798,7 +827,7 @@ static uint64_t *counter(size_t thread, size_t n)
 	return (uint64_t *)(void *)(common_map + n * (SIZE / COUNTS / PAGE * PAGE)) + thread;
 }
 
-static void *count(void *arg)
+static void *count_in_thread(void *arg)
 {
 	size_t me = (size_t)(uintptr_t)arg;
 	uint64_t done = 0;
@@ -808,14 +837,15 @@ static void *count(void *arg)
 		for (size_t n = 0; n < COUNTS; n++) {
 			volatile uint64_t *at = counter(me, n);
 
-			check(*at == done - 1, "%" PRIu64 " where %" PRIu64 " were counted", *at, done - 1);
+			check(*at == done - 1, "%" PRIu64 " where %" PRIu64 " were counted", *at,
+			      done - 1);
 			*at = done;
 		}
 	} while (!counted_enough);
 	return (void *)(uintptr_t)done;
 }
 
-/* What becomes the kernel's while threads load and store. */
+/* A region is handed to the kernel while threads load and store. */
 static void handed_back_in_use(void)
 {
 	for (int round = 0; round < 10; round++) {
@@ -827,7 +857,8 @@ static void handed_back_in_use(void)
 			memset(counter(0, n), 0, COUNTERS * sizeof(uint64_t));
 		counted_enough = false;
 		for (size_t i = 0; i < COUNTERS; i++)
-			check(pthread_create(&thread[i], NULL, count, (void *)(uintptr_t)i) == 0);
+			check(pthread_create(&thread[i], NULL, count_in_thread,
+					     (void *)(uintptr_t)i) == 0);
 		usleep(1000u * (unsigned)round);
 		check(mprotect(common_map + SIZE / PAGE * PAGE, PAGE, PROT_READ) == 0);
 		usleep(1000);
@@ -842,12 +873,13 @@ static void handed_back_in_use(void)
 	}
 }
 
-static void *use(void *arg)
+static void *use_mapping(void *arg)
 {
 	uint64_t random = (uintptr_t)arg;
 
 	for (int i = 0; i < 300; i++) {
-		size_t at = ((next_random(&random) % (SIZE / (4 * PAGE) - 1)) * 4 + (size_t)(uintptr_t)arg) * PAGE;
+		size_t place = next_random(&random) % (SIZE / (4 * PAGE) - 1);
+		size_t at = (place * 4 + (size_t)(uintptr_t)arg) * PAGE;
 
 		if (at + PAGE > SIZE)
 			continue;
@@ -870,14 +902,14 @@ static void threads(void)
 	other_file = temp_file(4 * MIB);
 	common_map = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
 	for (size_t i = 0; i < 4; i++)
-		check(pthread_create(&thread[i], NULL, use, (void *)(uintptr_t)i) == 0);
+		check(pthread_create(&thread[i], NULL, use_mapping, (void *)(uintptr_t)i) == 0);
 	for (size_t i = 0; i < 4; i++)
 		check(pthread_join(thread[i], NULL) == 0);
 	check(munmap(common_map, SIZE) == 0);
 	close(other_file);
 }
 
-/* What was stored is in the file, however the program ends. */
+/* Stores are in the file after each kind of end of the program. */
 static void ends_by_return(void)
 {
 	fill(map_data(SIZE, READ_WRITE, MAP_SHARED, 0), SIZE, 0, NEW);
@@ -930,7 +962,7 @@ static void ends_quickly(void)
 	quick_exit(0);
 }
 
-/* ---- With a heap: what malloc and mmap give may be larger than memory, and is the program's as ever. ---- */
+/* ---- Programs with a heap, whose allocations may be larger than memory ---- */
 
 #define LARGE (12 * MIB)
 
@@ -956,8 +988,8 @@ static void descriptors(void)
 }
 
 /*
- * Daemons close all descriptors. Then every number up to 2000 leads to another file, which must not change: the library must not
- * write where its own descriptors were.
+ * A daemon closes all descriptors. Afterwards every number up to 2000 leads to another file. The
+ * files must not change: the library must not write to the numbers of its former descriptors.
  */
 static void closes_all(void)
 {
@@ -982,7 +1014,8 @@ static void closes_all(void)
 			check(dup2(other, fd) == fd || errno == EBUSY);
 		fill(m, SIZE / 2, 0, NEW);
 		check(msync(m, SIZE, MS_SYNC) == 0);
-		check(pread(other, &byte, 1, 0) == 1 && byte == 0 && fstat(other, &st) == 0 && st.st_size == 1);
+		check(pread(other, &byte, 1, 0) == 1 && byte == 0 && fstat(other, &st) == 0);
+		check(st.st_size == 1);
 	}
 	fill(m, SIZE, 0, NEW);
 	check(munmap(m, SIZE) == 0);
@@ -1010,7 +1043,8 @@ static void allocates(void)
 	free(p);
 	for (size_t size = 100; size <= LARGE; size *= 6) {
 		for (size_t alignment = 8; alignment <= MIB; alignment *= 4) {
-			check(posix_memalign((void **)&p, alignment, size) == 0 && (uintptr_t)p % alignment == 0);
+			check(posix_memalign((void **)&p, alignment, size) == 0);
+			check((uintptr_t)p % alignment == 0);
 			q = aligned_alloc(alignment, size);
 			check(q && (uintptr_t)q % alignment == 0);
 			fill(p, size, 0, 1);
@@ -1071,7 +1105,7 @@ static void *pass_on(void *arg)
 	return NULL;
 }
 
-/* What one thread has allocated, another one frees. */
+/* A thread frees memory that another one has allocated. */
 static void allocates_in_threads(void)
 {
 	pthread_t thread[4];
@@ -1084,7 +1118,7 @@ static void allocates_in_threads(void)
 		free(passed[i]);
 }
 
-/* The kernel is given what malloc gave, most of which is not in memory. */
+/* System calls get memory of the heap, most of which is absent. */
 static void allocates_for_calls(void)
 {
 	uint8_t *p = malloc(LARGE), *q = malloc(LARGE);
@@ -1103,7 +1137,8 @@ static void allocates_for_calls(void)
 	check_file(fd, 0, MIB, 100, 1);
 	check_file(fd, MIB, MIB, 0, 3);
 	check(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
-	check(send(pair[0], p + 10 * MIB, 5000, 0) == 5000 && recv(pair[1], q, 5000, MSG_WAITALL) == 5000);
+	check(send(pair[0], p + 10 * MIB, 5000, 0) == 5000);
+	check(recv(pair[1], q, 5000, MSG_WAITALL) == 5000);
 	check_bytes(q, 5000, 10 * MIB, 3);
 	file = fdopen(fd, "r+");
 	check(fwrite(p, 1, LARGE, file) == LARGE);
@@ -1117,7 +1152,7 @@ static void allocates_for_calls(void)
 	free(q);
 }
 
-/* A child gives up what its parent mapped. */
+/* A child discards memory that its parent has mapped. */
 static void gives_up_and_forks(void)
 {
 	uint8_t *m = mmap(NULL, LARGE, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -1148,7 +1183,7 @@ static void gives_up_and_forks(void)
 	check(munmap(m, LARGE) == 0);
 }
 
-/* A child has what its parent had, and both go on by themselves. */
+/* A child has the contents of its parent's heap, and the two change independently. */
 static void allocates_and_forks(void)
 {
 	uint8_t *p = malloc(LARGE), *zeros = calloc(1, 3 * MIB), *more;
@@ -1202,7 +1237,7 @@ static uint8_t *map_memory(size_t len)
 	return m;
 }
 
-/* As allocators do it, which map more than they need and unmap what lies before and behind. */
+/* Allocators map more than they need, and unmap the ranges in front and behind. */
 static void maps_memory(void)
 {
 	for (int round = 0; round < 3; round++) {
@@ -1211,7 +1246,8 @@ static void maps_memory(void)
 		fill(m, LARGE, 0, 1);
 		fill(n, MIB, 0, 2);
 		check(munmap(m, 300000) == 0 && munmap(m + 11 * MIB, LARGE - 11 * MIB) == 0);
-		check_bytes(m + 300000 / PAGE * PAGE + PAGE, 10 * MIB, 300000 / PAGE * PAGE + PAGE, 1);
+		check_bytes(m + 300000 / PAGE * PAGE + PAGE, 10 * MIB, 300000 / PAGE * PAGE + PAGE,
+			    1);
 		check(munmap(m, 300000) == 0);
 		check_bytes(n, MIB, 0, 2);
 		check(madvise(m + 5 * MIB, MIB, MADV_DONTNEED) == 0);
@@ -1229,7 +1265,7 @@ static void maps_memory(void)
 	}
 }
 
-/* The heap is there before the mapping, and stays. */
+/* The heap is older than the mapping, and stays. */
 static void forks_with_both(void)
 {
 	uint8_t *memory = malloc(LARGE), *m;
@@ -1251,7 +1287,7 @@ static void forks_with_both(void)
 	free(memory);
 }
 
-/* ---- Calls that wait, with what they were given. ---- */
+/* ---- Calls that wait, and calls whose memory the kernel keeps ---- */
 
 #define WRITERS 24
 
@@ -1274,7 +1310,8 @@ static void *write_to_pipe(void *arg)
 		return NULL;
 	}
 	for (; done < MIB; done += (size_t)n) {
-		n = done < MIB / 2 ? writev(w->pipe[1], iov, 2) : write(w->pipe[1], w->from + done, MIB - done);
+		n = done < MIB / 2 ? writev(w->pipe[1], iov, 2) :
+		    write(w->pipe[1], w->from + done, MIB - done);
 		check(n > 0);
 		iov[0].iov_base = w->from + done + n;
 		iov[0].iov_len = done + (size_t)n < MIB / 2 ? MIB / 2 - done - (size_t)n : 0;
@@ -1302,7 +1339,7 @@ static void end_writer(struct writer *w, uint64_t off, uint64_t what)
 	check(pthread_join(w->id, NULL) == 0 && close(w->pipe[0]) == 0 && close(w->pipe[1]) == 0);
 }
 
-/* More than memory allows to be pinned. */
+/* Waiting calls with more memory than can be pinned. */
 static void waiting_calls(void)
 {
 	uint8_t *m = map_data(SIZE, PROT_READ, MAP_SHARED, 0);
@@ -1318,21 +1355,23 @@ static void waiting_calls(void)
 		end_writer(&writers[i], i % 16 * MIB, OLD);
 }
 
-/* What a pipe holds stays as it was, whatever memory is used for meanwhile. */
+/* The contents of a pipe stay when the memory behind them gets other contents. */
 static void calls_that_keep(void)
 {
 	uint8_t *m, buf[PAGE];
 	int fd = open_data(O_RDWR);
 
-	/* What the kernel has in memory is not copied. */
-	check(fsync(fd) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0 && close(fd) == 0);
+	/* The kernel does not copy pages in its page cache, so they are dropped first. */
+	check(fsync(fd) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
+	check(close(fd) == 0);
 	m = map_data(SIZE, PROT_READ, MAP_SHARED, 0);
 
 	for (size_t at = 0; at < 16 * MIB; at += 151 * PAGE) {
 		struct iovec iov = { m + at, PAGE };
 		int fds[2];
 
-		check(pipe(fds) == 0 && m[at] == pattern(at, OLD) && vmsplice(fds[1], &iov, 1, 0) == (ssize_t)PAGE);
+		check(pipe(fds) == 0 && m[at] == pattern(at, OLD));
+		check(vmsplice(fds[1], &iov, 1, 0) == (ssize_t)PAGE);
 		for (size_t other = 0; other < 16 * MIB; other += 32 * PAGE)
 			check(m[other] == pattern(other, OLD));
 		check(read(fds[0], buf, PAGE) == (ssize_t)PAGE);
@@ -1342,7 +1381,7 @@ static void calls_that_keep(void)
 	}
 }
 
-/* What is pinned cannot be read again. */
+/* The file is written while a call pins its region, which cannot be read again. */
 static void written_in_calls(void)
 {
 	uint8_t *m = map_data(SIZE, PROT_READ, MAP_SHARED, 0), *buf = malloc(SIZE);
@@ -1367,7 +1406,7 @@ static void written_in_calls(void)
 	close(fd);
 }
 
-/* ---- Programs that block all signals. ---- */
+/* ---- Programs that block all signals ---- */
 
 static uint8_t *loaded;
 
@@ -1390,11 +1429,14 @@ static void all_blocked(void)
 	pthread_t thread;
 
 	sigfillset(&set);
-	check(sigprocmask(SIG_SETMASK, &set, &old) == 0 && !sigismember(&old, SIGBUS) && !sigismember(&old, SIGSEGV));
+	check(sigprocmask(SIG_SETMASK, &set, &old) == 0 && !sigismember(&old, SIGBUS));
+	check(!sigismember(&old, SIGSEGV));
 	loaded = map_data(SIZE, PROT_READ, MAP_SHARED, 0);
 	load_all(0);
-	check(pthread_sigmask(SIG_BLOCK, &set, &old) == 0 && sigismember(&old, SIGBUS) && sigismember(&old, SIGUSR1));
-	check(pthread_create(&thread, NULL, load_in_thread, NULL) == 0 && pthread_join(thread, NULL) == 0);
+	check(pthread_sigmask(SIG_BLOCK, &set, &old) == 0 && sigismember(&old, SIGBUS));
+	check(sigismember(&old, SIGUSR1));
+	check(pthread_create(&thread, NULL, load_in_thread, NULL) == 0);
+	check(pthread_join(thread, NULL) == 0);
 	/* A handler, during which all are blocked, and of a call that blocks all others. */
 	sigfillset(&act.sa_mask);
 	check(sigaction(SIGUSR1, &act, NULL) == 0 && raise(SIGUSR1) == 0);
@@ -1403,14 +1445,17 @@ static void all_blocked(void)
 	check(sigsuspend(&others) == -1 && errno == EINTR);
 	sigemptyset(&others);
 	sigaddset(&others, SIGBUS);
-	check(sigprocmask(SIG_UNBLOCK, &others, NULL) == 0 && sigprocmask(SIG_BLOCK, NULL, &old) == 0);
-	check(!sigismember(&old, SIGBUS) && sigismember(&old, SIGSEGV) && sigismember(&old, SIGUSR1));
+	check(sigprocmask(SIG_UNBLOCK, &others, NULL) == 0);
+	check(sigprocmask(SIG_BLOCK, NULL, &old) == 0);
+	check(!sigismember(&old, SIGBUS) && sigismember(&old, SIGSEGV));
+	check(sigismember(&old, SIGUSR1));
 	load_all(0);
 }
 
-/* ---- Other processes that use the file. ---- */
+/* ---- Other processes that use the file ---- */
 
-/* A helper process: it was forked before anything was mapped, opens the file by its name for each request, and has no mapping. */
+/* A helper process without mappings, forked before the program maps. It opens the file by its path
+ * for each request. */
 struct request {
 	enum { WRITE_BYTE, READ_BYTE, TRUNCATE, WRITE_INHERITED, STORE_BYTE } what;
 	size_t at;
@@ -1421,7 +1466,8 @@ static struct { int requests[2], answers[2], inherited, received[2]; } helper;
 
 static uint8_t serve(const struct request *r)
 {
-	int fd = r->what == WRITE_INHERITED ? helper.inherited : open(data, r->what == READ_BYTE ? O_RDONLY : O_RDWR);
+	int fd = r->what == WRITE_INHERITED ? helper.inherited :
+		 open(data, r->what == READ_BYTE ? O_RDONLY : O_RDWR);
 	uint8_t value = r->value, *m;
 
 	switch (r->what) {
@@ -1468,11 +1514,12 @@ static uint8_t ask_helper(int what, size_t at, uint8_t value)
 	struct request r = { what, at, value };
 	uint8_t answer;
 
-	check(write(helper.requests[1], &r, sizeof(r)) == sizeof(r) && read(helper.answers[0], &answer, 1) == 1);
+	check(write(helper.requests[1], &r, sizeof(r)) == sizeof(r));
+	check(read(helper.answers[0], &answer, 1) == 1);
 	return answer;
 }
 
-/* Bytes all over the file, in segments that are in memory and in others. */
+/* Another process writes bytes in resident and in absent segments. */
 static void others_write(void)
 {
 	uint8_t *m;
@@ -1485,7 +1532,7 @@ static void others_write(void)
 		check(m[at] == (uint8_t)(pattern(at, OLD) + 1));
 	}
 	check(munmap(m, SIZE) == 0);
-	/* Nobody has the file open for writing any more. */
+	/* No process has the file open for writing any more. */
 	m = map_data(SIZE, PROT_READ, MAP_SHARED, 0);
 	check(m[5] == (uint8_t)(pattern(5, OLD) + 1));
 }
@@ -1520,7 +1567,8 @@ static void others_store(void)
 	}
 	check(munmap(m, SIZE) == 0);
 	for (size_t at = 9; at < SIZE; at += MIB)
-		check(ask_helper(READ_BYTE, at, 0) == 1 && ask_helper(READ_BYTE, at + 1, 0) == 2 && ask_helper(READ_BYTE, at + 2, 0) == 3);
+		check(ask_helper(READ_BYTE, at, 0) == 1 && ask_helper(READ_BYTE, at + 1, 0) == 2 &&
+		      ask_helper(READ_BYTE, at + 2, 0) == 3);
 }
 
 static void others_truncate(void)
@@ -1535,7 +1583,7 @@ static void others_truncate(void)
 	check_bytes(m, 4 * MIB, 0, OLD);
 }
 
-/* The helper has the description itself. */
+/* The helper has inherited the open file description. */
 static void others_inherit(void)
 {
 	int fd = open_data(O_RDWR);
@@ -1546,6 +1594,8 @@ static void others_inherit(void)
 	m = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
 	check(m != MAP_FAILED);
 	fill(m, SIZE, 0, NEW);
+	/* An absent segment would be read from the file. */
+	check(m[3 * MIB] == pattern(3 * MIB, NEW));
 	ask_helper(WRITE_INHERITED, 3 * MIB, 77);
 	check(m[3 * MIB] == 77);
 	check(munmap(m, SIZE) == 0);
@@ -1563,7 +1613,7 @@ static pid_t write_after_vfork(int fd, char *const argv[])
 	return pid;
 }
 
-/* A child that gets the description after the file was mapped, by each way of starting one. */
+/* A child that inherits the description of a mapped file, by each call that starts one. */
 static void children_write(void)
 {
 	int fd = open_data(O_RDWR), status;
@@ -1586,7 +1636,8 @@ static void children_write(void)
 			check(system(command) == 0);
 			break;
 		case 1:
-			check(posix_spawn_file_actions_init(&actions) == 0 && posix_spawn_file_actions_adddup2(&actions, fd, 1) == 0);
+			check(posix_spawn_file_actions_init(&actions) == 0);
+			check(posix_spawn_file_actions_adddup2(&actions, fd, 1) == 0);
 			check(posix_spawnp(&pid, "sh", &actions, NULL, argv, environ) == 0);
 			posix_spawn_file_actions_destroy(&actions);
 			check(waitpid(pid, &status, 0) == pid && status == 0);
@@ -1606,24 +1657,25 @@ static void children_write(void)
 /* A descriptor that the helper gets in a message after the file was mapped. */
 static void others_receive(void)
 {
-	int pair[2], fd = open_data(O_RDWR), status;
-	union { char bytes[CMSG_SPACE(sizeof(int))]; struct cmsghdr header; } control = { .bytes = { 0 } };
+	int pair[2], fd, status;
+	union { char bytes[CMSG_SPACE(sizeof(int))]; struct cmsghdr header; } control =
+		{ .bytes = { 0 } };
 	char byte = 0;
 	struct iovec iov = { &byte, 1 };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control,
+			      .msg_controllen = sizeof(control) };
 	uint8_t *m;
 	pid_t child;
 
 	check(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
 	child = fork();
 	if (child == 0) {
-		close(fd);
 		check(recvmsg(pair[1], &msg, 0) == 1);
 		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fd));
 		check(pwrite(fd, "x", 1, 5 * MIB) == 1);
 		_exit(0);
 	}
-	close(fd);
+	/* The file is opened after the fork: a child may have an earlier description. */
 	fd = open_data(O_RDWR);
 	m = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
 	check(m != MAP_FAILED);
@@ -1636,27 +1688,36 @@ static void others_receive(void)
 	check(munmap(m, SIZE) == 0);
 }
 
-/* ---- Transfers inside the C library, and descriptions that change. ---- */
+/* ---- Transfers inside the C library, and descriptions that change ---- */
 
-/* A stream that is opened before the mapping, behind it, or on the same descriptor. */
+/* A stream opened before the mapping, after it, or on its descriptor. Each way has a file of its
+ * own: the kernel maps a file for good once a region of it has been handed over. */
 static void streams(void)
 {
 	for (int way = 0; way < 3; way++) {
-		int fd = open_data(O_RDWR);
-		FILE *file = way == 0 ? fopen(data, "r+") : NULL;
-		uint8_t *m = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
+		char path[340];
+		FILE *file;
+		uint8_t *m;
+		int fd;
 
+		snprintf(path, sizeof(path), "%s.%d", data, way);
+		fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+		check(fd >= 0);
+		file_fill(fd, 0, SIZE, 0, OLD);
+		file = way == 0 ? fopen(path, "r+") : NULL;
+		m = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
 		check(m != MAP_FAILED);
 		m[0] = 'a';
 		if (way)
-			file = way == 1 ? fopen(data, "r+") : fdopen(fd, "r+");
+			file = way == 1 ? fopen(path, "r+") : fdopen(fd, "r+");
 		check(file && getc(file) == 'a');
 		m[0] = 'b';
 		check(fflush(file) == 0 && fseek(file, 0, SEEK_SET) == 0 && getc(file) == 'b');
 		check(fseek(file, 2 * MIB, SEEK_SET) == 0);
 		m[2 * MIB] = 'c';
 		check(getc(file) == 'c');
-		check(fseek(file, 3 * MIB, SEEK_SET) == 0 && fprintf(file, "%s", "hello") == 5 && fflush(file) == 0);
+		check(fseek(file, 3 * MIB, SEEK_SET) == 0 && fprintf(file, "%s", "hello") == 5);
+		check(fflush(file) == 0);
 		check(memcmp(m + 3 * MIB, "hello", 5) == 0);
 		check(munmap(m, SIZE) == 0 && fclose(file) == 0);
 		if (way < 2)
@@ -1664,11 +1725,24 @@ static void streams(void)
 	}
 }
 
+/* A mapping of a file that is open as a stream stays with the kernel. */
+static void map_file_of_stream(void)
+{
+	FILE *file = fopen(data, "r+");
+	int fd = open_data(O_RDWR);
+	uint8_t *m = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
+
+	check(file && m != MAP_FAILED && munmap(m, SIZE) == 0);
+	close(fd);
+	check(fclose(file) == 0);
+}
+
 static void asynchronous(void)
 {
 	uint8_t byte = 0, *m;
 	int fd = open_data(O_RDWR);
-	struct aiocb block = { .aio_fildes = fd, .aio_offset = MIB, .aio_buf = &byte, .aio_nbytes = 1 };
+	struct aiocb block = { .aio_fildes = fd, .aio_offset = MIB, .aio_buf = &byte,
+			       .aio_nbytes = 1 };
 	const struct aiocb *list[] = { &block };
 
 	m = mmap(NULL, SIZE, READ_WRITE, MAP_SHARED, fd, 0);
@@ -1705,7 +1779,7 @@ static void appends(void)
 	check_file(fd, 0, SIZE, 0, NEW);
 }
 
-/* The memory of the process as a file: absent segments, too. */
+/* Reads absent segments from the memory of the process as a file. */
 static void calls_on_memory(void)
 {
 	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0), buf[5000];
@@ -1715,7 +1789,8 @@ static void calls_on_memory(void)
 	fd = open("/proc/self/mem", O_RDWR);
 	check(fd >= 0);
 	for (size_t at = 0; at < SIZE - sizeof(buf); at += MIB) {
-		check(pread(fd, buf, sizeof(buf), (off_t)(uintptr_t)(m + at)) == (ssize_t)sizeof(buf));
+		check(pread(fd, buf, sizeof(buf), (off_t)(uintptr_t)(m + at)) ==
+		      (ssize_t)sizeof(buf));
 		check_bytes(buf, sizeof(buf), at, NEW);
 	}
 	check(munmap(m, SIZE) == 0);
@@ -1750,7 +1825,7 @@ static void standard_streams(void)
 	check_file(fd, 3 * MIB, MIB, 3 * MIB, NEW);
 }
 
-/* Children that are forked before anything is mapped, and map: their stores are in the file however they end. */
+/* Children that map: their stores are in the file after each kind of end. */
 static void children_map(void)
 {
 	for (int way = 0; way < 3; way++) {
@@ -1776,7 +1851,7 @@ static void children_map(void)
 	}
 }
 
-/* The lock that the handler of the first fork took is not left to the child. */
+/* A child can fork again: it does not inherit the lock that the handler of fork takes. */
 static void child_forks(void)
 {
 	uint8_t *m = map_data(SIZE, READ_WRITE, MAP_SHARED, 0);
@@ -1879,16 +1954,16 @@ static void keeps_locks(void)
 	check_exits(status, 0);
 }
 
-/* ---- Running them. ---- */
+/* ---- Running the parts ---- */
 
 static const struct part {
 	const char *name;
 	void (*run)(void);
-	bool ends;     /* the file has to hold NEW afterwards */
-	bool stats;    /* the program says at the end what was taken */
-	bool heap;     /* ... with a heap */
-	bool all_large;  /* ... which has all allocations */
-	bool others;     /* other processes use the file: not for --exclusive */
+	bool ends;       /* the file must contain the pattern NEW afterwards */
+	bool stats;      /* the program prints statistics at its end */
+	bool heap;       /* the program has a heap */
+	bool all_large;  /* all allocations come from the heap */
+	bool others;     /* other processes use the file, so --exclusive is not allowed */
 } all[] = {
 	{ "loads", loads, false, true, false, false, false },
 	{ "stores", stores, true, true, false, false, false },
@@ -1915,13 +1990,16 @@ static const struct part {
 	{ "handed back before", handed_back_before, false, true, false, false, false },
 	{ "areas", areas, false, true, false, false, false },
 	{ "written beside stores", written_beside_stores, false, true, false, false, false },
-	{ "calls that write a file from itself", calls_of_itself, false, true, false, false, false },
+	{ "calls that write a file from itself", calls_of_itself, false, true, false, false,
+	  false },
 	{ "calls on sockets", calls_on_sockets, false, true, false, false, false },
 	{ "calls that wait", waiting_calls, false, true, false, false, false },
-	{ "calls that keep what they are given", calls_that_keep, false, true, false, false, false },
+	{ "calls that keep what they are given", calls_that_keep, false, true, false, false,
+	  false },
 	{ "calls while the file is written", written_in_calls, false, true, false, false, false },
 	{ "calls that block all signals", all_blocked, false, true, false, false, false },
-	{ "calls of the library while it forks", forks_with_locks, false, false, false, false, false },
+	{ "calls of the library while it forks", forks_with_locks, false, false, false, false,
+	  false },
 	{ "threads", threads, false, true, false, false, false },
 	{ "handed back in use", handed_back_in_use, false, true, false, false, false },
 	{ "descriptors", descriptors, true, true, true, false, false },
@@ -1931,7 +2009,8 @@ static const struct part {
 	{ "allocates in threads", allocates_in_threads, false, true, true, false, false },
 	{ "allocates for calls", allocates_for_calls, false, true, true, false, false },
 	{ "allocates and forks", allocates_and_forks, false, true, true, false, false },
-	{ "allocates beside a mapping, and forks", forks_with_both, false, true, true, false, false },
+	{ "allocates beside a mapping, and forks", forks_with_both, false, true, true, false,
+	  false },
 	{ "all is large, and it forks", allocates_and_forks, false, true, true, true, false },
 	{ "gives up and forks", gives_up_and_forks, false, true, true, false, false },
 	{ "maps memory", maps_memory, false, true, true, false, false },
@@ -1962,13 +2041,18 @@ static const struct part {
 	{ "keeps locks", keeps_locks, false, true, false, false, false },
 };
 
-/* In a file system of its own: see stores_are_lost. */
-static const struct part full = { "fills up", fills_up, false, false, false, false, false };
+/* Parts whose messages are checked: see lose_stores and print_kernel_mappings. */
+static const struct part special[] = {
+	{ "fills up", fills_up, false, false, false, false, false },
+	{ "file of a stream", map_file_of_stream, false, false, false, false, false },
+};
 
-static const struct part *find(const char *name)
+static const struct part *find_part(const char *name)
 {
-	if (strcmp(full.name, name) == 0)
-		return &full;
+	for (size_t i = 0; i < sizeof(special) / sizeof(*special); i++) {
+		if (strcmp(special[i].name, name) == 0)
+			return &special[i];
+	}
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
 		if (strcmp(all[i].name, name) == 0)
 			return &all[i];
@@ -1979,7 +2063,7 @@ static const struct part *find(const char *name)
 
 static char umrun[512], self[512], log_name[320];
 
-/* As another program, with or without umrun. */
+/* Ways to run a part in another process. */
 enum how { AS_IT_IS, UNDER, EXCLUSIVE, AS_NOBODY, BY_SIGBUS, BY_SEGV };
 
 static void execute(const struct part *part, enum how how)
@@ -2007,11 +2091,12 @@ static void execute(const struct part *part, enum how how)
 
 static void run_part(const struct part *part, enum how how)
 {
-	static const char *const hows[] = { "", ", under umrun", ", under umrun --exclusive", ", without rights", ", by sigbus", ", by segv" };
+	static const char *const suffixes[] = { "", ", under umrun", ", under umrun --exclusive",
+						", without rights", ", by sigbus", ", by segv" };
 	int fd = open(data, O_RDWR | O_CREAT | O_TRUNC, 0600), status;
 	pid_t child;
 
-	printf("%s%s\n", part->name, hows[how]);
+	printf("%s%s\n", part->name, suffixes[how]);
 	fflush(stdout);
 	file_fill(fd, 0, SIZE, 0, OLD);
 	check(how != AS_NOBODY || fchown(fd, NOBODY, NOBODY) == 0);
@@ -2025,11 +2110,12 @@ static void run_part(const struct part *part, enum how how)
 		dup2(out, STDERR_FILENO);
 		if (how == AS_NOBODY) {
 			check(chown(temp_dir(), NOBODY, NOBODY) == 0);
-			check(setgroups(0, NULL) == 0 && setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
+			check(setgroups(0, NULL) == 0 && setgid(NOBODY) == 0);
+			check(setuid(NOBODY) == 0);
 			if (access(umrun, X_OK) < 0)
 				_exit(77);
 		}
-		/* As --heap-min does. */
+		/* This is the option --heap-min, below its least value. */
 		if (part->all_large)
 			setenv("UMRUN_HEAP_MIN", "1", 1);
 		execute(part, how);
@@ -2054,25 +2140,28 @@ static void run_part(const struct part *part, enum how how)
 	close(fd);
 }
 
-/* Whether mappings were the library's. */
+/* Checks that the library has taken mappings, or allocations of the heap. */
 static void check_taken(const struct part *part)
 {
 	FILE *log = fopen(log_name, "r");
 	unsigned long taken = 0;
 	char line[2000];
+	int end = 0;
 
 	while (fgets(line, sizeof(line), log)) {
 		const char *at = strstr(line, ": ");
 
 		at = at ? strstr(at + 2, ": ") : NULL;
-		if (at && sscanf(at, part->heap ? ": the heap had %lu allocations" : ": %lu mappings of", &taken) == 1)
+		if (at && sscanf(at, part->heap ? ": the heap had %lu allocations%n" :
+				 ": %lu mappings of%n", &taken, &end) == 1 && end)
 			break;
+		taken = 0;
 	}
 	check(taken > 0, "%s: %s", part->name, line);
 	fclose(log);
 }
 
-static bool refuses(const char *option, const char *value)
+static bool is_refused(const char *option, const char *value)
 {
 	int status;
 	pid_t child = fork();
@@ -2082,11 +2171,13 @@ static bool refuses(const char *option, const char *value)
 		execl(umrun, "umrun", option, value, "true", (char *)NULL);
 		_exit(100);
 	}
-	return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 125;
+	return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) &&
+	       WEXITSTATUS(status) == 125;
 }
 
-/* A driver takes keys; the file that they name is one of the program's requests, and not of a trial before. */
-static void driver_with_keys(void)
+/* A driver accepts keys. The trace file contains the program's requests, not those of umrun's
+ * check. */
+static void run_driver_with_keys(void)
 {
 	char driver[700], trace[600], line[200];
 	int fd = open(data, O_RDWR | O_CREAT | O_TRUNC, 0600), status, reads = 0;
@@ -2102,7 +2193,8 @@ static void driver_with_keys(void)
 	child = fork();
 	check(child >= 0);
 	if (child == 0) {
-		execl(umrun, "umrun", "--driver", driver, "--only", "*/data", self, "loads", data, (char *)NULL);
+		execl(umrun, "umrun", "--driver", driver, "--only", "*/data", self, "loads", data,
+		      (char *)NULL);
 		_exit(100);
 	}
 	check(waitpid(child, &status, 0) == child && status == 0, "wait status %#x", status);
@@ -2148,7 +2240,7 @@ static bool log_has(const char *text)
 	return has;
 }
 
-static void stores_are_lost(void)
+static void lose_stores(void)
 {
 	int root = small_file_system(), fd;
 	char block[4096] = { 1 }, path[64];
@@ -2163,14 +2255,15 @@ static void stores_are_lost(void)
 		;
 	close(fd);
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d/data", (int)getpid(), root);
-	fd = run_umrun((const char *[]){ "--min", "64K", "--stats", "--verbose", self, "fills up", path }, 7);
+	fd = run_umrun((const char *[]){ "--min", "64K", "--stats", "--verbose", self, "fills up",
+					 path }, 7);
 	check(fd == 1, "status %d", fd);
 	check(log_has("are lost") && log_has("No space left"));
 	close(root);
 }
 
 /* A program into which the library cannot be loaded runs as it is, with a warning. */
-static void static_program(void)
+static void run_static_program(void)
 {
 	static const char source[] = "int main(void) { return 7; }";
 	char file[512], command[1200];
@@ -2185,22 +2278,36 @@ static void static_program(void)
 	check(system(command) == 0);
 	snprintf(file, sizeof(file), "%s/static", temp_dir());
 	check(run_umrun((const char *[]){ file }, 1) == 7 && log_has("statically linked"));
-	check(run_umrun((const char *[]){ "--stats", "true" }, 2) == 0 && log_has("mapped no file") && !log_has("statically"));
+	check(run_umrun((const char *[]){ "--stats", "true" }, 2) == 0);
+	check(log_has("mapped no file") && !log_has("statically"));
 }
 
-/* The line about mappings that stay with the kernel, and without it. */
-static void tells_of_kernel(void)
+/* The messages about mappings that stay with the kernel or return to it. */
+static void print_kernel_mappings(void)
 {
+	static const char advice[] = "If no other process uses these files, try --exclusive.";
+	char line[700];
 	int fd = open(data, O_RDWR | O_CREAT | O_TRUNC, 0600);
 
 	puts("mappings that stay with the kernel");
 	fflush(stdout);
 	file_fill(fd, 0, SIZE, 0, OLD);
-	/* It is open for writing here. */
-	check(run_umrun((const char *[]){ self, "loads", data }, 3) == 0 && log_has("2 because the file is open more than once"));
-	check(run_umrun((const char *[]){ "--quiet", self, "loads", data }, 4) == 0 && !log_has("umrun:"));
-	check(run_umrun((const char *[]){ "--exclusive", self, "loads", data }, 4) == 0 && !log_has("umrun:"));
+	/* The file is open for writing here. */
+	check(run_umrun((const char *[]){ "--verbose", self, "loads", data }, 4) == 0);
+	check(log_has("2 because the file is open more than once") && log_has(advice));
+	snprintf(line, sizeof(line), "umrun: the kernel maps '%s': the file is open more", data);
+	check(log_has(line));
+	check(run_umrun((const char *[]){ "--quiet", self, "loads", data }, 4) == 0);
+	check(!log_has("umrun:"));
+	check(run_umrun((const char *[]){ "--exclusive", self, "loads", data }, 4) == 0);
+	check(!log_has("umrun:"));
 	close(fd);
+	check(run_umrun((const char *[]){ self, "file of a stream", data }, 3) == 0);
+	check(log_has("1 because the file is open as a stream (fopen).") && !log_has(advice));
+	check(run_umrun((const char *[]){ "--verbose", self, "becomes private", data }, 4) == 0);
+	snprintf(line, sizeof(line),
+		 "umrun: the kernel maps '%s' from now on: the program calls mprotect", data);
+	check(log_has(line));
 }
 
 int main(int argc, char **argv)
@@ -2210,30 +2317,32 @@ int main(int argc, char **argv)
 
 	if (argc == 3) {
 		snprintf(data, sizeof(data), "%s", argv[2]);
-		find(argv[1])->run();
+		find_part(argv[1])->run();
 		return 0;
 	}
 	check(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
 	snprintf(umrun, sizeof(umrun), "%.*s/../umrun", (int)(strrchr(self, '/') - self), self);
 	snprintf(data, sizeof(data), "%s/data", temp_dir());
 	snprintf(log_name, sizeof(log_name), "%s/log", temp_dir());
-	snprintf(library, sizeof(library), "%.*s/../libumrun-heap.so.0", (int)(strrchr(self, '/') - self), self);
+	snprintf(library, sizeof(library), "%.*s/../libumrun-heap.so.0",
+		 (int)(strrchr(self, '/') - self), self);
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
-		/* It is not built without jemalloc. */
+		/* libumrun-heap is not built without jemalloc. */
 		if ((all[i].heap && access(library, R_OK) < 0) || !strstr(all[i].name, only))
 			continue;
 		run_part(&all[i], AS_IT_IS);
 		run_part(&all[i], UNDER);
 		if (all[i].stats)
 			check_taken(&all[i]);
-		/* A heap has a file of its own, which nobody else can open. */
+		/* No other process can open the file of a heap. */
 		if (all[i].others || all[i].heap)
 			continue;
 		run_part(&all[i], EXCLUSIVE);
 		if (all[i].stats)
 			check_taken(&all[i]);
-		/* Where the kernel's own accesses are not served. */
-		if (strstr(all[i].name, "calls") || all[i].run == messages || all[i].run == allocates_and_forks) {
+		/* These ways do not serve the kernel's own accesses. */
+		if (strstr(all[i].name, "calls") || all[i].run == messages ||
+		    all[i].run == allocates_and_forks) {
 			if (geteuid() == 0)
 				run_part(&all[i], AS_NOBODY);
 			run_part(&all[i], BY_SIGBUS);
@@ -2242,15 +2351,19 @@ int main(int argc, char **argv)
 	}
 	if (*only)
 		return 0;
-	driver_with_keys();
-	stores_are_lost();
-	static_program();
-	tells_of_kernel();
-	check(refuses("--driver", "posix?direct=nver"));
-	check(refuses("--limit", "7Q") && refuses("--policy", "nonsense") && refuses("--driver", "nonsense"));
-	check(refuses("--engine", "nonsense"));
-	check(refuses("--segment", "5000") && refuses("--limit", "1") && refuses("--nonsense", "1") && refuses("--min", "-1"));
-	check(refuses("--min", " -5") && refuses("--heap-min", "") && refuses("--limit", "+4M"));
-	check(refuses("--heap", "/dev/null/nowhere") && refuses("--heap", self) && refuses("--heap-min", "x"));
+	run_driver_with_keys();
+	lose_stores();
+	run_static_program();
+	print_kernel_mappings();
+	check(is_refused("--driver", "posix?direct=nver"));
+	check(is_refused("--limit", "7Q") && is_refused("--policy", "nonsense"));
+	check(is_refused("--driver", "nonsense"));
+	check(is_refused("--engine", "nonsense"));
+	check(is_refused("--segment", "5000") && is_refused("--limit", "1"));
+	check(is_refused("--nonsense", "1") && is_refused("--min", "-1"));
+	check(is_refused("--min", " -5") && is_refused("--heap-min", ""));
+	check(is_refused("--limit", "+4M"));
+	check(is_refused("--heap", "/dev/null/nowhere") && is_refused("--heap", self));
+	check(is_refused("--heap-min", "x"));
 	return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A client of LMDB that stores by way of its map (MDB_WRITEMAP), for check-umrun: `writemap FOLDER COUNT` commits COUNT records,
- * a hundred at a time, and says after each commit how many there are; `writemap FOLDER` checks those that are there, which are
- * all up to some commit.
+ * A client of LMDB that stores through its map (MDB_WRITEMAP), for check-umrun. `writemap FOLDER
+ * COUNT` commits COUNT records, 100 at a time, and prints their number after each commit. `writemap
+ * FOLDER` checks the records, which must be those up to some commit.
  */
 #include <lmdb.h>
 #include <stdio.h>

@@ -39,7 +39,7 @@ static const char usage[] =
 "  --exclusive        no other process uses the files: also page mappings that would otherwise\n"
 "                     stay with the kernel\n"
 "  --stats            print statistics of the mappings at the end\n"
-"  --verbose          also print which mappings stay with the kernel, and why\n"
+"  --verbose          also print the files that the kernel maps, and why\n"
 "  --quiet            print nothing about mappings that stay with the kernel\n"
 "  --help             print this help\n"
 "  --version          print the version\n"
