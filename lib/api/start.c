@@ -267,6 +267,7 @@ void start_note_mapping(const struct mapping *map)
 	size_t most = (size_t)frame_most() * map->seg_size;
 
 	warn_of_own_budget(map);
+	mode_note_segment(map->seg_size);
 	if (start_budget(map) > mode_due() && !atomic_exchange(&told_small, true))
 		log_line(LOG_WARN, "start", "the budget, %zu bytes, is too small for %d segments "
 			 "of %zu bytes, the minimum, so the mapping uses %zu bytes. Try smaller "

@@ -30,6 +30,7 @@ _Atomic size_t mode_mark = SIZE_MAX;
 
 static struct mode mode;
 static bool joined;
+static _Atomic size_t largest_segment; /* bytes of the largest segment of any mapping so far */
 static _Atomic size_t due;       /* share, or budget where that is more */
 static _Atomic uint32_t wake;    /* counts what should be looked at */
 static uint32_t woken;           /* ... as far as it has been */
@@ -137,6 +138,9 @@ static unsigned adjust(size_t held)
 	}
 	node_look(&view);
 	mode.share = mode.limit / view.live;
+	/* A budget grows when its free part is at most half a step: one more segment must not fit there, or the process would never
+	 * ask for more. */
+	mode.step = max_size(mode.step, 2 * largest_segment);
 	atomic_store_explicit(&yields, mode.dynamic && view.live > 1, memory_order_relaxed);
 	lacking = settle(&view, held) > 0;
 	ms = watch(held, mode.budget > before);
@@ -194,6 +198,14 @@ int mode_start(void)
 		be_alone();
 	joined = err != -EAGAIN;
 	return joined ? 0 : err;
+}
+
+void mode_note_segment(size_t bytes)
+{
+	size_t largest = largest_segment;
+
+	while (bytes > largest && !atomic_compare_exchange_weak(&largest_segment, &largest, bytes))
+		;
 }
 
 void mode_leave(void)

@@ -23,6 +23,8 @@ size_t mode_granted(const struct mode *m, const struct node_view *view, size_t w
 
 /* Joins the processes of the node, once, and again in a forked child. 0, or -errno with a sentence. */
 int mode_start(void);
+/* A mapping with segments of this size begins: budgets grow by at least two of them. */
+void mode_note_segment(size_t bytes);
 void mode_leave(void);
 /* In a forked child. */
 void mode_forget(void);

@@ -119,6 +119,38 @@ static void by_need(void *unused)
 	node_end(a);
 }
 
+#define LARGE_SEG (2 * MIB)
+
+/* As node_body, with segments that are larger than the default step of a budget. */
+static void work_large(void *child)
+{
+	struct node_child *c = child;
+	uint8_t *m;
+
+	set_env("UMMAP_MEMCONFIG", "dynamic");
+	m = map_file(temp_file(NODE_SIZE), NODE_SIZE, LARGE_SEG, READ_WRITE, 0);
+	for (; c->order != NODE_END; node_report(c))
+		node_go_round(c, m, true);
+	exit(0);
+}
+
+/* A second process gets its share of the memory that the first one has filled. */
+static void large_segments(void *unused)
+{
+	struct node_child *a, *b;
+
+	(void)unused;
+	node_begin();
+	a = node_start_with(work_large, true);
+	node_use(a, NODE_SIZE);
+	node_until(a->held >= NODE_LIMIT - 6 * LARGE_SEG);
+	b = node_start_with(work_large, true);
+	node_use(b, NODE_SIZE);
+	node_until(b->held >= NODE_LIMIT / 2 - 3 * LARGE_SEG);
+	node_end(a);
+	node_end(b);
+}
+
 /* The first mapping decides. */
 static void work_by_default(void *child)
 {
@@ -386,6 +418,7 @@ int main(void)
 	in_child(given_up_in_the_background, NULL, "given up in the background, static");
 	in_child(given_up_in_the_background, "", "given up in the background, dynamic");
 	in_child(by_need, NULL, "by need");
+	in_child(large_segments, NULL, "large segments");
 	in_child(dynamic_by_default, NULL, "dynamic by default");
 	in_child(beside_one_that_is_stopped, NULL, "beside one that is stopped, static");
 	in_child(beside_one_that_is_stopped, "", "beside one that is stopped, dynamic");
