@@ -439,11 +439,17 @@ static int open_log(struct wal *w, struct keys *k, const struct ummap_uri *uri, 
 /* A file by its path; what is reached by other ways by its URI, in quotes for a shell. */
 static void name_for_umwal(struct wal *w, const struct ummap_uri *uri)
 {
-	char way[BEHIND_WAY], store[sizeof(w->store) - 2];
+	static const char descriptor[] = "/proc/self/fd/";
+	char way[BEHIND_WAY], store[sizeof(w->store) - 2], itself[PATH_MAX];
+	bool is_descriptor = strncmp(uri->path, descriptor, strlen(descriptor)) == 0;
 
 	behind_way(uri, way);
 	behind_uri(uri, store, sizeof(store));
-	if (strcmp(way, "posix") == 0 || !*uri->path || !*store)
+	wal_resolve(itself, uri->path);
+	/* A descriptor of this process means nothing to the user's shell. */
+	if (is_descriptor)
+		snprintf(w->store, sizeof(w->store), "%.*s", (int)sizeof(w->store) - 1, itself);
+	else if (strcmp(way, "posix") == 0 || !*uri->path || !*store)
 		snprintf(w->store, sizeof(w->store), "%s", uri->path);
 	else
 		snprintf(w->store, sizeof(w->store), "'%s'", store);

@@ -197,7 +197,7 @@ static void *read_description(const char *path, size_t *size)
 	if (fd < 0) {
 		if (errno == ENOENT)
 			object_fail(ENOENT, "cannot open the container '%s': there is no container. Try "
-				    "\"umobject create\"", path);
+				    "\"umobject create %s\"", path, path);
 		else
 			object_fail(errno, "cannot open the container '%s': %s", path, strerror(errno));
 		return NULL;

@@ -242,11 +242,31 @@ int start_prepare(const struct mapping *map)
 	return trial(map->engine);
 }
 
+/* A budget of the mapping or of its group (attr.budget) that has no effect as it is. */
+static void warn_of_own_budget(const struct mapping *map)
+{
+	static _Atomic bool has_warned_small, has_warned_large;
+	size_t budget = map->member.group->budget;
+
+	if (budget && budget < map->member.least && !atomic_exchange(&has_warned_small, true))
+		log_line(LOG_WARN, "start", "the budget of '%s', %zu bytes, is too small for %d "
+			 "segments of %zu bytes, the minimum, so the mapping uses %zu bytes. Try "
+			 "smaller segments, or a larger budget", map->name, budget,
+			 (int)(map->member.least / map->seg_size), map->seg_size,
+			 map->member.least);
+	if (budget != SIZE_MAX && budget > budget_limit() &&
+	    !atomic_exchange(&has_warned_large, true))
+		log_line(LOG_WARN, "start", "the budget of '%s', %zu bytes, is more than the "
+			 "limit of all mappings, %zu bytes, which holds. Try a larger "
+			 "UMMAP_MEM_LIMIT", map->name, budget, budget_limit());
+}
+
 void start_note_mapping(const struct mapping *map)
 {
 	static _Atomic bool told_small, told_places;
 	size_t most = (size_t)frame_most() * map->seg_size;
 
+	warn_of_own_budget(map);
 	mode_note_segment(map->seg_size);
 	if (start_budget(map) > mode_due() && !atomic_exchange(&told_small, true))
 		log_line(LOG_WARN, "start", "the budget, %zu bytes, is too small for %d segments "

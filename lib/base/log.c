@@ -25,8 +25,10 @@ static struct {
 } special[ROOMS_MAX];
 static unsigned specials;
 
-/* The model is named because a dlopen'ed library must not allocate its thread-local memory in a handler. */
-static _Thread_local char sentence[1024] __attribute__((tls_model("initial-exec")));
+/* The model is named because a dlopen'ed library must not allocate its thread-local memory in a
+ * handler. glibc has 1664 bytes for such memory of all libraries that a program loads later, as
+ * Python loads this one: a larger buffer makes "import ummap" fail. */
+static _Thread_local char sentence[512] __attribute__((tls_model("initial-exec")));
 
 static int parse_level(const char *s, size_t len, enum log_level *level)
 {

@@ -27,8 +27,8 @@ Three problems of large files have a solution in one line:
   prevents it:
   ``a = ummap.memmap(path, "f4", "r", advice="sequential", limit="256M")``
 - Repeated passes over a file somewhat larger than memory read the whole file each time. The policy
-  "lifo" keeps one part of the file in memory:
-  ``a = ummap.memmap(path, "f4", "r", policy="lifo", limit="4G")``
+  "lifo" keeps one part of the file in memory. It needs advice="random", without readahead:
+  ``a = ummap.memmap(path, "f4", "r", policy="lifo", advice="random", limit="4G")``
 
 ``python3 -m ummap`` shows the engines and drivers that work on this machine. Without NumPy, the
 package has only `open`, `limit` and `stat`.
@@ -53,8 +53,8 @@ else:
 
     def __getattr__(name: str) -> None:
         if name in ("load", "memmap"):
-            raise AttributeError(f"cannot use ummap.{name}: numpy is not installed for this Python "
-                                 f"({_sys.executable})")
+            raise ImportError(f"cannot use ummap.{name}: numpy is not installed for this Python "
+                              f"({_sys.executable})")
         raise AttributeError(f"module 'ummap' has no attribute {name!r}")
 
 

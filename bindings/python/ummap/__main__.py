@@ -37,7 +37,7 @@ def main() -> int:
     """Print the report, and return the exit status."""
     rows = [("ummap", ummap.__version__), ("library", _library_paths()),
             ("python", sys.version.split()[0])]
-    if hasattr(ummap, "memmap"):
+    if "memmap" in ummap.__all__:
         import numpy
 
         rows.append(("numpy", numpy.__version__))

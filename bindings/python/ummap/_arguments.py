@@ -16,6 +16,7 @@ PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 _MIN_LIMIT_PAGES = 4
 _MODE_NAMES = {"readonly": "r", "copyonwrite": "c", "readwrite": "r+", "write": "w+"}
 _ENGINES = {None: 0, "auto": 1, "segv": 2, "uffd": 3, "sigbus": 4}
+_ON_FULL = {None: 0, "wait": 1, "sigbus": 2}
 _DEFAULT_SEGMENT_BYTES = 2 << 20
 # If no segment size is given, a limit has room for this number of segments.
 _SEGMENTS_PER_LIMIT = 32
@@ -48,6 +49,13 @@ def parse_engine(engine: Optional[str]) -> int:
     if engine not in _ENGINES:
         raise ValueError(f"engine must be one of {list(_ENGINES)!r} (got {engine!r})")
     return _ENGINES[engine]
+
+
+def parse_on_full(on_full: Optional[str]) -> int:
+    """Return the library's number for an argument `on_full`. Others raise ValueError."""
+    if on_full not in _ON_FULL:
+        raise ValueError(f"on_full must be one of {list(_ON_FULL)!r} (got {on_full!r})")
+    return _ON_FULL[on_full]
 
 
 def _is_percentage(size: Size) -> bool:
@@ -194,11 +202,13 @@ class Options:
     writers: bool = False
     kernel: bool = False
     engine: Optional[str] = None
+    on_full: Optional[str] = None
 
     def __post_init__(self) -> None:
         """Raise ValueError or TypeError before a store is opened, which may empty it."""
         parse_limit(self.limit, "limit")
         parse_size(self.segment, "segment")
         parse_engine(self.engine)
+        parse_on_full(self.on_full)
         if self.advice is not None:
             parse_advice(self.advice)

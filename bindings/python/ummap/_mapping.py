@@ -262,6 +262,12 @@ def has_mappings() -> bool:
     return bool(_mappings)
 
 
+def has_mapping_of(store: str) -> bool:
+    """Return whether this process has a mapping of a path or a URI."""
+    return any(not mapping.closed and mapping._is_own and
+               mapping._reopen_arguments["store"] == store for mapping in list(_mappings))
+
+
 def find_mapping(token: tuple) -> Optional[Mapping]:
     """Return the mapping of this process that a pickle names, or None."""
     mapping = _mappings_by_token.get(token)
@@ -278,16 +284,34 @@ def _must_write(mapping: Mapping) -> bool:
     return mapping._is_own and mapping._reopen_arguments["mode"] in ("r+", "w+")
 
 
+def _sync_twice(mapping: Mapping) -> None:
+    """Flush a mapping, a second time if the first call fails.
+
+    A call returns the error of an earlier write once, although it has written all changes.
+    """
+    try:
+        mapping._sync()
+    except OSError:
+        mapping._sync()
+
+
 def _flush_all() -> None:
-    """Flush all mappings at the end of the process, because the library drops unwritten changes."""
+    """Flush all mappings at the end of the process, because the library drops unwritten changes.
+
+    If changes are lost, the process ends with status 1 where it would end with 0.
+    """
     for mapping in list(_mappings):
-        if _must_write(mapping):
-            try:
-                mapping._sync()
-            except OSError as error:
-                lost = mapping.stat()["waiting_bytes"]
-                print(f"ummap: cannot write '{mapping.name}' at the end of the process: {error}. "
-                      f"Changes are lost ({lost} bytes).", file=sys.stderr)
+        if not _must_write(mapping):
+            continue
+        try:
+            _sync_twice(mapping)
+        except OSError as error:
+            _ummap.fail_at_exit()
+            counters = mapping.stat()
+            lost = counters["waiting_bytes"] + counters["lost_bytes"]
+            # The message of the error says that changes stay in memory, which ends here.
+            print(f"ummap: cannot write {lost} bytes of changes to '{mapping.name}' at the end of "
+                  f"the process; they are lost: {os.strerror(error.errno or 0)}", file=sys.stderr)
 
 
 def _write_before_fork() -> None:

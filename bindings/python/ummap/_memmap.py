@@ -66,9 +66,9 @@ class memmap(_ummap.Array):
     policy : str
         The eviction policy, which chooses the segment that leaves memory: "s3fifo" (the default),
         "fifo", "lifo", "plru", "prnd", "wiro-f" or "wiro-l" (ummap_open(3)). "s3fifo" first
-        evicts segments that were used only once. "lifo" suits repeated passes over more data than
-        fits into the limit: one part of the data stays in memory, and each pass reads only the
-        rest again.
+        evicts segments that were used only once. "lifo" with advice='random' suits repeated passes
+        over more data than fits into the limit: one part of the data stays in memory, and each
+        pass reads only the rest again. Without that advice, readahead undoes most of the effect.
     advice : {'normal', 'random', 'sequential'}
         The expected use. 'normal': readahead when accesses are in order. 'random': small segments
         without readahead. 'sequential': more readahead, and segments leave memory soon after their
@@ -83,6 +83,12 @@ class memmap(_ummap.Array):
         than Linux 6.8 (EOPNOTSUPP).
     engine : {'auto', 'segv', 'sigbus', 'uffd'}
         The way in which the library learns of accesses: ummap-engines(7).
+    on_full : {'wait', 'sigbus'}
+        The effect of a store when writes to the file fail, for example on a full disk, and the
+        memory for changes is used up. 'wait': the thread waits until a write succeeds. Python
+        handles Ctrl-C only when that store is complete, because the thread waits inside of NumPy.
+        Free space, or end the process by another signal. 'sigbus': the process gets SIGBUS.
+        Default: UMMAP_ON_FULL, or else 'wait'.
 
     Attributes
     ----------
@@ -172,9 +178,10 @@ class memmap(_ummap.Array):
     def __new__(cls, filename: Any, dtype: Any = np.uint8, mode: str = "r+", offset: int = 0,
                 shape: Any = None, order: str = "C", *, limit: Size = None, segment: Size = None,
                 policy: Optional[str] = None, advice: Optional[str] = None, writers: bool = False,
-                kernel: bool = False, engine: Optional[str] = None) -> Self:
+                kernel: bool = False, engine: Optional[str] = None,
+                on_full: Optional[str] = None) -> Self:
         mode = parse_mode(mode)
-        options = Options(limit, segment, policy, advice, writers, kernel, engine)
+        options = Options(limit, segment, policy, advice, writers, kernel, engine, on_full)
         if mode == "w+" and shape is None:
             raise ValueError("shape must be given with mode 'w+'")
         descr = np.dtype(dtype)

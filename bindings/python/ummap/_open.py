@@ -13,8 +13,9 @@ from typing import Any, Iterator, Optional, Self
 
 from . import _ummap
 from ._arguments import (PAGE_BYTES, Options, Size, choose_segment_bytes, default_segment_bytes,
-                         is_uri, parse_advice, parse_engine, parse_limit, parse_mode, parse_size)
-from ._mapping import Mapping, find_mapping, has_mappings, register, set_token
+                         is_uri, parse_advice, parse_engine, parse_limit, parse_mode, parse_on_full,
+                         parse_size)
+from ._mapping import Mapping, find_mapping, has_mapping_of, has_mappings, register, set_token
 
 
 def _quote(path: str) -> str:
@@ -106,15 +107,23 @@ class Store:
         flags = _ummap.WRITERS if options.writers else 0
         flags |= _ummap.KERNEL if options.kernel else 0
         arguments = dict(segment=segment, policy=options.policy, limit=limit,
-                         engine=parse_engine(options.engine))
+                         engine=parse_engine(options.engine),
+                         on_full=parse_on_full(options.on_full))
         try:
             mapping = self._map_first_uri(size, offset, flags, arguments)
         except OSError as error:
-            if error.errno != EBUSY or not has_mappings():
+            if error.errno != EBUSY:
                 raise
+            if not has_mappings():
+                raise self._explain_busy(error) from None
             # An unreachable array in a reference cycle may hold the lock on these bytes.
             gc.collect()
-            mapping = self._map_first_uri(size, offset, flags, arguments)
+            try:
+                mapping = self._map_first_uri(size, offset, flags, arguments)
+            except OSError as second:
+                if second.errno != EBUSY:
+                    raise
+                raise self._explain_busy(second) from None
         mapping._segment = segment or default_segment_bytes()
         register(mapping, dict(store=self.uri if self.uri is not None else self.path,
                                mode=self.mode, offset=offset, size=size,
@@ -122,6 +131,15 @@ class Store:
         if options.advice is not None:
             mapping._advise(parse_advice(options.advice))
         return mapping
+
+    def _explain_busy(self, error: OSError) -> OSError:
+        """Return an error with the words of this package, and the mapping that is in the way."""
+        text = str(error.strerror).replace("UMMAP_WRITERS", "writers=True")
+        store = self.uri if self.uri is not None else self.path
+        if store is not None and has_mapping_of(store):
+            text += (f". This process has a mapping of '{store}', which lasts until its last "
+                     "array, view or buffer is gone")
+        return OSError(error.errno, text)
 
     def _candidate_uris(self) -> Iterator[str]:
         """Yield the URIs to try, the preferred one first."""
@@ -198,7 +216,7 @@ def reopen(token: tuple, arguments: dict) -> Mapping:
 def open(store: Any, mode: str = "r", offset: int = 0, size: Size = None,  # noqa: A001
          *, limit: Size = None, segment: Size = None, policy: Optional[str] = None,
          advice: Optional[str] = None, writers: bool = False, kernel: bool = False,
-         engine: Optional[str] = None) -> Mapping:
+         engine: Optional[str] = None, on_full: Optional[str] = None) -> Mapping:
     """Map a file, or the store that a URI names, as bytes.
 
     Parameters
@@ -212,7 +230,7 @@ def open(store: Any, mode: str = "r", offset: int = 0, size: Size = None,  # noq
     size : int or str
         The number of bytes, ``1 << 30`` or ``"1G"``. None: all bytes to the end of the store. A
         writable mapping makes a shorter file longer.
-    limit, segment, policy, advice, writers, kernel, engine
+    limit, segment, policy, advice, writers, kernel, engine, on_full
         As for `ummap.memmap`.
 
     Returns
@@ -243,7 +261,7 @@ def open(store: Any, mode: str = "r", offset: int = 0, size: Size = None,  # noq
     (10000, b'hello', 0)
     """
     mode = parse_mode(mode)
-    options = Options(limit, segment, policy, advice, writers, kernel, engine)
+    options = Options(limit, segment, policy, advice, writers, kernel, engine, on_full)
     if offset < 0 or offset % PAGE_BYTES:
         raise ValueError(f"offset is {offset}: it must be a multiple of the page size, "
                          f"{PAGE_BYTES} bytes")

@@ -23,6 +23,12 @@ int pin_range(char *addr, size_t len, bool write);
 /* Ends the pins that one call of pin_range has made for the same range. */
 void unpin_range(char *addr, size_t len);
 
+/*
+ * Notes that changes are lost: the process ends with status 1 where it would end with 0. Returns
+ * whether the hook at the end of the process has reported a loss.
+ */
+bool note_loss(void);
+
 /* Returns the counters of the mapping that holds addr, or of the process if addr is NULL. */
 PyObject *make_counters(const void *addr);
 

@@ -678,7 +678,7 @@ static int mapping_ass_subscript(PyObject *self, PyObject *index, PyObject *valu
 static int unmap(struct mapping *m)
 {
 	char *base = m->base;
-	int failed;
+	int failed, error;
 
 	if (m->pid != getpid()) {
 		/* The replacement is the only mapping that this process has at base. */
@@ -691,10 +691,12 @@ static int unmap(struct mapping *m)
 	Py_BEGIN_ALLOW_THREADS
 	failed = umunmap(base, m->keep);
 	Py_END_ALLOW_THREADS
-	if (failed && errno != EUCLEAN)
+	error = errno;
+	if (failed && error != EUCLEAN)
 		m->base = base;
 	if (failed)
 		raise_library_error();
+	errno = error;
 	return failed;
 }
 
@@ -731,9 +733,27 @@ static PyObject *mapping_close(PyObject *self, PyObject *unused)
 static void end_unreferenced(struct mapping *m)
 {
 	PyObject *type, *value, *trace;
+	int error;
 
 	PyErr_Fetch(&type, &value, &trace);
-	if (unmap(m))
+	/* The first call returns the error of an earlier write once, although it has written all
+	 * changes. */
+	error = unmap(m) ? errno : 0;
+	if (error && m->base) {
+		PyErr_Clear();
+		error = unmap(m) ? errno : 0;
+	}
+	if (m->base && m->keep && PyErr_Occurred()) {
+		char message[256];
+
+		/* The library's message says that the changes stay in memory. */
+		PyErr_Clear();
+		snprintf(message, sizeof(message), "cannot write the changes at the end of the "
+			 "mapping; they are lost: %s", strerror(error));
+		if (!note_loss())
+			raise_os_error(error, message);
+	}
+	if (PyErr_Occurred())
 		PyErr_WriteUnraisable(m->name);
 	if (m->base) {
 		umunmap(m->base, 0);
@@ -843,12 +863,13 @@ struct opening {
 static int parse_opening(PyObject *args, PyObject *kwargs, struct opening *o, PyObject **name)
 {
 	static char *words[] = { "uri", "size", "offset", "writable", "keep", "flags", "segment",
-				 "policy", "limit", "engine", "fd", "name", NULL };
+				 "policy", "limit", "engine", "fd", "on_full", "name",
+				 NULL };
 
-	return PyArg_ParseTupleAndKeywords(args, kwargs, "snLppIKzKiiO", words, &o->uri, &o->size,
+	return PyArg_ParseTupleAndKeywords(args, kwargs, "snLppIKzKiiiO", words, &o->uri, &o->size,
 					   &o->offset, &o->writable, &o->keep, &o->attr.flags,
 					   &o->segment, &o->attr.policy, &o->limit, &o->attr.engine,
-					   &o->fd, name);
+					   &o->fd, &o->attr.on_full, name);
 }
 
 static PyObject *mapping_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <ummap.h>
@@ -93,7 +94,7 @@ static const struct counter {
 	COUNTER(resident_bytes), COUNTER(inactive_bytes), COUNTER(dirty_bytes),
 	COUNTER(pinned_bytes), COUNTER(budget_bytes), COUNTER(pagecache_bytes),
 	COUNTER(lost_bytes), COUNTER(waiting_bytes),
-	MAPPING_COUNTER(engine), MAPPING_COUNTER(kernel),
+	MAPPING_COUNTER(kernel),
 	PROCESS_COUNTER(held_bytes), PROCESS_COUNTER(over_budget_peak), PROCESS_COUNTER(mappings),
 };
 
@@ -105,6 +106,21 @@ static int add_counter(PyObject *all, const struct umstat *st, const struct coun
 	int failed = value ? PyDict_SetItemString(all, c->name, value) : -1;
 
 	Py_XDECREF(value);
+	return failed;
+}
+
+/* Adds the name of a mapping's engine. Returns 0, or -1 with an exception set. */
+static int add_engine(PyObject *all, uint64_t engine)
+{
+	static const char *const names[] = {
+		[UMMAP_ENGINE_SEGV] = "segv", [UMMAP_ENGINE_UFFD] = "uffd",
+		[UMMAP_ENGINE_SIGBUS] = "sigbus",
+	};
+	bool is_known = engine < sizeof(names) / sizeof(*names) && names[engine];
+	PyObject *name = PyUnicode_FromString(is_known ? names[engine] : "unknown");
+	int failed = name ? PyDict_SetItemString(all, "engine", name) : -1;
+
+	Py_XDECREF(name);
 	return failed;
 }
 
@@ -122,6 +138,8 @@ PyObject *make_counters(const void *addr)
 		if (add_counter(all, &st, &counters[i]) == -1)
 			Py_CLEAR(all);
 	}
+	if (all && addr && add_engine(all, st.engine) == -1)
+		Py_CLEAR(all);
 	return all;
 }
 
@@ -129,6 +147,37 @@ static PyObject *module_stat(PyObject *module, PyObject *unused)
 {
 	(void)module, (void)unused;
 	return make_counters(NULL);
+}
+
+/* ---- The exit status ---- */
+
+/* on_exit(3), which not every C library has. */
+extern int on_exit(void (*function)(int, void *), void *arg) __attribute__((weak));
+
+static bool has_lost;      /* changes of a mapping are lost */
+static bool is_reported;   /* the hook at the end of the process has reported the loss */
+
+bool note_loss(void)
+{
+	has_lost = true;
+	return is_reported;
+}
+
+/* glibc continues with the other handlers, and takes the status of the last call of exit. */
+static void fail_if_lost(int status, void *unused)
+{
+	(void)unused;
+	if (has_lost && !status)
+		exit(EXIT_FAILURE);
+}
+
+/* fail_at_exit(): the process ends with status 1 where it would end with 0. */
+static PyObject *module_fail_at_exit(PyObject *module, PyObject *unused)
+{
+	(void)module, (void)unused;
+	is_reported = true;
+	note_loss();
+	Py_RETURN_NONE;
 }
 
 /* ---- Stores ---- */
@@ -208,6 +257,7 @@ static PyObject *module_parse_percent(PyObject *module, PyObject *text)
 }
 
 static PyMethodDef methods[] = {
+	{ "fail_at_exit", module_fail_at_exit, METH_NOARGS, NULL },
 	{ "parse_size", module_parse_size, METH_O, NULL },
 	{ "parse_percent", module_parse_percent, METH_O, NULL },
 	{ "stat", module_stat, METH_NOARGS, NULL },
@@ -270,5 +320,7 @@ PyMODINIT_FUNC PyInit__ummap(void)
 
 	if (module && add_all(module) == -1)
 		Py_CLEAR(module);
+	if (module && on_exit)
+		on_exit(fail_if_lost, NULL);
 	return module;
 }

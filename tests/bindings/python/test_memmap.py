@@ -4,6 +4,8 @@ import errno
 import gc
 import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -295,7 +297,49 @@ class Rows(InFolder):
         self.assertTrue((np.fromfile(self.path, "f4") == 1).all())
 
 
+class LossAtExit(InFolder):
+    def run_program(self, keys, end=""):
+        uri = f"error+posix:{self.path}?error.op=write&error.errno=ENOSPC&{keys}"
+        program = (f"import ummap, atexit, sys\na = ummap.memmap({uri!r}, 'f4', 'w+', shape=5000)\n"
+                   f"a[:] = 1\natexit.register(print, 'later')\n{end}")
+        return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    def test_an_earlier_error_is_no_loss(self):
+        done = self.run_program("error.times=1")
+        self.assertEqual((done.returncode, done.stdout), (0, "later\n"), done.stderr)
+        self.assertNotIn("lost", done.stderr)
+        self.assertTrue((np.fromfile(self.path, "f4") == 1).all())
+
+    def test_a_loss_changes_the_status(self):
+        done = self.run_program("error.times=always")
+        self.assertEqual((done.returncode, done.stdout), (1, "later\n"), done.stderr)
+        self.assertIn("at the end of the process; they are lost: No space left", done.stderr)
+        self.assertNotIn("kept in memory", done.stderr)
+
+    def test_a_loss_of_a_dropped_array_changes_the_status(self):
+        done = self.run_program("error.times=always", "del a")
+        self.assertEqual(done.returncode, 1, done.stderr)
+
+    def test_another_status_stays(self):
+        self.assertEqual(self.run_program("error.times=always", "sys.exit(3)").returncode, 3)
+
+    def test_on_full(self):
+        ummap.memmap(self.path, "f4", "w+", shape=10, on_full="sigbus").close()
+        ummap.open(self.path, on_full="wait").close()
+        with self.assertRaisesRegex(ValueError, "on_full must be one of"):
+            ummap.load(self.path, on_full="never")
+
+
 class End(InFolder):
+    def test_a_view_holds_the_file(self):
+        a = ummap.memmap(self.path, "f4", "w+", shape=100)
+        self.assertIn(a.stat()["engine"], ("segv", "sigbus", "uffd"))
+        view = a[5:]
+        a.close()
+        with self.assertRaisesRegex(OSError, "writers=True.*This process has a mapping of"):
+            ummap.memmap(self.path, "f4", "r+", shape=100)
+        del view
+
     def test_close_ends_at_once(self):
         self.make()
         before = ummap.stat()["mappings"]
