@@ -58,6 +58,13 @@ static void wrong_names(void)
 	expect("./ummap wal ls /nowhere/store", 2, "ummap wal: ");
 	expect("./ummap run --limit 5x true", 125, "ummap run: cannot use --limit '5x'");
 	expect("./umrun --limit 5x true", 125, "umrun: cannot use --limit '5x'");
+	expect("./umrun --limit 101% true", 125, "cannot use --limit '101%': it must be more than 0: a percentage");
+	expect("./umrun --limit 0 true", 125, "cannot use --limit '0': it must be more than 0");
+	expect("./umrun --segment 3 true", 125, "cannot use --segment '3': it must be a power of two");
+	expect("./umrun --engine zz true", 125, "cannot use --engine 'zz': it must be uffd");
+	expect("./umrun --driver posix:/x true", 125, "cannot use --driver 'posix:/x': it must be NAME or NAME?KEYS");
+	expect("./umrun --driver mem true", 125, "cannot use --driver 'mem': it does not store data in files");
+	expect("./umrun --driver posix --engine auto --segment 64K --limit 50% true", 0, "");
 	expect("./umrun /nowhere/program", 127, "umrun: cannot run '/nowhere/program'");
 	expect("./ummap wal --nonsense", 2, "Try 'ummap wal --help'");
 }
@@ -80,6 +87,9 @@ static void info(void)
 	expect("UMMAP_SEG_SIZE=3 ./ummap info --json 2> /dev/null | python3 -c 'import json, sys; "
 	       "print(json.load(sys.stdin)[\"environment\"][\"error\"])'", 0, "UMMAP_SEG_SIZE is \"3\"");
 	expect("UMMAP_DRIVER_PATH=$PWD/tests/plugins ./ummap info", 0, "ummap-driver-skeleton.so  can be loaded");
+	expect("./ummap info --json | grep -c '\"s3fifo\"'", 0, "1\n");
+	expect("(ulimit -f 0; ./ummap info > tests/info.out); s=$?; rm -f tests/info.out; exit $s", 1,
+	       "cannot write the output: File too large");
 	expect("./ummap info --nonsense", 2, "Try 'ummap info --help'");
 	expect("./ummap info > /dev/full", 1, "cannot write the output: No space left");
 }
