@@ -477,21 +477,19 @@ int main(int argc, char **argv)
 	bool good;
 	char reason[MAX_VALUE];
 
-	tool_begin(1);
+	tool_begin(2);
 	/* A write beyond the limit of file sizes fails with EFBIG, and is reported. */
 	signal(SIGXFSZ, SIG_IGN);
-	for (int c; (c = getopt_long(argc, argv, "jhV", options, NULL)) != -1;) {
+	for (int c; (c = next_option(argc, argv, "jhV", options)) != -1;) {
 		switch (c) {
 		case 'j': json = true; break;
-		case 'h': print_and_exit(usage);
-		case 'v': case 'V': print_version();
-		default: refuse_usage(2);
+		case 'h': tool_failed = 1; print_and_exit(usage);
+		case 'v': case 'V': tool_failed = 1; print_version();
 		}
 	}
-	if (optind < argc) {
-		fputs(usage, stderr);
-		return 2;
-	}
+	if (optind < argc)
+		refuse_extra(program_invocation_short_name, argv[optind]);
+	tool_failed = 1;
 	print_system();
 	print_mpi();
 	good = print_environment();
@@ -508,6 +506,6 @@ int main(int argc, char **argv)
 	end_section();
 	fputs(json ? "}\n" : "", stdout);
 	if (!good)
-		refuse("cannot try drivers and engines: %s", reason);
+		refuse("cannot try drivers%s: %s", sections < 6 ? " and engines" : "", reason);
 	return EXIT_SUCCESS;
 }

@@ -243,7 +243,7 @@ int main(int argc, char **argv)
 	tool_begin(EXIT_OWN_ERROR);
 	if (!getenv("UMMAP_SEG_SIZE"))
 		set("UMMAP_SEG_SIZE", "256K");
-	while ((option = getopt_long(argc, argv, "+", options, NULL)) != -1) {
+	while ((option = next_option(argc, argv, "+", options)) != -1) {
 		switch (option) {
 		case LIMIT: set_limit(optarg); break;
 		case SEGMENT: set_segment(optarg); break;
@@ -260,7 +260,6 @@ int main(int argc, char **argv)
 		case VERBOSE: set("UMRUN_VERBOSE", "1"); break;
 		case HELP: print_and_exit(usage);
 		case VERSION: print_version();
-		default: refuse_usage(EXIT_OWN_ERROR);
 		}
 	}
 	if (optind == argc) {
