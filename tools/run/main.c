@@ -111,8 +111,9 @@ static void set_limit(const char *text)
 	else if (size_parse(text, &size) == 0 && size > 0)
 		set_size("UMMAP_MEM_LIMIT", text, "limit");
 	else
-		refuse("cannot use --limit '%s': it must be more than 0: a percentage of the memory "
-		       "(50%%, at most 100%%), " SIZE_FORMS, text);
+		refuse("cannot use --limit '%s': it must be more than 0: a percentage of the "
+		       "memory (50%%, at most 100%%), " SIZE_FORMS,
+		       text);
 }
 
 /* The library checks whether the limit holds enough segments of this size. */
@@ -141,11 +142,13 @@ static const char *check_driver(const char *text)
 	size_t len = strcspn(text, "?");
 
 	if (memchr(text, ':', len))
-		refuse("cannot use --driver '%s': it must be NAME or NAME?KEYS, without a path. Try "
-		       "'%.*s'", text, (int)strcspn(text, ":"), text);
+		refuse("cannot use --driver '%s': it must be NAME or NAME?KEYS, without a path. "
+		       "Try '%.*s'",
+		       text, (int)strcspn(text, ":"), text);
 	if ((len == 3 && strncmp(text, "mem", 3) == 0) ||
 	    (len == 4 && strncmp(text, "null", 4) == 0))
-		refuse("cannot use --driver '%s': it does not store data in files. Try posix", text);
+		refuse("cannot use --driver '%s': it does not store data in files. Try posix",
+		       text);
 	return text;
 }
 
