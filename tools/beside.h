@@ -126,12 +126,11 @@ static inline void tool_options(const struct tool *tool, int argc, char **argv, 
 	};
 	int option;
 
-	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
+	while ((option = next_option(argc, argv, "", names)) != -1) {
 		switch (option) {
 		case 'f': job->file = optarg; break;
 		case 'h': print_and_exit(tool->usage);
 		case 'v': print_version();
-		default: refuse_usage(EXIT_TROUBLE);
 		}
 	}
 }
@@ -152,6 +151,19 @@ static inline const struct action *find_action(const struct tool *tool, int argc
 	return action->name ? action : NULL;
 }
 
+__attribute__((noreturn)) static inline void refuse_command_line(const struct tool *tool,
+								 const char *name)
+{
+	const char *nearest = NULL;
+	bool exists = false;
+
+	for (const struct action *a = tool->actions; a->name; a++) {
+		nearest = nearer_name(name, nearest, a->name);
+		exists |= strcmp(name, a->name) == 0;
+	}
+	refuse_action(name, exists, nearest);
+}
+
 static inline int tool_main(const struct tool *tool, int argc, char **argv)
 {
 	static char file[PATH_MAX], path[PATH_MAX];
@@ -162,6 +174,8 @@ static inline int tool_main(const struct tool *tool, int argc, char **argv)
 	tool_options(tool, argc, argv, &job);
 	argv += optind;
 	action = find_action(tool, argc - optind, argv);
+	if (!action && optind < argc)
+		refuse_command_line(tool, argv[0]);
 	if (!action) {
 		fputs(tool->usage, stderr);
 		return EXIT_TROUBLE;

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <getopt.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -75,11 +76,125 @@ __attribute__((noreturn, format(printf, 1, 2))) static inline void refuse(const 
 	exit(tool_failed);
 }
 
-/* Ends the program because of a wrong command line, of which a message has been printed. */
-__attribute__((noreturn)) static inline void refuse_usage(int status)
+#define SHOWN_LEN 64
+
+/* Copies a name for a message: control characters as \\x1b, and a long name cut. */
+static inline const char *show_name(const char *name, char shown[SHOWN_LEN])
 {
-	fprintf(stderr, "Try '%s --help'.\n", program_invocation_short_name);
-	exit(status);
+	size_t len = 0;
+
+	for (; *name && len < SHOWN_LEN - 8; name++) {
+		unsigned char c = (unsigned char)*name;
+
+		len += (size_t)snprintf(shown + len, SHOWN_LEN - len,
+					c < ' ' || c == 0x7f ? "\\x%02x" : "%c", c);
+	}
+	/* A cut within a UTF-8 character leaves none of its bytes. */
+	while (*name && len > 0 && ((unsigned char)*name & 0xc0) == 0x80) {
+		len--;
+		name--;
+	}
+	snprintf(shown + len, SHOWN_LEN - len, "%s", *name ? "..." : "");
+	return shown;
+}
+
+/* The number of letters to insert, remove or replace to make b of a (Levenshtein). */
+#define MAX_NAME_LEN 32
+static inline size_t edit_distance(const char *a, const char *b)
+{
+	size_t row[MAX_NAME_LEN + 1], len = strlen(b), diagonal, above, least;
+
+	for (size_t j = 0; j <= len; j++)
+		row[j] = j;
+	for (size_t i = 1; a[i - 1]; i++) {
+		diagonal = row[0];
+		row[0] = i;
+		for (size_t j = 1; j <= len; j++) {
+			above = row[j];
+			least = diagonal + (a[i - 1] != b[j - 1]);
+			least = above + 1 < least ? above + 1 : least;
+			row[j] = row[j - 1] + 1 < least ? row[j - 1] + 1 : least;
+			diagonal = above;
+		}
+	}
+	return row[len];
+}
+
+/* Which of two known names a mistyped one means. NULL: none is near enough. */
+#define MAX_TYPING_ERRORS 2
+static inline const char *nearer_name(const char *typed, const char *nearest, const char *known)
+{
+	size_t distance;
+
+	if (strlen(typed) > MAX_NAME_LEN || strlen(known) > MAX_NAME_LEN)
+		return nearest;
+	distance = edit_distance(typed, known);
+	if (distance > MAX_TYPING_ERRORS || 2 * distance >= strlen(known) ||
+	    (nearest && edit_distance(typed, nearest) <= distance))
+		return nearest;
+	return known;
+}
+
+/* Ends a command whose action does not exist (nearest: the one that may be meant, or NULL) or has
+ * the wrong number of arguments. */
+__attribute__((noreturn)) static inline void refuse_action(const char *action, bool exists,
+							   const char *nearest)
+{
+	char shown[SHOWN_LEN];
+
+	if (nearest && !exists)
+		refuse("cannot run '%s': there is no such action. Try '%s %s'",
+		       show_name(action, shown), program_invocation_short_name, nearest);
+	refuse("cannot run '%s': %s. Try '%s --help'", show_name(action, shown),
+	       exists ? "it has too few or too many arguments" : "there is no such action",
+	       program_invocation_short_name);
+}
+
+/* Ends a command that has an argument too many. */
+__attribute__((noreturn)) static inline void refuse_extra(const char *command, const char *word)
+{
+	char shown[SHOWN_LEN];
+
+	refuse("cannot use '%s': there are too many arguments. Try '%s --help'",
+	       show_name(word, shown), command);
+}
+
+/* The next option, as getopt_long(3) returns it, which a message refuses if it is wrong. */
+static inline int next_option(int argc, char **argv, const char *letters,
+			      const struct option *known)
+{
+	int at = optind, c;
+	char shown[SHOWN_LEN], letter[3] = { '-', 0, 0 };
+	const char *word, *reason = "there is no such option";
+
+	opterr = 0;
+	c = getopt_long(argc, argv, letters, known, NULL);
+	if (c != '?')
+		return c;
+	word = argv[optind - 1];
+	/* A letter that others follow leaves optind as it is. */
+	if (optind == at || strncmp(word, "--", 2) != 0) {
+		letter[1] = (char)optopt;
+		word = letter;
+		for (size_t i = 0; optopt && letters[i]; i++)
+			if (letters[i] == optopt)
+				reason = "it needs a value";
+	} else {
+		size_t len = strcspn(word, "="), matches = 0;
+
+		for (const struct option *o = known; o->name; o++) {
+			if (strncmp(o->name, word + 2, len - 2) != 0)
+				continue;
+			matches++;
+			reason = o->has_arg ? "it needs a value" : "it takes no value";
+		}
+		if (!matches)
+			reason = "there is no such option";
+		if (matches > 1 && !optopt)
+			reason = "it may be one of several options";
+	}
+	refuse("cannot use '%s': %s. Try '%s --help'", show_name(word, shown), reason,
+	       program_invocation_short_name);
 }
 
 /* Prints a text, or the version, and ends the program. */

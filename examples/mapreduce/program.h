@@ -316,7 +316,10 @@ static int show_text(const struct program *p, int show)
 		       UMMAP_VERSION_MINOR, UMMAP_VERSION_PATCH);
 	else
 		printf("usage: %s %s%s", name, p->usage, options_usage);
-	return fflush(stdout) == 0 && !ferror(stdout) ? 0 : print_error(0, strerror(errno));
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return 0;
+	fprintf(stderr, "%s: cannot write the output: %s\n", name, strerror(errno));
+	return 1;
 }
 
 /* Does the work of main. The configuration has the job's functions, and the way to find records. */

@@ -102,8 +102,8 @@ static void puts_and_gets(void)
 static void refuses_bad_arguments(void)
 {
 	refuses("usage", "umobject");
-	refuses("usage", "umobject frob box");
-	refuses("usage", "umobject put box a");
+	refuses("there is no such action", "umobject frob box");
+	refuses("too few or too many", "umobject put box a");
 	refuses("no container", "umobject ls none");
 	refuses("cannot list 'nobody'", "umobject ls box nobody");
 	refuses("cannot find the object 'nobody'", "umobject stat box nobody");

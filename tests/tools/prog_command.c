@@ -58,8 +58,53 @@ static void wrong_names(void)
 	expect("./ummap wal ls /nowhere/store", 2, "ummap wal: ");
 	expect("./ummap run --limit 5x true", 125, "ummap run: cannot use --limit '5x'");
 	expect("./umrun --limit 5x true", 125, "umrun: cannot use --limit '5x'");
+	expect("./umrun --limit 101% true", 125, "cannot use --limit '101%': it must be more than 0: a percentage");
+	expect("./umrun --limit 0 true", 125, "cannot use --limit '0': it must be more than 0");
+	expect("./umrun --segment 3 true", 125, "cannot use --segment '3': it must be a power of two");
+	expect("./umrun --engine zz true", 125, "cannot use --engine 'zz': it must be uffd");
+	expect("./umrun --driver posix:/x true", 125, "cannot use --driver 'posix:/x': it must be NAME or NAME?KEYS");
+	expect("./umrun --driver mem true", 125, "cannot use --driver 'mem': it does not store data in files");
+	expect("./umrun --driver posix --engine auto --segment 64K --limit 50% true", 0, "");
 	expect("./umrun /nowhere/program", 127, "umrun: cannot run '/nowhere/program'");
 	expect("./ummap wal --nonsense", 2, "Try 'ummap wal --help'");
+}
+
+/* Usage errors have one form in all commands. */
+static void usage_errors(void)
+{
+	expect("./ummap wal --nosuch", 2, "ummap wal: cannot use '--nosuch': there is no such option. Try 'ummap wal --help'");
+	expect("./ummap wal --log", 2, "cannot use '--log': it needs a value");
+	expect("./ummap info -jx --json", 2, "cannot use '-x': there is no such option");
+	expect("./ummap info --json=3", 2, "cannot use '--json=3': it takes no value");
+	expect("./ummap info x", 2, "cannot use 'x': there are too many arguments");
+	expect("./ummap version x", 2, "cannot use 'x': there are too many arguments");
+	expect("./ummap help a b", 2, "cannot use 'b': there are too many arguments");
+	expect("./ummap wal aply x", 2, "cannot run 'aply': there is no such action. Try 'ummap wal apply'");
+	expect("./ummap caf exprt", 2, "Try 'ummap caf export'");
+	expect("./ummap wal ls", 2, "cannot run 'ls': it has too few or too many arguments");
+	expect("./ummap help nope", 2, "Try 'ummap help'");
+	expect("./ummap \"$(printf 'a\\033b')\"", 2, "cannot run 'a\\x1bb': there is no such command");
+	expect("./ummap $(printf 'x%.0s' 1 2 3 4 5 6 7 8 9)$(printf '%090d' 0)", 2, "...': there is no such command");
+	expect("./ummap conform", 2, "Try 'ummap conform posix:/tmp/store'");
+	expect("./ummap -- version --", 0, "ummap (libummap)");
+	expect("./ummap cafrun -- true", 2, "-n is missing");
+	expect("./ummap trace -- -x", 2, "cannot show '-x'");
+}
+
+static void unwritable_output(void)
+{
+	static const char *const scripts[] = { "trace", "timeline", "cafrun" };
+	char line[128];
+
+	for (size_t i = 0; i < 3; i++) {
+		snprintf(line, sizeof(line), "./ummap %s --help > /dev/full", scripts[i]);
+		expect(line, i < 2 ? 1 : 2, "cannot write the output");
+		check(!strstr(text, "error"), "%s: %s", line, text);
+		snprintf(line, sizeof(line), "./ummap %s --version >&-", scripts[i]);
+		expect(line, i < 2 ? 1 : 2, "cannot write the output");
+		check(!strstr(text, "error"), "%s: %s", line, text);
+	}
+	expect("./ummap help info > /dev/full", 2, "cannot write the output: No space left");
 }
 
 static void info(void)
@@ -80,6 +125,9 @@ static void info(void)
 	expect("UMMAP_SEG_SIZE=3 ./ummap info --json 2> /dev/null | python3 -c 'import json, sys; "
 	       "print(json.load(sys.stdin)[\"environment\"][\"error\"])'", 0, "UMMAP_SEG_SIZE is \"3\"");
 	expect("UMMAP_DRIVER_PATH=$PWD/tests/plugins ./ummap info", 0, "ummap-driver-skeleton.so  can be loaded");
+	expect("./ummap info --json | grep -c '\"s3fifo\"'", 0, "1\n");
+	expect("(ulimit -f 0; ./ummap info > tests/info.out); s=$?; rm -f tests/info.out; exit $s", 1,
+	       "cannot write the output: File too large");
 	expect("./ummap info --nonsense", 2, "Try 'ummap info --help'");
 	expect("./ummap info > /dev/full", 1, "cannot write the output: No space left");
 }
@@ -94,6 +142,8 @@ int main(void)
 	*strrchr(folder, '/') = '\0';
 	help();
 	wrong_names();
+	usage_errors();
+	unwritable_output();
 	info();
 	return 0;
 }

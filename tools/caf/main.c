@@ -155,6 +155,19 @@ static unsigned parse_number(const char *text)
 	return (unsigned)n;
 }
 
+__attribute__((noreturn)) static void refuse_command_line(const char *name)
+{
+	static const char *const actions[] = { "ls", "show", "export" };
+	const char *nearest = NULL;
+	bool exists = false;
+
+	for (size_t i = 0; i < sizeof(actions) / sizeof(*actions); i++) {
+		nearest = nearer_name(name, nearest, actions[i]);
+		exists |= strcmp(name, actions[i]) == 0;
+	}
+	refuse_action(name, exists, nearest);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -164,12 +177,11 @@ int main(int argc, char **argv)
 	const char *prefix = "OpenCoarrays_", *action;
 
 	tool_begin(2);
-	for (int c; (c = getopt_long(argc, argv, "+h", options, NULL)) != -1;) {
+	for (int c; (c = next_option(argc, argv, "+h", options)) != -1;) {
 		switch (c) {
 		case 'p': prefix = optarg; break;
 		case 'h': print_and_exit(usage);
 		case 'v': print_version();
-		default: refuse_usage(2);
 		}
 	}
 	action = optind < argc ? argv[optind] : "";
@@ -177,6 +189,8 @@ int main(int argc, char **argv)
 	argc -= optind;
 	if (!(argc == 2 && (!strcmp(action, "ls") || !strcmp(action, "show"))) &&
 	    !(argc == 5 && !strcmp(action, "export"))) {
+		if (argc > 0)
+			refuse_command_line(action);
 		fputs(usage, stderr);
 		return 2;
 	}

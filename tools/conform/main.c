@@ -130,7 +130,7 @@ static void parse_options(int argc, char **argv)
 
 	options.size = SIZE_DEFAULT;
 	options.seed = (uint64_t)time(NULL);
-	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
+	while ((option = next_option(argc, argv, "", names)) != -1) {
 		switch (option) {
 		case SIZE: options.size = take_size(optarg); break;
 		case ONLY: choose_check(optarg); break;
@@ -148,11 +148,11 @@ static void parse_options(int argc, char **argv)
 		case LIST: print_list(); exit(EXIT_ALL_OK);
 		case HELP: print_and_exit(usage);
 		case VERSION: print_version();
-		default: refuse_usage(EXIT_CANNOT);
 		}
 	}
 	if (optind != argc - 1)
-		refuse("cannot run checks: there must be one URI. Try 'posix:/tmp/store'");
+		refuse("cannot run checks: there must be one URI. Try '%s "
+		       "posix:/tmp/store'", program_invocation_short_name);
 	options.uri = argv[optind];
 }
 

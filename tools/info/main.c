@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <getopt.h>
 #include <limits.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
@@ -104,27 +105,37 @@ static void print_item(const char *name, const char *format, ...)
 static void run_probe(void (*probe)(const void *arg, FILE *result), const void *arg,
 		      char result[MAX_VALUE])
 {
-	FILE *file = tmpfile();
-	int status = 0;
+	/* A pipe works where no file can be written, and holds a whole result. */
+	int ends[2], status = 0;
+	ssize_t len;
 	pid_t child;
 
-	snprintf(result, MAX_VALUE, "unknown: cannot start a process: %s", strerror(errno));
-	fflush(stdout);
-	child = file ? fork() : -1;
+	if (pipe2(ends, O_CLOEXEC) < 0) {
+		snprintf(result, MAX_VALUE, "unknown: cannot make a pipe: %s", strerror(errno));
+		return;
+	}
+	output_flush();
+	child = fork();
+	if (child < 0)
+		snprintf(result, MAX_VALUE, "unknown: cannot start a process: %s",
+			 strerror(errno));
 	if (child == 0) {
-		if (freopen("/dev/null", "w", stderr))
+		FILE *file = fdopen(ends[1], "w");
+
+		if (file && freopen("/dev/null", "w", stderr)) {
 			probe(arg, file);
-		fflush(file);
+			fflush(file);
+		}
 		_exit(0);
 	}
+	close(ends[1]);
 	if (child > 0 && waitpid(child, &status, 0) == child) {
-		rewind(file);
-		result[fread(result, 1, MAX_VALUE - 1, file)] = '\0';
+		len = read(ends[0], result, MAX_VALUE - 1);
+		result[len > 0 ? len : 0] = '\0';
 		if (WIFSIGNALED(status))
 			snprintf(result, MAX_VALUE, "crashes: %s", strsignal(WTERMSIG(status)));
 	}
-	if (file)
-		fclose(file);
+	close(ends[0]);
 }
 
 static void probe_driver(const void *uri, FILE *result)
@@ -222,18 +233,24 @@ static void print_plugins(const char *folder)
 		closedir(dir);
 }
 
-static void print_drivers(void)
+/* Returns false if the drivers cannot be tried. */
+static bool print_drivers(void)
 {
 	const struct ummap_driver *const *drivers;
 	size_t n = plugin_drivers(&drivers);
 
-	if (!make_trial_folder())
-		refuse("cannot make a folder '%s' to try drivers: %s", trial_folder,
-		       strerror(errno));
 	begin_section("drivers and filters");
+	if (!make_trial_folder()) {
+		fail(errno, "cannot make a file in the folder '%s': %s", trial_folder,
+		     strerror(errno));
+		print_item("error", "%s", fail_message());
+		remove_trial_folder();
+		return false;
+	}
 	for (size_t i = 0; i < n; i++)
 		print_driver(drivers[i]);
 	remove_trial_folder();
+	return true;
 }
 
 static void print_plugin_folders(void)
@@ -254,7 +271,8 @@ static void print_policies(void)
 	const char *name;
 
 	begin_section("policies");
-	for (int i = 0; (name = plugin_ptype(i)); i++)
+	/* Type 0 is the default, which is one of the others. */
+	for (int i = 1; (name = plugin_ptype(i)); i++)
 		print_item(name, "built in");
 }
 
@@ -354,6 +372,21 @@ static void print_system(void)
 	print_item("user", "%d%s", (int)geteuid(), geteuid() ? "" : " (root)");
 }
 
+/* A process that cannot make the registry has the whole limit for itself. */
+static void print_registry(const char *path)
+{
+	char folder[REGISTRY_PATH_LEN];
+
+	snprintf(folder, sizeof(folder), "%s", path);
+	*strrchr(folder, '/') = '\0';
+	if (access(path, F_OK) == 0)
+		print_item("registry", "%s, in use", path);
+	else if (access(folder, W_OK | X_OK) == 0)
+		print_item("registry", "%s, not there: no process of the group has mappings", path);
+	else
+		print_item("registry", "%s, cannot be made: %s", path, strerror(errno));
+}
+
 static void print_memory(void)
 {
 	const char *limit = getenv("UMMAP_MEM_LIMIT");
@@ -371,9 +404,7 @@ static void print_memory(void)
 		print_item("limit", "%zu bytes (default: %.0f %% of the usable memory)",
 			   budget_limit(), config.mem_share * 100);
 	print_item("group", "%s", config.group ? config.group : "none (UMMAP_GROUP is not set)");
-	print_item("registry", "%s, %s", path,
-		   access(path, F_OK) == 0 ? "in use" :
-					     "not there: no process of the group has mappings");
+	print_registry(path);
 }
 
 static bool is_of_libummap(const char *variable)
@@ -444,33 +475,37 @@ int main(int argc, char **argv)
 		{ "version", no_argument, NULL, 'v' }, { 0 },
 	};
 	bool good;
+	char reason[MAX_VALUE];
 
-	tool_begin(1);
-	for (int c; (c = getopt_long(argc, argv, "jhV", options, NULL)) != -1;) {
+	tool_begin(2);
+	/* A write beyond the limit of file sizes fails with EFBIG, and is reported. */
+	signal(SIGXFSZ, SIG_IGN);
+	for (int c; (c = next_option(argc, argv, "jhV", options)) != -1;) {
 		switch (c) {
 		case 'j': json = true; break;
-		case 'h': print_and_exit(usage);
-		case 'v': case 'V': print_version();
-		default: refuse_usage(2);
+		case 'h': tool_failed = 1; print_and_exit(usage);
+		case 'v': case 'V': tool_failed = 1; print_version();
 		}
 	}
-	if (optind < argc) {
-		fputs(usage, stderr);
-		return 2;
-	}
+	if (optind < argc)
+		refuse_extra(program_invocation_short_name, argv[optind]);
+	tool_failed = 1;
 	print_system();
 	print_mpi();
 	good = print_environment();
 	if (good) {
 		print_memory();
 		print_engines();
-		print_drivers();
+		good = print_drivers();
+		snprintf(reason, sizeof(reason), "%s", good ? "" : fail_message());
 		print_plugin_folders();
 		print_policies();
+	} else {
+		snprintf(reason, sizeof(reason), "%s", fail_message());
 	}
 	end_section();
 	fputs(json ? "}\n" : "", stdout);
 	if (!good)
-		refuse("cannot try drivers and engines: %s", fail_message());
+		refuse("cannot try drivers%s: %s", sections < 6 ? " and engines" : "", reason);
 	return EXIT_SUCCESS;
 }

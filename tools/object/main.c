@@ -214,8 +214,6 @@ static void take_option(int what, char **argv)
 		break;
 	case HELP:
 		print_and_exit(usage);
-	default:
-		refuse_usage(2);
 	}
 }
 
@@ -761,6 +759,18 @@ static int run(const struct action *c, char **arg, int n)
 	return c->run(arg);
 }
 
+__attribute__((noreturn)) static void refuse_command_line(const char *name)
+{
+	const char *nearest = NULL;
+	bool exists = false;
+
+	for (size_t i = 0; i < sizeof(actions) / sizeof(*actions); i++) {
+		nearest = nearer_name(name, nearest, actions[i].name);
+		exists |= strcmp(name, actions[i].name) == 0;
+	}
+	refuse_action(name, exists, nearest);
+}
+
 int main(int argc, char **argv)
 {
 	size_t i;
@@ -768,13 +778,15 @@ int main(int argc, char **argv)
 
 	tool_begin(2);
 	atexit(abandon_put);
-	while ((what = getopt_long(argc, argv, "", long_options, NULL)) != -1)
+	while ((what = next_option(argc, argv, "", long_options)) != -1)
 		take_option(what, argv);
 	n = argc - optind - 1;
 	for (i = 0; n >= 0 && i < sizeof(actions) / sizeof(*actions); i++)
 		if (strcmp(actions[i].name, argv[optind]) == 0 && n >= actions[i].least &&
 		    n <= actions[i].most)
 			return run(&actions[i], argv + optind + 1, n);
+	if (n >= 0)
+		refuse_command_line(argv[optind]);
 	fputs(usage, stderr);
 	return 2;
 }

@@ -104,11 +104,52 @@ static void set_size(const char *name, const char *text, const char *option)
 static void set_limit(const char *text)
 {
 	double percent;
+	uint64_t size;
 
 	if (size_parse_percent(text, &percent) == 0)
 		set("UMMAP_MEM_LIMIT", text);
-	else
+	else if (size_parse(text, &size) == 0 && size > 0)
 		set_size("UMMAP_MEM_LIMIT", text, "limit");
+	else
+		refuse("cannot use --limit '%s': it must be more than 0: a percentage of the "
+		       "memory (50%%, at most 100%%), " SIZE_FORMS,
+		       text);
+}
+
+/* The library checks whether the limit holds enough segments of this size. */
+static void set_segment(const char *text)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), size;
+
+	if (size_parse(text, &size) < 0 || size < page || (size & (size - 1)) != 0)
+		refuse("cannot use --segment '%s': it must be " A_SEGMENT_SIZE, text);
+	set_size("UMMAP_SEG_SIZE", text, "segment");
+	set("UMRUN_SEGMENT", getenv("UMMAP_SEG_SIZE"));
+}
+
+static void set_engine(const char *text)
+{
+	if (strcmp(text, "uffd") != 0 && strcmp(text, "sigbus") != 0 &&
+	    strcmp(text, "segv") != 0 && strcmp(text, "auto") != 0)
+		refuse("cannot use --engine '%s': it must be uffd, sigbus or segv", text);
+	set("UMMAP_ENGINE", text);
+	set("UMRUN_ENGINE", text);
+}
+
+/* The paths are those of the files that the program maps. */
+static const char *check_driver(const char *text)
+{
+	size_t len = strcspn(text, "?");
+
+	if (memchr(text, ':', len))
+		refuse("cannot use --driver '%s': it must be NAME or NAME?KEYS, without a path. "
+		       "Try '%.*s'",
+		       text, (int)strcspn(text, ":"), text);
+	if ((len == 3 && strncmp(text, "mem", 3) == 0) ||
+	    (len == 4 && strncmp(text, "null", 4) == 0))
+		refuse("cannot use --driver '%s': it does not store data in files. Try posix",
+		       text);
+	return text;
 }
 
 /* Sets a variable to an absolute path, because the program may change its working directory. */
@@ -205,17 +246,14 @@ int main(int argc, char **argv)
 	tool_begin(EXIT_OWN_ERROR);
 	if (!getenv("UMMAP_SEG_SIZE"))
 		set("UMMAP_SEG_SIZE", "256K");
-	while ((option = getopt_long(argc, argv, "+", options, NULL)) != -1) {
+	while ((option = next_option(argc, argv, "+", options)) != -1) {
 		switch (option) {
 		case LIMIT: set_limit(optarg); break;
-		case SEGMENT:
-			set_size("UMMAP_SEG_SIZE", optarg, "segment");
-			set("UMRUN_SEGMENT", getenv("UMMAP_SEG_SIZE"));
-			break;
+		case SEGMENT: set_segment(optarg); break;
 		case MIN: set_size("UMRUN_MIN", optarg, "min"); break;
 		case POLICY: set("UMRUN_POLICY", policy = optarg); break;
-		case DRIVER: set("UMRUN_DRIVER", driver = optarg); break;
-		case ENGINE: set("UMMAP_ENGINE", optarg); set("UMRUN_ENGINE", optarg); break;
+		case DRIVER: set("UMRUN_DRIVER", driver = check_driver(optarg)); break;
+		case ENGINE: set_engine(optarg); break;
 		case ONLY: set("UMRUN_ONLY", optarg); break;
 		case HEAP: set_folder("UMRUN_HEAP", heap = optarg); break;
 		case HEAP_MIN: set_size("UMRUN_HEAP_MIN", optarg, "heap-min"); break;
@@ -225,7 +263,6 @@ int main(int argc, char **argv)
 		case VERBOSE: set("UMRUN_VERBOSE", "1"); break;
 		case HELP: print_and_exit(usage);
 		case VERSION: print_version();
-		default: refuse_usage(EXIT_OWN_ERROR);
 		}
 	}
 	if (optind == argc) {

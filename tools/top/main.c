@@ -99,7 +99,7 @@ static void parse(struct options *o, const char **group, int argc, char **argv)
 	};
 	int c;
 
-	while ((c = getopt_long(argc, argv, "1jmn:d:g:s:rf:hV", known, NULL)) != -1) {
+	while ((c = next_option(argc, argv, "1jmn:d:g:s:rf:hV", known)) != -1) {
 		switch (c) {
 		case '1': o->looks = 1; break;
 		case 'j': o->json = true; break;
@@ -112,11 +112,10 @@ static void parse(struct options *o, const char **group, int argc, char **argv)
 		case 'f': snprintf(o->filter, sizeof(o->filter), "%s", optarg); break;
 		case 'h': print_usage(); break;
 		case 'V': print_version();
-		default: refuse_usage(EXIT_MISUSE);
 		}
 	}
 	if (optind < argc)
-		refuse("cannot use '%s': it is not an option", argv[optind]);
+		refuse_extra(program_invocation_short_name, argv[optind]);
 }
 
 /* Waits until each process has reported twice, which takes a second, or until the time is over. */

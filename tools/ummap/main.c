@@ -12,7 +12,6 @@
 #include "settings.h"
 
 #define MAX_NAME 32
-#define MAX_TYPING_ERRORS 2
 #define EXIT_MISUSE 2
 
 static const struct command {
@@ -92,40 +91,14 @@ static const struct command *find_command(const char *name)
 	return NULL;
 }
 
-/* The number of letters to insert, remove or replace to make b of a (Levenshtein). */
-static size_t edit_distance(const char *a, const char *b)
-{
-	size_t row[MAX_NAME + 1], len = strlen(b), diagonal, above, least;
-
-	for (size_t j = 0; j <= len; j++)
-		row[j] = j;
-	for (size_t i = 1; a[i - 1]; i++) {
-		diagonal = row[0];
-		row[0] = i;
-		for (size_t j = 1; j <= len; j++) {
-			above = row[j];
-			least = diagonal + (a[i - 1] != b[j - 1]);
-			least = above + 1 < least ? above + 1 : least;
-			row[j] = row[j - 1] + 1 < least ? row[j - 1] + 1 : least;
-			diagonal = above;
-		}
-	}
-	return row[len];
-}
-
 __attribute__((noreturn)) static void refuse_name(const char *name)
 {
-	size_t least = MAX_TYPING_ERRORS + 1, distance;
 	const char *nearest = NULL;
+	char shown[SHOWN_LEN];
 
-	for (size_t i = 0; i < N_COMMANDS && strlen(name) <= MAX_NAME; i++) {
-		distance = edit_distance(name, commands[i].name);
-		if (distance < least && distance < strlen(commands[i].name)) {
-			least = distance;
-			nearest = commands[i].name;
-		}
-	}
-	refuse("cannot run '%s': there is no such command. Try 'ummap %s'", name,
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		nearest = nearer_name(name, nearest, commands[i].name);
+	refuse("cannot run '%s': there is no such command. Try 'ummap %s'", show_name(name, shown),
 	       nearest ? nearest : "help");
 }
 
@@ -181,22 +154,36 @@ __attribute__((noreturn)) static void run_subcommand(char **argv)
 	run_command(argv[0], shown_name, argv);
 }
 
-/* Shows a manual page by man(1), if both are there; false: the page cannot be shown. */
+/* Shows a manual page by man(1), if both are there; false: the page cannot be shown. man(1) does
+ * not report that its output cannot be written. Therefore, the output is copied unless man(1)
+ * writes to a terminal. */
 static bool show_page(const char *name)
 {
-	char file[PATH_MAX], page[MAX_NAME + 8];
-	int status;
+	char file[PATH_MAX], page[MAX_NAME + 8], part[4096];
+	bool copies = !isatty(STDOUT_FILENO);
+	int status, ends[2] = { -1, -1 };
+	ssize_t len;
 	pid_t child;
 
 	snprintf(page, sizeof(page), "%s.1", name);
 	if (!find_file(file, "../man", "../share/man/man1", page))
 		snprintf(file, sizeof(file), "ummap-%s", name);
-	fflush(stdout);
+	output_flush();
+	if (copies && pipe2(ends, O_CLOEXEC) < 0)
+		return false;
 	child = fork();
 	if (child == 0) {
-		if (freopen("/dev/null", "w", stderr))
+		if (freopen("/dev/null", "w", stderr) &&
+		    (!copies || dup2(ends[1], STDOUT_FILENO) >= 0))
 			execlp("man", "man", file, (char *)NULL);
 		_exit(127);
+	}
+	if (copies) {
+		close(ends[1]);
+		while ((len = read(ends[0], part, sizeof(part))) > 0)
+			fwrite(part, 1, (size_t)len, stdout);
+		output_flush();
+		close(ends[0]);
 	}
 	return child > 0 && waitpid(child, &status, 0) == child && status == 0;
 }
@@ -205,6 +192,10 @@ static int help(char **argv)
 {
 	char *help_arguments[] = { argv[0], "--help", NULL };
 
+	if (argv[0] && strcmp(argv[0], "--") == 0)
+		argv++;
+	if (argv[0] && argv[1])
+		refuse_extra("ummap", argv[1]);
 	if (!argv[0] || *argv[0] == '-' || is_builtin(argv[0])) {
 		print_help(stdout);
 		return EXIT_SUCCESS;
@@ -235,13 +226,20 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < N_COMMANDS && invoked; i++)
 		if (commands[i].link && strcmp(invoked, commands[i].link) == 0)
 			run_command(commands[i].name, (char *)(uintptr_t)commands[i].link, argv);
+	if (argc > 1 && strcmp(argv[1], "--") == 0) {
+		argv++;
+		argc--;
+	}
 	if (argc < 2) {
 		print_help(stderr);
 		return EXIT_MISUSE;
 	}
 	if (is_one_of(argv[1], "help", "--help", "-h"))
 		return help(argv + 2);
-	if (is_one_of(argv[1], "version", "--version", "-V"))
+	if (is_one_of(argv[1], "version", "--version", "-V")) {
+		if (argv[2] && strcmp(argv[2], "--") != 0)
+			refuse_extra("ummap", argv[2]);
 		print_version();
+	}
 	run_subcommand(argv + 1);
 }
