@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mapreduce - word count by libummap-mapreduce, one-sided or as MapReduce-2S, and by what it is compared with: a hash table by
+ * mapreduce - word count by libummap-mapreduce, and by what it is compared with: MapReduce-2S, a hash table by
  * hand, and Sandia's MapReduce-MPI. Time is taken from all ranks having begun to all having what they get of the result. What
  * each way has found is compared with a sum over the text.
  */
@@ -25,7 +25,7 @@ struct options {
 static const char help[] =
 "usage: mpirun mapreduce [OPTION ...] FILE\n"
 "Counts the words of FILE, and says how long that took.\n"
-"  -m WAY           1s: libummap-mapreduce, one-sided; 2s: the same as MapReduce-2S; table: a hash table by hand and one\n"
+"  -m WAY           1s: libummap-mapreduce, one-sided; 2s: MapReduce-2S, collective; table: a hash table by hand and one\n"
 "                   exchange; sandia: Sandia's MapReduce-MPI with compress, where it is installed (1s)\n"
 "  -t SIZE          bytes of a task (4M)\n"
 "  --pairs          count pairs of words that follow each other: many more of them are different\n"
@@ -35,7 +35,6 @@ static const char help[] =
 "  --storage DIR    1s: windows in files there, 2s: checkpoints there\n"
 "  --sync N         with --storage: checkpoints after so many tasks of a rank; never (the library's default)\n"
 "  --table SIZE     bytes of pairs in a table, or of a page of MapReduce-MPI (the library's default, 256M)\n"
-"  --transfer SIZE  bytes that are fetched at a time at most, and of buffers of merges (1M)\n"
 "  --timeline FILE  what each rank did when, as CSV\n"
 ALLOC_KNOBS_HELP
 "                   also kernel: windows that the kernel maps\n"
@@ -76,11 +75,10 @@ static void set_text(struct words_options *o, char **argv, int at)
 
 static void parse(struct options *o, int argc, char **argv)
 {
-	enum { PAIRS = 1, WORK, TIMES, SLEEP, STORAGE, SYNC, TABLE, TRANSFER, TIMELINE, CGROUP, JSON, HELP };
+	enum { PAIRS = 1, WORK, TIMES, SLEEP, STORAGE, SYNC, TABLE, TIMELINE, CGROUP, JSON, HELP };
 	static const struct option known[] = {
 		{ "pairs", 0, 0, PAIRS }, { "work", 1, 0, WORK }, { "times", 1, 0, TIMES }, { "sleep", 0, 0, SLEEP },
 		{ "storage", 1, 0, STORAGE }, { "sync", 1, 0, SYNC }, { "table", 1, 0, TABLE },
-		{ "transfer", 1, 0, TRANSFER },
 		{ "timeline", 1, 0, TIMELINE }, { "cgroup", 1, 0, CGROUP }, { "json", 1, 0, JSON }, { "help", 0, 0, HELP },
 		ALLOC_KNOBS, { 0 },
 	};
@@ -98,7 +96,6 @@ static void parse(struct options *o, int argc, char **argv)
 		case STORAGE: w->storage = optarg; break;
 		case SYNC: w->sync = parse_sync(optarg); break;
 		case TABLE: w->table = parse_size("table", optarg); break;
-		case TRANSFER: w->transfer = parse_size("transfer", optarg); break;
 		case TIMELINE: w->timeline = optarg; break;
 		case CGROUP: o->group.budget = parse_size("cgroup", optarg); break;
 		case JSON: o->json = optarg; break;

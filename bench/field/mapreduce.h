@@ -27,7 +27,6 @@ struct words_options {
 	const char *storage;    /* NULL: no checkpoints */
 	uint32_t sync;          /* tasks between checkpoints; 0: the library's default, UINT32_MAX: there is only storage */
 	size_t table;           /* bytes of pairs in a table; 0: the library's default */
-	size_t transfer;        /* bytes that one operation fetches at most; 0: the library's default */
 	const char *timeline;   /* NULL: none */
 };
 

@@ -35,7 +35,6 @@ awk -f "$folder/kmeans.awk" "$in" > "$want"
 for ranks in 1 2 3 5; do by_ranks $ranks; matches -k 4 -t 10K "$in"; done
 by_ranks 3
 killed matches -k 4 -t 20K "$in"
-matches -k 4 -t 20K --input ummap "$in"
 
 # The second cluster moves, and has no points then, while others move on. A job that goes on behind that knows where it is: this one
 # waits for somebody to read its result.

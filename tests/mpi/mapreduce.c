@@ -6,20 +6,10 @@
 #include "mapreduce.h"
 #include "../sanitizers.h"
 
-#include <dlfcn.h>
-#include <ummap.h>
 
 #define KEYS 1000
 
-static int method_of_all; /* UMMR_METHOD_*, of tests that main() runs with each */
-
 static uint64_t seed = 1; /* the same at all ranks */
-
-/* With many more ranks than processors, each collective call of MapReduce-2S takes them milliseconds. */
-static int last_method(void)
-{
-	return ranks <= 3 || getenv("UMMAP_TEST_LONG") ? UMMR_METHOD_2S : UMMR_METHOD_1S;
-}
 
 static uint64_t random_number(uint64_t below)
 {
@@ -206,19 +196,11 @@ static void random_pairs(void)
 		c.reduce_all = c.reduce ? NULL : add_all;
 		c.task_size = random_number(3) ? 500 + random_number(20000) : 0;
 		c.bucket_size = random_number(3) ? 1 + random_number(5000) : 0;
-		/* On a busy machine each transfer may wait for another rank to get a processor. */
-		c.transfer_limit = random_number(3) ? 1001 + random_number(9000) : 0;
 		c.table_size = random_number(2) ? 100 + random_number(10000) : 0;
 		c.combine = (int)random_number(2);
 		c.order = (int)random_number(2);
-		c.seed = random_number(4);
 		c.storage = round % 2 ? folder : NULL;
 		c.sync_tasks = random_number(3) ? (uint32_t)random_number(3) : UMMR_SYNC_NEVER;
-		c.method = round / 2 % 2 ? last_method() : UMMR_METHOD_1S;
-		c.input = (int)random_number(4);
-		/* Each round of it is a dozen collective calls, in which ranks wait for each other to get a processor. */
-		if (c.method == UMMR_METHOD_2S && c.task_size > 0)
-			c.task_size += 5000;
 		job = create(&c);
 		check_run(job);
 		check_sums(job, &c, sums);
@@ -311,7 +293,7 @@ static void check_index(ummr_job *job, const char *text, size_t size)
 	check(rank != 0 || (lines + 3 == 100001 && large == 1), "%zu lines", lines);
 }
 
-static void long_values(const char *storage, int method, int input)
+static void long_values(const char *storage)
 {
 	static char text[100000 * 3 + 5];
 	struct ummr_config c = UMMR_CONFIG_INIT;
@@ -331,12 +313,9 @@ static void long_values(const char *storage, int method, int input)
 	c.reduce = append;
 	c.task_size = 10007;
 	c.bucket_size = 4096;
-	c.transfer_limit = 300000;
 	c.table_size = 4 * MIB;
 	c.storage = storage;
-	c.method = method;
-	c.input = input;
-	c.sync_tasks = method == UMMR_METHOD_2S ? 4 : 1;
+	c.sync_tasks = 1;
 	job = create(&c);
 	check_run(job);
 	check_index(job, text, sizeof(text));
@@ -387,14 +366,13 @@ static void all_values(size_t table_size)
 
 	make_file("zeros", zeros, sizeof(zeros));
 	c.inputs = inputs;
-	c.method = method_of_all;
 	c.split = UMMR_SPLIT_FIXED;
 	c.record_size = 1;
 	c.map = map_numbers;
 	c.reduce_all = put_some;
 	c.task_size = 999;
 	c.bucket_size = 1000;
-	c.transfer_limit = c.table_size = table_size;
+	c.table_size = table_size;
 	c.storage = folder;
 	job = create(&c);
 	check_run(job);
@@ -449,7 +427,6 @@ static void none_and_one(void)
 	ummr_job *job;
 
 	c.inputs = inputs;
-	c.method = method_of_all;
 	c.map = map_nothing;
 	c.reduce_all = count_bytes;
 	c.arg = &size;
@@ -491,7 +468,6 @@ static void several_runs(const char *storage, int combine)
 
 	make_records(sums);
 	c.inputs = inputs;
-	c.method = method_of_all;
 	c.split = UMMR_SPLIT_FIXED;
 	c.record_size = sizeof(struct record);
 	c.map = map_times;
@@ -499,7 +475,6 @@ static void several_runs(const char *storage, int combine)
 	c.arg = &times;
 	c.task_size = 5000;
 	c.table_size = 10000;
-	c.transfer_limit = 5000;
 	c.combine = combine;
 	c.storage = storage;
 	job = create(&c);
@@ -570,7 +545,6 @@ static void tries(uint32_t sync)
 		sums[records[i].key] += i + 1;
 	}
 	make_file("records", records, sizeof(records));
-	c.method = method_of_all;
 	job = create(&c);
 	check_run(job);
 	check_sums(job, &c, sums);
@@ -702,7 +676,6 @@ static void out_of_core(bool skewed)
 	c.reduce_all = skewed ? reduce_all_large : NULL;
 	c.arg = skewed ? &c : NULL;
 	c.table_size = MIB;
-	c.transfer_limit = 64 * KIB;
 	c.bucket_size = MIB;
 	c.task_size = 500;
 	c.storage = folder;
@@ -831,8 +804,6 @@ static void own_records(void)
 		c.find_record = find_own;
 		c.map = map_own;
 		c.reduce = add;
-		c.method = random_number(2) ? last_method() : UMMR_METHOD_1S;
-		c.input = (int)random_number(4);
 		job = create(&c);
 		check_run(job);
 		if (rank == 0) {
@@ -893,7 +864,7 @@ static size_t find_too_far(const char *data, size_t size, void *arg)
 	return size + 1;
 }
 
-static struct ummr_config good_config(const char *const *inputs, int method)
+static struct ummr_config good_config(const char *const *inputs)
 {
 	struct ummr_config c = UMMR_CONFIG_INIT;
 
@@ -901,13 +872,12 @@ static struct ummr_config good_config(const char *const *inputs, int method)
 	c.map = map_lines;
 	c.reduce = add;
 	c.task_size = 1000;
-	c.method = method;
 	return c;
 }
 
-static void refused_configs(const char *const *inputs, int method)
+static void refused_configs(const char *const *inputs)
 {
-	const struct ummr_config good = good_config(inputs, method);
+	const struct ummr_config good = good_config(inputs);
 	const char *missing[] = { inputs[0], "/nowhere/at all", NULL }, *device[] = { "/dev/null", NULL };
 	ummr_job *job;
 
@@ -927,10 +897,7 @@ static void refused_configs(const char *const *inputs, int method)
 	refused((c.split = UMMR_SPLIT_FIXED, c.record_size = 7), EINVAL, "not a whole number of records");
 	refused(c.order = -1, EINVAL, "UMMR_ORDER_");
 	refused(c.combine = 2, EINVAL, "UMMR_COMBINE_");
-	refused(c.method = 2, EINVAL, "UMMR_METHOD_");
-	refused(c.input = 4, EINVAL, "UMMR_INPUT_");
 	refused(c.timeline = "/nowhere/at all", ENOENT, "cannot write the timeline '/nowhere/at all'");
-	refused(c.transfer_limit = SIZE_MAX, EINVAL, "transfer_limit");
 	refused(c.inputs = missing, ENOENT, "cannot read '/nowhere/at all'");
 	refused(c.inputs = device, EINVAL, "neither a file nor a folder");
 	refused(c.storage = "/nowhere", ENOENT, "the storage folder '/nowhere'");
@@ -953,14 +920,14 @@ static void failing(struct ummr_config c, int error, const char *words)
 }
 
 /* The lines of long_values. */
-static void errors(int method)
+static void errors(void)
 {
 	char input[400];
 	const char *inputs[] = { strcpy(input, path_of("lines")), NULL };
-	struct ummr_config c = good_config(inputs, method);
+	struct ummr_config c = good_config(inputs);
 	ummr_job *job;
 
-	refused_configs(inputs, method);
+	refused_configs(inputs);
 	/* Whichever task a rank has first, the second one is not at 0. */
 	c.map = map_fails;
 	c.task_size = 100;
@@ -985,11 +952,11 @@ static void errors(int method)
 }
 
 /* The input becomes shorter between two calls. */
-static void cut_short(int method)
+static void cut_short(void)
 {
 	char input[400];
 	const char *inputs[] = { strcpy(input, path_of("cut")), NULL };
-	struct ummr_config c = good_config(inputs, method);
+	struct ummr_config c = good_config(inputs);
 	ummr_job *job;
 
 	make_file("cut", "two\nlines\n", 10);
@@ -1001,103 +968,7 @@ static void cut_short(int method)
 	check(ummr_end(job) == 0);
 }
 
-/* ---- Transfers that are short go together: each waits for another rank to serve it ---- */
-
-static struct {
-	unsigned transfers, turns; /* without a test of whether any is through in between */
-	int longest;
-	bool under_way;
-} fetched;
-
-/* Those of the library that comes before MPI. */
-#define NEXT(call) ({ static __typeof__(call) *next; next ? next : (next = (__typeof__(call) *)dlsym(RTLD_NEXT, #call)); })
-#define BEFORE __attribute__((visibility("default")))
-
-BEFORE int MPI_Rget(void *to, int count, MPI_Datatype type, int target, MPI_Aint at, int there, MPI_Datatype type_there, MPI_Win win,
-		    MPI_Request *request)
-{
-	/* Pairs are in dynamic windows, where displacements are addresses. */
-	if (at > 65536) {
-		fetched.transfers++;
-		fetched.turns += !fetched.under_way;
-		fetched.under_way = true;
-		fetched.longest = count > fetched.longest ? count : fetched.longest;
-	}
-	return NEXT(MPI_Rget)(to, count, type, target, at, there, type_there, win, request);
-}
-
-BEFORE int MPI_Test(MPI_Request *request, int *done, MPI_Status *status)
-{
-	fetched.under_way = false;
-	return NEXT(MPI_Test)(request, done, status);
-}
-
-static void short_transfers(size_t limit)
-{
-	struct ummr_config c = UMMR_CONFIG_INIT;
-	char input[400];
-	const char *inputs[] = { strcpy(input, path_of("records")), NULL };
-	struct record records[600];
-	uint64_t sums[KEYS] = { 0 };
-	ummr_job *job;
-
-	for (unsigned i = 0; i < 600; i++) {
-		records[i] = (struct record){ i % KEYS, i + 1 };
-		sums[i % KEYS] += i + 1;
-	}
-	make_file("records", records, sizeof(records));
-	c.inputs = inputs;
-	c.split = UMMR_SPLIT_FIXED;
-	c.record_size = sizeof(struct record);
-	c.map = map_records;
-	c.reduce_all = add_all;
-	c.transfer_limit = limit;
-	c.storage = folder;
-	memset(&fetched, 0, sizeof(fetched));
-	job = create(&c);
-	check_run(job);
-	check(fetched.longest <= (int)limit, "%d bytes", fetched.longest);
-	check(fetched.turns * 10 <= fetched.transfers, "%u turns for %u transfers", fetched.turns, fetched.transfers);
-	check_sums(job, &c, sums);
-	check(ummr_end(job) == 0);
-}
-
-/* ---- The calls of MPI that a setting is about are made, with the hints; they lie before those of the libraries ---- */
-
-static struct {
-	unsigned iread, read_all, alltoall;
-	unsigned hinted; /* files that were opened with the hints of calls() */
-} made;
-
-BEFORE int MPI_File_open(MPI_Comm comm, const char *name, int mode, MPI_Info info, MPI_File *file)
-{
-	char count[32] = "", size[32] = "";
-	int there;
-
-	MPI_Info_get(info, "striping_factor", sizeof(count) - 1, count, &there);
-	MPI_Info_get(info, "striping_unit", sizeof(size) - 1, size, &there);
-	made.hinted += strcmp(count, "3") == 0 && strcmp(size, "65536") == 0;
-	return PMPI_File_open(comm, name, mode, info, file);
-}
-
-BEFORE int MPI_File_iread_at(MPI_File file, MPI_Offset at, void *to, int count, MPI_Datatype type, MPI_Request *request)
-{
-	made.iread++;
-	return PMPI_File_iread_at(file, at, to, count, type, request);
-}
-
-BEFORE int MPI_File_read_at_all(MPI_File file, MPI_Offset at, void *to, int count, MPI_Datatype type, MPI_Status *status)
-{
-	made.read_all++;
-	return PMPI_File_read_at_all(file, at, to, count, type, status);
-}
-
-BEFORE int MPI_Alltoallv(const void *from, const int counts[], const int at[], MPI_Datatype type, void *to, const int got[],
-			 const int got_at[], MPI_Datatype got_type, MPI_Comm comm)
-{
-	made.alltoall++;
-	return PMPI_Alltoallv(from, counts, at, type, to, got, got_at, got_type, comm);
-}
+/* ---- The timeline has each phase of each rank, and each task once ---- */
 
 static int map_hundred(ummr_job *job, const struct ummr_task *task, void *arg)
 {
@@ -1120,83 +991,6 @@ static struct ummr_config sixty_tasks(const char *const *inputs)
 	c.reduce = add;
 	return c;
 }
-
-/* Of all ranks: one may be left without a task. */
-static void run_and_count(const struct ummr_config *c)
-{
-	ummr_job *job;
-
-	memset(&made, 0, sizeof(made));
-	job = create(c);
-	check_run(job);
-	check(ummr_end(job) == 0);
-	MPI_Allreduce(MPI_IN_PLACE, &made, sizeof(made) / sizeof(unsigned), MPI_UNSIGNED, MPI_SUM, MPI_COMM_WORLD);
-}
-
-/* Files that fit are read once, however often the job runs: a rank's mappings of them stay. */
-static void read_once(struct ummr_config c)
-{
-	char paths[4][400];
-	const char *inputs[] = { paths[0], paths[1], paths[2], paths[3], NULL };
-	struct umstat stat = { .struct_size = sizeof(stat) };
-	uint64_t requests;
-	ummr_job *job;
-
-	for (int i = 0; i < 4; i++) {
-		static const char zeros[1000];
-		char name[20];
-
-		snprintf(name, sizeof(name), "zeros.%d", i);
-		make_file(name, zeros, sizeof(zeros));
-		strcpy(paths[i], path_of(name));
-	}
-	c.inputs = inputs;
-	c.input = UMMR_INPUT_UMMAP;
-	check(umstat(NULL, &stat) == 0);
-	requests = stat.read_requests;
-	job = create(&c);
-	for (int i = 0; i < 10; i++)
-		check_run(job);
-	check(umstat(NULL, &stat) == 0);
-	check(stat.read_requests - requests <= 4, "%" PRIu64 " requests", stat.read_requests - requests);
-	check(ummr_end(job) == 0);
-}
-
-static void calls(void)
-{
-	char input[400];
-	const char *inputs[] = { strcpy(input, path_of("zeros")), NULL };
-	struct ummr_config c = sixty_tasks(inputs);
-	struct umstat stat = { .struct_size = sizeof(stat) };
-	uint64_t requests;
-	unsigned rounds = (unsigned)(60 + ranks - 1) / (unsigned)ranks;
-
-	c.stripe_count = 3;
-	c.stripe_size = 65536;
-	run_and_count(&c);
-	check(made.iread == 0 && made.read_all == 0 && made.alltoall == 0 && made.hinted == 0);
-	c.input = UMMR_INPUT_MPIIO;
-	run_and_count(&c);
-	check(made.iread == 0 && made.read_all == 0 && made.alltoall == 0 && made.hinted > 0);
-	c.input = UMMR_INPUT_MPIIO_AHEAD;
-	run_and_count(&c);
-	check(made.iread > 0 && made.read_all == 0 && made.alltoall == 0 && made.hinted > 0);
-	check(umstat(NULL, &stat) == 0);
-	requests = stat.read_requests;
-	c.input = UMMR_INPUT_UMMAP;
-	run_and_count(&c);
-	check(umstat(NULL, &stat) == 0);
-	requests = stat.read_requests - requests;
-	MPI_Allreduce(MPI_IN_PLACE, &requests, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-	check(requests > 0);
-	read_once(c);
-	c.method = UMMR_METHOD_2S;
-	run_and_count(&c);
-	check(made.iread == 0 && made.read_all == rounds * (unsigned)ranks && made.alltoall == (unsigned)ranks);
-	check(made.hinted >= (unsigned)ranks);
-}
-
-/* ---- The timeline has each phase of each rank, and each task once ---- */
 
 struct seen {
 	double last;
@@ -1247,7 +1041,7 @@ static void check_timeline(const char *path)
 	check(fclose(f) == 0);
 }
 
-static void timeline(int method, const char *storage)
+static void timeline(const char *storage)
 {
 	char input[400], path[400];
 	const char *inputs[] = { strcpy(input, path_of("zeros")), NULL };
@@ -1255,7 +1049,6 @@ static void timeline(int method, const char *storage)
 	ummr_job *job;
 
 	c.timeline = rank == 0 ? strcpy(path, path_of("timeline")) : NULL;
-	c.method = method;
 	c.storage = storage;
 	job = create(&c);
 	check_run(job);
@@ -1274,31 +1067,24 @@ int main(int argc, char **argv)
 	if (getenv("UMMAP_TEST_LONG"))
 		out_of_core(!(ranks % 2));
 	random_pairs();
-	for (method_of_all = UMMR_METHOD_1S; method_of_all <= last_method(); method_of_all++) {
-		all_values(3000);
-		all_values(0);
-		none_and_one();
-		several_runs(NULL, UMMR_COMBINE_ON);
-		several_runs(folder, UMMR_COMBINE_ON);
-		several_runs(folder, UMMR_COMBINE_OFF);
-		tries(0);
-		tries(1);
-		tries(3);
-	}
-	long_values(NULL, UMMR_METHOD_1S, UMMR_INPUT_MPIIO_AHEAD);
-	long_values(folder, UMMR_METHOD_1S, UMMR_INPUT_UMMAP);
-	long_values(folder, UMMR_METHOD_2S, 0);
+	all_values(3000);
+	all_values(0);
+	none_and_one();
+	several_runs(NULL, UMMR_COMBINE_ON);
+	several_runs(folder, UMMR_COMBINE_ON);
+	several_runs(folder, UMMR_COMBINE_OFF);
+	tries(0);
+	tries(1);
+	tries(3);
+	long_values(NULL);
+	long_values(folder);
 	own_records();
-	short_transfers(1);
-	short_transfers(7);
 	if (ranks > 1)
 		help();
-	for (int method = UMMR_METHOD_1S; method <= UMMR_METHOD_2S; method++) {
-		errors(method);
-		cut_short(method);
-		timeline(method, method == UMMR_METHOD_1S ? NULL : folder);
-	}
-	calls();
+	errors();
+	cut_short();
+	timeline(NULL);
+	timeline(folder);
 	nothing_left();
 	MPI_Finalize();
 	return 0;

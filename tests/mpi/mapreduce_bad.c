@@ -6,7 +6,6 @@
  */
 #include "mapreduce.h"
 
-#include <sys/resource.h>
 
 static int add(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
 {
@@ -73,7 +72,7 @@ static void fails(const struct ummr_config *c, int error, const char *words)
 	check(ummr_end(job) == 0);
 }
 
-/* ---- Hardly anything to read: by all ways of reading and all rules, with more ranks than records ---- */
+/* ---- Hardly anything to read: by all rules, with more ranks than records ---- */
 
 static void little(void)
 {
@@ -84,43 +83,18 @@ static void little(void)
 	check(rank != 0 || mkdir(folder_name, 0755) == 0);
 	make_file("empty", "", 0);
 	make_file("one", "1", 1);
-	for (int way = UMMR_INPUT_POSIX; way <= UMMR_INPUT_UMMAP + 1; way++) {
+	for (int split = UMMR_SPLIT_LINES; split <= UMMR_SPLIT_OWN; split++) {
 		struct ummr_config c = make_config(nothing);
 
-		c.method = way > UMMR_INPUT_UMMAP ? UMMR_METHOD_2S : UMMR_METHOD_1S;
-		c.input = c.method == UMMR_METHOD_1S ? way : 0;
-		c.split = way % 3;
-		c.storage = way % 2 ? folder : NULL;
+		c.split = split;
+		c.storage = split % 2 ? folder : NULL;
 		counts(&c, 0);
 		c.inputs = byte;
 		counts(&c, 1);
 		c.task_size = 1;
-		c.split = (way + 1) % 3;
+		c.split = (split + 1) % 3;
 		counts(&c, 1);
 	}
-}
-
-/* ---- More files than the process may have descriptors: mappings that are kept for later are fewer then ---- */
-
-static void descriptors(void)
-{
-	char name[400], file[40];
-	const char *inputs[] = { strcpy(name, path_of("many")), NULL };
-	struct ummr_config c = make_config(inputs);
-	struct rlimit before, few;
-	int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
-
-	check(next >= 0 && close(next) == 0 && getrlimit(RLIMIT_NOFILE, &before) == 0);
-	check(rank != 0 || mkdir(name, 0755) == 0);
-	for (int i = 0; i < 200; i++) {
-		snprintf(file, sizeof(file), "many/%d", i);
-		make_file(file, "12345", 5);
-	}
-	few = (struct rlimit){ (rlim_t)next + 64, before.rlim_max };
-	check(setrlimit(RLIMIT_NOFILE, &few) == 0);
-	c.input = UMMR_INPUT_UMMAP;
-	counts(&c, 1000);
-	check(setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
 /* ---- Names that have a meaning for MPI-IO, and are files all the same, beside those that would be meant ---- */
@@ -128,27 +102,22 @@ static void descriptors(void)
 static void colons(void)
 {
 	const char *inputs[] = { "ufs:one", "nowhere:one", NULL };
+	struct ummr_config c = make_config(inputs);
 	char before[400];
+	ummr_job *job;
 
 	make_file("ufs:one", "12345", 5);
 	make_file("nowhere:one", "1234567", 7);
 	check(rank != 0 || mkdir(path_of("ufs:windows"), 0755) == 0);
 	MPI_Barrier(MPI_COMM_WORLD);
 	check(getcwd(before, sizeof(before)) && chdir(folder) == 0);
-	for (int way = UMMR_INPUT_POSIX; way <= UMMR_INPUT_UMMAP + 1; way++) {
-		struct ummr_config c = make_config(inputs);
-		ummr_job *job;
-
-		c.method = way > UMMR_INPUT_UMMAP ? UMMR_METHOD_2S : UMMR_METHOD_1S;
-		c.input = c.method == UMMR_METHOD_1S ? way : 0;
-		c.split = UMMR_SPLIT_FIXED;
-		c.task_size = 2;
-		c.storage = "ufs:windows";
-		job = create(&c);
-		check_run(job);
-		check_count(job, 12);
-		check(ummr_end(job) == 0);
-	}
+	c.split = UMMR_SPLIT_FIXED;
+	c.task_size = 2;
+	c.storage = "ufs:windows";
+	job = create(&c);
+	check_run(job);
+	check_count(job, 12);
+	check(ummr_end(job) == 0);
 	check(chdir(before) == 0);
 }
 
@@ -192,16 +161,13 @@ static void gone(void)
 	struct ummr_config c = make_config(inputs);
 	ummr_job *job;
 
-	for (int way = UMMR_INPUT_POSIX; way <= UMMR_INPUT_UMMAP; way++) {
-		make_file("gone", "here", 4);
-		c.input = way;
-		job = create(&c);
-		MPI_Barrier(MPI_COMM_WORLD);
-		check(rank != 0 || unlink(name) == 0);
-		MPI_Barrier(MPI_COMM_WORLD);
-		check_refused(ummr_run(job), ENOENT, "gone': No such file");
-		check(ummr_end(job) == 0);
-	}
+	make_file("gone", "here", 4);
+	job = create(&c);
+	MPI_Barrier(MPI_COMM_WORLD);
+	check(rank != 0 || unlink(name) == 0);
+	MPI_Barrier(MPI_COMM_WORLD);
+	check_refused(ummr_run(job), ENOENT, "gone': No such file");
+	check(ummr_end(job) == 0);
 }
 
 /* The first of many tasks changes the file, which ranks have open. */
@@ -229,14 +195,11 @@ static void changed(void)
 	const char *inputs[] = { strcpy(name, path_of("changed")), NULL };
 
 	memset(bytes, '\n', sizeof(bytes));
-	for (int way = UMMR_INPUT_POSIX; way <= 2 * UMMR_INPUT_UMMAP + 3; way++) {
-		/* Not while OpenMPI's own MPI-IO reads ahead: that never ends where the file ends before. */
-		struct change change = { name, way % 2 && way / 2 != UMMR_INPUT_MPIIO_AHEAD, false };
+	for (int is_cut = 0; is_cut < 2; is_cut++) {
+		struct change change = { name, is_cut, false };
 		struct ummr_config c = make_config(inputs);
 
 		make_file("changed", bytes, sizeof(bytes));
-		c.method = way / 2 > UMMR_INPUT_UMMAP ? UMMR_METHOD_2S : UMMR_METHOD_1S;
-		c.input = c.method == UMMR_METHOD_1S ? way / 2 : 0;
 		c.map = map_and_change;
 		c.arg = &change;
 		c.task_size = 100;
@@ -321,7 +284,7 @@ static int tasks_mapped(const struct ummr_config *c, ummr_job **job)
 	return mapped;
 }
 
-static void unwritten(int method, int combine)
+static void unwritten(int combine)
 {
 	char name[400];
 	const char *inputs[] = { strcpy(name, path_of("lines")), NULL };
@@ -331,7 +294,6 @@ static void unwritten(int method, int combine)
 	make_file("lines", "these\nare\nlines\n", 16);
 	c.map = map_and_count;
 	c.storage = folder;
-	c.method = method;
 	c.combine = combine;
 	check(tasks_mapped(&c, &job) > 0);
 	check_refused(ummr_write(job, "/dev/full", NULL), ENOSPC, "cannot write");
@@ -453,14 +415,13 @@ static int print_fails(FILE *out, const struct ummr_bytes *key, const struct umm
 	return 1;
 }
 
-static void calls(int method)
+static void calls(void)
 {
 	char name[400];
 	const char *inputs[] = { strcpy(name, path_of("lines")), NULL };
 	struct ummr_config c = make_config(inputs);
 
 	make_file("lines", "these\nare\nlines\n", 16);
-	c.method = method;
 	c.split = UMMR_SPLIT_OWN;
 	c.task_size = 4;
 	c.find_record = find_and_call;
@@ -550,7 +511,6 @@ int main(int argc, char **argv)
 	set_env("UMMAP_SEG_SIZE", "64K");
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
 	little();
-	descriptors();
 	colons();
 	locks();
 	unreadable();
@@ -558,13 +518,11 @@ int main(int argc, char **argv)
 	changed();
 	other_inputs();
 	elsewhere();
-	for (int method = UMMR_METHOD_1S; method <= UMMR_METHOD_2S; method++)
-		unwritten(method, UMMR_COMBINE_ON);
-	unwritten(UMMR_METHOD_1S, UMMR_COMBINE_OFF);
+	unwritten(UMMR_COMBINE_ON);
+	unwritten(UMMR_COMBINE_OFF);
 	other_paths();
 	timeline_is_input();
-	calls(UMMR_METHOD_1S);
-	calls(UMMR_METHOD_2S);
+	calls();
 	sizes();
 	no_memory();
 	MPI_Finalize();

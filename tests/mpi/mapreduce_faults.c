@@ -158,9 +158,6 @@ static void other_jobs(void)
 	c.tag = 7;
 	refused(c, EEXIST, "with another tag (0, and 7 now)");
 	c.tag = 0;
-	c.seed = 3;
-	refused(c, EEXIST, "with another seed");
-	c.seed = 0;
 	c.order = UMMR_ORDER_DESCENDING;
 	refused(c, EEXIST, "with another order");
 	c.order = 0;
@@ -176,85 +173,6 @@ static void other_jobs(void)
 		check(utimensat(AT_FDCWD, input_path, times, 0) == 0);
 	MPI_Barrier(MPI_COMM_WORLD);
 	refused(make_config(), EEXIST, "with another input (a file's name, size or time of its last change). Try");
-}
-
-static void write_file(const char *name, const void *data, size_t size)
-{
-	char path[500];
-	int fd;
-
-	MPI_Barrier(MPI_COMM_WORLD);
-	snprintf(path, sizeof(path), "%s/%s", storage, name);
-	if (rank == 0) {
-		fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-		check(fd >= 0 && write(fd, data, size) == (ssize_t)size && close(fd) == 0);
-	}
-	MPI_Barrier(MPI_COMM_WORLD);
-}
-
-static void remove_file(const char *name)
-{
-	char path[500];
-
-	MPI_Barrier(MPI_COMM_WORLD);
-	snprintf(path, sizeof(path), "%s/%s", storage, name);
-	check(rank != 0 || unlink(path) == 0, "%s", path);
-	MPI_Barrier(MPI_COMM_WORLD);
-}
-
-/* MapReduce-2S knows nothing of what the other method has left, and leaves it; a checkpoint says nothing to the other. */
-static void other_method(void)
-{
-	struct ummr_config c = make_config();
-	int left = interrupt();
-	ummr_job *job;
-
-	c.method = UMMR_METHOD_2S;
-	check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0 && ummr_run(job) == 0, "%s", ummr_error());
-	check_result(job);
-	check(ummr_end(job) == 0 && mapped_by_all() == TASKS);
-	write_file("ummr.checkpoint", "pairs", 5);
-	c.method = UMMR_METHOD_1S;
-	check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0 && ummr_run(job) == 0, "%s", ummr_error());
-	check_result(job);
-	check(ummr_end(job) == 0 && mapped_by_all() <= left);
-	c.method = UMMR_METHOD_2S;
-	refused(c, EUCLEAN, "ummr.checkpoint': the file is damaged");
-	remove_file("ummr.checkpoint");
-	complete(c, TASKS);
-}
-
-/* The last round of tasks is not in the checkpoint. */
-static void interrupt_2s(struct ummr_config c)
-{
-	c.map = map_until;
-	fails_now = true;
-	fails(c, ECANCELED, "the map function has failed 3 times for the 4096 bytes at 118784");
-	fails_now = false;
-}
-
-static void checkpoints(void)
-{
-	struct ummr_config c = make_config();
-	int left = TASKS - (TASKS - 1) / ranks * ranks;
-
-	c.method = UMMR_METHOD_2S;
-	interrupt_2s(c);
-	c.tag = 7;
-	refused(c, EEXIST, "with another tag (0, and 7 now)");
-	c.tag = 0;
-	c.sync_tasks = UMMR_SYNC_NEVER;
-	refused(c, EEXIST, "unfinished job that syncs");
-	c.sync_tasks = 2;
-	complete(c, left);
-	/* A task that fails behind what was found is taken back no further than to there. */
-	c.sync_tasks = 0;
-	interrupt_2s(c);
-	interrupt_2s(c);
-	write_file("ummr.checkpoint", "damage", 6);
-	refused(c, EUCLEAN, "ummr.checkpoint': the file is damaged");
-	remove_file("ummr.checkpoint");
-	complete(c, TASKS);
 }
 
 /* Without a number of tasks, syncs come by time: the first one behind what took more than a second, and it ends behind the
@@ -465,7 +383,6 @@ static void two_jobs(void)
 	char words[80];
 
 	check(ummr_create(MPI_COMM_WORLD, &c, &first) == 0, "%s", ummr_error());
-	c.method = UMMR_METHOD_2S;
 	check(ummr_create(MPI_COMM_WORLD, &c, &second) == -1 && errno == EBUSY, "%s", ummr_error());
 	snprintf(words, sizeof(words), "another job uses it, in process %d of ", (int)getpid());
 	check(strstr(ummr_error(), rank == 0 ? words : "another job uses it"), "%s", ummr_error());
@@ -537,22 +454,6 @@ static void fill_disk(int root, bool full)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* The other method, beside what the first one has left; 6 MB of checkpoints do not fit either. */
-static void full_checkpoints(int root)
-{
-	struct ummr_config c = make_config();
-	ummr_job *job;
-
-	c.arg = &c;
-	c.method = UMMR_METHOD_2S;
-	fill_disk(root, true);
-	fails(c, ENOSPC, "o space left");
-	fill_disk(root, false);
-	check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0 && ummr_run(job) == 0, "%s", ummr_error());
-	check_result(job);
-	check(ummr_end(job) == 0 && mapped_by_all() <= TASKS);
-}
-
 static void full_result(int root)
 {
 	struct ummr_config c = make_config();
@@ -594,8 +495,6 @@ static void full_disk(void)
 	again = fails(c, ENOSPC, "o space left");
 	fill_disk(root, false);
 	check(done < TASKS && again < TASKS, "%d and %d tasks", done, again);
-	full_checkpoints(root);
-	c.method = UMMR_METHOD_1S;
 	complete(c, TASKS);
 	full_result(root);
 }
@@ -619,8 +518,6 @@ int main(int argc, char **argv)
 	complete(make_config(), TASKS);
 	other_jobs();
 	clear_storage();
-	other_method();
-	checkpoints();
 	more_ranks();
 	syncs_by_time();
 	torn_records();

@@ -7,8 +7,6 @@
  *	sums	numbers are added up by key
  *	groups	all numbers of a key at once, in tables that are too small
  *	runs	three runs, each of which multiplies by what the one before has found
- *
- * With "-2s" behind it, it is a job of MapReduce-2S.
  */
 #include "common.h"
 
@@ -200,10 +198,8 @@ int main(int argc, char **argv)
 	c.progress = stay;
 	c.task_size = sizeof(records) / TASKS;
 	c.bucket_size = 20000;
-	c.transfer_limit = 30000;
 	c.table_size = groups ? 30000 : 0;
 	c.storage = folder;
-	c.method = strstr(argv[2], "-2s") ? UMMR_METHOD_2S : UMMR_METHOD_1S;
 	c.sync_tasks = 1;
 	begun = MPI_Wtime();
 	if (strcmp(argv[3], "never") != 0)

@@ -15,7 +15,7 @@ complete() { # form
 }
 
 total=0
-for form in sums groups runs sums-2s groups-2s runs-2s; do
+for form in sums groups runs; do
 	complete "$form"
 	for ((killed = 0; killed < kills; )); do
 		ms=$((RANDOM * 32768 + RANDOM)) ms=$((ms % (took + 1)))
@@ -31,7 +31,7 @@ done
 echo "killed $total times"
 
 # Among machines: one of them is gone at such a moment. The job goes on on those that are left.
-for form in sums runs-2s; do
+for form in sums runs; do
 	several_machines || break
 	complete "$form"
 	"${launch[@]}" "$folder" "$form" never > "$folder/out" 2>&1 &

@@ -16,8 +16,7 @@ find "$in" -type f -exec sed -s '$G' {} + | tr -cs A-Za-z '\n' | tr A-Z a-z | gr
 
 for ranks in 1 2 3 5; do by_ranks $ranks; matches -t 7000 "$in"; done
 by_ranks 3
-matches --method 2s -t 70K "$in"
-for how in mpiio ahead ummap; do matches --input $how -t 70K "$in/sub/lib" "$in/sub/long" "$in/sub/end" "$in/sub/man"; done
+matches -t 70K "$in/sub/lib" "$in/sub/long" "$in/sub/end" "$in/sub/man"
 matches --timeline "$folder/timeline" -t 70K "$in"
 [ "$(grep -c '^1,[012],[0-9.]*,combine,end,[0-9]*$' "$folder/timeline")" -eq 3 ] || wrong "not three ranks in the timeline"
 killed matches -t 150K --table 50K --limit 4M "$in"
@@ -57,6 +56,5 @@ expect 0 "usage: ummap-wordcount.$mpi [options]" --help
 expect 0 "ummap-wordcount.$mpi (libummap) 0." --version
 expect 2 "cannot run: there is no input"
 expect 2 "cannot use '5x' for --task: the value is invalid" --task 5x "$in"
-expect 2 "cannot use '3s' for --method: the value is invalid" --method 3s "$in"
 expect 2 "cannot use '--colour': it is no option" --colour "$in"
 expect 2 "cannot use '-o': it is no option, or lacks its value" "$in" -o
