@@ -17,7 +17,7 @@
 
 static const char magic[8] = "ummr 2\n";
 
-/* The names of facts, for messages. job.c has the values, in the same order. */
+/* The names of facts, for messages. lifecycle.c has the values, in the same order. */
 static const char *const fact_names[RECORD_FACTS] = {
 	"number of ranks", "number of input files", "size of the input",
 	"input (a file's name, size or time of its last change)", "task_size", "bucket_size",
