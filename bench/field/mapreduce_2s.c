@@ -26,7 +26,7 @@
 
 #define DEFAULT_TABLE_BYTES ((size_t)256 << 20)
 #define MAX_MESSAGE_BYTES ((size_t)1 << 16) /* of a message with a part of a result */
-#define LOOKAHEAD_BYTES ((size_t)64 << 10)  /* read behind a task, to find the end of its last line */
+#define LOOKAHEAD_BYTES ((size_t)64 << 10)  /* read behind a task for the end of its last line */
 
 /* The result at this rank: pairs in order of keys. */
 static struct buffer result;
@@ -149,7 +149,8 @@ static void read_text(struct map *m, size_t at, size_t size, uint64_t offset, bo
 		die("%s: the file has become shorter", m->options->path);
 }
 
-/* Returns the offset behind the first newline at `from` or behind it, or `size` if there is none. */
+/* Returns the offset behind the first newline at `from` or behind it, or `size` if there is
+ * none. */
 static size_t find_line(const char *text, size_t from, size_t size)
 {
 	const char *newline = from < size ? memchr(text + from, '\n', size - from) : NULL;

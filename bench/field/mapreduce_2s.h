@@ -15,8 +15,8 @@ struct buffer {
 void buffer_append(struct buffer *b, const void *data, size_t size);
 
 /*
- * Writes the images of all ranks to the file ummr.NAME of the folder by collective MPI-IO, and makes
- * it durable before it replaces the previous one; collective.
+ * Writes the images of all ranks to the file ummr.NAME of the folder by collective MPI-IO, and
+ * makes it durable before it replaces the previous one; collective.
  */
 void write_checkpoint(const char *folder, const char *name, const struct buffer *image);
 
