@@ -25,7 +25,8 @@ static int map(ummr_job *counted, const struct ummr_task *task, void *arg)
 	return words_each(task->data, task->size, o->pairs, emit, counted) ? 0 : -1;
 }
 
-static int reduce(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
+static int reduce(const struct ummr_bytes *key, struct ummr_value *value,
+		  const struct ummr_bytes *other, void *arg)
 {
 	(void)key, (void)arg;
 	*(uint64_t *)value->data += *(const uint64_t *)other->data;
