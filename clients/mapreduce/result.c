@@ -145,18 +145,19 @@ static int write_file(ummr_job *job, const char *path, print_function *print)
 {
 	char unfinished[(path ? strlen(path) : 0) + sizeof(".unfinished")];
 	struct stat st;
-	int is_direct, result;
+	int is_direct = !path || (stat(path, &st) == 0 && !S_ISREG(st.st_mode)), result;
 
-	is_direct = !path || (stat(path, &st) == 0 && !S_ISREG(st.st_mode));
 	wait_for_all_ranks(job->comm);
 	MPI_Bcast(&is_direct, 1, MPI_INT, 0, job->comm);
 	if (is_direct)
 		return write_in_turns(job, path, print);
 	snprintf(unfinished, sizeof(unfinished), "%s.unfinished", path);
 	result = write_in_turns(job, unfinished, print);
-	if (result == 0 && job->rank == 0 && rename(unfinished, path) < 0)
-		result = set_error(errno, "cannot write '%s': %s", path, strerror(errno));
-	result = agree_result(job->comm, result);
+	if (result == 0) {
+		if (job->rank == 0 && rename(unfinished, path) < 0)
+			result = set_error(errno, "cannot write '%s': %s", path, strerror(errno));
+		result = agree_result(job->comm, result);
+	}
 	if (result < 0 && job->rank == 0)
 		unlink(unfinished);
 	return result;
@@ -167,16 +168,16 @@ static int compare_paths(ummr_job *job, const char *path)
 {
 	uint64_t mine = path ? XXH3_64bits(path, strlen(path)) + 1 : 0, of_rank_0 = mine;
 	MPI_Request request;
+	int result = 0;
 
 	if (job->config.combine == UMMR_COMBINE_ON)
 		return 0;
 	MPI_Ibcast(&of_rank_0, 1, MPI_UINT64_T, 0, job->comm, &request);
 	wait_for_request(&request);
 	if (mine != of_rank_0)
-		return agree_result(job->comm, set_error(EINVAL, "cannot write the result: the "
-							 "path is '%s' here, and differs from that "
-							 "of rank 0", path ? path : "NULL"));
-	return agree_result(job->comm, 0);
+		result = set_error(EINVAL, "cannot write the result: the path is '%s' here, and "
+				   "differs from that of rank 0", path ? path : "NULL");
+	return agree_result(job->comm, result);
 }
 
 int ummr_write(ummr_job *job, const char *path, print_function *print)
