@@ -32,7 +32,7 @@ static int parse_keys(const struct ummap_uri *uri, mode_t *mode, struct ummap_ge
 		unsigned long n = strtoul(uri->keys[i].value, &end, 8);
 
 		if (end == uri->keys[i].value || *end || n > 0777) {
-			snprintf(geom->why, sizeof(geom->why), "mode is \"%.40s\": it must be 0 to 777, octal",
+			snprintf(geom->why, sizeof(geom->why), "mode is \"%.140s\": it must be 0 to 777, octal",
 				 uri->keys[i].value);
 			return -EINVAL;
 		}
