@@ -85,19 +85,6 @@ enum {
 	UMMR_ORDER_DESCENDING = 1
 };
 
-enum {
-	UMMR_METHOD_1S = 0, /* one-sided: no collective call within the phases */
-	UMMR_METHOD_2S = 1  /* two-sided and collective, for comparison */
-};
-
-/* Methods of reading files. */
-enum {
-	UMMR_INPUT_POSIX = 0,       /* read(2); the system reads ahead */
-	UMMR_INPUT_MPIIO = 1,       /* MPI-IO */
-	UMMR_INPUT_MPIIO_AHEAD = 2, /* non-blocking MPI-IO, while map works on the previous task */
-	UMMR_INPUT_UMMAP = 3        /* mappings of ummap(7) */
-};
-
 #define UMMR_SYNC_NEVER UINT32_MAX
 
 /* The configuration of a job; see ummap-mapreduce-config(7). UMMR_CONFIG_INIT sets struct_size.
@@ -118,37 +105,31 @@ struct ummr_config {
 	 * does not return 0, the job ends with an error. */
 	int (*reduce)(const struct ummr_bytes *key, struct ummr_value *value,
 		      const struct ummr_bytes *other, void *arg);
+	/* Replaces reduce: called once for each key, with all of its values in any order. Calls
+	 * ummr_put for each pair of the result. If it does not return 0, the job ends with an
+	 * error. */
+	int (*reduce_all)(ummr_job *job, const struct ummr_bytes *key, ummr_values *values,
+			  void *arg);
 	/* Reports the progress of this rank. NULL: no reports. Ranks may differ. */
 	void (*progress)(const struct ummr_progress *progress, void *arg);
 	void *arg;                 /* argument of all functions */
 	size_t task_size;          /* bytes of input in a task; 0: 1/16 of a rank's part of the
 				    * input, but 1 to 64 MiB */
 	size_t bucket_size;        /* bytes of the first window per target rank; 0: 16 MiB */
-	size_t transfer_limit;     /* most bytes of one one-sided operation; 0: 1 MiB */
 	size_t table_size;         /* bytes of pairs in a rank's hash table; 0: 256 MiB */
 	int combine;               /* UMMR_COMBINE_* */
 	int order;                 /* UMMR_ORDER_* */
-	uint64_t seed;             /* seed of the hash that maps keys to ranks */
 	const MPI_Info *info;      /* hints for the windows with pairs; NULL: none */
 	const char *storage;       /* folder for files of these windows; NULL: memory */
 	/* With storage: number of tasks of a rank between two syncs. 0: as many as needed so that
 	 * syncs take a 25th of the time. UMMR_SYNC_NEVER: no syncs. */
 	uint32_t sync_tasks;
-	/* Replaces reduce: called once for each key, with all of its values in any order. Calls
-	 * ummr_put for each pair of the result. If it does not return 0, the job ends with an
-	 * error. */
-	int (*reduce_all)(ummr_job *job, const struct ummr_bytes *key, ummr_values *values,
-			  void *arg);
 	uint64_t tag;              /* with storage: version of the functions and of arg */
-	int method;                /* UMMR_METHOD_* */
-	int input;                 /* UMMR_INPUT_*, for UMMR_METHOD_1S */
-	size_t stripe_count;       /* hint striping_factor of MPI-IO; 0: none */
-	size_t stripe_size;        /* hint striping_unit of MPI-IO, in bytes; 0: none */
 	const char *timeline;      /* CSV file of events; NULL: none; rank 0 decides */
 };
 
 #define UMMR_CONFIG_INIT { sizeof(struct ummr_config), NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, \
-			   0, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, NULL, 0, 0, 0, 0, 0, NULL }
+			   NULL, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, NULL }
 
 /* Makes a job; collective over comm. Finds the input, and makes the windows, or opens the work that
  * an interrupted job of the same input and configuration has left in storage. The program may free

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where there is no MapReduce-MPI. */
+/* The way `sandia` in a build without MapReduce-MPI. */
 #include "mapreduce.h"
 
-const struct way way_sandia = { .name = "sandia", .what = "Sandia's MapReduce-MPI" };
+const struct way way_sandia = { .name = "sandia", .description = "Sandia's MapReduce-MPI" };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mapreduce - word count by libummap-mapreduce, one-sided or as MapReduce-2S, and by what it is compared with: a hash table by
- * hand, and Sandia's MapReduce-MPI. Time is taken from all ranks having begun to all having what they get of the result. What
- * each way has found is compared with a sum over the text.
+ * mapreduce - word count by libummap-mapreduce and by other ways: MapReduce-2S, a hand-written
+ * hash table, and Sandia's MapReduce-MPI. The time is that from the common start of all ranks
+ * until all of them have their results. The result is compared with a sum over the text.
  */
 #include <getopt.h>
 #include <limits.h>
@@ -17,30 +17,30 @@ static const struct way *const ways[] = { &way_1s, &way_2s, &way_table, &way_san
 
 struct options {
 	struct words_options words;
-	struct alloc group;     /* its budget is that of the cgroup */
+	struct alloc group;     /* limit of the memory cgroup */
 	const struct way *way;
 	const char *json;
 };
 
 static const char help[] =
 "usage: mpirun mapreduce [OPTION ...] FILE\n"
-"Counts the words of FILE, and says how long that took.\n"
-"  -m WAY           1s: libummap-mapreduce, one-sided; 2s: the same as MapReduce-2S; table: a hash table by hand and one\n"
-"                   exchange; sandia: Sandia's MapReduce-MPI with compress, where it is installed (1s)\n"
+"Counts the words of FILE, and prints the time that this takes.\n"
+"  -m WAY           1s: libummap-mapreduce; 2s: MapReduce-2S; table: a hand-written hash table\n"
+"                   with one exchange; sandia: MapReduce-MPI with compress, if installed (1s)\n"
 "  -t SIZE          bytes of a task (4M)\n"
-"  --pairs          count pairs of words that follow each other: many more of them are different\n"
-"  --work MS        so many milliseconds that each task takes besides its words (0)\n"
-"  --times N        a quarter of the tasks takes N times as long (1)\n"
-"  --sleep          they sleep in that time; else they compute, for so much of a processor's time\n"
-"  --storage DIR    1s: windows in files there, 2s: checkpoints there\n"
-"  --sync N         with --storage: checkpoints after so many tasks of a rank; never (the library's default)\n"
-"  --table SIZE     bytes of pairs in a table, or of a page of MapReduce-MPI (the library's default, 256M)\n"
-"  --transfer SIZE  bytes that are fetched at a time at most, and of buffers of merges (1M)\n"
-"  --timeline FILE  what each rank did when, as CSV\n"
+"  --pairs          count pairs of consecutive words\n"
+"  --work MS        additional milliseconds of each task (0)\n"
+"  --times N        factor of this time, for a quarter of the tasks (1)\n"
+"  --sleep          sleep in this time instead of computing\n"
+"  --storage DIR    folder for windows of 1s, or checkpoints of 2s\n"
+"  --sync N         with --storage: tasks of a rank between checkpoints, or never (the\n"
+"                   default of the way)\n"
+"  --table SIZE     bytes of pairs in a table, or of a page of MapReduce-MPI (256M)\n"
+"  --timeline FILE  write the events of each rank to FILE, as CSV\n"
 ALLOC_KNOBS_HELP
 "                   also kernel: windows that the kernel maps\n"
-"  --cgroup SIZE    hold all ranks together to so much memory for each, by a memory cgroup\n"
-"  --json FILE      append the results to FILE, a line each\n"
+"  --cgroup SIZE    limit all ranks together to SIZE for each rank, by a memory cgroup\n"
+"  --json FILE      append the results to FILE, as JSON lines\n"
 "  --help\n";
 
 /* ---- The command line ---- */
@@ -51,7 +51,7 @@ static const struct way *find_way(const char *name)
 		if (strcmp(ways[i]->name, name) != 0)
 			continue;
 		if (!ways[i]->count)
-			die("-m %s: it was built without %s", name, ways[i]->what);
+			die("-m %s: it was built without %s", name, ways[i]->description);
 		return ways[i];
 	}
 	die("-m: there is no way '%s'; see --help", name);
@@ -76,12 +76,13 @@ static void set_text(struct words_options *o, char **argv, int at)
 
 static void parse(struct options *o, int argc, char **argv)
 {
-	enum { PAIRS = 1, WORK, TIMES, SLEEP, STORAGE, SYNC, TABLE, TRANSFER, TIMELINE, CGROUP, JSON, HELP };
+	enum { PAIRS = 1, WORK, TIMES, SLEEP, STORAGE, SYNC, TABLE, TIMELINE, CGROUP, JSON, HELP };
 	static const struct option known[] = {
-		{ "pairs", 0, 0, PAIRS }, { "work", 1, 0, WORK }, { "times", 1, 0, TIMES }, { "sleep", 0, 0, SLEEP },
+		{ "pairs", 0, 0, PAIRS }, { "work", 1, 0, WORK }, { "times", 1, 0, TIMES },
+			{ "sleep", 0, 0, SLEEP },
 		{ "storage", 1, 0, STORAGE }, { "sync", 1, 0, SYNC }, { "table", 1, 0, TABLE },
-		{ "transfer", 1, 0, TRANSFER },
-		{ "timeline", 1, 0, TIMELINE }, { "cgroup", 1, 0, CGROUP }, { "json", 1, 0, JSON }, { "help", 0, 0, HELP },
+		{ "timeline", 1, 0, TIMELINE }, { "cgroup", 1, 0, CGROUP }, { "json", 1, 0, JSON },
+			{ "help", 0, 0, HELP },
 		ALLOC_KNOBS, { 0 },
 	};
 	struct words_options *w = &o->words;
@@ -98,7 +99,6 @@ static void parse(struct options *o, int argc, char **argv)
 		case STORAGE: w->storage = optarg; break;
 		case SYNC: w->sync = parse_sync(optarg); break;
 		case TABLE: w->table = parse_size("table", optarg); break;
-		case TRANSFER: w->transfer = parse_size("transfer", optarg); break;
 		case TIMELINE: w->timeline = optarg; break;
 		case CGROUP: o->group.budget = parse_size("cgroup", optarg); break;
 		case JSON: o->json = optarg; break;
@@ -111,9 +111,9 @@ static void parse(struct options *o, int argc, char **argv)
 	set_text(w, argv, optind);
 }
 
-/* ---- What is right ---- */
+/* ---- The right result ---- */
 
-static bool see_word(const char *word, size_t size, void *arg)
+static bool add_word(const char *word, size_t size, void *arg)
 {
 	struct counted *c = arg;
 
@@ -122,42 +122,48 @@ static bool see_word(const char *word, size_t size, void *arg)
 	return true;
 }
 
-/* All words of the text, of which each rank looks at a part. The page cache has it afterwards. */
-static struct counted scan(const struct words_options *o)
+/* Counts the words of the text, of which each rank reads a part. This also brings the text into the
+ * page cache. */
+static struct counted scan_text(const struct words_options *o)
 {
 	uint64_t tasks = tasks_of(o), ranks = (uint64_t)job.ranks;
 	struct counted c = { 0 };
 	char *buffer = NULL;
-	size_t room = 0;
+	size_t capacity = 0;
 	int fd = open_file(o->path, O_RDONLY);
 
-	for (uint64_t task = tasks * (uint64_t)job.rank / ranks; task < tasks * (uint64_t)(job.rank + 1) / ranks; task++)
-		words_each(buffer, task_read(o, fd, task, &buffer, &room), o->pairs, see_word, &c);
+	for (uint64_t task =
+		tasks * (uint64_t)job.rank / ranks; task < tasks * (uint64_t)(job.rank +
+									      1) / ranks; task++)
+		words_each(buffer, task_read(o, fd, task, &buffer, &capacity), o->pairs, add_word,
+			   &c);
 	close(fd);
 	free(buffer);
 	return (struct counted){ .words = job_total(c.words), .sum = job_total(c.sum) };
 }
 
-static struct counted found(const struct options *o)
+static struct counted read_result(const struct options *o)
 {
 	struct counted c = { .ordered = true };
 
 	o->way->result(&o->words, &c);
-	return (struct counted){ job_total(c.words), job_total(c.different), job_total(c.sum), job_total(!c.ordered) == 0 };
+	return (struct counted){ job_total(c.words), job_total(c.different), job_total(c.sum),
+				 job_total(!c.ordered) == 0 };
 }
 
-static void compare(const struct counted *want, const struct counted *got)
+static void compare_results(const struct counted *want, const struct counted *got)
 {
 	if (!got->ordered)
 		die("the result is wrong: words are not in order");
 	if (got->words != want->words || got->sum != want->sum)
-		die("the result is wrong: %llu words, of %llu", (unsigned long long)got->words, (unsigned long long)want->words);
+		die("the result is wrong: %llu words, of %llu", (unsigned long long)got->words,
+		    (unsigned long long)want->words);
 }
 
 /* ---- The program ---- */
 
-/* From here on counts for most_mib. */
-static void forget_most(void)
+/* Begins the measurement of peak_mib. */
+static void reset_peak(void)
 {
 	int fd = open_file("/proc/self/clear_refs", O_WRONLY);
 
@@ -165,7 +171,7 @@ static void forget_most(void)
 	close(fd);
 }
 
-static double most_mib(void)
+static double peak_mib(void)
 {
 	FILE *f = fopen("/proc/self/status", "re");
 	char line[256];
@@ -186,8 +192,9 @@ static void report(const struct options *o, const struct counted *c, double seco
 
 	if (job.rank > 0)
 		return;
-	printf("%s, %d ranks: %.3f s, %.0f MiB each at most; %llu words, %llu different; the result is right\n", o->way->name,
-	       job.ranks, seconds, mib, (unsigned long long)c->words, (unsigned long long)c->different);
+	printf("%s, %d ranks: %.3f s, %.0f MiB each at most; %llu words, %llu different; "
+	       "the result is right\n", o->way->name, job.ranks, seconds, mib,
+	       (unsigned long long)c->words, (unsigned long long)c->different);
 	r = report_begin(o->json, "mapreduce");
 	report_text(&r, "way", o->way->name);
 	report_text(&r, "text", o->words.path);
@@ -209,16 +216,16 @@ int main(int argc, char **argv)
 	parse(&o, argc, argv);
 	job_reach_windows();
 	job_begin(&o.words.alloc);
-	want = scan(&o.words);
+	want = scan_text(&o.words);
 	job_limit(&o.group);
 	job_warm(&o.group, (size_t)o.words.size / (size_t)job.ranks);
-	forget_most();
+	reset_peak();
 	start = job_start();
 	o.way->count(&o.words);
 	seconds = job_seconds(start);
-	mib = most_mib();
-	got = found(&o);
-	compare(&want, &got);
+	mib = peak_mib();
+	got = read_result(&o);
+	compare_results(&want, &got);
 	report(&o, &got, seconds, mib);
 	job_end();
 	return 0;

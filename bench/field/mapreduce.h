@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Word count, by several ways of doing it: what is a word, what a task costs besides that, and how a way is called.
- * Records are lines. A word is a run of letters, in lower case; of pairs, two words of a line, one after the other.
+ * Word count in several ways: the definitions of words and tasks, and the interface of a way.
+ * Records are lines. A word is a run of letters, in lower case. A pair is two consecutive words of
+ * a line.
  */
 #ifndef FIELD_MAPREDUCE_H
 #define FIELD_MAPREDUCE_H
@@ -13,39 +14,41 @@
 
 #include "job.h"
 
-#define WORD_MAX 4096 /* of a pair; what is longer ends there */
+#define MAX_PAIR_BYTES 4096 /* longer pairs are cut */
 
 struct words_options {
-	struct alloc alloc;
-	const char *path;       /* the text */
-	uint64_t size;          /* of it */
-	size_t task;            /* bytes of one */
-	bool pairs;             /* count pairs of words */
-	unsigned work;          /* milliseconds that a task takes besides its words */
-	bool sleeps;            /* in that time; else it computes */
-	unsigned times;         /* a quarter of the tasks takes so many times as long */
-	const char *storage;    /* NULL: no checkpoints */
-	uint32_t sync;          /* tasks between checkpoints; 0: the library's default, UINT32_MAX: there is only storage */
-	size_t table;           /* bytes of pairs in a table; 0: the library's default */
-	size_t transfer;        /* bytes that one operation fetches at most; 0: the library's default */
-	const char *timeline;   /* NULL: none */
+	struct alloc alloc;     /* memory of windows */
+	const char *path;       /* name of the text */
+	uint64_t size;          /* bytes of the text */
+	size_t task;            /* bytes of a task */
+	bool pairs;             /* whether pairs of words are counted */
+	unsigned work;          /* additional milliseconds of each task */
+	bool sleeps;            /* whether a task sleeps in this time, instead of computing */
+	unsigned times;         /* factor of this time, for a quarter of the tasks */
+	const char *storage;    /* folder for windows or checkpoints; NULL: none */
+	uint32_t sync;          /* tasks between checkpoints; 0: the default, UINT32_MAX: none */
+	size_t table;           /* bytes of pairs in a table; 0: the default */
+	const char *timeline;   /* file of events; NULL: none */
 };
 
-/* What a way has found: `sum` adds up hash * count of all words. Of this rank's part; main adds up. */
+/* The result of a way at this rank. */
 struct counted {
-	uint64_t words, different, sum;
-	bool ordered;           /* as far as this rank sees, each word came behind the one before */
+	uint64_t words;     /* number of words */
+	uint64_t different; /* number of different words */
+	uint64_t sum;       /* sum of hash * count of all words */
+	bool ordered;       /* whether each word is greater than the previous one */
 };
 
-/* Collective. The time is taken around it. */
+/* Counts the words; collective. The time of this call is measured. */
 typedef void count_function(const struct words_options *o);
-/* And that what it has found. */
+/* Returns the result of this rank. */
 typedef void result_function(const struct words_options *o, struct counted *to);
 
 struct way {
-	const char *name, *what;
-	count_function *count;  /* NULL: was not built */
-	result_function *result;
+	const char *name;        /* argument of -m */
+	const char *description; /* name for messages */
+	count_function *count;   /* NULL: the program was built without this way */
+	result_function *result; /* reads the result */
 };
 
 extern const struct way way_1s, way_2s, way_table, way_sandia;
@@ -53,15 +56,16 @@ extern const struct way way_1s, way_2s, way_table, way_sandia;
 uint64_t word_hash(const char *word, size_t size);
 void counted_add(struct counted *to, const char *word, size_t size, uint64_t count);
 
-/* Each word of whole lines in [data, data + size), which are changed. */
+/* Gets a word or a pair. Returns false to end the loop. */
 typedef bool take_word(const char *word, size_t size, void *arg);
 
-extern char words_fold[256]; /* letters in lower case, 0 for all else */
+extern char words_fold[256]; /* letters in lower case; 0 for other bytes */
 
+/* Calls `take` for each word or pair of whole lines. Changes letters to lower case. */
 static inline bool words_each(char *data, size_t size, bool pairs, take_word *take, void *arg)
 {
-	char *p = data, *end = data + size, pair[WORD_MAX];
-	size_t before = 0; /* of pair: a word and a space */
+	char *p = data, *end = data + size, pair[MAX_PAIR_BYTES];
+	size_t before = 0; /* bytes of the previous word and a space */
 
 	while (p < end) {
 		char *word = p, c;
@@ -77,8 +81,10 @@ static inline bool words_each(char *data, size_t size, bool pairs, take_word *ta
 				return false;
 			continue;
 		}
-		size_t length = (size_t)(p - word) < WORD_MAX / 2 - 1 ? (size_t)(p - word) : WORD_MAX / 2 - 1;
+		size_t length = (size_t)(p - word);
 
+		if (length > MAX_PAIR_BYTES / 2 - 1)
+			length = MAX_PAIR_BYTES / 2 - 1;
 		memcpy(pair + before, word, length);
 		if (before > 0 && !take(pair, before + length, arg))
 			return false;
@@ -89,11 +95,13 @@ static inline bool words_each(char *data, size_t size, bool pairs, take_word *ta
 	return true;
 }
 
-/* The time that the task takes besides its words. */
+/* Takes the additional time of the task. */
 void task_work(const struct words_options *o, uint64_t task);
 
 uint64_t tasks_of(const struct words_options *o);
-/* The lines that begin in a task, into *buffer, which is grown by realloc. Returns how many bytes. */
-size_t task_read(const struct words_options *o, int fd, uint64_t task, char **buffer, size_t *room);
+/* Reads the lines that begin in a task into *buffer, which realloc(3) enlarges. Returns their
+ * bytes. */
+size_t task_read(const struct words_options *o, int fd, uint64_t task, char **buffer,
+		 size_t *capacity);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Word count by libummap-mapreduce: one-sided, and as MapReduce-2S. */
+/* Word count by libummap-mapreduce. */
 #include <inttypes.h>
 #include <unistd.h>
 
@@ -25,7 +25,8 @@ static int map(ummr_job *counted, const struct ummr_task *task, void *arg)
 	return words_each(task->data, task->size, o->pairs, emit, counted) ? 0 : -1;
 }
 
-static int reduce(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
+static int reduce(const struct ummr_bytes *key, struct ummr_value *value,
+		  const struct ummr_bytes *other, void *arg)
 {
 	(void)key, (void)arg;
 	*(uint64_t *)value->data += *(const uint64_t *)other->data;
@@ -49,7 +50,7 @@ static MPI_Info make_hints(const struct words_options *o)
 	return info;
 }
 
-static void count(const struct words_options *o, int method)
+static void count(const struct words_options *o)
 {
 	struct ummr_config config = UMMR_CONFIG_INIT;
 	const char *inputs[] = { o->path, NULL };
@@ -59,10 +60,8 @@ static void count(const struct words_options *o, int method)
 	config.map = map;
 	config.reduce = reduce;
 	config.arg = (void *)o;
-	config.method = method;
 	config.task_size = o->task;
 	config.table_size = o->table;
-	config.transfer_limit = o->transfer;
 	config.storage = o->storage;
 	config.sync_tasks = o->sync;
 	config.timeline = o->timeline;
@@ -70,16 +69,6 @@ static void count(const struct words_options *o, int method)
 	if (ummr_create(MPI_COMM_WORLD, &config, &counting) < 0 || ummr_run(counting) < 0)
 		die("%s", ummr_error());
 	MPI_Info_free(&info);
-}
-
-static void count_1s(const struct words_options *o)
-{
-	count(o, UMMR_METHOD_1S);
-}
-
-static void count_2s(const struct words_options *o)
-{
-	count(o, UMMR_METHOD_2S);
 }
 
 static void walk(const struct words_options *o, struct counted *to)
@@ -104,5 +93,4 @@ static void walk(const struct words_options *o, struct counted *to)
 	free(before);
 }
 
-const struct way way_1s = { "1s", "one-sided", count_1s, walk };
-const struct way way_2s = { "2s", "MapReduce-2S", count_2s, walk };
+const struct way way_1s = { "1s", "one-sided", count, walk };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Word count by Sandia's MapReduce-MPI, as its manual has it, with compress before words are sent. The result is in no order. */
+/* Word count by Sandia's MapReduce-MPI as in its manual, with compress before words are sent. The
+ * result has no order. */
 #include <fcntl.h>
 #include <limits.h>
 
@@ -18,7 +19,7 @@ using MAPREDUCE_NS::MapReduce;
 struct mapping {
 	const struct words_options *o;
 	char *buffer;
-	size_t room;
+	size_t capacity;
 	int fd;
 };
 
@@ -28,7 +29,8 @@ static bool emit(const char *word, size_t size, void *kv)
 {
 	uint64_t one = 1;
 
-	static_cast<KeyValue *>(kv)->add(const_cast<char *>(word), static_cast<int>(size), reinterpret_cast<char *>(&one), sizeof(one));
+	static_cast<KeyValue *>(kv)->add(const_cast<char *>(word), static_cast<int>(size),
+					 reinterpret_cast<char *>(&one), sizeof(one));
 	return true;
 }
 
@@ -38,7 +40,7 @@ static void map(int task, KeyValue *kv, void *arg)
 	size_t size;
 
 	task_work(m->o, static_cast<uint64_t>(task));
-	size = task_read(m->o, m->fd, static_cast<uint64_t>(task), &m->buffer, &m->room);
+	size = task_read(m->o, m->fd, static_cast<uint64_t>(task), &m->buffer, &m->capacity);
 	words_each(m->buffer, size, m->o->pairs, emit, kv);
 }
 
@@ -53,14 +55,16 @@ static uint64_t add_up(const char *values, int count)
 	return sum;
 }
 
-/* More values than a page of its memory has room for come in blocks; the key is not looked at any more then. */
-static void reduce(char *key, int key_size, char *values, int count, int *sizes, KeyValue *kv, void *)
+/* Values that are larger than a page of its memory come in blocks, and reading a block overwrites
+ * the key. */
+static void reduce(char *key, int key_size, char *values, int count, int *sizes, KeyValue *kv,
+		   void *)
 {
-	char kept[WORD_MAX];
+	char kept[MAX_PAIR_BYTES];
 	uint64_t sum = 0;
 	int blocks;
 
-	if (key_size > WORD_MAX)
+	if (key_size > MAX_PAIR_BYTES)
 		die("MapReduce-MPI: a word of %d bytes", key_size);
 	memcpy(kept, key, static_cast<size_t>(key_size));
 	if (values) {
@@ -98,7 +102,8 @@ static void count(const struct words_options *o)
 
 static void see(char *key, int key_size, char *value, int, void *arg)
 {
-	counted_add(static_cast<struct counted *>(arg), key, static_cast<size_t>(key_size), add_up(value, 1));
+	counted_add(static_cast<struct counted *>(arg), key, static_cast<size_t>(key_size),
+		    add_up(value, 1));
 }
 
 static void result(const struct words_options *, struct counted *to)

@@ -8,6 +8,7 @@ FIELD_RANKS = $(if $(FIELD_MPI),ior prk-stencil prk-transpose haccio dht mpi-rma
 # Debian has MapReduce-MPI for OpenMPI.
 FIELD_SANDIA = $(if $(filter openmpi,$(FIELD_MPI)),$(wildcard /usr/include/mrmpi/mapreduce.h))
 FIELD_COUNT = $(addprefix $B/bench/field/,words.o mapreduce_library.o mapreduce_table.o \
+	mapreduce_2s.o mapreduce_2s_checkpoint.o \
 	$(if $(FIELD_SANDIA),mapreduce_sandia.o,absent_sandia.o))
 # The skeleton application, beside parallel HDF5 where that is for the same MPI.
 FIELD_OUTPUTS = $(if $(OBJECT),$(if $(FIELD_MPI),outputs))
@@ -58,8 +59,10 @@ $B/bench/field/%.o: bench/field/%.cc $B/bench/mpi
 $B/bench/ior $B/bench/haccio: $B/bench/field/api.o
 $B/bench/prk-stencil $B/bench/prk-transpose: $B/bench/field/prk.o
 $B/bench/rompio $B/bench/mapsearch $B/bench/randomwalk: $B/bench/field/filepair.o
-$B/bench/mapreduce: $(FIELD_COUNT) $(call MAPREDUCE_LIB,$(FIELD_MPI))
-$B/bench/mapreduce: FIELD_LIBS = -lummap-mapreduce-$(FIELD_MPI) $(if $(FIELD_SANDIA),-lMapReduceMPI -lstdc++)
+# MapReduce-2S uses the hash table and the timeline of the library, which are not exported.
+$B/bench/field/mapreduce_2s.o: override CPPFLAGS += -Iclients
+$B/bench/mapreduce: $(FIELD_COUNT) $(call MAPREDUCE_OBJ,$(FIELD_MPI))
+$B/bench/mapreduce: FIELD_LIBS = $(if $(FIELD_SANDIA),-lMapReduceMPI -lstdc++)
 $B/bench/field/outputs_hdf5.o: override CPPFLAGS += $(shell pkg-config --cflags-only-I $(FIELD_HDF5))
 $B/bench/outputs: $(FIELD_OUTPUTS_HDF5) $(call OBJECT_MPI_LIB,$(FIELD_MPI))
 $B/bench/outputs: FIELD_LIBS = -lummap-object-$(FIELD_MPI) -lummap-object $(if $(FIELD_HDF5),$(shell pkg-config --libs $(FIELD_HDF5)))

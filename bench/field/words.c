@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What all ways of counting share: words, tasks as lines of a file, and what a task takes besides. */
+/* Functions for all ways of counting: words, tasks as lines of a file, additional time of tasks. */
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -7,7 +7,7 @@
 #include "kit/data.h"
 #include "mapreduce.h"
 
-#define AHEAD ((size_t)64 << 10)
+#define LOOKAHEAD_BYTES ((size_t)64 << 10)
 
 char words_fold[256];
 
@@ -17,7 +17,7 @@ __attribute__((constructor)) static void fill_fold(void)
 		words_fold[c] = words_fold[c - 'a' + 'A'] = (char)c;
 }
 
-/* FNV-1a, mixed: a sum of counts by it is the same for the same words only. */
+/* FNV-1a with a final mix. Sums of hashes are equal only if the words are the same. */
 uint64_t word_hash(const char *word, size_t size)
 {
 	uint64_t h = 0xcbf29ce484222325ull;
@@ -34,9 +34,9 @@ void counted_add(struct counted *to, const char *word, size_t size, uint64_t cou
 	to->sum += word_hash(word, size) * count;
 }
 
-/* ---- What a task takes ---- */
+/* ---- Additional time of tasks ---- */
 
-/* A quarter of all tasks, in no order. */
+/* Selects a random quarter of all tasks. */
 static bool is_slow(uint64_t task)
 {
 	uint64_t state = task * 0x9e3779b97f4a7c15ull + 1;
@@ -52,7 +52,8 @@ void task_work(const struct words_options *o, uint64_t task)
 	if (ns == 0)
 		return;
 	if (o->sleeps)
-		nanosleep(&(struct timespec){ (time_t)(ns / 1000000000), (long)(ns % 1000000000) }, NULL);
+		nanosleep(&(struct timespec){ (time_t)(ns / 1000000000), (long)(ns % 1000000000) },
+			  NULL);
 	else
 		spend_ns(ns);
 }
@@ -64,25 +65,27 @@ uint64_t tasks_of(const struct words_options *o)
 	return (o->size + o->task - 1) / o->task;
 }
 
-static void make_room(char **buffer, size_t *room, size_t size)
+static void reserve(char **buffer, size_t *capacity, size_t size)
 {
-	if (size <= *room)
+	if (size <= *capacity)
 		return;
 	*buffer = realloc(*buffer, size);
-	*room = size;
+	*capacity = size;
 	if (!*buffer)
 		die("no memory for a task of %zu bytes", size);
 }
 
-/* From one byte before the task, which tells whether a line begins there, to the end of the last line. */
-size_t task_read(const struct words_options *o, int fd, uint64_t task, char **buffer, size_t *room)
+/* Reading begins one byte before the task: this byte tells whether a line begins with the task. */
+size_t task_read(const struct words_options *o, int fd, uint64_t task, char **buffer,
+		 size_t *capacity)
 {
-	uint64_t begin = task * o->task, end = begin + o->task < o->size ? begin + o->task : o->size;
+	uint64_t begin = task * o->task;
+	uint64_t end = begin + o->task < o->size ? begin + o->task : o->size;
 	uint64_t from = begin > 0 ? begin - 1 : 0;
 	size_t have = (size_t)(end - from), skip = 0;
 	char *newline;
 
-	make_room(buffer, room, have);
+	reserve(buffer, capacity, have);
 	read_whole(fd, *buffer, have, from);
 	if (begin > 0) {
 		newline = memchr(*buffer, '\n', have);
@@ -91,9 +94,10 @@ size_t task_read(const struct words_options *o, int fd, uint64_t task, char **bu
 		skip = (size_t)(newline - *buffer) + 1;
 	}
 	while ((*buffer)[have - 1] != '\n' && from + have < o->size) {
-		size_t more = o->size - from - have < AHEAD ? (size_t)(o->size - from - have) : AHEAD;
+		size_t rest = (size_t)(o->size - from) - have;
+		size_t more = rest < LOOKAHEAD_BYTES ? rest : LOOKAHEAD_BYTES;
 
-		make_room(buffer, room, have + more);
+		reserve(buffer, capacity, have + more);
 		read_whole(fd, *buffer + have, more, from + have);
 		newline = memchr(*buffer + have, '\n', more);
 		have += newline ? (size_t)(newline - *buffer) + 1 - have : more;

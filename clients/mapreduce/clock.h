@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-/* Seconds, from some moment on that is this rank's own. */
+/* Returns seconds since an arbitrary moment, which differs between machines. */
 static inline double clock_seconds(void)
 {
 	struct timespec t;

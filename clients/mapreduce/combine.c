@@ -1,45 +1,40 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Combine: a tree over the ranks. At level l, counted from 0, those whose number is a multiple of 2^(l+1) merge the run of the
- * rank 2^l above, where there is one, with their own; that rank is through then. In the end rank 0 has all of it. A key is
- * in one run only.
- */
-#include "mapreduce/job.h"
+#include "mapreduce/combine.h"
 
-int combine_run(ummr_job *job, const struct reader *other)
+#include "mapreduce/merge.h"
+#include "mapreduce/status.h"
+#include "mapreduce/timeline.h"
+#include "mapreduce/work.h"
+
+static int merge_run_of(ummr_job *job, int rank)
 {
+	struct work *w = job->work;
 	struct reader readers[2];
 	struct stream merged;
 	int result;
 
-	stream_open(&merged, &job->runs);
-	reader_open_own(&readers[0], &job->run);
-	readers[1] = *other;
-	result = merge_readers(job, readers, 2, source_copy, &merged);
-	stream_close(&job->run);
-	job->run = merged;
+	if (reader_open_remote(&readers[1], &w->runs, rank, 0) < 0)
+		return -1;
+	reader_open_local(&readers[0], &w->run);
+	stream_open(&merged, &w->runs);
+	result = merge_readers(job, readers, 2, merge_copy, &merged);
+	stream_close(&w->run);
+	w->run = merged;
 	return result;
 }
 
-static int combine_with(ummr_job *job, int partner)
+/* Returns false if the job was stopped before the rank has finished. */
+static bool wait_for_run(ummr_job *job, int rank)
 {
-	struct reader theirs;
-
-	return reader_open(&theirs, &job->runs, partner, 0) < 0 ? -1 : combine_run(job, &theirs);
-}
-
-/* false: the job was stopped before. */
-static bool await_run(ummr_job *job, int rank)
-{
-	while (status_get(&job->status, rank, STATUS_PHASE) < PHASE_SORTED) {
-		if (status_stopped(&job->status))
+	while (status_get(job->status, rank, STATUS_PHASE) < PHASE_SORTED) {
+		if (status_is_stopped(job->status))
 			return false;
-		status_wait(&job->status);
+		status_wait(job->status);
 	}
 	return true;
 }
 
-static uint64_t levels_of(int ranks)
+static uint64_t count_levels(int ranks)
 {
 	uint64_t levels = 0;
 
@@ -50,7 +45,7 @@ static uint64_t levels_of(int ranks)
 
 int combine_phase(ummr_job *job)
 {
-	uint64_t level, levels = levels_of(job->ranks);
+	uint64_t level, levels = count_levels(job->ranks);
 
 	for (level = 0; job->config.combine == UMMR_COMBINE_ON && level < levels; level++) {
 		int step = 1 << level;
@@ -60,13 +55,13 @@ int combine_phase(ummr_job *job)
 			break;
 		if (job->rank + step >= job->ranks)
 			continue;
-		if (!await_run(job, job->rank + step))
+		if (!wait_for_run(job, job->rank + step))
 			return 0;
-		if (combine_with(job, job->rank + step) < 0)
+		if (merge_run_of(job, job->rank + step) < 0)
 			return -1;
-		timeline_add(&job->timeline, UMMR_PHASE_COMBINE, EVENT_STEP);
+		timeline_add(job->timeline, UMMR_PHASE_COMBINE, EVENT_STEP);
 	}
-	stream_publish(&job->run, 0);
-	status_advance(&job->status, PHASE_MAPPED, PHASE_SORTED);
+	stream_publish(&job->work->run, 0);
+	status_advance(job->status, PHASE_MAPPED, PHASE_SORTED);
 	return 0;
 }

@@ -4,13 +4,21 @@
 #include "mapreduce/error.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 
+#define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
+#define DEFAULT_BUCKET_BYTES (16 * MIB)
+#define DEFAULT_TABLE_BYTES (256 * MIB)
 
-/* A newer header may have more fields; what they ask for is not known here. */
+/* A transfer must be long enough to be worth the wait for the other rank. */
+#define MIN_TRANSFER_BYTES (16 * KIB)
+#define MAX_TRANSFER_BYTES (1 * MIB)
+#define TRANSFERS_IN_TABLE 256 /* table_size divided by the size of a transfer */
+
+/* A newer header may have more fields, and this library does not know their meaning. */
 static bool rest_is_zero(const struct ummr_config *c)
 {
 	const char *bytes = (const char *)c;
@@ -24,78 +32,73 @@ static bool rest_is_zero(const struct ummr_config *c)
 static int check_functions(const struct ummr_config *c)
 {
 	if (!c->inputs || !c->inputs[0])
-		return fail(EINVAL, "cannot use config->inputs: it names no file and no folder");
+		return set_error(EINVAL, "cannot use config->inputs: it names no file and no "
+				 "folder");
 	if (!c->map)
-		return fail(EINVAL, "cannot use config->map NULL: a job needs a map function");
+		return set_error(EINVAL, "cannot use config->map NULL: a job needs a map function");
 	if (!c->reduce && !c->reduce_all)
-		return fail(EINVAL, "cannot use config: reduce and reduce_all are both NULL, and a "
-			    "job needs a reduce function");
+		return set_error(EINVAL, "cannot use config: reduce and reduce_all are both NULL, "
+				 "and a job needs a reduce function");
 	if (c->reduce && c->reduce_all)
-		return fail(EINVAL, "cannot use config: it has both reduce and reduce_all, and a "
-			    "job has one reduce function");
+		return set_error(EINVAL, "cannot use config: it has both reduce and reduce_all, "
+				 "and a job has one reduce function");
 	if (c->split == UMMR_SPLIT_FIXED && c->record_size == 0)
-		return fail(EINVAL, "cannot use UMMR_SPLIT_FIXED: config->record_size is 0. Try "
-			    "the size of records");
+		return set_error(EINVAL, "cannot use UMMR_SPLIT_FIXED: config->record_size is 0. "
+				 "Try the size of records");
 	if (c->split == UMMR_SPLIT_OWN && !c->find_record)
-		return fail(EINVAL, "cannot use UMMR_SPLIT_OWN: config->find_record is NULL");
+		return set_error(EINVAL, "cannot use UMMR_SPLIT_OWN: config->find_record is NULL");
 	return 0;
 }
 
 static int check_numbers(const struct ummr_config *c)
 {
 	if (c->split < UMMR_SPLIT_LINES || c->split > UMMR_SPLIT_OWN)
-		return fail(EINVAL, "cannot use config->split %d: it must be one of UMMR_SPLIT_*",
-			    c->split);
+		return set_error(EINVAL, "cannot use config->split %d: it must be one of "
+				 "UMMR_SPLIT_*", c->split);
 	if (c->combine < UMMR_COMBINE_ON || c->combine > UMMR_COMBINE_OFF)
-		return fail(EINVAL, "cannot use config->combine %d: it must be one of "
-			    "UMMR_COMBINE_*", c->combine);
+		return set_error(EINVAL, "cannot use config->combine %d: it must be one of "
+				 "UMMR_COMBINE_*", c->combine);
 	if (c->order < UMMR_ORDER_ASCENDING || c->order > UMMR_ORDER_DESCENDING)
-		return fail(EINVAL, "cannot use config->order %d: it must be one of UMMR_ORDER_*",
-			    c->order);
-	if (c->method < UMMR_METHOD_1S || c->method > UMMR_METHOD_2S)
-		return fail(EINVAL, "cannot use config->method %d: it must be one of UMMR_METHOD_*",
-			    c->method);
-	if (c->input < UMMR_INPUT_POSIX || c->input > UMMR_INPUT_UMMAP)
-		return fail(EINVAL, "cannot use config->input %d: it must be one of UMMR_INPUT_*",
-			    c->input);
-	if (c->transfer_limit > INT_MAX)
-		return fail(EINVAL, "cannot use config->transfer_limit %zu: an MPI operation "
-			    "transfers at most %d bytes", c->transfer_limit, INT_MAX);
-	if (c->bucket_size > PTRDIFF_MAX / 2 || c->task_size > PTRDIFF_MAX / 2 || c->record_size > PTRDIFF_MAX / 2)
-		return fail(EINVAL, "cannot use config: bucket_size %zu, task_size %zu or "
-			    "record_size %zu is larger than memory can be", c->bucket_size,
-			    c->task_size, c->record_size);
+		return set_error(EINVAL, "cannot use config->order %d: it must be one of "
+				 "UMMR_ORDER_*", c->order);
+	if (c->bucket_size > PTRDIFF_MAX / 2 || c->task_size > PTRDIFF_MAX / 2 ||
+	    c->record_size > PTRDIFF_MAX / 2)
+		return set_error(EINVAL, "cannot use config: bucket_size %zu, task_size %zu or "
+				 "record_size %zu is larger than memory can be", c->bucket_size,
+				 c->task_size, c->record_size);
 	if (c->storage && !*c->storage)
-		return fail(EINVAL, "cannot use config->storage '': it must be a folder, or NULL "
-			    "for memory");
+		return set_error(EINVAL, "cannot use config->storage '': it must be a folder, or "
+				 "NULL for memory");
 	return 0;
 }
 
-int config_take(struct ummr_config *to, const struct ummr_config *from)
+int config_copy(struct ummr_config *to, const struct ummr_config *from)
 {
 	if (!from)
-		return fail(EINVAL, "cannot create a job: config is NULL");
+		return set_error(EINVAL, "cannot create a job: config is NULL");
 	if (from->struct_size < sizeof(*from) || from->struct_size > 4096)
-		return fail(EINVAL, "cannot use config->struct_size %zu. Try UMMR_CONFIG_INIT",
-			    from->struct_size);
+		return set_error(EINVAL, "cannot use config->struct_size %zu. Try UMMR_CONFIG_INIT",
+				 from->struct_size);
 	if (!rest_is_zero(from))
-		return fail(EINVAL, "cannot use config: it has fields that this library does not "
-			    "know. Try the library of the header's release");
+		return set_error(EINVAL, "cannot use config: it has fields that this library does "
+				 "not know. Try the library of the header's release");
 	*to = *from;
 	to->struct_size = sizeof(*to);
 	if (check_numbers(to) < 0 || check_functions(to) < 0)
 		return -1;
 	if (to->bucket_size == 0)
-		to->bucket_size = 16 * MIB;
-	if (to->transfer_limit == 0)
-		to->transfer_limit = MIB;
+		to->bucket_size = DEFAULT_BUCKET_BYTES;
 	if (to->table_size == 0)
-		to->table_size = 256 * MIB;
-	if (to->method == UMMR_METHOD_2S) {
-		to->input = UMMR_INPUT_MPIIO;
-		to->sync_tasks = to->sync_tasks == 0 ? 1 : to->sync_tasks;
-	}
+		to->table_size = DEFAULT_TABLE_BYTES;
 	return 0;
+}
+
+size_t config_transfer_size(const struct ummr_config *c)
+{
+	size_t size = c->table_size / TRANSFERS_IN_TABLE;
+
+	return size < MIN_TRANSFER_BYTES ? MIN_TRANSFER_BYTES :
+	       size > MAX_TRANSFER_BYTES ? MAX_TRANSFER_BYTES : size;
 }
 
 int config_compare(const struct ummr_config *c, MPI_Comm comm)
@@ -108,19 +111,13 @@ int config_compare(const struct ummr_config *c, MPI_Comm comm)
 		{ "record_size", c->record_size },
 		{ "task_size", c->task_size },
 		{ "bucket_size", c->bucket_size },
-		{ "transfer_limit", c->transfer_limit },
 		{ "table_size", c->table_size },
 		{ "combine", (uint64_t)c->combine },
 		{ "order", (uint64_t)c->order },
-		{ "seed", c->seed },
 		{ "storage (0: NULL)", c->storage != NULL },
 		{ "sync_tasks", c->sync_tasks },
 		{ "reduce_all (0: NULL)", c->reduce_all != NULL },
 		{ "tag", c->tag },
-		{ "method", (uint64_t)c->method },
-		{ "input", (uint64_t)c->input },
-		{ "stripe_count", c->stripe_count },
-		{ "stripe_size", c->stripe_size },
 	};
 	enum { FIELDS = sizeof(fields) / sizeof(*fields) };
 	uint64_t first[FIELDS];
@@ -131,8 +128,8 @@ int config_compare(const struct ummr_config *c, MPI_Comm comm)
 	MPI_Bcast(first, FIELDS, MPI_UINT64_T, 0, comm);
 	for (i = 0; i < FIELDS && fields[i].value == first[i]; i++)
 		;
-	return agree(comm, i == FIELDS ? 0 :
-		fail(EINVAL, "cannot create a job: %s is %llu here and %llu at rank 0, and must be "
-		     "the same at all ranks", fields[i].name,
-		     (unsigned long long)fields[i].value, (unsigned long long)first[i]));
+	return agree_result(comm, i == FIELDS ? 0 :
+		set_error(EINVAL, "cannot create a job: %s is %llu here and %llu at rank 0, and "
+			  "must be the same at all ranks", fields[i].name,
+			  (unsigned long long)fields[i].value, (unsigned long long)first[i]));
 }

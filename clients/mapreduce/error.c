@@ -15,7 +15,7 @@ static _Thread_local struct {
 	char text[1024];
 } last;
 
-int fail(int error, const char *format, ...)
+int set_error(int error, const char *format, ...)
 {
 	va_list args;
 
@@ -26,13 +26,13 @@ int fail(int error, const char *format, ...)
 	return -1;
 }
 
-int fail_again(void)
+int restore_errno(void)
 {
 	errno = last.code;
 	return -1;
 }
 
-int check_mpi(int code, const char *what)
+int check_mpi(int code, const char *failure)
 {
 	char text[MPI_MAX_ERROR_STRING] = "";
 	int length, class;
@@ -41,34 +41,29 @@ int check_mpi(int code, const char *what)
 		return 0;
 	MPI_Error_class(code, &class);
 	MPI_Error_string(code, text, &length);
-	return fail(class == MPI_ERR_NO_SPACE ? ENOSPC : class == MPI_ERR_NO_MEM ? ENOMEM : EIO, "%s: %s", what, text);
+	return set_error(
+			 class == MPI_ERR_NO_SPACE ? ENOSPC :
+			 class == MPI_ERR_NO_MEM ? ENOMEM : EIO,
+			 "%s: %s", failure, text);
 }
 
-int agree(MPI_Comm comm, int result)
+int agree_result(MPI_Comm comm, int result)
 {
-	int rank, ranks, mine, first;
+	int rank, ranks, failed, lowest;
 	char text[sizeof(last.text)];
 	MPI_Request request;
 
 	MPI_Comm_rank(comm, &rank);
 	MPI_Comm_size(comm, &ranks);
-	mine = result >= 0 ? ranks : rank;
-	MPI_Iallreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm, &request);
-	wait_for(&request);
-	if (first == ranks)
+	failed = result >= 0 ? ranks : rank;
+	MPI_Iallreduce(&failed, &lowest, 1, MPI_INT, MPI_MIN, comm, &request);
+	wait_for_request(&request);
+	if (lowest == ranks)
 		return 0;
-	MPI_Bcast(&last.code, 1, MPI_INT, first, comm);
-	MPI_Bcast(last.text, sizeof(last.text), MPI_CHAR, first, comm);
+	MPI_Bcast(&last.code, 1, MPI_INT, lowest, comm);
+	MPI_Bcast(last.text, sizeof(last.text), MPI_CHAR, lowest, comm);
 	memcpy(text, last.text, sizeof(text));
-	return fail(last.code, "rank %d: %.*s", first, (int)sizeof(text) - 32, text);
-}
-
-int check_all(MPI_Comm comm, int result)
-{
-	int mine = result != 0, any;
-
-	MPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, comm);
-	return result == 0 ? any : result;
+	return set_error(last.code, "rank %d: %.*s", lowest, (int)sizeof(text) - 32, text);
 }
 
 const char *ummr_error(void)

@@ -14,56 +14,58 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TRIES 250
+#define MAX_LOCK_RETRIES 250
+#define RETRY_SLEEP_NS 20000000
 
-static int in_use(const struct lock *l, const char *folder)
+static int report_owner(const struct lock *l, const char *folder)
 {
 	char owner[200] = "";
 
-	/* It may not stand there yet, or a full disk has kept it from that. */
+	/* The file is empty if the owner has not signed it yet, or could not on a full disk. */
 	if (pread(l->fd, owner, sizeof(owner) - 1, 0) <= 0)
 		snprintf(owner, sizeof(owner), "unknown");
-	return fail(EBUSY, "cannot use the folder '%s': another job uses it, in %s (lock file "
-		    "'%s'). Try again when that job has ended, or another folder", folder, owner,
-		    l->path);
+	return set_error(EBUSY, "cannot use the folder '%s': another job uses it, in %s (lock file "
+			 "'%s'). Try again when that job has ended, or another folder", folder,
+			 owner, l->path);
 }
 
 static int lock_file(const struct lock *l, const char *folder)
 {
-	const struct timespec pause = { 0, 20000000 };
+	const struct timespec pause = { 0, RETRY_SLEEP_NS };
 
-	for (int tries = 0; flock(l->fd, LOCK_EX | LOCK_NB) < 0; tries++) {
+	for (int retries = 0; flock(l->fd, LOCK_EX | LOCK_NB) < 0; retries++) {
 		if (errno != EWOULDBLOCK && errno != EINTR)
-			return fail(errno, "cannot lock '%s': %s", l->path, strerror(errno));
-		if (tries == TRIES)
-			return in_use(l, folder);
+			return set_error(errno, "cannot lock '%s': %s", l->path, strerror(errno));
+		if (retries == MAX_LOCK_RETRIES)
+			return report_owner(l, folder);
 		nanosleep(&pause, NULL);
 	}
 	return 0;
 }
 
-/* The job that had the lock before may have removed the file. */
-static bool is_gone(const struct lock *l)
+/* The previous owner may have removed the file between open(2) and flock(2). */
+static bool was_removed(const struct lock *l)
 {
-	struct stat ours, there;
+	struct stat opened, named;
 
-	return fstat(l->fd, &ours) < 0 || stat(l->path, &there) < 0 || ours.st_ino != there.st_ino ||
-	       ours.st_dev != there.st_dev;
+	return fstat(l->fd, &opened) < 0 || stat(l->path, &named) < 0 ||
+	       opened.st_ino != named.st_ino || opened.st_dev != named.st_dev;
 }
 
-static void sign(const struct lock *l)
+static void write_owner(const struct lock *l)
 {
 	char host[100] = "", owner[200];
 	int size;
 
 	gethostname(host, sizeof(host) - 1);
-	size = snprintf(owner, sizeof(owner), "process %d of %.60s on %s", (int)getpid(), program_invocation_short_name, host);
-	/* Only others' errors are poorer without it. */
+	size = snprintf(owner, sizeof(owner), "process %d of %.60s on %s", (int)getpid(),
+			program_invocation_short_name, host);
+	/* The text serves only the error message of another job, so a failure is ignored. */
 	if (ftruncate(l->fd, 0) < 0 || pwrite(l->fd, owner, (size_t)size, 0) < size)
 		return;
 }
 
-static void forget(struct lock *l)
+static void close_lock(struct lock *l)
 {
 	if (l->fd >= 0)
 		close(l->fd);
@@ -75,29 +77,29 @@ int lock_take(struct lock *l, const char *folder, int rank)
 {
 	if (asprintf(&l->path, "%s/ummr.lock.%d", folder, rank) < 0) {
 		l->path = NULL;
-		return fail(ENOMEM, "cannot lock a folder: no memory for the name of the lock "
-			    "file");
+		return set_error(ENOMEM, "cannot lock a folder: no memory for the name of the lock "
+				 "file");
 	}
 	do {
 		l->fd = open(l->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 		if (l->fd < 0)
-			fail(errno, "cannot open '%s': %s", l->path, strerror(errno));
+			set_error(errno, "cannot open '%s': %s", l->path, strerror(errno));
 		if (l->fd < 0 || lock_file(l, folder) < 0) {
-			forget(l);
+			close_lock(l);
 			return -1;
 		}
-		if (!is_gone(l))
+		if (!was_removed(l))
 			break;
 		close(l->fd);
 	} while (true);
-	sign(l);
+	write_owner(l);
 	return 0;
 }
 
-/* Removed while it is locked: whoever waits for it sees that. */
+/* The file is removed while it is locked, so that a job that waits for the lock notices it. */
 void lock_release(struct lock *l)
 {
 	if (l->path)
 		unlink(l->path);
-	forget(l);
+	close_lock(l);
 }

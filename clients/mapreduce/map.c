@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Map with Local Reduce. Each rank has an equal part of the tasks, in order, and a counter of which is the next. All take
- * tasks by adding one to such a counter: a rank first from its own, then, when that is through, from those of others.
- * Pairs are reduced in the table, which goes to the buckets when it is full, and when they are marked: at syncs, and in the end.
+ * Each rank has an equal part of the tasks, in order, and a counter of the tasks that were taken. A
+ * rank takes a task by incrementing a counter: first its own, and then those of other ranks. Pairs
+ * are reduced in a hash table. Its contents go to the buckets when it is full, and at checkpoints.
  *
- * A mark says how far the buckets go when all tasks that were mapped are in them, as a whole. What comes behind it can be taken
- * back: when map fails, it is, for the table knows nothing of tasks. The tasks behind the mark are mapped again then, with a mark
- * after each, until the one that fails has failed three times.
+ * A checkpoint records the length of the buckets at a moment when they have all mapped tasks
+ * entirely. Pairs behind it can be dropped. This happens when a map function fails, because the
+ * table does not know the task of a pair: the tasks since the checkpoint are mapped again, with a
+ * checkpoint after each one, until one of them has failed MAX_TRIES times.
  */
-#include "mapreduce/job.h"
+#include "mapreduce/map.h"
 
 #include "mapreduce/clock.h"
 #include "mapreduce/error.h"
+#include "mapreduce/input.h"
+#include "mapreduce/status.h"
+#include "mapreduce/table.h"
+#include "mapreduce/timeline.h"
+#include "mapreduce/work.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,103 +25,124 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define TRIES 3
+#define MAX_TRIES 3
 
-int map_empty_table(ummr_job *job)
+struct mapper {
+	struct table table;     /* pairs that are not in the buckets */
+	int64_t *tasks;         /* tasks that were mapped since the last checkpoint */
+	int64_t count;          /* number of these tasks */
+	int64_t capacity;       /* number of tasks that fit into memory */
+	char *group;            /* a value as a group, for jobs with reduce_all */
+	size_t group_capacity;  /* bytes of memory of the group */
+	int map_result;         /* result of the map function for the current task */
+	bool has_emit_failed;   /* whether a pair could not be stored, even if map ignores it */
+};
+
+/* ---- Emitting pairs ---- */
+
+static int empty_table(ummr_job *job)
 {
-	for (struct entry *e = job->table.first; e; e = e->next) {
-		struct pair p = { e->head, e->key, e->value };
+	struct table *table = &job->mapper->table;
 
-		if (stream_append(&job->buckets[rank_of(e->head.hash, job->ranks)], &p) < 0)
+	for (struct entry *e = table->oldest; e; e = e->next) {
+		struct pair p = { e->header, e->key, e->value };
+		int rank = rank_of_hash(e->header.hash, job->ranks);
+
+		if (stream_append(&job->work->buckets[rank], &p) < 0)
 			return -1;
 	}
-	table_clear(&job->table);
+	table_clear(table);
 	return 0;
 }
 
-static int add_value(ummr_job *job, uint64_t hash, const void *key, size_t key_size, const void *value, size_t value_size)
+/* Adds the value as a group with one member. */
+static int add_group(struct mapper *m, const struct ummr_header *h, const void *key,
+		     const void *value)
 {
-	struct member *m;
-	size_t size;
+	size_t size = sizeof(struct group_member) + padded_size(h->value_size);
+	struct group_member *member;
 
-	if (job->config.reduce)
-		return table_add(&job->table, hash, key, key_size, value, value_size);
-	size = sizeof(*m) + padded(value_size);
-	if (size > job->group_room) {
-		char *group = realloc(job->group, size);
+	if (size > m->group_capacity) {
+		char *group = realloc(m->group, size);
 
 		if (!group)
-			return fail(ENOMEM, "cannot store a value of %zu bytes: no memory",
-				    value_size);
-		job->group = group;
-		job->group_room = size;
+			return set_error(ENOMEM, "cannot store a value of %zu bytes: no memory",
+					 (size_t)h->value_size);
+		m->group = group;
+		m->group_capacity = size;
 	}
-	m = (struct member *)job->group;
-	m->size = value_size;
-	if (value_size > 0)
-		memcpy(m->data, value, value_size);
-	memset(m->data + value_size, 0, padded(value_size) - value_size);
-	return table_add(&job->table, hash, key, key_size, m, size);
+	member = (struct group_member *)m->group;
+	member->size = h->value_size;
+	if (h->value_size > 0)
+		memcpy(member->data, value, h->value_size);
+	memset(member->data + h->value_size, 0, padded_size(h->value_size) - h->value_size);
+	return table_add(&m->table, h->hash, key, h->key_size, member, size);
 }
 
-int ummr_emit(ummr_job *job, const void *key, size_t key_size, const void *value, size_t value_size)
+static int add_pair(ummr_job *job, const struct ummr_header *h, const void *key, const void *value)
 {
+	struct mapper *m = job->mapper;
 	int result;
 
-	if (job->state != STATE_MAPPING)
-		return fail(EINVAL, "cannot emit a pair: ummr_emit is only for map functions while "
-			    "they run");
-	if (key_size > PTRDIFF_MAX / 2 || value_size > PTRDIFF_MAX / 2 || (!key && key_size > 0) || (!value && value_size > 0))
-		return job->emit_failed = fail(EINVAL, "cannot emit a key of %zu bytes at %p and a "
-				"value of %zu bytes at %p: a size is too large, or a pointer is "
-				"NULL", key_size, key, value_size, value);
-	/* Nor may reduce call this. */
-	job->state = STATE_RUNNING;
-	result = add_value(job, XXH3_64bits_withSeed(key, key_size, job->config.seed), key, key_size, value, value_size);
-	job->state = STATE_MAPPING;
+	/* The reduce function may not call ummr_emit. */
+	job->state = JOB_RUNNING;
+	result = job->config.reduce
+		 ? table_add(&m->table, h->hash, key, h->key_size, value, h->value_size)
+		 : add_group(m, h, key, value);
+	job->state = JOB_MAPPING;
 	if (result < 0)
-		return job->emit_failed = -1;
-	serve_sometimes(job);
-	if (job->table.bytes > job->config.table_size && map_empty_table(job) < 0)
-		return job->emit_failed = -1;
-	return 0;
+		return -1;
+	status_serve_sometimes(job->status);
+	return m->table.bytes > job->config.table_size ? empty_table(job) : 0;
+}
+
+int ummr_emit(ummr_job *job, const void *key, size_t key_size, const void *value,
+	      size_t value_size)
+{
+	struct ummr_header h = { 0, key_size, value_size };
+
+	if (job->state != JOB_MAPPING)
+		return set_error(EINVAL, "cannot emit a pair: ummr_emit is only for map functions "
+				 "while they run");
+	if (key_size > PTRDIFF_MAX / 2 || value_size > PTRDIFF_MAX / 2 || (!key && key_size > 0) ||
+	    (!value && value_size > 0)) {
+		job->mapper->has_emit_failed = true;
+		return set_error(EINVAL, "cannot emit a key of %zu bytes at %p and a value of %zu "
+				 "bytes at %p: a size is too large, or a pointer is NULL", key_size,
+				 key, value_size, value);
+	}
+	h.hash = XXH3_64bits(key, key_size);
+	if (add_pair(job, &h, key, value) == 0)
+		return 0;
+	job->mapper->has_emit_failed = true;
+	return -1;
 }
 
 /* ---- Tasks ---- */
 
+/* Returns the number of the first task of a rank's part. */
 static int64_t first_task(const ummr_job *job, int rank)
 {
-	return job->input.tasks / job->ranks * rank + job->input.tasks % job->ranks * rank / job->ranks;
+	int64_t tasks = job->input->tasks;
+
+	return tasks / job->ranks * rank + tasks % job->ranks * rank / job->ranks;
 }
 
-/* The next task of this rank's part or, beginning with `*from`, of another's; -1: all are taken. Those that an earlier job has
- * acknowledged are passed over. */
-static int64_t next_task(ummr_job *job, int *from)
+/* Takes the next task that no earlier job has acknowledged. Returns -1 if all are taken. *distance
+ * is the distance to the rank whose counter is used: 0 before the first call. */
+static int64_t take_task(ummr_job *job, int *distance)
 {
-	while (*from < job->ranks) {
-		int rank = (job->rank + *from) % job->ranks;
-		int64_t task = first_task(job, rank) + status_add(&job->status, rank, STATUS_NEXT, 1);
+	while (*distance < job->ranks) {
+		int rank = (job->rank + *distance) % job->ranks;
+		int64_t task = first_task(job, rank) +
+			       status_add(job->status, rank, STATUS_NEXT, 1);
 
 		if (task >= first_task(job, rank + 1))
-			++*from;
-		else if (!state_has_task(job->done, task))
+			++*distance;
+		else if (!record_has_task(job->work->done_tasks, task))
 			return task;
 	}
 	return -1;
-}
-
-static int call_map(const struct ummr_task *task, void *arg)
-{
-	ummr_job *job = arg;
-
-	job->state = STATE_MAPPING;
-	job->map_failed = job->config.map(job, task, job->config.arg);
-	job->state = STATE_RUNNING;
-	if (job->emit_failed)
-		return -1;
-	return job->map_failed == 0 ? 0 : fail(ECANCELED, "cannot map '%s': the map function has "
-			"failed %d times for the %zu bytes at %llu", task->path, TRIES, task->size,
-			(unsigned long long)task->offset);
 }
 
 static void report_tasks(ummr_job *job)
@@ -125,176 +152,172 @@ static void report_tasks(ummr_job *job)
 	if (!job->config.progress)
 		return;
 	for (int i = 0; i < job->ranks; i++)
-		done += (uint64_t)status_get(&job->status, i, STATUS_DONE);
-	report_progress(job, UMMR_PHASE_MAP, done, (uint64_t)job->input.tasks);
+		done += (uint64_t)status_get(job->status, i, STATUS_DONE);
+	report_progress(job, UMMR_PHASE_MAP, done, (uint64_t)job->input->tasks);
 }
 
-/* ---- Marks ---- */
+/* ---- Checkpoints in the buckets ---- */
 
-static int add_fresh(ummr_job *job, int64_t task)
+static int add_mapped_task(struct mapper *m, int64_t task)
 {
-	if (job->fresh_count == job->fresh_room) {
-		int64_t room = 2 * job->fresh_room + 16, *fresh = realloc(job->fresh, (size_t)room * sizeof(*fresh));
+	if (m->count == m->capacity) {
+		int64_t capacity = 2 * m->capacity + 16;
+		int64_t *tasks = realloc(m->tasks, (size_t)capacity * sizeof(*tasks));
 
-		if (!fresh)
-			return fail(ENOMEM, "cannot list %lld tasks: no memory", (long long)room);
-		job->fresh = fresh;
-		job->fresh_room = room;
+		if (!tasks)
+			return set_error(ENOMEM, "cannot list %lld tasks: no memory",
+					 (long long)capacity);
+		m->tasks = tasks;
+		m->capacity = capacity;
 	}
-	job->fresh[job->fresh_count++] = task;
+	m->tasks[m->count++] = task;
 	return 0;
 }
 
-static int mark(ummr_job *job)
+static int make_checkpoint(ummr_job *job)
 {
-	if (map_empty_table(job) < 0)
+	struct mapper *m = job->mapper;
+	struct record *r = &job->work->record;
+
+	if (empty_table(job) < 0)
 		return -1;
 	for (int i = 0; i < job->ranks; i++)
-		stream_save(&job->buckets[i], &job->acknowledged.buckets[i]);
-	while (job->fresh_count > 0)
-		state_add_task(&job->acknowledged, job->fresh[--job->fresh_count]);
+		stream_save(&job->work->buckets[i], &r->buckets[i]);
+	while (m->count > 0)
+		record_add_task(r, m->tasks[--m->count]);
 	return 0;
 }
 
-static void back_to_mark(ummr_job *job)
+static void return_to_checkpoint(ummr_job *job)
 {
-	table_clear(&job->table);
+	table_clear(&job->mapper->table);
 	for (int i = 0; i < job->ranks; i++)
-		stream_cut(&job->buckets[i], &job->acknowledged.buckets[i]);
+		stream_truncate(&job->work->buckets[i], &job->work->record.buckets[i]);
 }
 
-/* ---- Syncs: they begin behind a task, and end behind the next one, which storage works beside. ---- */
-
-/* Of the time, at most: a sync every SHARE times as long as the last one took. */
-#define SHARE 25
-/* The first one is not known: it comes after a second. */
-#define FIRST (1.0 / SHARE)
-
-static bool is_due(const ummr_job *job)
-{
-	if (!syncs(job))
-		return false;
-	if (job->config.sync_tasks > 0)
-		return job->pace.tasks >= job->config.sync_tasks;
-	return clock_seconds() - job->pace.end >= SHARE * job->pace.took;
-}
-
-/* The buckets go as far as the mark. */
-static int begin_sync(ummr_job *job)
+static int start_sync(ummr_job *job)
 {
 	double start = clock_seconds();
 
-	if (mark(job) < 0)
-		return -1;
-	if (!syncs(job))
-		return 0;
-	for (int i = 0; i < job->ranks; i++)
-		if (stream_start_write(&job->buckets[i]) < 0)
-			return -1;
-	job->unsynced = true;
-	job->pace.tasks = 0;
-	job->pace.end = clock_seconds();
-	job->pace.took = job->pace.end - start;
-	return 0;
-}
-
-int map_end_sync(ummr_job *job, int phase)
-{
-	double start = clock_seconds();
-
-	if (!job->unsynced)
-		return 0;
-	if (space_sync(&job->pairs) < 0 || state_write(&job->acknowledged) < 0)
-		return -1;
-	job->unsynced = false;
-	job->pace.end = clock_seconds();
-	job->pace.took += job->pace.end - start;
-	timeline_add(&job->timeline, phase, EVENT_SYNC);
-	return 0;
+	return make_checkpoint(job) < 0 ? -1 : work_start_sync(job, start);
 }
 
 /* ---- Mapping ---- */
 
-/* With a mark before it and one behind it. */
+static int call_map(const struct ummr_task *task, void *arg)
+{
+	ummr_job *job = arg;
+	struct mapper *m = job->mapper;
+
+	job->state = JOB_MAPPING;
+	m->map_result = job->config.map(job, task, job->config.arg);
+	job->state = JOB_RUNNING;
+	if (m->has_emit_failed)
+		return -1;
+	if (m->map_result == 0)
+		return 0;
+	return set_error(ECANCELED, "cannot map '%s': the map function has failed %d times for the "
+			 "%zu bytes at %llu", task->path, MAX_TRIES, task->size,
+			 (unsigned long long)task->offset);
+}
+
+/* Returns 1 if the map function has failed, and -1 after other errors. */
+static int map_input(ummr_job *job, int64_t task)
+{
+	struct mapper *m = job->mapper;
+
+	m->map_result = 0;
+	if (input_map(job->input, task, call_map, job) == 0)
+		return add_mapped_task(m, task);
+	return m->map_result != 0 && !m->has_emit_failed ? 1 : -1;
+}
+
+/* Maps a task that follows a checkpoint, and makes another checkpoint. */
 static int map_alone(ummr_job *job, int64_t task, int tries)
 {
-	while (job->map_failed = 0, input_map(&job->input, task, call_map, job) < 0) {
-		if (job->emit_failed || !job->map_failed || --tries == 0)
-			return -1;
-		back_to_mark(job);
-	}
-	return add_fresh(job, task) < 0 ? -1 : mark(job);
+	int result;
+
+	while ((result = map_input(job, task)) == 1 && --tries > 0)
+		return_to_checkpoint(job);
+	return result == 0 ? make_checkpoint(job) : -1;
 }
 
-/* The task has failed once. If it fails for good, what was done before it is not lost. */
+/* Handles the first failure of a task: maps all tasks since the last checkpoint again. */
 static int map_again(ummr_job *job, int64_t task)
 {
-	int64_t count = job->fresh_count, *before = job->fresh;
-	int result = map_end_sync(job, UMMR_PHASE_MAP);
+	struct mapper *m = job->mapper;
+	int64_t count = m->count, *tasks = m->tasks;
+	/* Earlier tasks are made durable, in case this one fails for good. */
+	int result = work_finish_sync(job, UMMR_PHASE_MAP);
 
-	job->fresh = NULL;
-	job->fresh_count = job->fresh_room = 0;
-	back_to_mark(job);
+	m->tasks = NULL;
+	m->count = m->capacity = 0;
+	return_to_checkpoint(job);
 	for (int64_t i = 0; i < count && result == 0; i++)
-		result = map_alone(job, before[i], TRIES);
-	free(before);
-	return result < 0 ? -1 : map_alone(job, task, TRIES - 1);
-}
-
-int map_input(ummr_job *job, int64_t task)
-{
-	job->map_failed = 0;
-	if (input_map(&job->input, task, call_map, job) == 0) {
-		if (add_fresh(job, task) < 0)
-			return -1;
-	} else if (job->emit_failed || !job->map_failed || map_again(job, task) < 0) {
-		return -1;
-	}
-	timeline_add(&job->timeline, UMMR_PHASE_MAP, EVENT_STEP);
-	return 0;
+		result = map_alone(job, tasks[i], MAX_TRIES);
+	free(tasks);
+	return result < 0 ? -1 : map_alone(job, task, MAX_TRIES - 1);
 }
 
 static int map_task(ummr_job *job, int64_t task)
 {
-	if (map_input(job, task) < 0)
+	int result = map_input(job, task);
+
+	if (result == 1)
+		result = map_again(job, task);
+	if (result < 0)
 		return -1;
-	job->pace.tasks++;
-	if (map_end_sync(job, UMMR_PHASE_MAP) < 0 || (is_due(job) && begin_sync(job) < 0))
+	timeline_add(job->timeline, UMMR_PHASE_MAP, EVENT_STEP);
+	job->work->tasks_since_sync++;
+	if (work_finish_sync(job, UMMR_PHASE_MAP) < 0 ||
+	    (work_is_sync_due(job) && start_sync(job) < 0))
 		return -1;
-	status_add(&job->status, job->rank, STATUS_DONE, 1);
+	status_add(job->status, job->rank, STATUS_DONE, 1);
 	report_tasks(job);
-	status_serve(&job->status);
+	status_serve(job->status);
 	return 0;
 }
 
-/* What is left in the table, and what others have to know to read the buckets. They need not be durable for that: who has
- * reduced a task's pairs has them, also if it is mapped again. */
-static int finish(ummr_job *job)
+/* Publishes the buckets. They need not be durable: a rank that has reduced the pairs of a task has
+ * them, even if the task is mapped again. */
+static int publish_buckets(ummr_job *job)
 {
-	if (map_end_sync(job, UMMR_PHASE_MAP) < 0 || begin_sync(job) < 0)
+	if (work_finish_sync(job, UMMR_PHASE_MAP) < 0 || start_sync(job) < 0)
 		return -1;
 	for (int i = 0; i < job->ranks; i++)
-		stream_publish(&job->buckets[i], (unsigned)i);
-	status_advance(&job->status, PHASE_MAP, PHASE_MAPPED);
+		stream_publish(&job->work->buckets[i], (unsigned)i);
+	status_advance(job->status, PHASE_MAP, PHASE_MAPPED);
 	return 0;
+}
+
+static int map_tasks(ummr_job *job)
+{
+	int64_t task;
+	int distance = 0;
+
+	report_tasks(job);
+	while (!status_is_stopped(job->status) && (task = take_task(job, &distance)) >= 0) {
+		if (task + 1 < job->input->tasks)
+			input_prefetch(job->input, task + 1);
+		if (map_task(job, task) < 0)
+			return -1;
+	}
+	return publish_buckets(job);
 }
 
 int map_phase(ummr_job *job)
 {
-	int64_t task;
-	int from = 0, result;
+	struct mapper m = { 0 };
+	int result;
 
-	job->pace = (struct pace){ .end = clock_seconds(), .took = FIRST };
-	result = table_open(&job->table, job->config.reduce, job->config.arg);
-
-	report_tasks(job);
-	while (result == 0 && !status_stopped(&job->status) && (task = next_task(job, &from)) >= 0) {
-		if (task + 1 < job->input.tasks)
-			input_expect(&job->input, task + 1);
-		result = map_task(job, task);
-	}
+	job->mapper = &m;
+	work_start_sync_clock(job->work);
+	result = table_open(&m.table, job->config.reduce, job->config.arg);
 	if (result == 0)
-		result = finish(job);
-	table_close(&job->table);
+		result = map_tasks(job);
+	table_close(&m.table);
+	free(m.tasks);
+	free(m.group);
+	job->mapper = NULL;
 	return result;
 }

@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * How a run begins: as a new one, or where an earlier job was interrupted. Each rank has its own record of that (state.h), of
- * this run or, where it had not come that far, of the last one. A rank that has lost its record has acknowledged nothing: its
- * tasks are mapped again, and those who have reduced already have them from before.
- */
-#include "mapreduce/job.h"
+#include "mapreduce/resume.h"
 
+#include "mapreduce/combine.h"
 #include "mapreduce/error.h"
+#include "mapreduce/result.h"
+#include "mapreduce/status.h"
+#include "mapreduce/work.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-/* Of a rank's record. */
-struct record {
-	uint64_t number, id, run, reduced;
+/* The fields of a record that ranks compare. */
+struct summary {
+	uint64_t number;     /* number of the record; 0: there is none */
+	uint64_t id;         /* number of the job */
+	uint64_t run;        /* number of the run that has begun */
+	uint64_t is_reduced; /* whether the rank has reduced */
 };
 
 static uint64_t count_tasks(const unsigned char *tasks, uint64_t bytes)
@@ -27,80 +30,91 @@ static uint64_t count_tasks(const unsigned char *tasks, uint64_t bytes)
 	return count;
 }
 
-static const struct record *newest(const struct record *all, int ranks)
+/* Returns a record of the last run, or NULL if no rank has a record. */
+static const struct summary *find_newest(const struct summary *all, int ranks)
 {
-	const struct record *r = NULL;
+	const struct summary *newest = NULL;
 
 	for (int i = 0; i < ranks; i++)
-		if (all[i].number > 0 && (!r || all[i].run > r->run))
-			r = &all[i];
-	return r;
+		if (all[i].number > 0 && (!newest || all[i].run > newest->run))
+			newest = &all[i];
+	return newest;
 }
 
-/* Of one job, and none further behind than the result of the run before, which the run that is interrupted may need. */
-static bool fit(const struct record *all, int ranks, const struct record *newest)
+/* Returns whether all records are of one job, and complete: the interrupted run may need the result
+ * of the previous run from each rank. */
+static bool can_resume(const struct summary *all, int ranks, const struct summary *newest)
 {
 	for (int i = 0; i < ranks; i++) {
-		const struct record *r = &all[i];
+		const struct summary *s = &all[i];
+		bool has_previous_result = s->run + 1 == newest->run && s->is_reduced;
 
-		if (r->number == 0 ? newest->run > 1 : r->id != newest->id ||
-		    (r->run != newest->run && (r->run + 1 != newest->run || !r->reduced)))
+		if (s->number == 0) {
+			if (newest->run > 1)
+				return false;
+		} else if (s->id != newest->id || (s->run != newest->run && !has_previous_result)) {
 			return false;
+		}
 	}
 	return true;
 }
 
 static void begin_job(ummr_job *job)
 {
+	struct record *r = &job->work->record;
 	struct timespec now;
 
-	state_forget(&job->acknowledged);
+	record_clear(r);
 	clock_gettime(CLOCK_REALTIME, &now);
-	job->acknowledged.id = (uint64_t)now.tv_sec << 32 ^ (uint64_t)now.tv_nsec << 16 ^ (uint64_t)getpid();
-	MPI_Bcast(&job->acknowledged.id, 1, MPI_UINT64_T, 0, job->comm);
+	r->id = (uint64_t)now.tv_sec << 32 ^ (uint64_t)now.tv_nsec << 16 ^ (uint64_t)getpid();
+	MPI_Bcast(&r->id, 1, MPI_UINT64_T, 0, job->comm);
 }
 
-/* In run `run` all ranks know which tasks are done. */
-static int resume(ummr_job *job, const struct record *all, const struct record *newest)
+/* Continues the run of the newest record: finds the tasks that are in buckets of any rank. */
+static int resume_run(ummr_job *job, const struct summary *all, const struct summary *newest)
 {
-	struct state *s = &job->acknowledged;
+	struct work *w = job->work;
+	struct record *r = &w->record;
 	uint64_t tasks;
 
-	s->id = newest->id;
-	if (s->run < newest->run)
-		state_begin_run(s, newest->run);
-	job->resumed = true;
-	job->complete = s->run - 1;
-	job->all_reduced = true;
+	r->id = newest->id;
+	if (r->run < newest->run)
+		record_begin_run(r, newest->run);
+	w->is_resumed = true;
+	job->complete_runs = r->run - 1;
+	w->is_all_reduced = true;
 	for (int i = 0; i < job->ranks; i++)
-		job->all_reduced = job->all_reduced && all[i].run == s->run && all[i].reduced;
-	MPI_Allreduce(s->tasks, job->done, (int)s->task_bytes, MPI_BYTE, MPI_BOR, job->comm);
-	tasks = count_tasks(s->tasks, s->task_bytes);
+		if (all[i].run != r->run || !all[i].is_reduced)
+			w->is_all_reduced = false;
+	MPI_Allreduce(r->tasks, w->done_tasks, (int)r->task_bytes, MPI_BYTE, MPI_BOR, job->comm);
+	tasks = count_tasks(r->tasks, r->task_bytes);
 	MPI_Allreduce(MPI_IN_PLACE, &tasks, 1, MPI_UINT64_T, MPI_SUM, job->comm);
-	if (tasks != count_tasks(job->done, s->task_bytes))
-		return fail(EUCLEAN, "cannot continue from '%s': two ranks have the same task. Try "
-			    "to remove all files ummr.* there, to begin again", job->folder);
+	if (tasks != count_tasks(w->done_tasks, r->task_bytes))
+		return set_error(EUCLEAN, "cannot continue from '%s': two ranks have the same "
+				 "task. Try to remove all files ummr.* there, to begin again",
+				 w->folder);
 	return 0;
 }
 
-/* That of the last complete run, which only has to be combined again. */
+/* Restores the runs of the last complete run, and combines them again. */
 static int restore_result(ummr_job *job)
 {
-	struct state *s = &job->acknowledged;
-	unsigned which = job->complete % 2;
+	struct work *w = job->work;
+	unsigned which = job->complete_runs % 2;
 	int result;
 
-	space_use_file(&job->runs, s->results[which]);
-	result = agree(job->comm, stream_restore(&job->run, &job->runs, &s->runs[which]));
-	job->run.kept = true;
+	window_use_file(&w->runs, w->record.results[which]);
+	result = agree_result(job->comm,
+			      stream_restore(&w->run, &w->runs, &w->record.runs[which]));
+	w->run.keeps_ranges = true;
 	if (result < 0)
 		return -1;
-	status_reset(&job->status);
-	status_advance(&job->status, PHASE_MAP, PHASE_MAPPED);
+	status_reset(job->status);
+	status_advance(job->status, PHASE_MAP, PHASE_MAPPED);
 	result = combine_phase(job);
 	if (result < 0)
-		status_stop(&job->status);
-	result = agree(job->comm, result);
+		status_stop(job->status);
+	result = agree_result(job->comm, result);
 	if (result == 0)
 		result_open(job);
 	return result;
@@ -108,68 +122,78 @@ static int restore_result(ummr_job *job)
 
 int resume_find(ummr_job *job)
 {
-	const struct state *s = &job->acknowledged;
-	struct record mine = { s->number, s->id, s->run, s->reduced }, *all = calloc((size_t)job->ranks, sizeof(mine));
-	const struct record *last;
+	const struct record *r = &job->work->record;
+	struct summary mine = { r->number, r->id, r->run, r->is_reduced };
+	struct summary *all = calloc((size_t)job->ranks, sizeof(mine));
+	const struct summary *newest;
 	int result = 0;
 
-	job->done = calloc(s->task_bytes, 1);
-	if (agree(job->comm, all && job->done ? 0 : fail(ENOMEM, "cannot continue a job of %d "
-			"ranks: no memory", job->ranks)) < 0) {
+	job->work->done_tasks = calloc(r->task_bytes, 1);
+	if (!all || !job->work->done_tasks)
+		result = set_error(ENOMEM, "cannot continue a job of %d ranks: no memory",
+				   job->ranks);
+	if (agree_result(job->comm, result) < 0) {
 		free(all);
 		return -1;
 	}
-	MPI_Allgather(&mine, 4, MPI_UINT64_T, all, 4, MPI_UINT64_T, job->comm);
-	last = newest(all, job->ranks);
-	if (last && last->run > 0 && fit(all, job->ranks, last))
-		result = resume(job, all, last);
+	MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, all, sizeof(mine), MPI_BYTE, job->comm);
+	newest = find_newest(all, job->ranks);
+	if (newest && newest->run > 0 && can_resume(all, job->ranks, newest))
+		result = resume_run(job, all, newest);
 	else
 		begin_job(job);
 	free(all);
-	if (result == 0 && job->complete > 0)
+	if (result == 0 && job->complete_runs > 0)
 		result = restore_result(job);
 	return result;
 }
 
-static int restore_windows(ummr_job *job)
+static int restore_streams(ummr_job *job)
 {
-	struct state *s = &job->acknowledged;
+	struct work *w = job->work;
+	struct record *r = &w->record;
 
 	for (int i = 0; i < job->ranks; i++) {
-		if (!job->resumed || job->all_reduced)
-			stream_open(&job->buckets[i], &job->pairs);
-		else if (stream_restore(&job->buckets[i], &job->pairs, &s->buckets[i]) < 0)
+		if (!w->is_resumed || w->is_all_reduced)
+			stream_open(&w->buckets[i], &w->pairs);
+		else if (stream_restore(&w->buckets[i], &w->pairs, &r->buckets[i]) < 0)
 			return -1;
 	}
-	stream_open(&job->run, &job->runs);
-	if (s->reduced && stream_restore(&job->run, &job->runs, &s->runs[s->run % 2]) < 0)
+	stream_open(&w->run, &w->runs);
+	if (r->is_reduced && stream_restore(&w->run, &w->runs, &r->runs[r->run % 2]) < 0)
 		return -1;
-	job->run.kept = s->reduced;
+	w->run.keeps_ranges = r->is_reduced;
 	return 0;
+}
+
+static void begin_new_run(ummr_job *job)
+{
+	struct work *w = job->work;
+
+	record_begin_run(&w->record, job->complete_runs + 1);
+	memset(w->done_tasks, 0, w->record.task_bytes);
+	w->is_all_reduced = false;
+	if (w->record.pairs)
+		unlink(w->record.pairs);
 }
 
 int resume_begin(ummr_job *job)
 {
-	struct state *s = &job->acknowledged;
+	struct work *w = job->work;
+	struct record *r = &w->record;
 	int result;
 
-	if (!job->resumed) {
-		state_begin_run(s, job->complete + 1);
-		memset(job->done, 0, s->task_bytes);
-		job->all_reduced = false;
-		if (s->pairs)
-			unlink(s->pairs);
-	}
-	space_use_file(&job->pairs, s->pairs);
-	space_use_file(&job->runs, s->results[s->run % 2]);
-	result = agree(job->comm, restore_windows(job));
-	job->resumed = false;
-	job->unsynced = job->results_begun = false;
-	job->emit_failed = 0;
-	job->fresh_count = 0;
-	status_reset(&job->status);
-	status_add(&job->status, job->rank, STATUS_DONE, (int64_t)count_tasks(s->tasks, s->task_bytes));
-	if (job->all_reduced)
-		status_advance(&job->status, PHASE_MAP, PHASE_MAPPED);
+	if (!w->is_resumed)
+		begin_new_run(job);
+	window_use_file(&w->pairs, r->pairs);
+	window_use_file(&w->runs, r->results[r->run % 2]);
+	result = agree_result(job->comm, restore_streams(job));
+	w->is_resumed = false;
+	w->has_pending_sync = w->has_begun_results = false;
+	status_reset(job->status);
+	status_add(job->status, job->rank, STATUS_DONE,
+		   (int64_t)count_tasks(r->tasks, r->task_bytes));
+	if (w->is_all_reduced)
+		status_advance(job->status, PHASE_MAP, PHASE_MAPPED);
 	return result;
 }

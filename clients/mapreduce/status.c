@@ -6,15 +6,15 @@
 
 #include <string.h>
 
-static bool on_one_machine(MPI_Comm comm, int ranks)
+static bool is_on_one_machine(MPI_Comm comm, int ranks)
 {
 	MPI_Comm machine;
-	int there;
+	int local_ranks;
 
 	MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
-	MPI_Comm_size(machine, &there);
+	MPI_Comm_size(machine, &local_ranks);
 	MPI_Comm_free(&machine);
-	return there == ranks;
+	return local_ranks == ranks;
 }
 
 int status_open(struct status *s, MPI_Comm comm)
@@ -22,18 +22,20 @@ int status_open(struct status *s, MPI_Comm comm)
 	int64_t *words;
 	MPI_Aint size = STATUS_WORDS * sizeof(*words);
 	int unit, code;
-	bool share;
+	bool is_shared;
 
 	s->comm = comm;
 	MPI_Comm_rank(comm, &s->rank);
 	MPI_Comm_size(comm, &s->ranks);
-	share = on_one_machine(comm, s->ranks);
-	code = share ? MPI_Win_allocate_shared(size, sizeof(*words), MPI_INFO_NULL, comm, &words, &s->win)
-		     : MPI_Win_allocate(size, sizeof(*words), MPI_INFO_NULL, comm, &words, &s->win);
+	is_shared = is_on_one_machine(comm, s->ranks);
+	code = is_shared ? MPI_Win_allocate_shared(size, sizeof(*words), MPI_INFO_NULL, comm,
+						   &words, &s->win)
+			 : MPI_Win_allocate(size, sizeof(*words), MPI_INFO_NULL, comm,
+					    &words, &s->win);
 	if (check_mpi(code, "cannot create the window for the status of tasks") < 0)
 		return -1;
-	/* All parts are one behind the other. */
-	if (share)
+	/* The words of all ranks are contiguous, in order of ranks. */
+	if (is_shared)
 		MPI_Win_shared_query(s->win, 0, &size, &unit, &s->shared);
 	s->mine = words;
 	MPI_Win_lock_all(0, s->win);
@@ -61,14 +63,16 @@ static int64_t *shared_word(struct status *s, int rank, enum status_word word)
 	return &s->shared[rank * STATUS_WORDS + (int)word];
 }
 
-static int64_t fetch(struct status *s, int rank, enum status_word word, int64_t n, MPI_Op op)
+static int64_t fetch_and_op(struct status *s, int rank, enum status_word word, int64_t n,
+			    MPI_Op op)
 {
 	int64_t before = 0;
 	MPI_Request request;
 
-	/* As MPI_Fetch_and_op, whose end MPI would wait for. */
-	MPI_Rget_accumulate(&n, 1, MPI_INT64_T, &before, 1, MPI_INT64_T, rank, (MPI_Aint)word, 1, MPI_INT64_T, op, s->win, &request);
-	wait_for(&request);
+	/* This is MPI_Fetch_and_op with a request, so that the wait can give the processor away. */
+	MPI_Rget_accumulate(&n, 1, MPI_INT64_T, &before, 1, MPI_INT64_T, rank, (MPI_Aint)word, 1,
+			    MPI_INT64_T, op, s->win, &request);
+	wait_for_request(&request);
 	return before;
 }
 
@@ -76,14 +80,14 @@ int64_t status_get(struct status *s, int rank, enum status_word word)
 {
 	if (s->shared)
 		return __atomic_load_n(shared_word(s, rank, word), __ATOMIC_SEQ_CST);
-	return fetch(s, rank, word, 0, MPI_NO_OP);
+	return fetch_and_op(s, rank, word, 0, MPI_NO_OP);
 }
 
 int64_t status_add(struct status *s, int rank, enum status_word word, int64_t n)
 {
 	if (s->shared)
 		return __atomic_fetch_add(shared_word(s, rank, word), n, __ATOMIC_SEQ_CST);
-	return fetch(s, rank, word, n, MPI_SUM);
+	return fetch_and_op(s, rank, word, n, MPI_SUM);
 }
 
 void status_advance(struct status *s, enum phase from, enum phase to)
@@ -91,8 +95,8 @@ void status_advance(struct status *s, enum phase from, enum phase to)
 	int64_t old = from, new = to, before = 0;
 
 	if (s->shared) {
-		__atomic_compare_exchange_n(shared_word(s, s->rank, STATUS_PHASE), &old, new, false, __ATOMIC_SEQ_CST,
-					    __ATOMIC_SEQ_CST);
+		__atomic_compare_exchange_n(shared_word(s, s->rank, STATUS_PHASE), &old, new, false,
+					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 		return;
 	}
 	MPI_Compare_and_swap(&new, &old, &before, MPI_INT64_T, s->rank, STATUS_PHASE, s->win);
@@ -105,7 +109,7 @@ void status_stop(struct status *s)
 		status_add(s, (s->rank + i) % s->ranks, STATUS_STOP, 1);
 }
 
-bool status_stopped(struct status *s)
+bool status_is_stopped(struct status *s)
 {
 	return status_get(s, s->rank, STATUS_STOP) != 0;
 }
@@ -124,5 +128,5 @@ void status_wait(struct status *s)
 
 	status_serve(s);
 	s->waits = waits;
-	wait_a_moment(&s->waits);
+	wait_before_retry(&s->waits);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What happened when in the phases of each rank, and how much memory the rank had then: kept by each rank while it runs, and
- * written by rank 0 as CSV afterwards. Without a file to write, nothing is kept.
+ * The timeline: events of the phases of each rank, with their time and the rank's memory. Each rank
+ * collects its events during the run, and rank 0 writes them to a CSV file afterwards. Without a
+ * file, no events are collected.
  */
 #ifndef MAPREDUCE_TIMELINE_H
 #define MAPREDUCE_TIMELINE_H
@@ -13,34 +14,35 @@
 #include <stdio.h>
 
 enum event_kind {
-	EVENT_BEGIN, /* of the phase */
-	EVENT_STEP,  /* a task, a rank whose pairs are in, a level: through */
-	EVENT_SYNC,  /* what there is of the phase was made durable */
-	EVENT_END
+	EVENT_BEGIN, /* the phase begins */
+	EVENT_STEP,  /* a task, the pairs of a rank, or a level is done */
+	EVENT_SYNC,  /* the pairs of the phase are durable */
+	EVENT_END    /* the phase ends */
 };
 
 struct event;
 
 struct timeline {
-	bool on;               /* at all ranks alike */
-	FILE *out;             /* rank 0's; NULL at others */
-	char *path;            /* rank 0's */
-	int statm;             /* /proc/self/statm */
-	uint64_t run;          /* from 1 */
-	double start;          /* of it, when all ranks began */
-	struct event *events;
-	size_t count, room;
-	bool lost;             /* there was no memory for an event */
+	bool is_on;             /* whether events are collected; the same at all ranks */
+	FILE *out;              /* the file at rank 0; NULL at other ranks */
+	char *path;             /* name of the file at rank 0 */
+	int statm;              /* descriptor of /proc/self/statm, or -1 */
+	uint64_t run;           /* number of the run, from 1 */
+	double start;           /* clock_seconds() when all ranks have begun the run */
+	struct event *events;   /* events of the run */
+	size_t count, capacity; /* number of events, and of those that fit into memory */
+	bool has_lost_events;   /* whether there was no memory for an event */
 };
 
-/* Collective, all. Rank 0's path counts; NULL: there is no timeline. */
+/* Collective. The path of rank 0 counts; NULL: no timeline. */
 int timeline_open(struct timeline *t, MPI_Comm comm, const char *path);
+/* Begins a run; collective. */
 void timeline_start(struct timeline *t, MPI_Comm comm);
+/* Writes the events of the run; collective. */
 int timeline_write(struct timeline *t, MPI_Comm comm);
-/* Not collective. */
 void timeline_close(struct timeline *t);
 
-/* phase: UMMR_PHASE_*. */
+/* Adds an event at the current time. phase: UMMR_PHASE_*. */
 void timeline_add(struct timeline *t, int phase, enum event_kind kind);
 
 #endif

@@ -3,29 +3,33 @@
 
 #include <time.h>
 
-void wait_a_moment(unsigned *waits)
-{
-	struct timespec pause = { 0, 50000 };
+#define TESTS_WITHOUT_SLEEP 20
+#define RETRY_SLEEP_NS 50000
 
-	/* Whoever yields on a busy machine comes behind all others; whoever sleeps is soon woken. */
-	if (++*waits > 20)
+void wait_before_retry(unsigned *tests)
+{
+	const struct timespec pause = { 0, RETRY_SLEEP_NS };
+
+	/* sched_yield(2) would put this thread behind all others of a busy machine; a thread that
+	 * sleeps is woken soon. */
+	if (++*tests > TESTS_WITHOUT_SLEEP)
 		nanosleep(&pause, NULL);
 }
 
-int wait_for(MPI_Request *request)
+int wait_for_request(MPI_Request *request)
 {
-	unsigned waits = 0;
+	unsigned tests = 0;
 	int done, code;
 
 	while ((code = MPI_Test(request, &done, MPI_STATUS_IGNORE)) == MPI_SUCCESS && !done)
-		wait_a_moment(&waits);
+		wait_before_retry(&tests);
 	return code;
 }
 
-void wait_for_all(MPI_Comm comm)
+void wait_for_all_ranks(MPI_Comm comm)
 {
 	MPI_Request request;
 
 	MPI_Ibarrier(comm, &request);
-	wait_for(&request);
+	wait_for_request(&request);
 }

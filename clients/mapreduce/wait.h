@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Waiting. MPI takes the processor while it waits, which those it waits for may need: so this library asks it now and then,
- * and gives the processor away in between, by sleeping when it takes longer.
+ * Waiting for other ranks. A blocking call of MPI uses the processor while it waits, and the ranks
+ * that it waits for may need this processor. These functions test for completion instead, and sleep
+ * between two tests.
  */
 #ifndef MAPREDUCE_WAIT_H
 #define MAPREDUCE_WAIT_H
 
 #include <mpi.h>
 
-/* Between two questions of which *waits counts how many there have been. */
-void wait_a_moment(unsigned *waits);
+/* Pauses between two tests. *tests counts the tests so far: the first ones follow without sleep. */
+void wait_before_retry(unsigned *tests);
 
-/* As MPI_Wait, without its status. */
-int wait_for(MPI_Request *request);
+/* Completes the request as MPI_Wait does, without a status. */
+int wait_for_request(MPI_Request *request);
 
-/* Until all ranks are here: before collective calls to which some come much later than others. */
-void wait_for_all(MPI_Comm comm);
+/* Waits until all ranks have called this function. Use it before collective calls which some ranks
+ * reach much later than others. */
+void wait_for_all_ranks(MPI_Comm comm);
 
 #endif

@@ -34,7 +34,6 @@ struct options {
 	const char *limit;         /* value for UMMAP_MEM_LIMIT; NULL: unchanged */
 	size_t task, table;        /* bytes of a task and of a table; 0: the default */
 	uint32_t sync;             /* tasks between syncs; 0: the default */
-	int method, input;         /* UMMR_METHOD_*, UMMR_INPUT_* */
 	bool quiet;                /* show no progress */
 };
 
@@ -57,15 +56,12 @@ static const char options_usage[] =
 "  -s, --storage FOLDER  keep the windows of the job in files of FOLDER, and\n"
 "                        continue a job that was interrupted\n"
 "      --sync TASKS      with --storage: tasks of a rank between syncs (default:\n"
-"                        syncs take a 25th of the time; each round of --method 2s)\n"
-"      --limit SIZE      with --storage or --input ummap: memory for windows and\n"
-"                        mapped input, for all ranks of a machine together\n"
+"                        syncs take a 25th of the time)\n"
+"      --limit SIZE      with --storage: memory for windows, for all ranks of a\n"
+"                        machine together\n"
 "      --table SIZE      bytes of pairs in the hash table of a rank (256M)\n"
 "  -t, --task SIZE       bytes of one task, with K, M or G (default: a 16th of a\n"
 "                        rank's part of the input, from 1M to 64M)\n"
-"      --input METHOD    read files by posix (the default), mpiio, ahead (MPI-IO\n"
-"                        during the previous task), or ummap\n"
-"      --method 1s|2s    one-sided (the default), or two-sided and collective\n"
 "      --timeline FILE   write the events of all ranks to FILE, as CSV\n"
 "  -q, --quiet           show no progress\n"
 "  -h, --help            show this help\n"
@@ -115,20 +111,9 @@ static bool parse_size(const char *text, size_t *size)
 	       n <= (SIZE_MAX >> 1) >> shift;
 }
 
-/* Finds a word in a list that ends with NULL. */
-static bool parse_word(const char *text, const char *const *words, int *index)
-{
-	for (*index = 0; words[*index]; ++*index)
-		if (strcmp(text, words[*index]) == 0)
-			return true;
-	return false;
-}
-
 /* Sets an option to optarg. Returns false if the value is invalid. */
 static bool set_option(struct options *o, const struct program *p, int letter)
 {
-	static const char *const methods[] = { "1s", "2s", NULL };
-	static const char *const inputs[] = { "posix", "mpiio", "ahead", "ummap", NULL };
 	size_t size;
 
 	switch (letter) {
@@ -142,8 +127,6 @@ static bool set_option(struct options *o, const struct program *p, int letter)
 	case 'M': o->limit = optarg; return parse_size(optarg, &size);
 	case 'T': return parse_size(optarg, &o->table);
 	case 't': return parse_size(optarg, &o->task);
-	case 'I': return parse_word(optarg, inputs, &o->input);
-	case 'W': return parse_word(optarg, methods, &o->method);
 	case 'L': o->timeline = optarg; return true;
 	case 'q': o->quiet = true; return true;
 	default: return p->set(letter, optarg);
@@ -164,8 +147,6 @@ static int parse_options(struct options *o, const struct program *p, int argc, c
 		{ "limit", required_argument, NULL, 'M' },
 		{ "table", required_argument, NULL, 'T' },
 		{ "task", required_argument, NULL, 't' },
-		{ "input", required_argument, NULL, 'I' },
-		{ "method", required_argument, NULL, 'W' },
 		{ "timeline", required_argument, NULL, 'L' },
 		{ "quiet", no_argument, NULL, 'q' },
 		{ "help", no_argument, NULL, 'h' },
@@ -278,8 +259,6 @@ static int run_job(const struct program *p, const struct options *o, struct ummr
 	if (!can_write)
 		return print_error(rank, message);
 	config->inputs = o->inputs;
-	config->method = o->method;
-	config->input = o->input;
 	config->task_size = o->task;
 	config->table_size = o->table;
 	config->storage = o->storage;

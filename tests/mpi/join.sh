@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The tables are joined as by join(1), also where ranks are killed. Which of the lines of one key comes first is open.
+# The result is that of join(1), also if ranks are killed. Lines of one key come in any order.
 set -u
 . tests/mpi/mapreduce.bash
 
-# Keys that come in one table only, several times, or are empty; fields that are empty, or missing; no end of line.
+# The tables have keys of one table only, repeated keys, empty keys, empty and missing fields, and
+# no newline at the end.
 mkdir -p "$in"
-awk 'BEGIN { srand(1); for (i = 0; i < 8000; i++) printf "key%d\tleft %d\t%s\n", rand() * 6000, i, i % 3 ? "" : "x y" }' > "$in/left"
-awk 'BEGIN { srand(2); for (i = 0; i < 8000; i++) print "key" int(rand() * 6000) "\tright " i }' > "$in/right"
+awk 'BEGIN { srand(1); for (i = 0; i < 8000; i++)
+	printf "key%d\tleft %d\t%s\n", rand() * 6000, i, i % 3 ? "" : "x y" }' > "$in/left"
+awk 'BEGIN { srand(2); for (i = 0; i < 8000; i++)
+	print "key" int(rand() * 6000) "\tright " i }' > "$in/right"
 printf '\tempty\nalone\nboth\n\nboth\tfields\n' >> "$in/left"
 printf '\t\nboth\nboth\t2\nother\nboth\t1' >> "$in/right"
 { cat "$in/right"; echo; } | sort > "$folder/sorted"

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# What the tests of MapReduce's programs share: they are called with `LAUNCH MPI RANKS PROGRAM`, in UMMAP_TEST_FOLDER.
+# Functions for tests of the programs that use MapReduce. A test is called with the arguments
+# LAUNCH MPI RANKS PROGRAM, and uses the folder UMMAP_TEST_FOLDER.
 folder=${UMMAP_TEST_FOLDER:?} launch=("$@") mpi=$2 program=$4
-# shellcheck disable=SC2034 # those who read this use it
+# shellcheck disable=SC2034 # the tests use these variables
 in=$folder/in want=$folder/want got=$folder/got
-# Windows of many segments in little memory.
+# Small segments, so that windows have many of them.
 export LC_ALL=C UMMAP_SEG_SIZE=64K
 
 wrong() {
@@ -24,29 +25,34 @@ expect() { # exit status, text, argument ...
 	grep -qF -- "$text" "$folder/out" || wrong "$*: expected \"$text\""
 }
 
-# The program and its arguments write $want's bytes, by so many ranks.
+# Sets the number of ranks of the next programs.
 by_ranks() { # ranks
 	launch=(tests/mpi/launch "$mpi" "$1" "$program")
 }
+
+# Checks that the program with these arguments writes the bytes of $want.
 matches() { # argument ...
 	rm -f "$got"
 	run -q -o "$got" "$@" || wrong "${launch[2]} ranks, $*: exit status $?"
 	cmp "$want" "$got" || wrong "${launch[2]} ranks, $*: another result"
 }
 
-# OpenMPI's mpirun may wait for ever, and not reap them, when all ranks are killed at once: it is ended when only zombies are left.
+# Waits for mpirun. If all ranks are killed at once, mpirun of Open MPI may wait forever without
+# reaping them; it is killed when all its children are zombies.
 await() { # mpirun
 	local zombies=0 states
 	while kill -0 "$1" 2> /dev/null; do
 		states=$(ps -o stat= --ppid "$1")
-		[ -n "$states" ] && ! grep -qv '^Z' <<< "$states" && zombies=$((zombies + 1)) || zombies=0
+		[ -n "$states" ] && ! grep -qv '^Z' <<< "$states" && zombies=$((zombies + 1)) ||
+			zombies=0
 		[ "$zombies" -lt 20 ] || kill -9 "$1"
 		sleep 0.05
 	done
 	wait "$1"
 }
 
-ranks_of() { # process: those below it that run the program
+# Prints the processes below this one that run the program.
+ranks_of() { # process
 	local pid
 	for pid in $(ps -o pid= --ppid "$1"); do
 		ranks_of "$pid"
@@ -54,9 +60,9 @@ ranks_of() { # process: those below it that run the program
 	done
 }
 
-# All ranks killed, each time at a random moment of what a job takes that nobody kills; then the result is the same, and
-# nothing is left.
-killed() { # what compares, argument ...
+# Kills all ranks of a job at a random moment within the duration of an uninterrupted job, and
+# continues it. The result must be the same, and no file may be left.
+killed() { # comparing function, argument ...
 	local compare=$1 times=1 killed=0 took ms
 	shift
 	set -- --sync 1 "$@"
@@ -74,5 +80,6 @@ killed() { # what compares, argument ...
 		await $! || killed=$((killed + 1))
 	done
 	"$compare" -s "$folder/windows" "$@"
-	[ -z "$(ls -A "$folder/windows")" ] || wrong "$*: files are left in the folder for storage: $(ls "$folder/windows")"
+	[ -z "$(ls -A "$folder/windows")" ] ||
+		wrong "$*: files are left in the storage folder: $(ls "$folder/windows")"
 }

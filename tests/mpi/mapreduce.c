@@ -1,25 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ummap-mapreduce.h against what a plain loop finds: random pairs in random settings, values that grow and are large, tasks
- * that others have to take, records longer than tasks; and what must be refused, at all ranks alike.
+ * mapreduce - results of MapReduce jobs are compared with those of plain loops: random pairs with
+ * random configurations, values that grow, values that are large, tasks that other ranks must take,
+ * and records that are longer than tasks. Invalid configurations and calls must fail at all ranks.
  */
 #include "mapreduce.h"
 #include "../sanitizers.h"
 
-#include <dlfcn.h>
-#include <ummap.h>
-
 #define KEYS 1000
 
-static int method_of_all; /* UMMR_METHOD_*, of tests that main() runs with each */
-
 static uint64_t seed = 1; /* the same at all ranks */
-
-/* With many more ranks than processors, each collective call of MapReduce-2S takes them milliseconds. */
-static int last_method(void)
-{
-	return ranks <= 3 || getenv("UMMAP_TEST_LONG") ? UMMR_METHOD_2S : UMMR_METHOD_1S;
-}
 
 static uint64_t random_number(uint64_t below)
 {
@@ -27,13 +17,13 @@ static uint64_t random_number(uint64_t below)
 	return (seed >> 33) % below;
 }
 
-/* ---- Random pairs: numbers are added up by key ---- */
+/* ---- Random pairs: the result is the sum of numbers by key ---- */
 
 struct record {
 	uint32_t key, number;
 };
 
-/* Keys of 0 to 60 bytes, some with zeros in them; the first four bytes say which. */
+/* Makes a key of 0 to 60 bytes, whose first four bytes are its number. Some keys contain zeros. */
 static size_t make_key(uint32_t key, char bytes[64])
 {
 	memset(bytes, key % 3 ? 'k' : 0, 64);
@@ -52,36 +42,40 @@ static int map_records(ummr_job *job, const struct ummr_task *task, void *arg)
 
 		memcpy(&r, task->data + at, sizeof(r));
 		number = r.number;
-		check(ummr_emit(job, key, make_key(r.key, key), &number, sizeof(number)) == 0, "%s", ummr_error());
+		check(ummr_emit(job, key, make_key(r.key, key), &number, sizeof(number)) == 0, "%s",
+		      ummr_error());
 	}
 	return 0;
 }
 
-static int add(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
+static int add_number(const struct ummr_bytes *key, struct ummr_value *value,
+		      const struct ummr_bytes *other, void *arg)
 {
 	(void)key, (void)arg;
-	check(value->size == 8 && other->size == 8 && (uintptr_t)value->data % 8 == 0 && (uintptr_t)other->data % 8 == 0);
+	check(value->size == 8 && other->size == 8 && (uintptr_t)value->data % 8 == 0 &&
+	      (uintptr_t)other->data % 8 == 0);
 	*(uint64_t *)value->data += *(const uint64_t *)other->data;
 	return 0;
 }
 
-/* The same of all values at once. */
-static int add_all(ummr_job *job, const struct ummr_bytes *key, ummr_values *values, void *arg)
+/* Adds all values of a key. */
+static int add_all_numbers(ummr_job *job, const struct ummr_bytes *key, ummr_values *values,
+			   void *arg)
 {
 	struct ummr_bytes value;
 	uint64_t sum = 0;
-	int there;
+	int found;
 
 	(void)key, (void)arg;
-	while ((there = ummr_next_value(values, &value)) > 0) {
+	while ((found = ummr_next_value(values, &value)) > 0) {
 		check(value.size == 8 && (uintptr_t)value.data % 8 == 0);
 		sum += *(const uint64_t *)value.data;
 	}
-	check(there == 0 && ummr_next_value(values, &value) == 0);
+	check(found == 0 && ummr_next_value(values, &value) == 0);
 	return ummr_put(job, &sum, sizeof(sum));
 }
 
-/* Half of all records have one key. */
+/* Makes an input file. Half of its records have one key. */
 static size_t make_records(uint64_t sums[KEYS])
 {
 	size_t count = random_number(20000);
@@ -98,72 +92,77 @@ static size_t make_records(uint64_t sums[KEYS])
 	return count;
 }
 
-static int order_of(const struct ummr_bytes *a, const struct ummr_bytes *b)
+static int compare_keys(const struct ummr_bytes *a, const struct ummr_bytes *b)
 {
 	int order = memcmp(a->data, b->data, a->size < b->size ? a->size : b->size);
 
 	return order ? order : (a->size > b->size) - (a->size < b->size);
 }
 
-/* This rank's part: in order, and each key once. What is found of each key goes into found. */
-static void walk_sums(ummr_job *job, const struct ummr_config *c, uint64_t found[KEYS])
+/* Reads this rank's part of the result: keys must be in order, and each key must come once. */
+static void read_sums(ummr_job *job, const struct ummr_config *c, uint64_t sums[KEYS])
 {
 	struct ummr_bytes key, value, last = { 0 };
 	char before[64], wanted[64];
-	int there;
+	int end;
 
-	memset(found, 0, KEYS * sizeof(*found));
-	while ((there = ummr_next(job, &key, &value)) > 0) {
+	memset(sums, 0, KEYS * sizeof(*sums));
+	while ((end = ummr_next(job, &key, &value)) > 0) {
 		uint32_t k = 0;
 
 		check(value.size == 8 && key.size <= sizeof(wanted));
 		memcpy(&k, key.data, key.size ? sizeof(k) : 0);
-		check(k < KEYS && make_key(k, wanted) == key.size && memcmp(wanted, key.data, key.size) == 0, "key %u", k);
+		check(k < KEYS && make_key(k, wanted) == key.size &&
+		      memcmp(wanted, key.data, key.size) == 0, "key %u", k);
 		if (last.data)
-			check(c->order == UMMR_ORDER_ASCENDING ? order_of(&last, &key) < 0 : order_of(&last, &key) > 0);
+			check(c->order == UMMR_ORDER_ASCENDING ? compare_keys(&last, &key) < 0
+			      : compare_keys(&last, &key) > 0);
 		last = (struct ummr_bytes){ memcpy(before, key.data, key.size), key.size };
-		check(found[k] == 0);
-		found[k] = *(const uint64_t *)value.data;
+		check(sums[k] == 0);
+		sums[k] = *(const uint64_t *)value.data;
 	}
-	check(there == 0, "%s", ummr_error());
+	check(end == 0, "%s", ummr_error());
 }
 
 static void check_sums(ummr_job *job, const struct ummr_config *c, const uint64_t sums[KEYS])
 {
 	uint64_t found[KEYS], again[KEYS], owners[KEYS], all[KEYS];
 
-	walk_sums(job, c, found);
+	read_sums(job, c, found);
 	check(ummr_rewind(job) == 0);
-	walk_sums(job, c, again);
+	read_sums(job, c, again);
 	check(memcmp(found, again, sizeof(found)) == 0);
 	for (int i = 0; i < KEYS; i++)
 		owners[i] = found[i] != 0;
-	check(c->combine == UMMR_COMBINE_OFF || rank == 0 || memcmp(owners, (uint64_t[KEYS]){ 0 }, sizeof(owners)) == 0);
+	check(c->combine == UMMR_COMBINE_OFF || rank == 0 ||
+	      memcmp(owners, (uint64_t[KEYS]){ 0 }, sizeof(owners)) == 0);
 	MPI_Allreduce(found, all, KEYS, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
 	MPI_Allreduce(MPI_IN_PLACE, owners, KEYS, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
 	for (int i = 0; i < KEYS; i++)
-		check(all[i] == sums[i] && owners[i] == (sums[i] != 0), "key %d: %" PRIu64 ", not %" PRIu64, i, all[i], sums[i]);
+		check(all[i] == sums[i] && owners[i] == (sums[i] != 0),
+		      "key %d: %" PRIu64 ", not %" PRIu64, i, all[i], sums[i]);
 }
 
-/* What ummr_write leaves has the same sums. */
-static void check_written(ummr_job *job, const uint64_t sums[KEYS])
+/* Checks that the file of ummr_write has these sums. */
+static void check_written_sums(ummr_job *job, const uint64_t sums[KEYS])
 {
 	uint64_t found[KEYS] = { 0 };
-	struct ummr_header head;
+	struct ummr_header header;
 	FILE *f;
 
 	check(ummr_write(job, path_of("result"), NULL) == 0, "%s", ummr_error());
 	MPI_Barrier(MPI_COMM_WORLD);
 	f = fopen(path_of("result"), "r");
 	check(f);
-	while (fread(&head, sizeof(head), 1, f) == 1) {
+	while (fread(&header, sizeof(header), 1, f) == 1) {
 		char key[64] = "";
 		uint64_t value;
 		uint32_t k = 0;
 
-		check(head.key_size <= 64 && head.value_size == 8);
-		check(fread(key, 1, (head.key_size + 7) & ~7u, f) == ((head.key_size + 7) & ~7u) && fread(&value, 8, 1, f) == 1);
-		memcpy(&k, key, head.key_size ? sizeof(k) : 0);
+		check(header.key_size <= 64 && header.value_size == 8);
+		check(fread(key, 1, (header.key_size + 7) & ~7u,
+			    f) == ((header.key_size + 7) & ~7u) && fread(&value, 8, 1, f) == 1);
+		memcpy(&k, key, header.key_size ? sizeof(k) : 0);
 		check(k < KEYS && found[k] == 0);
 		found[k] = value;
 	}
@@ -172,7 +171,8 @@ static void check_written(ummr_job *job, const uint64_t sums[KEYS])
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-static void nothing_left(void)
+/* Checks that no file of a job is left in the folder. */
+static void check_no_files(void)
 {
 	DIR *d;
 	const struct dirent *e;
@@ -180,12 +180,13 @@ static void nothing_left(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 	d = opendir(folder);
 	while ((e = readdir(d)))
-		check(strncmp(e->d_name, "ummr.", 5) != 0 && !strstr(e->d_name, ".unfinished"), "%s is left", e->d_name);
+		check(strncmp(e->d_name, "ummr.", 5) != 0 && !strstr(e->d_name, ".unfinished"),
+		      "%s is left", e->d_name);
 	closedir(d);
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-static void random_pairs(void)
+static void test_random_pairs(void)
 {
 	unsigned rounds = by_time(8, 60);
 
@@ -202,33 +203,25 @@ static void random_pairs(void)
 		c.split = UMMR_SPLIT_FIXED;
 		c.record_size = sizeof(struct record);
 		c.map = map_records;
-		c.reduce = random_number(2) ? add : NULL;
-		c.reduce_all = c.reduce ? NULL : add_all;
+		c.reduce = random_number(2) ? add_number : NULL;
+		c.reduce_all = c.reduce ? NULL : add_all_numbers;
 		c.task_size = random_number(3) ? 500 + random_number(20000) : 0;
 		c.bucket_size = random_number(3) ? 1 + random_number(5000) : 0;
-		/* On a busy machine each transfer may wait for another rank to get a processor. */
-		c.transfer_limit = random_number(3) ? 1001 + random_number(9000) : 0;
 		c.table_size = random_number(2) ? 100 + random_number(10000) : 0;
 		c.combine = (int)random_number(2);
 		c.order = (int)random_number(2);
-		c.seed = random_number(4);
 		c.storage = round % 2 ? folder : NULL;
 		c.sync_tasks = random_number(3) ? (uint32_t)random_number(3) : UMMR_SYNC_NEVER;
-		c.method = round / 2 % 2 ? last_method() : UMMR_METHOD_1S;
-		c.input = (int)random_number(4);
-		/* Each round of it is a dozen collective calls, in which ranks wait for each other to get a processor. */
-		if (c.method == UMMR_METHOD_2S && c.task_size > 0)
-			c.task_size += 5000;
-		job = create(&c);
+		job = create_job(&c);
 		check_run(job);
 		check_sums(job, &c, sums);
-		check_written(job, sums);
+		check_written_sums(job, sums);
 		check(ummr_end(job) == 0);
-		nothing_left();
+		check_no_files();
 	}
 }
 
-/* ---- Values that grow: an index of lines by their first byte, one of which is in half of all lines, and large values ---- */
+/* ---- Values that grow, and large values: an index of lines by their first byte ---- */
 
 static int map_lines(ummr_job *job, const struct ummr_task *task, void *arg)
 {
@@ -237,11 +230,11 @@ static int map_lines(ummr_job *job, const struct ummr_task *task, void *arg)
 	(void)arg;
 	while (at < task->size) {
 		const char *line = task->data + at, *end = memchr(line, '\n', task->size - at);
-		uint64_t where = task->offset + at;
+		uint64_t offset = task->offset + at;
 		size_t length = (size_t)((end ? end : task->data + task->size) - line);
 
-		check(end || where + length == 100000 * 3 + 5);
-		/* 'L': a large value, all of whose bytes are the same. */
+		check(end || offset + length == 100000 * 3 + 5);
+		/* A line that begins with L emits a large value, whose bytes are all the same. */
 		if (line[0] == 'L') {
 			char *large = malloc(5 * MIB);
 
@@ -249,14 +242,16 @@ static int map_lines(ummr_job *job, const struct ummr_task *task, void *arg)
 			check(ummr_emit(job, "large", 5, large, 5 * MIB) == 0, "%s", ummr_error());
 			free(large);
 		} else {
-			check(ummr_emit(job, line, 1, &where, sizeof(where)) == 0, "%s", ummr_error());
+			check(ummr_emit(job, line, 1, &offset, sizeof(offset)) == 0, "%s",
+			      ummr_error());
 		}
 		at += length + 1;
 	}
 	return 0;
 }
 
-static int append(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
+static int append_value(const struct ummr_bytes *key, struct ummr_value *value,
+			const struct ummr_bytes *other, void *arg)
 {
 	size_t before = value->size;
 
@@ -267,7 +262,7 @@ static int append(const struct ummr_bytes *key, struct ummr_value *value, const 
 	return 0;
 }
 
-static int by_number(const void *a, const void *b)
+static int compare_numbers(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
@@ -280,7 +275,8 @@ static void check_large(const struct ummr_bytes *value)
 
 	for (size_t i = 0; i < value->size; i++)
 		counts[((const unsigned char *)value->data)[i]]++;
-	check(value->size == 15 * MIB && counts['x'] == 5 * MIB && counts['y'] == 5 * MIB && counts['z'] == 5 * MIB);
+	check(value->size == 15 * MIB && counts['x'] == 5 * MIB && counts['y'] == 5 * MIB &&
+	      counts['z'] == 5 * MIB);
 }
 
 /* The text has lines of three bytes, and one of five. */
@@ -300,7 +296,7 @@ static void check_index(ummr_job *job, const char *text, size_t size)
 		}
 		check(key.size == 1 && value.size % 8 == 0);
 		memcpy(found, value.data, value.size);
-		qsort(found, n, 8, by_number);
+		qsort(found, n, 8, compare_numbers);
 		for (size_t i = 0; i < size; i++)
 			if ((i == 0 || text[i - 1] == '\n') && text[i] == *(const char *)key.data)
 				check(at < n && found[at++] == i, "line at %zu", i);
@@ -311,7 +307,13 @@ static void check_index(ummr_job *job, const char *text, size_t size)
 	check(rank != 0 || (lines + 3 == 100001 && large == 1), "%zu lines", lines);
 }
 
-static void long_values(const char *storage, int method, int input)
+/* Half of all lines begin with h. */
+static char random_letter(void)
+{
+	return random_number(2) ? 'h' : (char)('a' + random_number(26));
+}
+
+static void test_long_values(const char *storage)
 {
 	static char text[100000 * 3 + 5];
 	struct ummr_config c = UMMR_CONFIG_INIT;
@@ -320,7 +322,7 @@ static void long_values(const char *storage, int method, int input)
 	ummr_job *job;
 
 	for (int i = 0; i < 100000; i++)
-		memcpy(text + 3 * i, (char[]){ random_number(2) ? 'h' : (char)('a' + random_number(26)), '.', '\n' }, 3);
+		memcpy(text + 3 * i, (char[]){ random_letter(), '.', '\n' }, 3);
 	memcpy(text + 3 * 10, "Lx\n", 3);
 	memcpy(text + 3 * 50000, "Ly\n", 3);
 	memcpy(text + 3 * 99999, "Lz\n", 3);
@@ -328,22 +330,19 @@ static void long_values(const char *storage, int method, int input)
 	make_file("lines", text, sizeof(text));
 	c.inputs = inputs;
 	c.map = map_lines;
-	c.reduce = append;
+	c.reduce = append_value;
 	c.task_size = 10007;
 	c.bucket_size = 4096;
-	c.transfer_limit = 300000;
 	c.table_size = 4 * MIB;
 	c.storage = storage;
-	c.method = method;
-	c.input = input;
-	c.sync_tasks = method == UMMR_METHOD_2S ? 4 : 1;
-	job = create(&c);
+	c.sync_tasks = 1;
+	job = create_job(&c);
 	check_run(job);
 	check_index(job, text, sizeof(text));
 	check(ummr_end(job) == 0);
 }
 
-/* ---- All values of a key: several pairs of it in the result, or none; and values that nobody takes ---- */
+/* ---- reduce_all: keys with no pair or several in the result, and unread values ---- */
 
 static int map_numbers(ummr_job *job, const struct ummr_task *task, void *arg)
 {
@@ -351,21 +350,23 @@ static int map_numbers(ummr_job *job, const struct ummr_task *task, void *arg)
 	for (size_t at = 0; at < task->size; at++) {
 		uint32_t number = (uint32_t)(task->offset + at) % 1000;
 
-		/* The number's key has values of 0 to 6 bytes. */
-		if (ummr_emit(job, &number, sizeof(number), "values", (task->offset + at) / 1000 % 7) < 0)
+		/* Values have 0 to 6 bytes. */
+		if (ummr_emit(job, &number, sizeof(number), "values",
+			      (task->offset + at) / 1000 % 7) < 0)
 			return -1;
 	}
 	return 0;
 }
 
-/* Of a key: as many pairs as its number modulo 3, each with the number of values. Some values are left. */
-static int put_some(ummr_job *job, const struct ummr_bytes *key, ummr_values *values, void *arg)
+/* Puts number % 3 pairs of a key, each with the number of values. Some values remain unread. */
+static int put_counts(ummr_job *job, const struct ummr_bytes *key, ummr_values *values, void *arg)
 {
-	uint32_t number = *(const uint32_t *)key->data, count = 0, want = number % 7 == 0 ? 3 : UINT32_MAX;
+	uint32_t number = *(const uint32_t *)key->data;
+	uint32_t count = 0, limit = number % 7 == 0 ? 3 : UINT32_MAX;
 	struct ummr_bytes value;
 
 	(void)arg;
-	while (count < want && ummr_next_value(values, &value) > 0) {
+	while (count < limit && ummr_next_value(values, &value) > 0) {
 		check(value.size < 7 && memcmp(value.data, "values", value.size) == 0);
 		count++;
 	}
@@ -375,7 +376,7 @@ static int put_some(ummr_job *job, const struct ummr_bytes *key, ummr_values *va
 	return 0;
 }
 
-static void all_values(size_t table_size)
+static void test_all_values(size_t table_size)
 {
 	static const char zeros[20000];
 	struct ummr_config c = UMMR_CONFIG_INIT;
@@ -387,22 +388,22 @@ static void all_values(size_t table_size)
 
 	make_file("zeros", zeros, sizeof(zeros));
 	c.inputs = inputs;
-	c.method = method_of_all;
 	c.split = UMMR_SPLIT_FIXED;
 	c.record_size = 1;
 	c.map = map_numbers;
-	c.reduce_all = put_some;
+	c.reduce_all = put_counts;
 	c.task_size = 999;
 	c.bucket_size = 1000;
-	c.transfer_limit = c.table_size = table_size;
+	c.table_size = table_size;
 	c.storage = folder;
-	job = create(&c);
+	job = create_job(&c);
 	check_run(job);
 	for (; ummr_next(job, &key, &value) > 0; pairs++) {
 		uint32_t number = *(const uint32_t *)key.data;
 
 		check(key.size == 4 && number < 1000 && value.size == 4);
-		check(*(const uint32_t *)value.data == (number % 7 == 0 ? 3 : 20), "%u: %u", number, *(const uint32_t *)value.data);
+		check(*(const uint32_t *)value.data == (number % 7 == 0 ? 3 : 20), "%u: %u", number,
+		      *(const uint32_t *)value.data);
 		counts[number]++;
 	}
 	for (uint32_t i = 0; rank == 0 && i < 1000; i++)
@@ -419,7 +420,7 @@ static int map_nothing(ummr_job *job, const struct ummr_task *task, void *arg)
 	return 0;
 }
 
-static int map_one(ummr_job *job, const struct ummr_task *task, void *arg)
+static int map_one_pair(ummr_job *job, const struct ummr_task *task, void *arg)
 {
 	size_t size = *(const size_t *)arg;
 	char *value = calloc(1, size);
@@ -439,7 +440,7 @@ static int count_bytes(ummr_job *job, const struct ummr_bytes *key, ummr_values 
 	return ummr_put(job, &value.size, sizeof(value.size));
 }
 
-static void none_and_one(void)
+static void test_none_and_one(void)
 {
 	size_t size = by_time(10, 100) * MIB;
 	struct ummr_config c = UMMR_CONFIG_INIT;
@@ -449,25 +450,25 @@ static void none_and_one(void)
 	ummr_job *job;
 
 	c.inputs = inputs;
-	c.method = method_of_all;
 	c.map = map_nothing;
 	c.reduce_all = count_bytes;
 	c.arg = &size;
 	c.storage = folder;
-	job = create(&c);
+	job = create_job(&c);
 	check_run(job);
 	check(ummr_next(job, &key, &value) == 0 && ummr_end(job) == 0);
-	c.map = map_one;
-	job = create(&c);
+	c.map = map_one_pair;
+	job = create_job(&c);
 	check_run(job);
 	check_refused(ummr_put(job, "", 0), EINVAL, "for reduce_all");
-	check(rank != 0 || (ummr_next(job, &key, &value) == 1 && *(const size_t *)value.data == size));
+	check(rank != 0 || (ummr_next(job, &key, &value) == 1 &&
+			    *(const size_t *)value.data == size));
 	check(ummr_next(job, &key, &value) == 0 && ummr_end(job) == 0);
 }
 
-/* ---- Several runs: the same pairs, times a number that differs ---- */
+/* ---- Several runs: each run multiplies all numbers by another factor ---- */
 
-static int map_times(ummr_job *job, const struct ummr_task *task, void *arg)
+static int map_products(ummr_job *job, const struct ummr_task *task, void *arg)
 {
 	for (size_t at = 0; at < task->size; at += sizeof(struct record)) {
 		struct record r;
@@ -476,12 +477,13 @@ static int map_times(ummr_job *job, const struct ummr_task *task, void *arg)
 
 		memcpy(&r, task->data + at, sizeof(r));
 		number = r.number * *(const uint64_t *)arg;
-		check(ummr_emit(job, key, make_key(r.key, key), &number, sizeof(number)) == 0, "%s", ummr_error());
+		check(ummr_emit(job, key, make_key(r.key, key), &number, sizeof(number)) == 0, "%s",
+		      ummr_error());
 	}
 	return 0;
 }
 
-static void several_runs(const char *storage, int combine)
+static void test_several_runs(const char *storage, int combine)
 {
 	struct ummr_config c = UMMR_CONFIG_INIT;
 	char input[400];
@@ -491,18 +493,16 @@ static void several_runs(const char *storage, int combine)
 
 	make_records(sums);
 	c.inputs = inputs;
-	c.method = method_of_all;
 	c.split = UMMR_SPLIT_FIXED;
 	c.record_size = sizeof(struct record);
-	c.map = map_times;
-	c.reduce = add;
+	c.map = map_products;
+	c.reduce = add_number;
 	c.arg = &times;
 	c.task_size = 5000;
 	c.table_size = 10000;
-	c.transfer_limit = 5000;
 	c.combine = combine;
 	c.storage = storage;
-	job = create(&c);
+	job = create_job(&c);
 	while (times++ < 4) {
 		uint64_t product[KEYS];
 
@@ -513,18 +513,18 @@ static void several_runs(const char *storage, int combine)
 		check_sums(job, &c, product);
 	}
 	check(ummr_end(job) == 0);
-	nothing_left();
+	check_no_files();
 }
 
-/* ---- A map function that fails: what its task has emitted does not count until it has succeeded ---- */
+/* ---- A map function that fails: pairs of the failed call must not count ---- */
 
 struct failing {
-	int times;          /* for each task that fails */
-	int failed[100];    /* at this rank */
+	int times;       /* number of failures of each task that fails */
+	int failed[100]; /* failures of each task at this rank */
 };
 
-/* Each seventh task fails behind its first records. */
-static int map_at_last(ummr_job *job, const struct ummr_task *task, void *arg)
+/* Every seventh task fails after half of its records. */
+static int map_with_failures(ummr_job *job, const struct ummr_task *task, void *arg)
 {
 	struct failing *f = arg;
 	uint64_t number = task->offset / 700;
@@ -537,15 +537,16 @@ static int map_at_last(ummr_job *job, const struct ummr_task *task, void *arg)
 	return 1;
 }
 
-static struct ummr_config failing_config(const char *const *inputs, struct failing *f, uint32_t sync)
+static struct ummr_config failing_config(const char *const *inputs, struct failing *f,
+					 uint32_t sync)
 {
 	struct ummr_config c = UMMR_CONFIG_INIT;
 
 	c.inputs = inputs;
 	c.split = UMMR_SPLIT_FIXED;
 	c.record_size = sizeof(struct record);
-	c.map = map_at_last;
-	c.reduce = add;
+	c.map = map_with_failures;
+	c.reduce = add_number;
 	c.arg = f;
 	c.task_size = 704;
 	c.table_size = 1000;
@@ -555,7 +556,7 @@ static struct ummr_config failing_config(const char *const *inputs, struct faili
 	return c;
 }
 
-static void tries(uint32_t sync)
+static void test_failures(uint32_t sync)
 {
 	struct failing f = { .times = 2 };
 	struct record records[70 * 88];
@@ -570,48 +571,51 @@ static void tries(uint32_t sync)
 		sums[records[i].key] += i + 1;
 	}
 	make_file("records", records, sizeof(records));
-	c.method = method_of_all;
-	job = create(&c);
+	job = create_job(&c);
 	check_run(job);
 	check_sums(job, &c, sums);
 	check(ummr_end(job) == 0);
 	for (int i = 0; i < 70; i++)
 		MPI_Allreduce(MPI_IN_PLACE, &f.failed[i], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
 	for (int i = 0; i < 70; i++)
-		check(f.failed[i] == (i % 7 == 3 ? 2 : 0), "task %d has failed %d times", i, f.failed[i]);
+		check(f.failed[i] == (i % 7 == 3 ? 2 : 0), "task %d has failed %d times", i,
+		      f.failed[i]);
 }
 
-/* ---- Eight times as much as memory has: half of all pairs have one key, the others two of each ---- */
+/* ---- Pairs that take eight times the memory limit ---- */
 
-#define LIMIT (4 * MIB)       /* for windows */
-#define VALUE 100             /* a count, and bytes that the key decides */
+#define LIMIT (4 * MIB) /* memory of windows */
+#define VALUE_BYTES 100 /* a count, and bytes that follow from the key */
 
 static uint64_t large_keys;
 
-static void make_value(uint32_t key, unsigned char value[VALUE])
+static void make_value(uint32_t key, unsigned char value[VALUE_BYTES])
 {
 	uint64_t one = 1;
 
-	memset(value, (int)(key * 2654435761u >> 24), VALUE);
+	memset(value, (int)(key * 2654435761u >> 24), VALUE_BYTES);
 	memcpy(value, &one, sizeof(one));
 }
 
 static int emit_large(ummr_job *job, uint32_t key)
 {
-	unsigned char bytes[4] = { (unsigned char)(key >> 24), (unsigned char)(key >> 16), (unsigned char)(key >> 8),
-				   (unsigned char)key }, value[VALUE];
+	unsigned char bytes[4] = { (unsigned char)(key >> 24), (unsigned char)(key >> 16),
+				   (unsigned char)(key >> 8),
+				   (unsigned char)key }, value[VALUE_BYTES];
 
 	make_value(key, value);
 	return ummr_emit(job, bytes, sizeof(bytes), value, sizeof(value));
 }
 
-/* A byte of the input is 64 keys; its second half has the same ones as the first. Key 0 comes once with each other one. */
+/* Each byte of the input stands for 64 keys. Both halves of the input have the same keys. If the
+ * input is skewed, each key also emits a pair with key 0. */
 static int map_large(ummr_job *job, const struct ummr_task *task, void *arg)
 {
-	bool skewed = arg;
+	bool is_skewed = arg;
 
 	for (uint64_t at = task->offset * 64; at < (task->offset + task->size) * 64; at++)
-		if (emit_large(job, (uint32_t)(at % large_keys) + 1) < 0 || (skewed && emit_large(job, 0) < 0))
+		if (emit_large(job, (uint32_t)(at % large_keys) + 1) < 0 ||
+		    (is_skewed && emit_large(job, 0) < 0))
 			return -1;
 	return 0;
 }
@@ -620,35 +624,37 @@ static void add_counts(unsigned char *to, const unsigned char *other)
 {
 	uint64_t a, b;
 
-	check(memcmp(to + 8, other + 8, VALUE - 8) == 0);
+	check(memcmp(to + 8, other + 8, VALUE_BYTES - 8) == 0);
 	memcpy(&a, to, 8);
 	memcpy(&b, other, 8);
 	a += b;
 	memcpy(to, &a, 8);
 }
 
-static int reduce_large(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
+static int reduce_large(const struct ummr_bytes *key, struct ummr_value *value,
+			const struct ummr_bytes *other, void *arg)
 {
 	(void)key, (void)arg;
-	check(value->size == VALUE && other->size == VALUE);
+	check(value->size == VALUE_BYTES && other->size == VALUE_BYTES);
 	add_counts(value->data, other->data);
 	return 0;
 }
 
-static int reduce_all_large(ummr_job *job, const struct ummr_bytes *key, ummr_values *values, void *arg)
+static int reduce_all_large(ummr_job *job, const struct ummr_bytes *key, ummr_values *values,
+			    void *arg)
 {
-	unsigned char sum[VALUE];
+	unsigned char sum[VALUE_BYTES];
 	struct ummr_bytes value;
 
 	(void)arg, (void)key;
-	check(ummr_next_value(values, &value) == 1 && value.size == VALUE);
-	memcpy(sum, value.data, VALUE);
+	check(ummr_next_value(values, &value) == 1 && value.size == VALUE_BYTES);
+	memcpy(sum, value.data, VALUE_BYTES);
 	while (ummr_next_value(values, &value) > 0)
 		add_counts(sum, value.data);
-	return ummr_put(job, sum, VALUE);
+	return ummr_put(job, sum, VALUE_BYTES);
 }
 
-/* KiB */
+/* Returns the peak resident memory of this rank in KiB. */
 static size_t peak_memory(void)
 {
 	FILE *f = fopen("/proc/self/status", "r");
@@ -662,28 +668,31 @@ static size_t peak_memory(void)
 	return peak;
 }
 
-static void check_large_result(ummr_job *job, bool skewed)
+static void check_large_result(ummr_job *job, bool is_skewed)
 {
 	struct ummr_bytes key, value;
-	uint32_t next = skewed ? 0 : 1;
+	uint32_t next = is_skewed ? 0 : 1;
 
 	for (; ummr_next(job, &key, &value) > 0; next++) {
 		const unsigned char *k = key.data;
-		unsigned char want[VALUE];
+		unsigned char want[VALUE_BYTES];
 		uint64_t count = next ? 2 : 2 * large_keys;
+		uint32_t number;
 
-		check(key.size == 4 && ((uint32_t)k[0] << 24 | (uint32_t)k[1] << 16 | (uint32_t)k[2] << 8 | k[3]) == next);
+		number = (uint32_t)k[0] << 24 | (uint32_t)k[1] << 16 | (uint32_t)k[2] << 8 | k[3];
+		check(key.size == 4 && number == next);
 		make_value(next, want);
 		memcpy(want, &count, sizeof(count));
-		check(value.size == VALUE && memcmp(want, value.data, VALUE) == 0, "key %u", next);
+		check(value.size == VALUE_BYTES && memcmp(want, value.data, VALUE_BYTES) == 0,
+		      "key %u", next);
 	}
 	check(rank != 0 || next == large_keys + 1);
 }
 
-/* A pair takes 136 bytes in a bucket, 144 in a group, and each comes twice. */
-static void out_of_core(bool skewed)
+/* A pair takes 136 bytes in a bucket, or 144 as a group. Each pair comes twice. */
+static void test_out_of_core(bool is_skewed)
 {
-	uint64_t bytes = 8 * LIMIT * (uint64_t)ranks / (skewed ? 4 : 2) / 136 / 64;
+	uint64_t bytes = 8 * LIMIT * (uint64_t)ranks / (is_skewed ? 4 : 2) / 136 / 64;
 	struct ummr_config c = UMMR_CONFIG_INIT;
 	char input[400];
 	const char *inputs[] = { strcpy(input, path_of("input")), NULL };
@@ -698,50 +707,50 @@ static void out_of_core(bool skewed)
 	c.split = UMMR_SPLIT_FIXED;
 	c.record_size = 1;
 	c.map = map_large;
-	c.reduce = skewed ? NULL : reduce_large;
-	c.reduce_all = skewed ? reduce_all_large : NULL;
-	c.arg = skewed ? &c : NULL;
+	c.reduce = is_skewed ? NULL : reduce_large;
+	c.reduce_all = is_skewed ? reduce_all_large : NULL;
+	c.arg = is_skewed ? &c : NULL;
 	c.table_size = MIB;
-	c.transfer_limit = 64 * KIB;
 	c.bucket_size = MIB;
 	c.task_size = 500;
 	c.storage = folder;
 	c.sync_tasks = 4;
-	job = create(&c);
+	job = create_job(&c);
 	check_run(job);
 	grown = (peak_memory() - before) * KIB;
-	/* The pairs in the buckets alone are 8 times the limit. Table, task, and what MPI needs for transfers, which is more where
-	 * ranks wait longer for each other, are not in the limit. */
+	/* The limit does not include the table, the task, and MPI's memory for transfers, which
+	 * grows with the time that ranks wait for each other. */
 	check(SANITIZED || grown < 7 * LIMIT, "%zu KiB of memory", grown / KIB);
-	check_large_result(job, skewed);
+	check_large_result(job, is_skewed);
 	check(ummr_end(job) == 0);
-	nothing_left();
+	check_no_files();
 }
 
-/* ---- Help: rank 0 stays in its first task until all others are done, which only the others can do ---- */
+/* ---- Rank 0 stays in its first task until the other ranks have mapped all other tasks ---- */
 
 struct shared {
-	_Atomic int mapped;
-	int tasks;
+	_Atomic int mapped; /* number of mapped tasks */
+	int tasks;          /* number of tasks */
 };
 
-/* On one machine, others do not need this rank's processor to take its tasks. Among machines they may: it emits. */
+/* On several machines, other ranks may need MPI calls of this rank to take its tasks, so it emits
+ * pairs. */
 static int map_and_wait(ummr_job *job, const struct ummr_task *task, void *arg)
 {
 	struct shared *s = arg;
-	uint64_t none = 0, one = 1;
+	uint64_t zero = 0, one = 1;
 	int key = (int)(task->offset / 100);
 
 	while (rank == 0 && s->mapped < s->tasks - 1) {
 		for (int i = 0; getenv("MACHINES") && i < 100000; i++)
-			check(ummr_emit(job, &key, sizeof(key), &none, sizeof(none)) == 0);
+			check(ummr_emit(job, &key, sizeof(key), &zero, sizeof(zero)) == 0);
 		usleep(1000);
 	}
 	s->mapped++;
 	return ummr_emit(job, &key, sizeof(key), &one, sizeof(one));
 }
 
-static void help(void)
+static void test_task_stealing(void)
 {
 	struct ummr_config c = UMMR_CONFIG_INIT;
 	char input[400];
@@ -750,7 +759,7 @@ static void help(void)
 	struct ummr_bytes key, value;
 	struct shared *s;
 	ummr_job *job;
-	int fd, there = 0;
+	int fd, pairs = 0;
 
 	make_file("zeros", zeros, sizeof(zeros));
 	make_file("shared", zeros, 4096);
@@ -763,22 +772,22 @@ static void help(void)
 	c.split = UMMR_SPLIT_FIXED;
 	c.record_size = c.task_size = 100;
 	c.map = map_and_wait;
-	c.reduce = add;
+	c.reduce = add_number;
 	c.arg = s;
-	job = create(&c);
+	job = create_job(&c);
 	check_run(job);
 	check(s->mapped == 60);
-	for (; ummr_next(job, &key, &value) > 0; there++)
+	for (; ummr_next(job, &key, &value) > 0; pairs++)
 		check(*(const uint64_t *)value.data == 1);
-	check(rank != 0 || there == 60);
+	check(rank != 0 || pairs == 60);
 	check(ummr_end(job) == 0);
 	munmap(s, 4096);
 	close(fd);
 }
 
-/* ---- Records of a rule of one's own, longer than tasks, in several files ---- */
+/* ---- Records by find_record, longer than tasks, in several files ---- */
 
-/* A record begins with '<', but not with "<!": the byte behind has to be seen, too. */
+/* A record begins with '<' that is not followed by '!', so the next byte is needed to decide. */
 static size_t find_own(const char *data, size_t size, void *arg)
 {
 	(void)arg;
@@ -796,20 +805,23 @@ static int map_own(ummr_job *job, const struct ummr_task *task, void *arg)
 	(void)arg;
 	for (const char *p = task->data; p < end; p += length) {
 		length = 1;
-		while (p + length < end && (p[length] != '<' || (p + length + 1 < end && p[length + 1] == '!')))
+		while (p + length < end && (p[length] != '<' ||
+					    (p + length + 1 < end && p[length + 1] == '!')))
 			length++;
 		check(p[0] == '<');
-		if (ummr_emit(job, "bytes", 5, &length, 8) < 0 || ummr_emit(job, "records", 7, (uint64_t[]){ 1 }, 8) < 0)
+		if (ummr_emit(job, "bytes", 5, &length, 8) < 0 ||
+		    ummr_emit(job, "records", 7, (uint64_t[]){ 1 }, 8) < 0)
 			return -1;
 	}
 	return 0;
 }
 
-static void own_records(void)
+static void test_own_records(void)
 {
 	struct ummr_config c = UMMR_CONFIG_INIT;
 	char text[20000], first[400], second[400];
-	const char *inputs[] = { strcpy(first, path_of("own1")), strcpy(second, path_of("own2")), NULL };
+	const char *inputs[] = { strcpy(first, path_of("own1")), strcpy(second, path_of("own2")),
+				 NULL };
 	uint64_t records = 0, bytes = 0;
 
 	for (size_t part = 0, size; part < 2; part++, bytes += size) {
@@ -830,23 +842,23 @@ static void own_records(void)
 		c.split = UMMR_SPLIT_OWN;
 		c.find_record = find_own;
 		c.map = map_own;
-		c.reduce = add;
-		c.method = random_number(2) ? last_method() : UMMR_METHOD_1S;
-		c.input = (int)random_number(4);
-		job = create(&c);
+		c.reduce = add_number;
+		job = create_job(&c);
 		check_run(job);
 		if (rank == 0) {
-			check(ummr_next(job, &key, &value) == 1 && key.size == 5 && *(const uint64_t *)value.data == bytes);
-			check(ummr_next(job, &key, &value) == 1 && key.size == 7 && *(const uint64_t *)value.data == records);
+			check(ummr_next(job, &key, &value) == 1 && key.size == 5 &&
+			      *(const uint64_t *)value.data == bytes);
+			check(ummr_next(job, &key, &value) == 1 && key.size == 7 &&
+			      *(const uint64_t *)value.data == records);
 		}
 		check(ummr_next(job, &key, &value) == 0);
 		check(ummr_end(job) == 0);
 	}
 }
 
-/* ---- What is refused, at all ranks, with a sentence ---- */
+/* ---- Calls that must fail at all ranks, with a message ---- */
 
-static int bad_rank; /* whose functions fail */
+static int bad_rank; /* the rank whose map function fails */
 
 static int map_fails(ummr_job *job, const struct ummr_task *task, void *arg)
 {
@@ -861,16 +873,19 @@ static int map_emits(ummr_job *job, const struct ummr_task *task, void *arg)
 	return ummr_emit(job, "k", 1, "a", 1) < 0 || ummr_emit(job, "k", 1, "b", 1) < 0;
 }
 
-static int reduce_fails(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
+static int reduce_fails(const struct ummr_bytes *key, struct ummr_value *value,
+			const struct ummr_bytes *other, void *arg)
 {
 	(void)key, (void)value, (void)other, (void)arg;
 	return 1;
 }
 
-static int reduce_emits(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
+static int reduce_emits(const struct ummr_bytes *key, struct ummr_value *value,
+			const struct ummr_bytes *other, void *arg)
 {
 	(void)value, (void)other;
-	check_refused(ummr_emit(arg ? *(ummr_job **)arg : NULL, key->data, key->size, NULL, 0), EINVAL, "for map functions");
+	check_refused(ummr_emit(arg ? *(ummr_job **)arg : NULL, key->data, key->size, NULL, 0),
+		      EINVAL, "for map functions");
 	return 0;
 }
 
@@ -893,22 +908,22 @@ static size_t find_too_far(const char *data, size_t size, void *arg)
 	return size + 1;
 }
 
-static struct ummr_config good_config(const char *const *inputs, int method)
+static struct ummr_config good_config(const char *const *inputs)
 {
 	struct ummr_config c = UMMR_CONFIG_INIT;
 
 	c.inputs = inputs;
 	c.map = map_lines;
-	c.reduce = add;
+	c.reduce = add_number;
 	c.task_size = 1000;
-	c.method = method;
 	return c;
 }
 
-static void refused_configs(const char *const *inputs, int method)
+static void test_bad_configs(const char *const *inputs)
 {
-	const struct ummr_config good = good_config(inputs, method);
-	const char *missing[] = { inputs[0], "/nowhere/at all", NULL }, *device[] = { "/dev/null", NULL };
+	const struct ummr_config good = good_config(inputs);
+	const char *missing[] = { inputs[0], "/nowhere/at all", NULL },
+		*device[] = { "/dev/null", NULL };
 	ummr_job *job;
 
 #define refused(change, error, words) do { \
@@ -924,27 +939,27 @@ static void refused_configs(const char *const *inputs, int method)
 	refused(c.split = 7, EINVAL, "UMMR_SPLIT_");
 	refused(c.split = UMMR_SPLIT_OWN, EINVAL, "find_record");
 	refused(c.split = UMMR_SPLIT_FIXED, EINVAL, "record_size is 0");
-	refused((c.split = UMMR_SPLIT_FIXED, c.record_size = 7), EINVAL, "not a whole number of records");
+	refused((c.split = UMMR_SPLIT_FIXED, c.record_size = 7), EINVAL,
+		"not a whole number of records");
 	refused(c.order = -1, EINVAL, "UMMR_ORDER_");
 	refused(c.combine = 2, EINVAL, "UMMR_COMBINE_");
-	refused(c.method = 2, EINVAL, "UMMR_METHOD_");
-	refused(c.input = 4, EINVAL, "UMMR_INPUT_");
-	refused(c.timeline = "/nowhere/at all", ENOENT, "cannot write the timeline '/nowhere/at all'");
-	refused(c.transfer_limit = SIZE_MAX, EINVAL, "transfer_limit");
+	refused(c.timeline = "/nowhere/at all", ENOENT,
+		"cannot write the timeline '/nowhere/at all'");
 	refused(c.inputs = missing, ENOENT, "cannot read '/nowhere/at all'");
 	refused(c.inputs = device, EINVAL, "neither a file nor a folder");
 	refused(c.storage = "/nowhere", ENOENT, "the storage folder '/nowhere'");
 	refused(c.storage = inputs[0], ENOTDIR, "it is not a folder");
 	if (ranks > 1)
 		refused(c.task_size = 1000 + (rank == ranks - 1), EINVAL,
-			"task_size is 1001 here and 1000 at rank 0, and must be the same at all ranks");
+			"task_size is 1001 here and 1000 at rank 0, and must be the same at all "
+			"ranks");
 }
 
-/* Runs into an error, and has no result. */
-static void failing(struct ummr_config c, int error, const char *words)
+/* Runs a job that fails, and checks that it has no result. */
+static void check_failure(struct ummr_config c, int error, const char *words)
 {
 	struct ummr_bytes key, value;
-	ummr_job *job = create(&c);
+	ummr_job *job = create_job(&c);
 
 	check_refused(ummr_run(job), error, words);
 	check_refused(ummr_next(job, &key, &value), EINVAL, "ummr_run has returned 0");
@@ -952,152 +967,57 @@ static void failing(struct ummr_config c, int error, const char *words)
 	check(ummr_end(job) == 0);
 }
 
-/* The lines of long_values. */
-static void errors(int method)
+/* The input is that of test_long_values. */
+static void test_errors(void)
 {
 	char input[400];
 	const char *inputs[] = { strcpy(input, path_of("lines")), NULL };
-	struct ummr_config c = good_config(inputs, method);
+	struct ummr_config c = good_config(inputs);
 	ummr_job *job;
 
-	refused_configs(inputs, method);
-	/* Whichever task a rank has first, the second one is not at 0. */
+	test_bad_configs(inputs);
+	/* map_fails fails for every task except the first one of the file. */
 	c.map = map_fails;
 	c.task_size = 100;
 	bad_rank = 0;
-	failing(c, ECANCELED, "the map function has failed 3 times for");
+	check_failure(c, ECANCELED, "the map function has failed 3 times for");
 	c.map = map_emits;
 	c.reduce = reduce_fails;
-	failing(c, ECANCELED, "the reduce function has failed for the key");
-	c.reduce = append;
+	check_failure(c, ECANCELED, "the reduce function has failed for the key");
+	c.reduce = append_value;
 	c.split = UMMR_SPLIT_OWN;
 	c.find_record = find_too_far;
-	failing(c, EINVAL, "find_record returned a record behind");
+	check_failure(c, EINVAL, "find_record returned a record behind");
 	c.split = UMMR_SPLIT_LINES;
 	c.map = map_calls;
 	c.reduce = reduce_emits;
 	c.arg = &job;
-	job = create(&c);
+	job = create_job(&c);
 	check_run(job);
 	check_refused(ummr_emit(job, "k", 1, NULL, 0), EINVAL, "for map functions");
 	check_refused(ummr_write(job, "/nowhere/at all", NULL), ENOENT, "/nowhere/at all");
 	check(ummr_end(job) == 0);
 }
 
-/* The input becomes shorter between two calls. */
-static void cut_short(int method)
+/* The input becomes shorter between ummr_create and ummr_run. */
+static void test_shorter_input(void)
 {
 	char input[400];
 	const char *inputs[] = { strcpy(input, path_of("cut")), NULL };
-	struct ummr_config c = good_config(inputs, method);
+	struct ummr_config c = good_config(inputs);
 	ummr_job *job;
 
 	make_file("cut", "two\nlines\n", 10);
 	c.task_size = 3;
-	job = create(&c);
+	job = create_job(&c);
 	MPI_Barrier(MPI_COMM_WORLD);
 	make_file("cut", "short\n", 6);
-	check_refused(ummr_run(job), ESTALE, "had 10 bytes when the job was created, and has 6 bytes now");
+	check_refused(ummr_run(job), ESTALE, "had 10 bytes when the job was created, and has 6 "
+		      "bytes now");
 	check(ummr_end(job) == 0);
 }
 
-/* ---- Transfers that are short go together: each waits for another rank to serve it ---- */
-
-static struct {
-	unsigned transfers, turns; /* without a test of whether any is through in between */
-	int longest;
-	bool under_way;
-} fetched;
-
-/* Those of the library that comes before MPI. */
-#define NEXT(call) ({ static __typeof__(call) *next; next ? next : (next = (__typeof__(call) *)dlsym(RTLD_NEXT, #call)); })
-#define BEFORE __attribute__((visibility("default")))
-
-BEFORE int MPI_Rget(void *to, int count, MPI_Datatype type, int target, MPI_Aint at, int there, MPI_Datatype type_there, MPI_Win win,
-		    MPI_Request *request)
-{
-	/* Pairs are in dynamic windows, where displacements are addresses. */
-	if (at > 65536) {
-		fetched.transfers++;
-		fetched.turns += !fetched.under_way;
-		fetched.under_way = true;
-		fetched.longest = count > fetched.longest ? count : fetched.longest;
-	}
-	return NEXT(MPI_Rget)(to, count, type, target, at, there, type_there, win, request);
-}
-
-BEFORE int MPI_Test(MPI_Request *request, int *done, MPI_Status *status)
-{
-	fetched.under_way = false;
-	return NEXT(MPI_Test)(request, done, status);
-}
-
-static void short_transfers(size_t limit)
-{
-	struct ummr_config c = UMMR_CONFIG_INIT;
-	char input[400];
-	const char *inputs[] = { strcpy(input, path_of("records")), NULL };
-	struct record records[600];
-	uint64_t sums[KEYS] = { 0 };
-	ummr_job *job;
-
-	for (unsigned i = 0; i < 600; i++) {
-		records[i] = (struct record){ i % KEYS, i + 1 };
-		sums[i % KEYS] += i + 1;
-	}
-	make_file("records", records, sizeof(records));
-	c.inputs = inputs;
-	c.split = UMMR_SPLIT_FIXED;
-	c.record_size = sizeof(struct record);
-	c.map = map_records;
-	c.reduce_all = add_all;
-	c.transfer_limit = limit;
-	c.storage = folder;
-	memset(&fetched, 0, sizeof(fetched));
-	job = create(&c);
-	check_run(job);
-	check(fetched.longest <= (int)limit, "%d bytes", fetched.longest);
-	check(fetched.turns * 10 <= fetched.transfers, "%u turns for %u transfers", fetched.turns, fetched.transfers);
-	check_sums(job, &c, sums);
-	check(ummr_end(job) == 0);
-}
-
-/* ---- The calls of MPI that a setting is about are made, with the hints; they lie before those of the libraries ---- */
-
-static struct {
-	unsigned iread, read_all, alltoall;
-	unsigned hinted; /* files that were opened with the hints of calls() */
-} made;
-
-BEFORE int MPI_File_open(MPI_Comm comm, const char *name, int mode, MPI_Info info, MPI_File *file)
-{
-	char count[32] = "", size[32] = "";
-	int there;
-
-	MPI_Info_get(info, "striping_factor", sizeof(count) - 1, count, &there);
-	MPI_Info_get(info, "striping_unit", sizeof(size) - 1, size, &there);
-	made.hinted += strcmp(count, "3") == 0 && strcmp(size, "65536") == 0;
-	return PMPI_File_open(comm, name, mode, info, file);
-}
-
-BEFORE int MPI_File_iread_at(MPI_File file, MPI_Offset at, void *to, int count, MPI_Datatype type, MPI_Request *request)
-{
-	made.iread++;
-	return PMPI_File_iread_at(file, at, to, count, type, request);
-}
-
-BEFORE int MPI_File_read_at_all(MPI_File file, MPI_Offset at, void *to, int count, MPI_Datatype type, MPI_Status *status)
-{
-	made.read_all++;
-	return PMPI_File_read_at_all(file, at, to, count, type, status);
-}
-
-BEFORE int MPI_Alltoallv(const void *from, const int counts[], const int at[], MPI_Datatype type, void *to, const int got[],
-			 const int got_at[], MPI_Datatype got_type, MPI_Comm comm)
-{
-	made.alltoall++;
-	return PMPI_Alltoallv(from, counts, at, type, to, got, got_at, got_type, comm);
-}
+/* ---- The timeline has each phase of each rank, and each task once ---- */
 
 static int map_hundred(ummr_job *job, const struct ummr_task *task, void *arg)
 {
@@ -1106,8 +1026,8 @@ static int map_hundred(ummr_job *job, const struct ummr_task *task, void *arg)
 	return 0;
 }
 
-/* Sixty tasks in one file. */
-static struct ummr_config sixty_tasks(const char *const *inputs)
+/* Makes a configuration with sixty tasks in one file. */
+static struct ummr_config make_sixty_tasks(const char *const *inputs)
 {
 	struct ummr_config c = UMMR_CONFIG_INIT;
 	static const char zeros[6000];
@@ -1117,105 +1037,30 @@ static struct ummr_config sixty_tasks(const char *const *inputs)
 	c.split = UMMR_SPLIT_FIXED;
 	c.record_size = c.task_size = 100;
 	c.map = map_hundred;
-	c.reduce = add;
+	c.reduce = add_number;
 	return c;
 }
 
-/* Of all ranks: one may be left without a task. */
-static void run_and_count(const struct ummr_config *c)
-{
-	ummr_job *job;
-
-	memset(&made, 0, sizeof(made));
-	job = create(c);
-	check_run(job);
-	check(ummr_end(job) == 0);
-	MPI_Allreduce(MPI_IN_PLACE, &made, sizeof(made) / sizeof(unsigned), MPI_UNSIGNED, MPI_SUM, MPI_COMM_WORLD);
-}
-
-/* Files that fit are read once, however often the job runs: a rank's mappings of them stay. */
-static void read_once(struct ummr_config c)
-{
-	char paths[4][400];
-	const char *inputs[] = { paths[0], paths[1], paths[2], paths[3], NULL };
-	struct umstat stat = { .struct_size = sizeof(stat) };
-	uint64_t requests;
-	ummr_job *job;
-
-	for (int i = 0; i < 4; i++) {
-		static const char zeros[1000];
-		char name[20];
-
-		snprintf(name, sizeof(name), "zeros.%d", i);
-		make_file(name, zeros, sizeof(zeros));
-		strcpy(paths[i], path_of(name));
-	}
-	c.inputs = inputs;
-	c.input = UMMR_INPUT_UMMAP;
-	check(umstat(NULL, &stat) == 0);
-	requests = stat.read_requests;
-	job = create(&c);
-	for (int i = 0; i < 10; i++)
-		check_run(job);
-	check(umstat(NULL, &stat) == 0);
-	check(stat.read_requests - requests <= 4, "%" PRIu64 " requests", stat.read_requests - requests);
-	check(ummr_end(job) == 0);
-}
-
-static void calls(void)
-{
-	char input[400];
-	const char *inputs[] = { strcpy(input, path_of("zeros")), NULL };
-	struct ummr_config c = sixty_tasks(inputs);
-	struct umstat stat = { .struct_size = sizeof(stat) };
-	uint64_t requests;
-	unsigned rounds = (unsigned)(60 + ranks - 1) / (unsigned)ranks;
-
-	c.stripe_count = 3;
-	c.stripe_size = 65536;
-	run_and_count(&c);
-	check(made.iread == 0 && made.read_all == 0 && made.alltoall == 0 && made.hinted == 0);
-	c.input = UMMR_INPUT_MPIIO;
-	run_and_count(&c);
-	check(made.iread == 0 && made.read_all == 0 && made.alltoall == 0 && made.hinted > 0);
-	c.input = UMMR_INPUT_MPIIO_AHEAD;
-	run_and_count(&c);
-	check(made.iread > 0 && made.read_all == 0 && made.alltoall == 0 && made.hinted > 0);
-	check(umstat(NULL, &stat) == 0);
-	requests = stat.read_requests;
-	c.input = UMMR_INPUT_UMMAP;
-	run_and_count(&c);
-	check(umstat(NULL, &stat) == 0);
-	requests = stat.read_requests - requests;
-	MPI_Allreduce(MPI_IN_PLACE, &requests, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-	check(requests > 0);
-	read_once(c);
-	c.method = UMMR_METHOD_2S;
-	run_and_count(&c);
-	check(made.iread == 0 && made.read_all == rounds * (unsigned)ranks && made.alltoall == (unsigned)ranks);
-	check(made.hinted >= (unsigned)ranks);
-}
-
-/* ---- The timeline has each phase of each rank, and each task once ---- */
-
 struct seen {
-	double last;
-	int begun, ended;   /* phases */
-	unsigned steps;     /* of Map */
+	double last;      /* time of the last event */
+	int begun, ended; /* number of phases that have begun, and ended */
+	unsigned steps;   /* steps of Map */
 };
 
-static void see_event(struct seen *seen, double seconds, const char *phase, const char *event)
+static void check_event(struct seen *seen, double seconds, const char *phase, const char *event)
 {
 	static const char *const phases[] = { "map", "reduce", "combine" };
 
 	check(seconds >= seen->last, "%f comes after %f", seconds, seen->last);
 	seen->last = seconds;
 	if (strcmp(event, "begin") == 0) {
-		check(seen->begun == seen->ended && seen->begun < 3 && strcmp(phase, phases[seen->begun]) == 0, "%s begins", phase);
+		check(seen->begun == seen->ended && seen->begun < 3 &&
+		      strcmp(phase, phases[seen->begun]) == 0, "%s begins", phase);
 		seen->begun++;
 		return;
 	}
-	check(seen->begun == seen->ended + 1 && strcmp(phase, phases[seen->ended]) == 0, "%s: %s", phase, event);
+	check(seen->begun == seen->ended + 1 && strcmp(phase, phases[seen->ended]) == 0, "%s: %s",
+	      phase, event);
 	if (strcmp(event, "end") == 0)
 		seen->ended++;
 	else if (seen->ended == 0 && strcmp(event, "step") == 0)
@@ -1233,11 +1078,13 @@ static void check_timeline(const char *path)
 	unsigned long kib;
 	double seconds;
 
-	check(f && fgets(line, sizeof(line), f) && strcmp(line, "run,rank,seconds,phase,event,memory_kib\n") == 0);
+	check(f && fgets(line, sizeof(line), f) && strcmp(line,
+			"run,rank,seconds,phase,event,memory_kib\n") == 0);
 	while (fgets(line, sizeof(line), f)) {
-		check(sscanf(line, "1,%u,%lf,%19[a-z],%19[a-z],%lu", &number, &seconds, phase, event, &kib) == 5, "%s", line);
+		check(sscanf(line, "1,%u,%lf,%19[a-z],%19[a-z],%lu", &number, &seconds, phase,
+			     event, &kib) == 5, "%s", line);
 		check(number < (unsigned)ranks && kib > 0, "%s", line);
-		see_event(&seen[number], seconds, phase, event);
+		check_event(&seen[number], seconds, phase, event);
 	}
 	for (int i = 0; i < ranks; i++) {
 		check(seen[i].ended == 3, "rank %d", i);
@@ -1247,17 +1094,16 @@ static void check_timeline(const char *path)
 	check(fclose(f) == 0);
 }
 
-static void timeline(int method, const char *storage)
+static void test_timeline(const char *storage)
 {
 	char input[400], path[400];
 	const char *inputs[] = { strcpy(input, path_of("zeros")), NULL };
-	struct ummr_config c = sixty_tasks(inputs);
+	struct ummr_config c = make_sixty_tasks(inputs);
 	ummr_job *job;
 
 	c.timeline = rank == 0 ? strcpy(path, path_of("timeline")) : NULL;
-	c.method = method;
 	c.storage = storage;
-	job = create(&c);
+	job = create_job(&c);
 	check_run(job);
 	check(ummr_end(job) == 0);
 	if (rank == 0)
@@ -1270,36 +1116,29 @@ int main(int argc, char **argv)
 	set_budget(LIMIT);
 	set_env("UMMAP_SEG_SIZE", "256K");
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
-	out_of_core(ranks % 2);
+	test_out_of_core(ranks % 2);
 	if (getenv("UMMAP_TEST_LONG"))
-		out_of_core(!(ranks % 2));
-	random_pairs();
-	for (method_of_all = UMMR_METHOD_1S; method_of_all <= last_method(); method_of_all++) {
-		all_values(3000);
-		all_values(0);
-		none_and_one();
-		several_runs(NULL, UMMR_COMBINE_ON);
-		several_runs(folder, UMMR_COMBINE_ON);
-		several_runs(folder, UMMR_COMBINE_OFF);
-		tries(0);
-		tries(1);
-		tries(3);
-	}
-	long_values(NULL, UMMR_METHOD_1S, UMMR_INPUT_MPIIO_AHEAD);
-	long_values(folder, UMMR_METHOD_1S, UMMR_INPUT_UMMAP);
-	long_values(folder, UMMR_METHOD_2S, 0);
-	own_records();
-	short_transfers(1);
-	short_transfers(7);
+		test_out_of_core(!(ranks % 2));
+	test_random_pairs();
+	test_all_values(3000);
+	test_all_values(0);
+	test_none_and_one();
+	test_several_runs(NULL, UMMR_COMBINE_ON);
+	test_several_runs(folder, UMMR_COMBINE_ON);
+	test_several_runs(folder, UMMR_COMBINE_OFF);
+	test_failures(0);
+	test_failures(1);
+	test_failures(3);
+	test_long_values(NULL);
+	test_long_values(folder);
+	test_own_records();
 	if (ranks > 1)
-		help();
-	for (int method = UMMR_METHOD_1S; method <= UMMR_METHOD_2S; method++) {
-		errors(method);
-		cut_short(method);
-		timeline(method, method == UMMR_METHOD_1S ? NULL : folder);
-	}
-	calls();
-	nothing_left();
+		test_task_stealing();
+	test_errors();
+	test_shorter_input();
+	test_timeline(NULL);
+	test_timeline(folder);
+	check_no_files();
 	MPI_Finalize();
 	return 0;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* mapreduce.h - what the tests of ummap-mapreduce.h share: files of the input, and calls that have to succeed, or must not. */
+/* mapreduce.h - functions for tests of ummap-mapreduce.h: input files, and calls that must succeed
+ * or must fail. */
 #ifndef TESTS_MPI_MAPREDUCE_H
 #define TESTS_MPI_MAPREDUCE_H
 
@@ -15,7 +16,7 @@ static inline const char *path_of(const char *name)
 	return path;
 }
 
-/* Rank 0 writes it; the others wait. */
+/* Makes an input file in the folder of the test; collective. */
 static inline void make_file(const char *name, const void *data, size_t size)
 {
 	FILE *f = rank == 0 ? fopen(path_of(name), "w") : NULL;
@@ -32,7 +33,7 @@ static inline void check_run_at(ummr_job *job, const char *file, int line)
 	check_at(result == 0, "ummr_run", file, line, " %s", result ? ummr_error() : "");
 }
 
-static inline ummr_job *create(const struct ummr_config *config)
+static inline ummr_job *create_job(const struct ummr_config *config)
 {
 	ummr_job *job = NULL;
 
@@ -40,14 +41,19 @@ static inline ummr_job *create(const struct ummr_config *config)
 	return job;
 }
 
-#define check_refused(call, error, words) check_refused_at((call), (error), (words), #call, __FILE__, __LINE__)
+/* Checks that a call fails with this errno, and that its message contains the words. */
+#define check_refused(call, error, words) \
+	check_refused_at((call), (error), (words), #call, __FILE__, __LINE__)
 
-static inline void check_refused_at(int result, int error, const char *words, const char *what, const char *file, int line)
+static inline void check_refused_at(int result, int error, const char *words, const char *call,
+				    const char *file, int line)
 {
-	int got = errno;
+	int code = errno;
 
-	check_at(result == -1 && got == error, what, file, line, " returned %d, errno %d: %s", result, got, ummr_error());
-	check_at(strstr(ummr_error(), words), what, file, line, " says \"%s\", not \"%s\"", ummr_error(), words);
+	check_at(result == -1 && code == error, call, file, line, " returned %d, errno %d: %s",
+		 result, code, ummr_error());
+	check_at(strstr(ummr_error(), words), call, file, line, " says \"%s\", not \"%s\"",
+		 ummr_error(), words);
 }
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mapreduce_bad - what jobs of MapReduce should not be given, and are: input that is empty, missing, unreadable or gone, at all
- * ranks or at one, sizes that cannot be, and functions that call what is not theirs. Each has a right result, or an error with a
- * sentence at all ranks.
+ * mapreduce_bad - unusual and invalid arguments of MapReduce jobs: input that is empty, missing,
+ * unreadable or removed at all ranks or at one, impossible sizes, and functions that make calls
+ * which are not allowed there. Each job has the right result, or fails with a message at all
+ * ranks.
  */
 #include "mapreduce.h"
 
-#include <sys/resource.h>
-
-static int add(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
+static int add_size(const struct ummr_bytes *key, struct ummr_value *value,
+		    const struct ummr_bytes *other, void *arg)
 {
 	(void)key, (void)arg;
 	check(value->size == 8 && other->size == 8);
@@ -41,23 +41,24 @@ static struct ummr_config make_config(const char *const *inputs)
 	c.record_size = 1;
 	c.find_record = find_newline;
 	c.map = map_bytes;
-	c.reduce = add;
+	c.reduce = add_size;
 	return c;
 }
 
-/* How many bytes there were, of all files. */
+/* The result is the number of bytes of all files. */
 static void check_count(ummr_job *job, uint64_t bytes)
 {
 	struct ummr_bytes key, value;
 
 	if (rank == 0 && bytes > 0)
-		check(ummr_next(job, &key, &value) == 1 && key.size == 0 && *(const uint64_t *)value.data == bytes);
+		check(ummr_next(job, &key, &value) == 1 && key.size == 0 &&
+		      *(const uint64_t *)value.data == bytes);
 	check(ummr_next(job, &key, &value) == 0);
 }
 
-static void counts(const struct ummr_config *c, uint64_t bytes)
+static void check_job_result(const struct ummr_config *c, uint64_t bytes)
 {
-	ummr_job *job = create(c);
+	ummr_job *job = create_job(c);
 
 	check_run(job);
 	check_count(job, bytes);
@@ -65,98 +66,71 @@ static void counts(const struct ummr_config *c, uint64_t bytes)
 	check(ummr_end(job) == 0);
 }
 
-static void fails(const struct ummr_config *c, int error, const char *words)
+static void check_job_fails(const struct ummr_config *c, int error, const char *words)
 {
-	ummr_job *job = create(c);
+	ummr_job *job = create_job(c);
 
 	check_refused(ummr_run(job), error, words);
 	check(ummr_end(job) == 0);
 }
 
-/* ---- Hardly anything to read: by all ways of reading and all rules, with more ranks than records ---- */
+/* ---- No input, or one byte, with each way to find records ---- */
 
-static void little(void)
+static void test_little_input(void)
 {
 	char folder_name[400], empty[400], one[400];
-	const char *nothing[] = { strcpy(folder_name, path_of("folder")), strcpy(empty, path_of("empty")), NULL },
+	const char *nothing[] = { strcpy(folder_name, path_of("folder")),
+				  strcpy(empty, path_of("empty")), NULL },
 		   *byte[] = { empty, strcpy(one, path_of("one")), folder_name, empty, NULL };
 
 	check(rank != 0 || mkdir(folder_name, 0755) == 0);
 	make_file("empty", "", 0);
 	make_file("one", "1", 1);
-	for (int way = UMMR_INPUT_POSIX; way <= UMMR_INPUT_UMMAP + 1; way++) {
+	for (int split = UMMR_SPLIT_LINES; split <= UMMR_SPLIT_OWN; split++) {
 		struct ummr_config c = make_config(nothing);
 
-		c.method = way > UMMR_INPUT_UMMAP ? UMMR_METHOD_2S : UMMR_METHOD_1S;
-		c.input = c.method == UMMR_METHOD_1S ? way : 0;
-		c.split = way % 3;
-		c.storage = way % 2 ? folder : NULL;
-		counts(&c, 0);
+		c.split = split;
+		c.storage = split % 2 ? folder : NULL;
+		check_job_result(&c, 0);
 		c.inputs = byte;
-		counts(&c, 1);
+		check_job_result(&c, 1);
 		c.task_size = 1;
-		c.split = (way + 1) % 3;
-		counts(&c, 1);
+		c.split = (split + 1) % 3;
+		check_job_result(&c, 1);
 	}
 }
 
-/* ---- More files than the process may have descriptors: mappings that are kept for later are fewer then ---- */
+/* ---- Names with a colon, which MPI-IO takes for the name of a file system ---- */
 
-static void descriptors(void)
-{
-	char name[400], file[40];
-	const char *inputs[] = { strcpy(name, path_of("many")), NULL };
-	struct ummr_config c = make_config(inputs);
-	struct rlimit before, few;
-	int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
-
-	check(next >= 0 && close(next) == 0 && getrlimit(RLIMIT_NOFILE, &before) == 0);
-	check(rank != 0 || mkdir(name, 0755) == 0);
-	for (int i = 0; i < 200; i++) {
-		snprintf(file, sizeof(file), "many/%d", i);
-		make_file(file, "12345", 5);
-	}
-	few = (struct rlimit){ (rlim_t)next + 64, before.rlim_max };
-	check(setrlimit(RLIMIT_NOFILE, &few) == 0);
-	c.input = UMMR_INPUT_UMMAP;
-	counts(&c, 1000);
-	check(setrlimit(RLIMIT_NOFILE, &before) == 0);
-}
-
-/* ---- Names that have a meaning for MPI-IO, and are files all the same, beside those that would be meant ---- */
-
-static void colons(void)
+static void test_colons(void)
 {
 	const char *inputs[] = { "ufs:one", "nowhere:one", NULL };
+	struct ummr_config c = make_config(inputs);
 	char before[400];
+	ummr_job *job;
 
 	make_file("ufs:one", "12345", 5);
 	make_file("nowhere:one", "1234567", 7);
 	check(rank != 0 || mkdir(path_of("ufs:windows"), 0755) == 0);
 	MPI_Barrier(MPI_COMM_WORLD);
 	check(getcwd(before, sizeof(before)) && chdir(folder) == 0);
-	for (int way = UMMR_INPUT_POSIX; way <= UMMR_INPUT_UMMAP + 1; way++) {
-		struct ummr_config c = make_config(inputs);
-		ummr_job *job;
-
-		c.method = way > UMMR_INPUT_UMMAP ? UMMR_METHOD_2S : UMMR_METHOD_1S;
-		c.input = c.method == UMMR_METHOD_1S ? way : 0;
-		c.split = UMMR_SPLIT_FIXED;
-		c.task_size = 2;
-		c.storage = "ufs:windows";
-		job = create(&c);
-		check_run(job);
-		check_count(job, 12);
-		check(ummr_end(job) == 0);
-	}
+	c.split = UMMR_SPLIT_FIXED;
+	c.task_size = 2;
+	c.storage = "ufs:windows";
+	job = create_job(&c);
+	check_run(job);
+	check_count(job, 12);
+	check(ummr_end(job) == 0);
 	check(chdir(before) == 0);
 }
 
-/* What OpenMPI's MPI-IO leaves in a folder when it is killed is no input; what only looks like that is. */
-static void locks(void)
+/* Lock files of Open MPI's MPI-IO are not read as input, but files with similar names are. */
+static void test_lock_files(void)
 {
-	static const char *const files[] = { "locks/a", "locks/a-1662713857-4087.lock", "locks/a-1-x.lock", "locks/a-12.lock",
-					     "locks/b-1-2.lock", "locks/-1-2.lock", "locks/.lock", "locks/ummr.pairs.0" };
+	static const char *const files[] = { "locks/a", "locks/a-1662713857-4087.lock",
+					     "locks/a-1-x.lock", "locks/a-12.lock",
+					     "locks/b-1-2.lock", "locks/-1-2.lock", "locks/.lock",
+						     "locks/ummr.pairs.0" };
 	char name[400];
 	const char *inputs[] = { strcpy(name, path_of("locks")), NULL };
 	struct ummr_config c = make_config(inputs);
@@ -164,13 +138,13 @@ static void locks(void)
 	check(rank != 0 || mkdir(name, 0755) == 0);
 	for (unsigned i = 0; i < sizeof(files) / sizeof(*files); i++)
 		make_file(files[i], "1234567", i + 1);
-	counts(&c, 1 + 3 + 4 + 5 + 6 + 7);
+	check_job_result(&c, 1 + 3 + 4 + 5 + 6 + 7);
 }
 
-/* ---- What cannot be read ---- */
+/* ---- Input that cannot be read ---- */
 
-/* As a user who may read nothing of this; root may read all. Only rank 0 looks. */
-static void unreadable(void)
+/* Root may read every file, so rank 0, which lists the input, becomes another user. */
+static void test_unreadable(void)
 {
 	char name[400];
 	const char *inputs[] = { strcpy(name, path_of("secret")), NULL };
@@ -185,30 +159,27 @@ static void unreadable(void)
 	check(rank != 0 || !root || setresuid(0, 0, 0) == 0);
 }
 
-static void gone(void)
+static void test_removed_file(void)
 {
 	char name[400];
 	const char *inputs[] = { strcpy(name, path_of("gone")), NULL };
 	struct ummr_config c = make_config(inputs);
 	ummr_job *job;
 
-	for (int way = UMMR_INPUT_POSIX; way <= UMMR_INPUT_UMMAP; way++) {
-		make_file("gone", "here", 4);
-		c.input = way;
-		job = create(&c);
-		MPI_Barrier(MPI_COMM_WORLD);
-		check(rank != 0 || unlink(name) == 0);
-		MPI_Barrier(MPI_COMM_WORLD);
-		check_refused(ummr_run(job), ENOENT, "gone': No such file");
-		check(ummr_end(job) == 0);
-	}
+	make_file("gone", "here", 4);
+	job = create_job(&c);
+	MPI_Barrier(MPI_COMM_WORLD);
+	check(rank != 0 || unlink(name) == 0);
+	MPI_Barrier(MPI_COMM_WORLD);
+	check_refused(ummr_run(job), ENOENT, "gone': No such file");
+	check(ummr_end(job) == 0);
 }
 
-/* The first of many tasks changes the file, which ranks have open. */
+/* The first task of each rank changes the file, which ranks have open. */
 struct change {
-	const char *path;
-	bool cut;
-	bool done;
+	const char *path; /* name of the file */
+	bool cuts;        /* whether the file is truncated; otherwise its time changes */
+	bool is_done;     /* whether this rank has changed the file */
 };
 
 static int map_and_change(ummr_job *job, const struct ummr_task *task, void *arg)
@@ -216,44 +187,43 @@ static int map_and_change(ummr_job *job, const struct ummr_task *task, void *arg
 	const struct timespec times[2] = { { 0, UTIME_OMIT }, { 1, 0 } };
 	struct change *change = arg;
 
-	if (!change->done)
-		check((change->cut ? truncate(change->path, 100) : utimensat(AT_FDCWD, change->path, times, 0)) == 0);
-	change->done = true;
+	if (!change->is_done)
+		check((change->cuts ? truncate(change->path, 100)
+		       : utimensat(AT_FDCWD, change->path, times, 0)) == 0);
+	change->is_done = true;
 	return map_bytes(job, task, arg);
 }
 
-static void changed(void)
+static void test_changed_file(void)
 {
 	static char bytes[20000];
 	char name[400];
 	const char *inputs[] = { strcpy(name, path_of("changed")), NULL };
 
 	memset(bytes, '\n', sizeof(bytes));
-	for (int way = UMMR_INPUT_POSIX; way <= 2 * UMMR_INPUT_UMMAP + 3; way++) {
-		/* Not while OpenMPI's own MPI-IO reads ahead: that never ends where the file ends before. */
-		struct change change = { name, way % 2 && way / 2 != UMMR_INPUT_MPIIO_AHEAD, false };
+	for (int cuts = 0; cuts < 2; cuts++) {
+		struct change change = { name, cuts, false };
 		struct ummr_config c = make_config(inputs);
 
 		make_file("changed", bytes, sizeof(bytes));
-		c.method = way / 2 > UMMR_INPUT_UMMAP ? UMMR_METHOD_2S : UMMR_METHOD_1S;
-		c.input = c.method == UMMR_METHOD_1S ? way / 2 : 0;
 		c.map = map_and_change;
 		c.arg = &change;
 		c.task_size = 100;
-		fails(&c, ESTALE, "changed");
+		check_job_fails(&c, ESTALE, "changed");
 	}
 }
 
 /* ---- Ranks that differ ---- */
 
-/* Rank 0's count. */
-static void other_inputs(void)
+/* The inputs of rank 0 count. */
+static void test_other_inputs(void)
 {
 	char name[400], other[400];
-	const char *inputs[] = { strcpy(name, path_of("one")), NULL }, *others[] = { strcpy(other, path_of("none")), other, NULL };
+	const char *inputs[] = { strcpy(name, path_of("one")), NULL },
+		*others[] = { strcpy(other, path_of("none")), other, NULL };
 	struct ummr_config c = make_config(rank == 0 ? inputs : others);
 
-	counts(&c, 1);
+	check_job_result(&c, 1);
 }
 
 static int map_slowly(ummr_job *job, const struct ummr_task *task, void *arg)
@@ -262,8 +232,9 @@ static int map_slowly(ummr_job *job, const struct ummr_task *task, void *arg)
 	return map_bytes(job, task, arg);
 }
 
-/* A name that leads one rank elsewhere. If it gets no task, because the others are done before it begins, it does not matter. */
-static void elsewhere(void)
+/* The last rank is in a folder where the name of the input does not exist. The job succeeds if this
+ * rank gets no task, because the other ranks have mapped all of them. */
+static void test_other_folder(void)
 {
 	const char *inputs[] = { "here", NULL };
 	struct ummr_config c = make_config(inputs);
@@ -272,20 +243,22 @@ static void elsewhere(void)
 
 	memset(bytes, 'b', sizeof(bytes));
 	make_file("here", bytes, sizeof(bytes));
-	check(getcwd(before, sizeof(before)) && chdir(rank > 0 && rank == ranks - 1 ? "/" : folder) == 0);
+	check(getcwd(before, sizeof(before)) && chdir(rank > 0 && rank == ranks - 1 ? "/"
+						      : folder) == 0);
 	c.split = UMMR_SPLIT_FIXED;
 	c.task_size = 1;
 	c.map = map_slowly;
-	job = create(&c);
+	job = create_job(&c);
 	if (ummr_run(job) == 0)
 		check_count(job, sizeof(bytes));
 	else
-		check(errno == ENOENT && strstr(ummr_error(), "cannot read 'here': No such file"), "%s", ummr_error());
+		check(errno == ENOENT && strstr(ummr_error(), "cannot read 'here': No such file"),
+		      "%s", ummr_error());
 	check(ummr_end(job) == 0);
 	check(chdir(before) == 0);
 }
 
-/* ---- A result that cannot be written is not lost with the job: what is left of it is combined, and no task mapped, again ---- */
+/* ---- A result that could not be written: another job combines the runs again ---- */
 
 static int mapped;
 
@@ -295,7 +268,7 @@ static int map_and_count(ummr_job *job, const struct ummr_task *task, void *arg)
 	return map_bytes(job, task, arg);
 }
 
-static int files_left(void)
+static int count_files(void)
 {
 	const struct dirent *e;
 	int left = 0;
@@ -310,10 +283,10 @@ static int files_left(void)
 	return left;
 }
 
-static int tasks_mapped(const struct ummr_config *c, ummr_job **job)
+static int count_mapped_tasks(const struct ummr_config *c, ummr_job **job)
 {
 	mapped = 0;
-	*job = create(c);
+	*job = create_job(c);
 	check_run(*job);
 	if (c->combine == UMMR_COMBINE_ON)
 		check_count(*job, 16);
@@ -321,7 +294,7 @@ static int tasks_mapped(const struct ummr_config *c, ummr_job **job)
 	return mapped;
 }
 
-static void unwritten(int method, int combine)
+static void test_unwritten_result(int combine)
 {
 	char name[400];
 	const char *inputs[] = { strcpy(name, path_of("lines")), NULL };
@@ -331,21 +304,20 @@ static void unwritten(int method, int combine)
 	make_file("lines", "these\nare\nlines\n", 16);
 	c.map = map_and_count;
 	c.storage = folder;
-	c.method = method;
 	c.combine = combine;
-	check(tasks_mapped(&c, &job) > 0);
+	check(count_mapped_tasks(&c, &job) > 0);
 	check_refused(ummr_write(job, "/dev/full", NULL), ENOSPC, "cannot write");
 	check(ummr_end(job) == 0);
-	check(files_left() > 0);
-	check(tasks_mapped(&c, &job) == 0);
+	check(count_files() > 0);
+	check(count_mapped_tasks(&c, &job) == 0);
 	check_refused(ummr_write(job, "/nowhere/at all", NULL), ENOENT, "cannot write");
 	check(ummr_write(job, path_of("result"), NULL) == 0, "%s", ummr_error());
 	check(ummr_end(job) == 0);
-	check(files_left() == 0);
+	check(count_files() == 0);
 }
 
-/* Of a result that all ranks have a part of. */
-static void other_paths(void)
+/* With UMMR_COMBINE_OFF, all ranks must pass the same path to ummr_write. */
+static void test_other_paths(void)
 {
 	char input[400], name[400], other[420];
 	const char *inputs[] = { strcpy(input, path_of("lines")), NULL };
@@ -356,20 +328,23 @@ static void other_paths(void)
 	strcpy(name, path_of("result"));
 	strcpy(other, path_of("other"));
 	c.combine = UMMR_COMBINE_OFF;
-	job = create(&c);
+	job = create_job(&c);
 	check_run(job);
 	if (ranks > 1) {
-		check_refused(ummr_write(job, rank == 0 ? name : other, NULL), EINVAL, "differs from that of rank 0");
-		check_refused(ummr_write(job, rank == 0 ? name : NULL, NULL), EINVAL, "the path is 'NULL' here");
-		check_refused(ummr_write(job, rank == 0 ? NULL : name, NULL), EINVAL, "differs from that of rank 0");
+		check_refused(ummr_write(job, rank == 0 ? name : other, NULL), EINVAL, "differs "
+			      "from that of rank 0");
+		check_refused(ummr_write(job, rank == 0 ? name : NULL, NULL), EINVAL, "the path is "
+			      "'NULL' here");
+		check_refused(ummr_write(job, rank == 0 ? NULL : name, NULL), EINVAL, "differs "
+			      "from that of rank 0");
 	}
 	check(access(other, F_OK) != 0 && access(strcat(other, ".unfinished"), F_OK) != 0);
 	check(ummr_write(job, name, NULL) == 0, "%s", ummr_error());
 	check(ummr_end(job) == 0);
 }
 
-/* A timeline in the place of a file of the input. */
-static void timeline_is_input(void)
+/* The file of the timeline is a file of the input. */
+static void test_timeline_is_input(void)
 {
 	char name[400], link_name[400];
 	const char *inputs[] = { strcpy(name, path_of("lines")), NULL };
@@ -389,11 +364,11 @@ static void timeline_is_input(void)
 	check(rank != 0 || unlink(link_name) == 0);
 }
 
-/* ---- Functions that call what is not theirs ---- */
+/* ---- Functions that make calls which are not allowed there ---- */
 
 static ummr_job *running;
 
-static void check_calls(void)
+static void check_refused_calls(void)
 {
 	struct ummr_bytes key, value;
 
@@ -406,7 +381,7 @@ static void check_calls(void)
 
 static size_t find_and_call(const char *data, size_t size, void *arg)
 {
-	check_calls();
+	check_refused_calls();
 	check_refused(ummr_emit(running, "", 0, "", 0), EINVAL, "for map functions");
 	check_refused(ummr_put(running, "", 0), EINVAL, "for reduce_all");
 	return find_newline(data, size, arg);
@@ -414,18 +389,19 @@ static size_t find_and_call(const char *data, size_t size, void *arg)
 
 static int map_and_call(ummr_job *job, const struct ummr_task *task, void *arg)
 {
-	check_calls();
+	check_refused_calls();
 	check_refused(ummr_put(job, "", 0), EINVAL, "for reduce_all");
 	return map_bytes(job, task, arg);
 }
 
-static int reduce_and_call(ummr_job *job, const struct ummr_bytes *key, ummr_values *values, void *arg)
+static int reduce_and_call(ummr_job *job, const struct ummr_bytes *key, ummr_values *values,
+			   void *arg)
 {
 	struct ummr_bytes value;
 	uint64_t all = 0;
 
 	(void)key, (void)arg;
-	check_calls();
+	check_refused_calls();
 	check_refused(ummr_emit(job, "", 0, "", 0), EINVAL, "for map functions");
 	while (ummr_next_value(values, &value) > 0)
 		all += *(const uint64_t *)value.data;
@@ -435,32 +411,33 @@ static int reduce_and_call(ummr_job *job, const struct ummr_bytes *key, ummr_val
 static void progress_and_call(const struct ummr_progress *progress, void *arg)
 {
 	(void)progress, (void)arg;
-	check_calls();
+	check_refused_calls();
 	check_refused(ummr_emit(running, "", 0, "", 0), EINVAL, "for map functions");
 }
 
-static int print_and_call(FILE *out, const struct ummr_bytes *key, const struct ummr_bytes *value, void *arg)
+static int print_and_call(FILE *out, const struct ummr_bytes *key, const struct ummr_bytes *value,
+			  void *arg)
 {
 	(void)key, (void)arg;
-	check_calls();
+	check_refused_calls();
 	check_refused(ummr_emit(running, "", 0, "", 0), EINVAL, "for map functions");
 	return fwrite(value->data, 1, value->size, out) != value->size;
 }
 
-static int print_fails(FILE *out, const struct ummr_bytes *key, const struct ummr_bytes *value, void *arg)
+static int print_fails(FILE *out, const struct ummr_bytes *key, const struct ummr_bytes *value,
+		       void *arg)
 {
 	(void)out, (void)key, (void)value, (void)arg;
 	return 1;
 }
 
-static void calls(int method)
+static void test_calls(void)
 {
 	char name[400];
 	const char *inputs[] = { strcpy(name, path_of("lines")), NULL };
 	struct ummr_config c = make_config(inputs);
 
 	make_file("lines", "these\nare\nlines\n", 16);
-	c.method = method;
 	c.split = UMMR_SPLIT_OWN;
 	c.task_size = 4;
 	c.find_record = find_and_call;
@@ -468,15 +445,16 @@ static void calls(int method)
 	c.reduce = NULL;
 	c.reduce_all = reduce_and_call;
 	c.progress = progress_and_call;
-	running = create(&c);
+	running = create_job(&c);
 	check_run(running);
 	check(ummr_write(running, path_of("result"), print_and_call) == 0, "%s", ummr_error());
-	check_refused(ummr_write(running, path_of("result"), print_fails), EIO, "the print function failed");
+	check_refused(ummr_write(running, path_of("result"), print_fails), EIO, "the print "
+		      "function failed");
 	check_count(running, 16);
 	check(ummr_end(running) == 0);
 }
 
-/* ---- Sizes that cannot be, whether map and reduce say so or not ---- */
+/* ---- Impossible sizes. The functions ignore the error, and the job fails all the same. ---- */
 
 static int map_too_much(ummr_job *job, const struct ummr_task *task, void *arg)
 {
@@ -494,7 +472,8 @@ static int map_null(ummr_job *job, const struct ummr_task *task, void *arg)
 	return 0;
 }
 
-static int reduce_too_much(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
+static int reduce_too_much(const struct ummr_bytes *key, struct ummr_value *value,
+			   const struct ummr_bytes *other, void *arg)
 {
 	(void)key, (void)other, (void)arg;
 	check_refused(ummr_resize(value, SIZE_MAX), EINVAL, "too large");
@@ -508,7 +487,7 @@ static int put_too_much(ummr_job *job, const struct ummr_bytes *key, ummr_values
 	return 0;
 }
 
-static void sizes(void)
+static void test_sizes(void)
 {
 	char name[400];
 	const char *inputs[] = { strcpy(name, path_of("lines")), NULL };
@@ -519,29 +498,29 @@ static void sizes(void)
 
 		c.map = map_too_much;
 		c.arg = large;
-		fails(&c, EINVAL, "too large");
+		check_job_fails(&c, EINVAL, "too large");
 	}
 	c.map = map_null;
-	fails(&c, EINVAL, "too large");
+	check_job_fails(&c, EINVAL, "too large");
 	c.map = map_bytes;
 	c.task_size = 2;
 	c.split = UMMR_SPLIT_FIXED;
 	c.reduce = reduce_too_much;
-	fails(&c, EINVAL, "too large");
+	check_job_fails(&c, EINVAL, "too large");
 	c.reduce = NULL;
 	c.reduce_all = put_too_much;
-	fails(&c, EINVAL, "too large");
+	check_job_fails(&c, EINVAL, "too large");
 }
 
-/* Of windows in memory, as much as no machine has. */
-static void no_memory(void)
+/* The windows are larger than the memory of any machine. */
+static void test_no_memory(void)
 {
 	char name[400];
 	const char *inputs[] = { strcpy(name, path_of("lines")), NULL };
 	struct ummr_config c = make_config(inputs);
 
 	c.bucket_size = (size_t)1 << 52;
-	fails(&c, ENOMEM, "cannot enlarge");
+	check_job_fails(&c, ENOMEM, "cannot enlarge");
 }
 
 int main(int argc, char **argv)
@@ -549,24 +528,21 @@ int main(int argc, char **argv)
 	set_budget(4 * MIB);
 	set_env("UMMAP_SEG_SIZE", "64K");
 	start_mpi(&argc, &argv, MPI_THREAD_SINGLE);
-	little();
-	descriptors();
-	colons();
-	locks();
-	unreadable();
-	gone();
-	changed();
-	other_inputs();
-	elsewhere();
-	for (int method = UMMR_METHOD_1S; method <= UMMR_METHOD_2S; method++)
-		unwritten(method, UMMR_COMBINE_ON);
-	unwritten(UMMR_METHOD_1S, UMMR_COMBINE_OFF);
-	other_paths();
-	timeline_is_input();
-	calls(UMMR_METHOD_1S);
-	calls(UMMR_METHOD_2S);
-	sizes();
-	no_memory();
+	test_little_input();
+	test_colons();
+	test_lock_files();
+	test_unreadable();
+	test_removed_file();
+	test_changed_file();
+	test_other_inputs();
+	test_other_folder();
+	test_unwritten_result(UMMR_COMBINE_ON);
+	test_unwritten_result(UMMR_COMBINE_OFF);
+	test_other_paths();
+	test_timeline_is_input();
+	test_calls();
+	test_sizes();
+	test_no_memory();
 	MPI_Finalize();
 	return 0;
 }

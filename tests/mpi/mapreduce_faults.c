@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mapreduce_faults - jobs of MapReduce in storage that fails. A window that cannot be made durable, a disk that is full, and a
- * record that was cut short end a job with a sentence, at all ranks, or cost what it had acknowledged last; the next job goes
- * on, maps what is missing and nothing else, and has the right result. A job that is another one is refused.
+ * mapreduce_faults - MapReduce jobs in storage that fails: windows that cannot be made durable,
+ * full disks, and damaged or missing files. A job fails with a message at all ranks, or loses the
+ * work that it has acknowledged last. The next job maps only the tasks that are missing, and has
+ * the right result. A job with another configuration is refused.
  */
 #include "common.h"
 #include "../small_fs.h"
@@ -14,17 +15,18 @@
 
 static char input_path[400], storage[400];
 
-/* What a map function has seen, at this rank. */
+/* Number of tasks that this rank has mapped. */
 static int mapped;
 
-static int map(ummr_job *job, const struct ummr_task *task, void *arg)
+static int map_record(ummr_job *job, const struct ummr_task *task, void *arg)
 {
 	const uint64_t one = 1;
 	const void *value = arg ? (const void *)task->data : &one;
 
 	check(task->size == RECORD);
 	mapped++;
-	/* Pairs that no other task has, larger where there is an argument, and one key that all have. */
+	/* Each task emits its own keys, and one key that all tasks have. With an argument, values
+	 * are large. */
 	for (uint32_t i = 0; i < 200; i++) {
 		uint64_t key = task->offset / RECORD * 1000 + i;
 
@@ -34,7 +36,8 @@ static int map(ummr_job *job, const struct ummr_task *task, void *arg)
 	return ummr_emit(job, "all", 3, &one, sizeof(one));
 }
 
-static int add(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
+static int add_number(const struct ummr_bytes *key, struct ummr_value *value,
+		      const struct ummr_bytes *other, void *arg)
 {
 	(void)key, (void)arg;
 	check(value->size == 8 && other->size == 8);
@@ -50,8 +53,8 @@ static struct ummr_config make_config(void)
 	c.inputs = inputs;
 	c.split = UMMR_SPLIT_FIXED;
 	c.record_size = c.task_size = RECORD;
-	c.map = map;
-	c.reduce = add;
+	c.map = map_record;
+	c.reduce = add_number;
 	c.bucket_size = 5000;
 	c.storage = storage;
 	c.sync_tasks = 1;
@@ -72,7 +75,7 @@ static void check_result(ummr_job *job)
 	check(pairs == (rank == 0 ? TASKS * 200 + 1 : 0), "%u pairs", pairs);
 }
 
-static int mapped_by_all(void)
+static int count_mapped_tasks(void)
 {
 	int all;
 
@@ -81,8 +84,8 @@ static int mapped_by_all(void)
 	return all;
 }
 
-/* A job that comes to its end, having mapped so many tasks at most, and leaves nothing. */
-static void complete(struct ummr_config c, int most)
+/* Runs a job to its end. It must map at most `limit` tasks, and leave no file. */
+static void complete_job(struct ummr_config c, int limit)
 {
 	struct dirent *e;
 	ummr_job *job;
@@ -93,172 +96,96 @@ static void complete(struct ummr_config c, int most)
 	check(ummr_run(job) == 0, "%s", ummr_error());
 	check_result(job);
 	check(ummr_end(job) == 0);
-	tasks = mapped_by_all();
-	check(tasks <= most, "%d tasks are mapped, of %d", tasks, most);
+	tasks = count_mapped_tasks();
+	check(tasks <= limit, "%d tasks are mapped, of %d", tasks, limit);
 	d = opendir(storage);
 	check(d);
 	while ((e = readdir(d)))
-		check(e->d_name[0] == '.' || strncmp(e->d_name, "ummr.", 5) != 0, "%s is left", e->d_name);
+		check(e->d_name[0] == '.' || strncmp(e->d_name, "ummr.", 5) != 0, "%s is left",
+		      e->d_name);
 	closedir(d);
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* The number of tasks that it mapped. */
-static int fails(struct ummr_config c, int error, const char *words)
+/* Runs a job that fails. Returns the number of tasks that it has mapped. */
+static int fail_job(struct ummr_config c, int error, const char *words)
 {
 	ummr_job *job;
-	int result, got;
+	int result, code;
 
 	check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0, "%s", ummr_error());
 	result = ummr_run(job);
-	got = errno;
-	check(result == -1 && got == error, "%d, errno %d: %s", result, got, ummr_error());
+	code = errno;
+	check(result == -1 && code == error, "%d, errno %d: %s", result, code, ummr_error());
 	check(strstr(ummr_error(), words), "\"%s\" is not in \"%s\"", words, ummr_error());
 	check(ummr_end(job) == 0);
-	return mapped_by_all();
+	return count_mapped_tasks();
 }
 
-static void refused(struct ummr_config c, int error, const char *words)
+static void check_refused_job(struct ummr_config c, int error, const char *words)
 {
 	ummr_job *job;
 
-	check(ummr_create(MPI_COMM_WORLD, &c, &job) == -1 && errno == error, "errno %d: %s", errno, ummr_error());
+	check(ummr_create(MPI_COMM_WORLD, &c, &job) == -1 && errno == error, "errno %d: %s", errno,
+	      ummr_error());
 	check(strstr(ummr_error(), words), "\"%s\" is not in \"%s\"", words, ummr_error());
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* ---- Interrupted by an error of the program's own: the last task of some rank's fails ---- */
+/* ---- Jobs that are interrupted because the map function fails for the last task ---- */
 
 static bool fails_now;
 
 static int map_until(ummr_job *job, const struct ummr_task *task, void *arg)
 {
-	return fails_now && task->offset / RECORD == TASKS - 1 ? 1 : map(job, task, arg);
+	return fails_now && task->offset / RECORD == TASKS - 1 ? 1 : map_record(job, task, arg);
 }
 
-/* Some tasks, the last one not, are acknowledged; the windows stay. Returns how many are not. */
-static int interrupt(void)
+/* Leaves a job that has acknowledged some tasks, but not the last one. Returns the number of the
+ * other tasks. */
+static int interrupt_job(void)
 {
 	struct ummr_config c = make_config();
 	int done;
 
 	c.map = map_until;
 	fails_now = true;
-	done = fails(c, ECANCELED, "the map function has failed 3 times for the 4096 bytes at 118784");
+	done = fail_job(c, ECANCELED,
+			"the map function has failed 3 times for the 4096 bytes at 118784");
 	fails_now = false;
 	return TASKS - done;
 }
 
-static void other_jobs(void)
+static void test_other_jobs(void)
 {
 	struct ummr_config c = make_config();
 	struct timespec times[2] = { { 1, 0 }, { 1, 0 } };
-	int left = interrupt();
+	int left = interrupt_job();
 
 	c.tag = 7;
-	refused(c, EEXIST, "with another tag (0, and 7 now)");
+	check_refused_job(c, EEXIST, "with another tag (0, and 7 now)");
 	c.tag = 0;
-	c.seed = 3;
-	refused(c, EEXIST, "with another seed");
-	c.seed = 0;
 	c.order = UMMR_ORDER_DESCENDING;
-	refused(c, EEXIST, "with another order");
+	check_refused_job(c, EEXIST, "with another order");
 	c.order = 0;
 	c.task_size = 2 * RECORD;
-	refused(c, EEXIST, "with another task_size");
+	check_refused_job(c, EEXIST, "with another task_size");
 	c.task_size = RECORD;
 	c.sync_tasks = UMMR_SYNC_NEVER;
-	refused(c, EEXIST, "unfinished job that syncs");
+	check_refused_job(c, EEXIST, "unfinished job that syncs");
 	c.sync_tasks = 3;
-	complete(c, left);
-	interrupt();
+	complete_job(c, left);
+	interrupt_job();
 	if (rank == 0)
 		check(utimensat(AT_FDCWD, input_path, times, 0) == 0);
 	MPI_Barrier(MPI_COMM_WORLD);
-	refused(make_config(), EEXIST, "with another input (a file's name, size or time of its last change). Try");
+	check_refused_job(make_config(), EEXIST,
+			  "with another input (a file's name, size or time of its last change). "
+			  "Try");
 }
 
-static void write_file(const char *name, const void *data, size_t size)
-{
-	char path[500];
-	int fd;
-
-	MPI_Barrier(MPI_COMM_WORLD);
-	snprintf(path, sizeof(path), "%s/%s", storage, name);
-	if (rank == 0) {
-		fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-		check(fd >= 0 && write(fd, data, size) == (ssize_t)size && close(fd) == 0);
-	}
-	MPI_Barrier(MPI_COMM_WORLD);
-}
-
-static void remove_file(const char *name)
-{
-	char path[500];
-
-	MPI_Barrier(MPI_COMM_WORLD);
-	snprintf(path, sizeof(path), "%s/%s", storage, name);
-	check(rank != 0 || unlink(path) == 0, "%s", path);
-	MPI_Barrier(MPI_COMM_WORLD);
-}
-
-/* MapReduce-2S knows nothing of what the other method has left, and leaves it; a checkpoint says nothing to the other. */
-static void other_method(void)
-{
-	struct ummr_config c = make_config();
-	int left = interrupt();
-	ummr_job *job;
-
-	c.method = UMMR_METHOD_2S;
-	check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0 && ummr_run(job) == 0, "%s", ummr_error());
-	check_result(job);
-	check(ummr_end(job) == 0 && mapped_by_all() == TASKS);
-	write_file("ummr.checkpoint", "pairs", 5);
-	c.method = UMMR_METHOD_1S;
-	check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0 && ummr_run(job) == 0, "%s", ummr_error());
-	check_result(job);
-	check(ummr_end(job) == 0 && mapped_by_all() <= left);
-	c.method = UMMR_METHOD_2S;
-	refused(c, EUCLEAN, "ummr.checkpoint': the file is damaged");
-	remove_file("ummr.checkpoint");
-	complete(c, TASKS);
-}
-
-/* The last round of tasks is not in the checkpoint. */
-static void interrupt_2s(struct ummr_config c)
-{
-	c.map = map_until;
-	fails_now = true;
-	fails(c, ECANCELED, "the map function has failed 3 times for the 4096 bytes at 118784");
-	fails_now = false;
-}
-
-static void checkpoints(void)
-{
-	struct ummr_config c = make_config();
-	int left = TASKS - (TASKS - 1) / ranks * ranks;
-
-	c.method = UMMR_METHOD_2S;
-	interrupt_2s(c);
-	c.tag = 7;
-	refused(c, EEXIST, "with another tag (0, and 7 now)");
-	c.tag = 0;
-	c.sync_tasks = UMMR_SYNC_NEVER;
-	refused(c, EEXIST, "unfinished job that syncs");
-	c.sync_tasks = 2;
-	complete(c, left);
-	/* A task that fails behind what was found is taken back no further than to there. */
-	c.sync_tasks = 0;
-	interrupt_2s(c);
-	interrupt_2s(c);
-	write_file("ummr.checkpoint", "damage", 6);
-	refused(c, EUCLEAN, "ummr.checkpoint': the file is damaged");
-	remove_file("ummr.checkpoint");
-	complete(c, TASKS);
-}
-
-/* Without a number of tasks, syncs come by time: the first one behind what took more than a second, and it ends behind the
- * next task. One rank by itself does it, so that it is known who has which task. */
+/* By default, the first sync starts behind the task that ends after the first second, and ends
+ * behind the next task. The job has one rank, so that the order of tasks is known. */
 static int map_slowly(ummr_job *job, const struct ummr_task *task, void *arg)
 {
 	if (task->offset / RECORD == 10)
@@ -290,7 +217,7 @@ static const char *file_of(const char *kind, int which)
 	return path;
 }
 
-static void remove_own(void)
+static void remove_own_files(void)
 {
 	unlink(file_of("pairs", -1));
 	for (int i = 0; i < 2; i++) {
@@ -302,12 +229,12 @@ static void remove_own(void)
 static void clear_storage(void)
 {
 	MPI_Barrier(MPI_COMM_WORLD);
-	remove_own();
+	remove_own_files();
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* The last rank that has acknowledged anything keeps its files, the others do not. */
-static int keep_last(void)
+/* Removes the files of all ranks except the last one with acknowledged work. Returns this rank. */
+static int keep_last_rank(void)
 {
 	int last = -1;
 	struct stat st;
@@ -318,13 +245,14 @@ static int keep_last(void)
 	MPI_Allreduce(MPI_IN_PLACE, &last, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
 	check(last >= 0);
 	if (rank != last)
-		remove_own();
+		remove_own_files();
 	MPI_Barrier(MPI_COMM_WORLD);
 	return last;
 }
 
-/* What ranks have acknowledged that the next job has not is not passed over, and nothing of theirs stays that has no meaning. */
-static void more_ranks(void)
+/* A job with fewer ranks notices the acknowledged work of the ranks beyond its own, and removes
+ * their files if they have none. */
+static void test_fewer_ranks(void)
 {
 	struct ummr_config c = make_config();
 	char words[80];
@@ -332,13 +260,15 @@ static void more_ranks(void)
 	int last;
 
 	snprintf(words, sizeof(words), "another number of ranks (%d, and 1 now)", ranks);
-	interrupt();
-	last = keep_last();
+	interrupt_job();
+	last = keep_last_rank();
 	if (rank == 0 && last > 0) {
-		check(ummr_create(MPI_COMM_SELF, &c, &job) == -1 && errno == EEXIST, "errno %d: %s", errno, ummr_error());
+		check(ummr_create(MPI_COMM_SELF, &c, &job) == -1 && errno == EEXIST, "errno %d: %s",
+		      errno, ummr_error());
 		check(strstr(ummr_error(), words), "\"%s\" is not in \"%s\"", words, ummr_error());
-		check(access(file_of("state", 0), F_OK) != 0 && access(file_of("state", 1), F_OK) != 0,
-		      "a job that was refused has left files");
+		check(access(file_of("state", 0), F_OK) != 0 &&
+		      access(file_of("state", 1), F_OK) != 0,
+			      "a job that was refused has left files");
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
 	for (int i = 0; i < 2 && rank == last; i++)
@@ -347,10 +277,10 @@ static void more_ranks(void)
 	if (rank == 0)
 		check(run_alone(&c) == 0 && mapped == TASKS, "%d tasks are mapped", mapped);
 	mapped = 0;
-	complete(c, TASKS);
+	complete_job(c, TASKS);
 }
 
-static void syncs_by_time(void)
+static void test_syncs_by_time(void)
 {
 	struct ummr_config c = make_config();
 
@@ -368,8 +298,8 @@ static void syncs_by_time(void)
 
 /* ---- Damage ---- */
 
-/* One byte of the record that is named. */
-static void damage(int which)
+/* Changes one byte of a record of this rank. */
+static void damage_record(int which)
 {
 	int fd = open(file_of("state", which), O_RDWR | O_CLOEXEC);
 	off_t at = fd < 0 ? 0 : lseek(fd, 0, SEEK_END) * 2 / 3;
@@ -383,17 +313,18 @@ static void damage(int which)
 	close(fd);
 }
 
-/* Whichever record is the newest: a rank loses what was acknowledged last, or nothing. */
-static void torn_records(void)
+/* If the damaged record is the newest one, the rank loses the work that it has acknowledged
+ * last. */
+static void test_damaged_records(void)
 {
 	for (int which = 0; which < 2; which++) {
-		int left = interrupt();
+		int left = interrupt_job();
 
-		damage(which);
+		damage_record(which);
 		MPI_Barrier(MPI_COMM_WORLD);
-		complete(make_config(), left + ranks);
+		complete_job(make_config(), left + ranks);
 	}
-	interrupt();
+	interrupt_job();
 	/* A rank that mapped one task has one record. */
 	if (rank == 0) {
 		int fd = open(file_of("state", 0), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -405,80 +336,82 @@ static void torn_records(void)
 		close(fd);
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
-	refused(make_config(), EUCLEAN, "are damaged");
+	check_refused_job(make_config(), EUCLEAN, "are damaged");
 	clear_storage();
 }
 
-/* A pair that would be larger than memory, and than all pairs together, is none. */
-static void broken_pairs(void)
+/* The size in a header is larger than memory, and than all pairs together. */
+static void test_damaged_pairs(void)
 {
 	const uint64_t key_size = (uint64_t)1 << 45;
 	int fd;
 
-	interrupt();
+	interrupt_job();
 	fd = open(file_of("pairs", -1), O_WRONLY | O_CLOEXEC);
 	if (fd >= 0)
-		check(pwrite(fd, &key_size, sizeof(key_size), offsetof(struct ummr_header, key_size)) == sizeof(key_size));
+		check(pwrite(fd, &key_size, sizeof(key_size),
+			     offsetof(struct ummr_header, key_size)) == sizeof(key_size));
 	close(fd);
 	MPI_Barrier(MPI_COMM_WORLD);
-	fails(make_config(), EIO, "are damaged, and one is longer than the rest of them");
+	fail_job(make_config(), EIO, "are damaged, and one is longer than the rest of them");
 	clear_storage();
 }
 
-static void lost_files(void)
+static void test_lost_files(void)
 {
 	ummr_job *job;
 	struct ummr_config c = make_config();
 	int left;
 
-	/* One rank's windows: what its record speaks of is not there. */
-	interrupt();
+	/* The file of a window is shorter than its record says. */
+	interrupt_job();
 	if (rank == ranks - 1 && access(file_of("pairs", -1), F_OK) == 0)
 		check(truncate(file_of("pairs", -1), 100) == 0);
 	MPI_Barrier(MPI_COMM_WORLD);
 	check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0, "%s", ummr_error());
-	check(ummr_run(job) == -1 && errno == EUCLEAN && strstr(ummr_error(), "shorter"), "errno %d: %s", errno, ummr_error());
+	check(ummr_run(job) == -1 && errno == EUCLEAN && strstr(ummr_error(), "shorter"), "errno "
+	      "%d: %s", errno, ummr_error());
 	check(ummr_end(job) == 0);
 	clear_storage();
-	interrupt();
+	interrupt_job();
 	unlink(file_of("pairs", -1));
 	MPI_Barrier(MPI_COMM_WORLD);
-	fails(c, EUCLEAN, "No such file or directory. Try to remove all files ummr.* there");
+	fail_job(c, EUCLEAN, "No such file or directory. Try to remove all files ummr.* there");
 	clear_storage();
-	/* All that a rank has: the others' tasks are acknowledged. */
-	left = interrupt();
+	/* One rank has lost all its files; the tasks of the other ranks are acknowledged. */
+	left = interrupt_job();
 	if (rank == ranks - 1) {
 		unlink(file_of("pairs", -1));
 		unlink(file_of("state", 0));
 		unlink(file_of("state", 1));
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
-	complete(make_config(), ranks > 1 ? TASKS : left + TASKS);
+	complete_job(make_config(), ranks > 1 ? TASKS : left + TASKS);
 }
 
 /* ---- Two jobs ---- */
 
-static void two_jobs(void)
+static void test_two_jobs(void)
 {
 	struct ummr_config c = make_config();
 	ummr_job *first, *second;
 	char words[80];
 
 	check(ummr_create(MPI_COMM_WORLD, &c, &first) == 0, "%s", ummr_error());
-	c.method = UMMR_METHOD_2S;
 	check(ummr_create(MPI_COMM_WORLD, &c, &second) == -1 && errno == EBUSY, "%s", ummr_error());
 	snprintf(words, sizeof(words), "another job uses it, in process %d of ", (int)getpid());
 	check(strstr(ummr_error(), rank == 0 ? words : "another job uses it"), "%s", ummr_error());
 	check(ummr_run(first) == 0, "%s", ummr_error());
 	check_result(first);
 	check(ummr_end(first) == 0);
-	mapped_by_all();
+	count_mapped_tasks();
 }
 
 /* ---- Errors of storage ---- */
 
-/* Each request of a kind fails in turn, at each rank, until there are no more: the next job goes on. */
-static void failing_syncs(void)
+/* One request of a kind fails at each rank: the first one, the second one, and so on. The next job
+ * continues the work. */
+static void test_failing_syncs(void)
 {
 	const char *before = getenv("UMMAP_DRIVER");
 	int failed = 0;
@@ -489,7 +422,8 @@ static void failing_syncs(void)
 		ummr_job *job;
 		int result;
 
-		snprintf(driver, sizeof(driver), "error+posix:?error.op=%s&error.nth=%d", nth % 2 ? "flush" : "write", nth);
+		snprintf(driver, sizeof(driver), "error+posix:?error.op=%s&error.nth=%d", nth % 2
+			 ? "flush" : "write", nth);
 		set_env("UMMAP_DRIVER", driver);
 		check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0, "%s", ummr_error());
 		result = ummr_run(job);
@@ -502,16 +436,17 @@ static void failing_syncs(void)
 			set_env("UMMAP_DRIVER", before);
 		else
 			unsetenv("UMMAP_DRIVER");
-		mapped_by_all();
+		count_mapped_tasks();
 		if (result < 0)
-			complete(make_config(), TASKS);
+			complete_job(make_config(), TASKS);
 	}
 	check(failed > 0);
 }
 
-/* ---- A full disk: 6 MB of pairs, and room for 1. In memory, because it needs no loop device ---- */
+/* ---- A full disk: a tmpfs with space for 1 MB of 6 MB of pairs ---- */
 
-/* Its mount is gone, and the rest goes with the process. -1: not here. */
+/* Returns a descriptor of the disk, which is unmounted already and lives as long as the process; -1
+ * if it cannot be mounted. */
 static int mount_memory(char *path)
 {
 	char dir[400];
@@ -527,33 +462,17 @@ static int mount_memory(char *path)
 	return root;
 }
 
-static void fill_disk(int root, bool full)
+static void set_disk_full(int root, bool is_full)
 {
 	MPI_Barrier(MPI_COMM_WORLD);
-	if (rank == 0 && full)
+	if (rank == 0 && is_full)
 		fill_up(root, space(root) - MIB);
 	else if (rank == 0)
 		make_space(root);
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* The other method, beside what the first one has left; 6 MB of checkpoints do not fit either. */
-static void full_checkpoints(int root)
-{
-	struct ummr_config c = make_config();
-	ummr_job *job;
-
-	c.arg = &c;
-	c.method = UMMR_METHOD_2S;
-	fill_disk(root, true);
-	fails(c, ENOSPC, "o space left");
-	fill_disk(root, false);
-	check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0 && ummr_run(job) == 0, "%s", ummr_error());
-	check_result(job);
-	check(ummr_end(job) == 0 && mapped_by_all() <= TASKS);
-}
-
-static void full_result(int root)
+static void test_result_on_full_disk(int root)
 {
 	struct ummr_config c = make_config();
 	char path[400];
@@ -563,16 +482,17 @@ static void full_result(int root)
 	c.arg = &c;
 	c.storage = NULL;
 	check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0 && ummr_run(job) == 0, "%s", ummr_error());
-	fill_disk(root, true);
-	check(ummr_write(job, path, NULL) == -1 && errno == ENOSPC, "errno %d: %s", errno, ummr_error());
-	fill_disk(root, false);
-	check(rank != 0 || space(root) > 8 * MIB, "what was not complete is left");
+	set_disk_full(root, true);
+	check(ummr_write(job, path, NULL) == -1 && errno == ENOSPC, "errno %d: %s", errno,
+	      ummr_error());
+	set_disk_full(root, false);
+	check(rank != 0 || space(root) > 8 * MIB, "the incomplete result is left");
 	check(ummr_write(job, path, NULL) == 0, "%s", ummr_error());
 	check(ummr_end(job) == 0);
-	mapped_by_all();
+	count_mapped_tasks();
 }
 
-static void full_disk(void)
+static void test_full_disk(void)
 {
 	struct ummr_config c = make_config();
 	char path[64] = "";
@@ -588,16 +508,14 @@ static void full_disk(void)
 	}
 	MPI_Bcast(path, sizeof(path), MPI_CHAR, 0, MPI_COMM_WORLD);
 	snprintf(storage, sizeof(storage), "%s", path);
-	fill_disk(root, true);
+	set_disk_full(root, true);
 	c.arg = &c;
-	done = fails(c, ENOSPC, "o space left");
-	again = fails(c, ENOSPC, "o space left");
-	fill_disk(root, false);
+	done = fail_job(c, ENOSPC, "o space left");
+	again = fail_job(c, ENOSPC, "o space left");
+	set_disk_full(root, false);
 	check(done < TASKS && again < TASKS, "%d and %d tasks", done, again);
-	full_checkpoints(root);
-	c.method = UMMR_METHOD_1S;
-	complete(c, TASKS);
-	full_result(root);
+	complete_job(c, TASKS);
+	test_result_on_full_disk(root);
 }
 
 int main(int argc, char **argv)
@@ -616,19 +534,17 @@ int main(int argc, char **argv)
 		check(mkdir(storage, 0700) == 0);
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
-	complete(make_config(), TASKS);
-	other_jobs();
+	complete_job(make_config(), TASKS);
+	test_other_jobs();
 	clear_storage();
-	other_method();
-	checkpoints();
-	more_ranks();
-	syncs_by_time();
-	torn_records();
-	broken_pairs();
-	lost_files();
-	two_jobs();
-	failing_syncs();
-	full_disk();
+	test_fewer_ranks();
+	test_syncs_by_time();
+	test_damaged_records();
+	test_damaged_pairs();
+	test_lost_files();
+	test_two_jobs();
+	test_failing_syncs();
+	test_full_disk();
 	MPI_Finalize();
 	return 0;
 }

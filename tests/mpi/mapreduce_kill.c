@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mapreduce_kill - a job of MapReduce whose ranks are killed at any moment: `mapreduce_kill FOLDER FORM MILLISECONDS` goes on with
- * what is in FOLDER until all ranks are killed at once, and `mapreduce_kill FOLDER FORM never` to the end. The result has to be
- * that of a job that nobody kills. mapreduce_kill.sh runs it. FORM:
+ * mapreduce_kill - a MapReduce job whose ranks are killed. mapreduce_kill.sh runs it:
+ *
+ *	mapreduce_kill FOLDER FORM TIME		continues the job, and kills all ranks after TIME ms
+ *	mapreduce_kill FOLDER FORM never	completes the job
+ *
+ * The result must be that of an uninterrupted job. FORM is one of:
  *
  *	sums	numbers are added up by key
- *	groups	all numbers of a key at once, in tables that are too small
- *	runs	three runs, each of which multiplies by what the one before has found
- *
- * With "-2s" behind it, it is a job of MapReduce-2S.
+ *	groups	numbers are added up by reduce_all, with a table that is too small
+ *	runs	three runs, whose factor follows from the result of the previous run
  */
 #include "common.h"
 
@@ -36,7 +37,7 @@ static void make_records(struct record *records)
 	}
 }
 
-/* Once for all jobs: it may not change. */
+/* The file is made only once, because the input of a continued job may not change. */
 static void make_input(const struct record *records, char *path)
 {
 	char unfinished[400];
@@ -46,14 +47,15 @@ static void make_input(const struct record *records, char *path)
 	snprintf(unfinished, sizeof(unfinished), "%s/unfinished", folder);
 	if (rank == 0 && access(path, F_OK) != 0) {
 		f = fopen(unfinished, "w");
-		check(f && fwrite(records, sizeof(*records), RECORDS, f) == RECORDS && fclose(f) == 0);
+		check(f && fwrite(records, sizeof(*records), RECORDS, f) == RECORDS &&
+		      fclose(f) == 0);
 		check(rename(unfinished, path) == 0);
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Long enough to be killed within. */
-static int map(ummr_job *job, const struct ummr_task *task, void *arg)
+/* Each task takes a few milliseconds, so that kills hit the phase Map. */
+static int map_records(ummr_job *job, const struct ummr_task *task, void *arg)
 {
 	(void)arg;
 	for (size_t at = 0; at < task->size; at += sizeof(struct record)) {
@@ -69,14 +71,16 @@ static int map(ummr_job *job, const struct ummr_task *task, void *arg)
 	return 0;
 }
 
-static int add(const struct ummr_bytes *key, struct ummr_value *value, const struct ummr_bytes *other, void *arg)
+static int add_number(const struct ummr_bytes *key, struct ummr_value *value,
+		      const struct ummr_bytes *other, void *arg)
 {
 	(void)key, (void)arg;
 	*(uint64_t *)value->data += *(const uint64_t *)other->data;
 	return 0;
 }
 
-static int add_all(ummr_job *job, const struct ummr_bytes *key, ummr_values *values, void *arg)
+static int add_all_numbers(ummr_job *job, const struct ummr_bytes *key, ummr_values *values,
+			   void *arg)
 {
 	struct ummr_bytes value;
 	uint64_t sum = 0;
@@ -87,7 +91,8 @@ static int add_all(ummr_job *job, const struct ummr_bytes *key, ummr_values *val
 	return ummr_put(job, &sum, sizeof(sum));
 }
 
-static void stay(const struct ummr_progress *progress, void *arg)
+/* Phases after Map take some time, so that kills hit them. */
+static void delay_phase(const struct ummr_progress *progress, void *arg)
 {
 	(void)arg;
 	if (progress->phase != UMMR_PHASE_MAP)
@@ -99,7 +104,7 @@ static void stay(const struct ummr_progress *progress, void *arg)
 static pid_t pids[64];
 static unsigned delay;
 
-static void *kill_all(void *unused)
+static void *kill_ranks(void *unused)
 {
 	(void)unused;
 	pause_ms(delay);
@@ -118,12 +123,12 @@ static void start_killer(const char *ms)
 	delay = (unsigned)atoi(ms);
 	MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, pids, sizeof(mine), MPI_BYTE, MPI_COMM_WORLD);
 	if (rank == ranks - 1)
-		check(pthread_create(&thread, NULL, kill_all, NULL) == 0);
+		check(pthread_create(&thread, NULL, kill_ranks, NULL) == 0);
 }
 
 /* ---- Results ---- */
 
-/* At rank 0; each key once. */
+/* Reads the result at rank 0. Each key must come once. */
 static void read_sums(ummr_job *job, uint64_t sums[KEYS])
 {
 	struct ummr_bytes key, value;
@@ -144,23 +149,24 @@ static void check_sums(const struct record *records, const uint64_t found[KEYS])
 	for (size_t i = 0; i < RECORDS; i++)
 		sums[records[i].key] += records[i].number * factor;
 	for (int i = 0; rank == 0 && i < KEYS; i++)
-		check(found[i] == sums[i], "key %d: %" PRIu64 ", not %" PRIu64, i, found[i], sums[i]);
+		check(found[i] == sums[i], "key %d: %" PRIu64 ", not %" PRIu64, i, found[i],
+		      sums[i]);
 }
 
-/* What the next run multiplies by. */
-static void take_factor(const uint64_t sums[KEYS])
+/* Sets the factor of the next run. */
+static void set_factor(const uint64_t sums[KEYS])
 {
 	factor = sums[7] % 1000 + 2;
 	MPI_Bcast(&factor, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
 }
 
-static void run(ummr_job *job, const struct record *records, uint64_t runs)
+static void run_job(ummr_job *job, const struct record *records, uint64_t runs)
 {
 	uint64_t sums[KEYS];
 
 	if (ummr_runs(job) > 0) {
 		read_sums(job, sums);
-		take_factor(sums);
+		set_factor(sums);
 	}
 	while (ummr_runs(job) < runs) {
 		uint64_t before = ummr_runs(job);
@@ -169,7 +175,7 @@ static void run(ummr_job *job, const struct record *records, uint64_t runs)
 		check(ummr_runs(job) == before + 1);
 		read_sums(job, sums);
 		check_sums(records, sums);
-		take_factor(sums);
+		set_factor(sums);
 	}
 }
 
@@ -194,22 +200,20 @@ int main(int argc, char **argv)
 	c.inputs = inputs;
 	c.split = UMMR_SPLIT_FIXED;
 	c.record_size = sizeof(struct record);
-	c.map = map;
-	c.reduce = groups ? NULL : add;
-	c.reduce_all = groups ? add_all : NULL;
-	c.progress = stay;
+	c.map = map_records;
+	c.reduce = groups ? NULL : add_number;
+	c.reduce_all = groups ? add_all_numbers : NULL;
+	c.progress = delay_phase;
 	c.task_size = sizeof(records) / TASKS;
 	c.bucket_size = 20000;
-	c.transfer_limit = 30000;
 	c.table_size = groups ? 30000 : 0;
 	c.storage = folder;
-	c.method = strstr(argv[2], "-2s") ? UMMR_METHOD_2S : UMMR_METHOD_1S;
 	c.sync_tasks = 1;
 	begun = MPI_Wtime();
 	if (strcmp(argv[3], "never") != 0)
 		start_killer(argv[3]);
 	check(ummr_create(MPI_COMM_WORLD, &c, &job) == 0, "%s", ummr_error());
-	run(job, records, strncmp(argv[2], "runs", 4) == 0 ? RUNS : 1);
+	run_job(job, records, strncmp(argv[2], "runs", 4) == 0 ? RUNS : 1);
 	check(ummr_end(job) == 0);
 	if (rank == 0)
 		printf("complete after %.0f ms\n", (MPI_Wtime() - begun) * 1000);

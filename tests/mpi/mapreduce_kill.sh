@@ -1,27 +1,30 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Kills all ranks of jobs of MapReduce again and again, until each has come to its end: `tests/mpi/mapreduce_kill.sh LAUNCH MPI RANKS
-# PROGRAM`, in UMMAP_TEST_FOLDER. A kill comes at a random moment of what a job takes that nobody kills.
+# Kills all ranks of MapReduce jobs several times before the jobs are completed:
+# `tests/mpi/mapreduce_kill.sh LAUNCH MPI RANKS PROGRAM`, in UMMAP_TEST_FOLDER. A kill comes at a
+# random moment within the duration of an uninterrupted job.
 . tests/mpi/mapreduce.bash
 . tests/mpi/gone.bash
 kills=1
 [ -z "${UMMAP_TEST_LONG:-}" ] || kills=34
 
-# One that comes to its end, and leaves nothing.
+# Completes a job, which must leave no file.
 complete() { # form
 	"${launch[@]}" "$folder" "$1" never > "$folder/out" 2>&1 || wrong "$1: exit status $?"
-	! ls "$folder"/ummr.* > "$folder/left" 2> /dev/null || wrong "$1: a complete job leaves $(cat "$folder/left")"
+	! ls "$folder"/ummr.* > "$folder/left" 2> /dev/null ||
+		wrong "$1: a complete job leaves $(cat "$folder/left")"
 	took=$(sed -n 's/^complete after \([0-9]*\) ms$/\1/p' "$folder/out")
 }
 
 total=0
-for form in sums groups runs sums-2s groups-2s runs-2s; do
+for form in sums groups runs; do
 	complete "$form"
 	for ((killed = 0; killed < kills; )); do
 		ms=$((RANDOM * 32768 + RANDOM)) ms=$((ms % (took + 1)))
 		"${launch[@]}" "$folder" "$form" "$ms" > "$folder/out" 2>&1 &
 		if ! await $!; then
-			! grep -q '\] failed:' "$folder/out" || wrong "$form: killed after $ms ms of $took"
+			! grep -q '\] failed:' "$folder/out" ||
+				wrong "$form: killed after $ms ms of $took"
 			killed=$((killed + 1))
 		fi
 	done
@@ -30,8 +33,8 @@ for form in sums groups runs sums-2s groups-2s runs-2s; do
 done
 echo "killed $total times"
 
-# Among machines: one of them is gone at such a moment. The job goes on on those that are left.
-for form in sums runs-2s; do
+# On several machines, one of them is lost at a random moment. The other machines complete the job.
+for form in sums runs; do
 	several_machines || break
 	complete "$form"
 	"${launch[@]}" "$folder" "$form" never > "$folder/out" 2>&1 &
@@ -39,7 +42,8 @@ for form in sums runs-2s; do
 	sleep "$((ms / 1000)).$(printf %03d $((ms % 1000)))"
 	lose_machine
 	end_job $! "$program"
-	! grep -q '\] failed:' "$folder/out" || wrong "$form: without a machine after $ms ms of $took"
+	! grep -q '\] failed:' "$folder/out" ||
+		wrong "$form: without a machine after $ms ms of $took"
 	complete "$form"
-	echo "$form: went on without a machine that was gone after $ms ms of $took"
+	echo "$form: completed without a machine that was lost after $ms ms of $took"
 done

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Lines come in the order of sort(1), also where ranks are killed.
+# The result is that of sort(1), also if ranks are killed.
 set -u
 . tests/mpi/mapreduce.bash
 
-# Lines that come often, empty ones, one that is longer than a task, bytes that are no text, and no end of line.
+# The input has equal lines, empty lines, a line that is longer than a task, random bytes, and no
+# newline at the end.
 mkdir -p "$in"
 cat man/*.7 > "$in/text"
 { head -c 100000 /dev/zero | tr '\0' q; echo; head -c 100000 /dev/urandom; } > "$in/bytes"

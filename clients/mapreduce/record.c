@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "mapreduce/record.h"
+
+#include "mapreduce/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+static const char magic[8] = "ummr 2\n";
+
+/* The names of facts, for messages. lifecycle.c has the values, in the same order. */
+static const char *const fact_names[RECORD_FACTS] = {
+	"number of ranks", "number of input files", "size of the input",
+	"input (a file's name, size or time of its last change)", "task_size", "bucket_size",
+	"split", "record_size", "order", "kind of reduce function", "tag", "byte order",
+};
+
+/* This fact is a hash, so messages do not show its value. */
+#define FACT_INPUT 3
+
+/* Offset of the bytes that the checksum covers. */
+#define CHECKED_OFFSET offsetof(struct record_header, size)
+
+/* The header of a record. The extents of buckets and runs follow (blocks, used, and the offsets of
+ * these blocks), and then the tasks. */
+struct record_header {
+	char magic[8];     /* version of the format */
+	uint64_t checksum; /* hash of the rest of the record */
+	uint64_t size;     /* bytes of the record */
+	uint64_t number;   /* number of the record, from 1 */
+	uint64_t id;       /* number of the job */
+	uint64_t facts[RECORD_FACTS];
+	uint64_t run;      /* number of the run */
+	uint64_t is_reduced;
+};
+
+int record_open(struct record *r, const uint64_t facts[RECORD_FACTS], unsigned streams,
+		uint64_t tasks)
+{
+	memcpy(r->facts, facts, sizeof(r->facts));
+	r->streams = streams;
+	r->task_bytes = tasks / 8 + 1;
+	r->buckets = calloc(streams, sizeof(*r->buckets));
+	r->tasks = calloc(r->task_bytes, 1);
+	return r->buckets && r->tasks ? 0 : set_error(ENOMEM, "cannot keep the state of %llu "
+						      "tasks: no memory",
+						      (unsigned long long)tasks);
+}
+
+void record_begin_run(struct record *r, uint64_t run)
+{
+	r->run = run;
+	r->is_reduced = false;
+	r->runs[run % 2] = (struct saved_stream){ 0 };
+	memset(r->buckets, 0, r->streams * sizeof(*r->buckets));
+	memset(r->tasks, 0, r->task_bytes);
+}
+
+void record_clear(struct record *r)
+{
+	record_begin_run(r, 0);
+	memset(r->runs, 0, sizeof(r->runs));
+}
+
+/* ---- Records in memory ---- */
+
+static struct saved_stream *extent_at(struct record *r, unsigned i)
+{
+	return i < r->streams ? &r->buckets[i] : &r->runs[i - r->streams];
+}
+
+static size_t record_size(struct record *r)
+{
+	size_t size = sizeof(struct record_header) + r->task_bytes;
+
+	for (unsigned i = 0; i < r->streams + 2; i++)
+		size += (2 + extent_at(r, i)->blocks) * sizeof(uint64_t);
+	return size;
+}
+
+static void encode_record(struct record *r, char *record, size_t size)
+{
+	struct record_header h = { .size = size, .number = r->number + 1, .id = r->id,
+				   .run = r->run, .is_reduced = r->is_reduced };
+	char *to = record + sizeof(h);
+
+	memcpy(h.magic, magic, sizeof(magic));
+	memcpy(h.facts, r->facts, sizeof(h.facts));
+	for (unsigned i = 0; i < r->streams + 2; i++) {
+		size_t bytes = (2 + extent_at(r, i)->blocks) * sizeof(uint64_t);
+
+		memcpy(to, extent_at(r, i), bytes);
+		to += bytes;
+	}
+	memcpy(to, r->tasks, r->task_bytes);
+	memcpy(record, &h, sizeof(h));
+	h.checksum = XXH3_64bits(record + CHECKED_OFFSET, size - CHECKED_OFFSET);
+	memcpy(record, &h, sizeof(h));
+}
+
+/* The caller has checked the checksum and the facts, so the sizes in the record are those that this
+ * job expects. */
+static void decode_record(struct record *r, const char *record)
+{
+	struct record_header h;
+	const char *from = record + sizeof(h);
+
+	memcpy(&h, record, sizeof(h));
+	r->number = h.number;
+	r->id = h.id;
+	r->run = h.run;
+	r->is_reduced = h.is_reduced;
+	for (unsigned i = 0; i < r->streams + 2; i++) {
+		uint64_t blocks;
+		size_t bytes;
+
+		memcpy(&blocks, from, sizeof(blocks));
+		bytes = (2 + blocks) * sizeof(uint64_t);
+		memcpy(extent_at(r, i), from, bytes);
+		from += bytes;
+	}
+	memcpy(r->tasks, from, r->task_bytes);
+}
+
+static bool is_valid(const char *record, size_t size)
+{
+	struct record_header h;
+
+	if (size < sizeof(h))
+		return false;
+	memcpy(&h, record, sizeof(h));
+	return memcmp(h.magic, magic, sizeof(magic)) == 0 &&
+	       h.size >= sizeof(h) && h.size <= size &&
+	       h.checksum == XXH3_64bits(record + CHECKED_OFFSET, h.size - CHECKED_OFFSET);
+}
+
+static int compare_facts(const struct record *r, const char *record)
+{
+	struct record_header h;
+	char numbers[64] = "";
+	int i;
+
+	memcpy(&h, record, sizeof(h));
+	for (i = 0; i < RECORD_FACTS && h.facts[i] == r->facts[i]; i++)
+		;
+	if (i == RECORD_FACTS)
+		return 0;
+	if (i != FACT_INPUT)
+		snprintf(numbers, sizeof(numbers), " (%llu, and %llu now)",
+			 (unsigned long long)h.facts[i], (unsigned long long)r->facts[i]);
+	return set_error(EEXIST, "cannot use the folder '%s': it has files of an unfinished job "
+			 "with another %s%s. Try to continue that job, to remove all files ummr.* "
+			 "there, or another folder", r->folder, fact_names[i], numbers);
+}
+
+static int refuse_record(const struct record *r)
+{
+	return set_error(EEXIST, "cannot use the folder '%s': it has files of an unfinished job "
+			 "that syncs. Try its sync_tasks to continue it, to remove all files "
+			 "ummr.* there, or another folder", r->folder);
+}
+
+/* ---- Files ---- */
+
+static int report_failure(const char *path, const char *action)
+{
+	return set_error(errno, "cannot %s '%s': %s", action, path, strerror(errno));
+}
+
+/* Sets *record to NULL if the file is empty. */
+static int read_record(const struct record *r, int which, char **record, size_t *size)
+{
+	struct stat st;
+	ssize_t count;
+
+	*record = NULL;
+	if (fstat(r->files[which], &st) < 0)
+		return report_failure(r->paths[which], "read");
+	*size = (size_t)st.st_size;
+	if (*size == 0)
+		return 0;
+	*record = malloc(*size);
+	if (!*record)
+		return set_error(ENOMEM, "cannot read '%s': no memory for %zu bytes",
+				 r->paths[which], *size);
+	count = pread(r->files[which], *record, *size, 0);
+	if (count == (ssize_t)*size)
+		return 0;
+	free(*record);
+	*record = NULL;
+	return count < 0 ? report_failure(r->paths[which], "read") :
+		set_error(EIO, "cannot read '%s' to its end", r->paths[which]);
+}
+
+static uint64_t record_number(const char *record)
+{
+	struct record_header h;
+
+	memcpy(&h, record, sizeof(h));
+	return h.number;
+}
+
+/* The first record of a job may be incomplete, and there is no other one then. Two damaged records
+ * are never the work of a job. */
+static int choose_record(struct record *r, char *const records[2], const size_t sizes[2])
+{
+	const char *newest = NULL;
+	int damaged = 0;
+
+	for (int i = 0; i < 2; i++) {
+		if (records[i] && !is_valid(records[i], sizes[i]))
+			damaged++;
+		else if (records[i] && (!newest ||
+			 record_number(records[i]) > record_number(newest)))
+			newest = records[i];
+	}
+	if (damaged == 2)
+		return set_error(EUCLEAN, "cannot continue from '%s' and '%s': both are damaged. "
+				 "Try to remove all files ummr.* there, to begin again",
+				 r->paths[0], r->paths[1]);
+	if (!newest)
+		return 0;
+	if (compare_facts(r, newest) < 0)
+		return -1;
+	if (!r->is_durable)
+		return refuse_record(r);
+	decode_record(r, newest);
+	return 0;
+}
+
+static int read_records(struct record *r)
+{
+	char *records[2] = { NULL, NULL };
+	size_t sizes[2] = { 0, 0 };
+	int result = 0;
+
+	for (int i = 0; i < 2 && result == 0; i++)
+		result = read_record(r, i, &records[i], &sizes[i]);
+	if (result == 0)
+		result = choose_record(r, records, sizes);
+	free(records[0]);
+	free(records[1]);
+	return result;
+}
+
+static int name_files(struct record *r, int rank)
+{
+	const char *f = r->folder;
+
+	if (asprintf(&r->pairs, "%s/ummr.pairs.%d", f, rank) < 0)
+		r->pairs = NULL;
+	for (int i = 0; i < 2; i++) {
+		if (asprintf(&r->results[i], "%s/ummr.result.%d.%d", f, i, rank) < 0)
+			r->results[i] = NULL;
+		if (asprintf(&r->paths[i], "%s/ummr.state.%d.%d", f, i, rank) < 0)
+			r->paths[i] = NULL;
+	}
+	return r->pairs && r->results[0] && r->results[1] && r->paths[0] && r->paths[1]
+	       ? 0 : set_error(ENOMEM, "cannot name the files of the job: no memory");
+}
+
+static int open_file(struct record *r, int which)
+{
+	r->files[which] = open(r->paths[which], O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+	return r->files[which] >= 0 ? 0 : report_failure(r->paths[which], "open");
+}
+
+int record_find(struct record *r, const char *folder, int rank, bool is_durable)
+{
+	r->folder = folder;
+	r->is_durable = is_durable;
+	if (name_files(r, rank) < 0)
+		return -1;
+	r->folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (r->folder_fd < 0)
+		return set_error(errno, "cannot use the storage folder '%s': %s", folder,
+				 strerror(errno));
+	return open_file(r, 0) < 0 || open_file(r, 1) < 0 ? -1 : read_records(r);
+}
+
+/* The folder is synced, too: otherwise a file that the record names might be missing after a power
+ * cut. */
+static int write_record(struct record *r, const char *record, size_t size)
+{
+	int which = (int)((r->number + 1) % 2);
+	ssize_t count = pwrite(r->files[which], record, size, 0);
+
+	if (count < 0)
+		return report_failure(r->paths[which], "write");
+	if (count < (ssize_t)size)
+		return set_error(ENOSPC, "cannot write '%s': %s", r->paths[which],
+				 strerror(ENOSPC));
+	if (fsync(r->folder_fd) < 0)
+		return report_failure(r->folder, "sync");
+	return fdatasync(r->files[which]) == 0 ? 0 : report_failure(r->paths[which], "sync");
+}
+
+int record_write(struct record *r)
+{
+	size_t size;
+	char *record;
+	int result;
+
+	if (!r->is_durable)
+		return 0;
+	size = record_size(r);
+	record = malloc(size);
+	if (!record)
+		return set_error(ENOMEM, "cannot write the state of the job: no memory for %zu "
+				 "bytes", size);
+	encode_record(r, record, size);
+	result = write_record(r, record, size);
+	free(record);
+	if (result == 0)
+		r->number++;
+	return result;
+}
+
+static void free_path(char *path, bool removes_file)
+{
+	if (path && removes_file)
+		unlink(path);
+	free(path);
+}
+
+/* A job that record_find has refused has made empty files for its records. */
+static bool is_empty(int file)
+{
+	struct stat st;
+
+	return file >= 0 && fstat(file, &st) == 0 && st.st_size == 0;
+}
+
+void record_close(struct record *r, bool removes_files)
+{
+	bool removes = r->folder != NULL && r->files[1] >= 0 && removes_files;
+
+	/* Records are removed first: without a record, no job reads the windows. */
+	for (int i = 0; i < 2; i++)
+		free_path(r->paths[i], removes || is_empty(r->files[i]));
+	for (int i = 0; i < 2; i++)
+		free_path(r->results[i], removes);
+	free_path(r->pairs, removes);
+	for (int i = 0; i < 2; i++)
+		if (r->files[i] >= 0)
+			close(r->files[i]);
+	if (r->folder_fd >= 0)
+		close(r->folder_fd);
+	free(r->buckets);
+	free(r->tasks);
+}
