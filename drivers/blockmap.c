@@ -7,7 +7,7 @@
 #include "blockmap.h"
 
 #include "base/memory_calls.h"
-#include "futex.h"
+#include "common/futex.h"
 
 #include <errno.h>
 #include <sys/mman.h>

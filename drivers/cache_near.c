@@ -3,7 +3,7 @@
  * handlers. */
 #include "cache_near.h"
 
-#include "futex.h"
+#include "common/futex.h"
 #include "keys.h"
 
 #include <errno.h>

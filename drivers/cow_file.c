@@ -3,7 +3,7 @@
  * handlers, but for the commit. */
 #include "cow_file.h"
 
-#include "futex.h"
+#include "common/futex.h"
 #include "keys.h"
 
 #include <errno.h>

@@ -14,7 +14,7 @@
  */
 #include "file.h"
 
-#include "futex.h"
+#include "common/futex.h"
 
 #include <ctype.h>
 #include <dirent.h>

@@ -4,7 +4,7 @@
 
 #include "base/memory_calls.h"
 #include "file.h"
-#include "futex.h"
+#include "common/futex.h"
 #include "keys.h"
 
 #include <fcntl.h>

@@ -3,7 +3,8 @@
 #include "wal_log.h"
 
 #include "base/memory_calls.h"
-#include "futex.h"
+#include "common/futex.h"
+#include "common/minmax.h"
 #include "keys.h"
 
 #include <errno.h>
@@ -22,11 +23,6 @@
 
 _Static_assert(sizeof(struct wal_record) == 64, "a record begins with 64 bytes");
 _Static_assert(sizeof(struct wal_head) <= SIDE_BODY_MAX, "the head fits a slot");
-
-static uint64_t max_u64(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
 
 static uint64_t record_sum(const struct wal_log *l, const struct wal_record *r)
 {

@@ -18,13 +18,11 @@
  */
 #include "rma/nodelock.h"
 
-#include <limits.h>
-#include <linux/futex.h>
+#include "common/futex.h"
+
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LINE 64
@@ -85,18 +83,6 @@ bool nodelock_is_dead(const struct who *who)
 
 /* ---- Waiting ---- */
 
-void nodelock_wake(_Atomic uint32_t *word)
-{
-	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
-void nodelock_sleep(_Atomic uint32_t *word, uint32_t value)
-{
-	struct timespec ms = { .tv_nsec = 1000000 };
-
-	syscall(SYS_futex, word, FUTEX_WAIT, value, &ms, NULL, 0);
-}
-
 static inline void pause_a_moment(void)
 {
 #if defined(__x86_64__)
@@ -129,7 +115,7 @@ static void wait_longer(struct nodelock *l, const struct nodelocks *all, int ran
 	}
 	value = atomic_fetch_or(&l->sleepers, 1) | 1;
 	if (atomic_load(&l->slot[rank]) == theirs)
-		nodelock_sleep(&l->sleepers, value);
+		futex_wait_shared(&l->sleepers, value, 1);
 	if ((n - SPINS - YIELDS) % SLEEPS == SLEEPS - 1 && nodelock_is_dead(&all->who[rank]))
 		atomic_compare_exchange_strong(&l->slot[rank], &theirs, 0);
 }
@@ -142,7 +128,7 @@ static inline void wake_sleepers(struct nodelock *l)
 		return;
 	/* Nobody sleeps on this value any more; who comes to sleep sets the mark again. */
 	atomic_compare_exchange_strong(&l->sleepers, &seen, (seen & ~1u) + 2);
-	nodelock_wake(&l->sleepers);
+	futex_wake_shared(&l->sleepers);
 }
 
 static void wait_for(struct nodelock *l, const struct nodelocks *all, int rank, uint64_t mine)

@@ -62,9 +62,6 @@ static inline bool nodelock_is_shared(const struct nodelock *l, const struct nod
 		i++;
 	return i == all->ranks;
 }
-/* Wakes those that wait for a change of the word, and waits for it, a millisecond at most. */
-void nodelock_wake(_Atomic uint32_t *word);
-void nodelock_sleep(_Atomic uint32_t *word, uint32_t value);
 /* Whether the process of a rank has ended. */
 bool nodelock_is_dead(const struct who *who);
 

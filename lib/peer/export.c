@@ -144,7 +144,7 @@ static void wait_for(const struct export *r, unsigned k, const _Atomic uint64_t 
 			sched_yield();
 			continue;
 		}
-		sys_wait(&nobody, 0, 1);
+		futex_wait(&nobody, 0, 1);
 		if ((i - SPINS - YIELDS) % NAPS == NAPS - 1)
 			reap(r, k);
 	}
