@@ -51,6 +51,8 @@ LIB_OBJ = $(LIB_SRC:%.c=$B/%.o) $(ABSENT_OBJ)
 SONAME = libummap.so.$(SOMAJOR)
 SO = $B/libummap.so.$(VERSION)
 A = $B/libummap.a
+# The code that the library shares with clients and tools. Each links what it uses of it.
+COMMON = $B/libcommon.a
 # The archive with the hidden names of the library, for tests and tools.
 ROOMS = $B/librooms.a
 
@@ -152,6 +154,10 @@ $(SO): $(LIB_OBJ) lib/libummap.map
 		-Wl,-z,nodelete -Wl,-z,now -Wl,-z,defs -o $@ $(LIB_OBJ) $(LIBS)
 	ln -sf $(notdir $@) $B/$(SONAME)
 	ln -sf $(SONAME) $B/libummap.so
+
+$(COMMON): $(patsubst %.c,$B/%.o,$(wildcard lib/common/*.c))
+	rm -f $@
+	$(AR) rcs $@ $^
 
 $(ROOMS): $(LIB_OBJ)
 	rm -f $@

@@ -6,7 +6,7 @@
  */
 #include "blockmap.h"
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 #include "common/futex.h"
 
 #include <errno.h>

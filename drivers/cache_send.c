@@ -9,7 +9,7 @@
  */
 #include "cache.h"
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 #include "thread.h"
 
 #include <sys/mman.h>

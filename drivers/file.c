@@ -14,7 +14,7 @@
  */
 #include "file.h"
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 #include "common/cursor.h"
 
 #include <linux/fs.h>

@@ -11,7 +11,7 @@
  */
 #include "ummap-driver.h"
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 #include "common/minmax.h"
 #include "keys.h"
 

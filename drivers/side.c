@@ -2,7 +2,7 @@
 /* Files beside a store, and their heads. They take no lock, and allocate in opening only. */
 #include "side.h"
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 #include "file.h"
 #include "common/futex.h"
 #include "keys.h"

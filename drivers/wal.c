@@ -10,7 +10,7 @@
  */
 #include "wal.h"
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 #include "common/futex.h"
 #include "keys.h"
 #include "common/cursor.h"

@@ -2,7 +2,7 @@
 /* The log of wal+: see wal_log.h, which says why it is as it is. Allocates in opening; all else may run in signal handlers. */
 #include "wal_log.h"
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 #include "common/futex.h"
 #include "common/minmax.h"
 #include "keys.h"

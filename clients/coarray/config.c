@@ -5,7 +5,7 @@
  */
 #include "coarray/config.h"
 
-#include "base/size.h"
+#include "common/size.h"
 #include "window/hints.h"
 #include "window/spelling.h"
 

@@ -7,7 +7,7 @@
  */
 #include "coarray/store.h"
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 #include "transport/engine.h"
 
 #include <dirent.h>

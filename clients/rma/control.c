@@ -3,7 +3,7 @@
  * What the ranks of a window on one machine share beside their parts: a memory object of the first rank's, with who each
  * rank is, and for each rank's part two locks and answers to those that ask for its segments.
  */
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 #include "rma/pager.h"
 #include "rma/shm.h"
 

@@ -3,7 +3,7 @@
  * The calls that map memory. What of a region they cannot do as a whole is done by the kernel, to which the region is handed
  * before. Calls of the library itself pass through, in whatever thread and signal handler.
  */
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 #include "umrun/config.h"
 #include "umrun/heap.h"
 #include "umrun/next.h"

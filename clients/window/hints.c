@@ -5,7 +5,7 @@
  */
 #include "window/hints.h"
 
-#include "base/size.h"
+#include "common/size.h"
 #include "window/spelling.h"
 #include "window/versioned.h"
 
@@ -241,17 +241,16 @@ static bool put_factor(const void *field, char *value)
 static bool take_seconds(void *field, const char *value)
 {
 	int *seconds = field;
-	char *end;
-	long n;
+	uint64_t n;
 
 	if (strcmp(value, "never") == 0) {
 		*seconds = SYNC_NEVER;
 		return true;
 	}
-	errno = 0;
-	n = strtol(value, &end, 10);
+	if (size_parse_count(value, &n) < 0 || n < 1 || n > 1000000000)
+		return false;
 	*seconds = (int)n;
-	return end > value && *end == '\0' && !errno && n >= 1 && n <= 1000000000;
+	return true;
 }
 
 static bool put_seconds(const void *field, char *value)

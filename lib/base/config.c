@@ -8,7 +8,7 @@
 #include "base/config.h"
 
 #include "base/log.h"
-#include "base/size.h"
+#include "common/size.h"
 #include "base/sys.h"
 
 #include <limits.h>

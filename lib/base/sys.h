@@ -3,7 +3,7 @@
 #ifndef SYS_H
 #define SYS_H
 
-#include "base/memory_calls.h"
+#include "common/memory_calls.h"
 #include "common/futex.h"
 #include "common/minmax.h"
 

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 
 #include "coarray/earlier.h"
+#include "common/size.h"
 
 #include "../tool.h"
 
@@ -147,10 +148,9 @@ static void export(unsigned order, int image, const char *path)
 
 static unsigned parse_number(const char *text)
 {
-	char *end;
-	unsigned long n = strtoul(text, &end, 10);
+	uint64_t n;
 
-	if (*text < '0' || *text > '9' || *end || n > INT32_MAX)
+	if (size_parse_count(text, &n) < 0 || n > INT32_MAX)
 		refuse("cannot use '%s': it must be a number", text);
 	return (unsigned)n;
 }

@@ -6,7 +6,7 @@
  */
 #include "conform.h"
 
-#include "base/size.h"
+#include "common/size.h"
 
 #include "../tool.h"
 
@@ -71,10 +71,9 @@ static size_t take_size(const char *text)
 
 static uint64_t parse_number(const char *option, const char *text, uint64_t min, uint64_t max)
 {
-	char *end;
-	uint64_t n = strtoull(text, &end, 10);
+	uint64_t n;
 
-	if (*text < '0' || *text > '9' || *end || n < min || n > max)
+	if (size_parse_count(text, &n) < 0 || n < min || n > max)
 		refuse("cannot use %s '%s': it must be a number of at least %ju", option, text,
 		       (uintmax_t)min);
 	return n;

@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <time.h>
 
+#include "common/size.h"
+
 #include "../tool.h"
 #include "formats.h"
 
@@ -107,36 +109,19 @@ static umobject_version *hold(umobject_container *c, const char *name, struct um
 
 static unsigned parse_dims(const char *what, const char *text, uint64_t dims[UMOBJECT_RANK_MAX])
 {
-	const char *whole = text;
-	unsigned n = 0;
+	unsigned n = size_parse_dims(text, dims, UMOBJECT_RANK_MAX);
 
-	for (;;) {
-		char *end;
-
-		errno = 0;
-		if (*text < '0' || *text > '9' || n == UMOBJECT_RANK_MAX)
-			refuse("cannot use %s '%s': it must be as 1000x200, with at most %d "
-			       "numbers",
-			       what, whole, UMOBJECT_RANK_MAX);
-		dims[n++] = strtoull(text, &end, 10);
-		if (errno || (*end && *end != 'x'))
-			refuse("cannot use %s '%s': it must be as 1000x200, with at most %d "
-			       "numbers",
-			       what, whole, UMOBJECT_RANK_MAX);
-		if (!*end)
-			return n;
-		text = end + 1;
-	}
+	if (n == 0)
+		refuse("cannot use %s '%s': it must be as 1000x200, with at most %d numbers", what,
+		       text, UMOBJECT_RANK_MAX);
+	return n;
 }
 
 static uint64_t parse_number(const char *what, const char *text, uint64_t most)
 {
-	char *end;
 	uint64_t n;
 
-	errno = 0;
-	n = strtoull(text, &end, 10);
-	if (*text < '0' || *text > '9' || *end || errno || n == 0 || n > most)
+	if (size_parse_count(text, &n) < 0 || n == 0 || n > most)
 		refuse("cannot use %s '%s': it must be a number from 1 to %" PRIu64, what, text,
 		       most);
 	return n;

@@ -4,7 +4,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
-#include "base/size.h"
+#include "common/size.h"
 
 #include "../tool.h"
 
@@ -62,10 +62,9 @@ static double parse_delay(const char *text)
 
 static unsigned parse_count(const char *text)
 {
-	char *end;
-	long n = strtol(text, &end, 10);
+	uint64_t n;
 
-	if (*end || n < 1 || n > 1000000000)
+	if (size_parse_count(text, &n) < 0 || n < 1 || n > 1000000000)
 		refuse("cannot use --count '%s': it must be 1 to 1000000000", text);
 	return (unsigned)n;
 }
