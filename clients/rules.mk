@@ -82,9 +82,10 @@ $(call MPI_LIB,$1): $(call MPI_OBJ,$1) clients/pmpi/libummap-mpi.map $(COMMON) $
 	ln -sf $$(notdir $$@) $B/libummap-mpi-$1.so.$$(SOMAJOR)
 	ln -sf libummap-mpi-$1.so.$$(SOMAJOR) $B/libummap-mpi-$1.so
 
-$B/tests/mpi/$1/%: tests/mpi/%.c $(call MPI_LIB,$1)
+$B/tests/mpi/$1/%: tests/mpi/%.c $(call MPI_LIB,$1) $(COMMON)
 	@mkdir -p $$(@D)
-	$(MPICC_$1) $$(CPPFLAGS) -Iclients $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< -L$B $$(MAPREDUCE) $$(OBJECT_LIB) -lummap-mpi-$1 -lummap $(DL) \
+	$(MPICC_$1) $$(CPPFLAGS) -Iclients $$(CFLAGS) -MMD -MP $$(LDFLAGS) -o $$@ $$< $(COMMON) \
+		-L$B $$(MAPREDUCE) $$(OBJECT_LIB) -lummap-mpi-$1 -lummap $(DL) \
 		-Wl,-rpath,$(abspath $B)
 
 $B/examples/mpi/$1/%: examples/mpi/%.c $(call MPI_LIB,$1)

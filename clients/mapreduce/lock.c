@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "mapreduce/lock.h"
 
+#include "common/try_lock.h"
 #include "mapreduce/error.h"
 
 #include <errno.h>
@@ -9,8 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,23 +31,14 @@ static int lock_file(const struct lock *l, const char *folder)
 {
 	const struct timespec pause = { 0, 20000000 };
 
-	for (int tries = 0; flock(l->fd, LOCK_EX | LOCK_NB) < 0; tries++) {
-		if (errno != EWOULDBLOCK && errno != EINTR)
-			return fail(errno, "cannot lock '%s': %s", l->path, strerror(errno));
+	for (int tries = 0, err; (err = try_lock_file(l->fd, LOCK_EX)) != 0; tries++) {
+		if (err != -EBUSY)
+			return fail(-err, "cannot lock '%s': %s", l->path, strerror(-err));
 		if (tries == TRIES)
 			return in_use(l, folder);
 		nanosleep(&pause, NULL);
 	}
 	return 0;
-}
-
-/* The job that had the lock before may have removed the file. */
-static bool is_gone(const struct lock *l)
-{
-	struct stat ours, there;
-
-	return fstat(l->fd, &ours) < 0 || stat(l->path, &there) < 0 || ours.st_ino != there.st_ino ||
-	       ours.st_dev != there.st_dev;
 }
 
 static void sign(const struct lock *l)
@@ -86,7 +76,8 @@ int lock_take(struct lock *l, const char *folder, int rank)
 			forget(l);
 			return -1;
 		}
-		if (!is_gone(l))
+		/* The job that had the lock before may have removed the file. */
+		if (file_has_name(l->fd, AT_FDCWD, l->path))
 			break;
 		close(l->fd);
 	} while (true);

@@ -21,9 +21,6 @@
 #include "common/futex.h"
 
 #include <sched.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 #define LINE 64
 /* A slot: nothing, or a ticket, how it wants the lock, and whether it has it alone. Who chooses may want it in any way. */
@@ -44,41 +41,6 @@ size_t nodelock_size(int ranks)
 	size_t size = sizeof(struct nodelock) + (size_t)ranks * sizeof(uint64_t);
 
 	return (size + LINE - 1) & ~(size_t)(LINE - 1);
-}
-
-/* ---- Processes ---- */
-
-/* When it was started, in ticks; 0: there is none, or it has ended and is only waited for. */
-static uint64_t born(int pid)
-{
-	char path[32], text[512], state = 'X', *end;
-	unsigned long long ticks = 0;
-	size_t len;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	f = fopen(path, "re");
-	if (!f)
-		return 0;
-	len = fread(text, 1, sizeof(text) - 1, f);
-	fclose(f);
-	text[len] = '\0';
-	/* The name may have any characters in it. */
-	end = strrchr(text, ')');
-	if (!end || sscanf(end + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu", &state,
-			   &ticks) != 2)
-		return 0;
-	return strchr("ZXx", state) ? 0 : ticks;
-}
-
-struct who nodelock_self(void)
-{
-	return (struct who){ .pid = getpid(), .born = born(getpid()) };
-}
-
-bool nodelock_is_dead(const struct who *who)
-{
-	return born(who->pid) != who->born;
 }
 
 /* ---- Waiting ---- */
@@ -116,7 +78,7 @@ static void wait_longer(struct nodelock *l, const struct nodelocks *all, int ran
 	value = atomic_fetch_or(&l->sleepers, 1) | 1;
 	if (atomic_load(&l->slot[rank]) == theirs)
 		futex_wait_shared(&l->sleepers, value, 1);
-	if ((n - SPINS - YIELDS) % SLEEPS == SLEEPS - 1 && nodelock_is_dead(&all->who[rank]))
+	if ((n - SPINS - YIELDS) % SLEEPS == SLEEPS - 1 && !is_alive(all->processes[rank]))
 		atomic_compare_exchange_strong(&l->slot[rank], &theirs, 0);
 }
 

@@ -65,7 +65,7 @@ static int ask_owner(const struct reach *r, uint64_t at)
 			continue;
 		shm->locks.idle(shm->locks.arg);
 		futex_wait_shared(&a->count, count, 1);
-		if (n % SLEEPS == 0 && nodelock_is_dead(&shm->locks.who[p - shm->peers]))
+		if (n % SLEEPS == 0 && !is_alive(shm->locks.processes[p - shm->peers]))
 			return EOWNERDEAD;
 	}
 	return atomic_load(&a->error);
