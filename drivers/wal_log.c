@@ -5,6 +5,7 @@
 #include "common/memory_calls.h"
 #include "common/futex.h"
 #include "common/minmax.h"
+#include "common/random.h"
 #include "keys.h"
 
 #include <errno.h>
@@ -12,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 
 #define GRAIN sizeof(struct wal_record)  /* records begin at multiples of it */
 #define WINDOW ((size_t)2 << 20)         /* read at a time; more than a record */
@@ -330,21 +330,10 @@ int wal_has_commits(const char *path)
 
 /* ---- Opening ---- */
 
-static uint64_t new_salt(const struct wal_log *l)
-{
-	struct timespec now;
-	uint64_t salt;
-
-	if (syscall(SYS_getrandom, &salt, sizeof(salt), GRND_NONBLOCK) == sizeof(salt))
-		return salt;
-	clock_gettime(CLOCK_REALTIME, &now);
-	return side_sum(&now, sizeof(now), l->head.salt);
-}
-
 /* The head of a log without records. */
 static void empty_head(struct wal_log *l, uint64_t epoch)
 {
-	l->salt = l->head.salt = new_salt(l);
+	l->salt = l->head.salt = random_id();
 	l->head.tail = WAL_START;
 	l->head.chain = l->head.salt;
 	l->head.home = l->head.acked = l->head.floor = epoch;
@@ -825,7 +814,7 @@ static int replace_head(struct wal_log *l, const struct move *m)
 
 int wal_move_to_front(struct wal_log *l, uint64_t *shift)
 {
-	struct move m = { .salt = new_salt(l), .shift = l->head.tail - WAL_START };
+	struct move m = { .salt = random_id(), .shift = l->head.tail - WAL_START };
 	int err;
 
 	m.to = (struct wal_spot){ .at = WAL_START, .chain = m.salt };
