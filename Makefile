@@ -171,8 +171,8 @@ $A: $(LIB_OBJ)
 	$(OBJCOPY) --localize-hidden $B/libummap.o
 	$(AR) rcs $@ $B/libummap.o
 
-$(MAIN): $(MAIN_OBJ)
-	$(CC) $(LDFLAGS) -o $@ $(MAIN_OBJ)
+$(MAIN): $(MAIN_OBJ) $(COMMON)
+	$(CC) $(LDFLAGS) -o $@ $(MAIN_OBJ) $(COMMON)
 
 $B/umtop $B/umrun $B/umobject: $(MAIN)
 	ln -sf ummap $@

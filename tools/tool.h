@@ -7,6 +7,8 @@
 #ifndef TOOLS_TOOL_H
 #define TOOLS_TOOL_H
 
+#include "common/size.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -73,6 +75,17 @@ __attribute__((noreturn, format(printf, 1, 2))) static inline void refuse(const 
 	tool_print_error(format, args);
 	va_end(args);
 	exit(tool_failed);
+}
+
+/* Reads a number from min to max. If the text has no such number, ends the program. */
+static inline uint64_t parse_number(const char *what, const char *text, uint64_t min, uint64_t max)
+{
+	uint64_t n;
+
+	if (size_parse_count(text, &n) < 0 || n < min || n > max)
+		refuse("cannot use %s '%s': it must be a number from %ju to %ju", what, text,
+		       (uintmax_t)min, (uintmax_t)max);
+	return n;
 }
 
 /* Ends the program because of a wrong command line, of which a message has been printed. */

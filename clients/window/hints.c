@@ -5,6 +5,7 @@
  */
 #include "window/hints.h"
 
+#include "common/edit_distance.h"
 #include "common/size.h"
 #include "window/spelling.h"
 #include "window/versioned.h"
@@ -343,7 +344,7 @@ static const char *find_nearest(const char *name, size_t *changes)
 
 	*changes = SIZE_MAX;
 	for (size_t i = 0; i < TABLE_SIZE; i++) {
-		size_t distance = spelling_distance(name, table[i].name);
+		size_t distance = edit_distance(name, strlen(name), table[i].name);
 
 		if (distance < *changes) {
 			*changes = distance;
@@ -372,7 +373,7 @@ static void warn_of_unknown(MPI_Info info)
 			continue;
 		if (strncmp(name, prefix, strlen(prefix)) == 0)
 			spelling_warn("hint", name, changes <= 2 * MAX_CHANGES ? nearest : NULL);
-		else if (spelling_distance(name, table[0].name) < MAX_CHANGES)
+		else if (edit_distance(name, strlen(name), table[0].name) < MAX_CHANGES)
 			spelling_warn("hint", name, table[0].name);
 	}
 }

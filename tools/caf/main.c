@@ -7,7 +7,6 @@
 #include <inttypes.h>
 
 #include "coarray/earlier.h"
-#include "common/size.h"
 
 #include "../tool.h"
 
@@ -146,15 +145,6 @@ static void export(unsigned order, int image, const char *path)
 	earlier_leave(&v);
 }
 
-static unsigned parse_number(const char *text)
-{
-	uint64_t n;
-
-	if (size_parse_count(text, &n) < 0 || n > INT32_MAX)
-		refuse("cannot use '%s': it must be a number", text);
-	return (unsigned)n;
-}
-
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -186,6 +176,7 @@ int main(int argc, char **argv)
 	else if (!strcmp(action, "show"))
 		show();
 	else
-		export(parse_number(argv[2]), (int)parse_number(argv[3]), argv[4]);
+		export((unsigned)parse_number("ORDER", argv[2], 0, INT32_MAX),
+		       (int)parse_number("IMAGE", argv[3], 0, INT32_MAX), argv[4]);
 	return 0;
 }

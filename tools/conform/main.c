@@ -69,16 +69,6 @@ static size_t take_size(const char *text)
 	return size;
 }
 
-static uint64_t parse_number(const char *option, const char *text, uint64_t min, uint64_t max)
-{
-	uint64_t n;
-
-	if (size_parse_count(text, &n) < 0 || n < min || n > max)
-		refuse("cannot use %s '%s': it must be a number of at least %ju", option, text,
-		       (uintmax_t)min);
-	return n;
-}
-
 static void choose_check(const char *name)
 {
 	for (size_t i = 0; i < check_count; i++) {

@@ -4,8 +4,6 @@
 #include <inttypes.h>
 #include <time.h>
 
-#include "common/size.h"
-
 #include "../tool.h"
 #include "formats.h"
 
@@ -117,16 +115,6 @@ static unsigned parse_dims(const char *what, const char *text, uint64_t dims[UMO
 	return n;
 }
 
-static uint64_t parse_number(const char *what, const char *text, uint64_t most)
-{
-	uint64_t n;
-
-	if (size_parse_count(text, &n) < 0 || n == 0 || n > most)
-		refuse("cannot use %s '%s': it must be a number from 1 to %" PRIu64, what, text,
-		       most);
-	return n;
-}
-
 static void add(const char ***list, unsigned *n, const char *what)
 {
 	*list = realloc(*list, (*n + 1) * sizeof(**list));
@@ -157,7 +145,7 @@ static void take_option(int what, char **argv)
 		given |= BIT(what);
 	switch (what) {
 	case KEEP:
-		options.keep = (unsigned)parse_number("--keep", optarg, 1000);
+		options.keep = (unsigned)parse_number("--keep", optarg, 1, 1000);
 		break;
 	case DEVICE:
 		add(&options.devices, &options.ndevices, optarg);
@@ -186,7 +174,7 @@ static void take_option(int what, char **argv)
 			optarg = argv[optind++];
 		if (!optarg)
 			print_version();
-		options.version = parse_number("--version", optarg, UINT64_MAX);
+		options.version = parse_number("--version", optarg, 1, UINT64_MAX);
 		break;
 	case QUIET:
 		options.quiet = true;

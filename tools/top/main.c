@@ -60,15 +60,6 @@ static double parse_delay(const char *text)
 	return n;
 }
 
-static unsigned parse_count(const char *text)
-{
-	uint64_t n;
-
-	if (size_parse_count(text, &n) < 0 || n < 1 || n > 1000000000)
-		refuse("cannot use --count '%s': it must be 1 to 1000000000", text);
-	return (unsigned)n;
-}
-
 static enum column parse_column(const char *text)
 {
 	enum column c = column_of(text);
@@ -103,7 +94,9 @@ static void parse(struct options *o, const char **group, int argc, char **argv)
 		case '1': o->looks = 1; break;
 		case 'j': o->json = true; break;
 		case 'm': o->maps = true; break;
-		case 'n': o->looks = parse_count(optarg); break;
+		case 'n':
+			o->looks = (unsigned)parse_number("--count", optarg, 1, 1000000000);
+			break;
 		case 'd': o->delay = parse_delay(optarg); break;
 		case 'g': *group = parse_group(optarg); break;
 		case 's': o->sort = parse_column(optarg); break;

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <sys/wait.h>
 
+#include "common/edit_distance.h"
+
 #include "../tool.h"
 #include "settings.h"
 
@@ -92,34 +94,13 @@ static const struct command *find_command(const char *name)
 	return NULL;
 }
 
-/* The number of letters to insert, remove or replace to make b of a (Levenshtein). */
-static size_t edit_distance(const char *a, const char *b)
-{
-	size_t row[MAX_NAME + 1], len = strlen(b), diagonal, above, least;
-
-	for (size_t j = 0; j <= len; j++)
-		row[j] = j;
-	for (size_t i = 1; a[i - 1]; i++) {
-		diagonal = row[0];
-		row[0] = i;
-		for (size_t j = 1; j <= len; j++) {
-			above = row[j];
-			least = diagonal + (a[i - 1] != b[j - 1]);
-			least = above + 1 < least ? above + 1 : least;
-			row[j] = row[j - 1] + 1 < least ? row[j - 1] + 1 : least;
-			diagonal = above;
-		}
-	}
-	return row[len];
-}
-
 __attribute__((noreturn)) static void refuse_name(const char *name)
 {
 	size_t least = MAX_TYPING_ERRORS + 1, distance;
 	const char *nearest = NULL;
 
-	for (size_t i = 0; i < N_COMMANDS && strlen(name) <= MAX_NAME; i++) {
-		distance = edit_distance(name, commands[i].name);
+	for (size_t i = 0; i < N_COMMANDS; i++) {
+		distance = edit_distance(name, strlen(name), commands[i].name);
 		if (distance < least && distance < strlen(commands[i].name)) {
 			least = distance;
 			nearest = commands[i].name;

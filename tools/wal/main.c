@@ -2,8 +2,6 @@
 /* ummap wal - shows, checks, applies and removes logs of stores that are written through wal+. */
 #include <inttypes.h>
 
-#include "common/size.h"
-
 #include "../../drivers/wal_log.h"
 #include "../beside.h"
 
